@@ -1,0 +1,3 @@
+module github.com/stepvan/stepvan
+
+go 1.26

@@ -1,0 +1,90 @@
+package errs
+
+import (
+	"errors"
+	"fmt"
+	"net"
+)
+
+// Sentinels. Compare with errors.Is: they mostly arrive wrapped.
+var (
+	// ErrClosed: the node, region, registration or connection was closed by this program.
+	ErrClosed = fmt.Errorf("stepvan: closed: %w", net.ErrClosed)
+	// ErrNotSupported: this build, van or device cannot do it.
+	ErrNotSupported = fmt.Errorf("stepvan: not supported: %w", errors.ErrUnsupported)
+	// ErrWouldBlock: a queue or window is full. The call had no effect; drive progress (wait for something) and try again.
+	ErrWouldBlock = errors.New("stepvan: queue full, try again after waiting for an outstanding operation")
+	// ErrStale: a handle, region or registration was recycled; what it named is gone.
+	ErrStale = errors.New("stepvan: stale handle")
+	// ErrNotRegistered: no registration covers this memory or key.
+	ErrNotRegistered = errors.New("stepvan: not registered")
+	// ErrPeerLost: the peer died, left, or its connection broke.
+	ErrPeerLost = errors.New("stepvan: peer lost")
+	// ErrBusy: the key, chunk or buffer still belongs to an unanswered request.
+	ErrBusy = errors.New("stepvan: busy with an unanswered request")
+	// ErrInvalid: an argument contradicts the contract of the call; nothing was done.
+	ErrInvalid = errors.New("stepvan: invalid argument")
+	// ErrRemote: the peer refused the operation; the text is the peer's reason.
+	ErrRemote = errors.New("stepvan: refused by peer")
+)
+
+// OpError says which operation failed, on which van and against which peer.
+type OpError struct {
+	Op   string // the operation, in the words of the API: "push_pull", "barrier", "dial"
+	Van  string // the van's name, or "" above the vans
+	Peer string // the peer as a person knows it: "worker 3", "server 0 (10.0.0.7:4711)"
+	Err  error
+}
+
+// Error names operation, van and peer before the cause.
+func (e *OpError) Error() string {
+	s := e.Op
+	if e.Van != "" {
+		s += " over " + e.Van
+	}
+	if e.Peer != "" {
+		s += " with " + e.Peer
+	}
+	return s + ": " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *OpError) Unwrap() error { return e.Err }
+
+// Timeout reports whether the cause is a timeout, as net.Error does.
+func (e *OpError) Timeout() bool {
+	var t interface{ Timeout() bool }
+	return errors.As(e.Err, &t) && t.Timeout()
+}
+
+// ConfigError names the setting that is missing or wrong.
+type ConfigError struct {
+	Key    string // the name that the user wrote or must write: "DMLC_ROLE"
+	Value  string // what it was, "" when missing
+	Reason string // what is wrong and what to set
+}
+
+// Error reads `DMLC_ROLE="boss": must be one of ...`.
+func (e *ConfigError) Error() string {
+	if e.Value == "" {
+		return e.Key + ": " + e.Reason
+	}
+	return fmt.Sprintf("%s=%q: %s", e.Key, e.Value, e.Reason)
+}
+
+// ProtocolError is a peer's byte that cannot be: it costs the peer its connection.
+type ProtocolError struct {
+	Field  string // header or descriptor field
+	Offset int    // byte offset of the field in what was parsed
+	Reason string
+}
+
+// Error names field and offset.
+func (e *ProtocolError) Error() string {
+	return fmt.Sprintf("protocol error: %s at byte %d: %s", e.Field, e.Offset, e.Reason)
+}
+
+// Invalid makes an ErrInvalid with a reason.
+func Invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
+}
