@@ -1,0 +1,129 @@
+package van
+
+import (
+	"context"
+
+	"github.com/stepvan/stepvan/wire"
+)
+
+// Caps are what a van can do and how much, as data.
+type Caps struct {
+	Name        string // "tcp", "mem"
+	MaxMeta     int    // bytes of meta in one message
+	MaxPayload  int64  // bytes of payload in one message
+	MaxSegments int    // segments in one payload
+	OneSided    bool   // payload can be written into grants of the peer (Message.Target)
+	Lossy       bool   // connections may be lost at random (fault injection)
+}
+
+// OpID is the caller's name for an operation; the van hands it back in the completion.
+type OpID uint64
+
+// Van makes and polls the endpoints of one transport in one node.
+type Van interface {
+	// Caps may be called concurrently, and answers the same always.
+	Caps() Caps
+
+	// Listen starts to accept peers at addr, in the van's own notation, and
+	// returns the address that a peer must dial. Accepted endpoints arrive as
+	// EventAccepted. It may be called several times, concurrently.
+	Listen(addr string) (bound string, err error)
+
+	// Dial connects to addr. It tries again, with back-off, while nobody listens
+	// there, until ctx ends; a name that cannot be resolved or an address that
+	// cannot be parsed fails at once. It may be called concurrently with
+	// everything, and needs nobody to call Poll.
+	Dial(ctx context.Context, addr string) (Endpoint, error)
+
+	// Poll moves everything that can move without blocking and writes what
+	// happened into events; it returns how many. One caller at a time. With
+	// all == false it may look only at endpoints that were active lately, which is
+	// cheaper; with all == true it misses nothing.
+	Poll(events []Event, all bool) int
+
+	// FD is a descriptor that becomes readable (edge or level) when Poll(all) would find something, or -1:
+	// then the van calls the wake function of its options instead. The
+	// descriptor belongs to the van and lives until Close.
+	FD() int
+
+	// Close closes all endpoints and listeners. Idempotent, concurrent. Completions can still be polled afterwards.
+	Close() error
+}
+
+// Endpoint is one side of a connection.
+type Endpoint interface {
+	// Send offers one message. On nil exactly one EventCompletion with m.Op
+	// follows; on error nothing happened: errs.ErrWouldBlock when the queue is full,
+	// errs.ErrInvalid when the message exceeds Caps, errs.ErrClosed or
+	// errs.ErrPeerLost after the end. One caller at a time per endpoint,
+	// concurrent with Poll and Close. It never blocks. m itself is free when Send returns.
+	Send(m *Message) error
+
+	// SetUser attaches the caller's value to the endpoint, User returns it (nil at
+	// first). SetUser happens before the events that follow it are read.
+	SetUser(v any)
+	User() any
+
+	// Peer names the other side, for people: "10.0.0.7:4711".
+	Peer() string
+
+	// Close ends the connection. Idempotent, concurrent. Accepted operations complete, in error if need be.
+	Close() error
+}
+
+// Message is one message to send.
+type Message struct {
+	Op      OpID
+	Head    []byte   // encoded header (wire.HeaderSize bytes) and its meta
+	Payload [][]byte // segments, in order; together Header.Payload bytes
+	Target  []Target // one-sided vans: where the segments go at the peer, one per segment; nil for the peer's Placer
+}
+
+// EventKind says what happened.
+type EventKind uint8
+
+// Kinds of event.
+const (
+	EventMessage    EventKind = 1 // Delivery is set
+	EventCompletion EventKind = 2 // Op, and Err when the operation failed
+	EventAccepted   EventKind = 3 // a peer connected to a listener
+	EventLost       EventKind = 4 // the peer is gone; Err says why
+)
+
+// Event is one thing that happened at an endpoint.
+type Event struct {
+	Kind     EventKind
+	Endpoint Endpoint
+	Op       OpID
+	Err      error
+	Delivery *Delivery
+}
+
+// Delivery is a message that has arrived whole.
+type Delivery struct {
+	Header wire.Header
+	Meta   []byte // valid until Release
+	// Refused is the Placer's error when it refused the payload, which was
+	// then read and thrown away.
+	Refused error
+	// Releaser gives the delivery back to its van.
+	Releaser Releaser
+}
+
+// Releaser takes a delivery back. Vans implement it.
+type Releaser interface{ ReleaseDelivery(*Delivery) }
+
+// Release ends the caller's use of the delivery and gives its credit back. Exactly once, from any goroutine.
+func (d *Delivery) Release() { d.Releaser.ReleaseDelivery(d) }
+
+// Placer names the memory for a payload. The van calls it from inside Poll,
+// once per message with payload, after the header and the meta and before the payload.
+type Placer interface {
+	// Place appends to dst the segments that receive the payload, together
+	// exactly h.Payload bytes, and returns it. The memory must stay valid until the
+	// message is delivered or the endpoint is lost or closed. An error refuses
+	// the payload: the van reads and drops it and delivers the message with
+	// Refused set; an *errs.ProtocolError costs the peer its connection.
+	// h and meta are valid during the call only. Place must not block.
+	Place(ep Endpoint, h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error)
+}

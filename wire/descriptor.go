@@ -1,0 +1,93 @@
+package wire
+
+import (
+	"encoding/binary"
+
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// Descriptor describes one tensor of a message.
+type Descriptor struct {
+	Key        tensor.Key
+	Bytes      uint64       // payload bytes of a push; room of a pull; written bytes of a response
+	Region     uint64       // region that holds the tensor at the sender, 0 for none that a peer may reach
+	Offset     uint64       // byte offset of the tensor in that region
+	Generation uint32       // generation of that region
+	DType      tensor.DType //
+	Flags      DescriptorFlags
+	Shape      tensor.Shape
+}
+
+// DescriptorFlags qualify a tensor.
+type DescriptorFlags uint16
+
+// Descriptor flag bits.
+const (
+	// DescVariable marks a pull that may be answered with fewer bytes than it has room for.
+	DescVariable DescriptorFlags = 1 << iota
+)
+
+const (
+	descFixed = 40
+	// MaxDescriptorSize is the encoded size of a descriptor with the most dimensions.
+	MaxDescriptorSize = descFixed + 8*tensor.MaxDims
+)
+
+// Size returns the encoded size in bytes.
+func (d *Descriptor) Size() int { return descFixed + 8*d.Shape.Rank() }
+
+// Append encodes d behind b.
+func (d *Descriptor) Append(b []byte) []byte {
+	le := binary.LittleEndian
+	b = le.AppendUint64(b, uint64(d.Key))
+	b = le.AppendUint64(b, d.Bytes)
+	b = le.AppendUint64(b, d.Region)
+	b = le.AppendUint64(b, d.Offset)
+	b = le.AppendUint32(b, d.Generation)
+	b = append(b, byte(d.DType), byte(d.Shape.Rank()))
+	b = le.AppendUint16(b, uint16(d.Flags))
+	for i := range d.Shape.Rank() {
+		b = le.AppendUint64(b, uint64(d.Shape.Dim(i)))
+	}
+	return b
+}
+
+// Decode reads a descriptor at the start of b and returns what follows it.
+// The dtype, the shape and that Bytes is the size of dtype and shape are checked;
+// at is the offset of b in the meta, for the error's text.
+func (d *Descriptor) Decode(b []byte, at int) (rest []byte, err error) {
+	if len(b) < descFixed {
+		return nil, bad("descriptor", at, "cut off: %d of %d bytes", len(b), descFixed)
+	}
+	le := binary.LittleEndian
+	d.Key = tensor.Key(le.Uint64(b))
+	d.Bytes = le.Uint64(b[8:])
+	d.Region = le.Uint64(b[16:])
+	d.Offset = le.Uint64(b[24:])
+	d.Generation = le.Uint32(b[32:])
+	d.DType = tensor.DType(b[36])
+	rank := int(b[37])
+	d.Flags = DescriptorFlags(le.Uint16(b[38:]))
+	if !d.DType.Valid() {
+		return nil, bad("dtype", at+36, "unknown dtype %d", b[36])
+	}
+	if rank > tensor.MaxDims {
+		return nil, bad("rank", at+37, "%d dimensions, at most %d", rank, tensor.MaxDims)
+	}
+	if len(b) < descFixed+8*rank {
+		return nil, bad("shape", at+descFixed, "cut off: %d of %d bytes", len(b)-descFixed, 8*rank)
+	}
+	var dims [tensor.MaxDims]int64
+	for i := range rank {
+		dims[i] = int64(le.Uint64(b[descFixed+8*i:]))
+	}
+	if d.Shape, err = tensor.MakeShape(dims[:rank]...); err != nil {
+		return nil, bad("shape", at+descFixed, "%v", err)
+	}
+	elems, ok := d.Shape.Elems()
+	size := uint64(d.DType.Size())
+	if !ok || uint64(elems) > ^uint64(0)/size || uint64(elems)*size != d.Bytes {
+		return nil, bad("bytes", at+8, "%d bytes do not fit %v of %v", d.Bytes, d.Shape, d.DType)
+	}
+	return b[descFixed+8*rank:], nil
+}
