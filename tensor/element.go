@@ -1,0 +1,84 @@
+package tensor
+
+import (
+	"unsafe"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// Element is a Go type whose slices are tensors. Types that Go does not have
+// are handled as the unsigned integer of their size: float16 and bfloat16 as
+// uint16, the 8-bit and packed floats as uint8, complex32 as uint32.
+type Element interface {
+	bool | uint8 | int8 | uint16 | int16 | uint32 | int32 | uint64 | int64 |
+		float32 | float64 | complex64 | complex128
+}
+
+// dtypeOf returns the type that a slice of T is by itself.
+func dtypeOf[T Element]() DType {
+	var zero T
+	switch any(zero).(type) {
+	case bool:
+		return Bool
+	case uint8:
+		return Uint8
+	case int8:
+		return Int8
+	case uint16:
+		return Uint16
+	case int16:
+		return Int16
+	case uint32:
+		return Uint32
+	case int32:
+		return Int32
+	case uint64:
+		return Uint64
+	case int64:
+		return Int64
+	case float32:
+		return Float32
+	case float64:
+		return Float64
+	case complex64:
+		return Complex64
+	case complex128:
+		return Complex128
+	}
+	return 0
+}
+
+// storage returns the unsigned integer that stands for a type Go does not
+// have, and d itself for the others.
+func (d DType) storage() DType {
+	switch d {
+	case Float16, BFloat16:
+		return Uint16
+	case Complex32:
+		return Uint32
+	case Float8E4M3FN, Float8E5M2, Float8E4M3FNUZ, Float8E5M2FNUZ, Float8E8M0FNU, Float4E2M1FNX2:
+		return Uint8
+	}
+	return d
+}
+
+// As returns the tensor's elements as a slice over the same memory, without a
+// copy. T must be the Go type of the tensor's type, or the unsigned integer of
+// its size where Go has none; a bool tensor may also be read as uint8, which is
+// the way to look at bytes that a peer wrote and that may be neither 0 nor 1.
+// The slice lives as long as the bytes do: see Tensor.Bytes.
+func As[T Element](t Tensor) ([]T, error) {
+	if err := t.Check(); err != nil {
+		return nil, err
+	}
+	want := dtypeOf[T]()
+	if want != t.dtype && want != t.dtype.storage() && (t.dtype != Bool || want != Uint8) {
+		return nil, errs.Invalid("a tensor of %s cannot be read as a slice of %s; use %s",
+			t.dtype, want, t.dtype.storage())
+	}
+	b := t.Bytes()
+	if len(b) == 0 {
+		return []T{}, nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/t.dtype.Size()), nil
+}

@@ -1,0 +1,139 @@
+package tensor
+
+import (
+	"unsafe"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// FromSlice makes a tensor of a Go slice, without a copy; the tensor keeps it
+// alive. Without dims it has one dimension. The memory must be Go's: use
+// FromPointer for other memory, so that its owner is known.
+func FromSlice[T Element](data []T, dims ...int64) (Tensor, error) {
+	shape := ShapeOf(int64(len(data)))
+	if len(dims) > 0 {
+		var err error
+		if shape, err = MakeShape(dims...); err != nil {
+			return Tensor{}, err
+		}
+	}
+	d := dtypeOf[T]()
+	return fromHeap(unsafe.Pointer(unsafe.SliceData(data)), int64(len(data))*int64(d.Size()), d, shape)
+}
+
+// FromBytes makes a tensor of Go memory that holds exactly its elements, as
+// FromSlice does. b must be aligned for the type.
+func FromBytes(d DType, shape Shape, b []byte) (Tensor, error) {
+	return fromHeap(unsafe.Pointer(unsafe.SliceData(b)), int64(len(b)), d, shape)
+}
+
+// FromPointer makes a tensor of foreign memory at ptr, which holds as many
+// bytes as type and shape say. The tensor's region refers to owner, so that
+// what frees the memory when owner is collected (a finalizer or
+// runtime.AddCleanup) runs only after the last tensor is gone. Without an owner
+// (nil) the caller keeps the memory valid as long as a tensor refers to it.
+// Close of the region drops the owner.
+func FromPointer(ptr unsafe.Pointer, d DType, shape Shape, owner any) (Tensor, error) {
+	n, err := sizeOf(d, shape)
+	if err != nil {
+		return Tensor{}, err
+	}
+	if ptr == nil && n > 0 {
+		return Tensor{}, errs.Invalid("a nil pointer cannot hold %s of %s", shape, d)
+	}
+	if err := checkAligned(ptr, d); err != nil {
+		return Tensor{}, err
+	}
+	r := newForeignRegion(unsafe.Slice((*byte)(ptr), n), owner)
+	return Tensor{region: r, n: n, shape: shape, gen: r.Generation(), dtype: d}, nil
+}
+
+// FromStrided is FromPointer for memory described by strides, in elements as
+// torch counts them. A layout that is not contiguous is refused.
+func FromStrided(ptr unsafe.Pointer, d DType, shape Shape, strides []int64, owner any) (Tensor, error) {
+	if err := checkContiguous(shape, strides); err != nil {
+		return Tensor{}, err
+	}
+	return FromPointer(ptr, d, shape, owner)
+}
+
+// FromRegion makes a tensor of the part of r that begins at off, in bytes.
+// 0 allocations.
+func FromRegion(r *Region, off int64, d DType, shape Shape) (Tensor, error) {
+	n, err := sizeOf(d, shape)
+	if err != nil {
+		return Tensor{}, err
+	}
+	if r == nil {
+		return Tensor{}, errs.Invalid("a tensor needs a region; it is nil")
+	}
+	gen := r.Generation()
+	if err := r.check(gen); err != nil {
+		return Tensor{}, err
+	}
+	if size := int64(r.Len()); off < 0 || off > size || n > size-off {
+		return Tensor{}, errs.Invalid("%d bytes at offset %d exceed the region's %d bytes", n, off, size)
+	}
+	if err := checkAligned(unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.mem)), off), d); err != nil {
+		return Tensor{}, err
+	}
+	return Tensor{region: r, off: off, n: n, shape: shape, gen: gen, dtype: d}, nil
+}
+
+func fromHeap(p unsafe.Pointer, have int64, d DType, shape Shape) (Tensor, error) {
+	n, err := sizeOf(d, shape)
+	if err != nil {
+		return Tensor{}, err
+	}
+	if n != have {
+		return Tensor{}, errs.Invalid("%s of %s takes %d bytes, the slice has %d", shape, d, n, have)
+	}
+	if err := checkAligned(p, d); err != nil {
+		return Tensor{}, err
+	}
+	return Tensor{heap: p, n: n, shape: shape, dtype: d}, nil
+}
+
+func sizeOf(d DType, shape Shape) (int64, error) {
+	if !d.Valid() {
+		return 0, errs.Invalid("%s is no element type", d)
+	}
+	if !shape.Valid() {
+		return 0, errs.Invalid("the shape is invalid; MakeShape says why")
+	}
+	n, ok := shape.Bytes(d)
+	if !ok {
+		return 0, errs.Invalid("%s of %s takes more bytes than 63 bits can count", shape, d)
+	}
+	return n, nil
+}
+
+func checkAligned(p unsafe.Pointer, d DType) error {
+	if uintptr(p)%uintptr(d.Align()) == 0 {
+		return nil
+	}
+	return errs.Invalid("memory at %p is not aligned to the %d bytes that %s needs; copy it to aligned memory", p, d.Align(), d)
+}
+
+// checkContiguous compares strides with those of a row-major layout. The
+// stride of a dimension of extent 1 never matters, and in an empty tensor none
+// does.
+func checkContiguous(shape Shape, strides []int64) error {
+	if len(strides) != shape.Rank() {
+		return errs.Invalid("%d strides do not fit the %d dimensions of %s", len(strides), shape.Rank(), shape)
+	}
+	if n, ok := shape.Elems(); !ok || n == 0 {
+		return nil
+	}
+	want := int64(1)
+	for i := shape.Rank() - 1; i >= 0; i-- {
+		if d := shape.Dim(i); d != 1 {
+			if strides[i] != want {
+				return errs.Invalid("the tensor is not contiguous: stride %d of dimension %d of %s should be %d; call .contiguous() first",
+					strides[i], i, shape, want)
+			}
+			want *= d
+		}
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+package tensor
+
+import (
+	"os"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// Defaults of Options.
+const (
+	DefaultArenaBytes int64 = 64 << 20
+	DefaultIdleBytes  int64 = 512 << 20
+)
+
+// Options says how an Allocator takes memory from the system. The zero value
+// of each field is its default.
+type Options struct {
+	// Name appears in messages and as the name of the memory in
+	// /proc/PID/maps. Default "tensor".
+	Name string
+	// ArenaBytes is the size of a full arena, and of the largest region that
+	// shares one: a larger region gets memory of its own. The first arenas are
+	// smaller, so that a small node takes little. Default DefaultArenaBytes.
+	ArenaBytes int64
+	// MaxBytes limits what is taken from the system. Default: no limit.
+	MaxBytes int64
+	// MaxBytesSetting is what the user must raise when MaxBytes is reached, in
+	// the words of the program's settings. Default "MaxBytes".
+	MaxBytesSetting string
+	// IdleBytes limits what Put keeps for later Gets. Default DefaultIdleBytes.
+	IdleBytes int64
+	// HugePages asks for huge pages; ordinary ones are taken where there are none.
+	HugePages bool
+	// Debug records the callers that asked for each region, for Leaks. It makes
+	// Get slower.
+	Debug bool
+}
+
+// complete fills in defaults and refuses sizes that make no sense.
+func (o *Options) complete() error {
+	if o.ArenaBytes < 0 || o.MaxBytes < 0 || o.IdleBytes < 0 {
+		return errs.Invalid("allocator %q: ArenaBytes %d, MaxBytes %d and IdleBytes %d must not be negative",
+			o.Name, o.ArenaBytes, o.MaxBytes, o.IdleBytes)
+	}
+	if o.Name == "" {
+		o.Name = "tensor"
+	}
+	if o.MaxBytesSetting == "" {
+		o.MaxBytesSetting = "MaxBytes"
+	}
+	if o.ArenaBytes == 0 {
+		o.ArenaBytes = DefaultArenaBytes
+	}
+	if o.IdleBytes == 0 {
+		o.IdleBytes = DefaultIdleBytes
+	}
+	page := int64(os.Getpagesize())
+	if o.MaxBytes > 0 && o.MaxBytes < page {
+		return errs.Invalid("allocator %q: %s is %d bytes, less than one page of %d", o.Name, o.MaxBytesSetting, o.MaxBytes, page)
+	}
+	o.ArenaBytes = roundUp(o.ArenaBytes, page)
+	return nil
+}
+
+// roundUp rounds n up to a multiple of unit, a power of two.
+func roundUp(n, unit int64) int64 { return (n + unit - 1) &^ (unit - 1) }

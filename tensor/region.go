@@ -1,0 +1,79 @@
+package tensor
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// Region is a piece of memory off the Go heap: part of an Allocator's arena, or
+// foreign memory that somebody else owns. All methods may be called
+// concurrently.
+//
+// The one that asked for a region owns it and ends it with Close, or with
+// Allocator.Put. Operations on the memory hold it meanwhile with Retain and
+// Release.
+type Region struct {
+	state atomic.Uint64 // a life
+	mem   []byte        // valid while open; written only while the region is nobody's
+	id    uint64
+	owner any // of foreign memory, nil otherwise
+
+	// The rest is the allocator's. It is nil or zero for foreign memory.
+	alloc      *Allocator
+	span       span
+	class      int // of the pool, noClass for a region that never goes there
+	prev, next *Region
+	site       []uintptr // callers that asked for it, with Options.Debug
+}
+
+// lastID makes ids unique in the process, whichever allocator or foreign owner
+// a region has: peers and caches tell memory apart by them.
+var lastID atomic.Uint64
+
+var (
+	errRegionClosed = fmt.Errorf("tensor: the region is closed; a tensor of it cannot be used: %w", errs.ErrClosed)
+	errRegionStale  = fmt.Errorf("tensor: the region was closed and its memory is in use for something else: %w", errs.ErrStale)
+	errRegionBusy   = fmt.Errorf("tensor: the region is used by outstanding operations; wait for them before closing it: %w", errs.ErrBusy)
+)
+
+func newForeignRegion(mem []byte, owner any) *Region {
+	r := &Region{mem: mem, id: lastID.Add(1), owner: owner, class: noClass}
+	r.state.Store(uint64(firstLife))
+	return r
+}
+
+// ID returns the number of the region, unique in the process and never 0.
+func (r *Region) ID() uint64 { return r.id }
+
+// Generation counts how often the region was handed out. A tensor made under
+// an earlier one is stale.
+func (r *Region) Generation() uint32 { return r.life().generation() }
+
+// Len returns the bytes of the region.
+func (r *Region) Len() int { return len(r.mem) }
+
+// Device returns where the memory lies.
+func (r *Region) Device() Device { return Device{} }
+
+// Bytes returns the memory, nil when the region is closed. The slice may be
+// used until Close or Put: memory that was given back belongs to others, and
+// may not be mapped any more.
+func (r *Region) Bytes() []byte {
+	if !r.life().open() {
+		return nil
+	}
+	return r.mem[:len(r.mem):len(r.mem)]
+}
+
+// FD returns where the memory lies in a file that another process can map with
+// internal/shm: the descriptor, which belongs to the allocator and is valid
+// while the region is open, and the offset of the region in it. It is false for
+// foreign memory.
+func (r *Region) FD() (fd int, off int64, ok bool) {
+	if r.alloc == nil || !r.life().open() {
+		return -1, 0, false
+	}
+	return r.span.arena.mem.FD(), r.span.off, true
+}

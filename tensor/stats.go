@@ -1,0 +1,43 @@
+package tensor
+
+// Stats is what an allocator holds and has done.
+type Stats struct {
+	Arenas    int
+	HugeBytes int64  // of HeldBytes, in huge pages
+	HeldBytes int64  // taken from the system
+	UsedBytes int64  // in regions that are out, with what rounding adds
+	IdleBytes int64  // kept by the pool
+	Regions   int    // out
+	Idle      int    // kept by the pool
+	Gets      uint64 // calls of Get
+	Hits      uint64 // of them, answered from the pool
+	Misuses   uint64 // Release or Put too many: each is a mistake of the program
+}
+
+// Stats counts. It takes the allocator's locks, and is not for the hot path.
+func (a *Allocator) Stats() Stats {
+	s := Stats{IdleBytes: a.idle.Load(), Misuses: a.misuses.Load()}
+	for i := range a.classes {
+		c := &a.classes[i]
+		c.mu.Lock()
+		s.Gets += c.gets
+		s.Hits += c.hits
+		s.Idle += len(c.idle)
+		c.mu.Unlock()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.Arenas, s.HeldBytes = len(a.arenas), a.held
+	for _, ar := range a.arenas {
+		if ar.mem.Huge() {
+			s.HugeBytes += ar.size
+		}
+	}
+	for r := a.first; r != nil; r = r.next {
+		if r.life().open() {
+			s.Regions++
+			s.UsedBytes += r.span.n
+		}
+	}
+	return s
+}
