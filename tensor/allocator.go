@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/shm"
 )
 
 // maxRegion bounds a single region, so that rounding never overflows.
@@ -17,6 +18,7 @@ const maxRegion = 1 << 46
 type Allocator struct {
 	opt     Options
 	page    int64
+	unit    int64 // of arena sizes: the page they are made of
 	classes [classCount]class
 	idle    atomic.Int64  // bytes in classes
 	misuses atomic.Uint64 // Release and Put too many
@@ -36,7 +38,12 @@ func NewAllocator(opt Options) (*Allocator, error) {
 	if err := opt.complete(); err != nil {
 		return nil, err
 	}
-	return &Allocator{opt: opt, page: int64(os.Getpagesize())}, nil
+	a := &Allocator{opt: opt, page: int64(os.Getpagesize())}
+	a.unit = a.page
+	if opt.HugePages == HugePagesRequired {
+		a.unit = shm.HugePageBytes
+	}
+	return a, nil
 }
 
 // Alloc returns a region of n bytes, aligned to 64 bytes, and to a page from
@@ -55,7 +62,7 @@ func (a *Allocator) Alloc(n int) (*Region, error) {
 func (a *Allocator) AllocZeroed(n int) (*Region, error) {
 	r, err := a.Alloc(n)
 	if err == nil {
-		clear(r.mem)
+		clear(r.Bytes())
 	}
 	return r, err
 }
@@ -102,7 +109,8 @@ func (a *Allocator) newRegion(n, size int64, class int) (*Region, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Region{mem: s.bytes()[:n], id: lastID.Add(1), alloc: a, span: s, class: class}
+	r := &Region{mem: s.bytes(), id: lastID.Add(1), alloc: a, span: s, class: class}
+	r.n.Store(n)
 	r.state.Store(uint64(firstLife))
 	a.mu.Lock()
 	a.link(r)

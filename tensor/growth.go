@@ -23,7 +23,7 @@ func (a *Allocator) grow(n, align int64) (span, error) {
 			return s, err
 		}
 		if size = a.arenaSize(n); !a.fits(size) {
-			size = n
+			size = roundUp(n, a.unit)
 		}
 		if !a.fits(size) {
 			return span{}, a.errFull(n)
@@ -43,7 +43,7 @@ func (a *Allocator) arenaSize(n int64) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	usual := min(max(a.held, firstArenaBytes), a.opt.ArenaBytes)
-	return roundUp(max(n, usual), a.page)
+	return roundUp(max(n, usual), a.unit)
 }
 
 func (a *Allocator) fits(size int64) bool {
@@ -73,12 +73,16 @@ func (a *Allocator) errFull(n int64) error {
 func (a *Allocator) create(size int64) (*shm.Memory, error) {
 	a.made++
 	name := fmt.Sprintf("stepvan:%s:%d", a.opt.Name, a.made)
-	if a.opt.HugePages {
+	switch a.opt.HugePages {
+	case HugePagesRequired:
+		return shm.Create(name, size, true)
+	case HugePagesAuto:
 		huge := roundUp(size, shm.HugePageBytes)
-		if a.fits(huge) {
-			if mem, err := shm.Create(name, huge, true); err == nil {
-				return mem, nil
-			}
+		if !a.fits(huge) {
+			break
+		}
+		if mem, err := shm.Create(name, huge, true); err == nil {
+			return mem, nil
 		}
 	}
 	return shm.Create(name, size, false)

@@ -84,7 +84,7 @@ func (a *Allocator) Leaks() []Leak {
 			continue
 		}
 		out = append(out, Leak{
-			ID: r.id, Generation: l.generation(), Bytes: len(r.mem), Holds: l.holds(), Stack: stackText(r.site),
+			ID: r.id, Generation: l.generation(), Bytes: r.Len(), Holds: l.holds(), Stack: stackText(r.site),
 		})
 	}
 	return out
@@ -126,8 +126,12 @@ func (a *Allocator) Close() error {
 	return err
 }
 
-// fault keeps an error that came up where nobody could take it.
-func (a *Allocator) fault(err error) {
+// keep saves an error of the system for Close: Put and Release cannot return
+// it, and their callers could do nothing about it.
+func (a *Allocator) keep(err error) {
+	if err == nil {
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.late = errors.Join(a.late, err)

@@ -29,18 +29,28 @@ type Options struct {
 	MaxBytesSetting string
 	// IdleBytes limits what Put keeps for later Gets. Default DefaultIdleBytes.
 	IdleBytes int64
-	// HugePages asks for huge pages; ordinary ones are taken where there are none.
-	HugePages bool
+	// HugePages says whether arenas lie in huge pages. Default HugePagesAuto.
+	HugePages HugePages
 	// Debug records the callers that asked for each region, for Leaks. It makes
 	// Get slower.
 	Debug bool
 }
 
+// HugePages says whether memory lies in huge pages.
+type HugePages uint8
+
+// The values of Options.HugePages.
+const (
+	HugePagesAuto     HugePages = iota // where the system has some to give
+	HugePagesOff                       // never
+	HugePagesRequired                  // always: without them asking for memory fails
+)
+
 // complete fills in defaults and refuses sizes that make no sense.
 func (o *Options) complete() error {
-	if o.ArenaBytes < 0 || o.MaxBytes < 0 || o.IdleBytes < 0 {
-		return errs.Invalid("allocator %q: ArenaBytes %d, MaxBytes %d and IdleBytes %d must not be negative",
-			o.Name, o.ArenaBytes, o.MaxBytes, o.IdleBytes)
+	if o.ArenaBytes < 0 || o.MaxBytes < 0 || o.IdleBytes < 0 || o.HugePages > HugePagesRequired {
+		return errs.Invalid("allocator %q: ArenaBytes %d, MaxBytes %d and IdleBytes %d must not be negative, HugePages %d must be one of its values",
+			o.Name, o.ArenaBytes, o.MaxBytes, o.IdleBytes, o.HugePages)
 	}
 	if o.Name == "" {
 		o.Name = "tensor"

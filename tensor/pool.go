@@ -22,7 +22,7 @@ func (a *Allocator) Get(n int) (*Region, error) {
 		}
 	} else {
 		a.idle.Add(-r.span.n)
-		r.mem = r.mem[:n]
+		r.n.Store(int64(n))
 		r.state.Store(uint64(r.life().next()))
 	}
 	a.trace(r)
@@ -63,17 +63,19 @@ func (a *Allocator) Put(r *Region) {
 }
 
 // recycle keeps an ended region for the next Get, or frees it when it is none
-// of the pool's or the pool is full. The system's refusal to unmap is reported
-// by Close of the allocator: nobody can act on it here.
+// of the pool's. A full pool is emptied first: what it keeps is of sizes that
+// the program has ceased to ask for, or more than it has use for.
 func (a *Allocator) recycle(r *Region) {
-	if r.class != noClass && a.idle.Add(r.span.n) <= a.opt.IdleBytes && a.classes[r.class].push(r) {
+	if r.class == noClass || r.span.n > a.opt.IdleBytes {
+		a.keep(a.free(r))
 		return
 	}
-	if r.class != noClass {
-		a.idle.Add(-r.span.n)
+	if a.idle.Add(r.span.n) > a.opt.IdleBytes {
+		a.keep(a.freeIdle(false))
 	}
-	if err := a.free(r); err != nil {
-		a.fault(err)
+	if !a.classes[r.class].push(r) {
+		a.idle.Add(-r.span.n)
+		a.keep(a.free(r))
 	}
 }
 

@@ -16,7 +16,8 @@ import (
 // Release.
 type Region struct {
 	state atomic.Uint64 // a life
-	mem   []byte        // valid while open; written only while the region is nobody's
+	n     atomic.Int64  // bytes asked for: at most len(mem)
+	mem   []byte        // all that the region has; the slice never changes
 	id    uint64
 	owner any // of foreign memory, nil otherwise
 
@@ -40,6 +41,7 @@ var (
 
 func newForeignRegion(mem []byte, owner any) *Region {
 	r := &Region{mem: mem, id: lastID.Add(1), owner: owner, class: noClass}
+	r.n.Store(int64(len(mem)))
 	r.state.Store(uint64(firstLife))
 	return r
 }
@@ -52,7 +54,7 @@ func (r *Region) ID() uint64 { return r.id }
 func (r *Region) Generation() uint32 { return r.life().generation() }
 
 // Len returns the bytes of the region.
-func (r *Region) Len() int { return len(r.mem) }
+func (r *Region) Len() int { return int(r.n.Load()) }
 
 // Device returns where the memory lies.
 func (r *Region) Device() Device { return Device{} }
@@ -64,7 +66,8 @@ func (r *Region) Bytes() []byte {
 	if !r.life().open() {
 		return nil
 	}
-	return r.mem[:len(r.mem):len(r.mem)]
+	n := r.n.Load()
+	return r.mem[:n:n]
 }
 
 // FD returns where the memory lies in a file that another process can map with

@@ -26,6 +26,14 @@ func (t Tensor) DType() DType { return t.dtype }
 // Shape returns the extent.
 func (t Tensor) Shape() Shape { return t.shape }
 
+// String reads "bfloat16[2 3]": type and shape, not the elements.
+func (t Tensor) String() string {
+	if !t.dtype.Valid() {
+		return "no tensor"
+	}
+	return t.dtype.String() + t.shape.String()
+}
+
 // Len returns the bytes of the view.
 func (t Tensor) Len() int { return int(t.n) }
 
