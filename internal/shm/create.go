@@ -30,6 +30,11 @@ func Create(name string, size int64, huge bool) (*Memory, error) {
 	if size <= 0 || huge && size%HugePageBytes != 0 {
 		return nil, errs.Invalid("shm: a memory file of %d bytes (huge pages: %t)", size, huge)
 	}
+	if !huge { // huge pages are a reserve of their own, which answers by itself
+		if err := checkAvailable(systemRoot(), size); err != nil {
+			return nil, explain("allocating", size, err)
+		}
+	}
 	fd, err := open(name, huge)
 	if err != nil {
 		return nil, explain("creating", size, err)
