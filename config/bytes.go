@@ -1,0 +1,54 @@
+package config
+
+import (
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Bytes is a size in bytes. It prints with the largest binary suffix that divides it.
+type Bytes int64
+
+var byteSuffixes = []struct {
+	suffix string
+	factor Bytes
+}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
+
+// String writes the size so that ParseBytes reads it back: 1MiB, 1536KiB, 17.
+func (b Bytes) String() string {
+	for _, s := range byteSuffixes {
+		if b != 0 && b%s.factor == 0 {
+			return strconv.FormatInt(int64(b/s.factor), 10) + s.suffix
+		}
+	}
+	return strconv.FormatInt(int64(b), 10)
+}
+
+var errBytes = errors.New("must be a size such as 65536, 64KiB, 16MiB or 2GiB")
+
+// ParseBytes reads a whole number of bytes with an optional suffix: B, KiB, MiB,
+// GiB, TiB, or K, M, G, T, which mean the same (1024-based). KB, MB and GB are
+// refused, because people disagree about them.
+func ParseBytes(s string) (Bytes, error) {
+	digits := strings.TrimRight(s, "BIKMGTbikmgt")
+	factor, ok := byteFactor(strings.ToLower(s[len(digits):]))
+	n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
+	if err != nil || !ok || n < 0 || n > math.MaxInt64/int64(factor) {
+		return 0, errBytes
+	}
+	return Bytes(n) * factor, nil
+}
+
+func byteFactor(suffix string) (Bytes, bool) {
+	if suffix == "" || suffix == "b" {
+		return 1, true
+	}
+	for _, s := range byteSuffixes {
+		whole := strings.ToLower(s.suffix)
+		if suffix == whole || suffix == whole[:1] {
+			return s.factor, true
+		}
+	}
+	return 1, false
+}

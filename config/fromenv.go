@@ -1,0 +1,161 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"reflect"
+	"strings"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// FromEnv reads the settings from an environment. lookup is called with the names
+// of settings only and answers like os.LookupEnv; a variable that is empty counts
+// as not set. environ lists the whole environment as NAME=value (os.Environ) and
+// serves to find names that are no settings; nil skips that.
+//
+// The error joins every mistake; each is an *errs.ConfigError whose Key is the
+// variable as the user wrote it. Settings that are wrong have their defaults in
+// the result, so that a caller which only shows settings can go on.
+func FromEnv(lookup func(string) (string, bool), environ []string) (Settings, []Warning, error) {
+	r := &reader{lookup: lookup, checker: checker{written: map[string]source{}, bad: map[string]bool{}}}
+	unknown := r.scan(environ)
+	for i := range table {
+		r.read(&table[i], unknown)
+	}
+	r.derive()
+	r.check(&r.settings)
+	return r.settings, r.warnings, errors.Join(r.errs...)
+}
+
+// FromProcess is FromEnv on the environment of this process.
+func FromProcess() (Settings, []Warning, error) { return FromEnv(os.LookupEnv, os.Environ()) }
+
+// Default returns the settings of an empty environment. The required ones are
+// zero, and Validate names them.
+func Default() Settings {
+	var s Settings
+	for i := range table {
+		f := &table[i]
+		f.at(&s).Set(f.initial())
+	}
+	return s
+}
+
+// source is a variable as the user wrote it.
+type source struct{ name, value string }
+
+// reader is one run of FromEnv.
+type reader struct {
+	checker
+	lookup   func(string) (string, bool)
+	settings Settings
+	warnings []Warning
+}
+
+// initial is the default; the test of the table proves that it can be read.
+func (f *field) initial() reflect.Value {
+	if f.def == "" {
+		return reflect.Zero(f.typ)
+	}
+	v, err := f.parse(f.def)
+	if err != nil {
+		return reflect.Zero(f.typ)
+	}
+	return v
+}
+
+func (r *reader) warn(src source, reason string) {
+	r.warnings = append(r.warnings, Warning{Key: src.name, Value: src.value, Reason: reason})
+}
+
+// set returns those of names that are set, with their values, in the given order.
+func set(lookup func(string) (string, bool), names []string) []source {
+	var out []source
+	for _, name := range names {
+		text, _ := lookup(name)
+		if text = strings.TrimSpace(text); text != "" {
+			out = append(out, source{name, text})
+		}
+	}
+	return out
+}
+
+// read fills one field from its variables, or with its default.
+func (r *reader) read(f *field, unknown map[string]string) {
+	dst := f.at(&r.settings)
+	dst.Set(f.initial())
+	given := set(r.lookup, f.names())
+	if len(given) == 0 {
+		r.absent(f, unknown)
+		return
+	}
+	values := r.parseAll(f, given)
+	if r.bad[f.name] {
+		return
+	}
+	winner := r.choose(f, given, values)
+	if winner < 0 {
+		return
+	}
+	r.written[f.name] = given[winner]
+	if err := f.inRange(values[winner]); err != nil {
+		r.fail(f.name, err.Error())
+		return
+	}
+	dst.Set(values[winner])
+}
+
+// absent reports a required variable that is not set, and the misspelt name that was perhaps meant.
+func (r *reader) absent(f *field, unknown map[string]string) {
+	if !f.required || f.name == "DMLC_PS_ROOT_URI" && r.local() {
+		return
+	}
+	reason := f.missing()
+	if wrong := unknown[f.name]; wrong != "" {
+		reason += "; did you mean it when you set " + wrong + "?"
+	}
+	r.fail(f.name, reason)
+}
+
+// parseAll reads every variable of a row, so that each mistake is named.
+func (r *reader) parseAll(f *field, given []source) []reflect.Value {
+	values := make([]reflect.Value, len(given))
+	for i, src := range given {
+		v, err := f.parse(src.value)
+		if err != nil {
+			r.bad[f.name] = true
+			r.errs = append(r.errs, &errs.ConfigError{Key: src.name, Value: src.value, Reason: err.Error()})
+		}
+		for _, m := range f.misspelt {
+			if src.name == m {
+				r.warn(src, "is misspelt but accepted; write "+f.name)
+			}
+		}
+		values[i] = v
+	}
+	return values
+}
+
+// choose returns the index of the variable that counts. Variables of one row that
+// say different things are an error, save that STEPVAN_VAN wins over its aliases.
+func (r *reader) choose(f *field, given []source, values []reflect.Value) int {
+	if f.typ == reflect.TypeFor[Van]() {
+		return r.chooseVan(given, values)
+	}
+	for i := 1; i < len(given); i++ {
+		if !values[i].Equal(values[0]) {
+			r.contradict(f, given[i], given[0])
+			return -1
+		}
+	}
+	return 0
+}
+
+func (r *reader) contradict(f *field, a, b source) {
+	r.bad[f.name] = true
+	r.errs = append(r.errs, &errs.ConfigError{
+		Key: a.name, Value: a.value,
+		Reason: "contradicts " + b.name + "=" + b.value + ": unset one of them",
+	})
+}

@@ -1,0 +1,19 @@
+package config
+
+import "fmt"
+
+// Warning is something about the environment that does not stop the node and
+// that its user should know. It is logged as one line.
+type Warning struct {
+	Key    string // the variable that the user wrote
+	Value  string
+	Reason string // what is odd and what to set
+}
+
+// String reads `STEPVAN_VNA="tcp": is not known; did you mean STEPVAN_VAN?`.
+func (w Warning) String() string {
+	if w.Value == "" {
+		return w.Key + ": " + w.Reason
+	}
+	return fmt.Sprintf("%s=%q: %s", w.Key, w.Value, w.Reason)
+}
