@@ -6,6 +6,10 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
+// maxAddress bounds the addresses of any process: five levels of page tables
+// have 56 bits for it.
+const maxAddress = 1 << 56
+
 // FromSlice makes a tensor of a Go slice, without a copy; the tensor keeps it
 // alive. Without dims it has one dimension. The memory must be Go's: use
 // FromPointer for other memory, so that its owner is known.
@@ -41,7 +45,10 @@ func FromPointer(ptr unsafe.Pointer, d DType, shape Shape, owner any) (Tensor, e
 	if ptr == nil && n > 0 {
 		return Tensor{}, errs.Invalid("a nil pointer cannot hold %s of %s", shape, d)
 	}
-	if err := checkAligned(ptr, d); err != nil {
+	if at := int64(uintptr(ptr)); at < 0 || at > maxAddress || n > maxAddress-at {
+		return Tensor{}, errs.Invalid("%d bytes at %p do not fit into an address space", n, ptr)
+	}
+	if err := checkAligned(uintptr(ptr), d); err != nil {
 		return Tensor{}, err
 	}
 	r := newForeignRegion(unsafe.Slice((*byte)(ptr), n), owner)
@@ -74,10 +81,11 @@ func FromRegion(r *Region, off int64, d DType, shape Shape) (Tensor, error) {
 	if size := int64(r.Len()); off < 0 || off > size || n > size-off {
 		return Tensor{}, errs.Invalid("%d bytes at offset %d exceed the region's %d bytes", n, off, size)
 	}
-	if err := checkAligned(unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.mem)), off), d); err != nil {
+	t := Tensor{region: r, off: off, n: n, shape: shape, gen: gen, dtype: d}
+	if err := checkAligned(t.address(), d); err != nil {
 		return Tensor{}, err
 	}
-	return Tensor{region: r, off: off, n: n, shape: shape, gen: gen, dtype: d}, nil
+	return t, nil
 }
 
 func fromHeap(p unsafe.Pointer, have int64, d DType, shape Shape) (Tensor, error) {
@@ -88,7 +96,7 @@ func fromHeap(p unsafe.Pointer, have int64, d DType, shape Shape) (Tensor, error
 	if n != have {
 		return Tensor{}, errs.Invalid("%s of %s takes %d bytes, the slice has %d", shape, d, n, have)
 	}
-	if err := checkAligned(p, d); err != nil {
+	if err := checkAligned(uintptr(p), d); err != nil {
 		return Tensor{}, err
 	}
 	return Tensor{heap: p, n: n, shape: shape, dtype: d}, nil
@@ -108,11 +116,11 @@ func sizeOf(d DType, shape Shape) (int64, error) {
 	return n, nil
 }
 
-func checkAligned(p unsafe.Pointer, d DType) error {
-	if uintptr(p)%uintptr(d.Align()) == 0 {
+func checkAligned(address uintptr, d DType) error {
+	if address%uintptr(d.Align()) == 0 {
 		return nil
 	}
-	return errs.Invalid("memory at %p is not aligned to the %d bytes that %s needs; copy it to aligned memory", p, d.Align(), d)
+	return errs.Invalid("memory at %#x is not aligned to the %d bytes that %s needs; copy it to aligned memory", address, d.Align(), d)
 }
 
 // checkContiguous compares strides with those of a row-major layout. The

@@ -77,6 +77,16 @@ func (t Tensor) Bytes() []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(t.heap, t.off)), t.n)
 }
 
+// address returns where the view begins, as a number: it may be looked at
+// whether or not the memory may be.
+func (t Tensor) address() uintptr {
+	base := t.heap
+	if t.region != nil {
+		base = unsafe.Pointer(unsafe.SliceData(t.region.mem))
+	}
+	return uintptr(base) + uintptr(t.off)
+}
+
 // Retain holds the region open for an operation that uses the tensor; it fails
 // as Check does. Memory of the Go heap needs no hold. One atomic, 0 allocations.
 func (t Tensor) Retain() error {

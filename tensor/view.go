@@ -43,8 +43,11 @@ func (t Tensor) Reinterpret(d DType) (Tensor, error) {
 	if !t.dtype.Valid() {
 		return Tensor{}, errNoTensor
 	}
-	if d.Size() != t.dtype.Size() || t.off%int64(d.Align()) != 0 {
-		return Tensor{}, errs.Invalid("%s cannot be reinterpreted as %s: size or alignment of the elements differs", t.dtype, d)
+	if d.Size() != t.dtype.Size() {
+		return Tensor{}, errs.Invalid("%s cannot be reinterpreted as %s: the size of the elements differs", t.dtype, d)
+	}
+	if err := checkAligned(t.address(), d); err != nil {
+		return Tensor{}, err
 	}
 	t.dtype = d
 	return t, nil
