@@ -30,7 +30,7 @@ const (
 const (
 	descFixed = 40
 	// MaxDescriptorSize is the encoded size of a descriptor with the most dimensions.
-	MaxDescriptorSize = descFixed + 8*tensor.MaxDims
+	MaxDescriptorSize = descFixed + 8*tensor.MaxRank
 )
 
 // Size returns the encoded size in bytes.
@@ -71,13 +71,13 @@ func (d *Descriptor) Decode(b []byte, at int) (rest []byte, err error) {
 	if !d.DType.Valid() {
 		return nil, bad("dtype", at+36, "unknown dtype %d", b[36])
 	}
-	if rank > tensor.MaxDims {
-		return nil, bad("rank", at+37, "%d dimensions, at most %d", rank, tensor.MaxDims)
+	if rank > tensor.MaxRank {
+		return nil, bad("rank", at+37, "%d dimensions, at most %d", rank, tensor.MaxRank)
 	}
 	if len(b) < descFixed+8*rank {
 		return nil, bad("shape", at+descFixed, "cut off: %d of %d bytes", len(b)-descFixed, 8*rank)
 	}
-	var dims [tensor.MaxDims]int64
+	var dims [tensor.MaxRank]int64
 	for i := range rank {
 		dims[i] = int64(le.Uint64(b[descFixed+8*i:]))
 	}

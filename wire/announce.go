@@ -1,0 +1,45 @@
+package wire
+
+// Ops of the register channel, server to worker.
+const (
+	// OpAnnounce lists keys of the receiving worker for which the server has registered
+	// memory. A worker that has seen it says so with Header.Generation of
+	// its later requests, and those are received in place.
+	OpAnnounce uint8 = 1
+	// OpWithdraw lists keys whose registration has ended.
+	OpWithdraw uint8 = 2
+)
+
+// MaxAnnounced is the number of keys in one announcement; more are sent as several.
+const MaxAnnounced = 1024
+
+// Announcement is the meta of OpAnnounce and OpWithdraw: Header.Pushes
+// descriptors made by KeyOf; Header.Generation is that of the registration.
+type Announcement struct{ Keys []Descriptor }
+
+// Append encodes a behind b.
+func (a *Announcement) Append(b []byte) []byte {
+	for i := range a.Keys {
+		b = a.Keys[i].Append(b)
+	}
+	return b
+}
+
+// Decode reads the meta of the announcement that h heads. An error is an *errs.ProtocolError.
+func (a *Announcement) Decode(h *Header, meta []byte) error {
+	if h.Op != OpAnnounce && h.Op != OpWithdraw {
+		return bad("op", offOp, "%d is no announcement", h.Op)
+	}
+	if h.Total != 0 || h.Pulls != 0 {
+		return bad("total", offTotal, "an announcement with %d bytes of payload and %d pulls", h.Total, h.Pulls)
+	}
+	if h.Pushes > MaxAnnounced {
+		return bad("pushes", offPushes, "%d keys announced at once, at most %d", h.Pushes, MaxAnnounced)
+	}
+	l := list{rest: meta}
+	a.Keys = l.decode(a.Keys[:0], h.Pushes)
+	if l.err != nil {
+		return l.err
+	}
+	return l.end()
+}

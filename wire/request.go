@@ -1,0 +1,134 @@
+package wire
+
+import "github.com/stepvan/stepvan/tensor"
+
+// Rank is the place of an instance among those of its role, from 0.
+type Rank int
+
+// Ops of the request channel, worker to server.
+const (
+	// OpRequest is one worker's request, of which every paired server gets its own.
+	OpRequest uint8 = 1
+	// OpRouted is a request routed by key or by name: other servers may get none.
+	OpRouted uint8 = 2
+)
+
+// Ops of the response channels, server to worker.
+const (
+	// OpResponse answers the request that Header.Request names: with what its pulls
+	// asked for, with nothing when it had none, or with FlagError and a text.
+	OpResponse uint8 = 1
+)
+
+// Request is the meta of a request: the tensors that its payload holds, one
+// behind the other, and those that the answer shall hold.
+//
+// The same value is used again for the next message: decoding reuses its slices.
+type Request struct {
+	Pushes []Descriptor
+	Pulls  []Descriptor
+}
+
+// Decode reads the meta of the request that h heads and checks it against h.
+// 0 allocations in the steady state. An error is an *errs.ProtocolError.
+func (r *Request) Decode(h *Header, meta []byte) error {
+	if h.Op != OpRequest && h.Op != OpRouted {
+		return bad("op", offOp, "%d is no request", h.Op)
+	}
+	l := list{rest: meta}
+	r.Pushes = l.decode(r.Pushes[:0], h.Pushes)
+	payload := l.bytes
+	r.Pulls = l.decode(r.Pulls[:0], h.Pulls)
+	if l.err != nil {
+		return l.err
+	}
+	if payload != h.Total {
+		return bad("total", offTotal, "%d bytes, the pushes have %d", h.Total, payload)
+	}
+	return l.end()
+}
+
+// Response is the meta of a response: what the payload holds for each pull, in
+// the order of the request, and the server's timestamps. Decoding reuses the slice.
+type Response struct {
+	Pulls  []Descriptor
+	Stamps [4]int64 // zero without FlagTrace
+}
+
+// Decode reads the meta of the response that h heads, one without FlagError, and
+// checks it against h. 0 allocations in the steady state. An error is an *errs.ProtocolError.
+func (r *Response) Decode(h *Header, meta []byte) (err error) {
+	if err := checkResponse(h); err != nil {
+		return err
+	}
+	r.Stamps = [4]int64{}
+	if h.Flags&FlagTrace != 0 {
+		if meta, r.Stamps, err = CutStamps(meta); err != nil {
+			return err
+		}
+	}
+	l := list{rest: meta}
+	r.Pulls = l.decode(r.Pulls[:0], h.Pulls)
+	if l.err != nil {
+		return l.err
+	}
+	if l.bytes != h.Total {
+		return bad("total", offTotal, "%d bytes, the answered pulls have %d", h.Total, l.bytes)
+	}
+	return l.end()
+}
+
+func checkResponse(h *Header) error {
+	if h.Op != OpResponse {
+		return bad("op", offOp, "%d is no response", h.Op)
+	}
+	if h.Pushes != 0 {
+		return bad("pushes", offPushes, "a response with %d pushes", h.Pushes)
+	}
+	return nil
+}
+
+// list decodes consecutive descriptors.
+type list struct {
+	rest  []byte
+	at    int    // bytes decoded
+	bytes uint64 // sum of the descriptors' Bytes
+	err   error
+}
+
+func (l *list) decode(dst []Descriptor, n uint32) []Descriptor {
+	for i := uint32(0); i < n && l.err == nil; i++ {
+		dst = append(dst, Descriptor{})
+		l.next(&dst[len(dst)-1])
+	}
+	return dst
+}
+
+func (l *list) next(d *Descriptor) {
+	rest, err := d.Decode(l.rest, l.at)
+	if err != nil {
+		l.err = err
+		return
+	}
+	sum := l.bytes + d.Bytes
+	if sum < l.bytes || sum > 1<<63-1 {
+		l.err = bad("bytes", l.at+8, "the tensors together have more bytes than 63 bits can count")
+		return
+	}
+	l.bytes = sum
+	l.at += len(l.rest) - len(rest)
+	l.rest = rest
+}
+
+// end checks that nothing is left.
+func (l *list) end() error {
+	if len(l.rest) != 0 {
+		return bad("meta", l.at, "%d bytes behind the last descriptor", len(l.rest))
+	}
+	return nil
+}
+
+// KeyOf is a descriptor that says no more than a key and a number of bytes.
+func KeyOf(k tensor.Key, bytes int64) Descriptor {
+	return Descriptor{Key: k, Bytes: uint64(bytes), DType: tensor.Uint8, Shape: tensor.ShapeOf(bytes)}
+}
