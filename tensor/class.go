@@ -17,7 +17,7 @@ const (
 // each power of two. Sizes past the last class have none.
 func classOf(n int64) (class int, size int64) {
 	if n <= 4*granule {
-		c := max(n-1, 0) / granule
+		c := (max(n, 1) - 1) / granule
 		return int(c), (c + 1) * granule
 	}
 	if n > 1<<maxClassLog {

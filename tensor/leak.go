@@ -61,13 +61,13 @@ func (e *LeakError) Error() string {
 // Unwrap returns errs.ErrBusy.
 func (e *LeakError) Unwrap() error { return errs.ErrBusy }
 
-// trace records who asked for r.
+// trace records who asked for r; stackText leaves the allocator itself out.
 func (a *Allocator) trace(r *Region) {
 	if !a.opt.Debug {
 		return
 	}
 	pcs := make([]uintptr, siteDepth)
-	n := runtime.Callers(3, pcs)
+	n := runtime.Callers(2, pcs)
 	a.mu.Lock()
 	r.site = pcs[:n]
 	a.mu.Unlock()
@@ -98,7 +98,9 @@ func stackText(pcs []uintptr) string {
 	frames := runtime.CallersFrames(pcs)
 	for {
 		f, more := frames.Next()
-		fmt.Fprintf(&b, "%s %s:%d\n", f.Function, f.File, f.Line)
+		if !strings.Contains(f.Function, "/tensor.(*Allocator).") {
+			fmt.Fprintf(&b, "%s %s:%d\n", f.Function, f.File, f.Line)
+		}
 		if !more {
 			return b.String()
 		}
