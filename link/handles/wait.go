@@ -1,0 +1,74 @@
+package handles
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+var errUnknown = fmt.Errorf("stepvan: the handle names no operation whose result is still kept: it was recycled, or never given: %w", errs.ErrStale)
+
+// Pin finds the record of id and keeps it from being recycled until Unpin.
+func (t *Table[T]) Pin(id ID) (*Record[T], error) {
+	pages := *t.pages.Load()
+	if p := int(id.slot() / pageRecords); p < len(pages) {
+		if r := &pages[p][id.slot()%pageRecords]; id.generation() != 0 && r.pin(id.generation()) {
+			return r, nil
+		}
+	}
+	return nil, errUnknown
+}
+
+// Unpin ends what Pin began.
+func (t *Table[T]) Unpin(r *Record[T]) { r.life.Add(^uint64(0)) }
+
+// Wait drives the node until the operation has finished, and returns its error.
+// An error that wraps that of ctx says that it has not: it can be waited for again.
+// errs.ErrStale says that id names nothing.
+func (t *Table[T]) Wait(ctx context.Context, id ID) error {
+	r, err := t.Pin(id)
+	if err != nil {
+		return err
+	}
+	defer t.Unpin(r)
+	if err := t.engine.Wait(ctx, &r.ev); err != nil && !r.ev.IsSet() {
+		return err
+	}
+	return r.Err()
+}
+
+// WaitFor is Wait with a limit of time; negative means for ever. 0 allocations.
+func (t *Table[T]) WaitFor(d time.Duration, id ID) error {
+	r, err := t.Pin(id)
+	if err != nil {
+		return err
+	}
+	defer t.Unpin(r)
+	if err := t.engine.WaitFor(d, &r.ev); err != nil && !r.ev.IsSet() {
+		return err
+	}
+	return r.Err()
+}
+
+// Done reports whether the operation has finished; a recycled one has.
+func (t *Table[T]) Done(id ID) bool {
+	r, err := t.Pin(id)
+	if err != nil {
+		return true
+	}
+	defer t.Unpin(r)
+	return r.Done()
+}
+
+// Err returns the error that the operation finished with, nil before and when
+// there was none, and errs.ErrStale when id names nothing.
+func (t *Table[T]) Err(id ID) error {
+	r, err := t.Pin(id)
+	if err != nil {
+		return err
+	}
+	defer t.Unpin(r)
+	return r.Err()
+}
