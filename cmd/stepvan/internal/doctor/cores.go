@@ -1,0 +1,96 @@
+package doctor
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/stepvan/stepvan/config"
+)
+
+// checkCores compares cores and processes: a waiting call that spins while its
+// peer has no core costs milliseconds.
+func (d *doctor) checkCores() {
+	s := d.settings
+	cores, processes := d.sys.CPUs(), d.processes()
+	found := fmt.Sprintf("%d for %d processes of this cluster", cores, processes)
+	switch {
+	case processes <= cores:
+		d.ok("cores", found)
+	case s.Progress == config.ProgressSpin:
+		d.fail("cores", found+", and STEPVAN_PROGRESS=spin needs one each", "set STEPVAN_PROGRESS=auto, or start fewer processes here")
+	default:
+		d.warn("cores", found+", which share them", "set STEPVAN_PROGRESS=park for steady times, or start fewer processes here")
+	}
+	d.checkQuota(cores)
+	d.checkPinning()
+}
+
+// processes is how many processes of the cluster run on this machine, as far as the settings tell.
+func (d *doctor) processes() int {
+	s := d.settings
+	switch {
+	case s.Local || loopback(s.RootURI) || s.RootURI == "localhost":
+		if s.Role == config.RoleJoint {
+			return 2
+		}
+		return s.NumWorkerInstances() + s.NumServerInstances() + 1
+	case s.Role == config.RoleWorker || s.Role == config.RoleServer:
+		return s.GroupSize
+	}
+	return 1
+}
+
+// checkQuota finds a control group that gives less time than there are cores: the
+// process is stopped for the rest of each period when it has used it up.
+func (d *doctor) checkQuota(cores int) {
+	quota := d.quota()
+	if quota >= float64(cores) {
+		return
+	}
+	found := fmt.Sprintf("the control group gives the time of %.3g of %d cores", quota, cores)
+	fix := fmt.Sprintf("raise the limit to %d (docker: --cpus=%d; Kubernetes: limits.cpu; systemd: CPUQuota=%d%%), or set STEPVAN_PROGRESS=park", cores, cores, cores*100)
+	if d.settings.Progress == config.ProgressSpin {
+		d.fail("core quota", found+", which spinning uses up", fix)
+		return
+	}
+	d.warn("core quota", found, fix)
+}
+
+// quota is the least quota of all control groups, in cores.
+func (d *doctor) quota() float64 {
+	least := math.Inf(1)
+	for _, dir := range d.groupDirs("cpu") {
+		quota, period, ok := d.quotaOf(dir)
+		if ok && quota > 0 && period > 0 {
+			least = min(least, float64(quota)/float64(period))
+		}
+	}
+	return least
+}
+
+func (d *doctor) quotaOf(dir string) (quota, period int64, ok bool) {
+	if both := strings.Fields(d.text(dir + "/cpu.max")); len(both) == 2 {
+		quota, ok = firstNumber(both[0])
+		period, _ = firstNumber(both[1])
+		return quota, period, ok
+	}
+	quota, ok = d.number(dir + "/cpu.cfs_quota_us")
+	period, _ = d.number(dir + "/cpu.cfs_period_us")
+	return quota, period, ok
+}
+
+// checkPinning finds cores to pin to that are not there.
+func (d *doctor) checkPinning() {
+	s := d.settings
+	if !s.BindCPUCore {
+		return
+	}
+	last := s.CPUStartOffset + s.CPUCoresPerGPU - 1
+	if cores := d.sys.CPUs(); last >= cores {
+		d.fail("pinning", fmt.Sprintf("core %d is asked for, and there are %d", last, cores),
+			"set STEPMESH_CPU_START_OFFSET=0, a smaller STEPMESH_CPU_CORES_PER_GPU, or STEPMESH_BIND_CPU_CORE=0")
+		return
+	}
+	d.ok("pinning", fmt.Sprintf("cores %d to %d", s.CPUStartOffset, last))
+}

@@ -1,0 +1,85 @@
+package doctor
+
+import (
+	"context"
+	"time"
+
+	"github.com/stepvan/stepvan/config"
+)
+
+// Status says how bad a finding is.
+type Status int
+
+// The statuses, worse ones greater.
+const (
+	OK   Status = iota
+	Warn        // it may work, or be slow
+	Fail        // the node will not start, or not work
+)
+
+// String is the word that Print writes.
+func (s Status) String() string { return [...]string{"ok", "warn", "fail"}[s] }
+
+// Check is one thing that was looked at.
+type Check struct {
+	Name   string // what was looked at: "root port"
+	Status Status
+	Found  string // what is there
+	Fix    string // the command to run or the variable to set; "" when there is nothing to do
+}
+
+// Options are what Run needs besides the settings. The zero value looks at this
+// machine and takes the settings for right.
+type Options struct {
+	Mistakes error            // of config.FromEnv
+	Warnings []config.Warning // of config.FromEnv
+	System   *System          // nil: this machine
+	Reach    time.Duration    // how long to look up a name or to wait for the scheduler's port; 0: one second
+}
+
+// Run looks at settings and machine. It returns within a few times o.Reach, and
+// earlier when ctx ends.
+func Run(ctx context.Context, s config.Settings, o Options) []Check {
+	d := &doctor{settings: s, sys: o.System, reach: o.Reach}
+	if d.sys == nil {
+		d.sys = ThisMachine()
+	}
+	if d.reach <= 0 {
+		d.reach = time.Second
+	}
+	d.checkSettings(o.Mistakes, o.Warnings)
+	d.checkNames(ctx)
+	d.checkInterface()
+	d.checkPorts(ctx)
+	d.checkLimits()
+	d.checkCores()
+	d.checkMemory()
+	d.checkSockets()
+	d.checkClock()
+	return d.checks
+}
+
+// Worst returns the worst status of all checks.
+func Worst(checks []Check) Status {
+	worst := OK
+	for _, c := range checks {
+		worst = max(worst, c.Status)
+	}
+	return worst
+}
+
+// doctor is one run.
+type doctor struct {
+	settings config.Settings
+	sys      *System
+	reach    time.Duration
+	checks   []Check
+}
+
+func (d *doctor) add(name string, status Status, found, fix string) {
+	d.checks = append(d.checks, Check{Name: name, Status: status, Found: found, Fix: fix})
+}
+
+func (d *doctor) ok(name, found string)        { d.add(name, OK, found, "") }
+func (d *doctor) warn(name, found, fix string) { d.add(name, Warn, found, fix) }
+func (d *doctor) fail(name, found, fix string) { d.add(name, Fail, found, fix) }

@@ -1,0 +1,302 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// machine is a System whose answers a test can change.
+type machine struct {
+	System
+	files      fstest.MapFS
+	hosts      map[string][]string
+	interfaces []Interface
+	listen     map[string]error
+	dial       error
+	limits     map[int][2]uint64
+	memory     map[bool]error // by huge
+	cpus       int
+}
+
+func (m *machine) write(name, text string) { m.files[name] = &fstest.MapFile{Data: []byte(text)} }
+
+// healthy is a machine with nothing to find for worker().
+func healthy() *machine {
+	m := &machine{
+		files: fstest.MapFS{},
+		hosts: map[string][]string{"head": {"10.0.0.1"}, "self": {"10.0.0.2"}},
+		interfaces: []Interface{
+			{Name: "lo", Up: true, Loopback: true, Addrs: []string{"127.0.0.1", "::1"}},
+			{Name: "eth0", Up: true, Addrs: []string{"10.0.0.2", "fe80::1"}},
+			{Name: "eth1", Addrs: []string{"10.1.0.2"}},
+			{Name: "eth2", Up: true},
+		},
+		listen: map[string]error{},
+		limits: map[int][2]uint64{unix.RLIMIT_MEMLOCK: {8 << 20, 8 << 20}, unix.RLIMIT_NOFILE: {1024, 4096}, unix.RLIMIT_NPROC: {9999, 9999}},
+		memory: map[bool]error{},
+		cpus:   16,
+	}
+	m.write("proc/self/cgroup", "0::/pod/box\n")
+	m.write("proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 33554432 kB\n")
+	m.write("proc/sys/net/core/rmem_max", "4194304\n")
+	m.write("proc/sys/net/core/wmem_max", "4194304\n")
+	m.write("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n")
+	m.System = System{
+		Root: m.files,
+		Lookup: func(_ context.Context, host string) ([]string, error) {
+			if a := m.hosts[host]; a != nil {
+				return a, nil
+			}
+			return nil, &net.DNSError{Err: "no such host", Name: host}
+		},
+		Interfaces: func() ([]Interface, error) { return m.interfaces, nil },
+		Listen:     func(_ context.Context, addr string) error { return m.listen[addr] },
+		Dial:       func(context.Context, string) error { return m.dial },
+		Limit:      func(r int) (uint64, uint64, error) { return m.limits[r][0], m.limits[r][1], nil },
+		Memory:     func(_ int64, huge bool) error { return m.memory[huge] },
+		CPUs:       func() int { return m.cpus },
+	}
+	return m
+}
+
+// worker is a valid setting of a worker on the healthy machine, changed by words NAME=value.
+func worker(t *testing.T, words string) config.Settings {
+	t.Helper()
+	env := map[string]string{}
+	for _, w := range strings.Fields("DMLC_ROLE=worker DMLC_NUM_WORKER=2 DMLC_NUM_SERVER=2 DMLC_PS_ROOT_URI=head DMLC_PS_ROOT_PORT=8123 " + words) {
+		name, value, _ := strings.Cut(w, "=")
+		env[name] = value
+	}
+	s, _, err := config.FromEnv(func(name string) (string, bool) { v, ok := env[name]; return v, ok }, nil)
+	require.NoError(t, err)
+	return s
+}
+
+func TestHealthyMachine(t *testing.T) {
+	checks := Run(t.Context(), worker(t, "DMLC_NODE_HOST=self DMLC_INTERFACE=eth0 DMLC_PORT=9000"), Options{System: &healthy().System})
+	require.Equal(t, OK, Worst(checks), "%+v", checks)
+	var names []string
+	for _, c := range checks {
+		names = append(names, c.Name)
+		require.NotEmpty(t, c.Found)
+		require.Empty(t, c.Fix)
+	}
+	require.Equal(t, []string{
+		"settings", "scheduler name", "node name", "interface", "root port", "data port", "memlock", "open files",
+		"threads", "cores", "shared memory", "memory", "huge pages", "socket buffers", "clock",
+	}, names)
+}
+
+func TestFindings(t *testing.T) {
+	const scheduler = "DMLC_ROLE=scheduler DMLC_PS_ROOT_URI=10.0.0.2 "
+	cases := []struct {
+		title, env string
+		damage     func(*machine)
+		want       Check // Found and Fix: a part of them
+	}{
+		{"trace directory", "STEPVAN_TRACE_FILE=/no/such/t.json", nil, Check{"trace file", Fail, "/no/such is not a directory", "mkdir -p /no/such"}},
+		{"trace directory there", "STEPVAN_TRACE_FILE=/proc/t.json", nil, Check{"trace file", OK, "/proc is there", ""}},
+
+		{"scheduler unknown", "DMLC_PS_ROOT_URI=haed", nil, Check{"scheduler name", Fail, "haed has no address", "set DMLC_PS_ROOT_URI to an address"}},
+		{"local elsewhere", "DMLC_LOCAL=1", nil, Check{"scheduler name", Fail, "head (10.0.0.1) is another machine", "DMLC_PS_ROOT_URI=127.0.0.1"}},
+		{"scheduler elsewhere", "DMLC_ROLE=scheduler", nil, Check{"scheduler name", Warn, "head (10.0.0.1) is no address of this machine", "set DMLC_PS_ROOT_URI to one of 10.0.0.2, 10.1.0.2"}},
+		{"name of the loopback", "", func(m *machine) { m.hosts["head"] = []string{"127.0.1.1"} }, Check{"scheduler name", Warn, "head (127.0.1.1) is the loopback", "/etc/hosts"}},
+		{"localhost is meant", "DMLC_PS_ROOT_URI=localhost", func(m *machine) { m.hosts["localhost"] = []string{"::1"} }, Check{"scheduler name", OK, "localhost (::1)", ""}},
+		{"node unknown", "DMLC_NODE_HOST=nobody", nil, Check{"node name", Fail, "nobody has no address", "set DMLC_NODE_HOST to an address"}},
+		{"node elsewhere", "DMLC_NODE_HOST=10.9.9.9", nil, Check{"node name", Warn, "10.9.9.9 is no address of this machine", "set DMLC_NODE_HOST to one of 10.0.0.2"}},
+
+		{"no interface", "DMLC_INTERFACE=eth7", nil, Check{"interface", Fail, "there is no interface eth7", "set DMLC_INTERFACE to one of eth0 (10.0.0.2)"}},
+		{"interface down", "DMLC_INTERFACE=eth1", nil, Check{"interface", Fail, "eth1 is down", "ip link set eth1 up"}},
+		{"interface without address", "DMLC_INTERFACE=eth2", nil, Check{"interface", Fail, "eth2 has no address", "ip addr add ADDRESS/PREFIX dev eth2"}},
+		{"interface is loopback", "DMLC_INTERFACE=lo", nil, Check{"interface", Warn, "lo is the loopback", "set DMLC_INTERFACE to one of eth0"}},
+		{"nothing to choose from", "DMLC_INTERFACE=eth7", func(m *machine) { m.interfaces = nil }, Check{"interface", Fail, "eth7", "`ip addr`"}},
+		{"auto without rdma", "DMLC_INTERFACE=auto", nil, Check{"interface", Warn, "there is none", "set DMLC_INTERFACE to one of eth0"}},
+		{"auto with rdma", "DMLC_INTERFACE=auto", func(m *machine) { m.write("sys/class/infiniband/mlx5_0/x", "") }, Check{"interface", OK, "mlx5_0", ""}},
+		{"no rdma", "STEPVAN_VAN=rdma", nil, Check{"rdma", Fail, "no RDMA device", "set STEPVAN_VAN=auto or tcp"}},
+		{"rdma", "STEPVAN_VAN=rdma", func(m *machine) { m.write("sys/class/infiniband/mlx5_0/x", "") }, Check{"rdma", OK, "mlx5_0", ""}},
+
+		{"root port taken", scheduler, func(m *machine) { m.listen[":8123"] = opError(unix.EADDRINUSE) }, Check{"root port", Fail, "8123 is taken", "ss -ltnp 'sport = :8123'"}},
+		{"root port privileged", scheduler + "DMLC_PS_ROOT_PORT=80", func(m *machine) { m.listen[":80"] = opError(unix.EACCES) }, Check{"root port", Fail, "80 is for privileged", "1024 or above"}},
+		{"root port impossible", scheduler, func(m *machine) { m.listen[":8123"] = opError(unix.ENETDOWN) }, Check{"root port", Fail, "network is down", "set DMLC_PS_ROOT_PORT"}},
+		{"root port free", scheduler, nil, Check{"root port", OK, "8123 is free", ""}},
+		{"root port any", scheduler + "DMLC_PS_ROOT_PORT=0", nil, Check{"root port", OK, "a free one", ""}},
+		{"scheduler not started", "", func(m *machine) { m.dial = opError(unix.ECONNREFUSED) }, Check{"root port", Warn, "nothing listens at head:8123", "start the scheduler"}},
+		{"scheduler behind a wall", "", func(m *machine) { m.dial = context.DeadlineExceeded }, Check{"root port", Warn, "no answer from head:8123 within 1s", "let port 8123 through the firewall"}},
+		{"scheduler without a way", "", func(m *machine) { m.dial = opError(unix.ENETUNREACH) }, Check{"root port", Warn, "network is unreachable", "ip route get head"}},
+		{"data port taken", "DMLC_PORT=9000 DMLC_NUM_PORTS=2", func(m *machine) { m.listen[":9001"] = opError(unix.EADDRINUSE) }, Check{"data port", Fail, "9001 is taken", "DMLC_PORT"}},
+
+		{"memlock for rdma", "STEPVAN_VAN=rdma", nil, Check{"memlock", Fail, "may pin 8MiB, and RDMA pins", "ulimit -l unlimited"}},
+		{"memlock with a higher hard limit", "STEPVAN_VAN=rdma", func(m *machine) { m.limits[unix.RLIMIT_MEMLOCK] = [2]uint64{65536, unlimited} }, Check{"memlock", Fail, "may pin 64KiB (any amount when asked for)", "ulimit -l unlimited"}},
+		{"memlock for accelerators", "STEPMESH_BACKEND=GPU", nil, Check{"memlock", Warn, "accelerators pin", "LimitMEMLOCK=infinity"}},
+		{"memlock unlimited", "STEPVAN_VAN=rdma", func(m *machine) { m.limits[unix.RLIMIT_MEMLOCK] = [2]uint64{unlimited, unlimited} }, Check{"memlock", OK, "any amount", ""}},
+		{"open files", "DMLC_ROLE=scheduler DMLC_NUM_WORKER=3000 DMLC_NUM_SERVER=2000", nil, Check{"open files", Fail, "4096, and 5000 peers need 5064", "ulimit -Hn 5064"}},
+		{"open files of rails", "STEPVAN_RAILS=64 DMLC_NUM_SERVER=64", nil, Check{"open files", Fail, "65 peers need 4224", "STEPVAN_RAILS"}},
+		{"open files unlimited", "", func(m *machine) { m.limits[unix.RLIMIT_NOFILE] = [2]uint64{1024, unlimited} }, Check{"open files", OK, "any number", ""}},
+		{"threads of the group", "", func(m *machine) {
+			m.write("sys/fs/cgroup/pod/pids.max", "100\n")
+			m.write("sys/fs/cgroup/pod/pids.current", "90\n")
+		}, Check{"threads", Warn, "room for 10 more", "--pids-limit"}},
+		{"threads of the group unlimited", "", func(m *machine) {
+			m.write("sys/fs/cgroup/pod/pids.max", "max\n")
+			m.write("sys/fs/cgroup/pod/pids.current", "90\n")
+		}, Check{"threads", OK, "there is room", ""}},
+		{"threads of the user", "", func(m *machine) { m.limits[unix.RLIMIT_NPROC] = [2]uint64{10, 10} }, Check{"threads", Warn, "the user may have 10", "ulimit -u"}},
+
+		{"few cores", "DMLC_PS_ROOT_URI=127.0.0.1", func(m *machine) { m.cpus = 2 }, Check{"cores", Warn, "2 for 5 processes", "STEPVAN_PROGRESS=park"}},
+		{"few cores and spinning", "DMLC_LOCAL=1 DMLC_PS_ROOT_URI=10.0.0.2 STEPVAN_PROGRESS=spin", func(m *machine) { m.cpus = 2 }, Check{"cores", Fail, "2 for 5 processes", "STEPVAN_PROGRESS=auto"}},
+		{"a group on few cores", "DMLC_GROUP_SIZE=8", func(m *machine) { m.cpus = 4 }, Check{"cores", Warn, "4 for 8 processes", "fewer processes"}},
+		{"joint on one core", "DMLC_ROLE=joint DMLC_PS_ROOT_URI=localhost", func(m *machine) { m.cpus = 1 }, Check{"cores", Warn, "1 for 2 processes", ""}},
+		{"quota", "", func(m *machine) { m.write("sys/fs/cgroup/pod/box/cpu.max", "150000 100000\n") }, Check{"core quota", Warn, "the time of 1.5 of 16 cores", "--cpus=16"}},
+		{"quota of an outer group", "", func(m *machine) { m.write("sys/fs/cgroup/cpu.max", "50000 100000\n") }, Check{"core quota", Warn, "0.5 of 16", "limits.cpu"}},
+		{"quota of version 1", "", func(m *machine) {
+			m.write("proc/self/cgroup", "4:cpuacct,cpu:/box\n")
+			m.write("sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "200000")
+			m.write("sys/fs/cgroup/cpu/box/cpu.cfs_period_us", "100000")
+		}, Check{"core quota", Warn, "2 of 16", "CPUQuota=1600%"}},
+		{"quota and spinning", "STEPVAN_PROGRESS=spin", func(m *machine) { m.write("sys/fs/cgroup/cpu.max", "50000 100000\n") }, Check{"core quota", Fail, "spinning uses up", "STEPVAN_PROGRESS=park"}},
+		{"pinning beyond the cores", "STEPMESH_BIND_CPU_CORE=1", func(m *machine) { m.cpus = 8 }, Check{"pinning", Fail, "core 14 is asked for, and there are 8", "STEPMESH_CPU_START_OFFSET=0"}},
+		{"pinning", "STEPMESH_BIND_CPU_CORE=1", nil, Check{"pinning", OK, "cores 10 to 14", ""}},
+
+		{"no memfd", "", func(m *machine) { m.memory[false] = unix.EPERM }, Check{"shared memory", Fail, "operation not permitted", "seccomp"}},
+		{"no descriptors", "", func(m *machine) { m.memory[false] = unix.EMFILE }, Check{"shared memory", Fail, "too many open files", "ulimit -n"}},
+		{"no memory", "", func(m *machine) { m.memory[false] = unix.ENOMEM }, Check{"shared memory", Fail, "cannot allocate memory", "limits.memory"}},
+		{"pool beyond the group", "", func(m *machine) { m.write("sys/fs/cgroup/pod/box/memory.max", "1073741824\n") }, Check{"memory", Warn, "1GiB allowed by the control group, and the pool may grow to 4GiB", "set STEPVAN_POOL_BYTES=512MiB"}},
+		{"pool beyond the group of version 1", "", func(m *machine) {
+			m.write("proc/self/cgroup", "4:memory:/box\n")
+			m.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n")
+		}, Check{"memory", Warn, "1GiB allowed", "STEPVAN_POOL_BYTES"}},
+		{"pool beyond the machine", "STEPVAN_POOL_BYTES=64GiB", nil, Check{"memory", Warn, "32GiB available on this machine", "STEPVAN_POOL_BYTES=16GiB"}},
+		{"huge pages demanded", "STEPVAN_HUGEPAGES=on", func(m *machine) { m.memory[true] = unix.ENOMEM }, Check{"huge pages", Fail, "none are reserved", "sysctl -w vm.nr_hugepages"}},
+		{"no huge pages", "", func(m *machine) { m.memory[true] = unix.ENOMEM }, Check{"huge pages", OK, "pages of 4KiB", "shmem_enabled"}},
+		{"transparent huge pages", "", func(m *machine) {
+			m.memory[true] = unix.ENOMEM
+			m.write("sys/kernel/mm/transparent_hugepage/shmem_enabled", "always [within_size] advise never\n")
+		}, Check{"huge pages", OK, "transparent", ""}},
+
+		{"small socket buffers", "", func(m *machine) {
+			m.write("proc/sys/net/core/rmem_max", "212992\n")
+			m.write("proc/sys/net/core/wmem_max", "212992\n")
+		}, Check{"socket buffers", Warn, "net.core.rmem_max is 208KiB, net.core.wmem_max is 208KiB", "sysctl -w net.core.rmem_max=4194304 net.core.wmem_max=4194304"}},
+		{"slow clock", "", func(m *machine) {
+			const dir = "sys/devices/system/clocksource/clocksource0/"
+			m.write(dir+"current_clocksource", "hpet\n")
+			m.write(dir+"available_clocksource", "hpet kvm-clock acpi_pm\n")
+		}, Check{"clock", Warn, "hpet takes microseconds", "echo kvm-clock > /sys/devices"}},
+		{"slow clock, no other", "", func(m *machine) {
+			m.write("sys/devices/system/clocksource/clocksource0/current_clocksource", "acpi_pm\n")
+		}, Check{"clock", Warn, "acpi_pm", "echo tsc"}},
+	}
+	for _, c := range cases {
+		t.Run(c.title, func(t *testing.T) {
+			m := healthy()
+			if c.damage != nil {
+				c.damage(m)
+			}
+			checks := Run(t.Context(), worker(t, c.env), Options{System: &m.System})
+			got := worstNamed(checks, c.want.Name)
+			require.Equal(t, c.want.Status, got.Status, "%+v", checks)
+			require.Contains(t, got.Found, c.want.Found)
+			require.Contains(t, got.Fix, c.want.Fix)
+			if c.want.Status != OK {
+				require.NotEmpty(t, got.Fix)
+			}
+		})
+	}
+}
+
+func opError(errno error) error {
+	return &net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", errno)}
+}
+
+func worstNamed(checks []Check, name string) Check {
+	worst := Check{Status: -1}
+	for _, c := range checks {
+		if c.Name == name && c.Status > worst.Status {
+			worst = c
+		}
+	}
+	return worst
+}
+
+func TestSettingsMistakesAreFindings(t *testing.T) {
+	mistakes := errors.Join(
+		&errs.ConfigError{Key: "DMLC_ROLE", Reason: "is not set: set it to one of worker, server"},
+		&errs.ConfigError{Key: "DMLC_NUM_WORKER", Value: "x", Reason: "must be a whole number"},
+		errors.New("something else"),
+	)
+	warnings := []config.Warning{{Key: "STEPVAN_VNA", Value: "tcp", Reason: "is not a setting; did you mean STEPVAN_VAN?"}}
+	checks := Run(t.Context(), config.Default(), Options{System: &healthy().System, Mistakes: mistakes, Warnings: warnings})
+	require.Equal(t, []Check{
+		{"settings", Fail, "DMLC_ROLE", "DMLC_ROLE is not set: set it to one of worker, server"},
+		{"settings", Fail, "DMLC_NUM_WORKER=x", "DMLC_NUM_WORKER must be a whole number"},
+		{"settings", Fail, "something else", "stepvan env"},
+		{"settings", Warn, "STEPVAN_VNA=tcp", "STEPVAN_VNA is not a setting; did you mean STEPVAN_VAN?"},
+	}, checks[:4])
+	for _, c := range checks {
+		require.NotEqual(t, "root port", c.Name, "without a role there is no port to look at")
+	}
+}
+
+func TestSilentMachineIsNoFinding(t *testing.T) {
+	m := healthy()
+	clear(m.files)
+	m.Interfaces = func() ([]Interface, error) { return nil, unix.EPERM }
+	m.Limit = func(int) (uint64, uint64, error) { return 0, 0, unix.EPERM }
+	checks := Run(t.Context(), worker(t, "DMLC_NODE_HOST=10.9.9.9 DMLC_INTERFACE=eth9"), Options{System: &m.System})
+	require.Equal(t, OK, Worst(checks), "%+v", checks)
+}
+
+// The real machine is asked for what must be true of every machine that runs this test.
+func TestThisMachine(t *testing.T) {
+	l, err := net.Listen("tcp", ":0")
+	require.NoError(t, err)
+	defer l.Close()
+	taken := l.Addr().(*net.TCPAddr).Port
+	s := worker(t, "DMLC_ROLE=scheduler DMLC_PS_ROOT_URI=127.0.0.1 DMLC_PS_ROOT_PORT="+strconv.Itoa(taken))
+	require.Equal(t, Fail, worstNamed(Run(t.Context(), s, Options{}), "root port").Status)
+
+	s = worker(t, "DMLC_INTERFACE=lo DMLC_PS_ROOT_URI=127.0.0.1 DMLC_PS_ROOT_PORT="+strconv.Itoa(taken))
+	checks := Run(t.Context(), s, Options{})
+	for _, name := range []string{"root port", "interface", "shared memory"} {
+		require.Equal(t, OK, worstNamed(checks, name).Status, "%+v", checks)
+	}
+}
+
+func TestPrint(t *testing.T) {
+	checks := []Check{
+		{"cores", OK, "16", ""},
+		{"root port", Fail, "8123 is taken", "stop it"},
+		{"memlock", Warn, "may pin 8MiB", "ulimit -l unlimited"},
+		{"pages", OK, "small", "larger ones"},
+	}
+	var b strings.Builder
+	require.NoError(t, Print(&b, checks, false))
+	require.Equal(t, `ok    cores      16
+fail  root port  8123 is taken
+                 to do: stop it
+warn  memlock    may pin 8MiB
+                 to do: ulimit -l unlimited
+ok    pages      small
+                 better: larger ones
+
+1 to repair before a node can start, 1 to look at
+`, b.String())
+	b.Reset()
+	require.NoError(t, Print(&b, checks[:1], true))
+	require.Equal(t, "\x1b[32mok  \x1b[0m  cores  16\n\nnothing to do\n", b.String())
+	b.Reset()
+	require.NoError(t, Print(&b, checks[2:3], false))
+	require.Contains(t, b.String(), "nothing prevents a start, 1 to look at")
+}

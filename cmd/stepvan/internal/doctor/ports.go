@@ -1,0 +1,67 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/config"
+)
+
+// checkPorts looks at the scheduler's port and the data ports. With DMLC_LOCAL=1
+// there are Unix sockets instead.
+func (d *doctor) checkPorts(ctx context.Context) {
+	s := d.settings
+	if s.Local || s.RootURI == "" {
+		return
+	}
+	switch {
+	case s.Role == "":
+	case s.Role == config.RoleScheduler && s.RootPort == 0:
+		d.ok("root port", "a free one")
+	case s.Role == config.RoleScheduler:
+		d.checkFree(ctx, "root port", s.RootPort, "DMLC_PS_ROOT_PORT to another port, everywhere")
+	case s.RootPort > 0:
+		d.checkReach(ctx)
+	}
+	for _, port := range s.DataPorts() {
+		d.checkFree(ctx, "data port", port, "DMLC_PORT to another port, or unset it for free ones")
+	}
+}
+
+// checkFree opens the port on all addresses, and closes it again.
+func (d *doctor) checkFree(ctx context.Context, name string, port int, instead string) {
+	err := d.sys.Listen(ctx, ":"+strconv.Itoa(port))
+	switch {
+	case err == nil:
+		d.ok(name, fmt.Sprintf("%d is free", port))
+	case errors.Is(err, unix.EADDRINUSE):
+		d.fail(name, fmt.Sprintf("%d is taken", port), fmt.Sprintf("ss -ltnp 'sport = :%d' shows by whom: stop that, or set %s", port, instead))
+	case errors.Is(err, unix.EACCES):
+		d.fail(name, fmt.Sprintf("%d is for privileged processes", port), "set "+instead+", 1024 or above")
+	default:
+		d.fail(name, fmt.Sprintf("%d cannot be opened: %v", port, err), "set "+instead)
+	}
+}
+
+// checkReach connects to the scheduler. That nobody answers is no failure: the
+// scheduler may start later.
+func (d *doctor) checkReach(ctx context.Context) {
+	addr := d.settings.RootAddr()
+	ctx, cancel := context.WithTimeout(ctx, d.reach)
+	defer cancel()
+	err := d.sys.Dial(ctx, addr)
+	switch {
+	case err == nil:
+		d.ok("root port", "something listens at "+addr)
+	case errors.Is(err, unix.ECONNREFUSED):
+		d.warn("root port", "nothing listens at "+addr, "start the scheduler there (DMLC_ROLE=scheduler), or correct DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT")
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, unix.ETIMEDOUT):
+		d.warn("root port", fmt.Sprintf("no answer from %s within %v", addr, d.reach), fmt.Sprintf("let port %d through the firewall, start the scheduler, or correct DMLC_PS_ROOT_URI", d.settings.RootPort))
+	default:
+		d.warn("root port", fmt.Sprintf("%s cannot be reached: %v", addr, err), "ip route get "+d.settings.RootURI+" shows the way: correct DMLC_PS_ROOT_URI or the routes")
+	}
+}

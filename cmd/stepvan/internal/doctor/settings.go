@@ -1,0 +1,70 @@
+package doctor
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// checkSettings reports what config.FromEnv found.
+func (d *doctor) checkSettings(mistakes error, warnings []config.Warning) {
+	for _, err := range split(mistakes) {
+		var c *errs.ConfigError
+		if errors.As(err, &c) {
+			d.fail("settings", assignment(c.Key, c.Value), c.Key+" "+c.Reason)
+			continue
+		}
+		d.fail("settings", err.Error(), "stepvan env")
+	}
+	for _, w := range warnings {
+		d.warn("settings", assignment(w.Key, w.Value), w.Key+" "+w.Reason)
+	}
+	if mistakes == nil && len(warnings) == 0 {
+		d.ok("settings", "no mistakes")
+	}
+	d.checkTraceFile()
+}
+
+// split takes apart what errors.Join has joined.
+func split(err error) []error {
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return []error{err}
+}
+
+func assignment(key, value string) string {
+	if value == "" {
+		return key
+	}
+	return key + "=" + value
+}
+
+// checkTraceFile looks for the directory of the trace file: it is written at the
+// end of a run, which is late to learn that it cannot be.
+func (d *doctor) checkTraceFile() {
+	file := d.settings.TraceFile
+	if file == "" {
+		return
+	}
+	abs, err := filepath.Abs(file)
+	if err != nil {
+		return
+	}
+	dir := path.Dir(abs)
+	info, err := fs.Stat(d.sys.Root, cmp.Or(strings.TrimPrefix(dir, "/"), "."))
+	if err != nil || !info.IsDir() {
+		d.fail("trace file", dir+" is not a directory", "mkdir -p "+dir+", or set STEPVAN_TRACE_FILE to a file elsewhere")
+		return
+	}
+	d.ok("trace file", dir+" is there")
+}
