@@ -1,0 +1,126 @@
+package memvan
+
+import (
+	"sync"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// conn is a connection: two endpoints, and all state that both look at.
+//
+// Locks are taken in this order: Network.mu, conn.life, conn.mu, node.mu.
+// Neither the Placer nor a wake function is called with any of them held.
+type conn struct {
+	life sync.RWMutex // held shared while payload is copied, exclusively to end the connection
+	mu   sync.Mutex
+	ends [2]endpoint
+	born uint64 // order in the network
+
+	// guarded by mu
+	over bool    // ended: nothing more is accepted on either side
+	wake [2]bool // whose van must be woken after unlocking
+}
+
+// unlock gives up mu and wakes the vans that have something to poll.
+func (c *conn) unlock() {
+	w := c.takeWakes()
+	c.mu.Unlock()
+	c.ring(w)
+}
+
+func (c *conn) takeWakes() [2]bool {
+	w := c.wake
+	c.wake = [2]bool{}
+	return w
+}
+
+func (c *conn) ring(wakes [2]bool) {
+	for i, w := range wakes {
+		if w {
+			c.ends[i].van.wake()
+		}
+	}
+}
+
+// fate is what the end of a connection means to one of its endpoints.
+type fate struct {
+	close  bool  // closed by its owner: drops what is under way to it, reports no loss
+	drop   bool  // what is under way to it must not be delivered
+	shred  bool  // a random part of what is under way to it is lost with the connection
+	reason error // reported with EventLost
+}
+
+// end ends the connection. Further calls only add a close. It waits for copies
+// under way, so the caller must hold no lock.
+func (c *conn) end(fates [2]fate) {
+	c.life.Lock()
+	c.mu.Lock()
+	first := !c.over
+	c.over = true
+	for i := range c.ends {
+		if first || fates[i].drop {
+			c.ends[i].reason = fates[i].reason
+		}
+		c.ends[i].closed = c.ends[i].closed || fates[i].close
+	}
+	for i := range c.ends {
+		c.ends[i].settle(fates[i], first)
+	}
+	w := c.takeWakes()
+	c.mu.Unlock()
+	c.life.Unlock()
+	c.ring(w)
+}
+
+// settle decides what still reaches e after the end of the connection, and
+// completes everything the peer has sent.
+func (e *endpoint) settle(f fate, first bool) {
+	keep := 0
+	if !e.closed && !f.drop {
+		keep = e.intact()
+		if f.shred && first {
+			keep = e.peer.random().IntN(keep + 1)
+		}
+	}
+	for i := range keep {
+		e.tell(*e.in.at(i), nil)
+	}
+	if e.in.len() > keep {
+		err := e.peer.ended()
+		for i := keep; i < e.in.len(); i++ {
+			e.tell(*e.in.at(i), err)
+		}
+	}
+	for e.in.len() > keep {
+		e.recycle(e.in.dropBack())
+	}
+	if first {
+		e.lostDue = e.peer.schedule()
+	}
+	if e.closed {
+		e.van.detach(e)
+		e.disarm()
+	}
+	e.ready()
+}
+
+// intact counts the frames at the front of the queue that need nothing from the sender.
+func (e *endpoint) intact() int {
+	n := 0
+	for n < e.in.len() && (*e.in.at(n)).intact() {
+		n++
+	}
+	return n
+}
+
+// ended is the error of operations on an endpoint whose connection is over.
+func (e *endpoint) ended() error {
+	if e.closed {
+		return e.fault("send", errs.ErrClosed)
+	}
+	return e.fault("send", errs.ErrPeerLost)
+}
+
+func (e *endpoint) fault(op string, err error) error {
+	return &errs.OpError{Op: op, Van: vanName, Peer: e.name, Err: err}
+}

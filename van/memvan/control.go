@@ -1,0 +1,111 @@
+package memvan
+
+import (
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// Cut loses all connections between the vans named a and b, with a random part of
+// what was on its way. They may connect again at once. It returns how many
+// connections there were.
+func (net *Network) Cut(a, b string) int {
+	list := net.between(a, b)
+	for _, e := range list {
+		e.conn.sever()
+	}
+	return len(list)
+}
+
+// Partition is Cut, and lets no dial between a and b succeed until Heal.
+func (net *Network) Partition(a, b string) int {
+	net.mu.Lock()
+	net.cuts[pair(a, b)] = true
+	net.mu.Unlock()
+	return net.Cut(a, b)
+}
+
+// Heal ends a Partition; dials that wait for it go on.
+func (net *Network) Heal(a, b string) {
+	net.mu.Lock()
+	defer net.mu.Unlock()
+	delete(net.cuts, pair(a, b))
+	for _, c := range net.waiting {
+		c.rouse()
+	}
+}
+
+// Kill makes the van named name look to its peers like a process that died:
+// its addresses are free again, its connections lost with a random part of what was on
+// its way. To its owner the van looks closed. It reports whether there was one.
+func (net *Network) Kill(name string) bool {
+	n := net.find(name)
+	if n == nil {
+		return false
+	}
+	for _, e := range net.leave(n) {
+		var f [2]fate
+		f[e.side] = fate{close: true}
+		f[e.peer.side] = fate{shred: true, reason: e.peer.fault("receive", errs.ErrPeerLost)}
+		e.conn.end(f)
+	}
+	return true
+}
+
+// Stall makes the van named name stand still, like a stopped process: its Poll
+// finds nothing, and what it sends stays where it is. It reports whether there is such a van.
+func (net *Network) Stall(name string) bool {
+	n := net.find(name)
+	if n != nil {
+		n.stalled.Store(true)
+	}
+	return n != nil
+}
+
+// Resume ends a Stall.
+func (net *Network) Resume(name string) bool {
+	n := net.find(name)
+	if n == nil {
+		return false
+	}
+	n.stalled.Store(false)
+	for _, e := range n.list() {
+		e.conn.mu.Lock()
+		e.ready()
+		e.peer.ready()
+		e.conn.unlock()
+	}
+	return true
+}
+
+// Corrupt damages the next message from the van named from to the one named
+// to, on each of their connections; the receiver finds a wrong checksum. It
+// returns how many connections there are.
+func (net *Network) Corrupt(from, to string) int {
+	list := net.between(from, to)
+	for _, e := range list {
+		e.conn.mu.Lock()
+		e.corrupt = true
+		e.conn.mu.Unlock()
+	}
+	return len(list)
+}
+
+func (net *Network) find(name string) *node {
+	net.mu.Lock()
+	defer net.mu.Unlock()
+	return net.nodes[name]
+}
+
+// between returns the endpoints of the van named a whose peers belong to the one named b.
+func (net *Network) between(a, b string) []*endpoint {
+	n := net.find(a)
+	if n == nil {
+		return nil
+	}
+	var list []*endpoint
+	for _, e := range n.list() {
+		if e.peer.van.opt.Name == b {
+			list = append(list, e)
+		}
+	}
+	return list
+}

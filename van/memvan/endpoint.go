@@ -1,0 +1,180 @@
+package memvan
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
+)
+
+// endpoint is one side of a conn. It implements van.Endpoint; callers see it as face.
+type endpoint struct {
+	conn *conn
+	peer *endpoint
+	van  *node
+	face van.Endpoint // the endpoint itself, or the granter around it
+	side int
+	name string // the other side, for people
+	seed uint64
+	user atomic.Pointer[any]
+
+	// guarded by conn.mu
+	in        ring[*frame] // on their way here, from the peer
+	free      []*frame     // frames for in
+	numbers   uint64       // frames so far
+	done      ring[completion]
+	pending   int // operations accepted whose completion was not read
+	slots     []*slot
+	made      int  // slots that exist
+	starved   bool // a frame waits for a credit
+	accepting bool // EventAccepted is still to come
+	closed    bool
+	lost      bool  // EventLost was reported
+	reason    error // of the loss
+	lostDue   time.Time
+	lastDue   time.Time // of what this side has sent
+	acceptDue time.Time
+	timer     *time.Timer
+	armed     bool
+	dice      *rand.Rand
+	corrupt   bool // the next message that this side sends is damaged
+	grants    map[van.GrantID]*grant
+
+	// the poller's alone
+	places [][]byte // scratch
+	turn   uint64   // the Poll that reported the acceptance
+
+	// guarded by van.mu
+	next   *endpoint
+	queued bool
+}
+
+type completion struct {
+	op  van.OpID
+	err error
+}
+
+// Peer implements van.Endpoint.
+func (e *endpoint) Peer() string { return e.name }
+
+// SetUser implements van.Endpoint.
+func (e *endpoint) SetUser(v any) { e.user.Store(&v) }
+
+// User implements van.Endpoint.
+func (e *endpoint) User() any {
+	if p := e.user.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Send implements van.Endpoint. Budget: no allocation, one lock, one copy of the head.
+func (e *endpoint) Send(m *van.Message) error {
+	size, err := e.van.check(m)
+	if err != nil {
+		return err
+	}
+	if len(m.Target) > 0 && size > 0 {
+		err = e.sendInto(m, size)
+	} else {
+		err = e.sendFrom(m, size)
+	}
+	if err == nil && e.van.net.opt.LossRate > 0 {
+		e.tempt()
+	}
+	return err
+}
+
+// sendFrom queues m; the receiver will read the payload out of the source memory.
+func (e *endpoint) sendFrom(m *van.Message, size int64) error {
+	e.conn.mu.Lock()
+	defer e.conn.unlock()
+	if err := e.room(); err != nil {
+		return err
+	}
+	e.pending++
+	e.launch(m, size, false)
+	return nil
+}
+
+// room reports whether one more operation can be accepted.
+func (e *endpoint) room() error {
+	switch {
+	case e.closed:
+		return errs.ErrClosed
+	case e.conn.over:
+		return errs.ErrPeerLost
+	case e.pending == e.van.opt.Queue:
+		return errs.ErrWouldBlock
+	}
+	return nil
+}
+
+// launch puts m on its way.
+func (e *endpoint) launch(m *van.Message, size int64, written bool) {
+	p := e.peer
+	f := p.takeFrame()
+	f.fill(m, size, written)
+	if e.corrupt {
+		e.corrupt = false
+		f.head[len(f.head)-1] ^= 0x80
+	}
+	f.due = e.schedule()
+	p.in.push(f)
+	if f.due.IsZero() {
+		p.ready()
+	} else if p.in.len() == 1 {
+		p.arm(f.due)
+	}
+}
+
+func (e *endpoint) takeFrame() *frame {
+	e.numbers++
+	var f *frame
+	if n := len(e.free); n > 0 {
+		f = e.free[n-1]
+		e.free = e.free[:n-1]
+	} else {
+		f = &frame{}
+	}
+	f.number = e.numbers
+	return f
+}
+
+func (e *endpoint) recycle(f *frame) {
+	f.clear()
+	f.number = 0
+	e.free = append(e.free, f)
+}
+
+// tell completes the operation behind a frame on its way to e, once.
+func (e *endpoint) tell(f *frame, err error) {
+	if !f.told {
+		f.told = true
+		e.peer.complete(f.op, err)
+	}
+}
+
+// complete makes the completion of op readable at e.
+func (e *endpoint) complete(op van.OpID, err error) {
+	e.done.push(completion{op, err})
+	e.ready()
+}
+
+// ready makes the next Poll look at e.
+func (e *endpoint) ready() {
+	if e.van.enqueue(e) {
+		e.conn.wake[e.side] = true
+	}
+}
+
+// Close implements van.Endpoint.
+func (e *endpoint) Close() error {
+	var f [2]fate
+	f[e.side].close = true
+	f[e.peer.side].reason = e.peer.fault("receive", errs.ErrPeerLost)
+	e.conn.end(f)
+	return nil
+}

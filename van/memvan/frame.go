@@ -1,0 +1,65 @@
+package memvan
+
+import (
+	"time"
+
+	"github.com/stepvan/stepvan/van"
+)
+
+// keepBuffer is the largest buffer for header and meta that is kept for reuse.
+const keepBuffer = 64 << 10
+
+// frame is one message on its way. Guarded by conn.mu.
+type frame struct {
+	op      van.OpID
+	number  uint64    // distinguishes the lives of a recycled frame
+	due     time.Time // when it may be received; zero for at once
+	head    []byte    // header and meta, owned by the frame
+	source  [][]byte  // payload in the sender's memory
+	size    int64     // bytes of payload
+	written bool      // payload is in the peer's memory already (one-sided)
+	told    bool      // the sender has its completion
+}
+
+// intact reports whether the frame can be delivered without the sender's memory.
+func (f *frame) intact() bool { return f.size == 0 || f.written }
+
+// fill makes f carry m. It keeps no reference to m or to its slices of slices.
+func (f *frame) fill(m *van.Message, size int64, written bool) {
+	f.op, f.size, f.written, f.told = m.Op, size, written, false
+	f.head = append(f.head[:0], m.Head...)
+	f.source = f.source[:0]
+	if !written {
+		f.source = append(f.source, m.Payload...)
+	}
+}
+
+// clear drops all references to memory of the sender.
+func (f *frame) clear() {
+	clear(f.source)
+	f.source = f.source[:0]
+	if cap(f.head) > keepBuffer {
+		f.head = nil
+	}
+}
+
+// scatter copies the segments of src into those of dst, which together are equally long.
+func scatter(dst, src [][]byte) {
+	var to []byte
+	for _, from := range src {
+		for len(from) > 0 {
+			for len(to) == 0 {
+				to, dst = dst[0], dst[1:]
+			}
+			n := copy(to, from)
+			from, to = from[n:], to[n:]
+		}
+	}
+}
+
+func total(segments [][]byte) (n int64) {
+	for _, s := range segments {
+		n += int64(len(s))
+	}
+	return n
+}

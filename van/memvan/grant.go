@@ -1,0 +1,138 @@
+package memvan
+
+import (
+	crand "crypto/rand"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
+)
+
+// grant is memory of an endpoint that its peer may write. Guarded by conn.mu.
+type grant struct {
+	mem        []byte
+	generation uint32
+	rights     van.Rights
+	writers    int // sends of the peer that are writing
+	withdrawn  bool
+	op         van.OpID // of the withdrawal
+}
+
+// granter is an endpoint of a one-sided van.
+type granter struct{ *endpoint }
+
+var _ van.Granter = granter{}
+
+// Grant implements van.Granter. It may be called concurrently with everything.
+func (g granter) Grant(mem []byte, generation uint32, rights van.Rights) (van.Grant, error) {
+	if rights == 0 || rights&^(van.RightWrite|van.RightRead) != 0 {
+		return van.Grant{}, errs.Invalid("rights %#x: give RightWrite, RightRead or both", rights)
+	}
+	id := newGrantID()
+	e := g.endpoint
+	e.conn.mu.Lock()
+	defer e.conn.unlock()
+	switch {
+	case e.closed:
+		return van.Grant{}, errs.ErrClosed
+	case e.conn.over:
+		return van.Grant{}, errs.ErrPeerLost
+	}
+	if e.grants == nil {
+		e.grants = map[van.GrantID]*grant{}
+	}
+	e.grants[id] = &grant{mem: mem, generation: generation, rights: rights}
+	return van.Grant{ID: id, Generation: generation, Rights: rights, Length: int64(len(mem))}, nil
+}
+
+// Withdraw implements van.Granter. It may be called concurrently with
+// everything, and after the end of the connection too.
+func (g granter) Withdraw(id van.GrantID, op van.OpID) error {
+	e := g.endpoint
+	e.conn.mu.Lock()
+	defer e.conn.unlock()
+	r := e.grants[id]
+	if r == nil || r.withdrawn {
+		return fmt.Errorf("grant %#x is withdrawn already or another endpoint's: %w", id, errs.ErrStale)
+	}
+	if e.pending == e.van.opt.Queue {
+		return errs.ErrWouldBlock
+	}
+	e.pending++
+	r.withdrawn, r.op = true, op
+	e.retire(id, r)
+	return nil
+}
+
+// retire completes the withdrawal of r when nobody writes to it any more.
+func (e *endpoint) retire(id van.GrantID, r *grant) {
+	if r.withdrawn && r.writers == 0 {
+		delete(e.grants, id)
+		e.complete(r.op, nil)
+	}
+}
+
+// sendInto writes the payload of m into the peer's memory and queues the head behind it.
+func (e *endpoint) sendInto(m *van.Message, size int64) error {
+	c := e.conn
+	c.life.RLock()
+	c.mu.Lock()
+	err := e.room()
+	if err == nil {
+		e.pending++
+		e.write(m, size)
+	}
+	w := c.takeWakes()
+	c.mu.Unlock()
+	c.life.RUnlock()
+	c.ring(w)
+	return err
+}
+
+// write is called and left with conn.mu held; the lock is free during the copy.
+func (e *endpoint) write(m *van.Message, size int64) {
+	if err := e.peer.admit(m); err != nil {
+		e.complete(m.Op, e.fault("send", err))
+		return
+	}
+	for _, t := range m.Target {
+		e.peer.grants[t.Grant].writers++ // keeps it in the map
+	}
+	for i, t := range m.Target {
+		to := e.peer.grants[t.Grant].mem[t.Offset:]
+		e.conn.mu.Unlock()
+		copy(to, m.Payload[i])
+		e.conn.mu.Lock()
+	}
+	for _, t := range m.Target {
+		r := e.peer.grants[t.Grant]
+		r.writers--
+		e.peer.retire(t.Grant, r)
+	}
+	e.launch(m, size, true)
+}
+
+// admit checks every target of a message to e before a byte is written.
+func (e *endpoint) admit(m *van.Message) error {
+	for i, t := range m.Target {
+		r := e.grants[t.Grant]
+		n := int64(len(m.Payload[i]))
+		switch {
+		case r == nil || r.withdrawn || r.generation != t.Generation:
+			return fmt.Errorf("grant %#x of generation %d: %w", t.Grant, t.Generation, errs.ErrStale)
+		case r.rights&van.RightWrite == 0:
+			return errs.Invalid("grant %#x does not allow writing", t.Grant)
+		case t.Offset < 0 || t.Offset > int64(len(r.mem)) || n > int64(len(r.mem))-t.Offset:
+			return errs.Invalid("[%d,+%d) is outside grant %#x of %d bytes", t.Offset, n, t.Grant, len(r.mem))
+		}
+	}
+	return nil
+}
+
+// newGrantID makes an id that a peer cannot guess.
+func newGrantID() van.GrantID {
+	var b [8]byte
+	_, _ = crand.Read(b[:]) // never fails
+	return van.GrantID(binary.LittleEndian.Uint64(b[:]))
+}

@@ -1,0 +1,227 @@
+package memvan
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// NetworkOptions say how a network behaves. The zero value is a perfect one.
+type NetworkOptions struct {
+	Seed     uint64        // of everything that happens by chance
+	Delay    time.Duration // one way, of messages, connections and the news of a loss
+	Jitter   time.Duration // added to Delay, at random up to this, per message; order within an endpoint stays
+	LossRate float64       // probability, per message sent, that its connection is lost there (Caps.Lossy)
+	Reorder  bool          // endpoints of a van are polled in random order
+}
+
+// Network connects vans of one process. All methods may be called concurrently.
+type Network struct {
+	opt NetworkOptions
+
+	mu        sync.Mutex
+	nodes     map[string]*node // open ones, by name
+	listeners map[string]*node // by address
+	waiting   map[string]*crowd
+	cuts      map[[2]string]bool // pairs of names that cannot connect
+	names     int                // names and addresses given so far
+	births    uint64             // connections so far
+}
+
+// crowd is who waits for a listener at one address.
+type crowd struct {
+	members int
+	changed chan struct{}
+}
+
+// NewNetwork makes an empty network. It needs no Close.
+func NewNetwork(opt NetworkOptions) *Network {
+	return &Network{
+		opt:       opt,
+		nodes:     map[string]*node{},
+		listeners: map[string]*node{},
+		waiting:   map[string]*crowd{},
+		cuts:      map[[2]string]bool{},
+	}
+}
+
+func (net *Network) join(n *node) error {
+	net.mu.Lock()
+	defer net.mu.Unlock()
+	if n.opt.Name == "" {
+		n.opt.Name = net.unused("mem-", func(s string) bool { return net.nodes[s] != nil })
+	}
+	if net.nodes[n.opt.Name] != nil {
+		return errs.Invalid("memvan: a van named %q is in the network already", n.opt.Name)
+	}
+	net.nodes[n.opt.Name] = n
+	return nil
+}
+
+// leave closes n for everybody who looks for it and returns its endpoints, nil the second time.
+func (net *Network) leave(n *node) []*endpoint {
+	net.mu.Lock()
+	defer net.mu.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return nil
+	}
+	n.closed = true
+	n.stalled.Store(false)
+	close(n.gone)
+	for addr, l := range net.listeners {
+		if l == n {
+			delete(net.listeners, addr)
+		}
+	}
+	if net.nodes[n.opt.Name] == n {
+		delete(net.nodes, n.opt.Name)
+	}
+	return sortedByBirth(n.endpoints)
+}
+
+func (net *Network) listen(n *node, addr string) (string, error) {
+	if err := checkAddr(addr); err != nil && addr != "" {
+		return "", err
+	}
+	net.mu.Lock()
+	defer net.mu.Unlock()
+	if n.isClosed() {
+		return "", errs.ErrClosed
+	}
+	taken := func(s string) bool { return net.listeners[s] != nil }
+	if addr == "" {
+		addr = n.opt.Name + ":0"
+	}
+	if host, ok := strings.CutSuffix(addr, ":0"); ok {
+		addr = net.unused(host+":", taken)
+	}
+	if taken(addr) {
+		return "", errs.Invalid("address in use by van %q, choose another or \":0\"", net.listeners[addr].opt.Name)
+	}
+	net.listeners[addr] = n
+	if c := net.waiting[addr]; c != nil {
+		c.rouse()
+	}
+	return addr, nil
+}
+
+func (c *crowd) rouse() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// unused makes a name that is not taken. Called with mu held.
+func (net *Network) unused(prefix string, taken func(string) bool) string {
+	for {
+		net.names++
+		if s := prefix + strconv.Itoa(net.names); !taken(s) {
+			return s
+		}
+	}
+}
+
+func checkAddr(addr string) error {
+	if addr == "" || len(addr) > 255 || strings.ContainsFunc(addr, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return errs.Invalid("%q is no address: 1 to 255 bytes without spaces", addr)
+	}
+	return nil
+}
+
+func (net *Network) dial(ctx context.Context, n *node, addr string) (*endpoint, error) {
+	if err := checkAddr(addr); err != nil {
+		return nil, err
+	}
+	e, err := net.meet(ctx, n, addr)
+	if err != nil {
+		return nil, err
+	}
+	e.conn.mu.Lock()
+	e.peer.ready()
+	e.conn.unlock()
+	return e, nil
+}
+
+// meet waits for somebody to listen at addr and connects n with it.
+func (net *Network) meet(ctx context.Context, n *node, addr string) (*endpoint, error) {
+	net.mu.Lock()
+	defer net.mu.Unlock()
+	for {
+		if n.isClosed() {
+			return nil, errs.ErrClosed
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("nobody listens there: %w", err)
+		}
+		if l := net.listeners[addr]; l != nil && !net.cuts[pair(n.opt.Name, l.opt.Name)] {
+			return net.connect(n, l, addr), nil
+		}
+		net.await(ctx, n, addr)
+	}
+}
+
+// await returns when something has changed at addr, or the caller has lost
+// interest. Called with mu held, which it gives up while it waits.
+func (net *Network) await(ctx context.Context, n *node, addr string) {
+	c := net.waiting[addr]
+	if c == nil {
+		c = &crowd{changed: make(chan struct{})}
+		net.waiting[addr] = c
+	}
+	c.members++
+	changed := c.changed
+	net.mu.Unlock()
+	select {
+	case <-changed:
+	case <-ctx.Done():
+	case <-n.gone:
+	}
+	net.mu.Lock()
+	if c.members--; c.members == 0 {
+		delete(net.waiting, addr)
+	}
+}
+
+// connect joins n, which dials, with l, which listens. Called with mu held, both open.
+func (net *Network) connect(n, l *node, addr string) *endpoint {
+	net.births++
+	c := &conn{born: net.births}
+	nonce := hash(fmt.Sprint(n.opt.Name, addr, net.births))
+	for i, v := range [2]*node{n, l} {
+		e := &c.ends[i]
+		e.conn, e.peer, e.van, e.side = c, &c.ends[1-i], v, i
+		e.seed = nonce + uint64(i)
+		if e.face = e; v.opt.OneSided {
+			e.face = granter{e}
+		}
+	}
+	out, in := &c.ends[0], &c.ends[1]
+	out.name, in.name = addr, n.opt.Name
+	in.accepting, in.acceptDue = true, out.schedule()
+	out.van.attach(out)
+	in.van.attach(in)
+	return out
+}
+
+func pair(a, b string) [2]string { return [2]string{min(a, b), max(a, b)} }
+
+func hash(s string) uint64 { return xxhash.Sum64String(s) }
+
+func sortedByBirth(set map[*endpoint]struct{}) []*endpoint {
+	list := make([]*endpoint, 0, len(set))
+	for e := range set {
+		list = append(list, e)
+	}
+	slices.SortFunc(list, func(a, b *endpoint) int { return cmp.Compare(a.conn.born, b.conn.born) })
+	return list
+}

@@ -1,0 +1,188 @@
+package memvan
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/wire"
+)
+
+const vanName = "mem"
+
+// Options describe one van. Zero values of the numbers mean the defaults.
+type Options struct {
+	Name        string      // unique in the network; "" for one that the network chooses
+	Placer      van.Placer  // required
+	Wake        func()      // called when Poll would find something; see New
+	Limits      wire.Limits // what a peer may announce; wire.DefaultLimits when zero
+	OneSided    bool        // messages may have targets, endpoints implement van.Granter
+	Queue       int         // operations of one endpoint that may be outstanding; 256
+	Credits     int         // deliveries of one endpoint that may be unreleased; 256
+	MaxPayload  int64       // bytes of payload in one message; 1 GiB
+	MaxSegments int         // segments in one payload; 64
+}
+
+func (o Options) withDefaults() Options {
+	if o.Limits == (wire.Limits{}) {
+		o.Limits = wire.DefaultLimits
+	}
+	o.Queue = orElse(o.Queue, 256)
+	o.Credits = orElse(o.Credits, 256)
+	o.MaxPayload = orElse(o.MaxPayload, 1<<30)
+	o.MaxSegments = orElse(o.MaxSegments, 64)
+	return o
+}
+
+func orElse[T int | int64](v, otherwise T) T {
+	if v > 0 {
+		return v
+	}
+	return otherwise
+}
+
+// node is one van of a network. It implements van.Van.
+type node struct {
+	net  *Network
+	opt  Options
+	caps van.Caps
+
+	stalled atomic.Bool
+	gone    chan struct{} // closed by Close
+
+	// the poller's alone
+	turn uint64
+	held []*endpoint
+
+	mu        sync.Mutex
+	closed    bool
+	endpoints map[*endpoint]struct{} // until closed here or reported lost
+	dice      *rand.Rand
+	signalled bool // the owner was woken and has not polled everything since
+	// endpoints to look at, linked by next
+	first, last *endpoint
+}
+
+// New makes a van in net.
+//
+// It has no descriptor (FD is -1). opt.Wake is called when something appears to be polled
+// while there was nothing before, and at the end of a Poll that left something
+// over: whoever polls until Poll returns 0 and then waits for a wake misses nothing.
+// Wake is called from any goroutine, from inside calls of this and of other vans;
+// it must not block and must not call the van.
+func New(net *Network, opt Options) (van.Van, error) {
+	if opt.Placer == nil {
+		return nil, errs.Invalid("memvan: Options.Placer is nil; it names the memory for payload")
+	}
+	n := &node{net: net, opt: opt.withDefaults(), gone: make(chan struct{}), endpoints: map[*endpoint]struct{}{}}
+	if err := net.join(n); err != nil {
+		return nil, err
+	}
+	n.dice = rand.New(rand.NewPCG(net.opt.Seed, hash(n.opt.Name)))
+	n.caps = van.Caps{
+		Name:        vanName,
+		MaxMeta:     int(n.opt.Limits.Meta),
+		MaxPayload:  n.opt.MaxPayload,
+		MaxSegments: n.opt.MaxSegments,
+		OneSided:    n.opt.OneSided,
+		Lossy:       net.opt.LossRate > 0,
+	}
+	return n, nil
+}
+
+// Caps implements van.Van.
+func (n *node) Caps() van.Caps { return n.caps }
+
+// FD implements van.Van: there is none, Options.Wake is called instead.
+func (n *node) FD() int { return -1 }
+
+// Listen implements van.Van. An address is any text without spaces of at
+// most 255 bytes; an empty one, and one that ends in ":0", stands for a free one.
+func (n *node) Listen(addr string) (bound string, err error) {
+	if bound, err = n.net.listen(n, addr); err != nil {
+		return "", &errs.OpError{Op: "listen", Van: vanName, Peer: addr, Err: err}
+	}
+	return bound, nil
+}
+
+// Dial implements van.Van. Instead of trying again it waits until somebody listens at addr.
+func (n *node) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
+	ep, err := n.net.dial(ctx, n, addr)
+	if err != nil {
+		return nil, &errs.OpError{Op: "dial", Van: vanName, Peer: addr, Err: err}
+	}
+	return ep.face, nil
+}
+
+// Close implements van.Van.
+func (n *node) Close() error {
+	for _, e := range n.net.leave(n) {
+		_ = e.Close()
+	}
+	return nil
+}
+
+func (n *node) isClosed() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.closed
+}
+
+// attach makes e an endpoint of n, unless n is closed.
+func (n *node) attach(e *endpoint) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return false
+	}
+	n.endpoints[e] = struct{}{}
+	return true
+}
+
+func (n *node) detach(e *endpoint) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.endpoints, e)
+}
+
+// list returns the endpoints that are not closed or lost, oldest first.
+func (n *node) list() []*endpoint {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return sortedByBirth(n.endpoints)
+}
+
+// anything is what a sender's own header may say; the limits are the receiver's business.
+var anything = wire.Limits{Meta: math.MaxUint32, Message: math.MaxUint64, Tensors: math.MaxUint32}
+
+// check holds m to the contract of Send and returns the size of its payload.
+func (n *node) check(m *van.Message) (size int64, err error) {
+	if len(m.Head) < wire.HeaderSize {
+		return 0, errs.Invalid("head of %d bytes, a header has %d", len(m.Head), wire.HeaderSize)
+	}
+	meta := len(m.Head) - wire.HeaderSize
+	if meta > n.caps.MaxMeta {
+		return 0, errs.Invalid("meta of %d bytes, the van carries %d in one message", meta, n.caps.MaxMeta)
+	}
+	if len(m.Payload) > n.caps.MaxSegments {
+		return 0, errs.Invalid("%d segments, the van carries %d in one message", len(m.Payload), n.caps.MaxSegments)
+	}
+	if size = total(m.Payload); size > n.caps.MaxPayload {
+		return 0, errs.Invalid("payload of %d bytes, the van carries %d in one message", size, n.caps.MaxPayload)
+	}
+	if len(m.Target) > 0 && (!n.caps.OneSided || len(m.Target) != len(m.Payload)) {
+		return 0, errs.Invalid("%d targets for %d segments: one-sided vans take one for each or none, others none", len(m.Target), len(m.Payload))
+	}
+	var h wire.Header
+	if err := h.Decode(m.Head, anything); err != nil {
+		return 0, errs.Invalid("%v", err)
+	}
+	if int(h.Meta) != meta || h.Payload != uint64(size) {
+		return 0, errs.Invalid("header announces %d bytes of meta and %d of payload, the message has %d and %d", h.Meta, h.Payload, meta, size)
+	}
+	return size, nil
+}

@@ -1,0 +1,122 @@
+package memvan
+
+import "github.com/stepvan/stepvan/van"
+
+// burst is how many events of one endpoint are reported before others have their turn.
+const burst = 32
+
+// Poll implements van.Van. It costs what the active endpoints cost, however many
+// there are, so all makes no difference. Budget: no allocation.
+func (n *node) Poll(events []van.Event, all bool) int {
+	if n.stalled.Load() && !n.isClosed() {
+		return 0
+	}
+	n.turn++
+	count := 0
+	for count < len(events) {
+		e := n.dequeue()
+		if e == nil {
+			break
+		}
+		if e.turn == n.turn {
+			n.held = append(n.held, e)
+			continue
+		}
+		k, more := e.visit(events[count:], n.turn)
+		count += k
+		if more {
+			n.enqueue(e)
+		}
+	}
+	for i, e := range n.held {
+		n.enqueue(e)
+		n.held[i] = nil
+	}
+	n.held = n.held[:0]
+	if n.rest() {
+		n.wake()
+	}
+	return count
+}
+
+// visit reports what happened at e; more says that there may be further events.
+// An endpoint that was accepted waits for the next turn, so that the caller can
+// SetUser before the first message is placed.
+func (e *endpoint) visit(events []van.Event, turn uint64) (n int, more bool) {
+	limit := min(len(events), e.van.patience())
+	e.conn.mu.Lock()
+	defer e.conn.unlock()
+	for n < limit {
+		if !e.report(&events[n]) {
+			return n, false
+		}
+		n++
+		if events[n-1].Kind == van.EventAccepted {
+			e.turn = turn
+			return n, e.in.len() > 0 || e.conn.over
+		}
+	}
+	return n, true
+}
+
+// patience is how many events one endpoint may report in a row.
+func (n *node) patience() int {
+	if !n.net.opt.Reorder {
+		return burst
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return 1 + n.dice.IntN(4)
+}
+
+// enqueue puts e among the endpoints to look at. It reports whether the van must be woken.
+func (n *node) enqueue(e *endpoint) (wake bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if e.queued {
+		return false
+	}
+	e.queued = true
+	switch {
+	case n.first == nil:
+		n.first, n.last = e, e
+	case n.net.opt.Reorder && n.dice.IntN(2) == 0:
+		e.next, n.first = n.first, e
+	default:
+		n.last.next, n.last = e, e
+	}
+	wake = !n.signalled
+	n.signalled = true
+	return wake
+}
+
+// dequeue returns the next endpoint to look at, nil when there is none.
+func (n *node) dequeue() *endpoint {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	e := n.first
+	if e == nil {
+		n.signalled = false
+		return nil
+	}
+	n.first = e.next
+	if n.first == nil {
+		n.last = nil
+	}
+	e.next, e.queued = nil, false
+	return e
+}
+
+// rest reports whether endpoints are left over at the end of a Poll.
+func (n *node) rest() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.signalled = n.first != nil
+	return n.signalled
+}
+
+func (n *node) wake() {
+	if n.opt.Wake != nil {
+		n.opt.Wake()
+	}
+}

@@ -1,0 +1,143 @@
+package memvan
+
+import (
+	"errors"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
+)
+
+// report finds the next thing to say about e and writes it into ev. Called by
+// the poller with conn.mu held; it may give the lock up in between.
+func (e *endpoint) report(ev *van.Event) bool {
+	for {
+		switch {
+		case e.done.len() > 0:
+			c := e.done.pop()
+			e.pending--
+			*ev = van.Event{Kind: van.EventCompletion, Endpoint: e.face, Op: c.op, Err: c.err}
+			return true
+		case e.closed:
+			return false
+		case e.accepting:
+			return e.reportAccepted(ev)
+		case e.in.len() > 0:
+			s, again := e.receive()
+			if s != nil {
+				*ev = van.Event{Kind: van.EventMessage, Endpoint: e.face, Delivery: &s.delivery}
+				return true
+			}
+			if !again {
+				return false
+			}
+		case e.conn.over && !e.lost:
+			return e.reportLost(ev)
+		default:
+			return false
+		}
+	}
+}
+
+func (e *endpoint) reportAccepted(ev *van.Event) bool {
+	if !e.arrived(e.acceptDue) {
+		return false
+	}
+	e.accepting = false
+	*ev = van.Event{Kind: van.EventAccepted, Endpoint: e.face}
+	return true
+}
+
+func (e *endpoint) reportLost(ev *van.Event) bool {
+	if !e.arrived(e.lostDue) {
+		return false
+	}
+	e.lost = true
+	e.van.detach(e)
+	*ev = van.Event{Kind: van.EventLost, Endpoint: e.face, Err: e.reason}
+	return true
+}
+
+// receive takes the message at the front of the queue. Without one, again says
+// whether something else changed meanwhile. Called and left with conn.mu held;
+// the lock is free while the message is decoded, placed and copied.
+func (e *endpoint) receive() (s *slot, again bool) {
+	f := *e.in.at(0)
+	if !e.arrived(f.due) || e.peer.van.stalled.Load() {
+		return nil, false
+	}
+	if s = e.takeSlot(); s == nil {
+		return nil, false
+	}
+	s.buf, f.head = f.head, s.buf
+	number, size, placed := f.number, f.size, !f.intact()
+	e.conn.unlock()
+
+	dst, err := e.prepare(s, size, placed)
+	if err != nil {
+		e.distrust(err)
+		e.conn.mu.Lock()
+		e.freeSlot(s)
+		return nil, true
+	}
+	if !e.collect(f, number, dst) {
+		e.freeSlot(s)
+		return nil, true
+	}
+	return s, false
+}
+
+// prepare checks the message in s and asks for the destination of its payload.
+// An error costs the peer its connection.
+func (e *endpoint) prepare(s *slot, size int64, placed bool) (dst [][]byte, err error) {
+	if err := s.open(e.van.opt.Limits, size); err != nil || !placed {
+		return nil, err
+	}
+	d := &s.delivery
+	dst, err = e.van.opt.Placer.Place(e.face, &d.Header, d.Meta, e.places[:0])
+	e.places = dst[:0]
+	if err == nil {
+		if n := total(dst); n != size {
+			err = errs.Invalid("placer gave %d bytes for a payload of %d", n, size)
+		}
+	}
+	if err == nil {
+		return dst, nil
+	}
+	if pe := (*errs.ProtocolError)(nil); errors.As(err, &pe) {
+		return nil, err
+	}
+	d.Refused = err
+	return nil, nil
+}
+
+// collect copies the payload of f to dst (unless dst is nil) and takes f off
+// the queue. It reports false when f was withdrawn meanwhile, and returns with conn.mu held.
+func (e *endpoint) collect(f *frame, number uint64, dst [][]byte) bool {
+	c := e.conn
+	c.life.RLock()
+	defer c.life.RUnlock()
+	c.mu.Lock()
+	if f.number != number {
+		return false
+	}
+	if dst != nil {
+		// Nobody can end the connection, nor anybody but this caller take f, so
+		// the source stays valid without the lock.
+		c.mu.Unlock()
+		scatter(dst, f.source)
+		clear(dst)
+		c.mu.Lock()
+	}
+	e.in.pop()
+	e.tell(f, nil)
+	e.recycle(f)
+	return true
+}
+
+// distrust ends the connection because of what the peer sent.
+func (e *endpoint) distrust(err error) {
+	var f [2]fate
+	f[e.side] = fate{drop: true, reason: e.fault("receive", err)}
+	f[e.peer.side] = fate{reason: e.peer.fault("receive", errs.ErrPeerLost)}
+	e.conn.end(f)
+}
