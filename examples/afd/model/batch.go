@@ -22,16 +22,6 @@ func (b Batch) bounds(i int) (lo, hi int) {
 	return lo, b.Ends[i]
 }
 
-// longest is the largest number of tokens of a sentence.
-func (b Batch) longest() int {
-	n := 0
-	for i := range b.Ends {
-		lo, hi := b.bounds(i)
-		n = max(n, hi-lo)
-	}
-	return n
-}
-
 // Pack puts sentences into batches of at most maxTokens tokens, in order. A
 // batch never splits a sentence, so a sentence must fit.
 func Pack(sentences [][]int32, maxTokens int) ([]Batch, error) {
