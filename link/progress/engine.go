@@ -137,6 +137,15 @@ func (e *Engine) Nudge() {
 	}
 }
 
+// Kick has the source polled soon, whoever drives.
+func (e *Engine) Kick() {
+	if e.driver.Load() == driverKernel {
+		e.parker.wake()
+		return
+	}
+	e.callDriver()
+}
+
 // Settle ends the effect of Nudge: nothing is stuck any more.
 func (e *Engine) Settle() {
 	if e.stuck.Load() {

@@ -1,0 +1,107 @@
+package link
+
+import (
+	"time"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+const (
+	// partGrace is how long a session that has ended waits for its last words to arrive.
+	partGrace = time.Second
+	// drainPolls bounds how often a closing node asks its vans for completions.
+	drainPolls = 10_000
+)
+
+// doom is a session that somebody other than the driver wants to end.
+type doom struct {
+	session *Session
+	cause   error
+}
+
+// partAfter ends s when the peer has closed its side, or after a grace: closing at
+// once could destroy last words that the peer has not read yet. Any goroutine.
+func (n *Node) partAfter(s *Session, cause error) {
+	time.AfterFunc(partGrace, func() { n.end(s, cause) })
+}
+
+// end has the driver end s. Any goroutine.
+func (n *Node) end(s *Session, cause error) {
+	n.doomMu.Lock()
+	n.doomed = append(n.doomed, doom{s, cause})
+	n.doomCount.Store(int32(len(n.doomed)))
+	n.doomMu.Unlock()
+	n.engine.Kick()
+}
+
+// endDoomed is the driver's part of end.
+func (n *Node) endDoomed() {
+	n.doomMu.Lock()
+	list := n.doomed
+	n.doomed = nil
+	n.doomCount.Store(0)
+	n.doomMu.Unlock()
+	for _, d := range list {
+		_ = d.session.ep.Close()
+		d.session.lose(d.session.lossError(d.cause))
+	}
+}
+
+// Close says goodbye to all peers, waits a moment for it to arrive, and ends
+// everything: each Outbound is Done, each session Lost. Idempotent; concurrent callers
+// return when it is done.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		n.engine.Close()
+		return nil
+	}
+	n.closed = true
+	open := make([]*Session, 0, len(n.sessions))
+	for s := range n.sessions {
+		open = append(open, s)
+	}
+	if len(open) == 0 {
+		close(n.emptied)
+	}
+	n.mu.Unlock()
+	for _, s := range open {
+		_ = s.Close("")
+	}
+	grace := time.NewTimer(partGrace)
+	defer grace.Stop()
+	select {
+	case <-n.emptied:
+	case <-grace.C:
+	}
+	n.engine.Close()
+	n.finishAll()
+	return nil
+}
+
+// finishAll runs with the engine's token: nobody else polls any more.
+func (n *Node) finishAll() {
+	n.endDoomed()
+	n.closeVans()
+	for range drainPolls {
+		if n.Poll(true) == 0 {
+			break
+		}
+	}
+	n.mu.Lock()
+	left := make([]*Session, 0, len(n.sessions))
+	for s := range n.sessions {
+		left = append(left, s)
+	}
+	n.mu.Unlock()
+	for _, s := range left {
+		s.lose(s.lossError(errs.ErrClosed))
+	}
+}
+
+func (n *Node) closeVans() {
+	for _, v := range n.vans {
+		_ = v.van.Close()
+	}
+}

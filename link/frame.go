@@ -1,0 +1,76 @@
+package link
+
+import (
+	"github.com/stepvan/stepvan/wire"
+)
+
+// frame is one van message: a piece of an Outbound, or a message of the link itself.
+type frame struct {
+	index int       // in Session.frames, and OpID
+	out   *Outbound // nil for the link's own
+	seq   uint64    // 0 outside the sequence
+	head  []byte
+	segs  [][]byte
+	last  bool // of its Outbound
+	sent  bool // completed by the van
+	acked bool // acknowledged by the peer
+	next  *frame
+}
+
+// frameQueue holds the frames that the peer has not acknowledged, in order of sequence.
+type frameQueue struct{ head, tail *frame }
+
+func (q *frameQueue) push(f *frame) {
+	if q.tail != nil {
+		q.tail.next = f
+	} else {
+		q.head = f
+	}
+	q.tail = f
+}
+
+func (q *frameQueue) pop() *frame {
+	f := q.head
+	q.head = f.next
+	if q.head == nil {
+		q.tail = nil
+	}
+	f.next = nil
+	return f
+}
+
+// newFrame takes an unused frame. Session.mu is held.
+func (s *Session) newFrame() *frame {
+	f := s.freeFrames
+	if f == nil {
+		f = &frame{index: len(s.frames), head: make([]byte, 0, 512)}
+		s.frames = append(s.frames, f)
+	} else {
+		s.freeFrames = f.next
+	}
+	f.next, f.out, f.seq, f.last, f.sent, f.acked, f.segs = nil, nil, 0, false, false, false, f.segs[:0]
+	return f
+}
+
+// dropFrame recycles f. Session.mu is held.
+func (s *Session) dropFrame(f *frame) {
+	clear(f.segs)
+	f.out = nil
+	f.next = s.freeFrames
+	s.freeFrames = f
+}
+
+// encode fills f.head with h and meta, and the fields that every header of the session has. Session.mu is held.
+func (s *Session) encode(f *frame, h *wire.Header, meta []byte) {
+	self := s.node.identity.Load()
+	h.Source, h.Incarnation = self.Node, self.Incarnation
+	h.Destination = s.peerNode
+	h.Epoch = s.node.epoch.Load()
+	h.Ack = s.received.Load()
+	h.Credit = s.released.Load()
+	f.head = append(f.head[:0], zeroHeader[:]...)
+	f.head = append(f.head, meta...)
+	h.Encode(f.head, f.head[wire.HeaderSize:])
+}
+
+var zeroHeader [wire.HeaderSize]byte

@@ -1,0 +1,90 @@
+package link
+
+import (
+	"fmt"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// hello begins the handshake of the side that dialled.
+func (s *Session) hello() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.introduce(wire.KindHello)
+}
+
+// introduce sends this node's identity. mu is held.
+func (s *Session) introduce(k wire.Kind) error {
+	return s.sendOwn(k, 0, appendIdentity(nil, *s.node.identity.Load(), uint64(s.node.creditBytes)))
+}
+
+func (s *Session) onHandshake(h *wire.Header, meta []byte) error {
+	if s.opened || s.dialled == (h.Kind == wire.KindHello) {
+		return &errs.ProtocolError{Field: "kind", Reason: "handshake out of turn"}
+	}
+	if h.Kind == wire.KindRefuse {
+		_ = s.ep.Close()
+		s.lose(&errs.OpError{Op: "connect", Van: s.caps.Name, Peer: s.ep.Peer(), Err: fmt.Errorf("%w: %s", errs.ErrRemote, wire.Text(meta))})
+		return nil
+	}
+	id, credit, err := decodeIdentity(meta)
+	if err != nil {
+		return err
+	}
+	s.peer = id
+	s.mu.Lock()
+	s.peerNode, s.window = id.Node, credit
+	s.mu.Unlock()
+	if err := s.admit(); err != nil {
+		s.refuse(err)
+		return nil
+	}
+	s.open()
+	return nil
+}
+
+// admit asks everybody concerned whether the peer may stay.
+func (s *Session) admit() error {
+	if admit := s.node.admit; admit != nil && !s.dialled {
+		if err := admit(s.peer); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	if s.state == stateHandshake {
+		s.state, s.held = stateOpen, true // what Opened sends follows the answer
+	}
+	s.mu.Unlock()
+	for _, h := range s.node.handlers {
+		if h == nil {
+			continue
+		}
+		if err := h.Opened(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refuse tells the peer why, and ends the session.
+func (s *Session) refuse(why error) {
+	s.node.log.Warn().Str("peer", s.String()).Err(why).Msg("connection refused")
+	s.mu.Lock()
+	s.state, s.parting = stateClosing, true
+	_ = s.sendOwn(wire.KindRefuse, 0, wire.AppendText(nil, why.Error()))
+	s.mu.Unlock()
+	s.node.partAfter(s, why)
+}
+
+func (s *Session) open() {
+	s.opened = true
+	s.mu.Lock()
+	s.held = false
+	if !s.dialled {
+		_ = s.introduce(wire.KindWelcome) // room is certain: nothing was sent before
+	}
+	s.pump()
+	s.mu.Unlock()
+	s.node.engine.Set(&s.ready)
+}

@@ -1,0 +1,54 @@
+package link
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// Identity is what a node says of itself when a session opens.
+type Identity struct {
+	Node        wire.NodeID // 0 before the scheduler has given one
+	Incarnation uint32      // which life of the node
+	Name        string      // for people: "worker 3"
+	Info        []byte      // for the services above; opaque here
+}
+
+const (
+	identityFixed = 20
+	maxNameBytes  = 256
+)
+
+// appendIdentity encodes id and the credit that this side grants the peer.
+func appendIdentity(b []byte, id Identity, credit uint64) []byte {
+	le := binary.LittleEndian
+	name := id.Name[:min(len(id.Name), maxNameBytes)]
+	b = le.AppendUint32(b, uint32(id.Node))
+	b = le.AppendUint32(b, id.Incarnation)
+	b = le.AppendUint64(b, credit)
+	b = le.AppendUint16(b, uint16(len(name)))
+	b = le.AppendUint16(b, 0)
+	b = append(b, name...)
+	return append(b, id.Info...)
+}
+
+func decodeIdentity(b []byte) (id Identity, credit uint64, err error) {
+	if len(b) < identityFixed {
+		return id, 0, &errs.ProtocolError{Field: "identity", Reason: fmt.Sprintf("cut off: %d of %d bytes", len(b), identityFixed)}
+	}
+	le := binary.LittleEndian
+	id.Node = wire.NodeID(le.Uint32(b))
+	id.Incarnation = le.Uint32(b[4:])
+	credit = le.Uint64(b[8:])
+	n := int(le.Uint16(b[16:]))
+	rest := b[identityFixed:]
+	if n > maxNameBytes || n > len(rest) {
+		return id, 0, &errs.ProtocolError{Field: "name", Offset: 16, Reason: fmt.Sprintf("%d bytes, %d follow, limit %d", n, len(rest), maxNameBytes)}
+	}
+	id.Name = fmt.Sprintf("%.*q", maxNameBytes, rest[:n])
+	id.Name = id.Name[1 : len(id.Name)-1]
+	id.Info = append([]byte(nil), rest[n:]...)
+	return id, credit, nil
+}

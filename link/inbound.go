@@ -1,0 +1,105 @@
+package link
+
+import (
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// Inbound is one message received, or on its way in.
+type Inbound struct {
+	Session  *Session
+	Header   wire.Header // of the whole message: Payload == Total, Offset == 0
+	Meta     []byte      // until Release
+	Data     []byte      // pooled memory, when the handler left the placement to the link; until Release
+	Received int64       // when the message was whole, ns of the trace clock
+	User     any         // the handler's, from Place to Deliver
+	Refused  error       // Place refused; the payload was dropped
+
+	next    *Inbound
+	region  *tensor.Region
+	dst     [][]byte
+	segment int // where the next piece begins in dst
+	inside  int
+	placed  uint64
+	got     uint64
+}
+
+// Release ends the use of m and its memory, and gives its credit back to the sender.
+// Exactly once, after Deliver; any goroutine.
+func (m *Inbound) Release() {
+	s := m.Session
+	if credited(m.Header.Channel) && m.Header.Total > 0 {
+		s.giveCredit(m.Header.Total)
+	}
+	s.node.recycle(m)
+}
+
+// place appends to dst the destinations of the next n bytes.
+func (m *Inbound) place(dst [][]byte, n uint64) [][]byte {
+	m.placed += n
+	for n > 0 {
+		seg := m.dst[m.segment][m.inside:]
+		if uint64(len(seg)) > n {
+			seg = seg[:n]
+		}
+		if len(seg) > 0 {
+			dst = append(dst, seg)
+		}
+		n -= uint64(len(seg))
+		m.inside += len(seg)
+		if m.inside == len(m.dst[m.segment]) {
+			m.segment, m.inside = m.segment+1, 0
+		}
+	}
+	return dst
+}
+
+// inboundQueue holds the messages of a channel that are placed and not yet whole, oldest first.
+type inboundQueue struct{ head, tail *Inbound }
+
+func (q *inboundQueue) push(m *Inbound) {
+	if q.tail != nil {
+		q.tail.next = m
+	} else {
+		q.head = m
+	}
+	q.tail = m
+}
+
+func (q *inboundQueue) pop() {
+	m := q.head
+	q.head = m.next
+	if q.head == nil {
+		q.tail = nil
+	}
+	m.next = nil
+}
+
+// take returns an unused Inbound for s.
+func (n *Node) take(s *Session, h *wire.Header, meta []byte) *Inbound {
+	n.inboundMu.Lock()
+	m := n.inbounds
+	if m != nil {
+		n.inbounds = m.next
+	}
+	n.inboundMu.Unlock()
+	if m == nil {
+		m = &Inbound{}
+	}
+	*m = Inbound{Session: s, Header: *h, Meta: append(m.Meta[:0], meta...), dst: m.dst[:0]}
+	m.Header.Payload, m.Header.Offset = h.Total, 0
+	return m
+}
+
+func (n *Node) recycle(m *Inbound) {
+	if m.region != nil {
+		n.memory.Put(m.region)
+		m.region = nil
+	}
+	clear(m.dst)
+	m.User, m.Data, m.Session = nil, nil, nil
+	n.inboundMu.Lock()
+	m.next = n.inbounds
+	n.inbounds = m
+	n.inboundMu.Unlock()
+}

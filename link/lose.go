@@ -1,0 +1,64 @@
+package link
+
+// lose ends s: everything unfinished fails, the handlers learn of it. Driver only; idempotent.
+func (s *Session) lose(err error) {
+	var done lane
+	s.mu.Lock()
+	if s.state == stateLost {
+		s.mu.Unlock()
+		return
+	}
+	s.state, s.err = stateLost, err
+	s.abandonLanes(&done)
+	s.abandonFrames(&done)
+	s.noteBacklog()
+	s.mu.Unlock()
+	s.node.forget(s)
+	finish(done, err)
+	s.abortInbound(err)
+	if s.opened {
+		for _, h := range s.node.handlers {
+			if h != nil {
+				h.Lost(s, err)
+			}
+		}
+	}
+	s.node.engine.Set(&s.ready)
+}
+
+// abandonLanes collects what was never wholly framed. Messages of which the van
+// still holds a frame follow with its completion. mu is held.
+func (s *Session) abandonLanes(done *lane) {
+	for c := range s.lanes {
+		for l := &s.lanes[c]; l.head != nil; {
+			if o := l.pop(); o.inflight == 0 {
+				done.push(o)
+			}
+		}
+	}
+	s.filled, s.pending = 0, 0
+}
+
+// abandonFrames collects what was sent and not acknowledged. mu is held.
+func (s *Session) abandonFrames(done *lane) {
+	for s.unacked.head != nil {
+		f := s.unacked.pop()
+		if f.last && f.out.inflight == 0 {
+			done.push(f.out)
+		}
+		if f.sent {
+			s.dropFrame(f)
+		}
+	}
+}
+
+func (s *Session) abortInbound(err error) {
+	for c := range s.incoming {
+		for q := &s.incoming[c]; q.head != nil; {
+			m := q.head
+			q.pop()
+			s.node.handlers[c].Abort(m, err)
+			s.node.recycle(m)
+		}
+	}
+}

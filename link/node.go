@@ -1,0 +1,182 @@
+package link
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/rs/zerolog"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/link/progress"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// VanMaker makes a van for a node. wake must be called by vans without a descriptor when Poll would find something.
+type VanMaker func(p van.Placer, wake func()) (van.Van, error)
+
+// Options make a node. Zero values stand for the defaults.
+type Options struct {
+	Vans          []VanMaker        // in order of preference; at least one
+	Memory        *tensor.Allocator // receive memory for what no handler places; not closed by the node
+	Limits        wire.Limits
+	PieceBytes    int64 // larger messages are cut; 1 MiB
+	CreditBytes   int64 // payload of one peer that may be unreleased here; 256 MiB
+	QueueMessages int   // messages that may wait for room, per peer; 1024
+	Progress      progress.Options
+	// Admit vets a peer that dialled; the text of its error is told to the peer. Called by the driver: must not block.
+	Admit func(peer Identity) error
+	Log   zerolog.Logger
+}
+
+type vanSlot struct {
+	van  van.Van
+	caps van.Caps
+}
+
+// Node is one end of all links of a worker, server or scheduler. All exported
+// methods may be called from any goroutine, except where they say otherwise.
+type Node struct {
+	vans          []vanSlot
+	memory        *tensor.Allocator
+	limits        wire.Limits
+	pieceBytes    int64
+	creditBytes   int64
+	queueMessages int
+	admit         func(Identity) error
+	log           zerolog.Logger
+	engine        *progress.Engine
+	handlers      [Channels]Handler
+	identity      atomic.Pointer[Identity]
+	epoch         atomic.Uint64
+	backlogs      atomic.Int32
+	events        [64]van.Event // driver only
+
+	sendAllMu sync.Mutex
+
+	inboundMu sync.Mutex
+	inbounds  *Inbound
+
+	dueMu    sync.Mutex
+	dueList  []*Session
+	dueSpare []*Session // driver only
+	dueCount atomic.Int32
+
+	mu       sync.Mutex
+	sessions map[*Session]struct{}
+	closed   bool
+	emptied  chan struct{} // closed when the last session of a closed node is gone
+
+	doomMu    sync.Mutex
+	doomed    []doom
+	doomCount atomic.Int32
+}
+
+// NewNode makes a node and starts its engine. Close ends it.
+func NewNode(o Options) (*Node, error) {
+	n := &Node{
+		memory: o.Memory, limits: o.Limits, pieceBytes: o.PieceBytes, creditBytes: o.CreditBytes,
+		queueMessages: o.QueueMessages, admit: o.Admit, log: o.Log,
+		sessions: map[*Session]struct{}{}, emptied: make(chan struct{}),
+	}
+	n.identity.Store(&Identity{})
+	n.fillDefaults()
+	for _, make := range o.Vans {
+		v, err := make(n, n.wake)
+		if err != nil {
+			n.closeVans()
+			return nil, err
+		}
+		n.vans = append(n.vans, vanSlot{van: v, caps: v.Caps()})
+	}
+	if len(n.vans) == 0 || n.memory == nil {
+		return nil, errs.Invalid("a node needs at least one van, and an allocator")
+	}
+	e, err := progress.NewEngine(n, o.Progress)
+	if err != nil {
+		n.closeVans()
+		return nil, err
+	}
+	n.engine = e
+	return n, nil
+}
+
+func (n *Node) fillDefaults() {
+	if n.limits == (wire.Limits{}) {
+		n.limits = wire.DefaultLimits
+	}
+	if n.pieceBytes == 0 {
+		n.pieceBytes = 1 << 20
+	}
+	if n.creditBytes == 0 {
+		n.creditBytes = 256 << 20
+	}
+	if n.queueMessages == 0 {
+		n.queueMessages = 1024
+	}
+}
+
+func (n *Node) wake() {
+	if n.engine != nil {
+		n.engine.Wake()
+	}
+}
+
+// FDs implements progress.Source.
+func (n *Node) FDs() []int {
+	var fds []int
+	for _, v := range n.vans {
+		if fd := v.van.FD(); fd >= 0 {
+			fds = append(fds, fd)
+		}
+	}
+	return fds
+}
+
+// Handle gives channel ch to h. Before the first Listen or Dial.
+func (n *Node) Handle(ch wire.Channel, h Handler) { n.handlers[ch] = h }
+
+// SetIdentity changes what the node says of itself in handshakes to come. The
+// incarnation must not change while sessions are open.
+func (n *Node) SetIdentity(id Identity) { n.identity.Store(&id) }
+
+// Identity is what the node says of itself.
+func (n *Node) Identity() Identity { return *n.identity.Load() }
+
+// SetEpoch sets the membership view that headers carry.
+func (n *Node) SetEpoch(e uint64) { n.epoch.Store(e) }
+
+// Engine drives the node; use it to wait.
+func (n *Node) Engine() *progress.Engine { return n.engine }
+
+// Memory is the node's allocator.
+func (n *Node) Memory() *tensor.Allocator { return n.memory }
+
+// Limits are the bounds of what a message may hold.
+func (n *Node) Limits() wire.Limits { return n.limits }
+
+// PieceBytes is the size from which messages are cut.
+func (n *Node) PieceBytes() int64 { return n.pieceBytes }
+
+// Log is the node's logger.
+func (n *Node) Log() *zerolog.Logger { return &n.log }
+
+func (n *Node) newSession(v *vanSlot, ep van.Endpoint, dialled bool) *Session {
+	s := &Session{node: n, ep: ep, caps: v.caps, dialled: dialled, incarnation: n.identity.Load().Incarnation}
+	n.mu.Lock()
+	n.sessions[s] = struct{}{}
+	n.mu.Unlock()
+	return s
+}
+
+func (n *Node) forget(s *Session) {
+	n.mu.Lock()
+	_, known := n.sessions[s]
+	delete(n.sessions, s)
+	last := known && n.closed && len(n.sessions) == 0
+	n.mu.Unlock()
+	if last {
+		close(n.emptied)
+	}
+}

@@ -1,0 +1,96 @@
+package link
+
+import (
+	"github.com/stepvan/stepvan/wire"
+)
+
+// Outbound is one message to send. The caller fills it, owns it again after
+// Completer.Done, and may then use it for the next message. It must not be copied or
+// touched in between.
+type Outbound struct {
+	Channel    wire.Channel
+	Op         uint8 // meaning is the channel's
+	Flags      wire.Flags
+	Request    uint64
+	Generation uint32
+	Pushes     uint32
+	Pulls      uint32
+	Meta       []byte   // borrowed until Done
+	Payload    [][]byte // borrowed until Done
+	Completer  Completer
+	User       any // the caller's
+
+	next     *Outbound
+	total    uint64
+	sent     uint64 // payload bytes in accepted frames
+	segment  int    // where the next piece begins in Payload
+	inside   int
+	inflight int // frames that the van has not completed
+	posted   int64
+	framed   bool // the last frame has been accepted
+}
+
+// Completer learns the end of a message.
+type Completer interface {
+	// Done is called exactly once per accepted Send, by the driver. err is nil when
+	// the peer has acknowledged the message, which means that it was delivered.
+	// It must not block, and may send.
+	Done(o *Outbound, err error)
+}
+
+// Posted is when the last byte was handed to the van, in ns of the trace clock. Valid from Done on.
+func (o *Outbound) Posted() int64 { return o.posted }
+
+// begin prepares o for a new journey.
+func (o *Outbound) begin() {
+	o.next, o.sent, o.segment, o.inside, o.inflight, o.posted, o.framed = nil, 0, 0, 0, 0, 0, false
+	o.total = 0
+	for _, p := range o.Payload {
+		o.total += uint64(len(p))
+	}
+}
+
+// cut appends to dst the segments of the next piece of at most n bytes and at most
+// maxSegments segments, and moves on. It returns the piece's length.
+func (o *Outbound) cut(dst [][]byte, n int64, maxSegments int) ([][]byte, uint64) {
+	var length int64
+	for o.segment < len(o.Payload) && length < n && len(dst) < maxSegments {
+		p := o.Payload[o.segment][o.inside:]
+		if int64(len(p)) > n-length {
+			p = p[:n-length]
+		}
+		if len(p) > 0 {
+			dst = append(dst, p)
+		}
+		length += int64(len(p))
+		o.inside += len(p)
+		if o.inside == len(o.Payload[o.segment]) {
+			o.segment, o.inside = o.segment+1, 0
+		}
+	}
+	return dst, uint64(length)
+}
+
+// lane is the queue of one channel of a session.
+type lane struct {
+	head, tail *Outbound
+}
+
+func (l *lane) push(o *Outbound) {
+	if l.tail != nil {
+		l.tail.next = o
+	} else {
+		l.head = o
+	}
+	l.tail = o
+}
+
+func (l *lane) pop() *Outbound {
+	o := l.head
+	l.head = o.next
+	if l.head == nil {
+		l.tail = nil
+	}
+	o.next = nil
+	return o
+}

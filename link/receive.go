@@ -1,0 +1,239 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/wire"
+)
+
+func opOf(f *frame) van.OpID { return van.OpID(f.index) }
+
+// Poll implements progress.Source.
+func (n *Node) Poll(all bool) int {
+	total := 0
+	if n.doomCount.Load() > 0 {
+		n.endDoomed()
+		total++
+	}
+	for i := range n.vans {
+		v := &n.vans[i]
+		k := v.van.Poll(n.events[:], all)
+		for j := range n.events[:k] {
+			n.dispatch(v, &n.events[j])
+			n.events[j] = van.Event{}
+		}
+		total += k
+	}
+	return total
+}
+
+func (n *Node) dispatch(v *vanSlot, e *van.Event) {
+	if e.Kind == van.EventAccepted {
+		e.Endpoint.SetUser(n.newSession(v, e.Endpoint, false))
+		return
+	}
+	s, _ := e.Endpoint.User().(*Session)
+	if s == nil {
+		if e.Kind == van.EventMessage {
+			e.Delivery.Release()
+		}
+		return // a connection that Dial is about to find broken
+	}
+	switch e.Kind {
+	case van.EventMessage:
+		err := s.onMessage(e.Delivery)
+		e.Delivery.Release()
+		if err != nil {
+			s.fail(err)
+		}
+	case van.EventCompletion:
+		s.onCompletion(int(e.Op))
+	case van.EventLost:
+		s.lose(s.lossCause(e.Err))
+	}
+}
+
+// lossCause is what the services see as the reason of a loss that the van reported.
+func (s *Session) lossCause(err error) error {
+	s.mu.Lock()
+	parting := s.state == stateClosing
+	s.mu.Unlock()
+	if parting {
+		return s.lossError(errs.ErrClosed)
+	}
+	if err == nil || errors.Is(err, errs.ErrPeerLost) {
+		return s.lossError(cmpErr(err, errs.ErrPeerLost))
+	}
+	return s.lossError(fmt.Errorf("%w: %w", errs.ErrPeerLost, err))
+}
+
+func cmpErr(err, otherwise error) error {
+	if err != nil {
+		return err
+	}
+	return otherwise
+}
+
+// fail ends a session for what its peer did.
+func (s *Session) fail(cause error) {
+	_ = s.ep.Close()
+	s.lose(s.lossError(fmt.Errorf("%w: %w", errs.ErrPeerLost, cause)))
+}
+
+func (s *Session) onMessage(d *van.Delivery) error {
+	h := &d.Header
+	switch h.Kind {
+	case wire.KindHello, wire.KindWelcome, wire.KindRefuse:
+		return s.onHandshake(h, d.Meta)
+	}
+	if !s.opened {
+		return &errs.ProtocolError{Field: "kind", Reason: "message before the handshake"}
+	}
+	if err := s.onAck(h); err != nil {
+		return err
+	}
+	switch h.Kind {
+	case wire.KindGoodbye:
+		s.onGoodbye(wire.Text(d.Meta))
+		return nil
+	case wire.KindData:
+		return s.onData(d)
+	}
+	if h.Flags&wire.FlagAckNow != 0 {
+		s.peerHungry.Store(true)
+		s.mu.Lock()
+		err := s.sendOwn(wire.KindAck, 0, nil)
+		s.mu.Unlock()
+		if err != nil {
+			s.listDue()
+		}
+	}
+	return nil
+}
+
+// onGoodbye ends a session that its peer has left.
+func (s *Session) onGoodbye(reason string) {
+	_ = s.ep.Close()
+	cause := ErrLeft
+	if reason != "" {
+		cause = fmt.Errorf("%w: %s", ErrLeft, reason)
+	}
+	s.mu.Lock()
+	if s.state == stateClosing {
+		cause = errs.ErrClosed
+	}
+	s.mu.Unlock()
+	s.lose(s.lossError(cause))
+}
+
+func (s *Session) onData(d *van.Delivery) error {
+	h := &d.Header
+	if err := s.checkData(h); err != nil {
+		return err
+	}
+	if want := s.received.Load() + 1; h.Sequence != want {
+		return &errs.ProtocolError{Field: "sequence", Reason: fmt.Sprintf("%d, expected %d", h.Sequence, want)}
+	}
+	s.received.Add(1)
+	handler := s.node.handlers[h.Channel]
+	if h.Total == 0 {
+		m := s.node.take(s, h, d.Meta)
+		m.Received = now()
+		handler.Deliver(m)
+		s.oweAck(h.Flags)
+		return nil
+	}
+	s.peerHungry.Store(false)
+	q := &s.incoming[h.Channel]
+	m := q.head
+	if m == nil {
+		return &errs.ProtocolError{Field: "offset", Reason: "piece without a beginning"}
+	}
+	m.got += h.Payload
+	if m.got == h.Total {
+		q.pop()
+		m.Received = now()
+		handler.Deliver(m)
+	}
+	s.oweAck(h.Flags)
+	return nil
+}
+
+func (s *Session) checkData(h *wire.Header) error {
+	if h.Channel >= Channels || s.node.handlers[h.Channel] == nil {
+		return &errs.ProtocolError{Field: "channel", Reason: fmt.Sprintf("nobody serves channel %d here", h.Channel)}
+	}
+	if h.Payload == 0 && h.Total != 0 {
+		return &errs.ProtocolError{Field: "payload", Reason: "empty piece"}
+	}
+	return nil
+}
+
+// Place implements van.Placer.
+func (n *Node) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error) {
+	s, _ := ep.User().(*Session)
+	if s == nil || !s.opened || h.Kind != wire.KindData {
+		return nil, &errs.ProtocolError{Field: "payload", Reason: "payload outside of a message of an open session"}
+	}
+	if err := s.checkData(h); err != nil {
+		return nil, err
+	}
+	q := &s.incoming[h.Channel]
+	m := q.tail
+	if h.Offset == 0 {
+		if m != nil && m.placed < m.Header.Total {
+			return nil, &errs.ProtocolError{Field: "offset", Reason: "a message begins inside another one"}
+		}
+		m = n.take(s, h, meta)
+		q.push(m)
+		if err := s.begin(m); err != nil {
+			return nil, err
+		}
+	} else if m == nil || m.placed != h.Offset || m.Header.Total != h.Total {
+		return nil, &errs.ProtocolError{Field: "offset", Reason: "piece does not continue its message"}
+	}
+	if m.Refused != nil {
+		m.placed += h.Payload
+		return nil, m.Refused
+	}
+	return m.place(dst, h.Payload), nil
+}
+
+// begin asks the handler, or the pool, for the memory of m.
+func (s *Session) begin(m *Inbound) error {
+	dst, err := s.node.handlers[m.Header.Channel].Place(m, m.dst)
+	var protocol *errs.ProtocolError
+	if errors.As(err, &protocol) {
+		return err
+	}
+	if err == nil && len(dst) == 0 {
+		dst, err = s.node.pool(m, dst)
+	}
+	if err != nil {
+		m.Refused = err
+		return nil
+	}
+	m.dst = dst
+	var sum uint64
+	for _, p := range dst {
+		sum += uint64(len(p))
+	}
+	if sum != m.Header.Total {
+		m.Refused = fmt.Errorf("placement of %d bytes for a message of %d", sum, m.Header.Total)
+	}
+	return nil
+}
+
+// pool gives m pooled memory.
+func (n *Node) pool(m *Inbound, dst [][]byte) ([][]byte, error) {
+	r, err := n.memory.Get(int(m.Header.Total))
+	if err != nil {
+		return dst, fmt.Errorf("no receive memory for %d bytes: %w", m.Header.Total, err)
+	}
+	m.region = r
+	m.Data = r.Bytes()[:m.Header.Total]
+	return append(dst, m.Data), nil
+}

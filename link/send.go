@@ -1,0 +1,246 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// Send accepts o, or returns an error without effect: errs.ErrWouldBlock when too
+// many messages wait for room, errs.ErrPeerLost, ErrLeft or errs.ErrClosed after the
+// end, errs.ErrInvalid when o exceeds a limit. It never blocks. What the van takes at once is
+// sent on the caller's goroutine. It does not allocate.
+func (s *Session) Send(o *Outbound) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.room(o); err != nil {
+		return err
+	}
+	s.enqueue(o)
+	s.pump()
+	return nil
+}
+
+// SendAll sends os[i] on ss[i]. All are accepted, or none. It does not allocate.
+func (n *Node) SendAll(ss []*Session, os []*Outbound) error {
+	if len(ss) != len(os) {
+		return errs.Invalid("%d messages for %d sessions", len(os), len(ss))
+	}
+	if len(ss) == 1 {
+		return ss[0].Send(os[0])
+	}
+	if err := n.enqueueAll(ss, os); err != nil {
+		return err
+	}
+	for _, s := range ss {
+		s.mu.Lock()
+		s.pump()
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+// enqueueAll holds the locks of all sessions together; only one caller of the
+// node does at a time, so that no two wait for each other. A session may be named more than once.
+func (n *Node) enqueueAll(ss []*Session, os []*Outbound) error {
+	n.sendAllMu.Lock()
+	defer n.sendAllMu.Unlock()
+	var err error
+	locked := 0
+	for i, s := range ss {
+		if indexOf(ss[:i], s) < 0 {
+			s.mu.Lock()
+		}
+		locked++
+		if err = s.room(os[i]); err != nil {
+			break
+		}
+	}
+	for i, s := range ss[:locked] {
+		if err == nil {
+			s.enqueue(os[i])
+		}
+	}
+	for i, s := range ss[:locked] {
+		if indexOf(ss[:i], s) < 0 {
+			s.mu.Unlock()
+		}
+	}
+	return err
+}
+
+func indexOf(ss []*Session, s *Session) int {
+	for i := range ss {
+		if ss[i] == s {
+			return i
+		}
+	}
+	return -1
+}
+
+// room reports whether o could be accepted. mu is held.
+func (s *Session) room(o *Outbound) error {
+	if s.state != stateOpen {
+		return s.refusal()
+	}
+	if o.Channel >= Channels {
+		return errs.Invalid("channel %d, there are %d", o.Channel, Channels)
+	}
+	if len(o.Meta) > min(s.caps.MaxMeta, int(s.node.limits.Meta)) {
+		return errs.Invalid("descriptors take %d bytes, limit %d: send fewer tensors at once or raise STEPVAN_MAX_HEADER_BYTES", len(o.Meta), min(s.caps.MaxMeta, int(s.node.limits.Meta)))
+	}
+	o.begin()
+	if o.total > s.node.limits.Message {
+		return errs.Invalid("message of %d bytes, limit %d: raise STEPVAN_MAX_MESSAGE_BYTES on every node", o.total, s.node.limits.Message)
+	}
+	if s.pending >= s.node.queueMessages {
+		return errQueueFull
+	}
+	return nil
+}
+
+var errQueueFull = fmt.Errorf("too many messages wait for this peer: %w", errs.ErrWouldBlock)
+
+func (s *Session) enqueue(o *Outbound) {
+	s.lanes[o.Channel].push(o)
+	s.filled |= 1 << o.Channel
+	s.pending++
+}
+
+// pump sends what the van takes. mu is held.
+func (s *Session) pump() {
+	if s.held || s.state != stateOpen && s.state != stateClosing {
+		return
+	}
+	for s.filled != 0 {
+		c := s.nextLane()
+		if c < 0 || !s.emit(c) {
+			break
+		}
+	}
+	if s.state == stateClosing && s.pending == 0 && !s.parting && s.opened {
+		s.parting = s.sendOwn(wire.KindGoodbye, 0, []byte(s.goodbye)) == nil
+	}
+	s.noteBacklog()
+}
+
+// nextLane chooses the channel whose piece goes next: control first, the others in turn. -1: none may go.
+func (s *Session) nextLane() int {
+	if s.filled&1 != 0 {
+		return 0
+	}
+	starved := false
+	for i := range Channels {
+		c := (s.turn + i) % Channels
+		if s.filled&(1<<c) == 0 {
+			continue
+		}
+		if s.affordable(c) {
+			s.turn = c + 1
+			return c
+		}
+		starved = true
+	}
+	if starved {
+		s.begForCredit()
+	}
+	return -1
+}
+
+// affordable reports whether the head of lane c has begun already, or fits the
+// peer's credit. A message larger than the window goes when nothing else is unreleased.
+func (s *Session) affordable(c int) bool {
+	o := s.lanes[c].head
+	if o.sent > 0 || o.total == 0 || !credited(wire.Channel(c)) {
+		return true
+	}
+	out := s.used - s.freed
+	return out == 0 || out+o.total <= s.window
+}
+
+// begForCredit asks the peer to report each release at once, since this side waits for it.
+func (s *Session) begForCredit() {
+	if !s.hungry {
+		s.hungry = s.sendOwn(wire.KindAck, wire.FlagAckNow, nil) == nil
+	}
+}
+
+// emit sends the next piece of lane c. false: the van has no room, or is gone.
+func (s *Session) emit(c int) bool {
+	o := s.lanes[c].head
+	f := s.newFrame()
+	segment, inside := o.segment, o.inside
+	var n uint64
+	f.segs, n = o.cut(f.segs, min(s.node.pieceBytes, s.caps.MaxPayload), s.caps.MaxSegments)
+	h := wire.Header{
+		Kind: wire.KindData, Op: o.Op, Flags: o.Flags, Channel: o.Channel, Sequence: s.seq + 1,
+		Request: o.Request, Generation: o.Generation, Pushes: o.Pushes, Pulls: o.Pulls,
+		Payload: n, Total: o.total, Offset: o.sent,
+	}
+	meta := o.Meta
+	if o.sent > 0 {
+		meta = nil
+	}
+	if err := s.post(f, &h, meta); err != nil {
+		o.segment, o.inside = segment, inside
+		return false
+	}
+	s.seq++
+	f.seq, f.out = s.seq, o
+	if o.sent == 0 && credited(o.Channel) {
+		s.used += o.total
+	}
+	o.sent += n
+	o.inflight++
+	s.unacked.push(f)
+	if o.sent == o.total {
+		f.last = true
+		o.posted = now()
+		s.lanes[c].pop()
+		if s.lanes[c].head == nil {
+			s.filled &^= 1 << c
+		}
+		s.pending--
+	}
+	return true
+}
+
+// sendOwn sends a message of the link itself. mu is held.
+func (s *Session) sendOwn(k wire.Kind, flags wire.Flags, meta []byte) error {
+	f := s.newFrame()
+	h := wire.Header{Kind: k, Flags: flags}
+	return s.post(f, &h, meta)
+}
+
+// post encodes f and offers it to the van; on error f is recycled. mu is held.
+func (s *Session) post(f *frame, h *wire.Header, meta []byte) error {
+	s.encode(f, h, meta)
+	s.msg.Op, s.msg.Head, s.msg.Payload = opOf(f), f.head, f.segs
+	if err := s.ep.Send(&s.msg); err != nil {
+		s.dropFrame(f)
+		if !errors.Is(err, errs.ErrWouldBlock) {
+			s.node.engine.Nudge() // the loss is on its way
+		}
+		return err
+	}
+	s.toldAck.Store(h.Ack)
+	s.toldCredit.Store(h.Credit)
+	return nil
+}
+
+// noteBacklog keeps the node's count of sessions whose output is stuck. mu is held.
+func (s *Session) noteBacklog() {
+	stuck := s.pending > 0 || s.state == stateClosing && !s.parting
+	if stuck == s.backlog {
+		return
+	}
+	s.backlog = stuck
+	if stuck {
+		s.node.backlogs.Add(1)
+		s.node.engine.Nudge()
+	} else if s.node.backlogs.Add(-1) == 0 {
+		s.node.engine.Settle()
+	}
+}

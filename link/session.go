@@ -1,0 +1,141 @@
+package link
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/link/progress"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/wire"
+)
+
+type sessionState uint8
+
+const (
+	stateHandshake sessionState = iota // Hello or Welcome is outstanding
+	stateOpen
+	stateClosing // goodbye follows what was accepted
+	stateLost
+)
+
+// Session is the link to one peer. All exported methods may be called from any goroutine.
+type Session struct {
+	node        *Node
+	ep          van.Endpoint
+	caps        van.Caps
+	dialled     bool
+	incarnation uint32 // own, as told in the handshake
+	peer        Identity
+	ready       progress.Event // the handshake has ended
+	user        atomic.Value
+
+	// Sending side.
+	mu         sync.Mutex
+	state      sessionState
+	err        error // why it was lost or refused
+	peerNode   wire.NodeID
+	seq        uint64 // of the last accepted frame
+	lanes      [Channels]lane
+	filled     uint32 // bit c: lane c is not empty
+	turn       int    // lane that is asked first, ChannelControl aside
+	pending    int    // Outbounds in lanes
+	unacked    frameQueue
+	frames     []*frame
+	freeFrames *frame
+	msg        van.Message
+	window     uint64 // payload bytes that the peer lets be unreleased
+	used       uint64 // payload bytes of accepted messages on credited channels
+	freed      uint64 // of these, released by the peer
+	hungry     bool   // the peer has been asked to report credit at once
+	backlog    bool   // counted in Node.backlogs
+	held       bool   // the handshake's answer must go before anything else
+	goodbye    string
+	parting    bool // goodbye has been sent
+
+	// Told to the peer with every header.
+	received   atomic.Uint64 // highest sequence received in order
+	released   atomic.Uint64 // payload bytes released
+	toldAck    atomic.Uint64
+	toldCredit atomic.Uint64
+	peerHungry atomic.Bool // the peer waits for credit
+	due        atomic.Bool // listed in Node.due
+	dueSince   int64       // driver only
+
+	// Receiving side; driver only.
+	peerAck  uint64
+	incoming [Channels]inboundQueue
+	opened   bool
+}
+
+// Peer is who the peer said it is.
+func (s *Session) Peer() Identity { return s.peer }
+
+// Node is the node that the session belongs to.
+func (s *Session) Node() *Node { return s.node }
+
+// Van is the name of the van that carries the session.
+func (s *Session) Van() string { return s.caps.Name }
+
+// Address is the peer's address, for people.
+func (s *Session) Address() string { return s.ep.Peer() }
+
+// SetUser attaches a value of the services above. Values must all have one type.
+func (s *Session) SetUser(v any) { s.user.Store(v) }
+
+// User returns the attached value, nil at first.
+func (s *Session) User() any { return s.user.Load() }
+
+// String names the peer: `worker 3 (10.0.0.7:4711)`.
+func (s *Session) String() string {
+	if s.peer.Name == "" {
+		return s.ep.Peer()
+	}
+	return s.peer.Name + " (" + s.ep.Peer() + ")"
+}
+
+// Err is nil while the session can send, else why it cannot.
+func (s *Session) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refusal()
+}
+
+// refusal is why nothing can be sent any more. mu is held.
+func (s *Session) refusal() error {
+	switch s.state {
+	case stateOpen:
+		return nil
+	case stateHandshake:
+		return fmt.Errorf("session with %v is not open yet: %w", s, errs.ErrWouldBlock)
+	case stateClosing:
+		return s.lossError(errs.ErrClosed)
+	default:
+		return s.err
+	}
+}
+
+// Close says goodbye after everything that was accepted, then ends the session.
+// It returns at once; Handler.Lost tells the end.
+func (s *Session) Close(reason string) error {
+	s.mu.Lock()
+	switch s.state {
+	case stateOpen:
+		s.state, s.goodbye = stateClosing, reason
+		s.pump()
+	case stateHandshake:
+		s.state = stateClosing
+	default:
+		s.mu.Unlock()
+		return nil
+	}
+	s.mu.Unlock()
+	s.node.partAfter(s, errs.ErrClosed)
+	return nil
+}
+
+// lossError names the peer and the van.
+func (s *Session) lossError(cause error) error {
+	return &errs.OpError{Op: "session", Van: s.caps.Name, Peer: s.String(), Err: cause}
+}
