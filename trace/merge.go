@@ -1,0 +1,146 @@
+package trace
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// file is a parsed trace.
+type file struct {
+	Events []fileEvent `json:"traceEvents"`
+	Other  other       `json:"otherData"`
+	origin int64
+}
+
+// fileEvent keeps the arguments as they are.
+type fileEvent struct {
+	event
+	Args json.RawMessage `json:"args,omitempty"`
+}
+
+// Merge puts the files that several processes wrote with WriteJSON into one,
+// on one time axis, tracks in the order of the files. It reads them to their
+// end and holds them in memory. An error wraps errs.ErrInvalid when a file is
+// not one of WriteJSON, and names it by its position from 1; out may then hold
+// nothing.
+func Merge(out io.Writer, files ...io.Reader) error {
+	all := make([]*file, len(files))
+	for i, r := range files {
+		f, err := parse(r)
+		if err != nil {
+			return fmt.Errorf("merge trace: file %d of %d: %w", i+1, len(files), err)
+		}
+		all[i] = f
+	}
+	origin := firstOrigin(all)
+	for i, f := range all {
+		if err := f.shift(f.origin - origin); err != nil {
+			return fmt.Errorf("merge trace: file %d of %d: %w", i+1, len(files), err)
+		}
+	}
+	return writeMerged(out, all, origin)
+}
+
+func parse(r io.Reader) (*file, error) {
+	f := new(file)
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(b, f); err != nil {
+		return nil, errs.Invalid("not a trace that stepvan wrote: %v", err)
+	}
+	if f.Other.Format != formatName {
+		return nil, errs.Invalid("not a trace that stepvan wrote: otherData.format is %q", f.Other.Format)
+	}
+	f.origin, err = strconv.ParseInt(f.Other.Origin, 10, 64)
+	if err != nil || f.origin < 0 {
+		return nil, errs.Invalid("otherData.origin_ns is %q: must be ns from 0", f.Other.Origin)
+	}
+	return f, f.check()
+}
+
+func (f *file) check() error {
+	for i := range f.Events {
+		switch e := &f.Events[i]; {
+		case e.Phase != phaseSlice && e.Phase != phaseMeta:
+			return errs.Invalid("event %d has the phase %q, which stepvan does not write", i, e.Phase)
+		case e.Phase == phaseSlice && e.Len == nil:
+			return errs.Invalid("event %d is a slice without a length", i)
+		}
+	}
+	return nil
+}
+
+// slices reports whether the file shows anything: without, its origin says nothing.
+func (f *file) slices() bool {
+	for i := range f.Events {
+		if f.Events[i].Phase == phaseSlice {
+			return true
+		}
+	}
+	return false
+}
+
+func firstOrigin(all []*file) int64 {
+	first := int64(math.MaxInt64)
+	for _, f := range all {
+		if f.slices() {
+			first = min(first, f.origin)
+		}
+	}
+	if first == math.MaxInt64 {
+		return 0
+	}
+	return first
+}
+
+// shift moves the slices by ns, which is not negative where there are any.
+func (f *file) shift(ns int64) error {
+	for i := range f.Events {
+		e := &f.Events[i]
+		if e.Phase != phaseSlice {
+			continue
+		}
+		if int64(e.Start) > math.MaxInt64-ns {
+			return errs.Invalid("event %d is %d ns after the origin of its file: out of range", i, e.Start)
+		}
+		e.Start += micros(ns)
+	}
+	return nil
+}
+
+// writeMerged gives every process of every file a number of its own.
+func writeMerged(w io.Writer, all []*file, origin int64) error {
+	out, next := newEncoder(w), 1
+	for _, f := range all {
+		pids := map[int]int{}
+		for i := range f.Events {
+			e := &f.Events[i]
+			pid, known := pids[e.Pid]
+			if !known {
+				pid, pids[e.Pid] = next, next
+				next++
+			}
+			out.moved(e, pid)
+		}
+	}
+	return out.close(origin)
+}
+
+func (e *encoder) moved(v *fileEvent, pid int) {
+	moved := v.event
+	moved.Pid = pid
+	switch {
+	case v.Name == "process_sort_index":
+		moved.Args = sortArgs{pid}
+	case v.Args != nil:
+		moved.Args = v.Args
+	}
+	e.event(&moved)
+}

@@ -1,0 +1,79 @@
+package trace
+
+import (
+	"slices"
+	"time"
+)
+
+// Row has the figures of the requests with one label. The parts of one request
+// add up to its total; their percentiles need not.
+type Row struct {
+	Label string
+	Count int // exchanges: one per request and server
+
+	Total, Send, Network, Server, Back Quantiles
+
+	BytesOut, BytesBack int64 // of all exchanges together
+}
+
+// Summary has a row per label and one over all.
+type Summary struct {
+	Rows []Row // labels in natural order: "layer 9" before "layer 10"
+	All  Row
+}
+
+// ByLabel groups by Entry.Label.
+func ByLabel(e *Entry) string { return e.Label }
+
+// Summarize counts the entries of workers by label; group names the label of an
+// entry (ByLabel, or one that reads the key). Entries without all of a
+// worker's stamps are left out.
+func Summarize(entries []Entry, group func(*Entry) string) Summary {
+	groups, all := map[string]*durations{}, new(durations)
+	for i := range entries {
+		e := &entries[i]
+		if !e.Stamps.HasWorker() {
+			continue
+		}
+		label := group(e)
+		g := groups[label]
+		if g == nil {
+			g = new(durations)
+			groups[label] = g
+		}
+		g.add(e)
+		all.add(e)
+	}
+	s := Summary{All: all.row("all")}
+	for label, g := range groups {
+		s.Rows = append(s.Rows, g.row(label))
+	}
+	slices.SortFunc(s.Rows, func(a, b Row) int { return natural(a.Label, b.Label) })
+	return s
+}
+
+// durations collects the parts of the entries of one row.
+type durations struct {
+	total, send, network, server, back []time.Duration
+	out, in                            int64
+}
+
+func (d *durations) add(e *Entry) {
+	s := &e.Stamps
+	d.total = append(d.total, s.Total())
+	d.send = append(d.send, s.Send())
+	d.network = append(d.network, s.Network())
+	d.server = append(d.server, s.Server())
+	d.back = append(d.back, s.Back())
+	d.out += e.BytesOut
+	d.in += e.BytesBack
+}
+
+func (d *durations) row(label string) Row {
+	return Row{
+		Label: label, Count: len(d.total),
+		Total: quantiles(d.total), Send: quantiles(d.send), Network: quantiles(d.network),
+		Server: quantiles(d.server), Back: quantiles(d.back),
+		BytesOut: d.out, BytesBack: d.in,
+	}
+}

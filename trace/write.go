@@ -1,0 +1,60 @@
+package trace
+
+import (
+	"fmt"
+	"io"
+)
+
+// WriteJSON writes the trace-event format, which chrome://tracing and
+// https://ui.perfetto.dev open. Every process is a track. In it, every peer has
+// a row per request in flight, and every request a slice with the parts
+// send, network, server (queue, compute, respond), network and back. In the
+// track of a server a request has queue, compute and respond.
+//
+// Entries without a complete set of stamps of either side are left out. Errors
+// are those of w.
+func WriteJSON(w io.Writer, processes []Process) error {
+	origin := earliest(processes)
+	out := newEncoder(w)
+	for i := range processes {
+		out.process(i+1, &processes[i], origin)
+	}
+	return out.close(origin)
+}
+
+// earliest is the first time in the view, or 0 if there is nothing to show.
+func earliest(processes []Process) int64 {
+	first, found := int64(0), false
+	for i := range processes {
+		p := &processes[i]
+		for k := range p.Entries {
+			if begin, _, ok := p.Entries[k].span(); ok && (!found || begin+p.Offset < first) {
+				first, found = begin+p.Offset, true
+			}
+		}
+	}
+	return first
+}
+
+func (e *encoder) process(pid int, p *Process, origin int64) {
+	e.named(pid, p.Name)
+	for i, l := range lanes(p.Entries) {
+		t := track{out: e, pid: pid, tid: i + 1, shift: p.Offset - origin}
+		e.event(&event{Name: "thread_name", Phase: phaseMeta, Pid: pid, Tid: t.tid, Args: nameArgs{l.name()}})
+		e.event(&event{Name: "thread_sort_index", Phase: phaseMeta, Pid: pid, Tid: t.tid, Args: sortArgs{t.tid}})
+		for _, entry := range l.entries {
+			t.entry(entry)
+		}
+	}
+}
+
+func (l *lane) name() string {
+	role := "worker"
+	if l.server {
+		role = "server"
+	}
+	if l.index == 0 {
+		return fmt.Sprintf("%s %d", role, l.peer)
+	}
+	return fmt.Sprintf("%s %d, in flight %d", role, l.peer, l.index+1)
+}
