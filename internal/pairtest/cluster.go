@@ -1,0 +1,179 @@
+package pairtest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/server"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/van/memvan"
+	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/worker"
+)
+
+// Bound is the limit of every wait in these tests: reached only when something hangs.
+const Bound = 20 * time.Second
+
+// Van is a transport to run a cluster over.
+type Van struct {
+	Name  string
+	Maker func(node string) link.VanMaker
+	Addr  func(node string) string // to listen at
+}
+
+// Mem is a network of its own inside the process.
+func Mem() Van {
+	network := memvan.NewNetwork(memvan.NetworkOptions{})
+	return Van{
+		Name: "mem",
+		Maker: func(node string) link.VanMaker {
+			return func(p van.Placer, wake func()) (van.Van, error) {
+				return memvan.New(network, memvan.Options{Placer: p, Wake: wake, Name: node})
+			}
+		},
+		Addr: func(node string) string { return "mem://" + strings.ReplaceAll(node, " ", "-") },
+	}
+}
+
+// Options of a cluster. Zero values: one worker, one server, memvan.
+type Options struct {
+	Workers, Servers int
+	Van              Van
+	Worker           worker.Options
+	Server           server.Options
+	Link             func(*link.Options) // edits the options of every node
+}
+
+// Node is what workers and servers have in common.
+type Node struct {
+	Name   string
+	Link   *link.Node
+	Memory *tensor.Allocator
+}
+
+// Worker is a worker with its node.
+type Worker struct {
+	Node
+	*worker.Worker
+}
+
+// Server is a server with its node.
+type Server struct {
+	Node
+	*server.Server
+	addr string
+}
+
+// Cluster is a set of paired workers and servers.
+type Cluster struct {
+	Workers []*Worker
+	Servers []*Server
+}
+
+// New makes a cluster; the test's end closes it, and fails when memory has leaked.
+func New(t testing.TB, o Options) *Cluster {
+	t.Helper()
+	o.Workers, o.Servers = max(o.Workers, 1), max(o.Servers, 1)
+	if o.Van.Maker == nil {
+		o.Van = Mem()
+	}
+	c := &Cluster{}
+	for i := range o.Servers {
+		c.Servers = append(c.Servers, newServer(t, &o, i))
+	}
+	for i := range o.Workers {
+		c.Workers = append(c.Workers, newWorker(t, &o, i, c.Servers))
+	}
+	return c
+}
+
+func newNode(t testing.TB, o *Options, name string, id wire.NodeID) Node {
+	t.Helper()
+	mem, err := tensor.NewAllocator(tensor.Options{Name: name})
+	require.NoError(t, err)
+	lo := link.Options{Vans: []link.VanMaker{o.Van.Maker(name)}, Memory: mem, Log: zerolog.Nop()}
+	if o.Link != nil {
+		o.Link(&lo)
+	}
+	n, err := link.NewNode(lo)
+	require.NoError(t, err)
+	n.SetIdentity(link.Identity{Node: id, Incarnation: 1, Name: name})
+	t.Cleanup(func() {
+		require.NoError(t, n.Close())
+		require.NoError(t, mem.Close(), "%s leaked memory", name)
+	})
+	return Node{Name: name, Link: n, Memory: mem}
+}
+
+func serverID(i int) wire.NodeID { return wire.NodeID(1 + i) }
+func workerID(i int) wire.NodeID { return wire.NodeID(100_000 + i) }
+
+func newServer(t testing.TB, o *Options, i int) *Server {
+	t.Helper()
+	name := fmt.Sprintf("server %d", i)
+	n := newNode(t, o, name, serverID(i))
+	s, err := server.New(n.Link, o.Server)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	var workers []server.Worker
+	for w := range o.Workers {
+		workers = append(workers, server.Worker{Rank: wire.Rank(w), Name: fmt.Sprintf("worker %d", w), Node: workerID(w)})
+	}
+	require.NoError(t, s.Join(wire.Rank(i), workers))
+	bound, err := n.Link.Listen(o.Van.Addr(name))
+	require.NoError(t, err)
+	return &Server{Node: n, Server: s, addr: bound[0]}
+}
+
+func newWorker(t testing.TB, o *Options, i int, servers []*Server) *Worker {
+	t.Helper()
+	name := fmt.Sprintf("worker %d", i)
+	n := newNode(t, o, name, workerID(i))
+	w := worker.New(n.Link, o.Worker)
+	t.Cleanup(func() { require.NoError(t, w.Close()) })
+	var list []worker.Server
+	for r, s := range servers {
+		session, err := n.Link.Dial(Context(t), []string{s.addr})
+		require.NoError(t, err)
+		list = append(list, worker.Server{Rank: wire.Rank(r), Name: s.Name, Session: session})
+	}
+	require.NoError(t, w.Join(wire.Rank(i), list))
+	return &Worker{Node: n, Worker: w}
+}
+
+// Context ends with the test, or after Bound.
+func Context(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), Bound)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Floats makes a tensor of the Go heap.
+func Floats(t testing.TB, v ...float32) tensor.Tensor {
+	t.Helper()
+	x, err := tensor.FromSlice(v)
+	require.NoError(t, err)
+	return x
+}
+
+// Values reads a tensor of float32.
+func Values(t testing.TB, x tensor.Tensor) []float32 {
+	t.Helper()
+	v, err := tensor.As[float32](x)
+	require.NoError(t, err)
+	return v
+}
+
+// List is a list of tensors, to write calls shorter.
+func List(x ...tensor.Tensor) []tensor.Tensor { return x }
+
+// Keys is a list of keys.
+func Keys(k ...tensor.Key) []tensor.Key { return k }

@@ -1,0 +1,137 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/trace"
+)
+
+// Batch is what GetBatch returns: one request from each of several workers, ordered by rank.
+type Batch struct {
+	Requests []Request
+}
+
+// GetBatch waits for a batch by the policy and takes it: from each worker that has
+// one waiting, the request that it issued first, whole. LockStep takes exactly one from
+// every paired worker; AtLeast and AnyReady one from each that is ready.
+//
+// Being idle is no error: without a deadline in ctx it waits for ever. Errors:
+//
+//   - one that wraps ctx.Err(): the deadline passed; nothing was taken;
+//   - an *errs.OpError naming a worker that is gone, when the policy cannot be met
+//     without it: at once when it was lost (errs.ErrPeerLost), and when it left, as soon as
+//     another worker's request waits in vain. Requests of the others stay, and AnyReady
+//     or a smaller AtLeast takes them;
+//   - errs.ErrClosed: every paired worker is gone and no request is left, or the
+//     server was stopped;
+//   - errs.ErrBusy: another goroutine is in GetBatch.
+//
+// What a worker sent whole before it was gone is still handed out.
+func (s *Server) GetBatch(ctx context.Context, p Policy) (Batch, error) {
+	var b Batch
+	err := s.GetBatchInto(ctx, p, &b)
+	return b, err
+}
+
+// GetBatchInto is GetBatch into a batch whose slice is used again. 0 allocations
+// in the steady state.
+func (s *Server) GetBatchInto(ctx context.Context, p Policy, b *Batch) error {
+	return s.getBatch(p, b, waiter{ctx: ctx})
+}
+
+// GetBatchFor is GetBatchInto with a limit of time in place of a context; negative
+// means for ever. 0 allocations in the steady state.
+func (s *Server) GetBatchFor(d time.Duration, p Policy, b *Batch) error {
+	w := waiter{limit: d}
+	if d > 0 {
+		w.until = time.Now().Add(d)
+	}
+	return s.getBatch(p, b, w)
+}
+
+// waiter is the two ways to wait.
+type waiter struct {
+	ctx   context.Context // nil: until
+	limit time.Duration
+	until time.Time
+}
+
+func (w *waiter) wait(s *Server) error {
+	if w.ctx != nil {
+		return s.node.Engine().Wait(w.ctx, &s.arrival)
+	}
+	d := w.limit
+	if d > 0 {
+		d = max(0, time.Until(w.until))
+	}
+	return s.node.Engine().WaitFor(d, &s.arrival)
+}
+
+func (s *Server) getBatch(p Policy, b *Batch, w waiter) error {
+	b.Requests = b.Requests[:0]
+	if !s.collecting.CompareAndSwap(false, true) {
+		return &errs.OpError{Op: "get_batch", Err: errBusy}
+	}
+	defer s.collecting.Store(false)
+	if p == Default {
+		p = s.opt.Policy
+	}
+	for {
+		got, err := s.collect(p, b)
+		if got || err != nil {
+			return err
+		}
+		if err := w.wait(s); err != nil && !s.arrival.IsSet() {
+			return err
+		}
+	}
+}
+
+// collect takes a batch if the policy is met. If not, and no error stands against
+// it, the arrival event tells when to try again.
+func (s *Server) collect(p Policy, b *Batch) (bool, error) {
+	now := trace.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false, errClosed("get_batch")
+	}
+	need, err := s.need(p)
+	if err != nil {
+		return false, err
+	}
+	if s.ready < need {
+		if err := s.hopeless(need); err != nil {
+			return false, err
+		}
+		s.wanted = need
+		s.arrival.Reset() // by the only one who waits for it
+		return false, nil
+	}
+	for _, r := range s.workers {
+		if r.first == nil {
+			continue
+		}
+		in := s.pop(r)
+		in.stage, in.processed = handed, now
+		b.Requests = append(b.Requests, Request{Handler: in.handler(), Worker: r.rank, in: in})
+	}
+	return true, nil
+}
+
+// need returns how many workers must be ready.
+func (s *Server) need(p Policy) (int, error) {
+	all := len(s.workers)
+	if all == 0 {
+		return 0, errs.Invalid("get_batch: the server is not paired with any worker yet; start the node first")
+	}
+	if p == LockStep {
+		return all, nil
+	}
+	if p < 1 || int(p) > all {
+		return 0, errs.Invalid("get_batch: a batch of at least %d requests cannot be had from %d workers", int(p), all)
+	}
+	return int(p), nil
+}

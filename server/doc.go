@@ -1,0 +1,30 @@
+// Package server is the answering side: registered buffers, GetBatch and Respond.
+//
+// # A request's way
+//
+// The link asks where the payload shall go before it reads it: into the chunk that
+// is registered for (worker, key), or into pooled memory. When all of it is
+// there the request joins the queue of its worker. GetBatch takes the first of
+// each queue, by the policy that the caller names; Respond answers one of them, once.
+//
+// # Memory
+//
+// A chunk of a registered buffer is the server's from the delivery of a push
+// until the respond to it; then the next push of that key may overwrite it. The
+// same holds for pooled memory, which goes back to the pool. What Request.Pushes and its
+// other lists return belongs to the server and ends with the respond, too.
+//
+// Tensors given to Respond are borrowed until the worker has acknowledged the
+// response, which Response tells. They may be views of the request's own
+// chunk: the worker pushes a key again only after it has the whole response.
+//
+// # Threads
+//
+// GetBatch has one caller at a time (a second gets errs.ErrBusy). Everything else
+// exported may be called from any goroutine. What arrives is handled on the
+// driver of the node (see link/progress). State is guarded by one mutex that is
+// held for a few instructions and never while sending or waiting.
+//
+// Budget of GetBatchInto with Respond: 0 allocations in the steady state, one
+// message and one encode per respond.
+package server

@@ -1,0 +1,57 @@
+package server
+
+import (
+	"fmt"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+var errBusy = fmt.Errorf("another goroutine waits for a batch already; let one goroutine call it: %w", errs.ErrBusy)
+
+// hopeless returns an error when need workers can never be ready, or only as long
+// as some that are gone stay away. Under s.mu.
+func (s *Server) hopeless(need int) error {
+	lost, left, able := s.census()
+	if able >= need {
+		return nil
+	}
+	if able == 0 {
+		return s.deserted(lost)
+	}
+	// A lost worker is an error at once. One that left is in order while nobody waits for it.
+	who := lost
+	if who == nil && s.ready > 0 {
+		who = left
+	}
+	if who == nil {
+		return nil
+	}
+	return who.failure("get_batch", fmt.Errorf("a batch needs requests of %d workers and %d remain; the other policies serve those: %w", need, able, who.gone))
+}
+
+// census finds the first workers without a request that were lost and that have left, and
+// counts those that have one or may send one.
+func (s *Server) census() (lost, left *remote, able int) {
+	for _, r := range s.workers {
+		switch {
+		case r.first != nil || r.gone == nil:
+			able++
+		case r.left:
+			if left == nil {
+				left = r
+			}
+		case lost == nil:
+			lost = r
+		}
+	}
+	return lost, left, able
+}
+
+// deserted is the end: nobody is left to send anything.
+func (s *Server) deserted(lost *remote) error {
+	end := fmt.Errorf("every paired worker is gone: %w", errs.ErrClosed)
+	if lost == nil {
+		return fmt.Errorf("get_batch: %w", end)
+	}
+	return lost.failure("get_batch", fmt.Errorf("%w; %w", lost.gone, end))
+}

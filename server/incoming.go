@@ -1,0 +1,161 @@
+package server
+
+import (
+	"sync/atomic"
+
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// stage is where a request is on its way.
+type stage uint8
+
+const (
+	free      stage = iota
+	receiving       // its payload is being read
+	queued          // whole, for GetBatch to take
+	handed          // taken, for Respond to answer
+	answering       // an answer is being offered to the link
+)
+
+// incoming is one request. Its slot stays; the generation tells its users apart.
+// Server.mu guards it until it is handed out; after that its lists do not change until the respond.
+type incoming struct {
+	next       *incoming // in the queue, or in the list of free ones
+	slot       uint32
+	generation atomic.Uint32
+	stage      stage
+
+	from    *remote
+	session *link.Session
+	id      uint64 // the worker's, to answer with
+	traced  bool
+	bytes   int64 // of payload
+	meta    wire.Request
+	pushes  []tensor.Tensor
+	keys    []tensor.Key
+	pulls   []Pull
+	chunks  []*chunk       // that hold the pushes; nil for those in pooled memory
+	pool    *tensor.Region // holds the others; nil when there are none
+	held    *link.Inbound  // keeps the credit of pooled memory
+
+	received  int64
+	processed int64
+}
+
+// Handler names a request that GetBatch handed out, until Respond.
+type Handler uint64
+
+func (in *incoming) handler() Handler {
+	return Handler(in.generation.Load())<<32 | Handler(in.slot)
+}
+
+// Pull is what a worker wants to have for one key.
+type Pull struct {
+	Key      tensor.Key
+	Bytes    int64 // that the response must have; at most, when Variable
+	DType    tensor.DType
+	Shape    tensor.Shape // of the worker's pull tensor
+	Variable bool
+}
+
+// Request is one worker's request in a batch. A small value; what its methods
+// return belongs to the server until the Respond to Handler, and is nil afterwards.
+type Request struct {
+	Handler Handler
+	Worker  wire.Rank
+	in      *incoming
+}
+
+func (r Request) live() bool { return r.in != nil && r.in.handler() == r.Handler }
+
+// Pushes returns the pushed tensors, in the worker's order, with the pushed types
+// and shapes: views of registered chunks, or of pooled memory.
+func (r Request) Pushes() []tensor.Tensor {
+	if !r.live() {
+		return nil
+	}
+	return r.in.pushes
+}
+
+// PushKeys returns the keys of Pushes.
+func (r Request) PushKeys() []tensor.Key {
+	if !r.live() {
+		return nil
+	}
+	return r.in.keys
+}
+
+// Pulls returns what the response must hold, in order.
+func (r Request) Pulls() []Pull {
+	if !r.live() {
+		return nil
+	}
+	return r.in.pulls
+}
+
+func (in *incoming) firstKey() uint64 {
+	switch {
+	case len(in.keys) > 0:
+		return uint64(in.keys[0])
+	case len(in.pulls) > 0:
+		return uint64(in.pulls[0].Key)
+	}
+	return 0
+}
+
+// take returns a free request. Under s.mu.
+func (s *Server) take() *incoming {
+	s.unanswered++
+	in := s.freeRequests
+	if in == nil {
+		in = &incoming{slot: uint32(len(s.requests))}
+		in.generation.Store(1)
+		s.requests = append(s.requests, in)
+		return in
+	}
+	s.freeRequests, in.next = in.next, nil
+	return in
+}
+
+// recycle ends a request: its handler is stale, its chunks may be written again.
+// Under s.mu. It returns what the caller must release afterwards, without the lock.
+func (s *Server) recycle(in *incoming) *link.Inbound {
+	held := in.held
+	in.disown()
+	if in.generation.Add(1) == 0 {
+		in.generation.Store(1) // 0 is the generation of no handler
+	}
+	if in.pool != nil {
+		s.opt.Memory.Put(in.pool)
+	}
+	clear(in.pushes) // lets go of the memory
+	in.pushes, in.keys, in.pulls, in.chunks = in.pushes[:0], in.keys[:0], in.pulls[:0], in.chunks[:0]
+	in.from, in.session, in.pool, in.held, in.stage = nil, nil, nil, nil, free
+	in.next, s.freeRequests = s.freeRequests, in
+	s.unanswered--
+	return held
+}
+
+// disown gives the chunks back, but for those that a later request holds already.
+func (in *incoming) disown() {
+	for i, c := range in.chunks {
+		if c != nil && c.user == in {
+			c.user = nil
+		}
+		in.chunks[i] = nil
+	}
+}
+
+// find returns the request with handler h. Under s.mu.
+func (s *Server) find(h Handler) *incoming {
+	slot := uint32(h)
+	if uint64(slot) >= uint64(len(s.requests)) {
+		return nil
+	}
+	if in := s.requests[slot]; in.handler() == h && in.stage >= handed {
+		return in
+	}
+	return nil
+}

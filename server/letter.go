@@ -1,0 +1,96 @@
+package server
+
+import (
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/link/handles"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/trace"
+)
+
+// letter is one message to a worker: a response, a refusal or an announcement.
+// It is recycled when the worker has acknowledged it or is lost.
+type letter struct {
+	next    *letter // in the list of free ones
+	out     link.Outbound
+	meta    []byte
+	payload [][]byte
+	tensors []tensor.Tensor // held until acknowledged
+
+	to     *remote
+	rec    *handles.Record[response] // of a response
+	notice *notice                   // of an announcement
+
+	// For the trace of a response.
+	stamps    [4]int64
+	id, key   uint64
+	bytesOut  int64
+	bytesBack int64
+}
+
+// newLetter returns an empty letter. Under s.mu.
+func (s *Server) newLetter(to *remote) *letter {
+	l := s.freeLetters
+	if l == nil {
+		l = new(letter)
+		s.letters++
+	} else {
+		s.freeLetters = l.next
+	}
+	l.next, l.to = nil, to
+	return l
+}
+
+// freeLetter recycles l. Under s.mu.
+func (s *Server) freeLetter(l *letter) {
+	l.release()
+	clear(l.payload)
+	*l = letter{next: s.freeLetters, meta: l.meta[:0], payload: l.payload[:0], tensors: l.tensors[:0]}
+	s.freeLetters = l
+}
+
+// release lets go of the tensors.
+func (l *letter) release() {
+	for i := range l.tensors {
+		l.tensors[i].Release()
+	}
+	clear(l.tensors)
+	l.tensors = l.tensors[:0]
+}
+
+// Done implements link.Completer: the worker has acknowledged the message, or it failed.
+func (s *Server) Done(o *link.Outbound, err error) {
+	l := o.User.(*letter)
+	s.mu.Lock()
+	to := l.to
+	rec, n := l.rec, l.notice
+	if err != nil && rec != nil {
+		rec.Value.fail(to.failure("respond", err))
+	}
+	last := rec != nil && rec.Value.settle()
+	s.trace(l, err)
+	s.freeLetter(l)
+	more := len(to.outbox) > 0
+	s.mu.Unlock()
+	if last {
+		s.responses.Finish(rec, rec.Value.err)
+	}
+	if n != nil {
+		n.settle(s)
+	}
+	if more {
+		s.pump(to)
+	}
+}
+
+// trace hands the server's timestamps of a response to the ring. Under s.mu.
+func (s *Server) trace(l *letter, err error) {
+	if s.opt.Trace == nil || l.rec == nil || err != nil {
+		return
+	}
+	e := trace.Entry{
+		RequestID: l.id, Key: l.key, BytesOut: l.bytesOut, BytesBack: l.bytesBack,
+		Worker: int32(l.to.rank), Server: int32(s.rank),
+	}
+	copy(e.Stamps[trace.RequestPostRecv:], l.stamps[:])
+	s.opt.Trace.Record(e)
+}

@@ -1,0 +1,76 @@
+package server
+
+import (
+	"strconv"
+
+	"github.com/rs/zerolog"
+
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/trace"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// Policy says what a batch waits for. A positive number means a request from
+// at least so many workers; see AtLeast.
+type Policy int
+
+// Policies.
+const (
+	// Default is, in a call, the policy of the server; for the server, LockStep.
+	Default Policy = 0
+	// LockStep waits for one request from every paired worker. Workers must route by broadcast.
+	LockStep Policy = -1
+	// AnyReady waits for a request from any worker.
+	AnyReady Policy = 1
+)
+
+// AtLeast waits for requests from k workers. k must be positive.
+func AtLeast(k int) Policy { return Policy(k) }
+
+// String is the policy's name in settings.
+func (p Policy) String() string {
+	switch {
+	case p < 0:
+		return "lockstep"
+	case p == AnyReady:
+		return "any"
+	case p == Default:
+		return "default"
+	}
+	return "at least " + strconv.Itoa(int(p))
+}
+
+// Defaults of Options.
+const (
+	DefaultHandles   = 65536
+	DefaultPoolLimit = 256 << 20
+)
+
+// Options of a server. Zero values mean the defaults.
+type Options struct {
+	Policy    Policy            // of GetBatch where the call names none
+	Handles   int               // an acknowledged Response stays valid until so many later ones are
+	PoolLimit int64             // bytes that one request may have outside registered chunks
+	Memory    *tensor.Allocator // for pushes outside registered chunks; nil for the node's
+	Trace     *trace.Ring       // receives the server's timestamps; may be nil
+	Log       zerolog.Logger
+}
+
+func (o *Options) complete() {
+	if o.Policy == Default {
+		o.Policy = LockStep
+	}
+	if o.Handles <= 0 {
+		o.Handles = DefaultHandles
+	}
+	if o.PoolLimit <= 0 {
+		o.PoolLimit = DefaultPoolLimit
+	}
+}
+
+// Worker is one that this server is paired with.
+type Worker struct {
+	Rank wire.Rank
+	Name string      // as a person knows it: "worker 3"
+	Node wire.NodeID // of the session that it will open
+}

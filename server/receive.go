@@ -1,0 +1,107 @@
+package server
+
+import (
+	"errors"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/link"
+)
+
+// receiver handles the channel of requests. All calls come from the driver, one
+// at a time.
+type receiver struct{ s *Server }
+
+// Opened implements link.Handler.
+func (r receiver) Opened(session *link.Session) error {
+	r.s.opened(session)
+	return nil
+}
+
+// Place says where the pushes go.
+func (r receiver) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
+	s := r.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in, err := s.accept(m)
+	if err != nil {
+		return dst, err
+	}
+	m.User = in
+	for i := range in.pushes {
+		if b := in.pushes[i].Bytes(); len(b) > 0 {
+			dst = append(dst, b)
+		}
+	}
+	return dst, nil
+}
+
+// Deliver queues a request that is whole, and tells the worker about one that was refused.
+func (r receiver) Deliver(m *link.Inbound) {
+	s := r.s
+	s.mu.Lock()
+	in, _ := m.User.(*incoming)
+	err := m.Refused
+	switch {
+	case in != nil && s.closed:
+		err = errClosed("push_pull")
+		s.recycle(in)
+	case in != nil && err != nil:
+		s.recycle(in) // the link could not use the placement
+	case err == nil && in == nil:
+		in, err = s.accept(m) // a message without payload was not placed
+	}
+	if err != nil {
+		from := s.sessions[m.Session]
+		s.mu.Unlock()
+		s.refuse(from, m, err)
+		return
+	}
+	in.received = m.Received
+	in.stage = queued
+	if in.pool != nil {
+		in.held = m
+	}
+	keep := in.held != nil
+	s.push(in.from, in)
+	wake := s.ready >= s.wanted
+	from, post := in.from, len(in.from.outbox) > 0
+	s.mu.Unlock()
+	if !keep {
+		m.Release()
+	}
+	if post {
+		s.pump(from)
+	}
+	if wake {
+		s.node.Engine().Set(&s.arrival)
+	}
+}
+
+// Abort forgets a request that its worker did not live to send.
+func (r receiver) Abort(m *link.Inbound, _ error) {
+	s := r.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if in, ok := m.User.(*incoming); ok {
+		s.recycle(in)
+	}
+}
+
+// Lost implements link.Handler.
+func (r receiver) Lost(session *link.Session, err error) { r.s.lose(session, err) }
+
+// refuse tells the worker why its request was not taken. One that does not speak the protocol is cut off.
+func (s *Server) refuse(from *remote, m *link.Inbound, err error) {
+	session, id := m.Session, m.Header.Request
+	m.Release()
+	var broken *errs.ProtocolError
+	if errors.As(err, &broken) {
+		s.breakOff(session, err)
+		return
+	}
+	if from == nil {
+		return // lost meanwhile
+	}
+	s.opt.Log.Warn().Err(err).Str("peer", from.name).Msg("refused a request")
+	s.tell(from, id, err)
+}

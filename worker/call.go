@@ -1,0 +1,119 @@
+package worker
+
+import (
+	"fmt"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/link/handles"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// call is a request from PushPull until the last server has answered or is lost.
+// Calls are recycled: the fields are reset by Worker.retire. Until submitted the caller's
+// goroutine owns it, afterwards Worker.mu guards it.
+type call struct {
+	next     *call // in the list of free ones
+	rec      *handles.Record[result]
+	label    string
+	push     []tensor.Tensor
+	pushKeys []tensor.Key
+	pull     []tensor.Tensor
+	pullKeys []tensor.Key
+	variable []bool
+	claimed  int // the first so many push keys are marked busy
+	retained int // the first so many tensors are held, pushes before pulls
+
+	parts     []*part
+	sessions  []*link.Session // of the parts, for SendAll
+	outbounds []*link.Outbound
+	last      *part // that was answered last
+
+	broadcast bool
+	submitted bool
+	finished  bool  // the handle has completed
+	err       error // the first failure
+	need      int   // events until success
+	undone    int   // parts whose message the link still reads
+	placing   int   // parts whose response is being read into the pull tensors
+	pending   int   // events until the call is over, the submission itself among them
+	start     int64
+}
+
+// load copies the request, so that its slices are the caller's again.
+func (c *call) load(r *Request) {
+	c.label = r.Label
+	c.push = append(c.push[:0], r.Push...)
+	c.pushKeys = append(c.pushKeys[:0], r.PushKeys...)
+	c.pull = append(c.pull[:0], r.Pull...)
+	c.pullKeys = append(c.pullKeys[:0], r.PullKeys...)
+	c.variable = append(c.variable[:0], r.Variable...)
+}
+
+// retain holds all tensors, or none of them.
+func (c *call) retain() error {
+	for i := range c.push {
+		if err := c.push[i].Retain(); err != nil {
+			c.release()
+			return tensorFault("push", i, c.pushKeys[i], err)
+		}
+		c.retained++
+	}
+	for i := range c.pull {
+		if err := c.pull[i].Retain(); err != nil {
+			c.release()
+			return tensorFault("pull", i, c.pullKeys[i], err)
+		}
+		c.retained++
+	}
+	return nil
+}
+
+// release gives back what retain holds, and lets go of the memory.
+func (c *call) release() {
+	for i := range c.push[:min(c.retained, len(c.push))] {
+		c.push[i].Release()
+	}
+	for i := range c.pull[:max(0, c.retained-len(c.push))] {
+		c.pull[i].Release()
+	}
+	c.retained = 0
+}
+
+func tensorFault(what string, i int, k tensor.Key, err error) error {
+	return fmt.Errorf("push_pull: %s tensor %d (key %d) cannot be used: %w", what, i, k, err)
+}
+
+// fail notes the first failure.
+func (c *call) fail(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+// claim marks the push keys busy, all or none. Under Worker.mu.
+func (w *Worker) claim(c *call) error {
+	for _, k := range c.pushKeys {
+		if other := w.busy[k]; other != nil {
+			w.unclaim(c)
+			if other == c {
+				return twice(k)
+			}
+			return busyFault(k)
+		}
+		w.busy[k] = c
+		c.claimed++
+	}
+	return nil
+}
+
+func busyFault(k tensor.Key) error {
+	return &errs.OpError{Op: "push_pull", Err: fmt.Errorf("key %d: its last push has not been answered; wait for it, or use another key: %w", k, errs.ErrBusy)}
+}
+
+func (w *Worker) unclaim(c *call) {
+	for _, k := range c.pushKeys[:c.claimed] {
+		delete(w.busy, k)
+	}
+	c.claimed = 0
+}

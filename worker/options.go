@@ -1,0 +1,71 @@
+package worker
+
+import (
+	"github.com/rs/zerolog"
+
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/trace"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// Routing says which servers a request concerns.
+type Routing uint8
+
+// Routings.
+const (
+	// Default is, in a Request, the routing of the worker; for the worker, Broadcast.
+	Default Routing = iota
+	// Broadcast sends every push to every server. Pulls are server-major: with S
+	// servers and P pulls of each, server s writes pull tensor s*P+i.
+	Broadcast
+	// ByKey sends each tensor to the owner of its key. Pulls are in plain order.
+	ByKey
+	// Named sends each tensor to the server that the request names for it, and to
+	// the owner of its key where it names none. Pulls are in plain order.
+	Named
+)
+
+// String is the routing's name in settings.
+func (r Routing) String() string {
+	switch r {
+	case ByKey:
+		return "key"
+	case Named:
+		return "named"
+	}
+	return "broadcast"
+}
+
+// Defaults of Options.
+const (
+	DefaultHandles     = 65536
+	DefaultOutstanding = 4096
+)
+
+// Options of a worker. Zero values mean the defaults.
+type Options struct {
+	Routing     Routing
+	Handles     int         // a finished handle stays valid until so many later ones have finished
+	Outstanding int         // requests without all answers; one more is errs.ErrWouldBlock
+	Trace       *trace.Ring // receives the timestamps of every request; may be nil
+	Log         zerolog.Logger
+}
+
+func (o *Options) complete() {
+	if o.Routing == Default {
+		o.Routing = Broadcast
+	}
+	if o.Handles <= 0 {
+		o.Handles = DefaultHandles
+	}
+	if o.Outstanding <= 0 {
+		o.Outstanding = DefaultOutstanding
+	}
+}
+
+// Server is one that this worker is paired with.
+type Server struct {
+	Rank    wire.Rank
+	Name    string // as a person knows it: "server 3"
+	Session *link.Session
+}

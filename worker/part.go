@@ -1,0 +1,153 @@
+package worker
+
+import (
+	"fmt"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/trace"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// part is what one server gets of a call. Its slot stays; the generation tells its users apart.
+type part struct {
+	next       *part // in the list of free ones
+	slot       uint32
+	generation uint32
+
+	call   *call // nil while free
+	server *server
+	pushes []int // indexes into call.push
+	pulls  []int // indexes into call.pull, in this server's order
+	keys   []tensor.Key
+	seen   map[tensor.Key]struct{}
+
+	out     link.Outbound
+	meta    []byte
+	payload [][]byte
+
+	done                bool // the server has the message, or it failed
+	placing             bool // the response is being read into the pull tensors
+	answered            bool // or the server is lost
+	stamps              trace.Stamps
+	bytesOut, bytesBack uint64
+}
+
+// id is the request id on the wire.
+func (p *part) id() uint64 { return uint64(p.generation)<<32 | uint64(p.slot) }
+
+// part finds the part with a request id that a peer sent. Under w.mu.
+func (w *Worker) part(id uint64) *part {
+	slot := uint32(id)
+	if uint64(slot) >= uint64(len(w.parts)) {
+		return nil
+	}
+	if p := w.parts[slot]; p.call != nil && p.call.submitting() && p.id() == id {
+		return p
+	}
+	return nil
+}
+
+// submitting reports whether peers can know of the call.
+func (c *call) submitting() bool { return c.pending > 0 }
+
+// newPart adds a part for v to c. Under w.mu.
+func (w *Worker) newPart(c *call, v *server) *part {
+	p := w.freeParts
+	if p == nil {
+		p = &part{slot: uint32(len(w.parts)), generation: 1}
+		w.parts = append(w.parts, p)
+	} else {
+		w.freeParts = p.next
+	}
+	p.next, p.call, p.server = nil, c, v
+	c.parts = append(c.parts, p)
+	c.sessions = append(c.sessions, v.session)
+	c.outbounds = append(c.outbounds, &p.out)
+	return p
+}
+
+// freePart recycles p. Under w.mu.
+func (w *Worker) freePart(p *part) {
+	p.generation++
+	clear(p.payload) // lets go of the memory
+	p.call, p.server = nil, nil
+	p.pushes, p.pulls, p.payload = p.pushes[:0], p.pulls[:0], p.payload[:0]
+	p.done, p.placing, p.answered = false, false, false
+	p.stamps = trace.Stamps{}
+	p.bytesOut, p.bytesBack = 0, 0
+	p.next, w.freeParts = w.freeParts, p
+}
+
+// encode makes the message. op says how the call was routed.
+func (p *part) encode(w *Worker, op uint8) {
+	c := p.call
+	meta := p.meta[:0]
+	for _, i := range p.pushes {
+		d := describe(&c.push[i], c.pushKeys[i])
+		meta = d.Append(meta)
+		p.payload = append(p.payload, c.push[i].Bytes())
+		p.bytesOut += d.Bytes
+	}
+	for _, i := range p.pulls {
+		d := describe(&c.pull[i], c.pullKeys[i])
+		if len(c.variable) > 0 && c.variable[i] {
+			d.Flags |= wire.DescVariable
+		}
+		meta = d.Append(meta)
+	}
+	p.meta = meta
+	flags := wire.FlagTrace
+	if len(p.pulls) == 0 {
+		flags |= wire.FlagAckNow // the handle completes with the delivery
+	}
+	p.out = link.Outbound{
+		Channel: link.ChannelRequest, Op: op, Flags: flags, Request: p.id(),
+		Generation: p.server.generation.Load(),
+		Pushes:     uint32(len(p.pushes)), Pulls: uint32(len(p.pulls)),
+		Meta: meta, Payload: p.payload, Completer: w, User: p,
+	}
+}
+
+func describe(t *tensor.Tensor, k tensor.Key) wire.Descriptor {
+	d := wire.Descriptor{Key: k, Bytes: uint64(t.Len()), DType: t.DType(), Shape: t.Shape()}
+	if r := t.Region(); r != nil {
+		d.Region, d.Offset, d.Generation = r.ID(), uint64(t.Offset()), r.Generation()
+	}
+	return d
+}
+
+// fits holds an answer against the pulls. Servers check it before they send, so
+// an answer that does not fit is a broken server.
+func (p *part) fits(got []wire.Descriptor) error {
+	if len(got) != len(p.pulls) {
+		return &errs.ProtocolError{Field: "pulls", Reason: fmt.Sprintf("an answer with %d tensors to %d pulls", len(got), len(p.pulls))}
+	}
+	c := p.call
+	for j, i := range p.pulls {
+		room := uint64(c.pull[i].Len())
+		variable := len(c.variable) > 0 && c.variable[i]
+		if got[j].Key != c.pullKeys[i] || got[j].Bytes > room || got[j].Bytes < room && !variable {
+			return &errs.ProtocolError{Field: "pull", Reason: fmt.Sprintf("an answer with key %d and %d bytes to the pull of key %d and %d bytes", got[j].Key, got[j].Bytes, c.pullKeys[i], room)}
+		}
+	}
+	return nil
+}
+
+// note keeps what an answer says besides its payload.
+func (p *part) note(a *wire.Response) {
+	c := p.call
+	if c.finished {
+		return
+	}
+	copy(p.stamps[trace.RequestPostRecv:], a.Stamps[:])
+	for j := range a.Pulls {
+		p.bytesBack += a.Pulls[j].Bytes
+	}
+	if len(c.variable) > 0 {
+		for j, i := range p.pulls {
+			c.rec.Value.lengths[i] = int64(a.Pulls[j].Bytes)
+		}
+	}
+}

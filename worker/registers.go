@@ -1,0 +1,44 @@
+package worker
+
+import (
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// registers handles the servers' announcements. Later requests say with their
+// generation which of them this worker had seen.
+type registers struct{ w *Worker }
+
+// Opened implements link.Handler.
+func (r registers) Opened(s *link.Session) error {
+	r.w.opened(s)
+	return nil
+}
+
+// Place refuses payload, which announcements do not have.
+func (r registers) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
+	return dst, new(wire.Announcement).Decode(&m.Header, m.Meta)
+}
+
+// Deliver takes the generation.
+func (r registers) Deliver(m *link.Inbound) {
+	var a wire.Announcement
+	session, g := m.Session, m.Header.Generation
+	err := a.Decode(&m.Header, m.Meta)
+	m.Release()
+	if err != nil {
+		r.w.breakOff(session, err)
+		return
+	}
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	if v := r.w.sessions[session]; v != nil && g > v.generation.Load() {
+		v.generation.Store(g)
+	}
+}
+
+// Abort implements link.Handler.
+func (r registers) Abort(*link.Inbound, error) {}
+
+// Lost implements link.Handler.
+func (r registers) Lost(s *link.Session, err error) { r.w.lose(s, err) }

@@ -1,0 +1,118 @@
+package worker
+
+import (
+	"fmt"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/trace"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// responses handles the two channels of responses. All calls come from the
+// driver, one at a time.
+type responses struct{ w *Worker }
+
+// Opened implements link.Handler.
+func (r responses) Opened(s *link.Session) error {
+	r.w.opened(s)
+	return nil
+}
+
+// Place has the payload read straight into the pull tensors. The payload of an
+// answer that nobody waits for any more goes to pooled memory and is dropped.
+func (r responses) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
+	w := r.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p, err := w.check(m)
+	if err != nil {
+		return dst, err
+	}
+	m.User = p
+	if p.call.finished {
+		return dst, nil
+	}
+	p.placing = true
+	p.call.placing++
+	for i, k := range p.pulls {
+		dst = append(dst, p.call.pull[k].Bytes()[:w.answer.Pulls[i].Bytes])
+	}
+	p.note(&w.answer)
+	return dst, nil
+}
+
+// Deliver completes the part that the response answers.
+func (r responses) Deliver(m *link.Inbound) {
+	w := r.w
+	now := trace.Now()
+	w.mu.Lock()
+	p, err := w.arrived(m)
+	if err == nil {
+		p.stamps[trace.ResponsePostRecv], p.stamps[trace.ResponseProcess] = m.Received, now
+		w.answered(p)
+	}
+	w.mu.Unlock()
+	session := m.Session
+	m.Release()
+	if err != nil {
+		w.breakOff(session, err)
+	}
+}
+
+// Abort ends a response whose server was lost before all of it was there.
+func (r responses) Abort(m *link.Inbound, _ error) {
+	w := r.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p, ok := m.User.(*part); ok {
+		w.unplace(p)
+		w.settle(p.call)
+	}
+}
+
+// Lost implements link.Handler.
+func (r responses) Lost(s *link.Session, err error) { r.w.lose(s, err) }
+
+// arrived finds the part of a whole message and takes what the response says.
+// An error is a server that does not speak the protocol.
+func (w *Worker) arrived(m *link.Inbound) (*part, error) {
+	p, placed := m.User.(*part)
+	if placed {
+		w.unplace(p)
+		return p, m.Refused
+	}
+	if m.Refused != nil {
+		return nil, m.Refused
+	}
+	p, err := w.check(m)
+	if err != nil {
+		return nil, err
+	}
+	if m.Header.Flags&wire.FlagError != 0 {
+		p.call.fail(p.server.failure(fmt.Errorf("%w: %s", errs.ErrRemote, wire.Text(m.Meta))))
+	} else {
+		p.note(&w.answer)
+	}
+	return p, nil
+}
+
+// check finds the part that m answers, decodes the answer into w.answer and
+// holds it against what was asked. Under w.mu.
+func (w *Worker) check(m *link.Inbound) (*part, error) {
+	h := &m.Header
+	p := w.part(h.Request)
+	if p == nil || p.server.session != m.Session || p.answered || p.placing {
+		return nil, &errs.ProtocolError{Field: "request", Reason: fmt.Sprintf("a response to %#x, which is no unanswered request", h.Request)}
+	}
+	if h.Flags&wire.FlagError != 0 {
+		if h.Total != 0 {
+			return nil, &errs.ProtocolError{Field: "total", Reason: "an error with payload"}
+		}
+		return p, nil
+	}
+	if err := w.answer.Decode(h, m.Meta); err != nil {
+		return nil, err
+	}
+	return p, p.fits(w.answer.Pulls)
+}

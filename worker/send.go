@@ -1,0 +1,197 @@
+package worker
+
+import (
+	"errors"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/trace"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// Do sends a request and returns its handle. Nothing has been sent when it
+// returns an error:
+//
+//   - errs.ErrInvalid: the request contradicts the contract;
+//   - errs.ErrBusy: a push key, which the text names, still has an unanswered push;
+//   - errs.ErrWouldBlock: too many requests are outstanding, or the queue to a server is
+//     full; wait for a handle and try again;
+//   - an *errs.OpError naming a server that was lost (errs.ErrPeerLost);
+//   - errs.ErrClosed: after Close, or of a tensor whose region is closed.
+//
+// Any goroutine; it never blocks. Budget: 0 allocations, one message per server.
+func (w *Worker) Do(r *Request) (Handle, error) {
+	start := trace.Now()
+	if err := r.check(); err != nil {
+		return Handle{}, err
+	}
+	routing := r.Routing
+	if routing == Default {
+		routing = w.opt.Routing
+	}
+	if err := r.checkNames(routing); err != nil {
+		return Handle{}, err
+	}
+	c, err := w.prepare(r, routing)
+	if err != nil {
+		return Handle{}, err
+	}
+	c.start = start
+	return w.submit(c)
+}
+
+// prepare makes a call that can be sent.
+func (w *Worker) prepare(r *Request, routing Routing) (*call, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return nil, errClosed
+	}
+	if w.outstanding >= w.opt.Outstanding {
+		return nil, errs.ErrWouldBlock
+	}
+	c := w.take()
+	c.load(r)
+	if err := w.admit(c, r, routing); err != nil {
+		w.giveBack(c)
+		return nil, err
+	}
+	return c, nil
+}
+
+// admit does everything that can refuse a call before the link is asked.
+func (w *Worker) admit(c *call, r *Request, routing Routing) error {
+	if err := w.route(c, r, routing); err != nil {
+		return err
+	}
+	for _, p := range c.parts {
+		if err := w.checkPart(p); err != nil {
+			return err
+		}
+		if p.server.lost != nil {
+			return p.server.lost
+		}
+	}
+	if err := w.claim(c); err != nil {
+		return err
+	}
+	return c.retain()
+}
+
+// submit offers all parts to the link, which takes all or none.
+func (w *Worker) submit(c *call) (Handle, error) {
+	op := wire.OpRouted
+	if c.broadcast {
+		op = wire.OpRequest
+	}
+	for _, p := range c.parts {
+		p.encode(w, op)
+	}
+	w.open(c)
+	h := Handle{w: w, id: c.rec.ID()}
+	err := w.node.SendAll(c.sessions, c.outbounds)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		c.pending = 0
+		w.results.Drop(c.rec)
+		err = refusal(c, err)
+		w.giveBack(c)
+		return Handle{}, err
+	}
+	w.submitted(c)
+	return h, nil
+}
+
+// refusal says why the link took nothing, and names a server that is lost.
+func refusal(c *call, err error) error {
+	if errors.Is(err, errs.ErrWouldBlock) || errors.Is(err, errs.ErrInvalid) {
+		return err
+	}
+	for _, p := range c.parts {
+		if p.server.lost != nil {
+			return p.server.lost
+		}
+		if lost := p.server.session.Err(); lost != nil {
+			return p.server.failure(lost)
+		}
+	}
+	return err
+}
+
+// open makes the call ready for what may come back before SendAll returns.
+func (w *Worker) open(c *call) {
+	c.rec = w.results.Open()
+	c.rec.Value.prepare(c)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.need, c.undone = len(c.parts), len(c.parts)
+	for _, p := range c.parts {
+		if len(p.pulls) > 0 {
+			c.need++
+		}
+	}
+	c.pending = 2*len(c.parts) + 1
+}
+
+// submitted is what follows a successful SendAll. Servers that were lost meanwhile fail their parts.
+func (w *Worker) submitted(c *call) {
+	c.submitted = true
+	for _, p := range c.parts {
+		if p.server.lost != nil && !p.answered {
+			w.drop(p)
+		}
+	}
+	c.pending--
+	w.settle(c)
+}
+
+// take returns a free call. Under w.mu.
+func (w *Worker) take() *call {
+	w.outstanding++
+	c := w.calls
+	if c == nil {
+		return new(call)
+	}
+	w.calls, c.next = c.next, nil
+	return c
+}
+
+// giveBack recycles a call and its parts. Under w.mu.
+func (w *Worker) giveBack(c *call) {
+	w.unclaim(c)
+	c.release()
+	for _, p := range c.parts {
+		w.freePart(p)
+	}
+	clear(c.push) // lets go of the memory
+	clear(c.pull)
+	*c = call{
+		next: w.calls, push: c.push[:0], pushKeys: c.pushKeys[:0], pull: c.pull[:0], pullKeys: c.pullKeys[:0],
+		variable: c.variable[:0], parts: c.parts[:0], sessions: c.sessions[:0], outbounds: c.outbounds[:0],
+	}
+	w.calls = c
+	w.outstanding--
+}
+
+// Done implements link.Completer: the server has received the part, or it failed.
+func (w *Worker) Done(o *link.Outbound, err error) {
+	p := o.User.(*part)
+	now := trace.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := p.call
+	if err != nil {
+		c.fail(p.server.failure(err))
+	}
+	p.done = true
+	p.stamps[trace.RequestPostSend] = o.Posted()
+	if len(p.pulls) == 0 {
+		p.stamps[trace.ResponsePostRecv], p.stamps[trace.ResponseProcess] = now, now
+		c.last = p
+	}
+	c.need--
+	c.undone--
+	c.pending--
+	w.settle(c)
+}

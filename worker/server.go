@@ -1,0 +1,74 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// server is a peer as this worker sees it. It exists from the first event of
+// its session, which may come before Join.
+type server struct {
+	session    *link.Session
+	rank       wire.Rank
+	name       string
+	generation atomic.Uint32 // the latest registration that it announced
+	lost       error         // why it can take no more requests; guarded by Worker.mu
+}
+
+// session returns the peer of s. Under w.mu.
+func (w *Worker) session(s *link.Session) *server {
+	v := w.sessions[s]
+	if v == nil {
+		v = &server{session: s, rank: -1, name: s.Peer().Name}
+		w.sessions[s] = v
+	}
+	return v
+}
+
+// opened meets a session before anything else of it.
+func (w *Worker) opened(s *link.Session) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.session(s)
+}
+
+// lose fails everything that needs s, and every later request to it.
+func (w *Worker) lose(s *link.Session, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	v := w.sessions[s]
+	if v == nil || v.lost != nil {
+		return
+	}
+	delete(w.sessions, s)
+	if !errors.Is(err, errs.ErrPeerLost) && !errors.Is(err, errs.ErrClosed) {
+		err = fmt.Errorf("%w: %w", errs.ErrPeerLost, err)
+	}
+	v.lost = v.failure(err)
+	for _, p := range w.parts {
+		// A part that is still being submitted fails when SendAll has returned.
+		if p.server == v && p.call != nil && p.call.submitted {
+			w.abandon(p)
+		}
+	}
+}
+
+// breakOff ends the session with a server that does not speak the protocol.
+func (w *Worker) breakOff(s *link.Session, err error) {
+	w.lose(s, fmt.Errorf("%w: %w", errs.ErrPeerLost, err))
+	_ = s.Close(err.Error()) // it is lost for this worker either way
+}
+
+// failure says which server an operation failed with.
+func (v *server) failure(err error) error {
+	var op *errs.OpError
+	if errors.As(err, &op) && op.Op == "session" {
+		err = op.Err // which names the same peer
+	}
+	return &errs.OpError{Op: "push_pull", Van: v.session.Van(), Peer: v.name, Err: err}
+}

@@ -1,0 +1,141 @@
+package worker
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/link/handles"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// Worker sends requests to servers. Make it with New before the node dials,
+// and Join it to its servers once their sessions are there.
+type Worker struct {
+	node    *link.Node
+	opt     Options
+	limits  wire.Limits
+	rank    wire.Rank
+	results *handles.Table[result]
+
+	mu            sync.Mutex
+	closed        bool
+	servers       []*server // paired, by rank; replaced as a whole by Join
+	sessions      map[*link.Session]*server
+	outstanding   int
+	calls         *call // free ones
+	parts         []*part
+	freeParts     *part
+	busy          map[tensor.Key]*call
+	registrations map[memory]*Registration
+
+	answer wire.Response // scratch of the driver
+}
+
+// Stats count what a worker holds and has met.
+type Stats struct {
+	Outstanding  int    // requests without all answers
+	BusyKeys     int    // push keys of those
+	Requests     int    // request objects in use and kept for reuse
+	Records      int    // handle records in use and kept for reuse
+	UnseenErrors uint64 // errors of handles that nobody looked at before they were recycled
+}
+
+// New makes a worker and registers it with the node for the channels of
+// responses and registrations. Before the node's first Listen or Dial.
+func New(n *link.Node, o Options) *Worker {
+	o.complete()
+	w := &Worker{
+		node: n, opt: o, limits: n.Limits(),
+		sessions:      make(map[*link.Session]*server),
+		busy:          make(map[tensor.Key]*call),
+		registrations: make(map[memory]*Registration),
+	}
+	w.results = handles.New(n.Engine(), o.Handles, w.forgotten)
+	n.Handle(link.ChannelResponse, responses{w})
+	n.Handle(link.ChannelBulk, responses{w})
+	n.Handle(link.ChannelRegister, registers{w})
+	return w
+}
+
+// Join gives the worker its rank and its servers, which order by rank. Requests
+// in flight keep the servers that they were sent to.
+func (w *Worker) Join(rank wire.Rank, servers []Server) error {
+	list, err := ordered(servers)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rank = rank
+	w.servers = make([]*server, len(list))
+	for i, s := range list {
+		v := w.session(s.Session)
+		v.rank, v.name = s.Rank, s.Name
+		w.servers[i] = v
+	}
+	return nil
+}
+
+func ordered(servers []Server) ([]Server, error) {
+	if len(servers) == 0 {
+		return nil, errs.Invalid("a worker without servers: pair it with one at least")
+	}
+	list := slices.Clone(servers)
+	slices.SortFunc(list, func(a, b Server) int { return int(a.Rank - b.Rank) })
+	for i, s := range list {
+		if s.Session == nil {
+			return nil, errs.Invalid("%s has no session: dial it first", s.Name)
+		}
+		if i > 0 && s.Rank == list[i-1].Rank {
+			return nil, errs.Invalid("two servers with rank %d: %s and %s", s.Rank, list[i-1].Name, s.Name)
+		}
+	}
+	return list, nil
+}
+
+// Servers returns S, the number of servers that a broadcast reaches.
+func (w *Worker) Servers() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.servers)
+}
+
+// Rank returns the rank that Join gave.
+func (w *Worker) Rank() wire.Rank {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rank
+}
+
+// Stats returns the counts of this moment.
+func (w *Worker) Stats() Stats {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := Stats{Outstanding: w.outstanding, BusyKeys: len(w.busy), Requests: w.outstanding}
+	for c := w.calls; c != nil; c = c.next {
+		s.Requests++
+	}
+	s.Records, s.UnseenErrors = w.results.Records(), w.results.Unseen()
+	return s
+}
+
+// Close refuses further requests with errs.ErrClosed. Those in flight go on until
+// the node is closed. Idempotent.
+func (w *Worker) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	return nil
+}
+
+var errClosed = fmt.Errorf("push_pull: the worker was stopped: %w", errs.ErrClosed)
+
+// forgotten logs an error whose handle was recycled before anybody looked at it.
+func (w *Worker) forgotten(r *handles.Record[result], err error) {
+	w.opt.Log.Error().Err(err).Str("label", r.Value.label).
+		Msg("a request failed and nobody waited for its handle")
+}
