@@ -1,0 +1,48 @@
+package layering
+
+// owner says who alone may use some names of other packages.
+type owner struct {
+	names []string // import path and name, as in "os.Getenv"; "C" is import "C"
+	may   []string // rooms
+	why   string
+}
+
+// owners are the uses that one room has for all.
+var owners = []owner{
+	{
+		names: []string{"C"},
+		may:   []string{"internal/verbs"},
+		why:   "everything else must build with CGO_ENABLED=0",
+	},
+	{
+		names: []string{
+			unix + ".Mmap", unix + ".MmapPtr", unix + ".Mremap", unix + ".MemfdCreate", unix + ".SysvShmAttach",
+			"syscall.Mmap",
+		},
+		may: []string{"internal/shm"},
+		why: "the rules for mapped memory (sealed, sized, unmapped once) are kept in one place",
+	},
+	{
+		names: []string{"os.Getenv", "os.LookupEnv", "os.ExpandEnv", "syscall.Getenv", unix + ".Getenv"},
+		may:   []string{"config"},
+		why:   "a setting that the table of settings does not know is neither checked nor documented",
+	},
+}
+
+const unix = "golang.org/x/sys/unix"
+
+// unreachable says what rooms must not depend on, at any distance.
+type unreachable struct {
+	from []string
+	to   []string
+	why  string
+}
+
+var services = []string{"tensor", "wire", "van", "van/tcpvan", "van/memvan", "link", "postoffice", "worker", "server"}
+
+var unreachables = []unreachable{
+	{services, []string{"config"}, "it takes Options; ps maps settings to them"},
+	{[]string{"link", "postoffice", "worker", "server"}, []string{"van/tcpvan", "van/memvan"}, "ps hands vans in"},
+	{[]string{"worker"}, []string{"server"}, "worker and server stand beside each other"},
+	{[]string{"server"}, []string{"worker"}, "worker and server stand beside each other"},
+}
