@@ -205,8 +205,7 @@ func (n *Node) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte)
 // begin asks the handler, or the pool, for the memory of m.
 func (s *Session) begin(m *Inbound) error {
 	dst, err := s.node.handlers[m.Header.Channel].Place(m, m.dst)
-	var protocol *errs.ProtocolError
-	if errors.As(err, &protocol) {
+	if err != nil && isProtocol(err) {
 		return err
 	}
 	if err == nil && len(dst) == 0 {
@@ -225,6 +224,11 @@ func (s *Session) begin(m *Inbound) error {
 		m.Refused = fmt.Errorf("placement of %d bytes for a message of %d", sum, m.Header.Total)
 	}
 	return nil
+}
+
+func isProtocol(err error) bool {
+	var protocol *errs.ProtocolError
+	return errors.As(err, &protocol)
 }
 
 // pool gives m pooled memory.
