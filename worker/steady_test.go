@@ -1,0 +1,118 @@
+package worker_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	. "github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/server"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/trace"
+	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/worker"
+)
+
+// steady is one exchange over and over, by one goroutine for both sides.
+type steady struct {
+	t      testing.TB
+	w      *Worker
+	s      *Server
+	req    worker.Request
+	batch  server.Batch
+	answer []tensor.Tensor
+}
+
+func newSteady(t testing.TB, v Van, registered bool) *steady {
+	ring := trace.NewRing(64)
+	c := New(t, Options{
+		Van:    v,
+		Worker: worker.Options{Handles: 32, Trace: ring},
+		Server: server.Options{Handles: 32, Trace: ring},
+	})
+	x := &steady{t: t, w: c.Workers[0], s: c.Servers[0]}
+	push, err := x.w.Memory.Zeros(tensor.Float32, 2, 64)
+	require.NoError(t, err)
+	pull, err := x.w.Memory.Zeros(tensor.Float32, 2, 64)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, push.Region().Close())
+		require.NoError(t, pull.Region().Close())
+	})
+	x.req = worker.Request{
+		Push: List(push, Floats(t, 1)), PushKeys: Keys(1, 2),
+		Pull: List(pull), PullKeys: Keys(3), Variable: []bool{true}, Label: "steady",
+	}
+	x.answer = List(Floats(t, make([]float32, 64)...))
+	if registered {
+		_, err := x.s.RegisterRecvBuffer(Floats(t, make([]float32, 2*128)...), []wire.Rank{0, 0}, Keys(1, 2))
+		require.NoError(t, err)
+	}
+	return x
+}
+
+func (x *steady) round() {
+	h, err := x.w.Do(&x.req)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	if err := x.s.GetBatchFor(Bound, server.Default, &x.batch); err != nil {
+		x.t.Fatal(err)
+	}
+	if _, err := x.s.Respond(x.answer, x.batch.Requests[0].Handler); err != nil {
+		x.t.Fatal(err)
+	}
+	if err := h.WaitFor(Bound); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// Budget of worker and server: 0 allocations per exchange in the steady state,
+// traces and variable lengths included, in registered and in pooled memory.
+func TestSteadyStateAllocatesNothing(t *testing.T) {
+	forVans(t, func(t *testing.T, v Van) {
+		for name, registered := range map[string]bool{"registered": true, "pooled": false} {
+			t.Run(name, func(t *testing.T) {
+				x := newSteady(t, v, registered)
+				for range 500 {
+					x.round()
+				}
+				require.Zero(t, testing.AllocsPerRun(500, x.round))
+			})
+		}
+	})
+}
+
+// A shortened form of: flat over a million requests.
+func TestObjectsStayFlat(t *testing.T) {
+	x := newSteady(t, Mem(), true)
+	for range 2000 {
+		x.round()
+	}
+	w, s := x.w.Stats(), x.s.Stats()
+	for range 10_000 {
+		x.round()
+	}
+	require.Equal(t, w.Records, x.w.Stats().Records)
+	require.LessOrEqual(t, x.w.Stats().Requests, 2)
+	require.Zero(t, x.w.Stats().Outstanding)
+	require.Zero(t, x.w.Stats().BusyKeys)
+	require.Zero(t, x.s.Stats().Unanswered)
+	require.LessOrEqual(t, x.s.Stats().Requests, 2)
+	require.Equal(t, s.Records, x.s.Stats().Records)
+	require.LessOrEqual(t, x.s.Stats().Messages, s.Messages+64, "letters wait for acknowledgements only")
+}
+
+func forVans(t *testing.T, f func(t *testing.T, v Van)) {
+	for _, v := range []Van{Mem()} {
+		t.Run(v.Name, func(t *testing.T) { f(t, v) })
+	}
+}
+
+func BenchmarkExchange(b *testing.B) {
+	x := newSteady(b, Mem(), true)
+	b.ReportAllocs()
+	for b.Loop() {
+		x.round()
+	}
+}
