@@ -12,7 +12,9 @@ import (
 	"github.com/stepvan/stepvan/examples/afd"
 	"github.com/stepvan/stepvan/examples/afd/model"
 	"github.com/stepvan/stepvan/examples/afd/model/modeltest"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/wire"
 )
 
 // smallModel gives both halves of a model that needs no download.
@@ -35,9 +37,9 @@ func smallModel(t testing.TB, parts int) (*model.Attention, []*model.FFNSlice) {
 func split(t testing.TB, a *model.Attention, slices []*model.FFNSlice, workers, maxTokens int, sentences [][]int32) ([]model.Embedding, *fabric) {
 	t.Helper()
 	f := newFabric(workers, len(slices))
-	var ranks []int
+	var ranks []wire.Rank
 	for rank := range workers {
-		ranks = append(ranks, rank)
+		ranks = append(ranks, wire.Rank(rank))
 	}
 	serving := serve(t, f, slices, ranks, maxTokens)
 	shares := make([][]model.Embedding, workers)
@@ -50,7 +52,7 @@ func split(t testing.TB, a *model.Attention, slices []*model.FFNSlice, workers, 
 				t.Errorf("pack: %v", err)
 				return
 			}
-			w := afd.Worker[afd.Handle]{Exchange: f.workers[rank], Memory: heap{}, Attention: a, Rank: rank, Servers: len(slices)}
+			w := afd.Worker[afd.Handle]{Exchange: f.workers[rank], Memory: heap{}, Attention: a, Rank: wire.Rank(rank), Servers: len(slices)}
 			if shares[rank], err = w.Run(t.Context(), batches); err != nil {
 				t.Errorf("worker %d: %v", rank, err)
 			}
@@ -67,7 +69,7 @@ func split(t testing.TB, a *model.Attention, slices []*model.FFNSlice, workers, 
 }
 
 // serve starts the servers and returns when each has registered its memory.
-func serve(t testing.TB, f *fabric, slices []*model.FFNSlice, ranks []int, maxTokens int) *sync.WaitGroup {
+func serve(t testing.TB, f *fabric, slices []*model.FFNSlice, ranks []wire.Rank, maxTokens int) *sync.WaitGroup {
 	t.Helper()
 	var serving, ready sync.WaitGroup
 	for i, slice := range slices {
@@ -91,7 +93,7 @@ type readyInbox struct {
 	ready func()
 }
 
-func (r readyInbox) RegisterRecvBuffer(t tensor.Tensor, ranks []int, keys []tensor.Key) error {
+func (r readyInbox) RegisterRecvBuffer(t tensor.Tensor, ranks []wire.Rank, keys []tensor.Key) (afd.Registration, error) {
 	defer r.ready()
 	return r.fakeServer.RegisterRecvBuffer(t, ranks, keys)
 }
@@ -143,18 +145,16 @@ func TestRealSplitEqualsOneProcess(t *testing.T) {
 func TestWorkerReports(t *testing.T) {
 	a, slices := smallModel(t, 2)
 	f := newFabric(1, 2)
-	serving := serve(t, f, slices, []int{0}, 64)
+	serving := serve(t, f, slices, []wire.Rank{0}, 64)
 	batches, err := model.Pack(modeltest.Sentences(modeltest.Config(), 9, 60, 5), 64)
 	require.NoError(t, err)
 	var progress []int
-	layers := map[int]int{}
 	w := afd.Worker[afd.Handle]{
 		Exchange: f.workers[0], Memory: heap{}, Attention: a, Servers: 2, InFlight: 2,
 		Progress: func(done, total int) {
 			require.Equal(t, len(batches), total)
 			progress = append(progress, done)
 		},
-		Observe: func(layer int, _ afd.Handle) { layers[layer]++ },
 	}
 	_, err = w.Run(t.Context(), batches)
 	require.NoError(t, err)
@@ -162,8 +162,57 @@ func TestWorkerReports(t *testing.T) {
 	serving.Wait()
 	require.Len(t, progress, len(batches))
 	require.IsIncreasing(t, progress)
-	require.Equal(t, map[int]int{0: len(batches), 1: len(batches)}, layers)
+	require.Equal(t, map[string]int{"layer 0": len(batches), "layer 1": len(batches)}, f.workers[0].labels)
 	require.Equal(t, 2, f.workers[0].most)
+	require.True(t, f.servers[0].ended, "the registration ends with the server")
+}
+
+// everyOther is true on each second call.
+func everyOther() func() bool {
+	n := 0
+	return func() bool {
+		n++
+		return n%2 == 0
+	}
+}
+
+func TestFullQueuesAreWaitedFor(t *testing.T) {
+	sentences := modeltest.Sentences(modeltest.Config(), 20, 60, 5)
+	a, slices := smallModel(t, 2)
+	batches, err := model.Pack(sentences, 64)
+	require.NoError(t, err)
+	want, err := model.Run(a, slices, batches)
+	require.NoError(t, err)
+	for inFlight := 1; inFlight <= 3; inFlight++ {
+		f := newFabric(1, 2)
+		f.workers[0].refuse = everyOther()
+		f.servers[0].refuse, f.servers[1].refuse = everyOther(), everyOther()
+		serving := serve(t, f, slices, []wire.Rank{0}, 64)
+		w := afd.Worker[afd.Handle]{Exchange: f.workers[0], Memory: heap{}, Attention: a, Servers: 2, InFlight: inFlight}
+		got, err := w.Run(t.Context(), batches)
+		require.NoError(t, err)
+		requireSameBits(t, want, got)
+		f.leave()
+		serving.Wait()
+	}
+}
+
+func TestFullQueueWithNothingUnderWay(t *testing.T) {
+	a, slices := smallModel(t, 1)
+	f := newFabric(1, 1)
+	f.workers[0].refuse = func() bool { return true }
+	w := afd.Worker[afd.Handle]{Exchange: f.workers[0], Memory: heap{}, Attention: a, Servers: 1}
+	_, err := w.Run(t.Context(), []model.Batch{{IDs: []int32{1}, Ends: []int{1}}})
+	require.ErrorIs(t, err, errs.ErrWouldBlock)
+
+	f.servers[0].refuse = func() bool { return true }
+	x, err := heap{}.Empty(tensor.Float32, 1, 48)
+	require.NoError(t, err)
+	s := afd.Server[*fakeRequest, afd.Handle]{
+		Inbox:  scripted{f.servers[0], &fakeRequest{keys: []tensor.Key{0}, tensors: []tensor.Tensor{x}}},
+		Memory: heap{}, FFN: slices[0], Workers: []wire.Rank{0}, MaxTokens: 8,
+	}
+	require.ErrorIs(t, s.Run(t.Context()), errs.ErrWouldBlock)
 }
 
 func TestWorkerWithoutBatches(t *testing.T) {
@@ -200,7 +249,7 @@ func TestWorkerRefuses(t *testing.T) {
 func TestWorkerEndsWithItsContext(t *testing.T) {
 	a, slices := smallModel(t, 1)
 	f := newFabric(1, 1)
-	s := afd.Server[*fakeRequest, afd.Handle]{Inbox: f.servers[0], Memory: heap{}, FFN: slices[0], Workers: []int{0}, MaxTokens: 8}
+	s := afd.Server[*fakeRequest, afd.Handle]{Inbox: f.servers[0], Memory: heap{}, FFN: slices[0], Workers: []wire.Rank{0}, MaxTokens: 8}
 	ended, end := context.WithCancel(t.Context())
 	end()
 	require.ErrorIs(t, s.Run(ended), context.Canceled, "a server ends with its context too")
@@ -247,15 +296,15 @@ func TestServerRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := afd.Server[*fakeRequest, afd.Handle]{
 				Inbox:  scripted{newFabric(1, 1).servers[0], &fakeRequest{keys: c.keys, tensors: c.tensors}},
-				Memory: heap{}, FFN: slices[0], Workers: []int{0}, MaxTokens: 8,
+				Memory: heap{}, FFN: slices[0], Workers: []wire.Rank{0}, MaxTokens: 8,
 			}
 			require.ErrorContains(t, s.Run(t.Context()), c.want)
 		})
 	}
 	for want, s := range map[string]afd.Server[*fakeRequest, afd.Handle]{
-		"MaxTokens":     {Workers: []int{0}},
+		"MaxTokens":     {Workers: []wire.Rank{0}},
 		"ranks":         {MaxTokens: 1},
-		"micro-batches": {MaxTokens: 1, Workers: []int{0}, InFlight: -1},
+		"micro-batches": {MaxTokens: 1, Workers: []wire.Rank{0}, InFlight: -1},
 	} {
 		s.FFN = slices[0]
 		require.ErrorContains(t, s.Run(t.Context()), want)

@@ -2,9 +2,12 @@ package afd
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 
 	"github.com/stepvan/stepvan/examples/afd/model"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -23,7 +26,42 @@ type reply[H Handle] struct {
 	whole  tensor.Tensor   // [max tokens, hidden]
 	out    []tensor.Tensor // the rows of the answer
 	handle H
-	used   bool
+	busy   bool
+}
+
+// wait returns when the memory is free. A worker that was lost does not read it
+// any more.
+func (p *reply[H]) wait(ctx context.Context) error {
+	if !p.busy {
+		return nil
+	}
+	if err := p.handle.Wait(ctx); err != nil && !errors.Is(err, errs.ErrPeerLost) {
+		return err
+	}
+	p.busy = false
+	return nil
+}
+
+// serve answers until all workers have left.
+func (d *desk[R, H]) serve(ctx context.Context) error {
+	for {
+		requests, err := d.server.Inbox.GetBatch(ctx)
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, r := range requests {
+			if err := d.answer(ctx, r); err != nil {
+				return err
+			}
+			d.answered++
+			if d.server.Progress != nil {
+				d.server.Progress(d.answered)
+			}
+		}
+	}
 }
 
 func (d *desk[R, H]) answer(ctx context.Context, r R) error {
@@ -40,17 +78,31 @@ func (d *desk[R, H]) answer(ctx context.Context, r R) error {
 		return err
 	}
 	d.server.FFN.Partial(at.layer, in, out, d.scratch)
-	if p.handle, err = d.server.Inbox.Respond(p.out, r); err != nil {
+	return d.respond(ctx, p, r)
+}
+
+// respond waits for the earlier answers once when the node has no room.
+func (d *desk[R, H]) respond(ctx context.Context, p *reply[H], r R) error {
+	h, err := d.server.Inbox.Respond(p.out, r)
+	if errors.Is(err, errs.ErrWouldBlock) {
+		for _, earlier := range d.replies {
+			if err := earlier.wait(ctx); err != nil {
+				return err
+			}
+		}
+		h, err = d.server.Inbox.Respond(p.out, r)
+	}
+	if err != nil {
 		return err
 	}
-	p.used = true
+	p.handle, p.busy = h, true
 	return nil
 }
 
 // read checks what a worker pushed: it may have been started with another model
 // or other limits.
 func (d *desk[R, H]) read(r R) (at place, in []float32, err error) {
-	keys, tensors := r.Keys(), r.Tensors()
+	keys, tensors := r.PushKeys(), r.Pushes()
 	if len(keys) != 1 || len(tensors) != 1 {
 		return at, nil, fmt.Errorf("afd: a request with %d keys and %d tensors; a micro-batch has one of each", len(keys), len(tensors))
 	}
@@ -81,10 +133,21 @@ func (d *desk[R, H]) reply(ctx context.Context, at place) (*reply[H], error) {
 		p = &reply[H]{whole: whole, out: make([]tensor.Tensor, 1)}
 		d.replies[at] = p
 	}
-	if p.used {
-		if err := p.handle.Wait(ctx); err != nil {
-			return nil, fmt.Errorf("answer to worker %d: %w", at.rank, err)
-		}
+	if err := p.wait(ctx); err != nil {
+		return nil, fmt.Errorf("answer to worker %d: %w", at.rank, err)
 	}
 	return p, nil
+}
+
+// close gives the memory of all answers back.
+func (d *desk[R, H]) close(ctx context.Context) error {
+	for _, p := range d.replies {
+		if err := p.wait(ctx); err != nil {
+			return err
+		}
+		if err := free(p.whole); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -4,44 +4,64 @@ import (
 	"context"
 
 	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/worker"
 )
 
 // Handle is an operation under way.
 type Handle interface {
-	// Wait returns when the operation's tensors belong to the caller again.
+	// Wait returns nil when the operation's tensors belong to the caller again.
 	Wait(ctx context.Context) error
 }
 
-// Exchange is what a worker needs of its node.
+// Exchange is what a Worker needs of its node; *worker.Worker is one.
 type Exchange[H Handle] interface {
-	// PushPull sends every push tensor to all servers; pull tensor s is written by
-	// server s. All tensors are borrowed until the handle's Wait returns nil. The
-	// lists are the caller's to change once PushPull has returned.
-	PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []tensor.Tensor, pullKeys []tensor.Key) (H, error)
+	// Do sends every push tensor to all servers; pull tensor s is written by server
+	// s. errs.ErrWouldBlock asks to wait for an earlier handle first.
+	Do(r *worker.Request) (H, error)
 }
 
-// Request is one worker's push and pull, as a server gets it.
+// Request is one worker's push and pull, as a Server gets it.
 type Request interface {
-	// Keys and Tensors are what was pushed, in order; they are the server's until
+	// PushKeys and Pushes are what was pushed, in order; they are the server's until
 	// it responds.
-	Keys() []tensor.Key
-	Tensors() []tensor.Tensor
+	PushKeys() []tensor.Key
+	Pushes() []tensor.Tensor
 }
 
-// Inbox is what a server needs of its node. Its GetBatch must answer as soon as
-// any worker has asked: workers may have different numbers of micro-batches.
+// Registration is a buffer that receives pushes.
+type Registration interface {
+	Unregister() error
+}
+
+// Inbox is what a Server needs of its node; InboxOf makes one of a *server.Server.
 type Inbox[R Request, H Handle] interface {
-	// GetBatch waits for requests. net.ErrClosed means that all workers have left.
+	// GetBatch waits for a request of any worker: workers may have different
+	// numbers of micro-batches. The slice is valid until the next call.
+	// net.ErrClosed means that all workers have left.
 	GetBatch(ctx context.Context) ([]R, error)
 	// Respond answers a request; the tensors are borrowed until the handle is done.
+	// errs.ErrWouldBlock asks to wait for an earlier handle first.
 	Respond(tensors []tensor.Tensor, request R) (H, error)
 	// RegisterRecvBuffer cuts the bytes of t evenly: part i receives what worker
 	// ranks[i] pushes under keys[i].
-	RegisterRecvBuffer(t tensor.Tensor, ranks []int, keys []tensor.Key) error
+	RegisterRecvBuffer(t tensor.Tensor, ranks []wire.Rank, keys []tensor.Key) (Registration, error)
 }
 
 // Memory gives uninitialised tensors that the node can send and receive without a
-// copy; a *tensor.Allocator is one.
+// copy; a *tensor.Allocator is one. Who got a tensor closes its region.
 type Memory interface {
 	Empty(d tensor.DType, dims ...int64) (tensor.Tensor, error)
+}
+
+// free gives the memory of tensors back; nothing may use it any more.
+func free(tensors ...tensor.Tensor) error {
+	for _, t := range tensors {
+		if r := t.Region(); r != nil {
+			if err := r.Close(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

@@ -4,10 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 
 	"github.com/stepvan/stepvan/examples/afd"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/worker"
 )
 
 // heap is Memory on the Go heap.
@@ -31,7 +35,7 @@ type fabric struct {
 }
 
 type chunkID struct {
-	rank int
+	rank wire.Rank
 	key  tensor.Key
 }
 
@@ -40,11 +44,15 @@ type fakeServer struct {
 	mu     sync.Mutex
 	chunks map[chunkID]tensor.Tensor
 	busy   map[chunkID]bool
+	refuse func() bool // answers ErrWouldBlock when set and true
+	ended  bool        // the registration
 }
 
 type fakeWorker struct {
 	fabric   *fabric
-	rank     int
+	rank     wire.Rank
+	refuse   func() bool // answers ErrWouldBlock when set and true
+	labels   map[string]int
 	inFlight int
 	most     int // in flight at once
 }
@@ -58,13 +66,13 @@ type fakeRequest struct {
 	fetched  chan struct{}
 }
 
-func (r *fakeRequest) Keys() []tensor.Key       { return r.keys }
-func (r *fakeRequest) Tensors() []tensor.Tensor { return r.tensors }
+func (r *fakeRequest) PushKeys() []tensor.Key  { return r.keys }
+func (r *fakeRequest) Pushes() []tensor.Tensor { return r.tensors }
 
 func newFabric(workers, servers int) *fabric {
 	f := &fabric{}
 	for rank := range workers {
-		f.workers = append(f.workers, &fakeWorker{fabric: f, rank: rank})
+		f.workers = append(f.workers, &fakeWorker{fabric: f, rank: wire.Rank(rank), labels: map[string]int{}})
 	}
 	for range servers {
 		f.servers = append(f.servers, &fakeServer{
@@ -81,22 +89,26 @@ func (f *fabric) leave() {
 	}
 }
 
-func (w *fakeWorker) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []tensor.Tensor, pullKeys []tensor.Key) (afd.Handle, error) {
-	if len(push) != len(pushKeys) || len(pull) != len(pullKeys) || len(pull) != len(w.fabric.servers) {
-		return nil, fmt.Errorf("%d pushes, %d keys, %d pulls, %d keys", len(push), len(pushKeys), len(pull), len(pullKeys))
+func (w *fakeWorker) Do(q *worker.Request) (afd.Handle, error) {
+	if w.refuse != nil && w.refuse() {
+		return nil, errs.ErrWouldBlock
+	}
+	if len(q.Push) != len(q.PushKeys) || len(q.Pull) != len(q.PullKeys) || len(q.Pull) != len(w.fabric.servers) {
+		return nil, fmt.Errorf("%d pushes, %d keys, %d pulls, %d keys", len(q.Push), len(q.PushKeys), len(q.Pull), len(q.PullKeys))
 	}
 	h := &fakeHandle{worker: w}
 	for i, s := range w.fabric.servers {
 		r := &fakeRequest{
-			id: chunkID{w.rank, pushKeys[0]}, keys: append([]tensor.Key(nil), pushKeys...), pull: pull[i],
+			id: chunkID{w.rank, q.PushKeys[0]}, keys: slices.Clone(q.PushKeys), pull: q.Pull[i],
 			answered: make(chan []tensor.Tensor, 1), fetched: make(chan struct{}),
 		}
-		if err := s.place(r, push[0]); err != nil {
+		if err := s.place(r, q.Push[0]); err != nil {
 			return nil, err
 		}
 		h.requests = append(h.requests, r)
 		s.inbox <- r
 	}
+	w.labels[q.Label]++
 	w.inFlight++
 	w.most = max(w.most, w.inFlight)
 	return h, nil
@@ -125,17 +137,22 @@ func (s *fakeServer) place(r *fakeRequest, pushed tensor.Tensor) error {
 	return nil
 }
 
-func (s *fakeServer) RegisterRecvBuffer(t tensor.Tensor, ranks []int, keys []tensor.Key) error {
+func (s *fakeServer) RegisterRecvBuffer(t tensor.Tensor, ranks []wire.Rank, keys []tensor.Key) (afd.Registration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	size := t.Len() / len(keys)
 	for i, key := range keys {
 		chunk, err := tensor.FromSlice(t.Bytes()[i*size : (i+1)*size])
 		if err != nil {
-			return err
+			return nil, err
 		}
 		s.chunks[chunkID{ranks[i], key}] = chunk
 	}
+	return s, nil
+}
+
+func (s *fakeServer) Unregister() error {
+	s.ended = true
 	return nil
 }
 
@@ -152,13 +169,16 @@ func (s *fakeServer) GetBatch(ctx context.Context) ([]*fakeRequest, error) {
 }
 
 func (s *fakeServer) Respond(tensors []tensor.Tensor, r *fakeRequest) (afd.Handle, error) {
+	if s.refuse != nil && s.refuse() {
+		return nil, errs.ErrWouldBlock
+	}
 	if len(tensors) != 1 || tensors[0].Len() != r.pull.Len() {
 		return nil, fmt.Errorf("%d tensors do not fit the pull", len(tensors))
 	}
 	s.mu.Lock()
 	s.busy[r.id] = false
 	s.mu.Unlock()
-	r.answered <- append([]tensor.Tensor(nil), tensors...)
+	r.answered <- slices.Clone(tensors)
 	return fetchedHandle{r}, nil
 }
 
@@ -193,3 +213,6 @@ func (h fetchedHandle) Wait(ctx context.Context) error {
 		return nil
 	}
 }
+
+// A worker node is an Exchange as it is.
+var _ afd.Exchange[worker.Handle] = (*worker.Worker)(nil)

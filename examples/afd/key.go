@@ -1,11 +1,14 @@
 package afd
 
-import "github.com/stepvan/stepvan/tensor"
+import (
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/wire"
+)
 
 // Keys are opaque to stepvan. In those of this program, bits 0-7 are the layer,
 // 8-15 the micro-batch's slot, 16-47 the worker's rank, bit 48 marks a pull, and
-// bits 49-63 of a pull are the server that answers it: the keys of one request
-// must differ.
+// bits 49-63 of a pull are the server that answers it, so that every key of a
+// request says all.
 const (
 	slotShift   = 8
 	rankShift   = 16
@@ -20,7 +23,8 @@ const (
 
 // place says what a tensor is: the parts of its key.
 type place struct {
-	layer, slot, rank int
+	layer, slot int
+	rank        wire.Rank
 }
 
 func (p place) pushKey() tensor.Key {
@@ -36,6 +40,6 @@ func placeOf(k tensor.Key) (p place, ok bool) {
 	return place{
 		layer: int(k % maxLayers),
 		slot:  int(k >> slotShift % maxSlots),
-		rank:  int(k >> rankShift % maxRanks),
+		rank:  wire.Rank(k >> rankShift % maxRanks),
 	}, k < pullBit
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan/examples/afd/model"
+	"github.com/stepvan/stepvan/internal/errs"
 )
 
 // pipeline moves a worker's micro-batches through its slots.
@@ -21,18 +22,33 @@ type pipeline[H Handle] struct {
 func (p *pipeline[H]) run(ctx context.Context, slots []*slot[H]) error {
 	for _, s := range slots {
 		if err := p.begin(s); err != nil {
-			return err
+			return s.wrap(err)
 		}
 	}
 	for p.done < len(p.batches) {
-		for _, s := range slots {
-			if s.idle {
-				continue
-			}
-			if err := p.step(ctx, s); err != nil {
-				return fmt.Errorf("micro-batch %d, layer %d: %w", s.batch, s.layer, err)
-			}
+		if err := p.round(ctx, slots); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// round takes every slot a step further. If none could be, the node refuses
+// requests while none of this worker is under way: there is nothing to wait for.
+func (p *pipeline[H]) round(ctx context.Context, slots []*slot[H]) error {
+	moved := false
+	for _, s := range slots {
+		if s.idle {
+			continue
+		}
+		moved = moved || s.sent // then the step waits
+		if err := p.step(ctx, s); err != nil {
+			return s.wrap(err)
+		}
+		moved = moved || s.sent
+	}
+	if !moved {
+		return fmt.Errorf("afd: no micro-batch can be sent: %w", errs.ErrWouldBlock)
 	}
 	return nil
 }
@@ -50,8 +66,12 @@ func (p *pipeline[H]) begin(s *slot[H]) error {
 	return s.push()
 }
 
-// step ends the slot's layer and begins what comes after it.
+// step ends the slot's layer and begins what comes after it, or sends what could
+// not be sent before.
 func (p *pipeline[H]) step(ctx context.Context, s *slot[H]) error {
+	if !s.sent {
+		return s.send()
+	}
 	if err := s.pull(ctx); err != nil {
 		return err
 	}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 
 	"github.com/stepvan/stepvan/examples/afd/model"
 	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/wire"
 )
 
 // Server is the FFN side's program. R and H are its node's types of requests and
@@ -16,43 +16,33 @@ type Server[R Request, H Handle] struct {
 	Inbox     Inbox[R, H]
 	Memory    Memory
 	FFN       *model.FFNSlice
-	Workers   []int // ranks of the workers that push to this server
-	MaxTokens int   // of a micro-batch
-	InFlight  int   // micro-batches of a worker; DefaultInFlight when 0
+	Workers   []wire.Rank // ranks of the workers that push to this server
+	MaxTokens int         // of a micro-batch
+	InFlight  int         // micro-batches of a worker; DefaultInFlight when 0
 
 	// Progress, if set, is called after each answer with the number so far.
 	Progress func(answered int)
 }
 
 // Run registers memory for what the workers push, then answers until all workers
-// have left (nil) or ctx ends. It belongs to one goroutine. Its memory is used
-// until the node is stopped.
+// have left (nil) or ctx ends. It belongs to one goroutine. After an error, answers
+// may still be under way: stop the node before its memory is given away.
 func (s *Server[R, H]) Run(ctx context.Context) error {
 	if err := s.check(); err != nil {
 		return err
 	}
-	if err := s.register(); err != nil {
+	buffer, registration, err := s.register()
+	if err != nil {
 		return err
 	}
 	d := desk[R, H]{server: s, scratch: s.FFN.Scratch(s.MaxTokens), replies: make(map[place]*reply[H])}
-	for {
-		requests, err := s.Inbox.GetBatch(ctx)
-		if errors.Is(err, net.ErrClosed) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for _, r := range requests {
-			if err := d.answer(ctx, r); err != nil {
-				return err
-			}
-			d.answered++
-			if s.Progress != nil {
-				s.Progress(d.answered)
-			}
-		}
+	if err := d.serve(ctx); err != nil {
+		return err
 	}
+	if err := registration.Unregister(); err != nil {
+		return err
+	}
+	return errors.Join(free(buffer), d.close(ctx))
 }
 
 func (s *Server[R, H]) inFlight() int {
@@ -77,8 +67,8 @@ func (s *Server[R, H]) check() error {
 }
 
 // register gives every (worker, slot, layer) a chunk of one buffer.
-func (s *Server[R, H]) register() error {
-	var ranks []int
+func (s *Server[R, H]) register() (tensor.Tensor, Registration, error) {
+	var ranks []wire.Rank
 	var keys []tensor.Key
 	for _, rank := range s.Workers {
 		for slot := range s.inFlight() {
@@ -90,7 +80,8 @@ func (s *Server[R, H]) register() error {
 	}
 	buffer, err := s.Memory.Empty(tensor.Float32, int64(len(keys)), int64(s.MaxTokens), int64(s.FFN.Config().Hidden))
 	if err != nil {
-		return err
+		return tensor.Tensor{}, nil, err
 	}
-	return s.Inbox.RegisterRecvBuffer(buffer, ranks, keys)
+	registration, err := s.Inbox.RegisterRecvBuffer(buffer, ranks, keys)
+	return buffer, registration, err
 }

@@ -2,37 +2,42 @@ package afd
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/stepvan/stepvan/examples/afd/model"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/worker"
 )
 
 // slot is one place in a worker's pipeline with the memory of a micro-batch:
 // activations that are pushed, and one partial sum per server that is pulled.
 type slot[H Handle] struct {
-	worker      *Worker[H]
-	index       int
-	scratch     *model.Scratch
-	memory      []tensor.Tensor // whole: activations, then partial sums
-	activations []tensor.Tensor // the batch's rows of the first
-	pulls       []tensor.Tensor // and of the others
-	pushKey     []tensor.Key
-	pullKeys    []tensor.Key
-	x           []float32   // activations[0] as floats
-	partials    [][]float32 // pulls as floats
+	worker   *Worker[H]
+	index    int
+	scratch  *model.Scratch
+	memory   []tensor.Tensor // whole: activations, then partial sums
+	request  worker.Request  // the rows of the batch in them
+	x        []float32       // the activations as floats
+	partials [][]float32     // the partial sums as floats
 
 	idle   bool
 	batch  int // index
 	input  model.Batch
 	layer  int // whose exchange is under way, or comes next
-	handle H
+	sent   bool
+	handle H // when sent
 }
 
 func newSlot[H Handle](w *Worker[H], index, tokens int) (*slot[H], error) {
 	s := &slot[H]{
 		worker: w, index: index, scratch: w.Attention.Scratch(tokens),
-		activations: make([]tensor.Tensor, 1), pulls: make([]tensor.Tensor, w.Servers),
-		pushKey: make([]tensor.Key, 1), pullKeys: make([]tensor.Key, w.Servers),
+		request: worker.Request{
+			Push: make([]tensor.Tensor, 1), PushKeys: make([]tensor.Key, 1),
+			Pull: make([]tensor.Tensor, w.Servers), PullKeys: make([]tensor.Key, w.Servers),
+			Routing: worker.Broadcast,
+		},
 		partials: make([][]float32, w.Servers),
 	}
 	for range 1 + w.Servers {
@@ -45,27 +50,16 @@ func newSlot[H Handle](w *Worker[H], index, tokens int) (*slot[H], error) {
 	return s, nil
 }
 
-// close gives the memory back; no exchange may be under way.
-func (s *slot[H]) close() error {
-	for _, t := range s.memory {
-		if r := t.Region(); r != nil {
-			if err := r.Close(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // load takes batch number index in and computes its input activations.
 func (s *slot[H]) load(index int, b model.Batch) error {
 	s.batch, s.input, s.layer = index, b, 0
+	r := &s.request
 	var err error
-	if s.activations[0], s.x, err = rows(s.memory[0], b.Tokens()); err != nil {
+	if r.Push[0], s.x, err = rows(s.memory[0], b.Tokens()); err != nil {
 		return err
 	}
-	for i := range s.pulls {
-		if s.pulls[i], s.partials[i], err = rows(s.memory[1+i], b.Tokens()); err != nil {
+	for i := range r.Pull {
+		if r.Pull[i], s.partials[i], err = rows(s.memory[1+i], b.Tokens()); err != nil {
 			return err
 		}
 	}
@@ -88,27 +82,45 @@ func (s *slot[H]) push() error {
 	w := s.worker
 	w.Attention.Attend(s.layer, s.input, s.x, s.scratch)
 	at := place{layer: s.layer, slot: s.index, rank: w.Rank}
-	s.pushKey[0] = at.pushKey()
-	for i := range s.pullKeys {
-		s.pullKeys[i] = at.pullKey(i)
+	s.request.Label = layerLabels[s.layer]
+	s.request.PushKeys[0] = at.pushKey()
+	for i := range s.request.PullKeys {
+		s.request.PullKeys[i] = at.pullKey(i)
 	}
-	var err error
-	s.handle, err = w.Exchange.PushPull(s.activations, s.pushKey, s.pulls, s.pullKeys)
+	return s.send()
+}
+
+// send leaves the slot unsent when the node has no room for it.
+func (s *slot[H]) send() error {
+	h, err := s.worker.Exchange.Do(&s.request)
+	if errors.Is(err, errs.ErrWouldBlock) {
+		s.sent = false
+		return nil
+	}
+	s.handle, s.sent = h, err == nil
 	return err
 }
 
 // pull waits for the partial sums and ends the layer with them.
 func (s *slot[H]) pull(ctx context.Context) error {
-	w := s.worker
 	if err := s.handle.Wait(ctx); err != nil {
 		return err
 	}
-	if w.Observe != nil {
-		w.Observe(s.layer, s.handle)
-	}
-	w.Attention.Combine(s.layer, s.x, s.partials)
+	s.worker.Attention.Combine(s.layer, s.x, s.partials)
 	s.layer++
 	return nil
 }
 
 func (s *slot[H]) pool() []model.Embedding { return s.worker.Attention.Pool(s.input, s.x) }
+
+func (s *slot[H]) wrap(err error) error {
+	return fmt.Errorf("micro-batch %d, layer %d: %w", s.batch, s.layer, err)
+}
+
+// layerLabels name the exchanges in traces, made once: a label is set per exchange.
+var layerLabels = func() (labels [maxLayers]string) {
+	for l := range labels {
+		labels[l] = fmt.Sprintf("layer %d", l)
+	}
+	return labels
+}()

@@ -5,26 +5,26 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan/examples/afd/model"
+	"github.com/stepvan/stepvan/wire"
 )
 
 // DefaultInFlight is the number of micro-batches of a worker that are under way at
 // a time: one at the servers, one on its way, one in attention.
 const DefaultInFlight = 3
 
-// Worker is the attention side's program. H is its node's type of handles.
+// Worker is the attention side's program. H is its node's type of handles. Its
+// exchanges have the labels "layer 0", "layer 1" and so on in traces.
 type Worker[H Handle] struct {
 	Exchange  Exchange[H]
 	Memory    Memory
 	Attention *model.Attention
-	Rank      int
+	Rank      wire.Rank
 	Servers   int // how many answer each push
 	InFlight  int // DefaultInFlight when 0; the servers' must be the same
 
 	// Progress, if set, is called after each micro-batch with the number that are
 	// done and their total.
 	Progress func(done, total int)
-	// Observe, if set, is called with the handle of every finished exchange.
-	Observe func(layer int, h H)
 }
 
 // Run computes the embeddings of all sentences in batches, in order. It belongs to
@@ -46,7 +46,12 @@ func (w *Worker[H]) Run(ctx context.Context, batches []model.Batch) ([]model.Emb
 	for _, r := range p.results {
 		all = append(all, r...)
 	}
-	return all, closeSlots(slots)
+	for _, s := range slots {
+		if err := free(s.memory...); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 func (w *Worker[H]) inFlight() int {
@@ -90,13 +95,4 @@ func (w *Worker[H]) newSlots(batches []model.Batch) ([]*slot[H], error) {
 		slots = append(slots, s)
 	}
 	return slots, nil
-}
-
-func closeSlots[H Handle](slots []*slot[H]) error {
-	for _, s := range slots {
-		if err := s.close(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
