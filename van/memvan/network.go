@@ -146,10 +146,15 @@ func (net *Network) dial(ctx context.Context, n *node, addr string) (*endpoint, 
 	if err != nil {
 		return nil, err
 	}
+	e.announce()
+	return e, nil
+}
+
+// announce lets the other side find the connection that e has made.
+func (e *endpoint) announce() {
 	e.conn.mu.Lock()
 	e.peer.ready()
 	e.conn.unlock()
-	return e, nil
 }
 
 // meet waits for somebody to listen at addr and connects n with it.
@@ -163,11 +168,20 @@ func (net *Network) meet(ctx context.Context, n *node, addr string) (*endpoint, 
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("nobody listens there: %w", err)
 		}
-		if l := net.listeners[addr]; l != nil && !net.cuts[pair(n.opt.Name, l.opt.Name)] {
-			return net.connect(n, l, addr), nil
+		if e := net.reach(n, addr); e != nil {
+			return e, nil
 		}
 		net.await(ctx, n, addr)
 	}
+}
+
+// reach connects n with who listens at addr; nil when nobody does. Called with mu held.
+func (net *Network) reach(n *node, addr string) *endpoint {
+	l := net.listeners[addr]
+	if l == nil || net.cuts[pair(n.opt.Name, l.opt.Name)] {
+		return nil
+	}
+	return net.connect(n, l, addr)
 }
 
 // await returns when something has changed at addr, or the caller has lost

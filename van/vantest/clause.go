@@ -1,0 +1,123 @@
+package vantest
+
+import (
+	"fmt"
+
+	"github.com/stepvan/stepvan/van"
+)
+
+// Clause is one clause of the contract and the cases that prove it.
+type Clause struct {
+	Number int    // as in package van; 0 for what the methods of Van promise besides
+	Name   string // a few words
+	cases  []testCase
+}
+
+type testCase struct {
+	name string
+	run  func(*probe)
+	need need
+}
+
+// need says which vans a case is for.
+type need uint8
+
+const (
+	needOneSided need = 1 << iota // grants
+	needLossy                     // loses connections by itself
+	needProcess                   // crosses processes
+	needGreeting                  // has a greeting of its own
+)
+
+// lossyClause has the cases for vans that lose connections by themselves.
+const lossyClause = 11
+
+// Failure is a violated clause.
+type Failure struct {
+	Clause int    // the clause that was violated
+	Case   string // the case that noticed
+	Text   string
+}
+
+// Error reads "clause 4: ... (in case ...)".
+func (f Failure) Error() string {
+	return fmt.Sprintf("clause %d: %s (in case %q)", f.Clause, f.Text, f.Case)
+}
+
+// Clauses returns all clauses, in order.
+func Clauses() []Clause {
+	return []Clause{
+		dialing,
+		clause01, clause02, clause03, clause04, clause05, clause06,
+		clause07, clause08, clause09, clause10, clause11, clause12,
+	}
+}
+
+// title is the name of the clause's sub-test.
+func (c Clause) title() string { return fmt.Sprintf("clause%02d_%s", c.Number, c.Name) }
+
+// Check runs the cases of the clause that suit the van, in the calling
+// goroutine, and returns what they found. Unlike Run it needs no *testing.T, and leaves
+// out the cases with other processes. It works inside testing/synctest when the van does.
+func (c Clause) Check(f Factory) []Failure {
+	if err := f.check(); err != nil {
+		return []Failure{{c.Number, "factory", err.Error()}}
+	}
+	caps, err := capsOf(f)
+	if err != nil {
+		return []Failure{{c.Number, "factory", err.Error()}}
+	}
+	var found []Failure
+	for _, tc := range c.cases {
+		if tc.need&needProcess == 0 && tc.unfit(f, caps) == "" {
+			if v := runCase(f, c, tc); v != nil {
+				found = append(found, *v)
+			}
+		}
+	}
+	return found
+}
+
+// unfit says why a case is not for this van, "" when it is.
+func (tc testCase) unfit(f Factory, caps van.Caps) string {
+	switch {
+	case tc.need&needOneSided != 0 && !caps.OneSided:
+		return "Caps.OneSided is false"
+	case tc.need&needLossy != 0 && !caps.Lossy:
+		return "connections are not lost at random"
+	case tc.need&needLossy == 0 && caps.Lossy:
+		return "Caps.Lossy is true"
+	}
+	return ""
+}
+
+// absent says that there is nothing to test: no process to cross to, no greeting to spoil.
+func (tc testCase) absent(f Factory) bool {
+	return tc.need&needProcess != 0 && !f.Processes || tc.need&needGreeting != 0 && f.GreetDial == nil
+}
+
+func capsOf(f Factory) (van.Caps, error) {
+	v, err := f.New(noPlacer{}, func() {})
+	if err != nil {
+		return van.Caps{}, fmt.Errorf("vantest: %s: %w", f.Name, err)
+	}
+	caps := v.Caps()
+	return caps, v.Close()
+}
+
+func runCase(f Factory, c Clause, tc testCase) (found *Failure) {
+	p := newProbe(f, c.Number, tc.name)
+	defer p.cleanUp()
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case verdict:
+			found = &Failure{Clause: r.clause, Case: tc.name, Text: r.text}
+		default:
+			panic(r)
+		}
+	}()
+	tc.run(p)
+	p.finish()
+	return nil
+}

@@ -1,0 +1,21 @@
+// Package vantest holds every van to the contract in package van.
+//
+// A van's tests describe it with a Factory and call Run: one sub-test per
+// clause, in one process, to be run with the race detector. A van that
+// crosses processes also sets Factory.Processes and gives its test binary a TestMain
+// that calls Main; Run then executes the binary again as the peer, kills it, stops it,
+// and looks at what arrives. Fuzz feeds arbitrary bytes to a van.
+//
+// Whatever a case is about, the harness watches all of the contract: every
+// payload and meta carries bytes that follow from its connection, direction and
+// sequence; sources are overwritten at completion; destinations are
+// poisoned before and fenced with canaries; the Message is overwritten when Send returns;
+// completions, order, loss and credits are counted on every endpoint. A
+// violation is reported with the number of the clause that it violates. Every wait has a
+// deadline, which fails the case and says what did not come.
+//
+// Cases are skipped only for what Caps rule out (grants without OneSided; a Lossy van
+// runs the cases made for it), and Factory.ForbidSkips makes a failure of that too.
+//
+// Package vantest/mutant breaks vans on purpose, to prove that the suite notices.
+package vantest

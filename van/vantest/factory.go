@@ -1,0 +1,65 @@
+package vantest
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	"github.com/stepvan/stepvan/van"
+)
+
+// Factory describes a van to the suite.
+type Factory struct {
+	// Name tells factories of one test binary apart. No spaces.
+	Name string
+
+	// New makes a van that asks placer and, when it has no FD, calls wake. All vans
+	// of a factory can reach each other. Called from any goroutine.
+	New func(placer van.Placer, wake func()) (van.Van, error)
+
+	// Listen is an address for Van.Listen that stands for a free one: "127.0.0.1:0".
+	Listen string
+
+	// BadAddr is an address that Dial must refuse at once, because it cannot be parsed.
+	BadAddr string
+
+	// Credits is how many deliveries of one endpoint can be unreleased in these vans.
+	Credits int
+
+	// Boundaries are payload sizes at which the van changes its ways (1 is tested
+	// below and above each); the usual sizes are tested anyway.
+	Boundaries []int
+
+	// RawDial connects to an address of Listen as a peer that is none. If the
+	// van has a greeting of its own it has been spoken: what is written next is
+	// taken for a wire header, and an EventAccepted follows from what was said.
+	RawDial func(addr string) (io.ReadWriteCloser, error)
+
+	// GreetDial is RawDial before the greeting; nil for vans without one.
+	GreetDial func(addr string) (io.ReadWriteCloser, error)
+
+	// Processes says that these vans cross processes. The test binary must have a
+	// TestMain that gives this factory to Main.
+	Processes bool
+
+	// ForbidSkips makes every skipped case a failure.
+	ForbidSkips bool
+
+	// Deadline bounds each case; 30 s when zero.
+	Deadline time.Duration
+}
+
+func (f *Factory) check() error {
+	switch {
+	case f.Name == "" || f.New == nil || f.Listen == "" || f.BadAddr == "":
+		return errors.New("vantest: Factory needs Name, New, Listen and BadAddr")
+	case f.Credits <= 0:
+		return errors.New("vantest: Factory.Credits must say how many deliveries may be unreleased")
+	case f.RawDial == nil:
+		return errors.New("vantest: Factory.RawDial is missing: clause 7 needs a peer that is none")
+	}
+	if f.Deadline == 0 {
+		f.Deadline = 30 * time.Second
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+package vantest
+
+import "testing"
+
+// Run holds the vans of f to every clause, one sub-test each.
+func Run(t *testing.T, f Factory) {
+	t.Helper()
+	if err := f.check(); err != nil {
+		t.Fatal(err)
+	}
+	if f.Processes && !served(f.Name) {
+		t.Fatalf("vantest: %s crosses processes, but TestMain does not give it to vantest.Main", f.Name)
+	}
+	caps, err := capsOf(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range Clauses() {
+		t.Run(c.title(), func(t *testing.T) {
+			if caps.Lossy && c.Number != lossyClause {
+				skip(t, f, "Caps.Lossy is true")
+			}
+			for _, tc := range c.cases {
+				if tc.absent(f) || tc.need&needLossy != 0 && !caps.Lossy {
+					continue
+				}
+				t.Run(tc.name, func(t *testing.T) {
+					if why := tc.unfit(f, caps); why != "" {
+						skip(t, f, why)
+					}
+					if found := runCase(f, c, tc); found != nil {
+						t.Error(found)
+					}
+				})
+			}
+		})
+	}
+}
+
+func skip(t *testing.T, f Factory, why string) {
+	if f.ForbidSkips {
+		t.Fatalf("%s, and Factory.ForbidSkips is set", why)
+	}
+	t.Skip(why)
+}
