@@ -1,0 +1,144 @@
+package postoffice
+
+import (
+	"slices"
+	"time"
+)
+
+// barrierKey tells rounds apart: every caller of one barrier must name the same.
+type barrierKey struct {
+	group     Group
+	instances bool // count instances, else nodes
+}
+
+func (k barrierKey) body() barrierBody { return barrierBody{Group: k.group, Instances: k.instances} }
+
+// passage is what the scheduler remembers about one member and one key. Requests are never 0.
+type passage struct {
+	in       uint64 // request of the round that the member waits in
+	released uint64 // request of the last one that was completed
+	missed   bool   // it was completed, but the member had given up: its next one passes
+}
+
+// arrival is a member that waits in a round.
+type arrival struct {
+	m       *member
+	request uint64
+}
+
+// crew is one node in a round that counts nodes.
+type crew struct {
+	role Role
+	node int
+}
+
+type round struct {
+	in     []*member
+	nodes  map[crew]int // instances in the round
+	spread ripple       // of lines about who is missing
+}
+
+// barriers holds the open rounds. The scheduler's lock guards it.
+type barriers struct {
+	rounds map[barrierKey]*round
+	need   func(barrierKey) int // instances or nodes that complete a round
+}
+
+func newBarriers(need func(barrierKey) int) *barriers {
+	return &barriers{rounds: map[barrierKey]*round{}, need: need}
+}
+
+func (m *member) passage(k barrierKey) *passage {
+	p := m.rounds[k]
+	if p == nil {
+		if m.rounds == nil {
+			m.rounds = map[barrierKey]*passage{}
+		}
+		p = &passage{}
+		m.rounds[k] = p
+	}
+	return p
+}
+
+// enter adds m to the round of k and returns everybody whom that releases.
+// ok is false when m is in the round already. A round that begins is remarked on after step.
+func (b *barriers) enter(m *member, k barrierKey, request uint64, step time.Duration) (released []arrival, ok bool) {
+	p := m.passage(k)
+	switch {
+	case p.in != 0 || request == 0:
+		return nil, false
+	case p.missed:
+		p.missed, p.released = false, request
+		return []arrival{{m, request}}, true
+	}
+	r := b.rounds[k]
+	if r == nil {
+		r = &round{nodes: map[crew]int{}, spread: ripple{since: time.Now(), step: step}}
+		b.rounds[k] = r
+	}
+	p.in = request
+	r.in = append(r.in, m)
+	r.nodes[crew{m.info.Role, m.info.NodeRank}]++
+	if r.count(k) < b.need(k) {
+		return nil, true
+	}
+	released = b.clear(k)
+	for _, a := range released {
+		a.m.passage(k).released = a.request
+	}
+	return released, true
+}
+
+func (r *round) count(k barrierKey) int {
+	if k.instances {
+		return len(r.in)
+	}
+	return len(r.nodes)
+}
+
+// withdraw takes m out of the round, or notes that it was completed before the request came.
+func (b *barriers) withdraw(m *member, k barrierKey, request uint64) {
+	p := m.passage(k)
+	switch {
+	case request == 0:
+	case p.in == request:
+		p.in = 0
+		b.rounds[k].remove(m)
+	case p.released == request:
+		p.missed = true
+	}
+}
+
+func (r *round) remove(m *member) {
+	if i := slices.Index(r.in, m); i >= 0 {
+		r.in = slices.Delete(r.in, i, i+1)
+	}
+	c := crew{m.info.Role, m.info.NodeRank}
+	if r.nodes[c]--; r.nodes[c] == 0 {
+		delete(r.nodes, c)
+	}
+}
+
+// clear empties the round of k and returns who was in it.
+func (b *barriers) clear(k barrierKey) []arrival {
+	r := b.rounds[k]
+	delete(b.rounds, k)
+	out := make([]arrival, len(r.in))
+	for i, m := range r.in {
+		p := m.passage(k)
+		out[i] = arrival{m, p.in}
+		p.in = 0
+	}
+	return out
+}
+
+// breakFor ends all rounds that a member of role is needed for and returns who was in them.
+func (b *barriers) breakFor(role Role) []arrival {
+	var out []arrival
+	for k := range b.rounds {
+		if k.group.Has(role) {
+			out = append(out, b.clear(k)...)
+		}
+	}
+	return out
+}

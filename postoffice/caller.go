@@ -1,0 +1,117 @@
+package postoffice
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/link/progress"
+)
+
+// caller is the waiting side of barriers, in an Office and in the Scheduler itself.
+type caller struct {
+	engine *progress.Engine
+
+	mu    sync.Mutex
+	last  uint64 // request ids, never reused
+	open  map[uint64]*call
+	busy  map[barrierKey]bool
+	ended error // no call can succeed any more
+}
+
+type call struct {
+	ev  progress.Event
+	err error // before ev
+}
+
+func newCaller(e *progress.Engine) *caller {
+	return &caller{engine: e, open: map[uint64]*call{}, busy: map[barrierKey]bool{}}
+}
+
+// pass enters the round of k and waits until it is released, broken, or ctx ends; then
+// it withdraws. send delivers a frame to the scheduler, in order.
+func (c *caller) pass(ctx context.Context, k barrierKey, send func(frame)) error {
+	w, id, err := c.begin(k)
+	if err != nil {
+		return err
+	}
+	defer c.end(k)
+	send(encode(opBarrier, id, k.body()))
+	wait := c.engine.Wait(ctx, &w.ev)
+	if wait == nil {
+		return w.err
+	}
+	if !c.giveUp(id) {
+		return w.err // resolved while the wait ended
+	}
+	send(encode(opWithdraw, id, k.body()))
+	return wait
+}
+
+func (c *caller) begin(k barrierKey) (*call, uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.ended != nil:
+		return nil, 0, c.ended
+	case c.busy[k]:
+		return nil, 0, errs.Invalid("barrier over %s: another goroutine of this node waits in it already: one caller per node and group at a time", k.group)
+	}
+	c.busy[k] = true
+	c.last++
+	w := &call{}
+	c.open[c.last] = w
+	return w, c.last, nil
+}
+
+func (c *caller) end(k barrierKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.busy, k)
+}
+
+// giveUp ends a call without a result; false when it has one.
+func (c *caller) giveUp(id uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, open := c.open[id]
+	delete(c.open, id)
+	return open
+}
+
+// resolve ends the call with a result. Ids that nobody waits for are ignored.
+func (c *caller) resolve(id uint64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w := c.open[id]; w != nil {
+		c.finish(id, w, err)
+	}
+}
+
+// fail ends all calls, and those to come, with err. The first one counts.
+func (c *caller) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended == nil {
+		c.ended = err
+	}
+	for id, w := range c.open {
+		c.finish(id, w, err)
+	}
+}
+
+func (c *caller) finish(id uint64, w *call, err error) {
+	delete(c.open, id)
+	w.err = err
+	c.engine.Set(&w.ev)
+}
+
+// barrierError gives an error of the barrier its context, if it has none.
+func barrierError(err error, g Group) error {
+	var op *errs.OpError
+	if err == nil || errors.As(err, &op) || errors.Is(err, errs.ErrInvalid) {
+		return err
+	}
+	return &errs.OpError{Op: "barrier over " + g.String(), Err: err}
+}

@@ -1,0 +1,25 @@
+package postoffice
+
+import "github.com/stepvan/stepvan/link"
+
+// conn is the control channel to one peer: a linkConn, or a pipe in tests.
+type conn interface {
+	// post queues a frame; frames of one conn arrive in the order of their
+	// posts. Nothing is sent before pump. Any goroutine; it never blocks.
+	post(f frame)
+	// pump sends what is queued and fits. No lock of this package may be held:
+	// the loss of the peer may be reported from inside.
+	pump()
+	// finish closes the session with a goodbye once everything queued is sent.
+	finish(reason string)
+	// identity is how the peer introduced itself.
+	identity() link.Identity
+}
+
+// service is what stands behind a control channel: Scheduler or Office. Calls
+// for one conn come one at a time; lost is the last one, and comes once.
+type service interface {
+	opened(c conn)
+	deliver(c conn, f frame)
+	lost(c conn, err error)
+}

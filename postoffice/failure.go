@@ -1,0 +1,52 @@
+package postoffice
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// Kinds of failure.
+const (
+	failRefused = "refused"
+	failTimeout = "timeout"
+	failLost    = "lost" // a node died, or left while others needed it
+	failInvalid = "invalid"
+	failClosed  = "closed"
+)
+
+// failure is an error on its way from the scheduler to a node.
+type failure struct {
+	Kind string `json:"kind"`
+	Node string `json:"node,omitempty"` // whom it is about, for people; else the scheduler
+	Text string `json:"text"`           // what is wrong and what to do
+}
+
+func (f *failure) check() error {
+	f.Node, f.Text = printable(f.Node, maxHost), printable(f.Text, maxText)
+	return nil
+}
+
+// err is the failure as the error of an operation at the node; scheduler is who said it.
+func (f failure) err(operation, scheduler string) error {
+	peer := f.Node
+	if peer == "" {
+		peer = scheduler
+	}
+	return &errs.OpError{Op: operation, Peer: peer, Err: fmt.Errorf("%w: %s", f.sentinel(), f.Text)}
+}
+
+func (f failure) sentinel() error {
+	switch f.Kind {
+	case failTimeout:
+		return context.DeadlineExceeded
+	case failLost:
+		return errs.ErrPeerLost
+	case failInvalid:
+		return errs.ErrInvalid
+	case failClosed:
+		return errs.ErrClosed
+	}
+	return errs.ErrRemote
+}

@@ -1,0 +1,88 @@
+package postoffice
+
+import "github.com/stepvan/stepvan/wire"
+
+// op says what a message of the control channel is; it travels in Header.Op.
+type op uint8
+
+// Operations. Values are part of the protocol.
+const (
+	opJoin      op = 1  // node: registers; joinBody
+	opJoined    op = 2  // scheduler: registered, the cluster is not complete yet
+	opRefused   op = 3  // scheduler: not, or no longer, a member; failure
+	opWaiting   op = 4  // scheduler: whom something waits for; waitingBody
+	opStart     op = 5  // scheduler: who the node is, in which epoch; startBody
+	opPeers     op = 6  // scheduler: a part of the node's list of peers; peersBody
+	opReady     op = 7  // node: knows its peers
+	opHeartbeat op = 8  // node: lives; the scheduler answers with the same
+	opBarrier   op = 9  // node: enters a round, which Header.Request names in later messages; barrierBody
+	opWithdraw  op = 10 // node: gave up waiting in the round; barrierBody
+	opReleased  op = 11 // scheduler: the round is complete
+	opBroken    op = 12 // scheduler: the round cannot become complete; failure
+	opGone      op = 13 // scheduler: nodes left or died; goneBody
+	opStop      op = 14 // node: has stopped working and waits for the others
+	opStopped   op = 15 // scheduler: everybody alive has
+)
+
+// frame is one message of the control channel, encoded. body is shared by all
+// nodes that get the same message and never changed.
+type frame struct {
+	op      op
+	request uint64 // Header.Request
+	body    []byte
+}
+
+// Setting is one setting on which all nodes must agree, as text.
+type Setting struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+type joinBody struct {
+	Role      Role      `json:"role"`
+	Rank      Rank      `json:"rank"`
+	Instance  Instance  `json:"instance"`
+	GroupSize int       `json:"group"`
+	Host      string    `json:"host,omitempty"`
+	PID       int       `json:"pid,omitempty"`
+	Addresses []string  `json:"addresses,omitempty"`
+	Shared    []Setting `json:"shared,omitempty"`
+}
+
+type waitingBody struct {
+	Text string `json:"text"`
+}
+
+type startBody struct {
+	Self  NodeInfo `json:"self"`
+	Epoch uint64   `json:"epoch"`
+	Peers int      `json:"peers"` // how many the list has, all parts together
+}
+
+type peersBody struct {
+	Nodes []NodeInfo `json:"nodes"`
+}
+
+type barrierBody struct {
+	Group     Group `json:"group"`
+	Instances bool  `json:"instances"`
+}
+
+type goneBody struct {
+	Epoch uint64     `json:"epoch"` // after the last of Nodes
+	Nodes []goneNode `json:"nodes"`
+}
+
+type goneNode struct {
+	ID     wire.NodeID `json:"id"`
+	Role   Role        `json:"role"`
+	Rank   Rank        `json:"rank"`
+	Host   string      `json:"host,omitempty"`
+	PID    int         `json:"pid,omitempty"`
+	Left   bool        `json:"left,omitempty"` // on purpose
+	Reason string      `json:"reason"`
+}
+
+func (g goneNode) info() NodeInfo {
+	return NodeInfo{ID: g.ID, Role: g.Role, Rank: g.Rank, Host: g.Host, PID: g.PID}
+}

@@ -1,0 +1,53 @@
+package postoffice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// Stop waits until every node that lives has called it, however long they take,
+// and leaves the cluster. Dead nodes are not waited for. When ctx ends, or
+// the scheduler is lost, it leaves without the others and says so. Further calls
+// wait for the first and return nil. Other calls after Stop give errs.ErrClosed.
+// The node itself stays open: close it afterwards.
+func (f *Office) Stop(ctx context.Context) error {
+	if !f.stop.first() {
+		return f.stop.wait(ctx)
+	}
+	defer f.stop.finish()
+	wait, err := f.resign()
+	if wait {
+		err = f.engine.Wait(ctx, &f.stopped)
+	}
+	f.lock()
+	defer f.unlock()
+	switch {
+	case err != nil && f.waiting != "":
+		err = &errs.OpError{Op: "stop", Err: fmt.Errorf("left without the others: %s: %w", f.waiting, err)}
+	case err != nil:
+		err = &errs.OpError{Op: "stop", Err: fmt.Errorf("left without the others: %w", err)}
+	case f.cause != nil && !errors.Is(f.cause, errs.ErrClosed):
+		err = &errs.OpError{Op: "stop", Peer: f.schedulerName(), Err: f.cause}
+	}
+	f.end(nil, "stopped")
+	return err
+}
+
+// resign tells the scheduler that this node has stopped. wait is false when there is nobody to wait for.
+func (f *Office) resign() (wait bool, err error) {
+	f.lock()
+	defer f.unlock()
+	f.caller.fail(&errs.OpError{Op: "barrier", Err: fmt.Errorf("this node has stopped: %w", errs.ErrClosed)})
+	switch f.phase {
+	case officeJoined:
+		f.stopping, f.waiting = true, ""
+		f.send(f.scheduler, frame{op: opStop})
+		return true, nil
+	case officeJoining, officeIdle:
+		f.end(fmt.Errorf("stopped while joining: %w", errs.ErrClosed), "stopped while joining")
+	}
+	return false, nil
+}

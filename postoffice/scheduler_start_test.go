@@ -1,0 +1,219 @@
+package postoffice
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/link"
+)
+
+func TestStartGivesRanksAndPeers(t *testing.T) {
+	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, GroupSize: 2}, func(t *testing.T, c *cluster) {
+		c.started()
+		w := c.find(RoleWorker, 3)
+		require.Equal(t, NodeInfo{ID: nodeID(RoleWorker, 3), Role: RoleWorker, Rank: 3, NodeRank: 1, Instance: 1, GroupSize: 2,
+			Incarnation: w.incarnation, Host: "h", PID: w.o.PID}, w.Self())
+		require.Len(t, w.Peers(), 1, "instance 1 of the only server node")
+		require.Equal(t, "server 1", w.Peers()[0].Name())
+		require.Equal(t, []string{"mem://server-1"}, w.Peers()[0].Addresses)
+
+		s := c.find(RoleServer, 0)
+		require.Equal(t, []string{"worker 0", "worker 2"}, []string{s.Peers()[0].Name(), s.Peers()[1].Name()})
+		require.EqualValues(t, 1, s.Epoch())
+		require.EqualValues(t, 1, c.s.Epoch())
+		require.Len(t, c.s.Nodes(), 6)
+		require.NotZero(t, s.Self().Incarnation)
+	})
+}
+
+func TestStartPairsAll(t *testing.T) {
+	inCluster(t, SchedulerOptions{Workers: 2, Servers: 4, GroupSize: 2, Pairing: PairAll}, func(t *testing.T, c *cluster) {
+		c.started()
+		require.Len(t, c.find(RoleWorker, 1).Peers(), 4)
+		require.Len(t, c.find(RoleServer, 2).Peers(), 2)
+	})
+}
+
+func TestStartInOrderOfArrival(t *testing.T) {
+	inCluster(t, SchedulerOptions{Workers: 3, Servers: 1}, func(t *testing.T, c *cluster) {
+		first, fixed, last := c.office(RoleWorker, AnyRank, nil), c.office(RoleWorker, 0, nil), c.office(RoleWorker, AnyRank, nil)
+		var joins []chan error
+		for _, n := range []*node{first, fixed, last} {
+			joins = append(joins, n.join(t.Context()))
+			c.pending(joins...)
+		}
+		joins = append(joins, c.office(RoleServer, AnyRank, nil).join(t.Context()))
+		for _, j := range joins {
+			require.NoError(t, <-j)
+		}
+		require.EqualValues(t, []Rank{1, 0, 2}, []Rank{first.Self().Rank, fixed.Self().Rank, last.Self().Rank})
+	})
+}
+
+func TestWorkersHearOfServersThatKnowThem(t *testing.T) {
+	inCluster(t, SchedulerOptions{Workers: 1, Servers: 2}, func(t *testing.T, c *cluster) {
+		w, s0, s1 := c.office(RoleWorker, 0, nil), c.office(RoleServer, 0, nil), c.office(RoleServer, 1, nil)
+		s1.hold = opReady
+		jw, j0, j1 := w.join(t.Context()), s0.join(t.Context()), s1.join(t.Context())
+		require.NoError(t, <-j0)
+		require.NoError(t, <-j1)
+		c.pending(jw)
+		time.Sleep(6 * time.Second)
+		require.Contains(t, c.log.text(), "waiting 5 s for server 1: registered, but has not confirmed its peers")
+		s1.pipe.release()
+		require.NoError(t, <-jw)
+		id := link.Identity{Node: w.Self().ID, Incarnation: w.incarnation, Name: "worker 0"}
+		require.NoError(t, s0.Admit(id))
+		require.NoError(t, s1.Admit(id))
+	})
+}
+
+func TestWaitingLines(t *testing.T) {
+	inCluster(t, SchedulerOptions{Workers: 4, Servers: 1, WaitingEvery: 4 * time.Second}, func(t *testing.T, c *cluster) {
+		n := c.office(RoleWorker, 1, nil)
+		j := n.join(within(20 * time.Second))
+		time.Sleep(13 * time.Second)
+		require.Contains(t, c.log.text(), "waiting 12 s for worker 0, 2, 3 and server 0: not registered yet")
+		require.Equal(t, 3, c.log.count("waiting "))
+		require.Equal(t, 3, n.log.count("waiting 4 s")+n.log.count("waiting 8 s")+n.log.count("waiting 12 s"))
+		floating := c.office(RoleWorker, AnyRank, nil)
+		jf := floating.join(t.Context())
+		time.Sleep(4 * time.Second)
+		require.Contains(t, c.log.text(), "waiting 16 s for 2 more of worker 0, 2, 3 and server 0")
+		err := <-j
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "2 more of worker 0, 2, 3 and server 0: not registered yet")
+		require.ErrorContains(t, c.s.Start(within(time.Millisecond)), "3 more of worker 0-3 and server 0", "who gave up has freed its place")
+		c.pending(jf)
+	})
+}
+
+func TestStartDeadlineNamesWhoIsMissing(t *testing.T) {
+	inCluster(t, SchedulerOptions{Workers: 2, Servers: 1, StartTimeout: 30 * time.Second}, func(t *testing.T, c *cluster) {
+		j := c.office(RoleWorker, 1, nil).join(t.Context())
+		begun := time.Now()
+		err := c.s.Start(t.Context())
+		require.Equal(t, 30*time.Second, time.Since(begun))
+		for _, err := range []error{err, <-j} {
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, "worker 0 and server 0: not registered yet")
+			require.ErrorContains(t, err, "STEPVAN_START_TIMEOUT")
+		}
+		require.NoError(t, c.s.Stop(t.Context()), "nobody is left to wait for")
+	})
+}
+
+func TestRefusals(t *testing.T) {
+	wrong := func(name, value string) []Setting {
+		s := append([]Setting(nil), testShared...)
+		for i := range s {
+			if s[i].Name == name {
+				s[i].Value = value
+			}
+		}
+		return s
+	}
+	for _, tc := range []struct {
+		name   string
+		role   Role
+		rank   Rank
+		change func(*OfficeOptions)
+		want   []string
+	}{
+		{"duplicate", RoleWorker, 0, nil, []string{"worker rank 0 is taken by worker 0 (host h, pid 100)", "DMLC_NODE_RANK"}},
+		{"rank too high", RoleWorker, 4, nil, []string{"rank 4 is too high", "ranks 0 to 3", "DMLC_NUM_WORKER"}},
+		{"too many", RoleServer, AnyRank, nil, []string{"all 2 server instances have registered", "DMLC_NUM_SERVER"}},
+		{"group size", RoleWorker, 2, func(o *OfficeOptions) { o.GroupSize = 8 }, []string{"DMLC_GROUP_SIZE is 8 here and 2 at the scheduler"}},
+		{"instance too high", RoleWorker, 2, func(o *OfficeOptions) { o.Instance = 2 }, []string{"instance 2 is too high", "DMLC_INSTANCE_ID"}},
+		{"same place", RoleWorker, 1, func(o *OfficeOptions) { o.Instance = 0 }, []string{"instance 0 of worker node 0 is taken by worker 0"}},
+		{"setting", RoleWorker, 2, func(o *OfficeOptions) { o.Shared = wrong("STEPVAN_ROUTING", "key") },
+			[]string{`STEPVAN_ROUTING is "key" here and "broadcast" at the scheduler`, "set the same value"}},
+		{"no such role", RolePeer, AnyRank, nil, []string{"no peers", "DMLC_ROLE"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, GroupSize: 2}, func(t *testing.T, c *cluster) {
+				ok := []chan error{
+					c.office(RoleWorker, 0, nil).join(t.Context()),
+					c.office(RoleServer, 0, nil).join(t.Context()), c.office(RoleServer, 1, nil).join(t.Context()),
+				}
+				c.pending(ok...)
+				n := c.office(tc.role, tc.rank, tc.change)
+				err := <-n.join(t.Context())
+				require.ErrorIs(t, err, errs.ErrRemote)
+				for _, want := range tc.want {
+					require.ErrorContains(t, err, want)
+				}
+				require.Contains(t, c.log.text(), "refused "+n.Self().Name())
+				// The others start as if nothing had happened.
+				for r := Rank(1); r < 4; r++ {
+					ok = append(ok, c.office(RoleWorker, r, nil).join(t.Context()))
+				}
+				for _, j := range ok {
+					require.NoError(t, <-j)
+				}
+				late := c.office(RoleWorker, 1, nil)
+				require.ErrorContains(t, <-late.join(t.Context()), "the cluster is complete")
+			})
+		})
+	}
+}
+
+func TestLossBeforeTheStartFreesThePlace(t *testing.T) {
+	inCluster(t, SchedulerOptions{Workers: 1, Servers: 1}, func(t *testing.T, c *cluster) {
+		crash := c.office(RoleWorker, 0, nil)
+		j := crash.join(t.Context())
+		c.pending(j)
+		crash.pipe.cut()
+		requireLost(t, <-j, "scheduler")
+		again := c.office(RoleWorker, 0, nil).join(t.Context())
+		c.pending(again)
+		require.NoError(t, <-c.office(RoleServer, 0, nil).join(t.Context()))
+		require.NoError(t, <-again)
+	})
+}
+
+func TestDeathDuringTheStartEndsIt(t *testing.T) {
+	inCluster(t, SchedulerOptions{Workers: 1, Servers: 2}, func(t *testing.T, c *cluster) {
+		w, s0, s1 := c.office(RoleWorker, 0, nil), c.office(RoleServer, 0, nil), c.office(RoleServer, 1, nil)
+		jw, j0 := w.join(t.Context()), s0.join(t.Context())
+		c.pending(jw, j0)
+		s1.hold = opReady
+		j1 := s1.join(t.Context())
+		require.NoError(t, <-j0)
+		require.NoError(t, <-j1)
+		s1.pipe.cut()
+		requireLost(t, <-jw, "server 1")
+		requireLost(t, c.s.Start(t.Context()), "server 1")
+		synctest.Wait()
+		requireLost(t, s0.Err(), "server 1")
+		require.NoError(t, c.s.Stop(t.Context()))
+	})
+}
+
+func TestVisitorsAreDropped(t *testing.T) {
+	inCluster(t, SchedulerOptions{Workers: 1, JoinTimeout: 3 * time.Second}, func(t *testing.T, c *cluster) {
+		n := c.office(RoleWorker, 0, nil)
+		_, err := n.dial(t.Context(), nil)
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Len(t, c.s.conns, 1)
+		time.Sleep(4 * time.Second)
+		c.s.lock()
+		require.Empty(t, c.s.conns)
+		c.s.unlock()
+	})
+}
+
+func TestSchedulerOptionsAreChecked(t *testing.T) {
+	for _, o := range []SchedulerOptions{
+		{}, {Workers: 3, GroupSize: 2}, {Workers: -1}, {Workers: 1, GroupSize: -1},
+		{Workers: 1, HeartbeatInterval: time.Second, HeartbeatTimeout: time.Second}, {Workers: 1, HeartbeatTimeout: time.Second},
+	} {
+		require.ErrorIs(t, o.complete(), errs.ErrInvalid)
+	}
+}

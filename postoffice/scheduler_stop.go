@@ -1,0 +1,78 @@
+package postoffice
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// Stop waits until every node has left or is dead, however long that takes: the
+// scheduler never leaves first. Before the cluster is complete it refuses whoever
+// waits. When ctx ends it stops anyway, and the error names who still lives.
+// Further calls wait for the first and return nil. The node itself stays open: close it afterwards.
+func (s *Scheduler) Stop(ctx context.Context) error {
+	if !s.stop.first() {
+		return s.stop.wait(ctx)
+	}
+	s.lock()
+	if s.phase == phaseWaiting {
+		s.abort(failure{Kind: failClosed, Text: "the scheduler was stopped before the cluster was complete"})
+	}
+	s.settle()
+	s.unlock()
+	err := s.engine.Wait(ctx, &s.empty)
+	s.close(&err)
+	s.stop.finish()
+	<-s.done
+	return err
+}
+
+func (s *Scheduler) close(err *error) {
+	s.lock()
+	defer s.unlock()
+	if *err != nil {
+		var alive []NodeInfo
+		for _, m := range s.living() {
+			alive = append(alive, m.info)
+		}
+		*err = &errs.OpError{Op: "stop", Err: fmt.Errorf("%s had not left: %w", crowd(alive), *err)}
+	}
+	s.phase = phaseClosed
+	s.caller.fail(&errs.OpError{Op: "barrier", Err: fmt.Errorf("the scheduler has stopped: %w", errs.ErrClosed)})
+	for c := range s.conns {
+		s.dismiss(c, "the scheduler has stopped")
+	}
+	close(s.quit)
+}
+
+// settle lets Stop return when nobody is left.
+func (s *Scheduler) settle() {
+	if s.phase != phaseWaiting && s.phase != phaseStarting && s.alive == 0 && len(s.leaving) == 0 {
+		s.engine.Set(&s.empty)
+	}
+}
+
+// stopOf notes that m has stopped working.
+func (s *Scheduler) stopOf(m *member) error {
+	if s.epoch == 0 || m.stopping {
+		return malformed(opStop, "not expected")
+	}
+	m.stopping = true
+	s.stopping++
+	if s.stopping == 1 {
+		s.notes.stop = ripple{since: time.Now(), step: s.o.WaitingEvery / 5}
+	}
+	s.checkStop()
+	return nil
+}
+
+// checkStop lets everybody leave when all that live have stopped.
+func (s *Scheduler) checkStop() {
+	if s.phase == phaseRunning && s.alive > 0 && s.stopping == s.alive {
+		s.phase = phaseStopped
+		s.o.Log.Info().Msgf("all %d nodes that live have stopped", s.alive)
+		s.broadcast(frame{op: opStopped})
+	}
+}
