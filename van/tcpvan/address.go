@@ -1,0 +1,77 @@
+package tcpvan
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// address is a parsed address: text is a path or @name when unix, else host:port.
+type address struct {
+	unix bool
+	text string
+}
+
+const (
+	unixScheme  = "unix:"
+	maxUnixPath = 107 // sun_path less its final zero
+)
+
+func parseAddress(s string) (address, error) {
+	if path, ok := strings.CutPrefix(s, unixScheme); ok {
+		if path == "" || path == "@" || len(path) > maxUnixPath || strings.ContainsRune(path, 0) {
+			return address{}, errs.Invalid("%q: a Unix socket is unix:/path or unix:@name, of at most %d bytes", s, maxUnixPath)
+		}
+		return address{true, path}, nil
+	}
+	_, port, err := net.SplitHostPort(s)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return address{}, errs.Invalid("%q: an address is host:port, [IPv6]:port, unix:/path or unix:@name", s)
+	}
+	return address{false, s}, nil
+}
+
+// String is the address in the van's notation.
+func (a address) String() string {
+	if a.unix {
+		return unixScheme + a.text
+	}
+	return a.text
+}
+
+func (a address) network() string {
+	if a.unix {
+		return "unix"
+	}
+	return "tcp"
+}
+
+func (a address) abstract() bool { return a.unix && a.text[0] == '@' }
+
+// resolve looks up the host of a TCP address. An empty host is this machine's wildcard.
+func (a address) resolve(ctx context.Context) ([]netip.AddrPort, error) {
+	host, p, _ := net.SplitHostPort(a.text)
+	port, _ := strconv.ParseUint(p, 10, 16)
+	if host == "" {
+		return []netip.AddrPort{
+			netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(port)),
+			netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(port)),
+		}, nil
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]netip.AddrPort, 0, len(ips))
+	for _, ip := range ips {
+		list = append(list, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
+	}
+	return list, nil
+}

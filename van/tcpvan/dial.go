@@ -1,0 +1,196 @@
+package tcpvan
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
+)
+
+const (
+	firstPause  = 2 * time.Millisecond // between attempts; doubles
+	lastPause   = 250 * time.Millisecond
+	attemptTime = 5 * time.Second // for one address
+)
+
+// Dial implements van.Van.
+func (v *tcp) Dial(ctx context.Context, text string) (van.Endpoint, error) {
+	began := time.Now()
+	fail := func(err error) (van.Endpoint, error) {
+		return nil, &errs.OpError{Op: "dial", Van: name, Peer: text, Err: err}
+	}
+	a, err := parseAddress(text)
+	if err != nil {
+		return fail(err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(v.ctx, cancel)()
+	fds, err := v.connect(ctx, a)
+	switch {
+	case v.ctx.Err() != nil:
+		closeAll(fds)
+		return fail(errs.ErrClosed)
+	case err != nil && ctx.Err() != nil:
+		return fail(fmt.Errorf("gave up after %v: %w (last cause: %w)", time.Since(began).Round(time.Millisecond), context.Cause(ctx), err))
+	case err != nil:
+		return fail(err)
+	}
+	ep := v.newEndpoint(fds, v.opts.RailThreshold, text)
+	if err := v.join(ep); err != nil {
+		return fail(err)
+	}
+	return ep, nil
+}
+
+// connect tries until all rails are connected or trying again makes no sense.
+func (v *tcp) connect(ctx context.Context, a address) (fds []int, err error) {
+	var last error
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		fds, err = v.attempt(ctx, a)
+		if err == nil {
+			return fds, nil
+		}
+		if ctx.Err() == nil || last == nil {
+			last = err // an attempt that the end of ctx cut short says less than the one before
+		}
+		if !worthwhile(err) {
+			return nil, err
+		}
+		t := time.NewTimer(pause/2 + mathrand.N(pause/2))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil, last
+		}
+	}
+}
+
+// worthwhile reports whether the same address may answer later.
+func worthwhile(err error) bool {
+	var dns *net.DNSError
+	if errors.As(err, &dns) {
+		return false
+	}
+	return !errors.Is(err, errs.ErrInvalid)
+}
+
+// attempt connects all rails once.
+func (v *tcp) attempt(ctx context.Context, a address) (fds []int, err error) {
+	hello := preamble{count: v.opts.Rails, threshold: v.opts.RailThreshold}
+	if hello.count > 1 {
+		_, _ = rand.Read(hello.token[:])
+	}
+	targets, err := v.targets(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	for hello.index = range hello.count {
+		fd, used, err := v.connectAny(ctx, a, targets)
+		if err == nil {
+			fds = append(fds, fd)
+			targets = targets[used : used+1] // all rails go the same way
+			err = introduce(fd, hello)
+		}
+		if err != nil {
+			closeAll(fds)
+			return nil, err
+		}
+	}
+	return fds, nil
+}
+
+// targets are the addresses that a may mean, in order of preference.
+func (v *tcp) targets(ctx context.Context, a address) ([]string, error) {
+	if a.unix {
+		return []string{a.text}, nil
+	}
+	if v.opts.Local {
+		if err := a.local(ctx); err != nil {
+			return nil, err
+		}
+	}
+	ips, err := a.resolve(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]string, len(ips))
+	for i, ip := range ips {
+		list[i] = loopbackFor(ip).String()
+	}
+	return list, nil
+}
+
+// loopbackFor replaces the wildcard, at which nobody can be dialed.
+func loopbackFor(ip netip.AddrPort) netip.AddrPort {
+	switch ip.Addr() {
+	case netip.IPv4Unspecified():
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), ip.Port())
+	case netip.IPv6Unspecified():
+		return netip.AddrPortFrom(netip.IPv6Loopback(), ip.Port())
+	}
+	return ip
+}
+
+// connectAny connects to the first target that answers.
+func (v *tcp) connectAny(ctx context.Context, a address, targets []string) (fd, used int, err error) {
+	for i, t := range targets {
+		fd, e := v.connectOne(ctx, a, t)
+		if e == nil {
+			return fd, i, nil
+		}
+		if err == nil {
+			err = e // of the preferred address
+		}
+	}
+	return -1, 0, err
+}
+
+func (v *tcp) connectOne(ctx context.Context, a address, target string) (int, error) {
+	d := net.Dialer{Timeout: attemptTime, KeepAlive: -1}
+	d.SetMultipathTCP(false)
+	c, err := d.DialContext(ctx, a.network(), target)
+	if err != nil {
+		if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT) {
+			return -1, fmt.Errorf("%w: is the other side running there, and does it listen already?", plain(err))
+		}
+		return -1, plain(err)
+	}
+	defer func() { _ = c.Close() }()
+	fd, err := ownFD(c.(syscall.Conn))
+	if err != nil {
+		return -1, err
+	}
+	tune(fd, a.unix, v.opts.SocketBuffer)
+	return fd, nil
+}
+
+// introduce sends the preamble, for which a fresh socket has room.
+func introduce(fd int, p preamble) error {
+	b := p.encode()
+	n, e := sendmsg(fd, []unix.Iovec{iovec(b)})
+	if e != 0 {
+		return e
+	}
+	if n != len(b) {
+		return unix.ENOBUFS
+	}
+	return nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}

@@ -1,0 +1,241 @@
+package tcpvan
+
+import (
+	"runtime"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// endpoint is one side of a connection: its rails, what goes out and what comes in.
+type endpoint struct {
+	v         *tcp
+	peer      string
+	rails     []*conn
+	threshold int // bytes of payload from which it is cut over the rails
+	user      atomic.Pointer[any]
+
+	state   atomic.Uint32 // bits below
+	out     outbox
+	writers atomic.Int32 // the writer's token, and how many asked for it meanwhile
+	sendErr atomic.Pointer[error]
+	more    atomic.Bool // the writer stopped although the sockets may take more
+
+	in inbox
+	credits
+
+	noted atomic.Bool // in tcp.notes
+
+	// Owned by Poll.
+	queued bool   // in tcp.run
+	fresh  bool   // accepted, but not announced
+	born   uint64 // the Poll that announced it
+	cause  error  // of the loss
+	lost   bool   // EventLost is due, or was reported
+	told   bool   // EventLost was reported
+}
+
+// Bits of endpoint.state.
+const (
+	reading = 1 << iota // Poll may be writing to placed memory
+	writing             // a writer may be using the sockets
+	ended               // nothing begins to read or write any more
+	closed              // by this side
+)
+
+// conn is one socket of an endpoint.
+type conn struct {
+	fd      int
+	slot    int // in tcp.sources
+	ep      *endpoint
+	blocked atomic.Bool   // the socket takes nothing; an event tells when it does
+	room    atomic.Uint32 // counts those events
+	polled  atomic.Bool   // EPOLLOUT is asked for
+
+	// Owned by Poll.
+	readable bool // there may be something to read
+	hup      bool // the peer will send no more, or an error waits
+}
+
+func (v *tcp) newEndpoint(fds []int, threshold int, peer string) *endpoint {
+	ep := &endpoint{v: v, peer: peer, threshold: threshold}
+	for _, fd := range fds {
+		ep.rails = append(ep.rails, &conn{fd: fd, ep: ep})
+	}
+	ep.out.init(v.opts.SendQueue, len(fds))
+	ep.in.init(v.opts.SmallBytes, len(fds))
+	ep.credits.init(ep, v.opts.Credits)
+	return ep
+}
+
+// SetUser implements van.Endpoint. Concurrent.
+func (ep *endpoint) SetUser(u any) { ep.user.Store(&u) }
+
+// User implements van.Endpoint. Concurrent.
+func (ep *endpoint) User() any {
+	if p := ep.user.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Peer implements van.Endpoint. Concurrent.
+func (ep *endpoint) Peer() string { return ep.peer }
+
+// Send implements van.Endpoint. Budget: one system call, no allocation, when the socket takes the message.
+func (ep *endpoint) Send(m *van.Message) error {
+	payload, err := ep.v.measure(m)
+	if err != nil {
+		return err
+	}
+	if ep.state.Load()&ended != 0 {
+		return ep.gone()
+	}
+	if ep.out.full() {
+		return errs.ErrWouldBlock
+	}
+	if !ep.out.push(m, payload) {
+		return ep.gone()
+	}
+	if ep.blocked() {
+		return nil
+	}
+	if ep.pump() || ep.more.Load() {
+		ep.note()
+	}
+	return nil
+}
+
+// measure checks m against Caps and returns the bytes of its payload.
+func (v *tcp) measure(m *van.Message) (int64, error) {
+	meta := len(m.Head) - wire.HeaderSize
+	switch {
+	case meta < 0:
+		return 0, errs.Invalid("tcpvan: the head has %d bytes, a header alone has %d", len(m.Head), wire.HeaderSize)
+	case meta > int(v.opts.Limits.Meta):
+		return 0, errs.Invalid("tcpvan: %d bytes of meta, the limit is %d", meta, v.opts.Limits.Meta)
+	case len(m.Payload) > maxSegments:
+		return 0, errs.Invalid("tcpvan: %d segments, the limit is %d: send several messages", len(m.Payload), maxSegments)
+	case m.Target != nil:
+		return 0, errs.Invalid("tcpvan: a message with targets, but this van is not one-sided")
+	}
+	var n uint64
+	for _, b := range m.Payload {
+		n += uint64(len(b))
+	}
+	if n > v.opts.Limits.Message {
+		return 0, errs.Invalid("tcpvan: %d bytes of payload, the limit is %d: send several messages", n, v.opts.Limits.Message)
+	}
+	return int64(n), nil
+}
+
+// gone is what an ended endpoint answers to Send.
+func (ep *endpoint) gone() error {
+	err := errs.ErrPeerLost
+	if ep.state.Load()&closed != 0 {
+		err = errs.ErrClosed
+	}
+	return ep.fault("send", err)
+}
+
+// fault gives err the context of this endpoint.
+func (ep *endpoint) fault(op string, err error) error {
+	return &errs.OpError{Op: op, Van: name, Peer: ep.peer, Err: err}
+}
+
+// blocked reports whether no rail takes anything, as far as is known.
+func (ep *endpoint) blocked() bool {
+	for _, c := range ep.rails {
+		if !c.blocked.Load() {
+			return false
+		}
+	}
+	return true
+}
+
+// note makes the next Poll look at the endpoint, and wakes whoever sleeps on FD. Concurrent.
+func (ep *endpoint) note() {
+	v := ep.v
+	if ep.noted.CompareAndSwap(false, true) {
+		v.notesMu.Lock()
+		v.notes = append(v.notes, ep)
+		v.noteCount.Store(int32(len(v.notes)))
+		v.notesMu.Unlock()
+	}
+	v.wake()
+}
+
+// enter begins a stretch in which this goroutine uses the sockets and the
+// memory of the endpoint, unless the endpoint has ended.
+func (ep *endpoint) enter(bit uint32) bool {
+	if ep.state.Or(bit)&ended != 0 {
+		ep.leave(bit)
+		return false
+	}
+	return true
+}
+
+func (ep *endpoint) leave(bit uint32) { ep.state.And(^bit) }
+
+// Close implements van.Endpoint. When it returns, nothing of the van touches the memory that
+// the Placer named.
+func (ep *endpoint) Close() error {
+	if ep.state.Or(closed)&closed == 0 {
+		ep.end()
+	}
+	return nil
+}
+
+// end stops all traffic, frees the sockets and fails what is not sent. Not
+// between enter and leave of the same goroutine.
+func (ep *endpoint) end() {
+	ep.out.seal()
+	if ep.state.Or(ended)&ended == 0 {
+		ep.await(reading | writing)
+		ep.v.leave(ep)
+		ep.pump()
+		ep.note()
+		return
+	}
+	ep.await(reading | writing)
+}
+
+// await waits for stretches of other goroutines, which are short: none of them blocks.
+func (ep *endpoint) await(bits uint32) {
+	for ep.state.Load()&bits != 0 {
+		runtime.Gosched()
+	}
+}
+
+// shutRefuse tells a peer of another version which one this is, as far as that is possible at once.
+func (ep *endpoint) shutRefuse() {
+	if ep.out.pending() || !ep.writers.CompareAndSwap(0, 1) {
+		return
+	}
+	if ep.enter(writing) {
+		ep.refuse()
+		ep.leave(writing)
+	}
+	for wishes := ep.writers.Add(-1); wishes != 0; wishes = ep.writers.Add(-wishes) {
+		ep.write()
+	}
+}
+
+func (ep *endpoint) refuse() {
+	var b [wire.HeaderSize]byte
+	h := wire.Header{Kind: wire.KindRefuse}
+	h.Encode(b[:], nil)
+	fd := ep.rails[0].fd
+	_, _ = sendmsg(fd, []unix.Iovec{iovec(b[:])})
+	_ = unix.Shutdown(fd, unix.SHUT_WR)
+	// Unread bytes would turn the close into a reset, which may overtake the refusal.
+	for range 64 {
+		if n, e := recv(fd, ep.v.scratch, 0); n <= 0 || e != 0 {
+			return
+		}
+	}
+}

@@ -1,0 +1,313 @@
+package tcpvan
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"syscall"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// inbox reads the messages of an endpoint. Poll only.
+type inbox struct {
+	buf    []byte // staging: what was read of rail 0 and not used yet is buf[r:w]
+	r, w   int
+	phase  phase
+	slot   *slot // takes the message that is being read
+	head   [wire.HeaderSize]byte
+	dst    [][]byte // where its payload goes
+	parts  []span   // of dst: what each rail still has to bring; when drop is set only left counts
+	drop   bool     // the payload is thrown away
+	unread int      // of this Poll's budget of bytes
+}
+
+// phase is what of a message is expected next.
+type phase uint8
+
+const (
+	phaseHead phase = iota
+	phaseMeta
+	phasePayload
+	phaseWhole // waits for room among the events
+)
+
+// verdict is why parsing stopped.
+type verdict uint8
+
+const (
+	wantBytes  verdict = iota // read, then parse again
+	wantEvents                // the caller's events are full
+	wantCredit                // all deliveries are out
+	wantOut                   // the endpoint ended meanwhile, or the stream is broken
+)
+
+// roomForHeads is the space for headers and metas in the staging buffer, beside a small payload.
+const roomForHeads = 8 << 10
+
+func (in *inbox) init(small, rails int) {
+	in.buf = make([]byte, small+roomForHeads)
+	in.parts = make([]span, rails)
+}
+
+// parse uses up what is staged and emits the messages that are whole.
+func (ep *endpoint) parse() (verdict, error) {
+	in := &ep.in
+	for {
+		switch in.phase {
+		case phaseHead:
+			if in.w-in.r < wire.HeaderSize {
+				return wantBytes, nil
+			}
+			if in.slot == nil {
+				if in.slot = ep.take(); in.slot == nil {
+					return wantCredit, nil
+				}
+			}
+			if err := ep.parseHead(); err != nil {
+				return wantOut, err
+			}
+		case phaseMeta:
+			if !in.takeMeta() {
+				return wantBytes, nil
+			}
+			if err := ep.parseMeta(); err != nil {
+				return wantOut, err
+			}
+			if ep.state.Load()&ended != 0 {
+				return wantOut, nil
+			}
+		case phasePayload:
+			if !in.takePayload() {
+				return wantBytes, nil
+			}
+			in.phase = phaseWhole
+		case phaseWhole:
+			if !ep.deliver() {
+				return wantEvents, nil
+			}
+		}
+	}
+}
+
+func (ep *endpoint) parseHead() error {
+	in := &ep.in
+	copy(in.head[:], in.buf[in.r:])
+	in.slot.delivery = van.Delivery{Releaser: in.slot}
+	if err := in.slot.delivery.Header.Decode(in.head[:], ep.v.opts.Limits); err != nil {
+		return err
+	}
+	in.r += wire.HeaderSize
+	in.phase = phaseMeta
+	return nil
+}
+
+// takeMeta moves staged bytes to the meta and reports whether it is whole.
+func (in *inbox) takeMeta() bool {
+	s := in.slot
+	n := min(int(s.delivery.Header.Meta)-len(s.meta), in.w-in.r)
+	s.meta = append(s.meta, in.buf[in.r:in.r+n]...)
+	in.r += n
+	return len(s.meta) == int(s.delivery.Header.Meta)
+}
+
+func (ep *endpoint) parseMeta() error {
+	in := &ep.in
+	d := &in.slot.delivery
+	if err := wire.Verify(in.head[:], in.slot.meta); err != nil {
+		return err
+	}
+	d.Meta = in.slot.meta
+	if d.Header.Payload == 0 {
+		in.phase = phaseWhole
+		return nil
+	}
+	in.phase = phasePayload
+	return ep.place()
+}
+
+// place asks the Placer where the payload goes and splits it over the rails.
+func (ep *endpoint) place() error {
+	in := &ep.in
+	d := &in.slot.delivery
+	ep.leave(reading) // the Placer may close the endpoint
+	dst, err := ep.v.opts.Placer.Place(ep, &d.Header, d.Meta, in.dst[:0])
+	in.dst = dst
+	if !ep.enter(reading) {
+		return nil
+	}
+	if err == nil {
+		err = in.fits(int64(d.Header.Payload))
+	}
+	if err != nil && isProtocol(err) {
+		return err
+	}
+	in.drop, d.Refused = err != nil, err
+	for i := range in.parts {
+		from, to := share(int64(d.Header.Payload), ep.threshold, len(in.parts), i)
+		if in.drop {
+			in.parts[i] = span{left: to - from}
+		} else {
+			in.parts[i] = spanOf(in.dst, from, to)
+		}
+	}
+	return nil
+}
+
+// fits holds the Placer to its promise.
+func (in *inbox) fits(payload int64) error {
+	var n int64
+	for _, b := range in.dst {
+		n += int64(len(b))
+	}
+	if n != payload {
+		return errs.Invalid("tcpvan: the Placer gave %d bytes for a payload of %d", n, payload)
+	}
+	return nil
+}
+
+// takePayload moves staged bytes to where rail 0's part goes and reports whether all parts are complete.
+func (in *inbox) takePayload() bool {
+	p := &in.parts[0]
+	for p.left > 0 && in.r < in.w {
+		n := int(min(p.left, int64(in.w-in.r)))
+		if in.drop {
+			p.left -= int64(n)
+		} else {
+			n = copy(p.chunk(in.dst), in.buf[in.r:in.w])
+			p.skip(n)
+		}
+		in.r += n
+	}
+	for i := range in.parts {
+		if in.parts[i].left > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// deliver emits the message that is whole; false when there is no room for it.
+func (ep *endpoint) deliver() bool {
+	in := &ep.in
+	if !ep.v.emit(van.Event{Kind: van.EventMessage, Endpoint: ep, Delivery: &in.slot.delivery}) {
+		return false
+	}
+	in.slot = nil
+	clear(in.dst)
+	in.phase = phaseHead
+	return true
+}
+
+// fill reads from rail 0 once, as far as possible to where the bytes belong.
+func (ep *endpoint) fill() (n int, short bool, e syscall.Errno) {
+	in, v, fd := &ep.in, ep.v, ep.rails[0].fd
+	in.compact()
+	iov := v.iov[:0]
+	asked := 0
+	direct := true // the staging buffer may be read into behind what comes first
+	switch {
+	case in.phase == phaseMeta:
+		s := in.slot
+		left := int(s.delivery.Header.Meta) - len(s.meta)
+		// Memory follows the bytes that come, not the announcement.
+		s.meta = slices.Grow(s.meta, min(left, keepMeta))
+		room := s.meta[len(s.meta):cap(s.meta)]
+		room = room[:min(left, len(room))]
+		iov, asked = append(iov, iovec(room)), len(room)
+		direct = asked == left
+	case in.phase == phasePayload && in.drop:
+		asked = int(min(in.parts[0].left, int64(len(v.scratch))))
+		iov = append(iov, iovec(v.scratch[:asked]))
+		direct = false
+	case in.phase == phasePayload:
+		iov, asked = v.place(iov, in.dst, in.parts[0], in.unread)
+		direct = int64(asked) == in.parts[0].left
+	}
+	first := asked
+	if direct {
+		iov = append(iov, iovec(in.buf[in.w:]))
+		asked += len(in.buf) - in.w
+	}
+	if len(iov) == 1 && first == 0 {
+		n, e = recv(fd, in.buf[in.w:], 0)
+	} else {
+		n, e = readv(fd, iov)
+		clear(iov)
+	}
+	if e != 0 {
+		return 0, true, e
+	}
+	in.unread -= n
+	in.arrived(min(n, first))
+	in.w += max(0, n-first)
+	return n, n < asked, 0
+}
+
+// arrived counts n bytes that were read straight to where they belong.
+func (in *inbox) arrived(n int) {
+	switch {
+	case n == 0:
+	case in.phase == phaseMeta:
+		s := in.slot
+		s.meta = s.meta[:len(s.meta)+n]
+	case in.drop:
+		in.parts[0].left -= int64(n)
+	default:
+		in.parts[0].pass(in.dst, n)
+	}
+}
+
+// compact makes room in the staging buffer.
+func (in *inbox) compact() {
+	if in.r == in.w {
+		in.r, in.w = 0, 0
+		return
+	}
+	if in.r > 0 {
+		in.w = copy(in.buf, in.buf[in.r:in.w])
+		in.r = 0
+	}
+}
+
+// fillRail reads the part of rail i > 0 once.
+func (ep *endpoint) fillRail(i int) (n int, short bool, e syscall.Errno) {
+	in, v, fd := &ep.in, ep.v, ep.rails[i].fd
+	p := &in.parts[i]
+	asked := 0
+	if in.drop {
+		asked = int(min(p.left, int64(len(v.scratch))))
+		n, e = recv(fd, v.scratch[:asked], 0)
+	} else {
+		iov, size := v.place(v.iov[:0], in.dst, *p, in.unread)
+		asked = size
+		n, e = readv(fd, iov)
+		clear(iov)
+	}
+	if e != 0 {
+		return 0, true, e
+	}
+	in.unread -= n
+	if in.drop {
+		p.left -= int64(n)
+	} else {
+		p.pass(in.dst, n)
+	}
+	return n, n < asked, 0
+}
+
+// lossOf is the reason of a stream that ended (e == 0) or broke.
+func (ep *endpoint) lossOf(e syscall.Errno) error {
+	in := &ep.in
+	var cause error = e
+	switch {
+	case e != 0:
+	case in.phase != phaseHead || in.r != in.w:
+		cause = fmt.Errorf("closed in the middle of a message: %w", io.ErrUnexpectedEOF)
+	default:
+		cause = fmt.Errorf("closed by the peer: %w", io.EOF)
+	}
+	return fmt.Errorf("%w: %w", errs.ErrPeerLost, cause)
+}

@@ -1,0 +1,207 @@
+package tcpvan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
+)
+
+// listener accepts connections.
+type listener struct {
+	v    *tcp
+	fd   int
+	slot int
+	addr address
+	file os.FileInfo // of a Unix socket with a path, to remove no other than its own
+}
+
+// Listen implements van.Van. The returned address has the port that was taken; the host is as given, so
+// whoever listens at "[::]:0" must tell peers a host by which they reach this machine.
+func (v *tcp) Listen(text string) (bound string, err error) {
+	a, err := parseAddress(text)
+	if err == nil && v.opts.Local {
+		err = a.local(v.ctx)
+	}
+	var l *listener
+	if err == nil {
+		l, err = v.listen(a)
+	}
+	if err != nil {
+		return "", &errs.OpError{Op: "listen at " + text, Van: name, Err: err}
+	}
+	return l.addr.String(), nil
+}
+
+func (v *tcp) listen(a address) (*listener, error) {
+	l := &listener{v: v, addr: a}
+	if err := l.open(); err != nil {
+		return nil, err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	slot, err := v.add(l.fd, l, unix.EPOLLIN|edge)
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	l.slot = slot
+	v.listeners = append(v.listeners, l)
+	return l, nil
+}
+
+// open binds. Go's net resolves the name and makes the socket; it is ours from then on.
+func (l *listener) open() error {
+	lc := net.ListenConfig{KeepAlive: -1}
+	lc.SetMultipathTCP(false) // another kind of socket, and slower
+	if l.addr.unix && !l.addr.abstract() {
+		removeStale(l.addr.text)
+	}
+	n, err := lc.Listen(l.v.ctx, l.addr.network(), l.addr.text)
+	if err != nil {
+		return plain(err)
+	}
+	defer func() { _ = n.Close() }()
+	if u, ok := n.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(false)
+		l.file, _ = os.Stat(l.addr.text)
+	} else {
+		l.addr.text = n.Addr().String()
+	}
+	l.fd, err = ownFD(n.(syscall.Conn))
+	return err
+}
+
+// removeStale removes the file of a Unix socket that a killed process left behind.
+func removeStale(path string) {
+	if fi, err := os.Stat(path); err != nil || fi.Mode()&os.ModeSocket == 0 {
+		return
+	}
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		_ = c.Close()
+	}
+	if errors.Is(err, unix.ECONNREFUSED) {
+		_ = os.Remove(path)
+	}
+}
+
+// close frees the socket and its file. Any goroutine, once.
+func (l *listener) close() {
+	_ = unix.Close(l.fd)
+	if l.file == nil {
+		return
+	}
+	if fi, err := os.Stat(l.addr.text); err == nil && os.SameFile(fi, l.file) {
+		_ = os.Remove(l.addr.text)
+	}
+}
+
+// acceptBound is how many connections are accepted before others get their turn.
+const acceptBound = 64
+
+// ready implements source: it accepts what waits.
+func (l *listener) ready(uint32) {
+	for range acceptBound {
+		fd, from, err := unix.Accept4(l.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		switch err {
+		case nil:
+			tune(fd, l.addr.unix, l.v.opts.SocketBuffer)
+			l.v.pending.admit(fd, l.nameOf(fd, from))
+		case unix.EAGAIN:
+			return
+		case unix.EINTR, unix.ECONNABORTED, unix.EPROTO, unix.ENETDOWN, unix.EHOSTUNREACH, unix.ENETUNREACH:
+		default:
+			// Descriptors or memory have run out. What waits stays in the kernel's queue.
+			time.AfterFunc(restTime, l.rearm)
+			return
+		}
+	}
+	l.rearm()
+}
+
+// restTime is the pause after which a listener that found no descriptor tries again.
+const restTime = 100 * time.Millisecond
+
+// rearm has epoll report what waits once more.
+func (l *listener) rearm() {
+	l.v.mu.Lock()
+	defer l.v.mu.Unlock()
+	e := unix.EpollEvent{Events: unix.EPOLLIN | edge, Fd: int32(l.slot)}
+	if l.v.epfd >= 0 {
+		_ = unix.EpollCtl(l.v.epfd, unix.EPOLL_CTL_MOD, l.fd, &e)
+	}
+}
+
+// nameOf names the peer of an accepted socket.
+func (l *listener) nameOf(fd int, from unix.Sockaddr) string {
+	switch a := from.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)).String()
+	case *unix.SockaddrInet6:
+		ip := netip.AddrFrom16(a.Addr).Unmap()
+		if a.ZoneId != 0 {
+			ip = ip.WithZone(strconv.FormatUint(uint64(a.ZoneId), 10))
+		}
+		return netip.AddrPortFrom(ip, uint16(a.Port)).String()
+	}
+	if c, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+		return fmt.Sprintf("%v (process %d)", l.addr, c.Pid)
+	}
+	return l.addr.String()
+}
+
+// emitAccepted reports ep; false when there is no room. It is read from the next Poll on.
+func (v *tcp) emitAccepted(ep *endpoint) bool {
+	if !v.emit(van.Event{Kind: van.EventAccepted, Endpoint: ep}) {
+		return false
+	}
+	ep.fresh = false
+	ep.born = v.round
+	for _, c := range ep.rails {
+		c.readable = true
+	}
+	v.enqueue(ep)
+	return true
+}
+
+// plain takes the errno out of an error of package net, whose text repeats the address, and adds what to do.
+func plain(err error) error {
+	var no syscall.Errno
+	if errors.As(err, &no) {
+		return fmt.Errorf("%w%s", no, advice(no))
+	}
+	return err
+}
+
+// resolveTime bounds the look-up of a name in Listen.
+const resolveTime = 10 * time.Second
+
+// local refuses addresses that other machines can reach.
+func (a address) local(ctx context.Context) error {
+	if a.unix {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveTime)
+	defer cancel()
+	ips, err := a.resolve(ctx)
+	if err != nil {
+		return err
+	}
+	for _, ip := range ips {
+		if !ip.Addr().IsLoopback() {
+			return errs.Invalid("%v is reachable from other machines, but only this machine is allowed: use 127.0.0.1, [::1] or unix:/path", ip.Addr())
+		}
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package tcpvan
+
+import (
+	"time"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// Options of a van. Zero values take the defaults.
+type Options struct {
+	Placer        van.Placer    // names the memory of received payload; required
+	Limits        wire.Limits   // what peers may announce; wire.DefaultLimits
+	Rails         int           // connections per dialed endpoint, 1 to MaxRails; 1. The dialing side decides.
+	RailThreshold int           // bytes of payload from which it is cut over the rails; 256 KiB
+	SmallBytes    int           // bytes of payload that are read together with their header; 16 KiB
+	SocketBuffer  int           // bytes of SO_SNDBUF and SO_RCVBUF; 0 leaves the size to the kernel for TCP, 1 MiB for Unix sockets
+	Local         bool          // only Unix sockets and loopback addresses
+	Credits       int           // unreleased deliveries per endpoint, 1 to MaxCredits; 32
+	SendQueue     int           // operations per endpoint whose completion is not yet polled, rounded up to a power of two; 64
+	Pending       int           // accepted connections that have not introduced themselves; 256. The oldest goes when there are more.
+	PendingTime   time.Duration // how long such a connection may take; 10 s
+}
+
+// Bounds of options.
+const (
+	MaxRails   = 16
+	MaxCredits = 64
+)
+
+const (
+	defaultRailThreshold = 256 << 10
+	defaultSmallBytes    = 16 << 10
+	defaultUnixBuffer    = 1 << 20
+	defaultCredits       = 32
+	defaultSendQueue     = 64
+	defaultPending       = 256
+	defaultPendingTime   = 10 * time.Second
+
+	maxSegments = 1 << 13
+	maxMessage  = 1 << 56 // keeps sums of parts of rails from wrapping
+	maxSmall    = 4 << 20
+	maxQueue    = 1 << 16
+	maxSockBuf  = 1 << 30
+)
+
+func (o Options) complete() (Options, error) {
+	if o.Placer == nil {
+		return o, errs.Invalid("tcpvan: Options.Placer is missing: it names the memory for received payload")
+	}
+	if o.Limits == (wire.Limits{}) {
+		o.Limits = wire.DefaultLimits
+	}
+	o.Limits.Message = min(o.Limits.Message, maxMessage)
+	if o.PendingTime < 0 {
+		return o, errs.Invalid("tcpvan: Options.PendingTime is %v: give a positive duration", o.PendingTime)
+	}
+	if o.PendingTime == 0 {
+		o.PendingTime = defaultPendingTime
+	}
+	for _, b := range []struct {
+		name         string
+		value        *int
+		preset, most int
+	}{
+		{"Rails", &o.Rails, 1, MaxRails},
+		{"RailThreshold", &o.RailThreshold, defaultRailThreshold, maxThreshold},
+		{"SmallBytes", &o.SmallBytes, defaultSmallBytes, maxSmall},
+		{"SocketBuffer", &o.SocketBuffer, 0, maxSockBuf},
+		{"Credits", &o.Credits, defaultCredits, MaxCredits},
+		{"SendQueue", &o.SendQueue, defaultSendQueue, maxQueue},
+		{"Pending", &o.Pending, defaultPending, maxQueue},
+	} {
+		if *b.value < 0 || *b.value > b.most {
+			return o, errs.Invalid("tcpvan: Options.%s is %d: give 1 to %d, or 0 for the default", b.name, *b.value, b.most)
+		}
+		if *b.value == 0 {
+			*b.value = b.preset
+		}
+	}
+	return o, nil
+}

@@ -1,0 +1,180 @@
+package tcpvan
+
+import (
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/van"
+)
+
+// outbox holds the operations of an endpoint in a ring: the caller of Send
+// appends at tail, whoever holds the writer's token (endpoint.pump) finishes them
+// at done, Poll hands out completions at polled.
+//
+//	polled <= done <= tail <= polled + len(ring)
+type outbox struct {
+	ring   []operation
+	tail   atomic.Uint64 // sealed, or the count of operations accepted
+	done   atomic.Uint64
+	polled atomic.Uint64
+
+	// Owned by the writer's token.
+	cursors []cursor // one per rail
+	iov     []unix.Iovec
+}
+
+// sealed in tail says that nothing is accepted any more.
+const sealed = 1 << 63
+
+// operation is one accepted Send.
+type operation struct {
+	id      van.OpID
+	err     error
+	segs    [][]byte // head, then the segments of the payload that are not empty
+	payload int64
+}
+
+// cursor is where a rail is in the stream of operations.
+type cursor struct {
+	op    uint64 // first operation that the rail has not finished
+	begun bool   // parts hold what remains of it
+	head  span   // of segs[:1]; rail 0 only
+	body  span   // of segs[1:]
+}
+
+func (o *outbox) init(capacity, rails int) {
+	n := 1
+	for n < capacity {
+		n *= 2
+	}
+	o.ring = make([]operation, n)
+	o.cursors = make([]cursor, rails)
+	o.iov = make([]unix.Iovec, 0, 16)
+}
+
+func (o *outbox) at(i uint64) *operation { return &o.ring[i&uint64(len(o.ring)-1)] }
+
+// accepted is the count of operations accepted.
+func (o *outbox) accepted() uint64 { return o.tail.Load() &^ sealed }
+
+// pending reports whether something waits to be written.
+func (o *outbox) pending() bool { return o.done.Load() != o.accepted() }
+
+// drained reports whether all completions have been handed out.
+func (o *outbox) drained() bool { return o.polled.Load() == o.accepted() }
+
+func (o *outbox) full() bool { return o.accepted()-o.polled.Load() == uint64(len(o.ring)) }
+
+// push appends m; false means that the box was sealed meanwhile. The caller of Send only, when the box is not full.
+func (o *outbox) push(m *van.Message, payload int64) bool {
+	t := o.tail.Load()
+	if t&sealed != 0 {
+		return false
+	}
+	op := o.at(t)
+	op.id, op.err, op.payload = m.Op, nil, payload
+	op.segs = append(op.segs[:0], m.Head)
+	for _, b := range m.Payload {
+		if len(b) > 0 {
+			op.segs = append(op.segs, b)
+		}
+	}
+	if o.tail.CompareAndSwap(t, t+1) {
+		return true
+	}
+	clear(op.segs)
+	return false
+}
+
+// seal ends acceptance.
+func (o *outbox) seal() { o.tail.Or(sealed) }
+
+// finish completes the operations before end. Writer's token.
+func (o *outbox) finish(end uint64, err error) {
+	for i := o.done.Load(); i != end; i++ {
+		op := o.at(i)
+		op.err = err
+		clear(op.segs)
+	}
+	o.done.Store(end)
+}
+
+// next is the contiguous bytes that rail i of n sends next at c; nil when there are none.
+func (o *outbox) next(c *cursor, threshold, n, i int) []byte {
+	for {
+		if !c.begun {
+			if c.op == o.accepted() {
+				return nil
+			}
+			op := o.at(c.op)
+			from, to := share(op.payload, threshold, n, i)
+			c.head = span{}
+			if i == 0 {
+				c.head.left = int64(len(op.segs[0]))
+			}
+			c.body = spanOf(op.segs[1:], from, to)
+			c.begun = true
+		}
+		op := o.at(c.op)
+		if c.head.left > 0 {
+			return c.head.chunk(op.segs[:1])
+		}
+		if b := c.body.chunk(op.segs[1:]); b != nil {
+			return b
+		}
+		c.op, c.begun = c.op+1, false
+	}
+}
+
+// skip moves c by n bytes of the chunk that next returned.
+func (c *cursor) skip(n int) {
+	if c.head.left > 0 {
+		c.head.skip(n)
+	} else {
+		c.body.skip(n)
+	}
+}
+
+// gather fills iov with what rail i of n sends next, up to limit bytes, and
+// returns their number and the cursor behind them.
+func (o *outbox) gather(i, n, threshold, limit int) (size int, behind cursor) {
+	c := o.cursors[i]
+	o.iov = o.iov[:0]
+	for size < limit && len(o.iov) < maxIovecs {
+		b := o.next(&c, threshold, n, i)
+		if b == nil {
+			break
+		}
+		b = b[:min(len(b), limit-size)]
+		o.iov = append(o.iov, iovec(b))
+		size += len(b)
+		c.skip(len(b))
+	}
+	return size, c
+}
+
+// advance moves rail i by n bytes that the socket took.
+func (o *outbox) advance(i, rails, threshold, n int) {
+	c := &o.cursors[i]
+	for n > 0 {
+		k := min(n, len(o.next(c, threshold, rails, i)))
+		c.skip(k)
+		n -= k
+	}
+}
+
+// settle finishes what all rails have sent and reports whether there was anything. Writer's token.
+func (o *outbox) settle(rails, threshold int) bool {
+	end := o.accepted()
+	for i := range o.cursors {
+		c := &o.cursors[i]
+		o.next(c, threshold, rails, i) // steps over what is finished
+		end = min(end, c.op)
+	}
+	if end == o.done.Load() {
+		return false
+	}
+	o.finish(end, nil)
+	return true
+}

@@ -1,0 +1,197 @@
+package tcpvan
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pending holds accepted connections that have not said yet what they are, or whose
+// other rails are missing: bounded in number and time. Guarded by tcp.door.
+type pending struct {
+	v     *tcp
+	list  []*knock // oldest first
+	timer *time.Timer
+}
+
+// knock is one of them.
+type knock struct {
+	v     *tcp
+	fd    int
+	slot  int
+	peer  string
+	since time.Time
+	buf   [preambleSize]byte
+	n     int  // bytes in buf
+	said  bool // hello is complete and waits for the other rails
+	hello preamble
+	done  bool // no longer pending
+}
+
+// admit takes over an accepted socket.
+func (p *pending) admit(fd int, peer string) {
+	v := p.v
+	k := &knock{v: v, fd: fd, peer: peer, since: time.Now()}
+	v.mu.Lock()
+	slot, err := v.add(fd, k, connMask)
+	v.mu.Unlock()
+	if err != nil {
+		_ = unix.Close(fd)
+		return
+	}
+	k.slot = slot
+	if len(p.list) >= v.opts.Pending {
+		p.list[0].refuse()
+	}
+	p.list = append(p.list, k)
+	if len(p.list) == 1 {
+		p.timer = v.expiry(p.timer, v.opts.PendingTime)
+	}
+	k.read()
+}
+
+// expire refuses those that took too long.
+func (p *pending) expire() {
+	for len(p.list) > 0 {
+		left := p.v.opts.PendingTime - time.Since(p.list[0].since)
+		if left > 0 {
+			p.timer = p.v.expiry(p.timer, left)
+			return
+		}
+		p.list[0].refuse()
+	}
+}
+
+// closeAll closes all of them.
+func (p *pending) closeAll() {
+	for len(p.list) > 0 {
+		p.list[0].refuse()
+	}
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+}
+
+// checkPending acts when the timer went off.
+func (v *tcp) checkPending() {
+	if v.expired.Load() && v.expired.CompareAndSwap(true, false) {
+		v.door.Lock()
+		v.pending.expire()
+		v.door.Unlock()
+	}
+}
+
+// ready implements source.
+func (k *knock) ready(uint32) {
+	if !k.done && !k.said {
+		k.read()
+	}
+}
+
+// read takes what the connection says first, up to a whole preamble.
+func (k *knock) read() {
+	for k.n < preambleSize {
+		n, e := recv(k.fd, k.buf[k.n:], 0)
+		switch {
+		case e == again:
+			return
+		case e != 0 || n == 0:
+			k.refuse() // gone without having been a peer
+			return
+		}
+		k.n += n
+		if !startsPreamble(k.buf[:k.n]) {
+			k.promote() // what it says is for the endpoint to judge
+			return
+		}
+	}
+	if k.hello.decode(k.buf[:]) != nil {
+		k.promote()
+		return
+	}
+	k.said = true
+	k.pair()
+}
+
+// refuse closes the connection.
+func (k *knock) refuse() {
+	k.detach()
+	_ = unix.Close(k.fd)
+}
+
+// detach ends k without closing its socket.
+func (k *knock) detach() {
+	k.done = true
+	p := &k.v.pending
+	for i, o := range p.list {
+		if o == k {
+			p.list = append(p.list[:i], p.list[i+1:]...)
+			break
+		}
+	}
+	k.v.mu.Lock()
+	k.v.remove(k.slot, k.fd)
+	k.v.mu.Unlock()
+}
+
+// promote makes a connection that did not open with a good preamble an endpoint
+// of one rail, which reads what was said as its first bytes.
+func (k *knock) promote() {
+	k.detach()
+	ep := k.v.newEndpoint([]int{k.fd}, maxThreshold, k.peer)
+	ep.in.w = copy(ep.in.buf, k.buf[:k.n])
+	k.v.welcome(ep)
+}
+
+// pair makes an endpoint when all rails of k are there.
+func (k *knock) pair() {
+	fds := make([]int, k.hello.count)
+	rails := make([]*knock, k.hello.count)
+	rails[k.hello.index] = k
+	for _, o := range k.v.pending.list {
+		if o == k || !o.said || o.hello.token != k.hello.token || k.hello.count == 1 {
+			continue
+		}
+		if o.hello.count != k.hello.count || o.hello.threshold != k.hello.threshold || rails[o.hello.index] != nil {
+			k.refuse() // contradicts a rail that was there before
+			return
+		}
+		rails[o.hello.index] = o
+	}
+	for i, o := range rails {
+		if o == nil {
+			return
+		}
+		fds[i] = o.fd
+	}
+	for _, o := range rails {
+		o.detach()
+	}
+	k.v.welcome(k.v.newEndpoint(fds, k.hello.threshold, k.peer))
+}
+
+// welcome makes an accepted connection one of the van's.
+func (v *tcp) welcome(ep *endpoint) {
+	ep.fresh = true
+	if v.join(ep) != nil {
+		return // the van is closed
+	}
+	v.newcomers = append(v.newcomers, ep)
+}
+
+// announce emits EventAccepted of those for whom there is room.
+func (v *tcp) announce() {
+	n := 0
+	for _, ep := range v.newcomers {
+		if ep.state.Load()&ended == 0 && !v.emitAccepted(ep) {
+			break
+		}
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	rest := copy(v.newcomers, v.newcomers[n:])
+	clear(v.newcomers[rest:])
+	v.newcomers = v.newcomers[:rest]
+}

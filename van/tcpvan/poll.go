@@ -1,0 +1,229 @@
+package tcpvan
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/van"
+)
+
+const (
+	epollBatch = 128
+	// patience is how often Poll(events, false) may find nothing at the endpoints that
+	// were active lately before it asks epoll about all.
+	patience = 8
+	// fading is after how many moves of one endpoint the one that was active before it counts as idle.
+	fading = 64
+)
+
+// source is something in the epoll set. Poll calls ready with what epoll said.
+type source interface{ ready(mask uint32) }
+
+// Poll implements van.Van. One caller at a time; a second one gets 0.
+func (v *tcp) Poll(events []van.Event, all bool) int {
+	if len(events) == 0 || !v.polling.CompareAndSwap(false, true) {
+		return 0
+	}
+	if v.armed.Load() {
+		v.armed.Store(false)
+	}
+	v.events = events[:0:len(events)]
+	v.round++
+	v.takeNotes()
+	v.checkPending()
+	v.announce()
+	if all || v.misses >= patience || v.hot[0] == nil {
+		v.misses = 0
+		v.pollKernel()
+		v.announce()
+	} else {
+		v.queueHot()
+	}
+	before := v.touched
+	v.runQueue()
+	if v.misses++; v.touched != before {
+		v.misses = 0
+	}
+	n := len(v.events)
+	v.events = nil
+	if all {
+		v.arm(n)
+	}
+	v.polling.Store(false)
+	return n
+}
+
+// arm prepares FD for a caller that goes to sleep because there was nothing.
+func (v *tcp) arm(n int) {
+	if n == 0 {
+		v.armed.Store(true)
+	}
+	if len(v.run) > 0 || len(v.newcomers) > 0 || v.noteCount.Load() > 0 || v.expired.Load() {
+		v.armed.Store(true)
+		v.wake()
+	}
+}
+
+// wake makes FD readable if somebody may sleep on it. Concurrent.
+func (v *tcp) wake() {
+	if v.armed.Load() && v.armed.CompareAndSwap(true, false) {
+		v.mu.Lock()
+		if v.epfd >= 0 {
+			signalEventfd(v.evfd)
+		}
+		v.mu.Unlock()
+	}
+}
+
+// emit appends an event for the caller of Poll; false when there is no room.
+func (v *tcp) emit(e van.Event) bool {
+	if len(v.events) == cap(v.events) {
+		return false
+	}
+	v.events = append(v.events, e)
+	return true
+}
+
+// takeNotes puts endpoints that asked for attention into the queue.
+func (v *tcp) takeNotes() {
+	if v.noteCount.Load() == 0 {
+		return
+	}
+	v.notesMu.Lock()
+	list := v.notes
+	v.notes = v.spare[:0]
+	v.noteCount.Store(0)
+	v.notesMu.Unlock()
+	for _, ep := range list {
+		ep.noted.Store(false)
+		v.enqueue(ep)
+	}
+	clear(list)
+	v.spare = list
+}
+
+// enqueue has the endpoint looked at by this Poll or, once the queue has run, by the next.
+func (v *tcp) enqueue(ep *endpoint) {
+	if !ep.queued {
+		ep.queued = true
+		v.run = append(v.run, ep)
+	}
+}
+
+// runQueue moves every queued endpoint once; those with more to do stay queued.
+func (v *tcp) runQueue() {
+	if len(v.run) == 0 {
+		return
+	}
+	list := v.run
+	v.run = v.idle[:0]
+	for _, ep := range list {
+		ep.queued = false
+		if ep.fresh {
+			continue // announce queues it
+		}
+		if ep.born == v.round || ep.step() {
+			v.enqueue(ep)
+		}
+	}
+	clear(list)
+	v.idle = list
+}
+
+// queueHot queues the endpoints that were active lately as if epoll had named them.
+func (v *tcp) queueHot() {
+	for i, ep := range v.hot {
+		if ep == nil {
+			continue
+		}
+		if ep.state.Load()&ended != 0 {
+			v.hot[i] = nil
+			continue
+		}
+		for _, c := range ep.rails {
+			c.readable = true
+			c.blocked.Store(false)
+		}
+		v.enqueue(ep)
+	}
+	if v.hot[0] == nil {
+		v.hot[0], v.hot[1] = v.hot[1], nil
+	}
+}
+
+// touch notes that bytes or completions moved at ep.
+func (v *tcp) touch(ep *endpoint) {
+	v.touched++
+	if v.hot[0] != ep {
+		v.hot[0], v.hot[1] = ep, v.hot[0]
+		v.alone = 0
+		return
+	}
+	if v.alone++; v.alone > fading {
+		v.hot[1] = nil
+	}
+}
+
+// pollKernel asks epoll what is ready and queues it.
+func (v *tcp) pollKernel() {
+	v.door.Lock()
+	defer v.door.Unlock()
+	for {
+		n := v.waitKernel()
+		for i := range n {
+			if s := v.readySet[i]; s != nil {
+				s.ready(v.kernel[i].Events)
+				v.readySet[i] = nil
+			}
+		}
+		if n < epollBatch {
+			return
+		}
+	}
+}
+
+func (v *tcp) waitKernel() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.epfd < 0 {
+		return 0
+	}
+	n := epollWait(v.epfd, v.kernel[:])
+	for i := range n {
+		if slot := v.kernel[i].Fd; slot >= 0 && int(slot) < len(v.sources) {
+			v.readySet[i] = v.sources[slot]
+		}
+	}
+	return n
+}
+
+// ready implements source.
+func (c *conn) ready(mask uint32) {
+	const gone = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
+	if mask&(unix.EPOLLIN|gone) != 0 {
+		c.readable = true
+	}
+	if mask&gone != 0 {
+		c.hup = true
+	}
+	if mask&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
+		c.unblock()
+	}
+	c.ep.v.enqueue(c.ep)
+}
+
+// place appends to iov where the next bytes of a span go, at most limit bytes,
+// and returns their number. One entry is left for the staging buffer.
+func (v *tcp) place(iov []unix.Iovec, dst [][]byte, s span, limit int) ([]unix.Iovec, int) {
+	size := 0
+	for size < limit && len(iov) < maxIovecs-1 {
+		b := s.chunk(dst)
+		if b == nil {
+			break
+		}
+		b = b[:min(len(b), limit-size)]
+		iov = append(iov, iovec(b))
+		size += len(b)
+		s.skip(len(b))
+	}
+	return iov, size
+}

@@ -1,0 +1,79 @@
+package tcpvan
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// preamble opens every dialed connection:
+//
+//	| magic u32 | version u16 | index u8 | count u8 | threshold u32 | zero u32 | token 16 bytes |
+//
+// Magic and version keep their place in every version to come.
+type preamble struct {
+	index     int   // of this rail
+	count     int   // rails of the endpoint
+	threshold int   // bytes of payload from which it is cut over the rails
+	token     token // names the endpoint among all that the listener pairs; zero when count is 1
+}
+
+// token is random, so that nobody can slip a rail under somebody else's endpoint.
+type token [16]byte
+
+const (
+	preambleMagic = 0x4E565352 // "RSVN" in memory; its first byte differs from that of a wire header
+	preambleSize  = 32
+	maxThreshold  = 1 << 30
+)
+
+func (p *preamble) encode() []byte {
+	le := binary.LittleEndian
+	b := make([]byte, 0, preambleSize)
+	b = le.AppendUint32(b, preambleMagic)
+	b = le.AppendUint16(b, wire.Version)
+	b = append(b, byte(p.index), byte(p.count))
+	b = le.AppendUint32(b, uint32(p.threshold))
+	b = le.AppendUint32(b, 0)
+	return append(b, p.token[:]...)
+}
+
+// decode reads and checks a preamble of preambleSize bytes.
+func (p *preamble) decode(b []byte) error {
+	le := binary.LittleEndian
+	if m := le.Uint32(b); m != preambleMagic {
+		return badPreamble("magic", 0, "%#08x is not a stepvan peer", m)
+	}
+	if v := le.Uint16(b[4:]); v != wire.Version {
+		return &wire.VersionError{Peer: v, Own: wire.Version}
+	}
+	p.index, p.count = int(b[6]), int(b[7])
+	threshold := le.Uint32(b[8:])
+	switch {
+	case p.count < 1 || p.count > MaxRails:
+		return badPreamble("count", 7, "%d rails, 1 to %d are possible", p.count, MaxRails)
+	case p.index >= p.count:
+		return badPreamble("index", 6, "rail %d of %d", p.index, p.count)
+	case threshold < 1 || threshold > maxThreshold:
+		return badPreamble("threshold", 8, "%d bytes, 1 to %d are possible", threshold, maxThreshold)
+	case le.Uint32(b[12:]) != 0:
+		return badPreamble("reserved", 12, "not zero")
+	}
+	p.threshold = int(threshold)
+	copy(p.token[:], b[16:])
+	return nil
+}
+
+func badPreamble(field string, offset int, format string, args ...any) error {
+	return &errs.ProtocolError{Field: "preamble " + field, Offset: offset, Reason: fmt.Sprintf(format, args...)}
+}
+
+// startsPreamble reports whether b, the first bytes of a connection, may grow into a preamble.
+func startsPreamble(b []byte) bool {
+	var magic [4]byte
+	binary.LittleEndian.PutUint32(magic[:], preambleMagic)
+	n := min(len(b), 4)
+	return string(b[:n]) == string(magic[:n])
+}

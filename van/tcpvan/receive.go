@@ -1,0 +1,192 @@
+package tcpvan
+
+import (
+	"errors"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// readBound is the number of bytes that one Poll reads from one endpoint, so that
+// a fast peer does not keep the others waiting.
+const readBound = 2 << 20
+
+// step moves one endpoint and reports whether there is more to do at once. Poll only.
+func (ep *endpoint) step() (more bool) {
+	if !ep.complete() {
+		return true
+	}
+	if ep.out.pending() && !ep.blocked() {
+		ep.pump()
+		if !ep.complete() {
+			return true
+		}
+	}
+	if ep.sendErr.Load() != nil {
+		for _, c := range ep.rails {
+			c.readable = true // what arrived before the failure is still delivered
+		}
+	}
+	if !ep.lost && ep.state.Load()&ended == 0 {
+		more = ep.receive()
+	}
+	if ep.lost && !ep.told {
+		return ep.tell()
+	}
+	return more || ep.more.Load() && ep.out.pending()
+}
+
+// complete hands out completions and reports whether there was room for all.
+func (ep *endpoint) complete() bool {
+	o := &ep.out
+	i, done := o.polled.Load(), o.done.Load()
+	if i == done {
+		return true
+	}
+	for ; i != done; i++ {
+		op := o.at(i)
+		id, err := op.id, op.err
+		if !ep.v.emit(van.Event{Kind: van.EventCompletion, Endpoint: ep, Op: id, Err: err}) {
+			break
+		}
+		op.err = nil
+	}
+	o.polled.Store(i)
+	ep.v.touch(ep)
+	return i == done
+}
+
+// tell reports the loss once all completions are handed out. It returns whether to try again soon.
+func (ep *endpoint) tell() (more bool) {
+	if ep.state.Load()&closed != 0 {
+		ep.told = true
+		return false
+	}
+	if !ep.complete() {
+		return true
+	}
+	if !ep.out.drained() {
+		return false // whoever holds the writer's token notes the endpoint
+	}
+	ep.told = ep.v.emit(van.Event{Kind: van.EventLost, Endpoint: ep, Err: ep.cause})
+	return !ep.told
+}
+
+// lose ends the endpoint because of the peer.
+func (ep *endpoint) lose(err error) {
+	var wrong *wire.VersionError
+	if errors.As(err, &wrong) {
+		ep.shutRefuse()
+	}
+	ep.cause = ep.fault("receive", err)
+	ep.lost = true
+	ep.end()
+}
+
+// receive reads and parses until the budget is used, the sockets are empty or
+// something is missing. It reports whether the next Poll should go on.
+func (ep *endpoint) receive() (more bool) {
+	if !ep.enter(reading) {
+		return false
+	}
+	ep.in.unread = readBound
+	more, err := ep.read()
+	ep.leave(reading)
+	if err != nil {
+		ep.lose(err)
+	}
+	return more
+}
+
+func (ep *endpoint) read() (more bool, err error) {
+	for {
+		why, err := ep.parse()
+		if err != nil || why == wantOut {
+			return false, err
+		}
+		if why == wantEvents {
+			return true, nil
+		}
+		if why == wantCredit {
+			return false, nil // the first Release notes the endpoint
+		}
+		if ep.in.unread <= 0 {
+			return true, nil
+		}
+		read, err := ep.readOnce()
+		if err != nil {
+			return false, err
+		}
+		if !read {
+			return false, ep.checkRails()
+		}
+	}
+}
+
+// readOnce reads once from every rail that has something, and reports whether any had.
+func (ep *endpoint) readOnce() (read bool, err error) {
+	in := &ep.in
+	for i, c := range ep.rails {
+		if !c.readable || !in.wants(i) {
+			continue
+		}
+		var n int
+		var short bool
+		var e syscall.Errno
+		if i == 0 {
+			n, short, e = ep.fill()
+		} else {
+			n, short, e = ep.fillRail(i)
+		}
+		switch {
+		case e == again:
+			c.readable = false
+			continue
+		case e != 0 || n == 0:
+			return false, ep.lossOf(e)
+		case short && !c.hup:
+			c.readable = false // a stream that gave less than asked is empty
+		}
+		ep.v.touch(ep)
+		read = true
+	}
+	return read, nil
+}
+
+// wants reports whether rail i has something to bring in this phase.
+func (in *inbox) wants(i int) bool {
+	if in.phase != phasePayload {
+		return i == 0
+	}
+	return in.parts[i].left > 0
+}
+
+// checkRails looks, when nothing more can be read, for rails whose peer is gone
+// and for a failed writer: what could still be delivered was delivered.
+func (ep *endpoint) checkRails() error {
+	if p := ep.sendErr.Load(); p != nil {
+		return *p
+	}
+	for i, c := range ep.rails {
+		if !c.hup || ep.in.wants(i) {
+			continue
+		}
+		var b [1]byte
+		switch n, e := recv(c.fd, b[:], unix.MSG_PEEK); {
+		case e == again:
+			c.hup = false
+		case e != 0 || n == 0:
+			return ep.lossOf(e)
+		}
+	}
+	return nil
+}
+
+func isProtocol(err error) bool {
+	var pe *errs.ProtocolError
+	return errors.As(err, &pe)
+}

@@ -1,0 +1,62 @@
+package tcpvan
+
+import (
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Keep-alive finds machines that vanished: after keepIdle seconds without a
+// byte, keepCount probes keepInterval seconds apart. TCP_USER_TIMEOUT is left alone: it
+// would also end connections to a peer that merely does not read.
+const (
+	keepIdle     = 15
+	keepInterval = 5
+	keepCount    = 3
+)
+
+// tune sets the options of a connected socket. What the kernel refuses is left as it is.
+func tune(fd int, unixSocket bool, buffer int) {
+	if unixSocket && buffer == 0 {
+		buffer = defaultUnixBuffer
+	}
+	if buffer > 0 {
+		setBuffer(fd, unix.SO_SNDBUF, unix.SO_SNDBUFFORCE, buffer)
+		setBuffer(fd, unix.SO_RCVBUF, unix.SO_RCVBUFFORCE, buffer)
+	}
+	if unixSocket {
+		return
+	}
+	for _, o := range [...]struct{ level, name, value int }{
+		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepIdle},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepInterval},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepCount},
+	} {
+		_ = unix.SetsockoptInt(fd, o.level, o.name, o.value)
+	}
+}
+
+// setBuffer goes past the system's limit where the process may.
+func setBuffer(fd, option, force, size int) {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, size)
+	}
+}
+
+// ownFD duplicates the non-blocking socket of c, which may be closed afterwards.
+func ownFD(c syscall.Conn) (fd int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	if e := raw.Control(func(s uintptr) { fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) }); e != nil {
+		return -1, e
+	}
+	if err != nil {
+		return -1, fmt.Errorf("duplicate socket: %w%s", err, advice(err))
+	}
+	return fd, nil
+}

@@ -1,0 +1,133 @@
+package tcpvan
+
+import (
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// writeBound is the number of bytes that one call of pump offers a rail, so that
+// neither Send nor Poll is kept for long by a peer that reads as fast as they write.
+const writeBound = 4 << 20
+
+// pump writes what waits. Concurrent: one goroutine holds the writer's
+// token, the others leave their wish with it and go. It reports whether this
+// goroutine completed operations.
+func (ep *endpoint) pump() (completed bool) {
+	wishes := ep.writers.Add(1)
+	if wishes != 1 {
+		return false
+	}
+	for {
+		if ep.write() {
+			completed = true
+		}
+		if wishes = ep.writers.Add(-wishes); wishes == 0 {
+			return completed
+		}
+	}
+}
+
+// write offers the sockets what waits and finishes what they took. Writer's token.
+func (ep *endpoint) write() (completed bool) {
+	if !ep.enter(writing) {
+		return ep.abandon()
+	}
+	defer ep.leave(writing)
+	if ep.sendErr.Load() != nil {
+		return ep.abandon()
+	}
+	ep.more.Store(false)
+	for i, c := range ep.rails {
+		if c.blocked.Load() {
+			continue
+		}
+		if e := ep.writeRail(i, c); e != 0 {
+			err := ep.fault("send", fmt.Errorf("%w: %w", errs.ErrPeerLost, e))
+			ep.out.seal()
+			ep.sendErr.Store(&err)
+			ep.abandon()
+			return true
+		}
+	}
+	return ep.out.settle(len(ep.rails), ep.threshold)
+}
+
+// writeRail writes to one socket until it takes no more.
+func (ep *endpoint) writeRail(i int, c *conn) syscall.Errno {
+	o, rails := &ep.out, len(ep.rails)
+	for sent := 0; sent < writeBound; {
+		size, behind := o.gather(i, rails, ep.threshold, writeBound)
+		if size == 0 {
+			return 0
+		}
+		room := c.room.Load()
+		n, e := sendmsg(c.fd, o.iov)
+		clear(o.iov)
+		switch {
+		case e == 0 && n == size:
+			o.cursors[i] = behind
+		case e == 0:
+			o.advance(i, rails, ep.threshold, n)
+		case e == again:
+			if c.block(room) {
+				return 0
+			}
+		case e == unix.ENOBUFS || e == unix.ENOMEM:
+			ep.more.Store(true) // no event will tell when the kernel has memory again
+			return 0
+		default:
+			return e
+		}
+		sent += n
+	}
+	ep.more.Store(true)
+	return 0
+}
+
+// block stops writing until the socket has room, and asks for the event that says
+// so. It returns false when that event came since room was read. Writer's token.
+func (c *conn) block(room uint32) bool {
+	c.blocked.Store(true)
+	if c.polled.CompareAndSwap(false, true) {
+		c.ep.v.watch(c)
+	}
+	if c.room.Load() == room {
+		return true
+	}
+	c.blocked.Store(false)
+	return false
+}
+
+// unblock notes that the socket has room. Poll only.
+func (c *conn) unblock() {
+	c.room.Add(1)
+	c.blocked.Store(false)
+	if c.ep.out.pending() || !c.polled.Load() {
+		return
+	}
+	// Unix sockets tell of room whenever the peer reads: stop listening to that.
+	c.polled.Store(false)
+	if c.ep.out.pending() {
+		c.polled.Store(true) // a writer may have relied on it
+		return
+	}
+	c.ep.v.watch(c)
+}
+
+// abandon fails everything that is not written. Writer's token.
+func (ep *endpoint) abandon() bool {
+	err := ep.gone()
+	if p := ep.sendErr.Load(); p != nil {
+		err = *p
+	}
+	end := ep.out.accepted()
+	if end == ep.out.done.Load() {
+		return false
+	}
+	ep.out.finish(end, err)
+	return true
+}
