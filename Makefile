@@ -1,0 +1,59 @@
+# make help lists the targets. Everything that is installed goes to .cache,
+# everything that is built to bin; both are ignored by git.
+
+SHELL         := bash
+.SHELLFLAGS   := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# May be set: the packages of test, race, bench and soak, the time that the
+# tests of one package may take, the benchmarks, and the time per fuzz target.
+PKG          ?= ./...
+TEST_TIMEOUT ?= 10m
+BENCH        ?= .
+FUZZ_SECONDS ?= 300
+GO           ?= go
+
+.PHONY: help build demo test race check lint docs bench fuzz fuzz-short soak clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/stepvan
+	$(GO) build -o bin/stepvan ./cmd/stepvan
+
+demo: build ## run a real transformer, attention and FFN in different processes
+	bin/stepvan demo
+
+test: ## run the tests
+	$(GO) test -timeout $(TEST_TIMEOUT) $(PKG)
+
+race: ## run the tests under the race detector (needs a C compiler)
+	CGO_ENABLED=1 $(GO) test -race -timeout $(TEST_TIMEOUT) $(PKG)
+
+export TEST_TIMEOUT
+check: ## everything that continuous integration runs, with the time of each step
+	@scripts/check.sh
+
+lint: ## format, vet, staticcheck, golangci-lint, shellcheck
+	@scripts/check.sh format vet staticcheck golangci-lint shellcheck
+
+docs: ## write docs/settings.md from the table of settings
+	$(GO) run ./config/gen -o docs/settings.md
+	@git diff --stat -- docs || true
+
+bench: build ## Go benchmarks, then the bench of whole exchanges between processes
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+	bin/stepvan bench --workload echo
+	bin/stepvan bench --workload afd
+
+fuzz: ## fuzz every target for FUZZ_SECONDS (300)
+	@scripts/fuzz.sh $(FUZZ_SECONDS)
+
+fuzz-short: ## fuzz every target for seconds
+	@scripts/fuzz.sh
+
+soak: ## the long forms of the tests named TestSoak...
+	STEPVAN_SOAK=1 $(GO) test -run '^TestSoak' -timeout 60m -v $(PKG)
+
+clean: ## remove what was built and installed here
+	rm -rf bin .cache

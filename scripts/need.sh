@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Makes sure that commands exist, from the distribution's packages where this
+# user may install them.
+#
+#   scripts/need.sh COMMAND[=PACKAGE[,PACKAGE]]...
+set -euo pipefail
+
+as_root() {
+	if [[ $EUID -eq 0 ]]; then
+		"$@"
+	else
+		sudo -n "$@"
+	fi
+}
+
+may_install() {
+	command -v apt-get >/dev/null && { [[ $EUID -eq 0 ]] || sudo -n true 2>/dev/null; }
+}
+
+missing=()
+packages=()
+for want in "$@"; do
+	name=${want%%=*}
+	command -v "$name" >/dev/null && continue
+	missing+=("$name")
+	IFS=, read -ra of <<<"${want#*=}"
+	packages+=("${of[@]}")
+done
+[[ ${#missing[@]} -gt 0 ]] || exit 0
+
+if ! may_install; then
+	echo "missing: ${missing[*]}. Install them (on Debian: apt-get install ${packages[*]}) and try again." >&2
+	exit 1
+fi
+echo "installing ${packages[*]} for ${missing[*]}"
+as_root apt-get update -qq
+as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null
+for name in "${missing[@]}"; do
+	command -v "$name" >/dev/null || {
+		echo "still missing after installing ${packages[*]}: $name" >&2
+		exit 1
+	}
+done
