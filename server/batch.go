@@ -92,7 +92,6 @@ func (s *Server) getBatch(p Policy, b *Batch, w waiter) error {
 // collect takes a batch if the policy is met. If not, and no error stands against
 // it, the arrival event tells when to try again.
 func (s *Server) collect(p Policy, b *Batch) (bool, error) {
-	now := trace.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -110,6 +109,7 @@ func (s *Server) collect(p Policy, b *Batch) (bool, error) {
 		s.arrival.Reset() // by the only one who waits for it
 		return false, nil
 	}
+	now := trace.Now()
 	for _, r := range s.workers {
 		if r.first == nil {
 			continue

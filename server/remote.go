@@ -110,5 +110,8 @@ func (r *remote) failure(op string, err error) error {
 	if errors.As(err, &lost) && lost.Op == "session" {
 		err = lost.Err // which names the same peer
 	}
+	if errors.Is(err, link.ErrLeft) {
+		err = fmt.Errorf("%w: %w", errs.ErrPeerLost, err)
+	}
 	return &errs.OpError{Op: op, Peer: r.name, Err: err}
 }

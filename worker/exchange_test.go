@@ -5,9 +5,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan/internal/errs"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/worker"
 )
 
 // batch takes the next batch of s by its own policy.
@@ -27,25 +29,27 @@ func answer(t testing.TB, s *Server, h server.Handler, x ...tensor.Tensor) {
 }
 
 func TestPushPull(t *testing.T) {
-	c := New(t, Options{})
-	w, s := c.Workers[0], c.Servers[0]
-	out := Floats(t, 0, 0)
-	h, err := w.PushPull(List(Floats(t, 1, 2, 3)), Keys(7), List(out), Keys(8))
-	require.NoError(t, err)
-	require.False(t, h.Done())
+	forVans(t, func(t *testing.T, v Van) {
+		c := New(t, Options{Van: v})
+		w, s := c.Workers[0], c.Servers[0]
+		out := Floats(t, 0, 0)
+		h, err := w.PushPull(List(Floats(t, 1, 2, 3)), Keys(7), List(out), Keys(8))
+		require.NoError(t, err)
+		require.False(t, h.Done())
 
-	reqs := batch(t, s)
-	require.Len(t, reqs, 1)
-	require.Equal(t, Keys(7), reqs[0].PushKeys())
-	require.Equal(t, []float32{1, 2, 3}, Values(t, reqs[0].Pushes()[0]))
-	require.Equal(t, []server.Pull{{Key: 8, Bytes: 8, DType: tensor.Float32, Shape: tensor.ShapeOf(2)}}, reqs[0].Pulls())
-	answer(t, s, reqs[0].Handler, Floats(t, 4, 5))
+		reqs := batch(t, s)
+		require.Len(t, reqs, 1)
+		require.Equal(t, Keys(7), reqs[0].PushKeys())
+		require.Equal(t, []float32{1, 2, 3}, Values(t, reqs[0].Pushes()[0]))
+		require.Equal(t, []server.Pull{{Key: 8, Bytes: 8, DType: tensor.Float32, Shape: tensor.ShapeOf(2)}}, reqs[0].Pulls())
+		answer(t, s, reqs[0].Handler, Floats(t, 4, 5))
 
-	require.NoError(t, h.Wait(Context(t)))
-	require.Equal(t, []float32{4, 5}, Values(t, out))
-	require.NoError(t, h.WaitFor(0), "again")
-	require.NoError(t, h.Err())
-	require.Nil(t, reqs[0].Pushes(), "after the respond")
+		require.NoError(t, h.Wait(Context(t)))
+		require.Equal(t, []float32{4, 5}, Values(t, out))
+		require.NoError(t, h.WaitFor(0), "again")
+		require.NoError(t, h.Err())
+		require.Nil(t, reqs[0].Pushes(), "after the respond")
+	})
 }
 
 func TestBroadcastIsServerMajor(t *testing.T) {
@@ -58,12 +62,12 @@ func TestBroadcastIsServerMajor(t *testing.T) {
 		}
 		h, err := w.PushPull(List(Floats(t, float32(wi)), Floats(t, 9)), Keys(1, 2), pulls, keys)
 		require.NoError(t, err)
-		t.Cleanup(func() {
+		defer func() {
 			require.NoError(t, h.Wait(Context(t)))
 			for i, p := range pulls {
 				require.Equal(t, []float32{float32(wi*100 + i)}, Values(t, p))
 			}
-		})
+		}()
 	}
 	for si, s := range c.Servers {
 		reqs := batch(t, s)
@@ -75,4 +79,103 @@ func TestBroadcastIsServerMajor(t *testing.T) {
 			answer(t, s, r.Handler, Floats(t, base), Floats(t, base+1))
 		}
 	}
+}
+
+func TestPushOnlyCompletesOnDeliveryAndItsKeyIsFreeAfterTheRespond(t *testing.T) {
+	c := New(t, Options{})
+	w, s := c.Workers[0], c.Servers[0]
+	push := func() (worker.Handle, error) { return w.PushPull(List(Floats(t, 1)), Keys(42), nil, nil) }
+	h, err := push()
+	require.NoError(t, err)
+	require.NoError(t, h.Wait(Context(t)), "before the server looks at it")
+	_, err = push()
+	require.ErrorIs(t, err, errs.ErrBusy)
+	require.ErrorContains(t, err, "key 42")
+
+	req := batch(t, s)[0]
+	require.Equal(t, []float32{1}, Values(t, req.Pushes()[0]))
+	answer(t, s, req.Handler)
+	h, err = push()
+	require.NoError(t, err)
+	require.NoError(t, h.Wait(Context(t)))
+	answer(t, s, batch(t, s)[0].Handler)
+}
+
+func TestPullOnly(t *testing.T) {
+	c := New(t, Options{})
+	out := Floats(t, 0)
+	h, err := c.Workers[0].PushPull(nil, nil, List(out), Keys(5))
+	require.NoError(t, err)
+	req := batch(t, c.Servers[0])[0]
+	require.Empty(t, req.Pushes())
+	require.EqualValues(t, 5, req.Pulls()[0].Key)
+	answer(t, c.Servers[0], req.Handler, Floats(t, 3))
+	require.NoError(t, h.Wait(Context(t)))
+	require.Equal(t, []float32{3}, Values(t, out))
+}
+
+func TestZeroSizeTensorsAreLegal(t *testing.T) {
+	c := New(t, Options{})
+	h, err := c.Workers[0].PushPull(List(Floats(t), Floats(t, 1), Floats(t)), Keys(1, 2, 3), List(Floats(t)), Keys(4))
+	require.NoError(t, err)
+	req := batch(t, c.Servers[0])[0]
+	require.Equal(t, tensor.ShapeOf(0), req.Pushes()[0].Shape())
+	require.Equal(t, []float32{1}, Values(t, req.Pushes()[1]))
+	answer(t, c.Servers[0], req.Handler, Floats(t))
+	require.NoError(t, h.Wait(Context(t)))
+	h, err = c.Workers[0].PushPull(List(Floats(t)), Keys(1), nil, nil)
+	require.NoError(t, err)
+	require.NoError(t, h.Wait(Context(t)))
+	answer(t, c.Servers[0], batch(t, c.Servers[0])[0].Handler)
+}
+
+func TestVariablePulls(t *testing.T) {
+	c := New(t, Options{})
+	whole, part := Floats(t, 0, 0), Floats(t, 7, 7, 7)
+	h, err := c.Workers[0].Do(&worker.Request{Pull: List(whole, part), PullKeys: Keys(1, 2), Variable: []bool{false, true}})
+	require.NoError(t, err)
+	_, err = h.PullLen(1)
+	require.ErrorIs(t, err, errs.ErrInvalid, "before it has completed")
+	req := batch(t, c.Servers[0])[0]
+	require.False(t, req.Pulls()[0].Variable)
+	require.True(t, req.Pulls()[1].Variable)
+	answer(t, c.Servers[0], req.Handler, Floats(t, 1, 2), Floats(t, 3))
+	require.NoError(t, h.Wait(Context(t)))
+	require.Equal(t, []float32{3, 7, 7}, Values(t, part))
+	lengths, err := h.Lengths()
+	require.NoError(t, err)
+	require.Equal(t, []int64{8, 4}, lengths)
+	n, err := h.PullLen(1)
+	require.NoError(t, err)
+	require.EqualValues(t, 4, n)
+	_, err = h.PullLen(2)
+	require.ErrorIs(t, err, errs.ErrInvalid)
+}
+
+func TestManyTensorsOfAllSizes(t *testing.T) {
+	forVans(t, func(t *testing.T, v Van) {
+		c := New(t, Options{Van: v})
+		w, s := c.Workers[0], c.Servers[0]
+		var r worker.Request
+		for i := range 100 {
+			data := make([]uint8, i*i*37)
+			for j := range data {
+				data[j] = uint8(i + j)
+			}
+			x, err := tensor.FromSlice(data)
+			require.NoError(t, err)
+			y, err := tensor.FromSlice(make([]uint8, len(data)))
+			require.NoError(t, err)
+			r.Push, r.PushKeys = append(r.Push, x), append(r.PushKeys, tensor.Key(i))
+			r.Pull, r.PullKeys = append(r.Pull, y), append(r.PullKeys, tensor.Key(1000+i))
+		}
+		h, err := w.Do(&r)
+		require.NoError(t, err)
+		req := batch(t, s)[0]
+		answer(t, s, req.Handler, append([]tensor.Tensor(nil), req.Pushes()...)...) // views of its own memory
+		require.NoError(t, h.Wait(Context(t)))
+		for i := range r.Push {
+			require.Equal(t, r.Push[i].Bytes(), r.Pull[i].Bytes(), i)
+		}
+	})
 }

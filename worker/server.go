@@ -46,9 +46,6 @@ func (w *Worker) lose(s *link.Session, err error) {
 		return
 	}
 	delete(w.sessions, s)
-	if !errors.Is(err, errs.ErrPeerLost) && !errors.Is(err, errs.ErrClosed) {
-		err = fmt.Errorf("%w: %w", errs.ErrPeerLost, err)
-	}
 	v.lost = v.failure(err)
 	for _, p := range w.parts {
 		// A part that is still being submitted fails when SendAll has returned.
@@ -69,6 +66,9 @@ func (v *server) failure(err error) error {
 	var op *errs.OpError
 	if errors.As(err, &op) && op.Op == "session" {
 		err = op.Err // which names the same peer
+	}
+	if errors.Is(err, link.ErrLeft) {
+		err = fmt.Errorf("%w: %w", errs.ErrPeerLost, err)
 	}
 	return &errs.OpError{Op: "push_pull", Van: v.session.Van(), Peer: v.name, Err: err}
 }

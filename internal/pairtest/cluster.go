@@ -27,6 +27,7 @@ type Van struct {
 	Name  string
 	Maker func(node string) link.VanMaker
 	Addr  func(node string) string // to listen at
+	Net   *memvan.Network          // of Mem, to do damage
 }
 
 // Mem is a network of its own inside the process.
@@ -39,6 +40,7 @@ func Mem() Van {
 				return memvan.New(network, memvan.Options{Placer: p, Wake: wake, Name: node})
 			}
 		},
+		Net:  network,
 		Addr: func(node string) string { return "mem://" + strings.ReplaceAll(node, " ", "-") },
 	}
 }
@@ -76,6 +78,7 @@ type Server struct {
 type Cluster struct {
 	Workers []*Worker
 	Servers []*Server
+	Net     *memvan.Network // with memvan
 }
 
 // New makes a cluster; the test's end closes it, and fails when memory has leaked.
@@ -85,7 +88,7 @@ func New(t testing.TB, o Options) *Cluster {
 	if o.Van.Maker == nil {
 		o.Van = Mem()
 	}
-	c := &Cluster{}
+	c := &Cluster{Net: o.Van.Net}
 	for i := range o.Servers {
 		c.Servers = append(c.Servers, newServer(t, &o, i))
 	}

@@ -1,0 +1,118 @@
+package pairtest
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/link/progress"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// Peer is a node that speaks the link's protocol and says above it whatever a test wants.
+type Peer struct {
+	Node
+	link.BaseHandler
+	opened chan *link.Session
+
+	mu   sync.Mutex
+	got  []*link.Inbound
+	lost error
+	news progress.Event
+}
+
+// NewPeer makes a peer on the van of o.
+func NewPeer(t testing.TB, o Options, name string, id wire.NodeID) *Peer {
+	t.Helper()
+	p := &Peer{Node: newNode(t, &o, name, id), opened: make(chan *link.Session, 64)}
+	for _, c := range []wire.Channel{link.ChannelRegister, link.ChannelRequest, link.ChannelResponse, link.ChannelBulk} {
+		p.Link.Handle(c, p)
+	}
+	return p
+}
+
+// Opened implements link.Handler.
+func (p *Peer) Opened(s *link.Session) error {
+	p.opened <- s
+	return nil
+}
+
+// Deliver implements link.Handler.
+func (p *Peer) Deliver(m *link.Inbound) {
+	p.mu.Lock()
+	p.got = append(p.got, m)
+	p.mu.Unlock()
+	p.Link.Engine().Set(&p.news)
+}
+
+// Lost implements link.Handler.
+func (p *Peer) Lost(_ *link.Session, err error) {
+	p.mu.Lock()
+	p.lost = err
+	p.mu.Unlock()
+	p.Link.Engine().Set(&p.news)
+}
+
+// Listen accepts at the peer's address, which it returns.
+func (p *Peer) Listen(t testing.TB, v Van) string {
+	t.Helper()
+	bound, err := p.Link.Listen(v.Addr(p.Name))
+	require.NoError(t, err)
+	return bound[0]
+}
+
+// Dial opens a session with s.
+func (p *Peer) Dial(t testing.TB, s *Server) *link.Session {
+	t.Helper()
+	session, err := p.Link.Dial(Context(t), []string{s.addr})
+	require.NoError(t, err)
+	return session
+}
+
+// Session waits for one that somebody else opened.
+func (p *Peer) Session(t testing.TB) *link.Session {
+	t.Helper()
+	select {
+	case s := <-p.opened:
+		return s
+	case <-Context(t).Done():
+		t.Fatal("nobody opened a session")
+		return nil
+	}
+}
+
+// Take waits for the next message.
+func (p *Peer) Take(t testing.TB) *link.Inbound {
+	t.Helper()
+	var m *link.Inbound
+	p.await(t, func() bool {
+		if len(p.got) > 0 {
+			m, p.got = p.got[0], p.got[1:]
+		}
+		return m != nil
+	})
+	return m
+}
+
+// Loss waits for the end of the session.
+func (p *Peer) Loss(t testing.TB) (err error) {
+	t.Helper()
+	p.await(t, func() bool { err = p.lost; return err != nil })
+	return err
+}
+
+func (p *Peer) await(t testing.TB, cond func() bool) {
+	t.Helper()
+	for {
+		p.news.Reset()
+		p.mu.Lock()
+		ok := cond()
+		p.mu.Unlock()
+		if ok {
+			return
+		}
+		require.NoError(t, p.Link.Engine().Wait(Context(t), &p.news), "it never happened")
+	}
+}

@@ -1,0 +1,120 @@
+package worker_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	. "github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/worker"
+)
+
+// requireLost checks that err names server i.
+func requireLost(t *testing.T, err error, name string) {
+	t.Helper()
+	require.ErrorIs(t, err, errs.ErrPeerLost)
+	var op *errs.OpError
+	require.ErrorAs(t, err, &op)
+	require.Equal(t, "push_pull", op.Op)
+	require.Equal(t, name, op.Peer)
+}
+
+func TestLostServerFailsEveryHandleThatNeedsIt(t *testing.T) {
+	c := New(t, Options{Servers: 2})
+	w := c.Workers[0]
+	outs := List(Floats(t, -1), Floats(t, -1))
+	var handles []worker.Handle
+	for k := range tensor.Key(3) {
+		h, err := w.PushPull(List(Floats(t, 1)), Keys(10*k), outs, Keys(10*k+1, 10*k+2))
+		require.NoError(t, err)
+		handles = append(handles, h)
+	}
+	req := batch(t, c.Servers[0])[0] // server 0 lives, and is slow
+	require.True(t, c.Net.Kill("server 1"))
+	for _, h := range handles {
+		requireLost(t, h.Wait(Context(t)), "server 1")
+	}
+	_, err := w.PushPull(List(Floats(t, 1)), Keys(77), outs, Keys(78, 79))
+	requireLost(t, err, "server 1")
+
+	// What server 0 answers late is not written any more, and frees the keys.
+	answer(t, c.Servers[0], req.Handler, Floats(t, 5))
+	require.Equal(t, []float32{-1}, Values(t, outs[0]))
+	require.Equal(t, 2, w.Stats().BusyKeys)
+	for range 2 {
+		answer(t, c.Servers[0], batch(t, c.Servers[0])[0].Handler, Floats(t, 5))
+	}
+	st := w.Stats()
+	require.Zero(t, st.BusyKeys)
+	require.Zero(t, st.Outstanding)
+
+	// Requests that do not need the lost server go on.
+	h, err := w.Do(&worker.Request{Routing: worker.Broadcast, Pull: outs, PullKeys: Keys(1, 2)})
+	requireLost(t, err, "server 1")
+	require.Equal(t, worker.Handle{}, h)
+}
+
+func TestRequestsToOtherServersGoOn(t *testing.T) {
+	c := New(t, anyReady(2, worker.Named))
+	w := c.Workers[0]
+	require.True(t, c.Net.Kill("server 1"))
+	out := Floats(t, 0)
+	lost, err := w.Do(&worker.Request{Pull: List(out), PullKeys: Keys(1), PullTo: []wire.Rank{1}})
+	if err == nil { // the loss was not known yet
+		err = lost.Wait(Context(t))
+	}
+	requireLost(t, err, "server 1")
+	h, err := w.Do(&worker.Request{Pull: List(out), PullKeys: Keys(1), PullTo: []wire.Rank{0}})
+	require.NoError(t, err)
+	answer(t, c.Servers[0], batch(t, c.Servers[0])[0].Handler, Floats(t, 3))
+	require.NoError(t, h.Wait(Context(t)))
+}
+
+func TestServerLostInTheMiddleOfItsResponse(t *testing.T) {
+	c := New(t, Options{Link: func(o *link.Options) { o.PieceBytes = 4096 }})
+	w, s := c.Workers[0], c.Servers[0]
+	out, err := w.Memory.Zeros(tensor.Uint8, 8<<20)
+	require.NoError(t, err)
+	h, err := w.PushPull(nil, nil, List(out), Keys(1))
+	require.NoError(t, err)
+	req := batch(t, s)[0]
+	back, err := s.Memory.Zeros(tensor.Uint8, 8<<20)
+	require.NoError(t, err)
+	r, err := s.Respond(List(back), req.Handler)
+	require.NoError(t, err)
+	require.Equal(t, 1, c.Net.Cut("worker 0", "server 0"))
+	if err := h.Wait(Context(t)); err != nil { // unless all of it had arrived
+		requireLost(t, err, "server 0")
+	}
+	require.Error(t, r.Wait(Context(t)))
+	require.NoError(t, out.Region().Close(), "given back")
+	require.NoError(t, back.Region().Close(), "given back")
+}
+
+func TestServerThatLeaves(t *testing.T) {
+	c := New(t, Options{})
+	w := c.Workers[0]
+	h, err := w.PushPull(nil, nil, List(Floats(t, 0)), Keys(1))
+	require.NoError(t, err)
+	require.NoError(t, c.Servers[0].Server.Close())
+	require.NoError(t, c.Servers[0].Link.Close())
+	err = h.Wait(Context(t))
+	requireLost(t, err, "server 0")
+	require.ErrorIs(t, err, link.ErrLeft)
+}
+
+func TestOwnNodeClosed(t *testing.T) {
+	c := New(t, Options{})
+	w := c.Workers[0]
+	h, err := w.PushPull(nil, nil, List(Floats(t, 0)), Keys(1))
+	require.NoError(t, err)
+	require.NoError(t, w.Link.Close())
+	require.ErrorIs(t, h.Wait(Context(t)), errs.ErrClosed)
+	_, err = w.PushPull(nil, nil, List(Floats(t, 0)), Keys(1))
+	require.ErrorIs(t, err, errs.ErrClosed)
+	require.Zero(t, w.Stats().Outstanding)
+}

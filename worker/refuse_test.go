@@ -1,0 +1,149 @@
+package worker_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	. "github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/server"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/worker"
+)
+
+func TestRequestsThatAreRefused(t *testing.T) {
+	c := New(t, Options{Servers: 2, Link: func(o *link.Options) {
+		o.Limits = wire.Limits{Meta: 1 << 16, Message: 1 << 10, Tensors: 50}
+	}})
+	w := c.Workers[0]
+	one := Floats(t, 1)
+	closed, err := w.Memory.Zeros(tensor.Float32, 1)
+	require.NoError(t, err)
+	require.NoError(t, closed.Region().Close())
+	many := func(n int) (x []tensor.Tensor, k []tensor.Key) {
+		for i := range n {
+			x, k = append(x, one), append(k, tensor.Key(1000+i))
+		}
+		return x, k
+	}
+	crowd, crowdKeys := many(51)
+	pair, pairKeys := many(40)
+	pairKeys[39] = pairKeys[0]
+	big := Floats(t, make([]float32, 257)...)
+
+	cases := []struct {
+		name string
+		req  worker.Request
+		is   error
+		says string
+	}{
+		{"empty", worker.Request{}, errs.ErrInvalid, "empty"},
+		{"push keys", worker.Request{Push: List(one, one), PushKeys: Keys(1)}, errs.ErrInvalid, "2 push tensors with 1 keys"},
+		{"pull keys", worker.Request{Pull: List(one), PullKeys: Keys(1, 2)}, errs.ErrInvalid, "1 pull tensors with 2 keys"},
+		{"pulls do not divide", worker.Request{Pull: List(one, one, one), PullKeys: Keys(1, 2, 3)}, errs.ErrInvalid, "3 pull tensors do not divide by 2 servers"},
+		{"push key twice", worker.Request{Push: List(one, one), PushKeys: Keys(6, 6)}, errs.ErrInvalid, "key 6 occurs twice"},
+		{"pull key twice", worker.Request{Pull: List(one, one, one, one), PullKeys: Keys(1, 2, 5, 5)}, errs.ErrInvalid, "key 5 occurs twice"},
+		{"push and pull key", worker.Request{Push: List(one), PushKeys: Keys(3), Pull: List(one, one), PullKeys: Keys(3, 4)}, errs.ErrInvalid, "key 3 occurs twice"},
+		{"key twice among many", worker.Request{Push: pair, PushKeys: pairKeys}, errs.ErrInvalid, "key 1000 occurs twice"},
+		{"zero tensor", worker.Request{Push: List(tensor.Tensor{}), PushKeys: Keys(1)}, errs.ErrInvalid, "push tensor 0 (key 1)"},
+		{"closed push region", worker.Request{Push: List(one, closed), PushKeys: Keys(1, 9)}, errs.ErrClosed, "push tensor 1 (key 9)"},
+		{"closed pull region", worker.Request{Pull: List(one, closed), PullKeys: Keys(1, 9)}, errs.ErrClosed, "pull tensor 1 (key 9)"},
+		{"marks", worker.Request{Pull: List(one, one), PullKeys: Keys(1, 2), Variable: []bool{true}}, errs.ErrInvalid, "1 marks of variable length for 2"},
+		{"tensors", worker.Request{Push: crowd, PushKeys: crowdKeys}, errs.ErrInvalid, "51 tensors for server 0, at most 50"},
+		{"push bytes", worker.Request{Push: List(big), PushKeys: Keys(1)}, errs.ErrInvalid, "1028 bytes to push to server 0, at most 1024"},
+		{"pull bytes", worker.Request{Pull: List(one, big), PullKeys: Keys(1, 2)}, errs.ErrInvalid, "1028 bytes to pull from server 1, at most 1024"},
+		{"names with broadcast", worker.Request{Push: List(one), PushKeys: Keys(1), PushTo: []wire.Rank{0}}, errs.ErrInvalid, "routing is broadcast"},
+		{"pairs with broadcast", worker.Request{Push: List(one), PushKeys: Keys(1), PairWithPush: true}, errs.ErrInvalid, "routing is broadcast"},
+		{"names with by key", worker.Request{Routing: worker.ByKey, Push: List(one), PushKeys: Keys(1), PushTo: []wire.Rank{0}}, errs.ErrInvalid, "routing is key"},
+		{"unequal pairs", worker.Request{Routing: worker.ByKey, Push: List(one), PushKeys: Keys(1), Pull: List(one, one), PullKeys: Keys(2, 3), PairWithPush: true}, errs.ErrInvalid, "2 pulls cannot be paired with 1 pushes"},
+		{"names", worker.Request{Routing: worker.Named, Push: List(one), PushKeys: Keys(1), PushTo: []wire.Rank{0, 1}}, errs.ErrInvalid, "2 servers named for 1 push tensors"},
+		{"unknown server", worker.Request{Routing: worker.Named, Pull: List(one), PullKeys: Keys(1), PullTo: []wire.Rank{2}}, errs.ErrInvalid, "server 2 is named for key 1"},
+		{"key twice, two servers", worker.Request{Routing: worker.Named, Push: List(one, one), PushKeys: Keys(1, 1), PushTo: []wire.Rank{0, 1}}, errs.ErrInvalid, "key 1 occurs twice"},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := w.Do(&tc.req)
+			require.ErrorIs(t, err, tc.is)
+			require.ErrorContains(t, err, tc.says)
+		})
+	}
+	st := w.Stats()
+	require.Zero(t, st.Outstanding)
+	require.Zero(t, st.BusyKeys)
+	for _, s := range c.Servers {
+		require.Zero(t, s.Stats().Requests, "nothing was sent")
+	}
+}
+
+func TestOutstandingLimit(t *testing.T) {
+	c := New(t, Options{Worker: worker.Options{Outstanding: 2}})
+	w, s := c.Workers[0], c.Servers[0]
+	pull := func() (worker.Handle, error) { return w.PushPull(nil, nil, List(Floats(t, 0)), Keys(1)) }
+	first, err := pull()
+	require.NoError(t, err)
+	second, err := pull()
+	require.NoError(t, err)
+	_, err = pull()
+	require.ErrorIs(t, err, errs.ErrWouldBlock)
+	answer(t, s, batch(t, s)[0].Handler, Floats(t, 1))
+	require.NoError(t, first.Wait(Context(t)))
+	third, err := pull()
+	require.NoError(t, err)
+	for _, h := range []worker.Handle{second, third} {
+		answer(t, s, batch(t, s)[0].Handler, Floats(t, 1))
+		require.NoError(t, h.Wait(Context(t)))
+	}
+}
+
+func TestBroadcastIsAcceptedByAllOrByNone(t *testing.T) {
+	c := New(t, Options{
+		Servers: 3, Server: server.Options{Policy: server.AnyReady},
+		Link: func(o *link.Options) { o.QueueMessages, o.CreditBytes = 1, 64 },
+	})
+	w := c.Workers[0]
+	named := worker.Request{Routing: worker.Named, Push: List(Floats(t, make([]float32, 100)...)), PushTo: []wire.Rank{1}}
+	// Server 1 does not release the first push, has no credit for the second, and no room for a third.
+	for k := range tensor.Key(2) {
+		named.PushKeys = Keys(10 + k)
+		_, err := w.Do(&named)
+		require.NoError(t, err)
+	}
+	out := List(Floats(t, 0), Floats(t, 0), Floats(t, 0))
+	_, err := w.PushPull(List(Floats(t, 1)), Keys(1), out, Keys(2, 3, 4))
+	require.ErrorIs(t, err, errs.ErrWouldBlock)
+	require.Equal(t, 2, w.Stats().Outstanding)
+	require.Equal(t, 2, w.Stats().BusyKeys)
+	require.Zero(t, c.Servers[0].Stats().Requests)
+	require.Zero(t, c.Servers[2].Stats().Requests)
+
+	answer(t, c.Servers[1], batch(t, c.Servers[1])[0].Handler)
+	answer(t, c.Servers[1], batch(t, c.Servers[1])[0].Handler)
+	h, err := w.PushPull(List(Floats(t, 1)), Keys(1), out, Keys(2, 3, 4))
+	require.NoError(t, err)
+	for _, s := range c.Servers {
+		answer(t, s, batch(t, s)[0].Handler, Floats(t, 5))
+	}
+	require.NoError(t, h.Wait(Context(t)))
+}
+
+func TestUseAfterCloseAndBeforeJoin(t *testing.T) {
+	c := New(t, Options{})
+	w := c.Workers[0]
+	require.NoError(t, w.Close())
+	require.NoError(t, w.Close(), "twice")
+	_, err := w.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
+	require.ErrorIs(t, err, errs.ErrClosed)
+	_, err = w.Register(Floats(t, 1))
+	require.ErrorIs(t, err, errs.ErrClosed)
+
+	p := NewPeer(t, Options{Van: Mem()}, "alone", 9)
+	alone := worker.New(p.Link, worker.Options{})
+	_, err = alone.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
+	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorContains(t, err, "not paired")
+	require.ErrorIs(t, alone.Join(0, nil), errs.ErrInvalid)
+	require.ErrorIs(t, alone.Join(0, []worker.Server{{Rank: 1, Name: "server 1"}}), errs.ErrInvalid)
+}
