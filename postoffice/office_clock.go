@@ -36,6 +36,7 @@ func (f *Office) turn(now time.Time, every time.Duration) {
 	}
 	f.later(f.scheduler.pump)
 	if silent := now.Sub(f.heard); f.o.HeartbeatTimeout > 0 && silent > f.o.HeartbeatTimeout {
-		f.end(fmt.Errorf("%w: silent for %s (PS_HEARTBEAT_TIMEOUT)", errs.ErrPeerLost, seconds(silent)), "the scheduler is silent")
+		// No goodbye: a scheduler that lives after all must not take this for leaving on purpose.
+		f.end(fmt.Errorf("%w: silent for %s (PS_HEARTBEAT_TIMEOUT)", errs.ErrPeerLost, seconds(silent)), "")
 	}
 }

@@ -47,10 +47,12 @@ func (s *Scheduler) obey(m *member, f frame) error {
 		return s.join(m, f)
 	case m.info.Role == 0:
 		return malformed(f.op, "before registration")
+	case f.op == opReady:
+		return s.confirm(m)
+	case !m.ready && f.op <= opStopped:
+		return malformed(f.op, "before the start")
 	}
 	switch f.op {
-	case opReady:
-		return s.confirm(m)
 	case opBarrier, opWithdraw:
 		return s.round(m, f)
 	case opStop:

@@ -56,7 +56,7 @@ func (s *Scheduler) settle() {
 
 // stopOf notes that m has stopped working.
 func (s *Scheduler) stopOf(m *member) error {
-	if s.epoch == 0 || m.stopping {
+	if m.stopping {
 		return malformed(opStop, "not expected")
 	}
 	m.stopping = true

@@ -1,0 +1,105 @@
+package postoffice
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+func TestDecodeRefuses(t *testing.T) {
+	long := strings.Repeat("x", maxSetting+1)
+	for name, tc := range map[string]struct {
+		v    any
+		body string
+	}{
+		"no JSON":             {&joinBody{}, `{`},
+		"wrong type":          {&joinBody{}, `{"role":"worker","rank":"x"}`},
+		"role of none":        {&joinBody{}, `{"rank":1}`},
+		"scheduler joins":     {&joinBody{}, `{"role":"scheduler"}`},
+		"rank below":          {&joinBody{}, `{"role":"worker","rank":-2}`},
+		"rank beyond ids":     {&joinBody{}, `{"role":"worker","rank":1000000001}`},
+		"instance":            {&joinBody{}, `{"role":"worker","instance":-7}`},
+		"long setting":        {&joinBody{}, `{"role":"worker","shared":[{"name":"` + long + `"}]}`},
+		"control in address":  {&joinBody{}, `{"role":"worker","addresses":["tcp://\u001b"]}`},
+		"quote in address":    {&joinBody{}, `{"role":"worker","addresses":["tcp://\""]}`},
+		"empty address":       {&joinBody{}, `{"role":"worker","addresses":[""]}`},
+		"addresses too large": {&joinBody{}, `{"role":"worker","addresses":[` + strings.TrimSuffix(strings.Repeat(`"`+strings.Repeat("a", 500)+`",`, 100), ",") + `]}`},
+		"epoch 0":             {&startBody{}, `{"self":{"id":3,"role":"worker"},"peers":1}`},
+		"node without id":     {&peersBody{}, `{"nodes":[{"role":"server"}]}`},
+		"scheduler gone":      {&goneBody{}, `{"nodes":[{"id":1,"role":"scheduler"}]}`},
+		"too large":           {&waitingBody{}, `{"text":"` + strings.Repeat("a", MaxMessage) + `"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var p *errs.ProtocolError
+			require.ErrorAs(t, decode(frame{body: []byte(tc.body)}, tc.v), &p)
+		})
+	}
+}
+
+func TestDecodeIgnoresUnknownFields(t *testing.T) {
+	var b joinBody
+	require.NoError(t, decode(frame{body: []byte(`{"role":"worker","rank":3,"later":{"x":[1]}}`)}, &b))
+	require.EqualValues(t, 3, b.Rank)
+}
+
+func TestTextIsCleaned(t *testing.T) {
+	var b waitingBody
+	require.NoError(t, decode(encode(opWaiting, 0, waitingBody{Text: "a\x1b[2J\n" + strings.Repeat("b", 5000)}), &b))
+	require.Equal(t, "a.[2J.bb", b.Text[:8])
+	require.LessOrEqual(t, len(b.Text), maxText)
+}
+
+func TestPartsFitIntoMessages(t *testing.T) {
+	var nodes []NodeInfo
+	for i := range 5000 {
+		n := NodeInfo{ID: nodeID(RoleServer, Rank(i)), Role: RoleServer, Rank: Rank(i), NodeRank: i, GroupSize: 1, Host: strings.Repeat("h", i%maxHost)}
+		for range i % 90 {
+			n.Addresses = append(n.Addresses, strings.Repeat("<", maxAddress))
+		}
+		nodes = append(nodes, n)
+	}
+	var got []NodeInfo
+	for _, part := range parts(nodes) {
+		f := encode(opPeers, 0, map[string]any{"nodes": part})
+		require.LessOrEqual(t, len(f.body), MaxMessage)
+		var b peersBody
+		require.NoError(t, decode(f, &b))
+		got = append(got, b.Nodes...)
+	}
+	require.Equal(t, nodes, got)
+	require.Empty(t, parts([]NodeInfo{}))
+}
+
+func TestFailureKinds(t *testing.T) {
+	for _, kind := range []string{failRefused, failTimeout, failLost, failInvalid, failClosed, "of a later version"} {
+		f := failure{Kind: kind, Text: "why"}
+		err := f.err("join", "scheduler")
+		require.ErrorIs(t, err, f.sentinel())
+		require.ErrorContains(t, err, "join with scheduler: ")
+		require.ErrorContains(t, err, "why")
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"role":"worker","rank":3,"instance":-1,"group":2,"addresses":["tcp://a:1"],"shared":[{"name":"A","value":"1"}]}`))
+	f.Add([]byte(`{"self":{"id":3,"role":"worker"},"epoch":1,"peers":2}`))
+	f.Add([]byte(`{"nodes":[{"id":2,"role":"server","rank":0,"left":true,"reason":"x"}],"epoch":7}`))
+	f.Add([]byte(`{"group":6,"instances":true}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, v := range []any{&joinBody{}, &failure{}, &waitingBody{}, &startBody{}, &peersBody{}, &barrierBody{}, &goneBody{}} {
+			if decode(frame{body: body}, v) != nil {
+				continue
+			}
+			// What is accepted can be told on.
+			again, err := json.Marshal(v)
+			require.NoError(t, err)
+			if len(again) <= MaxMessage {
+				require.NoError(t, decode(frame{body: again}, v))
+			}
+		}
+	})
+}

@@ -1,0 +1,175 @@
+package postoffice
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/link"
+)
+
+var beating = SchedulerOptions{
+	Workers: 2, Servers: 2, HeartbeatInterval: 500 * time.Millisecond, HeartbeatTimeout: 1500 * time.Millisecond,
+}
+
+func TestIdleIsNoError(t *testing.T) {
+	inCluster(t, beating, func(t *testing.T, c *cluster) {
+		c.started()
+		time.Sleep(time.Hour)
+		for _, n := range c.nodes {
+			require.NoError(t, n.Err())
+			require.Empty(t, n.deadNodes())
+		}
+		require.Len(t, c.s.Nodes(), 4)
+	})
+}
+
+func TestSilentNodeIsDeadInTime(t *testing.T) {
+	inCluster(t, beating, func(t *testing.T, c *cluster) {
+		c.started()
+		time.Sleep(10 * time.Second)
+		w := c.find(RoleWorker, 1)
+		other := c.find(RoleWorker, 0)
+		j := other.barrier(t.Context(), GroupWorkers, true)
+		begun := time.Now()
+		w.pipe.silence()
+		requireLost(t, <-j, "worker 1")
+		require.LessOrEqual(t, time.Since(begun), 2*time.Second)
+		time.Sleep(gather)
+		synctest.Wait()
+		for _, n := range c.nodes[:3] {
+			if n != w {
+				require.Contains(t, n.deadNodes()[0], "silent for")
+			}
+		}
+		require.ErrorIs(t, w.Err(), errs.ErrPeerLost, "it is told, should it live")
+		require.ErrorContains(t, w.Err(), "silent for")
+	})
+}
+
+func TestSlowNodeRecovers(t *testing.T) {
+	inCluster(t, beating, func(t *testing.T, c *cluster) {
+		c.s.o.Log = c.s.o.Log.Level(0)
+		c.started()
+		w := c.find(RoleWorker, 1)
+		for range 10 {
+			w.pipe.silence()
+			time.Sleep(900 * time.Millisecond)
+			w.pipe.speak()
+			time.Sleep(time.Second)
+		}
+		require.NoError(t, w.Err())
+		require.Positive(t, c.log.count("worker 1 (host h, pid 103) speaks again"))
+		require.Zero(t, c.log.count("died"))
+	})
+}
+
+func TestSchedulerThatWasStoppedBlamesNobody(t *testing.T) {
+	inCluster(t, beating, func(t *testing.T, c *cluster) {
+		c.started()
+		// As after SIGSTOP: the timer comes late, and what the nodes sent meanwhile is not read yet.
+		for _, n := range c.nodes {
+			n.pipe.silence()
+		}
+		c.s.turn(time.Now().Add(time.Minute))
+		require.Len(t, c.s.Nodes(), 4)
+		for _, n := range c.nodes {
+			n.turn(time.Now().Add(time.Hour), turn(n.o.HeartbeatInterval))
+			require.NoError(t, n.Err())
+		}
+	})
+}
+
+func TestSchedulerDeathIsNoticedByAll(t *testing.T) {
+	for name, kill := range map[string]func(*pipe){"broken": (*pipe).cut, "silent": func(p *pipe) { p.peer.silence() }} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, beating, func(t *testing.T, c *cluster) {
+				c.started()
+				waiting := c.find(RoleServer, 0)
+				j := waiting.barrier(t.Context(), GroupServers, true)
+				c.pending(j)
+				begun := time.Now()
+				for _, n := range c.nodes {
+					kill(n.pipe)
+				}
+				requireLost(t, <-j, "scheduler (mem://scheduler)")
+				for _, n := range c.nodes {
+					<-n.Done()
+					synctest.Wait()
+					require.ErrorIs(t, n.Err(), errs.ErrPeerLost)
+					require.Contains(t, n.deadNodes()[0], "scheduler")
+					requireLost(t, n.Barrier(t.Context(), GroupNodes, true), "scheduler")
+				}
+				require.LessOrEqual(t, time.Since(begun), 2*time.Second)
+				requireLost(t, waiting.Stop(t.Context()), "scheduler")
+				require.NoError(t, waiting.Stop(t.Context()))
+			})
+		})
+	}
+}
+
+func TestLeavingIsNotDying(t *testing.T) {
+	inCluster(t, beating, func(t *testing.T, c *cluster) {
+		c.started()
+		w, other, s := c.find(RoleWorker, 1), c.find(RoleWorker, 0), c.find(RoleServer, 1)
+		j := other.barrier(t.Context(), GroupWorkers, true)
+		c.pending(j)
+		w.pipe.finish("done early")
+		requireLost(t, <-j, "worker 1")
+		time.Sleep(gather)
+		synctest.Wait()
+		require.Equal(t, []string{"worker 1"}, s.leftNodes())
+		require.Empty(t, s.deadNodes())
+		state, reason := s.State(w.Self().ID)
+		require.Equal(t, Left, state)
+		require.Contains(t, reason, "done early")
+	})
+}
+
+func TestManyDeathsAreToldTogether(t *testing.T) {
+	inCluster(t, SchedulerOptions{Workers: 300, Servers: 1}, func(t *testing.T, c *cluster) {
+		c.started()
+		s := c.find(RoleServer, 0)
+		for _, n := range c.nodes {
+			if n.Self().Role == RoleWorker && n.Self().Rank%3 != 0 {
+				n.pipe.cut()
+			}
+		}
+		synctest.Wait()
+		time.Sleep(gather)
+		synctest.Wait()
+		require.Len(t, s.deadNodes(), 200)
+		require.EqualValues(t, 201, s.Epoch())
+		require.EqualValues(t, 201, c.s.Epoch())
+	})
+}
+
+func TestAdmit(t *testing.T) {
+	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, GroupSize: 2}, func(t *testing.T, c *cluster) {
+		s0 := c.office(RoleServer, 0, nil)
+		require.ErrorContains(t, s0.Admit(link.Identity{Node: 3}), "has not joined its cluster yet")
+		c.nodes = nil
+		c.started()
+		s := c.find(RoleServer, 1)
+		id := func(n *node) link.Identity {
+			return link.Identity{Node: n.Self().ID, Incarnation: n.incarnation, Name: n.Self().Name()}
+		}
+		w3, w0 := c.find(RoleWorker, 3), c.find(RoleWorker, 0)
+		require.NoError(t, s.Admit(id(w3)))
+		require.NoError(t, w3.Admit(id(s)))
+		require.ErrorContains(t, s.Admit(id(w0)), "worker 0 (node 3) is not a peer of server 1: check DMLC_ROLE")
+		require.ErrorContains(t, s.Admit(id(c.find(RoleServer, 0))), "not a peer")
+		require.ErrorContains(t, s.Admit(link.Identity{Name: "x\x1b[31m"}), "x.[31m has not joined the cluster of server 1")
+		old := id(w3)
+		old.Incarnation++
+		require.ErrorContains(t, s.Admit(old), "worker 3 is not the one that joined")
+		w3.pipe.cut()
+		synctest.Wait()
+		time.Sleep(gather)
+		synctest.Wait()
+		require.ErrorContains(t, s.Admit(id(w3)), "worker 3 is dead for server 1: ")
+	})
+}
