@@ -1,0 +1,25 @@
+package link
+
+import "github.com/stepvan/stepvan/wire"
+
+// Expel ends all sessions with a peer at once, without goodbye: it is known by other
+// means to be dead. Handler.Lost gets cause. Any goroutine.
+func (n *Node) Expel(peer wire.NodeID, cause error) {
+	for _, s := range n.sessionsWith(peer) {
+		n.end(s, cause)
+	}
+}
+
+func (n *Node) sessionsWith(peer wire.NodeID) []*Session {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []*Session
+	for s := range n.sessions {
+		s.mu.Lock()
+		if s.peerNode == peer {
+			out = append(out, s)
+		}
+		s.mu.Unlock()
+	}
+	return out
+}

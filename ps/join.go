@@ -1,0 +1,147 @@
+package ps
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/server"
+	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/worker"
+)
+
+// join registers a worker or server, connects it with its peers and passes the start barrier.
+func (m *member) join(ctx context.Context) error {
+	var own []string
+	var err error
+	if m.server != nil {
+		if own, err = m.site.listenData(ctx, m.link); err != nil {
+			return err
+		}
+	}
+	if err := m.office.Join(ctx, m.site.scheduler(), own); err != nil {
+		return err
+	}
+	m.who.rank.Store(int64(m.office.Self().Rank))
+	if err := m.meet(ctx); err != nil {
+		return err
+	}
+	stop := m.remind("waiting %s for the others at the start barrier")
+	defer stop()
+	return m.office.Barrier(ctx, Servers|Workers, true)
+}
+
+// meet tells the worker or server whom it is paired with. Without peers there is
+// nothing to tell: operations answer that.
+func (m *member) meet(ctx context.Context) error {
+	peers := m.office.Peers()
+	rank := wire.Rank(m.office.Self().Rank)
+	if len(peers) == 0 {
+		m.log.Warn().Msg("this node is paired with nobody: check DMLC_NUM_WORKER, DMLC_NUM_SERVER and DMLC_INSTANCE_ID")
+		return nil
+	}
+	if m.server != nil {
+		workers := make([]server.Worker, len(peers))
+		for i, p := range peers {
+			workers[i] = server.Worker{Rank: wire.Rank(p.Rank), Name: p.Name(), Node: p.ID}
+		}
+		return m.server.Join(rank, workers)
+	}
+	sessions, err := m.dialAll(ctx, peers)
+	if err != nil {
+		return err
+	}
+	m.sessions = sessions
+	servers := make([]worker.Server, len(peers))
+	for i, p := range peers {
+		servers[i] = worker.Server{Rank: wire.Rank(p.Rank), Name: p.Name(), Session: sessions[i]}
+	}
+	return m.worker.Join(rank, servers)
+}
+
+// dialing bounds the connections that are being made at a time.
+const dialing = 32
+
+// dialAll connects with all peers. What was opened before an error is closed with the link.
+func (m *member) dialAll(ctx context.Context, peers []Peer) ([]*link.Session, error) {
+	var next, open atomic.Int64
+	stop := m.remind("waiting %s for connections: " + fmt.Sprintf("%d servers in all", len(peers)))
+	defer stop()
+	sessions := make([]*link.Session, len(peers))
+	tasks := make([]func(context.Context) error, min(dialing, len(peers)))
+	for t := range tasks {
+		tasks[t] = func(ctx context.Context) error {
+			for i := next.Add(1) - 1; i < int64(len(peers)); i = next.Add(1) - 1 {
+				s, err := m.dial(ctx, peers[i])
+				if err != nil {
+					return err
+				}
+				sessions[i] = s
+				open.Add(1)
+			}
+			return nil
+		}
+	}
+	return sessions, together(ctx, tasks...)
+}
+
+// dial opens the session with one server.
+func (m *member) dial(ctx context.Context, p Peer) (*link.Session, error) {
+	fail := func(err error) (*link.Session, error) {
+		return nil, &errs.OpError{Op: "connect", Peer: p.String(), Err: err}
+	}
+	if err := m.unreachable(p); err != nil {
+		return fail(err)
+	}
+	s, err := m.link.Dial(ctx, p.Addresses)
+	if err != nil {
+		return fail(err)
+	}
+	id := s.Peer()
+	if id.Node != p.ID || id.Incarnation != p.Incarnation {
+		_ = s.Close("expected another node here") // it ends with the link in any case
+		return fail(errs.Invalid("%q answers at %s: two nodes share the address: check DMLC_NODE_HOST and DMLC_PORT there", id.Name, s.Address()))
+	}
+	return s, nil
+}
+
+// unreachable finds a peer of another machine that tells an address of its own machine.
+func (m *member) unreachable(p Peer) error {
+	if p.Host == "" || p.Host == hostName() || m.node.settings.Local {
+		return nil
+	}
+	for _, a := range p.Addresses {
+		host, _, _ := net.SplitHostPort(strings.TrimPrefix(a, "tcp://"))
+		if ip, err := netip.ParseAddr(host); err == nil && ip.IsLoopback() {
+			return errs.Invalid("it tells others to reach it at %s, which is every machine's own: set DMLC_PS_ROOT_URI there to an address of the scheduler that all machines reach, or DMLC_NODE_HOST to its own", a)
+		}
+	}
+	return nil
+}
+
+// reminder is the time between lines that say what a start waits for.
+const reminder = 5 * time.Second
+
+// remind logs format with the time passed, every few seconds until stopped.
+func (m *member) remind(format string) (stop func()) {
+	begun, end := time.Now(), make(chan struct{})
+	go func() {
+		t := time.NewTicker(reminder)
+		defer t.Stop()
+		for {
+			select {
+			case now := <-t.C:
+				m.log.Info().Msgf(format, now.Sub(begun).Round(time.Second))
+			case <-end:
+				return
+			}
+		}
+	}()
+	return func() { close(end) }
+}

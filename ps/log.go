@@ -1,0 +1,50 @@
+package ps
+
+import (
+	"os"
+	"sync/atomic"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/config"
+)
+
+// newLogger writes to standard error: text for people on a terminal, else JSON.
+func newLogger(s *Settings) zerolog.Logger {
+	level, err := zerolog.ParseLevel(string(s.LogLevel))
+	if s.LogLevel == config.LogOff || err != nil {
+		level = zerolog.Disabled
+	}
+	console := s.LogFormat == config.LogConsole || s.LogFormat == config.LogAuto && terminal(os.Stderr)
+	if !console {
+		return zerolog.New(os.Stderr).Level(level).With().Timestamp().Logger()
+	}
+	w := zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: "15:04:05.000", NoColor: !terminal(os.Stderr)}
+	return zerolog.New(w).Level(level).With().Timestamp().Logger()
+}
+
+func terminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// badge adds who speaks to each line. The rank is -1 until the scheduler has given it.
+type badge struct {
+	role string
+	rank atomic.Int64
+}
+
+func newBadge(role string, rank int) *badge {
+	b := &badge{role: role}
+	b.rank.Store(int64(rank))
+	return b
+}
+
+// Run implements zerolog.Hook.
+func (b *badge) Run(e *zerolog.Event, _ zerolog.Level, _ string) {
+	e.Str("role", b.role)
+	if r := b.rank.Load(); r >= 0 {
+		e.Int64("rank", r)
+	}
+}

@@ -1,0 +1,29 @@
+package ps
+
+import (
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/postoffice"
+)
+
+// dead takes in the postoffice's verdict on a node of the cluster, on the driver.
+func (m *member) dead(p Peer, err error) {
+	m.node.options.onDead(p, err)
+	m.link.Expel(p.ID, err)
+	if p.Role == postoffice.RoleScheduler || m.node.settings.Batch == config.BatchLockstep {
+		m.node.lose(err)
+	}
+}
+
+// lose ends the work of the node: the cluster cannot do without who is gone.
+func (n *Node) lose(cause error) {
+	n.fail(cause)
+	for _, m := range n.members {
+		if m.worker != nil {
+			m.worker.Fail(n.Err())
+		}
+		if m.server != nil {
+			m.server.Fail(n.Err())
+		}
+	}
+	n.end()
+}

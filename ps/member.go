@@ -1,0 +1,147 @@
+package ps
+
+import (
+	"context"
+	"os"
+
+	"github.com/rs/zerolog"
+
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/postoffice"
+	"github.com/stepvan/stepvan/server"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/trace"
+	"github.com/stepvan/stepvan/worker"
+)
+
+// member is one seat in the cluster: the scheduler, a worker or a server, with a link of
+// its own. A joint node has two. The fields of other roles are nil.
+type member struct {
+	node *Node
+	role config.Role
+	site site
+	who  *badge
+	log  zerolog.Logger
+
+	pool      *tensor.Allocator // memory of messages that no registered buffer receives
+	link      *link.Node
+	scheduler *postoffice.Scheduler
+	office    *postoffice.Office
+	worker    *worker.Worker
+	server    *server.Server
+	ring      *trace.Ring
+	sessions  []*link.Session // that a worker has opened
+}
+
+func newMember(n *Node, role config.Role) *member {
+	rank := -1
+	if role != RoleScheduler {
+		rank = n.settings.Rank()
+	}
+	who := newBadge(string(role), rank)
+	return &member{node: n, role: role, site: n.site, who: who, log: n.log.Hook(who)}
+}
+
+// name reads "worker 3"; "worker" before the rank is known.
+func (m *member) name() string {
+	if m.office != nil {
+		return m.office.Self().Name()
+	}
+	return string(m.role)
+}
+
+// build makes everything that is there before the first connection.
+func (m *member) build() (err error) {
+	s := m.node.settings
+	if m.pool, err = tensor.NewAllocator(tensor.Options{
+		Name: "stepvan " + string(m.role) + " pool", MaxBytes: int64(s.PoolBytes), MaxBytesSetting: "STEPVAN_POOL_BYTES", HugePages: hugePagesOf(s),
+	}); err != nil {
+		return err
+	}
+	if m.link, err = link.NewNode(link.Options{
+		Vans: []link.VanMaker{m.site.van}, Memory: m.pool, Limits: limitsOf(s),
+		PieceBytes: int64(s.PieceBytes), CreditBytes: int64(s.CreditBytes),
+		Progress: progressOf(s), Admit: m.admit, Log: m.log,
+	}); err != nil {
+		return err
+	}
+	if m.role != RoleScheduler {
+		m.ring = ringOf(s)
+	}
+	switch m.role {
+	case RoleScheduler:
+		return m.buildScheduler()
+	case RoleWorker:
+		m.worker = worker.New(m.link, worker.Options{
+			Routing: routingOf(s), Handles: s.Handles, Outstanding: s.Outstanding, Trace: m.ring, Log: m.log,
+		})
+	default:
+		if m.server, err = server.New(m.link, server.Options{
+			Policy: policyOf(s), Handles: s.Handles, PoolLimit: int64(s.PoolBytes),
+			Memory: m.pool, Trace: m.ring, Log: m.log,
+		}); err != nil {
+			return err
+		}
+	}
+	return m.buildOffice()
+}
+
+func (m *member) buildScheduler() (err error) {
+	s := m.node.settings
+	m.scheduler, err = postoffice.NewScheduler(m.link, postoffice.SchedulerOptions{
+		Workers: s.NumWorkerInstances(), Servers: s.NumServerInstances(), GroupSize: s.GroupSize,
+		Pairing: pairingOf(s), Shared: sharedOf(s), StartTimeout: s.StartTimeout,
+		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTimeout: s.HeartbeatTimeout,
+		Host: hostName(), PID: os.Getpid(), Log: m.log,
+	})
+	return err
+}
+
+func (m *member) buildOffice() (err error) {
+	s := m.node.settings
+	role := postoffice.RoleWorker
+	if m.role == RoleServer {
+		role = postoffice.RoleServer
+	}
+	m.office, err = postoffice.NewOffice(m.link, postoffice.OfficeOptions{
+		Role: role, Rank: postoffice.Rank(s.Rank()), Instance: postoffice.Instance(s.Instance()),
+		GroupSize: s.GroupSize, Shared: sharedOf(s),
+		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTimeout: s.HeartbeatTimeout,
+		OnDead: m.dead, Host: hostName(), PID: os.Getpid(), Log: m.log,
+	})
+	return err
+}
+
+func (m *member) admit(peer link.Identity) error {
+	if m.scheduler != nil {
+		return m.scheduler.Admit(peer)
+	}
+	return m.office.Admit(peer)
+}
+
+// hostName is this machine for messages; a machine without a name has none there.
+func hostName() string {
+	name, _ := os.Hostname()
+	return name
+}
+
+// start brings the member into the cluster.
+func (m *member) start(ctx context.Context) error {
+	if m.scheduler != nil {
+		return m.openScheduler(ctx)
+	}
+	return m.join(ctx)
+}
+
+func (m *member) openScheduler(ctx context.Context) error {
+	port, err := m.site.listenScheduler(ctx, m.link)
+	if err != nil {
+		return err
+	}
+	m.log.Info().Msgf("waiting for %d workers and %d servers at port %d",
+		m.node.settings.NumWorkerInstances(), m.node.settings.NumServerInstances(), port)
+	m.node.settings.RootPort = port
+	m.node.options.onListen(port)
+	return m.scheduler.Start(ctx)
+}

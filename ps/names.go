@@ -1,0 +1,98 @@
+package ps
+
+import (
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/postoffice"
+	"github.com/stepvan/stepvan/server"
+	"github.com/stepvan/stepvan/trace"
+	"github.com/stepvan/stepvan/van/memvan"
+	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/worker"
+)
+
+// What programs need of the layers below, so that they import ps and tensor only.
+type (
+	Settings = config.Settings
+	Role     = config.Role
+	Rank     = wire.Rank           // of an instance within its role, from 0
+	Peer     = postoffice.NodeInfo // what the cluster knows about an instance
+	Group    = postoffice.Group
+
+	Worker         = worker.Worker
+	Exchange       = worker.Request // one push_pull in full: see Node.Do
+	Handle         = worker.Handle
+	Routing        = worker.Routing
+	HeldMemory     = worker.Registration
+	Server         = server.Server
+	Batch          = server.Batch
+	Request        = server.Request // one worker's request in a Batch
+	Pull           = server.Pull
+	Handler        = server.Handler
+	Response       = server.Response
+	ReceiveBuffer  = server.Registration
+	Policy         = server.Policy
+	Stamps         = trace.Stamps
+	Network        = memvan.Network
+	NetworkOptions = memvan.NetworkOptions
+)
+
+// Roles of a node.
+const (
+	RoleWorker    = config.RoleWorker
+	RoleServer    = config.RoleServer
+	RoleScheduler = config.RoleScheduler
+	RoleJoint     = config.RoleJoint
+)
+
+// Groups of Barrier; join them with |.
+const (
+	Scheduler = postoffice.GroupScheduler
+	Servers   = postoffice.GroupServers
+	Workers   = postoffice.GroupWorkers
+)
+
+// Policies of GetBatch. DefaultPolicy is that of the settings (STEPVAN_BATCH).
+const (
+	DefaultPolicy = server.Default
+	LockStep      = server.LockStep
+	AnyReady      = server.AnyReady
+)
+
+// AtLeast is the policy that waits for requests from k workers.
+func AtLeast(k int) Policy { return server.AtLeast(k) }
+
+// Routings of an Exchange. DefaultRouting is that of the settings (STEPVAN_ROUTING).
+const (
+	DefaultRouting = worker.Default
+	Broadcast      = worker.Broadcast
+	ByKey          = worker.ByKey
+	Named          = worker.Named
+)
+
+// Errors. Compare with errors.Is; they mostly arrive wrapped.
+var (
+	ErrClosed        = errs.ErrClosed        // closed by this program
+	ErrNotSupported  = errs.ErrNotSupported  // not in this build, van or device
+	ErrWouldBlock    = errs.ErrWouldBlock    // full: wait for something and try again
+	ErrStale         = errs.ErrStale         // recycled
+	ErrNotRegistered = errs.ErrNotRegistered // no registration covers it
+	ErrPeerLost      = errs.ErrPeerLost      // the peer died or its connection broke
+	ErrBusy          = errs.ErrBusy          // belongs to an unanswered request
+	ErrInvalid       = errs.ErrInvalid       // an argument contradicts the contract
+	ErrRemote        = errs.ErrRemote        // refused by the peer
+)
+
+// Error types. Find them with errors.As.
+type (
+	OpError       = errs.OpError
+	ConfigError   = errs.ConfigError
+	ProtocolError = errs.ProtocolError
+)
+
+// DefaultSettings are those of an empty environment. Role, NumWorker, NumServer, RootURI
+// and RootPort must be set.
+func DefaultSettings() Settings { return config.Default() }
+
+// NewNetwork makes a network for nodes of one process: see WithNetwork.
+func NewNetwork(o NetworkOptions) *Network { return memvan.NewNetwork(o) }

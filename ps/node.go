@@ -1,0 +1,107 @@
+package ps
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+
+	"github.com/rs/zerolog"
+
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// Node is a started node. All methods may be called from any goroutine.
+type Node struct {
+	settings *Settings
+	options  options
+	site     site
+	log      zerolog.Logger
+	memory   *tensor.Allocator
+	members  []*member
+
+	failed context.Context // its cause is why the cluster no longer works; not for waiting with
+	fail   context.CancelCauseFunc
+	over   atomic.Bool   // Stop has been called
+	done   chan struct{} // stopped or failed
+	ended  atomic.Bool   // done is closed
+
+	stopped chan struct{} // Stop is complete
+}
+
+// Role is that of the settings: RoleJoint for a worker and a server in one process.
+func (n *Node) Role() Role { return n.settings.Role }
+
+// Rank is the rank of this instance within its role: of a joint node, the worker's
+// (Server().Rank() tells the other). The scheduler's is 0.
+func (n *Node) Rank() Rank {
+	if o := n.members[0].office; o != nil {
+		return wire.Rank(o.Self().Rank)
+	}
+	return 0
+}
+
+// String reads "worker 3", "worker 3 and server 3", "scheduler".
+func (n *Node) String() string {
+	var names []string
+	for _, m := range n.members {
+		names = append(names, m.name())
+	}
+	return strings.Join(names, " and ")
+}
+
+// Worker is the worker of this node, nil where it is none.
+func (n *Node) Worker() *Worker {
+	for _, m := range n.members {
+		if m.worker != nil {
+			return m.worker
+		}
+	}
+	return nil
+}
+
+// Server is the server of this node, nil where it is none.
+func (n *Node) Server() *Server {
+	for _, m := range n.members {
+		if m.server != nil {
+			return m.server
+		}
+	}
+	return nil
+}
+
+// Memory is where the program takes tensors from. What is still out when the node stops
+// stays usable.
+func (n *Node) Memory() *tensor.Allocator { return n.memory }
+
+// Peers lists whom this node exchanges tensors with: a worker's servers, a server's
+// workers, by rank; both for a joint node. The scheduler's are all nodes that live.
+func (n *Node) Peers() []Peer {
+	var out []Peer
+	for _, m := range n.members {
+		if m.scheduler != nil {
+			return m.scheduler.Nodes()
+		}
+		out = append(out, m.office.Peers()...)
+	}
+	return out
+}
+
+// Done is closed when the node can work no more: after Stop, or when a node died that
+// the cluster cannot do without. Err tells which.
+func (n *Node) Done() <-chan struct{} { return n.done }
+
+// Err is why the cluster no longer works, naming the node that died: nil while it does, and
+// after a Stop in order.
+func (n *Node) Err() error {
+	if n.failed.Err() == nil {
+		return nil
+	}
+	return context.Cause(n.failed)
+}
+
+func (n *Node) end() {
+	if n.ended.CompareAndSwap(false, true) {
+		close(n.done)
+	}
+}

@@ -1,0 +1,171 @@
+package ps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// PushPull sends every push tensor to the servers and has them write the pull tensors, with
+// the routing of the settings; with broadcast the pull tensors are server-major. It never
+// blocks: the handle tells the end, until which the tensors are borrowed. Errors are those
+// of worker.Worker.Do. 0 allocations.
+func (n *Node) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []tensor.Tensor, pullKeys []tensor.Key) (Handle, error) {
+	w, err := n.asWorker("push_pull")
+	if err != nil {
+		return Handle{}, err
+	}
+	return w.PushPull(push, pushKeys, pull, pullKeys)
+}
+
+// Do is PushPull with everything that can be said of an exchange: named servers, pulls of
+// variable length, a label for traces. The exchange is read during the call only.
+func (n *Node) Do(x *Exchange) (Handle, error) {
+	w, err := n.asWorker("push_pull")
+	if err != nil {
+		return Handle{}, err
+	}
+	return w.Do(x)
+}
+
+// GetBatch waits for requests of the paired workers, by the policy. Being idle is no
+// error. It ends with ErrClosed when every paired worker has stopped. Errors are those of
+// server.Server.GetBatch.
+func (n *Node) GetBatch(ctx context.Context, p Policy) (Batch, error) {
+	var b Batch
+	err := n.GetBatchInto(ctx, p, &b)
+	return b, err
+}
+
+// GetBatchInto is GetBatch into a batch whose memory is used again. 0 allocations in the
+// steady state.
+func (n *Node) GetBatchInto(ctx context.Context, p Policy, b *Batch) error {
+	s, err := n.asServer("get_batch")
+	if err != nil {
+		return err
+	}
+	return n.named("get_batch", s.GetBatchInto(ctx, p, b))
+}
+
+// Respond answers the pulls of one request of a batch, in their order, once. It returns
+// at once: the tensors are borrowed until the Response is done. Errors, with which nothing
+// has been sent, are those of server.Server.Respond. 0 allocations.
+func (n *Node) Respond(tensors []tensor.Tensor, h Handler) (Response, error) {
+	s, err := n.asServer("respond")
+	if err != nil {
+		return Response{}, err
+	}
+	return s.Respond(tensors, h)
+}
+
+// RespondVec cuts ret along dimension 0 into consecutive slices, slice i as long as like[i],
+// and answers handlers[i] with it: all of them or, on an error, none.
+func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []Handler) (Response, error) {
+	s, err := n.asServer("respond_vec")
+	if err != nil {
+		return Response{}, err
+	}
+	return s.RespondVec(ret, like, handlers)
+}
+
+// RegisterRecvBuffer cuts t's bytes evenly over the lists: chunk i receives in place what
+// worker ranks[i] pushes with keys[i].
+func (n *Node) RegisterRecvBuffer(t tensor.Tensor, ranks []Rank, keys []tensor.Key) (*ReceiveBuffer, error) {
+	s, err := n.asServer("register_recv_buffer")
+	if err != nil {
+		return nil, err
+	}
+	reg, err := s.RegisterRecvBuffer(t, ranks, keys)
+	return reg, n.named("register_recv_buffer", err)
+}
+
+// Barrier waits until every member of the group has called it: every instance or, when not
+// perInstance, one instance of every node. A joint node enters for each of its roles that
+// is in the group. It waits as long as the members live, or until ctx ends; then the next
+// Barrier over the same group continues this one.
+func (n *Node) Barrier(ctx context.Context, group Group, perInstance bool) error {
+	if err := n.usable("barrier"); err != nil {
+		return err
+	}
+	var tasks []func(context.Context) error
+	for _, m := range n.members {
+		switch {
+		case m.scheduler != nil:
+			return m.scheduler.Barrier(ctx, group, perInstance)
+		case len(n.members) == 1 || group.Has(m.office.Self().Role):
+			tasks = append(tasks, func(ctx context.Context) error { return m.office.Barrier(ctx, group, perInstance) })
+		}
+	}
+	if len(tasks) == 0 { // its role is not in the group, as the office says
+		return n.members[0].office.Barrier(ctx, group, perInstance)
+	}
+	return together(ctx, tasks...)
+}
+
+func (n *Node) asWorker(op string) (*Worker, error) {
+	if err := n.usable(op); err != nil {
+		return nil, err
+	}
+	if w := n.Worker(); w != nil {
+		return w, nil
+	}
+	return nil, errs.Invalid("%s is for workers, and this node is a %s: call it where DMLC_ROLE is worker or joint", op, n.Role())
+}
+
+func (n *Node) asServer(op string) (*Server, error) {
+	s := n.Server()
+	switch {
+	case s == nil:
+		if err := n.usable(op); err != nil {
+			return nil, err
+		}
+		return nil, errs.Invalid("%s is for servers, and this node is a %s: call it where DMLC_ROLE is server or joint", op, n.Role())
+	case n.over.Load() && !n.serving():
+		return nil, stoppedError(op)
+	}
+	return s, n.lost(op)
+}
+
+// serving reports whether Stop still waits for others, which this server may go on serving.
+func (n *Node) serving() bool {
+	select {
+	case <-n.stopped:
+		return false
+	default:
+		return true
+	}
+}
+
+// usable refuses operations after Stop, and after a loss that ended the cluster.
+func (n *Node) usable(op string) error {
+	if n.over.Load() {
+		return stoppedError(op)
+	}
+	return n.lost(op)
+}
+
+func stoppedError(op string) error {
+	return &errs.OpError{Op: op, Err: fmt.Errorf("this node was stopped: %w", errs.ErrClosed)}
+}
+
+// lost is the error of an operation when the cluster no longer works.
+func (n *Node) lost(op string) error {
+	if cause := n.Err(); cause != nil {
+		return &errs.OpError{Op: op, Err: cause}
+	}
+	return nil
+}
+
+// named prefers the loss that ended the cluster to what followed from it.
+func (n *Node) named(op string, err error) error {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	if lost := n.lost(op); lost != nil {
+		return lost
+	}
+	return err
+}

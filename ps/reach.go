@@ -1,0 +1,177 @@
+package ps
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// place is where a node listens and what it tells others: both hosts without port.
+type place struct{ bind, tell string }
+
+// choose finds the address by which other nodes reach this one. Its errors name the
+// setting to change.
+func (w *network) choose(ctx context.Context) (place, error) {
+	s := w.settings
+	root, err := lookup(ctx, rootURI, s.RootURI)
+	if err != nil {
+		return place{}, err
+	}
+	var at place
+	switch {
+	case s.Interface != "" && s.Interface != "auto":
+		at, err = onInterface(s.Interface, root)
+	case s.NodeHost == "":
+		at, err = onRoute(root)
+	}
+	if err == nil && s.NodeHost != "" {
+		at, err = w.named(ctx, at)
+	}
+	if err == nil && !root.own() {
+		err = w.refuseLoopback(ctx, at)
+	}
+	return at, err
+}
+
+// named tells DMLC_NODE_HOST to the others, which may be an address of a gateway.
+func (w *network) named(ctx context.Context, at place) (place, error) {
+	ips, err := lookup(ctx, nodeHost, w.settings.NodeHost)
+	if err != nil {
+		return at, err
+	}
+	at.tell = w.settings.NodeHost
+	if at.bind == "" && ips.loopback() {
+		at.bind = ips[0].String()
+	}
+	return at, nil
+}
+
+// refuseLoopback finds an address that leads the nodes of other machines to themselves.
+func (w *network) refuseLoopback(ctx context.Context, at place) error {
+	key, value := netDevice, w.settings.Interface
+	if w.settings.NodeHost != "" {
+		key, value = nodeHost, w.settings.NodeHost
+	}
+	ips, err := lookup(ctx, key, at.tell)
+	if err != nil || !ips.loopback() {
+		return err
+	}
+	return &errs.ConfigError{Key: key, Value: value,
+		Reason: "leads every machine to itself, and the scheduler at " + w.settings.RootURI + " is another machine: set an address by which that one reaches this one, or unset it"}
+}
+
+// onRoute takes the address from which the scheduler is reached.
+func onRoute(root addresses) (place, error) {
+	var last error
+	for _, ip := range root {
+		// Connecting a UDP socket sends nothing: it asks the kernel for the route.
+		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, 9)))
+		if err != nil {
+			last = err
+			continue
+		}
+		local := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+		_ = c.Close()
+		return place{local.String(), local.String()}, nil
+	}
+	return place{}, &errs.ConfigError{Key: rootURI, Value: root.String(), Reason: fmt.Sprintf("no route leads there: %v", last)}
+}
+
+// onInterface takes an address of a network interface, of the scheduler's family if it has one.
+func onInterface(name string, root addresses) (place, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return place{}, fmt.Errorf("network interfaces cannot be listed: %w", err)
+	}
+	i := slices.IndexFunc(all, func(f net.Interface) bool { return f.Name == name })
+	if i < 0 {
+		return place{}, &errs.ConfigError{Key: netDevice, Value: name, Reason: "is no network interface of this machine: set one of " + strings.Join(up(all), ", ")}
+	}
+	ips := addressesOf(all[i])
+	if len(ips) == 0 {
+		return place{}, &errs.ConfigError{Key: netDevice, Value: name, Reason: "has no address: give it one, or set one of " + strings.Join(up(all), ", ")}
+	}
+	best := slices.IndexFunc(ips, func(ip netip.Addr) bool { return !ip.IsLinkLocalUnicast() && ip.Is4() == root[0].Is4() })
+	ip := ips[max(best, 0)].String()
+	return place{ip, ip}, nil
+}
+
+// up names the interfaces that have an address and are in use.
+func up(all []net.Interface) []string {
+	var out []string
+	for _, f := range all {
+		if f.Flags&net.FlagUp != 0 && len(addressesOf(f)) > 0 {
+			out = append(out, f.Name)
+		}
+	}
+	return out
+}
+
+// addresses are what a host name stands for.
+type addresses []netip.Addr
+
+func (a addresses) String() string {
+	text := make([]string, len(a))
+	for i, ip := range a {
+		text[i] = ip.String()
+	}
+	return strings.Join(text, ", ")
+}
+
+// lookup resolves a host name of the setting called key.
+func lookup(ctx context.Context, key, host string) (addresses, error) {
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("%s=%s cannot be looked up: %w", key, host, ctx.Err())
+	}
+	if err != nil || len(ips) == 0 {
+		return nil, &errs.ConfigError{Key: key, Value: host,
+			Reason: fmt.Sprintf("is not known on this machine: set an address, or a name that `getent hosts %s` finds (%v)", host, err)}
+	}
+	for i := range ips {
+		ips[i] = ips[i].Unmap()
+	}
+	return ips, nil
+}
+
+// loopback reports whether only this machine is reached there.
+func (a addresses) loopback() bool {
+	return !slices.ContainsFunc(a, func(ip netip.Addr) bool { return !ip.IsLoopback() })
+}
+
+// own reports whether one of the addresses is this machine's.
+func (a addresses) own() bool {
+	if slices.ContainsFunc(a, netip.Addr.IsLoopback) {
+		return true
+	}
+	all, err := net.Interfaces()
+	if err != nil {
+		return true // nothing is known against it
+	}
+	for _, f := range all {
+		for _, ip := range addressesOf(f) {
+			if slices.Contains(a, ip) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func addressesOf(f net.Interface) addresses {
+	var out addresses
+	list, _ := f.Addrs() // an interface that has vanished has none
+	for _, a := range list {
+		if p, ok := a.(*net.IPNet); ok {
+			if ip, ok := netip.AddrFromSlice(p.IP); ok {
+				out = append(out, ip.Unmap())
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,146 @@
+package ps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// Start makes a node of s, joins the cluster, connects with the paired nodes and passes the
+// start barrier over servers and workers; the scheduler's returns when all have. It
+// waits for the rest of the cluster until ctx ends or STEPVAN_START_TIMEOUT has passed,
+// and logs every few seconds who is missing.
+//
+// Errors: *ConfigError for settings (several are joined), with the variable to change;
+// ErrRemote with the reason when the scheduler refuses this node; ErrPeerLost naming who died
+// meanwhile; one that wraps the context's error, with who is missing. Everything that was
+// opened is closed then.
+func Start(ctx context.Context, s Settings, opts ...Option) (*Node, error) {
+	o := collect(opts)
+	if err := errors.Join(s.Validate(), checkBuild(&s, &o)); err != nil {
+		return nil, err
+	}
+	n, err := newNode(s, o)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.StartTimeout, errStartTimeout)
+	defer cancel()
+	defer context.AfterFunc(n.failed, cancel)()
+	if err := n.start(ctx); err != nil {
+		n.abandon()
+		return nil, n.explain(ctx, err)
+	}
+	n.log.Info().Msgf("%s has started", n)
+	return n, nil
+}
+
+var errStartTimeout = fmt.Errorf("start timeout: %w", context.DeadlineExceeded)
+
+// explain adds what ended the start from outside, if something did.
+func (n *Node) explain(ctx context.Context, err error) error {
+	if cause := n.Err(); cause != nil {
+		return fmt.Errorf("start: %w", cause)
+	}
+	if context.Cause(ctx) == errStartTimeout && errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("start: STEPVAN_START_TIMEOUT, %v, has passed: %w", n.settings.StartTimeout, err)
+	}
+	return fmt.Errorf("start: %w", err)
+}
+
+// StartFromEnv is Start with the settings of the environment; what is odd in it is logged.
+func StartFromEnv(ctx context.Context, opts ...Option) (*Node, error) {
+	s, warnings, err := config.FromProcess()
+	log := newLogger(&s)
+	if l := collect(opts).log; l != nil {
+		log = *l
+	}
+	for _, w := range warnings {
+		log.Warn().Msg(w.String())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return Start(ctx, s, opts...)
+}
+
+// StartAll starts several nodes of one process at once, and returns them in order; if
+// one fails, all end. Where the scheduler is among them, its port may be 0: the
+// others, whose port is 0 too, learn the one it took.
+func StartAll(ctx context.Context, all []Settings, opts ...Option) ([]*Node, error) {
+	nodes := make([]*Node, len(all))
+	listening, port := context.WithCancel(context.Background())
+	defer port()
+	taken := 0
+	tasks := make([]func(context.Context) error, len(all))
+	for i, s := range all {
+		tasks[i] = func(ctx context.Context) (err error) {
+			more := opts
+			switch {
+			case s.Role == RoleScheduler:
+				more = append(opts[:len(opts):len(opts)], alsoOnListen(func(p int) { taken = p; port() }))
+			case s.RootPort == 0:
+				select {
+				case <-listening.Done():
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+				s.RootPort = taken
+			}
+			nodes[i], err = Start(ctx, s, more...)
+			return err
+		}
+	}
+	if err := together(ctx, tasks...); err != nil {
+		for _, n := range nodes {
+			if n != nil {
+				n.abandon()
+			}
+		}
+		return nil, err
+	}
+	return nodes, nil
+}
+
+func alsoOnListen(f func(int)) Option {
+	return func(o *options) {
+		first := o.onListen
+		o.onListen = func(port int) { first(port); f(port) }
+	}
+}
+
+func newNode(s Settings, o options) (*Node, error) {
+	n := &Node{settings: &s, options: o, site: newSite(&s, &o), done: make(chan struct{}), stopped: make(chan struct{})}
+	n.failed, n.fail = context.WithCancelCause(context.Background())
+	n.log = newLogger(&s)
+	if o.log != nil {
+		n.log = *o.log
+	}
+	roles := []Role{s.Role}
+	if s.Role == RoleJoint {
+		roles = []Role{RoleWorker, RoleServer}
+	}
+	for _, r := range roles {
+		n.members = append(n.members, newMember(n, r))
+	}
+	for _, w := range mild(&s) {
+		n.members[0].log.Warn().Msg(w.String())
+	}
+	var err error
+	n.memory, err = tensor.NewAllocator(tensor.Options{Name: "stepvan " + string(s.Role), HugePages: hugePagesOf(&s)})
+	return n, err
+}
+
+func (n *Node) start(ctx context.Context) error {
+	tasks := make([]func(context.Context) error, len(n.members))
+	for i, m := range n.members {
+		if err := m.build(); err != nil {
+			return err
+		}
+		tasks[i] = m.start
+	}
+	return together(ctx, tasks...)
+}

@@ -1,0 +1,116 @@
+package ps
+
+import (
+	"context"
+	"errors"
+)
+
+// Stop waits until every node of the cluster that lives has called it, however long they
+// take, and leaves; the scheduler waits until all have left. Dead nodes are not waited
+// for. When ctx ends or STEPVAN_STOP_TIMEOUT passes it leaves without the others,
+// and the error says who had not stopped.
+//
+// From the call on, operations of a worker and barriers are refused with ErrClosed;
+// requests in flight may still arrive, and their handles fail. A server may go on
+// serving from other goroutines until Stop returns. In any case everything is closed when
+// it returns. Further calls wait for the first one and return nil.
+func (n *Node) Stop(ctx context.Context) error {
+	if !n.over.CompareAndSwap(false, true) {
+		select {
+		case <-n.stopped:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if t := n.settings.StopTimeout; t > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, t)
+		defer cancel()
+	}
+	for _, m := range n.members {
+		m.goodbye()
+	}
+	err := n.leave(ctx)
+	err = errors.Join(err, n.exportTraces())
+	n.close()
+	close(n.stopped)
+	n.end()
+	n.log.Info().Msgf("%s has stopped", n)
+	return err
+}
+
+// goodbye lets the servers of a worker know that no request follows.
+func (m *member) goodbye() {
+	if m.worker == nil {
+		return
+	}
+	_ = m.worker.Close() // refuses further requests
+	for _, s := range m.sessions {
+		_ = s.Close("it has stopped") // one that is lost needs none
+	}
+}
+
+// leave waits for the cluster and leaves it.
+func (n *Node) leave(ctx context.Context) error {
+	results := make([]error, len(n.members))
+	tasks := make([]func(context.Context) error, len(n.members))
+	for i, m := range n.members {
+		tasks[i] = func(ctx context.Context) error {
+			results[i] = m.leave(ctx)
+			return nil // one that fails must not hurry the other
+		}
+	}
+	_ = together(ctx, tasks...)
+	return errors.Join(results...)
+}
+
+func (m *member) leave(ctx context.Context) error {
+	if m.scheduler != nil {
+		return m.scheduler.Stop(ctx)
+	}
+	return m.office.Stop(ctx)
+}
+
+// close ends everything, after the start failed or the cluster was left.
+func (n *Node) close() {
+	tasks := make([]func(context.Context) error, len(n.members))
+	for i, m := range n.members {
+		tasks[i] = func(context.Context) error { m.close(); return nil }
+	}
+	_ = together(context.Background(), tasks...)
+	if err := n.memory.Close(); err != nil {
+		n.log.Debug().Err(err).Msg("tensors of the program are still out; they stay usable")
+	}
+}
+
+func (m *member) close() {
+	if m.worker != nil {
+		_ = m.worker.Close()
+	}
+	if m.server != nil {
+		_ = m.server.Close()
+	}
+	if m.link != nil {
+		_ = m.link.Close()
+	}
+	if m.pool != nil {
+		if err := m.pool.Close(); err != nil {
+			m.log.Debug().Err(err).Msg("received memory is still in use")
+		}
+	}
+}
+
+// abandon ends a node that did not start, or whose companions did not.
+func (n *Node) abandon() {
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	n.over.Store(true)
+	for _, m := range n.members {
+		if m.office != nil || m.scheduler != nil {
+			_ = m.leave(gone) // the cause of the abandonment is what counts
+		}
+	}
+	n.close()
+	n.end()
+}

@@ -1,0 +1,112 @@
+package ps
+
+import (
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/link/progress"
+	"github.com/stepvan/stepvan/postoffice"
+	"github.com/stepvan/stepvan/server"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/trace"
+	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/worker"
+)
+
+// The settings in the words of the layers.
+
+func limitsOf(s *Settings) wire.Limits {
+	return wire.Limits{Meta: uint32(s.MaxHeaderBytes), Message: uint64(s.MaxMessageBytes), Tensors: uint32(s.MaxTensors)}
+}
+
+func progressOf(s *Settings) progress.Options {
+	switch s.Progress {
+	case config.ProgressSpin:
+		return progress.Options{Mode: progress.Spin}
+	case config.ProgressPark:
+		return progress.Options{Mode: progress.Park}
+	}
+	return progress.Options{}
+}
+
+func hugePagesOf(s *Settings) tensor.HugePages {
+	switch s.Hugepages {
+	case config.HugepagesOn:
+		return tensor.HugePagesRequired
+	case config.HugepagesOff:
+		return tensor.HugePagesOff
+	}
+	return tensor.HugePagesAuto
+}
+
+func routingOf(s *Settings) worker.Routing {
+	switch s.Routing {
+	case config.RoutingKey:
+		return worker.ByKey
+	case config.RoutingNamed:
+		return worker.Named
+	}
+	return worker.Broadcast
+}
+
+func policyOf(s *Settings) server.Policy {
+	switch s.Batch {
+	case config.BatchAny:
+		return server.AnyReady
+	case config.BatchK:
+		return server.AtLeast(s.BatchMin)
+	}
+	return server.LockStep
+}
+
+func pairingOf(s *Settings) postoffice.Pairing {
+	if s.Pairing == config.PairingAll {
+		return postoffice.PairAll
+	}
+	return postoffice.PairInstance
+}
+
+func sharedOf(s *Settings) []postoffice.Setting {
+	pairs := s.Shared()
+	out := make([]postoffice.Setting, len(pairs))
+	for i, p := range pairs {
+		out[i] = postoffice.Setting(p)
+	}
+	return out
+}
+
+func ringOf(s *Settings) *trace.Ring {
+	if s.TraceEvents == 0 {
+		return nil
+	}
+	return trace.NewRing(s.TraceEvents)
+}
+
+// checkBuild refuses what this build cannot do.
+func checkBuild(s *Settings, o *options) error {
+	refuse := func(key, value, reason string) error {
+		return &errs.ConfigError{Key: key, Value: value, Reason: reason}
+	}
+	switch {
+	case s.Van == config.VanShm || s.Van == config.VanRDMA:
+		return refuse("STEPVAN_VAN", string(s.Van), "not in this build: set tcp or auto")
+	case s.Van == config.VanMem && o.network == nil:
+		return refuse("STEPVAN_VAN", string(s.Van), "works within one process only, whose nodes are started with ps.WithNetwork: set tcp or auto")
+	case s.Backend == config.BackendGPU:
+		return refuse("STEPMESH_BACKEND", string(s.Backend), "not in this build: set CPU")
+	}
+	return nil
+}
+
+// mild lists settings that are accepted and have no effect.
+func mild(s *Settings) []config.Warning {
+	var out []config.Warning
+	add := func(on bool, key, reason string) {
+		if on {
+			out = append(out, config.Warning{Key: key, Reason: reason})
+		}
+	}
+	add(s.Resend, "PS_RESEND", "has no effect: the vans of this build deliver every message or report the loss of the peer")
+	add(s.DropMsg > 0, "PS_DROP_MSG", "has no effect: the vans of this build lose no messages")
+	add(s.BindCPUCore, "STEPMESH_BIND_CPU_CORE", "has no effect in this build: pin the process with taskset or numactl")
+	return out
+}
