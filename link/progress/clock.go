@@ -10,19 +10,28 @@ var origin = time.Now()
 // nanotime is a monotonic clock in ns, never 0.
 func nanotime() int64 { return int64(time.Since(origin)) + 1 }
 
-var timers = sync.Pool{New: func() any {
-	t := time.NewTimer(time.Hour)
-	t.Stop()
-	return t
-}}
-
-func takeTimer(d time.Duration) *time.Timer {
-	t := timers.Get().(*time.Timer)
-	t.Reset(d)
-	return t
+// timerList recycles the timers of one engine. They are not shared between
+// engines: a timer belongs to the synctest bubble that made it.
+type timerList struct {
+	mu   sync.Mutex
+	free []*time.Timer
 }
 
-func putTimer(t *time.Timer) {
+func (l *timerList) take(d time.Duration) *time.Timer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.free); n > 0 {
+		t := l.free[n-1]
+		l.free = l.free[:n-1]
+		t.Reset(d)
+		return t
+	}
+	return time.NewTimer(d)
+}
+
+func (l *timerList) put(t *time.Timer) {
 	t.Stop()
-	timers.Put(t)
+	l.mu.Lock()
+	l.free = append(l.free, t)
+	l.mu.Unlock()
 }

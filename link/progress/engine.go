@@ -73,6 +73,7 @@ type Engine struct {
 	waiters waiterList
 	free    *waiter // recycled waiters, linked by next
 
+	timers  timerList
 	rouse   chan struct{}
 	stopped chan struct{}
 }
@@ -199,6 +200,15 @@ func (e *Engine) release() {
 	e.mu.Unlock()
 	if parked || e.stuck.Load() || e.away.Load() {
 		e.callDriver()
+	}
+}
+
+// benchDriver takes the driver out of the kernel's queue when a waiter begins to
+// drive: there it would be woken, or nearly, for each thing that the waiter
+// handles, and could not see that something held back has become due.
+func (e *Engine) benchDriver() {
+	if e.driver.Load() == driverKernel {
+		e.parker.wake()
 	}
 }
 

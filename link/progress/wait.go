@@ -54,8 +54,8 @@ func (e *Engine) WaitFor(d time.Duration, ev *Event) error {
 	if d < 0 {
 		return e.parkedWait(ev, deadline, nil, nil)
 	}
-	t := takeTimer(time.Until(deadline))
-	defer putTimer(t)
+	t := e.timers.take(time.Until(deadline))
+	defer e.timers.put(t)
 	return e.parkedWait(ev, deadline, t.C, nil)
 }
 
@@ -65,6 +65,7 @@ func (e *Engine) drivenWait(ev *Event, deadline time.Time, cancel <-chan struct{
 	if !e.acquire() {
 		return false, nil
 	}
+	e.benchDriver()
 	e.noteReturn()
 	done, err = e.spinFor(ev, deadline, cancel)
 	e.released.Store(nanotime())
