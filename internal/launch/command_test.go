@@ -1,0 +1,56 @@
+package launch
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/config"
+)
+
+func TestResolveExplains(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	require.NoError(t, os.WriteFile("script", []byte("#!/bin/sh\n"), 0o600))
+	require.NoError(t, os.WriteFile("runs", []byte("#!/bin/sh\n"), 0o700))
+	require.NoError(t, os.Mkdir("folder", 0o700))
+	for _, c := range []struct {
+		command []string
+		want    string
+		code    int
+	}{
+		{nil, "is empty", 127},
+		{[]string{"no-such-program-anywhere"}, "is not in PATH: correct it", 127},
+		{[]string{"./nothing"}, "does not exist", 127},
+		{[]string{"./script"}, "is not executable: chmod +x ./script", 126},
+		{[]string{"./folder"}, "is a folder", 126},
+		{[]string{"runs"}, "write ./runs", 127},
+		{[]string{"echo hello"}, "as words of their own", 127},
+	} {
+		_, err := resolve(config.RoleWorker, c.command, "")
+		var e *CommandError
+		require.ErrorAs(t, err, &e, "%q", c.command)
+		require.ErrorContains(t, err, c.want)
+		require.Equal(t, c.code, ExitCode(err), "%q", c.command)
+	}
+}
+
+func TestResolve(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "runs"), []byte("#!/bin/sh\n"), 0o700))
+	path, err := resolve(config.RoleWorker, []string{"./runs"}, dir)
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(dir, "runs"), path, "as the child sees it from its folder")
+	path, err = resolve(config.RoleWorker, []string{"sh", "-c", ":"}, dir)
+	require.NoError(t, err)
+	require.True(t, filepath.IsAbs(path))
+}
+
+func TestSelf(t *testing.T) {
+	command, err := Self("scheduler", "-x")
+	require.NoError(t, err)
+	require.FileExists(t, command[0])
+	require.Equal(t, []string{"scheduler", "-x"}, command[1:])
+}

@@ -1,0 +1,103 @@
+package launch
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// given are the settings that Run gives to each child itself. What the
+// environment says of them belongs to another cluster or to one process, so it
+// does not reach the children. The size of a group is here when the plan has one.
+var given = []string{
+	"DMLC_ROLE", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT",
+	"DMLC_NODE_RANK", "DMLC_RANK_OFFSET", "DMLC_INSTANCE_ID", "STEPVAN_RANK", "STEPMESH_GPU", "DMLC_PORT",
+}
+
+// rootURI is where the scheduler of a run listens.
+const rootURI = "127.0.0.1"
+
+// markName is the variable by which processes of a run are recognised. It has no
+// prefix of a setting.
+const markName = "_STEPVAN_LAUNCH"
+
+// environment is what the children's environments are made of.
+type environment struct {
+	settings  config.Settings // as the scheduler has them
+	inherited []string        // without settings
+	mark      string          // NAME=value, of this run only
+}
+
+// newEnvironment reads the settings that the children share from the environment
+// and the plan. The error joins every mistake.
+func newEnvironment(plan *Plan, port int) (*environment, error) {
+	all, err := merged(plan.Env)
+	if err != nil {
+		return nil, err
+	}
+	settings, _, err := config.FromEnv(lookupFor(plan, port, all), nil)
+	if err != nil {
+		return nil, err
+	}
+	if settings.Van == config.VanMem {
+		return nil, &errs.ConfigError{Key: "STEPVAN_VAN", Value: string(config.VanMem), Reason: "mem works within one process, and each child is one of its own: set tcp or auto"}
+	}
+	return &environment{settings: settings, inherited: config.Clean(all), mark: markName + "=" + rand.Text()}, nil
+}
+
+// merged is the environment of this process with the plan's entries on top.
+func merged(extra []string) ([]string, error) {
+	for _, entry := range extra {
+		if name, _, ok := strings.Cut(entry, "="); !ok || name == "" {
+			return nil, errs.Invalid("Plan.Env: %q is not NAME=value", entry)
+		}
+	}
+	child := exec.Cmd{} // whose environment is, by default, that of this process
+	names := func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return name == markName || slices.ContainsFunc(extra, func(e string) bool { return strings.HasPrefix(e, name+"=") })
+	}
+	return append(slices.DeleteFunc(child.Environ(), names), extra...), nil
+}
+
+// lookupFor answers for the environment that the scheduler is to have.
+func lookupFor(plan *Plan, port int, environ []string) func(string) (string, bool) {
+	values := map[string]string{}
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		values[name] = value
+	}
+	for _, name := range given {
+		delete(values, name)
+	}
+	values["DMLC_ROLE"] = string(config.RoleScheduler)
+	values["DMLC_NUM_WORKER"] = strconv.Itoa(plan.Workers)
+	values["DMLC_NUM_SERVER"] = strconv.Itoa(plan.Servers)
+	values["DMLC_PS_ROOT_URI"] = rootURI
+	values["DMLC_PS_ROOT_PORT"] = strconv.Itoa(port)
+	if plan.GroupSize != 0 {
+		values["DMLC_GROUP_SIZE"] = strconv.Itoa(plan.GroupSize)
+	}
+	return func(name string) (string, bool) {
+		value, ok := values[name]
+		return value, ok
+	}
+}
+
+// of returns the environment of one child.
+func (e *environment) of(c Child) ([]string, error) {
+	s := e.settings
+	if s.Role = c.Role; c.Role != config.RoleScheduler {
+		s.NodeRank, s.GPU = c.Node, c.Device
+	}
+	if err := s.Validate(); err != nil {
+		return nil, fmt.Errorf("settings of %v: %w", c, err)
+	}
+	return append(slices.Concat(e.inherited, s.Env()), e.mark), nil
+}

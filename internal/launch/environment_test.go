@@ -1,0 +1,95 @@
+package launch
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+func lookup(environ []string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		for _, e := range environ {
+			if value, ok := strings.CutPrefix(e, name+"="); ok {
+				return value, true
+			}
+		}
+		return "", false
+	}
+}
+
+func TestEachChildKnowsItsPlace(t *testing.T) {
+	t.Setenv("DMLC_ROLE", "joint") // of another cluster
+	t.Setenv("DMLC_PS_ROOT_URI", "elsewhere")
+	t.Setenv("DMLC_NODE_RANK", "77")
+	t.Setenv("STEPMESH_GPU", "5")
+	t.Setenv("DMLC_PORT", "4711")
+	t.Setenv("STEPVAN_LOG_LEVEL", "warn")
+	t.Setenv("UNRELATED", "kept")
+	plan := &Plan{Workers: 2, Servers: 3, GroupSize: 2, Env: []string{"STEPVAN_VAN=tcp", "STEPVAN_LOG_LEVEL=debug", "OWN=1"}}
+	env, err := newEnvironment(plan, 1234)
+	require.NoError(t, err)
+	var names []string
+	for _, c := range children(env.settings) {
+		environ, err := env.of(c)
+		require.NoError(t, err)
+		s, warnings, err := config.FromEnv(lookup(environ), environ)
+		require.NoError(t, err, "%v", c)
+		require.Empty(t, warnings, "%v", c)
+		require.Equal(t, c.Role, s.Role)
+		require.Equal(t, "127.0.0.1:1234", s.RootAddr())
+		require.Equal(t, []int{2, 3, 2}, []int{s.NumWorker, s.NumServer, s.GroupSize})
+		require.Equal(t, config.VanTCP, s.Van)
+		require.Equal(t, config.LogDebug, s.LogLevel, "the plan's entries are on top")
+		require.Zero(t, s.Port)
+		if c.Role != config.RoleScheduler {
+			require.Equal(t, c.Rank, s.Rank())
+			require.Equal(t, c.Device, s.Instance())
+		}
+		require.Subset(t, environ, []string{"UNRELATED=kept", "OWN=1", env.mark})
+		names = append(names, c.String())
+	}
+	require.Equal(t, "scheduler server 0 server 1 server 2 server 3 server 4 server 5 worker 0 worker 1 worker 2 worker 3", strings.Join(names, " "))
+}
+
+func TestGroupSizeOfTheEnvironment(t *testing.T) {
+	t.Setenv("DMLC_GROUP_SIZE", "4")
+	env, err := newEnvironment(&Plan{Workers: 1, Servers: 1}, 1)
+	require.NoError(t, err)
+	require.Len(t, children(env.settings), 9)
+	env, err = newEnvironment(&Plan{Workers: 1, Servers: 1, GroupSize: 1}, 1)
+	require.NoError(t, err)
+	require.Len(t, children(env.settings), 3)
+}
+
+func TestRunsInRunsHaveTheirOwnMark(t *testing.T) {
+	t.Setenv(markName, "outer")
+	env, err := newEnvironment(&Plan{Workers: 1}, 1)
+	require.NoError(t, err)
+	environ, err := env.of(Child{Role: config.RoleScheduler})
+	require.NoError(t, err)
+	marks := slices.DeleteFunc(environ, func(e string) bool { return !strings.HasPrefix(e, markName) })
+	require.Equal(t, []string{env.mark}, marks)
+}
+
+func TestMistakesInTheEnvironment(t *testing.T) {
+	_, err := newEnvironment(&Plan{Workers: 1, GroupSize: -1, Env: []string{"STEPVAN_VAN=pigeon"}}, 1)
+	var c *errs.ConfigError
+	require.ErrorAs(t, err, &c)
+	require.ErrorContains(t, err, "STEPVAN_VAN")
+	require.ErrorContains(t, err, "DMLC_GROUP_SIZE")
+
+	_, err = newEnvironment(&Plan{}, 1)
+	require.ErrorContains(t, err, "DMLC_NUM_WORKER")
+
+	_, err = newEnvironment(&Plan{Workers: 1, Env: []string{"STEPVAN_VAN=mem"}}, 1)
+	require.ErrorContains(t, err, "set tcp or auto")
+
+	_, err = newEnvironment(&Plan{Workers: 1, Env: []string{"NOVALUE"}}, 1)
+	require.True(t, errors.Is(err, errs.ErrInvalid))
+}

@@ -1,0 +1,128 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// member is a child and all that belongs to it.
+type member struct {
+	child  Child
+	index  int // of its colour
+	path   string
+	args   []string
+	env    []string
+	cmd    *exec.Cmd
+	tail   tail
+	ended  bool
+	pipes  []*os.File // read ends
+	result []byte
+	resErr error
+}
+
+// start runs the child. Readers of its pipes are added to readers.
+func (m *member) start(plan *Plan, p *printer, readers *sync.WaitGroup) error {
+	m.cmd = &exec.Cmd{
+		Path: m.path, Args: m.args, Env: m.env, Dir: plan.Dir,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+	}
+	writeEnds, err := m.connect(plan)
+	if err == nil {
+		err = m.cmd.Start()
+	}
+	for _, f := range writeEnds {
+		_ = f.Close()
+	}
+	if err != nil {
+		m.close()
+		return fmt.Errorf("start %v: %w%s", m.child, err, startHint(err))
+	}
+	m.child.PID = m.cmd.Process.Pid
+	m.read(plan, p, readers)
+	return nil
+}
+
+// connect makes the pipes. Standard input is /dev/null: no child can wait for a terminal.
+func (m *member) connect(plan *Plan) (writeEnds []*os.File, err error) {
+	n := 2
+	if plan.Result != nil {
+		n = 3
+	}
+	for range n {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return writeEnds, err
+		}
+		m.pipes, writeEnds = append(m.pipes, r), append(writeEnds, w)
+	}
+	m.cmd.Stdout, m.cmd.Stderr, m.cmd.ExtraFiles = writeEnds[0], writeEnds[1], writeEnds[2:]
+	return writeEnds, nil
+}
+
+// read starts one goroutine for each pipe; they end with the last process that
+// holds the other end, or when close is called.
+func (m *member) read(plan *Plan, p *printer, readers *sync.WaitGroup) {
+	name := m.child.String()
+	readers.Go(func() { pump(m.pipes[0], p.stream(name, m.index, nil), p, plan.Stdout) })
+	readers.Go(func() { pump(m.pipes[1], p.stream(name, m.index, &m.tail), p, plan.Stderr) })
+	if plan.Result != nil {
+		readers.Go(func() { m.result, m.resErr = collect(m.pipes[2]) })
+	}
+}
+
+// readSize is how much is read, and so printed, at once.
+const readSize = 32 << 10
+
+// pump prints what comes from a pipe until its end.
+func pump(from io.Reader, s *stream, p *printer, to io.Writer) {
+	buf := make([]byte, readSize)
+	for {
+		n, err := from.Read(buf)
+		p.write(to, s.feed(buf[:n]))
+		if err != nil {
+			p.write(to, s.finish())
+			return
+		}
+	}
+}
+
+// close ends the readers.
+func (m *member) close() {
+	for _, f := range m.pipes {
+		_ = f.Close()
+	}
+}
+
+// failure is how the child has ended, or nil when all was well.
+func (m *member) failure() *Failure {
+	status, ok := m.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	switch {
+	case !ok, status.Exited() && status.ExitStatus() == 0:
+		return nil
+	case status.Signaled():
+		return &Failure{Child: m.child, Status: -1, Signal: status.Signal(), Core: status.CoreDump()}
+	}
+	return &Failure{Child: m.child, Status: status.ExitStatus()}
+}
+
+// startHint says what to do when the kernel does not start a program.
+func startHint(err error) string {
+	switch {
+	case errors.Is(err, unix.ENOEXEC):
+		return ": a script needs a first line like #!/bin/sh"
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		return ": raise the limit with ulimit -n, or start fewer"
+	case errors.Is(err, unix.EAGAIN):
+		return ": raise the limit of processes with ulimit -u, or start fewer"
+	case errors.Is(err, unix.ENOMEM):
+		return ": there is too little memory"
+	}
+	return ""
+}

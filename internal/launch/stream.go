@@ -1,0 +1,105 @@
+package launch
+
+import (
+	"bytes"
+	"unicode/utf8"
+)
+
+// maxLine is how much of a line is printed at once, in bytes: what is longer is
+// cut, so that a child without line ends neither stays silent nor takes memory.
+const maxLine = 64 << 10
+
+// stream cuts what a child writes into lines and gives each a prefix. Of a line
+// that was overwritten with carriage returns, as progress bars are, it keeps what
+// a terminal would show at last. Not for concurrent use.
+type stream struct {
+	prefix  string // of a line
+	more    string // of the rest of a line that was cut
+	tail    *tail  // gets the lines too; may be nil
+	pending []byte // of the line that is not complete
+	cut     bool   // the beginning of the line was printed already
+	out     []byte
+}
+
+// feed takes what was read and returns what to print: whole lines, valid until
+// the next call. p is not kept.
+func (s *stream) feed(p []byte) []byte {
+	s.out = s.out[:0]
+	for len(p) > 0 {
+		n := min(len(p), maxLine-len(s.pending))
+		if end := bytes.IndexByte(p[:n], '\n'); end >= 0 {
+			s.pending = append(s.pending, p[:end]...)
+			s.end()
+			p = p[end+1:]
+			continue
+		}
+		s.pending = append(s.pending, p[:n]...)
+		p = p[n:]
+		if len(s.pending) == maxLine {
+			s.shorten()
+		}
+	}
+	return s.out
+}
+
+// finish returns the line that was never ended, if there is one.
+func (s *stream) finish() []byte {
+	s.out = s.out[:0]
+	if len(s.pending) > 0 {
+		s.end()
+	}
+	return s.out
+}
+
+// end prints the pending line.
+func (s *stream) end() {
+	if line := visible(s.pending); len(line) > 0 || !s.cut {
+		s.print(line)
+	}
+	s.pending, s.cut = s.pending[:0], false
+}
+
+// shorten makes room in a full pending line: it forgets what was overwritten, or
+// prints what there is.
+func (s *stream) shorten() {
+	if i := bytes.LastIndexByte(s.pending[:maxLine-1], '\r'); i >= 0 {
+		s.pending = append(s.pending[:0], s.pending[i+1:]...)
+		return
+	}
+	n := wholeRunes(s.pending)
+	s.print(s.pending[:n])
+	s.cut = true
+	s.pending = append(s.pending[:0], s.pending[n:]...)
+}
+
+func (s *stream) print(line []byte) {
+	if s.tail != nil {
+		s.tail.add(line)
+	}
+	if s.cut {
+		s.out = append(s.out, s.more...)
+	} else {
+		s.out = append(s.out, s.prefix...)
+	}
+	s.out = append(s.out, line...)
+	s.out = append(s.out, '\n')
+}
+
+// visible is what a terminal shows of a line at last.
+func visible(line []byte) []byte {
+	line = bytes.TrimRight(line, "\r")
+	return line[bytes.LastIndexByte(line, '\r')+1:]
+}
+
+// wholeRunes is the length of p without a rune that was cut off at its end.
+func wholeRunes(p []byte) int {
+	for n := len(p) - 1; n >= 0 && len(p)-n <= utf8.UTFMax; n-- {
+		if utf8.RuneStart(p[n]) {
+			if utf8.FullRune(p[n:]) {
+				break
+			}
+			return n
+		}
+	}
+	return len(p)
+}

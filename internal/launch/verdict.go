@@ -1,0 +1,52 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+)
+
+// verdict is what Run returns, when all has ended and is printed.
+func (r *run) verdict() error {
+	if r.cause == nil {
+		select {
+		case r.cause = <-r.printer.broken:
+		default:
+		}
+	}
+	if r.stuck {
+		return errors.Join(r.cause, r.stuckError())
+	}
+	var f *Failure
+	if errors.As(r.cause, &f) && r.failed != nil && r.printed {
+		f.Stderr = r.failed.tail.lines
+	}
+	if r.cause != nil || r.plan.Result == nil || !r.printed {
+		return r.cause
+	}
+	return r.deliver()
+}
+
+// stuckError names those that SIGKILL does not end.
+func (r *run) stuckError() error {
+	var names []string
+	for _, c := range r.alive() {
+		names = append(names, fmt.Sprintf("%v (pid %d)", c, c.PID))
+	}
+	for _, p := range r.descendants.survivors() {
+		names = append(names, fmt.Sprintf("pid %d", p.pid))
+	}
+	return fmt.Errorf("processes that SIGKILL does not end, stuck in the kernel: %v", names)
+}
+
+// deliver hands the results to the caller.
+func (r *run) deliver() error {
+	for _, m := range r.members {
+		if m.resErr != nil {
+			return fmt.Errorf("%v: %w", m.child, m.resErr)
+		}
+	}
+	for _, m := range r.members {
+		r.plan.Result(m.child, m.result)
+	}
+	return nil
+}
