@@ -102,10 +102,9 @@ func (s *Server) collect(p Policy, b *Batch) (bool, error) {
 		return false, err
 	}
 	if s.ready < need {
-		if err := s.hopeless(need); err != nil {
+		if s.wanted, err = s.outlook(need); err != nil {
 			return false, err
 		}
-		s.wanted = need
 		s.arrival.Reset() // by the only one who waits for it
 		return false, nil
 	}

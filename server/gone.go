@@ -8,15 +8,15 @@ import (
 
 var errBusy = fmt.Errorf("another goroutine waits for a batch already; let one goroutine call it: %w", errs.ErrBusy)
 
-// hopeless returns an error when need workers can never be ready, or only as long
-// as some that are gone stay away. Under s.mu.
-func (s *Server) hopeless(need int) error {
+// outlook returns how many workers must be ready for another look, or an error
+// when need of them can never be as long as some that are gone stay away. Under s.mu.
+func (s *Server) outlook(need int) (int, error) {
 	lost, left, able := s.census()
 	if able >= need {
-		return nil
+		return need, nil
 	}
 	if able == 0 {
-		return s.deserted(lost)
+		return 0, s.deserted(lost)
 	}
 	// A lost worker is an error at once. One that left is in order while nobody waits for it.
 	who := lost
@@ -24,9 +24,9 @@ func (s *Server) hopeless(need int) error {
 		who = left
 	}
 	if who == nil {
-		return nil
+		return 1, nil
 	}
-	return who.failure("get_batch", fmt.Errorf("a batch needs requests of %d workers and %d remain; the other policies serve those: %w", need, able, who.gone))
+	return 0, who.failure("get_batch", fmt.Errorf("a batch needs requests of %d workers and %d remain; the other policies serve those: %w", need, able, who.gone))
 }
 
 // census finds the first workers without a request that were lost and that have left, and
@@ -53,5 +53,5 @@ func (s *Server) deserted(lost *remote) error {
 	if lost == nil {
 		return fmt.Errorf("get_batch: %w", end)
 	}
-	return lost.failure("get_batch", fmt.Errorf("%w; %w", lost.gone, end))
+	return fmt.Errorf("%w; %w", lost.failure("get_batch", lost.gone), end)
 }

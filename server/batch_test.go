@@ -1,0 +1,179 @@
+package server_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	. "github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/server"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// whose returns the ranks and first values of a batch.
+func whose(t testing.TB, reqs []server.Request) (from []wire.Rank, first []float32) {
+	for _, r := range reqs {
+		from = append(from, r.Worker)
+		first = append(first, Values(t, r.Pushes()[0])[0])
+	}
+	return from, first
+}
+
+func TestLockStepTakesOneOfEveryWorkerInItsOrder(t *testing.T) {
+	c := New(t, Options{Workers: 3})
+	s := c.Servers[0]
+	for _, i := range []int{2, 0} {
+		for n := range 2 {
+			push(t, c.Workers[i], tensor.Key(10*n), float32(10*i+n))
+		}
+	}
+	arrived(t, s, 4)
+	idle(t, s, server.LockStep)
+	push(t, c.Workers[1], 0, 10)
+	from, first := whose(t, take(t, s, server.LockStep))
+	require.Equal(t, ranks(0, 1, 2), from)
+	require.Equal(t, []float32{0, 10, 20}, first)
+	idle(t, s, server.LockStep)
+	push(t, c.Workers[1], 10, 11)
+	from, first = whose(t, take(t, s, server.Default))
+	require.Equal(t, ranks(0, 1, 2), from)
+	require.Equal(t, []float32{1, 11, 21}, first)
+}
+
+func TestAnyReadyAndAtLeast(t *testing.T) {
+	c := New(t, Options{Workers: 3, Server: server.Options{Policy: server.AnyReady}})
+	s := c.Servers[0]
+	push(t, c.Workers[2], 0, 20)
+	push(t, c.Workers[2], 10, 21)
+	arrived(t, s, 2)
+	idle(t, s, server.AtLeast(2))
+	from, first := whose(t, take(t, s, server.Default))
+	require.Equal(t, ranks(2), from)
+	require.Equal(t, []float32{20}, first)
+	push(t, c.Workers[0], 0, 0)
+	from, _ = whose(t, take(t, s, server.AtLeast(2)))
+	require.Equal(t, ranks(0, 2), from)
+	for _, p := range []server.Policy{server.AtLeast(4), -2} {
+		_, err := s.GetBatch(Context(t), p)
+		require.ErrorIs(t, err, errs.ErrInvalid)
+	}
+}
+
+func TestIdleIsNoErrorAndDeadlinesAre(t *testing.T) {
+	c := New(t, Options{})
+	s := c.Servers[0]
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	_, err := s.GetBatch(ctx, server.Default)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	var b server.Batch
+	require.ErrorIs(t, s.GetBatchFor(time.Millisecond, server.Default, &b), context.DeadlineExceeded)
+	push(t, c.Workers[0], 1, 5)
+	require.NoError(t, s.GetBatchFor(Bound, server.Default, &b), "and then it goes on")
+	require.Len(t, b.Requests, 1)
+	respond(t, s, b.Requests[0].Handler, Floats(t, 1))
+}
+
+func TestOneCallerAtATime(t *testing.T) {
+	c := New(t, Options{})
+	s := c.Servers[0]
+	ctx, cancel := context.WithCancel(Context(t))
+	var wg sync.WaitGroup
+	errors := make(chan error, 2)
+	for range 2 {
+		wg.Go(func() {
+			_, err := s.GetBatch(ctx, server.Default)
+			errors <- err
+		})
+	}
+	require.ErrorIs(t, <-errors, errs.ErrBusy)
+	cancel()
+	wg.Wait()
+	require.ErrorIs(t, <-errors, context.Canceled)
+}
+
+func requireGone(t *testing.T, err error, name string) {
+	t.Helper()
+	var op *errs.OpError
+	require.ErrorAs(t, err, &op)
+	require.Equal(t, name, op.Peer)
+	require.Equal(t, "get_batch", op.Op)
+	require.ErrorIs(t, err, errs.ErrPeerLost)
+}
+
+func TestLostWorkerNeverHangsLockStep(t *testing.T) {
+	c := New(t, Options{Workers: 2})
+	s := c.Servers[0]
+	h, out := push(t, c.Workers[0], 1, 5)
+	arrived(t, s, 1)
+	require.True(t, c.Net.Kill("worker 1"))
+	for range 2 { // it stays so
+		_, err := s.GetBatch(Context(t), server.LockStep)
+		requireGone(t, err, "worker 1")
+		require.NotErrorIs(t, err, errs.ErrClosed)
+	}
+	_, err := s.GetBatch(Context(t), server.AtLeast(2))
+	requireGone(t, err, "worker 1")
+	reqs := take(t, s, server.AnyReady)
+	respond(t, s, reqs[0].Handler, Floats(t, 6))
+	require.NoError(t, h.Wait(Context(t)))
+	require.Equal(t, []float32{6}, Values(t, out))
+
+	require.True(t, c.Net.Kill("worker 0"))
+	_, err = s.GetBatch(Context(t), server.AnyReady)
+	require.ErrorIs(t, err, errs.ErrClosed)
+	require.ErrorIs(t, err, errs.ErrPeerLost)
+	require.ErrorContains(t, err, "worker 0")
+}
+
+func TestWorkersThatLeave(t *testing.T) {
+	c := New(t, Options{Workers: 2})
+	s := c.Servers[0]
+	h, err := c.Workers[0].PushPull(List(Floats(t, 7)), Keys(1), nil, nil)
+	require.NoError(t, err)
+	require.NoError(t, h.Wait(Context(t)), "delivered")
+	require.NoError(t, c.Workers[0].Link.Close())
+
+	push(t, c.Workers[1], 1, 8)
+	from, first := whose(t, take(t, s, server.LockStep))
+	require.Equal(t, ranks(0, 1), from, "what was delivered is handed out")
+	require.Equal(t, []float32{7, 8}, first)
+	idle(t, s, server.LockStep) // worker 1 may leave as well: no error yet
+
+	push(t, c.Workers[1], 11, 9)
+	_, err = s.GetBatch(Context(t), server.LockStep)
+	requireGone(t, err, "worker 0")
+	require.ErrorIs(t, err, link.ErrLeft)
+	require.Len(t, take(t, s, server.AnyReady), 1)
+
+	require.NoError(t, c.Workers[1].Link.Close())
+	_, err = s.GetBatch(Context(t), server.LockStep)
+	require.ErrorIs(t, err, errs.ErrClosed)
+	require.ErrorContains(t, err, "every paired worker")
+}
+
+func TestRespondToAWorkerThatIsGone(t *testing.T) {
+	c := New(t, Options{Workers: 2})
+	s := c.Servers[0]
+	h, out := push(t, c.Workers[0], 1, 5)
+	push(t, c.Workers[1], 1, 5)
+	reqs := take(t, s, server.LockStep)
+	require.True(t, c.Net.Kill("worker 1"))
+	_, err := s.GetBatch(Context(t), server.LockStep)
+	requireGone(t, err, "worker 1")
+	ret := Floats(t, 1, 2)
+	r, err := s.RespondVec(ret, List(Floats(t, 0), Floats(t, 0)), []server.Handler{reqs[0].Handler, reqs[1].Handler})
+	require.NoError(t, err)
+	require.NoError(t, h.Wait(Context(t)), "the others are answered")
+	require.Equal(t, []float32{1}, Values(t, out))
+	err = r.Wait(Context(t))
+	require.ErrorIs(t, err, errs.ErrPeerLost)
+	require.ErrorContains(t, err, "respond with worker 1")
+	require.Zero(t, s.Stats().Unanswered)
+}

@@ -1,0 +1,218 @@
+package server_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	. "github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/server"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/worker"
+)
+
+// take takes a batch. What the test does not answer is given up at its end.
+func take(t testing.TB, s *Server, p server.Policy) []server.Request {
+	t.Helper()
+	b, err := s.GetBatch(Context(t), p)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = s.Server.Close()
+		for _, r := range b.Requests {
+			_, _ = s.Respond(nil, r.Handler)
+		}
+	})
+	return b.Requests
+}
+
+// push pushes x under key k and pulls one float under key k+1.
+func push(t testing.TB, w *Worker, k tensor.Key, x ...float32) (worker.Handle, tensor.Tensor) {
+	t.Helper()
+	out := Floats(t, -1)
+	h, err := w.PushPull(List(Floats(t, x...)), Keys(k), List(out), Keys(k+1))
+	require.NoError(t, err)
+	return h, out
+}
+
+// respond answers and waits for the acknowledgement.
+func respond(t testing.TB, s *Server, h server.Handler, x ...tensor.Tensor) {
+	t.Helper()
+	r, err := s.Respond(x, h)
+	require.NoError(t, err)
+	require.NoError(t, r.Wait(Context(t)))
+}
+
+// idle checks that s has no batch by p.
+func idle(t testing.TB, s *Server, p server.Policy) {
+	t.Helper()
+	var b server.Batch
+	require.ErrorIs(t, s.GetBatchFor(0, p, &b), context.DeadlineExceeded)
+}
+
+// arrived waits until n requests are unanswered at s.
+func arrived(t testing.TB, s *Server, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return s.Stats().Unanswered == n }, Bound, 1)
+}
+
+func ranks(r ...wire.Rank) []wire.Rank { return r }
+
+func TestRespondThatDoesNotFitSendsNothing(t *testing.T) {
+	c := New(t, Options{})
+	w, s := c.Workers[0], c.Servers[0]
+	outs := List(Floats(t, 0, 0), Floats(t, 0))
+	h, err := w.Do(&worker.Request{Pull: outs, PullKeys: Keys(1, 2), Variable: []bool{false, true}})
+	require.NoError(t, err)
+	handler := take(t, s, server.Default)[0].Handler
+	closed, err := s.Memory.Zeros(tensor.Float32, 2)
+	require.NoError(t, err)
+	require.NoError(t, closed.Region().Close())
+	two, one := Floats(t, 1, 2), Floats(t, 3)
+	cases := []struct {
+		name    string
+		tensors []tensor.Tensor
+		handler server.Handler
+		is      error
+		says    string
+	}{
+		{"too few", List(two), handler, errs.ErrInvalid, "1 tensors for the 2 pulls of worker 0"},
+		{"too many", List(two, one, one), handler, errs.ErrInvalid, "3 tensors for the 2 pulls"},
+		{"none", nil, handler, errs.ErrInvalid, "0 tensors"},
+		{"too small", List(one, one), handler, errs.ErrInvalid, "4 bytes for the pull of key 1, which has 8"},
+		{"too large", List(two, two), handler, errs.ErrInvalid, "8 bytes for the pull of key 2, which has room for 4"},
+		{"zero tensor", List(two, tensor.Tensor{}), handler, errs.ErrInvalid, "key 2"},
+		{"closed", List(closed, one), handler, errs.ErrClosed, "key 1"},
+		{"unknown handler", List(two, one), handler + 1, errs.ErrStale, "never given"},
+		{"another generation", List(two, one), handler + 1<<32, errs.ErrStale, "never given"},
+		{"no handler", List(two, one), 0, errs.ErrStale, "never given"},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := s.Respond(tc.tensors, tc.handler)
+			require.ErrorIs(t, err, tc.is)
+			require.ErrorContains(t, err, tc.says)
+		})
+	}
+	require.False(t, h.Done())
+	respond(t, s, handler, two, one)
+	require.NoError(t, h.Wait(Context(t)))
+	require.Equal(t, []float32{1, 2}, Values(t, outs[0]))
+	_, err = s.Respond(List(two, one), handler)
+	require.ErrorIs(t, err, errs.ErrStale, "a second respond")
+	require.ErrorContains(t, err, "answered before")
+}
+
+func TestResponseTensorsAreBorrowedUntilAcknowledged(t *testing.T) {
+	c := New(t, Options{})
+	w, s := c.Workers[0], c.Servers[0]
+	h, _ := push(t, w, 1, 1)
+	req := take(t, s, server.Default)[0]
+	back, err := s.Memory.Zeros(tensor.Float32, 1)
+	require.NoError(t, err)
+	require.True(t, c.Net.Stall("worker 0"))
+	r, err := s.Respond(List(back), req.Handler)
+	require.NoError(t, err, "it returns at once")
+	require.False(t, r.Done())
+	require.ErrorIs(t, r.WaitFor(0), context.DeadlineExceeded)
+	require.ErrorIs(t, back.Region().Close(), errs.ErrBusy)
+	require.True(t, c.Net.Resume("worker 0"))
+	require.NoError(t, h.Wait(Context(t)))
+	require.NoError(t, r.Wait(Context(t)))
+	require.NoError(t, r.Err())
+	require.NoError(t, back.Region().Close())
+	require.Equal(t, r, s.Response(r.ID()))
+	require.ErrorIs(t, server.Response{}.Wait(Context(t)), errs.ErrStale)
+	require.ErrorIs(t, server.Response{}.WaitFor(0), errs.ErrStale)
+	require.ErrorIs(t, server.Response{}.Err(), errs.ErrStale)
+	require.True(t, server.Response{}.Done())
+}
+
+func TestLargeResponses(t *testing.T) {
+	c := New(t, Options{})
+	w, s := c.Workers[0], c.Servers[0]
+	const n = 5 << 20 // several pieces, in bulk
+	out, err := tensor.FromSlice(make([]uint8, n))
+	require.NoError(t, err)
+	h, err := w.PushPull(nil, nil, List(out), Keys(1))
+	require.NoError(t, err)
+	data := make([]uint8, n)
+	for i := range data {
+		data[i] = uint8(i * 7)
+	}
+	back, err := tensor.FromSlice(data)
+	require.NoError(t, err)
+	respond(t, s, take(t, s, server.Default)[0].Handler, back)
+	require.NoError(t, h.Wait(Context(t)))
+	require.Equal(t, data, out.Bytes())
+}
+
+func TestPushesWithoutABufferLandAlignedInPooledMemory(t *testing.T) {
+	c := New(t, Options{Server: server.Options{PoolLimit: 256}})
+	w, s := c.Workers[0], c.Servers[0]
+	odd, err := tensor.FromSlice([]uint8{1, 2, 3})
+	require.NoError(t, err)
+	wide, err := tensor.FromSlice([]float64{4, 5})
+	require.NoError(t, err)
+	h, err := w.PushPull(List(odd, wide), Keys(1, 2), nil, nil)
+	require.NoError(t, err)
+	require.NoError(t, h.Wait(Context(t)))
+	req := take(t, s, server.Default)[0]
+	got, err := tensor.As[float64](req.Pushes()[1])
+	require.NoError(t, err)
+	require.Equal(t, []float64{4, 5}, got)
+	kept := req.Pushes()[1]
+	respond(t, s, req.Handler)
+	require.Nil(t, kept.Bytes(), "it ends with the respond")
+
+	h, out := push(t, w, 10, make([]float32, 65)...)
+	err = h.Wait(Context(t))
+	require.ErrorIs(t, err, errs.ErrRemote)
+	require.ErrorContains(t, err, "takes at most 256 without")
+	require.Equal(t, []float32{-1}, Values(t, out))
+	h, _ = push(t, w, 10, 1)
+	respond(t, s, take(t, s, server.Default)[0].Handler, Floats(t, 2))
+	require.NoError(t, h.Wait(Context(t)), "nothing else is disturbed")
+}
+
+func TestUseAfterClose(t *testing.T) {
+	c := New(t, Options{})
+	w, s := c.Workers[0], c.Servers[0]
+	push(t, w, 1, 1)
+	held := take(t, s, server.Default)[0]
+	push(t, w, 3, 1)
+	arrived(t, s, 2)
+	require.NoError(t, s.Server.Close())
+	require.NoError(t, s.Server.Close(), "twice")
+	require.Equal(t, 1, s.Stats().Unanswered, "what no batch has taken is dropped")
+	_, err := s.GetBatch(Context(t), server.AnyReady)
+	require.ErrorIs(t, err, errs.ErrClosed)
+	_, err = s.RegisterRecvBuffer(Floats(t, 1), ranks(0), Keys(1))
+	require.ErrorIs(t, err, errs.ErrClosed)
+	require.Len(t, held.Pushes(), 1, "the program may still look at it")
+	_, err = s.Respond(List(Floats(t, 1)), held.Handler)
+	require.ErrorIs(t, err, errs.ErrClosed)
+	require.Zero(t, s.Stats().Unanswered)
+	h, _ := push(t, w, 5, 1)
+	require.ErrorIs(t, h.Wait(Context(t)), errs.ErrRemote)
+}
+
+func TestOptionsAndJoin(t *testing.T) {
+	p := NewPeer(t, Options{Van: Mem()}, "alone", 9)
+	_, err := server.New(p.Link, server.Options{Policy: -2})
+	require.ErrorIs(t, err, errs.ErrInvalid)
+	s, err := server.New(p.Link, server.Options{})
+	require.NoError(t, err)
+	_, err = s.GetBatch(Context(t), server.Default)
+	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorContains(t, err, "not paired")
+	require.ErrorIs(t, s.Join(0, nil), errs.ErrInvalid)
+	require.ErrorIs(t, s.Join(0, []server.Worker{{Rank: 1}, {Rank: 1}}), errs.ErrInvalid)
+	for p, name := range map[server.Policy]string{
+		server.LockStep: "lockstep", server.AnyReady: "any", server.Default: "default", server.AtLeast(3): "at least 3",
+	} {
+		require.Equal(t, name, p.String())
+	}
+}
