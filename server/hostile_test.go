@@ -1,0 +1,132 @@
+package server_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	. "github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/server"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// float is the descriptor of one float.
+func float(k tensor.Key) wire.Descriptor {
+	return wire.Descriptor{Key: k, Bytes: 4, DType: tensor.Float32, Shape: tensor.ShapeOf(1)}
+}
+
+// withRaw makes a server with two workers, of which the first is raw.
+func withRaw(t *testing.T, policy server.Policy) (*Cluster, *Peer, *link.Session) {
+	v := Mem()
+	c := New(t, Options{Workers: 2, Van: v, Server: server.Options{Policy: policy}})
+	require.NoError(t, c.Workers[0].Link.Close())
+	raw := NewPeer(t, Options{Van: v}, "raw", 100_000)
+	return c, raw, raw.Dial(t, c.Servers[0])
+}
+
+func TestBrokenWorkersAreCutOff(t *testing.T) {
+	d := float(1)
+	payload := [][]byte{make([]byte, 4)}
+	for name, out := range map[string]link.Outbound{
+		"garbage":              {Op: wire.OpRequest, Pushes: 1, Meta: []byte("garbage"), Payload: payload},
+		"garbage, no payload":  {Op: wire.OpRequest, Pulls: 1, Meta: []byte("garbage")},
+		"another op":           {Op: 99, Meta: d.Append(nil), Pushes: 1, Payload: payload},
+		"more payload":         {Op: wire.OpRequest, Pushes: 1, Meta: d.Append(nil), Payload: [][]byte{make([]byte, 5)}},
+		"less payload":         {Op: wire.OpRequest, Pushes: 1, Meta: d.Append(nil)},
+		"counts beyond meta":   {Op: wire.OpRequest, Pushes: 4000, Meta: d.Append(nil), Payload: payload},
+		"surplus meta":         {Op: wire.OpRequest, Meta: d.Append(nil)},
+		"half of a descriptor": {Op: wire.OpRequest, Pushes: 1, Meta: d.Append(nil)[:20], Payload: payload},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, raw, session := withRaw(t, server.AnyReady)
+			out.Channel = link.ChannelRequest
+			require.NoError(t, session.Send(&out))
+			require.Error(t, raw.Loss(t))
+			s := c.Servers[0]
+			_, err := s.GetBatch(Context(t), server.LockStep)
+			requireGone(t, err, "worker 0")
+			var pe *errs.ProtocolError
+			require.ErrorAs(t, err, &pe)
+			h, _ := push(t, c.Workers[1], 1, 5)
+			respond(t, s, take(t, s, server.AnyReady)[0].Handler, Floats(t, 6))
+			require.NoError(t, h.Wait(Context(t)), "a bad peer costs its own connection only")
+			require.Zero(t, s.Stats().Unanswered)
+		})
+	}
+}
+
+func TestKeyPushedAgainBeforeItsAnswerIsRefused(t *testing.T) {
+	c, raw, session := withRaw(t, server.AnyReady)
+	s := c.Servers[0]
+	buffer := Floats(t, 0)
+	reg, err := s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
+	require.NoError(t, err)
+	raw.Take(t).Release() // the announcement
+	d := float(1)
+	send := func(id uint64, x float32) {
+		require.NoError(t, session.Send(&link.Outbound{
+			Channel: link.ChannelRequest, Op: wire.OpRequest, Request: id, Generation: reg.Generation(),
+			Pushes: 1, Meta: d.Append(nil), Payload: [][]byte{Floats(t, x).Bytes()},
+		}))
+	}
+	send(1, 5)
+	send(2, 6)
+	m := raw.Take(t)
+	require.EqualValues(t, 2, m.Header.Request)
+	require.NotZero(t, m.Header.Flags&wire.FlagError)
+	require.Contains(t, string(m.Meta), "before the last one was answered")
+	m.Release()
+	req := take(t, s, server.Default)[0]
+	require.Equal(t, []float32{5}, Values(t, req.Pushes()[0]), "refused, not raced")
+	respond(t, s, req.Handler)
+}
+
+func TestStrangersAreRefused(t *testing.T) {
+	v := Mem()
+	c := New(t, Options{Van: v})
+	raw := NewPeer(t, Options{Van: v}, "stranger", 77)
+	session := raw.Dial(t, c.Servers[0])
+	d := float(1)
+	for _, o := range []link.Outbound{
+		{Pushes: 1, Meta: d.Append(nil), Payload: [][]byte{make([]byte, 4)}},
+		{Pulls: 1, Meta: d.Append(nil)},
+	} {
+		o.Channel, o.Op, o.Request = link.ChannelRequest, wire.OpRequest, 3
+		require.NoError(t, session.Send(&o))
+		m := raw.Take(t)
+		require.NotZero(t, m.Header.Flags&wire.FlagError)
+		require.Contains(t, string(m.Meta), "not paired with stranger")
+		m.Release()
+	}
+	require.Zero(t, c.Servers[0].Stats().Unanswered)
+}
+
+func TestWorkerLostInTheMiddleOfItsPush(t *testing.T) {
+	c := New(t, Options{Link: func(o *link.Options) { o.PieceBytes = 4096 }})
+	w, s := c.Workers[0], c.Servers[0]
+	x, err := w.Memory.Zeros(tensor.Uint8, 8<<20)
+	require.NoError(t, err)
+	buffer, err := s.Memory.Zeros(tensor.Uint8, 8<<20)
+	require.NoError(t, err)
+	reg, err := s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
+	require.NoError(t, err)
+	h, err := w.PushPull(List(x), Keys(1), List(Floats(t, 0)), Keys(2))
+	require.NoError(t, err)
+	require.Equal(t, 1, c.Net.Cut("worker 0", "server 0"))
+	require.ErrorIs(t, h.Wait(Context(t)), errs.ErrPeerLost)
+	b, err := s.GetBatch(Context(t), server.LockStep)
+	if err == nil { // all of it had arrived
+		_, err = s.Respond(List(Floats(t, 0)), b.Requests[0].Handler)
+		require.NoError(t, err)
+	} else {
+		requireGone(t, err, "worker 0")
+		require.ErrorIs(t, err, errs.ErrClosed, "it was the only one")
+	}
+	require.Zero(t, s.Stats().Unanswered)
+	require.NoError(t, reg.Unregister(), "its chunk is free")
+	require.NoError(t, buffer.Region().Close())
+	require.NoError(t, x.Region().Close())
+}

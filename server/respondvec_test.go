@@ -1,0 +1,119 @@
+package server_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	. "github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/server"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/worker"
+)
+
+// rows makes a tensor of n rows of 2, numbered from 0.
+func rows(t testing.TB, n int64) tensor.Tensor {
+	t.Helper()
+	v := make([]float32, 2*n)
+	for i := range v {
+		v[i] = float32(i)
+	}
+	x, err := tensor.FromSlice(v, n, 2)
+	require.NoError(t, err)
+	return x
+}
+
+// asked has each worker w pull tensors of the given rows, with keys from 0, and returns the handlers.
+func asked(t *testing.T, c *Cluster, pulls ...[]int64) (reqs []server.Request, outs [][]tensor.Tensor, handles []worker.Handle) {
+	for i, counts := range pulls {
+		var list []tensor.Tensor
+		var keys []tensor.Key
+		for k, n := range counts {
+			list, keys = append(list, rows(t, n)), append(keys, tensor.Key(k))
+			clear(list[k].Bytes())
+		}
+		h, err := c.Workers[i].PushPull(nil, nil, list, keys)
+		require.NoError(t, err)
+		outs, handles = append(outs, list), append(handles, h)
+	}
+	return take(t, c.Servers[0], server.LockStep), outs, handles
+}
+
+func TestRespondVecCutsRows(t *testing.T) {
+	c := New(t, Options{Workers: 3})
+	reqs, outs, handles := asked(t, c, []int64{2}, []int64{1, 2}, []int64{0})
+	like := List(rows(t, 2), rows(t, 3), rows(t, 0))
+	h := []server.Handler{reqs[0].Handler, reqs[1].Handler, reqs[2].Handler}
+	r, err := c.Servers[0].RespondVec(rows(t, 7), like, h) // two rows are surplus
+	require.NoError(t, err)
+	require.NoError(t, r.Wait(Context(t)))
+	for _, x := range handles {
+		require.NoError(t, x.Wait(Context(t)))
+	}
+	require.Equal(t, []float32{0, 1, 2, 3}, Values(t, outs[0][0]))
+	require.Equal(t, []float32{4, 5}, Values(t, outs[1][0]))
+	require.Equal(t, []float32{6, 7, 8, 9}, Values(t, outs[1][1]))
+}
+
+func TestRespondVecThatDoesNotFitSendsNothing(t *testing.T) {
+	c := New(t, Options{Workers: 2})
+	s := c.Servers[0]
+	reqs, outs, handles := asked(t, c, []int64{2}, []int64{1, 2})
+	a, b := reqs[0].Handler, reqs[1].Handler
+	scalar, err := tensor.FromBytes(tensor.Float32, tensor.ShapeOf(), make([]byte, 4))
+	require.NoError(t, err)
+	wide, err := tensor.FromSlice(make([]float32, 15), 5, 3)
+	require.NoError(t, err)
+	good := List(rows(t, 2), rows(t, 3))
+	cases := []struct {
+		name string
+		ret  tensor.Tensor
+		like []tensor.Tensor
+		h    []server.Handler
+		is   error
+		says string
+	}{
+		{"unequal lists", rows(t, 5), good, []server.Handler{a}, errs.ErrInvalid, "2 tensors for 1 handlers"},
+		{"no handlers", rows(t, 5), nil, nil, errs.ErrInvalid, "no handlers"},
+		{"too few rows", rows(t, 4), good, []server.Handler{a, b}, errs.ErrInvalid, "3 rows for handler 1, but 2 of the 4 are left"},
+		{"too few rows for a pull", rows(t, 5), List(rows(t, 1), rows(t, 3)), []server.Handler{a, b}, errs.ErrInvalid, "8 bytes for the pull of key 0, which has 16"},
+		{"too few rows for several", rows(t, 5), List(rows(t, 2), rows(t, 2)), []server.Handler{a, b}, errs.ErrInvalid, "key 1 has 2 rows, and 1 of its slice's 2 are left"},
+		{"too many rows for several", rows(t, 6), List(rows(t, 2), rows(t, 4)), []server.Handler{a, b}, errs.ErrInvalid, "4 rows for pulls of 3"},
+		{"rows of another width", wide, good, []server.Handler{a, b}, errs.ErrInvalid, "24 bytes for the pull of key 0"},
+		{"one handler twice", rows(t, 5), List(rows(t, 2), rows(t, 2)), []server.Handler{a, a}, errs.ErrStale, "being answered"},
+		{"unknown handler", rows(t, 5), good, []server.Handler{a, 77}, errs.ErrStale, "never given"},
+		{"scalar buffer", scalar, good, []server.Handler{a, b}, errs.ErrInvalid, "scalar"},
+		{"scalar to count", rows(t, 5), List(rows(t, 2), scalar), []server.Handler{a, b}, errs.ErrInvalid, "no rows to count"},
+		{"zero tensor to count", rows(t, 5), List(rows(t, 2), tensor.Tensor{}), []server.Handler{a, b}, errs.ErrInvalid, "no rows to count"},
+		{"zero buffer", tensor.Tensor{}, good, []server.Handler{a, b}, errs.ErrInvalid, "zero Tensor"},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := s.RespondVec(tc.ret, tc.like, tc.h)
+			require.ErrorIs(t, err, tc.is)
+			require.ErrorContains(t, err, tc.says)
+		})
+	}
+	require.False(t, handles[0].Done())
+	_, err = s.RespondVec(rows(t, 5), good, []server.Handler{a, b})
+	require.NoError(t, err)
+	for _, h := range handles {
+		require.NoError(t, h.Wait(Context(t)))
+	}
+	require.Equal(t, []float32{6, 7, 8, 9}, Values(t, outs[1][1]))
+}
+
+func TestRespondVecToAScalarPull(t *testing.T) {
+	c := New(t, Options{})
+	scalar, err := tensor.FromBytes(tensor.Float32, tensor.ShapeOf(), make([]byte, 4))
+	require.NoError(t, err)
+	h, err := c.Workers[0].PushPull(nil, nil, List(scalar, rows(t, 1)), Keys(1, 2))
+	require.NoError(t, err)
+	req := take(t, c.Servers[0], server.Default)[0]
+	_, err = c.Servers[0].RespondVec(rows(t, 5), List(rows(t, 2)), []server.Handler{req.Handler})
+	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorContains(t, err, "scalar")
+	respond(t, c.Servers[0], req.Handler, Floats(t, 1), rows(t, 1))
+	require.NoError(t, h.Wait(Context(t)))
+}

@@ -1,0 +1,17 @@
+package server_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	. "github.com/stepvan/stepvan/internal/pairtest"
+)
+
+func forVans(t *testing.T, f func(t *testing.T, v Van)) {
+	for _, v := range []Van{Mem()} {
+		t.Run(v.Name, func(t *testing.T) { f(t, v) })
+	}
+}
+
+func isBusy(err error) bool { return errors.Is(err, errs.ErrBusy) }
