@@ -82,6 +82,7 @@ func (s *Session) onCompletion(index int) {
 	s.mu.Lock()
 	f := s.frames[index]
 	f.sent = true
+	s.inVan -= f.size
 	o := f.out
 	if o != nil {
 		o.inflight--

@@ -40,11 +40,18 @@ type echo struct {
 	deliver func(*link.Inbound) // instead of keeping
 	place   func(*link.Inbound, [][]byte) ([][]byte, error)
 	opened  chan *link.Session
+	onLost  func(error)
 }
 
 func newEcho(n *link.Node) *echo { return &echo{node: n, opened: make(chan *link.Session, 64)} }
 
-func (h *echo) Opened(s *link.Session) error { h.opened <- s; return nil }
+func (h *echo) Opened(s *link.Session) error {
+	select {
+	case h.opened <- s:
+	default: // nobody is interested
+	}
+	return nil
+}
 
 func (h *echo) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 	h.mu.Lock()
@@ -75,7 +82,11 @@ func (h *echo) Abort(*link.Inbound, error) { h.mu.Lock(); h.aborted++; h.mu.Unlo
 func (h *echo) Lost(_ *link.Session, err error) {
 	h.mu.Lock()
 	h.lost = append(h.lost, err)
+	onLost := h.onLost
 	h.mu.Unlock()
+	if onLost != nil {
+		onLost(err)
+	}
 	h.node.Engine().Set(&h.arrived)
 }
 

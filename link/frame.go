@@ -11,6 +11,7 @@ type frame struct {
 	seq   uint64    // 0 outside the sequence
 	head  []byte
 	segs  [][]byte
+	size  uint64 // payload bytes
 	last  bool // of its Outbound
 	sent  bool // completed by the van
 	acked bool // acknowledged by the peer
@@ -48,7 +49,7 @@ func (s *Session) newFrame() *frame {
 	} else {
 		s.freeFrames = f.next
 	}
-	f.next, f.out, f.seq, f.last, f.sent, f.acked, f.segs = nil, nil, 0, false, false, false, f.segs[:0]
+	f.next, f.out, f.seq, f.size, f.last, f.sent, f.acked, f.segs = nil, nil, 0, 0, false, false, false, f.segs[:0]
 	return f
 }
 
@@ -62,8 +63,7 @@ func (s *Session) dropFrame(f *frame) {
 
 // encode fills f.head with h and meta, and the fields that every header of the session has. Session.mu is held.
 func (s *Session) encode(f *frame, h *wire.Header, meta []byte) {
-	self := s.node.identity.Load()
-	h.Source, h.Incarnation = self.Node, self.Incarnation
+	h.Source, h.Incarnation = s.node.identity.Load().Node, s.incarnation
 	h.Destination = s.peerNode
 	h.Epoch = s.node.epoch.Load()
 	h.Ack = s.received.Load()

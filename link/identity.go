@@ -3,6 +3,7 @@ package link
 import (
 	"encoding/binary"
 	"fmt"
+	"strconv"
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/wire"
@@ -47,8 +48,13 @@ func decodeIdentity(b []byte) (id Identity, credit uint64, err error) {
 	if n > maxNameBytes || n > len(rest) {
 		return id, 0, &errs.ProtocolError{Field: "name", Offset: 16, Reason: fmt.Sprintf("%d bytes, %d follow, limit %d", n, len(rest), maxNameBytes)}
 	}
-	id.Name = fmt.Sprintf("%.*q", maxNameBytes, rest[:n])
-	id.Name = id.Name[1 : len(id.Name)-1]
+	id.Name = printable(rest[:n])
 	id.Info = append([]byte(nil), rest[n:]...)
 	return id, credit, nil
+}
+
+// printable makes a peer's text safe for logs and terminals.
+func printable(b []byte) string {
+	q := strconv.QuoteToASCII(string(b))
+	return q[1 : len(q)-1]
 }

@@ -92,6 +92,9 @@ func (s *Session) onMessage(d *van.Delivery) error {
 	if !s.opened {
 		return &errs.ProtocolError{Field: "kind", Reason: "message before the handshake"}
 	}
+	if h.Incarnation != s.peer.Incarnation {
+		return &errs.ProtocolError{Field: "incarnation", Reason: fmt.Sprintf("%d, the peer introduced itself as %d", h.Incarnation, s.peer.Incarnation)}
+	}
 	if err := s.onAck(h); err != nil {
 		return err
 	}

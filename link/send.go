@@ -134,7 +134,7 @@ func (s *Session) nextLane() int {
 	starved := false
 	for i := range Channels {
 		c := (s.turn + i) % Channels
-		if s.filled&(1<<c) == 0 {
+		if s.filled&(1<<c) == 0 || s.tooDeep(c) {
 			continue
 		}
 		if s.affordable(c) {
@@ -147,6 +147,12 @@ func (s *Session) nextLane() int {
 		s.begForCredit()
 	}
 	return -1
+}
+
+// tooDeep reports whether the head of lane c is bulk and the van holds enough of that.
+func (s *Session) tooDeep(c int) bool {
+	o, piece := s.lanes[c].head, uint64(s.node.pieceBytes)
+	return s.inVan >= piecesInVan*piece && o.total-o.sent > piece/4
 }
 
 // affordable reports whether the head of lane c has begun already, or fits the
@@ -166,6 +172,10 @@ func (s *Session) begForCredit() {
 		s.hungry = s.sendOwn(wire.KindAck, wire.FlagAckNow, nil) == nil
 	}
 }
+
+// piecesInVan bounds the payload that is handed to the van ahead of its completion, in
+// pieces: what the van holds can no longer be overtaken by another channel.
+const piecesInVan = 2
 
 // emit sends the next piece of lane c. false: the van has no room, or is gone.
 func (s *Session) emit(c int) bool {
@@ -188,7 +198,8 @@ func (s *Session) emit(c int) bool {
 		return false
 	}
 	s.seq++
-	f.seq, f.out = s.seq, o
+	f.seq, f.out, f.size = s.seq, o, n
+	s.inVan += n
 	if o.sent == 0 && credited(o.Channel) {
 		s.used += o.total
 	}

@@ -45,6 +45,7 @@ type Session struct {
 	frames     []*frame
 	freeFrames *frame
 	msg        van.Message
+	inVan      uint64 // payload bytes that the van holds
 	window     uint64 // payload bytes that the peer lets be unreleased
 	used       uint64 // payload bytes of accepted messages on credited channels
 	freed      uint64 // of these, released by the peer
