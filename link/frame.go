@@ -12,9 +12,9 @@ type frame struct {
 	head  []byte
 	segs  [][]byte
 	size  uint64 // payload bytes
-	last  bool // of its Outbound
-	sent  bool // completed by the van
-	acked bool // acknowledged by the peer
+	last  bool   // of its Outbound
+	sent  bool   // completed by the van
+	acked bool   // acknowledged by the peer
 	next  *frame
 }
 

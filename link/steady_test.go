@@ -21,17 +21,19 @@ type pingPong struct {
 
 func newPingPong(t testing.TB, p *pair, size int) *pingPong {
 	pp := &pingPong{p: p, back: &signal{node: p.a}}
-	into := make([]byte, size)
 	pp.out = link.Outbound{Channel: link.ChannelRequest, Meta: []byte("ping"), Payload: [][]byte{make([]byte, size)}}
 	pp.bak = link.Outbound{Channel: link.ChannelBulk, Meta: []byte("pong"), Payload: [][]byte{make([]byte, size)}}
-	place := func(_ *link.Inbound, dst [][]byte) ([][]byte, error) { return append(dst, into), nil }
-	p.hb[link.ChannelRequest].use(place, func(m *link.Inbound) {
+	place := func() func(*link.Inbound, [][]byte) ([][]byte, error) {
+		into := make([]byte, size)
+		return func(_ *link.Inbound, dst [][]byte) ([][]byte, error) { return append(dst, into), nil }
+	}
+	p.hb[link.ChannelRequest].use(place(), func(m *link.Inbound) {
 		m.Release()
 		if err := p.sb.Send(&pp.bak); err != nil {
 			t.Error(err)
 		}
 	})
-	p.ha[link.ChannelBulk].use(place, func(m *link.Inbound) {
+	p.ha[link.ChannelBulk].use(place(), func(m *link.Inbound) {
 		m.Release()
 		p.a.Engine().Set(&pp.back.ev)
 	})
