@@ -17,7 +17,7 @@ func (k barrierKey) body() barrierBody { return barrierBody{Group: k.group, Inst
 type passage struct {
 	in       uint64 // request of the round that the member waits in
 	released uint64 // request of the last one that was completed
-	missed   bool   // it was completed, but the member had given up: its next one passes
+	passed   uint64 // rounds that the member has been through
 }
 
 // arrival is a member that waits in a round.
@@ -32,6 +32,7 @@ type crew struct {
 	node int
 }
 
+// round is one that is open: the next after those in barriers.completed.
 type round struct {
 	in     []*member
 	nodes  map[crew]int // instances in the round
@@ -40,12 +41,13 @@ type round struct {
 
 // barriers holds the open rounds. The scheduler's lock guards it.
 type barriers struct {
-	rounds map[barrierKey]*round
-	need   func(barrierKey) int // instances or nodes that complete a round
+	rounds    map[barrierKey]*round
+	completed map[barrierKey]uint64
+	need      func(barrierKey) int // instances or nodes that complete a round
 }
 
 func newBarriers(need func(barrierKey) int) *barriers {
-	return &barriers{rounds: map[barrierKey]*round{}, need: need}
+	return &barriers{rounds: map[barrierKey]*round{}, completed: map[barrierKey]uint64{}, need: need}
 }
 
 func (m *member) passage(k barrierKey) *passage {
@@ -60,15 +62,17 @@ func (m *member) passage(k barrierKey) *passage {
 	return p
 }
 
-// enter adds m to the round of k and returns everybody whom that releases.
+// enter adds m to the round of k and returns everybody whom that releases. A
+// member that is behind, because its node took part without it or because it gave up
+// when the round was complete already, passes by itself.
 // ok is false when m is in the round already. A round that begins is remarked on after step.
 func (b *barriers) enter(m *member, k barrierKey, request uint64, step time.Duration) (released []arrival, ok bool) {
 	p := m.passage(k)
 	switch {
 	case p.in != 0 || request == 0:
 		return nil, false
-	case p.missed:
-		p.missed, p.released = false, request
+	case p.passed < b.completed[k]:
+		p.passed, p.released = p.passed+1, request
 		return []arrival{{m, request}}, true
 	}
 	r := b.rounds[k]
@@ -83,8 +87,10 @@ func (b *barriers) enter(m *member, k barrierKey, request uint64, step time.Dura
 		return nil, true
 	}
 	released = b.clear(k)
+	b.completed[k]++
 	for _, a := range released {
-		a.m.passage(k).released = a.request
+		p := a.m.passage(k)
+		p.passed, p.released = p.passed+1, a.request
 	}
 	return released, true
 }
@@ -105,7 +111,7 @@ func (b *barriers) withdraw(m *member, k barrierKey, request uint64) {
 		p.in = 0
 		b.rounds[k].remove(m)
 	case p.released == request:
-		p.missed = true
+		p.passed, p.released = p.passed-1, 0
 	}
 }
 

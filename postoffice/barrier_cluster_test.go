@@ -71,6 +71,7 @@ func TestBarrierPerNodeCountsOneInstance(t *testing.T) {
 			require.NoError(t, <-a)
 			require.NoError(t, <-b)
 			require.NoError(t, <-d)
+			require.NoError(t, w(2).Barrier(t.Context(), GroupWorkers, false), "late, its node has passed without it")
 		}
 		// A round per instance is another one.
 		a := w(0).barrier(t.Context(), GroupWorkers, true)
@@ -174,51 +175,67 @@ func TestBarrierSaysWhomItWaitsFor(t *testing.T) {
 	})
 }
 
+// The model: each instance has passed so many rounds, and a round is over when
+// every instance, or one of every node, waits in it.
 func TestBarrierModel(t *testing.T) {
 	const n, size = 6, 2
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
+		k := barrierKey{GroupWorkers, seed%2 == 0}
 		b := newBarriers(func(k barrierKey) int {
 			if k.instances {
 				return n
 			}
 			return n / size
 		})
-		k := barrierKey{GroupWorkers, seed%2 == 0}
 		members := make([]*member, n)
 		for i := range members {
 			members[i] = &member{info: NodeInfo{Role: RoleWorker, NodeRank: i / size}}
 		}
-		in := map[*member]uint64{}
+		in, last, passed, completed := map[*member]uint64{}, map[*member]uint64{}, map[*member]int{}, 0
 		for request := uint64(1); request < 300; request++ {
 			m := members[rnd.IntN(n)]
 			if r := in[m]; r != 0 {
 				_, again := b.enter(m, k, request, 0)
 				require.False(t, again)
+				b.withdraw(m, k, request) // another round: no effect
 				if rnd.IntN(2) == 0 {
-					b.withdraw(m, k, request) // of another round: no effect
-				} else {
 					b.withdraw(m, k, r)
 					delete(in, m)
 				}
 				continue
 			}
+			if last[m] != 0 && rnd.IntN(4) == 0 {
+				b.withdraw(m, k, last[m]) // it had given up before it heard
+				last[m] = 0
+				passed[m]--
+			}
 			released, ok := b.enter(m, k, request, 0)
 			require.True(t, ok)
+			if passed[m] < completed {
+				require.Equal(t, []arrival{{m, request}}, released)
+				passed[m]++
+				last[m] = request
+				continue
+			}
 			in[m] = request
 			nodes := map[int]bool{}
 			for o := range in {
 				nodes[o.info.NodeRank] = true
 			}
-			full := len(nodes) == n/size && (!k.instances || len(in) == n)
-			require.Equal(t, full, released != nil)
-			if full {
-				require.Len(t, released, len(in))
-				for _, a := range released {
-					require.Equal(t, in[a.m], a.request)
-				}
-				clear(in)
+			if len(nodes) < n/size || k.instances && len(in) < n {
+				require.Nil(t, released)
+				continue
 			}
+			require.Len(t, released, len(in))
+			for _, a := range released {
+				require.Equal(t, in[a.m], a.request)
+				passed[a.m]++
+				last[a.m] = a.request
+			}
+			completed++
+			clear(in)
 		}
+		require.Positive(t, completed)
 	}
 }

@@ -55,7 +55,7 @@ func TestTextIsCleaned(t *testing.T) {
 
 func TestPartsFitIntoMessages(t *testing.T) {
 	var nodes []NodeInfo
-	for i := range 5000 {
+	for i := range 400 {
 		n := NodeInfo{ID: nodeID(RoleServer, Rank(i)), Role: RoleServer, Rank: Rank(i), NodeRank: i, GroupSize: 1, Host: strings.Repeat("h", i%maxHost)}
 		for range i % 90 {
 			n.Addresses = append(n.Addresses, strings.Repeat("<", maxAddress))

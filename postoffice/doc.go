@@ -33,13 +33,15 @@
 //
 // A round of a barrier is identified by its Group and by whether it counts
 // instances or nodes. Per instance, every instance of the group's roles must
-// enter. Per node, one instance of each node (DMLC_GROUP_SIZE instances) must
-// enter; further instances of a node that enter the same round wait along and
-// count once. Membership is that of the start: when a member of the group has left
-// or died, everybody in the round and everybody who enters later gets an error
-// that names it. A caller whose context ends is withdrawn from the round. Its next
-// Barrier over the same group continues the one that timed out: if the others were
-// released in the very moment of the timeout, it passes at once.
+// enter. Per node, one instance of each node (DMLC_GROUP_SIZE instances) is
+// enough: the n-th call of an instance returns when every node has an instance
+// that has made its n-th call. So all instances of a node may call, or only some, but always the same ones.
+//
+// Membership is that of the start: when a member of the group has left or died,
+// everybody in the round and everybody who enters later gets an error that names
+// it. A caller whose context ends is withdrawn from the round. Its next Barrier over
+// the same group continues the one that timed out: if the others were released in
+// the very moment of the timeout, it passes at once.
 //
 // # Loss
 //

@@ -122,7 +122,7 @@ func (o *OfficeOptions) complete() error {
 }
 
 // Barrier waits until every member of group has called it: every instance, or with
-// instances == false one of every node. It waits as long as the members live,
+// instances == false one of every node, the same one each time. It waits as long as the members live,
 // or until ctx ends; then the next Barrier over the same group continues this one.
 //
 // Errors: errs.ErrInvalid at once for a group without workers, servers or peers,

@@ -130,7 +130,7 @@ func TestLeavingIsNotDying(t *testing.T) {
 }
 
 func TestManyDeathsAreToldTogether(t *testing.T) {
-	inCluster(t, SchedulerOptions{Workers: 300, Servers: 1}, func(t *testing.T, c *cluster) {
+	inCluster(t, SchedulerOptions{Workers: 150, Servers: 1}, func(t *testing.T, c *cluster) {
 		c.started()
 		s := c.find(RoleServer, 0)
 		for _, n := range c.nodes {
@@ -141,9 +141,9 @@ func TestManyDeathsAreToldTogether(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(gather)
 		synctest.Wait()
-		require.Len(t, s.deadNodes(), 200)
-		require.EqualValues(t, 201, s.Epoch())
-		require.EqualValues(t, 201, c.s.Epoch())
+		require.Len(t, s.deadNodes(), 100)
+		require.EqualValues(t, 101, s.Epoch())
+		require.EqualValues(t, 101, c.s.Epoch())
 	})
 }
 

@@ -1,0 +1,293 @@
+package postoffice
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/link/progress"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/van/memvan"
+	"github.com/stepvan/stepvan/van/tcpvan"
+)
+
+// live is a cluster over real links.
+type live struct {
+	t       testing.TB
+	mem     *tensor.Allocator
+	net     *memvan.Network // nil: TCP
+	o       SchedulerOptions
+	s       *Scheduler
+	node    *link.Node
+	addrs   []string
+	offices []*Office
+	nodes   []*link.Node
+
+	mu   sync.Mutex
+	dead map[string][]string // by whom, who
+}
+
+func newLive(t testing.TB, net *memvan.Network, o SchedulerOptions) *live {
+	t.Helper()
+	mem, err := tensor.NewAllocator(tensor.Options{Name: "live"})
+	require.NoError(t, err)
+	l := &live{t: t, mem: mem, net: net, o: o, dead: map[string][]string{}}
+	t.Cleanup(l.end)
+	l.o.Shared = testShared
+	l.node = l.link("scheduler", func(id link.Identity) error { return l.s.Admit(id) })
+	l.s, err = NewScheduler(l.node, l.o)
+	require.NoError(t, err)
+	l.addrs = l.listen(l.node, "scheduler")
+	return l
+}
+
+// end closes everything, however the test ended.
+func (l *live) end() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var all sync.WaitGroup
+	for i, n := range l.nodes {
+		all.Go(func() {
+			_ = l.offices[i].Stop(ctx)
+			_ = n.Close()
+		})
+	}
+	all.Wait()
+	_ = l.s.Stop(ctx)
+	require.NoError(l.t, l.node.Close())
+	require.NoError(l.t, l.mem.Close())
+}
+
+func (l *live) maker(name string) link.VanMaker {
+	return func(p van.Placer, wake func()) (van.Van, error) {
+		if l.net == nil {
+			return tcpvan.New(tcpvan.Options{Placer: p})
+		}
+		return memvan.New(l.net, memvan.Options{Placer: p, Wake: wake, Name: name})
+	}
+}
+
+func (l *live) link(name string, admit func(link.Identity) error) *link.Node {
+	l.t.Helper()
+	n, err := link.NewNode(link.Options{
+		Vans: []link.VanMaker{l.maker(name)}, Memory: l.mem, Admit: admit,
+		Progress: progress.Options{Mode: progress.Park}, Log: zerolog.Nop(),
+	})
+	require.NoError(l.t, err)
+	return n
+}
+
+func (l *live) listen(n *link.Node, name string) []string {
+	l.t.Helper()
+	addr := "tcp://127.0.0.1:0"
+	if l.net != nil {
+		addr = "mem://" + name
+	}
+	bound, err := n.Listen(addr)
+	require.NoError(l.t, err)
+	return bound
+}
+
+// add makes a node that has not joined, and what joins it.
+func (l *live) add(role Role, rank Rank) (*Office, func(context.Context) error) {
+	l.t.Helper()
+	name := fmt.Sprintf("%s-%d-%d", role, rank, len(l.nodes))
+	var f *Office
+	n := l.link(name, func(id link.Identity) error { return f.Admit(id) })
+	f, err := NewOffice(n, OfficeOptions{
+		Role: role, Rank: rank, Instance: AnyInstance, GroupSize: l.o.GroupSize, Shared: testShared,
+		HeartbeatInterval: l.o.HeartbeatInterval, HeartbeatTimeout: l.o.HeartbeatTimeout, Log: zerolog.Nop(),
+		OnDead: func(i NodeInfo, _ error) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.dead[name] = append(l.dead[name], i.Name())
+		},
+	})
+	require.NoError(l.t, err)
+	l.nodes, l.offices = append(l.nodes, n), append(l.offices, f)
+	var own []string
+	if role == RoleServer {
+		own = l.listen(n, name)
+	}
+	return f, func(ctx context.Context) error { return f.Join(ctx, l.addrs, own) }
+}
+
+// start joins everybody.
+func (l *live) start(ctx context.Context) {
+	l.t.Helper()
+	var joins []func(context.Context) error
+	for role, size := range l.o.sizes() {
+		for r := range size {
+			_, join := l.add(role, Rank(r))
+			joins = append(joins, join)
+		}
+	}
+	l.all(func(i int) error { return joins[i](ctx) })
+	require.NoError(l.t, l.s.Start(ctx))
+}
+
+// all calls f for every office at once.
+func (l *live) all(f func(i int) error) {
+	l.t.Helper()
+	failed := make([]error, len(l.offices))
+	var wg sync.WaitGroup
+	for i := range l.offices {
+		wg.Go(func() { failed[i] = f(i) })
+	}
+	wg.Wait()
+	for i, err := range failed {
+		require.NoError(l.t, err, "%s", l.offices[i].Self())
+	}
+}
+
+// limited bounds every wait of these tests: reached only when something hangs.
+func limited(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func overVans(t *testing.T, f func(t *testing.T, net *memvan.Network)) {
+	t.Run("mem", func(t *testing.T) { f(t, memvan.NewNetwork(memvan.NetworkOptions{})) })
+	t.Run("tcp", func(t *testing.T) { f(t, nil) })
+}
+
+// patient heartbeats survive a machine that does something else for a while.
+var patient = SchedulerOptions{Workers: 4, Servers: 2, GroupSize: 2, HeartbeatInterval: 100 * time.Millisecond, HeartbeatTimeout: 30 * time.Second}
+
+func TestLiveCluster(t *testing.T) {
+	overVans(t, func(t *testing.T, net *memvan.Network) {
+		l := newLive(t, net, patient)
+		ctx := limited(t)
+		l.start(ctx)
+		for i := range 20 {
+			l.all(func(j int) error { return l.offices[j].Barrier(ctx, GroupNodes, i%2 == 0) })
+		}
+		// Workers dial their servers; the link asks Admit on both sides.
+		for i, f := range l.offices {
+			if f.Self().Role != RoleWorker {
+				continue
+			}
+			for _, p := range f.Peers() {
+				s, err := l.nodes[i].Dial(ctx, p.Addresses)
+				require.NoError(t, err)
+				require.NoError(t, f.Admit(s.Peer()))
+				require.Equal(t, p.ID, s.Peer().Node)
+			}
+		}
+		// A worker of another index is refused by the server, with the reason.
+		stranger, server := l.find(RoleWorker, 0), l.find(RoleServer, 1)
+		_, err := l.nodes[stranger].Dial(ctx, l.serverAddresses(server))
+		require.ErrorIs(t, err, errs.ErrRemote)
+		require.ErrorContains(t, err, "is not a peer of server 1")
+
+		stopped := make(chan error, 1)
+		go func() { stopped <- l.s.Stop(ctx) }()
+		l.all(func(j int) error { return l.offices[j].Stop(ctx) })
+		require.NoError(t, <-stopped)
+		require.Empty(t, l.dead)
+	})
+}
+
+func (l *live) find(role Role, rank Rank) int {
+	for i, f := range l.offices {
+		if s := f.Self(); s.Role == role && s.Rank == rank {
+			return i
+		}
+	}
+	l.t.Fatalf("no %s %d", role, rank)
+	return 0
+}
+
+// serverAddresses asks a worker of the server.
+func (l *live) serverAddresses(i int) []string {
+	id := l.offices[i].Self().ID
+	for _, f := range l.offices {
+		for _, p := range f.Peers() {
+			if p.ID == id {
+				return p.Addresses
+			}
+		}
+	}
+	return nil
+}
+
+func TestLiveRefusal(t *testing.T) {
+	overVans(t, func(t *testing.T, net *memvan.Network) {
+		l := newLive(t, net, SchedulerOptions{Workers: 2})
+		ctx := limited(t)
+		_, first := l.add(RoleWorker, 0)
+		done := make(chan error, 1)
+		go func() { done <- first(ctx) }()
+		for len(l.s.Nodes()) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		_, second := l.add(RoleWorker, 0)
+		err := second(ctx)
+		require.ErrorIs(t, err, errs.ErrRemote)
+		require.ErrorContains(t, err, "worker rank 0 is taken by worker 0")
+		_, third := l.add(RoleWorker, 1)
+		require.NoError(t, third(ctx))
+		require.NoError(t, <-done)
+	})
+}
+
+func TestLiveDeathIsToldToAll(t *testing.T) {
+	net := memvan.NewNetwork(memvan.NetworkOptions{})
+	l := newLive(t, net, SchedulerOptions{Workers: 3, Servers: 1})
+	ctx := limited(t)
+	l.start(ctx)
+	victim := l.find(RoleWorker, 1)
+	broken := make(chan error, len(l.offices))
+	for i, f := range l.offices {
+		if i != victim {
+			go func() { broken <- f.Barrier(ctx, GroupNodes, true) }()
+		}
+	}
+	name := fmt.Sprintf("worker-1-%d", victim)
+	require.True(t, net.Kill(name))
+	for range len(l.offices) - 1 {
+		requireLost(t, <-broken, "worker 1")
+	}
+	var stops sync.WaitGroup
+	for i, f := range l.offices {
+		if i != victim {
+			stops.Go(func() { require.NoError(t, f.Stop(ctx)) })
+		}
+	}
+	stops.Wait()
+	require.NoError(t, l.s.Stop(ctx))
+}
+
+func TestLiveSchedulerDeath(t *testing.T) {
+	net := memvan.NewNetwork(memvan.NetworkOptions{})
+	l := newLive(t, net, SchedulerOptions{Workers: 2, Servers: 1})
+	ctx := limited(t)
+	l.start(ctx)
+	require.True(t, net.Kill("scheduler"))
+	for _, f := range l.offices {
+		<-f.Done()
+		requireLost(t, f.Barrier(ctx, GroupNodes, true), "scheduler (mem://scheduler)")
+		requireLost(t, f.Stop(ctx), "scheduler (mem://scheduler)")
+	}
+	require.Len(t, l.dead, 3)
+}
+
+func TestLiveSchedulerNeverAnswers(t *testing.T) {
+	net := memvan.NewNetwork(memvan.NetworkOptions{})
+	l := newLive(t, net, SchedulerOptions{Workers: 1})
+	f, _ := l.add(RoleWorker, 0)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	err := f.Join(ctx, []string{"mem://nowhere"}, nil)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "join with scheduler (mem://nowhere): does not answer: start it, or correct DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT")
+}

@@ -1,0 +1,62 @@
+package postoffice
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/van/memvan"
+)
+
+// thousand is a cluster of 1,000 nodes in one process, each with its own link.
+var thousand = SchedulerOptions{Workers: 800, Servers: 200, GroupSize: 8, HeartbeatInterval: 5 * time.Second, HeartbeatTimeout: 2 * time.Minute}
+
+func TestThousandNodes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("1,000 nodes take seconds under the race detector")
+	}
+	l := newLive(t, memvan.NewNetwork(memvan.NetworkOptions{}), thousand)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	l.start(ctx)
+	require.Len(t, l.s.Nodes(), 1000)
+	require.Len(t, l.offices[l.find(RoleWorker, 799)].Peers(), 25)
+	require.Len(t, l.offices[l.find(RoleServer, 64)].Peers(), 100)
+	for _, instances := range []bool{true, false} {
+		l.all(func(i int) error {
+			if !instances && l.offices[i].Self().Instance != 0 {
+				return nil // one instance of each node
+			}
+			return l.offices[i].Barrier(ctx, GroupNodes, instances)
+		})
+	}
+	l.all(func(i int) error { return l.offices[i].Stop(ctx) })
+	require.NoError(t, l.s.Stop(ctx))
+	require.Empty(t, l.dead)
+}
+
+// BenchmarkStart is the time from 1,000 nodes that exist to a cluster that runs.
+func BenchmarkStart(b *testing.B) {
+	for b.Loop() {
+		b.StopTimer()
+		l := newLive(b, memvan.NewNetwork(memvan.NetworkOptions{}), thousand)
+		b.StartTimer()
+		l.start(b.Context())
+		b.StopTimer()
+		l.all(func(i int) error { return l.offices[i].Stop(b.Context()) })
+		require.NoError(b, l.s.Stop(b.Context()))
+		b.StartTimer()
+	}
+}
+
+// BenchmarkBarrier is one barrier over 1,000 nodes.
+func BenchmarkBarrier(b *testing.B) {
+	l := newLive(b, memvan.NewNetwork(memvan.NetworkOptions{}), thousand)
+	l.start(b.Context())
+	ctx := b.Context()
+	for b.Loop() {
+		l.all(func(i int) error { return l.offices[i].Barrier(ctx, GroupNodes, true) })
+	}
+}
