@@ -9,7 +9,7 @@ import (
 )
 
 func forVans(t *testing.T, f func(t *testing.T, v Van)) {
-	for _, v := range []Van{Mem()} {
+	for _, v := range Vans() {
 		t.Run(v.Name, func(t *testing.T) { f(t, v) })
 	}
 }

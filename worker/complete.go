@@ -5,6 +5,10 @@ package worker
 // answered ends the wait for the server of p.
 func (w *Worker) answered(p *part) {
 	c := p.call
+	if p.answered { // given up while the response was being read
+		w.settle(c)
+		return
+	}
 	p.answered = true
 	if len(p.pulls) > 0 {
 		c.last = p
@@ -23,10 +27,10 @@ func (w *Worker) abandon(p *part) {
 	}
 }
 
-// drop counts p as answered, and the call as failed where it still needed the server.
+// drop counts p as answered, and the call as failed where it still needed the
+// server. A response that is being read is still waited for: it ends with Deliver or Abort.
 func (w *Worker) drop(p *part) {
 	p.answered = true
-	w.unplace(p)
 	if !p.done || len(p.pulls) > 0 {
 		p.call.fail(p.server.lost)
 	}
@@ -49,7 +53,7 @@ func (w *Worker) settle(c *call) {
 	if c.finished && c.undone == 0 && c.placing == 0 {
 		c.release()
 	}
-	if c.pending == 0 {
+	if c.pending == 0 && c.placing == 0 {
 		w.giveBack(c)
 	}
 }

@@ -77,6 +77,9 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 				for range 500 {
 					x.round()
 				}
+				if Race && v.Name != "mem" {
+					return // waiters park there, with timers of a sync.Pool
+				}
 				require.Zero(t, testing.AllocsPerRun(500, x.round))
 			})
 		}
@@ -104,15 +107,19 @@ func TestObjectsStayFlat(t *testing.T) {
 }
 
 func forVans(t *testing.T, f func(t *testing.T, v Van)) {
-	for _, v := range []Van{Mem()} {
+	for _, v := range Vans() {
 		t.Run(v.Name, func(t *testing.T) { f(t, v) })
 	}
 }
 
 func BenchmarkExchange(b *testing.B) {
-	x := newSteady(b, Mem(), true)
-	b.ReportAllocs()
-	for b.Loop() {
-		x.round()
+	for _, v := range Vans() {
+		b.Run(v.Name, func(b *testing.B) {
+			x := newSteady(b, v, true)
+			b.ReportAllocs()
+			for b.Loop() {
+				x.round()
+			}
+		})
 	}
 }

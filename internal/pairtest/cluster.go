@@ -15,6 +15,7 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/memvan"
+	"github.com/stepvan/stepvan/van/tcpvan"
 	"github.com/stepvan/stepvan/wire"
 	"github.com/stepvan/stepvan/worker"
 )
@@ -44,6 +45,22 @@ func Mem() Van {
 		Addr: func(node string) string { return "mem://" + strings.ReplaceAll(node, " ", "-") },
 	}
 }
+
+// TCP is loopback.
+func TCP() Van {
+	return Van{
+		Name: "tcp",
+		Maker: func(string) link.VanMaker {
+			return func(p van.Placer, _ func()) (van.Van, error) {
+				return tcpvan.New(tcpvan.Options{Placer: p})
+			}
+		},
+		Addr: func(string) string { return "tcp://127.0.0.1:0" },
+	}
+}
+
+// Vans are those that the suites run over.
+func Vans() []Van { return []Van{Mem(), TCP()} }
 
 // Options of a cluster. Zero values: one worker, one server, memvan.
 type Options struct {

@@ -1,0 +1,69 @@
+package worker_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	. "github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+func TestFailEndsEverything(t *testing.T) {
+	c := New(t, Options{Servers: 2})
+	w := c.Workers[0]
+	h, err := w.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
+	require.NoError(t, err)
+	require.NoError(t, h.Wait(Context(t)))
+	g, err := w.PushPull(nil, nil, List(Floats(t, 0), Floats(t, 0)), Keys(2, 3))
+	require.NoError(t, err)
+	cause := errors.New("the scheduler is gone")
+	w.Fail(cause)
+	require.ErrorIs(t, g.Wait(Context(t)), cause)
+	require.NoError(t, h.Wait(Context(t)), "it had completed")
+	_, err = w.PushPull(nil, nil, List(Floats(t, 0), Floats(t, 0)), Keys(2, 3))
+	require.ErrorIs(t, err, cause)
+	require.Zero(t, w.Stats().BusyKeys)
+}
+
+// The memory of a response that is on its way in belongs to the link until it has arrived.
+func TestFailWhileAResponseIsBeingRead(t *testing.T) {
+	c := New(t, Options{Link: func(o *link.Options) { o.PieceBytes = 4096 }})
+	w, s := c.Workers[0], c.Servers[0]
+	const n = 8 << 20
+	out, err := w.Memory.Zeros(tensor.Uint8, n)
+	require.NoError(t, err)
+	back, err := s.Memory.Zeros(tensor.Uint8, n)
+	require.NoError(t, err)
+	h, err := w.PushPull(nil, nil, List(out), Keys(1))
+	require.NoError(t, err)
+	req := batch(t, s)[0]
+	r, err := s.Respond(List(back), req.Handler)
+	require.NoError(t, err)
+	cause := errors.New("the scheduler is gone")
+	w.Fail(cause)
+	if err := h.Wait(Context(t)); err != nil {
+		require.ErrorIs(t, err, cause)
+	}
+	_ = r.Wait(Context(t)) // received, or cut off as an answer that nobody asked for
+	require.Eventually(t, func() bool { return w.Stats().Outstanding == 0 }, Bound, 1)
+	require.NoError(t, out.Region().Close())
+	require.NoError(t, back.Region().Close())
+}
+
+func TestKeyIsFreeWhenTheServerOfADeliveredPushIsLost(t *testing.T) {
+	c := New(t, Options{})
+	w := c.Workers[0]
+	h, err := w.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
+	require.NoError(t, err)
+	require.NoError(t, h.Wait(Context(t)))
+	require.Equal(t, 1, w.Stats().BusyKeys)
+	require.True(t, c.Net.Kill("server 0"))
+	require.Eventually(t, func() bool { return w.Stats().BusyKeys == 0 }, Bound, 1)
+	require.NoError(t, h.Err(), "it was delivered")
+	_, err = w.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
+	require.ErrorIs(t, err, errs.ErrPeerLost)
+}
