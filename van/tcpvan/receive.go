@@ -134,6 +134,9 @@ func (ep *endpoint) readOnce() (read bool, err error) {
 		if !c.readable || !in.wants(i) {
 			continue
 		}
+		if in.unread <= 0 {
+			return true, nil
+		}
 		var n int
 		var short bool
 		var e syscall.Errno
