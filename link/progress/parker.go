@@ -3,6 +3,7 @@ package progress
 import (
 	"fmt"
 	"os"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -47,7 +48,10 @@ func (p *channelParker) close() {}
 type epollParker struct {
 	set   *os.File
 	conn  syscall.RawConn
-	event int // eventfd for wake
+	event int         // eventfd for wake
+	rung  atomic.Bool // event has been written and not read
+	in    [8]byte
+	out   [8]byte
 	turn  func() bool
 	step  func(uintptr) bool
 }
@@ -62,7 +66,7 @@ func newEpollParker(fds []int) (*epollParker, error) {
 		_ = unix.Close(ep)
 		return nil, fmt.Errorf("progress: eventfd: %w", err)
 	}
-	p := &epollParker{event: ev}
+	p := &epollParker{event: ev, out: [8]byte{1}}
 	for _, fd := range append([]int{ev}, fds...) {
 		if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
 			_, _ = unix.Close(ep), unix.Close(ev)
@@ -94,13 +98,16 @@ func (p *epollParker) park(turn func() bool) {
 }
 
 func (p *epollParker) drain() {
-	var b [8]byte
-	_, _ = unix.Read(p.event, b[:])
+	if p.rung.Load() {
+		_, _ = unix.Read(p.event, p.in[:])
+		p.rung.Store(false) // whoever rang in between is served by the turn that follows
+	}
 }
 
 func (p *epollParker) wake() {
-	one := [8]byte{1}
-	_, _ = unix.Write(p.event, one[:])
+	if !p.rung.Swap(true) {
+		_, _ = unix.Write(p.event, p.out[:])
+	}
 }
 
 func (p *epollParker) close() {
