@@ -2,6 +2,7 @@ package vantest
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/stepvan/stepvan/van"
 )
@@ -56,8 +57,7 @@ func Clauses() []Clause {
 // title is the name of the clause's sub-test.
 func (c Clause) title() string { return fmt.Sprintf("clause%02d_%s", c.Number, c.Name) }
 
-// Check runs the cases of the clause that suit the van, in the calling
-// goroutine, and returns what they found. Unlike Run it needs no *testing.T, and leaves
+// Check runs the cases of the clause that suit the van and returns what they found. Unlike Run it needs no *testing.T, and leaves
 // out the cases with other processes. It works inside testing/synctest when the van does.
 func (c Clause) Check(f Factory) []Failure {
 	if err := f.check(); err != nil {
@@ -69,7 +69,7 @@ func (c Clause) Check(f Factory) []Failure {
 	}
 	var found []Failure
 	for _, tc := range c.cases {
-		if tc.need&needProcess == 0 && tc.unfit(f, caps) == "" {
+		if tc.need&needProcess == 0 && !tc.absent(f) && tc.unfit(f, caps) == "" {
 			if v := runCase(f, c, tc); v != nil {
 				found = append(found, *v)
 			}
@@ -105,7 +105,21 @@ func capsOf(f Factory) (van.Caps, error) {
 	return caps, v.Close()
 }
 
-func runCase(f Factory, c Clause, tc testCase) (found *Failure) {
+// runCase runs one case, beside a watch that also ends a case which hangs in a call of the van.
+func runCase(f Factory, c Clause, tc testCase) *Failure {
+	done := make(chan *Failure, 1)
+	go func() { done <- perform(f, c, tc) }()
+	watch := time.NewTimer(f.Deadline + f.Deadline/2)
+	defer watch.Stop()
+	select {
+	case found := <-done:
+		return found
+	case <-watch.C:
+		return &Failure{c.Number, tc.name, "a method of the van, or of its endpoints, does not return"}
+	}
+}
+
+func perform(f Factory, c Clause, tc testCase) (found *Failure) {
 	p := newProbe(f, c.Number, tc.name)
 	defer p.cleanUp()
 	defer func() {

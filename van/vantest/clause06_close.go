@@ -22,8 +22,10 @@ func refusedAfterClose(p *probe) {
 	x, y := p.connect(a, b)
 	z, _ := p.connect(a, b)
 	x.run(y, parcel{size: 100})
-	y.endangered()
 	z.endangered()
+	for _, s := range b.sides {
+		s.endangered()
+	}
 	x.close()
 	err := x.offer(parcel{size: 1})
 	p.want(errors.Is(err, errs.ErrClosed), "Send after Endpoint.Close returned %v, not errs.ErrClosed", err)
@@ -31,15 +33,12 @@ func refusedAfterClose(p *probe) {
 	a.close()
 	err = z.offer(parcel{size: 1})
 	p.want(errors.Is(err, errs.ErrClosed), "Send after Van.Close returned %v, not errs.ErrClosed", err)
-	_, err = a.van.Listen(p.f.Listen)
+	p.call("Listen after Van.Close to return", func() { _, err = a.van.Listen(p.f.Listen) })
 	p.want(errors.Is(err, errs.ErrClosed), "Listen after Van.Close returned %v, not errs.ErrClosed", err)
-	_, err = a.van.Dial(p.ctx, addr)
+	p.call("Dial after Van.Close to return", func() { _, err = a.van.Dial(context.Background(), addr) })
 	p.want(errors.Is(err, errs.ErrClosed), "Dial after Van.Close returned %v, not errs.ErrClosed", err)
 	for range 3 {
 		p.must(x.ep.Close(), "Endpoint.Close after Van.Close")
-	}
-	for n := range b.sides {
-		b.sides[n].endangered()
 	}
 	p.quiet()
 }

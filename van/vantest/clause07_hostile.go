@@ -198,17 +198,15 @@ func badGreeting(p *probe) {
 	for _, g := range [][]byte{nil, {0}, noise[:100], make([]byte, 100), noise} {
 		a, b := p.pair()
 		x, y := p.connect(a, b)
+		b.mu.Lock()
+		b.wild = true
+		b.mu.Unlock()
 		r := p.raw(b, p.f.GreetDial)
 		p.call("a hostile Write to return", func() { _, _ = r.Write(g) })
 		if len(g) < 100 {
 			p.must(r.Close(), "close the raw connection")
 		}
-		p.until("the end of the hostile peer's connection", func() bool {
-			if s := b.claim(); s != nil {
-				s.endangered()
-			}
-			return r.gone()
-		})
+		p.until("the end of the hostile peer's connection", r.gone)
 		x.run(y, p.mix(10, 10*kib)...)
 	}
 }

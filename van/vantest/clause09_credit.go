@@ -10,11 +10,12 @@ var clause09 = Clause{Number: 9, Name: "a_delivery_owns_meta_and_credit_until_re
 // exhaust sends until all credits of y are out and at least extra messages wait behind them.
 func exhaust(p *probe, x, y *side, extra int) {
 	y.hold = true
+	before := y.count().delivered
 	p.until("as many deliveries as there are credits", func() bool {
-		if c := x.count(); c.sent < p.f.Credits+extra {
+		if c := x.count(); c.sent-before < p.f.Credits+extra {
 			x.try(parcel{size: 100, meta: 30})
 		}
-		return y.count().delivered == p.f.Credits && x.count().sent > p.f.Credits
+		return y.count().held == p.f.Credits && x.count().sent-before > p.f.Credits
 	})
 	for range extra {
 		x.try(parcel{size: 100, meta: 30})
@@ -37,7 +38,13 @@ func creditsRunOut(p *probe) {
 	y.hold = false
 	y.release(p.f.Credits)
 	x.arrive(y)
-	x.run(y, p.mix(2*p.f.Credits, kib)...)
+	for range 3 { // none was lost on the way
+		x.run(y, p.mix(p.f.Credits, kib)...)
+		exhaust(p, x, y, 1)
+		y.hold = false
+		y.release(p.f.Credits)
+		x.arrive(y)
+	}
 }
 
 func heldStay(p *probe) {

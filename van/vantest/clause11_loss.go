@@ -25,7 +25,10 @@ func lossAfterDeliveries(p *probe) {
 		x, y := p.connect(a, b)
 		x.run(y, p.mix(50, 10*kib)...)
 		b.detached.Store(true)
-		for range 30 {
+		for range 10 {
+			x.try(parcel{meta: 9})
+		}
+		for range 20 {
 			x.try(parcel{size: p.rng.IntN(3000), meta: 9})
 			x.try(parcel{meta: 9})
 		}

@@ -110,6 +110,8 @@ func userAndPeer(p *probe) {
 		p.want(s.ep.User() == any("another type"), "User is not what SetUser set")
 		p.want(s.ep.Peer() != "", "Peer is empty")
 	}
-	x.run(y, parcel{size: 1})
-	p.want(x.ep.User() == any("another type"), "traffic changed User")
+	duplex(x, y, p.mix(3, 100))
+	for _, s := range []*side{x, y} {
+		p.want(s.ep.User() == any("another type"), "traffic changed User to %v", s.ep.User())
+	}
 }

@@ -170,14 +170,14 @@ func (s *side) targetFails(name string, t van.Target, kind error) {
 func withdrawUnderFire(p *probe) {
 	a, b := p.pair()
 	x, y := p.connect(a, b)
-	g := y.grant(256*kib, 1, van.RightWrite)
+	g := y.grant(32*kib, 1, van.RightWrite)
 	y.anything = true
 	x.endangered()
 	var stop atomic.Bool
 	a.pump(stop.Load)
 	p.spawn(func() {
 		for !stop.Load() && p.ctx.Err() == nil {
-			err := x.offer(parcel{size: 256 * kib, target: []van.Target{g.at(0)}})
+			err := x.offer(parcel{size: 32 * kib, target: []van.Target{g.at(0)}})
 			if errors.Is(err, errs.ErrWouldBlock) {
 				x.await()
 			}

@@ -26,6 +26,7 @@ type node struct {
 	accepted []*side // not claimed by connect yet
 	ops      van.OpID
 	refused  map[van.OpID]bool // operations that Send rejected
+	wild     bool              // whoever connects from here on may say anything
 }
 
 // node makes a van that polls batches of up to batch events.
@@ -127,6 +128,7 @@ func (n *node) side(ep van.Endpoint) *side {
 	s := n.sides[ep]
 	if s == nil {
 		s = newSide(n, ep)
+		s.faulty, s.stranger = n.wild, n.wild
 		n.sides[ep] = s
 	}
 	return s
@@ -137,6 +139,7 @@ func (n *node) poll(all bool) int {
 	if k < 0 || k > len(n.events) {
 		n.p.fail(10, "Poll of %d events returned %d", len(n.events), k)
 	}
+	n.p.relay() // what Place has found comes first
 	for i := range k {
 		ev := n.events[i]
 		n.events[i] = van.Event{}

@@ -107,12 +107,19 @@ func (p *probe) ring() {
 	}
 }
 
+// mostTurns bounds a wait on a clock that does not move.
+const mostTurns = 3_000
+
 // until polls all vans until done, or fails the case's clause: what did not happen.
 func (p *probe) until(what string, done func() bool) {
+	began := time.Now()
 	for turn := 0; ; turn++ {
 		p.relay()
 		if done() {
 			return
+		}
+		if turn == mostTurns && time.Now().Equal(began) { // fake time stands still while anybody is busy
+			p.fail(p.clause, "waited in vain for %s%s", what, p.state())
 		}
 		if p.poll(turn%2 == 1) > 0 || turn%2 == 0 {
 			continue

@@ -56,8 +56,8 @@ func duplex(a, b *side, parcels []parcel) {
 // It returns how many were accepted.
 func (s *side) stuff(c parcel) (n int) {
 	p := s.n.p
-	const most = 2 << 30
-	for ; n < most/(c.size+kib); n++ {
+	const most = 256 * mib // in flight; no socket buffer is as large
+	for ; n < most/(c.size+c.meta); n++ {
 		if !s.tryOften(c) {
 			return n
 		}
