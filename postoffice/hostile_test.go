@@ -23,13 +23,13 @@ func (sink) lost(conn, error)    {}
 func TestHostileMessagesCostOnlyTheirSender(t *testing.T) {
 	join := encode(opJoin, 0, joinBody{Role: RoleWorker, Rank: 1, Instance: AnyInstance, GroupSize: 1, Shared: testShared})
 	for name, frames := range map[string][]frame{
-		"barrier first":     {encode(opBarrier, 1, barrierBody{Group: GroupWorkers})},
-		"garbage":           {{op: opJoin, body: []byte("\x00\xff{{{")}},
-		"empty join":        {{op: opJoin}},
-		"joins twice":       {join, join},
-		"ready early":       {join, {op: opReady}},
-		"stop early":        {join, {op: opStop}},
-		"barrier early":     {join, encode(opBarrier, 1, barrierBody{Group: GroupServers})},
+		"barrier first": {encode(opBarrier, 1, barrierBody{Group: GroupWorkers})},
+		"garbage":       {{op: opJoin, body: []byte("\x00\xff{{{")}},
+		"empty join":    {{op: opJoin}},
+		"joins twice":   {join, join},
+		"ready early":   {join, {op: opReady}},
+		"stop early":    {join, {op: opStop}},
+		"barrier early": {join, encode(opBarrier, 1, barrierBody{Group: GroupServers})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, SchedulerOptions{Workers: 3, Servers: 1}, func(t *testing.T, c *cluster) {

@@ -31,15 +31,14 @@ type live struct {
 	offices []*Office
 	nodes   []*link.Node
 
-	mu   sync.Mutex
-	dead map[string][]string // by whom, who
+	dead chan string // who died, once per node that hears of it
 }
 
 func newLive(t testing.TB, net *memvan.Network, o SchedulerOptions) *live {
 	t.Helper()
 	mem, err := tensor.NewAllocator(tensor.Options{Name: "live"})
 	require.NoError(t, err)
-	l := &live{t: t, mem: mem, net: net, o: o, dead: map[string][]string{}}
+	l := &live{t: t, mem: mem, net: net, o: o, dead: make(chan string, 4096)}
 	t.Cleanup(l.end)
 	l.o.Shared = testShared
 	l.node = l.link("scheduler", func(id link.Identity) error { return l.s.Admit(id) })
@@ -105,11 +104,7 @@ func (l *live) add(role Role, rank Rank) (*Office, func(context.Context) error) 
 	f, err := NewOffice(n, OfficeOptions{
 		Role: role, Rank: rank, Instance: AnyInstance, GroupSize: l.o.GroupSize, Shared: testShared,
 		HeartbeatInterval: l.o.HeartbeatInterval, HeartbeatTimeout: l.o.HeartbeatTimeout, Log: zerolog.Nop(),
-		OnDead: func(i NodeInfo, _ error) {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.dead[name] = append(l.dead[name], i.Name())
-		},
+		OnDead: func(i NodeInfo, _ error) { l.dead <- i.Name() },
 	})
 	require.NoError(l.t, err)
 	l.nodes, l.offices = append(l.nodes, n), append(l.offices, f)
@@ -278,7 +273,9 @@ func TestLiveSchedulerDeath(t *testing.T) {
 		requireLost(t, f.Barrier(ctx, GroupNodes, true), "scheduler (mem://scheduler)")
 		requireLost(t, f.Stop(ctx), "scheduler (mem://scheduler)")
 	}
-	require.Len(t, l.dead, 3)
+	for range l.offices {
+		require.Equal(t, "scheduler", <-l.dead)
+	}
 }
 
 func TestLiveSchedulerNeverAnswers(t *testing.T) {

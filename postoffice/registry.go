@@ -59,12 +59,12 @@ func (r *registry) add(m *member) error {
 	w := &m.want
 	switch {
 	case r.size == 0:
-		return fmt.Errorf("this cluster has no %ss: set DMLC_ROLE here, or %s on every node", r.role, r.countName())
+		return fmt.Errorf("this cluster has no %ss: set DMLC_ROLE there, or %s on every node", r.role, r.countName())
 	case w.Rank >= Rank(r.size):
-		return fmt.Errorf("%s rank %d is too high, there are %d %s instances (ranks 0 to %d): set DMLC_NODE_RANK, STEPMESH_GPU, DMLC_RANK_OFFSET or STEPVAN_RANK here, or %s on every node",
+		return fmt.Errorf("%s rank %d is too high, there are %d %s instances (ranks 0 to %d): set DMLC_NODE_RANK, STEPMESH_GPU, DMLC_RANK_OFFSET or STEPVAN_RANK there, or %s on every node",
 			r.role, w.Rank, r.size, r.role, r.size-1, r.countName())
 	case w.Instance >= Instance(r.groupSize):
-		return fmt.Errorf("instance %d is too high, DMLC_GROUP_SIZE is %d: set DMLC_INSTANCE_ID or DMLC_RANK_OFFSET here, or DMLC_GROUP_SIZE on every node", w.Instance, r.groupSize)
+		return fmt.Errorf("instance %d is too high, DMLC_GROUP_SIZE is %d: set DMLC_INSTANCE_ID or DMLC_RANK_OFFSET there, or DMLC_GROUP_SIZE on every node", w.Instance, r.groupSize)
 	}
 	p, fixed := r.wanted(w)
 	if fixed {

@@ -72,10 +72,15 @@ func (s *Scheduler) report(m *member) {
 	s.news = append(s.news, goneNode{ID: n.ID, Role: n.Role, Rank: n.Rank, Host: n.Host, PID: n.PID, Left: m.left, Reason: m.reason})
 }
 
-// tell sends the news of losses.
+// tell sends the news of losses that have been gathered.
 func (s *Scheduler) tell() {
 	s.lock()
 	defer s.unlock()
+	s.spread()
+}
+
+// spread sends the news of losses.
+func (s *Scheduler) spread() {
 	epoch := s.epoch - uint64(len(s.news))
 	for _, part := range parts(s.news) {
 		epoch += uint64(len(part))

@@ -97,7 +97,7 @@ func (s *Scheduler) vet(m *member) error {
 		return err
 	}
 	if m.want.GroupSize != s.o.GroupSize {
-		return fmt.Errorf("DMLC_GROUP_SIZE is %d here and %d at the scheduler: set the same value on every node", m.want.GroupSize, s.o.GroupSize)
+		return fmt.Errorf("DMLC_GROUP_SIZE is %d at the node and %d at the scheduler: set the same value on every node", m.want.GroupSize, s.o.GroupSize)
 	}
 	return s.roles[m.info.Role].add(m)
 }

@@ -128,11 +128,11 @@ func TestRefusals(t *testing.T) {
 		{"duplicate", RoleWorker, 0, nil, []string{"worker rank 0 is taken by worker 0 (host h, pid 100)", "DMLC_NODE_RANK"}},
 		{"rank too high", RoleWorker, 4, nil, []string{"rank 4 is too high", "ranks 0 to 3", "DMLC_NUM_WORKER"}},
 		{"too many", RoleServer, AnyRank, nil, []string{"all 2 server instances have registered", "DMLC_NUM_SERVER"}},
-		{"group size", RoleWorker, 2, func(o *OfficeOptions) { o.GroupSize = 8 }, []string{"DMLC_GROUP_SIZE is 8 here and 2 at the scheduler"}},
+		{"group size", RoleWorker, 2, func(o *OfficeOptions) { o.GroupSize = 8 }, []string{"DMLC_GROUP_SIZE is 8 at the node and 2 at the scheduler"}},
 		{"instance too high", RoleWorker, 2, func(o *OfficeOptions) { o.Instance = 2 }, []string{"instance 2 is too high", "DMLC_INSTANCE_ID"}},
 		{"same place", RoleWorker, 1, func(o *OfficeOptions) { o.Instance = 0 }, []string{"instance 0 of worker node 0 is taken by worker 0"}},
 		{"setting", RoleWorker, 2, func(o *OfficeOptions) { o.Shared = wrong("STEPVAN_ROUTING", "key") },
-			[]string{`STEPVAN_ROUTING is "key" here and "broadcast" at the scheduler`, "set the same value"}},
+			[]string{`STEPVAN_ROUTING is "key" at the node and "broadcast" at the scheduler`, "set the same value"}},
 		{"no such role", RolePeer, AnyRank, nil, []string{"no peers", "DMLC_ROLE"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

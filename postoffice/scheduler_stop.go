@@ -11,7 +11,8 @@ import (
 // Stop waits until every node has left or is dead, however long that takes: the
 // scheduler never leaves first. Before the cluster is complete it refuses whoever
 // waits. When ctx ends it stops anyway, and the error names who still lives.
-// Further calls wait for the first and return nil. The node itself stays open: close it afterwards.
+// Further calls wait for the first and return nil. It must be called
+// to end the scheduler's timer. The node itself stays open: close it afterwards.
 func (s *Scheduler) Stop(ctx context.Context) error {
 	if !s.stop.first() {
 		return s.stop.wait(ctx)
@@ -32,11 +33,14 @@ func (s *Scheduler) Stop(ctx context.Context) error {
 func (s *Scheduler) close(err *error) {
 	s.lock()
 	defer s.unlock()
-	if *err != nil {
-		var alive []NodeInfo
-		for _, m := range s.living() {
-			alive = append(alive, m.info)
-		}
+	var alive []NodeInfo
+	for _, m := range s.living() {
+		alive = append(alive, m.info)
+	}
+	switch {
+	case len(alive) == 0:
+		*err = nil // only goodbyes were on their way
+	case *err != nil:
 		*err = &errs.OpError{Op: "stop", Err: fmt.Errorf("%s had not left: %w", crowd(alive), *err)}
 	}
 	s.phase = phaseClosed
@@ -73,6 +77,7 @@ func (s *Scheduler) checkStop() {
 	if s.phase == phaseRunning && s.alive > 0 && s.stopping == s.alive {
 		s.phase = phaseStopped
 		s.o.Log.Info().Msgf("all %d nodes that live have stopped", s.alive)
+		s.spread() // who leaves knows whom the cluster has lost
 		s.broadcast(frame{op: opStopped})
 	}
 }

@@ -21,14 +21,14 @@ func disagreement(scheduler, node []Setting) error {
 		delete(theirs, s.Name)
 		switch {
 		case !ok:
-			diff = append(diff, fmt.Sprintf("%s is not known here and %q at the scheduler", s.Name, s.Value))
+			diff = append(diff, fmt.Sprintf("%s is not known at the node and %q at the scheduler", s.Name, s.Value))
 		case v != s.Value:
-			diff = append(diff, fmt.Sprintf("%s is %.100q here and %.100q at the scheduler", s.Name, v, s.Value))
+			diff = append(diff, fmt.Sprintf("%s is %.100q at the node and %.100q at the scheduler", s.Name, v, s.Value))
 		}
 	}
 	for _, s := range node {
 		if v, only := theirs[s.Name]; only {
-			diff = append(diff, fmt.Sprintf("%.100s is %.100q here and not known at the scheduler", s.Name, v))
+			diff = append(diff, fmt.Sprintf("%.100s is %.100q at the node and not known at the scheduler", s.Name, v))
 		}
 	}
 	if len(diff) == 0 {
