@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/tensor"
@@ -159,13 +160,21 @@ func (n *Node) lost(op string) error {
 	return nil
 }
 
+// verdict is how long an operation that failed with a peer waits for the scheduler to say
+// who died first: the peer may have gone because of another.
+const verdict = 100 * time.Millisecond
+
 // named prefers the loss that ended the cluster to what followed from it.
 func (n *Node) named(op string, err error) error {
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if !errors.Is(err, errs.ErrPeerLost) {
 		return err
 	}
-	if lost := n.lost(op); lost != nil {
-		return lost
+	t := time.NewTimer(verdict)
+	defer t.Stop()
+	select {
+	case <-n.failed.Done():
+		return n.lost(op)
+	case <-t.C:
+		return err
 	}
-	return err
 }

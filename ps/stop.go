@@ -8,7 +8,8 @@ import (
 // Stop waits until every node of the cluster that lives has called it, however long they
 // take, and leaves; the scheduler waits until all have left. Dead nodes are not waited
 // for. When ctx ends or STEPVAN_STOP_TIMEOUT passes it leaves without the others,
-// and the error says who had not stopped.
+// and the error says who had not stopped. Where the cluster did not live to its end, the
+// error names who died.
 //
 // From the call on, operations of a worker and barriers are refused with ErrClosed;
 // requests in flight may still arrive, and their handles fail. A server may go on
@@ -32,6 +33,9 @@ func (n *Node) Stop(ctx context.Context) error {
 		m.goodbye()
 	}
 	err := n.leave(ctx)
+	if err == nil {
+		err = n.lost("stop")
+	}
 	err = errors.Join(err, n.exportTraces())
 	n.close()
 	close(n.stopped)

@@ -1,0 +1,62 @@
+package ps_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/ps"
+)
+
+// lossBound is how long everybody may take to learn of a death.
+const lossBound = 2 * time.Second
+
+// Whoever waits for anything gets an error that names the process that was killed.
+func TestKilledProcesses(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		server, worker string // programs
+		victim         func(*family) *process
+		want           string
+	}{
+		{"worker, others exchange", "serve", "work", func(f *family) *process { return f.workers[1] }, "worker 1"},
+		{"worker, others idle", "idle", "idle", func(f *family) *process { return f.workers[0] }, "worker 0"},
+		{"worker, others in a barrier", "idle", "barrier", func(f *family) *process { return f.workers[0] }, "worker 0"},
+		{"server, others in a barrier", "barrier", "idle", func(f *family) *process { return f.servers[0] }, "server 0"},
+		{"worker, others wait for answers", "idle", "ask", func(f *family) *process { return f.workers[1] }, "worker 1"},
+		{"server, others exchange", "serve", "work", func(f *family) *process { return f.servers[1] }, "server 1"},
+		{"server, others idle", "serve", "idle", func(f *family) *process { return f.servers[0] }, "server 0"},
+		{"scheduler, others exchange", "serve", "work", func(f *family) *process { return f.scheduler }, "scheduler"},
+		{"scheduler, others idle", "serve", "idle", func(f *family) *process { return f.scheduler }, "scheduler"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := raise(t, overTCP, shape{workers: 2, servers: 2}, c.server, c.worker, 1<<30)
+			victim := c.victim(f)
+			require.NoError(t, victim.cmd.Process.Kill())
+			ctx, cancel := context.WithTimeout(context.Background(), lossBound)
+			defer cancel()
+			for _, p := range f.processes() {
+				if p == victim || p == f.scheduler {
+					continue // the scheduler's program is in Stop, which waits for the others
+				}
+				_, err := p.expect(ctx, "nothing")
+				require.ErrorContains(t, err, "error:")
+				require.ErrorContains(t, err, c.want)
+			}
+			if victim != f.scheduler {
+				_, err := f.scheduler.expect(limited(t), "done")
+				require.NoError(t, err)
+			}
+		})
+	}
+}
+
+// With batches of any ready worker the others go on.
+func TestOthersGoOnWithoutTheDead(t *testing.T) {
+	f := raise(t, overTCP, shape{workers: 3, servers: 1, edit: func(s *ps.Settings) { s.Batch = config.BatchAny }}, "tolerate", "work", 300)
+	require.NoError(t, f.workers[2].cmd.Process.Kill())
+	f.all(limited(t), "done", f.workers[2])
+}
