@@ -112,7 +112,9 @@ func (s *Scheduler) Barrier(ctx context.Context, group Group, instances bool) er
 	err := s.caller.pass(ctx, barrierKey{group, instances}, func(f frame) {
 		s.lock()
 		defer s.unlock()
-		s.round(s.self, f)
+		if err := s.round(s.self, f); err != nil {
+			s.caller.resolve(f.request, err)
+		}
 	})
 	return barrierError(err, group)
 }
