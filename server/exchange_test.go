@@ -180,6 +180,10 @@ func TestPushesWithoutABufferLandAlignedInPooledMemory(t *testing.T) {
 func TestUseAfterClose(t *testing.T) {
 	c := New(t, Options{})
 	w, s := c.Workers[0], c.Servers[0]
+	buffer, err := s.Memory.Zeros(tensor.Float32, 2)
+	require.NoError(t, err)
+	reg, err := s.RegisterRecvBuffer(buffer, ranks(0, 0), Keys(1, 2))
+	require.NoError(t, err)
 	push(t, w, 1, 1)
 	held := take(t, s, server.Default)[0]
 	push(t, w, 3, 1)
@@ -187,14 +191,18 @@ func TestUseAfterClose(t *testing.T) {
 	require.NoError(t, s.Server.Close())
 	require.NoError(t, s.Server.Close(), "twice")
 	require.Equal(t, 1, s.Stats().Unanswered, "what no batch has taken is dropped")
-	_, err := s.GetBatch(Context(t), server.AnyReady)
+	_, err = s.GetBatch(Context(t), server.AnyReady)
 	require.ErrorIs(t, err, errs.ErrClosed)
 	_, err = s.RegisterRecvBuffer(Floats(t, 1), ranks(0), Keys(1))
 	require.ErrorIs(t, err, errs.ErrClosed)
 	require.Len(t, held.Pushes(), 1, "the program may still look at it")
+	require.ErrorIs(t, buffer.Region().Close(), errs.ErrBusy)
 	_, err = s.Respond(List(Floats(t, 1)), held.Handler)
 	require.ErrorIs(t, err, errs.ErrClosed)
 	require.Zero(t, s.Stats().Unanswered)
+	require.False(t, reg.Live())
+	require.NoError(t, reg.Unregister())
+	require.NoError(t, buffer.Region().Close())
 	h, _ := push(t, w, 5, 1)
 	require.ErrorIs(t, h.Wait(Context(t)), errs.ErrRemote)
 }

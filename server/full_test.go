@@ -10,14 +10,14 @@ import (
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/link"
 	"github.com/stepvan/stepvan/server"
-	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/wire"
 	"github.com/stepvan/stepvan/worker"
 )
 
 func fewMessages(o *link.Options) { o.QueueMessages = 3 }
 
 // until repeats call while the queue is full.
-func until(t *testing.T, w *Worker, call func() error) {
+func until(t *testing.T, call func() error) {
 	t.Helper()
 	for {
 		err := call()
@@ -36,7 +36,7 @@ func TestRespondToAFullQueueHasNoEffect(t *testing.T) {
 	var reqs []server.Request
 	for range n {
 		out := Floats(t, 0)
-		until(t, w, func() error {
+		until(t, func() error {
 			h, err := w.PushPull(nil, nil, List(out), Keys(1))
 			if err == nil {
 				handles = append(handles, h)
@@ -66,7 +66,7 @@ func TestRespondToAFullQueueHasNoEffect(t *testing.T) {
 		}
 	}()
 	for _, r := range reqs[answered:] {
-		until(t, w, func() error {
+		until(t, func() error {
 			_, err := s.Respond(back, r.Handler)
 			return err
 		})
@@ -77,32 +77,42 @@ func TestRespondToAFullQueueHasNoEffect(t *testing.T) {
 }
 
 func TestRefusalsSurviveAFullQueue(t *testing.T) {
-	c := New(t, Options{Link: fewMessages, Server: server.Options{PoolLimit: 1}})
-	w, s := c.Workers[0], c.Servers[0]
-	require.True(t, c.Net.Stall("server 0"))
-	var handles []worker.Handle
-	for k := range 200 {
-		out := Floats(t, 0)
-		h, err := w.PushPull(List(Floats(t, 1, 2)), Keys(10*tensor.Key(k)), List(out), Keys(10*tensor.Key(k)+1))
-		if err != nil {
-			require.ErrorIs(t, err, errs.ErrWouldBlock)
-			break
+	v := Mem()
+	o := Options{Van: v, Server: server.Options{PoolLimit: 1}, Link: func(o *link.Options) { o.QueueMessages, o.CreditBytes = 3, 4 }}
+	c := New(t, o)
+	s := c.Servers[0]
+	require.NoError(t, c.Workers[0].Link.Close())
+	raw := NewPeer(t, o, "raw", 100_000) // in place of worker 0; gives no credit before it takes the messages
+	session := raw.Dial(t, s)
+	send := func(id uint64, pushes, pulls uint32, payload ...[]byte) {
+		d := float(1)
+		require.NoError(t, session.Send(&link.Outbound{
+			Channel: link.ChannelRequest, Op: wire.OpRequest, Request: id,
+			Pushes: pushes, Pulls: pulls, Meta: d.Append(nil), Payload: payload,
+		}))
+	}
+	full, answered := false, 0
+	for !full {
+		send(uint64(answered), 0, 1)
+		req := take(t, s, server.AnyReady)[0]
+		_, err := s.Respond(List(Floats(t, 1)), req.Handler)
+		if full = errors.Is(err, errs.ErrWouldBlock); !full {
+			require.NoError(t, err)
+			answered++
 		}
-		handles = append(handles, h)
 	}
-	require.Greater(t, len(handles), 4)
-	require.True(t, c.Net.Stall("worker 0"))
-	require.True(t, c.Net.Resume("server 0"))
-	idle(t, s, server.AnyReady) // drives the server
-	require.True(t, c.Net.Resume("worker 0"))
-	go func() { // drives the server
-		_, _ = s.GetBatch(Context(t), server.AnyReady)
-	}()
-	for _, h := range handles {
-		require.ErrorIs(t, h.Wait(Context(t)), errs.ErrRemote)
+	send(1000, 1, 0, make([]byte, 4)) // is refused
+	send(1001, 0, 1)
+	take(t, s, server.AnyReady) // the refusal waits for room by then
+	for range answered {
+		m := raw.Take(t)
+		require.Zero(t, m.Header.Flags&wire.FlagError)
+		m.Release()
 	}
-	require.NoError(t, s.Server.Close())
-	require.Zero(t, s.Stats().Unanswered)
+	m := raw.Take(t)
+	require.NotZero(t, m.Header.Flags&wire.FlagError)
+	require.EqualValues(t, 1000, m.Header.Request)
+	m.Release()
 }
 
 func TestFailEndsGetBatch(t *testing.T) {

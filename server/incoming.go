@@ -123,7 +123,7 @@ func (s *Server) take() *incoming {
 // Under s.mu. It returns what the caller must release afterwards, without the lock.
 func (s *Server) recycle(in *incoming) *link.Inbound {
 	held := in.held
-	in.disown()
+	s.disown(in)
 	if in.generation.Add(1) == 0 {
 		in.generation.Store(1) // 0 is the generation of no handler
 	}
@@ -139,10 +139,14 @@ func (s *Server) recycle(in *incoming) *link.Inbound {
 }
 
 // disown gives the chunks back, but for those that a later request holds already.
-func (in *incoming) disown() {
+// A closed server has no use for them.
+func (s *Server) disown(in *incoming) {
 	for i, c := range in.chunks {
 		if c != nil && c.user == in {
 			c.user = nil
+			if s.closed && c.installed() {
+				s.remove(c)
+			}
 		}
 		in.chunks[i] = nil
 	}

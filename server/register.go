@@ -33,7 +33,10 @@ func (s *Server) RegisterRecvBuffer(t tensor.Tensor, ranks []wire.Rank, keys []t
 	}
 	n, to := s.announce(wire.OpAnnounce, reg.generation, reg.chunks)
 	s.mu.Unlock()
-	return reg, s.deliver(n, to)
+	if err := s.deliver(n, to); err != nil {
+		return nil, err
+	}
+	return reg, nil
 }
 
 // checkBuffer looks at tensor and lists alone.

@@ -135,8 +135,8 @@ func (s *Server) Stats() Stats {
 }
 
 // Close ends GetBatch, Respond and RegisterRecvBuffer with errs.ErrClosed, and
-// drops what no batch has taken. The memory of requests that were handed out stays
-// until their Respond, which then says errs.ErrClosed. Idempotent.
+// drops what no batch has taken, and all registrations. The memory of requests that
+// were handed out stays until their Respond, which then says errs.ErrClosed. Idempotent.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -145,6 +145,11 @@ func (s *Server) Close() error {
 		for r.first != nil {
 			if m := s.recycle(s.pop(r)); m != nil {
 				held = append(held, m)
+			}
+		}
+		for _, c := range r.chunks {
+			if c.user == nil {
+				s.remove(c)
 			}
 		}
 	}

@@ -132,9 +132,15 @@ func TestBroadcastIsAcceptedByAllOrByNone(t *testing.T) {
 func TestUseAfterCloseAndBeforeJoin(t *testing.T) {
 	c := New(t, Options{})
 	w := c.Workers[0]
+	x, err := w.Memory.Zeros(tensor.Float32, 1)
+	require.NoError(t, err)
+	r, err := w.Register(x)
+	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	require.NoError(t, w.Close(), "twice")
-	_, err := w.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
+	require.NoError(t, x.Region().Close(), "no longer held")
+	require.NoError(t, r.Close())
+	_, err = w.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
 	require.ErrorIs(t, err, errs.ErrClosed)
 	_, err = w.Register(Floats(t, 1))
 	require.ErrorIs(t, err, errs.ErrClosed)

@@ -123,12 +123,16 @@ func (w *Worker) Stats() Stats {
 	return s
 }
 
-// Close refuses further requests with errs.ErrClosed. Those in flight go on until
-// the node is closed. Idempotent.
+// Close refuses further requests with errs.ErrClosed, and ends all registrations.
+// Requests in flight go on until the node is closed. Idempotent.
 func (w *Worker) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
+	for m, r := range w.registrations {
+		delete(w.registrations, m)
+		r.tensor.Release()
+	}
 	return nil
 }
 
