@@ -1,6 +1,7 @@
 package tcpvan
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"slices"
@@ -59,7 +60,7 @@ func (ep *endpoint) parse() (verdict, error) {
 		switch in.phase {
 		case phaseHead:
 			if in.w-in.r < wire.HeaderSize {
-				return wantBytes, nil
+				return wantBytes, in.suspect()
 			}
 			if in.slot == nil {
 				if in.slot = ep.take(); in.slot == nil {
@@ -91,6 +92,21 @@ func (ep *endpoint) parse() (verdict, error) {
 		}
 	}
 }
+
+// suspect finds out from the first bytes of a header that it will be none: who does not
+// speak this protocol may never send as many bytes as a header has.
+func (in *inbox) suspect() error {
+	b := in.buf[in.r:in.w]
+	if len(b) < versionEnd || binary.LittleEndian.Uint32(b) == wire.Magic && binary.LittleEndian.Uint16(b[4:]) == wire.Version {
+		return nil
+	}
+	var whole [wire.HeaderSize]byte
+	copy(whole[:], b)
+	return new(wire.Header).Decode(whole[:], wire.DefaultLimits)
+}
+
+// versionEnd is where the part of the header ends that keeps its place in every version.
+const versionEnd = 6
 
 func (ep *endpoint) parseHead() error {
 	in := &ep.in
