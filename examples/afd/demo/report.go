@@ -1,0 +1,78 @@
+package demo
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/stepvan/stepvan/examples/afd"
+	"github.com/stepvan/stepvan/examples/afd/model"
+	"github.com/stepvan/stepvan/trace"
+)
+
+func (o *Options) introduce() {
+	if o.Synthetic {
+		o.say("%d workers push activations of Step-3's shape (%s out, %s back per server) to %d servers, %d micro-batches in flight.\n",
+			o.Workers, kib(pushBytes), kib(pullBytes), o.Servers, inFlight)
+		return
+	}
+	o.say("all-MiniLM-L6-v2, split: attention in %d workers, a slice of every FFN in each of %d servers;\nevery layer's activations cross by push_pull, %d micro-batches in flight.\n",
+		o.Workers, o.Servers, afd.DefaultInFlight)
+}
+
+func kib(n int) string { return fmt.Sprintf("%g KiB", float64(n)/1024) }
+
+func (o *Options) report(results []result, took time.Duration) error {
+	if !o.Synthetic {
+		if err := o.reportEmbeddings(results, took); err != nil {
+			return err
+		}
+	}
+	var entries []trace.Entry
+	for i := range results {
+		entries = append(entries, results[i].Trace...)
+	}
+	o.say("\nEach exchange with each server, in us: the worker's send, the network both ways, the server, and the way back into the program.")
+	summary := trace.Summarize(entries, trace.ByLabel)
+	return summary.Table(o.Output)
+}
+
+func (o *Options) reportEmbeddings(results []result, took time.Duration) error {
+	var all []model.Embedding
+	for i := range results {
+		all = append(all, results[i].Embeddings...)
+	}
+	sentences := afd.Sentences()
+	if len(all) != len(sentences) {
+		return fmt.Errorf("demo: %d embeddings of %d sentences", len(all), len(sentences))
+	}
+	o.say("\n%d sentences embedded in %.1f s, start and stop of all processes included.", len(all), took.Seconds())
+	want, err := o.reference()
+	if err != nil {
+		return err
+	}
+	if i := firstDifference(want, all); i >= 0 {
+		return fmt.Errorf("demo: the embedding of sentence %d, %q, differs from that of one process", i, sentences[i])
+	}
+	o.say("The same split in one process gives the same embeddings, bit for bit.")
+	o.say("\nNearest to %q:", o.Query)
+	for _, m := range model.Nearest(all, results[0].Query, 5) {
+		o.say("  %.3f  %s", m.Cosine, sentences[m.Index])
+	}
+	return nil
+}
+
+// firstDifference compares bits; -1: none.
+func firstDifference(want, got []model.Embedding) int {
+	for i := range want {
+		if len(want[i]) != len(got[i]) {
+			return i
+		}
+		for j := range want[i] {
+			if math.Float32bits(want[i][j]) != math.Float32bits(got[i][j]) {
+				return i
+			}
+		}
+	}
+	return -1
+}

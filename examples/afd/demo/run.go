@@ -1,0 +1,147 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/examples/afd"
+	"github.com/stepvan/stepvan/examples/afd/model"
+	"github.com/stepvan/stepvan/examples/afd/modelfiles"
+	"github.com/stepvan/stepvan/internal/launch"
+	"github.com/stepvan/stepvan/trace"
+)
+
+// Run shows the split model at work, and fails when its embeddings are not those of one
+// process. Errors name the process that failed.
+func Run(ctx context.Context, o Options) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	if !o.Synthetic {
+		if _, err := modelfiles.Fetch(ctx, o.ModelDir, func(line string) { o.say("%s", line) }); err != nil {
+			return err
+		}
+	}
+	traces, err := os.MkdirTemp("", "stepvan-demo")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(traces) }()
+	o.introduce()
+	began := time.Now()
+	results, err := o.launch(ctx, traces)
+	if err != nil {
+		return err
+	}
+	took := time.Since(began)
+	if err := o.report(results, took); err != nil {
+		return err
+	}
+	return o.mergeTraces(traces)
+}
+
+func (o *Options) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(o.Output, format+"\n", args...)
+}
+
+// launch runs all processes and returns the workers' results by rank.
+func (o *Options) launch(ctx context.Context, traces string) ([]result, error) {
+	worker, err := o.command("worker")
+	if err != nil {
+		return nil, err
+	}
+	server, err := o.command("server")
+	if err != nil {
+		return nil, err
+	}
+	results := make([]result, o.Workers)
+	var broken error
+	err = launch.Run(ctx, launch.Plan{
+		Workers: o.Workers, Servers: o.Servers, GroupSize: 1, Worker: worker, Server: server,
+		Env: []string{
+			"STEPVAN_BATCH=any", // workers may have different numbers of micro-batches
+			"STEPVAN_TRACE_FILE=" + filepath.Join(traces, "{role}-{rank}.json"),
+			"PS_VERBOSE=0",
+		},
+		Stdout: o.Output, Stderr: o.Errors, Prefix: true, Color: o.Color, Signals: o.Signals,
+		Result: func(c launch.Child, b []byte) {
+			if c.Role == config.RoleWorker {
+				if err := gob.NewDecoder(bytes.NewReader(b)).Decode(&results[c.Rank]); err != nil {
+					broken = fmt.Errorf("result of %v: %w", c, err)
+				}
+			}
+		},
+	})
+	return results, errors.Join(err, broken)
+}
+
+// command is this program as a process of the run.
+func (o *Options) command(role string) ([]string, error) {
+	args := []string{"demo", role, "--workers", strconv.Itoa(o.Workers), "--servers", strconv.Itoa(o.Servers)}
+	if o.Synthetic {
+		args = append(args, "--synthetic", "--exchanges", strconv.Itoa(o.Exchanges))
+	} else {
+		args = append(args, "--model", o.ModelDir, "--query", o.Query)
+	}
+	return launch.Self(args...)
+}
+
+// reference computes the same split in this process.
+func (o *Options) reference() ([]model.Embedding, error) {
+	files, err := openModel(o.ModelDir)
+	if err != nil {
+		return nil, err
+	}
+	defer files.close()
+	batches, err := files.pack(afd.Sentences())
+	if err != nil {
+		return nil, err
+	}
+	attention, err := model.LoadAttention(files.config, files.weights)
+	if err != nil {
+		return nil, err
+	}
+	slices := make([]*model.FFNSlice, o.Servers)
+	for i := range slices {
+		if slices[i], err = model.LoadFFN(files.config, files.weights, i, o.Servers); err != nil {
+			return nil, err
+		}
+	}
+	return model.Run(attention, slices, batches)
+}
+
+// mergeTraces makes one file of those that the processes wrote.
+func (o *Options) mergeTraces(dir string) (err error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil || len(names) == 0 {
+		return errors.Join(err, errors.New("the processes left no traces"))
+	}
+	readers := make([]io.Reader, len(names))
+	for i, name := range names {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		readers[i] = f
+	}
+	out, err := os.Create(o.Trace)
+	if err != nil {
+		return fmt.Errorf("trace: %w; name another file with --trace", err)
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	if err := trace.Merge(out, readers...); err != nil {
+		return err
+	}
+	o.say("\nTrace of every exchange: %s (drop it on https://ui.perfetto.dev, or open chrome://tracing)", o.Trace)
+	return nil
+}
