@@ -1,0 +1,112 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/stepvan/stepvan/config"
+)
+
+// verb is what a node is told to do.
+type verb string
+
+const (
+	verbPrepare verb = "prepare" // allocate, register
+	verbCheck   verb = "check"   // exchange and look at every byte
+	verbMeasure verb = "measure" // exchange as fast as possible
+	verbOpen    verb = "open"    // server 0: listen for the socket of the limit
+	verbConnect verb = "connect" // worker 0: connect to it
+	verbLimit   verb = "limit"   // both: the same bytes without stepvan
+	verbFinish  verb = "finish"  // stop, leave
+)
+
+// command is one line from the conductor to a node; each is answered with one reply.
+type command struct {
+	Verb  verb   `json:"verb"`
+	Spec  *spec  `json:"spec,omitempty"`  // of prepare
+	Count int    `json:"count,omitempty"` // of check, measure, limit: exchanges per worker
+	Addr  string `json:"addr,omitempty"`  // of connect
+}
+
+// spec is what a node must know of the Options.
+type spec struct {
+	Workload Workload `json:"workload"`
+	Van      Van      `json:"van"`
+	Workers  int      `json:"workers"`
+	Push     int64    `json:"push"`
+	Pull     int64    `json:"pull"`
+	Inflight int      `json:"inflight"`
+	Bulk     int64    `json:"bulk"`
+	Profile  string   `json:"profile,omitempty"`
+}
+
+func (o *Options) spec() *spec {
+	return &spec{
+		Workload: o.Workload, Van: o.Van, Workers: o.Workers,
+		Push: int64(o.Push), Pull: int64(o.Pull), Inflight: o.Inflight, Bulk: int64(o.Bulk), Profile: o.Profile,
+	}
+}
+
+// hello is the first line of a node.
+type hello struct {
+	Role config.Role `json:"role"`
+	Rank int         `json:"rank"`
+}
+
+func (h hello) String() string { return fmt.Sprintf("%s %d", h.Role, h.Rank) }
+
+// reply is what a node answers: the error, or what the verb yields.
+type reply struct {
+	Error     string        `json:"error,omitempty"`
+	Addr      string        `json:"addr,omitempty"`      // of open
+	Latencies []byte        `json:"latencies,omitempty"` // of measure and limit, worker only; see latencies.encode
+	Elapsed   time.Duration `json:"elapsed,omitempty"`   // of measure and limit
+	Allocs    uint64        `json:"allocs,omitempty"`    // of measure
+	CPU       time.Duration `json:"cpu,omitempty"`       // of measure
+	PID       int           `json:"pid,omitempty"`       // whose allocations and CPU time these are
+}
+
+// errLineLost says that the other end of a line is gone.
+var errLineLost = errors.New("the connection with the measuring process broke")
+
+// line is one end of the connection between conductor and node. One caller at a time.
+type line struct {
+	name string // of the node, once it has said hello
+	conn net.Conn
+	in   *json.Decoder
+	out  *json.Encoder
+}
+
+func newLine(c net.Conn) *line {
+	return &line{conn: c, in: json.NewDecoder(c), out: json.NewEncoder(c)}
+}
+
+// closeWith ends waits on the line when ctx ends, until release is called.
+func (l *line) closeWith(ctx context.Context) (release func() bool) {
+	return context.AfterFunc(ctx, func() { l.conn.Close() })
+}
+
+func (l *line) send(v any) error { return l.out.Encode(v) }
+
+// receive reads one line into v. errLineLost says that the other side is gone.
+func (l *line) receive(v any) error {
+	if err := l.in.Decode(v); err != nil {
+		return fmt.Errorf("%w: %w", errLineLost, err)
+	}
+	return nil
+}
+
+// answer reads the reply of a node. The error may be the node's.
+func (l *line) answer(r *reply) error {
+	if err := l.receive(r); err != nil {
+		return fmt.Errorf("%s: %w", l.name, err)
+	}
+	if r.Error != "" {
+		return fmt.Errorf("%s: %s", l.name, r.Error)
+	}
+	return nil
+}

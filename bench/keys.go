@@ -1,0 +1,28 @@
+package bench
+
+import (
+	"github.com/stepvan/stepvan/ps"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// Keys: bits 0-15 are the slot, 16-47 the worker's rank, bit 48 marks a pull.
+// Each exchange in flight has a slot of its own, below spec.Inflight; two more follow.
+const (
+	slotMask  = 1<<16 - 1
+	rankShift = 16
+	pullBit   = 1 << 48
+)
+
+func pushKey(rank ps.Rank, slot int) tensor.Key {
+	return tensor.Key(rank)<<rankShift | tensor.Key(slot)
+}
+
+func pullKey(rank ps.Rank, slot int) tensor.Key { return pullBit | pushKey(rank, slot) }
+
+func slotOf(k tensor.Key) int { return int(k & slotMask) }
+
+// endSlot is that of the request with which a worker ends a round.
+func (s *spec) endSlot() int { return s.Inflight }
+
+// bulkSlot is that of the pull that is in flight beside the exchanges.
+func (s *spec) bulkSlot() int { return s.Inflight + 1 }

@@ -1,0 +1,49 @@
+package bench
+
+import (
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Range and resolution of latencies: 1 ns to 10 min with three digits.
+const (
+	mostLatency   = int64(10 * time.Minute)
+	latencyDigits = 3
+)
+
+// latencies collects how long exchanges took. Not for concurrent use. add allocates nothing.
+type latencies struct{ h *hdrhistogram.Histogram }
+
+func newLatencies() latencies {
+	return latencies{hdrhistogram.New(1, mostLatency, latencyDigits)}
+}
+
+// add counts d; what is longer than the range counts as its end.
+func (l latencies) add(d time.Duration) {
+	_ = l.h.RecordValue(min(max(int64(d), 1), mostLatency)) // in range
+}
+
+func (l latencies) reset()       { l.h.Reset() }
+func (l latencies) count() int64 { return l.h.TotalCount() }
+
+// micros is the percentile in us: of so many percent of all latencies none is greater.
+func (l latencies) micros(percent float64) float64 {
+	if percent == 100 {
+		return float64(l.h.Max()) / 1e3
+	}
+	return float64(l.h.ValueAtQuantile(percent)) / 1e3
+}
+
+// merge adds what another process has collected and encoded.
+func (l latencies) merge(encoded []byte) error {
+	other, err := hdrhistogram.Decode(encoded)
+	if err == nil {
+		l.h.Merge(other)
+	}
+	return err
+}
+
+func (l latencies) encode() ([]byte, error) {
+	return l.h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+}

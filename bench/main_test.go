@@ -1,0 +1,35 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/stepvan/stepvan/internal/launch"
+)
+
+// asNode as first argument makes this test binary a process of a run.
+const asNode = "run-as-node"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == asNode {
+		if err := Node(context.Background(), os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// options of short runs with processes of this binary.
+func options(t testing.TB, o Options) Options {
+	t.Helper()
+	node, err := launch.Self(asNode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Node, o.Stderr = node, t.Output()
+	return o
+}

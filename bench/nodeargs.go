@@ -1,0 +1,75 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"net"
+	"strconv"
+
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/ps"
+)
+
+// nodeArgs are what a process of a run is told on its command line; the rest is in its
+// environment and comes by the line.
+type nodeArgs struct {
+	Control string // path of the conductor's socket; "" for one exchange and the end
+	Bare    bool   // do nothing at all
+	Pin     int    // core, from 1; 0: any
+}
+
+func (a nodeArgs) list() []string {
+	args := []string{"--control=" + a.Control}
+	if a.Bare {
+		args = append(args, "--bare")
+	}
+	if a.Pin > 0 {
+		args = append(args, "--pin="+strconv.Itoa(a.Pin))
+	}
+	return args
+}
+
+func parseNodeArgs(args []string) (a nodeArgs, err error) {
+	f := flag.NewFlagSet("node", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.StringVar(&a.Control, "control", "", "")
+	f.BoolVar(&a.Bare, "bare", false, "")
+	f.IntVar(&a.Pin, "pin", 0, "")
+	if err := f.Parse(args); err != nil || f.NArg() > 0 {
+		return a, errs.Invalid("arguments of a node of a measurement %q: it is started by bench only", args)
+	}
+	return a, nil
+}
+
+// Node is a process of a run: the scheduler, a worker or a server, as the environment
+// says. args are those that Run added to Options.Node.
+func Node(ctx context.Context, args []string) error {
+	a, err := parseNodeArgs(args)
+	if err != nil || a.Bare {
+		return err
+	}
+	if a.Pin > 0 {
+		if err := pinProcess(a.Pin - 1); err != nil {
+			return err
+		}
+	}
+	node, err := ps.StartFromEnv(ctx)
+	if err != nil {
+		return err
+	}
+	switch {
+	case node.Role() == config.RoleScheduler:
+		return node.Stop(ctx)
+	case a.Control == "":
+		return errors.Join(exchangeOnce(ctx, node), node.Stop(ctx))
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", a.Control)
+	if err != nil {
+		return err
+	}
+	m := &member{node: node, line: newLine(conn)}
+	return m.run(ctx)
+}

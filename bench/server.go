@@ -1,0 +1,142 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/stepvan/stepvan/ps"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// server is the program of a server. One goroutine.
+type server struct {
+	node    *ps.Node
+	spec    *spec
+	policy  ps.Policy
+	batch   ps.Batch
+	answers [][]tensor.Tensor // by worker rank and slot; echo puts the pushed tensor there
+	end     []tensor.Tensor
+	bulk    []tensor.Tensor
+	last    ps.Response
+	ended   int // workers that have ended the round
+}
+
+func newServer(n *ps.Node, sp *spec) (*server, error) {
+	s := &server{node: n, spec: sp, policy: ps.AnyReady}
+	if sp.Workload == AFD {
+		s.policy = ps.LockStep
+	}
+	return s, errors.Join(s.register(), s.allocate())
+}
+
+// register has every push land in a place of its own.
+func (s *server) register() error {
+	var ranks []ps.Rank
+	var keys []tensor.Key
+	for rank := range s.spec.Workers {
+		for i := range s.spec.Inflight {
+			ranks, keys = append(ranks, ps.Rank(rank)), append(keys, pushKey(ps.Rank(rank), i))
+		}
+	}
+	all, err := s.node.Memory().Zeros(tensor.Uint8, s.spec.Push*int64(len(keys)))
+	if err == nil {
+		_, err = s.node.RegisterRecvBuffer(all, ranks, keys)
+	}
+	return err
+}
+
+// allocate makes the answers.
+func (s *server) allocate() error {
+	s.answers = make([][]tensor.Tensor, s.spec.Workers*s.spec.Inflight)
+	one := func(size int64) ([]tensor.Tensor, error) {
+		t, err := s.node.Memory().Zeros(tensor.Uint8, size)
+		return []tensor.Tensor{t}, err
+	}
+	var err, failed error
+	for i := range s.answers {
+		if s.spec.Workload == Echo {
+			s.answers[i] = make([]tensor.Tensor, 1)
+			continue
+		}
+		s.answers[i], err = one(s.spec.Pull)
+		failed = errors.Join(failed, err)
+	}
+	if s.end, err = one(1); err != nil {
+		return err
+	}
+	if s.spec.Bulk > 0 {
+		s.bulk, err = one(s.spec.Bulk)
+	}
+	return errors.Join(failed, err)
+}
+
+// measure serves a round.
+func (s *server) measure(ctx context.Context) (*reply, error) {
+	start := used()
+	err := s.serve(ctx, false)
+	r := &reply{}
+	start.since(r)
+	return r, err
+}
+
+// serve answers until every worker has ended the round. With compute it makes the
+// answers of what was pushed, else it sends what is there. Budget: 0 allocations.
+func (s *server) serve(ctx context.Context, compute bool) error {
+	for s.ended = 0; s.ended < s.spec.Workers; {
+		if err := s.node.GetBatchInto(ctx, s.policy, &s.batch); err != nil {
+			return err
+		}
+		for _, r := range s.batch.Requests {
+			answer, err := s.answer(r, compute)
+			if err != nil {
+				return err
+			}
+			if err := s.respond(ctx, answer, r.Handler); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// answer finds what to send.
+func (s *server) answer(r ps.Request, compute bool) ([]tensor.Tensor, error) {
+	pushes, pulls := r.Pushes(), r.Pulls()
+	if len(pulls) != 1 || int(r.Worker) >= s.spec.Workers {
+		return nil, fmt.Errorf("a request of worker %d with %d pulls, want one", r.Worker, len(pulls))
+	}
+	switch slot := slotOf(pulls[0].Key); {
+	case slot == s.spec.endSlot():
+		s.ended++
+		return s.end, nil
+	case slot == s.spec.bulkSlot() && s.bulk != nil:
+		return s.bulk, nil
+	case slot < s.spec.Inflight && len(pushes) == 1:
+		answer := s.answers[int(r.Worker)*s.spec.Inflight+slot]
+		if s.spec.Workload == Echo {
+			answer[0] = pushes[0]
+		} else if compute {
+			answerTo(answer[0].Bytes(), pushes[0].Bytes(), s.spec.mark(s.node.Rank()))
+		}
+		return answer, nil
+	}
+	return nil, fmt.Errorf("a request of worker %d that no worker sends: %d pushes, pull key %#x", r.Worker, len(pushes), pulls[0].Key)
+}
+
+// respond sends; when the queue is full it waits for the response before.
+func (s *server) respond(ctx context.Context, answer []tensor.Tensor, h ps.Handler) error {
+	for {
+		sent, err := s.node.Respond(answer, h)
+		if err == nil {
+			s.last = sent
+			return nil
+		}
+		if !errors.Is(err, ps.ErrWouldBlock) || s.last == (ps.Response{}) || s.last.Done() {
+			return err
+		}
+		if err := s.last.Wait(ctx); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/launch"
+	"github.com/stepvan/stepvan/ps"
+)
+
+// runStarts measures how long a cluster takes from the first process to the end of the
+// last, with one exchange of each worker. The limit is the same number of processes
+// that end at once.
+func runStarts(ctx context.Context, o *Options) (*Report, error) {
+	fill(&o.Count, defaultStarts)
+	whole, bare := newLatencies(), newLatencies()
+	var ratios []float64
+	var limits []float64
+	for range o.Count {
+		limit, err := timeRun(ctx, o.plan(nodeArgs{Bare: true}), bare)
+		if err != nil {
+			return nil, err
+		}
+		took, err := timeRun(ctx, o.plan(nodeArgs{}), whole)
+		if err != nil {
+			return nil, err
+		}
+		limits = append(limits, float64(limit.Nanoseconds())/1e3)
+		ratios = append(ratios, float64(took)/float64(limit))
+	}
+	r := newReport(o, whole)
+	r.Limit, r.LimitP50, r.Ratio = limitProcess, rounded(median(limits), 3), rounded(median(ratios), 3)
+	r.Rate = rounded(1e6/whole.h.Mean()*1e3, 3)
+	return r, nil
+}
+
+func timeRun(ctx context.Context, plan launch.Plan, into latencies) (time.Duration, error) {
+	began := time.Now()
+	err := launch.Run(ctx, plan)
+	took := time.Since(began)
+	into.add(took)
+	return took, err
+}
+
+// exchangeOnce is the program of a node that is started only to be stopped.
+func exchangeOnce(ctx context.Context, n *ps.Node) error {
+	s := &spec{Workload: Echo, Workers: 1, Push: 8, Pull: 8, Inflight: 1}
+	if n.Role() == config.RoleWorker {
+		w, err := newWorker(n, s)
+		if err == nil {
+			err = w.checkSlot(ctx, &w.slots[0])
+		}
+		return err
+	}
+	return echoUntilAlone(ctx, n)
+}
+
+// echoUntilAlone sends back what workers push, until all have left.
+func echoUntilAlone(ctx context.Context, n *ps.Node) error {
+	var batch ps.Batch
+	for {
+		err := n.GetBatchInto(ctx, ps.AnyReady, &batch)
+		if errors.Is(err, ps.ErrClosed) && !errors.Is(err, ps.ErrPeerLost) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, r := range batch.Requests {
+			if _, err := n.Respond(r.Pushes(), r.Handler); err != nil {
+				return err
+			}
+		}
+	}
+}
