@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -87,15 +88,20 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 }
 
 // A shortened form of: flat over a million requests.
-func TestObjectsStayFlat(t *testing.T) {
+func TestMemoryStaysFlat(t *testing.T) {
 	x := newSteady(t, Mem(), true)
-	for range 2000 {
+	rounds := 30_000
+	if Race {
+		rounds = 1500
+	}
+	for range 500 {
 		x.round()
 	}
-	w, s := x.w.Stats(), x.s.Stats()
-	for range 10_000 {
+	w, s, heap := x.w.Stats(), x.s.Stats(), heapBytes()
+	for range rounds {
 		x.round()
 	}
+	require.Less(t, heapBytes(), heap+64<<10, "bytes of the heap after %d requests", rounds)
 	require.Equal(t, w.Records, x.w.Stats().Records)
 	require.LessOrEqual(t, x.w.Stats().Requests, 2)
 	require.Zero(t, x.w.Stats().Outstanding)
@@ -104,6 +110,14 @@ func TestObjectsStayFlat(t *testing.T) {
 	require.LessOrEqual(t, x.s.Stats().Requests, 2)
 	require.Equal(t, s.Records, x.s.Stats().Records)
 	require.LessOrEqual(t, x.s.Stats().Messages, s.Messages+64, "letters wait for acknowledgements only")
+}
+
+// heapBytes is what is alive.
+func heapBytes() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 func forVans(t *testing.T, f func(t *testing.T, v Van)) {
