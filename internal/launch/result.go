@@ -11,7 +11,7 @@ import (
 )
 
 // MaxResult is the most that a child may write as its result, in bytes.
-const MaxResult = 64 << 20
+const MaxResult = 16 << 20
 
 // resultFD is the descriptor of the pipe in the child.
 const resultFD = 3

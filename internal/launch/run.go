@@ -16,10 +16,11 @@ import (
 
 // Times of the end of a run.
 const (
-	linger    = time.Second           // what the scheduler has to end by itself when everybody else has
-	sweepTime = 20 * time.Millisecond // between looks at what the children have left behind
-	stuckTime = 10 * time.Second      // after SIGKILL; only a process stuck in the kernel takes longer
-	drainTime = time.Second           // for output that a process which was not found still holds open
+	linger    = time.Second            // what the scheduler has to end by itself when everybody else has
+	sweepTime = 20 * time.Millisecond  // between looks at what the children have left behind
+	reapTime  = 100 * time.Millisecond // orphans that end within it are reaped together
+	stuckTime = 10 * time.Second       // after SIGKILL; only a process stuck in the kernel takes longer
+	drainTime = time.Second            // for output that a process which was not found still holds open
 )
 
 // Run runs the plan and returns when all its processes have ended.
@@ -78,6 +79,7 @@ type run struct {
 	failed  *member          // who failed first
 	timer   <-chan time.Time // of the phase
 	stuck   bool             // processes are left that SIGKILL does not end
+	hurried bool             // a second signal came
 	printed bool             // the readers have ended
 }
 
@@ -152,6 +154,7 @@ func (r *run) supervise(ctx context.Context) {
 	defer signal.Stop(orphans)
 	sweep := time.NewTicker(sweepTime)
 	defer sweep.Stop()
+	var reap <-chan time.Time
 	done := ctx.Done()
 	for !r.over() {
 		var sweeps <-chan time.Time
@@ -162,6 +165,8 @@ func (r *run) supervise(ctx context.Context) {
 		case m := <-r.exits:
 			r.exited(m)
 		case <-orphans:
+			reap = time.After(reapTime)
+		case <-reap:
 			r.descendants.survivors()
 		case s := <-r.plan.Signals:
 			r.signalled(s)
@@ -230,6 +235,7 @@ func (r *run) signalled(s os.Signal) {
 	if r.cause == nil {
 		r.cause = &Interrupted{Signal: number}
 	}
+	r.hurried = true
 	r.kill()
 }
 
@@ -302,7 +308,7 @@ func (r *run) announce() {
 }
 
 // drain waits until all output is printed. A signal ends that too, as who reads
-// it may have stopped to.
+// it may have stopped to; after a second one it waits no longer than drainTime.
 func (r *run) drain() {
 	printed := make(chan struct{})
 	go func() {
@@ -317,6 +323,10 @@ func (r *run) drain() {
 		}
 	})
 	defer held.Stop()
+	var late <-chan time.Time
+	if r.hurried {
+		late = time.After(drainTime)
+	}
 	select {
 	case <-printed:
 		r.printed = true
@@ -324,5 +334,6 @@ func (r *run) drain() {
 			m.close()
 		}
 	case <-r.plan.Signals:
+	case <-late:
 	}
 }
