@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/tensor"
@@ -27,7 +28,7 @@ func Start(ctx context.Context, s Settings, opts ...Option) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.StartTimeout, errStartTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.StartTimeout+lastWord(s.StartTimeout), errStartTimeout)
 	defer cancel()
 	defer context.AfterFunc(n.failed, cancel)()
 	if err := n.start(ctx); err != nil {
@@ -36,6 +37,12 @@ func Start(ctx context.Context, s Settings, opts ...Option) (*Node, error) {
 	}
 	n.log.Info().Msgf("%s has started", n)
 	return n, nil
+}
+
+// lastWord is how much longer than the start timeout a node waits for the scheduler, whose
+// own timeout ends the start for all with a text that says who is missing.
+func lastWord(timeout time.Duration) time.Duration {
+	return min(max(timeout/10, 250*time.Millisecond), 5*time.Second)
 }
 
 var errStartTimeout = fmt.Errorf("start timeout: %w", context.DeadlineExceeded)

@@ -1,0 +1,251 @@
+package ps_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/ps"
+)
+
+// port returns a TCP port that nobody listens at.
+func port(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// taken returns a TCP port that somebody else listens at.
+func taken(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// alone is the settings of one node whose cluster does not exist.
+func alone(t testing.TB, role ps.Role) ps.Settings {
+	s := ps.DefaultSettings()
+	s.Role, s.NumWorker, s.NumServer = role, 1, 1
+	s.RootURI, s.RootPort = "127.0.0.1", port(t)
+	s.StartTimeout, s.LogLevel = bound, config.LogOff
+	return s
+}
+
+// A mistake that one node can see by itself names its variable, at once.
+func TestWrongSettings(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	for name, c := range map[string]struct {
+		role ps.Role
+		edit func(*ps.Settings)
+		want []string
+	}{
+		"no role":              {"", func(*ps.Settings) {}, []string{"DMLC_ROLE"}},
+		"everything missing":   {"worker", func(s *ps.Settings) { s.NumWorker, s.RootPort = 0, 0 }, []string{"DMLC_NUM_WORKER", "DMLC_PS_ROOT_PORT"}},
+		"shared memory":        {"worker", func(s *ps.Settings) { s.Van = config.VanShm }, []string{"STEPVAN_VAN", "not in this build", "tcp"}},
+		"rdma":                 {"worker", func(s *ps.Settings) { s.Van = config.VanRDMA }, []string{"STEPVAN_VAN", "not in this build", "tcp"}},
+		"mem between programs": {"worker", func(s *ps.Settings) { s.Van = config.VanMem }, []string{"STEPVAN_VAN", "one process"}},
+		"accelerator":          {"worker", func(s *ps.Settings) { s.Backend = config.BackendGPU }, []string{"STEPMESH_BACKEND", "CPU"}},
+		"lockstep by key":      {"worker", func(s *ps.Settings) { s.Routing = config.RoutingKey }, []string{"STEPVAN_BATCH", "STEPVAN_ROUTING"}},
+		"root port in use":     {"scheduler", func(s *ps.Settings) { s.RootPort = taken(t) }, []string{"DMLC_PS_ROOT_PORT", "another program"}},
+		"data port in use":     {"server", func(s *ps.Settings) { s.Port = taken(t) }, []string{"DMLC_PORT", "another program"}},
+		"no such interface":    {"server", func(s *ps.Settings) { s.Interface = "ethernot" }, []string{"DMLC_INTERFACE", "ethernot", "lo"}},
+		"unknown scheduler":    {"server", func(s *ps.Settings) { s.RootURI = "no-such-host.invalid" }, []string{"DMLC_PS_ROOT_URI", "no-such-host"}},
+		"unknown node host":    {"server", func(s *ps.Settings) { s.NodeHost = "no-such-host.invalid" }, []string{"DMLC_NODE_HOST", "no-such-host"}},
+		"loopback for others":  {"server", func(s *ps.Settings) { s.RootURI, s.NodeHost = "192.0.2.1", "127.0.0.1" }, []string{"DMLC_NODE_HOST", "another machine"}},
+		"loopback interface":   {"server", func(s *ps.Settings) { s.RootURI, s.Interface = "192.0.2.1", "lo" }, []string{"DMLC_INTERFACE", "another machine"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := alone(t, c.role)
+			c.edit(&s)
+			n, err := ps.Start(limited(t), s)
+			require.Nil(t, n)
+			var bad *ps.ConfigError
+			require.ErrorAs(t, err, &bad)
+			for _, w := range c.want {
+				require.ErrorContains(t, err, w)
+			}
+		})
+	}
+}
+
+// journal collects log lines.
+type journal struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.b.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.b.String()
+}
+
+func TestSchedulerThatDoesNotAnswer(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	for _, van := range vans() {
+		t.Run(van.name, func(t *testing.T) {
+			s := alone(t, ps.RoleWorker)
+			s.StartTimeout = 200 * time.Millisecond
+			_, err := ps.Start(limited(t), s, van.apply(&s)...)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			for _, w := range []string{"STEPVAN_START_TIMEOUT", "DMLC_PS_ROOT_URI", "scheduler"} {
+				require.ErrorContains(t, err, w)
+			}
+		})
+	}
+}
+
+func TestCallerLosesPatience(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	_, err := ps.Start(ctx, alone(t, ps.RoleServer))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotContains(t, err.Error(), "STEPVAN_START_TIMEOUT")
+}
+
+// startSome starts nodes that need not all succeed and returns their errors in order.
+func startSome(t *testing.T, all []ps.Settings, opts []ps.Option) []error {
+	t.Helper()
+	results := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, s := range all {
+		wg.Go(func() {
+			n, err := ps.Start(limited(t), s, opts...)
+			if results[i] = err; err == nil {
+				gone, cancel := context.WithCancel(context.Background())
+				cancel()
+				_ = n.Stop(gone)
+			}
+		})
+	}
+	wg.Wait()
+	return results
+}
+
+// parts are the settings of a cluster, with a port for the scheduler.
+func (c shape) parts(t testing.TB, van vanKind) ([]ps.Settings, []ps.Option) {
+	all, opts := c.settings(van)
+	p := port(t)
+	for i := range all {
+		all[i].RootPort = p
+	}
+	return all, opts
+}
+
+// Mistakes that only the scheduler can see are errors of the node that made them; everybody
+// says who is missing.
+func TestClustersThatDoNotComplete(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	for _, van := range vans() {
+		for name, c := range map[string]struct {
+			edit func([]ps.Settings)
+			at   int      // of the node with the mistake
+			want []string // of its error
+			all  []string // of everybody's error
+		}{
+			"disagreement": {
+				edit: func(all []ps.Settings) { all[3].Batch = config.BatchAny },
+				at:   3, want: []string{"STEPVAN_BATCH", "any", "lockstep"}, all: nil,
+			},
+			"group size": {
+				edit: func(all []ps.Settings) { all[3].GroupSize = 2 },
+				at:   3, want: []string{"DMLC_GROUP_SIZE"},
+			},
+		} {
+			t.Run(van.name+"/"+name, func(t *testing.T) {
+				all, opts := shape{workers: 2, servers: 1, edit: func(s *ps.Settings) { s.StartTimeout = 500 * time.Millisecond }}.parts(t, van)
+				c.edit(all)
+				log := &journal{}
+				results := startSome(t, all, append(opts, ps.WithLogger(zerolog.New(log))))
+				for i, err := range results {
+					require.Error(t, err, "node %d", i)
+				}
+				if c.at >= 0 {
+					require.ErrorIs(t, results[c.at], ps.ErrRemote)
+					for _, w := range c.want {
+						require.ErrorContains(t, results[c.at], w)
+						require.Contains(t, log.String(), w)
+					}
+				}
+				for _, w := range c.all {
+					require.ErrorContains(t, results[0], w)
+				}
+			})
+		}
+	}
+}
+
+func TestTwoNodesWithOneRank(t *testing.T) {
+	all, opts := shape{workers: 2, servers: 1, edit: func(s *ps.Settings) { s.StartTimeout = 500 * time.Millisecond }}.parts(t, overTCP)
+	all[3].NodeRank = 0
+	log := &journal{}
+	results := startSome(t, all, append(opts, ps.WithLogger(zerolog.New(log))))
+	refused := results[2]
+	if !errors.Is(refused, ps.ErrRemote) {
+		refused = results[3] // whichever came second
+	}
+	require.ErrorIs(t, refused, ps.ErrRemote)
+	require.ErrorContains(t, refused, "worker 0")
+	require.Contains(t, log.String(), "worker 0")
+	require.ErrorContains(t, results[0], "worker 1", "the scheduler says who is missing")
+}
+
+func TestNothingIsLeftOfAFailedStart(t *testing.T) {
+	s := alone(t, ps.RoleScheduler)
+	s.StartTimeout = 100 * time.Millisecond
+	for range 2 { // the port is free again
+		_, err := ps.Start(limited(t), s)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "worker")
+	}
+	goleak.VerifyNone(t)
+}
+
+// A server tells workers an address by which they reach it.
+func TestAdvertisedAddress(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit func(*ps.Settings)
+		want string
+	}{
+		"on the route":  {func(*ps.Settings) {}, "tcp://127.0.0.1:"},
+		"by interface":  {func(s *ps.Settings) { s.Interface = "lo" }, "tcp://127.0.0.1:"},
+		"by host name":  {func(s *ps.Settings) { s.NodeHost = "localhost" }, "tcp://localhost:"},
+		"by the device": {func(s *ps.Settings) { s.Interface = "auto" }, "tcp://127.0.0.1:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cl := start(t, overTCP, shape{workers: 1, servers: 1, edit: c.edit})
+			peers := cl.workers[0].Peers()
+			require.Len(t, peers, 1)
+			require.Contains(t, peers[0].Addresses[0], c.want)
+			cl.exercise(100, 2)
+		})
+	}
+}
+
+func TestSeveralDataPorts(t *testing.T) {
+	p := port(t)
+	cl := start(t, overTCP, shape{workers: 1, servers: 1, edit: func(s *ps.Settings) { s.Port, s.NumPorts = p, 1 }})
+	require.Equal(t, []string{"tcp://127.0.0.1:" + strconv.Itoa(p)}, cl.workers[0].Peers()[0].Addresses)
+	cl.exercise(100, 2)
+}
