@@ -4,6 +4,8 @@ import (
 	"io"
 	"os"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/memvan"
@@ -45,6 +47,19 @@ func TestContractReordered(t *testing.T) {
 
 func TestContractLossy(t *testing.T) {
 	vantest.Run(t, factory("lossy", memvan.NetworkOptions{Seed: 5, LossRate: 0.001}, memvan.Options{}))
+}
+
+// TestContractDelayed runs the suite on fake time over a network with delay and jitter.
+func TestContractDelayed(t *testing.T) {
+	for _, c := range vantest.Clauses() {
+		synctest.Test(t, func(t *testing.T) {
+			f := factory("delayed", memvan.NetworkOptions{Seed: 9, Delay: time.Millisecond, Jitter: 3 * time.Millisecond}, memvan.Options{OneSided: true})
+			f.Deadline = time.Hour
+			for _, found := range c.Check(f) {
+				t.Error(found)
+			}
+		})
+	}
 }
 
 func FuzzPeer(f *testing.F) { vantest.Fuzz(f, twoSided) }

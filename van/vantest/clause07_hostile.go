@@ -195,7 +195,8 @@ func drip(p *probe) {
 }
 
 func badGreeting(p *probe) {
-	for _, g := range [][]byte{nil, {0}, noise[:100], make([]byte, 100), noise} {
+	// What is too short to be judged is followed by the end of the connection.
+	for _, g := range [][]byte{nil, {0}, noise[:100], make([]byte, 4096), noise} {
 		a, b := p.pair()
 		x, y := p.connect(a, b)
 		b.mu.Lock()
@@ -203,7 +204,7 @@ func badGreeting(p *probe) {
 		b.mu.Unlock()
 		r := p.raw(b, p.f.GreetDial)
 		p.call("a hostile Write to return", func() { _, _ = r.Write(g) })
-		if len(g) < 100 {
+		if len(g) <= 100 {
 			p.must(r.Close(), "close the raw connection")
 		}
 		p.until("the end of the hostile peer's connection", r.gone)

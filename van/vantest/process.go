@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 )
@@ -159,6 +158,5 @@ func playPeer(factory, role string) int {
 func dieWithParent() {
 	var b [1]byte
 	_, _ = os.Stdin.Read(b[:])
-	time.Sleep(time.Second) // leaves a peer that is about to end by itself the time to say so
 	os.Exit(3)
 }

@@ -196,8 +196,9 @@ func (s *side) endangered() {
 	s.faulty = true
 }
 
-// release gives up to k held deliveries back, oldest first, after another look at them.
-func (s *side) release(k int) {
+// release gives up to k held deliveries back, oldest first, after another look
+// at them. It returns how many.
+func (s *side) release(k int) int {
 	s.n.mu.Lock()
 	k = min(k, len(s.held))
 	give := s.held[:k:k]
@@ -207,6 +208,7 @@ func (s *side) release(k int) {
 		s.examine(a, "still held")
 		a.d.Release()
 	}
+	return k
 }
 
 // snapshot is a copy of a side's counters.
