@@ -3,7 +3,7 @@ package launch
 import (
 	"crypto/rand"
 	"fmt"
-	"os/exec"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,12 +58,11 @@ func merged(extra []string) ([]string, error) {
 			return nil, errs.Invalid("Plan.Env: %q is not NAME=value", entry)
 		}
 	}
-	child := exec.Cmd{} // whose environment is, by default, that of this process
 	names := func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
 		return name == markName || slices.ContainsFunc(extra, func(e string) bool { return strings.HasPrefix(e, name+"=") })
 	}
-	return append(slices.DeleteFunc(child.Environ(), names), extra...), nil
+	return append(slices.DeleteFunc(os.Environ(), names), extra...), nil
 }
 
 // lookupFor answers for the environment that the scheduler is to have.

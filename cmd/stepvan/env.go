@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stepvan/stepvan/cmd/stepvan/internal/settings"
+	"github.com/stepvan/stepvan/cmd/stepvan/internal/terminal"
+	"github.com/stepvan/stepvan/config"
+)
+
+// envFlags are the flags of `stepvan env`.
+type envFlags struct{ all, changed, json, markdown bool }
+
+func newEnv() *cobra.Command {
+	var f envFlags
+	c := &cobra.Command{
+		Use:   "env",
+		Short: "Show the settings, their values, and where each is from",
+		Long: `env shows what a node started from here would be set to. The last column is the
+variable that was set, "default", or "derived" where the value follows from other
+settings. Mistakes and odd names are told on standard error.
+
+The exit code is 1 when there are mistakes.`,
+		Example: `  stepvan env                 every setting and its value
+  stepvan env --changed       those that are not defaults
+  stepvan env --all           with meaning, limits and other names
+  stepvan env --json | jq -r '.[] | select(.shared) | .name'`,
+		GroupID: groupInspect,
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return f.run(c.OutOrStdout(), c.ErrOrStderr()) },
+	}
+	c.Flags().BoolVar(&f.all, "all", false, "with the meaning, the limits and the other names of each")
+	c.Flags().BoolVar(&f.changed, "changed", false, "only those whose value is not the default")
+	c.Flags().BoolVar(&f.json, "json", false, "as a JSON array, with everything")
+	c.Flags().BoolVar(&f.markdown, "markdown", false, "the reference of all settings, without values")
+	c.MarkFlagsMutuallyExclusive("json", "markdown", "all")
+	c.MarkFlagsMutuallyExclusive("changed", "markdown")
+	return c
+}
+
+func (f *envFlags) run(out, errOut io.Writer) error {
+	if f.markdown {
+		_, err := io.WriteString(out, config.Markdown())
+		return err
+	}
+	s, warnings, mistakes := config.FromProcess()
+	rows := s.Table(settings.Lookup(os.Environ()))
+	if f.changed {
+		rows = settings.Changed(rows)
+	}
+	if err := f.print(out, rows); err != nil {
+		return err
+	}
+	for _, w := range warnings {
+		fmt.Fprintf(errOut, "warning: %v\n", w)
+	}
+	return mistakes
+}
+
+func (f *envFlags) print(out io.Writer, rows []config.Row) error {
+	if f.json {
+		return settings.JSON(out, rows)
+	}
+	return settings.Print(out, rows, settings.Style{Color: terminal.Color(out), Long: f.all})
+}

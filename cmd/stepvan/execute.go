@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stepvan/stepvan/internal/launch"
+)
+
+// codeUsage is the exit code for a command line that cannot be understood.
+const codeUsage = 2
+
+// exitCode is an error that was reported to the user already.
+type exitCode int
+
+// Error is for logs; execute prints nothing for it.
+func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// execute runs a command line, prints its error, and returns its exit code.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	understood := false
+	for _, c := range root.Commands() {
+		if run := c.RunE; run != nil {
+			c.RunE = func(c *cobra.Command, args []string) error {
+				understood = true
+				return run(c, args)
+			}
+		}
+	}
+	c, err := root.ExecuteContextC(ctx)
+	var code exitCode
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &code):
+		return int(code)
+	case !understood:
+		fmt.Fprintf(stderr, "%s: %v\nSee '%s --help'.\n", c.CommandPath(), err, c.CommandPath())
+		return codeUsage
+	}
+	fmt.Fprintf(stderr, "%s: %v\n", c.CommandPath(), err)
+	return launch.ExitCode(err)
+}

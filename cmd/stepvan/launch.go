@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stepvan/stepvan/cmd/stepvan/internal/terminal"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/launch"
+)
+
+// launchFlags are the flags of `stepvan launch`.
+type launchFlags struct {
+	size      launch.Size
+	groupSize int
+	van       string
+	server    string
+	scheduler string
+	timeout   time.Duration
+	grace     time.Duration
+	noPrefix  bool
+}
+
+func newLaunch() *cobra.Command {
+	f := launchFlags{size: launch.Size{Workers: 1, Servers: 1}}
+	c := &cobra.Command{
+		Use:   "launch -n SIZE [flags] -- COMMAND [ARGUMENT...]",
+		Short: "Run a scheduler, workers and servers on this machine",
+		Long: `launch starts a scheduler and COMMAND as each worker and each server. A process
+finds its place in its environment: DMLC_ROLE, DMLC_NODE_RANK, DMLC_PS_ROOT_URI,
+DMLC_PS_ROOT_PORT (a free one) and the rest; settings of this environment are
+passed on.
+
+What the processes write is printed line by line, behind the name of who wrote it.
+The first one that fails ends the run: it is named with its last words, and the
+others are stopped with SIGTERM, and with SIGKILL after --grace. Ctrl-C does the
+same; a second one spares no time. No process is left behind, not even those that
+the commands have started.
+
+The exit code is that of the first failure; 128 and the number of a signal; 124
+after --timeout; 126 or 127 when COMMAND cannot be run or found.`,
+		Example: `  stepvan launch -n 2w2s -- ./node                    two workers, two servers
+  stepvan launch -n 8w4s --van tcp -- python node.py  ... over TCP
+  stepvan launch --server-command './server -v' -n 4w1s -- ./worker
+  stepvan launch -n 1w1s --group-size 8 -- ./node     nodes of 8 instances each
+  STEPVAN_LOG_LEVEL=debug stepvan launch -n 1w1s -- sh -c 'echo I am $DMLC_ROLE'`,
+		GroupID: groupRun,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errs.Invalid("which COMMAND is a worker and a server? Write it after --, like: stepvan launch -n 2w2s -- ./node")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			return f.run(c.Context(), args, c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	f.define(c)
+	return c
+}
+
+func (f *launchFlags) define(c *cobra.Command) {
+	flags := c.Flags()
+	flags.SetInterspersed(false) // the flags of COMMAND are its own, even without --
+	flags.VarP(&f.size, "nodes", "n", "worker and server nodes, like 2w2s, 8w4s, 3w")
+	flags.IntVar(&f.groupSize, "group-size", 0, "instances per node, each a process (default DMLC_GROUP_SIZE, else 1)")
+	flags.StringVar(&f.van, "van", "", "how payload travels: auto, tcp, shm, rdma (default STEPVAN_VAN, else auto)")
+	flags.StringVar(&f.server, "server-command", "", "line of shell that is a server, in place of COMMAND")
+	flags.StringVar(&f.scheduler, "scheduler-command", "", "line of shell that is the scheduler, in place of stepvan scheduler")
+	flags.DurationVar(&f.timeout, "timeout", 0, "stop everybody after this time (default none)")
+	flags.DurationVar(&f.grace, "grace", 5*time.Second, "time from SIGTERM to SIGKILL")
+	flags.BoolVar(&f.noPrefix, "no-prefix", false, "print lines as they are")
+}
+
+func (f *launchFlags) run(ctx context.Context, command []string, out, errOut io.Writer) error {
+	signals, release := launch.Signals()
+	defer release()
+	if f.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("--timeout %v: %w", f.timeout, context.DeadlineExceeded))
+		defer cancel()
+	}
+	plan := f.plan(command)
+	plan.Stdout, plan.Stderr, plan.Signals = out, errOut, signals
+	plan.Color = terminal.Color(out) && terminal.Color(errOut)
+	return launch.Run(ctx, plan)
+}
+
+// plan is what the flags ask for.
+func (f *launchFlags) plan(command []string) launch.Plan {
+	plan := launch.Plan{
+		Workers: f.size.Workers, Servers: f.size.Servers, GroupSize: f.groupSize,
+		Worker: command, Server: command, Prefix: !f.noPrefix, Grace: f.grace,
+	}
+	if f.server != "" {
+		plan.Server = shell(f.server)
+	}
+	if f.scheduler != "" {
+		plan.Scheduler = shell(f.scheduler)
+	}
+	if f.van != "" {
+		plan.Env = []string{"STEPVAN_VAN=" + f.van}
+	}
+	return plan
+}
+
+// shell is the command that runs a line of shell.
+func shell(line string) []string { return []string{"/bin/sh", "-c", line} }

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+)
+
+// The groups of sub-commands in the help text.
+const (
+	groupRun     = "run"
+	groupInspect = "inspect"
+	groupOther   = "other"
+)
+
+// commands makes all sub-commands, in the order of the help text.
+var commands = []func() *cobra.Command{
+	newLaunch,
+	newScheduler,
+	newDoctor,
+	newEnv,
+	newVersion,
+}
+
+// newRoot makes the command stepvan.
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "stepvan",
+		Short: "Push tensors to servers, and pull their answers",
+		Long: `stepvan links workers and servers: workers push batches of tensors, servers
+answer into the workers' memory. A scheduler brings them together.
+
+Nodes are settled by environment variables; ` + "`stepvan env`" + ` lists them.`,
+		Example: `  stepvan launch -n 2w2s -- python train.py   a cluster on this machine
+  stepvan doctor                              what would go wrong at start-up
+  stepvan env --changed                       the settings that are not defaults`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.AddGroup(
+		&cobra.Group{ID: groupRun, Title: "Run"},
+		&cobra.Group{ID: groupInspect, Title: "Look"},
+		&cobra.Group{ID: groupOther, Title: "Other"},
+	)
+	root.SetHelpCommandGroupID(groupOther)
+	root.SetCompletionCommandGroupID(groupOther)
+	cobra.EnableCommandSorting = false
+	for _, make := range commands {
+		root.AddCommand(make())
+	}
+	return root
+}
