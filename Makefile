@@ -52,8 +52,9 @@ fuzz: ## fuzz every target for FUZZ_SECONDS (300)
 fuzz-short: ## fuzz every target for seconds
 	@scripts/fuzz.sh
 
-soak: ## the long forms of the tests named TestSoak...
-	STEPVAN_SOAK=1 $(GO) test -run '^TestSoak' -timeout 60m -v $(PKG)
+soak: ## 100,000 checked exchanges between processes, and in one under -race
+	$(GO) test -run Soak -timeout 60m -v ./ps -long
+	CGO_ENABLED=1 $(GO) test -race -run Soak -timeout 60m -v ./ps -long
 
 clean: ## remove what was built and installed here
 	rm -rf bin .cache

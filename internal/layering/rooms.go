@@ -17,7 +17,7 @@ type room struct {
 }
 
 // composers put nodes together: they alone read settings and choose vans.
-var composers = []string{"ps", "cmd/stepvan", "bench", "examples"}
+var composers = []string{"ps", "internal/launch", "cmd/stepvan", "bench", "examples"}
 
 // nobody imports programs.
 var nobody = []string{"-"}
@@ -48,6 +48,7 @@ var rooms = []room{
 	{path: "server", level: 6, never: []string{"van"}},
 
 	{path: "ps", level: 7},
+	{path: "internal/launch", level: 7, only: []string{"cmd/stepvan", "bench", "examples"}},
 
 	{path: "examples", level: 8},
 	{path: "examples/afd/model/modeltest", level: 8, tests: true},
