@@ -3,6 +3,7 @@ package progress
 import (
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -48,7 +49,8 @@ func (p *channelParker) close() {}
 type epollParker struct {
 	set   *os.File
 	conn  syscall.RawConn
-	event int         // eventfd for wake
+	mu    sync.Mutex  // guards event against close: a number that is free again names something else
+	event int         // eventfd for wake, -1 when closed
 	rung  atomic.Bool // event has been written and not read
 	in    [8]byte
 	out   [8]byte
@@ -105,12 +107,20 @@ func (p *epollParker) drain() {
 }
 
 func (p *epollParker) wake() {
-	if !p.rung.Swap(true) {
+	if p.rung.Swap(true) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.event >= 0 {
 		_, _ = unix.Write(p.event, p.out[:])
 	}
 }
 
 func (p *epollParker) close() {
 	_ = p.set.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	_ = unix.Close(p.event)
+	p.event = -1
 }

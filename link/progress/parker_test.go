@@ -1,0 +1,25 @@
+package progress
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A wake that comes after close must not write to a descriptor that has the number of
+// the closed one: that would put bytes into somebody else's stream.
+func TestWakeAfterCloseWritesNowhere(t *testing.T) {
+	var pipe [2]int
+	require.NoError(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK))
+	defer func() { _, _ = unix.Close(pipe[0]), unix.Close(pipe[1]) }()
+	p, err := newEpollParker(pipe[:1])
+	require.NoError(t, err)
+	number := p.event
+	p.close()
+	require.NoError(t, unix.Dup3(pipe[1], number, unix.O_CLOEXEC)) // the number names the pipe
+	defer func() { _ = unix.Close(number) }()
+	p.wake()
+	_, err = unix.Read(pipe[0], make([]byte, 8))
+	require.ErrorIs(t, err, unix.EAGAIN)
+}
