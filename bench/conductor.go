@@ -93,31 +93,30 @@ func (c *conductor) begin() error {
 	return err
 }
 
-// calibrate finds how many exchanges make a round.
-func (c *conductor) calibrate() error {
+// calibrate warms up, and finds how many exchanges make a round.
+func (c *conductor) calibrate() (err error) {
+	stack := func(n int) (time.Duration, error) {
+		r, err := c.exchange(command{Verb: verbMeasure, Count: n})
+		return longest(r), err
+	}
+	bare := func(n int) (time.Duration, error) {
+		r, err := c.bareExchange(n)
+		return longest(r), err
+	}
 	if c.opts.Count > 0 {
 		c.opts.Rounds = min(c.opts.Rounds, c.opts.Count)
 		c.perStack = (c.opts.Count + c.opts.Rounds - 1) / c.opts.Rounds
-	}
-	half := c.opts.Duration / time.Duration(2*c.opts.Rounds)
-	var err error
-	if c.perStack == 0 {
-		c.perStack, err = howMany(half, c.opts.Inflight, func(n int) (time.Duration, error) {
-			r, err := c.exchange(command{Verb: verbMeasure, Count: n})
-			return longest(r), err
-		})
-	}
-	if err != nil {
+		c.perRaw = max(c.perStack, firstCount)
+		if _, err = bare(c.perRaw); err == nil {
+			_, err = stack(c.perStack)
+		}
 		return err
 	}
-	if c.opts.Count > 0 {
-		c.perRaw = c.perStack
-		return nil
+	half := c.opts.Duration / time.Duration(2*c.opts.Rounds)
+	if c.perStack, err = howMany(half, c.opts.Inflight, stack); err != nil {
+		return err
 	}
-	c.perRaw, err = howMany(half, 1, func(n int) (time.Duration, error) {
-		r, err := c.bareExchange(n)
-		return longest(r), err
-	})
+	c.perRaw, err = howMany(half, 1, bare)
 	return err
 }
 

@@ -14,8 +14,11 @@ const (
 // commands makes all sub-commands, in the order of the help text.
 var commands = []func() *cobra.Command{
 	newLaunch,
+	newDemo,
 	newScheduler,
 	newDoctor,
+	newBench,
+	newBenchNode,
 	newEnv,
 	newVersion,
 }
