@@ -70,7 +70,7 @@ func (o *Options) launch(ctx context.Context, traces string) ([]result, error) {
 		Env: []string{
 			"STEPVAN_BATCH=any", // workers may have different numbers of micro-batches
 			"STEPVAN_TRACE_FILE=" + filepath.Join(traces, "{role}-{rank}.json"),
-			"PS_VERBOSE=0",
+			"STEPVAN_LOG_LEVEL=warn",
 		},
 		Stdout: o.Output, Stderr: o.Errors, Prefix: true, Color: o.Color, Signals: o.Signals,
 		Result: func(c launch.Child, b []byte) {

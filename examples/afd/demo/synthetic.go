@@ -16,7 +16,6 @@ const (
 	hidden    = 7168
 	pushBytes = rows * hidden
 	pullBytes = rows * hidden * 2
-	layers    = 61
 	inFlight  = 3
 )
 
@@ -38,7 +37,7 @@ func (c Child) newSlot(node *ps.Node, i int) (*slot, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &slot{x: ps.Exchange{Push: []tensor.Tensor{push}, PushKeys: []tensor.Key{key}}}
+	s := &slot{x: ps.Exchange{Label: "exchange", Push: []tensor.Tensor{push}, PushKeys: []tensor.Key{key}}}
 	for server := range c.Servers {
 		pull, err := node.Memory().Empty(tensor.BFloat16, rows, hidden)
 		if err != nil {
@@ -65,7 +64,6 @@ func (c Child) push(ctx context.Context, node *ps.Node) error {
 			return err
 		}
 		s.x.Push[0].Bytes()[0] = byte(n)
-		s.x.Label = fmt.Sprintf("layer %d", n%layers)
 		var err error
 		if s.handle, err = node.Do(&s.x); err != nil {
 			return err

