@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -58,7 +59,13 @@ func (f *envFlags) run(out, errOut io.Writer) error {
 	for _, w := range warnings {
 		fmt.Fprintf(errOut, "warning: %v\n", w)
 	}
-	return mistakes
+	if mistakes == nil {
+		return nil
+	}
+	for line := range strings.Lines(mistakes.Error()) { // one for each
+		fmt.Fprintf(errOut, "mistake: %s\n", strings.TrimSuffix(line, "\n"))
+	}
+	return exitCode(1)
 }
 
 func (f *envFlags) print(out io.Writer, rows []config.Row) error {

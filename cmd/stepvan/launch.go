@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -9,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stepvan/stepvan/cmd/stepvan/internal/terminal"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/launch"
 )
 
@@ -51,7 +51,7 @@ after --timeout; 126 or 127 when COMMAND cannot be run or found.`,
 		GroupID: groupRun,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errs.Invalid("which COMMAND is a worker and a server? Write it after --, like: stepvan launch -n 2w2s -- ./node")
+				return errors.New("which COMMAND is a worker and a server? Write it after --, like: stepvan launch -n 2w2s -- ./node")
 			}
 			return nil
 		},

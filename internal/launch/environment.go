@@ -48,6 +48,9 @@ func newEnvironment(plan *Plan, port int) (*environment, error) {
 	if settings.Van == config.VanMem {
 		return nil, &errs.ConfigError{Key: "STEPVAN_VAN", Value: string(config.VanMem), Reason: "mem works within one process, and each child is one of its own: set tcp or auto"}
 	}
+	if plan.Prefix && settings.LogFormat == config.LogAuto {
+		settings.LogFormat = config.LogConsole // the lines are for people, though a child sees a pipe
+	}
 	return &environment{settings: settings, inherited: config.Clean(all), mark: markName + "=" + rand.Text()}, nil
 }
 

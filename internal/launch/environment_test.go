@@ -67,6 +67,18 @@ func TestGroupSizeOfTheEnvironment(t *testing.T) {
 	require.Len(t, children(env.settings), 3)
 }
 
+func TestLogsThatPeopleReadAreText(t *testing.T) {
+	for _, c := range []struct {
+		prefix bool
+		env    []string
+		want   config.LogFormat
+	}{{false, nil, config.LogAuto}, {true, nil, config.LogConsole}, {true, []string{"STEPVAN_LOG_FORMAT=json"}, config.LogJSON}} {
+		env, err := newEnvironment(&Plan{Workers: 1, Prefix: c.prefix, Env: c.env}, 1)
+		require.NoError(t, err)
+		require.Equal(t, c.want, env.settings.LogFormat)
+	}
+}
+
 func TestRunsInRunsHaveTheirOwnMark(t *testing.T) {
 	t.Setenv(markName, "outer")
 	env, err := newEnvironment(&Plan{Workers: 1}, 1)

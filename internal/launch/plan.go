@@ -24,7 +24,7 @@ type Plan struct {
 	Env []string
 
 	Stdout, Stderr io.Writer // nil: nowhere. Run writes whole lines, one Write at a time over both
-	Prefix         bool      // begin each line with the child's name: `worker 0 | `, and say on Stderr what Run does
+	Prefix         bool      // begin each line with the child's name: `worker 0 | `, and say on Stderr what Run does; logs are text
 	Color          bool      // colour the prefix
 
 	Grace time.Duration // from SIGTERM to SIGKILL; 0: 5 s

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/config"
+)
+
+// place sets what a node must know.
+func place(t *testing.T, role string) {
+	t.Helper()
+	for name, value := range map[string]string{
+		"DMLC_ROLE": role, "DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1", "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": "9000",
+	} {
+		t.Setenv(name, value)
+	}
+}
+
+func TestEnv(t *testing.T) {
+	place(t, "worker")
+	t.Setenv("DMLC_PS_VAN_TYPE", "zmq")
+	code, out, errOut := stepvan(t, "env", "--changed")
+	require.Zero(t, code, errOut)
+	require.Empty(t, errOut)
+	require.Contains(t, out, "  STEPVAN_VAN        tcp        DMLC_PS_VAN_TYPE\n")
+	require.NotContains(t, out, "STEPVAN_RAILS")
+
+	_, out, _ = stepvan(t, "env")
+	require.Contains(t, out, "STEPVAN_RAILS")
+	require.NotContains(t, out, "accepts:")
+
+	_, out, _ = stepvan(t, "env", "--all")
+	require.Contains(t, out, "accepts: 1 to 64; default: 1")
+
+	_, out, _ = stepvan(t, "env", "--json")
+	var rows []map[string]any
+	require.NoError(t, json.Unmarshal([]byte(out), &rows))
+	require.Len(t, rows, len(config.Default().Table(nil)))
+}
+
+func TestEnvWithMistakesShowsTheRest(t *testing.T) {
+	place(t, "boss")
+	t.Setenv("STEPVAN_VNA", "tcp")
+	code, out, errOut := stepvan(t, "env")
+	require.Equal(t, 1, code)
+	require.Contains(t, out, "DMLC_NUM_WORKER")
+	require.Contains(t, errOut, `mistake: DMLC_ROLE="boss"`)
+	require.Contains(t, errOut, "warning: STEPVAN_VNA")
+	require.Contains(t, errOut, "did you mean STEPVAN_VAN?")
+}
+
+func TestEnvMarkdownIsTheReference(t *testing.T) {
+	code, out, errOut := stepvan(t, "env", "--markdown")
+	require.Zero(t, code)
+	require.Empty(t, errOut)
+	require.Equal(t, config.Markdown(), out)
+}
+
+func TestDoctor(t *testing.T) {
+	place(t, "worker")
+	_, out, errOut := stepvan(t, "doctor")
+	require.Empty(t, errOut)
+	require.Contains(t, out, "root port")
+
+	t.Setenv("DMLC_ROLE", "boss")
+	code, out, errOut := stepvan(t, "doctor")
+	require.Equal(t, 1, code)
+	require.Contains(t, out, "to repair before a node can start")
+	require.Empty(t, errOut, "the finding says it all")
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// waiting is a command that tells its pid, and that it was asked to end.
+const waiting = `trap 'echo asked; exit 0' TERM; echo $$; while :; do sleep 0.01; done`
+
+// pid reads what waiting says first.
+func (p *program) pid(t *testing.T) int {
+	t.Helper()
+	_, text, _ := strings.Cut(p.line(t), "| ")
+	pid, err := strconv.Atoi(strings.TrimSpace(text))
+	require.NoError(t, err)
+	return pid
+}
+
+// sessionIsEmpty fails the test when a process of a session is alive.
+func sessionIsEmpty(t *testing.T, session int) {
+	t.Helper()
+	require.ErrorIs(t, unix.Kill(-session, 0), unix.ESRCH, "somebody of process group %d is left", session)
+}
+
+func TestLaunchACluster(t *testing.T) {
+	code, out, errOut := stepvan(t, "launch", "-n", "2w2s", "--van", "tcp", os.Args[0], asNode)
+	require.Zero(t, code, errOut)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	slices.Sort(lines)
+	require.Equal(t, []string{
+		"server 0  | server 0 here", "server 1  | server 1 here",
+		"worker 0  | worker 0 here", "worker 1  | worker 1 here",
+	}, lines)
+	require.NotContains(t, errOut, `{"level"`, "logs are for people")
+}
+
+func TestLaunchGroups(t *testing.T) {
+	code, out, errOut := stepvan(t, "launch", "-n", "1w1s", "--group-size", "2", "--no-prefix", "--", os.Args[0], asNode)
+	require.Zero(t, code, errOut)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	slices.Sort(lines)
+	require.Equal(t, []string{"server 0 here", "server 1 here", "worker 0 here", "worker 1 here"}, lines)
+}
+
+func TestLaunchOtherCommands(t *testing.T) {
+	code, out, errOut := stepvan(t, "launch", "--server-command", "echo I serve", "--scheduler-command", "echo I schedule", "echo", "-n", "I work")
+	require.Zero(t, code, errOut)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	slices.Sort(lines)
+	require.Equal(t, []string{"scheduler | I schedule", "server 0  | I serve", "worker 0  | I work"}, lines)
+}
+
+func TestLaunchNamesTheFirstFailure(t *testing.T) {
+	code, _, errOut := stepvan(t, "launch", "-n", "3w", "--", "sh", "-c", `if [ $DMLC_NODE_RANK = 1 ]; then echo oh no >&2; exit 5; fi; sleep 600`)
+	require.Equal(t, 5, code)
+	require.Contains(t, errOut, "stepvan launch: worker 1 failed: exit status 5; its last words:\n    oh no\n")
+}
+
+func TestLaunchRefuses(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--", "no-such-program-anywhere"}, 127, "is not in PATH"},
+		{[]string{"--van", "pigeon", "--", "true"}, 1, "STEPVAN_VAN"},
+		{[]string{"--van", "mem", "--", "true"}, 1, "set tcp or auto"},
+		{[]string{"--group-size", "-3", "--", "true"}, 1, "DMLC_GROUP_SIZE"},
+	} {
+		code, out, errOut := stepvan(t, append([]string{"launch"}, c.args...)...)
+		require.Equal(t, c.code, code, "%q", c.args)
+		require.Contains(t, errOut, c.want)
+		require.Empty(t, out)
+	}
+}
+
+func TestLaunchTimeout(t *testing.T) {
+	code, _, errOut := stepvan(t, "launch", "--timeout", "50ms", "--", "sleep", "600")
+	require.Equal(t, 124, code)
+	require.Contains(t, errOut, "--timeout 50ms")
+	require.Contains(t, errOut, "still running: scheduler, server 0, worker 0")
+}
+
+func TestCtrlC(t *testing.T) {
+	p := start(t, "launch", "-n", "1w", "--grace", "1h", "--", "sh", "-c", waiting)
+	pid := p.pid(t)
+	require.NoError(t, p.Process.Signal(unix.SIGINT))
+	rest, err := io.ReadAll(p.out)
+	require.NoError(t, err)
+	require.Error(t, p.Wait())
+	require.Equal(t, 130, p.ProcessState.ExitCode(), "%s", &p.errOut)
+	require.Equal(t, "worker 0  | asked\n", string(rest))
+	require.Contains(t, p.errOut.String(), "stepvan launch: stopped by SIGINT\n")
+	sessionIsEmpty(t, pid)
+}
+
+func TestCtrlCTwice(t *testing.T) {
+	p := start(t, "launch", "-n", "1w", "--grace", "1h", "--", "sh", "-c", `trap 'echo asked' TERM; echo $$; while :; do sleep 0.01; done`)
+	pid := p.pid(t)
+	require.NoError(t, p.Process.Signal(unix.SIGINT))
+	require.Contains(t, p.line(t), "asked")
+	require.NoError(t, p.Process.Signal(unix.SIGINT))
+	require.Error(t, p.Wait())
+	require.Equal(t, 130, p.ProcessState.ExitCode(), "%s", &p.errOut)
+	sessionIsEmpty(t, pid)
+}
+
+func TestOutputClosed(t *testing.T) {
+	p := start(t, "launch", "-n", "1w", "--", "sh", "-c", "echo $$; while echo y; do :; done")
+	pid := p.pid(t)
+	require.NoError(t, p.stdout.Close())
+	require.Error(t, p.Wait())
+	require.Equal(t, 141, p.ProcessState.ExitCode(), "%s", &p.errOut)
+	sessionIsEmpty(t, pid)
+}
+
+func TestAKilledLauncherTakesItsChildrenWithIt(t *testing.T) {
+	p := start(t, "launch", "-n", "1w", "--", "sh", "-c", waiting)
+	child, err := unix.PidfdOpen(p.pid(t), 0)
+	require.NoError(t, err)
+	defer func() { _ = unix.Close(child) }()
+	require.NoError(t, p.Process.Kill())
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(child), Events: unix.POLLIN}}, int(20*time.Second/time.Millisecond))
+	require.NoError(t, err)
+	require.Equal(t, 1, n, "the worker lives on")
+	require.Error(t, p.Wait())
+}
+
+func TestSchedulerTakesAFreePort(t *testing.T) {
+	for name, value := range map[string]string{"DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1", "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": "0"} {
+		t.Setenv(name, value)
+	}
+	p := start(t, "scheduler")
+	require.Regexp(t, regexp.MustCompile(`^DMLC_PS_ROOT_PORT=[1-9]\d*\n$`), p.line(t))
+	require.NoError(t, p.Process.Signal(unix.SIGTERM))
+	require.Error(t, p.Wait())
+	require.Equal(t, 143, p.ProcessState.ExitCode(), "%s", &p.errOut)
+	require.Contains(t, p.errOut.String(), "stepvan scheduler: stopped by SIGTERM")
+}
+
+func TestSchedulerOfAnotherRole(t *testing.T) {
+	place(t, "worker")
+	t.Setenv("STEPVAN_VNA", "1")
+	code, _, errOut := stepvan(t, "scheduler")
+	require.Equal(t, 1, code)
+	require.Contains(t, errOut, `DMLC_ROLE="worker": this command is the scheduler`)
+	require.Contains(t, errOut, fmt.Sprintf("warning: STEPVAN_VNA=%q", "1"))
+}

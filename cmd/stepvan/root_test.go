@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the golden help texts")
+
+// TestHelp holds the help texts of the root and of every sub-command.
+func TestHelp(t *testing.T) {
+	root := newRoot()
+	for _, c := range append([]*cobra.Command{root}, root.Commands()...) {
+		if c.Hidden { // for processes that stepvan starts
+			continue
+		}
+		t.Run(c.Name(), func(t *testing.T) {
+			args := []string{"--help"}
+			if c != root {
+				args = []string{c.Name(), "--help"}
+			}
+			code, out, errOut := stepvan(t, args...)
+			require.Zero(t, code)
+			require.Empty(t, errOut)
+			golden := filepath.Join("testdata", "help", c.Name()+".txt")
+			if *update {
+				require.NoError(t, os.MkdirAll(filepath.Dir(golden), 0o755))
+				require.NoError(t, os.WriteFile(golden, []byte(out), 0o644))
+			}
+			want, err := os.ReadFile(golden)
+			require.NoError(t, err)
+			require.Equal(t, string(want), out, "if this is meant: go test ./cmd/stepvan -run TestHelp -update")
+		})
+	}
+}
+
+func TestCommandsAreInGroupsAndExplained(t *testing.T) {
+	for _, c := range newRoot().Commands() {
+		require.True(t, c.Hidden || c.GroupID != "", c.Name())
+		require.NotEmpty(t, c.Short, c.Name())
+		require.NotNil(t, c.RunE, c.Name())
+	}
+}
+
+func TestMistakesOnTheCommandLine(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"lanch"}, "Did you mean this?\n\tlaunch"},
+		{[]string{"version", "extra"}, "unknown command \"extra\""},
+		{[]string{"launch"}, "Write it after --"},
+		{[]string{"launch", "-n", "2x", "--", "true"}, "write it like 2w2s"},
+		{[]string{"launch", "--nope"}, "See 'stepvan launch --help'"},
+		{[]string{"env", "--json", "--markdown"}, "none of the others can be"},
+	} {
+		code, out, errOut := stepvan(t, c.args...)
+		require.Equal(t, codeUsage, code, "%q", c.args)
+		require.Empty(t, out)
+		require.Contains(t, errOut, c.want)
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	for _, sh := range []string{"bash", "zsh", "fish"} {
+		code, out, _ := stepvan(t, "completion", sh)
+		require.Zero(t, code)
+		require.Contains(t, out, "stepvan")
+	}
+	_, out, _ := stepvan(t, "__complete", "la")
+	require.Contains(t, out, "launch\tRun a scheduler")
+}
+
+func TestVersion(t *testing.T) {
+	code, out, _ := stepvan(t, "version")
+	require.Zero(t, code)
+	require.Contains(t, out, "wire     ")
+}
+
+func TestEndOfTheContextIsAnError(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out bytes.Buffer
+	require.Equal(t, 1, execute(ctx, []string{"launch", "--", "true"}, &out, &out))
+	require.Equal(t, "stepvan launch: stopped: context canceled\n", out.String())
+}
