@@ -108,11 +108,11 @@ func (s *Server) cutChunks(reg *Registration, ranks []wire.Rank, keys []tensor.K
 		if w == nil {
 			return errs.Invalid("register_recv_buffer: this server is not paired with worker %d", ranks[i])
 		}
-		if o := (owner{ranks[i], k}); seen[o] {
+		o := owner{ranks[i], k}
+		if seen[o] {
 			return errs.Invalid("register_recv_buffer: key %d of worker %d occurs twice", k, ranks[i])
-		} else {
-			seen[o] = true
 		}
+		seen[o] = true
 		reg.chunks = append(reg.chunks, &chunk{
 			reg: reg, worker: w, key: k, offset: int64(i * size), mem: mem[i*size : (i+1)*size : (i+1)*size],
 		})

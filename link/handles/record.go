@@ -29,7 +29,9 @@ type Record[T any] struct {
 }
 
 // ID returns the record's name until it is recycled.
-func (r *Record[T]) ID() ID { return makeID(r.slot, uint32(r.life.Load()>>32)) }
+func (r *Record[T]) ID() ID { return makeID(r.slot, generationOf(r.life.Load())) }
+
+func generationOf(life uint64) uint32 { return uint32(life >> 32) }
 
 // Done reports whether the record is finished.
 func (r *Record[T]) Done() bool { return r.ev.IsSet() }
@@ -48,7 +50,7 @@ func (r *Record[T]) Err() error {
 func (r *Record[T]) pin(generation uint32) bool {
 	for {
 		l := r.life.Load()
-		if uint32(l>>32) != generation {
+		if generationOf(l) != generation {
 			return false
 		}
 		if r.life.CompareAndSwap(l, l+1) {
@@ -60,7 +62,7 @@ func (r *Record[T]) pin(generation uint32) bool {
 // retire ends the generation, unless somebody has pinned it.
 func (r *Record[T]) retire() bool {
 	l := r.life.Load()
-	g := uint32(l>>32) + 1
+	g := generationOf(l) + 1
 	if g == 0 {
 		g = 1 // 0 is the generation of no ID
 	}
