@@ -28,6 +28,9 @@ const (
 	silentTime       = 20 * time.Second
 )
 
+// errSocketGone says that the other side has closed.
+var errSocketGone = fmt.Errorf("the other side of the limit's socket is gone: %w", net.ErrClosed)
+
 // takeSocket makes a rawSocket of a connection, which is closed.
 func takeSocket(c net.Conn) (*rawSocket, error) {
 	defer c.Close()
@@ -86,8 +89,8 @@ func (s *rawSocket) moved(n int, e syscall.Errno) error {
 	case e == 0 && n > 0:
 		s.empty = 0
 		return nil
-	case e == 0:
-		return net.ErrClosed
+	case e == 0, e == unix.EPIPE, e == unix.ECONNRESET:
+		return errSocketGone
 	case e != unix.EAGAIN && e != unix.EINTR:
 		return e
 	}

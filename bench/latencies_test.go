@@ -1,0 +1,66 @@
+package bench
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestPercentiles(t *testing.T) {
+	l := newLatencies()
+	for us := 1; us <= 10000; us++ {
+		l.add(time.Duration(us) * time.Microsecond)
+	}
+	for percent, want := range map[float64]float64{50: 5000, 90: 9000, 99: 9900, 99.9: 9990, 100: 10000} {
+		require.InEpsilon(t, want, l.micros(percent), 0.001, "p%v", percent)
+	}
+}
+
+func TestLatenciesOutsideTheRange(t *testing.T) {
+	l := newLatencies()
+	l.add(-time.Second)
+	l.add(time.Hour)
+	require.EqualValues(t, 2, l.count())
+	require.InEpsilon(t, 6e8, l.micros(100), 0.001)
+}
+
+func TestLatenciesOfProcessesAdd(t *testing.T) {
+	one, other := newLatencies(), newLatencies()
+	one.add(time.Microsecond)
+	other.add(3 * time.Microsecond)
+	sent, err := other.encode()
+	require.NoError(t, err)
+	require.NoError(t, one.merge(sent))
+	require.EqualValues(t, 2, one.count())
+	require.InEpsilon(t, 3, one.micros(100), 0.001)
+	require.Error(t, one.merge([]byte("no histogram")))
+}
+
+func TestLatenciesAllocateNothing(t *testing.T) {
+	l := newLatencies()
+	require.Zero(t, testing.AllocsPerRun(100, func() { l.add(time.Millisecond) }))
+}
+
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		values []float64
+		want   float64
+	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{9, 1, 2}, 2}, {[]float64{4, 1, 2, 9}, 3}} {
+		require.InDelta(t, c.want, median(c.values), 1e-9)
+	}
+}
+
+func TestExchangesThatFillATime(t *testing.T) {
+	require.Equal(t, 500, scaled(100, 20*time.Millisecond, 100*time.Millisecond))
+	require.Equal(t, 1, scaled(16, time.Minute, time.Millisecond), "one at least")
+	require.Equal(t, mostCount, scaled(16, 0, time.Hour), "not for ever")
+	var tried []int
+	n, err := howMany(time.Second, 4, func(n int) (time.Duration, error) {
+		tried = append(tried, n)
+		return time.Duration(n) * time.Millisecond, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, []int{16, 25, 100}, tried)
+	require.Equal(t, 1000, n)
+}
