@@ -31,7 +31,7 @@ func newRoot() *cobra.Command {
 		Long: `stepvan links workers and servers: workers push batches of tensors, servers
 answer into the workers' memory. A scheduler brings them together.
 
-Nodes are settled by environment variables; ` + "`stepvan env`" + ` lists them.`,
+Nodes read their settings from environment variables; ` + "`stepvan env`" + ` lists them.`,
 		Example: `  stepvan launch -n 2w2s -- python train.py   a cluster on this machine
   stepvan doctor                              what would go wrong at start-up
   stepvan env --changed                       the settings that are not defaults`,
