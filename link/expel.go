@@ -10,6 +10,19 @@ func (n *Node) Expel(peer wire.NodeID, cause error) {
 	}
 }
 
+// Goodbye closes all sessions with a reason that their peers learn. It returns at once. Any goroutine.
+func (n *Node) Goodbye(reason string) {
+	n.mu.Lock()
+	open := make([]*Session, 0, len(n.sessions))
+	for s := range n.sessions {
+		open = append(open, s)
+	}
+	n.mu.Unlock()
+	for _, s := range open {
+		_ = s.Close(reason) // one that is lost needs none
+	}
+}
+
 func (n *Node) sessionsWith(peer wire.NodeID) []*Session {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -166,7 +166,7 @@ func work(ctx context.Context, n *ps.Node, size, exchanges int) error {
 // exercise has all workers exchange with all servers, and stops the cluster.
 func (c *cluster) exercise(size, exchanges int) {
 	c.t.Helper()
-	ctx := limited(c.t)
+	ctx := soakLimit(c.t)
 	served := make(chan error, len(c.servers))
 	for _, n := range c.servers {
 		go func() {

@@ -51,8 +51,17 @@ func (m *member) goodbye() {
 	}
 	_ = m.worker.Close() // refuses further requests
 	for _, s := range m.sessions {
-		_ = s.Close("it has stopped") // one that is lost needs none
+		_ = s.Close(m.node.reason()) // one that is lost needs none
 	}
+}
+
+// reason is what peers are told when this node leaves: the loss that made it, so that they
+// do not take the one who tells for the cause.
+func (n *Node) reason() string {
+	if cause := n.Err(); cause != nil {
+		return cause.Error()
+	}
+	return "it has stopped"
 }
 
 // leave waits for the cluster and leaves it.
@@ -96,6 +105,7 @@ func (m *member) close() {
 		_ = m.server.Close()
 	}
 	if m.link != nil {
+		m.link.Goodbye(m.node.reason())
 		_ = m.link.Close()
 	}
 	if m.pool != nil {
