@@ -1,4 +1,3 @@
-// Package build tells from what, and for what, a program was built.
 package build
 
 import (

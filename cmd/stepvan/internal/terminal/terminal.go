@@ -1,4 +1,3 @@
-// Package terminal tells what the reader of an output can show.
 package terminal
 
 import (
