@@ -41,7 +41,7 @@ docs: ## write docs/settings.md from the table of settings
 	$(GO) run ./config/gen -o docs/settings.md
 	@git diff --stat -- docs || true
 
-bench: build ## Go benchmarks, then the bench of whole exchanges between processes
+bench: build ## Go benchmarks, then whole exchanges between processes
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
 	bin/stepvan bench --workload echo
 	bin/stepvan bench --workload afd
