@@ -43,8 +43,7 @@ docs: ## write docs/settings.md from the table of settings
 
 bench: build ## Go benchmarks, then whole exchanges between processes
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
-	bin/stepvan bench --workload echo
-	bin/stepvan bench --workload afd
+	bin/stepvan bench
 
 fuzz: ## fuzz every target for FUZZ_SECONDS (300)
 	@scripts/fuzz.sh $(FUZZ_SECONDS)
