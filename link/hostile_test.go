@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link/progress"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/tcpvan"
@@ -28,7 +27,6 @@ type sink struct {
 	node      *Node
 	delivered int
 	lost      chan error
-	ev        progress.Event
 }
 
 func (h *sink) Deliver(m *Inbound) { h.delivered++; m.Release() }

@@ -2,6 +2,7 @@ package progress
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -15,6 +16,9 @@ import (
 // spinning counts the waiters of this process that burn a core, over all engines:
 // more of them than cores would only keep each other from working.
 var spinning atomic.Int32
+
+// errCut stands for the error of the context that ended a wait.
+var errCut = errors.New("context ended")
 
 var errWaitTimeout = fmt.Errorf("stepvan: wait timed out, the operation goes on and can be waited for again: %w", context.DeadlineExceeded)
 
@@ -32,10 +36,13 @@ func (e *Engine) Wait(ctx context.Context, ev *Event) error {
 		deadline = d
 	}
 	done, err := e.drivenWait(ev, deadline, ctx.Done())
-	if done {
-		return err
+	if !done {
+		err = e.parkedWait(ev, deadline, nil, ctx.Done())
 	}
-	return e.parkedWait(ev, deadline, nil, ctx)
+	if errors.Is(err, errCut) {
+		return fmt.Errorf("stepvan: wait: %w", ctx.Err())
+	}
+	return err
 }
 
 // WaitFor is Wait with a time limit in place of a context; d < 0 waits for ever. It does not allocate.
@@ -141,10 +148,7 @@ func (e *Engine) patient(pass int, idle time.Duration, full bool) bool {
 func expired(deadline time.Time, cancel <-chan struct{}) error {
 	select {
 	case <-cancel:
-		if deadline.IsZero() || time.Now().Before(deadline) {
-			return fmt.Errorf("stepvan: wait: %w", context.Canceled)
-		}
-		return errWaitTimeout
+		return errCut
 	default:
 	}
 	if !deadline.IsZero() && !time.Now().Before(deadline) {
@@ -154,11 +158,7 @@ func expired(deadline time.Time, cancel <-chan struct{}) error {
 }
 
 // parkedWait sleeps until ev is set, the limit is reached, or the token is handed over: then it drives.
-func (e *Engine) parkedWait(ev *Event, deadline time.Time, timeout <-chan time.Time, ctx context.Context) error {
-	var cancel <-chan struct{}
-	if ctx != nil {
-		cancel = ctx.Done()
-	}
+func (e *Engine) parkedWait(ev *Event, deadline time.Time, timeout <-chan time.Time, cancel <-chan struct{}) error {
 	for spent := false; ; {
 		w := e.park(ev, spent)
 		if w == nil {
@@ -170,7 +170,7 @@ func (e *Engine) parkedWait(ev *Event, deadline time.Time, timeout <-chan time.T
 		case <-timeout:
 			limit = errWaitTimeout
 		case <-cancel:
-			limit = fmt.Errorf("stepvan: wait: %w", ctx.Err())
+			limit = errCut
 		}
 		granted := e.unpark(w, limit == nil)
 		if granted {
