@@ -1,0 +1,51 @@
+package bench
+
+import "testing"
+
+// Each benchmark is one measurement of b.N exchanges with its limit; what it reports are
+// the figures of the Report. ns/op is about the whole run, processes included.
+
+func report(b *testing.B, o Options) {
+	b.Helper()
+	if o.Workload != Start {
+		o.Rounds = min(10, max(1, b.N/100))
+	}
+	o.Count = b.N
+	r, err := Run(b.Context(), options(b, o))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(r.P50, "p50-us")
+	b.ReportMetric(r.P99, "p99-us")
+	b.ReportMetric(r.LimitP50, "limit-us")
+	b.ReportMetric(r.Ratio, "x-limit")
+	b.ReportMetric(r.Allocs, "allocs/exchange")
+	b.ReportMetric(r.CPUPerOpUS, "cpu-us/exchange")
+}
+
+// BenchmarkEcho is the exchange of 8 bytes: at most 2.5 times the limit over TCP, and 0 allocations.
+func BenchmarkEcho(b *testing.B) {
+	for _, v := range Vans {
+		b.Run(string(v), func(b *testing.B) { report(b, Options{Van: v}) })
+	}
+}
+
+// BenchmarkAFD is the exchange of one layer's activations: at most 1.5 times the limit over TCP.
+func BenchmarkAFD(b *testing.B) {
+	for _, v := range Vans {
+		b.Run(string(v), func(b *testing.B) { report(b, Options{Workload: AFD, Van: v}) })
+	}
+}
+
+// BenchmarkEchoBesideBulk exchanges 8 bytes while the same two nodes move 1 GiB after 1 GiB. The
+// heartbeats are on: a node whose signs of life did not pass within the second would be
+// declared dead, and end the run.
+func BenchmarkEchoBesideBulk(b *testing.B) {
+	report(b, Options{Bulk: 1 << 30, Env: []string{"PS_HEARTBEAT_INTERVAL=100ms", "PS_HEARTBEAT_TIMEOUT=1s"}})
+}
+
+// BenchmarkEchoOnOneCore has all processes on one core: tens of microseconds, not milliseconds.
+func BenchmarkEchoOnOneCore(b *testing.B) { report(b, Options{Pin: 1}) }
+
+// BenchmarkStart starts and stops a worker and a server, with one exchange between: at most 300 ms.
+func BenchmarkStart(b *testing.B) { report(b, Options{Workload: Start}) }

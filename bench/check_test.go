@@ -1,0 +1,93 @@
+package bench
+
+import (
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/ps"
+)
+
+func TestWrongBytesAreFound(t *testing.T) {
+	pushed := []byte{1, 2, 255}
+	answer := make([]byte, 7)
+	answerTo(answer, pushed, 3)
+	require.Equal(t, []byte{4, 5, 2, 4, 5, 2, 4}, answer)
+	require.Equal(t, -1, firstWrong(answer, pushed, 3))
+	for i := range answer {
+		answer[i]++
+		require.Equal(t, i, firstWrong(answer, pushed, 3))
+		answer[i]--
+	}
+	require.Equal(t, 0, firstWrong(answer, pushed, 4), "the answer of another server")
+}
+
+func TestStrangersAtTheControlSocket(t *testing.T) {
+	c := newConductor(&Options{Workers: 1, Servers: 1})
+	say := func(text string) error {
+		here, there := net.Pipe()
+		defer here.Close()
+		go func() {
+			_, _ = there.Write([]byte(text))
+			there.Close()
+		}()
+		return c.introduce(newLine(here))
+	}
+	require.NoError(t, say(`{"role":"worker","rank":0}`))
+	require.ErrorIs(t, say(`{"role":"worker","rank":0}`), errs.ErrInvalid, "twice")
+	require.ErrorIs(t, say(`{"role":"worker","rank":-1}`), errs.ErrInvalid)
+	require.ErrorIs(t, say(`{"role":"server","rank":1}`), errs.ErrInvalid)
+	require.ErrorIs(t, say(`{"role":"cook","rank":0}`), errs.ErrInvalid)
+	require.ErrorIs(t, say(`not JSON`), errLineLost)
+	require.NoError(t, say(`{"role":"server","rank":0}`))
+}
+
+// What a node says is wrong is the error of the run, and so is that it says nothing.
+func TestANodeThatComplains(t *testing.T) {
+	here, there := net.Pipe()
+	c := newConductor(&Options{Workers: 1, Servers: 1})
+	l := newLine(here)
+	l.name = "server 0"
+	m := &member{line: newLine(there)}
+	go func() {
+		var cmd command
+		_ = m.line.receive(&cmd)
+		_, err := m.obey(t.Context(), &cmd)
+		_ = m.line.send(&reply{Error: err.Error()})
+		_ = m.line.receive(&cmd)
+		there.Close()
+	}()
+	_, err := c.tell(command{Verb: verbCheck}, []*line{l})
+	require.ErrorContains(t, err, "server 0: stepvan: invalid argument: check before prepare")
+	_, err = c.tell(command{Verb: verbLimit}, []*line{l})
+	require.ErrorIs(t, err, errLineLost)
+	require.ErrorContains(t, err, "server 0")
+}
+
+func TestArgumentsOfANode(t *testing.T) {
+	for _, want := range []nodeArgs{{}, {Control: "/a b"}, {Bare: true, Pin: 2}} {
+		got, err := parseNodeArgs(want.list())
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	for _, args := range [][]string{{"more"}, {"--pin=x"}, {"--what"}} {
+		_, err := parseNodeArgs(args)
+		require.ErrorIs(t, err, errs.ErrInvalid)
+	}
+}
+
+func TestKeysDiffer(t *testing.T) {
+	s := &spec{Inflight: 3}
+	seen := map[any]bool{}
+	for rank := range 3 {
+		for slot := range s.bulkSlot() + 1 {
+			seen[pushKey(ps.Rank(rank), slot)] = true
+			seen[pullKey(ps.Rank(rank), slot)] = true
+			require.Equal(t, slot, slotOf(pullKey(ps.Rank(rank), slot)))
+		}
+	}
+	require.Len(t, seen, 2*3*5)
+	require.NotEqual(t, s.endSlot(), s.bulkSlot())
+}
