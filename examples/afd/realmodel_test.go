@@ -21,17 +21,17 @@ import (
 )
 
 // requireModel names the variable that makes a missing model a failure.
-const requireModel = "STEPVAN_REQUIRE_MODEL"
+const requireModel = "STEPVAN_TEST_REQUIRE_MODEL"
 
 var fetched = sync.OnceValues(func() (modelfiles.Files, error) {
-	dir, _ := os.LookupEnv("STEPVAN_MODEL_DIR")
+	dir, _ := os.LookupEnv("STEPVAN_TEST_MODEL_DIR")
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	return modelfiles.Fetch(ctx, dir, nil)
 })
 
 // needModel gives the real model, as the demo finds it. Without it the test is
-// skipped, or fails where STEPVAN_REQUIRE_MODEL=1.
+// skipped, or fails where STEPVAN_TEST_REQUIRE_MODEL=1.
 func needModel(t testing.TB) modelfiles.Files {
 	t.Helper()
 	files, err := fetched()

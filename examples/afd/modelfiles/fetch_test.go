@@ -189,5 +189,5 @@ func TestDefaultDirIsInTheCache(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", "")
 	t.Setenv("HOME", "")
 	_, err = Find("")
-	require.ErrorContains(t, err, "STEPVAN_MODEL_DIR")
+	require.ErrorContains(t, err, "--model")
 }

@@ -18,7 +18,7 @@ type Files struct {
 func DefaultDir() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("model files: no cache directory: %w; set STEPVAN_MODEL_DIR to a directory of your choice", err)
+		return "", fmt.Errorf("model files: no cache directory: %w; name a directory with --model", err)
 	}
 	return filepath.Join(cache, "stepvan", miniLM.name), nil
 }
