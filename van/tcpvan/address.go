@@ -2,6 +2,7 @@ package tcpvan
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
@@ -56,21 +57,22 @@ func (a address) network() string {
 func (a address) abstract() bool { return a.unix && a.text[0] == '@' }
 
 // resolve looks up the host of a TCP address. An empty host is this machine's wildcard.
-func (a address) resolve(ctx context.Context) ([]netip.AddrPort, error) {
+// With Options.Local, addresses that other machines can reach are refused.
+func (v *tcp) resolve(ctx context.Context, a address) ([]netip.AddrPort, error) {
 	host, p, _ := net.SplitHostPort(a.text)
 	port, _ := strconv.ParseUint(p, 10, 16)
-	if host == "" {
-		return []netip.AddrPort{
-			netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(port)),
-			netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(port)),
-		}, nil
-	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return nil, err
+	ips := []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
+	if host != "" {
+		var err error
+		if ips, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host); err != nil {
+			return nil, fmt.Errorf("%w (check the name, or give an IP address)", err)
+		}
 	}
 	list := make([]netip.AddrPort, 0, len(ips))
 	for _, ip := range ips {
+		if v.opts.Local && !ip.Unmap().IsLoopback() {
+			return nil, errs.Invalid("%v is reachable from other machines, but only this machine is allowed: use 127.0.0.1, [::1] or unix:/path", ip)
+		}
 		list = append(list, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
 	}
 	return list, nil

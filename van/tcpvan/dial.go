@@ -23,7 +23,8 @@ const (
 	attemptTime = 5 * time.Second // for one address
 )
 
-// Dial implements van.Van.
+// Dial implements van.Van. Poll may report events of the endpoint before Dial has returned: a caller that
+// could miss its EventLost finds out from the first Send, which then fails.
 func (v *tcp) Dial(ctx context.Context, text string) (van.Endpoint, error) {
 	began := time.Now()
 	fail := func(err error) (van.Endpoint, error) {
@@ -116,12 +117,7 @@ func (v *tcp) targets(ctx context.Context, a address) ([]string, error) {
 	if a.unix {
 		return []string{a.text}, nil
 	}
-	if v.opts.Local {
-		if err := a.local(ctx); err != nil {
-			return nil, err
-		}
-	}
-	ips, err := a.resolve(ctx)
+	ips, err := v.resolve(ctx, a)
 	if err != nil {
 		return nil, err
 	}

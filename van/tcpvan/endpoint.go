@@ -120,7 +120,7 @@ func (v *tcp) measure(m *van.Message) (int64, error) {
 		return 0, errs.Invalid("tcpvan: %d bytes of meta, the limit is %d", meta, v.opts.Limits.Meta)
 	case len(m.Payload) > maxSegments:
 		return 0, errs.Invalid("tcpvan: %d segments, the limit is %d: send several messages", len(m.Payload), maxSegments)
-	case m.Target != nil:
+	case len(m.Target) > 0:
 		return 0, errs.Invalid("tcpvan: a message with targets, but this van is not one-sided")
 	}
 	var n uint64

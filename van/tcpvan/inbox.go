@@ -23,6 +23,7 @@ type inbox struct {
 	parts  []span   // of dst: what each rail still has to bring; when drop is set only left counts
 	drop   bool     // the payload is thrown away
 	unread int      // of this Poll's budget of bytes
+	flaw   error    // what was wrong before the first header
 }
 
 // phase is what of a message is expected next.
@@ -96,6 +97,9 @@ func (ep *endpoint) parse() (verdict, error) {
 // suspect finds out from the first bytes of a header that it will be none: who does not
 // speak this protocol may never send as many bytes as a header has.
 func (in *inbox) suspect() error {
+	if in.flaw != nil {
+		return in.flaw
+	}
 	b := in.buf[in.r:in.w]
 	if len(b) < versionEnd || binary.LittleEndian.Uint32(b) == wire.Magic && binary.LittleEndian.Uint16(b[4:]) == wire.Version {
 		return nil

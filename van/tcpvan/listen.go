@@ -30,8 +30,10 @@ type listener struct {
 // whoever listens at "[::]:0" must tell peers a host by which they reach this machine.
 func (v *tcp) Listen(text string) (bound string, err error) {
 	a, err := parseAddress(text)
-	if err == nil && v.opts.Local {
-		err = a.local(v.ctx)
+	if err == nil && v.opts.Local && !a.unix {
+		ctx, cancel := context.WithTimeout(v.ctx, resolveTime)
+		_, err = v.resolve(ctx, a)
+		cancel()
 	}
 	var l *listener
 	if err == nil {
@@ -113,6 +115,10 @@ const acceptBound = 64
 // ready implements source: it accepts what waits.
 func (l *listener) ready(uint32) {
 	for range acceptBound {
+		if l.v.pending.full() {
+			time.AfterFunc(restTime, l.rearm) // the kernel's queue holds the others
+			return
+		}
 		fd, from, err := unix.Accept4(l.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		switch err {
 		case nil:
@@ -130,7 +136,7 @@ func (l *listener) ready(uint32) {
 	l.rearm()
 }
 
-// restTime is the pause after which a listener that found no descriptor tries again.
+// restTime is the pause after which a listener that found no descriptor, or no room, tries again.
 const restTime = 100 * time.Millisecond
 
 // rearm has epoll report what waits once more.
@@ -186,22 +192,3 @@ func plain(err error) error {
 
 // resolveTime bounds the look-up of a name in Listen.
 const resolveTime = 10 * time.Second
-
-// local refuses addresses that other machines can reach.
-func (a address) local(ctx context.Context) error {
-	if a.unix {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, resolveTime)
-	defer cancel()
-	ips, err := a.resolve(ctx)
-	if err != nil {
-		return err
-	}
-	for _, ip := range ips {
-		if !ip.Addr().IsLoopback() {
-			return errs.Invalid("%v is reachable from other machines, but only this machine is allowed: use 127.0.0.1, [::1] or unix:/path", ip.Addr())
-		}
-	}
-	return nil
-}

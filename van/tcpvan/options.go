@@ -19,7 +19,7 @@ type Options struct {
 	Local         bool          // only Unix sockets and loopback addresses
 	Credits       int           // unreleased deliveries per endpoint, 1 to MaxCredits; 32
 	SendQueue     int           // operations per endpoint whose completion is not yet polled, rounded up to a power of two; 64
-	Pending       int           // accepted connections that have not introduced themselves; 256. The oldest goes when there are more.
+	Pending       int           // accepted connections that have not introduced themselves; 1024. Beyond that, those that had a second make room.
 	PendingTime   time.Duration // how long such a connection may take; 10 s
 }
 
@@ -35,7 +35,7 @@ const (
 	defaultUnixBuffer    = 1 << 20
 	defaultCredits       = 32
 	defaultSendQueue     = 64
-	defaultPending       = 256
+	defaultPending       = 1024
 	defaultPendingTime   = 10 * time.Second
 
 	maxSegments = 1 << 13

@@ -28,6 +28,21 @@ type knock struct {
 	done  bool // no longer pending
 }
 
+// grace is how long a connection may take before it has to make room for others.
+const grace = time.Second
+
+// full reports whether the table has no room, after refusing the oldest entry if it had its time.
+func (p *pending) full() bool {
+	if len(p.list) < p.v.opts.Pending {
+		return false
+	}
+	if time.Since(p.list[0].since) < min(grace, p.v.opts.PendingTime) {
+		return true
+	}
+	p.list[0].refuse()
+	return false
+}
+
 // admit takes over an accepted socket.
 func (p *pending) admit(fd int, peer string) {
 	v := p.v
@@ -40,9 +55,6 @@ func (p *pending) admit(fd int, peer string) {
 		return
 	}
 	k.slot = slot
-	if len(p.list) >= v.opts.Pending {
-		p.list[0].refuse()
-	}
 	p.list = append(p.list, k)
 	if len(p.list) == 1 {
 		p.timer = v.expiry(p.timer, v.opts.PendingTime)
@@ -82,9 +94,13 @@ func (v *tcp) checkPending() {
 }
 
 // ready implements source.
-func (k *knock) ready(uint32) {
-	if !k.done && !k.said {
+func (k *knock) ready(mask uint32) {
+	switch {
+	case k.done:
+	case !k.said:
 		k.read()
+	case mask&gone != 0:
+		k.refuse() // without this rail the endpoint will never be
 	}
 }
 
@@ -105,8 +121,8 @@ func (k *knock) read() {
 			return
 		}
 	}
-	if k.hello.decode(k.buf[:]) != nil {
-		k.promote()
+	if err := k.hello.decode(k.buf[:]); err != nil {
+		k.promote().in.flaw = err
 		return
 	}
 	k.said = true
@@ -136,11 +152,12 @@ func (k *knock) detach() {
 
 // promote makes a connection that did not open with a good preamble an endpoint
 // of one rail, which reads what was said as its first bytes.
-func (k *knock) promote() {
+func (k *knock) promote() *endpoint {
 	k.detach()
 	ep := k.v.newEndpoint([]int{k.fd}, maxThreshold, k.peer)
 	ep.in.w = copy(ep.in.buf, k.buf[:k.n])
 	k.v.welcome(ep)
+	return ep
 }
 
 // pair makes an endpoint when all rails of k are there.

@@ -196,9 +196,11 @@ func (v *tcp) waitKernel() int {
 	return n
 }
 
+// gone are the events that say that the peer will send no more.
+const gone = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
+
 // ready implements source.
 func (c *conn) ready(mask uint32) {
-	const gone = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
 	if mask&(unix.EPOLLIN|gone) != 0 {
 		c.readable = true
 	}
