@@ -169,8 +169,11 @@ func TestClustersThatDoNotComplete(t *testing.T) {
 				at:   3, want: []string{"STEPVAN_BATCH", "any", "lockstep"}, all: nil,
 			},
 			"group size": {
-				edit: func(all []ps.Settings) { all[3].GroupSize = 2 },
-				at:   3, want: []string{"DMLC_GROUP_SIZE"},
+				edit: func(all []ps.Settings) {
+					all[3].GroupSize = 2
+					all[2].NodeRank = 1 // no other worker fills the place
+				},
+				at: 3, want: []string{"DMLC_GROUP_SIZE"},
 			},
 		} {
 			t.Run(van.name+"/"+name, func(t *testing.T) {

@@ -3,6 +3,8 @@ package ps
 import (
 	"context"
 	"errors"
+
+	"github.com/stepvan/stepvan/internal/errs"
 )
 
 // Stop waits until every node of the cluster that lives has called it, however long they
@@ -33,6 +35,9 @@ func (n *Node) Stop(ctx context.Context) error {
 		m.goodbye()
 	}
 	err := n.leave(ctx)
+	if errors.Is(err, errs.ErrPeerLost) {
+		n.fail(err) // before others hear that this node has left
+	}
 	if err == nil {
 		err = n.lost("stop")
 	}

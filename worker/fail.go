@@ -1,17 +1,22 @@
 package worker
 
-import "github.com/stepvan/stepvan/link"
+import "github.com/stepvan/stepvan/internal/errs"
 
 // Fail ends the work with all servers: what is in flight fails with cause, and so does
-// every later request. It is for a loss that concerns the whole cluster. Any goroutine.
+// every later request. It is for a loss that concerns the whole cluster, so sessions stay
+// open; what servers still answer is received and dropped. Any goroutine.
 func (w *Worker) Fail(cause error) {
 	w.mu.Lock()
-	sessions := make([]*link.Session, 0, len(w.sessions))
-	for s := range w.sessions {
-		sessions = append(sessions, s)
+	defer w.mu.Unlock()
+	if w.failed != nil {
+		return
 	}
-	w.mu.Unlock()
-	for _, s := range sessions {
-		w.lose(s, cause)
+	w.failed = &errs.OpError{Op: "push_pull", Err: cause}
+	for _, p := range w.parts {
+		// A call that is still being submitted fails when SendAll has returned.
+		if c := p.call; c != nil && c.submitted && !c.finished {
+			c.fail(w.failed)
+			w.settle(c)
+		}
 	}
 }

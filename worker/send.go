@@ -47,6 +47,9 @@ func (w *Worker) prepare(r *Request, routing Routing) (*call, error) {
 	if w.closed {
 		return nil, errClosed
 	}
+	if w.failed != nil {
+		return nil, w.failed
+	}
 	if w.outstanding >= w.opt.Outstanding {
 		return nil, errs.ErrWouldBlock
 	}
@@ -137,6 +140,9 @@ func (w *Worker) open(c *call) {
 // submitted is what follows a successful SendAll. Servers that were lost meanwhile fail their parts.
 func (w *Worker) submitted(c *call) {
 	c.submitted = true
+	if w.failed != nil {
+		c.fail(w.failed)
+	}
 	for _, p := range c.parts {
 		if p.server.lost != nil && !p.answered {
 			w.drop(p)

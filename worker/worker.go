@@ -23,6 +23,7 @@ type Worker struct {
 
 	mu            sync.Mutex
 	closed        bool
+	failed        error     // why no server can be worked with any more
 	servers       []*server // paired, by rank; replaced as a whole by Join
 	sessions      map[*link.Session]*server
 	outstanding   int
