@@ -17,8 +17,7 @@ type echo struct {
 	node  *ps.Node
 	batch ps.Batch
 	rank  byte
-	free  []*reply
-	busy  []*reply
+	busy  []*reply // oldest first
 }
 
 // reply is the memory of one response.

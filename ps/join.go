@@ -2,7 +2,6 @@ package ps
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -29,10 +28,11 @@ func (m *member) join(ctx context.Context) error {
 		return err
 	}
 	m.who.rank.Store(int64(m.office.Self().Rank))
+	m.link.SetEpoch(m.office.Epoch())
 	if err := m.meet(ctx); err != nil {
 		return err
 	}
-	stop := m.remind("waiting %s for the others at the start barrier")
+	stop := m.remind(func() string { return "the others at the start barrier" })
 	defer stop()
 	return m.office.Barrier(ctx, Servers|Workers, true)
 }
@@ -70,8 +70,9 @@ const dialing = 32
 
 // dialAll connects with all peers. What was opened before an error is closed with the link.
 func (m *member) dialAll(ctx context.Context, peers []Peer) ([]*link.Session, error) {
-	var next, open atomic.Int64
-	stop := m.remind("waiting %s for connections: " + fmt.Sprintf("%d servers in all", len(peers)))
+	var next atomic.Int64
+	open := make([]atomic.Bool, len(peers))
+	stop := m.remind(func() string { return "connections with " + strings.Join(closed(peers, open), ", ") })
 	defer stop()
 	sessions := make([]*link.Session, len(peers))
 	tasks := make([]func(context.Context) error, min(dialing, len(peers)))
@@ -83,12 +84,30 @@ func (m *member) dialAll(ctx context.Context, peers []Peer) ([]*link.Session, er
 					return err
 				}
 				sessions[i] = s
-				open.Add(1)
+				open[i].Store(true)
 			}
 			return nil
 		}
 	}
 	return sessions, together(ctx, tasks...)
+}
+
+// few is how many nodes a line names at most.
+const few = 8
+
+// closed names the peers whose connection is not open.
+func closed(peers []Peer, open []atomic.Bool) []string {
+	var names []string
+	for i, p := range peers {
+		if open[i].Load() {
+			continue
+		}
+		if len(names) == few {
+			return append(names, "...")
+		}
+		names = append(names, p.String())
+	}
+	return names
 }
 
 // dial opens the session with one server.
@@ -128,8 +147,8 @@ func (m *member) unreachable(p Peer) error {
 // reminder is the time between lines that say what a start waits for.
 const reminder = 5 * time.Second
 
-// remind logs format with the time passed, every few seconds until stopped.
-func (m *member) remind(format string) (stop func()) {
+// remind logs every few seconds what the start waits for, until stopped.
+func (m *member) remind(what func() string) (stop func()) {
 	begun, end := time.Now(), make(chan struct{})
 	go func() {
 		t := time.NewTicker(reminder)
@@ -137,7 +156,7 @@ func (m *member) remind(format string) (stop func()) {
 		for {
 			select {
 			case now := <-t.C:
-				m.log.Info().Msgf(format, now.Sub(begun).Round(time.Second))
+				m.log.Info().Msgf("waiting %v for %s", now.Sub(begun).Round(time.Second), what())
 			case <-end:
 				return
 			}

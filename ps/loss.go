@@ -8,6 +8,7 @@ import (
 // dead takes in the postoffice's verdict on a node of the cluster, on the driver.
 func (m *member) dead(p Peer, err error) {
 	m.node.options.onDead(p, err)
+	m.link.SetEpoch(m.office.Epoch())
 	m.link.Expel(p.ID, err)
 	if p.Role == postoffice.RoleScheduler || m.node.settings.Batch == config.BatchLockstep {
 		m.node.lose(err)

@@ -52,7 +52,7 @@ func (n *Node) explain(ctx context.Context, err error) error {
 	if cause := n.Err(); cause != nil {
 		return fmt.Errorf("start: %w", cause)
 	}
-	if context.Cause(ctx) == errStartTimeout && errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(context.Cause(ctx), errStartTimeout) && errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("start: STEPVAN_START_TIMEOUT, %v, has passed: %w", n.settings.StartTimeout, err)
 	}
 	return fmt.Errorf("start: %w", err)

@@ -246,7 +246,7 @@ func TestAdvertisedAddress(t *testing.T) {
 	}
 }
 
-func TestSeveralDataPorts(t *testing.T) {
+func TestDataPort(t *testing.T) {
 	p := port(t)
 	cl := start(t, overTCP, shape{workers: 1, servers: 1, edit: func(s *ps.Settings) { s.Port, s.NumPorts = p, 1 }})
 	require.Equal(t, []string{"tcp://127.0.0.1:" + strconv.Itoa(p)}, cl.workers[0].Peers()[0].Addresses)

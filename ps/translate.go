@@ -1,6 +1,8 @@
 package ps
 
 import (
+	"fmt"
+
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/link/progress"
@@ -8,6 +10,7 @@ import (
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
+	"github.com/stepvan/stepvan/van/tcpvan"
 	"github.com/stepvan/stepvan/wire"
 	"github.com/stepvan/stepvan/worker"
 )
@@ -107,6 +110,7 @@ func mild(s *Settings) []config.Warning {
 	}
 	add(s.Resend, "PS_RESEND", "has no effect: the vans of this build deliver every message or report the loss of the peer")
 	add(s.DropMsg > 0, "PS_DROP_MSG", "has no effect: the vans of this build lose no messages")
+	add(s.Rails > tcpvan.MaxRails, "STEPVAN_RAILS", fmt.Sprintf("%d connections per peer are the most that the tcp van makes", tcpvan.MaxRails))
 	add(s.BindCPUCore, "STEPMESH_BIND_CPU_CORE", "has no effect in this build: pin the process with taskset or numactl")
 	return out
 }
