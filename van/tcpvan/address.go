@@ -51,6 +51,10 @@ func (a address) network() string {
 	if a.unix {
 		return "unix"
 	}
+	host, _, _ := net.SplitHostPort(a.text)
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Is4() {
+		return "tcp4" // else 0.0.0.0 would mean IPv6 too
+	}
 	return "tcp"
 }
 

@@ -1,0 +1,214 @@
+package tcpvan
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
+)
+
+func TestShare(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 7, MaxRails} {
+		for _, payload := range []int64{0, 1, 4095, 4096, 4097, 1 << 20, 1<<20 + 1, 1<<40 + 12345, maxMessage} {
+			for _, threshold := range []int{1, 1 << 20} {
+				at := int64(0)
+				for i := range n {
+					from, to := share(payload, threshold, n, i)
+					require.Equal(t, at, from)
+					require.GreaterOrEqual(t, to, from)
+					at = to
+				}
+				require.Equal(t, payload, at)
+				_, to := share(payload, threshold, n, 0)
+				require.True(t, payload >= int64(threshold) || to == payload, "cut below the threshold")
+			}
+		}
+	}
+}
+
+func TestSpan(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	all := pattern(5000, 0)
+	for range 200 {
+		var segs [][]byte
+		for rest := all; len(rest) > 0; {
+			n := min(r.IntN(700), len(rest)) // empty ones too
+			segs = append(segs, rest[:n])
+			rest = rest[n:]
+		}
+		from := r.Int64N(5001)
+		to := from + r.Int64N(5001-from)
+		s := spanOf(segs, from, to)
+		var got []byte
+		for b := s.chunk(segs); b != nil; b = s.chunk(segs) {
+			n := 1 + r.IntN(len(b))
+			got = append(got, b[:n]...)
+			s.skip(n)
+		}
+		require.True(t, bytes.Equal(all[from:to], got))
+		s = spanOf(segs, from, to)
+		s.pass(segs, int(to-from))
+		require.Zero(t, s.left)
+	}
+}
+
+// hello says that it is a rail.
+func hello(t *testing.T, c net.Conn, p preamble) {
+	t.Helper()
+	_, err := c.Write(p.encode())
+	require.NoError(t, err)
+}
+
+// closedByVan polls until the van of b has closed c.
+func closedByVan(t *testing.T, c net.Conn, b *party) {
+	t.Helper()
+	for end := time.Now().Add(limit); ; {
+		b.poll(true)
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Millisecond)))
+		n, err := c.Read(make([]byte, 1))
+		require.Zero(t, n)
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+		require.True(t, time.Now().Before(end), "the van keeps the connection")
+	}
+}
+
+func TestRailsPair(t *testing.T) {
+	b := newParty(t, Options{})
+	bound, err := b.Listen("127.0.0.1:0")
+	require.NoError(t, err)
+	// Two endpoints whose rails arrive mixed, and last first.
+	var conns [2][3]net.Conn
+	for i := 2; i >= 0; i-- {
+		for k := range 2 {
+			c, err := net.Dial("tcp", bound)
+			require.NoError(t, err)
+			defer func() { _ = c.Close() }()
+			require.Zero(t, b.poll(true))
+			hello(t, c, preamble{index: i, count: 3, threshold: 1, token: token{byte(k + 1)}})
+			conns[k][i] = c
+			if i > 0 {
+				continue
+			}
+			expect(t, van.EventAccepted, b)
+			m := message(van.OpID(k), 5, pattern(10_000, k))
+			for rail, part := range [][]byte{0: m.Payload[0][:4096], 1: m.Payload[0][4096:8192], 2: m.Payload[0][8192:]} {
+				if rail == 0 {
+					part = append(m.Head, part...)
+				}
+				_, err := conns[k][rail].Write(part)
+				require.NoError(t, err)
+			}
+			d := expect(t, van.EventMessage, b).Delivery
+			require.True(t, bytes.Equal(m.Payload[0], b.memory.bytes()))
+			d.Release()
+		}
+	}
+	_ = conns[0][2].Close() // one rail of the first is lost
+	require.ErrorIs(t, expect(t, van.EventLost, b).Err, errs.ErrPeerLost)
+	closedByVan(t, conns[0][0], b)
+	closedByVan(t, conns[0][1], b)
+	require.Zero(t, b.poll(true), "the second endpoint is not concerned")
+}
+
+func TestRailsThatDoNotFit(t *testing.T) {
+	right := preamble{index: 1, count: 3, threshold: 100, token: token{1}}
+	for name, wrong := range map[string]preamble{
+		"twice":             right,
+		"another count":     {index: 0, count: 2, threshold: 100, token: token{1}},
+		"another threshold": {index: 0, count: 3, threshold: 99, token: token{1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newParty(t, Options{})
+			bound, err := b.Listen("127.0.0.1:0")
+			require.NoError(t, err)
+			open := func(p preamble) net.Conn {
+				c, err := net.Dial("tcp", bound)
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = c.Close() })
+				hello(t, c, p)
+				return c
+			}
+			open(right)
+			until(t, "the first rail", func() bool { return len(b.pending.list) == 1 && b.pending.list[0].said }, b)
+			c := open(wrong)
+			closedByVan(t, c, b)
+			// The endpoint that was contradicted can still be completed.
+			open(preamble{index: 0, count: 3, threshold: 100, token: token{1}})
+			open(preamble{index: 2, count: 3, threshold: 100, token: token{1}})
+			expect(t, van.EventAccepted, b)
+			require.Empty(t, b.pending.list)
+		})
+	}
+}
+
+// Neither silence nor missing rails are waited for longer than PendingTime.
+func TestPendingTime(t *testing.T) {
+	b := newParty(t, Options{PendingTime: 20 * time.Millisecond})
+	bound, err := b.Listen("127.0.0.1:0")
+	require.NoError(t, err)
+	var conns []net.Conn
+	for i := range 3 {
+		c, err := net.Dial("tcp", bound)
+		require.NoError(t, err)
+		defer func() { _ = c.Close() }()
+		if i > 0 {
+			hello(t, c, preamble{index: 0, count: 2, threshold: 1, token: token{byte(i)}})
+		}
+		conns = append(conns, c)
+	}
+	for _, c := range conns {
+		closedByVan(t, c, b)
+	}
+	require.Empty(t, b.got)
+	require.Empty(t, b.pending.list)
+}
+
+// A rail that goes away takes its half-made endpoint out of the table.
+func TestHalfPairedRailLeaves(t *testing.T) {
+	b := newParty(t, Options{})
+	c := call(t, b)
+	hello(t, c, preamble{index: 0, count: 2, threshold: 1, token: token{1}})
+	until(t, "the rail", func() bool { return len(b.pending.list) == 1 && b.pending.list[0].said }, b)
+	require.NoError(t, c.Close())
+	until(t, "its end", func() bool { return len(b.pending.list) == 0 }, b)
+}
+
+// When the table is full, those that had their time make room for others.
+func TestPendingIsBounded(t *testing.T) {
+	b := newParty(t, Options{Pending: 2, PendingTime: 50 * time.Millisecond})
+	bound, err := b.Listen("127.0.0.1:0")
+	require.NoError(t, err)
+	for range 6 {
+		c, err := net.Dial("tcp", bound)
+		require.NoError(t, err)
+		defer func() { _ = c.Close() }()
+	}
+	a := newParty(t, Options{})
+	out, in := dial(t, a, b, bound)
+	require.LessOrEqual(t, len(b.pending.list), 2)
+	talk(t, a, b, out, in)
+}
+
+func FuzzPreamble(f *testing.F) {
+	f.Add(good())
+	f.Add((&preamble{index: 2, count: 3, threshold: 1 << 20, token: token{1, 2, 3}}).encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var p preamble
+		if len(b) < preambleSize || p.decode(b) != nil {
+			return
+		}
+		require.True(t, p.index < p.count && p.count <= MaxRails && p.threshold > 0)
+		require.Equal(t, b[:preambleSize], p.encode())
+		require.True(t, startsPreamble(b))
+	})
+}
