@@ -3,6 +3,7 @@ package ps
 import (
 	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
@@ -18,10 +19,15 @@ func newLogger(s *Settings) zerolog.Logger {
 	}
 	console := s.LogFormat == config.LogConsole || s.LogFormat == config.LogAuto && terminal(os.Stderr)
 	if !console {
-		return zerolog.New(os.Stderr).Level(level).With().Timestamp().Logger()
+		return zerolog.New(os.Stderr).Level(level).Hook(zerolog.HookFunc(stamp))
 	}
 	w := zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: "15:04:05.000", NoColor: !terminal(os.Stderr)}
-	return zerolog.New(w).Level(level).With().Timestamp().Logger()
+	return zerolog.New(w).Level(level).Hook(zerolog.HookFunc(stamp))
+}
+
+// stamp adds the time in ms; zerolog's own stamp has a format that all of the process share.
+func stamp(e *zerolog.Event, _ zerolog.Level, _ string) {
+	e.Str(zerolog.TimestampFieldName, time.Now().Format("2006-01-02T15:04:05.000Z07:00"))
 }
 
 func terminal(f *os.File) bool {

@@ -118,9 +118,7 @@ type process struct {
 func spawn(t testing.TB, program string, s ps.Settings, count int) *process {
 	t.Helper()
 	p := &process{name: fmt.Sprintf("%s %d", s.Role, s.NodeRank), lines: make(chan string, 16)}
-	p.cmd = exec.Command(os.Args[0])
-	p.cmd.Env = append(config.Clean(os.Environ()), s.Env()...)
-	p.cmd.Env = append(p.cmd.Env, programEnv+"="+program, countEnv+"="+strconv.Itoa(count))
+	p.cmd = command(program, s, countEnv+"="+strconv.Itoa(count))
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := p.cmd.StdoutPipe()
@@ -159,6 +157,14 @@ func (p *process) expect(ctx context.Context, prefix string) (string, error) {
 			return "", fmt.Errorf("%s did not print %q: %w", p.name, prefix, ctx.Err())
 		}
 	}
+}
+
+// command is this binary, to run a program with settings and further variables.
+func command(program string, s ps.Settings, more ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(config.Clean(os.Environ()), s.Env()...)
+	cmd.Env = append(append(cmd.Env, more...), programEnv+"="+program)
+	return cmd
 }
 
 // family is a cluster of processes.

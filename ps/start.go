@@ -35,7 +35,7 @@ func Start(ctx context.Context, s Settings, opts ...Option) (*Node, error) {
 		n.abandon()
 		return nil, n.explain(ctx, err)
 	}
-	n.log.Info().Msgf("%s has started", n)
+	n.members[0].log.Info().Msgf("%s has started", n)
 	return n, nil
 }
 

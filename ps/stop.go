@@ -45,7 +45,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	n.close()
 	close(n.stopped)
 	n.end()
-	n.log.Info().Msgf("%s has stopped", n)
+	n.members[0].log.Info().Msgf("%s has stopped", n)
 	return err
 }
 
@@ -98,7 +98,7 @@ func (n *Node) close() {
 	}
 	_ = together(context.Background(), tasks...)
 	if err := n.memory.Close(); err != nil {
-		n.log.Debug().Err(err).Msg("tensors of the program are still out; they stay usable")
+		n.members[0].log.Debug().Err(err).Msg("tensors of the program are still out; they stay usable")
 	}
 }
 
