@@ -29,7 +29,7 @@ type Inbound struct {
 func (m *Inbound) Release() {
 	s := m.Session
 	if credited(m.Header.Channel) && m.Header.Total > 0 {
-		s.giveCredit(m.Header.Total)
+		s.giveCredit(charge(m.Header.Total, uint64(s.node.creditBytes)))
 	}
 	s.node.recycle(m)
 }

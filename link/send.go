@@ -13,6 +13,8 @@ import (
 // end, errs.ErrInvalid when o exceeds a limit. It never blocks. What the van takes at once is
 // sent on the caller's goroutine. It does not allocate.
 func (s *Session) Send(o *Outbound) error {
+	s.node.engine.Enter()
+	defer s.node.engine.Leave()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.room(o); err != nil {
@@ -31,6 +33,8 @@ func (n *Node) SendAll(ss []*Session, os []*Outbound) error {
 	if len(ss) == 1 {
 		return ss[0].Send(os[0])
 	}
+	n.engine.Enter()
+	defer n.engine.Leave()
 	if err := n.enqueueAll(ss, os); err != nil {
 		return err
 	}
@@ -155,16 +159,18 @@ func (s *Session) tooDeep(c int) bool {
 	return s.inVan >= piecesInVan*piece && o.total-o.sent > piece/4
 }
 
-// affordable reports whether the head of lane c has begun already, or fits the
-// peer's credit. A message larger than the window goes when nothing else is unreleased.
+// affordable reports whether the head of lane c has begun already, or fits the peer's credit.
 func (s *Session) affordable(c int) bool {
 	o := s.lanes[c].head
 	if o.sent > 0 || o.total == 0 || !credited(wire.Channel(c)) {
 		return true
 	}
-	out := s.used - s.freed
-	return out == 0 || out+o.total <= s.window
+	return s.used-s.freed+charge(o.total, s.window) <= s.window
 }
+
+// charge is what a message of n bytes takes of a window: all of n, but never more than
+// half the window, so that one of any size may go, and others beside it.
+func charge(n, window uint64) uint64 { return min(n, window/2) }
 
 // begForCredit asks the peer to report each release at once, since this side waits for it.
 func (s *Session) begForCredit() {
@@ -183,7 +189,7 @@ func (s *Session) emit(c int) bool {
 	f := s.newFrame()
 	segment, inside := o.segment, o.inside
 	var n uint64
-	f.segs, n = o.cut(f.segs, min(s.node.pieceBytes, s.caps.MaxPayload), s.caps.MaxSegments)
+	f.segs, n = o.cut(f.segs, min(s.pieceOf(c), s.caps.MaxPayload), s.caps.MaxSegments)
 	h := wire.Header{
 		Kind: wire.KindData, Op: o.Op, Flags: o.Flags, Channel: o.Channel, Sequence: s.seq + 1,
 		Request: o.Request, Generation: o.Generation, Pushes: o.Pushes, Pulls: o.Pulls,
@@ -201,7 +207,7 @@ func (s *Session) emit(c int) bool {
 	f.seq, f.out, f.size = s.seq, o, n
 	s.inVan += n
 	if o.sent == 0 && credited(o.Channel) {
-		s.used += o.total
+		s.used += charge(o.total, s.window)
 	}
 	o.sent += n
 	o.inflight++
@@ -216,6 +222,19 @@ func (s *Session) emit(c int) bool {
 		s.pending--
 	}
 	return true
+}
+
+// wholePieces is how many pieces long a message may be to go uncut when nothing else
+// waits: cutting costs a header and a wake-up each, and serves nobody then.
+const wholePieces = 4
+
+// pieceOf is the most that the next piece of lane c may have. mu is held.
+func (s *Session) pieceOf(c int) int64 {
+	piece := s.node.pieceBytes
+	if s.filled == 1<<c && s.lanes[c].head.total <= wholePieces*uint64(piece) {
+		return wholePieces * piece
+	}
+	return piece
 }
 
 // sendOwn sends a message of the link itself. mu is held.

@@ -47,7 +47,7 @@ type Session struct {
 	msg        van.Message
 	inVan      uint64 // payload bytes that the van holds
 	window     uint64 // payload bytes that the peer lets be unreleased
-	used       uint64 // payload bytes of accepted messages on credited channels
+	used       uint64 // what accepted messages on credited channels took of the window, ever
 	freed      uint64 // of these, released by the peer
 	hungry     bool   // the peer has been asked to report credit at once
 	backlog    bool   // counted in Node.backlogs
@@ -57,7 +57,7 @@ type Session struct {
 
 	// Told to the peer with every header.
 	received   atomic.Uint64 // highest sequence received in order
-	released   atomic.Uint64 // payload bytes released
+	released   atomic.Uint64 // what released messages gave back of the window, ever
 	toldAck    atomic.Uint64
 	toldCredit atomic.Uint64
 	peerHungry atomic.Bool // the peer waits for credit

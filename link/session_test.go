@@ -187,7 +187,7 @@ func TestBroadcastIsAcceptedByAllOrNone(t *testing.T) {
 		big := func() *link.Outbound {
 			return &link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{make([]byte, 900)}}
 		}
-		for range 3 { // one on its way, two in the queue
+		for range 4 { // two on their way, half the window each, and two in the queue
 			require.NoError(t, p.sa.Send(big()))
 		}
 		refused := &signal{node: p.a}
@@ -202,7 +202,7 @@ func TestBroadcastIsAcceptedByAllOrNone(t *testing.T) {
 		require.Equal(t, uint8(7), m.Header.Op, "the refused broadcast reached a server")
 		m.Release()
 		require.False(t, refused.ev.IsSet())
-		for range 3 {
+		for range 4 {
 			p.hb[link.ChannelBulk].take(t).Release()
 		}
 	})

@@ -14,23 +14,42 @@ import (
 
 // pingPong bounces one message per call and does not allocate in the steady state.
 type pingPong struct {
-	p        *pair
-	out, bak link.Outbound
-	back     *signal
+	p       *pair
+	out     link.Outbound
+	sent    *signal        // out may be used again
+	answers chan *outgoing // those of b that may be used
+	back    *signal
 }
 
+// outgoing is an answer that finds its way back to the free ones.
+type outgoing struct {
+	link.Outbound
+	free chan *outgoing
+}
+
+func (o *outgoing) Done(*link.Outbound, error) { o.free <- o }
+
 func newPingPong(t testing.TB, p *pair, size int) *pingPong {
-	pp := &pingPong{p: p, back: &signal{node: p.a}}
-	pp.out = link.Outbound{Channel: link.ChannelRequest, Meta: []byte("ping"), Payload: [][]byte{make([]byte, size)}}
-	pp.bak = link.Outbound{Channel: link.ChannelBulk, Meta: []byte("pong"), Payload: [][]byte{make([]byte, size)}}
+	pp := &pingPong{p: p, back: &signal{node: p.a}, sent: &signal{node: p.a}, answers: make(chan *outgoing, 64)}
+	pp.out = link.Outbound{Channel: link.ChannelRequest, Meta: []byte("ping"), Payload: [][]byte{make([]byte, size)}, Completer: pp.sent}
+	for range cap(pp.answers) {
+		o := &outgoing{free: pp.answers}
+		o.Outbound = link.Outbound{Channel: link.ChannelBulk, Meta: []byte("pong"), Payload: [][]byte{make([]byte, size)}, Completer: o}
+		pp.answers <- o
+	}
 	place := func() func(*link.Inbound, [][]byte) ([][]byte, error) {
 		into := make([]byte, size)
 		return func(_ *link.Inbound, dst [][]byte) ([][]byte, error) { return append(dst, into), nil }
 	}
 	p.hb[link.ChannelRequest].use(place(), func(m *link.Inbound) {
 		m.Release()
-		if err := p.sb.Send(&pp.bak); err != nil {
-			t.Error(err)
+		select {
+		case o := <-pp.answers:
+			if err := p.sb.Send(&o.Outbound); err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("no answer was ever done")
 		}
 	})
 	p.ha[link.ChannelBulk].use(place(), func(m *link.Inbound) {
@@ -42,11 +61,14 @@ func newPingPong(t testing.TB, p *pair, size int) *pingPong {
 
 func (pp *pingPong) once(t testing.TB) {
 	pp.back.ev.Reset()
+	pp.sent.ev.Reset()
 	if err := pp.p.sa.Send(&pp.out); err != nil {
 		t.Fatal(err)
 	}
-	if err := pp.p.a.Engine().WaitFor(bound, &pp.back.ev); err != nil {
-		t.Fatal(err)
+	for _, s := range []*signal{pp.back, pp.sent} {
+		if err := pp.p.a.Engine().WaitFor(bound, &s.ev); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -61,7 +61,7 @@ type Header struct {
 	Epoch       uint64  // membership view of the sender
 	Sequence    uint64  // position in the session, from 1; 0 for messages outside the sequence
 	Ack         uint64  // highest sequence received in order by the sender
-	Credit      uint64  // payload bytes that the sender has released since the session began
+	Credit      uint64  // what the sender has released of its window since the session began, bytes
 	Request     uint64  // request id, chosen by the requester
 	Generation  uint32  // registration generation that the request was prepared under
 	Pushes      uint32  // push descriptors in the meta

@@ -105,8 +105,9 @@ func TestBroadcastIsAcceptedByAllOrByNone(t *testing.T) {
 	})
 	w := c.Workers[0]
 	named := worker.Request{Routing: worker.Named, Push: List(Floats(t, make([]float32, 100)...)), PushTo: []wire.Rank{1}}
-	// Server 1 does not release the first push, has no credit for the second, and no room for a third.
-	for k := range tensor.Key(2) {
+	// Server 1 does not release the first two pushes, half its window each, has no credit for
+	// the third, and no room for a fourth.
+	for k := range tensor.Key(3) {
 		named.PushKeys = Keys(10 + k)
 		_, err := w.Do(&named)
 		require.NoError(t, err)
@@ -114,13 +115,14 @@ func TestBroadcastIsAcceptedByAllOrByNone(t *testing.T) {
 	out := List(Floats(t, 0), Floats(t, 0), Floats(t, 0))
 	_, err := w.PushPull(List(Floats(t, 1)), Keys(1), out, Keys(2, 3, 4))
 	require.ErrorIs(t, err, errs.ErrWouldBlock)
-	require.Equal(t, 2, w.Stats().Outstanding)
-	require.Equal(t, 2, w.Stats().BusyKeys)
+	require.Equal(t, 3, w.Stats().Outstanding)
+	require.Equal(t, 3, w.Stats().BusyKeys)
 	require.Zero(t, c.Servers[0].Stats().Requests)
 	require.Zero(t, c.Servers[2].Stats().Requests)
 
-	answer(t, c.Servers[1], batch(t, c.Servers[1])[0].Handler)
-	answer(t, c.Servers[1], batch(t, c.Servers[1])[0].Handler)
+	for range 3 {
+		answer(t, c.Servers[1], batch(t, c.Servers[1])[0].Handler)
+	}
 	h, err := w.PushPull(List(Floats(t, 1)), Keys(1), out, Keys(2, 3, 4))
 	require.NoError(t, err)
 	for _, s := range c.Servers {

@@ -41,7 +41,7 @@ const (
 	defaultSpin  = 30 * time.Microsecond
 	defaultYield = 500 * time.Microsecond
 	benchTick    = time.Millisecond
-	// longAway is the absence between two waits from which the driver is called at once.
+	// longAway is the absence from the node from which the driver is called at once.
 	longAway = int64(40 * time.Microsecond)
 	// passesPerTick bounds a phase by count as well, for clocks that stand still (testing/synctest).
 	maxPasses = 20_000
@@ -64,8 +64,9 @@ type Engine struct {
 	held     atomic.Bool  // the token
 	driver   atomic.Int32 // state of the background driver
 	activity atomic.Uint64
-	released atomic.Int64 // when the last waiter gave the token back, ns
-	away     atomic.Bool  // the last absence was long
+	left     atomic.Int64 // when the program last left the node, ns
+	absent   atomic.Bool  // it was away for long since the last wait
+	away     atomic.Bool  // it was before the last wait
 	stuck    atomic.Bool  // output waits for room, so the driver must not stay on the bench
 	closed   atomic.Bool
 

@@ -75,17 +75,30 @@ func (e *Engine) drivenWait(ev *Event, deadline time.Time, cancel <-chan struct{
 	e.benchDriver()
 	e.noteReturn()
 	done, err = e.spinFor(ev, deadline, cancel)
-	e.released.Store(nanotime())
+	e.Leave()
 	e.release()
 	return done, err
 }
 
-// noteReturn remembers whether the program was away from waiting for long.
+// Enter and Leave bracket what a program does in the node besides waiting: sending,
+// which may take longer than many an absence.
+func (e *Engine) Enter() {
+	if last := e.left.Load(); last != 0 && nanotime()-last > longAway && !e.absent.Load() {
+		e.absent.Store(true)
+	}
+}
+
+// Leave is Enter's other end.
+func (e *Engine) Leave() { e.left.Store(nanotime()) }
+
+// noteReturn remembers whether the program was away for long between the last wait and this one.
 func (e *Engine) noteReturn() {
-	if last := e.released.Load(); last != 0 {
-		if long := nanotime()-last > longAway; long != e.away.Load() {
-			e.away.Store(long)
-		}
+	e.Enter()
+	if long := e.absent.Load(); long != e.away.Load() {
+		e.away.Store(long)
+	}
+	if e.absent.Load() {
+		e.absent.Store(false)
 	}
 }
 
@@ -179,7 +192,7 @@ func (e *Engine) parkedWait(ev *Event, deadline time.Time, timeout <-chan time.T
 			if !done {
 				done, err = e.spinFor(ev, deadline, cancel)
 			}
-			e.released.Store(nanotime())
+			e.Leave()
 			e.release()
 			if done && !ev.IsSet() {
 				return err
