@@ -24,6 +24,7 @@ type inbox struct {
 	drop   bool     // the payload is thrown away
 	unread int      // of this Poll's budget of bytes
 	flaw   error    // what was wrong before the first header
+	first  int      // bytes to read at most where a header is expected
 }
 
 // phase is what of a message is expected next.
@@ -51,6 +52,7 @@ const roomForHeads = 8 << 10
 
 func (in *inbox) init(small, rails int) {
 	in.buf = make([]byte, small+roomForHeads)
+	in.first = len(in.buf)
 	in.parts = make([]span, rails)
 }
 
@@ -215,10 +217,21 @@ func (ep *endpoint) deliver() bool {
 	if !ep.v.emit(van.Event{Kind: van.EventMessage, Endpoint: ep, Delivery: &in.slot.delivery}) {
 		return false
 	}
+	in.foresee(&in.slot.delivery.Header)
 	in.slot = nil
 	clear(in.dst)
 	in.phase = phaseHead
 	return true
+}
+
+// foresee sets how much to read where the next header is expected. Behind a large message
+// there is often another of its kind: then no more than head and meta, so that
+// none of the payload is staged and copied.
+func (in *inbox) foresee(h *wire.Header) {
+	in.first = len(in.buf)
+	if small := len(in.buf) - roomForHeads; h.Payload > uint64(small) {
+		in.first = min(in.first, wire.HeaderSize+int(h.Meta))
+	}
 }
 
 // fill reads from rail 0 once, as far as possible to where the bytes belong.
@@ -248,11 +261,15 @@ func (ep *endpoint) fill() (n int, short bool, e syscall.Errno) {
 	}
 	first := asked
 	if direct {
-		iov = append(iov, iovec(in.buf[in.w:]))
-		asked += len(in.buf) - in.w
+		room := in.buf[in.w:]
+		if in.phase == phaseHead && in.w < in.first {
+			room = in.buf[in.w:in.first]
+		}
+		iov = append(iov, iovec(room))
+		asked += len(room)
 	}
 	if len(iov) == 1 && first == 0 {
-		n, e = recv(fd, in.buf[in.w:], 0)
+		n, e = recv(fd, in.buf[in.w:in.w+asked], 0)
 	} else {
 		n, e = readv(fd, iov)
 		clear(iov)
