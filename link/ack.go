@@ -78,7 +78,7 @@ func finish(done lane, err error) {
 
 // onCompletion takes a frame back from the van. Driver only.
 func (s *Session) onCompletion(index int) {
-	var done lane
+	var done, delivered lane
 	s.mu.Lock()
 	f := s.frames[index]
 	f.sent = true
@@ -90,6 +90,8 @@ func (s *Session) onCompletion(index int) {
 	switch {
 	case o == nil:
 		s.dropFrame(f)
+	case s.state == stateLost && f.acked && f.last:
+		s.settle(f, &delivered)
 	case s.state == stateLost:
 		s.dropFrame(f)
 		if o.inflight == 0 {
@@ -103,6 +105,7 @@ func (s *Session) onCompletion(index int) {
 	}
 	err := s.err
 	s.mu.Unlock()
+	finish(delivered, nil)
 	finish(done, err)
 }
 

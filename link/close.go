@@ -54,7 +54,7 @@ func (n *Node) Close() error {
 	n.mu.Lock()
 	if n.closed {
 		n.mu.Unlock()
-		n.engine.Close()
+		<-n.done
 		return nil
 	}
 	n.closed = true
@@ -63,6 +63,7 @@ func (n *Node) Close() error {
 		open = append(open, s)
 	}
 	if len(open) == 0 {
+		n.empty = true
 		close(n.emptied)
 	}
 	n.mu.Unlock()
@@ -77,6 +78,7 @@ func (n *Node) Close() error {
 	}
 	n.engine.Close()
 	n.finishAll()
+	close(n.done)
 	return nil
 }
 
@@ -84,11 +86,7 @@ func (n *Node) Close() error {
 func (n *Node) finishAll() {
 	n.endDoomed()
 	n.closeVans()
-	for range drainPolls {
-		if n.Poll(true) == 0 {
-			break
-		}
-	}
+	n.drain()
 	n.mu.Lock()
 	left := make([]*Session, 0, len(n.sessions))
 	for s := range n.sessions {
@@ -97,6 +95,15 @@ func (n *Node) finishAll() {
 	n.mu.Unlock()
 	for _, s := range left {
 		s.lose(s.lossError(errs.ErrClosed))
+	}
+	n.drain() // a Send that crossed with Close may have left completions behind
+}
+
+func (n *Node) drain() {
+	for range drainPolls {
+		if n.Poll(true) == 0 {
+			return
+		}
 	}
 }
 

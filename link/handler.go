@@ -39,7 +39,8 @@ type Handler interface {
 	Place(m *Inbound, dst [][]byte) ([][]byte, error)
 	// Deliver hands over a message that is whole. Its receiver calls m.Release, then or later.
 	Deliver(m *Inbound)
-	// Abort comes in place of Deliver when the session is lost after Place.
+	// Abort comes in place of Deliver when the session is lost after Place, also
+	// when Place itself ended it.
 	// The link releases m afterwards.
 	Abort(m *Inbound, err error)
 	// Lost ends a session, after everything else of it. The error wraps ErrLeft

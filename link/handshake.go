@@ -1,11 +1,42 @@
 package link
 
 import (
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/wire"
 )
+
+const (
+	// handshakeTime is how long a peer that connected may take to introduce itself.
+	handshakeTime = 10 * time.Second
+	// maxHandshakes is how many such peers there may be; the oldest goes for a newcomer.
+	maxHandshakes = 256
+)
+
+// greet begins the session of a peer that connected. Driver only.
+func (n *Node) greet(v *vanSlot, ep van.Endpoint) {
+	s := n.newSession(v, ep, false)
+	ep.SetUser(s)
+	s.patience = time.AfterFunc(handshakeTime, func() {
+		n.end(s, fmt.Errorf("%w: no introduction within %v", errs.ErrPeerLost, handshakeTime))
+	})
+	waiting := n.strangers[:0]
+	for _, other := range n.strangers {
+		if !other.opened && !other.gone {
+			waiting = append(waiting, other)
+		}
+	}
+	n.strangers = append(waiting, s)
+	if len(n.strangers) > maxHandshakes {
+		oldest := n.strangers[0]
+		n.strangers = n.strangers[1:]
+		oldest.fail(errors.New("too many peers that do not introduce themselves"))
+	}
+}
 
 // hello begins the handshake of the side that dialled.
 func (s *Session) hello() error {
@@ -20,13 +51,13 @@ func (s *Session) introduce(k wire.Kind) error {
 }
 
 func (s *Session) onHandshake(h *wire.Header, meta []byte) error {
-	if s.opened || s.dialled == (h.Kind == wire.KindHello) {
-		return &errs.ProtocolError{Field: "kind", Reason: "handshake out of turn"}
-	}
-	if h.Kind == wire.KindRefuse {
+	if h.Kind == wire.KindRefuse && (s.dialled != s.opened) {
 		_ = s.ep.Close()
 		s.lose(&errs.OpError{Op: "connect", Van: s.caps.Name, Peer: s.ep.Peer(), Err: fmt.Errorf("%w: %s", errs.ErrRemote, wire.Text(meta))})
 		return nil
+	}
+	if h.Kind == wire.KindRefuse || s.opened || s.dialled == (h.Kind == wire.KindHello) {
+		return &errs.ProtocolError{Field: "kind", Reason: "handshake out of turn"}
 	}
 	id, credit, err := decodeIdentity(meta)
 	if err != nil {
@@ -63,12 +94,14 @@ func (s *Session) admit() error {
 		if err := h.Opened(s); err != nil {
 			return err
 		}
+		s.greeted++
 	}
 	return nil
 }
 
 // refuse tells the peer why, and ends the session.
 func (s *Session) refuse(why error) {
+	s.refused, s.why = true, why
 	s.node.log.Warn().Str("peer", s.String()).Err(why).Msg("connection refused")
 	s.mu.Lock()
 	s.state, s.parting = stateClosing, true
@@ -79,10 +112,15 @@ func (s *Session) refuse(why error) {
 
 func (s *Session) open() {
 	s.opened = true
+	if s.patience != nil {
+		s.patience.Stop()
+	}
 	s.mu.Lock()
-	s.held = false
-	if !s.dialled {
-		_ = s.introduce(wire.KindWelcome) // room is certain: nothing was sent before
+	if s.dialled {
+		s.held = false
+		_ = s.sendOwn(wire.KindAck, 0, nil) // frees what the listener holds: payload must not overtake the dispatch of Welcome
+	} else {
+		_ = s.introduce(wire.KindWelcome)
 	}
 	s.pump()
 	s.mu.Unlock()

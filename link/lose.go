@@ -13,14 +13,20 @@ func (s *Session) lose(err error) {
 	s.abandonFrames(&done)
 	s.noteBacklog()
 	s.mu.Unlock()
+	s.gone = true
+	if s.patience != nil {
+		s.patience.Stop()
+	}
+	if s.node.backlogs.Load() == 0 {
+		s.node.engine.Settle() // what called the driver because of s is over
+	}
 	s.node.forget(s)
 	finish(done, err)
 	s.abortInbound(err)
-	if s.opened {
-		for _, h := range s.node.handlers {
-			if h != nil {
-				h.Lost(s, err)
-			}
+	for _, h := range s.node.handlers {
+		if h != nil && s.greeted > 0 {
+			s.greeted--
+			h.Lost(s, err)
 		}
 	}
 	s.node.engine.Set(&s.ready)

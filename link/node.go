@@ -53,6 +53,8 @@ type Node struct {
 	backlogs      atomic.Int32
 	events        [64]van.Event // driver only
 
+	strangers []*Session // that have not introduced themselves, oldest first; driver only
+
 	sendAllMu sync.Mutex
 
 	inboundMu sync.Mutex
@@ -66,6 +68,8 @@ type Node struct {
 	mu       sync.Mutex
 	sessions map[*Session]struct{}
 	closed   bool
+	empty    bool // emptied is closed
+	done     chan struct{}
 	emptied  chan struct{} // closed when the last session of a closed node is gone
 
 	doomMu    sync.Mutex
@@ -78,7 +82,7 @@ func NewNode(o Options) (*Node, error) {
 	n := &Node{
 		memory: o.Memory, limits: o.Limits, pieceBytes: o.PieceBytes, creditBytes: o.CreditBytes,
 		queueMessages: o.QueueMessages, admit: o.Admit, log: o.Log,
-		sessions: map[*Session]struct{}{}, emptied: make(chan struct{}),
+		sessions: map[*Session]struct{}{}, emptied: make(chan struct{}), done: make(chan struct{}),
 	}
 	n.identity.Store(&Identity{})
 	n.fillDefaults()
@@ -174,7 +178,8 @@ func (n *Node) forget(s *Session) {
 	n.mu.Lock()
 	_, known := n.sessions[s]
 	delete(n.sessions, s)
-	last := known && n.closed && len(n.sessions) == 0
+	last := known && n.closed && len(n.sessions) == 0 && !n.empty
+	n.empty = n.empty || last
 	n.mu.Unlock()
 	if last {
 		close(n.emptied)

@@ -32,7 +32,7 @@ func (n *Node) Poll(all bool) int {
 
 func (n *Node) dispatch(v *vanSlot, e *van.Event) {
 	if e.Kind == van.EventAccepted {
-		e.Endpoint.SetUser(n.newSession(v, e.Endpoint, false))
+		n.greet(v, e.Endpoint)
 		return
 	}
 	s, _ := e.Endpoint.User().(*Session)
@@ -44,7 +44,10 @@ func (n *Node) dispatch(v *vanSlot, e *van.Event) {
 	}
 	switch e.Kind {
 	case van.EventMessage:
-		err := s.onMessage(e.Delivery)
+		var err error
+		if !s.gone && !s.refused {
+			err = s.onMessage(e.Delivery)
+		}
 		e.Delivery.Release()
 		if err != nil {
 			s.fail(err)
@@ -61,6 +64,9 @@ func (s *Session) lossCause(err error) error {
 	s.mu.Lock()
 	parting := s.state == stateClosing
 	s.mu.Unlock()
+	if s.why != nil {
+		return s.lossError(s.why)
+	}
 	if parting {
 		return s.lossError(errs.ErrClosed)
 	}
@@ -95,6 +101,13 @@ func (s *Session) onMessage(d *van.Delivery) error {
 	if h.Incarnation != s.peer.Incarnation {
 		return &errs.ProtocolError{Field: "incarnation", Reason: fmt.Sprintf("%d, the peer introduced itself as %d", h.Incarnation, s.peer.Incarnation)}
 	}
+	if !s.answered {
+		s.answered = true
+		s.mu.Lock()
+		s.held = false
+		s.pump()
+		s.mu.Unlock()
+	}
 	if err := s.onAck(h); err != nil {
 		return err
 	}
@@ -119,6 +132,7 @@ func (s *Session) onMessage(d *van.Delivery) error {
 
 // onGoodbye ends a session that its peer has left.
 func (s *Session) onGoodbye(reason string) {
+	s.tellNow() // what was delivered must not look lost
 	_ = s.ep.Close()
 	cause := ErrLeft
 	if reason != "" {
@@ -178,7 +192,7 @@ func (s *Session) checkData(h *wire.Header) error {
 // Place implements van.Placer.
 func (n *Node) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error) {
 	s, _ := ep.User().(*Session)
-	if s == nil || !s.opened || h.Kind != wire.KindData {
+	if s == nil || !s.opened || s.gone || h.Kind != wire.KindData {
 		return nil, &errs.ProtocolError{Field: "payload", Reason: "payload outside of a message of an open session"}
 	}
 	if err := s.checkData(h); err != nil {
@@ -189,6 +203,9 @@ func (n *Node) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte)
 	if h.Offset == 0 {
 		if m != nil && m.placed < m.Header.Total {
 			return nil, &errs.ProtocolError{Field: "offset", Reason: "a message begins inside another one"}
+		}
+		if err := s.takeCredit(h); err != nil {
+			return nil, err
 		}
 		m = n.take(s, h, meta)
 		q.push(m)
@@ -204,6 +221,22 @@ func (n *Node) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte)
 	}
 	return m.place(dst, h.Payload), nil
 }
+
+// takeCredit holds the peer to its window: it may not send what it has no credit for.
+func (s *Session) takeCredit(h *wire.Header) error {
+	if !credited(h.Channel) {
+		return nil
+	}
+	window := uint64(s.node.creditBytes)
+	s.charged += charge(h.Total, window)
+	if s.charged-s.released.Load() > window {
+		return &errs.ProtocolError{Field: "total", Reason: "more unreleased payload than the peer has credit for"}
+	}
+	return nil
+}
+
+// maxControl bounds a message on a channel without credit.
+const maxControl = 64 << 20
 
 // begin asks the handler, or the pool, for the memory of m.
 func (s *Session) begin(m *Inbound) error {
@@ -236,6 +269,9 @@ func isProtocol(err error) bool {
 
 // pool gives m pooled memory.
 func (n *Node) pool(m *Inbound, dst [][]byte) ([][]byte, error) {
+	if !credited(m.Header.Channel) && m.Header.Total > maxControl {
+		return dst, errs.Invalid("control message of %d bytes, limit %d", m.Header.Total, maxControl)
+	}
 	r, err := n.memory.Get(int(m.Header.Total))
 	if err != nil {
 		return dst, fmt.Errorf("no receive memory for %d bytes: %w", m.Header.Total, err)

@@ -17,7 +17,7 @@ func (s *Session) Send(o *Outbound) error {
 	defer s.node.engine.Leave()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.room(o); err != nil {
+	if err := s.room(o, 0); err != nil {
 		return err
 	}
 	s.enqueue(o)
@@ -54,11 +54,11 @@ func (n *Node) enqueueAll(ss []*Session, os []*Outbound) error {
 	var err error
 	locked := 0
 	for i, s := range ss {
-		if indexOf(ss[:i], s) < 0 {
+		if count(ss[:i], s) == 0 {
 			s.mu.Lock()
 		}
 		locked++
-		if err = s.room(os[i]); err != nil {
+		if err = s.room(os[i], count(ss[:i], s)); err != nil {
 			break
 		}
 	}
@@ -68,24 +68,25 @@ func (n *Node) enqueueAll(ss []*Session, os []*Outbound) error {
 		}
 	}
 	for i, s := range ss[:locked] {
-		if indexOf(ss[:i], s) < 0 {
+		if count(ss[:i], s) == 0 {
 			s.mu.Unlock()
 		}
 	}
 	return err
 }
 
-func indexOf(ss []*Session, s *Session) int {
+// count says how often s is among ss.
+func count(ss []*Session, s *Session) (n int) {
 	for i := range ss {
 		if ss[i] == s {
-			return i
+			n++
 		}
 	}
-	return -1
+	return n
 }
 
-// room reports whether o could be accepted. mu is held.
-func (s *Session) room(o *Outbound) error {
+// room reports whether o could be accepted behind so many others of the same call. mu is held.
+func (s *Session) room(o *Outbound, others int) error {
 	if s.state != stateOpen {
 		return s.refusal()
 	}
@@ -99,7 +100,7 @@ func (s *Session) room(o *Outbound) error {
 	if o.total > s.node.limits.Message {
 		return errs.Invalid("message of %d bytes, limit %d: raise STEPVAN_MAX_MESSAGE_BYTES on every node", o.total, s.node.limits.Message)
 	}
-	if s.pending >= s.node.queueMessages {
+	if s.pending+others >= s.node.queueMessages {
 		return errQueueFull
 	}
 	return nil
@@ -125,7 +126,9 @@ func (s *Session) pump() {
 		}
 	}
 	if s.state == stateClosing && s.pending == 0 && !s.parting && s.opened {
-		s.parting = s.sendOwn(wire.KindGoodbye, 0, []byte(s.goodbye)) == nil
+		if s.parting = s.sendOwn(wire.KindGoodbye, 0, wire.AppendText(nil, s.goodbye)) == nil; s.parting {
+			s.node.partAfter(s, errs.ErrClosed)
+		}
 	}
 	s.noteBacklog()
 }
@@ -211,6 +214,9 @@ func (s *Session) emit(c int) bool {
 	}
 	o.sent += n
 	o.inflight++
+	if o.total > 0 {
+		s.hungry = false // the peer forgets the request when payload comes
+	}
 	s.unacked.push(f)
 	if o.sent == o.total {
 		f.last = true

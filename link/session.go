@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/link/progress"
@@ -68,6 +69,13 @@ type Session struct {
 	peerAck  uint64
 	incoming [Channels]inboundQueue
 	opened   bool
+	greeted  int         // handlers that have accepted the session
+	charged  uint64      // what accepted messages took of the window that this side grants, ever
+	patience *time.Timer // until the handshake must be over; nil when it is
+	why      error       // of this side's refusal
+	gone     bool        // lost: what the van had already reported is dropped
+	refused  bool        // nothing of the peer is heard any more
+	answered bool        // the dialler has sent something after the handshake
 }
 
 // Peer is who the peer said it is.
@@ -127,12 +135,9 @@ func (s *Session) Close(reason string) error {
 		s.pump()
 	case stateHandshake:
 		s.state = stateClosing
-	default:
-		s.mu.Unlock()
-		return nil
+		s.node.partAfter(s, errs.ErrClosed)
 	}
 	s.mu.Unlock()
-	s.node.partAfter(s, errs.ErrClosed)
 	return nil
 }
 

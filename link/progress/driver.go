@@ -30,11 +30,14 @@ func (e *Engine) turn() (leave bool) {
 			return true
 		}
 		n := 0
-		for {
+		for pass := 1; ; pass++ {
 			k := e.src.Poll(true)
 			n += k
 			if k == 0 || e.wanted() {
 				break
+			}
+			if pass&31 == 0 {
+				e.src.Flush(false)
 			}
 		}
 		e.src.Flush(true)

@@ -130,12 +130,12 @@ func (e *Engine) spinFor(ev *Event, deadline time.Time, cancel <-chan struct{}) 
 				return true, err
 			}
 		}
-		if pass < 0 {
-			continue
-		}
 		if sum&31 == 0 {
 			e.src.Flush(false)
 			runtime.Gosched()
+		}
+		if pass < 0 {
+			continue
 		}
 		if !e.patient(pass, time.Duration(now-start), full) {
 			return false, nil
