@@ -18,9 +18,12 @@ var sizeUnits = []struct {
 	bytes  float64
 }{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
 
+// maxSize keeps sizes far from where floating point is no longer exact.
+const maxSize = 1 << 50
+
 // ParseSize reads a number of bytes: 8, 4KiB, 1.75MiB. Fractions must come out even.
 func ParseSize(text string) (Size, error) {
-	if whole, err := config.ParseBytes(text); err == nil {
+	if whole, err := config.ParseBytes(text); err == nil && whole <= maxSize {
 		return Size(whole), nil
 	}
 	trimmed := strings.TrimSpace(text)
@@ -31,7 +34,7 @@ func ParseSize(text string) (Size, error) {
 		}
 		value, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 		bytes := value * u.bytes
-		if err != nil || math.IsNaN(bytes) || bytes < 0 || bytes > math.MaxInt64/2 {
+		if err != nil || math.IsNaN(bytes) || bytes < 0 || bytes > maxSize {
 			break
 		}
 		if bytes != math.Trunc(bytes) {

@@ -13,8 +13,9 @@ import (
 const (
 	// handshakeTime is how long a peer that connected may take to introduce itself.
 	handshakeTime = 10 * time.Second
-	// maxHandshakes is how many such peers there may be; the oldest goes for a newcomer.
-	maxHandshakes = 256
+	// maxHandshakes is how many such peers there may be, more than a cluster has nodes that
+	// start at the same moment; the oldest goes for a newcomer.
+	maxHandshakes = 8192
 )
 
 // greet begins the session of a peer that connected. Driver only.

@@ -46,7 +46,9 @@ func newVictim(t testing.TB) (addr string, h *sink, n *Node) {
 		require.NoError(t, mem.Close())
 	})
 	h = &sink{node: n, lost: make(chan error, 16)}
-	n.Handle(ChannelRequest, h)
+	for _, c := range []wire.Channel{ChannelRequest, ChannelBulk, ChannelResponse} {
+		n.Handle(c, h)
+	}
 	bound, err := n.Listen("tcp://127.0.0.1:0")
 	require.NoError(t, err)
 	return strings.TrimPrefix(bound[0], "tcp://"), h, n
@@ -175,6 +177,24 @@ func TestAlmostRightProtocolCostsTheConnectionOnly(t *testing.T) {
 			a.send(piece(2, 0, 8, 24), nil, bytes(8))
 		}},
 		{"empty piece", "payload", func(a *attacker) { a.hello(); a.send(piece(1, 0, 0, 24), nil, nil) }},
+		{"more than it has credit for", "credit", func(a *attacker) {
+			a.hello()
+			a.send(piece(1, 0, 8, 1<<20), nil, bytes(8)) // half the window
+			h := piece(2, 0, 8, 1<<20)                   // the other half
+			h.Channel = ChannelBulk
+			a.send(h, nil, bytes(8))
+			h = piece(3, 0, 8, 8)
+			h.Channel = ChannelResponse
+			a.send(h, nil, bytes(8))
+		}},
+		{"data and hello together, before any answer", "", func(a *attacker) {
+			b := make([]byte, 2*wire.HeaderSize)
+			bad, good := data(1), wire.Header{Kind: wire.KindHello}
+			bad.Encode(b, nil)
+			meta := appendIdentity(nil, Identity{Name: "mallory"}, 1)
+			good.Encode(b[wire.HeaderSize:], meta)
+			_, _ = a.c.Write(append(b, meta...))
+		}},
 		{"closes inside a payload", "peer lost", func(a *attacker) {
 			a.hello()
 			a.send(piece(1, 0, 1<<20, 1<<20), nil, bytes(5000))

@@ -45,7 +45,11 @@ func (n *Node) dispatch(v *vanSlot, e *van.Event) {
 	switch e.Kind {
 	case van.EventMessage:
 		var err error
-		if !s.gone && !s.refused {
+		switch {
+		case s.gone:
+		case s.refused:
+			err = &errs.ProtocolError{Field: "kind", Reason: "message after a refusal"}
+		default:
 			err = s.onMessage(e.Delivery)
 		}
 		e.Delivery.Release()

@@ -108,6 +108,7 @@ func TestBarrierTimeoutCanBeEnteredAgain(t *testing.T) {
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.ErrorContains(t, err, "barrier over workers")
 		}
+		synctest.Wait() // the last withdrawal has arrived
 		// Those five do not count: b and d alone do not complete the round.
 		jb, jd := b.barrier(t.Context(), GroupWorkers, true), d.barrier(t.Context(), GroupWorkers, true)
 		c.pending(jb, jd)

@@ -2,6 +2,7 @@ package tcpvan
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -237,7 +238,11 @@ func (v *tcp) watch(c *conn) {
 
 // advice says what to do about an errno that has a remedy.
 func advice(err error) string {
-	switch err {
+	var errno unix.Errno
+	if !errors.As(err, &errno) {
+		return ""
+	}
+	switch errno {
 	case unix.EMFILE, unix.ENFILE:
 		return " (raise the limit of open files: ulimit -n)"
 	case unix.EADDRINUSE:

@@ -114,14 +114,16 @@ func (c *process) exits() {
 // killed waits until a killed peer is gone.
 func (c *process) killed() {
 	c.signal(syscall.SIGKILL)
+	var status error // "signal: killed", if all is well
 	c.p.until("the end of the killed process", func() bool {
 		select {
-		case <-c.done:
+		case status = <-c.done:
 			return true
 		default:
 			return false
 		}
 	})
+	c.p.want(status != nil, "the peer process ended by itself before it was killed")
 }
 
 // playPeer is the main function of a peer process.
