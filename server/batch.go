@@ -24,7 +24,7 @@ type Batch struct {
 //     without it: at once when it was lost (errs.ErrPeerLost), and when it left, as soon as
 //     another worker's request waits in vain. Requests of the others stay, and AnyReady
 //     or a smaller AtLeast takes them;
-//   - errs.ErrClosed: every paired worker is gone and no request is left, or the
+//   - errs.ErrClosed: every paired worker has left and no request is left, or the
 //     server was stopped;
 //   - errs.ErrBusy: another goroutine is in GetBatch.
 //

@@ -47,11 +47,11 @@ func (s *Server) census() (lost, left *remote, able int) {
 	return lost, left, able
 }
 
-// deserted is the end: nobody is left to send anything.
+// deserted is the end: nobody is left to send anything. A death is not an orderly end:
+// programs that take errs.ErrClosed for one must not take it for that.
 func (s *Server) deserted(lost *remote) error {
-	end := fmt.Errorf("every paired worker is gone: %w", errs.ErrClosed)
-	if lost == nil {
-		return fmt.Errorf("get_batch: %w", end)
+	if lost != nil {
+		return lost.failure("get_batch", fmt.Errorf("every paired worker is gone: %w", lost.gone))
 	}
-	return fmt.Errorf("%w; %w", lost.failure("get_batch", lost.gone), end)
+	return fmt.Errorf("get_batch: every paired worker is gone: %w", errs.ErrClosed)
 }
