@@ -245,4 +245,7 @@ func (p *vanPair) round() {
 func (p *vanPair) echo() {
 	p.z.listenFor()
 	p.z.say()
+	for p.z.ep.(*endpoint).out.pending() { // nobody polls between two batches
+		p.z.poll(false)
+	}
 }
