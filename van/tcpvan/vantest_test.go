@@ -30,8 +30,7 @@ func factories() []vantest.Factory {
 		factory("tcp", "127.0.0.1:0", Options{}),
 		factory("tcp-rails", "127.0.0.1:0", Options{Rails: 3}),
 		factory("unix", "unix:", Options{Local: true}),
-		factory("unix-rails", "unix:", Options{Local: true, Rails: 3}),
-		factory("unix-abstract", "unix:@", Options{Local: true}),
+		factory("unix-rails", "unix:@", Options{Local: true, Rails: 3}),
 	}
 }
 
