@@ -51,7 +51,7 @@ fuzz: ## fuzz every target for FUZZ_SECONDS (300)
 fuzz-short: ## fuzz every target for seconds
 	@scripts/fuzz.sh
 
-soak: ## 100,000 checked exchanges between processes, and in one under -race
+soak: ## 100,000 checked exchanges between processes and, under -race, in one; a million with flat memory
 	$(GO) test -run Soak -timeout 60m -v ./ps -long
 	CGO_ENABLED=1 $(GO) test -race -run Soak -timeout 60m -v ./ps -long
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -47,6 +48,9 @@ func (n *Node) GetBatchInto(ctx context.Context, p Policy, b *Batch) error {
 	s, err := n.asServer("get_batch")
 	if err != nil {
 		return err
+	}
+	if p == LockStep && n.settings.Routing != config.RoutingBroadcast {
+		return errs.Invalid("get_batch in lock-step needs every worker to push to every server: set STEPVAN_ROUTING=broadcast, or take ps.AnyReady or ps.AtLeast")
 	}
 	return n.named("get_batch", s.GetBatchInto(ctx, p, b))
 }

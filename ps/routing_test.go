@@ -108,6 +108,15 @@ func TestLockStepRefusesOtherRouting(t *testing.T) {
 	require.ErrorContains(t, err, "STEPVAN_BATCH")
 }
 
+func TestGetBatchRefusesLockStepBesideOtherRouting(t *testing.T) {
+	c := start(t, overMem(), shape{workers: 1, servers: 1, edit: func(s *ps.Settings) {
+		s.Routing, s.Batch = config.RoutingKey, config.BatchAny
+	}})
+	_, err := c.servers[0].GetBatch(limited(t), ps.LockStep)
+	require.ErrorIs(t, err, ps.ErrInvalid)
+	require.ErrorContains(t, err, "STEPVAN_ROUTING=broadcast")
+}
+
 func TestVariablePulls(t *testing.T) {
 	for _, van := range vans() {
 		t.Run(van.name, func(t *testing.T) {

@@ -87,7 +87,7 @@ func TestExchangesDoNotAllocate(t *testing.T) {
 }
 
 // Nothing grows with the number of requests.
-func TestMemoryStaysFlat(t *testing.T) {
+func TestMemoryStaysFlatSoak(t *testing.T) {
 	rounds := 3000
 	if *long {
 		rounds = 1_000_000

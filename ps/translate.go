@@ -84,6 +84,12 @@ func ringOf(s *Settings) *trace.Ring {
 	return trace.NewRing(s.TraceEvents)
 }
 
+// Check tells what Start would refuse of settings in this build, and what it would accept
+// without effect. It opens nothing.
+func Check(s Settings) ([]config.Warning, error) {
+	return mild(&s), checkBuild(&s, &options{})
+}
+
 // checkBuild refuses what this build cannot do.
 func checkBuild(s *Settings, o *options) error {
 	refuse := func(key, value, reason string) error {
@@ -111,6 +117,7 @@ func mild(s *Settings) []config.Warning {
 	add(s.Resend, "PS_RESEND", "has no effect: the vans of this build deliver every message or report the loss of the peer")
 	add(s.DropMsg > 0, "PS_DROP_MSG", "has no effect: the vans of this build lose no messages")
 	add(s.Rails > tcpvan.MaxRails, "STEPVAN_RAILS", fmt.Sprintf("%d connections per peer are the most that the tcp van makes", tcpvan.MaxRails))
+	add(s.SplitQPLag, "STEPMESH_SPLIT_QP_LAG", "has no effect: there is no RDMA in this build")
 	add(s.BindCPUCore, "STEPMESH_BIND_CPU_CORE", "has no effect in this build: pin the process with taskset or numactl")
 	return out
 }

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"github.com/stepvan/stepvan/cmd/stepvan/internal/doctor"
 	"github.com/stepvan/stepvan/cmd/stepvan/internal/terminal"
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/ps"
 )
 
 func newDoctor() *cobra.Command {
@@ -22,6 +25,8 @@ The exit code is 1 when something would keep a node from starting.`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, warnings, mistakes := config.FromProcess()
+			odd, refused := ps.Check(s)
+			warnings, mistakes = append(warnings, odd...), errors.Join(mistakes, refused)
 			checks := doctor.Run(c.Context(), s, doctor.Options{Mistakes: mistakes, Warnings: warnings})
 			out := c.OutOrStdout()
 			if err := doctor.Print(out, checks, terminal.Color(out)); err != nil {

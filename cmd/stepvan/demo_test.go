@@ -1,0 +1,32 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestDemoWithoutModel(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.json")
+	code, out, errOut := stepvan(t, "demo", "--synthetic", "-n", "1w2s", "--exchanges", "8", "--trace", path)
+	require.Zero(t, code, errOut)
+	require.Contains(t, out, "896 KiB out")
+	require.Regexp(t, `(?m)^exchange +16 `, out, "8 exchanges with 2 servers in the table")
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.True(t, json.Valid(raw))
+}
+
+// The model's own run is the demo of the Makefile; here it must be there only where the tests require it.
+func TestDemoWithTheModel(t *testing.T) {
+	if _, ok := os.LookupEnv("STEPVAN_TEST_REQUIRE_MODEL"); !ok {
+		t.Skip("STEPVAN_TEST_REQUIRE_MODEL is not set: the model of 83 MB may not be there")
+	}
+	code, out, errOut := stepvan(t, "demo", "-n", "1w2s", "--trace", filepath.Join(t.TempDir(), "trace.json"))
+	require.Zero(t, code, errOut)
+	require.Contains(t, out, "same embeddings, bit for bit")
+	require.Contains(t, out, "It is a truth universally acknowledged")
+}
