@@ -26,19 +26,19 @@ type Settings struct {
 	GroupSize int    `name:"DMLC_GROUP_SIZE" default:"1" min:"1" max:"65536" shared:"yes" doc:"Instances that make one node, one per accelerator."`
 	RootURI   string `name:"DMLC_PS_ROOT_URI" required:"yes" doc:"Host name or address of the scheduler, IPv4 or IPv6, without scheme and port. 127.0.0.1 when DMLC_LOCAL=1 and nothing is set."`
 	RootPort  int    `name:"DMLC_PS_ROOT_PORT" required:"yes" min:"0" max:"65535" doc:"Port of the scheduler. Only the scheduler itself may have 0: a free port."`
-	Local     bool   `name:"DMLC_LOCAL" default:"0" shared:"yes" doc:"1: this machine only. No network is used: shared memory, else Unix sockets."`
+	Local     bool   `name:"DMLC_LOCAL" default:"0" shared:"yes" doc:"1: this machine only. No network is used, but Unix sockets."`
 
 	NodeRank      int    `group:"This process" name:"DMLC_NODE_RANK" default:"-1" then:"0 when STEPMESH_GPU or DMLC_RANK_OFFSET is set, else the scheduler gives ranks in order of arrival (-1)" min:"-1" max:"999999" env:"always" doc:"Rank of this node within its role. The rank of an instance is DMLC_NODE_RANK * DMLC_GROUP_SIZE + STEPMESH_GPU + DMLC_RANK_OFFSET."`
 	RankOffset    int    `name:"DMLC_RANK_OFFSET" default:"0" min:"-1000000" max:"1000000" doc:"Added to the device number in rank and instance: -4 makes devices 4 to 7 the instances 0 to 3."`
 	InstanceID    int    `name:"DMLC_INSTANCE_ID" default:"-1" then:"STEPMESH_GPU + DMLC_RANK_OFFSET (-1)" min:"-1" max:"65535" doc:"Index within the node; a worker is paired with the servers of the same index."`
 	PreferredRank int    `name:"STEPVAN_RANK" default:"-1" then:"from DMLC_NODE_RANK (-1)" min:"-1" max:"1000000000" doc:"Rank of this instance within its role, for launchers that count instances rather than nodes."`
 	NodeHost      string `name:"DMLC_NODE_HOST" then:"the address of DMLC_INTERFACE, else the one that reaches the scheduler" doc:"Address or host name that other nodes use to reach this process."`
-	Interface     string `name:"DMLC_INTERFACE" then:"the one that reaches the scheduler" doc:"Network interface to use, by name. auto: the RDMA port nearest the accelerator."`
+	Interface     string `name:"DMLC_INTERFACE" then:"the one that reaches the scheduler" doc:"Network interface to use, by name; of servers and the scheduler. auto is for RDMA, which this version has not, and stands for the default."`
 	Port          int    `name:"DMLC_PORT" default:"0" then:"free ports (0)" min:"0" max:"65535" doc:"First data port that this node listens on."`
 	NumPorts      int    `name:"DMLC_NUM_PORTS" default:"1" min:"1" max:"1024" doc:"How many data ports, counted up from DMLC_PORT."`
 
-	Van         Van   `group:"Transport" name:"STEPVAN_VAN" alias:"DMLC_ENABLE_RDMA DMLC_PS_VAN_TYPE" default:"auto" values:"auto tcp shm rdma mem" map:"ibverbs=rdma verbs=rdma 1=rdma true=rdma zmq=tcp 0=tcp false=tcp" doc:"How payload travels. auto: the best that each pair of nodes has in common. STEPVAN_VAN wins over the other two names. mem works within one process only."`
-	Rails       int   `name:"STEPVAN_RAILS" default:"1" min:"1" max:"64" doc:"TCP connections per peer; large tensors are striped over them."`
+	Van         Van   `group:"Transport" name:"STEPVAN_VAN" alias:"DMLC_ENABLE_RDMA DMLC_PS_VAN_TYPE" default:"auto" values:"auto tcp shm rdma mem" map:"ibverbs=rdma verbs=rdma 1=rdma true=rdma zmq=tcp 0=tcp false=tcp" doc:"How payload travels. auto: the best that each pair of nodes has in common. STEPVAN_VAN wins over the other two names. mem works within one process only; shm and rdma are refused by this version."`
+	Rails       int   `name:"STEPVAN_RAILS" default:"1" min:"1" max:"16" doc:"TCP connections per peer; large tensors are striped over them."`
 	PieceBytes  Bytes `name:"STEPVAN_PIECE_BYTES" default:"1MiB" min:"4KiB" max:"1GiB" doc:"Bulk is cut into pieces of this size, so that small messages pass between them."`
 	CreditBytes Bytes `name:"STEPVAN_CREDIT_BYTES" default:"256MiB" min:"64KiB" max:"1TiB" doc:"Payload that a peer may have delivered here and that is not released."`
 	SmallBytes  Bytes `name:"STEPVAN_SMALL_BYTES" default:"16KiB" min:"0" max:"1MiB" doc:"Messages up to this size are read together with their header and copied once."`
@@ -59,23 +59,23 @@ type Settings struct {
 	StopTimeout       time.Duration `name:"STEPVAN_STOP_TIMEOUT" default:"0s" then:"no limit (0s)" min:"0s" max:"8760h" doc:"How long stop waits for the nodes that are alive."`
 	HeartbeatInterval time.Duration `name:"PS_HEARTBEAT_INTERVAL" default:"500ms" then:"a third of PS_HEARTBEAT_TIMEOUT when only that is set" min:"0s" max:"8h" shared:"yes" env:"always" doc:"Time between signs of life, in seconds. 0: off, and a silent peer is noticed only when its connection breaks."`
 	HeartbeatTimeout  time.Duration `name:"PS_HEARTBEAT_TIMEOUT" default:"1.5s" then:"three times PS_HEARTBEAT_INTERVAL when only that is set" min:"0s" max:"24h" shared:"yes" env:"always" doc:"A peer that is silent for so long is lost, in seconds. 0: off."`
-	Resend            bool          `name:"PS_RESEND" default:"0" shared:"yes" doc:"1: messages that are not acknowledged are sent again."`
-	ResendTimeout     time.Duration `name:"PS_RESEND_TIMEOUT" default:"1s" unit:"ms" min:"1ms" max:"1h" doc:"First wait for an acknowledgement, in milliseconds; grows with each try, 10 tries at most."`
-	DropMsg           int           `name:"PS_DROP_MSG" default:"0" min:"0" max:"100" doc:"For tests: percentage of received messages that are thrown away."`
+	Resend            bool          `name:"PS_RESEND" default:"0" shared:"yes" doc:"1: messages that are not acknowledged are sent again. Without effect in this version."`
+	ResendTimeout     time.Duration `name:"PS_RESEND_TIMEOUT" default:"1s" unit:"ms" min:"1ms" max:"1h" doc:"First wait for an acknowledgement, in milliseconds; grows with each try, 10 tries at most. Without effect in this version."`
+	DropMsg           int           `name:"PS_DROP_MSG" default:"0" min:"0" max:"100" doc:"For tests: percentage of received messages that are thrown away. Without effect in this version."`
 
-	Backend    Backend `group:"Accelerator" name:"STEPMESH_BACKEND" misspelt:"STEPMESH_BAKCEND" default:"CPU" values:"CPU GPU" doc:"Where tensors live by default."`
+	Backend    Backend `group:"Accelerator" name:"STEPMESH_BACKEND" misspelt:"STEPMESH_BAKCEND" default:"CPU" values:"CPU GPU" doc:"Where tensors live by default. GPU is refused by this version."`
 	GPU        int     `name:"STEPMESH_GPU" default:"0" min:"0" max:"65535" doc:"Number of the device; with the CPU backend only an index."`
-	MemSync    bool    `name:"STEPMESH_MEM_SYNC" default:"1" doc:"1: the accelerator's stream is synchronised by flags in mapped memory instead of device events."`
-	SplitQPLag bool    `name:"STEPMESH_SPLIT_QP_LAG" default:"0" doc:"1: queue pairs are spread over the ports of a bonded RDMA device."`
+	MemSync    bool    `name:"STEPMESH_MEM_SYNC" default:"1" doc:"1: the accelerator's stream is synchronised by flags in mapped memory instead of device events. Without effect in this version."`
+	SplitQPLag bool    `name:"STEPMESH_SPLIT_QP_LAG" default:"0" doc:"1: queue pairs are spread over the ports of a bonded RDMA device. Without effect in this version."`
 
 	Progress          Progress  `group:"Processor and memory" name:"STEPVAN_PROGRESS" default:"auto" values:"auto spin park" doc:"How a waiting call waits: spin keeps the core, park gives it back at once, auto decides by the cores there are."`
 	Hugepages         Hugepages `name:"STEPVAN_HUGEPAGES" default:"auto" values:"auto on off" map:"1=on true=on 0=off false=off" doc:"Huge pages for registered memory: where they can be had, always (else an error), or never."`
-	BindCPUCore       bool      `name:"STEPMESH_BIND_CPU_CORE" default:"0" doc:"1: threads are pinned to cores."`
-	CPUCoresPerSocket int       `name:"STEPMESH_CPU_CORES_PER_SOCKET" default:"48" min:"1" max:"65536" doc:"Cores of one socket."`
-	CPUCoresPerGPU    int       `name:"STEPMESH_CPU_CORES_PER_GPU" default:"5" min:"1" max:"65536" doc:"Cores for each device."`
-	CPUStartOffset    int       `name:"STEPMESH_CPU_START_OFFSET" default:"10" min:"0" max:"65535" doc:"First core that is used."`
+	BindCPUCore       bool      `name:"STEPMESH_BIND_CPU_CORE" default:"0" doc:"1: threads are pinned to cores. Without effect in this version."`
+	CPUCoresPerSocket int       `name:"STEPMESH_CPU_CORES_PER_SOCKET" default:"48" min:"1" max:"65536" doc:"Cores of one socket. Without effect in this version."`
+	CPUCoresPerGPU    int       `name:"STEPMESH_CPU_CORES_PER_GPU" default:"5" min:"1" max:"65536" doc:"Cores for each device. Without effect in this version."`
+	CPUStartOffset    int       `name:"STEPMESH_CPU_START_OFFSET" default:"10" min:"0" max:"65535" doc:"First core that is used. Without effect in this version."`
 
-	LogLevel    LogLevel  `group:"Log and trace" name:"STEPVAN_LOG_LEVEL" alias:"PS_VERBOSE" default:"info" values:"trace debug info warn error off" map:"0=info 1=debug 2=trace 3=trace 4=trace warning=warn" doc:"Least important line that is written. PS_VERBOSE: 0 info, 1 debug (connections), 2 trace (messages)."`
+	LogLevel    LogLevel  `group:"Log and trace" name:"STEPVAN_LOG_LEVEL" alias:"PS_VERBOSE" default:"info" values:"trace debug info warn error off" map:"0=info 1=debug 2=trace 3=trace 4=trace warning=warn" doc:"Least important line that is written. PS_VERBOSE: 0 info, 1 debug, 2 trace."`
 	LogFormat   LogFormat `name:"STEPVAN_LOG_FORMAT" default:"auto" values:"auto console json" doc:"auto: console on a terminal, else JSON."`
 	TraceEvents int       `name:"STEPVAN_TRACE_EVENTS" default:"65536" min:"0" max:"16777216" doc:"Requests whose timestamps are kept, in a ring."`
 	TraceFile   string    `name:"STEPVAN_TRACE_FILE" then:"no file" doc:"File that gets the trace as Chrome/Perfetto JSON at stop; rank and role are added to its name."`

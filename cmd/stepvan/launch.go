@@ -44,7 +44,7 @@ the commands have started.
 The exit code is that of the first failure; 128 and the number of a signal; 124
 after --timeout; 126 or 127 when COMMAND cannot be run or found.`,
 		Example: `  stepvan launch -n 2w2s -- ./node                    two workers, two servers
-  stepvan launch -n 8w4s --van tcp -- python node.py  ... over TCP
+  stepvan launch -n 8w4s --van tcp -- ./node          ... over TCP
   stepvan launch --server-command './server -v' -n 4w1s -- ./worker
   stepvan launch -n 1w1s --group-size 8 -- ./node     nodes of 8 instances each
   STEPVAN_LOG_LEVEL=debug stepvan launch -n 1w1s -- sh -c 'echo I am $DMLC_ROLE'`,
@@ -68,7 +68,7 @@ func (f *launchFlags) define(c *cobra.Command) {
 	flags.SetInterspersed(false) // the flags of COMMAND are its own, even without --
 	flags.VarP(&f.size, "nodes", "n", "worker and server nodes, like 2w2s, 8w4s, 3w")
 	flags.IntVar(&f.groupSize, "group-size", 0, "instances per node, each a process (default DMLC_GROUP_SIZE, else 1)")
-	flags.StringVar(&f.van, "van", "", "how payload travels: auto, tcp, shm, rdma (default STEPVAN_VAN, else auto)")
+	flags.StringVar(&f.van, "van", "", "how payload travels: auto, tcp (default STEPVAN_VAN, else auto)")
 	flags.StringVar(&f.server, "server-command", "", "line of shell that is a server, in place of COMMAND")
 	flags.StringVar(&f.scheduler, "scheduler-command", "", "line of shell that is the scheduler, in place of stepvan scheduler")
 	flags.DurationVar(&f.timeout, "timeout", 0, "stop everybody after this time (default none)")

@@ -32,7 +32,7 @@ func newRoot() *cobra.Command {
 answer into the workers' memory. A scheduler brings them together.
 
 Nodes read their settings from environment variables; ` + "`stepvan env`" + ` lists them.`,
-		Example: `  stepvan launch -n 2w2s -- python train.py   a cluster on this machine
+		Example: `  stepvan launch -n 2w2s -- ./node            a cluster on this machine
   stepvan doctor                              what would go wrong at start-up
   stepvan env --changed                       the settings that are not defaults`,
 		SilenceErrors: true,
