@@ -48,7 +48,7 @@ func (s *Server) fill(in *incoming, h *wire.Header, meta []byte) error {
 		return err
 	}
 	if pooled > s.opt.PoolLimit {
-		return errs.Invalid("server %d has no registered buffer for %d bytes of the push, and takes at most %d without one; register a buffer for the keys, or raise the limit", s.rank, pooled, s.opt.PoolLimit)
+		return errs.Invalid("server %d has no registered buffer for %d bytes of the push, and takes at most %d without one; register a buffer for the keys, or raise STEPVAN_POOL_BYTES there", s.rank, pooled, s.opt.PoolLimit)
 	}
 	if pooled > 0 {
 		if in.pool, err = s.opt.Memory.Get(int(pooled)); err != nil {

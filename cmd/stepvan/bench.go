@@ -94,6 +94,9 @@ func (f *benchFlags) define(c *cobra.Command) {
 	flags.StringVar(&o.Profile, "profile", "", "folder that gets the CPU profile of each process (default none)")
 	flags.BoolVar(&f.json, "json", false, "write JSON, one object per line")
 	c.MarkFlagsMutuallyExclusive("duration", "count")
+	for _, name := range []string{"push", "pull", "bulk"} {
+		flags.Lookup(name).DefValue = "" // the texts say what 0 stands for
+	}
 }
 
 func words[T ~string](values []T) string {
