@@ -70,7 +70,7 @@ func TestTableTellsTheSource(t *testing.T) {
 	require.Equal(t, "derived", rows["PS_HEARTBEAT_TIMEOUT"].Source)
 	require.Equal(t, "3s", rows["PS_HEARTBEAT_TIMEOUT"].Value)
 	require.Equal(t, "default", rows["STEPVAN_RAILS"].Source)
-	require.Equal(t, "1 to 64", rows["STEPVAN_RAILS"].Accepts)
+	require.Equal(t, "1 to 16", rows["STEPVAN_RAILS"].Accepts)
 	require.Equal(t, "DMLC_ROLE", rows["DMLC_ROLE"].Source)
 	require.Len(t, s.Table(nil), len(table))
 }

@@ -29,7 +29,8 @@ func WithNetwork(net *Network) Option { return func(o *options) { o.network = ne
 // The level is that of l.
 func WithLogger(l zerolog.Logger) Option { return func(o *options) { o.log = &l } }
 
-// OnDead has f called for every node of the cluster that dies, the scheduler included.
+// OnDead has f called, on workers and servers, for every node of the cluster that dies, the
+// scheduler included. The scheduler itself logs who died.
 // It is called on the node's driver: it must not block or wait.
 func OnDead(f func(p Peer, err error)) Option { return func(o *options) { o.onDead = f } }
 

@@ -11,7 +11,8 @@ import (
 // take, and leaves; the scheduler waits until all have left. Dead nodes are not waited
 // for. When ctx ends or STEPVAN_STOP_TIMEOUT passes it leaves without the others,
 // and the error says who had not stopped. Where the cluster did not live to its end, the
-// error names who died.
+// error of a worker or server names who died. The scheduler's Stop returns nil once everybody
+// has left or is dead: deaths are no failure of the scheduler, and stand in its log.
 //
 // From the call on, operations of a worker and barriers are refused with ErrClosed;
 // requests in flight may still arrive, and their handles fail. A server may go on
