@@ -16,7 +16,7 @@ func (s *Server) outlook(need int) (int, error) {
 		return need, nil
 	}
 	if able == 0 {
-		return 0, s.deserted(lost)
+		return 0, s.deserted(lost, left, need)
 	}
 	// A lost worker is an error at once. One that left is in order while nobody waits for it.
 	who := lost
@@ -47,10 +47,11 @@ func (s *Server) census() (lost, left *remote, able int) {
 	return lost, left, able
 }
 
-// deserted is the end: nobody is left to send anything. A death is not an orderly end:
-// programs that take errs.ErrClosed for one must not take it for that.
-func (s *Server) deserted(lost *remote) error {
-	if lost != nil {
+// deserted is the end: nobody is left to send anything. It is in order when the last of
+// those who could be missed have left. A death that nobody may take for an orderly end is
+// one that a batch of need workers could not do without, or that left nobody.
+func (s *Server) deserted(lost, left *remote, need int) error {
+	if lost != nil && (left == nil || need > 1) {
 		return lost.failure("get_batch", fmt.Errorf("every paired worker is gone: %w", lost.gone))
 	}
 	return fmt.Errorf("get_batch: every paired worker is gone: %w", errs.ErrClosed)

@@ -33,7 +33,7 @@ func TestEnv(t *testing.T) {
 	require.NotContains(t, out, "accepts:")
 
 	_, out, _ = stepvan(t, "env", "--all")
-	require.Contains(t, out, "accepts: 1 to 64; default: 1")
+	require.Contains(t, out, "accepts: 1 to 16; default: 1")
 
 	_, out, _ = stepvan(t, "env", "--json")
 	var rows []map[string]any

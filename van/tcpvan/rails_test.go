@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/van"
@@ -113,11 +114,49 @@ func TestRailsPair(t *testing.T) {
 			d.Release()
 		}
 	}
-	_ = conns[0][2].Close() // one rail of the first is lost
+	_ = conns[0][2].Close()        // one rail of the first is lost:
+	closedByVan(t, conns[0][0], b) // the van sends no more,
+	late := message(7, 0)
+	_, err = conns[0][0].Write(late.Head) // but takes what was on its way,
+	require.NoError(t, err)
+	expect(t, van.EventMessage, b).Delivery.Release()
+	_ = conns[0][0].Close() // until rail 0 ends.
 	require.ErrorIs(t, expect(t, van.EventLost, b).Err, errs.ErrPeerLost)
-	closedByVan(t, conns[0][0], b)
 	closedByVan(t, conns[0][1], b)
 	require.Zero(t, b.poll(true), "the second endpoint is not concerned")
+}
+
+// Between two vans the loss of any rail is the loss of the endpoint, on both sides.
+func TestLossOfOneRail(t *testing.T) {
+	for rail := range 3 {
+		a, b := newParty(t, Options{Rails: 3}), newParty(t, Options{})
+		out, in := connect(t, a, b, "127.0.0.1:0")
+		talk(t, a, b, out, in)
+		require.NoError(t, unix.Shutdown(out.(*endpoint).rails[rail].fd, unix.SHUT_RDWR))
+		require.ErrorIs(t, expect(t, van.EventLost, b, a).Err, errs.ErrPeerLost)
+		require.ErrorIs(t, expect(t, van.EventLost, a, b).Err, errs.ErrPeerLost)
+	}
+}
+
+// The first rails to end do not take away what is on its way on the others.
+func TestRailsEndOneByOne(t *testing.T) {
+	o := tiny
+	o.Rails, o.RailThreshold = 3, 1<<20
+	a, b := newParty(t, o), newParty(t, o)
+	out, _ := connect(t, a, b, "127.0.0.1:0")
+	const n = 20
+	for op := range n {
+		send(t, out, message(van.OpID(op), 0, make([]byte, 100_000)), a)
+	}
+	for len(b.got) == 0 {
+		b.poll(true)
+	}
+	until(t, "all completions", func() bool { return len(a.got) == n }, a, b)
+	require.NoError(t, out.Close())
+	for range n {
+		expect(t, van.EventMessage, b).Delivery.Release()
+	}
+	expect(t, van.EventLost, b)
 }
 
 func TestRailsThatDoNotFit(t *testing.T) {

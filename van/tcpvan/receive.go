@@ -27,9 +27,7 @@ func (ep *endpoint) step() (more bool) {
 		}
 	}
 	if ep.sendErr.Load() != nil {
-		for _, c := range ep.rails {
-			c.readable = true // what arrived before the failure is still delivered
-		}
+		ep.rails[0].readable = true // epoll may have told so before the failure
 	}
 	if !ep.lost && ep.state.Load()&ended == 0 {
 		more = ep.receive()
@@ -83,6 +81,9 @@ func (ep *endpoint) lose(err error) {
 		ep.shutRefuse()
 	}
 	ep.cause = ep.fault("receive", err)
+	if first := ep.sendErr.Load(); first != nil {
+		ep.cause = *first
+	}
 	ep.lost = true
 	ep.end()
 }
@@ -122,7 +123,8 @@ func (ep *endpoint) read() (more bool, err error) {
 			return false, err
 		}
 		if !read {
-			return false, ep.checkRails()
+			ep.checkRails()
+			return false, nil
 		}
 	}
 }
@@ -168,14 +170,12 @@ func (in *inbox) wants(i int) bool {
 	return in.parts[i].left > 0
 }
 
-// checkRails looks, when nothing more can be read, for rails whose peer is gone
-// and for a failed writer: what could still be delivered was delivered.
-func (ep *endpoint) checkRails() error {
-	if p := ep.sendErr.Load(); p != nil {
-		return *p
-	}
+// checkRails looks, when nothing can be read, for rails whose peer is gone although
+// no message waits for them. That alone is not the loss of the endpoint: messages that were sent
+// before may still be on their way on rail 0.
+func (ep *endpoint) checkRails() {
 	for i, c := range ep.rails {
-		if !c.hup || ep.in.wants(i) {
+		if i == 0 || !c.hup || ep.in.wants(i) {
 			continue
 		}
 		var b [1]byte
@@ -183,10 +183,10 @@ func (ep *endpoint) checkRails() error {
 		case e == again:
 			c.hup = false
 		case e != 0 || n == 0:
-			return ep.lossOf(e)
+			c.hup = false
+			ep.breakOff(ep.fault("receive", ep.lossOf(e)))
 		}
 	}
-	return nil
 }
 
 func isProtocol(err error) bool {

@@ -46,14 +46,23 @@ func (ep *endpoint) write() (completed bool) {
 			continue
 		}
 		if e := ep.writeRail(i, c); e != 0 {
-			err := ep.fault("send", fmt.Errorf("%w: %w", errs.ErrPeerLost, e))
-			ep.out.seal()
-			ep.sendErr.Store(&err)
+			ep.breakOff(ep.fault("send", fmt.Errorf("%w: %w", errs.ErrPeerLost, e)))
 			ep.abandon()
 			return true
 		}
 	}
 	return ep.out.settle(len(ep.rails), ep.threshold)
+}
+
+// breakOff ends sending because of err, which becomes the reason of the loss. What
+// the peer sent is still delivered: the loss is complete when rail 0 ends, which the
+// peer sees to as soon as it finds its own rail 0 ended. Concurrent, between enter and leave.
+func (ep *endpoint) breakOff(err error) {
+	ep.out.seal()
+	if ep.sendErr.CompareAndSwap(nil, &err) {
+		_ = unix.Shutdown(ep.rails[0].fd, unix.SHUT_WR)
+		ep.note()
+	}
 }
 
 // writeRail writes to one socket until it takes no more.
