@@ -148,9 +148,7 @@ func TestRailsEndOneByOne(t *testing.T) {
 	for op := range n {
 		send(t, out, message(van.OpID(op), 0, make([]byte, 100_000)), a)
 	}
-	for len(b.got) == 0 {
-		b.poll(true)
-	}
+	until(t, "the first message", func() bool { return len(b.got) > 0 }, a, b)
 	until(t, "all completions", func() bool { return len(a.got) == n }, a, b)
 	require.NoError(t, out.Close())
 	for range n {
