@@ -51,6 +51,8 @@ func takeSocket(c net.Conn) (*rawSocket, error) {
 		return nil, fmt.Errorf("duplicate socket: %w", err)
 	}
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // a Unix socket needs none
+	// As tcpvan does within one machine, so that the limit is no slower for its congestion control.
+	_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
 	return &rawSocket{fd: fd, alone: runtime.NumCPU() == 1}, nil
 }
 
