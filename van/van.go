@@ -12,7 +12,7 @@ type Caps struct {
 	MaxMeta     int    // bytes of meta in one message
 	MaxPayload  int64  // bytes of payload in one message
 	MaxSegments int    // segments in one payload
-	OneSided    bool   // payload can be written into grants of the peer (Message.Target)
+	OneSided    bool   // endpoints implement Granter: payload can be written into grants of the peer, and these mapped
 	Lossy       bool   // connections may be lost at random (fault injection)
 }
 
@@ -55,8 +55,9 @@ type Endpoint interface {
 	// Send offers one message. On nil exactly one EventCompletion with m.Op
 	// follows; on error nothing happened: errs.ErrWouldBlock when the queue is full,
 	// errs.ErrInvalid when the message exceeds Caps, errs.ErrClosed or
-	// errs.ErrPeerLost after the end. One caller at a time per endpoint,
-	// concurrent with Poll and Close. It never blocks. m itself is free when Send returns.
+	// errs.ErrPeerLost after the end, errs.ErrStale when a target is known to be withdrawn
+	// (a van that learns it later fails the completion with it). One caller at a time per
+	// endpoint, concurrent with Poll and Close. It never blocks. m and its outer slices are free when Send returns.
 	Send(m *Message) error
 
 	// SetUser attaches the caller's value to the endpoint, User returns it (nil at
@@ -76,7 +77,7 @@ type Message struct {
 	Op      OpID
 	Head    []byte   // encoded header (wire.HeaderSize bytes) and its meta
 	Payload [][]byte // segments, in order; together Header.Payload bytes
-	Target  []Target // one-sided vans: where the segments go at the peer, one per segment; nil for the peer's Placer
+	Target  []Target // one-sided vans: where the segments go at the peer, one per segment; empty for the peer's Placer
 }
 
 // EventKind says what happened.
@@ -88,6 +89,7 @@ const (
 	EventCompletion EventKind = 2 // Op, and Err when the operation failed
 	EventAccepted   EventKind = 3 // a peer connected to a listener
 	EventLost       EventKind = 4 // the peer is gone; Err says why
+	EventDetached   EventKind = 5 // one-sided vans: the peer cannot reach granted memory any more; the endpoint's last event
 )
 
 // Event is one thing that happened at an endpoint.
@@ -106,6 +108,9 @@ type Delivery struct {
 	// Refused is the Placer's error when it refused the payload, which was
 	// then read and thrown away.
 	Refused error
+	// Written says that the payload was written into memory granted to the peer, where the sender's
+	// Message.Target named it; the Placer was not asked. What the meta says of the place is the peer's claim.
+	Written bool
 	// Releaser gives the delivery back to its van.
 	Releaser Releaser
 }

@@ -46,6 +46,7 @@ func (c *conn) ring(wakes [2]bool) {
 type fate struct {
 	close  bool  // closed by its owner: drops what is under way to it, reports no loss
 	drop   bool  // what is under way to it must not be delivered
+	orphan bool  // the process of its peer is gone
 	shred  bool  // a random part of what is under way to it is lost with the connection
 	reason error // reported with EventLost
 }
@@ -62,6 +63,7 @@ func (c *conn) end(fates [2]fate) {
 			c.ends[i].reason = fates[i].reason
 		}
 		c.ends[i].closed = c.ends[i].closed || fates[i].close
+		c.ends[i].orphaned = c.ends[i].orphaned || fates[i].orphan
 	}
 	for i := range c.ends {
 		c.ends[i].settle(fates[i], first)
@@ -96,6 +98,7 @@ func (e *endpoint) settle(f fate, first bool) {
 	}
 	if first {
 		e.lostDue = e.peer.schedule()
+		e.revoke()
 	}
 	if e.closed {
 		e.van.detach(e)

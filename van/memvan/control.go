@@ -44,7 +44,7 @@ func (net *Network) Kill(name string) bool {
 	for _, e := range net.leave(n) {
 		var f [2]fate
 		f[e.side] = fate{close: true}
-		f[e.peer.side] = fate{shred: true, reason: e.peer.fault("receive", errs.ErrPeerLost)}
+		f[e.peer.side] = fate{orphan: true, shred: true, reason: e.peer.fault("receive", errs.ErrPeerLost)}
 		e.conn.end(f)
 	}
 	return true

@@ -15,7 +15,8 @@
 // receiver's Poll; the operation completes after that, so the source is held
 // until the receiver has polled. With Options.OneSided, payload that has a Target
 // is written by Send itself into the granted memory of the peer, as
-// shared memory and RDMA do.
+// shared memory and RDMA do; a View is the peer's memory itself. Network.Kill counts as
+// the end of a process: what it had viewed is free at once.
 //
 // When an endpoint is closed, what needs no source memory any more (messages without
 // payload, payload already written one-sided) still reaches the peer; the

@@ -41,6 +41,9 @@ type endpoint struct {
 	dice      *rand.Rand
 	corrupt   bool // the next message that this side sends is damaged
 	grants    map[van.GrantID]*grant
+	viewed    int  // views of the peer, not released
+	orphaned  bool // the peer's process is gone, and its views with it
+	detached  bool // EventDetached was reported
 
 	// the poller's alone
 	places [][]byte // scratch

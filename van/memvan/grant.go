@@ -9,12 +9,14 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// grant is memory of an endpoint that its peer may write. Guarded by conn.mu.
+// grant is memory of an endpoint that its peer may reach. Guarded by conn.mu.
 type grant struct {
+	owner      *endpoint
 	mem        []byte
 	generation uint32
 	rights     van.Rights
 	writers    int // sends of the peer that are writing
+	views      int // of the peer, not released
 	withdrawn  bool
 	op         van.OpID // of the withdrawal
 }
@@ -29,6 +31,9 @@ func (g granter) Grant(mem []byte, generation uint32, rights van.Rights) (van.Gr
 	if rights == 0 || rights&^(van.RightWrite|van.RightRead) != 0 {
 		return van.Grant{}, errs.Invalid("rights %#x: give RightWrite, RightRead or both", rights)
 	}
+	if len(mem) == 0 {
+		return van.Grant{}, errs.Invalid("a grant of no memory")
+	}
 	id := newGrantID()
 	e := g.endpoint
 	e.conn.mu.Lock()
@@ -42,12 +47,11 @@ func (g granter) Grant(mem []byte, generation uint32, rights van.Rights) (van.Gr
 	if e.grants == nil {
 		e.grants = map[van.GrantID]*grant{}
 	}
-	e.grants[id] = &grant{mem: mem, generation: generation, rights: rights}
+	e.grants[id] = &grant{owner: e, mem: mem, generation: generation, rights: rights}
 	return van.Grant{ID: id, Generation: generation, Rights: rights, Length: int64(len(mem))}, nil
 }
 
-// Withdraw implements van.Granter. It may be called concurrently with
-// everything, and after the end of the connection too.
+// Withdraw implements van.Granter. It may be called concurrently with everything.
 func (g granter) Withdraw(id van.GrantID, op van.OpID) error {
 	e := g.endpoint
 	e.conn.mu.Lock()
@@ -56,8 +60,8 @@ func (g granter) Withdraw(id van.GrantID, op van.OpID) error {
 	if r == nil || r.withdrawn {
 		return fmt.Errorf("grant %#x is withdrawn already or another endpoint's: %w", id, errs.ErrStale)
 	}
-	if e.pending == e.van.opt.Queue {
-		return errs.ErrWouldBlock
+	if err := e.room(); err != nil {
+		return err
 	}
 	e.pending++
 	r.withdrawn, r.op = true, op
@@ -65,12 +69,22 @@ func (g granter) Withdraw(id van.GrantID, op van.OpID) error {
 	return nil
 }
 
-// retire completes the withdrawal of r when nobody writes to it any more.
+// retire completes the withdrawal of r when nobody writes to it or views it any more.
 func (e *endpoint) retire(id van.GrantID, r *grant) {
-	if r.withdrawn && r.writers == 0 {
+	if r.withdrawn && r.writers == 0 && r.views == 0 && !e.conn.over {
 		delete(e.grants, id)
 		e.complete(r.op, nil)
 	}
+}
+
+// revoke ends all grants with the connection. Nobody writes at that moment; views may be out.
+func (e *endpoint) revoke() {
+	for _, r := range e.grants {
+		if r.withdrawn {
+			e.complete(r.op, e.ended())
+		}
+	}
+	e.grants = nil
 }
 
 // sendInto writes the payload of m into the peer's memory and queues the head behind it.
@@ -79,6 +93,9 @@ func (e *endpoint) sendInto(m *van.Message, size int64) error {
 	c.life.RLock()
 	c.mu.Lock()
 	err := e.room()
+	if err == nil {
+		err = e.peer.admit(m)
+	}
 	if err == nil {
 		e.pending++
 		e.write(m, size)
@@ -92,10 +109,6 @@ func (e *endpoint) sendInto(m *van.Message, size int64) error {
 
 // write is called and left with conn.mu held; the lock is free during the copy.
 func (e *endpoint) write(m *van.Message, size int64) {
-	if err := e.peer.admit(m); err != nil {
-		e.complete(m.Op, e.fault("send", err))
-		return
-	}
 	for _, t := range m.Target {
 		e.peer.grants[t.Grant].writers++ // keeps it in the map
 	}
@@ -116,15 +129,8 @@ func (e *endpoint) write(m *van.Message, size int64) {
 // admit checks every target of a message to e before a byte is written.
 func (e *endpoint) admit(m *van.Message) error {
 	for i, t := range m.Target {
-		r := e.grants[t.Grant]
-		n := int64(len(m.Payload[i]))
-		switch {
-		case r == nil || r.withdrawn || r.generation != t.Generation:
-			return fmt.Errorf("grant %#x of generation %d: %w", t.Grant, t.Generation, errs.ErrStale)
-		case r.rights&van.RightWrite == 0:
-			return errs.Invalid("grant %#x does not allow writing", t.Grant)
-		case t.Offset < 0 || t.Offset > int64(len(r.mem)) || n > int64(len(r.mem))-t.Offset:
-			return errs.Invalid("[%d,+%d) is outside grant %#x of %d bytes", t.Offset, n, t.Grant, len(r.mem))
+		if _, err := e.granted(t, int64(len(m.Payload[i])), van.RightWrite); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -18,7 +18,7 @@ func (e *endpoint) report(ev *van.Event) bool {
 			*ev = van.Event{Kind: van.EventCompletion, Endpoint: e.face, Op: c.op, Err: c.err}
 			return true
 		case e.closed:
-			return false
+			return e.reportDetached(ev)
 		case e.accepting:
 			return e.reportAccepted(ev)
 		case e.in.len() > 0:
@@ -33,7 +33,7 @@ func (e *endpoint) report(ev *van.Event) bool {
 		case e.conn.over && !e.lost:
 			return e.reportLost(ev)
 		default:
-			return false
+			return e.lost && e.reportDetached(ev)
 		}
 	}
 }
@@ -54,6 +54,16 @@ func (e *endpoint) reportLost(ev *van.Event) bool {
 	e.lost = true
 	e.van.detach(e)
 	*ev = van.Event{Kind: van.EventLost, Endpoint: e.face, Err: e.reason}
+	return true
+}
+
+// reportDetached tells the end of a one-sided endpoint when the peer holds nothing of it any more.
+func (e *endpoint) reportDetached(ev *van.Event) bool {
+	if e.detached || !e.van.opt.OneSided || e.viewed > 0 && !e.orphaned {
+		return false
+	}
+	e.detached = true
+	*ev = van.Event{Kind: van.EventDetached, Endpoint: e.face}
 	return true
 }
 
@@ -89,10 +99,13 @@ func (e *endpoint) receive() (s *slot, again bool) {
 // prepare checks the message in s and asks for the destination of its payload.
 // An error costs the peer its connection.
 func (e *endpoint) prepare(s *slot, size int64, placed bool) (dst [][]byte, err error) {
-	if err := s.open(e.van.opt.Limits, size); err != nil || !placed {
+	if err := s.open(e.van.opt.Limits, size); err != nil {
 		return nil, err
 	}
 	d := &s.delivery
+	if d.Written = size > 0 && !placed; size == 0 || d.Written {
+		return nil, nil
+	}
 	dst, err = e.van.opt.Placer.Place(e.face, &d.Header, d.Meta, e.places[:0])
 	e.places = dst[:0]
 	if err == nil {

@@ -31,6 +31,8 @@ func (s *side) onCompletion(id van.OpID, err error) {
 		p.fail(1, "operation %d completed a second time, or was never accepted on this endpoint", id)
 	case s.lost:
 		p.fail(11, "a completion came after EventLost")
+	case s.detached:
+		p.fail(11, "a completion came after EventDetached")
 	case err != nil && !s.faulty:
 		p.fail(1, "operation %d failed though nothing is wrong: %v", id, err)
 	}
@@ -110,6 +112,9 @@ func (s *side) examine(a *arrival, when string) {
 	if int(h.Meta) != len(a.d.Meta) {
 		p.fail(3, "message %d announces %d bytes of meta and has %d", a.sequence, h.Meta, len(a.d.Meta))
 	}
+	if a.d.Written && (h.Payload == 0 || !s.granting && !s.stranger || a.where != nil || a.d.Refused != nil) {
+		p.fail(8, "message %d is said to be written one-sided, and was not", a.sequence)
+	}
 	if a.d.Refused != nil || h.Payload == 0 || a.where == nil {
 		s.examineUnplaced(a)
 		return
@@ -121,7 +126,7 @@ func (s *side) examine(a *arrival, when string) {
 func (s *side) examineUnplaced(a *arrival) {
 	p := s.n.p
 	switch {
-	case a.d.Refused == nil && a.d.Header.Payload > 0 && !s.granting:
+	case a.d.Refused == nil && a.d.Header.Payload > 0 && !a.d.Written:
 		p.fail(8, "payload of message %d was delivered without asking the Placer", a.sequence)
 	case a.d.Refused != nil && (s.refuse == nil || s.refuse(a.sequence) == nil):
 		p.fail(8, "message %d arrived refused, but the Placer did not refuse it: %v", a.sequence, a.d.Refused)
@@ -136,9 +141,27 @@ func clauseOf(when string, clause int) int {
 	return clause
 }
 
+// onDetached hears that the peer can reach nothing of this side any more.
+func (s *side) onDetached() {
+	p := s.n.p
+	switch {
+	case !s.n.van.Caps().OneSided:
+		p.fail(11, "EventDetached of a van that is not one-sided")
+	case s.detached:
+		p.fail(11, "EventDetached came twice for one endpoint")
+	case !s.lost && !s.closed && !s.stormy && s.out != 0: // a case may close endpoints without a salt
+		p.fail(11, "EventDetached of an endpoint that is neither lost nor closed")
+	case len(s.issued) > 0:
+		p.fail(11, "EventDetached came while %d accepted operations had no completion", len(s.issued))
+	}
+	s.detached = true
+}
+
 func (s *side) onLost(reason error) {
 	p := s.n.p
 	switch {
+	case s.detached:
+		p.fail(11, "EventLost came after EventDetached")
 	case s.lost:
 		p.fail(11, "EventLost came twice for one endpoint")
 	case s.closed:

@@ -80,6 +80,7 @@ func storm(p *probe) (a, b *node, x, y *side) {
 	y.endangered()
 	for _, s := range []*side{x, y} {
 		s.n.detached.Store(true)
+		s.stormy = true
 		p.spawn(func() {
 			for i := 0; p.ctx.Err() == nil; i++ {
 				err := s.offer(parcel{size: i % 5000, meta: i % 50})

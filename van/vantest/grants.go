@@ -174,20 +174,25 @@ func withdrawUnderFire(p *probe) {
 	y.anything = true
 	x.endangered()
 	var stop atomic.Bool
+	var rejected atomic.Int64
 	a.pump(stop.Load)
 	p.spawn(func() {
-		for !stop.Load() && p.ctx.Err() == nil {
-			err := x.offer(parcel{size: 32 * kib, target: []van.Target{g.at(0)}})
-			if errors.Is(err, errs.ErrWouldBlock) {
+		for !stop.Load() && p.ctx.Err() == nil && rejected.Load() < 100 {
+			switch err := x.offer(parcel{size: 32 * kib, target: []van.Target{g.at(0)}}); {
+			case errors.Is(err, errs.ErrWouldBlock):
 				x.await()
+			case errors.Is(err, errs.ErrStale):
+				rejected.Add(1)
+				p.ring()
 			}
 		}
 	})
 	p.until("writes through the grant", func() bool { return y.count().delivered >= 20 })
 	g.withdraw()
-	failed := x.count().completed - x.count().succeeded
+	failures := func() int { return x.count().completed - x.count().succeeded + int(rejected.Load()) }
+	failed := failures()
 	paint(g.mem, poison)
-	p.until("writes after the withdrawal", func() bool { return x.count().completed-x.count().succeeded > failed+20 })
+	p.until("writes after the withdrawal", func() bool { return rejected.Load() == 100 || failures() > failed+20 })
 	stop.Store(true)
 	a.wake()
 	p.join()

@@ -65,7 +65,7 @@ func (n *node) pump(over func() bool) {
 	})
 }
 
-// idle waits until the van may have something to poll.
+// idle waits until the van may have something to poll, unless it has.
 func (n *node) idle() {
 	if fd := n.van.FD(); fd >= 0 {
 		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 20)
@@ -164,6 +164,8 @@ func (n *node) handle(ev van.Event) {
 		s.onMessage(ev.Delivery)
 	case van.EventLost:
 		s.onLost(ev.Err)
+	case van.EventDetached:
+		s.onDetached()
 	default:
 		n.p.fail(1, "event of unknown kind %d", ev.Kind)
 	}

@@ -40,11 +40,13 @@ type side struct {
 
 	accepts  int
 	lost     bool
+	detached bool // EventDetached has come
 	reason   error
 	closed   bool  // on this side
 	faulty   bool  // operations may fail
 	lastErr  error // of the last completion
 	anything bool  // messages may be missing: the peer sends what must fail
+	stormy   bool  // closed from everywhere
 	stranger bool  // the peer says anything; its messages are not compared
 }
 

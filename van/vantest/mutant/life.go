@@ -2,6 +2,7 @@ package mutant
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/van"
@@ -47,8 +48,8 @@ var lifeMutations = []Mutation{
 	}},
 	{Name: "drops what arrived before the loss", Clauses: []int{11}, mutate: func(v *mutantVan) {
 		v.onEvents = func(events []van.Event) (out []van.Event) {
-			for i, ev := range events {
-				if ev.Kind == van.EventMessage && i+1 < len(events) && events[len(events)-1].Kind == van.EventLost {
+			for _, ev := range events {
+				if ev.Kind == van.EventMessage && lostAmong(events) {
 					ev.Delivery.Release()
 					continue
 				}
@@ -137,4 +138,8 @@ func (v *mutantVan) endpoints() []*endpoint {
 		list = append(list, e)
 	}
 	return list
+}
+
+func lostAmong(events []van.Event) bool {
+	return slices.ContainsFunc(events, func(ev van.Event) bool { return ev.Kind == van.EventLost })
 }

@@ -33,6 +33,7 @@ type mutantVan struct {
 	onDial   func(error) error
 	deaf     bool // never wakes
 	withdraw func(*endpoint, van.GrantID, van.OpID) error
+	onMap    func(e *endpoint, t van.Target, n int64, rights van.Rights) (van.View, error)
 }
 
 func (v *mutantVan) ring() {
@@ -177,6 +178,15 @@ func (e *endpoint) Withdraw(g van.GrantID, op van.OpID) error {
 		return e.van.withdraw(e, g, op)
 	}
 	return e.Endpoint.(van.Granter).Withdraw(g, op)
+}
+
+func (e *endpoint) Map(t van.Target, n int64, rights van.Rights) (van.View, error) {
+	if e.van.onMap != nil {
+		e.van.hook.Lock()
+		defer e.van.hook.Unlock()
+		return e.van.onMap(e, t, n, rights)
+	}
+	return e.Endpoint.(van.Granter).Map(t, n, rights)
 }
 
 // each rewrites a batch event by event: fn returns what comes in its place.
