@@ -8,6 +8,12 @@ import (
 
 // Addresses name the van: "tcp://10.0.0.7:4711", "unix:///run/x.sock" (tcpvan too), "mem://name".
 
+// Scheme is the part of an address that names its transport: "shm", "tcp", "unix", "mem".
+func Scheme(addr string) string {
+	scheme, _, _ := strings.Cut(addr, "://")
+	return scheme
+}
+
 // resolve finds the van of an address and the address in that van's notation.
 func (n *Node) resolve(addr string) (v *vanSlot, local string, err error) {
 	scheme, rest, ok := strings.Cut(addr, "://")

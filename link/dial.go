@@ -3,23 +3,131 @@ package link
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
+	"time"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
 )
 
-// Dial opens a session with the peer at the first of addrs whose van this node
-// has. It tries again while nobody listens there, until ctx ends. A refusal by
-// the peer is errs.ErrRemote with the peer's reason; different versions are a *wire.VersionError.
+// attemptTime bounds the dialling of an address behind which there is another one.
+const attemptTime = 5 * time.Second
+
+// prober is a van that knows without connecting who is out of its reach. Probe is quick and
+// may be called concurrently.
+type prober interface{ Probe(addr string) error }
+
+// PassedOver is an address of a peer that was not taken, and why.
+type PassedOver struct {
+	Address string // as the peer announced it: "shm://host/name"
+	Err     error
+}
+
+// UnreachableError says why no address of a peer could be taken.
+type UnreachableError struct{ Passed []PassedOver }
+
+// Error reads "shm: other machine; tcp: connection refused".
+func (e *UnreachableError) Error() string {
+	parts := make([]string, len(e.Passed))
+	for i, p := range e.Passed {
+		parts[i] = Scheme(p.Address) + ": " + p.Err.Error()
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Unwrap returns the reasons.
+func (e *UnreachableError) Unwrap() []error {
+	all := make([]error, len(e.Passed))
+	for i, p := range e.Passed {
+		all[i] = p.Err
+	}
+	return all
+}
+
+// Dial opens a session with the peer that announced addrs, in its order of preference: at the
+// first of them whose van this node has, for which the van sees a way (van.Prober), and
+// which answers. An address with another one behind it is tried once and for a few
+// seconds at most, the last one until ctx ends, while nobody listens there.
+// Session.PassedOver tells what was not taken. When none is left the error is an
+// *UnreachableError, or, of a single address, its own.
+//
+// Once connected there is no way back: a refusal by the peer is errs.ErrRemote with the
+// peer's reason; different versions are a *wire.VersionError.
 func (n *Node) Dial(ctx context.Context, addrs []string) (*Session, error) {
-	v, local, err := n.firstReachable(addrs)
-	if err != nil {
-		return nil, err
+	var passed []PassedOver
+	all, last := n.candidates(addrs)
+	for i, c := range all {
+		if c.err == nil {
+			ep, err := c.dial(ctx, n.attempt, i == last)
+			if err == nil {
+				return n.introduceTo(ctx, c, ep, passed)
+			}
+			if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+				return nil, err
+			}
+			c.err = err
+		}
+		passed = append(passed, PassedOver{c.address, c.err})
 	}
-	ep, err := v.van.Dial(ctx, local)
-	if err != nil {
-		return nil, err
+	switch len(passed) {
+	case 0:
+		return nil, errs.Invalid("no address to dial")
+	case 1:
+		return nil, passed[0].Err
 	}
-	s := n.newSession(v, ep, true)
+	return nil, &UnreachableError{passed}
+}
+
+// candidate is an address to dial.
+type candidate struct {
+	van     *vanSlot
+	address string // as announced
+	local   string // in the van's notation
+	err     error  // why it need not be tried
+}
+
+// candidates finds the vans of addresses, and the last address that may be within reach; -1 when none is.
+func (n *Node) candidates(addrs []string) (all []candidate, last int) {
+	last = -1
+	for i, a := range addrs {
+		c := candidate{address: a}
+		if c.van, c.local, c.err = n.resolve(a); c.err == nil {
+			c.err = c.van.probe(c.local)
+		}
+		if c.err == nil {
+			last = i
+		}
+		all = append(all, c)
+	}
+	return all, last
+}
+
+func (v *vanSlot) probe(local string) error {
+	if p, ok := v.van.(prober); ok {
+		return p.Probe(local)
+	}
+	return nil
+}
+
+// dial connects, within the time that an attempt may take. The last candidate may take as long as ctx allows.
+func (c *candidate) dial(ctx context.Context, attempt time.Duration, last bool) (van.Endpoint, error) {
+	if last {
+		return c.van.van.Dial(ctx, c.local)
+	}
+	limited, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
+	ep, err := c.van.van.Dial(limited, c.local)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		return nil, fmt.Errorf("no connection within %v: %w", attempt, err)
+	}
+	return ep, err
+}
+
+// introduceTo makes a session of a connection.
+func (n *Node) introduceTo(ctx context.Context, c candidate, ep van.Endpoint, passed []PassedOver) (*Session, error) {
+	s := n.newSession(c.van, ep, true)
+	s.address, s.passed = c.address, passed
 	ep.SetUser(s)
 	if err := s.hello(); err != nil {
 		return nil, s.giveUp(err)
@@ -33,17 +141,11 @@ func (n *Node) Dial(ctx context.Context, addrs []string) (*Session, error) {
 	return s, nil
 }
 
-func (n *Node) firstReachable(addrs []string) (*vanSlot, string, error) {
-	err := errs.Invalid("no address to dial")
-	for _, a := range addrs {
-		v, local, e := n.resolve(a)
-		if e == nil {
-			return v, local, nil
-		}
-		err = e
-	}
-	return nil, "", err
-}
+// Dialled is the address at which this side reached the peer; "" when the peer dialled.
+func (s *Session) Dialled() string { return s.address }
+
+// PassedOver lists the addresses of the peer that were preferred and not taken. It is shared: read only.
+func (s *Session) PassedOver() []PassedOver { return s.passed }
 
 // giveUp ends a session whose handshake did not, and names the peer in the error.
 func (s *Session) giveUp(cause error) error {

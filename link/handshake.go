@@ -125,5 +125,6 @@ func (s *Session) open() {
 	}
 	s.pump()
 	s.mu.Unlock()
+	s.node.log.Debug().Str("van", s.caps.Name).Str("peer", s.String()).Bool("dialled", s.dialled).Msg("session opened")
 	s.node.engine.Set(&s.ready)
 }

@@ -14,6 +14,7 @@ func (s *Session) lose(err error) {
 	s.noteBacklog()
 	s.mu.Unlock()
 	s.gone = true
+	s.node.log.Debug().Str("van", s.caps.Name).Str("peer", s.String()).Bool("dialled", s.dialled).AnErr("reason", err).Msg("session lost")
 	if s.patience != nil {
 		s.patience.Stop()
 	}

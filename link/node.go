@@ -3,6 +3,7 @@ package link
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -14,11 +15,12 @@ import (
 )
 
 // VanMaker makes a van for a node. wake must be called by vans without a descriptor when Poll would find something.
+// A nil van without an error says that this transport is not to be had here; the node does without.
 type VanMaker func(p van.Placer, wake func()) (van.Van, error)
 
 // Options make a node. Zero values stand for the defaults.
 type Options struct {
-	Vans          []VanMaker        // in order of preference; at least one
+	Vans          []VanMaker        // at least one; a peer's addresses say which is preferred
 	Memory        *tensor.Allocator // receive memory for what no handler places; not closed by the node
 	Limits        wire.Limits
 	PieceBytes    int64 // larger messages are cut; 1 MiB
@@ -44,6 +46,7 @@ type Node struct {
 	pieceBytes    int64
 	creditBytes   int64
 	queueMessages int
+	attempt       time.Duration // that dialling an address may take which is not the last
 	admit         func(Identity) error
 	log           zerolog.Logger
 	engine        *progress.Engine
@@ -81,7 +84,7 @@ type Node struct {
 func NewNode(o Options) (*Node, error) {
 	n := &Node{
 		memory: o.Memory, limits: o.Limits, pieceBytes: o.PieceBytes, creditBytes: o.CreditBytes,
-		queueMessages: o.QueueMessages, admit: o.Admit, log: o.Log,
+		queueMessages: o.QueueMessages, attempt: attemptTime, admit: o.Admit, log: o.Log,
 		sessions: map[*Session]struct{}{}, emptied: make(chan struct{}), done: make(chan struct{}),
 	}
 	n.identity.Store(&Identity{})
@@ -92,7 +95,9 @@ func NewNode(o Options) (*Node, error) {
 			n.closeVans()
 			return nil, err
 		}
-		n.vans = append(n.vans, vanSlot{van: v, caps: v.Caps()})
+		if v != nil {
+			n.vans = append(n.vans, vanSlot{van: v, caps: v.Caps()})
+		}
 	}
 	if len(n.vans) == 0 || n.memory == nil {
 		return nil, errs.Invalid("a node needs at least one van, and an allocator")
@@ -172,6 +177,21 @@ func (n *Node) newSession(v *vanSlot, ep van.Endpoint, dialled bool) *Session {
 	n.sessions[s] = struct{}{}
 	n.mu.Unlock()
 	return s
+}
+
+// Sessions lists those that are open, in no order. Any goroutine.
+func (n *Node) Sessions() []*Session {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var open []*Session
+	for s := range n.sessions {
+		s.mu.Lock()
+		if s.state == stateOpen {
+			open = append(open, s)
+		}
+		s.mu.Unlock()
+	}
+	return open
 }
 
 func (n *Node) forget(s *Session) {

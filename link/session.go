@@ -27,7 +27,9 @@ type Session struct {
 	ep          van.Endpoint
 	caps        van.Caps
 	dialled     bool
-	incarnation uint32 // own, as told in the handshake
+	address     string       // at which it was dialled
+	passed      []PassedOver // preferred addresses that were not taken
+	incarnation uint32       // own, as told in the handshake
 	peer        Identity
 	ready       progress.Event // the handshake has ended
 	user        atomic.Value
