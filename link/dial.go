@@ -130,6 +130,9 @@ func (n *Node) introduceTo(ctx context.Context, c candidate, ep van.Endpoint, pa
 	s.address, s.passed = c.address, passed
 	ep.SetUser(s)
 	if err := s.hello(); err != nil {
+		if errors.Is(err, errs.ErrPeerLost) { // the van is about to tell the cause, or has, before the session was there
+			_ = n.engine.WaitFor(partGrace, &s.ready)
+		}
 		return nil, s.giveUp(err)
 	}
 	if err := n.engine.Wait(ctx, &s.ready); err != nil {

@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"encoding/binary"
+	"io"
 	"net"
 	"testing"
 
@@ -25,7 +26,7 @@ func TestDialTellsThatThePeerSpeaksAnotherVersion(t *testing.T) {
 		h.Encode(b, nil)
 		binary.LittleEndian.PutUint16(b[4:], 99)
 		_, _ = c.Write(b)
-		_, _ = c.Read(b) // until the dialler has gone
+		_, _ = io.Copy(io.Discard, c) // until the dialler has gone
 	}()
 	_, _, n := newVictim(t)
 	ctx, cancel := context.WithTimeout(context.Background(), hostileBound)
