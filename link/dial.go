@@ -128,13 +128,12 @@ func (c *candidate) dial(ctx context.Context, attempt time.Duration, last bool) 
 func (n *Node) introduceTo(ctx context.Context, c candidate, ep van.Endpoint, passed []PassedOver) (*Session, error) {
 	s := n.newSession(c.van, ep, true)
 	s.address, s.passed = c.address, passed
-	ep.SetUser(s)
-	if err := s.hello(); err != nil {
-		if errors.Is(err, errs.ErrPeerLost) { // the van is about to tell the cause, or has, before the session was there
-			_ = n.engine.WaitFor(partGrace, &s.ready)
-		}
-		return nil, s.giveUp(err)
+	if err := n.attach(ep, s); err != nil {
+		return nil, s.giveUp(s.lossCause(err))
 	}
+	if err := s.hello(); err != nil && !errors.Is(err, errs.ErrPeerLost) {
+		return nil, s.giveUp(err)
+	} // of a peer that is lost by now the van is about to tell the cause
 	if err := n.engine.Wait(ctx, &s.ready); err != nil {
 		return nil, s.giveUp(err)
 	}
@@ -142,6 +141,29 @@ func (n *Node) introduceTo(ctx context.Context, c candidate, ep van.Endpoint, pa
 		return nil, err
 	}
 	return s, nil
+}
+
+// attach makes s the session of ep, or returns what the van has said of its loss before there was one.
+func (n *Node) attach(ep van.Endpoint, s *Session) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err, lost := n.brief[ep]; lost {
+		delete(n.brief, ep)
+		return cmpErr(err, errs.ErrPeerLost)
+	}
+	ep.SetUser(s)
+	return nil
+}
+
+// missed keeps the loss of an endpoint that Dial is about to attach; false when it is attached by now.
+func (n *Node) missed(ep van.Endpoint, err error) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if ep.User() != nil {
+		return false
+	}
+	n.brief[ep] = err
+	return true
 }
 
 // Dialled is the address at which this side reached the peer; "" when the peer dialled.

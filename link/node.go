@@ -70,6 +70,7 @@ type Node struct {
 
 	mu       sync.Mutex
 	sessions map[*Session]struct{}
+	brief    map[van.Endpoint]error // dialled, and lost before they had a session
 	closed   bool
 	empty    bool // emptied is closed
 	done     chan struct{}
@@ -85,7 +86,7 @@ func NewNode(o Options) (*Node, error) {
 	n := &Node{
 		memory: o.Memory, limits: o.Limits, pieceBytes: o.PieceBytes, creditBytes: o.CreditBytes,
 		queueMessages: o.QueueMessages, attempt: attemptTime, admit: o.Admit, log: o.Log,
-		sessions: map[*Session]struct{}{}, emptied: make(chan struct{}), done: make(chan struct{}),
+		sessions: map[*Session]struct{}{}, brief: map[van.Endpoint]error{}, emptied: make(chan struct{}), done: make(chan struct{}),
 	}
 	n.identity.Store(&Identity{})
 	n.fillDefaults()

@@ -30,17 +30,30 @@ func (n *Node) Poll(all bool) int {
 	return total
 }
 
+// Arm implements progress.Source.
+func (n *Node) Arm() bool {
+	for i := range n.vans {
+		if !n.vans[i].van.Arm() {
+			return false
+		}
+	}
+	return n.doomCount.Load() == 0 // later ones come with a Kick
+}
+
 func (n *Node) dispatch(v *vanSlot, e *van.Event) {
 	if e.Kind == van.EventAccepted {
 		n.greet(v, e.Endpoint)
 		return
 	}
 	s, _ := e.Endpoint.User().(*Session)
-	if s == nil {
+	if s == nil && (e.Kind != van.EventLost || n.missed(e.Endpoint, e.Err)) {
 		if e.Kind == van.EventMessage {
 			e.Delivery.Release()
 		}
 		return // a connection that Dial is about to find broken
+	}
+	if s == nil {
+		s, _ = e.Endpoint.User().(*Session)
 	}
 	switch e.Kind {
 	case van.EventMessage:
