@@ -13,6 +13,11 @@ var clause08 = Clause{Number: 8, Name: "payload_goes_where_it_is_told", cases: [
 	{name: "grants", run: grantsAreWritten, need: needOneSided},
 	{name: "foreign, stale and short grants", run: grantsRefuse, need: needOneSided},
 	{name: "withdrawal under fire", run: withdrawUnderFire, need: needOneSided},
+	{name: "views", run: viewsAreTheMemory, need: needOneSided},
+	{name: "foreign, stale and short views", run: viewsRefuse, need: needOneSided},
+	{name: "views hold up withdrawals", run: viewsHoldWithdrawals, need: needOneSided},
+	{name: "a grant is known to who hears of it", run: grantsAreKnown, need: needOneSided},
+	{name: "views under fire", run: viewsUnderFire, need: needOneSided},
 	{name: "targets need a one-sided van", run: targetsRefused},
 }}
 

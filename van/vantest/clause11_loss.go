@@ -13,6 +13,8 @@ var clause11 = Clause{Number: 11, Name: "the_loss_of_a_peer_is_one_event", cases
 	{name: "not on the side that closes", run: noLossWhereClosed},
 	{name: "behind messages without credit", run: lossBehindCredit},
 	{name: "both close", run: bothClose},
+	{name: "detached when no view is left", run: detachedAfterViews, need: needOneSided},
+	{name: "detached in the end", run: detachedAlways, need: needOneSided},
 	{name: "connections that are lost at random", run: lossy, need: needLossy},
 	{name: "a killed process that floods", run: killedFlooder, need: needProcess},
 	{name: "a killed process that does not read", run: killedSleeper, need: needProcess},

@@ -30,6 +30,10 @@ type Factory struct {
 	// below and above each); the usual sizes are tested anyway.
 	Boundaries []int
 
+	// Memory makes memory that a one-sided van of the factory can grant; nil for
+	// vans that can grant any. It starts at a page, and lives until the test binary ends.
+	Memory func(n int) ([]byte, error)
+
 	// RawDial connects to an address of Listen as a peer that is none. If the
 	// van has a greeting of its own it has been spoken: what is written next is
 	// taken for a wire header, and an EventAccepted follows from what was said.

@@ -19,7 +19,7 @@ type granted struct {
 const grantFence = 64
 
 func (s *side) grant(size int, generation uint32, rights van.Rights) *granted {
-	g := &granted{s: s, arena: make([]byte, size+2*grantFence)}
+	g := &granted{s: s, arena: s.n.p.memory(size + 2*grantFence)}
 	paint(g.arena, canary)
 	g.mem = g.arena[grantFence : grantFence+size : grantFence+size]
 	paint(g.mem, poison)
@@ -29,6 +29,16 @@ func (s *side) grant(size int, generation uint32, rights van.Rights) *granted {
 	s.n.p.want(g.Generation == generation && g.Rights == rights && g.Length == int64(size), "Grant returned %+v for %d bytes of generation %d", g.Grant, size, generation)
 	s.granting = true
 	return g
+}
+
+// memory is what the van under test can grant.
+func (p *probe) memory(n int) []byte {
+	if p.f.Memory == nil {
+		return make([]byte, n)
+	}
+	mem, err := p.f.Memory(n)
+	p.must(err, "Factory.Memory")
+	return mem
 }
 
 // at is the target that begins at an offset.

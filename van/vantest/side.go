@@ -216,14 +216,14 @@ func (s *side) release(k int) int {
 // snapshot is a copy of a side's counters.
 type snapshot struct {
 	sent, completed, succeeded, outstanding, delivered, held int
-	lost                                                     bool
+	lost, detached                                           bool
 	reason                                                   error
 }
 
 func (s *side) count() snapshot {
 	s.n.mu.Lock()
 	defer s.n.mu.Unlock()
-	return snapshot{s.sent, s.completed, s.succeeded, len(s.issued), s.delivered, len(s.held), s.lost, s.reason}
+	return snapshot{s.sent, s.completed, s.succeeded, len(s.issued), s.delivered, len(s.held), s.lost, s.detached, s.reason}
 }
 
 // idle reports whether everything sent has completed.

@@ -19,6 +19,7 @@ func Mutations() []Mutation {
 	list = append(list, completionMutations...)
 	list = append(list, messageMutations...)
 	list = append(list, placementMutations...)
+	list = append(list, viewMutations...)
 	list = append(list, lifeMutations...)
 	return list
 }

@@ -1,0 +1,78 @@
+package memvan
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
+)
+
+func poll(v van.Van) (kinds []van.EventKind, first van.Endpoint) {
+	events := make([]van.Event, 8)
+	for {
+		n := v.Poll(events, true)
+		if n == 0 {
+			return kinds, first
+		}
+		for _, ev := range events[:n] {
+			kinds = append(kinds, ev.Kind)
+			if first == nil {
+				first = ev.Endpoint
+			}
+		}
+	}
+}
+
+// met is a connection between two one-sided vans, a of which has dialled.
+func met(t *testing.T, net *Network) (a, b van.Van, x, y van.Endpoint) {
+	a, b = newVan(t, net, Options{Name: "a", OneSided: true}), newVan(t, net, Options{Name: "b", OneSided: true})
+	_, err := b.Listen("b")
+	require.NoError(t, err)
+	x, err = a.Dial(context.Background(), "b")
+	require.NoError(t, err)
+	_, y = poll(b)
+	require.NotNil(t, y)
+	return a, b, x, y
+}
+
+func TestMapAndReleaseDoNotAllocate(t *testing.T) {
+	_, _, x, y := met(t, NewNetwork(NetworkOptions{}))
+	g, err := y.(van.Granter).Grant(make([]byte, 1000), 1, van.RightRead)
+	require.NoError(t, err)
+	target := van.Target{Grant: g.ID, Generation: 1, Offset: 10}
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		v, err := x.(van.Granter).Map(target, 100, van.RightRead)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.Release()
+	}))
+}
+
+func TestKillFreesViews(t *testing.T) {
+	net := NewNetwork(NetworkOptions{})
+	_, b, x, y := met(t, net)
+	g, err := y.(van.Granter).Grant(make([]byte, 1000), 1, van.RightRead)
+	require.NoError(t, err)
+	v, err := x.(van.Granter).Map(van.Target{Grant: g.ID, Generation: 1}, 100, van.RightRead)
+	require.NoError(t, err)
+	require.True(t, net.Kill("a"))
+	kinds, _ := poll(b)
+	require.Equal(t, []van.EventKind{van.EventLost, van.EventDetached}, kinds)
+	v.Release()
+	kinds, _ = poll(b)
+	require.Empty(t, kinds)
+}
+
+func TestGrantsNeedMemoryAndRights(t *testing.T) {
+	_, _, _, y := met(t, NewNetwork(NetworkOptions{}))
+	_, err := y.(van.Granter).Grant(nil, 1, van.RightRead)
+	require.ErrorIs(t, err, errs.ErrInvalid)
+	_, err = y.(van.Granter).Grant(make([]byte, 1), 1, 0)
+	require.ErrorIs(t, err, errs.ErrInvalid)
+	_, err = y.(van.Granter).Grant(make([]byte, 1), 1, 4)
+	require.ErrorIs(t, err, errs.ErrInvalid)
+}
