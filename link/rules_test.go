@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -129,9 +130,10 @@ func TestCloseAmongStrangers(t *testing.T) {
 		require.NoError(t, err)
 		addr := strings.TrimPrefix(bound[0], "tcp://")
 		var strangers sync.WaitGroup
+		var over atomic.Bool
 		for range 4 {
 			strangers.Go(func() {
-				for { // until nobody listens any more
+				for !over.Load() { // nobody listens any more, unless another process has taken the port
 					c, err := net.Dial("tcp", addr)
 					if err != nil {
 						return
@@ -142,6 +144,7 @@ func TestCloseAmongStrangers(t *testing.T) {
 			})
 		}
 		require.NoError(t, b.Close())
+		over.Store(true)
 		strangers.Wait()
 	}
 }

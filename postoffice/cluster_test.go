@@ -131,6 +131,7 @@ func (p *pipe) carry() {
 // idle is a progress source where nothing ever happens.
 type idle struct{}
 
+func (idle) Arm() bool     { return true }
 func (idle) Poll(bool) int { return 0 }
 func (idle) Flush(bool)    {}
 func (idle) FDs() []int    { return nil }

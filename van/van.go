@@ -41,8 +41,16 @@ type Van interface {
 	// cheaper; with all == true it misses nothing.
 	Poll(events []Event, all bool) int
 
-	// FD is a descriptor that becomes readable (edge or level) when Poll(all) would find something, or -1:
-	// then the van calls the wake function of its options instead. The
+	// Arm prepares for sleep. The caller of Poll calls it right after Poll(events, true) has
+	// returned 0. true: there is nothing to poll at this moment, and whatever comes makes FD
+	// readable, or calls the wake function; the next Poll ends that. false: there may be
+	// something, poll again. A van that is not armed need not tell
+	// anybody what has come: a peer, a Send or a Release makes a system call to
+	// wake only those that are asleep.
+	Arm() bool
+
+	// FD is a descriptor that becomes readable (edge or level) when something comes while the
+	// van is armed, or -1: then the van calls the wake function of its options instead. The
 	// descriptor belongs to the van and lives until Close.
 	FD() int
 

@@ -16,6 +16,7 @@ import (
 // nothing is a source that never has anything to move.
 type nothing struct{}
 
+func (nothing) Arm() bool     { return true }
 func (nothing) Poll(bool) int { return 0 }
 func (nothing) Flush(bool)    {}
 func (nothing) FDs() []int    { return nil }

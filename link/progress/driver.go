@@ -29,24 +29,30 @@ func (e *Engine) turn() (leave bool) {
 		if !e.held.CompareAndSwap(false, true) {
 			return true
 		}
-		n := 0
-		for pass := 1; ; pass++ {
-			k := e.src.Poll(true)
-			n += k
-			if k == 0 || e.wanted() {
-				break
-			}
-			if pass&31 == 0 {
-				e.src.Flush(false)
-			}
-		}
+		empty := e.empty()
 		e.src.Flush(true)
-		handed := e.pass()
-		if handed {
+		armed := empty && e.src.Arm()
+		if e.pass() {
 			return true
 		}
-		if n == 0 {
+		if armed {
 			return false
+		}
+	}
+}
+
+// empty polls until nothing moves any more, or, then it returns false, a waiter wants to
+// drive or the engine is closed.
+func (e *Engine) empty() bool {
+	for pass := 1; ; pass++ {
+		if e.src.Poll(true) == 0 {
+			return true
+		}
+		if e.wanted() || e.closed.Load() {
+			return false
+		}
+		if pass&31 == 0 {
+			e.src.Flush(false)
 		}
 	}
 }

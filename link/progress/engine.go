@@ -15,8 +15,12 @@ type Source interface {
 	// Flush sends what was held back to ride on later messages. With idle == true
 	// nobody will poll for long, so everything goes; else only what is overdue.
 	Flush(idle bool)
-	// FDs returns descriptors that become readable when Poll(true) would find
-	// something. Sources that have none call Engine.Wake instead.
+	// Arm is called before the holder of the token sleeps, right after Poll(true) has
+	// returned 0. true: there is nothing, and whatever comes before the next Poll makes one of FDs
+	// readable or calls Engine.Wake. false: poll again.
+	Arm() bool
+	// FDs returns descriptors that become readable when something comes while the source is
+	// armed. Sources that have none call Engine.Wake instead.
 	FDs() []int
 }
 

@@ -53,6 +53,7 @@ func (in *inbox) Poll(bool) int {
 	}
 }
 
+func (in *inbox) Arm() bool  { return len(in.ready) == 0 }
 func (in *inbox) Flush(bool) { in.flushes.Add(1) }
 func (in *inbox) FDs() []int { return nil }
 

@@ -47,6 +47,7 @@ func (net *Network) Kill(name string) bool {
 		f[e.peer.side] = fate{orphan: true, shred: true, reason: e.peer.fault("receive", errs.ErrPeerLost)}
 		e.conn.end(f)
 	}
+	n.rouse()
 	return true
 }
 
@@ -73,6 +74,7 @@ func (net *Network) Resume(name string) bool {
 		e.peer.ready()
 		e.conn.unlock()
 	}
+	n.rouse()
 	return true
 }
 

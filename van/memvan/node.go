@@ -18,7 +18,7 @@ const vanName = "mem"
 type Options struct {
 	Name        string      // unique in the network; "" for one that the network chooses
 	Placer      van.Placer  // required
-	Wake        func()      // called when Poll would find something; see New
+	Wake        func()      // called when something comes while the van is armed; see New
 	Limits      wire.Limits // what a peer may announce; wire.DefaultLimits when zero
 	OneSided    bool        // messages may have targets, endpoints implement van.Granter
 	Queue       int         // operations of one endpoint that may be outstanding; 256
@@ -62,18 +62,16 @@ type node struct {
 	closed    bool
 	endpoints map[*endpoint]struct{} // until closed here or reported lost
 	dice      *rand.Rand
-	signalled bool // the owner was woken and has not polled everything since
+	armed     bool // the owner sleeps, and must be woken for the next thing that comes
 	// endpoints to look at, linked by next
 	first, last *endpoint
 }
 
 // New makes a van in net.
 //
-// It has no descriptor (FD is -1). opt.Wake is called when something appears to be polled
-// while there was nothing before, and at the end of a Poll that left something
-// over: whoever polls until Poll returns 0 and then waits for a wake misses nothing.
-// Wake is called from any goroutine, from inside calls of this and of other vans;
-// it must not block and must not call the van.
+// It has no descriptor (FD is -1). opt.Wake is called, once, when something appears to be
+// polled after Arm has returned true. It is called from any goroutine, from inside calls
+// of this and of other vans; it must not block and must not call the van.
 func New(net *Network, opt Options) (van.Van, error) {
 	if opt.Placer == nil {
 		return nil, errs.Invalid("memvan: Options.Placer is nil; it names the memory for payload")
@@ -123,6 +121,7 @@ func (n *node) Close() error {
 	for _, e := range n.net.leave(n) {
 		_ = e.Close()
 	}
+	n.rouse()
 	return nil
 }
 

@@ -33,10 +33,15 @@ func (n *node) Poll(events []van.Event, all bool) int {
 		n.held[i] = nil
 	}
 	n.held = n.held[:0]
-	if n.rest() {
-		n.wake()
-	}
 	return count
+}
+
+// Arm implements van.Van.
+func (n *node) Arm() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.armed = n.first == nil || n.stalled.Load() && !n.closed
+	return n.armed
 }
 
 // visit reports what happened at e; more says that there may be further events.
@@ -85,18 +90,18 @@ func (n *node) enqueue(e *endpoint) (wake bool) {
 	default:
 		n.last.next, n.last = e, e
 	}
-	wake = !n.signalled
-	n.signalled = true
+	wake = n.armed
+	n.armed = false
 	return wake
 }
 
-// dequeue returns the next endpoint to look at, nil when there is none.
+// dequeue returns the next endpoint to look at, nil when there is none. It ends the armed state.
 func (n *node) dequeue() *endpoint {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.armed = false
 	e := n.first
 	if e == nil {
-		n.signalled = false
 		return nil
 	}
 	n.first = e.next
@@ -107,12 +112,15 @@ func (n *node) dequeue() *endpoint {
 	return e
 }
 
-// rest reports whether endpoints are left over at the end of a Poll.
-func (n *node) rest() bool {
+// rouse wakes the owner if it sleeps.
+func (n *node) rouse() {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.signalled = n.first != nil
-	return n.signalled
+	armed := n.armed
+	n.armed = false
+	n.mu.Unlock()
+	if armed {
+		n.wake()
+	}
 }
 
 func (n *node) wake() {

@@ -15,7 +15,7 @@ import (
 // receiver does not poll; Read discards what the receiver sends and returns
 // io.EOF when the connection is over. Read and Write may be called concurrently.
 func (net *Network) DialRaw(addr string) (io.ReadWriteCloser, error) {
-	r := &raw{}
+	r := &raw{rung: true}
 	r.changed.L = &r.mu
 	v, err := New(net, Options{Placer: r, Wake: r.wake})
 	if err != nil {
@@ -60,7 +60,7 @@ func (r *raw) wake() {
 	r.changed.Broadcast()
 }
 
-// drain polls until nothing is left, unless somebody does so already. Called with
+// drain polls until nothing is left and the van is armed, unless somebody does so already. Called with
 // mu held, which it gives up while it polls.
 func (r *raw) drain() {
 	if r.polling {
@@ -72,7 +72,9 @@ func (r *raw) drain() {
 		r.rung = false
 		r.mu.Unlock()
 		n := r.van.Poll(events[:], true)
+		armed := n == 0 && r.van.Arm()
 		r.mu.Lock()
+		r.rung = r.rung || !armed
 		r.note(events[:n])
 		r.polls++
 		r.changed.Broadcast()

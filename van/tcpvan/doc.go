@@ -14,12 +14,11 @@
 //
 // # Waiting on FD
 //
-// Whoever wants to sleep on FD must have seen Poll(events, true) return 0 and
-// must not have called Poll since. From that moment on everything that Poll would find
-// makes FD readable with an edge: bytes, room to send, connections, the
-// completion of a Send, a Release that lets a stalled endpoint go on, a Close. Before that
-// moment, what Send completes by itself waits silently for the next Poll, which
-// saves a spinning driver a system call for each message.
+// Once Arm has returned true, everything that Poll would find makes FD readable with an
+// edge: bytes, room to send, connections, the completion of a Send, a Release that
+// lets a stalled endpoint go on, a Close. While the van is not armed, what Send
+// completes by itself waits silently for the next Poll, which saves a spinning driver a
+// system call for each message.
 //
 // # Stream
 //

@@ -26,6 +26,7 @@ func (v *tcp) Poll(events []van.Event, all bool) int {
 	if v.armed.Load() {
 		v.armed.Store(false)
 	}
+	v.swept = all
 	v.events = events[:0:len(events)]
 	v.round++
 	v.takeNotes()
@@ -45,22 +46,22 @@ func (v *tcp) Poll(events []van.Event, all bool) int {
 	}
 	n := len(v.events)
 	v.events = nil
-	if all {
-		v.arm(n)
-	}
 	v.polling.Store(false)
 	return n
 }
 
-// arm prepares FD for a caller that goes to sleep because there was nothing.
-func (v *tcp) arm(n int) {
-	if n == 0 {
-		v.armed.Store(true)
+// Arm implements van.Van. What the last Poll has not asked the kernel about may have made FD
+// readable before the caller looks for a change of it.
+func (v *tcp) Arm() bool {
+	if !v.swept || len(v.run) > 0 || len(v.newcomers) > 0 {
+		return false
 	}
-	if len(v.run) > 0 || len(v.newcomers) > 0 || v.noteCount.Load() > 0 || v.expired.Load() {
-		v.armed.Store(true)
-		v.wake()
+	v.armed.Store(true)
+	if v.noteCount.Load() > 0 || v.expired.Load() {
+		v.armed.Store(false)
+		return false
 	}
+	return true
 }
 
 // wake makes FD readable if somebody may sleep on it. Concurrent.

@@ -43,6 +43,7 @@ type tcp struct {
 	// Owned by Poll.
 	events    []van.Event // the caller's
 	round     uint64
+	swept     bool        // the last Poll has asked the kernel
 	run, idle []*endpoint // the queue, and the memory of the one before
 	spare     []*endpoint // memory of notes
 	hot       [2]*endpoint
@@ -66,7 +67,6 @@ func New(o Options) (van.Van, error) {
 		opts: o, endpoints: map[*endpoint]struct{}{},
 		iov: make([]unix.Iovec, 0, maxIovecs), scratch: make([]byte, scratchSize),
 	}
-	v.armed.Store(true)
 	v.pending.v = v
 	if err := v.open(); err != nil {
 		return nil, &errs.OpError{Op: "open", Van: name, Err: err}

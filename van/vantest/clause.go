@@ -48,7 +48,7 @@ func (f Failure) Error() string {
 // Clauses returns all clauses, in order.
 func Clauses() []Clause {
 	return []Clause{
-		dialing,
+		dialing, arming,
 		clause01, clause02, clause03, clause04, clause05, clause06,
 		clause07, clause08, clause09, clause10, clause11, clause12,
 	}

@@ -67,6 +67,9 @@ func (n *node) pump(over func() bool) {
 
 // idle waits until the van may have something to poll, unless it has.
 func (n *node) idle() {
+	if !n.van.Arm() {
+		return
+	}
 	if fd := n.van.FD(); fd >= 0 {
 		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 20)
 		return

@@ -170,6 +170,9 @@ func (p *probe) idle(limit time.Duration) {
 		if v.closed.Load() {
 			limit = min(limit, 20*time.Millisecond) // its descriptor is gone
 		}
+		if !v.detached.Load() && !v.closed.Load() && !v.van.Arm() {
+			return
+		}
 		if fd := v.van.FD(); fd >= 0 && !v.closed.Load() && !v.detached.Load() {
 			fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 		}

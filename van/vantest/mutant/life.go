@@ -113,7 +113,19 @@ var lifeMutations = []Mutation{
 			return []van.Event{ev}
 		})
 	}},
-	{Name: "wakes nobody", Clauses: []int{0, 1, 6, 10}, mutate: func(v *mutantVan) { v.deaf = true }},
+	{Name: "wakes nobody", Clauses: []int{0, 1, 6, 10}, mutate: func(v *mutantVan) { v.deaf.Store(true) }},
+	{Name: "wakes nobody who is armed", Clauses: []int{0}, mutate: func(v *mutantVan) {
+		v.onArm = func(armed bool) bool {
+			v.deaf.Store(armed)
+			return armed
+		}
+	}},
+	{Name: "arms although there is something", Clauses: []int{0}, mutate: func(v *mutantVan) {
+		v.onArm = func(bool) bool { return true }
+	}},
+	{Name: "never arms", Clauses: []int{0}, mutate: func(v *mutantVan) {
+		v.onArm = func(bool) bool { return false }
+	}},
 	{Name: "accepts twice", Clauses: []int{0, 10}, mutate: func(v *mutantVan) {
 		v.onEvents = each(func(ev van.Event) []van.Event {
 			if ev.Kind == van.EventAccepted {

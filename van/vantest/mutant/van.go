@@ -3,6 +3,7 @@ package mutant
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/wire"
@@ -31,13 +32,14 @@ type mutantVan struct {
 	onClose  func(times int) error // instead of nil, after the inner Close
 	onEnd    func(*endpoint)       // after Close of an endpoint
 	onDial   func(error) error
-	deaf     bool // never wakes
+	deaf     atomic.Bool           // never wakes
+	onArm    func(armed bool) bool // sees what the inner Arm has returned
 	withdraw func(*endpoint, van.GrantID, van.OpID) error
 	onMap    func(e *endpoint, t van.Target, n int64, rights van.Rights) (van.View, error)
 }
 
 func (v *mutantVan) ring() {
-	if !v.deaf {
+	if !v.deaf.Load() {
 		v.wake()
 	}
 }
@@ -119,6 +121,17 @@ func (v *mutantVan) Poll(events []van.Event, all bool) int {
 		v.ring()
 	}
 	return k + m
+}
+
+func (v *mutantVan) Arm() bool {
+	v.mu.Lock()
+	armed := len(v.extra) == 0
+	v.mu.Unlock()
+	armed = armed && v.inner.Arm()
+	if v.onArm != nil {
+		armed = v.onArm(armed)
+	}
+	return armed
 }
 
 func (v *mutantVan) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error) {
