@@ -26,18 +26,18 @@ type Settings struct {
 	GroupSize int    `name:"DMLC_GROUP_SIZE" default:"1" min:"1" max:"65536" shared:"yes" doc:"Instances that make one node, one per accelerator."`
 	RootURI   string `name:"DMLC_PS_ROOT_URI" required:"yes" doc:"Host name or address of the scheduler, IPv4 or IPv6, without scheme and port. 127.0.0.1 when DMLC_LOCAL=1 and nothing is set."`
 	RootPort  int    `name:"DMLC_PS_ROOT_PORT" required:"yes" min:"0" max:"65535" doc:"Port of the scheduler. Only the scheduler itself may have 0: a free port."`
-	Local     bool   `name:"DMLC_LOCAL" default:"0" shared:"yes" doc:"1: this machine only. No network is used, but Unix sockets."`
+	Local     bool   `name:"DMLC_LOCAL" default:"0" shared:"yes" doc:"1: this machine only. No network is used, but shared memory, and Unix sockets where memory cannot be shared."`
 
 	NodeRank      int    `group:"This process" name:"DMLC_NODE_RANK" default:"-1" then:"0 when STEPMESH_GPU or DMLC_RANK_OFFSET is set, else the scheduler gives ranks in order of arrival (-1)" min:"-1" max:"999999" env:"always" doc:"Rank of this node within its role. The rank of an instance is DMLC_NODE_RANK * DMLC_GROUP_SIZE + STEPMESH_GPU + DMLC_RANK_OFFSET."`
 	RankOffset    int    `name:"DMLC_RANK_OFFSET" default:"0" min:"-1000000" max:"1000000" doc:"Added to the device number in rank and instance: -4 makes devices 4 to 7 the instances 0 to 3."`
 	InstanceID    int    `name:"DMLC_INSTANCE_ID" default:"-1" then:"STEPMESH_GPU + DMLC_RANK_OFFSET (-1)" min:"-1" max:"65535" doc:"Index within the node; a worker is paired with the servers of the same index."`
 	PreferredRank int    `name:"STEPVAN_RANK" default:"-1" then:"from DMLC_NODE_RANK (-1)" min:"-1" max:"1000000000" doc:"Rank of this instance within its role, for launchers that count instances rather than nodes."`
-	NodeHost      string `name:"DMLC_NODE_HOST" then:"the address of DMLC_INTERFACE, else the one that reaches the scheduler" doc:"Address or host name that other nodes use to reach this process."`
-	Interface     string `name:"DMLC_INTERFACE" then:"the one that reaches the scheduler" doc:"Network interface to use, by name; of servers and the scheduler. auto is for RDMA, which this version has not, and stands for the default."`
-	Port          int    `name:"DMLC_PORT" default:"0" then:"free ports (0)" min:"0" max:"65535" doc:"First data port that this node listens on."`
+	NodeHost      string `name:"DMLC_NODE_HOST" then:"the address of DMLC_INTERFACE, else the one that reaches the scheduler" doc:"Address or host name that workers use to reach a server; without effect elsewhere."`
+	Interface     string `name:"DMLC_INTERFACE" then:"the one that reaches the scheduler" doc:"Network interface at which workers reach a server, by name; without effect elsewhere. auto is for RDMA, which this version has not, and stands for the default."`
+	Port          int    `name:"DMLC_PORT" default:"0" then:"free ports (0)" min:"0" max:"65535" doc:"First data port that a server listens on; without effect elsewhere."`
 	NumPorts      int    `name:"DMLC_NUM_PORTS" default:"1" min:"1" max:"1024" doc:"How many data ports, counted up from DMLC_PORT."`
 
-	Van         Van   `group:"Transport" name:"STEPVAN_VAN" alias:"DMLC_ENABLE_RDMA DMLC_PS_VAN_TYPE" default:"auto" values:"auto tcp shm rdma mem" map:"ibverbs=rdma verbs=rdma 1=rdma true=rdma zmq=tcp 0=tcp false=tcp" doc:"How payload travels. auto: the best that each pair of nodes has in common. STEPVAN_VAN wins over the other two names. mem works within one process only; shm and rdma are refused by this version."`
+	Van         Van   `group:"Transport" name:"STEPVAN_VAN" alias:"DMLC_ENABLE_RDMA DMLC_PS_VAN_TYPE" default:"auto" values:"auto tcp shm rdma mem" map:"ibverbs=rdma verbs=rdma 1=rdma true=rdma zmq=tcp 0=tcp false=tcp" doc:"How payload travels. auto: the best that each pair of nodes has in common, shared memory on one machine and TCP between machines. STEPVAN_VAN wins over the other two names. shm: processes of one machine and one user; a peer that is elsewhere is an error. tcp with DMLC_LOCAL=1: Unix sockets. mem works within one process only; rdma is refused by this version."`
 	Rails       int   `name:"STEPVAN_RAILS" default:"1" min:"1" max:"16" doc:"TCP connections per peer; large tensors are striped over them."`
 	PieceBytes  Bytes `name:"STEPVAN_PIECE_BYTES" default:"1MiB" min:"4KiB" max:"1GiB" doc:"Bulk is cut into pieces of this size, so that small messages pass between them."`
 	CreditBytes Bytes `name:"STEPVAN_CREDIT_BYTES" default:"256MiB" min:"64KiB" max:"1TiB" doc:"Payload that a peer may have delivered here and that is not released."`

@@ -27,8 +27,11 @@ type PassedOver struct {
 // UnreachableError says why no address of a peer could be taken.
 type UnreachableError struct{ Passed []PassedOver }
 
-// Error reads "shm: other machine; tcp: connection refused".
+// Error reads "shm: other machine; tcp: connection refused"; of one address only its reason.
 func (e *UnreachableError) Error() string {
+	if len(e.Passed) == 1 {
+		return e.Passed[0].Err.Error()
+	}
 	parts := make([]string, len(e.Passed))
 	for i, p := range e.Passed {
 		parts[i] = Scheme(p.Address) + ": " + p.Err.Error()
@@ -49,8 +52,7 @@ func (e *UnreachableError) Unwrap() []error {
 // first of them whose van this node has, for which the van sees a way (van.Prober), and
 // which answers. An address with another one behind it is tried once and for a few
 // seconds at most, the last one until ctx ends, while nobody listens there.
-// Session.PassedOver tells what was not taken. When none is left the error is an
-// *UnreachableError, or, of a single address, its own.
+// Session.PassedOver tells what was not taken. When none is left the error is an *UnreachableError.
 //
 // Once connected there is no way back: a refusal by the peer is errs.ErrRemote with the
 // peer's reason; different versions are a *wire.VersionError.
@@ -70,11 +72,8 @@ func (n *Node) Dial(ctx context.Context, addrs []string) (*Session, error) {
 		}
 		passed = append(passed, PassedOver{c.address, c.err})
 	}
-	switch len(passed) {
-	case 0:
+	if len(passed) == 0 {
 		return nil, errs.Invalid("no address to dial")
-	case 1:
-		return nil, passed[0].Err
 	}
 	return nil, &UnreachableError{passed}
 }

@@ -2,13 +2,10 @@ package ps
 
 import (
 	"context"
-	"net"
-	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/link"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/wire"
@@ -20,7 +17,7 @@ func (m *member) join(ctx context.Context) error {
 	var own []string
 	var err error
 	if m.server != nil {
-		if own, err = m.site.listenData(ctx, m.link); err != nil {
+		if own, err = m.listen(ctx); err != nil {
 			return err
 		}
 	}
@@ -34,7 +31,13 @@ func (m *member) join(ctx context.Context) error {
 	}
 	stop := m.remind(func() string { return "the others at the start barrier" })
 	defer stop()
-	return m.office.Barrier(ctx, Servers|Workers, true)
+	if err := m.office.Barrier(ctx, Servers|Workers, true); err != nil {
+		return err
+	}
+	if line := summary(m.connections()); line != "" {
+		m.log.Info().Msg(line)
+	}
+	return nil
 }
 
 // meet tells the worker or server whom it is paired with. Without peers there is
@@ -108,40 +111,6 @@ func closed(peers []Peer, open []atomic.Bool) []string {
 		names = append(names, p.String())
 	}
 	return names
-}
-
-// dial opens the session with one server.
-func (m *member) dial(ctx context.Context, p Peer) (*link.Session, error) {
-	fail := func(err error) (*link.Session, error) {
-		return nil, &errs.OpError{Op: "connect", Peer: p.String(), Err: err}
-	}
-	if err := m.unreachable(p); err != nil {
-		return fail(err)
-	}
-	s, err := m.link.Dial(ctx, p.Addresses)
-	if err != nil {
-		return fail(err)
-	}
-	id := s.Peer()
-	if id.Node != p.ID || id.Incarnation != p.Incarnation {
-		_ = s.Close("expected another node here") // it ends with the link in any case
-		return fail(errs.Invalid("%q answers at %s: two nodes share the address: check DMLC_NODE_HOST and DMLC_PORT there", id.Name, s.Address()))
-	}
-	return s, nil
-}
-
-// unreachable finds a peer of another machine that tells an address of its own machine.
-func (m *member) unreachable(p Peer) error {
-	if p.Host == "" || p.Host == hostName() || m.node.settings.Local {
-		return nil
-	}
-	for _, a := range p.Addresses {
-		host, _, _ := net.SplitHostPort(strings.TrimPrefix(a, "tcp://"))
-		if ip, err := netip.ParseAddr(host); err == nil && ip.IsLoopback() {
-			return errs.Invalid("it tells others to reach it at %s, which is every machine's own: set DMLC_PS_ROOT_URI there to an address of the scheduler that all machines reach, or DMLC_NODE_HOST to its own", a)
-		}
-	}
-	return nil
 }
 
 // reminder is the time between lines that say what a start waits for.

@@ -26,6 +26,7 @@ type member struct {
 
 	pool      *tensor.Allocator // memory of messages that no registered buffer receives
 	link      *link.Node
+	shm       sharing
 	scheduler *postoffice.Scheduler
 	office    *postoffice.Office
 	worker    *worker.Worker
@@ -60,7 +61,7 @@ func (m *member) build() (err error) {
 		return err
 	}
 	if m.link, err = link.NewNode(link.Options{
-		Vans: []link.VanMaker{m.site.van}, Memory: m.pool, Limits: limitsOf(s),
+		Vans: m.vans(), Memory: m.pool, Limits: limitsOf(s),
 		PieceBytes: int64(s.PieceBytes), CreditBytes: int64(s.CreditBytes),
 		Progress: progressOf(s), Admit: m.admit, Log: m.log,
 	}); err != nil {

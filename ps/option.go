@@ -1,6 +1,10 @@
 package ps
 
-import "github.com/rs/zerolog"
+import (
+	"github.com/rs/zerolog"
+
+	"github.com/stepvan/stepvan/van"
+)
 
 // Option changes what settings cannot say.
 type Option func(*options)
@@ -10,11 +14,11 @@ type options struct {
 	log      *zerolog.Logger
 	onDead   func(Peer, error)
 	onListen func(port int)
-	vanName  string // of a node in a Network, for tests that hurt it; the network's choice when ""
+	shm      func(m *member, p van.Placer, wake func()) (van.Van, error)
 }
 
 func collect(opts []Option) options {
-	o := options{onDead: func(Peer, error) {}, onListen: func(int) {}}
+	o := options{onDead: func(Peer, error) {}, onListen: func(int) {}, shm: newShm}
 	for _, set := range opts {
 		set(&o)
 	}

@@ -15,7 +15,7 @@ import (
 
 // site is where the nodes of a cluster meet: a network, this machine, or this process.
 type site interface {
-	// van makes the transport.
+	// van makes the transport that leads to the scheduler, and to peers with which no memory can be shared.
 	van(p van.Placer, wake func()) (van.Van, error)
 	// listenScheduler has n listen as the scheduler, and returns its port.
 	listenScheduler(ctx context.Context, n *link.Node) (int, error)
@@ -29,7 +29,7 @@ func newSite(s *Settings, o *options) site {
 	tcp := tcpvan.Options{Limits: limitsOf(s), Rails: min(s.Rails, tcpvan.MaxRails), SmallBytes: int(s.SmallBytes), Local: s.Local}
 	switch {
 	case o.network != nil && (s.Van == config.VanMem || s.Van == config.VanAuto):
-		return &process{port: s.RootPort, net: o.network, opts: memvan.Options{Name: o.vanName, Limits: limitsOf(s)}}
+		return &process{port: s.RootPort, net: o.network, opts: memvan.Options{Limits: limitsOf(s)}}
 	case s.Local:
 		return &machine{port: s.RootPort, tcp: tcp}
 	}
@@ -72,4 +72,5 @@ const (
 	dataPort  = "DMLC_PORT"
 	nodeHost  = "DMLC_NODE_HOST"
 	netDevice = "DMLC_INTERFACE"
+	vanName   = "STEPVAN_VAN"
 )

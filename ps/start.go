@@ -32,7 +32,7 @@ func Start(ctx context.Context, s Settings, opts ...Option) (*Node, error) {
 	defer cancel()
 	defer context.AfterFunc(n.failed, cancel)()
 	if err := n.start(ctx); err != nil {
-		n.abandon()
+		n.abandon(err)
 		return nil, n.explain(ctx, err)
 	}
 	n.members[0].log.Info().Msgf("%s has started", n)
@@ -104,7 +104,7 @@ func StartAll(ctx context.Context, all []Settings, opts ...Option) ([]*Node, err
 	if err := together(ctx, tasks...); err != nil {
 		for _, n := range nodes {
 			if n != nil {
-				n.abandon()
+				n.abandon(err)
 			}
 		}
 		return nil, err

@@ -55,7 +55,6 @@ func TestWrongSettings(t *testing.T) {
 	}{
 		"no role":              {"", func(*ps.Settings) {}, []string{"DMLC_ROLE"}},
 		"everything missing":   {"worker", func(s *ps.Settings) { s.NumWorker, s.RootPort = 0, 0 }, []string{"DMLC_NUM_WORKER", "DMLC_PS_ROOT_PORT"}},
-		"shared memory":        {"worker", func(s *ps.Settings) { s.Van = config.VanShm }, []string{"STEPVAN_VAN", "not in this build", "tcp"}},
 		"rdma":                 {"worker", func(s *ps.Settings) { s.Van = config.VanRDMA }, []string{"STEPVAN_VAN", "not in this build", "tcp"}},
 		"mem between programs": {"worker", func(s *ps.Settings) { s.Van = config.VanMem }, []string{"STEPVAN_VAN", "one process"}},
 		"accelerator":          {"worker", func(s *ps.Settings) { s.Backend = config.BackendGPU }, []string{"STEPMESH_BACKEND", "CPU"}},

@@ -121,12 +121,15 @@ func (m *member) close() {
 	}
 }
 
-// abandon ends a node that did not start, or whose companions did not.
-func (n *Node) abandon() {
+// abandon ends a node that did not start, or whose companions did not; the others are told why.
+func (n *Node) abandon(why error) {
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	n.over.Store(true)
 	for _, m := range n.members {
+		if m.link != nil && why != nil {
+			m.link.Goodbye("it did not start: " + why.Error())
+		}
 		if m.office != nil || m.scheduler != nil {
 			_ = m.leave(gone) // the cause of the abandonment is what counts
 		}

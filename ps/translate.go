@@ -96,10 +96,10 @@ func checkBuild(s *Settings, o *options) error {
 		return &errs.ConfigError{Key: key, Value: value, Reason: reason}
 	}
 	switch {
-	case s.Van == config.VanShm || s.Van == config.VanRDMA:
-		return refuse("STEPVAN_VAN", string(s.Van), "not in this build: set tcp or auto")
+	case s.Van == config.VanRDMA:
+		return refuse(vanName, string(s.Van), "not in this build: set auto, shm or tcp")
 	case s.Van == config.VanMem && o.network == nil:
-		return refuse("STEPVAN_VAN", string(s.Van), "works within one process only, whose nodes are started with ps.WithNetwork: set tcp or auto")
+		return refuse(vanName, string(s.Van), "works within one process only, whose nodes are started with ps.WithNetwork: set auto, shm or tcp")
 	case s.Backend == config.BackendGPU:
 		return refuse("STEPMESH_BACKEND", string(s.Backend), "not in this build: set CPU")
 	}
@@ -118,6 +118,31 @@ func mild(s *Settings) []config.Warning {
 	add(s.DropMsg > 0, "PS_DROP_MSG", "has no effect: the vans of this build lose no messages")
 	add(s.Rails > tcpvan.MaxRails, "STEPVAN_RAILS", fmt.Sprintf("%d connections per peer are the most that the tcp van makes", tcpvan.MaxRails))
 	add(s.SplitQPLag, "STEPMESH_SPLIT_QP_LAG", "has no effect: there is no RDMA in this build")
+	out = append(out, unreached(s)...)
 	add(s.BindCPUCore, "STEPMESH_BIND_CPU_CORE", "has no effect in this build: pin the process with taskset or numactl")
+	return out
+}
+
+// unreached lists settings that say how workers reach a server over a network, where they do not.
+func unreached(s *Settings) []config.Warning {
+	reason := ""
+	switch {
+	case s.Role == RoleWorker || s.Role == RoleScheduler:
+		reason = "has no effect on a " + string(s.Role) + ": it is for servers, which workers dial"
+	case s.Local:
+		reason = "has no effect with DMLC_LOCAL=1: no network is used"
+	case s.Van == config.VanShm || s.Van == config.VanMem:
+		reason = "has no effect with STEPVAN_VAN=" + string(s.Van) + ": no network carries tensors"
+	}
+	var out []config.Warning
+	add := func(on bool, key, reason string) {
+		if on && reason != "" {
+			out = append(out, config.Warning{Key: key, Reason: reason})
+		}
+	}
+	add(s.Interface != "" && s.Interface != "auto", netDevice, reason)
+	add(s.NodeHost != "", nodeHost, reason)
+	add(s.Port != 0, dataPort, reason)
+	add(s.NumPorts > 1 && s.Port == 0, "DMLC_NUM_PORTS", "has no effect without DMLC_PORT, the first of them")
 	return out
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"github.com/stepvan/stepvan/cmd/stepvan/internal/settings"
 	"github.com/stepvan/stepvan/cmd/stepvan/internal/terminal"
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/ps"
 )
 
 // envFlags are the flags of `stepvan env`.
@@ -49,6 +51,8 @@ func (f *envFlags) run(out, errOut io.Writer) error {
 		return err
 	}
 	s, warnings, mistakes := config.FromProcess()
+	odd, refused := ps.Check(s)
+	warnings, mistakes = append(warnings, odd...), errors.Join(mistakes, refused)
 	rows := s.Table(settings.Lookup(os.Environ()))
 	if f.changed {
 		rows = settings.Changed(rows)

@@ -52,6 +52,19 @@ func TestEnvWithMistakesShowsTheRest(t *testing.T) {
 	require.Contains(t, errOut, "did you mean STEPVAN_VAN?")
 }
 
+// What Start would refuse or ignore is told as well.
+func TestEnvAppliesTheChecksOfStart(t *testing.T) {
+	place(t, "worker")
+	t.Setenv("DMLC_PORT", "9001")
+	code, _, errOut := stepvan(t, "env", "--changed")
+	require.Zero(t, code)
+	require.Contains(t, errOut, "warning: DMLC_PORT: has no effect on a worker")
+	t.Setenv("STEPVAN_VAN", "rdma")
+	code, _, errOut = stepvan(t, "env", "--changed")
+	require.Equal(t, 1, code)
+	require.Contains(t, errOut, `mistake: STEPVAN_VAN="rdma"`)
+}
+
 func TestEnvMarkdownIsTheReference(t *testing.T) {
 	code, out, errOut := stepvan(t, "env", "--markdown")
 	require.Zero(t, code)

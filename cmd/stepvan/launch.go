@@ -68,7 +68,7 @@ func (f *launchFlags) define(c *cobra.Command) {
 	flags.SetInterspersed(false) // the flags of COMMAND are its own, even without --
 	flags.VarP(&f.size, "nodes", "n", "worker and server nodes, like 2w2s, 8w4s, 3w")
 	flags.IntVar(&f.groupSize, "group-size", 0, "instances per node, each a process (default DMLC_GROUP_SIZE, else 1)")
-	flags.StringVar(&f.van, "van", "", "how payload travels: auto, tcp (default STEPVAN_VAN, else auto)")
+	flags.StringVar(&f.van, "van", "", "how payload travels: auto, shm, tcp (default STEPVAN_VAN, else auto)")
 	flags.StringVar(&f.server, "server-command", "", "line of shell that is a server, in place of COMMAND")
 	flags.StringVar(&f.scheduler, "scheduler-command", "", "line of shell that is the scheduler, in place of stepvan scheduler")
 	flags.DurationVar(&f.timeout, "timeout", 0, "stop everybody after this time (default none)")

@@ -76,7 +76,7 @@ func TestLaunchRefuses(t *testing.T) {
 	}{
 		{[]string{"--", "no-such-program-anywhere"}, 127, "is not in PATH"},
 		{[]string{"--van", "pigeon", "--", "true"}, 1, "STEPVAN_VAN"},
-		{[]string{"--van", "mem", "--", "true"}, 1, "set tcp or auto"},
+		{[]string{"--van", "mem", "--", "true"}, 1, "set auto, shm or tcp"},
 		{[]string{"--group-size", "-3", "--", "true"}, 1, "DMLC_GROUP_SIZE"},
 	} {
 		code, out, errOut := stepvan(t, append([]string{"launch"}, c.args...)...)

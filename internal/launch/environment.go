@@ -46,7 +46,7 @@ func newEnvironment(plan *Plan, port int) (*environment, error) {
 		return nil, err
 	}
 	if settings.Van == config.VanMem {
-		return nil, &errs.ConfigError{Key: "STEPVAN_VAN", Value: string(config.VanMem), Reason: "mem works within one process, and each child is one of its own: set tcp or auto"}
+		return nil, &errs.ConfigError{Key: "STEPVAN_VAN", Value: string(config.VanMem), Reason: "mem works within one process, and each child is one of its own: set auto, shm or tcp"}
 	}
 	if plan.Prefix && settings.LogFormat == config.LogAuto {
 		settings.LogFormat = config.LogConsole // the lines are for people, though a child sees a pipe
@@ -97,6 +97,9 @@ func (e *environment) of(c Child) ([]string, error) {
 	s := e.settings
 	if s.Role = c.Role; c.Role != config.RoleScheduler {
 		s.NodeRank, s.GPU = c.Node, c.Device
+	}
+	if c.Role != config.RoleServer { // only servers are dialled
+		s.Interface, s.NodeHost, s.NumPorts = "", "", 1
 	}
 	if err := s.Validate(); err != nil {
 		return nil, fmt.Errorf("settings of %v: %w", c, err)

@@ -100,7 +100,7 @@ func TestMistakesInTheEnvironment(t *testing.T) {
 	require.ErrorContains(t, err, "DMLC_NUM_WORKER")
 
 	_, err = newEnvironment(&Plan{Workers: 1, Env: []string{"STEPVAN_VAN=mem"}}, 1)
-	require.ErrorContains(t, err, "set tcp or auto")
+	require.ErrorContains(t, err, "set auto, shm or tcp")
 
 	_, err = newEnvironment(&Plan{Workers: 1, Env: []string{"NOVALUE"}}, 1)
 	require.True(t, errors.Is(err, errs.ErrInvalid))

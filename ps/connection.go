@@ -1,0 +1,154 @@
+package ps
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// Connection tells how this node and one of its peers reach each other.
+type Connection struct {
+	Peer   Peer
+	Van    string // "shm", "tcp", "unix" (Unix sockets), "mem"
+	Reason string // why that one: "same machine"; "shm: other machine"
+}
+
+// String reads "server 1: tcp (shm: other machine)".
+func (c Connection) String() string {
+	return fmt.Sprintf("%s: %s (%s)", c.Peer.Name(), c.Van, c.Reason)
+}
+
+// Connections lists those peers with which a connection is open, by rank, with what carries
+// the tensors and why. A worker knows best: it chose. A server's reasons are what it knows of the worker.
+// The scheduler carries no tensors and has none.
+func (n *Node) Connections() []Connection {
+	var out []Connection
+	for _, m := range n.members {
+		out = append(out, m.connections()...)
+	}
+	return out
+}
+
+func (m *member) connections() []Connection {
+	if m.office == nil {
+		return nil
+	}
+	open := map[wire.NodeID]*link.Session{}
+	for _, s := range m.link.Sessions() {
+		open[s.Peer().Node] = s
+	}
+	var out []Connection
+	for _, p := range m.office.Peers() {
+		if s := open[p.ID]; s != nil {
+			out = append(out, m.connection(p, s))
+		}
+	}
+	return out
+}
+
+func (m *member) connection(p Peer, s *link.Session) Connection {
+	c := Connection{Peer: p, Van: s.Van()}
+	if c.Van == "tcp" && m.node.settings.Local {
+		c.Van = "unix"
+	}
+	switch {
+	case c.Van == "mem":
+		c.Reason = "same process"
+	case c.Van == "shm":
+		c.Reason = "same machine"
+	case m.node.settings.Van != config.VanAuto:
+		c.Reason = "STEPVAN_VAN=" + string(m.node.settings.Van)
+	default:
+		c.Reason = "shm: " + m.without(p, s)
+	}
+	return c
+}
+
+// without says why s does not use shared memory, where that would be preferred.
+func (m *member) without(p Peer, s *link.Session) string {
+	for _, o := range s.PassedOver() {
+		if link.Scheme(o.Address) == "shm" && m.shm.absent == nil {
+			return o.Err.Error()
+		}
+	}
+	switch {
+	case m.shm.absent != nil:
+		return m.shm.absent.Error()
+	case s.Dialled() != "":
+		return "not offered there"
+	case p.Host != hostName():
+		return "other machine"
+	}
+	return "the worker had it not, and says why"
+}
+
+// summary puts connections into one line, those of the same kind together: "servers 0-2: shm (same
+// machine); server 3: tcp (shm: other machine)".
+func summary(all []Connection) string {
+	var groups []*group
+	for _, c := range all {
+		i := slices.IndexFunc(groups, func(g *group) bool { return g.alike(c) })
+		if i < 0 {
+			i, groups = len(groups), append(groups, &group{Connection: c})
+		}
+		groups[i].ranks = append(groups[i].ranks, int(c.Peer.Rank))
+	}
+	slices.SortStableFunc(groups, func(a, b *group) int { return -cmp.Compare(len(a.ranks), len(b.ranks)) })
+	var parts []string
+	left := len(all)
+	for i, g := range groups {
+		if i == few {
+			parts = append(parts, fmt.Sprintf("%d others in other ways", left))
+			break
+		}
+		left -= len(g.ranks)
+		parts = append(parts, g.String())
+	}
+	return strings.Join(parts, "; ")
+}
+
+// group is peers of one role that are reached alike.
+type group struct {
+	Connection
+	ranks []int
+}
+
+func (g *group) alike(c Connection) bool {
+	return g.Van == c.Van && g.Reason == c.Reason && g.Peer.Role == c.Peer.Role
+}
+
+// String reads "servers 0-2, 5: shm (same machine)".
+func (g *group) String() string {
+	if len(g.ranks) == 1 {
+		return g.Connection.String()
+	}
+	return fmt.Sprintf("%ss %s: %s (%s)", g.Peer.Role, ranges(g.ranks), g.Van, g.Reason)
+}
+
+// ranges writes numbers as "0-2, 5", the first few of them.
+func ranges(ranks []int) string {
+	slices.Sort(ranks)
+	var parts []string
+	for i := 0; i < len(ranks); {
+		last := i
+		for last+1 < len(ranks) && ranks[last+1] == ranks[last]+1 {
+			last++
+		}
+		if len(parts) == few {
+			return strings.Join(parts, ", ") + fmt.Sprintf(", ... (%d)", len(ranks))
+		}
+		part := strconv.Itoa(ranks[i])
+		if last > i {
+			part += "-" + strconv.Itoa(ranks[last])
+		}
+		parts = append(parts, part)
+		i = last + 1
+	}
+	return strings.Join(parts, ", ")
+}

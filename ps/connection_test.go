@@ -1,0 +1,268 @@
+package ps_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/postoffice"
+	"github.com/stepvan/stepvan/ps"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/van/memvan"
+)
+
+// posed is memvan in the place of shared memory: what decides on the choice of a van is played.
+type posed struct {
+	van.Van
+	away error // why nobody is within reach
+}
+
+func (p posed) Caps() van.Caps {
+	c := p.Van.Caps()
+	c.Name = "shm"
+	return c
+}
+
+func (p posed) Probe(string) error { return p.away }
+
+func (p posed) Listen(string) (string, error) { return p.Van.Listen("data:0") }
+
+// stage says who cannot share memory, by "role rank".
+type stage struct {
+	without map[string]error // no shared memory at all
+	away    map[string]error // nobody within reach
+}
+
+func (st stage) option() ps.Option {
+	net := ps.NewNetwork(ps.NetworkOptions{})
+	return ps.WithShm(func(s ps.Settings, p van.Placer, wake func()) (van.Van, error) {
+		name := fmt.Sprintf("%s %d", s.Role, s.NodeRank)
+		if err := st.without[name]; err != nil {
+			return nil, err
+		}
+		v, err := memvan.New(net, memvan.Options{Placer: p, Wake: wake})
+		return posed{v, st.away[name]}, err
+	})
+}
+
+// settle starts a cluster whose nodes' settings are edited one by one, by "role rank".
+func settle(t *testing.T, c shape, st stage, edit map[string]func(*ps.Settings)) (*cluster, *journal, error) {
+	t.Helper()
+	auto := vanKind{"auto", func(*ps.Settings) []ps.Option { return nil }}
+	all, opts := c.settings(auto)
+	for i := range all {
+		if f := edit[fmt.Sprintf("%s %d", all[i].Role, all[i].NodeRank)]; f != nil {
+			f(&all[i])
+		}
+	}
+	log := &journal{}
+	nodes, err := ps.StartAll(limited(t), all, append(opts, st.option(), ps.WithLogger(zerolog.New(log).Level(zerolog.InfoLevel)))...)
+	if err != nil {
+		return nil, log, err
+	}
+	cl := &cluster{t: t, all: nodes, scheduler: nodes[0]}
+	for _, n := range nodes[1:] {
+		if n.Server() != nil {
+			cl.servers = append(cl.servers, n)
+		} else {
+			cl.workers = append(cl.workers, n)
+		}
+	}
+	t.Cleanup(cl.abort)
+	return cl, log, nil
+}
+
+func soon(s *ps.Settings) { s.StartTimeout = 300 * time.Millisecond }
+
+func only(v config.Van) func(*ps.Settings) { return func(s *ps.Settings) { s.Van = v } }
+
+// Each pair takes the best that both have, and both say what it is and why.
+func TestChoice(t *testing.T) {
+	noMemory, elsewhere := errors.New("memfd_create: operation not permitted"), errors.New("other machine")
+	local := func(s *ps.Settings) { s.Local = true }
+	for name, c := range map[string]struct {
+		shape shape
+		stage stage
+		edit  map[string]func(*ps.Settings)
+		want  map[string]string // lines by node
+	}{
+		"one machine": {want: map[string]string{
+			"worker 0": "servers 0-1: shm (same machine)", "worker 1": "servers 0-1: shm (same machine)",
+			"server 0": "workers 0-1: shm (same machine)", "server 1": "workers 0-1: shm (same machine)",
+		}},
+		"this machine only": {shape: shape{edit: local}, want: map[string]string{
+			"worker 0": "servers 0-1: shm (same machine)", "server 1": "workers 0-1: shm (same machine)",
+		}},
+		"this machine only, without memory to share": {
+			shape: shape{edit: local}, stage: stage{without: map[string]error{"worker 0": noMemory}},
+			want: map[string]string{
+				"worker 0": "servers 0-1: unix (shm: memfd_create: operation not permitted)", "worker 1": "servers 0-1: shm (same machine)",
+				"server 0": "worker 0: unix (shm: the worker had it not, and says why); worker 1: shm (same machine)",
+			},
+		},
+		"tcp everywhere": {shape: shape{edit: only(config.VanTCP)}, want: map[string]string{
+			"worker 0": "servers 0-1: tcp (STEPVAN_VAN=tcp)", "server 0": "workers 0-1: tcp (STEPVAN_VAN=tcp)",
+		}},
+		"shm everywhere": {shape: shape{edit: only(config.VanShm)}, want: map[string]string{
+			"worker 0": "servers 0-1: shm (same machine)", "server 0": "workers 0-1: shm (same machine)",
+		}},
+		"a server on tcp": {edit: map[string]func(*ps.Settings){"server 1": only(config.VanTCP)}, want: map[string]string{
+			"worker 0": "server 0: shm (same machine); server 1: tcp (shm: not offered there)",
+			"server 0": "workers 0-1: shm (same machine)", "server 1": "workers 0-1: tcp (STEPVAN_VAN=tcp)",
+		}},
+		"a worker on tcp": {edit: map[string]func(*ps.Settings){"worker 0": only(config.VanTCP)}, want: map[string]string{
+			"worker 0": "servers 0-1: tcp (STEPVAN_VAN=tcp)", "worker 1": "servers 0-1: shm (same machine)",
+		}},
+		"a worker elsewhere": {stage: stage{away: map[string]error{"worker 1": elsewhere}}, want: map[string]string{
+			"worker 0": "servers 0-1: shm (same machine)", "worker 1": "servers 0-1: tcp (shm: other machine)",
+		}},
+		"a server without memory to share": {stage: stage{without: map[string]error{"server 0": noMemory}}, want: map[string]string{
+			"worker 0": "server 0: tcp (shm: not offered there); server 1: shm (same machine)",
+			"server 0": "workers 0-1: tcp (shm: memfd_create: operation not permitted)",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.shape.workers, c.shape.servers = 2, 2
+			cl, log, err := settle(t, c.shape, c.stage, c.edit)
+			require.NoError(t, err)
+			for _, n := range cl.all[1:] {
+				if want := c.want[n.String()]; want != "" {
+					require.Equal(t, want, ps.Summary(n.Connections()), "%s", n)
+					require.Contains(t, log.String(), `"message":"`+want+`"`)
+				}
+			}
+			require.Empty(t, cl.scheduler.Connections())
+			cl.exercise(1000, 3)
+			require.Empty(t, cl.workers[0].Connections(), "what has ended is no connection")
+		})
+	}
+}
+
+// What a setting demands and a pair cannot have is an error that names both and says what to set.
+func TestChoiceThatCannotBe(t *testing.T) {
+	elsewhere := errors.New("other machine")
+	for name, c := range map[string]struct {
+		stage stage
+		edit  map[string]func(*ps.Settings)
+		at    int      // of the node whose error is about its settings: 0 is the server, 1 the worker
+		alone bool     // nobody else learns of it
+		want  []string // in everybody's error
+	}{
+		"shm with another machine": {
+			stage: stage{away: map[string]error{"worker 0": elsewhere}},
+			edit:  map[string]func(*ps.Settings){"worker 0": only(config.VanShm)},
+			at:    1,
+			want:  []string{`STEPVAN_VAN="shm"`, "worker 0 (", "with server 0 (", "memory cannot be shared (other machine)", "set STEPVAN_VAN=auto on both"},
+		},
+		"shm demanded by another machine": {
+			stage: stage{away: map[string]error{"worker 0": elsewhere}},
+			edit:  map[string]func(*ps.Settings){"server 0": only(config.VanShm)},
+			at:    1,
+			want:  []string{`STEPVAN_VAN="shm"`, "worker 0 (", "with server 0 (", "(other machine)", "set STEPVAN_VAN=auto at server 0"},
+		},
+		"shm demanded of a worker that has none": {
+			stage: stage{without: map[string]error{"worker 0": errors.New("no memfd")}},
+			edit:  map[string]func(*ps.Settings){"server 0": only(config.VanShm)},
+			at:    1,
+			want:  []string{`STEPVAN_VAN="shm"`, "worker 0 (", "(no memfd)", "set STEPVAN_VAN=auto at server 0"},
+		},
+		"shm here, tcp there": {
+			edit: map[string]func(*ps.Settings){"worker 0": only(config.VanShm), "server 0": only(config.VanTCP)},
+			at:   1,
+			want: []string{`STEPVAN_VAN="shm"`, "worker 0 (", "with server 0 (", "it offers tcp only", "set STEPVAN_VAN=auto or shm there, or auto here"},
+		},
+		"tcp here, shm there": {
+			edit: map[string]func(*ps.Settings){"worker 0": only(config.VanTCP), "server 0": only(config.VanShm)},
+			at:   1,
+			want: []string{`STEPVAN_VAN="tcp"`, "worker 0 (", "with server 0 (", "it offers shm only", "set STEPVAN_VAN=auto or tcp there, or auto here"},
+		},
+		"shm that cannot be had": {
+			stage: stage{without: map[string]error{"server 0": errors.New("no memfd")}},
+			edit:  map[string]func(*ps.Settings){"server 0": only(config.VanShm), "worker 0": soon, "scheduler -1": soon, "scheduler 0": soon},
+			at:    0,
+			alone: true,
+			want:  []string{`STEPVAN_VAN="shm"`, "no memfd", "stepvan doctor", "auto"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all, opts := shape{workers: 1, servers: 1}.parts(t, vanKind{"auto", func(*ps.Settings) []ps.Option { return nil }})
+			for i := range all {
+				if f := c.edit[fmt.Sprintf("%s %d", all[i].Role, all[i].NodeRank)]; f != nil {
+					f(&all[i])
+				}
+			}
+			opts = append(opts, c.stage.option(), ps.WithLogger(zerolog.Nop()))
+			var scheduler sync.WaitGroup
+			scheduler.Go(func() {
+				if n, err := ps.Start(limited(t), all[0], opts...); err == nil {
+					_ = n.Stop(limited(t)) // the others have left or are dead
+				}
+			})
+			results := startSome(t, all[1:], opts)
+			scheduler.Wait()
+			var bad *ps.ConfigError
+			require.ErrorAs(t, results[c.at], &bad)
+			for i, err := range results {
+				require.Error(t, err)
+				for _, w := range c.want {
+					if i == c.at || !c.alone {
+						require.ErrorContains(t, err, w)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A line stays short however many peers there are.
+func TestSummary(t *testing.T) {
+	peers := func(role postoffice.Role, van, reason string, ranks ...int) (out []ps.Connection) {
+		for _, r := range ranks {
+			out = append(out, ps.Connection{Peer: ps.Peer{Role: role, Rank: postoffice.Rank(r)}, Van: van, Reason: reason})
+		}
+		return out
+	}
+	var thousand, odd, strange []int
+	for i := range 1000 {
+		thousand = append(thousand, i)
+		if i%2 == 1 {
+			odd = append(odd, i)
+		}
+	}
+	const server, worker = postoffice.RoleServer, postoffice.RoleWorker
+	join := func(all ...[]ps.Connection) (out []ps.Connection) {
+		for _, a := range all {
+			out = append(out, a...)
+		}
+		return out
+	}
+	var kinds []ps.Connection
+	for i := range 20 {
+		strange = append(strange, i)
+		kinds = append(kinds, peers(server, "tcp", fmt.Sprintf("shm: reason %d", i), strange[i])...)
+	}
+	for _, c := range []struct {
+		all  []ps.Connection
+		want string
+	}{
+		{nil, ""},
+		{peers(server, "shm", "same machine", 3), "server 3: shm (same machine)"},
+		{peers(server, "shm", "same machine", 4, 1, 2, 7), "servers 1-2, 4, 7: shm (same machine)"},
+		{peers(server, "tcp", "shm: other machine", thousand...), "servers 0-999: tcp (shm: other machine)"},
+		{peers(server, "tcp", "x", odd...), "servers 1, 3, 5, 7, 9, 11, 13, 15, ... (500): tcp (x)"},
+		{join(peers(server, "tcp", "x", 0), peers(server, "shm", "y", 1, 2)), "servers 1-2: shm (y); server 0: tcp (x)"},
+		{join(peers(server, "shm", "y", 0), peers(worker, "shm", "y", 0)), "server 0: shm (y); worker 0: shm (y)"},
+	} {
+		require.Equal(t, c.want, ps.Summary(c.all))
+	}
+	line := ps.Summary(kinds)
+	require.Equal(t, 8, strings.Count(line, "reason"), line)
+	require.Contains(t, line, "; 12 others in other ways")
+}
