@@ -28,7 +28,7 @@ type probe struct {
 	atEnd    []func()
 
 	spawned  sync.WaitGroup
-	parallel bool // goroutines were spawned
+	parallel atomic.Bool // goroutines were spawned
 	found    atomic.Pointer[verdict]
 }
 
@@ -67,7 +67,7 @@ func (p *probe) want(ok bool, format string, args ...any) {
 
 // spawn runs fn beside the case. fn may fail; it must end when p.ctx does.
 func (p *probe) spawn(fn func()) {
-	p.parallel = true
+	p.parallel.Store(true)
 	p.spawned.Add(1)
 	go func() {
 		defer p.spawned.Done()
@@ -178,7 +178,7 @@ func (p *probe) idle(limit time.Duration) {
 		}
 	}
 	if len(fds) > 0 {
-		if p.parallel {
+		if p.parallel.Load() {
 			limit = min(limit, 20*time.Millisecond) // spawned goroutines have no descriptor
 		}
 		_, _ = unix.Poll(fds, int(limit/time.Millisecond)+1)
@@ -232,7 +232,7 @@ func (p *probe) untilClause(clause int, what string, done func() bool) {
 
 // join polls until all spawned goroutines have ended.
 func (p *probe) join() {
-	if !p.parallel {
+	if !p.parallel.Load() {
 		return
 	}
 	var done atomic.Bool

@@ -118,7 +118,7 @@ func (s *side) offer(c parcel) error {
 	}
 	delete(s.issued, id)
 	n.refused[id] = true
-	if errors.Is(err, errs.ErrWouldBlock) && len(s.issued) == 0 && !n.p.parallel {
+	if errors.Is(err, errs.ErrWouldBlock) && len(s.issued) == 0 && !n.p.parallel.Load() {
 		n.p.fail(5, "Send says ErrWouldBlock while no operation is outstanding: nothing will tell when to try again")
 	}
 	return err
