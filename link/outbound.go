@@ -11,6 +11,7 @@ type Outbound struct {
 	Channel    wire.Channel
 	Op         uint8 // meaning is the channel's
 	Flags      wire.Flags
+	Timed      bool // Posted is asked for: a clock read
 	Request    uint64
 	Generation uint32
 	Pushes     uint32
@@ -38,7 +39,7 @@ type Completer interface {
 	Done(o *Outbound, err error)
 }
 
-// Posted is when the last byte was handed to the van, in ns of the trace clock. Valid from Done on.
+// Posted is when the last byte was handed to the van, in ns of the trace clock. Valid from Done on, with Timed.
 func (o *Outbound) Posted() int64 { return o.posted }
 
 // begin prepares o for a new journey.

@@ -106,7 +106,7 @@ func (p *part) encode(w *Worker, op uint8) {
 		Channel: link.ChannelRequest, Op: op, Flags: flags, Request: p.id(),
 		Generation: p.server.generation.Load(),
 		Pushes:     uint32(len(p.pushes)), Pulls: uint32(len(p.pulls)),
-		Meta: meta, Payload: p.payload, Completer: w, User: p,
+		Meta: meta, Payload: p.payload, Completer: w, User: p, Timed: true,
 	}
 }
 

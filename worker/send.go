@@ -183,7 +183,6 @@ func (w *Worker) giveBack(c *call) {
 // Done implements link.Completer: the server has received the part, or it failed.
 func (w *Worker) Done(o *link.Outbound, err error) {
 	p := o.User.(*part)
-	now := trace.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := p.call
@@ -193,6 +192,7 @@ func (w *Worker) Done(o *link.Outbound, err error) {
 	p.done = true
 	p.stamps[trace.RequestPostSend] = o.Posted()
 	if len(p.pulls) == 0 {
+		now := trace.Now()
 		p.stamps[trace.ResponsePostRecv], p.stamps[trace.ResponseProcess] = now, now
 		c.last = p
 	}
