@@ -103,6 +103,9 @@ func (s *Session) onCompletion(index int) {
 	if s.pending > 0 || s.state == stateClosing {
 		s.pump()
 	}
+	if len(s.withdrawn) > 0 {
+		s.withdraw()
+	}
 	err := s.err
 	s.mu.Unlock()
 	finish(delivered, nil)

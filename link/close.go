@@ -62,8 +62,7 @@ func (n *Node) Close() error {
 	for s := range n.sessions {
 		open = append(open, s)
 	}
-	if len(open) == 0 {
-		n.empty = true
+	if n.settled() {
 		close(n.emptied)
 	}
 	n.mu.Unlock()

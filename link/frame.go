@@ -1,21 +1,23 @@
 package link
 
 import (
+	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/wire"
 )
 
 // frame is one van message: a piece of an Outbound, or a message of the link itself.
 type frame struct {
-	index int       // in Session.frames, and OpID
-	out   *Outbound // nil for the link's own
-	seq   uint64    // 0 outside the sequence
-	head  []byte
-	segs  [][]byte
-	size  uint64 // payload bytes
-	last  bool   // of its Outbound
-	sent  bool   // completed by the van
-	acked bool   // acknowledged by the peer
-	next  *frame
+	index   int       // in Session.frames, and OpID
+	out     *Outbound // nil for the link's own
+	seq     uint64    // 0 outside the sequence
+	head    []byte
+	segs    [][]byte
+	targets []van.Target // of segs, or none
+	size    uint64       // payload bytes
+	last    bool         // of its Outbound
+	sent    bool         // completed by the van
+	acked   bool         // acknowledged by the peer
+	next    *frame
 }
 
 // frameQueue holds the frames that the peer has not acknowledged, in order of sequence.
@@ -50,6 +52,7 @@ func (s *Session) newFrame() *frame {
 		s.freeFrames = f.next
 	}
 	f.next, f.out, f.seq, f.size, f.last, f.sent, f.acked, f.segs = nil, nil, 0, 0, false, false, false, f.segs[:0]
+	f.targets = f.targets[:0]
 	return f
 }
 

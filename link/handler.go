@@ -35,7 +35,7 @@ type Handler interface {
 	// bytes, and returns it. Appending nothing leaves it to the link, which
 	// takes pooled memory (m.Data). An error refuses the payload, which is
 	// dropped, and m is delivered with Refused set; an *errs.ProtocolError costs the peer its session. Not called for
-	// messages without payload.
+	// messages without payload, nor for those with Inbound.Written.
 	Place(m *Inbound, dst [][]byte) ([][]byte, error)
 	// Deliver hands over a message that is whole. Its receiver calls m.Release, then or later.
 	Deliver(m *Inbound)
@@ -46,6 +46,14 @@ type Handler interface {
 	// Lost ends a session, after everything else of it. The error wraps ErrLeft
 	// when the peer said goodbye, errs.ErrClosed when this side closed, else errs.ErrPeerLost.
 	Lost(s *Session, err error)
+}
+
+// Detacher is a Handler that grants memory to peers.
+type Detacher interface {
+	// Detached comes once for each session that was Opened, after Lost: the peer cannot reach any memory
+	// that was granted to it on s. It comes at once when the van is not one-sided, and as
+	// late as a live peer lets go otherwise; not at all when the node is closed before that.
+	Detached(s *Session)
 }
 
 // BaseHandler implements what a Handler may leave out: everything but Deliver.

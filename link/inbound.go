@@ -14,6 +14,9 @@ type Inbound struct {
 	Received int64       // when the message was whole, ns of the trace clock
 	User     any         // the handler's, from Place to Deliver
 	Refused  error       // Place refused; the payload was dropped
+	// Written says that the peer has written the payload into memory that was granted to it, and
+	// Place was not called. Where it is the meta says, which is the peer's claim.
+	Written bool
 
 	next    *Inbound
 	region  *tensor.Region

@@ -21,7 +21,8 @@ func (s *Session) lose(err error) {
 	if s.node.backlogs.Load() == 0 {
 		s.node.engine.Settle() // what called the driver because of s is over
 	}
-	s.node.forget(s)
+	s.heirs = s.greeted
+	s.node.forget(s, s.granter != nil && s.heirs > 0)
 	finish(done, err)
 	s.abortInbound(err)
 	for _, h := range s.node.handlers {
@@ -29,6 +30,9 @@ func (s *Session) lose(err error) {
 			s.greeted--
 			h.Lost(s, err)
 		}
+	}
+	if s.granter == nil {
+		s.detach()
 	}
 	s.node.engine.Set(&s.ready)
 }
@@ -61,6 +65,10 @@ func (s *Session) abandonFrames(done *lane) {
 
 func (s *Session) abortInbound(err error) {
 	for c := range s.incoming {
+		if m := s.writing[c]; m != nil {
+			s.writing[c] = nil
+			s.node.recycle(m)
+		}
 		for q := &s.incoming[c]; q.head != nil; {
 			m := q.head
 			q.pop()

@@ -70,11 +70,12 @@ type Node struct {
 
 	mu       sync.Mutex
 	sessions map[*Session]struct{}
+	reached  int                    // sessions that were lost, whose peers may still reach granted memory
 	brief    map[van.Endpoint]error // dialled, and lost before they had a session
 	closed   bool
 	empty    bool // emptied is closed
 	done     chan struct{}
-	emptied  chan struct{} // closed when the last session of a closed node is gone
+	emptied  chan struct{} // closed when the last session of a closed node is gone, and detached
 
 	doomMu    sync.Mutex
 	doomed    []doom
@@ -174,10 +175,22 @@ func (n *Node) Log() *zerolog.Logger { return &n.log }
 
 func (n *Node) newSession(v *vanSlot, ep van.Endpoint, dialled bool) *Session {
 	s := &Session{node: n, ep: ep, caps: v.caps, dialled: dialled, incarnation: n.identity.Load().Incarnation}
+	if v.caps.OneSided {
+		s.granter, _ = ep.(van.Granter)
+	}
 	n.mu.Lock()
 	n.sessions[s] = struct{}{}
 	n.mu.Unlock()
 	return s
+}
+
+// settled reports whether nothing is left of the sessions of a closed node, the first time. mu is held.
+func (n *Node) settled() bool {
+	if !n.closed || n.empty || len(n.sessions) > 0 || n.reached > 0 {
+		return false
+	}
+	n.empty = true
+	return true
 }
 
 // Sessions lists those that are open, in no order. Any goroutine.
@@ -195,12 +208,26 @@ func (n *Node) Sessions() []*Session {
 	return open
 }
 
-func (n *Node) forget(s *Session) {
+// forget takes a session that is lost off the list. detaching: EventDetached is to come.
+func (n *Node) forget(s *Session, detaching bool) {
 	n.mu.Lock()
 	_, known := n.sessions[s]
 	delete(n.sessions, s)
-	last := known && n.closed && len(n.sessions) == 0 && !n.empty
-	n.empty = n.empty || last
+	if detaching {
+		n.reached++
+	}
+	last := known && n.settled()
+	n.mu.Unlock()
+	if last {
+		close(n.emptied)
+	}
+}
+
+// detached notes that another session is over for good.
+func (n *Node) detached() {
+	n.mu.Lock()
+	n.reached--
+	last := n.settled()
 	n.mu.Unlock()
 	if last {
 		close(n.emptied)

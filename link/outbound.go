@@ -1,6 +1,8 @@
 package link
 
 import (
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/wire"
 )
 
@@ -18,8 +20,13 @@ type Outbound struct {
 	Pulls      uint32
 	Meta       []byte   // borrowed until Done
 	Payload    [][]byte // borrowed until Done
-	Completer  Completer
-	User       any // the caller's
+	// Targets name, for each segment of Payload, the place in the peer's grants that it is written to
+	// (Session.OneSided), so that the peer gets the message with Inbound.Written. Empty: the
+	// peer's handler says where. When the peer has withdrawn a grant before the
+	// first piece went, the message goes as if it had none. Borrowed until Done.
+	Targets   []van.Target
+	Completer Completer
+	User      any // the caller's
 
 	next     *Outbound
 	total    uint64
@@ -28,6 +35,7 @@ type Outbound struct {
 	inside   int
 	inflight int // frames that the van has not completed
 	posted   int64
+	untarget bool // Targets are not to be used: a grant is gone
 	framed   bool // the last frame has been accepted
 }
 
@@ -45,23 +53,37 @@ func (o *Outbound) Posted() int64 { return o.posted }
 // begin prepares o for a new journey.
 func (o *Outbound) begin() {
 	o.next, o.sent, o.segment, o.inside, o.inflight, o.posted, o.framed = nil, 0, 0, 0, 0, 0, false
+	o.untarget = len(o.Targets) == 0
 	o.total = 0
 	for _, p := range o.Payload {
 		o.total += uint64(len(p))
 	}
 }
 
-// cut appends to dst the segments of the next piece of at most n bytes and at most
-// maxSegments segments, and moves on. It returns the piece's length.
-func (o *Outbound) cut(dst [][]byte, n int64, maxSegments int) ([][]byte, uint64) {
+// checkTargets refuses targets that do not belong to the payload.
+func (o *Outbound) checkTargets(oneSided bool) error {
+	if len(o.Targets) > 0 && (!oneSided || len(o.Targets) != len(o.Payload)) {
+		return errs.Invalid("%d targets for %d segments: one each, and only over a one-sided van", len(o.Targets), len(o.Payload))
+	}
+	return nil
+}
+
+// cut fills f with the segments, and their targets, of the next piece of at most n bytes and at
+// most maxSegments segments, and moves on. It returns the piece's length.
+func (o *Outbound) cut(f *frame, n int64, maxSegments int) uint64 {
 	var length int64
-	for o.segment < len(o.Payload) && length < n && len(dst) < maxSegments {
+	for o.segment < len(o.Payload) && length < n && len(f.segs) < maxSegments {
 		p := o.Payload[o.segment][o.inside:]
 		if int64(len(p)) > n-length {
 			p = p[:n-length]
 		}
 		if len(p) > 0 {
-			dst = append(dst, p)
+			f.segs = append(f.segs, p)
+			if !o.untarget {
+				t := o.Targets[o.segment]
+				t.Offset += int64(o.inside)
+				f.targets = append(f.targets, t)
+			}
 		}
 		length += int64(len(p))
 		o.inside += len(p)
@@ -69,7 +91,7 @@ func (o *Outbound) cut(dst [][]byte, n int64, maxSegments int) ([][]byte, uint64
 			o.segment, o.inside = o.segment+1, 0
 		}
 	}
-	return dst, uint64(length)
+	return uint64(length)
 }
 
 // lane is the queue of one channel of a session.

@@ -70,9 +70,23 @@ func (n *Node) dispatch(v *vanSlot, e *van.Event) {
 			s.fail(err)
 		}
 	case van.EventCompletion:
-		s.onCompletion(int(e.Op))
+		s.onCompleted(e)
 	case van.EventLost:
 		s.lose(s.lossCause(e.Err))
+	case van.EventDetached:
+		s.lose(s.lossError(errs.ErrClosed)) // unless it is
+		s.detach()
+	}
+}
+
+func (s *Session) onCompleted(e *van.Event) {
+	if e.Op&opWithdraw != 0 {
+		s.onWithdrawn(e.Op, e.Err)
+		return
+	}
+	s.onCompletion(int(e.Op))
+	if errors.Is(e.Err, errs.ErrStale) && !s.gone {
+		s.fail(fmt.Errorf("a grant was withdrawn while a message was being written: %w", e.Err))
 	}
 }
 
@@ -181,9 +195,12 @@ func (s *Session) onData(d *van.Delivery) error {
 		return nil
 	}
 	s.peerHungry.Store(false)
+	if d.Written {
+		return s.onWritten(d)
+	}
 	q := &s.incoming[h.Channel]
 	m := q.head
-	if m == nil {
+	if m == nil || s.writing[h.Channel] != nil {
 		return &errs.ProtocolError{Field: "offset", Reason: "piece without a beginning"}
 	}
 	m.got += h.Payload
@@ -191,6 +208,36 @@ func (s *Session) onData(d *van.Delivery) error {
 		q.pop()
 		m.Received = now()
 		handler.Deliver(m)
+	}
+	s.oweAck(h.Flags)
+	return nil
+}
+
+// onWritten takes a piece whose payload the peer has written into granted memory. Pieces that
+// were placed may wait in the queue already: they were sent later, so only the
+// order of the deliveries says whether messages are mixed up.
+func (s *Session) onWritten(d *van.Delivery) error {
+	h := &d.Header
+	m := s.writing[h.Channel]
+	if q := s.incoming[h.Channel].head; (m == nil) != (h.Offset == 0) || q != nil && q.got > 0 {
+		return &errs.ProtocolError{Field: "offset", Reason: "a written piece does not continue its message"}
+	}
+	if m == nil {
+		if err := s.takeCredit(h); err != nil {
+			return err
+		}
+		m = s.node.take(s, h, d.Meta)
+		m.Written = true
+		s.writing[h.Channel] = m
+	}
+	if m.got != h.Offset || m.Header.Total != h.Total {
+		return &errs.ProtocolError{Field: "offset", Reason: "a written piece does not continue its message"}
+	}
+	m.got += h.Payload
+	if m.got == h.Total {
+		s.writing[h.Channel] = nil
+		m.Received = now()
+		s.node.handlers[h.Channel].Deliver(m)
 	}
 	s.oweAck(h.Flags)
 	return nil

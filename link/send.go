@@ -106,6 +106,9 @@ func (s *Session) room(o *Outbound, others int) error {
 	if len(o.Meta) > min(s.caps.MaxMeta, int(s.node.limits.Meta)) {
 		return errs.Invalid("descriptors take %d bytes, limit %d: send fewer tensors at once or raise STEPVAN_MAX_HEADER_BYTES", len(o.Meta), min(s.caps.MaxMeta, int(s.node.limits.Meta)))
 	}
+	if err := o.checkTargets(s.caps.OneSided); err != nil {
+		return err
+	}
 	o.begin()
 	if o.total > s.node.limits.Message {
 		return errs.Invalid("message of %d bytes, limit %d: raise STEPVAN_MAX_MESSAGE_BYTES on every node", o.total, s.node.limits.Message)
@@ -201,8 +204,7 @@ func (s *Session) emit(c int) bool {
 	o := s.lanes[c].head
 	f := s.newFrame()
 	segment, inside := o.segment, o.inside
-	var n uint64
-	f.segs, n = o.cut(f.segs, min(s.pieceOf(c), s.caps.MaxPayload), s.caps.MaxSegments)
+	n := o.cut(f, min(s.pieceOf(c), s.caps.MaxPayload), s.caps.MaxSegments)
 	h := wire.Header{
 		Kind: wire.KindData, Op: o.Op, Flags: o.Flags, Channel: o.Channel, Sequence: s.seq + 1,
 		Request: o.Request, Generation: o.Generation, Pushes: o.Pushes, Pulls: o.Pulls,
@@ -214,7 +216,7 @@ func (s *Session) emit(c int) bool {
 	}
 	if err := s.post(f, &h, meta); err != nil {
 		o.segment, o.inside = segment, inside
-		return false
+		return s.rejected(o, err)
 	}
 	s.seq++
 	f.seq, f.out, f.size = s.seq, o, n
@@ -242,6 +244,20 @@ func (s *Session) emit(c int) bool {
 	return true
 }
 
+// rejected reports whether o may be offered again at once. mu is held.
+func (s *Session) rejected(o *Outbound, err error) bool {
+	if !errors.Is(err, errs.ErrStale) {
+		return false
+	}
+	if o.sent == 0 && !o.untarget {
+		o.untarget = true
+		return true
+	}
+	// What went so far is where the peer no longer looks.
+	s.node.end(s, fmt.Errorf("a grant was withdrawn while a message was being written: %w", err))
+	return false
+}
+
 // wholePieces is how many pieces long a message may be to go uncut when nothing else
 // waits: cutting costs a header and a wake-up each, and serves nobody then.
 const wholePieces = 4
@@ -265,7 +281,7 @@ func (s *Session) sendOwn(k wire.Kind, flags wire.Flags, meta []byte) error {
 // post encodes f and offers it to the van; on error f is recycled. mu is held.
 func (s *Session) post(f *frame, h *wire.Header, meta []byte) error {
 	s.encode(f, h, meta)
-	s.msg.Op, s.msg.Head, s.msg.Payload = opOf(f), f.head, f.segs
+	s.msg.Op, s.msg.Head, s.msg.Payload, s.msg.Target = opOf(f), f.head, f.segs, f.targets
 	if err := s.ep.Send(&s.msg); err != nil {
 		s.dropFrame(f)
 		if !errors.Is(err, errs.ErrWouldBlock) {

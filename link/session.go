@@ -25,6 +25,7 @@ const (
 type Session struct {
 	node        *Node
 	ep          van.Endpoint
+	granter     van.Granter // nil over vans that are not one-sided
 	caps        van.Caps
 	dialled     bool
 	address     string       // at which it was dialled
@@ -48,15 +49,19 @@ type Session struct {
 	frames     []*frame
 	freeFrames *frame
 	msg        van.Message
-	inVan      uint64 // payload bytes that the van holds
-	window     uint64 // payload bytes that the peer lets be unreleased
-	used       uint64 // what accepted messages on credited channels took of the window, ever
-	freed      uint64 // of these, released by the peer
-	hungry     bool   // the peer has been asked to report credit at once
-	backlog    bool   // counted in Node.backlogs
-	held       bool   // the handshake's answer must go before anything else
-	goodbye    string
-	parting    bool // goodbye has been sent
+	inVan      uint64       // payload bytes that the van holds
+	window     uint64       // payload bytes that the peer lets be unreleased
+	used       uint64       // what accepted messages on credited channels took of the window, ever
+	freed      uint64       // of these, released by the peer
+	hungry     bool         // the peer has been asked to report credit at once
+	backlog    bool         // counted in Node.backlogs
+	held       bool         // the handshake's answer must go before anything else
+	withdrawn  []withdrawal // not completed
+	detached   bool         // the peer can reach nothing any more
+
+	withdrawals uint64 // begun, ever
+	goodbye     string
+	parting     bool // goodbye has been sent
 
 	// Told to the peer with every header.
 	received   atomic.Uint64 // highest sequence received in order
@@ -70,8 +75,10 @@ type Session struct {
 	// Receiving side; driver only.
 	peerAck  uint64
 	incoming [Channels]inboundQueue
+	writing  [Channels]*Inbound // Inbound.Written, and not whole yet
 	opened   bool
 	greeted  int         // handlers that have accepted the session
+	heirs    int         // of these, those that are to hear that it is detached
 	charged  uint64      // what accepted messages took of the window that this side grants, ever
 	patience *time.Timer // until the handshake must be over; nil when it is
 	why      error       // of this side's refusal
