@@ -22,6 +22,7 @@ type Allocator struct {
 	classes [classCount]class
 	idle    atomic.Int64  // bytes in classes
 	misuses atomic.Uint64 // Release and Put too many
+	atlas   atlas
 
 	growing sync.Mutex // held to make an arena; taken before mu
 	mu      sync.Mutex
@@ -166,7 +167,7 @@ func (a *Allocator) free(r *Region) error {
 	r.span.arena.give(r.span)
 	drop := a.surplus(r.span.arena)
 	a.mu.Unlock()
-	return closeArenas(drop)
+	return a.closeArenas(drop)
 }
 
 func (a *Allocator) link(r *Region) {

@@ -20,6 +20,7 @@ type extent struct{ off, n int64 }
 // neighbours when they come back. The allocator's lock guards it.
 type arena struct {
 	mem  *shm.Memory
+	id   uint64 // of the file, for peers that map it
 	size int64
 	free []extent // by offset, never adjacent to each other
 	used int64
@@ -28,7 +29,7 @@ type arena struct {
 
 func newArena(mem *shm.Memory, own bool) *arena {
 	size := mem.Size()
-	return &arena{mem: mem, size: size, free: []extent{{0, size}}, own: own}
+	return &arena{mem: mem, id: lastFile.Add(1), size: size, free: []extent{{0, size}}, own: own}
 }
 
 // take cuts n bytes at a multiple of align, both multiples of the granule.

@@ -96,6 +96,7 @@ func (a *Allocator) publish(ar *arena) error {
 	}
 	a.arenas = append(a.arenas, ar)
 	a.held += ar.size
+	a.chart()
 	return nil
 }
 
@@ -129,10 +130,14 @@ func (a *Allocator) remove(drop func(*arena) bool) []*arena {
 		a.held -= x.size
 		return true
 	})
+	if len(out) > 0 {
+		a.chart()
+	}
 	return out
 }
 
-func closeArenas(arenas []*arena) error {
+func (a *Allocator) closeArenas(arenas []*arena) error {
+	a.atlas.tell(arenas)
 	var all error
 	for _, ar := range arenas {
 		all = errors.Join(all, ar.mem.Close())
@@ -147,5 +152,5 @@ func (a *Allocator) Trim() error {
 	a.mu.Lock()
 	drop := a.remove(func(x *arena) bool { return x.used == 0 })
 	a.mu.Unlock()
-	return errors.Join(err, closeArenas(drop))
+	return errors.Join(err, a.closeArenas(drop))
 }

@@ -121,7 +121,7 @@ func (a *Allocator) Close() error {
 	err = errors.Join(err, a.late)
 	a.late = nil
 	a.mu.Unlock()
-	err = errors.Join(err, closeArenas(drop))
+	err = errors.Join(err, a.closeArenas(drop))
 	if leaks := a.Leaks(); len(leaks) > 0 {
 		err = errors.Join(err, &LeakError{Allocator: a.opt.Name, Leaks: leaks, traced: a.opt.Debug})
 	}

@@ -1,0 +1,101 @@
+package tensor
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Place is where memory lies in a memory file of an Allocator, for peers that map the file.
+type Place struct {
+	File   uint64 // number of the file, unique in the process and never 0
+	FD     int    // the file's; the Allocator's, valid while a region in the file is open
+	Memory []byte // all of the file
+	Offset int64  // of the memory in the file
+}
+
+// atlas finds the file of an address. It is replaced whole, so readers need no lock.
+type atlas struct {
+	files atomic.Pointer[[]charted] // by address
+
+	mu       sync.Mutex
+	watchers map[*watcher]struct{}
+}
+
+type charted struct {
+	start, end uintptr
+	id         uint64
+	fd         int
+	mem        []byte
+}
+
+type watcher struct{ dropped func(file uint64) }
+
+// lastFile makes file numbers unique in the process.
+var lastFile atomic.Uint64
+
+// Locate finds the file that holds all of b. It is false for memory of other origin.
+// The region that b belongs to must be open. It takes no lock and does not allocate.
+func (a *Allocator) Locate(b []byte) (Place, bool) {
+	files := a.atlas.files.Load()
+	if files == nil || len(b) == 0 {
+		return Place{}, false
+	}
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	for i := range *files {
+		f := &(*files)[i]
+		if at < f.start || at >= f.end {
+			continue
+		}
+		if uintptr(len(b)) > f.end-at {
+			return Place{}, false
+		}
+		return Place{File: f.id, FD: f.fd, Memory: f.mem, Offset: int64(at - f.start)}, true
+	}
+	return Place{}, false
+}
+
+// Watch has dropped called with the number of each file that goes back to the system, before
+// it does, until stop is called. It may be called from any goroutine that frees memory; it must not block.
+func (a *Allocator) Watch(dropped func(file uint64)) (stop func()) {
+	w := &watcher{dropped}
+	a.atlas.mu.Lock()
+	defer a.atlas.mu.Unlock()
+	if a.atlas.watchers == nil {
+		a.atlas.watchers = map[*watcher]struct{}{}
+	}
+	a.atlas.watchers[w] = struct{}{}
+	return func() {
+		a.atlas.mu.Lock()
+		defer a.atlas.mu.Unlock()
+		delete(a.atlas.watchers, w)
+	}
+}
+
+// chart brings the atlas up to date. The allocator's lock is held.
+func (a *Allocator) chart() {
+	files := make([]charted, 0, len(a.arenas))
+	for _, ar := range a.arenas {
+		mem := ar.mem.Bytes()
+		start := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
+		files = append(files, charted{start: start, end: start + uintptr(len(mem)), id: ar.id, fd: ar.mem.FD(), mem: mem})
+	}
+	slices.SortFunc(files, func(x, y charted) int { return cmp.Compare(x.start, y.start) })
+	a.atlas.files.Store(&files)
+}
+
+// tell has the watchers forget the files of arenas that are about to be closed.
+func (t *atlas) tell(gone []*arena) {
+	if len(gone) == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for w := range t.watchers {
+		for _, ar := range gone {
+			w.dropped(ar.id)
+		}
+	}
+}

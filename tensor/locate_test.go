@@ -1,0 +1,60 @@
+package tensor
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLocateFindsTheFileOfMemory(t *testing.T) {
+	a, err := NewAllocator(Options{Name: "locate"})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, a.Close()) }()
+	_, ok := a.Locate(make([]byte, 8))
+	require.False(t, ok, "memory of the heap, before there is a file")
+	one, err := a.Alloc(100)
+	require.NoError(t, err)
+	two, err := a.Alloc(5000)
+	require.NoError(t, err)
+	for _, r := range []*Region{one, two} {
+		b := r.Bytes()
+		fd, off, _ := r.FD()
+		p, ok := a.Locate(b[3:10])
+		require.True(t, ok)
+		require.Equal(t, fd, p.FD)
+		require.Equal(t, off+3, p.Offset)
+		require.Same(t, &b[3], &p.Memory[p.Offset])
+		require.NotZero(t, p.File)
+	}
+	_, ok = a.Locate(make([]byte, 8))
+	require.False(t, ok, "memory of the heap")
+	_, ok = a.Locate(nil)
+	require.False(t, ok, "no memory")
+	b := two.Bytes()
+	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = a.Locate(b) }))
+	require.NoError(t, one.Close())
+	require.NoError(t, two.Close())
+}
+
+func TestWatchHearsOfFilesThatGo(t *testing.T) {
+	a, err := NewAllocator(Options{Name: "watch"})
+	require.NoError(t, err)
+	var gone []uint64
+	stop := a.Watch(func(file uint64) { gone = append(gone, file) })
+	r, err := a.Alloc(1 << 20)
+	require.NoError(t, err)
+	p, ok := a.Locate(r.Bytes())
+	require.True(t, ok)
+	b := r.Bytes()
+	require.NoError(t, r.Close())
+	require.NoError(t, a.Trim())
+	require.Equal(t, []uint64{p.File}, gone)
+	_, ok = a.Locate(b)
+	require.False(t, ok, "a file that is gone")
+	stop()
+	r, err = a.Alloc(1 << 20)
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	require.NoError(t, a.Close())
+	require.Len(t, gone, 1)
+}
