@@ -20,9 +20,9 @@ type doom struct {
 }
 
 // partAfter ends s when the peer has closed its side, or after a grace: closing at
-// once could destroy last words that the peer has not read yet. Any goroutine.
+// once could destroy last words that the peer has not read yet. s.mu is held.
 func (n *Node) partAfter(s *Session, cause error) {
-	time.AfterFunc(partGrace, func() { n.end(s, cause) })
+	s.grace = time.AfterFunc(partGrace, func() { n.end(s, cause) })
 }
 
 // end has the driver end s. Any goroutine.

@@ -107,8 +107,8 @@ func (s *Session) refuse(why error) {
 	s.mu.Lock()
 	s.state, s.parting = stateClosing, true
 	_ = s.sendOwn(wire.KindRefuse, 0, wire.AppendText(nil, why.Error()))
-	s.mu.Unlock()
 	s.node.partAfter(s, why)
+	s.mu.Unlock()
 }
 
 func (s *Session) open() {

@@ -12,6 +12,9 @@ func (s *Session) lose(err error) {
 	s.abandonLanes(&done)
 	s.abandonFrames(&done)
 	s.noteBacklog()
+	if s.grace != nil {
+		s.grace.Stop() // it would keep the whole node in memory
+	}
 	s.mu.Unlock()
 	s.gone = true
 	s.node.log.Debug().Str("van", s.caps.Name).Str("peer", s.String()).Bool("dialled", s.dialled).AnErr("reason", err).Msg("session lost")

@@ -61,7 +61,8 @@ type Session struct {
 
 	withdrawals uint64 // begun, ever
 	goodbye     string
-	parting     bool // goodbye has been sent
+	parting     bool        // goodbye has been sent
+	grace       *time.Timer // ends a session that parts; nil before
 
 	// Told to the peer with every header.
 	received   atomic.Uint64 // highest sequence received in order
