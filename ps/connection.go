@@ -27,15 +27,15 @@ func (c Connection) String() string {
 // Connections lists those peers with which a connection is open, by rank, with what carries
 // the tensors and why. A worker knows best: it chose. A server's reasons are what it knows of the worker.
 // The scheduler carries no tensors and has none.
-func (n *Node) Connections() []Connection {
-	var out []Connection
+func (n *Node) Connections() Connections {
+	var out Connections
 	for _, m := range n.members {
 		out = append(out, m.connections()...)
 	}
 	return out
 }
 
-func (m *member) connections() []Connection {
+func (m *member) connections() Connections {
 	if m.office == nil {
 		return nil
 	}
@@ -43,7 +43,7 @@ func (m *member) connections() []Connection {
 	for _, s := range m.link.Sessions() {
 		open[s.Peer().Node] = s
 	}
-	var out []Connection
+	var out Connections
 	for _, p := range m.office.Peers() {
 		if s := open[p.ID]; s != nil {
 			out = append(out, m.connection(p, s))
@@ -88,9 +88,12 @@ func (m *member) without(p Peer, s *link.Session) string {
 	return "the worker had it not, and says why"
 }
 
-// summary puts connections into one line, those of the same kind together: "servers 0-2: shm (same
+// Connections are those of one node.
+type Connections []Connection
+
+// String is one line, however many there are, with those of a kind together: "servers 0-2: shm (same
 // machine); server 3: tcp (shm: other machine)".
-func summary(all []Connection) string {
+func (all Connections) String() string {
 	var groups []*group
 	for _, c := range all {
 		i := slices.IndexFunc(groups, func(g *group) bool { return g.alike(c) })

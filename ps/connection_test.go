@@ -134,7 +134,7 @@ func TestChoice(t *testing.T) {
 			require.NoError(t, err)
 			for _, n := range cl.all[1:] {
 				if want := c.want[n.String()]; want != "" {
-					require.Equal(t, want, ps.Summary(n.Connections()), "%s", n)
+					require.Equal(t, want, n.Connections().String(), "%s", n)
 					require.Contains(t, log.String(), `"message":"`+want+`"`)
 				}
 			}
@@ -222,8 +222,8 @@ func TestChoiceThatCannotBe(t *testing.T) {
 }
 
 // A line stays short however many peers there are.
-func TestSummary(t *testing.T) {
-	peers := func(role postoffice.Role, van, reason string, ranks ...int) (out []ps.Connection) {
+func TestConnectionsInOneLine(t *testing.T) {
+	peers := func(role postoffice.Role, van, reason string, ranks ...int) (out ps.Connections) {
 		for _, r := range ranks {
 			out = append(out, ps.Connection{Peer: ps.Peer{Role: role, Rank: postoffice.Rank(r)}, Van: van, Reason: reason})
 		}
@@ -237,19 +237,19 @@ func TestSummary(t *testing.T) {
 		}
 	}
 	const server, worker = postoffice.RoleServer, postoffice.RoleWorker
-	join := func(all ...[]ps.Connection) (out []ps.Connection) {
+	join := func(all ...ps.Connections) (out ps.Connections) {
 		for _, a := range all {
 			out = append(out, a...)
 		}
 		return out
 	}
-	var kinds []ps.Connection
+	var kinds ps.Connections
 	for i := range 20 {
 		strange = append(strange, i)
 		kinds = append(kinds, peers(server, "tcp", fmt.Sprintf("shm: reason %d", i), strange[i])...)
 	}
 	for _, c := range []struct {
-		all  []ps.Connection
+		all  ps.Connections
 		want string
 	}{
 		{nil, ""},
@@ -260,9 +260,9 @@ func TestSummary(t *testing.T) {
 		{join(peers(server, "tcp", "x", 0), peers(server, "shm", "y", 1, 2)), "servers 1-2: shm (y); server 0: tcp (x)"},
 		{join(peers(server, "shm", "y", 0), peers(worker, "shm", "y", 0)), "server 0: shm (y); worker 0: shm (y)"},
 	} {
-		require.Equal(t, c.want, ps.Summary(c.all))
+		require.Equal(t, c.want, c.all.String())
 	}
-	line := ps.Summary(kinds)
+	line := kinds.String()
 	require.Equal(t, 8, strings.Count(line, "reason"), line)
 	require.Contains(t, line, "; 12 others in other ways")
 }

@@ -8,6 +8,3 @@ func WithShm(f func(s Settings, p van.Placer, wake func()) (van.Van, error)) Opt
 		o.shm = func(m *member, p van.Placer, wake func()) (van.Van, error) { return f(*m.node.settings, p, wake) }
 	}
 }
-
-// Summary is the line that tells what carries tensors to whom.
-func Summary(all []Connection) string { return summary(all) }

@@ -34,8 +34,8 @@ func (m *member) join(ctx context.Context) error {
 	if err := m.office.Barrier(ctx, Servers|Workers, true); err != nil {
 		return err
 	}
-	if line := summary(m.connections()); line != "" {
-		m.log.Info().Msg(line)
+	if all := m.connections(); len(all) > 0 {
+		m.log.Info().Msg(all.String())
 	}
 	return nil
 }

@@ -52,19 +52,26 @@ func (m *member) name() string {
 	return string(m.role)
 }
 
-// build makes everything that is there before the first connection.
-func (m *member) build() (err error) {
+// open makes the member's link, which asks admit about peers.
+func (m *member) open(admit func(link.Identity) error) (err error) {
 	s := m.node.settings
 	if m.pool, err = tensor.NewAllocator(tensor.Options{
 		Name: "stepvan " + string(m.role) + " pool", MaxBytes: int64(s.PoolBytes), MaxBytesSetting: "STEPVAN_POOL_BYTES", HugePages: hugePagesOf(s),
 	}); err != nil {
 		return err
 	}
-	if m.link, err = link.NewNode(link.Options{
+	m.link, err = link.NewNode(link.Options{
 		Vans: m.vans(), Memory: m.pool, Limits: limitsOf(s),
 		PieceBytes: int64(s.PieceBytes), CreditBytes: int64(s.CreditBytes),
-		Progress: progressOf(s), Admit: m.admit, Log: m.log,
-	}); err != nil {
+		Progress: progressOf(s), Admit: admit, Log: m.log,
+	})
+	return err
+}
+
+// build makes everything that is there before the first connection.
+func (m *member) build() (err error) {
+	s := m.node.settings
+	if err = m.open(m.admit); err != nil {
 		return err
 	}
 	if m.role != RoleScheduler {

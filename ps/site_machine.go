@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"syscall"
-	"time"
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/link"
@@ -29,14 +27,12 @@ type machine struct {
 // van also sees to the directory: who dials trusts what is in it.
 func (m *machine) van(p van.Placer, _ func()) (van.Van, error) {
 	if err := makePrivate(socketDir()); err != nil {
-		return nil, err
+		return nil, &errs.ConfigError{Key: "DMLC_LOCAL", Value: "1", Reason: fmt.Sprintf("the directory of the Unix sockets, %s, cannot be used: %v", socketDir(), err)}
 	}
 	o := m.tcp
 	o.Placer = p
 	return tcpvan.New(o)
 }
-
-func socketDir() string { return filepath.Join(os.TempDir(), fmt.Sprintf("stepvan-%d", os.Getuid())) }
 
 func schedulerSocket(port int) string {
 	return filepath.Join(socketDir(), strconv.Itoa(port)+".scheduler")
@@ -49,6 +45,7 @@ const anyPort = 100
 
 func (m *machine) listenScheduler(_ context.Context, n *link.Node) (int, error) {
 	sweep(socketDir())
+	defer holdSweep(socketDir())()
 	port, tries := m.port, 1
 	if port == 0 {
 		tries = anyPort
@@ -70,50 +67,7 @@ func (m *machine) listenScheduler(_ context.Context, n *link.Node) (int, error) 
 }
 
 func (m *machine) listenData(_ context.Context, n *link.Node) ([]string, error) {
+	defer holdSweep(socketDir())()
 	name := fmt.Sprintf("%d.%d.%08x", m.port, os.Getpid(), rand.Uint32())
 	return n.Listen("unix://" + filepath.Join(socketDir(), name))
-}
-
-// makePrivate makes dir, or checks that nobody else can enter it.
-func makePrivate(dir string) error {
-	if err := os.Mkdir(dir, 0o700); err == nil || !errors.Is(err, os.ErrExist) {
-		return local(dir, err)
-	}
-	fi, err := os.Lstat(dir)
-	if err != nil {
-		return local(dir, err)
-	}
-	st, _ := fi.Sys().(*syscall.Stat_t)
-	if !fi.IsDir() || fi.Mode().Perm()&0o077 != 0 || st == nil || int(st.Uid) != os.Getuid() {
-		return local(dir, errors.New("others than this user can enter it: remove it, or set TMPDIR to another directory"))
-	}
-	return nil
-}
-
-func local(dir string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &errs.ConfigError{Key: "DMLC_LOCAL", Value: "1", Reason: fmt.Sprintf("the directory of the Unix sockets, %s, cannot be used: %v", dir, err)}
-}
-
-// staleAfter keeps sweep from files of nodes that are about to listen.
-const staleAfter = time.Minute
-
-// sweep removes the sockets that killed processes have left behind.
-func sweep(dir string) {
-	entries, _ := os.ReadDir(dir) // what cannot be read stays
-	for _, e := range entries {
-		fi, err := e.Info()
-		if err != nil || fi.Mode()&os.ModeSocket == 0 || time.Since(fi.ModTime()) < staleAfter {
-			continue
-		}
-		path := filepath.Join(dir, e.Name())
-		c, err := net.Dial("unix", path)
-		if err == nil {
-			_ = c.Close()
-		} else if errors.Is(err, syscall.ECONNREFUSED) {
-			_ = os.Remove(path)
-		}
-	}
 }

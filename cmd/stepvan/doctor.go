@@ -16,7 +16,8 @@ func newDoctor() *cobra.Command {
 		Use:   "doctor",
 		Short: "Say what would go wrong at start-up, and what to set",
 		Long: `doctor looks at the settings of the environment and at this machine: names,
-interfaces, ports, limits, cores, memory. It changes nothing.
+interfaces, ports, limits, cores, memory, and what would carry tensors between nodes
+of this machine, and why. It changes nothing.
 
 The exit code is 1 when something would keep a node from starting.`,
 		Example: `  DMLC_ROLE=worker DMLC_NUM_WORKER=2 DMLC_NUM_SERVER=2 \

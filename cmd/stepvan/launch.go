@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stepvan/stepvan/cmd/stepvan/internal/terminal"
+	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/launch"
+	"github.com/stepvan/stepvan/ps"
 )
 
 // launchFlags are the flags of `stepvan launch`.
@@ -85,9 +87,32 @@ func (f *launchFlags) run(ctx context.Context, command []string, out, errOut io.
 		defer cancel()
 	}
 	plan := f.plan(command)
+	plan.Opening = func(s config.Settings) string { return opening(ctx, s) }
 	plan.Stdout, plan.Stderr, plan.Signals = out, errOut, signals
 	plan.Color = terminal.Color(out) && terminal.Color(errOut)
 	return launch.Run(ctx, plan)
+}
+
+// tryTime is how long looking for the van of a pair may take.
+const tryTime = 5 * time.Second
+
+// opening tells what is about to run, and what carries its tensors.
+func opening(ctx context.Context, s config.Settings) string {
+	ctx, cancel := context.WithTimeout(ctx, tryTime)
+	defer cancel()
+	line := fmt.Sprintf("a scheduler, %s and %s", plural(s.NumServerInstances(), "server"), plural(s.NumWorkerInstances(), "worker"))
+	c, err := ps.TryPair(ctx, s)
+	if err != nil {
+		return line // the nodes say it better
+	}
+	return fmt.Sprintf("%s; tensors by %s (%s)", line, c.Van, c.Reason)
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // plan is what the flags ask for.

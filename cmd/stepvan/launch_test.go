@@ -44,6 +44,9 @@ func TestLaunchACluster(t *testing.T) {
 		"worker 0  | worker 0 here", "worker 1  | worker 1 here",
 	}, lines)
 	require.NotContains(t, errOut, `{"level"`, "logs are for people")
+	require.Contains(t, errOut, "launch    | a scheduler, 2 servers and 2 workers; tensors by tcp (STEPVAN_VAN=tcp)\n")
+	require.Contains(t, errOut, "servers 0-1: tcp (STEPVAN_VAN=tcp)")
+	require.Contains(t, errOut, "workers 0-1: tcp (STEPVAN_VAN=tcp)")
 }
 
 func TestLaunchGroups(t *testing.T) {
@@ -52,6 +55,7 @@ func TestLaunchGroups(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	slices.Sort(lines)
 	require.Equal(t, []string{"server 0 here", "server 1 here", "worker 0 here", "worker 1 here"}, lines)
+	require.NotContains(t, errOut, "tensors by", "with lines as they are launch has none of its own")
 }
 
 func TestLaunchOtherCommands(t *testing.T) {

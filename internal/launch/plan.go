@@ -27,6 +27,10 @@ type Plan struct {
 	Prefix         bool      // begin each line with the child's name: `worker 0 | `, and say on Stderr what Run does; logs are text
 	Color          bool      // colour the prefix
 
+	// Opening, if set, makes a line that is printed to Stderr before anybody is started, when Prefix is set.
+	// It gets the settings of the scheduler.
+	Opening func(config.Settings) string
+
 	Grace time.Duration // from SIGTERM to SIGKILL; 0: 5 s
 
 	// Signals stop the run: the first gently, the second at once. Nil: none.

@@ -102,7 +102,13 @@ func prepare(plan Plan, port int) (*run, error) {
 		plan: plan, printer: newPrinter(&plan, all), exits: make(chan *member, len(all)),
 		descendants: descendants{self: os.Getpid(), mark: env.mark, roots: map[int]bool{}, known: map[int]bool{}},
 	}
-	return r, r.add(all, env)
+	if err := r.add(all, env); err != nil {
+		return nil, err
+	}
+	if plan.Opening != nil && plan.Prefix {
+		r.say(plan.Opening(env.settings))
+	}
+	return r, nil
 }
 
 // add makes the members. Each role's program is looked for once.
@@ -303,7 +309,12 @@ func (r *run) announce() {
 	if f, ok := r.cause.(*Failure); ok { //nolint:errorlint // as stop got it
 		text = f.short()
 	}
-	lines := r.printer.stream(launcher, len(r.members), nil).feed([]byte(text + "; stopping everybody\n"))
+	r.say(text + "; stopping everybody")
+}
+
+// say prints a line of Run's own.
+func (r *run) say(text string) {
+	lines := r.printer.stream(launcher, len(r.members), nil).feed([]byte(text + "\n"))
 	r.readers.Go(func() { r.printer.write(r.plan.Stderr, lines) })
 }
 

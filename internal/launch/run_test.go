@@ -132,6 +132,19 @@ func TestOutputIsPrefixed(t *testing.T) {
 	require.Equal(t, "server 0  | warning\n", errOut)
 }
 
+func TestOpeningLine(t *testing.T) {
+	plan := Plan{Workers: 2, Servers: 1, Prefix: true, Worker: sh(":"), Server: sh(":"), Opening: func(s config.Settings) string {
+		return fmt.Sprintf("%s of %d and %d", s.Role, s.NumWorker, s.NumServer)
+	}}
+	_, errOut, err := launch(t, plan)
+	require.NoError(t, err)
+	require.Equal(t, "launch    | scheduler of 2 and 1\n", errOut)
+	plan.Prefix = false
+	_, errOut, err = launch(t, plan)
+	require.NoError(t, err)
+	require.Empty(t, errOut)
+}
+
 func TestPrefixInColour(t *testing.T) {
 	out, _, err := launch(t, Plan{Workers: 1, Prefix: true, Color: true, Worker: sh("echo x")})
 	require.NoError(t, err)

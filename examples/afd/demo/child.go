@@ -34,6 +34,7 @@ type Child struct {
 type result struct {
 	Embeddings []model.Embedding
 	Query      model.Embedding // of worker 0
+	Vans       ps.Connections  // what carried tensors, and why
 	Trace      []trace.Entry
 }
 
@@ -48,7 +49,7 @@ func Worker(ctx context.Context, c Child) error {
 	if err != nil {
 		return err
 	}
-	var r result
+	r := result{Vans: node.Connections()}
 	if c.Synthetic {
 		err = c.push(ctx, node)
 	} else {

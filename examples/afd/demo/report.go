@@ -3,10 +3,12 @@ package demo
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/stepvan/stepvan/examples/afd"
 	"github.com/stepvan/stepvan/examples/afd/model"
+	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/trace"
 )
 
@@ -28,6 +30,7 @@ func (o *Options) report(results []result, took time.Duration) error {
 			return err
 		}
 	}
+	o.reportVans(results)
 	var entries []trace.Entry
 	for i := range results {
 		entries = append(entries, results[i].Trace...)
@@ -60,6 +63,25 @@ func (o *Options) reportEmbeddings(results []result, took time.Duration) error {
 		o.say("  %.3f  %s", m.Cosine, sentences[m.Index])
 	}
 	return nil
+}
+
+// reportVans tells what carried the tensors: in a few words where all pairs had the same.
+func (o *Options) reportVans(results []result) {
+	var all ps.Connections
+	for i := range results {
+		all = append(all, results[i].Vans...)
+	}
+	if len(all) == 0 {
+		return
+	}
+	if !slices.ContainsFunc(all, func(c ps.Connection) bool { return c.Van != all[0].Van || c.Reason != all[0].Reason }) {
+		o.say("\nTensors went by %s (%s).", all[0].Van, all[0].Reason)
+		return
+	}
+	o.say("\nWhat carried the tensors:")
+	for rank := range results {
+		o.say("worker %d with %v", rank, results[rank].Vans)
+	}
 }
 
 // firstDifference compares bits; -1: none.

@@ -2,7 +2,8 @@
 //
 // Run looks at the settings and at the machine and returns one Check for each
 // thing looked at, in a fixed order; Print writes them for a person. Nothing is
-// changed and nothing is left behind: ports are opened and closed again, and the
+// changed and nothing is left behind but the empty directory of the user's sockets:
+// ports are opened and closed again, two nodes of its own connect for a moment, and the
 // scheduler sees at most a connection that closes at once. What the machine does
 // not tell (a file that is not there, a limit that cannot be read) is no finding.
 //

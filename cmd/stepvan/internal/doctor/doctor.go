@@ -54,6 +54,7 @@ func Run(ctx context.Context, s config.Settings, o Options) []Check {
 	d.checkLimits()
 	d.checkCores()
 	d.checkMemory()
+	d.checkSharing(ctx)
 	d.checkSockets()
 	d.checkClock()
 	return d.checks

@@ -28,6 +28,10 @@ type machine struct {
 	limits     map[int][2]uint64
 	memory     map[bool]error // by huge
 	cpus       int
+	directory  error
+	peerMemory error
+	van        [2]string // name and reason
+	pair       error
 }
 
 func (m *machine) write(name, text string) { m.files[name] = &fstest.MapFile{Data: []byte(text)} }
@@ -47,6 +51,7 @@ func healthy() *machine {
 		limits: map[int][2]uint64{unix.RLIMIT_MEMLOCK: {8 << 20, 8 << 20}, unix.RLIMIT_NOFILE: {1024, 4096}, unix.RLIMIT_NPROC: {9999, 9999}},
 		memory: map[bool]error{},
 		cpus:   16,
+		van:    [2]string{"shm", "same machine"},
 	}
 	m.write("proc/self/cgroup", "0::/pod/box\n")
 	m.write("proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 33554432 kB\n")
@@ -67,6 +72,9 @@ func healthy() *machine {
 		Limit:      func(r int) (uint64, uint64, error) { return m.limits[r][0], m.limits[r][1], nil },
 		Memory:     func(_ int64, huge bool) error { return m.memory[huge] },
 		CPUs:       func() int { return m.cpus },
+		Directory:  func() (string, error) { return "/tmp/stepvan-7", m.directory },
+		PeerMemory: func() error { return m.peerMemory },
+		Pair:       func(context.Context, config.Settings) (string, string, error) { return m.van[0], m.van[1], m.pair },
 	}
 	return m
 }
@@ -95,7 +103,8 @@ func TestHealthyMachine(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		"settings", "scheduler name", "node name", "interface", "root port", "data port", "memlock", "open files",
-		"threads", "cores", "shared memory", "memory", "huge pages", "socket buffers", "clock",
+		"threads", "cores", "shared memory", "memory", "huge pages",
+		"private directory", "peer memory", "van", "socket buffers", "clock",
 	}, names)
 }
 
@@ -185,6 +194,20 @@ func TestFindings(t *testing.T) {
 			m.write("sys/kernel/mm/transparent_hugepage/shmem_enabled", "always [within_size] advise never\n")
 		}, Check{"huge pages", OK, "transparent", ""}},
 
+		{"directory", "", nil, Check{"private directory", OK, "/tmp/stepvan-7, for this user alone", ""}},
+		{"directory of another", "", func(m *machine) { m.directory = errors.New("others can enter it") }, Check{"private directory", Warn, "others can enter it", "set TMPDIR"}},
+		{"directory of another, shm demanded", "STEPVAN_VAN=shm", func(m *machine) { m.directory = errors.New("others can enter it") }, Check{"private directory", Fail, "others can enter it", "set TMPDIR"}},
+		{"peer memory", "", nil, Check{"peer memory", OK, "may be read", ""}},
+		{"peer memory of children only", "", func(m *machine) { m.write("proc/sys/kernel/yama/ptrace_scope", "1\n") }, Check{"peer memory", OK, "by parents only", "kernel.yama.ptrace_scope=0"}},
+		{"peer memory filtered", "", func(m *machine) { m.peerMemory = unix.ENOSYS }, Check{"peer memory", OK, "function not implemented", "seccomp"}},
+		{"peer memory broken", "", func(m *machine) { m.peerMemory = unix.EFAULT }, Check{"peer memory", OK, "bad address", "seccomp"}},
+		{"van", "", nil, Check{"van", OK, "shm between nodes of this machine (same machine), tcp with others", ""}},
+		{"van of this machine", "DMLC_LOCAL=1 DMLC_PS_ROOT_URI=10.0.0.2", nil, Check{"van", OK, "shm between nodes of this machine (same machine)", ""}},
+		{"van demanded", "STEPVAN_VAN=shm", nil, Check{"van", OK, "shm between nodes of this machine (same machine)", ""}},
+		{"second best van", "", func(m *machine) { m.van = [2]string{"tcp", "shm: no memfd"} }, Check{"van", Warn, "tcp between nodes of this machine (shm: no memfd)", "STEPVAN_VAN=tcp"}},
+		{"tcp demanded", "STEPVAN_VAN=tcp", func(m *machine) { m.van = [2]string{"tcp", "STEPVAN_VAN=tcp"} }, Check{"van", OK, "tcp between nodes of this machine (STEPVAN_VAN=tcp)", ""}},
+		{"no van", "STEPVAN_VAN=shm", func(m *machine) { m.pair = errors.New("no memfd") }, Check{"van", Fail, "no memfd", "STEPVAN_VAN=auto"}},
+
 		{"small socket buffers", "", func(m *machine) {
 			m.write("proc/sys/net/core/rmem_max", "212992\n")
 			m.write("proc/sys/net/core/wmem_max", "212992\n")
@@ -269,7 +292,7 @@ func TestThisMachine(t *testing.T) {
 
 	s = worker(t, "DMLC_INTERFACE=lo DMLC_PS_ROOT_URI=127.0.0.1 DMLC_PS_ROOT_PORT="+strconv.Itoa(taken))
 	checks := Run(t.Context(), s, Options{})
-	for _, name := range []string{"root port", "interface", "shared memory"} {
+	for _, name := range []string{"root port", "interface", "shared memory", "private directory", "van"} {
 		require.Equal(t, OK, worstNamed(checks, name).Status, "%+v", checks)
 	}
 }

@@ -9,7 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/shm"
+	"github.com/stepvan/stepvan/ps"
 )
 
 // System is what the doctor asks of the machine. Tests put their own answers in.
@@ -22,6 +24,10 @@ type System struct {
 	Limit      func(resource int) (soft, hard uint64, err error)
 	Memory     func(size int64, huge bool) error // takes shared memory and gives it back
 	CPUs       func() int                        // that this process may run on
+	Directory  func() (string, error)            // of the sockets of this user; why it cannot be used
+	PeerMemory func() error                      // reads memory as of another process
+	// Pair connects two nodes and says what would carry their tensors, and why.
+	Pair func(ctx context.Context, s config.Settings) (van, reason string, err error)
 }
 
 // Interface is a network interface of the machine.
@@ -46,6 +52,9 @@ func ThisMachine() *System {
 		Limit:      limit,
 		Memory:     takeMemory,
 		CPUs:       runtime.NumCPU,
+		Directory:  ps.PrivateDir,
+		PeerMemory: readMemory,
+		Pair:       pair,
 	}
 }
 
@@ -100,4 +109,9 @@ func takeMemory(size int64, huge bool) error {
 		return err
 	}
 	return m.Close()
+}
+
+func pair(ctx context.Context, s config.Settings) (van, reason string, err error) {
+	c, err := ps.TryPair(ctx, s)
+	return c.Van, c.Reason, err
 }

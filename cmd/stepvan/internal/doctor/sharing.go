@@ -1,0 +1,92 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/config"
+)
+
+// wantsShm reports whether nodes with these settings share memory where they can.
+func (d *doctor) wantsShm() bool {
+	return d.settings.Van == config.VanAuto || d.settings.Van == config.VanShm
+}
+
+// checkSharing looks at what nodes of this machine need to share memory, and at what they would use.
+func (d *doctor) checkSharing(ctx context.Context) {
+	if d.wantsShm() {
+		d.checkDirectory()
+		d.checkPeerMemory()
+	}
+	d.checkPair(ctx)
+}
+
+// checkDirectory looks at the directory in which nodes of this user find each other.
+func (d *doctor) checkDirectory() {
+	dir, err := d.sys.Directory()
+	if err != nil {
+		d.add("private directory", d.sharingStatus(), err.Error(), "let "+dir+" belong to this user alone (chmod 700), remove it, or set TMPDIR to another directory, the same for all nodes")
+		return
+	}
+	d.ok("private directory", dir+", for this user alone")
+}
+
+// sharingStatus is how bad it is that memory cannot be shared: without it there is another van, unless it is demanded.
+func (d *doctor) sharingStatus() Status {
+	if d.settings.Van == config.VanShm {
+		return Fail
+	}
+	return Warn
+}
+
+// checkPeerMemory looks for process_vm_readv between processes of one user: it saves a copy of tensors
+// that are not in memory of stepvan's.
+func (d *doctor) checkPeerMemory() {
+	const (
+		name  = "peer memory"
+		cost  = ", so tensors that are not in stepvan's memory are copied twice"
+		yama  = "proc/sys/kernel/yama/ptrace_scope"
+		allow = "let process_vm_readv through the seccomp profile of the container (docker: --cap-add SYS_PTRACE, or --security-opt seccomp=PROFILE)"
+	)
+	err := d.sys.PeerMemory()
+	scope, known := d.number(yama)
+	switch {
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
+		d.add(name, OK, "may not be read ("+err.Error()+")"+cost, allow)
+	case err != nil:
+		d.add(name, OK, "cannot be read ("+err.Error()+")"+cost, allow)
+	case known && scope > 0:
+		d.add(name, OK, "may be read by parents only (ptrace_scope)"+cost, "sysctl -w kernel.yama.ptrace_scope=0")
+	default:
+		d.ok(name, "may be read (process_vm_readv)")
+	}
+}
+
+// checkPair connects two nodes for a moment, and tells what would carry tensors between them.
+func (d *doctor) checkPair(ctx context.Context) {
+	s := d.settings
+	if s.Van == config.VanRDMA || s.Van == config.VanMem {
+		return // nothing to choose
+	}
+	ctx, cancel := context.WithTimeout(ctx, pairTime*d.reach)
+	defer cancel()
+	van, reason, err := d.sys.Pair(ctx, s)
+	if err != nil {
+		d.fail("van", "two nodes of this machine cannot connect: "+err.Error(), "set STEPVAN_VAN=auto, or mend what is said above")
+		return
+	}
+	found := van + " between nodes of this machine (" + reason + ")"
+	if s.Van != config.VanShm && !s.Local {
+		found += ", tcp with others"
+	}
+	if s.Van == config.VanAuto && van != string(config.VanShm) {
+		d.warn("van", found, "make shared memory possible, as said above: it is several times as fast; STEPVAN_VAN=tcp takes this for what is wanted")
+		return
+	}
+	d.ok("van", found)
+}
+
+// pairTime is how many times o.Reach two nodes may take to connect.
+const pairTime = 5

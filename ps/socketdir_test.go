@@ -1,0 +1,100 @@
+package ps
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// left makes the file of a socket that no process has any more.
+func left(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	require.NoError(t, err)
+	l.SetUnlinkOnClose(false)
+	require.NoError(t, l.Close())
+}
+
+func names(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
+}
+
+// Only what nobody has any more is swept away, and who has it is not disturbed.
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	left(t, filepath.Join(dir, "left"))
+	l, err := net.Listen("unix", filepath.Join(dir, "listening"))
+	require.NoError(t, err)
+	defer l.Close()
+	for name, kind := range map[string]int{"bound": unix.SOCK_STREAM, "packets": unix.SOCK_SEQPACKET, "datagrams": unix.SOCK_DGRAM} {
+		fd, err := unix.Socket(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
+		require.NoError(t, err)
+		defer unix.Close(fd)
+		require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: filepath.Join(dir, name)}))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	sweep(dir)
+	require.Equal(t, []string{"bound", "datagrams", "file", "listening", "packets"}, names(t, dir))
+
+	accepted := make(chan error, 1)
+	go func() {
+		_, err := l.Accept()
+		accepted <- err
+	}()
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, <-accepted, net.ErrClosed, "the sweep has connected")
+}
+
+// Who binds a socket keeps sweepers away until it is done; who sweeps does not wait.
+func TestSweepKeepsAwayFromWhoBinds(t *testing.T) {
+	dir := t.TempDir()
+	left(t, filepath.Join(dir, "half made"))
+	first, second := holdSweep(dir), holdSweep(dir)
+	sweep(dir)
+	first()
+	sweep(dir)
+	require.NotEmpty(t, names(t, dir))
+	second()
+	sweep(dir)
+	require.Empty(t, names(t, dir))
+	sweep(filepath.Join(dir, "missing"))
+	holdSweep(filepath.Join(dir, "missing"))()
+}
+
+// A sweeper that was stopped in the middle delays a start, and does not end it.
+func TestStuckSweeper(t *testing.T) {
+	dir := t.TempDir()
+	release, err := lock(dir, unix.LOCK_EX)
+	require.NoError(t, err)
+	defer release()
+	holdSweep(dir)()
+}
+
+func TestPrivateDirectory(t *testing.T) {
+	base := t.TempDir()
+	dir := filepath.Join(base, "own")
+	require.NoError(t, makePrivate(dir))
+	require.NoError(t, makePrivate(dir), "it is there")
+	fi, err := os.Stat(dir)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), fi.Mode().Perm())
+
+	open := filepath.Join(base, "open")
+	require.NoError(t, os.Mkdir(open, 0o700))
+	require.NoError(t, os.Chmod(open, 0o750))
+	require.ErrorContains(t, makePrivate(open), "others than this user")
+	link := filepath.Join(base, "link")
+	require.NoError(t, os.Symlink(dir, link))
+	require.ErrorContains(t, makePrivate(link), "others than this user", "a link may lead anywhere later")
+	require.ErrorIs(t, makePrivate(filepath.Join(base, "no", "parent")), os.ErrNotExist)
+}

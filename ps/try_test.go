@@ -1,0 +1,39 @@
+package ps_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/ps"
+)
+
+// What a pair would use is found out without a cluster, and leaves nothing behind.
+func TestTryPair(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	for name, c := range map[string]struct {
+		edit func(*ps.Settings)
+		want string
+	}{
+		"tcp":               {only(config.VanTCP), "tcp (STEPVAN_VAN=tcp)"},
+		"tcp, nothing set":  {func(s *ps.Settings) { *s = ps.DefaultSettings(); s.Van = config.VanTCP }, "tcp (STEPVAN_VAN=tcp)"},
+		"tcp, this machine": {func(s *ps.Settings) { s.Van, s.Local = config.VanTCP, true }, "unix (STEPVAN_VAN=tcp)"},
+		"odd ports and name": {func(s *ps.Settings) {
+			s.Van, s.Port, s.NodeHost, s.RootURI = config.VanTCP, taken(t), "no.invalid", "no.invalid"
+		}, "tcp (STEPVAN_VAN=tcp)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := alone(t, ps.RoleWorker)
+			c.edit(&s)
+			got, err := ps.TryPair(limited(t), s)
+			require.NoError(t, err)
+			require.Equal(t, c.want, got.Van+" ("+got.Reason+")")
+		})
+	}
+	s := alone(t, ps.RoleWorker)
+	s.Van = config.VanRDMA
+	_, err := ps.TryPair(limited(t), s)
+	require.ErrorContains(t, err, "STEPVAN_VAN")
+}
