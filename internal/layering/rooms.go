@@ -57,6 +57,7 @@ var rooms = []room{
 
 	{path: "internal/layering", level: 8, tests: true},
 	{path: "internal/pairtest", level: 8, tests: true},
+	{path: "internal/stress", level: 8, tests: true},
 }
 
 // path of a package below the module. ok is false outside the module.

@@ -1,0 +1,158 @@
+package stress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/stepvan/stepvan/ps"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// answerer is a server's program: it checks every byte of every push, and that
+// none is missing, late or twice, and answers every pull with its own page.
+type answerer struct {
+	node    *ps.Node
+	work    *work
+	report  sink
+	book    *book
+	seen    map[tensor.Key]uint64 // sequence numbers of each push key
+	answers []*answer             // that were given, oldest first
+	buffers []tensor.Tensor       // registered
+	group   sync.WaitGroup
+}
+
+// answer is the memory of one response.
+type answer struct {
+	tensors  []tensor.Tensor
+	response ps.Response
+}
+
+// newAnswerer registers a buffer for what each worker pushes to placed keys.
+func newAnswerer(n *ps.Node, w *work, report sink) (*answerer, error) {
+	a := &answerer{node: n, work: w, report: report, book: newBook(w.largest()), seen: map[tensor.Key]uint64{}}
+	lane := allServers
+	if w.Apart {
+		lane = int(n.Server().Rank())
+	}
+	for i, l := range w.Loads {
+		var ranks []ps.Rank
+		var keys []tensor.Key
+		for _, p := range n.Peers() {
+			r := ps.Rank(p.Rank)
+			ranks, keys = append(ranks, r), append(keys, keyOf(r, lane, i, placedKey))
+		}
+		buf, err := n.Memory().Empty(tensor.Uint8, int64(len(ranks))*l.Placed)
+		if err != nil {
+			return a, err
+		}
+		a.buffers = append(a.buffers, buf)
+		if _, err = n.RegisterRecvBuffer(buf, ranks, keys); err != nil {
+			return a, err
+		}
+	}
+	return a, nil
+}
+
+// start serves until the workers have stopped, a loss ends the cluster, or ctx ends.
+func (a *answerer) start(ctx context.Context, over func()) {
+	a.group.Go(func() {
+		defer over()
+		switch err := a.serve(ctx); {
+		case ctx.Err() != nil:
+		case errors.Is(err, ps.ErrPeerLost):
+			a.report(event{Kind: evLost, Text: err.Error()})
+		case !errors.Is(err, ps.ErrClosed):
+			a.report(event{Kind: evWrong, Text: "serving: " + err.Error()})
+		}
+	})
+}
+
+// serve answers all batches. 0 allocations in the steady state.
+func (a *answerer) serve(ctx context.Context) error {
+	policy := ps.LockStep
+	if a.work.Apart {
+		policy = ps.AnyReady
+	}
+	var batch ps.Batch
+	for {
+		if err := a.node.GetBatchInto(ctx, policy, &batch); err != nil {
+			return err
+		}
+		for _, r := range batch.Requests {
+			if err := a.answer(r); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (a *answerer) answer(r ps.Request) error {
+	keys := r.PushKeys()
+	var seq uint64
+	for i, t := range r.Pushes() {
+		a.seen[keys[i]]++
+		seq = a.seen[keys[i]]
+		if err := a.book.check(label{workerID(r.Worker), uint64(keys[i]), seq}, t.Bytes()); err != nil {
+			a.report(event{Kind: evWrong, Text: fmt.Sprintf("%s, push of worker %d: %v", a.node, r.Worker, err)})
+		}
+	}
+	me := serverID(a.node.Server().Rank())
+	out := a.take()
+	for i, p := range r.Pulls() {
+		if err := a.fit(out, i, p.Bytes); err != nil {
+			return err
+		}
+		copy(out.tensors[i].Bytes(), a.book.page(label{me, uint64(p.Key), seq}, p.Bytes))
+	}
+	res, err := a.node.Respond(out.tensors[:len(r.Pulls())], r.Handler)
+	out.response = res
+	a.answers = append(a.answers, out)
+	return err
+}
+
+// take returns the oldest answer's memory when its worker has it, else a further one.
+func (a *answerer) take() *answer {
+	for i, o := range a.answers {
+		if o.response.Done() {
+			a.answers = append(a.answers[:i], a.answers[i+1:]...)
+			return o
+		}
+	}
+	return &answer{}
+}
+
+// fit makes tensor i of an answer n bytes long.
+func (a *answerer) fit(o *answer, i int, n int64) error {
+	if i == len(o.tensors) {
+		o.tensors = append(o.tensors, tensor.Tensor{})
+	}
+	old := o.tensors[i]
+	if int64(old.Len()) == n && old.Valid() {
+		return nil
+	}
+	if old.Valid() && old.Region() != nil {
+		if err := old.Region().Close(); err != nil {
+			return err
+		}
+	}
+	t, err := a.node.Memory().Empty(tensor.Uint8, n)
+	o.tensors[i] = t
+	return err
+}
+
+// close gives all memory back. Nothing may hold it when the node has stopped.
+func (a *answerer) close() error {
+	a.group.Wait()
+	var all []error
+	for _, o := range a.answers {
+		for _, t := range o.tensors {
+			all = append(all, t.Region().Close())
+		}
+	}
+	for _, b := range a.buffers {
+		all = append(all, b.Region().Close())
+	}
+	return errors.Join(all...)
+}

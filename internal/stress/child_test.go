@@ -1,0 +1,185 @@
+package stress
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/ps"
+)
+
+// Limits of waits, reached only when something hangs.
+const (
+	bound     = 60 * time.Second
+	soakBound = 30 * time.Minute // for what takes long in the long form
+)
+
+// child is a process of this binary.
+type child struct {
+	t      testing.TB
+	name   string // as errors name it: "server 1"
+	cmd    *exec.Cmd
+	orders *json.Encoder
+	events chan event // closed at the end of its output
+	kept   []event    // that came while another was waited for
+}
+
+// spawn starts a process with settings and a job.
+func spawn(t testing.TB, s ps.Settings, j job, env ...string) *child {
+	t.Helper()
+	c := &child{t: t, name: string(s.Role), events: make(chan event, 256)}
+	if s.Role != ps.RoleScheduler {
+		c.name = fmt.Sprintf("%s %d", s.Role, s.NodeRank)
+	}
+	text, err := json.Marshal(j)
+	require.NoError(t, err)
+	c.cmd = exec.Command(os.Args[0])
+	c.cmd.Env = append(append(config.Clean(os.Environ()), s.Env()...), jobEnv+"="+string(text))
+	c.cmd.Env = append(c.cmd.Env, env...)
+	c.cmd.Stderr = os.Stderr
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	in, err := c.cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := c.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.cmd.Start())
+	c.orders = json.NewEncoder(in)
+	go c.read(out)
+	t.Cleanup(func() {
+		_ = c.cmd.Process.Kill()
+		for range c.events {
+		}
+		_ = c.cmd.Wait()
+	})
+	return c
+}
+
+func (c *child) read(out io.Reader) {
+	defer close(c.events)
+	for d := json.NewDecoder(out); ; {
+		var e event
+		if d.Decode(&e) != nil {
+			return
+		}
+		c.events <- e
+	}
+}
+
+// tell gives an order.
+func (c *child) tell(cmd command) {
+	c.t.Helper()
+	require.NoError(c.t, c.orders.Encode(cmd), "%s takes no orders", c.name)
+}
+
+// await returns the next event of a kind for which that says yes (nil: any), and
+// keeps others for later. What must never happen fails the test whenever it comes.
+func (c *child) await(k kind, that func(event) bool) event {
+	c.t.Helper()
+	return c.awaitFor(bound, k, that)
+}
+
+func (c *child) awaitFor(limit time.Duration, k kind, that func(event) bool) event {
+	c.t.Helper()
+	fits := func(e event) bool { return e.Kind == k && (that == nil || that(e)) }
+	for i, e := range c.kept {
+		if fits(e) {
+			c.kept = append(c.kept[:i], c.kept[i+1:]...)
+			return e
+		}
+	}
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	for {
+		select {
+		case e, more := <-c.events:
+			require.True(c.t, more, "%s ended without %q; it has said %+v", c.name, k, c.kept)
+			require.NotEqual(c.t, evWrong, e.Kind, "%s: %s", c.name, e.Text)
+			if fits(e) {
+				return e
+			}
+			c.kept = append(c.kept, e)
+			require.NotEqual(c.t, evEnded, e.Kind, "%s ended before %q; it has said %+v", c.name, k, c.kept)
+		case <-late.C:
+			require.FailNow(c.t, "it hangs", "%s does not say %q; it has said %+v", c.name, k, c.kept)
+		}
+	}
+}
+
+// sample asks for the vitals.
+func (c *child) sample() vitals {
+	c.t.Helper()
+	c.tell(command{Do: doSample})
+	return *c.await(evSample, nil).Vitals
+}
+
+// end waits for the orderly end of a process that left nothing behind, and returns what its Stop has said.
+func (c *child) end() string {
+	c.t.Helper()
+	e := c.await(evEnded, nil)
+	require.Empty(c.t, e.Leaks, "%s has left something behind", c.name)
+	for e := range c.events {
+		require.NotEqual(c.t, evWrong, e.Kind, "%s: %s", c.name, e.Text)
+	}
+	require.NoError(c.t, c.cmd.Wait(), c.name)
+	return e.Text
+}
+
+// signal sends a signal.
+func (c *child) signal(s syscall.Signal) {
+	c.t.Helper()
+	require.NoError(c.t, c.cmd.Process.Signal(s), c.name)
+}
+
+// kill ends the process at once, and returns the moment before.
+func (c *child) kill() int64 {
+	c.t.Helper()
+	at := clock()
+	c.signal(syscall.SIGKILL)
+	return at
+}
+
+// freeze stops the process, and returns when it stands still.
+func (c *child) freeze() {
+	c.t.Helper()
+	c.signal(syscall.SIGSTOP)
+	stat := fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid)
+	for end := time.Now().Add(bound); ; time.Sleep(100 * time.Microsecond) { // the kernel tells only its parent's wait, which os/exec has
+		text, err := os.ReadFile(stat)
+		require.NoError(c.t, err)
+		if strings.Contains(string(text), ") T ") {
+			return
+		}
+		require.True(c.t, time.Now().Before(end), "%s does not stop", c.name)
+	}
+}
+
+// private makes a directory for the files of a cluster. Its path is short, as that of a socket must be.
+func private(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sv")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// files lists what is in a directory and below, folders left out.
+func files(t testing.TB, dir string) (out []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			out = append(out, path)
+		}
+		return err
+	}))
+	return out
+}

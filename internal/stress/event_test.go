@@ -1,0 +1,102 @@
+package stress
+
+import (
+	"encoding/json"
+	"io"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// kind says what an event is about.
+type kind string
+
+const (
+	evPort    kind = "port"    // a scheduler listens; Count is the port
+	evStarted kind = "started" // the node is part of the cluster
+	evMark    kind = "mark"    // a lane has reached a mark
+	evRan     kind = "ran"     // the exchanges that were asked for are done
+	evLost    kind = "lost"    // an operation failed with the loss of a peer
+	evRefused kind = "refused" // so did the next one
+	evDead    kind = "dead"    // OnDead was called
+	evSample  kind = "sample"  // Vitals
+	evEnded   kind = "ended"   // the program has ended, and left Leaks behind
+	evWrong   kind = "wrong"   // what must never happen
+)
+
+// event is a line that a program writes.
+type event struct {
+	Kind   kind
+	At     int64    // ns of CLOCK_MONOTONIC
+	Text   string   // an error, a name
+	Lane   int      // of a worker: the server's rank, or allServers
+	Bytes  int64    // payload of the exchange that was lost
+	Count  int      // exchanges of the lane so far
+	Vitals *vitals  // of evSample
+	Leaks  []string // of evEnded
+}
+
+// sink takes events; concurrent.
+type sink func(event)
+
+// clock is CLOCK_MONOTONIC in ns, the same for all processes.
+func clock() int64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // never fails with this clock
+	return ts.Nano()
+}
+
+// writer makes a sink that writes lines.
+func writer(w io.Writer) sink {
+	var mu sync.Mutex
+	enc := json.NewEncoder(w)
+	return func(e event) {
+		mu.Lock()
+		defer mu.Unlock()
+		if e.At == 0 {
+			e.At = clock()
+		}
+		_ = enc.Encode(e) // who reads it may have been killed
+	}
+}
+
+// order says what a command is about.
+type order string
+
+const (
+	doRun    order = "run"    // Count further exchanges on each lane that lives
+	doFinish order = "finish" // Count further ones from where the lane is, whatever was asked before
+	doMark   order = "mark"   // report when the lane is Count exchanges further
+	doLarge  order = "large"  // exchange large payload from here on
+	doSample order = "sample" // report the vitals
+	doStop   order = "stop"
+	doCycle  order = "cycle" // live Count lives
+)
+
+// command is a line that a program reads.
+type command struct {
+	Do    order
+	Lane  int
+	Count int
+	Port  int
+}
+
+// commands reads lines until the end of the input, which is the end of the parent.
+func commands(r io.Reader) <-chan command {
+	out := make(chan command)
+	go func() {
+		defer close(out)
+		for d := json.NewDecoder(r); ; {
+			var c command
+			if d.Decode(&c) != nil {
+				return
+			}
+			out <- c
+		}
+	}()
+	return out
+}
+
+// seconds of a difference of clocks.
+func since(at int64, from int64) time.Duration { return time.Duration(at - from) }

@@ -1,0 +1,173 @@
+package stress
+
+import (
+	"context"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/ps"
+)
+
+// diet is what must be flat: so many exchanges of a load.
+type diet struct {
+	name         string
+	load         load
+	count, short int
+}
+
+var diets = []diet{
+	{"8 bytes", tiny, 1_000_000, 15_000},
+	{"activations", afdSize, 100_000, 500},
+}
+
+// counts are the exchanges of the warm-up, which fills everything that is kept for reuse, and of the proof.
+func (d diet) counts() (warm, proof int) {
+	if *long {
+		return max(100_000, d.count/10), d.count
+	}
+	return 3000 / slowness, d.short / slowness
+}
+
+// brief has the rings of handles and of timestamps go round within the warm-up of the
+// short form; in the long form they have their usual sizes.
+func brief(s *ps.Settings) {
+	if !*long {
+		s.Handles, s.TraceEvents = 256, 256
+	}
+}
+
+// Nothing grows with the number of exchanges, in processes of their own.
+func TestExchangesStayFlatSoak(t *testing.T) {
+	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
+		for _, d := range diets {
+			t.Run(d.name, func(t *testing.T) {
+				cl := raise(t, van, shape{workers: 1, servers: 1, work: work{Loads: []load{d.load}}, edit: brief})
+				warm, proof := d.counts()
+				if d.load == afdSize {
+					warm = min(warm, proof)
+				}
+				w := cl.workers[0]
+				w.eat(warm)
+				before := cl.samples()
+				w.eat(proof)
+				after := cl.samples()
+				for i, p := range cl.all() {
+					requireFlat(t, p.name, before[i], after[i])
+				}
+				w.tell(command{Do: doStop})
+				for _, p := range cl.all() {
+					require.Empty(t, p.end())
+				}
+				require.Empty(t, files(t, cl.dir))
+			})
+		}
+	})
+}
+
+// eat has a worker do n exchanges.
+func (c *child) eat(n int) {
+	c.t.Helper()
+	c.tell(command{Do: doRun, Count: n})
+	c.awaitFor(soakBound, evRan, nil)
+}
+
+// samples takes the vitals of all.
+func (cl *cluster) samples() (out []vitals) {
+	cl.t.Helper()
+	for _, p := range cl.all() {
+		out = append(out, p.sample())
+	}
+	return out
+}
+
+// The same in one process, where worker, server and scheduler are counted together.
+func TestExchangesOfOneProcessStayFlatSoak(t *testing.T) {
+	each(t, vans(), func(t *testing.T, van vanKind) {
+		for _, d := range diets {
+			t.Run(d.name, func(t *testing.T) {
+				was, err := takeStock()
+				require.NoError(t, err)
+				h := settle(t, van, shape{workers: 1, servers: 1, work: work{Loads: []load{d.load}}, edit: brief})
+				warm, proof := d.counts()
+				if d.load == afdSize {
+					warm = min(warm, proof)
+				}
+				h.eat(warm)
+				before := steady(t)
+				h.eat(proof)
+				requireFlat(t, "the process", before, steady(t))
+				h.end()
+				require.Empty(t, was.leaks())
+			})
+		}
+	})
+}
+
+// house is a cluster in this process, with one worker and one server.
+type house struct {
+	t        testing.TB
+	nodes    []*ps.Node
+	asker    *asker
+	answerer *answerer
+	events   chan event
+	rest     context.CancelFunc
+	over     chan struct{} // the server has nothing to do any more
+}
+
+// settle starts a cluster in this process.
+func settle(t testing.TB, van vanKind, c shape) *house {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	all := []ps.Settings{c.settings(van, ps.RoleScheduler, 0, 0), c.settings(van, ps.RoleServer, 0, 0), c.settings(van, ps.RoleWorker, 0, 0)}
+	opts := []ps.Option{ps.WithLogger(zerolog.Nop())}
+	if van.network != nil {
+		opts = append(opts, ps.WithNetwork(van.network()))
+	}
+	nodes, err := ps.StartAll(ctx, all, opts...)
+	require.NoError(t, err)
+	h := &house{t: t, nodes: nodes, events: make(chan event, 16), over: make(chan struct{})}
+	report := func(e event) { h.events <- e }
+	h.answerer, err = newAnswerer(nodes[1], &c.work, report)
+	require.NoError(t, err)
+	h.asker, err = newAsker(nodes[2], &c.work, report)
+	require.NoError(t, err)
+	working, rest := context.WithCancel(context.Background())
+	h.rest = rest
+	t.Cleanup(rest)
+	h.answerer.start(working, func() { close(h.over) })
+	h.asker.start(working)
+	return h
+}
+
+// eat does n exchanges.
+func (h *house) eat(n int) {
+	h.t.Helper()
+	h.asker.do(command{Do: doRun, Count: n})
+	e := <-h.events
+	require.Equal(h.t, evRan, e.Kind, e.Text)
+}
+
+// end stops all nodes, which must hold nothing any more.
+func (h *house) end() {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	results := make(chan error, len(h.nodes))
+	for _, n := range h.nodes {
+		go func() { results <- n.Stop(ctx) }()
+	}
+	for range h.nodes {
+		require.NoError(h.t, <-results)
+	}
+	h.rest()
+	require.NoError(h.t, h.asker.close())
+	require.NoError(h.t, h.answerer.close())
+	select {
+	case e := <-h.events:
+		require.Fail(h.t, "something was wrong", "%+v", e)
+	default:
+	}
+}

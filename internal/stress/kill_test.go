@@ -1,0 +1,234 @@
+package stress
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/ps"
+)
+
+// noticed is how long it may take from a death to the errors that name the dead.
+const noticed = time.Second
+
+// moment is when the victim is killed.
+type moment string
+
+const (
+	atSpeed   moment = "at full speed"
+	halfway   moment = "while large payload is on its way"
+	afterStop moment = "after it was stopped"
+)
+
+// death is one run: somebody is killed in the middle of exchanges.
+type death struct {
+	victim ps.Role // the one with rank 1
+	moment moment
+	apart  bool // exchanges with one server at a time, in batches of any; else in lock-step
+}
+
+func (d death) String() string {
+	how := "lockstep"
+	if d.apart {
+		how = "any"
+	}
+	return fmt.Sprintf("%s, %s, %s", d.victim, d.moment, how)
+}
+
+// deaths are all, or in the short form as many as show each thing once.
+func deaths() (out []death) {
+	if !*long {
+		return []death{
+			{ps.RoleServer, atSpeed, true}, {ps.RoleWorker, halfway, true},
+			{ps.RoleServer, halfway, false}, {ps.RoleWorker, afterStop, false},
+			{ps.RoleServer, afterStop, true},
+		}
+	}
+	for _, v := range []ps.Role{ps.RoleServer, ps.RoleWorker} {
+		for _, m := range []moment{atSpeed, halfway, afterStop} {
+			out = append(out, death{v, m, true}, death{v, m, false})
+		}
+	}
+	return out
+}
+
+// exchanges of each lane, in the middle of which somebody dies.
+func exchanges() int {
+	if *long {
+		return 10_000
+	}
+	return 1000 / slowness
+}
+
+// A process that is killed in the middle of exchanges corrupts nothing: everybody else gets
+// an error that names it within a second, no byte of what completes is wrong, exchanges
+// with others go on where the policy allows it, and nothing is left behind at the end.
+func TestKilledPeersSoak(t *testing.T) {
+	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
+		for i, d := range deaths() {
+			t.Run(d.String(), func(t *testing.T) {
+				r := &run{t: t, death: d, rand: rand.New(rand.NewPCG(uint64(i), 9))}
+				r.cluster = raise(t, van, shape{workers: 2, servers: 2, work: work{Loads: []load{small, large}, Apart: d.apart}})
+				r.victim = r.cluster.servers[1]
+				if d.victim == ps.RoleWorker {
+					r.victim = r.cluster.workers[1]
+				}
+				r.lead()
+				r.die()
+				r.mourn()
+				r.goOn()
+				r.end()
+			})
+		}
+	})
+}
+
+// run is a death that happens.
+type run struct {
+	t       *testing.T
+	death   death
+	rand    *rand.Rand
+	cluster *cluster
+	victim  *child
+	at      int64 // when it was killed
+}
+
+// shared is a worker that lives, and the lane on which it exchanges with the victim, or
+// one that shows that the victim's exchanges are under way.
+func (r *run) shared() (*child, int) {
+	if !r.death.apart {
+		return r.cluster.workers[0], allServers
+	}
+	return r.cluster.workers[0], 1
+}
+
+// lead has all exchange at full speed up to a random point in the middle.
+func (r *run) lead() {
+	r.t.Helper()
+	n := exchanges()
+	point := n/5 + r.rand.IntN(3*n/5)
+	w, lane := r.shared()
+	for _, p := range r.cluster.workers {
+		p.tell(command{Do: doMark, Lane: lane, Count: point})
+	}
+	tellAll(r.cluster.workers, command{Do: doRun, Count: 1 << 40})
+	w.await(evMark, nil)
+	if r.death.moment != halfway {
+		return
+	}
+	tellAll(r.cluster.workers, command{Do: doLarge})
+	for _, p := range r.cluster.workers { // whatever is on its way is large once two are through
+		p.tell(command{Do: doMark, Lane: lane, Count: 3})
+		p.await(evMark, nil)
+	}
+}
+
+// die kills the victim at a random moment of the next exchanges.
+func (r *run) die() {
+	r.t.Helper()
+	pause := time.Duration(r.rand.Int64N(int64(5 * time.Millisecond)))
+	switch r.death.moment {
+	case halfway:
+		pause *= 4 // somewhere in an exchange of several MiB
+	case afterStop:
+		r.victim.freeze()
+		r.passBy()
+		pause *= 10 // long enough for windows and queues to fill
+	}
+	time.Sleep(pause)
+	r.at = r.victim.kill()
+}
+
+// passBy shows that exchanges with others go on while the victim stands still.
+func (r *run) passBy() {
+	r.t.Helper()
+	if !r.death.apart {
+		return
+	}
+	w := r.cluster.workers[0]
+	w.tell(command{Do: doMark, Lane: 0, Count: 50})
+	w.await(evMark, func(e event) bool { return e.Lane == 0 })
+}
+
+// mourn checks that everybody who lives has been told within a second who died.
+func (r *run) mourn() {
+	r.t.Helper()
+	var worst time.Duration
+	check := func(p *child, e event, named bool) {
+		r.t.Helper()
+		took := since(e.At, r.at)
+		worst = max(worst, took)
+		require.LessOrEqual(r.t, took, noticed, "%s: %s", p.name, e.Text)
+		if named {
+			require.Contains(r.t, e.Text, r.victim.name, p.name)
+		}
+	}
+	for _, p := range r.cluster.but(r.victim, r.cluster.scheduler) {
+		isWorker := slices.Contains(r.cluster.workers, p)
+		check(p, p.await(evDead, nil), true)
+		switch {
+		case r.death.apart && (r.death.victim == ps.RoleWorker || !isWorker):
+			// Its exchanges were all with others.
+		case isWorker:
+			e := p.await(evLost, nil)
+			check(p, e, true)
+			if r.death.moment == halfway {
+				require.GreaterOrEqual(r.t, e.Bytes, large.bytes())
+			}
+			require.Contains(r.t, p.await(evRefused, nil).Text, r.victim.name)
+		default:
+			check(p, p.await(evLost, nil), true)
+		}
+	}
+	r.t.Logf("%s was killed %s: the last of the others was told after %v", r.victim.name, r.death.moment, worst.Round(10*time.Microsecond))
+}
+
+// goOn has those who live do what is left of their exchanges with each other.
+func (r *run) goOn() {
+	r.t.Helper()
+	if !r.death.apart {
+		return
+	}
+	n := exchanges() / 2
+	if r.death.moment == halfway {
+		n = 5
+	}
+	for _, w := range r.cluster.workers {
+		if w == r.victim {
+			continue
+		}
+		w.tell(command{Do: doFinish, Count: n})
+		for lane := range r.cluster.servers {
+			if r.death.victim == ps.RoleWorker || lane != 1 {
+				w.await(evRan, func(e event) bool { return e.Lane == lane })
+			}
+		}
+	}
+}
+
+// end stops those who live. In lock-step their Stop says who made it end.
+func (r *run) end() {
+	r.t.Helper()
+	for _, w := range r.cluster.workers {
+		if w != r.victim {
+			w.tell(command{Do: doStop})
+		}
+	}
+	for _, p := range r.cluster.but(r.victim) {
+		switch said := p.end(); {
+		case r.death.apart || p == r.cluster.scheduler:
+			require.Empty(r.t, said, p.name)
+		default:
+			require.Contains(r.t, said, r.victim.name, p.name)
+		}
+	}
+	pid := fmt.Sprintf(".%d.", r.victim.cmd.Process.Pid)
+	for _, f := range files(r.t, r.cluster.dir) {
+		require.True(r.t, strings.Contains(f, pid), "%s is left, and is not of the dead", f)
+	}
+}

@@ -1,0 +1,194 @@
+package stress
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stepvan/stepvan/ps"
+)
+
+var long = flag.Bool("long", false, "run every test with its full counts")
+
+// jobEnv holds the job of a child process, as JSON.
+const jobEnv = "STRESS_JOB"
+
+// job is what a child process does; its settings are in its environment.
+type job struct {
+	Program string
+	Work    work
+}
+
+func TestMain(m *testing.M) {
+	text := os.Getenv(jobEnv)
+	if text == "" {
+		os.Exit(m.Run())
+	}
+	var j job
+	if err := json.Unmarshal([]byte(text), &j); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", jobEnv, err)
+		os.Exit(2)
+	}
+	c := &conductor{job: j, report: writer(os.Stdout), commands: commands(os.Stdin)}
+	ctx, cancel := context.WithTimeout(context.Background(), childBound)
+	defer cancel()
+	if err := c.conduct(ctx); err != nil {
+		c.report(event{Kind: evWrong, Text: err.Error()})
+		os.Exit(1)
+	}
+}
+
+// childBound is the limit of a child's life, should nobody end it.
+const childBound = 45 * time.Minute
+
+// conductor runs the program of a child process.
+type conductor struct {
+	job      job
+	report   sink
+	commands <-chan command
+}
+
+func (c *conductor) conduct(ctx context.Context) error {
+	programs := map[string]func(context.Context) error{
+		"node": c.node, "host": c.host, "guest": c.guest,
+	}
+	p := programs[c.job.Program]
+	if p == nil {
+		return fmt.Errorf("there is no program %q", c.job.Program)
+	}
+	return p(ctx)
+}
+
+// node runs a node of the environment's settings: it starts, works until it is told to
+// stop, it has nothing to do any more, or the cluster is lost; stops, and says what it
+// has left behind.
+func (c *conductor) node(ctx context.Context) error {
+	was, err := takeStock()
+	if err != nil {
+		return err
+	}
+	n, err := ps.StartFromEnv(ctx, ps.OnListen(c.listening), ps.OnDead(c.dead))
+	if err != nil {
+		c.report(event{Kind: evEnded, Text: err.Error(), Leaks: was.leaks()})
+		return nil
+	}
+	err = c.live(ctx, n)
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	c.report(event{Kind: evEnded, Text: text, Leaks: was.leaks()})
+	return nil
+}
+
+func (c *conductor) listening(port int) { c.report(event{Kind: evPort, Count: port}) }
+
+func (c *conductor) dead(p ps.Peer, _ error) { c.report(event{Kind: evDead, Text: p.Name()}) }
+
+// live is the life of a started node. It returns what Stop has said.
+func (c *conductor) live(ctx context.Context, n *ps.Node) error {
+	working, rest := context.WithCancel(ctx)
+	defer rest()
+	e, err := c.employ(working, n, rest)
+	if err != nil {
+		c.report(event{Kind: evWrong, Text: "beginning: " + err.Error()})
+		rest()
+	}
+	c.obey(working, e)
+	rest()
+	stopped := n.Stop(ctx)
+	if err := e.close(); err != nil {
+		c.report(event{Kind: evWrong, Text: "memory is still held after the end: " + err.Error()})
+	}
+	return stopped
+}
+
+// employee is the program of one role.
+type employee struct {
+	do    func(command)
+	close func() error // once the node has stopped
+}
+
+// employ starts the program of the node's role; it calls over when it has nothing to do any more.
+func (c *conductor) employ(ctx context.Context, n *ps.Node, over func()) (employee, error) {
+	e := employee{func(command) {}, func() error { return nil }}
+	var begin func()
+	switch {
+	case n.Worker() != nil:
+		a, err := newAsker(n, &c.job.Work, c.report)
+		e = employee{a.do, a.close}
+		if err != nil {
+			return e, err
+		}
+		begin = func() { a.start(ctx) }
+	case n.Server() != nil:
+		a, err := newAnswerer(n, &c.job.Work, c.report)
+		e.close = a.close
+		if err != nil {
+			return e, err
+		}
+		begin = func() { a.start(ctx, over) }
+	default: // the scheduler lives until everybody has left
+		c.report(event{Kind: evStarted})
+		go func() {
+			defer over()
+			if err := n.Stop(ctx); err != nil && ctx.Err() == nil {
+				c.report(event{Kind: evWrong, Text: "the scheduler's end: " + err.Error()})
+			}
+		}()
+		return e, nil
+	}
+	// Every buffer is registered before the first push.
+	if err := n.Barrier(ctx, ps.Servers|ps.Workers, true); err != nil {
+		return e, err
+	}
+	c.report(event{Kind: evStarted, Text: used(n)})
+	begin()
+	return e, nil
+}
+
+// used names the vans that carry the node's tensors: one, as a rule.
+func used(n *ps.Node) string {
+	var names []string
+	for _, c := range n.Connections() {
+		if !slices.Contains(names, c.Van) {
+			names = append(names, c.Van)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// obey does what the parent says until it says stop, is gone, or ctx ends.
+func (c *conductor) obey(ctx context.Context, e employee) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case cmd, ok := <-c.commands:
+			switch {
+			case !ok || cmd.Do == doStop:
+				return
+			case cmd.Do == doSample:
+				c.sample()
+			default:
+				e.do(cmd)
+			}
+		}
+	}
+}
+
+func (c *conductor) sample() {
+	_, _ = examine() // the first time makes what the collector keeps
+	v, err := examine()
+	if err != nil {
+		c.report(event{Kind: evWrong, Text: err.Error()})
+		return
+	}
+	c.report(event{Kind: evSample, Vitals: &v})
+}

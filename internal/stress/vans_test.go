@@ -1,0 +1,80 @@
+package stress
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/ps"
+)
+
+// vanKind is a transport that clusters run over.
+type vanKind struct {
+	name    string
+	apply   func(*ps.Settings)
+	network func() *ps.Network // for nodes of one process; nil where processes can meet
+}
+
+var (
+	overTCP  = vanKind{name: "tcp", apply: func(s *ps.Settings) { s.Van = config.VanTCP }}
+	overUnix = vanKind{name: "unix", apply: func(s *ps.Settings) { s.Van, s.Local = config.VanTCP, true }}
+	overShm  = vanKind{name: "shm", apply: func(s *ps.Settings) { s.Van = config.VanShm }}
+	overMem  = vanKind{
+		name: "mem", apply: func(s *ps.Settings) { s.Van = config.VanMem },
+		network: func() *ps.Network { return ps.NewNetwork(ps.NetworkOptions{}) },
+	}
+)
+
+// vansOfMachines join processes.
+func vansOfMachines() []vanKind {
+	all := []vanKind{overTCP, overUnix}
+	if sharing() {
+		all = append(all, overShm)
+	}
+	return all
+}
+
+// sharing reports whether ps can share memory.
+var sharing = sync.OnceValue(func() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	s := base(overShm, 1, 1)
+	s.StartTimeout = 5 * time.Second
+	roles := []ps.Role{ps.RoleScheduler, ps.RoleServer, ps.RoleWorker}
+	all := make([]ps.Settings, len(roles))
+	for i, r := range roles {
+		all[i] = s
+		all[i].Role = r
+	}
+	nodes, err := ps.StartAll(ctx, all)
+	cancel()
+	for _, n := range nodes {
+		_ = n.Stop(ctx)
+	}
+	return err == nil
+})
+
+// vans are all.
+func vans() []vanKind { return append(vansOfMachines(), overMem) }
+
+// base is what the settings of all nodes have in common. Silence is no death in these
+// tests, which keep more processes busy than there are cores: who dies is to be
+// noticed by other means.
+func base(van vanKind, workers, servers int) ps.Settings {
+	s := ps.DefaultSettings()
+	s.NumWorker, s.NumServer = workers, servers
+	s.RootURI, s.RootPort = "127.0.0.1", 0
+	s.StartTimeout, s.HeartbeatTimeout = bound, bound
+	s.LogLevel = config.LogOff
+	van.apply(&s)
+	return s
+}
+
+// each runs a test for every van.
+func each(t *testing.T, all []vanKind, f func(t *testing.T, van vanKind)) {
+	for _, van := range all {
+		t.Run(van.name, func(t *testing.T) { f(t, van) })
+	}
+}
