@@ -12,5 +12,15 @@ var (
 
 // Now is the time in ns since 1970, by the monotonic clock: it does not follow
 // steps of the wall clock that happen after the start of the process. Any
-// goroutine. Budget: one clock read without a system call, 0 allocations.
-func Now() int64 { return originNS + int64(time.Since(origin)) }
+// goroutine. Budget: one read of the processor's counter where that is steady, 10 ns
+// where the kernel's clock takes 27; 0 allocations, and no system call but
+// three each 4 ms.
+func Now() int64 {
+	if ns, ok := counted.read(ticks()); ok {
+		return ns
+	}
+	return counted.anchor()
+}
+
+// kernelNow is Now by the kernel's clock.
+func kernelNow() int64 { return originNS + int64(time.Since(origin)) }

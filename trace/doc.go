@@ -15,6 +15,9 @@
 // offer exactly those. The time on the network, both ways together, follows
 // from them: what the worker saw less what the server accounts for.
 //
-// Budget of the hot path: Now is one read of the clock, Record is below 100 ns;
-// neither allocates, blocks or enters the kernel.
+// Now counts the processor's ticks from anchors that it takes of the kernel's clock
+// every few ms (counter), and reads that clock itself where the ticks are not steady.
+//
+// Budget of the hot path: Now is 10 ns, Record is below 100 ns; neither allocates or
+// blocks, and only Now enters the kernel, for its anchors.
 package trace
