@@ -67,9 +67,10 @@ func TestKeyPushedAgainBeforeItsAnswerIsRefused(t *testing.T) {
 	raw.Take(t).Release() // the announcement
 	d := float(1)
 	send := func(id uint64, x float32) {
+		one := Floats(t, x)
 		require.NoError(t, session.Send(&link.Outbound{
 			Channel: link.ChannelRequest, Op: wire.OpRequest, Request: id, Generation: reg.Generation(),
-			Pushes: 1, Meta: d.Append(nil), Payload: [][]byte{Floats(t, x).Bytes()},
+			Pushes: 1, Meta: d.Append(nil), Payload: [][]byte{one.Bytes()},
 		}))
 	}
 	send(1, 5)

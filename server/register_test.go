@@ -212,10 +212,11 @@ func TestRequestPreparedUnderAnOlderGenerationLandsInPooledMemory(t *testing.T) 
 	require.Equal(t, reg.Generation(), m.Header.Generation)
 	m.Release()
 	d := wire.Descriptor{Key: 1, Bytes: 4, DType: tensor.Float32, Shape: tensor.ShapeOf(1)}
+	four := Floats(t, 4)
 	for g := range reg.Generation() + 1 {
 		require.NoError(t, session.Send(&link.Outbound{
 			Channel: link.ChannelRequest, Op: wire.OpRequest, Request: 1, Generation: g,
-			Pushes: 1, Meta: d.Append(nil), Payload: [][]byte{Floats(t, 4).Bytes()},
+			Pushes: 1, Meta: d.Append(nil), Payload: [][]byte{four.Bytes()},
 		}))
 		req := take(t, s, server.Default)[0]
 		require.Equal(t, []float32{4}, Values(t, req.Pushes()[0]))

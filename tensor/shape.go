@@ -44,6 +44,21 @@ func ShapeOf(dims ...int64) Shape {
 	return s
 }
 
+// SetDims makes s the shape of dims, in place: a Shape is large enough for copies of
+// it to be seen where messages are decoded. ok is false where MakeShape fails, and s then invalid.
+func (s *Shape) SetDims(dims ...int64) (elems int64, ok bool) {
+	*s = Shape{rank: invalidRank}
+	if len(dims) > MaxRank {
+		return 0, false
+	}
+	copy(s.dims[:], dims)
+	s.rank = uint8(len(dims))
+	if elems, ok = s.count(); !ok {
+		*s = Shape{rank: invalidRank}
+	}
+	return elems, ok
+}
+
 // shapeFault says why dims make no shape. It copies them, so that the
 // arguments of MakeShape stay on the caller's stack.
 func shapeFault(dims []int64) error {
@@ -75,6 +90,14 @@ func (s Shape) Dim(i int) int64 {
 		return 0
 	}
 	return s.dims[i]
+}
+
+// Dims returns the dimensions, which must not be changed, in place.
+func (s *Shape) Dims() []int64 {
+	if s.rank > MaxRank {
+		return nil
+	}
+	return s.dims[:s.rank]
 }
 
 // AppendDims appends the dimensions to dst.

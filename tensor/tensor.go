@@ -10,6 +10,9 @@ import (
 // is a value: a copy is a second view of the same memory. Its methods may be
 // called concurrently; reading and writing the bytes is for the program to
 // order. The zero value is no tensor.
+//
+// What only looks at a tensor has a pointer receiver: a call with a copy is 3 ns
+// more, and an exchange makes thirty.
 type Tensor struct {
 	region *Region        // nil: Go heap
 	heap   unsafe.Pointer // start of the Go memory that was wrapped, keeps it alive; nil with a region
@@ -21,10 +24,10 @@ type Tensor struct {
 }
 
 // DType returns the element type.
-func (t Tensor) DType() DType { return t.dtype }
+func (t *Tensor) DType() DType { return t.dtype }
 
 // Shape returns the extent.
-func (t Tensor) Shape() Shape { return t.shape }
+func (t *Tensor) Shape() Shape { return t.shape }
 
 // String reads "bfloat16[2 3]": type and shape, not the elements.
 func (t Tensor) String() string {
@@ -35,23 +38,23 @@ func (t Tensor) String() string {
 }
 
 // Len returns the bytes of the view.
-func (t Tensor) Len() int { return int(t.n) }
+func (t *Tensor) Len() int { return int(t.n) }
 
 // Region returns the region that holds the memory, nil for memory of the Go heap.
-func (t Tensor) Region() *Region { return t.region }
+func (t *Tensor) Region() *Region { return t.region }
 
 // Offset returns where the view begins, in bytes from the start of its region
 // (of the wrapped slice for memory of the Go heap).
-func (t Tensor) Offset() int64 { return t.off }
+func (t *Tensor) Offset() int64 { return t.off }
 
 // Valid reports whether Check finds nothing.
-func (t Tensor) Valid() bool { return t.Check() == nil }
+func (t *Tensor) Valid() bool { return t.Check() == nil }
 
 // Check says why the tensor cannot be used: it is the zero value
 // (errs.ErrInvalid), its region was closed (errs.ErrClosed), or the region's
 // memory has been given to somebody else (errs.ErrStale). Every tensor is
 // contiguous; the constructors refuse others. 0 allocations.
-func (t Tensor) Check() error {
+func (t *Tensor) Check() error {
 	if !t.dtype.Valid() {
 		return errNoTensor
 	}
@@ -64,7 +67,7 @@ func (t Tensor) Check() error {
 // Bytes returns the memory of the view, and nil where Check finds a fault. The
 // slice may be used until the region is closed or put back; who works on it
 // while others may do that holds it with Retain. 0 allocations.
-func (t Tensor) Bytes() []byte {
+func (t *Tensor) Bytes() []byte {
 	if t.Check() != nil {
 		return nil
 	}
@@ -79,7 +82,7 @@ func (t Tensor) Bytes() []byte {
 
 // address returns where the view begins, as a number: it may be looked at
 // whether or not the memory may be.
-func (t Tensor) address() uintptr {
+func (t *Tensor) address() uintptr {
 	base := t.heap
 	if t.region != nil {
 		base = unsafe.Pointer(unsafe.SliceData(t.region.mem))
@@ -89,7 +92,7 @@ func (t Tensor) address() uintptr {
 
 // Retain holds the region open for an operation that uses the tensor; it fails
 // as Check does. Memory of the Go heap needs no hold. One atomic, 0 allocations.
-func (t Tensor) Retain() error {
+func (t *Tensor) Retain() error {
 	if !t.dtype.Valid() {
 		return errNoTensor
 	}
@@ -100,7 +103,7 @@ func (t Tensor) Retain() error {
 }
 
 // Release ends what a successful Retain began.
-func (t Tensor) Release() {
+func (t *Tensor) Release() {
 	if t.region != nil {
 		t.region.Release()
 	}

@@ -37,27 +37,36 @@ func TestFromSlice(t *testing.T) {
 	got, err := As[float32](x)
 	require.NoError(t, err)
 	require.Equal(t, data, got, "the memory is shared")
-	require.Equal(t, ShapeOf(6), must(t)(FromSlice(data)).Shape())
+	flat := must(t)(FromSlice(data))
+	require.Equal(t, ShapeOf(6), flat.Shape())
 
 	_, err = FromSlice(data, 2, 2)
 	require.ErrorContains(t, err, "takes 16 bytes, the slice has 24")
 	require.ErrorIs(t, err, errs.ErrInvalid)
 }
 
+func requireType(t *testing.T, d DType) func(Tensor, error) {
+	return func(x Tensor, err error) {
+		t.Helper()
+		require.NoError(t, err)
+		require.Equal(t, d, x.DType())
+	}
+}
+
 func TestFromSliceOfEveryType(t *testing.T) {
-	require.Equal(t, Bool, must(t)(FromSlice([]bool{true})).DType())
-	require.Equal(t, Uint8, must(t)(FromSlice([]uint8{1})).DType())
-	require.Equal(t, Int8, must(t)(FromSlice([]int8{1})).DType())
-	require.Equal(t, Uint16, must(t)(FromSlice([]uint16{1})).DType())
-	require.Equal(t, Int16, must(t)(FromSlice([]int16{1})).DType())
-	require.Equal(t, Uint32, must(t)(FromSlice([]uint32{1})).DType())
-	require.Equal(t, Int32, must(t)(FromSlice([]int32{1})).DType())
-	require.Equal(t, Uint64, must(t)(FromSlice([]uint64{1})).DType())
-	require.Equal(t, Int64, must(t)(FromSlice([]int64{1})).DType())
-	require.Equal(t, Float32, must(t)(FromSlice([]float32{1})).DType())
-	require.Equal(t, Float64, must(t)(FromSlice([]float64{1})).DType())
-	require.Equal(t, Complex64, must(t)(FromSlice([]complex64{1})).DType())
-	require.Equal(t, Complex128, must(t)(FromSlice([]complex128{1})).DType())
+	requireType(t, Bool)(FromSlice([]bool{true}))
+	requireType(t, Uint8)(FromSlice([]uint8{1}))
+	requireType(t, Int8)(FromSlice([]int8{1}))
+	requireType(t, Uint16)(FromSlice([]uint16{1}))
+	requireType(t, Int16)(FromSlice([]int16{1}))
+	requireType(t, Uint32)(FromSlice([]uint32{1}))
+	requireType(t, Int32)(FromSlice([]int32{1}))
+	requireType(t, Uint64)(FromSlice([]uint64{1}))
+	requireType(t, Int64)(FromSlice([]int64{1}))
+	requireType(t, Float32)(FromSlice([]float32{1}))
+	requireType(t, Float64)(FromSlice([]float64{1}))
+	requireType(t, Complex64)(FromSlice([]complex64{1}))
+	requireType(t, Complex128)(FromSlice([]complex128{1}))
 }
 
 // Each type is readable as exactly one Go type, bool as two.

@@ -2,6 +2,8 @@ package wire
 
 import (
 	"encoding/binary"
+	"math/bits"
+	"slices"
 
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -34,20 +36,27 @@ const (
 )
 
 // Size returns the encoded size in bytes.
-func (d *Descriptor) Size() int { return descFixed + 8*d.Shape.Rank() }
+func (d *Descriptor) Size() int { return descFixed + 8*len(d.Shape.Dims()) }
 
 // Append encodes d behind b.
 func (d *Descriptor) Append(b []byte) []byte {
-	le := binary.LittleEndian
-	b = le.AppendUint64(b, uint64(d.Key))
-	b = le.AppendUint64(b, d.Bytes)
-	b = le.AppendUint64(b, d.Region)
-	b = le.AppendUint64(b, d.Offset)
-	b = le.AppendUint32(b, d.Generation)
-	b = append(b, byte(d.DType), byte(d.Shape.Rank()))
-	b = le.AppendUint16(b, uint16(d.Flags))
-	for i := range d.Shape.Rank() {
-		b = le.AppendUint64(b, uint64(d.Shape.Dim(i)))
+	dims, at := d.Shape.Dims(), len(b)
+	end := at + descFixed + 8*len(dims)
+	if end > cap(b) {
+		b = slices.Grow(b, MaxDescriptorSize)
+	}
+	b = b[:end]
+	e, le := b[at:], binary.LittleEndian
+	_ = e[descFixed-1]
+	le.PutUint64(e, uint64(d.Key))
+	le.PutUint64(e[8:], d.Bytes)
+	le.PutUint64(e[16:], d.Region)
+	le.PutUint64(e[24:], d.Offset)
+	le.PutUint32(e[32:], d.Generation)
+	e[36], e[37] = byte(d.DType), byte(len(dims))
+	le.PutUint16(e[38:], uint16(d.Flags))
+	for i, n := range dims {
+		le.PutUint64(e[descFixed+8*i:], uint64(n))
 	}
 	return b
 }
@@ -81,13 +90,18 @@ func (d *Descriptor) Decode(b []byte, at int) (rest []byte, err error) {
 	for i := range rank {
 		dims[i] = int64(le.Uint64(b[descFixed+8*i:]))
 	}
-	if d.Shape, err = tensor.MakeShape(dims[:rank]...); err != nil {
-		return nil, bad("shape", at+descFixed, "%v", err)
+	elems, ok := d.Shape.SetDims(dims[:rank]...)
+	if !ok {
+		return nil, badShape(dims, rank, at)
 	}
-	elems, ok := d.Shape.Elems()
-	size := uint64(d.DType.Size())
-	if !ok || uint64(elems) > ^uint64(0)/size || uint64(elems)*size != d.Bytes {
+	if hi, bytes := bits.Mul64(uint64(elems), uint64(d.DType.Size())); hi != 0 || bytes != d.Bytes {
 		return nil, bad("bytes", at+8, "%d bytes do not fit %v of %v", d.Bytes, d.Shape, d.DType)
 	}
 	return b[descFixed+8*rank:], nil
+}
+
+// badShape has its own copy of dims, which would be allocated for each descriptor otherwise.
+func badShape(dims [tensor.MaxRank]int64, rank, at int) error {
+	_, err := tensor.MakeShape(dims[:rank]...)
+	return bad("shape", at+descFixed, "%v", err)
 }
