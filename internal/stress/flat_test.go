@@ -136,7 +136,6 @@ func settle(t testing.TB, van vanKind, c shape) *house {
 	require.NoError(t, err)
 	working, rest := context.WithCancel(context.Background())
 	h.rest = rest
-	t.Cleanup(rest)
 	h.answerer.start(working, func() { close(h.over) })
 	h.asker.start(working)
 	return h

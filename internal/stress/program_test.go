@@ -6,10 +6,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/ps"
 )
@@ -25,7 +28,14 @@ type job struct {
 	Work    work
 }
 
+// In these processes no daemon of the kernel turns small pages into huge ones: it would
+// fill what the heap has returned with memory again, and resident bytes would tell nothing.
 func TestMain(m *testing.M) {
+	if err := unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0); err != nil {
+		fmt.Fprintln(os.Stderr, "huge pages cannot be switched off:", err)
+		os.Exit(2)
+	}
+	runtime.MemProfileRate = 0 // its tables would be counted
 	text := os.Getenv(jobEnv)
 	if text == "" {
 		os.Exit(m.Run())
