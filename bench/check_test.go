@@ -24,8 +24,22 @@ func TestWrongBytesAreFound(t *testing.T) {
 	require.Equal(t, 0, firstWrong(answer, pushed, 4), "the answer of another server")
 }
 
+// A short answer depends on every byte of the push.
+func TestAShortAnswerIsTheSumOfAll(t *testing.T) {
+	pushed := []byte{1, 2, 3, 4, 5}
+	answer := make([]byte, 2)
+	answerTo(answer, pushed, 10)
+	require.Equal(t, []byte{19, 16}, answer)
+	require.Equal(t, -1, firstWrong(answer, pushed, 10))
+	for i := range pushed {
+		pushed[i]++
+		require.Equal(t, i%2, firstWrong(answer, pushed, 10))
+		pushed[i]--
+	}
+}
+
 func TestStrangersAtTheControlSocket(t *testing.T) {
-	c := newConductor(&Options{Workers: 1, Servers: 1})
+	c := newConductor(&Options{Workers: 1, Servers: 1}, newCircle(1)[0])
 	say := func(text string) error {
 		here, there := net.Pipe()
 		defer here.Close()
@@ -47,7 +61,7 @@ func TestStrangersAtTheControlSocket(t *testing.T) {
 // What a node says is wrong is the error of the run, and so is that it says nothing.
 func TestANodeThatComplains(t *testing.T) {
 	here, there := net.Pipe()
-	c := newConductor(&Options{Workers: 1, Servers: 1})
+	c := newConductor(&Options{Workers: 1, Servers: 1}, newCircle(1)[0])
 	l := newLine(here)
 	l.name = "server 0"
 	m := &member{line: newLine(there)}

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -12,35 +13,45 @@ import (
 // conductor tells the nodes of one measurement what to do, and keeps what they say.
 type conductor struct {
 	opts    Options
+	seat    *seat   // rounds are taken in turns with other measurements
 	workers []*line // by rank
 	servers []*line
 
 	stack, bare      latencies // of all rounds
-	ratios, limits   []float64 // per round: quotient of the medians; median of the limit in us
-	exchanges        int64     // of all workers
-	elapsed          time.Duration
-	allocs           uint64
-	cpu              time.Duration
+	rounds           []round
+	allocs           uint64 // of all rounds
+	exchanges        int64
 	perStack, perRaw int // exchanges per worker and round
 }
 
-// Exchanges of the first rounds, which find out how long one takes.
+// Bounds of a measurement.
 const (
-	checks     = 3 // of each slot
-	firstCount = 16
-	nextTime   = 100 * time.Millisecond
-	mostCount  = 1 << 24 // per round
+	checks      = 3       // exchanges of each slot
+	muchToCheck = 4 << 20 // bytes, from which on it is one
+	firstCount  = 2       // exchanges of the first try, which finds out how long one takes
+	nextTime    = 100 * time.Millisecond
+	mostCount   = 1 << 24 // per round
+	incastCount = 32      // of each worker, per round
+	fewRounds   = 3       // are done even when the time is over
 )
 
-// conduct does all the rounds and has the nodes finish.
-func (c *conductor) conduct() (*Report, error) {
+// conduct does all the rounds and has the nodes finish. It has its turn, and keeps it when it returns.
+func (c *conductor) conduct(ctx context.Context) (*Report, error) {
 	c.stack, c.bare = newLatencies(), newLatencies()
 	err := c.begin()
 	if err == nil {
 		err = c.calibrate()
 	}
-	for i := 0; i < c.opts.Rounds && err == nil; i++ {
+	for i, spent := 0, time.Duration(0); i < c.opts.Rounds && err == nil; i++ {
+		if c.opts.Count == 0 && i >= fewRounds && spent > c.opts.Duration {
+			break
+		}
+		if err = c.seat.next(ctx); err != nil {
+			break
+		}
+		began := time.Now()
 		err = c.round()
+		spent += time.Since(began)
 	}
 	if err != nil {
 		return nil, err
@@ -82,16 +93,32 @@ func (c *conductor) begin() error {
 			return err
 		}
 	}
-	if _, err := c.exchange(command{Verb: verbCheck, Count: checks}); err != nil {
+	count := checks
+	if c.opts.Push+c.opts.Pull > muchToCheck {
+		count = 1
+	}
+	if _, err := c.exchange(command{Verb: verbCheck, Count: count}); err != nil {
 		return err
 	}
-	opened, err := c.tell(command{Verb: verbOpen}, c.servers[:1])
+	if !c.opts.bare() {
+		return nil
+	}
+	opened, err := c.tell(command{Verb: verbOpen}, c.limitServers())
 	if err != nil {
 		return err
 	}
-	_, err = c.tell(command{Verb: verbConnect, Addr: opened[0].Addr}, c.workers[:1])
+	var addrs []string
+	for _, r := range opened {
+		addrs = append(addrs, r.Addr)
+	}
+	_, err = c.tell(command{Verb: verbConnect, Addrs: addrs}, c.workers[:1])
 	return err
 }
+
+// bare tells whether the limit is what worker 0 and servers can do without stepvan.
+func (o *Options) bare() bool { return o.Workload != Incast }
+
+func (c *conductor) limitServers() []*line { return c.servers[:c.opts.limitServers()] }
 
 // calibrate warms up, and finds how many exchanges make a round.
 func (c *conductor) calibrate() (err error) {
@@ -103,34 +130,49 @@ func (c *conductor) calibrate() (err error) {
 		r, err := c.bareExchange(n)
 		return longest(r), err
 	}
+	half := c.opts.Duration / time.Duration(2*c.opts.Rounds)
 	if c.opts.Count > 0 {
 		c.opts.Rounds = min(c.opts.Rounds, c.opts.Count)
 		c.perStack = (c.opts.Count + c.opts.Rounds - 1) / c.opts.Rounds
+		_, err = stack(c.perStack)
+		half = 0
+	} else {
+		c.perStack, err = howMany(half, c.opts.fewest(), stack)
+	}
+	switch {
+	case err != nil || !c.opts.bare():
+	case half == 0:
 		c.perRaw = max(c.perStack, firstCount)
-		if _, err = bare(c.perRaw); err == nil {
-			_, err = stack(c.perStack)
-		}
-		return err
+		_, err = bare(c.perRaw)
+	default:
+		c.perRaw, err = howMany(half, 1, bare)
 	}
-	half := c.opts.Duration / time.Duration(2*c.opts.Rounds)
-	if c.perStack, err = howMany(half, c.opts.Inflight, stack); err != nil {
-		return err
-	}
-	c.perRaw, err = howMany(half, 1, bare)
 	return err
+}
+
+// fewest is how many exchanges of a worker make a round, however long they take: with many
+// workers so many that beginning and end of the round do not count.
+func (o *Options) fewest() int {
+	if o.Workload == Incast {
+		return incastCount
+	}
+	return o.Inflight
 }
 
 // howMany finds how many exchanges take the given time, and warms up by trying.
 func howMany(target time.Duration, atLeast int, try func(n int) (time.Duration, error)) (int, error) {
-	n := max(firstCount, 2*atLeast)
+	n := max(firstCount, atLeast)
 	for _, goal := range []time.Duration{min(nextTime, target) / 4, min(nextTime, target), target} {
 		took, err := try(n)
 		if err != nil {
 			return 0, err
 		}
-		n = scaled(n, took, goal)
+		if took >= target {
+			return max(scaled(n, took, target), atLeast), nil
+		}
+		n = max(scaled(n, took, goal), atLeast)
 	}
-	return max(n, atLeast), nil
+	return n, nil
 }
 
 // scaled is the number of exchanges that take goal when n have taken took.
@@ -148,58 +190,76 @@ func longest(replies []reply) (most time.Duration) {
 
 // round measures the limit, then the exchange.
 func (c *conductor) round() error {
-	bare, err := c.bareExchange(c.perRaw)
-	if err != nil {
-		return err
+	var this round
+	if c.opts.bare() {
+		bare, err := c.bareExchange(c.perRaw)
+		if err != nil {
+			return err
+		}
+		own, err := collect(bare, c.bare)
+		if err != nil {
+			return err
+		}
+		this.limit = c.opts.limitOf(own.micros(50))
+		this.memcpy = float64(bare[0].Copy.Nanoseconds()) / 1e3
 	}
+	start := used()
 	replies, err := c.exchange(command{Verb: verbMeasure, Count: c.perStack})
 	if err != nil {
 		return err
 	}
-	limit, err := collect(bare, c.bare)
+	spent := start.since()
+	own, err := collect(replies, c.stack)
 	if err != nil {
 		return err
 	}
-	stack, err := collect(replies, c.stack)
-	if err != nil {
-		return err
-	}
-	c.limits = append(c.limits, limit)
-	c.ratios = append(c.ratios, stack/limit)
-	c.account(replies)
+	this.p50, this.p99 = own.micros(50), own.micros(99)
+	c.account(&this, replies, spent)
+	c.rounds = append(c.rounds, this)
 	return nil
 }
 
-// collect adds the latencies of a round to those of all rounds, and returns the round's median in us.
-func collect(replies []reply, all latencies) (float64, error) {
+// limitOf is the limit when a bare exchange takes so long, in us.
+func (o *Options) limitOf(bare float64) float64 {
+	if o.Workload == AFD3 {
+		return o.idealLayer(bare)
+	}
+	return bare
+}
+
+// collect adds the latencies of a round to those of all rounds, and returns the round's.
+func collect(replies []reply, all latencies) (latencies, error) {
 	own := newLatencies()
 	for _, r := range replies {
 		if r.Latencies == nil {
 			continue
 		}
 		if err := own.merge(r.Latencies); err != nil {
-			return 0, fmt.Errorf("histogram of a node: %w", err)
+			return own, fmt.Errorf("histogram of a node: %w", err)
 		}
 	}
 	if own.count() == 0 {
-		return 0, errs.Invalid("a round has measured nothing")
+		return own, errs.Invalid("a round has measured nothing")
 	}
 	all.h.Merge(own.h)
-	return own.micros(50), nil
+	return own, nil
 }
 
-// account adds up what the processes have used. Of nodes in one process only one counts.
-func (c *conductor) account(replies []reply) {
-	seen := map[int]bool{}
-	for _, r := range replies {
-		if !seen[r.PID] {
-			c.allocs += r.Allocs
-			c.cpu += r.CPU
+// account adds up what processes have used in a round: this one, when all nodes are in it.
+func (c *conductor) account(this *round, replies []reply, own usage) {
+	allocs, cpu := own.allocs, own.cpu
+	if !c.opts.inside() {
+		allocs, cpu = 0, 0
+		for _, r := range replies {
+			allocs += r.Allocs
+			cpu += r.CPU
 		}
-		seen[r.PID] = true
 	}
-	c.elapsed += longest(replies[:len(c.workers)])
-	c.exchanges += int64(c.perStack) * int64(len(c.workers))
+	n := int64(c.perStack) * int64(len(c.workers))
+	c.exchanges += n
+	c.allocs += allocs
+	this.elapsed = longest(replies[:len(c.workers)]).Seconds() * 1e6 / float64(n)
+	this.cpu = cpu.Seconds() * 1e6 / float64(n)
 }
 
 // exchange has the servers serve while the workers do what the command says. The workers' replies are first.
@@ -207,9 +267,9 @@ func (c *conductor) exchange(cmd command) ([]reply, error) {
 	return c.tell(cmd, c.servers, c.workers)
 }
 
-// bareExchange has worker 0 and server 0 exchange without stepvan.
+// bareExchange has worker 0 and the servers of the limit exchange without stepvan.
 func (c *conductor) bareExchange(count int) ([]reply, error) {
-	return c.tell(command{Verb: verbLimit, Count: count}, c.servers[:1], c.workers[:1])
+	return c.tell(command{Verb: verbLimit, Count: count}, c.limitServers(), c.workers[:1])
 }
 
 // tell sends a command to groups of nodes, in this order, and collects the replies, those of

@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/stepvan/stepvan/bench/limit"
 	"github.com/stepvan/stepvan/config"
 )
 
@@ -18,36 +19,40 @@ const (
 	verbPrepare verb = "prepare" // allocate, register
 	verbCheck   verb = "check"   // exchange and look at every byte
 	verbMeasure verb = "measure" // exchange as fast as possible
-	verbOpen    verb = "open"    // server 0: listen for the socket of the limit
-	verbConnect verb = "connect" // worker 0: connect to it
+	verbOpen    verb = "open"    // servers of the limit: listen
+	verbConnect verb = "connect" // worker 0: connect to them
 	verbLimit   verb = "limit"   // both: the same bytes without stepvan
 	verbFinish  verb = "finish"  // stop, leave
 )
 
 // command is one line from the conductor to a node; each is answered with one reply.
 type command struct {
-	Verb  verb   `json:"verb"`
-	Spec  *spec  `json:"spec,omitempty"`  // of prepare
-	Count int    `json:"count,omitempty"` // of check, measure, limit: exchanges per worker
-	Addr  string `json:"addr,omitempty"`  // of connect
+	Verb  verb     `json:"verb"`
+	Spec  *spec    `json:"spec,omitempty"`  // of prepare
+	Count int      `json:"count,omitempty"` // of check, measure, limit: exchanges per worker
+	Addrs []string `json:"addrs,omitempty"` // of connect
 }
 
 // spec is what a node must know of the Options.
 type spec struct {
-	Workload Workload `json:"workload"`
-	Van      Van      `json:"van"`
-	Workers  int      `json:"workers"`
-	Push     int64    `json:"push"`
-	Pull     int64    `json:"pull"`
-	Inflight int      `json:"inflight"`
-	Bulk     int64    `json:"bulk"`
-	Profile  string   `json:"profile,omitempty"`
+	Workload Workload      `json:"workload"`
+	Workers  int           `json:"workers"`
+	Push     int64         `json:"push"`
+	Pull     int64         `json:"pull"`
+	Inflight int           `json:"inflight"`
+	Bulk     int64         `json:"bulk"`
+	InPlace  bool          `json:"in_place"`
+	Compute  time.Duration `json:"compute"`
+	Limit    limit.Spec    `json:"limit"`
+	Inside   bool          `json:"inside"` // all nodes are in one process
+	Profile  string        `json:"profile,omitempty"`
 }
 
 func (o *Options) spec() *spec {
 	return &spec{
-		Workload: o.Workload, Van: o.Van, Workers: o.Workers,
-		Push: int64(o.Push), Pull: int64(o.Pull), Inflight: o.Inflight, Bulk: int64(o.Bulk), Profile: o.Profile,
+		Workload: o.Workload, Workers: o.Workers,
+		Push: int64(o.Push), Pull: int64(o.Pull), Inflight: o.Inflight, Bulk: int64(o.Bulk),
+		InPlace: o.InPlace, Compute: o.Compute, Limit: o.limitSpec(), Inside: o.inside(), Profile: o.Profile,
 	}
 }
 
@@ -65,9 +70,9 @@ type reply struct {
 	Addr      string        `json:"addr,omitempty"`      // of open
 	Latencies []byte        `json:"latencies,omitempty"` // of measure and limit, worker only; see latencies.encode
 	Elapsed   time.Duration `json:"elapsed,omitempty"`   // of measure and limit
-	Allocs    uint64        `json:"allocs,omitempty"`    // of measure
-	CPU       time.Duration `json:"cpu,omitempty"`       // of measure
-	PID       int           `json:"pid,omitempty"`       // whose allocations and CPU time these are
+	Allocs    uint64        `json:"allocs,omitempty"`    // of measure, of a process of its own
+	CPU       time.Duration `json:"cpu,omitempty"`       // of measure, of a process of its own
+	Copy      time.Duration `json:"copy,omitempty"`      // of limit, worker only: of one copy of the bytes both ways
 }
 
 // errLineLost says that the other end of a line is gone.

@@ -1,77 +1,144 @@
 package bench
 
-import (
-	"context"
-	"fmt"
-	"time"
-)
+import "context"
 
 // Goal is a figure that the project wants to keep, and how to measure it.
 type Goal struct {
 	Name    string
-	Options Options // to which Run's caller adds its own Node, Van of the processes, and so on
+	Options Options // to which RunGoals adds what base holds
 	Unit    string
-	Most    float64
+	Bound   float64
+	Least   bool // the figure must reach Bound; else it must not exceed it
 	of      func(*Report) float64
 }
 
-// Goals are those of the project, for 1 worker and 1 server as processes over TCP.
+// Goals are those of the project. Measurements that several goals want are made once.
 func Goals() []Goal {
-	ratio := func(r *Report) float64 { return r.Ratio }
-	allocs := func(r *Report) float64 { return rounded(r.Allocs, 0) } // heartbeats allocate a little
-	echo, afd := Options{Workload: Echo}, Options{Workload: AFD}
-	return []Goal{
-		{"echo of 8 bytes, p50 by raw socket ping-pong", echo, "x", 2.5, ratio},
-		{"echo of 8 bytes, allocations per exchange", echo, "", 0, allocs},
-		{"AFD exchange, p50 by raw socket ping-pong", afd, "x", 1.5, ratio},
-		{"AFD exchange, allocations per exchange", afd, "", 0, allocs},
-		{"start, one exchange and stop, p50", Options{Workload: Start}, "ms", 300, func(r *Report) float64 { return r.P50 / 1e3 }},
+	var (
+		ratio  = func(r *Report) float64 { return r.Ratio }
+		p50    = func(r *Report) float64 { return r.P50 }
+		p99    = func(r *Report) float64 { return r.P99 }
+		share  = func(r *Report) float64 { return 1 / r.Ratio } // of the rate of the limit
+		spread = func(r *Report) float64 { return r.P99 / r.P50 }
+		millis = func(us func(*Report) float64) func(*Report) float64 {
+			return func(r *Report) float64 { return us(r) / 1e3 }
+		}
+		longest = millis(func(r *Report) float64 { return r.Max })
+	)
+	echo := func(v Van) Options { return Options{Workload: Echo, Van: v} }
+	afd := func(v Van) Options { return Options{Workload: AFD, Van: v} }
+	inPlace, parked := afd(Shm), echo(TCP)
+	inPlace.InPlace, parked.Progress = true, progressPark
+	goals := []Goal{
+		{Name: "shm, echo of 8 bytes: p50", Options: echo(Shm), Unit: "us", Bound: 1, of: p50},
+		{Name: "shm, echo of 8 bytes: p99", Options: echo(Shm), Unit: "us", Bound: 10, of: p99},
+		{Name: "shm, AFD exchange, one copy: p50 by copy and flag of two bare processes", Options: afd(Shm), Unit: "x", Bound: 1.25, of: ratio},
+		{Name: "shm, AFD exchange in place: p50", Options: inPlace, Unit: "us", Bound: 5, of: p50},
+		{Name: "TCP, echo of 8 bytes: p50 by bare socket", Options: echo(TCP), Unit: "x", Bound: 1.5, of: ratio},
+		{Name: "TCP, AFD exchange: p50 by bare socket", Options: afd(TCP), Unit: "x", Bound: 1.2, of: ratio},
+		{Name: "TCP, weights of 256 MiB: share of the bare rate", Options: Options{Workload: Weights, Van: TCP}, Bound: 0.9, Least: true, of: share},
+		{Name: "shm, weights of 256 MiB: share of the bare rate", Options: Options{Workload: Weights, Van: Shm}, Bound: 0.9, Least: true, of: share},
+		{Name: "TCP, park, echo of 8 bytes: p50 by Go netpoll", Options: parked, Unit: "x", Bound: 1.3, of: ratio},
 	}
+	for _, v := range []Van{TCP, Shm} {
+		o := Options{Workload: AFD, Van: v, Workers: 8, Servers: 4}
+		goals = append(goals,
+			Goal{Name: title(v) + ", AFD of 8 workers and 4 servers: p99 by p50", Options: o, Unit: "x", Bound: 10, of: spread},
+			Goal{Name: title(v) + ", AFD of 8 workers and 4 servers: longest", Options: o, Unit: "ms", Bound: 50, of: longest})
+	}
+	for _, v := range []Van{TCP, Mem} {
+		for _, workers := range []int{64, 256} {
+			o := Options{Workload: Incast, Van: v, Workers: workers, Together: true}
+			goals = append(goals, Goal{Name: title(v) + ", one process, " + o.nodes() + ": cost of a request by that of one worker", Options: o, Unit: "x", Bound: 2, of: ratio})
+		}
+	}
+	for _, v := range Vans {
+		goals = append(goals, Goal{Name: title(v) + ", echo of 8 bytes: allocations per exchange", Options: echo(v), of: allocations})
+	}
+	return append(goals, Goal{Name: "start, one exchange and stop: p50", Options: Options{Workload: Start, Van: TCP}, Unit: "ms", Bound: 300, of: millis(p50)})
 }
+
+// allocations of an exchange, without those of heartbeats and timers, a few per second.
+func allocations(r *Report) float64 { return rounded(r.Allocs, 0) }
 
 // Verdict is what came of a goal.
 type Verdict struct {
 	Goal
 	Figure float64
-	Report *Report // may be that of several goals
+	Report *Report // may be that of several goals; nil when it could not be measured
+	Err    error   // why not
 }
 
 // Met tells whether the figure is good enough.
-func (v *Verdict) Met() bool { return v.Figure <= v.Most }
-
-// RunGoals measures all goals. base holds what does not belong to a goal: Node, Env,
-// Duration, Signals, Stderr, Pin, Progress. What several goals want is measured once.
-// done is called with each report when it is there; it may be nil.
-func RunGoals(ctx context.Context, base Options, done func(*Report)) ([]Verdict, error) {
-	var verdicts []Verdict
-	reports := map[Workload]*Report{}
-	for _, g := range Goals() {
-		o := base
-		o.Workload, o.Van = g.Options.Workload, TCP
-		if reports[o.Workload] == nil {
-			r, err := Run(ctx, o)
-			if err != nil {
-				return verdicts, fmt.Errorf("%s: %w", o.Workload, err)
-			}
-			reports[o.Workload] = r
-			if done != nil {
-				done(r)
-			}
-		}
-		r := reports[o.Workload]
-		verdicts = append(verdicts, Verdict{Goal: g, Figure: rounded(g.of(r), 2), Report: r})
+func (v *Verdict) Met() bool {
+	if v.Err != nil {
+		return false
 	}
-	return verdicts, nil
+	if v.Least {
+		return v.Figure >= v.Bound
+	}
+	return v.Figure <= v.Bound
 }
 
-// micros writes a time in us with the unit that reads best.
-func micros(us float64) string {
-	d := time.Duration(us * 1e3)
-	switch {
-	case d >= time.Second:
-		return d.Round(time.Millisecond).String()
-	case d >= time.Millisecond:
-		return d.Round(10 * time.Microsecond).String()
+// RunGoals measures all goals, and further what more holds. base holds what does not belong to a goal:
+// Node, Env, Duration, Rounds, Signals, Stderr. The error is that of Plan.Run; a
+// measurement that failed is an error of its goals, or stands among the further outcomes.
+func RunGoals(ctx context.Context, base Options, more Plan, w Watch) (verdicts []Verdict, further []Outcome, err error) {
+	goals := Goals()
+	plan, places := planOf(goals, base)
+	needed := 0
+	for _, group := range plan {
+		needed += len(group)
 	}
-	return d.Round(10 * time.Nanosecond).String()
+	outcomes, err := append(plan, more...).Run(ctx, w)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, g := range goals {
+		got := outcomes[places[i]]
+		v := Verdict{Goal: g, Report: got.Report, Err: got.Err}
+		if v.Err == nil {
+			v.Figure = rounded(g.of(got.Report), 2)
+		}
+		verdicts = append(verdicts, v)
+	}
+	return verdicts, outcomes[needed:], nil
+}
+
+// planOf lists each measurement once, those of a workload with the same nodes in one group,
+// and the place of each goal's measurement in the list.
+func planOf(goals []Goal, base Options) (plan Plan, places []int) {
+	groups := map[string]int{}
+	type place struct{ group, index int }
+	at := map[string]place{}
+	var of []place
+	for _, g := range goals {
+		o := base
+		o.Workload, o.Van, o.Workers, o.Servers = g.Options.Workload, g.Options.Van, g.Options.Workers, g.Options.Servers
+		o.InPlace, o.Together = g.Options.InPlace, g.Options.Together
+		if g.Options.Progress != "" {
+			o.Progress = g.Options.Progress
+		}
+		name := o.String()
+		p, known := at[name]
+		if !known {
+			alike := string(o.Workload) + " " + o.nodes()
+			i, ok := groups[alike]
+			if !ok {
+				i = len(plan)
+				groups[alike], plan = i, append(plan, nil)
+			}
+			p = place{i, len(plan[i])}
+			at[name], plan[i] = p, append(plan[i], o)
+		}
+		of = append(of, p)
+	}
+	for _, p := range of {
+		index := p.index
+		for _, group := range plan[:p.group] {
+			index += len(group)
+		}
+		places = append(places, index)
+	}
+	return plan, places
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -42,6 +43,35 @@ func TestLatenciesAllocateNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { l.add(time.Millisecond) }))
 }
 
+// What takes long is not tried more often than needed.
+func TestExchangesThatTakeLong(t *testing.T) {
+	tries := 0
+	n, err := howMany(time.Second, 1, func(n int) (time.Duration, error) {
+		tries++
+		return time.Duration(n) * 2 * time.Second, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 1}, []int{tries, n})
+}
+
+func TestQuartiles(t *testing.T) {
+	require.Equal(t, Range{}, middle(nil))
+	require.Equal(t, Range{3, 3}, middle([]float64{3}))
+	require.Equal(t, Range{2, 4}, middle([]float64{5, 1, 3, 2, 4}))
+	require.Equal(t, "50%", Range{2, 4}.around(2))
+	require.Empty(t, Range{}.around(0))
+}
+
+func TestACurveNeverFalls(t *testing.T) {
+	l := newLatencies()
+	for us := range 1000 {
+		l.add(time.Duration(us+1) * time.Microsecond)
+	}
+	c := l.curve(func(us float64) float64 { return us + 1 })
+	require.True(t, slices.IsSorted(c))
+	require.InEpsilon(t, 1001, c[len(c)-1], 0.001)
+}
+
 func TestMedian(t *testing.T) {
 	for _, c := range []struct {
 		values []float64
@@ -61,6 +91,6 @@ func TestExchangesThatFillATime(t *testing.T) {
 		return time.Duration(n) * time.Millisecond, nil
 	})
 	require.NoError(t, err)
-	require.Equal(t, []int{16, 25, 100}, tried)
+	require.Equal(t, []int{4, 25, 100}, tried)
 	require.Equal(t, 1000, n)
 }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"os"
 	"runtime"
 	"time"
 
@@ -26,9 +25,34 @@ func used() usage {
 	}
 }
 
-// since adds to the reply of a round what the process has used from then on.
-func (u usage) since(r *reply) {
+// since tells what the process has used from then on.
+func (u usage) since() usage {
 	end := used()
-	r.PID = os.Getpid()
-	r.Elapsed, r.Allocs, r.CPU = end.at.Sub(u.at), end.allocs-u.allocs, end.cpu-u.cpu
+	return usage{at: end.at, allocs: end.allocs - u.allocs, cpu: end.cpu - u.cpu}
+}
+
+// meter measures a round at a node. Where all nodes are in one process the conductor measures what it
+// uses: to ask stops all goroutines.
+type meter struct {
+	inside bool
+	began  time.Time
+	usage  usage
+}
+
+func (s *spec) meter() meter {
+	m := meter{inside: s.Inside}
+	if !s.Inside {
+		m.usage = used()
+	}
+	m.began = time.Now()
+	return m
+}
+
+// read puts what has been used into a reply.
+func (m *meter) read(r *reply) {
+	r.Elapsed = time.Since(m.began)
+	if !m.inside {
+		spent := m.usage.since()
+		r.Allocs, r.CPU = spent.allocs, spent.cpu
+	}
 }

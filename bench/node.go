@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"time"
 
+	"github.com/stepvan/stepvan/bench/limit"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/ps"
@@ -13,15 +14,15 @@ import (
 
 // member is a node of a measurement and the line on which it takes commands. One goroutine.
 type member struct {
-	node    *ps.Node
-	line    *line
-	spec    *spec
-	worker  *worker // of a worker
-	server  *server // of a server
-	limit   limiter // of worker 0 and server 0
-	listen  net.Listener
-	copying *copyLimit // the limit of nodes in one process; nil makes one of sockets
-	profile profile
+	node     *ps.Node
+	line     *line
+	spec     *spec
+	worker   *worker         // of a worker
+	server   *server         // of a server
+	caller   *limit.Caller   // of worker 0
+	copier   *limit.Copier   // of worker 0
+	answerer *limit.Answerer // of the servers that the limit has
+	profile  profile
 }
 
 // run says hello, obeys until told to finish, and stops the node.
@@ -61,11 +62,11 @@ func (m *member) lost(ctx context.Context, err error) error {
 
 func (m *member) close() {
 	m.line.conn.Close()
-	if m.listen != nil {
-		m.listen.Close()
+	if m.answerer != nil {
+		m.answerer.Close()
 	}
-	if m.limit != nil {
-		m.limit.close()
+	if m.caller != nil {
+		m.caller.Close()
 	}
 }
 
@@ -82,16 +83,16 @@ func (m *member) obey(ctx context.Context, c *command) (*reply, error) {
 		if m.worker != nil {
 			return &reply{}, m.worker.check(ctx, c.Count)
 		}
-		return &reply{}, m.server.serve(ctx, true)
+		return &reply{}, m.server.check(ctx, c.Count)
 	case verbMeasure:
 		if m.worker != nil {
 			return m.worker.measure(ctx, c.Count)
 		}
-		return m.server.measure(ctx)
+		return m.server.measure(ctx, c.Count)
 	case verbOpen:
 		return m.open()
 	case verbConnect:
-		return &reply{}, m.connect(ctx, c.Addr)
+		return &reply{}, m.connect(ctx, c.Addrs)
 	case verbLimit:
 		return m.runLimit(c.Count)
 	}
@@ -103,7 +104,7 @@ func (m *member) prepare(s *spec) (err error) {
 	if m.spec = s; s == nil {
 		return errs.Invalid("%s without a specification", verbPrepare)
 	}
-	if s.Van != Mem || m.node.Role() == config.RoleWorker && m.node.Rank() == 0 { // a process has one profile
+	if !s.Inside || m.node.Role() == config.RoleWorker && m.node.Rank() == 0 { // a process has one profile
 		if err := m.profile.start(s.Profile, m.node); err != nil {
 			return err
 		}
@@ -116,80 +117,46 @@ func (m *member) prepare(s *spec) (err error) {
 	return err
 }
 
-// open has server 0 listen for the limit's socket.
-func (m *member) open() (r *reply, err error) {
-	if m.copying != nil {
-		m.limit = m.copying
-		return &reply{}, nil
-	}
-	network, addr := m.spec.limitNetwork()
-	if m.listen, err = net.Listen(network, addr); err != nil {
-		return nil, err
-	}
-	return &reply{Addr: m.listen.Addr().String()}, nil
+// open has a server listen for the limit's worker.
+func (m *member) open() (*reply, error) {
+	a, addr, err := limit.Listen(m.spec.Limit)
+	m.answerer = a
+	return &reply{Addr: addr}, err
 }
 
-// limitNetwork is where sockets of the van's kind listen.
-func (s *spec) limitNetwork() (network, addr string) {
-	if s.Van == Unix {
-		return "unix", "@" // a free abstract name
-	}
-	return "tcp", "127.0.0.1:0"
-}
-
-// connect has worker 0 connect to server 0, which accepts with the first limit.
-func (m *member) connect(ctx context.Context, addr string) error {
-	if m.copying != nil {
-		m.limit = m.copying
-		return nil
-	}
-	network, _ := m.spec.limitNetwork()
-	c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-	if err != nil {
-		return err
-	}
-	return m.take(c)
-}
-
-func (m *member) take(c net.Conn) error {
-	s, err := takeSocket(c)
-	if err == nil {
-		m.limit = newSocketLimit(s, m.spec)
-	}
+// connect has worker 0 connect to the servers of the limit.
+func (m *member) connect(ctx context.Context, addrs []string) (err error) {
+	m.copier = limit.NewCopier(m.spec.Limit.Push + m.spec.Limit.Pull)
+	m.caller, err = limit.Connect(ctx, m.spec.Limit, addrs...)
 	return err
 }
 
+// copyTime is how long a round copies within memory.
+const copyTime = time.Millisecond
+
 // runLimit exchanges the same bytes without stepvan.
 func (m *member) runLimit(count int) (*reply, error) {
-	if m.worker == nil {
-		return &reply{}, m.answerLimit(count)
-	}
-	if m.limit == nil {
-		return nil, errs.Invalid("%s before %s", verbLimit, verbConnect)
+	switch {
+	case m.answerer != nil:
+		return &reply{}, limitError(m.answerer.Run(count))
+	case m.caller == nil:
+		return nil, errs.Invalid("%s before %s and %s", verbLimit, verbOpen, verbConnect)
 	}
 	m.worker.times.reset()
-	start, r := used(), &reply{}
-	if err := timeLimit(m.limit, count, m.worker.times); err != nil {
-		return nil, fmt.Errorf("limit: %w", err)
+	start, r := m.spec.meter(), &reply{}
+	if err := m.caller.Run(count, m.worker.times.add); err != nil {
+		return nil, limitError(err)
 	}
-	start.since(r)
+	start.read(r)
+	r.Copy = m.copier.Run(copyTime)
 	var err error
 	r.Latencies, err = m.worker.times.encode()
 	return r, err
 }
 
-func (m *member) answerLimit(count int) error {
-	if m.limit == nil {
-		c, err := m.listen.Accept()
-		if err != nil {
-			return err
-		}
-		if err := m.take(c); err != nil {
-			return err
-		}
+func limitError(err error) error {
+	if err == nil {
+		return nil
 	}
-	if err := answerLimit(m.limit, count); err != nil {
-		return fmt.Errorf("limit: %w", err)
-	}
-	return nil
+	return fmt.Errorf("limit: %w", err)
 }

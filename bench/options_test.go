@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan/bench/limit"
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
@@ -20,6 +21,69 @@ func TestDefaults(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []Size{896 << 10, 1792 << 10}, []Size{o.Push, o.Pull})
 	require.Zero(t, o.Duration, "a count says how long")
+	o, err = Options{Workload: AFD3, Push: 8, Van: Mem}.complete()
+	require.NoError(t, err)
+	require.Equal(t, []any{Size(16), 3, 273 * time.Microsecond}, []any{o.Pull, o.Inflight, o.Compute})
+	o, err = Options{Workload: Weights, Van: Mem}.complete()
+	require.NoError(t, err)
+	require.Equal(t, []Size{256 << 20, 8}, []Size{o.Push, o.Pull})
+	for w, want := range map[Workload][2]int{Incast: {8, 1}, Fanout: {1, 4}, Barrier: {1, 1}} {
+		o, err = Options{Workload: w, Van: Mem}.complete()
+		require.NoError(t, err)
+		require.Equal(t, want, [2]int{o.Workers, o.Servers}, w)
+	}
+}
+
+// The limit is of the van's kind and the workload's sizes.
+func TestLimitOfOptions(t *testing.T) {
+	for name, c := range map[string]struct {
+		o    Options
+		want limit.Spec
+	}{
+		"socket ping-pong":       {Options{}, limit.Spec{Kind: limit.Socket, Push: 8, Pull: 8, Parties: 2}},
+		"unix socket ping-pong":  {Options{Van: Unix}, limit.Spec{Kind: limit.UnixSocket, Push: 8, Pull: 8, Parties: 2}},
+		"netpoll ping-pong":      {Options{Progress: "park"}, limit.Spec{Kind: limit.Netpoll, Push: 8, Pull: 8, Parties: 2}},
+		"unix netpoll ping-pong": {Options{Van: Unix, Progress: "park"}, limit.Spec{Kind: limit.UnixNetpoll, Push: 8, Pull: 8, Parties: 2}},
+		"socket stream":          {Options{Workload: Weights}, limit.Spec{Kind: limit.Socket, Push: 256 << 20, Pull: 8, Parties: 2}},
+		"copy and flag":          {Options{Van: Shm, Progress: "park"}, limit.Spec{Kind: limit.Memory, Push: 8, Pull: 8, Parties: 2}},
+		"flag":                   {Options{Workload: AFD, InPlace: true, Van: Shm}, limit.Spec{Kind: limit.Memory, Parties: 2}},
+		"one worker":             {Options{Workload: Incast, Together: true}, limit.Spec{Kind: limit.Socket, Push: 8, Pull: 8, Parties: 2, Inside: true}},
+		"ideal pipeline":         {Options{Workload: AFD3, Push: 1}, limit.Spec{Kind: limit.Socket, Push: 1, Pull: 2, Parties: 2}},
+		"bare processes":         {Options{Workload: Start}, limit.Spec{Kind: limit.Socket, Push: 8, Pull: 8, Parties: 2}},
+	} {
+		c.o.Node = []string{"x"}
+		o, err := c.o.complete()
+		require.NoError(t, err, name)
+		require.Equal(t, name, o.limitName())
+		require.Equal(t, c.want, o.limitSpec(), name)
+	}
+	o, err := Options{Workload: Fanout, Van: Mem}.complete()
+	require.NoError(t, err)
+	require.Equal(t, limit.Spec{Kind: limit.Memory, Push: 8, Pull: 8, Parties: 5, Inside: true}, o.limitSpec())
+	require.Equal(t, 4, o.limitServers())
+}
+
+func TestIdealPipeline(t *testing.T) {
+	o := &Options{Workload: AFD3, Inflight: 3, Compute: 100 * time.Microsecond}
+	require.InDelta(t, 300, o.limitOf(50), 1e-9, "the computations are the slowest stages")
+	require.InDelta(t, 600, o.limitOf(200), 1e-9, "the exchange is")
+	o.Inflight = 1
+	require.InDelta(t, 250, o.limitOf(50), 1e-9, "nothing overlaps")
+	o.Workload = AFD
+	require.InDelta(t, 50, o.limitOf(50), 1e-9)
+}
+
+func TestNamesOfMeasurements(t *testing.T) {
+	for want, o := range map[string]Options{
+		"tcp echo 1w1s 8B/8B":                       {},
+		"shm afd 1w1s 896KiB/1.75MiB in place spin": {Workload: AFD, Van: Shm, InPlace: true, Progress: "spin"},
+		"unix afd3 1w1s 1KiB/2KiB x3 compute 273µs": {Workload: AFD3, Van: Unix, Push: 1024},
+		"tcp incast 64w1s 8B/8B one process":        {Workload: Incast, Workers: 64, Together: true},
+		"mem barrier 1w1s":                          {Workload: Barrier, Van: Mem, Together: true},
+		"tcp echo 1w1s 8B/8B beside 1GiB core 2":    {Bulk: 1 << 30, Pin: 2},
+	} {
+		require.Equal(t, want, o.String())
+	}
 }
 
 func TestMistakesInOptions(t *testing.T) {
@@ -28,12 +92,18 @@ func TestMistakesInOptions(t *testing.T) {
 		o    Options
 		want []string
 	}{
-		"unknown words":    {Options{Workload: "w", Van: "v", Progress: "p", Node: node}, []string{`--workload "w" is unknown: write echo, afd, start`, `--van "v" is unknown: write tcp, unix, mem`, `--progress "p"`}},
+		"unknown words":    {Options{Workload: "w", Van: "v", Progress: "p", Node: node}, []string{`--workload "w" is unknown: write echo, afd, afd3, incast, fanout, weights, barrier, start`, `--van "v" is unknown: write tcp, unix, shm, mem`, `--progress "p"`}},
 		"numbers":          {Options{Workers: -1, Servers: 1 << 20, Inflight: -2, Rounds: -1, Count: -1, Duration: -time.Second, Node: node}, []string{"--workers", "--servers", "--inflight", "--rounds", "--count", "--duration"}},
-		"sizes":            {Options{Push: -1, Pull: -1, Bulk: -1, Pin: -1, Node: node}, []string{"--push", "--pull", "--bulk", "--pin"}},
+		"sizes":            {Options{Push: -1, Pull: -1, Bulk: -1, Pin: -1, Compute: -1, Node: node}, []string{"--push", "--pull", "--bulk", "--pin", "--compute"}},
 		"echo answers":     {Options{Pull: 16, Node: node}, []string{"--pull 16B differs from --push 8B"}},
+		"barrier of bytes": {Options{Workload: Barrier, Push: 16, Node: node}, []string{"--push 16B has no meaning"}},
+		"many barriers":    {Options{Workload: Barrier, Inflight: 2, Node: node}, []string{"--inflight 2 has no meaning"}},
 		"bulk with afd":    {Options{Workload: AFD, Bulk: 1, Node: node}, []string{"--bulk needs --workload echo"}},
-		"start in process": {Options{Workload: Start, Van: Mem}, []string{"use --van tcp or unix"}},
+		"echo in place":    {Options{InPlace: true, Node: node}, []string{"--in-place needs --workload afd or afd3"}},
+		"echo computes":    {Options{Compute: 1, Node: node}, []string{"--compute needs --workload afd3"}},
+		"incast of one":    {Options{Workload: Incast, Workers: 1, Node: node}, []string{"--workers 1 is what --workload incast is compared with"}},
+		"start in process": {Options{Workload: Start, Van: Mem}, []string{"use --van tcp, unix or shm"}},
+		"start together":   {Options{Workload: Start, Together: true}, []string{"without --one-process"}},
 		"profile of start": {Options{Workload: Start, Profile: "x", Node: node}, []string{"--profile"}},
 		"pin one process":  {Options{Van: Mem, Pin: 1}, []string{"taskset"}},
 		"no program":       {Options{}, []string{"Options.Node is missing"}},

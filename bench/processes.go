@@ -19,7 +19,7 @@ import (
 const lastWords = 2 * time.Second
 
 // runProcesses runs a measurement with a process for each node.
-func runProcesses(ctx context.Context, o *Options) (*Report, error) {
+func runProcesses(ctx context.Context, o *Options, s *seat) (*Report, error) {
 	folder, err := os.MkdirTemp("", "stepvan-bench-")
 	if err != nil {
 		return nil, err
@@ -33,11 +33,12 @@ func runProcesses(ctx context.Context, o *Options) (*Report, error) {
 	defer l.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	c := newConductor(o)
+	c := newConductor(o, s)
 	conducted := make(chan result, 1)
-	go func() { conducted <- conductAll(c, l, cancel) }()
+	go func() { conducted <- conductAll(ctx, c, l, cancel) }()
 	ran := launch.Run(ctx, o.plan(nodeArgs{Control: path}))
-	l.Close() // ends the conductor if it still waits for nodes
+	l.Close()   // ends the conductor if it still waits for nodes
+	cancel(ran) // or for its turn
 	got := <-conducted
 	return got.report, reason(ran, got.err)
 }
@@ -49,10 +50,10 @@ type result struct {
 }
 
 // conductAll waits for the nodes and conducts. When it fails it ends the run.
-func conductAll(c *conductor, l net.Listener, cancel context.CancelCauseFunc) (got result) {
+func conductAll(ctx context.Context, c *conductor, l net.Listener, cancel context.CancelCauseFunc) (got result) {
 	defer c.close()
 	if got.err = c.accept(l); got.err == nil {
-		got.report, got.err = c.conduct()
+		got.report, got.err = c.conduct(ctx)
 	}
 	if errors.Is(got.err, errLineLost) {
 		time.AfterFunc(lastWords, func() { cancel(got.err) })
@@ -96,14 +97,22 @@ func (o *Options) plan(args nodeArgs) launch.Plan {
 	}
 }
 
+// patience with silent nodes: a process that ends is noticed at once, and a machine that is
+// kept busy is no reason to end a measurement.
+const patience = time.Minute
+
 // settings of all processes. Those of this process's environment reach them, too.
 func (o *Options) settings() []string {
-	env := []string{"STEPVAN_VAN=tcp", "DMLC_LOCAL=0", "STEPVAN_ROUTING=broadcast", "STEPVAN_BATCH=any", "STEPVAN_PROGRESS=" + o.Progress}
+	env := []string{"STEPVAN_VAN=" + string(o.setting()), "DMLC_LOCAL=0", "STEPVAN_ROUTING=broadcast", "STEPVAN_BATCH=any", "STEPVAN_PROGRESS=" + o.Progress}
 	if o.Van == Unix {
 		env = append(env, "DMLC_LOCAL=1")
 	}
-	if s, _, _ := config.FromProcess(); s.LogLevel == config.Default().LogLevel {
+	given, _, _ := config.FromProcess()
+	if given.LogLevel == config.Default().LogLevel {
 		env = append(env, "STEPVAN_LOG_LEVEL="+string(config.LogWarn))
+	}
+	if given.HeartbeatTimeout == config.Default().HeartbeatTimeout {
+		env = append(env, "PS_HEARTBEAT_TIMEOUT="+patience.String())
 	}
 	return env
 }

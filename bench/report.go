@@ -6,7 +6,8 @@ import (
 	"math"
 )
 
-// Report is the result of a measurement. Times are in us. It is written as one line of JSON.
+// Report is the result of a measurement. Times are in us. It is written as one line of JSON,
+// whose first twenty fields, to cpu_per_op_us, keep their names and their order.
 type Report struct {
 	Workload  Workload `json:"workload"`
 	Van       Van      `json:"van"`
@@ -17,50 +18,94 @@ type Report struct {
 	Inflight  int      `json:"inflight"`
 	Progress  string   `json:"progress"`
 
-	P50  float64 `json:"p50_us"` // of an exchange with all servers
-	P90  float64 `json:"p90_us"`
+	P50  float64 `json:"p50_us"` // of an exchange with all servers; afd3: of a layer; median of the rounds
+	P90  float64 `json:"p90_us"` // this and the others: of all rounds together
 	P99  float64 `json:"p99_us"`
 	P999 float64 `json:"p999_us"`
 	Max  float64 `json:"max_us"`
-	Rate float64 `json:"rate"` // exchanges per second, all workers together
+	Rate float64 `json:"rate"` // exchanges per second, all workers together; median of the rounds
 	Gbps float64 `json:"gbps"` // payload in both directions, all workers and servers together
 
 	Limit      string  `json:"limit"`        // what the limit is
-	LimitP50   float64 `json:"limit_p50_us"` // median over rounds of the limit's median; one worker, one server, one exchange at a time
-	Ratio      float64 `json:"ratio"`        // median over rounds of the exchange's median by the limit's
+	LimitP50   float64 `json:"limit_p50_us"` // median over rounds of the limit's median; one exchange at a time
+	Ratio      float64 `json:"ratio"`        // median over rounds of the exchange's median by the limit's; incast: of the costs
 	Allocs     float64 `json:"allocs_per_op"`
-	CPUPerOpUS float64 `json:"cpu_per_op_us"` // of all processes, waiting included
+	CPUPerOpUS float64 `json:"cpu_per_op_us"` // of all processes, waiting included; median of the rounds
+
+	InPlace  bool    `json:"in_place,omitempty"`
+	Together bool    `json:"one_process,omitempty"` // all nodes in one process, with another van than mem
+	Pin      int     `json:"pin,omitempty"`
+	Bulk     int64   `json:"bulk_bytes,omitempty"`
+	Compute  float64 `json:"compute_us,omitempty"`
+	Memcpy   float64 `json:"memcpy_us,omitempty"` // one copy of the bytes of both directions, in one thread
+	Memory   float64 `json:"memcpy_gbps,omitempty"`
+	P50Range Range   `json:"p50_range_us"` // of the middle half of the rounds
+	Ratios   Range   `json:"ratio_range"`
+
+	Curve   Curve   `json:"percentiles"`
+	Samples Samples `json:"samples"`
+	Machine string  `json:"machine"`
 }
 
-// Names of limits.
-const (
-	limitTCP     = "socket ping-pong"
-	limitUnix    = "unix socket ping-pong"
-	limitCopy    = "memory copy"
-	limitProcess = "bare processes"
-)
+// digits behind the point that reports keep of times.
+const digits = 3
 
 func (c *conductor) report() *Report {
-	o := &c.opts
+	o, all := &c.opts, c.rounds
 	r := newReport(o, c.stack)
-	bytes := float64(o.Push+o.Pull) * float64(o.Servers)
-	n, seconds := float64(c.exchanges), c.elapsed.Seconds()
-	r.Limit = map[Van]string{TCP: limitTCP, Unix: limitUnix, Mem: limitCopy}[o.Van]
-	r.Rate = rounded(n/seconds, 1)
-	r.Gbps = rounded(n*bytes*8/seconds/1e9, 3)
-	r.LimitP50 = rounded(median(c.limits), 3)
-	r.Ratio = rounded(median(c.ratios), 3)
-	r.Allocs = rounded(float64(c.allocs)/n, 3)
-	r.CPUPerOpUS = rounded(float64(c.cpu.Nanoseconds())/n/1e3, 3)
+	r.take(Samples{
+		P50:  each(all, func(r round) float64 { return r.p50 }),
+		P99:  each(all, func(r round) float64 { return r.p99 }),
+		Rate: each(all, func(r round) float64 { return 1e6 / r.elapsed }),
+		CPU:  each(all, func(r round) float64 { return r.cpu }),
+	})
+	r.Allocs = rounded(float64(c.allocs)/float64(c.exchanges), digits)
+	if o.bare() {
+		r.against(each(all, func(r round) float64 { return r.limit }), each(all, func(r round) float64 { return r.p50 / r.limit }))
+		r.Curve.Limit = c.bare.curve(o.limitOf)
+		r.Memcpy = rounded(median(each(all, func(r round) float64 { return r.memcpy })), digits)
+		if r.Memcpy > 0 {
+			r.Memory = rounded(float64(c.limitBytes())*8/r.Memcpy/1e3, digits)
+		}
+	}
 	return r
 }
 
+func (c *conductor) limitBytes() int64 {
+	s := c.opts.limitSpec()
+	return s.Push + s.Pull
+}
+
 func newReport(o *Options, l latencies) *Report {
-	return &Report{
+	r := &Report{
 		Workload: o.Workload, Van: o.Van, Workers: o.Workers, Servers: o.Servers,
 		PushBytes: int64(o.Push), PullBytes: int64(o.Pull), Inflight: o.Inflight, Progress: o.Progress,
 		P50: l.micros(50), P90: l.micros(90), P99: l.micros(99), P999: l.micros(99.9), Max: l.micros(100),
+		Limit: o.limitName(), InPlace: o.InPlace, Together: o.Together && o.Van != Mem, Pin: o.Pin, Bulk: int64(o.Bulk),
+		Compute: float64(o.Compute.Nanoseconds()) / 1e3,
+		Curve:   Curve{Percent: levels, Latency: l.curve(nil)}, Machine: machine(),
 	}
+	if o.Workload == Barrier {
+		r.PushBytes, r.PullBytes = 0, 0
+	}
+	return r
+}
+
+// take draws figures from those of the rounds.
+func (r *Report) take(s Samples) {
+	r.Samples = s
+	r.P50, r.P50Range = rounded(median(s.P50), digits), middle(s.P50)
+	r.Rate = rounded(median(s.Rate), 1)
+	bytes := float64(r.PushBytes+r.PullBytes) * float64(r.Servers)
+	r.Gbps = rounded(r.Rate*bytes*8/1e9, digits)
+	r.CPUPerOpUS = rounded(median(s.CPU), digits)
+}
+
+// against compares with a limit, round by round.
+func (r *Report) against(limits, ratios []float64) {
+	r.Samples.Limit, r.Samples.Ratio = limits, ratios
+	r.LimitP50 = rounded(median(limits), digits)
+	r.Ratio, r.Ratios = rounded(median(ratios), digits), middle(ratios)
 }
 
 // rounded keeps so many digits behind the point; what is no number becomes 0.

@@ -2,56 +2,124 @@ package bench
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// golden is a line of `stepvan bench --json`, which programs read: names and order stay.
+// golden is how a line of `stepvan bench --json` begins, which programs read: names and order stay.
 const golden = `{"workload":"afd","van":"tcp","workers":2,"servers":3,"push_bytes":917504,"pull_bytes":1835008,"inflight":4,"progress":"auto",` +
-	`"p50_us":500.223,"p90_us":900.095,"p99_us":990.207,"p999_us":999.423,"max_us":1000.447,"rate":2000,"gbps":132.121,` +
-	`"limit":"socket ping-pong","limit_p50_us":400.5,"ratio":1.25,"allocs_per_op":0.008,"cpu_per_op_us":750}` + "\n"
+	`"p50_us":500,"p90_us":900.095,"p99_us":990.207,"p999_us":999.423,"max_us":1000.447,"rate":2000,"gbps":132.121,` +
+	`"limit":"socket ping-pong","limit_p50_us":400.5,"ratio":1.25,"allocs_per_op":0.008,"cpu_per_op_us":750,`
 
 func example(t *testing.T) *Report {
 	t.Helper()
 	o, err := Options{Workload: AFD, Workers: 2, Servers: 3, Inflight: 4, Node: []string{"x"}}.complete()
 	require.NoError(t, err)
-	c := &conductor{
-		opts: o, stack: newLatencies(), ratios: []float64{9, 1.25, 1}, limits: []float64{500, 301, 400.5},
-		exchanges: 1000, elapsed: 500 * time.Millisecond, allocs: 8, cpu: 750 * time.Millisecond,
-	}
+	c := &conductor{opts: o, stack: newLatencies(), bare: newLatencies(), exchanges: 1000, allocs: 8, rounds: []round{
+		{p50: 400, limit: 100, elapsed: 400, cpu: 700, memcpy: 50},
+		{p50: 500, limit: 400.5, elapsed: 500, cpu: 750, memcpy: 55.05},
+		{p50: 1000, limit: 800, elapsed: 600, cpu: 800, memcpy: 60},
+	}}
 	for us := 1; us <= 1000; us++ {
 		c.stack.add(time.Duration(us) * time.Microsecond)
+		c.bare.add(time.Duration(us) * time.Microsecond / 2)
 	}
 	return c.report()
 }
 
 func TestReportAsJSON(t *testing.T) {
 	var b bytes.Buffer
-	require.NoError(t, example(t).WriteJSON(&b))
-	require.Equal(t, golden, b.String())
+	r := example(t)
+	require.NoError(t, r.WriteJSON(&b))
+	require.Equal(t, golden, b.String()[:min(len(golden), b.Len())])
+	require.Equal(t, 1, strings.Count(b.String(), "\n"))
+	var back Report
+	require.NoError(t, json.Unmarshal(b.Bytes(), &back))
+	require.Equal(t, r, &back)
+}
+
+func TestFurtherFieldsOfAReport(t *testing.T) {
+	r := example(t)
+	require.Equal(t, []float64{400, 500, 1000}, r.Samples.P50)
+	require.Equal(t, []float64{4, 1.248, 1.25}, r.Samples.Ratio)
+	require.Equal(t, Range{450, 750}, r.P50Range)
+	require.Equal(t, Range{1.249, 2.625}, r.Ratios)
+	require.InDelta(t, 55.05, r.Memcpy, 1e-9)
+	require.InDelta(t, 400, r.Memory, 0.01, "2.625 MiB in 55.05 us")
+	require.Len(t, r.Curve.Latency, len(levels))
+	require.Len(t, r.Curve.Limit, len(levels))
+	require.InEpsilon(t, 500, r.Curve.Latency[slices.Index(levels, 50)], 0.001)
+	require.InEpsilon(t, 500, r.Curve.Limit[slices.Index(levels, 100)], 0.001)
+	require.Contains(t, r.Machine, "cores, Linux ")
+	require.Equal(t, "tcp afd 2w3s 896KiB/1.75MiB x4", r.Name())
 }
 
 func TestTables(t *testing.T) {
 	var b bytes.Buffer
-	require.NoError(t, WriteTable(&b, example(t)))
-	require.Regexp(t, `afd +tcp +2w3s +896KiB +1\.75MiB +4 +500\.22µs .* 1\.25 `, b.String())
-	require.Contains(t, b.String(), "limit: socket ping-pong")
+	require.NoError(t, WriteTable(&b, example(t), &Report{Limit: limitOneWorker}, &Report{Limit: limitStages}))
+	require.Regexp(t, `afd +tcp +2w3s 896KiB/1\.75MiB x4 +500µs +30% .* socket ping-pong +400\.5µs +1\.25 +55% `, b.String())
+	require.Contains(t, b.String(), "\none worker: ")
+	require.Contains(t, b.String(), "\nideal pipeline: ")
 	b.Reset()
-	all := Goals()
-	require.NoError(t, WriteGoals(&b, []Verdict{{Goal: all[0], Figure: 2.51}, {Goal: all[1], Figure: 0}}))
-	require.Regexp(t, `echo of 8 bytes, p50.* 2\.5 x +2\.51 x +missed\n`, b.String())
-	require.Regexp(t, `echo of 8 bytes, allocations.* 0 +0 +met\n`, b.String())
+	verdicts := []Verdict{
+		{Goal: Goal{Name: "a", Bound: 2.5, Unit: "x"}, Figure: 2.51},
+		{Goal: Goal{Name: "b"}},
+		{Goal: Goal{Name: "c", Bound: 0.9, Least: true}, Figure: 0.91},
+		{Goal: Goal{Name: "d", Bound: 0.9, Least: true}, Figure: 0.89},
+		{Goal: Goal{Name: "e", Bound: 1}, Err: errors.New("no such van\nand more")},
+	}
+	require.NoError(t, WriteGoals(&b, verdicts))
+	for _, line := range []string{`a +<= 2\.5 x +2\.51 x +missed`, `b +<= 0 +0 +met`, `c +>= 0\.9 +0\.91 +met`, `d +>= 0\.9 +0\.89 +missed`, `e +<= 1 +- +not measured: no such van`} {
+		require.Regexp(t, `(?m)^`+line+`$`, b.String())
+	}
 }
 
+// Each goal reads the figure that its name says.
 func TestGoalsReadTheirFigure(t *testing.T) {
-	r := &Report{Ratio: 1.4, Allocs: 0.6, P50: 123456}
-	var got []float64
+	r := &Report{Ratio: 1.25, Allocs: 0.6, P50: 1000, P99: 5000, Max: 70_000}
 	for _, g := range Goals() {
-		got = append(got, g.of(r))
+		want := map[string]float64{
+			"p50": 1000, "p99": 5000, "shm, AFD exchange, one copy: p50 by copy and flag of two bare processes": 1.25,
+			"p50 by bare socket": 1.25, "p50 by Go netpoll": 1.25, "share of the bare rate": 0.8, "p99 by p50": 5, "longest": 70,
+			"cost of a request by that of one worker": 1.25, "allocations per exchange": 1, "start, one exchange and stop: p50": 1,
+		}
+		_, figure, _ := strings.Cut(g.Name, ": ")
+		expected, known := want[g.Name]
+		if !known {
+			expected, known = want[figure]
+		}
+		if strings.HasPrefix(g.Name, "shm, AFD exchange, one copy") {
+			expected, known = 1.25, true
+		}
+		require.True(t, known, g.Name)
+		require.InDelta(t, expected, g.of(r), 1e-9, g.Name)
 	}
-	require.Equal(t, []float64{1.4, 1, 1.4, 1, 123.456}, got)
+}
+
+// Each measurement is made once, and every goal finds its own.
+func TestPlanOfTheGoals(t *testing.T) {
+	goals := Goals()
+	plan, places := planOf(goals, Options{Node: []string{"x"}, Rounds: 7})
+	require.NoError(t, plan.Check())
+	all := slices.Concat(plan...)
+	seen := map[string]bool{}
+	for i := range all {
+		require.False(t, seen[all[i].String()], all[i].String())
+		seen[all[i].String()] = true
+		require.Equal(t, 7, all[i].Rounds)
+	}
+	for i, g := range goals {
+		require.Equal(t, g.Options.String(), all[places[i]].String(), g.Name)
+	}
+	require.Contains(t, seen, "shm afd 1w1s 896KiB/1.75MiB in place")
+	require.Contains(t, seen, "tcp echo 1w1s 8B/8B park")
+	require.Contains(t, seen, "mem incast 256w1s 8B/8B")
 }
 
 func TestTimesForPeople(t *testing.T) {

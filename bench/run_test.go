@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/launch"
 )
 
@@ -25,6 +27,16 @@ func TestRuns(t *testing.T) {
 		"beside a bulk of data": {Count: 50, Bulk: 8 << 20},
 		"on one core":           {Count: 200, Pin: 1},
 		"starts":                {Workload: Start, Count: 2},
+		"a pipeline":            {Workload: AFD3, Push: 4096, Count: 20},
+		"incast":                {Workload: Incast, Workers: 3, Count: 50},
+		"incast in one process": {Workload: Incast, Workers: 5, Together: true, Count: 50},
+		"incast of the mem van": {Workload: Incast, Workers: 5, Van: Mem, Count: 50, Push: 4096},
+		"fanout":                {Workload: Fanout, Servers: 3, Van: Unix, Count: 20},
+		"weights":               {Workload: Weights, Push: 16 << 20, Count: 3},
+		"weights the other way": {Workload: Weights, Push: 8, Pull: 16 << 20, Count: 3, Van: Mem},
+		"barriers":              {Workload: Barrier, Workers: 2, Servers: 2, Count: 20},
+		"barriers in a process": {Workload: Barrier, Workers: 2, Servers: 2, Count: 20, Van: Mem},
+		"unix in one process":   {Van: Unix, Together: true, Count: 50},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := Run(t.Context(), options(t, o))
@@ -33,6 +45,9 @@ func TestRuns(t *testing.T) {
 			require.GreaterOrEqual(t, r.P99, r.P50)
 			require.Positive(t, r.LimitP50)
 			require.Positive(t, r.Ratio)
+			require.NotEmpty(t, r.Samples.P50)
+			require.Len(t, r.Samples.Ratio, len(r.Samples.P50))
+			require.Len(t, r.Curve.Limit, len(r.Curve.Percent))
 		})
 	}
 }
@@ -73,4 +88,60 @@ func TestAProcessThatFails(t *testing.T) {
 	require.ErrorAs(t, err, &failure)
 	require.Equal(t, 3, failure.Status)
 	require.Contains(t, failure.Stderr, "no luck")
+}
+
+// Measurements of one run do not disturb each other, and each has an outcome of its own.
+func TestRunsTogether(t *testing.T) {
+	bad := options(t, Options{Count: 10})
+	bad.Node = []string{"/bin/sh", "-c", "exit 3"}
+	got, err := RunTogether(t.Context(), options(t, Options{Count: 30, Rounds: 3}), bad, options(t, Options{Van: Mem, Workload: Incast, Workers: 2, Count: 30}))
+	require.NoError(t, err)
+	require.Len(t, got, 3)
+	require.NoError(t, got[0].Err)
+	require.Equal(t, TCP, got[0].Report.Van)
+	require.Len(t, got[0].Report.Samples.P50, 3)
+	var failure *launch.Failure
+	require.ErrorAs(t, got[1].Err, &failure)
+	require.Nil(t, got[1].Report)
+	require.NoError(t, got[2].Err)
+	require.Equal(t, limitOneWorker, got[2].Report.Limit)
+	require.Equal(t, 2, got[2].Report.Workers)
+}
+
+func TestASignalEndsAllThatRunTogether(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	signals := make(chan os.Signal, 1)
+	signals <- unix.SIGTERM
+	hour := Options{Duration: time.Hour, Signals: signals}
+	mem := hour
+	mem.Van = Mem
+	_, err := RunTogether(t.Context(), options(t, hour), options(t, mem))
+	var interrupted *launch.Interrupted
+	require.ErrorAs(t, err, &interrupted)
+}
+
+func TestAPlan(t *testing.T) {
+	plan, err := Matrix{Base: Options{Count: 5}, Vans: []Van{Mem}, Pushes: []Size{8, 64}}.Plan()
+	require.NoError(t, err)
+	var begun []string
+	done := 0
+	got, err := plan.Run(t.Context(), Watch{
+		Begin: func(names []string, before, all int) {
+			begun = append(begun, names...)
+			require.Equal(t, []int{len(begun) - 1, 2}, []int{before, all})
+		},
+		Done: func(Outcome) { done++ },
+	})
+	require.NoError(t, err)
+	require.Equal(t, []string{"mem echo 1w1s 8B/8B", "mem echo 1w1s 64B/64B"}, begun)
+	require.Equal(t, 2, done)
+	require.EqualValues(t, 64, got[1].Report.PushBytes)
+}
+
+func TestAPlanWithMistakesRunsNothing(t *testing.T) {
+	plan := Plan{{{Van: Mem}}, {{Van: Mem, Rounds: -1}, {Van: Mem, Rounds: -1}, {Van: "x", Node: []string{"x"}}}}
+	_, err := plan.Run(t.Context(), Watch{Begin: func([]string, int, int) { t.Error("it runs") }})
+	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.Equal(t, 1, strings.Count(err.Error(), "--rounds"), "once: %v", err)
+	require.ErrorContains(t, err, "--van")
 }

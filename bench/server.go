@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
@@ -24,7 +25,10 @@ type server struct {
 
 func newServer(n *ps.Node, sp *spec) (*server, error) {
 	s := &server{node: n, spec: sp, policy: ps.AnyReady}
-	if sp.Workload == AFD {
+	switch sp.Workload {
+	case Barrier:
+		return s, nil
+	case AFD, AFD3:
 		s.policy = ps.LockStep
 	}
 	return s, errors.Join(s.register(), s.allocate())
@@ -55,7 +59,7 @@ func (s *server) allocate() error {
 	}
 	var err, failed error
 	for i := range s.answers {
-		if s.spec.Workload == Echo {
+		if echoes(s.spec.Workload) {
 			s.answers[i] = make([]tensor.Tensor, 1)
 			continue
 		}
@@ -71,24 +75,37 @@ func (s *server) allocate() error {
 	return errors.Join(failed, err)
 }
 
+// check serves with answers that depend on what was pushed.
+func (s *server) check(ctx context.Context, count int) error { return s.run(ctx, count, true) }
+
 // measure serves a round.
-func (s *server) measure(ctx context.Context) (*reply, error) {
-	start := used()
-	err := s.serve(ctx, false)
+func (s *server) measure(ctx context.Context, count int) (*reply, error) {
+	start := s.spec.meter()
+	err := s.run(ctx, count, false)
 	r := &reply{}
-	start.since(r)
+	start.read(r)
 	return r, err
 }
 
-// serve answers until every worker has ended the round. With compute it makes the
+func (s *server) run(ctx context.Context, count int, check bool) error {
+	if s.spec.Workload == Barrier {
+		return passBarriers(ctx, s.node, count, func(time.Duration) {})
+	}
+	return s.serve(ctx, check)
+}
+
+// serve answers until every worker has ended the round. With check it makes the
 // answers of what was pushed, else it sends what is there. Budget: 0 allocations.
-func (s *server) serve(ctx context.Context, compute bool) error {
+func (s *server) serve(ctx context.Context, check bool) error {
 	for s.ended = 0; s.ended < s.spec.Workers; {
 		if err := s.node.GetBatchInto(ctx, s.policy, &s.batch); err != nil {
 			return err
 		}
+		if s.spec.Compute > 0 && !s.ends() {
+			compute(s.spec.Compute)
+		}
 		for _, r := range s.batch.Requests {
-			answer, err := s.answer(r, compute)
+			answer, err := s.answer(r, check)
 			if err != nil {
 				return err
 			}
@@ -100,8 +117,14 @@ func (s *server) serve(ctx context.Context, compute bool) error {
 	return nil
 }
 
+// ends tells whether the batch is that with which the workers end a round.
+func (s *server) ends() bool {
+	pulls := s.batch.Requests[0].Pulls()
+	return len(pulls) == 1 && slotOf(pulls[0].Key) == s.spec.endSlot()
+}
+
 // answer finds what to send.
-func (s *server) answer(r ps.Request, compute bool) ([]tensor.Tensor, error) {
+func (s *server) answer(r ps.Request, check bool) ([]tensor.Tensor, error) {
 	pushes, pulls := r.Pushes(), r.Pulls()
 	if len(pulls) != 1 || int(r.Worker) >= s.spec.Workers {
 		return nil, fmt.Errorf("a request of worker %d with %d pulls, want one", r.Worker, len(pulls))
@@ -114,9 +137,9 @@ func (s *server) answer(r ps.Request, compute bool) ([]tensor.Tensor, error) {
 		return s.bulk, nil
 	case slot < s.spec.Inflight && len(pushes) == 1:
 		answer := s.answers[int(r.Worker)*s.spec.Inflight+slot]
-		if s.spec.Workload == Echo {
+		if echoes(s.spec.Workload) {
 			answer[0] = pushes[0]
-		} else if compute {
+		} else if check {
 			answerTo(answer[0].Bytes(), pushes[0].Bytes(), s.spec.mark(s.node.Rank()))
 		}
 		return answer, nil

@@ -13,11 +13,10 @@ import (
 // runStarts measures how long a cluster takes from the first process to the end of the
 // last, with one exchange of each worker. The limit is the same number of processes
 // that end at once.
-func runStarts(ctx context.Context, o *Options) (*Report, error) {
+func runStarts(ctx context.Context, o *Options, s *seat) (*Report, error) {
 	fill(&o.Count, defaultStarts)
 	whole, bare := newLatencies(), newLatencies()
-	var ratios []float64
-	var limits []float64
+	var all Samples
 	for range o.Count {
 		limit, err := timeRun(ctx, o.plan(nodeArgs{Bare: true}), bare)
 		if err != nil {
@@ -27,21 +26,27 @@ func runStarts(ctx context.Context, o *Options) (*Report, error) {
 		if err != nil {
 			return nil, err
 		}
-		limits = append(limits, float64(limit.Nanoseconds())/1e3)
-		ratios = append(ratios, float64(took)/float64(limit))
+		if err := s.next(ctx); err != nil {
+			return nil, err
+		}
+		all.P50, all.Limit = append(all.P50, took), append(all.Limit, limit)
+		all.Ratio, all.Rate = append(all.Ratio, rounded(took/limit, digits)), append(all.Rate, rounded(1e6/took, digits))
 	}
 	r := newReport(o, whole)
-	r.Limit, r.LimitP50, r.Ratio = limitProcess, rounded(median(limits), 3), rounded(median(ratios), 3)
-	r.Rate = rounded(1e6/whole.h.Mean()*1e3, 3)
+	limits, ratios := all.Limit, all.Ratio
+	r.take(all)
+	r.against(limits, ratios)
+	r.Curve.Limit = bare.curve(nil)
 	return r, nil
 }
 
-func timeRun(ctx context.Context, plan launch.Plan, into latencies) (time.Duration, error) {
+// timeRun returns us.
+func timeRun(ctx context.Context, plan launch.Plan, into latencies) (float64, error) {
 	began := time.Now()
 	err := launch.Run(ctx, plan)
 	took := time.Since(began)
 	into.add(took)
-	return took, err
+	return rounded(took.Seconds()*1e6, digits), err
 }
 
 // exchangeOnce is the program of a node that is started only to be stopped.

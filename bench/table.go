@@ -3,13 +3,15 @@ package bench
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 )
 
 var columns = []string{
-	"workload", "van", "nodes", "push", "pull", "in flight", "p50", "p90", "p99", "p99.9", "max",
-	"rate/s", "Gbit/s", "limit p50", "ratio", "allocs/op", "cpu/op",
+	"workload", "van", "how", "p50", "+-", "p90", "p99", "p99.9", "max",
+	"rate/s", "Gbit/s", "limit", "limit p50", "ratio", "+-", "allocs/op", "cpu/op",
 }
 
 // WriteTable writes reports for people.
@@ -17,33 +19,92 @@ func WriteTable(w io.Writer, reports ...*Report) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, strings.Join(columns, "\t")+"\t")
 	for _, r := range reports {
-		fmt.Fprintf(t, "%s\t%s\t%dw%ds\t%v\t%v\t%d\t%s\t%s\t%s\t%s\t%s\t%.0f\t%.3g\t%s\t%.2f\t%.3g\t%s\t\n",
-			r.Workload, r.Van, r.Workers, r.Servers, Size(r.PushBytes), Size(r.PullBytes), r.Inflight,
-			micros(r.P50), micros(r.P90), micros(r.P99), micros(r.P999), micros(r.Max),
-			r.Rate, r.Gbps, micros(r.LimitP50), r.Ratio, r.Allocs, micros(r.CPUPerOpUS))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.0f\t%.3g\t%s\t%s\t%.2f\t%s\t%.3g\t%s\t\n",
+			r.Workload, r.Van, r.how(), micros(r.P50), r.P50Range.around(r.P50), micros(r.P90), micros(r.P99), micros(r.P999), micros(r.Max),
+			r.Rate, r.Gbps, r.Limit, micros(r.LimitP50), r.Ratio, r.Ratios.around(r.Ratio), r.Allocs, micros(r.CPUPerOpUS))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for i, r := range reports {
-		if i == 0 || reports[i-1].Limit != r.Limit {
-			fmt.Fprintf(w, "limit: %s, one worker and one server, one exchange at a time; ratio: p50 by it, median of the rounds\n", r.Limit)
+	for _, line := range legend(reports) {
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+// legend explains what the table does not.
+func legend(reports []*Report) []string {
+	has := func(name string) bool {
+		return slices.ContainsFunc(reports, func(r *Report) bool { return r.Limit == name })
+	}
+	lines := []string{"p50 and ratio are medians of rounds, +- is half the width of their middle half; the limit is of the same rounds, ratio is p50 by it."}
+	if has(limitOneWorker) {
+		lines = append(lines, "one worker: what a request costs then, on the clock; ratio is that of the costs, on the clock or in processor time, whichever grew more.")
+	}
+	if has(limitStages) {
+		lines = append(lines, "ideal pipeline: a layer when the bare exchange and the computations overlap as far as they can.")
+	}
+	return lines
+}
+
+// around is half the range in percent of what is in its middle.
+func (r Range) around(value float64) string {
+	if value == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.0f%%", (r[1]-r[0])/2/value*100)
+}
+
 // WriteGoals writes verdicts for people.
 func WriteGoals(w io.Writer, verdicts []Verdict) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "goal\tat most\tmeasured\t")
+	fmt.Fprintln(t, "goal\twanted\tmeasured\t")
 	for i := range verdicts {
 		v := &verdicts[i]
-		word := "missed"
-		if v.Met() {
-			word = "met"
-		}
-		fmt.Fprintf(t, "%s\t%.4g %s\t%.4g %s\t%s\n", v.Name, v.Most, v.Unit, v.Figure, v.Unit, word)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", v.Name, v.Wanted(), v.Measured(), v.Word())
 	}
 	return t.Flush()
+}
+
+// Wanted is the bound with its unit.
+func (v *Verdict) Wanted() string {
+	sign := "<="
+	if v.Least {
+		sign = ">="
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s %.4g %s", sign, v.Bound, v.Unit))
+}
+
+// Measured is the figure with its unit; why there is none stands in Word.
+func (v *Verdict) Measured() string {
+	if v.Err != nil {
+		return "-"
+	}
+	return strings.TrimSpace(fmt.Sprintf("%.4g %s", v.Figure, v.Unit))
+}
+
+// Word is the verdict.
+func (v *Verdict) Word() string {
+	switch {
+	case v.Err != nil:
+		reason, _, _ := strings.Cut(v.Err.Error(), "\n")
+		return "not measured: " + reason
+	case v.Met():
+		return "met"
+	}
+	return "missed"
+}
+
+// micros writes a time in us with the unit that reads best.
+func micros(us float64) string {
+	d := time.Duration(us * 1e3)
+	switch {
+	case d >= time.Second:
+		return d.Round(time.Millisecond).String()
+	case d >= time.Millisecond:
+		return d.Round(10 * time.Microsecond).String()
+	}
+	return d.Round(10 * time.Nanosecond).String()
 }

@@ -28,12 +28,16 @@ type slot struct {
 	pushKeys, pullKeys []tensor.Key
 	handle             ps.Handle
 	began              time.Time
+	layer              time.Time // of afd3: when its last attention began
 }
 
 func newWorker(n *ps.Node, s *spec) (*worker, error) {
 	w := &worker{node: n, spec: s, times: newLatencies(), slots: make([]slot, s.Inflight)}
 	for _, p := range n.Peers() {
 		w.servers = append(w.servers, ps.Rank(p.Rank))
+	}
+	if s.Workload == Barrier {
+		return &worker{node: n, spec: s, times: w.times}, nil
 	}
 	err := w.fill(&w.end, s.endSlot(), 0, 1)
 	for i := range w.slots {
@@ -80,13 +84,13 @@ func (s *slot) begin(n *ps.Node) (err error) {
 	return err
 }
 
-// measure runs count exchanges, several at a time, and times each. Budget: 0 allocations.
+// measure does what the workload is about count times, and times it. Budget: 0 allocations.
 func (w *worker) measure(ctx context.Context, count int) (*reply, error) {
 	w.times.reset()
-	start := used()
-	err := w.exchange(ctx, count)
+	start := w.spec.meter()
+	err := w.run(ctx, count)
 	r := &reply{}
-	start.since(r)
+	start.read(r)
 	if err == nil {
 		err = w.finishRound(ctx)
 	}
@@ -94,6 +98,16 @@ func (w *worker) measure(ctx context.Context, count int) (*reply, error) {
 		r.Latencies, err = w.times.encode()
 	}
 	return r, err
+}
+
+func (w *worker) run(ctx context.Context, count int) error {
+	switch w.spec.Workload {
+	case Barrier:
+		return passBarriers(ctx, w.node, count, w.times.add)
+	case AFD3:
+		return w.pipeline(ctx, count)
+	}
+	return w.exchange(ctx, count)
 }
 
 // exchange keeps slots in flight until count exchanges are done.
@@ -136,6 +150,9 @@ func (w *worker) keepBulk() error {
 
 // finishRound waits for the bulk and tells the servers that no more comes.
 func (w *worker) finishRound(ctx context.Context) error {
+	if w.spec.Workload == Barrier {
+		return nil // the servers know the count
+	}
 	if w.bulk.handle != (ps.Handle{}) {
 		if err := w.bulk.handle.Wait(ctx); err != nil {
 			return err
@@ -149,6 +166,9 @@ func (w *worker) finishRound(ctx context.Context) error {
 
 // check runs count exchanges of each slot, one after the other, with bytes of their own, and looks at what comes back.
 func (w *worker) check(ctx context.Context, count int) error {
+	if w.spec.Workload == Barrier {
+		return passBarriers(ctx, w.node, count, func(time.Duration) {})
+	}
 	for range count {
 		for i := range w.slots {
 			if err := w.checkSlot(ctx, &w.slots[i]); err != nil {
@@ -175,41 +195,9 @@ func (w *worker) checkSlot(ctx context.Context, s *slot) error {
 		return err
 	}
 	for i, t := range s.pull {
-		want := w.spec.mark(w.servers[i])
-		if at := firstWrong(t.Bytes(), pushed, want); at >= 0 {
-			return fmt.Errorf("%s: server %d answered byte %d with %d, want %d", w.node, w.servers[i], at, t.Bytes()[at], pushed[at%len(pushed)]+want)
+		if at := firstWrong(t.Bytes(), pushed, w.spec.mark(w.servers[i])); at >= 0 {
+			return fmt.Errorf("%s: byte %d of the answer of server %d is wrong", w.node, at, w.servers[i])
 		}
 	}
 	return nil
-}
-
-// mark is what a server adds to each pushed byte in its answer.
-func (s *spec) mark(server ps.Rank) byte {
-	if s.Workload == Echo {
-		return 0
-	}
-	return byte(server) + 1
-}
-
-// answerTo computes the answer to what was pushed: its bytes again and again, each with mark added.
-func answerTo(dst, pushed []byte, mark byte) {
-	for len(dst) > 0 {
-		n := min(len(dst), len(pushed))
-		for i, b := range pushed[:n] {
-			dst[i] = b + mark
-		}
-		dst = dst[n:]
-	}
-}
-
-// firstWrong compares an answer with answerTo; -1 says that all is well.
-func firstWrong(got, pushed []byte, mark byte) int {
-	for start := 0; start < len(got); start += len(pushed) {
-		for i := range min(len(pushed), len(got)-start) {
-			if got[start+i] != pushed[i]+mark {
-				return start + i
-			}
-		}
-	}
-	return -1
 }

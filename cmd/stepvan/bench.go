@@ -7,12 +7,10 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/stepvan/stepvan/bench"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/launch"
 )
 
@@ -22,39 +20,50 @@ const goals = "goals"
 // nodeCommand is the sub-command that a process of a measurement is.
 const nodeCommand = "bench-node"
 
-// benchFlags are the flags of `stepvan bench`.
-type benchFlags struct {
-	workload, van string
-	options       bench.Options
-	json          bool
-}
-
-func newBench() *cobra.Command {
-	f := benchFlags{workload: goals, van: string(bench.TCP)}
-	c := &cobra.Command{
-		Use:   "bench",
-		Short: "Measure exchanges, and what the machine itself needs for the same bytes",
-		Long: `bench starts a scheduler, workers and servers (each a process; with --van mem all in
-one), checks the bytes of some exchanges, and then measures in turns the exchange
-and its limit: the same bytes over a bare non-blocking socket between the same two
-processes (with --van mem: copies in memory). The ratio is that of the medians.
+const benchLong = `bench starts a scheduler, workers and servers (each a process; with --van mem or
+--one-process all in one), checks the bytes of some exchanges, and then measures in
+turns the exchange and its limit: what the same nodes need for the same bytes with
+nothing between. Lists like --van tcp,shm or --push 8,64KiB measure each combination;
+vans and ways of waiting alternate in rounds, so that they meet the same conditions.
 
 Workloads:
-  goals  echo, afd and start with one worker and one server, and the goals they have
-  echo   a server sends back what it gets
-  afd    a server answers with memory of its own, to all workers together, with the
-         sizes of one layer of Step-3 (896 KiB pushed, 1.75 MiB pulled)
-  start  processes start, exchange once and stop
+  goals    what the project has goals for, and whether they are met
+  echo     a server sends back what it gets
+  afd      a server answers with memory of its own, to all workers together, with the
+           sizes of one layer of Step-3 (896 KiB pushed, 1.75 MiB pulled)
+  afd3     a pipeline: attention (a worker computes), afd, FFN (a server computes), with
+           three micro-batches in flight; timed is a layer of a micro-batch
+  incast   8 workers, one server: what a request costs, by what it costs one worker
+  fanout   one worker, 4 servers
+  weights  256 MiB one way and 8 bytes back
+  barrier  all workers and servers wait for each other
+  start    processes start, exchange once and stop
+
+Limits: non-blocking sockets in tight loops; Go's netpoll with --progress park; with
+shared memory two processes that copy the bytes there and raise a flag.
 
 --json writes one object per measurement: workload, van, workers, servers,
 push_bytes, pull_bytes, inflight, progress, p50_us, p90_us, p99_us, p999_us, max_us,
 rate (exchanges per second), gbps, limit (its name), limit_p50_us, ratio,
-allocs_per_op and cpu_per_op_us (of all processes).`,
-		Example: `  stepvan bench                                         all goals
-  stepvan bench --workload echo --push 64KiB            64 KiB there and back
+allocs_per_op and cpu_per_op_us (of all processes); then how it was measured, the
+spread, percentiles for curves, and the figures of each round.`
+
+const benchExample = `  stepvan bench                                         all goals
+  stepvan bench --html bench.html                       and a page with them and a sweep
+  stepvan bench --workload echo --van tcp,shm --sweep   8 B to 1 GiB, side by side
   stepvan bench --workload afd --workers 2 --servers 2 --inflight 3
+  stepvan bench --workload incast --workers 64,256 --one-process
   stepvan bench --workload echo --bulk 1GiB             8 bytes beside a bulk transfer
-  stepvan bench --workload echo --pin 1 --json          all processes on the first core`,
+  stepvan bench --workload echo --pin 1 --json          all processes on the first core
+  stepvan bench compare old.json new.json               what has changed`
+
+func newBench() *cobra.Command {
+	f := &benchFlags{workloads: []string{goals}, vans: []string{string(bench.TCP)}, progresses: bench.Progresses[:1]}
+	c := &cobra.Command{
+		Use:     "bench",
+		Short:   "Measure exchanges, and what the machine itself needs for the same bytes",
+		Long:    benchLong,
+		Example: benchExample,
 		GroupID: groupInspect,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -62,6 +71,8 @@ allocs_per_op and cpu_per_op_us (of all processes).`,
 		},
 	}
 	f.define(c)
+	f.given = func(flag string) bool { return c.Flags().Changed(flag) }
+	c.AddCommand(newBenchCompare())
 	return c
 }
 
@@ -76,97 +87,142 @@ func newBenchNode() *cobra.Command {
 	}
 }
 
-func (f *benchFlags) define(c *cobra.Command) {
-	flags, o := c.Flags(), &f.options
-	flags.StringVar(&f.workload, "workload", f.workload, "what to measure: "+words(append([]bench.Workload{goals}, bench.Workloads...)))
-	flags.StringVar(&f.van, "van", f.van, "how payload travels: "+words(bench.Vans))
-	flags.IntVar(&o.Workers, "workers", 1, "workers")
-	flags.IntVar(&o.Servers, "servers", 1, "servers; each gets every push and answers every pull")
-	flags.Var(&o.Push, "push", "bytes pushed to each server, like 8, 4KiB, 1.75MiB (default echo 8, afd 896KiB)")
-	flags.Var(&o.Pull, "pull", "bytes pulled from each server (default echo as --push, afd 1.75MiB)")
-	flags.IntVar(&o.Inflight, "inflight", 1, "exchanges that each worker keeps in flight")
-	flags.Var(&o.Bulk, "bulk", "bytes of a further pull that is in flight all the time (default none)")
-	flags.StringVar(&o.Progress, "progress", bench.Progresses[0], "how nodes wait: "+strings.Join(bench.Progresses, ", "))
-	flags.DurationVar(&o.Duration, "duration", 3*time.Second, "time of all rounds, those of the limit included")
-	flags.IntVar(&o.Count, "count", 0, "exchanges of each worker, or starts, in place of --duration")
-	flags.IntVar(&o.Rounds, "rounds", 10, "rounds of limit and measurement")
-	flags.IntVar(&o.Pin, "pin", 0, "pin every process to this core, counted from 1 (default none)")
-	flags.StringVar(&o.Profile, "profile", "", "folder that gets the CPU profile of each process (default none)")
-	flags.BoolVar(&f.json, "json", false, "write JSON, one object per line")
-	c.MarkFlagsMutuallyExclusive("duration", "count")
-	for _, name := range []string{"push", "pull", "bulk"} {
-		flags.Lookup(name).DefValue = "" // the texts say what 0 stands for
-	}
-}
-
-func words[T ~string](values []T) string {
-	var out []string
-	for _, v := range values {
-		out = append(out, string(v))
-	}
-	return strings.Join(out, ", ")
-}
-
-// complete adds to the options what no flag says.
-func (f *benchFlags) complete(errOut io.Writer) (o bench.Options, err error) {
-	o = f.options
-	o.Workload, o.Van, o.Stderr = bench.Workload(f.workload), bench.Van(f.van), errOut
-	if o.Workers < 1 || o.Servers < 1 || o.Inflight < 1 || o.Rounds < 1 {
-		return o, errs.Invalid("--workers, --servers, --inflight and --rounds must be 1 at least")
-	}
-	if o.Count == 0 && o.Duration <= 0 {
-		return o, errs.Invalid("--duration %v is no time to measure in: write 3s, or --count", o.Duration)
-	}
-	if o.Profile != "" {
-		if err := os.MkdirAll(o.Profile, 0o777); err != nil {
-			return o, fmt.Errorf("--profile: %w", err)
-		}
-	}
-	o.Node, err = launch.Self(nodeCommand)
-	return o, err
-}
-
+// run measures, and writes what the flags ask for.
 func (f *benchFlags) run(ctx context.Context, out, errOut io.Writer) error {
-	o, err := f.complete(errOut)
+	goals, err := f.wantsGoals()
+	if err != nil {
+		return err
+	}
+	base, err := f.base(errOut)
 	if err != nil {
 		return err
 	}
 	signals, release := launch.Signals()
 	defer release()
-	o.Signals = signals
-	if f.workload == goals {
-		return f.runGoals(ctx, o, out)
+	base.Signals = signals
+	results := &benchResults{flags: f, out: out, errOut: errOut}
+	if goals {
+		return results.goals(ctx, base)
 	}
-	r, err := bench.Run(ctx, o)
-	switch {
-	case err != nil:
+	plan, err := f.plan(base)
+	if err != nil {
 		return err
-	case f.json:
-		return r.WriteJSON(out)
 	}
-	return bench.WriteTable(out, r)
+	return results.plan(ctx, plan)
 }
 
-// runGoals measures all goals and says which are met.
-func (f *benchFlags) runGoals(ctx context.Context, o bench.Options, out io.Writer) error {
-	if o.Workers != 1 || o.Servers != 1 || o.Inflight != 1 ||
-		o.Push != 0 || o.Pull != 0 || o.Bulk != 0 || o.Profile != "" || o.Van != bench.TCP {
-		return errs.Invalid("the goals have a van, nodes and sizes of their own: choose a workload with --workload, %s", words(bench.Workloads))
+// benchResults collects what is measured and writes it.
+type benchResults struct {
+	flags    *benchFlags
+	out      io.Writer
+	errOut   io.Writer
+	reports  []*bench.Report
+	verdicts []bench.Verdict
+	failed   error // of what could not be measured or written
+}
+
+// watch tells on the error output what is being measured, when there is more than one thing.
+func (b *benchResults) watch() bench.Watch {
+	return bench.Watch{
+		Begin: func(names []string, done, all int) {
+			if all > len(names) {
+				fmt.Fprintf(b.errOut, "%d of %d: %s\n", done+1, all, strings.Join(names, ", "))
+			}
+		},
+		Done: b.add,
 	}
-	o.Count = 0
-	var failed error
-	var reports []*bench.Report
-	verdicts, err := bench.RunGoals(ctx, o, func(r *bench.Report) {
-		if reports = append(reports, r); f.json && failed == nil {
-			failed = r.WriteJSON(out)
+}
+
+func (b *benchResults) add(o bench.Outcome) {
+	if o.Err != nil {
+		return // told where it belongs
+	}
+	b.reports = append(b.reports, o.Report)
+	if b.flags.json {
+		b.failed = errors.Join(b.failed, o.Report.WriteJSON(b.out))
+	}
+}
+
+func (b *benchResults) plan(ctx context.Context, p bench.Plan) error {
+	outcomes, err := p.Run(ctx, b.watch())
+	if err != nil {
+		return err
+	}
+	b.note(outcomes)
+	return b.write()
+}
+
+// note keeps the errors of measurements. Those of a sweep for which the machine is too small are none.
+func (b *benchResults) note(outcomes []bench.Outcome) {
+	for _, o := range outcomes {
+		if b.flags.sweep && errors.Is(o.Err, bench.ErrTooLarge) {
+			fmt.Fprintln(b.errOut, "left out:", o.Err)
+			continue
 		}
-	})
-	if err = errors.Join(err, failed); err != nil || f.json {
+		b.failed = errors.Join(b.failed, o.Err)
+	}
+}
+
+// goals measures all goals, and the sweep for the page.
+func (b *benchResults) goals(ctx context.Context, base bench.Options) (err error) {
+	var more bench.Plan
+	if b.flags.html != "" {
+		b.flags.sweep = true
+		if more, err = pageSweep(base); err != nil {
+			return err
+		}
+	}
+	verdicts, further, err := bench.RunGoals(ctx, base, more, b.watch())
+	if err != nil {
 		return err
 	}
-	if err := bench.WriteTable(out, reports...); err != nil {
-		return err
+	b.verdicts = verdicts
+	b.note(further)
+	told := map[string]bool{}
+	for i := range verdicts {
+		if err := verdicts[i].Err; err != nil && !told[err.Error()] {
+			told[err.Error()] = true
+			b.failed = errors.Join(b.failed, err)
+		}
 	}
-	fmt.Fprintln(out)
-	return bench.WriteGoals(out, verdicts)
+	return b.write()
+}
+
+// write writes tables and page.
+func (b *benchResults) write() error {
+	if !b.flags.json {
+		b.failed = errors.Join(b.failed, b.tables())
+	}
+	if b.flags.html != "" {
+		b.failed = errors.Join(b.failed, b.page())
+	}
+	return b.failed
+}
+
+func (b *benchResults) tables() error {
+	if len(b.reports) > 0 {
+		if err := bench.WriteTable(b.out, b.reports...); err != nil {
+			return err
+		}
+	}
+	if len(b.verdicts) == 0 {
+		return nil
+	}
+	fmt.Fprintln(b.out)
+	return bench.WriteGoals(b.out, b.verdicts)
+}
+
+// page writes the page beside its place first, so that a run that fails leaves the last one.
+func (b *benchResults) page() error {
+	return errors.ErrUnsupported
+}
+
+func makeFolder(path string) error {
+	if path == "" {
+		return nil
+	}
+	if err := os.MkdirAll(path, 0o777); err != nil {
+		return fmt.Errorf("--profile: %w", err)
+	}
+	return nil
 }

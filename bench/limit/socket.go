@@ -1,11 +1,9 @@
-package bench
+package limit
 
 import (
 	"fmt"
 	"net"
-	"runtime"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -16,23 +14,15 @@ import (
 // rawSocket is a connected non-blocking socket that Go's poller does not know.
 // One goroutine at a time.
 type rawSocket struct {
-	fd    int
-	empty int       // calls in a row that moved nothing
-	since time.Time // of the first look at the clock among them
-	alone bool      // one core: the other side runs only when this one lets go
+	fd int
+	spin
 }
 
-const (
-	emptyBeforeYield = 1 << 8  // calls, some 50 us
-	emptyBeforeClock = 1 << 13 // calls
-	silentTime       = 20 * time.Second
-)
-
-// errSocketGone says that the other side has closed.
-var errSocketGone = fmt.Errorf("the other side of the limit's socket is gone: %w", net.ErrClosed)
+// errGone says that the other side has closed.
+var errGone = fmt.Errorf("the other side of the limit is gone: %w", net.ErrClosed)
 
 // takeSocket makes a rawSocket of a connection, which is closed.
-func takeSocket(c net.Conn) (*rawSocket, error) {
+func takeSocket(c net.Conn, how spin) (*rawSocket, error) {
 	defer c.Close()
 	s, ok := c.(syscall.Conn)
 	if !ok {
@@ -50,10 +40,24 @@ func takeSocket(c net.Conn) (*rawSocket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("duplicate socket: %w", err)
 	}
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // a Unix socket needs none
-	// As tcpvan does within one machine, so that the limit is no slower for its congestion control.
-	_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
-	return &rawSocket{fd: fd, alone: runtime.NumCPU() == 1}, nil
+	return &rawSocket{fd: fd, spin: how}, nil
+}
+
+// tune sets what tcpvan sets within one machine, so that the limit is no slower for its
+// congestion control or for waiting to fill a packet. A Unix socket needs neither.
+func tune(c net.Conn) {
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+		_ = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
+	})
 }
 
 // send writes all of b.
@@ -84,29 +88,18 @@ func (s *rawSocket) receive(b []byte) error {
 	return nil
 }
 
-// moved judges the result of a call. A socket that is merely empty or full is no
-// error, but after many such calls the core is offered to others, and after silentTime the other side is given up.
+// moved judges the result of a call. A socket that is merely empty or full is no error.
 func (s *rawSocket) moved(n int, e syscall.Errno) error {
 	switch {
 	case e == 0 && n > 0:
-		s.empty = 0
+		s.found()
 		return nil
 	case e == 0, e == unix.EPIPE, e == unix.ECONNRESET:
-		return errSocketGone
+		return errGone
 	case e != unix.EAGAIN && e != unix.EINTR:
 		return e
 	}
-	s.empty++
-	if s.alone || s.empty%emptyBeforeYield == 0 {
-		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // cannot fail
-	}
-	if s.empty == emptyBeforeClock {
-		s.since = time.Now()
-	}
-	if s.empty%emptyBeforeClock == 0 && time.Since(s.since) > silentTime {
-		return errs.Invalid("the other side has been silent for %v", silentTime)
-	}
-	return nil
+	return s.missed()
 }
 
 func (s *rawSocket) close() { unix.Close(s.fd) }

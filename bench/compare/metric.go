@@ -1,0 +1,53 @@
+package compare
+
+import (
+	"fmt"
+
+	"github.com/stepvan/stepvan/bench"
+)
+
+// metric is a figure of which every round has one.
+type metric struct {
+	name    string
+	samples func(*bench.Report) []float64
+	whole   func(*bench.Report) float64 // of a report without rounds
+	format  func(float64) string
+}
+
+var metrics = []metric{
+	{"p50", func(r *bench.Report) []float64 { return r.Samples.P50 }, func(r *bench.Report) float64 { return r.P50 }, micros},
+	{"p99", func(r *bench.Report) []float64 { return r.Samples.P99 }, func(r *bench.Report) float64 { return r.P99 }, micros},
+	{"ratio to the limit", func(r *bench.Report) []float64 { return r.Samples.Ratio }, func(r *bench.Report) float64 { return r.Ratio }, plain},
+	{"exchanges/s", func(r *bench.Report) []float64 { return r.Samples.Rate }, func(r *bench.Report) float64 { return r.Rate }, plain},
+	{"processor time", func(r *bench.Report) []float64 { return r.Samples.CPU }, func(r *bench.Report) float64 { return r.CPUPerOpUS }, micros},
+}
+
+// of collects the figures of all reports of one name.
+func (m *metric) of(reports []*bench.Report) (all []float64) {
+	for _, r := range reports {
+		switch own := m.samples(r); {
+		case len(own) > 0:
+			all = append(all, own...)
+		case m.whole(r) > 0:
+			all = append(all, m.whole(r))
+		}
+	}
+	return all
+}
+
+func micros(us float64) string {
+	switch {
+	case us >= 1e6:
+		return fmt.Sprintf("%.4gs", us/1e6)
+	case us >= 1e3:
+		return fmt.Sprintf("%.4gms", us/1e3)
+	}
+	return fmt.Sprintf("%.4gµs", us)
+}
+
+func plain(v float64) string {
+	if v >= 1e4 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.4g", v)
+}

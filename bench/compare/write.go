@@ -1,0 +1,120 @@
+package compare
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+
+	"golang.org/x/perf/benchmath"
+
+	"github.com/stepvan/stepvan/bench"
+)
+
+// Series is what is compared: reports, and what they are called.
+type Series struct {
+	Name    string
+	Reports []*bench.Report
+}
+
+// names lists those of the reports, in order, each once.
+func (s *Series) names() (out []string) {
+	for _, r := range s.Reports {
+		if n := r.Name(); !slices.Contains(out, n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func (s *Series) named(name string) (out []*bench.Report) {
+	for _, r := range s.Reports {
+		if r.Name() == name {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Write writes a table for each metric, with a line for each measurement of either series.
+func Write(w io.Writer, before, after Series) error {
+	names := before.names()
+	for _, n := range after.names() {
+		if !slices.Contains(names, n) {
+			names = append(names, n)
+		}
+	}
+	for i := range metrics {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		if err := metrics[i].write(w, names, before, after); err != nil {
+			return err
+		}
+	}
+	return writeWarnings(w, names, before, after)
+}
+
+// write writes the table of a metric, without measurements of which no series has it.
+func (m *metric) write(w io.Writer, names []string, before, after Series) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "%s\t%s\t%s\tdelta\t\n", m.name, before.Name, after.Name)
+	for _, name := range names {
+		old, now := m.of(before.named(name)), m.of(after.named(name))
+		if len(old)+len(now) > 0 {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\n", name, m.summary(old), m.summary(now), delta(old, now))
+		}
+	}
+	return t.Flush()
+}
+
+const confidence = 0.95
+
+// summary is the median and how far from it its confidence interval goes.
+func (m *metric) summary(values []float64) string {
+	if len(values) == 0 {
+		return "-"
+	}
+	s := benchmath.AssumeNothing.Summary(sample(values), confidence)
+	return m.format(s.Center) + " ± " + s.PctRangeString()
+}
+
+// delta is the difference, or ~ when there is none, with p and the number of rounds.
+func delta(old, now []float64) string {
+	if len(old) == 0 || len(now) == 0 {
+		return ""
+	}
+	a, b := sample(old), sample(now)
+	c := benchmath.AssumeNothing.Compare(a, b)
+	return c.FormatDelta(middle(a), middle(b)) + " (" + c.String() + ")"
+}
+
+func middle(s *benchmath.Sample) float64 {
+	return benchmath.AssumeNothing.Summary(s, confidence).Center
+}
+
+func sample(values []float64) *benchmath.Sample {
+	return benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds)
+}
+
+// writeWarnings says once what keeps the samples from telling more.
+func writeWarnings(w io.Writer, names []string, before, after Series) error {
+	var told []string
+	for _, name := range names {
+		old, now := metrics[0].of(before.named(name)), metrics[0].of(after.named(name))
+		if len(old) == 0 || len(now) == 0 {
+			continue
+		}
+		for _, warning := range benchmath.AssumeNothing.Compare(sample(old), sample(now)).Warnings {
+			if text := warning.Error(); !slices.Contains(told, text) {
+				told = append(told, text)
+			}
+		}
+	}
+	for _, text := range told {
+		if _, err := fmt.Fprintln(w, "\nnote:", text); err != nil {
+			return err
+		}
+	}
+	return nil
+}

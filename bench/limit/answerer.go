@@ -1,0 +1,87 @@
+package limit
+
+import "net"
+
+// answerer is one side toward a caller.
+type answerer interface {
+	answer() error
+	close()
+}
+
+// Answerer answers one caller. One goroutine at a time.
+type Answerer struct {
+	spec   Spec
+	listen net.Listener // until the caller is there; nil with Memory
+	side   answerer
+}
+
+// Listen makes an answerer, and the address that its caller must know.
+func Listen(s Spec) (*Answerer, string, error) {
+	if err := s.check(); err != nil {
+		return nil, "", err
+	}
+	if s.Kind == Memory {
+		m, addr, err := createMemory(&s)
+		return &Answerer{spec: s, side: m}, addr, err
+	}
+	l, err := net.Listen(s.network())
+	if err != nil {
+		return nil, "", err
+	}
+	return &Answerer{spec: s, listen: l}, l.Addr().String(), nil
+}
+
+// Run answers count exchanges. The first call waits for the caller.
+func (a *Answerer) Run(count int) error {
+	if err := a.accept(); err != nil {
+		return err
+	}
+	defer a.spec.lock()()
+	for ; count > 0; count-- {
+		if err := a.side.answer(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *Answerer) accept() error {
+	if a.side != nil {
+		return nil
+	}
+	conn, err := a.listen.Accept()
+	if err != nil {
+		return err
+	}
+	a.listen.Close()
+	st, err := take(conn, &a.spec)
+	if err != nil {
+		return err
+	}
+	a.side = &answering{stream: st, in: written(a.spec.Push), out: written(a.spec.Pull)}
+	return nil
+}
+
+// Close ends the connection: a caller that waits hears of it.
+func (a *Answerer) Close() {
+	if a.listen != nil {
+		a.listen.Close()
+	}
+	if a.side != nil {
+		a.side.close()
+		a.side = nil
+	}
+}
+
+// answering is the answerer's side of a stream.
+type answering struct {
+	stream
+	in, out []byte
+}
+
+func (a *answering) answer() error {
+	if err := a.receive(a.in); err != nil {
+		return err
+	}
+	return a.send(a.out)
+}

@@ -1,0 +1,166 @@
+package limit
+
+import (
+	"net"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+var kinds = []Kind{Socket, UnixSocket, Netpoll, UnixNetpoll, Memory}
+
+// meet makes a caller and its answerers. The sizes are larger than what a socket takes at once.
+func meet(t *testing.T, s Spec, answerers int) (*Caller, []*Answerer) {
+	t.Helper()
+	var all []*Answerer
+	var addrs []string
+	for range answerers {
+		a, addr, err := Listen(s)
+		require.NoError(t, err)
+		t.Cleanup(a.Close)
+		all, addrs = append(all, a), append(addrs, addr)
+	}
+	c, err := Connect(t.Context(), s, addrs...)
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c, all
+}
+
+func spec(k Kind) Spec { return Spec{Kind: k, Push: 3 << 20, Pull: 5 << 20, Parties: 2, Inside: true} }
+
+func TestExchanges(t *testing.T) {
+	const count, answerers = 5, 3
+	for _, k := range kinds {
+		t.Run(string(k), func(t *testing.T) {
+			c, all := meet(t, spec(k), answerers)
+			ended := make(chan error, answerers)
+			for _, a := range all {
+				go func() { ended <- a.Run(count) }()
+			}
+			n := 0
+			require.NoError(t, c.Run(count, func(d time.Duration) {
+				require.Positive(t, d)
+				n++
+			}))
+			for range all {
+				require.NoError(t, <-ended)
+			}
+			require.Equal(t, count, n)
+		})
+	}
+}
+
+func TestACallerHearsThatTheAnswererHasGone(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(string(k), func(t *testing.T) {
+			c, all := meet(t, spec(k), 1)
+			ended := make(chan error, 1)
+			go func() {
+				err := all[0].Run(1)
+				all[0].Close()
+				ended <- err
+			}()
+			require.ErrorIs(t, c.Run(2, func(time.Duration) {}), net.ErrClosed)
+			require.NoError(t, <-ended)
+		})
+	}
+}
+
+func TestAnAnswererHearsThatTheCallerHasGone(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(string(k), func(t *testing.T) {
+			c, all := meet(t, spec(k), 1)
+			ended := make(chan error, 1)
+			go func() { ended <- all[0].Run(2) }()
+			require.NoError(t, c.Run(1, func(time.Duration) {}))
+			c.Close()
+			require.ErrorIs(t, <-ended, net.ErrClosed)
+		})
+	}
+}
+
+func TestTheBytesArrive(t *testing.T) {
+	c, all := meet(t, spec(Socket), 1)
+	here := c.to[0].(*calling)
+	for i := range here.out {
+		here.out[i] = byte(i * 7)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- all[0].Run(1) }()
+	require.NoError(t, c.Run(1, func(time.Duration) {}))
+	require.NoError(t, <-ended)
+	require.Equal(t, here.out, all[0].side.(*answering).in)
+
+	c, all = meet(t, spec(Memory), 1)
+	caller, answerer := c.to[0].(*memory), all[0].side.(*memory)
+	go func() { ended <- all[0].Run(1) }()
+	require.NoError(t, c.Run(1, func(time.Duration) {}))
+	require.NoError(t, <-ended)
+	file := answerer.file.Bytes()
+	require.Equal(t, caller.from, file[bytesAt:][:len(caller.from)])
+	require.Equal(t, answerer.from, caller.file.Bytes()[len(file)-len(answerer.from):])
+}
+
+func TestAFlagAlone(t *testing.T) {
+	c, all := meet(t, Spec{Kind: Memory, Parties: 2, Inside: true}, 1)
+	ended := make(chan error, 1)
+	go func() { ended <- all[0].Run(100) }()
+	require.NoError(t, c.Run(100, func(time.Duration) {}))
+	require.NoError(t, <-ended)
+}
+
+func TestAnExchangeAllocatesNothing(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // as AllocsPerRun does
+	for _, k := range []Kind{Socket, Memory} {
+		c, all := meet(t, Spec{Kind: k, Push: 8, Pull: 8, Parties: 2, Inside: true}, 1)
+		const runs = 100
+		ended := make(chan error, 1)
+		go func() { ended <- all[0].Run(runs + 1) }()
+		require.Zero(t, testing.AllocsPerRun(runs, func() { require.NoError(t, c.exchange()) }))
+		require.NoError(t, <-ended)
+	}
+}
+
+func TestWrongSpecs(t *testing.T) {
+	for _, s := range []Spec{{Kind: "pigeon", Push: 1, Pull: 1}, {Kind: Socket, Pull: 1}, {Kind: Netpoll, Push: 1}, {Kind: Memory, Push: -1}} {
+		_, _, err := Listen(s)
+		require.ErrorIs(t, err, errs.ErrInvalid)
+		_, err = Connect(t.Context(), s, "x")
+		require.ErrorIs(t, err, errs.ErrInvalid)
+	}
+}
+
+func TestWrongAddresses(t *testing.T) {
+	for _, addr := range []string{"", "/etc/passwd", "/proc/1/fd/../../../etc/passwd", "/proc/1/fd/-1", "/proc/1/fd/1/x"} {
+		_, err := Connect(t.Context(), Spec{Kind: Memory}, addr)
+		require.ErrorIs(t, err, errs.ErrInvalid, addr)
+	}
+	_, err := Connect(t.Context(), Spec{Kind: Memory}, "/proc/1/fd/4000000000")
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = Connect(t.Context(), Spec{Kind: Socket, Push: 1, Pull: 1}, "nowhere")
+	require.Error(t, err)
+}
+
+// A file of other sizes than this side expects is not mapped.
+func TestSidesThatDisagree(t *testing.T) {
+	a, addr, err := Listen(Spec{Kind: Memory, Push: 8, Pull: 8})
+	require.NoError(t, err)
+	defer a.Close()
+	_, err = Connect(t.Context(), Spec{Kind: Memory, Push: 1 << 20, Pull: 8}, addr)
+	require.ErrorIs(t, err, errs.ErrInvalid)
+}
+
+func TestCopier(t *testing.T) {
+	c := NewCopier(mostCopied + 3)
+	require.Len(t, c.to, mostCopied)
+	clear(c.to)
+	c.from = append([]byte(nil), c.from...)
+	c.from[0], c.from[mostCopied-1] = 7, 9
+	require.Positive(t, c.Run(0))
+	require.Equal(t, []byte{7, 9}, []byte{c.to[0], c.to[mostCopied-1]})
+}

@@ -1,0 +1,36 @@
+package limit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// parked is a connection whose reader sleeps in Go's poller.
+type parked struct{ net.Conn }
+
+func (p parked) send(b []byte) error {
+	_, err := p.Write(b)
+	return gone("write", err)
+}
+
+func (p parked) receive(b []byte) error {
+	_, err := io.ReadFull(p.Conn, b)
+	return gone("read", err)
+}
+
+func (p parked) close() { p.Conn.Close() }
+
+// gone makes one error of the ways in which a closed connection shows.
+func gone(what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET):
+		return fmt.Errorf("%s: %w", what, errGone)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}

@@ -1,0 +1,80 @@
+package limit
+
+import (
+	"crypto/rand"
+	"runtime"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// Kind is what carries the bytes.
+type Kind string
+
+// The kinds.
+const (
+	Socket      Kind = "socket"
+	UnixSocket  Kind = "unix socket"
+	Netpoll     Kind = "netpoll"
+	UnixNetpoll Kind = "unix netpoll"
+	Memory      Kind = "memory"
+)
+
+// Spec is what both sides must agree on.
+type Spec struct {
+	Kind    Kind  `json:"kind"`
+	Push    int64 `json:"push"`    // bytes to each answerer; 0 with Memory only
+	Pull    int64 `json:"pull"`    // bytes from each answerer; 0 with Memory only
+	Parties int   `json:"parties"` // threads that spin: the caller and its answerers
+	Inside  bool  `json:"inside"`  // all sides are goroutines of one process
+}
+
+// check refuses what a foreign or mistaken side may have asked for.
+func (s *Spec) check() error {
+	least := int64(1)
+	switch s.Kind {
+	case Memory:
+		least = 0
+	case Socket, UnixSocket, Netpoll, UnixNetpoll:
+	default:
+		return errs.Invalid("%q is no kind of limit", s.Kind)
+	}
+	if s.Push < least || s.Pull < least {
+		return errs.Invalid("a limit of %d and %d bytes, want %d at least", s.Push, s.Pull, least)
+	}
+	return nil
+}
+
+// network is where sockets of the kind listen, and at which address.
+func (s *Spec) network() (network, addr string) {
+	switch s.Kind {
+	case UnixSocket, UnixNetpoll:
+		return "unix", "@stepvan-limit-" + rand.Text() // no file
+	}
+	return "tcp", "127.0.0.1:0"
+}
+
+// parks tells whether who waits gives its thread away.
+func (s *Spec) parks() bool { return s.Kind == Netpoll || s.Kind == UnixNetpoll }
+
+// spin is how a side waits: where there are fewer cores than parties, it lets go of its core at once.
+func (s *Spec) spin() spin {
+	return spin{crowded: s.Parties > runtime.NumCPU(), inside: s.Inside && runtime.GOMAXPROCS(0) == 1}
+}
+
+// lock keeps a side on one thread, until release is called.
+func (s *Spec) lock() (release func()) {
+	if s.parks() || s.Inside && runtime.GOMAXPROCS(0) == 1 {
+		return func() {}
+	}
+	runtime.LockOSThread()
+	return runtime.UnlockOSThread
+}
+
+// written makes a buffer of pages of its own.
+func written(bytes int64) []byte {
+	b := make([]byte, bytes)
+	for i := range b {
+		b[i] = byte(i)
+	}
+	return b
+}

@@ -1,0 +1,46 @@
+package limit
+
+import (
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+const (
+	emptyBeforeYield = 1 << 8  // looks; of a socket some 50 us
+	emptyBeforeClock = 1 << 13 // looks
+	silentTime       = 20 * time.Second
+)
+
+// spin counts looks in a row that found nothing. One goroutine at a time.
+type spin struct {
+	crowded bool // other processes need this core
+	inside  bool // another goroutine does
+	empty   int
+	since   time.Time // of the first look at the clock among them
+}
+
+// found ends a row.
+func (s *spin) found() { s.empty = 0 }
+
+// missed counts a look that found nothing. After many the core is offered to others, and after
+// silentTime the other side is given up.
+func (s *spin) missed() error {
+	s.empty++
+	switch {
+	case s.inside:
+		runtime.Gosched()
+	case s.crowded, s.empty%emptyBeforeYield == 0:
+		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // cannot fail
+	}
+	if s.empty == emptyBeforeClock {
+		s.since = time.Now()
+	}
+	if s.empty%emptyBeforeClock == 0 && time.Since(s.since) > silentTime {
+		return errs.Invalid("the other side has been silent for %v", silentTime)
+	}
+	return nil
+}

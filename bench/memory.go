@@ -1,0 +1,47 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+)
+
+// Memory that a process takes beside its tensors, and how much of what is free may be taken.
+const (
+	processBytes = 24 << 20
+	memoryShare  = 0.8
+)
+
+// memory is about how much a measurement takes.
+func (o *Options) memory() int64 {
+	d, err := o.complete()
+	if err != nil {
+		return 0
+	}
+	push, pull, flight := int64(d.Push), int64(d.Pull), int64(d.Inflight)
+	worker := flight*(push+int64(d.Servers)*pull) + int64(d.Bulk)
+	server := int64(d.Workers) * flight * push
+	if !d.echoes() {
+		server += int64(d.Workers) * flight * pull
+	}
+	bare := int64(0)
+	if d.bare() {
+		bare = int64(1+2*d.limitServers()) * (push + pull) // a file that both map, or a buffer at each end
+	}
+	return int64(d.Workers)*(worker+processBytes) + int64(d.Servers)*(server+int64(d.Bulk)+processBytes) + bare
+}
+
+// freeMemory is what may be taken without others losing theirs; 0 when the kernel does not tell.
+func freeMemory() int64 {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	for line := range bytes.Lines(text) {
+		var kib int64
+		if n, _ := fmt.Sscanf(string(line), "MemAvailable: %d kB", &kib); n == 1 {
+			return int64(float64(kib<<10) * memoryShare)
+		}
+	}
+	return 0
+}

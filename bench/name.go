@@ -1,0 +1,52 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+)
+
+// String names a measurement: what is measured, between whom, how large, and how.
+func (o *Options) String() string {
+	done, _ := o.complete() // a mistake in it does not keep it from having a name
+	return newReport(&done, newLatencies()).Name()
+}
+
+// Name tells measurements of different kinds apart, and is the same for those of one kind.
+func (r *Report) Name() string {
+	return fmt.Sprintf("%s %s %s", r.Van, r.Workload, r.how())
+}
+
+// how is the part of the name behind van and workload.
+func (r *Report) how() string {
+	parts := []string{nodes(r.Workers, r.Servers)}
+	add := func(is bool, format string, args ...any) {
+		if is {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	add(r.PushBytes > 0, "%v/%v", Size(r.PushBytes), Size(r.PullBytes))
+	add(r.InPlace, "in place")
+	add(r.Inflight > 1, "x%d", r.Inflight)
+	add(r.Compute > 0, "compute %s", micros(r.Compute))
+	add(r.Bulk > 0, "beside %v", Size(r.Bulk))
+	add(r.Together, "one process")
+	add(r.Pin > 0, "core %d", r.Pin)
+	add(r.Progress != progressAuto, "%s", r.Progress)
+	return strings.Join(parts, " ")
+}
+
+// nodes writes how many there are as launch does: 8w4s.
+func nodes(workers, servers int) string { return fmt.Sprintf("%dw%ds", workers, servers) }
+
+func (o *Options) nodes() string {
+	done, _ := o.complete()
+	return nodes(done.Workers, done.Servers)
+}
+
+// title is the van's name at the beginning of a line for people.
+func title(v Van) string {
+	if v == TCP {
+		return "TCP"
+	}
+	return string(v)
+}

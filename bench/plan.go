@@ -1,0 +1,92 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Plan is several groups of measurements. Those of a group alternate; groups follow each other.
+type Plan [][]Options
+
+// Watch is told how a plan goes on. Its functions are called one at a time, and may be nil.
+type Watch struct {
+	Begin func(names []string, done, all int) // a group begins; so many measurements are done, of all
+	Done  func(Outcome)                       // a measurement has ended
+}
+
+// Check is what is wrong with the options of a plan, in the words of the flags.
+func (p Plan) Check() error {
+	var all []error
+	told := map[string]bool{}
+	for _, o := range slices.Concat(p...) {
+		if _, err := o.complete(); err != nil && !told[err.Error()] {
+			told[err.Error()] = true
+			all = append(all, err)
+		}
+	}
+	return errors.Join(all...)
+}
+
+// Run measures all of a plan. Outcomes are in the order of the plan. A measurement that fails does not
+// keep the others from going on. The error is that of RunTogether; the outcomes of the groups
+// before it are there.
+func (p Plan) Run(ctx context.Context, w Watch) (all []Outcome, err error) {
+	if err := p.Check(); err != nil {
+		return nil, err
+	}
+	total := len(slices.Concat(p...))
+	for _, group := range p.fitting(freeMemory()) {
+		if w.Begin != nil {
+			var names []string
+			for i := range group {
+				names = append(names, group[i].String())
+			}
+			w.Begin(names, len(all), total)
+		}
+		outcomes, err := runFitting(ctx, group)
+		if err != nil {
+			return all, err
+		}
+		for _, o := range outcomes {
+			if w.Done != nil {
+				w.Done(o)
+			}
+		}
+		all = append(all, outcomes...)
+	}
+	return all, nil
+}
+
+// ErrTooLarge says that there is not enough memory for a measurement.
+var ErrTooLarge = errors.New("not enough memory")
+
+// runFitting refuses a measurement for which there is no memory, rather than have the kernel end a process.
+func runFitting(ctx context.Context, group []Options) ([]Outcome, error) {
+	free := freeMemory()
+	if len(group) == 1 && free > 0 && group[0].memory() > free {
+		o := &group[0]
+		return []Outcome{{Err: fmt.Errorf("%w: %s needs %v and %v is free: make --push, --pull, --workers or --inflight smaller",
+			ErrTooLarge, o, Size(o.memory()), Size(free))}}, nil
+	}
+	return RunTogether(ctx, group...)
+}
+
+// fitting divides groups that together need more memory than there is. 0 is unknown.
+func (p Plan) fitting(free int64) (out Plan) {
+	for _, group := range p {
+		var sum int64
+		for i := range group {
+			sum += group[i].memory()
+		}
+		if free == 0 || sum <= free {
+			out = append(out, group)
+			continue
+		}
+		for i := range group {
+			out = append(out, group[i:i+1])
+		}
+	}
+	return out
+}

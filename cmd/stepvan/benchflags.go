@@ -1,0 +1,171 @@
+package main
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stepvan/stepvan/bench"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/launch"
+)
+
+// benchFlags are the flags of `stepvan bench`.
+type benchFlags struct {
+	workloads, vans, progresses []string
+	workers, servers            []int
+	pushes, pulls               sizes
+	sweep                       bool
+	options                     bench.Options
+	json                        bool
+	html                        string
+	given                       func(flag string) bool // on the command line
+}
+
+func (f *benchFlags) define(c *cobra.Command) {
+	flags, o := c.Flags(), &f.options
+	flags.StringSliceVar(&f.workloads, "workload", f.workloads, "what to measure: "+words(append([]bench.Workload{goals}, bench.Workloads...)))
+	flags.StringSliceVar(&f.vans, "van", f.vans, "how payload travels: "+words(bench.Vans))
+	flags.IntSliceVar(&f.workers, "workers", nil, "workers (default 1, incast 8)")
+	flags.IntSliceVar(&f.servers, "servers", nil, "servers, which each get every push and answer every pull (default 1, fanout 4)")
+	flags.Var(&f.pushes, "push", "bytes pushed to each server, like 8, 4KiB, 1.75MiB (default 8, afd and afd3 896KiB, weights 256MiB)")
+	flags.Var(&f.pulls, "pull", "bytes pulled from each server (default as --push, afd and afd3 twice as many, weights 8)")
+	flags.BoolVar(&f.sweep, "sweep", false, "sizes from 8 B to 1 GiB, or as far as memory goes, for --push")
+	flags.IntVar(&o.Inflight, "inflight", 0, "exchanges that each worker keeps in flight (default 1, afd3 3)")
+	flags.BoolVar(&o.InPlace, "in-place", false, "the server of afd computes in the worker's memory where it can")
+	flags.DurationVar(&o.Compute, "compute", 0, "what each side of afd3 computes per micro-batch (default 273µs)")
+	flags.Var(&o.Bulk, "bulk", "bytes of a further pull that is in flight all the time (default none)")
+	flags.StringSliceVar(&f.progresses, "progress", f.progresses, "how nodes wait: "+strings.Join(bench.Progresses, ", "))
+	flags.BoolVar(&o.Together, "one-process", false, "all nodes in one process")
+	flags.DurationVar(&o.Duration, "duration", 3*time.Second, "time of all rounds of a measurement, those of the limit included; with --sweep 1s")
+	flags.IntVar(&o.Count, "count", 0, "exchanges of each worker, or starts, in place of --duration")
+	flags.IntVar(&o.Rounds, "rounds", 10, "rounds of limit and measurement")
+	flags.IntVar(&o.Pin, "pin", 0, "pin every process to this core, counted from 1 (default none)")
+	flags.StringVar(&o.Profile, "profile", "", "folder that gets the CPU profile of each process (default none)")
+	flags.BoolVar(&f.json, "json", false, "write JSON, one object per line")
+	flags.StringVar(&f.html, "html", "", "write a page with curves to this file (default none)")
+	c.MarkFlagsMutuallyExclusive("duration", "count")
+	c.MarkFlagsMutuallyExclusive("sweep", "push")
+	for _, name := range []string{"push", "pull", "bulk", "inflight", "compute"} {
+		flags.Lookup(name).DefValue = "" // the texts say what 0 stands for
+	}
+}
+
+func words[T ~string](values []T) string {
+	var out []string
+	for _, v := range values {
+		out = append(out, string(v))
+	}
+	return strings.Join(out, ", ")
+}
+
+// base is what all measurements have in common.
+func (f *benchFlags) base(errOut io.Writer) (o bench.Options, err error) {
+	o = f.options
+	o.Stderr = errOut
+	if o.Rounds < 1 || o.Inflight < 0 || slices.ContainsFunc(slices.Concat(f.workers, f.servers), func(n int) bool { return n < 1 }) {
+		return o, errs.Invalid("--workers, --servers, --inflight and --rounds must be 1 at least")
+	}
+	if o.Count == 0 && o.Duration <= 0 {
+		return o, errs.Invalid("--duration %v is no time to measure in: write 3s, or --count", o.Duration)
+	}
+	switch {
+	case o.Count > 0:
+		o.Duration = 0
+	case f.sweep && !f.given("duration"):
+		o.Duration = sweepTime
+	}
+	if err := makeFolder(o.Profile); err != nil {
+		return o, err
+	}
+	o.Node, err = launch.Self(nodeCommand)
+	return o, err
+}
+
+// wantsGoals tells whether all goals are wanted, with which few flags go.
+func (f *benchFlags) wantsGoals() (bool, error) {
+	if !slices.Contains(f.workloads, goals) {
+		return false, nil
+	}
+	for _, name := range []string{
+		"van", "workers", "servers", "push", "pull", "sweep", "inflight", "in-place", "compute", "bulk",
+		"progress", "one-process", "count", "pin", "profile",
+	} {
+		if f.given(name) {
+			return true, errs.Invalid("--%s does not go with the goals, which have vans, nodes and sizes of their own: choose a workload with --workload, %s", name, words(bench.Workloads))
+		}
+	}
+	if len(f.workloads) > 1 {
+		return true, errs.Invalid("--workload %s: goals are measured alone", strings.Join(f.workloads, ","))
+	}
+	return true, nil
+}
+
+// plan lists the measurements.
+func (f *benchFlags) plan(base bench.Options) (bench.Plan, error) {
+	m := bench.Matrix{
+		Base: base, Workloads: typed[bench.Workload](f.workloads), Vans: typed[bench.Van](f.vans), Progresses: f.progresses,
+		Workers: f.workers, Servers: f.servers, Pushes: f.pushes, Pulls: f.pulls,
+	}
+	if f.sweep {
+		m.Pushes = bench.SweepSizes()
+	}
+	plan, err := m.Plan()
+	if err != nil {
+		return nil, err
+	}
+	return plan, plan.Check()
+}
+
+// sweepTime is the time of each point of a sweep.
+const sweepTime = time.Second
+
+// pageSweep is the sweep that a page of the goals has beside them.
+func pageSweep(base bench.Options) (bench.Plan, error) {
+	base.Workload, base.Duration = bench.Echo, min(base.Duration, sweepTime)
+	sizes := slices.DeleteFunc(bench.SweepSizes(), func(s bench.Size) bool { return s > pageSweepMost })
+	return bench.Matrix{Base: base, Vans: bench.Vans, Pushes: sizes}.Plan()
+}
+
+// pageSweepMost keeps the time of a page short.
+const pageSweepMost = 128 << 20
+
+func typed[T ~string](words []string) (out []T) {
+	for _, w := range words {
+		out = append(out, T(strings.TrimSpace(w)))
+	}
+	return out
+}
+
+// sizes is a list of sizes as a flag.
+type sizes []bench.Size
+
+// Set adds what is separated by commas.
+func (s *sizes) Set(text string) error {
+	for _, word := range strings.Split(text, ",") {
+		one, err := bench.ParseSize(word)
+		if err != nil {
+			return err
+		}
+		if one < 1 {
+			return errs.Invalid("size %q must be 1 byte at least", word)
+		}
+		*s = append(*s, one)
+	}
+	return nil
+}
+
+// String is the flag's value.
+func (s *sizes) String() string {
+	var out []string
+	for _, one := range *s {
+		out = append(out, one.String())
+	}
+	return strings.Join(out, ",")
+}
+
+// Type is the placeholder in the help text.
+func (*sizes) Type() string { return "sizes" }
