@@ -32,6 +32,8 @@ var (
 type work struct {
 	Loads []load // the first from the start, the second after doLarge
 	Apart bool   // a lane for each server, and batches of any; else all servers at once
+
+	Regions bool // in place of loads: regions that come and go
 }
 
 // largest payload of one tensor.

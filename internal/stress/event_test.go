@@ -71,7 +71,7 @@ const (
 	doLarge  order = "large"  // exchange large payload from here on
 	doSample order = "sample" // report the vitals
 	doStop   order = "stop"
-	doCycle  order = "cycle" // live Count lives
+	doCycle  order = "cycle" // live a life, with Count exchanges or as a worker of the scheduler at Port
 )
 
 // command is a line that a program reads.

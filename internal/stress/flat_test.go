@@ -52,9 +52,8 @@ func TestExchangesStayFlatSoak(t *testing.T) {
 				w.eat(warm)
 				before := cl.samples()
 				w.eat(proof)
-				after := cl.samples()
 				for i, p := range cl.all() {
-					requireFlat(t, p.name, before[i], after[i])
+					requireFlat(t, p.name, before[i], p.sample)
 				}
 				w.tell(command{Do: doStop})
 				for _, p := range cl.all() {
@@ -95,7 +94,7 @@ func TestExchangesOfOneProcessStayFlatSoak(t *testing.T) {
 					warm = min(warm, proof)
 				}
 				h.eat(warm)
-				before := steady(t)
+				before := steady(t)()
 				h.eat(proof)
 				requireFlat(t, "the process", before, steady(t))
 				h.end()

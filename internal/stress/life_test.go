@@ -34,7 +34,7 @@ func TestLivesOfOneProcessStayFlatSoak(t *testing.T) {
 		live(warm)
 		was, err := takeStock()
 		require.NoError(t, err)
-		before := steady(t)
+		before := steady(t)()
 		live(proof)
 		require.Empty(t, was.leaks())
 		requireFlat(t, "the process", before, steady(t))
@@ -62,7 +62,7 @@ func TestLivesOfProcessesStayFlatSoak(t *testing.T) {
 		before := []vitals{host.sample(), guest.sample()}
 		live(proof)
 		for i, p := range both {
-			requireFlat(t, p.name, before[i], p.sample())
+			requireFlat(t, p.name, before[i], p.sample)
 			p.tell(command{Do: doStop})
 			require.Empty(t, p.end())
 		}
@@ -71,12 +71,8 @@ func TestLivesOfProcessesStayFlatSoak(t *testing.T) {
 }
 
 // cycle runs lives on command until it is told to stop.
-func (c *conductor) cycle(ctx context.Context, live func(context.Context, ps.Settings) error) error {
+func (c *conductor) cycle(live func(command) error) error {
 	was, err := takeStock()
-	if err != nil {
-		return err
-	}
-	s, _, err := config.FromProcess()
 	if err != nil {
 		return err
 	}
@@ -88,9 +84,8 @@ func (c *conductor) cycle(ctx context.Context, live func(context.Context, ps.Set
 		case doSample:
 			c.sample()
 		case doCycle:
-			s.RootPort = cmd.Port
 			text := ""
-			if err := live(ctx, s); err != nil {
+			if err := live(cmd); err != nil {
 				text = err.Error()
 			}
 			c.report(event{Kind: evRan, Text: text})
@@ -101,10 +96,14 @@ func (c *conductor) cycle(ctx context.Context, live func(context.Context, ps.Set
 
 // host lives the lives of schedulers and servers.
 func (c *conductor) host(ctx context.Context) error {
-	return c.cycle(ctx, func(ctx context.Context, s ps.Settings) error {
-		scheduler := s
-		scheduler.Role, scheduler.NodeRank = ps.RoleScheduler, -1
-		nodes, err := ps.StartAll(ctx, []ps.Settings{scheduler, s}, ps.OnListen(c.listening))
+	server, _, err := config.FromProcess()
+	if err != nil {
+		return err
+	}
+	scheduler := server
+	scheduler.Role, scheduler.NodeRank, scheduler.RootPort, server.RootPort = ps.RoleScheduler, -1, 0, 0
+	return c.cycle(func(command) error {
+		nodes, err := ps.StartAll(ctx, []ps.Settings{scheduler, server}, ps.OnListen(c.listening))
 		if err != nil {
 			return err
 		}
@@ -118,11 +117,10 @@ func (c *conductor) host(ctx context.Context) error {
 		over := make(chan struct{})
 		a.start(ctx, func() { close(over) })
 		<-over
-		if err := nodes[1].Stop(ctx); err != nil {
-			return err
-		}
-		if err := nodes[0].Stop(ctx); err != nil {
-			return err
+		for _, n := range []*ps.Node{nodes[1], nodes[0]} {
+			if err := n.Stop(ctx); err != nil {
+				return err
+			}
 		}
 		return a.close()
 	})
@@ -130,7 +128,12 @@ func (c *conductor) host(ctx context.Context) error {
 
 // guest lives the lives of workers.
 func (c *conductor) guest(ctx context.Context) error {
-	return c.cycle(ctx, func(ctx context.Context, s ps.Settings) error {
+	s, _, err := config.FromProcess()
+	if err != nil {
+		return err
+	}
+	return c.cycle(func(cmd command) error {
+		s.RootPort = cmd.Port
 		n, err := ps.Start(ctx, s)
 		if err != nil {
 			return err

@@ -26,6 +26,8 @@ const jobEnv = "STRESS_JOB"
 type job struct {
 	Program string
 	Work    work
+
+	Road, Dir, Addr string // of an outpost and its visitors
 }
 
 // In these processes no daemon of the kernel turns small pages into huge ones: it would
@@ -66,7 +68,7 @@ type conductor struct {
 
 func (c *conductor) conduct(ctx context.Context) error {
 	programs := map[string]func(context.Context) error{
-		"node": c.node, "host": c.host, "guest": c.guest,
+		"node": c.node, "host": c.host, "guest": c.guest, "outpost": c.outpost, "visitor": c.visitor,
 	}
 	p := programs[c.job.Program]
 	if p == nil {
@@ -130,6 +132,9 @@ func (c *conductor) employ(ctx context.Context, n *ps.Node, over func()) (employ
 	e := employee{func(command) {}, func() error { return nil }}
 	var begin func()
 	switch {
+	case c.job.Work.Regions && n.Role() != ps.RoleScheduler:
+		m := &mover{node: n, report: c.report, book: newBook(regionPiece)}
+		e.do, begin = func(cmd command) { m.do(ctx, cmd) }, func() {}
 	case n.Worker() != nil:
 		a, err := newAsker(n, &c.job.Work, c.report)
 		e = employee{a.do, a.close}

@@ -1,0 +1,389 @@
+package stress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/ps"
+	"github.com/stepvan/stepvan/server"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/van/memvan"
+	"github.com/stepvan/stepvan/van/tcpvan"
+	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/worker"
+)
+
+// An outpost is a server without a scheduler, which lives on while workers come and go.
+
+// road is how outposts and their visitors reach each other.
+type road struct {
+	name  string
+	maker func(mem *tensor.Allocator) link.VanMaker
+	addr  func(dir string) string // to listen at
+	alone bool                    // within one process only
+}
+
+// roads are all.
+func roads() []road {
+	tcp := func(o tcpvan.Options) func(*tensor.Allocator) link.VanMaker {
+		return func(*tensor.Allocator) link.VanMaker {
+			return func(p van.Placer, _ func()) (van.Van, error) {
+				o := o
+				o.Placer = p
+				return tcpvan.New(o)
+			}
+		}
+	}
+	network := memvan.NewNetwork(memvan.NetworkOptions{})
+	return []road{
+		{name: "tcp", maker: tcp(tcpvan.Options{}), addr: func(string) string { return "tcp://127.0.0.1:0" }},
+		{name: "unix", maker: tcp(tcpvan.Options{Local: true}), addr: func(dir string) string { return "unix://" + filepath.Join(dir, "outpost") }},
+		{name: "mem", alone: true, addr: func(string) string { return "mem://outpost:0" }, maker: func(*tensor.Allocator) link.VanMaker {
+			return func(p van.Placer, wake func()) (van.Van, error) {
+				return memvan.New(network, memvan.Options{Placer: p, Wake: wake})
+			}
+		}},
+	}
+}
+
+// roadOf finds one by its name.
+func roadOf(name string) (road, error) {
+	for _, r := range roads() {
+		if r.name == name {
+			return r, nil
+		}
+	}
+	return road{}, fmt.Errorf("there is no road %q", name)
+}
+
+// post is a node at the end of a road.
+type post struct {
+	mem  *tensor.Allocator
+	node *link.Node
+}
+
+func newPost(r road, id wire.NodeID, name string) (*post, error) {
+	mem, err := tensor.NewAllocator(tensor.Options{Name: name})
+	if err != nil {
+		return nil, err
+	}
+	n, err := link.NewNode(link.Options{Vans: []link.VanMaker{r.maker(mem)}, Memory: mem, Log: zerolog.Nop()})
+	if err != nil {
+		return nil, err
+	}
+	n.SetIdentity(link.Identity{Node: id, Incarnation: 1, Name: name})
+	return &post{mem, n}, nil
+}
+
+// close ends the node, which must hold no memory any more.
+func (p *post) close() error { return errors.Join(p.node.Close(), p.mem.Close()) }
+
+const (
+	outpostID wire.NodeID = 1
+	visitorID wire.NodeID = 100
+	strangers wire.NodeID = 101 // a worker that the outpost waits for and that never comes
+)
+
+// visit is the payload of one exchange with an outpost.
+var visit = load{Placed: 64 << 10, Pooled: 3000, Pull: 100 << 10}
+
+// outpost is the server.
+type outpost struct {
+	*post
+	server *server.Server
+	addr   string
+	book   *book
+	report sink
+	buffer tensor.Tensor
+	out    tensor.Tensor // of all answers, each of which waits for the last one
+	batch  server.Batch
+	group  sync.WaitGroup
+}
+
+// watch reports the ends of sessions.
+type watch struct {
+	link.BaseHandler
+	report sink
+}
+
+func (w watch) Deliver(m *link.Inbound)       { m.Release() }
+func (w watch) Lost(s *link.Session, _ error) { w.report(event{Kind: evDead, Text: s.Peer().Name}) }
+func (o *outpost) wrong(what string, err error) {
+	o.report(event{Kind: evWrong, Text: fmt.Sprintf("%s: %v", what, err)})
+}
+func visitKey(what int) tensor.Key                             { return keyOf(0, 0, 0, what) }
+func visitLabel(from uint64, key tensor.Key, seq uint64) label { return label{from, uint64(key), seq} }
+
+func newOutpost(r road, dir string, report sink) (*outpost, error) {
+	p, err := newPost(r, outpostID, "outpost")
+	if err != nil {
+		return nil, err
+	}
+	o := &outpost{post: p, book: newBook(visit.Pull), report: report}
+	p.node.Handle(link.ChannelControl, watch{report: report})
+	if o.server, err = server.New(p.node, server.Options{Policy: server.AnyReady, Handles: 16, Log: zerolog.Nop()}); err != nil {
+		return nil, err
+	}
+	if err = o.server.Join(0, []server.Worker{{Rank: 0, Name: "visitor", Node: visitorID}, {Rank: 1, Name: "stranger", Node: strangers}}); err != nil {
+		return nil, err
+	}
+	if o.buffer, err = p.mem.Empty(tensor.Uint8, visit.Placed); err != nil {
+		return nil, err
+	}
+	if o.out, err = p.mem.Empty(tensor.Uint8, visit.Pull); err != nil {
+		return nil, err
+	}
+	if _, err = o.server.RegisterRecvBuffer(o.buffer, []wire.Rank{0}, []tensor.Key{visitKey(placedKey)}); err != nil {
+		return nil, err
+	}
+	bound, err := p.node.Listen(r.addr(dir))
+	if err != nil {
+		return nil, err
+	}
+	o.addr = bound[0]
+	o.group.Go(func() { o.serve() })
+	return o, nil
+}
+
+// serve answers visitors until the server is closed.
+func (o *outpost) serve() {
+	for {
+		err := o.server.GetBatchInto(context.Background(), server.AnyReady, &o.batch)
+		if errors.Is(err, ps.ErrClosed) {
+			return
+		}
+		if err != nil {
+			o.wrong("get_batch", err)
+			return
+		}
+		for _, r := range o.batch.Requests {
+			if err := o.answer(r); err != nil {
+				o.wrong("answer", err)
+				return
+			}
+		}
+	}
+}
+
+// answer checks a request, whose number is the first pull's key, and answers it.
+func (o *outpost) answer(r server.Request) error {
+	seq := uint64(r.Pulls()[0].Key)
+	for i, t := range r.Pushes() {
+		if err := o.book.check(visitLabel(1, r.PushKeys()[i], seq), t.Bytes()); err != nil {
+			o.wrong("push of a visitor", err)
+		}
+	}
+	copy(o.out.Bytes(), o.book.page(visitLabel(2, visitKey(pullKey), seq), visit.Pull))
+	res, err := o.server.Respond([]tensor.Tensor{o.out}, r.Handler)
+	if err != nil {
+		return err
+	}
+	if err := res.WaitFor(bound); err != nil && !errors.Is(err, ps.ErrPeerLost) {
+		return err
+	}
+	return nil
+}
+
+func (o *outpost) close() error {
+	err := o.server.Close()
+	o.group.Wait()
+	return errors.Join(err, o.node.Close(), o.buffer.Region().Close(), o.out.Region().Close(), o.post.close())
+}
+
+// call is one visit: a worker starts, connects, exchanges n times and stops. What is
+// not n is endless; each exchange is checked.
+func call(r road, b *book, addr string, n int, done func(int)) (err error) {
+	p, err := newPost(r, visitorID, "visitor")
+	if err != nil {
+		return err
+	}
+	w := worker.New(p.node, worker.Options{Handles: 16, Log: zerolog.Nop()})
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	s, err := p.node.Dial(ctx, []string{addr})
+	if err != nil {
+		return err
+	}
+	if err := w.Join(0, []worker.Server{{Rank: 0, Name: "outpost", Session: s}}); err != nil {
+		return err
+	}
+	var mem []tensor.Tensor
+	for _, n := range []int64{visit.Placed, visit.Pooled, visit.Pull} {
+		t, err := p.mem.Empty(tensor.Uint8, n)
+		if err != nil {
+			return err
+		}
+		mem = append(mem, t)
+	}
+	for i := 0; i != n; i++ {
+		if err := exchange(w, b, mem, uint64(i+1)); err != nil {
+			return err
+		}
+		done(i + 1)
+	}
+	err = w.Close()
+	_ = p.node.Close()
+	for _, t := range mem {
+		err = errors.Join(err, t.Region().Close())
+	}
+	return errors.Join(err, p.close())
+}
+
+// exchange is number seq of a visit.
+func exchange(w *worker.Worker, b *book, mem []tensor.Tensor, seq uint64) error {
+	for what, t := range mem[:2] {
+		copy(t.Bytes(), b.page(visitLabel(1, visitKey(what), seq), int64(t.Len())))
+	}
+	h, err := w.PushPull(mem[:2], []tensor.Key{visitKey(placedKey), visitKey(pooledKey)}, mem[2:], []tensor.Key{tensor.Key(seq)})
+	if err != nil {
+		return err
+	}
+	if err := h.WaitFor(bound); err != nil {
+		return err
+	}
+	return b.check(visitLabel(2, visitKey(pullKey), seq), mem[2].Bytes())
+}
+
+// calls are the visits of the warm-up and of the proof.
+func calls() (warm, proof int) {
+	if *long {
+		return 100, 1000
+	}
+	return 20, 100 / slowness
+}
+
+// A server that lives on is as it was after any number of workers that came, exchanged and left: in one process.
+func TestVisitorsOfOneProcessLeaveNothingSoak(t *testing.T) {
+	for _, r := range roads() {
+		t.Run(r.name, func(t *testing.T) {
+			events := make(chan event, 4096)
+			o, err := newOutpost(r, private(t), func(e event) { events <- e })
+			require.NoError(t, err)
+			b := newBook(visit.Pull)
+			come := func(n int) {
+				for range n {
+					require.NoError(t, call(r, b, o.addr, 3, func(int) {}))
+					e := <-events
+					require.Equal(t, evDead, e.Kind, e.Text)
+				}
+			}
+			warm, proof := calls()
+			come(warm)
+			was, err := takeStock()
+			require.NoError(t, err)
+			before := steady(t)()
+			come(proof)
+			require.Empty(t, was.leaks())
+			requireFlat(t, "the process", before, steady(t))
+			runtime.KeepAlive(b)
+			require.NoError(t, o.close())
+		})
+	}
+}
+
+// The same with the server and the workers in two processes; and then workers that are killed at a
+// random moment of an exchange.
+func TestVisitorsOfProcessesLeaveNothingSoak(t *testing.T) {
+	for _, r := range roads() {
+		if r.alone {
+			continue
+		}
+		t.Run(r.name, func(t *testing.T) {
+			dir := private(t)
+			s := shape{workers: 1, servers: 1}.settings(overTCP, ps.RoleServer, 0, 1)
+			o := spawn(t, s, job{Program: "outpost", Road: r.name, Dir: dir})
+			addr := o.await(evStarted, nil).Text
+			s.Role = ps.RoleWorker
+			visitor := func() *child { return spawn(t, s, job{Program: "visitor", Road: r.name, Addr: addr}) }
+
+			v := visitor()
+			come := func(n int) {
+				for range n {
+					v.tell(command{Do: doCycle, Count: 3})
+					require.Empty(t, v.await(evRan, nil).Text)
+					o.await(evDead, nil)
+				}
+			}
+			warm, proof := calls()
+			come(warm)
+			before := []vitals{o.sample(), v.sample()}
+			come(proof)
+			requireFlat(t, "the outpost", before[0], o.sample)
+			requireFlat(t, "the visitor", before[1], v.sample)
+			v.tell(command{Do: doStop})
+			require.Empty(t, v.end())
+
+			kills, random := proof/10, rand.New(rand.NewPCG(1, 2))
+			for range kills {
+				v := visitor()
+				v.tell(command{Do: doCycle, Count: -1})
+				v.await(evMark, nil)
+				time.Sleep(time.Duration(random.Int64N(int64(2 * time.Millisecond))))
+				at := v.kill()
+				took := since(o.await(evDead, nil).At, at)
+				require.LessOrEqual(t, took, noticed)
+			}
+			requireFlat(t, fmt.Sprintf("the outpost, with %d killed visitors", kills), before[0], o.sample)
+			o.tell(command{Do: doStop})
+			require.Empty(t, o.end())
+			require.Empty(t, files(t, dir))
+		})
+	}
+}
+
+// outpost runs one until it is told to stop.
+func (c *conductor) outpost(context.Context) error {
+	was, err := takeStock()
+	if err != nil {
+		return err
+	}
+	r, err := roadOf(c.job.Road)
+	if err != nil {
+		return err
+	}
+	o, err := newOutpost(r, c.job.Dir, c.report)
+	if err != nil {
+		return err
+	}
+	c.report(event{Kind: evStarted, Text: o.addr})
+	for cmd := range c.commands {
+		if cmd.Do == doSample {
+			c.sample()
+			continue
+		}
+		break
+	}
+	if err := o.close(); err != nil {
+		return err
+	}
+	c.report(event{Kind: evEnded, Leaks: was.leaks()})
+	return nil
+}
+
+// visitor visits an outpost whenever it is told to, with so many exchanges; without end when that is negative.
+func (c *conductor) visitor(ctx context.Context) error {
+	r, err := roadOf(c.job.Road)
+	if err != nil {
+		return err
+	}
+	b := newBook(visit.Pull)
+	return c.cycle(func(cmd command) error {
+		return call(r, b, c.job.Addr, cmd.Count, func(n int) {
+			if n == 100 {
+				c.report(event{Kind: evMark})
+			}
+		})
+	})
+}
