@@ -5,7 +5,28 @@ import (
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/wire"
 )
+
+// Granted memory as the services above see it, who see no van: package van says what each is.
+type (
+	Grant   = van.Grant
+	GrantID = van.GrantID
+	Rights  = van.Rights
+	Target  = van.Target
+	View    = van.View
+)
+
+// Rights bits.
+const (
+	RightWrite = van.RightWrite
+	RightRead  = van.RightRead
+)
+
+// TargetOf is the memory that a descriptor names.
+func TargetOf(d *wire.Descriptor) Target {
+	return Target{Grant: GrantID(d.Region), Generation: d.Generation, Offset: int64(d.Offset)}
+}
 
 // OneSided reports whether memory can be granted to the peer of this session, and the peer's memory be mapped.
 func (s *Session) OneSided() bool { return s.granter != nil }

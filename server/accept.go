@@ -30,7 +30,7 @@ func (s *Server) accept(m *link.Inbound) (*incoming, error) {
 	in.stage, in.from, in.session = receiving, from, m.Session
 	in.id, in.traced = m.Header.Request, m.Header.Flags&wire.FlagTrace != 0
 	in.bytes = int64(m.Header.Total)
-	if err := s.fill(in, &m.Header, m.Meta); err != nil {
+	if err := s.fill(in, m); err != nil {
 		s.recycle(in)
 		return nil, err
 	}
@@ -38,12 +38,12 @@ func (s *Server) accept(m *link.Inbound) (*incoming, error) {
 }
 
 // fill decodes the meta and finds memory.
-func (s *Server) fill(in *incoming, h *wire.Header, meta []byte) error {
-	if err := in.meta.Decode(h, meta); err != nil {
+func (s *Server) fill(in *incoming, m *link.Inbound) error {
+	if err := in.meta.Decode(&m.Header, m.Meta); err != nil {
 		return err
 	}
 	in.list()
-	pooled, err := in.claim(h.Generation)
+	pooled, err := s.claim(in, m)
 	if err != nil {
 		return err
 	}
@@ -73,14 +73,18 @@ func (in *incoming) list() {
 }
 
 // claim marks the chunks of the pushes as used, and returns how many bytes the
-// pushes without a chunk take. A request that was prepared before the worker
-// knew of a registration does not use it.
-func (in *incoming) claim(generation uint32) (pooled int64, err error) {
+// pushes without a chunk take.
+func (s *Server) claim(in *incoming, m *link.Inbound) (pooled int64, err error) {
 	for i := range in.meta.Pushes {
 		d := &in.meta.Pushes[i]
 		c := in.from.chunks[d.Key]
-		if c != nil && generation < c.generation {
-			c = nil
+		switch {
+		case m.Written && d.Bytes > 0:
+			if c, err = s.written(in, i, c); err != nil {
+				return 0, err
+			}
+		case c != nil && m.Header.Generation < c.generation:
+			c = nil // the request was prepared before the worker knew of it
 		}
 		if c == nil {
 			pooled += roundUp(int64(d.Bytes))
@@ -90,6 +94,26 @@ func (in *incoming) claim(generation uint32) (pooled int64, err error) {
 		in.chunks = append(in.chunks, c)
 	}
 	return pooled, nil
+}
+
+// late is a push that was written into a chunk which has ended meanwhile.
+type late struct {
+	push int
+	mem  []byte
+}
+
+// written returns the chunk into which the worker says to have written push i. It is nil for one that
+// has ended since: the push is then copied out of it. c is what is registered for the key.
+func (s *Server) written(in *incoming, i int, c *chunk) (*chunk, error) {
+	d := &in.meta.Pushes[i]
+	if c != nil && c.grant != 0 && uint64(c.grant) == d.Region && c.generation == d.Generation && d.Offset == 0 {
+		return c, nil
+	}
+	if t := s.retracting(in, d); t != nil {
+		in.late = append(in.late, late{i, t.chunk.mem[:d.Bytes]})
+		return nil, nil
+	}
+	return nil, &errs.ProtocolError{Field: "region", Reason: fmt.Sprintf("the push of key %d was written into memory that is not registered for it", d.Key)}
 }
 
 // view makes the tensors of the pushes.
@@ -112,6 +136,9 @@ func (in *incoming) view() error {
 			return fmt.Errorf("push of key %d: %w", d.Key, err)
 		}
 		in.pushes = append(in.pushes, t)
+	}
+	for _, l := range in.late {
+		copy(in.pushes[l.push].Bytes(), l.mem)
 	}
 	return nil
 }

@@ -2,6 +2,8 @@ package server
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -28,19 +30,19 @@ func (n *notice) settle(s *Server) {
 func (s *Server) announce(op uint8, generation uint32, chunks []*chunk) (*notice, []*remote) {
 	n := new(notice)
 	n.pending.Store(1) // the caller's own
-	keys := make(map[*remote][]wire.Descriptor)
+	of := make(map[*remote][]*chunk)
 	var to []*remote
 	for _, c := range chunks {
 		if c.worker.session == nil {
 			continue // it is told when it comes
 		}
-		if keys[c.worker] == nil {
+		if of[c.worker] == nil {
 			to = append(to, c.worker)
 		}
-		keys[c.worker] = append(keys[c.worker], wire.KeyOf(c.key, int64(len(c.mem))))
+		of[c.worker] = append(of[c.worker], c)
 	}
 	for _, r := range to {
-		s.post(r, n, op, generation, keys[r])
+		s.post(r, n, op, generation, of[r])
 	}
 	return n, to
 }
@@ -50,27 +52,22 @@ func (s *Server) announceAll(r *remote) {
 	if len(r.chunks) == 0 {
 		return
 	}
-	keys := make([]wire.Descriptor, 0, len(r.chunks))
-	for k, c := range r.chunks {
-		keys = append(keys, wire.KeyOf(k, int64(len(c.mem))))
-	}
-	s.post(r, nil, wire.OpAnnounce, s.generation, keys)
+	s.post(r, nil, wire.OpAnnounce, s.generation, slices.Collect(maps.Values(r.chunks)))
 }
 
 // post queues announcements of at most wire.MaxAnnounced keys. Only the last one
 // raises the worker's generation, which says that it knows all of them.
-func (s *Server) post(r *remote, n *notice, op uint8, generation uint32, keys []wire.Descriptor) {
-	for len(keys) > 0 {
-		some := wire.Announcement{Keys: keys[:min(len(keys), wire.MaxAnnounced)]}
-		keys = keys[len(some.Keys):]
+func (s *Server) post(r *remote, n *notice, op uint8, generation uint32, chunks []*chunk) {
+	for len(chunks) > 0 {
 		l := s.newLetter(r)
 		l.notice = n
-		l.meta = some.Append(l.meta)
+		l.chunks = append(l.chunks, chunks[:min(len(chunks), wire.MaxAnnounced)]...)
+		chunks = chunks[len(l.chunks):]
 		l.out = link.Outbound{
 			Channel: link.ChannelRegister, Op: op, Flags: wire.FlagAckNow,
-			Pushes: uint32(len(some.Keys)), Meta: l.meta, Completer: s, User: l,
+			Pushes: uint32(len(l.chunks)), Completer: s, User: l,
 		}
-		if len(keys) == 0 {
+		if len(chunks) == 0 {
 			l.out.Generation = generation
 		}
 		if n != nil {

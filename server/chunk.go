@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/link"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/wire"
 )
@@ -17,6 +18,9 @@ type chunk struct {
 	offset     int64  // in the registered tensor
 	mem        []byte // of the registered tensor
 	user       *incoming
+
+	grant  link.GrantID  // through which the worker writes by itself; 0 when it does not
+	lentTo *link.Session // in which it does
 }
 
 // start is the address of the first byte.

@@ -38,6 +38,7 @@ type incoming struct {
 	pulls   []Pull
 	chunks  []*chunk       // that hold the pushes; nil for those in pooled memory
 	pool    *tensor.Region // holds the others; nil when there are none
+	late    []late         // pushes that were written into chunks which have ended
 	held    *link.Inbound  // keeps the credit of pooled memory
 
 	received  int64
@@ -132,6 +133,8 @@ func (s *Server) recycle(in *incoming) *link.Inbound {
 	}
 	clear(in.pushes) // lets go of the memory
 	in.pushes, in.keys, in.pulls, in.chunks = in.pushes[:0], in.keys[:0], in.pulls[:0], in.chunks[:0]
+	clear(in.late)
+	in.late = in.late[:0]
 	in.from, in.session, in.pool, in.held, in.stage = nil, nil, nil, nil, free
 	in.next, s.freeRequests = s.freeRequests, in
 	s.unanswered--
@@ -145,7 +148,7 @@ func (s *Server) disown(in *incoming) {
 		if c != nil && c.user == in {
 			c.user = nil
 			if s.closed && c.installed() {
-				s.remove(c)
+				s.dismiss([]*chunk{c}) // the news goes with the next message to the worker, or is needless
 			}
 		}
 		in.chunks[i] = nil

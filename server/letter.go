@@ -15,6 +15,7 @@ type letter struct {
 	meta    []byte
 	payload [][]byte
 	tensors []tensor.Tensor // held until acknowledged
+	chunks  []*chunk        // of an announcement
 
 	to     *remote
 	rec    *handles.Record[response] // of a response
@@ -44,7 +45,8 @@ func (s *Server) newLetter(to *remote) *letter {
 func (s *Server) freeLetter(l *letter) {
 	l.release()
 	clear(l.payload)
-	*l = letter{next: s.freeLetters, meta: l.meta[:0], payload: l.payload[:0], tensors: l.tensors[:0]}
+	clear(l.chunks)
+	*l = letter{next: s.freeLetters, meta: l.meta[:0], payload: l.payload[:0], tensors: l.tensors[:0], chunks: l.chunks[:0]}
 	s.freeLetters = l
 }
 

@@ -32,12 +32,13 @@ func (s *Server) tell(to *remote, id uint64, err error) {
 func (s *Server) pump(r *remote) {
 	for {
 		s.mu.Lock()
-		if r.posting || len(r.outbox) == 0 || r.session == nil {
+		i := s.sendable(r)
+		if i < 0 {
 			s.mu.Unlock()
 			return
 		}
-		l, session := r.outbox[0], r.session
-		r.outbox = slices.Delete(r.outbox, 0, 1)
+		l, session := r.outbox[i], r.session
+		r.outbox = slices.Delete(r.outbox, i, i+1)
 		r.posting = true
 		s.mu.Unlock()
 		err := session.Send(&l.out)
@@ -45,6 +46,35 @@ func (s *Server) pump(r *remote) {
 			return
 		}
 	}
+}
+
+// sendable returns which letter goes next, -1 for none: the first one, or while that is an announcement which has
+// to wait, the first refusal behind it. Under s.mu.
+func (s *Server) sendable(r *remote) int {
+	if r.posting || len(r.outbox) == 0 || r.session == nil {
+		return -1
+	}
+	if s.seal(r, r.outbox[0]) {
+		return 0
+	}
+	return slices.IndexFunc(r.outbox, func(l *letter) bool { return l.out.Channel != link.ChannelRegister })
+}
+
+// seal completes a letter. It reports false when it cannot go yet. Under s.mu.
+func (s *Server) seal(r *remote, l *letter) bool {
+	if l.out.Channel != link.ChannelRegister {
+		return true
+	}
+	if l.out.Op == wire.OpAnnounce && (s.reached(l.chunks) || !s.lend(r.session, l.chunks)) {
+		return false
+	}
+	l.meta = l.meta[:0]
+	for _, c := range l.chunks {
+		d := c.describe()
+		l.meta = d.Append(l.meta)
+	}
+	l.out.Meta = l.meta
+	return true
 }
 
 // posted notes what the link said to a letter, which is the link's when err is nil. It reports whether to go on.

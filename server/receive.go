@@ -5,6 +5,7 @@ import (
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/wire"
 )
 
 // receiver handles the channel of requests. All calls come from the driver, one
@@ -38,6 +39,10 @@ func (r receiver) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 // Deliver queues a request that is whole, and tells the worker about one that was refused.
 func (r receiver) Deliver(m *link.Inbound) {
 	s := r.s
+	if m.Header.Op == wire.OpFence {
+		s.fenced(m)
+		return
+	}
 	s.mu.Lock()
 	in, _ := m.User.(*incoming)
 	err := m.Refused
@@ -48,7 +53,7 @@ func (r receiver) Deliver(m *link.Inbound) {
 	case in != nil && err != nil:
 		s.recycle(in) // the link could not use the placement
 	case err == nil && in == nil:
-		in, err = s.accept(m) // a message without payload was not placed
+		in, err = s.accept(m) // a message without payload, or that the worker has written, was not placed
 	}
 	if err != nil {
 		from := s.sessions[m.Session]

@@ -2,6 +2,8 @@ package server
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/tensor"
@@ -20,18 +22,21 @@ import (
 // chunk to be replaced is unanswered; errs.ErrClosed.
 //
 // It waits until the workers that live have acknowledged, so that a push they issue
-// after learning of it is received in place. A push that was prepared before lands in pooled memory.
+// after learning of it is received in place, and have let go of the chunks that it replaces. A push that was
+// prepared before lands in pooled memory.
 func (s *Server) RegisterRecvBuffer(t tensor.Tensor, ranks []wire.Rank, keys []tensor.Key) (*Registration, error) {
 	if err := checkBuffer(&t, len(ranks), len(keys)); err != nil {
 		return nil, err
 	}
 	reg := &Registration{s: s, tensor: t}
 	s.mu.Lock()
-	if err := s.install(reg, ranks, keys); err != nil {
+	replaced, err := s.install(reg, ranks, keys)
+	if err != nil {
 		s.mu.Unlock()
 		return nil, err
 	}
 	n, to := s.announce(wire.OpAnnounce, reg.generation, reg.chunks)
+	s.awaitRetractions(n, replaced)
 	s.mu.Unlock()
 	if err := s.deliver(n, to); err != nil {
 		return nil, err
@@ -60,29 +65,28 @@ func checkBuffer(t *tensor.Tensor, ranks, keys int) error {
 	return nil
 }
 
-// install makes the chunks receive. Under s.mu.
-func (s *Server) install(reg *Registration, ranks []wire.Rank, keys []tensor.Key) error {
+// install makes the chunks receive, and returns those whose place they take. Under s.mu.
+func (s *Server) install(reg *Registration, ranks []wire.Rank, keys []tensor.Key) ([]*chunk, error) {
 	if s.closed {
-		return errClosed("register_recv_buffer")
+		return nil, errClosed("register_recv_buffer")
 	}
 	if err := s.cutChunks(reg, ranks, keys); err != nil {
-		return err
+		return nil, err
 	}
 	replaced, err := reg.replaces()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := s.checkOverlap(reg, replaced); err != nil {
-		return err
+		return nil, err
 	}
 	if err := reg.tensor.Retain(); err != nil {
-		return fmt.Errorf("register_recv_buffer: the tensor cannot be used: %w", err)
+		return nil, fmt.Errorf("register_recv_buffer: the tensor cannot be used: %w", err)
 	}
+	ended := slices.Collect(maps.Keys(replaced))
+	s.dismiss(ended)
 	s.generation++
 	reg.generation = s.generation
-	for _, c := range replaced {
-		s.remove(c)
-	}
 	for _, c := range reg.chunks {
 		c.generation = reg.generation
 		if c.worker.chunks == nil {
@@ -92,7 +96,7 @@ func (s *Server) install(reg *Registration, ranks []wire.Rank, keys []tensor.Key
 	}
 	reg.live = len(reg.chunks)
 	s.registrations = append(s.registrations, reg)
-	return nil
+	return ended, nil
 }
 
 func (s *Server) cutChunks(reg *Registration, ranks []wire.Rank, keys []tensor.Key) error {

@@ -94,77 +94,83 @@ func TestRegistrationsThatAreRefused(t *testing.T) {
 }
 
 func TestReplacing(t *testing.T) {
-	c := New(t, Options{})
-	w, s := c.Workers[0], c.Servers[0]
-	first, err := s.Memory.Zeros(tensor.Float32, 2)
-	require.NoError(t, err)
-	old, err := s.RegisterRecvBuffer(first, ranks(0, 0), Keys(1, 3))
-	require.NoError(t, err)
-	second := Floats(t, 0)
-	push(t, w, 1, 7)
-	req := take(t, s, server.Default)[0]
-	_, err = s.RegisterRecvBuffer(second, ranks(0), Keys(1))
-	require.ErrorIs(t, err, errs.ErrBusy)
-	require.ErrorContains(t, err, "key 1")
-	require.ErrorContains(t, err, "worker 0")
-	require.ErrorIs(t, old.Unregister(), errs.ErrBusy)
-	respond(t, s, req.Handler, Floats(t, 0))
+	forVans(t, func(t *testing.T, v Van) {
+		c := New(t, Options{Van: v})
+		w, s := c.Workers[0], c.Servers[0]
+		first, err := s.Memory.Zeros(tensor.Float32, 2)
+		require.NoError(t, err)
+		old, err := s.RegisterRecvBuffer(first, ranks(0, 0), Keys(1, 3))
+		require.NoError(t, err)
+		second := Floats(t, 0)
+		push(t, w, 1, 7)
+		req := take(t, s, server.Default)[0]
+		_, err = s.RegisterRecvBuffer(second, ranks(0), Keys(1))
+		require.ErrorIs(t, err, errs.ErrBusy)
+		require.ErrorContains(t, err, "key 1")
+		require.ErrorContains(t, err, "worker 0")
+		require.ErrorIs(t, old.Unregister(), errs.ErrBusy)
+		respond(t, s, req.Handler, Floats(t, 0))
 
-	replacement, err := s.RegisterRecvBuffer(second, ranks(0), Keys(1))
-	require.NoError(t, err)
-	require.Greater(t, replacement.Generation(), old.Generation())
-	push(t, w, 1, 8)
-	req = take(t, s, server.Default)[0]
-	require.Equal(t, []float32{8}, Values(t, second))
-	require.Equal(t, []float32{7, 0}, Values(t, first))
-	respond(t, s, req.Handler, Floats(t, 0))
+		replacement, err := s.RegisterRecvBuffer(second, ranks(0), Keys(1))
+		require.NoError(t, err)
+		require.Greater(t, replacement.Generation(), old.Generation())
+		push(t, w, 1, 8)
+		req = take(t, s, server.Default)[0]
+		require.Equal(t, []float32{8}, Values(t, second))
+		require.Equal(t, []float32{7, 0}, Values(t, first))
+		respond(t, s, req.Handler, Floats(t, 0))
 
-	require.True(t, old.Live(), "key 3")
-	require.ErrorIs(t, first.Region().Close(), errs.ErrBusy, "the registration keeps it alive")
-	third := Floats(t, 0)
-	_, err = s.RegisterRecvBuffer(third, ranks(0), Keys(3))
-	require.NoError(t, err)
-	require.False(t, old.Live(), "all of it is replaced")
-	require.NoError(t, first.Region().Close())
-	require.NoError(t, old.Unregister())
+		require.True(t, old.Live(), "key 3")
+		require.ErrorIs(t, first.Region().Close(), errs.ErrBusy, "the registration keeps it alive")
+		third := Floats(t, 0)
+		_, err = s.RegisterRecvBuffer(third, ranks(0), Keys(3))
+		require.NoError(t, err)
+		require.False(t, old.Live(), "all of it is replaced")
+		require.NoError(t, first.Region().Close())
+		require.NoError(t, old.Unregister())
 
-	same, err := s.RegisterRecvBuffer(third, ranks(0), Keys(3))
-	require.NoError(t, err, "the same memory for the same key")
-	require.True(t, same.Live())
+		same, err := s.RegisterRecvBuffer(third, ranks(0), Keys(3))
+		require.NoError(t, err, "the same memory for the same key")
+		require.True(t, same.Live())
+	})
 }
 
 func TestUnregister(t *testing.T) {
-	c := New(t, Options{})
-	w, s := c.Workers[0], c.Servers[0]
-	buffer := Floats(t, 0)
-	reg, err := s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
-	require.NoError(t, err)
-	require.NoError(t, reg.Unregister())
-	require.NoError(t, reg.Unregister(), "twice")
-	require.False(t, reg.Live())
-	push(t, w, 1, 9)
-	req := take(t, s, server.Default)[0]
-	require.Equal(t, []float32{9}, Values(t, req.Pushes()[0]))
-	require.Equal(t, []float32{0}, Values(t, buffer))
-	respond(t, s, req.Handler, Floats(t, 0))
+	forVans(t, func(t *testing.T, v Van) {
+		c := New(t, Options{Van: v})
+		w, s := c.Workers[0], c.Servers[0]
+		buffer := Floats(t, 0)
+		reg, err := s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
+		require.NoError(t, err)
+		require.NoError(t, reg.Unregister())
+		require.NoError(t, reg.Unregister(), "twice")
+		require.False(t, reg.Live())
+		push(t, w, 1, 9)
+		req := take(t, s, server.Default)[0]
+		require.Equal(t, []float32{9}, Values(t, req.Pushes()[0]))
+		require.Equal(t, []float32{0}, Values(t, buffer))
+		respond(t, s, req.Handler, Floats(t, 0))
+	})
 }
 
 func TestPushLargerThanItsChunk(t *testing.T) {
-	c := New(t, Options{})
-	w, s := c.Workers[0], c.Servers[0]
-	buffer := Floats(t, 0, 0, 0, 0)
-	_, err := s.RegisterRecvBuffer(buffer, ranks(0, 0), Keys(1, 3))
-	require.NoError(t, err)
-	h, _ := push(t, w, 1, 1, 2, 3)
-	err = h.Wait(Context(t))
-	require.ErrorIs(t, err, errs.ErrRemote)
-	require.ErrorContains(t, err, "server 0")
-	require.ErrorContains(t, err, "the push of key 1 has 12 bytes, the buffer registered for it and worker 0 has 8")
-	require.Equal(t, []float32{0, 0, 0, 0}, Values(t, buffer))
-	idle(t, s, server.AnyReady)
-	h, _ = push(t, w, 1, 1, 2)
-	respond(t, s, take(t, s, server.Default)[0].Handler, Floats(t, 5))
-	require.NoError(t, h.Wait(Context(t)), "nothing else is disturbed")
+	forVans(t, func(t *testing.T, v Van) {
+		c := New(t, Options{Van: v})
+		w, s := c.Workers[0], c.Servers[0]
+		buffer := Floats(t, 0, 0, 0, 0)
+		_, err := s.RegisterRecvBuffer(buffer, ranks(0, 0), Keys(1, 3))
+		require.NoError(t, err)
+		h, _ := push(t, w, 1, 1, 2, 3)
+		err = h.Wait(Context(t))
+		require.ErrorIs(t, err, errs.ErrRemote)
+		require.ErrorContains(t, err, "server 0")
+		require.ErrorContains(t, err, "the push of key 1 has 12 bytes, the buffer registered for it and worker 0 has 8")
+		require.Equal(t, []float32{0, 0, 0, 0}, Values(t, buffer))
+		idle(t, s, server.AnyReady)
+		h, _ = push(t, w, 1, 1, 2)
+		respond(t, s, take(t, s, server.Default)[0].Handler, Floats(t, 5))
+		require.NoError(t, h.Wait(Context(t)), "nothing else is disturbed")
+	})
 }
 
 func TestPushOfAnotherTypeMustBeAligned(t *testing.T) {
@@ -259,43 +265,45 @@ func TestAWorkerThatComesLaterIsToldOfItsBuffers(t *testing.T) {
 }
 
 func TestRegistrationsUnderTraffic(t *testing.T) {
-	c := New(t, Options{})
-	w, s := c.Workers[0], c.Servers[0]
-	done := make(chan error, 1)
-	go func() {
-		for i := range 100 {
-			buffer, err := tensor.FromSlice(make([]float32, 1))
-			if err == nil {
-				var reg *server.Registration
-				reg, err = s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
-				for err == nil && i%2 == 0 {
-					if err = reg.Unregister(); err == nil {
-						break
-					}
-					if isBusy(err) {
-						err = nil
+	forVans(t, func(t *testing.T, v Van) {
+		c := New(t, Options{Van: v})
+		w, s := c.Workers[0], c.Servers[0]
+		done := make(chan error, 1)
+		go func() {
+			for i := range 100 {
+				buffer, err := tensor.FromSlice(make([]float32, 1))
+				if err == nil {
+					var reg *server.Registration
+					reg, err = s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
+					for err == nil && i%2 == 0 {
+						if err = reg.Unregister(); err == nil {
+							break
+						}
+						if isBusy(err) {
+							err = nil
+						}
 					}
 				}
+				if err != nil && !isBusy(err) {
+					done <- err
+					return
+				}
 			}
-			if err != nil && !isBusy(err) {
-				done <- err
-				return
+			done <- nil
+		}()
+		for i, ended := 0, false; !ended; i++ {
+			h, out := push(t, w, 1, float32(i))
+			req := take(t, s, server.Default)[0]
+			require.Equal(t, []float32{float32(i)}, Values(t, req.Pushes()[0]))
+			respond(t, s, req.Handler, Floats(t, float32(i)))
+			require.NoError(t, h.Wait(Context(t)))
+			require.Equal(t, []float32{float32(i)}, Values(t, out))
+			select {
+			case err := <-done:
+				require.NoError(t, err)
+				ended = true
+			default:
 			}
 		}
-		done <- nil
-	}()
-	for i, ended := 0, false; !ended; i++ {
-		h, out := push(t, w, 1, float32(i))
-		req := take(t, s, server.Default)[0]
-		require.Equal(t, []float32{float32(i)}, Values(t, req.Pushes()[0]))
-		respond(t, s, req.Handler, Floats(t, float32(i)))
-		require.NoError(t, h.Wait(Context(t)))
-		require.Equal(t, []float32{float32(i)}, Values(t, out))
-		select {
-		case err := <-done:
-			require.NoError(t, err)
-			ended = true
-		default:
-		}
-	}
+	})
 }

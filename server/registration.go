@@ -33,7 +33,7 @@ func (reg *Registration) Live() bool {
 
 // Unregister ends the registration: later pushes land in pooled memory, and
 // the buffer is the program's again when it returns, which is when the workers that
-// live have acknowledged. errs.ErrBusy says that a request on one of its chunks is
+// live have acknowledged, and those that write into it by themselves have let go. errs.ErrBusy says that a request on one of its chunks is
 // unanswered; nothing has changed then. Idempotent.
 func (reg *Registration) Unregister() error {
 	s := reg.s
@@ -53,15 +53,11 @@ func (reg *Registration) Unregister() error {
 		s.mu.Unlock()
 		return nil
 	}
-	// Held until everybody knows, for vans on which a worker writes by itself.
 	if err := reg.tensor.Retain(); err == nil {
 		defer reg.tensor.Release()
 	}
-	for _, c := range ended {
-		s.remove(c)
-	}
-	s.generation++
-	n, to := s.announce(wire.OpWithdraw, s.generation, ended)
+	n, to := s.withdraw(ended)
+	s.awaitRetractions(n, ended)
 	s.mu.Unlock()
 	return s.deliver(n, to)
 }
@@ -69,9 +65,38 @@ func (reg *Registration) Unregister() error {
 // installed reports whether c receives. Under s.mu.
 func (c *chunk) installed() bool { return c.worker.chunks[c.key] == c }
 
-// remove ends a chunk, and its registration with the last one. Under s.mu.
+// dismiss ends chunks of which a worker needs no news, but where it has to let go. Under s.mu; the caller then
+// pumps the outboxes that it returns.
+func (s *Server) dismiss(chunks []*chunk) []*remote {
+	var lent []*chunk
+	for _, c := range chunks {
+		if c.grant != 0 {
+			lent = append(lent, c)
+		} else {
+			s.remove(c)
+		}
+	}
+	if len(lent) == 0 {
+		return nil
+	}
+	_, to := s.withdraw(lent)
+	return to
+}
+
+// withdraw ends chunks, and queues the news for their workers. Under s.mu; the caller then delivers it.
+func (s *Server) withdraw(ended []*chunk) (*notice, []*remote) {
+	s.generation++
+	for _, c := range ended {
+		s.remove(c)
+	}
+	return s.announce(wire.OpWithdraw, s.generation, ended)
+}
+
+// remove ends a chunk, and its registration with the last one. Under s.mu; a worker that it is
+// lent to must learn of it with Server.generation.
 func (s *Server) remove(c *chunk) {
 	delete(c.worker.chunks, c.key)
+	s.retract(c, s.generation)
 	reg := c.reg
 	if reg.live--; reg.live == 0 {
 		reg.tensor.Release()

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/link"
@@ -69,7 +70,14 @@ func (s *Server) lose(session *link.Session, err error) {
 	r.session, r.gone, r.left = nil, err, errors.Is(err, link.ErrLeft)
 	box := r.outbox
 	r.outbox = nil
+	for _, c := range r.chunks {
+		if c.lentTo == session {
+			s.retract(c, 0)
+		}
+	}
+	back := s.due(session, math.MaxUint32) // fences do not come any more
 	s.mu.Unlock()
+	s.takeBack(back)
 	for _, l := range box {
 		s.Done(&l.out, err)
 	}

@@ -37,6 +37,7 @@ type Server struct {
 	freeReplies   *reply
 	letters       int // made, free ones too
 	registrations []*Registration
+	retractions   []*retraction
 	generation    uint32 // of the latest registration
 }
 
@@ -141,6 +142,7 @@ func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	var held []*link.Inbound
+	var ended []*chunk
 	for _, r := range s.workers {
 		for r.first != nil {
 			if m := s.recycle(s.pop(r)); m != nil {
@@ -149,11 +151,15 @@ func (s *Server) Close() error {
 		}
 		for _, c := range r.chunks {
 			if c.user == nil {
-				s.remove(c)
+				ended = append(ended, c)
 			}
 		}
 	}
+	to := s.dismiss(ended)
 	s.mu.Unlock()
+	for _, r := range to {
+		s.pump(r)
+	}
 	for _, m := range held {
 		m.Release()
 	}

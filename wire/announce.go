@@ -4,9 +4,11 @@ package wire
 const (
 	// OpAnnounce lists keys of the receiving worker for which the server has registered
 	// memory. A worker that has seen it says so with Header.Generation of
-	// its later requests, and those are received in place.
+	// its later requests, and those are received in place. Where a descriptor names a grant
+	// the worker may write its pushes of that key there by itself.
 	OpAnnounce uint8 = 1
-	// OpWithdraw lists keys whose registration has ended.
+	// OpWithdraw lists keys whose registration has ended. A worker that may have written into one of
+	// their grants answers with OpFence, after what it has written.
 	OpWithdraw uint8 = 2
 )
 

@@ -9,12 +9,18 @@ import (
 )
 
 // Descriptor describes one tensor of a message.
+//
+// Region, Offset and Generation name memory in a grant. In a push it is the receiver's,
+// into which the payload was written, or, with DescInPlace, the sender's, where the
+// bytes are to be read; in a pull the sender's, who lets the answer be written there; in an
+// announcement the sender's, who lets pushes be written there. What they say is the
+// peer's claim, which the van holds against the grant.
 type Descriptor struct {
 	Key        tensor.Key
 	Bytes      uint64       // payload bytes of a push; room of a pull; written bytes of a response
-	Region     uint64       // region that holds the tensor at the sender, 0 for none that a peer may reach
-	Offset     uint64       // byte offset of the tensor in that region
-	Generation uint32       // generation of that region
+	Region     uint64       // grant that reaches the memory, over one-sided vans; 0 for none
+	Offset     uint64       // byte offset of the memory in that grant
+	Generation uint32       // generation of that grant
 	DType      tensor.DType //
 	Flags      DescriptorFlags
 	Shape      tensor.Shape
@@ -27,7 +33,19 @@ type DescriptorFlags uint16
 const (
 	// DescVariable marks a pull that may be answered with fewer bytes than it has room for.
 	DescVariable DescriptorFlags = 1 << iota
+	// DescInPlace marks a tensor whose bytes are no part of the payload. A push: they are in the
+	// sender's memory, for the receiver to read there. An answered pull: they have been
+	// written into the receiver's.
+	DescInPlace
 )
+
+// inMessage is how many bytes of the payload are the tensor's.
+func (d *Descriptor) inMessage() uint64 {
+	if d.Flags&DescInPlace != 0 {
+		return 0
+	}
+	return d.Bytes
+}
 
 const (
 	descFixed = 40

@@ -11,7 +11,18 @@ const (
 	OpRequest uint8 = 1
 	// OpRouted is a request routed by key or by name: other servers may get none.
 	OpRouted uint8 = 2
+	// OpFence says that everything before it on the channel was the last to be written into the grants
+	// that OpWithdraw of Header.Generation, or an earlier one, has listed.
+	OpFence uint8 = 3
 )
+
+// CheckFence holds the header of an OpFence against its form. An error is an *errs.ProtocolError.
+func CheckFence(h *Header) error {
+	if h.Total != 0 || h.Meta != 0 || h.Pushes != 0 || h.Pulls != 0 {
+		return bad("total", offTotal, "a fence with %d bytes of payload, %d of meta, %d pushes and %d pulls", h.Total, h.Meta, h.Pushes, h.Pulls)
+	}
+	return nil
+}
 
 // Ops of the response channels, server to worker.
 const (
@@ -20,8 +31,8 @@ const (
 	OpResponse uint8 = 1
 )
 
-// Request is the meta of a request: the tensors that its payload holds, one
-// behind the other, and those that the answer shall hold.
+// Request is the meta of a request: the tensors that its payload holds, one behind
+// the other (but for those with DescInPlace), and those that the answer shall hold.
 //
 // The same value is used again for the next message: decoding reuses its slices.
 type Request struct {
@@ -37,13 +48,18 @@ func (r *Request) Decode(h *Header, meta []byte) error {
 	}
 	l := list{rest: meta}
 	r.Pushes = l.decode(r.Pushes[:0], h.Pushes)
-	payload := l.bytes
+	payload := l.payload
 	r.Pulls = l.decode(r.Pulls[:0], h.Pulls)
 	if l.err != nil {
 		return l.err
 	}
 	if payload != h.Total {
 		return bad("total", offTotal, "%d bytes, the pushes have %d", h.Total, payload)
+	}
+	for i := range r.Pulls {
+		if r.Pulls[i].Flags&DescInPlace != 0 {
+			return bad("flags", l.at, "a pull that is answered before it is asked for")
+		}
 	}
 	return l.end()
 }
@@ -72,8 +88,8 @@ func (r *Response) Decode(h *Header, meta []byte) (err error) {
 	if l.err != nil {
 		return l.err
 	}
-	if l.bytes != h.Total {
-		return bad("total", offTotal, "%d bytes, the answered pulls have %d", h.Total, l.bytes)
+	if l.payload != h.Total {
+		return bad("total", offTotal, "%d bytes, the answered pulls have %d", h.Total, l.payload)
 	}
 	return l.end()
 }
@@ -90,10 +106,11 @@ func checkResponse(h *Header) error {
 
 // list decodes consecutive descriptors.
 type list struct {
-	rest  []byte
-	at    int    // bytes decoded
-	bytes uint64 // sum of the descriptors' Bytes
-	err   error
+	rest    []byte
+	at      int    // bytes decoded
+	bytes   uint64 // sum of the descriptors' Bytes
+	payload uint64 // of these, without those that are in place
+	err     error
 }
 
 func (l *list) decode(dst []Descriptor, n uint32) []Descriptor {
@@ -116,6 +133,7 @@ func (l *list) next(d *Descriptor) {
 		return
 	}
 	l.bytes = sum
+	l.payload += d.inMessage()
 	l.at += len(l.rest) - len(rest)
 	l.rest = rest
 }

@@ -26,10 +26,13 @@ type part struct {
 	out     link.Outbound
 	meta    []byte
 	payload [][]byte
+	targets []link.Target // of the payload, when aimed
 
-	done                bool // the server has the message, or it failed
-	placing             bool // the response is being read into the pull tensors
-	answered            bool // or the server is lost
+	aimed               bool  // the pushes are written where the server has registered memory
+	watch               uint8 // of writers
+	done                bool  // the server has the message, or it failed
+	placing             bool  // the response is being read into the pull tensors
+	answered            bool  // or the server is lost
 	stamps              trace.Stamps
 	bytesOut, bytesBack uint64
 }
@@ -73,7 +76,7 @@ func (w *Worker) freePart(p *part) {
 	p.generation++
 	clear(p.payload) // lets go of the memory
 	p.call, p.server = nil, nil
-	p.pushes, p.pulls, p.payload = p.pushes[:0], p.pulls[:0], p.payload[:0]
+	p.pushes, p.pulls, p.payload, p.targets = p.pushes[:0], p.pulls[:0], p.payload[:0], p.targets[:0]
 	p.done, p.placing, p.answered = false, false, false
 	p.stamps = trace.Stamps{}
 	p.bytesOut, p.bytesBack = 0, 0
@@ -84,8 +87,11 @@ func (w *Worker) freePart(p *part) {
 func (p *part) encode(w *Worker, op uint8) {
 	c := p.call
 	meta := p.meta[:0]
-	for _, i := range p.pushes {
+	for j, i := range p.pushes {
 		d := describe(&c.push[i], c.pushKeys[i])
+		if p.aimed {
+			d.Region, d.Offset, d.Generation = uint64(p.targets[j].Grant), uint64(p.targets[j].Offset), p.targets[j].Generation
+		}
 		meta = d.Append(meta)
 		p.payload = append(p.payload, c.push[i].Bytes())
 		p.bytesOut += d.Bytes
@@ -108,14 +114,13 @@ func (p *part) encode(w *Worker, op uint8) {
 		Pushes:     uint32(len(p.pushes)), Pulls: uint32(len(p.pulls)),
 		Meta: meta, Payload: p.payload, Completer: w, User: p, Timed: true,
 	}
+	if p.aimed {
+		p.out.Targets = p.targets
+	}
 }
 
 func describe(t *tensor.Tensor, k tensor.Key) wire.Descriptor {
-	d := wire.Descriptor{Key: k, Bytes: uint64(t.Len()), DType: t.DType(), Shape: t.Shape()}
-	if r := t.Region(); r != nil {
-		d.Region, d.Offset, d.Generation = r.ID(), uint64(t.Offset()), r.Generation()
-	}
-	return d
+	return wire.Descriptor{Key: k, Bytes: uint64(t.Len()), DType: t.DType(), Shape: t.Shape()}
 }
 
 // fits holds an answer against the pulls. Servers check it before they send, so

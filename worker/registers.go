@@ -6,7 +6,7 @@ import (
 )
 
 // registers handles the servers' announcements. Later requests say with their
-// generation which of them this worker had seen.
+// generation which of them this worker had seen, or are written where they say.
 type registers struct{ w *Worker }
 
 // Opened implements link.Handler.
@@ -20,10 +20,10 @@ func (r registers) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 	return dst, new(wire.Announcement).Decode(&m.Header, m.Meta)
 }
 
-// Deliver takes the generation.
+// Deliver takes what is registered, or is no longer.
 func (r registers) Deliver(m *link.Inbound) {
 	var a wire.Announcement
-	session, g := m.Session, m.Header.Generation
+	session, op, g := m.Session, m.Header.Op, m.Header.Generation
 	err := a.Decode(&m.Header, m.Meta)
 	m.Release()
 	if err != nil {
@@ -31,10 +31,17 @@ func (r registers) Deliver(m *link.Inbound) {
 		return
 	}
 	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
-	if v := r.w.sessions[session]; v != nil && g > v.generation.Load() {
-		v.generation.Store(g)
+	v := r.w.sessions[session]
+	if v == nil {
+		r.w.mu.Unlock()
+		return
 	}
+	if op == wire.OpAnnounce {
+		v.announced(&a, g)
+	} else {
+		r.w.withdrawn(v, &a, g)
+	}
+	r.w.unlock()
 }
 
 // Abort implements link.Handler.

@@ -78,7 +78,13 @@ func (w *Worker) admit(c *call, r *Request, routing Routing) error {
 	if err := w.claim(c); err != nil {
 		return err
 	}
-	return c.retain()
+	if err := c.retain(); err != nil {
+		return err
+	}
+	for _, p := range c.parts {
+		p.aim()
+	}
+	return nil
 }
 
 // submit offers all parts to the link, which takes all or none.
@@ -94,7 +100,8 @@ func (w *Worker) submit(c *call) (Handle, error) {
 	h := Handle{w: w, id: c.rec.ID()}
 	err := w.node.SendAll(c.sessions, c.outbounds)
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	defer w.unlock()
+	w.land(c)
 	if err != nil {
 		c.pending = 0
 		w.results.Drop(c.rec)
@@ -184,7 +191,7 @@ func (w *Worker) giveBack(c *call) {
 func (w *Worker) Done(o *link.Outbound, err error) {
 	p := o.User.(*part)
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	defer w.unlock()
 	c := p.call
 	if err != nil {
 		c.fail(p.server.failure(err))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/wire"
 )
 
@@ -17,14 +18,18 @@ type server struct {
 	rank       wire.Rank
 	name       string
 	generation atomic.Uint32 // the latest registration that it announced
-	lost       error         // why it can take no more requests; guarded by Worker.mu
+
+	// guarded by Worker.mu
+	lost    error                // why it can take no more requests
+	places  map[tensor.Key]place // that it has registered
+	writers writers
 }
 
 // session returns the peer of s. Under w.mu.
 func (w *Worker) session(s *link.Session) *server {
 	v := w.sessions[s]
 	if v == nil {
-		v = &server{session: s, rank: -1, name: s.Peer().Name}
+		v = &server{session: s, rank: -1, name: s.Peer().Name, places: make(map[tensor.Key]place)}
 		w.sessions[s] = v
 	}
 	return v

@@ -32,6 +32,7 @@ type Worker struct {
 	freeParts     *part
 	busy          map[tensor.Key]*call
 	registrations map[memory]*Registration
+	fences        []*server // to send; see unlock
 
 	answer wire.Response // scratch of the driver
 }

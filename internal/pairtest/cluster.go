@@ -32,13 +32,20 @@ type Van struct {
 }
 
 // Mem is a network of its own inside the process.
-func Mem() Van {
+func Mem() Van { return mem("mem", memvan.Options{}) }
+
+// OneSided is Mem whose nodes reach each other's memory.
+func OneSided() Van { return mem("one-sided", memvan.Options{OneSided: true}) }
+
+func mem(name string, o memvan.Options) Van {
 	network := memvan.NewNetwork(memvan.NetworkOptions{})
 	return Van{
-		Name: "mem",
+		Name: name,
 		Maker: func(node string) link.VanMaker {
 			return func(p van.Placer, wake func()) (van.Van, error) {
-				return memvan.New(network, memvan.Options{Placer: p, Wake: wake, Name: node})
+				o := o
+				o.Placer, o.Wake, o.Name = p, wake, node
+				return memvan.New(network, o)
 			}
 		},
 		Net:  network,
@@ -60,7 +67,7 @@ func TCP() Van {
 }
 
 // Vans are those that the suites run over.
-func Vans() []Van { return []Van{Mem(), TCP()} }
+func Vans() []Van { return []Van{Mem(), OneSided(), TCP()} }
 
 // Options of a cluster. Zero values: one worker, one server, memvan.
 type Options struct {

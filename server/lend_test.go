@@ -1,0 +1,427 @@
+package server_test
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	. "github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/server"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/worker"
+)
+
+// writer is a raw worker of a one-sided van, in place of worker 0.
+type writer struct {
+	*Peer
+	t       *testing.T
+	c       *Cluster
+	s       *Server
+	session *link.Session
+	van     Van
+}
+
+func newWriter(t *testing.T) *writer {
+	v := OneSided()
+	c := New(t, Options{Workers: 2, Van: v, Server: server.Options{Policy: server.AnyReady}})
+	require.NoError(t, c.Workers[0].Link.Close())
+	w := &writer{t: t, c: c, s: c.Servers[0], van: v}
+	w.come()
+	return w
+}
+
+// come dials the server, as another life of the worker.
+func (w *writer) come() {
+	w.Peer = NewPeer(w.t, Options{Van: w.van}, "raw", 100_000)
+	w.session = w.Dial(w.t, w.s)
+}
+
+// news takes the next announcement.
+func (w *writer) news(op uint8) (list []wire.Descriptor, generation uint32) {
+	w.t.Helper()
+	m := w.Take(w.t)
+	defer m.Release()
+	require.Equal(w.t, link.ChannelRegister, m.Header.Channel)
+	require.Equal(w.t, op, m.Header.Op)
+	var a wire.Announcement
+	require.NoError(w.t, a.Decode(&m.Header, m.Meta))
+	return a.Keys, m.Header.Generation
+}
+
+// write pushes one float into the place that was announced, with a descriptor that edit may change.
+func (w *writer) write(id uint64, to wire.Descriptor, x float32, edit func(*wire.Descriptor)) {
+	w.t.Helper()
+	d := float(to.Key)
+	d.Region, d.Generation = to.Region, to.Generation
+	if edit != nil {
+		edit(&d)
+	}
+	one := Floats(w.t, x)
+	require.NoError(w.t, w.session.Send(&link.Outbound{
+		Channel: link.ChannelRequest, Op: wire.OpRequest, Request: id,
+		Pushes: 1, Meta: d.Append(nil), Payload: [][]byte{one.Bytes()}, Targets: []link.Target{link.TargetOf(&to)},
+	}))
+}
+
+func (w *writer) fence(generation uint32) {
+	w.t.Helper()
+	require.NoError(w.t, w.session.Send(&link.Outbound{Channel: link.ChannelRequest, Op: wire.OpFence, Generation: generation}))
+}
+
+// ends runs fn beside the test, which asks whether it has ended.
+func ends(fn func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- fn() }()
+	return done
+}
+
+func TestWorkersWriteTheirPushesThemselves(t *testing.T) {
+	v, seen := Watch(OneSided())
+	c := New(t, Options{Workers: 2, Servers: 2, Van: v})
+	var buffers []tensor.Tensor
+	for _, s := range c.Servers {
+		b := Floats(t, make([]float32, 8)...)
+		buffers = append(buffers, b)
+		_, err := s.RegisterRecvBuffer(b, ranks(0, 0, 1, 1), Keys(1, 2, 1, 2))
+		require.NoError(t, err)
+	}
+	for round := range 3 {
+		x := float32(round * 100)
+		var handles []worker.Handle
+		for i, w := range c.Workers {
+			h, err := w.PushPull(List(Floats(t, x+float32(i), 5), Floats(t, x+9), Floats(t)), Keys(1, 2, 7), List(Floats(t), Floats(t)), Keys(8, 8))
+			require.NoError(t, err)
+			handles = append(handles, h)
+		}
+		for i, s := range c.Servers {
+			for rank, r := range take(t, s, server.LockStep) {
+				require.True(t, within(r.Pushes()[0], buffers[i]))
+				require.Equal(t, []float32{x + float32(rank), 5}, Values(t, r.Pushes()[0]))
+				require.Equal(t, []float32{x + 9}, Values(t, r.Pushes()[1]))
+				respond(t, s, r.Handler, Floats(t))
+			}
+		}
+		for _, h := range handles {
+			require.NoError(t, h.Wait(Context(t)))
+		}
+	}
+	require.EqualValues(t, 3*2*2, seen.Written.Load())
+	require.Zero(t, seen.Bytes.Load())
+	h, err := c.Workers[0].PushPull(List(Floats(t, 1), Floats(t, 2)), Keys(1, 7), nil, nil)
+	require.NoError(t, err)
+	require.NoError(t, h.Wait(Context(t)))
+	require.EqualValues(t, 12, seen.Written.Load(), "where one push has no buffer, all are sent")
+	require.EqualValues(t, 2*8, seen.Bytes.Load())
+}
+
+func TestUnregisterWaitsForTheFence(t *testing.T) {
+	w := newWriter(t)
+	buffer := Floats(t, 1, 2)
+	reg, err := w.s.RegisterRecvBuffer(buffer, ranks(0, 0), Keys(1, 2))
+	require.NoError(t, err)
+	places, _ := w.news(wire.OpAnnounce)
+	require.Len(t, places, 2)
+	for _, p := range places {
+		require.NotZero(t, p.Region)
+		require.Equal(t, reg.Generation(), p.Generation)
+		require.EqualValues(t, 4, p.Bytes)
+	}
+	ended := ends(reg.Unregister)
+	_, generation := w.news(wire.OpWithdraw)
+	w.fence(generation - 1) // of another one
+	for i, p := range places {
+		w.write(uint64(i), p, float32(p.Key)+10, nil) // it was under way
+		r := take(t, w.s, server.AnyReady)[0]
+		require.Equal(t, []float32{float32(p.Key) + 10}, Values(t, r.Pushes()[0]))
+		require.False(t, within(r.Pushes()[0], buffer), "the buffer has ended")
+		respond(t, w.s, r.Handler)
+	}
+	require.Empty(t, ended, "the worker may still write")
+	w.fence(generation)
+	require.NoError(t, <-ended)
+	require.Equal(t, []float32{11, 12}, Values(t, buffer))
+	w.write(9, places[0], 99, nil) // the van refuses it, and it is sent
+	r := take(t, w.s, server.AnyReady)[0]
+	require.Equal(t, []float32{99}, Values(t, r.Pushes()[0]))
+	require.Equal(t, []float32{11, 12}, Values(t, buffer))
+	respond(t, w.s, r.Handler)
+}
+
+func TestUnregisterEndsWithTheWorker(t *testing.T) {
+	w := newWriter(t)
+	buffer, err := w.s.Memory.Zeros(tensor.Float32, 1)
+	require.NoError(t, err)
+	reg, err := w.s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
+	require.NoError(t, err)
+	w.news(wire.OpAnnounce)
+	ended := ends(reg.Unregister)
+	w.news(wire.OpWithdraw)
+	require.Empty(t, ended)
+	require.ErrorIs(t, buffer.Region().Close(), errs.ErrBusy)
+	require.True(t, w.c.Net.Kill("raw"))
+	require.NoError(t, <-ended)
+	require.NoError(t, buffer.Region().Close())
+}
+
+// A worker that is lost and lives may keep what it has mapped. Until it lets go its buffer is nobody else's.
+func TestMemoryThatALostWorkerReaches(t *testing.T) {
+	w := newWriter(t)
+	buffer := Floats(t, 1)
+	first, err := w.s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
+	require.NoError(t, err)
+	places, _ := w.news(wire.OpAnnounce)
+	view, err := w.session.Map(link.TargetOf(&places[0]), 4, link.RightWrite)
+	require.NoError(t, err)
+	require.Positive(t, w.c.Net.Cut("raw", "server 0"))
+	require.Error(t, w.Loss(t))
+	_, err = w.s.GetBatch(Context(t), server.LockStep)
+	requireGone(t, err, "worker 0")
+	ended := ends(first.Unregister)
+	for first.Live() {
+		runtime.Gosched()
+	}
+	w.Peer = NewPeer(t, Options{Van: w.van}, "raw again", 100_000)
+	w.session = w.Dial(t, w.s)
+	require.Empty(t, ended)
+	again := ends(func() error {
+		_, err := w.s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
+		return err
+	})
+	d := float(1)
+	four := Floats(t, 4)
+	require.NoError(t, w.session.Send(&link.Outbound{
+		Channel: link.ChannelRequest, Op: wire.OpRequest, Request: 1, Pushes: 1, Meta: d.Append(nil), Payload: [][]byte{four.Bytes()},
+	}))
+	r := take(t, w.s, server.AnyReady)[0]
+	require.False(t, within(r.Pushes()[0], buffer), "somebody else may write there")
+	respond(t, w.s, r.Handler)
+	w.Take(t).Release()
+	require.Empty(t, again)
+	view.Release()
+	require.NoError(t, <-ended)
+	require.NoError(t, <-again)
+	fresh, _ := w.news(wire.OpAnnounce)
+	w.write(2, fresh[0], 5, nil)
+	r = take(t, w.s, server.AnyReady)[0]
+	require.True(t, within(r.Pushes()[0], buffer))
+	respond(t, w.s, r.Handler)
+}
+
+// Two workers change places in one buffer: what either still writes must not reach the other's chunk.
+func TestChunksThatChangeHandsWaitForEachOther(t *testing.T) {
+	w := newWriter(t)
+	buffer := Floats(t, 1, 2)
+	_, err := w.s.RegisterRecvBuffer(buffer, ranks(0, 1), Keys(1, 1))
+	require.NoError(t, err)
+	places, _ := w.news(wire.OpAnnounce)
+	ended := ends(func() error {
+		_, err := w.s.RegisterRecvBuffer(buffer, ranks(1, 0), Keys(1, 1))
+		return err
+	})
+	_, generation := w.news(wire.OpWithdraw)
+	h, err := w.c.Workers[1].PushPull(List(Floats(t, 7)), Keys(1), nil, nil)
+	require.NoError(t, err)
+	require.NoError(t, h.Wait(Context(t)))
+	w.write(1, places[0], 8, nil)
+	got := take(t, w.s, server.AnyReady)
+	for len(got) < 2 {
+		got = append(got, take(t, w.s, server.AnyReady)...)
+	}
+	for _, r := range got {
+		require.Equal(t, []float32{8 - float32(r.Worker)}, Values(t, r.Pushes()[0]))
+		require.False(t, within(r.Pushes()[0], buffer))
+		respond(t, w.s, r.Handler)
+	}
+	require.Empty(t, ended)
+	w.fence(generation)
+	places, _ = w.news(wire.OpAnnounce)
+	require.NoError(t, <-ended)
+	w.write(2, places[0], 9, nil)
+	r := take(t, w.s, server.AnyReady)[0]
+	require.True(t, within(r.Pushes()[0], buffer))
+	require.Equal(t, []float32{9}, Values(t, r.Pushes()[0]))
+	respond(t, w.s, r.Handler)
+}
+
+func TestHostileWrites(t *testing.T) {
+	for name, edit := range map[string]func(*wire.Descriptor){
+		"another grant":       func(d *wire.Descriptor) { d.Region++ },
+		"no grant":            func(d *wire.Descriptor) { d.Region = 0 },
+		"another generation":  func(d *wire.Descriptor) { d.Generation++ },
+		"an offset":           func(d *wire.Descriptor) { d.Offset = 4 },
+		"another key":         func(d *wire.Descriptor) { d.Key = 2 },
+		"a key without place": func(d *wire.Descriptor) { d.Key = 77 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWriter(t)
+			_, err := w.s.RegisterRecvBuffer(Floats(t, 1, 2), ranks(0, 0), Keys(1, 2))
+			require.NoError(t, err)
+			places, _ := w.news(wire.OpAnnounce)
+			if places[0].Key != 1 {
+				places[0], places[1] = places[1], places[0]
+			}
+			w.write(1, places[0], 5, edit)
+			require.Error(t, w.Loss(t))
+			require.Zero(t, w.s.Stats().Unanswered)
+			h, _ := push(t, w.c.Workers[1], 1, 5)
+			respond(t, w.s, take(t, w.s, server.AnyReady)[0].Handler, Floats(t, 6))
+			require.NoError(t, h.Wait(Context(t)), "a bad peer costs its own connection only")
+		})
+	}
+}
+
+func TestWritesThatAreRefused(t *testing.T) {
+	w := newWriter(t)
+	_, err := w.s.RegisterRecvBuffer(Floats(t, 1), ranks(0), Keys(1))
+	require.NoError(t, err)
+	places, _ := w.news(wire.OpAnnounce)
+	refused := func(id uint64, says string) {
+		t.Helper()
+		m := w.Take(t)
+		defer m.Release()
+		require.EqualValues(t, id, m.Header.Request)
+		require.NotZero(t, m.Header.Flags&wire.FlagError)
+		require.Contains(t, string(m.Meta), says)
+	}
+	w.write(1, places[0], 5, nil)
+	w.write(2, places[0], 6, nil)
+	refused(2, "before the last one was answered")
+	r := take(t, w.s, server.AnyReady)[0]
+	respond(t, w.s, r.Handler)
+	w.Take(t).Release()
+	require.NoError(t, w.s.Close())
+	w.write(3, places[0], 5, nil)
+	_, generation := w.news(wire.OpWithdraw)
+	w.fence(generation)
+	refused(3, "stopped")
+}
+
+func TestBrokenFencesCostTheSession(t *testing.T) {
+	w := newWriter(t)
+	require.NoError(t, w.session.Send(&link.Outbound{Channel: link.ChannelRequest, Op: wire.OpFence, Pulls: 1}))
+	require.Error(t, w.Loss(t))
+}
+
+// Registrations come and go under the writes of several workers: no push is lost or mixed up,
+// and once Unregister has returned not a byte of the buffer changes.
+func TestRegistrationsUnderWrites(t *testing.T) {
+	const workers, rounds = 3, 60
+	c := New(t, Options{Workers: workers, Van: OneSided(), Server: server.Options{Policy: server.AnyReady}})
+	s := c.Servers[0]
+	var done, registrar sync.WaitGroup
+	stop := make(chan struct{})
+	registrar.Go(func() { registrations(t, s, stop) })
+	for i, w := range c.Workers {
+		done.Go(func() {
+			for round := range rounds {
+				x := make([]float32, 1000)
+				for j := range x {
+					x[j] = float32(i*rounds + round)
+				}
+				h, out := push(t, w, 1, x...)
+				if err := h.Wait(Context(t)); err != nil {
+					t.Error(err)
+					return
+				}
+				if got := Values(t, out)[0]; got != x[0] {
+					t.Errorf("worker %d pushed %v and got %v", i, x[0], got)
+				}
+			}
+		})
+	}
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		for n := 0; n < workers*rounds; {
+			b, err := s.GetBatch(Context(t), server.AnyReady)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for _, r := range b.Requests {
+				v, err := tensor.As[float32](r.Pushes()[0])
+				if err == nil && (v[0] != v[999] || v[0] != v[500]) {
+					t.Errorf("a push is mixed up: %v %v %v", v[0], v[500], v[999])
+				}
+				if _, err := s.Respond(List(Floats(t, v[0])), r.Handler); err != nil {
+					t.Error(err)
+				}
+				n++
+			}
+		}
+	}()
+	done.Wait()
+	<-answered
+	close(stop)
+	registrar.Wait()
+}
+
+// registrations gives the workers one buffer after the other.
+func registrations(t *testing.T, s *Server, stop chan struct{}) {
+	buffer := Floats(t, make([]float32, 3000)...)
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		reg, err := s.RegisterRecvBuffer(buffer, ranks(wire.Rank(i%3), wire.Rank((i+1)%3), wire.Rank((i+2)%3)), Keys(1, 1, 1))
+		if isBusy(err) {
+			continue
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for err = errs.ErrBusy; isBusy(err) && i%2 == 0; {
+			err = reg.Unregister()
+		}
+		if i%2 == 0 && err == nil {
+			clear(buffer.Bytes())
+			for _, x := range buffer.Bytes() {
+				if x != 0 {
+					t.Error("a push was written into a buffer that has ended")
+				}
+			}
+		}
+	}
+}
+
+// A worker that comes back is given its chunk only when its former life has let go of it.
+func TestAWorkerThatComesBackWaitsForItsFormerLife(t *testing.T) {
+	w := newWriter(t)
+	buffer := Floats(t, 1)
+	_, err := w.s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
+	require.NoError(t, err)
+	places, _ := w.news(wire.OpAnnounce)
+	view, err := w.session.Map(link.TargetOf(&places[0]), 4, link.RightWrite)
+	require.NoError(t, err)
+	require.Positive(t, w.c.Net.Cut("raw", "server 0"))
+	require.Error(t, w.Loss(t))
+	_, err = w.s.GetBatch(Context(t), server.LockStep)
+	requireGone(t, err, "worker 0")
+	w.Peer = NewPeer(t, Options{Van: w.van}, "raw again", 100_000)
+	w.session = w.Dial(t, w.s)
+	d := float(1)
+	two := Floats(t, 2)
+	require.NoError(t, w.session.Send(&link.Outbound{
+		Channel: link.ChannelRequest, Op: wire.OpRequest, Request: 1, Pushes: 1, Meta: d.Append(nil), Payload: [][]byte{two.Bytes()},
+	}))
+	r := take(t, w.s, server.AnyReady)[0]
+	require.False(t, within(r.Pushes()[0], buffer))
+	respond(t, w.s, r.Handler)
+	m := w.Take(t)
+	require.Equal(t, link.ChannelResponse, m.Header.Channel, "nothing was announced before")
+	m.Release()
+	view.Release()
+	places, _ = w.news(wire.OpAnnounce)
+	w.write(2, places[0], 3, nil)
+	r = take(t, w.s, server.AnyReady)[0]
+	require.True(t, within(r.Pushes()[0], buffer))
+	respond(t, w.s, r.Handler)
+}

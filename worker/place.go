@@ -1,0 +1,162 @@
+package worker
+
+import (
+	"errors"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// place is what a server has registered for pushes of one key.
+type place struct {
+	target link.Target // where this worker writes them itself; the zero Target where the server reads them
+	bytes  uint64
+}
+
+// maxPlaces bounds what one server may announce; pushes of keys beyond are read by the server.
+const maxPlaces = 1 << 20
+
+// announced takes an announcement of v. Under Worker.mu.
+func (v *server) announced(a *wire.Announcement, generation uint32) {
+	for i := range a.Keys {
+		d := &a.Keys[i]
+		if len(v.places) >= maxPlaces {
+			break
+		}
+		p := place{bytes: d.Bytes}
+		if d.Region != 0 && v.session.OneSided() {
+			p.target = link.TargetOf(d)
+		}
+		v.places[d.Key] = p
+	}
+	v.raise(generation)
+}
+
+// withdrawn takes the end of registrations of v. Under Worker.mu.
+func (w *Worker) withdrawn(v *server, a *wire.Announcement, generation uint32) {
+	for i := range a.Keys {
+		delete(v.places, a.Keys[i].Key)
+	}
+	v.raise(generation)
+	if generation > 0 && v.session.OneSided() { // the last one of its kind
+		v.writers.retire(generation)
+		w.noteFence(v)
+	}
+}
+
+func (v *server) raise(generation uint32) {
+	if generation > v.generation.Load() {
+		v.generation.Store(generation)
+	}
+}
+
+// aim has the pushes of p written where the server has registered memory for them, if that holds
+// for all of them. Under Worker.mu; land follows when the link has the part, or has refused it.
+func (p *part) aim() {
+	c, v := p.call, p.server
+	if len(v.places) == 0 || !v.session.OneSided() {
+		return
+	}
+	some := false
+	for _, i := range p.pushes {
+		n := uint64(c.push[i].Len())
+		at := v.places[c.pushKeys[i]]
+		if n > 0 && (at.target.Grant == 0 || at.bytes < n) {
+			p.targets = p.targets[:0]
+			return
+		}
+		some = some || n > 0
+		p.targets = append(p.targets, at.target)
+	}
+	if some {
+		p.aimed, p.watch = true, v.writers.begin()
+	}
+}
+
+// land ends what aim has begun with the parts of c. Under Worker.mu.
+func (w *Worker) land(c *call) {
+	for _, p := range c.parts {
+		if p.aimed {
+			p.aimed = false
+			p.server.writers.end(p.watch)
+			w.noteFence(p.server)
+		}
+	}
+}
+
+// writers counts the parts of one server that have targets and are not in the link's hands yet, in
+// two watches: those that began after a withdrawal need not be waited for. Under Worker.mu.
+type writers struct {
+	count [2]int
+	watch uint8  // of those that begin
+	owed  uint32 // generation of the fence that waits for the other watch; 0 for none
+	next  uint32 // of the one behind it
+	due   uint32 // of the one that can be sent
+}
+
+func (q *writers) begin() (watch uint8) {
+	q.count[q.watch]++
+	return q.watch
+}
+
+func (q *writers) end(watch uint8) {
+	q.count[watch]--
+	q.settle()
+}
+
+// retire asks for a fence behind all that have begun.
+func (q *writers) retire(generation uint32) {
+	if q.owed != 0 {
+		q.next = generation
+		return
+	}
+	q.owed = generation
+	q.watch = 1 - q.watch
+	q.settle()
+}
+
+func (q *writers) settle() {
+	for q.owed != 0 && q.count[1-q.watch] == 0 {
+		q.due, q.owed = q.owed, 0
+		if q.next != 0 {
+			q.owed, q.next = q.next, 0
+			q.watch = 1 - q.watch
+		}
+	}
+}
+
+// noteFence has unlock send the fence of v, if one is due. Under Worker.mu.
+func (w *Worker) noteFence(v *server) {
+	if v.writers.due != 0 {
+		w.fences = append(w.fences, v)
+	}
+}
+
+// unlock gives up Worker.mu and sends the fences that are due.
+func (w *Worker) unlock() {
+	list := w.fences
+	w.fences = nil
+	w.mu.Unlock()
+	for _, v := range list {
+		w.fence(v)
+	}
+}
+
+// fence tells v that nothing more is written into what it has withdrawn, if that is due. Without locks.
+func (w *Worker) fence(v *server) {
+	w.mu.Lock()
+	g := v.writers.due
+	v.writers.due = 0
+	w.mu.Unlock()
+	if g == 0 {
+		return
+	}
+	err := v.session.Send(&link.Outbound{Channel: link.ChannelRequest, Op: wire.OpFence, Generation: g, Flags: wire.FlagAckNow})
+	if errors.Is(err, errs.ErrWouldBlock) {
+		w.mu.Lock()
+		v.writers.due = max(v.writers.due, g)
+		w.noteFence(v) // for when a request is done
+		w.mu.Unlock()
+	}
+}
