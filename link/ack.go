@@ -122,7 +122,7 @@ func (s *Session) oweAck(flags wire.Flags) {
 }
 
 func (s *Session) listDue() {
-	if !s.due.Swap(true) {
+	if !s.due.Load() && !s.due.Swap(true) {
 		s.node.addDue(s)
 	}
 }

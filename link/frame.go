@@ -71,9 +71,6 @@ func (s *Session) encode(f *frame, h *wire.Header, meta []byte) {
 	h.Epoch = s.node.epoch.Load()
 	h.Ack = s.received.Load()
 	h.Credit = s.released.Load()
-	f.head = append(f.head[:0], zeroHeader[:]...)
-	f.head = append(f.head, meta...)
+	f.head = append(f.head[:wire.HeaderSize], meta...)
 	h.Encode(f.head, f.head[wire.HeaderSize:])
 }
-
-var zeroHeader [wire.HeaderSize]byte

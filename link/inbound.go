@@ -78,31 +78,34 @@ func (q *inboundQueue) pop() {
 	m.next = nil
 }
 
-// take returns an unused Inbound for s.
+// take returns an unused Inbound for s. Driver only.
 func (n *Node) take(s *Session, h *wire.Header, meta []byte) *Inbound {
-	n.inboundMu.Lock()
 	m := n.inbounds
-	if m != nil {
-		n.inbounds = m.next
+	if m == nil {
+		m = n.released.Swap(nil)
 	}
-	n.inboundMu.Unlock()
 	if m == nil {
 		m = &Inbound{}
 	}
-	*m = Inbound{Session: s, Header: *h, Meta: append(m.Meta[:0], meta...), dst: m.dst[:0]}
+	n.inbounds = m.next
+	m.next, m.Session, m.Header, m.Meta, m.dst = nil, s, *h, append(m.Meta[:0], meta...), m.dst[:0]
 	m.Header.Payload, m.Header.Offset = h.Total, 0
+	m.segment, m.inside, m.placed, m.got, m.Received, m.Written = 0, 0, 0, 0, 0, false
 	return m
 }
 
+// recycle takes m back for the driver. Any goroutine.
 func (n *Node) recycle(m *Inbound) {
 	if m.region != nil {
 		n.memory.Put(m.region)
 		m.region = nil
 	}
 	clear(m.dst)
-	m.User, m.Data, m.Session = nil, nil, nil
-	n.inboundMu.Lock()
-	m.next = n.inbounds
-	n.inbounds = m
-	n.inboundMu.Unlock()
+	m.User, m.Data, m.Session, m.Refused = nil, nil, nil, nil
+	for {
+		m.next = n.released.Load()
+		if n.released.CompareAndSwap(m.next, m) {
+			return
+		}
+	}
 }

@@ -60,8 +60,8 @@ type Node struct {
 
 	sendAllMu sync.Mutex
 
-	inboundMu sync.Mutex
-	inbounds  *Inbound
+	inbounds *Inbound                // unused ones; driver only
+	released atomic.Pointer[Inbound] // others, on their way back to the driver
 
 	dueMu    sync.Mutex
 	dueList  []*Session

@@ -194,7 +194,9 @@ func (s *Session) onData(d *van.Delivery) error {
 		s.oweAck(h.Flags)
 		return nil
 	}
-	s.peerHungry.Store(false)
+	if s.peerHungry.Load() {
+		s.peerHungry.Store(false)
+	}
 	if d.Written {
 		return s.onWritten(d)
 	}

@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/wire"
@@ -152,9 +153,9 @@ func (s *Session) nextLane() int {
 		return 0
 	}
 	starved := false
-	for i := range Channels {
-		c := (s.turn + i) % Channels
-		if s.filled&(1<<c) == 0 || s.tooDeep(c) {
+	for turned := bits.RotateLeft16(s.filled, -s.turn); turned != 0; turned &= turned - 1 {
+		c := (s.turn + bits.TrailingZeros16(turned)) % Channels
+		if s.tooDeep(c) {
 			continue
 		}
 		if s.affordable(c) {

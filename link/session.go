@@ -42,7 +42,7 @@ type Session struct {
 	peerNode   wire.NodeID
 	seq        uint64 // of the last accepted frame
 	lanes      [Channels]lane
-	filled     uint32 // bit c: lane c is not empty
+	filled     uint16 // bit c of Channels: lane c is not empty
 	turn       int    // lane that is asked first, ChannelControl aside
 	pending    int    // Outbounds in lanes
 	unacked    frameQueue
