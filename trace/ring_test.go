@@ -56,7 +56,6 @@ func TestRingKeepsTheLast(t *testing.T) {
 			require.Equal(t, c.want, ids(r.Snapshot()))
 			require.Equal(t, c.overwritten, r.Overwritten())
 			require.EqualValues(t, c.records, r.Recorded())
-			require.Zero(t, r.Dropped())
 		})
 	}
 }
@@ -65,26 +64,32 @@ func TestNilRing(t *testing.T) {
 	var r *Ring
 	r.Record(numbered(1))
 	require.Empty(t, r.Snapshot())
-	require.Zero(t, r.Recorded()+r.Overwritten()+r.Dropped())
+	require.Zero(t, r.Recorded()+r.Overwritten())
 }
 
-func TestBusySlotDropsInsteadOfWaiting(t *testing.T) {
-	r := NewRing(1)
-	r.Record(numbered(1))
-	r.slots[0].state.Store(r.slots[0].state.Load() | busy)
-	r.Record(numbered(2))
-	require.EqualValues(t, 1, r.Dropped())
-	require.Empty(t, r.Snapshot(), "a slot in use is left out")
+func TestSnapshotLeavesOutWhatIsOverwrittenMeanwhile(t *testing.T) {
+	r := NewRing(4)
+	for n := int64(1); n <= 7; n++ {
+		r.Record(numbered(n))
+	}
+	got, next := r.copyBlock(nil, 1, 6)
+	require.Equal(t, []uint64{4, 5, 6}, ids(got))
+	require.EqualValues(t, 6, next)
+	got, next = r.copyBlock(nil, 0, 2)
+	require.Empty(t, got)
+	require.GreaterOrEqual(t, next, uint64(2), "the end is reached")
 }
 
-func TestLateWriterDoesNotReplaceALaterEntry(t *testing.T) {
-	r := NewRing(1)
-	r.Record(numbered(1))
-	r.Record(numbered(2))
-	r.next.Store(0) // the next writer has the ticket of one that was overtaken
-	r.Record(numbered(3))
-	require.Equal(t, []uint64{2}, ids(r.Snapshot()))
-	require.EqualValues(t, 1, r.Dropped())
+func TestSnapshotOfManyBlocks(t *testing.T) {
+	r := NewRing(4 * block)
+	for n := range int64(5 * block) {
+		r.Record(numbered(n))
+	}
+	got := ids(r.Snapshot())
+	require.Len(t, got, 4*block)
+	require.EqualValues(t, block, got[0])
+	require.EqualValues(t, 5*block-1, got[len(got)-1])
+	require.True(t, slices.IsSorted(got))
 }
 
 func TestRingUnderConcurrentWritersAndReaders(t *testing.T) {

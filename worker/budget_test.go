@@ -19,8 +19,8 @@ import (
 func newEcho(t testing.TB, v Van) *steady {
 	c := New(t, Options{
 		Van:    v,
-		Worker: worker.Options{Trace: trace.NewRing(1 << 12)},
-		Server: server.Options{Trace: trace.NewRing(1 << 12)},
+		Worker: worker.Options{Trace: trace.NewRing(1 << 16)},
+		Server: server.Options{Trace: trace.NewRing(1 << 16)},
 	})
 	x := &steady{t: t, w: c.Workers[0], s: c.Servers[0]}
 	zeros := func(m *tensor.Allocator) tensor.Tensor {
