@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -88,31 +90,60 @@ func (c *child) await(k kind, that func(event) bool) event {
 	return c.awaitFor(bound, k, that)
 }
 
+// awaitLog returns when a line of the log contains a text.
+func (c *child) awaitLog(text string) {
+	c.t.Helper()
+	c.await(evLog, func(e event) bool { return strings.Contains(e.Text, text) })
+}
+
+// awaitFor is await with a limit.
 func (c *child) awaitFor(limit time.Duration, k kind, that func(event) bool) event {
 	c.t.Helper()
-	fits := func(e event) bool { return e.Kind == k && (that == nil || that(e)) }
-	for i, e := range c.kept {
-		if fits(e) {
-			c.kept = append(c.kept[:i], c.kept[i+1:]...)
-			return e
-		}
-	}
+	return c.next(limit, string(k), func(e event) bool { return e.Kind == k && (that == nil || that(e)) })
+}
+
+func (c *child) next(limit time.Duration, what string, fits func(event) bool) event {
+	c.t.Helper()
+	_, e := first(limit, what, fits, c)
+	return e
+}
+
+// first returns the first event that fits of any of several children.
+func first(limit time.Duration, what string, fits func(event) bool, all ...*child) (*child, event) {
+	t := all[0].t
+	t.Helper()
 	late := time.NewTimer(limit)
 	defer late.Stop()
+	cases := []reflect.SelectCase{{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(late.C)}}
+	for _, c := range all {
+		if i := slices.IndexFunc(c.kept, fits); i >= 0 {
+			e := c.kept[i]
+			c.kept = slices.Delete(c.kept, i, i+1)
+			return c, e
+		}
+		cases = append(cases, reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(c.events)})
+	}
 	for {
-		select {
-		case e, more := <-c.events:
-			require.True(c.t, more, "%s ended without %q; it has said %+v", c.name, k, c.kept)
-			require.NotEqual(c.t, evWrong, e.Kind, "%s: %s", c.name, e.Text)
-			if fits(e) {
-				return e
-			}
-			c.kept = append(c.kept, e)
-			require.NotEqual(c.t, evEnded, e.Kind, "%s ended before %q; it has said %+v", c.name, k, c.kept)
-		case <-late.C:
-			require.FailNow(c.t, "it hangs", "%s does not say %q; it has said %+v", c.name, k, c.kept)
+		i, v, more := reflect.Select(cases)
+		require.NotZero(t, i, "it hangs: %s and %d others do not say %q; it has said %+v", all[0].name, len(all)-1, what, all[0].kept)
+		e, _ := v.Interface().(event)
+		if c := all[i-1]; c.take(e, more, what, fits) {
+			return c, e
 		}
 	}
+}
+
+// take judges an event: is it what is waited for, to be kept, or the failure of the test?
+func (c *child) take(e event, more bool, what string, fits func(event) bool) bool {
+	c.t.Helper()
+	require.True(c.t, more, "%s ended without %q; it has said %+v", c.name, what, c.kept)
+	require.NotEqual(c.t, evWrong, e.Kind, "%s: %s", c.name, e.Text)
+	if fits(e) {
+		return true
+	}
+	c.kept = append(c.kept, e)
+	require.NotEqual(c.t, evEnded, e.Kind, "%s ended before %q; it has said %+v", c.name, what, c.kept)
+	return false
 }
 
 // sample asks for the vitals.
@@ -127,11 +158,17 @@ func (c *child) end() string {
 	c.t.Helper()
 	e := c.await(evEnded, nil)
 	require.Empty(c.t, e.Leaks, "%s has left something behind", c.name)
+	c.gone()
+	return e.Text
+}
+
+// gone waits until the process of a child that has said evEnded has ended well.
+func (c *child) gone() {
+	c.t.Helper()
 	for e := range c.events {
 		require.NotEqual(c.t, evWrong, e.Kind, "%s: %s", c.name, e.Text)
 	}
 	require.NoError(c.t, c.cmd.Wait(), c.name)
-	return e.Text
 }
 
 // signal sends a signal.

@@ -23,6 +23,7 @@ type shape struct {
 	workers, servers int
 	work             work
 	dir              string // TMPDIR; "": one of its own
+	logs             bool   // what nodes log are events
 	edit             func(*ps.Settings)
 }
 
@@ -75,7 +76,7 @@ func begin(t testing.TB, van vanKind, c shape) *cluster {
 // add starts a node's process.
 func (cl *cluster) add(van vanKind, c shape, role ps.Role, rank int) *child {
 	cl.t.Helper()
-	return spawn(cl.t, c.settings(van, role, rank, cl.port), job{Program: "node", Work: c.work}, "TMPDIR="+cl.dir)
+	return spawn(cl.t, c.settings(van, role, rank, cl.port), job{Program: "node", Work: c.work, Logs: c.logs}, "TMPDIR="+cl.dir)
 }
 
 func (cl *cluster) all() []*child {

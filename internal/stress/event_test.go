@@ -3,6 +3,7 @@ package stress
 import (
 	"encoding/json"
 	"io"
+	"os"
 	"sync"
 	"time"
 
@@ -13,22 +14,26 @@ import (
 type kind string
 
 const (
-	evPort    kind = "port"    // a scheduler listens; Count is the port
-	evStarted kind = "started" // the node is part of the cluster
-	evMark    kind = "mark"    // a lane has reached a mark
-	evRan     kind = "ran"     // the exchanges that were asked for are done
-	evLost    kind = "lost"    // an operation failed with the loss of a peer
-	evRefused kind = "refused" // so did the next one
-	evDead    kind = "dead"    // OnDead was called
-	evSample  kind = "sample"  // Vitals
-	evEnded   kind = "ended"   // the program has ended, and left Leaks behind
-	evWrong   kind = "wrong"   // what must never happen
+	evPort     kind = "port"     // a scheduler listens; Count is the port
+	evStarted  kind = "started"  // the node is part of the cluster
+	evMark     kind = "mark"     // a lane has reached a mark
+	evRan      kind = "ran"      // the exchanges that were asked for are done
+	evLost     kind = "lost"     // an operation failed with the loss of a peer
+	evRefused  kind = "refused"  // so did the next one
+	evDead     kind = "dead"     // OnDead was called
+	evSample   kind = "sample"   // Vitals
+	evStopping kind = "stopping" // the node is about to stop
+	evLog      kind = "log"      // a line of the node's log
+	evLaunched kind = "launched" // launch has started a process; Count is its pid
+	evEnded    kind = "ended"    // the program has ended, and left Leaks behind
+	evWrong    kind = "wrong"    // what must never happen
 )
 
 // event is a line that a program writes.
 type event struct {
 	Kind   kind
 	At     int64    // ns of CLOCK_MONOTONIC
+	PID    int      // who says it
 	Text   string   // an error, a name
 	Lane   int      // of a worker: the server's rank, or allServers
 	Bytes  int64    // payload of the exchange that was lost
@@ -57,8 +62,20 @@ func writer(w io.Writer) sink {
 		if e.At == 0 {
 			e.At = clock()
 		}
+		e.PID = os.Getpid()
 		_ = enc.Encode(e) // who reads it may have been killed
 	}
+}
+
+// journal makes events of log lines.
+type journal struct{ report sink }
+
+func (j journal) Write(line []byte) (int, error) {
+	var l struct{ Message string }
+	if json.Unmarshal(line, &l) == nil {
+		j.report(event{Kind: evLog, Text: l.Message})
+	}
+	return len(line), nil
 }
 
 // order says what a command is about.

@@ -3,6 +3,7 @@ package stress
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/ps"
@@ -26,6 +28,9 @@ const jobEnv = "STRESS_JOB"
 type job struct {
 	Program string
 	Work    work
+
+	Logs     bool // what the node logs are events
+	Restless bool // exchange without end, and take no orders
 
 	Road, Dir, Addr string // of an outpost and its visitors
 }
@@ -68,7 +73,7 @@ type conductor struct {
 
 func (c *conductor) conduct(ctx context.Context) error {
 	programs := map[string]func(context.Context) error{
-		"node": c.node, "host": c.host, "guest": c.guest, "outpost": c.outpost, "visitor": c.visitor,
+		"node": c.node, "host": c.host, "guest": c.guest, "outpost": c.outpost, "visitor": c.visitor, "launch": c.launch,
 	}
 	p := programs[c.job.Program]
 	if p == nil {
@@ -85,7 +90,11 @@ func (c *conductor) node(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n, err := ps.StartFromEnv(ctx, ps.OnListen(c.listening), ps.OnDead(c.dead))
+	opts := []ps.Option{ps.OnListen(c.listening), ps.OnDead(c.dead)}
+	if c.job.Logs {
+		opts = append(opts, ps.WithLogger(zerolog.New(journal{c.report}).Level(zerolog.InfoLevel)))
+	}
+	n, err := ps.StartFromEnv(ctx, opts...)
 	if err != nil {
 		c.report(event{Kind: evEnded, Text: err.Error(), Leaks: was.leaks()})
 		return nil
@@ -109,11 +118,16 @@ func (c *conductor) live(ctx context.Context, n *ps.Node) error {
 	defer rest()
 	e, err := c.employ(working, n, rest)
 	if err != nil {
-		c.report(event{Kind: evWrong, Text: "beginning: " + err.Error()})
+		k := evWrong
+		if errors.Is(err, ps.ErrPeerLost) {
+			k = evLost
+		}
+		c.report(event{Kind: k, Text: "beginning: " + err.Error()})
 		rest()
 	}
 	c.obey(working, e)
 	rest()
+	c.report(event{Kind: evStopping})
 	stopped := n.Stop(ctx)
 	if err := e.close(); err != nil {
 		c.report(event{Kind: evWrong, Text: "memory is still held after the end: " + err.Error()})
@@ -165,6 +179,9 @@ func (c *conductor) employ(ctx context.Context, n *ps.Node, over func()) (employ
 	}
 	c.report(event{Kind: evStarted, Text: used(n)})
 	begin()
+	if c.job.Restless {
+		e.do(command{Do: doRun, Count: 1 << 40})
+	}
 	return e, nil
 }
 
@@ -181,6 +198,10 @@ func used(n *ps.Node) string {
 
 // obey does what the parent says until it says stop, is gone, or ctx ends.
 func (c *conductor) obey(ctx context.Context, e employee) {
+	if c.job.Restless {
+		<-ctx.Done()
+		return
+	}
 	for {
 		select {
 		case <-ctx.Done():

@@ -1,0 +1,94 @@
+package stress
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/launch"
+	"github.com/stepvan/stepvan/ps"
+)
+
+// launch runs a cluster of restless nodes as `stepvan launch` does, until a signal ends it.
+func (c *conductor) launch(ctx context.Context) error {
+	text, err := json.Marshal(job{Program: "node", Work: c.job.Work, Restless: true})
+	if err != nil {
+		return err
+	}
+	signals, release := launch.Signals()
+	defer release()
+	self := []string{os.Args[0]}
+	err = launch.Run(ctx, launch.Plan{
+		Workers: 2, Servers: 2, Worker: self, Server: self, Scheduler: self,
+		Env: []string{jobEnv + "=" + string(text)}, Stdout: os.Stdout, Stderr: os.Stderr, Signals: signals,
+		Started: func(ch launch.Child) { c.report(event{Kind: evLaunched, Text: ch.String(), Count: ch.PID}) },
+	})
+	var interrupted *launch.Interrupted
+	if !errors.As(err, &interrupted) {
+		return fmt.Errorf("not interrupted, but: %w", err)
+	}
+	c.report(event{Kind: evEnded, Text: err.Error()})
+	return nil
+}
+
+// nodes of a launched cluster.
+const launched = 5
+
+// Ctrl-C, or the end of the launcher itself, at any moment of the life of a launched cluster: no process is left
+// behind, and no file after the next start.
+func TestInterruptedLaunchSoak(t *testing.T) {
+	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
+		dir := private(t)
+		random := rand.New(rand.NewPCG(5, 6))
+		for i := range starts() {
+			s := base(van, 2, 2)
+			s.Role, s.RootPort = ps.RoleScheduler, 1 // launch says otherwise
+			l := spawn(t, s, job{Program: "launch", Work: work{Loads: []load{small}}}, "TMPDIR="+dir)
+			var pids []int
+			for range launched {
+				pids = append(pids, l.await(evLaunched, nil).Count)
+			}
+			if i%2 == 0 { // in the middle of exchanges, else of the start
+				for range launched {
+					l.await(evStarted, nil)
+				}
+			}
+			time.Sleep(time.Duration(random.Int64N(int64(50 * time.Millisecond))))
+			if i%3 == 2 {
+				l.kill()
+				_ = l.cmd.Wait()
+			} else {
+				l.signal(syscall.SIGINT)
+				require.Contains(t, l.next(bound, "the end of launch", func(e event) bool {
+					return e.Kind == evEnded && e.PID == l.cmd.Process.Pid
+				}).Text, "SIGINT")
+				l.gone()
+			}
+			for _, pid := range pids {
+				requireGone(t, pid, i%3 == 2)
+			}
+		}
+		tidy(t, van, dir)
+	})
+}
+
+// requireGone fails the test when a process lives; one whose parent was killed may take a moment.
+func requireGone(t *testing.T, pid int, soon bool) {
+	t.Helper()
+	for end := time.Now().Add(settleTime); ; time.Sleep(time.Millisecond) { // nothing tells who is no parent
+		err := unix.Kill(pid, 0)
+		if errors.Is(err, unix.ESRCH) {
+			return
+		}
+		require.True(t, soon && time.Now().Before(end), "process %d is left", pid)
+	}
+}
