@@ -5,7 +5,7 @@ SHELL         := bash
 .SHELLFLAGS   := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# May be set: the packages of test, race, bench and soak, the time that the
+# May be set: the packages of test, race, gobench and soak, the time that the
 # tests of one package may take, the benchmarks, and the time per fuzz target.
 PKG          ?= ./...
 TEST_TIMEOUT ?= 10m
@@ -13,7 +13,7 @@ BENCH        ?= .
 FUZZ_SECONDS ?= 300
 GO           ?= go
 
-.PHONY: help build demo test race check lint docs bench fuzz fuzz-short soak clean
+.PHONY: help build demo test race check lint docs bench gobench fuzz fuzz-short soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,9 +41,11 @@ docs: ## write docs/settings.md from the table of settings
 	$(GO) run ./config/gen -o docs/settings.md
 	@git diff --stat -- docs || true
 
-bench: build ## Go benchmarks, then whole exchanges between processes
+bench: build ## measure all goals: a table, and bench.html with curves (some minutes)
+	bin/stepvan bench --html bench.html
+
+gobench: ## Go benchmarks
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
-	bin/stepvan bench
 
 fuzz: ## fuzz every target for FUZZ_SECONDS (300)
 	@scripts/fuzz.sh $(FUZZ_SECONDS)

@@ -5,6 +5,9 @@ type Curve struct {
 	Percent []float64 `json:"percent"`
 	Latency []float64 `json:"us"`
 	Limit   []float64 `json:"limit_us,omitempty"`
+
+	Count      int64 `json:"count"` // exchanges: a level that less than one is beyond is their maximum
+	LimitCount int64 `json:"limit_count,omitempty"`
 }
 
 // levels of a curve: closer together the rarer.

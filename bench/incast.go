@@ -11,5 +11,5 @@ func (r *Report) againstOne(one *Report) {
 		ratios = append(ratios, rounded(max(clock, processor), digits))
 	}
 	r.against(limits, ratios)
-	r.Curve.Limit = one.Curve.Latency
+	r.Curve.Limit, r.Curve.LimitCount = one.Curve.Latency, one.Curve.Count
 }

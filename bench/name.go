@@ -13,11 +13,11 @@ func (o *Options) String() string {
 
 // Name tells measurements of different kinds apart, and is the same for those of one kind.
 func (r *Report) Name() string {
-	return fmt.Sprintf("%s %s %s", r.Van, r.Workload, r.how())
+	return fmt.Sprintf("%s %s %s", r.Van, r.Workload, r.How())
 }
 
-// how is the part of the name behind van and workload.
-func (r *Report) how() string {
+// How is the part of the name behind van and workload.
+func (r *Report) How() string {
 	parts := []string{nodes(r.Workers, r.Servers)}
 	add := func(is bool, format string, args ...any) {
 		if is {

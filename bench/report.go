@@ -62,7 +62,7 @@ func (c *conductor) report() *Report {
 	r.Allocs = rounded(float64(c.allocs)/float64(c.exchanges), digits)
 	if o.bare() {
 		r.against(each(all, func(r round) float64 { return r.limit }), each(all, func(r round) float64 { return r.p50 / r.limit }))
-		r.Curve.Limit = c.bare.curve(o.limitOf)
+		r.Curve.Limit, r.Curve.LimitCount = c.bare.curve(o.limitOf), c.bare.count()
 		r.Memcpy = rounded(median(each(all, func(r round) float64 { return r.memcpy })), digits)
 		if r.Memcpy > 0 {
 			r.Memory = rounded(float64(c.limitBytes())*8/r.Memcpy/1e3, digits)
@@ -83,7 +83,7 @@ func newReport(o *Options, l latencies) *Report {
 		P50: l.micros(50), P90: l.micros(90), P99: l.micros(99), P999: l.micros(99.9), Max: l.micros(100),
 		Limit: o.limitName(), InPlace: o.InPlace, Together: o.Together && o.Van != Mem, Pin: o.Pin, Bulk: int64(o.Bulk),
 		Compute: float64(o.Compute.Nanoseconds()) / 1e3,
-		Curve:   Curve{Percent: levels, Latency: l.curve(nil)}, Machine: machine(),
+		Curve:   Curve{Percent: levels, Latency: l.curve(nil), Count: l.count()}, Machine: machine(),
 	}
 	if o.Workload == Barrier {
 		r.PushBytes, r.PullBytes = 0, 0

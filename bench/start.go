@@ -36,7 +36,7 @@ func runStarts(ctx context.Context, o *Options, s *seat) (*Report, error) {
 	limits, ratios := all.Limit, all.Ratio
 	r.take(all)
 	r.against(limits, ratios)
-	r.Curve.Limit = bare.curve(nil)
+	r.Curve.Limit, r.Curve.LimitCount = bare.curve(nil), bare.count()
 	return r, nil
 }
 

@@ -20,8 +20,8 @@ func WriteTable(w io.Writer, reports ...*Report) error {
 	fmt.Fprintln(t, strings.Join(columns, "\t")+"\t")
 	for _, r := range reports {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.0f\t%.3g\t%s\t%s\t%.2f\t%s\t%.3g\t%s\t\n",
-			r.Workload, r.Van, r.how(), micros(r.P50), r.P50Range.around(r.P50), micros(r.P90), micros(r.P99), micros(r.P999), micros(r.Max),
-			r.Rate, r.Gbps, r.Limit, micros(r.LimitP50), r.Ratio, r.Ratios.around(r.Ratio), r.Allocs, micros(r.CPUPerOpUS))
+			r.Workload, r.Van, r.How(), micros(r.P50), r.P50Range.Around(r.P50), micros(r.P90), micros(r.P99), micros(r.P999), micros(r.Max),
+			r.Rate, r.Gbps, r.Limit, micros(r.LimitP50), r.Ratio, r.Ratios.Around(r.Ratio), r.Allocs, micros(r.CPUPerOpUS))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -49,8 +49,8 @@ func legend(reports []*Report) []string {
 	return lines
 }
 
-// around is half the range in percent of what is in its middle.
-func (r Range) around(value float64) string {
+// Around is half the range in percent of what is in its middle.
+func (r Range) Around(value float64) string {
 	if value == 0 {
 		return ""
 	}

@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/stepvan/stepvan/bench"
+	"github.com/stepvan/stepvan/bench/page"
 	"github.com/stepvan/stepvan/internal/launch"
 )
 
@@ -214,7 +218,29 @@ func (b *benchResults) tables() error {
 
 // page writes the page beside its place first, so that a run that fails leaves the last one.
 func (b *benchResults) page() error {
-	return errors.ErrUnsupported
+	path := b.flags.html
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("--html: %w", err)
+	}
+	defer os.Remove(f.Name())
+	err = page.Write(f, &page.Content{Reports: b.reports, Verdicts: b.verdicts, Made: time.Now(), Version: version()})
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("--html: %w", err)
+	}
+	fmt.Fprintln(b.errOut, "wrote", path)
+	return nil
+}
+
+// version is that of this program where the build knows it.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return ""
 }
 
 func makeFolder(path string) error {

@@ -49,7 +49,7 @@ func (f *benchFlags) define(c *cobra.Command) {
 	flags.StringVar(&f.html, "html", "", "write a page with curves to this file (default none)")
 	c.MarkFlagsMutuallyExclusive("duration", "count")
 	c.MarkFlagsMutuallyExclusive("sweep", "push")
-	for _, name := range []string{"push", "pull", "bulk", "inflight", "compute"} {
+	for _, name := range []string{"push", "pull", "bulk"} {
 		flags.Lookup(name).DefValue = "" // the texts say what 0 stands for
 	}
 }

@@ -27,14 +27,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	understood := false
-	for _, c := range root.Commands() {
-		if run := c.RunE; run != nil {
-			c.RunE = func(c *cobra.Command, args []string) error {
-				understood = true
-				return run(c, args)
-			}
-		}
-	}
+	onRun(root, func() { understood = true })
 	c, err := root.ExecuteContextC(ctx)
 	var code exitCode
 	switch {
@@ -48,4 +41,17 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", c.CommandPath(), err)
 	return launch.ExitCode(err)
+}
+
+// onRun calls f before any command below c runs.
+func onRun(c *cobra.Command, f func()) {
+	for _, sub := range c.Commands() {
+		onRun(sub, f)
+		if run := sub.RunE; run != nil {
+			sub.RunE = func(c *cobra.Command, args []string) error {
+				f()
+				return run(c, args)
+			}
+		}
+	}
 }

@@ -1,0 +1,122 @@
+package compare
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/bench"
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// series makes a report for each sample, all of one name.
+func series(name string, samples ...[]float64) Series {
+	s := Series{Name: name}
+	for _, p50 := range samples {
+		s.Reports = append(s.Reports, &bench.Report{
+			Workload: bench.Echo, Van: bench.TCP, Workers: 1, Servers: 1, PushBytes: 8, PullBytes: 8, Inflight: 1, Progress: "auto",
+			P50: p50[0], Rate: 5e4, Samples: bench.Samples{P50: p50},
+		})
+	}
+	return s
+}
+
+func text(t *testing.T, before, after Series) string {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, Write(&b, before, after))
+	return b.String()
+}
+
+func TestADifferenceIsShown(t *testing.T) {
+	out := text(t, series("old.json", []float64{100, 101, 102, 103, 104, 105}), series("new.json", []float64{80, 81, 82, 83, 84, 85}))
+	require.Regexp(t, `(?m)^p50 +old\.json +new\.json +delta`, out)
+	require.Regexp(t, `(?m)^tcp echo 1w1s 8B/8B +102\.5µs ± +2% +82\.5µs ± +3% +-19\.51% \(p=0\.002 n=6\)`, out)
+	require.Regexp(t, `(?m)^exchanges/s +old\.json`, out)
+}
+
+func TestNoiseIsNoDifference(t *testing.T) {
+	out := text(t, series("a", []float64{100, 120, 90, 130, 110, 95}), series("b", []float64{101, 119, 92, 128, 112, 96}))
+	require.Regexp(t, `8B/8B .* ~ \(p=0\.\d+ n=6\)`, out)
+	require.NotContains(t, out, "%  (p=")
+}
+
+// Several runs in one file are one sample.
+func TestRunsOfOneNameCountTogether(t *testing.T) {
+	out := text(t, series("a", []float64{100, 101, 102}, []float64{103, 104, 105}), series("b", []float64{80, 81, 82}, []float64{83, 84, 85}))
+	require.Contains(t, out, "-19.51% (p=0.002 n=6)")
+}
+
+func TestTooFewRoundsAreSaidToBe(t *testing.T) {
+	out := text(t, series("a", []float64{100, 101}), series("b", []float64{80, 81}))
+	require.Contains(t, out, "~ (p=")
+	require.Contains(t, out, "note: need >= 4 samples")
+}
+
+func TestMeasurementsOfOneFileOnly(t *testing.T) {
+	after := series("b", []float64{100, 101})
+	after.Reports[0].PushBytes, after.Reports[0].PullBytes = 16, 16
+	out := text(t, series("a", []float64{50, 51}), after)
+	require.Regexp(t, `(?m)^tcp echo 1w1s 8B/8B +50\.5µs .* - +$`, out)
+	require.Regexp(t, `(?m)^tcp echo 1w1s 16B/16B +- +100\.5µs`, out)
+}
+
+// A report without rounds, as others may write, has its one figure.
+func TestAReportWithoutRounds(t *testing.T) {
+	a := series("a", []float64{50})
+	a.Reports[0].Samples = bench.Samples{}
+	require.Regexp(t, `8B/8B +50µs`, text(t, a, a))
+}
+
+func TestUnits(t *testing.T) {
+	for us, want := range map[float64]string{0.185: "0.185µs", 1234.56: "1.235ms", 2.5e6: "2.5s"} {
+		require.Equal(t, want, micros(us))
+	}
+	require.Equal(t, "123457", plain(123456.7))
+	require.Equal(t, "1.235", plain(1.23456))
+}
+
+func TestRead(t *testing.T) {
+	var b bytes.Buffer
+	for _, r := range series("", []float64{1, 2}, []float64{3}).Reports {
+		require.NoError(t, r.WriteJSON(&b))
+		b.WriteString("\n")
+	}
+	got, err := Read(&b)
+	require.NoError(t, err)
+	require.Len(t, got, 2)
+	require.Equal(t, []float64{1, 2}, got[0].Samples.P50)
+}
+
+func TestWhatIsNoReport(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"nothing":   {"\n\n", "there is no report in it"},
+		"no JSON":   {"{\"workload\":\"echo\",\"van\":\"tcp\"}\nBenchmarkX 1\n", "line 2 is no JSON object"},
+		"other":     {`{"a":1}`, "line 1 is no report"},
+		"too long":  {strings.Repeat("x", longestLine+1), "line 1: "},
+		"many rows": {`[1,2]`, "line 1 is no JSON object"},
+	} {
+		_, err := Read(strings.NewReader(c.text))
+		require.ErrorContains(t, err, c.want, name)
+		if name != "too long" {
+			require.ErrorIs(t, err, errs.ErrInvalid, name)
+		}
+	}
+}
+
+// What has been read can be compared with itself.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(`{"workload":"echo","van":"tcp","p50_us":3,"samples":{"p50_us":[1,2,3],"rate":[4]}}`))
+	f.Add([]byte(`{"workload":"x","van":"y","samples":{"p50_us":[-1,0,1e308,1e-308]}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		reports, err := Read(bytes.NewReader(text))
+		if err != nil {
+			require.Empty(t, reports)
+			return
+		}
+		s := Series{Name: "a", Reports: reports}
+		require.NoError(t, Write(&bytes.Buffer{}, s, s))
+	})
+}

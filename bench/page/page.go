@@ -1,0 +1,129 @@
+package page
+
+import (
+	"bytes"
+	"compress/gzip"
+	_ "embed" // files of the page
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/stepvan/stepvan/bench"
+)
+
+// Content is what the page shows.
+type Content struct {
+	Reports  []*bench.Report
+	Verdicts []bench.Verdict // none: no goals
+	Made     time.Time
+	Version  string // of stepvan
+}
+
+//go:embed page.html
+var pageText string
+
+//go:embed page.css
+var styleText string
+
+//go:embed page.js
+var scriptText string
+
+//go:embed echarts/echarts.common.min.js.gz
+var echarts []byte
+
+// Write writes the page.
+func Write(w io.Writer, c *Content) error {
+	t, err := template.New("page").Parse(pageText)
+	if err != nil {
+		return err
+	}
+	library, err := unpack(echarts)
+	if err != nil {
+		return fmt.Errorf("the page's library: %w", err)
+	}
+	v := newView(c)
+	v.Style, v.Script, v.Library = template.CSS(styleText), template.JS(scriptText), template.JS(library)
+	return t.Execute(w, v)
+}
+
+func unpack(packed []byte) (string, error) {
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(r)
+	return string(text), err
+}
+
+// view is what the template reads.
+type view struct {
+	Style         template.CSS
+	Library       template.JS
+	Script        template.JS
+	Machine       string
+	Made, Version string
+	Met, Goals    int
+	Verdicts      []verdict
+	Sections      []section
+	Rows          []row
+}
+
+// section is a heading with charts below it.
+type section struct {
+	Title, Text string
+	Charts      []*chart
+}
+
+func newView(c *Content) *view {
+	v := &view{Made: c.Made.Format("2006-01-02 15:04 MST"), Version: c.Version, Goals: len(c.Verdicts)}
+	if len(c.Reports) > 0 {
+		v.Machine = c.Reports[0].Machine
+	}
+	for i := range c.Verdicts {
+		one := newVerdict(&c.Verdicts[i])
+		v.Verdicts = append(v.Verdicts, one)
+		if one.Class == "met" {
+			v.Met++
+		}
+	}
+	v.Sections = sections(c.Reports)
+	id := 0
+	for _, s := range v.Sections {
+		for _, one := range s.Charts {
+			id++
+			one.ID = fmt.Sprintf("chart%d", id)
+		}
+	}
+	for _, r := range c.Reports {
+		v.Rows = append(v.Rows, newRow(r))
+	}
+	return v
+}
+
+// sections are one for each sweep, and one for all distributions.
+func sections(reports []*bench.Report) (out []section) {
+	var shapes []*bench.Report
+	for _, f := range families(reports) {
+		if s := f.sizes(); len(s) >= fewestSizes {
+			out = append(out, f.sweep())
+			continue
+		}
+		shapes = append(shapes, f.reports...)
+	}
+	all := section{
+		Title: "Distributions",
+		Text: "How many of the exchanges took no longer than what the vertical axis says: solid what stepvan did, dashed its limit in the same rounds. " +
+			"The further to the right, the rarer: what happens there on a busy machine is the scheduler's doing.",
+	}
+	for _, f := range families(shapes) {
+		for _, size := range f.sizes() {
+			all.Charts = append(all.Charts, f.distribution(size))
+		}
+	}
+	if all.Charts = slices.DeleteFunc(all.Charts, (*chart).empty); len(all.Charts) > 0 {
+		out = append(out, all)
+	}
+	return out
+}

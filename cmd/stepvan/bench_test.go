@@ -1,0 +1,88 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestBenchSideBySide(t *testing.T) {
+	code, out, errOut := stepvan(t, "bench", "--workload", "echo,afd", "--van", "tcp,mem", "--push", "8,64", "--count", "4", "--rounds", "2")
+	require.Zero(t, code, errOut)
+	require.Equal(t, 8, strings.Count(out, "1w1s"))
+	require.Regexp(t, `(?m)^ *echo +tcp +1w1s 8B/8B `, out)
+	require.Regexp(t, `(?m)^ *afd +mem +1w1s 64B/128B `, out)
+	require.Contains(t, errOut, "1 of 8: tcp echo 1w1s 8B/8B, mem echo 1w1s 8B/8B\n3 of 8: ")
+}
+
+func TestBenchJSONPageAndCompare(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "page.html")
+	code, out, errOut := stepvan(t, "bench", "--workload", "echo", "--van", "mem", "--count", "12", "--rounds", "6", "--json", "--html", path)
+	require.Zero(t, code, errOut)
+	require.Equal(t, 1, strings.Count(out, "\n"))
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "1w1s 8B/8B")
+	require.Equal(t, []string{path}, mustGlob(t, folder), "nothing else is left there")
+
+	reports := filepath.Join(folder, "a.json")
+	require.NoError(t, os.WriteFile(reports, []byte(out), 0o600))
+	code, out, errOut = stepvan(t, "bench", "compare", reports, reports)
+	require.Zero(t, code, errOut)
+	require.Regexp(t, `mem echo 1w1s 8B/8B .* ~ \(p=1\.000 n=6\)`, out)
+}
+
+func mustGlob(t *testing.T, folder string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(folder, "*"))
+	require.NoError(t, err)
+	return found
+}
+
+func TestMistakesInBench(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "empty.json")
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		want string
+	}{
+		"unknown workload":   {[]string{"--workload", "ecco"}, 1, `--workload "ecco" is unknown: write echo, afd, afd3, incast,`},
+		"unknown van":        {[]string{"--workload", "echo", "--van", "tcp,pigeon"}, 1, `--van "pigeon" is unknown: write tcp, unix, shm, mem`},
+		"goals with a van":   {[]string{"--van", "mem"}, 1, "--van does not go with the goals"},
+		"goals and others":   {[]string{"--workload", "goals,echo"}, 1, "goals are measured alone"},
+		"no size":            {[]string{"--workload", "echo", "--push", "many"}, codeUsage, `size "many" cannot be read`},
+		"size 0":             {[]string{"--workload", "echo", "--push", "0"}, codeUsage, "1 byte at least"},
+		"lists unlike":       {[]string{"--workload", "afd", "--push", "1,2,3", "--pull", "1,2"}, 1, "--pull has 2 sizes and --push 3"},
+		"no workers":         {[]string{"--workload", "echo", "--workers", "0"}, 1, "must be 1 at least"},
+		"no time":            {[]string{"--workload", "echo", "--duration", "0s"}, 1, "--duration 0s is no time to measure in"},
+		"two lengths":        {[]string{"--duration", "1s", "--count", "1"}, codeUsage, "none of the others can be"},
+		"sweep of one size":  {[]string{"--sweep", "--push", "1"}, codeUsage, "none of the others can be"},
+		"no folder":          {[]string{"--workload", "echo", "--van", "mem", "--count", "1", "--html", "/nowhere/x.html"}, 1, "--html: "},
+		"compare nothing":    {[]string{"compare", "one"}, codeUsage, "accepts 2 arg(s), received 1"},
+		"compare no file":    {[]string{"compare", "/nowhere", "/nowhere"}, 1, "/nowhere: no such file"},
+		"compare empty file": {[]string{"compare", empty, empty}, 1, "empty.json: stepvan: invalid argument: there is no report in it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, _, errOut := stepvan(t, append([]string{"bench"}, c.args...)...)
+			require.Equal(t, c.code, code, errOut)
+			require.Contains(t, errOut, c.want)
+		})
+	}
+}
+
+func TestHelpOfCompare(t *testing.T) {
+	code, out, _ := stepvan(t, "bench", "compare", "--help")
+	require.Zero(t, code)
+	golden := filepath.Join("testdata", "help", "bench-compare.txt")
+	if *update {
+		require.NoError(t, os.WriteFile(golden, []byte(out), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	require.Equal(t, string(want), out, "if this is meant: go test ./cmd/stepvan -run TestHelp -update")
+}
