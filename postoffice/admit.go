@@ -1,8 +1,10 @@
 package postoffice
 
 import (
+	"errors"
 	"fmt"
 
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/link"
 )
 
@@ -21,7 +23,7 @@ func (f *Office) Admit(peer link.Identity) error {
 	case f.phase != officeJoined && f.epoch == 0:
 		return fmt.Errorf("%s has not joined its cluster yet", self)
 	case f.phase == officeOver && f.stop.begun.Load():
-		return fmt.Errorf("%s has stopped", self)
+		return fmt.Errorf("%s has stopped%s", self, f.because())
 	case peer.Node == 0:
 		return fmt.Errorf("%s has not joined the cluster of %s: join it at the %s first", name, self, f.schedulerName())
 	}
@@ -36,4 +38,13 @@ func (f *Office) Admit(peer link.Identity) error {
 		return fmt.Errorf("%s is %s for %s: %s", s.info.Name(), s.state, self, s.reason)
 	}
 	return nil
+}
+
+// because is why the office is over, when that is not its own Stop: who comes in vain shall
+// not take this node for the cause.
+func (f *Office) because() string {
+	if f.cause == nil || errors.Is(f.cause, errs.ErrClosed) {
+		return ""
+	}
+	return ": " + printable(f.cause.Error(), maxReason)
 }

@@ -171,5 +171,10 @@ func TestAdmit(t *testing.T) {
 		time.Sleep(gather)
 		synctest.Wait()
 		require.ErrorContains(t, s.Admit(id(w3)), "worker 3 is dead for server 1: ")
+		s.pipe.cut()
+		synctest.Wait()
+		require.Error(t, s.Stop(t.Context()))
+		require.ErrorContains(t, s.Admit(id(w3)), "server 1 has stopped: ")
+		require.ErrorContains(t, s.Admit(id(w3)), "peer lost")
 	})
 }
