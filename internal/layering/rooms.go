@@ -37,6 +37,7 @@ var rooms = []room{
 	{path: "van", level: 2, beside: []string{"wire"}},
 
 	{path: "van/tcpvan", level: 3, only: composers},
+	{path: "van/shmvan", level: 3, only: composers},
 	{path: "van/memvan", level: 3, only: composers},
 	{path: "van/vantest", level: 3, tests: true},
 

@@ -63,19 +63,27 @@ func open(name string, huge bool) (int, error) {
 
 // fill sizes, allocates, seals and maps the file, in this order.
 func fill(fd int, size int64) ([]byte, error) {
-	if err := retry(func() error { return unix.Ftruncate(fd, size) }); err != nil {
-		return nil, explain("sizing", size, err)
-	}
-	for off := int64(0); off < size; off += stepBytes {
-		n := min(stepBytes, size-off)
-		if err := retry(func() error { return unix.Fallocate(fd, 0, off, n) }); err != nil {
-			return nil, explain("allocating", size, err)
-		}
+	if err := allocate(fd, size); err != nil {
+		return nil, err
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
 		return nil, explain("sealing", size, err)
 	}
 	return mapFile(fd, size)
+}
+
+// allocate sizes the file and gives it all of its memory.
+func allocate(fd int, size int64) error {
+	if err := retry(func() error { return unix.Ftruncate(fd, size) }); err != nil {
+		return explain("sizing", size, err)
+	}
+	for off := int64(0); off < size; off += stepBytes {
+		n := min(stepBytes, size-off)
+		if err := retry(func() error { return unix.Fallocate(fd, 0, off, n) }); err != nil {
+			return explain("allocating", size, err)
+		}
+	}
+	return nil
 }
 
 func retry(call func() error) error {

@@ -70,7 +70,12 @@ func placerCondemns(p *probe) {
 	x.endangered()
 	y.endangered()
 	for range 8 {
-		if err := x.offer(parcel{size: 50 * kib, meta: 5}); err != nil {
+		err := x.offer(parcel{size: 50 * kib, meta: 5})
+		if errors.Is(err, errs.ErrWouldBlock) {
+			x.await()
+			continue
+		}
+		if err != nil {
 			p.want(errors.Is(err, errs.ErrPeerLost), "Send to a peer that hangs up returned %v", err)
 			break
 		}

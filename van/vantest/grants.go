@@ -18,7 +18,17 @@ type granted struct {
 
 const grantFence = 64
 
+// grant grants memory and has the peer know of it, by a message.
 func (s *side) grant(size int, generation uint32, rights van.Rights) *granted {
+	g := s.grantUntold(size, generation, rights)
+	if s.peer != nil {
+		s.run(s.peer, parcel{})
+	}
+	return g
+}
+
+// grantUntold leaves it to the van when the peer learns of the grant: before the next message.
+func (s *side) grantUntold(size int, generation uint32, rights van.Rights) *granted {
 	g := &granted{s: s, arena: s.n.p.memory(size + 2*grantFence)}
 	paint(g.arena, canary)
 	g.mem = g.arena[grantFence : grantFence+size : grantFence+size]

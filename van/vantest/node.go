@@ -98,6 +98,7 @@ func (p *probe) dial(from, to *node, addr string) (out, in *side) {
 	out.out, out.in = 2*p.salts, 2*p.salts+1
 	p.until("EventAccepted of a dialed connection", func() bool { in = to.claim(); return in != nil })
 	in.out, in.in = out.in, out.out
+	in.peer, out.peer = out, in
 	return out, in
 }
 

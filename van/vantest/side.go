@@ -14,6 +14,7 @@ type side struct {
 	n       *node
 	ep      van.Endpoint
 	out, in uint64 // salts of the two directions; in is 0 until known
+	peer    *side  // the other side, where this process has it
 
 	// sending
 	next      uint64 // sequence of the next message

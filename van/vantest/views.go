@@ -112,7 +112,7 @@ func grantsAreKnown(p *probe) {
 	a, b := p.pair()
 	x, y := p.connect(a, b)
 	for i := range 20 {
-		g := y.grant(100, uint32(i), van.RightRead)
+		g := y.grantUntold(100, uint32(i), van.RightRead)
 		x.peek = func(*arrival) {
 			v, err := x.granter().Map(g.at(0), 100, van.RightRead)
 			if err != nil {

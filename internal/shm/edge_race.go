@@ -1,0 +1,41 @@
+//go:build race
+
+package shm
+
+import (
+	"runtime"
+	"sync"
+	"unsafe"
+)
+
+// The race detector does not see memory outside of Go's heap, neither data nor atomics. When two
+// nodes of one process talk through such memory, it would take the Go memory that one filled before
+// it published and the other reads afterwards for a race. So who publishes and who
+// consumes say so, on a Go variable that both find by the file's identity.
+
+// Edge is an order between those who publish and those who consume.
+type Edge struct{ at *byte }
+
+var edges struct {
+	sync.Mutex
+	of map[uint64]*byte
+}
+
+// EdgeOf returns the edge of a file: the same one for everybody in the process.
+func EdgeOf(identity uint64) Edge {
+	edges.Lock()
+	defer edges.Unlock()
+	if edges.of == nil {
+		edges.of = map[uint64]*byte{}
+	}
+	if edges.of[identity] == nil {
+		edges.of[identity] = new(byte)
+	}
+	return Edge{edges.of[identity]}
+}
+
+// Publish comes before the Store that publishes.
+func (e Edge) Publish() { runtime.RaceReleaseMerge(unsafe.Pointer(e.at)) }
+
+// Consume comes behind the Load that has found something.
+func (e Edge) Consume() { runtime.RaceAcquire(unsafe.Pointer(e.at)) }

@@ -1,0 +1,24 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// PrivateDir makes dir, or checks that nobody but this user can enter it.
+func PrivateDir(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err == nil || !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	fi, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	st, _ := fi.Sys().(*syscall.Stat_t)
+	if !fi.IsDir() || fi.Mode().Perm()&0o077 != 0 || st == nil || int(st.Uid) != os.Getuid() {
+		return fmt.Errorf("others than this user can enter %s: remove it, or set TMPDIR to another directory", dir)
+	}
+	return nil
+}

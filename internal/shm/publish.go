@@ -1,0 +1,74 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// Publish makes a memory file that this process alone can write: who gets its
+// descriptor can map it for reading (MapReadOnly) and no more. It is allocated and sealed
+// as Create does it. Kernels before 5.1 cannot keep a peer from mapping it for writing.
+func Publish(name string, size int64) (*Memory, error) {
+	if size <= 0 {
+		return nil, errs.Invalid("shm: a memory file of %d bytes", size)
+	}
+	fd, err := open(name, false)
+	if err != nil {
+		return nil, explain("creating", size, err)
+	}
+	mem, err := fillAndSeal(fd, size, func() error {
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals|unix.F_SEAL_FUTURE_WRITE)
+		if errors.Is(err, unix.EINVAL) {
+			_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+		}
+		return err
+	})
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return &Memory{fd: fd, size: size, mem: mem}, nil
+}
+
+// fillAndSeal maps before it seals: the seal forbids later mappings that can write.
+func fillAndSeal(fd int, size int64, seal func() error) ([]byte, error) {
+	if err := allocate(fd, size); err != nil {
+		return nil, err
+	}
+	mem, err := mapFile(fd, size)
+	if err != nil {
+		return nil, err
+	}
+	if err := seal(); err != nil {
+		return nil, errors.Join(explain("sealing", size, err), unix.Munmap(mem))
+	}
+	return mem, nil
+}
+
+// MapReadOnly is Map for reading. Writing to the memory faults.
+func MapReadOnly(fd int, size int64) (*Memory, error) {
+	if err := inspect(fd, size); err != nil {
+		return nil, err
+	}
+	if int64(int(size)) != size {
+		return nil, errs.Invalid("shm: a mapping of %d bytes", size)
+	}
+	mem, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, explain("mapping", size, err)
+	}
+	return &Memory{fd: -1, size: size, mem: mem}, nil
+}
+
+// Identity names a memory file on this machine: the same for every descriptor of it.
+func Identity(fd int) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return 0, fmt.Errorf("shm: looking at a shared memory file: %w", err)
+	}
+	return st.Ino, nil
+}

@@ -1,0 +1,39 @@
+// Package shmvan is the transport between processes of one machine and user: shared memory.
+//
+// # Connection
+//
+// A listener is a Unix socket (SOCK_SEQPACKET) in a private directory. Both sides check the user of
+// the other (SO_PEERCRED), and pass descriptors: a file of their own, which holds control
+// words and the ring of the records that they send (layout.go), a page of their van, and an eventfd that wakes
+// them. Each process writes only its own files, which are sealed against every later writable mapping, and
+// maps the peer's for reading: what a peer scribbles is its own. Every word and every record of a peer is
+// copied once and checked then. Files that are not fully allocated or not sealed are refused, so no access faults.
+//
+// # Messages
+//
+// A message is a record in the ring: header, meta, and the payload in one of these ways:
+//
+//   - inline, up to Options.InlineBytes: copied into the ring and out of it;
+//   - mapped: where it lies in a file of the sender's Options.Files, which the receiver maps, and
+//     copies from (one copy, by the receiver);
+//   - foreign: an address of the sender; the receiver copies with process_vm_readv(2), where the kernel lets
+//     it (one copy). A nonce, read at the beginning, proves that it does;
+//   - streamed through the ring, piece by piece (two copies), where that is forbidden;
+//   - written: the sender has copied it into memory that the peer granted (one copy, by the sender).
+//
+// Without a copy, granted memory can be used in place (van.Granter).
+//
+// The fast path has no system call: the consumer looks at the first word of the next record, which the producer
+// writes last. Who sleeps (Van.Arm) says so in its page; only then a sender writes its eventfd, once per sleep.
+//
+// # End
+//
+// A side that closes sets a word in its file and wakes the peer. It shuts its end of the socket
+// down when it holds no memory of the peer any more (no mapping, no view), and the kernel does the same for a
+// process that dies: that is EventDetached at the peer. A pidfd tells of the death as well.
+//
+// # Threads and memory
+//
+// Sending happens on the caller of Send, receiving on the caller of Poll. Goroutines exist for listening
+// and greeting only. A connection takes two files of RingBytes and a page each, one of them this side's.
+package shmvan

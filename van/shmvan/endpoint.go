@@ -1,0 +1,266 @@
+package shmvan
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/shm"
+	"github.com/stepvan/stepvan/van"
+)
+
+// own is this side's file of one connection.
+type own struct {
+	mem  *shm.Memory
+	edge shm.Edge
+}
+
+func newOwn(ring int) (*own, error) {
+	mem, err := shm.Publish("stepvan:ring", int64(ringStart+ring))
+	if err != nil {
+		return nil, err
+	}
+	id, err := shm.Identity(mem.FD())
+	if err != nil {
+		_ = mem.Close()
+		return nil, err
+	}
+	return &own{mem, shm.EdgeOf(id)}, nil
+}
+
+func (o *own) close() { _ = o.mem.Close() }
+
+// States of an endpoint.
+const (
+	stateOpen   uint32 = iota
+	stateLost          // the peer is gone, or not to be trusted
+	stateClosed        // by this side
+)
+
+// endpoint is one side of a connection.
+type endpoint struct {
+	v          *node
+	sock       int
+	name       string
+	own        *own
+	peer       *peer
+	watchedPid int
+	asleep     *atomic.Uint64 // the peer's van's word
+	closing    *atomic.Uint64 // own control word
+	peerWords  words
+	foreign    bool // the peer's memory can be read with process_vm_readv
+	user       atomic.Pointer[any]
+	state      atomic.Uint32
+	copying    atomic.Bool // the poller writes to placed memory
+	woken      atomic.Uint64
+	ops        operations
+
+	// Guarded by mu.
+	mu      sync.Mutex
+	out     producer
+	sourced uint64 // messages sent whose source the peer reads
+	offered []uint64
+	stream  stream
+	errands errands
+	segs    []segment
+	grants  map[van.GrantID]*grant
+	mapped  bool // the peer's and the own file are mapped
+	let     bool // the peer has been told that nothing of it is held
+
+	due      atomic.Bool   // stream or errands wait for room
+	streamed atomic.Uint64 // streams that are in the ring whole
+	views    atomic.Int64  // of the peer's memory, with the program
+	gone     atomic.Bool   // the kernel says that the peer has let go of everything
+
+	// The poller's.
+	in       consumer
+	born     uint64
+	cause    error // of the loss
+	reported bool  // EventLost
+	detached bool
+	idle     uint32 // steps without a record
+	files    []*peerFile
+	incoming inflow
+	credits  credits
+
+	claims claims // grants of the peer
+}
+
+func (v *node) newEndpoint(sock int, o *own, p *peer) *endpoint {
+	e := &endpoint{v: v, sock: sock, own: o, peer: p, watchedPid: p.pidfd, mapped: true}
+	e.name = fmt.Sprintf("pid %d", p.hello.pid)
+	mine, theirs := wordsOf(o.mem.Bytes()), wordsOf(p.file.Bytes())
+	e.closing, e.peerWords = mine.closed, theirs
+	e.asleep = shm.Word64(p.page.Bytes(), offAsleep)
+	e.out = producer{own: mine, peer: theirs, edge: o.edge}
+	e.in = consumer{own: mine, peer: theirs, edge: p.edge}
+	e.ops.init(v.opt.SendQueue)
+	e.credits.init(e, v.opt.Credits)
+	e.foreign = !v.opt.NoForeign && p.canRead()
+	if e.foreign {
+		mine.reads.Store(1)
+	}
+	return e
+}
+
+// face is the endpoint as its callers see it.
+func (e *endpoint) face() van.Endpoint {
+	if e.v.opt.TwoSided {
+		return e
+	}
+	return granter{e}
+}
+
+// Peer implements van.Endpoint.
+func (e *endpoint) Peer() string { return e.name }
+
+// SetUser implements van.Endpoint. Concurrent.
+func (e *endpoint) SetUser(u any) { e.user.Store(&u) }
+
+// User implements van.Endpoint. Concurrent.
+func (e *endpoint) User() any {
+	if p := e.user.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Close implements van.Endpoint. It returns when nothing reads or writes memory of this endpoint any more.
+func (e *endpoint) Close() error {
+	for {
+		s := e.state.Load()
+		if s == stateClosed {
+			break
+		}
+		if e.state.CompareAndSwap(s, stateClosed) {
+			break
+		}
+	}
+	for e.copying.Load() {
+		runtime.Gosched() // one copy, of a bounded piece
+	}
+	e.mu.Lock()
+	e.hangUp()
+	e.mu.Unlock()
+	e.v.stir()
+	return nil
+}
+
+// hangUp tells the peer that this side has ended the connection. mu is held.
+func (e *endpoint) hangUp() {
+	if e.mapped && e.closing.Load() == 0 {
+		e.closing.Store(1)
+		signal(e.peer.event) // no matter whether it sleeps: this happens once
+	}
+}
+
+// lose ends the connection for a cause that this side has found. Poller only.
+func (e *endpoint) lose(cause error) {
+	if e.state.CompareAndSwap(stateOpen, stateLost) {
+		e.cause = cause
+		e.mu.Lock()
+		e.hangUp()
+		e.mu.Unlock()
+	}
+}
+
+var errHungUp = fmt.Errorf("%w: closed by the peer: %w", errs.ErrPeerLost, io.EOF)
+
+// fault is why an operation of an ended connection failed.
+func (e *endpoint) fault(op string) error {
+	cause := errs.ErrPeerLost
+	if e.state.Load() == stateClosed {
+		cause = errs.ErrClosed
+	}
+	return &errs.OpError{Op: op, Van: name, Peer: e.name, Err: cause}
+}
+
+// reap unmaps the connection's memory, once, after the end. Poller only, or when there is no poller any more.
+func (e *endpoint) reap() {
+	e.mu.Lock()
+	if !e.mapped {
+		e.mu.Unlock()
+		return
+	}
+	e.mapped = false
+	e.incoming.stop()
+	for _, f := range e.files {
+		f.drop()
+	}
+	e.files = nil
+	e.v.unwatch(e.watchedPid, e)
+	e.own.close()
+	e.peer.part()
+	e.mu.Unlock()
+	e.claims.clear()
+	e.letGo()
+}
+
+// letGo tells the peer that this process cannot reach its memory any more, as soon as that is so. Any goroutine.
+func (e *endpoint) letGo() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mapped || e.let || e.views.Load() > 0 {
+		return
+	}
+	e.let = true
+	if e.v.isClosed() || e.gone.Load() || e.v.opt.TwoSided {
+		e.hang()
+		return
+	}
+	_ = unix.Shutdown(e.sock, unix.SHUT_WR)
+}
+
+// hang closes the socket. mu is held.
+func (e *endpoint) hang() {
+	if e.sock >= 0 {
+		e.v.unwatch(e.sock, e)
+		_ = unix.Close(e.sock)
+		e.sock = -1
+	}
+}
+
+// retire is what is done with an endpoint when its van is closed: the poller may never come again.
+func (e *endpoint) retire() {
+	if e.sawEnd() {
+		e.gone.Store(true)
+	}
+	e.reap()
+}
+
+// sawEnd reports whether the socket shows that the peer has let go.
+func (e *endpoint) sawEnd() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.sock < 0 {
+		return false
+	}
+	fds := []unix.PollFd{{Fd: int32(e.sock), Events: unix.POLLRDHUP}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n > 0 && fds[0].Revents&(unix.POLLRDHUP|unix.POLLHUP) != 0
+}
+
+// discard ends an endpoint that no poller knows.
+func (e *endpoint) discard() {
+	e.state.Store(stateClosed)
+	e.mu.Lock()
+	e.hangUp()
+	e.mu.Unlock()
+	e.reap()
+	e.mu.Lock()
+	e.hang()
+	e.mu.Unlock()
+}
+
+// rouse wakes the peer if it sleeps and was not woken from this sleep yet. Any goroutine that knows the page to be mapped.
+func (e *endpoint) rouse() {
+	if s := e.asleep.Load(); s&1 != 0 && e.woken.Load() != s {
+		e.woken.Store(s)
+		signal(e.peer.event)
+	}
+}

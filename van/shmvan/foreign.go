@@ -1,0 +1,60 @@
+package shmvan
+
+import (
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// canRead finds out whether this process may read the peer's memory: it reads what the peer has told about itself.
+// That fails where the kernel forbids it (yama, seccomp, missing rights) or the pid is another
+// process's from here (pid namespaces).
+func (p *peer) canRead() bool {
+	if p.hello.at == 0 || p.pid <= 0 {
+		return false
+	}
+	var got [len(p.hello.nonce)]byte
+	n, err := readFrom(p.pid, got[:], p.hello.at)
+	return err == nil && n == len(got) && got == p.hello.nonce
+}
+
+// readFrom reads memory of another process at an address of its own.
+func readFrom(pid int, b []byte, at uint64) (int, error) {
+	local := []unix.Iovec{{Base: unsafe.SliceData(b)}}
+	local[0].SetLen(len(b))
+	remote := []unix.RemoteIovec{{Base: uintptr(at), Len: len(b)}}
+	for {
+		n, err := unix.ProcessVMReadv(pid, local, remote, 0)
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+// read copies a segment of the peer's memory. Whether the pid was still the peer's is asked afterwards:
+// if so, it was so all the time.
+func (e *endpoint) read(s segment, dst [][]byte) ([][]byte, error) {
+	if !e.foreign {
+		return nil, &errs.ProtocolError{Field: "segment", Reason: "an address, which this process cannot read"}
+	}
+	for s.n > 0 {
+		if len(dst[0]) == 0 {
+			dst = dst[1:]
+			continue
+		}
+		to := dst[0][:min(uint64(len(dst[0])), s.n)]
+		n, err := readFrom(e.peer.pid, to, s.at)
+		if err != nil {
+			return nil, fmt.Errorf("%w: its memory cannot be read: %w", errs.ErrPeerLost, err)
+		}
+		s.at, s.n = s.at+uint64(n), s.n-uint64(n)
+		dst[0] = dst[0][n:]
+	}
+	if e.peer.dead() {
+		return nil, fmt.Errorf("%w: it ended while its memory was read", errs.ErrPeerLost)
+	}
+	return dst, nil
+}

@@ -1,0 +1,14 @@
+package shmvan
+
+import (
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// nobody is a Placer that takes nothing.
+type nobody struct{}
+
+func (nobody) Place(_ van.Endpoint, _ *wire.Header, _ []byte, dst [][]byte) ([][]byte, error) {
+	return dst, errs.ErrNotSupported
+}

@@ -1,0 +1,81 @@
+package shmvan
+
+import (
+	"math/bits"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// Files knows the memory files of this process. *tensor.Allocator implements it.
+type Files interface {
+	// Locate finds the file that holds all of b, without allocating.
+	Locate(b []byte) (tensor.Place, bool)
+	// Watch calls dropped before a file goes back to the system, until stop.
+	Watch(dropped func(file uint64)) (stop func())
+}
+
+// Options of a van. Zero values take the defaults.
+type Options struct {
+	Placer      van.Placer  // names the memory of received payload; required
+	Limits      wire.Limits // what peers may announce; wire.DefaultLimits
+	Files       Files       // memory that peers may map; nil: payload goes by other ways
+	Dir         string      // of the sockets; private to the user, made when it is missing; PrivateDir of internal/shm
+	TwoSided    bool        // no grants: endpoints do not implement van.Granter
+	RingBytes   int         // of each direction of a connection, a power of two from 64 KiB; 512 KiB
+	InlineBytes int         // payload up to which it travels in the ring, at most an eighth of it; 8 KiB
+	Credits     int         // unreleased deliveries per endpoint, 1 to MaxCredits; 32
+	SendQueue   int         // operations per endpoint whose completion is not polled yet; 256
+	NoForeign   bool        // do not read memory of peers with process_vm_readv, nor let them
+}
+
+// MaxCredits is the most that Options.Credits can be.
+const MaxCredits = 64
+
+const (
+	defaultRing    = 512 << 10
+	leastRing      = 64 << 10
+	mostRing       = 1 << 30
+	defaultInline  = 8 << 10
+	defaultCredits = 32
+	defaultQueue   = 256
+	mostQueue      = 1 << 16
+
+	maxSegments = 512
+	maxPayload  = 1 << 46
+)
+
+func (o Options) complete() (Options, error) {
+	if o.Placer == nil {
+		return o, errs.Invalid("shmvan: Options.Placer is missing: it names the memory for received payload")
+	}
+	if o.Limits == (wire.Limits{}) {
+		o.Limits = wire.DefaultLimits
+	}
+	fill(&o.RingBytes, defaultRing)
+	fill(&o.InlineBytes, min(defaultInline, o.RingBytes/8))
+	fill(&o.Credits, defaultCredits)
+	fill(&o.SendQueue, defaultQueue)
+	switch {
+	case o.RingBytes < leastRing || o.RingBytes > mostRing || bits.OnesCount(uint(o.RingBytes)) != 1:
+		return o, errs.Invalid("shmvan: Options.RingBytes is %d: give a power of two from %d to %d", o.RingBytes, leastRing, mostRing)
+	case o.InlineBytes < 0 || o.InlineBytes > o.RingBytes/8:
+		return o, errs.Invalid("shmvan: Options.InlineBytes is %d: give 1 to an eighth of RingBytes, %d", o.InlineBytes, o.RingBytes/8)
+	case o.Credits < 0 || o.Credits > MaxCredits:
+		return o, errs.Invalid("shmvan: Options.Credits is %d: give 1 to %d", o.Credits, MaxCredits)
+	case o.SendQueue < 0 || o.SendQueue > mostQueue:
+		return o, errs.Invalid("shmvan: Options.SendQueue is %d: give 1 to %d", o.SendQueue, mostQueue)
+	}
+	return o, nil
+}
+
+func fill(v *int, preset int) {
+	if *v == 0 {
+		*v = preset
+	}
+}
+
+// maxHead is the largest wire header with meta that one record holds.
+func (o *Options) maxHead() int { return o.RingBytes / 4 }

@@ -1,0 +1,218 @@
+package shmvan
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/van"
+)
+
+const (
+	// kernelEvery is how many thorough Polls pass between two that ask the kernel, which is a system call.
+	kernelEvery = 64
+	// lookEvery is how many empty looks at a ring pass between two at whether the peer has closed.
+	lookEvery = 32
+)
+
+// Poll implements van.Van. Budget of an endpoint that has nothing: three loads.
+func (v *node) Poll(events []van.Event, all bool) int {
+	if len(events) == 0 || !v.polling.CompareAndSwap(false, true) {
+		return 0
+	}
+	if v.armed.Load() {
+		v.disarm()
+		v.kernelDue = true
+	}
+	out := sink{events[:0:len(events)]}
+	v.passes++
+	if v.kernelDue || all && v.passes%kernelEvery == 0 {
+		v.kernelDue = false
+		v.pollKernel(0)
+	}
+	if v.fresh.Load() > 0 {
+		v.announce(&out)
+	}
+	eps := *v.eps.Load()
+	if v.turn++; v.turn >= len(eps) {
+		v.turn = 0
+	}
+	for i := range eps {
+		e := eps[(v.turn+i)%len(eps)]
+		if e.born != v.passes {
+			e.step(&out, all)
+		}
+		if out.full() {
+			break
+		}
+	}
+	v.polling.Store(false)
+	return len(out.events)
+}
+
+// announce reports peers that connected.
+func (v *node) announce(out *sink) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for len(v.newcomers) > 0 && !out.full() {
+		e := v.newcomers[0]
+		v.newcomers = v.newcomers[1:]
+		e.born = v.passes
+		v.enlist(e)
+		out.emit(van.Event{Kind: van.EventAccepted, Endpoint: e.face()})
+	}
+	v.fresh.Store(int32(len(v.newcomers)))
+}
+
+// step moves one endpoint.
+func (e *endpoint) step(out *sink, all bool) {
+	if e.state.Load() != stateOpen {
+		e.end(out)
+		return
+	}
+	e.complete(out, false)
+	if e.in.waiting() {
+		e.idle = 0
+		e.receive(out)
+	} else if e.idle++; all && e.idle >= lookEvery || e.gone.Load() {
+		e.idle = 0
+		e.look()
+	}
+	e.advance()
+	if e.state.Load() != stateOpen {
+		e.end(out)
+	}
+}
+
+// look finds out whether the peer is still there, and honest. There was nothing to read a moment ago.
+func (e *endpoint) look() {
+	over := e.peerWords.closed.Load() != 0 || e.gone.Load()
+	if err := e.honest(); err != nil {
+		e.lose(err)
+		return
+	}
+	if over && !e.in.waiting() {
+		e.lose(errHungUp)
+	}
+}
+
+// end reports what is left of an endpoint that is over.
+func (e *endpoint) end(out *sink) {
+	if e.detached {
+		return
+	}
+	e.complete(out, true)
+	e.abandonGrants(out)
+	if out.full() || e.ops.read.Load() != e.ops.written.Load() {
+		return
+	}
+	if e.state.Load() == stateLost && !e.reported {
+		e.reported = true
+		out.emit(van.Event{Kind: van.EventLost, Endpoint: e.face(), Err: e.cause})
+	}
+	e.reap()
+	e.letGo()
+	if !e.v.opt.TwoSided {
+		if !e.gone.Load() || out.full() { // the kernel tells when the peer holds nothing
+			return
+		}
+		out.emit(van.Event{Kind: van.EventDetached, Endpoint: e.face()})
+	}
+	e.detached = true
+	e.v.remove(e)
+	e.mu.Lock()
+	if e.let {
+		e.hang()
+	}
+	e.mu.Unlock()
+}
+
+// pollKernel asks which peers have let go or died. It reports whether there was anything.
+func (v *node) pollKernel(timeout int) (found bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.epfd < 0 {
+		return false
+	}
+	var events [64]unix.EpollEvent
+	for {
+		n, err := unix.EpollWait(v.epfd, events[:], timeout)
+		if err == unix.EINTR {
+			continue
+		}
+		for _, ev := range events[:max(n, 0)] {
+			e := v.sources[ev.Fd]
+			if e == nil {
+				continue
+			}
+			if ev.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 || int(ev.Fd) == e.watchedPid {
+				e.gone.Store(true)
+			}
+		}
+		if n < len(events) {
+			return found || n > 0
+		}
+		found = true
+	}
+}
+
+// Arm implements van.Van.
+func (v *node) Arm() bool {
+	if !v.polling.CompareAndSwap(false, true) {
+		return false
+	}
+	defer v.polling.Store(false)
+	v.mu.Lock()
+	closed := v.closed
+	v.mu.Unlock()
+	if closed {
+		return true
+	}
+	v.sleeps += 2
+	v.armed.Store(true)
+	v.asleep.Store(v.sleeps - 1)
+	if v.pollKernel(0) || v.busy() {
+		v.disarm()
+		v.kernelDue = true
+		return false
+	}
+	return true
+}
+
+func (v *node) disarm() {
+	v.armed.Store(false)
+	v.asleep.Store(v.sleeps)
+}
+
+// busy reports whether a Poll would find something.
+func (v *node) busy() bool {
+	if v.fresh.Load() > 0 {
+		return true
+	}
+	for _, e := range *v.eps.Load() {
+		if e.busy() {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *endpoint) busy() bool {
+	if e.state.Load() != stateOpen {
+		return !e.reported && e.state.Load() == stateLost || e.ops.read.Load() != e.ops.written.Load() || e.stillMapped() || e.gone.Load()
+	}
+	if e.in.waiting() && !e.credits.starved.Load() || e.gone.Load() || e.peerWords.closed.Load() != 0 && !e.in.waiting() {
+		return true
+	}
+	if e.due.Load() && e.couldAdvance() {
+		return true
+	}
+	r := e.ops.read.Load()
+	return r != e.ops.written.Load() && e.finished(&e.ops.list[r&e.ops.mask])
+}
+
+// couldAdvance reports whether the peer has made room.
+func (e *endpoint) couldAdvance() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	seen := e.out.seen
+	return e.out.look() != nil || e.out.seen != seen
+}

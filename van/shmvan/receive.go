@@ -1,0 +1,299 @@
+package shmvan
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// sink takes events.
+type sink struct{ events []van.Event }
+
+func (s *sink) full() bool { return len(s.events) == cap(s.events) }
+
+func (s *sink) emit(e van.Event) { s.events = append(s.events, e) }
+
+// mostRecords is how many records of one endpoint one Poll takes, so that others have their turn.
+const mostRecords = 64
+
+// inflow is a streamed payload on its way in.
+type inflow struct {
+	slot *slot
+	dst  [][]byte // what is still to be filled; nil when it is thrown away
+	left uint64
+}
+
+func (f *inflow) stop() { *f = inflow{} }
+
+// receive takes what the peer has sent. Poller only.
+func (e *endpoint) receive(out *sink) {
+	var err error
+	for n := 0; n < mostRecords && err == nil && !out.full() && e.state.Load() == stateOpen; n++ {
+		var r record
+		var ok, more bool
+		if r, ok, err = e.in.next(); !ok {
+			break
+		}
+		if more, err = e.take(out, &r); !more {
+			break
+		}
+	}
+	if e.in.report() {
+		e.rouse()
+	}
+	if err != nil {
+		e.lose(&errs.OpError{Op: "receive", Van: name, Peer: e.name, Err: err})
+	}
+}
+
+// take deals with the record at the front, and goes on behind it unless more is false.
+func (e *endpoint) take(out *sink, r *record) (more bool, err error) {
+	if e.incoming.slot != nil != (r.kind == kindChunk) && r.kind <= kindChunk {
+		return false, &errs.ProtocolError{Field: "record", Reason: "a payload is interrupted"}
+	}
+	switch r.kind {
+	case kindChunk:
+		return true, e.takeChunk(out, r)
+	case kindGrant, kindWithdraw, kindLetGo, kindForget:
+		if err := e.control(out, r); err != nil {
+			return false, err
+		}
+		e.in.pass(r, false)
+		return true, nil
+	}
+	s := e.credits.take()
+	if s == nil {
+		return false, nil
+	}
+	delivered, err := e.open(s, r)
+	if !delivered {
+		e.giveBack(s)
+		return false, err
+	}
+	if e.incoming.slot == nil {
+		out.emit(van.Event{Kind: van.EventMessage, Endpoint: e.face(), Delivery: &s.delivery})
+	}
+	return true, nil
+}
+
+// giveBack returns a slot that was not delivered.
+func (e *endpoint) giveBack(s *slot) { s.ReleaseDelivery(&s.delivery) }
+
+// open makes a delivery of a record. false without an error: the endpoint was closed meanwhile.
+func (e *endpoint) open(s *slot, r *record) (ok bool, err error) {
+	size, err := s.fill(r, e.v.opt.maxHead(), e.v.opt.Limits)
+	if err != nil {
+		return false, err
+	}
+	d := &s.delivery
+	switch {
+	case size == 0 || r.kind == kindWritten:
+		d.Written = r.kind == kindWritten
+		e.in.pass(r, r.kind == kindMapped || r.kind == kindForeign)
+		return e.state.Load() == stateOpen, nil
+	case r.kind == kindStream:
+		return e.openStream(s, r, size)
+	}
+	dst, err := e.place(d)
+	if err != nil {
+		return false, err
+	}
+	if !e.enter() {
+		return false, nil
+	}
+	if d.Refused == nil {
+		err = e.collect(r, s, dst, size)
+	}
+	clear(dst) // lets go of the memory
+	e.copying.Store(false)
+	if err != nil {
+		return false, err
+	}
+	if r.kind != kindInline && e.peerWords.closed.Load() != 0 {
+		return false, errHungUp // the source may have been something else already
+	}
+	e.in.pass(r, r.kind != kindInline)
+	return true, nil
+}
+
+// enter announces that the poller writes to placed memory; false when the endpoint was closed.
+func (e *endpoint) enter() bool {
+	e.copying.Store(true)
+	if e.state.Load() != stateOpen {
+		e.copying.Store(false)
+		return false
+	}
+	return true
+}
+
+// fill copies the head out of the ring, once, and checks it.
+func (s *slot) fill(r *record, maxHead int, lim wire.Limits) (size uint64, err error) {
+	le := binary.LittleEndian
+	n := uint64(le.Uint32(r.bytes[recHead:]))
+	size = le.Uint64(r.bytes[recSize:])
+	if n < wire.HeaderSize {
+		return 0, &errs.ProtocolError{Field: "header", Reason: fmt.Sprintf("cut off: %d of %d bytes", n, wire.HeaderSize)}
+	}
+	if n > uint64(maxHead) || n > uint64(len(r.bytes)-recBody) {
+		return 0, &errs.ProtocolError{Field: "head", Reason: fmt.Sprintf("%d bytes do not fit the record", n)}
+	}
+	s.buf = append(s.buf[:0], r.bytes[recBody:recBody+n]...)
+	d := &s.delivery
+	d.Releaser = s
+	if err := d.Header.Decode(s.buf, lim); err != nil {
+		return 0, err
+	}
+	d.Meta = s.buf[wire.HeaderSize:]
+	switch {
+	case int(d.Header.Meta) != len(d.Meta):
+		return 0, &errs.ProtocolError{Field: "meta", Reason: "length differs from what came with the header"}
+	case d.Header.Payload != size:
+		return 0, &errs.ProtocolError{Field: "payload", Reason: "length differs from what came with the header"}
+	}
+	return size, wire.Verify(s.buf[:wire.HeaderSize], d.Meta)
+}
+
+// place asks where the payload goes.
+func (e *endpoint) place(d *van.Delivery) ([][]byte, error) {
+	dst, err := e.v.opt.Placer.Place(e.face(), &d.Header, d.Meta, e.v.hold[:0])
+	e.v.hold = dst[:0]
+	if err == nil {
+		var n uint64
+		for _, b := range dst {
+			n += uint64(len(b))
+		}
+		if n != d.Header.Payload {
+			err = errs.Invalid("shmvan: the Placer gave %d bytes for a payload of %d", n, d.Header.Payload)
+		}
+	}
+	var broken *errs.ProtocolError
+	if errors.As(err, &broken) {
+		return nil, err
+	}
+	d.Refused = err
+	return dst, nil
+}
+
+// collect copies the payload of r to dst.
+func (e *endpoint) collect(r *record, s *slot, dst [][]byte, size uint64) error {
+	body := r.bytes[recBody+(len(s.buf)+7)&^7:]
+	if r.kind == kindInline {
+		if size > uint64(len(body)) {
+			return &errs.ProtocolError{Field: "payload", Reason: "longer than its record"}
+		}
+		scatter(dst, body[:size])
+		return nil
+	}
+	return e.fetchAll(body, r, dst, size)
+}
+
+// fetchAll copies from where the sender says that the payload lies.
+func (e *endpoint) fetchAll(body []byte, r *record, dst [][]byte, size uint64) error {
+	le := binary.LittleEndian
+	segs := uint64(le.Uint32(r.bytes[recSegs:]))
+	if segs > maxSegments || segs*segBytes > uint64(len(body)) {
+		return &errs.ProtocolError{Field: "segments", Reason: fmt.Sprintf("%d do not fit the record", segs)}
+	}
+	for i := range segs {
+		b := body[segBytes*i:]
+		s := segment{le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:])}
+		if s.n > size {
+			return &errs.ProtocolError{Field: "segments", Reason: "longer than the payload"}
+		}
+		size -= s.n
+		var err error
+		if r.kind == kindForeign {
+			dst, err = e.read(s, dst)
+		} else {
+			dst, err = e.copyMapped(s, dst)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if size > 0 {
+		return &errs.ProtocolError{Field: "segments", Reason: "shorter than the payload"}
+	}
+	return nil
+}
+
+func (e *endpoint) copyMapped(s segment, dst [][]byte) ([][]byte, error) {
+	f, err := e.file(s.file)
+	if err != nil {
+		return nil, err
+	}
+	from, err := f.slice(s.at, s.n)
+	if err != nil {
+		return nil, err
+	}
+	return scatter(dst, from), nil
+}
+
+// scatter copies from into dst and returns what of dst is left. dst has room for it.
+func scatter(dst [][]byte, from []byte) [][]byte {
+	for len(from) > 0 {
+		n := copy(dst[0], from)
+		from = from[n:]
+		if n == len(dst[0]) {
+			dst = dst[1:]
+		} else {
+			dst[0] = dst[0][n:]
+		}
+	}
+	return dst
+}
+
+// openStream begins a payload that follows in chunks.
+func (e *endpoint) openStream(s *slot, r *record, size uint64) (bool, error) {
+	dst, err := e.place(&s.delivery)
+	if err != nil {
+		return false, err
+	}
+	if e.state.Load() != stateOpen {
+		return false, nil
+	}
+	e.incoming = inflow{slot: s, left: size}
+	if s.delivery.Refused == nil {
+		e.incoming.dst = append(e.incoming.dst, dst...)
+	}
+	e.in.pass(r, false)
+	return true, nil
+}
+
+func (e *endpoint) takeChunk(out *sink, r *record) error {
+	f := &e.incoming
+	n := binary.LittleEndian.Uint64(r.bytes[recSize:])
+	if n == 0 || n > uint64(len(r.bytes)-recBody) || n > f.left {
+		return &errs.ProtocolError{Field: "chunk", Reason: fmt.Sprintf("%d bytes of %d", n, f.left)}
+	}
+	if f.dst != nil {
+		if !e.enter() {
+			return nil
+		}
+		f.dst = scatter(f.dst, r.bytes[recBody:recBody+n])
+		e.copying.Store(false)
+	}
+	e.in.pass(r, false)
+	if f.left -= n; f.left == 0 {
+		s := f.slot
+		f.stop()
+		out.emit(van.Event{Kind: van.EventMessage, Endpoint: e.face(), Delivery: &s.delivery})
+	}
+	return nil
+}
+
+// dead reports whether the peer's process has ended. A system call.
+func (p *peer) dead() bool {
+	if p.pidfd < 0 {
+		return false
+	}
+	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n > 0
+}

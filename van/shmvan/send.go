@@ -1,0 +1,278 @@
+package shmvan
+
+import (
+	"encoding/binary"
+	"unsafe"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// segment is where a piece of payload lies: in a file of the sender, or at an address.
+type segment struct{ file, at, n uint64 }
+
+// Send implements van.Endpoint. Budget for a small message: no allocation, no system call unless the peer
+// sleeps, one uncontended lock, one copy.
+func (e *endpoint) Send(m *van.Message) error {
+	size, err := e.check(m)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	err = e.send(m, size)
+	if err == nil {
+		e.rouse()
+	}
+	e.mu.Unlock()
+	if err == nil {
+		e.v.stir()
+	}
+	return err
+}
+
+// check holds m against Caps.
+func (e *endpoint) check(m *van.Message) (size int64, err error) {
+	for _, p := range m.Payload {
+		size += int64(len(p))
+	}
+	caps := &e.v.caps
+	switch {
+	case len(m.Head) < wire.HeaderSize || len(m.Head)-wire.HeaderSize > caps.MaxMeta:
+		err = errs.Invalid("head of %d bytes: a header has %d, meta at most %d", len(m.Head), wire.HeaderSize, caps.MaxMeta)
+	case size > caps.MaxPayload:
+		err = errs.Invalid("payload of %d bytes, at most %d", size, caps.MaxPayload)
+	case len(m.Payload) > caps.MaxSegments:
+		err = errs.Invalid("payload in %d segments, at most %d", len(m.Payload), caps.MaxSegments)
+	case len(m.Target) > 0 && !caps.OneSided:
+		err = errs.ErrNotSupported
+	case len(m.Target) > 0 && len(m.Target) != len(m.Payload):
+		err = errs.Invalid("%d targets for %d segments", len(m.Target), len(m.Payload))
+	}
+	return size, err
+}
+
+// usable is nil while something can be sent. mu is held.
+func (e *endpoint) usable() error {
+	switch e.state.Load() {
+	case stateClosed:
+		return errs.ErrClosed
+	case stateLost:
+		return errs.ErrPeerLost
+	}
+	return nil
+}
+
+// send is Send with mu held.
+func (e *endpoint) send(m *van.Message, size int64) error {
+	if err := e.usable(); err != nil {
+		return err
+	}
+	o := e.ops.next()
+	if o == nil || e.stream.active {
+		return errs.ErrWouldBlock
+	}
+	*o = operation{id: m.Op, keep: o.keep[:0]}
+	if len(m.Target) > 0 && size > 0 {
+		return e.sendWritten(o, m, size)
+	}
+	if size <= int64(e.v.opt.InlineBytes) {
+		return e.sendInline(o, m, size)
+	}
+	if k, ok := e.refer(m); ok {
+		return e.sendReferred(o, m, size, k)
+	}
+	return e.sendStream(o, m, size)
+}
+
+// put writes a record with the head of m and returns where its body goes on, nil when there is no room.
+func (e *endpoint) put(m *van.Message, size int64, segs, body int) (rec, rest []byte, err error) {
+	at := recBody + (len(m.Head)+7)&^7
+	rec, err = e.out.begin(align(at + body))
+	if rec == nil {
+		return nil, nil, e.full(err)
+	}
+	le := binary.LittleEndian
+	le.PutUint32(rec[recHead:], uint32(len(m.Head)))
+	le.PutUint32(rec[recSegs:], uint32(segs))
+	le.PutUint64(rec[recSize:], uint64(size))
+	copy(rec[recBody:], m.Head)
+	return rec, rec[at:], nil
+}
+
+// full says why there is no room.
+func (e *endpoint) full(err error) error {
+	if err == nil {
+		return errs.ErrWouldBlock
+	}
+	// The poller reports the loss with the cause; here it is enough to know.
+	return errs.ErrPeerLost
+}
+
+// commit publishes the record of an operation. The one that leaves less than half of the ring free
+// completes only when the peer has read it: so whoever finds the ring full has a completion to wait for.
+func (e *endpoint) commit(o *operation, rec []byte, k kind) {
+	flags := uint64(0)
+	if e.out.room() < uint64(len(rec))+uint64(len(e.out.own.ring))/2+64 {
+		_ = e.out.look() // a lie is found when room is needed
+	}
+	if e.out.room() < uint64(len(rec))+uint64(len(e.out.own.ring))/2+64 {
+		flags = wordTell
+		o.consumed = e.out.pos + uint64(len(rec))
+	}
+	e.out.publish(len(rec), k, flags)
+	e.ops.accept()
+}
+
+func (e *endpoint) sendInline(o *operation, m *van.Message, size int64) error {
+	rec, rest, err := e.put(m, size, 0, int(size))
+	if err != nil {
+		return err
+	}
+	for _, p := range m.Payload {
+		rest = rest[copy(rest, p):]
+	}
+	e.commit(o, rec, kindInline)
+	return nil
+}
+
+// refer finds out how the peer can read the payload where it lies, and lists the segments. mu is held.
+func (e *endpoint) refer(m *van.Message) (kind, bool) {
+	e.segs = e.segs[:0]
+	k := kindMapped
+	for _, p := range m.Payload {
+		if len(p) == 0 {
+			continue
+		}
+		s, ok := e.chart(p)
+		if !ok {
+			k = kindForeign
+			break
+		}
+		e.segs = append(e.segs, s)
+	}
+	if k == kindMapped {
+		return k, true
+	}
+	e.segs = e.segs[:0]
+	for _, p := range m.Payload {
+		if len(p) > 0 {
+			e.segs = append(e.segs, segment{at: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p)))), n: uint64(len(p))})
+		}
+	}
+	return k, !e.v.opt.NoForeign && e.peerWords.reads.Load() != 0
+}
+
+// chart finds memory in a file that the peer has, or is given.
+func (e *endpoint) chart(p []byte) (segment, bool) {
+	if e.v.opt.Files == nil {
+		return segment{}, false
+	}
+	at, ok := e.v.opt.Files.Locate(p)
+	if !ok || !e.offer(at.File, at.FD, len(at.Memory)) {
+		return segment{}, false
+	}
+	return segment{at.File, uint64(at.Offset), uint64(len(p))}, true
+}
+
+func (e *endpoint) sendReferred(o *operation, m *van.Message, size int64, k kind) error {
+	rec, rest, err := e.put(m, size, len(e.segs), segBytes*len(e.segs))
+	if err != nil {
+		return err
+	}
+	le := binary.LittleEndian
+	for i, s := range e.segs {
+		b := rest[segBytes*i:]
+		le.PutUint64(b, s.file)
+		le.PutUint64(b[8:], s.at)
+		le.PutUint64(b[16:], s.n)
+	}
+	e.sourced++
+	o.done = e.sourced
+	o.keep = append(o.keep, m.Payload...) // an address alone keeps nothing alive
+	e.commit(o, rec, k)
+	return nil
+}
+
+// stream is a payload on its way through the ring. Guarded by endpoint.mu.
+type stream struct {
+	active bool
+	begun  uint64 // streams so far
+	segs   [][]byte
+}
+
+// chunkBytes is the most payload of one kindChunk record. A quarter of the ring always finds its place, whatever is wasted at the end.
+const chunkBytes = 32 << 10
+
+func (e *endpoint) sendStream(o *operation, m *van.Message, size int64) error {
+	rec, _, err := e.put(m, size, 0, 0)
+	if err != nil {
+		return err
+	}
+	e.stream.begun++
+	o.streamed = e.stream.begun
+	e.commit(o, rec, kindStream)
+	e.stream.active = true
+	e.stream.segs = append(e.stream.segs[:0], m.Payload...)
+	e.flow()
+	return nil
+}
+
+// flow writes chunks while there is room. mu is held.
+func (e *endpoint) flow() {
+	s := &e.stream
+	for s.active {
+		left := 0
+		for _, p := range s.segs {
+			left += len(p)
+		}
+		if left == 0 {
+			s.active = false
+			clear(s.segs)
+			e.streamed.Store(s.begun) // everything is in the ring
+			e.v.stir()
+			break
+		}
+		n := min(left, chunkBytes, len(e.out.own.ring)/4)
+		rec, err := e.out.begin(align(recBody + n))
+		if err != nil || rec == nil {
+			break
+		}
+		binary.LittleEndian.PutUint64(rec[recSize:], uint64(n))
+		s.gather(rec[recBody : recBody+n])
+		e.out.publish(len(rec), kindChunk, wordTell)
+	}
+	e.noteDue()
+}
+
+// gather moves the next bytes into to.
+func (s *stream) gather(to []byte) {
+	for i := range s.segs {
+		k := copy(to, s.segs[i])
+		to, s.segs[i] = to[k:], s.segs[i][k:]
+	}
+}
+
+// noteDue has the poller come back for what waits for room. mu is held.
+func (e *endpoint) noteDue() {
+	due := e.stream.active || e.errands.waiting()
+	if due != e.due.Load() {
+		e.due.Store(due)
+	}
+}
+
+// advance writes what waits for room. It is called by the poller; when a Send is at it, that is as good.
+func (e *endpoint) advance() {
+	if !e.due.Load() || !e.mu.TryLock() {
+		return
+	}
+	if e.state.Load() == stateOpen && e.mapped {
+		before := e.out.pos
+		e.runErrands()
+		e.flow()
+		if e.out.pos != before {
+			e.rouse()
+		}
+	}
+	e.mu.Unlock()
+}
