@@ -2,8 +2,8 @@
 //
 // Every request carries eight timestamps (Stamps): four of the worker that
 // issued it and four of the server that answered it. A node keeps the last of
-// them in a Ring, a fixed piece of memory that any number of goroutines write
-// to without waiting for each other. At the end of a run the entries become
+// them in a Ring, a fixed piece of memory that any number of goroutines may write
+// to. At the end of a run the entries become
 //
 //   - a file for chrome://tracing or Perfetto (WriteJSON; Merge puts the files
 //     of several processes together), with one track per node;
