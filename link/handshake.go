@@ -126,5 +126,8 @@ func (s *Session) open() {
 	s.pump()
 	s.mu.Unlock()
 	s.node.log.Debug().Str("van", s.caps.Name).Str("peer", s.String()).Bool("dialled", s.dialled).Msg("session opened")
+	if s.node.onOpen != nil {
+		s.node.onOpen(s)
+	}
 	s.node.engine.Set(&s.ready)
 }

@@ -29,7 +29,10 @@ type Options struct {
 	Progress      progress.Options
 	// Admit vets a peer that dialled; the text of its error is told to the peer. Called by the driver: must not block.
 	Admit func(peer Identity) error
-	Log   zerolog.Logger
+	// Opened is told of each session, whoever dialled, before anything is delivered on it. Called by the
+	// driver: must not block. May be nil.
+	Opened func(s *Session)
+	Log    zerolog.Logger
 }
 
 type vanSlot struct {
@@ -48,6 +51,7 @@ type Node struct {
 	queueMessages int
 	attempt       time.Duration // that dialling an address may take which is not the last
 	admit         func(Identity) error
+	onOpen        func(*Session)
 	log           zerolog.Logger
 	engine        *progress.Engine
 	handlers      [Channels]Handler
@@ -86,7 +90,7 @@ type Node struct {
 func NewNode(o Options) (*Node, error) {
 	n := &Node{
 		memory: o.Memory, limits: o.Limits, pieceBytes: o.PieceBytes, creditBytes: o.CreditBytes,
-		queueMessages: o.QueueMessages, attempt: attemptTime, admit: o.Admit, log: o.Log,
+		queueMessages: o.QueueMessages, attempt: attemptTime, admit: o.Admit, onOpen: o.Opened, log: o.Log,
 		sessions: map[*Session]struct{}{}, brief: map[van.Endpoint]error{}, emptied: make(chan struct{}), done: make(chan struct{}),
 	}
 	n.identity.Store(&Identity{})

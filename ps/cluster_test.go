@@ -3,6 +3,7 @@ package ps_test
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -43,11 +44,22 @@ var overTCP = vanKind{"tcp", func(s *ps.Settings) []ps.Option {
 }}
 
 var overUnix = vanKind{"unix", func(s *ps.Settings) []ps.Option {
-	s.Local = true
+	s.Local, s.Van = true, config.VanTCP
 	return nil
 }}
 
-func vans() []vanKind { return []vanKind{overMem(), overTCP, overUnix} }
+var overShm = vanKind{"shm", func(s *ps.Settings) []ps.Option {
+	s.Van = config.VanShm
+	return nil
+}}
+
+// byChoice leaves the van to the nodes.
+var byChoice = vanKind{"auto", func(*ps.Settings) []ps.Option { return nil }}
+
+// vans are those that nodes of one process can use, betweenProcesses those that processes can.
+func vans() []vanKind { return append(betweenProcesses(), overMem()) }
+
+func betweenProcesses() []vanKind { return []vanKind{overTCP, overUnix, overShm} }
 
 // shape is what a test cluster looks like.
 type shape struct {
@@ -55,6 +67,8 @@ type shape struct {
 	group            int
 	joint            bool // workers and servers in common nodes
 	edit             func(*ps.Settings)
+	each             map[string]func(*ps.Settings)    // of single nodes, by "role rank"
+	fit              func(name string, cmd *exec.Cmd) // of processes: what is not in the settings
 	opts             []ps.Option
 }
 
@@ -72,6 +86,9 @@ func (c shape) settings(van vanKind) (all []ps.Settings, opts []ps.Option) {
 		for i := range nodes * base.GroupSize {
 			s := base
 			s.Role, s.NodeRank, s.GPU = role, i/base.GroupSize, i%base.GroupSize
+			if edit := c.each[fmt.Sprintf("%s %d", role, i)]; edit != nil {
+				edit(&s)
+			}
 			all = append(all, s)
 		}
 	}

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/link"
 	"github.com/stepvan/stepvan/wire"
 )
@@ -39,17 +41,48 @@ func (m *member) connections() Connections {
 	if m.office == nil {
 		return nil
 	}
-	open := map[wire.NodeID]*link.Session{}
-	for _, s := range m.link.Sessions() {
-		open[s.Peer().Node] = s
+	return m.among(m.link.Sessions())
+}
+
+// among tells what sessions with peers there are, by rank of the peers.
+func (m *member) among(sessions []*link.Session) Connections {
+	by := map[wire.NodeID]*link.Session{}
+	for _, s := range sessions {
+		by[s.Peer().Node] = s
 	}
 	var out Connections
 	for _, p := range m.office.Peers() {
-		if s := open[p.ID]; s != nil {
+		if s := by[p.ID]; s != nil {
 			out = append(out, m.connection(p, s))
 		}
 	}
 	return out
+}
+
+// meetings are the sessions that were opened during the start. Some may be over when it ends: who
+// passes the barrier first may have left by then.
+type meetings struct {
+	mu   sync.Mutex
+	all  []*link.Session
+	over bool
+}
+
+// add is called by the driver.
+func (m *meetings) add(s *link.Session) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.over {
+		m.all = append(m.all, s)
+	}
+}
+
+// end returns them and keeps none.
+func (m *meetings) end() []*link.Session {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := m.all
+	m.all, m.over = nil, true
+	return all
 }
 
 func (m *member) connection(p Peer, s *link.Session) Connection {
@@ -74,18 +107,29 @@ func (m *member) connection(p Peer, s *link.Session) Connection {
 func (m *member) without(p Peer, s *link.Session) string {
 	for _, o := range s.PassedOver() {
 		if link.Scheme(o.Address) == "shm" && m.shm.absent == nil {
-			return o.Err.Error()
+			return briefly(o)
 		}
 	}
 	switch {
 	case m.shm.absent != nil:
-		return m.shm.absent.Error()
+		return plain(m.shm.absent)
 	case s.Dialled() != "":
 		return "not offered there"
 	case p.Host != hostName():
 		return "other machine"
 	}
 	return "the worker had it not, and says why"
+}
+
+// briefly leaves the path of the peer's socket away, which is another for each peer.
+func briefly(o link.PassedOver) string {
+	_, path, _ := strings.Cut(strings.TrimPrefix(o.Address, "shm://"), "/")
+	return strings.ReplaceAll(plain(o.Err), " /"+path, "")
+}
+
+// plain leaves the kind of error away, which says nothing to people.
+func plain(err error) string {
+	return strings.TrimSuffix(err.Error(), ": "+errs.ErrNotSupported.Error())
 }
 
 // Connections are those of one node.

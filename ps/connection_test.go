@@ -52,31 +52,12 @@ func (st stage) option() ps.Option {
 	})
 }
 
-// settle starts a cluster whose nodes' settings are edited one by one, by "role rank".
-func settle(t *testing.T, c shape, st stage, edit map[string]func(*ps.Settings)) (*cluster, *journal, error) {
+// settle starts a cluster of nodes that choose.
+func settle(t *testing.T, c shape, st stage) (*cluster, *journal) {
 	t.Helper()
-	auto := vanKind{"auto", func(*ps.Settings) []ps.Option { return nil }}
-	all, opts := c.settings(auto)
-	for i := range all {
-		if f := edit[fmt.Sprintf("%s %d", all[i].Role, all[i].NodeRank)]; f != nil {
-			f(&all[i])
-		}
-	}
 	log := &journal{}
-	nodes, err := ps.StartAll(limited(t), all, append(opts, st.option(), ps.WithLogger(zerolog.New(log).Level(zerolog.InfoLevel)))...)
-	if err != nil {
-		return nil, log, err
-	}
-	cl := &cluster{t: t, all: nodes, scheduler: nodes[0]}
-	for _, n := range nodes[1:] {
-		if n.Server() != nil {
-			cl.servers = append(cl.servers, n)
-		} else {
-			cl.workers = append(cl.workers, n)
-		}
-	}
-	t.Cleanup(cl.abort)
-	return cl, log, nil
+	c.opts = append(c.opts, st.option(), ps.WithLogger(zerolog.New(log).Level(zerolog.InfoLevel)))
+	return start(t, byChoice, c), log
 }
 
 func soon(s *ps.Settings) { s.StartTimeout = 300 * time.Millisecond }
@@ -129,9 +110,8 @@ func TestChoice(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.shape.workers, c.shape.servers = 2, 2
-			cl, log, err := settle(t, c.shape, c.stage, c.edit)
-			require.NoError(t, err)
+			c.shape.workers, c.shape.servers, c.shape.each = 2, 2, c.edit
+			cl, log := settle(t, c.shape, c.stage)
 			for _, n := range cl.all[1:] {
 				if want := c.want[n.String()]; want != "" {
 					require.Equal(t, want, n.Connections().String(), "%s", n)
@@ -185,18 +165,16 @@ func TestChoiceThatCannotBe(t *testing.T) {
 		},
 		"shm that cannot be had": {
 			stage: stage{without: map[string]error{"server 0": errors.New("no memfd")}},
-			edit:  map[string]func(*ps.Settings){"server 0": only(config.VanShm), "worker 0": soon, "scheduler -1": soon, "scheduler 0": soon},
+			edit:  map[string]func(*ps.Settings){"server 0": only(config.VanShm), "worker 0": soon},
 			at:    0,
 			alone: true,
 			want:  []string{`STEPVAN_VAN="shm"`, "no memfd", "stepvan doctor", "auto"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all, opts := shape{workers: 1, servers: 1}.parts(t, vanKind{"auto", func(*ps.Settings) []ps.Option { return nil }})
-			for i := range all {
-				if f := c.edit[fmt.Sprintf("%s %d", all[i].Role, all[i].NodeRank)]; f != nil {
-					f(&all[i])
-				}
+			all, opts := shape{workers: 1, servers: 1, each: c.edit}.parts(t, byChoice)
+			if c.alone {
+				soon(&all[0])
 			}
 			opts = append(opts, c.stage.option(), ps.WithLogger(zerolog.Nop()))
 			var scheduler sync.WaitGroup

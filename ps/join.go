@@ -34,7 +34,7 @@ func (m *member) join(ctx context.Context) error {
 	if err := m.office.Barrier(ctx, Servers|Workers, true); err != nil {
 		return err
 	}
-	if all := m.connections(); len(all) > 0 {
+	if all := m.among(m.met.end()); len(all) > 0 {
 		m.log.Info().Msg(all.String())
 	}
 	return nil

@@ -32,31 +32,42 @@ func TestKilledProcesses(t *testing.T) {
 		{"scheduler, others exchange", "serve", "work", func(f *family) *process { return f.scheduler }, "scheduler"},
 		{"scheduler, others idle", "serve", "idle", func(f *family) *process { return f.scheduler }, "scheduler"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			f := raise(t, overTCP, shape{workers: 2, servers: 2}, c.server, c.worker, 1<<30)
-			victim := c.victim(f)
-			require.NoError(t, victim.cmd.Process.Kill())
-			ctx, cancel := context.WithTimeout(context.Background(), lossBound)
-			defer cancel()
-			for _, p := range f.processes() {
-				if p == victim || p == f.scheduler {
-					continue // the scheduler's program is in Stop, which waits for the others
-				}
-				_, err := p.expect(ctx, "nothing")
-				require.ErrorContains(t, err, "error:")
-				require.ErrorContains(t, err, c.want)
-			}
-			if victim != f.scheduler {
-				_, err := f.scheduler.expect(limited(t), "done")
-				require.NoError(t, err)
-			}
-		})
+		for _, van := range []vanKind{overTCP, overShm} {
+			t.Run(van.name+"/"+c.name, func(t *testing.T) {
+				f := raise(t, van, shape{workers: 2, servers: 2}, c.server, c.worker, 1<<30)
+				f.killed(c.victim(f), c.want)
+			})
+		}
+	}
+}
+
+// killed kills a process and requires that all others learn of it in time, by name.
+func (f *family) killed(victim *process, name string) {
+	f.t.Helper()
+	require.NoError(f.t, victim.cmd.Process.Kill())
+	ctx, cancel := context.WithTimeout(context.Background(), lossBound)
+	defer cancel()
+	for _, p := range f.processes() {
+		if p == victim || p == f.scheduler {
+			continue // the scheduler's program is in Stop, which waits for the others
+		}
+		_, err := p.expect(ctx, "nothing")
+		require.ErrorContains(f.t, err, "error:")
+		require.ErrorContains(f.t, err, name)
+	}
+	if victim != f.scheduler {
+		_, err := f.scheduler.expect(limited(f.t), "done")
+		require.NoError(f.t, err)
 	}
 }
 
 // With batches of any ready worker the others go on.
 func TestOthersGoOnWithoutTheDead(t *testing.T) {
-	f := raise(t, overTCP, shape{workers: 3, servers: 1, edit: func(s *ps.Settings) { s.Batch = config.BatchAny }}, "tolerate", "work", 300)
-	require.NoError(t, f.workers[2].cmd.Process.Kill())
-	f.all(limited(t), "done", f.workers[2])
+	for _, van := range []vanKind{overTCP, overShm} {
+		t.Run(van.name, func(t *testing.T) {
+			f := raise(t, van, shape{workers: 3, servers: 1, edit: func(s *ps.Settings) { s.Batch = config.BatchAny }}, "tolerate", "work", 300)
+			require.NoError(t, f.workers[2].cmd.Process.Kill())
+			f.all(limited(t), "done", f.workers[2])
+		})
+	}
 }

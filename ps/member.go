@@ -33,6 +33,7 @@ type member struct {
 	server    *server.Server
 	ring      *trace.Ring
 	sessions  []*link.Session // that a worker has opened
+	met       meetings
 }
 
 func newMember(n *Node, role config.Role) *member {
@@ -60,10 +61,13 @@ func (m *member) open(admit func(link.Identity) error) (err error) {
 	}); err != nil {
 		return err
 	}
+	if m.role == RoleScheduler {
+		m.met.end() // it tells nobody
+	}
 	m.link, err = link.NewNode(link.Options{
 		Vans: m.vans(), Memory: m.pool, Limits: limitsOf(s),
 		PieceBytes: int64(s.PieceBytes), CreditBytes: int64(s.CreditBytes),
-		Progress: progressOf(s), Admit: admit, Log: m.log,
+		Progress: progressOf(s), Admit: admit, Opened: m.met.add, Log: m.log,
 	})
 	return err
 }

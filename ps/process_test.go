@@ -96,6 +96,7 @@ func runProgram(program func(context.Context, *ps.Node) error) bool {
 		return fine("start", err)
 	}
 	fmt.Println("started")
+	fmt.Println("vans", n.Connections())
 	ok := fine("program", program(ctx, n))
 	return fine("stop", n.Stop(ctx)) && ok
 }
@@ -114,13 +115,16 @@ type process struct {
 	lines chan string // of its standard output; closed at its end
 }
 
-// spawn starts a program with settings.
-func spawn(t testing.TB, program string, s ps.Settings, count int) *process {
+// spawn starts a program with settings. fit may change the command.
+func spawn(t testing.TB, program string, s ps.Settings, count int, fit func(string, *exec.Cmd)) *process {
 	t.Helper()
 	p := &process{name: fmt.Sprintf("%s %d", s.Role, s.NodeRank), lines: make(chan string, 16)}
 	p.cmd = command(program, s, countEnv+"="+strconv.Itoa(count))
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if fit != nil {
+		fit(p.name, p.cmd)
+	}
 	out, err := p.cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.cmd.Start())
@@ -174,11 +178,19 @@ type family struct {
 	servers, workers []*process
 }
 
-// raise starts a process for each node of c with the program of its role.
+// raise starts a process for each node of c with the program of its role, and returns when all have started.
 func raise(t testing.TB, van vanKind, c shape, server, worker string, count int) *family {
 	t.Helper()
+	f := launch(t, van, c, server, worker, count)
+	f.all(limited(t), "started")
+	return f
+}
+
+// launch is raise for a cluster that need not start.
+func launch(t testing.TB, van vanKind, c shape, server, worker string, count int) *family {
+	t.Helper()
 	all, _ := c.settings(van)
-	f := &family{t: t, scheduler: spawn(t, "scheduler", all[0], 0)}
+	f := &family{t: t, scheduler: spawn(t, "scheduler", all[0], 0, c.fit)}
 	text, err := f.scheduler.expect(limited(t), "port")
 	require.NoError(t, err)
 	port, err := strconv.Atoi(text)
@@ -186,12 +198,11 @@ func raise(t testing.TB, van vanKind, c shape, server, worker string, count int)
 	for _, s := range all[1:] {
 		s.RootPort = port
 		if s.Role == ps.RoleServer {
-			f.servers = append(f.servers, spawn(t, server, s, count))
+			f.servers = append(f.servers, spawn(t, server, s, count, c.fit))
 		} else {
-			f.workers = append(f.workers, spawn(t, worker, s, count))
+			f.workers = append(f.workers, spawn(t, worker, s, count, c.fit))
 		}
 	}
-	f.all(limited(t), "started")
 	return f
 }
 

@@ -6,7 +6,9 @@ import (
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/van/shmvan"
 )
 
 // sharing is the shared memory of one member. It stands beside the van of the site, which
@@ -46,6 +48,16 @@ func (m *member) shmVan(p van.Placer, wake func()) (van.Van, error) {
 	return nil, nil
 }
 
+func newShm(m *member, p van.Placer, _ func()) (van.Van, error) {
+	dir, err := PrivateDir()
+	if err != nil {
+		return nil, err
+	}
+	return shmvan.New(shmvan.Options{
+		Placer: p, Limits: limitsOf(m.node.settings), Dir: dir, Files: memories{m.node.memory, m.pool},
+	})
+}
+
 func shmRefused(err error) error {
 	return &errs.ConfigError{Key: vanName, Value: string(config.VanShm),
 		Reason: "memory cannot be shared here: " + err.Error() + "; stepvan doctor says more; or set auto"}
@@ -55,7 +67,7 @@ func shmRefused(err error) error {
 func (m *member) listen(ctx context.Context) ([]string, error) {
 	var own []string
 	if m.shm.made {
-		bound, err := m.link.Listen("shm://")
+		bound, err := m.listenShm()
 		if err != nil && m.node.settings.Van == config.VanShm {
 			return nil, shmRefused(err)
 		}
@@ -68,4 +80,35 @@ func (m *member) listen(ctx context.Context) ([]string, error) {
 	return append(own, more...), err
 }
 
-func newShm(*member, van.Placer, func()) (van.Van, error) { return nil, errs.ErrNotSupported }
+// listenShm listens for peers of this machine, where killed processes may have left sockets.
+func (m *member) listenShm() ([]string, error) {
+	sweep(socketDir())
+	defer holdSweep(socketDir())()
+	return m.link.Listen("shm://")
+}
+
+// memories are the allocators of one member: the program's tensors and the pool.
+type memories []*tensor.Allocator
+
+// Locate implements shmvan.Files.
+func (m memories) Locate(b []byte) (tensor.Place, bool) {
+	for _, a := range m {
+		if p, ok := a.Locate(b); ok {
+			return p, true
+		}
+	}
+	return tensor.Place{}, false
+}
+
+// Watch implements shmvan.Files.
+func (m memories) Watch(dropped func(file uint64)) (stop func()) {
+	stops := make([]func(), len(m))
+	for i, a := range m {
+		stops[i] = a.Watch(dropped)
+	}
+	return func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+}

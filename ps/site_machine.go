@@ -26,8 +26,8 @@ type machine struct {
 
 // van also sees to the directory: who dials trusts what is in it.
 func (m *machine) van(p van.Placer, _ func()) (van.Van, error) {
-	if err := makePrivate(socketDir()); err != nil {
-		return nil, &errs.ConfigError{Key: "DMLC_LOCAL", Value: "1", Reason: fmt.Sprintf("the directory of the Unix sockets, %s, cannot be used: %v", socketDir(), err)}
+	if _, err := PrivateDir(); err != nil {
+		return nil, &errs.ConfigError{Key: "DMLC_LOCAL", Value: "1", Reason: "the directory of the Unix sockets cannot be used: " + err.Error()}
 	}
 	o := m.tcp
 	o.Placer = p

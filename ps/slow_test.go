@@ -73,17 +73,19 @@ func TestSilentProcesses(t *testing.T) {
 		{"server, any batch", func(s *ps.Settings) { s.Batch = config.BatchAny }, func(f *family) *process { return f.servers[0] },
 			func(f *family) []*process { return f.workers }, "server 0"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			f := raise(t, overTCP, shape{workers: 2, servers: 2, edit: func(s *ps.Settings) {
-				s.HeartbeatInterval, s.HeartbeatTimeout = 100*time.Millisecond, time.Second
-				c.edit(s)
-			}}, "serve", "work", 1<<30)
-			require.NoError(t, c.victim(f).cmd.Process.Signal(syscall.SIGSTOP))
-			for _, p := range c.learns(f) {
-				_, err := p.expect(limited(t), "nothing")
-				require.ErrorContains(t, err, "error:")
-				require.ErrorContains(t, err, c.want)
-			}
-		})
+		for _, van := range []vanKind{overTCP, overShm} {
+			t.Run(van.name+"/"+c.name, func(t *testing.T) {
+				f := raise(t, van, shape{workers: 2, servers: 2, edit: func(s *ps.Settings) {
+					s.HeartbeatInterval, s.HeartbeatTimeout = 100*time.Millisecond, time.Second
+					c.edit(s)
+				}}, "serve", "work", 1<<30)
+				require.NoError(t, c.victim(f).cmd.Process.Signal(syscall.SIGSTOP))
+				for _, p := range c.learns(f) {
+					_, err := p.expect(limited(t), "nothing")
+					require.ErrorContains(t, err, "error:")
+					require.ErrorContains(t, err, c.want)
+				}
+			})
+		}
 	}
 }

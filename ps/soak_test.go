@@ -26,13 +26,17 @@ func TestJointSoak(t *testing.T) {
 
 // 8 workers and 4 servers, a process each, every byte checked.
 func TestProcessSoak(t *testing.T) {
-	f := raise(t, overTCP, shape{workers: 8, servers: 4, edit: patient}, "serve", "work", soakExchanges()/8)
-	for _, p := range f.workers {
-		_, err := p.expect(soakLimit(t), "done")
-		require.NoError(t, err)
-	}
-	for _, p := range append(f.servers, f.scheduler) {
-		_, err := p.expect(limited(t), "done")
-		require.NoError(t, err)
+	for _, van := range []vanKind{overTCP, overShm} {
+		t.Run(van.name, func(t *testing.T) {
+			f := raise(t, van, shape{workers: 8, servers: 4, edit: patient}, "serve", "work", soakExchanges()/8)
+			for _, p := range f.workers {
+				_, err := p.expect(soakLimit(t), "done")
+				require.NoError(t, err)
+			}
+			for _, p := range append(f.servers, f.scheduler) {
+				_, err := p.expect(limited(t), "done")
+				require.NoError(t, err)
+			}
+		})
 	}
 }

@@ -5,30 +5,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/shm"
 )
 
 // socketDir is the directory of the Unix sockets of this user's nodes.
 func socketDir() string { return filepath.Join(os.TempDir(), fmt.Sprintf("stepvan-%d", os.Getuid())) }
-
-// makePrivate makes dir, or checks that nobody else can enter it.
-func makePrivate(dir string) error {
-	if err := os.Mkdir(dir, 0o700); err == nil || !errors.Is(err, os.ErrExist) {
-		return err
-	}
-	fi, err := os.Lstat(dir)
-	if err != nil {
-		return err
-	}
-	st, _ := fi.Sys().(*syscall.Stat_t)
-	if !fi.IsDir() || fi.Mode().Perm()&0o077 != 0 || st == nil || int(st.Uid) != os.Getuid() {
-		return errors.New("others than this user can enter it: remove it, or set TMPDIR to another directory")
-	}
-	return nil
-}
 
 // holdTime is how long a sweep is waited for; then it is stuck, and its sweeper gone or stopped.
 const holdTime = time.Second
@@ -91,5 +76,5 @@ func deserted(path string) bool {
 // the directory; an error says why it cannot be used.
 func PrivateDir() (string, error) {
 	dir := socketDir()
-	return dir, makePrivate(dir)
+	return dir, shm.PrivateDir(dir)
 }

@@ -79,22 +79,3 @@ func TestStuckSweeper(t *testing.T) {
 	defer release()
 	holdSweep(dir)()
 }
-
-func TestPrivateDirectory(t *testing.T) {
-	base := t.TempDir()
-	dir := filepath.Join(base, "own")
-	require.NoError(t, makePrivate(dir))
-	require.NoError(t, makePrivate(dir), "it is there")
-	fi, err := os.Stat(dir)
-	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o700), fi.Mode().Perm())
-
-	open := filepath.Join(base, "open")
-	require.NoError(t, os.Mkdir(open, 0o700))
-	require.NoError(t, os.Chmod(open, 0o750))
-	require.ErrorContains(t, makePrivate(open), "others than this user")
-	link := filepath.Join(base, "link")
-	require.NoError(t, os.Symlink(dir, link))
-	require.ErrorContains(t, makePrivate(link), "others than this user", "a link may lead anywhere later")
-	require.ErrorIs(t, makePrivate(filepath.Join(base, "no", "parent")), os.ErrNotExist)
-}

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/link"
 )
 
 // Stop waits until every node of the cluster that lives has called it, however long they
@@ -56,9 +57,24 @@ func (m *member) goodbye() {
 		return
 	}
 	_ = m.worker.Close() // refuses further requests
+	reason := m.reason()
 	for _, s := range m.sessions {
-		_ = s.Close(m.node.reason()) // one that is lost needs none
+		_ = s.Close(reason) // one that is lost needs none
 	}
+}
+
+// reason is the node's, or why one of its servers has gone, which may be what made it stop before
+// the scheduler's word on it came.
+func (m *member) reason() string {
+	if m.node.Err() != nil {
+		return m.node.reason()
+	}
+	for _, s := range m.sessions {
+		if err := s.Err(); errors.Is(err, errs.ErrPeerLost) || errors.Is(err, link.ErrLeft) {
+			return err.Error()
+		}
+	}
+	return m.node.reason()
 }
 
 // reason is what peers are told when this node leaves: the loss that made it, so that they

@@ -1,6 +1,9 @@
 package ps_test
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,8 +35,20 @@ func TestTryPair(t *testing.T) {
 			require.Equal(t, c.want, got.Van+" ("+got.Reason+")")
 		})
 	}
+	open := filepath.Join(t.TempDir(), fmt.Sprintf("stepvan-%d", os.Getuid()))
+	require.NoError(t, os.Mkdir(open, 0o700))
+	require.NoError(t, os.Chmod(open, 0o755))
+	t.Setenv("TMPDIR", filepath.Dir(open))
 	s := alone(t, ps.RoleWorker)
+	got, err := ps.TryPair(limited(t), s)
+	require.NoError(t, err)
+	require.Equal(t, "tcp", got.Van)
+	require.Contains(t, got.Reason, "shm: others than this user can enter "+open)
+	s.Van = config.VanShm
+	_, err = ps.TryPair(limited(t), s)
+	require.ErrorContains(t, err, "STEPVAN_VAN")
+	require.ErrorContains(t, err, "others than this user can enter "+open)
 	s.Van = config.VanRDMA
-	_, err := ps.TryPair(limited(t), s)
+	_, err = ps.TryPair(limited(t), s)
 	require.ErrorContains(t, err, "STEPVAN_VAN")
 }

@@ -82,15 +82,16 @@ func (m *member) wayless(p Peer, ways []string, err error) error {
 	if only := schemes(ways); len(only) != 1 || only[0] != "shm" || !errors.As(err, &none) {
 		return err
 	}
+	why := briefly(none.Passed[0])
 	if m.shm.absent != nil {
-		err = m.shm.absent
+		why = plain(m.shm.absent)
 	}
 	where := "at " + p.Name()
 	if m.node.settings.Van == config.VanShm {
 		where = "on both"
 	}
 	return &errs.ConfigError{Key: vanName, Value: string(config.VanShm),
-		Reason: "memory cannot be shared (" + err.Error() + "): set STEPVAN_VAN=auto " + where}
+		Reason: "memory cannot be shared (" + why + "): set STEPVAN_VAN=auto " + where}
 }
 
 // schemes lists the kinds of some addresses, each once, in order.

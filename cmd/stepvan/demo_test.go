@@ -10,14 +10,18 @@ import (
 )
 
 func TestDemoWithoutModel(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "trace.json")
-	code, out, errOut := stepvan(t, "demo", "--synthetic", "-n", "1w2s", "--exchanges", "8", "--trace", path)
-	require.Zero(t, code, errOut)
-	require.Contains(t, out, "896 KiB out")
-	require.Regexp(t, `(?m)^exchange +16 `, out, "8 exchanges with 2 servers in the table")
-	raw, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.True(t, json.Valid(raw))
+	for van, carrier := range map[string]string{"": "shm (same machine)", "tcp": "tcp (STEPVAN_VAN=tcp)"} {
+		t.Setenv("STEPVAN_VAN", van)
+		path := filepath.Join(t.TempDir(), "trace.json")
+		code, out, errOut := stepvan(t, "demo", "--synthetic", "-n", "1w2s", "--exchanges", "8", "--trace", path)
+		require.Zero(t, code, errOut)
+		require.Contains(t, out, "896 KiB out")
+		require.Contains(t, out, "\nTensors went by "+carrier+".\n")
+		require.Regexp(t, `(?m)^exchange +16 `, out, "8 exchanges with 2 servers in the table")
+		raw, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.True(t, json.Valid(raw))
+	}
 }
 
 // The model's own run is the demo of the Makefile; here it must be there only where the tests require it.

@@ -35,18 +35,21 @@ func sessionIsEmpty(t *testing.T, session int) {
 }
 
 func TestLaunchACluster(t *testing.T) {
-	code, out, errOut := stepvan(t, "launch", "-n", "2w2s", "--van", "tcp", os.Args[0], asNode)
-	require.Zero(t, code, errOut)
-	lines := strings.Split(strings.TrimSpace(out), "\n")
-	slices.Sort(lines)
-	require.Equal(t, []string{
-		"server 0  | server 0 here", "server 1  | server 1 here",
-		"worker 0  | worker 0 here", "worker 1  | worker 1 here",
-	}, lines)
-	require.NotContains(t, errOut, `{"level"`, "logs are for people")
-	require.Contains(t, errOut, "launch    | a scheduler, 2 servers and 2 workers; tensors by tcp (STEPVAN_VAN=tcp)\n")
-	require.Contains(t, errOut, "servers 0-1: tcp (STEPVAN_VAN=tcp)")
-	require.Contains(t, errOut, "workers 0-1: tcp (STEPVAN_VAN=tcp)")
+	for flags, carrier := range map[string]string{"": "shm (same machine)", "--van shm": "shm (same machine)", "--van tcp": "tcp (STEPVAN_VAN=tcp)"} {
+		args := append([]string{"launch", "-n", "2w2s"}, strings.Fields(flags)...)
+		code, out, errOut := stepvan(t, append(args, os.Args[0], asNode)...)
+		require.Zero(t, code, errOut)
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		slices.Sort(lines)
+		require.Equal(t, []string{
+			"server 0  | server 0 here", "server 1  | server 1 here",
+			"worker 0  | worker 0 here", "worker 1  | worker 1 here",
+		}, lines)
+		require.NotContains(t, errOut, `{"level"`, "logs are for people")
+		require.Contains(t, errOut, "launch    | a scheduler, 2 servers and 2 workers; tensors by "+carrier+"\n")
+		require.Contains(t, errOut, "servers 0-1: "+carrier)
+		require.Contains(t, errOut, "workers 0-1: "+carrier)
+	}
 }
 
 func TestLaunchGroups(t *testing.T) {
