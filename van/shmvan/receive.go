@@ -172,9 +172,11 @@ func (e *endpoint) place(d *van.Delivery) ([][]byte, error) {
 			err = errs.Invalid("shmvan: the Placer gave %d bytes for a payload of %d", n, d.Header.Payload)
 		}
 	}
-	var broken *errs.ProtocolError
-	if errors.As(err, &broken) {
-		return nil, err
+	if err != nil {
+		var broken *errs.ProtocolError // here, as it is on the heap
+		if errors.As(err, &broken) {
+			return nil, err
+		}
 	}
 	d.Refused = err
 	return dst, nil
