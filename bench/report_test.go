@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/launch"
 )
 
 // golden is how a line of `stepvan bench --json` begins, which programs read: names and order stay.
@@ -125,5 +128,20 @@ func TestPlanOfTheGoals(t *testing.T) {
 func TestTimesForPeople(t *testing.T) {
 	for us, want := range map[float64]string{0: "0s", 7.4812: "7.48µs", 1234.56: "1.23ms", 2500000: "2.5s"} {
 		require.Equal(t, want, micros(us))
+	}
+}
+
+func TestReasonsAreOneLine(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{errors.New("no such van\nand more"), "no such van"},
+		{fmt.Errorf("x: %w", &launch.Failure{Stderr: []string{"a warning", "stepvan bench-node: start: no"}}), "start: no"},
+		{&launch.Failure{Stderr: []string{"killed"}}, "killed"},
+		{&launch.Failure{Status: 3}, " failed: exit status 3"},
+	} {
+		require.Contains(t, Reason(c.err), c.want)
+		require.NotContains(t, Reason(c.err), "\n")
 	}
 }

@@ -89,8 +89,7 @@ func (v *Verdict) Measured() string {
 func (v *Verdict) Word() string {
 	switch {
 	case v.Err != nil:
-		reason, _, _ := strings.Cut(v.Err.Error(), "\n")
-		return "not measured: " + reason
+		return "not measured: " + Reason(v.Err)
 	case v.Met():
 		return "met"
 	}

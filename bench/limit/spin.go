@@ -9,9 +9,11 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
+// Looks in a row. Offering the core late would save little where it is idle, and cost
+// milliseconds where the other side waits for it.
 const (
-	emptyBeforeYield = 1 << 8  // looks; of a socket some 50 us
-	emptyBeforeClock = 1 << 13 // looks
+	emptyBeforeYield = 1 << 8 // of a socket some 50 us, of memory less than 1
+	emptyBeforeClock = 1 << 14
 	silentTime       = 20 * time.Second
 )
 

@@ -104,7 +104,7 @@ func (f *benchFlags) run(ctx context.Context, out, errOut io.Writer) error {
 	signals, release := launch.Signals()
 	defer release()
 	base.Signals = signals
-	results := &benchResults{flags: f, out: out, errOut: errOut}
+	results := &benchResults{flags: f, out: out, errOut: errOut, reasons: map[string]bool{}}
 	if goals {
 		return results.goals(ctx, base)
 	}
@@ -122,7 +122,8 @@ type benchResults struct {
 	errOut   io.Writer
 	reports  []*bench.Report
 	verdicts []bench.Verdict
-	failed   error // of what could not be measured or written
+	failed   error           // of what could not be measured or written
+	reasons  map[string]bool // those that are part of it
 }
 
 // watch tells on the error output what is being measured, when there is more than one thing.
@@ -163,12 +164,22 @@ func (b *benchResults) note(outcomes []bench.Outcome) {
 			fmt.Fprintln(b.errOut, "left out:", o.Err)
 			continue
 		}
-		b.failed = errors.Join(b.failed, o.Err)
+		b.fail(o.Err)
 	}
+}
+
+// fail keeps an error, unless another measurement failed for the same reason.
+func (b *benchResults) fail(err error) {
+	if err == nil || b.reasons[bench.Reason(err)] {
+		return
+	}
+	b.reasons[bench.Reason(err)] = true
+	b.failed = errors.Join(b.failed, err)
 }
 
 // goals measures all goals, and the sweep for the page.
 func (b *benchResults) goals(ctx context.Context, base bench.Options) (err error) {
+	base.Stderr = nil // what a process says when it fails is part of the error
 	var more bench.Plan
 	if b.flags.html != "" {
 		b.flags.sweep = true
@@ -182,12 +193,8 @@ func (b *benchResults) goals(ctx context.Context, base bench.Options) (err error
 	}
 	b.verdicts = verdicts
 	b.note(further)
-	told := map[string]bool{}
 	for i := range verdicts {
-		if err := verdicts[i].Err; err != nil && !told[err.Error()] {
-			told[err.Error()] = true
-			b.failed = errors.Join(b.failed, err)
-		}
+		b.fail(verdicts[i].Err)
 	}
 	return b.write()
 }
