@@ -57,10 +57,12 @@ func (n *Node) GetBatchInto(ctx context.Context, p Policy, b *Batch) error {
 
 // Respond answers the pulls of one request of a batch, in their order, once. It returns
 // at once: the tensors are borrowed until the Response is done. Errors, with which nothing
-// has been sent, are those of server.Server.Respond. 0 allocations.
+// has been sent, are those of server.Server.Respond. A request that was not answered before Stop holds
+// its memory until it is responded to, which is then refused with ErrClosed. 0 allocations.
 func (n *Node) Respond(tensors []tensor.Tensor, h Handler) (Response, error) {
 	s, err := n.asServer("respond")
 	if err != nil {
+		n.surrender(h)
 		return Response{}, err
 	}
 	return s.Respond(tensors, h)
@@ -71,6 +73,7 @@ func (n *Node) Respond(tensors []tensor.Tensor, h Handler) (Response, error) {
 func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []Handler) (Response, error) {
 	s, err := n.asServer("respond_vec")
 	if err != nil {
+		n.surrender(handlers...)
 		return Response{}, err
 	}
 	return s.RespondVec(ret, like, handlers)
@@ -132,6 +135,17 @@ func (n *Node) asServer(op string) (*Server, error) {
 		return nil, stoppedError(op)
 	}
 	return s, n.lost(op)
+}
+
+// surrender has a server that was stopped give back the memory of requests that it can answer no more.
+func (n *Node) surrender(requests ...Handler) {
+	s := n.Server()
+	if s == nil || n.serving() {
+		return
+	}
+	for _, h := range requests {
+		_, _ = s.Respond(nil, h) // always refused; the caller has its error
+	}
 }
 
 // serving reports whether Stop still waits for others, which this server may go on serving.
