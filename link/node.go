@@ -36,8 +36,9 @@ type Options struct {
 }
 
 type vanSlot struct {
-	van  van.Van
-	caps van.Caps
+	van   van.Van
+	caps  van.Caps
+	mover van.Mover // nil: the van moves messages whole
 }
 
 // Node is one end of all links of a worker, server or scheduler. All exported
@@ -102,7 +103,8 @@ func NewNode(o Options) (*Node, error) {
 			return nil, err
 		}
 		if v != nil {
-			n.vans = append(n.vans, vanSlot{van: v, caps: v.Caps()})
+			mover, _ := v.(van.Mover)
+			n.vans = append(n.vans, vanSlot{van: v, caps: v.Caps(), mover: mover})
 		}
 	}
 	if len(n.vans) == 0 || n.memory == nil {

@@ -25,6 +25,9 @@ func (n *Node) Poll(all bool) int {
 			n.dispatch(v, &n.events[j])
 			n.events[j] = van.Event{}
 		}
+		if k == 0 && v.mover != nil && v.mover.Moved() {
+			k = 1 // the middle of a large message is no time to yield or sleep
+		}
 		total += k
 	}
 	return total

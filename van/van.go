@@ -58,6 +58,13 @@ type Van interface {
 	Close() error
 }
 
+// Mover is implemented by vans whose Poll may move a part of a message, which is no event. Whoever drives
+// goes on while parts move, as it does while events come.
+type Mover interface {
+	// Moved reports whether the last Poll moved bytes or handed out completions. The caller of Poll only.
+	Moved() bool
+}
+
 // Endpoint is one side of a connection.
 type Endpoint interface {
 	// Send offers one message. On nil exactly one EventCompletion with m.Op

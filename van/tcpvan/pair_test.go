@@ -90,11 +90,11 @@ func until(t testing.TB, what string, done func() bool, parties ...*party) {
 	t.Helper()
 	end := time.Now().Add(limit)
 	for !done() {
-		n := 0
+		busy := false
 		for _, p := range parties {
-			n += p.poll(false) + p.poll(true)
+			busy = p.poll(false)+p.poll(true) > 0 || !p.Arm() || busy
 		}
-		if n > 0 || done() {
+		if busy || done() {
 			continue
 		}
 		var fds []unix.PollFd

@@ -44,11 +44,15 @@ func (v *tcp) Poll(events []van.Event, all bool) int {
 	if v.misses++; v.touched != before {
 		v.misses = 0
 	}
+	v.moved = v.touched != before
 	n := len(v.events)
 	v.events = nil
 	v.polling.Store(false)
 	return n
 }
+
+// Moved implements van.Mover.
+func (v *tcp) Moved() bool { return v.moved }
 
 // Arm implements van.Van. What the last Poll has not asked the kernel about may have made FD
 // readable before the caller looks for a change of it.

@@ -266,3 +266,26 @@ func closeDuringTraffic(t *testing.T, addr string) {
 		require.Equal(t, len(b), bytes.Count(b, []byte{0xEE}), "written after Close")
 	}
 }
+
+// Parts of a message are told to whoever drives, though they are no events.
+func TestMoved(t *testing.T) {
+	b := newParty(t, Options{})
+	raw := adopt(t, b)
+	b.poll(true)
+	require.False(t, b.Moved(), "nothing has come")
+	stream := flat(message(1, 5, pattern(100_000, 1)))
+	for _, part := range [][]byte{stream[:10], stream[10:50_000], stream[50_000:]} {
+		n, err := unix.Write(raw, part)
+		require.NoError(t, err)
+		require.Equal(t, len(part), n)
+		b.poll(true)
+		require.True(t, b.Moved())
+		for b.Moved() {
+			b.poll(true)
+		}
+	}
+	require.Len(t, b.got, 1)
+	require.Equal(t, van.EventMessage, b.got[0].Kind)
+	b.got[0].Delivery.Release()
+	require.NoError(t, unix.Close(raw))
+}

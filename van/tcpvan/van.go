@@ -49,6 +49,7 @@ type tcp struct {
 	hot       [2]*endpoint
 	alone     int    // moves of hot[0] since another endpoint moved
 	touched   uint64 // moves
+	moved     bool   // in the last Poll
 	misses    int    // calls of Poll in a row without a move
 	kernel    [epollBatch]unix.EpollEvent
 	readySet  [epollBatch]source
