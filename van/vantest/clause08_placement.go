@@ -69,11 +69,11 @@ func placerCondemns(p *probe) {
 	}
 	x.endangered()
 	y.endangered()
-	for range 8 {
+	for n := 0; n < 8; n++ {
 		err := x.offer(parcel{size: 50 * kib, meta: 5})
-		if errors.Is(err, errs.ErrWouldBlock) {
-			x.await()
-			continue
+		for errors.Is(err, errs.ErrWouldBlock) {
+			p.until("room, or the loss", func() bool { return x.idle() || x.count().lost })
+			err = x.offer(parcel{size: 50 * kib, meta: 5})
 		}
 		if err != nil {
 			p.want(errors.Is(err, errs.ErrPeerLost), "Send to a peer that hangs up returned %v", err)
