@@ -75,7 +75,7 @@ func (m *member) open(admit func(link.Identity) error) (err error) {
 // build makes everything that is there before the first connection.
 func (m *member) build() (err error) {
 	s := m.node.settings
-	if err = m.open(m.admit); err != nil {
+	if err := m.open(m.admit); err != nil {
 		return err
 	}
 	if m.role != RoleScheduler {
@@ -86,7 +86,7 @@ func (m *member) build() (err error) {
 		return m.buildScheduler()
 	case RoleWorker:
 		m.worker = worker.New(m.link, worker.Options{
-			Routing: routingOf(s), Handles: s.Handles, Outstanding: s.Outstanding, Trace: m.ring, Log: m.log,
+			Routing: routingOf(s), Handles: s.Handles, Outstanding: s.Outstanding, Files: memories{m.node.memory, m.pool}, Trace: m.ring, Log: m.log,
 		})
 	default:
 		if m.server, err = server.New(m.link, server.Options{
