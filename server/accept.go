@@ -29,7 +29,6 @@ func (s *Server) accept(m *link.Inbound) (*incoming, error) {
 	in := s.take()
 	in.stage, in.from, in.session = receiving, from, m.Session
 	in.id, in.traced = m.Header.Request, m.Header.Flags&wire.FlagTrace != 0
-	in.bytes = int64(m.Header.Total)
 	if err := s.fill(in, m); err != nil {
 		s.recycle(in)
 		return nil, err
@@ -55,16 +54,18 @@ func (s *Server) fill(in *incoming, m *link.Inbound) error {
 			return fmt.Errorf("server %d has no memory for a push without registered buffer: %w", s.rank, err)
 		}
 	}
-	return in.view()
+	return s.show(in)
 }
 
 // list makes the lists that Request shows.
 func (in *incoming) list() {
 	for i := range in.meta.Pushes {
 		in.keys = append(in.keys, in.meta.Pushes[i].Key)
+		in.bytes += int64(in.meta.Pushes[i].Bytes)
 	}
 	for i := range in.meta.Pulls {
 		d := &in.meta.Pulls[i]
+		in.outs = append(in.outs, out{})
 		in.pulls = append(in.pulls, Pull{
 			Key: d.Key, Bytes: int64(d.Bytes), DType: d.DType, Shape: d.Shape,
 			Variable: d.Flags&wire.DescVariable != 0,
@@ -77,6 +78,10 @@ func (in *incoming) list() {
 func (s *Server) claim(in *incoming, m *link.Inbound) (pooled int64, err error) {
 	for i := range in.meta.Pushes {
 		d := &in.meta.Pushes[i]
+		if d.Flags&wire.DescInPlace != 0 {
+			in.chunks = append(in.chunks, nil)
+			continue
+		}
 		c := in.from.chunks[d.Key]
 		switch {
 		case m.Written && d.Bytes > 0:
@@ -116,8 +121,8 @@ func (s *Server) written(in *incoming, i int, c *chunk) (*chunk, error) {
 	return nil, &errs.ProtocolError{Field: "region", Reason: fmt.Sprintf("the push of key %d was written into memory that is not registered for it", d.Key)}
 }
 
-// view makes the tensors of the pushes.
-func (in *incoming) view() error {
+// show makes the tensors of the pushes.
+func (s *Server) show(in *incoming) error {
 	var at int64
 	for i := range in.meta.Pushes {
 		d := &in.meta.Pushes[i]
@@ -126,6 +131,8 @@ func (in *incoming) view() error {
 		switch c := in.chunks[i]; {
 		case c != nil:
 			t, err = c.view(d)
+		case d.Bytes > 0 && d.Flags&wire.DescInPlace != 0:
+			t, err = s.readInPlace(in, d)
 		case d.Bytes == 0:
 			t, err = tensor.FromBytes(d.DType, d.Shape, nil)
 		default:

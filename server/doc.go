@@ -3,7 +3,8 @@
 // # A request's way
 //
 // The link asks where the payload shall go before it reads it: into the chunk that
-// is registered for (worker, key), or into pooled memory. When all of it is
+// is registered for (worker, key), or into pooled memory. Over a van that shares memory the worker
+// writes into the chunk itself, or leaves the tensor where it is, to be read there. When all of it is
 // there the request joins the queue of its worker. GetBatch takes the first of
 // each queue, by the policy that the caller names; Respond answers one of them, once.
 //
@@ -13,6 +14,15 @@
 // until the respond to it; then the next push of that key may overwrite it. The
 // same holds for pooled memory, which goes back to the pool. What Request.Pushes and its
 // other lists return belongs to the server and ends with the respond, too.
+//
+// Request.In and Request.Out are for work in place, with one program for every van: views of
+// the worker's tensors where these can be reached, else the chunk or pooled memory. Respond sends
+// only what is not there yet. Both end with the respond: a view is then errs.ErrClosed or errs.ErrStale. A
+// tensor of one request that answers another one must not end before the Response of that is
+// done. A view stays readable though its worker has died meanwhile.
+//
+// A chunk that its worker writes into by itself is the program's again only when the worker
+// has let go of it, which Unregister and the replacing RegisterRecvBuffer wait for as long as it lives.
 //
 // Tensors given to Respond are borrowed until the worker has acknowledged the
 // response, which Response tells. They may be views of the request's own

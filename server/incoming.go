@@ -1,6 +1,7 @@
 package server
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan/link"
@@ -31,7 +32,7 @@ type incoming struct {
 	session *link.Session
 	id      uint64 // the worker's, to answer with
 	traced  bool
-	bytes   int64 // of payload
+	bytes   int64 // that are pushed
 	meta    wire.Request
 	pushes  []tensor.Tensor
 	keys    []tensor.Key
@@ -40,6 +41,11 @@ type incoming struct {
 	pool    *tensor.Region // holds the others; nil when there are none
 	late    []late         // pushes that were written into chunks which have ended
 	held    *link.Inbound  // keeps the credit of pooled memory
+	views   []*view        // of pushes that the worker has left where they are
+
+	server *Server
+	outMu  sync.Mutex // never held while waiting; taken after Server.mu
+	outs   []out      // one per pull
 
 	received  int64
 	processed int64
@@ -72,7 +78,7 @@ type Request struct {
 func (r Request) live() bool { return r.in != nil && r.in.handler() == r.Handler }
 
 // Pushes returns the pushed tensors, in the worker's order, with the pushed types
-// and shapes: views of registered chunks, or of pooled memory.
+// and shapes: views of registered chunks, of pooled memory, or of the worker's own; see In.
 func (r Request) Pushes() []tensor.Tensor {
 	if !r.live() {
 		return nil
@@ -111,7 +117,7 @@ func (s *Server) take() *incoming {
 	s.unanswered++
 	in := s.freeRequests
 	if in == nil {
-		in = &incoming{slot: uint32(len(s.requests))}
+		in = &incoming{slot: uint32(len(s.requests)), server: s}
 		in.generation.Store(1)
 		s.requests = append(s.requests, in)
 		return in
@@ -128,6 +134,7 @@ func (s *Server) recycle(in *incoming) *link.Inbound {
 	if in.generation.Add(1) == 0 {
 		in.generation.Store(1) // 0 is the generation of no handler
 	}
+	in.closeViews()
 	if in.pool != nil {
 		s.opt.Memory.Put(in.pool)
 	}
@@ -135,7 +142,7 @@ func (s *Server) recycle(in *incoming) *link.Inbound {
 	in.pushes, in.keys, in.pulls, in.chunks = in.pushes[:0], in.keys[:0], in.pulls[:0], in.chunks[:0]
 	clear(in.late)
 	in.late = in.late[:0]
-	in.from, in.session, in.pool, in.held, in.stage = nil, nil, nil, nil, free
+	in.from, in.session, in.pool, in.held, in.stage, in.bytes = nil, nil, nil, nil, free, 0
 	in.next, s.freeRequests = s.freeRequests, in
 	s.unanswered--
 	return held

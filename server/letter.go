@@ -14,8 +14,8 @@ type letter struct {
 	out     link.Outbound
 	meta    []byte
 	payload [][]byte
-	tensors []tensor.Tensor // held until acknowledged
-	chunks  []*chunk        // of an announcement
+	answers []answer
+	chunks  []*chunk // of an announcement
 
 	to     *remote
 	rec    *handles.Record[response] // of a response
@@ -26,6 +26,12 @@ type letter struct {
 	id, key   uint64
 	bytesOut  int64
 	bytesBack int64
+}
+
+// answer is one tensor of a response, held until acknowledged.
+type answer struct {
+	tensor tensor.Tensor
+	there  bool // it is in the worker's memory, and neither sent nor held
 }
 
 // newLetter returns an empty letter. Under s.mu.
@@ -46,17 +52,19 @@ func (s *Server) freeLetter(l *letter) {
 	l.release()
 	clear(l.payload)
 	clear(l.chunks)
-	*l = letter{next: s.freeLetters, meta: l.meta[:0], payload: l.payload[:0], tensors: l.tensors[:0], chunks: l.chunks[:0]}
+	*l = letter{next: s.freeLetters, meta: l.meta[:0], payload: l.payload[:0], answers: l.answers[:0], chunks: l.chunks[:0]}
 	s.freeLetters = l
 }
 
 // release lets go of the tensors.
 func (l *letter) release() {
-	for i := range l.tensors {
-		l.tensors[i].Release()
+	for i := range l.answers {
+		if a := &l.answers[i]; !a.there {
+			a.tensor.Release()
+		}
 	}
-	clear(l.tensors)
-	l.tensors = l.tensors[:0]
+	clear(l.answers)
+	l.answers = l.answers[:0]
 }
 
 // Done implements link.Completer: the worker has acknowledged the message, or it failed.

@@ -29,7 +29,7 @@ func (r receiver) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 	}
 	m.User = in
 	for i := range in.pushes {
-		if b := in.pushes[i].Bytes(); len(b) > 0 {
+		if b := in.pushes[i].Bytes(); len(b) > 0 && in.meta.Pushes[i].Flags&wire.DescInPlace == 0 {
 			dst = append(dst, b)
 		}
 	}

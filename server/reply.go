@@ -97,14 +97,19 @@ func (s *Server) end(y *reply, at int64, err error) (Response, error) {
 
 // encode makes the message of one answer.
 func (s *Server) encode(l *letter, in *incoming, at int64) {
-	var total int64
+	var total, sent int64
 	meta := l.meta[:0]
-	for i := range l.tensors {
-		t := &l.tensors[i]
+	for i := range l.answers {
+		t := &l.answers[i].tensor
 		d := wire.Descriptor{Key: in.pulls[i].Key, Bytes: uint64(t.Len()), DType: t.DType(), Shape: t.Shape()}
-		meta = d.Append(meta)
-		l.payload = append(l.payload, t.Bytes())
 		total += int64(t.Len())
+		if l.answers[i].there {
+			d.Flags |= wire.DescInPlace
+		} else {
+			sent += int64(t.Len())
+			l.payload = append(l.payload, t.Bytes())
+		}
+		meta = d.Append(meta)
 	}
 	var flags wire.Flags
 	l.id, l.key, l.bytesOut, l.bytesBack = in.id, in.firstKey(), in.bytes, total
@@ -115,12 +120,12 @@ func (s *Server) encode(l *letter, in *incoming, at int64) {
 	}
 	l.meta = meta
 	channel := link.ChannelResponse
-	if total > s.node.PieceBytes() {
+	if sent > s.node.PieceBytes() {
 		channel = link.ChannelBulk
 	}
 	l.out = link.Outbound{
 		Channel: channel, Op: wire.OpResponse, Flags: flags, Request: in.id,
-		Pulls: uint32(len(l.tensors)), Meta: meta, Payload: l.payload, Completer: s, User: l,
+		Pulls: uint32(len(l.answers)), Meta: meta, Payload: l.payload, Completer: s, User: l,
 	}
 }
 

@@ -40,21 +40,29 @@ func (l *letter) load(in *incoming, tensors []tensor.Tensor) error {
 		return errs.Invalid("respond: %d tensors for the %d pulls of %s; give one per pull", len(tensors), len(in.pulls), in.from.name)
 	}
 	for i := range tensors {
-		if err := l.loadOne(&in.pulls[i], &tensors[i]); err != nil {
+		if err := l.loadOne(in, i, &tensors[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *letter) loadOne(p *Pull, t *tensor.Tensor) error {
+// loadOne takes the answer to pull i.
+func (l *letter) loadOne(in *incoming, i int, t *tensor.Tensor) error {
+	p := &in.pulls[i]
 	if err := p.check(t); err != nil {
 		return err
 	}
-	if err := t.Retain(); err != nil {
-		return unusable(p, err)
+	there, err := in.offered(i, t)
+	if err != nil {
+		return err
 	}
-	l.tensors = append(l.tensors, *t)
+	if !there {
+		if err := t.Retain(); err != nil {
+			return unusable(p, err)
+		}
+	}
+	l.answers = append(l.answers, answer{*t, there})
 	return nil
 }
 

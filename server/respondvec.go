@@ -61,7 +61,7 @@ func (s *Server) cut(y *reply, ret tensor.Tensor, like []tensor.Tensor, handlers
 // loadRows cuts a slice by the row counts of the pulls.
 func (l *letter) loadRows(in *incoming, slice tensor.Tensor) error {
 	if len(in.pulls) == 1 {
-		return l.loadOne(&in.pulls[0], &slice)
+		return l.loadOne(in, 0, &slice)
 	}
 	var row int64
 	have := slice.Shape().Dim(0)
@@ -79,7 +79,7 @@ func (l *letter) loadRows(in *incoming, slice tensor.Tensor) error {
 			return err
 		}
 		row += n
-		if err := l.loadOne(p, &part); err != nil {
+		if err := l.loadOne(in, i, &part); err != nil {
 			return err
 		}
 	}

@@ -38,6 +38,7 @@ type Server struct {
 	letters       int // made, free ones too
 	registrations []*Registration
 	retractions   []*retraction
+	views         views
 	generation    uint32 // of the latest registration
 }
 

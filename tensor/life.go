@@ -81,17 +81,29 @@ func (r *Region) Release() {
 		}
 		if r.swap(l, to) {
 			if last {
-				r.alloc.recycle(r)
+				r.leave()
 			}
 			return
 		}
 	}
 }
 
+// leave gives back the memory of a region that was put back and is held by nobody.
+func (r *Region) leave() {
+	if r.window != nil {
+		r.window.gone()
+		return
+	}
+	r.alloc.recycle(r)
+}
+
 // Close ends the region and returns its memory. It is refused with errs.ErrBusy
 // while operations hold it; then nothing has changed, and it can be tried
-// again. Closing a closed region has no effect and no error.
+// again. Closing a closed region has no effect and no error. A Window's region is not the caller's to close.
 func (r *Region) Close() error {
+	if r.window != nil {
+		return errWindow
+	}
 	for {
 		l := r.life()
 		if !l.open() {

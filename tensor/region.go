@@ -17,12 +17,13 @@ import (
 type Region struct {
 	state atomic.Uint64 // a life
 	n     atomic.Int64  // bytes asked for: at most len(mem)
-	mem   []byte        // all that the region has; the slice never changes
+	mem   []byte        // all that the region has; the slice changes with the lives of a Window only
 	id    uint64
 	owner any // of foreign memory, nil otherwise
 
 	// The rest is the allocator's. It is nil or zero for foreign memory.
 	alloc      *Allocator
+	window     *Window // that the region is of, nil otherwise
 	span       span
 	class      int // of the pool, noClass for a region that never goes there
 	prev, next *Region

@@ -35,6 +35,7 @@ type call struct {
 	err       error // the first failure
 	need      int   // events until success
 	undone    int   // parts whose message the link still reads
+	lent      int   // parts whose server may reach tensors
 	placing   int   // parts whose response is being read into the pull tensors
 	pending   int   // events until the call is over, the submission itself among them
 	start     int64

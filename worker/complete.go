@@ -5,6 +5,7 @@ package worker
 // answered ends the wait for the server of p.
 func (w *Worker) answered(p *part) {
 	c := p.call
+	p.unlend()
 	if p.answered { // given up while the response was being read
 		w.settle(c)
 		return
@@ -50,11 +51,14 @@ func (w *Worker) settle(c *call) {
 	if !c.finished && c.placing == 0 && (c.err != nil || c.need == 0) {
 		w.finish(c)
 	}
-	if c.finished && c.undone == 0 && c.placing == 0 {
+	if c.finished && c.undone == 0 && c.placing == 0 && c.lent == 0 {
 		c.release()
 	}
 	if c.pending == 0 && c.placing == 0 {
-		w.giveBack(c)
+		w.unclaim(c)
+		if c.lent == 0 {
+			w.giveBack(c)
+		}
 	}
 }
 

@@ -16,6 +16,14 @@
 // held, until the other servers have received or lost their parts. What such a server
 // receives of a tensor that is overwritten then is undefined, and its answer is dropped.
 //
+// Over a van that shares memory, a push goes by one of three ways. Where the server has registered memory for
+// its key, the caller's goroutine writes it there; in a request that also pulls, a larger
+// push (Options.InPlaceBytes) stays where it is and the server reads it there; else it is sent. A server that
+// can reach a pull tensor may write the answer there. Which of it happens is not to be seen but in
+// time: the tensors are lent to the server until it has answered, whatever became of the handle. When a server is lost
+// and lives, the handle fails at once and the tensors stay held, so their regions
+// cannot be closed, until the server has let go; until then it may also write to the pull tensors.
+//
 // # Keys
 //
 // A push key is busy from the call until every server that received it has

@@ -40,15 +40,21 @@ func (r Routing) String() string {
 const (
 	DefaultHandles     = 65536
 	DefaultOutstanding = 4096
+	// DefaultInPlaceBytes is about where naming memory and looking at it there beats a copy.
+	DefaultInPlaceBytes = 4096
 )
 
 // Options of a worker. Zero values mean the defaults.
 type Options struct {
 	Routing     Routing
-	Handles     int         // a finished handle stays valid until so many later ones have finished
-	Outstanding int         // requests without all answers; one more is errs.ErrWouldBlock
-	Trace       *trace.Ring // receives the timestamps of every request; may be nil
-	Log         zerolog.Logger
+	Handles     int // a finished handle stays valid until so many later ones have finished
+	Outstanding int // requests without all answers; one more is errs.ErrWouldBlock
+	// InPlaceBytes is the size of the largest push that is sent although the server could read it
+	// where it is; negative: servers see no memory of this process.
+	InPlaceBytes int
+	Files        Files       // that hold the tensors of the program; nil for the node's allocator
+	Trace        *trace.Ring // receives the timestamps of every request; may be nil
+	Log          zerolog.Logger
 }
 
 func (o *Options) complete() {
@@ -60,6 +66,9 @@ func (o *Options) complete() {
 	}
 	if o.Outstanding <= 0 {
 		o.Outstanding = DefaultOutstanding
+	}
+	if o.InPlaceBytes == 0 {
+		o.InPlaceBytes = DefaultInPlaceBytes
 	}
 }
 

@@ -26,8 +26,11 @@ type part struct {
 	out     link.Outbound
 	meta    []byte
 	payload [][]byte
+	ways    []way         // of the pushes; none when the server reaches nothing
 	targets []link.Target // of the payload, when aimed
+	rooms   []link.Target // of the pulls, where the answer may be written; none, or with zeroes among them
 
+	lent                bool  // the server may reach tensors; counted in call.lent
 	aimed               bool  // the pushes are written where the server has registered memory
 	watch               uint8 // of writers
 	done                bool  // the server has the message, or it failed
@@ -77,7 +80,8 @@ func (w *Worker) freePart(p *part) {
 	clear(p.payload) // lets go of the memory
 	p.call, p.server = nil, nil
 	p.pushes, p.pulls, p.payload, p.targets = p.pushes[:0], p.pulls[:0], p.payload[:0], p.targets[:0]
-	p.done, p.placing, p.answered = false, false, false
+	p.ways, p.rooms = p.ways[:0], p.rooms[:0]
+	p.lent, p.done, p.placing, p.answered = false, false, false, false
 	p.stamps = trace.Stamps{}
 	p.bytesOut, p.bytesBack = 0, 0
 	p.next, w.freeParts = w.freeParts, p
@@ -89,15 +93,17 @@ func (p *part) encode(w *Worker, op uint8) {
 	meta := p.meta[:0]
 	for j, i := range p.pushes {
 		d := describe(&c.push[i], c.pushKeys[i])
-		if p.aimed {
-			d.Region, d.Offset, d.Generation = uint64(p.targets[j].Grant), uint64(p.targets[j].Offset), p.targets[j].Generation
+		p.bytesOut += d.Bytes
+		if !p.leave(&d, j) {
+			p.payload = append(p.payload, c.push[i].Bytes())
 		}
 		meta = d.Append(meta)
-		p.payload = append(p.payload, c.push[i].Bytes())
-		p.bytesOut += d.Bytes
 	}
-	for _, i := range p.pulls {
+	for j, i := range p.pulls {
 		d := describe(&c.pull[i], c.pullKeys[i])
+		if len(p.rooms) > 0 {
+			locate(&d, &p.rooms[j])
+		}
 		if len(c.variable) > 0 && c.variable[i] {
 			d.Flags |= wire.DescVariable
 		}
@@ -123,6 +129,26 @@ func describe(t *tensor.Tensor, k tensor.Key) wire.Descriptor {
 	return wire.Descriptor{Key: k, Bytes: uint64(t.Len()), DType: t.DType(), Shape: t.Shape()}
 }
 
+// leave says in d how push j goes, and reports whether its bytes stay where they are.
+func (p *part) leave(d *wire.Descriptor, j int) bool {
+	if len(p.ways) == 0 {
+		return false
+	}
+	y := &p.ways[j]
+	locate(d, &y.target)
+	if y.inPlace {
+		d.Flags |= wire.DescInPlace
+	} else if p.aimed {
+		p.targets = append(p.targets, y.target)
+	}
+	return y.inPlace
+}
+
+// locate names memory in d.
+func locate(d *wire.Descriptor, t *link.Target) {
+	d.Region, d.Offset, d.Generation = uint64(t.Grant), uint64(t.Offset), t.Generation
+}
+
 // fits holds an answer against the pulls. Servers check it before they send, so
 // an answer that does not fit is a broken server.
 func (p *part) fits(got []wire.Descriptor) error {
@@ -135,6 +161,9 @@ func (p *part) fits(got []wire.Descriptor) error {
 		variable := len(c.variable) > 0 && c.variable[i]
 		if got[j].Key != c.pullKeys[i] || got[j].Bytes > room || got[j].Bytes < room && !variable {
 			return &errs.ProtocolError{Field: "pull", Reason: fmt.Sprintf("an answer with key %d and %d bytes to the pull of key %d and %d bytes", got[j].Key, got[j].Bytes, c.pullKeys[i], room)}
+		}
+		if got[j].Flags&wire.DescInPlace != 0 && (len(p.rooms) == 0 || p.rooms[j].Grant == 0) && got[j].Bytes > 0 {
+			return &errs.ProtocolError{Field: "flags", Reason: fmt.Sprintf("the answer to the pull of key %d is said to be in memory that was not lent", c.pullKeys[i])}
 		}
 	}
 	return nil

@@ -51,27 +51,46 @@ func (v *server) raise(generation uint32) {
 	}
 }
 
-// aim has the pushes of p written where the server has registered memory for them, if that holds
-// for all of them. Under Worker.mu; land follows when the link has the part, or has refused it.
-func (p *part) aim() {
-	c, v := p.call, p.server
-	if len(v.places) == 0 || !v.session.OneSided() {
+// way is how the bytes of a push go.
+type way struct {
+	target  link.Target // of what is written, or read in place
+	inPlace bool        // the server reads them where they are
+	known   bool        // the server has registered the key
+	bytes   uint64      // that the target takes
+}
+
+// aim decides how the bytes of p go. Under Worker.mu; land follows when the link has the part, or has refused it.
+func (w *Worker) aim(p *part) {
+	if !p.server.session.OneSided() {
 		return
 	}
-	some := false
 	for _, i := range p.pushes {
-		n := uint64(c.push[i].Len())
-		at := v.places[c.pushKeys[i]]
-		if n > 0 && (at.target.Grant == 0 || at.bytes < n) {
-			p.targets = p.targets[:0]
-			return
+		at, known := p.server.places[p.call.pushKeys[i]]
+		p.ways = append(p.ways, way{target: at.target, known: known, bytes: at.bytes})
+	}
+	w.lend(p)
+	if p.written() {
+		p.aimed, p.watch = true, p.server.writers.begin()
+	}
+}
+
+// written reports whether the pushes are written where the server has registered memory for them, which
+// is so when it has for all of them, but for those that stay in place.
+func (p *part) written() bool {
+	some, all := false, true
+	for j, i := range p.pushes {
+		if n := uint64(p.call.push[i].Len()); n > 0 && !p.ways[j].inPlace {
+			some = true
+			all = all && p.ways[j].target.Grant != 0 && p.ways[j].bytes >= n
 		}
-		some = some || n > 0
-		p.targets = append(p.targets, at.target)
 	}
-	if some {
-		p.aimed, p.watch = true, v.writers.begin()
+	all = all && some
+	for j := range p.ways {
+		if !all && !p.ways[j].inPlace {
+			p.ways[j].target = link.Target{}
+		}
 	}
+	return all
 }
 
 // land ends what aim has begun with the parts of c. Under Worker.mu.

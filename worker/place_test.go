@@ -16,6 +16,8 @@ import (
 type host struct {
 	t       *testing.T
 	w       *worker.Worker
+	worker  *Peer         // the node of w
+	dialled *link.Session // of w
 	server  *Peer
 	session *link.Session
 }
@@ -25,8 +27,10 @@ func newHost(t *testing.T, v Van, edit func(*link.Options)) *host {
 	h := &host{t: t, server: NewPeer(t, o, "server 0", 6)}
 	node := NewPeer(t, o, "worker 0", 5)
 	addr := h.server.Listen(t, v)
+	h.worker = node
 	h.w = worker.New(node.Link, worker.Options{})
 	s, err := node.Link.Dial(Context(t), []string{addr})
+	h.dialled = s
 	require.NoError(t, err)
 	require.NoError(t, h.w.Join(0, []worker.Server{{Rank: 0, Name: "server 0", Session: s}}))
 	h.session = h.server.Session(t)

@@ -47,5 +47,8 @@ func (r registers) Deliver(m *link.Inbound) {
 // Abort implements link.Handler.
 func (r registers) Abort(*link.Inbound, error) {}
 
+// Detached implements link.Detacher.
+func (r registers) Detached(s *link.Session) { r.w.detached(s) }
+
 // Lost implements link.Handler.
 func (r registers) Lost(s *link.Session, err error) { r.w.lose(s, err) }

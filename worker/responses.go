@@ -36,7 +36,9 @@ func (r responses) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 	p.placing = true
 	p.call.placing++
 	for i, k := range p.pulls {
-		dst = append(dst, p.call.pull[k].Bytes()[:w.answer.Pulls[i].Bytes])
+		if d := &w.answer.Pulls[i]; d.Flags&wire.DescInPlace == 0 {
+			dst = append(dst, p.call.pull[k].Bytes()[:d.Bytes])
+		}
 	}
 	p.note(&w.answer)
 	return dst, nil

@@ -82,7 +82,7 @@ func (w *Worker) admit(c *call, r *Request, routing Routing) error {
 		return err
 	}
 	for _, p := range c.parts {
-		p.aim()
+		w.aim(p)
 	}
 	return nil
 }

@@ -23,13 +23,14 @@ type server struct {
 	lost    error                // why it can take no more requests
 	places  map[tensor.Key]place // that it has registered
 	writers writers
+	files   map[uint64]file // of this process that it reaches, by number
 }
 
 // session returns the peer of s. Under w.mu.
 func (w *Worker) session(s *link.Session) *server {
 	v := w.sessions[s]
 	if v == nil {
-		v = &server{session: s, rank: -1, name: s.Peer().Name, places: make(map[tensor.Key]place)}
+		v = &server{session: s, rank: -1, name: s.Peer().Name, places: make(map[tensor.Key]place), files: make(map[uint64]file)}
 		w.sessions[s] = v
 	}
 	return v

@@ -33,6 +33,8 @@ type Worker struct {
 	busy          map[tensor.Key]*call
 	registrations map[memory]*Registration
 	fences        []*server // to send; see unlock
+	dropped       dropped
+	unwatch       func()
 
 	answer wire.Response // scratch of the driver
 }
@@ -50,12 +52,16 @@ type Stats struct {
 // responses and registrations. Before the node's first Listen or Dial.
 func New(n *link.Node, o Options) *Worker {
 	o.complete()
+	if o.Files == nil {
+		o.Files = n.Memory()
+	}
 	w := &Worker{
 		node: n, opt: o, limits: n.Limits(),
 		sessions:      make(map[*link.Session]*server),
 		busy:          make(map[tensor.Key]*call),
 		registrations: make(map[memory]*Registration),
 	}
+	w.unwatch = o.Files.Watch(w.dropped.add)
 	w.results = handles.New(n.Engine(), o.Handles, w.forgotten)
 	n.Handle(link.ChannelResponse, responses{w})
 	n.Handle(link.ChannelBulk, responses{w})
@@ -131,6 +137,7 @@ func (w *Worker) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
+	w.unwatch()
 	for m, r := range w.registrations {
 		delete(w.registrations, m)
 		r.tensor.Release()

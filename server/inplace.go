@@ -1,0 +1,203 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// view is memory of a worker, from the request that names it until the respond, or until the last
+// operation that holds the tensor has ended.
+type view struct {
+	window *tensor.Window
+	link   link.View
+}
+
+// views keeps those that are not in use.
+type views struct {
+	mu   sync.Mutex
+	free []*view
+}
+
+func (q *views) take() *view {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n := len(q.free); n > 0 {
+		v := q.free[n-1]
+		q.free = q.free[:n-1]
+		return v
+	}
+	v := new(view)
+	v.window = tensor.NewWindow(func() { q.give(v) })
+	return v
+}
+
+func (q *views) give(v *view) {
+	v.link.Release()
+	v.link = link.View{}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.free = append(q.free, v)
+}
+
+// look makes the tensor that d names in the worker's memory. 0 allocations in the steady state.
+func (s *Server) look(session *link.Session, d *wire.Descriptor, rights link.Rights) (*view, tensor.Tensor, error) {
+	m, err := session.Map(link.TargetOf(d), int64(d.Bytes), rights)
+	if err != nil {
+		return nil, tensor.Tensor{}, err
+	}
+	v := s.views.take()
+	v.link = m
+	t, err := tensor.FromRegion(v.window.Show(m.Bytes), 0, d.DType, d.Shape)
+	if err != nil {
+		v.window.Shut()
+		return nil, tensor.Tensor{}, err
+	}
+	return v, t, nil
+}
+
+// readInPlace returns push i of a request that left it in the worker's memory.
+func (s *Server) readInPlace(in *incoming, d *wire.Descriptor) (tensor.Tensor, error) {
+	v, t, err := s.look(in.session, d, link.RightRead)
+	switch {
+	case err == nil:
+		in.views = append(in.views, v)
+		return t, nil
+	case !in.session.OneSided(), errors.Is(err, errs.ErrStale), errors.Is(err, errs.ErrInvalid):
+		return t, &errs.ProtocolError{Field: "region", Reason: fmt.Sprintf("the push of key %d is said to be in memory that was not granted: %v", d.Key, err)}
+	}
+	return t, fmt.Errorf("server %d cannot see the memory of %s: %w", s.rank, in.from.name, err)
+}
+
+// out is where the answer to one pull can be written. Guarded by incoming.outMu.
+type out struct {
+	made   bool
+	tensor tensor.Tensor
+	view   *view          // of the worker's pull tensor; nil when it cannot be reached
+	region *tensor.Region // pooled memory instead
+}
+
+// In returns push i, as Pushes does: the worker's own tensor where it can be reached and is in no
+// registered chunk. Errors: errs.ErrInvalid when there is no such push; errs.ErrStale after the respond.
+//
+// The tensor is read only, and ends with the Respond to Handler: from then on a view of the worker's
+// memory is errs.ErrClosed or errs.ErrStale. A slice that was taken from it before (Bytes) must not
+// be used any more, which nothing can enforce. While the respond is outstanding it is
+// valid, even when the worker is lost. Any goroutine.
+func (r Request) In(i int) (tensor.Tensor, error) {
+	pushes := r.Pushes()
+	if !r.live() {
+		return tensor.Tensor{}, errEnded
+	}
+	if i < 0 || i >= len(pushes) {
+		return tensor.Tensor{}, errs.Invalid("in: push %d of %d", i, len(pushes))
+	}
+	return pushes[i], nil
+}
+
+// Out returns memory for the answer to pull i, with type and shape of the pull: the worker's own tensor
+// where it can be reached, else pooled memory. It holds anything at first. Given to Respond as the
+// answer to pull i, whole or, for a Variable pull, its first bytes, what is in the worker's
+// memory is not sent. It answers no other pull of the request. The same tensor is returned each time.
+//
+// What In says of its lifetime holds here too. Errors: errs.ErrInvalid when there is no
+// such pull; errs.ErrStale after the respond; errs.ErrWouldBlock when the pool is full. Any goroutine.
+func (r Request) Out(i int) (tensor.Tensor, error) {
+	if r.in == nil {
+		return tensor.Tensor{}, errEnded
+	}
+	r.in.outMu.Lock()
+	defer r.in.outMu.Unlock()
+	if !r.live() {
+		return tensor.Tensor{}, errEnded
+	}
+	if i < 0 || i >= len(r.in.outs) {
+		return tensor.Tensor{}, errs.Invalid("out: pull %d of %d", i, len(r.in.outs))
+	}
+	return r.in.out(i)
+}
+
+var errEnded = fmt.Errorf("the request was answered, or never given: %w", errs.ErrStale)
+
+// out makes memory for the answer to pull i. Under outMu.
+func (in *incoming) out(i int) (tensor.Tensor, error) {
+	o := &in.outs[i]
+	if o.made {
+		return o.tensor, nil
+	}
+	err := o.make(in, &in.meta.Pulls[i])
+	return o.tensor, err
+}
+
+func (o *out) make(in *incoming, d *wire.Descriptor) (err error) {
+	if d.Bytes == 0 {
+		o.tensor, err = tensor.FromBytes(d.DType, d.Shape, nil)
+		o.made = err == nil
+		return err
+	}
+	if d.Region != 0 && in.session.OneSided() {
+		if v, t, err := in.server.look(in.session, d, link.RightRead|link.RightWrite); err == nil {
+			o.tensor, o.view, o.made = t, v, true
+			return nil
+		}
+	}
+	pool := in.server.opt.Memory
+	r, err := pool.Get(int(d.Bytes))
+	if err != nil {
+		return fmt.Errorf("out: no memory for the answer to the pull of key %d: %w", d.Key, err)
+	}
+	if o.tensor, err = tensor.FromRegion(r, 0, d.DType, d.Shape); err != nil {
+		pool.Put(r)
+		return err
+	}
+	o.region, o.made = r, true
+	return nil
+}
+
+// offered reports whether t, the answer to pull i, is in the worker's memory already.
+func (in *incoming) offered(i int, t *tensor.Tensor) (bool, error) {
+	r := t.Region()
+	if r == nil {
+		return false, nil
+	}
+	in.outMu.Lock()
+	defer in.outMu.Unlock()
+	for j := range in.outs {
+		o := &in.outs[j]
+		if !o.made || o.tensor.Region() != r {
+			continue
+		}
+		if j != i || t.Offset() != 0 {
+			return false, errs.Invalid("respond: Out(%d) from byte %d on for pull %d; it answers pull %d, from its first byte on; copy it", j, t.Offset(), i, j)
+		}
+		return o.view != nil, nil
+	}
+	return false, nil
+}
+
+// closeViews ends what the request has seen of its worker's memory. Under s.mu.
+func (in *incoming) closeViews() {
+	for i, v := range in.views {
+		v.window.Shut()
+		in.views[i] = nil
+	}
+	in.views = in.views[:0]
+	in.outMu.Lock()
+	defer in.outMu.Unlock()
+	for i := range in.outs {
+		o := &in.outs[i]
+		switch {
+		case o.view != nil:
+			o.view.window.Shut()
+		case o.region != nil:
+			in.server.opt.Memory.Put(o.region)
+		}
+		*o = out{}
+	}
+	in.outs = in.outs[:0]
+}

@@ -1,0 +1,488 @@
+package server_test
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	. "github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/server"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/worker"
+)
+
+// shared makes a tensor that peers of a one-sided van reach. The test's end closes it, and fails when somebody still holds it.
+func shared(t testing.TB, n Node, fill float32, floats int64) tensor.Tensor {
+	t.Helper()
+	x, err := n.Memory.Zeros(tensor.Float32, floats)
+	require.NoError(t, err)
+	for i := range Values(t, x) {
+		Values(t, x)[i] = fill
+	}
+	t.Cleanup(func() { freed(t, x) })
+	return x
+}
+
+// freed closes the region of x as soon as nobody holds it.
+func freed(t testing.TB, x tensor.Tensor) {
+	t.Helper()
+	for err := x.Region().Close(); ; err = x.Region().Close() {
+		if !isBusy(err) {
+			require.NoError(t, err)
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+func in(t testing.TB, r server.Request, i int) tensor.Tensor {
+	t.Helper()
+	x, err := r.In(i)
+	require.NoError(t, err)
+	return x
+}
+
+func out(t testing.TB, r server.Request, i int) tensor.Tensor {
+	t.Helper()
+	x, err := r.Out(i)
+	require.NoError(t, err)
+	return x
+}
+
+const many = 10_000 // floats: more bytes than are sent where they can be read in place
+
+// One program for every van; where memory can be shared no payload moves at all.
+func TestWorkInPlace(t *testing.T) {
+	for _, v := range Vans() {
+		t.Run(v.Name, func(t *testing.T) {
+			v, seen := Watch(v)
+			c := New(t, Options{Workers: 2, Servers: 2, Van: v})
+			var handles []worker.Handle
+			var pulls [][]tensor.Tensor
+			for i, w := range c.Workers {
+				push := shared(t, w.Node, float32(i+1), many)
+				pull := List(shared(t, w.Node, -1, many), shared(t, w.Node, -1, 3), shared(t, w.Node, -1, many), shared(t, w.Node, -1, 3))
+				h, err := w.PushPull(List(push), Keys(1), pull, Keys(2, 3, 2, 3))
+				require.NoError(t, err)
+				handles, pulls = append(handles, h), append(pulls, pull)
+			}
+			for k, s := range c.Servers {
+				for _, r := range take(t, s, server.LockStep) {
+					x, large, small := in(t, r, 0), out(t, r, 0), out(t, r, 1)
+					require.Equal(t, x, r.Pushes()[0])
+					require.Equal(t, large, out(t, r, 0), "the same each time")
+					require.Equal(t, tensor.ShapeOf(many), large.Shape())
+					a, b, z := Values(t, x), Values(t, large), Values(t, small)
+					for i := range a {
+						b[i] = a[i] * float32(10*(k+1))
+					}
+					copy(z, []float32{float32(r.Worker), float32(k), 7})
+					respond(t, s, r.Handler, large, small)
+				}
+			}
+			for i, h := range handles {
+				require.NoError(t, h.Wait(Context(t)))
+				for k := range c.Servers {
+					got := Values(t, pulls[i][2*k])
+					require.Equal(t, float32((i+1)*10*(k+1)), got[0])
+					require.Equal(t, float32((i+1)*10*(k+1)), got[many-1])
+					require.Equal(t, []float32{float32(i), float32(k), 7}, Values(t, pulls[i][2*k+1]))
+				}
+			}
+			if v.Name == "one-sided" {
+				require.Zero(t, seen.Messages.Load(), "nothing was to be sent")
+			} else {
+				require.EqualValues(t, 4*4*(2*many+3), seen.Bytes.Load())
+			}
+		})
+	}
+}
+
+func TestOnlyWhatIsNotThereIsSent(t *testing.T) {
+	v, seen := Watch(OneSided())
+	c := New(t, Options{Van: v})
+	w, s := c.Workers[0], c.Servers[0]
+	buffer := Floats(t, make([]float32, many)...)
+	_, err := s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
+	require.NoError(t, err)
+	large := func(fill float32) tensor.Tensor { return shared(t, w.Node, fill, many) }
+	heap := Floats(t, make([]float32, many)...)
+	for name, c := range map[string]struct {
+		push    []tensor.Tensor
+		keys    []tensor.Key
+		pull    []tensor.Tensor
+		own     []bool // answers that are not made in place
+		bytes   int64
+		written int64
+	}{
+		"all in place":                   {List(large(1)), Keys(2), List(large(0)), []bool{false}, 0, 0},
+		"into the registered chunk":      {List(large(1)), Keys(1), List(large(0)), []bool{false}, 0, 1},
+		"chunk and memory of the worker": {List(large(1), large(2)), Keys(1, 2), List(large(0)), []bool{false}, 0, 1},
+		"a small push":                   {List(shared(t, w.Node, 1, 8)), Keys(2), List(large(0)), []bool{false}, 32, 0},
+		"a small push and a chunk":       {List(large(1), shared(t, w.Node, 2, 8)), Keys(1, 2), List(large(0)), []bool{false}, 4*many + 32, 0},
+		"a push of the heap":             {List(heap), Keys(2), List(large(0)), []bool{false}, 4 * many, 0},
+		"no pulls":                       {List(large(1)), Keys(2), nil, nil, 4 * many, 0},
+		"an answer of its own":           {List(large(1)), Keys(2), List(large(0), large(0)), []bool{true, false}, 4 * many, 0},
+		"a pull of the heap":             {List(large(1)), Keys(2), List(Floats(t, 0, 0)), []bool{false}, 8, 0},
+		"empty tensors":                  {List(Floats(t), large(1)), Keys(1, 2), List(Floats(t), large(0)), []bool{false, false}, 0, 0},
+	} {
+		bytes, written := seen.Bytes.Load(), seen.Written.Load()
+		h, err := w.PushPull(c.push, c.keys, c.pull, Keys(11, 12)[:len(c.pull)])
+		require.NoError(t, err, name)
+		r := take(t, s, server.Default)[0]
+		for i := range c.push {
+			require.Equal(t, c.push[i].Bytes(), bytesOf(in(t, r, i)), name)
+		}
+		var answers []tensor.Tensor
+		for i := range c.pull {
+			a := out(t, r, i)
+			if c.own[i] {
+				a = Floats(t, make([]float32, a.Len()/4)...)
+			}
+			for j := range Values(t, a) {
+				Values(t, a)[j] = float32(i) + 5
+			}
+			answers = append(answers, a)
+		}
+		respond(t, s, r.Handler, answers...)
+		require.NoError(t, h.Wait(Context(t)), name)
+		for i := range c.pull {
+			for _, x := range Values(t, c.pull[i]) {
+				require.Equal(t, float32(i)+5, x, name)
+			}
+		}
+		require.Equal(t, bytes+c.bytes, seen.Bytes.Load(), name)
+		require.Equal(t, written+c.written, seen.Written.Load(), name)
+	}
+}
+
+func bytesOf(x tensor.Tensor) []byte { return x.Bytes() }
+
+func TestVariableAnswersInPlace(t *testing.T) {
+	forVans(t, func(t *testing.T, v Van) {
+		c := New(t, Options{Van: v})
+		w, s := c.Workers[0], c.Servers[0]
+		pull := shared(t, w.Node, -1, many)
+		h, err := w.Do(&worker.Request{Pull: List(pull), PullKeys: Keys(1), Variable: []bool{true}})
+		require.NoError(t, err)
+		r := take(t, s, server.Default)[0]
+		x := out(t, r, 0)
+		part, err := x.Slice(0, 3)
+		require.NoError(t, err)
+		copy(Values(t, part), []float32{1, 2, 3})
+		respond(t, s, r.Handler, part)
+		require.NoError(t, h.Wait(Context(t)))
+		n, err := h.PullLen(0)
+		require.NoError(t, err)
+		require.EqualValues(t, 12, n)
+		require.Equal(t, []float32{1, 2, 3}, Values(t, pull)[:3])
+	})
+}
+
+func TestOutAnswersItsOwnPullOnly(t *testing.T) {
+	forVans(t, func(t *testing.T, v Van) {
+		c := New(t, Options{Van: v})
+		w, s := c.Workers[0], c.Servers[0]
+		h, err := w.Do(&worker.Request{
+			Pull: List(shared(t, w.Node, 0, many), shared(t, w.Node, 0, many)), PullKeys: Keys(1, 2), Variable: []bool{true, true},
+		})
+		require.NoError(t, err)
+		r := take(t, s, server.Default)[0]
+		a, b := out(t, r, 0), out(t, r, 1)
+		_, err = r.Out(2)
+		require.ErrorIs(t, err, errs.ErrInvalid)
+		_, err = r.Out(-1)
+		require.ErrorIs(t, err, errs.ErrInvalid)
+		_, err = r.In(0)
+		require.ErrorIs(t, err, errs.ErrInvalid)
+		_, err = s.Respond(List(b, a), r.Handler)
+		require.ErrorIs(t, err, errs.ErrInvalid)
+		rest, err := a.Slice(1, many)
+		require.NoError(t, err)
+		_, err = s.Respond(List(rest, b), r.Handler)
+		require.ErrorIs(t, err, errs.ErrInvalid)
+		require.True(t, a.Valid(), "nothing was answered")
+		Values(t, a)[0], Values(t, b)[0] = 1, 2
+		respond(t, s, r.Handler, a, b)
+		require.NoError(t, h.Wait(Context(t)))
+	})
+}
+
+func TestViewsEndWithTheRespond(t *testing.T) {
+	forVans(t, func(t *testing.T, v Van) {
+		c := New(t, Options{Van: v})
+		w, s := c.Workers[0], c.Servers[0]
+		var old []tensor.Tensor
+		push, pull := shared(t, w.Node, 1, many), shared(t, w.Node, 0, many)
+		for range 3 {
+			h, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
+			require.NoError(t, err)
+			r := take(t, s, server.Default)[0]
+			for _, x := range old {
+				err := x.Check()
+				require.True(t, errors.Is(err, errs.ErrStale) || errors.Is(err, errs.ErrClosed), "%v", err)
+				require.Nil(t, x.Bytes())
+			}
+			old = append(old, in(t, r, 0), out(t, r, 0))
+			respond(t, s, r.Handler, out(t, r, 0))
+			_, err = r.In(0)
+			require.ErrorIs(t, err, errs.ErrStale)
+			_, err = r.Out(0)
+			require.ErrorIs(t, err, errs.ErrStale)
+			require.NoError(t, h.Wait(Context(t)))
+		}
+	})
+}
+
+// A push may be given back as the answer: it is held until the worker has it.
+func TestPushesAsAnswers(t *testing.T) {
+	forVans(t, func(t *testing.T, v Van) {
+		c := New(t, Options{Van: v})
+		w, s := c.Workers[0], c.Servers[0]
+		push, pull := shared(t, w.Node, 0, many), shared(t, w.Node, 0, many)
+		for i := range 5 {
+			Values(t, push)[many-1] = float32(i)
+			h, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
+			require.NoError(t, err)
+			r := take(t, s, server.Default)[0]
+			back, err := s.Respond(r.Pushes(), r.Handler)
+			require.NoError(t, err)
+			require.NoError(t, h.Wait(Context(t)))
+			require.Equal(t, float32(i), Values(t, pull)[many-1])
+			require.NoError(t, back.Wait(Context(t)))
+		}
+	})
+}
+
+// Where a pull shares memory with a push the server must not write into what it is reading.
+func TestPushesThatArePulledIntoAreCopied(t *testing.T) {
+	forVans(t, func(t *testing.T, v Van) {
+		c := New(t, Options{Van: v})
+		w, s := c.Workers[0], c.Servers[0]
+		x := shared(t, w.Node, 3, many)
+		tail, err := x.Slice(many/2, many)
+		require.NoError(t, err)
+		h, err := w.PushPull(List(x), Keys(1), List(tail), Keys(2))
+		require.NoError(t, err)
+		r := take(t, s, server.Default)[0]
+		clear(bytesOf(out(t, r, 0)))
+		require.Equal(t, float32(3), Values(t, in(t, r, 0))[many-1])
+		respond(t, s, r.Handler, out(t, r, 0))
+		require.NoError(t, h.Wait(Context(t)))
+		require.Zero(t, Values(t, x)[many-1])
+		require.Equal(t, float32(3), Values(t, x)[0])
+	})
+}
+
+func TestRespondVecInPlace(t *testing.T) {
+	forVans(t, func(t *testing.T, v Van) {
+		c := New(t, Options{Van: v})
+		w, s := c.Workers[0], c.Servers[0]
+		pull := shared(t, w.Node, 0, many)
+		h, err := w.PushPull(nil, nil, List(pull), Keys(2))
+		require.NoError(t, err)
+		r := take(t, s, server.Default)[0]
+		ret := out(t, r, 0)
+		Values(t, ret)[9] = 9
+		_, err = s.RespondVec(ret, List(ret), []server.Handler{r.Handler})
+		require.NoError(t, err)
+		require.NoError(t, h.Wait(Context(t)))
+		require.Equal(t, float32(9), Values(t, pull)[9])
+	})
+}
+
+// The session of a worker that lives is lost while the server works in its memory: the handle fails at
+// once, and the tensors stay what they are until the server has answered.
+func TestTensorsStayLentToALostServer(t *testing.T) {
+	c := New(t, Options{Van: OneSided()})
+	w, s := c.Workers[0], c.Servers[0]
+	push, pull := shared(t, w.Node, 4, many), shared(t, w.Node, 0, many)
+	h, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
+	require.NoError(t, err)
+	r := take(t, s, server.Default)[0]
+	x, y := in(t, r, 0), out(t, r, 0)
+	require.Equal(t, 1, c.Net.Cut("worker 0", "server 0"))
+	require.ErrorIs(t, h.Wait(Context(t)), errs.ErrPeerLost)
+	require.Zero(t, w.Stats().BusyKeys, "the keys are free")
+	require.ErrorIs(t, push.Region().Close(), errs.ErrBusy)
+	require.ErrorIs(t, pull.Region().Close(), errs.ErrBusy)
+	require.Equal(t, float32(4), Values(t, x)[many-1])
+	Values(t, y)[0] = 5
+	require.Equal(t, float32(5), Values(t, pull)[0], "it is the worker's memory still")
+	_, err = s.Respond(List(y), r.Handler)
+	require.NoError(t, err)
+	freed(t, push)
+	freed(t, pull)
+}
+
+func TestMemoryOfADeadWorkerStaysUntilTheRespond(t *testing.T) {
+	c := New(t, Options{Van: OneSided()})
+	w, s := c.Workers[0], c.Servers[0]
+	push, pull := shared(t, w.Node, 4, many), shared(t, w.Node, 0, many)
+	_, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
+	require.NoError(t, err)
+	r := take(t, s, server.Default)[0]
+	x := in(t, r, 0)
+	require.True(t, c.Net.Kill("worker 0"))
+	_, err = s.GetBatch(Context(t), server.LockStep)
+	requireGone(t, err, "worker 0")
+	require.Equal(t, float32(4), Values(t, x)[many-1])
+	y, err := r.Out(0)
+	require.NoError(t, err, "memory of its own where the worker's is gone")
+	Values(t, y)[0] = 5
+	_, err = s.Respond(List(y), r.Handler)
+	require.NoError(t, err)
+	require.Nil(t, x.Bytes())
+}
+
+// A request fails with one of its servers; the tensors are held until the other one has answered too.
+func TestTensorsStayLentToTheOtherServer(t *testing.T) {
+	c := New(t, Options{Servers: 2, Van: OneSided()})
+	w, s := c.Workers[0], c.Servers[0]
+	push, pull := shared(t, w.Node, 4, many), List(shared(t, w.Node, 0, many), shared(t, w.Node, 0, many))
+	h, err := w.PushPull(List(push), Keys(1), pull, Keys(2, 2))
+	require.NoError(t, err)
+	r := take(t, s, server.Default)[0]
+	y := out(t, r, 0)
+	require.True(t, c.Net.Kill("server 1"))
+	require.ErrorIs(t, h.Wait(Context(t)), errs.ErrPeerLost)
+	require.ErrorIs(t, push.Region().Close(), errs.ErrBusy)
+	require.Equal(t, float32(4), Values(t, in(t, r, 0))[0])
+	respond(t, s, r.Handler, y)
+	freed(t, push)
+}
+
+// raw references of a worker that is none.
+func (w *writer) lend(id uint64, pushes, pulls []wire.Descriptor) {
+	w.t.Helper()
+	var meta []byte
+	for i := range pushes {
+		meta = pushes[i].Append(meta)
+	}
+	for i := range pulls {
+		meta = pulls[i].Append(meta)
+	}
+	require.NoError(w.t, w.session.Send(&link.Outbound{
+		Channel: link.ChannelRequest, Op: wire.OpRequest, Request: id,
+		Pushes: uint32(len(pushes)), Pulls: uint32(len(pulls)), Meta: meta,
+	}))
+}
+
+func TestHostileReferences(t *testing.T) {
+	for name, edit := range map[string]func(*wire.Descriptor){
+		"outside of the grant":  func(d *wire.Descriptor) { d.Offset = 93 },
+		"far outside":           func(d *wire.Descriptor) { d.Offset = 1 << 63 },
+		"an offset that wraps":  func(d *wire.Descriptor) { d.Offset = 1<<64 - 4 },
+		"a stale generation":    func(d *wire.Descriptor) { d.Generation-- },
+		"an unknown grant":      func(d *wire.Descriptor) { d.Region ^= 1 << 30 },
+		"no grant":              func(d *wire.Descriptor) { d.Region = 0 },
+		"more than was granted": func(d *wire.Descriptor) { d.Bytes, d.Shape = 1<<40, tensor.ShapeOf(1<<40) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWriter(t)
+			g, err := w.session.Grant(make([]byte, 100), 5, link.RightRead)
+			require.NoError(t, err)
+			d := wire.KeyOf(1, 8)
+			d.Region, d.Generation, d.Flags = uint64(g.ID), 5, wire.DescInPlace
+			edit(&d)
+			w.lend(1, []wire.Descriptor{d}, []wire.Descriptor{wire.KeyOf(2, 8)})
+			require.Error(t, w.Loss(t))
+			require.Zero(t, w.s.Stats().Unanswered)
+			h, _ := push(t, w.c.Workers[1], 1, 5)
+			respond(t, w.s, take(t, w.s, server.AnyReady)[0].Handler, Floats(t, 6))
+			require.NoError(t, h.Wait(Context(t)), "a bad peer costs its own connection only")
+		})
+	}
+}
+
+func TestReferencesOverATwoSidedVan(t *testing.T) {
+	_, raw, session := withRaw(t, server.AnyReady)
+	d := wire.KeyOf(1, 8)
+	d.Region, d.Generation, d.Flags = 7, 1, wire.DescInPlace
+	require.NoError(t, session.Send(&link.Outbound{
+		Channel: link.ChannelRequest, Op: wire.OpRequest, Request: 1, Pushes: 1, Meta: d.Append(nil),
+	}))
+	require.Error(t, raw.Loss(t))
+}
+
+// What a worker says of its pull tensors is tried, and done without when it is not so.
+func TestHostileOffers(t *testing.T) {
+	w := newWriter(t)
+	readOnly, err := w.session.Grant(make([]byte, 100), 5, link.RightRead)
+	require.NoError(t, err)
+	odd, err := w.session.Grant(make([]byte, 100), 5, link.RightRead|link.RightWrite)
+	require.NoError(t, err)
+	place := func(k tensor.Key, id link.GrantID, generation uint32, offset uint64) wire.Descriptor {
+		d := wire.Descriptor{Key: k, Bytes: 8, DType: tensor.Float64, Shape: tensor.ShapeOf(1)}
+		d.Region, d.Generation, d.Offset = uint64(id), generation, offset
+		return d
+	}
+	w.lend(1, nil, []wire.Descriptor{
+		place(1, readOnly.ID, 5, 0), place(2, odd.ID, 4, 0), place(3, odd.ID, 5, 93), place(4, odd.ID, 5, 1), place(5, odd.ID, 5, 1<<64-8), place(6, 99, 5, 0),
+	})
+	r := take(t, w.s, server.AnyReady)[0]
+	var answers []tensor.Tensor
+	for i := range r.Pulls() {
+		x := out(t, r, i)
+		x.Bytes()[0] = byte(i)
+		answers = append(answers, x)
+	}
+	respond(t, w.s, r.Handler, answers...)
+	m := w.Take(t)
+	require.EqualValues(t, 6*8, m.Header.Total, "all of it is sent")
+	require.EqualValues(t, 5, m.Data[40])
+	m.Release()
+}
+
+// A write-only view would let a worker see what the server makes; a view that it keeps must not hold up the server.
+func TestOutIsTheSameForAllWhoAsk(t *testing.T) {
+	c := New(t, Options{Van: OneSided()})
+	w, s := c.Workers[0], c.Servers[0]
+	pull := shared(t, w.Node, 0, many)
+	h, err := w.PushPull(nil, nil, List(pull), Keys(1))
+	require.NoError(t, err)
+	r := take(t, s, server.Default)[0]
+	var all sync.WaitGroup
+	got := make([]tensor.Tensor, 8)
+	for i := range got {
+		all.Go(func() { got[i], _ = r.Out(0) })
+	}
+	all.Wait()
+	for _, x := range got {
+		require.Equal(t, got[0], x)
+	}
+	respond(t, s, r.Handler, got[0])
+	require.NoError(t, h.Wait(Context(t)))
+}
+
+// Respond comes from elsewhere while views are being asked for: they are the request's, or there are none.
+func TestViewsBesideTheRespond(t *testing.T) {
+	c := New(t, Options{Van: OneSided()})
+	w, s := c.Workers[0], c.Servers[0]
+	pull := shared(t, w.Node, 0, many)
+	for range 200 {
+		h, err := w.PushPull(nil, nil, List(pull), Keys(1))
+		require.NoError(t, err)
+		r := take(t, s, server.Default)[0]
+		var asking sync.WaitGroup
+		asking.Go(func() {
+			for {
+				if _, err := r.Out(0); err != nil {
+					if !errors.Is(err, errs.ErrStale) {
+						t.Error(err)
+					}
+					return
+				}
+			}
+		})
+		respond(t, s, r.Handler, Floats(t, make([]float32, many)...))
+		require.NoError(t, h.Wait(Context(t)))
+		asking.Wait()
+	}
+}
