@@ -4,29 +4,38 @@
 // # What is run
 //
 // Run starts one scheduler and the wanted workers and servers: each a process, or
-// with the mem van all in this one. Every worker keeps Inflight exchanges going: it
-// pushes and waits for the pull. Two workloads differ in what a server answers:
+// all in this one. Every worker keeps Inflight exchanges going: it pushes and waits
+// for the pull. Workloads differ in nodes, in sizes, and in what a server answers:
 //
-//   - echo sends the pushed bytes back from where they were received
+//   - echo, incast, fanout send the pushed bytes back from where they were received
 //   - afd sends a buffer of its own, as an FFN server of a split transformer does, and
-//     waits for the pushes of all workers (lock-step)
+//     waits for the pushes of all workers (lock-step); in place it computes in the
+//     memory of the worker where the van lets it
+//   - afd3 is afd between computations on both sides, with several micro-batches in flight
+//   - weights is a large push with a small answer
+//   - barrier has no tensors; start is about processes: start, one exchange, stop
 //
 // The bytes of the first exchanges are checked; then nothing but the exchange itself
-// is timed. The workload start is about processes: start, one exchange, stop.
+// is timed.
 //
 // # The limit
 //
-// Worker 0 and server 0 also exchange the same bytes over a socket of the same kind
-// with nothing between: non-blocking send and recv in tight loops, no poller, no
-// frames, and the bytes read into one buffer. In one process the limit is a copy each
-// way and an atomic flag. Limit and measurement alternate in short rounds, because
+// Worker 0 and server 0 (all servers of fanout) also exchange the same bytes with nothing
+// between: see package limit. Limit and measurement alternate in short rounds, because
 // machines change their speed from one second to the next; Report.Ratio is the median
 // over rounds of the quotient of the two medians. While one is measured, the
-// nodes do nothing for the other: they wait for the next command.
+// nodes do nothing for the other: they wait for the next command. RunTogether has several
+// clusters take their rounds in turns, which is also how an incast is compared with one worker.
+//
+// # Plans
+//
+// A Plan is groups of measurements; a Matrix makes one of lists. Goals are what the
+// project wants to reach. Package page makes a page of reports, package compare a
+// comparison of two series of them.
 //
 // # Who does what
 //
-// The conductor (of Run) tells all nodes by a Unix socket what to do next, one command
+// The conductor (of each cluster) tells its nodes by a Unix socket what to do next, one command
 // at a time, and collects their histograms. A server learns of the end of a round
 // in band, by a request that each worker sends after its last exchange.
 //

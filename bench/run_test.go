@@ -20,6 +20,12 @@ func TestRuns(t *testing.T) {
 	for name, o := range map[string]Options{
 		"echo over tcp":         {Count: 200},
 		"echo over unix":        {Van: Unix, Count: 200},
+		"echo over shm":         {Van: Shm, Count: 200},
+		"afd over shm":          {Workload: AFD, Van: Shm, Workers: 2, Servers: 2, Count: 20, Inflight: 3},
+		"afd in place, shm":     {Workload: AFD, Van: Shm, InPlace: true, Count: 50, Inflight: 2},
+		"afd in place, mem":     {Workload: AFD, Van: Mem, InPlace: true, Workers: 2, Count: 50},
+		"afd in place, tcp":     {Workload: AFD, InPlace: true, Count: 20},
+		"weights over shm":      {Workload: Weights, Van: Shm, Push: 16 << 20, Count: 3},
 		"echo in one process":   {Van: Mem, Count: 200},
 		"afd, two by two":       {Workload: AFD, Workers: 2, Servers: 2, Count: 20, Inflight: 3},
 		"afd in one process":    {Workload: AFD, Van: Mem, Workers: 2, Servers: 2, Count: 20, Inflight: 3},

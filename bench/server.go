@@ -34,8 +34,11 @@ func newServer(n *ps.Node, sp *spec) (*server, error) {
 	return s, errors.Join(s.register(), s.allocate())
 }
 
-// register has every push land in a place of its own.
+// register has every push land in a place of its own. In place they stay where they are.
 func (s *server) register() error {
+	if s.spec.InPlace {
+		return nil
+	}
 	var ranks []ps.Rank
 	var keys []tensor.Key
 	for rank := range s.spec.Workers {
@@ -59,7 +62,7 @@ func (s *server) allocate() error {
 	}
 	var err, failed error
 	for i := range s.answers {
-		if echoes(s.spec.Workload) {
+		if echoes(s.spec.Workload) || s.spec.InPlace {
 			s.answers[i] = make([]tensor.Tensor, 1)
 			continue
 		}
@@ -137,14 +140,27 @@ func (s *server) answer(r ps.Request, check bool) ([]tensor.Tensor, error) {
 		return s.bulk, nil
 	case slot < s.spec.Inflight && len(pushes) == 1:
 		answer := s.answers[int(r.Worker)*s.spec.Inflight+slot]
-		if echoes(s.spec.Workload) {
-			answer[0] = pushes[0]
-		} else if check {
-			answerTo(answer[0].Bytes(), pushes[0].Bytes(), s.spec.mark(s.node.Rank()))
-		}
-		return answer, nil
+		return answer, s.fill(answer, r, check)
 	}
 	return nil, fmt.Errorf("a request of worker %d that no worker sends: %d pushes, pull key %#x", r.Worker, len(pushes), pulls[0].Key)
+}
+
+// fill makes the answer of the push of a request: where the worker wants to have it, what was there
+// before, or the push itself.
+func (s *server) fill(answer []tensor.Tensor, r ps.Request, check bool) (err error) {
+	pushed, err := r.In(0)
+	switch {
+	case err != nil:
+		return err
+	case s.spec.InPlace:
+		answer[0], err = r.Out(0)
+	case echoes(s.spec.Workload):
+		answer[0] = pushed
+	}
+	if err == nil && check && !echoes(s.spec.Workload) {
+		answerTo(answer[0].Bytes(), pushed.Bytes(), s.spec.mark(s.node.Rank()))
+	}
+	return err
 }
 
 // respond sends; when the queue is full it waits for the response before.
