@@ -1,6 +1,7 @@
 package link
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/stepvan/stepvan/internal/errs"
@@ -14,35 +15,47 @@ const (
 	ackEvery = 32
 )
 
-// onAck takes the peer's acknowledgement and credit from a header. Driver only.
-func (s *Session) onAck(h *wire.Header) error {
-	if h.Ack == s.peerAck && h.Credit == s.freed {
+// hear takes what a header says of the session: the peer's acknowledgement and credit, and the
+// place of a message in the sequence. Driver only.
+func (s *Session) hear(h *wire.Header) error {
+	if h.Ack == s.peerAck && h.Credit == s.freed && h.Kind != wire.KindData {
 		return nil
 	}
 	var done lane
 	s.mu.Lock()
-	err := s.checkAck(h)
+	err := s.checkCounts(h)
 	if err == nil {
-		s.peerAck = h.Ack
-		for f := s.unacked.head; f != nil && f.seq <= h.Ack; f = s.unacked.head {
-			s.unacked.pop()
-			f.acked = true
-			s.settle(f, &done)
+		if h.Kind == wire.KindData {
+			s.received++
 		}
-		if h.Credit > s.freed {
-			s.freed, s.hungry = h.Credit, false
-		}
-		if s.pending > 0 {
-			s.pump()
-		}
+		s.acknowledged(h, &done)
 	}
 	s.mu.Unlock()
 	finish(done, nil)
 	return err
 }
 
-func (s *Session) checkAck(h *wire.Header) error {
+// acknowledged settles what the peer has received, and sends what it made room for. mu is held.
+func (s *Session) acknowledged(h *wire.Header, done *lane) {
+	s.peerAck = h.Ack
+	for f := s.unacked.head; f != nil && f.seq <= h.Ack; f = s.unacked.head {
+		s.unacked.pop()
+		f.acked = true
+		s.settle(f, done)
+	}
+	if h.Credit > s.freed {
+		s.freed, s.hungry = h.Credit, false
+	}
+	if s.pending > 0 {
+		s.pump()
+	}
+}
+
+// checkCounts holds the counters of a header against what can be. mu is held.
+func (s *Session) checkCounts(h *wire.Header) error {
 	switch {
+	case h.Kind == wire.KindData && h.Sequence != s.received+1:
+		return &errs.ProtocolError{Field: "sequence", Reason: fmt.Sprintf("%d, expected %d", h.Sequence, s.received+1)}
 	case h.Ack > s.seq:
 		return &errs.ProtocolError{Field: "ack", Reason: "acknowledges what was never sent"}
 	case h.Ack < s.peerAck:
@@ -114,11 +127,21 @@ func (s *Session) onCompletion(index int) {
 
 // oweAck notes that the peer is owed an acknowledgement, and gives it when it is due at once. Driver only.
 func (s *Session) oweAck(flags wire.Flags) {
-	if flags&wire.FlagAckNow != 0 || s.received.Load()-s.toldAck.Load() >= ackEvery {
+	if s.unsaid++; s.unsaid >= ackEvery {
+		s.unsaid = s.silent()
+	}
+	if flags&wire.FlagAckNow != 0 || s.unsaid >= ackEvery {
 		s.tellNow()
 		return
 	}
 	s.listDue()
+}
+
+// silent counts the messages that the peer does not know to have arrived.
+func (s *Session) silent() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.received - s.toldAck
 }
 
 func (s *Session) listDue() {
@@ -137,18 +160,27 @@ func (s *Session) tellNow() {
 	}
 }
 
+// told reports whether the peer knows everything. mu is held.
 func (s *Session) told() bool {
-	return s.toldAck.Load() == s.received.Load() && s.toldCredit.Load() == s.released.Load()
+	return s.toldAck == s.received && s.toldCredit == s.released.Load()
 }
 
 // giveCredit returns the credit of n bytes of payload. Any goroutine.
 func (s *Session) giveCredit(n uint64) {
 	total := s.released.Add(n)
-	if s.peerHungry.Load() || total-s.toldCredit.Load() > uint64(s.node.creditBytes)/4 {
+	if s.peerHungry.Load() || total-s.knownCredit.Load() > uint64(s.node.creditBytes)/4 && s.withholds(total) {
 		s.tellNow()
 		return
 	}
 	s.listDue()
+}
+
+// withholds reports whether much of the credit up to total has not been told.
+func (s *Session) withholds(total uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.knownCredit.Store(s.toldCredit)
+	return total-s.toldCredit > uint64(s.node.creditBytes)/4
 }
 
 // Flush implements progress.Source: acknowledgements that found nothing to ride on.
@@ -173,9 +205,14 @@ func (s *Session) flushDue(idle bool, t int64) {
 	if s.dueSince == 0 {
 		s.dueSince = t
 	}
-	if !s.told() && !idle && t-s.dueSince < ackDelay {
-		s.node.addDue(s)
-		return
+	if !idle && t-s.dueSince < ackDelay {
+		s.mu.Lock()
+		told := s.told()
+		s.mu.Unlock()
+		if !told {
+			s.node.addDue(s)
+			return
+		}
 	}
 	s.dueSince = 0
 	s.due.Store(false)

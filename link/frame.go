@@ -69,7 +69,7 @@ func (s *Session) encode(f *frame, h *wire.Header, meta []byte) {
 	h.Source, h.Incarnation = s.node.identity.Load().Node, s.incarnation
 	h.Destination = s.peerNode
 	h.Epoch = s.node.epoch.Load()
-	h.Ack = s.received.Load()
+	h.Ack = s.received
 	h.Credit = s.released.Load()
 	f.head = append(f.head[:wire.HeaderSize], meta...)
 	h.Encode(f.head, f.head[wire.HeaderSize:])

@@ -30,11 +30,25 @@ type Inbound struct {
 // Release ends the use of m and its memory, and gives its credit back to the sender.
 // Exactly once, after Deliver; any goroutine.
 func (m *Inbound) Release() {
-	s := m.Session
-	if credited(m.Header.Channel) && m.Header.Total > 0 {
+	n := m.Session.node
+	m.end()
+	n.recycle(m)
+}
+
+// ReleaseHere is Release for the driver: inside a call of the Handler. It needs no atomics for the memory of m.
+func (m *Inbound) ReleaseHere() {
+	n := m.Session.node
+	m.end()
+	n.clean(m)
+	m.next = n.inbounds
+	n.inbounds = m
+}
+
+// end gives the credit back.
+func (m *Inbound) end() {
+	if s := m.Session; credited(m.Header.Channel) && m.Header.Total > 0 {
 		s.giveCredit(charge(m.Header.Total, uint64(s.node.creditBytes)))
 	}
-	s.node.recycle(m)
 }
 
 // place appends to dst the destinations of the next n bytes.
@@ -96,16 +110,21 @@ func (n *Node) take(s *Session, h *wire.Header, meta []byte) *Inbound {
 
 // recycle takes m back for the driver. Any goroutine.
 func (n *Node) recycle(m *Inbound) {
-	if m.region != nil {
-		n.memory.Put(m.region)
-		m.region = nil
-	}
-	clear(m.dst)
-	m.User, m.Data, m.Session, m.Refused = nil, nil, nil, nil
+	n.clean(m)
 	for {
 		m.next = n.released.Load()
 		if n.released.CompareAndSwap(m.next, m) {
 			return
 		}
 	}
+}
+
+// clean lets go of what m holds.
+func (n *Node) clean(m *Inbound) {
+	if m.region != nil {
+		n.memory.Put(m.region)
+		m.region = nil
+	}
+	clear(m.dst)
+	m.User, m.Data, m.Session, m.Refused = nil, nil, nil, nil
 }

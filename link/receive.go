@@ -142,7 +142,12 @@ func (s *Session) onMessage(d *van.Delivery) error {
 		s.pump()
 		s.mu.Unlock()
 	}
-	if err := s.onAck(h); err != nil {
+	if h.Kind == wire.KindData {
+		if err := s.checkData(h); err != nil {
+			return err
+		}
+	}
+	if err := s.hear(h); err != nil {
 		return err
 	}
 	switch h.Kind {
@@ -182,13 +187,6 @@ func (s *Session) onGoodbye(reason string) {
 
 func (s *Session) onData(d *van.Delivery) error {
 	h := &d.Header
-	if err := s.checkData(h); err != nil {
-		return err
-	}
-	if want := s.received.Load() + 1; h.Sequence != want {
-		return &errs.ProtocolError{Field: "sequence", Reason: fmt.Sprintf("%d, expected %d", h.Sequence, want)}
-	}
-	s.received.Add(1)
 	handler := s.node.handlers[h.Channel]
 	if h.Total == 0 {
 		m := s.node.take(s, h, d.Meta)

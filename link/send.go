@@ -290,8 +290,7 @@ func (s *Session) post(f *frame, h *wire.Header, meta []byte) error {
 		}
 		return err
 	}
-	s.toldAck.Store(h.Ack)
-	s.toldCredit.Store(h.Credit)
+	s.toldAck, s.toldCredit = h.Ack, h.Credit
 	return nil
 }
 

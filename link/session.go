@@ -64,14 +64,16 @@ type Session struct {
 	parting     bool        // goodbye has been sent
 	grace       *time.Timer // ends a session that parts; nil before
 
-	// Told to the peer with every header.
-	received   atomic.Uint64 // highest sequence received in order
-	released   atomic.Uint64 // what released messages gave back of the window, ever
-	toldAck    atomic.Uint64
-	toldCredit atomic.Uint64
-	peerHungry atomic.Bool // the peer waits for credit
-	due        atomic.Bool // listed in Node.due
-	dueSince   int64       // driver only
+	// Told to the peer with every header; the first three under mu.
+	received    uint64 // highest sequence received in order
+	toldAck     uint64
+	toldCredit  uint64
+	knownCredit atomic.Uint64 // toldCredit at some time, for a look without mu
+	released    atomic.Uint64 // what released messages gave back of the window, ever
+	peerHungry  atomic.Bool   // the peer waits for credit
+	due         atomic.Bool   // listed in Node.due
+	dueSince    int64         // driver only
+	unsaid      uint64        // messages of the peer since it was last told, at most; driver only
 
 	// Receiving side; driver only.
 	peerAck  uint64
