@@ -16,9 +16,14 @@ type family struct {
 // fewestSizes make a curve.
 const fewestSizes = 3
 
+// families lists them. Of several reports of one name the first counts.
 func families(reports []*bench.Report) (out []*family) {
-	byKind := map[string]*family{}
+	byKind, seen := map[string]*family{}, map[string]bool{}
 	for _, r := range reports {
+		if seen[r.Name()] {
+			continue
+		}
+		seen[r.Name()] = true
 		kind := kindOf(r)
 		if byKind[kind] == nil {
 			byKind[kind] = &family{}
@@ -80,7 +85,20 @@ func (f *family) ways() (out []string) {
 	return out
 }
 
-// along lists the reports of one way, by size. Of several of one size it is the first.
+// split takes apart the ways with sizes enough for a curve, and the reports of the others.
+func (f *family) split() (swept *family, others []*bench.Report) {
+	swept = &family{}
+	for _, r := range f.reports {
+		if len(f.along(wayOf(r))) >= fewestSizes {
+			swept.reports = append(swept.reports, r)
+		} else {
+			others = append(others, r)
+		}
+	}
+	return swept, others
+}
+
+// along lists the reports of one way, by size.
 func (f *family) along(way string) (out []*bench.Report) {
 	for _, size := range f.sizes() {
 		i := slices.IndexFunc(f.reports, func(r *bench.Report) bool { return r.PushBytes == size && wayOf(r) == way })

@@ -106,11 +106,11 @@ func newView(c *Content) *view {
 func sections(reports []*bench.Report) (out []section) {
 	var shapes []*bench.Report
 	for _, f := range families(reports) {
-		if s := f.sizes(); len(s) >= fewestSizes {
-			out = append(out, f.sweep())
-			continue
+		swept, others := f.split()
+		if len(swept.reports) > 0 {
+			out = append(out, swept.sweep())
 		}
-		shapes = append(shapes, f.reports...)
+		shapes = append(shapes, others...)
 	}
 	all := section{
 		Title: "Distributions",

@@ -156,6 +156,19 @@ func TestMeasurementsWithoutCurves(t *testing.T) {
 	require.Equal(t, "tcp", all[0].Series[0].Name)
 }
 
+// A way with few sizes is no curve, and a measurement that was made twice one line.
+func TestCurvesNeedSizes(t *testing.T) {
+	c := example()
+	parked := report(bench.TCP, 8, 50)
+	parked.Progress = "park"
+	c.Reports = append(c.Reports[:6:6], parked, report(bench.TCP, 8, 51))
+	all := options(t, write(t, c))
+	require.Len(t, all, 3+3+1)
+	require.Len(t, all[0].Series, 7)
+	require.Len(t, all[3].Series, 4)
+	require.Equal(t, "tcp park", all[6].Series[0].Name)
+}
+
 func TestColoursDiffer(t *testing.T) {
 	f := &family{}
 	for _, van := range bench.Vans {

@@ -123,10 +123,10 @@ func (f *benchFlags) plan(base bench.Options) (bench.Plan, error) {
 // sweepTime is the time of each point of a sweep.
 const sweepTime = time.Second
 
-// pageSweep is the sweep that a page of the goals has beside them.
+// pageSweep is the sweep that a page of the goals has beside them, which are of the smallest size.
 func pageSweep(base bench.Options) (bench.Plan, error) {
 	base.Workload, base.Duration = bench.Echo, min(base.Duration, sweepTime)
-	sizes := slices.DeleteFunc(bench.SweepSizes(), func(s bench.Size) bool { return s > pageSweepMost })
+	sizes := slices.DeleteFunc(bench.SweepSizes()[1:], func(s bench.Size) bool { return s > pageSweepMost })
 	return bench.Matrix{Base: base, Vans: bench.Vans, Pushes: sizes}.Plan()
 }
 
