@@ -170,6 +170,40 @@ func TestProcessesThatCannotShare(t *testing.T) {
 	}
 }
 
+// Where the kernel gives a process no memory files, everything works over sockets, and the reason is told.
+func TestProcessesWithoutMemoryFiles(t *testing.T) {
+	deny := func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, denyEnv+"=1") }
+	for name, c := range map[string]struct {
+		fit  func(string, *exec.Cmd)
+		edit func(*ps.Settings)
+		want map[string]string // parts of what they say
+	}{
+		"a worker": {in("worker 1", deny), func(*ps.Settings) {}, map[string]string{
+			"worker 0": "server 0: shm (same machine)", "worker 1": "server 0: tcp (shm: ", "server 0": "worker 1: tcp (",
+		}},
+		"a server": {in("server 0", deny), func(*ps.Settings) {}, map[string]string{
+			"worker 0": "server 0: tcp (shm: not offered there)", "server 0": "workers 0-1: tcp (shm: ",
+		}},
+		"everybody, on this machine": {func(_ string, cmd *exec.Cmd) { deny(cmd) }, func(s *ps.Settings) { s.Local = true }, map[string]string{
+			"worker 0": "server 0: unix (shm: ", "server 0": "operation not permitted",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := raise(t, byChoice, shape{workers: 2, servers: 1, fit: c.fit, edit: c.edit}, "serve", "work", 50)
+			vans := f.vans()
+			for who, want := range c.want {
+				require.Contains(t, vans[who], want, who)
+			}
+			f.all(limited(t), "done")
+		})
+	}
+	f := launch(t, overShm, shape{workers: 1, servers: 1, fit: in("worker 0", deny)}, "serve", "work", 1)
+	_, err := f.workers[0].expect(limited(t), "started")
+	for _, w := range []string{`STEPVAN_VAN="shm"`, "memory cannot be shared here", "operation not permitted", "stepvan doctor"} {
+		require.ErrorContains(t, err, w)
+	}
+}
+
 // With DMLC_LOCAL=1 no network is used: processes without one, each in a namespace of its own, work together.
 func TestThisMachineOnlyNeedsNoNetwork(t *testing.T) {
 	root(t)

@@ -26,6 +26,7 @@ var long = flag.Bool("long", false, "run the soak tests in their long form")
 const (
 	programEnv = "PSTEST_PROGRAM"
 	countEnv   = "PSTEST_COUNT"
+	denyEnv    = "PSTEST_DENY_MEMFD" // memfd_create is refused, as by the seccomp profile of a container
 )
 
 func TestMain(m *testing.M) {
@@ -37,6 +38,12 @@ func TestMain(m *testing.M) {
 	if !ok {
 		fmt.Fprintf(os.Stderr, "no program %q\n", name)
 		os.Exit(2)
+	}
+	if os.Getenv(denyEnv) != "" {
+		if err := denyMemoryFiles(); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
 	}
 	if !runProgram(program) {
 		os.Exit(1)

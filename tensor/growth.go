@@ -69,7 +69,8 @@ func (a *Allocator) errFull(n int64) error {
 		a.opt.Name, s.HeldBytes, s.UsedBytes, a.opt.MaxBytes, a.opt.MaxBytesSetting, n, a.opt.MaxBytesSetting, errs.ErrWouldBlock)
 }
 
-// create takes memory from the system, in huge pages if they are wanted and there.
+// create takes memory from the system, in huge pages if they are wanted and there. Where this process may
+// have no memory files it is memory that peers cannot map.
 func (a *Allocator) create(size int64) (*shm.Memory, error) {
 	a.made++
 	name := fmt.Sprintf("stepvan:%s:%d", a.opt.Name, a.made)
@@ -85,7 +86,11 @@ func (a *Allocator) create(size int64) (*shm.Memory, error) {
 			return mem, nil
 		}
 	}
-	return shm.Create(name, size, false)
+	mem, err := shm.Create(name, size, false)
+	if shm.NoFiles(err) {
+		return shm.Anonymous(size)
+	}
+	return mem, err
 }
 
 func (a *Allocator) publish(ar *arena) error {

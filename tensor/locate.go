@@ -78,6 +78,9 @@ func (a *Allocator) Watch(dropped func(file uint64)) (stop func()) {
 func (a *Allocator) chart() {
 	files := make([]charted, 0, len(a.arenas))
 	for _, ar := range a.arenas {
+		if ar.mem.FD() < 0 {
+			continue // in no file
+		}
 		mem := ar.mem.Bytes()
 		start := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
 		files = append(files, charted{start: start, end: start + uintptr(len(mem)), id: ar.id, fd: ar.mem.FD(), mem: mem})

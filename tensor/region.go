@@ -74,10 +74,13 @@ func (r *Region) Bytes() []byte {
 // FD returns where the memory lies in a file that another process can map with
 // internal/shm: the descriptor, which belongs to the allocator and is valid
 // while the region is open, and the offset of the region in it. It is false for
-// foreign memory.
+// foreign memory, and where this process may have no memory files.
 func (r *Region) FD() (fd int, off int64, ok bool) {
 	if r.alloc == nil || !r.life().open() {
 		return -1, 0, false
 	}
-	return r.span.arena.mem.FD(), r.span.off, true
+	if fd = r.span.arena.mem.FD(); fd < 0 {
+		return -1, 0, false
+	}
+	return fd, r.span.off, true
 }

@@ -178,7 +178,8 @@ func TestFindings(t *testing.T) {
 		{"pinning beyond the cores", "STEPMESH_BIND_CPU_CORE=1", func(m *machine) { m.cpus = 8 }, Check{"pinning", Fail, "core 14 is asked for, and there are 8", "STEPMESH_CPU_START_OFFSET=0"}},
 		{"pinning", "STEPMESH_BIND_CPU_CORE=1", nil, Check{"pinning", OK, "cores 10 to 14", ""}},
 
-		{"no memfd", "", func(m *machine) { m.memory[false] = unix.EPERM }, Check{"shared memory", Fail, "operation not permitted", "seccomp"}},
+		{"no memfd", "", func(m *machine) { m.memory[false] = unix.EPERM }, Check{"shared memory", Warn, "operation not permitted", "seccomp"}},
+		{"no memfd, shm demanded", "STEPVAN_VAN=shm", func(m *machine) { m.memory[false] = unix.ENOSYS }, Check{"shared memory", Fail, "function not implemented", "seccomp"}},
 		{"no descriptors", "", func(m *machine) { m.memory[false] = unix.EMFILE }, Check{"shared memory", Fail, "too many open files", "ulimit -n"}},
 		{"no memory", "", func(m *machine) { m.memory[false] = unix.ENOMEM }, Check{"shared memory", Fail, "cannot allocate memory", "limits.memory"}},
 		{"pool beyond the group", "", func(m *machine) { m.write("sys/fs/cgroup/pod/box/memory.max", "1073741824\n") }, Check{"memory", Warn, "1GiB allowed by the control group, and the pool may grow to 4GiB", "set STEPVAN_POOL_BYTES=512MiB"}},

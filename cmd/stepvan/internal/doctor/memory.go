@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/shm"
 )
 
 // sample is the shared memory that is taken for a moment: one huge page.
@@ -20,13 +21,14 @@ func (d *doctor) checkMemory() {
 	d.checkHuge()
 }
 
+// checkShared takes some. Without memory files a node works, over sockets and more slowly.
 func (d *doctor) checkShared() {
 	err := d.sys.Memory(sample, false)
 	switch {
 	case err == nil:
 		d.ok("shared memory", "memory files can be made")
-	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOSYS):
-		d.fail("shared memory", err.Error(), "let memfd_create, fallocate and fcntl through the seccomp profile of the container (docker: --security-opt seccomp=PROFILE)")
+	case shm.NoFiles(err):
+		d.add("shared memory", d.sharingStatus(), err.Error()+", so no process can share memory with this one", "let memfd_create, fallocate and fcntl through the seccomp profile of the container (docker: --security-opt seccomp=PROFILE)")
 	case errors.Is(err, unix.EMFILE):
 		d.fail("shared memory", err.Error(), "ulimit -n 65536 before the start")
 	default:

@@ -1,0 +1,31 @@
+package shm
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// NoFiles reports whether an error of Create says that this process may have no memory files at all,
+// as in a container whose seccomp profile keeps memfd_create or the sealing from it.
+func NoFiles(err error) bool {
+	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOSYS)
+}
+
+// Anonymous takes memory that is in no file, so that no other process can map it: for where Create
+// fails with NoFiles. All of it is allocated, in small pages, and zero. Its FD is -1.
+func Anonymous(size int64) (*Memory, error) {
+	if size <= 0 || int64(int(size)) != size {
+		return nil, errs.Invalid("shm: %d bytes of memory without a file", size)
+	}
+	if err := checkAvailable(systemRoot(), size); err != nil {
+		return nil, explain("allocating", size, err)
+	}
+	mem, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+	if err != nil {
+		return nil, explain("mapping", size, err)
+	}
+	return &Memory{fd: -1, size: size, mem: mem}, nil
+}
