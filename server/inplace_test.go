@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"errors"
-	"runtime"
 	"sync"
 	"testing"
 
@@ -17,7 +16,7 @@ import (
 	"github.com/stepvan/stepvan/worker"
 )
 
-// shared makes a tensor that peers of a one-sided van reach. The test's end closes it, and fails when somebody still holds it.
+// shared makes a tensor that peers of a one-sided van reach. The test's end closes it.
 func shared(t testing.TB, n Node, fill float32, floats int64) tensor.Tensor {
 	t.Helper()
 	x, err := n.Memory.Zeros(tensor.Float32, floats)
@@ -25,20 +24,8 @@ func shared(t testing.TB, n Node, fill float32, floats int64) tensor.Tensor {
 	for i := range Values(t, x) {
 		Values(t, x)[i] = fill
 	}
-	t.Cleanup(func() { freed(t, x) })
+	t.Cleanup(func() { Free(t, x) })
 	return x
-}
-
-// freed closes the region of x as soon as nobody holds it.
-func freed(t testing.TB, x tensor.Tensor) {
-	t.Helper()
-	for err := x.Region().Close(); ; err = x.Region().Close() {
-		if !isBusy(err) {
-			require.NoError(t, err)
-			return
-		}
-		runtime.Gosched()
-	}
 }
 
 func in(t testing.TB, r server.Request, i int) tensor.Tensor {
@@ -95,7 +82,7 @@ func TestWorkInPlace(t *testing.T) {
 					require.Equal(t, []float32{float32(i), float32(k), 7}, Values(t, pulls[i][2*k+1]))
 				}
 			}
-			if v.Name == "one-sided" {
+			if v.Shares {
 				require.Zero(t, seen.Messages.Load(), "nothing was to be sent")
 			} else {
 				require.EqualValues(t, 4*4*(2*many+3), seen.Bytes.Load())
@@ -317,8 +304,8 @@ func TestTensorsStayLentToALostServer(t *testing.T) {
 	require.Equal(t, float32(5), Values(t, pull)[0], "it is the worker's memory still")
 	_, err = s.Respond(List(y), r.Handler)
 	require.NoError(t, err)
-	freed(t, push)
-	freed(t, pull)
+	Free(t, push)
+	Free(t, pull)
 }
 
 func TestMemoryOfADeadWorkerStaysUntilTheRespond(t *testing.T) {
@@ -355,7 +342,7 @@ func TestTensorsStayLentToTheOtherServer(t *testing.T) {
 	require.ErrorIs(t, push.Region().Close(), errs.ErrBusy)
 	require.Equal(t, float32(4), Values(t, in(t, r, 0))[0])
 	respond(t, s, r.Handler, y)
-	freed(t, push)
+	Free(t, push)
 }
 
 // raw references of a worker that is none.

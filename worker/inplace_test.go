@@ -25,12 +25,7 @@ func shared(t testing.TB, n Node, floats int64) tensor.Tensor {
 	t.Helper()
 	x, err := n.Memory.Zeros(tensor.Float32, floats)
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		for err := errs.ErrBusy; err != nil; err = x.Region().Close() {
-			require.ErrorIs(t, err, errs.ErrBusy)
-			runtime.Gosched()
-		}
-	})
+	t.Cleanup(func() { Free(t, x) })
 	return x
 }
 

@@ -135,7 +135,7 @@ func TestPushesAreWrittenOnlyWhenAllOfThemHaveAPlace(t *testing.T) {
 
 func TestWithdrawnPlacesAreFenced(t *testing.T) {
 	h := newHost(t, OneSided(), nil)
-	mem, grants := h.lend(1, 4, 1, 2)
+	mem, _ := h.lend(1, 4, 1, 2)
 	h.tell(wire.OpWithdraw, 0, wire.KeyOf(1, 4)) // the first of two
 	m := h.push(Keys(1), Floats(t, 5))
 	require.False(t, m.Written)

@@ -89,7 +89,13 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 
 // A shortened form of: flat over a million requests.
 func TestMemoryStaysFlat(t *testing.T) {
-	x := newSteady(t, Mem(), true)
+	for _, v := range []Van{Mem(), OneSided()} {
+		t.Run(v.Name, func(t *testing.T) { staysFlat(t, v) })
+	}
+}
+
+func staysFlat(t *testing.T, v Van) {
+	x := newSteady(t, v, true)
 	rounds := 30_000
 	if Race {
 		rounds = 1500

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/wire"
 )
@@ -20,7 +21,7 @@ func Bare() Van {
 	net := &bareNet{at: map[string]*bareVan{}}
 	return Van{
 		Name: "bare",
-		Maker: func(string) link.VanMaker {
+		Maker: func(string, *tensor.Allocator) link.VanMaker {
 			return func(p van.Placer, wake func()) (van.Van, error) {
 				return &bareVan{net: net, placer: p, wake: wake}, nil
 			}

@@ -2,7 +2,11 @@ package pairtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -10,11 +14,13 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/link"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/memvan"
+	"github.com/stepvan/stepvan/van/shmvan"
 	"github.com/stepvan/stepvan/van/tcpvan"
 	"github.com/stepvan/stepvan/wire"
 	"github.com/stepvan/stepvan/worker"
@@ -25,10 +31,11 @@ const Bound = 20 * time.Second
 
 // Van is a transport to run a cluster over.
 type Van struct {
-	Name  string
-	Maker func(node string) link.VanMaker
-	Addr  func(node string) string // to listen at
-	Net   *memvan.Network          // of Mem, to do damage
+	Name   string
+	Shares bool // nodes reach each other's memory
+	Maker  func(node string, memory *tensor.Allocator) link.VanMaker
+	Addr   func(node string) string // to listen at
+	Net    *memvan.Network          // of Mem, to do damage
 }
 
 // Mem is a network of its own inside the process.
@@ -40,8 +47,8 @@ func OneSided() Van { return mem("one-sided", memvan.Options{OneSided: true}) }
 func mem(name string, o memvan.Options) Van {
 	network := memvan.NewNetwork(memvan.NetworkOptions{})
 	return Van{
-		Name: name,
-		Maker: func(node string) link.VanMaker {
+		Name: name, Shares: o.OneSided,
+		Maker: func(node string, _ *tensor.Allocator) link.VanMaker {
 			return func(p van.Placer, wake func()) (van.Van, error) {
 				o := o
 				o.Placer, o.Wake, o.Name = p, wake, node
@@ -57,7 +64,7 @@ func mem(name string, o memvan.Options) Van {
 func TCP() Van {
 	return Van{
 		Name: "tcp",
-		Maker: func(string) link.VanMaker {
+		Maker: func(string, *tensor.Allocator) link.VanMaker {
 			return func(p van.Placer, _ func()) (van.Van, error) {
 				return tcpvan.New(tcpvan.Options{Placer: p})
 			}
@@ -66,8 +73,22 @@ func TCP() Van {
 	}
 }
 
+// Shm is shared memory, mapped a second time by the same process.
+func Shm() Van {
+	return Van{
+		Name: "shm", Shares: true,
+		Maker: func(_ string, memory *tensor.Allocator) link.VanMaker {
+			return func(p van.Placer, _ func()) (van.Van, error) {
+				dir := filepath.Join(os.TempDir(), fmt.Sprintf("stepvan-%d-test", os.Getuid()))
+				return shmvan.New(shmvan.Options{Placer: p, Files: memory, Dir: dir})
+			}
+		},
+		Addr: func(string) string { return "shm://" },
+	}
+}
+
 // Vans are those that the suites run over.
-func Vans() []Van { return []Van{Mem(), OneSided(), TCP()} }
+func Vans() []Van { return []Van{Mem(), OneSided(), Shm(), TCP()} }
 
 // Options of a cluster. Zero values: one worker, one server, memvan.
 type Options struct {
@@ -126,7 +147,7 @@ func newNode(t testing.TB, o *Options, name string, id wire.NodeID) Node {
 	t.Helper()
 	mem, err := tensor.NewAllocator(tensor.Options{Name: name})
 	require.NoError(t, err)
-	lo := link.Options{Vans: []link.VanMaker{o.Van.Maker(name)}, Memory: mem, Log: zerolog.Nop()}
+	lo := link.Options{Vans: []link.VanMaker{o.Van.Maker(name, mem)}, Memory: mem, Log: zerolog.Nop()}
 	if o.Link != nil {
 		o.Link(&lo)
 	}
@@ -197,6 +218,18 @@ func Values(t testing.TB, x tensor.Tensor) []float32 {
 	v, err := tensor.As[float32](x)
 	require.NoError(t, err)
 	return v
+}
+
+// Free closes the region of x as soon as no operation holds it.
+func Free(t testing.TB, x tensor.Tensor) {
+	t.Helper()
+	ctx := Context(t)
+	err := x.Region().Close()
+	for errors.Is(err, errs.ErrBusy) && ctx.Err() == nil {
+		runtime.Gosched()
+		err = x.Region().Close()
+	}
+	require.NoError(t, err, "somebody holds a tensor for ever")
 }
 
 // List is a list of tensors, to write calls shorter.

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -18,9 +19,9 @@ type Traffic struct {
 func Watch(v Van) (Van, *Traffic) {
 	seen := new(Traffic)
 	maker := v.Maker
-	v.Maker = func(node string) link.VanMaker {
+	v.Maker = func(node string, memory *tensor.Allocator) link.VanMaker {
 		return func(p van.Placer, wake func()) (van.Van, error) {
-			inner, err := maker(node)(p, wake)
+			inner, err := maker(node, memory)(p, wake)
 			return &watched{inner, seen}, err
 		}
 	}
