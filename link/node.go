@@ -39,6 +39,10 @@ type vanSlot struct {
 	van   van.Van
 	caps  van.Caps
 	mover van.Mover // nil: the van moves messages whole
+
+	// Driver only.
+	quiet int // passes since it had something
+	rests int // passes until a quiet one is polled again
 }
 
 // Node is one end of all links of a worker, server or scheduler. All exported

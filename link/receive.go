@@ -19,22 +19,62 @@ func (n *Node) Poll(all bool) int {
 		total++
 	}
 	for i := range n.vans {
-		v := &n.vans[i]
-		k := v.van.Poll(n.events[:], all)
-		for j := range n.events[:k] {
-			n.dispatch(v, &n.events[j])
-			n.events[j] = van.Event{}
+		if v := &n.vans[i]; !v.resting(len(n.vans)) {
+			total += n.pollVan(v, all)
 		}
-		if k == 0 && v.mover != nil && v.mover.Moved() {
-			k = 1 // the middle of a large message is no time to yield or sleep
-		}
-		total += k
 	}
 	return total
 }
 
+func (n *Node) pollVan(v *vanSlot, all bool) int {
+	k := v.van.Poll(n.events[:], all)
+	for j := range n.events[:k] {
+		n.dispatch(v, &n.events[j])
+		n.events[j] = van.Event{}
+	}
+	if k == 0 && v.mover != nil && v.mover.Moved() {
+		k = 1 // the middle of a large message is no time to yield or sleep
+	}
+	if k > 0 {
+		v.quiet = 0
+	}
+	return k
+}
+
+const (
+	// quietAfter is after how many passes without anything a van is polled less often than the others of its node.
+	quietAfter = 256
+	// quietEvery is in how many passes a quiet van is polled once: a look at an idle socket costs
+	// as much as a whole message through shared memory.
+	quietEvery = 32
+)
+
+// resting reports whether a van is left out of this pass.
+func (v *vanSlot) resting(vans int) bool {
+	if vans == 1 {
+		return false
+	}
+	if v.quiet++; v.quiet <= quietAfter {
+		return false
+	}
+	if v.rests--; v.rests > 0 {
+		return true
+	}
+	v.rests = quietEvery
+	return false
+}
+
 // Arm implements progress.Source.
 func (n *Node) Arm() bool {
+	found := 0
+	for i := range n.vans {
+		if v := &n.vans[i]; v.quiet > quietAfter { // it may have rested in the last pass
+			found += n.pollVan(v, true)
+		}
+	}
+	if found > 0 {
+		return false
+	}
 	for i := range n.vans {
 		if !n.vans[i].van.Arm() {
 			return false
