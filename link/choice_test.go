@@ -1,8 +1,10 @@
 package link
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -177,6 +179,47 @@ func TestDialGivesUpWithTheCaller(t *testing.T) {
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}
+}
+
+// Who asks for debug lines sees each session come and go, with van and address.
+func TestSessionsAreLogged(t *testing.T) {
+	net := memvan.NewNetwork(memvan.NetworkOptions{})
+	nets := map[string]*memvan.Network{"a": net}
+	l, d := choosy(t, nets, nil, "a"), choosy(t, nets, nil, "a")
+	var lines lockedBuffer
+	opened := make(chan *Session, 1)
+	d.log = zerolog.New(&lines).Level(zerolog.DebugLevel)
+	d.onOpen = func(s *Session) { opened <- s }
+	_, err := l.Listen("a://here")
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), testBound)
+	defer cancel()
+	s, err := d.Dial(ctx, []string{"a://here"})
+	require.NoError(t, err)
+	require.Same(t, s, <-opened)
+	require.NoError(t, d.Close())
+	text := lines.String()
+	for _, w := range []string{"session opened", "session lost", `"van":"a"`, `"peer":"node (` + s.Address(), `"dialled":true`, `"reason":`} {
+		require.Contains(t, text, w)
+	}
+}
+
+// lockedBuffer may be written by the driver and read by the test.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 // A way that no van of the node knows is an error that says so.
