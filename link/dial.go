@@ -14,10 +14,6 @@ import (
 // attemptTime bounds the dialling of an address behind which there is another one.
 const attemptTime = 5 * time.Second
 
-// prober is a van that knows without connecting who is out of its reach. Probe is quick and
-// may be called concurrently.
-type prober interface{ Probe(addr string) error }
-
 // PassedOver is an address of a peer that was not taken, and why.
 type PassedOver struct {
 	Address string // as the peer announced it: "shm://host/name"
@@ -103,7 +99,7 @@ func (n *Node) candidates(addrs []string) (all []candidate, last int) {
 }
 
 func (v *vanSlot) probe(local string) error {
-	if p, ok := v.van.(prober); ok {
+	if p, ok := v.van.(van.Prober); ok {
 		return p.Probe(local)
 	}
 	return nil
