@@ -142,11 +142,12 @@ type dropped struct {
 	files []uint64
 }
 
-func (d *dropped) add(file uint64) {
+// add reports whether somebody has to take the files.
+func (d *dropped) add(file uint64) (first bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.files = append(d.files, file)
-	d.count.Store(int32(len(d.files)))
+	return d.count.Add(1) == 1
 }
 
 func (d *dropped) take() []uint64 {
@@ -156,6 +157,18 @@ func (d *dropped) take() []uint64 {
 	d.files = nil
 	d.count.Store(0)
 	return list
+}
+
+// onDropped sees to it that servers let go of a file, whose memory goes back to the system only then: soon, as
+// no request may follow, and on another goroutine, as who frees memory may hold any lock.
+func (w *Worker) onDropped(file uint64) {
+	if w.dropped.add(file) {
+		go func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.forgetFiles()
+		}()
+	}
 }
 
 // forgetFiles takes back the grants of files that are gone. No tensor in them is lent. Under Worker.mu.

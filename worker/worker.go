@@ -61,7 +61,7 @@ func New(n *link.Node, o Options) *Worker {
 		busy:          make(map[tensor.Key]*call),
 		registrations: make(map[memory]*Registration),
 	}
-	w.unwatch = o.Files.Watch(w.dropped.add)
+	w.unwatch = o.Files.Watch(w.onDropped)
 	w.results = handles.New(n.Engine(), o.Handles, w.forgotten)
 	n.Handle(link.ChannelResponse, responses{w})
 	n.Handle(link.ChannelBulk, responses{w})
