@@ -18,6 +18,11 @@
 // Payload that the receiver has not released counts against the sender's
 // credit, so a receiver that keeps memory slows the senders of that memory and nobody else.
 //
+// Over a one-sided van a session can grant memory to its peer (Session.Grant) and see what was granted to
+// it (Session.Map). An Outbound with Targets is written into the peer's grants on the
+// caller's goroutine; its receiver gets it with Inbound.Written. Session.Withdraw and Detacher say when memory
+// that was granted may be used for something else; the loss of a session alone does not.
+//
 // Threads: none but the engine's driver. Handlers are called by whoever drives, one
 // call at a time; they must not block or wait, and may send.
 package link

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"testing"
@@ -424,4 +425,73 @@ func TestAWorkerThatComesBackWaitsForItsFormerLife(t *testing.T) {
 	r = take(t, w.s, server.AnyReady)[0]
 	require.True(t, within(r.Pushes()[0], buffer))
 	respond(t, w.s, r.Handler)
+}
+
+// The server stops, or is gone, while workers write into its chunks and it works in their memory: all
+// requests end, with an error or without, and nobody keeps anything.
+func TestTheEndUnderWrites(t *testing.T) {
+	for name, end := range map[string]func(*Cluster){
+		"the server is closed": func(c *Cluster) { _ = c.Servers[0].Close() },
+		"its node is closed":   func(c *Cluster) { _ = c.Servers[0].Close(); _ = c.Servers[0].Link.Close() },
+		"its node only":        func(c *Cluster) { _ = c.Servers[0].Link.Close() },
+		"a worker is closed":   func(c *Cluster) { _ = c.Workers[0].Link.Close() },
+		"a worker fails":       func(c *Cluster) { c.Workers[0].Fail(errs.ErrPeerLost) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			forVans(t, func(t *testing.T, v Van) {
+				c := New(t, Options{Workers: 2, Van: v, Server: server.Options{Policy: server.AnyReady}})
+				s := c.Servers[0]
+				buffer := shared(t, s.Node, 0, 2*many)
+				_, err := s.RegisterRecvBuffer(buffer, ranks(0, 1), Keys(1, 1))
+				require.NoError(t, err)
+				var all sync.WaitGroup
+				begun := make(chan struct{}, 1000)
+				for _, w := range c.Workers {
+					x, y, z := shared(t, w.Node, 1, many), shared(t, w.Node, 2, many), shared(t, w.Node, 0, many)
+					all.Go(func() {
+						for range 500 {
+							h, err := w.PushPull(List(x, y), Keys(1, 2), List(z), Keys(3))
+							if err != nil || h.WaitFor(Bound) != nil {
+								return
+							}
+							begun <- struct{}{}
+						}
+					})
+				}
+				ctx, stop := context.WithCancel(Context(t))
+				all.Go(func() { serveInPlace(ctx, s) })
+				<-begun
+				end(c)
+				if name == "a worker is closed" || name == "a worker fails" {
+					_ = c.Servers[0].Close()
+				}
+				stop()
+				for _, w := range c.Workers {
+					_ = w.Link.Close() // ends what the server does not answer
+				}
+				all.Wait()
+				_ = s.Close()
+			})
+		})
+	}
+}
+
+// serveInPlace answers until the server is closed.
+func serveInPlace(ctx context.Context, s *Server) {
+	for {
+		b, err := s.GetBatch(ctx, server.AnyReady)
+		if err != nil {
+			return
+		}
+		for _, r := range b.Requests {
+			x, err := r.Out(0)
+			if err == nil {
+				clear(x.Bytes())
+				_, err = s.Respond([]tensor.Tensor{x}, r.Handler)
+			}
+			if err != nil { // closed meanwhile
+				_, _ = s.Respond(nil, r.Handler)
+			}
+		}
+	}
 }

@@ -2,7 +2,7 @@
 //
 // A van carries messages (a wire header, its meta, a payload) between
 // endpoints, one pair of endpoints per connection. Implementations are
-// tcpvan and memvan; the suite in vantest holds each of them to the
+// tcpvan, shmvan and memvan; the suite in vantest holds each of them to the
 // clauses below.
 //
 //  1. An accepted operation yields exactly one completion; a rejected one none.
