@@ -3,6 +3,7 @@ package page
 import (
 	"encoding/json"
 	"html/template"
+	"strconv"
 	"strings"
 
 	"github.com/go-echarts/go-echarts/v2/charts"
@@ -59,7 +60,7 @@ func (c *chart) build() *charts.Line {
 			Formatter: opts.FuncOpts("tip(" + c.x.format + "," + c.y.format + ")"),
 		}),
 		charts.WithLegendOpts(opts.Legend{Show: opts.Bool(true), Bottom: "2", ItemWidth: 28, Selected: c.hidden()}),
-		charts.WithGridOpts(opts.Grid{Left: "12", Right: "28", Top: "36", Bottom: "86", ContainLabel: opts.Bool(true)}),
+		charts.WithGridOpts(opts.Grid{Left: "12", Right: "28", Top: "36", Bottom: c.legendRoom(), ContainLabel: opts.Bool(true)}),
 	)
 	for _, one := range c.lines {
 		l.AddSeries(one.name, one.data(), one.style()...)
@@ -77,6 +78,12 @@ func (c *chart) Option() (template.JS, error) {
 }
 
 var functions = strings.NewReplacer(`"__f__`, "", `__f__"`, "")
+
+// legendRoom is the height of the legend and of the name of the axis above it.
+func (c *chart) legendRoom() string {
+	const perRow, rowHeight, name = 5, 20, 48
+	return strconv.Itoa(name + rowHeight*((len(c.lines)+perRow-1)/perRow))
+}
 
 func (c *chart) hidden() map[string]bool {
 	out := map[string]bool{}
