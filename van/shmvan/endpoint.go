@@ -74,6 +74,7 @@ type endpoint struct {
 
 	due      atomic.Bool   // stream or errands wait for room
 	streamed atomic.Uint64 // streams that are in the ring whole
+	drained  atomic.Uint64 // what the peer must have consumed so that there is room behind the last of them
 	views    atomic.Int64  // of the peer's memory, with the program
 	gone     atomic.Bool   // the kernel says that the peer has let go of everything
 
@@ -97,7 +98,7 @@ func (v *node) newEndpoint(sock int, o *own, p *peer) *endpoint {
 	mine, theirs := wordsOf(o.mem.Bytes()), wordsOf(p.file.Bytes())
 	e.closing, e.peerWords = mine.closed, theirs
 	e.asleep = shm.Word64(p.page.Bytes(), offAsleep)
-	e.out = producer{own: mine, peer: theirs, edge: o.edge}
+	e.out = producer{own: mine, peer: theirs, edge: o.edge, slack: v.opt.slack()}
 	e.in = consumer{own: mine, peer: theirs, edge: p.edge}
 	e.ops.init(v.opt.SendQueue)
 	e.credits.init(e, v.opt.Credits)

@@ -20,7 +20,7 @@ type operations struct {
 type operation struct {
 	id       van.OpID
 	done     uint64 // messages whose source it has read
-	consumed uint64 // bytes of the ring
+	consumed uint64 // bytes that it has consumed
 	streamed uint64 // streams that have been written whole
 	keep     [][]byte
 }
@@ -77,11 +77,15 @@ func (e *endpoint) finished(o *operation) bool {
 	if e.state.Load() != stateOpen && !e.stillMapped() {
 		return false
 	}
-	if o.streamed > e.streamed.Load() {
-		return false
+	consumed := o.consumed
+	if o.streamed > 0 {
+		if o.streamed > e.streamed.Load() {
+			return false
+		}
+		consumed = max(consumed, e.drained.Load())
 	}
 	e.out.edge.Consume()
-	if o.consumed > 0 && e.peerWords.consumed.Load() < o.consumed {
+	if consumed > 0 && e.peerWords.consumed.Load() < consumed {
 		return false
 	}
 	return o.done == 0 || e.peerWords.done.Load() >= o.done

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/wire"
@@ -79,3 +80,13 @@ func fill(v *int, preset int) {
 
 // maxHead is the largest wire header with meta that one record holds.
 func (o *Options) maxHead() int { return o.RingBytes / 4 }
+
+// maxMeta is the most meta of one message.
+func (o *Options) maxMeta() int { return min(int(o.Limits.Meta), o.maxHead()-1024) }
+
+// slack is how many bytes of the ring can be in use while a message of any kind still finds room: its record
+// twice, since the end of the ring may be too short for it, and a line behind it.
+func (o *Options) slack() uint64 {
+	largest := align(recBody + wire.HeaderSize + o.maxMeta() + 7 + max(o.InlineBytes, maxSegments*segBytes))
+	return uint64(o.RingBytes - 2*largest - 2*shm.LineBytes)
+}

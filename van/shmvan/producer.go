@@ -14,6 +14,16 @@ type producer struct {
 	pos  uint64 // bytes produced since the beginning
 	seen uint64 // of these, consumed by the peer when it was last looked at
 	edge shm.Edge
+
+	slack uint64 // bytes that can be under way while any record still finds its place
+}
+
+// mark is how much the peer must have consumed so that any record finds its place behind the next n bytes.
+func (p *producer) mark(n int) uint64 {
+	if end := p.pos + uint64(n); end > p.slack {
+		return end - p.slack
+	}
+	return 0
 }
 
 // room is how many bytes are free as far as is known.

@@ -109,16 +109,16 @@ func (e *endpoint) full(err error) error {
 	return errs.ErrPeerLost
 }
 
-// commit publishes the record of an operation. The one that leaves less than half of the ring free
-// completes only when the peer has read it: so whoever finds the ring full has a completion to wait for.
+// commit publishes the record of an operation. One that leaves less room than the largest record needs
+// completes only when the peer has made that room: so whoever finds the ring full has a completion to wait for.
 func (e *endpoint) commit(o *operation, rec []byte, k kind) {
 	flags := uint64(0)
-	if e.out.room() < uint64(len(rec))+uint64(len(e.out.own.ring))/2+64 {
+	if mark := e.out.mark(len(rec)); mark > e.out.seen {
 		_ = e.out.look() // a lie is found when room is needed
-	}
-	if e.out.room() < uint64(len(rec))+uint64(len(e.out.own.ring))/2+64 {
-		flags = wordTell
-		o.consumed = e.out.pos + uint64(len(rec))
+		if mark > e.out.seen {
+			flags = wordTell
+			o.consumed = mark
+		}
 	}
 	e.out.publish(len(rec), k, flags)
 	e.ops.accept()
@@ -229,6 +229,7 @@ func (e *endpoint) flow() {
 		if left == 0 {
 			s.active = false
 			clear(s.segs)
+			e.drained.Store(e.out.mark(0))
 			e.streamed.Store(s.begun) // everything is in the ring
 			e.v.stir()
 			break
