@@ -68,6 +68,7 @@ func TestTables(t *testing.T) {
 	require.NoError(t, WriteTable(&b, example(t), &Report{Limit: limitOneWorker}, &Report{Limit: limitStages}))
 	require.Regexp(t, `afd +tcp +2w3s 896KiB/1\.75MiB x4 +500µs +30% .* socket ping-pong +400\.5µs +1\.25 +55% `, b.String())
 	require.Contains(t, b.String(), "\none worker: ")
+	require.Contains(t, b.String(), "\nmemcpy in one thread: 2688KiB 55.05µs (50 GB/s).\n")
 	require.Contains(t, b.String(), "\nideal pipeline: ")
 	b.Reset()
 	verdicts := []Verdict{

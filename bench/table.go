@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -46,8 +47,29 @@ func legend(reports []*Report) []string {
 	if has(limitStages) {
 		lines = append(lines, "ideal pipeline: a layer when the bare exchange and the computations overlap as far as they can.")
 	}
+	if copies := copyRates(reports); len(copies) > 0 {
+		lines = append(lines, "memcpy in one thread: "+strings.Join(copies, ", ")+".")
+	}
 	return lines
 }
+
+// copyRates tells for each size how long a copy of both directions' bytes took, and the rate.
+func copyRates(reports []*Report) (out []string) {
+	times := map[int64][]float64{}
+	for _, r := range reports {
+		if r.Memcpy > 0 && !r.InPlace && bytesOf(r) > 0 {
+			times[bytesOf(r)] = append(times[bytesOf(r)], r.Memcpy)
+		}
+	}
+	for _, bytes := range slices.Sorted(maps.Keys(times)) {
+		us := median(times[bytes])
+		out = append(out, fmt.Sprintf("%v %s (%.3g GB/s)", Size(bytes), micros(us), float64(bytes)/us/1e3))
+	}
+	return out
+}
+
+// bytesOf is what an exchange with one server moves.
+func bytesOf(r *Report) int64 { return r.PushBytes + r.PullBytes }
 
 // Around is half the range in percent of what is in its middle.
 func (r Range) Around(value float64) string {
