@@ -12,6 +12,8 @@ import (
 const (
 	// ownFiles are the descriptors of a node without peers: log, epoll, memory files, listeners.
 	ownFiles = 64
+	// sharedFiles are the descriptors for a peer with which memory is shared: socket, process, wake-up, ring.
+	sharedFiles = 4
 	// ownThreads are the threads of a node at most: the runtime's, the driver's, and spare ones.
 	ownThreads = 64
 	// pinned is the least memory that RDMA must be allowed to pin.
@@ -64,7 +66,7 @@ func count(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// checkFiles compares the open files limit with the sockets of all peers. The
+// checkFiles compares the open files limit with the descriptors for all peers. The
 // runtime raises the soft limit to the hard one by itself.
 func (d *doctor) checkFiles() {
 	soft, hard, err := d.sys.Limit(unix.RLIMIT_NOFILE)
@@ -73,7 +75,11 @@ func (d *doctor) checkFiles() {
 	}
 	have := max(soft, hard)
 	peers := d.settings.Peers()
-	need := uint64(peers*d.settings.Rails + ownFiles)
+	each := d.settings.Rails
+	if d.wantsShm() && d.settings.Role != config.RoleScheduler {
+		each = max(each, sharedFiles)
+	}
+	need := uint64(peers*each + ownFiles)
 	if have < need {
 		d.fail("open files", fmt.Sprintf("%s, and %d peers need %d", count(have), peers, need),
 			fmt.Sprintf("ulimit -Hn %d before the start (systemd: LimitNOFILE=%d; docker: --ulimit nofile=%d), or set STEPVAN_RAILS lower", need, need, need))
