@@ -71,29 +71,38 @@ func (w *waiter) wait(s *Server) error {
 
 func (s *Server) getBatch(p Policy, b *Batch, w waiter) error {
 	b.Requests = b.Requests[:0]
-	if !s.collecting.CompareAndSwap(false, true) {
-		return &errs.OpError{Op: "get_batch", Err: errBusy}
-	}
-	defer s.collecting.Store(false)
 	if p == Default {
 		p = s.opt.Policy
 	}
-	for {
-		got, err := s.collect(p, b)
+	for again := false; ; again = true {
+		got, err := s.attempt(p, b, again)
 		if got || err != nil {
 			return err
 		}
 		if err := w.wait(s); err != nil && !s.arrival.IsSet() {
+			s.mu.Lock()
+			s.collecting = false
+			s.mu.Unlock()
 			return err
 		}
 	}
 }
 
-// collect takes a batch if the policy is met. If not, and no error stands against
-// it, the arrival event tells when to try again.
-func (s *Server) collect(p Policy, b *Batch) (bool, error) {
+// attempt takes a batch if the policy is met. If not, and no error stands against it, nobody else may
+// try until this caller has again, and the arrival event tells when to.
+func (s *Server) attempt(p Policy, b *Batch, again bool) (got bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.collecting && !again {
+		return false, &errs.OpError{Op: "get_batch", Err: errBusy}
+	}
+	got, err = s.collect(p, b)
+	s.collecting = !got && err == nil
+	return got, err
+}
+
+// collect is attempt for the only one who tries. Under s.mu.
+func (s *Server) collect(p Policy, b *Batch) (bool, error) {
 	if s.closed {
 		return false, errClosed("get_batch")
 	}

@@ -52,8 +52,9 @@ func (s *Server) freeLetter(l *letter) {
 	l.release()
 	clear(l.payload)
 	clear(l.chunks)
-	*l = letter{next: s.freeLetters, meta: l.meta[:0], payload: l.payload[:0], answers: l.answers[:0], chunks: l.chunks[:0]}
-	s.freeLetters = l
+	l.meta, l.payload, l.chunks = l.meta[:0], l.payload[:0], l.chunks[:0]
+	l.to, l.rec, l.notice = nil, nil, nil
+	l.next, s.freeLetters = s.freeLetters, l
 }
 
 // release lets go of the tensors.
@@ -76,19 +77,25 @@ func (s *Server) Done(o *link.Outbound, err error) {
 	if err != nil && rec != nil {
 		rec.Value.fail(to.failure("respond", err))
 	}
-	last := rec != nil && rec.Value.settle()
 	s.trace(l, err)
 	s.freeLetter(l)
+	if rec != nil {
+		s.settle(rec)
+	}
 	more := len(to.outbox) > 0
 	s.mu.Unlock()
-	if last {
-		s.responses.Finish(rec, rec.Value.err)
-	}
 	if n != nil {
 		n.settle(s)
 	}
 	if more {
 		s.pump(to)
+	}
+}
+
+// settle counts one of the messages of a response, or the call that made them. Under s.mu.
+func (s *Server) settle(rec *handles.Record[response]) {
+	if rec.Value.settle() {
+		s.responses.Finish(rec, rec.Value.err)
 	}
 }
 

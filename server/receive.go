@@ -72,7 +72,7 @@ func (r receiver) Deliver(m *link.Inbound) {
 	from, post := in.from, len(in.from.outbox) > 0
 	s.mu.Unlock()
 	if !keep {
-		m.Release()
+		m.ReleaseHere()
 	}
 	if post {
 		s.pump(from)

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/stepvan/stepvan/internal/errs"
@@ -27,10 +26,8 @@ type skipped struct {
 	why    error
 }
 
-// begin starts a reply. It ends with end, whatever happens.
+// begin starts a reply. Under s.mu, until end.
 func (s *Server) begin() *reply {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	y := s.freeReplies
 	if y == nil {
 		return new(reply)
@@ -39,10 +36,8 @@ func (s *Server) begin() *reply {
 	return y
 }
 
-// add claims the request with handler h for y.
+// add claims the request with handler h for y. Under s.mu.
 func (s *Server) add(y *reply, h Handler) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	in := s.find(h)
 	if in == nil {
 		return fmt.Errorf("respond: handler %#x names no unanswered request: it was answered before, or never given: %w", uint64(h), errs.ErrStale)
@@ -62,8 +57,9 @@ func (s *Server) add(y *reply, h Handler) error {
 	return nil
 }
 
-// end sends the reply, or undoes everything when err says that it cannot be.
+// end sends the reply, or undoes everything when err says that it cannot be. It gives up s.mu.
 func (s *Server) end(y *reply, at int64, err error) (Response, error) {
+	defer s.mu.Unlock()
 	if err != nil {
 		s.undo(y)
 		return Response{}, err
@@ -82,16 +78,13 @@ func (s *Server) end(y *reply, at int64, err error) (Response, error) {
 	}
 	// From here on the letters are the link's.
 	for _, k := range y.skipped {
-		s.Done(&k.letter.out, k.why)
+		rec.Value.fail(k.letter.to.failure("respond", k.why))
+		s.freeLetter(k.letter)
+		s.settle(rec)
 	}
-	s.mu.Lock()
 	s.finish(y)
-	last := rec.Value.settle()
-	s.mu.Unlock()
+	s.settle(rec)
 	s.giveBack(y)
-	if last {
-		s.responses.Finish(rec, rec.Value.err)
-	}
 	return r, nil
 }
 
@@ -101,7 +94,8 @@ func (s *Server) encode(l *letter, in *incoming, at int64) {
 	meta := l.meta[:0]
 	for i := range l.answers {
 		t := &l.answers[i].tensor
-		d := wire.Descriptor{Key: in.pulls[i].Key, Bytes: uint64(t.Len()), DType: t.DType(), Shape: t.Shape()}
+		var d wire.Descriptor
+		d.Key, d.Bytes, d.DType, d.Shape = in.pulls[i].Key, uint64(t.Len()), t.DType(), t.Shape()
 		total += int64(t.Len())
 		if l.answers[i].there {
 			d.Flags |= wire.DescInPlace
@@ -112,6 +106,7 @@ func (s *Server) encode(l *letter, in *incoming, at int64) {
 		meta = d.Append(meta)
 	}
 	var flags wire.Flags
+	l.stamps = [4]int64{}
 	l.id, l.key, l.bytesOut, l.bytesBack = in.id, in.firstKey(), in.bytes, total
 	if in.traced {
 		flags = wire.FlagTrace
@@ -123,29 +118,47 @@ func (s *Server) encode(l *letter, in *incoming, at int64) {
 	if sent > s.node.PieceBytes() {
 		channel = link.ChannelBulk
 	}
-	l.out = link.Outbound{
-		Channel: channel, Op: wire.OpResponse, Flags: flags, Request: in.id,
-		Pulls: uint32(len(l.answers)), Meta: meta, Payload: l.payload, Completer: s, User: l,
-	}
+	o := &l.out // one assignment of the whole is 40 instructions more
+	o.Channel, o.Op, o.Flags, o.Request, o.Generation = channel, wire.OpResponse, flags, in.id, 0
+	o.Pushes, o.Pulls, o.Meta, o.Payload, o.Targets = 0, uint32(len(l.answers)), meta, l.payload, nil
+	o.Completer, o.User = s, l
 }
 
 // send offers the letters to the link, which takes all or none. Workers that are
-// gone are left out: their letters have failed.
+// gone are left out: their letters have failed. Under s.mu.
 func (s *Server) send(y *reply) error {
+	for i, l := range y.letters {
+		y.sessions = append(y.sessions, y.requests[i].session)
+		y.outbounds = append(y.outbounds, &l.out)
+	}
 	for {
-		y.sort()
+		err := s.offer(y)
+		if err == nil || !y.sort() {
+			return err
+		}
 		if len(y.sessions) == 0 {
 			return nil
-		}
-		err := s.node.SendAll(y.sessions, y.outbounds)
-		if err == nil || !errors.Is(err, errs.ErrPeerLost) || !y.thinned() {
-			return err
 		}
 	}
 }
 
-// sort tells the letters that can be sent from those whose worker is gone.
-func (y *reply) sort() {
+// briefBytes is the payload up to which a message goes with the lock held: sending it is
+// quicker than to give up the lock and take it again.
+const briefBytes = 16 << 10
+
+// offer gives the letters to the link. Under s.mu, which is free meanwhile when that may take long.
+func (s *Server) offer(y *reply) error {
+	if len(y.letters) > 1 || y.letters[0].bytesBack > briefBytes {
+		s.mu.Unlock()
+		defer s.mu.Lock()
+	}
+	return s.node.SendAll(y.sessions, y.outbounds)
+}
+
+// sort tells the letters that can be sent from those whose worker is gone. It reports
+// whether some of those that were offered are among these.
+func (y *reply) sort() bool {
+	offered := len(y.sessions)
 	y.sessions, y.outbounds, y.skipped = y.sessions[:0], y.outbounds[:0], y.skipped[:0]
 	for i, l := range y.letters {
 		session := y.requests[i].session
@@ -156,6 +169,7 @@ func (y *reply) sort() {
 		y.sessions = append(y.sessions, session)
 		y.outbounds = append(y.outbounds, &l.out)
 	}
+	return len(y.sessions) < offered
 }
 
 // finish ends the requests that have been answered. Under s.mu.
@@ -167,31 +181,23 @@ func (s *Server) finish(y *reply) {
 	}
 }
 
-// thinned reports whether a worker was lost since the letters were offered.
-func (y *reply) thinned() bool {
-	for _, session := range y.sessions {
-		if session.Err() != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// undo leaves the requests unanswered.
+// undo leaves the requests unanswered. Under s.mu.
 func (s *Server) undo(y *reply) {
-	s.mu.Lock()
 	for i, l := range y.letters {
 		y.requests[i].stage = handed
 		s.freeLetter(l)
 	}
-	s.mu.Unlock()
 	s.giveBack(y)
 }
 
-// giveBack recycles a reply.
+// giveBack recycles a reply. Under s.mu, which is free while memory of the link's is released.
 func (s *Server) giveBack(y *reply) {
-	for _, m := range y.held {
-		m.Release()
+	if len(y.held) > 0 {
+		s.mu.Unlock()
+		for _, m := range y.held {
+			m.Release()
+		}
+		s.mu.Lock()
 	}
 	clear(y.requests)
 	clear(y.letters)
@@ -201,7 +207,5 @@ func (s *Server) giveBack(y *reply) {
 	clear(y.held)
 	y.requests, y.letters, y.held = y.requests[:0], y.letters[:0], y.held[:0]
 	y.sessions, y.outbounds, y.skipped = y.sessions[:0], y.outbounds[:0], y.skipped[:0]
-	s.mu.Lock()
 	y.next, s.freeReplies = s.freeReplies, y
-	s.mu.Unlock()
 }

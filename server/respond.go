@@ -26,6 +26,7 @@ import (
 // Any goroutine. Budget: 0 allocations in the steady state, one message.
 func (s *Server) Respond(tensors []tensor.Tensor, h Handler) (Response, error) {
 	at := trace.Now()
+	s.mu.Lock()
 	y := s.begin()
 	err := s.add(y, h)
 	if err == nil {

@@ -16,6 +16,7 @@ import (
 // nothing was sent. The Response is done when all workers have acknowledged.
 func (s *Server) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []Handler) (Response, error) {
 	at := trace.Now()
+	s.mu.Lock()
 	y := s.begin()
 	return s.end(y, at, s.cut(y, ret, like, handlers))
 }

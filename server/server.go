@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/link"
@@ -20,10 +19,10 @@ type Server struct {
 	opt       Options
 	responses *handles.Table[response]
 
-	arrival    progress.Event // something that GetBatch may be waiting for
-	collecting atomic.Bool    // somebody is in GetBatch
+	arrival progress.Event // something that GetBatch may be waiting for
 
 	mu            sync.Mutex
+	collecting    bool // somebody is in GetBatch
 	closed        bool
 	rank          wire.Rank
 	workers       []*remote // paired, by rank; replaced as a whole by Join

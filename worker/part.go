@@ -63,6 +63,7 @@ func (w *Worker) newPart(c *call, v *server) *part {
 	p := w.freeParts
 	if p == nil {
 		p = &part{slot: uint32(len(w.parts)), generation: 1}
+		p.out = link.Outbound{Channel: link.ChannelRequest, Completer: w, User: p, Timed: true}
 		w.parts = append(w.parts, p)
 	} else {
 		w.freeParts = p.next
@@ -92,7 +93,8 @@ func (p *part) encode(w *Worker, op uint8) {
 	c := p.call
 	meta := p.meta[:0]
 	for j, i := range p.pushes {
-		d := describe(&c.push[i], c.pushKeys[i])
+		var d wire.Descriptor
+		describe(&d, &c.push[i], c.pushKeys[i])
 		p.bytesOut += d.Bytes
 		if !p.leave(&d, j) {
 			p.payload = append(p.payload, c.push[i].Bytes())
@@ -100,7 +102,8 @@ func (p *part) encode(w *Worker, op uint8) {
 		meta = d.Append(meta)
 	}
 	for j, i := range p.pulls {
-		d := describe(&c.pull[i], c.pullKeys[i])
+		var d wire.Descriptor
+		describe(&d, &c.pull[i], c.pullKeys[i])
 		if len(p.rooms) > 0 {
 			locate(&d, &p.rooms[j])
 		}
@@ -114,19 +117,18 @@ func (p *part) encode(w *Worker, op uint8) {
 	if len(p.pulls) == 0 {
 		flags |= wire.FlagAckNow // the handle completes with the delivery
 	}
-	p.out = link.Outbound{
-		Channel: link.ChannelRequest, Op: op, Flags: flags, Request: p.id(),
-		Generation: p.server.generation.Load(),
-		Pushes:     uint32(len(p.pushes)), Pulls: uint32(len(p.pulls)),
-		Meta: meta, Payload: p.payload, Completer: w, User: p, Timed: true,
-	}
+	o := &p.out
+	o.Op, o.Flags, o.Request, o.Generation = op, flags, p.id(), p.server.generation.Load()
+	o.Pushes, o.Pulls = uint32(len(p.pushes)), uint32(len(p.pulls))
+	o.Meta, o.Payload, o.Targets = meta, p.payload, nil
 	if p.aimed {
-		p.out.Targets = p.targets
+		o.Targets = p.targets
 	}
 }
 
-func describe(t *tensor.Tensor, k tensor.Key) wire.Descriptor {
-	return wire.Descriptor{Key: k, Bytes: uint64(t.Len()), DType: t.DType(), Shape: t.Shape()}
+// describe says in d what t is.
+func describe(d *wire.Descriptor, t *tensor.Tensor, k tensor.Key) {
+	d.Key, d.Bytes, d.DType, d.Shape = k, uint64(t.Len()), t.DType(), t.Shape()
 }
 
 // leave says in d how push j goes, and reports whether its bytes stay where they are.

@@ -56,7 +56,7 @@ func (r responses) Deliver(m *link.Inbound) {
 	}
 	w.mu.Unlock()
 	session := m.Session
-	m.Release()
+	m.ReleaseHere()
 	if err != nil {
 		w.breakOff(session, err)
 	}

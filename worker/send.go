@@ -32,6 +32,8 @@ func (w *Worker) Do(r *Request) (Handle, error) {
 	if err := r.checkNames(routing); err != nil {
 		return Handle{}, err
 	}
+	w.mu.Lock()
+	defer w.unlock()
 	c, err := w.prepare(r, routing)
 	if err != nil {
 		return Handle{}, err
@@ -40,10 +42,8 @@ func (w *Worker) Do(r *Request) (Handle, error) {
 	return w.submit(c)
 }
 
-// prepare makes a call that can be sent.
+// prepare makes a call that can be sent. Under w.mu.
 func (w *Worker) prepare(r *Request, routing Routing) (*call, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if w.closed {
 		return nil, errClosed
 	}
@@ -87,7 +87,7 @@ func (w *Worker) admit(c *call, r *Request, routing Routing) error {
 	return nil
 }
 
-// submit offers all parts to the link, which takes all or none.
+// submit offers all parts to the link, which takes all or none. Under w.mu.
 func (w *Worker) submit(c *call) (Handle, error) {
 	op := wire.OpRouted
 	if c.broadcast {
@@ -98,9 +98,7 @@ func (w *Worker) submit(c *call) (Handle, error) {
 	}
 	w.open(c)
 	h := Handle{w: w, id: c.rec.ID()}
-	err := w.node.SendAll(c.sessions, c.outbounds)
-	w.mu.Lock()
-	defer w.unlock()
+	err := w.offer(c)
 	w.land(c)
 	if err != nil {
 		c.pending = 0
@@ -111,6 +109,19 @@ func (w *Worker) submit(c *call) (Handle, error) {
 	}
 	w.submitted(c)
 	return h, nil
+}
+
+// briefBytes is the payload up to which a message goes with the lock held: sending it is
+// quicker than to give up the lock and take it again.
+const briefBytes = 16 << 10
+
+// offer gives the parts to the link. Under w.mu, which is free meanwhile when that may take long.
+func (w *Worker) offer(c *call) error {
+	if len(c.parts) > 1 || c.parts[0].bytesOut > briefBytes {
+		w.mu.Unlock()
+		defer w.mu.Lock()
+	}
+	return w.node.SendAll(c.sessions, c.outbounds)
 }
 
 // refusal says why the link took nothing, and names a server that is lost.
@@ -129,12 +140,10 @@ func refusal(c *call, err error) error {
 	return err
 }
 
-// open makes the call ready for what may come back before SendAll returns.
+// open makes the call ready for what may come back before SendAll returns. Under w.mu.
 func (w *Worker) open(c *call) {
 	c.rec = w.results.Open()
 	c.rec.Value.prepare(c)
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	c.need, c.undone = len(c.parts), len(c.parts)
 	for _, p := range c.parts {
 		if len(p.pulls) > 0 {

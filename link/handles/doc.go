@@ -6,5 +6,5 @@
 //
 // The operation's owner opens a record, hands its ID out, and finishes it
 // exactly once. A record is pinned while somebody waits for it, and then outlives
-// its turn. In the steady state nothing here allocates; waiting takes no lock.
+// its turn. In the steady state nothing here allocates; nothing here takes a lock.
 package handles

@@ -1,7 +1,6 @@
 package handles
 
 import (
-	"sync"
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan/link/progress"
@@ -11,7 +10,8 @@ const pageRecords = 128
 
 type page[T any] [pageRecords]Record[T]
 
-// Table holds records. All methods may be called concurrently.
+// Table holds records. Open, Finish and Drop are called under a lock of the owner, which holds one
+// there anyway; everything else may be called concurrently.
 type Table[T any] struct {
 	engine *progress.Engine
 	keep   int
@@ -19,7 +19,7 @@ type Table[T any] struct {
 	unseen atomic.Uint64
 	pages  atomic.Pointer[[]*page[T]] // grows by copy, so that look-ups need no lock
 
-	mu       sync.Mutex
+	// Under the owner's lock.
 	free     *Record[T]
 	oldest   *Record[T] // finished records, in order
 	latest   *Record[T]
@@ -43,8 +43,6 @@ func (t *Table[T]) Records() int { return len(*t.pages.Load()) * pageRecords }
 
 // Open returns an unfinished record, for the caller to finish or to drop.
 func (t *Table[T]) Open() *Record[T] {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if t.free == nil {
 		t.grow()
 	}
@@ -55,19 +53,13 @@ func (t *Table[T]) Open() *Record[T] {
 
 // Drop takes back a record whose ID nobody was given.
 func (t *Table[T]) Drop(r *Record[T]) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	r.retire()
 	t.release(r)
 }
 
 // Finish ends the operation, and wakes who waits for it. Exactly once for each Open.
 func (t *Table[T]) Finish(r *Record[T], err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	r.err = err
-	// Inside the lock: once r is in the list it may be recycled at any time,
-	// and a late Set would finish its next user.
 	t.engine.Set(&r.ev)
 	t.append(r)
 	// Two at most: enough to catch up after pinned records had another turn.
@@ -112,7 +104,9 @@ func (t *Table[T]) recycle() {
 
 func (t *Table[T]) release(r *Record[T]) {
 	r.err = nil
-	r.seen.Store(false)
+	if r.seen.Load() {
+		r.seen.Store(false)
+	}
 	r.ev.Reset()
 	r.next, t.free = t.free, r
 }
