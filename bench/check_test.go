@@ -105,3 +105,11 @@ func TestKeysDiffer(t *testing.T) {
 	require.Len(t, seen, 2*3*5)
 	require.NotEqual(t, s.endSlot(), s.bulkSlot())
 }
+
+func TestTheWrongVanIsRefused(t *testing.T) {
+	all := ps.Connections{{Van: "shm", Reason: "same machine"}, {Van: "tcp", Reason: "shm: other machine"}}
+	require.NoError(t, travelsBy(all[:1], Shm))
+	err := travelsBy(all, Shm)
+	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorContains(t, err, "is reached by tcp and not by shm (shm: other machine)")
+}

@@ -36,6 +36,7 @@ type command struct {
 // spec is what a node must know of the Options.
 type spec struct {
 	Workload Workload      `json:"workload"`
+	Van      Van           `json:"van"`
 	Workers  int           `json:"workers"`
 	Push     int64         `json:"push"`
 	Pull     int64         `json:"pull"`
@@ -50,7 +51,7 @@ type spec struct {
 
 func (o *Options) spec() *spec {
 	return &spec{
-		Workload: o.Workload, Workers: o.Workers,
+		Workload: o.Workload, Van: o.Van, Workers: o.Workers,
 		Push: int64(o.Push), Pull: int64(o.Pull), Inflight: o.Inflight, Bulk: int64(o.Bulk),
 		InPlace: o.InPlace, Compute: o.Compute, Limit: o.limitSpec(), Inside: o.inside(), Profile: o.Profile,
 	}

@@ -110,11 +110,24 @@ func (m *member) prepare(s *spec) (err error) {
 		}
 	}
 	if m.node.Role() == config.RoleWorker {
+		if err := travelsBy(m.node.Connections(), s.Van); err != nil {
+			return fmt.Errorf("%s: %w", m.node, err)
+		}
 		m.worker, err = newWorker(m.node, s)
 	} else {
 		m.server, err = newServer(m.node, s)
 	}
 	return err
+}
+
+// travelsBy makes sure that what is measured is what was asked for.
+func travelsBy(all ps.Connections, wanted Van) error {
+	for _, c := range all {
+		if Van(c.Van) != wanted {
+			return errs.Invalid("%v is reached by %s and not by %s (%s): unset the STEPVAN_ and DMLC_ variables that choose", c.Peer, c.Van, wanted, c.Reason)
+		}
+	}
+	return nil
 }
 
 // open has a server listen for the limit's worker.

@@ -57,7 +57,7 @@ func legend(reports []*Report) []string {
 func copyRates(reports []*Report) (out []string) {
 	times := map[int64][]float64{}
 	for _, r := range reports {
-		if r.Memcpy > 0 && !r.InPlace && bytesOf(r) > 0 {
+		if r.Memcpy > 0 && !r.InPlace && bytesOf(r) >= fewestCopied {
 			times[bytesOf(r)] = append(times[bytesOf(r)], r.Memcpy)
 		}
 	}
@@ -67,6 +67,9 @@ func copyRates(reports []*Report) (out []string) {
 	}
 	return out
 }
+
+// fewestCopied is from where on the time of a copy is not that of its beginning.
+const fewestCopied = 16 << 10
 
 // bytesOf is what an exchange with one server moves.
 func bytesOf(r *Report) int64 { return r.PushBytes + r.PullBytes }
