@@ -121,10 +121,11 @@ func (m *member) without(p Peer, s *link.Session) string {
 	return "the worker had it not, and says why"
 }
 
-// briefly leaves the path of the peer's socket away, which is another for each peer.
+// briefly leaves the address of the peer away, which is another for each peer.
 func briefly(o link.PassedOver) string {
-	_, path, _ := strings.Cut(strings.TrimPrefix(o.Address, "shm://"), "/")
-	return strings.ReplaceAll(plain(o.Err), " /"+path, "")
+	local := strings.TrimPrefix(o.Address, "shm://")
+	_, path, _ := strings.Cut(local, "/")
+	return strings.NewReplacer(" with "+local, "", " /"+path, "").Replace(plain(o.Err))
 }
 
 // plain leaves the kind of error away, which says nothing to people.

@@ -199,6 +199,23 @@ func TestChoiceThatCannotBe(t *testing.T) {
 	}
 }
 
+// Each van says its name, whoever asks.
+func TestConnectionsOfEachVan(t *testing.T) {
+	want := map[string]string{"mem": "mem (same process)", "tcp": "tcp (STEPVAN_VAN=tcp)", "unix": "unix (STEPVAN_VAN=tcp)", "shm": "shm (same machine)"}
+	for _, van := range vans() {
+		t.Run(van.name, func(t *testing.T) {
+			c := start(t, van, shape{workers: 2, servers: 2, joint: true})
+			for _, n := range c.workers {
+				all := n.Connections()
+				require.Len(t, all, 4, "as a worker with 2 servers, as a server with 2 workers")
+				require.Equal(t, "servers 0-1: "+want[van.name]+"; workers 0-1: "+want[van.name], all.String())
+				require.Equal(t, "server 0: "+want[van.name], all[0].String())
+			}
+			c.exercise(100, 2)
+		})
+	}
+}
+
 // A line stays short however many peers there are.
 func TestConnectionsInOneLine(t *testing.T) {
 	peers := func(role postoffice.Role, van, reason string, ranks ...int) (out ps.Connections) {
