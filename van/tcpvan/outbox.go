@@ -49,6 +49,10 @@ func (o *outbox) init(capacity, rails int) {
 		n *= 2
 	}
 	o.ring = make([]operation, n)
+	first := make([][]byte, 2*n) // most messages have a head and one segment, or none
+	for i := range o.ring {
+		o.ring[i].segs = first[2*i : 2*i : 2*i+2]
+	}
 	o.cursors = make([]cursor, rails)
 	o.iov = make([]unix.Iovec, 0, 16)
 }

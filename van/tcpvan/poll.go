@@ -11,8 +11,15 @@ const (
 	// patience is how often Poll(events, false) may find nothing at the endpoints that
 	// were active lately before it asks epoll about all.
 	patience = 8
+	// attention is how many calls in a row may leave the others alone although the endpoints that
+	// were active lately never rest.
+	attention = 16
 	// fading is after how many moves of one endpoint the one that was active before it counts as idle.
 	fading = 64
+	// straying is after how many moves of the endpoints that were active lately Poll trusts again that
+	// no others move. Until then each call asks epoll, which costs about as much as
+	// finding one socket empty.
+	straying = 16
 )
 
 // source is something in the epoll set. Poll calls ready with what epoll said.
@@ -32,8 +39,8 @@ func (v *tcp) Poll(events []van.Event, all bool) int {
 	v.takeNotes()
 	v.checkPending()
 	v.announce()
-	if all || v.misses >= patience || v.hot[0] == nil {
-		v.misses = 0
+	if all || v.curious() {
+		v.misses, v.asked = 0, v.round
 		v.pollKernel()
 		v.announce()
 	} else {
@@ -53,6 +60,11 @@ func (v *tcp) Poll(events []van.Event, all bool) int {
 
 // Moved implements van.Mover.
 func (v *tcp) Moved() bool { return v.moved }
+
+// curious reports whether it is time to ask epoll about all endpoints.
+func (v *tcp) curious() bool {
+	return v.misses >= patience || v.hot[0] == nil || v.round-v.asked >= attention || v.strays > 0 && len(v.run) == 0
+}
 
 // Arm implements van.Van. What the last Poll has not asked the kernel about may have made FD
 // readable before the caller looks for a change of it.
@@ -114,14 +126,22 @@ func (v *tcp) enqueue(ep *endpoint) {
 	}
 }
 
-// runQueue moves every queued endpoint once; those with more to do stay queued.
+// runQueue moves every queued endpoint once; those with more to do stay queued. When the caller's
+// events are full the rest waits, and comes first in the next call.
 func (v *tcp) runQueue() {
 	if len(v.run) == 0 {
 		return
 	}
 	list := v.run
 	v.run = v.idle[:0]
-	for _, ep := range list {
+	for i, ep := range list {
+		if len(v.events) == cap(v.events) {
+			again := v.run
+			v.run = append(list[:copy(list, list[i:])], again...)
+			clear(list[len(v.run):])
+			list = again
+			break
+		}
 		ep.queued = false
 		if ep.fresh {
 			continue // announce queues it
@@ -158,6 +178,11 @@ func (v *tcp) queueHot() {
 // touch notes that bytes or completions moved at ep.
 func (v *tcp) touch(ep *endpoint) {
 	v.touched++
+	if v.hot[0] != ep && v.hot[1] != ep {
+		v.strays = straying
+	} else if v.strays > 0 {
+		v.strays--
+	}
 	if v.hot[0] != ep {
 		v.hot[0], v.hot[1] = ep, v.hot[0]
 		v.alone = 0

@@ -3,6 +3,7 @@ package tcpvan
 import (
 	"bytes"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -115,6 +116,76 @@ func TestPollOfTheActiveFindsTheOthers(t *testing.T) {
 	}
 	require.Len(t, b.got, 1)
 	require.Equal(t, in, b.got[0].Endpoint)
+}
+
+// Endpoints that always have something do not keep Poll(false) from finding the others.
+func TestBusyEndpointsDoNotStarveOthers(t *testing.T) {
+	for _, busy := range []int{1, 2, 5} {
+		b := newParty(t, Options{})
+		stream := flat(message(1, 0))
+		raw := make([]int, busy+1)
+		for i := range raw {
+			raw[i] = adopt(t, b)
+		}
+		quiet := raw[busy]
+		turn := func() {
+			for _, fd := range raw[:busy] {
+				_, err := unix.Write(fd, stream)
+				require.NoError(t, err)
+			}
+			b.poll(false)
+			for _, e := range b.got {
+				e.Delivery.Release()
+			}
+		}
+		for range 100 {
+			turn()
+			b.got = b.got[:0]
+		}
+		_, err := unix.Write(quiet, flat(message(2, 0)))
+		require.NoError(t, err)
+		heard := func(e van.Event) bool { return e.Delivery.Header.Request == 2 }
+		for turns := 0; !slices.ContainsFunc(b.got, heard); turns++ {
+			require.Less(t, turns, 2*attention, "with %d busy endpoints", busy)
+			turn()
+		}
+		for _, fd := range raw {
+			require.NoError(t, unix.Close(fd))
+		}
+	}
+}
+
+// With fewer places for events than endpoints that have one, each has its turn.
+func TestFewEventsGoRound(t *testing.T) {
+	b := newParty(t, Options{})
+	stream := flat(message(1, 0))
+	count := map[van.Endpoint]int{}
+	var raw []int
+	for range 10 {
+		raw = append(raw, adopt(t, b))
+	}
+	write := func() {
+		for _, fd := range raw {
+			_, err := unix.Write(fd, stream)
+			require.NoError(t, err)
+		}
+	}
+	write()
+	var few [3]van.Event
+	for range 40 {
+		for _, e := range few[:b.Poll(few[:], true)] {
+			count[e.Endpoint]++
+			e.Delivery.Release()
+		}
+		write() // more comes than is taken
+	}
+	for _, n := range count {
+		require.InDelta(t, 12, n, 2, "of 40 calls for 3 events each")
+	}
+	require.Len(t, count, 10)
+	for _, fd := range raw {
+		require.NoError(t, unix.Close(fd))
+	}
 }
 
 func openFiles(t *testing.T) int {

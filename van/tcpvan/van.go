@@ -48,9 +48,11 @@ type tcp struct {
 	spare     []*endpoint // memory of notes
 	hot       [2]*endpoint
 	alone     int    // moves of hot[0] since another endpoint moved
+	strays    int    // counts down from straying since an endpoint moved that was not hot
 	touched   uint64 // moves
 	moved     bool   // in the last Poll
 	misses    int    // calls of Poll in a row without a move
+	asked     uint64 // round of the last call that asked epoll
 	kernel    [epollBatch]unix.EpollEvent
 	readySet  [epollBatch]source
 	iov       []unix.Iovec
