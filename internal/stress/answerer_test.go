@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/stepvan/stepvan/ps"
@@ -13,25 +14,38 @@ import (
 // answerer is a server's program: it checks every byte of every push, and that
 // none is missing, late or twice, and answers every pull with its own page.
 type answerer struct {
-	node    *ps.Node
-	work    *work
-	report  sink
-	book    *book
-	seen    map[tensor.Key]uint64 // sequence numbers of each push key
-	answers []*answer             // that were given, oldest first
-	buffers []tensor.Tensor       // registered
-	group   sync.WaitGroup
+	node       *ps.Node
+	work       *work
+	report     sink
+	book       *book
+	seen       map[tensor.Key]uint64 // sequence numbers of each push key
+	answers    []*answer             // oldest first
+	buffers    []tensor.Tensor       // registered
+	unanswered []ps.Handler          // when a loss has ended the cluster
+	group      sync.WaitGroup
 }
 
 // answer is the memory of one response.
 type answer struct {
 	tensors  []tensor.Tensor
 	response ps.Response
+	free     bool // no worker has to have it
 }
+
+// answersEach are those that one worker may have on their way: the last one, until it is acknowledged, and the next.
+const answersEach = 2
 
 // newAnswerer registers a buffer for what each worker pushes to placed keys.
 func newAnswerer(n *ps.Node, w *work, report sink) (*answerer, error) {
 	a := &answerer{node: n, work: w, report: report, book: newBook(w.largest()), seen: map[tensor.Key]uint64{}}
+	for range answersEach * len(n.Peers()) {
+		o := &answer{free: true}
+		a.answers = append(a.answers, o)
+		if err := a.fit(o, 0, w.Loads[0].Pull); err != nil {
+			return a, err
+		}
+		clear(o.tensors[0].Bytes()) // its pages are there from the start
+	}
 	lane := allServers
 	if w.Apart {
 		lane = int(n.Server().Rank())
@@ -80,15 +94,18 @@ func (a *answerer) serve(ctx context.Context) error {
 		if err := a.node.GetBatchInto(ctx, policy, &batch); err != nil {
 			return err
 		}
-		for _, r := range batch.Requests {
-			if err := a.answer(r); err != nil {
+		for i, r := range batch.Requests {
+			if err := a.answer(ctx, r); err != nil {
+				for _, r := range batch.Requests[i:] {
+					a.unanswered = append(a.unanswered, r.Handler)
+				}
 				return err
 			}
 		}
 	}
 }
 
-func (a *answerer) answer(r ps.Request) error {
+func (a *answerer) answer(ctx context.Context, r ps.Request) error {
 	keys := r.PushKeys()
 	var seq uint64
 	for i, t := range r.Pushes() {
@@ -99,28 +116,34 @@ func (a *answerer) answer(r ps.Request) error {
 		}
 	}
 	me := serverID(a.node.Server().Rank())
-	out := a.take()
+	out, err := a.take(ctx)
+	if err != nil {
+		return err
+	}
 	for i, p := range r.Pulls() {
 		if err := a.fit(out, i, p.Bytes); err != nil {
 			return err
 		}
 		copy(out.tensors[i].Bytes(), a.book.page(label{me, uint64(p.Key), seq}, p.Bytes))
 	}
-	res, err := a.node.Respond(out.tensors[:len(r.Pulls())], r.Handler)
-	out.response = res
-	a.answers = append(a.answers, out)
+	out.response, err = a.node.Respond(out.tensors[:len(r.Pulls())], r.Handler)
+	out.free = err != nil
 	return err
 }
 
-// take returns the oldest answer's memory when its worker has it, else a further one.
-func (a *answerer) take() *answer {
-	for i, o := range a.answers {
-		if o.response.Done() {
-			a.answers = append(a.answers[:i], a.answers[i+1:]...)
-			return o
+// take returns the memory of the oldest answer that its worker has.
+func (a *answerer) take(ctx context.Context) (*answer, error) {
+	at := slices.IndexFunc(a.answers, func(o *answer) bool { return o.free || o.response.Done() })
+	if at < 0 {
+		at = 0
+		if err := a.answers[0].response.Wait(ctx); err != nil && !errors.Is(err, ps.ErrPeerLost) {
+			return nil, err
 		}
 	}
-	return &answer{}
+	o := a.answers[at]
+	a.answers = append(append(a.answers[:at], a.answers[at+1:]...), o) // the youngest
+	o.free = true
+	return o, nil
 }
 
 // fit makes tensor i of an answer n bytes long.
@@ -146,6 +169,11 @@ func (a *answerer) fit(o *answer, i int, n int64) error {
 func (a *answerer) close() error {
 	a.group.Wait()
 	var all []error
+	for _, h := range a.unanswered {
+		if _, err := a.node.Respond(nil, h); !errors.Is(err, ps.ErrClosed) {
+			all = append(all, fmt.Errorf("a request that was not answered ended with %w", err))
+		}
+	}
 	for _, o := range a.answers {
 		for _, t := range o.tensors {
 			all = append(all, t.Region().Close())

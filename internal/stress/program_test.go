@@ -130,7 +130,7 @@ func (c *conductor) live(ctx context.Context, n *ps.Node) error {
 	c.report(event{Kind: evStopping})
 	stopped := n.Stop(ctx)
 	if err := e.close(); err != nil {
-		c.report(event{Kind: evWrong, Text: "memory is still held after the end: " + err.Error()})
+		c.report(event{Kind: evWrong, Text: fmt.Sprintf("%s: memory is still held after its end (%v): %v", n, stopped, err)})
 	}
 	return stopped
 }

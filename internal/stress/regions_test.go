@@ -21,10 +21,10 @@ const (
 	regionPiece = 1 << 20 // pages of a region, but for the last
 )
 
-// sizeOf is the size of a round's region: none like the last ones. The first is the
-// largest, so that it touches all pages that a pool keeps.
+// sizeOf is the size of a round's region: none like the last ones, and each too large to
+// share a file with others. The first is the largest, so that it touches all pages that a pool keeps.
 func sizeOf(round int) int64 {
-	return regionBytes + int64(regionSizes-1-(round-1)*7%regionSizes)*regionStep
+	return regionBytes + int64(regionSizes-(round-1)*7%regionSizes)*regionStep
 }
 
 // pieces calls f for each page of a region.

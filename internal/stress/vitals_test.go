@@ -24,7 +24,7 @@ type vitals struct {
 	Heap       int64 // bytes of Go's heap in use
 	Resident   int64 // bytes of memory: all of the following, and what the heap keeps free
 	Own        int64 // of these, anonymous and not in Go's heap: tables of the runtime, and what is mapped past it
-	Shared     int64 // of these, in memory files
+	Shared     int64 // of these, in memory files, but for rings
 	FDs        int
 	Maps       int // lines of /proc/self/maps
 	Files      int // of these, memory files
@@ -49,8 +49,7 @@ func examine() (v vitals, err error) {
 	if err != nil {
 		return v, err
 	}
-	v.Shared, v.Threads = field(status, "RssShmem:")<<10, int(field(status, "Threads:"))
-	v.Resident = field(status, "RssAnon:")<<10 + v.Shared
+	v.Threads, v.Resident = int(field(status, "Threads:")), (field(status, "RssAnon:")+field(status, "RssShmem:"))<<10
 	if err := v.mapped(); err != nil {
 		return v, err
 	}
@@ -65,21 +64,31 @@ const heapReach = 1 << 30
 // anyObject is on Go's heap.
 var anyObject = new([64]byte)
 
+// ring is in the names of the memory files whose pages are touched one after the other for the
+// first time as messages go round. Their size is fixed.
+const ring = ":ring "
+
 // mapped looks at the mappings.
 func (v *vitals) mapped() error {
 	text, err := os.ReadFile("/proc/self/smaps")
-	heap, inHeap := int64(uintptr(unsafe.Pointer(anyObject))), false
+	heap, inHeap, inFile := int64(uintptr(unsafe.Pointer(anyObject))), false, false
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)
-		if from, _, ok := strings.Cut(f[0], "-"); ok {
+		from, _, ok := strings.Cut(f[0], "-")
+		switch {
+		case ok:
 			at, _ := strconv.ParseInt(from, 16, 64) // the kernel's own line
+			file := strings.Contains(line, "/memfd:")
 			inHeap = len(f) == 5 && max(at-heap, heap-at) < heapReach
+			inFile = file && !strings.Contains(line, ring)
 			v.Maps++
-			if strings.Contains(line, "/memfd:") {
+			if file {
 				v.Files++
 			}
-		} else if f[0] == "Anonymous:" && !inHeap {
+		case f[0] == "Anonymous:" && !inHeap:
 			v.Own += field([]byte(line), "Anonymous:") << 10
+		case f[0] == "Rss:" && inFile:
+			v.Shared += field([]byte(line), "Rss:") << 10
 		}
 	}
 	return err
