@@ -16,7 +16,8 @@
 // other lists return belongs to the server and ends with the respond, too.
 //
 // Request.In and Request.Out are for work in place, with one program for every van: views of
-// the worker's tensors where these can be reached, else the chunk or pooled memory. Respond sends
+// the worker's tensors where these can be reached, else the chunk or pooled memory. What Request.Pushes returns is
+// never a view: programs write to it. Respond sends
 // only what is not there yet. Both end with the respond: a view is then errs.ErrClosed or errs.ErrStale. A
 // tensor of one request that answers another one must not end before the Response of that is
 // done. A view stays readable though its worker has died meanwhile.

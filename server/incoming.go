@@ -46,6 +46,7 @@ type incoming struct {
 	server *Server
 	outMu  sync.Mutex // never held while waiting; taken after Server.mu
 	outs   []out      // one per pull
+	owned  owned
 
 	received  int64
 	processed int64
@@ -78,10 +79,14 @@ type Request struct {
 func (r Request) live() bool { return r.in != nil && r.in.handler() == r.Handler }
 
 // Pushes returns the pushed tensors, in the worker's order, with the pushed types
-// and shapes: views of registered chunks, of pooled memory, or of the worker's own; see In.
+// and shapes: views of registered chunks, or of pooled memory. They are the program's to write to,
+// until the respond: what the worker has left in its own memory is copied by the first call. In does without.
 func (r Request) Pushes() []tensor.Tensor {
-	if !r.live() {
+	switch {
+	case !r.live():
 		return nil
+	case len(r.in.views) > 0:
+		return r.owned()
 	}
 	return r.in.pushes
 }

@@ -82,22 +82,86 @@ type out struct {
 	region *tensor.Region // pooled memory instead
 }
 
-// In returns push i, as Pushes does: the worker's own tensor where it can be reached and is in no
-// registered chunk. Errors: errs.ErrInvalid when there is no such push; errs.ErrStale after the respond.
+// owned are copies of what a worker has left in its memory, for a program that may write to them. Guarded by
+// incoming.outMu.
+type owned struct {
+	tensors []tensor.Tensor // of all pushes; empty before they are asked for
+	region  *tensor.Region  // holds the copies; nil when the pool had no room
+}
+
+// owned returns the pushes in memory of this process. 0 allocations in the steady state.
+func (r Request) owned() []tensor.Tensor {
+	in := r.in
+	in.outMu.Lock()
+	defer in.outMu.Unlock()
+	if !r.live() {
+		return nil
+	}
+	if len(in.owned.tensors) == 0 {
+		in.own()
+	}
+	return in.owned.tensors
+}
+
+// own copies the pushes that are views. Under outMu.
+func (in *incoming) own() {
+	var total int64
+	for i := range in.pushes {
+		if in.left(i) {
+			total += roundUp(int64(in.pushes[i].Len()))
+		}
+	}
+	r, _ := in.server.opt.Memory.Get(int(total)) // nil when it is full
+	in.owned.region = r
+	var at int64
+	for i := range in.pushes {
+		t := in.pushes[i]
+		if in.left(i) {
+			t = copied(&t, r, at)
+			at += roundUp(int64(t.Len()))
+		}
+		in.owned.tensors = append(in.owned.tensors, t)
+	}
+}
+
+// left reports whether the worker has left push i where it was.
+func (in *incoming) left(i int) bool {
+	d := &in.meta.Pushes[i]
+	return d.Flags&wire.DescInPlace != 0 && d.Bytes > 0
+}
+
+// copied copies t to offset at of r, or to the heap.
+func copied(t *tensor.Tensor, r *tensor.Region, at int64) tensor.Tensor {
+	var c tensor.Tensor
+	var err error
+	if r != nil {
+		c, err = tensor.FromRegion(r, at, t.DType(), t.Shape())
+	} else {
+		c, err = tensor.FromBytes(t.DType(), t.Shape(), make([]byte, t.Len()))
+	}
+	if err == nil { // both are aligned for every type
+		copy(c.Bytes(), t.Bytes())
+	}
+	return c
+}
+
+// In returns push i to be read: the worker's own tensor, without a copy, where it was left there, else what
+// Pushes has. Whether it shows what the program writes to Pushes depends on that. Errors:
+// errs.ErrInvalid when there is no such push; errs.ErrStale after the respond.
 //
-// The tensor is read only, and ends with the Respond to Handler: from then on a view of the worker's
-// memory is errs.ErrClosed or errs.ErrStale. A slice that was taken from it before (Bytes) must not
-// be used any more, which nothing can enforce. While the respond is outstanding it is
-// valid, even when the worker is lost. Any goroutine.
+// The tensor must not be written to: a view of the worker's memory may be mapped for reading only, and a write to that ends
+// the process. It ends with the Respond to Handler: from then on a view is errs.ErrClosed or
+// errs.ErrStale. A slice that was taken from it before (Bytes) must not be used any more,
+// which nothing can enforce. While the respond is outstanding it is valid, even when the
+// worker is lost. Any goroutine.
 func (r Request) In(i int) (tensor.Tensor, error) {
-	pushes := r.Pushes()
 	if !r.live() {
 		return tensor.Tensor{}, errEnded
 	}
-	if i < 0 || i >= len(pushes) {
-		return tensor.Tensor{}, errs.Invalid("in: push %d of %d", i, len(pushes))
+	if i < 0 || i >= len(r.in.pushes) {
+		return tensor.Tensor{}, errs.Invalid("in: push %d of %d", i, len(r.in.pushes))
 	}
-	return pushes[i], nil
+	return r.in.pushes[i], nil
 }
 
 // Out returns memory for the answer to pull i, with type and shape of the pull: the worker's own tensor
@@ -105,7 +169,7 @@ func (r Request) In(i int) (tensor.Tensor, error) {
 // answer to pull i, whole or, for a Variable pull, its first bytes, what is in the worker's
 // memory is not sent. It answers no other pull of the request. The same tensor is returned each time.
 //
-// What In says of its lifetime holds here too. Errors: errs.ErrInvalid when there is no
+// It may be written and read. What In says of its lifetime holds here too. Errors: errs.ErrInvalid when there is no
 // such pull; errs.ErrStale after the respond; errs.ErrWouldBlock when the pool is full. Any goroutine.
 func (r Request) Out(i int) (tensor.Tensor, error) {
 	if r.in == nil {
@@ -200,4 +264,9 @@ func (in *incoming) closeViews() {
 		*o = out{}
 	}
 	in.outs = in.outs[:0]
+	if in.owned.region != nil {
+		in.server.opt.Memory.Put(in.owned.region)
+	}
+	clear(in.owned.tensors)
+	in.owned = owned{tensors: in.owned.tensors[:0]}
 }

@@ -62,7 +62,6 @@ func TestWorkInPlace(t *testing.T) {
 			for k, s := range c.Servers {
 				for _, r := range take(t, s, server.LockStep) {
 					x, large, small := in(t, r, 0), out(t, r, 0), out(t, r, 1)
-					require.Equal(t, x, r.Pushes()[0])
 					require.Equal(t, large, out(t, r, 0), "the same each time")
 					require.Equal(t, tensor.ShapeOf(many), large.Shape())
 					a, b, z := Values(t, x), Values(t, large), Values(t, small)
@@ -238,11 +237,48 @@ func TestPushesAsAnswers(t *testing.T) {
 			h, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
 			require.NoError(t, err)
 			r := take(t, s, server.Default)[0]
-			back, err := s.Respond(r.Pushes(), r.Handler)
+			back, err := s.Respond(List(in(t, r, 0)), r.Handler)
 			require.NoError(t, err)
 			require.NoError(t, h.Wait(Context(t)))
 			require.Equal(t, float32(i), Values(t, pull)[many-1])
 			require.NoError(t, back.Wait(Context(t)))
+		}
+	})
+}
+
+// What Pushes returns is the server's to write to: the worker's tensor stays as it is.
+func TestPushesAreTheServersOwn(t *testing.T) {
+	forVans(t, func(t *testing.T, v Van) {
+		for name, limit := range map[string]int64{"pooled": 0, "without room in the pool": 64 << 10} {
+			t.Run(name, func(t *testing.T) {
+				memory, err := tensor.NewAllocator(tensor.Options{Name: "pool", MaxBytes: limit, MaxBytesSetting: "room"})
+				require.NoError(t, err)
+				if limit > 0 && !v.Shares {
+					return // there the push needs room before anybody asks
+				}
+				c := New(t, Options{Van: v, Server: server.Options{Memory: memory}})
+				t.Cleanup(func() { require.NoError(t, memory.Close()) })
+				w, s := c.Workers[0], c.Servers[0]
+				push, other, pull := shared(t, w.Node, 3, many), shared(t, w.Node, 4, many), shared(t, w.Node, 0, many)
+				for range 3 {
+					h, err := w.PushPull(List(push, Floats(t), other), Keys(1, 5, 6), List(pull), Keys(2))
+					require.NoError(t, err)
+					r := take(t, s, server.Default)[0]
+					mine := r.Pushes()
+					require.Equal(t, mine, r.Pushes(), "the same each time")
+					require.Equal(t, float32(4), Values(t, mine[2])[many-1])
+					for i := range Values(t, mine[0]) {
+						Values(t, mine[0])[i] *= 2
+					}
+					if v.Shares {
+						require.Equal(t, float32(3), Values(t, in(t, r, 0))[many-1])
+					}
+					respond(t, s, r.Handler, mine[0])
+					require.NoError(t, h.Wait(Context(t)))
+					require.Equal(t, float32(6), Values(t, pull)[many-1])
+					require.Equal(t, float32(3), Values(t, push)[many-1])
+				}
+			})
 		}
 	})
 }
