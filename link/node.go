@@ -39,10 +39,7 @@ type vanSlot struct {
 	van   van.Van
 	caps  van.Caps
 	mover van.Mover // nil: the van moves messages whole
-
-	// Driver only.
-	quiet int // passes since it had something
-	rests int // passes until a quiet one is polled again
+	rest  rest      // driver only
 }
 
 // Node is one end of all links of a worker, server or scheduler. All exported
@@ -64,6 +61,7 @@ type Node struct {
 	epoch         atomic.Uint64
 	backlogs      atomic.Int32
 	events        [64]van.Event // driver only
+	viaQuiet      bool          // what came last came over a quiet van; driver only
 
 	strangers []*Session // that have not introduced themselves, oldest first; driver only
 
@@ -142,17 +140,6 @@ func (n *Node) wake() {
 	if n.engine != nil {
 		n.engine.Wake()
 	}
-}
-
-// FDs implements progress.Source.
-func (n *Node) FDs() []int {
-	var fds []int
-	for _, v := range n.vans {
-		if fd := v.van.FD(); fd >= 0 {
-			fds = append(fds, fd)
-		}
-	}
-	return fds
 }
 
 // Handle gives channel ch to h. Before the first Listen or Dial.

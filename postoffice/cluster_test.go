@@ -131,10 +131,10 @@ func (p *pipe) carry() {
 // idle is a progress source where nothing ever happens.
 type idle struct{}
 
-func (idle) Arm() bool     { return true }
-func (idle) Poll(bool) int { return 0 }
-func (idle) Flush(bool)    {}
-func (idle) FDs() []int    { return nil }
+func (idle) Arm() bool                  { return true }
+func (idle) Poll(bool) int              { return 0 }
+func (idle) Flush(bool)                 {}
+func (idle) FDs() []progress.Descriptor { return nil }
 
 // journal collects log lines.
 type journal struct {

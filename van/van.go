@@ -13,6 +13,7 @@ type Caps struct {
 	MaxPayload  int64  // bytes of payload in one message
 	MaxSegments int    // segments in one payload
 	OneSided    bool   // endpoints implement Granter: payload can be written into grants of the peer, and these mapped
+	Quiet       bool   // Poll makes no system call while nothing comes, and FD tells next to nothing while the van is not armed
 	Lossy       bool   // connections may be lost at random (fault injection)
 }
 
@@ -41,17 +42,17 @@ type Van interface {
 	// cheaper; with all == true it misses nothing.
 	Poll(events []Event, all bool) int
 
-	// Arm prepares for sleep. The caller of Poll calls it right after Poll(events, true) has
-	// returned 0. true: there is nothing to poll at this moment, and whatever comes makes FD
-	// readable, or calls the wake function; the next Poll ends that. false: there may be
-	// something, poll again. A van that is not armed need not tell
-	// anybody what has come: a peer, a Send or a Release makes a system call to
-	// wake only those that are asleep.
+	// Arm prepares for sleep, by the caller of Poll. true: until the next Poll, FD is readable
+	// while Poll(events, true) would find something, be it what was there before or what comes; a
+	// van without FD has nothing at this moment, and calls the wake function once for the next
+	// thing. false: there may be something that would not be told, poll again. A van
+	// that is not armed need not tell anybody what has come: a peer, a Send or a Release
+	// makes a system call to wake only those that are asleep.
 	Arm() bool
 
-	// FD is a descriptor that becomes readable (edge or level) when something comes while the
-	// van is armed, or -1: then the van calls the wake function of its options instead. The
-	// descriptor belongs to the van and lives until Close.
+	// FD is a descriptor that tells what there is while the van is armed, or -1: then
+	// the van calls the wake function of its options instead. The descriptor belongs to the van
+	// and lives until Close.
 	FD() int
 
 	// Close closes all endpoints and listeners. Idempotent, concurrent. Completions can still be polled afterwards.

@@ -16,10 +16,10 @@ import (
 // nothing is a source that never has anything to move.
 type nothing struct{}
 
-func (nothing) Arm() bool     { return true }
-func (nothing) Poll(bool) int { return 0 }
-func (nothing) Flush(bool)    {}
-func (nothing) FDs() []int    { return nil }
+func (nothing) Arm() bool                  { return true }
+func (nothing) Poll(bool) int              { return 0 }
+func (nothing) Flush(bool)                 {}
+func (nothing) FDs() []progress.Descriptor { return nil }
 
 func newTable(t *testing.T, keep int, forget func(*Record[int], error)) *Table[int] {
 	e, err := progress.NewEngine(nothing{}, progress.Options{})

@@ -3,12 +3,12 @@ package progress
 import (
 	"sync"
 	"time"
+
+	"github.com/stepvan/stepvan/trace"
 )
 
-var origin = time.Now()
-
-// nanotime is a monotonic clock in ns, never 0.
-func nanotime() int64 { return int64(time.Since(origin)) + 1 }
+// nanotime is a monotonic clock in ns, for budgets and absences. Never 0.
+func nanotime() int64 { return trace.Now() }
 
 // timerList recycles the timers of one engine. They are not shared between
 // engines: a timer belongs to the synctest bubble that made it.

@@ -1,25 +1,35 @@
 // Package progress decides who moves a node's bytes.
 //
 // Each node has one Engine with one driver token. Whoever holds the token may
-// call Source.Poll; nobody else does. Three parties take it:
+// call the methods of Source; nobody else does. Three parties take it:
 //
 //   - A waiter (Engine.Wait) that finds the token free polls by itself until what
 //     it waits for has happened: no thread switch on the fast path. It spins, then
-//     yields the core to other processes with sched_yield(2), then parks.
-//   - A waiter that finds the token taken, or has spun in vain, parks on a Go channel.
-//     A waiter that ends hands the token to a parked one that has not spun yet.
-//   - The background driver, one goroutine per engine, takes over while nobody spins.
-//     It parks in the kernel (through Go's netpoller, so it costs no thread) on the
-//     descriptors of all vans together.
+//     yields the core to other processes with sched_yield(2), then naps: it sleeps in the kernel
+//     on the descriptors of the source, token in hand, so that the thread that is woken
+//     is the one that returns. A long sleep is left to the driver.
+//   - A waiter that finds the token taken, or has napped in vain, parks on a Go channel.
+//     A waiter that ends hands the token to a parked one that has not driven yet.
+//   - The background driver, one goroutine per engine, sits in Go's netpoller, so it costs no thread,
+//     and is woken when something comes while nobody drives.
 //
-// The driver is not woken for what a spinning waiter handles: when it wakes and
-// finds the token taken, it leaves the kernel's queue and sits on a bench. From
-// there it looks every millisecond whether anybody still drives, and returns to
-// the kernel when nobody does. A waiter that ends calls the driver from the
-// bench only when the program is likely to be away for long (its last
-// absence was), or when output is stuck, so that a tight loop of waits
-// pays no wake-up, and a program that computes between waits
-// still overlaps transfer with its computation.
+// # Between two waits
+//
+// The driver listens only when it has been told to: descriptors that would wake it for
+// what a spinning waiter handles are taken out of its epoll set while somebody drives. Who ends a
+// wait either settles (the source is armed, the driver listens), or just leaves. It settles
+// when the program is likely to be away for long, since its last absences were, and when
+// output is stuck: a program that computes between waits still overlaps transfer with its
+// computation. In a tight loop of waits it leaves, and a wait costs no system call. A tick of
+// one millisecond has the rest done, and what was held back sent, as soon as nobody has driven
+// for the length of it.
+//
+// # Budgets
+//
+// How long a waiter spins and yields follows the mode (STEPVAN_PROGRESS), the cores there are, and what
+// became of the waits before: where waits keep being interrupted, because more threads
+// want to run than there are cores, waiters of the process sleep at once, and try spinning now
+// and then.
 //
 // Everything in Wait, WaitFor and Set is free of allocation.
 package progress

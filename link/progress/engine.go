@@ -10,18 +10,26 @@ import (
 // Source is what an engine drives. All methods but FDs are called by the holder of the token.
 type Source interface {
 	// Poll moves everything that can move without blocking and returns how many
-	// things happened. With all == false it may look only at what was active lately.
+	// things happened. With all == false it may leave out what was not active lately; while
+	// somebody drives it is asked about all every 200 us.
 	Poll(all bool) int
 	// Flush sends what was held back to ride on later messages. With idle == true
 	// nobody will poll for long, so everything goes; else only what is overdue.
 	Flush(idle bool)
-	// Arm is called before the holder of the token sleeps, right after Poll(true) has
-	// returned 0. true: there is nothing, and whatever comes before the next Poll makes one of FDs
-	// readable or calls Engine.Wake. false: poll again.
+	// Arm is called before everybody sleeps. true: one of FDs is readable, or becomes so, when Poll(true)
+	// would find something, until the next Poll; a source without FDs has nothing, and calls Engine.Wake
+	// for the next thing. false: poll again.
 	Arm() bool
-	// FDs returns descriptors that become readable when something comes while the source is
-	// armed. Sources that have none call Engine.Wake instead.
-	FDs() []int
+	// FDs returns the descriptors that tell what comes while the source is armed.
+	FDs() []Descriptor
+}
+
+// Descriptor tells by being readable that there is something to poll.
+type Descriptor struct {
+	FD int
+	// Quiet descriptors are hardly ever readable while the source is not armed, so they
+	// need not be kept from waking the driver for what a waiter handles.
+	Quiet bool
 }
 
 // Mode is a policy of waiting.
@@ -29,9 +37,9 @@ type Mode uint8
 
 // Modes.
 const (
-	Auto Mode = iota // spin, yield, park; budgets follow the cores
-	Spin             // never park: lowest latency, a core per waiter
-	Park             // park at once: no CPU while waiting
+	Auto Mode = iota // spin, yield, sleep; budgets follow the cores
+	Spin             // never sleep: lowest latency, a core per waiter
+	Park             // sleep at once: no CPU while waiting
 )
 
 // Options tune an engine.
@@ -39,78 +47,73 @@ type Options struct {
 	Mode  Mode
 	Spin  time.Duration // how long a waiter spins; 0 for the default
 	Yield time.Duration // how long it yields after that; 0 for the default
+	Cores float64       // processor time that the process may use per second, quota of its cgroup included; 0 for all that Go uses
 }
 
 const (
 	defaultSpin  = 30 * time.Microsecond
-	defaultYield = 500 * time.Microsecond
-	benchTick    = time.Millisecond
-	// longAway is the absence from the node from which the driver is called at once.
+	defaultYield = 60 * time.Microsecond
+	tick         = time.Millisecond
+	// longAway is the absence from the node from which who ends a wait settles at once.
 	longAway = int64(40 * time.Microsecond)
-	// passesPerTick bounds a phase by count as well, for clocks that stand still (testing/synctest).
-	maxPasses = 20_000
-)
-
-// states of the background driver
-const (
-	driverKernel = iota // in, or on its way into, the kernel's queue
-	driverBench         // watching a spinning waiter
+	// tightest is the most that Engine.tight becomes; above its half, waits follow each other closely.
+	tightest = 8
 )
 
 // Engine moves the bytes of one node. All exported methods may be called from any goroutine.
 type Engine struct {
-	src    Source
-	parker parker
-	spin   time.Duration
-	yield  time.Duration
-	mode   Mode
+	token
 
-	held     atomic.Bool  // the token
-	driver   atomic.Int32 // state of the background driver
-	activity atomic.Uint64
-	left     atomic.Int64 // when the program last left the node, ns
-	absent   atomic.Bool  // it was away for long since the last wait
-	away     atomic.Bool  // it was before the last wait
-	stuck    atomic.Bool  // output waits for room, so the driver must not stay on the bench
-	closed   atomic.Bool
+	// The holder's.
+	src       Source
+	mode      Mode
+	tight     int   // goes up with each wait that comes soon after the last one, and down with the others
+	listening bool  // the driver is woken by what comes
+	seenAt    int64 // the last look at the clock while driving
+	allAt     int64 // the last Poll(true) of a waiter
+	waits     uint8 // counted while waiting does not pay, for the one that tries anyway
+	spin      int64 // ns
+	yield     int64 // ns
+
+	left    atomic.Int64 // when the program last left the node, ns
+	absent  atomic.Bool  // it was away for long since the last wait
+	ticking atomic.Bool  // the tick will look after what was left unsettled
+	napping atomic.Bool  // the holder may be asleep
+	parker  parker
+	timer   *time.Timer   // of the tick
+	seen    atomic.Uint64 // turns at the last tick
 
 	mu      sync.Mutex
 	waiters waiterList
 	free    *waiter // recycled waiters, linked by next
 
 	timers  timerList
-	rouse   chan struct{}
 	stopped chan struct{}
 }
 
 // NewEngine starts an engine with its background driver. Close ends it.
 func NewEngine(src Source, o Options) (*Engine, error) {
-	e := &Engine{
-		src: src, mode: o.Mode, spin: o.Spin, yield: o.Yield,
-		rouse: make(chan struct{}, 1), stopped: make(chan struct{}),
-	}
-	if e.spin == 0 {
-		e.spin = defaultSpin
-	}
-	if e.yield == 0 {
-		e.yield = defaultYield
-	}
-	if runtime.NumCPU() == 1 {
-		e.spin = 0 // the other side cannot run while this one spins
-	}
+	e := &Engine{src: src, mode: o.Mode, stopped: make(chan struct{})}
+	e.spin, e.yield = budgets(o)
 	p, err := newParker(src.FDs())
 	if err != nil {
 		return nil, err
 	}
 	e.parker = p
+	e.timer = time.AfterFunc(time.Hour, e.tick)
+	e.timer.Stop()
 	go e.drive()
 	return e, nil
 }
 
-// Set makes ev happen and wakes everybody who waits for it.
+// Set makes ev happen and wakes everybody who waits for it. Budget: one atomic swap when nobody sleeps.
 func (e *Engine) Set(ev *Event) {
-	if ev.state.Or(eventSet)&eventAwaited != 0 {
+	old := ev.state.Swap(eventSet)
+	if old&eventAwaited != 0 {
 		e.wakeFor(ev)
+	}
+	if old&eventNapped != 0 {
+		e.parker.rouse()
 	}
 }
 
@@ -127,103 +130,58 @@ func (e *Engine) wakeFor(ev *Event) {
 	e.mu.Unlock()
 }
 
-// Wake is for sources without descriptors: Poll would find something.
-func (e *Engine) Wake() {
-	if e.driver.Load() == driverKernel {
-		e.parker.wake()
+// Wake is for sources without descriptors: what they were armed for has come.
+func (e *Engine) Wake() { e.Kick() }
+
+// Kick has the source polled soon, whoever drives.
+func (e *Engine) Kick() {
+	e.parker.wake()
+	if e.napping.Load() {
+		e.parker.rouse()
 	}
 }
 
 // Nudge asks for progress soon although nobody may be waiting: output is stuck
 // for want of room. The mark stays until Settle.
 func (e *Engine) Nudge() {
-	e.stuck.Store(true)
-	if !e.held.Load() {
-		e.callDriver()
-	}
-}
-
-// Kick has the source polled soon, whoever drives.
-func (e *Engine) Kick() {
-	if e.driver.Load() == driverKernel {
+	if !e.mark(stuck) {
 		e.parker.wake()
-		return
 	}
-	e.callDriver()
 }
 
 // Settle ends the effect of Nudge: nothing is stuck any more.
 func (e *Engine) Settle() {
-	if e.stuck.Load() {
-		e.stuck.Store(false)
+	if e.has(stuck) {
+		e.word.And(^stuck)
 	}
 }
 
 // Close ends the driver, wakes all waiters with errs.ErrClosed and keeps the
 // token for the caller, who alone may poll the source from then on.
 func (e *Engine) Close() {
-	if e.closed.Swap(true) {
+	if e.word.Or(closed)&closed != 0 {
 		<-e.stopped
 		return
 	}
-	e.parker.wake()
-	e.callDriver()
+	e.Kick()
 	<-e.stopped
-	for !e.held.CompareAndSwap(false, true) {
+	for !e.seize() {
 		e.wakeFor(nil)
+		e.parker.rouse()
 		runtime.Gosched()
 	}
 	e.wakeFor(nil)
+	e.timer.Stop()
 	e.parker.close()
 }
 
-// acquire takes the token for a waiter.
-func (e *Engine) acquire() bool {
-	if e.held.Load() || !e.held.CompareAndSwap(false, true) {
-		return false
-	}
-	if e.closed.Load() {
-		e.held.Store(false)
-		return false
-	}
-	e.activity.Add(1)
-	return true
-}
-
-// release gives the token back: to a parked waiter that can use it, else to nobody.
-func (e *Engine) release() {
-	e.mu.Lock()
-	if w := e.waiters.firstFresh(); w != nil && !e.closed.Load() {
-		e.waiters.remove(w)
-		w.granted = true
-		w.wake <- struct{}{}
-		e.mu.Unlock()
-		return
-	}
-	parked := e.waiters.head != nil
-	e.held.Store(false)
-	e.mu.Unlock()
-	if parked || e.stuck.Load() || e.away.Load() {
-		e.callDriver()
+// Enter and Leave bracket what a program does in the node besides waiting and takes long, like
+// sending much, so that it is not taken for an absence.
+func (e *Engine) Enter() {
+	if last := e.left.Load(); last != 0 && nanotime()-last > longAway && !e.absent.Load() {
+		e.absent.Store(true)
 	}
 }
 
-// benchDriver takes the driver out of the kernel's queue when a waiter begins to
-// drive: there it would be woken, or nearly, for each thing that the waiter
-// handles, and could not see that something held back has become due.
-func (e *Engine) benchDriver() {
-	if e.driver.Load() == driverKernel {
-		e.parker.wake()
-	}
-}
-
-// callDriver fetches the driver from its bench, if it sits there.
-func (e *Engine) callDriver() {
-	if e.driver.Load() != driverBench {
-		return
-	}
-	select {
-	case e.rouse <- struct{}{}:
-	default:
-	}
-}
+// Leave is Enter's other end.
+func (e *Engine) Leave() { e.left.Store(nanotime()) }

@@ -53,9 +53,9 @@ func (in *inbox) Poll(bool) int {
 	}
 }
 
-func (in *inbox) Arm() bool  { return len(in.ready) == 0 }
-func (in *inbox) Flush(bool) { in.flushes.Add(1) }
-func (in *inbox) FDs() []int { return nil }
+func (in *inbox) Arm() bool         { return len(in.ready) == 0 }
+func (in *inbox) Flush(bool)        { in.flushes.Add(1) }
+func (in *inbox) FDs() []Descriptor { return nil }
 
 func (in *inbox) arrive(ev *Event) {
 	in.ready <- ev

@@ -10,6 +10,7 @@ type Event struct {
 const (
 	eventSet     = 1 << iota // it has happened
 	eventAwaited             // somebody is parked for it
+	eventNapped              // the one who naps waits for it
 )
 
 // IsSet reports whether the event has happened. Any goroutine.
@@ -18,19 +19,22 @@ func (ev *Event) IsSet() bool { return ev.state.Load()&eventSet != 0 }
 // Reset makes the event wait for its next Set. Only while nobody waits for it.
 func (ev *Event) Reset() { ev.state.Store(0) }
 
+// await notes that somebody sleeps until ev is set; false when it is already.
+func (ev *Event) await(how uint32) bool { return ev.state.Or(how)&eventSet == 0 }
+
 // waiter is one parked call of Wait.
 type waiter struct {
 	ev         *Event
 	wake       chan struct{} // capacity 1
 	granted    bool          // the token came with the wake-up; guarded by Engine.mu
-	spent      bool          // has spun in vain; the token is of no use to it
+	spent      bool          // has driven in vain; the token is of no use to it
 	next, prev *waiter
 }
 
 // waiterList is an intrusive list in order of arrival.
 type waiterList struct {
 	head, tail *waiter
-	fresh      int // waiters that have not spun yet
+	fresh      int // waiters that have not driven yet
 }
 
 func (l *waiterList) push(w *waiter) {

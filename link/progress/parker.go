@@ -3,23 +3,29 @@ package progress
 import (
 	"fmt"
 	"os"
-	"sync"
-	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// parker is where the background driver sleeps.
+// parker is where the driver sits, and where a waiter naps.
 type parker interface {
-	// park calls turn, and again whenever there may be something to do, until turn returns true.
-	park(turn func() bool)
-	// wake makes park call turn once more. Any goroutine.
+	// sit calls turn, and again whenever the driver was woken, until turn returns true.
+	sit(turn func() (leave bool))
+	// wake makes sit call turn once more. Any goroutine.
 	wake()
+	// listen says whether descriptors that are not quiet wake the driver. Holder of the token.
+	listen(on bool)
+	// nap sleeps until something comes, somebody calls rouse, or d has passed. The caller keeps its
+	// processor from others for a while. Holder of the token; false: not possible here.
+	nap(d time.Duration) bool
+	// rouse ends a nap. Any goroutine.
+	rouse()
 	close()
 }
 
-func newParker(fds []int) (parker, error) {
+func newParker(fds []Descriptor) (parker, error) {
 	if len(fds) == 0 {
 		return &channelParker{bell: make(chan struct{}, 1)}, nil
 	}
@@ -29,7 +35,7 @@ func newParker(fds []int) (parker, error) {
 // channelParker serves sources without descriptors.
 type channelParker struct{ bell chan struct{} }
 
-func (p *channelParker) park(turn func() bool) {
+func (p *channelParker) sit(turn func() bool) {
 	for !turn() {
 		<-p.bell
 	}
@@ -42,56 +48,83 @@ func (p *channelParker) wake() {
 	}
 }
 
-func (p *channelParker) close() {}
+func (p *channelParker) listen(bool)            {}
+func (p *channelParker) nap(time.Duration) bool { return false }
+func (p *channelParker) rouse()                 {}
+func (p *channelParker) close()                 {}
 
-// epollParker sleeps on one epoll set, itself watched by Go's netpoller: a parked
-// driver occupies no thread.
+// epollParker has the driver sit on one epoll set, itself watched by Go's netpoller: it
+// occupies no thread. A napper sleeps on the descriptors themselves, and does occupy one.
 type epollParker struct {
-	set   *os.File
-	conn  syscall.RawConn
-	mu    sync.Mutex  // guards event against close: a number that is free again names something else
-	event int         // eventfd for wake, -1 when closed
-	rung  atomic.Bool // event has been written and not read
-	in    [8]byte
-	out   [8]byte
-	turn  func() bool
-	step  func(uintptr) bool
+	set      *os.File
+	conn     syscall.RawConn
+	ep       int   // the number of set, which the holder of the token keeps from being closed
+	call     *bell // for the driver
+	alarm    *bell // for the napper
+	loud     []int // descriptors that are not quiet
+	sleepers []unix.PollFd
+	turn     func() bool
+	step     func(uintptr) bool
 }
 
-func newEpollParker(fds []int) (*epollParker, error) {
-	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("progress: epoll_create1: %w", err)
-	}
-	ev, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		_ = unix.Close(ep)
-		return nil, fmt.Errorf("progress: eventfd: %w", err)
-	}
-	p := &epollParker{event: ev, out: [8]byte{1}}
-	for _, fd := range append([]int{ev}, fds...) {
-		if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
-			_, _ = unix.Close(ep), unix.Close(ev)
-			return nil, fmt.Errorf("progress: epoll_ctl of descriptor %d: %w", fd, err)
-		}
-	}
-	if err := unix.SetNonblock(ep, true); err != nil {
-		_, _ = unix.Close(ep), unix.Close(ev)
-		return nil, fmt.Errorf("progress: set non-blocking: %w", err)
-	}
-	p.set = os.NewFile(uintptr(ep), "stepvan progress")
-	if p.conn, err = p.set.SyscallConn(); err != nil {
-		p.close()
-		return nil, fmt.Errorf("progress: %w", err)
-	}
+func newEpollParker(fds []Descriptor) (*epollParker, error) {
+	p := &epollParker{}
 	p.step = func(uintptr) bool {
-		p.drain()
+		p.call.answer()
 		return p.turn()
+	}
+	if err := p.open(fds); err != nil {
+		p.close()
+		return nil, err
 	}
 	return p, nil
 }
 
-func (p *epollParker) park(turn func() bool) {
+func (p *epollParker) open(fds []Descriptor) (err error) {
+	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("progress: epoll_create1: %w", err)
+	}
+	p.ep = ep
+	err = unix.SetNonblock(ep, true)
+	p.set = os.NewFile(uintptr(ep), "stepvan progress")
+	if err != nil {
+		return fmt.Errorf("progress: set non-blocking: %w", err)
+	}
+	if p.call, err = newBell(); err != nil {
+		return err
+	}
+	if p.alarm, err = newBell(); err != nil {
+		return err
+	}
+	p.sleepers = append(p.sleepers, unix.PollFd{Fd: int32(p.alarm.fd), Events: unix.POLLIN})
+	for _, d := range append([]Descriptor{{FD: p.call.fd, Quiet: true}}, fds...) {
+		if err := p.add(d); err != nil {
+			return err
+		}
+	}
+	if p.conn, err = p.set.SyscallConn(); err != nil {
+		return fmt.Errorf("progress: %w", err)
+	}
+	return nil
+}
+
+func (p *epollParker) add(d Descriptor) error {
+	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(d.FD)}
+	if !d.Quiet {
+		e.Events = 0
+		p.loud = append(p.loud, d.FD)
+	}
+	if err := unix.EpollCtl(p.ep, unix.EPOLL_CTL_ADD, d.FD, &e); err != nil {
+		return fmt.Errorf("progress: epoll_ctl of descriptor %d: %w", d.FD, err)
+	}
+	if d.FD != p.call.fd {
+		p.sleepers = append(p.sleepers, unix.PollFd{Fd: int32(d.FD), Events: unix.POLLIN})
+	}
+	return nil
+}
+
+func (p *epollParker) sit(turn func() bool) {
 	p.turn = turn
 	if err := p.conn.Read(p.step); err != nil {
 		// The set is closed, which only Engine.Close does after the driver has ended.
@@ -99,28 +132,36 @@ func (p *epollParker) park(turn func() bool) {
 	}
 }
 
-func (p *epollParker) drain() {
-	if p.rung.Load() {
-		_, _ = unix.Read(p.event, p.in[:])
-		p.rung.Store(false) // whoever rang in between is served by the turn that follows
+func (p *epollParker) wake()  { p.call.ring() }
+func (p *epollParker) rouse() { p.alarm.ring() }
+
+// listen costs one system call for each loud descriptor. The kernel looks anew at one that is listened
+// to again, so nothing is missed that came meanwhile.
+func (p *epollParker) listen(on bool) {
+	var mask uint32
+	if on {
+		mask = unix.EPOLLIN
+	}
+	for _, fd := range p.loud {
+		e := unix.EpollEvent{Events: mask, Fd: int32(fd)}
+		_ = unix.EpollCtl(p.ep, unix.EPOLL_CTL_MOD, fd, &e)
 	}
 }
 
-func (p *epollParker) wake() {
-	if p.rung.Swap(true) {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.event >= 0 {
-		_, _ = unix.Write(p.event, p.out[:])
-	}
+func (p *epollParker) nap(d time.Duration) bool {
+	limit := unix.NsecToTimespec(int64(d))
+	_, _ = unix.Ppoll(p.sleepers, &limit, nil)
+	p.alarm.answer()
+	return true
 }
 
 func (p *epollParker) close() {
-	_ = p.set.Close()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_ = unix.Close(p.event)
-	p.event = -1
+	if p.set != nil {
+		_ = p.set.Close()
+	}
+	for _, b := range []*bell{p.call, p.alarm} {
+		if b != nil {
+			b.close()
+		}
+	}
 }

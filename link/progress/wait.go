@@ -4,18 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/internal/errs"
 )
-
-// spinning counts the waiters of this process that burn a core, over all engines:
-// more of them than cores would only keep each other from working.
-var spinning atomic.Int32
 
 // errCut stands for the error of the context that ended a wait.
 var errCut = errors.New("context ended")
@@ -31,14 +23,11 @@ func (e *Engine) Wait(ctx context.Context, ev *Event) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("stepvan: wait: %w", err)
 	}
-	var deadline time.Time
-	if d, ok := ctx.Deadline(); ok {
-		deadline = d
+	l := limit{d: -1, cancel: ctx.Done()}
+	if _, ok := ctx.Deadline(); ok {
+		l.ctx = ctx
 	}
-	done, err := e.drivenWait(ev, deadline, ctx.Done())
-	if !done {
-		err = e.parkedWait(ev, deadline, nil, ctx.Done())
-	}
+	err := e.wait(ev, &l)
 	if errors.Is(err, errCut) {
 		return fmt.Errorf("stepvan: wait: %w", ctx.Err())
 	}
@@ -50,164 +39,125 @@ func (e *Engine) WaitFor(d time.Duration, ev *Event) error {
 	if ev.IsSet() {
 		return nil
 	}
-	var deadline time.Time
-	if d >= 0 {
-		deadline = time.Now().Add(d)
-	}
-	done, err := e.drivenWait(ev, deadline, nil)
-	if done {
-		return err
-	}
-	if d < 0 {
-		return e.parkedWait(ev, deadline, nil, nil)
-	}
-	t := e.timers.take(time.Until(deadline))
-	defer e.timers.put(t)
-	return e.parkedWait(ev, deadline, t.C, nil)
+	return e.wait(ev, &limit{d: d})
 }
 
-// drivenWait polls on the caller's goroutine while the token can be had and the
-// budget lasts. done is false when the caller must park.
-func (e *Engine) drivenWait(ev *Event, deadline time.Time, cancel <-chan struct{}) (done bool, err error) {
-	if !e.acquire() {
-		return false, nil
+// wait drives while that is of use, and parks then.
+func (e *Engine) wait(ev *Event, l *limit) error {
+	if e.take() {
+		e.enter(nanotime())
+		done, err := e.pursue(ev, l)
+		mine := e.turns()
+		e.leave(!done)
+		if done {
+			return err
+		}
+		return e.parked(ev, l, mine)
 	}
-	e.benchDriver()
-	e.noteReturn()
-	done, err = e.spinFor(ev, deadline, cancel)
-	e.Leave()
-	e.release()
-	return done, err
+	return e.parked(ev, l, fresh)
 }
 
-// Enter and Leave bracket what a program does in the node besides waiting: sending,
-// which may take longer than many an absence.
-func (e *Engine) Enter() {
-	if last := e.left.Load(); last != 0 && nanotime()-last > longAway && !e.absent.Load() {
-		e.absent.Store(true)
-	}
+// fresh is in place of a turn for who has not driven.
+const fresh = 0
+
+// limit is when a wait ends in vain.
+type limit struct {
+	d        time.Duration   // from the first look at the clock on; negative: for ever
+	ctx      context.Context // has a deadline, if it is not nil
+	cancel   <-chan struct{}
+	until    int64 // about when, by nanotime; 0: not known yet, negative: for ever
+	deadline time.Time
 }
 
-// Leave is Enter's other end.
-func (e *Engine) Leave() { e.left.Store(nanotime()) }
-
-// noteReturn remembers whether the program was away for long between the last wait and this one.
-func (e *Engine) noteReturn() {
-	e.Enter()
-	if long := e.absent.Load(); long != e.away.Load() {
-		e.away.Store(long)
-	}
-	if e.absent.Load() {
-		e.absent.Store(false)
-	}
-}
-
-// spinFor polls while holding the token. Budget per pass without events: one poll
-// of the source; a clock read every eighth.
-func (e *Engine) spinFor(ev *Event, deadline time.Time, cancel <-chan struct{}) (done bool, err error) {
-	full := int(spinning.Add(1)) > max(1, runtime.GOMAXPROCS(0)-1)
-	defer spinning.Add(-1)
-	var start int64 // of the current run of empty passes
-	for pass, sum := 0, 0; ; pass++ {
-		if sum++; e.src.Poll(pass&7 == 7) > 0 {
-			pass = -1
-		}
-		if ev.IsSet() {
-			return true, nil
-		}
-		if e.closed.Load() {
-			return true, errs.ErrClosed
-		}
-		if sum&7 != 0 && pass >= 0 {
-			continue
-		}
-		now := nanotime()
-		if pass <= 0 || start == 0 {
-			start = now
-		}
-		if sum&63 == 0 {
-			if err := expired(deadline, cancel); err != nil {
-				return true, err
-			}
-		}
-		if sum&31 == 0 {
-			e.src.Flush(false)
-			runtime.Gosched()
-		}
-		if pass < 0 {
-			continue
-		}
-		if !e.patient(pass, time.Duration(now-start), full) {
-			return false, nil
-		}
-	}
-}
-
-// patient reports whether to poll on after the given empty passes, and yields the core when it is time to.
-func (e *Engine) patient(pass int, idle time.Duration, full bool) bool {
-	if e.mode == Park || full {
-		return false
-	}
-	if idle < e.spin && pass < maxPasses {
-		return true
-	}
-	if e.mode != Spin && (idle > e.spin+e.yield || pass >= 2*maxPasses) {
-		return false
-	}
-	schedYield()
-	return true
-}
-
-func expired(deadline time.Time, cancel <-chan struct{}) error {
-	select {
-	case <-cancel:
-		return errCut
+// set reads the clock the first time that it matters: most waits are over before.
+func (l *limit) set(now int64) {
+	switch {
+	case l.until != 0:
+		return
+	case l.ctx != nil:
+		l.deadline, _ = l.ctx.Deadline()
+	case l.d >= 0:
+		l.deadline = time.Now().Add(l.d)
 	default:
+		l.until = -1
+		return
 	}
-	if !deadline.IsZero() && !time.Now().Before(deadline) {
+	l.until = now + int64(time.Until(l.deadline))
+}
+
+// over is nil while the wait may go on.
+func (l *limit) over(now int64) error {
+	if l.cancel != nil {
+		select {
+		case <-l.cancel:
+			return errCut
+		default:
+		}
+	}
+	l.set(now)
+	if l.until > 0 && now >= l.until && !time.Now().Before(l.deadline) {
 		return errWaitTimeout
 	}
 	return nil
 }
 
-// parkedWait sleeps until ev is set, the limit is reached, or the token is handed over: then it drives.
-func (e *Engine) parkedWait(ev *Event, deadline time.Time, timeout <-chan time.Time, cancel <-chan struct{}) error {
-	for spent := false; ; {
-		w := e.park(ev, spent)
+// rest is how long the wait may still take; negative: until cancel says so.
+func (l *limit) rest() time.Duration {
+	l.set(nanotime())
+	if l.until < 0 || l.ctx != nil {
+		return -1
+	}
+	return max(0, time.Until(l.deadline))
+}
+
+// parked sleeps until ev is set, the limit is reached, or the token is handed over: then it drives.
+// mine is the turn in which the caller has driven in vain and settled, or fresh.
+func (e *Engine) parked(ev *Event, l *limit, mine uint64) error {
+	var timeout <-chan time.Time
+	if d := l.rest(); d >= 0 {
+		t := e.timers.take(d)
+		defer e.timers.put(t)
+		timeout = t.C
+	}
+	for {
+		w := e.park(ev, mine)
 		if w == nil {
 			return e.verdict(ev)
 		}
-		var limit error
+		var cut error
 		select {
 		case <-w.wake:
 		case <-timeout:
-			limit = errWaitTimeout
-		case <-cancel:
-			limit = errCut
+			cut = errWaitTimeout
+		case <-l.cancel:
+			cut = errCut
 		}
-		granted := e.unpark(w, limit == nil)
-		if granted {
-			spent = true
-			done, err := limit != nil || ev.IsSet(), limit
-			if !done {
-				done, err = e.spinFor(ev, deadline, cancel)
-			}
-			e.Leave()
-			e.release()
-			if done && !ev.IsSet() {
+		if e.unpark(w, cut == nil) {
+			mine = e.turns()
+			if done, err := e.driveOn(ev, l, cut); done {
 				return err
 			}
 		}
 		if ev.IsSet() {
 			return nil
 		}
-		if limit != nil {
-			return limit
+		if cut != nil {
+			return cut
 		}
-		if e.closed.Load() {
+		if e.has(closed) {
 			return errs.ErrClosed
 		}
 	}
+}
+
+// driveOn is what a parked waiter does that was handed the token.
+func (e *Engine) driveOn(ev *Event, l *limit, cut error) (done bool, err error) {
+	e.mute()
+	if cut == nil && !ev.IsSet() {
+		done, err = e.pursue(ev, l)
+	}
+	e.leave(!done && cut == nil && !ev.IsSet())
+	return done, err
 }
 
 func (e *Engine) verdict(ev *Event) error {
@@ -218,11 +168,10 @@ func (e *Engine) verdict(ev *Event) error {
 }
 
 // park enqueues the caller. It returns nil when there is nothing to wait for any more.
-// When nobody holds the token, the driver is called: the caller has spun in vain.
-func (e *Engine) park(ev *Event, spent bool) *waiter {
+func (e *Engine) park(ev *Event, mine uint64) *waiter {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if ev.state.Or(eventAwaited)&eventSet != 0 || e.closed.Load() {
+	if !ev.await(eventAwaited) || e.has(closed) {
 		return nil
 	}
 	w := e.free
@@ -231,10 +180,17 @@ func (e *Engine) park(ev *Event, spent bool) *waiter {
 	} else {
 		e.free = w.next
 	}
-	w.ev, w.spent, w.granted = ev, spent || !e.held.Load(), false
+	w.ev, w.spent, w.granted = ev, mine != fresh, false
 	e.waiters.push(w)
-	if !e.held.Load() {
-		e.callDriver()
+	e.mark(watched)
+	switch {
+	case e.has(held) || e.turns() == mine:
+	case w.spent:
+		e.parker.wake() // somebody has driven since, and perhaps not settled
+	case e.take():
+		e.waiters.remove(w)
+		w.granted = true
+		w.wake <- struct{}{}
 	}
 	return w
 }
@@ -253,8 +209,4 @@ func (e *Engine) unpark(w *waiter, woken bool) (granted bool) {
 	e.free = w
 	e.mu.Unlock()
 	return granted
-}
-
-func schedYield() {
-	_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 }

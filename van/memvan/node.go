@@ -87,6 +87,7 @@ func New(net *Network, opt Options) (van.Van, error) {
 		MaxPayload:  n.opt.MaxPayload,
 		MaxSegments: n.opt.MaxSegments,
 		OneSided:    n.opt.OneSided,
+		Quiet:       true,
 		Lossy:       net.opt.LossRate > 0,
 	}
 	return n, nil

@@ -14,8 +14,7 @@
 //
 // # Waiting on FD
 //
-// Once Arm has returned true, everything that Poll would find makes FD readable with an
-// edge: bytes, room to send, connections, the completion of a Send, a Release that
+// Once Arm has returned true, everything that Poll would find makes FD readable: bytes, room to send, connections, the completion of a Send, a Release that
 // lets a stalled endpoint go on, a Close. While the van is not armed, what Send
 // completes by itself waits silently for the next Poll, which saves a spinning driver a
 // system call for each message.

@@ -33,7 +33,6 @@ func (v *tcp) Poll(events []van.Event, all bool) int {
 	if v.armed.Load() {
 		v.armed.Store(false)
 	}
-	v.swept = all
 	v.events = events[:0:len(events)]
 	v.round++
 	v.takeNotes()
@@ -66,10 +65,9 @@ func (v *tcp) curious() bool {
 	return v.misses >= patience || v.hot[0] == nil || v.round-v.asked >= attention || v.strays > 0 && len(v.run) == 0
 }
 
-// Arm implements van.Van. What the last Poll has not asked the kernel about may have made FD
-// readable before the caller looks for a change of it.
+// Arm implements van.Van. FD is an epoll set: it tells by itself what the kernel has.
 func (v *tcp) Arm() bool {
-	if !v.swept || len(v.run) > 0 || len(v.newcomers) > 0 {
+	if len(v.run) > 0 || len(v.newcomers) > 0 {
 		return false
 	}
 	v.armed.Store(true)

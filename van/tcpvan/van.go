@@ -43,7 +43,6 @@ type tcp struct {
 	// Owned by Poll.
 	events    []van.Event // the caller's
 	round     uint64
-	swept     bool        // the last Poll has asked the kernel
 	run, idle []*endpoint // the queue, and the memory of the one before
 	spare     []*endpoint // memory of notes
 	hot       [2]*endpoint

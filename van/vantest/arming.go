@@ -14,6 +14,7 @@ var arming = Clause{Number: 0, Name: "arm_and_wake", cases: []testCase{
 	{name: "wakes while it goes to sleep", run: wakesAtTheLastMoment},
 	{name: "says yes when nothing is left", run: armsWhenQuiet},
 	{name: "says no while something is left", run: staysAwake},
+	{name: "tells what was there before", run: armsLate},
 }}
 
 // lull polls n until it is armed: from here on the next thing must wake it.
@@ -163,6 +164,28 @@ func wakesAtTheLastMoment(p *probe) {
 		x.send(parcel{size: p.rng.IntN(100), meta: 4})
 	}
 	p.join()
+	x.arrive(y)
+}
+
+// armsLate arms without having looked, or having looked at a part: what is there already must be told too.
+func armsLate(p *probe) {
+	a, b := p.pair()
+	x, y := p.connect(a, b)
+	b.detached.Store(true)
+	for i := range 200 {
+		x.send(parcel{size: i % 3 * 50, meta: 8})
+		if i%2 == 0 {
+			b.poll(false)
+		}
+		for y.count().delivered < x.count().sent {
+			b.hush()
+			if b.van.Arm() {
+				b.sleep("what had come before")
+			}
+			b.poll(true)
+		}
+	}
+	b.detached.Store(false)
 	x.arrive(y)
 }
 

@@ -7,19 +7,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A wake that comes after close must not write to a descriptor that has the number of
+// A ring that comes after close must not write to a descriptor that has the number of
 // the closed one: that would put bytes into somebody else's stream.
-func TestWakeAfterCloseWritesNowhere(t *testing.T) {
+func TestRingAfterCloseWritesNowhere(t *testing.T) {
 	var pipe [2]int
 	require.NoError(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK))
 	defer func() { _, _ = unix.Close(pipe[0]), unix.Close(pipe[1]) }()
-	p, err := newEpollParker(pipe[:1])
+	b, err := newBell()
 	require.NoError(t, err)
-	number := p.event
-	p.close()
+	number := b.fd
+	b.close()
 	require.NoError(t, unix.Dup3(pipe[1], number, unix.O_CLOEXEC)) // the number names the pipe
 	defer func() { _ = unix.Close(number) }()
-	p.wake()
+	b.ring()
 	_, err = unix.Read(pipe[0], make([]byte, 8))
 	require.ErrorIs(t, err, unix.EAGAIN)
+}
+
+func TestBellRemembersOneRing(t *testing.T) {
+	b, err := newBell()
+	require.NoError(t, err)
+	defer b.close()
+	require.False(t, b.answer())
+	b.ring()
+	b.ring()
+	require.True(t, b.answer())
+	require.False(t, b.answer())
+	b.ring()
+	require.True(t, b.answer())
 }

@@ -1,0 +1,123 @@
+package progress
+
+// enter begins a stretch of driving by a waiter: now is the time.
+func (e *Engine) enter(now int64) {
+	if last := e.left.Load(); last != 0 && now-last > longAway || e.absent.Load() {
+		e.tight = max(0, e.tight-2)
+		e.absent.Store(false)
+	} else if e.tight < tightest {
+		e.tight++
+	}
+	e.seenAt = now
+	e.mute()
+}
+
+// mute keeps the driver from being woken for what the caller handles.
+func (e *Engine) mute() {
+	if e.listening {
+		e.listening = false
+		e.parker.listen(false)
+	}
+}
+
+// leave ends a stretch of driving by a waiter, which parks next if it was in vain. In a tight loop of
+// waits that is two atomic operations.
+func (e *Engine) leave(inVain bool) {
+	if inVain {
+		e.src.Flush(true)
+	}
+	if inVain || e.tight <= tightest/2 || e.has(attention) {
+		e.settle()
+	}
+	e.left.Store(e.seenAt)
+	if !e.give() {
+		e.release()
+	}
+	// After the token is free: see tick.
+	if !inVain && !e.ticking.Load() && e.ticking.CompareAndSwap(false, true) {
+		e.timer.Reset(tick)
+	}
+}
+
+// settle makes sure that what comes is noticed while nobody drives.
+func (e *Engine) settle() {
+	if !e.src.Arm() {
+		e.src.Poll(false) // takes what completed by itself
+		if !e.src.Arm() {
+			e.parker.wake() // there is something to do at once
+			return
+		}
+	}
+	e.listen()
+}
+
+// listen has the driver woken by what comes.
+func (e *Engine) listen() {
+	if !e.listening {
+		e.listening = true
+		e.parker.listen(true)
+	}
+}
+
+// release is give when somebody wants attention: a parked waiter that can use the token gets it.
+func (e *Engine) release() {
+	e.mu.Lock()
+	if e.pass() {
+		e.mu.Unlock()
+		return
+	}
+	call := e.has(called) || !e.listening && (e.has(stuck) || e.waiters.head != nil)
+	e.drop(e.stale() | called)
+	e.mu.Unlock()
+	if call {
+		e.parker.wake()
+	}
+}
+
+// handOver gives the token to a parked waiter that can use it. The caller keeps it when there is none.
+func (e *Engine) handOver() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.pass()
+}
+
+// pass is handOver with mu held.
+func (e *Engine) pass() bool {
+	w := e.waiters.firstFresh()
+	if w == nil || e.has(closed) {
+		return false
+	}
+	e.waiters.remove(w)
+	w.granted = true
+	w.wake <- struct{}{}
+	return true
+}
+
+// stale are the bits that say nothing any more. mu is held.
+func (e *Engine) stale() uint64 {
+	if e.waiters.head == nil {
+		return watched
+	}
+	return 0
+}
+
+// tick settles what waiters have left unsettled, as soon as nobody has driven for the length of a tick.
+//
+// A waiter that leaves looks at ticking after it has given the token back, and tick clears it
+// before it looks at the token: so one of them sees the other.
+func (e *Engine) tick() {
+	now := e.turns()
+	idle := e.seen.Swap(now) == now
+	if idle {
+		e.ticking.Store(false)
+	}
+	switch {
+	case e.has(closed):
+	case !idle:
+		e.timer.Reset(tick)
+	case e.take():
+		e.turn()
+	case !e.has(held) && e.ticking.CompareAndSwap(false, true):
+		e.timer.Reset(tick)
+	}
+}
