@@ -20,6 +20,7 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/memvan"
+	"github.com/stepvan/stepvan/van/shmvan"
 	"github.com/stepvan/stepvan/van/tcpvan"
 	"github.com/stepvan/stepvan/wire"
 	"github.com/stepvan/stepvan/worker"
@@ -30,15 +31,15 @@ import (
 // road is how outposts and their visitors reach each other.
 type road struct {
 	name  string
-	maker func(mem *tensor.Allocator) link.VanMaker
+	maker func(dir string, mem *tensor.Allocator) link.VanMaker
 	addr  func(dir string) string // to listen at
 	alone bool                    // within one process only
 }
 
 // roads are all.
 func roads() []road {
-	tcp := func(o tcpvan.Options) func(*tensor.Allocator) link.VanMaker {
-		return func(*tensor.Allocator) link.VanMaker {
+	tcp := func(o tcpvan.Options) func(string, *tensor.Allocator) link.VanMaker {
+		return func(string, *tensor.Allocator) link.VanMaker {
 			return func(p van.Placer, _ func()) (van.Van, error) {
 				o := o
 				o.Placer = p
@@ -50,9 +51,14 @@ func roads() []road {
 	return []road{
 		{name: "tcp", maker: tcp(tcpvan.Options{}), addr: func(string) string { return "tcp://127.0.0.1:0" }},
 		{name: "unix", maker: tcp(tcpvan.Options{Local: true}), addr: func(dir string) string { return "unix://" + filepath.Join(dir, "outpost") }},
-		{name: "mem", alone: true, addr: func(string) string { return "mem://outpost:0" }, maker: func(*tensor.Allocator) link.VanMaker {
+		{name: "mem", alone: true, addr: func(string) string { return "mem://outpost:0" }, maker: func(string, *tensor.Allocator) link.VanMaker {
 			return func(p van.Placer, wake func()) (van.Van, error) {
-				return memvan.New(network, memvan.Options{Placer: p, Wake: wake})
+				return memvan.New(network, memvan.Options{Placer: p, Wake: wake, OneSided: true})
+			}
+		}},
+		{name: "shm", addr: func(string) string { return "shm://" }, maker: func(dir string, mem *tensor.Allocator) link.VanMaker {
+			return func(p van.Placer, _ func()) (van.Van, error) {
+				return shmvan.New(shmvan.Options{Placer: p, Dir: dir, Files: mem})
 			}
 		}},
 	}
@@ -74,12 +80,12 @@ type post struct {
 	node *link.Node
 }
 
-func newPost(r road, id wire.NodeID, name string) (*post, error) {
+func newPost(r road, dir string, id wire.NodeID, name string) (*post, error) {
 	mem, err := tensor.NewAllocator(tensor.Options{Name: name})
 	if err != nil {
 		return nil, err
 	}
-	n, err := link.NewNode(link.Options{Vans: []link.VanMaker{r.maker(mem)}, Memory: mem, Log: zerolog.Nop()})
+	n, err := link.NewNode(link.Options{Vans: []link.VanMaker{r.maker(dir, mem)}, Memory: mem, Log: zerolog.Nop()})
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +133,7 @@ func visitKey(what int) tensor.Key                             { return keyOf(0,
 func visitLabel(from uint64, key tensor.Key, seq uint64) label { return label{from, uint64(key), seq} }
 
 func newOutpost(r road, dir string, report sink) (*outpost, error) {
-	p, err := newPost(r, outpostID, "outpost")
+	p, err := newPost(r, dir, outpostID, "outpost")
 	if err != nil {
 		return nil, err
 	}
@@ -204,8 +210,8 @@ func (o *outpost) close() error {
 
 // call is one visit: a worker starts, connects, exchanges n times and stops. What is
 // not n is endless; each exchange is checked.
-func call(r road, b *book, addr string, n int, done func(int)) (err error) {
-	p, err := newPost(r, visitorID, "visitor")
+func call(r road, dir string, b *book, addr string, n int, done func(int)) (err error) {
+	p, err := newPost(r, dir, visitorID, "visitor")
 	if err != nil {
 		return err
 	}
@@ -269,12 +275,13 @@ func TestVisitorsOfOneProcessLeaveNothingSoak(t *testing.T) {
 	for _, r := range roads() {
 		t.Run(r.name, func(t *testing.T) {
 			events := make(chan event, 4096)
-			o, err := newOutpost(r, private(t), func(e event) { events <- e })
+			dir := private(t)
+			o, err := newOutpost(r, dir, func(e event) { events <- e })
 			require.NoError(t, err)
 			b := newBook(visit.Pull)
 			come := func(n int) {
 				for range n {
-					require.NoError(t, call(r, b, o.addr, 3, func(int) {}))
+					require.NoError(t, call(r, dir, b, o.addr, 3, func(int) {}))
 					e := <-events
 					require.Equal(t, evDead, e.Kind, e.Text)
 				}
@@ -306,7 +313,7 @@ func TestVisitorsOfProcessesLeaveNothingSoak(t *testing.T) {
 			o := spawn(t, s, job{Program: "outpost", Road: r.name, Dir: dir})
 			addr := o.await(evStarted, nil).Text
 			s.Role = ps.RoleWorker
-			visitor := func() *child { return spawn(t, s, job{Program: "visitor", Road: r.name, Addr: addr}) }
+			visitor := func() *child { return spawn(t, s, job{Program: "visitor", Road: r.name, Dir: dir, Addr: addr}) }
 
 			v := visitor()
 			come := func(n int) {
@@ -380,7 +387,7 @@ func (c *conductor) visitor(ctx context.Context) error {
 	}
 	b := newBook(visit.Pull)
 	return c.cycle(func(cmd command) error {
-		return call(r, b, c.job.Addr, cmd.Count, func(n int) {
+		return call(r, c.job.Dir, b, c.job.Addr, cmd.Count, func(n int) {
 			if n == 100 {
 				c.report(event{Kind: evMark})
 			}
