@@ -226,6 +226,29 @@ func TestViewsEndWithTheRespond(t *testing.T) {
 	})
 }
 
+// A program that holds what it was given keeps it beyond the respond, until it lets go.
+func TestViewsThatAreHeld(t *testing.T) {
+	c := New(t, Options{Van: OneSided()})
+	w, s := c.Workers[0], c.Servers[0]
+	push, pull := shared(t, w.Node, 1, many), shared(t, w.Node, 0, many)
+	h, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
+	require.NoError(t, err)
+	r := take(t, s, server.Default)[0]
+	x, y := in(t, r, 0), out(t, r, 0)
+	require.NoError(t, x.Retain())
+	require.NoError(t, y.Retain())
+	back, err := s.Respond(List(y), r.Handler)
+	require.NoError(t, err)
+	require.NoError(t, h.Wait(Context(t)))
+	require.NoError(t, back.Wait(Context(t)))
+	require.Equal(t, float32(1), Values(t, x)[0])
+	require.NotNil(t, y.Bytes())
+	x.Release()
+	y.Release()
+	require.Nil(t, x.Bytes())
+	require.Nil(t, y.Bytes())
+}
+
 // A push may be given back as the answer: it is held until the worker has it.
 func TestPushesAsAnswers(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {

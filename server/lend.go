@@ -20,7 +20,7 @@ type retraction struct {
 	session    *link.Session
 	grant      link.GrantID
 	generation uint32    // of the OpWithdraw that lists it
-	begun      bool      // nothing more comes that was written into it, and the van is to take it back
+	begun      bool      // nothing more comes that was written into it, and the van takes it back
 	waiters    []*notice // told when it is over
 }
 
@@ -122,11 +122,11 @@ func (s *Server) retracted(t *retraction) {
 	}
 }
 
-// retracting finds the retraction of what a push was written into, as long as such a push may come. Under s.mu.
+// retracting finds the retraction of what a push was written into. Under s.mu.
 func (s *Server) retracting(in *incoming, d *wire.Descriptor) *retraction {
 	for _, t := range s.retractions {
 		if t.session == in.session && uint64(t.grant) == d.Region && t.chunk.key == d.Key && t.chunk.generation == d.Generation &&
-			!t.begun && d.Offset == 0 && d.Bytes <= uint64(len(t.chunk.mem)) {
+			d.Offset == 0 && d.Bytes <= uint64(len(t.chunk.mem)) {
 			return t
 		}
 	}
