@@ -156,7 +156,7 @@ func (e *endpoint) Close() error {
 func (e *endpoint) hangUp() {
 	if e.mapped && e.closing.Load() == 0 {
 		e.closing.Store(1)
-		signal(e.peer.event) // no matter whether it sleeps: this happens once
+		e.wake() // no matter whether it sleeps: this happens once
 	}
 }
 
@@ -262,6 +262,6 @@ func (e *endpoint) discard() {
 func (e *endpoint) rouse() {
 	if s := e.asleep.Load(); s&1 != 0 && e.woken.Load() != s {
 		e.woken.Store(s)
-		signal(e.peer.event)
+		e.wake()
 	}
 }

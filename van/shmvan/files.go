@@ -2,22 +2,16 @@ package shmvan
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
-// Files go to the peer through the socket, before the first record that names them: number and size, with the descriptor.
-const (
-	parcelMagic = 0x70617263656c0001
-	parcelBytes = 24
-	// mostFiles is how many files of one peer are mapped at once.
-	mostFiles = 4096
-)
+// mostFiles is how many files of one peer are mapped at once.
+const mostFiles = 4096
 
 // peerFile is a file of the peer, mapped here. It is unmapped when it is forgotten and nobody uses it.
 type peerFile struct {
@@ -80,11 +74,14 @@ func (e *endpoint) file(id uint64) (*peerFile, error) {
 		return f, nil
 	}
 	for {
-		f, err := e.fetch()
+		f, err := e.unpack()
+		if errors.Is(err, errEmpty) {
+			err = &errs.ProtocolError{Field: "file", Reason: "a record names a file that was not sent"}
+		}
 		if err != nil {
 			return nil, err
 		}
-		if f.id == id {
+		if f != nil && f.id == id {
 			return f, nil
 		}
 	}
@@ -99,29 +96,6 @@ func (e *endpoint) known(id uint64) *peerFile {
 	return nil
 }
 
-// fetch takes the next file off the socket.
-func (e *endpoint) fetch() (*peerFile, error) {
-	var b [parcelBytes + 1]byte
-	n, fds, err := recvParcel(e.sock, b[:])
-	defer func() { closeAll(fds) }()
-	if err != nil || n == 0 {
-		return nil, &errs.ProtocolError{Field: "file", Reason: fmt.Sprintf("a record names a file that was not sent (%v)", err)}
-	}
-	le := binary.LittleEndian
-	id, size := le.Uint64(b[8:]), le.Uint64(b[16:])
-	if n != parcelBytes || len(fds) != 1 || le.Uint64(b[:]) != parcelMagic || e.known(id) != nil || len(e.files) >= mostFiles {
-		return nil, &errs.ProtocolError{Field: "file", Reason: fmt.Sprintf("%d bytes with %d descriptors are no file", n, len(fds))}
-	}
-	mem, err := shm.Map(fds[0], int64(size))
-	if err != nil {
-		return nil, foul(err)
-	}
-	f := &peerFile{id: id, mem: mem, all: mem.Bytes()}
-	f.uses.Store(1)
-	e.files = append(e.files, f)
-	return f, nil
-}
-
 // forget lets go of a file that the peer gives up.
 func (e *endpoint) forget(id uint64) {
 	for i, f := range e.files {
@@ -131,47 +105,4 @@ func (e *endpoint) forget(id uint64) {
 			return
 		}
 	}
-}
-
-// sendParcel sends without blocking; false when the socket takes nothing.
-func sendParcel(sock int, b []byte, fds ...int) bool {
-	for {
-		err := unix.Sendmsg(sock, b, unix.UnixRights(fds...), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-		if err != unix.EINTR {
-			return err == nil
-		}
-	}
-}
-
-// recvParcel receives without blocking. The descriptors are the caller's.
-func recvParcel(sock int, b []byte) (n int, fds []int, err error) {
-	var oob [128]byte
-	for {
-		k, on, flags, _, err := unix.Recvmsg(sock, b, oob[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return 0, nil, err
-		}
-		fds = rightsOf(oob[:on])
-		if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-			closeAll(fds)
-			return 0, nil, &errs.ProtocolError{Field: "message", Reason: "it is longer than any"}
-		}
-		return k, fds, nil
-	}
-}
-
-func rightsOf(oob []byte) (fds []int) {
-	list, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil
-	}
-	for i := range list {
-		if more, err := unix.ParseUnixRights(&list[i]); err == nil {
-			fds = append(fds, more...)
-		}
-	}
-	return fds
 }

@@ -53,7 +53,7 @@ func (e *endpoint) read(s segment, dst [][]byte) ([][]byte, error) {
 		s.at, s.n = s.at+uint64(n), s.n-uint64(n)
 		dst[0] = dst[0][n:]
 	}
-	if e.peer.dead() {
+	if e.peer.ended() {
 		return nil, fmt.Errorf("%w: it ended while its memory was read", errs.ErrPeerLost)
 	}
 	return dst, nil

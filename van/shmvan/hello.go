@@ -11,8 +11,8 @@ import (
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
-// hello is what each side says of itself before anything else, with three descriptors: its
-// file (layout.go), its van's page, and the eventfd that wakes it.
+// hello is what each side says of itself before anything else, with two descriptors: its
+// file (layout.go) and its van's page.
 type hello struct {
 	ring  uint64   // bytes of its ring
 	pid   uint32   // as it sees itself
@@ -24,7 +24,7 @@ const (
 	helloMagic   = "stepvan\x00"
 	helloVersion = 1
 	helloBytes   = 64
-	helloFDs     = 3
+	helloFDs     = 2
 )
 
 func (h *hello) encode() []byte {
@@ -61,48 +61,35 @@ type peer struct {
 	file  *shm.Memory // its file and its van's page, for reading
 	page  *shm.Memory
 	edge  shm.Edge // of its file
-	event int      // eventfd that wakes it
-	pid   int      // as this process sees it; 0 when it cannot
-	pidfd int      // -1 when there is none, or the peer is this process
+	identity
 }
 
-// meet takes what a peer said and sent, maps it, and owns the descriptors from here on.
-func meet(b []byte, fds []int, pid int) (p *peer, err error) {
-	p = &peer{event: -1, pidfd: -1, pid: pid}
+// meet takes what a peer said and sent, and maps it. It closes the descriptors, and keeps who.
+func meet(b []byte, fds []int, who identity) (p *peer, err error) {
+	p = &peer{identity: who}
+	defer closeAll(fds)
 	defer func() {
 		if err != nil {
 			p.part()
 		}
 	}()
-	defer closeAll(fds[:min(len(fds), helloFDs-1)])
 	if err := p.hello.decode(b); err != nil {
-		closeAll(fds[min(len(fds), helloFDs-1):])
 		return p, err
 	}
 	if len(fds) != helloFDs {
-		closeAll(fds[min(len(fds), helloFDs-1):])
 		return p, &errs.ProtocolError{Field: "descriptors", Reason: fmt.Sprintf("%d came with the hello, %d belong to it", len(fds), helloFDs)}
 	}
-	p.event = fds[2]
 	if p.file, err = shm.MapReadOnly(fds[0], ringStart+int64(p.hello.ring)); err != nil {
 		return p, foul(err)
 	}
 	if p.page, err = shm.MapReadOnly(fds[1], pageBytes); err != nil {
 		return p, foul(err)
 	}
-	if err := isEventFD(p.event); err != nil {
-		return p, err
-	}
 	id, err := shm.Identity(fds[0])
 	if err != nil {
 		return p, err
 	}
 	p.edge = shm.EdgeOf(id)
-	if pid > 0 && pid != unix.Getpid() {
-		if p.pidfd, err = unix.PidfdOpen(pid, 0); err != nil {
-			p.pidfd = -1 // the end of the socket tells of the end of the process as well
-		}
-	}
 	return p, nil
 }
 
@@ -114,19 +101,6 @@ func foul(err error) error {
 	return err
 }
 
-// isEventFD refuses a descriptor that could block, or be something that must not be written to.
-func isEventFD(fd int) error {
-	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-	if err == nil && flags&unix.O_NONBLOCK != 0 {
-		var link [64]byte
-		n, e := unix.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd), link[:])
-		if e != nil || string(link[:n]) == "anon_inode:[eventfd]" {
-			return nil // without /proc it cannot be known better
-		}
-	}
-	return &errs.ProtocolError{Field: "descriptors", Reason: "the third is no non-blocking eventfd"}
-}
-
 // part gives back everything of the peer. Nobody may use its memory any more.
 func (p *peer) part() {
 	if p.file != nil {
@@ -135,13 +109,7 @@ func (p *peer) part() {
 	if p.page != nil {
 		_ = p.page.Close()
 	}
-	if p.event >= 0 {
-		_ = unix.Close(p.event)
-	}
-	if p.pidfd >= 0 {
-		_ = unix.Close(p.pidfd)
-	}
-	p.event, p.pidfd = -1, -1
+	p.identity.forget()
 }
 
 func closeAll(fds []int) {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,6 +32,7 @@ const (
 type listener struct {
 	v    *node
 	sock *net.UnixListener
+	path string
 }
 
 // Listen implements van.Van. addr is a name for the socket in Options.Dir, "" or ":0" for one that nobody
@@ -50,23 +50,41 @@ func (v *node) listen(addr string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := shm.PrivateDir(filepath.Dir(path)); err != nil {
-		return "", err
-	}
-	l, err := net.ListenUnix(socketType, &net.UnixAddr{Name: path, Net: socketType})
+	l, err := bind(path)
 	if err != nil {
-		return "", plain(err)
+		return "", err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	w := &listener{v: v, sock: l, path: path}
 	if v.closed {
-		_ = l.Close()
+		w.close()
 		return "", errs.ErrClosed
 	}
-	w := &listener{v: v, sock: l}
 	v.listeners[w] = struct{}{}
 	v.work.Go(w.accept)
 	return path, nil
+}
+
+// bind makes a socket, in a directory that nobody else can enter and that killed processes have left nothing in.
+func bind(path string) (*net.UnixListener, error) {
+	dir := filepath.Dir(path)
+	if err := shm.PrivateDir(dir); err != nil {
+		return nil, err
+	}
+	shm.Sweep(dir)
+	defer shm.HoldSweep(dir)()
+	short, release, err := shm.SocketPath(path)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	l, err := net.ListenUnix(socketType, &net.UnixAddr{Name: short, Net: socketType})
+	if err != nil {
+		return nil, plain(err)
+	}
+	l.SetUnlinkOnClose(false) // by a path that is good at this moment only
+	return l, nil
 }
 
 // socket is the path that addr stands for.
@@ -93,7 +111,10 @@ func plain(err error) error {
 	return err
 }
 
-func (l *listener) close() { _ = l.sock.Close() }
+func (l *listener) close() {
+	_ = os.Remove(l.path)
+	_ = l.sock.Close()
+}
 
 // accept lets peers in until the listener is closed. Each introduces itself on a goroutine of its own.
 func (l *listener) accept() {
@@ -126,27 +147,21 @@ func (l *listener) accept() {
 
 // welcome exchanges greetings with who connected. Who does not know how is turned away without a word.
 func (v *node) welcome(c *net.UnixConn) {
+	_ = c.SetDeadline(time.Now().Add(helloTime))
 	stop := context.AfterFunc(v.ctx, func() { _ = c.SetDeadline(time.Now()) })
 	defer stop()
-	e, err := v.greet(c, false, time.Now().Add(helloTime))
+	e, err := v.greet(c, false)
 	_ = c.Close() // the endpoint has a descriptor of its own
 	if err == nil {
 		_ = v.add(e, true)
 	}
 }
 
-// greet speaks and hears the hellos, the dialer first, and makes the endpoint.
-func (v *node) greet(c *net.UnixConn, dialer bool, deadline time.Time) (*endpoint, error) {
-	if err := c.SetDeadline(deadline); err != nil {
-		return nil, plain(err)
-	}
+// greet speaks and hears the hellos, the dialer first, and makes the endpoint. It ends by the connection's deadline.
+func (v *node) greet(c *net.UnixConn, dialer bool) (*endpoint, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, plain(err)
-	}
-	pid, err := credentials(raw)
-	if err != nil {
-		return nil, err
 	}
 	own, err := newOwn(v.opt.RingBytes)
 	if err != nil {
@@ -154,7 +169,13 @@ func (v *node) greet(c *net.UnixConn, dialer bool, deadline time.Time) (*endpoin
 	}
 	var p *peer
 	speak := func() error { return v.introduce(c, own) }
-	hear := func() (err error) { p, err = hear(c, pid); return err }
+	hear := func() error {
+		who, err := identify(raw)
+		if err == nil {
+			p, err = hear(c, who)
+		}
+		return err
+	}
 	steps := []func() error{hear, speak}
 	if dialer {
 		steps = []func() error{speak, hear}
@@ -177,55 +198,32 @@ func (v *node) greet(c *net.UnixConn, dialer bool, deadline time.Time) (*endpoin
 	return v.newEndpoint(sock, own, p), nil
 }
 
-// credentials refuses processes of other users, and returns the pid of one of this.
-func credentials(raw syscall.RawConn) (pid int, err error) {
-	var cred *unix.Ucred
-	if e := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil {
-		return 0, plain(e)
-	}
-	if err != nil {
-		return 0, err
-	}
-	if int(cred.Uid) != os.Getuid() {
-		return 0, fmt.Errorf("the peer is a process of user %d, not of %d: %w", cred.Uid, os.Getuid(), errs.ErrNotSupported)
-	}
-	return int(cred.Pid), nil
-}
-
 func (v *node) introduce(c *net.UnixConn, own *own) error {
-	v.mu.Lock()
-	closed := v.closed
-	evfd := v.evfd
-	v.mu.Unlock()
-	if closed {
+	if v.isClosed() {
 		return errs.ErrClosed
 	}
-	h := v.hello
-	_, _, err := c.WriteMsgUnix(h.encode(), unix.UnixRights(own.mem.FD(), v.page.FD(), evfd), nil)
+	_, _, err := c.WriteMsgUnix(v.hello.encode(), unix.UnixRights(own.mem.FD(), v.page.FD()), nil)
 	return plain(err)
 }
 
-func hear(c *net.UnixConn, pid int) (*peer, error) {
+// hear takes what the peer says, and who.
+func hear(c *net.UnixConn, who identity) (*peer, error) {
 	var b [helloBytes + 1]byte
 	var oob [128]byte
 	n, on, _, _, err := c.ReadMsgUnix(b[:], oob[:])
 	fds := rightsOf(oob[:on])
-	if err != nil {
-		closeAll(fds)
-		return nil, plain(err)
+	if err == nil && n > 0 {
+		return meet(b[:n], fds, who)
 	}
-	if n == 0 {
-		closeAll(fds)
-		return nil, errs.ErrPeerLost
+	closeAll(fds)
+	who.forget()
+	if err == nil {
+		err = errs.ErrPeerLost
 	}
-	p, err := meet(b[:n], fds, pid)
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
+	return nil, plain(err)
 }
 
-// Probe implements van.Prober: nil when somebody of this machine and user has listened at addr.
+// Probe implements van.Prober: nil when somebody of this machine and user listens at addr.
 func (v *node) Probe(addr string) error {
 	path, err := v.split(addr)
 	if err != nil {
@@ -237,6 +235,9 @@ func (v *node) Probe(addr string) error {
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Getuid() {
 		return fmt.Errorf("%s is no socket of this user: %w", path, errs.ErrNotSupported)
+	}
+	if shm.Deserted(path) {
+		return fmt.Errorf("who listened at %s has ended: %w", path, errs.ErrPeerLost)
 	}
 	return nil
 }
@@ -293,9 +294,15 @@ func absent(err error) bool {
 		errors.Is(err, errs.ErrPeerLost) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
 }
 
+// attempt connects once. Who listens may be stopped: how long that is waited for is up to ctx.
 func (v *node) attempt(ctx context.Context, path string) (*endpoint, error) {
+	short, release, err := shm.SocketPath(path)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, socketType, path)
+	conn, err := d.DialContext(ctx, socketType, short)
 	if err != nil {
 		return nil, plain(err)
 	}
@@ -303,5 +310,5 @@ func (v *node) attempt(ctx context.Context, path string) (*endpoint, error) {
 	defer func() { _ = c.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })
 	defer stop()
-	return v.greet(c, true, time.Now().Add(helloTime))
+	return v.greet(c, true)
 }

@@ -23,7 +23,7 @@ type Options struct {
 	Placer      van.Placer  // names the memory of received payload; required
 	Limits      wire.Limits // what peers may announce; wire.DefaultLimits
 	Files       Files       // memory that peers may map; nil: payload goes by other ways
-	Dir         string      // of the sockets; private to the user, made when it is missing; PrivateDir of internal/shm
+	Dir         string      // of the sockets; private to the user, made when it is missing; stepvan-<user> in TMPDIR
 	TwoSided    bool        // no grants: endpoints do not implement van.Granter
 	RingBytes   int         // of each direction of a connection, a power of two from 64 KiB; 512 KiB
 	InlineBytes int         // payload up to which it travels in the ring, at most an eighth of it; 8 KiB
@@ -54,6 +54,9 @@ func (o Options) complete() (Options, error) {
 	}
 	if o.Limits == (wire.Limits{}) {
 		o.Limits = wire.DefaultLimits
+	}
+	if o.Dir == "" {
+		o.Dir = shm.SocketDir()
 	}
 	fill(&o.RingBytes, defaultRing)
 	fill(&o.InlineBytes, min(defaultInline, o.RingBytes/8))

@@ -24,10 +24,7 @@ func (v *node) Poll(events []van.Event, all bool) int {
 	}
 	out := sink{events[:0:len(events)]}
 	v.passes++
-	if v.kernelDue || all && v.passes%kernelEvery == 0 {
-		v.kernelDue = false
-		v.pollKernel(0)
-	}
+	v.moved = false
 	if v.fresh.Load() > 0 {
 		v.announce(&out)
 	}
@@ -44,9 +41,17 @@ func (v *node) Poll(events []van.Event, all bool) int {
 			break
 		}
 	}
+	if v.kernelDue && len(out.events) == 0 || all && v.passes%kernelEvery == 0 {
+		v.kernelDue = false
+		v.pollKernel()
+	}
+	v.moved = v.moved || len(out.events) > 0
 	v.polling.Store(false)
 	return len(out.events)
 }
+
+// Moved implements van.Mover.
+func (v *node) Moved() bool { return v.moved }
 
 // announce reports peers that connected.
 func (v *node) announce(out *sink) {
@@ -69,7 +74,7 @@ func (e *endpoint) step(out *sink, all bool) {
 		return
 	}
 	e.complete(out, false)
-	if e.in.waiting() {
+	if e.in.waiting() || e.incoming.referred() {
 		e.idle = 0
 		e.receive(out)
 	} else if e.idle++; all && e.idle >= lookEvery || e.gone.Load() {
@@ -125,33 +130,44 @@ func (e *endpoint) end(out *sink) {
 	e.mu.Unlock()
 }
 
-// pollKernel asks which peers have let go or died. It reports whether there was anything.
-func (v *node) pollKernel(timeout int) (found bool) {
+// pollKernel asks which peers have let go, died, or put something in their socket. It reports whether there was anything.
+func (v *node) pollKernel() (found bool) {
+	found = v.gather()
+	for i, e := range v.inputs {
+		e.drain()
+		v.inputs[i] = nil
+	}
+	v.inputs = v.inputs[:0]
+	return found
+}
+
+// gather lists the endpoints whose socket has something, and marks those whose peer is gone.
+func (v *node) gather() (found bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.epfd < 0 {
 		return false
 	}
 	var events [64]unix.EpollEvent
-	for {
-		n, err := unix.EpollWait(v.epfd, events[:], timeout)
-		if err == unix.EINTR {
-			continue
-		}
-		for _, ev := range events[:max(n, 0)] {
-			e := v.sources[ev.Fd]
-			if e == nil {
-				continue
-			}
-			if ev.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 || int(ev.Fd) == e.watchedPid {
-				e.gone.Store(true)
-			}
-		}
-		if n < len(events) {
-			return found || n > 0
-		}
-		found = true
+	n, err := unix.EpollWait(v.epfd, events[:], 0)
+	for err == unix.EINTR {
+		n, err = unix.EpollWait(v.epfd, events[:], 0)
 	}
+	for _, ev := range events[:max(n, 0)] {
+		e := v.sources[ev.Fd]
+		switch {
+		case e == nil:
+		case int(ev.Fd) == e.watchedPid:
+			e.gone.Store(true)
+		case ev.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0:
+			e.gone.Store(true)
+			v.attend(unix.EPOLL_CTL_DEL, int(ev.Fd), 0) // what is still in it is read when a record names it
+		default:
+			v.inputs = append(v.inputs, e)
+		}
+	}
+	v.kernelDue = v.kernelDue || n == len(events)
+	return n > 0
 }
 
 // Arm implements van.Van.
@@ -169,7 +185,7 @@ func (v *node) Arm() bool {
 	v.sleeps += 2
 	v.armed.Store(true)
 	v.asleep.Store(v.sleeps - 1)
-	if v.pollKernel(0) || v.busy() {
+	if v.pollKernel() || v.busy() {
 		v.disarm()
 		v.kernelDue = true
 		return false
@@ -199,7 +215,14 @@ func (e *endpoint) busy() bool {
 	if e.state.Load() != stateOpen {
 		return !e.reported && e.state.Load() == stateLost || e.ops.read.Load() != e.ops.written.Load() || e.stillMapped() || e.gone.Load()
 	}
-	if e.in.waiting() && !e.credits.starved.Load() || e.gone.Load() || e.peerWords.closed.Load() != 0 && !e.in.waiting() {
+	if e.incoming.referred() {
+		return true
+	}
+	if e.in.waiting() { // who waits for a credit can sleep, whatever the peer does: the end comes behind its messages
+		if !e.credits.starved.Load() {
+			return true
+		}
+	} else if e.gone.Load() || e.peerWords.closed.Load() != 0 {
 		return true
 	}
 	if e.due.Load() && e.couldAdvance() {

@@ -132,14 +132,19 @@ func (c *consumer) pass(r *record, sourced bool) {
 		c.tell = true
 	}
 	if sourced {
-		c.done++
-		c.moved = true
+		c.source()
 	}
+}
+
+// source has the peer told that the source memory of one more message is its again.
+func (c *consumer) source() {
+	c.done++
+	c.moved = true
 }
 
 // report tells the peer how far this side is. It returns whether a sleeping peer should be woken for it.
 func (c *consumer) report() (wake bool) {
-	if c.pos == c.told {
+	if c.pos == c.told && !c.moved {
 		return false
 	}
 	c.told = c.pos

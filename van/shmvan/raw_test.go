@@ -55,7 +55,7 @@ func dialRaw(addr string) (*raw, error) {
 		return nil, err
 	}
 	defer func() { _ = c.Close() }()
-	r.e, err = r.van.greet(c, true, time.Now().Add(helloTime))
+	r.e, err = r.van.greet(c, true)
 	return r, err
 }
 

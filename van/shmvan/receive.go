@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/wire"
@@ -22,25 +20,18 @@ func (s *sink) emit(e van.Event) { s.events = append(s.events, e) }
 // mostRecords is how many records of one endpoint one Poll takes, so that others have their turn.
 const mostRecords = 64
 
-// inflow is a streamed payload on its way in.
-type inflow struct {
-	slot *slot
-	dst  [][]byte // what is still to be filled; nil when it is thrown away
-	left uint64
-}
-
-func (f *inflow) stop() { *f = inflow{} }
-
 // receive takes what the peer has sent. Poller only.
 func (e *endpoint) receive(out *sink) {
 	var err error
 	for n := 0; n < mostRecords && err == nil && !out.full() && e.state.Load() == stateOpen; n++ {
 		var r record
 		var ok, more bool
-		if r, ok, err = e.in.next(); !ok {
-			break
+		if e.incoming.referred() {
+			more, err = e.fetch(out)
+		} else if r, ok, err = e.in.next(); ok {
+			more, err = e.take(out, &r)
 		}
-		if more, err = e.take(out, &r); !more {
+		if !more {
 			break
 		}
 	}
@@ -97,8 +88,8 @@ func (e *endpoint) open(s *slot, r *record) (ok bool, err error) {
 		d.Written = r.kind == kindWritten
 		e.in.pass(r, r.kind == kindMapped || r.kind == kindForeign)
 		return e.state.Load() == stateOpen, nil
-	case r.kind == kindStream:
-		return e.openStream(s, r, size)
+	case r.kind != kindInline:
+		return e.begin(s, r, size)
 	}
 	dst, err := e.place(d)
 	if err != nil {
@@ -108,17 +99,14 @@ func (e *endpoint) open(s *slot, r *record) (ok bool, err error) {
 		return false, nil
 	}
 	if d.Refused == nil {
-		err = e.collect(r, s, dst, size)
+		err = s.unfold(r, dst, size)
 	}
 	clear(dst) // lets go of the memory
-	e.copying.Store(false)
+	e.leave()
 	if err != nil {
 		return false, err
 	}
-	if r.kind != kindInline && e.peerWords.closed.Load() != 0 {
-		return false, errHungUp // the source may have been something else already
-	}
-	e.in.pass(r, r.kind != kindInline)
+	e.in.pass(r, false)
 	return true, nil
 }
 
@@ -126,11 +114,14 @@ func (e *endpoint) open(s *slot, r *record) (ok bool, err error) {
 func (e *endpoint) enter() bool {
 	e.copying.Store(true)
 	if e.state.Load() != stateOpen {
-		e.copying.Store(false)
+		e.leave()
 		return false
 	}
 	return true
 }
+
+// leave ends what enter began. What was read before cannot be read later than what comes behind, on any processor.
+func (e *endpoint) leave() { e.copying.Store(false) }
 
 // fill copies the head out of the ring, once, and checks it.
 func (s *slot) fill(r *record, maxHead int, lim wire.Limits) (size uint64, err error) {
@@ -182,59 +173,14 @@ func (e *endpoint) place(d *van.Delivery) ([][]byte, error) {
 	return dst, nil
 }
 
-// collect copies the payload of r to dst.
-func (e *endpoint) collect(r *record, s *slot, dst [][]byte, size uint64) error {
+// unfold copies the payload of an inline record to dst.
+func (s *slot) unfold(r *record, dst [][]byte, size uint64) error {
 	body := r.bytes[recBody+(len(s.buf)+7)&^7:]
-	if r.kind == kindInline {
-		if size > uint64(len(body)) {
-			return &errs.ProtocolError{Field: "payload", Reason: "longer than its record"}
-		}
-		scatter(dst, body[:size])
-		return nil
+	if size > uint64(len(body)) {
+		return &errs.ProtocolError{Field: "payload", Reason: "longer than its record"}
 	}
-	return e.fetchAll(body, r, dst, size)
-}
-
-// fetchAll copies from where the sender says that the payload lies.
-func (e *endpoint) fetchAll(body []byte, r *record, dst [][]byte, size uint64) error {
-	le := binary.LittleEndian
-	segs := uint64(le.Uint32(r.bytes[recSegs:]))
-	if segs > maxSegments || segs*segBytes > uint64(len(body)) {
-		return &errs.ProtocolError{Field: "segments", Reason: fmt.Sprintf("%d do not fit the record", segs)}
-	}
-	for i := range segs {
-		b := body[segBytes*i:]
-		s := segment{le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:])}
-		if s.n > size {
-			return &errs.ProtocolError{Field: "segments", Reason: "longer than the payload"}
-		}
-		size -= s.n
-		var err error
-		if r.kind == kindForeign {
-			dst, err = e.read(s, dst)
-		} else {
-			dst, err = e.copyMapped(s, dst)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if size > 0 {
-		return &errs.ProtocolError{Field: "segments", Reason: "shorter than the payload"}
-	}
+	scatter(dst, body[:size])
 	return nil
-}
-
-func (e *endpoint) copyMapped(s segment, dst [][]byte) ([][]byte, error) {
-	f, err := e.file(s.file)
-	if err != nil {
-		return nil, err
-	}
-	from, err := f.slice(s.at, s.n)
-	if err != nil {
-		return nil, err
-	}
-	return scatter(dst, from), nil
 }
 
 // scatter copies from into dst and returns what of dst is left. dst has room for it.
@@ -249,53 +195,4 @@ func scatter(dst [][]byte, from []byte) [][]byte {
 		}
 	}
 	return dst
-}
-
-// openStream begins a payload that follows in chunks.
-func (e *endpoint) openStream(s *slot, r *record, size uint64) (bool, error) {
-	dst, err := e.place(&s.delivery)
-	if err != nil {
-		return false, err
-	}
-	if e.state.Load() != stateOpen {
-		return false, nil
-	}
-	e.incoming = inflow{slot: s, left: size}
-	if s.delivery.Refused == nil {
-		e.incoming.dst = append(e.incoming.dst, dst...)
-	}
-	e.in.pass(r, false)
-	return true, nil
-}
-
-func (e *endpoint) takeChunk(out *sink, r *record) error {
-	f := &e.incoming
-	n := binary.LittleEndian.Uint64(r.bytes[recSize:])
-	if n == 0 || n > uint64(len(r.bytes)-recBody) || n > f.left {
-		return &errs.ProtocolError{Field: "chunk", Reason: fmt.Sprintf("%d bytes of %d", n, f.left)}
-	}
-	if f.dst != nil {
-		if !e.enter() {
-			return nil
-		}
-		f.dst = scatter(f.dst, r.bytes[recBody:recBody+n])
-		e.copying.Store(false)
-	}
-	e.in.pass(r, false)
-	if f.left -= n; f.left == 0 {
-		s := f.slot
-		f.stop()
-		out.emit(van.Event{Kind: van.EventMessage, Endpoint: e.face(), Delivery: &s.delivery})
-	}
-	return nil
-}
-
-// dead reports whether the peer's process has ended. A system call.
-func (p *peer) dead() bool {
-	if p.pidfd < 0 {
-		return false
-	}
-	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds, 0)
-	return err == nil && n > 0
 }

@@ -272,6 +272,7 @@ func (e *endpoint) advance() {
 		e.runErrands()
 		e.flow()
 		if e.out.pos != before {
+			e.v.moved = true
 			e.rouse()
 		}
 	}

@@ -41,9 +41,11 @@ type node struct {
 	// The poller's.
 	passes    uint64
 	kernelDue bool
-	turn      int    // endpoint that is looked at first
-	sleeps    uint64 // number of the last sleep
+	inputs    []*endpoint // whose socket has something
+	turn      int         // endpoint that is looked at first
+	sleeps    uint64      // number of the last sleep
 	hold      [][]byte
+	moved     bool // the last Poll has moved something
 
 	mu        sync.Mutex
 	closed    bool
@@ -96,12 +98,20 @@ func (v *node) open() (err error) {
 	if v.evfd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return err
 	}
-	return v.watch(v.evfd, unix.EPOLLIN)
+	return v.watch(v.evfd, unix.EPOLLIN|edge)
 }
 
-// watch adds a descriptor to the epoll set. Every edge is told once, so nothing needs to be read.
+// edge has each edge of a descriptor told once, so nothing needs to be read.
+const edge = unix.EPOLLET & (1<<32 - 1)
+
+// watch adds a descriptor to the epoll set.
 func (v *node) watch(fd int, events uint32) error {
-	return unix.EpollCtl(v.epfd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events | unix.EPOLLET&(1<<32-1), Fd: int32(fd)})
+	return unix.EpollCtl(v.epfd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
+}
+
+// attend changes what of a descriptor in the epoll set is told. Poller only.
+func (v *node) attend(how, fd int, events uint32) {
+	_ = unix.EpollCtl(v.epfd, how, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
 }
 
 // Caps implements van.Van.
@@ -115,7 +125,7 @@ func (v *node) ring() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.evfd >= 0 {
-		signal(v.evfd)
+		_, _ = unix.Write(v.evfd, one[:])
 	}
 }
 
@@ -128,8 +138,6 @@ func (v *node) stir() {
 
 var one = [8]byte{1}
 
-func signal(event int) { _, _ = unix.Write(event, one[:]) }
-
 // add makes an endpoint known to the poller, or gives it up when the van is closed.
 func (v *node) add(e *endpoint, accepted bool) error {
 	v.mu.Lock()
@@ -140,7 +148,7 @@ func (v *node) add(e *endpoint, accepted bool) error {
 	}
 	err := v.watch(e.sock, unix.EPOLLIN|unix.EPOLLRDHUP)
 	if err == nil && e.peer.pidfd >= 0 {
-		err = v.watch(e.peer.pidfd, unix.EPOLLIN)
+		err = v.watch(e.peer.pidfd, unix.EPOLLIN|edge)
 	}
 	if err != nil {
 		v.mu.Unlock()

@@ -1,0 +1,100 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// SocketDir is where the sockets of this user's nodes are, unless somebody says otherwise.
+func SocketDir() string { return filepath.Join(os.TempDir(), fmt.Sprintf("stepvan-%d", os.Getuid())) }
+
+// holdTime is how long a sweep is waited for; then it is stuck, and its sweeper gone or stopped.
+const holdTime = time.Second
+
+// HoldSweep keeps sweepers from the directory while sockets are bound there: between the making of
+// the file and its socket the file looks like a left one. A directory that cannot be locked is not swept either.
+func HoldSweep(dir string) (release func()) {
+	for began := time.Now(); time.Since(began) < holdTime; time.Sleep(time.Millisecond) {
+		release, err := lock(dir, unix.LOCK_SH)
+		if err == nil {
+			return release
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			break
+		}
+	}
+	return func() {}
+}
+
+// Sweep removes the sockets that killed processes have left behind, unless somebody else is at it.
+func Sweep(dir string) {
+	release, err := lock(dir, unix.LOCK_EX)
+	if err != nil {
+		return
+	}
+	defer release()
+	entries, _ := os.ReadDir(dir) // what cannot be read stays
+	for _, e := range entries {
+		if path := filepath.Join(dir, e.Name()); e.Type() == os.ModeSocket && Deserted(path) {
+			_ = os.Remove(path)
+		}
+	}
+}
+
+// lock locks a directory without waiting. The kernel releases the lock of a process that dies.
+func lock(dir string, how int) (release func(), err error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(fd, how|unix.LOCK_NB); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return func() { _ = unix.Close(fd) }, nil
+}
+
+// Deserted reports whether no process has the socket of a file. A datagram socket cannot connect to
+// one of another type, so who listens is not disturbed.
+func Deserted(path string) bool {
+	short, release, err := SocketPath(path)
+	if err != nil {
+		return false
+	}
+	defer release()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Close(fd) }()
+	return errors.Is(unix.Connect(fd, &unix.SockaddrUnix{Name: short}), unix.ECONNREFUSED)
+}
+
+// mostPath is the longest path of a socket that the kernel takes, without its ending 0.
+const mostPath = len(unix.RawSockaddrUnix{}.Path) - 1
+
+// SocketPath returns a path for bind and connect that leads to the same file as path, which may be
+// longer than the kernel takes there. It leads there until release.
+func SocketPath(path string) (short string, release func(), err error) {
+	if len(path) <= mostPath {
+		return path, func() {}, nil
+	}
+	dir, file := filepath.Split(path)
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", nil, fmt.Errorf("opening the directory of a socket: %w", err)
+	}
+	short = fmt.Sprintf("/proc/self/fd/%d/%s", fd, file)
+	if len(short) > mostPath {
+		_ = unix.Close(fd)
+		return "", nil, errs.Invalid("shm: the name of the socket %q is longer than the system takes", file)
+	}
+	return short, func() { _ = unix.Close(fd) }, nil
+}
