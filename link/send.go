@@ -215,18 +215,21 @@ func (s *Session) emit(c int) bool {
 	if o.sent > 0 {
 		meta = nil
 	}
-	if err := s.post(f, &h, meta); err != nil {
+	done, err := s.post(f, &h, meta)
+	if err != nil {
 		o.segment, o.inside = segment, inside
 		return s.rejected(o, err)
 	}
 	s.seq++
-	f.seq, f.out, f.size = s.seq, o, n
-	s.inVan += n
+	f.seq, f.out, f.size, f.sent = s.seq, o, n, done
+	if !done {
+		s.inVan += n
+		o.inflight++
+	}
 	if o.sent == 0 && credited(o.Channel) {
 		s.used += charge(o.total, s.window)
 	}
 	o.sent += n
-	o.inflight++
 	if o.total > 0 {
 		s.hungry = false // the peer forgets the request when payload comes
 	}
@@ -276,22 +279,28 @@ func (s *Session) pieceOf(c int) int64 {
 func (s *Session) sendOwn(k wire.Kind, flags wire.Flags, meta []byte) error {
 	f := s.newFrame()
 	h := wire.Header{Kind: k, Flags: flags}
-	return s.post(f, &h, meta)
+	done, err := s.post(f, &h, meta)
+	if done {
+		s.dropFrame(f)
+	}
+	return err
 }
 
-// post encodes f and offers it to the van; on error f is recycled. mu is held.
-func (s *Session) post(f *frame, h *wire.Header, meta []byte) error {
+// post encodes f and offers it to the van; done says that the van has no use for f any more. On error f is
+// recycled. mu is held.
+func (s *Session) post(f *frame, h *wire.Header, meta []byte) (done bool, err error) {
 	s.encode(f, h, meta)
+	s.msg.Done = false
 	s.msg.Op, s.msg.Head, s.msg.Payload, s.msg.Target = opOf(f), f.head, f.segs, f.targets
 	if err := s.ep.Send(&s.msg); err != nil {
 		s.dropFrame(f)
 		if !errors.Is(err, errs.ErrWouldBlock) {
 			s.node.engine.Nudge() // the loss is on its way
 		}
-		return err
+		return false, err
 	}
 	s.toldAck, s.toldCredit = h.Ack, h.Credit
-	return nil
+	return s.msg.Done, nil
 }
 
 // noteBacklog keeps the node's count of sessions whose output is stuck. mu is held.

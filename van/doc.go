@@ -5,8 +5,8 @@
 // tcpvan, shmvan and memvan; the suite in vantest holds each of them to the
 // clauses below.
 //
-//  1. An accepted operation yields exactly one completion; a rejected one none.
-//     Completions stay readable with Poll after Close until they are drained.
+//  1. An accepted operation yields exactly one completion, in Send itself (Message.Done) or as an
+//     event; a rejected one none. Completions stay readable with Poll after Close until they are drained.
 //  2. The source memory of an operation (the bytes of Message.Head and
 //     Message.Payload) belongs to the van until its completion. The Message and its
 //     outer slices (Payload, Target) are the caller's again when Send returns.

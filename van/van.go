@@ -69,7 +69,7 @@ type Mover interface {
 // Endpoint is one side of a connection.
 type Endpoint interface {
 	// Send offers one message. On nil exactly one EventCompletion with m.Op
-	// follows; on error nothing happened: errs.ErrWouldBlock when the queue is full,
+	// follows, unless Send has set m.Done; on error nothing happened: errs.ErrWouldBlock when the queue is full,
 	// errs.ErrInvalid when the message exceeds Caps, errs.ErrClosed or
 	// errs.ErrPeerLost after the end, errs.ErrStale when a target is known to be withdrawn
 	// (a van that learns it later fails the completion with it). One caller at a time per
@@ -94,6 +94,8 @@ type Message struct {
 	Head    []byte   // encoded header (wire.HeaderSize bytes) and its meta
 	Payload [][]byte // segments, in order; together Header.Payload bytes
 	Target  []Target // one-sided vans: where the segments go at the peer, one per segment; empty for the peer's Placer
+	// Done is false when Send is called. Send may set it: the operation is complete, and no event follows.
+	Done bool
 }
 
 // EventKind says what happened.

@@ -47,34 +47,36 @@ func newEcho(t testing.TB, v Van) *steady {
 func BenchmarkBudget(b *testing.B) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	b.Run("whole", func(b *testing.B) {
-		x := newEcho(b, Bare())
-		x.warmUp()
-		b.ReportAllocs()
-		var l least
-		for b.Loop() {
-			l.begin()
-			x.exchange(ctx, nil)
-			l.end()
-		}
-		b.ReportMetric(l.each(), "least-ns/op")
-	})
-	b.Run("parts", func(b *testing.B) {
-		x := newEcho(b, Bare())
-		x.warmUp()
-		var parts [4]least
-		for b.Loop() {
-			var at [5]time.Time
-			x.exchange(ctx, &at)
-			for i := range parts {
-				parts[i].add(at[i+1].Sub(at[i]))
+	for _, v := range []Van{Bare(), Shm()} {
+		b.Run(v.Name+"/whole", func(b *testing.B) {
+			x := newEcho(b, v)
+			x.warmUp()
+			b.ReportAllocs()
+			var l least
+			for b.Loop() {
+				l.begin()
+				x.exchange(ctx, nil)
+				l.end()
 			}
-		}
-		clock := clockCost()
-		for i, name := range []string{"do", "get_batch", "respond", "wait"} {
-			b.ReportMetric(parts[i].each()-clock, name+"-ns/op")
-		}
-	})
+			b.ReportMetric(l.each(), "least-ns/op")
+		})
+		b.Run(v.Name+"/parts", func(b *testing.B) {
+			x := newEcho(b, v)
+			x.warmUp()
+			var parts [4]least
+			for b.Loop() {
+				var at [5]time.Time
+				x.exchange(ctx, &at)
+				for i := range parts {
+					parts[i].add(at[i+1].Sub(at[i]))
+				}
+			}
+			clock := clockCost()
+			for i, name := range []string{"do", "get_batch", "respond", "wait"} {
+				b.ReportMetric(parts[i].each()-clock, name+"-ns/op")
+			}
+		})
+	}
 }
 
 // least is the shortest of the runs of equally many operations.

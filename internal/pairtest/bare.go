@@ -88,7 +88,7 @@ func (v *bareVan) Poll(events []van.Event, _ bool) (n int) {
 // Arm: wake is called for everything, armed or not; while somebody polls that costs an atomic load.
 func (v *bareVan) Arm() bool {
 	for _, e := range v.list() {
-		if e.fresh || e.told != e.sent.Load() || e.seen != e.peer.sent.Load() {
+		if e.fresh || e.seen != e.peer.sent.Load() {
 			return false
 		}
 	}
@@ -119,13 +119,11 @@ type bareEnd struct {
 
 	// the poller's alone
 	fresh bool           // to be reported as accepted
-	told  uint64         // completions reported
 	seen  uint64         // messages of the peer reported
 	dst   [1 << 6][]byte // scratch
 }
 
 type bareSlot struct {
-	op       van.OpID
 	head     []byte
 	payload  []byte
 	sender   *bareEnd
@@ -143,14 +141,14 @@ func (e *bareEnd) Send(m *van.Message) error {
 		return errs.ErrWouldBlock
 	}
 	s := &e.slots[at%bareSlots]
-	s.op, s.sender = m.Op, e
+	s.sender = e
 	s.head = append(s.head[:0], m.Head...)
 	s.payload = s.payload[:0]
 	for _, p := range m.Payload {
 		s.payload = append(s.payload, p...)
 	}
 	e.sent.Store(at + 1)
-	e.van.rouse()
+	m.Done = true
 	e.peer.van.rouse()
 	return nil
 }
@@ -160,10 +158,6 @@ func (e *bareEnd) poll(events []van.Event) (n int) {
 		e.fresh = false
 		events[0] = van.Event{Kind: van.EventAccepted, Endpoint: e}
 		return 1 // the rest waits until SetUser
-	}
-	for sent := e.sent.Load(); n < len(events) && e.told != sent; n++ {
-		events[n] = van.Event{Kind: van.EventCompletion, Endpoint: e, Op: e.slots[e.told%bareSlots].op}
-		e.told++
 	}
 	for sent := e.peer.sent.Load(); n < len(events) && e.seen != sent; n++ {
 		s := &e.peer.slots[e.seen%bareSlots]

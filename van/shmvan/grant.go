@@ -363,7 +363,7 @@ func (e *endpoint) sendWritten(o *operation, m *van.Message, size int64) error {
 		for i, t := range m.Target {
 			copy(e.claims.at(t), m.Payload[i])
 		}
-		e.commit(o, rec, kindWritten)
+		e.commit(m, o, rec, kindWritten)
 	}
 	for _, t := range m.Target[:used] {
 		e.claims.unuse(t)

@@ -69,9 +69,12 @@ func (e *endpoint) complete(out *sink, over bool) {
 	}
 }
 
+// over reports whether the operation depends on nothing any more.
+func (o *operation) over() bool { return o.done == 0 && o.consumed == 0 && o.streamed == 0 }
+
 // finished asks the peer's words only where an operation depends on them.
 func (e *endpoint) finished(o *operation) bool {
-	if o.done == 0 && o.consumed == 0 && o.streamed == 0 {
+	if o.over() {
 		return true
 	}
 	if e.state.Load() != stateOpen && !e.stillMapped() {

@@ -111,7 +111,7 @@ func (e *endpoint) full(err error) error {
 
 // commit publishes the record of an operation. One that leaves less room than the largest record needs
 // completes only when the peer has made that room: so whoever finds the ring full has a completion to wait for.
-func (e *endpoint) commit(o *operation, rec []byte, k kind) {
+func (e *endpoint) commit(m *van.Message, o *operation, rec []byte, k kind) {
 	flags := uint64(0)
 	if mark := e.out.mark(len(rec)); mark > e.out.seen {
 		_ = e.out.look() // a lie is found when room is needed
@@ -121,7 +121,9 @@ func (e *endpoint) commit(o *operation, rec []byte, k kind) {
 		}
 	}
 	e.out.publish(len(rec), k, flags)
-	e.ops.accept()
+	if m.Done = o.over(); !m.Done {
+		e.ops.accept()
+	}
 }
 
 func (e *endpoint) sendInline(o *operation, m *van.Message, size int64) error {
@@ -132,7 +134,7 @@ func (e *endpoint) sendInline(o *operation, m *van.Message, size int64) error {
 	for _, p := range m.Payload {
 		rest = rest[copy(rest, p):]
 	}
-	e.commit(o, rec, kindInline)
+	e.commit(m, o, rec, kindInline)
 	return nil
 }
 
@@ -190,7 +192,7 @@ func (e *endpoint) sendReferred(o *operation, m *van.Message, size int64, k kind
 	e.sourced++
 	o.done = e.sourced
 	o.keep = append(o.keep, m.Payload...) // an address alone keeps nothing alive
-	e.commit(o, rec, k)
+	e.commit(m, o, rec, k)
 	return nil
 }
 
@@ -211,7 +213,7 @@ func (e *endpoint) sendStream(o *operation, m *van.Message, size int64) error {
 	}
 	e.stream.begun++
 	o.streamed = e.stream.begun
-	e.commit(o, rec, kindStream)
+	e.commit(m, o, rec, kindStream)
 	e.stream.active = true
 	e.stream.segs = append(e.stream.segs[:0], m.Payload...)
 	e.flow()

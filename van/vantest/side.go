@@ -106,12 +106,16 @@ func (s *side) offer(c parcel) error {
 
 	err := s.ep.Send(m)
 
+	done := m.Done
 	scribble(m)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err == nil {
 		s.sent++
 		s.next++
+		if done {
+			s.onCompletion(id, nil)
+		}
 		return nil
 	}
 	if _, ok := s.issued[id]; !ok {

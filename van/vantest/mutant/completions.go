@@ -34,6 +34,14 @@ var completionMutations = []Mutation{
 			return err
 		}
 	}},
+	{Name: "completes in Send and once more", Clauses: []int{1}, mutate: func(v *mutantVan) {
+		v.onSend = func(e *endpoint, m *van.Message) error {
+			err := e.Endpoint.Send(m)
+			m.Done = m.Done || v.every(10)
+			return err
+		}
+	}},
+	{Name: "completes in Send before it has read the source", Clauses: []int{2, 3}, mutate: doneEarly},
 	{Name: "forgets completions at Close", Clauses: []int{1}, mutate: func(v *mutantVan) {
 		v.onEvents = func(events []van.Event) []van.Event {
 			if v.isClosed() {
@@ -147,6 +155,26 @@ func sendRejected(v *mutantVan) {
 	}
 	v.onEvents = each(func(ev van.Event) []van.Event {
 		if ev.Kind == van.EventCompletion && ev.Op == hidden {
+			return nil
+		}
+		return []van.Event{ev}
+	})
+}
+
+// doneEarly swallows the completions of operations that it called complete.
+func doneEarly(v *mutantVan) {
+	called := map[van.OpID]bool{}
+	v.onSend = func(e *endpoint, m *van.Message) error {
+		op := m.Op
+		err := e.Endpoint.Send(m)
+		if err == nil && !m.Done {
+			m.Done, called[op] = true, true
+		}
+		return err
+	}
+	v.onEvents = each(func(ev van.Event) []van.Event {
+		if ev.Kind == van.EventCompletion && called[ev.Op] {
+			delete(called, ev.Op)
 			return nil
 		}
 		return []van.Event{ev}
