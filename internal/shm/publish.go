@@ -11,9 +11,10 @@ import (
 
 // Publish makes a memory file that this process alone can write: who gets its
 // descriptor can map it for reading (MapReadOnly) and no more. It is allocated and sealed
-// as Create does it. Kernels before 5.1 cannot keep a peer from mapping it for writing.
+// as Create does it, and mapped page by page at once: who writes to it, or reads it with MapReadOnly, meets
+// no page fault. Kernels before 5.1 cannot keep a peer from mapping it for writing.
 func Publish(name string, size int64) (*Memory, error) {
-	if size <= 0 {
+	if size <= 0 || int64(int(size)) != size {
 		return nil, errs.Invalid("shm: a memory file of %d bytes", size)
 	}
 	fd, err := open(name, false)
@@ -39,9 +40,9 @@ func fillAndSeal(fd int, size int64, seal func() error) ([]byte, error) {
 	if err := allocate(fd, size); err != nil {
 		return nil, err
 	}
-	mem, err := mapFile(fd, size)
+	mem, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
-		return nil, err
+		return nil, explain("mapping", size, err)
 	}
 	if err := seal(); err != nil {
 		return nil, errors.Join(explain("sealing", size, err), unix.Munmap(mem))
@@ -57,7 +58,7 @@ func MapReadOnly(fd int, size int64) (*Memory, error) {
 	if int64(int(size)) != size {
 		return nil, errs.Invalid("shm: a mapping of %d bytes", size)
 	}
-	mem, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
+	mem, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
 		return nil, explain("mapping", size, err)
 	}
