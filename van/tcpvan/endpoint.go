@@ -28,10 +28,12 @@ type endpoint struct {
 	in inbox
 	credits
 
-	noted atomic.Bool // in tcp.notes
+	noted     atomic.Bool // in tcp.notes
+	unwatched bool        // not in the epoll set; written by Poll and Arm under tcp.mu
 
 	// Owned by Poll.
 	queued bool   // in tcp.run
+	warmth int    // moves since it was last cold
 	fresh  bool   // accepted, but not announced
 	born   uint64 // the Poll that announced it
 	cause  error  // of the loss

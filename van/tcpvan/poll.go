@@ -11,15 +11,6 @@ const (
 	// patience is how often Poll(events, false) may find nothing at the endpoints that
 	// were active lately before it asks epoll about all.
 	patience = 8
-	// attention is how many calls in a row may leave the others alone although the endpoints that
-	// were active lately never rest.
-	attention = 16
-	// fading is after how many moves of one endpoint the one that was active before it counts as idle.
-	fading = 64
-	// straying is after how many moves of the endpoints that were active lately Poll trusts again that
-	// no others move. Until then each call asks epoll, which costs about as much as
-	// finding one socket empty.
-	straying = 16
 )
 
 // source is something in the epoll set. Poll calls ready with what epoll said.
@@ -38,12 +29,12 @@ func (v *tcp) Poll(events []van.Event, all bool) int {
 	v.takeNotes()
 	v.checkPending()
 	v.announce()
-	if all || v.curious() {
+	ask := all || v.curious()
+	v.queueHot(ask)
+	if ask {
 		v.misses, v.asked = 0, v.round
 		v.pollKernel()
 		v.announce()
-	} else {
-		v.queueHot()
 	}
 	before := v.touched
 	v.runQueue()
@@ -70,6 +61,7 @@ func (v *tcp) Arm() bool {
 	if len(v.run) > 0 || len(v.newcomers) > 0 {
 		return false
 	}
+	v.cool()
 	v.armed.Store(true)
 	if v.noteCount.Load() > 0 || v.expired.Load() {
 		v.armed.Store(false)
@@ -150,45 +142,6 @@ func (v *tcp) runQueue() {
 	}
 	clear(list)
 	v.idle = list
-}
-
-// queueHot queues the endpoints that were active lately as if epoll had named them.
-func (v *tcp) queueHot() {
-	for i, ep := range v.hot {
-		if ep == nil {
-			continue
-		}
-		if ep.state.Load()&ended != 0 {
-			v.hot[i] = nil
-			continue
-		}
-		for _, c := range ep.rails {
-			c.readable = true
-			c.blocked.Store(false)
-		}
-		v.enqueue(ep)
-	}
-	if v.hot[0] == nil {
-		v.hot[0], v.hot[1] = v.hot[1], nil
-	}
-}
-
-// touch notes that bytes or completions moved at ep.
-func (v *tcp) touch(ep *endpoint) {
-	v.touched++
-	if v.hot[0] != ep && v.hot[1] != ep {
-		v.strays = straying
-	} else if v.strays > 0 {
-		v.strays--
-	}
-	if v.hot[0] != ep {
-		v.hot[0], v.hot[1] = ep, v.hot[0]
-		v.alone = 0
-		return
-	}
-	if v.alone++; v.alone > fading {
-		v.hot[1] = nil
-	}
 }
 
 // pollKernel asks epoll what is ready and queues it.

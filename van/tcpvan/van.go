@@ -225,15 +225,13 @@ func (v *tcp) leave(ep *endpoint) {
 	delete(v.endpoints, ep)
 }
 
-// watch tells epoll which events of c are of interest.
+// watch tells epoll which events of c are of interest. An endpoint that epoll does not know (tcp.unwatch) is
+// looked at by each call of Poll.
 func (v *tcp) watch(c *conn) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	e := unix.EpollEvent{Events: connMask, Fd: int32(c.slot)}
-	if c.polled.Load() {
-		e.Events |= unix.EPOLLOUT
-	}
-	if v.epfd >= 0 {
+	if v.epfd >= 0 && !c.ep.unwatched {
+		e := c.interest()
 		_ = unix.EpollCtl(v.epfd, unix.EPOLL_CTL_MOD, c.fd, &e)
 	}
 }
