@@ -47,7 +47,7 @@ func spawn(t testing.TB, s ps.Settings, j job, env ...string) *child {
 	require.NoError(t, err)
 	c.cmd = exec.Command(os.Args[0])
 	c.cmd.Env = append(append(config.Clean(os.Environ()), s.Env()...), jobEnv+"="+string(text))
-	c.cmd.Env = append(c.cmd.Env, env...)
+	c.cmd.Env = append(append(c.cmd.Env, env...), "GORACE=atexit_sleep_ms=0") // else each end takes a second under the race detector
 	c.cmd.Stderr = os.Stderr
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := c.cmd.StdinPipe()

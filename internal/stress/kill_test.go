@@ -43,11 +43,14 @@ func (d death) String() string {
 // deaths are all, or in the short form as many as show each thing once.
 func deaths() (out []death) {
 	if !*long {
-		return []death{
-			{ps.RoleServer, atSpeed, true}, {ps.RoleWorker, halfway, true},
-			{ps.RoleServer, halfway, false}, {ps.RoleWorker, afterStop, false},
-			{ps.RoleServer, afterStop, true},
+		out = []death{
+			{ps.RoleServer, atSpeed, true}, {ps.RoleWorker, halfway, true}, {ps.RoleWorker, afterStop, false},
+			{ps.RoleServer, halfway, false}, {ps.RoleServer, afterStop, true},
 		}
+		if slowness > 1 {
+			return out[:3]
+		}
+		return out
 	}
 	for _, v := range []ps.Role{ps.RoleServer, ps.RoleWorker} {
 		for _, m := range []moment{atSpeed, halfway, afterStop} {

@@ -88,7 +88,7 @@ func starts() int {
 	if *long {
 		return 100
 	}
-	return 6 / min(slowness, 3)
+	return 6 / min(slowness, 2)
 }
 
 // Somebody dies at a random moment of the start, and is replaced: whether that comes in time or not,

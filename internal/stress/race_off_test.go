@@ -2,4 +2,7 @@
 
 package stress
 
-const slowness = 1
+const (
+	slowness = 1
+	shadow   = 0
+)

@@ -2,5 +2,9 @@
 
 package stress
 
-// slowness is what the race detector costs: counts of the short form are divided by it.
-const slowness = 4
+const (
+	// slowness is what the race detector costs: counts of the short form are divided by it.
+	slowness = 6
+	// shadow is what it may add to resident memory that is not the heap: four bytes and more for each that is touched.
+	shadow = 64 << 20
+)
