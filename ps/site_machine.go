@@ -67,6 +67,7 @@ func (m *machine) listenScheduler(_ context.Context, n *link.Node) (int, error) 
 }
 
 func (m *machine) listenData(_ context.Context, n *link.Node) ([]string, error) {
+	sweep(socketDir())
 	defer holdSweep(socketDir())()
 	name := fmt.Sprintf("%d.%d.%08x", m.port, os.Getpid(), rand.Uint32())
 	return n.Listen("unix://" + filepath.Join(socketDir(), name))

@@ -3,6 +3,7 @@ package ps
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/link"
@@ -114,9 +115,20 @@ func (n *Node) close() {
 		tasks[i] = func(context.Context) error { m.close(); return nil }
 	}
 	_ = together(context.Background(), tasks...)
+	if n.usesSockets() {
+		sweep(socketDir()) // who was killed just before the start may not have been quite dead then
+	}
 	if err := n.memory.Close(); err != nil {
 		n.members[0].log.Debug().Err(err).Msg("tensors of the program are still out; they stay usable")
 	}
+}
+
+// usesSockets reports whether this node has been where processes of this machine find each other.
+func (n *Node) usesSockets() bool {
+	if _, local := n.site.(*machine); local {
+		return true
+	}
+	return slices.ContainsFunc(n.members, func(m *member) bool { return m.shm.made })
 }
 
 func (m *member) close() {
