@@ -153,6 +153,31 @@ func TestUnregisterWaitsForTheFence(t *testing.T) {
 	respond(t, w.s, r.Handler)
 }
 
+func TestReplacingWaitsForTheFence(t *testing.T) {
+	w := newWriter(t)
+	first, err := w.s.Memory.Zeros(tensor.Float32, 1)
+	require.NoError(t, err)
+	_, err = w.s.RegisterRecvBuffer(first, ranks(0), Keys(1))
+	require.NoError(t, err)
+	w.news(wire.OpAnnounce)
+	second := Floats(t, 0)
+	replaced := ends(func() error {
+		_, err := w.s.RegisterRecvBuffer(second, ranks(0), Keys(1))
+		return err
+	})
+	_, generation := w.news(wire.OpWithdraw)
+	places, _ := w.news(wire.OpAnnounce) // is in other memory, so it need not wait
+	w.write(1, places[0], 7, nil)
+	r := take(t, w.s, server.AnyReady)[0]
+	require.True(t, within(r.Pushes()[0], second))
+	respond(t, w.s, r.Handler)
+	require.Empty(t, replaced)
+	require.ErrorIs(t, first.Region().Close(), errs.ErrBusy)
+	w.fence(generation)
+	require.NoError(t, <-replaced)
+	require.NoError(t, first.Region().Close())
+}
+
 func TestUnregisterEndsWithTheWorker(t *testing.T) {
 	w := newWriter(t)
 	buffer, err := w.s.Memory.Zeros(tensor.Float32, 1)
