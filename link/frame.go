@@ -72,5 +72,9 @@ func (s *Session) encode(f *frame, h *wire.Header, meta []byte) {
 	h.Ack = s.received
 	h.Credit = s.released.Load()
 	f.head = append(f.head[:wire.HeaderSize], meta...)
-	h.Encode(f.head, f.head[wire.HeaderSize:])
+	if s.caps.Sound {
+		h.EncodeUnsummed(f.head, len(meta))
+	} else {
+		h.Encode(f.head, f.head[wire.HeaderSize:])
+	}
 }

@@ -14,6 +14,7 @@ type Caps struct {
 	MaxSegments int    // segments in one payload
 	OneSided    bool   // endpoints implement Granter: payload can be written into grants of the peer, and these mapped
 	Quiet       bool   // Poll makes no system call while nothing comes, and FD tells next to nothing while the van is not armed
+	Sound       bool   // what arrives is what was sent: headers may go without checksum (wire.Header.EncodeUnsummed), and none is looked at
 	Lossy       bool   // connections may be lost at random (fault injection)
 }
 

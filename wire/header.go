@@ -120,9 +120,16 @@ func (e *VersionError) Error() string {
 // Encode writes h and its checksum over h and meta into b[:HeaderSize].
 // meta must be the bytes that follow the header; h.Meta is set from it.
 func (h *Header) Encode(b []byte, meta []byte) {
+	h.EncodeUnsummed(b, len(meta))
+	binary.LittleEndian.PutUint64(b[offChecksum:], checksum(b[:offChecksum], meta))
+}
+
+// EncodeUnsummed is Encode with 0 for the checksum, and so not for receivers that Verify: the sum is half the
+// cost of a small message, and of no use where memory carries it.
+func (h *Header) EncodeUnsummed(b []byte, meta int) {
 	_ = b[HeaderSize-1]
 	le := binary.LittleEndian
-	h.Meta = uint32(len(meta))
+	h.Meta = uint32(meta)
 	le.PutUint32(b[offMagic:], Magic)
 	le.PutUint16(b[offVersion:], Version)
 	b[offKind] = byte(h.Kind)
@@ -146,7 +153,7 @@ func (h *Header) Encode(b []byte, meta []byte) {
 	le.PutUint64(b[offOffset:], h.Offset)
 	le.PutUint64(b[offReserved:], 0)
 	le.PutUint64(b[offReserved+8:], 0)
-	le.PutUint64(b[offChecksum:], checksum(b[:offChecksum], meta))
+	le.PutUint64(b[offChecksum:], 0)
 }
 
 // Decode reads the header at the start of b and checks everything but the

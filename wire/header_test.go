@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -182,4 +183,16 @@ func FuzzHeader(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+func TestUnsummedHeadersDifferInTheSumOnly(t *testing.T) {
+	h := Header{Kind: KindData, Sequence: 7, Request: 9, Payload: 3, Total: 3}
+	meta := []byte("meta")
+	summed, unsummed := make([]byte, HeaderSize), bytes.Repeat([]byte{0xff}, HeaderSize)
+	h.Encode(summed, meta)
+	h.EncodeUnsummed(unsummed, len(meta))
+	require.Equal(t, summed[:offChecksum], unsummed[:offChecksum])
+	require.Zero(t, unsummed[offChecksum:][0])
+	require.Error(t, Verify(unsummed, meta))
+	require.NoError(t, new(Header).Decode(unsummed, DefaultLimits))
 }

@@ -44,7 +44,7 @@ type bareVan struct {
 }
 
 func (v *bareVan) Caps() van.Caps {
-	return van.Caps{Name: "bare", MaxMeta: 1 << 16, MaxPayload: 1 << 16, MaxSegments: 64}
+	return van.Caps{Name: "bare", Sound: true, MaxMeta: 1 << 16, MaxPayload: 1 << 16, MaxSegments: 64}
 }
 
 func (v *bareVan) Listen(addr string) (string, error) {
@@ -175,9 +175,6 @@ func (e *bareEnd) receive(s *bareSlot) error {
 	d := &s.delivery
 	d.Meta, d.Refused, d.Releaser = s.head[wire.HeaderSize:], nil, s
 	if err := d.Header.Decode(s.head, wire.DefaultLimits); err != nil {
-		return err
-	}
-	if err := wire.Verify(s.head[:wire.HeaderSize], d.Meta); err != nil {
 		return err
 	}
 	if len(s.payload) == 0 {
