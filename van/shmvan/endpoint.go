@@ -20,8 +20,8 @@ type own struct {
 	edge shm.Edge
 }
 
-func newOwn(ring int) (*own, error) {
-	mem, err := shm.Publish("stepvan:ring", int64(ringStart+ring))
+func newOwn(ring, slots int) (*own, error) {
+	mem, err := shm.Publish("stepvan:ring", fileBytes(ring, slots))
 	if err != nil {
 		return nil, err
 	}
@@ -68,9 +68,9 @@ type endpoint struct {
 	stream  stream
 	errands errands
 	segs    []segment
-	grants  map[van.GrantID]*grant
-	mapped  bool // the peer's and the own file are mapped
-	let     bool // the peer has been told that nothing of it is held
+	grants  grants
+	held    []*claim // of a Send
+	mapped  bool     // the peer's and the own file are mapped
 
 	due      atomic.Bool   // stream or errands wait for room
 	streamed atomic.Uint64 // streams that are in the ring whole
@@ -85,17 +85,27 @@ type endpoint struct {
 	reported bool  // EventLost
 	detached bool
 	idle     uint32 // steps without a record
-	files    []*peerFile
 	incoming inflow
 	credits  credits
 
-	claims claims // grants of the peer
+	table     table // own
+	peerTable table
+	claims    []atomic.Pointer[claim] // grants of the peer, by slot
+	fouled    atomic.Pointer[error]   // what others than the poller found wrong with the peer
+
+	// Guarded by filesMu.
+	filesMu sync.Mutex
+	files   []*peerFile
+	unused  []*claim // replaced, perhaps with views out
 }
 
 func (v *node) newEndpoint(sock int, o *own, p *peer) *endpoint {
 	e := &endpoint{v: v, sock: sock, own: o, peer: p, watchedPid: p.pidfd, mapped: true}
 	e.name = fmt.Sprintf("pid %d", p.hello.pid)
-	mine, theirs := wordsOf(o.mem.Bytes()), wordsOf(p.file.Bytes())
+	mine, theirs := wordsOf(o.mem.Bytes(), v.opt.RingBytes), wordsOf(p.file.Bytes(), int(p.hello.ring))
+	e.table = tableOf(o.mem.Bytes(), v.opt.RingBytes, v.opt.slots())
+	e.peerTable = tableOf(p.file.Bytes(), int(p.hello.ring), int(p.hello.slots))
+	e.claims = make([]atomic.Pointer[claim], min(e.table.slots, e.peerTable.slots))
 	e.closing, e.peerWords = mine.closed, theirs
 	e.asleep = shm.Word64(p.page.Bytes(), offAsleep)
 	e.out = producer{own: mine, peer: theirs, edge: o.edge, slack: v.opt.slack()}
@@ -181,40 +191,32 @@ func (e *endpoint) fault(op string) error {
 	return &errs.OpError{Op: op, Van: name, Peer: e.name, Err: cause}
 }
 
-// reap unmaps the connection's memory, once, after the end. Poller only, or when there is no poller any more.
-func (e *endpoint) reap() {
+// reap lets go of the peer's memory and of the connection's own, once, after the end, when no view is out, and tells the
+// peer. It reports whether that has been done. The poller, or whoever comes when there is no poller any more.
+func (e *endpoint) reap() bool {
 	e.mu.Lock()
-	if !e.mapped {
-		e.mu.Unlock()
-		return
+	defer e.mu.Unlock()
+	if !e.mapped || e.views.Load() > 0 {
+		return !e.mapped
 	}
 	e.mapped = false
 	e.incoming.stop()
+	e.filesMu.Lock()
+	e.disclaim(nil)
 	for _, f := range e.files {
 		f.drop()
 	}
 	e.files = nil
+	e.filesMu.Unlock()
 	e.v.unwatch(e.watchedPid, e)
 	e.own.close()
 	e.peer.part()
-	e.mu.Unlock()
-	e.claims.clear()
-	e.letGo()
-}
-
-// letGo tells the peer that this process cannot reach its memory any more, as soon as that is so. Any goroutine.
-func (e *endpoint) letGo() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.mapped || e.let || e.views.Load() > 0 {
-		return
-	}
-	e.let = true
 	if e.v.isClosed() || e.gone.Load() || e.v.opt.TwoSided {
 		e.hang()
-		return
+	} else {
+		_ = unix.Shutdown(e.sock, unix.SHUT_WR)
 	}
-	_ = unix.Shutdown(e.sock, unix.SHUT_WR)
+	return true
 }
 
 // hang closes the socket. mu is held.

@@ -18,20 +18,10 @@ type peerFile struct {
 	id   uint64
 	mem  *shm.Memory
 	all  []byte
-	uses atomic.Int32 // views, writes, and 1 until it is forgotten
+	uses atomic.Int32 // claims, and 1 until it is forgotten
 }
 
-func (f *peerFile) hold() bool {
-	for {
-		n := f.uses.Load()
-		if n == 0 {
-			return false
-		}
-		if f.uses.CompareAndSwap(n, n+1) {
-			return true
-		}
-	}
-}
+func (f *peerFile) hold() { f.uses.Add(1) }
 
 func (f *peerFile) drop() {
 	if f.uses.Add(-1) == 0 {
@@ -68,8 +58,15 @@ func (e *endpoint) offer(file uint64, fd int, size int) bool {
 	return true
 }
 
-// file returns a mapped file of the peer. Called by the poller, which fetches what it does not know yet.
+// file returns a mapped file of the peer. It fetches what it does not know yet.
 func (e *endpoint) file(id uint64) (*peerFile, error) {
+	e.filesMu.Lock()
+	defer e.filesMu.Unlock()
+	return e.fileLocked(id)
+}
+
+// fileLocked is file with filesMu held.
+func (e *endpoint) fileLocked(id uint64) (*peerFile, error) {
 	if f := e.known(id); f != nil {
 		return f, nil
 	}
@@ -98,9 +95,12 @@ func (e *endpoint) known(id uint64) *peerFile {
 
 // forget lets go of a file that the peer gives up.
 func (e *endpoint) forget(id uint64) {
+	e.filesMu.Lock()
+	defer e.filesMu.Unlock()
 	for i, f := range e.files {
 		if f.id == id {
 			e.files = append(e.files[:i], e.files[i+1:]...)
+			e.disclaim(f)
 			f.drop()
 			return
 		}

@@ -17,6 +17,7 @@ type hello struct {
 	ring  uint64   // bytes of its ring
 	pid   uint32   // as it sees itself
 	nonce [16]byte // in its page
+	slots uint32   // grants in its file; 0: it takes none
 	at    uint64   // address of the nonce; 0: do not read my memory
 }
 
@@ -36,6 +37,7 @@ func (h *hello) encode() []byte {
 	le.PutUint64(b[16:], h.ring)
 	le.PutUint64(b[24:], h.at)
 	copy(b[32:], h.nonce[:])
+	le.PutUint32(b[48:], h.slots)
 	return b
 }
 
@@ -49,8 +51,12 @@ func (h *hello) decode(b []byte) error {
 	}
 	h.pid, h.ring, h.at = le.Uint32(b[12:]), le.Uint64(b[16:]), le.Uint64(b[24:])
 	copy(h.nonce[:], b[32:])
+	h.slots = le.Uint32(b[48:])
 	if h.ring < leastRing || h.ring > mostRing || h.ring&(h.ring-1) != 0 {
 		return &errs.ProtocolError{Field: "ring", Offset: 16, Reason: fmt.Sprintf("%d bytes", h.ring)}
+	}
+	if h.slots != 0 && (h.slots < leastSlots || h.slots > mostSlots || h.slots&(h.slots-1) != 0) {
+		return &errs.ProtocolError{Field: "slots", Offset: 48, Reason: fmt.Sprintf("%d grants", h.slots)}
 	}
 	return nil
 }
@@ -79,7 +85,7 @@ func meet(b []byte, fds []int, who identity) (p *peer, err error) {
 	if len(fds) != helloFDs {
 		return p, &errs.ProtocolError{Field: "descriptors", Reason: fmt.Sprintf("%d came with the hello, %d belong to it", len(fds), helloFDs)}
 	}
-	if p.file, err = shm.MapReadOnly(fds[0], ringStart+int64(p.hello.ring)); err != nil {
+	if p.file, err = shm.MapReadOnly(fds[0], fileBytes(int(p.hello.ring), int(p.hello.slots))); err != nil {
 		return p, foul(err)
 	}
 	if p.page, err = shm.MapReadOnly(fds[1], pageBytes); err != nil {

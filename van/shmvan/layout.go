@@ -6,14 +6,14 @@ import (
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
-// Each side of a connection has one file that it alone writes: control words, and the ring of the
-// records that it sends. The other side maps it for reading.
+// Each side of a connection has one file that it alone writes: control words, the ring of the
+// records that it sends, and its grants. The other side maps it for reading.
 const (
 	offConsumed = 0                 // bytes of the peer's ring that this side is done with, since the beginning
 	offDone     = 8                 // messages of the peer whose source memory this side has read
 	offClosed   = 2 * shm.LineBytes // not 0: this side has closed the connection
 	offReads    = 3 * shm.LineBytes // not 0: this side can read the other's memory with process_vm_readv
-	ringStart   = 4096              // the ring is the rest of the file
+	ringStart   = 4096              // the ring; what comes behind it is in table.go
 )
 
 // Each van has one page that its peers map for reading.
@@ -29,13 +29,13 @@ type words struct {
 	ring                          []byte
 }
 
-func wordsOf(file []byte) words {
+func wordsOf(file []byte, ring int) words {
 	return words{
 		consumed: shm.Word64(file, offConsumed),
 		done:     shm.Word64(file, offDone),
 		closed:   shm.Word64(file, offClosed),
 		reads:    shm.Word64(file, offReads),
-		ring:     file[ringStart:],
+		ring:     file[ringStart : ringStart+ring],
 	}
 }
 
@@ -65,17 +65,14 @@ const (
 type kind uint8
 
 const (
-	kindSkip     kind = iota + 1 // nothing: the ring's end does not hold what comes next
-	kindInline                   // the payload follows in the record
-	kindWritten                  // the payload is in granted memory
-	kindMapped                   // segments in the sender's files
-	kindForeign                  // segments at addresses of the sender
-	kindStream                   // the payload follows in kindChunk records
-	kindChunk                    // a part of the payload of the last kindStream
-	kindGrant                    // grant: id, file, offset, length, generation and rights
-	kindWithdraw                 // a grant ends
-	kindLetGo                    // answers kindWithdraw: nothing is reached through the grant any more
-	kindForget                   // a file of the sender goes
+	kindSkip    kind = iota + 1 // nothing: the ring's end does not hold what comes next
+	kindInline                  // the payload follows in the record
+	kindWritten                 // the payload is in granted memory
+	kindMapped                  // segments in the sender's files
+	kindForeign                 // segments at addresses of the sender
+	kindStream                  // the payload follows in kindChunk records
+	kindChunk                   // a part of the payload of the last kindStream
+	kindForget                  // a file of the sender goes
 	kindEnd
 )
 

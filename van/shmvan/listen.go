@@ -163,7 +163,7 @@ func (v *node) greet(c *net.UnixConn, dialer bool) (*endpoint, error) {
 	if err != nil {
 		return nil, plain(err)
 	}
-	own, err := newOwn(v.opt.RingBytes)
+	own, err := newOwn(v.opt.RingBytes, v.opt.slots())
 	if err != nil {
 		return nil, err
 	}

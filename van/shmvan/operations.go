@@ -52,6 +52,10 @@ func (e *endpoint) complete(out *sink, over bool) {
 		return
 	}
 	before := r
+	if over { // somebody else may let go of the memory
+		e.mu.Lock()
+		defer e.mu.Unlock()
+	}
 	for ; r != w && !out.full(); r++ {
 		o := &q.list[r&q.mask]
 		var err error
@@ -77,7 +81,7 @@ func (e *endpoint) finished(o *operation) bool {
 	if o.over() {
 		return true
 	}
-	if e.state.Load() != stateOpen && !e.stillMapped() {
+	if !e.mapped {
 		return false
 	}
 	consumed := o.consumed

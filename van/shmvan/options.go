@@ -24,6 +24,7 @@ type Options struct {
 	Limits      wire.Limits // what peers may announce; wire.DefaultLimits
 	Files       Files       // memory that peers may map; nil: payload goes by other ways
 	Dir         string      // of the sockets; private to the user, made when it is missing; stepvan-<user> in TMPDIR
+	Grants      int         // of each endpoint at once, a power of two from 64 to 64 Ki; 4 Ki
 	TwoSided    bool        // no grants: endpoints do not implement van.Granter
 	RingBytes   int         // of each direction of a connection, a power of two from 64 KiB; 512 KiB
 	InlineBytes int         // payload up to which it travels in the ring, at most an eighth of it; 8 KiB
@@ -40,6 +41,7 @@ const (
 	leastRing      = 64 << 10
 	mostRing       = 1 << 30
 	defaultInline  = 8 << 10
+	defaultGrants  = 4 << 10
 	defaultCredits = 32
 	defaultQueue   = 256
 	mostQueue      = 1 << 16
@@ -59,12 +61,15 @@ func (o Options) complete() (Options, error) {
 		o.Dir = shm.SocketDir()
 	}
 	fill(&o.RingBytes, defaultRing)
+	fill(&o.Grants, defaultGrants)
 	fill(&o.InlineBytes, min(defaultInline, o.RingBytes/8))
 	fill(&o.Credits, defaultCredits)
 	fill(&o.SendQueue, defaultQueue)
 	switch {
 	case o.RingBytes < leastRing || o.RingBytes > mostRing || bits.OnesCount(uint(o.RingBytes)) != 1:
 		return o, errs.Invalid("shmvan: Options.RingBytes is %d: give a power of two from %d to %d", o.RingBytes, leastRing, mostRing)
+	case o.Grants < leastSlots || o.Grants > mostSlots || bits.OnesCount(uint(o.Grants)) != 1:
+		return o, errs.Invalid("shmvan: Options.Grants is %d: give a power of two from %d to %d", o.Grants, leastSlots, mostSlots)
 	case o.InlineBytes < 0 || o.InlineBytes > o.RingBytes/8:
 		return o, errs.Invalid("shmvan: Options.InlineBytes is %d: give 1 to an eighth of RingBytes, %d", o.InlineBytes, o.RingBytes/8)
 	case o.Credits < 0 || o.Credits > MaxCredits:
@@ -84,12 +89,20 @@ func fill(v *int, preset int) {
 // maxHead is the largest wire header with meta that one record holds.
 func (o *Options) maxHead() int { return o.RingBytes / 4 }
 
+// slots is how many grants there is room for in a file.
+func (o *Options) slots() int {
+	if o.TwoSided {
+		return 0
+	}
+	return o.Grants
+}
+
 // maxMeta is the most meta of one message.
 func (o *Options) maxMeta() int { return min(int(o.Limits.Meta), o.maxHead()-1024) }
 
 // slack is how many bytes of the ring can be in use while a message of any kind still finds room: its record
-// twice, since the end of the ring may be too short for it, and a line behind it.
+// twice, since the end of the ring may be too short for it, a line behind it, and an errand.
 func (o *Options) slack() uint64 {
 	largest := align(recBody + wire.HeaderSize + o.maxMeta() + 7 + max(o.InlineBytes, maxSegments*segBytes))
-	return uint64(o.RingBytes - 2*largest - 2*shm.LineBytes)
+	return uint64(o.RingBytes - 2*largest - 3*shm.LineBytes)
 }

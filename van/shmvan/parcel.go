@@ -40,7 +40,10 @@ func (e *endpoint) drain() {
 			e.deafen()
 			return
 		}
-		switch _, err := e.unpack(); {
+		e.filesMu.Lock()
+		_, err := e.unpack()
+		e.filesMu.Unlock()
+		switch {
 		case errors.Is(err, errEmpty):
 			return
 		case err != nil:
@@ -61,6 +64,7 @@ func (e *endpoint) deafen() {
 var errEmpty = errors.New("nothing in the socket")
 
 // unpack takes one message off the socket: a file, which is known from here on, or nil. errEmpty when there is none.
+// filesMu is held.
 func (e *endpoint) unpack() (*peerFile, error) {
 	var b [parcelBytes + 1]byte
 	n, fds, err := recvParcel(e.sock, b[:])

@@ -3,6 +3,7 @@ package shmvan
 import (
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -80,8 +81,10 @@ func (e *endpoint) step(out *sink, all bool) {
 	} else if e.idle++; all && e.idle >= lookEvery || e.gone.Load() {
 		e.idle = 0
 		e.look()
+	} else if e.fouled.Load() != nil {
+		e.look()
 	}
-	e.advance()
+	e.advance(out)
 	if e.state.Load() != stateOpen {
 		e.end(out)
 	}
@@ -89,11 +92,18 @@ func (e *endpoint) step(out *sink, all bool) {
 
 // look finds out whether the peer is still there, and honest. There was nothing to read a moment ago.
 func (e *endpoint) look() {
+	if err := e.fouled.Load(); err != nil {
+		e.lose(&errs.OpError{Op: "map", Van: name, Peer: e.name, Err: *err})
+		return
+	}
 	over := e.peerWords.closed.Load() != 0 || e.gone.Load()
 	if err := e.honest(); err != nil {
 		e.lose(err)
 		return
 	}
+	e.filesMu.Lock()
+	e.tidy()
+	e.filesMu.Unlock()
 	if over && !e.in.waiting() {
 		e.lose(errHungUp)
 	}
@@ -101,33 +111,28 @@ func (e *endpoint) look() {
 
 // end reports what is left of an endpoint that is over.
 func (e *endpoint) end(out *sink) {
-	if e.detached {
-		return
-	}
 	e.complete(out, true)
-	e.abandonGrants(out)
-	if out.full() || e.ops.read.Load() != e.ops.written.Load() {
+	if !e.abandonGrants(out) || out.full() || e.ops.read.Load() != e.ops.written.Load() {
 		return
 	}
 	if e.state.Load() == stateLost && !e.reported {
 		e.reported = true
 		out.emit(van.Event{Kind: van.EventLost, Endpoint: e.face(), Err: e.cause})
 	}
-	e.reap()
-	e.letGo()
-	if !e.v.opt.TwoSided {
+	free := e.reap()
+	if !e.v.opt.TwoSided && !e.detached {
 		if !e.gone.Load() || out.full() { // the kernel tells when the peer holds nothing
 			return
 		}
+		e.detached = true
 		out.emit(van.Event{Kind: van.EventDetached, Endpoint: e.face()})
 	}
-	e.detached = true
-	e.v.remove(e)
-	e.mu.Lock()
-	if e.let {
+	if free { // else views of the peer's memory are out, and the last one that comes back has the poller come again
+		e.v.remove(e)
+		e.mu.Lock()
 		e.hang()
+		e.mu.Unlock()
 	}
-	e.mu.Unlock()
 }
 
 // pollKernel asks which peers have let go, died, or put something in their socket. It reports whether there was anything.
@@ -213,7 +218,11 @@ func (v *node) busy() bool {
 
 func (e *endpoint) busy() bool {
 	if e.state.Load() != stateOpen {
-		return !e.reported && e.state.Load() == stateLost || e.ops.read.Load() != e.ops.written.Load() || e.stillMapped() || e.gone.Load()
+		return !e.reported && e.state.Load() == stateLost || e.ops.read.Load() != e.ops.written.Load() ||
+			e.stillMapped() && e.views.Load() == 0 || e.gone.Load() && !e.detached
+	}
+	if e.fouled.Load() != nil {
+		return true
 	}
 	if e.incoming.referred() {
 		return true
@@ -232,10 +241,16 @@ func (e *endpoint) busy() bool {
 	return r != e.ops.written.Load() && e.finished(&e.ops.list[r&e.ops.mask])
 }
 
-// couldAdvance reports whether the peer has made room.
+// couldAdvance reports whether the peer has made room, or let go of a grant.
 func (e *endpoint) couldAdvance() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if !e.mapped {
+		return true
+	}
+	if e.settleGrants(); len(e.grants.completed) > 0 {
+		return true
+	}
 	seen := e.out.seen
 	return e.out.look() != nil || e.out.seen != seen
 }

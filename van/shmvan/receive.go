@@ -51,8 +51,8 @@ func (e *endpoint) take(out *sink, r *record) (more bool, err error) {
 	switch r.kind {
 	case kindChunk:
 		return true, e.takeChunk(out, r)
-	case kindGrant, kindWithdraw, kindLetGo, kindForget:
-		if err := e.control(out, r); err != nil {
+	case kindForget:
+		if err := e.control(r); err != nil {
 			return false, err
 		}
 		e.in.pass(r, false)

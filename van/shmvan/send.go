@@ -258,19 +258,21 @@ func (s *stream) gather(to []byte) {
 
 // noteDue has the poller come back for what waits for room. mu is held.
 func (e *endpoint) noteDue() {
-	due := e.stream.active || e.errands.waiting()
+	due := e.stream.active || e.errands.waiting() || e.grants.waiting()
 	if due != e.due.Load() {
 		e.due.Store(due)
 	}
 }
 
-// advance writes what waits for room. It is called by the poller; when a Send is at it, that is as good.
-func (e *endpoint) advance() {
+// advance writes what waits for room, and ends withdrawals. It is called by the poller; when a Send is at it, that is as good.
+func (e *endpoint) advance(out *sink) {
 	if !e.due.Load() || !e.mu.TryLock() {
 		return
 	}
 	if e.state.Load() == stateOpen && e.mapped {
 		before := e.out.pos
+		e.settleGrants()
+		e.reportGrants(out)
 		e.runErrands()
 		e.flow()
 		if e.out.pos != before {

@@ -36,6 +36,7 @@ type node struct {
 	polling atomic.Bool
 	armed   atomic.Bool
 	fresh   atomic.Int32 // endpoints to announce
+	retired atomic.Bool  // Close has been through with the endpoints
 	forgets func()       // stops watching Options.Files
 
 	// The poller's.
@@ -89,6 +90,7 @@ func (v *node) open() (err error) {
 	_, _ = crand.Read(nonce) // never fails
 	copy(v.hello.nonce[:], nonce)
 	v.hello.pid, v.hello.ring = uint32(unix.Getpid()), uint64(v.opt.RingBytes)
+	v.hello.slots = uint32(v.opt.slots())
 	if !v.opt.NoForeign {
 		v.hello.at = uint64(uintptr(unsafe.Pointer(&nonce[0])))
 	}
@@ -243,6 +245,7 @@ func (v *node) Close() error {
 	for !v.polling.CompareAndSwap(false, true) {
 		runtime.Gosched()
 	}
+	v.retired.Store(true)
 	for _, e := range *v.eps.Load() {
 		e.retire()
 	}

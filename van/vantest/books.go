@@ -36,6 +36,11 @@ func (s *side) onCompletion(id van.OpID, err error) {
 	case err != nil && !s.faulty:
 		p.fail(1, "operation %d failed though nothing is wrong: %v", id, err)
 	}
+	s.settle(id, o, err)
+}
+
+// settle notes that an operation is complete.
+func (s *side) settle(id van.OpID, o *op, err error) {
 	delete(s.issued, id)
 	s.completed++
 	s.lastErr = err
@@ -141,6 +146,15 @@ func clauseOf(when string, clause int) int {
 	return clause
 }
 
+// open is how many operations must complete still. One whose Send goes on may be complete, or be rejected.
+func (s *side) open() int {
+	n := len(s.issued)
+	if s.issued[s.sending] != nil {
+		n--
+	}
+	return n
+}
+
 // onDetached hears that the peer can reach nothing of this side any more.
 func (s *side) onDetached() {
 	p := s.n.p
@@ -151,8 +165,8 @@ func (s *side) onDetached() {
 		p.fail(11, "EventDetached came twice for one endpoint")
 	case !s.lost && !s.closed && !s.stormy && s.out != 0: // a case may close endpoints without a salt
 		p.fail(11, "EventDetached of an endpoint that is neither lost nor closed")
-	case len(s.issued) > 0:
-		p.fail(11, "EventDetached came while %d accepted operations had no completion", len(s.issued))
+	case s.open() > 0:
+		p.fail(11, "EventDetached came while %d accepted operations had no completion", s.open())
 	}
 	s.detached = true
 }
@@ -166,8 +180,8 @@ func (s *side) onLost(reason error) {
 		p.fail(11, "EventLost came twice for one endpoint")
 	case s.closed:
 		p.fail(11, "EventLost came though the endpoint was closed on this side")
-	case len(s.issued) > 0:
-		p.fail(11, "EventLost came while %d accepted operations had no completion", len(s.issued))
+	case s.open() > 0:
+		p.fail(11, "EventLost came while %d accepted operations had no completion", s.open())
 	case reason == nil:
 		p.fail(11, "EventLost without Err")
 	case !s.faulty:

@@ -20,6 +20,7 @@ type side struct {
 	next      uint64 // sequence of the next message
 	sent      int    // accepted
 	issued    map[van.OpID]*op
+	sending   van.OpID // whose Send goes on
 	completed int
 	succeeded int           // completed without error
 	room      chan struct{} // a completion arrived
@@ -102,6 +103,7 @@ func (s *side) offer(c parcel) error {
 	m.Op = n.ops
 	id := m.Op
 	s.issued[id] = o
+	s.sending = id
 	n.mu.Unlock()
 
 	err := s.ep.Send(m)
@@ -110,11 +112,15 @@ func (s *side) offer(c parcel) error {
 	scribble(m)
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	s.sending = 0
 	if err == nil {
 		s.sent++
 		s.next++
 		if done {
-			s.onCompletion(id, nil)
+			if s.issued[id] == nil {
+				n.p.fail(1, "operation %d completed as an event, though Send said that it is complete", id)
+			}
+			s.settle(id, o, nil) // perhaps after the end of the connection, which came during Send
 		}
 		return nil
 	}

@@ -1,0 +1,54 @@
+package shmvan
+
+import (
+	"sync/atomic"
+
+	"github.com/stepvan/stepvan/internal/shm"
+)
+
+// Behind the ring, the file of a one-sided van has the table of what this side grants, one line for each grant, and
+// for each line of the peer's table a word that says how many times this side uses it at the moment:
+//
+//	id, file, offset, length, generation and rights<<32: uint64 each
+//
+// To use a grant is to count up and then to find its id in the line. To withdraw one is to wipe the id out and then
+// to find the count 0. So nobody waits for anybody who uses nothing, and no lock is taken.
+const (
+	lineID     = 0
+	lineFile   = 8
+	lineOffset = 16
+	lineLength = 24
+	lineRights = 32
+
+	leastSlots = 64
+	mostSlots  = 1 << 16
+	slotMask   = mostSlots - 1 // the bits of an id that say which line it is in
+)
+
+// fileBytes is the size of a side's file.
+func fileBytes(ring, slots int) int64 {
+	return int64(ringStart) + int64(ring) + int64(slots)*(shm.LineBytes+8)
+}
+
+// table is a side's part of its file that is about grants.
+type table struct {
+	slots  int
+	lines  []byte
+	counts []byte
+}
+
+func tableOf(file []byte, ring, slots int) table {
+	at := ringStart + ring
+	return table{slots, file[at : at+slots*shm.LineBytes], file[at+slots*shm.LineBytes:]}
+}
+
+func (t *table) id(slot int) *atomic.Uint64 { return t.word(slot, lineID) }
+
+func (t *table) word(slot, at int) *atomic.Uint64 { return shm.Word64(t.lines, slot*shm.LineBytes+at) }
+
+// count is the word of the peer's slot. Neighbours lie in lines of their own, as long as there are few.
+func (t *table) count(slot int) *atomic.Uint64 {
+	const words = shm.LineBytes / 8
+	lines := t.slots / words
+	return shm.Word64(t.counts, slot%lines*shm.LineBytes+slot/lines*8)
+}
