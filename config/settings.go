@@ -70,10 +70,10 @@ type Settings struct {
 
 	Progress          Progress  `group:"Processor and memory" name:"STEPVAN_PROGRESS" default:"auto" values:"auto spin park" doc:"How a waiting call waits: spin keeps the core, park gives it back at once, auto decides by the cores there are."`
 	Hugepages         Hugepages `name:"STEPVAN_HUGEPAGES" default:"auto" values:"auto on off" map:"1=on true=on 0=off false=off" doc:"Huge pages for registered memory: where they can be had, always (else an error), or never."`
-	BindCPUCore       bool      `name:"STEPMESH_BIND_CPU_CORE" default:"0" doc:"1: threads are pinned to cores. Without effect in this version."`
-	CPUCoresPerSocket int       `name:"STEPMESH_CPU_CORES_PER_SOCKET" default:"48" min:"1" max:"65536" doc:"Cores of one socket. Without effect in this version."`
-	CPUCoresPerGPU    int       `name:"STEPMESH_CPU_CORES_PER_GPU" default:"5" min:"1" max:"65536" doc:"Cores for each device. Without effect in this version."`
-	CPUStartOffset    int       `name:"STEPMESH_CPU_START_OFFSET" default:"10" min:"0" max:"65535" doc:"First core that is used. Without effect in this version."`
+	BindCPUCore       bool      `name:"STEPMESH_BIND_CPU_CORE" default:"0" doc:"1: the threads of a worker or server run on the cores of its device only, and its memory is taken from their NUMA nodes. Of a Go program those are all threads of the process; where stepvan is a library of another program (Python), the background driver: calls that wait run on the thread of their caller."`
+	CPUCoresPerSocket int       `name:"STEPMESH_CPU_CORES_PER_SOCKET" default:"48" min:"1" max:"65536" doc:"Cores of one socket, for STEPMESH_BIND_CPU_CORE. Devices 0 and 1 use the first half of the first socket, 2 and 3 its second half, 4 to 7 the second socket likewise."`
+	CPUCoresPerGPU    int       `name:"STEPMESH_CPU_CORES_PER_GPU" default:"5" min:"1" max:"65536" doc:"Cores for each device, for STEPMESH_BIND_CPU_CORE."`
+	CPUStartOffset    int       `name:"STEPMESH_CPU_START_OFFSET" default:"10" min:"0" max:"65535" doc:"First core that is used in each half of a socket, for STEPMESH_BIND_CPU_CORE: with the defaults device 0 gets the cores 10 to 14, device 1 15 to 19, device 2 34 to 38."`
 
 	LogLevel    LogLevel  `group:"Log and trace" name:"STEPVAN_LOG_LEVEL" alias:"PS_VERBOSE" default:"info" values:"trace debug info warn error off" map:"0=info 1=debug 2=trace 3=trace 4=trace warning=warn" doc:"Least important line that is written. PS_VERBOSE: 0 info, 1 debug, 2 trace."`
 	LogFormat   LogFormat `name:"STEPVAN_LOG_FORMAT" default:"auto" values:"auto console json" doc:"auto: console on a terminal, else JSON."`

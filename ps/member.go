@@ -58,6 +58,7 @@ func (m *member) open(admit func(link.Identity) error) (err error) {
 	s := m.node.settings
 	if m.pool, err = tensor.NewAllocator(tensor.Options{
 		Name: "stepvan " + string(m.role) + " pool", MaxBytes: int64(s.PoolBytes), MaxBytesSetting: "STEPVAN_POOL_BYTES", HugePages: hugePagesOf(s),
+		Near: m.node.placed.near(),
 	}); err != nil {
 		return err
 	}
@@ -67,7 +68,7 @@ func (m *member) open(admit func(link.Identity) error) (err error) {
 	m.link, err = link.NewNode(link.Options{
 		Vans: m.vans(), Memory: m.pool, Limits: limitsOf(s),
 		PieceBytes: int64(s.PieceBytes), CreditBytes: int64(s.CreditBytes),
-		Progress: progressOf(s), Admit: admit, Opened: m.met.add, Log: m.log,
+		Progress: progressOf(s, m.node.placed), Admit: admit, Opened: m.met.add, Log: m.log,
 	})
 	return err
 }

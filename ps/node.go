@@ -17,6 +17,7 @@ type Node struct {
 	options  options
 	site     site
 	log      zerolog.Logger
+	placed   *placement
 	memory   *tensor.Allocator
 	members  []*member
 

@@ -137,7 +137,13 @@ func newNode(s Settings, o options) (*Node, error) {
 		n.members[0].log.Warn().Msg(w.String())
 	}
 	var err error
-	n.memory, err = tensor.NewAllocator(tensor.Options{Name: "stepvan " + string(s.Role), HugePages: hugePagesOf(&s)})
+	if n.placed, err = settleDown(&s, n.members[0].log); err != nil {
+		return nil, err
+	}
+	n.memory, err = tensor.NewAllocator(tensor.Options{Name: "stepvan " + string(s.Role), HugePages: hugePagesOf(&s), Near: n.placed.near()})
+	if err != nil {
+		_ = n.placed.release()
+	}
 	return n, err
 }
 

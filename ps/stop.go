@@ -121,6 +121,9 @@ func (n *Node) close() {
 	if err := n.memory.Close(); err != nil {
 		n.members[0].log.Debug().Err(err).Msg("tensors of the program are still out; they stay usable")
 	}
+	if err := n.placed.release(); err != nil {
+		n.members[0].log.Warn().Err(err).Msg("STEPMESH_BIND_CPU_CORE: threads stay bound")
+	}
 }
 
 // usesSockets reports whether this node has been where processes of this machine find each other.

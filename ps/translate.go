@@ -21,14 +21,15 @@ func limitsOf(s *Settings) wire.Limits {
 	return wire.Limits{Meta: uint32(s.MaxHeaderBytes), Message: uint64(s.MaxMessageBytes), Tensors: uint32(s.MaxTensors)}
 }
 
-func progressOf(s *Settings) progress.Options {
+func progressOf(s *Settings, p *placement) progress.Options {
+	o := progress.Options{Cores: p.share(), Bind: p.bind()}
 	switch s.Progress {
 	case config.ProgressSpin:
-		return progress.Options{Mode: progress.Spin}
+		o.Mode = progress.Spin
 	case config.ProgressPark:
-		return progress.Options{Mode: progress.Park}
+		o.Mode = progress.Park
 	}
-	return progress.Options{}
+	return o
 }
 
 func hugePagesOf(s *Settings) tensor.HugePages {
@@ -103,7 +104,7 @@ func checkBuild(s *Settings, o *options) error {
 	case s.Backend == config.BackendGPU:
 		return refuse("STEPMESH_BACKEND", string(s.Backend), "not in this build: set CPU")
 	}
-	return nil
+	return checkCores(s)
 }
 
 // mild lists settings that are accepted and have no effect.
@@ -119,7 +120,6 @@ func mild(s *Settings) []config.Warning {
 	add(s.Rails > tcpvan.MaxRails, "STEPVAN_RAILS", fmt.Sprintf("%d connections per peer are the most that the tcp van makes", tcpvan.MaxRails))
 	add(s.SplitQPLag, "STEPMESH_SPLIT_QP_LAG", "has no effect: there is no RDMA in this build")
 	out = append(out, unreached(s)...)
-	add(s.BindCPUCore, "STEPMESH_BIND_CPU_CORE", "has no effect in this build: pin the process with taskset or numactl")
 	return out
 }
 

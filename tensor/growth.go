@@ -71,7 +71,15 @@ func (a *Allocator) errFull(n int64) error {
 
 // create takes memory from the system, in huge pages if they are wanted and there. Where this process may
 // have no memory files it is memory that peers cannot map.
-func (a *Allocator) create(size int64) (*shm.Memory, error) {
+func (a *Allocator) create(size int64) (mem *shm.Memory, err error) {
+	if a.opt.Near == nil {
+		return a.createHere(size)
+	}
+	a.opt.Near(func() { mem, err = a.createHere(size) })
+	return mem, err
+}
+
+func (a *Allocator) createHere(size int64) (*shm.Memory, error) {
 	a.made++
 	name := fmt.Sprintf("stepvan:%s:%d", a.opt.Name, a.made)
 	switch a.opt.HugePages {

@@ -31,6 +31,9 @@ type Options struct {
 	IdleBytes int64
 	// HugePages says whether arenas lie in huge pages. Default HugePagesAuto.
 	HugePages HugePages
+	// Near, if set, calls make, which takes memory from the system: on a thread and in a way that
+	// decides on which NUMA nodes it lies. It may be called from any goroutine.
+	Near func(make func())
 	// Debug records the callers that asked for each region, for Leaks. It makes
 	// Get slower.
 	Debug bool

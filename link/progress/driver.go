@@ -1,9 +1,15 @@
 package progress
 
+import "runtime"
+
 // drive is the background driver. What woke it may have come while somebody settles, who
 // does not look any more: who gives the token back wakes it again.
-func (e *Engine) drive() {
+func (e *Engine) drive(bind func()) {
 	defer close(e.stopped)
+	if bind != nil {
+		runtime.LockOSThread() // for good: the thread ends with the driver
+		bind()
+	}
 	e.parker.sit(func() (leave bool) {
 		if e.take() {
 			e.turn()

@@ -47,6 +47,7 @@ type Options struct {
 	Mode  Mode
 	Spin  time.Duration // how long a waiter spins; 0 for the default
 	Yield time.Duration // how long it yields after that; 0 for the default
+	Bind  func()        // called once on the driver's thread, which the driver then keeps; nil: any thread will do
 	Cores float64       // processor time that the process may use per second, quota of its cgroup included; 0 for all that Go uses
 }
 
@@ -102,7 +103,7 @@ func NewEngine(src Source, o Options) (*Engine, error) {
 	e.parker = p
 	e.timer = time.AfterFunc(time.Hour, e.tick)
 	e.timer.Stop()
-	go e.drive()
+	go e.drive(o.Bind)
 	return e, nil
 }
 

@@ -111,6 +111,7 @@ func (e *Engine) tick() {
 	if idle {
 		e.ticking.Store(false)
 	}
+	crew.count()
 	switch {
 	case e.has(closed):
 	case !idle:

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/affinity"
 )
 
 // checkCores compares cores and processes: a waiting call that spins while its
@@ -86,11 +87,11 @@ func (d *doctor) checkPinning() {
 	if !s.BindCPUCore {
 		return
 	}
-	last := s.CPUStartOffset + s.CPUCoresPerGPU - 1
-	if cores := d.sys.CPUs(); last >= cores {
-		d.fail("pinning", fmt.Sprintf("core %d is asked for, and there are %d", last, cores),
+	cores := affinity.Layout{PerSocket: s.CPUCoresPerSocket, PerDevice: s.CPUCoresPerGPU, Start: s.CPUStartOffset}.Cores(s.GPU)
+	if missing := cores.Minus(affinity.Range(0, d.sys.CPUs())); missing.Len() > 0 {
+		d.fail("pinning", fmt.Sprintf("device %d gets the cores %v, and there are %d", s.GPU, cores, d.sys.CPUs()),
 			"set STEPMESH_CPU_START_OFFSET=0, a smaller STEPMESH_CPU_CORES_PER_GPU, or STEPMESH_BIND_CPU_CORE=0")
 		return
 	}
-	d.ok("pinning", fmt.Sprintf("cores %d to %d", s.CPUStartOffset, last))
+	d.ok("pinning", fmt.Sprintf("cores %v", cores))
 }

@@ -177,8 +177,8 @@ func TestFindings(t *testing.T) {
 			m.write("sys/fs/cgroup/cpu/box/cpu.cfs_period_us", "100000")
 		}, Check{"core quota", Warn, "2 of 16", "CPUQuota=1600%"}},
 		{"quota and spinning", "STEPVAN_PROGRESS=spin", func(m *machine) { m.write("sys/fs/cgroup/cpu.max", "50000 100000\n") }, Check{"core quota", Fail, "spinning uses up", "STEPVAN_PROGRESS=park"}},
-		{"pinning beyond the cores", "STEPMESH_BIND_CPU_CORE=1", func(m *machine) { m.cpus = 8 }, Check{"pinning", Fail, "core 14 is asked for, and there are 8", "STEPMESH_CPU_START_OFFSET=0"}},
-		{"pinning", "STEPMESH_BIND_CPU_CORE=1", nil, Check{"pinning", OK, "cores 10 to 14", ""}},
+		{"pinning beyond the cores", "STEPMESH_BIND_CPU_CORE=1", func(m *machine) { m.cpus = 8 }, Check{"pinning", Fail, "device 0 gets the cores 10-14, and there are 8", "STEPMESH_CPU_START_OFFSET=0"}},
+		{"pinning", "STEPMESH_BIND_CPU_CORE=1", nil, Check{"pinning", OK, "cores 10-14", ""}},
 
 		{"no memfd", "", func(m *machine) { m.memory[false] = unix.EPERM }, Check{"shared memory", Warn, "operation not permitted", "seccomp"}},
 		{"no memfd, shm demanded", "STEPVAN_VAN=shm", func(m *machine) { m.memory[false] = unix.ENOSYS }, Check{"shared memory", Fail, "function not implemented", "seccomp"}},

@@ -1,0 +1,150 @@
+package affinity
+
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// MaxCores is the most cores that a Set can name: the most that Linux can be built for.
+const MaxCores = 8192
+
+// Set is a set of cores. The zero value is empty. Sets are values: no method changes one.
+type Set struct{ words []uint64 }
+
+// Range is the set of n cores from first on. Negative numbers, and cores from MaxCores on, are left out.
+func Range(first, n int) Set {
+	var s Set
+	for c := max(0, first); c < min(first+n, MaxCores); c++ {
+		s.add(c)
+	}
+	return s
+}
+
+// Parse reads a list as the kernel writes it: numbers and ranges with commas between them, "0-3,8,10-11".
+// White space around it is allowed; an empty text is the empty set. The error is an errs.ErrInvalid
+// that names the part which is wrong.
+func Parse(text string) (Set, error) {
+	var s Set
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return s, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		first, err := core(from)
+		last := first
+		if err == nil && isRange {
+			last, err = core(to)
+		}
+		if err != nil {
+			return Set{}, errs.Invalid("%q in the list of cores %q: %v", part, text, err)
+		}
+		if last < first {
+			return Set{}, errs.Invalid("%q in the list of cores %q: the range runs backwards", part, text)
+		}
+		for c := first; c <= last; c++ {
+			s.add(c)
+		}
+	}
+	return s, nil
+}
+
+func core(digits string) (int, error) {
+	for _, d := range digits {
+		if d < '0' || d > '9' {
+			return 0, fmt.Errorf("%q is no number", digits)
+		}
+	}
+	n, err := strconv.ParseUint(digits, 10, 16)
+	if err != nil || n >= MaxCores {
+		return 0, fmt.Errorf("%q is no core from 0 to %d", digits, MaxCores-1)
+	}
+	return int(n), nil
+}
+
+func (s *Set) add(c int) {
+	for len(s.words) <= c/64 {
+		s.words = append(s.words, 0)
+	}
+	s.words[c/64] |= 1 << (c % 64)
+}
+
+// Has reports whether core c is in the set.
+func (s Set) Has(c int) bool { return c >= 0 && c/64 < len(s.words) && s.words[c/64]>>(c%64)&1 != 0 }
+
+// Len is the number of cores.
+func (s Set) Len() (n int) {
+	for _, w := range s.words {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+// Cores lists them in order.
+func (s Set) Cores() []int {
+	list := make([]int, 0, s.Len())
+	for i, w := range s.words {
+		for ; w != 0; w &= w - 1 {
+			list = append(list, i*64+bits.TrailingZeros64(w))
+		}
+	}
+	return list
+}
+
+// And is what both sets have.
+func (s Set) And(o Set) Set {
+	var both Set
+	for _, c := range s.Cores() {
+		if o.Has(c) {
+			both.add(c)
+		}
+	}
+	return both
+}
+
+// Or is what one of the sets has.
+func (s Set) Or(o Set) Set {
+	var all Set
+	for _, set := range []Set{s, o} {
+		for _, c := range set.Cores() {
+			all.add(c)
+		}
+	}
+	return all
+}
+
+// Minus is what s has and o has not.
+func (s Set) Minus(o Set) Set {
+	var rest Set
+	for _, c := range s.Cores() {
+		if !o.Has(c) {
+			rest.add(c)
+		}
+	}
+	return rest
+}
+
+// String is the list as Parse reads it, as short as it can be: "0-3,8".
+func (s Set) String() string {
+	var b strings.Builder
+	cores := s.Cores()
+	for i := 0; i < len(cores); {
+		j := i
+		for j+1 < len(cores) && cores[j+1] == cores[j]+1 {
+			j++
+		}
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Itoa(cores[i]))
+		if j > i {
+			fmt.Fprintf(&b, "-%d", cores[j])
+		}
+		i = j + 1
+	}
+	return b.String()
+}
