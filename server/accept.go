@@ -65,11 +65,10 @@ func (in *incoming) list() {
 	}
 	for i := range in.meta.Pulls {
 		d := &in.meta.Pulls[i]
-		in.outs = append(in.outs, out{})
-		in.pulls = append(in.pulls, Pull{
-			Key: d.Key, Bytes: int64(d.Bytes), DType: d.DType, Shape: d.Shape,
-			Variable: d.Flags&wire.DescVariable != 0,
-		})
+		in.pulls = append(in.pulls, Pull{})
+		p := &in.pulls[i]
+		p.Key, p.Bytes, p.DType, p.Shape = d.Key, int64(d.Bytes), d.DType, d.Shape
+		p.Variable = d.Flags&wire.DescVariable != 0
 	}
 }
 
@@ -126,23 +125,23 @@ func (s *Server) show(in *incoming) error {
 	var at int64
 	for i := range in.meta.Pushes {
 		d := &in.meta.Pushes[i]
-		var t tensor.Tensor
+		in.pushes = append(in.pushes, tensor.Tensor{})
+		t := &in.pushes[i]
 		var err error
 		switch c := in.chunks[i]; {
 		case c != nil:
-			t, err = c.view(d)
+			err = c.view(t, d)
 		case d.Bytes > 0 && d.Flags&wire.DescInPlace != 0:
-			t, err = s.readInPlace(in, d)
+			*t, err = s.readInPlace(in, d)
 		case d.Bytes == 0:
-			t, err = tensor.FromBytes(d.DType, d.Shape, nil)
+			*t, err = tensor.FromBytes(d.DType, d.Shape, nil)
 		default:
-			t, err = tensor.FromRegion(in.pool, at, d.DType, d.Shape)
+			err = t.SetRegion(in.pool, at, d.DType, &d.Shape)
 			at += roundUp(int64(d.Bytes))
 		}
 		if err != nil {
 			return fmt.Errorf("push of key %d: %w", d.Key, err)
 		}
-		in.pushes = append(in.pushes, t)
 	}
 	for _, l := range in.late {
 		copy(in.pushes[l.push].Bytes(), l.mem)

@@ -42,11 +42,12 @@ func (c *chunk) take(in *incoming, d *wire.Descriptor) error {
 	return nil
 }
 
-// view returns the first bytes of the chunk as the pushed tensor.
-func (c *chunk) view(d *wire.Descriptor) (tensor.Tensor, error) {
-	t := &c.reg.tensor
-	if r := t.Region(); r != nil {
-		return tensor.FromRegion(r, t.Offset()+c.offset, d.DType, d.Shape)
+// view makes t the first bytes of the chunk, as the pushed tensor.
+func (c *chunk) view(t *tensor.Tensor, d *wire.Descriptor) (err error) {
+	whole := &c.reg.tensor
+	if r := whole.Region(); r != nil {
+		return t.SetRegion(r, whole.Offset()+c.offset, d.DType, &d.Shape)
 	}
-	return tensor.FromBytes(d.DType, d.Shape, c.mem[:d.Bytes])
+	*t, err = tensor.FromBytes(d.DType, d.Shape, c.mem[:d.Bytes])
+	return err
 }

@@ -44,9 +44,12 @@ type incoming struct {
 	views   []*view        // of pushes that the worker has left where they are
 
 	server *Server
-	outMu  sync.Mutex // never held while waiting; taken after Server.mu
-	outs   []out      // one per pull
-	owned  owned
+	// Of who asks for memory: the first of them all raise visited, before they look whether the request
+	// is live, so that the end of a request that nobody asked needs no lock.
+	visited atomic.Bool
+	outMu   sync.Mutex // never held while waiting; taken after Server.mu
+	outs    []out      // one per pull, or none yet
+	owned   owned
 
 	received  int64
 	processed int64

@@ -94,6 +94,7 @@ func (r Request) owned() []tensor.Tensor {
 	in := r.in
 	in.outMu.Lock()
 	defer in.outMu.Unlock()
+	in.visited.Store(true)
 	if !r.live() {
 		return nil
 	}
@@ -177,11 +178,15 @@ func (r Request) Out(i int) (tensor.Tensor, error) {
 	}
 	r.in.outMu.Lock()
 	defer r.in.outMu.Unlock()
+	r.in.visited.Store(true)
 	if !r.live() {
 		return tensor.Tensor{}, errEnded
 	}
-	if i < 0 || i >= len(r.in.outs) {
-		return tensor.Tensor{}, errs.Invalid("out: pull %d of %d", i, len(r.in.outs))
+	if i < 0 || i >= len(r.in.pulls) {
+		return tensor.Tensor{}, errs.Invalid("out: pull %d of %d", i, len(r.in.pulls))
+	}
+	for len(r.in.outs) < len(r.in.pulls) {
+		r.in.outs = append(r.in.outs, out{})
 	}
 	return r.in.out(i)
 }
@@ -226,7 +231,7 @@ func (o *out) make(in *incoming, d *wire.Descriptor) (err error) {
 // offered reports whether t, the answer to pull i, is in the worker's memory already.
 func (in *incoming) offered(i int, t *tensor.Tensor) (bool, error) {
 	r := t.Region()
-	if r == nil {
+	if r == nil || !in.visited.Load() {
 		return false, nil
 	}
 	in.outMu.Lock()
@@ -251,8 +256,12 @@ func (in *incoming) closeViews() {
 		in.views[i] = nil
 	}
 	in.views = in.views[:0]
+	if !in.visited.Load() {
+		return
+	}
 	in.outMu.Lock()
 	defer in.outMu.Unlock()
+	in.visited.Store(false)
 	for i := range in.outs {
 		o := &in.outs[i]
 		switch {

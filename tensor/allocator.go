@@ -75,7 +75,7 @@ func (a *Allocator) Empty(d DType, dims ...int64) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
-	n, err := sizeOf(d, shape)
+	n, err := sizeOf(d, &shape)
 	if err != nil {
 		return Tensor{}, err
 	}

@@ -38,7 +38,7 @@ func FromBytes(d DType, shape Shape, b []byte) (Tensor, error) {
 // (nil) the caller keeps the memory valid as long as a tensor refers to it.
 // Close of the region drops the owner.
 func FromPointer(ptr unsafe.Pointer, d DType, shape Shape, owner any) (Tensor, error) {
-	n, err := sizeOf(d, shape)
+	n, err := sizeOf(d, &shape)
 	if err != nil {
 		return Tensor{}, err
 	}
@@ -66,30 +66,38 @@ func FromStrided(ptr unsafe.Pointer, d DType, shape Shape, strides []int64, owne
 
 // FromRegion makes a tensor of the part of r that begins at off, in bytes.
 // 0 allocations.
-func FromRegion(r *Region, off int64, d DType, shape Shape) (Tensor, error) {
+func FromRegion(r *Region, off int64, d DType, shape Shape) (t Tensor, err error) {
+	err = t.SetRegion(r, off, d, &shape)
+	return t, err
+}
+
+// SetRegion is FromRegion in place, without copies of t and shape on the way: those are half of its cost. On
+// error t is the zero Tensor.
+func (t *Tensor) SetRegion(r *Region, off int64, d DType, shape *Shape) error {
+	*t = Tensor{}
 	n, err := sizeOf(d, shape)
 	if err != nil {
-		return Tensor{}, err
+		return err
 	}
 	if r == nil {
-		return Tensor{}, errs.Invalid("a tensor needs a region; it is nil")
+		return errs.Invalid("a tensor needs a region; it is nil")
 	}
-	gen := r.Generation()
-	if err := r.check(gen); err != nil {
-		return Tensor{}, err
+	l := r.life()
+	if err := l.check(l.generation()); err != nil {
+		return err
 	}
 	if size := int64(r.Len()); off < 0 || off > size || n > size-off {
-		return Tensor{}, errs.Invalid("%d bytes at offset %d exceed the region's %d bytes", n, off, size)
+		return errs.Invalid("%d bytes at offset %d exceed the region's %d bytes", n, off, size)
 	}
-	t := Tensor{region: r, off: off, n: n, shape: shape, gen: gen, dtype: d}
-	if err := checkAligned(t.address(), d); err != nil {
-		return Tensor{}, err
+	if err := checkAligned(uintptr(unsafe.Pointer(unsafe.SliceData(r.mem)))+uintptr(off), d); err != nil {
+		return err
 	}
-	return t, nil
+	t.region, t.off, t.n, t.shape, t.gen, t.dtype = r, off, n, *shape, l.generation(), d
+	return nil
 }
 
 func fromHeap(p unsafe.Pointer, have int64, d DType, shape Shape) (Tensor, error) {
-	n, err := sizeOf(d, shape)
+	n, err := sizeOf(d, &shape)
 	if err != nil {
 		return Tensor{}, err
 	}
@@ -102,18 +110,26 @@ func fromHeap(p unsafe.Pointer, have int64, d DType, shape Shape) (Tensor, error
 	return Tensor{heap: p, n: n, shape: shape, dtype: d}, nil
 }
 
-func sizeOf(d DType, shape Shape) (int64, error) {
+func sizeOf(d DType, shape *Shape) (int64, error) {
 	if !d.Valid() {
 		return 0, errs.Invalid("%s is no element type", d)
 	}
 	if !shape.Valid() {
 		return 0, errs.Invalid("the shape is invalid; MakeShape says why")
 	}
-	n, ok := shape.Bytes(d)
+	elems, ok := shape.count()
 	if !ok {
-		return 0, errs.Invalid("%s of %s takes more bytes than 63 bits can count", shape, d)
+		return 0, tooLarge(d, shape)
+	}
+	n, ok := mul(elems, int64(dtypes[d].size))
+	if !ok {
+		return 0, tooLarge(d, shape)
 	}
 	return n, nil
+}
+
+func tooLarge(d DType, shape *Shape) error {
+	return errs.Invalid("%s of %s takes more bytes than 63 bits can count", *shape, d)
 }
 
 func checkAligned(address uintptr, d DType) error {
