@@ -228,12 +228,17 @@ func (e *endpoint) hang() {
 	}
 }
 
-// retire is what is done with an endpoint when its van is closed: the poller may never come again.
+// retire is what is done with an endpoint when its van is closed: the poller may never come again. One that
+// had let go before waits no longer for its peer to do so.
 func (e *endpoint) retire() {
 	if e.sawEnd() {
 		e.gone.Store(true)
 	}
-	e.reap()
+	if e.reap() {
+		e.mu.Lock()
+		e.hang()
+		e.mu.Unlock()
+	}
 }
 
 // sawEnd reports whether the socket shows that the peer has let go.
