@@ -1,0 +1,86 @@
+package shmvan
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
+)
+
+// silent is a socket that takes connections and says nothing, as a stopped process does.
+func silent(t *testing.T) (path string, l *net.UnixListener) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "silent")
+	l, err := net.ListenUnix(socketType, &net.UnixAddr{Name: path, Net: socketType})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return path, l
+}
+
+// Only the context ends a dial to somebody who is there and says nothing.
+func TestDialToAStoppedListenerEndsWithItsContext(t *testing.T) {
+	p := newParty(t, Options{})
+	path, l := silent(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() {
+		_, err := p.v.Dial(ctx, p.v.join(path))
+		done <- err
+	}()
+	c, err := l.Accept()
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+}
+
+func TestProbe(t *testing.T) {
+	p := newParty(t, Options{})
+	addr := p.listen()
+	require.NoError(t, p.v.Probe(addr))
+
+	path, l := silent(t)
+	require.NoError(t, p.v.Probe(p.v.join(path)))
+	l.SetUnlinkOnClose(false)
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, p.v.Probe(p.v.join(path)), errs.ErrPeerLost, "who listened is gone")
+	require.ErrorIs(t, p.v.Probe(p.v.join(path+"none")), unix.ENOENT)
+	require.ErrorIs(t, p.v.Probe(p.v.join(t.TempDir())), errs.ErrNotSupported, "no socket")
+	require.ErrorIs(t, p.v.Probe(strings.Repeat("0", len(p.v.host))+"/x"), errs.ErrNotSupported, "another machine")
+	require.ErrorIs(t, p.v.Probe("nonsense"), errs.ErrInvalid)
+}
+
+// The system takes paths of about a hundred bytes only.
+func TestLongDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 100))
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	p, q := newParty(t, Options{Dir: dir}), newParty(t, Options{Dir: dir})
+	addr := p.listen()
+	require.NoError(t, q.v.Probe(addr))
+	x := q.dial(addr)
+	require.NoError(t, x.Send(message(1)))
+	p.until(van.EventMessage).Delivery.Release()
+	require.NoError(t, p.v.Close())
+	require.Zero(t, count(t, dir), "the socket is left")
+}
+
+// A socket that a killed process has left goes at the next Listen.
+func TestListenSweeps(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o700))
+	left := filepath.Join(dir, "left")
+	l, err := net.ListenUnix(socketType, &net.UnixAddr{Name: left, Net: socketType})
+	require.NoError(t, err)
+	l.SetUnlinkOnClose(false)
+	require.NoError(t, l.Close())
+	newParty(t, Options{Dir: dir}).listen()
+	require.NoFileExists(t, left)
+}
