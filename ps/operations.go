@@ -184,15 +184,20 @@ const verdict = 100 * time.Millisecond
 
 // named prefers the loss that ended the cluster to what followed from it.
 func (n *Node) named(op string, err error) error {
-	if !errors.Is(err, errs.ErrPeerLost) {
-		return err
+	if errors.Is(err, errs.ErrPeerLost) && n.told() {
+		return n.lost(op)
 	}
+	return err
+}
+
+// told reports whether a loss has ended the cluster, as the scheduler may be about to say.
+func (n *Node) told() bool {
 	t := time.NewTimer(verdict)
 	defer t.Stop()
 	select {
 	case <-n.failed.Done():
-		return n.lost(op)
+		return true
 	case <-t.C:
-		return err
+		return false
 	}
 }

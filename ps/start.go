@@ -1,12 +1,14 @@
 package ps
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -32,7 +34,10 @@ func Start(ctx context.Context, s Settings, opts ...Option) (*Node, error) {
 	defer cancel()
 	defer context.AfterFunc(n.failed, cancel)()
 	if err := n.start(ctx); err != nil {
-		n.abandon(err)
+		if errors.Is(err, errs.ErrPeerLost) || errors.Is(err, errs.ErrRemote) {
+			n.told() // a peer that went may have gone because of another
+		}
+		n.abandon(cmp.Or(n.Err(), err))
 		return nil, n.explain(ctx, err)
 	}
 	n.members[0].log.Info().Msgf("%s has started", n)
