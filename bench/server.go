@@ -128,7 +128,7 @@ func (s *server) ends() bool {
 
 // answer finds what to send.
 func (s *server) answer(r ps.Request, check bool) ([]tensor.Tensor, error) {
-	pushes, pulls := r.Pushes(), r.Pulls()
+	pushes, pulls := r.PushKeys(), r.Pulls() // Pushes would copy what is in place
 	if len(pulls) != 1 || int(r.Worker) >= s.spec.Workers {
 		return nil, fmt.Errorf("a request of worker %d with %d pulls, want one", r.Worker, len(pulls))
 	}
