@@ -13,7 +13,7 @@ BENCH        ?= .
 FUZZ_SECONDS ?= 300
 GO           ?= go
 
-.PHONY: help build demo test race check lint docs bench gobench fuzz fuzz-short soak clean
+.PHONY: help build demo test race check lint docs bench gobench fuzz fuzz-short soak stress clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,9 +53,14 @@ fuzz: ## fuzz every target for FUZZ_SECONDS (300)
 fuzz-short: ## fuzz every target for seconds
 	@scripts/fuzz.sh
 
-soak: ## 100,000 checked exchanges between processes and, under -race, in one; a million with flat memory
+soak: ## a million exchanges, a thousand lives, connections and large regions, all checked: nothing grows (an hour)
 	$(GO) test -run Soak -timeout 60m -v ./ps -long
 	CGO_ENABLED=1 $(GO) test -race -run Soak -timeout 60m -v ./ps -long
+	$(GO) test -run Soak -timeout 120m -v ./internal/stress -long
+
+stress: ## processes killed, stopped and interrupted at any moment: told in time, nothing corrupted, nothing left
+	$(GO) test -run Stress -timeout 60m -v ./internal/stress -long
+	CGO_ENABLED=1 $(GO) test -race -run Stress -timeout 60m -v ./internal/stress -long
 
 clean: ## remove what was built and installed here
 	rm -rf bin .cache

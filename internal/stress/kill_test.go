@@ -71,7 +71,7 @@ func exchanges() int {
 // A process that is killed in the middle of exchanges corrupts nothing: everybody else gets
 // an error that names it within a second, no byte of what completes is wrong, exchanges
 // with others go on where the policy allows it, and nothing is left behind at the end.
-func TestKilledPeersSoak(t *testing.T) {
+func TestKilledPeersStress(t *testing.T) {
 	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
 		for i, d := range deaths() {
 			t.Run(d.String(), func(t *testing.T) {

@@ -45,7 +45,7 @@ const launched = 5
 
 // Ctrl-C, or the end of the launcher itself, at any moment of the life of a launched cluster: no process is left
 // behind, and no file after the next start.
-func TestInterruptedLaunchSoak(t *testing.T) {
+func TestInterruptedLaunchStress(t *testing.T) {
 	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
 		dir := private(t)
 		random := rand.New(rand.NewPCG(5, 6))

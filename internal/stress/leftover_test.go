@@ -26,7 +26,7 @@ func tidy(t *testing.T, van vanKind, dir string) {
 }
 
 // What processes leave behind that are killed all at once is gone after the next start.
-func TestLeftoversAreCleanedUp(t *testing.T) {
+func TestLeftoversAreCleanedUpStress(t *testing.T) {
 	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
 		dir := private(t)
 		for range 2 {
@@ -51,7 +51,7 @@ func TestLeftoversAreCleanedUp(t *testing.T) {
 }
 
 // Somebody who has registered and dies before the cluster is complete makes room: another takes its place.
-func TestKilledBeforeTheClusterIsComplete(t *testing.T) {
+func TestKilledBeforeTheStartStress(t *testing.T) {
 	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
 		for _, victim := range []ps.Role{ps.RoleServer, ps.RoleWorker} {
 			t.Run(string(victim), func(t *testing.T) {
@@ -93,7 +93,7 @@ func starts() int {
 
 // Somebody dies at a random moment of the start, and is replaced: whether that comes in time or not,
 // everybody knows within seconds, either starts or ends with an error, and leaves nothing behind.
-func TestKilledWhileStartingSoak(t *testing.T) {
+func TestKilledWhileStartingStress(t *testing.T) {
 	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
 		dir := private(t)
 		random := rand.New(rand.NewPCG(3, 4))
@@ -171,7 +171,7 @@ func mourn(t *testing.T, p, victim *child) {
 }
 
 // Somebody dies who has called Stop: the others are not held up.
-func TestKilledWhileStopping(t *testing.T) {
+func TestKilledWhileStoppingStress(t *testing.T) {
 	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
 		for _, victim := range []ps.Role{ps.RoleWorker, ps.RoleServer} {
 			t.Run(string(victim), func(t *testing.T) {

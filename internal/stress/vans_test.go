@@ -1,10 +1,7 @@
 package stress
 
 import (
-	"context"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/ps"
@@ -28,33 +25,7 @@ var (
 )
 
 // vansOfMachines join processes.
-func vansOfMachines() []vanKind {
-	all := []vanKind{overTCP, overUnix}
-	if sharing() {
-		all = append(all, overShm)
-	}
-	return all
-}
-
-// sharing reports whether ps can share memory.
-var sharing = sync.OnceValue(func() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), bound)
-	defer cancel()
-	s := base(overShm, 1, 1)
-	s.StartTimeout = 5 * time.Second
-	roles := []ps.Role{ps.RoleScheduler, ps.RoleServer, ps.RoleWorker}
-	all := make([]ps.Settings, len(roles))
-	for i, r := range roles {
-		all[i] = s
-		all[i].Role = r
-	}
-	nodes, err := ps.StartAll(ctx, all)
-	cancel()
-	for _, n := range nodes {
-		_ = n.Stop(ctx)
-	}
-	return err == nil
-})
+func vansOfMachines() []vanKind { return []vanKind{overTCP, overUnix, overShm} }
 
 // vans are all.
 func vans() []vanKind { return append(vansOfMachines(), overMem) }
