@@ -32,7 +32,7 @@ func (p *producer) room() uint64 { return uint64(len(p.own.ring)) - (p.pos - p.s
 // look asks the peer how far it is.
 func (p *producer) look() error {
 	c := p.peer.consumed.Load()
-	if c < p.seen || c > p.pos {
+	if c < p.seen || c > p.pos || c%shm.LineBytes != 0 {
 		return &errs.ProtocolError{Field: "consumed", Reason: "the peer claims to have read what was never sent"}
 	}
 	p.seen = c

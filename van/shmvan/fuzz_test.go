@@ -1,0 +1,63 @@
+package shmvan
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// FuzzRecord has a van read records of any kind and content.
+func FuzzRecord(f *testing.F) {
+	for k := kindSkip; k <= kindEnd; k++ {
+		rec := make([]byte, 200)
+		m := message(1, make([]byte, 8))
+		rec[recHead], rec[recSegs], rec[recSize] = byte(len(m.Head)), 1, 8
+		copy(rec[recBody:], m.Head)
+		f.Add(byte(k), rec)
+	}
+	f.Fuzz(func(t *testing.T, k byte, rec []byte) { replay(t, kind(k), rec) })
+}
+
+// FuzzHello has hellos of any content read.
+func FuzzHello(f *testing.F) {
+	h := hello{ring: leastRing, slots: leastSlots, pid: 1, at: 4096}
+	f.Add(h.encode())
+	f.Add([]byte(helloMagic))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var got hello
+		if got.decode(b) != nil {
+			return
+		}
+		require.LessOrEqual(t, fileBytes(int(got.ring), int(got.slots)), fileBytes(mostRing, mostSlots))
+		var again hello
+		require.NoError(t, again.decode(got.encode()))
+		require.Equal(t, got, again)
+	})
+}
+
+// FuzzParcel has messages of any content taken off a socket.
+func FuzzParcel(f *testing.F) {
+	f.Add(nudge[:], byte(0))
+	f.Add(parcelOf(parcelMagic, 1, 4096), byte(1))
+	f.Add(parcelOf(parcelMagic, 1, 1<<40), byte(2))
+	f.Fuzz(func(t *testing.T, b []byte, fds byte) {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+		require.NoError(t, err)
+		defer closeAll(pair[:])
+		mem := make([]int, fds%8)
+		for i := range mem {
+			mem[i] = pair[0]
+		}
+		if len(b) > 64<<10 || !sendParcel(pair[0], b, mem...) {
+			return
+		}
+		e := &endpoint{sock: pair[1]}
+		file, err := e.unpack()
+		require.Nil(t, file, "a socket is no memory")
+		if err == nil {
+			require.Len(t, b, len(nudge))
+			require.Empty(t, mem)
+		}
+	})
+}

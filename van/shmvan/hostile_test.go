@@ -1,0 +1,246 @@
+package shmvan
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"net"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/shm"
+	"github.com/stepvan/stepvan/van"
+)
+
+// A peer writes what it likes into the words of its own file. It costs its own connection, and nothing else.
+func TestScribbledWords(t *testing.T) {
+	values := []uint64{1, 63, 1 << 20, 1 << 63, 1<<64 - 1}
+	words := map[string]func(e *endpoint, v uint64){
+		"consumed": func(e *endpoint, v uint64) { e.in.own.consumed.Store(v) },
+		"done":     func(e *endpoint, v uint64) { e.in.own.done.Store(v) },
+		"ring": func(e *endpoint, v uint64) {
+			shm.Word64(e.out.own.ring, int(e.out.pos)%len(e.out.own.ring)).Store(v)
+		},
+	}
+	for name, scribble := range words {
+		t.Run(name, func(t *testing.T) {
+			for _, value := range values {
+				_, b, x, y := pair(t, Options{Files: memory()})
+				z := newParty(t, Options{}).dial(b.v.join(b.v.listenerPath(t)))
+				b.until(van.EventAccepted)
+				scribble(x, value)
+				require.NoError(t, y.Send(message(1)))
+				lost := b.until(van.EventLost)
+				require.Same(t, y, bare(lost.Endpoint))
+				require.ErrorAs(t, lost.Err, new(*errs.ProtocolError), "%#x", value)
+				require.NoError(t, z.Send(message(1)))
+				b.until(van.EventMessage).Delivery.Release()
+			}
+		})
+	}
+}
+
+// Words that are no counters are worth nothing: a lie there costs the liar only.
+func TestScribbledFlags(t *testing.T) {
+	a, b, x, y := pair(t, Options{Files: memory()})
+	a.v.asleep.Store(1<<64 - 1)
+	for range 10 {
+		require.NoError(t, y.Send(message(1)))
+	}
+	x.table.count(5).Store(1 << 63) // uses of grants that were never given
+	g, err := granter{y}.Grant(shared(t, 64), 1, everything)
+	require.NoError(t, err)
+	require.NoError(t, granter{y}.Withdraw(g.ID, 3))
+	require.Equal(t, van.OpID(3), b.until(van.EventCompletion).Op)
+	require.NoError(t, x.Send(message(1)))
+	b.until(van.EventMessage).Delivery.Release()
+}
+
+// memfd makes a file as a hostile peer would.
+func memfd(t *testing.T, size, allocated int64, seals int) int {
+	t.Helper()
+	fd, err := unix.MemfdCreate("hostile", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	require.NoError(t, unix.Ftruncate(fd, size))
+	if allocated > 0 {
+		require.NoError(t, unix.Fallocate(fd, 0, 0, allocated))
+	}
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+	require.NoError(t, err)
+	return fd
+}
+
+const sealed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+// Who introduces himself badly is turned away without a word, and leaves nothing behind.
+func TestHostileHellos(t *testing.T) {
+	b := newParty(t, Options{})
+	addr := b.listen()
+	size := fileBytes(leastRing, leastSlots)
+	good := func() []byte {
+		h := hello{ring: leastRing, slots: leastSlots, pid: 1}
+		return h.encode()
+	}
+	file, page := memfd(t, size, size, sealed), memfd(t, pageBytes, pageBytes, sealed)
+	with := func(at int, v byte) []byte { h := good(); h[at] ^= v; return h }
+	cases := map[string]struct {
+		hello []byte
+		fds   []int
+	}{
+		"nothing":            {nil, nil},
+		"no descriptors":     {good(), nil},
+		"one descriptor":     {good(), []int{file}},
+		"three descriptors":  {good(), []int{file, page, page}},
+		"many descriptors":   {good(), []int{file, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page, page}},
+		"short":              {good()[:helloBytes-1], []int{file, page}},
+		"long":               {append(good(), 0), []int{file, page}},
+		"magic":              {with(0, 1), []int{file, page}},
+		"version":            {with(8, 8), []int{file, page}},
+		"ring":               {with(16, 1), []int{file, page}},
+		"a huge ring":        {with(22, 1), []int{file, page}},
+		"slots":              {with(48, 1), []int{file, page}},
+		"many slots":         {with(51, 1), []int{file, page}},
+		"files exchanged":    {good(), []int{page, file}},
+		"unsealed":           {good(), []int{memfd(t, size, size, 0), page}},
+		"can shrink":         {good(), []int{memfd(t, size, size, unix.F_SEAL_GROW), page}},
+		"short file":         {good(), []int{memfd(t, size-4096, size-4096, sealed), page}},
+		"long file":          {good(), []int{memfd(t, size+4096, size+4096, sealed), page}},
+		"empty file":         {good(), []int{memfd(t, 0, 0, sealed), page}},
+		"unallocated file":   {good(), []int{memfd(t, size, 0, sealed), page}},
+		"half a file":        {good(), []int{memfd(t, size, size/2, sealed), page}},
+		"unallocated page":   {good(), []int{file, memfd(t, pageBytes, 0, sealed)}},
+		"no memory at all":   {good(), []int{int(os.Stdin.Fd()), int(os.Stdin.Fd())}},
+		"garbage":            {[]byte("GET / HTTP/1.1\r\n\r\n"), nil},
+		"garbage with files": {[]byte("GET / HTTP/1.1\r\n\r\n"), []int{file, page}},
+	}
+	before := count(t, "/proc/self/fd")
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			path, err := b.v.split(addr)
+			require.NoError(t, err)
+			conn, err := net.DialUnix(socketType, nil, &net.UnixAddr{Name: path, Net: socketType})
+			require.NoError(t, err)
+			defer func() { _ = conn.Close() }()
+			if c.hello != nil {
+				_, _, err = conn.WriteMsgUnix(c.hello, unix.UnixRights(c.fds...), nil)
+				require.NoError(t, err)
+			} else {
+				require.NoError(t, conn.CloseWrite())
+			}
+			n, err := conn.Read(make([]byte, 100))
+			require.True(t, n == 0 || err != nil, "it was answered")
+		})
+	}
+	b.eventually("the descriptors", func() bool { return count(t, "/proc/self/fd") <= before })
+	x := newParty(t, Options{}).dial(addr)
+	b.until(van.EventAccepted)
+	require.NoError(t, x.Send(message(1)))
+	b.until(van.EventMessage).Delivery.Release()
+}
+
+// parcelOf is what goes with a file.
+func parcelOf(magic, id uint64, size int64) []byte {
+	b := make([]byte, parcelBytes)
+	binary.LittleEndian.PutUint64(b, magic)
+	binary.LittleEndian.PutUint64(b[8:], id)
+	binary.LittleEndian.PutUint64(b[16:], uint64(size))
+	return b
+}
+
+func TestHostileParcels(t *testing.T) {
+	const size = 1 << 16
+	good := func() int { return memfd(t, size, size, sealed) }
+	cases := map[string]func(sock int){
+		"garbage":       func(s int) { sendParcel(s, []byte("garbage")) },
+		"too long":      func(s int) { sendParcel(s, make([]byte, 4096)) },
+		"no descriptor": func(s int) { sendParcel(s, parcelOf(parcelMagic, 1, size)) },
+		"two":           func(s int) { sendParcel(s, parcelOf(parcelMagic, 1, size), good(), good()) },
+		"many": func(s int) {
+			f := good()
+			sendParcel(s, parcelOf(parcelMagic, 1, size), f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f)
+		},
+		"magic":       func(s int) { sendParcel(s, parcelOf(1, 1, size), good()) },
+		"unsealed":    func(s int) { sendParcel(s, parcelOf(parcelMagic, 1, size), memfd(t, size, size, 0)) },
+		"unallocated": func(s int) { sendParcel(s, parcelOf(parcelMagic, 1, size), memfd(t, size, 0, sealed)) },
+		"short":       func(s int) { sendParcel(s, parcelOf(parcelMagic, 1, size+4096), good()) },
+		"negative":    func(s int) { sendParcel(s, parcelOf(parcelMagic, 1, -1), good()) },
+		"twice": func(s int) {
+			sendParcel(s, parcelOf(parcelMagic, 1, size), good())
+			sendParcel(s, parcelOf(parcelMagic, 1, size), good())
+		},
+		"a wake with fd": func(s int) { sendParcel(s, nudge[:], good()) },
+		"a flood": func(s int) {
+			f := good()
+			for i := range mostFiles + 1 {
+				for !sendParcel(s, parcelOf(parcelMagic, uint64(i+1), size), f) {
+					runtime.Gosched() // until the receiver has taken some
+				}
+			}
+		},
+	}
+	for name, send := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, b, x, _ := pair(t, Options{Files: memory()})
+			z := newParty(t, Options{}).dial(b.v.join(b.v.listenerPath(t)))
+			b.until(van.EventAccepted)
+			maps := mappings(t)
+			sent, sock := make(chan struct{}), x.sock
+			go func() { defer close(sent); send(sock) }()
+			lost := b.until(van.EventLost)
+			require.ErrorAs(t, lost.Err, new(*errs.ProtocolError))
+			require.NoError(t, z.Send(message(1)))
+			b.until(van.EventMessage).Delivery.Release()
+			<-sent
+			require.NoError(t, x.v.Close())
+			b.until(van.EventDetached)
+			require.LessOrEqual(t, mappings(t), maps)
+		})
+	}
+}
+
+// Records of any content cost the connection or are messages; they fault nothing.
+func TestGarbageRecords(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	kinds := []kind{kindSkip, kindInline, kindWritten, kindMapped, kindForeign, kindStream, kindChunk, kindForget, kindEnd, 255}
+	for round := range 200 {
+		rec := make([]byte, 256)
+		for i := range rec {
+			rec[i] = byte(rng.UintN(256))
+		}
+		if round%2 == 0 { // as near to a record as chance gets
+			m := message(1, make([]byte, rng.IntN(9)))
+			le := binary.LittleEndian
+			le.PutUint32(rec[recHead:], uint32(len(m.Head)))
+			le.PutUint32(rec[recSegs:], rng.Uint32N(3))
+			le.PutUint64(rec[recSize:], uint64(len(m.Payload[0])))
+			copy(rec[recBody:], m.Head)
+		}
+		replay(t, kinds[round%len(kinds)], rec)
+	}
+}
+
+// replay has a van read one record of a peer's, and looks whether it still works.
+func replay(t testing.TB, k kind, rec []byte) {
+	_, b, x, y := pair(t, Options{Files: memory(), RingBytes: leastRing, Grants: leastSlots, Credits: MaxCredits})
+	n := min(align(recBody+len(rec)), leastRing/4)
+	out, err := x.out.begin(n)
+	require.NoError(t, err)
+	copy(out[8:], rec[min(8, len(rec)):])
+	x.out.publish(n, k, 0)
+	b.eventually("the record", func() bool {
+		var ev [4]van.Event
+		for _, e := range ev[:b.v.Poll(ev[:], true)] {
+			if e.Delivery != nil {
+				e.Delivery.Release()
+			}
+		}
+		return y.state.Load() != stateOpen || !y.in.waiting()
+	})
+	require.NoError(t, x.v.Close())
+	require.NoError(t, y.v.Close())
+}
