@@ -199,6 +199,29 @@ func TestIdleEngineSleeps(t *testing.T) {
 	})
 }
 
+// A program that waits for long costs nothing either, however it waits.
+func TestLongWaitSleeps(t *testing.T) {
+	for _, mode := range []Mode{Auto, Park} {
+		synctest.Test(t, func(t *testing.T) {
+			in := &inbox{ready: make(chan *Event, 1)}
+			e, err := NewEngine(in, Options{Mode: mode})
+			require.NoError(t, err)
+			in.engine.Store(e)
+			defer e.Close()
+			var ev Event
+			done := make(chan error, 1)
+			go func() { done <- e.WaitFor(24*time.Hour, &ev) }()
+			time.Sleep(time.Second)
+			before, flushes := in.polls.Load(), in.flushes.Load()
+			time.Sleep(time.Hour)
+			require.Equal(t, before, in.polls.Load(), "a parked node polled")
+			require.Equal(t, flushes, in.flushes.Load())
+			in.arrive(&ev)
+			require.NoError(t, <-done)
+		})
+	}
+}
+
 func TestWaitDoesNotAllocate(t *testing.T) {
 	in, e := newInbox(t, Options{})
 	var ev Event

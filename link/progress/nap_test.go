@@ -1,0 +1,145 @@
+package progress
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// napper is a mailbox with a waiter that naps: it sleeps in the kernel, token in hand.
+func napper(t *testing.T, quiet bool, wait func(e *Engine, ev *Event) error) (m *mailbox, ev *Event, done chan error) {
+	before := runtime.GOMAXPROCS(4) // naps keep a processor, of which some must be left
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+	m = newMailbox(t, quiet, Options{Mode: Park})
+	ev, done = &Event{}, make(chan error, 1)
+	go func() { done <- wait(m.engine, ev) }()
+	asleep(t, m.engine, ev)
+	return m, ev, done
+}
+
+// asleep returns when somebody sleeps for ev.
+func asleep(t *testing.T, e *Engine, ev *Event) {
+	t.Helper()
+	for end := time.Now().Add(bound); ev.state.Load()&(eventNapped|eventAwaited) == 0; runtime.Gosched() {
+		require.True(t, time.Now().Before(end), "nobody fell asleep")
+	}
+}
+
+func forEver(e *Engine, ev *Event) error { return e.WaitFor(-1, ev) }
+
+func TestArrivalEndsASleep(t *testing.T) {
+	for _, quiet := range []bool{false, true} {
+		m, ev, done := napper(t, quiet, forEver)
+		m.arrive(ev)
+		require.NoError(t, <-done)
+	}
+}
+
+// Set by somebody who does not drive wakes a napper too.
+func TestSetEndsASleep(t *testing.T) {
+	m, ev, done := napper(t, true, forEver)
+	m.engine.Set(ev)
+	require.NoError(t, <-done)
+}
+
+func TestLimitsEndASleep(t *testing.T) {
+	_, _, done := napper(t, true, func(e *Engine, ev *Event) error { return e.WaitFor(20*time.Millisecond, ev) })
+	require.ErrorIs(t, <-done, context.DeadlineExceeded)
+	ctx, cancel := context.WithCancel(context.Background())
+	_, _, done = napper(t, true, func(e *Engine, ev *Event) error { return e.Wait(ctx, ev) })
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+}
+
+func TestCloseEndsASleep(t *testing.T) {
+	m, _, done := napper(t, false, forEver)
+	m.engine.Close()
+	require.ErrorIs(t, <-done, errs.ErrClosed)
+}
+
+// Kick has the source polled although the one who drives sleeps.
+func TestKickPolls(t *testing.T) {
+	m, ev, done := napper(t, true, forEver)
+	m.mu.Lock()
+	m.list = append(m.list, ev) // without a sign
+	m.mu.Unlock()
+	m.engine.Kick()
+	require.NoError(t, <-done)
+}
+
+// A waiter that finds another one asleep with the token parks, and is told by it, or gets the token.
+func TestSeveralSleepAtOnce(t *testing.T) {
+	m, ev, done := napper(t, false, forEver)
+	var others [8]Event
+	var wg sync.WaitGroup
+	for i := range others {
+		wg.Go(func() {
+			if err := m.engine.WaitFor(bound, &others[i]); err != nil {
+				t.Errorf("waiter %d: %v", i, err)
+			}
+		})
+	}
+	for i := range others {
+		asleep(t, m.engine, &others[i])
+		m.arrive(&others[i])
+		if i == 3 {
+			m.arrive(ev)
+			require.NoError(t, <-done)
+		}
+	}
+	wg.Wait()
+}
+
+// While somebody drives, what comes over a loud descriptor is not the driver's business.
+func TestDriverIsNotWokenForWhatAWaiterHandles(t *testing.T) {
+	before := runtime.GOMAXPROCS(4)
+	defer runtime.GOMAXPROCS(before)
+	m := newMailbox(t, false, Options{Mode: Spin})
+	var last Event
+	done := make(chan error, 1)
+	go func() { done <- m.engine.WaitFor(bound, &last) }()
+	for end := time.Now().Add(bound); m.polls.Load() < 1000; runtime.Gosched() {
+		require.True(t, time.Now().Before(end), "nobody spins")
+	}
+	m.engine.word.And(^called) // it may have been woken while the waiter began
+	for range 1000 {
+		var ev Event
+		m.arrive(&ev)
+		for !ev.IsSet() {
+			runtime.Gosched()
+		}
+	}
+	require.False(t, m.engine.has(called), "the driver was woken")
+	m.arrive(&last)
+	require.NoError(t, <-done)
+}
+
+// In a tight loop of waits nobody settles, and a tick does so afterwards.
+func TestTightLoopsDoNotSettle(t *testing.T) {
+	m := newMailbox(t, true, Options{})
+	m.engine.take()
+	m.engine.tight = tightest
+	m.engine.listening = false
+	m.engine.seenAt = nanotime()
+	m.engine.leave(false)
+	require.True(t, m.engine.ticking.Load())
+	for end := time.Now().Add(bound); m.engine.ticking.Load(); runtime.Gosched() {
+		require.True(t, time.Now().Before(end), "the tick goes on for ever")
+	}
+	for end := time.Now().Add(bound); ; runtime.Gosched() { // the tick's turn ends
+		require.True(t, time.Now().Before(end), "the tick did not settle")
+		if m.engine.take() {
+			settled := m.engine.listening
+			m.engine.release()
+			if settled {
+				return
+			}
+		}
+	}
+}
