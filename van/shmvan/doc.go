@@ -4,10 +4,11 @@
 //
 // A listener is a Unix socket (SOCK_SEQPACKET) in a private directory. Both sides check the user of
 // the other (SO_PEERCRED), and pass descriptors: a file of their own, which holds control
-// words and the ring of the records that they send (layout.go), a page of their van, and an eventfd that wakes
-// them. Each process writes only its own files, which are sealed against every later writable mapping, and
+// words, the ring of the records that they send (layout.go) and the table of what they grant (table.go), and a page of
+// their van. Each process writes only its own files, which are sealed against every later writable mapping, and
 // maps the peer's for reading: what a peer scribbles is its own. Every word and every record of a peer is
 // copied once and checked then. Files that are not fully allocated or not sealed are refused, so no access faults.
+// The socket stays open: it carries further files (parcel.go), wakes who sleeps, and its end tells of the peer's.
 //
 // # Messages
 //
@@ -21,10 +22,13 @@
 //   - streamed through the ring, piece by piece (two copies), where that is forbidden;
 //   - written: the sender has copied it into memory that the peer granted (one copy, by the sender).
 //
-// Without a copy, granted memory can be used in place (van.Granter).
+// Without a copy, granted memory can be used in place (van.Granter), without a lock, a record, or the attention of the
+// granter. A withdrawal waits for who uses the grant at that moment, and for nobody else.
+//
+// One Poll copies no more than a few MiB of a payload: other endpoints have their turn.
 //
 // The fast path has no system call: the consumer looks at the first word of the next record, which the producer
-// writes last. Who sleeps (Van.Arm) says so in its page; only then a sender writes its eventfd, once per sleep.
+// writes last. Who sleeps (Van.Arm) says so in its page; only then a sender sends a byte to it, once per sleep.
 //
 // # End
 //
