@@ -23,12 +23,19 @@ func (s *Session) Send(o *Outbound) error {
 	if long {
 		s.node.engine.Enter()
 	}
-	s.enqueue(o)
-	s.pump()
+	if !s.sendAlone(o) {
+		s.enqueue(o)
+		s.pump()
+	}
 	if long {
 		s.node.engine.Leave()
 	}
 	return nil
+}
+
+// sendAlone sends all of o if nothing else waits and the van takes it: the way of most messages, past the lanes. mu is held.
+func (s *Session) sendAlone(o *Outbound) bool {
+	return s.filled == 0 && !s.held && !s.tooDeep(o) && s.affordable(o) && s.emit(o) && o.framed
 }
 
 // briefBytes is the payload up to which sending is too short to be told from an
@@ -135,8 +142,15 @@ func (s *Session) pump() {
 	}
 	for s.filled != 0 {
 		c := s.nextLane()
-		if c < 0 || !s.emit(c) {
+		if c < 0 || !s.emit(s.lanes[c].head) {
 			break
+		}
+		if l := &s.lanes[c]; l.head.framed {
+			l.pop()
+			if l.head == nil {
+				s.filled &^= 1 << c
+			}
+			s.pending--
 		}
 	}
 	if s.state == stateClosing && s.pending == 0 && !s.parting && s.opened {
@@ -155,10 +169,11 @@ func (s *Session) nextLane() int {
 	starved := false
 	for turned := bits.RotateLeft16(s.filled, -s.turn); turned != 0; turned &= turned - 1 {
 		c := (s.turn + bits.TrailingZeros16(turned)) % Channels
-		if s.tooDeep(c) {
+		o := s.lanes[c].head
+		if s.tooDeep(o) {
 			continue
 		}
-		if s.affordable(c) {
+		if s.affordable(o) {
 			s.turn = c + 1
 			return c
 		}
@@ -170,16 +185,15 @@ func (s *Session) nextLane() int {
 	return -1
 }
 
-// tooDeep reports whether the head of lane c is bulk and the van holds enough of that.
-func (s *Session) tooDeep(c int) bool {
-	o, piece := s.lanes[c].head, uint64(s.node.pieceBytes)
+// tooDeep reports whether o is bulk and the van holds enough of that.
+func (s *Session) tooDeep(o *Outbound) bool {
+	piece := uint64(s.node.pieceBytes)
 	return s.inVan >= piecesInVan*piece && o.total-o.sent > piece/4
 }
 
-// affordable reports whether the head of lane c has begun already, or fits the peer's credit.
-func (s *Session) affordable(c int) bool {
-	o := s.lanes[c].head
-	if o.sent > 0 || o.total == 0 || !credited(wire.Channel(c)) {
+// affordable reports whether o has begun already, or fits the peer's credit.
+func (s *Session) affordable(o *Outbound) bool {
+	if o.sent > 0 || o.total == 0 || !credited(o.Channel) {
 		return true
 	}
 	return s.used-s.freed+charge(o.total, s.window) <= s.window
@@ -200,12 +214,11 @@ func (s *Session) begForCredit() {
 // pieces: what the van holds can no longer be overtaken by another channel.
 const piecesInVan = 2
 
-// emit sends the next piece of lane c. false: the van has no room, or is gone.
-func (s *Session) emit(c int) bool {
-	o := s.lanes[c].head
+// emit sends the next piece of o. false: the van has no room, or is gone.
+func (s *Session) emit(o *Outbound) bool {
 	f := s.newFrame()
 	segment, inside := o.segment, o.inside
-	n := o.cut(f, min(s.pieceOf(c), s.caps.MaxPayload), s.caps.MaxSegments)
+	n := o.cut(f, min(s.pieceOf(o), s.caps.MaxPayload), s.caps.MaxSegments)
 	h := wire.Header{
 		Kind: wire.KindData, Op: o.Op, Flags: o.Flags, Channel: o.Channel, Sequence: s.seq + 1,
 		Request: o.Request, Generation: o.Generation, Pushes: o.Pushes, Pulls: o.Pulls,
@@ -235,15 +248,10 @@ func (s *Session) emit(c int) bool {
 	}
 	s.unacked.push(f)
 	if o.sent == o.total {
-		f.last = true
+		f.last, o.framed = true, true
 		if o.Timed {
 			o.posted = now()
 		}
-		s.lanes[c].pop()
-		if s.lanes[c].head == nil {
-			s.filled &^= 1 << c
-		}
-		s.pending--
 	}
 	return true
 }
@@ -266,10 +274,10 @@ func (s *Session) rejected(o *Outbound, err error) bool {
 // waits: cutting costs a header and a wake-up each, and serves nobody then.
 const wholePieces = 4
 
-// pieceOf is the most that the next piece of lane c may have. mu is held.
-func (s *Session) pieceOf(c int) int64 {
+// pieceOf is the most that the next piece of o may have. mu is held.
+func (s *Session) pieceOf(o *Outbound) int64 {
 	piece := s.node.pieceBytes
-	if s.filled == 1<<c && s.lanes[c].head.total <= wholePieces*uint64(piece) {
+	if s.filled&^(1<<o.Channel) == 0 && o.total <= wholePieces*uint64(piece) {
 		return wholePieces * piece
 	}
 	return piece
