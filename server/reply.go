@@ -95,7 +95,7 @@ func (s *Server) encode(l *letter, in *incoming, at int64) {
 	for i := range l.answers {
 		t := &l.answers[i].tensor
 		var d wire.Descriptor
-		d.Key, d.Bytes, d.DType, d.Shape = in.pulls[i].Key, uint64(t.Len()), t.DType(), t.Shape()
+		d.Key, d.Bytes, d.DType = in.pulls[i].Key, uint64(t.Len()), t.DType()
 		total += int64(t.Len())
 		if l.answers[i].there {
 			d.Flags |= wire.DescInPlace
@@ -103,7 +103,7 @@ func (s *Server) encode(l *letter, in *incoming, at int64) {
 			sent += int64(t.Len())
 			l.payload = append(l.payload, t.Bytes())
 		}
-		meta = d.Append(meta)
+		meta = d.AppendShaped(meta, t.Dims())
 	}
 	var flags wire.Flags
 	l.stamps = [4]int64{}

@@ -48,6 +48,10 @@ func ShapeOf(dims ...int64) Shape {
 // it to be seen where messages are decoded. ok is false where MakeShape fails, and s then invalid.
 func (s *Shape) SetDims(dims ...int64) (elems int64, ok bool) {
 	*s = Shape{rank: invalidRank}
+	if len(dims) == 1 && dims[0] >= 0 { // most are, and this is a third of the way below
+		s.dims[0], s.rank = dims[0], 1
+		return dims[0], true
+	}
 	if len(dims) > MaxRank {
 		return 0, false
 	}

@@ -57,8 +57,11 @@ const (
 func (d *Descriptor) Size() int { return descFixed + 8*len(d.Shape.Dims()) }
 
 // Append encodes d behind b.
-func (d *Descriptor) Append(b []byte) []byte {
-	dims, at := d.Shape.Dims(), len(b)
+func (d *Descriptor) Append(b []byte) []byte { return d.AppendShaped(b, d.Shape.Dims()) }
+
+// AppendShaped is Append with dims in place of d.Shape, which need not be copied then.
+func (d *Descriptor) AppendShaped(b []byte, dims []int64) []byte {
+	at := len(b)
 	end := at + descFixed + 8*len(dims)
 	if end > cap(b) {
 		b = slices.Grow(b, MaxDescriptorSize)

@@ -115,7 +115,11 @@ type list struct {
 
 func (l *list) decode(dst []Descriptor, n uint32) []Descriptor {
 	for i := uint32(0); i < n && l.err == nil; i++ {
-		dst = append(dst, Descriptor{})
+		if len(dst) < cap(dst) {
+			dst = dst[:len(dst)+1] // next sets every field
+		} else {
+			dst = append(dst, Descriptor{})
+		}
 		l.next(&dst[len(dst)-1])
 	}
 	return dst

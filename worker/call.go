@@ -21,8 +21,8 @@ type call struct {
 	pull     []tensor.Tensor
 	pullKeys []tensor.Key
 	variable []bool
-	claimed  int // the first so many push keys are marked busy
-	retained int // the first so many tensors are held, pushes before pulls
+	holds    []*hold // of the push keys
+	retained int     // the first so many tensors are held, pushes before pulls
 
 	parts     []*part
 	sessions  []*link.Session // of the parts, for SendAll
@@ -92,20 +92,53 @@ func (c *call) fail(err error) {
 	}
 }
 
+// hold is a push key, and the call whose push of it is unanswered. Holds of keys that are not busy stay in
+// the map, since a look-up is a quarter of the cost of inserting and deleting.
+type hold struct{ user *call }
+
+// maxIdle is how many keys that are not busy may stay.
+const maxIdle = 4096
+
 // claim marks the push keys busy, all or none. Under Worker.mu.
 func (w *Worker) claim(c *call) error {
 	for _, k := range c.pushKeys {
-		if other := w.busy[k]; other != nil {
+		h := w.keys[k]
+		if h == nil {
+			h = w.newHold(k)
+		}
+		if h.user != nil {
+			other := h.user
 			w.unclaim(c)
 			if other == c {
 				return twice(k)
 			}
 			return busyFault(k)
 		}
-		w.busy[k] = c
-		c.claimed++
+		h.user = c
+		c.holds = append(c.holds, h)
+		w.busy++
 	}
 	return nil
+}
+
+// newHold adds a key. In the steady state it does not allocate, even when every key is a new one.
+func (w *Worker) newHold(k tensor.Key) *hold {
+	if len(w.keys) >= maxIdle+w.busy {
+		for k, h := range w.keys {
+			if h.user == nil {
+				delete(w.keys, k)
+				w.freeHolds = append(w.freeHolds, h)
+			}
+		}
+	}
+	var h *hold
+	if n := len(w.freeHolds); n > 0 {
+		h, w.freeHolds = w.freeHolds[n-1], w.freeHolds[:n-1]
+	} else {
+		h = new(hold)
+	}
+	w.keys[k] = h
+	return h
 }
 
 func busyFault(k tensor.Key) error {
@@ -113,8 +146,9 @@ func busyFault(k tensor.Key) error {
 }
 
 func (w *Worker) unclaim(c *call) {
-	for _, k := range c.pushKeys[:c.claimed] {
-		delete(w.busy, k)
+	for _, h := range c.holds {
+		h.user = nil
 	}
-	c.claimed = 0
+	w.busy -= len(c.holds)
+	c.holds = c.holds[:0]
 }

@@ -99,7 +99,7 @@ func (p *part) encode(w *Worker, op uint8) {
 		if !p.leave(&d, j) {
 			p.payload = append(p.payload, c.push[i].Bytes())
 		}
-		meta = d.Append(meta)
+		meta = d.AppendShaped(meta, c.push[i].Dims())
 	}
 	for j, i := range p.pulls {
 		var d wire.Descriptor
@@ -110,7 +110,7 @@ func (p *part) encode(w *Worker, op uint8) {
 		if len(c.variable) > 0 && c.variable[i] {
 			d.Flags |= wire.DescVariable
 		}
-		meta = d.Append(meta)
+		meta = d.AppendShaped(meta, c.pull[i].Dims())
 	}
 	p.meta = meta
 	flags := wire.FlagTrace
@@ -126,9 +126,9 @@ func (p *part) encode(w *Worker, op uint8) {
 	}
 }
 
-// describe says in d what t is.
+// describe says in d what t is, but for the shape.
 func describe(d *wire.Descriptor, t *tensor.Tensor, k tensor.Key) {
-	d.Key, d.Bytes, d.DType, d.Shape = k, uint64(t.Len()), t.DType(), t.Shape()
+	d.Key, d.Bytes, d.DType = k, uint64(t.Len()), t.DType()
 }
 
 // leave says in d how push j goes, and reports whether its bytes stay where they are.

@@ -188,11 +188,11 @@ func (w *Worker) giveBack(c *call) {
 	}
 	clear(c.push) // lets go of the memory
 	clear(c.pull)
-	*c = call{
-		next: w.calls, push: c.push[:0], pushKeys: c.pushKeys[:0], pull: c.pull[:0], pullKeys: c.pullKeys[:0],
-		variable: c.variable[:0], parts: c.parts[:0], sessions: c.sessions[:0], outbounds: c.outbounds[:0],
-	}
-	w.calls = c
+	c.push, c.pull, c.parts, c.sessions, c.outbounds = c.push[:0], c.pull[:0], c.parts[:0], c.sessions[:0], c.outbounds[:0]
+	c.rec, c.last, c.err, c.label = nil, nil, nil, ""
+	c.broadcast, c.submitted, c.finished = false, false, false
+	c.need, c.undone, c.lent, c.placing, c.pending = 0, 0, 0, 0, 0
+	c.next, w.calls = w.calls, c
 	w.outstanding--
 }
 

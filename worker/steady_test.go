@@ -87,6 +87,21 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	})
 }
 
+// Keys are kept after use; those that are never used again make room.
+func TestEverNewKeysAllocateNothing(t *testing.T) {
+	x := newSteady(t, Mem(), false)
+	key := tensor.Key(1000)
+	round := func() {
+		x.req.PushKeys[0] = key
+		key++
+		x.round()
+	}
+	for range 10_000 {
+		round()
+	}
+	require.Zero(t, testing.AllocsPerRun(5000, round))
+}
+
 // A shortened form of: flat over a million requests.
 func TestMemoryStaysFlat(t *testing.T) {
 	for _, v := range []Van{Mem(), OneSided()} {

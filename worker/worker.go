@@ -30,7 +30,9 @@ type Worker struct {
 	calls         *call // free ones
 	parts         []*part
 	freeParts     *part
-	busy          map[tensor.Key]*call
+	keys          map[tensor.Key]*hold // push keys, busy or not
+	busy          int                  // of these
+	freeHolds     []*hold
 	registrations map[memory]*Registration
 	fences        []*server // to send; see unlock
 	dropped       dropped
@@ -58,7 +60,7 @@ func New(n *link.Node, o Options) *Worker {
 	w := &Worker{
 		node: n, opt: o, limits: n.Limits(),
 		sessions:      make(map[*link.Session]*server),
-		busy:          make(map[tensor.Key]*call),
+		keys:          make(map[tensor.Key]*hold),
 		registrations: make(map[memory]*Registration),
 	}
 	w.unwatch = o.Files.Watch(w.onDropped)
@@ -123,7 +125,7 @@ func (w *Worker) Rank() wire.Rank {
 func (w *Worker) Stats() Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := Stats{Outstanding: w.outstanding, BusyKeys: len(w.busy), Requests: w.outstanding}
+	s := Stats{Outstanding: w.outstanding, BusyKeys: w.busy, Requests: w.outstanding}
 	for c := w.calls; c != nil; c = c.next {
 		s.Requests++
 	}
