@@ -1,6 +1,7 @@
 package link
 
 import (
+	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/wire"
 )
@@ -58,7 +59,7 @@ func (s *Session) newFrame() *frame {
 
 // dropFrame recycles f. Session.mu is held.
 func (s *Session) dropFrame(f *frame) {
-	clear(f.segs)
+	f.segs = reuse.Slice(f.segs)
 	f.out = nil
 	f.next = s.freeFrames
 	s.freeFrames = f

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/wire"
 )
@@ -125,6 +126,6 @@ func (n *Node) clean(m *Inbound) {
 		n.memory.Put(m.region)
 		m.region = nil
 	}
-	clear(m.dst)
+	m.dst = reuse.Slice(m.dst)
 	m.User, m.Data, m.Session, m.Refused = nil, nil, nil, nil
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/link"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/wire"
@@ -146,10 +147,8 @@ func (s *Server) recycle(in *incoming) *link.Inbound {
 	if in.pool != nil {
 		s.opt.Memory.Put(in.pool)
 	}
-	clear(in.pushes) // lets go of the memory
-	in.pushes, in.keys, in.pulls, in.chunks = in.pushes[:0], in.keys[:0], in.pulls[:0], in.chunks[:0]
-	clear(in.late)
-	in.late = in.late[:0]
+	in.pushes, in.late = reuse.Slice(in.pushes), reuse.Slice(in.late)
+	in.keys, in.pulls, in.chunks = in.keys[:0], in.pulls[:0], in.chunks[:0]
 	in.from, in.session, in.pool, in.held, in.stage, in.bytes = nil, nil, nil, nil, free, 0
 	in.next, s.freeRequests = s.freeRequests, in
 	s.unanswered--

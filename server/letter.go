@@ -1,6 +1,7 @@
 package server
 
 import (
+	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/link"
 	"github.com/stepvan/stepvan/link/handles"
 	"github.com/stepvan/stepvan/tensor"
@@ -50,9 +51,7 @@ func (s *Server) newLetter(to *remote) *letter {
 // freeLetter recycles l. Under s.mu.
 func (s *Server) freeLetter(l *letter) {
 	l.release()
-	clear(l.payload)
-	clear(l.chunks)
-	l.meta, l.payload, l.chunks = l.meta[:0], l.payload[:0], l.chunks[:0]
+	l.meta, l.payload, l.chunks = l.meta[:0], reuse.Slice(l.payload), reuse.Slice(l.chunks)
 	l.to, l.rec, l.notice = nil, nil, nil
 	l.next, s.freeLetters = s.freeLetters, l
 }
@@ -64,8 +63,7 @@ func (l *letter) release() {
 			a.tensor.Release()
 		}
 	}
-	clear(l.answers)
-	l.answers = l.answers[:0]
+	l.answers = reuse.Slice(l.answers)
 }
 
 // Done implements link.Completer: the worker has acknowledged the message, or it failed.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/link"
 	"github.com/stepvan/stepvan/trace"
 	"github.com/stepvan/stepvan/wire"
@@ -199,13 +200,7 @@ func (s *Server) giveBack(y *reply) {
 		}
 		s.mu.Lock()
 	}
-	clear(y.requests)
-	clear(y.letters)
-	clear(y.sessions)
-	clear(y.outbounds)
-	clear(y.skipped)
-	clear(y.held)
-	y.requests, y.letters, y.held = y.requests[:0], y.letters[:0], y.held[:0]
-	y.sessions, y.outbounds, y.skipped = y.sessions[:0], y.outbounds[:0], y.skipped[:0]
+	y.sessions, y.skipped, y.held = reuse.Slice(y.sessions), reuse.Slice(y.skipped), reuse.Slice(y.held)
+	y.requests, y.letters, y.outbounds = y.requests[:0], y.letters[:0], y.outbounds[:0] // which the server keeps anyway
 	y.next, s.freeReplies = s.freeReplies, y
 }

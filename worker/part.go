@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/link"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
@@ -78,9 +79,9 @@ func (w *Worker) newPart(c *call, v *server) *part {
 // freePart recycles p. Under w.mu.
 func (w *Worker) freePart(p *part) {
 	p.generation++
-	clear(p.payload) // lets go of the memory
+	p.payload = reuse.Slice(p.payload)
 	p.call, p.server = nil, nil
-	p.pushes, p.pulls, p.payload, p.targets = p.pushes[:0], p.pulls[:0], p.payload[:0], p.targets[:0]
+	p.pushes, p.pulls, p.targets = p.pushes[:0], p.pulls[:0], p.targets[:0]
 	p.ways, p.rooms = p.ways[:0], p.rooms[:0]
 	p.lent, p.done, p.placing, p.answered = false, false, false, false
 	p.stamps = trace.Stamps{}

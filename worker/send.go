@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/link"
 	"github.com/stepvan/stepvan/trace"
 	"github.com/stepvan/stepvan/wire"
@@ -186,9 +187,8 @@ func (w *Worker) giveBack(c *call) {
 	for _, p := range c.parts {
 		w.freePart(p)
 	}
-	clear(c.push) // lets go of the memory
-	clear(c.pull)
-	c.push, c.pull, c.parts, c.sessions, c.outbounds = c.push[:0], c.pull[:0], c.parts[:0], c.sessions[:0], c.outbounds[:0]
+	c.push, c.pull = reuse.Slice(c.push), reuse.Slice(c.pull)
+	c.parts, c.sessions, c.outbounds = c.parts[:0], c.sessions[:0], c.outbounds[:0]
 	c.rec, c.last, c.err, c.label = nil, nil, nil, ""
 	c.broadcast, c.submitted, c.finished = false, false, false
 	c.need, c.undone, c.lent, c.placing, c.pending = 0, 0, 0, 0, 0

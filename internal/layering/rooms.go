@@ -25,6 +25,7 @@ var nobody = []string{"-"}
 // rooms is the architecture, from the ground up.
 var rooms = []room{
 	{path: "internal/errs", level: 0},
+	{path: "internal/reuse", level: 0},
 	{path: "internal/shm", level: 0, beside: []string{"internal/errs"}},
 	{path: "internal/affinity", level: 0, beside: []string{"internal/errs"}},
 	{path: "internal/verbs", level: 0, beside: []string{"internal/errs"}},
