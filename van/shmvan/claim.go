@@ -15,6 +15,7 @@ type claim struct {
 	slot       int
 	id         van.GrantID
 	uses       *atomic.Uint64 // own word in the own file: views and writes that go on
+	current    *atomic.Uint64 // the peer's word: the id that the line has
 	file       *peerFile      // held
 	mem        []byte
 	generation uint32
@@ -70,7 +71,7 @@ func (e *endpoint) claim(t van.Target, n int64, rights van.Rights) (*claim, erro
 		err = c.gives(t, n, rights)
 	}
 	if err != nil {
-		e.unclaim(slot, t.Grant)
+		e.unclaim(uses, e.peerTable.id(slot), t.Grant)
 		return nil, err
 	}
 	return c, nil
@@ -105,12 +106,12 @@ func (c *claim) gives(t van.Target, n int64, rights van.Rights) error {
 }
 
 // release ends a use. The files must stay mapped.
-func (c *claim) release() { c.e.unclaim(c.slot, c.id) }
+func (c *claim) release() { c.e.unclaim(c.uses, c.current, c.id) }
 
 // unclaim ends a use, and wakes the peer when it may be waiting for that.
-func (e *endpoint) unclaim(slot int, id van.GrantID) {
+func (e *endpoint) unclaim(uses, current *atomic.Uint64, id van.GrantID) {
 	e.in.edge.Publish()
-	if e.table.count(slot).Add(^uint64(0)) == 0 && e.peerTable.id(slot).Load() != uint64(id) {
+	if uses.Add(^uint64(0)) == 0 && current.Load() != uint64(id) {
 		e.rouse()
 	}
 }
@@ -131,7 +132,10 @@ func (e *endpoint) learn(slot int, t van.Target) (*claim, error) {
 		return nil, stale(t)
 	}
 	e.in.edge.Consume()
-	c := &claim{e: e, slot: slot, id: t.Grant, generation: uint32(rights), rights: van.Rights(rights >> 32)}
+	c := &claim{
+		e: e, slot: slot, id: t.Grant, uses: e.table.count(slot), current: e.peerTable.id(slot),
+		generation: uint32(rights), rights: van.Rights(rights >> 32),
+	}
 	f, err := e.fileLocked(file)
 	if err == nil {
 		c.mem, err = f.slice(offset, length)

@@ -1,6 +1,7 @@
 package shmvan
 
 import (
+	"math/bits"
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan/internal/shm"
@@ -33,13 +34,14 @@ func fileBytes(ring, slots int) int64 {
 // table is a side's part of its file that is about grants.
 type table struct {
 	slots  int
+	shift  int // slots are 8<<shift
 	lines  []byte
 	counts []byte
 }
 
 func tableOf(file []byte, ring, slots int) table {
 	at := ringStart + ring
-	return table{slots, file[at : at+slots*shm.LineBytes], file[at+slots*shm.LineBytes:]}
+	return table{slots, bits.Len(uint(slots) / 16), file[at : at+slots*shm.LineBytes], file[at+slots*shm.LineBytes:]}
 }
 
 func (t *table) id(slot int) *atomic.Uint64 { return t.word(slot, lineID) }
@@ -48,7 +50,6 @@ func (t *table) word(slot, at int) *atomic.Uint64 { return shm.Word64(t.lines, s
 
 // count is the word of the peer's slot. Neighbours lie in lines of their own, as long as there are few.
 func (t *table) count(slot int) *atomic.Uint64 {
-	const words = shm.LineBytes / 8
-	lines := t.slots / words
-	return shm.Word64(t.counts, slot%lines*shm.LineBytes+slot/lines*8)
+	mask := 1<<t.shift - 1
+	return shm.Word64(t.counts, slot&mask*shm.LineBytes+slot>>t.shift*8)
 }
