@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
@@ -139,7 +140,7 @@ type set struct {
 	load     load
 	exchange ps.Exchange
 	seq      uint64
-	failed   bool
+	reused   int // pull tensors whose memory was given back after a loss, and taken again
 }
 
 // furnish makes the sets.
@@ -261,9 +262,6 @@ func (l *lane) trade(ctx context.Context, s *set) error {
 	return nil
 }
 
-// canary is what a failed exchange's pull tensors are filled with: nothing may write there any more.
-const canary = 0xa5
-
 // fail reports a loss, and that the next exchange is refused with it.
 func (l *lane) fail(ctx context.Context, s *set, err error) {
 	at := clock()
@@ -275,24 +273,49 @@ func (l *lane) fail(ctx context.Context, s *set, err error) {
 	count := l.count
 	l.mu.Unlock()
 	l.asker.report(event{Kind: evLost, At: at, Text: err.Error(), Lane: l.id, Count: count, Bytes: s.load.bytes()})
-	s.failed = true
-	for _, t := range s.exchange.Pull {
-		copy(t.Bytes(), bytes.Repeat([]byte{canary}, t.Len()))
-	}
 	h, err := l.asker.node.Do(&s.exchange)
 	if err == nil {
 		err = h.Wait(ctx)
 	}
 	l.asker.report(event{Kind: evRefused, Text: fmt.Sprint(err), Lane: l.id})
+	if err := l.reuse(ctx, s); err != nil && ctx.Err() == nil {
+		l.asker.report(event{Kind: evWrong, Text: "the memory of a failed exchange: " + err.Error()})
+	}
+}
+
+// canary fills memory that a lost server could write to before: it must not any more.
+const canary = 0xa5
+
+// reuse gives the pull tensors of a failed exchange back, which is refused as long as a
+// server could write to them, and takes that memory for something else.
+func (l *lane) reuse(ctx context.Context, s *set) error {
+	for i, t := range s.exchange.Pull {
+		for errors.Is(t.Region().Close(), ps.ErrBusy) {
+			select {
+			case <-time.After(time.Millisecond): // nothing tells when a lost server has let go
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		again, err := l.asker.node.Memory().Empty(tensor.Uint8, s.load.Pull)
+		if err != nil {
+			return err
+		}
+		copy(again.Bytes(), bytes.Repeat([]byte{canary}, again.Len()))
+		s.exchange.Pull[i] = again
+		s.reused++
+	}
+	l.asker.report(event{Kind: evFreed, Lane: l.id})
+	return nil
 }
 
 // close gives the memory back.
 func (l *lane) close() error {
 	var all []error
 	for _, s := range l.sets {
-		for _, t := range s.exchange.Pull {
-			if s.failed && bytes.Count(t.Bytes(), []byte{canary}) != t.Len() {
-				all = append(all, fmt.Errorf("lane %d: a pull tensor was written after its exchange had failed", l.id))
+		for i, t := range s.exchange.Pull {
+			if i < s.reused && bytes.Count(t.Bytes(), []byte{canary}) != t.Len() {
+				all = append(all, fmt.Errorf("lane %d: memory was written by a server that was lost, after it was used for something else", l.id))
 			}
 			all = append(all, t.Region().Close())
 		}

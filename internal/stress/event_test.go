@@ -20,6 +20,7 @@ const (
 	evRan      kind = "ran"      // the exchanges that were asked for are done
 	evLost     kind = "lost"     // an operation failed with the loss of a peer
 	evRefused  kind = "refused"  // so did the next one
+	evFreed    kind = "freed"    // what a lost server could reach is free again
 	evDead     kind = "dead"     // OnDead was called
 	evSample   kind = "sample"   // Vitals
 	evStopping kind = "stopping" // the node is about to stop

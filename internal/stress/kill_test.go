@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ const (
 	atSpeed   moment = "at full speed"
 	halfway   moment = "while large payload is on its way"
 	afterStop moment = "after it was stopped"
+	notAtAll  moment = "not at all" // it is stopped until everybody takes it for dead, and goes on then
 )
 
 // death is one run: somebody is killed in the middle of exchanges.
@@ -45,7 +47,7 @@ func deaths() (out []death) {
 	if !*long {
 		out = []death{
 			{ps.RoleServer, atSpeed, true}, {ps.RoleWorker, halfway, true}, {ps.RoleWorker, afterStop, false},
-			{ps.RoleServer, halfway, false}, {ps.RoleServer, afterStop, true},
+			{ps.RoleServer, halfway, false}, {ps.RoleServer, afterStop, true}, {ps.RoleServer, notAtAll, true},
 		}
 		if slowness > 1 {
 			return out[:3]
@@ -56,8 +58,19 @@ func deaths() (out []death) {
 		for _, m := range []moment{atSpeed, halfway, afterStop} {
 			out = append(out, death{v, m, true}, death{v, m, false})
 		}
+		out = append(out, death{v, notAtAll, true})
 	}
 	return out
+}
+
+// large reports whether large payload is on its way.
+func (d death) large() bool { return d.moment == halfway || d.moment == notAtAll }
+
+// hearing makes silence a death where that is what is shown.
+func (d death) hearing(s *ps.Settings) {
+	if d.moment == notAtAll {
+		s.HeartbeatInterval, s.HeartbeatTimeout = 200*time.Millisecond, 2*time.Second
+	}
 }
 
 // exchanges of each lane, in the middle of which somebody dies.
@@ -75,8 +88,8 @@ func TestKilledPeersStress(t *testing.T) {
 	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
 		for i, d := range deaths() {
 			t.Run(d.String(), func(t *testing.T) {
-				r := &run{t: t, death: d, rand: rand.New(rand.NewPCG(uint64(i), 9))}
-				r.cluster = raise(t, van, shape{workers: 2, servers: 2, work: work{Loads: []load{small, large}, Apart: d.apart}})
+				r := &run{t: t, van: van, death: d, rand: rand.New(rand.NewPCG(uint64(i), 9))}
+				r.cluster = raise(t, van, shape{workers: 2, servers: 2, work: work{Loads: []load{small, large}, Apart: d.apart}, edit: d.hearing})
 				r.victim = r.cluster.servers[1]
 				if d.victim == ps.RoleWorker {
 					r.victim = r.cluster.workers[1]
@@ -84,6 +97,7 @@ func TestKilledPeersStress(t *testing.T) {
 				r.lead()
 				r.die()
 				r.mourn()
+				r.revive()
 				r.goOn()
 				r.end()
 			})
@@ -94,6 +108,7 @@ func TestKilledPeersStress(t *testing.T) {
 // run is a death that happens.
 type run struct {
 	t       *testing.T
+	van     vanKind
 	death   death
 	rand    *rand.Rand
 	cluster *cluster
@@ -116,12 +131,10 @@ func (r *run) lead() {
 	n := exchanges()
 	point := n/5 + r.rand.IntN(3*n/5)
 	w, lane := r.shared()
-	for _, p := range r.cluster.workers {
-		p.tell(command{Do: doMark, Lane: lane, Count: point})
-	}
+	w.tell(command{Do: doMark, Lane: lane, Count: point})
 	tellAll(r.cluster.workers, command{Do: doRun, Count: 1 << 40})
 	w.await(evMark, nil)
-	if r.death.moment != halfway {
+	if !r.death.large() {
 		return
 	}
 	tellAll(r.cluster.workers, command{Do: doLarge})
@@ -142,6 +155,10 @@ func (r *run) die() {
 		r.victim.freeze()
 		r.passBy()
 		pause *= 10 // long enough for windows and queues to fill
+	case notAtAll:
+		time.Sleep(pause)
+		r.victim.freeze()
+		return
 	}
 	time.Sleep(pause)
 	r.at = r.victim.kill()
@@ -162,33 +179,56 @@ func (r *run) passBy() {
 func (r *run) mourn() {
 	r.t.Helper()
 	var worst time.Duration
-	check := func(p *child, e event, named bool) {
+	check := func(p *child, e event) {
 		r.t.Helper()
-		took := since(e.At, r.at)
-		worst = max(worst, took)
-		require.LessOrEqual(r.t, took, noticed, "%s: %s", p.name, e.Text)
-		if named {
-			require.Contains(r.t, e.Text, r.victim.name, p.name)
+		require.Contains(r.t, e.Text, r.victim.name, p.name)
+		if r.death.moment != notAtAll {
+			took := since(e.At, r.at)
+			worst = max(worst, took)
+			require.LessOrEqual(r.t, took, noticed, "%s: %s", p.name, e.Text)
 		}
 	}
 	for _, p := range r.cluster.but(r.victim, r.cluster.scheduler) {
 		isWorker := slices.Contains(r.cluster.workers, p)
-		check(p, p.await(evDead, nil), true)
+		check(p, p.await(evDead, nil))
 		switch {
 		case r.death.apart && (r.death.victim == ps.RoleWorker || !isWorker):
 			// Its exchanges were all with others.
 		case isWorker:
 			e := p.await(evLost, nil)
-			check(p, e, true)
-			if r.death.moment == halfway {
+			check(p, e)
+			if r.death.large() {
 				require.GreaterOrEqual(r.t, e.Bytes, large.bytes())
 			}
 			require.Contains(r.t, p.await(evRefused, nil).Text, r.victim.name)
 		default:
-			check(p, p.await(evLost, nil), true)
+			check(p, p.await(evLost, nil))
 		}
 	}
+	if r.death.moment == notAtAll {
+		return
+	}
 	r.t.Logf("%s was killed %s: the last of the others was told after %v", r.victim.name, r.death.moment, worst.Round(10*time.Microsecond))
+}
+
+// revive lets a victim go on that was stopped only, and shows that it is no danger to memory that others use again.
+func (r *run) revive() {
+	r.t.Helper()
+	lends := r.death.victim == ps.RoleServer && r.death.apart // a lane of each worker was with the victim alone
+	if r.death.moment == notAtAll {
+		if lends && r.van.name == overShm.name {
+			for _, w := range r.cluster.workers {
+				w.sample()
+				require.False(r.t, slices.ContainsFunc(w.kept, func(e event) bool { return e.Kind == evFreed }), "%s gives back what %s can still write to", w.name, r.victim.name)
+			}
+		}
+		r.victim.signal(syscall.SIGCONT)
+	}
+	for _, w := range r.cluster.workers {
+		if lends {
+			w.await(evFreed, nil)
+		}
+	}
 }
 
 // goOn has those who live do what is left of their exchanges with each other.
@@ -198,7 +238,7 @@ func (r *run) goOn() {
 		return
 	}
 	n := exchanges() / 2
-	if r.death.moment == halfway {
+	if r.death.large() {
 		n = 5
 	}
 	for _, w := range r.cluster.workers {
@@ -229,6 +269,12 @@ func (r *run) end() {
 		default:
 			require.Contains(r.t, said, r.victim.name, p.name)
 		}
+	}
+	if r.death.moment == notAtAll {
+		if r.death.victim == ps.RoleWorker {
+			r.victim.tell(command{Do: doStop})
+		}
+		require.NotEmpty(r.t, r.victim.end(), "it knows that it was given up")
 	}
 	pid := fmt.Sprintf(".%d.", r.victim.cmd.Process.Pid)
 	for _, f := range files(r.t, r.cluster.dir) {
