@@ -95,6 +95,7 @@ type endpoint struct {
 
 	// Guarded by filesMu.
 	filesMu sync.Mutex
+	box     mailbox
 	files   []*peerFile
 	unused  []*claim // replaced, perhaps with views out
 }
@@ -109,7 +110,7 @@ func (v *node) newEndpoint(sock int, o *own, p *peer) *endpoint {
 	e.closing, e.peerWords = mine.closed, theirs
 	e.asleep = shm.Word64(p.page.Bytes(), offAsleep)
 	e.out = producer{own: mine, peer: theirs, edge: o.edge, slack: v.opt.slack()}
-	e.in = consumer{own: mine, peer: theirs, edge: p.edge}
+	e.in = consumer{own: mine, peer: theirs, edge: p.edge, lag: p.hello.ring / 64}
 	e.ops.init(v.opt.SendQueue)
 	e.credits.init(e, v.opt.Credits)
 	e.foreign = !v.opt.NoForeign && p.canRead()

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -66,18 +67,12 @@ var errEmpty = errors.New("nothing in the socket")
 // unpack takes one message off the socket: a file, which is known from here on, or nil. errEmpty when there is none.
 // filesMu is held.
 func (e *endpoint) unpack() (*peerFile, error) {
-	var b [parcelBytes + 1]byte
-	n, fds, err := recvParcel(e.sock, b[:])
-	defer func() { closeAll(fds) }()
-	switch {
-	case errors.As(err, new(unix.Errno)) || err == nil && n == 0: // EPOLLRDHUP tells when the peer has shut its end down
-		return nil, errEmpty
-	case err != nil:
+	n, fds, err := e.box.receive(e.sock)
+	if err != nil || n == len(nudge) && len(fds) == 0 {
 		return nil, err
-	case n == len(nudge) && len(fds) == 0:
-		return nil, nil
 	}
-	le := binary.LittleEndian
+	defer closeAll(fds)
+	b, le := &e.box.bytes, binary.LittleEndian
 	id, size := le.Uint64(b[8:]), le.Uint64(b[16:])
 	if n != parcelBytes || len(fds) != 1 || le.Uint64(b[:]) != parcelMagic || e.known(id) != nil || len(e.files) >= mostFiles {
 		return nil, &errs.ProtocolError{Field: "file", Reason: fmt.Sprintf("%d bytes with %d descriptors are no file", n, len(fds))}
@@ -102,23 +97,37 @@ func sendParcel(sock int, b []byte, fds ...int) bool {
 	}
 }
 
-// recvParcel receives without blocking. The descriptors are the caller's.
-func recvParcel(sock int, b []byte) (n int, fds []int, err error) {
-	var oob [128]byte
+// mailbox is the memory of one receipt, so that receiving allocates nothing: wake-ups are frequent.
+type mailbox struct {
+	bytes [parcelBytes + 1]byte
+	oob   [128]byte
+	vec   unix.Iovec
+	msg   unix.Msghdr
+}
+
+// receive takes one message without blocking: its length, and its descriptors, which are the caller's.
+func (b *mailbox) receive(sock int) (n int, fds []int, err error) {
+	b.vec.Base = &b.bytes[0]
+	b.vec.SetLen(len(b.bytes))
+	b.msg = unix.Msghdr{Iov: &b.vec, Control: &b.oob[0]}
+	b.msg.SetIovlen(1)
+	b.msg.SetControllen(len(b.oob))
 	for {
-		k, on, flags, _, err := unix.Recvmsg(sock, b, oob[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
-		if err == unix.EINTR || err == unix.ECONNRESET { // the peer is gone, but what it has sent is not
+		k, _, e := unix.Syscall(unix.SYS_RECVMSG, uintptr(sock), uintptr(unsafe.Pointer(&b.msg)), unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+		if e == unix.EINTR || e == unix.ECONNRESET { // the peer is gone, but what it has sent is not
 			continue
 		}
-		if err != nil {
-			return 0, nil, err
+		if e != 0 || k == 0 { // EPOLLRDHUP tells when the peer has shut its end down
+			return 0, nil, errEmpty
 		}
-		fds = rightsOf(oob[:on])
-		if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		if b.msg.Controllen > 0 {
+			fds = rightsOf(b.oob[:b.msg.Controllen])
+		}
+		if b.msg.Flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
 			closeAll(fds)
 			return 0, nil, &errs.ProtocolError{Field: "message", Reason: "it is longer than any"}
 		}
-		return k, fds, nil
+		return int(k), fds, nil
 	}
 }
 
