@@ -9,7 +9,8 @@ import (
 
 // credits is the pool of an endpoint's deliveries: as many as may be unreleased.
 type credits struct {
-	free    atomic.Uint64 // bit i: slots[i] is unused
+	free    atomic.Uint64 // bit i: slots[i] has been released
+	at      uint64        // bit i: slots[i] is unused, and the poller knows. The poller's
 	slots   []slot
 	starved atomic.Bool // the poller found none free, and wants to be told
 	e       *endpoint
@@ -32,21 +33,23 @@ func (c *credits) init(e *endpoint, n int) {
 	for i := range c.slots {
 		c.slots[i].index, c.slots[i].pool = uint(i), c
 	}
-	c.free.Store(1<<uint(n) - 1) // n == 64 gives all ones
+	c.at = 1<<uint(n) - 1 // n == 64 gives all ones
 }
 
 // take returns an unused slot, or nil: then the next release has the poller look again. Poller only.
 func (c *credits) take() *slot {
-	free := c.free.Load()
-	if free == 0 {
+	if c.at == 0 && c.free.Load() == 0 {
 		c.starved.Store(true)
-		if free = c.free.Load(); free == 0 {
+		if c.free.Load() == 0 {
 			return nil
 		}
 		c.starved.Store(false)
 	}
-	i := bits.TrailingZeros64(free)
-	c.free.And(^(uint64(1) << i))
+	if c.at == 0 {
+		c.at = c.free.Swap(0)
+	}
+	i := bits.TrailingZeros64(c.at)
+	c.at &= c.at - 1
 	return &c.slots[i]
 }
 

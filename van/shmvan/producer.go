@@ -79,6 +79,7 @@ type consumer struct {
 	peer  words
 	pos   uint64
 	told  uint64 // pos as the peer knows it
+	lag   uint64 // by how much that may be behind
 	done  uint64 // messages whose source has been read
 	tell  bool   // the peer wants to be woken
 	moved bool   // done has changed since the peer was told
@@ -142,9 +143,10 @@ func (c *consumer) source() {
 	c.moved = true
 }
 
-// report tells the peer how far this side is. It returns whether a sleeping peer should be woken for it.
+// report tells the peer how far this side is, when it waits for that, or has not heard of it for long. It returns
+// whether a sleeping peer should be woken for it.
 func (c *consumer) report() (wake bool) {
-	if c.pos == c.told && !c.moved {
+	if !c.tell && !c.moved && c.pos-c.told < c.lag {
 		return false
 	}
 	c.told = c.pos
