@@ -39,5 +39,5 @@
 // # Threads and memory
 //
 // Sending happens on the caller of Send, receiving on the caller of Poll. Goroutines exist for listening
-// and greeting only. A connection takes two files of RingBytes and a page each, one of them this side's.
+// and greeting only. A connection takes two files, one of them this side's: RingBytes, a page, and 72 bytes for each of Options.Grants.
 package shmvan

@@ -25,10 +25,7 @@ func (e *endpoint) Send(m *van.Message) error {
 		e.rouse()
 	}
 	e.mu.Unlock()
-	if err == nil {
-		e.v.stir()
-	}
-	return err
+	return err // what completes later is told by the peer, which wakes this side
 }
 
 // check holds m against Caps.
