@@ -4,6 +4,8 @@ import (
 	"math/bits"
 	"sync"
 	"unsafe"
+
+	"github.com/stepvan/stepvan/internal/prefetch"
 )
 
 // Ring keeps the last entries of a node in memory that is allocated once. The
@@ -40,6 +42,7 @@ func (r *Ring) Record(e Entry) {
 	r.mu.Lock()
 	r.at(r.next).entry = e
 	r.next++
+	prefetch.Write(unsafe.Pointer(r.at(r.next)), unsafe.Sizeof(slot{})) // long out of the cache when its turn comes
 	r.mu.Unlock()
 }
 

@@ -25,11 +25,12 @@ var nobody = []string{"-"}
 // rooms is the architecture, from the ground up.
 var rooms = []room{
 	{path: "internal/errs", level: 0},
+	{path: "internal/prefetch", level: 0},
 	{path: "internal/reuse", level: 0},
 	{path: "internal/shm", level: 0, beside: []string{"internal/errs"}},
 	{path: "internal/affinity", level: 0, beside: []string{"internal/errs"}},
 	{path: "internal/verbs", level: 0, beside: []string{"internal/errs"}},
-	{path: "trace", level: 0, beside: []string{"internal/errs"}},
+	{path: "trace", level: 0, beside: []string{"internal/errs", "internal/prefetch"}},
 	{path: "config", level: 0, beside: []string{"internal/errs"}, only: composers},
 
 	{path: "tensor", level: 1},

@@ -2,7 +2,9 @@ package handles
 
 import (
 	"sync/atomic"
+	"unsafe"
 
+	"github.com/stepvan/stepvan/internal/prefetch"
 	"github.com/stepvan/stepvan/link/progress"
 )
 
@@ -87,6 +89,8 @@ func (t *Table[T]) recycle() {
 	t.oldest, r.next = r.next, nil
 	if t.oldest == nil {
 		t.latest = nil
+	} else {
+		prefetch.Write(unsafe.Pointer(t.oldest), unsafe.Sizeof(*t.oldest)) // next time it goes, and is out of the cache by now
 	}
 	t.finished--
 	if !r.retire() {
