@@ -108,9 +108,13 @@ func everythingWakes(p *probe) {
 func completionWakes(p *probe, x, y *side) {
 	var over atomic.Bool
 	x.n.pump(over.Load)
-	y.n.lull()
-	y.send(parcel{size: 10})
-	y.n.rise("a completion", y.idle)
+	for _, size := range []int{10, 300 * kib} { // the small one may complete at once
+		y.n.lull()
+		y.send(parcel{size: size})
+		if !y.idle() {
+			y.n.rise("a completion", y.idle)
+		}
+	}
 	over.Store(true)
 	x.n.wake()
 	p.until("the peer to stop polling", func() bool { return !x.n.detached.Load() })
