@@ -70,10 +70,10 @@ func (e *endpoint) fileLocked(id uint64) (*peerFile, error) {
 	if f := e.known(id); f != nil {
 		return f, nil
 	}
-	for {
+	for range 2 * mostFiles { // a peer that sends wake-ups without end must not keep the poller here
 		f, err := e.unpack()
 		if errors.Is(err, errEmpty) {
-			err = &errs.ProtocolError{Field: "file", Reason: "a record names a file that was not sent"}
+			break
 		}
 		if err != nil {
 			return nil, err
@@ -82,6 +82,7 @@ func (e *endpoint) fileLocked(id uint64) (*peerFile, error) {
 			return f, nil
 		}
 	}
+	return nil, &errs.ProtocolError{Field: "file", Reason: "a record names a file that was not sent"}
 }
 
 func (e *endpoint) known(id uint64) *peerFile {

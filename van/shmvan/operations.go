@@ -55,6 +55,7 @@ func (e *endpoint) complete(out *sink, over bool) {
 	if over { // somebody else may let go of the memory
 		e.mu.Lock()
 		defer e.mu.Unlock()
+		e.hangUp() // before a source is given back that the peer may be reading
 	}
 	for ; r != w && !out.full(); r++ {
 		o := &q.list[r&q.mask]

@@ -73,7 +73,7 @@ func (p *producer) publish(n int, k kind, flags uint64) {
 	shm.Word64(p.own.ring, int(at)).Store(uint64(n) | uint64(k)<<wordKind | flags | wordUsed)
 }
 
-// consumer reads records out of the peer's ring. Guarded by endpoint.receiving.
+// consumer reads records out of the peer's ring. Poller only.
 type consumer struct {
 	own   words
 	peer  words
