@@ -5,6 +5,7 @@ import (
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/link"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
@@ -96,8 +97,8 @@ func (m *member) listen(ctx context.Context) ([]string, error) {
 
 // listenShm listens for peers of this machine, where killed processes may have left sockets.
 func (m *member) listenShm() ([]string, error) {
-	sweep(socketDir())
-	defer holdSweep(socketDir())()
+	shm.Sweep(shm.SocketDir())
+	defer shm.HoldSweep(shm.SocketDir())()
 	return m.link.Listen("shm://")
 }
 

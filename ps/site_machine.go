@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/link"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/tcpvan"
@@ -35,7 +36,7 @@ func (m *machine) van(p van.Placer, _ func()) (van.Van, error) {
 }
 
 func schedulerSocket(port int) string {
-	return filepath.Join(socketDir(), strconv.Itoa(port)+".scheduler")
+	return filepath.Join(shm.SocketDir(), strconv.Itoa(port)+".scheduler")
 }
 
 func (m *machine) scheduler() []string { return []string{"unix://" + schedulerSocket(m.port)} }
@@ -44,8 +45,8 @@ func (m *machine) scheduler() []string { return []string{"unix://" + schedulerSo
 const anyPort = 100
 
 func (m *machine) listenScheduler(_ context.Context, n *link.Node) (int, error) {
-	sweep(socketDir())
-	defer holdSweep(socketDir())()
+	shm.Sweep(shm.SocketDir())
+	defer shm.HoldSweep(shm.SocketDir())()
 	port, tries := m.port, 1
 	if port == 0 {
 		tries = anyPort
@@ -67,8 +68,8 @@ func (m *machine) listenScheduler(_ context.Context, n *link.Node) (int, error) 
 }
 
 func (m *machine) listenData(_ context.Context, n *link.Node) ([]string, error) {
-	sweep(socketDir())
-	defer holdSweep(socketDir())()
+	shm.Sweep(shm.SocketDir())
+	defer shm.HoldSweep(shm.SocketDir())()
 	name := fmt.Sprintf("%d.%d.%08x", m.port, os.Getpid(), rand.Uint32())
-	return n.Listen("unix://" + filepath.Join(socketDir(), name))
+	return n.Listen("unix://" + filepath.Join(shm.SocketDir(), name))
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/link"
 )
 
@@ -116,7 +117,7 @@ func (n *Node) close() {
 	}
 	_ = together(context.Background(), tasks...)
 	if n.usesSockets() {
-		sweep(socketDir()) // who was killed just before the start may not have been quite dead then
+		shm.Sweep(shm.SocketDir()) // who was killed just before the start may not have been quite dead then
 	}
 	if err := n.memory.Close(); err != nil {
 		n.members[0].log.Debug().Err(err).Msg("tensors of the program are still out; they stay usable")

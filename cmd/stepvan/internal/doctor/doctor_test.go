@@ -152,7 +152,7 @@ func TestFindings(t *testing.T) {
 		{"memlock unlimited", "STEPVAN_VAN=rdma", func(m *machine) { m.limits[unix.RLIMIT_MEMLOCK] = [2]uint64{unlimited, unlimited} }, Check{"memlock", OK, "any amount", ""}},
 		{"open files", "DMLC_ROLE=scheduler DMLC_NUM_WORKER=3000 DMLC_NUM_SERVER=2000", nil, Check{"open files", Fail, "4096, and 5000 peers need 5064", "ulimit -Hn 5064"}},
 		{"open files of rails", "STEPVAN_RAILS=16 DMLC_NUM_SERVER=256", nil, Check{"open files", Fail, "257 peers need 4176", "STEPVAN_RAILS"}},
-		{"open files of shared memory", "DMLC_NUM_SERVER=1100", nil, Check{"open files", Fail, "1101 peers need 4468", "ulimit -Hn 4468"}},
+		{"open files of shared memory", "DMLC_NUM_SERVER=1500", nil, Check{"open files", Fail, "1501 peers need 4567", "ulimit -Hn 4567"}},
 		{"open files of TCP", "DMLC_NUM_SERVER=1100 STEPVAN_VAN=tcp", nil, Check{"open files", OK, "1101 peers need 1165", ""}},
 		{"open files unlimited", "", func(m *machine) { m.limits[unix.RLIMIT_NOFILE] = [2]uint64{1024, unlimited} }, Check{"open files", OK, "any number", ""}},
 		{"threads of the group", "", func(m *machine) {

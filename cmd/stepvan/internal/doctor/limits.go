@@ -12,8 +12,8 @@ import (
 const (
 	// ownFiles are the descriptors of a node without peers: log, epoll, memory files, listeners.
 	ownFiles = 64
-	// sharedFiles are the descriptors for a peer with which memory is shared: socket, process, wake-up, ring.
-	sharedFiles = 4
+	// sharedFiles are the descriptors for a peer with which memory is shared: socket, process, ring.
+	sharedFiles = 3
 	// ownThreads are the threads of a node at most: the runtime's, the driver's, and spare ones.
 	ownThreads = 64
 	// pinned is the least memory that RDMA must be allowed to pin.

@@ -1,4 +1,4 @@
-package ps
+package shm
 
 import (
 	"net"
@@ -43,7 +43,7 @@ func TestSweep(t *testing.T) {
 		require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: filepath.Join(dir, name)}))
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
-	sweep(dir)
+	Sweep(dir)
 	require.Equal(t, []string{"bound", "datagrams", "file", "listening", "packets"}, names(t, dir))
 
 	accepted := make(chan error, 1)
@@ -59,16 +59,16 @@ func TestSweep(t *testing.T) {
 func TestSweepKeepsAwayFromWhoBinds(t *testing.T) {
 	dir := t.TempDir()
 	left(t, filepath.Join(dir, "half made"))
-	first, second := holdSweep(dir), holdSweep(dir)
-	sweep(dir)
+	first, second := HoldSweep(dir), HoldSweep(dir)
+	Sweep(dir)
 	first()
-	sweep(dir)
+	Sweep(dir)
 	require.NotEmpty(t, names(t, dir))
 	second()
-	sweep(dir)
+	Sweep(dir)
 	require.Empty(t, names(t, dir))
-	sweep(filepath.Join(dir, "missing"))
-	holdSweep(filepath.Join(dir, "missing"))()
+	Sweep(filepath.Join(dir, "missing"))
+	HoldSweep(filepath.Join(dir, "missing"))()
 }
 
 // A sweeper that was stopped in the middle delays a start, and does not end it.
@@ -77,5 +77,5 @@ func TestStuckSweeper(t *testing.T) {
 	release, err := lock(dir, unix.LOCK_EX)
 	require.NoError(t, err)
 	defer release()
-	holdSweep(dir)()
+	HoldSweep(dir)()
 }
