@@ -5,6 +5,7 @@ import (
 	"os"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -63,6 +64,7 @@ type epollParker struct {
 	alarm    *bell // for the napper
 	loud     []int // descriptors that are not quiet
 	sleepers []unix.PollFd
+	told     unix.EpollEvent
 	turn     func() bool
 	step     func(uintptr) bool
 }
@@ -135,8 +137,9 @@ func (p *epollParker) sit(turn func() bool) {
 func (p *epollParker) wake()  { p.call.ring() }
 func (p *epollParker) rouse() { p.alarm.ring() }
 
-// listen costs one system call for each loud descriptor. The kernel looks anew at one that is listened
-// to again, so nothing is missed that came meanwhile.
+// listen costs one system call for each loud descriptor, and one more to listen. The kernel looks anew
+// at a descriptor that is listened to again, but tells nobody of one that is still in its list from
+// before: so the list is looked at too, which takes those out that have nothing any more.
 func (p *epollParker) listen(on bool) {
 	var mask uint32
 	if on {
@@ -146,6 +149,15 @@ func (p *epollParker) listen(on bool) {
 		e := unix.EpollEvent{Events: mask, Fd: int32(fd)}
 		_ = unix.EpollCtl(p.ep, unix.EPOLL_CTL_MOD, fd, &e)
 	}
+	if on && len(p.loud) > 0 && p.pending() {
+		p.call.ring()
+	}
+}
+
+// pending reports whether a descriptor has something to tell.
+func (p *epollParker) pending() bool {
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.ep), uintptr(unsafe.Pointer(&p.told)), 1, 0, 0, 0)
+	return errno == 0 && n > 0
 }
 
 func (p *epollParker) nap(d time.Duration) bool {

@@ -18,6 +18,8 @@ const (
 	thoroughEvery = int64(200 * time.Microsecond)
 	// courtesy is how long it polls between two turns of other goroutines of its processor.
 	courtesy = int64(10 * time.Microsecond)
+	// crowd is how long other goroutines run when there are many.
+	crowd = int64(20 * time.Microsecond)
 	// mostRounds bounds a phase by count as well, for clocks that stand still (testing/synctest).
 	mostRounds = 2_500
 	// napLimit is how long a waiter sleeps with the token, and with a processor of Go's.
@@ -64,7 +66,7 @@ func (e *Engine) spinOn(ev *Event, l *limit) (done bool, err error) {
 	defer crew.discharge()
 	b := e.budget()
 	last := nanotime()
-	idle, polite := last, last
+	idle, polite, crowded := last, last, false
 	for rounds := 1; ; rounds++ {
 		moved := 0
 		for range round {
@@ -90,9 +92,10 @@ func (e *Engine) spinOn(ev *Event, l *limit) (done bool, err error) {
 			return true, err
 		}
 		if now-polite > courtesy || b.alone {
-			polite = now
 			e.src.Flush(false)
-			runtime.Gosched()
+			if polite, crowded = makeWay(now); crowded && e.mode != Spin {
+				return false, nil
+			}
 		}
 		if !b.lasts(now-idle, rounds) {
 			e.seenAt = now
@@ -111,6 +114,14 @@ func (e *Engine) thorough(now int64) bool {
 	return true
 }
 
+// makeWay lets other goroutines of this processor run, and reports whether many wanted to: then
+// nobody should keep it for waiting.
+func makeWay(now int64) (after int64, crowded bool) {
+	runtime.Gosched()
+	after = nanotime()
+	return after, after-now > crowd
+}
+
 // over is why a wait ends in vain, nil while it may go on.
 func (e *Engine) over(l *limit, now int64) error {
 	if e.has(closed) {
@@ -126,9 +137,12 @@ func (e *Engine) nap(ev *Event, l *limit, spun bool) (done bool, err error) {
 		return false, nil
 	}
 	defer crew.discharge()
+	began, crowded := makeWay(nanotime())
+	if crowded {
+		return false, nil
+	}
 	defer e.napping.Store(false)
 	e.napping.Store(true)
-	began := nanotime()
 	for now, end := began, began+napLimit; ; now = nanotime() {
 		e.seenAt = now
 		if ev.IsSet() {

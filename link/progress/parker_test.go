@@ -1,0 +1,59 @@
+package progress
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// Whoever listens again to a descriptor hears of what came meanwhile, also when it had something
+// to tell before that somebody else has taken.
+func TestListeningMissesNothing(t *testing.T) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	require.NoError(t, err)
+	defer func() { _ = unix.Close(fd) }()
+	p, err := newEpollParker([]Descriptor{{FD: fd}})
+	require.NoError(t, err)
+	defer p.close()
+	turns, ended := make(chan struct{}, 64), make(chan struct{})
+	var over atomic.Bool
+	go func() {
+		defer close(ended)
+		p.sit(func() bool {
+			turns <- struct{}{}
+			return over.Load()
+		})
+	}()
+	woken := func() {
+		t.Helper()
+		select {
+		case <-turns:
+		case <-time.After(bound):
+			t.Fatal("the driver slept through something")
+		}
+	}
+	one := []byte{1, 0, 0, 0, 0, 0, 0, 0}
+	woken() // sits down
+	for range 10 {
+		p.listen(true)
+		_, err = unix.Write(fd, one)
+		require.NoError(t, err)
+		woken()
+		p.listen(false)
+		_, err = unix.Read(fd, make([]byte, 8))
+		require.NoError(t, err)
+		_, err = unix.Write(fd, one) // nobody listens
+		require.NoError(t, err)
+		p.listen(true)
+		woken()
+		p.listen(false)
+		_, err = unix.Read(fd, make([]byte, 8))
+		require.NoError(t, err)
+	}
+	over.Store(true)
+	p.wake()
+	<-ended
+}
