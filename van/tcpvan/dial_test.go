@@ -28,12 +28,13 @@ func hasIPv6() bool {
 // talk proves that a message passes in both directions.
 func talk(t *testing.T, a, b *party, out, in van.Endpoint) {
 	t.Helper()
-	require.NoError(t, out.Send(message(1, 3, pattern(9, 1))))
+	there, back := message(1, 3, pattern(9, 1)), message(2, 3, pattern(9, 1))
+	require.NoError(t, out.Send(there))
 	expect(t, van.EventMessage, b, a).Delivery.Release()
-	expect(t, van.EventCompletion, a, b)
-	require.NoError(t, in.Send(message(2, 3, pattern(9, 1))))
+	completed(t, there, a, b)
+	require.NoError(t, in.Send(back))
 	expect(t, van.EventMessage, a, b).Delivery.Release()
-	expect(t, van.EventCompletion, b, a)
+	completed(t, back, b, a)
 }
 
 func TestAddresses(t *testing.T) {

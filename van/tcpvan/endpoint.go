@@ -100,6 +100,9 @@ func (ep *endpoint) Send(m *van.Message) error {
 	if ep.out.full() {
 		return errs.ErrWouldBlock
 	}
+	if ep.direct(m, payload) && ep.writers.CompareAndSwap(0, 1) {
+		return ep.sendDirect(m, payload)
+	}
 	if !ep.out.push(m, payload) {
 		return ep.gone()
 	}
@@ -222,9 +225,7 @@ func (ep *endpoint) shutRefuse() {
 		ep.refuse()
 		ep.leave(writing)
 	}
-	for wishes := ep.writers.Add(-1); wishes != 0; wishes = ep.writers.Add(-wishes) {
-		ep.write()
-	}
+	ep.yield(1)
 }
 
 func (ep *endpoint) refuse() {

@@ -42,7 +42,8 @@ func TestFDTellsWhatTheSocketsDoNot(t *testing.T) {
 
 	a.settle()
 	require.False(t, a.readable(t))
-	require.NoError(t, out.Send(message(1, 0)))
+	large := make([]byte, directBound+1)
+	require.NoError(t, out.Send(message(1, 0, large)))
 	require.True(t, a.readable(t), "Send completed by itself")
 	a.settle()
 	require.False(t, a.readable(t))
@@ -55,10 +56,10 @@ func TestFDTellsWhatTheSocketsDoNot(t *testing.T) {
 	require.True(t, b.readable(t), "Release lets a stalled endpoint go on")
 	expect(t, van.EventMessage, b).Delivery.Release()
 
-	require.NoError(t, in.Send(message(3, 0)))
+	require.NoError(t, in.Send(message(3, 0, large)))
 	b.settle()
 	b.got = nil
-	require.NoError(t, in.Send(message(4, 0)))
+	require.NoError(t, in.Send(message(4, 0, large)))
 	require.True(t, b.readable(t))
 	require.NoError(t, in.Close())
 	require.Equal(t, van.OpID(4), expect(t, van.EventCompletion, b).Op)

@@ -93,12 +93,13 @@ func TestPlacerRefuses(t *testing.T) {
 		a, b := newParty(t, Options{Rails: 2}), newParty(t, Options{})
 		out, _ := connect(t, a, b, "127.0.0.1:0")
 		b.memory.err = no
-		send(t, out, message(1, 9, make([]byte, size)), a, b)
+		m := message(1, 9, make([]byte, size))
+		send(t, out, m, a, b)
 		d := expect(t, van.EventMessage, b, a).Delivery
 		require.ErrorIs(t, d.Refused, no)
 		require.Len(t, d.Meta, 9)
 		d.Release()
-		expect(t, van.EventCompletion, a, b)
+		completed(t, m, a, b)
 		b.memory.err = nil
 		send(t, out, message(2, 0, pattern(size, 5)), a, b)
 		d = expect(t, van.EventMessage, b, a).Delivery
@@ -143,9 +144,10 @@ func TestPlacerClosesTheEndpoint(t *testing.T) {
 	a, b := newParty(t, Options{}), newParty(t, Options{})
 	out, in := connect(t, a, b, "127.0.0.1:0")
 	b.memory.hook = func(ep van.Endpoint) { require.NoError(t, ep.Close()) }
-	require.NoError(t, in.Send(message(5, 0)))
+	m := message(5, 0)
+	require.NoError(t, in.Send(m))
 	require.NoError(t, out.Send(message(1, 0, make([]byte, 100))))
-	require.Equal(t, van.OpID(5), expect(t, van.EventCompletion, b).Op)
+	completed(t, m, b)
 	until(t, "the loss", func() bool { return len(a.got) > 0 && a.got[len(a.got)-1].Kind == van.EventLost }, a, b)
 	require.Empty(t, b.got)
 }

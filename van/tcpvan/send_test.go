@@ -26,12 +26,13 @@ func TestPartialWrites(t *testing.T) {
 				out, _ := connect(t, a, b, addr)
 				for op, size := range []int{1 << 20, 1, 300_001, 8 << 10, 8<<10 - 1, 0, 70_000} {
 					payload := pattern(size, op)
-					send(t, out, message(van.OpID(op), 50, cut(payload, 33_333)...), a, b)
+					m := message(van.OpID(op), 50, cut(payload, 33_333)...)
+					send(t, out, m, a, b)
 					d := expect(t, van.EventMessage, b, a).Delivery
 					require.Equal(t, uint64(op), d.Header.Request)
 					require.True(t, size == 0 || bytes.Equal(payload, b.memory.bytes()), "%d bytes", size)
 					d.Release()
-					require.NoError(t, expect(t, van.EventCompletion, a, b).Err)
+					completed(t, m, a, b)
 				}
 			})
 		}
@@ -67,8 +68,9 @@ func TestSendQueueIsBounded(t *testing.T) {
 		e := expect(t, van.EventCompletion, a, b)
 		require.Equal(t, van.OpID(op), e.Op)
 	}
-	require.NoError(t, out.Send(message(9, 0)))
-	require.Equal(t, van.OpID(9), expect(t, van.EventCompletion, a, b).Op)
+	m := message(9, 0)
+	require.NoError(t, out.Send(m))
+	completed(t, m, a, b)
 }
 
 func TestSendRefuses(t *testing.T) {

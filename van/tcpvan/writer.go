@@ -1,12 +1,9 @@
 package tcpvan
 
 import (
-	"fmt"
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/stepvan/stepvan/internal/errs"
 )
 
 // writeBound is the number of bytes that one call of pump offers a rail, so that
@@ -17,18 +14,22 @@ const writeBound = 4 << 20
 // token, the others leave their wish with it and go. It reports whether this
 // goroutine completed operations.
 func (ep *endpoint) pump() (completed bool) {
-	wishes := ep.writers.Add(1)
-	if wishes != 1 {
+	if ep.writers.Add(1) != 1 {
 		return false
 	}
-	for {
+	completed = ep.write()
+	return ep.yield(1) || completed
+}
+
+// yield gives the writer's token back after serving the wishes that came meanwhile; wishes is how many
+// the holder has served. It reports whether it completed operations.
+func (ep *endpoint) yield(wishes int32) (completed bool) {
+	for wishes = ep.writers.Add(-wishes); wishes != 0; wishes = ep.writers.Add(-wishes) {
 		if ep.write() {
 			completed = true
 		}
-		if wishes = ep.writers.Add(-wishes); wishes == 0 {
-			return completed
-		}
 	}
+	return completed
 }
 
 // write offers the sockets what waits and finishes what they took. Writer's token.
@@ -46,7 +47,7 @@ func (ep *endpoint) write() (completed bool) {
 			continue
 		}
 		if e := ep.writeRail(i, c); e != 0 {
-			ep.breakOff(ep.fault("send", fmt.Errorf("%w: %w", errs.ErrPeerLost, e)))
+			ep.snap(e)
 			ep.abandon()
 			return true
 		}

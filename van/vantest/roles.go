@@ -32,9 +32,13 @@ func echo(p *probe, s *side) {
 func flood(p *probe, s *side) {
 	s.endangered()
 	p.until("the parent to leave", func() bool {
-		for range 10 {
+		// What Send completes by itself wakes nobody: as long as nothing is refused there is no reason to sleep.
+		for n := 1; !s.gone() && p.ctx.Err() == nil; n++ {
 			if s.offer(parcel{size: p.rng.IntN(20 * kib), meta: p.rng.IntN(100), segments: 2}) != nil {
 				break
+			}
+			if n%10 == 0 {
+				p.poll(true)
 			}
 		}
 		return s.gone()
