@@ -3,6 +3,8 @@ package progress
 import (
 	"math"
 	"runtime"
+	"runtime/metrics"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -14,12 +16,21 @@ type team struct {
 	busy     atomic.Int32 // waiters that keep a processor of Go's: they spin or nap
 	cores    atomic.Int32 // processors of Go's
 	pressure atomic.Int32 // how badly spinning went lately: 0 to mostPressure
+	crowded  atomic.Bool  // goroutines of the program wait for a processor
+
+	looked  atomic.Int64 // when crowded was determined
+	looking sync.Mutex
+	sample  [1]metrics.Sample
 }
 
 const (
 	mostPressure = 64
 	// heavyPressure is that from which waiters sleep at once.
 	heavyPressure = 32
+	// lookEvery is how long a look at the goroutines holds good, crowd how many that wait for a
+	// processor, at least, are more than one node makes by itself.
+	lookEvery = int64(time.Millisecond)
+	crowd     = 6
 	// retry is how many waits under heavy pressure there are to one that spins all the same.
 	retry = 32
 	// What a wait that ended well takes from the pressure, and what one does that had lost its core or
@@ -32,6 +43,21 @@ const (
 
 // count looks how many processors Go uses, which follow the quota of the cgroup.
 func (t *team) count() { t.cores.Store(int32(runtime.GOMAXPROCS(0))) }
+
+// look finds out, at most every so often, whether goroutines wait for a processor. Waiters leave
+// theirs to them: many nodes of one process would keep each other from working.
+func (t *team) look(now int64) {
+	if now-t.looked.Load() < lookEvery || !t.looking.TryLock() {
+		return
+	}
+	defer t.looking.Unlock()
+	t.looked.Store(now)
+	t.sample[0].Name = "/sched/goroutines/runnable:goroutines"
+	metrics.Read(t.sample[:]) // some 300 ns, no allocation
+	if v := t.sample[0].Value; v.Kind() == metrics.KindUint64 {
+		t.crowded.Store(v.Uint64() >= max(crowd, uint64(t.cores.Load())))
+	}
+}
 
 // enlist reports whether one more waiter may keep a processor: one is left to the rest of the
 // program. The first few may do so whatever there is.

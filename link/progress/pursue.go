@@ -16,10 +16,8 @@ const (
 	round = 8
 	// thoroughEvery is how long it may be between two polls about all.
 	thoroughEvery = int64(200 * time.Microsecond)
-	// courtesy is how long it polls between two turns of other goroutines of its processor.
+	// courtesy is how long it polls between two looks at what was held back.
 	courtesy = int64(10 * time.Microsecond)
-	// crowd is how long other goroutines run when there are many.
-	crowd = int64(20 * time.Microsecond)
 	// mostRounds bounds a phase by count as well, for clocks that stand still (testing/synctest).
 	mostRounds = 2_500
 	// napLimit is how long a waiter sleeps with the token, and with a processor of Go's.
@@ -50,8 +48,14 @@ func (e *Engine) pursue(ev *Event, l *limit) (done bool, err error) {
 
 // spins reports whether the wait that begins spins before it sleeps.
 func (e *Engine) spins() bool {
-	if e.mode != Auto || !crew.heavy() {
-		return e.mode != Park
+	switch {
+	case e.mode != Auto:
+		return e.mode == Spin
+	case crew.crowded.Load():
+		crew.look(nanotime())
+		return false
+	case !crew.heavy():
+		return true
 	}
 	e.waits++
 	return e.waits%retry == 0
@@ -66,7 +70,8 @@ func (e *Engine) spinOn(ev *Event, l *limit) (done bool, err error) {
 	defer crew.discharge()
 	b := e.budget()
 	last := nanotime()
-	idle, polite, crowded := last, last, false
+	idle, flushed := last, last
+	crew.look(last)
 	for rounds := 1; ; rounds++ {
 		moved := 0
 		for range round {
@@ -91,11 +96,12 @@ func (e *Engine) spinOn(ev *Event, l *limit) (done bool, err error) {
 			e.seenAt = now
 			return true, err
 		}
-		if now-polite > courtesy || b.alone {
+		if now-flushed > courtesy {
+			flushed = now
 			e.src.Flush(false)
-			if polite, crowded = makeWay(now); crowded && e.mode != Spin {
-				return false, nil
-			}
+		}
+		if b.alone {
+			runtime.Gosched() // elsewhere another processor takes who waits for this one
 		}
 		if !b.lasts(now-idle, rounds) {
 			e.seenAt = now
@@ -114,14 +120,6 @@ func (e *Engine) thorough(now int64) bool {
 	return true
 }
 
-// makeWay lets other goroutines of this processor run, and reports whether many wanted to: then
-// nobody should keep it for waiting.
-func makeWay(now int64) (after int64, crowded bool) {
-	runtime.Gosched()
-	after = nanotime()
-	return after, after-now > crowd
-}
-
 // over is why a wait ends in vain, nil while it may go on.
 func (e *Engine) over(l *limit, now int64) error {
 	if e.has(closed) {
@@ -137,8 +135,8 @@ func (e *Engine) nap(ev *Event, l *limit, spun bool) (done bool, err error) {
 		return false, nil
 	}
 	defer crew.discharge()
-	began, crowded := makeWay(nanotime())
-	if crowded {
+	began := nanotime()
+	if crew.look(began); crew.crowded.Load() {
 		return false, nil
 	}
 	defer e.napping.Store(false)
