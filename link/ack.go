@@ -125,8 +125,9 @@ func (s *Session) onCompletion(index int) {
 	finish(done, err)
 }
 
-// oweAck notes that the peer is owed an acknowledgement, and gives it when it is due at once. Driver only.
-func (s *Session) oweAck(flags wire.Flags) {
+// oweAck notes that the peer is owed an acknowledgement, and gives it when it is due at once. A piece after
+// which more of its message comes is acknowledged with the last one: sooner it would set nothing free. Driver only.
+func (s *Session) oweAck(flags wire.Flags, whole bool) {
 	if s.unsaid++; s.unsaid >= ackEvery {
 		s.unsaid = s.silent()
 	}
@@ -134,7 +135,9 @@ func (s *Session) oweAck(flags wire.Flags) {
 		s.tellNow()
 		return
 	}
-	s.listDue()
+	if whole {
+		s.listDue()
+	}
 }
 
 // silent counts the messages that the peer does not know to have arrived.

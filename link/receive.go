@@ -160,7 +160,7 @@ func (s *Session) onData(d *van.Delivery) error {
 		m := s.node.take(s, h, d.Meta)
 		m.Received = now()
 		handler.Deliver(m)
-		s.oweAck(h.Flags)
+		s.oweAck(h.Flags, true)
 		return nil
 	}
 	if s.peerHungry.Load() {
@@ -180,7 +180,7 @@ func (s *Session) onData(d *van.Delivery) error {
 		m.Received = now()
 		handler.Deliver(m)
 	}
-	s.oweAck(h.Flags)
+	s.oweAck(h.Flags, h.Offset+h.Payload == h.Total)
 	return nil
 }
 
@@ -210,7 +210,7 @@ func (s *Session) onWritten(d *van.Delivery) error {
 		m.Received = now()
 		s.node.handlers[h.Channel].Deliver(m)
 	}
-	s.oweAck(h.Flags)
+	s.oweAck(h.Flags, h.Offset+h.Payload == h.Total)
 	return nil
 }
 

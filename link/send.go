@@ -133,6 +133,9 @@ func (s *Session) enqueue(o *Outbound) {
 	s.lanes[o.Channel].push(o)
 	s.filled |= 1 << o.Channel
 	s.pending++
+	if s.filled != 1<<o.Channel {
+		s.company = companyPieces
+	}
 }
 
 // pump sends what the van takes. mu is held.
@@ -270,17 +273,30 @@ func (s *Session) rejected(o *Outbound, err error) bool {
 	return false
 }
 
-// wholePieces is how many pieces long a message may be to go uncut when nothing else
-// waits: cutting costs a header and a wake-up each, and serves nobody then.
-const wholePieces = 4
+const (
+	// wholePieces is how many pieces go as one when nothing else waits: cutting
+	// costs a header and a wake-up each, and serves nobody then.
+	wholePieces = 4
+	// companyPieces is how many pieces of a longer message are cut after a message of another
+	// channel had to pass it: there may be more of those.
+	companyPieces = 64
+)
 
 // pieceOf is the most that the next piece of o may have. mu is held.
 func (s *Session) pieceOf(o *Outbound) int64 {
 	piece := s.node.pieceBytes
-	if s.filled&^(1<<o.Channel) == 0 && o.total <= wholePieces*uint64(piece) {
+	switch {
+	case s.filled&^(1<<o.Channel) != 0:
+		return piece
+	case o.total <= wholePieces*uint64(piece):
 		return wholePieces * piece
+	case s.company > 0:
+		s.company--
+		return piece
+	case s.caps.OneSided:
+		return piece // each is copied within the call
 	}
-	return piece
+	return wholePieces * piece
 }
 
 // sendOwn sends a message of the link itself. mu is held.

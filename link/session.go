@@ -50,6 +50,7 @@ type Session struct {
 	freeFrames *frame
 	msg        van.Message
 	inVan      uint64       // payload bytes that the van holds
+	company    int          // pieces of long messages that are still cut for the sake of other channels
 	window     uint64       // payload bytes that the peer lets be unreleased
 	used       uint64       // what accepted messages on credited channels took of the window, ever
 	freed      uint64       // of these, released by the peer

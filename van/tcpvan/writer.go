@@ -7,8 +7,8 @@ import (
 )
 
 // writeBound is the number of bytes that one call of pump offers a rail, so that
-// neither Send nor Poll is kept for long by a peer that reads as fast as they write.
-const writeBound = 4 << 20
+// neither Send nor Poll is kept for long by a peer that reads as fast as they write: 4 MiB and their head.
+const writeBound = 4<<20 + 64<<10
 
 // pump writes what waits. Concurrent: one goroutine holds the writer's
 // token, the others leave their wish with it and go. It reports whether this
