@@ -108,3 +108,31 @@ func TestHeavyPressureEndsSpinning(t *testing.T) {
 	crew.pressure.Store(0)
 	require.True(t, e.spins())
 }
+
+// In a process whose goroutines wait for processors, waiters keep none, unless they were told to spin.
+func TestCrowdedProcessesDoNotSpin(t *testing.T) {
+	defer crew.crowded.Store(false)
+	crew.looked.Store(nanotime() + int64(time.Hour)) // nobody looks meanwhile
+	defer crew.looked.Store(0)
+	e := &Engine{}
+	require.True(t, e.spins())
+	crew.crowded.Store(true)
+	require.False(t, e.spins())
+	require.True(t, (&Engine{mode: Spin}).spins())
+	done, err := e.nap(&Event{}, &limit{d: -1}, false)
+	require.False(t, done, "a nap keeps a processor too")
+	require.NoError(t, err)
+}
+
+// A look is taken once in a while, and finds an idle process idle.
+func TestLookAtTheGoroutines(t *testing.T) {
+	var crew team
+	crew.cores.Store(1)
+	crew.crowded.Store(true)
+	now := nanotime()
+	crew.look(now)
+	require.Equal(t, now, crew.looked.Load())
+	crew.look(now + lookEvery/2)
+	require.Equal(t, now, crew.looked.Load(), "too early")
+	require.Zero(t, testing.AllocsPerRun(100, func() { crew.looked.Store(0); crew.look(nanotime()) }))
+}
