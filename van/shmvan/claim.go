@@ -108,11 +108,20 @@ func (c *claim) gives(t van.Target, n int64, rights van.Rights) error {
 // release ends a use. The files must stay mapped.
 func (c *claim) release() { c.e.unclaim(c.uses, c.current, c.id) }
 
-// unclaim ends a use, and wakes the peer when it may be waiting for that.
+// unclaim ends a use, and wakes the peer when it may be waiting for that. The last use of a claim that was
+// replaced meanwhile lets go of its file, as the poller may sleep. filesMu is not held.
 func (e *endpoint) unclaim(uses, current *atomic.Uint64, id van.GrantID) {
 	e.in.edge.Publish()
-	if uses.Add(^uint64(0)) == 0 && current.Load() != uint64(id) {
+	if uses.Add(^uint64(0)) > 0 {
+		return
+	}
+	if current.Load() != uint64(id) {
 		e.rouse()
+	}
+	if e.replaced.Load() {
+		e.filesMu.Lock()
+		e.tidy()
+		e.filesMu.Unlock()
 	}
 }
 
@@ -148,6 +157,7 @@ func (e *endpoint) learn(slot int, t van.Target) (*claim, error) {
 	f.hold()
 	if old := e.claims[slot].Swap(c); old != nil {
 		e.unused = append(e.unused, old)
+		e.replaced.Store(true)
 	}
 	return c, nil
 }
@@ -163,6 +173,7 @@ func (e *endpoint) blame(err error) {
 
 // tidy lets go of claims that were replaced. Who uses such a claim has counted a use of its slot. filesMu is held.
 func (e *endpoint) tidy() {
+	e.replaced.Store(true) // before the counts are read: whoever ends a use that is seen here sees this
 	rest := e.unused[:0]
 	for _, c := range e.unused {
 		if e.table.count(c.slot).Load() > 0 {
@@ -173,6 +184,7 @@ func (e *endpoint) tidy() {
 	}
 	clear(e.unused[len(rest):])
 	e.unused = rest
+	e.replaced.Store(len(rest) > 0)
 }
 
 // disclaim lets go of all claims to a file, or of all. filesMu is held.

@@ -98,6 +98,8 @@ type endpoint struct {
 	box     mailbox
 	files   []*peerFile
 	unused  []*claim // replaced, perhaps with views out
+
+	replaced atomic.Bool // there are some unused
 }
 
 func (v *node) newEndpoint(sock int, o *own, p *peer) *endpoint {
