@@ -31,6 +31,9 @@ func TargetOf(d *wire.Descriptor) Target {
 // OneSided reports whether memory can be granted to the peer of this session, and the peer's memory be mapped.
 func (s *Session) OneSided() bool { return s.granter != nil }
 
+// InMessage is the payload up to which a whole message is received in one go, without asking where it belongs.
+func (s *Session) InMessage() int64 { return s.caps.InMessage }
+
 // Grant lets the peer reach mem, until Withdraw has called back or Detacher.Detached has come.
 // Whatever is sent afterwards may name the grant. Errors: errs.ErrNotSupported when the van cannot share this
 // memory, or any; errs.ErrWouldBlock when its queue is full; why the session is over, when

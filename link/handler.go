@@ -48,6 +48,13 @@ type Handler interface {
 	Lost(s *Session, err error)
 }
 
+// Receiver is a Handler that takes small messages in one call.
+type Receiver interface {
+	// Receive comes in place of Place and Deliver for a whole message whose payload the van has kept. meta, in place of
+	// m.Meta, and payload are valid until it returns. The link releases m then, unless it is kept: for Release, later.
+	Receive(m *Inbound, meta, payload []byte) (kept bool)
+}
+
 // Detacher is a Handler that grants memory to peers.
 type Detacher interface {
 	// Detached comes once for each session that was Opened, after Lost: the peer cannot reach any memory

@@ -33,11 +33,31 @@ func (h *sink) Deliver(m *Inbound) { h.delivered++; m.Release() }
 
 func (h *sink) Lost(_ *Session, err error) { h.lost <- err }
 
-func newVictim(t testing.TB) (addr string, h *sink, n *Node) {
+func newVictim(t testing.TB, wrap ...func(VanMaker) VanMaker) (addr string, h *sink, n *Node) {
+	n = newNode(t, wrap...)
+	h = &sink{node: n, lost: make(chan error, 16)}
+	return listen(t, n, h), h, n
+}
+
+// listen gives all channels to h.
+func listen(t testing.TB, n *Node, h Handler) (addr string) {
+	for _, c := range []wire.Channel{ChannelRequest, ChannelBulk, ChannelResponse} {
+		n.Handle(c, h)
+	}
+	bound, err := n.Listen("tcp://127.0.0.1:0")
+	require.NoError(t, err)
+	return strings.TrimPrefix(bound[0], "tcp://")
+}
+
+func newNode(t testing.TB, wrap ...func(VanMaker) VanMaker) *Node {
 	mem, err := tensor.NewAllocator(tensor.Options{})
 	require.NoError(t, err)
-	n, err = NewNode(Options{
-		Vans:   []VanMaker{func(p van.Placer, _ func()) (van.Van, error) { return tcpvan.New(tcpvan.Options{Placer: p}) }},
+	maker := func(p van.Placer, _ func()) (van.Van, error) { return tcpvan.New(tcpvan.Options{Placer: p}) }
+	for _, w := range wrap {
+		maker = w(maker)
+	}
+	n, err := NewNode(Options{
+		Vans:   []VanMaker{maker},
 		Memory: mem, Log: zerolog.Nop(), CreditBytes: 1 << 20,
 	})
 	require.NoError(t, err)
@@ -45,13 +65,7 @@ func newVictim(t testing.TB) (addr string, h *sink, n *Node) {
 		require.NoError(t, n.Close())
 		require.NoError(t, mem.Close())
 	})
-	h = &sink{node: n, lost: make(chan error, 16)}
-	for _, c := range []wire.Channel{ChannelRequest, ChannelBulk, ChannelResponse} {
-		n.Handle(c, h)
-	}
-	bound, err := n.Listen("tcp://127.0.0.1:0")
-	require.NoError(t, err)
-	return strings.TrimPrefix(bound[0], "tcp://"), h, n
+	return n
 }
 
 // attacker is a peer that writes what it likes.
@@ -176,6 +190,16 @@ func TestAlmostRightProtocolCostsTheConnectionOnly(t *testing.T) {
 			a.send(piece(1, 0, 8, 24), nil, bytes(8))
 			a.send(piece(2, 0, 8, 24), nil, bytes(8))
 		}},
+		{"small message inside a message", "offset", func(a *attacker) {
+			a.hello()
+			a.send(piece(1, 0, 20, 24), nil, bytes(20))
+			a.send(piece(2, 0, 8, 8), nil, bytes(8))
+		}},
+		{"small message inside a small one", "offset", func(a *attacker) {
+			a.hello()
+			a.send(piece(1, 0, 8, 24), nil, bytes(8))
+			a.send(piece(2, 0, 8, 8), nil, bytes(8))
+		}},
 		{"empty piece", "payload", func(a *attacker) { a.hello(); a.send(piece(1, 0, 0, 24), nil, nil) }},
 		{"more than it has credit for", "credit", func(a *attacker) {
 			a.hello()
@@ -207,9 +231,13 @@ func TestAlmostRightProtocolCostsTheConnectionOnly(t *testing.T) {
 			_ = a.c.Close()
 		}},
 	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			addr, h, _ := newVictim(t)
+	for i := range 2 * len(cases) {
+		c, name, wraps := cases[i%len(cases)], "placed/", []func(VanMaker) VanMaker(nil)
+		if i >= len(cases) {
+			name, wraps = "kept/", []func(VanMaker) VanMaker{keep}
+		}
+		t.Run(name+c.name, func(t *testing.T) {
+			addr, h, _ := newVictim(t, wraps...)
 			good := attack(t, addr) // whom none of this may touch
 			good.hello()
 			a := attack(t, addr)

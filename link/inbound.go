@@ -95,6 +95,13 @@ func (q *inboundQueue) pop() {
 
 // take returns an unused Inbound for s. Driver only.
 func (n *Node) take(s *Session, h *wire.Header, meta []byte) *Inbound {
+	m := n.borrow(s, h)
+	m.Meta = append(m.Meta, meta...)
+	return m
+}
+
+// borrow is take without the meta.
+func (n *Node) borrow(s *Session, h *wire.Header) *Inbound {
 	m := n.inbounds
 	if m == nil {
 		m = n.released.Swap(nil)
@@ -103,7 +110,7 @@ func (n *Node) take(s *Session, h *wire.Header, meta []byte) *Inbound {
 		m = &Inbound{}
 	}
 	n.inbounds = m.next
-	m.next, m.Session, m.Header, m.Meta, m.dst = nil, s, *h, append(m.Meta[:0], meta...), m.dst[:0]
+	m.next, m.Session, m.Header, m.Meta, m.dst = nil, s, *h, m.Meta[:0], m.dst[:0]
 	m.Header.Payload, m.Header.Offset = h.Total, 0
 	m.segment, m.inside, m.placed, m.got, m.Received, m.Written = 0, 0, 0, 0, 0, false
 	return m

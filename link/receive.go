@@ -169,6 +169,9 @@ func (s *Session) onData(d *van.Delivery) error {
 	if d.Written {
 		return s.onWritten(d)
 	}
+	if d.Payload != nil {
+		return s.onKept(d)
+	}
 	q := &s.incoming[h.Channel]
 	m := q.head
 	if m == nil || s.writing[h.Channel] != nil {
@@ -181,6 +184,44 @@ func (s *Session) onData(d *van.Delivery) error {
 		handler.Deliver(m)
 	}
 	s.oweAck(h.Flags, h.Offset+h.Payload == h.Total)
+	return nil
+}
+
+// onKept takes a small message that came with its payload.
+func (s *Session) onKept(d *van.Delivery) error {
+	h := &d.Header
+	// Pieces that wait in the queue were sent later, unless one of their message has been delivered.
+	if q := s.incoming[h.Channel].head; q != nil && q.got > 0 || s.writing[h.Channel] != nil || h.Payload != h.Total {
+		return &errs.ProtocolError{Field: "offset", Reason: "a message begins inside another one"}
+	}
+	if err := s.takeCredit(h); err != nil {
+		return err
+	}
+	handler := s.node.handlers[h.Channel]
+	if r, ok := handler.(Receiver); ok {
+		m := s.node.borrow(s, h)
+		m.Received = now()
+		if !r.Receive(m, d.Meta, d.Payload) {
+			m.ReleaseHere()
+		}
+		s.oweAck(h.Flags, true)
+		return nil
+	}
+	m := s.node.take(s, h, d.Meta)
+	if err := s.begin(m); err != nil {
+		handler.Abort(m, err)
+		s.node.recycle(m)
+		return err
+	}
+	if m.Refused == nil {
+		rest := d.Payload
+		for _, p := range m.dst {
+			rest = rest[copy(p, rest):]
+		}
+	}
+	m.Received = now()
+	handler.Deliver(m)
+	s.oweAck(h.Flags, true)
 	return nil
 }
 

@@ -12,10 +12,10 @@ import (
 // poolAlign is the alignment of each push in pooled memory: that of any element, and a cache line.
 const poolAlign = 64
 
-// accept makes a request of a message and finds memory for its pushes. Under
+// accept makes a request of a message with this meta and finds memory for its pushes. Under
 // s.mu. 0 allocations in the steady state. An error refuses the request, an
 // *errs.ProtocolError the worker.
-func (s *Server) accept(m *link.Inbound) (*incoming, error) {
+func (s *Server) accept(m *link.Inbound, meta []byte) (*incoming, error) {
 	if s.closed {
 		return nil, errClosed("push_pull")
 	}
@@ -29,7 +29,7 @@ func (s *Server) accept(m *link.Inbound) (*incoming, error) {
 	in := s.take()
 	in.stage, in.from, in.session = receiving, from, m.Session
 	in.id, in.traced = m.Header.Request, m.Header.Flags&wire.FlagTrace != 0
-	if err := s.fill(in, m); err != nil {
+	if err := s.fill(in, m, meta); err != nil {
 		s.recycle(in)
 		return nil, err
 	}
@@ -37,8 +37,8 @@ func (s *Server) accept(m *link.Inbound) (*incoming, error) {
 }
 
 // fill decodes the meta and finds memory.
-func (s *Server) fill(in *incoming, m *link.Inbound) error {
-	if err := in.meta.Decode(&m.Header, m.Meta); err != nil {
+func (s *Server) fill(in *incoming, m *link.Inbound, meta []byte) error {
+	if err := in.meta.Decode(&m.Header, meta); err != nil {
 		return err
 	}
 	in.list()

@@ -23,7 +23,7 @@ func (r receiver) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 	s := r.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	in, err := s.accept(m)
+	in, err := s.accept(m, m.Meta)
 	if err != nil {
 		return dst, err
 	}
@@ -53,33 +53,59 @@ func (r receiver) Deliver(m *link.Inbound) {
 	case in != nil && err != nil:
 		s.recycle(in) // the link could not use the placement
 	case err == nil && in == nil:
-		in, err = s.accept(m) // a message without payload, or that the worker has written, was not placed
+		in, err = s.accept(m, m.Meta) // a message without payload, or that the worker has written, was not placed
 	}
+	if kept := s.received(m, in, err); !kept {
+		m.ReleaseHere()
+	}
+}
+
+// Receive implements link.Receiver: a small request in one go.
+func (r receiver) Receive(m *link.Inbound, meta, payload []byte) (kept bool) {
+	s := r.s
+	s.mu.Lock()
+	in, err := s.accept(m, meta)
+	if err == nil {
+		in.take(payload)
+	}
+	return s.received(m, in, err)
+}
+
+// take copies the payload of a request to where the pushes go.
+func (in *incoming) take(payload []byte) {
+	for i := range in.pushes {
+		if d := &in.meta.Pushes[i]; d.Flags&wire.DescInPlace == 0 {
+			copy(in.pushes[i].Bytes(), payload[:d.Bytes])
+			payload = payload[d.Bytes:]
+		}
+	}
+}
+
+// received queues a request that is whole, or refuses it for err. It gives up s.mu, and reports whether the
+// request keeps m.
+func (s *Server) received(m *link.Inbound, in *incoming, err error) (kept bool) {
 	if err != nil {
 		from := s.sessions[m.Session]
 		s.mu.Unlock()
-		s.refuse(from, m, err)
-		return
+		s.refuse(from, m.Session, m.Header.Request, err)
+		return false
 	}
 	in.received = m.Received
 	in.stage = queued
-	if in.pool != nil {
+	if kept = in.pool != nil; kept {
 		in.held = m
 	}
-	keep := in.held != nil
 	s.push(in.from, in)
 	wake := s.ready >= s.wanted
 	from, post := in.from, len(in.from.outbox) > 0
 	s.mu.Unlock()
-	if !keep {
-		m.ReleaseHere()
-	}
 	if post {
 		s.pump(from)
 	}
 	if wake {
 		s.node.Engine().Set(&s.arrival)
 	}
+	return kept
 }
 
 // Abort forgets a request that its worker did not live to send.
@@ -96,9 +122,7 @@ func (r receiver) Abort(m *link.Inbound, _ error) {
 func (r receiver) Lost(session *link.Session, err error) { r.s.lose(session, err) }
 
 // refuse tells the worker why its request was not taken. One that does not speak the protocol is cut off.
-func (s *Server) refuse(from *remote, m *link.Inbound, err error) {
-	session, id := m.Session, m.Header.Request
-	m.Release()
+func (s *Server) refuse(from *remote, session *link.Session, id uint64, err error) {
 	var broken *errs.ProtocolError
 	if errors.As(err, &broken) {
 		s.breakOff(session, err)

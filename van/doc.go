@@ -22,7 +22,8 @@
 //  7. Every byte of a peer is hostile. Lengths, versions and bounds are checked
 //     before use. A bad peer costs its own connection (one EventLost with an
 //     errs.ProtocolError or wire.VersionError), and nothing else.
-//  8. Placement: before payload is read, the van asks the Placer for destinations.
+//  8. Placement: before payload is read, the van asks the Placer for destinations. A small message that
+//     is whole (Header.Total bytes) may come with its payload instead (Delivery.Payload).
 //     A one-sided van writes, and maps (Granter.Map), only what a Grant allows (peer,
 //     range, rights, generation), and nothing of a withdrawn one; what was written so is
 //     delivered with Delivery.Written, and the Placer is not asked. A grant reaches

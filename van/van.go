@@ -12,6 +12,7 @@ type Caps struct {
 	MaxMeta     int    // bytes of meta in one message
 	MaxPayload  int64  // bytes of payload in one message
 	MaxSegments int    // segments in one payload
+	InMessage   int64  // whole messages with at most so much payload may come with Delivery.Payload
 	OneSided    bool   // endpoints implement Granter: payload can be written into grants of the peer, and these mapped
 	Quiet       bool   // Poll makes no system call while nothing comes, and FD tells next to nothing while the van is not armed
 	Sound       bool   // what arrives is what was sent: headers may go without checksum (wire.Header.EncodeUnsummed), and none is looked at
@@ -130,6 +131,9 @@ type Delivery struct {
 	// Written says that the payload was written into memory granted to the peer, where the sender's
 	// Message.Target named it; the Placer was not asked. What the meta says of the place is the peer's claim.
 	Written bool
+	// Payload is the payload of a small whole message (Caps.InMessage), which the van has kept beside the
+	// meta: the Placer was not asked. Valid until Release.
+	Payload []byte
 	// Releaser gives the delivery back to its van.
 	Releaser Releaser
 }

@@ -172,6 +172,16 @@ func (p *part) fits(got []wire.Descriptor) error {
 	return nil
 }
 
+// take copies an answer that fits into the pull tensors.
+func (p *part) take(got []wire.Descriptor, payload []byte) {
+	for j, i := range p.pulls {
+		if d := &got[j]; d.Flags&wire.DescInPlace == 0 {
+			copy(p.call.pull[i].Bytes(), payload[:d.Bytes])
+			payload = payload[d.Bytes:]
+		}
+	}
+}
+
 // note keeps what an answer says besides its payload.
 func (p *part) note(a *wire.Response) {
 	c := p.call

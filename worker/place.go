@@ -61,7 +61,7 @@ type way struct {
 
 // aim decides how the bytes of p go. Under Worker.mu; land follows when the link has the part, or has refused it.
 func (w *Worker) aim(p *part) {
-	if !p.server.session.OneSided() {
+	if s := p.server.session; !s.OneSided() || p.small(s.InMessage()) {
 		return
 	}
 	for _, i := range p.pushes {
@@ -72,6 +72,19 @@ func (w *Worker) aim(p *part) {
 	if p.written() {
 		p.aimed, p.watch = true, p.server.writers.begin()
 	}
+}
+
+// small reports whether all tensors of p take no more than most bytes together: they travel with their messages, which
+// is less work for both sides than to say where they belong.
+func (p *part) small(most int64) bool {
+	var n int64
+	for _, i := range p.pushes {
+		n += int64(p.call.push[i].Len())
+	}
+	for _, i := range p.pulls {
+		n += int64(p.call.pull[i].Len())
+	}
+	return n <= most
 }
 
 // written reports whether the pushes are written where the server has registered memory for them, which

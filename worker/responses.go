@@ -25,7 +25,7 @@ func (r responses) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 	w := r.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p, err := w.check(m)
+	p, err := w.check(m, m.Meta)
 	if err != nil {
 		return dst, err
 	}
@@ -42,6 +42,27 @@ func (r responses) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 	}
 	p.note(&w.answer)
 	return dst, nil
+}
+
+// Receive implements link.Receiver: a small response in one go.
+func (r responses) Receive(m *link.Inbound, meta, payload []byte) (kept bool) {
+	w := r.w
+	now := trace.Now()
+	w.mu.Lock()
+	p, err := w.check(m, meta)
+	if err == nil {
+		if !p.call.finished {
+			p.take(w.answer.Pulls, payload)
+			p.note(&w.answer)
+		}
+		p.stamps[trace.ResponsePostRecv], p.stamps[trace.ResponseProcess] = m.Received, now
+		w.answered(p)
+	}
+	w.mu.Unlock()
+	if err != nil {
+		w.breakOff(m.Session, err)
+	}
+	return false
 }
 
 // Deliver completes the part that the response answers.
@@ -87,7 +108,7 @@ func (w *Worker) arrived(m *link.Inbound) (*part, error) {
 	if m.Refused != nil {
 		return nil, m.Refused
 	}
-	p, err := w.check(m)
+	p, err := w.check(m, m.Meta)
 	if err != nil {
 		return nil, err
 	}
@@ -99,9 +120,9 @@ func (w *Worker) arrived(m *link.Inbound) (*part, error) {
 	return p, nil
 }
 
-// check finds the part that m answers, decodes the answer into w.answer and
+// check finds the part that m, with this meta, answers, decodes the answer into w.answer and
 // holds it against what was asked. Under w.mu.
-func (w *Worker) check(m *link.Inbound) (*part, error) {
+func (w *Worker) check(m *link.Inbound, meta []byte) (*part, error) {
 	h := &m.Header
 	p := w.part(h.Request)
 	if p == nil || p.server.session != m.Session || p.answered || p.placing {
@@ -113,7 +134,7 @@ func (w *Worker) check(m *link.Inbound) (*part, error) {
 		}
 		return p, nil
 	}
-	if err := w.answer.Decode(h, m.Meta); err != nil {
+	if err := w.answer.Decode(h, meta); err != nil {
 		return nil, err
 	}
 	return p, p.fits(w.answer.Pulls)

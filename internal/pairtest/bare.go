@@ -44,7 +44,7 @@ type bareVan struct {
 }
 
 func (v *bareVan) Caps() van.Caps {
-	return van.Caps{Name: "bare", Sound: true, MaxMeta: 1 << 16, MaxPayload: 1 << 16, MaxSegments: 64}
+	return van.Caps{Name: "bare", Sound: true, InMessage: bareInMessage, MaxMeta: 1 << 16, MaxPayload: 1 << 16, MaxSegments: 64}
 }
 
 func (v *bareVan) Listen(addr string) (string, error) {
@@ -105,7 +105,10 @@ func (v *bareVan) list() []*bareEnd {
 func (v *bareVan) FD() int      { return -1 }
 func (v *bareVan) Close() error { return nil }
 
-const bareSlots = 64
+const (
+	bareSlots     = 64
+	bareInMessage = 1 << 10
+)
 
 // bareEnd is one side. What it sends lies in its own slots.
 type bareEnd struct {
@@ -173,11 +176,15 @@ func (e *bareEnd) poll(events []van.Event) (n int) {
 
 func (e *bareEnd) receive(s *bareSlot) error {
 	d := &s.delivery
-	d.Meta, d.Refused, d.Releaser = s.head[wire.HeaderSize:], nil, s
+	d.Meta, d.Payload, d.Refused, d.Releaser = s.head[wire.HeaderSize:], nil, nil, s
 	if err := d.Header.Decode(s.head, wire.DefaultLimits); err != nil {
 		return err
 	}
 	if len(s.payload) == 0 {
+		return nil
+	}
+	if len(s.payload) <= bareInMessage && d.Header.Total == d.Header.Payload {
+		d.Payload = s.payload
 		return nil
 	}
 	dst, err := e.van.placer.Place(e, &d.Header, d.Meta, e.dst[:0])

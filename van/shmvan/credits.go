@@ -59,7 +59,7 @@ func (s *slot) ReleaseDelivery(d *van.Delivery) {
 	if cap(s.buf) > keepBytes {
 		s.buf = nil
 	}
-	d.Meta, d.Refused, d.Written = nil, nil, false
+	d.Meta, d.Payload, d.Refused, d.Written = nil, nil, nil, false
 	c.free.Or(1 << s.index)
 	if c.starved.Load() && c.starved.CompareAndSwap(true, false) {
 		c.e.v.stir()

@@ -90,6 +90,12 @@ func (e *endpoint) open(s *slot, r *record) (ok bool, err error) {
 		return e.state.Load() == stateOpen, nil
 	case r.kind != kindInline:
 		return e.begin(s, r, size)
+	case size <= inMessage && size == d.Header.Total:
+		if err := s.keep(r, size); err != nil {
+			return false, err
+		}
+		e.in.pass(r, false)
+		return e.state.Load() == stateOpen, nil
 	}
 	dst, err := e.place(d)
 	if err != nil {
@@ -173,14 +179,38 @@ func (e *endpoint) place(d *van.Delivery) ([][]byte, error) {
 	return dst, nil
 }
 
-// unfold copies the payload of an inline record to dst.
-func (s *slot) unfold(r *record, dst [][]byte, size uint64) error {
+// body is the payload of an inline record.
+func (s *slot) body(r *record, size uint64) ([]byte, error) {
 	body := r.bytes[recBody+(len(s.buf)+7)&^7:]
 	if size > uint64(len(body)) {
-		return &errs.ProtocolError{Field: "payload", Reason: "longer than its record"}
+		return nil, &errs.ProtocolError{Field: "payload", Reason: "longer than its record"}
 	}
-	scatter(dst, body[:size])
+	return body[:size], nil
+}
+
+// inMessage is the payload that is delivered with its message. Above, a second copy costs more than to ask
+// where the payload belongs.
+const inMessage = 1 << 10
+
+// keep copies the payload of an inline record behind the head.
+func (s *slot) keep(r *record, size uint64) error {
+	body, err := s.body(r, size)
+	if err != nil {
+		return err
+	}
+	n := len(s.buf)
+	s.buf = append(s.buf, body...)
+	s.delivery.Meta, s.delivery.Payload = s.buf[wire.HeaderSize:n:n], s.buf[n:]
 	return nil
+}
+
+// unfold copies the payload of an inline record to dst.
+func (s *slot) unfold(r *record, dst [][]byte, size uint64) error {
+	body, err := s.body(r, size)
+	if err == nil {
+		scatter(dst, body)
+	}
+	return err
 }
 
 // scatter copies from into dst and returns what of dst is left. dst has room for it.

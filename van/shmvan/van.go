@@ -65,7 +65,7 @@ func New(o Options) (van.Van, error) {
 		opt: o, host: hostID(), epfd: -1, evfd: -1,
 		listeners: map[*listener]struct{}{}, sources: map[int32]*endpoint{},
 		caps: van.Caps{
-			Name: name, MaxMeta: o.maxMeta(), MaxPayload: maxPayload, MaxSegments: maxSegments, OneSided: !o.TwoSided, Quiet: true, Sound: true,
+			Name: name, MaxMeta: o.maxMeta(), MaxPayload: maxPayload, MaxSegments: maxSegments, OneSided: !o.TwoSided, Quiet: true, Sound: true, InMessage: inMessage,
 		},
 	}
 	v.eps.Store(new([]*endpoint))

@@ -120,11 +120,29 @@ func (s *side) examine(a *arrival, when string) {
 	if a.d.Written && (h.Payload == 0 || !s.granting && !s.stranger || a.where != nil || a.d.Refused != nil) {
 		p.fail(8, "message %d is said to be written one-sided, and was not", a.sequence)
 	}
+	if a.d.Payload != nil {
+		s.examineKept(a, when)
+		return
+	}
 	if a.d.Refused != nil || h.Payload == 0 || a.where == nil {
 		s.examineUnplaced(a)
 		return
 	}
 	a.where.examine(p, h, when)
+}
+
+// examineKept looks at a message that came with its payload.
+func (s *side) examineKept(a *arrival, when string) {
+	p, h := s.n.p, &a.d.Header
+	if most := s.n.van.Caps().InMessage; h.Payload > uint64(most) || h.Payload != h.Total || a.where != nil || a.d.Written || a.d.Refused != nil {
+		p.fail(8, "message %d came with its payload of %d bytes, which is for whole ones up to %d that were neither placed nor written", a.sequence, h.Payload, most)
+	}
+	if uint64(len(a.d.Payload)) != h.Payload {
+		p.fail(3, "message %d announces %d bytes of payload and came with %d", a.sequence, h.Payload, len(a.d.Payload))
+	}
+	if at := payloadOf(h.Request, a.sequence).differs(a.d.Payload); at >= 0 {
+		p.fail(clauseOf(when, 3), "payload of message %d (%s) differs at byte %d of %d", a.sequence, when, at, len(a.d.Payload))
+	}
 }
 
 // examineUnplaced looks at a message whose payload did not go to the Placer's memory.
