@@ -101,21 +101,27 @@ func TestDriverIsNotWokenForWhatAWaiterHandles(t *testing.T) {
 	before := runtime.GOMAXPROCS(4)
 	defer runtime.GOMAXPROCS(before)
 	m := newMailbox(t, false, Options{Mode: Spin})
+	own(t, m.engine)
+	m.engine.release()
 	var last Event
 	done := make(chan error, 1)
 	go func() { done <- m.engine.WaitFor(bound, &last) }()
 	for end := time.Now().Add(bound); m.polls.Load() < 1000; runtime.Gosched() {
 		require.True(t, time.Now().Before(end), "nobody spins")
 	}
-	m.engine.word.And(^called) // it may have been woken while the waiter began
+	woken := 0
 	for range 1000 {
 		var ev Event
 		m.arrive(&ev)
 		for !ev.IsSet() {
 			runtime.Gosched()
 		}
+		if m.engine.has(called) {
+			m.engine.word.And(^called)
+			woken++
+		}
 	}
-	require.False(t, m.engine.has(called), "the driver was woken")
+	require.LessOrEqual(t, woken, 2, "once for what came before, and once for that")
 	m.arrive(&last)
 	require.NoError(t, <-done)
 }
@@ -123,23 +129,30 @@ func TestDriverIsNotWokenForWhatAWaiterHandles(t *testing.T) {
 // In a tight loop of waits nobody settles, and a tick does so afterwards.
 func TestTightLoopsDoNotSettle(t *testing.T) {
 	m := newMailbox(t, true, Options{})
-	m.engine.take()
+	own(t, m.engine)
 	m.engine.tight = tightest
-	m.engine.listening = false
-	m.engine.seenAt = nanotime()
+	m.engine.mute()
+	m.engine.src.Poll(true) // no longer armed
 	m.engine.leave(false)
 	require.True(t, m.engine.ticking.Load())
-	for end := time.Now().Add(bound); m.engine.ticking.Load(); runtime.Gosched() {
-		require.True(t, time.Now().Before(end), "the tick goes on for ever")
+	var ev Event
+	m.arrive(&ev) // wakes nobody
+	for end := time.Now().Add(bound); m.engine.ticking.Load() || !ev.IsSet(); runtime.Gosched() {
+		require.True(t, time.Now().Before(end), "the tick goes on for ever, or settles nothing")
 	}
-	for end := time.Now().Add(bound); ; runtime.Gosched() { // the tick's turn ends
-		require.True(t, time.Now().Before(end), "the tick did not settle")
-		if m.engine.take() {
-			settled := m.engine.listening
-			m.engine.release()
-			if settled {
-				return
-			}
+}
+
+// own takes the token after the driver has had its first turn.
+func own(t *testing.T, e *Engine) {
+	t.Helper()
+	for end := time.Now().Add(bound); ; runtime.Gosched() {
+		require.True(t, time.Now().Before(end), "the driver keeps the token")
+		if !e.take() {
+			continue
 		}
+		if e.listening {
+			return
+		}
+		e.release()
 	}
 }
