@@ -24,7 +24,8 @@
 // A dialed connection opens with a preamble of 32 bytes (preamble.go), which tells
 // the accepting side how many connections (rails) make up the endpoint. A
 // stream that begins with a wire header instead is taken as a single rail.
-// Then messages follow each other: header, meta, payload. When there are several
+// Then messages follow each other: header, meta, padding before a large payload
+// (padding), payload. When there are several
 // rails, payload of Options.RailThreshold bytes or more is cut into as
 // many parts, the first of which follows the meta on rail 0, and the others
 // go without any framing on rails 1, 2...

@@ -3,6 +3,7 @@ package tcpvan
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -90,6 +91,7 @@ func FuzzStream(f *testing.F) {
 	}
 	f.Add(valid, []byte{0, 1, 2, 3, 50, 200})
 	f.Add(valid[:len(valid)-1], []byte{42, 42, 0})
+	f.Add(slices.Concat(valid, flat(message(9, 5, pattern(padFrom, 9))), valid), []byte{200, 200, 0, 1, 2})
 	f.Add(patch(valid, wire.HeaderSize+5, 1, 2, 3), []byte{})
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"), []byte{1})
 	f.Fuzz(func(t *testing.T, stream, cuts []byte) {

@@ -21,6 +21,7 @@ type inbox struct {
 	head   [wire.HeaderSize]byte
 	dst    [][]byte // where its payload goes
 	parts  []span   // of dst: what each rail still has to bring; when drop is set only left counts
+	pad    int      // bytes that come before it on rail 0
 	drop   bool     // the payload is thrown away
 	unread int      // of this Poll's budget of bytes
 	flaw   error    // what was wrong before the first header
@@ -147,6 +148,7 @@ func (ep *endpoint) parseMeta() error {
 		return nil
 	}
 	in.phase = phasePayload
+	in.pad = padding(wire.HeaderSize+len(d.Meta), int64(d.Header.Payload))
 	return ep.place()
 }
 
@@ -193,6 +195,8 @@ func (in *inbox) fits(payload int64) error {
 // takePayload moves staged bytes to where rail 0's part goes and reports whether all parts are complete.
 func (in *inbox) takePayload() bool {
 	p := &in.parts[0]
+	skipped := min(in.pad, in.w-in.r)
+	in.r, in.pad = in.r+skipped, in.pad-skipped
 	for p.left > 0 && in.r < in.w {
 		n := int(min(p.left, int64(in.w-in.r)))
 		if in.drop {
@@ -230,7 +234,8 @@ func (ep *endpoint) deliver() bool {
 func (in *inbox) foresee(h *wire.Header) {
 	in.first = len(in.buf)
 	if small := len(in.buf) - roomForHeads; h.Payload > uint64(small) {
-		in.first = min(in.first, wire.HeaderSize+int(h.Meta))
+		head := wire.HeaderSize + int(h.Meta)
+		in.first = min(in.first, head+padding(head, int64(h.Payload)))
 	}
 }
 
@@ -238,6 +243,9 @@ func (in *inbox) foresee(h *wire.Header) {
 func (ep *endpoint) fill() (n int, short bool, e syscall.Errno) {
 	in, v, fd := &ep.in, ep.v, ep.rails[0].fd
 	in.compact()
+	if in.phase == phasePayload && in.pad > 0 {
+		return in.fillPad(fd)
+	}
 	iov := v.iov[:0]
 	asked := 0
 	direct := true // the staging buffer may be read into behind what comes first
@@ -281,6 +289,13 @@ func (ep *endpoint) fill() (n int, short bool, e syscall.Errno) {
 	in.arrived(min(n, first))
 	in.w += max(0, n-first)
 	return n, n < asked, 0
+}
+
+// fillPad reads padding alone, which mostly comes with the head.
+func (in *inbox) fillPad(fd int) (n int, short bool, e syscall.Errno) {
+	n, e = recv(fd, in.buf[:in.pad], 0)
+	in.w = max(0, n)
+	return n, false, e
 }
 
 // arrived counts n bytes that were read straight to where they belong.

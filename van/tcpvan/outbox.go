@@ -31,16 +31,19 @@ const sealed = 1 << 63
 type operation struct {
 	id      van.OpID
 	err     error
-	segs    [][]byte // head, then the segments of the payload that are not empty
+	segs    [][]byte // head, padding, then the segments of the payload that are not empty
 	payload int64
 }
+
+// lead is how many of operation.segs come before the payload.
+const lead = 2
 
 // cursor is where a rail is in the stream of operations.
 type cursor struct {
 	op    uint64 // first operation that the rail has not finished
 	begun bool   // parts hold what remains of it
-	head  span   // of segs[:1]; rail 0 only
-	body  span   // of segs[1:]
+	head  span   // of segs[:lead]; rail 0 only
+	body  span   // of segs[lead:]
 }
 
 func (o *outbox) init(capacity, rails int) {
@@ -49,9 +52,10 @@ func (o *outbox) init(capacity, rails int) {
 		n *= 2
 	}
 	o.ring = make([]operation, n)
-	first := make([][]byte, 2*n) // most messages have a head and one segment, or none
+	const most = lead + 1 // of nearly all messages
+	segs := make([][]byte, most*n)
 	for i := range o.ring {
-		o.ring[i].segs = first[2*i : 2*i : 2*i+2]
+		o.ring[i].segs = segs[most*i : most*i : most*(i+1)]
 	}
 	o.cursors = make([]cursor, rails)
 	o.iov = make([]unix.Iovec, 0, 16)
@@ -78,7 +82,7 @@ func (o *outbox) push(m *van.Message, payload int64) bool {
 	}
 	op := o.at(t)
 	op.id, op.err, op.payload = m.Op, nil, payload
-	op.segs = append(op.segs[:0], m.Head)
+	op.segs = append(op.segs[:0], m.Head, zeros[:padding(len(m.Head), payload)])
 	for _, b := range m.Payload {
 		if len(b) > 0 {
 			op.segs = append(op.segs, b)
@@ -115,16 +119,16 @@ func (o *outbox) next(c *cursor, threshold, n, i int) []byte {
 			from, to := share(op.payload, threshold, n, i)
 			c.head = span{}
 			if i == 0 {
-				c.head.left = int64(len(op.segs[0]))
+				c.head.left = int64(len(op.segs[0]) + len(op.segs[1]))
 			}
-			c.body = spanOf(op.segs[1:], from, to)
+			c.body = spanOf(op.segs[lead:], from, to)
 			c.begun = true
 		}
 		op := o.at(c.op)
 		if c.head.left > 0 {
-			return c.head.chunk(op.segs[:1])
+			return c.head.chunk(op.segs[:lead])
 		}
-		if b := c.body.chunk(op.segs[1:]); b != nil {
+		if b := c.body.chunk(op.segs[lead:]); b != nil {
 			return b
 		}
 		c.op, c.begun = c.op+1, false

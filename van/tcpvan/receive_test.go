@@ -16,11 +16,9 @@ import (
 
 // flat is m as it is on the wire.
 func flat(m *van.Message) []byte {
-	b := append([]byte(nil), m.Head...)
-	for _, s := range m.Payload {
-		b = append(b, s...)
-	}
-	return b
+	payload := bytes.Join(m.Payload, nil)
+	padded := append(bytes.Clone(m.Head), zeros[:padding(len(m.Head), int64(len(payload)))]...)
+	return append(padded, payload...)
 }
 
 // visit connects to b with a socket of Go's own, past any preamble, and writes what is given.
