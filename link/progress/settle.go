@@ -66,10 +66,10 @@ func (e *Engine) release() {
 		e.mu.Unlock()
 		return
 	}
-	call := e.has(called) || !e.listening && (e.has(stuck) || e.waiters.head != nil)
-	e.drop(e.stale() | called)
+	heard, alone := e.listening, e.waiters.head == nil
+	was := e.drop(called | e.stale())
 	e.mu.Unlock()
-	if call {
+	if was&called != 0 || !heard && (was&stuck != 0 || !alone) {
 		e.parker.wake()
 	}
 }

@@ -43,8 +43,9 @@ func (t *token) give() bool {
 	return w&attention == 0 && t.word.CompareAndSwap(w, w&^held)
 }
 
-// drop gives the token back whatever there is, and clears bits.
-func (t *token) drop(bits uint64) { t.word.And(^(held | bits)) }
+// drop gives the token back whatever there is, clears bits, and returns what there was: who sets a
+// bit while somebody drives must not be overlooked.
+func (t *token) drop(bits uint64) (was uint64) { return t.word.And(^(held | bits)) }
 
 func (t *token) has(bits uint64) bool { return t.word.Load()&bits != 0 }
 
