@@ -2,6 +2,7 @@ package shmvan
 
 import (
 	"encoding/binary"
+	"fmt"
 	"unsafe"
 
 	"github.com/stepvan/stepvan/internal/errs"
@@ -143,8 +144,8 @@ func (e *endpoint) refer(m *van.Message) (kind, bool) {
 		if len(p) == 0 {
 			continue
 		}
-		s, ok := e.chart(p)
-		if !ok {
+		s, err := e.chart(p)
+		if err != nil { // of this message: the next one asks again
 			k = kindForeign
 			break
 		}
@@ -162,17 +163,22 @@ func (e *endpoint) refer(m *van.Message) (kind, bool) {
 	return k, !e.v.opt.NoForeign && e.peerWords.reads.Load() != 0
 }
 
-// chart finds memory in a file that the peer has, or is given.
-func (e *endpoint) chart(p []byte) (segment, bool) {
+// chart finds memory in a file that the peer has, or is given. errs.ErrWouldBlock: it cannot be given at this moment.
+func (e *endpoint) chart(p []byte) (segment, error) {
 	if e.v.opt.Files == nil {
-		return segment{}, false
+		return segment{}, errNoFile
 	}
 	at, ok := e.v.opt.Files.Locate(p)
-	if !ok || !e.offer(at.File, at.FD, len(at.Memory)) {
-		return segment{}, false
+	if !ok {
+		return segment{}, errNoFile
 	}
-	return segment{at.File, uint64(at.Offset), uint64(len(p))}, true
+	if err := e.offer(at.File, at.FD, len(at.Memory)); err != nil {
+		return segment{}, err
+	}
+	return segment{at.File, uint64(at.Offset), uint64(len(p))}, nil
 }
+
+var errNoFile = fmt.Errorf("the memory lies in no file that can be shared: %w", errs.ErrNotSupported)
 
 func (e *endpoint) sendReferred(o *operation, m *van.Message, size int64, k kind) error {
 	rec, rest, err := e.put(m, size, len(e.segs), segBytes*len(e.segs))
