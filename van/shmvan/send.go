@@ -74,6 +74,9 @@ func (e *endpoint) send(m *van.Message, size int64) error {
 	if len(m.Target) > 0 && size > 0 {
 		return e.sendWritten(o, m, size)
 	}
+	if len(m.Head) > e.v.opt.recordHead() {
+		return e.sendLong(o, m, size, false)
+	}
 	if size <= int64(e.v.opt.InlineBytes) {
 		return e.sendInline(o, m, size)
 	}
@@ -203,7 +206,9 @@ func (e *endpoint) sendReferred(o *operation, m *van.Message, size int64, k kind
 type stream struct {
 	active bool
 	begun  uint64 // streams so far
+	head   int    // bytes of a long head that come first, in segs[0]
 	segs   [][]byte
+	memory []byte // of long heads
 }
 
 // chunkBytes is the most payload of one kindChunk record. A quarter of the ring always finds its place, whatever is wasted at the end.
@@ -240,12 +245,16 @@ func (e *endpoint) flow() {
 			break
 		}
 		n := min(left, chunkBytes, len(e.out.own.ring)/4)
+		if s.head > 0 {
+			n = min(n, s.head)
+		}
 		rec, err := e.out.begin(align(recBody + n))
 		if err != nil || rec == nil {
 			break
 		}
 		binary.LittleEndian.PutUint64(rec[recSize:], uint64(n))
 		s.gather(rec[recBody : recBody+n])
+		s.head = max(0, s.head-n)
 		e.out.publish(len(rec), kindChunk, wordTell)
 	}
 	e.noteDue()
