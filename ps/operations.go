@@ -13,7 +13,8 @@ import (
 
 // PushPull sends every push tensor to the servers and has them write the pull tensors, with
 // the routing of the settings; with broadcast the pull tensors are server-major. It never
-// blocks: the handle tells the end, until which the tensors are borrowed. Errors are those
+// blocks: the handle tells the end, until which the tensors are borrowed; after a failure, until no
+// server reaches them (package worker has the rule, and Do holds it). Errors are those
 // of worker.Worker.Do. 0 allocations.
 func (n *Node) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []tensor.Tensor, pullKeys []tensor.Key) (Handle, error) {
 	w, err := n.asWorker("push_pull")
