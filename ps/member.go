@@ -68,7 +68,7 @@ func (m *member) open(admit func(link.Identity) error) (err error) {
 	m.link, err = link.NewNode(link.Options{
 		Vans: m.vans(), Memory: m.pool, Limits: limitsOf(s),
 		PieceBytes: int64(s.PieceBytes), CreditBytes: int64(s.CreditBytes),
-		Progress: progressOf(s, m.node.placed), Admit: admit, Opened: m.met.add, Log: m.log,
+		Progress: progressOf(s, m.node.placed), Admit: admit, Opened: m.met.add, Reason: m.tell, Log: m.log,
 	})
 	return err
 }

@@ -61,20 +61,26 @@ func lock(dir string, how int) (release func(), err error) {
 	return func() { _ = unix.Close(fd) }, nil
 }
 
-// Deserted reports whether no process has the socket of a file. A datagram socket cannot connect to
-// one of another type, so who listens is not disturbed.
-func Deserted(path string) bool {
+// Deserted reports whether no process has the socket of a file.
+func Deserted(path string) bool { return errors.Is(knock(path), unix.ECONNREFUSED) }
+
+// Attended reports whether a process of this machine has the socket of a file, of a type other than datagram, and this
+// process may connect to it.
+func Attended(path string) bool { return errors.Is(knock(path), unix.EPROTOTYPE) }
+
+// knock connects a datagram socket, which cannot connect to one of another type, so who listens is not disturbed.
+func knock(path string) error {
 	short, release, err := SocketPath(path)
 	if err != nil {
-		return false
+		return err
 	}
 	defer release()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return false
+		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	return errors.Is(unix.Connect(fd, &unix.SockaddrUnix{Name: short}), unix.ECONNREFUSED)
+	return unix.Connect(fd, &unix.SockaddrUnix{Name: short})
 }
 
 // mostPath is the longest path of a socket that the kernel takes, without its ending 0.
