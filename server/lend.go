@@ -107,6 +107,9 @@ func (s *Server) retracted(t *retraction) {
 		}
 	}
 	t.chunk.reg.tensor.Release()
+	for _, n := range t.waiters {
+		n.heard(t.chunk.worker)
+	}
 	var waiting []*remote
 	for _, r := range s.sessions {
 		if len(r.outbox) > 0 {
@@ -151,7 +154,7 @@ func (s *Server) awaitRetractions(n *notice, chunks []*chunk) {
 	for _, t := range s.retractions {
 		for _, c := range chunks {
 			if t.chunk.overlaps(c) {
-				n.pending.Add(1)
+				n.await(t.chunk.worker)
 				t.waiters = append(t.waiters, n)
 				break
 			}
