@@ -42,6 +42,7 @@ type Settings struct {
 	PieceBytes  Bytes `name:"STEPVAN_PIECE_BYTES" default:"1MiB" min:"4KiB" max:"1GiB" doc:"Bulk is cut into pieces of this size, so that small messages pass between them."`
 	CreditBytes Bytes `name:"STEPVAN_CREDIT_BYTES" default:"256MiB" min:"64KiB" max:"1TiB" doc:"Payload that a peer may have delivered here and that is not released."`
 	SmallBytes  Bytes `name:"STEPVAN_SMALL_BYTES" default:"16KiB" min:"0" max:"1MiB" doc:"Messages up to this size are read off a socket together with their header and copied once. Sockets only."`
+	PeerMemory  bool  `name:"STEPVAN_PEER_MEMORY" default:"1" doc:"1: with shared memory, tensors outside of stepvan's memory are read where they lie, with process_vm_readv. 0: they are copied once more, through shared memory, both ways. For tensors in memory that makes whoever reads it wait for a process: userfaultfd, files of FUSE."`
 	PoolBytes   Bytes `name:"STEPVAN_POOL_BYTES" default:"4GiB" min:"1MiB" max:"16TiB" doc:"Limit of pooled memory that receives tensors without a registered buffer, per node."`
 
 	Routing     Routing `group:"Requests" name:"STEPVAN_ROUTING" default:"broadcast" values:"broadcast key named" map:"by-key=key bykey=key" shared:"yes" doc:"Where push tensors go: to every paired server, to the owner of the key, or to servers that the caller names."`

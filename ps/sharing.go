@@ -57,6 +57,7 @@ func newShm(m *member, p van.Placer, _ func()) (van.Van, error) {
 	}
 	return shmvan.New(shmvan.Options{
 		Placer: p, Limits: limitsOf(m.node.settings), Dir: dir, Files: memories{m.node.memory, m.pool},
+		NoForeign: !m.node.settings.PeerMemory,
 	})
 }
 

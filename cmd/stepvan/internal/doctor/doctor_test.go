@@ -206,6 +206,7 @@ func TestFindings(t *testing.T) {
 		{"ring memory", "DMLC_NUM_SERVER=1000", nil, Check{"ring memory", OK, "804000KiB for up to 1000 peers on this machine, 804KiB each", ""}},
 		{"ring memory of a joint node", "DMLC_ROLE=joint DMLC_NUM_SERVER=10 DMLC_NUM_WORKER=10", nil, Check{"ring memory", OK, "16080KiB for up to 20 peers", ""}},
 		{"ring memory in a small container", "DMLC_NUM_SERVER=500", func(m *machine) { m.write("sys/fs/cgroup/pod/memory.max", strconv.Itoa(512<<20)) }, Check{"ring memory", Warn, "of 512MiB allowed by the control group", "limits.memory"}},
+		{"peer memory that is not wanted", "STEPVAN_PEER_MEMORY=0", func(m *machine) { m.peerMemory = unix.ENOSYS }, Check{"peer memory", OK, "is not read (STEPVAN_PEER_MEMORY=0)", ""}},
 		{"peer memory broken", "", func(m *machine) { m.peerMemory = unix.EFAULT }, Check{"peer memory", OK, "bad address", "seccomp"}},
 		{"van", "", nil, Check{"van", OK, "shm between nodes of this machine (same machine), tcp with others", ""}},
 		{"van of this machine", "DMLC_LOCAL=1 DMLC_PS_ROOT_URI=10.0.0.2", nil, Check{"van", OK, "shm between nodes of this machine (same machine)", ""}},

@@ -53,6 +53,10 @@ func (d *doctor) checkPeerMemory() {
 		yama  = "proc/sys/kernel/yama/ptrace_scope"
 		allow = "let process_vm_readv through the seccomp profile of the container (docker: --cap-add SYS_PTRACE, or --security-opt seccomp=PROFILE)"
 	)
+	if !d.settings.PeerMemory {
+		d.ok(name, "is not read (STEPVAN_PEER_MEMORY=0)"+cost)
+		return
+	}
 	err := d.sys.PeerMemory()
 	scope, known := d.number(yama)
 	switch {
