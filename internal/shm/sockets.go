@@ -33,6 +33,13 @@ func HoldSweep(dir string) (release func()) {
 	return func() {}
 }
 
+// Tidy sweeps SocketDir, if there is one and it is this user's alone.
+func Tidy() {
+	if dir := SocketDir(); checkPrivate(dir) == nil {
+		Sweep(dir)
+	}
+}
+
 // Sweep removes the sockets that killed processes have left behind, unless somebody else is at it.
 func Sweep(dir string) {
 	release, err := lock(dir, unix.LOCK_EX)
