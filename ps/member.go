@@ -87,7 +87,8 @@ func (m *member) build() (err error) {
 		return m.buildScheduler()
 	case RoleWorker:
 		m.worker = worker.New(m.link, worker.Options{
-			Routing: routingOf(s), Handles: s.Handles, Outstanding: s.Outstanding, Files: memories{m.node.memory, m.pool}, Trace: m.ring, Log: m.log,
+			Routing: routingOf(s), Handles: s.Handles, Outstanding: s.Outstanding, InPlaceBytes: inPlaceOf(s),
+			Files: memories{m.node.memory, m.pool}, Trace: m.ring, Log: m.log,
 		})
 	default:
 		if m.server, err = server.New(m.link, server.Options{

@@ -2,6 +2,7 @@ package ps
 
 import (
 	"context"
+	"math/bits"
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -57,9 +58,12 @@ func newShm(m *member, p van.Placer, _ func()) (van.Van, error) {
 	}
 	return shmvan.New(shmvan.Options{
 		Placer: p, Limits: limitsOf(m.node.settings), Dir: dir, Files: memories{m.node.memory, m.pool},
-		NoForeign: !m.node.settings.PeerMemory,
+		NoForeign: !m.node.settings.PeerMemory, Grants: powerOfTwo(m.node.settings.Grants),
 	})
 }
+
+// powerOfTwo is the least one that is not below n, which is above 0.
+func powerOfTwo(n int) int { return 1 << bits.Len(uint(n-1)) }
 
 func shmRefused(err error) error {
 	return &errs.ConfigError{Key: vanName, Value: string(config.VanShm),
