@@ -58,7 +58,7 @@
 // and greeting only.
 //
 // A connection takes two files, one of each side: RingBytes, a page, and 72 bytes for each of Options.Grants. With the
-// defaults that is 804 KiB for each side, 1.6 MiB for a pair (PairBytes), and a page for each van. It is
+// defaults that is 804 KiB for each side, 1.6 MiB for a pair (SideBytes), and a page for each van. It is
 // memory of the machine, allocated at once when the peer connects, and counts against the memory limit of the control
 // group of the side that made it; the size of /dev/shm does not matter. A side that has sent a streamed head keeps
 // as much ordinary memory as that had.

@@ -71,10 +71,9 @@ func (d *doctor) checkPeerMemory() {
 	}
 }
 
-// checkRings compares the memory that connections with peers of this machine take with what there is. Their size
-// depends on no setting.
+// checkRings compares the memory that connections with peers of this machine take with what there is.
 func (d *doctor) checkRings() {
-	const each = config.Bytes(shmvan.PairBytes / 2)
+	each := config.Bytes(shmvan.SideBytes(0))
 	peers := d.settings.Peers() - 1 // the scheduler carries no tensors
 	switch d.settings.Role {
 	case config.RoleScheduler:
