@@ -84,4 +84,5 @@ func TestSideBytes(t *testing.T) {
 		require.EqualValues(t, SideBytes(grants), len(y.own.mem.Bytes()))
 	}
 	require.EqualValues(t, 804<<10, SideBytes(0))
+	require.Equal(t, SideBytes(1<<13), SideBytes(1<<12+1))
 }

@@ -26,11 +26,11 @@ const (
 	slotMask   = mostSlots - 1 // the bits of an id that say which line it is in
 )
 
-// SideBytes is the memory that each side of a connection takes on its machine, with room for grants, 0 for the default
-// number, and a ring of the default size.
+// SideBytes is the memory that each side of a connection takes on its machine, with a ring of the default size and room
+// for grants: 0 for the default number, else rounded up to a power of two.
 func SideBytes(grants int) int64 {
 	fill(&grants, defaultGrants)
-	return fileBytes(defaultRing, grants)
+	return fileBytes(defaultRing, 1<<bits.Len(uint(grants-1)))
 }
 
 // fileBytes is the size of a side's file.

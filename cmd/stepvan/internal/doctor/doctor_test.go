@@ -204,6 +204,7 @@ func TestFindings(t *testing.T) {
 		{"peer memory of children only", "", func(m *machine) { m.write("proc/sys/kernel/yama/ptrace_scope", "1\n") }, Check{"peer memory", OK, "by parents only", "kernel.yama.ptrace_scope=0"}},
 		{"peer memory filtered", "", func(m *machine) { m.peerMemory = unix.ENOSYS }, Check{"peer memory", OK, "function not implemented", "seccomp"}},
 		{"ring memory", "DMLC_NUM_SERVER=1000", nil, Check{"ring memory", OK, "804000KiB for up to 1000 peers on this machine, 804KiB each", ""}},
+		{"ring memory with many grants", "DMLC_NUM_SERVER=10 STEPVAN_GRANTS=65536", nil, Check{"ring memory", OK, "51240KiB for up to 10 peers", ""}},
 		{"ring memory of a joint node", "DMLC_ROLE=joint DMLC_NUM_SERVER=10 DMLC_NUM_WORKER=10", nil, Check{"ring memory", OK, "16080KiB for up to 20 peers", ""}},
 		{"ring memory in a small container", "DMLC_NUM_SERVER=500", func(m *machine) { m.write("sys/fs/cgroup/pod/memory.max", strconv.Itoa(512<<20)) }, Check{"ring memory", Warn, "of 512MiB allowed by the control group", "limits.memory"}},
 		{"peer memory that is not wanted", "STEPVAN_PEER_MEMORY=0", func(m *machine) { m.peerMemory = unix.ENOSYS }, Check{"peer memory", OK, "is not read (STEPVAN_PEER_MEMORY=0)", ""}},

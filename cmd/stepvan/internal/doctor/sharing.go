@@ -73,7 +73,7 @@ func (d *doctor) checkPeerMemory() {
 
 // checkRings compares the memory that connections with peers of this machine take with what there is.
 func (d *doctor) checkRings() {
-	each := config.Bytes(shmvan.SideBytes(0))
+	each := config.Bytes(shmvan.SideBytes(d.settings.Grants))
 	peers := d.settings.Peers() - 1 // the scheduler carries no tensors
 	switch d.settings.Role {
 	case config.RoleScheduler:
