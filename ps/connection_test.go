@@ -222,7 +222,7 @@ func TestConnectionsOfEachVan(t *testing.T) {
 func TestConnectionsInOneLine(t *testing.T) {
 	peers := func(role postoffice.Role, van, reason string, ranks ...int) (out ps.Connections) {
 		for _, r := range ranks {
-			out = append(out, ps.Connection{Peer: ps.Peer{Role: role, Rank: postoffice.Rank(r)}, Van: van, Reason: reason})
+			out = append(out, ps.Connection{Peer: ps.Peer{Role: role, Rank: ps.Rank(r)}, Van: van, Reason: reason})
 		}
 		return out
 	}
