@@ -38,6 +38,10 @@ func (s *Session) sendAlone(o *Outbound) bool {
 	return s.filled == 0 && !s.held && !s.tooDeep(o) && s.affordable(o) && s.emit(o) && o.framed
 }
 
+// LockedBytes is the payload up to which callers of SendAll keep a lock of their own: sending it is quicker than to
+// give up the lock and take it again.
+const LockedBytes = 16 << 10
+
 // briefBytes is the payload up to which sending is too short to be told from an
 // absence of the program (some 10 us of those 40 from which the engine counts one):
 // two clock reads less per message.

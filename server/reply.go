@@ -143,13 +143,9 @@ func (s *Server) send(y *reply) error {
 	}
 }
 
-// briefBytes is the payload up to which a message goes with the lock held: sending it is
-// quicker than to give up the lock and take it again.
-const briefBytes = 16 << 10
-
 // offer gives the letters to the link. Under s.mu, which is free meanwhile when that may take long.
 func (s *Server) offer(y *reply) error {
-	if len(y.letters) > 1 || y.letters[0].bytesBack > briefBytes {
+	if len(y.letters) > 1 || y.letters[0].bytesBack > link.LockedBytes {
 		s.mu.Unlock()
 		defer s.mu.Lock()
 	}

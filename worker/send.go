@@ -118,13 +118,9 @@ func (w *Worker) submit(c *call) (Handle, error) {
 	return h, nil
 }
 
-// briefBytes is the payload up to which a message goes with the lock held: sending it is
-// quicker than to give up the lock and take it again.
-const briefBytes = 16 << 10
-
 // offer gives the parts to the link. Under w.mu, which is free meanwhile when that may take long.
 func (w *Worker) offer(c *call) error {
-	if len(c.parts) > 1 || c.parts[0].bytesOut > briefBytes {
+	if len(c.parts) > 1 || c.parts[0].bytesOut > link.LockedBytes {
 		w.mu.Unlock()
 		defer w.mu.Lock()
 	}
