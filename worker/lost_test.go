@@ -127,10 +127,8 @@ func (f spy) Done(*link.Outbound, error) { f() }
 // The link fails the messages of a lost session one by one, and tells its channels after that: a handle that failed
 // with the first of them is over for good, and what it failed with is why the next request is refused.
 func TestLossIsWholeBeforeItIsSeen(t *testing.T) {
-	const credit = 4096
-	h := newHost(t, Mem(), func(o *link.Options) { o.CreditBytes = credit })
-	_, err := h.w.PushPull(List(Floats(t, make([]float32, credit/4)...)), Keys(1), nil, nil) // the server keeps it, and takes no more
-	require.NoError(t, err)
+	h := newHost(t, Mem(), func(o *link.Options) { o.CreditBytes = plugBytes })
+	defer h.plug()()
 	out := Floats(t, 0)
 	handle, err := h.w.PushPull(List(Floats(t, 1)), Keys(2), List(out), Keys(3))
 	require.NoError(t, err)

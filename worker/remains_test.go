@@ -137,23 +137,35 @@ func TestMemoryThatAServerKeepsThatWasLost(t *testing.T) {
 	m.Release()
 }
 
+// plugBytes is the credit of a server that plug exhausts.
+const plugBytes = 4096
+
+// plug has the server keep all the payload that it may have: what follows stays with the worker's link, until unplug.
+func (h *host) plug() (unplug func()) {
+	h.t.Helper()
+	half := Floats(h.t, make([]float32, plugBytes/4/2)...) // no message takes more of the credit
+	a, b := h.push(Keys(1000), half), h.push(Keys(1001), half)
+	return func() {
+		a.Release()
+		b.Release()
+	}
+}
+
 // What is on its way to a server that lives must not change: it is read until it is there.
 func TestMemoryThatIsStillOnItsWay(t *testing.T) {
-	const credit = 4096
 	v := Mem()
-	h := newHost(t, v, func(o *link.Options) { o.CreditBytes = credit })
+	h := newHost(t, v, func(o *link.Options) { o.CreditBytes = plugBytes })
+	unplug := h.plug()
 	second := NewPeer(t, Options{Van: v}, "server 1", 7)
 	s, err := h.worker.Link.Dial(Context(t), []string{second.Listen(t, v)})
 	require.NoError(t, err)
 	require.NoError(t, h.w.Join(0, []worker.Server{{Rank: 0, Name: "server 0", Session: h.dialled}, {Rank: 1, Name: "server 1", Session: s}}))
 	to0 := []wire.Rank{0}
-	_, err = h.w.Do(&worker.Request{Routing: worker.Named, Push: List(Floats(t, make([]float32, credit/4)...)), PushKeys: Keys(100), PushTo: to0})
-	require.NoError(t, err)
-	full := h.server.Take(t) // the server keeps it, and takes no more
 
 	push, pull := Floats(t, 1), List(Floats(t, 0), Floats(t, 0))
 	handle, err := h.w.PushPull(List(push), Keys(1), pull, Keys(2, 3))
 	require.NoError(t, err)
+	second.Take(t).Release()
 	require.True(t, h.net.Kill("server 1"))
 	requireLost(t, handle.Wait(Context(t)), "server 1")
 	_, err = h.w.Do(&worker.Request{Routing: worker.Named, Pull: List(push), PullKeys: Keys(5), PullTo: to0})
@@ -161,7 +173,7 @@ func TestMemoryThatIsStillOnItsWay(t *testing.T) {
 	require.ErrorContains(t, err, "received")
 	_, err = h.w.Do(&worker.Request{Routing: worker.Named, Push: List(push), PushKeys: Keys(6), PushTo: to0, Pull: pull, PullKeys: Keys(7, 8), PullTo: to0})
 	require.NoError(t, err, "it is read only, and nobody writes to what was not lent")
-	full.Release()
+	unplug()
 	h.server.Take(t).Release()
 	h.server.Take(t).Release()
 }
