@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"time"
+
+	"github.com/stepvan/stepvan/trace"
 )
 
 // caller is one side toward an answerer.
@@ -72,12 +74,12 @@ func take(c net.Conn, s *Spec) (stream, error) {
 // Run does count exchanges and tells how long each took. 0 allocations per exchange.
 func (c *Caller) Run(count int, took func(time.Duration)) error {
 	defer c.spec.lock()()
-	for last := time.Now(); count > 0; count-- {
+	for last := trace.Now(); count > 0; count-- {
 		if err := c.exchange(); err != nil {
 			return err
 		}
-		next := time.Now()
-		took(next.Sub(last))
+		next := trace.Now()
+		took(time.Duration(next - last))
 		last = next
 	}
 	return nil
