@@ -72,6 +72,7 @@ type Engine struct {
 	listening bool  // the driver is woken by what comes
 	seenAt    int64 // the last look at the clock while driving
 	allAt     int64 // the last Poll(true) of a waiter
+	late      bool  // seenAt is too old: see Linger
 	waits     uint8 // counted while waiting does not pay, for the one that tries anyway
 	spin      int64 // ns
 	yield     int64 // ns
@@ -186,3 +187,7 @@ func (e *Engine) Enter() {
 
 // Leave is Enter's other end.
 func (e *Engine) Leave() { e.left.Store(nanotime()) }
+
+// Linger says that moving what came took long, so that the program has not been away since the last
+// look at the clock. Within Source.Poll only.
+func (e *Engine) Linger() { e.late = true }

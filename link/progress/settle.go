@@ -29,6 +29,10 @@ func (e *Engine) leave(inVain bool) {
 	if inVain || e.tight <= tightest/2 || e.has(attention) {
 		e.settle()
 	}
+	if e.late {
+		e.late = false
+		e.seenAt = nanotime()
+	}
 	e.left.Store(e.seenAt)
 	if !e.give() {
 		e.release()
