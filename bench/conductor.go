@@ -196,7 +196,7 @@ func (c *conductor) round() error {
 		if err != nil {
 			return err
 		}
-		own, err := collect(bare, c.bare)
+		own, err := c.collect(c.workers[:1], c.bare)
 		if err != nil {
 			return err
 		}
@@ -209,7 +209,7 @@ func (c *conductor) round() error {
 		return err
 	}
 	spent := start.since()
-	own, err := collect(replies, c.stack)
+	own, err := c.collect(c.workers, c.stack)
 	if err != nil {
 		return err
 	}
@@ -227,13 +227,14 @@ func (o *Options) limitOf(bare float64) float64 {
 	return bare
 }
 
-// collect adds the latencies of a round to those of all rounds, and returns the round's.
-func collect(replies []reply, all latencies) (latencies, error) {
+// collect adds the latencies of workers in the last round to those of all rounds, and returns the round's.
+func (c *conductor) collect(workers []*line, all latencies) (latencies, error) {
 	own := newLatencies()
+	replies, err := c.tell(command{Verb: verbReport}, workers)
+	if err != nil {
+		return own, err
+	}
 	for _, r := range replies {
-		if r.Latencies == nil {
-			continue
-		}
 		if err := own.merge(r.Latencies); err != nil {
 			return own, fmt.Errorf("histogram of a node: %w", err)
 		}

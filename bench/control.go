@@ -19,6 +19,7 @@ const (
 	verbPrepare verb = "prepare" // allocate, register
 	verbCheck   verb = "check"   // exchange and look at every byte
 	verbMeasure verb = "measure" // exchange as fast as possible
+	verbReport  verb = "report"  // workers: how long each exchange of the last measure or limit took
 	verbOpen    verb = "open"    // servers of the limit: listen
 	verbConnect verb = "connect" // worker 0: connect to them
 	verbLimit   verb = "limit"   // both: the same bytes without stepvan
@@ -69,7 +70,7 @@ func (h hello) String() string { return fmt.Sprintf("%s %d", h.Role, h.Rank) }
 type reply struct {
 	Error     string        `json:"error,omitempty"`
 	Addr      string        `json:"addr,omitempty"`      // of open
-	Latencies []byte        `json:"latencies,omitempty"` // of measure and limit, worker only; see latencies.encode
+	Latencies []byte        `json:"latencies,omitempty"` // of report; see latencies.encode
 	Elapsed   time.Duration `json:"elapsed,omitempty"`   // of measure and limit
 	Allocs    uint64        `json:"allocs,omitempty"`    // of measure, of a process of its own
 	CPU       time.Duration `json:"cpu,omitempty"`       // of measure, of a process of its own

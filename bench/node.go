@@ -89,6 +89,10 @@ func (m *member) obey(ctx context.Context, c *command) (*reply, error) {
 			return m.worker.measure(ctx, c.Count)
 		}
 		return m.server.measure(ctx, c.Count)
+	case verbReport:
+		if m.worker != nil {
+			return m.worker.report()
+		}
 	case verbOpen:
 		return m.open()
 	case verbConnect:
@@ -96,7 +100,7 @@ func (m *member) obey(ctx context.Context, c *command) (*reply, error) {
 	case verbLimit:
 		return m.runLimit(c.Count)
 	}
-	return nil, errs.Invalid("%q is no command", c.Verb)
+	return nil, errs.Invalid("%q is no command for a %s", c.Verb, m.node.Role())
 }
 
 // prepare makes the program of the node's role.
@@ -162,9 +166,7 @@ func (m *member) runLimit(count int) (*reply, error) {
 	}
 	start.read(r)
 	r.Copy = m.copier.Run(copyTime)
-	var err error
-	r.Latencies, err = m.worker.times.encode()
-	return r, err
+	return r, nil
 }
 
 func limitError(err error) error {

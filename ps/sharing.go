@@ -10,7 +10,6 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/shmvan"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // sharing is the shared memory of one member. It stands beside the van of the site, which
@@ -57,20 +56,7 @@ func newShm(m *member, p van.Placer, _ func()) (van.Van, error) {
 	}
 	return shmvan.New(shmvan.Options{
 		Placer: p, Limits: limitsOf(m.node.settings), Dir: dir, Files: memories{m.node.memory, m.pool},
-		RingBytes: ringBytes(m.node.settings),
 	})
-}
-
-// ringBytes leaves room for the descriptors of as many tensors as a request may have: the shared memory
-// van takes heads of up to a quarter of its ring, and requests must not depend on the van that a pair has chosen.
-func ringBytes(s *Settings) int {
-	const least, spare = 512 << 10, 4 << 10
-	head := min(int(s.MaxHeaderBytes), s.MaxTensors*wire.MaxDescriptorSize) + spare
-	ring := least
-	for ring < 4*head {
-		ring *= 2
-	}
-	return ring
 }
 
 func shmRefused(err error) error {

@@ -29,16 +29,17 @@ type call struct {
 	outbounds []*link.Outbound
 	last      *part // that was answered last
 
-	broadcast bool
-	submitted bool
-	finished  bool  // the handle has completed
-	err       error // the first failure
-	need      int   // events until success
-	undone    int   // parts whose message the link still reads
-	lent      int   // parts whose server may reach tensors
-	placing   int   // parts whose response is being read into the pull tensors
-	pending   int   // events until the call is over, the submission itself among them
-	start     int64
+	broadcast  bool
+	submitted  bool
+	finished   bool  // the handle has completed
+	err        error // the first failure
+	need       int   // events until success
+	undone     int   // parts whose message the link still reads
+	unanswered int   // parts whose server has neither answered nor is lost: the push keys are busy
+	lent       int   // parts whose server may reach tensors
+	placing    int   // parts whose response is being read into the pull tensors
+	pending    int   // events until the call is over, the submission itself among them
+	start      int64
 }
 
 // load copies the request, so that its slices are the caller's again.
@@ -112,7 +113,7 @@ func (w *Worker) claim(c *call) error {
 			if other == c {
 				return twice(k)
 			}
-			return busyFault(k)
+			return other.busy(k)
 		}
 		h.user = c
 		c.holds = append(c.holds, h)
@@ -141,8 +142,21 @@ func (w *Worker) newHold(k tensor.Key) *hold {
 	return h
 }
 
-func busyFault(k tensor.Key) error {
-	return &errs.OpError{Op: "push_pull", Err: fmt.Errorf("key %d: its last push has not been answered; wait for it, or use another key: %w", k, errs.ErrBusy)}
+// busy says whose answer to the last push of k is still to come. Under Worker.mu.
+func (c *call) busy(k tensor.Key) error {
+	fault := &errs.OpError{Op: "push_pull"}
+	for _, p := range c.parts {
+		if !p.answered {
+			fault.Peer = p.server.name
+			break
+		}
+	}
+	hint := "wait for it"
+	if c.finished {
+		hint = "its handle is finished and does not tell when: try again"
+	}
+	fault.Err = fmt.Errorf("key %d: its last push has not been answered; %s, or use another key: %w", k, hint, errs.ErrBusy)
+	return fault
 }
 
 func (w *Worker) unclaim(c *call) {

@@ -11,6 +11,7 @@ func (w *Worker) answered(p *part) {
 		return
 	}
 	p.answered = true
+	c.unanswered--
 	if len(p.pulls) > 0 {
 		c.last = p
 		c.need--
@@ -35,6 +36,7 @@ func (w *Worker) drop(p *part) {
 	if !p.done || len(p.pulls) > 0 {
 		p.call.fail(p.server.lost)
 	}
+	p.call.unanswered--
 	p.call.pending--
 }
 
@@ -54,11 +56,11 @@ func (w *Worker) settle(c *call) {
 	if c.finished && c.undone == 0 && c.placing == 0 && c.lent == 0 {
 		c.release()
 	}
-	if c.pending == 0 && c.placing == 0 {
+	if c.unanswered == 0 {
 		w.unclaim(c)
-		if c.lent == 0 {
-			w.giveBack(c)
-		}
+	}
+	if c.pending == 0 && c.placing == 0 && c.lent == 0 {
+		w.giveBack(c)
 	}
 }
 

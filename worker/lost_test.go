@@ -118,3 +118,58 @@ func TestOwnNodeClosed(t *testing.T) {
 	require.ErrorIs(t, err, errs.ErrClosed)
 	require.Zero(t, w.Stats().Outstanding)
 }
+
+// spy does something when its message is done.
+type spy func()
+
+func (f spy) Done(*link.Outbound, error) { f() }
+
+// The link fails the messages of a lost session one by one, and tells its channels after that: a handle that failed
+// with the first of them is over for good, and what it failed with is why the next request is refused.
+func TestLossIsWholeBeforeItIsSeen(t *testing.T) {
+	const credit = 4096
+	h := newHost(t, Mem(), func(o *link.Options) { o.CreditBytes = credit })
+	_, err := h.w.PushPull(List(Floats(t, make([]float32, credit/4)...)), Keys(1), nil, nil) // the server keeps it, and takes no more
+	require.NoError(t, err)
+	out := Floats(t, 0)
+	handle, err := h.w.PushPull(List(Floats(t, 1)), Keys(2), List(out), Keys(3))
+	require.NoError(t, err)
+	var seen, again error
+	var busy int
+	done := make(chan struct{})
+	require.NoError(t, h.dialled.Send(&link.Outbound{
+		Channel: link.ChannelRequest, Op: wire.OpFence, Generation: 1, Completer: spy(func() {
+			defer close(done)
+			seen, busy = handle.Err(), h.w.Stats().BusyKeys
+			_, again = h.w.PushPull(List(Floats(t, 1)), Keys(2), List(out), Keys(3))
+		}),
+	}))
+	require.True(t, h.net.Kill("server 0"))
+	requireLost(t, handle.Wait(Context(t)), "server 0")
+	<-done
+	requireLost(t, seen, "server 0")
+	require.Zero(t, busy)
+	requireLost(t, again, "server 0")
+}
+
+// A key that a live server has not answered is busy although its request has failed, and the error says whose answer is to come.
+func TestKeysOfAFailedRequestThatALiveServerHas(t *testing.T) {
+	c := New(t, anyReady(2, worker.Named))
+	w := c.Workers[0]
+	outs := List(Floats(t, 0), Floats(t, 0))
+	h, err := w.Do(&worker.Request{
+		Push: List(Floats(t, 1)), PushKeys: Keys(1), PushTo: []wire.Rank{0}, Pull: outs, PullKeys: Keys(2, 3), PullTo: []wire.Rank{0, 1},
+	})
+	require.NoError(t, err)
+	req := batch(t, c.Servers[0])[0]
+	require.True(t, c.Net.Kill("server 1"))
+	requireLost(t, h.Wait(Context(t)), "server 1")
+	next := &worker.Request{Push: List(Floats(t, 1)), PushKeys: Keys(1), PushTo: []wire.Rank{0}}
+	_, err = w.Do(next)
+	require.ErrorIs(t, err, errs.ErrBusy)
+	require.ErrorContains(t, err, "server 0")
+	require.ErrorContains(t, err, "key 1")
+	answer(t, c.Servers[0], req.Handler, Floats(t, 5))
+	_, err = w.Do(next)
+	require.NoError(t, err)
+}

@@ -8,6 +8,7 @@ import (
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/link"
 	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/van/memvan"
 	"github.com/stepvan/stepvan/wire"
 	"github.com/stepvan/stepvan/worker"
 )
@@ -20,11 +21,12 @@ type host struct {
 	dialled *link.Session // of w
 	server  *Peer
 	session *link.Session
+	net     *memvan.Network // of memvan
 }
 
 func newHost(t *testing.T, v Van, edit func(*link.Options)) *host {
 	o := Options{Van: v, Link: edit}
-	h := &host{t: t, server: NewPeer(t, o, "server 0", 6)}
+	h := &host{t: t, net: v.Net, server: NewPeer(t, o, "server 0", 6)}
 	node := NewPeer(t, o, "worker 0", 5)
 	addr := h.server.Listen(t, v)
 	h.worker = node

@@ -145,7 +145,7 @@ func refusal(c *call, err error) error {
 func (w *Worker) open(c *call) {
 	c.rec = w.results.Open()
 	c.rec.Value.prepare(c)
-	c.need, c.undone = len(c.parts), len(c.parts)
+	c.need, c.undone, c.unanswered = len(c.parts), len(c.parts), len(c.parts)
 	for _, p := range c.parts {
 		if len(p.pulls) > 0 {
 			c.need++
@@ -191,7 +191,7 @@ func (w *Worker) giveBack(c *call) {
 	c.parts, c.sessions, c.outbounds = c.parts[:0], c.sessions[:0], c.outbounds[:0]
 	c.rec, c.last, c.err, c.label = nil, nil, nil, ""
 	c.broadcast, c.submitted, c.finished = false, false, false
-	c.need, c.undone, c.lent, c.placing, c.pending = 0, 0, 0, 0, 0
+	c.need, c.undone, c.unanswered, c.lent, c.placing, c.pending = 0, 0, 0, 0, 0, 0
 	c.next, w.calls = w.calls, c
 	w.outstanding--
 }
@@ -203,6 +203,9 @@ func (w *Worker) Done(o *link.Outbound, err error) {
 	defer w.unlock()
 	c := p.call
 	if err != nil {
+		// The link fails messages with the session alone, and says so to its channels after that: who is told by this
+		// one must find the server lost as well.
+		w.lost(p.server.session, err)
 		c.fail(p.server.failure(err))
 	}
 	p.done = true

@@ -47,6 +47,11 @@ func (w *Worker) opened(s *link.Session) {
 func (w *Worker) lose(s *link.Session, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.lost(s, err)
+}
+
+// lost is lose under Worker.mu. What it ends is over, and its keys are free, before anybody can see that.
+func (w *Worker) lost(s *link.Session, err error) {
 	v := w.sessions[s]
 	if v == nil || v.lost != nil {
 		return

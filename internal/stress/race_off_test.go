@@ -3,6 +3,7 @@
 package stress
 
 const (
-	slowness = 1
-	shadow   = 0
+	slowness   = 1
+	shadow     = 0
+	shadowMaps = 0
 )

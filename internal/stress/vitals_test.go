@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -26,15 +27,16 @@ type vitals struct {
 	Own        int64 // of these, anonymous and not in Go's heap: tables of the runtime, and what is mapped past it
 	Shared     int64 // of these, in memory files, but for rings
 	FDs        int
-	Maps       int // lines of /proc/self/maps
+	Anonymous  int // mappings without a file: the runtime's, the race detector's, those of threads
+	Backed     int // mappings of files
 	Files      int // of these, memory files
 	Goroutines int
 	Threads    int
 }
 
 func (v vitals) String() string {
-	return fmt.Sprintf("heap %d KiB, resident %d KiB (%d beside the heap, %d in memory files), %d descriptors, %d mappings (%d of memory files), %d goroutines, %d threads",
-		v.Heap>>10, v.Resident>>10, v.Own>>10, v.Shared>>10, v.FDs, v.Maps, v.Files, v.Goroutines, v.Threads)
+	return fmt.Sprintf("heap %d KiB, resident %d KiB (%d beside the heap, %d in memory files), %d descriptors, %d anonymous mappings, %d of files (%d of memory files), %d goroutines, %d threads",
+		v.Heap>>10, v.Resident>>10, v.Own>>10, v.Shared>>10, v.FDs, v.Anonymous, v.Backed, v.Files, v.Goroutines, v.Threads)
 }
 
 // examine takes the vitals of this process, with everything collected that is
@@ -76,12 +78,17 @@ func (v *vitals) mapped() error {
 		f := strings.Fields(line)
 		from, _, ok := strings.Cut(f[0], "-")
 		switch {
-		case ok:
+		case ok && len(f) > 4:
 			at, _ := strconv.ParseInt(from, 16, 64) // the kernel's own line
 			file := strings.Contains(line, "/memfd:")
-			inHeap = len(f) == 5 && max(at-heap, heap-at) < heapReach
+			anonymous := f[4] == "0" // the inode; kernels may give such mappings a name
+			inHeap = anonymous && max(at-heap, heap-at) < heapReach
 			inFile = file && !strings.Contains(line, ring)
-			v.Maps++
+			if anonymous {
+				v.Anonymous++
+			} else {
+				v.Backed++
+			}
 			if file {
 				v.Files++
 			}
@@ -131,7 +138,7 @@ func descriptors() (map[int]string, error) {
 
 // slack is how much more of each a process may have after any number of repetitions.
 //
-// What the repeated things hold has none: descriptors, goroutines, memory files. Of
+// What the repeated things hold has none: descriptors, goroutines, memory files, and all that maps one. Of
 // the files that stay some pages may be touched for the first time: a push that comes before its
 // registration is known lands in pooled memory.
 // What is the Go runtime's own is not exact, but bounded: which pooled objects survive a
@@ -139,7 +146,7 @@ func descriptors() (map[int]string, error) {
 // 100 KiB in the first minutes; it starts a thread, whose stacks are mapped, and keeps it for
 // ever, whenever all others happen to be in system calls. The heap does not return every page
 // that is free: those make up most of Resident's.
-var slack = vitals{Heap: 64 << 10, Resident: 8<<20 + shadow, Own: 1<<20 + shadow, Shared: 256 << 10, Maps: 8, Threads: 3}
+var slack = vitals{Heap: 64 << 10, Resident: 8<<20 + shadow, Own: 1<<20 + shadow, Shared: 256 << 10, Anonymous: 8 + shadowMaps, Threads: 3}
 
 // grown lists what has grown beyond the slack.
 func (v vitals) grown(before vitals) (out []string) {
@@ -152,7 +159,8 @@ func (v vitals) grown(before vitals) (out []string) {
 		{"bytes beside the heap", before.Own, v.Own, slack.Own},
 		{"bytes in memory files", before.Shared, v.Shared, slack.Shared},
 		{"descriptors", int64(before.FDs), int64(v.FDs), 0},
-		{"mappings", int64(before.Maps), int64(v.Maps), int64(slack.Maps)},
+		{"anonymous mappings", int64(before.Anonymous), int64(v.Anonymous), int64(slack.Anonymous)},
+		{"mappings of files", int64(before.Backed), int64(v.Backed), 0},
 		{"mapped memory files", int64(before.Files), int64(v.Files), 0},
 		{"goroutines", int64(before.Goroutines), int64(v.Goroutines), 0},
 		{"threads", int64(before.Threads), int64(v.Threads), int64(slack.Threads)},
@@ -273,11 +281,31 @@ func TestLeakedMemoryFilesAreFound(t *testing.T) {
 	x, err := a.Zeros(tensor.Uint8, 16<<20+shadow)
 	require.NoError(t, err)
 	found := strings.Join(append(steady(t)().grown(before), was.look()...), "\n")
-	for _, w := range []string{"resident bytes", "bytes in memory files", "descriptors", "mapped memory files", "memory files are mapped", "/memfd:"} {
+	for _, w := range []string{"resident bytes", "bytes in memory files", "descriptors", "mappings of files", "mapped memory files", "memory files are mapped", "/memfd:"} {
 		require.Contains(t, found, w)
 	}
 	require.NoError(t, x.Region().Close())
 	require.NoError(t, a.Close())
 	require.Empty(t, was.leaks())
+	requireFlat(t, "the process", before, steady(t))
+}
+
+// Mappings that are nobody's file are counted as well: as many as the slack allows are no leak, more are.
+func TestLeakedMappingsAreFound(t *testing.T) {
+	before := steady(t)()
+	var kept [][]byte
+	more := func(n int) {
+		for range n {
+			b, err := unix.Mmap(-1, 0, 2*os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANON)
+			require.NoError(t, err)
+			require.NoError(t, unix.Mprotect(b[:os.Getpagesize()], unix.PROT_NONE)) // or the kernel would join neighbours
+			kept = append(kept, b)
+		}
+	}
+	more(slack.Anonymous + 1)
+	require.Contains(t, strings.Join(steady(t)().grown(before), "\n"), "anonymous mappings")
+	for _, b := range kept {
+		require.NoError(t, unix.Munmap(b))
+	}
 	requireFlat(t, "the process", before, steady(t))
 }

@@ -12,7 +12,7 @@ func (e *Engine) drive(bind func()) {
 	}
 	e.parker.sit(func() (leave bool) {
 		if e.take() {
-			e.turn()
+			e.turn(false)
 		} else if !e.mark(called) && !e.has(closed) {
 			e.parker.wake() // it was given back meanwhile
 		}
@@ -20,11 +20,12 @@ func (e *Engine) drive(bind func()) {
 	})
 }
 
-// turn moves everything that can move, settles, and gives the token back. The caller has taken it.
-func (e *Engine) turn() {
+// turn moves everything that can move, settles, and gives the token back. The caller has taken it. What was held
+// back may ride on what the program sends next, so it goes when the program has had a tick to do so.
+func (e *Engine) turn(idle bool) {
 	for !e.has(closed) {
 		empty := e.empty()
-		e.src.Flush(true)
+		e.src.Flush(idle)
 		if !empty {
 			if e.handOver() {
 				return
@@ -35,6 +36,9 @@ func (e *Engine) turn() {
 		}
 	}
 	e.release()
+	if !idle {
+		e.tickOn()
+	}
 }
 
 // empty polls until nothing moves any more, or, then it returns false, a waiter wants to

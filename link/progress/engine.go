@@ -68,6 +68,7 @@ type Engine struct {
 	// The holder's.
 	src       Source
 	mode      Mode
+	heavy     bool  // who sleeps occupies a thread, and for a while a processor of Go's
 	tight     int   // goes up with each wait that comes soon after the last one, and down with the others
 	listening bool  // the driver is woken by what comes
 	seenAt    int64 // the last look at the clock while driving
@@ -97,11 +98,12 @@ type Engine struct {
 func NewEngine(src Source, o Options) (*Engine, error) {
 	e := &Engine{src: src, mode: o.Mode, stopped: make(chan struct{})}
 	e.spin, e.yield = budgets(o)
-	p, err := newParker(src.FDs())
+	fds := src.FDs()
+	p, err := newParker(fds)
 	if err != nil {
 		return nil, err
 	}
-	e.parker = p
+	e.parker, e.heavy = p, len(fds) > 0
 	e.timer = time.AfterFunc(time.Hour, e.tick)
 	e.timer.Stop()
 	go e.drive(o.Bind)
@@ -132,8 +134,15 @@ func (e *Engine) wakeFor(ev *Event) {
 	e.mu.Unlock()
 }
 
-// Wake is for sources without descriptors: what they were armed for has come.
-func (e *Engine) Wake() { e.Kick() }
+// Wake is for sources without descriptors: what they were armed for has come. Who naps armed them, and
+// looks again before it leaves them to the driver.
+func (e *Engine) Wake() {
+	if e.napping.Load() {
+		e.parker.rouse()
+	} else {
+		e.parker.wake()
+	}
+}
 
 // Kick has the source polled soon, whoever drives.
 func (e *Engine) Kick() {

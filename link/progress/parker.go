@@ -18,9 +18,9 @@ type parker interface {
 	wake()
 	// listen says whether descriptors that are not quiet wake the driver. Holder of the token.
 	listen(on bool)
-	// nap sleeps until something comes, somebody calls rouse, or d has passed. The caller keeps its
-	// processor from others for a while. Holder of the token; false: not possible here.
-	nap(d time.Duration) bool
+	// nap sleeps until something comes, somebody calls rouse, or d has passed: then it may report that. A d below 0
+	// has no end, where sleeping costs nothing; there cancel ends it as well. Holder of the token.
+	nap(d time.Duration, cancel <-chan struct{}) (passed bool)
 	// rouse ends a nap. Any goroutine.
 	rouse()
 	close()
@@ -28,13 +28,18 @@ type parker interface {
 
 func newParker(fds []Descriptor) (parker, error) {
 	if len(fds) == 0 {
-		return &channelParker{bell: make(chan struct{}, 1)}, nil
+		return &channelParker{bell: make(chan struct{}, 1), alarm: make(chan struct{}, 1)}, nil
 	}
 	return newEpollParker(fds)
 }
 
-// channelParker serves sources without descriptors.
-type channelParker struct{ bell chan struct{} }
+// channelParker serves sources without descriptors: who sleeps occupies no thread, and who is woken runs
+// next on the processor of the one that has woken it.
+type channelParker struct {
+	bell  chan struct{} // for the driver
+	alarm chan struct{} // for the napper
+	timer *time.Timer   // of naps with a limit
+}
 
 func (p *channelParker) sit(turn func() bool) {
 	for !turn() {
@@ -42,17 +47,41 @@ func (p *channelParker) sit(turn func() bool) {
 	}
 }
 
-func (p *channelParker) wake() {
+func (p *channelParker) wake()  { offer(p.bell) }
+func (p *channelParker) rouse() { offer(p.alarm) }
+
+func offer(c chan<- struct{}) {
 	select {
-	case p.bell <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
 
-func (p *channelParker) listen(bool)            {}
-func (p *channelParker) nap(time.Duration) bool { return false }
-func (p *channelParker) rouse()                 {}
-func (p *channelParker) close()                 {}
+func (p *channelParker) nap(d time.Duration, cancel <-chan struct{}) (passed bool) {
+	if d < 0 {
+		select {
+		case <-p.alarm:
+		case <-cancel:
+		}
+		return false
+	}
+	if p.timer == nil {
+		p.timer = time.NewTimer(d)
+	} else {
+		p.timer.Reset(d)
+	}
+	select {
+	case <-p.alarm:
+	case <-cancel:
+	case <-p.timer.C:
+		return true
+	}
+	p.timer.Stop()
+	return false
+}
+
+func (p *channelParker) listen(bool) {}
+func (p *channelParker) close()      {}
 
 // epollParker has the driver sit on one epoll set, itself watched by Go's netpoller: it
 // occupies no thread. A napper sleeps on the descriptors themselves, and does occupy one.
@@ -160,11 +189,11 @@ func (p *epollParker) pending() bool {
 	return errno == 0 && n > 0
 }
 
-func (p *epollParker) nap(d time.Duration) bool {
+func (p *epollParker) nap(d time.Duration, _ <-chan struct{}) (passed bool) {
 	limit := unix.NsecToTimespec(int64(d))
 	_, _ = unix.Ppoll(p.sleepers, &limit, nil)
 	p.alarm.answer()
-	return true
+	return false
 }
 
 func (p *epollParker) close() {

@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"math"
 	"runtime"
 	"time"
 
@@ -49,7 +50,7 @@ func (e *Engine) pursue(ev *Event, l *limit) (done bool, err error) {
 // spins reports whether the wait that begins spins before it sleeps.
 func (e *Engine) spins() bool {
 	switch {
-	case e.mode != Auto:
+	case e.mode != Auto || !e.heavy:
 		return e.mode == Spin
 	case crew.crowded.Load():
 		crew.look(nanotime())
@@ -131,17 +132,29 @@ func (e *Engine) over(l *limit, now int64) error {
 // nap sleeps in the kernel, token in hand: the thread that is woken is the one that returns. Budget
 // of a nap that the awaited message ends: one system call, and one Poll.
 func (e *Engine) nap(ev *Event, l *limit, spun bool) (done bool, err error) {
-	if e.mode == Spin || !crew.enlist(0) {
+	if e.mode == Spin {
 		return false, nil
 	}
-	defer crew.discharge()
-	began := nanotime()
-	if crew.look(began); crew.crowded.Load() {
-		return false, nil
+	began, end := nanotime(), int64(math.MaxInt64)
+	if e.heavy {
+		if !crew.enlist(0) {
+			return false, nil
+		}
+		defer crew.discharge()
+		if crew.look(began); crew.crowded.Load() {
+			return false, nil
+		}
+		end = began + napLimit
 	}
-	defer e.napping.Store(false)
 	e.napping.Store(true)
-	for now, end := began, began+napLimit; ; now = nanotime() {
+	done, err = e.sleep(ev, l, began, end, spun)
+	e.napping.Store(false)
+	return done, err
+}
+
+// sleep is nap until the given end.
+func (e *Engine) sleep(ev *Event, l *limit, began, end int64, spun bool) (done bool, err error) {
+	for now := began; ; now = nanotime() {
 		e.seenAt = now
 		if ev.IsSet() {
 			if spun && now-began < linger {
@@ -156,20 +169,20 @@ func (e *Engine) nap(ev *Event, l *limit, spun bool) (done bool, err error) {
 			return false, nil
 		}
 		e.src.Flush(true)
-		if e.src.Arm() && !e.doze(ev, l.shorten(end-now, now)) {
-			return false, nil
+		if e.src.Arm() {
+			e.doze(ev, l, end, now)
 		}
-		e.look(ev, now)
+		e.look(ev)
 	}
 }
 
-// look follows a sleep that began at the given time: unless waiting is to cost nothing it goes on for a
+// look follows a sleep: unless waiting is to cost nothing it goes on for a
 // while, since large messages come in many parts.
-func (e *Engine) look(ev *Event, slept int64) {
+func (e *Engine) look(ev *Event) {
 	if e.src.Poll(false) == 0 && !ev.IsSet() {
 		e.src.Poll(true)
 	}
-	if e.mode == Park || crew.heavy() {
+	if !e.heavy || e.mode == Park || crew.heavy() {
 		return
 	}
 	for end := nanotime() + linger; !ev.IsSet() && nanotime() < end; {
@@ -179,25 +192,28 @@ func (e *Engine) look(ev *Event, slept int64) {
 	}
 }
 
-// doze is one sleep. false: there is no way to sleep here.
-func (e *Engine) doze(ev *Event, d int64) bool {
+// doze is one sleep, which begins now.
+func (e *Engine) doze(ev *Event, l *limit, end, now int64) {
 	if !ev.await(eventNapped) || e.has(closed) {
-		return true
+		return
 	}
-	slept := e.parker.nap(time.Duration(d))
+	d := int64(-1)
+	switch {
+	case e.heavy:
+		d = end - now
+		if l.cancel != nil {
+			d = min(d, napSlice)
+		}
+		if l.until > 0 {
+			d = min(d, l.until-now)
+		}
+	case l.until > 0:
+		d = max(0, int64(time.Until(l.deadline)))
+	}
+	if e.parker.nap(time.Duration(d), l.cancel) {
+		l.until = 1 // timers and nanotime need not agree
+	}
 	ev.state.And(^uint32(eventNapped))
-	return slept
-}
-
-// shorten returns d, or less when the limit ends before.
-func (l *limit) shorten(d, now int64) int64 {
-	if l.cancel != nil {
-		d = min(d, napSlice)
-	}
-	if l.until > 0 {
-		d = min(d, l.until-now)
-	}
-	return d
 }
 
 func schedYield() {

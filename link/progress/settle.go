@@ -37,8 +37,14 @@ func (e *Engine) leave(inVain bool) {
 	if !e.give() {
 		e.release()
 	}
-	// After the token is free: see tick.
-	if !inVain && !e.ticking.Load() && e.ticking.CompareAndSwap(false, true) {
+	if !inVain {
+		e.tickOn()
+	}
+}
+
+// tickOn has tick look after what is left unsettled. It is called after the token was given back.
+func (e *Engine) tickOn() {
+	if !e.ticking.Load() && e.ticking.CompareAndSwap(false, true) {
 		e.timer.Reset(tick)
 	}
 }
@@ -121,8 +127,8 @@ func (e *Engine) tick() {
 	case !idle:
 		e.timer.Reset(tick)
 	case e.take():
-		e.turn()
-	case !e.has(held) && e.ticking.CompareAndSwap(false, true):
-		e.timer.Reset(tick)
+		e.turn(true)
+	case !e.has(held):
+		e.tickOn()
 	}
 }

@@ -209,13 +209,7 @@ func (e *endpoint) sendWritten(o *operation, m *van.Message, size int64) (err er
 		held = append(held, c)
 	}
 	if err == nil {
-		var rec []byte
-		if rec, _, err = e.put(m, size, 0, 0); err == nil {
-			for i, t := range m.Target {
-				copy(held[i].mem[t.Offset:], m.Payload[i])
-			}
-			e.commit(m, o, rec, kindWritten)
-		}
+		err = e.writeTo(held, o, m, size)
 	}
 	for _, c := range held {
 		c.release()
@@ -223,4 +217,26 @@ func (e *endpoint) sendWritten(o *operation, m *van.Message, size int64) (err er
 	clear(held)
 	e.held = held
 	return err
+}
+
+// writeTo writes the payload, and tells the peer. There is room for the record before anything is written. mu is held.
+func (e *endpoint) writeTo(held []*claim, o *operation, m *van.Message, size int64) error {
+	long := len(m.Head) > e.v.opt.recordHead()
+	var rec []byte
+	var err error
+	if long {
+		if rec, err = e.out.begin(align(recBody)); rec == nil { // sendLong finds the same place
+			return e.full(err)
+		}
+	} else if rec, _, err = e.put(m, size, 0, 0); err != nil {
+		return err
+	}
+	for i, t := range m.Target {
+		copy(held[i].mem[t.Offset:], m.Payload[i])
+	}
+	if long {
+		return e.sendLong(o, m, size, true)
+	}
+	e.commit(m, o, rec, kindWritten)
+	return nil
 }

@@ -22,6 +22,9 @@
 //   - streamed through the ring, piece by piece (two copies), where that is forbidden;
 //   - written: the sender has copied it into memory that the peer granted (one copy, by the sender).
 //
+// A head longer than an eighth of the ring (many hundred tensors in one request) is streamed, and the payload behind it,
+// unless that is written: so rings are small, which keeps them in the cache, and no request is too large for them.
+//
 // Without a copy, granted memory can be used in place (van.Granter), without a lock, a record, or the attention of the
 // granter. A withdrawal waits for who uses the grant at that moment, and for nobody else.
 //
@@ -39,5 +42,11 @@
 // # Threads and memory
 //
 // Sending happens on the caller of Send, receiving on the caller of Poll. Goroutines exist for listening
-// and greeting only. A connection takes two files, one of them this side's: RingBytes, a page, and 72 bytes for each of Options.Grants.
+// and greeting only.
+//
+// A connection takes two files, one of each side: RingBytes, a page, and 72 bytes for each of Options.Grants. With the
+// defaults that is 804 KiB for each side, 1.6 MiB for a pair (PairBytes), and a page for each van. It is
+// memory of the machine, allocated at once when the peer connects, and counts against the memory limit of the control
+// group of the side that made it; the size of /dev/shm does not matter. A side that has sent a streamed head keeps
+// as much ordinary memory as that had.
 package shmvan

@@ -37,26 +37,28 @@ func (f *peerFile) slice(off, n uint64) ([]byte, error) {
 	return f.all[off : off+n : off+n], nil
 }
 
-// offer makes sure that the peer has the file. false: not at this moment, or never. Guarded by endpoint.mu.
-func (e *endpoint) offer(file uint64, fd int, size int) bool {
+// offer makes sure that the peer has the file. errs.ErrWouldBlock: not at this moment. Guarded by endpoint.mu.
+func (e *endpoint) offer(file uint64, fd int, size int) error {
 	for _, id := range e.offered {
 		if id == file {
-			return true
+			return nil
 		}
 	}
 	if len(e.offered) >= mostFiles {
-		return false
+		return errManyFiles
 	}
 	var b [parcelBytes]byte
 	binary.LittleEndian.PutUint64(b[:], parcelMagic)
 	binary.LittleEndian.PutUint64(b[8:], file)
 	binary.LittleEndian.PutUint64(b[16:], uint64(size))
-	if !sendParcel(e.sock, b[:], fd) {
-		return false
+	if err := sendParcel(e.sock, b[:], fd); err != nil {
+		return err
 	}
 	e.offered = append(e.offered, file)
-	return true
+	return nil
 }
+
+var errManyFiles = fmt.Errorf("the peer has %d files of this process, and takes no more: %w", mostFiles, errs.ErrNotSupported)
 
 // file returns a mapped file of the peer. It fetches what it does not know yet.
 func (e *endpoint) file(id uint64) (*peerFile, error) {

@@ -49,7 +49,7 @@ func FuzzParcel(f *testing.F) {
 		for i := range mem {
 			mem[i] = pair[0]
 		}
-		if len(b) == 0 || len(b) > 64<<10 || !sendParcel(pair[0], b, mem...) {
+		if len(b) == 0 || len(b) > 64<<10 || sendParcel(pair[0], b, mem...) != nil {
 			return
 		}
 		e := &endpoint{sock: pair[1]}

@@ -47,7 +47,8 @@ func (g *grants) slot(n int) (slot int, ok bool) {
 }
 
 // Grant implements van.Granter. Memory outside of the files of Options.Files cannot be granted, and no more than
-// Options.Grants at once.
+// Options.Grants at once. errs.ErrWouldBlock says that the peer has not read yet which files it was given before:
+// nothing tells when it has, so the caller asks again when it has use for the grant.
 func (g granter) Grant(mem []byte, generation uint32, rights van.Rights) (van.Grant, error) {
 	e := g.endpoint
 	if rights == 0 || rights&^allRights != 0 {
@@ -58,9 +59,9 @@ func (g granter) Grant(mem []byte, generation uint32, rights van.Rights) (van.Gr
 	if err := e.usable(); err != nil {
 		return van.Grant{}, err
 	}
-	s, ok := e.chart(mem)
-	if !ok {
-		return van.Grant{}, fmt.Errorf("the memory lies in no file that can be shared: %w", errs.ErrNotSupported)
+	s, err := e.chart(mem)
+	if err != nil {
+		return van.Grant{}, err
 	}
 	slot, ok := e.grants.slot(min(e.table.slots, e.peerTable.slots))
 	if !ok {

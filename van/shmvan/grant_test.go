@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/van"
@@ -185,4 +186,50 @@ func TestCountsHaveWordsOfTheirOwn(t *testing.T) {
 			require.Equal(t, uint64(1), tab.id(i).Load())
 		}
 	}
+}
+
+// stuff fills the socket of x until it takes nothing.
+func stuff(t *testing.T, x *endpoint) {
+	t.Helper()
+	require.NoError(t, unix.SetsockoptInt(x.sock, unix.SOL_SOCKET, unix.SO_SNDBUF, 1))
+	for {
+		err := unix.Sendto(x.sock, nudge[:], unix.MSG_DONTWAIT, nil)
+		if err != nil {
+			require.ErrorIs(t, err, unix.EAGAIN)
+			return
+		}
+	}
+}
+
+// That a file cannot be passed on at this moment says nothing about the next: grants and payload by other ways until then.
+func TestFileThatCannotBePassedOnAtThisMoment(t *testing.T) {
+	a, b, x, y := pair(t, Options{Files: memory()})
+	mem := shared(t, 64<<10)
+	mem[7] = 42
+	stuff(t, x)
+	_, err := granter{x}.Grant(mem, 1, van.RightRead)
+	require.ErrorIs(t, err, errs.ErrWouldBlock)
+	require.NotErrorIs(t, err, errs.ErrNotSupported)
+	require.NoError(t, x.Send(message(1, mem)), "payload has other ways")
+	b.until(van.EventMessage).Delivery.Release()
+	require.Equal(t, byte(42), b.room[7])
+	a.until(van.EventCompletion)
+	require.Empty(t, x.offered)
+
+	b.eventually("the socket to be read", func() bool { b.v.Poll(make([]van.Event, 1), true); return !readable(t, y.sock) })
+	g, err := granter{x}.Grant(mem, 1, van.RightRead)
+	require.NoError(t, err)
+	v, err := granter{y}.Map(van.Target{Grant: g.ID, Generation: 1}, 64<<10, van.RightRead)
+	require.NoError(t, err)
+	require.Equal(t, byte(42), v.Bytes[7])
+	v.Release()
+	require.Len(t, x.offered, 1)
+}
+
+// A connection that has ended is not one that waits.
+func TestFileForAPeerThatIsGone(t *testing.T) {
+	_, _, x, y := pair(t, Options{Files: memory()})
+	require.NoError(t, unix.Shutdown(y.sock, unix.SHUT_RD))
+	_, err := granter{x}.Grant(shared(t, 4096), 1, van.RightRead)
+	require.ErrorIs(t, err, errs.ErrPeerLost)
 }

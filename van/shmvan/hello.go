@@ -23,7 +23,7 @@ type hello struct {
 
 const (
 	helloMagic   = "stepvan\x00"
-	helloVersion = 1
+	helloVersion = 2
 	helloBytes   = 64
 	helloFDs     = 2
 )

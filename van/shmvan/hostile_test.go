@@ -156,28 +156,28 @@ func TestHostileParcels(t *testing.T) {
 	const size = 1 << 16
 	good := func() int { return memfd(t, size, size, sealed) }
 	cases := map[string]func(sock int){
-		"garbage":       func(s int) { sendParcel(s, []byte("garbage")) },
-		"too long":      func(s int) { sendParcel(s, make([]byte, 4096)) },
-		"no descriptor": func(s int) { sendParcel(s, parcelOf(parcelMagic, 1, size)) },
-		"two":           func(s int) { sendParcel(s, parcelOf(parcelMagic, 1, size), good(), good()) },
+		"garbage":       func(s int) { _ = sendParcel(s, []byte("garbage")) },
+		"too long":      func(s int) { _ = sendParcel(s, make([]byte, 4096)) },
+		"no descriptor": func(s int) { _ = sendParcel(s, parcelOf(parcelMagic, 1, size)) },
+		"two":           func(s int) { _ = sendParcel(s, parcelOf(parcelMagic, 1, size), good(), good()) },
 		"many": func(s int) {
 			f := good()
-			sendParcel(s, parcelOf(parcelMagic, 1, size), f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f)
+			_ = sendParcel(s, parcelOf(parcelMagic, 1, size), f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f)
 		},
-		"magic":       func(s int) { sendParcel(s, parcelOf(1, 1, size), good()) },
-		"unsealed":    func(s int) { sendParcel(s, parcelOf(parcelMagic, 1, size), memfd(t, size, size, 0)) },
-		"unallocated": func(s int) { sendParcel(s, parcelOf(parcelMagic, 1, size), memfd(t, size, 0, sealed)) },
-		"short":       func(s int) { sendParcel(s, parcelOf(parcelMagic, 1, size+4096), good()) },
-		"negative":    func(s int) { sendParcel(s, parcelOf(parcelMagic, 1, -1), good()) },
+		"magic":       func(s int) { _ = sendParcel(s, parcelOf(1, 1, size), good()) },
+		"unsealed":    func(s int) { _ = sendParcel(s, parcelOf(parcelMagic, 1, size), memfd(t, size, size, 0)) },
+		"unallocated": func(s int) { _ = sendParcel(s, parcelOf(parcelMagic, 1, size), memfd(t, size, 0, sealed)) },
+		"short":       func(s int) { _ = sendParcel(s, parcelOf(parcelMagic, 1, size+4096), good()) },
+		"negative":    func(s int) { _ = sendParcel(s, parcelOf(parcelMagic, 1, -1), good()) },
 		"twice": func(s int) {
-			sendParcel(s, parcelOf(parcelMagic, 1, size), good())
-			sendParcel(s, parcelOf(parcelMagic, 1, size), good())
+			_ = sendParcel(s, parcelOf(parcelMagic, 1, size), good())
+			_ = sendParcel(s, parcelOf(parcelMagic, 1, size), good())
 		},
-		"a wake with fd": func(s int) { sendParcel(s, nudge[:], good()) },
+		"a wake with fd": func(s int) { _ = sendParcel(s, nudge[:], good()) },
 		"a flood": func(s int) {
 			f := good()
 			for i := range mostFiles + 1 {
-				for !sendParcel(s, parcelOf(parcelMagic, uint64(i+1), size), f) {
+				for sendParcel(s, parcelOf(parcelMagic, uint64(i+1), size), f) != nil {
 					runtime.Gosched() // until the receiver has taken some
 				}
 			}

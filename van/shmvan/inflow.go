@@ -8,13 +8,17 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// inflow is a payload on its way in: streamed, or copied from where the sender says that it lies. Poller only.
+// inflow is a payload on its way in: streamed, or copied from where the sender says that it lies; before it the head, when
+// that is long. Poller only.
 type inflow struct {
 	slot *slot
 	kind kind      // of its record
 	dst  [][]byte  // what is still to be filled
 	left uint64    // bytes
 	refs []segment // that are still to be read
+
+	head    int  // bytes of a long head that are still to come
+	written bool // behind that comes nothing: the payload is in granted memory
 
 	places [][]byte  // the memory of dst, from message to message
 	list   []segment // that of refs
@@ -150,10 +154,13 @@ func (e *endpoint) copyMapped(s segment, dst [][]byte) ([][]byte, error) {
 	return scatter(dst, from), nil
 }
 
-// takeChunk takes a part of a payload that is streamed through the ring.
+// takeChunk takes a part of a payload, or of a long head, that is streamed through the ring.
 func (e *endpoint) takeChunk(out *sink, r *record) error {
 	f := &e.incoming
 	n := binary.LittleEndian.Uint64(r.bytes[recSize:])
+	if n > 0 && n <= uint64(len(r.bytes)-recBody) && f.head > 0 {
+		return e.takeHead(out, r, n)
+	}
 	if n == 0 || n > uint64(len(r.bytes)-recBody) || n > f.left {
 		return &errs.ProtocolError{Field: "chunk", Reason: fmt.Sprintf("%d bytes of %d", n, f.left)}
 	}

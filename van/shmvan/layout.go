@@ -48,6 +48,9 @@ func wordsOf(file []byte, ring int) words {
 //	size   uint64  bytes of payload
 //	header and meta
 //	segments at the next multiple of 8: (file or 0, offset or address, length); or the payload itself
+//
+// A header with meta that is too long for one record follows a kindLong record, whose head says how long, in kindChunk
+// records of its own; its segs is 1 when the payload is in granted memory, else the payload follows behind it likewise.
 const (
 	recHead  = 8
 	recSegs  = 12
@@ -71,7 +74,8 @@ const (
 	kindMapped                  // segments in the sender's files
 	kindForeign                 // segments at addresses of the sender
 	kindStream                  // the payload follows in kindChunk records
-	kindChunk                   // a part of the payload of the last kindStream
+	kindLong                    // header, meta and payload follow in kindChunk records
+	kindChunk                   // a part of the last kindStream or kindLong
 	kindForget                  // a file of the sender goes
 	kindEnd
 )

@@ -75,3 +75,10 @@ func await(t *testing.T, v van.Van, k van.EventKind) van.Event {
 	require.FailNow(t, "the event never came")
 	return van.Event{}
 }
+
+// What is told of the memory of a pair is what it takes.
+func TestPairBytes(t *testing.T) {
+	_, _, x, y := pair(t, Options{})
+	require.EqualValues(t, PairBytes, len(x.own.mem.Bytes())+len(y.own.mem.Bytes()))
+	require.EqualValues(t, 2*804<<10, PairBytes)
+}

@@ -86,8 +86,8 @@ func fill(v *int, preset int) {
 	}
 }
 
-// maxHead is the largest wire header with meta that one record holds.
-func (o *Options) maxHead() int { return o.RingBytes / 4 }
+// recordHead is the largest wire header with meta that goes in one record; longer ones go piece by piece (long.go).
+func (o *Options) recordHead() int { return o.RingBytes / 8 }
 
 // slots is how many grants there is room for in a file.
 func (o *Options) slots() int {
@@ -98,11 +98,12 @@ func (o *Options) slots() int {
 }
 
 // maxMeta is the most meta of one message.
-func (o *Options) maxMeta() int { return min(int(o.Limits.Meta), o.maxHead()-1024) }
+func (o *Options) maxMeta() int { return int(o.Limits.Meta) }
 
 // slack is how many bytes of the ring can be in use while a message of any kind still finds room: its record
 // twice, since the end of the ring may be too short for it, a line behind it, and an errand.
 func (o *Options) slack() uint64 {
-	largest := align(recBody + wire.HeaderSize + o.maxMeta() + 7 + max(o.InlineBytes, maxSegments*segBytes))
+	head := min(o.recordHead(), wire.HeaderSize+o.maxMeta())
+	largest := align(recBody + head + 7 + max(o.InlineBytes, maxSegments*segBytes))
 	return uint64(o.RingBytes - 2*largest - 3*shm.LineBytes)
 }

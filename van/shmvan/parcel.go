@@ -87,12 +87,21 @@ func (e *endpoint) unpack() (*peerFile, error) {
 	return f, nil
 }
 
-// sendParcel sends without blocking; false when the socket takes nothing.
-func sendParcel(sock int, b []byte, fds ...int) bool {
+// sendParcel sends without blocking. errs.ErrWouldBlock: not at this moment, since the peer has to read first, or
+// the kernel has to find memory.
+func sendParcel(sock int, b []byte, fds ...int) error {
 	for {
 		err := unix.Sendmsg(sock, b, unix.UnixRights(fds...), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-		if err != unix.EINTR {
-			return err == nil
+		switch err {
+		case nil:
+			return nil
+		case unix.EINTR:
+		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM, unix.ETOOMANYREFS:
+			return errs.ErrWouldBlock
+		case unix.EPIPE, unix.ECONNRESET:
+			return errs.ErrPeerLost
+		default:
+			return fmt.Errorf("the kernel passes no descriptor on: %w: %w", err, errs.ErrNotSupported)
 		}
 	}
 }

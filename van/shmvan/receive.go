@@ -78,7 +78,11 @@ func (e *endpoint) giveBack(s *slot) { s.ReleaseDelivery(&s.delivery) }
 
 // open makes a delivery of a record. false without an error: the endpoint was closed meanwhile.
 func (e *endpoint) open(s *slot, r *record) (ok bool, err error) {
-	size, err := s.fill(r, e.v.opt.maxHead(), e.v.opt.Limits)
+	if r.kind == kindLong {
+		err := e.beginLong(s, r)
+		return err == nil, err
+	}
+	size, err := s.fill(r, e.v.opt.Limits)
 	if err != nil {
 		return false, err
 	}
@@ -130,30 +134,35 @@ func (e *endpoint) enter() bool {
 func (e *endpoint) leave() { e.copying.Store(false) }
 
 // fill copies the head out of the ring, once, and checks it.
-func (s *slot) fill(r *record, maxHead int, lim wire.Limits) (size uint64, err error) {
+func (s *slot) fill(r *record, lim wire.Limits) (size uint64, err error) {
 	le := binary.LittleEndian
 	n := uint64(le.Uint32(r.bytes[recHead:]))
 	size = le.Uint64(r.bytes[recSize:])
-	if n < wire.HeaderSize {
-		return 0, &errs.ProtocolError{Field: "header", Reason: fmt.Sprintf("cut off: %d of %d bytes", n, wire.HeaderSize)}
+	if err := s.allow(n, lim); err != nil {
+		return 0, err
 	}
-	if n > uint64(maxHead) || n > uint64(len(r.bytes)-recBody) {
+	if n > uint64(len(r.bytes)-recBody) {
 		return 0, &errs.ProtocolError{Field: "head", Reason: fmt.Sprintf("%d bytes do not fit the record", n)}
 	}
 	s.buf = append(s.buf[:0], r.bytes[recBody:recBody+n]...)
+	return size, s.decode(size, lim)
+}
+
+// decode makes a delivery of the head in the slot, which comes with size bytes of payload.
+func (s *slot) decode(size uint64, lim wire.Limits) error {
 	d := &s.delivery
 	d.Releaser = s
 	if err := d.Header.Decode(s.buf, lim); err != nil {
-		return 0, err
+		return err
 	}
 	d.Meta = s.buf[wire.HeaderSize:]
 	switch {
 	case int(d.Header.Meta) != len(d.Meta):
-		return 0, &errs.ProtocolError{Field: "meta", Reason: "length differs from what came with the header"}
+		return &errs.ProtocolError{Field: "meta", Reason: "length differs from what came with the header"}
 	case d.Header.Payload != size:
-		return 0, &errs.ProtocolError{Field: "payload", Reason: "length differs from what came with the header"}
+		return &errs.ProtocolError{Field: "payload", Reason: "length differs from what came with the header"}
 	}
-	return size, nil
+	return nil
 }
 
 // place asks where the payload goes.

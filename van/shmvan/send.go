@@ -2,6 +2,7 @@ package shmvan
 
 import (
 	"encoding/binary"
+	"fmt"
 	"unsafe"
 
 	"github.com/stepvan/stepvan/internal/errs"
@@ -73,6 +74,9 @@ func (e *endpoint) send(m *van.Message, size int64) error {
 	if len(m.Target) > 0 && size > 0 {
 		return e.sendWritten(o, m, size)
 	}
+	if len(m.Head) > e.v.opt.recordHead() {
+		return e.sendLong(o, m, size, false)
+	}
 	if size <= int64(e.v.opt.InlineBytes) {
 		return e.sendInline(o, m, size)
 	}
@@ -143,8 +147,8 @@ func (e *endpoint) refer(m *van.Message) (kind, bool) {
 		if len(p) == 0 {
 			continue
 		}
-		s, ok := e.chart(p)
-		if !ok {
+		s, err := e.chart(p)
+		if err != nil { // of this message: the next one asks again
 			k = kindForeign
 			break
 		}
@@ -162,17 +166,22 @@ func (e *endpoint) refer(m *van.Message) (kind, bool) {
 	return k, !e.v.opt.NoForeign && e.peerWords.reads.Load() != 0
 }
 
-// chart finds memory in a file that the peer has, or is given.
-func (e *endpoint) chart(p []byte) (segment, bool) {
+// chart finds memory in a file that the peer has, or is given. errs.ErrWouldBlock: it cannot be given at this moment.
+func (e *endpoint) chart(p []byte) (segment, error) {
 	if e.v.opt.Files == nil {
-		return segment{}, false
+		return segment{}, errNoFile
 	}
 	at, ok := e.v.opt.Files.Locate(p)
-	if !ok || !e.offer(at.File, at.FD, len(at.Memory)) {
-		return segment{}, false
+	if !ok {
+		return segment{}, errNoFile
 	}
-	return segment{at.File, uint64(at.Offset), uint64(len(p))}, true
+	if err := e.offer(at.File, at.FD, len(at.Memory)); err != nil {
+		return segment{}, err
+	}
+	return segment{at.File, uint64(at.Offset), uint64(len(p))}, nil
 }
+
+var errNoFile = fmt.Errorf("the memory lies in no file that can be shared: %w", errs.ErrNotSupported)
 
 func (e *endpoint) sendReferred(o *operation, m *van.Message, size int64, k kind) error {
 	rec, rest, err := e.put(m, size, len(e.segs), segBytes*len(e.segs))
@@ -197,7 +206,9 @@ func (e *endpoint) sendReferred(o *operation, m *van.Message, size int64, k kind
 type stream struct {
 	active bool
 	begun  uint64 // streams so far
+	head   int    // bytes of a long head that come first, in segs[0]
 	segs   [][]byte
+	memory []byte // of long heads
 }
 
 // chunkBytes is the most payload of one kindChunk record. A quarter of the ring always finds its place, whatever is wasted at the end.
@@ -234,12 +245,16 @@ func (e *endpoint) flow() {
 			break
 		}
 		n := min(left, chunkBytes, len(e.out.own.ring)/4)
+		if s.head > 0 {
+			n = min(n, s.head)
+		}
 		rec, err := e.out.begin(align(recBody + n))
 		if err != nil || rec == nil {
 			break
 		}
 		binary.LittleEndian.PutUint64(rec[recSize:], uint64(n))
 		s.gather(rec[recBody : recBody+n])
+		s.head = max(0, s.head-n)
 		e.out.publish(len(rec), kindChunk, wordTell)
 	}
 	e.noteDue()

@@ -26,6 +26,10 @@ const (
 	slotMask   = mostSlots - 1 // the bits of an id that say which line it is in
 )
 
+// PairBytes is the memory that one connection takes on its machine between vans with the default options, half of it
+// on each side.
+const PairBytes = 2 * (ringStart + defaultRing + defaultGrants*(shm.LineBytes+8))
+
 // fileBytes is the size of a side's file.
 func fileBytes(ring, slots int) int64 {
 	return int64(ringStart) + int64(ring) + int64(slots)*(shm.LineBytes+8)

@@ -104,7 +104,7 @@ func TestHealthyMachine(t *testing.T) {
 	require.Equal(t, []string{
 		"settings", "scheduler name", "node name", "interface", "root port", "data port", "memlock", "open files",
 		"threads", "cores", "shared memory", "memory", "huge pages",
-		"private directory", "peer memory", "van", "socket buffers", "clock",
+		"private directory", "peer memory", "ring memory", "van", "socket buffers", "clock",
 	}, names)
 }
 
@@ -203,6 +203,9 @@ func TestFindings(t *testing.T) {
 		{"peer memory", "", nil, Check{"peer memory", OK, "may be read", ""}},
 		{"peer memory of children only", "", func(m *machine) { m.write("proc/sys/kernel/yama/ptrace_scope", "1\n") }, Check{"peer memory", OK, "by parents only", "kernel.yama.ptrace_scope=0"}},
 		{"peer memory filtered", "", func(m *machine) { m.peerMemory = unix.ENOSYS }, Check{"peer memory", OK, "function not implemented", "seccomp"}},
+		{"ring memory", "DMLC_NUM_SERVER=1000", nil, Check{"ring memory", OK, "804000KiB for up to 1000 peers on this machine, 804KiB each", ""}},
+		{"ring memory of a joint node", "DMLC_ROLE=joint DMLC_NUM_SERVER=10 DMLC_NUM_WORKER=10", nil, Check{"ring memory", OK, "16080KiB for up to 20 peers", ""}},
+		{"ring memory in a small container", "DMLC_NUM_SERVER=500", func(m *machine) { m.write("sys/fs/cgroup/pod/memory.max", strconv.Itoa(512<<20)) }, Check{"ring memory", Warn, "of 512MiB allowed by the control group", "limits.memory"}},
 		{"peer memory broken", "", func(m *machine) { m.peerMemory = unix.EFAULT }, Check{"peer memory", OK, "bad address", "seccomp"}},
 		{"van", "", nil, Check{"van", OK, "shm between nodes of this machine (same machine), tcp with others", ""}},
 		{"van of this machine", "DMLC_LOCAL=1 DMLC_PS_ROOT_URI=10.0.0.2", nil, Check{"van", OK, "shm between nodes of this machine (same machine)", ""}},

@@ -3,10 +3,12 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/van/shmvan"
 )
 
 // wantsShm reports whether nodes with these settings share memory where they can.
@@ -19,6 +21,7 @@ func (d *doctor) checkSharing(ctx context.Context) {
 	if d.wantsShm() {
 		d.checkDirectory()
 		d.checkPeerMemory()
+		d.checkRings()
 	}
 	d.checkPair(ctx)
 }
@@ -62,6 +65,30 @@ func (d *doctor) checkPeerMemory() {
 	default:
 		d.ok(name, "may be read (process_vm_readv)")
 	}
+}
+
+// checkRings compares the memory that connections with peers of this machine take with what there is. Their size
+// depends on no setting.
+func (d *doctor) checkRings() {
+	const each = config.Bytes(shmvan.PairBytes / 2)
+	peers := d.settings.Peers() - 1 // the scheduler carries no tensors
+	switch d.settings.Role {
+	case config.RoleScheduler:
+		return
+	case config.RoleJoint:
+		peers--
+	}
+	have, where := d.memory()
+	if peers <= 0 || have == 0 {
+		return
+	}
+	need := each * config.Bytes(peers)
+	found := fmt.Sprintf("%v for up to %d peers on this machine, %v each", need, peers, each)
+	if need > have/2 {
+		d.warn("ring memory", fmt.Sprintf("%s, of %v %s", found, rounded(have), where), "raise the memory limit of the container (docker: --memory; Kubernetes: limits.memory), or set STEPVAN_VAN=tcp")
+		return
+	}
+	d.ok("ring memory", found)
 }
 
 // checkPair connects two nodes for a moment, and tells what would carry tensors between them.
