@@ -42,6 +42,27 @@ func (e *Engine) leave(inVain bool) {
 	}
 }
 
+// abstains reports whether the wait that begins had better leave driving to the driver, which listens: goroutines
+// of the program wait for a processor. To stop it from listening, look in vain and have it listen again
+// takes several system calls.
+func (e *Engine) abstains() bool {
+	if !e.listening || e.mode == Spin || !crew.crowded.Load() {
+		return false
+	}
+	crew.look(nanotime())
+	return crew.crowded.Load()
+}
+
+// abstain gives the token back as it was taken, and returns the turn.
+func (e *Engine) abstain() (mine uint64) {
+	e.src.Flush(true)
+	mine = e.turns()
+	if !e.give() {
+		e.release()
+	}
+	return mine
+}
+
 // tickOn has tick look after what is left unsettled. It is called after the token was given back.
 func (e *Engine) tickOn() {
 	if !e.ticking.Load() && e.ticking.CompareAndSwap(false, true) {
