@@ -121,7 +121,8 @@ func (f *field) missing() string {
 	if len(f.values) > 0 {
 		return "is not set: set it to one of " + strings.Join(f.values, ", ")
 	}
-	return "is not set. Set it to: " + f.doc
+	what, _, _ := strings.Cut(strings.TrimSuffix(f.doc, "."), ". ")
+	return "is not set: set it to the " + strings.ToLower(what[:1]) + what[1:]
 }
 
 func keys(m map[string]string) []string {

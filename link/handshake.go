@@ -48,7 +48,11 @@ func (s *Session) hello() error {
 
 // introduce sends this node's identity. mu is held.
 func (s *Session) introduce(k wire.Kind) error {
-	return s.sendOwn(k, 0, appendIdentity(nil, *s.node.identity.Load(), uint64(s.node.creditBytes)))
+	id := *s.node.identity.Load()
+	if s.dialled && s.node.reason != nil {
+		id.Reason = s.node.reason(s.address, s.passed)
+	}
+	return s.sendOwn(k, 0, appendIdentity(nil, id, uint64(s.node.creditBytes)))
 }
 
 func (s *Session) onHandshake(h *wire.Header, meta []byte) error {

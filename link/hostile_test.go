@@ -138,6 +138,11 @@ func TestAlmostRightProtocolCostsTheConnectionOnly(t *testing.T) {
 			binary.LittleEndian.PutUint16(b[16:], 60_000)
 			a.send(wire.Header{Kind: wire.KindHello}, b, nil)
 		}},
+		{"reason longer than the hello", "", func(a *attacker) {
+			b := appendIdentity(nil, Identity{Name: "x"}, 1)
+			binary.LittleEndian.PutUint16(b[18:], 60_000)
+			a.send(wire.Header{Kind: wire.KindHello}, b, nil)
+		}},
 		{"hello twice", "out of turn", func(a *attacker) {
 			a.hello()
 			a.send(wire.Header{Kind: wire.KindHello}, appendIdentity(nil, Identity{}, 1), nil)
@@ -282,7 +287,7 @@ func TestOtherVersionIsToldToThePeer(t *testing.T) {
 }
 
 func FuzzIdentity(f *testing.F) {
-	f.Add(appendIdentity(nil, Identity{Node: 3, Incarnation: 9, Name: "worker 3", Info: []byte("{}")}, 1<<20))
+	f.Add(appendIdentity(nil, Identity{Node: 3, Incarnation: 9, Name: "worker 3", Reason: "shm: other user", Info: []byte("{}")}, 1<<20))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		id, credit, err := decodeIdentity(b)
@@ -291,7 +296,7 @@ func FuzzIdentity(f *testing.F) {
 			require.ErrorAs(t, err, &p)
 			return
 		}
-		for _, r := range id.Name {
+		for _, r := range id.Name + id.Reason {
 			require.True(t, r >= ' ' && r != 0x7f, "unprintable %q in a name", r)
 		}
 		again, credit2, err := decodeIdentity(appendIdentity(nil, id, credit))

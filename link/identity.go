@@ -14,24 +14,28 @@ type Identity struct {
 	Node        wire.NodeID // 0 before the scheduler has given one
 	Incarnation uint32      // which life of the node
 	Name        string      // for people: "worker 3"
+	Reason      string      // of a side that dialled, for people: why this address and none that was preferred (Options.Reason)
 	Info        []byte      // for the services above; opaque here
 }
 
 const (
-	identityFixed = 20
-	maxNameBytes  = 256
+	identityFixed  = 20
+	maxNameBytes   = 256
+	maxReasonBytes = 512
 )
 
 // appendIdentity encodes id and the credit that this side grants the peer.
 func appendIdentity(b []byte, id Identity, credit uint64) []byte {
 	le := binary.LittleEndian
 	name := id.Name[:min(len(id.Name), maxNameBytes)]
+	reason := id.Reason[:min(len(id.Reason), maxReasonBytes)]
 	b = le.AppendUint32(b, uint32(id.Node))
 	b = le.AppendUint32(b, id.Incarnation)
 	b = le.AppendUint64(b, credit)
 	b = le.AppendUint16(b, uint16(len(name)))
-	b = le.AppendUint16(b, 0)
+	b = le.AppendUint16(b, uint16(len(reason)))
 	b = append(b, name...)
+	b = append(b, reason...)
 	return append(b, id.Info...)
 }
 
@@ -43,13 +47,17 @@ func decodeIdentity(b []byte) (id Identity, credit uint64, err error) {
 	id.Node = wire.NodeID(le.Uint32(b))
 	id.Incarnation = le.Uint32(b[4:])
 	credit = le.Uint64(b[8:])
-	n := int(le.Uint16(b[16:]))
+	n, m := int(le.Uint16(b[16:])), int(le.Uint16(b[18:]))
 	rest := b[identityFixed:]
 	if n > maxNameBytes || n > len(rest) {
 		return id, 0, &errs.ProtocolError{Field: "name", Offset: 16, Reason: fmt.Sprintf("%d bytes, %d follow, limit %d", n, len(rest), maxNameBytes)}
 	}
-	id.Name = printable(rest[:n])
-	id.Info = append([]byte(nil), rest[n:]...)
+	id.Name, rest = printable(rest[:n]), rest[n:]
+	if m > maxReasonBytes || m > len(rest) {
+		return id, 0, &errs.ProtocolError{Field: "reason", Offset: 18, Reason: fmt.Sprintf("%d bytes, %d follow, limit %d", m, len(rest), maxReasonBytes)}
+	}
+	id.Reason = printable(rest[:m])
+	id.Info = append([]byte(nil), rest[m:]...)
 	return id, credit, nil
 }
 

@@ -32,6 +32,9 @@ type Options struct {
 	// Opened is told of each session, whoever dialled, before anything is delivered on it. Called by the
 	// driver: must not block. May be nil.
 	Opened func(s *Session)
+	// Reason says to a peer that was dialled at address why that was taken and what was preferred was not: Identity.Reason
+	// there. Called by any goroutine: must not block. May be nil.
+	Reason func(address string, passed []PassedOver) string
 	Log    zerolog.Logger
 }
 
@@ -54,6 +57,7 @@ type Node struct {
 	attempt       time.Duration // that dialling an address may take which is not the last
 	admit         func(Identity) error
 	onOpen        func(*Session)
+	reason        func(string, []PassedOver) string
 	log           zerolog.Logger
 	engine        *progress.Engine
 	handlers      [Channels]Handler
@@ -93,7 +97,7 @@ type Node struct {
 func NewNode(o Options) (*Node, error) {
 	n := &Node{
 		memory: o.Memory, limits: o.Limits, pieceBytes: o.PieceBytes, creditBytes: o.CreditBytes,
-		queueMessages: o.QueueMessages, attempt: attemptTime, admit: o.Admit, onOpen: o.Opened, log: o.Log,
+		queueMessages: o.QueueMessages, attempt: attemptTime, admit: o.Admit, onOpen: o.Opened, reason: o.Reason, log: o.Log,
 		sessions: map[*Session]struct{}{}, brief: map[van.Endpoint]error{}, emptied: make(chan struct{}), done: make(chan struct{}),
 	}
 	n.identity.Store(&Identity{})

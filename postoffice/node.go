@@ -7,7 +7,7 @@ import (
 )
 
 // Rank numbers the instances of one role, from 0.
-type Rank int
+type Rank = wire.Rank
 
 // AnyRank leaves the rank to the scheduler, in order of arrival.
 const AnyRank Rank = -1

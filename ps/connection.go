@@ -18,7 +18,7 @@ import (
 type Connection struct {
 	Peer   Peer
 	Van    string // "shm", "tcp", "unix" (Unix sockets), "mem"
-	Reason string // why that one: "same machine"; "shm: other machine"
+	Reason string // why that one: "same machine"; "shm: other machine"; "shm: other user, says the worker"
 }
 
 // String reads "server 1: tcp (shm: other machine)".
@@ -27,7 +27,7 @@ func (c Connection) String() string {
 }
 
 // Connections lists those peers with which a connection is open, by rank, with what carries
-// the tensors and why. A worker knows best: it chose. A server's reasons are what it knows of the worker.
+// the tensors and why. A worker knows best: it chose. A server quotes what its worker says of it.
 // The scheduler carries no tensors and has none.
 func (n *Node) Connections() Connections {
 	var out Connections
@@ -87,38 +87,59 @@ func (m *meetings) end() []*link.Session {
 
 func (m *member) connection(p Peer, s *link.Session) Connection {
 	c := Connection{Peer: p, Van: s.Van()}
-	if c.Van == "tcp" && m.node.settings.Local {
+	if c.Van == "tcp" && strings.HasPrefix(s.Address(), "unix:") {
 		c.Van = "unix"
 	}
-	switch {
-	case c.Van == "mem":
-		c.Reason = "same process"
-	case c.Van == "shm":
-		c.Reason = "same machine"
-	case m.node.settings.Van != config.VanAuto:
-		c.Reason = "STEPVAN_VAN=" + string(m.node.settings.Van)
-	default:
-		c.Reason = "shm: " + m.without(p, s)
+	if s.Dialled() != "" {
+		c.Reason = m.grounds(c.Van, s.PassedOver())
+	} else {
+		c.Reason = m.told(c.Van, s.Peer().Reason)
 	}
 	return c
 }
 
-// without says why s does not use shared memory, where that would be preferred.
-func (m *member) without(p Peer, s *link.Session) string {
-	for _, o := range s.PassedOver() {
-		if link.Scheme(o.Address) == "shm" && m.shm.absent == nil {
-			return briefly(o)
+// tell is link.Options.Reason: what the peer at an address is told.
+func (m *member) tell(address string, passed []link.PassedOver) string {
+	return m.grounds(link.Scheme(address), passed)
+}
+
+// grounds says why this node, which has dialled, has taken a van.
+func (m *member) grounds(van string, passed []link.PassedOver) string {
+	if r, ok := m.plainly(van); ok {
+		return r
+	}
+	for _, o := range passed {
+		if link.Scheme(o.Address) == "shm" {
+			return "shm: " + briefly(o)
 		}
 	}
-	switch {
-	case m.shm.absent != nil:
-		return plain(m.shm.absent)
-	case s.Dialled() != "":
-		return "not offered there"
-	case p.Host != hostName():
-		return "other machine"
+	return "shm: not offered there"
+}
+
+// told says why a peer that has dialled this node has taken a van. What it says itself is quoted.
+func (m *member) told(van, says string) string {
+	if r, ok := m.plainly(van); ok {
+		return r
 	}
-	return "the worker had it not, and says why"
+	if says == "" {
+		return "shm: the worker had it not, and says why"
+	}
+	return says + ", says the worker"
+}
+
+// plainly gives reasons for which nobody else is needed.
+func (m *member) plainly(van string) (reason string, ok bool) {
+	switch {
+	case van == "mem":
+		return "same process", true
+	case van == "shm":
+		return "same machine", true
+	case m.node.settings.Van != config.VanAuto:
+		return "STEPVAN_VAN=" + string(m.node.settings.Van), true
+	case m.shm.absent != nil:
+		return "shm: " + plain(m.shm.absent), true
+	}
+	return "", false
 }
 
 // briefly leaves the address of the peer away, which is another for each peer.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stepvan/stepvan/link"
 	"github.com/stepvan/stepvan/server"
-	"github.com/stepvan/stepvan/wire"
 	"github.com/stepvan/stepvan/worker"
 )
 
@@ -44,7 +43,7 @@ func (m *member) join(ctx context.Context) error {
 // nothing to tell: operations answer that.
 func (m *member) meet(ctx context.Context) error {
 	peers := m.office.Peers()
-	rank := wire.Rank(m.office.Self().Rank)
+	rank := m.office.Self().Rank
 	if len(peers) == 0 {
 		m.log.Warn().Msg("this node is paired with nobody: check DMLC_NUM_WORKER, DMLC_NUM_SERVER and DMLC_INSTANCE_ID")
 		return nil
@@ -52,7 +51,7 @@ func (m *member) meet(ctx context.Context) error {
 	if m.server != nil {
 		workers := make([]server.Worker, len(peers))
 		for i, p := range peers {
-			workers[i] = server.Worker{Rank: wire.Rank(p.Rank), Name: p.Name(), Node: p.ID}
+			workers[i] = server.Worker{Rank: p.Rank, Name: p.Name(), Node: p.ID}
 		}
 		return m.server.Join(rank, workers)
 	}
@@ -63,7 +62,7 @@ func (m *member) meet(ctx context.Context) error {
 	m.sessions = sessions
 	servers := make([]worker.Server, len(peers))
 	for i, p := range peers {
-		servers[i] = worker.Server{Rank: wire.Rank(p.Rank), Name: p.Name(), Session: sessions[i]}
+		servers[i] = worker.Server{Rank: p.Rank, Name: p.Name(), Session: sessions[i]}
 	}
 	return m.worker.Join(rank, servers)
 }

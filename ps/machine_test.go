@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -129,33 +130,34 @@ func TestProcessesOfOtherNamespacesShare(t *testing.T) {
 	}
 }
 
-// Who cannot share memory with the others is reached over TCP, and says why; where shared memory is
-// demanded that is an error of the pair.
+// Who cannot share memory with the others is reached over a Unix socket, or over TCP where it sees none, and says why, also
+// to its peer; where shared memory is demanded that is an error of the pair.
 func TestProcessesThatCannotShare(t *testing.T) {
 	root(t)
 	dir := short(t)
 	machine := filepath.Join(dir, "machine")
 	require.NoError(t, os.WriteFile(machine, []byte("5ca1ab1e-0000-4000-8000-000000000000\n"), 0o600))
 	for name, c := range map[string]struct {
-		change func(*exec.Cmd)
-		want   string
+		change    func(*exec.Cmd)
+		van, want string
 	}{
-		"another machine":     {behind(t, "mount --bind "+machine+" /proc/sys/kernel/random/boot_id"), "other machine"},
-		"another file system": {behind(t, "mount -t tmpfs none "+dir), "no such"},
+		"another machine":     {behind(t, "mount --bind "+machine+" /proc/sys/kernel/random/boot_id"), "unix", "other machine"},
+		"another file system": {behind(t, "mount -t tmpfs none "+dir), "tcp", "no such"},
 		"another user": {func(cmd *exec.Cmd) {
 			cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
 			cmd.Path, cmd.ExtraFiles = "/proc/self/fd/3", []*os.File{binary(t)}
 			cmd.Env = append(cmd.Env, "TMPDIR=/tmp")
-		}, "user"},
+		}, "tcp", "other user"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fit := func(n string, cmd *exec.Cmd) { temporary(dir)(n, cmd); in("worker 1", c.change)(n, cmd) }
 			f := raise(t, byChoice, shape{workers: 2, servers: 1, fit: fit}, "serve", "work", 20)
 			vans := f.vans()
 			require.Equal(t, "server 0: shm (same machine)", vans["worker 0"])
-			require.Contains(t, vans["worker 1"], "server 0: tcp (shm: ")
-			require.Contains(t, vans["worker 1"], c.want)
-			require.Contains(t, vans["server 0"], "worker 1: tcp (")
+			reason := strings.TrimPrefix(vans["worker 1"], "server 0: "+c.van+" (shm: ")
+			require.NotEqual(t, vans["worker 1"], reason, vans["worker 1"])
+			require.Contains(t, reason, c.want)
+			require.Contains(t, vans["server 0"], "worker 1: "+c.van+" (shm: "+strings.TrimSuffix(reason, ")")+", says the worker)")
 			f.all(limited(t), "done")
 
 			fit = func(n string, cmd *exec.Cmd) { temporary(dir)(n, cmd); in("worker 0", c.change)(n, cmd) }
@@ -179,10 +181,11 @@ func TestProcessesWithoutMemoryFiles(t *testing.T) {
 		want map[string]string // parts of what they say
 	}{
 		"a worker": {in("worker 1", deny), func(*ps.Settings) {}, map[string]string{
-			"worker 0": "server 0: shm (same machine)", "worker 1": "server 0: tcp (shm: ", "server 0": "worker 1: tcp (",
+			"worker 0": "server 0: shm (same machine)", "worker 1": "server 0: unix (shm: ",
+			"server 0": "worker 1: unix (shm: start over shm: shm: creating 4096 bytes of shared memory: operation not permitted, says the worker)",
 		}},
 		"a server": {in("server 0", deny), func(*ps.Settings) {}, map[string]string{
-			"worker 0": "server 0: tcp (shm: not offered there)", "server 0": "workers 0-1: tcp (shm: ",
+			"worker 0": "server 0: unix (shm: not offered there)", "server 0": "workers 0-1: unix (shm: ",
 		}},
 		"everybody, on this machine": {func(_ string, cmd *exec.Cmd) { deny(cmd) }, func(s *ps.Settings) { s.Local = true }, map[string]string{
 			"worker 0": "server 0: unix (shm: ", "server 0": "operation not permitted",
@@ -202,6 +205,24 @@ func TestProcessesWithoutMemoryFiles(t *testing.T) {
 	for _, w := range []string{`STEPVAN_VAN="shm"`, "memory cannot be shared here", "operation not permitted", "stepvan doctor"} {
 		require.ErrorContains(t, err, w)
 	}
+}
+
+// Root reaches the sockets of another user, whose memory it does not share.
+func TestProcessesOfAnotherUserWithinReach(t *testing.T) {
+	root(t)
+	nobody := func(cmd *exec.Cmd) {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
+		cmd.Path, cmd.ExtraFiles = "/proc/self/fd/3", []*os.File{binary(t)}
+	}
+	dir := short(t)
+	require.NoError(t, os.Chmod(dir, 0o777))
+	fit := func(n string, cmd *exec.Cmd) { temporary(dir)(n, cmd); in("server 0", nobody)(n, cmd) }
+	f := raise(t, byChoice, shape{workers: 2, servers: 1, fit: fit}, "serve", "work", 20)
+	vans := f.vans()
+	require.Equal(t, "server 0: unix (shm: other user)", vans["worker 0"])
+	require.Equal(t, "workers 0-1: unix (shm: other user, says the worker)", vans["server 0"])
+	f.all(limited(t), "done")
+	require.Empty(t, sockets(t, dir))
 }
 
 // With DMLC_LOCAL=1 no network is used: processes without one, each in a namespace of its own, work together.

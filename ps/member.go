@@ -68,7 +68,7 @@ func (m *member) open(admit func(link.Identity) error) (err error) {
 	m.link, err = link.NewNode(link.Options{
 		Vans: m.vans(), Memory: m.pool, Limits: limitsOf(s),
 		PieceBytes: int64(s.PieceBytes), CreditBytes: int64(s.CreditBytes),
-		Progress: progressOf(s, m.node.placed), Admit: admit, Opened: m.met.add, Log: m.log,
+		Progress: progressOf(s, m.node.placed), Admit: admit, Opened: m.met.add, Reason: m.tell, Log: m.log,
 	})
 	return err
 }
@@ -87,7 +87,8 @@ func (m *member) build() (err error) {
 		return m.buildScheduler()
 	case RoleWorker:
 		m.worker = worker.New(m.link, worker.Options{
-			Routing: routingOf(s), Handles: s.Handles, Outstanding: s.Outstanding, Files: memories{m.node.memory, m.pool}, Trace: m.ring, Log: m.log,
+			Routing: routingOf(s), Handles: s.Handles, Outstanding: s.Outstanding, InPlaceBytes: inPlaceOf(s),
+			Files: memories{m.node.memory, m.pool}, Trace: m.ring, Log: m.log,
 		})
 	default:
 		if m.server, err = server.New(m.link, server.Options{

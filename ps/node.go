@@ -8,7 +8,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // Node is a started node. All methods may be called from any goroutine.
@@ -37,7 +36,7 @@ func (n *Node) Role() Role { return n.settings.Role }
 // (Server().Rank() tells the other). The scheduler's is 0.
 func (n *Node) Rank() Rank {
 	if o := n.members[0].office; o != nil {
-		return wire.Rank(o.Self().Rank)
+		return o.Self().Rank
 	}
 	return 0
 }

@@ -13,7 +13,8 @@ import (
 
 // PushPull sends every push tensor to the servers and has them write the pull tensors, with
 // the routing of the settings; with broadcast the pull tensors are server-major. It never
-// blocks: the handle tells the end, until which the tensors are borrowed. Errors are those
+// blocks: the handle tells the end, until which the tensors are borrowed; after a failure, until no
+// server reaches them (package worker has the rule, and Do holds it). Errors are those
 // of worker.Worker.Do. 0 allocations.
 func (n *Node) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []tensor.Tensor, pullKeys []tensor.Key) (Handle, error) {
 	w, err := n.asWorker("push_pull")
@@ -80,7 +81,9 @@ func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []Ha
 }
 
 // RegisterRecvBuffer cuts t's bytes evenly over the lists: chunk i receives in place what
-// worker ranks[i] pushes with keys[i].
+// worker ranks[i] pushes with keys[i]. It waits until the workers know, for ten seconds at most: then the buffer is
+// registered and returned all the same, with an error that wraps context.DeadlineExceeded; its Wait goes on. Other errors
+// are those of server.Server.RegisterRecvBuffer.
 func (n *Node) RegisterRecvBuffer(t tensor.Tensor, ranks []Rank, keys []tensor.Key) (*ReceiveBuffer, error) {
 	s, err := n.asServer("register_recv_buffer")
 	if err != nil {

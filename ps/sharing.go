@@ -2,6 +2,7 @@ package ps
 
 import (
 	"context"
+	"math/bits"
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -13,7 +14,8 @@ import (
 )
 
 // sharing is the shared memory of one member. It stands beside the van of the site, which
-// carries the conversation with the scheduler, and tensors where memory cannot be shared.
+// carries the conversation with the scheduler, and tensors where memory cannot be shared: within a
+// machine over Unix sockets, where these can be reached.
 type sharing struct {
 	made   bool
 	absent error // why there is none though the settings would have it
@@ -56,8 +58,12 @@ func newShm(m *member, p van.Placer, _ func()) (van.Van, error) {
 	}
 	return shmvan.New(shmvan.Options{
 		Placer: p, Limits: limitsOf(m.node.settings), Dir: dir, Files: memories{m.node.memory, m.pool},
+		NoForeign: !m.node.settings.PeerMemory, Grants: powerOfTwo(m.node.settings.Grants),
 	})
 }
+
+// powerOfTwo is the least one that is not below n, which is above 0.
+func powerOfTwo(n int) int { return 1 << bits.Len(uint(n-1)) }
 
 func shmRefused(err error) error {
 	return &errs.ConfigError{Key: vanName, Value: string(config.VanShm),
@@ -77,8 +83,27 @@ func (m *member) listen(ctx context.Context) ([]string, error) {
 	if m.node.settings.Van == config.VanShm {
 		return own, nil
 	}
+	own = append(own, m.listenNear()...)
 	more, err := m.site.listenData(ctx, m.link)
 	return append(own, more...), err
+}
+
+// listenNear listens for workers of this machine with which no memory can be shared, and that see this user's
+// directory: a container that forbids memory files, root. Who may choose no van but TCP does without, and so
+// does who has no such directory, or one with too long a name.
+func (m *member) listenNear() []string {
+	if _, far := m.site.(*network); !far || m.node.settings.Van != config.VanAuto {
+		return nil
+	}
+	_, err := PrivateDir()
+	var bound []string
+	if err == nil {
+		bound, err = listenUnix(m.link, m.node.settings.RootPort)
+	}
+	if err != nil {
+		m.log.Debug().Err(err).Msg("no Unix socket for workers of this machine")
+	}
+	return bound
 }
 
 // listenShm listens for peers of this machine, where killed processes may have left sockets.

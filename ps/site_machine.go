@@ -68,8 +68,13 @@ func (m *machine) listenScheduler(_ context.Context, n *link.Node) (int, error) 
 }
 
 func (m *machine) listenData(_ context.Context, n *link.Node) ([]string, error) {
+	return listenUnix(n, m.port)
+}
+
+// listenUnix listens for workers of this machine. The directory is private.
+func listenUnix(n *link.Node, port int) ([]string, error) {
 	shm.Sweep(shm.SocketDir())
 	defer shm.HoldSweep(shm.SocketDir())()
-	name := fmt.Sprintf("%d.%d.%08x", m.port, os.Getpid(), rand.Uint32())
+	name := fmt.Sprintf("%d.%d.%016x", port, os.Getpid(), rand.Uint64())
 	return n.Listen("unix://" + filepath.Join(shm.SocketDir(), name))
 }

@@ -146,3 +146,11 @@ func unreached(s *Settings) []config.Warning {
 	add(s.NumPorts > 1 && s.Port == 0, "DMLC_NUM_PORTS", "has no effect without DMLC_PORT, the first of them")
 	return out
 }
+
+// inPlaceOf is what the worker takes: there 0 stands for its default, and a negative size for none.
+func inPlaceOf(s *Settings) int {
+	if s.InPlaceBytes == 0 {
+		return -1
+	}
+	return int(s.InPlaceBytes)
+}

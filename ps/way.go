@@ -10,6 +10,7 @@ import (
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/link"
 )
 
@@ -40,9 +41,9 @@ func (m *member) ways(p Peer) ([]string, error) {
 	if len(allowed) == 0 {
 		return nil, m.disagreement(p)
 	}
-	own := allowed
+	own := slices.DeleteFunc(slices.Clone(allowed), m.beyond)
 	if p.Host != "" && p.Host != hostName() && !m.node.settings.Local {
-		own = slices.DeleteFunc(slices.Clone(allowed), toItself)
+		own = slices.DeleteFunc(own, toItself)
 	}
 	if len(own) == 0 {
 		return nil, errs.Invalid("it tells others to reach it at %s, which is every machine's own: set DMLC_PS_ROOT_URI there to an address of the scheduler that all machines reach, or DMLC_NODE_HOST to its own", allowed[0])
@@ -56,9 +57,15 @@ func (m *member) allows(scheme string) bool {
 	case config.VanAuto:
 		return true
 	case config.VanTCP:
-		return scheme == "tcp" || scheme == "unix"
+		return scheme == "tcp" || scheme == "unix" && m.node.settings.Local
 	}
 	return scheme == string(m.node.settings.Van)
+}
+
+// beyond finds Unix sockets that this process does not see, or may not connect to: those of another machine, container or user.
+// Where there is nothing else the server may only have to come.
+func (m *member) beyond(addr string) bool {
+	return link.Scheme(addr) == "unix" && !m.node.settings.Local && !shm.Attended(strings.TrimPrefix(addr, "unix://"))
 }
 
 // toItself finds addresses that lead every machine to itself.

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -13,10 +15,32 @@ import (
 	"github.com/stepvan/stepvan/wire"
 )
 
-// notice is one announcement to several workers, and who waits for it.
+// notice is what workers have to hear, or to let go of, and who waits for that.
 type notice struct {
+	to      []*remote // whose outboxes hold letters of it
 	pending atomic.Int32
 	done    progress.Event
+	awaited []*remote // one for each that is pending, but the caller's own; guarded by Server.mu
+}
+
+// newNotice makes one that is pending until its maker settles it.
+func newNotice() *notice {
+	n := new(notice)
+	n.pending.Store(1)
+	return n
+}
+
+// await has n wait for something of r. Under Server.mu, before its maker settles it.
+func (n *notice) await(r *remote) {
+	n.pending.Add(1)
+	n.awaited = append(n.awaited, r)
+}
+
+// heard notes what await has asked for. Under Server.mu; settle follows, without it.
+func (n *notice) heard(r *remote) {
+	if i := slices.Index(n.awaited, r); i >= 0 {
+		n.awaited = slices.Delete(n.awaited, i, i+1)
+	}
 }
 
 func (n *notice) settle(s *Server) {
@@ -26,25 +50,23 @@ func (n *notice) settle(s *Server) {
 }
 
 // announce queues the news of chunks for their workers, those that are there.
-// Under s.mu; the caller then delivers it.
-func (s *Server) announce(op uint8, generation uint32, chunks []*chunk) (*notice, []*remote) {
-	n := new(notice)
-	n.pending.Store(1) // the caller's own
+// Under s.mu; the caller then settles and delivers it.
+func (s *Server) announce(op uint8, generation uint32, chunks []*chunk) *notice {
+	n := newNotice()
 	of := make(map[*remote][]*chunk)
-	var to []*remote
 	for _, c := range chunks {
 		if c.worker.session == nil {
 			continue // it is told when it comes
 		}
 		if of[c.worker] == nil {
-			to = append(to, c.worker)
+			n.to = append(n.to, c.worker)
 		}
 		of[c.worker] = append(of[c.worker], c)
 	}
-	for _, r := range to {
+	for _, r := range n.to {
 		s.post(r, n, op, generation, of[r])
 	}
-	return n, to
+	return n
 }
 
 // announceAll queues everything that is registered for a worker which has come. Under s.mu.
@@ -71,7 +93,7 @@ func (s *Server) post(r *remote, n *notice, op uint8, generation uint32, chunks 
 			l.out.Generation = generation
 		}
 		if n != nil {
-			n.pending.Add(1)
+			n.await(r)
 		}
 		r.outbox = append(r.outbox, l)
 	}
@@ -81,19 +103,37 @@ func (s *Server) post(r *remote, n *notice, op uint8, generation uint32, chunks 
 const retry = time.Millisecond
 
 // deliver sends what announce has queued and waits until it is acknowledged, or
-// its worker is lost. The error is errs.ErrClosed when the node is closed meanwhile.
-func (s *Server) deliver(n *notice, to []*remote) error {
-	n.settle(s)
+// its worker is lost, and until nobody reaches what has ended. The error is errs.ErrClosed when the node is closed
+// meanwhile, and wraps ctx.Err() when ctx ends first: then it can be called again.
+func (s *Server) deliver(ctx context.Context, op string, n *notice) error {
 	for {
-		for _, r := range to {
+		for _, r := range n.to {
 			s.pump(r)
 		}
 		err := s.node.Engine().WaitFor(retry, &n.done)
-		if n.done.IsSet() {
+		switch {
+		case n.done.IsSet():
 			return nil
-		}
-		if errors.Is(err, errs.ErrClosed) {
-			return errClosed("register_recv_buffer")
+		case errors.Is(err, errs.ErrClosed):
+			return errClosed(op)
+		case ctx.Err() != nil:
+			return s.unheard(op, n, ctx.Err())
 		}
 	}
+}
+
+// unheard says whom a wait was for that has ended in vain.
+func (s *Server) unheard(op string, n *notice, why error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fault := &errs.OpError{Op: op}
+	what := "the worker has not acknowledged what is registered, or still reaches memory that is not any more"
+	if len(n.awaited) > 0 {
+		fault.Peer = n.awaited[0].name
+		if n.awaited[0].session == nil {
+			what = "the worker was lost, but its process lives, and still reaches memory that is not registered any more"
+		}
+	}
+	fault.Err = fmt.Errorf("%s; go on waiting with Registration.Wait: %w", what, why)
+	return fault
 }

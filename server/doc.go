@@ -23,7 +23,8 @@
 // done. A view stays readable though its worker has died meanwhile.
 //
 // A chunk that its worker writes into by itself is the program's again only when the worker
-// has let go of it, which Unregister and the replacing RegisterRecvBuffer wait for as long as it lives.
+// has let go of it or is dead, which Unregister and the replacing RegisterRecvBuffer wait for: up to Options.Patience, and
+// Registration.Wait as long as its context says.
 //
 // Tensors given to Respond are borrowed until the worker has acknowledged the
 // response, which Response tells. They may be views of the request's own

@@ -45,8 +45,8 @@ type incoming struct {
 	views   []*view        // of pushes that the worker has left where they are
 
 	server *Server
-	// Of who asks for memory: the first of them all raise visited, before they look whether the request
-	// is live, so that the end of a request that nobody asked needs no lock.
+	// Of who asks for memory, which Request.visit begins: all of them raise visited before they look whether the request
+	// is live, so that the end of a request that nobody asked needs no lock. One that was asked ends when none is there.
 	visited atomic.Bool
 	outMu   sync.Mutex // never held while waiting; taken after Server.mu
 	outs    []out      // one per pull, or none yet
@@ -74,6 +74,10 @@ type Pull struct {
 
 // Request is one worker's request in a batch. A small value; what its methods
 // return belongs to the server until the Respond to Handler, and is nil afterwards.
+//
+// In and Out may be called by any goroutine at any time, and say errs.ErrStale after the respond. The lists that Pushes,
+// PushKeys and Pulls return are the request's own, used again by a later one: any number of goroutines may call these and read
+// the lists, but none while Respond is under way, or a list after it.
 type Request struct {
 	Handler Handler
 	Worker  wire.Rank

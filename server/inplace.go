@@ -91,13 +91,11 @@ type owned struct {
 
 // owned returns the pushes in memory of this process. 0 allocations in the steady state.
 func (r Request) owned() []tensor.Tensor {
-	in := r.in
-	in.outMu.Lock()
-	defer in.outMu.Unlock()
-	in.visited.Store(true)
-	if !r.live() {
+	if !r.visit() {
 		return nil
 	}
+	in := r.in
+	defer in.outMu.Unlock()
 	if len(in.owned.tensors) == 0 {
 		in.own()
 	}
@@ -154,15 +152,30 @@ func copied(t *tensor.Tensor, r *tensor.Region, at int64) tensor.Tensor {
 // the process. It ends with the Respond to Handler: from then on a view is errs.ErrClosed or
 // errs.ErrStale. A slice that was taken from it before (Bytes) must not be used any more,
 // which nothing can enforce. While the respond is outstanding it is valid, even when the
-// worker is lost. Any goroutine.
+// worker is lost. Any goroutine, at any time: also beside the respond, and after it.
 func (r Request) In(i int) (tensor.Tensor, error) {
-	if !r.live() {
+	if !r.visit() {
 		return tensor.Tensor{}, errEnded
 	}
+	defer r.in.outMu.Unlock()
 	if i < 0 || i >= len(r.in.pushes) {
 		return tensor.Tensor{}, errs.Invalid("in: push %d of %d", i, len(r.in.pushes))
 	}
 	return r.in.pushes[i], nil
+}
+
+// visit keeps the request as it is, until the caller unlocks outMu; false when it was answered, or never given.
+func (r Request) visit() bool {
+	if r.in == nil {
+		return false
+	}
+	r.in.outMu.Lock()
+	r.in.visited.Store(true)
+	if !r.live() {
+		r.in.outMu.Unlock()
+		return false
+	}
+	return true
 }
 
 // Out returns memory for the answer to pull i, with type and shape of the pull: the worker's own tensor
@@ -173,15 +186,10 @@ func (r Request) In(i int) (tensor.Tensor, error) {
 // It may be written and read. What In says of its lifetime holds here too. Errors: errs.ErrInvalid when there is no
 // such pull; errs.ErrStale after the respond; errs.ErrWouldBlock when the pool is full. Any goroutine.
 func (r Request) Out(i int) (tensor.Tensor, error) {
-	if r.in == nil {
+	if !r.visit() {
 		return tensor.Tensor{}, errEnded
 	}
-	r.in.outMu.Lock()
 	defer r.in.outMu.Unlock()
-	r.in.visited.Store(true)
-	if !r.live() {
-		return tensor.Tensor{}, errEnded
-	}
 	if i < 0 || i >= len(r.in.pulls) {
 		return tensor.Tensor{}, errs.Invalid("out: pull %d of %d", i, len(r.in.pulls))
 	}

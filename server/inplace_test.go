@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 
@@ -531,4 +532,45 @@ func TestViewsBesideTheRespond(t *testing.T) {
 		require.NoError(t, h.Wait(Context(t)))
 		asking.Wait()
 	}
+}
+
+// Who asks for a tensor beside the respond gets that of the request, or hears that it has ended; never a later one's.
+func TestInBesideTheRespond(t *testing.T) {
+	c := New(t, Options{})
+	w, s := c.Workers[0], c.Servers[0]
+	asked := make(chan server.Request)
+	wrong := make(chan error, 1)
+	go func() {
+		defer close(wrong)
+		for r := range asked {
+			want := 0
+			for {
+				x, err := r.In(0)
+				if errors.Is(err, errs.ErrStale) {
+					break
+				}
+				if err == nil && want == 0 {
+					want = x.Len()
+				}
+				if err != nil || x.Len() != want {
+					wrong <- fmt.Errorf("a push of %d bytes, then of %d: %w", want, x.Len(), err)
+					return
+				}
+			}
+		}
+	}()
+	for i := range 300 {
+		h, err := w.PushPull(List(Floats(t, make([]float32, 1+i%7)...)), Keys(1), nil, nil)
+		require.NoError(t, err)
+		r := take(t, s, server.Default)[0]
+		select {
+		case asked <- r:
+		case err := <-wrong:
+			require.NoError(t, err)
+		}
+		respond(t, s, r.Handler)
+		require.NoError(t, h.Wait(Context(t)))
+	}
+	close(asked)
+	require.NoError(t, <-wrong)
 }

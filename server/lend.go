@@ -26,7 +26,8 @@ type retraction struct {
 
 // lend grants the chunks of an announcement to its worker where the van can. It reports false
 // when the van's queue is full. Under s.mu.
-func (s *Server) lend(session *link.Session, chunks []*chunk) bool {
+func (s *Server) lend(r *remote, chunks []*chunk) bool {
+	session := r.session
 	if !session.OneSided() {
 		return true
 	}
@@ -40,11 +41,23 @@ func (s *Server) lend(session *link.Session, chunks []*chunk) bool {
 			if errors.Is(err, errs.ErrWouldBlock) {
 				return false
 			}
+			s.unlent(r, err)
 			continue // the worker sends its pushes to be read
 		}
 		c.grant, c.lentTo = g.ID, session
 	}
 	return true
+}
+
+// unlent tells the log, once for each worker, that there are more chunks than can be lent: that can be changed.
+// Under s.mu.
+func (s *Server) unlent(r *remote, err error) {
+	if r.scant || !errors.Is(err, errs.ErrNoGrant) {
+		return
+	}
+	r.scant = true
+	s.opt.Log.Warn().Str("peer", r.name).Int("chunks", len(r.chunks)).
+		Msg("more registered chunks than this worker can be let into; pushes for the rest are sent and copied. Raise STEPVAN_GRANTS on both sides")
 }
 
 // describe is what the worker is told of c.
@@ -107,6 +120,9 @@ func (s *Server) retracted(t *retraction) {
 		}
 	}
 	t.chunk.reg.tensor.Release()
+	for _, n := range t.waiters {
+		n.heard(t.chunk.worker)
+	}
 	var waiting []*remote
 	for _, r := range s.sessions {
 		if len(r.outbox) > 0 {
@@ -151,7 +167,7 @@ func (s *Server) awaitRetractions(n *notice, chunks []*chunk) {
 	for _, t := range s.retractions {
 		for _, c := range chunks {
 			if t.chunk.overlaps(c) {
-				n.pending.Add(1)
+				n.await(t.chunk.worker)
 				t.waiters = append(t.waiters, n)
 				break
 			}

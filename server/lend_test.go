@@ -27,9 +27,11 @@ type writer struct {
 	van     Van
 }
 
-func newWriter(t *testing.T) *writer {
+func newWriter(t *testing.T) *writer { return newWriterOf(t, server.Options{Policy: server.AnyReady}) }
+
+func newWriterOf(t *testing.T, o server.Options) *writer {
 	v := OneSided()
-	c := New(t, Options{Workers: 2, Van: v, Server: server.Options{Policy: server.AnyReady}})
+	c := New(t, Options{Workers: 2, Van: v, Server: o})
 	require.NoError(t, c.Workers[0].Link.Close())
 	w := &writer{t: t, c: c, s: c.Servers[0], van: v}
 	w.come()

@@ -75,6 +75,9 @@ func (s *Server) Done(o *link.Outbound, err error) {
 	if err != nil && rec != nil {
 		rec.Value.fail(to.failure("respond", err))
 	}
+	if n != nil {
+		n.heard(to)
+	}
 	s.trace(l, err)
 	s.freeLetter(l)
 	if rec != nil {

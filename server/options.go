@@ -2,6 +2,7 @@ package server
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -44,6 +45,7 @@ func (p Policy) String() string {
 const (
 	DefaultHandles   = 65536
 	DefaultPoolLimit = 256 << 20
+	DefaultPatience  = 10 * time.Second
 )
 
 // Options of a server. Zero values mean the defaults.
@@ -51,6 +53,7 @@ type Options struct {
 	Policy    Policy            // of GetBatch where the call names none
 	Handles   int               // an acknowledged Response stays valid until so many later ones are
 	PoolLimit int64             // bytes that one request may have outside registered chunks
+	Patience  time.Duration     // how long RegisterRecvBuffer and Unregister wait for workers that live
 	Memory    *tensor.Allocator // for pushes outside registered chunks; nil for the node's
 	Trace     *trace.Ring       // receives the server's timestamps; may be nil
 	Log       zerolog.Logger
@@ -65,6 +68,9 @@ func (o *Options) complete() {
 	}
 	if o.PoolLimit <= 0 {
 		o.PoolLimit = DefaultPoolLimit
+	}
+	if o.Patience <= 0 {
+		o.Patience = DefaultPatience
 	}
 }
 

@@ -65,7 +65,7 @@ func (s *Server) seal(r *remote, l *letter) bool {
 	if l.out.Channel != link.ChannelRegister {
 		return true
 	}
-	if l.out.Op == wire.OpAnnounce && (s.reached(l.chunks) || !s.lend(r.session, l.chunks)) {
+	if l.out.Op == wire.OpAnnounce && (s.reached(l.chunks) || !s.lend(r, l.chunks)) {
 		return false
 	}
 	l.meta = l.meta[:0]

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,8 +23,10 @@ import (
 // chunk to be replaced is unanswered; errs.ErrClosed.
 //
 // It waits until the workers that live have acknowledged, so that a push they issue
-// after learning of it is received in place, and have let go of the chunks that it replaces. A push that was
-// prepared before lands in pooled memory.
+// after learning of it is received in place, and have let go of the chunks that it replaces or are dead. A push that was
+// prepared before lands in pooled memory. When that takes longer than Options.Patience, the registration is there all the
+// same and is returned, with an error that wraps context.DeadlineExceeded and names a worker that is
+// waited for: Registration.Wait goes on waiting. What was replaced may be written to until then, and its region cannot be closed.
 func (s *Server) RegisterRecvBuffer(t tensor.Tensor, ranks []wire.Rank, keys []tensor.Key) (*Registration, error) {
 	if err := checkBuffer(&t, len(ranks), len(keys)); err != nil {
 		return nil, err
@@ -35,13 +38,18 @@ func (s *Server) RegisterRecvBuffer(t tensor.Tensor, ranks []wire.Rank, keys []t
 		s.mu.Unlock()
 		return nil, err
 	}
-	n, to := s.announce(wire.OpAnnounce, reg.generation, reg.chunks)
+	n := s.announce(wire.OpAnnounce, reg.generation, reg.chunks)
 	s.awaitRetractions(n, replaced)
+	reg.notices = append(reg.notices, n)
 	s.mu.Unlock()
-	if err := s.deliver(n, to); err != nil {
+	n.settle(s)
+	ctx, cancel := s.patience()
+	defer cancel()
+	err = reg.await(ctx, "register_recv_buffer")
+	if errors.Is(err, errs.ErrClosed) {
 		return nil, err
 	}
-	return reg, nil
+	return reg, err
 }
 
 // checkBuffer looks at tensor and lists alone.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"slices"
 
 	"github.com/stepvan/stepvan/tensor"
@@ -14,7 +15,9 @@ type Registration struct {
 	tensor     tensor.Tensor
 	generation uint32
 	chunks     []*chunk
-	live       int // chunks that receive; guarded by Server.mu
+	live       int       // chunks that receive; guarded by Server.mu
+	ended      bool      // none does, and notices has what that waits for; guarded by Server.mu
+	notices    []*notice // that are under way; guarded by Server.mu
 }
 
 // Tensor returns the registered tensor.
@@ -32,12 +35,61 @@ func (reg *Registration) Live() bool {
 }
 
 // Unregister ends the registration: later pushes land in pooled memory, and
-// the buffer is the program's again when it returns, which is when the workers that
-// live have acknowledged, and those that write into it by themselves have let go. errs.ErrBusy says that a request on one of its chunks is
-// unanswered; nothing has changed then. Idempotent.
+// the buffer is the program's again when it returns nil, which is when the workers that
+// live have acknowledged, and those that write into it by themselves have let go or are dead.
+//
+// errs.ErrBusy says that a request on one of its chunks is unanswered; nothing has changed then. An error that wraps
+// context.DeadlineExceeded says that a worker, which it names, took longer than Options.Patience: the registration has
+// ended, but the buffer is not the program's yet. Its region cannot be closed while somebody reaches it. Wait or another
+// Unregister goes on waiting. Idempotent: also for a registration that others have replaced.
 func (reg *Registration) Unregister() error {
+	if err := reg.end(); err != nil {
+		return err
+	}
+	ctx, cancel := reg.s.patience()
+	defer cancel()
+	return reg.await(ctx, "unregister")
+}
+
+// Wait drives the node until the workers that live have acknowledged the registration, and have let go of the chunks
+// that it replaces; after Unregister, until the buffer is the program's again. The death of a worker ends the
+// wait for it. The error wraps ctx.Err(), and names a worker that is waited for, when ctx ends first: then it can be
+// called again. errs.ErrClosed: the node was closed.
+func (reg *Registration) Wait(ctx context.Context) error {
+	return reg.await(ctx, "wait for a registration")
+}
+
+// await delivers what is under way.
+func (reg *Registration) await(ctx context.Context, op string) error {
+	s := reg.s
+	for {
+		s.mu.Lock()
+		reg.notices = slices.DeleteFunc(reg.notices, func(n *notice) bool { return n.done.IsSet() })
+		if len(reg.notices) == 0 {
+			s.mu.Unlock()
+			return nil
+		}
+		n := reg.notices[0]
+		s.mu.Unlock()
+		if err := s.deliver(ctx, op, n); err != nil {
+			return err
+		}
+	}
+}
+
+// patience limits a wait that the program has set no limit to.
+func (s *Server) patience() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), s.opt.Patience)
+}
+
+// end has no chunk receive any more. With an error nothing has changed.
+func (reg *Registration) end() error {
 	s := reg.s
 	s.mu.Lock()
+	if reg.ended {
+		s.mu.Unlock()
+		return nil
+	}
 	var ended []*chunk
 	for _, c := range reg.chunks {
 		if !c.installed() {
@@ -49,17 +101,15 @@ func (reg *Registration) Unregister() error {
 		}
 		ended = append(ended, c)
 	}
-	if len(ended) == 0 {
-		s.mu.Unlock()
-		return nil
+	n := newNotice()
+	if len(ended) > 0 {
+		n = s.withdraw(ended)
 	}
-	if err := reg.tensor.Retain(); err == nil {
-		defer reg.tensor.Release()
-	}
-	n, to := s.withdraw(ended)
-	s.awaitRetractions(n, ended)
+	s.awaitRetractions(n, reg.chunks)
+	reg.ended, reg.notices = true, append(reg.notices, n)
 	s.mu.Unlock()
-	return s.deliver(n, to)
+	n.settle(s)
+	return nil
 }
 
 // installed reports whether c receives. Under s.mu.
@@ -79,12 +129,11 @@ func (s *Server) dismiss(chunks []*chunk) []*remote {
 	if len(lent) == 0 {
 		return nil
 	}
-	_, to := s.withdraw(lent)
-	return to
+	return s.withdraw(lent).to
 }
 
-// withdraw ends chunks, and queues the news for their workers. Under s.mu; the caller then delivers it.
-func (s *Server) withdraw(ended []*chunk) (*notice, []*remote) {
+// withdraw ends chunks, and queues the news for their workers. Under s.mu; the caller then settles and delivers it.
+func (s *Server) withdraw(ended []*chunk) *notice {
 	s.generation++
 	for _, c := range ended {
 		s.remove(c)

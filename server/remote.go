@@ -26,6 +26,7 @@ type remote struct {
 	last   *incoming
 
 	outbox  []*letter // refusals and announcements that the link has not taken yet
+	scant   bool      // it was said that not all chunks can be lent to it
 	posting bool      // somebody offers the first of them to the link
 }
 

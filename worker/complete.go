@@ -54,6 +54,9 @@ func (w *Worker) settle(c *call) {
 		w.finish(c)
 	}
 	if c.finished && c.undone == 0 && c.placing == 0 && c.lent == 0 {
+		if c.err != nil {
+			w.bury(c)
+		}
 		c.release()
 	}
 	if c.unanswered == 0 {
@@ -74,5 +77,8 @@ func (w *Worker) finish(c *call) {
 	rec.Value.record(c)
 	w.trace(c)
 	c.rec = nil
+	if c.err != nil {
+		w.outlive(c)
+	}
 	w.results.Finish(rec, c.err)
 }

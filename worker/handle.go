@@ -35,7 +35,8 @@ var errNoHandle = fmt.Errorf("stepvan: the zero Handle names no request: %w", er
 
 // Wait drives the node until every push has been received and every pull has been
 // written, and returns the request's error: nil; an *errs.OpError that names the server that was
-// lost or refused. An error that wraps ctx.Err() says that the request goes on: it can be waited for
+// lost or refused, after which other servers may keep tensors for a while (see the package's Memory). An error that
+// wraps ctx.Err() says that the request goes on: it can be waited for
 // again, and its tensors are still borrowed. A finished handle returns at once.
 func (h Handle) Wait(ctx context.Context) error {
 	if h.w == nil {

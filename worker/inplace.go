@@ -4,7 +4,6 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/link"
@@ -101,13 +100,9 @@ const maxComparisons = 1 << 14
 // have a copy of: it may answer before it has read everything.
 func (c *call) pulledInto(i int) bool {
 	b := c.push[i].Bytes()
-	lo := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 	for k := range c.pull {
-		if p := c.pull[k].Bytes(); len(p) > 0 {
-			from := uintptr(unsafe.Pointer(unsafe.SliceData(p)))
-			if lo < from+uintptr(len(p)) && from < lo+uintptr(len(b)) {
-				return true
-			}
+		if overlap(b, c.pull[k].Bytes()) {
+			return true
 		}
 	}
 	return false

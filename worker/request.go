@@ -7,7 +7,8 @@ import (
 
 // Request is one batch of tensors to push and to pull. The worker reads it
 // during the call only; the slices and the struct may be used again at once. The
-// memory of the tensors is borrowed until the handle completes.
+// memory of the tensors is borrowed until the handle completes and, when that fails, until no server reaches it: see
+// the package's Memory.
 //
 // Within what one server gets, a key occurs once, pushes and pulls together.
 type Request struct {

@@ -14,7 +14,8 @@ import (
 // returns an error:
 //
 //   - errs.ErrInvalid: the request contradicts the contract;
-//   - errs.ErrBusy: a push key, which the text names, still has an unanswered push;
+//   - errs.ErrBusy: a push key, which the text names, still has an unanswered push; or a tensor shares memory with a
+//     request that has failed and of which a server, which the text names, may still use it;
 //   - errs.ErrWouldBlock: too many requests are outstanding, or the queue to a server is
 //     full; wait for a handle and try again;
 //   - an *errs.OpError naming a server that was lost (errs.ErrPeerLost);
@@ -74,6 +75,11 @@ func (w *Worker) admit(c *call, r *Request, routing Routing) error {
 		}
 		if p.server.lost != nil {
 			return p.server.lost
+		}
+	}
+	if len(w.remains) > 0 {
+		if err := w.unhaunted(c); err != nil {
+			return err
 		}
 	}
 	if err := w.claim(c); err != nil {

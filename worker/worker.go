@@ -34,6 +34,7 @@ type Worker struct {
 	busy          int                  // of these
 	freeHolds     []*hold
 	registrations map[memory]*Registration
+	remains       []*call   // failed, of whose memory servers may still reach some
 	fences        []*server // to send; see unlock
 	dropped       dropped
 	unwatch       func()

@@ -13,52 +13,77 @@ import (
 
 // Policies of set_mempolicy(2), as linux/mempolicy.h numbers them.
 const (
-	policyDefault       = 0
 	policyPreferred     = 1
 	policyPreferredMany = 5 // Linux 5.15 and later
 )
 
 // Near runs fn on a thread that takes new memory from the NUMA nodes, and from others when these have
-// none. fn is run in any case. The error says that the memory lies where the system chose: it wraps
+// none; then the thread has the policy again that it had before. fn is run in any case. The error says that the memory lies where the system chose: it wraps
 // errs.ErrNotSupported where the process is forbidden to say.
 func Near(nodes []int, fn func()) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err := prefer(nodes)
+	before, err := prefer(nodes)
 	if err == nil {
-		defer func() { _ = setPolicy(policyDefault, nil) }()
+		defer func() { _ = setPolicy(before.mode, before.nodes[:]) }()
 	}
 	fn()
 	return err
 }
 
+// policy is where a thread takes memory from: a mode with its flags, and the nodes that it is about.
+type policy struct {
+	mode  int
+	nodes [maxNodes / 64]uint64
+}
+
+// currentPolicy is that of the calling thread.
+func currentPolicy() (p policy, err error) {
+	var mode int32
+	_, _, errno := unix.RawSyscall6(unix.SYS_GET_MEMPOLICY, uintptr(unsafe.Pointer(&mode)), uintptr(unsafe.Pointer(&p.nodes[0])), uintptr(len(p.nodes)*64+1), 0, 0, 0)
+	if errno != 0 {
+		return p, refused("get_mempolicy", errno)
+	}
+	p.mode = int(mode)
+	return p, nil
+}
+
+// refused explains why the kernel does not answer.
+func refused(call string, err error) error {
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+		return fmt.Errorf("memory cannot be taken from NUMA nodes of choice: %s: %w (a container needs CAP_SYS_NICE or a seccomp profile that allows it): %w", call, err, errs.ErrNotSupported)
+	}
+	return fmt.Errorf("memory cannot be taken from NUMA nodes of choice: %s: %w", call, err)
+}
+
 // maxNodes is the most NUMA nodes that Linux can be built for.
 const maxNodes = 1024
 
-func prefer(nodes []int) error {
+// prefer returns the policy that the calling thread had before.
+func prefer(nodes []int) (before policy, err error) {
 	if len(nodes) == 0 {
-		return errs.Invalid("no NUMA node to take memory from")
+		return before, errs.Invalid("no NUMA node to take memory from")
 	}
 	var mask [maxNodes / 64]uint64
 	for _, n := range nodes {
 		if n < 0 || n >= maxNodes {
-			return errs.Invalid("NUMA node %d", n)
+			return before, errs.Invalid("NUMA node %d", n)
 		}
 		mask[n/64] |= 1 << (n % 64)
 	}
-	err := setPolicy(policyPreferredMany, mask[:])
+	if before, err = currentPolicy(); err != nil {
+		return before, err
+	}
+	err = setPolicy(policyPreferredMany, mask[:])
 	if errors.Is(err, unix.EINVAL) { // an older kernel, which prefers one node at most
 		mask = [maxNodes / 64]uint64{}
 		mask[nodes[0]/64] |= 1 << (nodes[0] % 64)
 		err = setPolicy(policyPreferred, mask[:])
 	}
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOSYS):
-		return fmt.Errorf("memory cannot be taken from NUMA nodes of choice: set_mempolicy: %w (a container needs CAP_SYS_NICE or a seccomp profile that allows it): %w", err, errs.ErrNotSupported)
+	if err != nil {
+		return before, fmt.Errorf("nodes %v: %w", nodes, refused("set_mempolicy", err))
 	}
-	return fmt.Errorf("memory cannot be taken from NUMA nodes %v: set_mempolicy: %w", nodes, err)
+	return before, nil
 }
 
 func setPolicy(mode int, mask []uint64) error {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/shm"
 )
 
 // Times of the end of a run.
@@ -50,6 +51,7 @@ func Run(ctx context.Context, plan Plan) error {
 	defer runtime.UnlockOSThread()
 	r.start()
 	r.supervise(ctx)
+	shm.Tidy() // children that a signal has ended leave their sockets
 	r.drain()
 	return r.verdict()
 }

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/shm"
 )
 
 // forever is a command that ends only when it is told to.
@@ -303,6 +306,25 @@ func TestStoppedNamesWhoWasRunning(t *testing.T) {
 	}()
 	err := Run(ctx, Plan{Workers: 1, Worker: sh("echo ready; sleep 600"), Scheduler: forever, Stdout: out})
 	require.EqualError(t, err, "stopped: enough; still running: scheduler, worker 0")
+}
+
+// What children that were killed have left in the directory of the sockets is gone when the run has ended.
+func TestLeftSocketsAreSwept(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	require.NoError(t, os.Mkdir(shm.SocketDir(), 0o700))
+	path := func(name string) string { return filepath.Join(shm.SocketDir(), name) }
+	for _, name := range []string{"left", "alive"} {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path(name), Net: "unix"})
+		require.NoError(t, err)
+		defer func() { _ = l.Close() }()
+		if l.SetUnlinkOnClose(false); name == "left" {
+			require.NoError(t, l.Close())
+		}
+	}
+	_, _, err := launch(t, Plan{Workers: 1, Worker: sh("kill -TERM $$"), Server: forever, Scheduler: forever})
+	require.Error(t, err)
+	require.NoFileExists(t, path("left"))
+	require.FileExists(t, path("alive"))
 }
 
 func TestFlood(t *testing.T) {

@@ -25,6 +25,7 @@ var nobody = []string{"-"}
 // rooms is the architecture, from the ground up.
 var rooms = []room{
 	{path: "internal/errs", level: 0},
+	{path: "internal/bulk", level: 0},
 	{path: "internal/prefetch", level: 0},
 	{path: "internal/reuse", level: 0},
 	{path: "internal/shm", level: 0, beside: []string{"internal/errs"}},

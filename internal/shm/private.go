@@ -12,6 +12,11 @@ func PrivateDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err == nil || !errors.Is(err, os.ErrExist) {
 		return err
 	}
+	return checkPrivate(dir)
+}
+
+// checkPrivate says why others than this user can enter dir.
+func checkPrivate(dir string) error {
 	fi, err := os.Lstat(dir)
 	if err != nil {
 		return err

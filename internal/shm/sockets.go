@@ -33,6 +33,13 @@ func HoldSweep(dir string) (release func()) {
 	return func() {}
 }
 
+// Tidy sweeps SocketDir, if there is one and it is this user's alone.
+func Tidy() {
+	if dir := SocketDir(); checkPrivate(dir) == nil {
+		Sweep(dir)
+	}
+}
+
 // Sweep removes the sockets that killed processes have left behind, unless somebody else is at it.
 func Sweep(dir string) {
 	release, err := lock(dir, unix.LOCK_EX)
@@ -61,20 +68,26 @@ func lock(dir string, how int) (release func(), err error) {
 	return func() { _ = unix.Close(fd) }, nil
 }
 
-// Deserted reports whether no process has the socket of a file. A datagram socket cannot connect to
-// one of another type, so who listens is not disturbed.
-func Deserted(path string) bool {
+// Deserted reports whether no process has the socket of a file.
+func Deserted(path string) bool { return errors.Is(knock(path), unix.ECONNREFUSED) }
+
+// Attended reports whether a process of this machine has the socket of a file, of a type other than datagram, and this
+// process may connect to it.
+func Attended(path string) bool { return errors.Is(knock(path), unix.EPROTOTYPE) }
+
+// knock connects a datagram socket, which cannot connect to one of another type, so who listens is not disturbed.
+func knock(path string) error {
 	short, release, err := SocketPath(path)
 	if err != nil {
-		return false
+		return err
 	}
 	defer release()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return false
+		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	return errors.Is(unix.Connect(fd, &unix.SockaddrUnix{Name: short}), unix.ECONNREFUSED)
+	return unix.Connect(fd, &unix.SockaddrUnix{Name: short})
 }
 
 // mostPath is the longest path of a socket that the kernel takes, without its ending 0.

@@ -43,6 +43,10 @@ func TestSweepTakesOnlyWhatNobodyHas(t *testing.T) {
 			require.NoError(t, os.WriteFile(file, nil, 0o600))
 			require.True(t, Deserted(left))
 			require.False(t, Deserted(alive))
+			require.True(t, Attended(alive))
+			for _, path := range []string{left, file, dir, filepath.Join(dir, "none")} {
+				require.False(t, Attended(path), path)
+			}
 
 			release := HoldSweep(dir)
 			Sweep(dir)

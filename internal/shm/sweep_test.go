@@ -79,3 +79,19 @@ func TestStuckSweeper(t *testing.T) {
 	defer release()
 	HoldSweep(dir)()
 }
+
+// Only a directory that is the user's alone is tidied, and none is made.
+func TestTidy(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	Tidy()
+	require.NoDirExists(t, SocketDir())
+	require.NoError(t, os.Mkdir(SocketDir(), 0o700))
+	left := filepath.Join(SocketDir(), "left")
+	require.NoError(t, bind(t, left).Close())
+	require.NoError(t, os.Chmod(SocketDir(), 0o755))
+	Tidy()
+	require.FileExists(t, left)
+	require.NoError(t, os.Chmod(SocketDir(), 0o700))
+	Tidy()
+	require.NoFileExists(t, left)
+}

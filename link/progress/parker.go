@@ -16,7 +16,7 @@ type parker interface {
 	sit(turn func() (leave bool))
 	// wake makes sit call turn once more. Any goroutine.
 	wake()
-	// listen says whether descriptors that are not quiet wake the driver. Holder of the token.
+	// listen says whether descriptors wake the driver. Those that are quiet do so until somebody naps. Holder of the token.
 	listen(on bool)
 	// nap sleeps until something comes, somebody calls rouse, or d has passed: then it may report that. A d below 0
 	// has no end, where sleeping costs nothing; there cancel ends it as well. Holder of the token.
@@ -92,6 +92,8 @@ type epollParker struct {
 	call     *bell // for the driver
 	alarm    *bell // for the napper
 	loud     []int // descriptors that are not quiet
+	quiet    []int // the others, but for call's
+	hushed   bool  // the quiet ones do not wake the driver either
 	sleepers []unix.PollFd
 	told     unix.EpollEvent
 	turn     func() bool
@@ -150,6 +152,9 @@ func (p *epollParker) add(d Descriptor) error {
 		return fmt.Errorf("progress: epoll_ctl of descriptor %d: %w", d.FD, err)
 	}
 	if d.FD != p.call.fd {
+		if d.Quiet {
+			p.quiet = append(p.quiet, d.FD)
+		}
 		p.sleepers = append(p.sleepers, unix.PollFd{Fd: int32(d.FD), Events: unix.POLLIN})
 	}
 	return nil
@@ -170,16 +175,26 @@ func (p *epollParker) rouse() { p.alarm.ring() }
 // at a descriptor that is listened to again, but tells nobody of one that is still in its list from
 // before: so the list is looked at too, which takes those out that have nothing any more.
 func (p *epollParker) listen(on bool) {
+	p.heed(p.loud, on)
+	changed := on && len(p.loud) > 0
+	if on && p.hushed {
+		p.hushed, changed = false, true
+		p.heed(p.quiet, true)
+	}
+	if changed && p.pending() {
+		p.call.ring()
+	}
+}
+
+// heed says whether descriptors wake the driver.
+func (p *epollParker) heed(fds []int, on bool) {
 	var mask uint32
 	if on {
 		mask = unix.EPOLLIN
 	}
-	for _, fd := range p.loud {
+	for _, fd := range fds {
 		e := unix.EpollEvent{Events: mask, Fd: int32(fd)}
 		_ = unix.EpollCtl(p.ep, unix.EPOLL_CTL_MOD, fd, &e)
-	}
-	if on && len(p.loud) > 0 && p.pending() {
-		p.call.ring()
 	}
 }
 
@@ -189,7 +204,12 @@ func (p *epollParker) pending() bool {
 	return errno == 0 && n > 0
 }
 
+// nap leaves the descriptors to the napper alone: what wakes it would wake the driver as well, on another processor.
 func (p *epollParker) nap(d time.Duration, _ <-chan struct{}) (passed bool) {
+	if !p.hushed {
+		p.hushed = true
+		p.heed(p.quiet, false)
+	}
 	limit := unix.NsecToTimespec(int64(d))
 	_, _ = unix.Ppoll(p.sleepers, &limit, nil)
 	p.alarm.answer()

@@ -81,8 +81,12 @@ func (e *Engine) pace() time.Duration {
 	return tick
 }
 
-// settle makes sure that what comes is noticed while nobody drives.
+// settle makes sure that what comes is noticed while nobody drives. What the driver was called for before is
+// served here; else one call in vain would make for the next.
 func (e *Engine) settle() {
+	if e.has(called) {
+		e.word.And(^called)
+	}
 	if !e.src.Arm() {
 		e.src.Poll(false) // takes what completed by itself
 		if !e.src.Arm() {

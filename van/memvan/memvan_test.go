@@ -163,6 +163,26 @@ func TestStallHoldsBothDirections(t *testing.T) {
 	require.Equal(t, "C", kinds(drain(a)))
 }
 
+// What came while the van stood still woke its owner in vain, and does not again: Resume has to.
+func TestResumeWakes(t *testing.T) {
+	net := NewNetwork(NetworkOptions{})
+	wakes := 0
+	a, b := newVan(t, net, Options{Name: "a"}), newVan(t, net, Options{Name: "b", Wake: func() { wakes++ }})
+	out, _ := connect(t, a, b)
+	wakes = 0
+	require.True(t, net.Stall("b"))
+	require.True(t, b.Arm())
+	require.NoError(t, out.Send(message(1, "one")))
+	require.Equal(t, 1, wakes)
+	require.Empty(t, drain(b))
+	require.True(t, b.Arm(), "a van that stands still has nothing to poll")
+	require.NoError(t, out.Send(message(2, "two")))
+	require.Equal(t, 1, wakes, "its endpoint is queued already")
+	require.True(t, net.Resume("b"))
+	require.Equal(t, 2, wakes)
+	require.Equal(t, "MM", kinds(drain(b)))
+}
+
 func TestCorruptCostsTheConnection(t *testing.T) {
 	net := NewNetwork(NetworkOptions{})
 	a, b := newVan(t, net, Options{Name: "a"}), newVan(t, net, Options{Name: "b"})

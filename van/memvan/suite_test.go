@@ -23,10 +23,12 @@ func factory(name string, netOpt memvan.NetworkOptions, opt memvan.Options) vant
 			o.Placer, o.Wake, o.Credits, o.Queue = p, wake, credits, 64
 			return memvan.New(net, o)
 		},
-		BadAddr: "no address",
-		Listen:  ":0",
-		Credits: credits,
-		RawDial: func(addr string) (io.ReadWriteCloser, error) { return net.DialRaw(addr) },
+		BadAddr:  "no address",
+		Listen:   ":0",
+		Credits:  credits,
+		TwoSided: !opt.OneSided,
+		Lossy:    netOpt.LossRate > 0,
+		RawDial:  func(addr string) (io.ReadWriteCloser, error) { return net.DialRaw(addr) },
 	}
 }
 

@@ -3,6 +3,7 @@ package shmvan
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -11,31 +12,41 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// An address is "<host>/<path>": whose memory can be reached (this machine, this user), and the socket.
-// The path is absolute, so the address reads "3f2a.../tmp/stepvan-1000/shm.77.1a2b".
+// An address is "<machine>.<user>/<path>": whose memory can be reached, and the socket. Nobody maps memory of another
+// machine or user. The path is absolute, so the address reads "3f2a....1000/tmp/stepvan-1000/shm.77.1a2b".
 
-// hostID tells machines and users apart: nobody maps memory across either.
-var hostID = sync.OnceValue(func() string {
+// machineID tells machines apart. Containers have that of their machine.
+var machineID = sync.OnceValue(func() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil { // a container without it still has a name
 		name, _ := os.Hostname()
 		boot = []byte(name)
 	}
-	return fmt.Sprintf("%016x", xxhash.Sum64String(fmt.Sprintf("%s %d", strings.TrimSpace(string(boot)), os.Getuid())))
+	return fmt.Sprintf("%016x", xxhash.Sum64String(strings.TrimSpace(string(boot))))
 })
+
+// hostOf is the first part of the addresses of a user's processes on this machine.
+func hostOf(user int) string { return machineID() + "." + strconv.Itoa(user) }
 
 func (v *node) join(path string) string { return v.host + path }
 
 // split takes an address apart. An error says why the peer cannot be reached by this van.
 func (v *node) split(addr string) (path string, err error) {
 	host, rest, ok := strings.Cut(addr, "/")
-	if !ok || len(host) != len(v.host) || strings.Trim(host, "0123456789abcdef") != "" {
-		return "", errs.Invalid("shared memory address %q: it reads host/path, as Listen returned it", addr)
+	machine, user, ok2 := strings.Cut(host, ".")
+	if _, err := strconv.ParseUint(user, 10, 32); !ok || !ok2 || err != nil || len(machine) != len(machineID()) || strings.Trim(machine, "0123456789abcdef") != "" {
+		return "", errs.Invalid("shared memory address %q: it reads machine.user/path, as Listen returned it", addr)
 	}
-	if host != v.host {
-		return "", errElsewhere
+	switch {
+	case machine != machineID():
+		return "", errOtherMachine
+	case host != v.host:
+		return "", errOtherUser
 	}
 	return "/" + rest, nil
 }
 
-var errElsewhere = fmt.Errorf("other machine or user: %w", errs.ErrNotSupported)
+var (
+	errOtherMachine = fmt.Errorf("other machine: %w", errs.ErrNotSupported)
+	errOtherUser    = fmt.Errorf("other user: %w", errs.ErrNotSupported)
+)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/stepvan/stepvan/internal/bulk"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/van"
 )
@@ -232,7 +233,7 @@ func (e *endpoint) writeTo(held []*claim, o *operation, m *van.Message, size int
 		return err
 	}
 	for i, t := range m.Target {
-		copy(held[i].mem[t.Offset:], m.Payload[i])
+		bulk.Copy(held[i].mem[t.Offset:], m.Payload[i])
 	}
 	if long {
 		return e.sendLong(o, m, size, true)

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -54,8 +55,18 @@ func TestProbe(t *testing.T) {
 	require.ErrorIs(t, p.v.Probe(p.v.join(path)), errs.ErrPeerLost, "who listened is gone")
 	require.ErrorIs(t, p.v.Probe(p.v.join(path+"none")), unix.ENOENT)
 	require.ErrorIs(t, p.v.Probe(p.v.join(t.TempDir())), errs.ErrNotSupported, "no socket")
-	require.ErrorIs(t, p.v.Probe(strings.Repeat("0", len(p.v.host))+"/x"), errs.ErrNotSupported, "another machine")
-	require.ErrorIs(t, p.v.Probe("nonsense"), errs.ErrInvalid)
+	for addr, want := range map[string]string{
+		strings.Repeat("0", 16) + "." + strconv.Itoa(os.Getuid()) + "/x":   "other machine",
+		strings.Repeat("0", 16) + "." + strconv.Itoa(os.Getuid()+1) + "/x": "other machine",
+		hostOf(os.Getuid()+1) + "/x":                                       "other user",
+	} {
+		err := p.v.Probe(addr)
+		require.ErrorIs(t, err, errs.ErrNotSupported)
+		require.ErrorContains(t, err, want)
+	}
+	for _, addr := range []string{"nonsense", "nonsense/x", "/x", machineID() + "/x", machineID() + "./x", machineID() + ".-1/x", machineID()[1:] + ".0/x", hostOf(1)} {
+		require.ErrorIs(t, p.v.Probe(addr), errs.ErrInvalid, addr)
+	}
 }
 
 // The system takes paths of about a hundred bytes only.

@@ -39,13 +39,26 @@
 // down when it holds no memory of the peer any more (no mapping, no view), and the kernel does the same for a
 // process that dies: that is EventDetached at the peer. A pidfd tells of the death as well.
 //
+// # What a peer of the same user can still do
+//
+//   - Make this side wait. process_vm_readv(2) reads foreign payload on the thread that polls, page by page as the sender's
+//     memory is: pages of a userfaultfd, or of a file of FUSE, are there when some process of the peer's chooses to
+//     provide them, and until then that thread, and who waits with it, does nothing else. Options.NoForeign
+//     (STEPVAN_PEER_MEMORY=0) rules it out, at the cost of one more copy.
+//   - Empty huge pages. The seals keep the size of a memory file. What would also forbid to punch holes into it forbids peers
+//     to write to it (F_SEAL_WRITE, F_SEAL_FUTURE_WRITE), so files of tensors are without. Ordinary pages that were taken away
+//     come back as zeros. Huge pages come back from the reserve, and when that is empty the access faults with SIGBUS, in
+//     every process that maps the file. STEPVAN_HUGEPAGES=off at all nodes rules it out. Rings have ordinary pages.
+//
+// Both take a peer that means harm: it runs as the same user, who could as well send a signal. No accident does either.
+//
 // # Threads and memory
 //
 // Sending happens on the caller of Send, receiving on the caller of Poll. Goroutines exist for listening
 // and greeting only.
 //
 // A connection takes two files, one of each side: RingBytes, a page, and 72 bytes for each of Options.Grants. With the
-// defaults that is 804 KiB for each side, 1.6 MiB for a pair (PairBytes), and a page for each van. It is
+// defaults that is 804 KiB for each side, 1.6 MiB for a pair (SideBytes), and a page for each van. It is
 // memory of the machine, allocated at once when the peer connects, and counts against the memory limit of the control
 // group of the side that made it; the size of /dev/shm does not matter. A side that has sent a streamed head keeps
 // as much ordinary memory as that had.

@@ -65,7 +65,7 @@ func (g granter) Grant(mem []byte, generation uint32, rights van.Rights) (van.Gr
 	}
 	slot, ok := e.grants.slot(min(e.table.slots, e.peerTable.slots))
 	if !ok {
-		return van.Grant{}, fmt.Errorf("%d grants are out already, and there is room for no more: %w", len(e.grants.of), errs.ErrNotSupported)
+		return van.Grant{}, fmt.Errorf("%w: %d are out", errs.ErrNoGrant, len(e.grants.of))
 	}
 	id := newGrantID(slot)
 	e.table.word(slot, lineFile).Store(s.file)

@@ -76,9 +76,13 @@ func await(t *testing.T, v van.Van, k van.EventKind) van.Event {
 	return van.Event{}
 }
 
-// What is told of the memory of a pair is what it takes.
-func TestPairBytes(t *testing.T) {
-	_, _, x, y := pair(t, Options{})
-	require.EqualValues(t, PairBytes, len(x.own.mem.Bytes())+len(y.own.mem.Bytes()))
-	require.EqualValues(t, 2*804<<10, PairBytes)
+// What is told of the memory of a connection is what it takes.
+func TestSideBytes(t *testing.T) {
+	for _, grants := range []int{0, leastSlots, 1 << 14} {
+		_, _, x, y := pair(t, Options{Grants: grants})
+		require.EqualValues(t, SideBytes(grants), len(x.own.mem.Bytes()))
+		require.EqualValues(t, SideBytes(grants), len(y.own.mem.Bytes()))
+	}
+	require.EqualValues(t, 804<<10, SideBytes(0))
+	require.Equal(t, SideBytes(1<<13), SideBytes(1<<12+1))
 }

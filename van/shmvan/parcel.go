@@ -42,13 +42,15 @@ func (e *endpoint) drain() {
 			return
 		}
 		e.filesMu.Lock()
-		_, err := e.unpack()
+		f, err := e.unpack()
 		e.filesMu.Unlock()
 		switch {
 		case errors.Is(err, errEmpty):
 			return
 		case err != nil:
 			e.lose(&errs.OpError{Op: "receive", Van: name, Peer: e.name, Err: err})
+		case f == nil:
+			return // a sleeper is woken once; what comes behind is told again
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 
 // greetDial connects as a peer that has not introduced itself.
 func greetDial(addr string) (io.ReadWriteCloser, error) {
-	v := &node{host: hostID()}
+	v := &node{host: hostOf(os.Getuid())}
 	path, err := v.split(addr)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/stepvan/stepvan/internal/bulk"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/wire"
@@ -225,7 +226,7 @@ func (s *slot) unfold(r *record, dst [][]byte, size uint64) error {
 // scatter copies from into dst and returns what of dst is left. dst has room for it.
 func scatter(dst [][]byte, from []byte) [][]byte {
 	for len(from) > 0 {
-		n := copy(dst[0], from)
+		n := bulk.Copy(dst[0], from)
 		from = from[n:]
 		if n == len(dst[0]) {
 			dst = dst[1:]

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/stepvan/stepvan/internal/bulk"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/wire"
@@ -263,7 +264,7 @@ func (e *endpoint) flow() {
 // gather moves the next bytes into to.
 func (s *stream) gather(to []byte) {
 	for i := range s.segs {
-		k := copy(to, s.segs[i])
+		k := bulk.Copy(to, s.segs[i])
 		to, s.segs[i] = to[k:], s.segs[i][k:]
 	}
 }

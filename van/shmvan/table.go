@@ -26,9 +26,12 @@ const (
 	slotMask   = mostSlots - 1 // the bits of an id that say which line it is in
 )
 
-// PairBytes is the memory that one connection takes on its machine between vans with the default options, half of it
-// on each side.
-const PairBytes = 2 * (ringStart + defaultRing + defaultGrants*(shm.LineBytes+8))
+// SideBytes is the memory that each side of a connection takes on its machine, with a ring of the default size and room
+// for grants: 0 for the default number, else rounded up to a power of two.
+func SideBytes(grants int) int64 {
+	fill(&grants, defaultGrants)
+	return fileBytes(defaultRing, 1<<bits.Len(uint(grants-1)))
+}
 
 // fileBytes is the size of a side's file.
 func fileBytes(ring, slots int) int64 {

@@ -3,6 +3,7 @@ package shmvan
 import (
 	"context"
 	crand "crypto/rand"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -62,7 +63,7 @@ func New(o Options) (van.Van, error) {
 		return nil, err
 	}
 	v := &node{
-		opt: o, host: hostID(), epfd: -1, evfd: -1,
+		opt: o, host: hostOf(os.Getuid()), epfd: -1, evfd: -1,
 		listeners: map[*listener]struct{}{}, sources: map[int32]*endpoint{},
 		caps: van.Caps{
 			Name: name, MaxMeta: o.maxMeta(), MaxPayload: maxPayload, MaxSegments: maxSegments, OneSided: !o.TwoSided, Quiet: true, Sound: true, InMessage: inMessage,

@@ -59,11 +59,11 @@ func factory(name string, o Options) vantest.Factory {
 			return r.Bytes(), nil
 		},
 		Listen: anyName, BadAddr: "no path",
-		Credits:     o.Credits,
-		Boundaries:  []int{defaultInline, chunkBytes},
-		RawDial:     rawDial,
-		GreetDial:   greetDial,
-		Processes:   true,
-		ForbidSkips: !o.TwoSided,
+		Credits:    o.Credits,
+		Boundaries: []int{defaultInline, chunkBytes},
+		RawDial:    rawDial,
+		GreetDial:  greetDial,
+		Processes:  true,
+		TwoSided:   o.TwoSided,
 	}
 }

@@ -58,9 +58,9 @@ func factory(name, listen string, o Options) vantest.Factory {
 			}
 			return c, err
 		},
-		GreetDial:   rawDial,
-		Processes:   true,
-		ForbidSkips: false, // grants need a one-sided van
+		GreetDial: rawDial,
+		Processes: true,
+		TwoSided:  true,
 	}
 }
 

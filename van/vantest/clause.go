@@ -1,6 +1,7 @@
 package vantest
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -69,7 +70,7 @@ func (c Clause) Check(f Factory) []Failure {
 	}
 	var found []Failure
 	for _, tc := range c.cases {
-		if tc.need&needProcess == 0 && !tc.absent(f) && tc.unfit(f, caps) == "" {
+		if tc.need&needProcess == 0 && !tc.absent(f) && tc.unfit(caps) == "" {
 			if v := runCase(f, c, tc); v != nil {
 				found = append(found, *v)
 			}
@@ -79,7 +80,7 @@ func (c Clause) Check(f Factory) []Failure {
 }
 
 // unfit says why a case is not for this van, "" when it is.
-func (tc testCase) unfit(f Factory, caps van.Caps) string {
+func (tc testCase) unfit(caps van.Caps) string {
 	switch {
 	case tc.need&needOneSided != 0 && !caps.OneSided:
 		return "Caps.OneSided is false"
@@ -96,13 +97,14 @@ func (tc testCase) absent(f Factory) bool {
 	return tc.need&needProcess != 0 && !f.Processes || tc.need&needGreeting != 0 && f.GreetDial == nil
 }
 
+// capsOf is what these vans can do; an error when it is not what f says.
 func capsOf(f Factory) (van.Caps, error) {
 	v, err := f.New(noPlacer{}, func() {})
 	if err != nil {
 		return van.Caps{}, fmt.Errorf("vantest: %s: %w", f.Name, err)
 	}
 	caps := v.Caps()
-	return caps, v.Close()
+	return caps, errors.Join(f.agrees(caps), v.Close())
 }
 
 // runCase runs one case, beside a watch that also ends a case which hangs in a call of the van.

@@ -14,8 +14,9 @@
 // violation is reported with the number of the clause that it violates. Every wait has a
 // deadline, which fails the case and says what did not come.
 //
-// Cases are skipped only for what Caps rule out (grants without OneSided; a Lossy van
-// runs the cases made for it), and Factory.ForbidSkips makes a failure of that too.
+// A van skips the cases that twoSidedSkips lists when its factory says that it has no one-sided operations
+// (Factory.TwoSided), and all but those made for it when it loses connections (Factory.Lossy). Any other skip is
+// a failure, and so is a van that is not what its factory says.
 //
 // Package vantest/mutant breaks vans on purpose, to prove that the suite notices.
 package vantest

@@ -46,8 +46,11 @@ type Factory struct {
 	// TestMain that gives this factory to Main.
 	Processes bool
 
-	// ForbidSkips makes every skipped case a failure.
-	ForbidSkips bool
+	// TwoSided says that these vans have no one-sided operations, and skip the cases about those.
+	TwoSided bool
+
+	// Lossy says that these vans lose connections by themselves, and run only the cases made for that.
+	Lossy bool
 
 	// Deadline bounds each case; 30 s when zero.
 	Deadline time.Duration

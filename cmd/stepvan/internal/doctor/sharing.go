@@ -53,6 +53,10 @@ func (d *doctor) checkPeerMemory() {
 		yama  = "proc/sys/kernel/yama/ptrace_scope"
 		allow = "let process_vm_readv through the seccomp profile of the container (docker: --cap-add SYS_PTRACE, or --security-opt seccomp=PROFILE)"
 	)
+	if !d.settings.PeerMemory {
+		d.ok(name, "is not read (STEPVAN_PEER_MEMORY=0)"+cost)
+		return
+	}
 	err := d.sys.PeerMemory()
 	scope, known := d.number(yama)
 	switch {
@@ -67,10 +71,9 @@ func (d *doctor) checkPeerMemory() {
 	}
 }
 
-// checkRings compares the memory that connections with peers of this machine take with what there is. Their size
-// depends on no setting.
+// checkRings compares the memory that connections with peers of this machine take with what there is.
 func (d *doctor) checkRings() {
-	const each = config.Bytes(shmvan.PairBytes / 2)
+	each := config.Bytes(shmvan.SideBytes(d.settings.Grants))
 	peers := d.settings.Peers() - 1 // the scheduler carries no tensors
 	switch d.settings.Role {
 	case config.RoleScheduler:

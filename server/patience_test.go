@@ -1,0 +1,104 @@
+package server_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	. "github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/server"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/wire"
+)
+
+// hasty is a writer whose server waits for nobody: what is not there at once is waited for with Wait.
+func hasty(t *testing.T) (*writer, tensor.Tensor, *server.Registration) {
+	w := newWriterOf(t, server.Options{Policy: server.AnyReady, Patience: time.Nanosecond})
+	buffer, err := w.s.Memory.Zeros(tensor.Float32, 1)
+	require.NoError(t, err)
+	reg, err := w.s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
+	if err != nil {
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	require.NotNil(t, reg)
+	require.True(t, reg.Live())
+	require.NoError(t, reg.Wait(Context(t)))
+	w.news(wire.OpAnnounce)
+	return w, buffer, reg
+}
+
+// requireAwaited checks that a wait ended in vain, and for whom it was.
+func requireAwaited(t *testing.T, err, why error, op string) {
+	t.Helper()
+	require.ErrorIs(t, err, why)
+	var fault *errs.OpError
+	require.ErrorAs(t, err, &fault)
+	require.Equal(t, op, fault.Op)
+	require.Equal(t, "worker 0", fault.Peer)
+}
+
+// A worker that keeps its chunk does not keep whoever ends the registration.
+func TestUnregisterDoesNotWaitForEver(t *testing.T) {
+	w, buffer, reg := hasty(t)
+	for range 2 { // the second one waits for the same
+		requireAwaited(t, reg.Unregister(), context.DeadlineExceeded, "unregister")
+		require.False(t, reg.Live())
+		require.ErrorIs(t, buffer.Region().Close(), errs.ErrBusy)
+	}
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	requireAwaited(t, reg.Wait(gone), context.Canceled, "wait for a registration")
+	_, generation := w.news(wire.OpWithdraw)
+	w.fence(generation)
+	require.NoError(t, reg.Wait(Context(t)))
+	require.NoError(t, reg.Unregister())
+	require.NoError(t, buffer.Region().Close())
+	require.NoError(t, reg.Wait(gone), "there is nothing to wait for")
+}
+
+func TestReplacingDoesNotWaitForEver(t *testing.T) {
+	w, first, old := hasty(t)
+	second := Floats(t, 0)
+	reg, err := w.s.RegisterRecvBuffer(second, ranks(0), Keys(1))
+	requireAwaited(t, err, context.DeadlineExceeded, "register_recv_buffer")
+	_, generation := w.news(wire.OpWithdraw)
+	places, _ := w.news(wire.OpAnnounce)
+	w.write(1, places[0], 7, nil)
+	r := take(t, w.s, server.AnyReady)[0]
+	require.True(t, within(r.Pushes()[0], second), "it is registered all the same")
+	respond(t, w.s, r.Handler)
+	requireAwaited(t, old.Unregister(), context.DeadlineExceeded, "unregister") // which waits for its memory, too
+	require.ErrorIs(t, first.Region().Close(), errs.ErrBusy)
+	w.fence(generation)
+	require.NoError(t, reg.Wait(Context(t)))
+	require.NoError(t, old.Wait(Context(t)))
+	require.NoError(t, first.Region().Close())
+}
+
+func TestADeathEndsTheWaitForARegistration(t *testing.T) {
+	w, first, old := hasty(t)
+	reg, err := w.s.RegisterRecvBuffer(Floats(t, 0), ranks(0), Keys(1))
+	requireAwaited(t, err, context.DeadlineExceeded, "register_recv_buffer")
+	waits := ends(func() error { return reg.Wait(Context(t)) })
+	require.True(t, w.c.Net.Kill("raw"))
+	require.NoError(t, <-waits)
+	require.NoError(t, old.Unregister())
+	require.NoError(t, first.Region().Close())
+}
+
+// Waiting for what cannot come any more ends with the node.
+func TestTheEndOfTheNodeEndsTheWaitForARegistration(t *testing.T) {
+	w, buffer, reg := hasty(t)
+	defer Free(t, buffer)
+	requireAwaited(t, reg.Unregister(), context.DeadlineExceeded, "unregister")
+	ended := ends(func() error { return reg.Wait(Context(t)) })
+	require.NoError(t, w.c.Workers[1].Link.Close())
+	require.NoError(t, w.s.Close())
+	require.NoError(t, w.s.Link.Close())
+	if err := <-ended; err != nil { // unless the worker let go first
+		require.ErrorIs(t, err, errs.ErrClosed)
+	}
+}

@@ -1,0 +1,48 @@
+package vantest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stepvan/stepvan/van"
+)
+
+// twoSidedSkips are the cases that a van without one-sided operations cannot be held to, in the order of the clauses. No
+// van skips any other, but for lossy ones.
+var twoSidedSkips = []string{
+	"grants",
+	"foreign, stale and short grants",
+	"withdrawal under fire",
+	"views",
+	"foreign, stale and short views",
+	"views hold up withdrawals",
+	"a grant is known to who hears of it",
+	"views under fire",
+	"detached when no view is left",
+	"detached in the end",
+}
+
+// agrees says how the vans are other than their factory says, nil when they are not: a van
+// that lost an ability would skip the cases for it, and pass.
+func (f *Factory) agrees(caps van.Caps) error {
+	if caps.OneSided == f.TwoSided {
+		return fmt.Errorf("vantest: %s: Caps.OneSided is %t and Factory.TwoSided %t", f.Name, caps.OneSided, f.TwoSided)
+	}
+	if caps.Lossy != f.Lossy {
+		return fmt.Errorf("vantest: %s: Caps.Lossy is %t and Factory.Lossy %t", f.Name, caps.Lossy, f.Lossy)
+	}
+	return nil
+}
+
+// maySkip reports whether the vans of f are known to be unable to do what the case is about.
+func (f *Factory) maySkip(name string) bool {
+	return f.Lossy || f.TwoSided && slices.Contains(twoSidedSkips, name)
+}
+
+func skip(t *testing.T, f *Factory, name, why string) {
+	if !f.maySkip(name) {
+		t.Fatalf("%q would be skipped, and is not among the cases that %s may skip: %s", name, f.Name, why)
+	}
+	t.Skip(why)
+}
