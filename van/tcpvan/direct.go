@@ -13,9 +13,9 @@ import (
 const (
 	// directBound is the payload up to which a message may always go to the socket without passing the outbox.
 	directBound = 64 << 10
-	// aheadBound is how much payload of larger ones may do so between two looks of Poll at the endpoint.
-	// The others complete with an event, which is what keeps a sender of many pieces polling between them. An
-	// event wakes whoever sleeps on FD, so the last message before a pause does better without.
+	// aheadBound is how much payload of larger ones that are whole may do so between two looks of Poll at the
+	// endpoint. The others complete with an event, which is what keeps a sender of many pieces polling between
+	// them. An event wakes whoever sleeps on FD, so the last message before a pause does better without.
 	aheadBound = writeBound
 )
 
@@ -30,7 +30,7 @@ func (ep *endpoint) direct(m *van.Message, payload int64) bool {
 		return true
 	}
 	ahead := ep.ahead.Load() + payload
-	if ahead > aheadBound {
+	if m.More || ahead > aheadBound {
 		return false
 	}
 	ep.ahead.Store(ahead)

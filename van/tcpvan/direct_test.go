@@ -61,6 +61,14 @@ func TestLargeMessagesCompleteInSendForAWhile(t *testing.T) {
 	require.NoError(t, out.Send(m))
 	require.True(t, m.Done, "Poll has looked")
 	expect(t, van.EventMessage, b, a).Delivery.Release()
+
+	ep.ahead.Store(0)
+	m = message(5, 0, pattern(directBound+1, 1))
+	m.More = true
+	require.NoError(t, out.Send(m))
+	require.False(t, m.Done, "a piece paces its sender")
+	expect(t, van.EventMessage, b, a).Delivery.Release()
+	completed(t, m, a, b)
 }
 
 // What the socket does not take at all, or takes in part, goes on later, in order with what follows.
