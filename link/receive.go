@@ -28,6 +28,9 @@ func (n *Node) dispatch(v *vanSlot, e *van.Event) {
 	}
 	switch e.Kind {
 	case van.EventMessage:
+		if e.Delivery.Header.Payload > briefBytes {
+			n.engine.Linger()
+		}
 		var err error
 		switch {
 		case s.gone:

@@ -318,7 +318,7 @@ func (s *Session) sendOwn(k wire.Kind, flags wire.Flags, meta []byte) error {
 // recycled. mu is held.
 func (s *Session) post(f *frame, h *wire.Header, meta []byte) (done bool, err error) {
 	s.encode(f, h, meta)
-	s.msg.Done = false
+	s.msg.Done, s.msg.More = false, h.Offset+h.Payload < h.Total
 	s.msg.Op, s.msg.Head, s.msg.Payload, s.msg.Target = opOf(f), f.head, f.segs, f.targets
 	if err := s.ep.Send(&s.msg); err != nil {
 		s.dropFrame(f)

@@ -98,6 +98,9 @@ type Message struct {
 	Target  []Target // one-sided vans: where the segments go at the peer, one per segment; empty for the peer's Placer
 	// Done is false when Send is called. Send may set it: the operation is complete, and no event follows.
 	Done bool
+	// More says that the sender goes on with the next piece of something larger when this one is complete. A
+	// hint: an event is as good then, and keeps the sender from running ahead of other messages.
+	More bool
 }
 
 // EventKind says what happened.

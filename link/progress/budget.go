@@ -20,6 +20,7 @@ type team struct {
 
 	looked  atomic.Int64 // when crowded was determined
 	looking sync.Mutex
+	calm    int // looks in a row that saw no crowd; guarded by looking
 	sample  [1]metrics.Sample
 }
 
@@ -31,6 +32,8 @@ const (
 	// processor, at least, are more than one node makes by itself.
 	lookEvery = int64(time.Millisecond)
 	crowd     = 6
+	// calmLooks is how many looks in a row must see no crowd until there is none.
+	calmLooks = 8
 	// retry is how many waits under heavy pressure there are to one that spins all the same.
 	retry = 32
 	// What a wait that ended well takes from the pressure, and what one does that had lost its core or
@@ -55,8 +58,17 @@ func (t *team) look(now int64) {
 	t.sample[0].Name = "/sched/goroutines/runnable:goroutines"
 	metrics.Read(t.sample[:]) // some 300 ns, no allocation
 	if v := t.sample[0].Value; v.Kind() == metrics.KindUint64 {
-		t.crowded.Store(v.Uint64() >= max(crowd, uint64(t.cores.Load())))
+		t.judge(v.Uint64() >= max(crowd, uint64(t.cores.Load())))
 	}
+}
+
+// judge has a crowd forgotten only after some looks in a row that saw none: with some hundred nodes in
+// a process the number that wait for a processor goes up and down. looking is held.
+func (t *team) judge(crowd bool) {
+	if t.calm++; crowd {
+		t.calm = 0
+	}
+	t.crowded.Store(crowd || t.crowded.Load() && t.calm < calmLooks)
 }
 
 // enlist reports whether one more waiter may keep a processor: one is left to the rest of the

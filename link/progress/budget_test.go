@@ -136,3 +136,21 @@ func TestLookAtTheGoroutines(t *testing.T) {
 	require.Equal(t, now, crew.looked.Load(), "too early")
 	require.Zero(t, testing.AllocsPerRun(100, func() { crew.looked.Store(0); crew.look(nanotime()) }))
 }
+
+// A crowd that comes and goes is taken for one that stays.
+func TestACrowdIsForgottenSlowly(t *testing.T) {
+	var crew team
+	crew.judge(false)
+	require.False(t, crew.crowded.Load())
+	for range 3 {
+		crew.judge(true)
+		for range calmLooks - 1 {
+			crew.judge(false)
+			require.True(t, crew.crowded.Load())
+		}
+	}
+	crew.judge(false)
+	require.False(t, crew.crowded.Load())
+	crew.judge(false)
+	require.False(t, crew.crowded.Load())
+}

@@ -24,6 +24,11 @@
 // one millisecond has the rest done, and what was held back sent, as soon as nobody has driven
 // for the length of it.
 //
+// # Crowds
+//
+// Where goroutines of the process wait for a processor (many nodes in one process), a wait leaves driving to the
+// driver if that listens already: it parks at once. Ticks are four times as long then.
+//
 // # Budgets
 //
 // How long a waiter spins and yields follows the mode (STEPVAN_PROGRESS), the cores there are, and what

@@ -55,6 +55,7 @@ const (
 	defaultSpin  = 30 * time.Microsecond
 	defaultYield = 60 * time.Microsecond
 	tick         = time.Millisecond
+	slowTick     = 4 * tick
 	// longAway is the absence from the node from which who ends a wait settles at once.
 	longAway = int64(40 * time.Microsecond)
 	// tightest is the most that Engine.tight becomes; above its half, waits follow each other closely.
@@ -66,16 +67,18 @@ type Engine struct {
 	token
 
 	// The holder's.
-	src       Source
-	mode      Mode
-	heavy     bool  // who sleeps occupies a thread, and for a while a processor of Go's
-	tight     int   // goes up with each wait that comes soon after the last one, and down with the others
-	listening bool  // the driver is woken by what comes
-	seenAt    int64 // the last look at the clock while driving
-	allAt     int64 // the last Poll(true) of a waiter
-	waits     uint8 // counted while waiting does not pay, for the one that tries anyway
-	spin      int64 // ns
-	yield     int64 // ns
+	src    Source
+	mode   Mode
+	heavy  bool  // who sleeps occupies a thread, and for a while a processor of Go's
+	tight  int   // goes up with each wait that comes soon after the last one, and down with the others
+	seenAt int64 // the last look at the clock while driving
+	allAt  int64 // the last Poll(true) of a waiter
+	late   bool  // seenAt is too old: see Linger
+	waits  uint8 // counted while waiting does not pay, for the one that tries anyway
+	spin   int64 // ns
+	yield  int64 // ns
+
+	listening atomic.Bool // the driver is woken by what comes; written by the holder
 
 	left    atomic.Int64 // when the program last left the node, ns
 	absent  atomic.Bool  // it was away for long since the last wait
@@ -195,3 +198,7 @@ func (e *Engine) Enter() {
 
 // Leave is Enter's other end.
 func (e *Engine) Leave() { e.left.Store(nanotime()) }
+
+// Linger says that moving what came took long, so that the program has not been away since the last
+// look at the clock. Within Source.Poll only.
+func (e *Engine) Linger() { e.late = true }

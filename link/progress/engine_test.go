@@ -249,3 +249,44 @@ func BenchmarkWaitDriven(b *testing.B) {
 		}
 	}
 }
+
+// Moving a large message is no absence: the program leaves the node when the Poll that it came with has ended.
+func TestALongPollIsNoAbsence(t *testing.T) {
+	in, e := newInbox(t, Options{})
+	until(e.seize)
+	slow := &slowSource{inbox: in}
+	e.src = slow
+	e.drop(0)
+	for range 20 {
+		until(e.take)
+		e.enter(nanotime())
+		in.ready <- new(Event)
+		require.Equal(t, 1, e.src.Poll(true))
+		e.leave(false)
+		require.GreaterOrEqual(t, e.left.Load(), slow.ended)
+	}
+}
+
+// until tries again and again.
+func until(done func() bool) {
+	for !done() {
+		runtime.Gosched()
+	}
+}
+
+// slowSource takes longer for a Poll than what counts as an absence.
+type slowSource struct {
+	*inbox
+	ended int64
+}
+
+func (s *slowSource) Poll(all bool) int {
+	n := s.inbox.Poll(all)
+	if n > 0 {
+		s.inbox.engine.Load().Linger()
+		for end := nanotime() + 2*longAway; nanotime() < end; {
+		}
+		s.ended = nanotime()
+	}
+	return n
+}

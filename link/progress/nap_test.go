@@ -150,9 +150,64 @@ func own(t *testing.T, e *Engine) {
 		if !e.take() {
 			continue
 		}
-		if e.listening {
+		if e.listening.Load() {
 			return
 		}
 		e.release()
 	}
+}
+
+// crowded has this process take itself for one whose goroutines wait for a processor.
+func crowded(t *testing.T) {
+	crew.looked.Store(nanotime() + int64(time.Hour)) // nobody looks meanwhile
+	crew.crowded.Store(true)
+	t.Cleanup(func() {
+		crew.crowded.Store(false)
+		crew.looked.Store(0)
+	})
+}
+
+// In a crowd a wait leaves driving to a driver that listens: nothing is polled, and what comes is found.
+func TestWaitsInACrowdLeaveTheDriverListening(t *testing.T) {
+	crowded(t)
+	for _, quiet := range []bool{false, true} {
+		m := newMailbox(t, quiet, Options{})
+		own(t, m.engine)
+		m.engine.release()
+		for range 3 {
+			var ev Event
+			done := make(chan error, 1)
+			polls := m.polls.Load()
+			go func() { done <- m.engine.WaitFor(-1, &ev) }()
+			asleep(t, m.engine, &ev)
+			require.True(t, m.engine.listening.Load())
+			require.Equal(t, polls, m.polls.Load())
+			m.arrive(&ev)
+			require.NoError(t, <-done)
+			own(t, m.engine) // the driver has settled
+			m.engine.release()
+		}
+		var ev Event
+		require.ErrorIs(t, m.engine.WaitFor(time.Millisecond, &ev), context.DeadlineExceeded)
+	}
+}
+
+// A tick leaves a driver that listens alone, and takes its time while there is a crowd.
+func TestTicksWhileTheDriverListens(t *testing.T) {
+	m := newMailbox(t, true, Options{})
+	own(t, m.engine)
+	m.engine.release()
+	require.Equal(t, tick, m.engine.pace())
+	crowded(t)
+	require.Equal(t, slowTick, m.engine.pace())
+	polls := m.polls.Load()
+	m.engine.seen.Store(m.engine.turns())
+	m.engine.tick()
+	require.Equal(t, polls, m.polls.Load())
+	require.True(t, m.engine.listening.Load())
+	require.False(t, m.engine.ticking.Load())
+	own(t, m.engine)
+	m.engine.mute()
+	require.Equal(t, tick, m.engine.pace())
+	m.engine.leave(true)
 }

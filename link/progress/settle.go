@@ -1,5 +1,7 @@
 package progress
 
+import "time"
+
 // enter begins a stretch of driving by a waiter: now is the time.
 func (e *Engine) enter(now int64) {
 	if last := e.left.Load(); last != 0 && now-last > longAway || e.absent.Load() {
@@ -14,8 +16,8 @@ func (e *Engine) enter(now int64) {
 
 // mute keeps the driver from being woken for what the caller handles.
 func (e *Engine) mute() {
-	if e.listening {
-		e.listening = false
+	if e.listening.Load() {
+		e.listening.Store(false)
 		e.parker.listen(false)
 	}
 }
@@ -29,6 +31,10 @@ func (e *Engine) leave(inVain bool) {
 	if inVain || e.tight <= tightest/2 || e.has(attention) {
 		e.settle()
 	}
+	if e.late {
+		e.late = false
+		e.seenAt = nanotime()
+	}
 	e.left.Store(e.seenAt)
 	if !e.give() {
 		e.release()
@@ -38,11 +44,41 @@ func (e *Engine) leave(inVain bool) {
 	}
 }
 
+// abstains reports whether the wait that begins had better leave driving to the driver, which listens: goroutines
+// of the program wait for a processor. To stop it from listening, look in vain and have it listen again
+// takes several system calls.
+func (e *Engine) abstains() bool {
+	if !e.listening.Load() || e.mode == Spin || !crew.crowded.Load() {
+		return false
+	}
+	crew.look(nanotime())
+	return crew.crowded.Load()
+}
+
+// abstain gives the token back as it was taken, and returns the turn.
+func (e *Engine) abstain() (mine uint64) {
+	e.src.Flush(true)
+	mine = e.turns()
+	if !e.give() {
+		e.release()
+	}
+	return mine
+}
+
 // tickOn has tick look after what is left unsettled. It is called after the token was given back.
 func (e *Engine) tickOn() {
 	if !e.ticking.Load() && e.ticking.CompareAndSwap(false, true) {
-		e.timer.Reset(tick)
+		e.timer.Reset(e.pace())
 	}
+}
+
+// pace is the length of a tick. Where the driver listens a tick only has what was held back sent, and that may
+// as well wait for a program of many goroutines until its turn has come.
+func (e *Engine) pace() time.Duration {
+	if e.listening.Load() && crew.crowded.Load() {
+		return slowTick
+	}
+	return tick
 }
 
 // settle makes sure that what comes is noticed while nobody drives. What the driver was called for before is
@@ -63,8 +99,8 @@ func (e *Engine) settle() {
 
 // listen has the driver woken by what comes.
 func (e *Engine) listen() {
-	if !e.listening {
-		e.listening = true
+	if !e.listening.Load() {
+		e.listening.Store(true)
 		e.parker.listen(true)
 	}
 }
@@ -76,7 +112,7 @@ func (e *Engine) release() {
 		e.mu.Unlock()
 		return
 	}
-	heard, alone := e.listening, e.waiters.head == nil
+	heard, alone := e.listening.Load(), e.waiters.head == nil
 	was := e.drop(called | e.stale())
 	e.mu.Unlock()
 	if was&called != 0 || !heard && (was&stuck != 0 || !alone) {
@@ -125,9 +161,13 @@ func (e *Engine) tick() {
 	switch {
 	case e.has(closed):
 	case !idle:
-		e.timer.Reset(tick)
+		e.timer.Reset(e.pace())
 	case e.take():
-		e.turn(true)
+		if e.listening.Load() {
+			e.abstain()
+		} else {
+			e.turn(true)
+		}
 	case !e.has(held):
 		e.tickOn()
 	}

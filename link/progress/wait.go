@@ -45,6 +45,9 @@ func (e *Engine) WaitFor(d time.Duration, ev *Event) error {
 // wait drives while that is of use, and parks then.
 func (e *Engine) wait(ev *Event, l *limit) error {
 	if e.take() {
+		if e.abstains() {
+			return e.parked(ev, l, e.abstain())
+		}
 		e.enter(nanotime())
 		done, err := e.pursue(ev, l)
 		mine := e.turns()

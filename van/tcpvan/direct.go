@@ -10,22 +10,39 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// directBound is the payload up to which a message may go to the socket without passing the outbox.
-// Larger ones complete with an event, which is what keeps a sender of many pieces polling between them.
-const directBound = 64 << 10
+const (
+	// directBound is the payload up to which a message may always go to the socket without passing the outbox.
+	directBound = 64 << 10
+	// aheadBound is how much payload of larger ones that are whole may do so between two looks of Poll at the
+	// endpoint. The others complete with an event, which is what keeps a sender of many pieces polling between
+	// them. An event wakes whoever sleeps on FD, so the last message before a pause does better without.
+	aheadBound = writeBound
+)
 
-// direct reports whether m may go past the outbox: it is small, goes over one rail, and nothing is before it. Send only.
+// direct reports whether m may go past the outbox: it goes over one rail, nothing is before it, and it is small
+// or not too much has gone since the last look of Poll. Send only.
 func (ep *endpoint) direct(m *van.Message, payload int64) bool {
-	return payload <= directBound && len(m.Payload) < maxIovecs && !ep.out.pending() &&
-		(len(ep.rails) == 1 || payload < int64(ep.threshold)) && !ep.rails[0].blocked.Load()
+	if len(m.Payload)+lead > maxIovecs || ep.out.pending() || ep.rails[0].blocked.Load() ||
+		len(ep.rails) > 1 && payload >= int64(ep.threshold) {
+		return false
+	}
+	if payload <= directBound {
+		return true
+	}
+	ahead := ep.ahead.Load() + payload
+	if m.More || ahead > aheadBound {
+		return false
+	}
+	ep.ahead.Store(ahead)
+	return true
 }
 
 // sendDirect gives m to the socket. What the socket takes whole is complete (Message.Done); the rest of
 // what it takes in part goes into the outbox. Writer's token, which it returns. Send only.
 func (ep *endpoint) sendDirect(m *van.Message, payload int64) error {
-	n := ep.writeDirect(m)
+	n := ep.writeDirect(m, payload)
 	queued := false
-	if m.Done = n == len(m.Head)+int(payload); !m.Done {
+	if m.Done = n == len(m.Head)+padding(len(m.Head), payload)+int(payload); !m.Done {
 		if queued = ep.out.push(m, payload); queued {
 			ep.out.advance(0, len(ep.rails), ep.threshold, n)
 		}
@@ -42,13 +59,16 @@ func (ep *endpoint) sendDirect(m *van.Message, payload int64) error {
 
 // writeDirect returns how many bytes of m the socket took. When it is broken sending ends, and nothing
 // more is accepted. Writer's token.
-func (ep *endpoint) writeDirect(m *van.Message) (n int) {
+func (ep *endpoint) writeDirect(m *van.Message, payload int64) (n int) {
 	if !ep.enter(writing) {
 		return 0
 	}
 	defer ep.leave(writing)
 	o := &ep.out
 	o.iov = append(o.iov[:0], iovec(m.Head))
+	if pad := padding(len(m.Head), payload); pad > 0 {
+		o.iov = append(o.iov, iovec(zeros[:pad]))
+	}
 	for _, b := range m.Payload {
 		if len(b) > 0 {
 			o.iov = append(o.iov, iovec(b))

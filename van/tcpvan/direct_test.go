@@ -11,7 +11,7 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-func TestSmallMessagesCompleteInSend(t *testing.T) {
+func TestMessagesCompleteInSend(t *testing.T) {
 	for _, c := range []struct {
 		o    Options
 		size int
@@ -20,7 +20,8 @@ func TestSmallMessagesCompleteInSend(t *testing.T) {
 		{Options{}, 0, true},
 		{Options{}, 8, true},
 		{Options{}, directBound, true},
-		{Options{}, directBound + 1, false},
+		{Options{}, directBound + 1, true},
+		{Options{}, 100_000, true},
 		{Options{Rails: 2, RailThreshold: 1000}, 999, true},
 		{Options{Rails: 2, RailThreshold: 1000}, 1000, false},
 	} {
@@ -35,6 +36,39 @@ func TestSmallMessagesCompleteInSend(t *testing.T) {
 		completed(t, m, a, b)
 		require.Zero(t, a.poll(true), "completed twice")
 	}
+}
+
+// Large ones do so too, but only up to a bound without a look of Poll.
+func TestLargeMessagesCompleteInSendForAWhile(t *testing.T) {
+	a, b := newParty(t, Options{}), newParty(t, Options{})
+	out, in := connect(t, a, b, "127.0.0.1:0")
+	ep := only(a)
+	m := message(1, 0, pattern(directBound+1, 1))
+	ep.ahead.Store(aheadBound - directBound)
+	require.NoError(t, out.Send(m))
+	require.False(t, m.Done)
+	expect(t, van.EventMessage, b, a).Delivery.Release()
+	completed(t, m, a, b)
+	m = message(2, 0, pattern(directBound, 1))
+	ep.ahead.Store(aheadBound)
+	require.NoError(t, out.Send(m))
+	require.True(t, m.Done)
+	expect(t, van.EventMessage, b, a).Delivery.Release()
+
+	require.NoError(t, in.Send(message(3, 0)))
+	expect(t, van.EventMessage, a, b).Delivery.Release()
+	m = message(4, 0, pattern(directBound+1, 1))
+	require.NoError(t, out.Send(m))
+	require.True(t, m.Done, "Poll has looked")
+	expect(t, van.EventMessage, b, a).Delivery.Release()
+
+	ep.ahead.Store(0)
+	m = message(5, 0, pattern(directBound+1, 1))
+	m.More = true
+	require.NoError(t, out.Send(m))
+	require.False(t, m.Done, "a piece paces its sender")
+	expect(t, van.EventMessage, b, a).Delivery.Release()
+	completed(t, m, a, b)
 }
 
 // What the socket does not take at all, or takes in part, goes on later, in order with what follows.

@@ -41,7 +41,7 @@
 // # Budget
 //
 // In the steady state Send is one system call per message that the socket
-// takes whole, receiving is one call for a small message and about two for a large
+// takes whole, which completes it (Message.Done) unless it is a large piece of something larger; receiving is one call for a small message and about two for a large
 // one, and neither allocates. Endpoints that were active lately are read
 // without asking epoll first.
 package tcpvan

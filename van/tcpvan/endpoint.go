@@ -23,7 +23,8 @@ type endpoint struct {
 	out     outbox
 	writers atomic.Int32 // the writer's token, and how many asked for it meanwhile
 	sendErr atomic.Pointer[error]
-	more    atomic.Bool // the writer stopped although the sockets may take more
+	more    atomic.Bool  // the writer stopped although the sockets may take more
+	ahead   atomic.Int64 // payload of large messages that went past the outbox since Poll looked last
 
 	in inbox
 	credits

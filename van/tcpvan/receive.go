@@ -17,6 +17,9 @@ const readBound = 2 << 20
 
 // step moves one endpoint and reports whether there is more to do at once. Poll only.
 func (ep *endpoint) step() (more bool) {
+	if ep.ahead.Load() != 0 {
+		ep.ahead.Store(0) // it matters little which of two that happen at once comes first
+	}
 	if !ep.complete() {
 		return true
 	}
