@@ -46,14 +46,30 @@ func (n *Node) GetBatch(ctx context.Context, p Policy) (Batch, error) {
 // GetBatchInto is GetBatch into a batch whose memory is used again. 0 allocations in the
 // steady state.
 func (n *Node) GetBatchInto(ctx context.Context, p Policy, b *Batch) error {
-	s, err := n.asServer("get_batch")
+	s, err := n.asCollector(p)
 	if err != nil {
 		return err
 	}
-	if p == LockStep && n.settings.Routing != config.RoutingBroadcast {
-		return errs.Invalid("get_batch in lock-step needs every worker to push to every server: set STEPVAN_ROUTING=broadcast, or take ps.AnyReady or ps.AtLeast")
-	}
 	return n.named("get_batch", s.GetBatchInto(ctx, p, b))
+}
+
+// GetBatchFor is GetBatchInto with a limit of time in place of a context; negative means for ever.
+// 0 allocations in the steady state.
+func (n *Node) GetBatchFor(d time.Duration, p Policy, b *Batch) error {
+	s, err := n.asCollector(p)
+	if err != nil {
+		return err
+	}
+	return n.named("get_batch", s.GetBatchFor(d, p, b))
+}
+
+// asCollector is the server that may get batches by the policy.
+func (n *Node) asCollector(p Policy) (*Server, error) {
+	s, err := n.asServer("get_batch")
+	if err == nil && p == LockStep && n.settings.Routing != config.RoutingBroadcast {
+		return nil, errs.Invalid("get_batch in lock-step needs every worker to push to every server: set STEPVAN_ROUTING=broadcast, or take ps.AnyReady or ps.AtLeast")
+	}
+	return s, err
 }
 
 // Respond answers the pulls of one request of a batch, in their order, once. It returns

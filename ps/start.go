@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/stepvan/stepvan/config"
@@ -66,6 +67,27 @@ func (n *Node) explain(ctx context.Context, err error) error {
 // StartFromEnv is Start with the settings of the environment; what is odd in it is logged.
 func StartFromEnv(ctx context.Context, opts ...Option) (*Node, error) {
 	s, warnings, err := config.FromProcess()
+	return startRead(ctx, s, warnings, err, opts)
+}
+
+// StartFrom is StartFromEnv for an environment that the caller has: NAME=value. Of several
+// with one name the last counts.
+func StartFrom(ctx context.Context, environ []string, opts ...Option) (*Node, error) {
+	values := map[string]string{}
+	for _, pair := range environ {
+		if name, value, ok := strings.Cut(pair, "="); ok {
+			values[name] = value
+		}
+	}
+	s, warnings, err := config.FromEnv(func(name string) (string, bool) {
+		value, ok := values[name]
+		return value, ok
+	}, environ)
+	return startRead(ctx, s, warnings, err, opts)
+}
+
+// startRead starts with what was read of an environment.
+func startRead(ctx context.Context, s Settings, warnings []config.Warning, err error, opts []Option) (*Node, error) {
 	log := newLogger(&s)
 	if l := collect(opts).log; l != nil {
 		log = *l

@@ -7,7 +7,8 @@
 //     it waits for has happened: no thread switch on the fast path. It spins, then
 //     yields the core to other processes with sched_yield(2), then naps: it sleeps in the kernel
 //     on the descriptors of the source, token in hand, so that the thread that is woken
-//     is the one that returns. A long sleep is left to the driver.
+//     is the one that returns. A long sleep is left to the driver. Where the source has no
+//     descriptors it sleeps on a channel, for as long as it takes, and need not spin before.
 //   - A waiter that finds the token taken, or has napped in vain, parks on a Go channel.
 //     A waiter that ends hands the token to a parked one that has not driven yet.
 //   - The background driver, one goroutine per engine, sits in Go's netpoller, so it costs no thread,
