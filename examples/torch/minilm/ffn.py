@@ -1,0 +1,41 @@
+"""The feed-forward nets, whole or cut along the intermediate dimension."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from .config import Config
+
+
+class FeedForward(nn.Module):
+    """down(gelu(up(x))) for ``[tokens, hidden]``, without residual and norm.
+
+    ``part`` of ``parts`` holds rows of ``up`` and the same columns of ``down``; the
+    bias of ``down`` is part 0's, so that the parts' answers add up to the whole.
+    """
+
+    def __init__(self, config: Config, part: int = 0, parts: int = 1) -> None:
+        super().__init__()
+        if not 0 <= part < parts <= config.intermediate:
+            raise ValueError(f"part {part} of {parts} of {config.intermediate} intermediate values")
+        low = config.intermediate * part // parts
+        high = config.intermediate * (part + 1) // parts
+        self.cut = slice(low, high)
+        self.up = nn.Linear(config.hidden, high - low)
+        self.down = nn.Linear(high - low, config.hidden, bias=part == 0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(nn.functional.gelu(self.up(x)))
+
+
+class FFNSlice(nn.Module):
+    """What a server holds: one part of the feed-forward net of every layer."""
+
+    def __init__(self, config: Config, part: int = 0, parts: int = 1) -> None:
+        super().__init__()
+        self.config = config
+        self.nets = nn.ModuleList(FeedForward(config, part, parts) for _ in range(config.layers))
+
+    def forward(self, layer: int, x: Tensor) -> Tensor:
+        """This part's summand of the layer's output, ``[tokens, hidden]``."""
+        return self.nets[layer](x)
