@@ -11,7 +11,7 @@ type owner struct {
 var owners = []owner{
 	{
 		names: []string{"C"},
-		may:   []string{"internal/verbs"},
+		may:   []string{"internal/verbs", "capi"},
 		why:   "everything else must build with CGO_ENABLED=0",
 	},
 	{

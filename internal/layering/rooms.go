@@ -57,6 +57,7 @@ var rooms = []room{
 	{path: "examples", level: 8},
 	{path: "examples/afd/model/modeltest", level: 8, tests: true},
 	{path: "bench", level: 8},
+	{path: "capi", level: 8, only: nobody},
 	{path: "cmd/stepvan", level: 8, beside: []string{"examples", "bench"}, only: nobody},
 
 	{path: "internal/layering", level: 8, tests: true},

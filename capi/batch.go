@@ -1,0 +1,191 @@
+package main
+
+// #include "boundary.h"
+import "C"
+
+import (
+	"errors"
+	"sync"
+	"unsafe"
+
+	"github.com/stepvan/stepvan/ps"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// collector is the one caller of get_batch, and the batch that did not fit into its arrays.
+type collector struct {
+	mu    sync.Mutex
+	batch ps.Batch
+	kept  bool
+}
+
+//export goGetBatch
+func goGetBatch(id cUint64, policy cInt32, flags cUint32, limit cInt64, batch *C.stepvan_batch, e *cError) (code cCode) {
+	defer guard(e, &code)
+	n, err := asServer(id)
+	if err == nil {
+		err = checkBatch(batch, flags)
+	}
+	if err != nil {
+		return fail(e, err)
+	}
+	if !n.collect.mu.TryLock() {
+		return fail(e, &coded{codeBusy, errors.New("another thread is in get_batch")})
+	}
+	defer n.collect.mu.Unlock()
+	if !n.collect.kept {
+		if err := n.live.Load().GetBatchFor(duration(limit), ps.Policy(policy), &n.collect.batch); err != nil {
+			return fail(e, err)
+		}
+	}
+	err = n.hand(batch, flags&flagViews != 0)
+	n.collect.kept = err != nil
+	return result(e, err)
+}
+
+func checkBatch(b *cBatch, flags cUint32) error {
+	switch {
+	case b == nil:
+		return isNull("batch")
+	case flags&^flagViews != 0:
+		return invalid("flags %#x: there is STEPVAN_VIEWS", flags)
+	case b.requests == nil && b.request_capacity > 0,
+		(b.push == nil || b.push_keys == nil) && b.push_capacity > 0,
+		(b.pull == nil || b.pull_keys == nil) && b.pull_capacity > 0:
+		return isNull("an array with a capacity")
+	case max(b.request_capacity, b.push_capacity, b.pull_capacity) > maxList:
+		return invalid("a capacity above %d", uint64(maxList))
+	}
+	return nil
+}
+
+// hand writes the batch to the caller's arrays, or nothing.
+func (n *node) hand(b *cBatch, views bool) error {
+	all := n.collect.batch.Requests
+	pushes, pulls := 0, 0
+	for i := range all {
+		pushes += len(all[i].PushKeys())
+		pulls += len(all[i].Pulls())
+	}
+	b.requests_count, b.push_count, b.pull_count = cUint64(len(all)), cUint64(pushes), cUint64(pulls)
+	switch {
+	case b.requests_count > b.request_capacity:
+		return tooSmall(len(all), b.request_capacity)
+	case b.push_count > b.push_capacity:
+		return tooSmall(pushes, b.push_capacity)
+	case b.pull_count > b.pull_capacity:
+		return tooSmall(pulls, b.pull_capacity)
+	}
+	w := writer{
+		requests: list[cRequest](unsafe.Pointer(b.requests), b.requests_count),
+		push:     list[cTensor](unsafe.Pointer(b.push), b.push_count),
+		pushKeys: list[uint64](unsafe.Pointer(b.push_keys), b.push_count),
+		pull:     list[cTensor](unsafe.Pointer(b.pull), b.pull_count),
+		pullKeys: list[uint64](unsafe.Pointer(b.pull_keys), b.pull_count),
+	}
+	return w.write(&n.requests, all, views)
+}
+
+// writer fills the arrays of a batch.
+type writer struct {
+	requests           []cRequest
+	push, pull         []cTensor
+	pushKeys, pullKeys []uint64
+	pushed, pulled     int
+}
+
+// write gives all requests numbers or, on an error, none.
+func (w *writer) write(q *requests, all []ps.Request, views bool) error {
+	for i := range all {
+		p := q.add(all[i])
+		err := w.one(&w.requests[i], p, views)
+		if err != nil {
+			q.forget(w.requests[:i+1])
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) one(r *cRequest, p *pending, views bool) error {
+	*r = cRequest{handler: cUint64(p.number()), worker: cUint32(p.Worker), first_push: cUint64(w.pushed), first_pull: cUint64(w.pulled)}
+	if err := w.pushes(p, views); err != nil {
+		return err
+	}
+	r.pushes = cUint32(w.pushed) - cUint32(r.first_push)
+	for _, pull := range p.Pulls() {
+		c := &w.pull[w.pulled]
+		*c = cTensor{bytes: cUint64(pull.Bytes), dtype: cUint8(pull.DType)}
+		setShape(c, pull.Shape.Dims())
+		if pull.Variable {
+			c.flags = flagVariable
+		}
+		w.pullKeys[w.pulled] = uint64(pull.Key)
+		w.pulled++
+	}
+	r.pulls = cUint32(w.pulled) - cUint32(r.first_pull)
+	return nil
+}
+
+func (w *writer) pushOne(p *pending, i int, keys []tensor.Key, t tensor.Tensor, flags uint16) error {
+	if err := p.show(&w.push[w.pushed], t, flags); err != nil {
+		return err
+	}
+	w.pushKeys[w.pushed] = uint64(keys[i])
+	w.pushed++
+	return nil
+}
+
+func (w *writer) pushes(p *pending, views bool) error {
+	keys := p.PushKeys()
+	if !views {
+		for i, t := range p.Pushes() {
+			if err := w.pushOne(p, i, keys, t, 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for i := range keys {
+		t, err := p.In(i)
+		if err == nil {
+			err = w.pushOne(p, i, keys, t, flagReadOnly)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+//export goRequestIn
+func goRequestIn(id, handler, i cUint64, t *C.stepvan_tensor, e *cError) (code cCode) {
+	defer guard(e, &code)
+	return result(e, view(id, handler, i, t, flagReadOnly, ps.Request.In))
+}
+
+//export goRequestOut
+func goRequestOut(id, handler, i cUint64, t *C.stepvan_tensor, e *cError) (code cCode) {
+	defer guard(e, &code)
+	return result(e, view(id, handler, i, t, 0, ps.Request.Out))
+}
+
+// view gives one tensor of a request that is not answered.
+func view(id, handler, i cUint64, c *cTensor, flags uint16, get func(ps.Request, int) (tensor.Tensor, error)) error {
+	n, err := asServer(id)
+	switch {
+	case err != nil:
+		return err
+	case c == nil:
+		return isNull("tensor")
+	case i > maxTensors:
+		return invalid("tensor %d of a request, which has %d at most", i, maxTensors)
+	}
+	return n.requests.visit(uint64(handler), func(p *pending) error {
+		t, err := get(p.Request, int(i))
+		if err != nil {
+			return err
+		}
+		return p.showAgain(c, t, flags)
+	})
+}

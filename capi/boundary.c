@@ -1,0 +1,256 @@
+#include "boundary.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#include "_cgo_export.h"
+
+/* The functions of stepvan.h: each refuses a forked child, whose Go runtime has lost its
+ * threads, and calls its Go half. */
+
+uint64_t boundary_released;
+
+static int forked;
+
+static void after_fork(void)
+{
+	forked = 1;
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, after_fork);
+}
+
+extern char **environ;
+
+char **boundary_environ(void)
+{
+	return environ;
+}
+
+void *boundary_alloc(size_t n)
+{
+	void *p = NULL;
+	return posix_memalign(&p, 64, n) == 0 ? p : NULL;
+}
+
+static int32_t refuse(stepvan_error *error)
+{
+	if (error != NULL) {
+		memset(error, 0, sizeof *error);
+		error->code = STEPVAN_FORKED;
+		snprintf(error->message, sizeof error->message,
+		         "this process was forked from one that uses stepvan, and cannot use it: start it by executing a program "
+		         "(in Python: multiprocessing with \"spawn\")");
+	}
+	return STEPVAN_FORKED;
+}
+
+uint32_t stepvan_abi_version(void)
+{
+	return STEPVAN_ABI_VERSION;
+}
+
+const char *stepvan_code_name(int32_t code)
+{
+	static const char *const names[] = {
+		"OK", "TIMEOUT", "CLOSED", "PEER_LOST", "CONFIG", "INVALID", "BUSY", "WOULD_BLOCK", "STALE",
+		"NOT_REGISTERED", "NOT_SUPPORTED", "REMOTE", "PROTOCOL", "TOO_SMALL", "FORKED", "INTERNAL", "EXPIRED",
+	};
+	if (code < 0 || (size_t)code >= sizeof names / sizeof *names)
+		return "?";
+	return names[code];
+}
+
+const char *stepvan_version(void)
+{
+	return forked ? "" : goVersion();
+}
+
+int64_t stepvan_get_nanosecond(void)
+{
+	return forked ? 0 : goGetNanosecond();
+}
+
+uint64_t stepvan_released(uint64_t *owners, uint64_t capacity)
+{
+	if (forked || __atomic_load_n(&boundary_released, __ATOMIC_RELAXED) == 0)
+		return 0;
+	return goReleased(owners, capacity);
+}
+
+int32_t stepvan_main(int32_t argc, const char *const *argv, int32_t selfc, const char *const *self)
+{
+	return forked ? 125 : goMain(argc, (char **)argv, selfc, (char **)self);
+}
+
+int32_t stepvan_start(const stepvan_setting *settings, uint64_t count, int64_t timeout_ns, uint64_t *node, stepvan_error *error)
+{
+	return forked ? refuse(error) : goStart((stepvan_setting *)settings, count, timeout_ns, node, error);
+}
+
+int32_t stepvan_start_wait(uint64_t node, int64_t timeout_ns, stepvan_error *error)
+{
+	return forked ? refuse(error) : goStartWait(node, timeout_ns, error);
+}
+
+int32_t stepvan_stop(uint64_t node, int64_t timeout_ns, stepvan_error *error)
+{
+	return forked ? refuse(error) : goStop(node, timeout_ns, error);
+}
+
+int32_t stepvan_close(uint64_t node, stepvan_error *error)
+{
+	return forked ? refuse(error) : goClose(node, error);
+}
+
+int32_t stepvan_info(uint64_t node, stepvan_node_info *info, stepvan_error *error)
+{
+	return forked ? refuse(error) : goInfo(node, info, error);
+}
+
+int32_t stepvan_health(uint64_t node, stepvan_error *error)
+{
+	return forked ? refuse(error) : goHealth(node, error);
+}
+
+int32_t stepvan_peers(uint64_t node, stepvan_peer *peers, uint64_t capacity, uint64_t *count, stepvan_error *error)
+{
+	return forked ? refuse(error) : goPeers(node, peers, capacity, count, error);
+}
+
+int32_t stepvan_barrier(uint64_t node, uint32_t groups, int32_t per_instance, int64_t timeout_ns, stepvan_error *error)
+{
+	return forked ? refuse(error) : goBarrier(node, groups, per_instance, timeout_ns, error);
+}
+
+int32_t stepvan_alloc(uint64_t node, uint64_t bytes, uint32_t flags, void **data, uint64_t *memory, stepvan_error *error)
+{
+	return forked ? refuse(error) : goAlloc(node, bytes, flags, data, memory, error);
+}
+
+int32_t stepvan_wrap(void *data, uint64_t bytes, uint64_t owner, uint64_t *memory, stepvan_error *error)
+{
+	return forked ? refuse(error) : goWrap(data, bytes, owner, memory, error);
+}
+
+int32_t stepvan_free(uint64_t memory, stepvan_error *error)
+{
+	return forked ? refuse(error) : goFree(memory, error);
+}
+
+int32_t stepvan_push_pull(uint64_t node, const stepvan_exchange *exchange, uint64_t *handle, stepvan_error *error)
+{
+	return forked ? refuse(error) : goPushPull(node, (stepvan_exchange *)exchange, handle, error);
+}
+
+int32_t stepvan_wait(uint64_t node, uint64_t handle, int64_t timeout_ns, stepvan_error *error)
+{
+	return forked ? refuse(error) : goWait(node, handle, timeout_ns, error);
+}
+
+int32_t stepvan_done(uint64_t node, uint64_t handle, int32_t *done, stepvan_error *error)
+{
+	return forked ? refuse(error) : goDone(node, handle, done, error);
+}
+
+int32_t stepvan_operations(uint64_t node, uint64_t handle, uint64_t *count, stepvan_error *error)
+{
+	return forked ? refuse(error) : goOperations(node, handle, count, error);
+}
+
+int32_t stepvan_trace(uint64_t node, uint64_t handle, int64_t *stamps, stepvan_error *error)
+{
+	return forked ? refuse(error) : goTrace(node, handle, stamps, error);
+}
+
+int32_t stepvan_traces(uint64_t node, uint64_t handle, int64_t *stamps, uint64_t capacity, uint64_t *count, stepvan_error *error)
+{
+	return forked ? refuse(error) : goTraces(node, handle, stamps, capacity, count, error);
+}
+
+int32_t stepvan_lengths(uint64_t node, uint64_t handle, int64_t *lengths, uint64_t capacity, uint64_t *count, stepvan_error *error)
+{
+	return forked ? refuse(error) : goLengths(node, handle, lengths, capacity, count, error);
+}
+
+int32_t stepvan_register(uint64_t node, const stepvan_tensor *tensor, uint64_t owner, uint64_t *registration, stepvan_error *error)
+{
+	return forked ? refuse(error) : goRegister(node, (stepvan_tensor *)tensor, owner, registration, error);
+}
+
+int32_t stepvan_register_recv_buffer(uint64_t node, const stepvan_tensor *tensor, uint64_t owner, const uint32_t *ranks, const uint64_t *keys, uint64_t count, int64_t timeout_ns, uint64_t *registration, stepvan_error *error)
+{
+	return forked ? refuse(error) : goRegisterRecvBuffer(node, (stepvan_tensor *)tensor, owner, (uint32_t *)ranks, (uint64_t *)keys, count, timeout_ns, registration, error);
+}
+
+int32_t stepvan_registration_wait(uint64_t registration, int64_t timeout_ns, stepvan_error *error)
+{
+	return forked ? refuse(error) : goRegistrationWait(registration, timeout_ns, error);
+}
+
+int32_t stepvan_unregister(uint64_t registration, int64_t timeout_ns, stepvan_error *error)
+{
+	return forked ? refuse(error) : goUnregister(registration, timeout_ns, error);
+}
+
+int32_t stepvan_get_batch(uint64_t node, int32_t policy, uint32_t flags, int64_t timeout_ns, stepvan_batch *batch, stepvan_error *error)
+{
+	return forked ? refuse(error) : goGetBatch(node, policy, flags, timeout_ns, batch, error);
+}
+
+int32_t stepvan_request_in(uint64_t node, uint64_t handler, uint64_t i, stepvan_tensor *tensor, stepvan_error *error)
+{
+	return forked ? refuse(error) : goRequestIn(node, handler, i, tensor, error);
+}
+
+int32_t stepvan_request_out(uint64_t node, uint64_t handler, uint64_t i, stepvan_tensor *tensor, stepvan_error *error)
+{
+	return forked ? refuse(error) : goRequestOut(node, handler, i, tensor, error);
+}
+
+int32_t stepvan_respond(uint64_t node, uint64_t handler, const stepvan_tensor *tensors, uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error)
+{
+	return forked ? refuse(error) : goRespond(node, handler, (stepvan_tensor *)tensors, count, owner, response, error);
+}
+
+int32_t stepvan_respond_vec(uint64_t node, const stepvan_tensor *tensor, const int64_t *rows, const uint64_t *handlers, uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error)
+{
+	return forked ? refuse(error) : goRespondVec(node, (stepvan_tensor *)tensor, (int64_t *)rows, (uint64_t *)handlers, count, owner, response, error);
+}
+
+int32_t stepvan_response_wait(uint64_t node, uint64_t response, int64_t timeout_ns, stepvan_error *error)
+{
+	return forked ? refuse(error) : goResponseWait(node, response, timeout_ns, error);
+}
+
+int32_t stepvan_response_done(uint64_t node, uint64_t response, int32_t *done, stepvan_error *error)
+{
+	return forked ? refuse(error) : goResponseDone(node, response, done, error);
+}
+
+int32_t stepvan_queue_open(uint64_t *queue, int32_t *fd, stepvan_error *error)
+{
+	return forked ? refuse(error) : goQueueOpen(queue, fd, error);
+}
+
+int32_t stepvan_queue_take(uint64_t queue, uint64_t *tokens, uint64_t capacity, uint64_t *count, stepvan_error *error)
+{
+	return forked ? refuse(error) : goQueueTake(queue, tokens, capacity, count, error);
+}
+
+int32_t stepvan_queue_close(uint64_t queue, stepvan_error *error)
+{
+	return forked ? refuse(error) : goQueueClose(queue, error);
+}
+
+int32_t stepvan_notify(uint64_t node, uint64_t handle, uint64_t queue, uint64_t token, stepvan_error *error)
+{
+	return forked ? refuse(error) : goNotify(node, handle, queue, token, error);
+}
+
+int32_t stepvan_response_notify(uint64_t node, uint64_t response, uint64_t queue, uint64_t token, stepvan_error *error)
+{
+	return forked ? refuse(error) : goResponseNotify(node, response, queue, token, error);
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/ps"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// maxTensors is the most tensors of one call: STEPVAN_MAX_TENSORS cannot be more.
+const maxTensors = 65535
+
+// maxAddress bounds the addresses of any process: five levels of page tables have 56 bits for it.
+const maxAddress = 1 << 56
+
+// call is the Go form of what one operation was given. It is used again.
+type call struct {
+	loan     *loan
+	windows  []*window // of tensors without a number
+	tensors  []tensor.Tensor
+	pull     []tensor.Tensor
+	known    []tensor.Tensor // of several requests
+	variable []bool
+	ranks    []ps.Rank // of pushes, then of pulls
+	handlers []ps.Handler
+	pending  []*pending
+	exchange ps.Exchange
+}
+
+var callPool = sync.Pool{New: func() any { return new(call) }}
+
+// newCall begins an operation whose foreign memory owner keeps.
+func newCall(owner cUint64) *call {
+	k := callPool.Get().(*call)
+	k.loan = lent.begin(uint64(owner))
+	return k
+}
+
+// end lets go of foreign memory, but for what the operation holds of it.
+func (k *call) end(happened bool) {
+	lent.end(k.loan, happened)
+	for i, w := range k.windows {
+		w.Shut()
+		k.windows[i] = nil
+	}
+	clear(k.tensors)
+	clear(k.pull)
+	clear(k.known)
+	clear(k.pending)
+	k.loan, k.windows, k.exchange = nil, k.windows[:0], ps.Exchange{}
+	k.tensors, k.pull, k.variable, k.ranks = k.tensors[:0], k.pull[:0], k.variable[:0], k.ranks[:0]
+	k.handlers, k.pending, k.known = k.handlers[:0], k.pending[:0], k.known[:0]
+	callPool.Put(k)
+}
+
+// add appends the Go form of tensors of C to dst. own are tensors that may be named by their address.
+func (k *call) add(dst []tensor.Tensor, src []cTensor, own []tensor.Tensor) ([]tensor.Tensor, error) {
+	for i := range src {
+		dst = append(dst, tensor.Tensor{})
+		if err := k.tensor(&dst[len(dst)-1], &src[i], own); err != nil {
+			return dst, err
+		}
+	}
+	return dst, nil
+}
+
+// tensor makes t of a tensor of C, in its memory.
+func (k *call) tensor(t *tensor.Tensor, c *cTensor, own []tensor.Tensor) error {
+	if c.rank > maxRank {
+		return invalid("a tensor has %d dimensions; %d at most", c.rank, maxRank)
+	}
+	if c.flags&^(flagVariable|flagReadOnly) != 0 {
+		return invalid("flags %#x of a tensor: there are STEPVAN_VARIABLE and STEPVAN_READ_ONLY", c.flags)
+	}
+	var shape tensor.Shape
+	_, ok := shape.SetDims(unsafe.Slice((*int64)(unsafe.Pointer(&c.shape)), c.rank)...)
+	d := tensor.DType(c.dtype)
+	n, fits := shape.Bytes(d)
+	switch {
+	case !ok || !fits:
+		return invalid("%v of type %d is no tensor: dimensions are not negative, and types are those of stepvan_dtype", unsafe.Slice((*int64)(unsafe.Pointer(&c.shape)), c.rank), c.dtype)
+	case uint64(n) != uint64(c.bytes):
+		return invalid("%s of %s takes %d bytes, and bytes is %d", shape, d, n, c.bytes)
+	case n == 0:
+		empty, err := tensor.FromBytes(d, shape, nil)
+		*t = empty
+		return err
+	case c.memory != 0:
+		return k.named(t, c, d, &shape)
+	case c.data == nil:
+		return invalid("data of a tensor of %d bytes is NULL", n)
+	case within(t, c, own, d, &shape):
+		return nil
+	}
+	return k.foreign(t, c, d, &shape)
+}
+
+// named makes a tensor in memory that has a number.
+func (k *call) named(t *tensor.Tensor, c *cTensor, d tensor.DType, shape *tensor.Shape) error {
+	m, ok := memories.Get(slots.ID(c.memory))
+	if !ok {
+		return stale("memory", uint64(c.memory))
+	}
+	at := uintptr(c.data)
+	if at < m.base || uint64(at-m.base) > m.bytes || uint64(c.bytes) > m.bytes-uint64(at-m.base) {
+		return invalid("%d bytes at %#x are not within the memory that is named, %d bytes at %#x", c.bytes, at, m.bytes, m.base)
+	}
+	if err := t.SetRegion(m.region, int64(at-m.base), d, shape); err != nil {
+		return err
+	}
+	if m.region.Generation() != m.generation { // it was freed meanwhile
+		return stale("memory", uint64(c.memory))
+	}
+	return nil
+}
+
+// within makes a tensor in the memory of one of own.
+func within(t *tensor.Tensor, c *cTensor, own []tensor.Tensor, d tensor.DType, shape *tensor.Shape) bool {
+	at, n := uintptr(c.data), uintptr(c.bytes)
+	for i := range own {
+		o := &own[i]
+		r := o.Region()
+		if r == nil {
+			continue
+		}
+		base := address(o.Bytes())
+		if at < base || at-base > uintptr(o.Len()) || n > uintptr(o.Len())-(at-base) {
+			continue
+		}
+		return t.SetRegion(r, o.Offset()+int64(at-base), d, shape) == nil
+	}
+	return false
+}
+
+// foreign makes a tensor in memory without a number.
+func (k *call) foreign(t *tensor.Tensor, c *cTensor, d tensor.DType, shape *tensor.Shape) error {
+	if !addressable(c.data, uint64(c.bytes)) {
+		return invalid("%d bytes at %#x do not fit into an address space", c.bytes, uintptr(c.data))
+	}
+	w, r := lent.show(unsafe.Slice((*byte)(c.data), c.bytes), k.loan)
+	k.windows = append(k.windows, w)
+	return t.SetRegion(r, 0, d, shape)
+}
+
+func addressable(p unsafe.Pointer, n uint64) bool {
+	at := uint64(uintptr(p))
+	return at <= maxAddress && n <= maxAddress-at
+}
+
+func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
+// describe writes a tensor of Go for C.
+func describe(c *cTensor, t *tensor.Tensor, flags uint16) {
+	*c = cTensor{bytes: cUint64(t.Len()), dtype: cUint8(t.DType()), flags: cUint16(flags)}
+	if b := t.Bytes(); len(b) > 0 {
+		c.data = unsafe.Pointer(unsafe.SliceData(b))
+	}
+	setShape(c, t.Dims())
+}
+
+func setShape(c *cTensor, dims []int64) {
+	c.rank = cUint8(len(dims))
+	copy(unsafe.Slice((*int64)(unsafe.Pointer(&c.shape)), maxRank), dims)
+}

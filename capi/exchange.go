@@ -1,0 +1,129 @@
+package main
+
+// #include "boundary.h"
+import "C"
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/stepvan/stepvan/ps"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+//export goPushPull
+func goPushPull(id cUint64, x *C.stepvan_exchange, handle *cUint64, e *cError) (code cCode) {
+	defer guard(e, &code)
+	n, err := asWorker(id)
+	switch {
+	case err != nil:
+		return fail(e, err)
+	case x == nil || handle == nil:
+		return fail(e, isNull("exchange and handle"))
+	}
+	k := newCall(x.owner)
+	var h ps.Handle
+	if err = k.load(x); err == nil {
+		h, err = n.live.Load().Do(&k.exchange)
+	}
+	k.end(err == nil)
+	if err != nil {
+		return fail(e, err)
+	}
+	*handle = cUint64(h.ID())
+	return codeOK
+}
+
+// load fills in the exchange. The keys stay C's: they are read during the call only.
+func (k *call) load(c *cExchange) (err error) {
+	x := &k.exchange
+	if err := checkArrays(c); err != nil {
+		return err
+	}
+	if k.tensors, err = k.add(k.tensors, list[cTensor](unsafe.Pointer(c.push), c.pushes), nil); err != nil {
+		return err
+	}
+	pull := list[cTensor](unsafe.Pointer(c.pull), c.pulls)
+	if k.pull, err = k.add(k.pull, pull, nil); err != nil {
+		return err
+	}
+	x.Push, x.Pull = k.tensors, k.pull
+	x.PushKeys = list[tensor.Key](unsafe.Pointer(c.push_keys), c.pushes)
+	x.PullKeys = list[tensor.Key](unsafe.Pointer(c.pull_keys), c.pulls)
+	x.Variable = k.marks(pull)
+	x.Routing, x.PairWithPush = ps.Routing(c.routing), c.pair_with_push != 0
+	k.name(c)
+	if c.label != nil {
+		x.Label, err = labels.text(c.label)
+	}
+	return err
+}
+
+func checkArrays(c *cExchange) error {
+	switch {
+	case c.pushes > maxTensors || c.pulls > maxTensors || c.push_to_count > maxTensors || c.pull_to_count > maxTensors:
+		return invalid("%d pushes, %d pulls: %d at most", c.pushes, c.pulls, maxTensors)
+	case c.pushes > 0 && (c.push == nil || c.push_keys == nil):
+		return isNull("push and push_keys")
+	case c.pulls > 0 && (c.pull == nil || c.pull_keys == nil):
+		return isNull("pull and pull_keys")
+	case c.push_to_count > 0 && c.push_to == nil || c.pull_to_count > 0 && c.pull_to == nil:
+		return isNull("push_to and pull_to")
+	case ps.Routing(c.routing) > ps.Named || c.routing > 255:
+		return invalid("%d is no routing", c.routing)
+	}
+	return nil
+}
+
+// marks tells which pulls are variable, nil for none.
+func (k *call) marks(pull []cTensor) []bool {
+	some := false
+	for i := range pull {
+		some = some || pull[i].flags&flagVariable != 0
+	}
+	if !some {
+		return nil
+	}
+	for i := range pull {
+		k.variable = append(k.variable, pull[i].flags&flagVariable != 0)
+	}
+	return k.variable
+}
+
+// name takes the servers that are named.
+func (k *call) name(c *cExchange) {
+	for _, r := range list[cUint32](unsafe.Pointer(c.push_to), c.push_to_count) {
+		k.ranks = append(k.ranks, ps.Rank(r))
+	}
+	for _, r := range list[cUint32](unsafe.Pointer(c.pull_to), c.pull_to_count) {
+		k.ranks = append(k.ranks, ps.Rank(r))
+	}
+	pushes := int(c.push_to_count)
+	k.exchange.PushTo, k.exchange.PullTo = k.ranks[:pushes:pushes], k.ranks[pushes:]
+}
+
+// labels are the texts of exchanges, which outlive the ring of traces.
+var labels = interned{known: map[string]string{}}
+
+type interned struct {
+	mu    sync.Mutex
+	known map[string]string
+}
+
+const maxLabels = 4096
+
+// text returns the one copy of a text. 0 allocations for one that is known.
+func (t *interned) text(c *C.char) (string, error) {
+	b := unsafe.Slice((*byte)(unsafe.Pointer(c)), C.strlen(c))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s, ok := t.known[string(b)]; ok {
+		return s, nil
+	}
+	if len(t.known) == maxLabels {
+		return "", invalid("label %q: %d other ones are in use already, which is the limit", b, maxLabels)
+	}
+	s := string(b)
+	t.known[s] = s
+	return s, nil
+}

@@ -1,0 +1,128 @@
+package slots
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// ID is the number of a value: generation in the upper half, then 8 bits of kind and
+// 24 of slot. 0 names none.
+type ID uint64
+
+const (
+	slotBits = 24
+	maxSlots = 1 << slotBits
+)
+
+func makeID(generation uint32, kind uint8, slot int) ID {
+	return ID(generation)<<32 | ID(kind)<<slotBits | ID(slot)
+}
+
+func (id ID) slot() int { return int(id & (maxSlots - 1)) }
+
+func (id ID) generation() uint32 { return uint32(id >> 32) }
+
+// Table keeps values of one kind. The zero value is ready.
+type Table[T any] struct {
+	Kind uint8 // tells the numbers of several tables apart
+
+	slots atomic.Pointer[[]*slot[T]] // grows by copy, so that look-ups need no lock
+
+	mu   sync.Mutex
+	free []int
+}
+
+type slot[T any] struct {
+	entry atomic.Pointer[entry[T]] // nil: free
+	last  uint32                   // generation that was given out last; under mu
+}
+
+type entry[T any] struct {
+	id    ID
+	value T
+}
+
+// Put keeps v and returns its number, 0 when the table is full.
+func (t *Table[T]) Put(v T) ID {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i, ok := t.vacant()
+	if !ok {
+		return 0
+	}
+	s := (*t.slots.Load())[i]
+	s.last++
+	if s.last == 0 {
+		s.last = 1 // generation 0 of slot 0 would be the number that names none
+	}
+	id := makeID(s.last, t.Kind, i)
+	s.entry.Store(&entry[T]{id, v})
+	return id
+}
+
+// vacant takes a free slot. Under mu.
+func (t *Table[T]) vacant() (int, bool) {
+	if n := len(t.free); n > 0 {
+		i := t.free[n-1]
+		t.free = t.free[:n-1]
+		return i, true
+	}
+	all := t.all()
+	if len(all) == maxSlots {
+		return 0, false
+	}
+	grown := append(all[:len(all):len(all)], new(slot[T]))
+	t.slots.Store(&grown)
+	return len(all), true
+}
+
+func (t *Table[T]) all() []*slot[T] {
+	if p := t.slots.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Get returns the value of a number. 0 allocations, no lock.
+func (t *Table[T]) Get(id ID) (v T, ok bool) {
+	all := t.all()
+	i := id.slot()
+	if i >= len(all) {
+		return v, false
+	}
+	e := all[i].entry.Load()
+	if e == nil || e.id != id {
+		return v, false
+	}
+	return e.value, true
+}
+
+// Take is Get, and gives the number back. Of several that take one, one gets it.
+func (t *Table[T]) Take(id ID) (v T, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if v, ok = t.Get(id); ok {
+		t.drop(id)
+	}
+	return v, ok
+}
+
+// drop frees the slot of a valid number. Under mu.
+func (t *Table[T]) drop(id ID) {
+	i := id.slot()
+	t.all()[i].entry.Store(nil)
+	t.free = append(t.free, i)
+}
+
+// TakeIf takes all values that want is true of.
+func (t *Table[T]) TakeIf(want func(T) bool) (taken []T) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.all() {
+		if e := s.entry.Load(); e != nil && want(e.value) {
+			taken = append(taken, e.value)
+			t.drop(e.id)
+		}
+	}
+	return taken
+}

@@ -1,0 +1,57 @@
+package main
+
+// #include "boundary.h"
+import "C"
+
+import (
+	"cmp"
+	"runtime/debug"
+	"sync"
+	"unsafe"
+
+	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/trace"
+)
+
+// What a process has once: the numbers that C holds, and the memory that it lends.
+var (
+	nodes         = slots.Table[*node]{Kind: 1}
+	memories      = slots.Table[memory]{Kind: 2}
+	registrations = slots.Table[*registration]{Kind: 3}
+	queues        = slots.Table[*queue]{Kind: 4}
+	lent          lender
+)
+
+// version is the text of stepvan_version, which lives as long as the process.
+var version = sync.OnceValue(func() *C.char {
+	text := "(devel)"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		text = cmp.Or(info.Main.Version, text)
+	}
+	return C.CString(text)
+})
+
+//export goVersion
+func goVersion() *C.char { return version() }
+
+//export goGetNanosecond
+func goGetNanosecond() cInt64 { return cInt64(trace.Now()) }
+
+//export goReleased
+func goReleased(owners *cUint64, capacity cUint64) cUint64 {
+	if owners == nil || capacity == 0 {
+		return 0
+	}
+	return cUint64(lent.collect(list[uint64](unsafe.Pointer(owners), min(capacity, maxList))))
+}
+
+// maxList bounds arrays of C, so that a length that cannot be is not looked at.
+const maxList = 1 << 32
+
+// list is an array of C as a slice, for the duration of the call.
+func list[T any](p unsafe.Pointer, n cUint64) []T {
+	if p == nil || n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(p), n)
+}

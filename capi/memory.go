@@ -1,0 +1,112 @@
+package main
+
+// #include "boundary.h"
+import "C"
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// memory is what a number of stepvan_alloc or stepvan_wrap names.
+type memory struct {
+	region     *tensor.Region
+	generation uint32 // of the region: it is used again for other memory
+	base       uintptr
+	bytes      uint64
+
+	pool   *tensor.Allocator // of stepvan_alloc
+	window *window           // of stepvan_wrap
+}
+
+// free gives the memory up; operations that hold it may finish.
+func (m *memory) free() {
+	if m.window != nil {
+		m.window.Shut()
+		return
+	}
+	m.pool.Put(m.region)
+}
+
+//export goAlloc
+func goAlloc(id cUint64, bytes cUint64, flags cUint32, data *unsafe.Pointer, number *cUint64, e *cError) (code cCode) {
+	defer guard(e, &code)
+	return result(e, alloc(id, bytes, flags, data, number))
+}
+
+func alloc(id, bytes cUint64, flags cUint32, data *unsafe.Pointer, number *cUint64) error {
+	n, err := started(id)
+	switch {
+	case err != nil:
+		return err
+	case data == nil || number == nil:
+		return isNull("data and memory")
+	case bytes == 0 || bytes > math.MaxInt64:
+		return invalid("%d bytes cannot be allocated", bytes)
+	case flags&^flagZeroed != 0:
+		return invalid("flags %#x: there is STEPVAN_ZEROED", flags)
+	}
+	pool := n.live.Load().Memory()
+	get := pool.Alloc
+	if flags&flagZeroed != 0 {
+		get = pool.AllocZeroed
+	}
+	r, err := get(int(bytes))
+	if err != nil {
+		return err
+	}
+	m := memory{region: r, generation: r.Generation(), base: address(r.Bytes()), bytes: uint64(bytes), pool: pool}
+	if err := keep(&m, number); err != nil {
+		return err
+	}
+	*data = unsafe.Pointer(unsafe.SliceData(r.Bytes()))
+	return nil
+}
+
+// keep gives memory a number, or frees it.
+func keep(m *memory, number *cUint64) error {
+	id := memories.Put(*m)
+	if id == 0 {
+		m.free()
+		return tooMany("memories")
+	}
+	*number = cUint64(id)
+	return nil
+}
+
+//export goWrap
+func goWrap(data unsafe.Pointer, bytes, owner cUint64, number *cUint64, e *cError) (code cCode) {
+	defer guard(e, &code)
+	return result(e, wrap(data, bytes, owner, number))
+}
+
+func wrap(data unsafe.Pointer, bytes, owner cUint64, number *cUint64) error {
+	switch {
+	case number == nil:
+		return isNull("memory")
+	case data == nil || bytes == 0:
+		return invalid("%d bytes at %#x are no memory", bytes, uintptr(data))
+	case !addressable(data, uint64(bytes)):
+		return invalid("%d bytes at %#x do not fit into an address space", bytes, uintptr(data))
+	}
+	o := lent.begin(uint64(owner))
+	w, r := lent.show(unsafe.Slice((*byte)(data), bytes), o)
+	m := memory{region: r, generation: r.Generation(), base: uintptr(data), bytes: uint64(bytes), window: w}
+	err := keep(&m, number)
+	lent.end(o, err == nil)
+	return err
+}
+
+//export goFree
+func goFree(number cUint64, e *cError) (code cCode) {
+	defer guard(e, &code)
+	m, ok := memories.Take(slots.ID(number))
+	if !ok {
+		return fail(e, stale("memory", uint64(number)))
+	}
+	m.free()
+	return codeOK
+}

@@ -1,0 +1,308 @@
+package main
+
+// #include "boundary.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/ps"
+)
+
+// node is one from stepvan_start to stepvan_close.
+type node struct {
+	live     atomic.Pointer[ps.Node] // nil before it has started
+	worker   *ps.Worker              // nil where it is none; set before live
+	server   *ps.Server
+	rootPort atomic.Uint32
+
+	giveUp   context.CancelFunc // ends a start
+	started  chan struct{}      // closed when live or startErr is there
+	startErr error
+
+	stopOnce sync.Once
+	leave    context.CancelFunc // ends a stop; set by stopOnce
+	stopped  chan struct{}      // closed when stopErr is there
+	stopErr  error
+
+	requests requests
+	collect  collector
+	held     holds
+}
+
+// started returns a node that can work.
+func started(id cUint64) (*node, error) {
+	n, ok := nodes.Get(slots.ID(id))
+	if !ok {
+		return nil, stale("node", uint64(id))
+	}
+	if n.live.Load() == nil {
+		return nil, &coded{codeBusy, errors.New("the node has not started yet: go on with stepvan_start_wait")}
+	}
+	return n, nil
+}
+
+func asWorker(id cUint64) (*node, error) {
+	n, err := started(id)
+	if err == nil && n.worker == nil {
+		return nil, invalid("this node is a %s: only a worker pushes and pulls", n.live.Load().Role())
+	}
+	return n, err
+}
+
+func asServer(id cUint64) (*node, error) {
+	n, err := started(id)
+	if err == nil && n.server == nil {
+		return nil, invalid("this node is a %s: only a server answers", n.live.Load().Role())
+	}
+	return n, err
+}
+
+func tooMany(what string) error {
+	return &coded{codeWouldBlock, fmt.Errorf("too many %s are open", what)}
+}
+
+// duration is a limit of C: negative for ever.
+func duration(ns cInt64) time.Duration { return time.Duration(ns) }
+
+var errTimeout = &coded{codeTimeout, errors.New("the limit of time has passed; it can be waited for again")}
+
+// await waits until c is closed.
+func await(c <-chan struct{}, limit time.Duration) error {
+	select {
+	case <-c:
+		return nil
+	default:
+	}
+	if limit == 0 {
+		return errTimeout
+	}
+	var over <-chan time.Time // never, for a negative limit
+	if limit > 0 {
+		t := time.NewTimer(limit)
+		defer t.Stop()
+		over = t.C
+	}
+	select {
+	case <-c:
+		return nil
+	case <-over:
+		return errTimeout
+	}
+}
+
+// limited is a context for a limit of C.
+func limited(limit time.Duration) (context.Context, context.CancelFunc) {
+	if limit < 0 {
+		return context.WithCancel(context.Background())
+	}
+	return context.WithTimeout(context.Background(), limit)
+}
+
+//export goStart
+func goStart(settings *C.stepvan_setting, count cUint64, limit cInt64, number *cUint64, e *cError) (code cCode) {
+	defer guard(e, &code)
+	if number == nil {
+		return fail(e, isNull("node"))
+	}
+	*number = 0
+	environ, err := environment(settings, count)
+	if err != nil {
+		return fail(e, err)
+	}
+	ctx, giveUp := context.WithCancel(context.Background())
+	n := &node{giveUp: giveUp, started: make(chan struct{}), stopped: make(chan struct{})}
+	id := nodes.Put(n)
+	if id == 0 {
+		giveUp()
+		return fail(e, tooMany("nodes"))
+	}
+	go n.start(ctx, environ)
+	err = n.awaitStart(id, duration(limit))
+	if err == nil || errors.Is(err, errTimeout) {
+		*number = cUint64(id)
+	}
+	return result(e, err)
+}
+
+//export goStartWait
+func goStartWait(id cUint64, limit cInt64, e *cError) (code cCode) {
+	defer guard(e, &code)
+	n, ok := nodes.Get(slots.ID(id))
+	if !ok {
+		return fail(e, stale("node", uint64(id)))
+	}
+	return result(e, n.awaitStart(slots.ID(id), duration(limit)))
+}
+
+func (n *node) start(ctx context.Context, environ []string) {
+	defer close(n.started)
+	live, err := ps.StartFrom(ctx, environ, ps.OnListen(func(port int) { n.rootPort.Store(uint32(port)) }))
+	switch {
+	case err == nil:
+		n.worker, n.server = live.Worker(), live.Server()
+		n.live.Store(live)
+	case errors.Is(err, context.DeadlineExceeded) && codeOf(err) == codeTimeout:
+		n.startErr = &coded{codeExpired, err}
+	default:
+		n.startErr = err
+	}
+}
+
+// awaitStart waits for the start, and ends the number when it has failed.
+func (n *node) awaitStart(id slots.ID, limit time.Duration) error {
+	if err := await(n.started, limit); err != nil {
+		return err
+	}
+	if n.startErr != nil {
+		nodes.Take(id)
+	}
+	return n.startErr
+}
+
+//export goStop
+func goStop(id cUint64, limit cInt64, e *cError) (code cCode) {
+	defer guard(e, &code)
+	n, err := started(id)
+	if err != nil {
+		return fail(e, err)
+	}
+	n.stop()
+	if err := await(n.stopped, duration(limit)); err != nil {
+		return fail(e, err)
+	}
+	return result(e, n.stopErr)
+}
+
+// stop begins to stop a node that has started.
+func (n *node) stop() {
+	n.stopOnce.Do(func() {
+		ctx, leave := context.WithCancel(context.Background())
+		n.leave = leave
+		go func() {
+			defer close(n.stopped)
+			defer leave()
+			err := n.live.Load().Stop(ctx)
+			if codeOf(err) == codeTimeout {
+				err = &coded{codeExpired, err}
+			}
+			n.stopErr = err
+		}()
+	})
+}
+
+//export goClose
+func goClose(id cUint64, e *cError) (code cCode) {
+	defer guard(e, &code)
+	n, ok := nodes.Take(slots.ID(id))
+	if !ok {
+		return fail(e, stale("node", uint64(id)))
+	}
+	n.giveUp()
+	<-n.started
+	if n.live.Load() != nil {
+		n.stop()
+		n.leave()
+		<-n.stopped
+		n.requests.surrender(n.server)
+	}
+	registrations.TakeIf(func(r *registration) bool { return r.node == n })
+	return codeOK
+}
+
+//export goInfo
+func goInfo(id cUint64, info *C.stepvan_node_info, e *cError) (code cCode) {
+	defer guard(e, &code)
+	n, ok := nodes.Get(slots.ID(id))
+	switch {
+	case !ok:
+		return fail(e, stale("node", uint64(id)))
+	case info == nil:
+		return fail(e, isNull("info"))
+	}
+	*info = cInfo{worker_rank: -1, server_rank: -1, root_port: cUint32(n.rootPort.Load())}
+	live := n.live.Load()
+	if live == nil {
+		return codeOK
+	}
+	info.role = roles[live.Role()]
+	if n.worker != nil {
+		info.worker_rank, info.servers = cInt32(n.worker.Rank()), cUint32(n.worker.Servers())
+	}
+	if n.server != nil {
+		info.server_rank, info.workers = cInt32(n.server.Rank()), cUint32(n.server.Workers())
+	}
+	return codeOK
+}
+
+var roles = map[ps.Role]cUint32{ps.RoleWorker: roleWorker, ps.RoleServer: roleServer, ps.RoleJoint: roleJoint, ps.RoleScheduler: roleScheduler}
+
+//export goHealth
+func goHealth(id cUint64, e *cError) (code cCode) {
+	defer guard(e, &code)
+	n, err := started(id)
+	if err == nil {
+		err = n.live.Load().Err()
+	}
+	return result(e, err)
+}
+
+//export goBarrier
+func goBarrier(id cUint64, groups cUint32, perInstance cInt32, limit cInt64, e *cError) (code cCode) {
+	defer guard(e, &code)
+	n, err := started(id)
+	if err != nil {
+		return fail(e, err)
+	}
+	var g ps.Group
+	switch groups {
+	case roleWorker:
+		g = ps.Workers
+	case roleServer:
+		g = ps.Servers
+	case roleWorker | roleServer:
+		g = ps.Workers | ps.Servers
+	default:
+		return fail(e, invalid("groups %#x: STEPVAN_WORKER, STEPVAN_SERVER or both", groups))
+	}
+	ctx, cancel := limited(duration(limit))
+	defer cancel()
+	return result(e, n.live.Load().Barrier(ctx, g, perInstance != 0))
+}
+
+// environment is that of the process with the settings before it, as NAME=value.
+func environment(settings *C.stepvan_setting, count cUint64) ([]string, error) {
+	if settings == nil && count > 0 || count > maxTensors {
+		return nil, invalid("%d settings at %p", count, settings)
+	}
+	environ := processEnvironment()
+	for _, s := range list[cSetting](unsafe.Pointer(settings), count) {
+		if s.name == nil {
+			return nil, isNull("the name of a setting")
+		}
+		environ = append(environ, C.GoString(s.name)+"="+text(s.value))
+	}
+	return environ, nil
+}
+
+// text is a string of C, "" for NULL.
+func text(s *C.char) string {
+	if s == nil {
+		return ""
+	}
+	return C.GoString(s)
+}
+
+func processEnvironment() (environ []string) {
+	for p := C.boundary_environ(); p != nil && *p != nil; p = (**C.char)(unsafe.Add(unsafe.Pointer(p), unsafe.Sizeof(*p))) {
+		environ = append(environ, C.GoString(*p))
+	}
+	return environ
+}

@@ -1,0 +1,253 @@
+package main
+
+// #include "boundary.h"
+import "C"
+
+import (
+	"errors"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/ps"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// registration is memory that was registered with one side.
+type registration struct {
+	node *node
+	held *ps.HeldMemory // of a worker, nil otherwise
+
+	begun  chan struct{} // of a server: closed when recv or failed is there
+	recv   *ps.ReceiveBuffer
+	failed error
+
+	mu     sync.Mutex
+	ending *ending // an Unregister that is under way
+}
+
+// ending is one call of Unregister.
+type ending struct {
+	over chan struct{}
+	err  error // before over is closed
+}
+
+// holds counts the numbers of a worker's registrations: registering memory again gives the same one.
+type holds struct {
+	mu    sync.Mutex
+	count map[*ps.HeldMemory]int
+}
+
+func (h *holds) register(w *ps.Worker, t tensor.Tensor) (*ps.HeldMemory, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	held, err := w.Register(t)
+	if err != nil {
+		return nil, err
+	}
+	if h.count == nil {
+		h.count = map[*ps.HeldMemory]int{}
+	}
+	h.count[held]++
+	return held, nil
+}
+
+func (h *holds) unregister(held *ps.HeldMemory) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.count[held]--; h.count[held] > 0 {
+		return nil
+	}
+	delete(h.count, held)
+	return held.Close()
+}
+
+//export goRegister
+func goRegister(id cUint64, t *C.stepvan_tensor, owner cUint64, number *cUint64, e *cError) (code cCode) {
+	defer guard(e, &code)
+	n, err := asWorker(id)
+	switch {
+	case err != nil:
+		return fail(e, err)
+	case t == nil || number == nil:
+		return fail(e, isNull("tensor and registration"))
+	}
+	k := newCall(owner)
+	err = n.register(k, t, number)
+	k.end(err == nil)
+	return result(e, err)
+}
+
+func (n *node) register(k *call, c *cTensor, number *cUint64) error {
+	var t tensor.Tensor
+	if err := k.tensor(&t, c, nil); err != nil {
+		return err
+	}
+	held, err := n.held.register(n.worker, t)
+	if err != nil {
+		return err
+	}
+	if err := (&registration{node: n, held: held}).number(number); err != nil {
+		_ = n.held.unregister(held)
+		return err
+	}
+	return nil
+}
+
+//export goRegisterRecvBuffer
+func goRegisterRecvBuffer(id cUint64, t *C.stepvan_tensor, owner cUint64, ranks *cUint32, keys *cUint64, count cUint64, limit cInt64, number *cUint64, e *cError) (code cCode) {
+	defer guard(e, &code)
+	n, err := asServer(id)
+	switch {
+	case err != nil:
+		return fail(e, err)
+	case t == nil || ranks == nil || keys == nil || number == nil:
+		return fail(e, isNull("tensor, ranks, keys and registration"))
+	case count == 0 || count > maxChunks:
+		return fail(e, invalid("%d chunks: 1 to %d", count, maxChunks))
+	}
+	r := &registration{node: n, begun: make(chan struct{})}
+	k := newCall(owner)
+	buffer := new(tensor.Tensor)
+	err = k.tensor(buffer, t, nil)
+	if err == nil {
+		err = r.number(number)
+	}
+	if err != nil {
+		k.end(false)
+		return fail(e, err)
+	}
+	// Both outlive this call, if its limit is short.
+	of, named := ranksOf(list[uint32](unsafe.Pointer(ranks), count)), append([]tensor.Key(nil), list[tensor.Key](unsafe.Pointer(keys), count)...)
+	go r.begin(k, *buffer, of, named)
+	err = r.wait(slots.ID(*number), duration(limit))
+	if err != nil && codeOf(err) != codeTimeout {
+		*number = 0
+	}
+	return result(e, err)
+}
+
+// maxChunks bounds the chunks of one registration.
+const maxChunks = 1 << 24
+
+func ranksOf(ranks []uint32) []ps.Rank {
+	out := make([]ps.Rank, len(ranks))
+	for i, r := range ranks {
+		out[i] = ps.Rank(r)
+	}
+	return out
+}
+
+// number gives the registration a number.
+func (r *registration) number(dst *cUint64) error {
+	id := registrations.Put(r)
+	if id == 0 {
+		return tooMany("registrations")
+	}
+	*dst = cUint64(id)
+	return nil
+}
+
+func (r *registration) begin(k *call, t tensor.Tensor, ranks []ps.Rank, keys []tensor.Key) {
+	recv, err := r.node.live.Load().RegisterRecvBuffer(t, ranks, keys)
+	k.end(recv != nil)
+	r.recv, r.failed = recv, err
+	close(r.begun)
+}
+
+// wait waits until the workers know, and ends the number of a registration that did not come about.
+func (r *registration) wait(id slots.ID, limit time.Duration) error {
+	until := time.Now().Add(limit)
+	if err := await(r.begun, limit); err != nil {
+		return err
+	}
+	if r.recv == nil {
+		registrations.Take(id)
+		return r.failed
+	}
+	ctx, cancel := limited(left(limit, until))
+	defer cancel()
+	return r.recv.Wait(ctx)
+}
+
+//export goRegistrationWait
+func goRegistrationWait(number cUint64, limit cInt64, e *cError) (code cCode) {
+	defer guard(e, &code)
+	r, ok := registrations.Get(slots.ID(number))
+	switch {
+	case !ok:
+		return fail(e, stale("registration", uint64(number)))
+	case r.held != nil:
+		return codeOK
+	}
+	return result(e, r.wait(slots.ID(number), duration(limit)))
+}
+
+//export goUnregister
+func goUnregister(number cUint64, limit cInt64, e *cError) (code cCode) {
+	defer guard(e, &code)
+	r, ok := registrations.Get(slots.ID(number))
+	switch {
+	case !ok:
+		return fail(e, stale("registration", uint64(number)))
+	case r.held == nil:
+		return result(e, r.unregister(slots.ID(number), duration(limit)))
+	}
+	if _, ok := registrations.Take(slots.ID(number)); !ok {
+		return fail(e, stale("registration", uint64(number)))
+	}
+	return result(e, r.node.held.unregister(r.held))
+}
+
+// unregister ends a receive buffer. What the limit cuts off goes on, and the next call waits for it.
+func (r *registration) unregister(id slots.ID, limit time.Duration) error {
+	if err := await(r.begun, limit); err != nil {
+		return err
+	}
+	for until := time.Now().Add(limit); ; limit = left(limit, until) {
+		err := r.attempt(limit)
+		switch {
+		case err == nil:
+			registrations.Take(id)
+			return nil
+		case errors.Is(err, errTimeout), codeOf(err) != codeTimeout, limit == 0:
+			return err
+		}
+	}
+}
+
+// left is what remains of a limit.
+func left(limit time.Duration, until time.Time) time.Duration {
+	if limit < 0 {
+		return limit
+	}
+	return max(0, time.Until(until))
+}
+
+// attempt waits for the Unregister that is under way, or begins one.
+func (r *registration) attempt(limit time.Duration) error {
+	if r.recv == nil {
+		return nil // it did not come about
+	}
+	r.mu.Lock()
+	e := r.ending
+	if e == nil {
+		e = &ending{over: make(chan struct{})}
+		r.ending = e
+		go func() {
+			e.err = r.recv.Unregister()
+			close(e.over)
+		}()
+	}
+	r.mu.Unlock()
+	if err := await(e.over, limit); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ending == e && e.err != nil {
+		r.ending = nil // the next call tries again
+	}
+	return e.err
+}

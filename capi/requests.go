@@ -1,0 +1,187 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/stepvan/stepvan/ps"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// requests are those that C was given and that are not answered, by number. What is answered is used
+// again: 0 allocations in the steady state.
+type requests struct {
+	mu   sync.Mutex
+	all  []*pending
+	free []*pending
+}
+
+// pending is one of them. Guarded by requests.mu; while it is being answered its fields are the one's who
+// answers.
+type pending struct {
+	ps.Request
+	slot, generation uint32 // generation 0 was never given out
+	open, answering  bool
+	known            []tensor.Tensor // whose memory C was given, to be recognised in answers
+	copies           []*window       // of what lay on the Go heap
+}
+
+func (p *pending) number() uint64 { return uint64(p.generation)<<32 | uint64(p.slot) }
+
+// add gives a request a number.
+func (q *requests) add(r ps.Request) *pending {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var p *pending
+	if n := len(q.free); n > 0 {
+		p, q.free = q.free[n-1], q.free[:n-1]
+	} else {
+		p = &pending{slot: uint32(len(q.all))}
+		q.all = append(q.all, p)
+	}
+	if p.generation++; p.generation == 0 {
+		p.generation = 1
+	}
+	p.Request, p.open = r, true
+	return p
+}
+
+// forget takes numbers back that C has not seen.
+func (q *requests) forget(all []cRequest) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i := range all {
+		p := q.all[uint32(all[i].handler)]
+		p.close()
+		p.open = false
+		q.free = append(q.free, p)
+	}
+}
+
+// find returns an unanswered request. Under mu.
+func (q *requests) find(number uint64) (*pending, error) {
+	if i := uint32(number); int64(i) < int64(len(q.all)) {
+		if p := q.all[i]; p.open && p.number() == number {
+			if p.answering {
+				return nil, &coded{codeBusy, fmt.Errorf("request %d is being answered by another call, or is named twice", number)}
+			}
+			return p, nil
+		}
+	}
+	return nil, &coded{codeStale, fmt.Errorf("%d is no request, or one that was answered", number)}
+}
+
+// visit calls f with an unanswered request, which stays so meanwhile.
+func (q *requests) visit(number uint64, f func(*pending) error) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p, err := q.find(number)
+	if err != nil {
+		return err
+	}
+	return f(p)
+}
+
+// claim keeps requests for the caller to answer, all or none.
+func (q *requests) claim(numbers []uint64, dst []*pending) ([]*pending, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, number := range numbers {
+		p, err := q.find(number)
+		if err != nil {
+			for _, claimed := range dst {
+				claimed.answering = false
+			}
+			return dst[:0], err
+		}
+		p.answering = true
+		dst = append(dst, p)
+	}
+	return dst, nil
+}
+
+// settle ends what claim began.
+func (q *requests) settle(all []*pending, answered bool) {
+	for _, p := range all {
+		if answered {
+			p.close()
+		}
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, p := range all {
+		p.answering = false
+		if answered {
+			p.open = false
+			q.free = append(q.free, p)
+		}
+	}
+}
+
+// close lets go of what the request had. Only who answers may.
+func (p *pending) close() {
+	for _, w := range p.copies {
+		w.Shut()
+	}
+	clear(p.copies)
+	clear(p.known)
+	p.copies, p.known, p.Request = p.copies[:0], p.known[:0], ps.Request{}
+}
+
+// surrender has a server that was stopped give back the memory of what was not answered.
+func (q *requests) surrender(s *ps.Server) {
+	q.mu.Lock()
+	var left []*pending
+	for _, p := range q.all {
+		if p.open && !p.answering {
+			p.answering = true
+			left = append(left, p)
+		}
+	}
+	q.mu.Unlock()
+	for _, p := range left {
+		_, _ = s.Respond(nil, p.Handler) // refused; it has nothing to answer any more
+	}
+	q.settle(left, true)
+}
+
+// show writes for C what it is given of a tensor of the request, and recognises it in an answer.
+func (p *pending) show(c *cTensor, t tensor.Tensor, flags uint16) error {
+	if t.Region() == nil && t.Len() > 0 {
+		var err error
+		if t, err = p.copied(&t); err != nil {
+			return err
+		}
+	}
+	describe(c, &t, flags)
+	p.known = append(p.known, t)
+	return nil
+}
+
+// showAgain is show of a tensor that C may have been given before.
+func (p *pending) showAgain(c *cTensor, t tensor.Tensor, flags uint16) error {
+	for i := range p.known {
+		if k := &p.known[i]; k.Region() == t.Region() && k.Offset() == t.Offset() && k.Len() == t.Len() {
+			describe(c, &t, flags)
+			return nil
+		}
+	}
+	return p.show(c, t, flags)
+}
+
+// copied is a tensor of the Go heap in memory that C may see.
+func (p *pending) copied(t *tensor.Tensor) (tensor.Tensor, error) {
+	w, r := lent.copied(t.Bytes())
+	if w == nil {
+		return tensor.Tensor{}, &coded{codeWouldBlock, fmt.Errorf("no memory for %d bytes of a push: answer requests and try again", t.Len())}
+	}
+	p.copies = append(p.copies, w)
+	return tensor.FromRegion(r, 0, t.DType(), t.Shape())
+}
+
+// ended reports whether the request is gone at the server.
+func (p *pending) ended() bool {
+	_, err := p.In(-1)
+	return errors.Is(err, ps.ErrStale)
+}

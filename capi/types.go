@@ -1,0 +1,62 @@
+package main
+
+// #include "boundary.h"
+import "C"
+
+// The structs of stepvan.h, under names that tests can use, too.
+type (
+	cError    = C.stepvan_error
+	cTensor   = C.stepvan_tensor
+	cExchange = C.stepvan_exchange
+	cBatch    = C.stepvan_batch
+	cRequest  = C.stepvan_request
+	cSetting  = C.stepvan_setting
+	cInfo     = C.stepvan_node_info
+	cPeer     = C.stepvan_peer
+
+	cCode   = C.int32_t
+	cInt32  = C.int32_t
+	cInt64  = C.int64_t
+	cUint32 = C.uint32_t
+	cUint64 = C.uint64_t
+	cUint16 = C.uint16_t
+	cUint8  = C.uint8_t
+)
+
+// Codes of stepvan.h.
+const (
+	codeOK            = cCode(C.STEPVAN_OK)
+	codeTimeout       = cCode(C.STEPVAN_TIMEOUT)
+	codeClosed        = cCode(C.STEPVAN_CLOSED)
+	codePeerLost      = cCode(C.STEPVAN_PEER_LOST)
+	codeConfig        = cCode(C.STEPVAN_CONFIG)
+	codeInvalid       = cCode(C.STEPVAN_INVALID)
+	codeBusy          = cCode(C.STEPVAN_BUSY)
+	codeWouldBlock    = cCode(C.STEPVAN_WOULD_BLOCK)
+	codeStale         = cCode(C.STEPVAN_STALE)
+	codeNotRegistered = cCode(C.STEPVAN_NOT_REGISTERED)
+	codeNotSupported  = cCode(C.STEPVAN_NOT_SUPPORTED)
+	codeRemote        = cCode(C.STEPVAN_REMOTE)
+	codeProtocol      = cCode(C.STEPVAN_PROTOCOL)
+	codeTooSmall      = cCode(C.STEPVAN_TOO_SMALL)
+	codeInternal      = cCode(C.STEPVAN_INTERNAL)
+	codeExpired       = cCode(C.STEPVAN_EXPIRED)
+)
+
+const (
+	flagVariable = C.STEPVAN_VARIABLE
+	flagReadOnly = C.STEPVAN_READ_ONLY
+	flagZeroed   = C.STEPVAN_ZEROED
+	flagViews    = C.STEPVAN_VIEWS
+
+	stampCount = C.STEPVAN_STAMPS
+	maxRank    = C.STEPVAN_MAX_RANK
+)
+
+// Roles and groups of stepvan.h.
+const (
+	roleWorker    = C.STEPVAN_WORKER
+	roleServer    = C.STEPVAN_SERVER
+	roleJoint     = C.STEPVAN_JOINT
+	roleScheduler = C.STEPVAN_SCHEDULER
+)
