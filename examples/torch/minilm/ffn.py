@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from .config import Config
@@ -24,8 +25,14 @@ class FeedForward(nn.Module):
         self.up = nn.Linear(config.hidden, high - low)
         self.down = nn.Linear(high - low, config.hidden, bias=part == 0)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(nn.functional.gelu(self.up(x)))
+    def forward(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """Written to ``out`` where it is given, and returned."""
+        x = nn.functional.gelu(self.up(x))
+        if out is None:
+            return self.down(x)
+        if self.down.bias is None:
+            return torch.mm(x, self.down.weight.t(), out=out)
+        return torch.addmm(self.down.bias, x, self.down.weight.t(), out=out)
 
 
 class FFNSlice(nn.Module):
@@ -36,6 +43,6 @@ class FFNSlice(nn.Module):
         self.config = config
         self.nets = nn.ModuleList(FeedForward(config, part, parts) for _ in range(config.layers))
 
-    def forward(self, layer: int, x: Tensor) -> Tensor:
-        """This part's summand of the layer's output, ``[tokens, hidden]``."""
-        return self.nets[layer](x)
+    def forward(self, layer: int, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """This part's summand of the layer's output, ``[tokens, hidden]``, in ``out`` where it is given."""
+        return self.nets[layer](x, out)

@@ -1,0 +1,60 @@
+"""One process of the split model: attention or FFN, as DMLC_ROLE says. ``demo.py`` starts several.
+
+stepvan launch -n 2w2s -- python3 node.py --output DIRECTORY
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import torch
+from afd import ConnectorConfig, StepvanAFDConnector
+from minilm import Config, Tokenizer, fetch, pack, sentences, share
+from minilm.weights import load_attention, load_ffn
+from pipeline import run_attention, run_ffn
+
+MAX_TOKENS = 256  # of a micro-batch; both sides must agree
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, help="directory of the model's files (default: the user's cache)")
+    parser.add_argument("--output", type=Path, required=True, help="directory for the workers' embeddings")
+    options = parser.parse_args()
+    torch.set_num_threads(1)  # several processes share the machine
+    torch.set_grad_enabled(False)
+    files = fetch(options.model)
+    if os.environ.get("DMLC_ROLE") == "server":
+        ffn(files)
+    else:
+        attention(files, options.output)
+
+
+def connect(role: str, files) -> StepvanAFDConnector:
+    # Workers have different numbers of micro-batches: no lock-step.
+    settings = {"STEPVAN_BATCH": "any"}
+    config = ConnectorConfig(role, Config.open(files.config).hidden, MAX_TOKENS, settings=settings)
+    return StepvanAFDConnector(config)
+
+
+def attention(files, output: Path) -> None:
+    with connect("attention", files) as connector:
+        rank, workers = connector.node.worker_rank, int(os.environ["DMLC_NUM_WORKER"])
+        tokenizer = Tokenizer(files.tokenizer)
+        batches = pack(map(tokenizer.encode, share(sentences(), rank, workers)), MAX_TOKENS)
+        embeddings = run_attention(connector, load_attention(files), batches)
+        torch.save(embeddings, output / f"worker-{rank}.pt")
+        print(f"{len(embeddings)} sentences in {len(batches)} micro-batches")
+
+
+def ffn(files) -> None:
+    with connect("ffn", files) as connector:
+        part, parts = connector.node.server_rank, int(os.environ["DMLC_NUM_SERVER"])
+        answered = run_ffn(connector, load_ffn(files, part, parts))
+        print(f"answered {answered} times, with part {part} of {parts} of every FFN")
+
+
+if __name__ == "__main__":
+    main()
