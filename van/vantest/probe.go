@@ -25,6 +25,7 @@ type probe struct {
 	nodes    []*node
 	salts    uint64
 	bell     chan struct{} // rung by vans without FD, and by spawned goroutines
+	alarm    alarm         // the same for sleeps on descriptors
 	atEnd    []func()
 
 	spawned  sync.WaitGroup
@@ -105,6 +106,7 @@ func (p *probe) ring() {
 	case p.bell <- struct{}{}:
 	default:
 	}
+	p.alarm.ring()
 }
 
 // mostTurns bounds a wait on a clock that does not move.
@@ -179,9 +181,11 @@ func (p *probe) idle(limit time.Duration) {
 	}
 	if len(fds) > 0 {
 		if p.parallel.Load() {
-			limit = min(limit, 20*time.Millisecond) // spawned goroutines have no descriptor
+			limit = min(limit, 20*time.Millisecond) // what a spawned goroutine does before it ends rings nothing
+			fds = p.alarm.listen(fds)
 		}
 		_, _ = unix.Poll(fds, int(limit/time.Millisecond)+1)
+		p.alarm.answer()
 		return
 	}
 	t := time.NewTimer(limit)
@@ -246,6 +250,7 @@ func (p *probe) join() {
 
 // cleanUp frees everything, whatever became of the case.
 func (p *probe) cleanUp() {
+	defer p.alarm.close()
 	p.cancel()
 	for _, n := range p.nodes {
 		_ = n.van.Close()
