@@ -210,6 +210,11 @@ int32_t stepvan_request_out(uint64_t node, uint64_t handler, uint64_t i, stepvan
 	return forked ? refuse(error) : goRequestOut(node, handler, i, tensor, error);
 }
 
+int32_t stepvan_keep(uint64_t node, uint64_t handler, const void *data, uint64_t *memory, stepvan_error *error)
+{
+	return forked ? refuse(error) : goKeep(node, handler, (void *)data, memory, error);
+}
+
 int32_t stepvan_respond(uint64_t node, uint64_t handler, const stepvan_tensor *tensors, uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error)
 {
 	return forked ? refuse(error) : goRespond(node, handler, (stepvan_tensor *)tensors, count, owner, response, error);

@@ -11,7 +11,7 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// memory is what a number of stepvan_alloc or stepvan_wrap names.
+// memory is what a number of stepvan_alloc, stepvan_wrap or stepvan_keep names.
 type memory struct {
 	region     *tensor.Region
 	generation uint32 // of the region: it is used again for other memory
@@ -20,15 +20,19 @@ type memory struct {
 
 	pool   *tensor.Allocator // of stepvan_alloc
 	window *window           // of stepvan_wrap
+	held   bool              // by stepvan_keep
 }
 
 // free gives the memory up; operations that hold it may finish.
 func (m *memory) free() {
-	if m.window != nil {
+	switch {
+	case m.held:
+		m.region.Release()
+	case m.window != nil:
 		m.window.Shut()
-		return
+	default:
+		m.pool.Put(m.region)
 	}
-	m.pool.Put(m.region)
 }
 
 //export goAlloc

@@ -304,7 +304,7 @@ int32_t stepvan_alloc(uint64_t node, uint64_t bytes, uint32_t flags, void **data
  */
 int32_t stepvan_wrap(void *data, uint64_t bytes, uint64_t owner, uint64_t *memory, stepvan_error *error);
 
-/* Gives memory of stepvan_alloc or stepvan_wrap up. The number is stale at once.
+/* Gives memory of stepvan_alloc, stepvan_wrap or stepvan_keep up. The number is stale at once.
  * The memory must not be used any more but by operations that are under way, after whose
  * last it is gone. */
 int32_t stepvan_free(uint64_t memory, stepvan_error *error);
@@ -489,6 +489,13 @@ int32_t stepvan_request_in(uint64_t node, uint64_t handler, uint64_t i, stepvan_
  * that a respond with it sends no bytes; else pooled memory. It holds anything at first, and
  * may be read and written until the respond. It answers no other pull. The same each time. */
 int32_t stepvan_request_out(uint64_t node, uint64_t handler, uint64_t i, stepvan_tensor *tensor, stepvan_error *error);
+
+/*
+ * Keeps memory that the library gave with a request, a push or that of stepvan_request_in or _out,
+ * named by its address: it may be looked at until stepvan_free of the number, also after
+ * the respond. What is written to it then is lost, or gets into the worker's tensor.
+ */
+int32_t stepvan_keep(uint64_t node, uint64_t handler, const void *data, uint64_t *memory, stepvan_error *error);
 
 /*
  * Answers the pulls of a request, in their order, once; without pulls, with none, which

@@ -1,0 +1,35 @@
+package main
+
+// #include "boundary.h"
+import "C"
+
+import "unsafe"
+
+//export goKeep
+func goKeep(id, handler cUint64, data unsafe.Pointer, number *cUint64, e *cError) (code cCode) {
+	defer guard(e, &code)
+	n, err := asServer(id)
+	switch {
+	case err != nil:
+		return fail(e, err)
+	case data == nil || number == nil:
+		return fail(e, isNull("data and memory"))
+	}
+	return result(e, n.requests.visit(uint64(handler), func(p *pending) error { return p.keep(data, number) }))
+}
+
+// keep holds memory that C was given with the request, until stepvan_free of the number.
+func (p *pending) keep(data unsafe.Pointer, number *cUint64) error {
+	for i := range p.known {
+		b := p.known[i].Bytes()
+		if len(b) == 0 || unsafe.Pointer(unsafe.SliceData(b)) != data {
+			continue
+		}
+		r := p.known[i].Region()
+		if err := r.Retain(); err != nil {
+			return err
+		}
+		return keep(&memory{region: r, generation: r.Generation(), base: uintptr(data), bytes: uint64(len(b)), held: true}, number)
+	}
+	return invalid("no tensor of the request is at %#x", uintptr(data))
+}
