@@ -117,14 +117,12 @@ func goStart(settings *C.stepvan_setting, count cUint64, limit cInt64, number *c
 	if err != nil {
 		return fail(e, err)
 	}
-	ctx, giveUp := context.WithCancel(context.Background())
-	n := &node{giveUp: giveUp, started: make(chan struct{}), stopped: make(chan struct{})}
+	n := startNode(environ)
 	id := nodes.Put(n)
 	if id == 0 {
-		giveUp()
+		n.giveUp()
 		return fail(e, tooMany("nodes"))
 	}
-	go n.start(ctx, environ)
 	err = n.awaitStart(id, duration(limit))
 	if err == nil || errors.Is(err, errTimeout) {
 		*number = cUint64(id)
@@ -140,6 +138,14 @@ func goStartWait(id cUint64, limit cInt64, e *cError) (code cCode) {
 		return fail(e, stale("node", uint64(id)))
 	}
 	return result(e, n.awaitStart(slots.ID(id), duration(limit)))
+}
+
+// startNode begins to start a node.
+func startNode(environ []string) *node {
+	ctx, giveUp := context.WithCancel(context.Background())
+	n := &node{giveUp: giveUp, started: make(chan struct{}), stopped: make(chan struct{})}
+	go n.start(ctx, environ)
+	return n
 }
 
 func (n *node) start(ctx context.Context, environ []string) {
