@@ -1,0 +1,40 @@
+"""The connector and the split model across processes, with the real stepvan."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+from conftest import EXAMPLE
+
+pytestmark = pytest.mark.skipif(
+    not importlib.util.find_spec("stepvan"), reason="stepvan is not installed: pip install ./python"
+)
+
+
+def stepvan_launch(nodes, van, *command):
+    stepvan = [sys.executable, "-m", "stepvan", "launch", "-n", nodes, "--van", van, "--timeout", "2m"]
+    done = subprocess.run([*stepvan, "--", sys.executable, *command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("van", ["shm", "tcp"])
+@pytest.mark.parametrize("policy", ["lockstep", "any"])
+@pytest.mark.parametrize("nodes", ["1w1s", "2w2s"])
+def test_connector(nodes, policy, van):
+    printed = stepvan_launch(nodes, van, str(EXAMPLE / "tests" / "toy.py"), policy)
+    workers, servers = int(nodes[0]), int(nodes[2])
+    assert printed.count("checked ") == workers
+    assert printed.count("answered ") == servers
+
+
+@pytest.mark.parametrize(("nodes", "van"), [("2w2s", "shm"), ("1w1s", "tcp"), ("3w2s", "auto")])
+def test_split_model_equals_unsplit(files, nodes, van):
+    command = [sys.executable, str(EXAMPLE / "demo.py"), "-n", nodes, "--van", van, "--model", str(files.config.parent)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "335 sentences embedded" in done.stdout
