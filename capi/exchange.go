@@ -15,6 +15,9 @@ import (
 func goPushPull(id cUint64, x *C.stepvan_exchange, handle *cUint64, e *cError) (code cCode) {
 	defer guard(e, &code)
 	n, err := asWorker(id)
+	if err == nil {
+		err = n.usable()
+	}
 	switch {
 	case err != nil:
 		return fail(e, err)

@@ -27,6 +27,7 @@ type node struct {
 	started  chan struct{}      // closed when live or startErr is there
 	startErr error
 
+	leaving  atomic.Bool // stop was called, though its goroutine may not run yet
 	stopOnce sync.Once
 	leave    context.CancelFunc // ends a stop; set by stopOnce
 	stopped  chan struct{}      // closed when stopErr is there
@@ -56,6 +57,16 @@ func asWorker(id cUint64) (*node, error) {
 	}
 	return n, err
 }
+
+// usable refuses what a node does no more from the call of stop on.
+func (n *node) usable() error {
+	if n.leaving.Load() {
+		return errStopped
+	}
+	return nil
+}
+
+var errStopped = &coded{codeClosed, errors.New("this node was stopped")}
 
 func asServer(id cUint64) (*node, error) {
 	n, err := started(id)
@@ -189,6 +200,7 @@ func goStop(id cUint64, limit cInt64, e *cError) (code cCode) {
 
 // stop begins to stop a node that has started.
 func (n *node) stop() {
+	n.leaving.Store(true)
 	n.stopOnce.Do(func() {
 		ctx, leave := context.WithCancel(context.Background())
 		n.leave = leave
@@ -277,6 +289,9 @@ func goBarrier(id cUint64, groups cUint32, perInstance cInt32, limit cInt64, e *
 		g = ps.Workers | ps.Servers
 	default:
 		return fail(e, invalid("groups %#x: STEPVAN_WORKER, STEPVAN_SERVER or both", groups))
+	}
+	if err := n.usable(); err != nil {
+		return fail(e, err)
 	}
 	ctx, cancel := limited(duration(limit))
 	defer cancel()

@@ -1,0 +1,643 @@
+/*
+ * Holds libstepvan.so to stepvan.h, in one process: wrong arguments at every function, numbers
+ * that are gone, owners, views, queues, forks. It ends with 0, or names what is not so.
+ * C11 and C++11.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "stepvan.h"
+
+#define SECOND INT64_C(1000000000)
+#define MADE_UP UINT64_C(0xdeadbeef12345678)
+
+static stepvan_error error;
+static uint64_t scheduler, worker, server;
+
+/* IS fails the program unless an expression has the value. */
+#define IS(want, got) is(__LINE__, #got, (int64_t)(want), (int64_t)(got))
+
+static void is(int line, const char *what, int64_t want, int64_t got)
+{
+	if (want == got)
+		return;
+	fprintf(stderr, "contract.c:%d: %s is %" PRId64 " and not %" PRId64 "; the last error: %s: %s\n", line, what, got, want,
+	        stepvan_code_name(error.code), error.message);
+	exit(1);
+}
+
+#define OK(call) IS(STEPVAN_OK, call)
+
+/* REFUSED checks an error and that its struct says the same. */
+#define REFUSED(want, call) \
+	do { \
+		memset(&error, 0, sizeof error); \
+		IS(want, call); \
+		IS(want, error.code); \
+		IS(1, error.message[0] != 0); \
+	} while (0)
+
+static stepvan_tensor doubles(void *data, int64_t n)
+{
+	stepvan_tensor t;
+	memset(&t, 0, sizeof t);
+	t.data = data;
+	t.bytes = (uint64_t)n * sizeof(double);
+	t.dtype = STEPVAN_FLOAT64;
+	t.rank = 1;
+	t.shape[0] = n;
+	return t;
+}
+
+static uint64_t start(const char *role, const char *port)
+{
+	const stepvan_setting settings[] = {
+		{"DMLC_ROLE", role}, {"DMLC_NUM_WORKER", "1"}, {"DMLC_NUM_SERVER", "1"}, {"DMLC_LOCAL", "1"},
+		{"DMLC_PS_ROOT_PORT", port}, {"STEPVAN_LOG_LEVEL", "error"}, {"STEPVAN_START_TIMEOUT", "60s"}, {"STEPVAN_VAN", NULL},
+	};
+	uint64_t node = 0;
+	IS(STEPVAN_TIMEOUT, stepvan_start(settings, sizeof settings / sizeof *settings, 0, &node, &error));
+	IS(1, node != 0);
+	return node;
+}
+
+static void start_all(void)
+{
+	stepvan_node_info info;
+	char port[16];
+	scheduler = start("scheduler", "0");
+	REFUSED(STEPVAN_BUSY, stepvan_health(scheduler, &error));
+	struct timespec moment = {0, 1000000};
+	for (int i = 0;; i++) {
+		OK(stepvan_info(scheduler, &info, &error));
+		if (info.root_port != 0)
+			break;
+		IS(1, i < 10000);
+		nanosleep(&moment, NULL);
+	}
+	snprintf(port, sizeof port, "%" PRIu32, info.root_port);
+	worker = start("worker", port);
+	IS(STEPVAN_TIMEOUT, stepvan_start_wait(worker, 1000000, &error));
+	server = start("server", port);
+	OK(stepvan_start_wait(worker, -1, &error));
+	OK(stepvan_start_wait(server, -1, &error));
+	OK(stepvan_start_wait(scheduler, -1, &error));
+	OK(stepvan_start_wait(worker, 0, &error));
+}
+
+/* ------------------------------------------------------- wrong arguments */
+
+static void refuses_starts(void)
+{
+	const stepvan_setting nameless = {NULL, "1"};
+	const stepvan_setting wrong[] = {{"DMLC_ROLE", "boss"}, {"DMLC_NUM_WORKER", "1"}};
+	const stepvan_setting lonely[] = {
+		{"DMLC_ROLE", "worker"}, {"DMLC_NUM_WORKER", "1"}, {"DMLC_NUM_SERVER", "1"}, {"DMLC_LOCAL", "1"},
+		{"DMLC_PS_ROOT_PORT", "1"}, {"STEPVAN_LOG_LEVEL", "off"}, {"STEPVAN_START_TIMEOUT", "100ms"},
+	};
+	uint64_t node = 7;
+	REFUSED(STEPVAN_INVALID, stepvan_start(NULL, 0, 0, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_start(NULL, 1, 0, &node, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_start(&nameless, 1, 0, &node, &error));
+	REFUSED(STEPVAN_CONFIG, stepvan_start(wrong, 2, -1, &node, &error));
+	IS(0, strcmp(error.subject, "DMLC_ROLE"));
+	IS(0, node);
+	REFUSED(STEPVAN_EXPIRED, stepvan_start(lonely, 7, -1, &node, &error));
+	IS(0, node);
+}
+
+static void refuses_nodes(uint64_t node, int32_t want)
+{
+	uint64_t n, m;
+	int32_t i32;
+	int64_t stamps[STEPVAN_STAMPS];
+	void *data;
+	double x = 0;
+	stepvan_node_info info;
+	stepvan_tensor t = doubles(&x, 1);
+	stepvan_exchange exchange;
+	stepvan_batch batch;
+	uint32_t rank = 0;
+	int64_t rows = 1;
+	memset(&exchange, 0, sizeof exchange);
+	memset(&batch, 0, sizeof batch);
+	REFUSED(want, stepvan_start_wait(node, 0, &error));
+	REFUSED(want, stepvan_stop(node, 0, &error));
+	REFUSED(want, stepvan_close(node, &error));
+	REFUSED(want, stepvan_info(node, &info, &error));
+	REFUSED(want, stepvan_health(node, &error));
+	REFUSED(want, stepvan_peers(node, NULL, 0, &n, &error));
+	REFUSED(want, stepvan_barrier(node, STEPVAN_WORKER, 1, 0, &error));
+	REFUSED(want, stepvan_alloc(node, 8, 0, &data, &m, &error));
+	REFUSED(want, stepvan_push_pull(node, &exchange, &n, &error));
+	REFUSED(want, stepvan_wait(node, 1, 0, &error));
+	REFUSED(want, stepvan_done(node, 1, &i32, &error));
+	REFUSED(want, stepvan_operations(node, 1, &n, &error));
+	REFUSED(want, stepvan_trace(node, 1, stamps, &error));
+	REFUSED(want, stepvan_traces(node, 1, stamps, 1, &n, &error));
+	REFUSED(want, stepvan_lengths(node, 1, stamps, 1, &n, &error));
+	REFUSED(want, stepvan_register(node, &t, 0, &n, &error));
+	REFUSED(want, stepvan_register_recv_buffer(node, &t, 0, &rank, &n, 1, 0, &n, &error));
+	REFUSED(want, stepvan_get_batch(node, 0, 0, 0, &batch, &error));
+	REFUSED(want, stepvan_request_in(node, 1, 0, &t, &error));
+	REFUSED(want, stepvan_request_out(node, 1, 0, &t, &error));
+	REFUSED(want, stepvan_respond(node, 1, &t, 1, 0, &n, &error));
+	REFUSED(want, stepvan_respond_vec(node, &t, &rows, &n, 1, 0, &n, &error));
+	REFUSED(want, stepvan_response_wait(node, 1, 0, &error));
+	REFUSED(want, stepvan_response_done(node, 1, &i32, &error));
+	REFUSED(want, stepvan_notify(node, 1, 1, 1, &error));
+	REFUSED(want, stepvan_response_notify(node, 1, 1, 1, &error));
+}
+
+static void refuses_null(void)
+{
+	uint64_t n = 1, m;
+	void *data;
+	double x = 0;
+	stepvan_tensor t = doubles(&x, 1);
+	uint32_t rank = 0;
+	int64_t rows = 1;
+	stepvan_batch batch;
+	memset(&batch, 0, sizeof batch);
+	REFUSED(STEPVAN_INVALID, stepvan_info(worker, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_peers(worker, NULL, 0, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_peers(worker, NULL, 1, &n, &error));
+	REFUSED(STEPVAN_TOO_SMALL, stepvan_peers(worker, NULL, 0, &n, &error));
+	IS(1, n);
+	REFUSED(STEPVAN_INVALID, stepvan_alloc(worker, 8, 0, NULL, &m, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_alloc(worker, 8, 0, &data, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_wrap(&x, 8, 0, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_wrap(NULL, 8, 0, &m, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_push_pull(worker, NULL, &n, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_done(worker, 1, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_operations(worker, 1, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_trace(worker, 1, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_traces(worker, 1, NULL, 1, &n, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_lengths(worker, 1, NULL, 1, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_register(worker, NULL, 0, &n, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_register(worker, &t, 0, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_register_recv_buffer(server, NULL, 0, &rank, &n, 1, 0, &n, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_register_recv_buffer(server, &t, 0, NULL, &n, 1, 0, &n, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_register_recv_buffer(server, &t, 0, &rank, NULL, 1, 0, &n, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_register_recv_buffer(server, &t, 0, &rank, &n, 1, 0, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_register_recv_buffer(server, &t, 0, &rank, &n, 0, 0, &n, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_register_recv_buffer(server, &t, 0, &rank, &n, UINT64_MAX, 0, &n, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_get_batch(server, 0, 0, 0, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_get_batch(server, 0, 4, 0, &batch, &error));
+	batch.push_capacity = 1;
+	REFUSED(STEPVAN_INVALID, stepvan_get_batch(server, 0, 0, 0, &batch, &error));
+	batch.push_capacity = UINT64_MAX;
+	REFUSED(STEPVAN_INVALID, stepvan_get_batch(server, 0, 0, 0, &batch, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_request_in(server, 1, 0, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_request_out(server, 1, UINT64_MAX, &t, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_respond(server, 1, NULL, 1, 0, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_respond(server, 1, &t, UINT64_MAX, 0, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_respond_vec(server, NULL, &rows, &n, 1, 0, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_respond_vec(server, &t, NULL, &n, 1, 0, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_respond_vec(server, &t, &rows, NULL, 1, 0, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_respond_vec(server, &t, &rows, &n, 0, 0, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_response_done(server, 1, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_queue_open(NULL, NULL, &error));
+	IS(STEPVAN_INVALID, stepvan_info(worker, NULL, NULL));
+}
+
+static void refuses_values(void)
+{
+	uint64_t n, m;
+	void *data;
+	double x = 0;
+	stepvan_tensor t = doubles(&x, 1);
+	REFUSED(STEPVAN_INVALID, stepvan_alloc(worker, 0, 0, &data, &m, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_alloc(worker, UINT64_MAX, 0, &data, &m, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_alloc(worker, 8, 2, &data, &m, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_wrap(&x, 0, 0, &m, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_wrap(&x, UINT64_MAX, 0, &m, &error));
+	REFUSED(STEPVAN_STALE, stepvan_free(0, &error));
+	REFUSED(STEPVAN_STALE, stepvan_free(worker, &error));
+	REFUSED(STEPVAN_STALE, stepvan_free(MADE_UP, &error));
+	REFUSED(STEPVAN_STALE, stepvan_unregister(MADE_UP, 0, &error));
+	REFUSED(STEPVAN_STALE, stepvan_registration_wait(0, 0, &error));
+	REFUSED(STEPVAN_STALE, stepvan_queue_close(MADE_UP, &error));
+	REFUSED(STEPVAN_STALE, stepvan_queue_take(0, &n, 1, &n, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_barrier(worker, 0, 1, 0, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_barrier(worker, 8, 1, 0, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_barrier(worker, STEPVAN_SERVER, 1, 0, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_get_batch(worker, 0, 0, 0, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_wait(server, 1, 0, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_wait(scheduler, 1, 0, &error));
+	REFUSED(STEPVAN_STALE, stepvan_wait(worker, 0, -1, &error));
+	REFUSED(STEPVAN_STALE, stepvan_wait(worker, MADE_UP, -1, &error));
+	REFUSED(STEPVAN_STALE, stepvan_response_wait(server, MADE_UP, -1, &error));
+	REFUSED(STEPVAN_STALE, stepvan_respond(server, MADE_UP, &t, 1, 0, NULL, &error));
+	REFUSED(STEPVAN_STALE, stepvan_respond(server, 0, NULL, 0, 0, NULL, &error));
+	REFUSED(STEPVAN_STALE, stepvan_request_in(server, MADE_UP, 0, &t, &error));
+	REFUSED(STEPVAN_STALE, stepvan_request_out(server, 0, 0, &t, &error));
+	REFUSED(STEPVAN_STALE, stepvan_notify(worker, 1, MADE_UP, 1, &error));
+	REFUSED(STEPVAN_STALE, stepvan_response_notify(server, 1, MADE_UP, 1, &error));
+	IS(0, strcmp("?", stepvan_code_name(-1)));
+	IS(0, strcmp("?", stepvan_code_name(1000)));
+	IS(0, strcmp("EXPIRED", stepvan_code_name(STEPVAN_EXPIRED)));
+	IS(STEPVAN_ABI_VERSION, stepvan_abi_version());
+	IS(1, strlen(stepvan_version()) > 0);
+	IS(1, stepvan_get_nanosecond() > SECOND);
+}
+
+/* ------------------------------------------------------------- exchanges */
+
+/* exchange_of has one push and one pull, of keys 1 and 2. */
+static stepvan_exchange exchange_of(const stepvan_tensor *push, const stepvan_tensor *pull)
+{
+	static const uint64_t keys[] = {1, 2};
+	stepvan_exchange x;
+	memset(&x, 0, sizeof x);
+	x.push = push;
+	x.pull = pull;
+	x.push_keys = &keys[0];
+	x.pull_keys = &keys[1];
+	x.pushes = x.pulls = 1;
+	return x;
+}
+
+static void refuses_tensors(void)
+{
+	double space[4] = {0};
+	uint64_t handle, memory;
+	void *data;
+	stepvan_tensor push = doubles(space, 1), pull = doubles(space + 1, 1), good = push;
+	stepvan_exchange x = exchange_of(&push, &pull);
+	OK(stepvan_alloc(worker, 64, STEPVAN_ZEROED, &data, &memory, &error));
+	IS(0, ((double *)data)[7] != 0);
+
+#define WRONG(want, change) \
+	push = good; \
+	change; \
+	REFUSED(want, stepvan_push_pull(worker, &x, &handle, &error))
+	WRONG(STEPVAN_INVALID, push.data = NULL);
+	WRONG(STEPVAN_INVALID, push.data = (void *)UINT64_MAX);
+	WRONG(STEPVAN_INVALID, push.data = (char *)push.data + 1);
+	WRONG(STEPVAN_INVALID, push.bytes = 7);
+	WRONG(STEPVAN_INVALID, push.dtype = 0);
+	WRONG(STEPVAN_INVALID, push.dtype = 200);
+	WRONG(STEPVAN_INVALID, push.rank = 9);
+	WRONG(STEPVAN_INVALID, push.rank = 255);
+	WRONG(STEPVAN_INVALID, push.shape[0] = -1);
+	WRONG(STEPVAN_INVALID, push.shape[0] = INT64_MAX);
+	WRONG(STEPVAN_INVALID, push.flags = 0x100);
+	WRONG(STEPVAN_STALE, push.memory = MADE_UP);
+	WRONG(STEPVAN_STALE, push.memory = worker);
+	WRONG(STEPVAN_INVALID, push.memory = memory);
+	WRONG(STEPVAN_INVALID, (push.memory = memory, push.data = (char *)data + 64));
+	WRONG(STEPVAN_INVALID, (push.memory = memory, push.data = (char *)data - 8));
+#undef WRONG
+	push = good;
+	x.push = NULL;
+	REFUSED(STEPVAN_INVALID, stepvan_push_pull(worker, &x, &handle, &error));
+	x = exchange_of(&push, &pull);
+	x.pushes = UINT64_MAX;
+	REFUSED(STEPVAN_INVALID, stepvan_push_pull(worker, &x, &handle, &error));
+	x = exchange_of(&push, &pull);
+	x.pull_keys = NULL;
+	REFUSED(STEPVAN_INVALID, stepvan_push_pull(worker, &x, &handle, &error));
+	x = exchange_of(&push, &pull);
+	x.routing = 256 + STEPVAN_NAMED;
+	REFUSED(STEPVAN_INVALID, stepvan_push_pull(worker, &x, &handle, &error));
+	x = exchange_of(&push, &pull);
+	x.push_to_count = 1;
+	REFUSED(STEPVAN_INVALID, stepvan_push_pull(worker, &x, &handle, &error));
+	x = exchange_of(&push, &pull);
+	REFUSED(STEPVAN_INVALID, stepvan_push_pull(worker, &x, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_push_pull(server, &x, &handle, &error));
+	x.owner = 5;
+	push.bytes = 1;
+	REFUSED(STEPVAN_INVALID, stepvan_push_pull(worker, &x, &handle, &error));
+	uint64_t owner;
+	IS(0, stepvan_released(&owner, 1)); /* none of an operation that failed to begin */
+	OK(stepvan_free(memory, &error));
+	REFUSED(STEPVAN_STALE, stepvan_free(memory, &error));
+}
+
+/* arrays of a batch of one request. */
+static stepvan_request requests[1];
+static stepvan_tensor pushed[4], wanted[4];
+static uint64_t push_keys[4], pull_keys[4];
+
+static stepvan_batch batch_of(uint64_t capacity)
+{
+	stepvan_batch b;
+	memset(&b, 0, sizeof b);
+	b.requests = requests;
+	b.push = pushed;
+	b.push_keys = push_keys;
+	b.pull = wanted;
+	b.pull_keys = pull_keys;
+	b.request_capacity = b.push_capacity = b.pull_capacity = capacity;
+	return b;
+}
+
+static void owned_by(uint64_t owner)
+{
+	uint64_t got[4];
+	struct timespec moment = {0, 1000000};
+	for (int i = 0; i < 10000; i++) {
+		uint64_t n = stepvan_released(got, 4);
+		if (n > 0) {
+			IS(1, n);
+			IS(owner, got[0]);
+			return;
+		}
+		nanosleep(&moment, NULL);
+	}
+	IS(owner, 0);
+}
+
+/* An exchange in memory without a number: batches that do not fit, answers that do not, owners, queues. */
+static void exchanges(void)
+{
+	double space[4] = {21, 0, 0, 0};
+	uint64_t handle, response, owner, queue, tokens[4], n;
+	int32_t done, fd;
+	stepvan_tensor push = doubles(space, 1), pull = doubles(space + 1, 1), t;
+	stepvan_exchange x = exchange_of(&push, &pull);
+	stepvan_batch b = batch_of(0);
+	REFUSED(STEPVAN_TIMEOUT, stepvan_get_batch(server, STEPVAN_ANY_READY, 0, 0, &b, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_get_batch(server, 2, 0, 0, &b, &error));
+	OK(stepvan_queue_open(&queue, &fd, &error));
+	struct pollfd readable = {fd, POLLIN, 0};
+
+	x.owner = 41;
+	x.label = "contract";
+	OK(stepvan_push_pull(worker, &x, &handle, &error));
+	REFUSED(STEPVAN_BUSY, stepvan_push_pull(worker, &x, &response, &error));
+	OK(stepvan_done(worker, handle, &done, &error));
+	IS(0, done);
+	REFUSED(STEPVAN_TIMEOUT, stepvan_wait(worker, handle, 1000, &error));
+	OK(stepvan_notify(worker, handle, queue, 99, &error));
+	IS(0, poll(&readable, 1, 0));
+
+	REFUSED(STEPVAN_TOO_SMALL, stepvan_get_batch(server, STEPVAN_ANY_READY, 0, -1, &b, &error));
+	IS(1, b.requests_count);
+	IS(1, b.push_count);
+	IS(1, b.pull_count);
+	b = batch_of(4);
+	b.pull_capacity = 0;
+	REFUSED(STEPVAN_TOO_SMALL, stepvan_get_batch(server, STEPVAN_ANY_READY, 0, 0, &b, &error));
+	b = batch_of(4);
+	OK(stepvan_get_batch(server, STEPVAN_ANY_READY, 0, 0, &b, &error));
+	uint64_t handler = requests[0].handler;
+	IS(1, push_keys[0]);
+	IS(2, pull_keys[0]);
+	IS(21, *(double *)pushed[0].data);
+	IS(8, wanted[0].bytes);
+	IS(1, wanted[0].data == NULL);
+
+	REFUSED(STEPVAN_INVALID, stepvan_respond(server, handler, NULL, 0, 0, NULL, &error));
+	t = doubles(space, 2);
+	REFUSED(STEPVAN_INVALID, stepvan_respond(server, handler, &t, 1, 43, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_request_out(server, handler, 1, &t, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_request_in(server, handler, 1, &t, &error));
+	OK(stepvan_request_in(server, handler, 0, &t, &error));
+	IS(21, *(double *)t.data);
+	IS(STEPVAN_READ_ONLY, t.flags);
+	OK(stepvan_request_out(server, handler, 0, &t, &error));
+	stepvan_tensor again;
+	OK(stepvan_request_out(server, handler, 0, &again, &error));
+	IS(1, again.data == t.data);
+	*(double *)t.data = 42;
+	OK(stepvan_respond(server, handler, &t, 1, 42, &response, &error));
+	REFUSED(STEPVAN_STALE, stepvan_respond(server, handler, &t, 1, 0, NULL, &error));
+	REFUSED(STEPVAN_STALE, stepvan_request_out(server, handler, 0, &t, &error));
+	OK(stepvan_wait(worker, handle, -1, &error));
+	IS(42, space[1]);
+	OK(stepvan_response_wait(server, response, -1, &error));
+	OK(stepvan_response_done(server, response, &done, &error));
+	IS(1, done);
+
+	IS(1, poll(&readable, 1, 10000));
+	OK(stepvan_queue_take(queue, tokens, 4, &n, &error));
+	IS(1, n);
+	IS(99, tokens[0]);
+	OK(stepvan_response_notify(server, response, queue, 100, &error)); /* done already */
+	OK(stepvan_queue_take(queue, tokens, 4, &n, &error));
+	IS(1, n);
+	OK(stepvan_queue_take(queue, tokens, 4, &n, &error));
+	IS(0, n);
+	IS(0, poll(&readable, 1, 0));
+	OK(stepvan_queue_close(queue, &error));
+
+	uint64_t both = 0;
+	for (int i = 0; i < 2; i++) {
+		struct timespec moment = {0, 1000000};
+		while (stepvan_released(&owner, 1) == 0)
+			nanosleep(&moment, NULL);
+		both += owner;
+	}
+	IS(41 + 42, both);
+
+	int64_t stamps[2 * STEPVAN_STAMPS];
+	OK(stepvan_operations(worker, handle, &n, &error));
+	IS(2, n);
+	OK(stepvan_trace(worker, handle, stamps, &error));
+	IS(1, stamps[0] > 0 && stamps[7] > stamps[0] && stamps[3] > 0);
+	OK(stepvan_traces(worker, handle, stamps, 2, &n, &error));
+	IS(1, n);
+	REFUSED(STEPVAN_TOO_SMALL, stepvan_traces(worker, handle, NULL, 0, &n, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_lengths(worker, handle, stamps, 2, &n, &error)); /* no pull was variable */
+}
+
+/* Memory with a number goes when the last operation on it has ended; registered chunks; rows; variable lengths. */
+static void registers(void)
+{
+	static double buffer[8];
+	double *space = (double *)malloc(6 * sizeof *space);
+	uint64_t memory, sending, receiving, again, handle, handler, n;
+	uint32_t rank = 0, wrong_rank = 9;
+	uint64_t key = 1;
+	int64_t length;
+	if (space == NULL)
+		abort();
+	for (int i = 0; i < 6; i++)
+		space[i] = i;
+	OK(stepvan_wrap(space, 6 * sizeof *space, 51, &memory, &error));
+	stepvan_tensor push = doubles(space + 1, 2), pull = doubles(space + 3, 2), t = doubles(buffer, 8);
+	push.memory = pull.memory = memory;
+	OK(stepvan_register(worker, &push, 0, &sending, &error));
+	OK(stepvan_register(worker, &push, 0, &again, &error));
+	OK(stepvan_registration_wait(sending, 0, &error));
+	OK(stepvan_unregister(sending, 0, &error));
+	REFUSED(STEPVAN_STALE, stepvan_unregister(sending, 0, &error));
+
+	REFUSED(STEPVAN_INVALID, stepvan_register_recv_buffer(server, &t, 0, &wrong_rank, &key, 1, -1, &receiving, &error));
+	OK(stepvan_register_recv_buffer(server, &t, 52, &rank, &key, 1, -1, &receiving, &error));
+	OK(stepvan_registration_wait(receiving, -1, &error));
+	IS(0, stepvan_released(&n, 1));
+
+	stepvan_exchange x = exchange_of(&push, &pull);
+	pull.flags = STEPVAN_VARIABLE;
+	stepvan_batch b = batch_of(4);
+	OK(stepvan_push_pull(worker, &x, &handle, &error));
+	OK(stepvan_free(memory, &error)); /* the exchange holds it */
+	REFUSED(STEPVAN_STALE, stepvan_push_pull(worker, &x, &n, &error));
+	OK(stepvan_get_batch(server, STEPVAN_LOCK_STEP, 0, -1, &b, &error));
+	handler = requests[0].handler;
+	IS(1, pushed[0].data == (void *)buffer);
+	IS(2, buffer[1]);
+	IS(STEPVAN_VARIABLE, wanted[0].flags);
+	REFUSED(STEPVAN_BUSY, stepvan_unregister(receiving, -1, &error));
+	int64_t rows = 9;
+	REFUSED(STEPVAN_INVALID, stepvan_respond_vec(server, &t, &rows, &handler, 1, 0, NULL, &error));
+	rows = -1;
+	REFUSED(STEPVAN_INVALID, stepvan_respond_vec(server, &t, &rows, &handler, 1, 0, NULL, &error));
+	const int64_t two[] = {1, 1};
+	const uint64_t twice[] = {handler, handler};
+	REFUSED(STEPVAN_BUSY, stepvan_respond_vec(server, &t, two, twice, 2, 0, NULL, &error));
+	rows = 1;
+	OK(stepvan_respond_vec(server, &t, &rows, &handler, 1, 0, NULL, &error));
+	OK(stepvan_wait(worker, handle, -1, &error));
+	OK(stepvan_lengths(worker, handle, &length, 1, &n, &error));
+	IS(1, n);
+	IS(8, length);
+	IS(1, space[3]);
+	IS(4, space[4]); /* not answered */
+	IS(0, stepvan_released(&n, 1)); /* the second registration holds it */
+	OK(stepvan_unregister(again, 0, &error));
+	owned_by(51);
+	free(space);
+	OK(stepvan_unregister(receiving, -1, &error));
+	REFUSED(STEPVAN_STALE, stepvan_registration_wait(receiving, 0, &error));
+	owned_by(52);
+}
+
+static void peers(void)
+{
+	stepvan_peer all[4];
+	stepvan_node_info info;
+	uint64_t n;
+	OK(stepvan_peers(worker, all, 4, &n, &error));
+	IS(1, n);
+	IS(STEPVAN_SERVER, all[0].role);
+	IS(0, all[0].rank);
+	IS(1, all[0].connected);
+	IS(getpid(), all[0].pid);
+	IS(1, all[0].van[0] != 0 && all[0].reason[0] != 0);
+	OK(stepvan_peers(scheduler, all, 4, &n, &error));
+	IS(2, n);
+	OK(stepvan_info(worker, &info, &error));
+	IS(STEPVAN_WORKER, info.role);
+	IS(0, info.worker_rank);
+	IS(-1, info.server_rank);
+	IS(1, info.servers);
+	OK(stepvan_info(server, &info, &error));
+	IS(STEPVAN_SERVER, info.role);
+	IS(1, info.workers);
+	OK(stepvan_health(worker, &error));
+	OK(stepvan_barrier(worker, STEPVAN_WORKER, 1, -1, &error));
+	REFUSED(STEPVAN_TIMEOUT, stepvan_barrier(worker, STEPVAN_WORKER | STEPVAN_SERVER, 1, 1000000, &error));
+}
+
+/* A forked child is refused by every function, and can end; the parent goes on. */
+static void forks(void)
+{
+	fflush(NULL);
+	pid_t child = fork();
+	if (child == 0) {
+		uint64_t n;
+		int32_t fd;
+		char *empty[] = {NULL};
+		refuses_nodes(worker, STEPVAN_FORKED);
+		REFUSED(STEPVAN_FORKED, stepvan_start(NULL, 0, 0, &n, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_wrap(&n, 8, 0, &n, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_free(1, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_registration_wait(1, 0, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_unregister(1, 0, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_queue_open(&n, &fd, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_queue_take(1, &n, 1, &n, &error));
+		REFUSED(STEPVAN_FORKED, stepvan_queue_close(1, &error));
+		IS(STEPVAN_FORKED, stepvan_health(worker, NULL));
+		IS(0, stepvan_released(&n, 1));
+		IS(0, stepvan_get_nanosecond());
+		IS(125, stepvan_main(0, (const char *const *)empty, 0, NULL));
+		_exit(0);
+	}
+	int status = -1;
+	IS(child, waitpid(child, &status, 0));
+	IS(0, status);
+	OK(stepvan_health(worker, &error));
+}
+
+static void *stop(void *node)
+{
+	static int32_t code[3];
+	int i = *(uint64_t *)node == worker ? 0 : *(uint64_t *)node == server ? 1 : 2;
+	while ((code[i] = stepvan_stop(*(uint64_t *)node, 1000000, NULL)) == STEPVAN_TIMEOUT)
+		;
+	return &code[i];
+}
+
+static void stops(void)
+{
+	pthread_t threads[3];
+	uint64_t *all[3] = {&worker, &server, &scheduler}, n;
+	double x = 0;
+	stepvan_tensor t = doubles(&x, 1);
+	stepvan_exchange exchange = exchange_of(&t, &t);
+	stepvan_batch b = batch_of(4);
+	REFUSED(STEPVAN_TIMEOUT, stepvan_stop(worker, 0, &error));
+	REFUSED(STEPVAN_CLOSED, stepvan_push_pull(worker, &exchange, &n, &error));
+	REFUSED(STEPVAN_CLOSED, stepvan_get_batch(server, 0, 0, -1, &b, &error));
+	for (int i = 0; i < 3; i++)
+		IS(0, pthread_create(&threads[i], NULL, stop, all[i]));
+	for (int i = 0; i < 3; i++) {
+		void *code;
+		IS(0, pthread_join(threads[i], &code));
+		IS(STEPVAN_OK, *(int32_t *)code);
+	}
+	for (int i = 0; i < 3; i++) {
+		uint64_t node = *all[i];
+		OK(stepvan_close(node, &error));
+		refuses_nodes(node, STEPVAN_STALE);
+	}
+}
+
+/* Nodes that are closed without a stop leave at once, and whoever waits is told. */
+static void leaves(void)
+{
+	double space[2] = {0, 0};
+	uint64_t handle;
+	start_all();
+	stepvan_tensor push = doubles(space, 1), pull = doubles(space + 1, 1);
+	stepvan_exchange x = exchange_of(&push, &pull);
+	stepvan_batch b = batch_of(4);
+	OK(stepvan_push_pull(worker, &x, &handle, &error));
+	OK(stepvan_get_batch(server, 0, 0, -1, &b, &error));
+	OK(stepvan_close(server, &error)); /* with a request that is not answered */
+	IS(STEPVAN_PEER_LOST, stepvan_wait(worker, handle, 20 * SECOND, &error));
+	OK(stepvan_close(worker, &error));
+	OK(stepvan_close(scheduler, &error));
+}
+
+int main(void)
+{
+	refuses_starts();
+	refuses_nodes(0, STEPVAN_STALE);
+	refuses_nodes(MADE_UP, STEPVAN_STALE);
+	start_all();
+	refuses_null();
+	refuses_values();
+	refuses_tensors();
+	exchanges();
+	registers();
+	peers();
+	forks();
+	stops();
+	leaves();
+	puts("libstepvan.so keeps stepvan.h");
+	return 0;
+}
