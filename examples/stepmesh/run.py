@@ -50,7 +50,7 @@ def show(name, pipe):
 
 
 def run(program, workers=2, servers=1, group_size=1, timeout=120.0):
-    """Runs [PROGRAM, ARGUMENT...]; the exit code of the first process that failed, 124 after timeout seconds, else 0."""
+    """The exit code of the first process of [PROGRAM, ARGUMENT...] that failed; 124 after timeout seconds; else 0."""
     command = [sys.executable, *program]
     started, printers = {}, []
     for name, env in environments(workers, servers, group_size):
