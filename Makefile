@@ -1,5 +1,5 @@
 # make help lists the targets. Everything that is installed goes to .cache,
-# everything that is built to bin; both are ignored by git.
+# everything that is built to bin and build; all are ignored by git.
 
 SHELL         := bash
 .SHELLFLAGS   := -euo pipefail -c
@@ -13,13 +13,23 @@ BENCH        ?= .
 FUZZ_SECONDS ?= 300
 GO           ?= go
 
-.PHONY: help build demo test race check lint docs bench gobench fuzz fuzz-short soak stress clean
+# Where make capi builds, and with which flags more (-asan).
+CAPI_DIR   ?= build
+CAPI_FLAGS ?=
+
+.PHONY: help build capi demo test race check lint docs bench gobench fuzz fuzz-short soak stress clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/stepvan
 	$(GO) build -o bin/stepvan ./cmd/stepvan
+
+capi: ## build build/libstepvan.so and build/stepvan.h, for C and what can call it (needs a C compiler)
+	CGO_ENABLED=1 $(GO) build -buildmode=c-shared -trimpath $(CAPI_FLAGS) -o $(CAPI_DIR)/libstepvan.so \
+		-ldflags '-extldflags "-Wl,--version-script=$(CURDIR)/capi/exports.map -Wl,-soname,libstepvan.so"' ./capi
+	rm -f $(CAPI_DIR)/libstepvan.h
+	cp capi/stepvan.h $(CAPI_DIR)/
 
 demo: build ## run a real transformer, attention and FFN in different processes
 	bin/stepvan demo
@@ -63,4 +73,4 @@ stress: ## processes killed, stopped and interrupted at any moment: told in time
 	CGO_ENABLED=1 $(GO) test -race -run Stress -timeout 60m -v ./internal/stress -long
 
 clean: ## remove what was built and installed here
-	rm -rf bin .cache
+	rm -rf bin build .cache

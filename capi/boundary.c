@@ -9,6 +9,19 @@
  * threads, and calls its Go half. */
 
 uint64_t boundary_released;
+char boundary_version[128];
+
+/* The layouts that programs were compiled with. Another one is another STEPVAN_ABI_VERSION. */
+_Static_assert(sizeof(stepvan_error) == 1024, "stepvan_error");
+_Static_assert(offsetof(stepvan_error, message) == 128, "stepvan_error.message");
+_Static_assert(sizeof(stepvan_tensor) == 96, "stepvan_tensor");
+_Static_assert(offsetof(stepvan_tensor, shape) == 32, "stepvan_tensor.shape");
+_Static_assert(sizeof(stepvan_exchange) == 104, "stepvan_exchange");
+_Static_assert(offsetof(stepvan_exchange, label) == 96, "stepvan_exchange.label");
+_Static_assert(sizeof(stepvan_request) == 40, "stepvan_request");
+_Static_assert(sizeof(stepvan_batch) == 88, "stepvan_batch");
+_Static_assert(sizeof(stepvan_peer) == 232, "stepvan_peer");
+_Static_assert(sizeof(stepvan_node_info) == 24, "stepvan_node_info");
 
 static int forked;
 
@@ -85,7 +98,8 @@ int32_t stepvan_main(int32_t argc, const char *const *argv, int32_t selfc, const
 	return forked ? 125 : goMain(argc, (char **)argv, selfc, (char **)self);
 }
 
-int32_t stepvan_start(const stepvan_setting *settings, uint64_t count, int64_t timeout_ns, uint64_t *node, stepvan_error *error)
+int32_t stepvan_start(const stepvan_setting *settings, uint64_t count, int64_t timeout_ns, uint64_t *node,
+        stepvan_error *error)
 {
 	return forked ? refuse(error) : goStart((stepvan_setting *)settings, count, timeout_ns, node, error);
 }
@@ -125,7 +139,8 @@ int32_t stepvan_barrier(uint64_t node, uint32_t groups, int32_t per_instance, in
 	return forked ? refuse(error) : goBarrier(node, groups, per_instance, timeout_ns, error);
 }
 
-int32_t stepvan_alloc(uint64_t node, uint64_t bytes, uint32_t flags, void **data, uint64_t *memory, stepvan_error *error)
+int32_t stepvan_alloc(uint64_t node, uint64_t bytes, uint32_t flags, void **data, uint64_t *memory,
+        stepvan_error *error)
 {
 	return forked ? refuse(error) : goAlloc(node, bytes, flags, data, memory, error);
 }
@@ -165,24 +180,30 @@ int32_t stepvan_trace(uint64_t node, uint64_t handle, int64_t *stamps, stepvan_e
 	return forked ? refuse(error) : goTrace(node, handle, stamps, error);
 }
 
-int32_t stepvan_traces(uint64_t node, uint64_t handle, int64_t *stamps, uint64_t capacity, uint64_t *count, stepvan_error *error)
+int32_t stepvan_traces(uint64_t node, uint64_t handle, int64_t *stamps, uint64_t capacity, uint64_t *count,
+        stepvan_error *error)
 {
 	return forked ? refuse(error) : goTraces(node, handle, stamps, capacity, count, error);
 }
 
-int32_t stepvan_lengths(uint64_t node, uint64_t handle, int64_t *lengths, uint64_t capacity, uint64_t *count, stepvan_error *error)
+int32_t stepvan_lengths(uint64_t node, uint64_t handle, int64_t *lengths, uint64_t capacity, uint64_t *count,
+        stepvan_error *error)
 {
 	return forked ? refuse(error) : goLengths(node, handle, lengths, capacity, count, error);
 }
 
-int32_t stepvan_register(uint64_t node, const stepvan_tensor *tensor, uint64_t owner, uint64_t *registration, stepvan_error *error)
+int32_t stepvan_register(uint64_t node, const stepvan_tensor *tensor, uint64_t owner, uint64_t *registration,
+        stepvan_error *error)
 {
 	return forked ? refuse(error) : goRegister(node, (stepvan_tensor *)tensor, owner, registration, error);
 }
 
-int32_t stepvan_register_recv_buffer(uint64_t node, const stepvan_tensor *tensor, uint64_t owner, const uint32_t *ranks, const uint64_t *keys, uint64_t count, int64_t timeout_ns, uint64_t *registration, stepvan_error *error)
+int32_t stepvan_register_recv_buffer(uint64_t node, const stepvan_tensor *tensor, uint64_t owner,
+        const uint32_t *ranks, const uint64_t *keys, uint64_t count, int64_t timeout_ns, uint64_t *registration,
+        stepvan_error *error)
 {
-	return forked ? refuse(error) : goRegisterRecvBuffer(node, (stepvan_tensor *)tensor, owner, (uint32_t *)ranks, (uint64_t *)keys, count, timeout_ns, registration, error);
+	return forked ? refuse(error)
+	              : goRegisterRecvBuffer(node, (stepvan_tensor *)tensor, owner, (uint32_t *)ranks, (uint64_t *)keys, count, timeout_ns, registration, error);
 }
 
 int32_t stepvan_registration_wait(uint64_t registration, int64_t timeout_ns, stepvan_error *error)
@@ -195,7 +216,8 @@ int32_t stepvan_unregister(uint64_t registration, int64_t timeout_ns, stepvan_er
 	return forked ? refuse(error) : goUnregister(registration, timeout_ns, error);
 }
 
-int32_t stepvan_get_batch(uint64_t node, int32_t policy, uint32_t flags, int64_t timeout_ns, stepvan_batch *batch, stepvan_error *error)
+int32_t stepvan_get_batch(uint64_t node, int32_t policy, uint32_t flags, int64_t timeout_ns,
+        stepvan_batch *batch, stepvan_error *error)
 {
 	return forked ? refuse(error) : goGetBatch(node, policy, flags, timeout_ns, batch, error);
 }
@@ -215,14 +237,17 @@ int32_t stepvan_keep(uint64_t node, uint64_t handler, const void *data, uint64_t
 	return forked ? refuse(error) : goKeep(node, handler, (void *)data, memory, error);
 }
 
-int32_t stepvan_respond(uint64_t node, uint64_t handler, const stepvan_tensor *tensors, uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error)
+int32_t stepvan_respond(uint64_t node, uint64_t handler, const stepvan_tensor *tensors, uint64_t count,
+        uint64_t owner, uint64_t *response, stepvan_error *error)
 {
 	return forked ? refuse(error) : goRespond(node, handler, (stepvan_tensor *)tensors, count, owner, response, error);
 }
 
-int32_t stepvan_respond_vec(uint64_t node, const stepvan_tensor *tensor, const int64_t *rows, const uint64_t *handlers, uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error)
+int32_t stepvan_respond_vec(uint64_t node, const stepvan_tensor *tensor, const int64_t *rows,
+        const uint64_t *handlers, uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error)
 {
-	return forked ? refuse(error) : goRespondVec(node, (stepvan_tensor *)tensor, (int64_t *)rows, (uint64_t *)handlers, count, owner, response, error);
+	return forked ? refuse(error)
+	              : goRespondVec(node, (stepvan_tensor *)tensor, (int64_t *)rows, (uint64_t *)handlers, count, owner, response, error);
 }
 
 int32_t stepvan_response_wait(uint64_t node, uint64_t response, int64_t timeout_ns, stepvan_error *error)

@@ -13,6 +13,9 @@
  * enter Go to find none. */
 extern uint64_t boundary_released;
 
+/* What stepvan_version returns; written by Go, once. */
+extern char boundary_version[128];
+
 /* The environment of this moment, which Go reads once, when it starts. */
 char **boundary_environ(void);
 

@@ -22,13 +22,14 @@ var (
 	lent          lender
 )
 
-// version is the text of stepvan_version, which lives as long as the process.
+// version writes the text of stepvan_version, once, where it lives as long as the process.
 var version = sync.OnceValue(func() *C.char {
 	text := "(devel)"
 	if info, ok := debug.ReadBuildInfo(); ok {
 		text = cmp.Or(info.Main.Version, text)
 	}
-	return C.CString(text)
+	write(unsafe.Slice((*byte)(unsafe.Pointer(&C.boundary_version)), len(C.boundary_version)), text)
+	return &C.boundary_version[0]
 })
 
 //export goVersion

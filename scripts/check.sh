@@ -10,7 +10,7 @@ test_timeout=${TEST_TIMEOUT:-10m}
 
 steps=(
 	modules format vet build build-arm64 staticcheck golangci-lint shellcheck
-	docs layering test race fuzz
+	docs layering test race capi fuzz
 )
 
 step_modules() {
@@ -71,6 +71,8 @@ step_race() {
 	scripts/need.sh gcc=gcc,libc6-dev
 	CGO_ENABLED=1 go test -race -timeout "$test_timeout" ./...
 }
+
+step_capi() { scripts/capi.sh; }
 
 step_fuzz() { scripts/fuzz.sh; }
 

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Builds libstepvan.so, and holds it to stepvan.h: what it shows is what the
+# header declares; header and example compile as C and as C++; programs of C do
+# exchanges in processes of their own over shared memory and TCP; a C program
+# tries every function with wrong arguments. Library and programs are built once
+# as they are, once with the address sanitizer.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/need.sh gcc=gcc,libc6-dev g++=g++ make nm=binutils
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+warnings=(-Wall -Wextra -Wpedantic -Werror -g)
+
+declared() {
+	sed -e ':a' -e 's|/\*.*\*/||; /\/\*/{N; s/\n/ /; ba}' capi/stepvan.h | grep -oE '\bstepvan_[a-z_]+\(' | tr -d '(' | sort -u
+}
+
+shown() { nm -D --defined-only "$tmp/plain/libstepvan.so" | awk '$2 != "A" {print $3}' | sed 's/@.*//' | sort -u; }
+
+# compile DIR: both programs, as C and as C++, with the library in DIR.
+compile() {
+	local dir=$1
+	shift
+	local link=(-I "$dir" -L "$dir" -lstepvan -lpthread "-Wl,-rpath,$dir" "$@")
+	local program
+	for program in examples/c/exchange.c capi/testdata/contract.c; do
+		local name
+		name=$(basename "$program" .c)
+		gcc -std=gnu11 "${warnings[@]}" "$program" "${link[@]}" -o "$dir/$name"
+		g++ -std=gnu++11 "${warnings[@]}" -x c++ "$program" "${link[@]}" -o "$dir/$name++"
+	done
+}
+
+cluster() {
+	local program=$1 van=$2
+	STEPVAN_LOG_LEVEL=warn timeout 60 "$tmp/stepvan" launch -n 1w1s --van "$van" --scheduler-command "$program" -- "$program"
+}
+
+echo "== the library, as it is and with the address sanitizer"
+make -s capi CAPI_DIR="$tmp/plain"
+make -s capi CAPI_DIR="$tmp/asan" CAPI_FLAGS=-asan
+go build -o "$tmp/stepvan" ./cmd/stepvan
+
+echo "== what it shows is what the header declares"
+diff <(declared) <(shown) || {
+	echo "< is declared in capi/stepvan.h only, > is shown by libstepvan.so only"
+	exit 1
+}
+
+[[ $(shown | wc -l) -gt 30 ]] || {
+	echo "the library shows next to nothing"
+	exit 1
+}
+
+echo "== C and C++"
+compile "$tmp/plain"
+compile "$tmp/asan" -fsanitize=address,undefined -fno-sanitize-recover
+
+echo "== the contract"
+for program in plain/contract plain/contract++ asan/contract; do
+	timeout 60 "$tmp/$program"
+done
+
+echo "== processes"
+cluster "$tmp/plain/exchange" shm
+cluster "$tmp/plain/exchange++" tcp
+cluster "$tmp/asan/exchange" shm
