@@ -93,50 +93,43 @@ func sum(list []tensor.Tensor, of []int) (n uint64) {
 // fewKeys is the number of keys up to which comparing all pairs beats a map.
 const fewKeys = 24
 
-// checkKeys refuses a key that occurs twice.
+// checkKeys refuses a key that two pushes have, or two pulls. A push and a pull may have the same: StepMesh programs count
+// both from 0.
 func (p *part) checkKeys() error {
-	keys := p.keys[:0]
-	for _, i := range p.pushes {
-		keys = append(keys, p.call.pushKeys[i])
+	if err := p.checkDistinct(p.call.pushKeys, p.pushes); err != nil {
+		return err
 	}
-	for _, i := range p.pulls {
-		keys = append(keys, p.call.pullKeys[i])
+	return p.checkDistinct(p.call.pullKeys, p.pulls)
+}
+
+func (p *part) checkDistinct(keys []tensor.Key, of []int) error {
+	if len(of) > fewKeys {
+		return p.checkMany(keys, of)
 	}
-	p.keys = keys
-	if len(keys) > fewKeys {
-		return p.checkManyKeys()
-	}
-	for i, k := range keys {
-		for _, other := range keys[:i] {
-			if k == other {
-				return twice(k)
+	for n, i := range of {
+		for _, j := range of[:n] {
+			if keys[i] == keys[j] {
+				return twice(keys[i])
 			}
 		}
 	}
 	return nil
 }
 
-func (p *part) checkManyKeys() error {
+func (p *part) checkMany(keys []tensor.Key, of []int) error {
 	if p.seen == nil {
-		p.seen = make(map[tensor.Key]struct{}, len(p.keys))
+		p.seen = make(map[tensor.Key]struct{}, len(of))
 	}
 	clear(p.seen)
-	for _, k := range p.keys {
-		p.seen[k] = struct{}{}
-	}
-	if len(p.seen) == len(p.keys) {
-		return nil
-	}
-	clear(p.seen)
-	for _, k := range p.keys {
-		if _, ok := p.seen[k]; ok {
-			return twice(k)
+	for _, i := range of {
+		if _, ok := p.seen[keys[i]]; ok {
+			return twice(keys[i])
 		}
-		p.seen[k] = struct{}{}
+		p.seen[keys[i]] = struct{}{}
 	}
 	return nil
 }
 
 func twice(k tensor.Key) error {
-	return errs.Invalid("push_pull: key %d occurs twice in one request; every tensor needs a key of its own", k)
+	return errs.Invalid("push_pull: key %d occurs twice in one request; every push needs a key of its own, and every pull", k)
 }

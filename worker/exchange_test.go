@@ -52,6 +52,25 @@ func TestPushPull(t *testing.T) {
 	})
 }
 
+func TestPushAndPullMayHaveTheSameKey(t *testing.T) {
+	forVans(t, func(t *testing.T, v Van) {
+		c := New(t, Options{Van: v})
+		w, s := c.Workers[0], c.Servers[0]
+		for x := float32(0); x < 3; x++ {
+			out := List(Floats(t, 0), Floats(t, 0))
+			h, err := w.PushPull(List(Floats(t, x), Floats(t, x+10)), Keys(0, 1), out, Keys(0, 1))
+			require.NoError(t, err)
+			r := batch(t, s)[0]
+			require.Equal(t, []float32{x}, Values(t, r.Pushes()[0]))
+			require.Equal(t, []float32{x + 10}, Values(t, r.Pushes()[1]))
+			answer(t, s, r.Handler, Floats(t, x+20), Floats(t, x+30))
+			require.NoError(t, h.Wait(Context(t)))
+			require.Equal(t, []float32{x + 20}, Values(t, out[0]))
+			require.Equal(t, []float32{x + 30}, Values(t, out[1]))
+		}
+	})
+}
+
 func TestBroadcastIsServerMajor(t *testing.T) {
 	c := New(t, Options{Workers: 2, Servers: 3})
 	for wi, w := range c.Workers {

@@ -21,7 +21,6 @@ type part struct {
 	server *server
 	pushes []int // indexes into call.push
 	pulls  []int // indexes into call.pull, in this server's order
-	keys   []tensor.Key
 	seen   map[tensor.Key]struct{}
 
 	out     link.Outbound
@@ -43,6 +42,14 @@ type part struct {
 
 // id is the request id on the wire.
 func (p *part) id() uint64 { return uint64(p.generation)<<32 | uint64(p.slot) }
+
+// firstKey names the part in traces: the key of its first push, else of its first pull.
+func (p *part) firstKey() tensor.Key {
+	if len(p.pushes) > 0 {
+		return p.call.pushKeys[p.pushes[0]]
+	}
+	return p.call.pullKeys[p.pulls[0]]
+}
 
 // part finds the part with a request id that a peer sent. Under w.mu.
 func (w *Worker) part(id uint64) *part {

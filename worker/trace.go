@@ -9,7 +9,7 @@ func (w *Worker) trace(c *call) {
 	}
 	for _, p := range c.parts {
 		w.opt.Trace.Record(trace.Entry{
-			Stamps: p.stamps, Label: c.label, RequestID: p.id(), Key: uint64(p.keys[0]),
+			Stamps: p.stamps, Label: c.label, RequestID: p.id(), Key: uint64(p.firstKey()),
 			BytesOut: int64(p.bytesOut), BytesBack: int64(p.bytesBack),
 			Worker: int32(w.rank), Server: int32(p.server.rank),
 		})
