@@ -6,18 +6,20 @@ SHELL         := bash
 .DEFAULT_GOAL := help
 
 # May be set: the packages of test, race, gobench and soak, the time that the
-# tests of one package may take, the benchmarks, and the time per fuzz target.
+# tests of one package may take, the benchmarks, the time per fuzz target, and the
+# Python that has torch.
 PKG          ?= ./...
 TEST_TIMEOUT ?= 10m
 BENCH        ?= .
 FUZZ_SECONDS ?= 300
 GO           ?= go
+PYTHON       ?= python3
 
 # Where make capi builds, and with which flags more (-asan).
 CAPI_DIR   ?= build
 CAPI_FLAGS ?=
 
-.PHONY: help build capi demo test race check lint docs bench gobench fuzz fuzz-short soak stress clean
+.PHONY: help build capi demo demo-torch test race check lint docs bench gobench fuzz fuzz-short soak stress clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +35,9 @@ capi: ## build build/libstepvan.so and build/stepvan.h, for C and what can call 
 
 demo: build ## run a real transformer, attention and FFN in different processes
 	bin/stepvan demo
+
+demo-torch: ## the same in torch; PYTHON has torch and stepvan (pip install ./python)
+	$(PYTHON) examples/torch/demo.py
 
 test: ## run the tests
 	$(GO) test -timeout $(TEST_TIMEOUT) $(PKG)
