@@ -1,0 +1,228 @@
+/* Batches of requests. */
+#include "core.h"
+
+/* Up to this a push is copied; above it is shown where it is in pooled memory, which costs two calls. */
+#define SMALL 8192
+
+/* How much room batches had last: what they are likely to need. Guesses only; any thread's. */
+static uint64_t requests_hint = 16, pushes_hint = 64, pulls_hint = 64;
+
+typedef struct {
+	stepvan_batch batch;
+	uint64_t node;
+	int32_t policy;
+} taking;
+
+static void drop(stepvan_batch *b)
+{
+	PyMem_Free(b->requests);
+	PyMem_Free(b->push);
+	PyMem_Free(b->push_keys);
+	PyMem_Free(b->pull);
+	PyMem_Free(b->pull_keys);
+	memset(b, 0, sizeof(*b));
+}
+
+static int make_room(stepvan_batch *b)
+{
+	memset(b, 0, sizeof(*b));
+	b->request_capacity = requests_hint;
+	b->push_capacity = pushes_hint;
+	b->pull_capacity = pulls_hint;
+	b->requests = PyMem_Malloc(b->request_capacity * sizeof(stepvan_request));
+	b->push = PyMem_Malloc(b->push_capacity * sizeof(stepvan_tensor));
+	b->push_keys = PyMem_Malloc(b->push_capacity * sizeof(uint64_t));
+	b->pull = PyMem_Malloc(b->pull_capacity * sizeof(stepvan_tensor));
+	b->pull_keys = PyMem_Malloc(b->pull_capacity * sizeof(uint64_t));
+	if (b->requests != NULL && b->push != NULL && b->push_keys != NULL && b->pull != NULL && b->pull_keys != NULL)
+		return 0;
+	drop(b);
+	PyErr_NoMemory();
+	return -1;
+}
+
+static void grow(uint64_t *hint, uint64_t need)
+{
+	while (*hint < need)
+		*hint *= 2;
+}
+
+/* The code comes out of wait_for as success, so that the arrays can grow. */
+static int32_t take(void *call, int64_t slice, stepvan_error *error)
+{
+	taking *t = call;
+	return stepvan_get_batch(t->node, t->policy, STEPVAN_VIEWS, slice, &t->batch, error);
+}
+
+static int is_too_small(const stepvan_batch *b)
+{
+	return b->requests_count > b->request_capacity || b->push_count > b->push_capacity || b->pull_count > b->pull_capacity;
+}
+
+static int32_t take_or_measure(void *call, int64_t slice, stepvan_error *error)
+{
+	int32_t code = take(call, slice, error);
+	return code == STEPVAN_TOO_SMALL ? STEPVAN_OK : code;
+}
+
+static int take_batch(taking *t, int64_t limit)
+{
+	for (;;) {
+		if (make_room(&t->batch) < 0)
+			return -1;
+		if (wait_for(take_or_measure, t, limit) < 0) {
+			drop(&t->batch);
+			return -1;
+		}
+		if (!is_too_small(&t->batch))
+			return 0;
+		grow(&requests_hint, t->batch.requests_count);
+		grow(&pushes_hint, t->batch.push_count);
+		grow(&pulls_hint, t->batch.pull_count);
+		drop(&t->batch);
+	}
+}
+
+/* A push in pooled memory, which is kept while the tensor is seen. */
+static PyObject *kept_view(uint64_t node, uint64_t handler, framework *as, const stepvan_tensor *tensor)
+{
+	uint64_t number;
+	stepvan_error error;
+	if (check(stepvan_keep(node, handler, tensor->data, &number, &error), &error) < 0)
+		return NULL;
+	PyObject *m = memory_new(tensor->data, tensor->bytes, number, 0, NULL);
+	PyObject *view = m != NULL ? view_of(as, m, tensor) : NULL;
+	Py_XDECREF(m);
+	return view;
+}
+
+/*
+ * A push as a tensor: the registered chunk where it is; pooled memory where it is, when it is large; else
+ * a copy, and so is what the worker has left in its own memory, which the program must not write to.
+ */
+static PyObject *push_view(uint64_t node, uint64_t handler, framework *as, const stepvan_tensor *tensor)
+{
+	PyObject *view = chunk_view(as, tensor);
+	if (view != NULL || PyErr_Occurred() != NULL)
+		return view;
+	if (tensor->bytes <= SMALL || (tensor->flags & STEPVAN_READ_ONLY) != 0)
+		return copy_of(as, tensor);
+	return kept_view(node, handler, as, tensor);
+}
+
+static PyObject *tensors_list(uint64_t node, framework *as, const stepvan_batch *b, const stepvan_request *r)
+{
+	PyObject *list = PyList_New(r->pushes);
+	for (uint32_t i = 0; list != NULL && i < r->pushes; i++) {
+		PyObject *view = push_view(node, r->handler, as, &b->push[r->first_push + i]);
+		if (view == NULL || PyList_SetItem(list, i, view) < 0)
+			Py_CLEAR(list);
+	}
+	return list;
+}
+
+static PyObject *keys_list(const stepvan_batch *b, const stepvan_request *r)
+{
+	PyObject *list = PyList_New(r->pushes);
+	for (uint32_t i = 0; list != NULL && i < r->pushes; i++) {
+		PyObject *key = PyLong_FromUnsignedLongLong(b->push_keys[r->first_push + i]);
+		if (key == NULL || PyList_SetItem(list, i, key) < 0)
+			Py_CLEAR(list);
+	}
+	return list;
+}
+
+/* (handler, tensors, keys), as the original gives it, and whether the request has no pulls. Steals the lists. */
+static PyObject *tuple_of(const stepvan_request *r, PyObject *tensors, PyObject *keys)
+{
+	PyObject *tuple = PyTuple_New(3), *handler = PyLong_FromUnsignedLongLong(r->handler);
+	if (tuple == NULL || handler == NULL) {
+		Py_XDECREF(tuple);
+		Py_XDECREF(handler);
+		return NULL;
+	}
+	Py_INCREF(tensors);
+	Py_INCREF(keys);
+	PyTuple_SetItem(tuple, 0, handler);
+	PyTuple_SetItem(tuple, 1, tensors);
+	PyTuple_SetItem(tuple, 2, keys);
+	return tuple;
+}
+
+static PyObject *item_of(uint64_t node, framework *as, const stepvan_batch *b, const stepvan_request *r, int plain)
+{
+	PyObject *tensors = tensors_list(node, as, b, r), *keys = tensors != NULL ? keys_list(b, r) : NULL, *item = NULL;
+	if (keys != NULL)
+		item = plain ? tuple_of(r, tensors, keys) : request_new(node, r, b, tensors, keys);
+	Py_XDECREF(tensors);
+	Py_XDECREF(keys);
+	return item;
+}
+
+/* Without it a batch that cannot be shown would be lost, and its workers wait for ever. */
+static void answer_nothing(uint64_t node, const stepvan_batch *b)
+{
+	PyObject *type, *value, *traceback;
+	PyErr_Fetch(&type, &value, &traceback);
+	for (uint64_t i = 0; i < b->requests_count; i++) {
+		if (b->requests[i].pulls == 0)
+			stepvan_respond(node, b->requests[i].handler, NULL, 0, 0, NULL, NULL);
+	}
+	PyErr_Restore(type, value, traceback);
+}
+
+static PyObject *list_of(const taking *t, framework *as, int plain)
+{
+	const stepvan_batch *b = &t->batch;
+	PyObject *list = PyList_New((Py_ssize_t)b->requests_count);
+	for (uint64_t i = 0; list != NULL && i < b->requests_count; i++) {
+		PyObject *item = item_of(t->node, as, b, &b->requests[i], plain);
+		if (item == NULL || PyList_SetItem(list, (Py_ssize_t)i, item) < 0)
+			Py_CLEAR(list);
+	}
+	if (list == NULL)
+		answer_nothing(t->node, b);
+	return list;
+}
+
+static PyObject *without_pulls(const stepvan_batch *b)
+{
+	PyObject *list = PyList_New(0);
+	for (uint64_t i = 0; list != NULL && i < b->requests_count; i++) {
+		if (b->requests[i].pulls > 0)
+			continue;
+		PyObject *handler = PyLong_FromUnsignedLongLong(b->requests[i].handler);
+		if (handler == NULL || PyList_Append(list, handler) < 0)
+			Py_CLEAR(list);
+		Py_XDECREF(handler);
+	}
+	return list;
+}
+
+/*
+ * get_batch(node, policy, timeout) -> [Request]; with True as well: ([(handler, tensors, keys)],
+ * [handlers of requests without pulls]). Budget: 600 ns per request with one push in a chunk.
+ */
+PyObject *get_batch(PyObject *self, arguments args, Py_ssize_t count)
+{
+	taking t;
+	int64_t limit, policy;
+	if (expect(count, 3, 4, "get_batch") < 0 || to_u64(args[0], &t.node, "node") < 0 || to_i64(args[1], &policy, "policy") < 0 || to_limit(args[2], &limit) < 0)
+		return NULL;
+	int plain = count > 3 && args[3] == Py_True;
+	t.policy = policy < INT32_MIN || policy > INT32_MAX ? INT32_MIN : (int32_t)policy;
+	collect_released();
+	framework *as = preferred(); /* before something is taken that could not be shown */
+	if (as == NULL || take_batch(&t, limit) < 0)
+		return NULL;
+	PyObject *list = list_of(&t, as, plain);
+	if (list != NULL && plain) {
+		PyObject *handlers = without_pulls(&t.batch);
+		PyObject *both = handlers != NULL ? Py_BuildValue("(OO)", list, handlers) : NULL;
+		Py_XDECREF(handlers);
+		Py_DECREF(list);
+		list = both;
+	}
+	drop(&t.batch);
+	return list;
+}

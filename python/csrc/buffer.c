@@ -1,0 +1,34 @@
+/* Whatever has the buffer protocol: bytearray, memoryview, array.array. */
+#include "core.h"
+
+static int describe(const Py_buffer *view, const operand *as, stepvan_tensor *tensor)
+{
+	int code = dtype_of_format(view->format, view->itemsize);
+	if (code == 0)
+		return refuse(as, "elements of format '%s' cannot be moved", view->format != NULL ? view->format : "");
+	if (view->ndim > STEPVAN_MAX_RANK)
+		return refuse(as, "it has %d dimensions; %d are the most", view->ndim, STEPVAN_MAX_RANK);
+	tensor->dtype = (uint8_t)code;
+	tensor->rank = (uint8_t)view->ndim;
+	for (int i = 0; i < view->ndim; i++)
+		tensor->shape[i] = view->shape[i];
+	tensor->data = view->buf;
+	return set_bytes(tensor, as);
+}
+
+/* A memoryview keeps the memory: it is an export, while which a bytearray cannot be resized. */
+int tensor_of_buffer(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep)
+{
+	int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT;
+	Py_buffer view;
+	if (PyObject_GetBuffer(object, &view, flags) < 0) {
+		PyErr_Clear();
+		return refuse(as, "it is not contiguous");
+	}
+	int failed = as->write && view.readonly ? refuse(as, "it is read-only, and would be written to") : describe(&view, as, tensor);
+	PyBuffer_Release(&view);
+	if (failed < 0)
+		return -1;
+	*keep = PyMemoryView_FromObject(object);
+	return *keep == NULL ? -1 : 0;
+}

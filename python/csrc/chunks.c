@@ -1,0 +1,135 @@
+/*
+ * Chunks: a receive buffer that is registered. Pushes that arrive in it are shown where they are. What they
+ * show holds the buffer's tensor, so they stay valid whatever becomes of the registration.
+ */
+#include "core.h"
+
+/* The last view of a chunk. It is given to nobody: get_batch hands out aliases. */
+typedef struct chunk {
+	framework *as;
+	PyObject *view;
+	int64_t shape[STEPVAN_MAX_RANK];
+	void *data;
+	uint8_t dtype, rank;
+} chunk;
+
+typedef struct chunks {
+	PyObject_HEAD
+	void *data;
+	uint64_t bytes, each;
+	Py_ssize_t count;
+	int shared; /* memory of stepvan_alloc, which the library holds without being given an owner */
+	PyObject *keep;
+	chunk *at;
+} chunks;
+
+static PyTypeObject *type;
+static ranges registered;
+
+/* New reference. The object is found by its addresses until it goes. */
+PyObject *chunks_new(const stepvan_tensor *tensor, Py_ssize_t count, PyObject *keep)
+{
+	chunks *c = PyObject_New(chunks, type);
+	if (c == NULL)
+		return NULL;
+	Py_XINCREF(keep);
+	c->keep = keep;
+	c->data = tensor->data;
+	c->bytes = tensor->bytes;
+	c->shared = tensor->memory != 0;
+	c->count = count > 0 ? count : 1;
+	c->each = tensor->bytes / (uint64_t)c->count;
+	c->at = PyMem_Calloc((size_t)c->count, sizeof(chunk));
+	if (c->at == NULL)
+		PyErr_NoMemory();
+	if (c->at == NULL || ranges_add(&registered, c->data, c->bytes, (PyObject *)c) < 0) {
+		Py_DECREF(c);
+		return NULL;
+	}
+	return (PyObject *)c;
+}
+
+static void chunks_dealloc(PyObject *self)
+{
+	chunks *c = (chunks *)self;
+	ranges_remove(&registered, c->data, self);
+	for (Py_ssize_t i = 0; c->at != NULL && i < c->count; i++)
+		Py_XDECREF(c->at[i].view);
+	PyMem_Free(c->at);
+	Py_XDECREF(c->keep);
+	PyTypeObject *of = Py_TYPE(self);
+	PyObject_Free(self);
+	Py_DECREF(of);
+}
+
+static int shows(const chunk *at, const framework *as, const stepvan_tensor *tensor)
+{
+	return at->view != NULL && at->as == as && at->data == tensor->data && at->dtype == tensor->dtype && at->rank == tensor->rank &&
+		memcmp(at->shape, tensor->shape, (size_t)tensor->rank * sizeof(int64_t)) == 0;
+}
+
+static int show(chunks *c, chunk *at, framework *as, const stepvan_tensor *tensor)
+{
+	PyObject *memory = memory_new(tensor->data, tensor->bytes, 0, 0, c->keep);
+	PyObject *view = memory != NULL ? view_of(as, memory, tensor) : NULL;
+	Py_XDECREF(memory);
+	if (view == NULL)
+		return -1;
+	at->as = as;
+	at->data = tensor->data;
+	at->dtype = tensor->dtype;
+	at->rank = tensor->rank;
+	memcpy(at->shape, tensor->shape, sizeof(at->shape));
+	replace(&at->view, view);
+	return 0;
+}
+
+/*
+ * A tensor that shows a push in the chunk where it is; NULL, with or without an exception, when it is in
+ * none. Budget: 300 ns for one that has the shape of the chunk's last.
+ */
+PyObject *chunk_view(framework *as, const stepvan_tensor *tensor)
+{
+	PyObject *found = tensor->bytes > 0 ? ranges_find(&registered, tensor->data, tensor->bytes) : NULL;
+	if (found == NULL)
+		return NULL;
+	chunks *c = (chunks *)found;
+	uint64_t i = (uint64_t)((char *)tensor->data - (char *)c->data) / (c->each > 0 ? c->each : 1);
+	chunk *at = &c->at[i < (uint64_t)c->count ? i : 0];
+	PyObject *alias = NULL;
+	Py_INCREF(found); /* views run code of others */
+	if (shows(at, as, tensor) || show(c, at, as, tensor) == 0)
+		alias = alias_of(as, at->view);
+	Py_DECREF(found);
+	return alias;
+}
+
+static PyObject *chunks_shared(PyObject *self, void *unused)
+{
+	return PyBool_FromLong(((chunks *)self)->shared);
+}
+
+static PyGetSetDef fields[] = {
+	{"shared", chunks_shared, NULL, "Whether it is memory of stepvan.empty.", NULL},
+	{0},
+};
+
+static PyType_Slot slots[] = {
+	{Py_tp_dealloc, chunks_dealloc},
+	{Py_tp_getset, fields},
+	{Py_tp_doc, "A receive buffer that is registered."},
+	{0, NULL},
+};
+
+static PyType_Spec spec = {
+	.name = "stepvan._core.Chunks",
+	.basicsize = sizeof(chunks),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.slots = slots,
+};
+
+int chunks_ready(PyObject *module)
+{
+	type = (PyTypeObject *)PyType_FromSpec(&spec);
+	return type == NULL ? -1 : PyModule_AddObjectRef(module, "Chunks", (PyObject *)type);
+}

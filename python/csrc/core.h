@@ -1,0 +1,206 @@
+/*
+ * The extension stepvan._core: Python objects in, the C interface of libstepvan out.
+ *
+ * Everything here runs with the interpreter lock held but for what stands between
+ * Py_BEGIN_ALLOW_THREADS and Py_END_ALLOW_THREADS: the calls that wait, and large
+ * copies. So tables and caches need no lock of their own. The library calls nobody
+ * back; what it has let go of is collected at the next calls (owners.c).
+ *
+ * Functions that return int give 0, or -1 with an exception set. "New reference"
+ * and "borrowed" mean what they mean in the Python manual.
+ */
+#ifndef STEPVAN_CORE_H
+#define STEPVAN_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "stepvan.h"
+
+typedef PyObject *const *arguments;
+
+/* The number of elements of an array. */
+#define COUNT(a) ((Py_ssize_t)(sizeof(a) / sizeof((a)[0])))
+
+/* Puts a new reference, or NULL, in the place of another. */
+static inline void replace(PyObject **place, PyObject *object)
+{
+	PyObject *old = *place;
+	*place = object;
+	Py_XDECREF(old);
+}
+
+/* errors.c */
+PyObject *raise_code(int32_t code, const stepvan_error *error);
+PyObject *raise_invalid(const char *format, ...);
+int check(int32_t code, const stepvan_error *error);
+PyObject *set_errors(PyObject *self, PyObject *table);
+
+/* numbers.c */
+int to_u64(PyObject *object, uint64_t *number, const char *what);
+int to_i64(PyObject *object, int64_t *number, const char *what);
+int to_limit(PyObject *seconds, int64_t *nanoseconds);
+uint64_t *to_numbers(PyObject *object, Py_ssize_t *count, const char *what);
+PyObject *to_tuple(PyObject *object, const char *what);
+int expect(Py_ssize_t have, Py_ssize_t least, Py_ssize_t most, const char *function);
+
+/* wait.c: a call that waits, made in slices. */
+typedef int32_t (*attempt)(void *call, int64_t slice_ns, stepvan_error *error);
+int wait_for(attempt function, void *call, int64_t limit_ns);
+
+/* owners.c */
+PyObject *owners_of(Py_ssize_t count);
+void collect_released(void);
+
+/* ranges.c: which object has an address. */
+typedef struct range {
+	uintptr_t start, end;
+	PyObject *object; /* borrowed: whoever added it removes it before it goes */
+} range;
+typedef struct ranges {
+	range *at;
+	Py_ssize_t count, capacity;
+} ranges;
+int ranges_add(ranges *table, const void *data, uint64_t bytes, PyObject *object);
+void ranges_remove(ranges *table, const void *data, PyObject *object);
+PyObject *ranges_find(const ranges *table, const void *data, uint64_t bytes);
+
+/* memory.c: an object with the buffer protocol that keeps memory while it is seen. */
+typedef struct memory {
+	PyObject_HEAD
+	void *data;
+	uint64_t bytes;
+	uint64_t number;   /* of the library, 0: none; given back with the object */
+	int allocated;     /* by stepvan_alloc: operations may name it */
+	int readonly;
+	PyObject *keep;    /* what the memory belongs to, or NULL */
+} memory;
+PyObject *memory_new(void *data, uint64_t bytes, uint64_t number, int readonly, PyObject *keep);
+uint64_t memory_number(const void *data, uint64_t bytes);
+PyObject *allocate(PyObject *self, arguments args, Py_ssize_t count);
+int memory_ready(PyObject *module);
+
+/* dtypes.c */
+int dtype_code(PyObject *dtype);
+int dtype_learn(PyObject *dtype, int code);
+int dtype_equal(PyObject *dtype);
+uint64_t dtype_size(int code);
+int dtype_of_format(const char *format, Py_ssize_t size);
+int dtype_of_dlpack(int kind, int bits, int lanes);
+const char *dtype_name(int code);
+PyObject *dtype_bytes(PyObject *self, PyObject *code);
+PyObject *dtype_names(PyObject *self, PyObject *unused);
+
+/* frameworks.c: what was found of torch and numpy. */
+#define CODES 32
+typedef struct framework {
+	PyObject *type;         /* of its tensors; NULL: not loaded */
+	PyObject *make;         /* torch.empty, numpy.empty */
+	PyObject *show;         /* torch.frombuffer, numpy.ndarray */
+	PyObject *keep;         /* torch: name of the method that gives a tensor's storage, or NULL */
+	PyObject *dtype[CODES]; /* by code; NULL: it has none */
+	PyObject *make_with[CODES]; /* keyword arguments of make */
+	PyObject *show_with[CODES]; /* of show: torch */
+} framework;
+extern framework torch, numpy;
+int discover(int everything);
+framework *preferred(void);
+PyObject *use_torch(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *use_numpy(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *set_discover(PyObject *self, PyObject *function);
+
+/* tensor.c and what it asks: tensors of Python as those of the library. */
+typedef struct operand {
+	const char *list;  /* for messages: "push" */
+	Py_ssize_t index;  /* -1: not of a list */
+	int write;         /* the library writes to it */
+} operand;
+int tensor_of(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep);
+int tensor_of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep);
+int tensor_of_numpy(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep);
+int tensor_of_buffer(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep);
+int tensor_of_dlpack(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep);
+int refuse(const operand *as, const char *format, ...);
+int set_shape(stepvan_tensor *tensor, PyObject *shape, const operand *as);
+int set_bytes(stepvan_tensor *tensor, const operand *as);
+PyObject *shape_of(const stepvan_tensor *tensor);
+
+/* A list of tensors, converted. */
+#define FEW 8
+typedef struct tensors {
+	stepvan_tensor *at;
+	Py_ssize_t count;
+	stepvan_tensor few[FEW];
+} tensors;
+int tensors_of(tensors *list, PyObject *objects, const char *name, int write, PyObject **owner);
+void tensors_done(tensors *list);
+
+/* view.c: tensors of the library as those of Python. */
+PyObject *view_of(framework *as, PyObject *memory, const stepvan_tensor *tensor);
+PyObject *alias_of(framework *as, PyObject *view);
+PyObject *copy_of(framework *as, const stepvan_tensor *tensor);
+PyObject *dtype_object(framework *as, int code);
+PyObject *view(PyObject *self, arguments args, Py_ssize_t count);
+
+/* chunks.c: registered receive buffers, and views of their chunks. */
+PyObject *chunks_new(const stepvan_tensor *tensor, Py_ssize_t count, PyObject *keep);
+PyObject *chunk_view(framework *as, const stepvan_tensor *tensor);
+int chunks_ready(PyObject *module);
+
+/* request.c */
+typedef struct request {
+	PyObject_HEAD
+	uint64_t node, handler;
+	long long worker;
+	PyObject *tensors, *keys, *views; /* views: those that input and out gave, or NULL */
+	Py_ssize_t pulls;
+	stepvan_tensor *pull;
+	uint64_t *pull_keys;
+} request;
+PyObject *request_new(uint64_t node, const stepvan_request *from, const stepvan_batch *batch, PyObject *tensors, PyObject *keys);
+PyObject *set_request(PyObject *self, arguments args, Py_ssize_t count);
+int request_ready(PyObject *module);
+
+/* The functions of the module, by file. */
+PyObject *node_start(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *node_stop(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *node_close(PyObject *self, PyObject *node);
+PyObject *node_info(PyObject *self, PyObject *node);
+PyObject *node_peers(PyObject *self, PyObject *node);
+PyObject *node_health(PyObject *self, PyObject *node);
+PyObject *node_barrier(PyObject *self, arguments args, Py_ssize_t count);
+
+PyObject *push_pull(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *handle_wait(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *handle_done(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *handle_operations(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *handle_trace(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *handle_traces(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *handle_lengths(PyObject *self, arguments args, Py_ssize_t count);
+
+PyObject *register_tensor(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *register_recv_buffer(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *registration_wait(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *unregister(PyObject *self, arguments args, Py_ssize_t count);
+
+PyObject *get_batch(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *respond(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *respond_vec(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *response_wait(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *response_done(PyObject *self, arguments args, Py_ssize_t count);
+
+PyObject *queue_open(PyObject *self, PyObject *unused);
+PyObject *queue_take(PyObject *self, PyObject *queue);
+PyObject *queue_close(PyObject *self, PyObject *queue);
+PyObject *notify(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *response_notify(PyObject *self, arguments args, Py_ssize_t count);
+
+PyObject *run_command(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *library_version(PyObject *self, PyObject *unused);
+PyObject *get_nanosecond(PyObject *self, PyObject *unused);
+PyObject *collect(PyObject *self, PyObject *unused);
+
+#endif

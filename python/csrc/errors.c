@@ -1,0 +1,75 @@
+/* Errors of the library become exceptions. */
+#include "core.h"
+
+#include <stdarg.h>
+
+/* Exceptions by stepvan_code. */
+static PyObject *classes[32];
+
+/* Takes {code: exception class}. */
+PyObject *set_errors(PyObject *self, PyObject *table)
+{
+	for (long code = 0; code < COUNT(classes); code++) {
+		PyObject *key = PyLong_FromLong(code);
+		if (key == NULL)
+			return NULL;
+		PyObject *class = PyDict_GetItemWithError(table, key);
+		Py_DECREF(key);
+		if (class == NULL && PyErr_Occurred())
+			return NULL;
+		Py_XINCREF(class);
+		Py_XDECREF(classes[code]);
+		classes[code] = class;
+	}
+	Py_RETURN_NONE;
+}
+
+static PyObject *class_of(int32_t code)
+{
+	if (code > 0 && code < COUNT(classes) && classes[code] != NULL)
+		return classes[code];
+	return classes[STEPVAN_INTERNAL] != NULL ? classes[STEPVAN_INTERNAL] : PyExc_RuntimeError;
+}
+
+static PyObject *raise_text(int32_t code, PyObject *text, const char *subject)
+{
+	if (text == NULL)
+		return NULL;
+	PyObject *class = class_of(code);
+	PyObject *exception = PyObject_CallFunctionObjArgs(class, text, NULL);
+	Py_DECREF(text);
+	if (exception == NULL)
+		return NULL;
+	PyObject *about = PyUnicode_DecodeUTF8(subject, (Py_ssize_t)strlen(subject), "replace");
+	if (about != NULL && PyObject_SetAttrString(exception, "subject", about) == 0)
+		PyErr_SetObject(class, exception);
+	Py_XDECREF(about);
+	Py_DECREF(exception);
+	return NULL;
+}
+
+/* Sets the exception of code with the message of error. Returns NULL. */
+PyObject *raise_code(int32_t code, const stepvan_error *error)
+{
+	const char *text = error->message;
+	return raise_text(code, PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace"), error->subject);
+}
+
+/* Sets the exception of STEPVAN_INVALID. Returns NULL. */
+PyObject *raise_invalid(const char *format, ...)
+{
+	va_list list;
+	va_start(list, format);
+	PyObject *text = PyUnicode_FromFormatV(format, list);
+	va_end(list);
+	return raise_text(STEPVAN_INVALID, text, "");
+}
+
+/* The result of a call of the library: 0, or -1 with the exception set. */
+int check(int32_t code, const stepvan_error *error)
+{
+	if (code == STEPVAN_OK)
+		return 0;
+	raise_code(code, error);
+	return -1;
+}

@@ -1,0 +1,153 @@
+/* A worker's exchanges. */
+#include "core.h"
+
+/* Servers that are named: None, one rank, or a list. For PyMem_Free. */
+static int ranks_of(PyObject *object, uint32_t **ranks, uint64_t *count, const char *what)
+{
+	*ranks = NULL;
+	*count = 0;
+	if (object == Py_None)
+		return 0;
+	PyObject *single = PyLong_Check(object) ? Py_BuildValue("(O)", object) : NULL;
+	if (single == NULL && PyErr_Occurred() != NULL)
+		return -1;
+	Py_ssize_t n;
+	uint64_t *numbers = to_numbers(single != NULL ? single : object, &n, what);
+	Py_XDECREF(single);
+	if (numbers == NULL)
+		return -1;
+	uint32_t *narrow = (uint32_t *)numbers; /* in place: each is written after it was read */
+	for (Py_ssize_t i = 0; i < n; i++) {
+		uint64_t rank = numbers[i];
+		if (rank > UINT32_MAX) {
+			raise_invalid("%s[%zd] is %llu, which is no rank", what, i, (unsigned long long)rank);
+			PyMem_Free(numbers);
+			return -1;
+		}
+		memcpy(narrow + i, &(uint32_t){(uint32_t)rank}, sizeof(uint32_t));
+	}
+	*ranks = narrow;
+	*count = (uint64_t)n;
+	return 0;
+}
+
+/* Marks pulls as variable: True for all, or a list of truths, one per pull. */
+static int mark_variable(tensors *pulls, PyObject *variable)
+{
+	if (variable == Py_None || variable == Py_False)
+		return 0;
+	PyObject *marks = variable == Py_True ? NULL : to_tuple(variable, "variable");
+	if (marks == NULL && PyErr_Occurred() != NULL)
+		return -1;
+	int failed = 0;
+	if (marks != NULL && PyTuple_Size(marks) != pulls->count) {
+		raise_invalid("variable has %zd marks for %zd pulls: one per pull, or True for all", PyTuple_Size(marks), pulls->count);
+		failed = -1;
+	}
+	for (Py_ssize_t i = 0; failed == 0 && i < pulls->count; i++) {
+		int is = marks != NULL ? PyObject_IsTrue(PyTuple_GetItem(marks, i)) : 1;
+		if (is < 0)
+			failed = -1;
+		else if (is)
+			pulls->at[i].flags |= STEPVAN_VARIABLE;
+	}
+	Py_XDECREF(marks);
+	return failed;
+}
+
+/* What push_pull takes besides tensors and keys: args[5..]. */
+static int set_options(stepvan_exchange *x, tensors *pulls, arguments args)
+{
+	uint64_t routing;
+	if (to_u64(args[5], &routing, "routing") < 0)
+		return -1;
+	x->routing = (uint32_t)routing;
+	x->pair_with_push = args[7] == Py_True;
+	if (args[9] != Py_None && (x->label = PyUnicode_AsUTF8AndSize(args[9], NULL)) == NULL)
+		return -1;
+	if (mark_variable(pulls, args[8]) < 0 || ranks_of(args[6], (uint32_t **)&x->push_to, &x->push_to_count, "push_to") < 0)
+		return -1;
+	return ranks_of(x->pair_with_push ? Py_None : args[7], (uint32_t **)&x->pull_to, &x->pull_to_count, "pull_to");
+}
+
+#define FEW_KEYS FEW
+
+/* Keys: into few where they fit, else an array that is not few, for PyMem_Free. */
+static uint64_t *keys_of(PyObject *object, uint64_t *few, Py_ssize_t want, const char *name, const char *of)
+{
+	Py_ssize_t n = PyList_Check(object) ? PyList_Size(object) : -1;
+	uint64_t *keys = few;
+	if (n >= 0 && n <= FEW_KEYS) {
+		for (Py_ssize_t i = 0; i < n; i++) {
+			if (to_u64(PyList_GetItem(object, i), &few[i], name) < 0)
+				return NULL;
+		}
+	} else if ((keys = to_numbers(object, &n, name)) == NULL) {
+		return NULL;
+	}
+	if (n == want)
+		return keys;
+	if (keys != few)
+		PyMem_Free(keys);
+	raise_invalid("%zd %s and %zd %s: each tensor has a key", want, of, n, name);
+	return NULL;
+}
+
+static PyObject *begin(uint64_t node, stepvan_exchange *x, tensors *push, tensors *pull, PyObject **owner, arguments args, Py_ssize_t count)
+{
+	uint64_t few_push[FEW_KEYS], few_pull[FEW_KEYS], handle;
+	uint64_t *push_keys = NULL, *pull_keys = NULL;
+	stepvan_error error;
+	PyObject *result = NULL;
+	if ((push_keys = keys_of(args[2], few_push, push->count, "push_keys", "push tensors")) == NULL)
+		goto done;
+	if ((pull_keys = keys_of(args[4], few_pull, pull->count, "pull_keys", "pull tensors")) == NULL)
+		goto done;
+	if (count > 5 && set_options(x, pull, args) < 0)
+		goto done;
+	x->push = push->at;
+	x->push_keys = push_keys;
+	x->pushes = (uint64_t)push->count;
+	x->pull = pull->at;
+	x->pull_keys = pull_keys;
+	x->pulls = (uint64_t)pull->count;
+	x->owner = (uintptr_t)*owner;
+	if (check(stepvan_push_pull(node, x, &handle, &error), &error) < 0)
+		goto done;
+	*owner = NULL; /* the library's, until it is released */
+	result = PyLong_FromUnsignedLongLong(handle);
+done:
+	if (push_keys != few_push)
+		PyMem_Free(push_keys);
+	if (pull_keys != few_pull)
+		PyMem_Free(pull_keys);
+	return result;
+}
+
+/*
+ * push_pull(node, push, push_keys, pull, pull_keys) -> handle, or with
+ * (..., routing, push_to, pull_to or True: as the pushes, variable, label). Budget: 1 us
+ * for a push and a pull of torch.
+ */
+PyObject *push_pull(PyObject *self, arguments args, Py_ssize_t count)
+{
+	uint64_t node;
+	if (count != 5 && expect(count, 10, 10, "push_pull") < 0)
+		return NULL;
+	if (to_u64(args[0], &node, "node") < 0)
+		return NULL;
+	collect_released();
+	stepvan_exchange x;
+	memset(&x, 0, sizeof(x));
+	tensors push, pull;
+	pull.at = pull.few;
+	PyObject *owner = NULL, *result = NULL;
+	if (tensors_of(&push, args[1], "push", 0, &owner) == 0 && tensors_of(&pull, args[3], "pull", 1, &owner) == 0)
+		result = begin(node, &x, &push, &pull, &owner, args, count);
+	PyMem_Free((void *)x.push_to);
+	PyMem_Free((void *)x.pull_to);
+	tensors_done(&push);
+	tensors_done(&pull);
+	Py_XDECREF(owner);
+	return result;
+}

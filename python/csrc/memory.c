@@ -1,0 +1,102 @@
+/*
+ * Memory: an object of the buffer protocol, of which numpy and torch make their tensors. They
+ * hold it, and it holds what the bytes belong to. So nothing that can still be seen is
+ * given back.
+ */
+#include "core.h"
+
+static PyTypeObject *type;
+static ranges allocated; /* Memory objects of stepvan_alloc, by address */
+
+/* New reference. Steals number, also when it fails; takes a reference to keep, which may be NULL. */
+PyObject *memory_new(void *data, uint64_t bytes, uint64_t number, int readonly, PyObject *keep)
+{
+	memory *m = PyObject_New(memory, type);
+	if (m == NULL) {
+		if (number != 0)
+			stepvan_free(number, NULL);
+		return NULL;
+	}
+	m->data = data;
+	m->bytes = bytes;
+	m->number = number;
+	m->allocated = 0;
+	m->readonly = readonly;
+	Py_XINCREF(keep);
+	m->keep = keep;
+	return (PyObject *)m;
+}
+
+static void memory_dealloc(PyObject *self)
+{
+	memory *m = (memory *)self;
+	if (m->allocated)
+		ranges_remove(&allocated, m->data, self);
+	if (m->number != 0)
+		stepvan_free(m->number, NULL);
+	Py_XDECREF(m->keep);
+	PyTypeObject *of = Py_TYPE(self);
+	PyObject_Free(self);
+	Py_DECREF(of);
+}
+
+static int memory_buffer(PyObject *self, Py_buffer *view, int flags)
+{
+	memory *m = (memory *)self;
+	return PyBuffer_FillInfo(view, self, m->data, (Py_ssize_t)m->bytes, m->readonly, flags);
+}
+
+/* The number of the shared memory that the bytes are in, or 0. */
+uint64_t memory_number(const void *data, uint64_t bytes)
+{
+	PyObject *found = ranges_find(&allocated, data, bytes);
+	return found != NULL ? ((memory *)found)->number : 0;
+}
+
+/* allocate(node, bytes, zeroed) -> Memory */
+PyObject *allocate(PyObject *self, arguments args, Py_ssize_t count)
+{
+	uint64_t node, bytes, number;
+	stepvan_error error;
+	void *data;
+	if (expect(count, 3, 3, "allocate") < 0 || to_u64(args[0], &node, "node") < 0 || to_u64(args[1], &bytes, "bytes") < 0)
+		return NULL;
+	int zeroed = PyObject_IsTrue(args[2]);
+	if (zeroed < 0)
+		return NULL;
+	collect_released();
+	int32_t code;
+	Py_BEGIN_ALLOW_THREADS
+	code = stepvan_alloc(node, bytes, zeroed ? STEPVAN_ZEROED : 0, &data, &number, &error);
+	Py_END_ALLOW_THREADS
+	if (check(code, &error) < 0)
+		return NULL;
+	PyObject *m = memory_new(data, bytes, number, 0, NULL);
+	if (m != NULL && ranges_add(&allocated, data, bytes, m) < 0) {
+		Py_DECREF(m);
+		return NULL;
+	}
+	if (m != NULL)
+		((memory *)m)->allocated = 1;
+	return m;
+}
+
+static PyType_Slot slots[] = {
+	{Py_tp_dealloc, memory_dealloc},
+	{Py_bf_getbuffer, memory_buffer},
+	{Py_tp_doc, "Memory that lives as long as something shows it. It has the buffer protocol."},
+	{0, NULL},
+};
+
+static PyType_Spec spec = {
+	.name = "stepvan._core.Memory",
+	.basicsize = sizeof(memory),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.slots = slots,
+};
+
+int memory_ready(PyObject *module)
+{
+	type = (PyTypeObject *)PyType_FromSpec(&spec);
+	return type == NULL ? -1 : PyModule_AddObjectRef(module, "Memory", (PyObject *)type);
+}

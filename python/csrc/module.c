@@ -1,0 +1,94 @@
+/* The module stepvan._core: the table of its functions. */
+#include "core.h"
+
+#include "names.h"
+
+#define FAST(name, function) {name, (PyCFunction)(void (*)(void))(function), METH_FASTCALL, NULL}
+
+static PyMethodDef methods[] = {
+	FAST("use_torch", use_torch),
+	FAST("use_numpy", use_numpy),
+	FAST("set_request", set_request),
+	{"set_errors", set_errors, METH_O, NULL},
+	{"set_discover", set_discover, METH_O, NULL},
+	{"dtype_size", dtype_bytes, METH_O, NULL},
+	{"dtype_names", dtype_names, METH_NOARGS, NULL},
+
+	FAST("start", node_start),
+	FAST("stop", node_stop),
+	FAST("barrier", node_barrier),
+	{"close", node_close, METH_O, NULL},
+	{"info", node_info, METH_O, NULL},
+	{"peers", node_peers, METH_O, NULL},
+	{"health", node_health, METH_O, NULL},
+
+	FAST("allocate", allocate),
+	FAST("view", view),
+	{"collect", collect, METH_NOARGS, NULL},
+
+	FAST("push_pull", push_pull),
+	FAST("wait", handle_wait),
+	FAST("done", handle_done),
+	FAST("operations", handle_operations),
+	FAST("trace", handle_trace),
+	FAST("traces", handle_traces),
+	FAST("lengths", handle_lengths),
+
+	FAST("register", register_tensor),
+	FAST("register_recv_buffer", register_recv_buffer),
+	FAST("registration_wait", registration_wait),
+	FAST("unregister", unregister),
+
+	FAST("get_batch", get_batch),
+	FAST("respond", respond),
+	FAST("respond_vec", respond_vec),
+	FAST("response_wait", response_wait),
+	FAST("response_done", response_done),
+
+	{"queue_open", queue_open, METH_NOARGS, NULL},
+	{"queue_take", queue_take, METH_O, NULL},
+	{"queue_close", queue_close, METH_O, NULL},
+	FAST("notify", notify),
+	FAST("response_notify", response_notify),
+
+	FAST("main", run_command),
+	{"version", library_version, METH_NOARGS, NULL},
+	{"get_nanosecond", get_nanosecond, METH_NOARGS, NULL},
+	{0},
+};
+
+/* The library and its tables are the process's, so one interpreter has them. */
+static int execute(PyObject *module)
+{
+	static int taken;
+	if (stepvan_abi_version() != STEPVAN_ABI_VERSION) {
+		PyErr_Format(PyExc_ImportError, "libstepvan.so has version %u of the C interface, and stepvan needs %d: install stepvan again", stepvan_abi_version(), STEPVAN_ABI_VERSION);
+		return -1;
+	}
+	if (taken) {
+		PyErr_SetString(PyExc_ImportError, "stepvan is loaded in this process already: subinterpreters cannot share it");
+		return -1;
+	}
+	if (names_ready() < 0 || memory_ready(module) < 0 || chunks_ready(module) < 0 || request_ready(module) < 0)
+		return -1;
+	taken = 1;
+	return 0;
+}
+
+static PyModuleDef_Slot slots[] = {
+	{Py_mod_exec, execute},
+	{0, NULL},
+};
+
+static PyModuleDef definition = {
+	PyModuleDef_HEAD_INIT,
+	.m_name = "stepvan._core",
+	.m_doc = "The C interface of libstepvan.so for the package stepvan, which has the documentation.",
+	.m_methods = methods,
+	.m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+	return PyModuleDef_Init(&definition);
+}

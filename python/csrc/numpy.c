@@ -1,0 +1,79 @@
+/* Arrays of numpy, with the dtypes of ml_dtypes. */
+#include "core.h"
+
+#include "names.h"
+
+static int set_dtype(PyObject *object, const operand *as, stepvan_tensor *tensor)
+{
+	PyObject *dtype = PyObject_GetAttr(object, name_dtype);
+	if (dtype == NULL)
+		return refuse(as, "it has no dtype");
+	int code = dtype_code(dtype);
+	if (code == 0)
+		code = dtype_equal(dtype);
+	if (code == 0 && discover(0) == 0) /* ml_dtypes may have been loaded since */
+		code = dtype_equal(dtype);
+	tensor->dtype = (uint8_t)code;
+	if (code == 0 && PyErr_Occurred() == NULL)
+		refuse(as, "elements of type %S cannot be moved; .view() it as an integer type of the same size, in this machine's byte order", dtype);
+	Py_DECREF(dtype);
+	return code == 0 ? -1 : 0;
+}
+
+static int flag(PyObject *object, PyObject *name)
+{
+	PyObject *flags = PyObject_GetAttr(object, name_flags);
+	if (flags == NULL)
+		return -1;
+	PyObject *value = PyObject_GetAttr(flags, name);
+	Py_DECREF(flags);
+	if (value == NULL)
+		return -1;
+	int is = PyObject_IsTrue(value);
+	Py_DECREF(value);
+	return is;
+}
+
+/* Types that the buffer protocol does not know (bfloat16) tell their address otherwise. */
+static int set_data_slowly(PyObject *object, const operand *as, stepvan_tensor *tensor)
+{
+	PyErr_Clear();
+	if (flag(object, name_c_contiguous) != 1)
+		return refuse(as, "it is not contiguous: use numpy.ascontiguousarray()");
+	if (as->write && flag(object, name_writeable) != 1)
+		return refuse(as, "it is read-only, and would be written to");
+	PyObject *interface = PyObject_GetAttr(object, name___array_interface__);
+	if (interface == NULL)
+		return refuse(as, "its memory cannot be reached");
+	PyObject *data = PyDict_GetItemWithError(interface, name_data); /* (address, read-only) */
+	if (data != NULL && PyTuple_Check(data))
+		tensor->data = PyLong_AsVoidPtr(PyTuple_GetItem(data, 0));
+	Py_DECREF(interface);
+	return data == NULL || PyErr_Occurred() != NULL ? refuse(as, "its memory cannot be reached") : 0;
+}
+
+static int set_data(PyObject *object, const operand *as, stepvan_tensor *tensor)
+{
+	Py_buffer view;
+	if (PyObject_GetBuffer(object, &view, as->write ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_C_CONTIGUOUS) < 0)
+		return set_data_slowly(object, as, tensor);
+	tensor->data = view.buf;
+	PyBuffer_Release(&view);
+	return 0;
+}
+
+/* The array keeps its memory: numpy refuses to resize one that others refer to. */
+int tensor_of_numpy(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep)
+{
+	PyObject *shape = PyObject_GetAttr(object, name_shape);
+	if (shape == NULL)
+		return refuse(as, "it has no shape");
+	int failed = set_shape(tensor, shape, as);
+	Py_DECREF(shape);
+	tensor->data = NULL;
+	if (failed < 0 || set_dtype(object, as, tensor) < 0 || set_bytes(tensor, as) < 0 || set_data(object, as, tensor) < 0)
+		return -1;
+	Py_INCREF(object);
+	*keep = object;
+	return 0;
+}

@@ -1,0 +1,125 @@
+/* Registrations. */
+#include "core.h"
+
+/* register(node, tensor) -> registration */
+PyObject *register_tensor(PyObject *self, arguments args, Py_ssize_t count)
+{
+	uint64_t node, number;
+	stepvan_error error;
+	stepvan_tensor tensor;
+	PyObject *keep;
+	operand as = {"tensor", -1, 0};
+	if (expect(count, 2, 2, "register") < 0 || to_u64(args[0], &node, "node") < 0 || tensor_of(args[1], &as, &tensor, &keep) < 0)
+		return NULL;
+	collect_released();
+	PyObject *owner = owners_of(1);
+	if (owner == NULL) {
+		Py_DECREF(keep);
+		return NULL;
+	}
+	PyTuple_SetItem(owner, 0, keep);
+	int32_t code;
+	Py_BEGIN_ALLOW_THREADS
+	code = stepvan_register(node, &tensor, (uintptr_t)owner, &number, &error);
+	Py_END_ALLOW_THREADS
+	if (check(code, &error) < 0) {
+		Py_DECREF(owner);
+		return NULL;
+	}
+	return PyLong_FromUnsignedLongLong(number);
+}
+
+/* How long register_recv_buffer itself waits; the rest is registration_wait's. */
+#define FIRST INT64_C(5000000)
+
+/* Whether an error of a registration says that it did not come about, so that its owner is not returned. */
+static int refused(int32_t code)
+{
+	return code == STEPVAN_INVALID || code == STEPVAN_BUSY || code == STEPVAN_STALE;
+}
+
+static PyObject *begin(uint64_t node, const stepvan_tensor *tensor, PyObject *chunks, const uint64_t *ranks, const uint64_t *keys, Py_ssize_t count)
+{
+	stepvan_error error;
+	uint64_t number = 0;
+	uint32_t *narrow = PyMem_Malloc(((size_t)count + 1) * sizeof(uint32_t));
+	if (narrow == NULL)
+		return PyErr_NoMemory();
+	for (Py_ssize_t i = 0; i < count; i++)
+		narrow[i] = ranks[i] > UINT32_MAX ? UINT32_MAX : (uint32_t)ranks[i]; /* which is no rank either */
+	Py_INCREF(chunks);
+	int32_t code;
+	Py_BEGIN_ALLOW_THREADS
+	code = stepvan_register_recv_buffer(node, tensor, (uintptr_t)chunks, narrow, keys, (uint64_t)count, FIRST, &number, &error);
+	Py_END_ALLOW_THREADS
+	PyMem_Free(narrow);
+	if (code == STEPVAN_OK || code == STEPVAN_TIMEOUT)
+		return Py_BuildValue("(KOO)", (unsigned long long)number, chunks, code == STEPVAN_OK ? Py_True : Py_False);
+	if (refused(code))
+		Py_DECREF(chunks);
+	return raise_code(code, &error);
+}
+
+/*
+ * register_recv_buffer(node, tensor, worker_ranks, push_keys) -> (registration, Chunks, whether the workers know):
+ * the rest is registration_wait's.
+ */
+PyObject *register_recv_buffer(PyObject *self, arguments args, Py_ssize_t count)
+{
+	uint64_t node;
+	stepvan_tensor tensor;
+	PyObject *keep, *chunks = NULL, *result = NULL;
+	Py_ssize_t ranks_count = 0, keys_count = 0;
+	operand as = {"tensor", -1, 1};
+	if (expect(count, 4, 4, "register_recv_buffer") < 0 || to_u64(args[0], &node, "node") < 0 || tensor_of(args[1], &as, &tensor, &keep) < 0)
+		return NULL;
+	collect_released();
+	uint64_t *ranks = to_numbers(args[2], &ranks_count, "worker_ranks");
+	uint64_t *keys = ranks != NULL ? to_numbers(args[3], &keys_count, "push_keys") : NULL;
+	if (keys != NULL && ranks_count != keys_count)
+		raise_invalid("%zd worker_ranks and %zd push_keys: each chunk has one of both", ranks_count, keys_count);
+	else if (keys != NULL)
+		chunks = chunks_new(&tensor, ranks_count, keep);
+	if (chunks != NULL)
+		result = begin(node, &tensor, chunks, ranks, keys, ranks_count);
+	PyMem_Free(ranks);
+	PyMem_Free(keys);
+	Py_XDECREF(chunks);
+	Py_DECREF(keep);
+	return result;
+}
+
+static int32_t wait_registration(void *call, int64_t slice, stepvan_error *error)
+{
+	return stepvan_registration_wait(*(uint64_t *)call, slice, error);
+}
+
+/* registration_wait(registration, timeout) */
+PyObject *registration_wait(PyObject *self, arguments args, Py_ssize_t count)
+{
+	uint64_t number;
+	int64_t limit;
+	if (expect(count, 2, 2, "registration_wait") < 0 || to_u64(args[0], &number, "registration") < 0 || to_limit(args[1], &limit) < 0)
+		return NULL;
+	if (wait_for(wait_registration, &number, limit) < 0)
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+static int32_t end(void *call, int64_t slice, stepvan_error *error)
+{
+	return stepvan_unregister(*(uint64_t *)call, slice, error);
+}
+
+/* unregister(registration, timeout) */
+PyObject *unregister(PyObject *self, arguments args, Py_ssize_t count)
+{
+	uint64_t number;
+	int64_t limit;
+	if (expect(count, 2, 2, "unregister") < 0 || to_u64(args[0], &number, "registration") < 0 || to_limit(args[1], &limit) < 0)
+		return NULL;
+	if (wait_for(end, &number, limit) < 0)
+		return NULL;
+	collect_released();
+	Py_RETURN_NONE;
+}

@@ -1,0 +1,246 @@
+/* Requests: the base class of stepvan.Request. */
+#include "core.h"
+
+static PyTypeObject *type;
+static PyObject *request_class, *pull_class;
+
+/* set_request(Request, Pull): the classes that get_batch and Request.pulls make instances of. */
+PyObject *set_request(PyObject *self, arguments args, Py_ssize_t count)
+{
+	if (expect(count, 2, 2, "set_request") < 0)
+		return NULL;
+	if (!PyType_Check(args[0]) || !PyType_IsSubtype((PyTypeObject *)args[0], type)) {
+		PyErr_SetString(PyExc_TypeError, "the class of requests extends _core.Request");
+		return NULL;
+	}
+	Py_INCREF(args[0]);
+	replace(&request_class, args[0]);
+	Py_INCREF(args[1]);
+	replace(&pull_class, args[1]);
+	Py_RETURN_NONE;
+}
+
+static int take_pulls(request *r, const stepvan_request *from, const stepvan_batch *batch)
+{
+	if (from->pulls == 0)
+		return 0;
+	r->pull = PyMem_Malloc(from->pulls * (sizeof(stepvan_tensor) + sizeof(uint64_t)));
+	if (r->pull == NULL) {
+		PyErr_NoMemory();
+		return -1;
+	}
+	r->pulls = (Py_ssize_t)from->pulls;
+	r->pull_keys = (uint64_t *)(r->pull + from->pulls);
+	memcpy(r->pull, batch->pull + from->first_pull, from->pulls * sizeof(stepvan_tensor));
+	memcpy(r->pull_keys, batch->pull_keys + from->first_pull, from->pulls * sizeof(uint64_t));
+	return 0;
+}
+
+/* New reference. Takes references to the lists. */
+PyObject *request_new(uint64_t node, const stepvan_request *from, const stepvan_batch *batch, PyObject *tensors, PyObject *keys)
+{
+	request *r = (request *)PyType_GenericAlloc((PyTypeObject *)(request_class != NULL ? request_class : (PyObject *)type), 0);
+	if (r == NULL)
+		return NULL;
+	r->node = node;
+	r->handler = from->handler;
+	r->worker = from->worker;
+	Py_INCREF(tensors);
+	r->tensors = tensors;
+	Py_INCREF(keys);
+	r->keys = keys;
+	if (take_pulls(r, from, batch) < 0) {
+		Py_DECREF(r);
+		return NULL;
+	}
+	return (PyObject *)r;
+}
+
+static int request_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	request *r = (request *)self;
+	Py_VISIT(Py_TYPE(self));
+	Py_VISIT(r->tensors);
+	Py_VISIT(r->keys);
+	Py_VISIT(r->views);
+	return 0;
+}
+
+static int request_clear(PyObject *self)
+{
+	request *r = (request *)self;
+	Py_CLEAR(r->tensors);
+	Py_CLEAR(r->keys);
+	Py_CLEAR(r->views);
+	return 0;
+}
+
+static void request_dealloc(PyObject *self)
+{
+	PyTypeObject *of = Py_TYPE(self);
+	PyObject_GC_UnTrack(self);
+	request_clear(self);
+	PyMem_Free(((request *)self)->pull);
+	PyObject_GC_Del(self);
+	Py_DECREF(of);
+}
+
+static PyObject *request_pull(const request *r, framework *as, Py_ssize_t i)
+{
+	const stepvan_tensor *p = &r->pull[i];
+	PyObject *key = PyLong_FromUnsignedLongLong(r->pull_keys[i]), *shape = shape_of(p), *dtype = dtype_object(as, p->dtype);
+	PyObject *bytes = PyLong_FromUnsignedLongLong(p->bytes), *pull = NULL;
+	if (key != NULL && shape != NULL && dtype != NULL && bytes != NULL)
+		pull = PyObject_CallFunctionObjArgs(pull_class, key, shape, dtype, bytes, (p->flags & STEPVAN_VARIABLE) != 0 ? Py_True : Py_False, NULL);
+	Py_XDECREF(key);
+	Py_XDECREF(shape);
+	Py_XDECREF(dtype);
+	Py_XDECREF(bytes);
+	return pull;
+}
+
+static PyObject *request_pulls(PyObject *self, void *unused)
+{
+	request *r = (request *)self;
+	framework *as = preferred();
+	PyObject *pulls = as != NULL ? PyList_New(r->pulls) : NULL;
+	for (Py_ssize_t i = 0; pulls != NULL && i < r->pulls; i++) {
+		PyObject *pull = request_pull(r, as, i);
+		if (pull == NULL || PyList_SetItem(pulls, i, pull) < 0)
+			Py_CLEAR(pulls);
+	}
+	return pulls;
+}
+
+typedef int32_t (*where)(uint64_t node, uint64_t handler, uint64_t i, stepvan_tensor *tensor, stepvan_error *error);
+
+/* What input and out give: a view that is made once. Steals key. */
+static PyObject *request_view(request *r, PyObject *key, where function, uint64_t i)
+{
+	if (key == NULL || (r->views == NULL && (r->views = PyDict_New()) == NULL)) {
+		Py_XDECREF(key);
+		return NULL;
+	}
+	stepvan_tensor tensor;
+	stepvan_error error;
+	PyObject *view = NULL, *memory = NULL;
+	uint64_t kept = 0;
+	framework *as = preferred();
+	if (as == NULL || check(function(r->node, r->handler, i, &tensor, &error), &error) < 0)
+		goto done;
+	view = PyDict_GetItemWithError(r->views, key);
+	Py_XINCREF(view);
+	if (view != NULL || PyErr_Occurred() != NULL)
+		goto done;
+	if (tensor.bytes > 0 && check(stepvan_keep(r->node, r->handler, tensor.data, &kept, &error), &error) < 0)
+		goto done;
+	memory = memory_new(tensor.data, tensor.bytes, kept, (tensor.flags & STEPVAN_READ_ONLY) != 0 && as == &numpy, NULL);
+	view = memory != NULL ? view_of(as, memory, &tensor) : NULL;
+	if (view != NULL && PyDict_SetItem(r->views, key, view) < 0)
+		Py_CLEAR(view);
+done:
+	Py_XDECREF(memory);
+	Py_DECREF(key);
+	return view;
+}
+
+static PyObject *request_input(PyObject *self, PyObject *index)
+{
+	uint64_t i;
+	if (to_u64(index, &i, "push") < 0)
+		return NULL;
+	return request_view((request *)self, PyLong_FromLongLong(~(long long)i), stepvan_request_in, i);
+}
+
+static PyObject *request_out(PyObject *self, PyObject *index)
+{
+	uint64_t i;
+	if (to_u64(index, &i, "pull") < 0)
+		return NULL;
+	return request_view((request *)self, PyLong_FromUnsignedLongLong(i), stepvan_request_out, i);
+}
+
+/* release(): lets go of what input and out gave, when the request has been answered. */
+static PyObject *request_release(PyObject *self, PyObject *unused)
+{
+	Py_CLEAR(((request *)self)->views);
+	Py_RETURN_NONE;
+}
+
+static PyObject *request_handler(PyObject *self, void *unused)
+{
+	return PyLong_FromUnsignedLongLong(((request *)self)->handler);
+}
+
+static PyObject *request_node(PyObject *self, void *unused)
+{
+	return PyLong_FromUnsignedLongLong(((request *)self)->node);
+}
+
+static PyObject *request_worker(PyObject *self, void *unused)
+{
+	return PyLong_FromLongLong(((request *)self)->worker);
+}
+
+static PyObject *given(PyObject *object)
+{
+	PyObject *result = object != NULL ? object : Py_None;
+	Py_INCREF(result);
+	return result;
+}
+
+static PyObject *request_tensors(PyObject *self, void *unused)
+{
+	return given(((request *)self)->tensors);
+}
+
+static PyObject *request_keys(PyObject *self, void *unused)
+{
+	return given(((request *)self)->keys);
+}
+
+static PyObject *request_pull_count(PyObject *self, void *unused)
+{
+	return PyLong_FromSsize_t(((request *)self)->pulls);
+}
+
+static PyGetSetDef fields[] = {
+	{"handler", request_handler, NULL, "The number for the respond.", NULL},
+	{"node", request_node, NULL, "The number of the node.", NULL},
+	{"worker", request_worker, NULL, "The rank of the worker that asks.", NULL},
+	{"tensors", request_tensors, NULL, "What was pushed: a list of tensors.", NULL},
+	{"keys", request_keys, NULL, "The keys of the tensors.", NULL},
+	{"pull_count", request_pull_count, NULL, "How many pulls there are.", NULL},
+	{"pulls", request_pulls, NULL, "What is to be answered: a list of Pull.", NULL},
+	{0},
+};
+
+static PyMethodDef methods[] = {
+	{"input", request_input, METH_O, "input(i): push i to be read where it is."},
+	{"out", request_out, METH_O, "out(i): memory for the answer to pull i."},
+	{"release", request_release, METH_NOARGS, "release(): lets go of what input and out gave."},
+	{0},
+};
+
+static PyType_Slot slots[] = {
+	{Py_tp_dealloc, request_dealloc},
+	{Py_tp_traverse, request_traverse},
+	{Py_tp_clear, request_clear},
+	{Py_tp_getset, fields},
+	{Py_tp_methods, methods},
+	{Py_tp_doc, "One worker's request."},
+	{0, NULL},
+};
+
+static PyType_Spec spec = {
+	.name = "stepvan._core.Request",
+	.basicsize = sizeof(request),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.slots = slots,
+};
+
+int request_ready(PyObject *module)
+{
+	type = (PyTypeObject *)PyType_FromSpec(&spec);
+	return type == NULL ? -1 : PyModule_AddObjectRef(module, "Request", (PyObject *)type);
+}

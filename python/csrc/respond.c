@@ -1,0 +1,111 @@
+/* Answers. */
+#include "core.h"
+
+#include "names.h"
+
+/* respond(node, handler, tensors) -> response */
+PyObject *respond(PyObject *self, arguments args, Py_ssize_t count)
+{
+	uint64_t node, handler, response;
+	stepvan_error error;
+	if (expect(count, 3, 3, "respond") < 0 || to_u64(args[0], &node, "node") < 0 || to_u64(args[1], &handler, "handler") < 0)
+		return NULL;
+	collect_released();
+	tensors list;
+	PyObject *owner = NULL, *result = NULL;
+	if (tensors_of(&list, args[2], "tensors", 0, &owner) == 0 &&
+	    check(stepvan_respond(node, handler, list.at, (uint64_t)list.count, (uintptr_t)owner, &response, &error), &error) == 0) {
+		owner = NULL;
+		result = PyLong_FromUnsignedLongLong(response);
+	}
+	tensors_done(&list);
+	Py_XDECREF(owner);
+	return result;
+}
+
+/* The rows of an item of tensors_vec: a tensor, a list of tensors, of which the first counts, or a number. */
+static int rows_of(PyObject *item, int64_t *rows, Py_ssize_t at)
+{
+	if (PyLong_Check(item))
+		return to_i64(item, rows, "tensors_vec");
+	PyObject *first = NULL;
+	if (PyList_Check(item) || PyTuple_Check(item)) {
+		if (PySequence_Size(item) < 1) {
+			raise_invalid("tensors_vec[%zd] is empty: its first tensor tells how many rows answer the request", at);
+			return -1;
+		}
+		first = PySequence_GetItem(item, 0);
+		item = first;
+	}
+	PyObject *shape = item != NULL ? PyObject_GetAttr(item, name_shape) : NULL;
+	Py_XDECREF(first);
+	int failed = 0;
+	if (shape != NULL && PyTuple_Check(shape) && PyTuple_Size(shape) > 0)
+		failed = to_i64(PyTuple_GetItem(shape, 0), rows, "tensors_vec");
+	else
+		failed = -2;
+	Py_XDECREF(shape);
+	if (failed == -2) {
+		PyErr_Clear();
+		raise_invalid("tensors_vec[%zd] has no first dimension, which tells how many rows answer the request", at);
+	}
+	return failed;
+}
+
+static int64_t *all_rows(PyObject *tuple, Py_ssize_t count)
+{
+	int64_t *rows = PyMem_Malloc(((size_t)count + 1) * sizeof(int64_t));
+	if (rows == NULL)
+		PyErr_NoMemory();
+	for (Py_ssize_t i = 0; rows != NULL && i < count; i++) {
+		if (rows_of(PyTuple_GetItem(tuple, i), &rows[i], i) < 0) {
+			PyMem_Free(rows);
+			rows = NULL;
+		}
+	}
+	return rows;
+}
+
+static PyObject *send_rows(uint64_t node, PyObject *buffer, const int64_t *rows, const uint64_t *handlers, Py_ssize_t count)
+{
+	uint64_t response;
+	stepvan_error error;
+	stepvan_tensor tensor;
+	PyObject *keep;
+	operand as = {"ret_buffer", -1, 0};
+	if (tensor_of(buffer, &as, &tensor, &keep) < 0)
+		return NULL;
+	PyObject *owner = tensor.memory == 0 ? owners_of(1) : NULL;
+	if (owner == NULL) {
+		Py_DECREF(keep);
+		if (tensor.memory == 0)
+			return NULL;
+	} else {
+		PyTuple_SetItem(owner, 0, keep);
+	}
+	if (check(stepvan_respond_vec(node, &tensor, rows, handlers, (uint64_t)count, (uintptr_t)owner, &response, &error), &error) == 0)
+		return PyLong_FromUnsignedLongLong(response);
+	Py_XDECREF(owner);
+	return NULL;
+}
+
+/* respond_vec(node, buffer, tensors_vec, handlers) -> response */
+PyObject *respond_vec(PyObject *self, arguments args, Py_ssize_t count)
+{
+	uint64_t node;
+	if (expect(count, 4, 4, "respond_vec") < 0 || to_u64(args[0], &node, "node") < 0)
+		return NULL;
+	collect_released();
+	Py_ssize_t n;
+	PyObject *tuple = to_tuple(args[2], "tensors_vec"), *result = NULL;
+	uint64_t *handlers = tuple != NULL ? to_numbers(args[3], &n, "handler_vec") : NULL;
+	int64_t *rows = NULL;
+	if (handlers != NULL && PyTuple_Size(tuple) != n)
+		raise_invalid("%zd tensors_vec and %zd handler_vec: each request has one of both", PyTuple_Size(tuple), n);
+	else if (handlers != NULL && (rows = all_rows(tuple, n)) != NULL)
+		result = send_rows(node, args[1], rows, handlers, n);
+	PyMem_Free(rows);
+	PyMem_Free(handlers);
+	Py_XDECREF(tuple);
+	return result;
+}

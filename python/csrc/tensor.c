@@ -1,0 +1,162 @@
+/* Tensors of Python as those of the library. */
+#include "core.h"
+
+#include <stdarg.h>
+
+#include "names.h"
+
+/* Sets the exception for what is wrong with an operand: "push[0]: it is not contiguous". Returns -1. */
+int refuse(const operand *as, const char *format, ...)
+{
+	PyObject *type, *value, *traceback; /* an exception that is the reason stays the context */
+	PyErr_Fetch(&type, &value, &traceback);
+	va_list list;
+	va_start(list, format);
+	PyObject *text = PyUnicode_FromFormatV(format, list);
+	va_end(list);
+	if (text != NULL) {
+		const char *because = value != NULL ? ": " : "";
+		PyObject *reason = value != NULL ? PyObject_Str(value) : PyUnicode_FromString("");
+		if (reason == NULL)
+			PyErr_Clear();
+		else if (as->index >= 0)
+			raise_invalid("%s[%zd]: %U%s%U", as->list, as->index, text, because, reason);
+		else
+			raise_invalid("%s: %U%s%U", as->list, text, because, reason);
+		Py_XDECREF(reason);
+		Py_DECREF(text);
+	}
+	Py_XDECREF(type);
+	Py_XDECREF(value);
+	Py_XDECREF(traceback);
+	return -1;
+}
+
+/* Sets rank and shape from a tuple of numbers. */
+int set_shape(stepvan_tensor *tensor, PyObject *shape, const operand *as)
+{
+	Py_ssize_t rank = PyTuple_Check(shape) ? PyTuple_Size(shape) : -1;
+	if (rank < 0 || rank > STEPVAN_MAX_RANK)
+		return refuse(as, "it has %zd dimensions; %d are the most", rank, STEPVAN_MAX_RANK);
+	tensor->rank = (uint8_t)rank;
+	for (Py_ssize_t i = 0; i < rank; i++) {
+		tensor->shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
+		if (tensor->shape[i] < 0)
+			return refuse(as, "its shape %R is not one of numbers", shape);
+	}
+	return 0;
+}
+
+/* Sets bytes from dtype and shape. */
+int set_bytes(stepvan_tensor *tensor, const operand *as)
+{
+	uint64_t bytes = dtype_size(tensor->dtype);
+	for (int i = 0; i < tensor->rank; i++) {
+		if (__builtin_mul_overflow(bytes, (uint64_t)tensor->shape[i], &bytes) || bytes > INT64_MAX)
+			return refuse(as, "it is larger than any memory");
+	}
+	tensor->bytes = bytes;
+	return 0;
+}
+
+/* The shape as a tuple. New reference. */
+PyObject *shape_of(const stepvan_tensor *tensor)
+{
+	PyObject *shape = PyTuple_New(tensor->rank);
+	for (int i = 0; shape != NULL && i < tensor->rank; i++) {
+		PyObject *n = PyLong_FromLongLong(tensor->shape[i]);
+		if (n == NULL || PyTuple_SetItem(shape, i, n) < 0)
+			Py_CLEAR(shape);
+	}
+	return shape;
+}
+
+/* Converts what was not of a known type, by what it can. */
+static int tensor_of_other(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep)
+{
+	if (discover(0) < 0)
+		return -1;
+	if (torch.type != NULL && PyObject_TypeCheck(object, (PyTypeObject *)torch.type))
+		return tensor_of_torch(object, as, tensor, keep);
+	if (numpy.type != NULL && PyObject_TypeCheck(object, (PyTypeObject *)numpy.type))
+		return tensor_of_numpy(object, as, tensor, keep);
+	if (PyObject_HasAttr(object, name___dlpack__))
+		return tensor_of_dlpack(object, as, tensor, keep);
+	if (PyObject_CheckBuffer(object))
+		return tensor_of_buffer(object, as, tensor, keep);
+	return refuse(as, "%R is no tensor: give one of torch or numpy, or what has __dlpack__ or the buffer protocol", object);
+}
+
+/*
+ * Converts a tensor. keep gets a new reference to what keeps its memory alive; it need not be kept for an
+ * operation when tensor->memory is not 0. Budget: 300 ns for one of torch.
+ */
+int tensor_of(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep)
+{
+	*keep = NULL;
+	tensor->flags = 0;
+	tensor->reserved = 0;
+	int failed;
+	if (torch.type != NULL && PyObject_TypeCheck(object, (PyTypeObject *)torch.type))
+		failed = tensor_of_torch(object, as, tensor, keep);
+	else if (numpy.type != NULL && PyObject_TypeCheck(object, (PyTypeObject *)numpy.type))
+		failed = tensor_of_numpy(object, as, tensor, keep);
+	else
+		failed = tensor_of_other(object, as, tensor, keep);
+	if (failed < 0) {
+		Py_CLEAR(*keep);
+		return -1;
+	}
+	tensor->memory = memory_number(tensor->data, tensor->bytes);
+	return 0;
+}
+
+/*
+ * Converts a list. What must be kept is added to *owner, a tuple that is made when there is
+ * something (a new reference, in the list as well). tensors_done follows in any case.
+ */
+int tensors_of(tensors *list, PyObject *objects, const char *name, int write, PyObject **owner)
+{
+	list->at = list->few;
+	list->count = 0;
+	PyObject *tuple = to_tuple(objects, name);
+	if (tuple == NULL)
+		return -1;
+	Py_ssize_t n = PyTuple_Size(tuple);
+	if (n > FEW && (list->at = PyMem_Malloc((size_t)n * sizeof(stepvan_tensor))) == NULL) {
+		Py_DECREF(tuple);
+		list->at = list->few;
+		PyErr_NoMemory();
+		return -1;
+	}
+	PyObject *kept = NULL;
+	for (; list->count < n; list->count++) {
+		operand as = {name, list->count, write};
+		PyObject *keep;
+		if (tensor_of(PyTuple_GetItem(tuple, list->count), &as, &list->at[list->count], &keep) < 0)
+			break;
+		if (list->at[list->count].memory != 0) {
+			Py_DECREF(keep);
+			continue;
+		}
+		if (kept == NULL && (kept = owners_of(n + (*owner != NULL))) == NULL) {
+			Py_DECREF(keep);
+			break;
+		}
+		if (PyTuple_SetItem(kept, list->count, keep) < 0)
+			break;
+	}
+	Py_DECREF(tuple);
+	if (kept != NULL && *owner != NULL)
+		PyTuple_SetItem(kept, n, *owner); /* the first list's, which this one holds */
+	if (kept != NULL)
+		*owner = kept;
+	return list->count < n ? -1 : 0;
+}
+
+/* Gives back the array. */
+void tensors_done(tensors *list)
+{
+	if (list->at != list->few)
+		PyMem_Free(list->at);
+}

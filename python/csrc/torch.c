@@ -1,0 +1,114 @@
+/* Tensors of torch, read through their Python attributes: no version of torch is linked. */
+#include "core.h"
+
+#include "names.h"
+
+/* Whether an attribute is true; -1 with an exception. */
+static int truth(PyObject *object, PyObject *name)
+{
+	PyObject *value = PyObject_GetAttr(object, name);
+	if (value == NULL)
+		return -1;
+	int is = value == Py_True ? 1 : value == Py_False ? 0 : PyObject_IsTrue(value);
+	Py_DECREF(value);
+	return is;
+}
+
+/* Whether a method without arguments says yes; -1 with an exception. */
+static int says(PyObject *object, PyObject *name)
+{
+	PyObject *value = PyObject_CallMethodObjArgs(object, name, NULL);
+	if (value == NULL)
+		return -1;
+	int is = value == Py_True ? 1 : value == Py_False ? 0 : PyObject_IsTrue(value);
+	Py_DECREF(value);
+	return is;
+}
+
+static int wrong_device(PyObject *object, const operand *as)
+{
+	PyErr_Clear();
+	PyObject *device = PyObject_GetAttr(object, name_device);
+	if (device == NULL)
+		return refuse(as, "its device cannot be told");
+	refuse(as, "it is on device %S; this build moves tensors in the memory of the CPU: use .cpu()", device);
+	Py_DECREF(device);
+	return -1;
+}
+
+/* Tensors that show other values than their memory has: lazily conjugated or negated ones. */
+static int check_lazy(PyObject *object, const operand *as, const stepvan_tensor *tensor)
+{
+	int complex = tensor->dtype >= STEPVAN_COMPLEX32 && tensor->dtype <= STEPVAN_COMPLEX128;
+	int lazy = complex ? says(object, name_is_conj) : 0;
+	if (lazy == 0)
+		lazy = says(object, name_is_neg);
+	if (lazy < 0) { /* a version without them */
+		PyErr_Clear();
+		return 0;
+	}
+	return lazy ? refuse(as, "it is conjugated or negated lazily: use .resolve_conj() and .resolve_neg()") : 0;
+}
+
+static int set_dtype(PyObject *object, const operand *as, stepvan_tensor *tensor)
+{
+	PyObject *dtype = PyObject_GetAttr(object, name_dtype);
+	if (dtype == NULL)
+		return refuse(as, "it has no dtype");
+	int code = dtype_code(dtype);
+	tensor->dtype = (uint8_t)code;
+	if (code == 0)
+		refuse(as, "elements of type %S cannot be moved; .view() it as an integer type of the same size", dtype);
+	Py_DECREF(dtype);
+	return code == 0 ? -1 : 0;
+}
+
+static int set_data(PyObject *object, const operand *as, stepvan_tensor *tensor)
+{
+	PyObject *address = PyObject_CallMethodObjArgs(object, name_data_ptr, NULL);
+	if (address == NULL)
+		return refuse(as, "its memory cannot be reached");
+	tensor->data = PyLong_AsVoidPtr(address);
+	Py_DECREF(address);
+	if (tensor->data == NULL && (PyErr_Occurred() != NULL || tensor->bytes > 0))
+		return refuse(as, "it has no memory");
+	return 0;
+}
+
+/* What keeps the memory: the storage, so that the tensor may be given another one meanwhile. */
+static PyObject *storage_of(PyObject *object)
+{
+	if (torch.keep != NULL) {
+		PyObject *storage = PyObject_CallMethodObjArgs(object, torch.keep, NULL);
+		if (storage != NULL)
+			return storage;
+		PyErr_Clear();
+	}
+	Py_INCREF(object);
+	return object;
+}
+
+int tensor_of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep)
+{
+	if (truth(object, name_is_cpu) != 1)
+		return wrong_device(object, as);
+	int contiguous = says(object, name_is_contiguous);
+	if (contiguous < 0)
+		return refuse(as, "it is not dense");
+	if (!contiguous)
+		return refuse(as, "it is not contiguous: use .contiguous()");
+	PyObject *shape = PyObject_GetAttr(object, name_shape);
+	if (shape == NULL)
+		return refuse(as, "it has no shape");
+	int failed = set_shape(tensor, shape, as);
+	Py_DECREF(shape);
+	if (failed < 0 || set_dtype(object, as, tensor) < 0 || set_bytes(tensor, as) < 0)
+		return -1;
+	/* Only views of parts of complex numbers are negated, and those are contiguous with one element only. */
+	if ((tensor->bytes <= dtype_size(tensor->dtype) || tensor->dtype >= STEPVAN_COMPLEX32) && tensor->dtype >= STEPVAN_FLOAT16 && check_lazy(object, as, tensor) < 0)
+		return -1;
+	if (set_data(object, as, tensor) < 0)
+		return -1;
+	*keep = storage_of(object);
+	return 0;
+}

@@ -1,0 +1,57 @@
+"""Builds libstepvan.so from the repository around this folder, and the extension over it."""
+
+import shutil
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))  # build backends do not
+
+from build_library import build, glibc_need, version_of  # noqa: E402
+
+BUILT = HERE / "build" / "lib"
+
+
+class BuildExtension(build_ext):
+    """Links the extension with the library, and puts that beside it."""
+
+    def build_extension(self, ext: Extension) -> None:
+        library = build(BUILT)
+        ext.library_dirs.append(str(BUILT))
+        ext.include_dirs.append(str(HERE.parent / "capi"))
+        super().build_extension(ext)
+        shutil.copy2(library, Path(self.get_ext_fullpath(ext.name)).parent / library.name)
+
+
+class Wheel(bdist_wheel):
+    """Says which C library the wheel needs: manylinux with the version that its files ask for."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        python, abi, platform = super().get_tag()
+        if platform.startswith("linux_"):
+            major, minor = glibc_need(Path(self.bdist_dir).glob("stepvan/*.so"))
+            platform = f"manylinux_{major}_{minor}_{platform.removeprefix('linux_')}"
+        return python, abi, platform
+
+
+setup(
+    version=version_of(build(BUILT)),
+    cmdclass={"build_ext": BuildExtension, "bdist_wheel": Wheel},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+    ext_modules=[
+        Extension(
+            "stepvan._core",
+            sources=sorted(str(p.relative_to(HERE)) for p in (HERE / "csrc").glob("*.c")),
+            depends=[str(p.relative_to(HERE)) for p in (HERE / "csrc").glob("*.h")],
+            libraries=["stepvan"],
+            runtime_library_dirs=["$ORIGIN"],
+            extra_compile_args=["-std=c11", "-O2", "-fvisibility=hidden", "-Wall", "-Wextra"]
+            + ["-Wno-unused-parameter", "-Wno-missing-field-initializers"],
+            py_limited_api=True,
+        )
+    ],
+)

@@ -1,0 +1,105 @@
+"""Push tensors to servers, and pull their answers: torch, numpy, and whatever has DLPack or the buffer protocol.
+
+A worker and a server, each in a process of its own (and a scheduler: ``python -m stepvan launch`` starts all)::
+
+    import stepvan, torch
+
+    with stepvan.Node() as node:
+        if node.role == "worker":
+            x, y = torch.rand(128, 4096), torch.empty(128, 4096)
+            node.worker.push_pull([x], [1], [y], [2]).wait()
+        elif node.role == "server":
+            for batch in node.server:
+                for request in batch:
+                    request.respond([request.tensors[0] * 2])
+
+The functions of this module are those of StepMesh, on one node per process; the module ``fserver_lib`` has them under
+their original names. Times are seconds, but for ``wait`` and what is said to be in ns. Settings are environment
+variables: docs/settings.md.
+"""
+
+from stepvan import _core
+from stepvan._default import (
+    barrier,
+    empty,
+    fetch_trace,
+    get_all_handlers,
+    get_batch,
+    get_nanosecond,
+    init,
+    push_pull,
+    register_recv_buffer,
+    respond,
+    respond_vec,
+    stop,
+    wait,
+    zeros,
+)
+from stepvan._errors import (
+    BusyError,
+    ClosedError,
+    ConfigError,
+    Error,
+    ExpiredError,
+    ForkedError,
+    InternalError,
+    InvalidError,
+    NotRegisteredError,
+    NotSupportedError,
+    PeerLostError,
+    ProtocolError,
+    RemoteError,
+    StaleError,
+    TimeoutError,
+    WouldBlockError,
+)
+from stepvan._node import Node, Peer
+from stepvan._registration import Registration
+from stepvan._server import Pull, Request, Response, Server
+from stepvan._worker import Handle, Trace, Worker
+
+__version__: str = _core.version()
+"""The version of the library, as Go has it: "v1.2.3"."""
+
+__all__ = [
+    "BusyError",
+    "ClosedError",
+    "ConfigError",
+    "Error",
+    "ExpiredError",
+    "ForkedError",
+    "Handle",
+    "InternalError",
+    "InvalidError",
+    "Node",
+    "NotRegisteredError",
+    "NotSupportedError",
+    "Peer",
+    "PeerLostError",
+    "ProtocolError",
+    "Pull",
+    "Registration",
+    "RemoteError",
+    "Request",
+    "Response",
+    "Server",
+    "StaleError",
+    "TimeoutError",
+    "Trace",
+    "Worker",
+    "WouldBlockError",
+    "barrier",
+    "empty",
+    "fetch_trace",
+    "get_all_handlers",
+    "get_batch",
+    "get_nanosecond",
+    "init",
+    "push_pull",
+    "register_recv_buffer",
+    "respond",
+    "respond_vec",
+    "stop",
+    "wait",
+    "zeros",
+]

@@ -1,0 +1,124 @@
+"""The operations of StepMesh as functions, on one node per process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from stepvan import _core
+from stepvan._errors import InvalidError
+from stepvan._node import Node, nodes
+from stepvan._server import Policy, Request, _policy
+from stepvan._registration import Registration
+
+_node: Node | None = None
+
+
+def _given() -> Node:
+    if _node is None:
+        raise InvalidError("stepvan.init() was not called")
+    return _node
+
+
+def _number() -> int:
+    return _node.number if _node is not None else _given().number
+
+
+def init(settings: Mapping[str, str | None] | None = None, timeout: float | None = None) -> Node:
+    """Joins the cluster that the environment tells of, and gives the node that the other functions work on. See Node."""
+    global _node
+    if _node is not None and _node._closer.alive and not _node.stopped:
+        raise InvalidError("stepvan.init() was called before: call stop() first, or make a Node")
+    _node = Node(settings, timeout)
+    return _node
+
+
+def stop(timeout: float | None = None) -> None:
+    """Waits until every node that lives has stopped, then leaves. Again, and without init, it does nothing. See Node.stop."""
+    if _node is not None:
+        _node.stop(timeout)
+
+
+def push_pull(
+    push_tensors: Sequence[Any],
+    push_keys: Sequence[int],
+    pull_tensors: Sequence[Any],
+    pull_keys: Sequence[int],
+    need_event: bool = True,
+) -> int:
+    """Sends tensors and has servers write the pull tensors; gives a handler for ``wait``. See Worker.push_pull.
+
+    need_event has no meaning for tensors in the memory of the CPU.
+    """
+    return _core.push_pull(_number(), push_tensors, push_keys, pull_tensors, pull_keys)
+
+
+def wait(handler: int, timeout_ms: float | None = 10000) -> None:
+    """Waits until an exchange has finished, ``timeout_ms`` milliseconds at most. See Handle.wait."""
+    _core.wait(_number(), handler, None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000)
+
+
+def get_all_handlers(handler: int) -> list[int]:
+    """The handlers of the operations of an exchange: its pushes, then the pulls of one server. The first is ``handler``.
+
+    Operations of an exchange share its completion and its times, and so its number.
+    """
+    return [int(handler)] * _core.operations(_number(), handler)
+
+
+def fetch_trace(handler: int) -> list[int]:
+    """8 times in ns of a finished exchange. See Trace; with several servers those of the one that finished last."""
+    return _core.trace(_number(), handler)
+
+
+def get_batch(policy: Policy | None = None, timeout: float | None = None) -> list[tuple[int, list[Any], list[int]]]:
+    """Waits for requests, one of every worker by default: [(handler, tensors, keys)]. See Server.get_batch."""
+    return _core.get_batch(_number(), _policy(policy), timeout, True)[0]
+
+
+def respond(tensors: Sequence[Any], handler: int | Request, need_event: bool = False) -> None:
+    """Answers one request. See Server.respond; need_event has no meaning for tensors in the memory of the CPU."""
+    _core.respond(_number(), handler if isinstance(handler, int) else handler.handler, tensors)
+
+
+def respond_vec(ret_buffer: Any, tensors_vec: Sequence[Any], handler_vec: Sequence[int]) -> None:
+    """Answers several requests with consecutive rows of one tensor. See Server.respond_vec."""
+    _core.respond_vec(_number(), ret_buffer, tensors_vec, handler_vec)
+
+
+def register_recv_buffer(
+    tensor: Any, worker_ranks: Sequence[int], push_keys: Sequence[int], timeout: float | None = None
+) -> Registration:
+    """Has pushes of workers received in place. See Server.register_recv_buffer."""
+    server = _given().server
+    if server is None:
+        raise InvalidError("register_recv_buffer: this node is no server")
+    return server.register_recv_buffer(tensor, worker_ranks, push_keys, timeout)
+
+
+def barrier(
+    include_server: bool, include_worker: bool, instance_barrier: bool = True, timeout: float | None = None
+) -> None:
+    """Waits until every member of the groups has called it. See Node.barrier."""
+    _core.barrier(_number(), include_worker, include_server, instance_barrier, timeout)
+
+
+def _allocating() -> Node:
+    if _node is not None or len(nodes) != 1:
+        return _given()
+    return next(iter(nodes.values()))
+
+
+def empty(shape: Iterable[int] | int, dtype: Any) -> Any:
+    """A tensor in shared memory of the node of ``init``, or of the only one there is. See Node.empty."""
+    return _allocating().empty(shape, dtype)
+
+
+def zeros(shape: Iterable[int] | int, dtype: Any) -> Any:
+    """As ``empty``, with zeros."""
+    return _allocating().zeros(shape, dtype)
+
+
+def get_nanosecond() -> int:
+    """The time in ns since 1970, by the clock of the traces: it never steps back."""
+    return _core.get_nanosecond()

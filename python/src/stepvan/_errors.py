@@ -1,0 +1,97 @@
+"""What can go wrong: exceptions, by the codes of the C interface."""
+
+import builtins
+
+from stepvan import _core
+
+
+class Error(Exception):
+    """The root of all errors of stepvan.
+
+    ``subject`` names what the error is about: the variable of a ConfigError, the peer ("worker 3") where one is
+    concerned, else "".
+    """
+
+    subject: str = ""
+
+
+class TimeoutError(Error, builtins.TimeoutError):
+    """The time given has passed. Nothing has changed: the same call can be made again."""
+
+
+class ExpiredError(TimeoutError):
+    """A limit of the settings has passed: STEPVAN_START_TIMEOUT, STEPVAN_STOP_TIMEOUT."""
+
+
+class ClosedError(Error):
+    """Stopped or closed by this program, or all workers have left: time to stop."""
+
+
+class PeerLostError(Error, ConnectionError):
+    """A peer died or its connection broke."""
+
+
+class ConfigError(Error, ValueError):
+    """A setting is missing or wrong; ``subject`` names the variable, the message names all mistakes."""
+
+
+class InvalidError(Error, ValueError):
+    """An argument contradicts the contract. Nothing was done."""
+
+
+class BusyError(Error):
+    """Belongs to an unanswered request, or is in use."""
+
+
+class WouldBlockError(Error, BlockingIOError):
+    """Full: wait for something outstanding and try again."""
+
+
+class StaleError(Error, LookupError):
+    """A handle, handler or registration is gone, or never was."""
+
+
+class NotRegisteredError(Error, LookupError):
+    """No registration covers it."""
+
+
+class NotSupportedError(Error, NotImplementedError):
+    """Not in this build, on this van, or with this device."""
+
+
+class RemoteError(Error):
+    """The peer has refused; the message is its reason."""
+
+
+class ProtocolError(Error):
+    """A peer sent what cannot be."""
+
+
+class ForkedError(Error):
+    """This process was forked from one that uses stepvan, and cannot use it: use multiprocessing with "spawn"."""
+
+
+class InternalError(Error):
+    """A mistake of the library, or of the system; the message is for its authors."""
+
+
+_core.set_errors(
+    {
+        1: TimeoutError,
+        2: ClosedError,
+        3: PeerLostError,
+        4: ConfigError,
+        5: InvalidError,
+        6: BusyError,
+        7: WouldBlockError,
+        8: StaleError,
+        9: NotRegisteredError,
+        10: NotSupportedError,
+        11: RemoteError,
+        12: ProtocolError,
+        13: InternalError,  # arrays that are too small: the extension makes them larger itself
+        14: ForkedError,
+        15: InternalError,
+        16: ExpiredError,
+    }
+)

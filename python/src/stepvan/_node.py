@@ -1,0 +1,149 @@
+"""Nodes."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from stepvan import _core
+from stepvan._errors import Error
+from stepvan._memory import make
+from stepvan._registration import Registration
+from stepvan._server import Server
+from stepvan._worker import Worker
+
+Role = Literal["worker", "server", "joint", "scheduler"]
+_roles: dict[int, Role] = {1: "worker", 2: "server", 3: "joint", 4: "scheduler"}
+
+nodes: weakref.WeakValueDictionary[int, Node] = weakref.WeakValueDictionary()
+"""All nodes of this process that are not closed, by number."""
+
+
+class Peer(NamedTuple):
+    """Somebody that a node exchanges tensors with: a worker's server, a server's worker; a scheduler's are all nodes.
+
+    van, reason: how it is reached ("shm", "tcp", "unix", "mem") and why; "" before it is connected.
+    """
+
+    role: Role
+    rank: int
+    node_rank: int
+    instance: int
+    pid: int
+    host: str
+    van: str
+    reason: str
+
+
+class Node:
+    """A node of a cluster: worker, server, both (joint), or scheduler.
+
+    settings: go before the environment: {"DMLC_ROLE": "worker", ...}; None as a value unsets. docs/settings.md lists all.
+    timeout: seconds to wait for the cluster to be complete; None: STEPVAN_START_TIMEOUT, 10 minutes by default.
+
+    The node has started when this returns. A context manager: stops at the end, or closes when there is an
+    exception. A node that nobody has any more, and every node when the interpreter exits, is closed.
+
+    Errors: ConfigError, RemoteError (the scheduler refuses this node), PeerLostError, TimeoutError; ExpiredError says
+    who is missing.
+    """
+
+    def __init__(self, settings: Mapping[str, str | None] | None = None, timeout: float | None = None) -> None:
+        self.number: int = _core.start(dict(settings or {}), timeout)
+        self._closer = weakref.finalize(self, _close, self.number)  # also when the interpreter exits
+        role, self.worker_rank, self.server_rank, self.servers, self.workers, self.root_port = _core.info(self.number)
+        self.role: Role = _roles[role]
+        self._registrations: dict[int, Registration] = {}
+        self.worker = Worker(self) if self.role in ("worker", "joint") else None
+        self.server = Server(self) if self.role in ("server", "joint") else None
+        self.stopped = False
+        nodes[self.number] = self
+
+    stopped: bool
+    """Whether it has left the cluster."""
+    role: Role
+    """What it is."""
+    worker: Worker | None
+    """What a worker does; None when it is none."""
+    server: Server | None
+    """What a server does; None when it is none."""
+    worker_rank: int
+    """Its rank among workers, -1 when it is none."""
+    server_rank: int
+    """Its rank among servers, -1 when it is none."""
+    servers: int
+    """How many servers a broadcast reaches."""
+    workers: int
+    """How many workers are paired with this server."""
+
+    @property
+    def peers(self) -> list[Peer]:
+        """Those that it exchanges tensors with, by role and rank."""
+        return [Peer(_roles[role], *rest) for role, *rest in _core.peers(self.number)]
+
+    def check(self) -> None:
+        """Raises why the cluster works no more: PeerLostError with the node that died."""
+        _core.health(self.number)
+
+    def barrier(
+        self,
+        workers: bool = True,
+        servers: bool = True,
+        per_instance: bool = True,
+        timeout: float | None = None,
+    ) -> None:
+        """Waits until every member of the groups has called it: every instance, or one of every node.
+
+        This node must be in one of them, or be the scheduler. After TimeoutError the next call over the same groups
+        continues this barrier.
+        """
+        _core.barrier(self.number, workers, servers, per_instance, timeout)
+
+    def empty(self, shape: Iterable[int] | int, dtype: Any) -> Any:
+        """A tensor in memory that other processes of this machine and user reach without a copy; it holds anything.
+
+        dtype: of torch or numpy, whose tensor it then is, or a name: of torch where torch is imported. The memory lives as
+        long as something shows it, also after the node.
+        """
+        return make(self.number, shape, dtype, False)
+
+    def zeros(self, shape: Iterable[int] | int, dtype: Any) -> Any:
+        """As ``empty``, with zeros."""
+        return make(self.number, shape, dtype, True)
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Waits until every node of the cluster that lives has stopped, then leaves. Again without effect.
+
+        Finished handles can be read until ``close``. TimeoutError: others have not stopped yet; the next call goes on
+        waiting. PeerLostError: the cluster did not live to its end.
+        """
+        if self._closer.alive:
+            _core.stop(self.number, timeout)
+        self.stopped = True
+
+    def close(self) -> None:
+        """Ends the node: one that has not stopped leaves at once. Waits of other threads end with ClosedError."""
+        self._closer()
+        nodes.pop(self.number, None)
+        self._registrations.clear()
+
+    def __enter__(self) -> Node:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.stop()
+        else:
+            self.close()
+
+    def __repr__(self) -> str:
+        ranks = [f"{name} {rank}" for name, rank in (("worker", self.worker_rank), ("server", self.server_rank)) if rank >= 0]
+        return f"<stepvan.Node: {' and '.join(ranks) or self.role}>"
+
+
+def _close(number: int) -> None:
+    try:
+        _core.close(number)
+    except Error:  # closed already, or in a forked child, where there is nothing to close
+        pass

@@ -1,0 +1,54 @@
+"""Registered memory, of either side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from stepvan import _core
+
+if TYPE_CHECKING:
+    from stepvan._node import Node
+
+
+class Registration:
+    """Memory that was registered. It lasts until ``unregister``, or the end of the node, also when nobody has this object.
+
+    A context manager: unregisters at the end.
+    """
+
+    __slots__ = ("_chunks", "_node", "_number")
+
+    def __init__(self, node: Node, number: int, chunks: Any = None) -> None:
+        self._node = node
+        self._number = number
+        self._chunks = chunks
+        if chunks is not None:
+            node._registrations[number] = self
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until the workers know of a receive buffer; for one whose registration timed out."""
+        _core.registration_wait(self._number, timeout)
+        if self._chunks is not None and not self._chunks.shared:
+            self._forget()  # the library tells when it lets go of the memory
+
+    def unregister(self, timeout: float | None = None) -> None:
+        """Ends it. Later pushes land in pooled memory.
+
+        BusyError: a request on it is unanswered, and nothing has changed. TimeoutError: it has ended, but a worker has
+        not let go: call again.
+        """
+        _core.unregister(self._number, timeout)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._chunks = None
+        self._node._registrations.pop(self._number, None)
+
+    def __int__(self) -> int:
+        return self._number
+
+    def __enter__(self) -> Registration:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.unregister()

@@ -1,0 +1,195 @@
+"""The server's side of an exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from stepvan import _core
+from stepvan._errors import ClosedError, InvalidError, StaleError
+from stepvan._loop import completion
+from stepvan._registration import Registration
+
+if TYPE_CHECKING:
+    from stepvan._node import Node
+
+Policy = Literal["lockstep", "any"] | int
+_policies = {None: 0, "lockstep": -1, "any": 1}
+
+
+class Pull(NamedTuple):
+    """What a worker pulls: ``shape`` and ``dtype`` of the answer, and its ``nbytes``; fewer will do when ``variable``."""
+
+    key: int
+    shape: tuple[int, ...]
+    dtype: Any
+    nbytes: int
+    variable: bool
+
+
+class Response:
+    """An answer that was given. Its tensors are kept alive, and must not be changed, until it is done.
+
+    ``await response`` waits in an event loop.
+    """
+
+    __slots__ = ("_number", "_server")
+
+    def __init__(self, server: Server, number: int) -> None:
+        self._server = server
+        self._number = number
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until the workers have acknowledged it, ``timeout`` seconds at most. PeerLostError: one was lost before."""
+        _core.response_wait(self._server._at, self._number, timeout)
+
+    def done(self) -> bool:
+        """Whether ``wait`` would return at once."""
+        return _core.response_done(self._server._at, self._number)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if not self.done():
+            yield from completion(_core.response_notify, self._server._at, self._number).__await__()
+        self.wait(0)
+
+
+class Request(_core.Request):
+    """One worker's request: ``tensors`` were pushed with ``keys``, ``pulls`` are to be answered, once.
+
+    handler: its number. worker: the rank of the worker.
+    tensors: of torch where torch is imported, else of numpy; a type that neither has comes as unsigned integers of the
+        same size. Pushes to a registered chunk are views of it: they show the next push of that key when it
+        arrives, which it may from the respond on. All others are the program's for as long as it wants.
+    """
+
+    __slots__ = ()
+
+    def input(self, i: int) -> Any:
+        """Push ``i`` to be read where it is: the worker's own tensor where that can be seen, without a copy.
+
+        It must not be written to (of torch, a write ends the process), nor be read after the respond, from which on the
+        worker may change it.
+        """
+        return super().input(i)
+
+    def out(self, i: int) -> Any:
+        """Memory for the answer to pull ``i``, in its shape and type; the same each time.
+
+        The worker's own tensor where that can be reached: a respond with it then sends no bytes. It holds anything at
+        first. It answers no other pull, and must not be written to after the respond.
+        """
+        return super().out(i)
+
+    def respond(self, tensors: Sequence[Any] | None = None) -> Response:
+        """Answers the request. See ``Server.respond``; without tensors with what ``out(i)`` gave for each pull."""
+        return _server_of(self.node).respond(tensors, self)
+
+    def __repr__(self) -> str:
+        return f"Request(worker={self.worker}, keys={self.keys}, pulls={self.pull_count})"
+
+
+_core.set_request(Request, Pull)
+
+
+def _server_of(number: int) -> Server:
+    from stepvan._node import nodes
+
+    node = nodes.get(number)
+    if node is None or node.server is None:
+        raise StaleError("the node of the request was closed")
+    return node.server
+
+
+class Server:
+    """What a server does. From any thread, but ``get_batch`` from one at a time.
+
+    ``for batch in server:`` gives batches until all workers have left.
+    """
+
+    __slots__ = ("_at", "_node", "__weakref__")
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._at = node.number
+
+    def register_recv_buffer(
+        self, tensor: Any, worker_ranks: Sequence[int], push_keys: Sequence[int], timeout: float | None = None
+    ) -> Registration:
+        """Cuts the tensor's bytes evenly over the lists: chunk i receives what worker worker_ranks[i] pushes with push_keys[i].
+
+        It receives in place, from the time this returns; requests show views of the chunk, in the shape that was
+        pushed, which may be smaller. The registration keeps the tensor's memory alive. Registering a (rank, key) again
+        replaces its chunk.
+
+        InvalidError: lists of unequal length, bytes that do not divide, alignment, memory of another registration, a
+        rank that is not paired. BusyError: a request on a chunk to be replaced is unanswered. TimeoutError: not all
+        workers know yet; ``registration`` of the exception goes on.
+        """
+        number, chunks, known = _core.register_recv_buffer(self._at, tensor, worker_ranks, push_keys)
+        registration = Registration(self._node, number, chunks)
+        try:
+            registration.wait(0 if known else timeout)
+        except TimeoutError as error:
+            error.registration = registration  # type: ignore[attr-defined]
+            raise
+        except Exception:
+            registration._forget()
+            raise
+        return registration
+
+    def get_batch(self, policy: Policy | None = None, timeout: float | None = None) -> list[Request]:
+        """Waits for requests, and takes from each worker that has some waiting the one that it issued first.
+
+        policy: "lockstep": one of every paired worker; "any"; a number: of at least so many workers. By default that of
+            STEPVAN_BATCH.
+
+        ClosedError: every worker has left, which is the time to stop, or this node was stopped. PeerLostError: the policy
+        cannot be met without a worker that is gone. TimeoutError: ``timeout`` seconds have passed, nothing was taken.
+        """
+        return _core.get_batch(self._at, _policy(policy), timeout)
+
+    def __iter__(self) -> Iterator[list[Request]]:
+        while True:
+            try:
+                batch = self.get_batch()
+            except ClosedError:
+                return
+            yield batch
+
+    def respond(self, tensors: Sequence[Any] | None, request: Request | int) -> Response:
+        """Answers the pulls of a request (or of its handler), in their order, once. It returns at once.
+
+        A request without pulls is answered with [], which frees its keys at the worker. None: with what ``out(i)`` gave.
+        The tensors are kept alive until the response is done.
+
+        InvalidError: counts or sizes do not fit; WouldBlockError: the queue to the worker is full. The request is still
+        to be answered then. StaleError: it was answered before.
+        """
+        if isinstance(request, int):
+            if tensors is None:
+                raise InvalidError("respond: a handler has no out(i): give the tensors, or the request")
+            return Response(self, _core.respond(self._at, request, tensors))
+        if tensors is None:
+            tensors = [request.out(i) for i in range(request.pull_count)]
+        response = Response(self, _core.respond(self._at, request.handler, tensors))
+        request.release()
+        return response
+
+    def respond_vec(self, buffer: Any, tensors: Sequence[Any], requests: Sequence[Request | int]) -> Response:
+        """Answers several requests with consecutive rows (dimension 0) of one tensor.
+
+        Request i gets as many rows as ``tensors[i]`` has (a tensor, a list whose first tensor counts, or a number). With
+        several pulls per request they are cut further, by the pulls' own rows. Surplus rows are ignored. All or, on
+        an error, none.
+        """
+        handlers = [request if isinstance(request, int) else request.handler for request in requests]
+        return Response(self, _core.respond_vec(self._at, buffer, tensors, handlers))
+
+
+def _policy(policy: Policy | None) -> int:
+    if isinstance(policy, int) and policy > 0:
+        return policy
+    try:
+        return _policies[policy]  # type: ignore[index]
+    except (KeyError, TypeError):
+        raise InvalidError(f"policy is {policy!r}: it is 'lockstep', 'any', a positive number, or None") from None
