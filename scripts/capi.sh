@@ -34,13 +34,14 @@ compile() {
 
 cluster() {
 	local program=$1 van=$2
-	STEPVAN_LOG_LEVEL=warn timeout 60 "$tmp/stepvan" launch -n 1w1s --van "$van" --scheduler-command "$program" -- "$program"
+	shift 2
+	# The command line of the library, whose scheduler is that program again.
+	timeout 60 "$tmp/plain/contract" launch -n 1w1s --van "$van" "$@" -- "$program"
 }
 
 echo "== the library, as it is and with the address sanitizer"
 make -s capi CAPI_DIR="$tmp/plain"
 make -s capi CAPI_DIR="$tmp/asan" CAPI_FLAGS=-asan
-go build -o "$tmp/stepvan" ./cmd/stepvan
 
 echo "== what it shows is what the header declares"
 diff <(declared) <(shown) || {
@@ -64,5 +65,5 @@ done
 
 echo "== processes"
 cluster "$tmp/plain/exchange" shm
-cluster "$tmp/plain/exchange++" tcp
+cluster "$tmp/plain/exchange++" tcp --scheduler-command "$tmp/plain/exchange++"
 cluster "$tmp/asan/exchange" shm

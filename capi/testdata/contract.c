@@ -623,8 +623,33 @@ static void leaves(void)
 	OK(stepvan_close(scheduler, &error));
 }
 
-int main(void)
+/* The command line, with the environment of the moment. */
+static void commands(void)
 {
+	const char *const version[] = {"version"}, *const nonsense[] = {"no-such-command"}, *const null[] = {NULL};
+	fflush(stdout);
+	IS(0, stepvan_main(1, version, 0, NULL));
+	IS(2, stepvan_main(1, nonsense, 1, version));
+	IS(125, stepvan_main(1, NULL, 0, NULL));
+	IS(125, stepvan_main(1, null, 0, NULL));
+	IS(125, stepvan_main(-1, version, 0, NULL));
+	IS(125, stepvan_main(1, version, 1, NULL));
+}
+
+/* This program with arguments is stepvan, so that commands which start themselves can be tried. */
+static int run(int argc, char **argv)
+{
+	const char *const self[] = {argv[0]};
+	return stepvan_main(argc - 1, (const char *const *)argv + 1, 1, self);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1) {
+		setenv("STEPVAN_LOG_LEVEL", "warn", 1); /* after Go has read its environment */
+		return run(argc, argv);
+	}
+	commands();
 	refuses_starts();
 	refuses_nodes(0, STEPVAN_STALE);
 	refuses_nodes(MADE_UP, STEPVAN_STALE);

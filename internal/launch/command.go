@@ -7,7 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/stepvan/stepvan/config"
 )
@@ -29,8 +31,25 @@ func (e *CommandError) Error() string {
 // Unwrap returns what the search for the program said.
 func (e *CommandError) Unwrap() error { return e.Err }
 
+// runsAs is what SetSelf was given; nil: the program of this process.
+var runsAs atomic.Pointer[[]string]
+
+// SetSelf has Self return command before its arguments: for a process whose program is not stepvan but
+// runs its command line, as "python3 -m stepvan" does. Nil: the program of this process.
+func SetSelf(command []string) {
+	if len(command) == 0 {
+		runsAs.Store(nil)
+		return
+	}
+	command = slices.Clone(command)
+	runsAs.Store(&command)
+}
+
 // Self returns the command line that runs this program with args.
 func Self(args ...string) ([]string, error) {
+	if command := runsAs.Load(); command != nil {
+		return slices.Concat(*command, args), nil
+	}
 	path, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)

@@ -48,6 +48,19 @@ func TestResolve(t *testing.T) {
 	require.True(t, filepath.IsAbs(path))
 }
 
+func TestSelfOfAProgramThatRunsTheCommandLine(t *testing.T) {
+	t.Cleanup(func() { SetSelf(nil) })
+	given := []string{"python3", "-m", "stepvan"}
+	SetSelf(given)
+	given[0] = "changed"
+	command, err := Self("scheduler", "-x")
+	require.NoError(t, err)
+	require.Equal(t, []string{"python3", "-m", "stepvan", "scheduler", "-x"}, command)
+	again, err := Self("env")
+	require.NoError(t, err)
+	require.Equal(t, []string{"python3", "-m", "stepvan", "env"}, again)
+}
+
 func TestSelf(t *testing.T) {
 	command, err := Self("scheduler", "-x")
 	require.NoError(t, err)

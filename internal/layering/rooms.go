@@ -52,13 +52,13 @@ var rooms = []room{
 	{path: "server", level: 6, never: []string{"van"}},
 
 	{path: "ps", level: 7},
-	{path: "internal/launch", level: 7, only: []string{"cmd/stepvan", "bench", "examples"}},
+	{path: "internal/launch", level: 7, only: []string{"cmd/stepvan", "capi", "bench", "examples"}},
 
 	{path: "examples", level: 8},
 	{path: "examples/afd/model/modeltest", level: 8, tests: true},
 	{path: "bench", level: 8},
-	{path: "capi", level: 8, only: nobody},
-	{path: "cmd/stepvan", level: 8, beside: []string{"examples", "bench"}, only: nobody},
+	{path: "capi", level: 8, beside: []string{"cmd/stepvan"}, only: nobody},
+	{path: "cmd/stepvan", level: 8, beside: []string{"examples", "bench"}, only: []string{"capi"}},
 
 	{path: "internal/layering", level: 8, tests: true},
 	{path: "internal/pairtest", level: 8, tests: true},

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"context"
@@ -17,11 +17,11 @@ const codeUsage = 2
 // exitCode is an error that was reported to the user already.
 type exitCode int
 
-// Error is for logs; execute prints nothing for it.
+// Error is for logs; Execute prints nothing for it.
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// execute runs a command line, prints its error, and returns its exit code.
-func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+// Execute runs a command line (without the name of the program), prints its error, and returns its exit code.
+func Execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetOut(stdout)

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"bufio"
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	main()
+	os.Exit(Execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
 func node(ctx context.Context) error {
@@ -47,7 +47,7 @@ func node(ctx context.Context) error {
 func stepvan(t *testing.T, args ...string) (code int, out, errOut string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	code = execute(t.Context(), args, &stdout, &stderr)
+	code = Execute(t.Context(), args, &stdout, &stderr)
 	return code, stdout.String(), stderr.String()
 }
 

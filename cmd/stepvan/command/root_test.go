@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"bytes"
@@ -88,6 +88,6 @@ func TestEndOfTheContextIsAnError(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out bytes.Buffer
-	require.Equal(t, 1, execute(ctx, []string{"launch", "--", "true"}, &out, &out))
+	require.Equal(t, 1, Execute(ctx, []string{"launch", "--", "true"}, &out, &out))
 	require.Equal(t, "stepvan launch: stopped: context canceled\n", out.String())
 }
