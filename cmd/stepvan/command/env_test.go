@@ -84,3 +84,19 @@ func TestDoctor(t *testing.T) {
 	require.Contains(t, out, "to repair before a node can start")
 	require.Empty(t, errOut, "the finding says it all")
 }
+
+// Mistakes that settings show alone, and those that Start finds, are all told.
+func TestDoctorTellsEveryMistake(t *testing.T) {
+	for name, value := range map[string]string{"STEPVAN_VAN": "shmem", "STEPVAN_GRANTS": "5", "STEPVAN_PROGRESS": "fast"} {
+		t.Setenv(name, value)
+	}
+	wrong := []string{"STEPVAN_VAN=shmem", "STEPVAN_GRANTS=5", "STEPVAN_PROGRESS=fast"}
+	for role, want := range map[string][]string{"worker": wrong, "": append(wrong, "DMLC_ROLE")} {
+		place(t, role)
+		code, out, _ := stepvan(t, "doctor")
+		require.Equal(t, 1, code)
+		for _, w := range want {
+			require.Regexp(t, `(?m)^fail +settings +`+w+`\b`, out, "role %q", role)
+		}
+	}
+}

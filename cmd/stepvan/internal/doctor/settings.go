@@ -31,15 +31,19 @@ func (d *doctor) checkSettings(mistakes error, warnings []config.Warning) {
 	d.checkTraceFile()
 }
 
-// split takes apart what errors.Join has joined.
-func split(err error) []error {
+// split takes apart what errors.Join has joined, and what was joined in that.
+func split(err error) (all []error) {
 	if err == nil {
 		return nil
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
 	}
-	return []error{err}
+	for _, one := range joined.Unwrap() {
+		all = append(all, split(one)...)
+	}
+	return all
 }
 
 func assignment(key, value string) string {
