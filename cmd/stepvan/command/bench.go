@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -104,13 +103,20 @@ func (f *benchFlags) run(ctx context.Context, out, errOut io.Writer) error {
 	signals, release := launch.Signals()
 	defer release()
 	base.Signals = signals
-	results := &benchResults{flags: f, out: out, errOut: errOut, reasons: map[string]bool{}}
-	if goals {
-		return results.goals(ctx, base)
+	var plan bench.Plan
+	if !goals {
+		if plan, err = f.plan(base); err != nil {
+			return err
+		}
 	}
-	plan, err := f.plan(base)
+	html, err := createPage(f.html)
 	if err != nil {
 		return err
+	}
+	defer html.discard()
+	results := &benchResults{flags: f, out: out, errOut: errOut, html: html, reasons: map[string]bool{}}
+	if goals {
+		return results.goals(ctx, base)
 	}
 	return results.plan(ctx, plan)
 }
@@ -120,6 +126,7 @@ type benchResults struct {
 	flags    *benchFlags
 	out      io.Writer
 	errOut   io.Writer
+	html     *pageFile // nil: none
 	reports  []*bench.Report
 	verdicts []bench.Verdict
 	failed   error           // of what could not be measured or written
@@ -181,7 +188,7 @@ func (b *benchResults) fail(err error) {
 func (b *benchResults) goals(ctx context.Context, base bench.Options) (err error) {
 	base.Stderr = nil // what a process says when it fails is part of the error
 	var more bench.Plan
-	if b.flags.html != "" {
+	if b.html != nil {
 		b.flags.sweep = true
 		if more, err = pageSweep(base); err != nil {
 			return err
@@ -204,7 +211,7 @@ func (b *benchResults) write() error {
 	if !b.flags.json {
 		b.failed = errors.Join(b.failed, b.tables())
 	}
-	if b.flags.html != "" {
+	if b.html != nil {
 		b.failed = errors.Join(b.failed, b.page())
 	}
 	return b.failed
@@ -223,23 +230,16 @@ func (b *benchResults) tables() error {
 	return bench.WriteGoals(b.out, b.verdicts)
 }
 
-// page writes the page beside its place first, so that a run that fails leaves the last one.
+// page puts the page in its place. Where nothing could be measured the last one stays.
 func (b *benchResults) page() error {
-	path := b.flags.html
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("--html: %w", err)
+	if len(b.reports) == 0 {
+		return nil
 	}
-	defer os.Remove(f.Name())
-	err = page.Write(f, &page.Content{Reports: b.reports, Verdicts: b.verdicts, Made: time.Now(), Version: version()})
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
+	err := b.html.publish(&page.Content{Reports: b.reports, Verdicts: b.verdicts, Made: time.Now(), Version: version()})
+	if err == nil {
+		fmt.Fprintln(b.errOut, "wrote", b.flags.html)
 	}
-	if err != nil {
-		return fmt.Errorf("--html: %w", err)
-	}
-	fmt.Fprintln(b.errOut, "wrote", path)
-	return nil
+	return err
 }
 
 // version is that of this program where the build knows it.

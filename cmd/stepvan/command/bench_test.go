@@ -1,6 +1,8 @@
 package command
 
 import (
+	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,6 +38,37 @@ func TestBenchJSONPageAndCompare(t *testing.T) {
 	require.Regexp(t, `mem echo 1w1s 8B/8B .* ~ \(p=1\.000 n=6\)`, out)
 }
 
+// A page that cannot be written is told before the first measurement: nothing is on the output.
+func TestAPathForNoPageIsToldFirst(t *testing.T) {
+	folder := t.TempDir()
+	for name, path := range map[string]string{"no folder": filepath.Join(folder, "none", "x.html"), "a folder": folder} {
+		t.Run(name, func(t *testing.T) {
+			code, out, errOut := stepvan(t, "bench", "--workload", "echo", "--van", "mem", "--count", "1", "--rounds", "1", "--json", "--html", path)
+			require.Equal(t, 1, code)
+			require.Empty(t, out)
+			require.Contains(t, errOut, "--html")
+			require.Contains(t, errOut, path)
+		})
+	}
+	require.Empty(t, mustGlob(t, folder))
+}
+
+// A run of which nothing comes leaves the last page, and nothing beside it.
+func TestAFailedRunLeavesTheLastPage(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "page.html")
+	require.NoError(t, os.WriteFile(path, []byte("last"), 0o600))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	var out, errOut bytes.Buffer
+	require.NotZero(t, Execute(ended, []string{"bench", "--workload", "echo", "--van", "mem", "--html", path}, &out, &errOut))
+	require.NotContains(t, errOut.String(), "wrote")
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "last", string(text))
+	require.Equal(t, []string{path}, mustGlob(t, folder))
+}
+
 func mustGlob(t *testing.T, folder string) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(folder, "*"))
@@ -62,7 +95,6 @@ func TestMistakesInBench(t *testing.T) {
 		"no time":            {[]string{"--workload", "echo", "--duration", "0s"}, 1, "--duration 0s is no time to measure in"},
 		"two lengths":        {[]string{"--duration", "1s", "--count", "1"}, codeUsage, "none of the others can be"},
 		"sweep of one size":  {[]string{"--sweep", "--push", "1"}, codeUsage, "none of the others can be"},
-		"no folder":          {[]string{"--workload", "echo", "--van", "mem", "--count", "1", "--html", "/nowhere/x.html"}, 1, "--html: "},
 		"compare nothing":    {[]string{"compare", "one"}, codeUsage, "accepts 2 arg(s), received 1"},
 		"compare no file":    {[]string{"compare", "/nowhere", "/nowhere"}, 1, "/nowhere: no such file"},
 		"compare empty file": {[]string{"compare", empty, empty}, 1, "empty.json: stepvan: invalid argument: there is no report in it"},
