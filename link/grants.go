@@ -36,7 +36,8 @@ func (s *Session) InMessage() int64 { return s.caps.InMessage }
 
 // Grant lets the peer reach mem, until Withdraw has called back or Detacher.Detached has come.
 // Whatever is sent afterwards may name the grant. Errors: errs.ErrNotSupported when the van cannot share this
-// memory, or any; errs.ErrWouldBlock when its queue is full; why the session is over, when
+// memory, or any; errs.ErrNoGrant, which is one of these, when there is no room for another one, which there may be when
+// Returned has changed or files of this process have gone; errs.ErrWouldBlock when its queue is full; why the session is over, when
 // it is. Any goroutine.
 func (s *Session) Grant(mem []byte, generation uint32, rights van.Rights) (van.Grant, error) {
 	if s.granter == nil {
@@ -49,6 +50,10 @@ func (s *Session) Grant(mem []byte, generation uint32, rights van.Rights) (van.G
 	}
 	return s.granter.Grant(mem, generation, rights)
 }
+
+// Returned counts the grants of this session that have come back: while it stays the same nothing is
+// gained by asking again for one that there was no room for. Any goroutine; an atomic load.
+func (s *Session) Returned() uint64 { return s.returned.Load() }
 
 // Map returns n bytes of the peer's memory from t on, to be released in the end. Errors and
 // lifetime as of van.Granter; errs.ErrNotSupported over vans that are not one-sided. It does not allocate. Any goroutine.
@@ -116,6 +121,7 @@ func (s *Session) onWithdrawn(op van.OpID, err error) {
 		if w.op == op {
 			s.withdrawn = append(s.withdrawn[:i], s.withdrawn[i+1:]...)
 			done = w.done
+			s.returned.Add(1)
 			break
 		}
 	}

@@ -60,7 +60,8 @@ type Session struct {
 	withdrawn  []withdrawal // not completed
 	detached   bool         // the peer can reach nothing any more
 
-	withdrawals uint64 // begun, ever
+	withdrawals uint64        // begun, ever
+	returned    atomic.Uint64 // of these, that are over
 	goodbye     string
 	parting     bool        // goodbye has been sent
 	grace       *time.Timer // ends a session that parts; nil before

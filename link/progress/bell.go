@@ -43,8 +43,11 @@ func (b *bell) answer() bool {
 	if !b.rung.Load() {
 		return false
 	}
-	_, _ = unix.Read(b.fd, b.in[:])
-	b.rung.Store(false)
+	// Who rings may not have written yet. Then the bell counts as rung until it is written and read: else it would
+	// stay readable, and nobody would ever read it.
+	if n, _ := unix.Read(b.fd, b.in[:]); n > 0 {
+		b.rung.Store(false)
+	}
 	return true
 }
 

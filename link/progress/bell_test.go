@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,4 +36,25 @@ func TestBellRemembersOneRing(t *testing.T) {
 	require.False(t, b.answer())
 	b.ring()
 	require.True(t, b.answer())
+}
+
+// A ringer that is slow to write leaves nothing behind that keeps the sleeper awake for ever.
+func TestAnswerBeforeTheRingIsWritten(t *testing.T) {
+	b, err := newBell()
+	require.NoError(t, err)
+	defer b.close()
+	b.mu.Lock()
+	rung := make(chan struct{})
+	go func() { defer close(rung); b.ring() }()
+	for !b.rung.Load() {
+		runtime.Gosched()
+	}
+	require.True(t, b.answer())
+	b.mu.Unlock()
+	<-rung
+	require.True(t, b.answer())
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(b.fd), Events: unix.POLLIN}}, 0)
+	require.NoError(t, err)
+	require.Zero(t, n)
+	require.False(t, b.answer())
 }

@@ -82,7 +82,7 @@ type Engine struct {
 
 	left    atomic.Int64 // when the program last left the node, ns
 	absent  atomic.Bool  // it was away for long since the last wait
-	ticking atomic.Bool  // the tick will look after what was left unsettled
+	ticking atomic.Int32 // whether, and how soon, the tick will look after what was left unsettled
 	napping atomic.Bool  // the holder may be asleep
 	parker  parker
 	timer   *time.Timer   // of the tick

@@ -134,10 +134,10 @@ func TestTightLoopsDoNotSettle(t *testing.T) {
 	m.engine.mute()
 	m.engine.src.Poll(true) // no longer armed
 	m.engine.leave(false)
-	require.True(t, m.engine.ticking.Load())
+	require.NotEqual(t, noTick, m.engine.ticking.Load())
 	var ev Event
 	m.arrive(&ev) // wakes nobody
-	for end := time.Now().Add(bound); m.engine.ticking.Load() || !ev.IsSet(); runtime.Gosched() {
+	for end := time.Now().Add(bound); m.engine.ticking.Load() != noTick || !ev.IsSet(); runtime.Gosched() {
 		require.True(t, time.Now().Before(end), "the tick goes on for ever, or settles nothing")
 	}
 }
@@ -197,17 +197,17 @@ func TestTicksWhileTheDriverListens(t *testing.T) {
 	m := newMailbox(t, true, Options{})
 	own(t, m.engine)
 	m.engine.release()
-	require.Equal(t, tick, m.engine.pace())
+	require.Equal(t, tickSoon, m.engine.pace())
 	crowded(t)
-	require.Equal(t, slowTick, m.engine.pace())
+	require.Equal(t, tickLate, m.engine.pace())
 	polls := m.polls.Load()
 	m.engine.seen.Store(m.engine.turns())
 	m.engine.tick()
 	require.Equal(t, polls, m.polls.Load())
 	require.True(t, m.engine.listening.Load())
-	require.False(t, m.engine.ticking.Load())
+	require.Equal(t, noTick, m.engine.ticking.Load())
 	own(t, m.engine)
 	m.engine.mute()
-	require.Equal(t, tick, m.engine.pace())
+	require.Equal(t, tickSoon, m.engine.pace())
 	m.engine.leave(true)
 }

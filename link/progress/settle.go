@@ -67,18 +67,31 @@ func (e *Engine) abstain() (mine uint64) {
 
 // tickOn has tick look after what is left unsettled. It is called after the token was given back.
 func (e *Engine) tickOn() {
-	if !e.ticking.Load() && e.ticking.CompareAndSwap(false, true) {
-		e.timer.Reset(e.pace())
+	was := e.ticking.Load()
+	if was == tickSoon {
+		return
+	}
+	if pace := e.pace(); was < pace && e.ticking.CompareAndSwap(was, pace) {
+		e.timer.Reset(tickAfter[pace])
 	}
 }
 
-// pace is the length of a tick. Where the driver listens a tick only has what was held back sent, and that may
+// What becomes of the tick, in the order of how much that is.
+const (
+	noTick int32 = iota
+	tickLate
+	tickSoon
+)
+
+var tickAfter = [...]time.Duration{tickLate: slowTick, tickSoon: tick}
+
+// pace is how soon the tick is to come. Where the driver listens a tick only has what was held back sent, and that may
 // as well wait for a program of many goroutines until its turn has come.
-func (e *Engine) pace() time.Duration {
+func (e *Engine) pace() int32 {
 	if e.listening.Load() && crew.crowded.Load() {
-		return slowTick
+		return tickLate
 	}
-	return tick
+	return tickSoon
 }
 
 // settle makes sure that what comes is noticed while nobody drives. What the driver was called for before is
@@ -155,13 +168,15 @@ func (e *Engine) tick() {
 	now := e.turns()
 	idle := e.seen.Swap(now) == now
 	if idle {
-		e.ticking.Store(false)
+		e.ticking.Store(noTick)
 	}
 	crew.count()
 	switch {
 	case e.has(closed):
 	case !idle:
-		e.timer.Reset(e.pace())
+		pace := e.pace()
+		e.ticking.Store(pace)
+		e.timer.Reset(tickAfter[pace])
 	case e.take():
 		if e.listening.Load() {
 			e.abstain()

@@ -58,7 +58,7 @@ func (e *endpoint) offer(file uint64, fd int, size int) error {
 	return nil
 }
 
-var errManyFiles = fmt.Errorf("the peer has %d files of this process, and takes no more: %w", mostFiles, errs.ErrNotSupported)
+var errManyFiles = fmt.Errorf("the peer has %d files of this process, and takes no more: %w", mostFiles, errs.ErrNoGrant)
 
 // file returns a mapped file of the peer. It fetches what it does not know yet.
 func (e *endpoint) file(id uint64) (*peerFile, error) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -201,6 +202,28 @@ func TestHostileParcels(t *testing.T) {
 			require.LessOrEqual(t, mappings(t), maps)
 		})
 	}
+}
+
+// Descriptors that come without a byte are given back as well.
+func TestRightsWithoutAByte(t *testing.T) {
+	_, b, x, _ := pair(t, Options{Files: memory()})
+	file := memfd(t, 1<<16, 1<<16, sealed)
+	open := descriptors(t)
+	for range 3 {
+		sendRights(x.sock, file, file)
+	}
+	require.ErrorAs(t, b.until(van.EventLost).Err, new(*errs.ProtocolError))
+	require.LessOrEqual(t, descriptors(t), open)
+}
+
+// sendRights sends descriptors and nothing else, which unix.Sendmsg does not.
+func sendRights(sock int, fds ...int) {
+	rights := unix.UnixRights(fds...)
+	var vec unix.Iovec
+	msg := unix.Msghdr{Iov: &vec, Control: &rights[0]}
+	msg.SetIovlen(1)
+	msg.SetControllen(len(rights))
+	_, _, _ = unix.Syscall(unix.SYS_SENDMSG, uintptr(sock), uintptr(unsafe.Pointer(&msg)), unix.MSG_NOSIGNAL)
 }
 
 // Records of any content cost the connection or are messages; they fault nothing.

@@ -33,9 +33,10 @@ func (e *endpoint) sendLong(o *operation, m *van.Message, size int64, written bo
 	s.active = true
 	s.memory = append(s.memory[:0], m.Head...) // which is the caller's again
 	s.head = len(s.memory)
-	s.segs = append(s.segs[:0], s.memory)
+	s.segs, s.at, s.left = append(s.segs[:0], s.memory), 0, int64(s.head)
 	if !written {
 		s.segs = append(s.segs, m.Payload...)
+		s.left += size
 	}
 	e.flow()
 	return nil

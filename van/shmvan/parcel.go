@@ -128,7 +128,7 @@ func (b *mailbox) receive(sock int) (n int, fds []int, err error) {
 		if e == unix.EINTR || e == unix.ECONNRESET { // the peer is gone, but what it has sent is not
 			continue
 		}
-		if e != 0 || k == 0 { // EPOLLRDHUP tells when the peer has shut its end down
+		if e != 0 || k == 0 && b.msg.Controllen == 0 { // EPOLLRDHUP tells when the peer has shut its end down
 			return 0, nil, errEmpty
 		}
 		if b.msg.Controllen > 0 {

@@ -209,6 +209,8 @@ type stream struct {
 	begun  uint64 // streams so far
 	head   int    // bytes of a long head that come first, in segs[0]
 	segs   [][]byte
+	at     int    // the first of segs that is not in the ring
+	left   int64  // bytes of segs that are not
 	memory []byte // of long heads
 }
 
@@ -224,7 +226,7 @@ func (e *endpoint) sendStream(o *operation, m *van.Message, size int64) error {
 	o.streamed = e.stream.begun
 	e.commit(m, o, rec, kindStream)
 	e.stream.active = true
-	e.stream.segs = append(e.stream.segs[:0], m.Payload...)
+	e.stream.segs, e.stream.at, e.stream.left = append(e.stream.segs[:0], m.Payload...), 0, size
 	e.flow()
 	return nil
 }
@@ -233,11 +235,7 @@ func (e *endpoint) sendStream(o *operation, m *van.Message, size int64) error {
 func (e *endpoint) flow() {
 	s := &e.stream
 	for s.active {
-		left := 0
-		for _, p := range s.segs {
-			left += len(p)
-		}
-		if left == 0 {
+		if s.left == 0 {
 			s.active = false
 			clear(s.segs)
 			e.drained.Store(e.out.mark(0))
@@ -245,7 +243,7 @@ func (e *endpoint) flow() {
 			e.v.stir()
 			break
 		}
-		n := min(left, chunkBytes, len(e.out.own.ring)/4)
+		n := int(min(s.left, chunkBytes, int64(len(e.out.own.ring)/4)))
 		if s.head > 0 {
 			n = min(n, s.head)
 		}
@@ -255,6 +253,7 @@ func (e *endpoint) flow() {
 		}
 		binary.LittleEndian.PutUint64(rec[recSize:], uint64(n))
 		s.gather(rec[recBody : recBody+n])
+		s.left -= int64(n)
 		s.head = max(0, s.head-n)
 		e.out.publish(len(rec), kindChunk, wordTell)
 	}
@@ -263,9 +262,11 @@ func (e *endpoint) flow() {
 
 // gather moves the next bytes into to.
 func (s *stream) gather(to []byte) {
-	for i := range s.segs {
-		k := bulk.Copy(to, s.segs[i])
-		to, s.segs[i] = to[k:], s.segs[i][k:]
+	for len(to) > 0 {
+		k := bulk.Copy(to, s.segs[s.at])
+		if to, s.segs[s.at] = to[k:], s.segs[s.at][k:]; len(s.segs[s.at]) == 0 {
+			s.at++
+		}
 	}
 }
 
