@@ -9,6 +9,7 @@ Fails when an embedding is not that of the unsplit model: cosine below 0.9999.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -49,7 +50,9 @@ def launch(options: argparse.Namespace, files: Files, output: str) -> int:
     stepvan = [options.stepvan] if options.stepvan else [sys.executable, "-m", "stepvan"]
     flags = ["launch", "-n", options.nodes, "--van", options.van, "--timeout", "5m"]
     node = [sys.executable, str(HERE / "node.py"), "--output", output, "--model", str(files.config.parent)]
-    return subprocess.run([*stepvan, *flags, "--", *node]).returncode
+    # Workers have different numbers of micro-batches: no lock-step, on any node.
+    environment = {**os.environ, "STEPVAN_BATCH": "any", "STEPVAN_LOG_LEVEL": "warn"}
+    return subprocess.run([*stepvan, *flags, "--", *node], env=environment).returncode
 
 
 def gather(output: Path, nodes: str) -> torch.Tensor:

@@ -1,6 +1,8 @@
 """One process of the split model: attention or FFN, as DMLC_ROLE says. ``demo.py`` starts several.
 
-stepvan launch -n 2w2s -- python3 node.py --output DIRECTORY
+STEPVAN_BATCH=any stepvan launch -n 2w2s -- python3 node.py --output DIRECTORY
+
+Without lock-step, because workers have different numbers of micro-batches.
 """
 
 from __future__ import annotations
@@ -33,10 +35,7 @@ def main() -> None:
 
 
 def connect(role: str, files) -> StepvanAFDConnector:
-    # Workers have different numbers of micro-batches: no lock-step.
-    settings = {"STEPVAN_BATCH": "any"}
-    config = ConnectorConfig(role, Config.open(files.config).hidden, MAX_TOKENS, settings=settings)
-    return StepvanAFDConnector(config)
+    return StepvanAFDConnector(ConnectorConfig(role, Config.open(files.config).hidden, MAX_TOKENS))
 
 
 def attention(files, output: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 
@@ -14,18 +15,16 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def stepvan_launch(nodes, van, *command):
-    stepvan = [sys.executable, "-m", "stepvan", "launch", "-n", nodes, "--van", van, "--timeout", "2m"]
-    done = subprocess.run([*stepvan, "--", sys.executable, *command], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.mark.parametrize("van", ["shm", "tcp"])
 @pytest.mark.parametrize("policy", ["lockstep", "any"])
 @pytest.mark.parametrize("nodes", ["1w1s", "2w2s"])
 def test_connector(nodes, policy, van):
-    printed = stepvan_launch(nodes, van, str(EXAMPLE / "tests" / "toy.py"), policy)
+    command = [sys.executable, "-m", "stepvan", "launch", "-n", nodes, "--van", van, "--timeout", "2m", "--"]
+    command += [sys.executable, str(EXAMPLE / "tests" / "toy.py")]
+    environment = {**os.environ, "STEPVAN_BATCH": policy, "STEPVAN_LOG_LEVEL": "warn"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    printed = done.stdout
     workers, servers = int(nodes[0]), int(nodes[2])
     assert printed.count("checked ") == workers
     assert printed.count("answered ") == servers

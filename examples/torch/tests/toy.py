@@ -21,10 +21,9 @@ HIDDEN, TOKENS, STAGES, LAYERS, ROUNDS = 48, 40, 3, 4, 25
 
 
 def main() -> None:
-    policy = sys.argv[1]
+    policy = os.environ["STEPVAN_BATCH"]
     role = {"worker": "attention", "server": "ffn"}[os.environ["DMLC_ROLE"]]
-    settings = {"STEPVAN_BATCH": policy}
-    config = ConnectorConfig(role, HIDDEN, TOKENS, torch.bfloat16, num_stages=STAGES, max_num_seqs=4, settings=settings)
+    config = ConnectorConfig(role, HIDDEN, TOKENS, torch.bfloat16, num_stages=STAGES, max_num_seqs=4)
     with StepvanAFDConnector(config) as connector:
         if role == "ffn":
             ffn(connector, int(os.environ["DMLC_NUM_WORKER"]) if policy == "lockstep" else None)
