@@ -11,8 +11,17 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// series makes a report for each sample, all of one name.
-func series(name string, samples ...[]float64) Series {
+// series makes a run of three rounds for each median, all of one name.
+func series(name string, medians ...float64) Series {
+	var runs [][]float64
+	for _, m := range medians {
+		runs = append(runs, []float64{m, m + 0.5, m - 0.5})
+	}
+	return rounds(name, runs...)
+}
+
+// rounds makes a run of each list of rounds.
+func rounds(name string, samples ...[]float64) Series {
 	s := Series{Name: name}
 	for _, p50 := range samples {
 		s.Reports = append(s.Reports, &bench.Report{
@@ -31,41 +40,65 @@ func text(t *testing.T, before, after Series) string {
 }
 
 func TestADifferenceIsShown(t *testing.T) {
-	out := text(t, series("old.json", []float64{100, 101, 102, 103, 104, 105}), series("new.json", []float64{80, 81, 82, 83, 84, 85}))
+	out := text(t, series("old.json", 100, 101, 102, 103, 104, 105), series("new.json", 80, 81, 82, 83, 84, 85))
 	require.Regexp(t, `(?m)^p50 +old\.json +new\.json +delta`, out)
 	require.Regexp(t, `(?m)^tcp echo 1w1s 8B/8B +102\.5µs ± +2% +82\.5µs ± +3% +-19\.51% \(p=0\.002 n=6\)`, out)
 	require.Regexp(t, `(?m)^exchanges/s +old\.json`, out)
+	require.NotContains(t, out, "note:")
 }
 
 func TestNoiseIsNoDifference(t *testing.T) {
-	out := text(t, series("a", []float64{100, 120, 90, 130, 110, 95}), series("b", []float64{101, 119, 92, 128, 112, 96}))
+	out := text(t, series("a", 100, 120, 90, 130, 110, 95), series("b", 101, 119, 92, 128, 112, 96))
 	require.Regexp(t, `8B/8B .* ~ \(p=0\.\d+ n=6\)`, out)
-	require.NotContains(t, out, "%  (p=")
+	require.NotContains(t, out, "% (p=")
 }
 
-// Several runs in one file are one sample.
-func TestRunsOfOneNameCountTogether(t *testing.T) {
-	out := text(t, series("a", []float64{100, 101, 102}, []float64{103, 104, 105}), series("b", []float64{80, 81, 82}, []float64{83, 84, 85}))
-	require.Contains(t, out, "-19.51% (p=0.002 n=6)")
+// Two runs of one program differ by more than the rounds of each, which a test on rounds takes for a difference.
+func TestRoundsAreNoSample(t *testing.T) {
+	slow, fast := []float64{100, 101, 102, 103, 104, 105}, []float64{80, 81, 82, 83, 84, 85}
+	for name, c := range map[string]struct {
+		before, after Series
+		want          string
+	}{
+		"one run each": {rounds("a", slow), rounds("b", fast), `-19\.51% ~ \(needs 4 runs\)`},
+		"four of each": {rounds("a", slow, fast, slow, fast), rounds("b", fast, slow, fast, fast), ` ~ \(p=\d\.\d+ n=4\)`},
+		"three and many": {
+			rounds("a", slow, slow, slow), rounds("b", fast, fast, fast, fast, fast, fast, fast), `-19\.51% ~ \(needs 4 runs\)`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := text(t, c.before, c.after)
+			require.Regexp(t, `8B/8B .*`+c.want, out)
+			require.NotContains(t, out, "% (p=")
+		})
+	}
 }
 
-func TestTooFewRoundsAreSaidToBe(t *testing.T) {
-	out := text(t, series("a", []float64{100, 101}), series("b", []float64{80, 81}))
-	require.Contains(t, out, "~ (p=")
-	require.Contains(t, out, "note: need >= 4 samples")
+func TestFourRunsAreEnough(t *testing.T) {
+	out := text(t, series("a", 100, 101, 102, 103), series("b", 80, 81, 82, 83))
+	require.Contains(t, out, "-19.70% (p=0.029 n=4)")
+	require.NotContains(t, out, "needs")
+}
+
+func TestTooFewRunsAreSaidToBe(t *testing.T) {
+	out := text(t, series("a", 100, 101, 102), series("b", 80, 81, 82))
+	require.Contains(t, out, "-19.80% ~ (needs 4 runs)")
+	require.NotContains(t, out, "p=")
+	require.Equal(t, 1, strings.Count(out, "note: 4 runs in each file"))
 }
 
 func TestMeasurementsOfOneFileOnly(t *testing.T) {
-	after := series("b", []float64{100, 101})
+	after := series("b", 100.5)
 	after.Reports[0].PushBytes, after.Reports[0].PullBytes = 16, 16
-	out := text(t, series("a", []float64{50, 51}), after)
+	out := text(t, series("a", 50.5), after)
 	require.Regexp(t, `(?m)^tcp echo 1w1s 8B/8B +50\.5µs .* - +$`, out)
 	require.Regexp(t, `(?m)^tcp echo 1w1s 16B/16B +- +100\.5µs`, out)
+	require.NotContains(t, out, "note:")
 }
 
 // A report without rounds, as others may write, has its one figure.
 func TestAReportWithoutRounds(t *testing.T) {
-	a := series("a", []float64{50})
+	a := series("a", 50)
 	a.Reports[0].Samples = bench.Samples{}
 	require.Regexp(t, `8B/8B +50µs`, text(t, a, a))
 }
@@ -80,7 +113,7 @@ func TestUnits(t *testing.T) {
 
 func TestRead(t *testing.T) {
 	var b bytes.Buffer
-	for _, r := range series("", []float64{1, 2}, []float64{3}).Reports {
+	for _, r := range rounds("", []float64{1, 2}, []float64{3}).Reports {
 		require.NoError(t, r.WriteJSON(&b))
 		b.WriteString("\n")
 	}

@@ -8,10 +8,10 @@ import (
 
 // metric is a figure of which every round has one.
 type metric struct {
-	name    string
-	samples func(*bench.Report) []float64
-	whole   func(*bench.Report) float64 // of a report without rounds
-	format  func(float64) string
+	name   string
+	rounds func(*bench.Report) []float64
+	whole  func(*bench.Report) float64 // of a report without rounds
+	format func(float64) string
 }
 
 var metrics = []metric{
@@ -22,17 +22,18 @@ var metrics = []metric{
 	{"processor time", func(r *bench.Report) []float64 { return r.Samples.CPU }, func(r *bench.Report) float64 { return r.CPUPerOpUS }, micros},
 }
 
-// of collects the figures of all reports of one name.
-func (m *metric) of(reports []*bench.Report) (all []float64) {
+// of is the figure of each report, which is a run: the median of its rounds, as those have in common
+// what the machine did meanwhile.
+func (m *metric) of(reports []*bench.Report) (runs []float64) {
 	for _, r := range reports {
-		switch own := m.samples(r); {
-		case len(own) > 0:
-			all = append(all, own...)
+		switch rounds := m.rounds(r); {
+		case len(rounds) > 0:
+			runs = append(runs, middle(sample(rounds)))
 		case m.whole(r) > 0:
-			all = append(all, m.whole(r))
+			runs = append(runs, m.whole(r))
 		}
 	}
-	return all
+	return runs
 }
 
 func micros(us float64) string {

@@ -52,7 +52,7 @@ func Write(w io.Writer, before, after Series) error {
 			return err
 		}
 	}
-	return writeWarnings(w, names, before, after)
+	return writeNote(w, names, before, after)
 }
 
 // write writes the table of a metric, without measurements of which no series has it.
@@ -70,7 +70,14 @@ func (m *metric) write(w io.Writer, names []string, before, after Series) error 
 
 const confidence = 0.95
 
-// summary is the median and how far from it its confidence interval goes.
+// Of how many runs each series needs: with 3 the U test's p is 2/(6 over 3) = 0.1 at least, with 4
+// 2/(8 over 4) = 0.03; and the median of 6 is the first with a confidence interval.
+const (
+	runsForDelta    = 4
+	runsForInterval = 6
+)
+
+// summary is the median of the runs and how far from it its confidence interval goes.
 func (m *metric) summary(values []float64) string {
 	if len(values) == 0 {
 		return "-"
@@ -79,15 +86,23 @@ func (m *metric) summary(values []float64) string {
 	return m.format(s.Center) + " ± " + s.PctRangeString()
 }
 
-// delta is the difference, or ~ when there is none, with p and the number of rounds.
+// delta is the difference, or ~ when there is none, with p and the number of runs. Of too few runs
+// it is the difference, and a ~ as nobody can know whether it is one.
 func delta(old, now []float64) string {
 	if len(old) == 0 || len(now) == 0 {
 		return ""
 	}
 	a, b := sample(old), sample(now)
+	if tooFew(old, now) {
+		certain := benchmath.Comparison{}
+		return fmt.Sprintf("%s ~ (needs %d runs)", certain.FormatDelta(middle(a), middle(b)), runsForDelta)
+	}
 	c := benchmath.AssumeNothing.Compare(a, b)
 	return c.FormatDelta(middle(a), middle(b)) + " (" + c.String() + ")"
 }
+
+// tooFew tells whether no difference between the runs could be told from noise.
+func tooFew(old, now []float64) bool { return min(len(old), len(now)) < runsForDelta }
 
 func middle(s *benchmath.Sample) float64 {
 	return benchmath.AssumeNothing.Summary(s, confidence).Center
@@ -97,22 +112,13 @@ func sample(values []float64) *benchmath.Sample {
 	return benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds)
 }
 
-// writeWarnings says once what keeps the samples from telling more.
-func writeWarnings(w io.Writer, names []string, before, after Series) error {
-	var told []string
+// writeNote says once how to learn more where there are too few runs.
+func writeNote(w io.Writer, names []string, before, after Series) error {
 	for _, name := range names {
 		old, now := metrics[0].of(before.named(name)), metrics[0].of(after.named(name))
-		if len(old) == 0 || len(now) == 0 {
-			continue
-		}
-		for _, warning := range benchmath.AssumeNothing.Compare(sample(old), sample(now)).Warnings {
-			if text := warning.Error(); !slices.Contains(told, text) {
-				told = append(told, text)
-			}
-		}
-	}
-	for _, text := range told {
-		if _, err := fmt.Fprintln(w, "\nnote:", text); err != nil {
+		if len(old) > 0 && len(now) > 0 && tooFew(old, now) {
+			_, err := fmt.Fprintf(w, "\nnote: %d runs in each file, written with >>, can tell a difference from noise; %d have a confidence interval\n",
+				runsForDelta, runsForInterval)
 			return err
 		}
 	}

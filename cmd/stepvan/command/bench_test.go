@@ -31,11 +31,16 @@ func TestBenchJSONPageAndCompare(t *testing.T) {
 	require.Contains(t, string(text), "1w1s 8B/8B")
 	require.Equal(t, []string{path}, mustGlob(t, folder), "nothing else is left there")
 
-	reports := filepath.Join(folder, "a.json")
-	require.NoError(t, os.WriteFile(reports, []byte(out), 0o600))
+	report, reports := out, filepath.Join(folder, "a.json")
+	require.NoError(t, os.WriteFile(reports, []byte(report), 0o600))
 	code, out, errOut = stepvan(t, "bench", "compare", reports, reports)
 	require.Zero(t, code, errOut)
-	require.Regexp(t, `mem echo 1w1s 8B/8B .* ~ \(p=1\.000 n=6\)`, out)
+	require.Regexp(t, `mem echo 1w1s 8B/8B .* 0\.00% ~ \(needs 4 runs\)`, out)
+
+	require.NoError(t, os.WriteFile(reports, []byte(strings.Repeat(report, 4)), 0o600))
+	code, out, errOut = stepvan(t, "bench", "compare", reports, reports)
+	require.Zero(t, code, errOut)
+	require.Regexp(t, `mem echo 1w1s 8B/8B .* ~ \(p=1\.000 n=4\)`, out)
 }
 
 // A page that cannot be written is told before the first measurement: nothing is on the output.

@@ -15,10 +15,17 @@ func newBenchCompare() *cobra.Command {
 		Short: "Tell what has changed between two files of bench --json",
 		Long: `compare reads two files that bench --json wrote and shows for each measurement
 the median of both, with its 95% confidence interval, and the difference where
-there is one (Mann-Whitney U test, p below 0.05), else ~. The rounds of a measurement are its
-sample; rounds of several runs in one file, written with >>, count together and say more.`,
-		Example: `  stepvan bench --workload echo --json >old.json
-  stepvan bench --workload echo --json >new.json
+there is one (Mann-Whitney U test, p below 0.05), else ~.
+
+The sample is the runs of a measurement in one file, appended with >>; the figure of
+a run is the median of its rounds, which say little about the next run. It takes 4
+runs in each file to tell a difference from noise, and 6 for the interval; of fewer
+the difference is shown with "~ (needs 4 runs)". Run both in turns, so that they meet
+the same conditions. Of 20 figures of the same program one differs by chance.`,
+		Example: `  for i in 1 2 3 4 5 6; do
+    ./old bench --workload echo --json >>old.json
+    ./new bench --workload echo --json >>new.json
+  done
   stepvan bench compare old.json new.json`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
