@@ -1,0 +1,139 @@
+"""What tensors may be, and what is said of others."""
+
+import array
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import stepvan
+
+
+@pytest.fixture
+def worker(cluster):
+    return cluster().workers[0].worker
+
+
+def refused(worker, match, push=None, pull=None):
+    ok = torch.zeros(1)
+    with pytest.raises(stepvan.InvalidError, match=match) as info:
+        worker.push_pull([ok if push is None else push], [1], [ok if pull is None else pull], [2])
+    return str(info.value)
+
+
+def test_not_contiguous(worker):
+    assert ".contiguous()" in refused(worker, r"^push\[0\]: it is not contiguous", push=torch.zeros(4, 4).t())
+    refused(worker, r"^pull\[0\]: it is not contiguous", pull=np.zeros((4, 4))[:, 1])
+    refused(worker, "not contiguous", push=memoryview(bytes(8))[::2])
+    refused(worker, "not contiguous", push=np.zeros(8, ml_dtypes.bfloat16)[::2])
+
+
+def test_read_only(worker):
+    frozen = np.zeros(4)
+    frozen.flags.writeable = False
+    refused(worker, r"pull\[0\]: it is read-only", pull=frozen)
+    refused(worker, "read-only", pull=b"1234")
+    bf16 = np.zeros(4, ml_dtypes.bfloat16)
+    bf16.flags.writeable = False
+    refused(worker, "read-only", pull=bf16)
+
+
+def test_wrong_device(worker):
+    assert ".cpu()" in refused(worker, "it is on device meta", push=torch.empty(4, device="meta"))
+
+
+def test_not_dense(worker):
+    refused(worker, "not dense|memory cannot be reached", push=torch.zeros(4, 4).to_sparse())
+
+
+def test_lazy(worker):
+    z = torch.zeros(3, dtype=torch.complex64)
+    refused(worker, r"\.resolve_conj\(\)", push=z.conj())
+    refused(worker, r"\.resolve_neg\(\)", push=torch.zeros(1, dtype=torch.complex64).conj().imag)
+
+
+def test_types(worker):
+    refused(worker, "cannot be moved", push=np.zeros(4, ">f4"))
+    refused(worker, "cannot be moved", push=np.zeros(4, object))
+    refused(worker, "cannot be moved", push=np.zeros(4, np.longdouble))
+    refused(worker, "cannot be moved", push=torch.quantize_per_tensor(torch.zeros(4), 1.0, 0, torch.qint8))
+    refused(worker, "no tensor", push=object())
+    refused(worker, "no tensor", push=[1, 2])
+
+
+def test_dimensions(worker):
+    refused(worker, "9 dimensions; 8 are the most", push=torch.zeros([1] * 9))
+    refused(worker, "9 dimensions; 8 are the most", push=np.zeros([1] * 9))
+
+
+class Packed:
+    """Speaks DLPack, and nothing else."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __dlpack__(self, stream=None):
+        return self.tensor.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+
+def test_dlpack(cluster):
+    c = cluster()
+    c.serve(lambda request: [request.tensors[0] * 2])
+    x, y = torch.rand(3, 5), torch.empty(3, 5)
+    c.workers[0].worker.push_pull([Packed(x)], [1], [Packed(y)], [2]).wait(10)
+    assert torch.equal(y, x * 2)
+    refused(c.workers[0].worker, "not contiguous", push=Packed(x.t()))
+
+
+def test_arrays(cluster):
+    c = cluster()
+    c.serve(lambda request: [request.tensors[0] * 2])
+    x, y = array.array("d", [1, 2, 3]), array.array("d", [0, 0, 0])
+    c.workers[0].worker.push_pull([x], [1], [y], [2]).wait(10)
+    assert y.tolist() == [2, 4, 6]
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "uint16", "uint32", "uint64"])
+def test_types_that_torch_may_not_have_are_of_numpy(cluster, name):
+    c = cluster()
+    seen = []
+
+    def answer(request):
+        seen.append(request.tensors[0])
+        return [request.tensors[0]]
+
+    c.serve(answer)
+    dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
+    x, y = np.array([1, 2, 4], dtype), np.zeros(3, dtype)
+    c.workers[0].worker.push_pull([x], [1], [y], [2]).wait(10)
+    assert (x == y).all()
+    if getattr(torch, name, None) is None:
+        assert seen[0].dtype == dtype
+    else:
+        assert seen[0].dtype == getattr(torch, name)
+
+
+def test_subclasses(cluster):
+    c = cluster()
+    c.serve(lambda request: [request.tensors[0] * 2])
+    x, y = torch.nn.Parameter(torch.ones(3)), torch.zeros(3)
+    c.workers[0].worker.push_pull([x], [1], [y], [2]).wait(10)
+    assert y.tolist() == [2, 2, 2]
+
+
+def test_empty(cluster):
+    node = cluster().workers[0]
+    assert node.empty((2, 3), torch.bfloat16).dtype == torch.bfloat16
+    assert node.zeros((2, 3), "float32").equal(torch.zeros(2, 3))
+    assert node.zeros(4, np.float32).dtype == np.float32
+    assert node.zeros(4, ml_dtypes.bfloat16).dtype == ml_dtypes.bfloat16
+    assert node.zeros((), "int64").item() == 0 and node.empty((0, 3), "int8").shape == (0, 3)
+    assert node.zeros(100_000, "float32").data_ptr() % 4096 == 0
+    with pytest.raises(stepvan.InvalidError, match="there are bool"):
+        node.empty(4, "float31")
+    with pytest.raises(stepvan.Error):
+        node.empty(2**50, "float32")
