@@ -94,10 +94,10 @@ func (n *node) respondVec(k *call, c *cTensor, rows []int64, handlers []uint64) 
 		k.known = append(k.known, p.known...)
 	}
 	var ret tensor.Tensor
-	if err = k.tensor(&ret, c, k.known); err != nil {
-		return r, err
+	if err = k.tensor(&ret, c, k.known); err == nil {
+		r, err = n.live.Load().RespondVec(ret, k.pull, k.handlers)
 	}
-	return n.live.Load().RespondVec(ret, k.pull, k.handlers)
+	return r, err
 }
 
 // rowsOf is a tensor without elements of so many rows.

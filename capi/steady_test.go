@@ -140,7 +140,9 @@ func TestExchangesAllocateNothing(t *testing.T) {
 		x.round()
 		goReleased(owners, 8)
 	})
-	require.Less(t, got, 1.0)
+	if !raceEnabled {
+		require.Less(t, got, 1.0)
+	}
 }
 
 func TestEveryOperationHandsItsOwnerBackOnce(t *testing.T) {

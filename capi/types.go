@@ -14,6 +14,7 @@ type (
 	cInfo     = C.stepvan_node_info
 	cPeer     = C.stepvan_peer
 
+	cChar   = C.char
 	cCode   = C.int32_t
 	cInt32  = C.int32_t
 	cInt64  = C.int64_t

@@ -606,21 +606,86 @@ static void stops(void)
 	}
 }
 
-/* Nodes that are closed without a stop leave at once, and whoever waits is told. */
+/* What a thread waits for, without a limit, until the node is closed. */
+typedef struct waiter {
+	pthread_t thread;
+	int what;
+	uint64_t handle;
+	int32_t code;
+} waiter;
+
+static void *await(void *argument)
+{
+	waiter *w = (waiter *)argument;
+	stepvan_batch b = batch_of(0);
+	switch (w->what) {
+	case 0:
+		w->code = stepvan_wait(worker, w->handle, -1, NULL);
+		break;
+	case 1:
+		w->code = stepvan_get_batch(server, 0, 0, -1, &b, NULL);
+		break;
+	case 2:
+		w->code = stepvan_barrier(worker, STEPVAN_WORKER | STEPVAN_SERVER, 1, -1, NULL);
+		break;
+	default:
+		w->code = stepvan_stop(scheduler, -1, NULL);
+	}
+	return NULL;
+}
+
+static void begin(waiter *w, int what, uint64_t handle)
+{
+	w->what = what;
+	w->handle = handle;
+	IS(0, pthread_create(&w->thread, NULL, await, w));
+}
+
+/* Nodes that are closed without a stop leave at once: whoever waits is told, and every owner comes back. */
 static void leaves(void)
 {
-	double space[2] = {0, 0};
-	uint64_t handle;
+	static double space[2], buffer[2];
+	uint64_t handle, n, keys[2] = {1, 5}, owners = 0, owner;
+	uint32_t ranks[2] = {0, 0};
 	start_all();
-	stepvan_tensor push = doubles(space, 1), pull = doubles(space + 1, 1);
+	stepvan_tensor push = doubles(space, 1), pull = doubles(space + 1, 1), chunks = doubles(buffer, 2);
 	stepvan_exchange x = exchange_of(&push, &pull);
 	stepvan_batch b = batch_of(4);
+	OK(stepvan_register(worker, &push, 61, &n, &error));
+	OK(stepvan_register_recv_buffer(server, &chunks, 62, ranks, keys, 2, -1, &n, &error));
+	x.owner = 64;
 	OK(stepvan_push_pull(worker, &x, &handle, &error));
-	OK(stepvan_get_batch(server, 0, 0, -1, &b, &error));
-	OK(stepvan_close(server, &error)); /* with a request that is not answered */
-	IS(STEPVAN_PEER_LOST, stepvan_wait(worker, handle, 20 * SECOND, &error));
+	OK(stepvan_get_batch(server, 0, 0, -1, &b, &error)); /* which is never answered */
+
+	waiter w[4];
+	for (int i = 0; i < 4; i++)
+		begin(&w[i], i, handle);
+	struct timespec moment = {0, 20000000}; /* so that they wait, as a rule */
+	nanosleep(&moment, NULL);
+	OK(stepvan_close(server, &error));
+	IS(0, pthread_join(w[1].thread, NULL));
+	IS(STEPVAN_CLOSED, w[1].code);
+	IS(0, pthread_join(w[0].thread, NULL));
+	IS(STEPVAN_PEER_LOST, w[0].code);
 	OK(stepvan_close(worker, &error));
+	IS(0, pthread_join(w[2].thread, NULL));
+	IS(1, w[2].code == STEPVAN_CLOSED || w[2].code == STEPVAN_PEER_LOST);
 	OK(stepvan_close(scheduler, &error));
+	IS(0, pthread_join(w[3].thread, NULL));
+	for (int i = 0; i < 3; owners += owner) {
+		if (stepvan_released(&owner, 1) == 1)
+			i++;
+		else
+			owner = 0, nanosleep(&moment, NULL);
+	}
+	IS(61 + 62 + 64, owners);
+}
+
+/* A process may end with nodes that work. */
+static void goes(void)
+{
+	start_all();
+	puts("libstepvan.so keeps stepvan.h");
 }
 
 /* The command line, with the environment of the moment. */
@@ -663,6 +728,6 @@ int main(int argc, char **argv)
 	forks();
 	stops();
 	leaves();
-	puts("libstepvan.so keeps stepvan.h");
+	goes();
 	return 0;
 }
