@@ -41,23 +41,48 @@ func (s *Server) lend(r *remote, chunks []*chunk) bool {
 			if errors.Is(err, errs.ErrWouldBlock) {
 				return false
 			}
-			s.unlent(r, err)
+			s.unlent(r, c, err)
 			continue // the worker sends its pushes to be read
 		}
 		c.grant, c.lentTo = g.ID, session
+		delete(r.unlent, c)
 	}
 	return true
 }
 
-// unlent tells the log, once for each worker, that there are more chunks than can be lent: that can be changed.
-// Under s.mu.
-func (s *Server) unlent(r *remote, err error) {
-	if r.scant || !errors.Is(err, errs.ErrNoGrant) {
+// chunkSet is some chunks.
+type chunkSet map[*chunk]struct{}
+
+// unlent keeps a chunk that there is no grant for until one comes back, and tells the log, once for each worker, that there
+// are more than can be lent: that can be changed. Under s.mu.
+func (s *Server) unlent(r *remote, c *chunk, err error) {
+	if !errors.Is(err, errs.ErrNoGrant) {
+		return
+	}
+	if r.unlent == nil {
+		r.unlent = chunkSet{}
+	}
+	r.unlent[c] = struct{}{}
+	if r.scant {
 		return
 	}
 	r.scant = true
-	s.opt.Log.Warn().Str("peer", r.name).Int("chunks", len(r.chunks)).
+	s.opt.Log.Warn().Str("peer", r.name).Int("chunks", len(r.chunks)).Err(err).
 		Msg("more registered chunks than this worker can be let into; pushes for the rest are sent and copied. Raise STEPVAN_GRANTS on both sides")
+}
+
+// relend announces a chunk again that there was no grant for, when one has come back in the session: one for one, so that
+// no attempt is made in vain. Under s.mu; whoever calls it pumps the outbox.
+func (s *Server) relend(session *link.Session) {
+	r := s.sessions[session]
+	if r == nil {
+		return
+	}
+	for c := range r.unlent {
+		delete(r.unlent, c)
+		s.post(r, nil, wire.OpAnnounce, s.generation, []*chunk{c})
+		return
+	}
 }
 
 // describe is what the worker is told of c.
@@ -120,6 +145,7 @@ func (s *Server) retracted(t *retraction) {
 		}
 	}
 	t.chunk.reg.tensor.Release()
+	s.relend(t.session)
 	for _, n := range t.waiters {
 		n.heard(t.chunk.worker)
 	}

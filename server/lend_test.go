@@ -30,7 +30,10 @@ type writer struct {
 func newWriter(t *testing.T) *writer { return newWriterOf(t, server.Options{Policy: server.AnyReady}) }
 
 func newWriterOf(t *testing.T, o server.Options) *writer {
-	v := OneSided()
+	return newWriterOver(t, OneSided(), o)
+}
+
+func newWriterOver(t *testing.T, v Van, o server.Options) *writer {
 	c := New(t, Options{Workers: 2, Van: v, Server: o})
 	require.NoError(t, c.Workers[0].Link.Close())
 	w := &writer{t: t, c: c, s: c.Servers[0], van: v}
@@ -521,4 +524,46 @@ func serveInPlace(ctx context.Context, s *Server) {
 			}
 		}
 	}
+}
+
+// Chunks that there was no grant for are lent, one for each grant that comes back.
+func TestChunksAreLentWhenGrantsComeFree(t *testing.T) {
+	w := newWriterOver(t, Scant(2), server.Options{Policy: server.AnyReady})
+	register := func(k tensor.Key) *server.Registration {
+		t.Helper()
+		reg, err := w.s.RegisterRecvBuffer(Floats(t, 0), ranks(0), Keys(k))
+		require.NoError(t, err)
+		return reg
+	}
+	var regs []*server.Registration
+	for k := range tensor.Key(5) {
+		regs = append(regs, register(k))
+		places, _ := w.news(wire.OpAnnounce)
+		require.Equal(t, k < 2, places[0].Region != 0, "key %d", k)
+	}
+	gone := func(i int) {
+		t.Helper()
+		ended := ends(regs[i].Unregister)
+		_, generation := w.news(wire.OpWithdraw)
+		w.fence(generation)
+		require.NoError(t, <-ended)
+	}
+	gone(2) // has none to give back, and is not lent one any more
+	lent := map[tensor.Key]bool{}
+	for i := range 2 {
+		gone(i)
+		places, generation := w.news(wire.OpAnnounce)
+		require.Len(t, places, 1)
+		require.NotZero(t, places[0].Region)
+		require.GreaterOrEqual(t, generation, regs[4].Generation())
+		lent[places[0].Key] = true
+		w.write(uint64(i), places[0], 7, nil)
+		r := take(t, w.s, server.AnyReady)[0]
+		reg := regs[places[0].Key]
+		require.True(t, within(r.Pushes()[0], reg.Tensor()))
+		require.Equal(t, []float32{7}, Values(t, reg.Tensor()))
+		respond(t, w.s, r.Handler)
+		w.Take(t).Release()
+	}
+	require.Equal(t, map[tensor.Key]bool{3: true, 4: true}, lent)
 }

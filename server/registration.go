@@ -145,6 +145,7 @@ func (s *Server) withdraw(ended []*chunk) *notice {
 // lent to must learn of it with Server.generation.
 func (s *Server) remove(c *chunk) {
 	delete(c.worker.chunks, c.key)
+	delete(c.worker.unlent, c)
 	s.retract(c, s.generation)
 	reg := c.reg
 	if reg.live--; reg.live == 0 {

@@ -27,6 +27,7 @@ type remote struct {
 
 	outbox  []*letter // refusals and announcements that the link has not taken yet
 	scant   bool      // it was said that not all chunks can be lent to it
+	unlent  chunkSet  // that there was no grant for in this session
 	posting bool      // somebody offers the first of them to the link
 }
 
@@ -68,6 +69,7 @@ func (s *Server) lose(session *link.Session, err error) {
 		return
 	}
 	delete(s.sessions, session)
+	clear(r.unlent) // another session begins with all of them
 	r.session, r.gone, r.left = nil, err, errors.Is(err, link.ErrLeft)
 	box := r.outbox
 	r.outbox = nil

@@ -21,7 +21,7 @@ type atlas struct {
 	files atomic.Pointer[[]charted] // by address
 
 	mu       sync.Mutex
-	watchers map[*watcher]struct{}
+	watchers []*watcher
 }
 
 type charted struct {
@@ -58,19 +58,17 @@ func (a *Allocator) Locate(b []byte) (Place, bool) {
 }
 
 // Watch has dropped called with the number of each file that goes back to the system, before
-// it does, until stop is called. It may be called from any goroutine that frees memory; it must not block.
+// it does, until stop is called: those who watch hear of it in the order in which they began. It may be called from any
+// goroutine that frees memory; it must not block.
 func (a *Allocator) Watch(dropped func(file uint64)) (stop func()) {
 	w := &watcher{dropped}
 	a.atlas.mu.Lock()
 	defer a.atlas.mu.Unlock()
-	if a.atlas.watchers == nil {
-		a.atlas.watchers = map[*watcher]struct{}{}
-	}
-	a.atlas.watchers[w] = struct{}{}
+	a.atlas.watchers = append(a.atlas.watchers, w)
 	return func() {
 		a.atlas.mu.Lock()
 		defer a.atlas.mu.Unlock()
-		delete(a.atlas.watchers, w)
+		a.atlas.watchers = slices.DeleteFunc(a.atlas.watchers, func(other *watcher) bool { return other == w })
 	}
 }
 
@@ -96,7 +94,7 @@ func (t *atlas) tell(gone []*arena) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for w := range t.watchers {
+	for _, w := range t.watchers {
 		for _, ar := range gone {
 			w.dropped(ar.id)
 		}

@@ -58,3 +58,24 @@ func TestWatchHearsOfFilesThatGo(t *testing.T) {
 	require.NoError(t, a.Close())
 	require.Len(t, gone, 1)
 }
+
+// What an earlier watcher gives back is there when a later one hears of the file.
+func TestWatchersHearInOrder(t *testing.T) {
+	a, err := NewAllocator(Options{Name: "order"})
+	require.NoError(t, err)
+	var heard []int
+	for i := range 16 {
+		stop := a.Watch(func(uint64) { heard = append(heard, i) })
+		if i == 7 {
+			stop()
+		} else {
+			defer stop()
+		}
+	}
+	r, err := a.Alloc(1 << 20)
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	require.NoError(t, a.Trim())
+	require.NoError(t, a.Close())
+	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15}, heard)
+}

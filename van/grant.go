@@ -34,7 +34,8 @@ type Granter interface {
 	// Grant lets the peer of this endpoint reach mem, which is not empty. The memory stays the
 	// caller's; it must live until Withdraw's completion or EventDetached. Errors:
 	// errs.ErrNotSupported when mem is not in memory that the van can share,
-	// errs.ErrNoGrant, which is one of these, when there is no room for another one,
+	// errs.ErrNoGrant, which is one of these, when there is no room for another one, or for the file that mem is in:
+	// there may be when a Withdraw has completed or a file has gone,
 	// errs.ErrInvalid for rights that do not exist, errs.ErrClosed or
 	// errs.ErrPeerLost after the end, errs.ErrWouldBlock when the queue is full.
 	Grant(mem []byte, generation uint32, rights Rights) (Grant, error)

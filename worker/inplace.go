@@ -24,7 +24,19 @@ type Files interface {
 }
 
 // file is what a server was granted of a memory file.
-type file struct{ grant link.GrantID } // 0: it cannot be had
+type file struct {
+	grant link.GrantID // 0: it could not be had
+	freed uint64       // without a grant: server.freed when it was asked for, or never
+}
+
+// never is the file.freed of what the van cannot share.
+const never = ^uint64(0)
+
+// hopeless reports whether asking v for the grant of f again would be in vain. Under Worker.mu.
+func (v *server) hopeless(f *file) bool { return f.freed == never || f.freed == v.freed() }
+
+// freed changes when there may be room for another grant. Under Worker.mu.
+func (v *server) freed() uint64 { return v.session.Returned() + v.gone }
 
 // fileGeneration is that of every grant of a file: files are never used for something else.
 const fileGeneration = 1
@@ -38,20 +50,29 @@ func (w *Worker) reach(v *server, b []byte) (link.Target, bool) {
 		return link.Target{}, false
 	}
 	f, known := v.files[at.File]
-	if !known {
-		g, err := v.session.Grant(at.Memory, fileGeneration, everything)
-		if errors.Is(err, errs.ErrWouldBlock) {
-			return link.Target{}, false // another time
-		}
-		if err == nil {
-			f.grant = g.ID
-		}
-		v.files[at.File] = f
+	if f.grant == 0 && (!known || !v.hopeless(&f)) {
+		f = v.grant(&at)
 	}
 	if f.grant == 0 {
 		return link.Target{}, false
 	}
 	return link.Target{Grant: f.grant, Generation: fileGeneration, Offset: at.Offset}, true
+}
+
+// grant asks for the grant of a file, and remembers what came of it. Under Worker.mu.
+func (v *server) grant(at *tensor.Place) file {
+	f := file{freed: v.freed()} // before the attempt: what comes free meanwhile counts
+	g, err := v.session.Grant(at.Memory, fileGeneration, everything)
+	switch {
+	case err == nil:
+		f.grant = g.ID
+	case errors.Is(err, errs.ErrWouldBlock):
+		return file{} // another time
+	case !errors.Is(err, errs.ErrNoGrant):
+		f.freed = never
+	}
+	v.files[at.File] = f
+	return f
 }
 
 // lend names the memory of p's tensors to the server where it can reach them. Under Worker.mu.
@@ -173,6 +194,7 @@ func (w *Worker) forgetFiles() {
 	}
 	for _, id := range w.dropped.take() {
 		for _, v := range w.sessions {
+			v.gone++
 			if f, ok := v.files[id]; ok {
 				delete(v.files, id)
 				if f.grant != 0 {

@@ -23,7 +23,8 @@ type server struct {
 	lost    error                // why it can take no more requests
 	places  map[tensor.Key]place // that it has registered
 	writers writers
-	files   map[uint64]file // of this process that it reaches, by number
+	files   map[uint64]file // of this process that it reaches, or could not be let into, by number
+	gone    uint64          // files of this process that went back to the system since the session began
 }
 
 // session returns the peer of s. Under w.mu.

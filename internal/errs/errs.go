@@ -12,7 +12,7 @@ var (
 	ErrClosed = fmt.Errorf("stepvan: closed: %w", net.ErrClosed)
 	// ErrNotSupported: this build, van or device cannot do it.
 	ErrNotSupported = fmt.Errorf("stepvan: not supported: %w", errors.ErrUnsupported)
-	// ErrNoGrant: as many grants as the van has room for are out already.
+	// ErrNoGrant: as many grants, or files with some, as the van has room for are out already. It may have room later.
 	ErrNoGrant = fmt.Errorf("stepvan: no room for another grant: %w", ErrNotSupported)
 	// ErrWouldBlock: a queue or window is full. The call had no effect; drive progress (wait for something) and try again.
 	ErrWouldBlock = errors.New("stepvan: queue full, try again after waiting for an outstanding operation")

@@ -44,6 +44,9 @@ func Mem() Van { return mem("mem", memvan.Options{}) }
 // OneSided is Mem whose nodes reach each other's memory.
 func OneSided() Van { return mem("one-sided", memvan.Options{OneSided: true}) }
 
+// Scant is OneSided with room for so many grants on each side of a session.
+func Scant(grants int) Van { return mem("scant", memvan.Options{OneSided: true, Grants: grants}) }
+
 func mem(name string, o memvan.Options) Van {
 	network := memvan.NewNetwork(memvan.NetworkOptions{})
 	return Van{

@@ -43,6 +43,8 @@ func (g granter) Grant(mem []byte, generation uint32, rights van.Rights) (van.Gr
 		return van.Grant{}, errs.ErrClosed
 	case e.conn.over:
 		return van.Grant{}, errs.ErrPeerLost
+	case e.van.opt.Grants > 0 && len(e.grants) >= e.van.opt.Grants:
+		return van.Grant{}, fmt.Errorf("%w: %d are out", errs.ErrNoGrant, len(e.grants))
 	}
 	if e.grants == nil {
 		e.grants = map[van.GrantID]*grant{}

@@ -21,6 +21,7 @@ type Options struct {
 	Wake        func()      // called when something comes while the van is armed; see New
 	Limits      wire.Limits // what a peer may announce; wire.DefaultLimits when zero
 	OneSided    bool        // messages may have targets, endpoints implement van.Granter
+	Grants      int         // of one endpoint that may be out; any number when zero
 	Queue       int         // operations of one endpoint that may be outstanding; 256
 	Credits     int         // deliveries of one endpoint that may be unreleased; 256
 	MaxPayload  int64       // bytes of payload in one message; 1 GiB

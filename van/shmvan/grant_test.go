@@ -233,3 +233,16 @@ func TestFileForAPeerThatIsGone(t *testing.T) {
 	_, err := granter{x}.Grant(shared(t, 4096), 1, van.RightRead)
 	require.ErrorIs(t, err, errs.ErrPeerLost)
 }
+
+// Room for another file comes back when one of those that the peer has goes, so the error is one of those that may pass.
+func TestMoreFilesThanThePeerTakes(t *testing.T) {
+	_, _, x, _ := pair(t, Options{Files: memory()})
+	mem := shared(t, 4096)
+	x.offered = make([]uint64, mostFiles)
+	_, err := granter{x}.Grant(mem, 1, van.RightRead)
+	require.ErrorIs(t, err, errs.ErrNoGrant)
+	require.ErrorContains(t, err, "files")
+	x.withhold(0)
+	_, err = granter{x}.Grant(mem, 1, van.RightRead)
+	require.NoError(t, err)
+}
