@@ -23,12 +23,13 @@ func factory(name string, netOpt memvan.NetworkOptions, opt memvan.Options) vant
 			o.Placer, o.Wake, o.Credits, o.Queue = p, wake, credits, 64
 			return memvan.New(net, o)
 		},
-		BadAddr:  "no address",
-		Listen:   ":0",
-		Credits:  credits,
-		TwoSided: !opt.OneSided,
-		Lossy:    netOpt.LossRate > 0,
-		RawDial:  func(addr string) (io.ReadWriteCloser, error) { return net.DialRaw(addr) },
+		BadAddr:     "no address",
+		Listen:      ":0",
+		Credits:     credits,
+		TwoSided:    !opt.OneSided,
+		Lossy:       netOpt.LossRate > 0,
+		NoProcesses: true, NoGreeting: true,
+		RawDial: func(addr string) (io.ReadWriteCloser, error) { return net.DialRaw(addr) },
 	}
 }
 

@@ -63,7 +63,6 @@ func factory(name string, o Options) vantest.Factory {
 		Boundaries: []int{defaultInline, chunkBytes},
 		RawDial:    rawDial,
 		GreetDial:  greetDial,
-		Processes:  true,
 		TwoSided:   o.TwoSided,
 	}
 }

@@ -59,7 +59,6 @@ func factory(name, listen string, o Options) vantest.Factory {
 			return c, err
 		},
 		GreetDial: rawDial,
-		Processes: true,
 		TwoSided:  true,
 	}
 }

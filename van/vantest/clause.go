@@ -70,7 +70,7 @@ func (c Clause) Check(f Factory) []Failure {
 	}
 	var found []Failure
 	for _, tc := range c.cases {
-		if tc.need&needProcess == 0 && !tc.absent(f) && tc.unfit(caps) == "" {
+		if tc.need&needProcess == 0 && tc.unfit(&f, caps) == "" {
 			if v := runCase(f, c, tc); v != nil {
 				found = append(found, *v)
 			}
@@ -79,22 +79,21 @@ func (c Clause) Check(f Factory) []Failure {
 	return found
 }
 
-// unfit says why a case is not for this van, "" when it is.
-func (tc testCase) unfit(caps van.Caps) string {
+// unfit says why a case is not for the vans of f, "" when it is.
+func (tc testCase) unfit(f *Factory, caps van.Caps) string {
 	switch {
 	case tc.need&needOneSided != 0 && !caps.OneSided:
 		return "Caps.OneSided is false"
+	case tc.need&needProcess != 0 && f.NoProcesses:
+		return "there is no process to cross to"
+	case tc.need&needGreeting != 0 && f.NoGreeting:
+		return "there is no greeting to spoil"
 	case tc.need&needLossy != 0 && !caps.Lossy:
 		return "connections are not lost at random"
 	case tc.need&needLossy == 0 && caps.Lossy:
 		return "Caps.Lossy is true"
 	}
 	return ""
-}
-
-// absent says that there is nothing to test: no process to cross to, no greeting to spoil.
-func (tc testCase) absent(f Factory) bool {
-	return tc.need&needProcess != 0 && !f.Processes || tc.need&needGreeting != 0 && f.GreetDial == nil
 }
 
 // capsOf is what these vans can do; an error when it is not what f says.

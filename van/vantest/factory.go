@@ -39,12 +39,15 @@ type Factory struct {
 	// taken for a wire header, and an EventAccepted follows from what was said.
 	RawDial func(addr string) (io.ReadWriteCloser, error)
 
-	// GreetDial is RawDial before the greeting; nil for vans without one.
+	// GreetDial is RawDial before the greeting; nil only with NoGreeting.
 	GreetDial func(addr string) (io.ReadWriteCloser, error)
 
-	// Processes says that these vans cross processes. The test binary must have a
-	// TestMain that gives this factory to Main.
-	Processes bool
+	// NoGreeting says that these vans have no greeting of their own, and skip the cases about spoiling it.
+	NoGreeting bool
+
+	// NoProcesses says that these vans do not cross processes, and skip the cases with a second one. Where
+	// they do, the test binary must have a TestMain that gives this factory to Main.
+	NoProcesses bool
 
 	// TwoSided says that these vans have no one-sided operations, and skip the cases about those.
 	TwoSided bool
@@ -64,6 +67,8 @@ func (f *Factory) check() error {
 		return errors.New("vantest: Factory.Credits must say how many deliveries may be unreleased")
 	case f.RawDial == nil:
 		return errors.New("vantest: Factory.RawDial is missing: clause 7 needs a peer that is none")
+	case (f.GreetDial == nil) != f.NoGreeting:
+		return errors.New("vantest: give Factory.GreetDial, or set NoGreeting when the van has no greeting of its own")
 	}
 	if f.Deadline == 0 {
 		f.Deadline = 30 * time.Second

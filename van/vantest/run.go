@@ -8,8 +8,8 @@ func Run(t *testing.T, f Factory) {
 	if err := f.check(); err != nil {
 		t.Fatal(err)
 	}
-	if f.Processes && !served(f.Name) {
-		t.Fatalf("vantest: %s crosses processes, but TestMain does not give it to vantest.Main", f.Name)
+	if !f.NoProcesses && !served(f.Name) {
+		t.Fatalf("vantest: %s crosses processes, but TestMain does not give it to vantest.Main; set Factory.NoProcesses if it does not", f.Name)
 	}
 	caps, err := capsOf(f)
 	if err != nil {
@@ -21,11 +21,11 @@ func Run(t *testing.T, f Factory) {
 				skip(t, &f, c.Name, "Caps.Lossy is true")
 			}
 			for _, tc := range c.cases {
-				if tc.absent(f) || tc.need&needLossy != 0 && !caps.Lossy {
+				if tc.need&needLossy != 0 && !caps.Lossy {
 					continue
 				}
 				t.Run(tc.name, func(t *testing.T) {
-					if why := tc.unfit(caps); why != "" {
+					if why := tc.unfit(&f, caps); why != "" {
 						skip(t, &f, tc.name, why)
 					}
 					if found := runCase(f, c, tc); found != nil {

@@ -8,20 +8,33 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// twoSidedSkips are the cases that a van without one-sided operations cannot be held to, in the order of the clauses. No
+// The cases that a van cannot be held to, in the order of the clauses, for what its factory says that it does not have. No
 // van skips any other, but for lossy ones.
-var twoSidedSkips = []string{
-	"grants",
-	"foreign, stale and short grants",
-	"withdrawal under fire",
-	"views",
-	"foreign, stale and short views",
-	"views hold up withdrawals",
-	"a grant is known to who hears of it",
-	"views under fire",
-	"detached when no view is left",
-	"detached in the end",
-}
+var (
+	twoSidedSkips = []string{
+		"grants",
+		"foreign, stale and short grants",
+		"withdrawal under fire",
+		"views",
+		"foreign, stale and short views",
+		"views hold up withdrawals",
+		"a grant is known to who hears of it",
+		"views under fire",
+		"detached when no view is left",
+		"detached in the end",
+	}
+	noProcessesSkips = []string{
+		"ping-pong between processes",
+		"a stream between processes",
+		"a stopped process",
+		"a killed process that floods",
+		"a killed process that does not read",
+		"a process that leaves",
+	}
+	noGreetingSkips = []string{
+		"garbage instead of the greeting",
+	}
+)
 
 // agrees says how the vans are other than their factory says, nil when they are not: a van
 // that lost an ability would skip the cases for it, and pass.
@@ -37,7 +50,8 @@ func (f *Factory) agrees(caps van.Caps) error {
 
 // maySkip reports whether the vans of f are known to be unable to do what the case is about.
 func (f *Factory) maySkip(name string) bool {
-	return f.Lossy || f.TwoSided && slices.Contains(twoSidedSkips, name)
+	return f.Lossy || f.TwoSided && slices.Contains(twoSidedSkips, name) ||
+		f.NoProcesses && slices.Contains(noProcessesSkips, name) || f.NoGreeting && slices.Contains(noGreetingSkips, name)
 }
 
 func skip(t *testing.T, f *Factory, name, why string) {

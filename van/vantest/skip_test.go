@@ -1,6 +1,7 @@
 package vantest
 
 import (
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,16 +11,54 @@ import (
 
 // Whoever lets a van skip one more case has to write it down twice.
 func TestSkipsAreListed(t *testing.T) {
-	var names []string
-	for _, c := range Clauses() {
-		for _, tc := range c.cases {
-			if tc.unfit(van.Caps{}) != "" && tc.need&needLossy == 0 {
-				names = append(names, tc.name)
+	one := van.Caps{OneSided: true}
+	for what, x := range map[string]struct {
+		f    Factory
+		caps van.Caps
+		want []string
+	}{
+		"one-sided operations": {Factory{TwoSided: true}, van.Caps{}, twoSidedSkips},
+		"processes":            {Factory{NoProcesses: true}, one, noProcessesSkips},
+		"a greeting":           {Factory{NoGreeting: true}, one, noGreetingSkips},
+		"anything":             {Factory{}, one, nil},
+	} {
+		var names []string
+		for _, c := range Clauses() {
+			for _, tc := range c.cases {
+				if tc.need&needLossy == 0 && tc.unfit(&x.f, x.caps) != "" {
+					names = append(names, tc.name)
+				}
 			}
-			require.True(t, tc.need&needLossy != 0 || tc.unfit(van.Caps{OneSided: true}) == "", "%q suits no van", tc.name)
+		}
+		require.Equal(t, x.want, names, what)
+	}
+}
+
+// What a factory leaves out it has to leave out on purpose.
+func TestFactoriesSayWhatTheyLack(t *testing.T) {
+	whole := func() Factory {
+		return Factory{
+			Name: "x", Listen: "x", BadAddr: "x", Credits: 1,
+			New:       func(van.Placer, func()) (van.Van, error) { return nil, nil },
+			RawDial:   func(string) (io.ReadWriteCloser, error) { return nil, nil },
+			GreetDial: func(string) (io.ReadWriteCloser, error) { return nil, nil },
 		}
 	}
-	require.Equal(t, twoSidedSkips, names)
+	for name, x := range map[string]struct {
+		edit func(*Factory)
+		good bool
+	}{
+		"nothing":                {func(*Factory) {}, true},
+		"a greeting":             {func(f *Factory) { f.GreetDial = nil }, false},
+		"a greeting, on purpose": {func(f *Factory) { f.GreetDial, f.NoGreeting = nil, true }, true},
+		"a greeting that it has": {func(f *Factory) { f.NoGreeting = true }, false},
+		"processes, on purpose":  {func(f *Factory) { f.NoProcesses = true }, true},
+		"a peer that is none":    {func(f *Factory) { f.RawDial = nil }, false},
+	} {
+		f := whole()
+		x.edit(&f)
+		require.Equal(t, x.good, f.check() == nil, name)
+	}
 }
 
 func TestMaySkip(t *testing.T) {
@@ -31,6 +70,9 @@ func TestMaySkip(t *testing.T) {
 		{Factory{}, "grants", false},
 		{Factory{TwoSided: true}, "grants", true},
 		{Factory{TwoSided: true}, "once per message, inside its memory", false},
+		{Factory{NoProcesses: true}, "a stopped process", true},
+		{Factory{NoGreeting: true}, "a stopped process", false},
+		{Factory{NoGreeting: true}, "garbage instead of the greeting", true},
 		{Factory{Lossy: true}, "once per message, inside its memory", true},
 	} {
 		require.Equal(t, c.want, c.f.maySkip(c.name), "%+v, %q", c.f, c.name)

@@ -21,9 +21,10 @@ func onMemvan(m Mutation) vantest.Factory {
 		New: func(p van.Placer, wake func()) (van.Van, error) {
 			return memvan.New(net, memvan.Options{Placer: p, Wake: wake, Credits: credits, Queue: 64, OneSided: true})
 		},
-		Listen:  ":0",
-		BadAddr: "no address",
-		Credits: credits,
+		Listen:      ":0",
+		BadAddr:     "no address",
+		Credits:     credits,
+		NoProcesses: true, NoGreeting: true,
 		RawDial: func(addr string) (io.ReadWriteCloser, error) { return net.DialRaw(addr) },
 	}, m)
 }
