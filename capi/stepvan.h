@@ -36,7 +36,7 @@
  * what one call gives back must not be used by another that is under way. Waits
  * do the node's work on the caller's thread and hold no lock meanwhile. The library
  * has threads of its own; it takes over no signal handler but those that Go needs
- * for faults and for preemption (SIGURG), which pass on what is not theirs.
+ * for faults, SIGPIPE and preemption (SIGURG), which pass on what is not theirs.
  *
  * FORK. The library cannot live in a forked child: there every function returns
  * STEPVAN_FORKED, and touches nothing. A child that executes a program is in order.
@@ -167,7 +167,8 @@ int64_t stepvan_get_nanosecond(void);
 /*
  * Runs the command line of the program `stepvan` (launch, doctor, bench, env, ...)
  * with the environment of this moment, and returns its exit code: 0 for success, 2
- * for a command line that cannot be understood, 125 in a forked child.
+ * for a command line that cannot be understood, 125 where it cannot be run at all: in a
+ * forked child, with NULL among the arguments, while another thread is in it.
  *
  *   argc, argv   the arguments without the program's name
  *   selfc, self  the command that runs this very function with the arguments that
@@ -175,7 +176,7 @@ int64_t stepvan_get_nanosecond(void);
  *                "-m", "stepvan"). NULL: the program of this process without arguments.
  *
  * It writes to standard output and error by file descriptors 1 and 2: flush
- * before. While a command runs it handles SIGINT and SIGTERM. One call at a time.
+ * before. While a command runs it handles SIGINT and SIGTERM.
  */
 int32_t stepvan_main(int32_t argc, const char *const *argv, int32_t selfc, const char *const *self);
 
@@ -223,7 +224,8 @@ int32_t stepvan_start_wait(uint64_t node, int64_t timeout_ns, stepvan_error *err
  * STEPVAN_TIMEOUT: others have not stopped yet; the next call goes on waiting, and
  * stepvan_close leaves without them. STEPVAN_EXPIRED: STEPVAN_STOP_TIMEOUT has
  * passed, and the message says who had not stopped. STEPVAN_PEER_LOST: the cluster did not
- * live to its end. But for STEPVAN_TIMEOUT everything is closed then. The node's number
+ * live to its end. But for STEPVAN_TIMEOUT everything is closed then, and further calls
+ * return the same. The node's number
  * stays valid: finished handles can be read, and requests that are not answered
  * keep their memory until they are responded to (which says STEPVAN_CLOSED).
  */

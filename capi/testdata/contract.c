@@ -220,6 +220,8 @@ static void refuses_values(void)
 	REFUSED(STEPVAN_INVALID, stepvan_alloc(worker, 8, 2, &data, &m, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_wrap(&x, 0, 0, &m, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_wrap(&x, UINT64_MAX, 0, &m, &error));
+	OK(stepvan_alloc(scheduler, 8, 0, &data, &m, &error));
+	OK(stepvan_free(m, &error));
 	REFUSED(STEPVAN_STALE, stepvan_free(0, &error));
 	REFUSED(STEPVAN_STALE, stepvan_free(worker, &error));
 	REFUSED(STEPVAN_STALE, stepvan_free(MADE_UP, &error));
@@ -601,6 +603,7 @@ static void stops(void)
 	}
 	for (int i = 0; i < 3; i++) {
 		uint64_t node = *all[i];
+		OK(stepvan_stop(node, -1, &error));
 		OK(stepvan_close(node, &error));
 		refuses_nodes(node, STEPVAN_STALE);
 	}
