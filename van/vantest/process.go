@@ -20,7 +20,8 @@ var families = map[string]Factory{}
 func served(name string) bool { _, ok := families[name]; return ok }
 
 // Main is the TestMain of a van: it runs the tests and reports goroutines that
-// they left behind, or, in a re-executed binary, plays the peer. It returns the exit code.
+// they left behind, or, in a re-executed binary, plays the peer. It returns the exit code. While it runs
+// the directory for temporary files, also of the peers, is one that goes with it: peers that are killed leave their sockets.
 //
 //	func TestMain(m *testing.M) { os.Exit(vantest.Main(m, factory)) }
 func Main(m *testing.M, factories ...Factory) int {
@@ -30,12 +31,28 @@ func Main(m *testing.M, factories ...Factory) int {
 	if len(os.Args) == 4 && os.Args[1] == childArg {
 		return playPeer(os.Args[2], os.Args[3])
 	}
+	clean, err := ownTemporary()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "vantest:", err)
+		return 1
+	}
+	defer clean()
 	code := m.Run()
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "vantest: clause 6: goroutines are left after Close:", err)
 		return 1
 	}
 	return code
+}
+
+// ownTemporary makes a directory for the temporary files of this process and of those that it starts, and returns what
+// removes it with all that is in it. Its name is short, as paths of sockets have to be.
+func ownTemporary() (clean func(), err error) {
+	dir, err := os.MkdirTemp("", "vt")
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = os.RemoveAll(dir) }, os.Setenv("TMPDIR", dir)
 }
 
 // report is what a peer process says, one JSON object a line.
