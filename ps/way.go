@@ -41,12 +41,16 @@ func (m *member) ways(p Peer) ([]string, error) {
 	if len(allowed) == 0 {
 		return nil, m.disagreement(p)
 	}
-	own := slices.DeleteFunc(slices.Clone(allowed), m.beyond)
+	seen := slices.DeleteFunc(slices.Clone(allowed), m.beyond)
+	if len(seen) == 0 {
+		return nil, outOfSight(allowed[0])
+	}
+	own := seen
 	if p.Host != "" && p.Host != hostName() && !m.node.settings.Local {
-		own = slices.DeleteFunc(own, toItself)
+		own = slices.DeleteFunc(slices.Clone(seen), toItself)
 	}
 	if len(own) == 0 {
-		return nil, errs.Invalid("it tells others to reach it at %s, which is every machine's own: set DMLC_PS_ROOT_URI there to an address of the scheduler that all machines reach, or DMLC_NODE_HOST to its own", allowed[0])
+		return nil, errs.Invalid("it tells others to reach it at %s, which is every machine's own: set DMLC_PS_ROOT_URI there to an address of the scheduler that all machines reach, or DMLC_NODE_HOST to its own", seen[0])
 	}
 	return own, nil
 }
@@ -66,6 +70,11 @@ func (m *member) allows(scheme string) bool {
 // Where there is nothing else the server may only have to come.
 func (m *member) beyond(addr string) bool {
 	return link.Scheme(addr) == "unix" && !m.node.settings.Local && !shm.Attended(strings.TrimPrefix(addr, "unix://"))
+}
+
+// outOfSight is the error of a peer that has nothing but Unix sockets, which this process does not reach.
+func outOfSight(addr string) error {
+	return errs.Invalid("it is to be reached at %s only, a socket that this process does not see or may not connect to: it was started with DMLC_LOCAL=1 on another machine, in another container, or by another user; set DMLC_LOCAL=0 there, or start both where they share the directory of the socket", addr)
 }
 
 // toItself finds addresses that lead every machine to itself.
