@@ -19,7 +19,7 @@ PYTHON       ?= python3
 CAPI_DIR   ?= build
 CAPI_FLAGS ?=
 
-.PHONY: help build capi demo demo-torch test race check lint docs bench gobench fuzz fuzz-short soak stress clean
+.PHONY: help build capi demo demo-torch test race check lint docs wheel pytest bench gobench fuzz fuzz-short soak stress clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,5 +77,26 @@ stress: ## processes killed, stopped and interrupted at any moment: told in time
 	$(GO) test -run Stress -timeout 60m -v ./internal/stress -long
 	CGO_ENABLED=1 $(GO) test -race -run Stress -timeout 60m -v ./internal/stress -long
 
+# The Python that builds and tests, in an environment of its own which sees what is installed
+# beside it: torch. Debian's python3-torch is for its own python3.
+VENV_PYTHON ?= /usr/bin/python3
+VENV        := .cache/venv
+PYTOOLS     := python/requirements-test.txt
+
+$(VENV)/ready: $(PYTOOLS)
+	$(VENV_PYTHON) -m venv --clear --system-site-packages $(VENV)
+	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -r $(PYTOOLS)
+	touch $@
+
+wheel: $(VENV)/ready ## build a Python wheel in python/dist that needs neither Go nor a compiler
+	rm -rf python/dist python/build/bdist.* python/build/lib.*
+	$(VENV)/bin/python -m pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -w python/dist ./python
+	@ls python/dist/*.whl
+
+pytest: wheel ## test the wheel with torch, numpy and ml_dtypes
+	$(VENV)/bin/python -m pip install -q --disable-pip-version-check --no-deps --force-reinstall python/dist/*.whl
+	$(VENV)/bin/python -c 'import torch' || { echo "the tests need torch: apt-get install python3-torch, or VENV_PYTHON=... make pytest"; exit 1; }
+	cd python && STEPVAN_WHEEL=$$(echo $(CURDIR)/python/dist/*.whl) ../$(VENV)/bin/python -m pytest
+
 clean: ## remove what was built and installed here
-	rm -rf bin build .cache
+	rm -rf bin build .cache python/build python/dist
