@@ -151,9 +151,19 @@ func (r *registration) number(dst *cUint64) error {
 
 func (r *registration) begin(k *call, t tensor.Tensor, ranks []ps.Rank, keys []tensor.Key) {
 	recv, err := r.node.live.Load().RegisterRecvBuffer(t, ranks, keys)
+	recv = cameAbout(recv, err)
 	k.end(recv != nil)
 	r.recv, r.failed = recv, err
 	close(r.begun)
+}
+
+// cameAbout returns the registration also where a worker does not know of it yet; nil when there is none.
+func cameAbout(recv *ps.ReceiveBuffer, err error) *ps.ReceiveBuffer {
+	var pending *ps.PendingError
+	if errors.As(err, &pending) {
+		return pending.Registration
+	}
+	return recv
 }
 
 // wait waits until the workers know, and ends the number of a registration that did not come about.

@@ -31,6 +31,7 @@ type (
 	Handler        = server.Handler
 	Response       = server.Response
 	ReceiveBuffer  = server.Registration
+	PendingError   = server.PendingError
 	Policy         = server.Policy
 	Stamps         = trace.Stamps
 	Network        = memvan.Network

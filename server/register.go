@@ -24,9 +24,8 @@ import (
 //
 // It waits until the workers that live have acknowledged, so that a push they issue
 // after learning of it is received in place, and have let go of the chunks that it replaces or are dead. A push that was
-// prepared before lands in pooled memory. When that takes longer than Options.Patience, the registration is there all the
-// same and is returned, with an error that wraps context.DeadlineExceeded and names a worker that is
-// waited for: Registration.Wait goes on waiting. What was replaced may be written to until then, and its region cannot be closed.
+// prepared before lands in pooled memory. When that takes longer than Options.Patience, the buffer is registered all the
+// same, and the error is a *PendingError, which has the registration: its Wait goes on waiting.
 func (s *Server) RegisterRecvBuffer(t tensor.Tensor, ranks []wire.Rank, keys []tensor.Key) (*Registration, error) {
 	if err := checkBuffer(&t, len(ranks), len(keys)); err != nil {
 		return nil, err
@@ -46,10 +45,13 @@ func (s *Server) RegisterRecvBuffer(t tensor.Tensor, ranks []wire.Rank, keys []t
 	ctx, cancel := s.patience()
 	defer cancel()
 	err = reg.await(ctx, "register_recv_buffer")
-	if errors.Is(err, errs.ErrClosed) {
+	switch {
+	case errors.Is(err, errs.ErrClosed):
 		return nil, err
+	case err != nil:
+		return nil, &PendingError{Registration: reg, Err: err}
 	}
-	return reg, err
+	return reg, nil
 }
 
 // checkBuffer looks at tensor and lists alone.

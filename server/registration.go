@@ -20,6 +20,30 @@ type Registration struct {
 	notices    []*notice // that are under way; guarded by Server.mu
 }
 
+// PendingError is the error of RegisterRecvBuffer when a worker takes longer than Options.Patience to
+// acknowledge the registration, or to let go of what it replaces. The buffer is registered all the same: it receives pushes, and
+// is the server's until Registration.Unregister. What was replaced may be written to, and its region cannot be closed, until
+// Registration.Wait has returned nil:
+//
+//	reg, err := s.RegisterRecvBuffer(buffer, ranks, keys)
+//	var pending *server.PendingError
+//	if errors.As(err, &pending) {
+//		reg = pending.Registration
+//		err = reg.Wait(ctx)
+//	}
+//
+// A program that gives up instead ends the registration with Unregister, or with the server.
+type PendingError struct {
+	Registration *Registration
+	Err          error // names a worker that is waited for, and wraps context.DeadlineExceeded
+}
+
+// Error names the worker that is waited for.
+func (e *PendingError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *PendingError) Unwrap() error { return e.Err }
+
 // Tensor returns the registered tensor.
 func (reg *Registration) Tensor() tensor.Tensor { return reg.tensor }
 
