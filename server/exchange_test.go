@@ -190,7 +190,7 @@ func TestUseAfterClose(t *testing.T) {
 	arrived(t, s, 2)
 	require.NoError(t, s.Server.Close())
 	require.NoError(t, s.Server.Close(), "twice")
-	require.Equal(t, 1, s.Stats().Unanswered, "what no batch has taken is dropped")
+	arrived(t, s, 1) // what no batch has taken is dropped, at the latest when it is whole
 	_, err = s.GetBatch(Context(t), server.AnyReady)
 	require.ErrorIs(t, err, errs.ErrClosed)
 	_, err = s.RegisterRecvBuffer(Floats(t, 1), ranks(0), Keys(1))
