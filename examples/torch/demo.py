@@ -50,8 +50,7 @@ def launch(options: argparse.Namespace, files: Files, output: str) -> int:
     stepvan = [options.stepvan] if options.stepvan else [sys.executable, "-m", "stepvan"]
     flags = ["launch", "-n", options.nodes, "--van", options.van, "--timeout", "5m"]
     node = [sys.executable, str(HERE / "node.py"), "--output", output, "--model", str(files.config.parent)]
-    # Workers have different numbers of micro-batches: no lock-step, on any node.
-    environment = {**os.environ, "STEPVAN_BATCH": "any", "STEPVAN_LOG_LEVEL": "warn"}
+    environment = {"OMP_NUM_THREADS": "1", **os.environ, "STEPVAN_BATCH": "any", "STEPVAN_LOG_LEVEL": "warn"}
     return subprocess.run([*stepvan, *flags, "--", *node], env=environment).returncode
 
 

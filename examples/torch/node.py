@@ -1,14 +1,17 @@
 """One process of the split model: attention or FFN, as DMLC_ROLE says. ``demo.py`` starts several.
 
-STEPVAN_BATCH=any stepvan launch -n 2w2s -- python3 node.py --output DIRECTORY
+OMP_NUM_THREADS=1 STEPVAN_BATCH=any stepvan launch -n 2w2s -- python3 node.py --output DIRECTORY
 
-Without lock-step, because workers have different numbers of micro-batches.
+One thread each, because several processes share the machine: OpenBLAS reads the
+variable only, and is four times slower otherwise. No lock-step, because workers have
+different numbers of micro-batches.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import time
 from pathlib import Path
 
 import torch
@@ -25,7 +28,6 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="directory of the model's files (default: the user's cache)")
     parser.add_argument("--output", type=Path, required=True, help="directory for the workers' embeddings")
     options = parser.parse_args()
-    torch.set_num_threads(1)  # several processes share the machine
     torch.set_grad_enabled(False)
     files = fetch(options.model)
     if os.environ.get("DMLC_ROLE") == "server":
@@ -43,9 +45,13 @@ def attention(files, output: Path) -> None:
         rank, workers = connector.node.worker_rank, int(os.environ["DMLC_NUM_WORKER"])
         tokenizer = Tokenizer(files.tokenizer)
         batches = pack(map(tokenizer.encode, share(sentences(), rank, workers)), MAX_TOKENS)
-        embeddings = run_attention(connector, load_attention(files), batches)
+        model = load_attention(files)
+        connector.node.barrier(servers=False)  # measure without the start of others
+        began = time.monotonic()
+        embeddings = run_attention(connector, model, batches)
+        took = time.monotonic() - began
         torch.save(embeddings, output / f"worker-{rank}.pt")
-        print(f"{len(embeddings)} sentences in {len(batches)} micro-batches")
+        print(f"{len(embeddings)} sentences in {len(batches)} micro-batches, {took:.2f} s")
 
 
 def ffn(files) -> None:
