@@ -49,7 +49,7 @@ setup(
             depends=[str(p.relative_to(HERE)) for p in (HERE / "csrc").glob("*.h")],
             libraries=["stepvan"],
             runtime_library_dirs=["$ORIGIN"],
-            extra_compile_args=["-std=c11", "-O2", "-fvisibility=hidden", "-Wall", "-Wextra"]
+            extra_compile_args=["-std=c11", "-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra"]
             + ["-Wno-unused-parameter", "-Wno-missing-field-initializers"],
             py_limited_api=True,
         )

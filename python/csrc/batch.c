@@ -4,8 +4,8 @@
 /* Up to this a push is copied; above it is shown where it is in pooled memory, which costs two calls. */
 #define SMALL 8192
 
-/* How much room batches had last: what they are likely to need. Guesses only; any thread's. */
-static uint64_t requests_hint = 16, pushes_hint = 64, pulls_hint = 64;
+/* How much room the arrays of a batch have: what batches have needed so far. */
+static uint64_t requests_room = 16, pushes_room = 64, pulls_room = 64;
 
 typedef struct {
 	stepvan_batch batch;
@@ -13,7 +13,10 @@ typedef struct {
 	int32_t policy;
 } taking;
 
-static void drop(stepvan_batch *b)
+/* The arrays of a batch that is over, for the next one; nothing when its requests are NULL. */
+static stepvan_batch spare;
+
+static void release(stepvan_batch *b)
 {
 	PyMem_Free(b->requests);
 	PyMem_Free(b->push);
@@ -23,12 +26,27 @@ static void drop(stepvan_batch *b)
 	memset(b, 0, sizeof(*b));
 }
 
+/* Gives the arrays back, for the next batch where they have the room. */
+static void drop(stepvan_batch *b)
+{
+	if (spare.requests != NULL || b->request_capacity < requests_room || b->push_capacity < pushes_room || b->pull_capacity < pulls_room) {
+		release(b);
+		return;
+	}
+	spare = *b;
+	memset(b, 0, sizeof(*b));
+}
+
 static int make_room(stepvan_batch *b)
 {
-	memset(b, 0, sizeof(*b));
-	b->request_capacity = requests_hint;
-	b->push_capacity = pushes_hint;
-	b->pull_capacity = pulls_hint;
+	*b = spare;
+	memset(&spare, 0, sizeof(spare));
+	if (b->requests != NULL && b->request_capacity >= requests_room && b->push_capacity >= pushes_room && b->pull_capacity >= pulls_room)
+		return 0;
+	release(b);
+	b->request_capacity = requests_room;
+	b->push_capacity = pushes_room;
+	b->pull_capacity = pulls_room;
 	b->requests = PyMem_Malloc(b->request_capacity * sizeof(stepvan_request));
 	b->push = PyMem_Malloc(b->push_capacity * sizeof(stepvan_tensor));
 	b->push_keys = PyMem_Malloc(b->push_capacity * sizeof(uint64_t));
@@ -36,18 +54,17 @@ static int make_room(stepvan_batch *b)
 	b->pull_keys = PyMem_Malloc(b->pull_capacity * sizeof(uint64_t));
 	if (b->requests != NULL && b->push != NULL && b->push_keys != NULL && b->pull != NULL && b->pull_keys != NULL)
 		return 0;
-	drop(b);
+	release(b);
 	PyErr_NoMemory();
 	return -1;
 }
 
-static void grow(uint64_t *hint, uint64_t need)
+static void grow(uint64_t *room, uint64_t need)
 {
-	while (*hint < need)
-		*hint *= 2;
+	while (*room < need)
+		*room *= 2;
 }
 
-/* The code comes out of wait_for as success, so that the arrays can grow. */
 static int32_t take(void *call, int64_t slice, stepvan_error *error)
 {
 	taking *t = call;
@@ -59,6 +76,7 @@ static int is_too_small(const stepvan_batch *b)
 	return b->requests_count > b->request_capacity || b->push_count > b->push_capacity || b->pull_count > b->pull_capacity;
 }
 
+/* That something is too small comes out of wait_for as success, so that the arrays can grow. */
 static int32_t take_or_measure(void *call, int64_t slice, stepvan_error *error)
 {
 	int32_t code = take(call, slice, error);
@@ -76,20 +94,20 @@ static int take_batch(taking *t, int64_t limit)
 		}
 		if (!is_too_small(&t->batch))
 			return 0;
-		grow(&requests_hint, t->batch.requests_count);
-		grow(&pushes_hint, t->batch.push_count);
-		grow(&pulls_hint, t->batch.pull_count);
+		grow(&requests_room, t->batch.requests_count);
+		grow(&pushes_room, t->batch.push_count);
+		grow(&pulls_room, t->batch.pull_count);
 		drop(&t->batch);
 	}
 }
 
-/* A push in pooled memory, which is kept while the tensor is seen. */
+/* A push in pooled memory, which is kept while the tensor is seen; a copy when that cannot be. */
 static PyObject *kept_view(uint64_t node, uint64_t handler, framework *as, const stepvan_tensor *tensor)
 {
 	uint64_t number;
 	stepvan_error error;
-	if (check(stepvan_keep(node, handler, tensor->data, &number, &error), &error) < 0)
-		return NULL;
+	if (stepvan_keep(node, handler, tensor->data, &number, &error) != STEPVAN_OK)
+		return copy_of(as, tensor);
 	PyObject *m = memory_new(tensor->data, tensor->bytes, number, 0, NULL);
 	PyObject *view = m != NULL ? view_of(as, m, tensor) : NULL;
 	Py_XDECREF(m);
@@ -159,18 +177,6 @@ static PyObject *item_of(uint64_t node, framework *as, const stepvan_batch *b, c
 	return item;
 }
 
-/* Without it a batch that cannot be shown would be lost, and its workers wait for ever. */
-static void answer_nothing(uint64_t node, const stepvan_batch *b)
-{
-	PyObject *type, *value, *traceback;
-	PyErr_Fetch(&type, &value, &traceback);
-	for (uint64_t i = 0; i < b->requests_count; i++) {
-		if (b->requests[i].pulls == 0)
-			stepvan_respond(node, b->requests[i].handler, NULL, 0, 0, NULL, NULL);
-	}
-	PyErr_Restore(type, value, traceback);
-}
-
 static PyObject *list_of(const taking *t, framework *as, int plain)
 {
 	const stepvan_batch *b = &t->batch;
@@ -180,8 +186,6 @@ static PyObject *list_of(const taking *t, framework *as, int plain)
 		if (item == NULL || PyList_SetItem(list, (Py_ssize_t)i, item) < 0)
 			Py_CLEAR(list);
 	}
-	if (list == NULL)
-		answer_nothing(t->node, b);
 	return list;
 }
 
@@ -213,7 +217,7 @@ PyObject *get_batch(PyObject *self, arguments args, Py_ssize_t count)
 	t.policy = policy < INT32_MIN || policy > INT32_MAX ? INT32_MIN : (int32_t)policy;
 	collect_released();
 	framework *as = preferred(); /* before something is taken that could not be shown */
-	if (as == NULL || take_batch(&t, limit) < 0)
+	if (as == NULL || chunks_prepare() < 0 || take_batch(&t, limit) < 0)
 		return NULL;
 	PyObject *list = list_of(&t, as, plain);
 	if (list != NULL && plain) {

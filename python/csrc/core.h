@@ -51,8 +51,18 @@ int expect(Py_ssize_t have, Py_ssize_t least, Py_ssize_t most, const char *funct
 typedef int32_t (*attempt)(void *call, int64_t slice_ns, stepvan_error *error);
 int wait_for(attempt function, void *call, int64_t limit_ns);
 
-/* owners.c */
-PyObject *owners_of(Py_ssize_t count);
+/* owners.c: what an operation keeps alive. */
+#define FEW 8
+typedef struct keepers {
+	PyObject **at;
+	Py_ssize_t count, capacity;
+	PyObject *few[2 * FEW];
+} keepers;
+void keepers_begin(keepers *k);
+int keepers_add(keepers *k, PyObject *object);
+PyObject *keepers_owner(keepers *k);
+void keepers_done(keepers *k);
+void owner_settle(PyObject *owner);
 void collect_released(void);
 
 /* ranges.c: which object has an address. */
@@ -128,14 +138,15 @@ int set_shape(stepvan_tensor *tensor, PyObject *shape, const operand *as);
 int set_bytes(stepvan_tensor *tensor, const operand *as);
 PyObject *shape_of(const stepvan_tensor *tensor);
 
+PyObject *storage_of(PyObject *object);
+
 /* A list of tensors, converted. */
-#define FEW 8
 typedef struct tensors {
 	stepvan_tensor *at;
 	Py_ssize_t count;
 	stepvan_tensor few[FEW];
 } tensors;
-int tensors_of(tensors *list, PyObject *objects, const char *name, int write, PyObject **owner);
+int tensors_of(tensors *list, PyObject *objects, const char *name, int write, keepers *kept);
 void tensors_done(tensors *list);
 
 /* view.c: tensors of the library as those of Python. */
@@ -148,6 +159,7 @@ PyObject *view(PyObject *self, arguments args, Py_ssize_t count);
 /* chunks.c: registered receive buffers, and views of their chunks. */
 PyObject *chunks_new(const stepvan_tensor *tensor, Py_ssize_t count, PyObject *keep);
 PyObject *chunk_view(framework *as, const stepvan_tensor *tensor);
+int chunks_prepare(void);
 int chunks_ready(PyObject *module);
 
 /* request.c */

@@ -93,12 +93,12 @@ static uint64_t *keys_of(PyObject *object, uint64_t *few, Py_ssize_t want, const
 	return NULL;
 }
 
-static PyObject *begin(uint64_t node, stepvan_exchange *x, tensors *push, tensors *pull, PyObject **owner, arguments args, Py_ssize_t count)
+static PyObject *begin(uint64_t node, stepvan_exchange *x, tensors *push, tensors *pull, keepers *kept, arguments args, Py_ssize_t count)
 {
 	uint64_t few_push[FEW_KEYS], few_pull[FEW_KEYS], handle;
 	uint64_t *push_keys = NULL, *pull_keys = NULL;
 	stepvan_error error;
-	PyObject *result = NULL;
+	PyObject *result = NULL, *owner = NULL;
 	if ((push_keys = keys_of(args[2], few_push, push->count, "push_keys", "push tensors")) == NULL)
 		goto done;
 	if ((pull_keys = keys_of(args[4], few_pull, pull->count, "pull_keys", "pull tensors")) == NULL)
@@ -111,10 +111,15 @@ static PyObject *begin(uint64_t node, stepvan_exchange *x, tensors *push, tensor
 	x->pull = pull->at;
 	x->pull_keys = pull_keys;
 	x->pulls = (uint64_t)pull->count;
-	x->owner = (uintptr_t)*owner;
-	if (check(stepvan_push_pull(node, x, &handle, &error), &error) < 0)
+	owner = keepers_owner(kept);
+	if (owner == NULL && PyErr_Occurred() != NULL)
 		goto done;
-	*owner = NULL; /* the library's, until it is released */
+	x->owner = (uintptr_t)owner;
+	if (check(stepvan_push_pull(node, x, &handle, &error), &error) < 0) {
+		Py_XDECREF(owner);
+		goto done;
+	}
+	owner_settle(owner); /* the library's, until it is released */
 	result = PyLong_FromUnsignedLongLong(handle);
 done:
 	if (push_keys != few_push)
@@ -136,18 +141,20 @@ PyObject *push_pull(PyObject *self, arguments args, Py_ssize_t count)
 		return NULL;
 	if (to_u64(args[0], &node, "node") < 0)
 		return NULL;
-	collect_released();
 	stepvan_exchange x;
 	memset(&x, 0, sizeof(x));
 	tensors push, pull;
 	pull.at = pull.few;
-	PyObject *owner = NULL, *result = NULL;
-	if (tensors_of(&push, args[1], "push", 0, &owner) == 0 && tensors_of(&pull, args[3], "pull", 1, &owner) == 0)
-		result = begin(node, &x, &push, &pull, &owner, args, count);
+	keepers kept;
+	keepers_begin(&kept);
+	PyObject *result = NULL;
+	if (tensors_of(&push, args[1], "push", 0, &kept) == 0 && tensors_of(&pull, args[3], "pull", 1, &kept) == 0)
+		result = begin(node, &x, &push, &pull, &kept, args, count);
 	PyMem_Free((void *)x.push_to);
 	PyMem_Free((void *)x.pull_to);
 	tensors_done(&push);
 	tensors_done(&pull);
-	Py_XDECREF(owner);
+	keepers_done(&kept);
+	collect_released();
 	return result;
 }

@@ -30,9 +30,11 @@ static PyObject *wait_pair(attempt function, arguments args, Py_ssize_t count, c
 {
 	pair p;
 	int64_t limit;
-	if (pair_of(&p, &limit, args, count, name) < 0 || wait_for(function, &p, limit) < 0)
+	if (pair_of(&p, &limit, args, count, name) < 0)
 		return NULL;
 	collect_released();
+	if (wait_for(function, &p, limit) < 0)
+		return NULL;
 	Py_RETURN_NONE;
 }
 

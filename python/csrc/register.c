@@ -12,12 +12,14 @@ PyObject *register_tensor(PyObject *self, arguments args, Py_ssize_t count)
 	if (expect(count, 2, 2, "register") < 0 || to_u64(args[0], &node, "node") < 0 || tensor_of(args[1], &as, &tensor, &keep) < 0)
 		return NULL;
 	collect_released();
-	PyObject *owner = owners_of(1);
-	if (owner == NULL) {
-		Py_DECREF(keep);
+	keepers kept;
+	keepers_begin(&kept);
+	keepers_add(&kept, keep);
+	PyObject *owner = keepers_owner(&kept);
+	keepers_done(&kept);
+	if (owner == NULL)
 		return NULL;
-	}
-	PyTuple_SetItem(owner, 0, keep);
+	owner_settle(owner);
 	int32_t code;
 	Py_BEGIN_ALLOW_THREADS
 	code = stepvan_register(node, &tensor, (uintptr_t)owner, &number, &error);
@@ -60,6 +62,15 @@ static PyObject *begin(uint64_t node, const stepvan_tensor *tensor, PyObject *ch
 	return raise_code(code, &error);
 }
 
+static PyObject *new_chunks(const stepvan_tensor *tensor, Py_ssize_t count, PyObject *keep)
+{
+	int is_torch = torch.type != NULL && PyObject_TypeCheck(keep, (PyTypeObject *)torch.type);
+	PyObject *storage = is_torch ? storage_of(keep) : NULL;
+	PyObject *chunks = chunks_new(tensor, count, is_torch ? storage : keep);
+	Py_XDECREF(storage);
+	return chunks;
+}
+
 /*
  * register_recv_buffer(node, tensor, worker_ranks, push_keys) -> (registration, Chunks, whether the workers know):
  * the rest is registration_wait's.
@@ -79,7 +90,7 @@ PyObject *register_recv_buffer(PyObject *self, arguments args, Py_ssize_t count)
 	if (keys != NULL && ranks_count != keys_count)
 		raise_invalid("%zd worker_ranks and %zd push_keys: each chunk has one of both", ranks_count, keys_count);
 	else if (keys != NULL)
-		chunks = chunks_new(&tensor, ranks_count, keep);
+		chunks = new_chunks(&tensor, ranks_count, keep);
 	if (chunks != NULL)
 		result = begin(node, &tensor, chunks, ranks, keys, ranks_count);
 	PyMem_Free(ranks);

@@ -10,16 +10,21 @@ PyObject *respond(PyObject *self, arguments args, Py_ssize_t count)
 	stepvan_error error;
 	if (expect(count, 3, 3, "respond") < 0 || to_u64(args[0], &node, "node") < 0 || to_u64(args[1], &handler, "handler") < 0)
 		return NULL;
-	collect_released();
 	tensors list;
+	keepers kept;
+	keepers_begin(&kept);
 	PyObject *owner = NULL, *result = NULL;
-	if (tensors_of(&list, args[2], "tensors", 0, &owner) == 0 &&
-	    check(stepvan_respond(node, handler, list.at, (uint64_t)list.count, (uintptr_t)owner, &response, &error), &error) == 0) {
-		owner = NULL;
-		result = PyLong_FromUnsignedLongLong(response);
+	if (tensors_of(&list, args[2], "tensors", 0, &kept) == 0 && ((owner = keepers_owner(&kept)) != NULL || PyErr_Occurred() == NULL)) {
+		if (check(stepvan_respond(node, handler, list.at, (uint64_t)list.count, (uintptr_t)owner, &response, &error), &error) == 0) {
+			owner_settle(owner);
+			result = PyLong_FromUnsignedLongLong(response);
+		} else {
+			Py_XDECREF(owner);
+		}
 	}
 	tensors_done(&list);
-	Py_XDECREF(owner);
+	keepers_done(&kept);
+	collect_released();
 	return result;
 }
 
@@ -75,18 +80,20 @@ static PyObject *send_rows(uint64_t node, PyObject *buffer, const int64_t *rows,
 	operand as = {"ret_buffer", -1, 0};
 	if (tensor_of(buffer, &as, &tensor, &keep) < 0)
 		return NULL;
-	PyObject *owner = tensor.memory == 0 ? owners_of(1) : NULL;
-	if (owner == NULL) {
-		Py_DECREF(keep);
-		if (tensor.memory == 0)
-			return NULL;
-	} else {
-		PyTuple_SetItem(owner, 0, keep);
-	}
-	if (check(stepvan_respond_vec(node, &tensor, rows, handlers, (uint64_t)count, (uintptr_t)owner, &response, &error), &error) == 0)
-		return PyLong_FromUnsignedLongLong(response);
-	Py_XDECREF(owner);
-	return NULL;
+	keepers kept;
+	keepers_begin(&kept);
+	keepers_add(&kept, keep);
+	PyObject *owner = keepers_owner(&kept);
+	keepers_done(&kept);
+	if (owner == NULL)
+		return NULL;
+	int shared = tensor.memory != 0;
+	int failed = check(stepvan_respond_vec(node, &tensor, rows, handlers, (uint64_t)count, shared ? 0 : (uintptr_t)owner, &response, &error), &error);
+	if (failed < 0 || shared)
+		Py_DECREF(owner);
+	else
+		owner_settle(owner);
+	return failed < 0 ? NULL : PyLong_FromUnsignedLongLong(response);
 }
 
 /* respond_vec(node, buffer, tensors_vec, handlers) -> response */
@@ -95,7 +102,6 @@ PyObject *respond_vec(PyObject *self, arguments args, Py_ssize_t count)
 	uint64_t node;
 	if (expect(count, 4, 4, "respond_vec") < 0 || to_u64(args[0], &node, "node") < 0)
 		return NULL;
-	collect_released();
 	Py_ssize_t n;
 	PyObject *tuple = to_tuple(args[2], "tensors_vec"), *result = NULL;
 	uint64_t *handlers = tuple != NULL ? to_numbers(args[3], &n, "handler_vec") : NULL;
@@ -107,5 +113,6 @@ PyObject *respond_vec(PyObject *self, arguments args, Py_ssize_t count)
 	PyMem_Free(rows);
 	PyMem_Free(handlers);
 	Py_XDECREF(tuple);
+	collect_released();
 	return result;
 }

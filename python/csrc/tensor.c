@@ -111,11 +111,8 @@ int tensor_of(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObj
 	return 0;
 }
 
-/*
- * Converts a list. What must be kept is added to *owner, a tuple that is made when there is
- * something (a new reference, in the list as well). tensors_done follows in any case.
- */
-int tensors_of(tensors *list, PyObject *objects, const char *name, int write, PyObject **owner)
+/* Converts a list. What must be kept is added to kept. tensors_done follows in any case. */
+int tensors_of(tensors *list, PyObject *objects, const char *name, int write, keepers *kept)
 {
 	list->at = list->few;
 	list->count = 0;
@@ -129,28 +126,18 @@ int tensors_of(tensors *list, PyObject *objects, const char *name, int write, Py
 		PyErr_NoMemory();
 		return -1;
 	}
-	PyObject *kept = NULL;
 	for (; list->count < n; list->count++) {
 		operand as = {name, list->count, write};
+		stepvan_tensor *tensor = &list->at[list->count];
 		PyObject *keep;
-		if (tensor_of(PyTuple_GetItem(tuple, list->count), &as, &list->at[list->count], &keep) < 0)
+		if (tensor_of(PyTuple_GetItem(tuple, list->count), &as, tensor, &keep) < 0)
 			break;
-		if (list->at[list->count].memory != 0) {
+		if (tensor->memory != 0)
 			Py_DECREF(keep);
-			continue;
-		}
-		if (kept == NULL && (kept = owners_of(n + (*owner != NULL))) == NULL) {
-			Py_DECREF(keep);
-			break;
-		}
-		if (PyTuple_SetItem(kept, list->count, keep) < 0)
+		else if (keepers_add(kept, keep) < 0)
 			break;
 	}
 	Py_DECREF(tuple);
-	if (kept != NULL && *owner != NULL)
-		PyTuple_SetItem(kept, n, *owner); /* the first list's, which this one holds */
-	if (kept != NULL)
-		*owner = kept;
 	return list->count < n ? -1 : 0;
 }
 

@@ -75,8 +75,8 @@ static int set_data(PyObject *object, const operand *as, stepvan_tensor *tensor)
 	return 0;
 }
 
-/* What keeps the memory: the storage, so that the tensor may be given another one meanwhile. */
-static PyObject *storage_of(PyObject *object)
+/* What keeps the memory of a tensor of torch, which may be given other memory meanwhile: its storage. New reference. */
+PyObject *storage_of(PyObject *object)
 {
 	if (torch.keep != NULL) {
 		PyObject *storage = PyObject_CallMethodObjArgs(object, torch.keep, NULL);
@@ -88,27 +88,40 @@ static PyObject *storage_of(PyObject *object)
 	return object;
 }
 
-int tensor_of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep)
+/* One element is contiguous whatever its strides are. */
+static int check_contiguous(PyObject *object, const operand *as, const stepvan_tensor *tensor)
 {
-	if (truth(object, name_is_cpu) != 1)
-		return wrong_device(object, as);
+	if (tensor->bytes == dtype_size(tensor->dtype))
+		return 0;
 	int contiguous = says(object, name_is_contiguous);
 	if (contiguous < 0)
 		return refuse(as, "it is not dense");
-	if (!contiguous)
-		return refuse(as, "it is not contiguous: use .contiguous()");
+	return contiguous ? 0 : refuse(as, "it is not contiguous: use .contiguous()");
+}
+
+static int set_shape_of(PyObject *object, const operand *as, stepvan_tensor *tensor)
+{
 	PyObject *shape = PyObject_GetAttr(object, name_shape);
 	if (shape == NULL)
 		return refuse(as, "it has no shape");
 	int failed = set_shape(tensor, shape, as);
 	Py_DECREF(shape);
-	if (failed < 0 || set_dtype(object, as, tensor) < 0 || set_bytes(tensor, as) < 0)
+	return failed;
+}
+
+/* keep gets the tensor itself: see owner_settle. */
+int tensor_of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep)
+{
+	if (truth(object, name_is_cpu) != 1)
+		return wrong_device(object, as);
+	if (set_shape_of(object, as, tensor) < 0 || set_dtype(object, as, tensor) < 0 || set_bytes(tensor, as) < 0 || check_contiguous(object, as, tensor) < 0)
 		return -1;
 	/* Only views of parts of complex numbers are negated, and those are contiguous with one element only. */
 	if ((tensor->bytes <= dtype_size(tensor->dtype) || tensor->dtype >= STEPVAN_COMPLEX32) && tensor->dtype >= STEPVAN_FLOAT16 && check_lazy(object, as, tensor) < 0)
 		return -1;
 	if (set_data(object, as, tensor) < 0)
 		return -1;
-	*keep = storage_of(object);
+	Py_INCREF(object);
+	*keep = object;
 	return 0;
 }
