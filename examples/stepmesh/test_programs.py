@@ -16,6 +16,7 @@ RUNS = [
     ("stages_in_flight", 2, 1, 1),
     ("expert_gather", 2, 1, 1),
     ("expert_gather", 2, 2, 1),
+    ("notify", 2, 1, 1),
     ("barriers", 1, 1, 2),
     ("barriers", 2, 1, 1),
 ]

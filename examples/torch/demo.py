@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument("-n", "--nodes", default="2w2s", help="workers and servers (default 2w2s)")
     parser.add_argument("--van", default="auto", help="how tensors travel: auto, shm, tcp (default auto)")
     parser.add_argument("--model", type=Path, help="directory of the model's files (default: the user's cache)")
+    parser.add_argument("--sentences", type=int, default=len(sentences()), help="embed the first so many only")
     parser.add_argument("--stepvan", help="the stepvan command (default: that of the Python package)")
     options = parser.parse_args()
     torch.set_grad_enabled(False)
@@ -42,7 +43,7 @@ def main() -> int:
             return failed
         split = gather(Path(output), options.nodes)
     print(f"\n{len(split)} sentences embedded in {took:.1f} s, start and stop of all processes included.")
-    return compare(split, unsplit(files))
+    return compare(split, unsplit(files, sentences()[: options.sentences]))
 
 
 def launch(options: argparse.Namespace, files: Files, output: str) -> int:
@@ -50,6 +51,7 @@ def launch(options: argparse.Namespace, files: Files, output: str) -> int:
     stepvan = [options.stepvan] if options.stepvan else [sys.executable, "-m", "stepvan"]
     flags = ["launch", "-n", options.nodes, "--van", options.van, "--timeout", "5m"]
     node = [sys.executable, str(HERE / "node.py"), "--output", output, "--model", str(files.config.parent)]
+    node += ["--sentences", str(options.sentences)]
     environment = {"OMP_NUM_THREADS": "1", **os.environ, "STEPVAN_BATCH": "any", "STEPVAN_LOG_LEVEL": "warn"}
     return subprocess.run([*stepvan, *flags, "--", *node], env=environment).returncode
 
@@ -60,14 +62,17 @@ def gather(output: Path, nodes: str) -> torch.Tensor:
     return torch.cat([torch.load(output / f"worker-{rank}.pt") for rank in range(workers)])
 
 
-def unsplit(files: Files) -> torch.Tensor:
+def unsplit(files: Files, texts: list[str]) -> torch.Tensor:
     """What one process without stepvan computes, sentence by sentence."""
     tokenizer, model = Tokenizer(files.tokenizer), load_whole(files)
-    return torch.cat([model(batch) for s in sentences() for batch in pack([tokenizer.encode(s)], 512)])
+    return torch.cat([model(batch) for s in texts for batch in pack([tokenizer.encode(s)], 512)])
 
 
 def compare(split: torch.Tensor, whole: torch.Tensor) -> int:
     """Prints how far the two are apart; 1 when that is too far."""
+    if split.shape != whole.shape:
+        print(f"{list(split.shape)} embeddings of {list(whole.shape)}", file=sys.stderr)
+        return 1
     cosine = torch.cosine_similarity(split.double(), whole.double())
     difference = (split - whole).abs().max().item()
     print(f"Against the unsplit torch model: least cosine {cosine.min():.9f}, largest difference {difference:.2g}.")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 from afd import ConnectorConfig, StepvanAFDConnector
-from minilm import Config, Tokenizer, fetch, pack, sentences, share
+from minilm import Config, Files, Tokenizer, fetch, pack, sentences, share
 from minilm.weights import load_attention, load_ffn
 from pipeline import run_attention, run_ffn
 
@@ -27,24 +27,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, help="directory of the model's files (default: the user's cache)")
     parser.add_argument("--output", type=Path, required=True, help="directory for the workers' embeddings")
+    parser.add_argument("--sentences", type=int, help="embed the first so many only")
     options = parser.parse_args()
     torch.set_grad_enabled(False)
     files = fetch(options.model)
     if os.environ.get("DMLC_ROLE") == "server":
         ffn(files)
     else:
-        attention(files, options.output)
+        attention(files, options.output, sentences()[: options.sentences])
 
 
-def connect(role: str, files) -> StepvanAFDConnector:
+def connect(role: str, files: Files) -> StepvanAFDConnector:
     return StepvanAFDConnector(ConnectorConfig(role, Config.open(files.config).hidden, MAX_TOKENS))
 
 
-def attention(files, output: Path) -> None:
+def attention(files: Files, output: Path, texts: list[str]) -> None:
     with connect("attention", files) as connector:
         rank, workers = connector.node.worker_rank, int(os.environ["DMLC_NUM_WORKER"])
         tokenizer = Tokenizer(files.tokenizer)
-        batches = pack(map(tokenizer.encode, share(sentences(), rank, workers)), MAX_TOKENS)
+        batches = pack(map(tokenizer.encode, share(texts, rank, workers)), MAX_TOKENS)
         model = load_attention(files)
         connector.node.barrier(servers=False)  # measure without the start of others
         began = time.monotonic()
@@ -54,7 +55,7 @@ def attention(files, output: Path) -> None:
         print(f"{len(embeddings)} sentences in {len(batches)} micro-batches, {took:.2f} s")
 
 
-def ffn(files) -> None:
+def ffn(files: Files) -> None:
     with connect("ffn", files) as connector:
         part, parts = connector.node.server_rank, int(os.environ["DMLC_NUM_SERVER"])
         answered = run_ffn(connector, load_ffn(files, part, parts))
