@@ -6,20 +6,18 @@ SHELL         := bash
 .DEFAULT_GOAL := help
 
 # May be set: the packages of test, race, gobench and soak, the time that the
-# tests of one package may take, the benchmarks, the time per fuzz target, and the
-# Python that has torch.
+# tests of one package may take, the benchmarks, and the time per fuzz target.
 PKG          ?= ./...
 TEST_TIMEOUT ?= 10m
 BENCH        ?= .
 FUZZ_SECONDS ?= 300
 GO           ?= go
-PYTHON       ?= python3
 
 # Where make capi builds, and with which flags more (-asan).
 CAPI_DIR   ?= build
 CAPI_FLAGS ?=
 
-.PHONY: help build capi demo demo-torch test race check lint docs wheel pytest bench gobench fuzz fuzz-short soak stress clean
+.PHONY: help build capi demo demo-torch test race check lint docs wheel installed-wheel pytest pyexamples bench gobench fuzz fuzz-short soak stress clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,8 +34,8 @@ capi: ## build build/libstepvan.so and build/stepvan.h, for C and what can call 
 demo: build ## run a real transformer, attention and FFN in different processes
 	bin/stepvan demo
 
-demo-torch: ## the same in torch; PYTHON has torch and stepvan (pip install ./python)
-	$(PYTHON) examples/torch/demo.py
+demo-torch: installed-wheel ## the same in torch
+	$(VENV)/bin/python examples/torch/demo.py
 
 test: ## run the tests
 	$(GO) test -timeout $(TEST_TIMEOUT) $(PKG)
@@ -93,10 +91,15 @@ wheel: $(VENV)/ready ## build a Python wheel in python/dist that needs neither G
 	$(VENV)/bin/python -m pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -w python/dist ./python
 	@ls python/dist/*.whl
 
-pytest: wheel ## test the wheel with torch, numpy and ml_dtypes
+installed-wheel: wheel
 	$(VENV)/bin/python -m pip install -q --disable-pip-version-check --no-deps --force-reinstall python/dist/*.whl
-	$(VENV)/bin/python -c 'import torch' || { echo "the tests need torch: apt-get install python3-torch, or VENV_PYTHON=... make pytest"; exit 1; }
+	$(VENV)/bin/python -c 'import torch' || { echo "torch is needed: apt-get install python3-torch, or VENV_PYTHON=... make $(MAKECMDGOALS)"; exit 1; }
+
+pytest: installed-wheel ## test the wheel with torch, numpy and ml_dtypes
 	cd python && STEPVAN_WHEEL=$$(echo $(CURDIR)/python/dist/*.whl) ../$(VENV)/bin/python -m pytest
+
+pyexamples: installed-wheel ## test the examples in Python: programs of StepMesh, the model split in torch
+	$(VENV)/bin/python -m pytest -q -p no:cacheprovider examples/stepmesh examples/torch
 
 clean: ## remove what was built and installed here
 	rm -rf bin build .cache python/build python/dist
