@@ -10,7 +10,7 @@ test_timeout=${TEST_TIMEOUT:-10m}
 
 steps=(
 	modules format vet build build-arm64 staticcheck golangci-lint shellcheck
-	docs layering test race capi fuzz
+	docs layering test race capi python fuzz
 )
 
 step_modules() {
@@ -73,6 +73,8 @@ step_race() {
 }
 
 step_capi() { scripts/capi.sh; }
+
+step_python() { scripts/python.sh; }
 
 step_fuzz() { scripts/fuzz.sh; }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes sure that commands exist, from the distribution's packages where this
-# user may install them.
+# Makes sure that commands exist, and modules of the distribution's Python, from
+# its packages where this user may install them.
 #
-#   scripts/need.sh COMMAND[=PACKAGE[,PACKAGE]]...
+#   scripts/need.sh COMMAND[=PACKAGE[,PACKAGE]]... python:MODULE=PACKAGE...
 set -euo pipefail
 
 as_root() {
@@ -17,11 +17,18 @@ may_install() {
 	command -v apt-get >/dev/null && { [[ $EUID -eq 0 ]] || sudo -n true 2>/dev/null; }
 }
 
+have() {
+	case $1 in
+	python:*) /usr/bin/python3 -c "import ${1#python:}" 2>/dev/null ;;
+	*) command -v "$1" >/dev/null ;;
+	esac
+}
+
 missing=()
 packages=()
 for want in "$@"; do
 	name=${want%%=*}
-	command -v "$name" >/dev/null && continue
+	have "$name" && continue
 	missing+=("$name")
 	IFS=, read -ra of <<<"${want#*=}"
 	packages+=("${of[@]}")
@@ -36,7 +43,7 @@ echo "installing ${packages[*]} for ${missing[*]}"
 as_root apt-get update -qq
 as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null
 for name in "${missing[@]}"; do
-	command -v "$name" >/dev/null || {
+	have "$name" || {
 		echo "still missing after installing ${packages[*]}: $name" >&2
 		exit 1
 	}
