@@ -95,7 +95,8 @@ installed-wheel: wheel
 	$(VENV)/bin/python -m pip install -q --disable-pip-version-check --no-deps --force-reinstall python/dist/*.whl
 	$(VENV)/bin/python -c 'import torch' || { echo "torch is needed: apt-get install python3-torch, or VENV_PYTHON=... make $(MAKECMDGOALS)"; exit 1; }
 
-pytest: installed-wheel ## test the wheel with torch, numpy and ml_dtypes
+pytest: installed-wheel ## test the wheel with torch, numpy and ml_dtypes, and check its types
+	cd python && ../$(VENV)/bin/python -m mypy --strict src
 	cd python && STEPVAN_WHEEL=$$(echo $(CURDIR)/python/dist/*.whl) ../$(VENV)/bin/python -m pytest
 
 pyexamples: installed-wheel ## test the examples in Python: programs of StepMesh, the model split in torch

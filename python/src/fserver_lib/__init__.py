@@ -45,6 +45,7 @@ def get_batch() -> Batch:
     Requests of the last batch that only push count as answered. ClosedError: every worker has left.
     """
     _answer()
+    batch: Batch
     batch, handlers = _core.get_batch(_default._number(), 0, None, True)
     _unanswered.extend(handlers)
     return batch

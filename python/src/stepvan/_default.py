@@ -73,7 +73,8 @@ def fetch_trace(handler: int) -> list[int]:
 
 def get_batch(policy: Policy | None = None, timeout: float | None = None) -> list[tuple[int, list[Any], list[int]]]:
     """Waits for requests, one of every worker by default: [(handler, tensors, keys)]. See Server.get_batch."""
-    return _core.get_batch(_number(), _policy(policy), timeout, True)[0]
+    batch: list[tuple[int, list[Any], list[int]]] = _core.get_batch(_number(), _policy(policy), timeout, True)[0]
+    return batch
 
 
 def respond(tensors: Sequence[Any], handler: int | Request, need_event: bool = False) -> None:

@@ -43,7 +43,8 @@ class Node:
     timeout: seconds to wait for the cluster to be complete; None: STEPVAN_START_TIMEOUT, 10 minutes by default.
 
     The node has started when this returns. A context manager: stops at the end, or closes when there is an
-    exception. A node that nobody has any more, and every node when the interpreter exits, is closed.
+    exception. A node that nobody has any more is closed, and so is every node when the interpreter exits, which comes after
+    the end of all threads that are not daemons.
 
     Errors: ConfigError, RemoteError (the scheduler refuses this node), PeerLostError, TimeoutError; ExpiredError says
     who is missing.
@@ -80,7 +81,7 @@ class Node:
     @property
     def peers(self) -> list[Peer]:
         """Those that it exchanges tensors with, by role and rank."""
-        return [Peer(_roles[role], *rest) for role, *rest in _core.peers(self.number)]
+        return [Peer(_roles[peer[0]], *peer[1:]) for peer in _core.peers(self.number)]
 
     def check(self) -> None:
         """Raises why the cluster works no more: PeerLostError with the node that died."""

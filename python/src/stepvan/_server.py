@@ -146,7 +146,8 @@ class Server:
         ClosedError: every worker has left, which is the time to stop, or this node was stopped. PeerLostError: the policy
         cannot be met without a worker that is gone. TimeoutError: ``timeout`` seconds have passed, nothing was taken.
         """
-        return _core.get_batch(self._at, _policy(policy), timeout)
+        batch: list[Request] = _core.get_batch(self._at, _policy(policy), timeout)
+        return batch
 
     def __iter__(self) -> Iterator[list[Request]]:
         while True:
