@@ -199,6 +199,7 @@ PyObject *registration_wait(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *unregister(PyObject *self, arguments args, Py_ssize_t count);
 
 PyObject *get_batch(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *answer(uint64_t node, uint64_t handler, PyObject *objects);
 PyObject *respond(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *respond_vec(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *response_wait(PyObject *self, arguments args, Py_ssize_t count);

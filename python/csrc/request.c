@@ -160,11 +160,14 @@ static PyObject *request_out(PyObject *self, PyObject *index)
 	return request_view((request *)self, PyLong_FromUnsignedLongLong(i), stepvan_request_out, i);
 }
 
-/* release(): lets go of what input and out gave, when the request has been answered. */
-static PyObject *request_release(PyObject *self, PyObject *unused)
+/* _answer(tensors) -> response: and lets go of what input and out gave. */
+static PyObject *request_answer(PyObject *self, PyObject *tensors)
 {
-	Py_CLEAR(((request *)self)->views);
-	Py_RETURN_NONE;
+	request *r = (request *)self;
+	PyObject *response = answer(r->node, r->handler, tensors);
+	if (response != NULL)
+		Py_CLEAR(r->views);
+	return response;
 }
 
 static PyObject *request_handler(PyObject *self, void *unused)
@@ -218,7 +221,7 @@ static PyGetSetDef fields[] = {
 static PyMethodDef methods[] = {
 	{"input", request_input, METH_O, "input(i): push i to be read where it is."},
 	{"out", request_out, METH_O, "out(i): memory for the answer to pull i."},
-	{"release", request_release, METH_NOARGS, "release(): lets go of what input and out gave."},
+	{"_answer", request_answer, METH_O, "_answer(tensors) -> response: answers the request."},
 	{0},
 };
 

@@ -3,18 +3,16 @@
 
 #include "names.h"
 
-/* respond(node, handler, tensors) -> response */
-PyObject *respond(PyObject *self, arguments args, Py_ssize_t count)
+/* Answers a request: the number of the response. New reference. Budget: 500 ns for a tensor of torch. */
+PyObject *answer(uint64_t node, uint64_t handler, PyObject *objects)
 {
-	uint64_t node, handler, response;
+	uint64_t response;
 	stepvan_error error;
-	if (expect(count, 3, 3, "respond") < 0 || to_u64(args[0], &node, "node") < 0 || to_u64(args[1], &handler, "handler") < 0)
-		return NULL;
 	tensors list;
 	keepers kept;
 	keepers_begin(&kept);
 	PyObject *owner = NULL, *result = NULL;
-	if (tensors_of(&list, args[2], "tensors", 0, &kept) == 0 && ((owner = keepers_owner(&kept)) != NULL || PyErr_Occurred() == NULL)) {
+	if (tensors_of(&list, objects, "tensors", 0, &kept) == 0 && ((owner = keepers_owner(&kept)) != NULL || PyErr_Occurred() == NULL)) {
 		if (check(stepvan_respond(node, handler, list.at, (uint64_t)list.count, (uintptr_t)owner, &response, &error), &error) == 0) {
 			owner_settle(owner);
 			result = PyLong_FromUnsignedLongLong(response);
@@ -26,6 +24,15 @@ PyObject *respond(PyObject *self, arguments args, Py_ssize_t count)
 	keepers_done(&kept);
 	collect_released();
 	return result;
+}
+
+/* respond(node, handler, tensors) -> response */
+PyObject *respond(PyObject *self, arguments args, Py_ssize_t count)
+{
+	uint64_t node, handler;
+	if (expect(count, 3, 3, "respond") < 0 || to_u64(args[0], &node, "node") < 0 || to_u64(args[1], &handler, "handler") < 0)
+		return NULL;
+	return answer(node, handler, args[2]);
 }
 
 /* The rows of an item of tensors_vec: a tensor, a list of tensors, of which the first counts, or a number. */

@@ -111,34 +111,57 @@ int tensor_of(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObj
 	return 0;
 }
 
-/* Converts a list. What must be kept is added to kept. tensors_done follows in any case. */
-int tensors_of(tensors *list, PyObject *objects, const char *name, int write, keepers *kept)
+/* Item i of a list or tuple, which may have become shorter meanwhile. New reference. */
+static PyObject *item_of(PyObject *objects, Py_ssize_t i)
 {
-	list->at = list->few;
-	list->count = 0;
-	PyObject *tuple = to_tuple(objects, name);
-	if (tuple == NULL)
+	PyObject *item = PyList_Check(objects) ? PyList_GetItem(objects, i) : PyTuple_GetItem(objects, i);
+	Py_XINCREF(item);
+	return item;
+}
+
+static int add(tensors *list, PyObject *object, const operand *as, keepers *kept)
+{
+	stepvan_tensor *tensor = &list->at[list->count];
+	PyObject *keep;
+	if (tensor_of(object, as, tensor, &keep) < 0)
 		return -1;
-	Py_ssize_t n = PyTuple_Size(tuple);
+	if (tensor->memory == 0)
+		return keepers_add(kept, keep);
+	Py_DECREF(keep);
+	return 0;
+}
+
+static int add_all(tensors *list, PyObject *objects, Py_ssize_t n, const char *name, int write, keepers *kept)
+{
 	if (n > FEW && (list->at = PyMem_Malloc((size_t)n * sizeof(stepvan_tensor))) == NULL) {
-		Py_DECREF(tuple);
 		list->at = list->few;
 		PyErr_NoMemory();
 		return -1;
 	}
 	for (; list->count < n; list->count++) {
 		operand as = {name, list->count, write};
-		stepvan_tensor *tensor = &list->at[list->count];
-		PyObject *keep;
-		if (tensor_of(PyTuple_GetItem(tuple, list->count), &as, tensor, &keep) < 0)
-			break;
-		if (tensor->memory != 0)
-			Py_DECREF(keep);
-		else if (keepers_add(kept, keep) < 0)
-			break;
+		PyObject *object = item_of(objects, list->count);
+		int failed = object == NULL ? -1 : add(list, object, &as, kept);
+		Py_XDECREF(object);
+		if (failed < 0)
+			return -1;
 	}
+	return 0;
+}
+
+/* Converts a list. What must be kept is added to kept. tensors_done follows in any case. */
+int tensors_of(tensors *list, PyObject *objects, const char *name, int write, keepers *kept)
+{
+	list->at = list->few;
+	list->count = 0;
+	if (PyList_Check(objects))
+		return add_all(list, objects, PyList_Size(objects), name, write, kept);
+	PyObject *tuple = to_tuple(objects, name);
+	if (tuple == NULL)
+		return -1;
+	int failed = add_all(list, tuple, PyTuple_Size(tuple), name, write, kept);
 	Py_DECREF(tuple);
-	return list->count < n ? -1 : 0;
+	return failed;
 }
 
 /* Gives back the array. */

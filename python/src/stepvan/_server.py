@@ -172,9 +172,7 @@ class Server:
             return Response(self, _core.respond(self._at, request, tensors))
         if tensors is None:
             tensors = [request.out(i) for i in range(request.pull_count)]
-        response = Response(self, _core.respond(self._at, request.handler, tensors))
-        request.release()
-        return response
+        return Response(self, request._answer(tensors))
 
     def respond_vec(self, buffer: Any, tensors: Sequence[Any], requests: Sequence[Request | int]) -> Response:
         """Answers several requests with consecutive rows (dimension 0) of one tensor.
