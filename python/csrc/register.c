@@ -100,21 +100,30 @@ PyObject *register_recv_buffer(PyObject *self, arguments args, Py_ssize_t count)
 	return result;
 }
 
+typedef struct {
+	uint64_t number;
+	int32_t code;
+} beginning;
+
 static int32_t wait_registration(void *call, int64_t slice, stepvan_error *error)
 {
-	return stepvan_registration_wait(*(uint64_t *)call, slice, error);
+	beginning *b = call;
+	b->code = stepvan_registration_wait(b->number, slice, error);
+	return b->code;
 }
 
-/* registration_wait(registration, timeout) */
+/* registration_wait(registration, timeout, Chunks or None): with Chunks of a registration that nobody has waited for yet. */
 PyObject *registration_wait(PyObject *self, arguments args, Py_ssize_t count)
 {
-	uint64_t number;
+	beginning b;
 	int64_t limit;
-	if (expect(count, 2, 2, "registration_wait") < 0 || to_u64(args[0], &number, "registration") < 0 || to_limit(args[1], &limit) < 0)
+	if (expect(count, 3, 3, "registration_wait") < 0 || to_u64(args[0], &b.number, "registration") < 0 || to_limit(args[1], &limit) < 0)
 		return NULL;
-	if (wait_for(wait_registration, &number, limit) < 0)
-		return NULL;
-	Py_RETURN_NONE;
+	if (wait_for(wait_registration, &b, limit) == 0)
+		Py_RETURN_NONE;
+	if (args[2] != Py_None && (b.code == STEPVAN_INVALID || b.code == STEPVAN_BUSY))
+		Py_DECREF(args[2]); /* it did not come about, and its owner is not returned */
+	return NULL;
 }
 
 static int32_t end(void *call, int64_t slice, stepvan_error *error)

@@ -96,8 +96,8 @@ class Node:
     ) -> None:
         """Waits until every member of the groups has called it: every instance, or one of every node.
 
-        This node must be in one of them, or be the scheduler. After TimeoutError the next call over the same groups
-        continues this barrier.
+        This node must be in one of them (InvalidError). After TimeoutError the next call over the same groups continues
+        this barrier.
         """
         _core.barrier(self.number, workers, servers, per_instance, timeout)
 
