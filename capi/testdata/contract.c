@@ -149,6 +149,7 @@ static void refuses_nodes(uint64_t node, int32_t want)
 	REFUSED(want, stepvan_get_batch(node, 0, 0, 0, &batch, &error));
 	REFUSED(want, stepvan_request_in(node, 1, 0, &t, &error));
 	REFUSED(want, stepvan_request_out(node, 1, 0, &t, &error));
+	REFUSED(want, stepvan_keep(node, 1, &t, &n, &error));
 	REFUSED(want, stepvan_respond(node, 1, &t, 1, 0, &n, &error));
 	REFUSED(want, stepvan_respond_vec(node, &t, &rows, &n, 1, 0, &n, &error));
 	REFUSED(want, stepvan_response_wait(node, 1, 0, &error));
@@ -198,6 +199,7 @@ static void refuses_null(void)
 	REFUSED(STEPVAN_INVALID, stepvan_get_batch(server, 0, 0, 0, &batch, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_request_in(server, 1, 0, NULL, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_request_out(server, 1, UINT64_MAX, &t, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_keep(server, 1, &t, NULL, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_respond(server, 1, NULL, 1, 0, NULL, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_respond(server, 1, &t, UINT64_MAX, 0, NULL, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_respond_vec(server, NULL, &rows, &n, 1, 0, NULL, &error));
@@ -242,6 +244,7 @@ static void refuses_values(void)
 	REFUSED(STEPVAN_STALE, stepvan_respond(server, 0, NULL, 0, 0, NULL, &error));
 	REFUSED(STEPVAN_STALE, stepvan_request_in(server, MADE_UP, 0, &t, &error));
 	REFUSED(STEPVAN_STALE, stepvan_request_out(server, 0, 0, &t, &error));
+	REFUSED(STEPVAN_STALE, stepvan_keep(server, MADE_UP, &t, &n, &error));
 	REFUSED(STEPVAN_STALE, stepvan_notify(worker, 1, MADE_UP, 1, &error));
 	REFUSED(STEPVAN_STALE, stepvan_response_notify(server, 1, MADE_UP, 1, &error));
 	IS(0, strcmp("?", stepvan_code_name(-1)));
@@ -393,7 +396,10 @@ static void exchanges(void)
 	REFUSED(STEPVAN_TOO_SMALL, stepvan_get_batch(server, STEPVAN_ANY_READY, 0, 0, &b, &error));
 	b = batch_of(4);
 	OK(stepvan_get_batch(server, STEPVAN_ANY_READY, 0, 0, &b, &error));
-	uint64_t handler = requests[0].handler;
+	uint64_t handler = requests[0].handler, kept;
+	const double *seen = (const double *)pushed[0].data;
+	REFUSED(STEPVAN_INVALID, stepvan_keep(server, handler, space, &kept, &error)); /* not of this request */
+	OK(stepvan_keep(server, handler, seen, &kept, &error));
 	IS(1, push_keys[0]);
 	IS(2, pull_keys[0]);
 	IS(21, *(double *)pushed[0].data);
@@ -416,6 +422,10 @@ static void exchanges(void)
 	OK(stepvan_respond(server, handler, &t, 1, 42, &response, &error));
 	REFUSED(STEPVAN_STALE, stepvan_respond(server, handler, &t, 1, 0, NULL, &error));
 	REFUSED(STEPVAN_STALE, stepvan_request_out(server, handler, 0, &t, &error));
+	REFUSED(STEPVAN_STALE, stepvan_keep(server, handler, seen, &response, &error));
+	IS(21, *seen); /* which has been answered */
+	OK(stepvan_free(kept, &error));
+	REFUSED(STEPVAN_STALE, stepvan_free(kept, &error));
 	OK(stepvan_wait(worker, handle, -1, &error));
 	IS(42, space[1]);
 	OK(stepvan_response_wait(server, response, -1, &error));
