@@ -151,9 +151,9 @@ def test_notifications(run, scheduler):
 
 
 def test_signatures():
-    """Those of the original."""
+    """Those of the original, and both of its names for the workers in a barrier."""
     wanted = {
-        "init": "()",
+        "init": "(plugin='')",
         "stop": "()",
         "push_pull": "(push_tensors, push_keys, pull_tensors, pull_keys, need_event=True)",
         "wait": "(handler, timeout_ms=10000)",
@@ -163,7 +163,7 @@ def test_signatures():
         "respond": "(tensors, handler, need_event=False)",
         "respond_vec": "(ret_buffer, tensors_vec, handler_vec)",
         "register_recv_buffer": "(tensor, worker_ranks, push_keys)",
-        "barrier": "(include_server, include_worker, instance_barrier=True)",
+        "barrier": "(include_server, include_worker=None, instance_barrier=True, *, include_client=None)",
         "get_nanosecond": "()",
     }
     for name, want in wanted.items():
@@ -182,3 +182,15 @@ def test_before_init():
     with pytest.raises(stepvan.InvalidError, match="init"):
         fserver_lib.push_pull([], [], [], [])
     fserver_lib.stop()
+
+
+def test_plugins_are_refused():
+    with pytest.raises(stepvan.NotSupportedError, match="libdevice.so"):
+        fserver_lib.init("libdevice.so")
+
+
+def test_barrier_is_told_about_workers():
+    with pytest.raises(TypeError, match="include_worker"):
+        fserver_lib.barrier(True)
+    with pytest.raises(stepvan.InvalidError, match="init"):
+        fserver_lib.barrier(include_server=True, include_client=True)

@@ -28,8 +28,10 @@ _unanswered: list[int] = []
 """Handlers of the last batch that have no pulls: their keys are free again at the next get_batch."""
 
 
-def init() -> None:
-    """Joins the cluster that the environment tells of."""
+def init(plugin: str = "") -> None:
+    """Joins the cluster that the environment tells of. There are no plugins: NotSupportedError."""
+    if plugin:
+        raise stepvan.NotSupportedError(f"init: {plugin!r}: stepvan has no plugins, devices are supported by the package itself")
     _unanswered.clear()
     stepvan.init()
 
@@ -54,9 +56,10 @@ def get_batch() -> Batch:
 def _answer() -> None:
     while _unanswered:
         try:
-            _core.respond(_default._number(), _unanswered.pop(), [])
+            _core.respond(_default._number(), _unanswered[-1], [])
         except (stepvan.StaleError, stepvan.ClosedError):  # the program has answered it, or the node has stopped
             pass
+        _unanswered.pop()
 
 
 def register_recv_buffer(tensor: Any, worker_ranks: Sequence[int], push_keys: Sequence[int]) -> None:
@@ -64,8 +67,18 @@ def register_recv_buffer(tensor: Any, worker_ranks: Sequence[int], push_keys: Se
     stepvan.register_recv_buffer(tensor, worker_ranks, push_keys)
 
 
-def barrier(include_server: bool, include_worker: bool, instance_barrier: bool = True) -> None:
-    """Waits until every member of the groups has called it."""
+def barrier(
+    include_server: bool,
+    include_worker: bool | None = None,
+    instance_barrier: bool = True,
+    *,
+    include_client: bool | None = None,
+) -> None:
+    """Waits until every member of the groups has called it. include_client is the original's other name of include_worker."""
+    if include_worker is None:
+        include_worker = include_client
+    if include_worker is None:
+        raise TypeError("barrier() needs include_worker (or include_client)")
     stepvan.barrier(include_server, include_worker, instance_barrier)
 
 
@@ -87,17 +100,16 @@ class SimpleNotify:
         """Returns when all that was asked for has happened: it has."""
 
     def block_now_stream(self) -> None:
+        """What follows comes after what was asked for before: it has."""
+
+    def block_now_stream_and_get_batch(self) -> None:
         """What follows comes after the next batch has arrived, which ``get_future_batch_data`` gives."""
         if self._batch is None:
             self._batch = get_batch()
 
-    def block_now_stream_and_get_batch(self) -> None:
-        """The same."""
-        self.block_now_stream()
-
     def get_future_batch_data(self) -> Batch:
         """The batch that was waited for, once."""
-        self.block_now_stream()
+        self.block_now_stream_and_get_batch()
         batch, self._batch = self._batch, None
         assert batch is not None
         return batch

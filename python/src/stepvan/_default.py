@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stepvan import _core
-from stepvan._errors import InvalidError
+from stepvan._errors import ForkedError, InvalidError
 from stepvan._node import Node, nodes
 from stepvan._server import Policy, Request, _policy
 from stepvan._registration import Registration
@@ -27,8 +27,11 @@ def _number() -> int:
 def init(settings: Mapping[str, str | None] | None = None, timeout: float | None = None) -> Node:
     """Joins the cluster that the environment tells of, and gives the node that the other functions work on. See Node."""
     global _node
+    get_nanosecond()  # raises ForkedError
     if _node is not None and _node._closer.alive and not _node.stopped:
         raise InvalidError("stepvan.init() was called before: call stop() first, or make a Node")
+    if _node is not None:
+        _node.close()
     _node = Node(settings, timeout)
     return _node
 
@@ -122,4 +125,7 @@ def zeros(shape: Iterable[int] | int, dtype: Any) -> Any:
 
 def get_nanosecond() -> int:
     """The time in ns since 1970, by the clock of the traces: it never steps back."""
-    return _core.get_nanosecond()
+    now = _core.get_nanosecond()
+    if now == 0:
+        raise ForkedError("stepvan cannot be used in a forked child of a process that uses it: start processes with spawn")
+    return now

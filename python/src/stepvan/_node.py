@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from stepvan import _core
-from stepvan._errors import Error
+from stepvan._errors import ClosedError, Error, ExpiredError, PeerLostError
 from stepvan._memory import make
 from stepvan._registration import Registration
 from stepvan._server import Server
@@ -120,7 +120,11 @@ class Node:
         waiting. PeerLostError: the cluster did not live to its end.
         """
         if self._closer.alive:
-            _core.stop(self.number, timeout)
+            try:
+                _core.stop(self.number, timeout)
+            except (PeerLostError, ExpiredError, ClosedError):
+                self.stopped = True  # all is closed, only not in order
+                raise
         self.stopped = True
 
     def close(self) -> None:
