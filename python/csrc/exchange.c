@@ -79,7 +79,11 @@ static uint64_t *keys_of(PyObject *object, uint64_t *few, Py_ssize_t want, const
 	uint64_t *keys = few;
 	if (n >= 0 && n <= FEW_KEYS) {
 		for (Py_ssize_t i = 0; i < n; i++) {
-			if (to_u64(PyList_GetItem(object, i), &few[i], name) < 0)
+			PyObject *key = PyList_GetItem(object, i); /* NULL when __index__ of one before has made the list shorter */
+			Py_XINCREF(key);
+			int failed = key == NULL ? -1 : to_u64(key, &few[i], name);
+			Py_XDECREF(key);
+			if (failed < 0)
 				return NULL;
 		}
 	} else if ((keys = to_numbers(object, &n, name)) == NULL) {

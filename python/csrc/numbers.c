@@ -3,6 +3,17 @@
 
 #include <math.h>
 
+/* Whether the exception, if any, says that an argument is wrong: then it is cleared, for one that says which. Others,
+ * like KeyboardInterrupt, are the program's. */
+static int is_wrong(void)
+{
+	if (PyErr_Occurred() != NULL && !PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_ValueError) &&
+	    !PyErr_ExceptionMatches(PyExc_OverflowError))
+		return 0;
+	PyErr_Clear();
+	return 1;
+}
+
 /* An unsigned number of 64 bits: a key, a number of the library. Anything with __index__. */
 int to_u64(PyObject *object, uint64_t *number, const char *what)
 {
@@ -10,8 +21,8 @@ int to_u64(PyObject *object, uint64_t *number, const char *what)
 	if (!PyLong_Check(object)) {
 		index = PyNumber_Index(object);
 		if (index == NULL) {
-			PyErr_Clear();
-			raise_invalid("%s is %R: it must be an integer", what, object);
+			if (is_wrong())
+				raise_invalid("%s is %R: it must be an integer", what, object);
 			return -1;
 		}
 		object = index;
@@ -35,8 +46,8 @@ int to_i64(PyObject *object, int64_t *number, const char *what)
 		*number = PyLong_AsLongLong(index);
 	Py_XDECREF(index);
 	if (index == NULL || (*number == -1 && PyErr_Occurred())) {
-		PyErr_Clear();
-		raise_invalid("%s is %R: it must be an integer of 64 bits", what, object);
+		if (is_wrong())
+			raise_invalid("%s is %R: it must be an integer of 64 bits", what, object);
 		return -1;
 	}
 	return 0;
@@ -70,10 +81,8 @@ PyObject *to_tuple(PyObject *object, const char *what)
 	if (PyList_Check(object))
 		return PyList_AsTuple(object);
 	PyObject *tuple = PyUnicode_Check(object) || PyBytes_Check(object) ? NULL : PySequence_Tuple(object);
-	if (tuple == NULL) {
-		PyErr_Clear();
+	if (tuple == NULL && is_wrong())
 		raise_invalid("%s is %R: it must be a list", what, object);
-	}
 	return tuple;
 }
 

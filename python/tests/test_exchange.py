@@ -160,6 +160,35 @@ def test_keys_have_64_bits(cluster):
     assert seen == [([key], key - 1)]
 
 
+class Index:
+    """An integer that does something when it is looked at."""
+
+    def __init__(self, look):
+        self.look = look
+
+    def __index__(self):
+        return self.look()
+
+
+def test_keys_that_raise_or_change_their_list(cluster):
+    worker = cluster().workers[0].worker
+    x = torch.ones(1)
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        worker.push_pull([x, x], [1, Index(interrupt)], [], [])
+
+    def shorten():
+        keys.clear()
+        return 1
+
+    keys = [Index(shorten), 2]
+    with pytest.raises((stepvan.InvalidError, IndexError)):
+        worker.push_pull([x, x], keys, [], [])
+
+
 def test_many_tensors(cluster):
     c = cluster()
     c.serve(double)
