@@ -5,15 +5,14 @@
 #include "core.h"
 
 /*
- * The last view of a chunk, which is given to nobody: get_batch hands out aliases. One is made ahead, when get_batch
- * is called, so that a request need not wait for it.
+ * What was shown last of a chunk. Each time it is a tensor of its own: of torch they would else share a storage, and what
+ * the program does to that (share_memory_, a queue of torch) would be seen by the next request. One is made ahead, when
+ * get_batch is called, so that a request need not wait for it.
  */
 typedef struct chunk {
 	framework *as;
-	PyObject *view, *spare;
-	int64_t shape[STEPVAN_MAX_RANK];
-	void *data;
-	uint8_t dtype, rank;
+	PyObject *memory, *spare;
+	stepvan_tensor shown;
 } chunk;
 
 typedef struct chunks {
@@ -29,7 +28,7 @@ typedef struct chunks {
 static PyTypeObject *type;
 static ranges registered;
 
-/* Chunks that want a spare alias. */
+/* Chunks that want a spare. */
 static struct {
 	chunks *of;
 	chunk *at;
@@ -54,20 +53,26 @@ static void want_no_more(const chunks *of)
 	wanting_count = n;
 }
 
-/* Makes the aliases that are wanted: before a wait, or whenever there is time. */
+/* Makes the spares that are wanted: before a wait, or whenever there is time. */
 int chunks_prepare(void)
 {
 	while (wanting_count > 0) {
 		chunks *of = wanting[--wanting_count].of;
 		chunk *at = wanting[wanting_count].at;
-		if (at->spare != NULL || at->view == NULL)
+		PyObject *memory = at->memory;
+		if (at->spare != NULL || memory == NULL)
 			continue;
+		stepvan_tensor shown = at->shown; /* views run code of others, by which it may change */
 		Py_INCREF((PyObject *)of);
-		PyObject *alias = alias_of(at->as, at->view);
-		if (alias != NULL)
-			replace(&at->spare, alias);
+		Py_INCREF(memory);
+		PyObject *view = view_of(at->as, memory, &shown);
+		if (view != NULL && at->memory == memory)
+			replace(&at->spare, view);
+		else
+			Py_XDECREF(view);
+		Py_DECREF(memory);
 		Py_DECREF((PyObject *)of);
-		if (alias == NULL)
+		if (view == NULL)
 			return -1;
 	}
 	return 0;
@@ -103,7 +108,7 @@ static void chunks_dealloc(PyObject *self)
 	want_no_more(c);
 	for (Py_ssize_t i = 0; c->at != NULL && i < c->count; i++) {
 		Py_XDECREF(c->at[i].spare);
-		Py_XDECREF(c->at[i].view);
+		Py_XDECREF(c->at[i].memory);
 	}
 	PyMem_Free(c->at);
 	Py_XDECREF(c->keep);
@@ -114,24 +119,20 @@ static void chunks_dealloc(PyObject *self)
 
 static int shows(const chunk *at, const framework *as, const stepvan_tensor *tensor)
 {
-	return at->view != NULL && at->as == as && at->data == tensor->data && at->dtype == tensor->dtype && at->rank == tensor->rank &&
-		memcmp(at->shape, tensor->shape, (size_t)tensor->rank * sizeof(int64_t)) == 0;
+	const stepvan_tensor *last = &at->shown;
+	return at->memory != NULL && at->as == as && last->data == tensor->data && last->dtype == tensor->dtype && last->rank == tensor->rank &&
+		memcmp(last->shape, tensor->shape, (size_t)tensor->rank * sizeof(int64_t)) == 0;
 }
 
 static int show(chunks *c, chunk *at, framework *as, const stepvan_tensor *tensor)
 {
 	PyObject *memory = memory_new(tensor->data, tensor->bytes, 0, 0, c->keep);
-	PyObject *view = memory != NULL ? view_of(as, memory, tensor) : NULL;
-	Py_XDECREF(memory);
-	if (view == NULL)
+	if (memory == NULL)
 		return -1;
 	at->as = as;
-	at->data = tensor->data;
-	at->dtype = tensor->dtype;
-	at->rank = tensor->rank;
-	memcpy(at->shape, tensor->shape, sizeof(at->shape));
+	at->shown = *tensor;
 	replace(&at->spare, NULL);
-	replace(&at->view, view);
+	replace(&at->memory, memory);
 	return 0;
 }
 
@@ -147,15 +148,20 @@ PyObject *chunk_view(framework *as, const stepvan_tensor *tensor)
 	chunks *c = (chunks *)found;
 	uint64_t i = (uint64_t)((char *)tensor->data - (char *)c->data) / (c->each > 0 ? c->each : 1);
 	chunk *at = &c->at[i < (uint64_t)c->count ? i : 0];
-	PyObject *alias = NULL;
+	PyObject *view = NULL;
 	Py_INCREF(found); /* views run code of others */
 	if (shows(at, as, tensor) || show(c, at, as, tensor) == 0) {
-		alias = at->spare != NULL ? at->spare : alias_of(as, at->view);
+		PyObject *memory = at->memory;
+		Py_INCREF(memory);
+		view = at->spare;
 		at->spare = NULL;
+		if (view == NULL)
+			view = view_of(as, memory, tensor);
+		Py_DECREF(memory);
 		want(c, at);
 	}
 	Py_DECREF(found);
-	return alias;
+	return view;
 }
 
 static PyObject *chunks_shared(PyObject *self, void *unused)

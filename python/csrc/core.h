@@ -151,7 +151,6 @@ void tensors_done(tensors *list);
 
 /* view.c: tensors of the library as those of Python. */
 PyObject *view_of(framework *as, PyObject *memory, const stepvan_tensor *tensor);
-PyObject *alias_of(framework *as, PyObject *view);
 PyObject *copy_of(framework *as, const stepvan_tensor *tensor);
 PyObject *dtype_object(framework *as, int code);
 PyObject *view(PyObject *self, arguments args, Py_ssize_t count);

@@ -80,14 +80,6 @@ PyObject *view_of(framework *as, PyObject *memory, const stepvan_tensor *tensor)
 	return view;
 }
 
-/* Another tensor of the same memory, so that what the program does to its shape or attributes does not last. */
-PyObject *alias_of(framework *as, PyObject *view)
-{
-	if (numpy.type != NULL && PyObject_TypeCheck(view, (PyTypeObject *)numpy.type))
-		return PyObject_CallMethodObjArgs(view, name_view, NULL);
-	return PyObject_GetAttr(view, name_data);
-}
-
 static void copy_bytes(void *to, const stepvan_tensor *tensor)
 {
 	if (tensor->bytes < LARGE_COPY) {

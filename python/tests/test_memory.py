@@ -265,3 +265,22 @@ def test_nothing_grows(cluster):
     after = len(gc.get_objects()), sys.getallocatedblocks(), sys.getrefcount(x), sys.getrefcount(torch.float32)
     assert after[2] == before[2] and abs(after[3] - before[3]) < 10
     assert after[0] - before[0] < 50 and after[1] - before[1] < 500
+
+
+def test_received_tensors_share_no_storage(cluster):
+    """What a program does to the storage of one, like a queue of torch.multiprocessing, changes no later one."""
+    c = cluster()
+    worker, server = c.workers[0].worker, c.servers[0].server
+    buffer = torch.zeros(4)
+    server.register_recv_buffer(buffer, [0], [5])
+    seen, x, done = [], torch.empty(4), torch.zeros(1)
+    for value in range(5):
+        x.fill_(value)
+        handle = worker.push_pull([x], [5], [done], [6])
+        [request] = server.get_batch(timeout=10)
+        seen.append(request.tensors[0][0].item())
+        request.tensors[0].share_memory_()
+        request.respond([done])
+        handle.wait(10)
+    assert seen == [0, 1, 2, 3, 4]
+    assert buffer[0] == 4

@@ -27,10 +27,10 @@ def test_timeouts(cluster):
         handle.wait("soon")
     with pytest.raises(stepvan.TimeoutError):
         c.workers[0].barrier(timeout=0.01)
-    with pytest.raises(stepvan.TimeoutError):
-        c.workers[0].stop(timeout=0)
     c.servers[0].server.get_batch(timeout=10)[0].respond([y])
     handle.wait(10)
+    with pytest.raises(stepvan.TimeoutError):
+        c.workers[0].stop(timeout=0)
 
 
 def test_a_start_that_times_out_is_given_up(scheduler):
