@@ -95,7 +95,7 @@ func TestBudgetLasts(t *testing.T) {
 func TestHeavyPressureEndsSpinning(t *testing.T) {
 	defer crew.pressure.Store(0)
 	crew.pressure.Store(mostPressure)
-	e := &Engine{heavy: true}
+	e := &Engine{threaded: true}
 	n := 0
 	for range 10 * retry {
 		if e.spins() {
@@ -114,7 +114,7 @@ func TestCrowdedProcessesDoNotSpin(t *testing.T) {
 	defer crew.crowded.Store(false)
 	crew.looked.Store(nanotime() + int64(time.Hour)) // nobody looks meanwhile
 	defer crew.looked.Store(0)
-	e := &Engine{heavy: true}
+	e := &Engine{threaded: true}
 	require.True(t, e.spins())
 	crew.crowded.Store(true)
 	require.False(t, e.spins())

@@ -67,16 +67,16 @@ type Engine struct {
 	token
 
 	// The holder's.
-	src    Source
-	mode   Mode
-	heavy  bool  // who sleeps occupies a thread, and for a while a processor of Go's
-	tight  int   // goes up with each wait that comes soon after the last one, and down with the others
-	seenAt int64 // the last look at the clock while driving
-	allAt  int64 // the last Poll(true) of a waiter
-	late   bool  // seenAt is too old: see Linger
-	waits  uint8 // counted while waiting does not pay, for the one that tries anyway
-	spin   int64 // ns
-	yield  int64 // ns
+	src      Source
+	mode     Mode
+	threaded bool  // who sleeps occupies a thread, and for a while a processor of Go's
+	tight    int   // goes up with each wait that comes soon after the last one, and down with the others
+	seenAt   int64 // the last look at the clock while driving
+	allAt    int64 // the last Poll(true) of a waiter
+	late     bool  // seenAt is too old: see Linger
+	waits    uint8 // counted while waiting does not pay, for the one that tries anyway
+	spin     int64 // ns
+	yield    int64 // ns
 
 	listening atomic.Bool // the driver is woken by what comes; written by the holder
 
@@ -105,7 +105,7 @@ func NewEngine(src Source, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.parker, e.heavy = p, len(fds) > 0
+	e.parker, e.threaded = p, len(fds) > 0
 	e.timer = time.AfterFunc(time.Hour, e.tick)
 	e.timer.Stop()
 	go e.drive(o.Bind)

@@ -50,7 +50,7 @@ func (e *Engine) pursue(ev *Event, l *limit) (done bool, err error) {
 // spins reports whether the wait that begins spins before it sleeps.
 func (e *Engine) spins() bool {
 	switch {
-	case e.mode != Auto || !e.heavy:
+	case e.mode != Auto || !e.threaded:
 		return e.mode == Spin
 	case crew.crowded.Load():
 		crew.look(nanotime())
@@ -136,7 +136,7 @@ func (e *Engine) nap(ev *Event, l *limit, spun bool) (done bool, err error) {
 		return false, nil
 	}
 	began, end := nanotime(), int64(math.MaxInt64)
-	if e.heavy {
+	if e.threaded {
 		if !crew.enlist(0) {
 			return false, nil
 		}
@@ -182,7 +182,7 @@ func (e *Engine) look(ev *Event) {
 	if e.src.Poll(false) == 0 && !ev.IsSet() {
 		e.src.Poll(true)
 	}
-	if !e.heavy || e.mode == Park || crew.heavy() {
+	if !e.threaded || e.mode == Park || crew.heavy() {
 		return
 	}
 	for end := nanotime() + linger; !ev.IsSet() && nanotime() < end; {
@@ -199,7 +199,7 @@ func (e *Engine) doze(ev *Event, l *limit, end, now int64) {
 	}
 	d := int64(-1)
 	switch {
-	case e.heavy:
+	case e.threaded:
 		d = end - now
 		if l.cancel != nil {
 			d = min(d, napSlice)
