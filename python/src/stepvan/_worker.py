@@ -114,7 +114,8 @@ class Worker:
 
         push, pull: lists of tensors: contiguous, in the memory of the CPU, up to 8 dimensions; of torch or numpy, or what
             has ``__dlpack__`` or the buffer protocol. They are kept alive, and must not be changed, until the handle has
-            finished; after TimeoutError they are still in use.
+            finished; after TimeoutError they are still in use. Until then the storage of a torch tensor must not be resized
+            or moved (``resize_``, ``set_``, ``share_memory_``, a queue of torch.multiprocessing): that frees its memory.
         push_keys, pull_keys: one number of 64 bits per tensor. A push of a key whose last was not answered yet
             is BusyError.
         routing: "broadcast": every push goes to every paired server, and pulls are server-major: with S servers and P
@@ -143,6 +144,7 @@ class Worker:
     def register(self, tensor: Any) -> Registration:
         """Prepares the memory of a tensor that is pushed or pulled again and again, until ``unregister``.
 
-        The registration keeps the memory alive. Registering it again gives a further Registration.
+        The registration keeps the memory alive, as long as the storage of a torch tensor is not resized or moved: see push_pull.
+        Registering it again gives a further Registration.
         """
         return Registration(self._node, _core.register(self._at, tensor))
