@@ -32,6 +32,7 @@ func (o Options) complete() (Options, error) {
 	fill(&o.Workload, Echo)
 	fill(&o.Van, TCP)
 	fill(&o.Progress, progressAuto)
+	fill(&o.Nodes, GoNodes)
 	fill(&o.Rounds, defaultRounds)
 	o.fillNodes()
 	o.fillSizes()
@@ -42,6 +43,7 @@ func (o Options) complete() (Options, error) {
 		oneOf("--workload", o.Workload, Workloads),
 		oneOf("--van", o.Van, Vans),
 		oneOf("--progress", o.Progress, Progresses),
+		oneOf("--nodes", o.Nodes, AllNodes),
 		within("--workers", int64(o.Workers), 1, mostNodes),
 		within("--servers", int64(o.Servers), 1, mostNodes),
 		within("--inflight", int64(o.Inflight), 1, mostInflight),
@@ -91,7 +93,7 @@ func (o *Options) fillSizes() {
 
 // contradiction finds what does not go together.
 func (o *Options) contradiction() error {
-	return errors.Join(o.wrongSizes(), o.wrongPlace(), o.wrongWorkload())
+	return errors.Join(o.wrongSizes(), o.wrongPlace(), o.wrongWorkload(), o.wrongNodes())
 }
 
 func (o *Options) wrongSizes() error {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -115,8 +116,9 @@ func (c *conductor) begin() error {
 	return err
 }
 
-// bare tells whether the limit is what worker 0 and servers can do without stepvan.
-func (o *Options) bare() bool { return o.Workload != Incast }
+// bare tells whether the limit is what worker 0 and servers can do without stepvan. Else it is another
+// measurement, or none.
+func (o *Options) bare() bool { return o.Workload != Incast && !o.Nodes.Python() && !o.baseline }
 
 func (c *conductor) limitServers() []*line { return c.servers[:c.opts.limitServers()] }
 
@@ -235,7 +237,7 @@ func (c *conductor) collect(workers []*line, all latencies) (latencies, error) {
 		return own, err
 	}
 	for _, r := range replies {
-		if err := own.merge(r.Latencies); err != nil {
+		if err := errors.Join(own.merge(r.Latencies), own.addCounts(r.Counts)); err != nil {
 			return own, fmt.Errorf("histogram of a node: %w", err)
 		}
 	}

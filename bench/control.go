@@ -71,6 +71,7 @@ type reply struct {
 	Error     string        `json:"error,omitempty"`
 	Addr      string        `json:"addr,omitempty"`      // of open
 	Latencies []byte        `json:"latencies,omitempty"` // of report; see latencies.encode
+	Counts    counts        `json:"counts,omitempty"`    // of report, in place of Latencies
 	Elapsed   time.Duration `json:"elapsed,omitempty"`   // of measure and limit
 	Allocs    uint64        `json:"allocs,omitempty"`    // of measure, of a process of its own
 	CPU       time.Duration `json:"cpu,omitempty"`       // of measure, of a process of its own

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/stepvan/stepvan/internal/errs"
 )
 
 // Range and resolution of latencies: 1 ns to 10 min with three digits.
@@ -24,6 +26,20 @@ func (l latencies) add(d time.Duration) {
 	_ = l.h.RecordValue(min(max(int64(d), 1), mostLatency)) // in range
 }
 
+// counts tells how many exchanges took so many ns: latencies of a node that has no histograms.
+type counts map[int64]int64
+
+// addCounts adds those of counts, as add does. The error is about what is no count.
+func (l latencies) addCounts(c counts) error {
+	for ns, n := range c {
+		if n < 1 {
+			return errs.Invalid("%d exchanges took %d ns", n, ns)
+		}
+		_ = l.h.RecordValues(min(max(ns, 1), mostLatency), n) // in range
+	}
+	return nil
+}
+
 func (l latencies) reset()       { l.h.Reset() }
 func (l latencies) count() int64 { return l.h.TotalCount() }
 
@@ -37,6 +53,9 @@ func (l latencies) micros(percent float64) float64 {
 
 // merge adds what another process has collected and encoded.
 func (l latencies) merge(encoded []byte) error {
+	if len(encoded) == 0 {
+		return nil
+	}
 	other, err := hdrhistogram.Decode(encoded)
 	if err == nil {
 		l.h.Merge(other)

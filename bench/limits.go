@@ -7,6 +7,7 @@ const (
 	limitOneWorker = "one worker"
 	limitStages    = "ideal pipeline"
 	limitProcess   = "bare processes"
+	limitGo        = "go nodes"
 )
 
 // limitSpec is the least that an exchange of the options can be.
@@ -43,6 +44,9 @@ func (o *Options) limitServers() int {
 
 // limitName is what the limit is called.
 func (o *Options) limitName() string {
+	if o.Nodes.Python() {
+		return limitGo
+	}
 	switch o.Workload {
 	case Incast:
 		return limitOneWorker

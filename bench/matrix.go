@@ -3,12 +3,13 @@ package bench
 import "github.com/stepvan/stepvan/internal/errs"
 
 // Matrix is all combinations of several values of some options; empty means that of Base. Measurements that
-// differ in van, progress and place only alternate.
+// differ in van, progress, nodes and place only alternate.
 type Matrix struct {
 	Base       Options
 	Workloads  []Workload
 	Vans       []Van
 	Progresses []string
+	Nodes      []Nodes
 	Workers    []int
 	Servers    []int
 	Pushes     []Size
@@ -59,8 +60,10 @@ func (m Matrix) sizes(o Options) (p Plan) {
 func (m Matrix) alike(o Options) (group []Options) {
 	for _, van := range values(m.Vans, o.Van) {
 		for _, progress := range values(m.Progresses, o.Progress) {
-			o.Van, o.Progress = van, progress
-			group = append(group, o)
+			for _, nodes := range values(m.Nodes, o.Nodes) {
+				o.Van, o.Progress, o.Nodes = van, progress, nodes
+				group = append(group, o)
+			}
 		}
 	}
 	return group

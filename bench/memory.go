@@ -9,6 +9,8 @@ import (
 // Memory that a process takes beside its tensors, and how much of what is free may be taken.
 const (
 	processBytes = 24 << 20
+	pythonBytes  = 64 << 20
+	torchBytes   = 320 << 20
 	memoryShare  = 0.8
 )
 
@@ -28,7 +30,19 @@ func (o *Options) memory() int64 {
 	if d.bare() {
 		bare = int64(1+2*d.limitServers()) * (push + pull) // a file that both map, or a buffer at each end
 	}
-	return int64(d.Workers)*(worker+processBytes) + int64(d.Servers)*(server+int64(d.Bulk)+processBytes) + bare
+	process := d.Nodes.memory()
+	return int64(d.Workers)*(worker+process) + int64(d.Servers)*(server+int64(d.Bulk)+process) + bare
+}
+
+// memory of a process.
+func (n Nodes) memory() int64 {
+	switch n {
+	case NumpyNodes:
+		return pythonBytes
+	case TorchNodes:
+		return torchBytes
+	}
+	return processBytes
 }
 
 // freeMemory is what may be taken without others losing theirs; 0 when the kernel does not tell.

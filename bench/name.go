@@ -19,6 +19,9 @@ func (r *Report) Name() string {
 // How is the part of the name behind van and workload.
 func (r *Report) How() string {
 	parts := []string{nodes(r.Workers, r.Servers)}
+	if r.Nodes.Python() {
+		parts = append(parts, string(r.Nodes))
+	}
 	add := func(is bool, format string, args ...any) {
 		if is {
 			parts = append(parts, fmt.Sprintf(format, args...))

@@ -61,6 +61,7 @@ type Options struct {
 	InPlace  bool          // the server computes the answer where the worker wants it. Afd only
 	Compute  time.Duration // that each side of afd3 computes per micro-batch; 273 us
 	Progress string        // auto: STEPVAN_PROGRESS of all nodes
+	Nodes    Nodes         // go: what workers and servers are programs of. Others are compared with it
 	Together bool          // all nodes in this process, as with the mem van
 
 	Duration time.Duration // of all rounds, limit included; 3 s
@@ -71,11 +72,14 @@ type Options struct {
 
 	// Node is the command line of the program that runs Node with the arguments
 	// that are added to it. Not needed with all nodes in this process.
-	Node []string
-	Env  []string // NAME=value settings for all processes
+	Node   []string
+	Python []string // command line of the interpreter of nodes in Python, which has package stepvan
+	Env    []string // NAME=value settings for all processes
 
 	Signals <-chan os.Signal // stop the run: see launch.Signals
 	Stderr  io.Writer        // of the processes; nil: nowhere
+
+	baseline bool // is there to be compared with, and needs no limit of its own
 }
 
 // inside tells whether all nodes are in this process.

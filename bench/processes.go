@@ -40,7 +40,7 @@ func runProcesses(ctx context.Context, o *Options, s *seat) (*Report, error) {
 	l.Close()   // ends the conductor if it still waits for nodes
 	cancel(ran) // or for its turn
 	got := <-conducted
-	return got.report, reason(ran, got.err)
+	return got.report, o.explain(reason(ran, got.err))
 }
 
 // result of a conductor.
@@ -89,10 +89,10 @@ func reason(ran, conducted error) error {
 // plan is the run of one process for each node.
 func (o *Options) plan(args nodeArgs) launch.Plan {
 	args.Pin = o.Pin
-	command := slices.Concat(o.Node, args.list())
+	command := o.nodeCommand(args)
 	return launch.Plan{
 		Workers: o.Workers, Servers: o.Servers, GroupSize: 1,
-		Worker: command, Server: command, Scheduler: command,
+		Worker: command, Server: command, Scheduler: slices.Concat(o.Node, args.list()),
 		Env: slices.Concat(o.settings(), o.Env), Stderr: o.Stderr, Signals: o.Signals,
 	}
 }

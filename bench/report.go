@@ -26,12 +26,14 @@ type Report struct {
 	Rate float64 `json:"rate"` // exchanges per second, all workers together; median of the rounds
 	Gbps float64 `json:"gbps"` // payload in both directions, all workers and servers together
 
-	Limit      string  `json:"limit"`        // what the limit is
-	LimitP50   float64 `json:"limit_p50_us"` // median over rounds of the limit's median; one exchange at a time
-	Ratio      float64 `json:"ratio"`        // median over rounds of the exchange's median by the limit's; incast: of the costs
-	Allocs     float64 `json:"allocs_per_op"`
+	Limit      string  `json:"limit"`         // what the limit is
+	LimitP50   float64 `json:"limit_p50_us"`  // median over rounds of the limit's median; one exchange at a time
+	Ratio      float64 `json:"ratio"`         // median over rounds of the exchange's median by the limit's; incast: of the costs
+	Allocs     float64 `json:"allocs_per_op"` // of Go; 0 of nodes in Python, where they are not counted
 	CPUPerOpUS float64 `json:"cpu_per_op_us"` // of all processes, waiting included; median of the rounds
 
+	Nodes    Nodes   `json:"nodes,omitempty"`      // "" is go
+	Over     float64 `json:"over_go_us,omitempty"` // what p50 is above that of the same between Go nodes; median of the rounds
 	InPlace  bool    `json:"in_place,omitempty"`
 	Together bool    `json:"one_process,omitempty"` // all nodes in one process, with another van than mem
 	Pin      int     `json:"pin,omitempty"`
@@ -84,6 +86,9 @@ func newReport(o *Options, l latencies) *Report {
 		Limit: o.limitName(), InPlace: o.InPlace, Together: o.Together && o.Van != Mem, Pin: o.Pin, Bulk: int64(o.Bulk),
 		Compute: float64(o.Compute.Nanoseconds()) / 1e3,
 		Curve:   Curve{Percent: levels, Latency: l.curve(nil), Count: l.count()}, Machine: machine(),
+	}
+	if o.Nodes.Python() {
+		r.Nodes = o.Nodes
 	}
 	if o.Workload == Barrier {
 		r.PushBytes, r.PullBytes = 0, 0

@@ -58,29 +58,60 @@ func RunTogether(ctx context.Context, all ...Options) ([]Outcome, error) {
 	return outcomes(runs), nil
 }
 
-// run is one cluster of a measurement. That of incast has two.
+// run is one cluster.
 type run struct {
 	opts   Options
-	alone  bool // belongs to the run before: the same with one worker
+	base   *run // what it is compared with: an incast with the same of one worker, nodes in Python with the same in Go
+	hidden bool // nobody asked for it: it is there to be compared with
 	report *Report
 	err    error
 }
 
-// runsOf completes options, and adds to an incast the worker that it is compared with.
-func runsOf(all []Options) (runs []run, failed error) {
+// runsOf completes options, and adds what they are compared with unless it is among them.
+func runsOf(all []Options) (runs []*run, failed error) {
 	for _, o := range all {
 		o, err := o.complete()
 		if err != nil {
 			failed = errors.Join(failed, err)
 			continue
 		}
-		runs = append(runs, run{opts: o})
-		if o.Workload == Incast {
-			o.Workers = 1
-			runs = append(runs, run{opts: o, alone: true})
+		runs = append(runs, &run{opts: o})
+	}
+	for _, r := range runs {
+		o, compared := r.opts.baselineOf()
+		if !compared {
+			continue
+		}
+		for _, other := range runs {
+			if o.alike(&other.opts) {
+				r.base = other
+			}
+		}
+		if r.base == nil {
+			r.base = &run{opts: o, hidden: true}
+			runs = append(runs, r.base)
 		}
 	}
 	return runs, failed
+}
+
+// baselineOf is what a measurement is compared with, where that is another one.
+func (o Options) baselineOf() (Options, bool) {
+	switch {
+	case o.Nodes.Python():
+		o.Nodes = GoNodes
+	case o.Workload == Incast:
+		o.Workers = 1
+	default:
+		return o, false
+	}
+	o.baseline = true
+	return o, true
+}
+
+// alike tells whether two measurements are the same but for their limit.
+func (o *Options) alike(other *Options) bool {
+	return o.String() == other.String() && o.Duration == other.Duration && o.Count == other.Count && o.Rounds == other.Rounds
 }
 
 // measure runs a cluster while it has its turn, and again and again.
@@ -94,21 +125,28 @@ func (o *Options) measure(ctx context.Context, s *seat) (*Report, error) {
 	return runProcesses(ctx, o, s)
 }
 
-func outcomes(runs []run) (out []Outcome) {
-	for i, r := range runs {
-		switch {
-		case r.alone:
-			last := &out[len(out)-1]
-			if last.Err = errors.Join(last.Err, r.err); last.Err == nil {
-				last.Report.againstOne(r.report)
-			} else {
-				last.Report = nil
-			}
-		default:
-			out = append(out, Outcome{Report: runs[i].report, Err: r.err})
+func outcomes(runs []*run) (out []Outcome) {
+	for _, r := range runs {
+		if !r.hidden {
+			out = append(out, r.outcome())
 		}
 	}
 	return out
+}
+
+func (r *run) outcome() Outcome {
+	if r.base == nil {
+		return Outcome{Report: r.report, Err: r.err}
+	}
+	if err := errors.Join(r.err, r.base.err); err != nil {
+		return Outcome{Err: err}
+	}
+	if r.opts.Nodes.Python() {
+		r.report.againstGo(r.base.report)
+	} else {
+		r.report.againstOne(r.base.report)
+	}
+	return Outcome{Report: r.report}
 }
 
 func newConductor(o *Options, s *seat) *conductor {

@@ -47,10 +47,23 @@ func legend(reports []*Report) []string {
 	if has(limitStages) {
 		lines = append(lines, "ideal pipeline: a layer when the bare exchange and the computations overlap as far as they can.")
 	}
+	if has(limitGo) {
+		lines = append(lines, "go nodes: the same between Go nodes, in turns with those in Python. Above it: "+strings.Join(overGo(reports), ", ")+".")
+	}
 	if copies := copyRates(reports); len(copies) > 0 {
 		lines = append(lines, "memcpy in one thread: "+strings.Join(copies, ", ")+".")
 	}
 	return lines
+}
+
+// overGo tells for each report of nodes in Python what its p50 is above that of Go nodes.
+func overGo(reports []*Report) (out []string) {
+	for _, r := range reports {
+		if r.Limit == limitGo {
+			out = append(out, fmt.Sprintf("%s %.2fµs", r.Name(), r.Over))
+		}
+	}
+	return out
 }
 
 // copyRates tells for each size how long a copy of both directions' bytes took, and the rate.

@@ -52,6 +52,9 @@ func kindOf(r *bench.Report) string {
 // wayOf is the name of a report's line in a chart.
 func wayOf(r *bench.Report) string {
 	parts := []string{string(r.Van)}
+	if r.Nodes.Python() {
+		parts = append(parts, string(r.Nodes))
+	}
 	if r.InPlace {
 		parts = append(parts, "in place")
 	}

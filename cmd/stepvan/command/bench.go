@@ -61,7 +61,7 @@ const benchExample = `  stepvan bench                                         al
   stepvan bench compare old.json new.json               what has changed`
 
 func newBench() *cobra.Command {
-	f := &benchFlags{workloads: []string{goals}, vans: []string{string(bench.TCP)}, progresses: bench.Progresses[:1]}
+	f := &benchFlags{workloads: []string{goals}, vans: []string{string(bench.TCP)}, progresses: bench.Progresses[:1], nodes: []string{string(bench.GoNodes)}}
 	c := &cobra.Command{
 		Use:     "bench",
 		Short:   "Measure exchanges, and what the machine itself needs for the same bytes",

@@ -16,6 +16,8 @@ import (
 // benchFlags are the flags of `stepvan bench`.
 type benchFlags struct {
 	workloads, vans, progresses []string
+	nodes                       []string
+	python                      string
 	workers, servers            []int
 	pushes, pulls               sizes
 	sweep                       bool
@@ -39,6 +41,8 @@ func (f *benchFlags) define(c *cobra.Command) {
 	flags.DurationVar(&o.Compute, "compute", 0, "what each side of afd3 computes per micro-batch (default 273µs)")
 	flags.Var(&o.Bulk, "bulk", "bytes of a further pull that is in flight all the time (default none)")
 	flags.StringSliceVar(&f.progresses, "progress", f.progresses, "how nodes wait: "+strings.Join(bench.Progresses, ", "))
+	flags.StringSliceVar(&f.nodes, "nodes", f.nodes, "what workers and servers are programs of: "+words(bench.AllNodes)+"; the last two in Python, compared with go")
+	flags.StringVar(&f.python, "python", "", "interpreter of --nodes numpy and torch, which has package stepvan (default the one that runs this, or python3)")
 	flags.BoolVar(&o.Together, "one-process", false, "all nodes in one process")
 	flags.DurationVar(&o.Duration, "duration", 3*time.Second, "time of all rounds of a measurement, those of the limit included; with --sweep 1s")
 	flags.IntVar(&o.Count, "count", 0, "exchanges of each worker, or starts, in place of --duration")
@@ -81,8 +85,22 @@ func (f *benchFlags) base(errOut io.Writer) (o bench.Options, err error) {
 	if err := makeFolder(o.Profile); err != nil {
 		return o, err
 	}
-	o.Node, err = launch.Self(nodeCommand)
-	return o, err
+	if o.Node, err = launch.Self(nodeCommand); err != nil {
+		return o, err
+	}
+	o.Python = f.interpreter(o.Node)
+	return o, nil
+}
+
+// interpreter of Python that is asked for, or that runs this command: `python -m stepvan`.
+func (f *benchFlags) interpreter(self []string) []string {
+	switch {
+	case f.python != "":
+		return []string{f.python}
+	case len(self) > 1 && self[1] == "-m":
+		return self[:1]
+	}
+	return []string{"python3"}
 }
 
 // wantsGoals tells whether all goals are wanted, with which few flags go.
@@ -107,7 +125,7 @@ func (f *benchFlags) wantsGoals() (bool, error) {
 // plan lists the measurements.
 func (f *benchFlags) plan(base bench.Options) (bench.Plan, error) {
 	m := bench.Matrix{
-		Base: base, Workloads: typed[bench.Workload](f.workloads), Vans: typed[bench.Van](f.vans), Progresses: f.progresses,
+		Base: base, Workloads: typed[bench.Workload](f.workloads), Vans: typed[bench.Van](f.vans), Progresses: f.progresses, Nodes: typed[bench.Nodes](f.nodes),
 		Workers: f.workers, Servers: f.servers, Pushes: f.pushes, Pulls: f.pulls,
 	}
 	if f.sweep {

@@ -1,0 +1,79 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/launch"
+)
+
+// Nodes is what the workers and servers of a measurement are programs of. The scheduler is one of Go.
+type Nodes string
+
+// Programs that exchange tensors.
+const (
+	GoNodes    Nodes = "go"    // over package ps
+	NumpyNodes Nodes = "numpy" // in Python, with arrays of numpy
+	TorchNodes Nodes = "torch" // in Python, with tensors of torch
+)
+
+// AllNodes lists them.
+var AllNodes = []Nodes{GoNodes, NumpyNodes, TorchNodes}
+
+// Python tells whether they are programs in Python.
+func (n Nodes) Python() bool { return n == NumpyNodes || n == TorchNodes }
+
+// nodeModule is the program of a node in Python. It is part of the package stepvan, and obeys the same commands.
+const nodeModule = "stepvan._bench"
+
+// nodeCommand is the command line of a worker or server.
+func (o *Options) nodeCommand(args nodeArgs) []string {
+	if !o.Nodes.Python() {
+		return slices.Concat(o.Node, args.list())
+	}
+	return slices.Concat(o.Python, []string{"-m", nodeModule, "--tensors=" + string(o.Nodes)}, args.list())
+}
+
+// errNoPackage says that an interpreter does not have package stepvan.
+var errNoPackage = errors.New("has no package stepvan that can be measured: " +
+	"pip install ./python in a clone of the repository, or a wheel, and name the interpreter with --python (of `make installed-wheel`: .cache/venv/bin/python)")
+
+// explain says what to do when nodes in Python could not be started for want of the package.
+func (o *Options) explain(err error) error {
+	var failure *launch.Failure
+	if !o.Nodes.Python() || !errors.As(err, &failure) {
+		return err
+	}
+	for _, line := range failure.Stderr {
+		if strings.Contains(line, "No module named") && strings.Contains(line, "stepvan") {
+			return fmt.Errorf("%s %w", strings.Join(o.Python, " "), errNoPackage)
+		}
+	}
+	return err
+}
+
+// wrongNodes finds what programs in Python cannot do.
+func (o *Options) wrongNodes() error {
+	if !o.Nodes.Python() {
+		return nil
+	}
+	no := func(what, instead string) error {
+		return errs.Invalid("%s is not there with --nodes %s: %s", what, o.Nodes, instead)
+	}
+	switch {
+	case o.Workload != Echo && o.Workload != AFD && o.Workload != Fanout && o.Workload != Weights:
+		return no("--workload "+string(o.Workload), "use echo, afd, fanout or weights")
+	case o.inside():
+		return no("one process", "use --van tcp, unix or shm, without --one-process")
+	case o.Bulk != 0:
+		return no("--bulk", "leave it out")
+	case o.Profile != "":
+		return no("--profile", "use a profiler that knows Python")
+	case len(o.Python) == 0:
+		return errs.Invalid("Options.Python is missing: the command line of the interpreter")
+	}
+	return nil
+}

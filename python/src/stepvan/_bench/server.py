@@ -1,0 +1,110 @@
+"""The program of a server."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import stepvan
+from stepvan._bench.spec import Meter, Spec, answer_to, push_key
+
+
+class Server:
+    """Answers until every worker has ended the round. One thread."""
+
+    def __init__(self, node: stepvan.Node, spec: Spec, dtype: Any) -> None:
+        assert node.server is not None
+        self._node, self._server, self._spec = node, node.server, spec
+        self._last: stepvan.Response | None = None
+        self._end = [node.zeros(1, dtype)]
+        keys = {push_key(rank, slot): rank for rank in range(spec.workers) for slot in range(spec.inflight)}
+        if not spec.in_place:
+            self._chunks = self._server.register_recv_buffer(node.zeros(spec.push * len(keys), dtype), list(keys.values()), list(keys))
+        if not spec.in_place and not spec.echoes:
+            self._answers = {key: [node.zeros(spec.pull, dtype)] for key in keys}
+
+    def measure(self, count: int) -> dict[str, Any]:
+        """Serves a round, whose end the workers tell."""
+        meter = Meter()
+        if self._spec.in_place:
+            self._serve_in_place()
+        elif self._spec.echoes:
+            self._serve_echo()
+        else:
+            self._serve_own()
+        return meter.read()
+
+    def check(self, count: int) -> None:
+        """Serves with answers that depend on what was pushed."""
+        ended, mark = 0, self._spec.mark(self._node.server_rank)
+        while ended < self._spec.workers:
+            for request in self._server.get_batch(self._spec.policy):
+                if not request.keys:
+                    ended += 1
+                    self._respond(request, self._end)
+                    continue
+                pushed = request.input(0) if self._spec.in_place else request.tensors[0]
+                answer = pushed
+                if not self._spec.echoes:
+                    answer = request.out(0) if self._spec.in_place else self._answers[request.keys[0]][0]
+                    np.asarray(answer)[:] = answer_to(np.asarray(pushed), self._spec.pull, mark)
+                self._respond(request, [answer])
+
+    def _serve_echo(self) -> None:
+        get_batch, policy, ended, last = self._server.get_batch, self._spec.policy, 0, None
+        while ended < self._spec.workers:
+            for request in get_batch(policy):
+                if not request.keys:
+                    ended += 1
+                    self._respond(request, self._end)
+                    continue
+                try:
+                    last = request.respond(request.tensors)
+                except stepvan.WouldBlockError:
+                    last = self._when_there_is_room(last, request, request.tensors)
+
+    def _serve_own(self) -> None:
+        """Answers with buffers of its own."""
+        get_batch, policy, ended, last, answers = self._server.get_batch, self._spec.policy, 0, None, self._answers
+        while ended < self._spec.workers:
+            for request in get_batch(policy):
+                keys = request.keys
+                if not keys:
+                    ended += 1
+                    self._respond(request, self._end)
+                    continue
+                request.tensors[0]  # which it would compute with
+                try:
+                    last = request.respond(answers[keys[0]])
+                except stepvan.WouldBlockError:
+                    last = self._when_there_is_room(last, request, answers[keys[0]])
+
+    def _serve_in_place(self) -> None:
+        """Takes what is pushed from where it is and answers where it is wanted."""
+        get_batch, policy, ended, last = self._server.get_batch, self._spec.policy, 0, None
+        while ended < self._spec.workers:
+            for request in get_batch(policy):
+                if not request.keys:
+                    ended += 1
+                    self._respond(request, self._end)
+                    continue
+                request.input(0)
+                answer = [request.out(0)]
+                try:
+                    last = request.respond(answer)
+                except stepvan.WouldBlockError:
+                    last = self._when_there_is_room(last, request, answer)
+
+    def _respond(self, request: stepvan.Request, tensors: Sequence[Any]) -> None:
+        """Answers outside of what is measured."""
+        try:
+            self._last = request.respond(tensors)
+        except stepvan.WouldBlockError:
+            self._last = self._when_there_is_room(self._last, request, tensors)
+
+    def _when_there_is_room(self, last: stepvan.Response | None, request: stepvan.Request, tensors: Sequence[Any]) -> stepvan.Response:
+        """Answers when the queue is full: after the response before."""
+        while True:
+            if last is None or last.done():
+                return request.respond(tensors)
+            last.wait()

@@ -1,0 +1,113 @@
+"""The program of a worker."""
+
+from array import array
+from collections import Counter
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+import stepvan
+from stepvan._bench.spec import Meter, Spec, answer_to, pull_key, push_key
+
+
+class Slot:
+    """The memory of one exchange at a time: a push to each server and a pull from each."""
+
+    def __init__(self, worker: "Worker", number: int, push: int, pull: int) -> None:
+        rank = worker.node.worker_rank
+        self.push = [worker.tensor(push)] if push > 0 else []
+        self.push_keys = [push_key(rank, number)] if push > 0 else []
+        self.pull = [worker.tensor(pull) for _ in worker.servers]
+        self.pull_keys = [pull_key(rank, number) for _ in worker.servers]
+
+
+class Worker:
+    """Pushes and waits, again and again. One thread."""
+
+    def __init__(self, node: stepvan.Node, spec: Spec, dtype: Any) -> None:
+        assert node.worker is not None
+        self.node, self.spec, self._dtype = node, spec, dtype
+        self.servers = [peer.rank for peer in node.peers]
+        self._push_pull = node.worker.push_pull
+        self._register = node.worker.register
+        self._kept: list[stepvan.Registration] = []
+        self._slots = [Slot(self, i, spec.push, spec.pull) for i in range(spec.inflight)]
+        self._end = Slot(self, spec.end_slot, 0, 1)
+        self._times = array("q")
+        self._seed = 0
+
+    def tensor(self, size: int) -> Any:
+        """Bytes in shared memory, registered."""
+        tensor = self.node.zeros(size, self._dtype)
+        self._kept.append(self._register(tensor))
+        return tensor
+
+    def measure(self, count: int) -> dict[str, Any]:
+        """Exchanges ``count`` times, and keeps how long each took for ``counts``."""
+        self._times = array("q", bytes(8 * count))
+        meter = Meter()
+        if len(self._slots) == 1:
+            self._one_by_one(count)
+        else:
+            self._several(count)
+        reply = meter.read()
+        self._finish_round()
+        return reply
+
+    def counts(self) -> dict[int, int]:
+        """How many exchanges of the last round took so many ns."""
+        return Counter(self._times)
+
+    def check(self, count: int) -> None:
+        """Exchanges bytes of their own ``count`` times per slot, and looks at what comes back."""
+        for _ in range(count):
+            for slot in self._slots:
+                self._check(slot)
+        self._finish_round()
+
+    def _one_by_one(self, count: int) -> None:
+        push_pull, times, now, slot = self._push_pull, self._times, perf_counter_ns, self._slots[0]
+        push, push_keys, pull, pull_keys = slot.push, slot.push_keys, slot.pull, slot.pull_keys
+        for i in range(count):
+            began = now()
+            push_pull(push, push_keys, pull, pull_keys).wait()
+            times[i] = now() - began
+
+    def _several(self, count: int) -> None:
+        slots, times, now = self._slots, self._times, perf_counter_ns
+        flight: list[tuple[int, stepvan.Handle]] = [(0, None)] * len(slots)  # type: ignore[list-item]
+        begun = 0
+        for done in range(count):
+            while begun < count and begun - done < len(slots):
+                i = begun % len(slots)
+                slot, began = slots[i], now()
+                try:
+                    flight[i] = began, self._push_pull(slot.push, slot.push_keys, slot.pull, slot.pull_keys)
+                except stepvan.WouldBlockError:
+                    if begun == done:
+                        raise
+                    break  # what is in flight makes room
+                begun += 1
+            began, handle = flight[done % len(slots)]
+            handle.wait()
+            times[done] = now() - began
+
+    def _finish_round(self) -> None:
+        """Tells the servers that no more comes."""
+        end = self._end
+        self._push_pull(end.push, end.push_keys, end.pull, end.pull_keys).wait()
+
+    def _check(self, slot: Slot) -> None:
+        self._seed = (self._seed + 1) & 0xFF
+        places = np.arange(self.spec.push)
+        pushed = np.asarray(slot.push[0])
+        pushed[:] = self._seed + places + (places >> 8) & 0xFF
+        pulled = [np.asarray(tensor) for tensor in slot.pull]
+        for answer in pulled:
+            answer[:] = 0
+        self._push_pull(slot.push, slot.push_keys, slot.pull, slot.pull_keys).wait()
+        for server, answer in zip(self.servers, pulled, strict=True):
+            wrong = np.flatnonzero(answer != answer_to(pushed, len(answer), self.spec.mark(server)))
+            if len(wrong) > 0:
+                raise AssertionError(f"byte {wrong[0]} of the answer of server {server} is wrong")
