@@ -150,6 +150,56 @@ def test_notifications(run, scheduler):
     program.result()
 
 
+def test_buffers_of_a_worker(run, scheduler):
+    """A buffer that is pushed and pulled in place, by views of it, as newer programs do."""
+    program = run(
+        """
+        import torch, fserver, stepvan
+        import fserver.fserver_lib as f
+        import fserver_lib
+        assert f.get_batch is fserver_lib.get_batch is fserver.f.get_batch
+        f.init()
+        cache = torch.zeros(1024)
+        assert f.regist_push_pull_buffer(cache, [0], cache, [0]) is None
+        f.regist_push_pull_buffer(push_tensor=torch.zeros(2), push_keys=[0], pull_tensor=cache, pull_keys=[0])
+        for n in [3, 1024, 70]:
+            x = cache[:n].fill_(n)
+            handler = f.push_pull([x], [65536], [x], [65536], need_event=True)
+            (request, tensors, keys), = f.get_batch()
+            assert keys == [65536]
+            f.respond([tensors[0] + 2], request, need_event=True)
+            f.wait(handler, 10000)
+            assert x.eq(n + 2).all()
+        try:
+            f.regist_push_pull_buffer(cache.view(32, 32).t(), [0], cache, [0])
+        except stepvan.InvalidError as error:
+            print(error)
+        f.stop()
+        """,
+        {**scheduler(), "DMLC_ROLE": "joint"},
+    )
+    assert "not contiguous" in program.result()
+
+
+def test_buffers_of_a_worker_need_one(run, scheduler):
+    settings = scheduler()
+    server = run(
+        """
+        import torch, stepvan, fserver_lib as f
+        f.init()
+        try:
+            f.regist_push_pull_buffer(torch.zeros(1), [0], torch.zeros(1), [0])
+        except stepvan.InvalidError as error:
+            print(error)
+        f.stop()
+        """,
+        {**settings, "DMLC_ROLE": "server"},
+    )
+    worker = run("import fserver_lib as f; f.init(); f.stop()", {**settings, "DMLC_ROLE": "worker"})
+    worker.result()
+    assert "no worker" in server.result()
+
+
 def test_signatures():
     """Those of the original, and both of its names for the workers in a barrier."""
     wanted = {
@@ -165,7 +215,19 @@ def test_signatures():
         "register_recv_buffer": "(tensor, worker_ranks, push_keys)",
         "barrier": "(include_server, include_worker=None, instance_barrier=True, *, include_client=None)",
         "get_nanosecond": "()",
+        "regist_push_pull_buffer": "(push_tensor, push_keys, pull_tensor, pull_keys)",
+        "map_pinned_tensor": "(tensor, device_index)",
+        "write_flag": "(flag, seq)",
+        "wait_flag": "(flag, seq)",
+        "seq_add_one": "(seq)",
+        "cudagraph_set_config": "(num_micro_batch)",
+        "cudagraph_regist_flag": "(flag)",
+        "cudagraph_set_stage": "(stage)",
+        "cudagraph_replay": "(g)",
+        "capture_begin": "()",
+        "capture_end": "()",
     }
+    assert {*wanted, "SimpleNotify"} == set(fserver_lib.__all__)
     for name, want in wanted.items():
         signature = inspect.signature(getattr(fserver_lib, name))
         plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
@@ -173,9 +235,20 @@ def test_signatures():
 
 
 def test_names_for_a_gpu_raise_a_clear_error():
-    for name in ["map_pinned_tensor", "write_flag", "wait_flag", "seq_add_one"]:
-        with pytest.raises(stepvan.NotSupportedError, match="GPU"):
-            getattr(fserver_lib, name)()
+    for name, arguments in [
+        ("map_pinned_tensor", ([], 0)),
+        ("write_flag", ([], [])),
+        ("wait_flag", ([], [])),
+        ("seq_add_one", ([],)),
+        ("cudagraph_set_config", (3,)),
+        ("cudagraph_regist_flag", ([],)),
+        ("cudagraph_set_stage", (0,)),
+        ("cudagraph_replay", (0,)),
+        ("capture_begin", ()),
+        ("capture_end", ()),
+    ]:
+        with pytest.raises(stepvan.NotSupportedError, match=f"{name} .* GPU"):
+            getattr(fserver_lib, name)(*arguments)
 
 
 def test_before_init():

@@ -67,6 +67,21 @@ def register_recv_buffer(tensor: Any, worker_ranks: Sequence[int], push_keys: Se
     stepvan.register_recv_buffer(tensor, worker_ranks, push_keys)
 
 
+def regist_push_pull_buffer(
+    push_tensor: Any, push_keys: Sequence[int], pull_tensor: Any, pull_keys: Sequence[int]
+) -> None:
+    """Prepares the memory of tensors, or of what views of them show, that a worker pushes and pulls again and again.
+
+    It lasts until the end of the node. The keys have no meaning, as in the original: any may be used with the memory.
+    """
+    worker = _default._given().worker
+    if worker is None:
+        raise stepvan.InvalidError("regist_push_pull_buffer: this node is no worker; servers have register_recv_buffer")
+    worker.register(push_tensor)
+    if pull_tensor is not push_tensor:
+        worker.register(pull_tensor)
+
+
 def barrier(
     include_server: bool,
     include_worker: bool | None = None,
@@ -119,29 +134,65 @@ def _needs_gpu(name: str) -> NoReturn:
     raise stepvan.NotSupportedError(f"{name} works on memory of a GPU, and this build of stepvan is for the CPU: use wait() and SimpleNotify")
 
 
-def map_pinned_tensor(*args: Any, **kwargs: Any) -> NoReturn:
+def map_pinned_tensor(tensor: Any, device_index: int) -> NoReturn:
     """CUDA only: raises NotSupportedError."""
     _needs_gpu("map_pinned_tensor")
 
 
-def write_flag(*args: Any, **kwargs: Any) -> NoReturn:
+def write_flag(flag: Any, seq: Any) -> NoReturn:
     """CUDA only: raises NotSupportedError."""
     _needs_gpu("write_flag")
 
 
-def wait_flag(*args: Any, **kwargs: Any) -> NoReturn:
+def wait_flag(flag: Any, seq: Any) -> NoReturn:
     """CUDA only: raises NotSupportedError."""
     _needs_gpu("wait_flag")
 
 
-def seq_add_one(*args: Any, **kwargs: Any) -> NoReturn:
+def seq_add_one(seq: Any) -> NoReturn:
     """CUDA only: raises NotSupportedError."""
     _needs_gpu("seq_add_one")
+
+
+def cudagraph_set_config(num_micro_batch: int) -> NoReturn:
+    """CUDA only: raises NotSupportedError."""
+    _needs_gpu("cudagraph_set_config")
+
+
+def cudagraph_regist_flag(flag: Sequence[Any]) -> NoReturn:
+    """CUDA only: raises NotSupportedError."""
+    _needs_gpu("cudagraph_regist_flag")
+
+
+def cudagraph_set_stage(stage: int) -> NoReturn:
+    """CUDA only: raises NotSupportedError."""
+    _needs_gpu("cudagraph_set_stage")
+
+
+def capture_begin() -> NoReturn:
+    """CUDA only: raises NotSupportedError."""
+    _needs_gpu("capture_begin")
+
+
+def capture_end() -> NoReturn:
+    """CUDA only: raises NotSupportedError."""
+    _needs_gpu("capture_end")
+
+
+def cudagraph_replay(g: int) -> NoReturn:
+    """CUDA only: raises NotSupportedError."""
+    _needs_gpu("cudagraph_replay")
 
 
 __all__ = [
     "SimpleNotify",
     "barrier",
+    "capture_begin",
+    "capture_end",
+    "cudagraph_regist_flag",
+    "cudagraph_replay",
+    "cudagraph_set_config",
+    "cudagraph_set_stage",
     "fetch_trace",
     "get_all_handlers",
     "get_batch",
@@ -149,6 +200,7 @@ __all__ = [
     "init",
     "map_pinned_tensor",
     "push_pull",
+    "regist_push_pull_buffer",
     "register_recv_buffer",
     "respond",
     "respond_vec",
