@@ -8,6 +8,7 @@ and each stage (micro-batch) has an exchange of its own in flight.
 
 from .config import ConnectorConfig
 from .connector import StepvanAFDConnector
+from .errors import BadRequestError, RefusedError
 from .metadata import AFDConnectorMetadata
 
-__all__ = ["AFDConnectorMetadata", "ConnectorConfig", "StepvanAFDConnector"]
+__all__ = ["AFDConnectorMetadata", "BadRequestError", "ConnectorConfig", "RefusedError", "StepvanAFDConnector"]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .config import ConnectorConfig
+from .errors import RefusedError
 from .keys import HEADER, HIDDEN, pull_key, push_key
 from .metadata import AFDConnectorMetadata
 
@@ -43,8 +44,8 @@ class AttentionSide:
 
     def __init__(self, node: Any, config: ConnectorConfig) -> None:
         self.node, self.config = node, config
-        servers = len(node.peers)
-        self.stages = [Stage(node, config, i, servers) for i in range(config.num_stages)]
+        self.ranks = [peer.rank for peer in node.peers]
+        self.stages = [Stage(node, config, i, len(self.ranks)) for i in range(config.num_stages)]
         self.order: deque[Sent] = deque()
 
     def send(self, hidden_states: Tensor, metadata: AFDConnectorMetadata) -> Sent:
@@ -57,7 +58,7 @@ class AttentionSide:
         push[1].copy_(torch.tensor([metadata.layer_idx, *metadata.seq_lens]))
         pull = [result[:rows] for result in stage.results]
         handle = self.node.worker.push_pull(
-            push, stage.push_keys, pull, stage.pull_keys, label=f"layer {metadata.layer_idx}"
+            push, stage.push_keys, pull, stage.pull_keys, variable=True, label=f"layer {metadata.layer_idx}"
         )
         stage.sent = Sent(handle, stage, metadata)
         self.order.append(stage.sent)
@@ -88,13 +89,31 @@ class AttentionSide:
             sent = self.order[0]
         if sent.stage.sent is not sent:
             raise RuntimeError("this exchange was received already")
-        sent.handle.wait(timeout)
-        self.order.remove(sent)
-        sent.stage.sent = None
-        first, *others = (result[: sent.metadata.total_tokens] for result in sent.stage.results)
+        try:
+            sent.handle.wait(timeout)
+        except TimeoutError:
+            raise  # it goes on
+        except Exception:
+            self.ended(sent)  # with a server that is lost: the stage is free
+            raise
+        self.ended(sent)
+        first, *others = self.results(sent)
         for other in others:
             first += other
         return first
+
+    def ended(self, sent: Sent) -> None:
+        self.order.remove(sent)
+        sent.stage.sent = None
+
+    def results(self, sent: Sent) -> list[Tensor]:
+        """The answers of all servers. One that is not whole is the reason why that server has refused."""
+        results = [result[: sent.metadata.total_tokens] for result in sent.stage.results]
+        for server, (result, got) in enumerate(zip(results, sent.handle.lengths())):
+            if got < result.numel() * result.element_size():
+                why = bytes(result.reshape(-1).view(torch.uint8)[:got].tolist()).decode(errors="replace")
+                raise RefusedError(f"server {self.ranks[server]} has refused stage {sent.metadata.stage_idx}: {why}")
+        return results
 
     def buffer(self, stage_idx: int, rows: int) -> Tensor:
         return self.stages[stage_idx].hidden[:rows]

@@ -18,8 +18,8 @@ class StepvanAFDConnector:
 
     Every server of a worker gets all rows; the worker gets the sum of their answers
     (tensor parallelism), which with one server is its answer. Use it from one thread.
-    Errors are those of stepvan, ``ValueError`` for a tensor that does not fit, and
-    ``RuntimeError`` for a call out of turn.
+    Errors are those of stepvan, ``ValueError`` for a tensor that does not fit,
+    ``RuntimeError`` for a call out of turn, and those of ``afd.errors`` about the other side.
 
     As a context manager it starts and closes itself.
     """
@@ -80,7 +80,8 @@ class StepvanAFDConnector:
         """Waits for the answer to ``handle``, or to the exchange that was sent first.
 
         The result, ``[total_tokens, hidden_size]``, is the stage's buffer: valid until
-        the stage is sent again. After ``stepvan.TimeoutError`` call it again.
+        the stage is sent again. After ``stepvan.TimeoutError`` call it again; any other
+        error, as ``stepvan.PeerLostError`` or ``RefusedError``, ends the exchange.
         """
         return self._side(self._attention, "attention").receive(handle, seconds(timeout_ms))
 
@@ -90,7 +91,9 @@ class StepvanAFDConnector:
         With the lock-step policy (``STEPVAN_BATCH``) those are of every worker, else of
         the workers that were ready. The tensor of one worker is its registered buffer,
         valid until ``send_ffn_output``; that of several is a copy.
-        ``stepvan.ClosedError``: all workers have left.
+        ``stepvan.ClosedError``: all workers have left. What does not fit the connector is
+        refused: its worker gets ``RefusedError``, the others are served. Where it cannot be
+        told, ``BadRequestError``, and the next call goes on.
         """
         return self._side(self._ffn, "ffn").receive(seconds(timeout_ms))
 
@@ -102,7 +105,9 @@ class StepvanAFDConnector:
         """Answers what ``recv_attn_output`` gave with that metadata; each is answered once, in any order.
 
         The rows are copied into the workers' memory, unless they are there already
-        (``ffn_output_buffer``); ``ffn_output`` is free when the call returns.
+        (``ffn_output_buffer``); ``ffn_output`` is free when the call returns. After an
+        error, as ``stepvan.WouldBlockError``, what could be answered was: the same call
+        again answers the rest.
         """
         self._side(self._ffn, "ffn").send(ffn_output, metadata)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,8 @@ import torch
 from torch import Tensor
 
 from .config import ConnectorConfig
+from .errors import BadRequestError
+from .incoming import header, refuse
 from .keys import HIDDEN, push_key
 from .metadata import AFDConnectorMetadata
 
@@ -21,7 +24,7 @@ class FFNSide:
 
     def __init__(self, node: Any, config: ConnectorConfig) -> None:
         self.node, self.config = node, config
-        self.pending: deque[Received] = deque()
+        self.pending: deque[Received | BadRequestError] = deque()
         ranks, keys = [], []
         for peer in node.peers:
             for stage in range(config.num_stages):
@@ -31,26 +34,38 @@ class FFNSide:
         self.registration = node.server.register_recv_buffer(buffer, ranks, keys)
 
     def receive(self, timeout: float | None) -> Received:
-        if not self.pending:
-            self.pending.extend(self.merged(self.node.server.get_batch(timeout=timeout)))
-        return self.pending.popleft()
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self.pending:
+            self.take(self.node.server.get_batch(timeout=None if end is None else max(end - time.monotonic(), 0)))
+        return self.next()
 
     def received(self) -> Iterator[Received]:
         while self.pending:
-            yield self.pending.popleft()
+            yield self.next()
         for batch in self.node.server:
-            self.pending.extend(self.merged(batch))
+            self.take(batch)
             while self.pending:
-                yield self.pending.popleft()
+                yield self.next()
 
-    def merged(self, batch: list[Any]) -> list[Received]:
-        """One tensor for each layer and stage: the rows of all requests for it, by worker."""
+    def next(self) -> Received:
+        first = self.pending.popleft()
+        if isinstance(first, BadRequestError):
+            raise first
+        return first
+
+    def take(self, batch: list[Any]) -> None:
+        """Makes one tensor for each layer and stage: the rows of all requests for it, by worker. Bad ones are refused."""
         groups: dict[tuple[int, int], list[tuple[Any, list[int]]]] = {}
+        refusals = []
         for request in batch:
-            layer, seq_lens = self.header(request)
-            stage = request.keys[0] >> 8 & 0xFF
-            groups.setdefault((layer, stage), []).append((request, seq_lens))
-        return [self.merge(layer, stage, members) for (layer, stage), members in groups.items()]
+            try:
+                layer, stage, seq_lens = header(request, self.config)
+            except ValueError as why:
+                refusals.append(refuse(request, str(why)))
+            else:
+                groups.setdefault((layer, stage), []).append((request, seq_lens))
+        self.pending.extend(self.merge(layer, stage, members) for (layer, stage), members in groups.items())
+        self.pending.extend(error for error in refusals if error)
 
     def merge(self, layer: int, stage: int, members: list[tuple[Any, list[int]]]) -> Received:
         requests = [request for request, _ in members]
@@ -61,19 +76,6 @@ class FFNSide:
         metadata.worker_tokens = [len(part) for part in parts]
         metadata.recv_handle_list = requests
         return hidden, metadata
-
-    def header(self, request: Any) -> tuple[int, list[int]]:
-        """Layer and sequence lengths of a request; a worker may run with another configuration."""
-        if len(request.tensors) != 2 or request.tensors[1].dtype != torch.int64:
-            raise ValueError(f"worker {request.worker} does not use this connector: keys {request.keys}")
-        hidden, header = request.tensors
-        layer, *seq_lens = header.tolist()
-        if hidden.dtype != self.config.dtype or tuple(hidden.shape) != (sum(seq_lens), self.config.hidden_size):
-            raise ValueError(
-                f"worker {request.worker} sent {hidden.dtype} {list(hidden.shape)} for sequences {seq_lens}; "
-                f"this connector takes {self.config.dtype} of {self.config.hidden_size}"
-            )
-        return layer, seq_lens
 
     def output(self, metadata: AFDConnectorMetadata) -> Tensor:
         requests = self.unanswered(metadata)
@@ -89,12 +91,27 @@ class FFNSide:
                 f"ffn_output is {ffn_output.dtype} {list(ffn_output.shape)}; "
                 f"{self.config.dtype} {list(want)} is asked for"
             )
+        failure = None
+        for i, part in enumerate(ffn_output.split(metadata.worker_tokens)):
+            try:
+                self.answer(requests, i, part)
+            except Exception as error:  # of one worker: the others get theirs
+                failure = failure or error
+        if failure:
+            raise failure
         metadata.recv_handle_list = None
-        for request, part in zip(requests, ffn_output.split(metadata.worker_tokens)):
-            out = request.out(0)
-            if out.data_ptr() != part.data_ptr():
-                out.copy_(part)
-            request.respond()
+
+    @staticmethod
+    def answer(requests: list[Any], i: int, part: Tensor) -> None:
+        """Answers request ``i``, unless it was; with an exception it is still to be answered."""
+        request = requests[i]
+        if request is None:
+            return
+        out = request.out(0)
+        if out.data_ptr() != part.data_ptr():
+            out.copy_(part)
+        request.respond()
+        requests[i] = None
 
     @staticmethod
     def unanswered(metadata: AFDConnectorMetadata) -> list[Any]:

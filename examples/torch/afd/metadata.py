@@ -28,7 +28,7 @@ class AFDConnectorMetadata:
     dtype: torch.dtype
     device: torch.device = CPU
     worker_tokens: list[int] = field(default_factory=list)
-    #: The requests to answer: filled by recv_attn_output, used up by send_ffn_output.
+    #: The requests to answer, by worker, and None for one that was: filled by recv_attn_output, used up by send_ffn_output.
     recv_handle_list: list[Any] | None = None
     request_id: str | None = None
 

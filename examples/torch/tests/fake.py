@@ -38,46 +38,78 @@ class Worker:
         self.node = Node(len(cluster.servers), rank)
         self.node.worker, self.node.server = self, None
 
-    def push_pull(self, push, push_keys, pull, pull_keys, *, label):
+    def push_pull(self, push, push_keys, pull, pull_keys, *, label, variable=False):
         assert len(push) == len(push_keys) and len(pull) == len(pull_keys) == len(self.cluster.servers)
         keys = [*push_keys, *pull_keys]
         assert len(set(keys)) == len(keys) and not self.unanswered & set(keys)
         self.unanswered |= set(keys)
-        handle = Handle(self, keys, len(pull))
-        for server, result in zip(self.cluster.servers, pull):
-            server.deliver(Request(self.rank, push, list(push_keys), result, handle))
+        handle = Handle(self, keys, pull)
+        for i, (server, result) in enumerate(zip(self.cluster.servers, pull)):
+            server.deliver(Request(self.rank, push, list(push_keys), i, variable, handle))
         return handle
 
 
 class Handle:
-    def __init__(self, worker: Worker, keys: list[int], open_answers: int) -> None:
-        self.worker, self.keys, self.open_answers = worker, keys, open_answers
+    lost: Exception | None = None
 
-    def answered(self):
-        self.open_answers -= 1
+    def __init__(self, worker: Worker, keys: list[int], results: list[torch.Tensor]) -> None:
+        self.worker, self.keys, self.results = worker, keys, results
+        self.lengths_of = [None] * len(results)
+
+    def answered(self, i, nbytes):
+        self.lengths_of[i] = nbytes
         if self.done():
             self.worker.unanswered -= set(self.keys)
 
+    def lose(self, error):
+        """What a lost server does to an exchange."""
+        self.lost = error
+        self.worker.unanswered -= set(self.keys)
+
     def done(self):
-        return self.open_answers == 0
+        return self.lost is not None or None not in self.lengths_of
+
+    def lengths(self):
+        return self.lengths_of
 
     def wait(self, timeout):
         if not self.done():
             raise TimeoutError(f"not within {timeout} s")
+        if self.lost:
+            raise self.lost
 
 
 class Request:
-    def __init__(self, worker, tensors, keys, result, handle) -> None:
+    def __init__(self, worker, tensors, keys, i, variable, handle) -> None:
         self.worker, self.tensors, self.keys = worker, tensors, keys
-        self.result, self.handle = result, handle
+        self.i, self.variable, self.handle = i, variable, handle
+        self.failures = []  # what the next responds raise
+
+    @property
+    def result(self):
+        return self.handle.results[self.i]
+
+    @property
+    def pulls(self):
+        r = self.result
+        return [SimpleNamespace(shape=tuple(r.shape), dtype=r.dtype, nbytes=size(r), variable=self.variable)]
 
     def out(self, i):
         assert i == 0
         return self.result
 
-    def respond(self):
-        self.handle.answered()
-        self.result = self.handle = None
+    def respond(self, tensors=None):
+        if self.failures:
+            raise self.failures.pop(0)
+        (answer,) = [self.result] if tensors is None else tensors
+        assert size(answer) == size(self.result) or self.variable and size(answer) < size(self.result)
+        self.result.view(-1).view(torch.uint8)[: size(answer)] = answer.reshape(-1).view(torch.uint8)
+        self.handle.answered(self.i, size(answer))
+        self.handle = None
+
+
+def size(tensor):
+    return tensor.numel() * tensor.element_size()
 
 
 class Server:
@@ -101,7 +133,8 @@ class Server:
         tensors = []
         for tensor, key in zip(request.tensors, request.keys):
             chunk = self.chunks.get((request.worker, key))
-            tensors.append(tensor.clone() if chunk is None else chunk[: len(tensor)].copy_(tensor))
+            fits = chunk is not None and (tensor.dtype, tensor.shape[1:]) == (chunk.dtype, chunk.shape[1:])
+            tensors.append(chunk[: len(tensor)].copy_(tensor) if fits else tensor.clone())
         request.tensors = tensors
         self.queue.append(request)
 

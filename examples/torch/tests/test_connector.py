@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import fake
 import pytest
 import torch
-from afd import AFDConnectorMetadata, ConnectorConfig, StepvanAFDConnector
+from afd import AFDConnectorMetadata, BadRequestError, ConnectorConfig, RefusedError, StepvanAFDConnector
+from afd.keys import HEADER, HIDDEN as ROWS, push_key
 
 HIDDEN, TOKENS, SEQS, STAGES = 4, 8, 3, 2
 
@@ -178,21 +179,131 @@ def test_an_answer_that_does_not_fit_can_be_given_again():
     assert torch.equal(worker.recv_ffn_output(), rows(1, 2))
 
 
-@pytest.mark.parametrize(
-    "tensors",
-    [
-        [rows(1, 2)],
-        [rows(1, 2), torch.tensor([0.0, 2.0])],
-        [rows(1, 2), torch.tensor([0, 3])],
-        [torch.zeros(2, 3), torch.tensor([0, 2])],
-    ],
-)
-def test_a_worker_that_runs_something_else_is_named(tensors):
-    (worker,), (server,) = connect()
-    keys = list(range(50, 50 + len(tensors)))
-    worker.node.worker.push_pull(tensors, keys, [rows(0, 2)], [99], label="")
-    with pytest.raises(ValueError, match="worker 0"):
+class QueueIsFullError(Exception):
+    """In place of stepvan.WouldBlockError."""
+
+
+@pytest.mark.parametrize("failing", [(0,), (1,), (2,), (0, 2)])
+def test_an_answer_that_fails_for_one_worker_can_be_given_again(failing):
+    workers, (server,) = connect(workers=3)
+    for count, worker in enumerate(workers, 1):
+        worker.send_attn_output(rows(count, count), about(0, 0, count))
+    hidden, metadata = server.recv_attn_output()
+    for i in failing:
+        metadata.recv_handle_list[i].failures.append(QueueIsFullError(f"worker {i}"))
+    with pytest.raises(QueueIsFullError, match=f"worker {failing[0]}"):
+        server.send_ffn_output(hidden * 2, metadata)
+    for i, worker in enumerate(workers):
+        if i not in failing:
+            assert torch.equal(worker.recv_ffn_output(), rows(2 * i + 2, i + 1))
+    assert server.ffn_output_buffer(metadata).shape == hidden.shape
+    server.send_ffn_output(hidden * 3, metadata)
+    for i in failing:
+        assert torch.equal(workers[i].recv_ffn_output(), rows(3 * i + 3, i + 1))
+    with pytest.raises(RuntimeError, match="answered already"):
+        server.send_ffn_output(hidden, metadata)
+
+
+TWO = torch.tensor([0, 2])
+OURS = [push_key(ROWS, 0, 0), push_key(HEADER, 0, 0)]
+BAD = {
+    "no header": ([rows(1, 2)], OURS[:1], rows(0, 2)),
+    "a header of another type": ([rows(1, 2), TWO.double()], OURS, rows(0, 2)),
+    "a header of two dimensions": ([rows(1, 2), TWO.view(1, 2)], OURS, rows(0, 2)),
+    "an empty header": ([rows(1, 2), TWO[:0]], OURS, rows(0, 2)),
+    "no sequences": ([rows(1, 2), TWO[:1]], OURS, rows(0, 2)),
+    "sequences of other lengths": ([rows(1, 2), TWO + 1], OURS, rows(0, 2)),
+    "a negative length": ([rows(1, 2), torch.tensor([0, 3, -1])], OURS, rows(0, 2)),
+    "a negative layer": ([rows(1, 2), torch.tensor([-1, 2])], OURS, rows(0, 2)),
+    "another width": ([torch.zeros(2, 3), TWO], OURS, torch.zeros(2, 3)),
+    "another type": ([rows(1, 2).double(), TWO], OURS, rows(0, 2).double()),
+    "other keys": ([rows(1, 2), TWO], [50, 51], rows(0, 2)),
+    "a pull of another shape": ([rows(1, 2), TWO], OURS, rows(0, 3)),
+    "a pull of another type": ([rows(1, 2), TWO], OURS, rows(0, 2).int()),
+}
+
+
+def send_bad(worker, what, **options):
+    tensors, keys, result = BAD[what]
+    return worker.node.worker.push_pull(tensors, keys, [result], [99], label="", **options)
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_request_is_refused_and_the_others_are_served(what, caplog):
+    (bad, good), (server,) = connect(workers=2)
+    handle = send_bad(bad, what, variable=True)
+    good.send_attn_output(rows(1, 2), about(0, 0, 2))
+    server.send_ffn_output(*server.recv_attn_output())
+    assert torch.equal(good.recv_ffn_output(), rows(1, 2))
+    (got,) = handle.lengths()
+    assert 0 < got < fake.size(handle.results[0])
+    assert "refused a request: worker 0 " in caplog.text
+    with pytest.raises(TimeoutError):
+        server.recv_attn_output(timeout_ms=1)
+
+
+def test_a_worker_with_another_configuration_is_told():
+    cluster = fake.Cluster(1, 1)
+    server = StepvanAFDConnector(config("ffn", dtype=torch.float16), cluster.servers[0].attach())
+    worker = StepvanAFDConnector(config("attention"), cluster.workers[0].node)
+    for connector in (server, worker):
+        connector.init_afd_connector()
+    for _ in range(2):  # the stage is free again
+        worker.send_attn_output(rows(1, 5), about(0, 1, 5))
+        with pytest.raises(TimeoutError):
+            server.recv_attn_output(timeout_ms=1)
+        with pytest.raises(RefusedError, match="server 0 has refused stage 1: worker 0 sent torch.float32"):
+            worker.recv_ffn_output()
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_a_request_that_cannot_be_refused_is_given_to_the_program(fixed):
+    (bad, good), (server,) = connect(workers=2)
+    handle = send_bad(bad, "no sequences", variable=not fixed)
+    good.send_attn_output(rows(1, 2), about(0, 0, 2))
+    if not fixed:
+        server.node.server.queue[0].failures.append(QueueIsFullError("the queue is full"))
+    server.send_ffn_output(*server.recv_attn_output())
+    assert torch.equal(good.recv_ffn_output(), rows(1, 2))
+    with pytest.raises(BadRequestError, match="fixed length" if fixed else "the queue is full") as caught:
         server.recv_attn_output()
+    assert not handle.done()
+    caught.value.request.respond()
+    assert handle.done()
+    with pytest.raises(TimeoutError):
+        server.recv_attn_output(timeout_ms=1)
+
+
+def test_received_goes_on_after_a_bad_request():
+    (bad, good), (server,) = connect(workers=2)
+    send_bad(bad, "no sequences")
+    good.send_attn_output(rows(1, 2), about(0, 0, 2))
+    received = server.received()
+    server.send_ffn_output(*next(received))
+    with pytest.raises(BadRequestError):
+        next(received)
+    good.recv_ffn_output()
+    good.send_attn_output(rows(3, 1), about(1, 0, 1))
+    for hidden, metadata in server.received():
+        server.send_ffn_output(hidden, metadata)
+    assert torch.equal(good.recv_ffn_output(), rows(3, 1))
+
+
+def test_a_lost_server_ends_the_exchange_and_frees_the_stage():
+    (worker,), (server,) = connect()
+    first, second = (worker.send_attn_output(rows(i, 1), about(0, i, 1)) for i in range(2))
+    first.handle.lose(ConnectionError("server 0 is gone"))
+    for hidden, metadata in server.received():
+        if metadata.stage_idx == 1:
+            server.send_ffn_output(hidden, metadata)
+    with pytest.raises(ConnectionError, match="server 0"):
+        worker.recv_ffn_output()
+    with pytest.raises(RuntimeError, match="received already"):
+        worker.recv_ffn_output(first)
+    assert torch.equal(worker.recv_ffn_output(), rows(1, 1))
+    worker.send_attn_output(rows(7, 1), about(0, 0, 1))
+    server.send_ffn_output(*server.recv_attn_output())
+    assert torch.equal(worker.recv_ffn_output(), rows(7, 1))
 
 
 def test_a_node_of_the_caller_is_not_stopped():
