@@ -50,13 +50,17 @@ class StepvanAFDConnector:
             self._ffn = FFNSide(self._node, self.config)
 
     def close(self) -> None:
-        """Ends in an orderly way: what is in flight must have been received and answered. Again: does nothing."""
-        for side in (self._attention, self._ffn):
-            if side:
-                side.close()
+        """Ends in an orderly way: what is in flight should have been received and answered. Again: does nothing.
+
+        A node of the connector's own is stopped, which waits until all others stop;
+        ``stepvan.PeerLostError``: it has left, but one had died.
+        """
+        side = self._attention or self._ffn
+        if side and not self._owns_node:
+            side.close()
         self._attention = self._ffn = None
         if self._owns_node and self._node:
-            self._node.stop()
+            self._node.stop()  # ends registrations too, also where a request will never be answered
             self._node = None
 
     @property
