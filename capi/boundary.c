@@ -202,8 +202,12 @@ int32_t stepvan_register_recv_buffer(uint64_t node, const stepvan_tensor *tensor
         const uint32_t *ranks, const uint64_t *keys, uint64_t count, int64_t timeout_ns, uint64_t *registration,
         stepvan_error *error)
 {
-	return forked ? refuse(error)
-	              : goRegisterRecvBuffer(node, (stepvan_tensor *)tensor, owner, (uint32_t *)ranks, (uint64_t *)keys, count, timeout_ns, registration, error);
+	if (forked) {
+		if (registration != NULL)
+			*registration = 0;
+		return refuse(error);
+	}
+	return goRegisterRecvBuffer(node, (stepvan_tensor *)tensor, owner, (uint32_t *)ranks, (uint64_t *)keys, count, timeout_ns, registration, error);
 }
 
 int32_t stepvan_registration_wait(uint64_t registration, int64_t timeout_ns, stepvan_error *error)

@@ -103,7 +103,7 @@ func (k *call) tensor(t *tensor.Tensor, c *cTensor, own []tensor.Tensor) error {
 func (k *call) named(t *tensor.Tensor, c *cTensor, d tensor.DType, shape *tensor.Shape) error {
 	m, ok := memories.Get(slots.ID(c.memory))
 	if !ok {
-		return stale("memory", uint64(c.memory))
+		return noMemory(c.memory)
 	}
 	at := uintptr(c.data)
 	if at < m.base || uint64(at-m.base) > m.bytes || uint64(c.bytes) > m.bytes-uint64(at-m.base) {
@@ -113,7 +113,7 @@ func (k *call) named(t *tensor.Tensor, c *cTensor, d tensor.DType, shape *tensor
 		return err
 	}
 	if m.region.Generation() != m.generation { // it was freed meanwhile
-		return stale("memory", uint64(c.memory))
+		return noMemory(c.memory)
 	}
 	return nil
 }

@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime/debug"
 	"unicode/utf8"
 	"unsafe"
 
+	"github.com/stepvan/stepvan/capi/internal/slots"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -27,8 +29,12 @@ func invalid(format string, args ...any) error {
 	return &coded{codeInvalid, fmt.Errorf(format, args...)}
 }
 
-func stale(what string, id uint64) error {
-	return &coded{codeStale, fmt.Errorf("%d is no %s, or one that is gone", id, what)}
+// missing is the error of a number that names nothing in a table: it never did, or what it named has ended so.
+func missing[T any](t *slots.Table[T], what, ended string, id cUint64) error {
+	if t.Fate(slots.ID(id)) == slots.Unknown {
+		return &coded{codeStale, fmt.Errorf("%d is no %s", id, what)}
+	}
+	return &coded{codeStale, fmt.Errorf("%s %d %s", what, id, ended)}
 }
 
 func tooSmall(n int, capacity cUint64) error {
@@ -124,6 +130,22 @@ func write(dst []byte, text string) {
 // guard ends a panic at the boundary. Deferred by every Go half.
 func guard(e *cError, code *cCode) {
 	if r := recover(); r != nil {
-		*code = fail(e, &coded{codeInternal, fmt.Errorf("panic: %v\n%s", r, debug.Stack())})
+		*code = fail(e, panicked(r))
 	}
+}
+
+// shielded calls f, on a goroutine of this package, where a panic would end the process: it is the error of who waits for
+// f, and is written to standard error, for nobody may.
+func shielded(what string, f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = panicked(r)
+			fmt.Fprintf(os.Stderr, "stepvan: %s: %v\n", what, err)
+		}
+	}()
+	return f()
+}
+
+func panicked(r any) error {
+	return &coded{codeInternal, fmt.Errorf("panic: %v\n%s", r, debug.Stack())}
 }

@@ -64,6 +64,32 @@ func (l *lender) end(o *loan, happened bool) {
 	l.unuse(o)
 }
 
+// use adds a use, for who has one: it ends with end, too.
+func (l *lender) use(o *loan) {
+	if o == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o.uses++
+}
+
+// giveBack is end for an operation that did not come about, unless somebody else still uses the memory: then it reports
+// false, and the owner is told as after any operation.
+func (l *lender) giveBack(o *loan) bool {
+	if o == nil {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	unused := o.uses == 1
+	if unused {
+		o.owner = 0
+	}
+	l.unuse(o)
+	return unused
+}
+
 // unuse ends one use. Under mu.
 func (l *lender) unuse(o *loan) {
 	if o.uses--; o.uses > 0 {

@@ -104,12 +104,15 @@ func wrap(data unsafe.Pointer, bytes, owner cUint64, number *cUint64) error {
 	return err
 }
 
+// noMemory is the error of a number without memory.
+func noMemory(number cUint64) error { return missing(&memories, "memory", "was freed", number) }
+
 //export goFree
 func goFree(number cUint64, e *cError) (code cCode) {
 	defer guard(e, &code)
 	m, ok := memories.Take(slots.ID(number))
 	if !ok {
-		return fail(e, stale("memory", uint64(number)))
+		return fail(e, noMemory(number))
 	}
 	m.free()
 	return codeOK

@@ -38,11 +38,19 @@ type node struct {
 	held     holds
 }
 
+// noNode is the error of a number without a node.
+func noNode(id cUint64) error {
+	if nodes.Fate(slots.ID(id)) == slots.Unknown {
+		return missing(&nodes, "node", "", id)
+	}
+	return &coded{codeClosed, fmt.Errorf("node %d was closed, or its start has failed", id)}
+}
+
 // started returns a node that can work.
 func started(id cUint64) (*node, error) {
 	n, ok := nodes.Get(slots.ID(id))
 	if !ok {
-		return nil, stale("node", uint64(id))
+		return nil, noNode(id)
 	}
 	if n.live.Load() == nil {
 		return nil, &coded{codeBusy, errors.New("the node has not started yet: go on with stepvan_start_wait")}
@@ -146,7 +154,7 @@ func goStartWait(id cUint64, limit cInt64, e *cError) (code cCode) {
 	defer guard(e, &code)
 	n, ok := nodes.Get(slots.ID(id))
 	if !ok {
-		return fail(e, stale("node", uint64(id)))
+		return fail(e, noNode(id))
 	}
 	return result(e, n.awaitStart(slots.ID(id), duration(limit)))
 }
@@ -159,9 +167,16 @@ func startNode(environ []string) *node {
 	return n
 }
 
+// startFrom is ps.StartFrom, but in tests.
+var startFrom = ps.StartFrom
+
 func (n *node) start(ctx context.Context, environ []string) {
 	defer close(n.started)
-	live, err := ps.StartFrom(ctx, environ, ps.OnListen(func(port int) { n.rootPort.Store(uint32(port)) }))
+	var live *ps.Node
+	err := shielded("start", func() (err error) {
+		live, err = startFrom(ctx, environ, ps.OnListen(func(port int) { n.rootPort.Store(uint32(port)) }))
+		return err
+	})
 	switch {
 	case err == nil:
 		n.worker, n.server = live.Worker(), live.Server()
@@ -207,7 +222,7 @@ func (n *node) stop() {
 		go func() {
 			defer close(n.stopped)
 			defer leave()
-			err := n.live.Load().Stop(ctx)
+			err := shielded("stop", func() error { return n.live.Load().Stop(ctx) })
 			if codeOf(err) == codeTimeout {
 				err = &coded{codeExpired, err}
 			}
@@ -221,7 +236,7 @@ func goClose(id cUint64, e *cError) (code cCode) {
 	defer guard(e, &code)
 	n, ok := nodes.Take(slots.ID(id))
 	if !ok {
-		return fail(e, stale("node", uint64(id)))
+		return fail(e, noNode(id))
 	}
 	n.giveUp()
 	<-n.started
@@ -241,7 +256,7 @@ func goInfo(id cUint64, info *C.stepvan_node_info, e *cError) (code cCode) {
 	n, ok := nodes.Get(slots.ID(id))
 	switch {
 	case !ok:
-		return fail(e, stale("node", uint64(id)))
+		return fail(e, noNode(id))
 	case info == nil:
 		return fail(e, isNull("info"))
 	}
@@ -279,16 +294,9 @@ func goBarrier(id cUint64, groups cUint32, perInstance cInt32, limit cInt64, e *
 	if err != nil {
 		return fail(e, err)
 	}
-	var g ps.Group
-	switch groups {
-	case roleWorker:
-		g = ps.Workers
-	case roleServer:
-		g = ps.Servers
-	case roleWorker | roleServer:
-		g = ps.Workers | ps.Servers
-	default:
-		return fail(e, invalid("groups %#x: STEPVAN_WORKER, STEPVAN_SERVER or both", groups))
+	g, err := groupOf(groups)
+	if err != nil {
+		return fail(e, err)
 	}
 	if err := n.usable(); err != nil {
 		return fail(e, err)
@@ -296,6 +304,19 @@ func goBarrier(id cUint64, groups cUint32, perInstance cInt32, limit cInt64, e *
 	ctx, cancel := limited(duration(limit))
 	defer cancel()
 	return result(e, n.live.Load().Barrier(ctx, g, perInstance != 0))
+}
+
+// groupOf is a group of C in Go.
+func groupOf(groups cUint32) (g ps.Group, err error) {
+	if groups&^(roleWorker|roleServer|roleScheduler) != 0 {
+		return 0, invalid("groups %#x: join STEPVAN_WORKER, STEPVAN_SERVER and STEPVAN_SCHEDULER", groups)
+	}
+	for bit, group := range [...]ps.Group{0: ps.Workers, 1: ps.Servers, 2: ps.Scheduler} {
+		if groups&(1<<bit) != 0 {
+			g |= group
+		}
+	}
+	return g, nil
 }
 
 // environment is that of the process with the settings before it, as NAME=value.

@@ -58,6 +58,9 @@ func (q *queue) shut() {
 	q.fd, q.tokens = -1, nil
 }
 
+// noQueue is the error of a number without a queue.
+func noQueue(number cUint64) error { return missing(&queues, "queue", "was closed", number) }
+
 //export goQueueOpen
 func goQueueOpen(number *cUint64, fd *cInt32, e *cError) (code cCode) {
 	defer guard(e, &code)
@@ -84,7 +87,7 @@ func goQueueTake(number cUint64, tokens *cUint64, capacity cUint64, count *cUint
 	defer guard(e, &code)
 	q, ok := queues.Get(slots.ID(number))
 	if !ok {
-		return fail(e, stale("queue", uint64(number)))
+		return fail(e, noQueue(number))
 	}
 	dst, err := array[uint64](unsafe.Pointer(tokens), capacity, count)
 	if err != nil {
@@ -99,7 +102,7 @@ func goQueueClose(number cUint64, e *cError) (code cCode) {
 	defer guard(e, &code)
 	q, ok := queues.Take(slots.ID(number))
 	if !ok {
-		return fail(e, stale("queue", uint64(number)))
+		return fail(e, noQueue(number))
 	}
 	q.shut()
 	return codeOK
@@ -131,15 +134,15 @@ func goResponseNotify(id, response, number, token cUint64, e *cError) (code cCod
 func notify(number, token cUint64, done bool, wait func(context.Context) error) error {
 	q, ok := queues.Get(slots.ID(number))
 	if !ok {
-		return stale("queue", uint64(number))
+		return noQueue(number)
 	}
 	if done {
 		q.put(uint64(token))
 		return nil
 	}
 	go func() {
-		_ = wait(q.ctx) // how it ended is for who waits
-		q.put(uint64(token))
+		defer q.put(uint64(token))
+		_ = shielded("wait for a notification", func() error { return wait(q.ctx) }) // how it ended is for who waits
 	}()
 	return nil
 }

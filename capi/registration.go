@@ -5,6 +5,7 @@ import "C"
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 	"unsafe"
@@ -98,6 +99,9 @@ func (n *node) register(k *call, c *cTensor, number *cUint64) error {
 //export goRegisterRecvBuffer
 func goRegisterRecvBuffer(id cUint64, t *C.stepvan_tensor, owner cUint64, ranks *cUint32, keys *cUint64, count cUint64, limit cInt64, number *cUint64, e *cError) (code cCode) {
 	defer guard(e, &code)
+	if number != nil {
+		*number = 0
+	}
 	n, err := asServer(id)
 	switch {
 	case err != nil:
@@ -120,9 +124,13 @@ func goRegisterRecvBuffer(id cUint64, t *C.stepvan_tensor, owner cUint64, ranks 
 	}
 	// Both outlive this call, if its limit is short.
 	of, named := ranksOf(list[uint32](unsafe.Pointer(ranks), count)), append([]tensor.Key(nil), list[tensor.Key](unsafe.Pointer(keys), count)...)
+	o := k.loan
+	lent.use(o) // until it is known here whether the owner was taken
 	go r.begin(k, *buffer, of, named)
 	err = r.wait(slots.ID(*number), duration(limit))
-	if err != nil && codeOf(err) != codeTimeout {
+	if err == nil || codeOf(err) == codeTimeout || r.recv != nil {
+		lent.end(o, true)
+	} else if lent.giveBack(o) {
 		*number = 0
 	}
 	return result(e, err)
@@ -139,6 +147,14 @@ func ranksOf(ranks []uint32) []ps.Rank {
 	return out
 }
 
+// noRegistration is the error of a number without a registration.
+func noRegistration(number cUint64) error {
+	if registrations.Fate(slots.ID(number)) == slots.Swept {
+		return &coded{codeClosed, fmt.Errorf("registration %d ended with its node, which was closed", number)}
+	}
+	return missing(&registrations, "registration", "was ended, or did not come about", number)
+}
+
 // number gives the registration a number.
 func (r *registration) number(dst *cUint64) error {
 	id := registrations.Put(r)
@@ -150,11 +166,13 @@ func (r *registration) number(dst *cUint64) error {
 }
 
 func (r *registration) begin(k *call, t tensor.Tensor, ranks []ps.Rank, keys []tensor.Key) {
-	recv, err := r.node.live.Load().RegisterRecvBuffer(t, ranks, keys)
-	recv = cameAbout(recv, err)
-	k.end(recv != nil)
-	r.recv, r.failed = recv, err
-	close(r.begun)
+	defer close(r.begun)
+	defer k.end(true) // who has begun the registration decides, too, whether the owner was taken
+	r.failed = shielded("register a receive buffer", func() (err error) {
+		r.recv, err = r.node.live.Load().RegisterRecvBuffer(t, ranks, keys)
+		r.recv = cameAbout(r.recv, err)
+		return err
+	})
 }
 
 // cameAbout returns the registration also where a worker does not know of it yet; nil when there is none.
@@ -187,7 +205,7 @@ func goRegistrationWait(number cUint64, limit cInt64, e *cError) (code cCode) {
 	r, ok := registrations.Get(slots.ID(number))
 	switch {
 	case !ok:
-		return fail(e, stale("registration", uint64(number)))
+		return fail(e, noRegistration(number))
 	case r.held != nil:
 		return codeOK
 	}
@@ -200,12 +218,12 @@ func goUnregister(number cUint64, limit cInt64, e *cError) (code cCode) {
 	r, ok := registrations.Get(slots.ID(number))
 	switch {
 	case !ok:
-		return fail(e, stale("registration", uint64(number)))
+		return fail(e, noRegistration(number))
 	case r.held == nil:
 		return result(e, r.unregister(slots.ID(number), duration(limit)))
 	}
 	if _, ok := registrations.Take(slots.ID(number)); !ok {
-		return fail(e, stale("registration", uint64(number)))
+		return fail(e, noRegistration(number))
 	}
 	return result(e, r.node.held.unregister(r.held))
 }
@@ -246,8 +264,8 @@ func (r *registration) attempt(limit time.Duration) error {
 		e = &ending{over: make(chan struct{})}
 		r.ending = e
 		go func() {
-			e.err = r.recv.Unregister()
-			close(e.over)
+			defer close(e.over)
+			e.err = shielded("unregister a receive buffer", r.recv.Unregister)
 		}()
 	}
 	r.mu.Unlock()

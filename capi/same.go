@@ -38,6 +38,10 @@ var (
 	_ = [1]struct{}{}[maxRank-tensor.MaxRank]
 	_ = [1]struct{}{}[stampCount-trace.StampCount]
 
+	_ = [1]struct{}{}[roleWorker-1<<0]
+	_ = [1]struct{}{}[roleServer-1<<1]
+	_ = [1]struct{}{}[roleScheduler-1<<2]
+
 	_ = [1]struct{}{}[C.STEPVAN_ROUTING_DEFAULT-C.int(ps.DefaultRouting)]
 	_ = [1]struct{}{}[C.STEPVAN_BROADCAST-C.int(ps.Broadcast)]
 	_ = [1]struct{}{}[C.STEPVAN_BY_KEY-C.int(ps.ByKey)]

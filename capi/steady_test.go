@@ -19,6 +19,7 @@ type cluster struct {
 	scheduler, worker, server cUint64
 	pin                       runtime.Pinner // what "C" holds
 	e                         *cError
+	settings                  []string
 }
 
 func (c *cluster) ok(code cCode) {
@@ -26,8 +27,8 @@ func (c *cluster) ok(code cCode) {
 	require.Equal(c.t, codeOK, code, chars(&c.e.message))
 }
 
-func newCluster(t testing.TB) *cluster {
-	c := &cluster{t: t, e: new(cError)}
+func newCluster(t testing.TB, settings ...string) *cluster {
+	c := &cluster{t: t, e: new(cError), settings: settings}
 	t.Cleanup(c.pin.Unpin)
 	c.scheduler = c.start("scheduler", "0")
 	var info cInfo
@@ -53,22 +54,27 @@ func decimal(n int) string {
 
 // start begins a start, and waits for nobody.
 func (c *cluster) start(role, port string) (id cUint64) {
-	n := startNode([]string{
+	n := startNode(append([]string{
 		"DMLC_ROLE=" + role, "DMLC_NUM_WORKER=1", "DMLC_NUM_SERVER=1", "DMLC_LOCAL=1", "DMLC_PS_ROOT_PORT=" + port, "STEPVAN_LOG_LEVEL=warn",
-	})
+	}, c.settings...))
 	return cUint64(nodes.Put(n))
 }
 
+// stop stops what is not closed, and closes it.
 func (c *cluster) stop() {
+	c.each(func(id cUint64, e *cError) {
+		if code := goStop(id, -1, e); code != codeOK && code != codeClosed {
+			c.t.Error(chars(&e.message))
+		}
+		goClose(id, e)
+	})
+}
+
+// each does something with all nodes at once.
+func (c *cluster) each(f func(id cUint64, e *cError)) {
 	var all sync.WaitGroup
 	for _, id := range []cUint64{c.worker, c.server, c.scheduler} {
-		all.Go(func() {
-			e := new(cError)
-			if code := goStop(id, -1, e); code != codeOK {
-				c.t.Error(chars(&e.message))
-			}
-			goClose(id, e)
-		})
+		all.Go(func() { f(id, new(cError)) })
 	}
 	all.Wait()
 }
@@ -165,5 +171,6 @@ func TestNodesEndWithTheirNumber(t *testing.T) {
 	require.Equal(t, codeOK, goClose(id, e))
 	_, ok := nodes.Get(slots.ID(id))
 	require.False(t, ok)
-	require.Equal(t, codeStale, goClose(id, e))
+	require.Equal(t, codeClosed, goClose(id, e))
+	require.Contains(t, chars(&e.message), "was closed")
 }

@@ -25,7 +25,8 @@
  *
  * NUMBERS. Nodes, handles, handlers, responses, registrations, memories and
  * queues are 64-bit numbers, never 0, and 0 names none. A number that was given
- * back is not given out again: it is STEPVAN_STALE.
+ * back is not given out again: it is STEPVAN_STALE. With a node that was closed, or whose
+ * start has failed, every function says STEPVAN_CLOSED.
  *
  * TIME is in nanoseconds (int64_t). A limit below 0 means for ever, 0 means: look
  * once. STEPVAN_TIMEOUT changes nothing: the same call, made again, goes on
@@ -42,6 +43,12 @@
  * STEPVAN_FORKED, and touches nothing. A child that executes a program is in order.
  *
  * MEMORY. See stepvan_tensor. No function returns memory of the Go heap.
+ *
+ * OWNERS. An owner is a number of the caller, not 0, like the address of what keeps tensors
+ * alive. A function that is given one takes it when it returns 0, and then it comes back by
+ * stepvan_released, once, however the operation ends, and in no other way. One that returns an
+ * error has not taken it, and it does not come back. Only stepvan_register_recv_buffer can
+ * also have taken it with an error: when it writes a registration other than 0.
  */
 #ifndef STEPVAN_H
 #define STEPVAN_H
@@ -211,8 +218,8 @@ typedef struct stepvan_setting {
 int32_t stepvan_start(const stepvan_setting *settings, uint64_t count, int64_t timeout_ns, uint64_t *node, stepvan_error *error);
 
 /* Waits until the node has started: as stepvan_start, for one that said
- * STEPVAN_TIMEOUT. After any other error the number is stale. Functions that need a
- * started node say STEPVAN_BUSY before. */
+ * STEPVAN_TIMEOUT. After any other error the number is that of a closed node. Functions that
+ * need a started node say STEPVAN_BUSY before. */
 int32_t stepvan_start_wait(uint64_t node, int64_t timeout_ns, stepvan_error *error);
 
 /*
@@ -234,8 +241,9 @@ int32_t stepvan_stop(uint64_t node, int64_t timeout_ns, stepvan_error *error);
 /*
  * Ends the node's number, and whatever goes on with it: a start is given up, and a
  * node that has not stopped leaves at once, without the others. Waits of other threads
- * end with STEPVAN_CLOSED. It takes no longer than a few seconds. Handles, handlers,
- * responses and registrations of the node are stale then, and tensors of requests
+ * end with STEPVAN_CLOSED. It takes no longer than a few seconds. Then every function says
+ * STEPVAN_CLOSED of the node, and so of its handles, handlers and responses, and of a
+ * registration that it had STEPVAN_CLOSED or, later, STEPVAN_STALE. Tensors of requests
  * that were not answered must not be used any more; memories of stepvan_alloc stay.
  */
 int32_t stepvan_close(uint64_t node, stepvan_error *error);
@@ -278,10 +286,10 @@ typedef struct stepvan_peer {
 int32_t stepvan_peers(uint64_t node, stepvan_peer *peers, uint64_t capacity, uint64_t *count, stepvan_error *error);
 
 /*
- * Waits until every member of the groups has called it: every instance or, when
- * per_instance is 0, one instance of every node. groups is STEPVAN_WORKER,
- * STEPVAN_SERVER or both; this node must be in one, or be the scheduler
- * (STEPVAN_INVALID).
+ * Waits until every member of the groups has called it with these groups: every instance or,
+ * when per_instance is 0, one instance of every node. groups is STEPVAN_WORKER,
+ * STEPVAN_SERVER or both, with STEPVAN_SCHEDULER where the scheduler takes part, too; this node
+ * must be in one (STEPVAN_INVALID).
  * After STEPVAN_TIMEOUT the next call over the same groups continues this barrier.
  */
 int32_t stepvan_barrier(uint64_t node, uint32_t groups, int32_t per_instance, int64_t timeout_ns, stepvan_error *error);
@@ -314,8 +322,9 @@ int32_t stepvan_free(uint64_t memory, stepvan_error *error);
 /*
  * Takes owners whose memory nobody uses any more, and returns how many were
  * written. An owner is a number that the caller gave with an operation, not 0, like the
- * address of what keeps the tensors alive; each is returned once. Operations that fail
- * to begin return none. With nothing to tell it costs a few ns: call it often, from the
+ * address of what keeps the tensors alive; each that was taken is returned once: see OWNERS.
+ * One whose memory nobody had to use comes back at once, like that of tensors that all name
+ * their memory. With nothing to tell it costs a few ns: call it often, from the
  * program's threads, for the library calls back nobody. 0 in a forked child.
  */
 uint64_t stepvan_released(uint64_t *owners, uint64_t capacity);
@@ -411,16 +420,22 @@ int32_t stepvan_register(uint64_t node, const stepvan_tensor *tensor, uint64_t o
  * the chunks. The memory is held until the registration has ended: see owner and
  * stepvan_unregister. Registering a (rank, key) again replaces its chunk.
  *
- * It waits until the workers know. STEPVAN_TIMEOUT: not all do yet; *registration is written,
+ * It waits until the workers know. STEPVAN_TIMEOUT: not all do yet, or it may still be refused,
  * and stepvan_registration_wait goes on. Other errors: STEPVAN_INVALID (bytes that do not
  * divide, alignment, memory of another registration, a rank that is not paired),
  * STEPVAN_BUSY (a request on a chunk to be replaced is unanswered), STEPVAN_CLOSED.
+ *
+ * *registration is always written: the number, with 0 and STEPVAN_TIMEOUT, or 0. With another
+ * error it is 0 when nothing came about. It is not 0 when the node ended meanwhile and may still
+ * use the memory: the registration ends with the node then, and owner was taken. So owner was
+ * taken exactly when *registration is not 0.
  */
 int32_t stepvan_register_recv_buffer(uint64_t node, const stepvan_tensor *tensor, uint64_t owner, const uint32_t *ranks, const uint64_t *keys, uint64_t count, int64_t timeout_ns, uint64_t *registration, stepvan_error *error);
 
 /* Waits until the workers know of the registration or, after stepvan_unregister, until
- * they have let go. An error other than STEPVAN_TIMEOUT of a registration that did not come about
- * makes its number stale. */
+ * they have let go. Errors are those of stepvan_register_recv_buffer: one that did not come about
+ * has ended with the first that says so, which makes its number stale; its owner comes back by
+ * stepvan_released. */
 int32_t stepvan_registration_wait(uint64_t registration, int64_t timeout_ns, stepvan_error *error);
 
 /*

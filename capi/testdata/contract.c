@@ -464,6 +464,24 @@ static void exchanges(void)
 	REFUSED(STEPVAN_INVALID, stepvan_lengths(worker, handle, stamps, 2, &n, &error)); /* no pull was variable */
 }
 
+/* A receive buffer that is refused, at once or late, with an owner: the registration tells whether that was taken. */
+static void refused_buffer(const stepvan_tensor *t, uint32_t rank, int32_t want)
+{
+	const uint64_t key = 1, owner = 53;
+	uint64_t registration = MADE_UP, n;
+	int32_t code = stepvan_register_recv_buffer(server, t, owner, &rank, &key, 1, 0, &registration, &error);
+	if (registration == 0) {
+		IS(want, code);
+		IS(0, stepvan_released(&n, 1));
+		return;
+	}
+	IS(STEPVAN_TIMEOUT, code);
+	REFUSED(want, stepvan_registration_wait(registration, -1, &error));
+	REFUSED(STEPVAN_STALE, stepvan_registration_wait(registration, -1, &error));
+	IS(1, stepvan_released(&n, 1));
+	IS(owner, n);
+}
+
 /* Memory with a number goes when the last operation on it has ended; registered chunks; rows; variable lengths. */
 static void registers(void)
 {
@@ -487,6 +505,8 @@ static void registers(void)
 	REFUSED(STEPVAN_STALE, stepvan_unregister(sending, 0, &error));
 
 	REFUSED(STEPVAN_INVALID, stepvan_register_recv_buffer(server, &t, 0, &wrong_rank, &key, 1, -1, &receiving, &error));
+	for (int i = 0; i < 20; i++)
+		refused_buffer(&t, wrong_rank, STEPVAN_INVALID);
 	OK(stepvan_register_recv_buffer(server, &t, 52, &rank, &key, 1, -1, &receiving, &error));
 	OK(stepvan_registration_wait(receiving, -1, &error));
 	IS(0, stepvan_released(&n, 1));
@@ -524,6 +544,7 @@ static void registers(void)
 	free(space);
 	OK(stepvan_unregister(receiving, -1, &error));
 	REFUSED(STEPVAN_STALE, stepvan_registration_wait(receiving, 0, &error));
+	IS(1, strstr(error.message, "was ended") != NULL);
 	owned_by(52);
 }
 
@@ -572,6 +593,13 @@ static void forks(void)
 		REFUSED(STEPVAN_FORKED, stepvan_queue_open(&n, &fd, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_queue_take(1, &n, 1, &n, &error));
 		REFUSED(STEPVAN_FORKED, stepvan_queue_close(1, &error));
+		n = 1;
+		uint32_t rank = 0;
+		uint64_t key = 1;
+		double x = 0;
+		stepvan_tensor t = doubles(&x, 1);
+		REFUSED(STEPVAN_FORKED, stepvan_register_recv_buffer(server, &t, 5, &rank, &key, 1, 0, &n, &error));
+		IS(0, n);
 		IS(STEPVAN_FORKED, stepvan_health(worker, NULL));
 		IS(0, stepvan_released(&n, 1));
 		IS(0, stepvan_get_nanosecond());
@@ -614,8 +642,10 @@ static void stops(void)
 	for (int i = 0; i < 3; i++) {
 		uint64_t node = *all[i];
 		OK(stepvan_stop(node, -1, &error));
+		if (node == server)
+			refused_buffer(&t, 0, STEPVAN_CLOSED);
 		OK(stepvan_close(node, &error));
-		refuses_nodes(node, STEPVAN_STALE);
+		refuses_nodes(node, STEPVAN_CLOSED);
 	}
 }
 

@@ -34,12 +34,6 @@ PyObject *register_tensor(PyObject *self, arguments args, Py_ssize_t count)
 /* How long register_recv_buffer itself waits; the rest is registration_wait's. */
 #define FIRST INT64_C(5000000)
 
-/* Whether an error of a registration says that it did not come about, so that its owner is not returned. */
-static int refused(int32_t code)
-{
-	return code == STEPVAN_INVALID || code == STEPVAN_BUSY || code == STEPVAN_STALE;
-}
-
 static PyObject *begin(uint64_t node, const stepvan_tensor *tensor, PyObject *chunks, const uint64_t *ranks, const uint64_t *keys, Py_ssize_t count)
 {
 	stepvan_error error;
@@ -57,7 +51,7 @@ static PyObject *begin(uint64_t node, const stepvan_tensor *tensor, PyObject *ch
 	PyMem_Free(narrow);
 	if (code == STEPVAN_OK || code == STEPVAN_TIMEOUT)
 		return Py_BuildValue("(KOO)", (unsigned long long)number, chunks, code == STEPVAN_OK ? Py_True : Py_False);
-	if (refused(code))
+	if (number == 0) /* the library has not taken it; else it gives it back */
 		Py_DECREF(chunks);
 	return raise_code(code, &error);
 }
@@ -100,30 +94,26 @@ PyObject *register_recv_buffer(PyObject *self, arguments args, Py_ssize_t count)
 	return result;
 }
 
-typedef struct {
-	uint64_t number;
-	int32_t code;
-} beginning;
-
 static int32_t wait_registration(void *call, int64_t slice, stepvan_error *error)
 {
-	beginning *b = call;
-	b->code = stepvan_registration_wait(b->number, slice, error);
-	return b->code;
+	return stepvan_registration_wait(*(uint64_t *)call, slice, error);
 }
 
-/* registration_wait(registration, timeout, Chunks or None): with Chunks of a registration that nobody has waited for yet. */
+/* registration_wait(registration, timeout) */
 PyObject *registration_wait(PyObject *self, arguments args, Py_ssize_t count)
 {
-	beginning b;
+	uint64_t number;
 	int64_t limit;
-	if (expect(count, 3, 3, "registration_wait") < 0 || to_u64(args[0], &b.number, "registration") < 0 || to_limit(args[1], &limit) < 0)
+	if (expect(count, 2, 2, "registration_wait") < 0 || to_u64(args[0], &number, "registration") < 0 || to_limit(args[1], &limit) < 0)
 		return NULL;
-	if (wait_for(wait_registration, &b, limit) == 0)
-		Py_RETURN_NONE;
-	if (args[2] != Py_None && (b.code == STEPVAN_INVALID || b.code == STEPVAN_BUSY))
-		Py_DECREF(args[2]); /* it did not come about, and its owner is not returned */
-	return NULL;
+	int failed = wait_for(wait_registration, &number, limit);
+	PyObject *type, *value, *traceback; /* of the failure, while objects go */
+	PyErr_Fetch(&type, &value, &traceback);
+	collect_released(); /* what was refused is the program's from here on */
+	PyErr_Restore(type, value, traceback);
+	if (failed < 0)
+		return NULL;
+	Py_RETURN_NONE;
 }
 
 static int32_t end(void *call, int64_t slice, stepvan_error *error)

@@ -35,6 +35,7 @@ type Table[T any] struct {
 type slot[T any] struct {
 	entry atomic.Pointer[entry[T]] // nil: free
 	last  uint32                   // generation that was given out last; under mu
+	swept uint32                   // generation that TakeIf took last; under mu
 }
 
 type entry[T any] struct {
@@ -121,8 +122,38 @@ func (t *Table[T]) TakeIf(want func(T) bool) (taken []T) {
 	for _, s := range t.all() {
 		if e := s.entry.Load(); e != nil && want(e.value) {
 			taken = append(taken, e.value)
+			s.swept = e.id.generation()
 			t.drop(e.id)
 		}
 	}
 	return taken
+}
+
+// Fate is what became of a number.
+type Fate uint8
+
+// Fates. Swept is told until the slot has other values: then it is Taken.
+const (
+	Unknown Fate = iota // it never was a number of this table
+	Named               // it names a value
+	Taken               // by Take
+	Swept               // by TakeIf
+)
+
+// Fate tells what became of a number.
+func (t *Table[T]) Fate(id ID) Fate {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all, i, g := t.all(), id.slot(), id.generation()
+	if i >= len(all) || id != makeID(g, t.Kind, i) || g == 0 || g > all[i].last {
+		return Unknown
+	}
+	s := all[i]
+	switch e := s.entry.Load(); {
+	case e != nil && e.id == id:
+		return Named
+	case s.swept == g:
+		return Swept
+	}
+	return Taken
 }

@@ -68,6 +68,23 @@ func TestTakeIf(t *testing.T) {
 	require.Empty(t, tab.TakeIf(func(v int) bool { return v%2 == 0 }))
 }
 
+func TestFates(t *testing.T) {
+	tab, other := Table[int]{Kind: 1}, Table[int]{Kind: 2}
+	require.Equal(t, Unknown, tab.Fate(0))
+	taken, swept, named := tab.Put(1), tab.Put(2), tab.Put(3)
+	for _, wrong := range []ID{0, named + 1, named + 1<<32, taken - 1<<32, other.Put(1), math.MaxUint64} {
+		require.Equal(t, Unknown, tab.Fate(wrong), "%x", wrong)
+	}
+	tab.Take(taken)
+	tab.TakeIf(func(v int) bool { return v == 2 })
+	require.Equal(t, []Fate{Taken, Swept, Named}, []Fate{tab.Fate(taken), tab.Fate(swept), tab.Fate(named)})
+	again := tab.Put(4)
+	require.Equal(t, swept.slot(), again.slot())
+	require.Equal(t, []Fate{Swept, Named}, []Fate{tab.Fate(swept), tab.Fate(again)})
+	tab.TakeIf(func(v int) bool { return v == 4 })
+	require.Equal(t, []Fate{Taken, Swept}, []Fate{tab.Fate(swept), tab.Fate(again)}, "the last one is remembered")
+}
+
 func TestOneOfManyTakes(t *testing.T) {
 	var tab Table[int]
 	for range 100 {

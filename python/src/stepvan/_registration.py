@@ -27,7 +27,7 @@ class Registration:
 
     def wait(self, timeout: float | None = None) -> None:
         """Waits until the workers know of a receive buffer; for one whose registration timed out."""
-        _core.registration_wait(self._number, timeout, self._chunks)
+        _core.registration_wait(self._number, timeout)
         if self._chunks is not None and not self._chunks.shared:
             self._forget()  # the library tells when it lets go of the memory
 
