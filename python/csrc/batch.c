@@ -7,11 +7,22 @@
 /* How much room the arrays of a batch have: what batches have needed so far. */
 static uint64_t requests_room = 16, pushes_room = 64, pulls_room = 64;
 
-typedef struct {
+typedef struct taking {
 	stepvan_batch batch;
 	uint64_t node;
 	int32_t policy;
+	struct taking *next; /* of kept */
 } taking;
+
+/*
+ * Batches that have arrived, but could not be shown (a type of tensors whose package is missing, no memory, Ctrl-C), the
+ * oldest first: the next get_batch of their node gives them, whatever its policy. Their requests are unanswered, so what
+ * they point to stays, until the node is closed.
+ */
+static taking *kept;
+
+/* One that is over, for the next get_batch: so that keeping a batch needs no memory. */
+static taking *idle;
 
 /* The arrays of a batch that is over, for the next one; nothing when its requests are NULL. */
 static stepvan_batch spare;
@@ -101,6 +112,72 @@ static int take_batch(taking *t, int64_t limit)
 	}
 }
 
+/* One for a call of get_batch; NULL with an exception. */
+static taking *begin(void)
+{
+	taking *t = idle != NULL ? idle : PyMem_Malloc(sizeof(taking));
+	idle = NULL;
+	if (t == NULL)
+		PyErr_NoMemory();
+	return t;
+}
+
+static void finish(taking *t)
+{
+	drop(&t->batch);
+	if (idle != NULL)
+		PyMem_Free(t);
+	else
+		idle = t;
+}
+
+static int is_closed(uint64_t node)
+{
+	stepvan_node_info info;
+	return stepvan_info(node, &info, NULL) != STEPVAN_OK;
+}
+
+/* The oldest batch that is kept of a node, or NULL. Those of closed nodes go. */
+static taking *take_kept(uint64_t node)
+{
+	for (taking **at = &kept; *at != NULL;) {
+		taking *t = *at;
+		int over = is_closed(t->node);
+		if (!over && t->node != node) {
+			at = &t->next;
+			continue;
+		}
+		*at = t->next;
+		if (!over)
+			return t;
+		finish(t);
+	}
+	return NULL;
+}
+
+static void keep(taking *t)
+{
+	taking **at = &kept;
+	while (*at != NULL)
+		at = &(*at)->next;
+	t->next = NULL;
+	*at = t;
+}
+
+/* A batch of the node, kept or taken; NULL with an exception. */
+static taking *next_batch(uint64_t node, int32_t policy, int64_t limit)
+{
+	taking *t = take_kept(node);
+	if (t != NULL || (t = begin()) == NULL)
+		return t;
+	t->node = node;
+	t->policy = policy;
+	if (take_batch(t, limit) == 0)
+		return t;
+	finish(t);
+	return NULL;
+}
+
 /* A push in pooled memory, which is kept while the tensor is seen; a copy when that cannot be. */
 static PyObject *kept_view(uint64_t node, uint64_t handler, framework *as, const stepvan_tensor *tensor)
 {
@@ -150,7 +227,7 @@ static PyObject *keys_list(const stepvan_batch *b, const stepvan_request *r)
 	return list;
 }
 
-/* (handler, tensors, keys), as the original gives it, and whether the request has no pulls. Steals the lists. */
+/* (handler, tensors, keys), as the original gives it. Takes references to the lists. */
 static PyObject *tuple_of(const stepvan_request *r, PyObject *tensors, PyObject *keys)
 {
 	PyObject *tuple = PyTuple_New(3), *handler = PyLong_FromUnsignedLongLong(r->handler);
@@ -203,30 +280,38 @@ static PyObject *without_pulls(const stepvan_batch *b)
 	return list;
 }
 
+/* What get_batch gives fserver_lib. */
+static PyObject *plain_list(const taking *t, framework *as)
+{
+	PyObject *list = list_of(t, as, 1), *handlers = list != NULL ? without_pulls(&t->batch) : NULL;
+	PyObject *both = handlers != NULL ? Py_BuildValue("(OO)", list, handlers) : NULL;
+	Py_XDECREF(handlers);
+	Py_XDECREF(list);
+	return both;
+}
+
 /*
  * get_batch(node, policy, timeout) -> [Request]; with True as well: ([(handler, tensors, keys)],
  * [handlers of requests without pulls]). Budget: 600 ns per request with one push in a chunk.
  */
 PyObject *get_batch(PyObject *self, arguments args, Py_ssize_t count)
 {
-	taking t;
+	uint64_t node;
 	int64_t limit, policy;
-	if (expect(count, 3, 4, "get_batch") < 0 || to_u64(args[0], &t.node, "node") < 0 || to_i64(args[1], &policy, "policy") < 0 || to_limit(args[2], &limit) < 0)
+	if (expect(count, 3, 4, "get_batch") < 0 || to_u64(args[0], &node, "node") < 0 || to_i64(args[1], &policy, "policy") < 0 || to_limit(args[2], &limit) < 0)
 		return NULL;
 	int plain = count > 3 && args[3] == Py_True;
-	t.policy = policy < INT32_MIN || policy > INT32_MAX ? INT32_MIN : (int32_t)policy;
 	collect_released();
 	framework *as = preferred(); /* before something is taken that could not be shown */
-	if (as == NULL || chunks_prepare() < 0 || take_batch(&t, limit) < 0)
+	if (as == NULL || chunks_prepare() < 0)
 		return NULL;
-	PyObject *list = list_of(&t, as, plain);
-	if (list != NULL && plain) {
-		PyObject *handlers = without_pulls(&t.batch);
-		PyObject *both = handlers != NULL ? Py_BuildValue("(OO)", list, handlers) : NULL;
-		Py_XDECREF(handlers);
-		Py_DECREF(list);
-		list = both;
-	}
-	drop(&t.batch);
+	taking *t = next_batch(node, policy < INT32_MIN || policy > INT32_MAX ? INT32_MIN : (int32_t)policy, limit);
+	if (t == NULL)
+		return NULL;
+	PyObject *list = plain ? plain_list(t, as) : list_of(t, as, 0);
+	if (list != NULL)
+		finish(t);
+	else
+		keep(t);
 	return list;
 }
