@@ -21,10 +21,8 @@ int tensor_of_buffer(PyObject *object, const operand *as, stepvan_tensor *tensor
 {
 	int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT;
 	Py_buffer view;
-	if (PyObject_GetBuffer(object, &view, flags) < 0) {
-		PyErr_Clear();
-		return refuse(as, "it is not contiguous");
-	}
+	if (PyObject_GetBuffer(object, &view, flags) < 0)
+		return refuse(as, PyErr_ExceptionMatches(PyExc_BufferError) ? "it is not contiguous" : "its memory cannot be had");
 	int failed = as->write && view.readonly ? refuse(as, "it is read-only, and would be written to") : describe(&view, as, tensor);
 	PyBuffer_Release(&view);
 	if (failed < 0)

@@ -37,19 +37,26 @@ static inline void replace(PyObject **place, PyObject *object)
 PyObject *raise_code(int32_t code, const stepvan_error *error);
 PyObject *raise_invalid(const char *format, ...);
 int check(int32_t code, const stepvan_error *error);
+int check_on(uint64_t node, const char *what, int32_t code, const stepvan_error *error);
+PyObject *raise_closed(const char *what);
 PyObject *set_errors(PyObject *self, PyObject *table);
 
 /* numbers.c */
+int is_argument_error(void);
+int is_wrong(void);
 int to_u64(PyObject *object, uint64_t *number, const char *what);
+int to_u64_at(PyObject *object, uint64_t *number, const char *what, Py_ssize_t index);
 int to_i64(PyObject *object, int64_t *number, const char *what);
 int to_limit(PyObject *seconds, int64_t *nanoseconds);
 uint64_t *to_numbers(PyObject *object, Py_ssize_t *count, const char *what);
 PyObject *to_tuple(PyObject *object, const char *what);
+const char *to_text(PyObject *object);
 int expect(Py_ssize_t have, Py_ssize_t least, Py_ssize_t most, const char *function);
 
 /* wait.c: a call that waits, made in slices. */
 typedef int32_t (*attempt)(void *call, int64_t slice_ns, stepvan_error *error);
 int wait_for(attempt function, void *call, int64_t limit_ns);
+int wait_on(uint64_t node, const char *what, attempt function, void *call, int64_t limit_ns);
 
 /* owners.c: what an operation keeps alive. */
 #define FEW 8
@@ -132,7 +139,7 @@ int tensor_of(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObj
 int tensor_of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep);
 int tensor_of_numpy(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep);
 int tensor_of_buffer(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep);
-int tensor_of_dlpack(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep);
+int tensor_of_dlpack(PyObject *object, PyObject *method, const operand *as, stepvan_tensor *tensor, PyObject **keep);
 int refuse(const operand *as, const char *format, ...);
 int set_shape(stepvan_tensor *tensor, PyObject *shape, const operand *as);
 int set_bytes(stepvan_tensor *tensor, const operand *as);

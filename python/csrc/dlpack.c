@@ -69,20 +69,18 @@ static int describe(const dl_tensor *t, const operand *as, stepvan_tensor *tenso
 	return set_bytes(tensor, as);
 }
 
-/* The capsule of an object: with the flags of version 1 where it knows them. New reference. */
-static PyObject *capsule_of(PyObject *object)
+/* What __dlpack__ gives: a capsule with the flags of version 1 where it knows them. New reference. */
+static PyObject *capsule_of(PyObject *method)
 {
-	PyObject *method = PyObject_GetAttr(object, name___dlpack__);
 	PyObject *none = PyTuple_New(0), *with = Py_BuildValue("{s:(ii)}", "max_version", 1, 0);
 	PyObject *capsule = NULL;
-	if (method != NULL && none != NULL && with != NULL) {
+	if (none != NULL && with != NULL) {
 		capsule = PyObject_Call(method, none, with);
 		if (capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
 			PyErr_Clear();
 			capsule = PyObject_CallFunctionObjArgs(method, NULL);
 		}
 	}
-	Py_XDECREF(method);
 	Py_XDECREF(none);
 	Py_XDECREF(with);
 	return capsule;
@@ -100,12 +98,15 @@ static int immutable(PyObject *object)
 	return is;
 }
 
-/* The capsule keeps the memory: nobody consumes it, so that it gives it back when it goes. */
-int tensor_of_dlpack(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep)
+/*
+ * method is the object's __dlpack__; what else it raises than that it cannot is the program's. The capsule keeps the memory:
+ * nobody consumes it, so that it gives it back when it goes.
+ */
+int tensor_of_dlpack(PyObject *object, PyObject *method, const operand *as, stepvan_tensor *tensor, PyObject **keep)
 {
-	PyObject *capsule = capsule_of(object);
+	PyObject *capsule = capsule_of(method);
 	if (capsule == NULL)
-		return refuse(as, "its __dlpack__ failed");
+		return is_argument_error() ? refuse(as, "its __dlpack__ failed") : -1;
 	*keep = capsule;
 	if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
 		dl_versioned *v = PyCapsule_GetPointer(capsule, "dltensor_versioned");

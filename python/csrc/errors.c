@@ -73,3 +73,29 @@ int check(int32_t code, const stepvan_error *error)
 	raise_code(code, error);
 	return -1;
 }
+
+/* Sets the exception of STEPVAN_CLOSED for a call, or for one without a name (NULL), on a node that was closed. Returns NULL. */
+PyObject *raise_closed(const char *what)
+{
+	return raise_text(STEPVAN_CLOSED, PyUnicode_FromFormat("%s%sthis node was closed", what != NULL ? what : "", what != NULL ? ": " : ""), "");
+}
+
+static int gone(uint64_t node)
+{
+	stepvan_node_info info;
+	return stepvan_info(node, &info, NULL) != STEPVAN_OK;
+}
+
+/* As check, of a call on a node. When the node was stopped or closed, which is STEPVAN_CLOSED, the message says what was called. */
+int check_on(uint64_t node, const char *what, int32_t code, const stepvan_error *error)
+{
+	if (code == STEPVAN_OK)
+		return 0;
+	if ((code == STEPVAN_STALE || code == STEPVAN_CLOSED) && gone(node))
+		raise_closed(what);
+	else if (code == STEPVAN_CLOSED && strncmp(error->message, what, strlen(what)) != 0)
+		raise_text(code, PyUnicode_FromFormat("%s: %s", what, error->message), error->subject);
+	else
+		raise_code(code, error);
+	return -1;
+}

@@ -1,6 +1,17 @@
 /* A worker's exchanges. */
 #include "core.h"
 
+/* One rank, or a list, as a tuple. New reference. */
+static PyObject *ranks_list(PyObject *object, const char *what)
+{
+	if (PyLong_Check(object) || (PyIndex_Check(object) && !PySequence_Check(object)))
+		return PyTuple_Pack(1, object);
+	PyObject *list = PyUnicode_Check(object) ? NULL : PySequence_Tuple(object);
+	if (list == NULL && is_wrong())
+		raise_invalid("%s is %R: it must be the rank of a server, or a list of ranks", what, object);
+	return list;
+}
+
 /* Servers that are named: None, one rank, or a list. For PyMem_Free. */
 static int ranks_of(PyObject *object, uint32_t **ranks, uint64_t *count, const char *what)
 {
@@ -8,12 +19,12 @@ static int ranks_of(PyObject *object, uint32_t **ranks, uint64_t *count, const c
 	*count = 0;
 	if (object == Py_None)
 		return 0;
-	PyObject *single = PyLong_Check(object) ? Py_BuildValue("(O)", object) : NULL;
-	if (single == NULL && PyErr_Occurred() != NULL)
+	PyObject *list = ranks_list(object, what);
+	if (list == NULL)
 		return -1;
 	Py_ssize_t n;
-	uint64_t *numbers = to_numbers(single != NULL ? single : object, &n, what);
-	Py_XDECREF(single);
+	uint64_t *numbers = to_numbers(list, &n, what);
+	Py_DECREF(list);
 	if (numbers == NULL)
 		return -1;
 	uint32_t *narrow = (uint32_t *)numbers; /* in place: each is written after it was read */
@@ -63,25 +74,26 @@ static int set_options(stepvan_exchange *x, tensors *pulls, arguments args)
 		return -1;
 	x->routing = (uint32_t)routing;
 	x->pair_with_push = args[7] == Py_True;
-	if (args[9] != Py_None && (x->label = PyUnicode_AsUTF8AndSize(args[9], NULL)) == NULL)
+	if (args[9] != Py_None && (x->label = to_text(args[9])) == NULL) {
+		if (PyErr_Occurred() == NULL)
+			raise_invalid("label is %R: it must be text", args[9]);
 		return -1;
+	}
 	if (mark_variable(pulls, args[8]) < 0 || ranks_of(args[6], (uint32_t **)&x->push_to, &x->push_to_count, "push_to") < 0)
 		return -1;
 	return ranks_of(x->pair_with_push ? Py_None : args[7], (uint32_t **)&x->pull_to, &x->pull_to_count, "pull_to");
 }
-
-#define FEW_KEYS FEW
 
 /* Keys: into few where they fit, else an array that is not few, for PyMem_Free. */
 static uint64_t *keys_of(PyObject *object, uint64_t *few, Py_ssize_t want, const char *name, const char *of)
 {
 	Py_ssize_t n = PyList_Check(object) ? PyList_Size(object) : -1;
 	uint64_t *keys = few;
-	if (n >= 0 && n <= FEW_KEYS) {
+	if (n >= 0 && n <= FEW) {
 		for (Py_ssize_t i = 0; i < n; i++) {
 			PyObject *key = PyList_GetItem(object, i); /* NULL when __index__ of one before has made the list shorter */
 			Py_XINCREF(key);
-			int failed = key == NULL ? -1 : to_u64(key, &few[i], name);
+			int failed = key == NULL ? -1 : to_u64_at(key, &few[i], name, i);
 			Py_XDECREF(key);
 			if (failed < 0)
 				return NULL;
@@ -99,7 +111,7 @@ static uint64_t *keys_of(PyObject *object, uint64_t *few, Py_ssize_t want, const
 
 static PyObject *begin(uint64_t node, stepvan_exchange *x, tensors *push, tensors *pull, keepers *kept, arguments args, Py_ssize_t count)
 {
-	uint64_t few_push[FEW_KEYS], few_pull[FEW_KEYS], handle;
+	uint64_t few_push[FEW], few_pull[FEW], handle;
 	uint64_t *push_keys = NULL, *pull_keys = NULL;
 	stepvan_error error;
 	PyObject *result = NULL, *owner = NULL;
@@ -119,7 +131,7 @@ static PyObject *begin(uint64_t node, stepvan_exchange *x, tensors *push, tensor
 	if (owner == NULL && PyErr_Occurred() != NULL)
 		goto done;
 	x->owner = (uintptr_t)owner;
-	if (check(stepvan_push_pull(node, x, &handle, &error), &error) < 0) {
+	if (check_on(node, "push_pull", stepvan_push_pull(node, x, &handle, &error), &error) < 0) {
 		Py_XDECREF(owner);
 		goto done;
 	}

@@ -33,7 +33,7 @@ static PyObject *wait_pair(attempt function, arguments args, Py_ssize_t count, c
 	if (pair_of(&p, &limit, args, count, name) < 0)
 		return NULL;
 	collect_released();
-	if (wait_for(function, &p, limit) < 0)
+	if (wait_on(p.node, name, function, &p, limit) < 0)
 		return NULL;
 	Py_RETURN_NONE;
 }
@@ -47,7 +47,7 @@ PyObject *handle_wait(PyObject *self, arguments args, Py_ssize_t count)
 /* response_wait(node, response, timeout) */
 PyObject *response_wait(PyObject *self, arguments args, Py_ssize_t count)
 {
-	return wait_pair(wait_response, args, count, "response_wait");
+	return wait_pair(wait_response, args, count, "wait");
 }
 
 static PyObject *done(int32_t (*function)(uint64_t, uint64_t, int32_t *, stepvan_error *), arguments args, Py_ssize_t count, const char *name)
@@ -55,7 +55,7 @@ static PyObject *done(int32_t (*function)(uint64_t, uint64_t, int32_t *, stepvan
 	pair p;
 	int32_t is = 0;
 	stepvan_error error;
-	if (pair_of(&p, NULL, args, count, name) < 0 || check(function(p.node, p.number, &is, &error), &error) < 0)
+	if (pair_of(&p, NULL, args, count, name) < 0 || check_on(p.node, name, function(p.node, p.number, &is, &error), &error) < 0)
 		return NULL;
 	return PyBool_FromLong(is);
 }
@@ -69,7 +69,7 @@ PyObject *handle_done(PyObject *self, arguments args, Py_ssize_t count)
 /* response_done(node, response) -> bool */
 PyObject *response_done(PyObject *self, arguments args, Py_ssize_t count)
 {
-	return done(stepvan_response_done, args, count, "response_done");
+	return done(stepvan_response_done, args, count, "done");
 }
 
 /* operations(node, handle) -> count */
@@ -78,7 +78,7 @@ PyObject *handle_operations(PyObject *self, arguments args, Py_ssize_t count)
 	pair p;
 	uint64_t n;
 	stepvan_error error;
-	if (pair_of(&p, NULL, args, count, "operations") < 0 || check(stepvan_operations(p.node, p.number, &n, &error), &error) < 0)
+	if (pair_of(&p, NULL, args, count, "operations") < 0 || check_on(p.node, "operations", stepvan_operations(p.node, p.number, &n, &error), &error) < 0)
 		return NULL;
 	return PyLong_FromUnsignedLongLong(n);
 }
@@ -100,7 +100,7 @@ PyObject *handle_trace(PyObject *self, arguments args, Py_ssize_t count)
 	pair p;
 	int64_t stamps[STEPVAN_STAMPS];
 	stepvan_error error;
-	if (pair_of(&p, NULL, args, count, "trace") < 0 || check(stepvan_trace(p.node, p.number, stamps, &error), &error) < 0)
+	if (pair_of(&p, NULL, args, count, "trace") < 0 || check_on(p.node, "trace", stepvan_trace(p.node, p.number, stamps, &error), &error) < 0)
 		return NULL;
 	return numbers(stamps, STEPVAN_STAMPS);
 }
@@ -108,7 +108,7 @@ PyObject *handle_trace(PyObject *self, arguments args, Py_ssize_t count)
 typedef int32_t (*filler)(uint64_t node, uint64_t handle, int64_t *at, uint64_t capacity, uint64_t *count, stepvan_error *error);
 
 /* Calls a function that fills an array of items of `each` numbers, as often as it is too small. For PyMem_Free. */
-static int64_t *fill(filler function, const pair *p, uint64_t each, uint64_t *count)
+static int64_t *fill(filler function, const char *name, const pair *p, uint64_t each, uint64_t *count)
 {
 	stepvan_error error;
 	uint64_t capacity = 16;
@@ -123,7 +123,7 @@ static int64_t *fill(filler function, const pair *p, uint64_t each, uint64_t *co
 			return at;
 		PyMem_Free(at);
 		if (code != STEPVAN_TOO_SMALL) {
-			raise_code(code, &error);
+			check_on(p->node, name, code, &error);
 			return NULL;
 		}
 		capacity = *count;
@@ -137,7 +137,7 @@ PyObject *handle_traces(PyObject *self, arguments args, Py_ssize_t count)
 	uint64_t n;
 	if (pair_of(&p, NULL, args, count, "traces") < 0)
 		return NULL;
-	int64_t *stamps = fill(stepvan_traces, &p, STEPVAN_STAMPS, &n);
+	int64_t *stamps = fill(stepvan_traces, "traces", &p, STEPVAN_STAMPS, &n);
 	if (stamps == NULL)
 		return NULL;
 	PyObject *list = PyList_New((Py_ssize_t)n);
@@ -157,7 +157,7 @@ PyObject *handle_lengths(PyObject *self, arguments args, Py_ssize_t count)
 	uint64_t n;
 	if (pair_of(&p, NULL, args, count, "lengths") < 0)
 		return NULL;
-	int64_t *lengths = fill(stepvan_lengths, &p, 1, &n);
+	int64_t *lengths = fill(stepvan_lengths, "lengths", &p, 1, &n);
 	PyObject *list = lengths != NULL ? numbers(lengths, n) : NULL;
 	PyMem_Free(lengths);
 	return list;

@@ -3,9 +3,8 @@
 #define STEPVAN_NAMES_H
 
 #define NAMES(X) \
-	X(__array_interface__) X(__dlpack__) X(__dlpack_device__) X(c_contiguous) X(data) X(data_ptr) X(device) X(dtype) \
-	X(flags) X(is_conj) X(is_contiguous) X(is_cpu) X(is_neg) X(max_version) X(reshape) X(shape) X(type) \
-	X(view) X(writeable)
+	X(__array_interface__) X(__dlpack__) X(c_contiguous) X(data) X(data_ptr) X(device) X(dtype) X(flags) X(is_conj) \
+	X(is_contiguous) X(is_cpu) X(is_neg) X(requires_grad) X(shape) X(view) X(writeable)
 
 #define DECLARE(name) extern PyObject *name_##name;
 NAMES(DECLARE)

@@ -13,14 +13,6 @@ static int32_t start(void *call, int64_t slice, stepvan_error *error)
 	return s->node == 0 ? stepvan_start(s->settings, s->count, slice, &s->node, error) : stepvan_start_wait(s->node, slice, error);
 }
 
-static const char *text(PyObject *object)
-{
-	const char *utf8 = PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, NULL) : NULL;
-	if (utf8 == NULL && PyErr_Occurred() == NULL)
-		raise_invalid("settings: %R is not text", object);
-	return utf8;
-}
-
 /* The settings of a dict, for PyMem_Free. Its texts are the dict's. */
 static stepvan_setting *settings_of(PyObject *dict)
 {
@@ -32,9 +24,11 @@ static stepvan_setting *settings_of(PyObject *dict)
 	PyObject *name, *value;
 	Py_ssize_t at = 0;
 	for (stepvan_setting *s = settings; PyDict_Next(dict, &at, &name, &value); s++) {
-		s->name = text(name);
-		s->value = value == Py_None || s->name == NULL ? NULL : text(value);
-		if (PyErr_Occurred() != NULL) {
+		s->name = to_text(name);
+		s->value = value == Py_None ? NULL : to_text(value);
+		if (s->name == NULL || (s->value == NULL && value != Py_None)) {
+			if (PyErr_Occurred() == NULL)
+				raise_invalid("settings[%R] is %R: names are text, and values text, or None to unset", name, value);
 			PyMem_Free(settings);
 			return NULL;
 		}
@@ -76,7 +70,7 @@ PyObject *node_stop(PyObject *self, arguments args, Py_ssize_t count)
 {
 	uint64_t node;
 	int64_t limit;
-	if (expect(count, 2, 2, "stop") < 0 || to_u64(args[0], &node, "node") < 0 || to_limit(args[1], &limit) < 0 || wait_for(stop, &node, limit) < 0)
+	if (expect(count, 2, 2, "stop") < 0 || to_u64(args[0], &node, "node") < 0 || to_limit(args[1], &limit) < 0 || wait_on(node, "stop", stop, &node, limit) < 0)
 		return NULL;
 	collect_released();
 	Py_RETURN_NONE;
@@ -105,7 +99,7 @@ PyObject *node_info(PyObject *self, PyObject *number)
 	uint64_t node;
 	stepvan_error error;
 	stepvan_node_info i;
-	if (to_u64(number, &node, "node") < 0 || check(stepvan_info(node, &i, &error), &error) < 0)
+	if (to_u64(number, &node, "node") < 0 || check_on(node, "info", stepvan_info(node, &i, &error), &error) < 0)
 		return NULL;
 	return Py_BuildValue("(IiiIII)", i.role, i.worker_rank, i.server_rank, i.servers, i.workers, i.root_port);
 }
@@ -139,7 +133,7 @@ PyObject *node_peers(PyObject *self, PyObject *number)
 			return PyErr_NoMemory();
 		code = stepvan_peers(node, peers, capacity, &count, &error);
 	} while (code == STEPVAN_TOO_SMALL);
-	PyObject *list = check(code, &error) < 0 ? NULL : peer_list(peers, count);
+	PyObject *list = check_on(node, "peers", code, &error) < 0 ? NULL : peer_list(peers, count);
 	PyMem_Free(peers);
 	return list;
 }
@@ -149,7 +143,7 @@ PyObject *node_health(PyObject *self, PyObject *number)
 {
 	uint64_t node;
 	stepvan_error error;
-	if (to_u64(number, &node, "node") < 0 || check(stepvan_health(node, &error), &error) < 0)
+	if (to_u64(number, &node, "node") < 0 || check_on(node, "check", stepvan_health(node, &error), &error) < 0)
 		return NULL;
 	Py_RETURN_NONE;
 }
@@ -178,7 +172,9 @@ PyObject *node_barrier(PyObject *self, arguments args, Py_ssize_t count)
 	if (workers < 0 || servers < 0 || m.per_instance < 0)
 		return NULL;
 	m.groups = (workers ? STEPVAN_WORKER : 0) | (servers ? STEPVAN_SERVER : 0);
-	if (wait_for(meet, &m, limit) < 0)
+	if (m.groups == 0)
+		return raise_invalid("barrier: neither workers nor servers are to meet: say True for one of them at least");
+	if (wait_on(m.node, "barrier", meet, &m, limit) < 0)
 		return NULL;
 	Py_RETURN_NONE;
 }

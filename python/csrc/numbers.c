@@ -3,12 +3,17 @@
 
 #include <math.h>
 
-/* Whether the exception, if any, says that an argument is wrong: then it is cleared, for one that says which. Others,
- * like KeyboardInterrupt, are the program's. */
-static int is_wrong(void)
+/* Whether the exception, which is set, says that an argument is wrong. Others, like KeyboardInterrupt, are the program's. */
+int is_argument_error(void)
 {
-	if (PyErr_Occurred() != NULL && !PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_ValueError) &&
-	    !PyErr_ExceptionMatches(PyExc_OverflowError))
+	return PyErr_ExceptionMatches(PyExc_TypeError) || PyErr_ExceptionMatches(PyExc_ValueError) ||
+	       PyErr_ExceptionMatches(PyExc_OverflowError) || PyErr_ExceptionMatches(PyExc_BufferError);
+}
+
+/* Whether the exception, if any, is such: then it is cleared, for one that says which argument. */
+int is_wrong(void)
+{
+	if (PyErr_Occurred() != NULL && !is_argument_error())
 		return 0;
 	PyErr_Clear();
 	return 1;
@@ -17,25 +22,36 @@ static int is_wrong(void)
 /* An unsigned number of 64 bits: a key, a number of the library. Anything with __index__. */
 int to_u64(PyObject *object, uint64_t *number, const char *what)
 {
-	PyObject *index = NULL;
+	return to_u64_at(object, number, what, -1);
+}
+
+static int must_be(PyObject *object, const char *what, Py_ssize_t index, const char *must)
+{
+	if (index < 0)
+		raise_invalid("%s is %R: it must be %s", what, object, must);
+	else
+		raise_invalid("%s[%zd] is %R: it must be %s", what, index, object, must);
+	return -1;
+}
+
+/* As to_u64, of item index of a list. */
+int to_u64_at(PyObject *object, uint64_t *number, const char *what, Py_ssize_t index)
+{
+	PyObject *integer = NULL;
 	if (!PyLong_Check(object)) {
-		index = PyNumber_Index(object);
-		if (index == NULL) {
-			if (is_wrong())
-				raise_invalid("%s is %R: it must be an integer", what, object);
-			return -1;
-		}
-		object = index;
+		integer = PyNumber_Index(object);
+		if (integer == NULL)
+			return is_wrong() ? must_be(object, what, index, "an integer") : -1;
+		object = integer;
 	}
 	*number = PyLong_AsUnsignedLongLong(object);
+	int failed = 0;
 	if (*number == UINT64_MAX && PyErr_Occurred()) {
 		PyErr_Clear();
-		raise_invalid("%s is %R: it must be from 0 to 2**64-1", what, object);
-		Py_XDECREF(index);
-		return -1;
+		failed = must_be(object, what, index, "from 0 to 2**64-1");
 	}
-	Py_XDECREF(index);
-	return 0;
+	Py_XDECREF(integer);
+	return failed;
 }
 
 /* A signed number of 64 bits. */
@@ -61,12 +77,10 @@ int to_limit(PyObject *seconds, int64_t *nanoseconds)
 		return 0;
 	}
 	double s = PyFloat_AsDouble(seconds);
-	if (s == -1.0 && PyErr_Occurred())
+	if (s == -1.0 && PyErr_Occurred() && !is_wrong())
 		return -1;
-	if (isnan(s) || s < 0) {
-		raise_invalid("timeout is %R: it must be seconds from 0 on, or None for ever", seconds);
-		return -1;
-	}
+	if (isnan(s) || s < 0)
+		return must_be(seconds, "timeout", -1, "seconds from 0 on, or None for ever");
 	*nanoseconds = s > 9e9 ? -1 : (int64_t)ceil(s * 1e9);
 	return 0;
 }
@@ -86,6 +100,18 @@ PyObject *to_tuple(PyObject *object, const char *what)
 	return tuple;
 }
 
+/* The text of a string, which is the string's. NULL without an exception: it is none, or one that C cannot have. */
+const char *to_text(PyObject *object)
+{
+	Py_ssize_t size;
+	const char *text = PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, &size) : NULL;
+	if (text == NULL) {
+		is_wrong(); /* lone surrogates */
+		return NULL;
+	}
+	return strlen(text) == (size_t)size ? text : NULL;
+}
+
 /* An array of numbers, for PyMem_Free. It has room for one even when it is empty. */
 uint64_t *to_numbers(PyObject *object, Py_ssize_t *count, const char *what)
 {
@@ -97,7 +123,7 @@ uint64_t *to_numbers(PyObject *object, Py_ssize_t *count, const char *what)
 	if (numbers == NULL)
 		PyErr_NoMemory();
 	for (Py_ssize_t i = 0; numbers != NULL && i < *count; i++) {
-		if (to_u64(PyTuple_GetItem(tuple, i), &numbers[i], what) < 0) {
+		if (to_u64_at(PyTuple_GetItem(tuple, i), &numbers[i], what, i) < 0) {
 			PyMem_Free(numbers);
 			numbers = NULL;
 		}

@@ -37,7 +37,8 @@ static int flag(PyObject *object, PyObject *name)
 /* Types that the buffer protocol does not know (bfloat16) tell their address otherwise. */
 static int set_data_slowly(PyObject *object, const operand *as, stepvan_tensor *tensor)
 {
-	PyErr_Clear();
+	if (!is_wrong())
+		return -1;
 	if (flag(object, name_c_contiguous) != 1)
 		return refuse(as, "it is not contiguous: use numpy.ascontiguousarray()");
 	if (as->write && flag(object, name_writeable) != 1)
@@ -62,9 +63,23 @@ static int set_data(PyObject *object, const operand *as, stepvan_tensor *tensor)
 	return 0;
 }
 
+/* A subclass may have more than its elements: the mask of a masked array would be lost. */
+static int check_masked(PyObject *object, const operand *as)
+{
+	PyObject *name = PyUnicode_FromString("numpy.ma"), *module = name != NULL ? PyImport_GetModule(name) : NULL; /* not loaded: there are none */
+	PyObject *class = module != NULL ? PyObject_GetAttrString(module, "MaskedArray") : NULL;
+	int masked = class != NULL ? PyObject_IsInstance(object, class) : PyErr_Occurred() != NULL ? -1 : 0;
+	Py_XDECREF(class);
+	Py_XDECREF(module);
+	Py_XDECREF(name);
+	return masked > 0 ? refuse(as, "it is a masked array, whose mask would be lost: use .filled() or .data") : masked;
+}
+
 /* The array keeps its memory: numpy refuses to resize one that others refer to. */
 int tensor_of_numpy(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep)
 {
+	if ((PyObject *)Py_TYPE(object) != numpy.type && check_masked(object, as) < 0)
+		return -1;
 	PyObject *shape = PyObject_GetAttr(object, name_shape);
 	if (shape == NULL)
 		return refuse(as, "it has no shape");

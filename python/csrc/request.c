@@ -115,7 +115,7 @@ static PyObject *request_pulls(PyObject *self, void *unused)
 typedef int32_t (*where)(uint64_t node, uint64_t handler, uint64_t i, stepvan_tensor *tensor, stepvan_error *error);
 
 /* What input and out give: a view that is made once. Steals key. */
-static PyObject *request_view(request *r, PyObject *key, where function, uint64_t i)
+static PyObject *request_view(request *r, const char *what, PyObject *key, where function, uint64_t i)
 {
 	if (key == NULL || (r->views == NULL && (r->views = PyDict_New()) == NULL)) {
 		Py_XDECREF(key);
@@ -126,13 +126,13 @@ static PyObject *request_view(request *r, PyObject *key, where function, uint64_
 	PyObject *view = NULL, *memory = NULL;
 	uint64_t kept = 0;
 	framework *as = preferred();
-	if (as == NULL || check(function(r->node, r->handler, i, &tensor, &error), &error) < 0)
+	if (as == NULL || check_on(r->node, what, function(r->node, r->handler, i, &tensor, &error), &error) < 0)
 		goto done;
 	view = PyDict_GetItemWithError(r->views, key);
 	Py_XINCREF(view);
 	if (view != NULL || PyErr_Occurred() != NULL)
 		goto done;
-	if (tensor.bytes > 0 && check(stepvan_keep(r->node, r->handler, tensor.data, &kept, &error), &error) < 0)
+	if (tensor.bytes > 0 && check_on(r->node, what, stepvan_keep(r->node, r->handler, tensor.data, &kept, &error), &error) < 0)
 		goto done;
 	memory = memory_new(tensor.data, tensor.bytes, kept, (tensor.flags & STEPVAN_READ_ONLY) != 0 && as == &numpy, NULL);
 	view = memory != NULL ? view_of(as, memory, &tensor) : NULL;
@@ -149,7 +149,7 @@ static PyObject *request_input(PyObject *self, PyObject *index)
 	uint64_t i;
 	if (to_u64(index, &i, "push") < 0)
 		return NULL;
-	return request_view((request *)self, PyLong_FromLongLong(~(long long)i), stepvan_request_in, i);
+	return request_view((request *)self, "input", PyLong_FromLongLong(~(long long)i), stepvan_request_in, i);
 }
 
 static PyObject *request_out(PyObject *self, PyObject *index)
@@ -157,7 +157,7 @@ static PyObject *request_out(PyObject *self, PyObject *index)
 	uint64_t i;
 	if (to_u64(index, &i, "pull") < 0)
 		return NULL;
-	return request_view((request *)self, PyLong_FromUnsignedLongLong(i), stepvan_request_out, i);
+	return request_view((request *)self, "out", PyLong_FromUnsignedLongLong(i), stepvan_request_out, i);
 }
 
 /* _answer(tensors) -> response: and lets go of what input and out gave. */

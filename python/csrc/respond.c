@@ -13,7 +13,7 @@ PyObject *answer(uint64_t node, uint64_t handler, PyObject *objects)
 	keepers_begin(&kept);
 	PyObject *owner = NULL, *result = NULL;
 	if (tensors_of(&list, objects, "tensors", 0, &kept) == 0 && ((owner = keepers_owner(&kept)) != NULL || PyErr_Occurred() == NULL)) {
-		if (check(stepvan_respond(node, handler, list.at, (uint64_t)list.count, (uintptr_t)owner, &response, &error), &error) == 0) {
+		if (check_on(node, "respond", stepvan_respond(node, handler, list.at, (uint64_t)list.count, (uintptr_t)owner, &response, &error), &error) == 0) {
 			owner_settle(owner);
 			result = PyLong_FromUnsignedLongLong(response);
 		} else {
@@ -51,6 +51,8 @@ static int rows_of(PyObject *item, int64_t *rows, Py_ssize_t at)
 	}
 	PyObject *shape = item != NULL ? PyObject_GetAttr(item, name_shape) : NULL;
 	Py_XDECREF(first);
+	if (shape == NULL && !PyErr_ExceptionMatches(PyExc_AttributeError))
+		return -1;
 	int failed = 0;
 	if (shape != NULL && PyTuple_Check(shape) && PyTuple_Size(shape) > 0)
 		failed = to_i64(PyTuple_GetItem(shape, 0), rows, "tensors_vec");
@@ -95,7 +97,7 @@ static PyObject *send_rows(uint64_t node, PyObject *buffer, const int64_t *rows,
 	if (owner == NULL)
 		return NULL;
 	int shared = tensor.memory != 0;
-	int failed = check(stepvan_respond_vec(node, &tensor, rows, handlers, (uint64_t)count, shared ? 0 : (uintptr_t)owner, &response, &error), &error);
+	int failed = check_on(node, "respond_vec", stepvan_respond_vec(node, &tensor, rows, handlers, (uint64_t)count, shared ? 0 : (uintptr_t)owner, &response, &error), &error);
 	if (failed < 0 || shared)
 		Py_DECREF(owner);
 	else
@@ -115,6 +117,8 @@ PyObject *respond_vec(PyObject *self, arguments args, Py_ssize_t count)
 	int64_t *rows = NULL;
 	if (handlers != NULL && PyTuple_Size(tuple) != n)
 		raise_invalid("%zd tensors_vec and %zd handler_vec: each request has one of both", PyTuple_Size(tuple), n);
+	else if (handlers != NULL && n == 0)
+		raise_invalid("respond_vec: handler_vec is empty: it must name at least one request");
 	else if (handlers != NULL && (rows = all_rows(tuple, n)) != NULL)
 		result = send_rows(node, args[1], rows, handlers, n);
 	PyMem_Free(rows);

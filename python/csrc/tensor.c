@@ -5,10 +5,23 @@
 
 #include "names.h"
 
-/* Sets the exception for what is wrong with an operand: "push[0]: it is not contiguous". Returns -1. */
+/* Whether an exception can tell what is wrong with a tensor: torch says RuntimeError, too. Others, like KeyboardInterrupt, are
+ * the program's. */
+static int is_reason(void)
+{
+	return is_argument_error() || PyErr_ExceptionMatches(PyExc_AttributeError) ||
+	       (PyErr_ExceptionMatches(PyExc_RuntimeError) && !PyErr_ExceptionMatches(PyExc_RecursionError));
+}
+
+/*
+ * Sets the exception for what is wrong with an operand: "push[0]: it is not contiguous". An exception that is set is
+ * the reason, and becomes part of the text, or is the program's, and stays. Returns -1.
+ */
 int refuse(const operand *as, const char *format, ...)
 {
-	PyObject *type, *value, *traceback; /* an exception that is the reason stays the context */
+	if (PyErr_Occurred() != NULL && !is_reason())
+		return -1;
+	PyObject *type, *value, *traceback;
 	PyErr_Fetch(&type, &value, &traceback);
 	va_list list;
 	va_start(list, format);
@@ -71,17 +84,39 @@ PyObject *shape_of(const stepvan_tensor *tensor)
 	return shape;
 }
 
+/* Refuses to write to a tensor of torch that autograd watches, which would not see it. */
+static int check_watched(PyObject *object, const operand *as)
+{
+	PyObject *value = PyObject_GetAttr(object, name_requires_grad);
+	if (value == NULL)
+		return refuse(as, "it has no requires_grad");
+	Py_DECREF(value);
+	return value == Py_True ? refuse(as, "it requires grad, and would be written to unseen by autograd: use .detach()") : 0;
+}
+
+static int of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep)
+{
+	return as->write && check_watched(object, as) < 0 ? -1 : tensor_of_torch(object, as, tensor, keep);
+}
+
 /* Converts what was not of a known type, by what it can. */
 static int tensor_of_other(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep)
 {
 	if (discover(0) < 0)
 		return -1;
 	if (torch.type != NULL && PyObject_TypeCheck(object, (PyTypeObject *)torch.type))
-		return tensor_of_torch(object, as, tensor, keep);
+		return of_torch(object, as, tensor, keep);
 	if (numpy.type != NULL && PyObject_TypeCheck(object, (PyTypeObject *)numpy.type))
 		return tensor_of_numpy(object, as, tensor, keep);
-	if (PyObject_HasAttr(object, name___dlpack__))
-		return tensor_of_dlpack(object, as, tensor, keep);
+	PyObject *method = PyObject_GetAttr(object, name___dlpack__);
+	if (method != NULL) {
+		int failed = tensor_of_dlpack(object, method, as, tensor, keep);
+		Py_DECREF(method);
+		return failed;
+	}
+	if (!PyErr_ExceptionMatches(PyExc_AttributeError))
+		return -1;
+	PyErr_Clear();
 	if (PyObject_CheckBuffer(object))
 		return tensor_of_buffer(object, as, tensor, keep);
 	return refuse(as, "%R is no tensor: give one of torch or numpy, or what has __dlpack__ or the buffer protocol", object);
@@ -98,7 +133,7 @@ int tensor_of(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObj
 	tensor->reserved = 0;
 	int failed;
 	if (torch.type != NULL && PyObject_TypeCheck(object, (PyTypeObject *)torch.type))
-		failed = tensor_of_torch(object, as, tensor, keep);
+		failed = of_torch(object, as, tensor, keep);
 	else if (numpy.type != NULL && PyObject_TypeCheck(object, (PyTypeObject *)numpy.type))
 		failed = tensor_of_numpy(object, as, tensor, keep);
 	else

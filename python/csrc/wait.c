@@ -14,9 +14,13 @@ static int64_t monotonic(void)
 }
 
 /* A number that became stale between two slices is that of a node that was closed. */
-static int ended(int32_t code, const stepvan_error *error, int waited)
+static int ended(uint64_t node, const char *what, int32_t code, const stepvan_error *error, int waited)
 {
-	return check(waited && code == STEPVAN_STALE ? STEPVAN_CLOSED : code, error);
+	if (waited && code == STEPVAN_STALE) {
+		raise_closed(what);
+		return -1;
+	}
+	return what != NULL ? check_on(node, what, code, error) : check(code, error);
 }
 
 /*
@@ -25,6 +29,12 @@ static int ended(int32_t code, const stepvan_error *error, int waited)
  * handler or of the call. A call that ends within the first slice reads no clock.
  */
 int wait_for(attempt function, void *call, int64_t limit_ns)
+{
+	return wait_on(0, NULL, function, call, limit_ns);
+}
+
+/* As wait_for, of a call on a node: errors are those of check_on. */
+int wait_on(uint64_t node, const char *what, attempt function, void *call, int64_t limit_ns)
 {
 	stepvan_error error;
 	int64_t deadline = 0;
@@ -35,7 +45,7 @@ int wait_for(attempt function, void *call, int64_t limit_ns)
 		code = function(call, slice, &error);
 		Py_END_ALLOW_THREADS
 		if (code != STEPVAN_TIMEOUT)
-			return ended(code, &error, waited);
+			return ended(node, what, code, &error, waited);
 		if (PyErr_CheckSignals() < 0)
 			return -1;
 		if (limit_ns < 0)

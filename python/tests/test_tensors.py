@@ -137,3 +137,89 @@ def test_empty(cluster):
         node.empty(4, "float31")
     with pytest.raises(stepvan.Error):
         node.empty(2**50, "float32")
+
+
+def test_masked_arrays(worker):
+    masked = np.ma.masked_array(np.zeros(3), [0, 1, 0])
+    assert ".filled()" in refused(worker, r"^push\[0\]: it is a masked array", push=masked)
+    refused(worker, r"^pull\[0\]: it is a masked array", pull=masked)
+
+
+class Subclass(np.ndarray):
+    pass
+
+
+def test_other_subclasses_of_numpy(cluster):
+    c = cluster()
+    c.serve(lambda request: [request.tensors[0] * 2])
+    x, y = np.ones(3).view(Subclass), np.zeros(3).view(Subclass)
+    c.workers[0].worker.push_pull([x], [1], [y], [2]).wait(10)
+    assert (y == 2).all()
+
+
+def test_what_autograd_watches(cluster):
+    """It may be pushed, but not be written to."""
+    c = cluster()
+    worker, server = c.workers[0].worker, c.servers[0].server
+    leaf = torch.zeros(2, requires_grad=True)
+    for watched in [leaf, torch.nn.Parameter(torch.zeros(2)), leaf * 2]:
+        assert ".detach()" in refused(worker, r"^pull\[0\]: it requires grad", pull=watched)
+        with pytest.raises(stepvan.InvalidError, match=r"\.detach\(\)"):
+            server.register_recv_buffer(watched, [0], [1])
+    c.serve(lambda request: [request.tensors[0] + 1])
+    worker.push_pull([leaf], [1], [leaf.detach()], [2]).wait(10)
+    assert leaf.tolist() == [1, 1]
+
+
+class Raises:
+    """Raises when it is looked at."""
+
+    def __init__(self, error, name="__dlpack__"):
+        self.error, self.name = error, name
+
+    @property
+    def __dlpack__(self):
+        if self.name == "attribute":
+            raise self.error
+        return self.call
+
+    def call(self, **options):
+        raise self.error
+
+
+class Rows:
+    def __init__(self, error):
+        self.error = error
+
+    @property
+    def shape(self):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError(), RuntimeError("mine"), OSError("mine"), RecursionError()])
+def test_exceptions_of_the_program_go_through(cluster, error):
+    c = cluster()
+    worker, server = c.workers[0].worker, c.servers[0].server
+    ok = torch.zeros(1)
+    for call in [
+        lambda: worker.push_pull([Raises(error)], [1], [], []),
+        lambda: worker.push_pull([Raises(error, "attribute")], [1], [], []),
+        lambda: worker.push_pull([ok], [1], [Raises(error)], [2]),
+        lambda: worker.register(Raises(error)),
+        lambda: server.respond_vec(ok, [Rows(error)], [1]),
+    ]:
+        with pytest.raises(type(error)) as info:
+            call()
+        assert info.value is error
+
+
+@pytest.mark.parametrize("error", [TypeError("mine"), ValueError("mine"), OverflowError("mine"), BufferError("mine")])
+def test_exceptions_that_tell_of_the_tensor(worker, error):
+    refused(worker, r"^push\[0\]: its __dlpack__ failed: mine", push=Raises(error))
+
+
+def test_memory_that_is_gone(worker):
+    view = memoryview(bytearray(4))
+    view.release()
+    refused(worker, r"^push\[0\]: its memory cannot be had: .*released memoryview", push=view)
+    refused(worker, r"^pull\[0\]: its memory cannot be had: .*released memoryview", pull=view)

@@ -23,7 +23,7 @@ def test_timeouts(cluster):
     for wrong in [-1, float("nan")]:
         with pytest.raises(stepvan.InvalidError):
             handle.wait(wrong)
-    with pytest.raises(TypeError):
+    with pytest.raises(stepvan.InvalidError, match="timeout is 'soon'"):
         handle.wait("soon")
     with pytest.raises(stepvan.TimeoutError):
         c.workers[0].barrier(timeout=0.01)

@@ -21,6 +21,7 @@ from stepvan import (
     wait,
 )
 from stepvan import _default
+from stepvan._errors import ended
 
 Batch = list[tuple[int, list[Any], list[int]]]
 
@@ -48,7 +49,10 @@ def get_batch() -> Batch:
     """
     _answer()
     batch: Batch
-    batch, handlers = _core.get_batch(_default._number(), 0, None, True)
+    try:
+        batch, handlers = _core.get_batch(_default._number(), 0, None, True)
+    except (stepvan.ClosedError, stepvan.StaleError) as error:
+        raise ended("get_batch", _default._number(), error) from None
     _unanswered.extend(handlers)
     return batch
 

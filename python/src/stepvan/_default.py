@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stepvan import _core
-from stepvan._errors import ForkedError, InvalidError
+from stepvan._errors import ClosedError, ForkedError, InvalidError, StaleError, ended
 from stepvan._node import Node, nodes
-from stepvan._server import Policy, Request, _policy
+from stepvan._server import Policy, Request, _policy, handlers_of
 from stepvan._registration import Registration
 
 _node: Node | None = None
@@ -16,7 +16,7 @@ _node: Node | None = None
 
 def _given() -> Node:
     if _node is None:
-        raise InvalidError("stepvan.init() was not called")
+        raise InvalidError("stepvan.init() was not called: call it first")
     return _node
 
 
@@ -28,7 +28,7 @@ def init(settings: Mapping[str, str | None] | None = None, timeout: float | None
     """Joins the cluster that the environment tells of, and gives the node that the other functions work on. See Node."""
     global _node
     get_nanosecond()  # raises ForkedError
-    if _node is not None and _node._closer.alive and not _node.stopped:
+    if _node is not None and _node.alive:
         raise InvalidError("stepvan.init() was called before: call stop() first, or make a Node")
     if _node is not None:
         _node.close()
@@ -58,7 +58,11 @@ def push_pull(
 
 def wait(handler: int, timeout_ms: float | None = 10000) -> None:
     """Waits until an exchange has finished, ``timeout_ms`` milliseconds at most. See Handle.wait."""
-    _core.wait(_number(), handler, None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000)
+    try:
+        limit = None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
+    except TypeError:
+        raise InvalidError(f"timeout_ms is {timeout_ms!r}: it must be milliseconds, or None for ever") from None
+    _core.wait(_number(), handler, limit)
 
 
 def get_all_handlers(handler: int) -> list[int]:
@@ -76,18 +80,21 @@ def fetch_trace(handler: int) -> list[int]:
 
 def get_batch(policy: Policy | None = None, timeout: float | None = None) -> list[tuple[int, list[Any], list[int]]]:
     """Waits for requests, one of every worker by default: [(handler, tensors, keys)]. See Server.get_batch."""
-    batch: list[tuple[int, list[Any], list[int]]] = _core.get_batch(_number(), _policy(policy), timeout, True)[0]
+    try:
+        batch: list[tuple[int, list[Any], list[int]]] = _core.get_batch(_number(), _policy(policy), timeout, True)[0]
+    except (ClosedError, StaleError) as error:
+        raise ended("get_batch", _number(), error) from None
     return batch
 
 
 def respond(tensors: Sequence[Any], handler: int | Request, need_event: bool = False) -> None:
     """Answers one request. See Server.respond; need_event has no meaning for tensors in the memory of the CPU."""
-    _core.respond(_number(), handler if isinstance(handler, int) else handler.handler, tensors)
+    _core.respond(_number(), handler.handler if isinstance(handler, Request) else handler, tensors)
 
 
-def respond_vec(ret_buffer: Any, tensors_vec: Sequence[Any], handler_vec: Sequence[int]) -> None:
+def respond_vec(ret_buffer: Any, tensors_vec: Sequence[Any], handler_vec: Sequence[int | Request]) -> None:
     """Answers several requests with consecutive rows of one tensor. See Server.respond_vec."""
-    _core.respond_vec(_number(), ret_buffer, tensors_vec, handler_vec)
+    _core.respond_vec(_number(), ret_buffer, tensors_vec, handlers_of(handler_vec))
 
 
 def register_recv_buffer(
@@ -108,13 +115,24 @@ def barrier(
 
 
 def _allocating() -> Node:
-    if _node is not None or len(nodes) != 1:
-        return _given()
-    return next(iter(nodes.values()))
+    if _node is not None and _node.alive:
+        return _node
+    living = [node for node in nodes.values() if node.alive and node.role != "scheduler"]
+    if len(living) == 1:
+        return living[0]
+    if living:
+        raise InvalidError(f"there are {len(living)} nodes, and memory is one node's: call empty or zeros of one of them")
+    if _node is not None:
+        raise ClosedError("the node of stepvan.init() was stopped: call stepvan.init() again, or make a Node")
+    raise InvalidError("stepvan.init() was not called, and there is no Node: memory is a node's")
 
 
 def empty(shape: Iterable[int] | int, dtype: Any) -> Any:
-    """A tensor in shared memory of the node of ``init``, or of the only one there is. See Node.empty."""
+    """A tensor in shared memory. See Node.empty.
+
+    It is of the node of ``init``; where that was not called or has stopped, of the only worker or server that has not.
+    With several of those it is InvalidError: use Node.empty.
+    """
     return _allocating().empty(shape, dtype)
 
 

@@ -1,6 +1,8 @@
 """What can go wrong: exceptions, by the codes of the C interface."""
 
 import builtins
+import contextlib
+from collections.abc import Iterator
 
 from stepvan import _core
 
@@ -73,6 +75,26 @@ class ForkedError(Error):
 
 class InternalError(Error):
     """A mistake of the library, or of the system; the message is for its authors."""
+
+
+@contextlib.contextmanager
+def calling(what: str, node: int) -> Iterator[None]:
+    """Has an error because the node was stopped or closed say so, and what was called."""
+    try:
+        yield
+    except (ClosedError, StaleError) as error:
+        raise ended(what, node, error) from None
+
+
+def ended(what: str, node: int, error: Error) -> Error:
+    """The error in place of one of a call on a node, which may be because the node was stopped or closed."""
+    try:
+        _core.info(node)
+    except Error:
+        return ClosedError(f"{what}: this node was closed")
+    if isinstance(error, StaleError) or str(error).startswith(what):
+        return error
+    return ClosedError(f"{what}: this node was stopped")
 
 
 _core.set_errors(

@@ -84,6 +84,8 @@ def element(dtype: Any) -> tuple[int, bool]:
     else:
         numpy = _module("numpy", True)
         try:
+            if dtype is None:  # which numpy takes for float64
+                raise TypeError
             name, is_torch = numpy.dtype(dtype).name, False  # type: ignore[union-attr]
         except (AttributeError, TypeError):
             raise InvalidError(f"dtype is {dtype!r}: give one of torch or numpy, or a name such as 'bfloat16'") from None

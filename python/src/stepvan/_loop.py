@@ -17,7 +17,11 @@ class _Waker:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.queue, descriptor = _core.queue_open()
         self.waiting: dict[int, asyncio.Future[None]] = {}
-        loop.add_reader(descriptor, self._take)
+        try:
+            loop.add_reader(descriptor, self._take)
+        except BaseException:  # a loop that has no readers, or no descriptor left
+            _close(self.queue)
+            raise
         weakref.finalize(loop, _close, self.queue)
 
     def _take(self) -> None:

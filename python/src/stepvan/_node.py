@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from stepvan import _core
-from stepvan._errors import ClosedError, Error, ExpiredError, PeerLostError
+from stepvan._errors import ClosedError, Error, ExpiredError, InvalidError, PeerLostError
 from stepvan._memory import make
 from stepvan._registration import Registration
 from stepvan._server import Server
@@ -40,7 +41,7 @@ class Node:
     """A node of a cluster: worker, server, both (joint), or scheduler.
 
     settings: go before the environment: {"DMLC_ROLE": "worker", ...}; None as a value unsets. docs/settings.md lists all.
-    timeout: seconds to wait for the cluster to be complete; None: STEPVAN_START_TIMEOUT, 10 minutes by default.
+    timeout: seconds to wait for the cluster to be complete, in place of STEPVAN_START_TIMEOUT, 10 minutes by default.
 
     The node has started when this returns. A context manager: stops at the end, or closes when there is an
     exception. A node that nobody has any more is closed, and so is every node when the interpreter exits, which comes after
@@ -51,7 +52,7 @@ class Node:
     """
 
     def __init__(self, settings: Mapping[str, str | None] | None = None, timeout: float | None = None) -> None:
-        self.number: int = _core.start(dict(settings or {}), timeout)
+        self.number: int = _core.start(*_starting(settings, timeout))
         self._closer = weakref.finalize(self, _close, self.number)  # also when the interpreter exits
         role, self.worker_rank, self.server_rank, self.servers, self.workers, self.root_port = _core.info(self.number)
         self.role: Role = _roles[role]
@@ -77,6 +78,11 @@ class Node:
     """How many servers a broadcast reaches."""
     workers: int
     """How many workers are paired with this server."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has neither stopped nor been closed."""
+        return self._closer.alive and not self.stopped
 
     @property
     def peers(self) -> list[Peer]:
@@ -145,6 +151,21 @@ class Node:
     def __repr__(self) -> str:
         ranks = [f"{name} {rank}" for name, rank in (("worker", self.worker_rank), ("server", self.server_rank)) if rank >= 0]
         return f"<stepvan.Node: {' and '.join(ranks) or self.role}>"
+
+
+_LONGEST_START = 3600.0 * 24 * 365  # that of the setting
+
+
+def _starting(settings: Mapping[str, str | None] | None, timeout: float | None) -> tuple[dict[str, str | None], float | None]:
+    """The settings and the limit of a start. A limit becomes the setting, whose error says who is missing."""
+    try:
+        given = dict(settings or {})
+    except (TypeError, ValueError):
+        raise InvalidError(f"settings is {settings!r}: it must be a dict, like {{'DMLC_ROLE': 'worker'}}") from None
+    if not isinstance(timeout, int | float) or not 0.1 <= timeout <= _LONGEST_START:
+        return given, timeout
+    given["STEPVAN_START_TIMEOUT"] = f"{math.ceil(timeout * 1000)}ms"
+    return given, timeout + 5
 
 
 def _close(number: int) -> None:

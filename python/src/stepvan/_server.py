@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stepvan import _core
-from stepvan._errors import ClosedError, InvalidError, StaleError
+from stepvan._errors import ClosedError, InvalidError, StaleError, calling, ended
 from stepvan._loop import completion
 from stepvan._registration import Registration
 
@@ -96,7 +96,7 @@ def _server_of(number: int) -> Server:
 
     node = nodes.get(number)
     if node is None or node.server is None:
-        raise StaleError("the node of the request was closed")
+        raise ClosedError("respond: this node was closed")
     return node.server
 
 
@@ -126,7 +126,8 @@ class Server:
         rank that is not paired. BusyError: a request on a chunk to be replaced is unanswered. TimeoutError: not all
         workers know yet; ``registration`` of the exception goes on.
         """
-        number, chunks, known = _core.register_recv_buffer(self._at, tensor, worker_ranks, push_keys)
+        with calling("register_recv_buffer", self._at):
+            number, chunks, known = _core.register_recv_buffer(self._at, tensor, worker_ranks, push_keys)
         registration = Registration(self._node, number, chunks)
         try:
             registration.wait(0 if known else timeout)
@@ -147,7 +148,10 @@ class Server:
         ClosedError: every worker has left, which is the time to stop, or this node was stopped. PeerLostError: the policy
         cannot be met without a worker that is gone. TimeoutError: ``timeout`` seconds have passed, nothing was taken.
         """
-        batch: list[Request] = _core.get_batch(self._at, _policy(policy), timeout)
+        try:
+            batch: list[Request] = _core.get_batch(self._at, _policy(policy), timeout)
+        except (ClosedError, StaleError) as error:
+            raise ended("get_batch", self._at, error) from None
         return batch
 
     def __iter__(self) -> Iterator[list[Request]]:
@@ -162,12 +166,13 @@ class Server:
         """Answers the pulls of a request (or of its handler), in their order, once. It returns at once.
 
         A request without pulls is answered with [], which frees its keys at the worker. None: with what ``out(i)`` gave.
-        The tensors are kept alive until the response is done.
+        The tensors are kept alive until the response is done. Only their sizes in bytes must fit the pulls: the bytes of a
+        tensor of another type or shape are written as they are.
 
         InvalidError: counts or sizes do not fit; WouldBlockError: the queue to the worker is full. The request is still
         to be answered then. StaleError: it was answered before.
         """
-        if isinstance(request, int):
+        if not isinstance(request, Request):
             if tensors is None:
                 raise InvalidError("respond: a handler has no out(i): give the tensors, or the request")
             return Response(self, _core.respond(self._at, request, tensors))
@@ -182,8 +187,15 @@ class Server:
         several pulls per request they are cut further, by the pulls' own rows. Surplus rows are ignored. All or, on
         an error, none.
         """
-        handlers = [request if isinstance(request, int) else request.handler for request in requests]
-        return Response(self, _core.respond_vec(self._at, buffer, tensors, handlers))
+        return Response(self, _core.respond_vec(self._at, buffer, tensors, handlers_of(requests)))
+
+
+def handlers_of(requests: Iterable[Request | int]) -> list[int]:
+    """The handlers of requests; what is none is left as it is."""
+    try:
+        return [request.handler if isinstance(request, Request) else request for request in requests]
+    except TypeError:
+        raise InvalidError(f"requests is {requests!r}: it must be a list of requests or handlers") from None
 
 
 def _policy(policy: Policy | None) -> int:

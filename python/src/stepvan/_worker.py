@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stepvan import _core
-from stepvan._errors import InvalidError
+from stepvan._errors import InvalidError, calling
 from stepvan._loop import completion
 from stepvan._registration import Registration
 
@@ -131,9 +131,13 @@ class Worker:
         """
         if routing is None and push_to is None and pull_to is None and variable is None and label is None:
             return Handle(self, _core.push_pull(self._at, push, push_keys, pull, pull_keys))
-        if routing not in _routings:
+        if not isinstance(routing, str | None) or routing not in _routings:
             raise InvalidError(f"routing is {routing!r}: it is 'broadcast', 'key', 'named', or None")
-        to: Any = True if pull_to == "push" else pull_to
+        to: Any = pull_to
+        if isinstance(pull_to, str | bool):
+            if pull_to != "push":
+                raise InvalidError(f"pull_to is {pull_to!r}: it is the rank of a server, a list of ranks, or 'push'")
+            to = True
         if routing is None and (push_to is not None or to is not None):
             routing = "named"
         number = _core.push_pull(
@@ -147,4 +151,6 @@ class Worker:
         The registration keeps the memory alive, as long as the storage of a torch tensor is not resized or moved: see push_pull.
         Registering it again gives a further Registration.
         """
-        return Registration(self._node, _core.register(self._at, tensor))
+        with calling("register", self._at):
+            number = _core.register(self._at, tensor)
+        return Registration(self._node, number)
