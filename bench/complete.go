@@ -24,6 +24,7 @@ const (
 	defaultRounds   = 10
 	defaultStarts   = 10
 	mostNodes       = 1 << 12
+	batchInflight   = 64 // batches between two barriers, which take much longer
 	mostInflight    = 1 << 15
 )
 
@@ -65,6 +66,9 @@ func (o *Options) fillNodes() {
 	switch o.Workload {
 	case Incast:
 		fill(&o.Workers, 8)
+	case Batch:
+		fill(&o.Workers, 8)
+		fill(&o.Inflight, batchInflight)
 	case Fanout:
 		fill(&o.Servers, 4)
 	case AFD3:

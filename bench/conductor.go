@@ -118,7 +118,9 @@ func (c *conductor) begin() error {
 
 // bare tells whether the limit is what worker 0 and servers can do without stepvan. Else it is another
 // measurement, or none.
-func (o *Options) bare() bool { return o.Workload != Incast && !o.Nodes.Python() && !o.baseline }
+func (o *Options) bare() bool {
+	return o.Workload != Incast && o.Workload != Batch && !o.Nodes.Python() && !o.baseline
+}
 
 func (c *conductor) limitServers() []*line { return c.servers[:c.opts.limitServers()] }
 
@@ -211,7 +213,7 @@ func (c *conductor) round() error {
 		return err
 	}
 	spent := start.since()
-	own, err := c.collect(c.workers, c.stack)
+	own, err := c.collect(c.timed(), c.stack)
 	if err != nil {
 		return err
 	}
@@ -229,10 +231,18 @@ func (o *Options) limitOf(bare float64) float64 {
 	return bare
 }
 
-// collect adds the latencies of workers in the last round to those of all rounds, and returns the round's.
-func (c *conductor) collect(workers []*line, all latencies) (latencies, error) {
+// timed lists the nodes whose times count.
+func (c *conductor) timed() []*line {
+	if c.opts.Workload == Batch {
+		return c.servers
+	}
+	return c.workers
+}
+
+// collect adds the latencies of nodes in the last round to those of all rounds, and returns the round's.
+func (c *conductor) collect(nodes []*line, all latencies) (latencies, error) {
 	own := newLatencies()
-	replies, err := c.tell(command{Verb: verbReport}, workers)
+	replies, err := c.tell(command{Verb: verbReport}, nodes)
 	if err != nil {
 		return own, err
 	}

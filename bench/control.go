@@ -19,7 +19,7 @@ const (
 	verbPrepare verb = "prepare" // allocate, register
 	verbCheck   verb = "check"   // exchange and look at every byte
 	verbMeasure verb = "measure" // exchange as fast as possible
-	verbReport  verb = "report"  // workers: how long each exchange of the last measure or limit took
+	verbReport  verb = "report"  // workers (batch: servers): how long each exchange of the last measure or limit took
 	verbOpen    verb = "open"    // servers of the limit: listen
 	verbConnect verb = "connect" // worker 0: connect to them
 	verbLimit   verb = "limit"   // both: the same bytes without stepvan

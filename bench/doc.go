@@ -13,6 +13,7 @@
 //     memory of the worker where the van lets it
 //   - afd3 is afd between computations on both sides, with several micro-batches in flight
 //   - weights is a large push with a small answer
+//   - batch times the server alone, on requests that are there
 //   - barrier has no tensors; start is about processes: start, one exchange, stop
 //
 // The bytes of the first exchanges are checked; then nothing but the exchange itself
@@ -25,7 +26,15 @@
 // machines change their speed from one second to the next; Report.Ratio is the median
 // over rounds of the quotient of the two medians. While one is measured, the
 // nodes do nothing for the other: they wait for the next command. RunTogether has several
-// clusters take their rounds in turns, which is also how an incast is compared with one worker.
+// clusters take their rounds in turns.
+//
+// Incast and nodes in Python are compared with other measurements instead: the same with one worker, the same between
+// nodes in Go. Those are added where they are not asked for, and take their rounds in turns.
+//
+// # Nodes in Python
+//
+// Options.Nodes chooses workers and servers that are programs in Python, over package stepvan: module stepvan._bench. They
+// take the same commands as a member does, but for those of the limit, and count their exchanges by duration.
 //
 // # Plans
 //

@@ -12,7 +12,7 @@ type Goal struct {
 	of      func(*Report) float64
 }
 
-// Goals are those of the project. Measurements that several goals want are made once.
+// Goals are those of the project, but for nodes in Python. Measurements that several goals want are made once.
 func Goals() []Goal {
 	var (
 		ratio  = func(r *Report) float64 { return r.Ratio }
@@ -58,6 +58,19 @@ func Goals() []Goal {
 	return append(goals, Goal{Name: "start, one exchange and stop: p50", Options: Options{Workload: Start, Van: TCP}, Unit: "ms", Bound: 300, of: millis(p50)})
 }
 
+// PythonGoals are those of nodes in Python.
+func PythonGoals(nodes Nodes) []Goal {
+	with := func(w Workload, v Van) Options { return Options{Workload: w, Van: v, Nodes: nodes} }
+	over := func(r *Report) float64 { return r.Over }
+	name := string(nodes) + ": "
+	return []Goal{
+		{Name: name + "shm, echo of 8 bytes: p50 above that of Go", Options: with(Echo, Shm), Unit: "us", Bound: 2.5, of: over},
+		{Name: name + "TCP, echo of 8 bytes: p50", Options: with(Echo, TCP), Unit: "us", Bound: 12, of: func(r *Report) float64 { return r.P50 }},
+		{Name: name + "shm, AFD exchange: p50 by that of Go", Options: with(AFD, Shm), Unit: "x", Bound: 1.1, of: func(r *Report) float64 { return r.Ratio }},
+		{Name: name + "shm, get_batch and respond_vec of 8 workers: p50 above that of Go", Options: with(Batch, Shm), Unit: "us", Bound: 10, of: over},
+	}
+}
+
 // allocations of an exchange, without those of heartbeats and timers, a few per second.
 func allocations(r *Report) float64 { return rounded(r.Allocs, 0) }
 
@@ -80,11 +93,10 @@ func (v *Verdict) Met() bool {
 	return v.Figure <= v.Bound
 }
 
-// RunGoals measures all goals, and further what more holds. base holds what does not belong to a goal:
-// Node, Env, Duration, Rounds, Signals, Stderr. The error is that of Plan.Run; a
+// RunGoals measures goals, and further what more holds. base holds what does not belong to a goal:
+// Node, Python, Env, Duration, Rounds, Signals, Stderr. The error is that of Plan.Run; a
 // measurement that failed is an error of its goals, or stands among the further outcomes.
-func RunGoals(ctx context.Context, base Options, more Plan, w Watch) (verdicts []Verdict, further []Outcome, err error) {
-	goals := Goals()
+func RunGoals(ctx context.Context, base Options, goals []Goal, more Plan, w Watch) (verdicts []Verdict, further []Outcome, err error) {
 	plan, places := planOf(goals, base)
 	needed := 0
 	for _, group := range plan {
@@ -115,7 +127,7 @@ func planOf(goals []Goal, base Options) (plan Plan, places []int) {
 	for _, g := range goals {
 		o := base
 		o.Workload, o.Van, o.Workers, o.Servers = g.Options.Workload, g.Options.Van, g.Options.Workers, g.Options.Servers
-		o.InPlace, o.Together = g.Options.InPlace, g.Options.Together
+		o.InPlace, o.Together, o.Nodes = g.Options.InPlace, g.Options.Together, g.Options.Nodes
 		if g.Options.Progress != "" {
 			o.Progress = g.Options.Progress
 		}

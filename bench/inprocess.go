@@ -89,7 +89,7 @@ func conductLines(ctx context.Context, c *conductor, lines []*line) (*Report, er
 func (o *Options) nodeSettings() []ps.Settings {
 	base := ps.DefaultSettings()
 	base.NumWorker, base.NumServer, base.RootURI = o.Workers, o.Servers, "127.0.0.1"
-	base.Batch, base.Progress = config.BatchAny, config.Progress(o.Progress)
+	base.Batch, base.Progress = config.BatchAny, o.waiting()
 	base.HeartbeatTimeout = patience
 	base.Van, base.Local = o.setting(), o.Van == Unix
 	all := []ps.Settings{base}
@@ -104,6 +104,15 @@ func (o *Options) nodeSettings() []ps.Settings {
 	add(ps.RoleServer, o.Servers)
 	add(ps.RoleWorker, o.Workers)
 	return all
+}
+
+// waiting is how the nodes wait, in the words of settings. Where workers of batch slept, it would cost the server a system call to
+// wake each.
+func (o *Options) waiting() config.Progress {
+	if o.Workload == Batch && o.Progress == progressAuto && !o.inside() {
+		return config.Progress(progressSpin)
+	}
+	return config.Progress(o.Progress)
 }
 
 // setting is the van in the words of settings. Unix sockets are tcp's on this machine.

@@ -40,6 +40,14 @@ func (l latencies) addCounts(c counts) error {
 	return nil
 }
 
+// report tells how long each exchange of the last round took. To encode that costs milliseconds, which others
+// that still measure would have to bear, so it is asked for after the round.
+func (l latencies) report() (r *reply, err error) {
+	r = &reply{}
+	r.Latencies, err = l.encode()
+	return r, err
+}
+
 func (l latencies) reset()       { l.h.Reset() }
 func (l latencies) count() int64 { return l.h.TotalCount() }
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
 )
 
 func TestPercentiles(t *testing.T) {
@@ -36,6 +38,16 @@ func TestLatenciesOfProcessesAdd(t *testing.T) {
 	require.EqualValues(t, 2, one.count())
 	require.InEpsilon(t, 3, one.micros(100), 0.001)
 	require.Error(t, one.merge([]byte("no histogram")))
+}
+
+// A node without histograms tells how many exchanges took how long.
+func TestLatenciesFromCounts(t *testing.T) {
+	l := newLatencies()
+	require.NoError(t, l.addCounts(counts{1000: 3, 5000: 1, 0: 1, 1 << 62: 1}))
+	require.EqualValues(t, 6, l.count())
+	require.InEpsilon(t, 1, l.micros(50), 1e-3)
+	require.InEpsilon(t, mostLatency/1000, l.micros(100), 1e-3)
+	require.ErrorIs(t, l.addCounts(counts{1: -1}), errs.ErrInvalid)
 }
 
 func TestLatenciesAllocateNothing(t *testing.T) {

@@ -42,12 +42,14 @@ func (o *Options) limitServers() int {
 	return 1
 }
 
-// limitName is what the limit is called.
+// limitName is what the limit is called; "": there is none.
 func (o *Options) limitName() string {
 	if o.Nodes.Python() {
 		return limitGo
 	}
 	switch o.Workload {
+	case Batch:
+		return ""
 	case Incast:
 		return limitOneWorker
 	case AFD3:

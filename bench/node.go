@@ -91,8 +91,9 @@ func (m *member) obey(ctx context.Context, c *command) (*reply, error) {
 		return m.server.measure(ctx, c.Count)
 	case verbReport:
 		if m.worker != nil {
-			return m.worker.report()
+			return m.worker.times.report()
 		}
+		return m.server.times.report()
 	case verbOpen:
 		return m.open()
 	case verbConnect:

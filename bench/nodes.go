@@ -64,8 +64,8 @@ func (o *Options) wrongNodes() error {
 		return errs.Invalid("%s is not there with --nodes %s: %s", what, o.Nodes, instead)
 	}
 	switch {
-	case o.Workload != Echo && o.Workload != AFD && o.Workload != Fanout && o.Workload != Weights:
-		return no("--workload "+string(o.Workload), "use echo, afd, fanout or weights")
+	case o.Workload != Echo && o.Workload != AFD && o.Workload != Fanout && o.Workload != Weights && o.Workload != Batch:
+		return no("--workload "+string(o.Workload), "use echo, afd, fanout, weights or batch")
 	case o.inside():
 		return no("one process", "use --van tcp, unix or shm, without --one-process")
 	case o.Bulk != 0:

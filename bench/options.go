@@ -18,11 +18,12 @@ const (
 	Fanout  Workload = "fanout"  // one worker, many servers
 	Weights Workload = "weights" // large tensors one way, a few bytes back
 	Barrier Workload = "barrier" // all workers and servers wait for each other
+	Batch   Workload = "batch"   // what a server does for a batch that is there: take it, answer it
 	Start   Workload = "start"   // processes start, exchange once and stop
 )
 
 // Workloads lists them all.
-var Workloads = []Workload{Echo, AFD, AFD3, Incast, Fanout, Weights, Barrier, Start}
+var Workloads = []Workload{Echo, AFD, AFD3, Incast, Fanout, Weights, Barrier, Batch, Start}
 
 // Van is how payload travels in a measurement.
 type Van string
@@ -52,11 +53,11 @@ var Progresses = []string{progressAuto, progressSpin, progressPark}
 type Options struct {
 	Workload Workload      // echo
 	Van      Van           // tcp
-	Workers  int           // 1; incast 8
+	Workers  int           // 1; incast and batch 8
 	Servers  int           // 1; fanout 4. Each gets every push and answers every pull
 	Push     Size          // bytes that a worker pushes to each server; 8, afd and afd3 896 KiB, weights 256 MiB
 	Pull     Size          // bytes that each server answers; as Push, afd and afd3 twice as many, weights 8
-	Inflight int           // exchanges that a worker has going at once; 1, afd3 3
+	Inflight int           // exchanges that a worker has going at once; 1, afd3 3, batch 64
 	Bulk     Size          // bytes of a further pull that is in flight all the time; 0: none. Echo only
 	InPlace  bool          // the server computes the answer where the worker wants it. Afd only
 	Compute  time.Duration // that each side of afd3 computes per micro-batch; 273 us

@@ -15,7 +15,7 @@ func TestDefaults(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Options{
 		Workload: Echo, Van: TCP, Workers: 1, Servers: 1, Push: 8, Pull: 8, Inflight: 1,
-		Progress: "auto", Duration: defaultDuration, Rounds: defaultRounds, Node: []string{"x"},
+		Progress: "auto", Nodes: GoNodes, Duration: defaultDuration, Rounds: defaultRounds, Node: []string{"x"},
 	}, o)
 	o, err = Options{Workload: AFD, Van: Mem, Count: 5}.complete()
 	require.NoError(t, err)
@@ -49,6 +49,7 @@ func TestLimitOfOptions(t *testing.T) {
 		"flag":                   {Options{Workload: AFD, InPlace: true, Van: Shm}, limit.Spec{Kind: limit.Memory, Parties: 2}},
 		"one worker":             {Options{Workload: Incast, Together: true}, limit.Spec{Kind: limit.Socket, Push: 8, Pull: 8, Parties: 2, Inside: true}},
 		"ideal pipeline":         {Options{Workload: AFD3, Push: 1}, limit.Spec{Kind: limit.Socket, Push: 1, Pull: 2, Parties: 2}},
+		"go nodes":               {Options{Nodes: TorchNodes, Python: []string{"python"}}, limit.Spec{Kind: limit.Socket, Push: 8, Pull: 8, Parties: 2}},
 		"bare processes":         {Options{Workload: Start}, limit.Spec{Kind: limit.Socket, Push: 8, Pull: 8, Parties: 2}},
 	} {
 		c.o.Node = []string{"x"}
@@ -81,6 +82,7 @@ func TestNamesOfMeasurements(t *testing.T) {
 		"tcp incast 64w1s 8B/8B one process":        {Workload: Incast, Workers: 64, Together: true},
 		"mem barrier 1w1s":                          {Workload: Barrier, Van: Mem, Together: true},
 		"tcp echo 1w1s 8B/8B beside 1GiB core 2":    {Bulk: 1 << 30, Pin: 2},
+		"shm batch 8w1s torch 8B/8B x64":            {Workload: Batch, Van: Shm, Nodes: TorchNodes},
 	} {
 		require.Equal(t, want, o.String())
 	}
@@ -92,7 +94,7 @@ func TestMistakesInOptions(t *testing.T) {
 		o    Options
 		want []string
 	}{
-		"unknown words":    {Options{Workload: "w", Van: "v", Progress: "p", Node: node}, []string{`--workload "w" is unknown: write echo, afd, afd3, incast, fanout, weights, barrier, start`, `--van "v" is unknown: write tcp, unix, shm, mem`, `--progress "p"`}},
+		"unknown words":    {Options{Workload: "w", Van: "v", Progress: "p", Nodes: "n", Node: node}, []string{`--workload "w" is unknown: write echo, afd, afd3, incast, fanout, weights, barrier, batch, start`, `--van "v" is unknown: write tcp, unix, shm, mem`, `--progress "p"`, `--nodes "n" is unknown: write go, numpy, torch`}},
 		"numbers":          {Options{Workers: -1, Servers: 1 << 20, Inflight: -2, Rounds: -1, Count: -1, Duration: -time.Second, Node: node}, []string{"--workers", "--servers", "--inflight", "--rounds", "--count", "--duration"}},
 		"sizes":            {Options{Push: -1, Pull: -1, Bulk: -1, Pin: -1, Compute: -1, Node: node}, []string{"--push", "--pull", "--bulk", "--pin", "--compute"}},
 		"echo answers":     {Options{Pull: 16, Node: node}, []string{"--pull 16B differs from --push 8B"}},
@@ -106,6 +108,12 @@ func TestMistakesInOptions(t *testing.T) {
 		"start together":   {Options{Workload: Start, Together: true}, []string{"without --one-process"}},
 		"profile of start": {Options{Workload: Start, Profile: "x", Node: node}, []string{"--profile"}},
 		"pin one process":  {Options{Van: Mem, Pin: 1}, []string{"taskset"}},
+		"batch answers":    {Options{Workload: Batch, Pull: 16, Node: node}, []string{"--pull 16B differs from --push 8B"}},
+		"barriers, Python": {Options{Workload: Barrier, Nodes: NumpyNodes, Node: node}, []string{"--workload barrier is not there with --nodes numpy: use echo, afd"}},
+		"mem in Python":    {Options{Van: Mem, Nodes: TorchNodes}, []string{"one process is not there"}},
+		"bulk in Python":   {Options{Bulk: 8, Nodes: TorchNodes, Node: node}, []string{"--bulk is not there"}},
+		"profile, Python":  {Options{Profile: "x", Nodes: TorchNodes, Node: node}, []string{"--profile is not there"}},
+		"no interpreter":   {Options{Nodes: TorchNodes, Node: node}, []string{"Options.Python is missing"}},
 		"no program":       {Options{}, []string{"Options.Node is missing"}},
 	} {
 		t.Run(name, func(t *testing.T) {

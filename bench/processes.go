@@ -103,7 +103,7 @@ const patience = time.Minute
 
 // settings of all processes. Those of this process's environment reach them, too.
 func (o *Options) settings() []string {
-	env := []string{"STEPVAN_VAN=" + string(o.setting()), "DMLC_LOCAL=0", "STEPVAN_ROUTING=broadcast", "STEPVAN_BATCH=any", "STEPVAN_PROGRESS=" + o.Progress}
+	env := []string{"STEPVAN_VAN=" + string(o.setting()), "DMLC_LOCAL=0", "STEPVAN_ROUTING=broadcast", "STEPVAN_BATCH=any", "STEPVAN_PROGRESS=" + string(o.waiting())}
 	if o.Van == Unix {
 		env = append(env, "DMLC_LOCAL=1")
 	}

@@ -71,6 +71,11 @@ func TestTables(t *testing.T) {
 	require.Contains(t, b.String(), "\nmemcpy in one thread: 2688KiB 55.05µs (50 GB/s).\n")
 	require.Contains(t, b.String(), "\nideal pipeline: ")
 	b.Reset()
+	require.NoError(t, WriteTable(&b, &Report{Workload: Batch, Ratio: 3}, &Report{Van: Shm, Workload: Echo, Workers: 1, Servers: 1, Progress: "auto", Nodes: TorchNodes, Limit: limitGo, Over: 2.345}))
+	require.Regexp(t, `batch .* - +- +- `, b.String())
+	require.Contains(t, b.String(), "\ngo nodes: the same between Go nodes, in turns with those in Python. Above it: shm echo 1w1s torch 2.35µs.\n")
+	require.Contains(t, b.String(), "\nbatch: processor time ")
+	b.Reset()
 	verdicts := []Verdict{
 		{Goal: Goal{Name: "a", Bound: 2.5, Unit: "x"}, Figure: 2.51},
 		{Goal: Goal{Name: "b"}},
@@ -84,16 +89,27 @@ func TestTables(t *testing.T) {
 	}
 }
 
+func TestAgainstGo(t *testing.T) {
+	r := &Report{Samples: Samples{P50: []float64{3, 5, 10, 1}}}
+	r.againstGo(&Report{Samples: Samples{P50: []float64{1, 2, 5}}, Curve: Curve{Latency: []float64{9}, Count: 4}})
+	require.InDelta(t, 3, r.Over, 1e-9)
+	require.InDelta(t, 2.5, r.Ratio, 1e-9)
+	require.InDelta(t, 2, r.LimitP50, 1e-9)
+	require.Equal(t, []float64{3, 2.5, 2}, r.Samples.Ratio)
+	require.Equal(t, Curve{Limit: []float64{9}, LimitCount: 4}, r.Curve)
+}
+
 // Each goal reads the figure that its name says.
 func TestGoalsReadTheirFigure(t *testing.T) {
-	r := &Report{Ratio: 1.25, Allocs: 0.6, P50: 1000, P99: 5000, Max: 70_000}
-	for _, g := range Goals() {
+	r := &Report{Ratio: 1.25, Allocs: 0.6, P50: 1000, P99: 5000, Max: 70_000, Over: 7}
+	for _, g := range slices.Concat(Goals(), PythonGoals(TorchNodes)) {
 		want := map[string]float64{
 			"p50": 1000, "p99": 5000, "shm, AFD exchange, one copy: p50 by copy and flag of two bare processes": 1.25,
 			"p50 by bare socket": 1.25, "p50 by Go netpoll": 1.25, "share of the bare rate": 0.8, "p99 by p50": 5, "longest": 70,
 			"cost of a request by that of one worker": 1.25, "allocations per exchange": 1, "start, one exchange and stop: p50": 1,
+			"p50 above that of Go": 7, "p50 by that of Go": 1.25,
 		}
-		_, figure, _ := strings.Cut(g.Name, ": ")
+		figure := g.Name[strings.LastIndex(g.Name, ": ")+2:]
 		expected, known := want[g.Name]
 		if !known {
 			expected, known = want[figure]
@@ -108,8 +124,8 @@ func TestGoalsReadTheirFigure(t *testing.T) {
 
 // Each measurement is made once, and every goal finds its own.
 func TestPlanOfTheGoals(t *testing.T) {
-	goals := Goals()
-	plan, places := planOf(goals, Options{Node: []string{"x"}, Rounds: 7})
+	goals := slices.Concat(Goals(), PythonGoals(TorchNodes))
+	plan, places := planOf(goals, Options{Node: []string{"x"}, Python: []string{"x"}, Rounds: 7})
 	require.NoError(t, plan.Check())
 	all := slices.Concat(plan...)
 	seen := map[string]bool{}
@@ -123,6 +139,7 @@ func TestPlanOfTheGoals(t *testing.T) {
 	}
 	require.Contains(t, seen, "shm afd 1w1s 896KiB/1.75MiB in place")
 	require.Contains(t, seen, "tcp echo 1w1s 8B/8B park")
+	require.Contains(t, seen, "shm batch 8w1s torch 8B/8B x64")
 	require.Contains(t, seen, "mem incast 256w1s 8B/8B")
 }
 

@@ -43,6 +43,7 @@ func TestRuns(t *testing.T) {
 		"barriers":              {Workload: Barrier, Workers: 2, Servers: 2, Count: 20},
 		"barriers in a process": {Workload: Barrier, Workers: 2, Servers: 2, Count: 20, Van: Mem},
 		"unix in one process":   {Van: Unix, Together: true, Count: 50},
+		"as if in Python":       {Nodes: NumpyNodes, Van: Shm, Count: 50},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := Run(t.Context(), options(t, o))
@@ -56,6 +57,63 @@ func TestRuns(t *testing.T) {
 			require.Len(t, r.Curve.Limit, len(r.Curve.Percent))
 		})
 	}
+}
+
+// A batch has no limit.
+func TestBatches(t *testing.T) {
+	for name, o := range map[string]Options{
+		"processes":   {Van: Shm, Workers: 2, Inflight: 4, Count: 20, Progress: "auto"},
+		"one process": {Van: Mem, Workers: 3, Inflight: 4, Count: 21, Push: 64},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.Workload = Batch
+			r, err := Run(t.Context(), options(t, o))
+			require.NoError(t, err)
+			require.Positive(t, r.P50)
+			require.Empty(t, r.Limit)
+			require.Zero(t, r.Ratio)
+			require.GreaterOrEqual(t, r.Curve.Count, int64(o.Count))
+		})
+	}
+}
+
+// Nodes in Python are compared with those in Go that are measured anyhow, or else with some that nobody sees.
+func TestPythonIsComparedWithGo(t *testing.T) {
+	for name, others := range map[string][]Nodes{"among others": {GoNodes, TorchNodes}, "alone": nil} {
+		t.Run(name, func(t *testing.T) {
+			all := []Options{options(t, Options{Count: 30, Rounds: 3, Nodes: NumpyNodes})}
+			for _, n := range others {
+				all = append(all, options(t, Options{Count: 30, Rounds: 3, Nodes: n}))
+			}
+			runs, err := runsOf(all)
+			require.NoError(t, err)
+			require.Len(t, runs, max(len(all), 2))
+			got, err := RunTogether(t.Context(), all...)
+			require.NoError(t, err)
+			require.Len(t, got, len(all))
+			r := got[0].Report
+			require.NoError(t, got[0].Err)
+			require.Equal(t, NumpyNodes, r.Nodes)
+			require.Equal(t, limitGo, r.Limit)
+			for i := range r.Samples.P50 {
+				require.InDelta(t, r.Samples.P50[i]/r.Samples.Limit[i], r.Samples.Ratio[i], 1e-3)
+			}
+			require.Equal(t, "tcp echo 1w1s numpy 8B/8B", r.Name())
+			if len(others) > 0 {
+				require.Equal(t, got[1].Report.Samples.P50, r.Samples.Limit)
+				require.Equal(t, "socket ping-pong", got[1].Report.Limit)
+			}
+		})
+	}
+}
+
+// Who has no package stepvan is told how to get it.
+func TestAnInterpreterWithoutThePackage(t *testing.T) {
+	o := options(t, Options{Count: 1, Nodes: TorchNodes})
+	o.Python = []string{"/bin/sh", "-c", "echo \"x: (ModuleNotFoundError: No module named 'stepvan')\" >&2; exit 1"}
+	_, err := Run(t.Context(), o)
+	require.ErrorIs(t, err, errNoPackage)
+	require.ErrorContains(t, err, "pip install ./python")
 }
 
 func TestASignalEndsARun(t *testing.T) {

@@ -21,17 +21,19 @@ type server struct {
 	bulk    []tensor.Tensor
 	last    ps.Response
 	ended   int // workers that have ended the round
+	vector  vector
+	times   latencies // of workload batch
 }
 
 func newServer(n *ps.Node, sp *spec) (*server, error) {
-	s := &server{node: n, spec: sp, policy: ps.AnyReady}
+	s := &server{node: n, spec: sp, policy: ps.AnyReady, times: newLatencies()}
 	switch sp.Workload {
 	case Barrier:
 		return s, nil
-	case AFD, AFD3:
+	case AFD, AFD3, Batch:
 		s.policy = ps.LockStep
 	}
-	return s, errors.Join(s.register(), s.allocate())
+	return s, errors.Join(s.register(), s.allocate(), s.vector.allocate(n, sp))
 }
 
 // register has every push land in a place of its own. In place they stay where they are.
@@ -91,8 +93,13 @@ func (s *server) measure(ctx context.Context, count int) (*reply, error) {
 }
 
 func (s *server) run(ctx context.Context, count int, check bool) error {
-	if s.spec.Workload == Barrier {
+	switch {
+	case s.spec.Workload == Barrier:
 		return passBarriers(ctx, s.node, count, func(time.Duration) {})
+	case s.spec.Workload == Batch && !check:
+		if err := s.batches(ctx, count); err != nil {
+			return err
+		}
 	}
 	return s.serve(ctx, check)
 }
@@ -106,6 +113,12 @@ func (s *server) serve(ctx context.Context, check bool) error {
 		}
 		if s.spec.Compute > 0 && !s.ends() {
 			compute(s.spec.Compute)
+		}
+		if s.spec.Workload == Batch && !s.ends() {
+			if err := s.answerBatch(check); err != nil {
+				return err
+			}
+			continue
 		}
 		for _, r := range s.batch.Requests {
 			answer, err := s.answer(r, check)

@@ -20,9 +20,9 @@ func WriteTable(w io.Writer, reports ...*Report) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, strings.Join(columns, "\t")+"\t")
 	for _, r := range reports {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.0f\t%.3g\t%s\t%s\t%.2f\t%s\t%.3g\t%s\t\n",
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.0f\t%.3g\t%s\t%s\t%s\t%s\t%.3g\t%s\t\n",
 			r.Workload, r.Van, r.How(), micros(r.P50), r.P50Range.Around(r.P50), micros(r.P90), micros(r.P99), micros(r.P999), micros(r.Max),
-			r.Rate, r.Gbps, r.Limit, micros(r.LimitP50), r.Ratio, r.Ratios.Around(r.Ratio), r.Allocs, micros(r.CPUPerOpUS))
+			r.Rate, r.Gbps, orNone(r, r.Limit), orNone(r, micros(r.LimitP50)), orNone(r, fmt.Sprintf("%.2f", r.Ratio)), r.Ratios.Around(r.Ratio), r.Allocs, micros(r.CPUPerOpUS))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -33,6 +33,14 @@ func WriteTable(w io.Writer, reports ...*Report) error {
 		}
 	}
 	return nil
+}
+
+// orNone is a figure of the limit where there is one.
+func orNone(r *Report, figure string) string {
+	if r.Limit == "" {
+		return "-"
+	}
+	return figure
 }
 
 // legend explains what the table does not.
@@ -49,6 +57,9 @@ func legend(reports []*Report) []string {
 	}
 	if has(limitGo) {
 		lines = append(lines, "go nodes: the same between Go nodes, in turns with those in Python. Above it: "+strings.Join(overGo(reports), ", ")+".")
+	}
+	if slices.ContainsFunc(reports, func(r *Report) bool { return r.Workload == Batch }) {
+		lines = append(lines, "batch: processor time of the server's thread in GetBatch and RespondVec, for requests that are there; rate and cpu/op are of the whole.")
 	}
 	if copies := copyRates(reports); len(copies) > 0 {
 		lines = append(lines, "memcpy in one thread: "+strings.Join(copies, ", ")+".")

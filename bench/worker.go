@@ -98,20 +98,14 @@ func (w *worker) measure(ctx context.Context, count int) (*reply, error) {
 	return r, err
 }
 
-// report tells how long each exchange of the last round took. To encode that costs milliseconds, which others
-// that still measure would have to bear, so it is asked for after the round.
-func (w *worker) report() (r *reply, err error) {
-	r = &reply{}
-	r.Latencies, err = w.times.encode()
-	return r, err
-}
-
 func (w *worker) run(ctx context.Context, count int) error {
 	switch w.spec.Workload {
 	case Barrier:
 		return passBarriers(ctx, w.node, count, w.times.add)
 	case AFD3:
 		return w.pipeline(ctx, count)
+	case Batch:
+		return w.feed(ctx, count)
 	}
 	return w.exchange(ctx, count)
 }

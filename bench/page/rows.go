@@ -37,13 +37,17 @@ type row struct {
 }
 
 func newRow(r *bench.Report) row {
-	return row{
+	out := row{
 		Workload: string(r.Workload), Van: string(r.Van), How: r.How(),
 		P50: duration(r.P50), Spread: r.P50Range.Around(r.P50), P90: duration(r.P90), P99: duration(r.P99), P999: duration(r.P999),
 		Max: duration(r.Max), Rate: fmt.Sprintf("%.0f", r.Rate), Gbps: fmt.Sprintf("%.3g", r.Gbps),
 		Limit: r.Limit, LimitP50: duration(r.LimitP50), Ratio: fmt.Sprintf("%.2f", r.Ratio),
 		Allocs: fmt.Sprintf("%.2g", r.Allocs), CPU: duration(r.CPUPerOpUS),
 	}
+	if r.Limit == "" {
+		out.Limit, out.LimitP50, out.Ratio = "-", "-", "-"
+	}
+	return out
 }
 
 // duration writes us with three digits.

@@ -40,10 +40,15 @@ Workloads:
   fanout   one worker, 4 servers
   weights  256 MiB one way and 8 bytes back
   barrier  all workers and servers wait for each other
+  batch    8 workers, one server: what it takes to get a batch that is there, and answer it
   start    processes start, exchange once and stop
 
 Limits: non-blocking sockets in tight loops; Go's netpoll with --progress park; with
 shared memory two processes that copy the bytes there and raise a flag.
+
+--nodes numpy,torch has workers and servers that are programs in Python and exchange tensors
+of numpy or torch. They take their rounds in turns with the same between Go nodes, which is
+their limit. With the goals it adds those of Python.
 
 --json writes one object per measurement: workload, van, workers, servers,
 push_bytes, pull_bytes, inflight, progress, p50_us, p90_us, p99_us, p999_us, max_us,
@@ -58,6 +63,7 @@ const benchExample = `  stepvan bench                                         al
   stepvan bench --workload incast --workers 64,256 --one-process
   stepvan bench --workload echo --bulk 1GiB             8 bytes beside a bulk transfer
   stepvan bench --workload echo --pin 1 --json          all processes on the first core
+  stepvan bench --workload echo,afd --van shm --nodes go,torch     Python beside Go
   stepvan bench compare old.json new.json               what has changed`
 
 func newBench() *cobra.Command {
@@ -92,7 +98,7 @@ func newBenchNode() *cobra.Command {
 
 // run measures, and writes what the flags ask for.
 func (f *benchFlags) run(ctx context.Context, out, errOut io.Writer) error {
-	goals, err := f.wantsGoals()
+	wantsGoals, err := f.wantsGoals()
 	if err != nil {
 		return err
 	}
@@ -104,7 +110,7 @@ func (f *benchFlags) run(ctx context.Context, out, errOut io.Writer) error {
 	defer release()
 	base.Signals = signals
 	var plan bench.Plan
-	if !goals {
+	if !wantsGoals {
 		if plan, err = f.plan(base); err != nil {
 			return err
 		}
@@ -115,7 +121,7 @@ func (f *benchFlags) run(ctx context.Context, out, errOut io.Writer) error {
 	}
 	defer html.discard()
 	results := &benchResults{flags: f, out: out, errOut: errOut, html: html, reasons: map[string]bool{}}
-	if goals {
+	if wantsGoals {
 		return results.goals(ctx, base)
 	}
 	return results.plan(ctx, plan)
@@ -194,7 +200,7 @@ func (b *benchResults) goals(ctx context.Context, base bench.Options) (err error
 			return err
 		}
 	}
-	verdicts, further, err := bench.RunGoals(ctx, base, more, b.watch())
+	verdicts, further, err := bench.RunGoals(ctx, base, b.flags.goals(), more, b.watch())
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/bench"
 )
 
 func TestBenchSideBySide(t *testing.T) {
@@ -93,6 +95,9 @@ func TestMistakesInBench(t *testing.T) {
 		"unknown van":        {[]string{"--workload", "echo", "--van", "tcp,pigeon"}, 1, `--van "pigeon" is unknown: write tcp, unix, shm, mem`},
 		"goals with a van":   {[]string{"--van", "mem"}, 1, "--van does not go with the goals"},
 		"goals and others":   {[]string{"--workload", "goals,echo"}, 1, "goals are measured alone"},
+		"nodes in process":   {[]string{"--workload", "echo", "--van", "mem", "--nodes", "numpy"}, 1, "one process is not there with --nodes numpy"},
+		"no interpreter":     {[]string{"--workload", "echo", "--nodes", "torch", "--python", "/nowhere"}, 127, "command \"/nowhere\" does not exist"},
+		"unknown nodes":      {[]string{"--workload", "echo", "--nodes", "rust"}, 1, `--nodes "rust" is unknown: write go, numpy, torch`},
 		"no size":            {[]string{"--workload", "echo", "--push", "many"}, codeUsage, `size "many" cannot be read`},
 		"size 0":             {[]string{"--workload", "echo", "--push", "0"}, codeUsage, "1 byte at least"},
 		"lists unlike":       {[]string{"--workload", "afd", "--push", "1,2,3", "--pull", "1,2"}, 1, "--pull has 2 sizes and --push 3"},
@@ -122,4 +127,26 @@ func TestHelpOfCompare(t *testing.T) {
 	want, err := os.ReadFile(golden)
 	require.NoError(t, err)
 	require.Equal(t, string(want), out, "if this is meant: go test ./cmd/stepvan -run TestHelp -update")
+}
+
+// Who runs this as python -m stepvan has the interpreter that it wants.
+func TestTheInterpreter(t *testing.T) {
+	for _, c := range []struct {
+		python string
+		self   []string
+		want   string
+	}{
+		{"", []string{"/bin/stepvan", "bench-node"}, "python3"},
+		{"", []string{"/venv/python", "-m", "stepvan", "bench-node"}, "/venv/python"},
+		{"pypy", []string{"/venv/python", "-m", "stepvan", "bench-node"}, "pypy"},
+	} {
+		require.Equal(t, []string{c.want}, (&benchFlags{python: c.python}).interpreter(c.self))
+	}
+}
+
+func TestGoalsOfNodes(t *testing.T) {
+	require.Len(t, (&benchFlags{nodes: []string{"go"}}).goals(), len(bench.Goals()))
+	both := (&benchFlags{nodes: []string{"go", "torch"}}).goals()
+	require.Len(t, both, len(bench.Goals())+len(bench.PythonGoals(bench.TorchNodes)))
+	require.Equal(t, bench.TorchNodes, both[len(both)-1].Options.Nodes)
 }

@@ -31,12 +31,12 @@ func (f *benchFlags) define(c *cobra.Command) {
 	flags, o := c.Flags(), &f.options
 	flags.StringSliceVar(&f.workloads, "workload", f.workloads, "what to measure: "+words(append([]bench.Workload{goals}, bench.Workloads...)))
 	flags.StringSliceVar(&f.vans, "van", f.vans, "how payload travels: "+words(bench.Vans))
-	flags.IntSliceVar(&f.workers, "workers", nil, "workers (default 1, incast 8)")
+	flags.IntSliceVar(&f.workers, "workers", nil, "workers (default 1, incast and batch 8)")
 	flags.IntSliceVar(&f.servers, "servers", nil, "servers, which each get every push and answer every pull (default 1, fanout 4)")
 	flags.Var(&f.pushes, "push", "bytes pushed to each server, like 8, 4KiB, 1.75MiB (default 8, afd and afd3 896KiB, weights 256MiB)")
 	flags.Var(&f.pulls, "pull", "bytes pulled from each server (default as --push, afd and afd3 twice as many, weights 8)")
 	flags.BoolVar(&f.sweep, "sweep", false, "sizes from 8 B to 1 GiB, or as far as memory goes, for --push")
-	flags.IntVar(&o.Inflight, "inflight", 0, "exchanges that each worker keeps in flight (default 1, afd3 3)")
+	flags.IntVar(&o.Inflight, "inflight", 0, "exchanges that each worker keeps in flight (default 1, afd3 3, batch 64)")
 	flags.BoolVar(&o.InPlace, "in-place", false, "the server of afd computes in the worker's memory where it can")
 	flags.DurationVar(&o.Compute, "compute", 0, "what each side of afd3 computes per micro-batch (default 273µs)")
 	flags.Var(&o.Bulk, "bulk", "bytes of a further pull that is in flight all the time (default none)")
@@ -120,6 +120,18 @@ func (f *benchFlags) wantsGoals() (bool, error) {
 		return true, errs.Invalid("--workload %s: goals are measured alone", strings.Join(f.workloads, ","))
 	}
 	return true, nil
+}
+
+// goals lists those of the nodes that are asked for.
+func (f *benchFlags) goals() (all []bench.Goal) {
+	for _, nodes := range typed[bench.Nodes](f.nodes) {
+		if nodes.Python() {
+			all = append(all, bench.PythonGoals(nodes)...)
+		} else {
+			all = append(all, bench.Goals()...)
+		}
+	}
+	return all
 }
 
 // plan lists the measurements.

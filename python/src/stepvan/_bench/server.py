@@ -1,6 +1,8 @@
 """The program of a server."""
 
+from array import array
 from collections.abc import Sequence
+from time import thread_time_ns
 from typing import Any
 
 import numpy as np
@@ -16,16 +18,21 @@ class Server:
         assert node.server is not None
         self._node, self._server, self._spec = node, node.server, spec
         self._last: stepvan.Response | None = None
+        self.times = array("q")
         self._end = [node.zeros(1, dtype)]
         keys = {push_key(rank, slot): rank for rank in range(spec.workers) for slot in range(spec.inflight)}
         if not spec.in_place:
             self._chunks = self._server.register_recv_buffer(node.zeros(spec.push * len(keys), dtype), list(keys.values()), list(keys))
+        if spec.workload == "batch":
+            self._buffer = node.zeros(spec.workers * spec.pull, dtype)
         if not spec.in_place and not spec.echoes:
             self._answers = {key: [node.zeros(spec.pull, dtype)] for key in keys}
 
     def measure(self, count: int) -> dict[str, Any]:
-        """Serves a round, whose end the workers tell."""
+        """Serves a round, whose end the workers tell. Of workload batch it keeps in ``times`` the processor time of each batch."""
         meter = Meter()
+        if self._spec.workload == "batch":
+            self._batches(count)
         if self._spec.in_place:
             self._serve_in_place()
         elif self._spec.echoes:
@@ -38,7 +45,11 @@ class Server:
         """Serves with answers that depend on what was pushed."""
         ended, mark = 0, self._spec.mark(self._node.server_rank)
         while ended < self._spec.workers:
-            for request in self._server.get_batch(self._spec.policy):
+            batch = self._server.get_batch(self._spec.policy)
+            if self._spec.workload == "batch" and batch[0].keys:
+                self._check_batch(batch)
+                continue
+            for request in batch:
                 if not request.keys:
                     ended += 1
                     self._respond(request, self._end)
@@ -49,6 +60,25 @@ class Server:
                     answer = request.out(0) if self._spec.in_place else self._answers[request.keys[0]][0]
                     np.asarray(answer)[:] = answer_to(np.asarray(pushed), self._spec.pull, mark)
                 self._respond(request, [answer])
+
+    def _check_batch(self, batch: list[stepvan.Request]) -> None:
+        rows = np.asarray(self._buffer).reshape(self._spec.workers, -1)
+        for row, request in zip(rows, batch, strict=True):
+            row[:] = np.asarray(request.tensors[0])
+        self._server.respond_vec(self._buffer, [r.tensors for r in batch], batch)
+
+    def _batches(self, count: int) -> None:
+        """Takes and answers ``count`` batches that are there: a barrier tells that all workers have pushed."""
+        get_batch, respond_vec, now, buffer = self._server.get_batch, self._server.respond_vec, thread_time_ns, self._buffer
+        self.times = times = array("q", bytes(8 * count))
+        for first in range(0, count, self._spec.inflight):
+            self._node.barrier()
+            for i in range(first, min(first + self._spec.inflight, count)):
+                began = now()
+                batch = get_batch("lockstep")
+                respond_vec(buffer, [r.tensors for r in batch], batch)
+                times[i] = now() - began
+            self._node.barrier()
 
     def _serve_echo(self) -> None:
         get_batch, policy, ended, last = self._server.get_batch, self._spec.policy, 0, None

@@ -33,12 +33,12 @@ class Spec:
     @property
     def echoes(self) -> bool:
         """Whether a server answers with what it gets."""
-        return self.workload in ("echo", "fanout")
+        return self.workload in ("echo", "fanout", "batch")
 
     @property
     def policy(self) -> Any:
         """Of get_batch."""
-        return "lockstep" if self.workload == "afd" else "any"
+        return "lockstep" if self.workload in ("afd", "batch") else "any"
 
     @property
     def end_slot(self) -> int:

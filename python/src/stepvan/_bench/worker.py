@@ -1,7 +1,6 @@
 """The program of a worker."""
 
 from array import array
-from collections import Counter
 from time import perf_counter_ns
 from typing import Any
 
@@ -34,7 +33,7 @@ class Worker:
         self._kept: list[stepvan.Registration] = []
         self._slots = [Slot(self, i, spec.push, spec.pull) for i in range(spec.inflight)]
         self._end = Slot(self, spec.end_slot, 0, 1)
-        self._times = array("q")
+        self.times = array("q")
         self._seed = 0
 
     def tensor(self, size: int) -> Any:
@@ -44,20 +43,18 @@ class Worker:
         return tensor
 
     def measure(self, count: int) -> dict[str, Any]:
-        """Exchanges ``count`` times, and keeps how long each took for ``counts``."""
-        self._times = array("q", bytes(8 * count))
+        """Exchanges ``count`` times, and keeps how long each took in ``times``."""
+        self.times = array("q", bytes(8 * count))
         meter = Meter()
-        if len(self._slots) == 1:
+        if self.spec.workload == "batch":
+            self._feed(count)
+        elif len(self._slots) == 1:
             self._one_by_one(count)
         else:
             self._several(count)
         reply = meter.read()
         self._finish_round()
         return reply
-
-    def counts(self) -> dict[int, int]:
-        """How many exchanges of the last round took so many ns."""
-        return Counter(self._times)
 
     def check(self, count: int) -> None:
         """Exchanges bytes of their own ``count`` times per slot, and looks at what comes back."""
@@ -67,7 +64,7 @@ class Worker:
         self._finish_round()
 
     def _one_by_one(self, count: int) -> None:
-        push_pull, times, now, slot = self._push_pull, self._times, perf_counter_ns, self._slots[0]
+        push_pull, times, now, slot = self._push_pull, self.times, perf_counter_ns, self._slots[0]
         push, push_keys, pull, pull_keys = slot.push, slot.push_keys, slot.pull, slot.pull_keys
         for i in range(count):
             began = now()
@@ -75,7 +72,7 @@ class Worker:
             times[i] = now() - began
 
     def _several(self, count: int) -> None:
-        slots, times, now = self._slots, self._times, perf_counter_ns
+        slots, times, now = self._slots, self.times, perf_counter_ns
         flight: list[tuple[int, stepvan.Handle]] = [(0, None)] * len(slots)  # type: ignore[list-item]
         begun = 0
         for done in range(count):
@@ -92,6 +89,16 @@ class Worker:
             began, handle = flight[done % len(slots)]
             handle.wait()
             times[done] = now() - began
+
+    def _feed(self, count: int) -> None:
+        """Has the requests of up to ``inflight`` batches be there at a barrier, again and again."""
+        for first in range(0, count, len(self._slots)):
+            slots = self._slots[: count - first]
+            handles = [self._push_pull(s.push, s.push_keys, s.pull, s.pull_keys) for s in slots]
+            self.node.barrier()  # all have pushed
+            self.node.barrier()  # all are answered
+            for handle in handles:
+                handle.wait()
 
     def _finish_round(self) -> None:
         """Tells the servers that no more comes."""
