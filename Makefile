@@ -17,7 +17,7 @@ GO           ?= go
 CAPI_DIR   ?= build
 CAPI_FLAGS ?=
 
-.PHONY: help build capi demo demo-torch test race check lint docs wheel installed-wheel pytest pyexamples bench gobench fuzz fuzz-short soak stress clean
+.PHONY: help build capi demo demo-torch test race check lint docs wheel installed-wheel pytest pytest-asan pyexamples bench gobench fuzz fuzz-short soak stress clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,9 @@ installed-wheel: wheel
 pytest: installed-wheel ## test the wheel with torch, numpy and ml_dtypes, and check its types
 	cd python && ../$(VENV)/bin/python -m mypy --strict src
 	cd python && STEPVAN_WHEEL=$$(echo $(CURDIR)/python/dist/*.whl) ../$(VENV)/bin/python -m pytest
+
+pytest-asan: ## test the Python extension under the address and undefined behaviour sanitizers, and for leaks (minutes)
+	scripts/python-asan.sh long
 
 pyexamples: installed-wheel ## test the examples in Python: programs of StepMesh, the model split in torch
 	$(VENV)/bin/python -m pytest -q -p no:cacheprovider examples/stepmesh examples/torch

@@ -17,6 +17,16 @@ import stepvan
 os.environ["STEPVAN_LOG_LEVEL"] = "error"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "processes: starts processes, which is slow where each loads torch under a sanitizer")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.stem == "test_processes" or "run" in getattr(item, "fixturenames", ()):
+            item.add_marker("processes")
+
+
 def free_port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Tests the Python extension under the address and undefined behaviour sanitizers, over a
+# libstepvan.so with the address sanitizer: what either does to memory is seen, also to that of
+# tensors. Objects come from malloc, one by one, so that those that were freed too early are seen as well.
+# Builds into build/asan; what is installed stays as it is. test_package.py is left out: it is about the wheel.
+#
+#   short  tests without processes of their own, and what was leaked from csrc
+#   long   those, and all tests, in all processes, without looking for leaks
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/need.sh gcc=gcc,libc6-dev g++=g++ make /usr/bin/python3-config=python3-dev
+make -s .cache/venv/ready
+to=$PWD/build/asan
+python=$PWD/.cache/venv/bin/python
+warnings=(-Wall -Wextra -Werror -Wno-unused-parameter -Wno-missing-field-initializers)
+
+build() {
+	rm -rf "$to"
+	make -s capi CAPI_DIR="$to/stepvan" CAPI_FLAGS=-asan
+	cp -r python/src/stepvan python/src/fserver_lib "$to"
+	gcc -shared -fPIC -std=c11 -O1 -g -fno-omit-frame-pointer -fvisibility=hidden "${warnings[@]}" \
+		-fsanitize=address,undefined -fno-sanitize-recover=undefined \
+		-I "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')" -I capi python/csrc/*.c \
+		-L "$to/stepvan" -lstepvan "-Wl,-rpath,\$ORIGIN" -o "$to/stepvan/_core.abi3.so"
+}
+
+# tested OPTIONS ARGUMENT...: pytest, with these options of the address sanitizer more. Its runtime is loaded first, and that of
+# C++, whose exceptions it must find. Reports go to files: pytest takes what processes print.
+tested() {
+	local options=$1
+	shift
+	local preload
+	preload="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so)"
+	(
+		cd python
+		env PYTHONPATH="$to" PYTHONMALLOC=malloc PYTHONDONTWRITEBYTECODE=1 LD_PRELOAD="$preload" \
+			ASAN_OPTIONS="abort_on_error=1:exitcode=0:log_path=$to/report:$options" UBSAN_OPTIONS="print_stacktrace=1:log_path=$to/report" \
+			"$python" -c 'import sys, pytest, stepvan; assert stepvan.__file__.startswith(sys.argv.pop(1)); sys.exit(pytest.main())' \
+			"$to" -o addopts="" -q -p no:cacheprovider --timeout=120 --ignore=tests/test_package.py "$@"
+	)
+}
+
+# shown: prints the reports. A leak is one of csrc when it or what it called took the memory; those of Python code
+# that it ran, and the interpreter's own, are not. Fails when there is something to show.
+shown() {
+	local reports=("$to"/report.*)
+	[[ -e ${reports[0]} ]] || return 0
+	! awk '
+		function finish() { if (leak && ours) { printf "%s\n", text; found = 1 } leak = 0 }
+		/^(Direct|Indirect) leak of/ { finish(); leak = 1; ours = 0; python = 0; text = "" }
+		/^SUMMARY:.* leaked in/ { finish(); next }
+		/LeakSanitizer: detected memory leaks/ || /^=+$/ || /^$/ { next }
+		leak && /_PyEval_EvalFrameDefault/ { python = 1 }
+		leak && /[ \/]csrc\/[a-z]+\.c:/ && !python { ours = 1 }
+		leak { text = text $0 "\n"; next }
+		{ print; found = 1 }
+		END { finish(); exit !found }
+	' "${reports[@]}"
+}
+
+build
+status=0
+# The slower way to walk the stack passes the functions of Python, which have no frame pointers.
+tested detect_leaks=1:fast_unwind_on_malloc=0:malloc_context_size=16 -m "not processes" || status=1
+if [[ ${1-short} == long ]]; then
+	tested detect_leaks=0 || status=1
+fi
+shown || status=1
+exit $status
