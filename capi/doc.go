@@ -13,7 +13,7 @@
 //
 // A Go half turns numbers into values (package slots), tensors of C into tensors of Go
 // (convert.go), calls package ps, and turns an error into a code and a text
-// (errors.go). Panics end there (guard).
+// (errors.go). Panics end there (guard), and on goroutines of this package (shielded).
 //
 // # Memory
 //

@@ -54,7 +54,7 @@ func TestRefusalsTakeNoOwner(t *testing.T) {
 	wrong := c.number(1)
 	wrong.bytes = 7
 	odd := c.number(1)
-	odd.data = unsafe.Add(odd.data, 1)
+	odd.data = unsafe.Add(unsafe.Pointer(pinned[float64](c, 2)), 1)
 	big := c.number(1)
 	big.data, big.bytes, big.shape[0], big.rank = unsafe.Pointer(pinned[float64](c, 3)), 24, 3, 1
 
