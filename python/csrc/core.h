@@ -146,6 +146,7 @@ int set_bytes(stepvan_tensor *tensor, const operand *as);
 PyObject *shape_of(const stepvan_tensor *tensor);
 
 PyObject *storage_of(PyObject *object);
+int fix_storage(PyObject *object);
 
 /* A list of tensors, converted. */
 typedef struct tensors {

@@ -1,6 +1,13 @@
 /* Registrations. */
 #include "core.h"
 
+/* What is registered must stay where it is. Memory of stepvan_alloc is shown by torch, which cannot resize it. */
+static int fix(PyObject *object, const stepvan_tensor *tensor)
+{
+	int resizable = tensor->memory == 0 && tensor->bytes > 0 && torch.type != NULL && PyObject_TypeCheck(object, (PyTypeObject *)torch.type);
+	return resizable ? fix_storage(object) : 0;
+}
+
 /* register(node, tensor) -> registration */
 PyObject *register_tensor(PyObject *self, arguments args, Py_ssize_t count)
 {
@@ -12,6 +19,10 @@ PyObject *register_tensor(PyObject *self, arguments args, Py_ssize_t count)
 	if (expect(count, 2, 2, "register") < 0 || to_u64(args[0], &node, "node") < 0 || tensor_of(args[1], &as, &tensor, &keep) < 0)
 		return NULL;
 	collect_released();
+	if (fix(keep, &tensor) < 0) {
+		Py_DECREF(keep);
+		return NULL;
+	}
 	keepers kept;
 	keepers_begin(&kept);
 	keepers_add(&kept, keep);
@@ -83,7 +94,7 @@ PyObject *register_recv_buffer(PyObject *self, arguments args, Py_ssize_t count)
 	uint64_t *keys = ranks != NULL ? to_numbers(args[3], &keys_count, "push_keys") : NULL;
 	if (keys != NULL && ranks_count != keys_count)
 		raise_invalid("%zd worker_ranks and %zd push_keys: each chunk has one of both", ranks_count, keys_count);
-	else if (keys != NULL)
+	else if (keys != NULL && fix(keep, &tensor) == 0)
 		chunks = new_chunks(&tensor, ranks_count, keep);
 	if (chunks != NULL)
 		result = begin(node, &tensor, chunks, ranks, keys, ranks_count);

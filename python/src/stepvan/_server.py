@@ -118,9 +118,8 @@ class Server:
         """Cuts the tensor's bytes evenly over the lists: chunk i receives what worker worker_ranks[i] pushes with push_keys[i].
 
         It receives in place, from the time this returns; requests show views of the chunk, in the shape that was
-        pushed, which may be smaller. The registration keeps the tensor's memory alive, as long as the
-        storage of a torch tensor is not resized or moved: see Worker.push_pull. Registering a (rank, key) again replaces its
-        chunk.
+        pushed, which may be smaller. The registration keeps the tensor's memory alive. The storage of a torch tensor can never
+        be resized again, and must not be moved: see Worker.register. Registering a (rank, key) again replaces its chunk.
 
         InvalidError: lists of unequal length, bytes that do not divide, alignment, memory of another registration, a
         rank that is not paired. BusyError: a request on a chunk to be replaced is unanswered. TimeoutError: not all

@@ -116,6 +116,8 @@ class Worker:
             has ``__dlpack__`` or the buffer protocol. They are kept alive, and must not be changed, until the handle has
             finished; after TimeoutError they are still in use. Until then the storage of a torch tensor must not be resized
             or moved (``resize_``, ``set_``, ``share_memory_``, a queue of torch.multiprocessing): that frees its memory.
+            Pulls share no memory with each other, nor with a push to another server than the one that writes them; what is
+            pushed to one server may be pulled from it in place.
         push_keys, pull_keys: one number of 64 bits per tensor. A push of a key whose last was not answered yet
             is BusyError.
         routing: "broadcast": every push goes to every paired server, and pulls are server-major: with S servers and P
@@ -148,8 +150,10 @@ class Worker:
     def register(self, tensor: Any) -> Registration:
         """Prepares the memory of a tensor that is pushed or pulled again and again, until ``unregister``.
 
-        The registration keeps the memory alive, as long as the storage of a torch tensor is not resized or moved: see push_pull.
-        Registering it again gives a further Registration.
+        The registration keeps the memory alive. The storage of a torch tensor can never be resized again, also when it is not
+        registered any more: torch raises RuntimeError in ``resize_``, and where ``out=`` would need more room. Some versions of
+        torch show the larger shape nevertheless, in that tensor: do not use it then. A storage that is moved (``set_``, ``share_memory_``, a queue of torch.multiprocessing) takes its memory along, which nobody can prevent: do
+        that before. Registering it again gives a further Registration.
         """
         with calling("register", self._at):
             number = _core.register(self._at, tensor)
