@@ -152,8 +152,9 @@ class Worker:
 
         The registration keeps the memory alive. The storage of a torch tensor can never be resized again, also when it is not
         registered any more: torch raises RuntimeError in ``resize_``, and where ``out=`` would need more room. Some versions of
-        torch show the larger shape nevertheless, in that tensor: do not use it then. A storage that is moved (``set_``, ``share_memory_``, a queue of torch.multiprocessing) takes its memory along, which nobody can prevent: do
-        that before. Registering it again gives a further Registration.
+        torch show the larger shape nevertheless, in that tensor: do not use it then. A storage that is moved (``set_``,
+        ``share_memory_``, a queue of torch.multiprocessing) takes its memory along, which nobody can prevent: do that before.
+        Registering it again gives a further Registration.
         """
         with calling("register", self._at):
             number = _core.register(self._at, tensor)
