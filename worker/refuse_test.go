@@ -14,6 +14,32 @@ import (
 	"github.com/stepvan/stepvan/worker"
 )
 
+type refused struct {
+	name string
+	req  worker.Request
+	is   error
+	says string
+}
+
+// overlapping are requests for two servers whose tensors share memory.
+func overlapping(t *testing.T) []refused {
+	row := Floats(t, make([]float32, 8)...)
+	cut := func(from, to int) tensor.Tensor {
+		x, err := row.Slice(int64(from), int64(to))
+		require.NoError(t, err)
+		return x
+	}
+	one, all := Floats(t, 1), cut(0, 8)
+	return []refused{
+		{"one tensor for two pulls", worker.Request{Pull: List(one, one), PullKeys: Keys(1, 2)}, errs.ErrInvalid, "pull tensors 0 (key 1) and 1 (key 2) share memory"},
+		{"for pulls of one server", worker.Request{Pull: List(cut(0, 2), cut(1, 3), one, cut(4, 5)), PullKeys: Keys(1, 2, 3, 4)}, errs.ErrInvalid, "pull tensors 0 (key 1) and 1 (key 2) share memory"},
+		{"pulls in no order", worker.Request{Pull: List(cut(6, 8), cut(0, 3), cut(4, 6), cut(2, 4)), PullKeys: Keys(1, 2, 3, 4)}, errs.ErrInvalid, "pull tensors 1 (key 2) and 3 (key 4) share memory"},
+		{"a pull in another", worker.Request{Pull: List(cut(3, 4), all), PullKeys: Keys(1, 2)}, errs.ErrInvalid, "pull tensors 0 (key 1) and 1 (key 2) share memory"},
+		{"pushed to both, written by one", worker.Request{Push: List(one, all), PushKeys: Keys(1, 2), Pull: List(cut(0, 4), Floats(t, 1)), PullKeys: Keys(3, 4)}, errs.ErrInvalid, "push tensor 1 (key 2) to server 1 shares memory with pull tensor 0 (key 3), which server 0 writes"},
+		{"pushed to one, written by the other", worker.Request{Routing: worker.Named, Push: List(all), PushKeys: Keys(2), PushTo: []wire.Rank{0}, Pull: List(cut(7, 8)), PullKeys: Keys(3), PullTo: []wire.Rank{1}}, errs.ErrInvalid, "push tensor 0 (key 2) to server 0 shares memory with pull tensor 0 (key 3), which server 1 writes"},
+	}
+}
+
 func TestRequestsThatAreRefused(t *testing.T) {
 	c := New(t, Options{Servers: 2, Link: func(o *link.Options) {
 		o.Limits = wire.Limits{Meta: 1 << 16, Message: 1 << 10, Tensors: 50}
@@ -34,12 +60,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	pairKeys[39] = pairKeys[0]
 	big := Floats(t, make([]float32, 257)...)
 
-	cases := []struct {
-		name string
-		req  worker.Request
-		is   error
-		says string
-	}{
+	cases := []refused{
 		{"empty", worker.Request{}, errs.ErrInvalid, "empty"},
 		{"push keys", worker.Request{Push: List(one, one), PushKeys: Keys(1)}, errs.ErrInvalid, "2 push tensors with 1 keys"},
 		{"pull keys", worker.Request{Pull: List(one), PullKeys: Keys(1, 2)}, errs.ErrInvalid, "1 pull tensors with 2 keys"},
@@ -62,6 +83,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"unknown server", worker.Request{Routing: worker.Named, Pull: List(one), PullKeys: Keys(1), PullTo: []wire.Rank{2}}, errs.ErrInvalid, "server 2 is named for key 1"},
 		{"key twice, two servers", worker.Request{Routing: worker.Named, Push: List(one, one), PushKeys: Keys(1, 1), PushTo: []wire.Rank{0, 1}}, errs.ErrInvalid, "key 1 occurs twice"},
 	}
+	cases = append(cases, overlapping(t)...)
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := w.Do(&tc.req)

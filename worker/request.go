@@ -10,7 +10,8 @@ import (
 // memory of the tensors is borrowed until the handle completes and, when that fails, until no server reaches it: see
 // the package's Memory.
 //
-// Within what one server gets, a key occurs once, pushes and pulls together.
+// Within what one server gets, a push key occurs once, and so does a pull key. Pulls share no memory. A pull may share
+// memory with a push to the server that writes it, and with none to another.
 type Request struct {
 	Push     []tensor.Tensor
 	PushKeys []tensor.Key // one per push tensor

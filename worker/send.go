@@ -77,6 +77,9 @@ func (w *Worker) admit(c *call, r *Request, routing Routing) error {
 			return p.server.lost
 		}
 	}
+	if err := w.checkApart(c); err != nil {
+		return err
+	}
 	if len(w.remains) > 0 {
 		if err := w.unhaunted(c); err != nil {
 			return err

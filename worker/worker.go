@@ -37,6 +37,7 @@ type Worker struct {
 	remains       []*call   // failed, of whose memory servers may still reach some
 	fences        []*server // to send; see unlock
 	dropped       dropped
+	pulls         []span // scratch of checkApart
 	unwatch       func()
 
 	answer wire.Response // scratch of the driver

@@ -223,3 +223,22 @@ def test_memory_that_is_gone(worker):
     view.release()
     refused(worker, r"^push\[0\]: its memory cannot be had: .*released memoryview", push=view)
     refused(worker, r"^pull\[0\]: its memory cannot be had: .*released memoryview", pull=view)
+
+
+def test_pulls_share_no_memory(worker):
+    y, row = torch.zeros(4), np.zeros(8)
+    for pulls in [[y, y], [y[1:3], y[:2]], [row[2:], row[:3]]]:
+        with pytest.raises(stepvan.InvalidError, match=r"pull tensors 0 \(key 2\) and 1 \(key 3\) share memory"):
+            worker.push_pull([torch.zeros(1)], [1], pulls, [2, 3])
+
+
+def test_in_place(cluster):
+    """What one server writes may be what was pushed to it; with several it may not."""
+    one = cluster()
+    one.serve(lambda request: [request.tensors[0] * 2, request.tensors[0][:0]])
+    x = torch.ones(10_000)
+    one.workers[0].worker.push_pull([x], [1], [x, x[:0]], [1, 2]).wait(10)
+    assert x.eq(2).all()
+    two = cluster(servers=2)
+    with pytest.raises(stepvan.InvalidError, match="push tensor 0 .* to server 1 shares memory with pull tensor 0 .*, which server 0 writes"):
+        two.workers[0].worker.push_pull([x], [1], [x, torch.zeros(10_000)], [2, 3])
