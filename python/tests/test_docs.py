@@ -1,0 +1,52 @@
+"""The programs of docs/python.md."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import stepvan
+
+REPOSITORY = Path(__file__).parents[2]
+PAGE = (REPOSITORY / "docs" / "python.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+WHOLE = [block for block in BLOCKS if "stepvan.Node()" in block or "stepvan.init()" in block]
+PARTS = [block for block in BLOCKS if block not in WHOLE]
+
+
+@pytest.mark.parametrize("program", WHOLE)
+def test_whole_programs(program, tmp_path):
+    (tmp_path / "program.py").write_text(program)
+    command = [sys.executable, "-m", "stepvan", "launch", "-n", "2w1s", "--timeout", "50s", "--", sys.executable, "program.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_parts_of_a_worker(part, cluster):
+    c = cluster()
+    c.serve(lambda request: [request.tensors[0] * 2])
+    exec(part, {"node": c.workers[0], "stepvan": stepvan, "torch": torch})
+
+
+def test_the_page_has_programs_of_both_kinds():
+    assert len(WHOLE) >= 3 and len(PARTS) >= 3
+
+
+def test_the_first_program_is_that_of_the_example():
+    assert WHOLE[0] == (REPOSITORY / "examples" / "hello" / "hello.py").read_text()
+
+
+def test_every_error_is_in_the_table():
+    named = set(re.findall(r"`(\w+Error)`", PAGE.partition("## Errors")[2].partition("\n## ")[0]))
+    errors = {name for name in stepvan.__all__ if isinstance(getattr(stepvan, name), type) and issubclass(getattr(stepvan, name), Exception)}
+    assert named == errors - {"Error"}
+
+
+def test_links_lead_somewhere():
+    for page in (REPOSITORY / "docs" / "python.md", REPOSITORY / "README.md"):
+        for link in re.findall(r"\]\(([\w./-]+)\)", page.read_text()):
+            assert (page.parent / link).exists(), link
