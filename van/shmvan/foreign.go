@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/shm"
 )
 
 // canRead finds out whether this process may read the peer's memory: it reads what the peer has told about itself.
@@ -48,7 +49,7 @@ func (e *endpoint) read(s segment, dst [][]byte) ([][]byte, error) {
 		to := dst[0][:min(uint64(len(dst[0])), s.n)]
 		n, err := readFrom(e.peer.pid, to, s.at)
 		if err != nil {
-			return nil, fmt.Errorf("%w: its memory cannot be read: %w", errs.ErrPeerLost, err)
+			return nil, unreadable(err, s, to)
 		}
 		s.at, s.n = s.at+uint64(n), s.n-uint64(n)
 		dst[0] = dst[0][n:]
@@ -57,4 +58,16 @@ func (e *endpoint) read(s segment, dst [][]byte) ([][]byte, error) {
 		return nil, fmt.Errorf("%w: it ended while its memory was read", errs.ErrPeerLost)
 	}
 	return dst, nil
+}
+
+// unreadable is the reason of a loss. EFAULT says that one of the two programs has unmapped a tensor, not which.
+func unreadable(err error, s segment, to []byte) error {
+	if err != unix.EFAULT {
+		return fmt.Errorf("%w: its memory cannot be read: %w", errs.ErrPeerLost, err)
+	}
+	if own := shm.Unmapped([][]byte{to}); own != nil {
+		return fmt.Errorf("%w; it ends the connection: %w", own, errs.ErrPeerLost)
+	}
+	return fmt.Errorf("%w: it has unmapped the memory of a tensor in use, %d bytes at %#x of its process: its program must keep it until the exchange has ended (%w)",
+		errs.ErrPeerLost, s.n, s.at, err)
 }

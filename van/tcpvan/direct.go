@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -81,12 +82,20 @@ func (ep *endpoint) writeDirect(m *van.Message, payload int64) (n int) {
 		return n
 	case again, unix.ENOBUFS, unix.ENOMEM:
 	default:
-		ep.snap(e)
+		ep.snap(explain(e, m.Payload))
 	}
 	return 0
 }
 
 // snap ends sending because a socket is broken. Between enter and leave.
-func (ep *endpoint) snap(e syscall.Errno) {
-	ep.breakOff(ep.fault("send", fmt.Errorf("%w: %w", errs.ErrPeerLost, e)))
+func (ep *endpoint) snap(err error) { ep.breakOff(ep.fault("send", err)) }
+
+// explain is the reason of a loss: a socket that is broken, or memory of this process that is gone, which leaves a message cut off.
+func explain(e syscall.Errno, memory [][]byte) error {
+	if e == unix.EFAULT {
+		if own := shm.Unmapped(memory); own != nil {
+			return fmt.Errorf("%w; it ends the connection: %w", own, errs.ErrPeerLost)
+		}
+	}
+	return fmt.Errorf("%w: %w", errs.ErrPeerLost, e)
 }

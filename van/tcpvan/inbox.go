@@ -353,9 +353,10 @@ func (ep *endpoint) fillRail(i int) (n int, short bool, e syscall.Errno) {
 // lossOf is the reason of a stream that ended (e == 0) or broke.
 func (ep *endpoint) lossOf(e syscall.Errno) error {
 	in := &ep.in
-	var cause error = e
+	var cause error
 	switch {
 	case e != 0:
+		return explain(e, in.dst)
 	case in.phase != phaseHead || in.r != in.w:
 		cause = fmt.Errorf("closed in the middle of a message: %w", io.ErrUnexpectedEOF)
 	default:

@@ -172,6 +172,14 @@ func (o *outbox) advance(i, rails, threshold, n int) {
 	}
 }
 
+// memory is what waits to be sent. Writer's token.
+func (o *outbox) memory() (segs [][]byte) {
+	for i := o.done.Load(); i != o.accepted(); i++ {
+		segs = append(segs, o.at(i).segs...)
+	}
+	return segs
+}
+
 // settle finishes what all rails have sent and reports whether there was anything. Writer's token.
 func (o *outbox) settle(rails, threshold int) bool {
 	end := o.accepted()

@@ -1,0 +1,31 @@
+package shmvan
+
+import (
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/shm"
+)
+
+// EFAULT does not say whose memory is gone; the error does.
+func TestWhoseMemoryIsGoneIsTold(t *testing.T) {
+	m, err := shm.Anonymous(1 << 16)
+	require.NoError(t, err)
+	gone := m.Bytes()
+	require.NoError(t, m.Close())
+	_, _, _, y := pair(t, Options{})
+	if !y.foreign {
+		t.Skip("this kernel does not let processes read each other's memory")
+	}
+	there := make([]byte, 1<<16)
+	_, err = y.read(segment{at: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(gone)))), n: 1 << 16}, [][]byte{there})
+	require.ErrorIs(t, err, errs.ErrPeerLost)
+	require.ErrorContains(t, err, "peer lost: it has unmapped the memory of a tensor in use, 65536 bytes at 0x")
+
+	_, err = y.read(segment{at: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(there)))), n: 1 << 16}, [][]byte{gone})
+	require.ErrorIs(t, err, errs.ErrPeerLost)
+	require.ErrorContains(t, err, "this process has unmapped the memory of a tensor in use, 65536 bytes at 0x")
+}
