@@ -22,7 +22,7 @@ class TimeoutError(Error, builtins.TimeoutError):
 
 
 class ExpiredError(TimeoutError):
-    """A limit of the settings has passed: STEPVAN_START_TIMEOUT, STEPVAN_STOP_TIMEOUT."""
+    """A limit of the settings has passed: STEPVAN_START_TIMEOUT, also as the timeout of Node, or STEPVAN_STOP_TIMEOUT."""
 
 
 class ClosedError(Error):
