@@ -70,6 +70,8 @@ soak: ## a million exchanges, a thousand lives, connections and large regions, a
 	$(GO) test -run Soak -timeout 60m -v ./ps -long
 	CGO_ENABLED=1 $(GO) test -race -run Soak -timeout 60m -v ./ps -long
 	$(GO) test -run Soak -timeout 120m -v ./internal/stress -long
+	$(MAKE) installed-wheel
+	cd python && STEPVAN_TEST_EXCHANGES=1000000 ../$(VENV)/bin/python -m pytest -o timeout=600 tests/test_steady.py tests/test_memory.py::test_nothing_grows
 
 stress: ## processes killed, stopped and interrupted at any moment: told in time, nothing corrupted, nothing left
 	$(GO) test -run Stress -timeout 60m -v ./internal/stress -long
