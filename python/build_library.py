@@ -4,10 +4,15 @@ import os
 import re
 import shutil
 import subprocess
+import sysconfig
 from collections.abc import Iterable
+from email import message_from_string
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+HERE = Path(__file__).resolve().parent
+ARCHIVED = HERE / "repository"
+"""Where a source archive has what it needs of the repository."""
+REPOSITORY = ARCHIVED if ARCHIVED.is_dir() else HERE.parent
 
 
 def build(into: Path) -> Path:
@@ -16,15 +21,39 @@ def build(into: Path) -> Path:
         raise SystemExit(
             f"stepvan is built from its repository, and {REPOSITORY} is none: use a wheel, or `pip install ./python` in a clone"
         )
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        raise SystemExit("stepvan cannot be built for free-threaded CPython, which has no stable ABI for it: use an ordinary build")
     for tool, package in ((os.environ.get("GO", "go"), "Go, https://go.dev/dl"), (compiler(), "a C compiler, Debian's gcc and libc6-dev")):
         if shutil.which(tool) is None:
             raise SystemExit(f"stepvan cannot be built without {tool}: install {package}, or use a wheel")
     library = into / "libstepvan.so"
     environment = {**os.environ, "CGO_ENABLED": "1"}
     command = [os.environ.get("GO", "go"), "build", "-trimpath", "-buildmode=c-shared"]
+    if REPOSITORY == ARCHIVED:
+        command.append("-buildvcs=false")  # a repository around it is another one
     linker = f"-s -w -extldflags '-Wl,--version-script={REPOSITORY / 'capi' / 'exports.map'} -Wl,-soname,libstepvan.so'"
     subprocess.run([*command, "-ldflags", linker, "-o", str(library), "./capi"], cwd=REPOSITORY, env=environment, check=True)
     return library
+
+
+def sources() -> list[Path]:
+    """The files of the repository that the library is built from, for any architecture."""
+    lists = ("GoFiles", "CgoFiles", "CFiles", "SFiles", "HFiles", "EmbedFiles", "IgnoredGoFiles", "IgnoredOtherFiles")
+    each = "".join("{{range $.%s}}{{$.Dir}}/{{.}}\n{{end}}" % name for name in lists)
+    ours = "{{with .Module}}{{if .Main}}" + each + "{{end}}{{end}}"
+    command = [os.environ.get("GO", "go"), "list", "-deps", "-f", ours, "./capi"]
+    environment = {**os.environ, "CGO_ENABLED": "1"}
+    listed = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
+    found = {Path(file).relative_to(REPOSITORY) for file in listed if file and not file.endswith("_test.go")}
+    return sorted(found | {Path(name) for name in ("go.mod", "go.sum", "LICENSE", "capi/exports.map", "capi/stepvan.h")})
+
+
+def archive(into: Path) -> None:
+    """Puts into a source archive what it needs of the repository."""
+    for file in sources():
+        target = into / ARCHIVED.name / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(REPOSITORY / file, target)
 
 
 def compiler() -> str:
@@ -33,7 +62,9 @@ def compiler() -> str:
 
 
 def version_of(library: Path) -> str:
-    """The version that Go has written into a library, as Python spells it."""
+    """The version that Go has written into a library, as Python spells it; of a source archive its own."""
+    if REPOSITORY == ARCHIVED:
+        return message_from_string((HERE / "PKG-INFO").read_text())["Version"]
     text = subprocess.run(
         [os.environ.get("GO", "go"), "version", "-m", str(library)], capture_output=True, text=True, check=True
     ).stdout

@@ -1,4 +1,4 @@
-"""Builds libstepvan.so from the repository around this folder, and the extension over it."""
+"""Builds libstepvan.so from the repository around this folder (in a source archive: inside), and the extension over it."""
 
 import shutil
 import sys
@@ -7,11 +7,12 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))  # build backends do not
 
-from build_library import build, glibc_need, version_of  # noqa: E402
+from build_library import REPOSITORY, archive, build, glibc_need, version_of  # noqa: E402
 
 BUILT = HERE / "build" / "lib"
 
@@ -22,7 +23,7 @@ class BuildExtension(build_ext):
     def build_extension(self, ext: Extension) -> None:
         library = build(BUILT)
         ext.library_dirs.append(str(BUILT))
-        ext.include_dirs.append(str(HERE.parent / "capi"))
+        ext.include_dirs.append(str(REPOSITORY / "capi"))
         super().build_extension(ext)
         shutil.copy2(library, Path(self.get_ext_fullpath(ext.name)).parent / library.name)
 
@@ -38,9 +39,17 @@ class Wheel(bdist_wheel):
         return python, abi, platform
 
 
+class Archive(sdist):
+    """A source archive that has the sources of the library, too."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        archive(Path(base_dir))
+
+
 setup(
     version=version_of(build(BUILT)),
-    cmdclass={"build_ext": BuildExtension, "bdist_wheel": Wheel},
+    cmdclass={"build_ext": BuildExtension, "bdist_wheel": Wheel, "sdist": Archive},
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
     ext_modules=[
         Extension(

@@ -17,7 +17,7 @@ WHOLE = [block for block in BLOCKS if "stepvan.Node()" in block or "stepvan.init
 PARTS = [block for block in BLOCKS if block not in WHOLE]
 
 
-@pytest.mark.parametrize("program", WHOLE)
+@pytest.mark.parametrize("program", WHOLE, ids=map(str, range(len(WHOLE))))
 def test_whole_programs(program, tmp_path):
     (tmp_path / "program.py").write_text(program)
     command = [sys.executable, "-m", "stepvan", "launch", "-n", "2w1s", "--timeout", "50s", "--", sys.executable, "program.py"]
@@ -25,7 +25,7 @@ def test_whole_programs(program, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", PARTS, ids=map(str, range(len(PARTS))))
 def test_parts_of_a_worker(part, cluster):
     c = cluster()
     c.serve(lambda request: [request.tensors[0] * 2])
