@@ -11,11 +11,11 @@ import (
 	"github.com/stepvan/stepvan/wire"
 )
 
-// unmapped is memory that is gone.
+// unmapped is memory that is gone. More is gone behind it, where the kernel puts mappings first, so that nothing gets its place.
 func unmapped(t *testing.T, n int) []byte {
-	m, err := shm.Anonymous(int64(n))
+	m, err := shm.Anonymous(8 << 20)
 	require.NoError(t, err)
-	b := m.Bytes()
+	b := m.Bytes()[:n]
 	require.NoError(t, m.Close())
 	return b
 }
