@@ -23,7 +23,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.stem == "test_processes" or "run" in getattr(item, "fixturenames", ()):
+        module = getattr(item, "module", None)
+        starts = any(hasattr(module, name) for name in ("subprocess", "multiprocessing"))
+        if starts or "run" in getattr(item, "fixturenames", ()):
             item.add_marker("processes")
 
 
