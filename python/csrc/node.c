@@ -160,19 +160,19 @@ static int32_t meet(void *call, int64_t slice, stepvan_error *error)
 	return stepvan_barrier(m->node, m->groups, m->per_instance, slice, error);
 }
 
-/* barrier(node, workers, servers, per_instance, timeout) */
+/* barrier(node, workers, servers, scheduler, per_instance, timeout) */
 PyObject *node_barrier(PyObject *self, arguments args, Py_ssize_t count)
 {
 	meeting m;
 	int64_t limit;
-	if (expect(count, 5, 5, "barrier") < 0 || to_u64(args[0], &m.node, "node") < 0 || to_limit(args[4], &limit) < 0)
+	if (expect(count, 6, 6, "barrier") < 0 || to_u64(args[0], &m.node, "node") < 0 || to_limit(args[5], &limit) < 0)
 		return NULL;
-	int workers = PyObject_IsTrue(args[1]), servers = PyObject_IsTrue(args[2]);
-	m.per_instance = PyObject_IsTrue(args[3]);
-	if (workers < 0 || servers < 0 || m.per_instance < 0)
+	int workers = PyObject_IsTrue(args[1]), servers = PyObject_IsTrue(args[2]), scheduler = PyObject_IsTrue(args[3]);
+	m.per_instance = PyObject_IsTrue(args[4]);
+	if (workers < 0 || servers < 0 || scheduler < 0 || m.per_instance < 0)
 		return NULL;
-	m.groups = (workers ? STEPVAN_WORKER : 0) | (servers ? STEPVAN_SERVER : 0);
-	if (m.groups == 0)
+	m.groups = (workers ? STEPVAN_WORKER : 0) | (servers ? STEPVAN_SERVER : 0) | (scheduler ? STEPVAN_SCHEDULER : 0);
+	if (!workers && !servers)
 		return raise_invalid("barrier: neither workers nor servers are to meet: say True for one of them at least");
 	if (wait_on(m.node, "barrier", meet, &m, limit) < 0)
 		return NULL;

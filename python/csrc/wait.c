@@ -13,16 +13,6 @@ static int64_t monotonic(void)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* A number that became stale between two slices is that of a node that was closed. */
-static int ended(uint64_t node, const char *what, int32_t code, const stepvan_error *error, int waited)
-{
-	if (waited && code == STEPVAN_STALE) {
-		raise_closed(what);
-		return -1;
-	}
-	return what != NULL ? check_on(node, what, code, error) : check(code, error);
-}
-
 /*
  * Makes a call that waits, without the interpreter lock, for limit_ns at most (below 0: for
  * ever), in slices between which signal handlers run. 0; -1 with an exception, that of the
@@ -38,14 +28,14 @@ int wait_on(uint64_t node, const char *what, attempt function, void *call, int64
 {
 	stepvan_error error;
 	int64_t deadline = 0;
-	for (int waited = 0;; waited = 1) {
+	for (;;) {
 		int64_t slice = limit_ns < 0 || limit_ns > SLICE ? SLICE : limit_ns;
 		int32_t code;
 		Py_BEGIN_ALLOW_THREADS
 		code = function(call, slice, &error);
 		Py_END_ALLOW_THREADS
 		if (code != STEPVAN_TIMEOUT)
-			return ended(node, what, code, &error, waited);
+			return what != NULL ? check_on(node, what, code, &error) : check(code, &error);
 		if (PyErr_CheckSignals() < 0)
 			return -1;
 		if (limit_ns < 0)

@@ -120,6 +120,14 @@ except KeyboardInterrupt:
 """
 
 
+def test_the_scheduler_in_a_barrier(cluster):
+    c = cluster()
+    for node in c.nodes[1:]:  # whoever it is, the scheduler is missing
+        with pytest.raises(stepvan.TimeoutError):
+            node.barrier(timeout=0.01, scheduler=True)
+    list(c.pool.map(lambda node: node.barrier(timeout=10, scheduler=True), c.nodes))
+
+
 @pytest.mark.parametrize("what", ["wait", "get_batch", "barrier", "stop", "init"])
 def test_interrupts(run, scheduler, what):
     settings = scheduler(STEPVAN_START_TIMEOUT="3s" if what == "init" else "30s")

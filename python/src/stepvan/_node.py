@@ -99,13 +99,15 @@ class Node:
         servers: bool = True,
         per_instance: bool = True,
         timeout: float | None = None,
+        *,
+        scheduler: bool = False,
     ) -> None:
         """Waits until every member of the groups has called it: every instance, or one of every node.
 
-        This node must be in one of them (InvalidError). After TimeoutError the next call over the same groups continues
+        This node must be in one of them (InvalidError), and all must name the same. After TimeoutError the next call over the same groups continues
         this barrier.
         """
-        _core.barrier(self.number, workers, servers, per_instance, timeout)
+        _core.barrier(self.number, workers, servers, scheduler, per_instance, timeout)
 
     def empty(self, shape: Iterable[int] | int, dtype: Any) -> Any:
         """A tensor in memory that other processes of this machine and user reach without a copy; it holds anything.
