@@ -120,7 +120,20 @@ int fix_storage(PyObject *object)
 	return 0;
 }
 
-/* One element is contiguous whatever its strides are. */
+/* Sparse tensors of torch 2 are not contiguous either, which .contiguous() does not change. */
+static int not_contiguous(PyObject *object, const operand *as)
+{
+	PyObject *layout = PyObject_GetAttr(object, name_layout);
+	PyObject *text = layout != NULL ? PyObject_Str(layout) : NULL;
+	Py_XDECREF(layout);
+	if (text == NULL)
+		return refuse(as, "its layout cannot be told");
+	int strided = PyUnicode_CompareWithASCIIString(text, "torch.strided") == 0;
+	Py_DECREF(text);
+	return refuse(as, strided ? "it is not contiguous: use .contiguous()" : "it is not dense: use .to_dense()");
+}
+
+/* One element is contiguous whatever its strides are. Before torch 2 sparse tensors raise, here or for their memory. */
 static int check_contiguous(PyObject *object, const operand *as, const stepvan_tensor *tensor)
 {
 	if (tensor->bytes == dtype_size(tensor->dtype))
@@ -128,7 +141,7 @@ static int check_contiguous(PyObject *object, const operand *as, const stepvan_t
 	int contiguous = says(object, name_is_contiguous);
 	if (contiguous < 0)
 		return refuse(as, "it is not dense");
-	return contiguous ? 0 : refuse(as, "it is not contiguous: use .contiguous()");
+	return contiguous ? 0 : not_contiguous(object, as);
 }
 
 static int set_shape_of(PyObject *object, const operand *as, stepvan_tensor *tensor)

@@ -47,6 +47,17 @@ def test_not_dense(worker):
     refused(worker, "not dense|memory cannot be reached", push=torch.zeros(4, 4).to_sparse())
 
 
+def test_not_dense_as_torch_2_says_it(worker):
+    class Sparse(torch.Tensor):
+        layout = torch.sparse_coo
+
+        def is_contiguous(self, **_):
+            return False
+
+    sparse = torch.zeros(4, 4).as_subclass(Sparse)
+    assert refused(worker, r"^push\[0\]: it is not dense", push=sparse).endswith(".to_dense()")
+
+
 def test_lazy(worker):
     z = torch.zeros(3, dtype=torch.complex64)
     refused(worker, r"\.resolve_conj\(\)", push=z.conj())
