@@ -38,7 +38,7 @@ PUSH_PULL = [
     (([X, X], (1, 2**64), [], []), {}, r"push_keys\[1\] is 18446744073709551616"),
     (([], [], [X], [1.5]), {}, r"pull_keys\[0\] is 1\.5: it must be an integer"),
     (([X] * 10, [*range(9), "k"], [], []), {}, r"push_keys\[9\] is 'k'"),
-    (([X], np.array([1.0]), [], []), {}, r"push_keys\[0\] is 1\.0"),
+    (([X], np.array([1.0]), [], []), {}, r"push_keys\[0\] is (np\.float64\()?1\.0\)?:"),
     (([X], torch.tensor([1.0]), [], []), {}, r"push_keys\[0\] is tensor\(1\.\)"),
     (([X], np.array(1), [], []), {}, r"push_keys is array\(1\): it must be a list"),
     (([X], None, [], []), {}, "push_keys is None: it must be a list"),

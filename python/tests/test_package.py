@@ -66,15 +66,20 @@ def test_the_extension_keeps_to_the_limited_api():
 
 def test_a_second_interpreter_is_refused():
     code = """
-import _xxsubinterpreters as interpreters, stepvan
+try:
+    import _interpreters as interpreters
+except ImportError:  # before CPython 3.13
+    import _xxsubinterpreters as interpreters
+import stepvan
 i = interpreters.create()
 try:
-    interpreters.run_string(i, "import stepvan")
-except interpreters.RunFailedError as error:
-    print("subinterpreters" in str(error))
+    told = interpreters.run_string(i, "import stepvan")
+except Exception as error:
+    told = error
+print("subinterpreters" in str(told), told)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
-    assert done.stdout == "True\n", done.stderr
+    assert done.stdout.startswith("True "), done.stdout + done.stderr
 
 
 def test_the_wheel_in_a_clean_environment(tmp_path):
