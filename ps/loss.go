@@ -2,6 +2,7 @@ package ps
 
 import (
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/postoffice"
 )
 
@@ -11,8 +12,16 @@ func (m *member) dead(p Peer, err error) {
 	m.link.SetEpoch(m.office.Epoch())
 	m.link.Expel(p.ID, err)
 	if p.Role == postoffice.RoleScheduler || m.node.settings.Batch == config.BatchLockstep {
-		m.node.lose(err)
+		m.node.lose(clusterError(p, err))
 	}
+}
+
+// clusterError is why the cluster no longer works, with who died as the peer: of the scheduler the postoffice says so itself.
+func clusterError(p Peer, err error) error {
+	if p.Role == postoffice.RoleScheduler {
+		return err
+	}
+	return &errs.OpError{Op: "cluster", Peer: p.Name(), Err: err}
 }
 
 // lose ends the work of the node: the cluster cannot do without who is gone.

@@ -41,6 +41,23 @@ func TestKilledProcesses(t *testing.T) {
 	}
 }
 
+// Errors carry who died as their peer, not only in their text.
+func TestErrorsAreAboutTheDead(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		victim func(*family) *process
+	}{
+		{"worker 1", func(f *family) *process { return f.workers[1] }},
+		{"server 0", func(f *family) *process { return f.servers[0] }},
+		{"scheduler", func(f *family) *process { return f.scheduler }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := raise(t, overTCP, shape{workers: 2, servers: 2}, "mourn", "mourn", 0)
+			f.killed(c.victim(f), `about ["`+c.name+`"]`)
+		})
+	}
+}
+
 // killed kills a process and requires that all others learn of it in time, by name.
 func (f *family) killed(victim *process, name string) {
 	f.t.Helper()

@@ -91,7 +91,7 @@ func (n *Node) Peers() []Peer {
 // the cluster cannot do without. Err tells which.
 func (n *Node) Done() <-chan struct{} { return n.done }
 
-// Err is why the cluster no longer works, naming the node that died: nil while it does, and
+// Err is why the cluster no longer works, an *OpError whose Peer is who died: nil while it does, and
 // after a Stop in order.
 func (n *Node) Err() error {
 	if n.failed.Err() == nil {

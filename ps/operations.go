@@ -189,10 +189,10 @@ func stoppedError(op string) error {
 	return &errs.OpError{Op: op, Err: fmt.Errorf("this node was stopped: %w", errs.ErrClosed)}
 }
 
-// lost is the error of an operation when the cluster no longer works.
+// lost is the error of an operation when the cluster no longer works; its peer is who died.
 func (n *Node) lost(op string) error {
 	if cause := n.Err(); cause != nil {
-		return &errs.OpError{Op: op, Err: cause}
+		return errs.Ended(op, cause)
 	}
 	return nil
 }

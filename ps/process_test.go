@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -78,6 +79,26 @@ var programs = map[string]func(ctx context.Context, n *ps.Node) error{
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	},
+	// mourn waits until the cluster no longer works, and returns whom the errors of all operations are about.
+	"mourn": func(ctx context.Context, n *ps.Node) error {
+		<-n.Done()
+		failed := []error{n.Err(), n.Barrier(ctx, ps.Servers|ps.Workers, true)}
+		if n.Role() == ps.RoleWorker {
+			_, err := n.PushPull(nil, nil, nil, nil)
+			failed = append(failed, err)
+		} else {
+			_, err := n.GetBatch(ctx, ps.AnyReady)
+			failed = append(failed, err)
+		}
+		var about []string
+		for _, err := range append(failed, n.Stop(ctx)) {
+			op := &ps.OpError{Peer: "nobody"}
+			errors.As(err, &op)
+			name, _, _ := strings.Cut(op.Peer, " (") // where it is follows
+			about = append(about, name)
+		}
+		return fmt.Errorf("about %q", slices.Compact(about))
 	},
 	"barrier": func(ctx context.Context, n *ps.Node) error { return n.Barrier(ctx, ps.Servers|ps.Workers, true) },
 	// ask sends one request that is not answered.

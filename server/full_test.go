@@ -115,6 +115,13 @@ func TestRefusalsSurviveAFullQueue(t *testing.T) {
 	m.Release()
 }
 
+func TestWhatFailsIsAboutThePeerOfTheCause(t *testing.T) {
+	s := New(t, Options{}).Servers[0]
+	s.Fail(&errs.OpError{Op: "cluster", Peer: "worker 7", Err: errs.ErrPeerLost})
+	_, err := s.GetBatch(Context(t), server.Default)
+	require.Equal(t, &errs.OpError{Op: "get_batch", Peer: "worker 7", Err: errs.ErrPeerLost}, err)
+}
+
 func TestFailEndsGetBatch(t *testing.T) {
 	c := New(t, Options{})
 	s := c.Servers[0]

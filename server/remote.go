@@ -118,8 +118,12 @@ func (s *Server) pop(r *remote) *incoming {
 // failure says which worker an operation failed with.
 func (r *remote) failure(op string, err error) error {
 	var lost *errs.OpError
-	if errors.As(err, &lost) && lost.Op == "session" {
+	switch {
+	case !errors.As(err, &lost):
+	case lost.Op == "session":
 		err = lost.Err // which names the same peer
+	case lost.Peer != "" && lost.Peer != r.name:
+		return errs.Ended(op, err) // another one that the cluster cannot do without
 	}
 	if errors.Is(err, link.ErrLeft) {
 		err = fmt.Errorf("%w: %w", errs.ErrPeerLost, err)

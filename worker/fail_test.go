@@ -37,6 +37,13 @@ func TestFailEndsEverything(t *testing.T) {
 	require.Eventually(t, func() bool { return w.Stats().BusyKeys == 0 && w.Stats().Outstanding == 0 }, Bound, 1)
 }
 
+func TestWhatFailsIsAboutThePeerOfTheCause(t *testing.T) {
+	w := New(t, Options{}).Workers[0]
+	w.Fail(&errs.OpError{Op: "cluster", Peer: "worker 7", Err: errs.ErrPeerLost})
+	_, err := w.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
+	require.Equal(t, &errs.OpError{Op: "push_pull", Peer: "worker 7", Err: errs.ErrPeerLost}, err)
+}
+
 // The memory of a response that is on its way in belongs to the link until it has arrived.
 func TestFailWhileAResponseIsBeingRead(t *testing.T) {
 	c := New(t, Options{Link: func(o *link.Options) { o.PieceBytes = 4096 }})

@@ -59,6 +59,15 @@ func (e *OpError) Timeout() bool {
 	return errors.As(e.Err, &t) && t.Timeout()
 }
 
+// Ended says that op ended because of cause, with the peer that cause names, whose own operation it takes the place of.
+func Ended(op string, cause error) error {
+	var of *OpError
+	if errors.As(cause, &of) {
+		return &OpError{Op: op, Van: of.Van, Peer: of.Peer, Err: of.Err}
+	}
+	return &OpError{Op: op, Err: cause}
+}
+
 // ConfigError names the setting that is missing or wrong.
 type ConfigError struct {
 	Key    string // the name that the user wrote or must write: "DMLC_ROLE"

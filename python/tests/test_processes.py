@@ -214,6 +214,39 @@ def test_a_lost_peer(run, scheduler):
     assert worker.result().split("\n")[0] == "server 0"
 
 
+@pytest.mark.parametrize("victim", ["worker", "server"])
+def test_errors_are_about_the_dead(run, scheduler, victim):
+    settings = scheduler()
+    waits = "import stepvan, time; node = stepvan.Node(); print('ready', flush=True); time.sleep(60)"
+    tells = """
+        import stepvan, torch, time
+        node = stepvan.Node()
+        print('ready', flush=True)
+        while True:
+            try:
+                node.check()
+                time.sleep(0.01)
+            except stepvan.PeerLostError as error:
+                print(error.subject)
+                break
+        if node.worker:
+            calls = [lambda: node.worker.push_pull([torch.zeros(1)], [1], [], []), node.barrier, node.stop]
+        else:
+            calls = [lambda: node.server.get_batch("any"), node.barrier, node.stop]
+        for call in calls:
+            try:
+                call()
+            except stepvan.PeerLostError as error:
+                print(error.subject)
+        """
+    role = {"worker": waits if victim == "worker" else tells, "server": waits if victim == "server" else tells}
+    nodes = {name: run(code, {**settings, "DMLC_ROLE": name}) for name, code in role.items()}
+    assert [node.line() for node in nodes.values()] == ["ready", "ready"]
+    nodes.pop(victim).process.send_signal(signal.SIGKILL)
+    (other,) = nodes.values()
+    assert other.result().split("\n")[:-1][-4:] == [f"{victim} 0"] * 4
+
+
 def test_wrong_settings():
     with pytest.raises(stepvan.ConfigError) as info:
         stepvan.Node({**environment(), "DMLC_ROLE": "wrker"})
