@@ -1,6 +1,7 @@
 package shmvan
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -62,7 +63,7 @@ func (e *endpoint) read(s segment, dst [][]byte) ([][]byte, error) {
 
 // unreadable is the reason of a loss. EFAULT says that one of the two programs has unmapped a tensor, not which.
 func unreadable(err error, s segment, to []byte) error {
-	if err != unix.EFAULT {
+	if !errors.Is(err, unix.EFAULT) {
 		return fmt.Errorf("%w: its memory cannot be read: %w", errs.ErrPeerLost, err)
 	}
 	if own := shm.Unmapped([][]byte{to}); own != nil {
