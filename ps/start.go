@@ -56,12 +56,31 @@ var errStartTimeout = fmt.Errorf("start timeout: %w", context.DeadlineExceeded)
 // explain adds what ended the start from outside, if something did.
 func (n *Node) explain(ctx context.Context, err error) error {
 	if cause := n.Err(); cause != nil {
-		return fmt.Errorf("start: %w", cause)
+		return errs.Ended("start", cause)
 	}
+	said := saidOfStart(err)
 	if errors.Is(context.Cause(ctx), errStartTimeout) && errors.Is(err, context.DeadlineExceeded) {
+		if said != nil {
+			err = said.Err
+		}
 		return fmt.Errorf("start: STEPVAN_START_TIMEOUT, %v, has passed: %w", n.settings.StartTimeout, err)
 	}
+	if said != nil {
+		return said
+	}
 	return fmt.Errorf("start: %w", err)
+}
+
+// saidOfStart is what the scheduler says of a start that failed, with the node that it is about; nil where err is not that.
+func saidOfStart(err error) *errs.OpError {
+	var op *errs.OpError
+	for errors.As(err, &op) {
+		if op.Op == "start" {
+			return op
+		}
+		err = op.Err
+	}
+	return nil
 }
 
 // StartFromEnv is Start with the settings of the environment; what is odd in it is logged.

@@ -182,6 +182,8 @@ func TestClustersThatDoNotComplete(t *testing.T) {
 				results := startSome(t, all, append(opts, ps.WithLogger(zerolog.New(log))))
 				for i, err := range results {
 					require.Error(t, err, "node %d", i)
+					require.Regexp(t, "^start[: ]", err.Error())
+					require.NotRegexp(t, "start[: ].* start: |^start: start", err.Error(), "said once")
 				}
 				if c.at >= 0 {
 					require.ErrorIs(t, results[c.at], ps.ErrRemote)
@@ -220,6 +222,7 @@ func TestNothingIsLeftOfAFailedStart(t *testing.T) {
 		_, err := ps.Start(limited(t), s)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "worker")
+		require.Regexp(t, "^start: [^:]*deadline", err.Error())
 	}
 	goleak.VerifyNone(t)
 }

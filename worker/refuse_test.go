@@ -165,8 +165,11 @@ func TestUseAfterCloseAndBeforeJoin(t *testing.T) {
 	require.NoError(t, r.Close())
 	_, err = w.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
 	require.ErrorIs(t, err, errs.ErrClosed)
+	require.ErrorContains(t, err, "push_pull: ")
 	_, err = w.Register(Floats(t, 1))
 	require.ErrorIs(t, err, errs.ErrClosed)
+	require.ErrorContains(t, err, "register: ")
+	require.NotContains(t, err.Error(), "push_pull")
 
 	p := NewPeer(t, Options{Van: Mem()}, "alone", 9)
 	alone := worker.New(p.Link, worker.Options{})

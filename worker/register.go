@@ -28,7 +28,7 @@ func (w *Worker) Register(t tensor.Tensor) (*Registration, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		return nil, errClosed
+		return nil, errRegisterClosed
 	}
 	if err := t.Retain(); err != nil {
 		return nil, fmt.Errorf("register: the tensor cannot be used: %w", err)

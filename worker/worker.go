@@ -149,7 +149,10 @@ func (w *Worker) Close() error {
 	return nil
 }
 
-var errClosed = fmt.Errorf("push_pull: the worker was stopped: %w", errs.ErrClosed)
+var (
+	errClosed         = fmt.Errorf("push_pull: the worker was stopped: %w", errs.ErrClosed)
+	errRegisterClosed = fmt.Errorf("register: the worker was stopped: %w", errs.ErrClosed)
+)
 
 // forgotten logs an error whose handle was recycled before anybody looked at it.
 func (w *Worker) forgotten(r *handles.Record[result], err error) {
