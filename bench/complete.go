@@ -44,7 +44,7 @@ func (o Options) complete() (Options, error) {
 		oneOf("--workload", o.Workload, Workloads),
 		oneOf("--van", o.Van, Vans),
 		oneOf("--progress", o.Progress, Progresses),
-		oneOf("--nodes", o.Nodes, AllNodes),
+		oneOf("--nodes", o.Nodes, slices.Concat(AllNodes, Peers)),
 		within("--workers", int64(o.Workers), 1, mostNodes),
 		within("--servers", int64(o.Servers), 1, mostNodes),
 		within("--inflight", int64(o.Inflight), 1, mostInflight),

@@ -36,6 +36,9 @@
 // Options.Nodes chooses workers and servers that are programs in Python, over package stepvan: module stepvan._bench. They
 // take the same commands as a member does, but for those of the limit, and count their exchanges by duration.
 //
+// A peer is another library that exchanges the same bytes between two processes in Python, as they do. Its processes are
+// started and commanded in the same way, but are no nodes: they find each other by files beside the socket of the conductor.
+//
 // # Plans
 //
 // A Plan is groups of measurements; a Matrix makes one of lists. Goals are what the

@@ -11,6 +11,7 @@ const (
 	processBytes = 24 << 20
 	pythonBytes  = 64 << 20
 	torchBytes   = 320 << 20
+	nixlBytes    = 256 << 20
 	memoryShare  = 0.8
 )
 
@@ -41,6 +42,8 @@ func (n Nodes) memory() int64 {
 		return pythonBytes
 	case TorchNodes:
 		return torchBytes
+	case NixlNodes:
+		return nixlBytes
 	}
 	return processBytes
 }

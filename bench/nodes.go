@@ -18,13 +18,28 @@ const (
 	GoNodes    Nodes = "go"    // over package ps
 	NumpyNodes Nodes = "numpy" // in Python, with arrays of numpy
 	TorchNodes Nodes = "torch" // in Python, with tensors of torch
+	NixlNodes  Nodes = "nixl"  // a peer in Python: agents of NIXL, which are no nodes of stepvan and exchange the same
 )
 
-// AllNodes lists them.
-var AllNodes = []Nodes{GoNodes, NumpyNodes, TorchNodes}
+// AllNodes lists those of stepvan, Peers other libraries that can be measured beside them.
+var (
+	AllNodes = []Nodes{GoNodes, NumpyNodes, TorchNodes}
+	Peers    = []Nodes{NixlNodes}
+)
 
 // Python tells whether they are programs in Python.
-func (n Nodes) Python() bool { return n == NumpyNodes || n == TorchNodes }
+func (n Nodes) Python() bool { return n == NumpyNodes || n == TorchNodes || n.peer() }
+
+// peer tells whether they are programs of another library. Those need no scheduler.
+func (n Nodes) peer() bool { return slices.Contains(Peers, n) }
+
+// flag is how they are asked for.
+func (n Nodes) flag() string {
+	if n.peer() {
+		return "--peer " + string(n)
+	}
+	return "--nodes " + string(n)
+}
 
 // nodeModule is the program of a node in Python. It is part of the package stepvan, and obeys the same commands.
 const nodeModule = "stepvan._bench"
@@ -61,13 +76,23 @@ func (o *Options) wrongNodes() error {
 		return nil
 	}
 	no := func(what, instead string) error {
-		return errs.Invalid("%s is not there with --nodes %s: %s", what, o.Nodes, instead)
+		return errs.Invalid("%s is not there with %s: %s", what, o.Nodes.flag(), instead)
 	}
 	switch {
+	case o.Nodes.peer() && o.Workload != Echo && o.Workload != AFD:
+		return no("--workload "+string(o.Workload), "use echo or afd")
 	case o.Workload != Echo && o.Workload != AFD && o.Workload != Fanout && o.Workload != Weights && o.Workload != Batch:
 		return no("--workload "+string(o.Workload), "use echo, afd, fanout, weights or batch")
 	case o.inside():
 		return no("one process", "use --van tcp, unix or shm, without --one-process")
+	case o.Nodes.peer() && o.Van == Unix:
+		return no("--van unix", "use shm or tcp")
+	case o.Nodes.peer() && (o.Workers > 1 || o.Servers > 1 || o.Inflight > 1):
+		return no("more than one worker, server or exchange in flight", "leave out --workers, --servers and --inflight")
+	case o.Nodes.peer() && o.InPlace:
+		return no("--in-place", "leave it out")
+	case o.Nodes.peer() && o.Progress == progressPark:
+		return no("--progress park", "use auto or spin: it polls")
 	case o.Bulk != 0:
 		return no("--bulk", "leave it out")
 	case o.Profile != "":

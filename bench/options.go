@@ -62,7 +62,7 @@ type Options struct {
 	InPlace  bool          // the server computes the answer where the worker wants it. Afd only
 	Compute  time.Duration // that each side of afd3 computes per micro-batch; 273 us
 	Progress string        // auto: STEPVAN_PROGRESS of all nodes
-	Nodes    Nodes         // go: what workers and servers are programs of. Others are compared with it
+	Nodes    Nodes         // go: what workers and servers are programs of. Others, and peers, are compared with it
 	Together bool          // all nodes in this process, as with the mem van
 
 	Duration time.Duration // of all rounds, limit included; 3 s

@@ -90,6 +90,7 @@ func reason(ran, conducted error) error {
 func (o *Options) plan(args nodeArgs) launch.Plan {
 	args.Pin = o.Pin
 	command := o.nodeCommand(args)
+	args.Bare = args.Bare || o.Nodes.peer() // nobody asks the scheduler anything
 	return launch.Plan{
 		Workers: o.Workers, Servers: o.Servers, GroupSize: 1,
 		Worker: command, Server: command, Scheduler: slices.Concat(o.Node, args.list()),

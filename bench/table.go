@@ -58,6 +58,9 @@ func legend(reports []*Report) []string {
 	if has(limitGo) {
 		lines = append(lines, "go nodes: the same between Go nodes, in turns with those in Python. Above it: "+strings.Join(overGo(reports), ", ")+".")
 	}
+	if slices.ContainsFunc(reports, func(r *Report) bool { return r.Nodes == NixlNodes }) {
+		lines = append(lines, "nixl: the same bytes by two agents of NIXL in Python over UCX, each way a write with a notification; both poll.")
+	}
 	if slices.ContainsFunc(reports, func(r *Report) bool { return r.Workload == Batch }) {
 		lines = append(lines, "batch: processor time of the server's thread in GetBatch and RespondVec, for requests that are there; rate and cpu/op are of the whole.")
 	}

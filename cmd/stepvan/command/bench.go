@@ -50,6 +50,10 @@ shared memory two processes that copy the bytes there and raise a flag.
 of numpy or torch. They take their rounds in turns with the same between Go nodes, which is
 their limit. With the goals it adds those of Python.
 
+--peer nixl has two processes in Python that exchange the same bytes with agents of NIXL, and
+takes their rounds in turns too: echo and afd, one worker and one server, --van shm and tcp.
+It needs NIXL beside stepvan: pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1 numpy
+
 --json writes one object per measurement: workload, van, workers, servers,
 push_bytes, pull_bytes, inflight, progress, p50_us, p90_us, p99_us, p999_us, max_us,
 rate (exchanges per second), gbps, limit (its name), limit_p50_us, ratio,
@@ -64,6 +68,7 @@ const benchExample = `  stepvan bench                                         al
   stepvan bench --workload echo --bulk 1GiB             8 bytes beside a bulk transfer
   stepvan bench --workload echo --pin 1 --json          all processes on the first core
   stepvan bench --workload echo,afd --van shm --nodes go,torch     Python beside Go
+  stepvan bench --workload echo,afd --van shm --nodes go,torch --peer nixl
   stepvan bench compare old.json new.json               what has changed`
 
 func newBench() *cobra.Command {

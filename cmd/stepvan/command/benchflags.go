@@ -16,7 +16,7 @@ import (
 // benchFlags are the flags of `stepvan bench`.
 type benchFlags struct {
 	workloads, vans, progresses []string
-	nodes                       []string
+	nodes, peers                []string
 	python                      string
 	workers, servers            []int
 	pushes, pulls               sizes
@@ -42,7 +42,8 @@ func (f *benchFlags) define(c *cobra.Command) {
 	flags.Var(&o.Bulk, "bulk", "bytes of a further pull that is in flight all the time (default none)")
 	flags.StringSliceVar(&f.progresses, "progress", f.progresses, "how nodes wait: "+strings.Join(bench.Progresses, ", "))
 	flags.StringSliceVar(&f.nodes, "nodes", f.nodes, "what workers and servers are programs of: "+words(bench.AllNodes)+"; the last two in Python, compared with go")
-	flags.StringVar(&f.python, "python", "", "interpreter of --nodes numpy and torch, which has package stepvan (default the one that runs this, or python3)")
+	flags.StringSliceVar(&f.peers, "peer", nil, "another library to measure beside the nodes, with echo and afd between two processes: "+words(bench.Peers))
+	flags.StringVar(&f.python, "python", "", "interpreter of --nodes numpy and torch and of --peer, which has package stepvan (default the one that runs this, or python3)")
 	flags.BoolVar(&o.Together, "one-process", false, "all nodes in one process")
 	flags.DurationVar(&o.Duration, "duration", 3*time.Second, "time of all rounds of a measurement, those of the limit included; with --sweep 1s")
 	flags.IntVar(&o.Count, "count", 0, "exchanges of each worker, or starts, in place of --duration")
@@ -58,16 +59,20 @@ func (f *benchFlags) define(c *cobra.Command) {
 	}
 }
 
-func words[T ~string](values []T) string {
-	var out []string
+func words[T ~string](values []T) string { return strings.Join(untyped(values), ", ") }
+
+func untyped[T ~string](values []T) (out []string) {
 	for _, v := range values {
 		out = append(out, string(v))
 	}
-	return strings.Join(out, ", ")
+	return out
 }
 
 // base is what all measurements have in common.
 func (f *benchFlags) base(errOut io.Writer) (o bench.Options, err error) {
+	if err := f.knowsNodes(); err != nil {
+		return o, err
+	}
 	o = f.options
 	o.Stderr = errOut
 	if o.Rounds < 1 || o.Inflight < 0 || slices.ContainsFunc(slices.Concat(f.workers, f.servers), func(n int) bool { return n < 1 }) {
@@ -92,6 +97,21 @@ func (f *benchFlags) base(errOut io.Writer) (o bench.Options, err error) {
 	return o, nil
 }
 
+// knowsNodes finds words for nodes and peers that mean none.
+func (f *benchFlags) knowsNodes() error {
+	for _, list := range []struct {
+		flag         string
+		given, known []string
+	}{{"--nodes", f.nodes, untyped(bench.AllNodes)}, {"--peer", f.peers, untyped(bench.Peers)}} {
+		for _, word := range list.given {
+			if !slices.Contains(list.known, strings.TrimSpace(word)) {
+				return errs.Invalid("%s %q is unknown: write %s", list.flag, word, strings.Join(list.known, ", "))
+			}
+		}
+	}
+	return nil
+}
+
 // interpreter of Python that is asked for, or that runs this command: `python -m stepvan`.
 func (f *benchFlags) interpreter(self []string) []string {
 	switch {
@@ -110,7 +130,7 @@ func (f *benchFlags) wantsGoals() (bool, error) {
 	}
 	for _, name := range []string{
 		"van", "workers", "servers", "push", "pull", "sweep", "inflight", "in-place", "compute", "bulk",
-		"progress", "one-process", "count", "pin", "profile",
+		"progress", "one-process", "count", "pin", "profile", "peer",
 	} {
 		if f.given(name) {
 			return true, errs.Invalid("--%s does not go with the goals, which have vans, nodes and sizes of their own: choose a workload with --workload, %s", name, words(bench.Workloads))
@@ -137,7 +157,7 @@ func (f *benchFlags) goals() (all []bench.Goal) {
 // plan lists the measurements.
 func (f *benchFlags) plan(base bench.Options) (bench.Plan, error) {
 	m := bench.Matrix{
-		Base: base, Workloads: typed[bench.Workload](f.workloads), Vans: typed[bench.Van](f.vans), Progresses: f.progresses, Nodes: typed[bench.Nodes](f.nodes),
+		Base: base, Workloads: typed[bench.Workload](f.workloads), Vans: typed[bench.Van](f.vans), Progresses: f.progresses, Nodes: typed[bench.Nodes](slices.Concat(f.nodes, f.peers)),
 		Workers: f.workers, Servers: f.servers, Pushes: f.pushes, Pulls: f.pulls,
 	}
 	if f.sweep {

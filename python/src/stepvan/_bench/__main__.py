@@ -7,9 +7,13 @@ import os
 import socket
 import sys
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import stepvan
+from stepvan._bench import nixl_peer
 from stepvan._bench.server import Server
 from stepvan._bench.spec import Spec
 from stepvan._bench.worker import Worker
@@ -35,23 +39,24 @@ class Line:
         self._file.flush()
 
 
-class Member:
-    """A node and its program. One thread."""
+Program = Worker | Server | nixl_peer.NixlPeer
 
-    def __init__(self, node: stepvan.Node, tensors: str, line: Line) -> None:
-        self._node = node
-        self._dtype = importlib.import_module(tensors).uint8
-        self._line = line
-        self._program: Worker | Server | None = None
+
+class Member:
+    """A program and the line on which it takes commands. One thread."""
+
+    def __init__(self, role: str, rank: int, line: Line, prepare: Callable[[Spec], Program]) -> None:
+        self._role, self._rank, self._line, self._prepare = role, rank, line, prepare
+        self._program: Program | None = None
 
     def run(self) -> None:
         """Says hello and obeys until it is told to finish."""
-        rank = max(self._node.worker_rank, self._node.server_rank)
-        self._line.send({"role": self._node.role, "rank": rank})
+        self._line.send({"role": self._role, "rank": self._rank})
         while True:
             command = self._line.receive()
             if command["verb"] == "finish":
-                self._node.stop()
+                if self._program is not None:
+                    self._program.stop()
                 return self._line.send({})
             try:
                 reply = self._obey(command["verb"], command)
@@ -62,7 +67,7 @@ class Member:
 
     def _obey(self, verb: str, command: dict[str, Any]) -> dict[str, Any]:
         if verb == "prepare":
-            self._prepare(Spec.read(command["spec"]))
+            self._program = self._prepare(Spec.read(command["spec"]))
             return {}
         if self._program is None:
             raise ValueError(f"{verb} before prepare")
@@ -73,19 +78,21 @@ class Member:
             return self._program.measure(command["count"])
         if verb == "report":
             return {"counts": Counter(self._program.times)}
-        raise ValueError(f"{verb!r} is no command for a {self._node.role} in Python")
+        raise ValueError(f"{verb!r} is no command for a {self._role} in Python")
 
-    def _prepare(self, spec: Spec) -> None:
-        if self._node.role == "server":
-            self._program = Server(self._node, spec, self._dtype)
-            return
-        for peer in self._node.peers:
-            if peer.van != spec.van:
-                raise ValueError(
-                    f"{peer.role} {peer.rank} is reached by {peer.van} and not by {spec.van} ({peer.reason}): "
-                    "unset the STEPVAN_ and DMLC_ variables that choose"
-                )
-        self._program = Worker(self._node, spec, self._dtype)
+
+def program_of(node: stepvan.Node, tensors: str, spec: Spec) -> Program:
+    """The program of a node of stepvan."""
+    dtype = importlib.import_module(tensors).uint8
+    if node.role == "server":
+        return Server(node, spec, dtype)
+    for peer in node.peers:
+        if peer.van != spec.van:
+            raise ValueError(
+                f"{peer.role} {peer.rank} is reached by {peer.van} and not by {spec.van} ({peer.reason}): "
+                "unset the STEPVAN_ and DMLC_ variables that choose"
+            )
+    return Worker(node, spec, dtype)
 
 
 def pin(core: int) -> None:
@@ -96,20 +103,26 @@ def pin(core: int) -> None:
 
 
 def main() -> None:
-    """Is a node until the measurement ends."""
+    """Is a node, or a process of a peer, until the measurement ends."""
     parser = argparse.ArgumentParser(prog="python -m stepvan._bench", description=__doc__)
-    parser.add_argument("--tensors", choices=["numpy", "torch"], required=True, help="whose tensors it exchanges")
+    parser.add_argument("--tensors", choices=["numpy", "torch", "nixl"], required=True, help="whose tensors it exchanges; nixl: by what")
     parser.add_argument("--control", required=True, help="path of the socket that commands come by")
     parser.add_argument("--pin", type=int, default=0, help="core, from 1")
     args = parser.parse_args()
     if args.pin > 0:
         pin(args.pin)
+    if args.tensors == "nixl":
+        nixl_peer.load()
+        role = os.environ["DMLC_ROLE"]
+        prepare: Callable[[Spec], Program] = partial(nixl_peer.NixlPeer, role, Path(args.control).parent)
+        return Member(role, 0, Line(args.control), prepare).run()
     try:
         importlib.import_module(args.tensors)
     except ImportError as error:
         raise SystemExit(f"{sys.executable}: --nodes {args.tensors} needs {args.tensors}: {error}") from None
     with stepvan.Node() as node:
-        Member(node, args.tensors, Line(args.control)).run()
+        rank = max(node.worker_rank, node.server_rank)
+        Member(node.role, rank, Line(args.control), partial(program_of, node, args.tensors)).run()
 
 
 if __name__ == "__main__":

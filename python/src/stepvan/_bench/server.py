@@ -61,6 +61,10 @@ class Server:
                     np.asarray(answer)[:] = answer_to(np.asarray(pushed), self._spec.pull, mark)
                 self._respond(request, [answer])
 
+    def stop(self) -> None:
+        """Stops the node."""
+        self._node.stop()
+
     def _check_batch(self, batch: list[stepvan.Request]) -> None:
         rows = np.asarray(self._buffer).reshape(self._spec.workers, -1)
         for row, request in zip(rows, batch, strict=True):

@@ -69,6 +69,19 @@ def answer_to(pushed: Any, size: int, mark: int) -> Any:
     return padded.reshape(-1, size).sum(axis=0, dtype=np.uint8) + np.uint8(mark)
 
 
+def pattern(seed: int, size: int) -> Any:
+    """Bytes to push, of which two of one seed at different places are rarely the same."""
+    places = np.arange(size)
+    return (seed + places + (places >> 8) & 0xFF).astype(np.uint8)
+
+
+def check_answer(answer: Any, pushed: Any, spec: Spec, server: int) -> None:
+    """Looks at every byte of what came back."""
+    wrong = np.flatnonzero(answer != answer_to(pushed, len(answer), spec.mark(server)))
+    if len(wrong) > 0:
+        raise AssertionError(f"byte {wrong[0]} of the answer of server {server} is wrong")
+
+
 class Meter:
     """What this process uses from now on."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import stepvan
-from stepvan._bench.spec import Meter, Spec, answer_to, pull_key, push_key
+from stepvan._bench.spec import Meter, Spec, check_answer, pattern, pull_key, push_key
 
 
 class Slot:
@@ -63,6 +63,10 @@ class Worker:
                 self._check(slot)
         self._finish_round()
 
+    def stop(self) -> None:
+        """Stops the node."""
+        self.node.stop()
+
     def _one_by_one(self, count: int) -> None:
         push_pull, times, now, slot = self._push_pull, self.times, perf_counter_ns, self._slots[0]
         push, push_keys, pull, pull_keys = slot.push, slot.push_keys, slot.pull, slot.pull_keys
@@ -107,14 +111,11 @@ class Worker:
 
     def _check(self, slot: Slot) -> None:
         self._seed = (self._seed + 1) & 0xFF
-        places = np.arange(self.spec.push)
         pushed = np.asarray(slot.push[0])
-        pushed[:] = self._seed + places + (places >> 8) & 0xFF
+        pushed[:] = pattern(self._seed, self.spec.push)
         pulled = [np.asarray(tensor) for tensor in slot.pull]
         for answer in pulled:
             answer[:] = 0
         self._push_pull(slot.push, slot.push_keys, slot.pull, slot.pull_keys).wait()
         for server, answer in zip(self.servers, pulled, strict=True):
-            wrong = np.flatnonzero(answer != answer_to(pushed, len(answer), self.spec.mark(server)))
-            if len(wrong) > 0:
-                raise AssertionError(f"byte {wrong[0]} of the answer of server {server} is wrong")
+            check_answer(answer, pushed, self.spec, server)
