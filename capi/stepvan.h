@@ -362,6 +362,13 @@ typedef struct stepvan_exchange {
  * never blocks: the handle tells the end. The tensors are borrowed until then (see
  * stepvan_tensor).
  *
+ * The pulls of one exchange must share no memory, nor may a pull share memory with a push
+ * that goes to another server than the one which answers it: chance would decide what is
+ * there. STEPVAN_INVALID names the two. A push may be the pull of its own server (its answer
+ * takes its place), pushes may share memory with each other, and tensors of 0 bytes share none.
+ * With STEPVAN_BROADCAST and several servers every push goes to all, so no pull may share
+ * memory with one. Of exchanges that are in flight at once the caller must see to that.
+ *
  * With an error nothing was sent: STEPVAN_INVALID; STEPVAN_BUSY: a push key still has
  * an unanswered push, or a tensor may still be used by a server of an exchange that
  * failed; STEPVAN_WOULD_BLOCK: too much is outstanding, wait for a handle and try again;
