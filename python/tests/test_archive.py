@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,12 @@ def test_sources_are_those_of_all_architectures_without_tests():
     assert not [name for name in names if name.endswith("_test.go") or name.startswith("python/")]
 
 
+def license_of(wheel):
+    with zipfile.ZipFile(wheel) as files:
+        (name,) = (name for name in files.namelist() if name.endswith(".dist-info/licenses/LICENSE"))
+        return files.read(name)
+
+
 @needs_go
 @pytest.mark.timeout(240)
 def test_an_archive_builds_without_the_repository(tmp_path):
@@ -38,6 +45,8 @@ def test_an_archive_builds_without_the_repository(tmp_path):
     (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
     run("setup.py", "-q", "bdist_wheel", "-d", str(tmp_path), cwd=unpacked)
     (wheel,) = tmp_path.glob("*.whl")
+    licence = (unpacked / "LICENSE").read_bytes()
+    assert licence == license_of(wheel) and b"Apache License" in licence
     assert wheel.name.split("-")[:2] == archive.name.removesuffix(".tar.gz").split("-")
 
 

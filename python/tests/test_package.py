@@ -91,6 +91,8 @@ def test_the_wheel_in_a_clean_environment(tmp_path):
     python = tmp_path / "venv" / "bin" / "python"
     install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", wheel]
     subprocess.run(install, check=True, timeout=120, env={"PATH": "/usr/bin:/bin"})
+    (licence,) = (tmp_path / "venv").glob("lib/python*/site-packages/stepvan-*.dist-info/licenses/LICENSE")
+    assert "Apache License" in licence.read_text() and not licence.is_symlink()
     program = tmp_path / "program.py"
     program.write_text(
         """
