@@ -149,13 +149,21 @@ func (w *writer) pushes(p *pending, views bool) error {
 	for i := range keys {
 		t, err := p.In(i)
 		if err == nil {
-			err = w.pushOne(p, i, keys, t, flagReadOnly)
+			err = w.pushOne(p, i, keys, t, inPlace(p, i))
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// inPlace is the flag of a push that is the worker's own tensor.
+func inPlace(p *pending, i int) uint16 {
+	if p.InPlace(i) {
+		return flagReadOnly
+	}
+	return 0
 }
 
 //export goRequestIn

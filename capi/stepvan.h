@@ -490,7 +490,7 @@ typedef struct stepvan_batch {
 } stepvan_batch;
 
 /* Flags of stepvan_get_batch. */
-#define STEPVAN_VIEWS 1u /* pushes may be the worker's own tensors, STEPVAN_READ_ONLY: as stepvan_request_in */
+#define STEPVAN_VIEWS 1u /* pushes may be the worker's own tensors: those that are have STEPVAN_READ_ONLY, as of stepvan_request_in */
 
 /*
  * Waits for requests of the paired workers by the policy, and takes from each worker that

@@ -164,6 +164,13 @@ func (r Request) In(i int) (tensor.Tensor, error) {
 	return r.in.pushes[i], nil
 }
 
+// InPlace reports whether In gives the worker's own tensor for push i; else it gives memory of this process, which may be
+// written to as Pushes may. False also when there is no such push, or the request was answered. Who may call
+// is said of PushKeys. 0 allocations.
+func (r Request) InPlace(i int) bool {
+	return r.live() && i >= 0 && i < len(r.in.pushes) && r.in.left(i)
+}
+
 // visit keeps the request as it is, until the caller unlocks outMu; false when it was answered, or never given.
 func (r Request) visit() bool {
 	if r.in == nil {

@@ -62,6 +62,7 @@ func TestWorkInPlace(t *testing.T) {
 			}
 			for k, s := range c.Servers {
 				for _, r := range take(t, s, server.LockStep) {
+					require.Equal(t, v.Shares, r.InPlace(0))
 					x, large, small := in(t, r, 0), out(t, r, 0), out(t, r, 1)
 					require.Equal(t, large, out(t, r, 0), "the same each time")
 					require.Equal(t, tensor.ShapeOf(many), large.Shape())
@@ -297,7 +298,9 @@ func TestPushesAreTheServersOwn(t *testing.T) {
 					if v.Shares {
 						require.Equal(t, float32(3), Values(t, in(t, r, 0))[many-1])
 					}
+					require.Equal(t, []bool{false, v.Shares, false, v.Shares, false}, inPlace(r, -1, 0, 1, 2, 3))
 					respond(t, s, r.Handler, mine[0])
+					require.Equal(t, []bool{false}, inPlace(r, 0), "it was answered")
 					require.NoError(t, h.Wait(Context(t)))
 					require.Equal(t, float32(6), Values(t, pull)[many-1])
 					require.Equal(t, float32(3), Values(t, push)[many-1])
@@ -305,6 +308,14 @@ func TestPushesAreTheServersOwn(t *testing.T) {
 			})
 		}
 	})
+}
+
+func inPlace(r server.Request, pushes ...int) []bool {
+	var all []bool
+	for _, i := range pushes {
+		all = append(all, r.InPlace(i))
+	}
+	return all
 }
 
 // Where a pull shares memory with a push the server must not write into what it is reading.
