@@ -284,6 +284,8 @@ def test_the_command(run):
     done = subprocess.run([sys.executable, "-m", "stepvan", "version"], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0 and stepvan.__version__ in done.stdout
     assert subprocess.run([sys.executable, "-m", "stepvan", "nothing"], capture_output=True, timeout=30).returncode == 2
+    alone = subprocess.run([sys.executable, "-m", "stepvan"], capture_output=True, text=True, timeout=30)
+    assert alone.returncode == 0 and "Usage:" in alone.stdout, alone.stderr
 
 
 def test_the_command_launches_programs(tmp_path):

@@ -23,7 +23,7 @@ func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 // Execute runs a command line (without the name of the program), prints its error, and returns its exit code.
 func Execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // with nil it takes those of the process, which may be a program that has this one inside
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	understood := false

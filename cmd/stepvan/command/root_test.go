@@ -41,6 +41,14 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// Not those of the process, which has others where this is part of a library.
+func TestWithoutArgumentsItHelps(t *testing.T) {
+	code, out, errOut := stepvan(t)
+	require.Zero(t, code)
+	require.Empty(t, errOut)
+	require.Contains(t, out, "Usage:")
+}
+
 func TestCommandsAreInGroupsAndExplained(t *testing.T) {
 	for _, c := range newRoot().Commands() {
 		require.True(t, c.Hidden || c.GroupID != "", c.Name())
