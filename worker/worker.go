@@ -150,8 +150,8 @@ func (w *Worker) Close() error {
 }
 
 var (
-	errClosed         = fmt.Errorf("push_pull: the worker was stopped: %w", errs.ErrClosed)
-	errRegisterClosed = fmt.Errorf("register: the worker was stopped: %w", errs.ErrClosed)
+	errClosed         = fmt.Errorf("push_pull: this node was stopped: %w", errs.ErrClosed)
+	errRegisterClosed = fmt.Errorf("register: this node was stopped: %w", errs.ErrClosed)
 )
 
 // forgotten logs an error whose handle was recycled before anybody looked at it.
