@@ -3,9 +3,11 @@
 import importlib.metadata
 import inspect
 import os
+import pickle
 import re
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -46,8 +48,22 @@ def test_everything_is_documented():
         assert inspect.getdoc(thing), name
         if inspect.isclass(thing):
             for member, value in vars(thing).items():
-                if not member.startswith("_") and inspect.isfunction(value):
+                if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
                     assert inspect.getdoc(value), f"{name}.{member}"
+
+
+@pytest.mark.parametrize("kind", [stepvan.Node, stepvan.Peer, stepvan.Pull, stepvan.Trace])
+def test_attributes_are_told_of_where_help_shows_them(kind):
+    names = [name for name in inspect.get_annotations(kind) if not name.startswith("_")]
+    assert names and not [name for name in names if not re.search(rf"\b{name}\b", kind.__doc__)]
+
+
+def test_a_traceback_names_errors_as_programs_do():
+    for name in stepvan.__all__:
+        thing = getattr(stepvan, name)
+        if name.endswith("Error"):
+            assert traceback.format_exception_only(thing("text")) == [f"stepvan.{name}: text\n"]
+            assert type(pickle.loads(pickle.dumps(thing("text")))) is thing
 
 
 def test_types_of_the_extension_are_declared():

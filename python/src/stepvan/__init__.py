@@ -15,7 +15,7 @@ A worker and a server, each in a process of its own (and a scheduler: ``python -
 
 The functions of this module are those of StepMesh, on one node per process; the module ``fserver_lib`` has them under
 their original names. Times are seconds, but for ``wait`` and what is said to be in ns. Settings are environment
-variables: docs/settings.md.
+variables: ``python -m stepvan env --all`` tells of each, and ``python -m stepvan doctor`` what is wrong with them and here.
 """
 
 from stepvan import _core

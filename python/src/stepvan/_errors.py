@@ -97,23 +97,24 @@ def ended(what: str, node: int, error: Error) -> Error:
     return ClosedError(f"{what}: this node was stopped")
 
 
-_core.set_errors(
-    {
-        1: TimeoutError,
-        2: ClosedError,
-        3: PeerLostError,
-        4: ConfigError,
-        5: InvalidError,
-        6: BusyError,
-        7: WouldBlockError,
-        8: StaleError,
-        9: NotRegisteredError,
-        10: NotSupportedError,
-        11: RemoteError,
-        12: ProtocolError,
-        13: InternalError,  # arrays that are too small: the extension makes them larger itself
-        14: ForkedError,
-        15: InternalError,
-        16: ExpiredError,
-    }
-)
+_errors: dict[int, type[Exception]] = {
+    1: TimeoutError,
+    2: ClosedError,
+    3: PeerLostError,
+    4: ConfigError,
+    5: InvalidError,
+    6: BusyError,
+    7: WouldBlockError,
+    8: StaleError,
+    9: NotRegisteredError,
+    10: NotSupportedError,
+    11: RemoteError,
+    12: ProtocolError,
+    13: InternalError,  # arrays that are too small: the extension makes them larger itself
+    14: ForkedError,
+    15: InternalError,
+    16: ExpiredError,
+}
+_core.set_errors(_errors)
+for _error in (Error, *_errors.values()):
+    _error.__module__ = "stepvan"  # as programs write it, so that a traceback says stepvan.BusyError

@@ -24,6 +24,8 @@ nodes: weakref.WeakValueDictionary[int, Node] = weakref.WeakValueDictionary()
 class Peer(NamedTuple):
     """Somebody that a node exchanges tensors with: a worker's server, a server's worker; a scheduler's are all nodes.
 
+    role, rank: what it is, and its rank among those. node_rank, instance: the node that it belongs to, and which of that it is.
+    pid, host: its process, and where that runs.
     van, reason: how it is reached ("shm", "tcp", "unix", "mem") and why; "" before it is connected.
     """
 
@@ -40,44 +42,47 @@ class Peer(NamedTuple):
 class Node:
     """A node of a cluster: worker, server, both (joint), or scheduler.
 
-    settings: go before the environment: {"DMLC_ROLE": "worker", ...}; None as a value unsets. docs/settings.md lists all.
+    settings: go before the environment: {"DMLC_ROLE": "worker", ...}; None as a value unsets. ``python -m stepvan
+        env --all`` tells of each.
     timeout: seconds to wait for the cluster to be complete, in place of STEPVAN_START_TIMEOUT, 10 minutes by default.
 
     The node has started when this returns. A context manager: stops at the end, or closes when there is an
     exception. A node that nobody has any more is closed, and so is every node when the interpreter exits, which comes after
     the end of all threads that are not daemons.
 
+    role: "worker", "server", "joint", or "scheduler".
+    worker, server: what a worker does, and a server; None where it is none.
+    worker_rank, server_rank: its rank among workers, and among servers; -1 where it is none.
+    servers, workers: how many servers a broadcast of this worker reaches, and how many workers are paired with this server.
+    stopped: whether it has left the cluster.
+    root_port: the port of the scheduler, which takes a free one where DMLC_PS_ROOT_PORT is 0.
+    number: its number in the C interface.
+
     Errors: ConfigError, RemoteError (the scheduler refuses this node), PeerLostError, TimeoutError; ExpiredError says
     who is missing.
     """
 
     def __init__(self, settings: Mapping[str, str | None] | None = None, timeout: float | None = None) -> None:
-        self.number: int = _core.start(*_starting(settings, timeout))
+        self.number = _core.start(*_starting(settings, timeout))
         self._closer = weakref.finalize(self, _close, self.number)  # also when the interpreter exits
         role, self.worker_rank, self.server_rank, self.servers, self.workers, self.root_port = _core.info(self.number)
-        self.role: Role = _roles[role]
+        self.role = _roles[role]
         self._registrations: dict[int, Registration] = {}
         self.worker = Worker(self) if self.role in ("worker", "joint") else None
         self.server = Server(self) if self.role in ("server", "joint") else None
         self.stopped = False
         nodes[self.number] = self
 
-    stopped: bool
-    """Whether it has left the cluster."""
     role: Role
-    """What it is."""
     worker: Worker | None
-    """What a worker does; None when it is none."""
     server: Server | None
-    """What a server does; None when it is none."""
     worker_rank: int
-    """Its rank among workers, -1 when it is none."""
     server_rank: int
-    """Its rank among servers, -1 when it is none."""
     servers: int
-    """How many servers a broadcast reaches."""
     workers: int
-    """How many workers are paired with this server."""
+    stopped: bool
+    root_port: int
+    number: int
 
     @property
     def alive(self) -> bool:

@@ -18,7 +18,7 @@ _policies = {None: 0, "lockstep": -1, "any": 1}
 
 
 class Pull(NamedTuple):
-    """What a worker pulls: ``shape`` and ``dtype`` of the answer, and its ``nbytes``; fewer will do when ``variable``."""
+    """What a worker pulls with ``key``: ``shape`` and ``dtype`` of the answer, and its ``nbytes``; fewer will do when ``variable``."""
 
     key: int
     shape: tuple[int, ...]

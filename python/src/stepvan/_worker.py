@@ -20,6 +20,9 @@ _routings = {None: 0, "broadcast": 1, "key": 2, "named": 3}
 class Trace(NamedTuple):
     """When an exchange with one server did what, in ns (``get_nanosecond``).
 
+    request_start: the program has asked. request_post_send: the request has been sent. request_post_recv: the server has
+    all of it. request_process: the server's program has it. response_start: that has answered. response_post_send: the
+    answer is being sent. response_post_recv: all of it is here. response_process: the handle has finished.
     The first two and the last two are by the worker's clock, the others by the server's: only differences of one clock
     mean anything. 0: did not happen.
     """
@@ -35,7 +38,7 @@ class Trace(NamedTuple):
 
 
 class Handle:
-    """An exchange that was begun. ``int(handle)`` is its number; ``await handle`` waits in an event loop.
+    """An exchange that was begun by ``push_pull``. ``int(handle)`` is its number; ``await handle`` waits in an event loop.
 
     It stays valid until STEPVAN_HANDLES later ones have finished (65,536 by default), then it is StaleError.
     """
@@ -49,8 +52,8 @@ class Handle:
     def wait(self, timeout: float | None = None) -> None:
         """Waits until every push has been received and every pull written, ``timeout`` seconds at most.
 
-        Again and again, from any thread. Raises PeerLostError or RemoteError with the server as ``subject``;
-        TimeoutError: it goes on, and the tensors are still in use.
+        Again and again, from any thread. Raises PeerLostError or RemoteError with the server as ``subject``,
+        or who else has died without whom the cluster cannot go on; TimeoutError: it goes on, and the tensors are still in use.
         """
         _core.wait(self._worker._at, self._number, timeout)
 
@@ -89,7 +92,7 @@ class Handle:
 
 
 class Worker:
-    """What a worker does. From any thread."""
+    """What a worker does: ``node.worker``. From any thread."""
 
     __slots__ = ("_at", "_node", "__weakref__")
 
