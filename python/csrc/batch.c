@@ -4,6 +4,12 @@
 /* Up to this a push is copied; above it is shown where it is in pooled memory, which costs two calls. */
 #define SMALL 8192
 
+/*
+ * From so many bytes on of pooled memory that tensors show, pushes are copied: a program may look at what it got for as long
+ * as it wants, and the pool, whose limit is STEPVAN_POOL_BYTES, must have room for the next ones.
+ */
+#define MOST_KEPT (64 * 1024 * 1024)
+
 /* How much room the arrays of a batch have: what batches have needed so far. */
 static uint64_t requests_room = 16, pushes_room = 64, pulls_room = 64;
 
@@ -178,38 +184,64 @@ static taking *next_batch(uint64_t node, int32_t policy, int64_t limit)
 	return NULL;
 }
 
+/* What is to be shown of a batch. */
+typedef struct showing {
+	uint64_t node;
+	framework *as;
+	const stepvan_batch *batch;
+	int plain; /* tuples, not objects */
+} showing;
+
+/* The bytes of all pushes: the pooled memory of a request is one piece, so that a tensor keeps no more. */
+static uint64_t bytes_of(const stepvan_batch *b, const stepvan_request *r)
+{
+	uint64_t bytes = 0;
+	for (uint32_t i = 0; i < r->pushes; i++)
+		bytes += b->push[r->first_push + i].bytes;
+	return bytes;
+}
+
 /* A push in pooled memory, which is kept while the tensor is seen; a copy when that cannot be. */
-static PyObject *kept_view(uint64_t node, uint64_t handler, framework *as, const stepvan_tensor *tensor)
+static PyObject *kept_view(const showing *s, const stepvan_request *r, const stepvan_tensor *tensor)
 {
 	uint64_t number;
 	stepvan_error error;
-	if (stepvan_keep(node, handler, tensor->data, &number, &error) != STEPVAN_OK)
-		return copy_of(as, tensor);
-	PyObject *m = memory_new(tensor->data, tensor->bytes, number, 0, NULL);
-	PyObject *view = m != NULL ? view_of(as, m, tensor) : NULL;
+	if (memory_kept >= MOST_KEPT || stepvan_keep(s->node, r->handler, tensor->data, &number, &error) != STEPVAN_OK)
+		return copy_of(s->as, tensor);
+	PyObject *m = memory_of_pool(tensor->data, tensor->bytes, number, bytes_of(s->batch, r));
+	PyObject *view = m != NULL ? view_of(s->as, m, tensor) : NULL;
 	Py_XDECREF(m);
 	return view;
 }
 
-/*
- * A push as a tensor: the registered chunk where it is; pooled memory where it is, when it is large; else
- * a copy, and so is what the worker has left in its own memory, which the program must not write to.
- */
-static PyObject *push_view(uint64_t node, uint64_t handler, framework *as, const stepvan_tensor *tensor)
+static PyObject *none(void)
 {
-	PyObject *view = chunk_view(as, tensor);
-	if (view != NULL || PyErr_Occurred() != NULL)
-		return view;
-	if (tensor->bytes <= SMALL || (tensor->flags & STEPVAN_READ_ONLY) != 0)
-		return copy_of(as, tensor);
-	return kept_view(node, handler, as, tensor);
+	Py_INCREF(Py_None);
+	return Py_None;
 }
 
-static PyObject *tensors_list(uint64_t node, framework *as, const stepvan_batch *b, const stepvan_request *r)
+/*
+ * A push as a tensor: the registered chunk where it is; pooled memory where it is, when it is large; else a copy. What
+ * the worker has left in its own memory, which the program must not write to, is copied, too: for
+ * an object when it is asked for, until when it is None.
+ */
+static PyObject *push_view(const showing *s, const stepvan_request *r, const stepvan_tensor *tensor)
+{
+	if ((tensor->flags & STEPVAN_READ_ONLY) != 0)
+		return s->plain ? copy_of(s->as, tensor) : none();
+	PyObject *view = chunk_view(s->as, tensor);
+	if (view != NULL || PyErr_Occurred() != NULL)
+		return view;
+	if (tensor->bytes <= SMALL)
+		return copy_of(s->as, tensor);
+	return kept_view(s, r, tensor);
+}
+
+static PyObject *tensors_list(const showing *s, const stepvan_request *r)
 {
 	PyObject *list = PyList_New(r->pushes);
 	for (uint32_t i = 0; list != NULL && i < r->pushes; i++) {
-		PyObject *view = push_view(node, r->handler, as, &b->push[r->first_push + i]);
+		PyObject *view = push_view(s, r, &s->batch->push[r->first_push + i]);
 		if (view == NULL || PyList_SetItem(list, i, view) < 0)
 			Py_CLEAR(list);
 	}
@@ -244,11 +276,11 @@ static PyObject *tuple_of(const stepvan_request *r, PyObject *tensors, PyObject 
 	return tuple;
 }
 
-static PyObject *item_of(uint64_t node, framework *as, const stepvan_batch *b, const stepvan_request *r, int plain)
+static PyObject *item_of(const showing *s, const stepvan_request *r)
 {
-	PyObject *tensors = tensors_list(node, as, b, r), *keys = tensors != NULL ? keys_list(b, r) : NULL, *item = NULL;
+	PyObject *tensors = tensors_list(s, r), *keys = tensors != NULL ? keys_list(s->batch, r) : NULL, *item = NULL;
 	if (keys != NULL)
-		item = plain ? tuple_of(r, tensors, keys) : request_new(node, r, b, tensors, keys);
+		item = s->plain ? tuple_of(r, tensors, keys) : request_new(s->node, r, s->batch, s->as, tensors, keys);
 	Py_XDECREF(tensors);
 	Py_XDECREF(keys);
 	return item;
@@ -257,9 +289,10 @@ static PyObject *item_of(uint64_t node, framework *as, const stepvan_batch *b, c
 static PyObject *list_of(const taking *t, framework *as, int plain)
 {
 	const stepvan_batch *b = &t->batch;
+	showing s = {t->node, as, b, plain};
 	PyObject *list = PyList_New((Py_ssize_t)b->requests_count);
 	for (uint64_t i = 0; list != NULL && i < b->requests_count; i++) {
-		PyObject *item = item_of(t->node, as, b, &b->requests[i], plain);
+		PyObject *item = item_of(&s, &b->requests[i]);
 		if (item == NULL || PyList_SetItem(list, (Py_ssize_t)i, item) < 0)
 			Py_CLEAR(list);
 	}

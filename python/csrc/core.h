@@ -91,11 +91,14 @@ typedef struct memory {
 	void *data;
 	uint64_t bytes;
 	uint64_t number;   /* of the library, 0: none; given back with the object */
+	uint64_t charge;   /* bytes of memory_kept */
 	int allocated;     /* by stepvan_alloc: operations may name it */
 	int readonly;
 	PyObject *keep;    /* what the memory belongs to, or NULL */
 } memory;
 PyObject *memory_new(void *data, uint64_t bytes, uint64_t number, int readonly, PyObject *keep);
+PyObject *memory_of_pool(void *data, uint64_t bytes, uint64_t number, uint64_t charge);
+extern uint64_t memory_kept;
 uint64_t memory_number(const void *data, uint64_t bytes);
 PyObject *allocate(PyObject *self, arguments args, Py_ssize_t count);
 int memory_ready(PyObject *module);
@@ -170,16 +173,23 @@ int chunks_prepare(void);
 int chunks_ready(PyObject *module);
 
 /* request.c */
+typedef struct left {
+	Py_ssize_t at; /* in tensors */
+	stepvan_tensor tensor;
+} left;
 typedef struct request {
 	PyObject_HEAD
 	uint64_t node, handler;
 	long long worker;
 	PyObject *tensors, *keys, *views; /* views: those that input and out gave, or NULL */
+	framework *as;      /* of tensors */
+	left *left;         /* pushes that are in the worker's memory, to be copied; the array stays as long as the request */
+	Py_ssize_t lefts;   /* 0: none, or they were copied */
 	Py_ssize_t pulls;
 	stepvan_tensor *pull;
 	uint64_t *pull_keys;
 } request;
-PyObject *request_new(uint64_t node, const stepvan_request *from, const stepvan_batch *batch, PyObject *tensors, PyObject *keys);
+PyObject *request_new(uint64_t node, const stepvan_request *from, const stepvan_batch *batch, framework *as, PyObject *tensors, PyObject *keys);
 PyObject *set_request(PyObject *self, arguments args, Py_ssize_t count);
 int request_ready(PyObject *module);
 

@@ -8,6 +8,9 @@
 static PyTypeObject *type;
 static ranges allocated; /* Memory objects of stepvan_alloc, by address */
 
+/* Bytes of the library's pools that Memory objects of memory_of_pool keep from being used again, at most. */
+uint64_t memory_kept;
+
 /* New reference. Steals number, also when it fails; takes a reference to keep, which may be NULL. */
 PyObject *memory_new(void *data, uint64_t bytes, uint64_t number, int readonly, PyObject *keep)
 {
@@ -20,6 +23,7 @@ PyObject *memory_new(void *data, uint64_t bytes, uint64_t number, int readonly, 
 	m->data = data;
 	m->bytes = bytes;
 	m->number = number;
+	m->charge = 0;
 	m->allocated = 0;
 	m->readonly = readonly;
 	Py_XINCREF(keep);
@@ -27,9 +31,21 @@ PyObject *memory_new(void *data, uint64_t bytes, uint64_t number, int readonly, 
 	return (PyObject *)m;
 }
 
+/* Memory of a pool, which is kept by number with charge bytes of the pool. New reference. Steals number, also when it fails. */
+PyObject *memory_of_pool(void *data, uint64_t bytes, uint64_t number, uint64_t charge)
+{
+	PyObject *m = memory_new(data, bytes, number, 0, NULL);
+	if (m != NULL) {
+		((memory *)m)->charge = charge;
+		memory_kept += charge;
+	}
+	return m;
+}
+
 static void memory_dealloc(PyObject *self)
 {
 	memory *m = (memory *)self;
+	memory_kept -= m->charge;
 	if (m->allocated)
 		ranges_remove(&allocated, m->data, self);
 	if (m->number != 0)

@@ -36,8 +36,34 @@ static int take_pulls(request *r, const stepvan_request *from, const stepvan_bat
 	return 0;
 }
 
-/* New reference. Takes references to the lists. */
-PyObject *request_new(uint64_t node, const stepvan_request *from, const stepvan_batch *batch, PyObject *tensors, PyObject *keys)
+static int is_left(const stepvan_tensor *tensor)
+{
+	return (tensor->flags & STEPVAN_READ_ONLY) != 0;
+}
+
+/* Remembers the pushes that the worker has left in its memory. */
+static int take_left(request *r, const stepvan_request *from, const stepvan_batch *batch)
+{
+	const stepvan_tensor *push = batch->push + from->first_push;
+	size_t count = 0;
+	for (uint32_t i = 0; i < from->pushes; i++)
+		count += (size_t)is_left(&push[i]);
+	if (count == 0)
+		return 0;
+	r->left = PyMem_Malloc(count * sizeof(left));
+	if (r->left == NULL) {
+		PyErr_NoMemory();
+		return -1;
+	}
+	for (uint32_t i = 0; i < from->pushes; i++) {
+		if (is_left(&push[i]))
+			r->left[r->lefts++] = (left){(Py_ssize_t)i, push[i]};
+	}
+	return 0;
+}
+
+/* New reference. Takes references to the lists. In tensors None stands for what is copied later, as the framework has it. */
+PyObject *request_new(uint64_t node, const stepvan_request *from, const stepvan_batch *batch, framework *as, PyObject *tensors, PyObject *keys)
 {
 	request *r = (request *)PyType_GenericAlloc((PyTypeObject *)(request_class != NULL ? request_class : (PyObject *)type), 0);
 	if (r == NULL)
@@ -49,7 +75,8 @@ PyObject *request_new(uint64_t node, const stepvan_request *from, const stepvan_
 	r->tensors = tensors;
 	Py_INCREF(keys);
 	r->keys = keys;
-	if (take_pulls(r, from, batch) < 0) {
+	r->as = as;
+	if (take_pulls(r, from, batch) < 0 || take_left(r, from, batch) < 0) {
 		Py_DECREF(r);
 		return NULL;
 	}
@@ -81,6 +108,7 @@ static void request_dealloc(PyObject *self)
 	PyObject_GC_UnTrack(self);
 	request_clear(self);
 	PyMem_Free(((request *)self)->pull);
+	PyMem_Free(((request *)self)->left);
 	PyObject_GC_Del(self);
 	Py_DECREF(of);
 }
@@ -192,9 +220,67 @@ static PyObject *given(PyObject *object)
 	return result;
 }
 
+/* The result of a call about what the worker has left in its memory. */
+static int check_left(const request *r, int32_t code, stepvan_error *error)
+{
+	if (code == STEPVAN_STALE)
+		PyOS_snprintf(error->message, sizeof(error->message),
+			"tensors: the request was answered before they were looked at, and what was pushed is in the worker's memory: look at tensors before the respond");
+	return check_on(r->node, "tensors", code, error);
+}
+
+/*
+ * A copy of a push in the worker's memory. Large ones are made without the interpreter lock, when another thread may
+ * answer: so the memory is kept meanwhile, and the copy is not given when the worker may have changed what was read.
+ */
+static PyObject *copy_left(const request *r, const left *l)
+{
+	uint64_t kept;
+	stepvan_error error;
+	stepvan_tensor still;
+	if (check_left(r, stepvan_keep(r->node, r->handler, l->tensor.data, &kept, &error), &error) < 0)
+		return NULL;
+	PyObject *copy = copy_of(r->as, &l->tensor);
+	stepvan_free(kept, NULL);
+	if (copy != NULL && check_left(r, stepvan_request_in(r->node, r->handler, (uint64_t)l->at, &still, &error), &error) < 0)
+		Py_CLEAR(copy);
+	return copy;
+}
+
+/* Puts copies in the place of what was left. All or, on an error, none; and those of the thread that is first. */
+static int fill_left(request *r)
+{
+	Py_ssize_t count = r->lefts;
+	PyObject *copies = PyList_New(0);
+	for (Py_ssize_t i = 0; copies != NULL && i < count; i++) {
+		PyObject *copy = copy_left(r, &r->left[i]);
+		if (copy == NULL || PyList_Append(copies, copy) < 0)
+			Py_CLEAR(copies);
+		Py_XDECREF(copy);
+	}
+	if (r->lefts == 0) { /* another thread was first, and may have answered since */
+		if (copies == NULL && PyErr_ExceptionMatches(PyExc_Exception))
+			PyErr_Clear();
+		int failed = PyErr_Occurred() != NULL;
+		Py_XDECREF(copies);
+		return failed ? -1 : 0;
+	}
+	if (copies == NULL)
+		return -1;
+	r->lefts = 0;
+	for (Py_ssize_t i = 0; i < count; i++) {
+		PyObject *copy = PyList_GetItem(copies, i);
+		Py_INCREF(copy);
+		PyList_SetItem(r->tensors, r->left[i].at, copy);
+	}
+	Py_DECREF(copies);
+	return 0;
+}
+
 static PyObject *request_tensors(PyObject *self, void *unused)
 {
-	return given(((request *)self)->tensors);
+	request *r = (request *)self;
+	return r->tensors != NULL && r->lefts > 0 && fill_left(r) < 0 ? NULL : given(r->tensors);
 }
 
 static PyObject *request_keys(PyObject *self, void *unused)
@@ -211,7 +297,7 @@ static PyGetSetDef fields[] = {
 	{"handler", request_handler, NULL, "The number for the respond.", NULL},
 	{"node", request_node, NULL, "The number of the node.", NULL},
 	{"worker", request_worker, NULL, "The rank of the worker that asks.", NULL},
-	{"tensors", request_tensors, NULL, "What was pushed: a list of tensors.", NULL},
+	{"tensors", request_tensors, NULL, "What was pushed: a list of tensors. What the worker has left in its memory is copied at the first look.", NULL},
 	{"keys", request_keys, NULL, "The keys of the tensors.", NULL},
 	{"pull_count", request_pull_count, NULL, "How many pulls there are.", NULL},
 	{"pulls", request_pulls, NULL, "What is to be answered: a list of Pull.", NULL},

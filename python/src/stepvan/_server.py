@@ -59,7 +59,9 @@ class Request(_core.Request):
     handler: its number. worker: the rank of the worker.
     tensors: of torch where torch is imported, else of numpy; a type that neither has comes as unsigned integers of the
         same size. Pushes to a registered chunk are views of it: they show the next push of that key when it
-        arrives, which it may from the respond on. All others are the program's for as long as it wants.
+        arrives, which it may from the respond on. All others are the program's for as long as it wants. What the worker has
+        left in its own memory is copied when ``tensors`` is first looked at, and never when only ``input`` is. So look
+        at ``tensors`` before the respond: after it the first look is StaleError where something would have to be copied.
     """
 
     __slots__ = ()
