@@ -11,7 +11,7 @@ const (
 	processBytes = 24 << 20
 	pythonBytes  = 64 << 20
 	torchBytes   = 320 << 20
-	nixlBytes    = 256 << 20
+	nixlBytes    = 272 << 20
 	memoryShare  = 0.8
 )
 

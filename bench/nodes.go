@@ -56,15 +56,22 @@ func (o *Options) nodeCommand(args nodeArgs) []string {
 var errNoPackage = errors.New("has no package stepvan that can be measured: " +
 	"pip install ./python in a clone of the repository, or a wheel, and name the interpreter with --python (of `make installed-wheel`: .cache/venv/bin/python)")
 
-// explain says what to do when nodes in Python could not be started for want of the package.
+// errNoNixl says that an interpreter does not have NIXL, of which the program of a peer says how to get it.
+var errNoNixl = errors.New("has no NIXL, which --peer nixl measures and stepvan does without: pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1 numpy")
+
+// explain says what to do when nodes in Python could not be started for want of a package.
 func (o *Options) explain(err error) error {
 	var failure *launch.Failure
 	if !o.Nodes.Python() || !errors.As(err, &failure) {
 		return err
 	}
 	for _, line := range failure.Stderr {
-		if strings.Contains(line, "No module named") && strings.Contains(line, "stepvan") {
+		_, missing, _ := strings.Cut(line, "No module named ")
+		switch missing = strings.TrimLeft(missing, "'"); {
+		case strings.HasPrefix(missing, "stepvan"):
 			return fmt.Errorf("%s %w", strings.Join(o.Python, " "), errNoPackage)
+		case strings.HasPrefix(missing, "nixl"):
+			return fmt.Errorf("%s %w", strings.Join(o.Python, " "), errNoNixl)
 		}
 	}
 	return err

@@ -64,6 +64,19 @@ func TestLimitOfOptions(t *testing.T) {
 	require.Equal(t, 4, o.limitServers())
 }
 
+// Two processes in Python, and a scheduler that has nothing to do. They are compared with the same in Go.
+func TestAPeerIsNoNode(t *testing.T) {
+	o, err := Options{Nodes: NixlNodes, Node: []string{"stepvan", "node"}, Python: []string{"python"}}.complete()
+	require.NoError(t, err)
+	plan := o.plan(nodeArgs{Control: "x"})
+	require.Equal(t, []string{"python", "-m", "stepvan._bench", "--tensors=nixl", "--control=x"}, plan.Worker)
+	require.Equal(t, plan.Worker, plan.Server)
+	require.Equal(t, []string{"stepvan", "node", "--control=x", "--bare"}, plan.Scheduler)
+	base, compared := o.baselineOf()
+	require.True(t, compared)
+	require.Equal(t, GoNodes, base.Nodes)
+}
+
 func TestIdealPipeline(t *testing.T) {
 	o := &Options{Workload: AFD3, Inflight: 3, Compute: 100 * time.Microsecond}
 	require.InDelta(t, 300, o.limitOf(50), 1e-9, "the computations are the slowest stages")
@@ -82,6 +95,7 @@ func TestNamesOfMeasurements(t *testing.T) {
 		"tcp incast 64w1s 8B/8B one process":        {Workload: Incast, Workers: 64, Together: true},
 		"mem barrier 1w1s":                          {Workload: Barrier, Van: Mem, Together: true},
 		"tcp echo 1w1s 8B/8B beside 1GiB core 2":    {Bulk: 1 << 30, Pin: 2},
+		"shm afd 1w1s nixl 896KiB/1.75MiB":          {Workload: AFD, Van: Shm, Nodes: NixlNodes},
 		"shm batch 8w1s torch 8B/8B x64":            {Workload: Batch, Van: Shm, Nodes: TorchNodes},
 	} {
 		require.Equal(t, want, o.String())
@@ -113,6 +127,13 @@ func TestMistakesInOptions(t *testing.T) {
 		"mem in Python":    {Options{Van: Mem, Nodes: TorchNodes}, []string{"one process is not there"}},
 		"bulk in Python":   {Options{Bulk: 8, Nodes: TorchNodes, Node: node}, []string{"--bulk is not there"}},
 		"profile, Python":  {Options{Profile: "x", Nodes: TorchNodes, Node: node}, []string{"--profile is not there"}},
+		"weights of NIXL":  {Options{Workload: Weights, Nodes: NixlNodes, Node: node}, []string{"--workload weights is not there with --peer nixl: use echo or afd"}},
+		"NIXL in process":  {Options{Nodes: NixlNodes, Together: true}, []string{"one process is not there with --peer nixl"}},
+		"NIXL over unix":   {Options{Van: Unix, Nodes: NixlNodes, Node: node}, []string{"--van unix is not there with --peer nixl: use shm or tcp"}},
+		"many of NIXL":     {Options{Workers: 2, Nodes: NixlNodes, Node: node}, []string{"more than one worker, server or exchange in flight is not there"}},
+		"NIXL, in flight":  {Options{Inflight: 2, Nodes: NixlNodes, Node: node}, []string{"more than one worker, server or exchange in flight is not there"}},
+		"NIXL in place":    {Options{Workload: AFD, InPlace: true, Nodes: NixlNodes, Node: node}, []string{"--in-place is not there with --peer nixl"}},
+		"NIXL sleeps":      {Options{Progress: "park", Nodes: NixlNodes, Node: node}, []string{"--progress park is not there with --peer nixl: use auto or spin"}},
 		"no interpreter":   {Options{Nodes: TorchNodes, Node: node}, []string{"Options.Python is missing"}},
 		"no program":       {Options{}, []string{"Options.Node is missing"}},
 	} {

@@ -107,13 +107,26 @@ func TestPythonIsComparedWithGo(t *testing.T) {
 	}
 }
 
-// Who has no package stepvan is told how to get it.
+// Who has no package stepvan, or no NIXL, is told how to get it.
 func TestAnInterpreterWithoutThePackage(t *testing.T) {
-	o := options(t, Options{Count: 1, Nodes: TorchNodes})
-	o.Python = []string{"/bin/sh", "-c", "echo \"x: (ModuleNotFoundError: No module named 'stepvan')\" >&2; exit 1"}
-	_, err := Run(t.Context(), o)
-	require.ErrorIs(t, err, errNoPackage)
-	require.ErrorContains(t, err, "pip install ./python")
+	for name, c := range map[string]struct {
+		nodes     Nodes
+		says      string
+		want      error
+		installed string
+	}{
+		"stepvan": {TorchNodes, "x: (ModuleNotFoundError: No module named 'stepvan')", errNoPackage, "pip install ./python"},
+		"old":     {NumpyNodes, "/usr/bin/python3: No module named stepvan._bench", errNoPackage, "pip install ./python"},
+		"NIXL":    {NixlNodes, "x: --peer nixl needs NIXL, which is not part of stepvan: (No module named 'nixl')", errNoNixl, "pip install --no-deps nixl-cu12==1.5.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options(t, Options{Count: 1, Nodes: c.nodes})
+			o.Python = []string{"/bin/sh", "-c", "echo \"" + c.says + "\" >&2; exit 1"}
+			_, err := Run(t.Context(), o)
+			require.ErrorIs(t, err, c.want)
+			require.ErrorContains(t, err, c.installed)
+		})
+	}
 }
 
 func TestASignalEndsARun(t *testing.T) {

@@ -1,13 +1,19 @@
 """The nodes that ``stepvan bench`` measures."""
 
+import ctypes
+import importlib.util
 import json
+import queue
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from stepvan._bench.spec import answer_to
+from stepvan._bench import nixl_peer
+from stepvan._bench.spec import Spec, answer_to
 
 
 def bench(*arguments):
@@ -54,3 +60,119 @@ def test_answers(size, want):
 
 def test_answers_wrap_around():
     assert answer_to(np.array([255, 255], np.uint8), 1, 3) == [1]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("nixl") is not None, reason="NIXL is there")
+def test_without_nixl():
+    done = bench("--workload", "echo", "--van", "shm", "--peer", "nixl", "--count", "20", "--rounds", "2")
+    assert done.returncode != 0
+    assert " has no NIXL, which --peer nixl measures" in done.stderr
+    assert "pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1 numpy" in done.stderr
+    [report] = map(json.loads, done.stdout.splitlines())
+    assert "nodes" not in report
+
+
+@pytest.mark.skipif(importlib.util.find_spec("nixl") is None, reason="NIXL is not there")
+@pytest.mark.parametrize("workload", ["echo", "afd"])
+def test_nixl(workload):
+    done = bench("--workload", workload, "--van", "shm,tcp", "--peer", "nixl", "--count", "20", "--rounds", "2")
+    assert done.returncode == 0, done.stderr
+    reports = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [r.get("nodes") for r in reports] == [None, "nixl"] * 2
+
+
+class FakeAgent:
+    """As much of NIXL as a measurement needs, between two threads."""
+
+    def __init__(self, boxes, name, config):
+        self._boxes, self._name = boxes, name
+        self._boxes[name] = queue.SimpleQueue()
+
+    def create_backend(self, *arguments):
+        pass
+
+    def register_memory(self, *arguments, **options):
+        pass
+
+    def get_agent_metadata(self):
+        return self._name.encode()
+
+    def add_remote_agent(self, card):
+        assert card.decode() in self._boxes
+
+    def get_xfer_descs(self, descriptors, memory):
+        return descriptors[0]
+
+    def initialize_xfer(self, what, own, far, other, message, backends):
+        assert (what, own[1]) == ("WRITE", far[1])
+        return [own, far, other, message, 0]
+
+    def transfer(self, handle):
+        handle[-1] = 2
+        return self.check_xfer_state(handle)
+
+    def check_xfer_state(self, handle):
+        own, far, other, message, polls = handle
+        if polls > 0:
+            handle[-1] -= 1
+            return "PROC"
+        ctypes.memmove(far[0], own[0], own[1])
+        self._boxes[other].put((self._name, message))
+        return "DONE"
+
+    def get_new_notifs(self):
+        try:
+            name, message = self._boxes[self._name].get(timeout=0.01)
+        except queue.Empty:
+            return {}
+        return {name: [message]}
+
+
+@pytest.fixture
+def peers(monkeypatch, tmp_path):
+    """Makes a server and a worker of agents that are none of NIXL's."""
+    boxes = {}
+    module = SimpleNamespace(nixl_agent=lambda name, config: FakeAgent(boxes, name, config), nixl_agent_config=lambda **options: options)
+    monkeypatch.setattr(nixl_peer, "load", lambda: module)
+    monkeypatch.setenv("UCX_TLS", "")
+
+    def make(workload, push, pull):
+        spec = Spec(workload=workload, van="shm", workers=1, push=push, pull=pull, inflight=1, in_place=False)
+        return [nixl_peer.NixlPeer(role, tmp_path, spec) for role in ("server", "worker")]
+
+    return make
+
+
+@pytest.mark.parametrize(("workload", "push", "pull"), [("echo", 8, 8), ("afd", 300, 600), ("afd", 600, 300)])
+def test_exchanges_of_a_peer(monkeypatch, peers, workload, push, pull):
+    monkeypatch.setattr(nixl_peer.NixlPeer, "_watched", lambda self: threading.Lock())  # signals are the main thread's
+    server, worker = peers(workload, push, pull)
+
+    def serve():
+        server.check(3)
+        server.measure(5)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    worker.check(3)
+    reply = worker.measure(5)
+    thread.join(10)
+    assert not thread.is_alive()
+    assert len(worker.times) == 5 and min(worker.times) > 0 and reply["elapsed"] >= sum(worker.times)
+
+
+def test_a_peer_sees_wrong_bytes(monkeypatch, peers):
+    monkeypatch.setattr(nixl_peer.NixlPeer, "_watched", lambda self: threading.Lock())
+    server, worker = peers("afd", 8, 16)
+    thread = threading.Thread(target=server.measure, args=(1,))  # answers with what is there
+    thread.start()
+    with pytest.raises(AssertionError, match="byte 0 of the answer of server 0 is wrong"):
+        worker.check(1)
+    thread.join(10)
+
+
+def test_a_peer_whose_other_is_silent(monkeypatch, peers):
+    monkeypatch.setattr(nixl_peer, "PATIENCE", 0.05)
+    _, worker = peers("echo", 8, 8)
+    with pytest.raises(TimeoutError, match="no exchange with the server has ended for"):
+        worker.measure(5)

@@ -20,7 +20,7 @@ import numpy as np
 
 from stepvan._bench.spec import Meter, Spec, answer_to, check_answer, pattern
 
-# UCX_TLS for each van.
+# UCX_TLS for each van: what UCX may use.
 _TRANSPORTS = {"shm": "shm,self", "tcp": "tcp"}
 
 # Seconds. Between two looks at whether exchanges go on, at a time when they should; and for the end of the process.
@@ -34,7 +34,7 @@ def load() -> Any:
     try:
         return importlib.import_module("nixl._api")
     except ImportError as error:
-        raise SystemExit(f"{sys.executable}: --peer nixl needs NIXL, which is not part of stepvan: {INSTALL} ({error})") from None
+        raise SystemExit(f"{sys.executable}: --peer nixl needs NIXL: {INSTALL} ({error})") from None
 
 
 class NixlPeer:
