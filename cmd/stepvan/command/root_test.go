@@ -43,6 +43,8 @@ func TestHelp(t *testing.T) {
 
 // Not those of the process, which has others where this is part of a library.
 func TestWithoutArgumentsItHelps(t *testing.T) {
+	defer func(args []string) { os.Args = args }(os.Args)
+	os.Args = []string{"python3", "-m", "stepvan"}
 	code, out, errOut := stepvan(t)
 	require.Zero(t, code)
 	require.Empty(t, errOut)
