@@ -110,6 +110,7 @@ int dtype_equal(PyObject *dtype);
 uint64_t dtype_size(int code);
 int dtype_of_format(const char *format, Py_ssize_t size);
 int dtype_of_dlpack(int kind, int bits, int lanes);
+void dtype_to_dlpack(int code, uint8_t *kind, uint8_t *bits, uint16_t *lanes);
 const char *dtype_name(int code);
 PyObject *dtype_bytes(PyObject *self, PyObject *code);
 PyObject *dtype_names(PyObject *self, PyObject *unused);
@@ -121,6 +122,7 @@ typedef struct framework {
 	PyObject *make;         /* torch.empty, numpy.empty */
 	PyObject *show;         /* torch.frombuffer, numpy.ndarray */
 	PyObject *keep;         /* torch: name of the method that gives a tensor's storage, or NULL */
+	const void *exchange;   /* what dlpack_exchange found of it: torch 2.10 and later; else NULL */
 	PyObject *dtype[CODES]; /* by code; NULL: it has none */
 	PyObject *make_with[CODES]; /* keyword arguments of make */
 	PyObject *show_with[CODES]; /* of show: torch */
@@ -143,6 +145,9 @@ int tensor_of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor,
 int tensor_of_numpy(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep);
 int tensor_of_buffer(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep);
 int tensor_of_dlpack(PyObject *object, PyObject *method, const operand *as, stepvan_tensor *tensor, PyObject **keep);
+const void *dlpack_exchange(PyObject *class);
+int dlpack_look(const void *exchange, PyObject *object, stepvan_tensor *tensor);
+PyObject *dlpack_show(const void *exchange, PyObject *memory, void *data, const stepvan_tensor *tensor);
 int refuse(const operand *as, const char *format, ...);
 int set_shape(stepvan_tensor *tensor, PyObject *shape, const operand *as);
 int set_bytes(stepvan_tensor *tensor, const operand *as);

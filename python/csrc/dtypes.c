@@ -4,29 +4,30 @@
 static const struct {
 	const char *name;
 	uint8_t size;
+	uint8_t kind; /* of DLPack */
 } types[] = {
-	[STEPVAN_BOOL] = {"bool", 1},
-	[STEPVAN_UINT8] = {"uint8", 1},
-	[STEPVAN_INT8] = {"int8", 1},
-	[STEPVAN_UINT16] = {"uint16", 2},
-	[STEPVAN_INT16] = {"int16", 2},
-	[STEPVAN_UINT32] = {"uint32", 4},
-	[STEPVAN_INT32] = {"int32", 4},
-	[STEPVAN_UINT64] = {"uint64", 8},
-	[STEPVAN_INT64] = {"int64", 8},
-	[STEPVAN_FLOAT16] = {"float16", 2},
-	[STEPVAN_BFLOAT16] = {"bfloat16", 2},
-	[STEPVAN_FLOAT32] = {"float32", 4},
-	[STEPVAN_FLOAT64] = {"float64", 8},
-	[STEPVAN_COMPLEX32] = {"complex32", 4},
-	[STEPVAN_COMPLEX64] = {"complex64", 8},
-	[STEPVAN_COMPLEX128] = {"complex128", 16},
-	[STEPVAN_FLOAT8_E4M3FN] = {"float8_e4m3fn", 1},
-	[STEPVAN_FLOAT8_E5M2] = {"float8_e5m2", 1},
-	[STEPVAN_FLOAT8_E4M3FNUZ] = {"float8_e4m3fnuz", 1},
-	[STEPVAN_FLOAT8_E5M2FNUZ] = {"float8_e5m2fnuz", 1},
-	[STEPVAN_FLOAT8_E8M0FNU] = {"float8_e8m0fnu", 1},
-	[STEPVAN_FLOAT4_E2M1FN_X2] = {"float4_e2m1fn_x2", 1},
+	[STEPVAN_BOOL] = {"bool", 1, 6},
+	[STEPVAN_UINT8] = {"uint8", 1, 1},
+	[STEPVAN_INT8] = {"int8", 1, 0},
+	[STEPVAN_UINT16] = {"uint16", 2, 1},
+	[STEPVAN_INT16] = {"int16", 2, 0},
+	[STEPVAN_UINT32] = {"uint32", 4, 1},
+	[STEPVAN_INT32] = {"int32", 4, 0},
+	[STEPVAN_UINT64] = {"uint64", 8, 1},
+	[STEPVAN_INT64] = {"int64", 8, 0},
+	[STEPVAN_FLOAT16] = {"float16", 2, 2},
+	[STEPVAN_BFLOAT16] = {"bfloat16", 2, 4},
+	[STEPVAN_FLOAT32] = {"float32", 4, 2},
+	[STEPVAN_FLOAT64] = {"float64", 8, 2},
+	[STEPVAN_COMPLEX32] = {"complex32", 4, 5},
+	[STEPVAN_COMPLEX64] = {"complex64", 8, 5},
+	[STEPVAN_COMPLEX128] = {"complex128", 16, 5},
+	[STEPVAN_FLOAT8_E4M3FN] = {"float8_e4m3fn", 1, 10},
+	[STEPVAN_FLOAT8_E5M2] = {"float8_e5m2", 1, 12},
+	[STEPVAN_FLOAT8_E4M3FNUZ] = {"float8_e4m3fnuz", 1, 11},
+	[STEPVAN_FLOAT8_E5M2FNUZ] = {"float8_e5m2fnuz", 1, 13},
+	[STEPVAN_FLOAT8_E8M0FNU] = {"float8_e8m0fnu", 1, 14},
+	[STEPVAN_FLOAT4_E2M1FN_X2] = {"float4_e2m1fn_x2", 1, 17},
 };
 
 /* Known dtype objects. They are few, and those used first are found first. */
@@ -148,21 +149,21 @@ int dtype_of_format(const char *format, Py_ssize_t size)
 	return strchr("efd", *format) != NULL ? of_kind('f', size) : 0;
 }
 
-/* The code of a DLDataType; 0 when there is none. */
+/* What a type is in DLPack. */
+void dtype_to_dlpack(int code, uint8_t *kind, uint8_t *bits, uint16_t *lanes)
+{
+	int packed = code == STEPVAN_FLOAT4_E2M1FN_X2;
+	*kind = types[code].kind;
+	*lanes = packed ? 2 : 1;
+	*bits = (uint8_t)(types[code].size * 8 / *lanes);
+}
+
+/* The code of a DLDataType; 0 when there is none. Budget: 20 ns. */
 int dtype_of_dlpack(int kind, int bits, int lanes)
 {
-	static const char kinds[] = {[0] = 'i', [1] = 'u', [2] = 'f', [5] = 'c', [6] = '?'};
-	static const uint8_t small[] = {
-		[10] = STEPVAN_FLOAT8_E4M3FN, [11] = STEPVAN_FLOAT8_E4M3FNUZ,
-		[12] = STEPVAN_FLOAT8_E5M2, [13] = STEPVAN_FLOAT8_E5M2FNUZ, [14] = STEPVAN_FLOAT8_E8M0FNU,
-	};
-	if (kind == 17 && bits == 4 && lanes == 2)
-		return STEPVAN_FLOAT4_E2M1FN_X2;
-	if (lanes != 1 || bits % 8 != 0)
-		return 0;
-	if (kind == 4)
-		return bits == 16 ? STEPVAN_BFLOAT16 : 0;
-	if (kind >= 10 && kind <= 14)
-		return bits == 8 ? small[kind] : 0;
-	return kind >= 0 && kind < COUNT(kinds) && kinds[kind] != 0 ? of_kind(kinds[kind], bits / 8) : 0;
+	for (int code = 1; code < COUNT(types); code++) {
+		if (types[code].kind == kind && types[code].size * 8 == bits * lanes && (lanes == 2) == (code == STEPVAN_FLOAT4_E2M1FN_X2))
+			return code;
+	}
+	return 0;
 }

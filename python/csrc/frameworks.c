@@ -96,6 +96,7 @@ PyObject *use_torch(PyObject *self, arguments args, Py_ssize_t count)
 		return NULL;
 	if (args[3] != Py_None)
 		set(&torch.keep, args[3]);
+	torch.exchange = dlpack_exchange(args[0]);
 	set(&torch.make, args[1]);
 	set(&torch.show, args[2]);
 	set(&torch.type, args[0]);

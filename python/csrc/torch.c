@@ -154,17 +154,25 @@ static int set_shape_of(PyObject *object, const operand *as, stepvan_tensor *ten
 	return failed;
 }
 
-/* keep gets the tensor itself: see owner_settle. */
-int tensor_of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep)
+/* Reads a tensor by its attributes. */
+static int look(PyObject *object, const operand *as, stepvan_tensor *tensor)
 {
 	if (truth(object, name_is_cpu) != 1)
 		return wrong_device(object, as);
 	if (set_shape_of(object, as, tensor) < 0 || set_dtype(object, as, tensor) < 0 || set_bytes(tensor, as) < 0 || check_contiguous(object, as, tensor) < 0)
 		return -1;
+	return set_data(object, as, tensor);
+}
+
+/* keep gets the tensor itself: see owner_settle. */
+int tensor_of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep)
+{
+	/* Tensors of other classes may see to their attributes themselves. */
+	int plain = torch.exchange != NULL && (PyObject *)Py_TYPE(object) == torch.type;
+	if ((!plain || !dlpack_look(torch.exchange, object, tensor)) && look(object, as, tensor) < 0)
+		return -1;
 	/* Only views of parts of complex numbers are negated, and those are contiguous with one element only. */
 	if ((tensor->bytes <= dtype_size(tensor->dtype) || tensor->dtype >= STEPVAN_COMPLEX32) && tensor->dtype >= STEPVAN_FLOAT16 && check_lazy(object, as, tensor) < 0)
-		return -1;
-	if (set_data(object, as, tensor) < 0)
 		return -1;
 	Py_INCREF(object);
 	*keep = object;

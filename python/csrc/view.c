@@ -50,13 +50,16 @@ static PyObject *call_with(PyObject *function, PyObject *argument, PyObject *wit
 	return result;
 }
 
-static PyObject *show_torch(PyObject *memory, const stepvan_tensor *tensor, int code)
+static PyObject *show_torch(PyObject *shown, const stepvan_tensor *tensor, int code)
 {
+	const struct memory *m = (struct memory *)shown;
+	if (torch.exchange != NULL && tensor->bytes > 0 && !m->readonly)
+		return dlpack_show(torch.exchange, shown, m->data, tensor);
 	PyObject *shape = shape_of(tensor);
 	if (shape == NULL || tensor->bytes == 0)
 		return call_with(torch.make, shape, torch.make_with[code]);
-	Py_INCREF(memory);
-	PyObject *flat = call_with(torch.show, memory, torch.show_with[code]);
+	Py_INCREF(shown);
+	PyObject *flat = call_with(torch.show, shown, torch.show_with[code]);
 	PyObject *view = flat != NULL ? PyObject_CallMethodObjArgs(flat, name_view, shape, NULL) : NULL;
 	Py_XDECREF(flat);
 	Py_DECREF(shape);
