@@ -30,7 +30,7 @@ class ClosedError(Error):
 
 
 class PeerLostError(Error, ConnectionError):
-    """A peer died or its connection broke."""
+    """A peer died or its connection broke; ``subject`` names it."""
 
 
 class ConfigError(Error, ValueError):
