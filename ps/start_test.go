@@ -183,7 +183,7 @@ func TestClustersThatDoNotComplete(t *testing.T) {
 				for i, err := range results {
 					require.Error(t, err, "node %d", i)
 					require.Regexp(t, "^start[: ]", err.Error())
-					require.NotRegexp(t, "start[: ].* start: |^start: start", err.Error(), "said once")
+					require.NotRegexp(t, "start: start", err.Error(), "said once")
 				}
 				if c.at >= 0 {
 					require.ErrorIs(t, results[c.at], ps.ErrRemote)

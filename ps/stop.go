@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
@@ -160,7 +161,7 @@ func (n *Node) abandon(why error) {
 	n.over.Store(true)
 	for _, m := range n.members {
 		if m.link != nil && why != nil {
-			m.link.Goodbye("it did not start: " + why.Error())
+			m.link.Goodbye("it did not start: " + strings.TrimPrefix(why.Error(), "start: "))
 		}
 		if m.office != nil || m.scheduler != nil {
 			_ = m.leave(gone) // the cause of the abandonment is what counts
