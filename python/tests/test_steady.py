@@ -59,10 +59,10 @@ def grown(samples, exchanges):
         statistics.median(b) - statistics.median(a)
         for a, b in zip(zip(*(s["references"] for s in first)), zip(*(s["references"] for s in last)), strict=True)
     )
-    # Go's heap grows by some MiB until it is first collected, and its threads come and go. All else is a leak that
-    # is much rarer than one per exchange.
+    # Go's heap grows by up to 100 bytes per exchange until it is first collected, at 4 MiB, and its threads come and go. All
+    # else is a leak that is much rarer than one per exchange.
     allowed = {"objects": 20, "blocks": 100, "all references": 300, "references": 5, "files": 0, "threads": 3}
-    allowed["KiB"] = max(768, exchanges / 125)
+    allowed["KiB"] = max(768, min(exchanges / 14, 4096), exchanges / 125)
     return {name: value for name, value in found.items() if value > allowed[name]}
 
 
