@@ -118,14 +118,6 @@ def test_only_what_was_left_is_copied(shared, copies):
     e.answer(request)
 
 
-def test_tensors_are_of_what_was_there_at_the_batch(shared):
-    """A list is of torch or of numpy, also where torch is imported between the batch and the look."""
-    e = Exchange(shared, torch.tensor([7.0]))
-    request = e.request()
-    assert [type(t) for t in request.tensors] == [torch.Tensor] * 2
-    e.answer(request)
-
-
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 def test_a_copy_that_fails_is_tried_again(shared, copies, error):
     e = Exchange(shared, shared.workers[0].zeros(LARGE, "float32"))
