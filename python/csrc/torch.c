@@ -1,4 +1,7 @@
-/* Tensors of torch, read through their Python attributes: no version of torch is linked. */
+/*
+ * Tensors of torch, read by its functions in C where it has them (dlpack.c), else through their Python attributes, which also
+ * tell what is wrong with one that cannot be moved: no version of torch is linked.
+ */
 #include "core.h"
 
 #include "names.h"
