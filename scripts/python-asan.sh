@@ -21,7 +21,7 @@ left_out=(--ignore=tests/test_package.py --ignore=tests/test_archive.py --ignore
 build() {
 	rm -rf "$to"
 	make -s capi CAPI_DIR="$to/stepvan" CAPI_FLAGS=-asan
-	cp -r python/src/stepvan python/src/fserver_lib "$to"
+	cp -r python/src/stepvan python/src/fserver_lib python/src/fserver "$to"
 	gcc -shared -fPIC -std=c11 -O1 -g -fno-omit-frame-pointer -fvisibility=hidden "${warnings[@]}" \
 		-fsanitize=address,undefined -fno-sanitize-recover=undefined \
 		-I "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')" -I capi python/csrc/*.c \
