@@ -48,7 +48,7 @@ shared memory two processes that copy the bytes there and raise a flag.
 
 --nodes numpy,torch has workers and servers that are programs in Python and exchange tensors
 of numpy or torch. They take their rounds in turns with the same between Go nodes, which is
-their limit. With the goals it adds those of Python.
+their limit. Without --workload it measures the goals of those nodes: go,torch has both.
 
 --peer nixl has two processes in Python that exchange the same bytes with agents of NIXL, and
 takes their rounds in turns too: echo and afd, one worker and one server, --van shm and tcp.
@@ -57,8 +57,8 @@ It needs NIXL beside stepvan: pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1
 --json writes one object per measurement: workload, van, workers, servers,
 push_bytes, pull_bytes, inflight, progress, p50_us, p90_us, p99_us, p999_us, max_us,
 rate (exchanges per second), gbps, limit (its name), limit_p50_us, ratio,
-allocs_per_op and cpu_per_op_us (of all processes); then how it was measured, the
-spread, percentiles for curves, and the figures of each round.`
+allocs_per_op and cpu_per_op_us (of all processes), nodes and over_go_us (in Python: p50
+above that of Go nodes); then how it was measured, the spread, percentiles for curves, and the figures of each round.`
 
 const benchExample = `  stepvan bench                                         all goals
   stepvan bench --html bench.html                       and a page with them and a sweep
