@@ -128,7 +128,8 @@ def test_threads_that_wait_for_one_that_is_refused(cluster):
     def register():
         for _ in range(50):
             try:
-                _core.register_recv_buffer(number, buffer, [9], [1])
+                begun = _core.register_recv_buffer(number, buffer, [9], [1])
+                _core.registration_wait(begun[0], 30)  # it was not refused at once
             except stepvan.InvalidError as error:
                 errors.append(str(error))
 
