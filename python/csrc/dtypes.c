@@ -162,7 +162,7 @@ void dtype_to_dlpack(int code, uint8_t *kind, uint8_t *bits, uint16_t *lanes)
 int dtype_of_dlpack(int kind, int bits, int lanes)
 {
 	for (int code = 1; code < COUNT(types); code++) {
-		if (types[code].kind == kind && types[code].size * 8 == bits * lanes && (lanes == 2) == (code == STEPVAN_FLOAT4_E2M1FN_X2))
+		if (types[code].kind == kind && types[code].size * 8 == bits * lanes && lanes == (code == STEPVAN_FLOAT4_E2M1FN_X2 ? 2 : 1))
 			return code;
 	}
 	return 0;

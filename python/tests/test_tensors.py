@@ -1,6 +1,7 @@
 """What tensors may be, and what is said of others."""
 
 import array
+import ctypes
 
 import ml_dtypes
 import numpy as np
@@ -98,6 +99,35 @@ def test_dlpack(cluster):
     c.workers[0].worker.push_pull([Packed(x)], [1], [Packed(y)], [2]).wait(10)
     assert torch.equal(y, x * 2)
     refused(c.workers[0].worker, "not contiguous", push=Packed(x.t()))
+
+
+class Managed(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p), ("device", ctypes.c_int32), ("id", ctypes.c_int32), ("ndim", ctypes.c_int32), ("kind", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("offset", ctypes.c_uint64),
+        ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+    ]  # fmt: skip
+
+
+class Vectors:
+    """Two elements of a type of DLPack."""
+
+    def __init__(self, kind, bits, lanes):
+        self.shape, self.memory = ctypes.c_int64(2), bytearray(64)
+        data = ctypes.addressof(ctypes.c_uint8.from_buffer(self.memory))
+        self.managed = Managed(data, 1, 0, 1, kind, bits, lanes, ctypes.addressof(self.shape), None, 0, None, None)
+
+    def __dlpack__(self, max_version=None):
+        capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(("PyCapsule_New", ctypes.pythonapi))
+        return capsule(ctypes.addressof(self.managed), NAME, None)
+
+
+NAME = b"dltensor"
+
+
+@pytest.mark.parametrize("vector", [(0, 8, 4), (1, 8, 2), (2, 16, 4), (0, 16, 2), (17, 8, 1), (17, 4, 1), (0, 0, 1), (0, 8, 0)])
+def test_vectors_of_dlpack_are_no_numbers(cluster, vector):
+    refused(cluster().workers[0].worker, r"DLPack type \(%d, %d bits, %d lanes\)" % vector, push=Vectors(*vector))
 
 
 def test_arrays(cluster):
