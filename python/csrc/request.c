@@ -149,6 +149,8 @@ static PyObject *request_view(request *r, const char *what, PyObject *key, where
 		Py_XDECREF(key);
 		return NULL;
 	}
+	PyObject *views = r->views; /* another thread may answer, which lets go of them, while a view is made */
+	Py_INCREF(views);
 	stepvan_tensor tensor;
 	stepvan_error error;
 	PyObject *view = NULL, *memory = NULL;
@@ -156,7 +158,7 @@ static PyObject *request_view(request *r, const char *what, PyObject *key, where
 	framework *as = preferred();
 	if (as == NULL || check_on(r->node, what, function(r->node, r->handler, i, &tensor, &error), &error) < 0)
 		goto done;
-	view = PyDict_GetItemWithError(r->views, key);
+	view = PyDict_GetItemWithError(views, key);
 	Py_XINCREF(view);
 	if (view != NULL || PyErr_Occurred() != NULL)
 		goto done;
@@ -164,10 +166,11 @@ static PyObject *request_view(request *r, const char *what, PyObject *key, where
 		goto done;
 	memory = memory_new(tensor.data, tensor.bytes, kept, (tensor.flags & STEPVAN_READ_ONLY) != 0 && as == &numpy, NULL);
 	view = memory != NULL ? view_of(as, memory, &tensor) : NULL;
-	if (view != NULL && PyDict_SetItem(r->views, key, view) < 0)
+	if (view != NULL && PyDict_SetItem(views, key, view) < 0)
 		Py_CLEAR(view);
 done:
 	Py_XDECREF(memory);
+	Py_DECREF(views);
 	Py_DECREF(key);
 	return view;
 }

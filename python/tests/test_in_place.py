@@ -142,6 +142,25 @@ def test_a_respond_while_a_copy_is_made(shared, copies):
         request.tensors  # noqa: B018
 
 
+def test_a_respond_while_a_view_is_made(shared, copies):
+    e = Exchange(shared)
+    request = e.request()
+
+    class Once(Torch):
+        def frombuffer(self, *args, **kwargs):
+            if self.learnt:
+                self.before()
+            return torch.frombuffer(*args, **kwargs)
+
+    watched = Once()
+    _frameworks._use_torch(watched)
+    watched.learnt, watched.before = True, lambda: e.answer(request)
+    assert request.input(0).shape == (LARGE,)
+    watched.learnt = False
+    with pytest.raises(stepvan.StaleError):
+        request.input(0)
+
+
 @pytest.mark.parametrize("answers", [False, True])
 def test_who_looks_first_decides(shared, copies, answers):
     """Another look while a copy is made, as of another thread, and perhaps an answer: there is one list, with one copy."""
