@@ -189,7 +189,8 @@ typedef struct showing {
 	uint64_t node;
 	framework *as;
 	const stepvan_batch *batch;
-	int plain; /* tuples, not objects */
+	int plain;       /* tuples, not objects */
+	uint64_t closes; /* that had ended before the batch was asked for: while no other has begun its memory is there */
 } showing;
 
 /* The bytes of all pushes: the pooled memory of a request is one piece, so that a tensor keeps no more. */
@@ -201,13 +202,52 @@ static uint64_t bytes_of(const stepvan_batch *b, const stepvan_request *r)
 	return bytes;
 }
 
+/*
+ * Keeps the memory of a push while it is looked at: making a tensor runs code of others, and a thread without the interpreter
+ * lock may be closing the node. 0; 1 when it cannot be kept, as there are too many such; -1 with an exception: it is gone.
+ */
+static int keep_push(const showing *s, const stepvan_request *r, const stepvan_tensor *tensor, uint64_t *number)
+{
+	stepvan_error error;
+	int32_t code = stepvan_keep(s->node, r->handler, tensor->data, number, &error);
+	if (code == STEPVAN_BUSY) /* the program does not know of the request: who answers it is who closes the node */
+		code = STEPVAN_CLOSED;
+	if (code == STEPVAN_CLOSED || code == STEPVAN_STALE)
+		return check_on(s->node, "get_batch", code, &error);
+	return code != STEPVAN_OK;
+}
+
+/* A copy of a few bytes, which are read before code of others runs. */
+static PyObject *small_copy(framework *as, const stepvan_tensor *tensor)
+{
+	char bytes[SMALL];
+	stepvan_tensor small = *tensor;
+	memcpy(bytes, tensor->data, tensor->bytes);
+	small.data = bytes;
+	return copy_of(as, &small);
+}
+
+/* A copy of a push in memory that is not the program's. No close can begin while the interpreter lock is held. */
+static PyObject *push_copy(const showing *s, const stepvan_request *r, const stepvan_tensor *tensor)
+{
+	if (tensor->bytes > 0 && tensor->bytes <= SMALL && closes_begun == s->closes)
+		return small_copy(s->as, tensor);
+	uint64_t number = 0;
+	if (tensor->bytes > 0 && keep_push(s, r, tensor, &number) < 0)
+		return NULL;
+	PyObject *copy = copy_of(s->as, tensor);
+	if (number != 0)
+		stepvan_free(number, NULL);
+	return copy;
+}
+
 /* A push in pooled memory, which is kept while the tensor is seen; a copy when that cannot be. */
 static PyObject *kept_view(const showing *s, const stepvan_request *r, const stepvan_tensor *tensor)
 {
 	uint64_t number;
-	stepvan_error error;
-	if (memory_kept >= MOST_KEPT || stepvan_keep(s->node, r->handler, tensor->data, &number, &error) != STEPVAN_OK)
-		return copy_of(s->as, tensor);
+	int failed = memory_kept >= MOST_KEPT ? 1 : keep_push(s, r, tensor, &number);
+	if (failed != 0)
+		return failed < 0 ? NULL : push_copy(s, r, tensor);
 	PyObject *m = memory_of_pool(tensor->data, tensor->bytes, number, bytes_of(s->batch, r));
 	PyObject *view = m != NULL ? view_of(s->as, m, tensor) : NULL;
 	Py_XDECREF(m);
@@ -228,12 +268,12 @@ static PyObject *none(void)
 static PyObject *push_view(const showing *s, const stepvan_request *r, const stepvan_tensor *tensor)
 {
 	if ((tensor->flags & STEPVAN_READ_ONLY) != 0)
-		return s->plain ? copy_of(s->as, tensor) : none();
+		return s->plain ? push_copy(s, r, tensor) : none();
 	PyObject *view = chunk_view(s->as, tensor);
 	if (view != NULL || PyErr_Occurred() != NULL)
 		return view;
 	if (tensor->bytes <= SMALL)
-		return copy_of(s->as, tensor);
+		return push_copy(s, r, tensor);
 	return kept_view(s, r, tensor);
 }
 
@@ -286,10 +326,10 @@ static PyObject *item_of(const showing *s, const stepvan_request *r)
 	return item;
 }
 
-static PyObject *list_of(const taking *t, framework *as, int plain)
+static PyObject *list_of(const taking *t, framework *as, int plain, uint64_t closes)
 {
 	const stepvan_batch *b = &t->batch;
-	showing s = {t->node, as, b, plain};
+	showing s = {t->node, as, b, plain, closes};
 	PyObject *list = PyList_New((Py_ssize_t)b->requests_count);
 	for (uint64_t i = 0; list != NULL && i < b->requests_count; i++) {
 		PyObject *item = item_of(&s, &b->requests[i]);
@@ -314,9 +354,9 @@ static PyObject *without_pulls(const stepvan_batch *b)
 }
 
 /* What get_batch gives fserver_lib. */
-static PyObject *plain_list(const taking *t, framework *as)
+static PyObject *plain_list(const taking *t, framework *as, uint64_t closes)
 {
-	PyObject *list = list_of(t, as, 1), *handlers = list != NULL ? without_pulls(&t->batch) : NULL;
+	PyObject *list = list_of(t, as, 1, closes), *handlers = list != NULL ? without_pulls(&t->batch) : NULL;
 	PyObject *both = handlers != NULL ? Py_BuildValue("(OO)", list, handlers) : NULL;
 	Py_XDECREF(handlers);
 	Py_XDECREF(list);
@@ -338,10 +378,11 @@ PyObject *get_batch(PyObject *self, arguments args, Py_ssize_t count)
 	framework *as = preferred(); /* before something is taken that could not be shown */
 	if (as == NULL || chunks_prepare() < 0)
 		return NULL;
+	uint64_t closes = closes_ended;
 	taking *t = next_batch(node, policy < INT32_MIN || policy > INT32_MAX ? INT32_MIN : (int32_t)policy, limit);
 	if (t == NULL)
 		return NULL;
-	PyObject *list = plain ? plain_list(t, as) : list_of(t, as, 0);
+	PyObject *list = plain ? plain_list(t, as, closes) : list_of(t, as, 0, closes);
 	if (list != NULL)
 		finish(t);
 	else

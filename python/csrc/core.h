@@ -202,6 +202,7 @@ int request_ready(PyObject *module);
 PyObject *node_start(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *node_stop(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *node_close(PyObject *self, PyObject *node);
+extern uint64_t closes_begun, closes_ended;
 PyObject *node_info(PyObject *self, PyObject *node);
 PyObject *node_peers(PyObject *self, PyObject *node);
 PyObject *node_health(PyObject *self, PyObject *node);

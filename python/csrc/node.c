@@ -76,6 +76,9 @@ PyObject *node_stop(PyObject *self, arguments args, Py_ssize_t count)
 	Py_RETURN_NONE;
 }
 
+/* Closes of nodes. Both are changed with the interpreter lock only. */
+uint64_t closes_begun, closes_ended;
+
 /* close(node) */
 PyObject *node_close(PyObject *self, PyObject *number)
 {
@@ -84,9 +87,11 @@ PyObject *node_close(PyObject *self, PyObject *number)
 	int32_t code;
 	if (to_u64(number, &node, "node") < 0)
 		return NULL;
+	closes_begun++;
 	Py_BEGIN_ALLOW_THREADS
 	code = stepvan_close(node, &error);
 	Py_END_ALLOW_THREADS
+	closes_ended++;
 	if (check(code, &error) < 0)
 		return NULL;
 	collect_released();

@@ -142,6 +142,24 @@ def test_a_respond_while_a_copy_is_made(shared, copies):
         request.tensors  # noqa: B018
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_close_while_a_batch_is_shown(shared, copies, plain):
+    """As of another thread, while the tensor of a copy is made: what was received is gone then, and is not read."""
+    e = Exchange(shared, *(torch.full((100,), float(i)) for i in range(3)))
+    number, seen = shared.servers[0].number, []
+
+    def close():
+        copies.before = lambda: seen.append(copies.made)
+        shared.close()
+
+    copies.before = close
+    with pytest.raises(stepvan.ClosedError):
+        _core.get_batch(number, 0, 10.0, *([True] if plain else []))
+    assert (copies.made, seen) == (1, [])
+    with pytest.raises(stepvan.ClosedError):
+        e.server.get_batch(timeout=0)
+
+
 def test_a_respond_while_a_view_is_made(shared, copies):
     e = Exchange(shared)
     request = e.request()
