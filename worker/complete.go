@@ -50,14 +50,16 @@ func (w *Worker) unplace(p *part) {
 
 // settle does what is due after an event of c, which may be the last one: c must not be used afterwards.
 func (w *Worker) settle(c *call) {
-	if !c.finished && c.placing == 0 && (c.err != nil || c.need == 0) {
+	ends := !c.finished && c.placing == 0 && (c.err != nil || c.need == 0)
+	free := (c.finished || ends) && c.undone == 0 && c.placing == 0 && c.lent == 0
+	if free {
+		c.release() // before the handle is finished: who waits for it may close the memory at once
+	}
+	if ends {
 		w.finish(c)
 	}
-	if c.finished && c.undone == 0 && c.placing == 0 && c.lent == 0 {
-		if c.err != nil {
-			w.bury(c)
-		}
-		c.release()
+	if free && c.err != nil {
+		w.bury(c)
 	}
 	if c.unanswered == 0 {
 		w.unclaim(c)
