@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/stepvan/stepvan/config"
@@ -91,20 +92,22 @@ func Check(s Settings) ([]config.Warning, error) {
 	return mild(&s), checkBuild(&s, &options{})
 }
 
-// checkBuild refuses what this build cannot do.
+// checkBuild refuses what this build cannot do, all of it.
 func checkBuild(s *Settings, o *options) error {
-	refuse := func(key, value, reason string) error {
-		return &errs.ConfigError{Key: key, Value: value, Reason: reason}
+	var all []error
+	refuse := func(key, value, reason string) {
+		all = append(all, &errs.ConfigError{Key: key, Value: value, Reason: reason})
 	}
-	switch {
-	case s.Van == config.VanRDMA:
-		return refuse(vanName, string(s.Van), "not in this build: set auto, shm or tcp")
-	case s.Van == config.VanMem && o.network == nil:
-		return refuse(vanName, string(s.Van), "works within one process only, whose nodes are started with ps.WithNetwork: set auto, shm or tcp")
-	case s.Backend == config.BackendGPU:
-		return refuse("STEPMESH_BACKEND", string(s.Backend), "not in this build: set CPU")
+	if s.Van == config.VanRDMA {
+		refuse(vanName, string(s.Van), "not in this build, whether this, DMLC_ENABLE_RDMA or DMLC_PS_VAN_TYPE asks for it: set STEPVAN_VAN to auto, shm or tcp")
 	}
-	return checkCores(s)
+	if s.Van == config.VanMem && o.network == nil {
+		refuse(vanName, string(s.Van), "works within one process only, whose nodes are started with ps.WithNetwork: set auto, shm or tcp")
+	}
+	if s.Backend == config.BackendGPU {
+		refuse("STEPMESH_BACKEND", string(s.Backend), "not in this build: set CPU")
+	}
+	return errors.Join(append(all, checkCores(s))...)
 }
 
 // mild lists settings that are accepted and have no effect.

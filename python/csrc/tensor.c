@@ -191,6 +191,11 @@ int tensors_of(tensors *list, PyObject *objects, const char *name, int write, ke
 	list->count = 0;
 	if (PyList_Check(objects))
 		return add_all(list, objects, PyList_Size(objects), name, write, kept);
+	PyObject *type = (PyObject *)Py_TYPE(objects);
+	if (type == torch.type || type == numpy.type) {
+		raise_invalid("%s is a tensor: it must be a list of tensors", name);
+		return -1;
+	}
 	PyObject *tuple = to_tuple(objects, name);
 	if (tuple == NULL)
 		return -1;

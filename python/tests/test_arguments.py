@@ -43,6 +43,8 @@ PUSH_PULL = [
     (([X], np.array(1), [], []), {}, r"push_keys is array\(1\): it must be a list"),
     (([X], None, [], []), {}, "push_keys is None: it must be a list"),
     ((None, [1], [], []), {}, "push is None: it must be a list"),
+    ((torch.zeros(1, 4), [1], [], []), {}, "push is a tensor: it must be a list of tensors"),
+    (([], [], np.zeros((1, 4)), [1]), {}, "pull is a tensor: it must be a list of tensors"),
     (([X], [1], [X], [2]), {"label": 5}, "label is 5: it must be text"),
     (([X], [1], [X], [2]), {"label": "a\0b"}, "label is .*: it must be text"),
     (([X], [1], [X], [2]), {"label": "\udc80"}, "label is .*: it must be text"),

@@ -55,7 +55,7 @@ class Node:
     worker_rank, server_rank: its rank among workers, and among servers; -1 where it is none.
     servers, workers: how many servers a broadcast of this worker reaches, and how many workers are paired with this server.
     stopped: whether it has left the cluster.
-    root_port: the port of the scheduler, which takes a free one where DMLC_PS_ROOT_PORT is 0.
+    root_port: the port of the scheduler. Where DMLC_PS_ROOT_PORT is 0 it takes a free one, which its log says while it waits.
     number: its number in the C interface.
 
     Errors: ConfigError, RemoteError (the scheduler refuses this node), PeerLostError, TimeoutError; ExpiredError says
