@@ -19,6 +19,8 @@ type collector struct {
 	kept  bool
 }
 
+var errNoBatch = &coded{codeTimeout, errors.New("get_batch timed out, nothing was taken: call it again")}
+
 //export goGetBatch
 func goGetBatch(id cUint64, policy cInt32, flags cUint32, limit cInt64, batch *C.stepvan_batch, e *cError) (code cCode) {
 	defer guard(e, &code)
@@ -34,7 +36,11 @@ func goGetBatch(id cUint64, policy cInt32, flags cUint32, limit cInt64, batch *C
 	}
 	defer n.collect.mu.Unlock()
 	if !n.collect.kept {
-		if err := n.live.Load().GetBatchFor(duration(limit), ps.Policy(policy), &n.collect.batch); err != nil {
+		err := n.live.Load().GetBatchFor(duration(limit), ps.Policy(policy), &n.collect.batch)
+		if err != nil && codeOf(err) == codeTimeout {
+			err = errNoBatch
+		}
+		if err != nil {
 			return fail(e, err)
 		}
 	}

@@ -71,7 +71,7 @@ func (q *requests) find(number uint64) (*pending, error) {
 			return p, nil
 		}
 	}
-	return nil, &coded{codeStale, fmt.Errorf("%d is no request, or one that was answered", number)}
+	return nil, &coded{codeStale, fmt.Errorf("handler %d is of no request, or of one that was answered", number)}
 }
 
 // visit calls f with an unanswered request, which stays so meanwhile.

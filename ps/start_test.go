@@ -58,7 +58,7 @@ func TestWrongSettings(t *testing.T) {
 		"rdma":               {"worker", func(s *ps.Settings) { s.Van = config.VanRDMA }, []string{"STEPVAN_VAN", "not in this build", "tcp"}},
 		"as StepMesh's scripts": {"worker", func(s *ps.Settings) {
 			s.Van, s.BindCPUCore = config.VanRDMA, true
-			s.CPUStartOffset, s.CPUCoresPerGPU, s.CPUCoresPerSocket = 1_000, 5, 48
+			s.CPUStartOffset, s.CPUCoresPerGPU, s.CPUCoresPerSocket = 8_000, 5, 48
 		}, []string{"DMLC_ENABLE_RDMA", "set STEPVAN_VAN", "STEPMESH_BIND_CPU_CORE=0"}},
 		"mem between programs": {"worker", func(s *ps.Settings) { s.Van = config.VanMem }, []string{"STEPVAN_VAN", "one process"}},
 		"accelerator":          {"worker", func(s *ps.Settings) { s.Backend = config.BackendGPU }, []string{"STEPMESH_BACKEND", "CPU"}},

@@ -29,6 +29,8 @@ def test_timeouts(cluster):
         c.workers[0].barrier(timeout=0.01)
     c.servers[0].server.get_batch(timeout=10)[0].respond([y])
     handle.wait(10)
+    with pytest.raises(stepvan.TimeoutError, match="get_batch timed out"):
+        c.servers[0].server.get_batch(timeout=0.06)
     with pytest.raises(stepvan.TimeoutError):
         c.workers[0].stop(timeout=0)
 
