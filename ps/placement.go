@@ -24,9 +24,12 @@ type placement struct {
 	log     zerolog.Logger
 }
 
-// coresOf are those to bind to, none when nothing is to be bound. The scheduler moves no tensors.
+// binds reports whether there is something to bind. The scheduler moves no tensors.
+func binds(s *Settings) bool { return s.BindCPUCore && s.Role != RoleScheduler }
+
+// coresOf are those to bind to, none when nothing is to be bound.
 func coresOf(s *Settings) affinity.Set {
-	if !s.BindCPUCore || s.Role == RoleScheduler {
+	if !binds(s) {
 		return affinity.Set{}
 	}
 	return affinity.Layout{PerSocket: s.CPUCoresPerSocket, PerDevice: s.CPUCoresPerGPU, Start: s.CPUStartOffset}.Cores(s.GPU)
@@ -53,20 +56,24 @@ func settleDown(s *Settings, log zerolog.Logger) (*placement, error) {
 
 // checkCores finds cores that the process cannot have.
 func checkCores(s *Settings) error {
-	cores := coresOf(s)
-	if cores.Len() == 0 {
+	if !binds(s) {
 		return nil
 	}
+	cores := coresOf(s)
 	home, err := affinity.Home()
 	if err != nil {
 		return fmt.Errorf("STEPMESH_BIND_CPU_CORE: %w", err)
 	}
-	if cores.Minus(home).Len() == 0 {
+	if cores.Len() > 0 && cores.Minus(home).Len() == 0 {
 		return nil
+	}
+	wanted := cores.String()
+	if cores.Len() == 0 {
+		wanted = fmt.Sprintf("%d and above, which no machine has", affinity.MaxCores)
 	}
 	return &errs.ConfigError{Key: "STEPMESH_CPU_START_OFFSET", Value: strconv.Itoa(s.CPUStartOffset), Reason: fmt.Sprintf(
 		"device %d would get the cores %v, and this process may use %v: set another first core, STEPMESH_CPU_CORES_PER_GPU (%d) or STEPMESH_CPU_CORES_PER_SOCKET (%d) so that they fit, or STEPMESH_BIND_CPU_CORE=0",
-		s.GPU, cores, home, s.CPUCoresPerGPU, s.CPUCoresPerSocket)}
+		s.GPU, wanted, home, s.CPUCoresPerGPU, s.CPUCoresPerSocket)}
 }
 
 // findNodes looks which NUMA nodes the cores belong to.

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 	"unsafe"
@@ -59,12 +60,7 @@ func (w *Worker) spans(c *call) []span {
 		}
 	}
 	if !sorted {
-		slices.SortFunc(list, func(a, b span) int {
-			if a.start < b.start {
-				return -1
-			}
-			return 1
-		})
+		slices.SortFunc(list, func(a, b span) int { return cmp.Compare(a.start, b.start) })
 	}
 	return list
 }
