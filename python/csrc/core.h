@@ -68,6 +68,7 @@ typedef struct keepers {
 void keepers_begin(keepers *k);
 int keepers_add(keepers *k, PyObject *object);
 PyObject *keepers_owner(keepers *k);
+PyObject *owner_of(PyObject *keep);
 void keepers_done(keepers *k);
 void owner_settle(PyObject *owner);
 void collect_released(void);

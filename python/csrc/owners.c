@@ -51,6 +51,14 @@ PyObject *keepers_owner(keepers *k)
 	return owner;
 }
 
+/* The tuple that an operation holds, of one object, whose reference it steals, also when it fails. New reference. */
+PyObject *owner_of(PyObject *keep)
+{
+	PyObject *owner = PyTuple_Pack(1, keep);
+	Py_DECREF(keep);
+	return owner;
+}
+
 /* Gives back what no owner has taken. */
 void keepers_done(keepers *k)
 {

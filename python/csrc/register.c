@@ -16,18 +16,14 @@ PyObject *register_tensor(PyObject *self, arguments args, Py_ssize_t count)
 	stepvan_tensor tensor;
 	PyObject *keep;
 	operand as = {"tensor", -1, 0};
+	collect_released(); /* before the tensor is looked at: objects that go may run code that moves it */
 	if (expect(count, 2, 2, "register") < 0 || to_u64(args[0], &node, "node") < 0 || tensor_of(args[1], &as, &tensor, &keep) < 0)
 		return NULL;
-	collect_released();
 	if (fix(keep, &tensor) < 0) {
 		Py_DECREF(keep);
 		return NULL;
 	}
-	keepers kept;
-	keepers_begin(&kept);
-	keepers_add(&kept, keep);
-	PyObject *owner = keepers_owner(&kept);
-	keepers_done(&kept);
+	PyObject *owner = owner_of(keep);
 	if (owner == NULL)
 		return NULL;
 	owner_settle(owner);
@@ -87,9 +83,9 @@ PyObject *register_recv_buffer(PyObject *self, arguments args, Py_ssize_t count)
 	PyObject *keep, *chunks = NULL, *result = NULL;
 	Py_ssize_t ranks_count = 0, keys_count = 0;
 	operand as = {"tensor", -1, 1};
+	collect_released();
 	if (expect(count, 4, 4, "register_recv_buffer") < 0 || to_u64(args[0], &node, "node") < 0 || tensor_of(args[1], &as, &tensor, &keep) < 0)
 		return NULL;
-	collect_released();
 	uint64_t *ranks = to_numbers(args[2], &ranks_count, "worker_ranks");
 	uint64_t *keys = ranks != NULL ? to_numbers(args[3], &keys_count, "push_keys") : NULL;
 	if (keys != NULL && ranks_count != keys_count)

@@ -89,11 +89,7 @@ static PyObject *send_rows(uint64_t node, PyObject *buffer, const int64_t *rows,
 	operand as = {"ret_buffer", -1, 0};
 	if (tensor_of(buffer, &as, &tensor, &keep) < 0)
 		return NULL;
-	keepers kept;
-	keepers_begin(&kept);
-	keepers_add(&kept, keep);
-	PyObject *owner = keepers_owner(&kept);
-	keepers_done(&kept);
+	PyObject *owner = owner_of(keep);
 	if (owner == NULL)
 		return NULL;
 	int shared = tensor.memory != 0;
