@@ -41,10 +41,10 @@ func Parse(text string) (Set, error) {
 			last, err = core(to)
 		}
 		if err != nil {
-			return Set{}, errs.Invalid("%q in the list of cores %q: %v", part, text, err)
+			return Set{}, errs.Invalid("%q in the list of cores %q: %v", errs.Cut(part), errs.Cut(text), err)
 		}
 		if last < first {
-			return Set{}, errs.Invalid("%q in the list of cores %q: the range runs backwards", part, text)
+			return Set{}, errs.Invalid("%q in the list of cores %q: the range runs backwards", errs.Cut(part), errs.Cut(text))
 		}
 		for c := first; c <= last; c++ {
 			s.add(c)
@@ -56,12 +56,12 @@ func Parse(text string) (Set, error) {
 func core(digits string) (int, error) {
 	for _, d := range digits {
 		if d < '0' || d > '9' {
-			return 0, fmt.Errorf("%q is no number", digits)
+			return 0, fmt.Errorf("%q is no number", errs.Cut(digits))
 		}
 	}
 	n, err := strconv.ParseUint(digits, 10, 16)
 	if err != nil || n >= MaxCores {
-		return 0, fmt.Errorf("%q is no core from 0 to %d", digits, MaxCores-1)
+		return 0, fmt.Errorf("%q is no core from 0 to %d", errs.Cut(digits), MaxCores-1)
 	}
 	return int(n), nil
 }

@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"unicode/utf8"
 )
 
 // Sentinels. Compare with errors.Is: they mostly arrive wrapped.
 var (
 	// ErrClosed: the node, region, registration or connection was closed by this program.
-	ErrClosed = fmt.Errorf("stepvan: closed: %w", net.ErrClosed)
+	ErrClosed = plain("stepvan: closed", net.ErrClosed)
 	// ErrNotSupported: this build, van or device cannot do it.
 	ErrNotSupported = fmt.Errorf("stepvan: not supported: %w", errors.ErrUnsupported)
 	// ErrNoGrant: as many grants, or files with some, as the van has room for are out already. It may have room later.
@@ -28,6 +29,11 @@ var (
 	ErrInvalid = errors.New("stepvan: invalid argument")
 	// ErrRemote: the peer refused the operation; the text is the peer's reason.
 	ErrRemote = errors.New("stepvan: refused by peer")
+	// ErrRefused: a batch failed because this server had to refuse a request of it; the text names worker and reason.
+	// Every worker of the batch has been told, and the next batch is complete again.
+	ErrRefused = errors.New("stepvan: refused a request of this batch")
+	// ErrNoMemory: the system or container has no memory left for it.
+	ErrNoMemory = errors.New("stepvan: out of memory")
 )
 
 // OpError says which operation failed, on which van and against which peer.
@@ -80,7 +86,23 @@ func (e *ConfigError) Error() string {
 	if e.Value == "" {
 		return e.Key + ": " + e.Reason
 	}
-	return fmt.Sprintf("%s=%q: %s", e.Key, e.Value, e.Reason)
+	return fmt.Sprintf("%s=%q: %s", e.Key, Cut(e.Value), e.Reason)
+}
+
+// longest is how much of a text an error quotes, in bytes.
+const longest = 200
+
+// Cut is what an error says of a text that a program, a user or a peer has chosen, however long: the text,
+// or its beginning and how many bytes it has.
+func Cut(text string) string {
+	if len(text) <= longest {
+		return text
+	}
+	end := longest
+	for end > longest-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return fmt.Sprintf("%s... (%d bytes)", text[:end], len(text))
 }
 
 // ProtocolError is a peer's byte that cannot be: it costs the peer its connection.

@@ -28,6 +28,7 @@ var rooms = []room{
 	{path: "internal/bulk", level: 0},
 	{path: "internal/prefetch", level: 0},
 	{path: "internal/reuse", level: 0},
+	{path: "internal/sparing", level: 0},
 	{path: "internal/shm", level: 0, beside: []string{"internal/errs"}},
 	{path: "internal/affinity", level: 0, beside: []string{"internal/errs"}},
 	{path: "internal/verbs", level: 0, beside: []string{"internal/errs"}},

@@ -200,6 +200,7 @@ func TestExplain(t *testing.T) {
 		require.ErrorIs(t, err, code)
 		require.ErrorContains(t, err, want)
 		require.ErrorContains(t, err, "4096 bytes")
+		require.Equal(t, code == unix.ENOMEM || code == unix.ENOSPC, errors.Is(err, errs.ErrNoMemory), code)
 	}
 }
 

@@ -28,6 +28,9 @@ func TestPrivateDir(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.ErrorContains(t, PrivateDir(file), "others than this user")
 	require.ErrorIs(t, PrivateDir(filepath.Join(base, "no", "parent")), os.ErrNotExist)
+	t.Chdir(base)
+	require.ErrorContains(t, PrivateDir("relative"), "set TMPDIR to an absolute path")
+	require.NoDirExists(t, "relative")
 	if os.Getuid() == 0 { // only root can give something away
 		require.NoError(t, os.Chown(dir, 65534, 65534))
 		require.ErrorContains(t, PrivateDir(dir), "others than this user")

@@ -40,7 +40,7 @@ func Tidy() {
 	}
 }
 
-// Sweep removes the sockets that killed processes have left behind, unless somebody else is at it.
+// Sweep removes the sockets and the directories of Scratch that killed processes have left behind, unless somebody else is at it.
 func Sweep(dir string) {
 	release, err := lock(dir, unix.LOCK_EX)
 	if err != nil {
@@ -49,7 +49,10 @@ func Sweep(dir string) {
 	defer release()
 	entries, _ := os.ReadDir(dir) // what cannot be read stays
 	for _, e := range entries {
-		if path := filepath.Join(dir, e.Name()); e.Type() == os.ModeSocket && Deserted(path) {
+		switch path := filepath.Join(dir, e.Name()); {
+		case e.IsDir():
+			sweepScratch(path)
+		case e.Type() == os.ModeSocket && Deserted(path):
 			_ = os.Remove(path)
 		}
 	}
@@ -107,7 +110,7 @@ func SocketPath(path string) (short string, release func(), err error) {
 	short = fmt.Sprintf("/proc/self/fd/%d/%s", fd, file)
 	if len(short) > mostPath {
 		_ = unix.Close(fd)
-		return "", nil, errs.Invalid("shm: the name of the socket %q is longer than the system takes", file)
+		return "", nil, errs.Invalid("shm: the name of the socket %q is longer than the system takes", errs.Cut(file))
 	}
 	return short, func() { _ = unix.Close(fd) }, nil
 }
