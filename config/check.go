@@ -78,6 +78,7 @@ func (c *checker) check(s *Settings) {
 	c.checkRequests(s)
 	c.checkTransport(s)
 	c.checkTime(s)
+	c.rule(len(s.TraceFile) <= longestPath, fmt.Sprintf("must be a path of at most %d bytes", longestPath), "STEPVAN_TRACE_FILE")
 }
 
 func (c *checker) checkCluster(s *Settings) {
@@ -89,11 +90,19 @@ func (c *checker) checkCluster(s *Settings) {
 	c.rule(s.RootPort > 0 || s.Role == RoleScheduler, "must be the port of the scheduler, 1 to 65535; only the scheduler may have 0", "DMLC_PS_ROOT_PORT", role)
 	c.host("DMLC_PS_ROOT_URI", s.RootURI, "the port belongs into DMLC_PS_ROOT_PORT")
 	c.host("DMLC_NODE_HOST", s.NodeHost, "the port belongs into DMLC_PORT")
-	c.rule(!strings.ContainsAny(s.Interface, "/ \t\n"), "must be the name of a network interface, as `ip link` shows it, or auto", "DMLC_INTERFACE")
+	c.rule(len(s.Interface) <= longestInterface && !strings.ContainsAny(s.Interface, "/ \t\n"), "must be the name of a network interface, as `ip link` shows it, or auto", "DMLC_INTERFACE")
 }
+
+// The longest texts, in bytes.
+const (
+	longestHost      = 253  // that DNS can hold
+	longestInterface = 127  // name of a network interface, of Linux
+	longestPath      = 4095 // that Linux opens
+)
 
 // host finds addresses that carry more than a host.
 func (c *checker) host(name, host, portHint string) {
+	c.rule(len(host) <= longestHost, fmt.Sprintf("must be a host name or address of at most %d bytes", longestHost), name)
 	c.rule(!strings.Contains(host, "://"), "must be a host name or address without scheme", name)
 	c.rule(strings.Contains(host, "://") || !strings.ContainsAny(host, "/ \t\n\"'[]"), "must be one host name or address", name)
 	c.rule(strings.Contains(host, "://") || strings.Count(host, ":") != 1, "must be a host name or address without port; "+portHint, name)
@@ -118,7 +127,8 @@ func (c *checker) checkTransport(s *Settings) {
 	c.atMost("STEPVAN_SMALL_BYTES", s.SmallBytes, "STEPVAN_PIECE_BYTES", s.PieceBytes)
 	c.atMost("STEPVAN_PIECE_BYTES", s.PieceBytes, "STEPVAN_CREDIT_BYTES", s.CreditBytes)
 	c.atMost("STEPVAN_PIECE_BYTES", s.PieceBytes, "STEPVAN_POOL_BYTES", s.PoolBytes)
-	c.rule(!s.BindCPUCore || s.CPUCoresPerGPU <= s.CPUCoresPerSocket, "must be at most STEPMESH_CPU_CORES_PER_SOCKET",
+	binds, _ := s.Binds()
+	c.rule(!binds || s.CPUCoresPerGPU <= s.CPUCoresPerSocket, "must be at most STEPMESH_CPU_CORES_PER_SOCKET",
 		"STEPMESH_CPU_CORES_PER_GPU", "STEPMESH_CPU_CORES_PER_SOCKET", "STEPMESH_BIND_CPU_CORE")
 }
 

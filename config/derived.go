@@ -84,6 +84,26 @@ func (s Settings) Peers() int {
 	return s.pairedServers() + s.pairedWorkers() + 2
 }
 
+// Binds reports whether threads are to be bound to the cores of their device, and whether cores that this
+// process may not use are an error. They are where Binding says so, and in settings of a program
+// that has set numbers of cores itself. The scheduler moves no tensors, and is never bound.
+func (s Settings) Binds() (wanted, must bool) {
+	if s.Role == RoleScheduler {
+		return false, false
+	}
+	switch s.Binding {
+	case BindingOn:
+		return true, true
+	case BindingAuto:
+		return true, false
+	case BindingOff:
+		return false, false
+	}
+	d := Default()
+	numbers := s.CPUCoresPerSocket != d.CPUCoresPerSocket || s.CPUCoresPerGPU != d.CPUCoresPerGPU || s.CPUStartOffset != d.CPUStartOffset
+	return s.BindCPUCore, s.BindCPUCore && numbers
+}
+
 // RootAddr is the scheduler's address as net.Dial takes it.
 func (s Settings) RootAddr() string { return net.JoinHostPort(s.RootURI, strconv.Itoa(s.RootPort)) }
 

@@ -29,7 +29,10 @@ func FromEnv(lookup func(string) (string, bool), environ []string) (Settings, []
 }
 
 // FromProcess is FromEnv on the environment of this process.
-func FromProcess() (Settings, []Warning, error) { return FromEnv(os.LookupEnv, os.Environ()) }
+func FromProcess() (Settings, []Warning, error) { return FromEnv(OfProcess, os.Environ()) }
+
+// OfProcess is the lookup of FromProcess.
+func OfProcess(name string) (string, bool) { return os.LookupEnv(name) }
 
 // Default returns the settings of an empty environment. The required ones are
 // zero, and Validate names them.
@@ -113,7 +116,7 @@ func (r *reader) absent(f *field, unknown map[string]string) {
 	}
 	reason := f.missing()
 	if wrong := unknown[f.name]; wrong != "" {
-		reason += "; did you mean it when you set " + wrong + "?"
+		reason += "; did you mean it when you set " + errs.Cut(wrong) + "?"
 	}
 	r.fail(f.name, reason)
 }
@@ -156,6 +159,6 @@ func (r *reader) contradict(f *field, a, b source) {
 	r.bad[f.name] = true
 	r.errs = append(r.errs, &errs.ConfigError{
 		Key: a.name, Value: a.value,
-		Reason: "contradicts " + b.name + "=" + b.value + ": unset one of them",
+		Reason: "contradicts " + b.name + "=" + errs.Cut(b.value) + ": unset one of them",
 	})
 }

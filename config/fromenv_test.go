@@ -89,11 +89,14 @@ func TestValues(t *testing.T) {
 		{"DMLC_ENABLE_RDMA=zmq", func(s Settings) any { return s.Van }, VanTCP},
 		{"DMLC_PS_VAN_TYPE=zmq", func(s Settings) any { return s.Van }, VanTCP},
 		{"DMLC_PS_VAN_TYPE=shm", func(s Settings) any { return s.Van }, VanShm},
+		{"DMLC_PS_VAN_TYPE=shm DMLC_ENABLE_RDMA=false", func(s Settings) any { return s.Van }, VanShm},
 		{"DMLC_PS_VAN_TYPE=shm DMLC_ENABLE_RDMA=0", func(s Settings) any { return s.Van }, VanShm},
 		{"DMLC_PS_VAN_TYPE=ibverbs DMLC_ENABLE_RDMA=1", func(s Settings) any { return s.Van }, VanRDMA},
 		{"STEPVAN_VAN=shm DMLC_ENABLE_RDMA=ibverbs DMLC_PS_VAN_TYPE=zmq", func(s Settings) any { return s.Van }, VanShm},
 		{"STEPVAN_VAN=auto DMLC_ENABLE_RDMA=ibverbs", func(s Settings) any { return s.Van }, VanAuto},
 		{"STEPMESH_BACKEND=gpu", func(s Settings) any { return s.Backend }, BackendGPU},
+		{"STEPMESH_BACKEND=DCU", func(s Settings) any { return s.Backend }, BackendDCU},
+		{"STEPMESH_BACKEND=klx", func(s Settings) any { return s.Backend }, BackendKLX},
 		{"STEPMESH_BAKCEND=GPU", func(s Settings) any { return s.Backend }, BackendGPU},
 		{"PS_VERBOSE=0", func(s Settings) any { return s.LogLevel }, LogInfo},
 		{"PS_VERBOSE=1", func(s Settings) any { return s.LogLevel }, LogDebug},
@@ -162,6 +165,7 @@ func TestMistakes(t *testing.T) {
 		{"STEPVAN_VAN=quic", []string{`STEPVAN_VAN="quic": must be one of auto, tcp, shm, rdma, mem`}},
 		{"DMLC_PS_VAN_TYPE=fabric", []string{`DMLC_PS_VAN_TYPE="fabric": must be one of auto, tcp, shm, rdma, mem`}},
 		{"DMLC_ENABLE_RDMA=ibverbs DMLC_PS_VAN_TYPE=zmq", []string{`DMLC_PS_VAN_TYPE="zmq": contradicts DMLC_ENABLE_RDMA=ibverbs: unset one of them`}},
+		{"DMLC_ENABLE_RDMA=zmq DMLC_PS_VAN_TYPE=shm", []string{`DMLC_PS_VAN_TYPE="shm": contradicts DMLC_ENABLE_RDMA=zmq: unset one of them`}},
 		{"DMLC_ENABLE_RDMA=0 DMLC_PS_VAN_TYPE=rdma", []string{`DMLC_PS_VAN_TYPE="rdma": contradicts DMLC_ENABLE_RDMA=0: unset one of them`}},
 		{"DMLC_LOCAL=1 DMLC_ENABLE_RDMA=ibverbs", []string{`DMLC_ENABLE_RDMA="ibverbs": RDMA needs a network, which DMLC_LOCAL=1 forbids`}},
 		{"DMLC_LOCAL=perhaps", []string{`DMLC_LOCAL="perhaps": must be 1 or 0`}},
@@ -233,7 +237,9 @@ func TestWarnings(t *testing.T) {
 }
 
 func TestOthersAreLeftAlone(t *testing.T) {
-	_, warnings := read(t, "PATH=/bin PS1=$ PS_FORMAT=pid STEPVAN_TEST_CHILD=1 STEPVANISH=1")
+	_, warnings, err := FromEnv(environment(base, "PATH=/bin PS1=$ PS_FORMAT=pid STEPVAN_TEST_CHILD=1 STEPVANISH=1",
+		"STEPMESH_CONNECTOR_DEBUG=true STEPMESH_SCHEDULER_STARTED=1 STEPMESH_SCHEDULER_STARTED_0=1 STEPAF_GPU=0"))
+	require.NoError(t, err)
 	require.Empty(t, warnings)
 }
 

@@ -15,13 +15,15 @@ each came from, ` + "`stepvan doctor`" + ` says what would go wrong with them. A
 - Sizes take B, KiB, MiB, GiB or TiB; times are Go durations (500ms, 1.5s, 10m) or bare numbers; a variable
   that is empty counts as not set.
 - Two names of one setting with different values are an error. Only ` + "`STEPVAN_VAN`" + ` wins over its other names;
-  those are ` + "`ibverbs`, `verbs` or `1` for rdma, `zmq` or `0` for tcp" + `.
+  those are ` + "`ibverbs`, `verbs` or `1` for rdma, `zmq` or `0` for tcp. `DMLC_ENABLE_RDMA=0` beside a `DMLC_PS_VAN_TYPE`\n  that is not RDMA is no contradiction" + `.
 - *Everywhere* marks the settings on which all nodes of a cluster must agree; the scheduler refuses a node that
   differs and names the setting.
 - Names with the prefixes ` + "`STEPVAN_`, `STEPMESH_`, `DMLC_` and `PS_`" + ` that are not listed are ignored with a
   warning that gives the nearest known name.
 - ` + "`BYTEPS_*`, `STEPAF_*`, `DMLC_ENABLE_UCX` and `DMLC_USE_KUBERNETES`" + ` have no meaning here and are ignored with
   one line of warning.
+- ` + "`STEPAF_GPU`, `STEPMESH_CONNECTOR_DEBUG` and `STEPMESH_SCHEDULER_STARTED`" + ` belong to programs written for
+  StepMesh, which read them themselves. There is no warning of them.
 `
 
 // Markdown renders the table of settings as docs/settings.md.

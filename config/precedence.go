@@ -1,10 +1,13 @@
 package config
 
-import "reflect"
+import (
+	"reflect"
+	"slices"
+)
 
 // chooseVan applies the precedence of the names of the van: STEPVAN_VAN, then
 // DMLC_ENABLE_RDMA and DMLC_PS_VAN_TYPE, which must agree, except that
-// DMLC_ENABLE_RDMA=0 leaves the choice to DMLC_PS_VAN_TYPE if that is not RDMA.
+// DMLC_ENABLE_RDMA=0 names no van, and leaves the choice to DMLC_PS_VAN_TYPE if that is not RDMA.
 func (r *reader) chooseVan(given []source, values []reflect.Value) int {
 	van := func(i int) Van { return Van(values[i].String()) }
 	if given[0].name == "STEPVAN_VAN" {
@@ -18,7 +21,7 @@ func (r *reader) chooseVan(given []source, values []reflect.Value) int {
 	if len(given) == 1 || van(0) == van(1) {
 		return 0
 	}
-	if van(0) == VanTCP && van(1) != VanRDMA {
+	if off, err := parseBool(given[0].value); err == nil && !off && van(1) != VanRDMA {
 		return 1
 	}
 	r.contradict(byName["STEPVAN_VAN"], given[1], given[0])
@@ -51,8 +54,14 @@ func (r *reader) derive() {
 	if s.Routing != RoutingBroadcast && !r.wrote("STEPVAN_BATCH") {
 		s.Batch = BatchAny
 	}
+	if s.BindCPUCore && !r.wrote("STEPVAN_BIND_CPU_CORE") && slices.ContainsFunc(coreNumbers, r.wrote) {
+		s.Binding = BindingOn
+	}
 	r.deriveHeartbeat(s)
 }
+
+// coreNumbers are the settings that say which cores belong to a device.
+var coreNumbers = []string{"STEPMESH_CPU_START_OFFSET", "STEPMESH_CPU_CORES_PER_GPU", "STEPMESH_CPU_CORES_PER_SOCKET"}
 
 // deriveHeartbeat keeps the proportion of interval and timeout when one of them is
 // set; 0 for one of them switches both off.

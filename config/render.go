@@ -75,6 +75,36 @@ func (s Settings) Table(lookup func(string) (string, bool)) []Row {
 	return rows
 }
 
+// Written returns the variable by which the user has set one of the settings called names, and its text: of the
+// first that lookup knows; else of the first that is not its default; else of the first. Nil
+// stands for an environment without settings.
+func (s Settings) Written(lookup func(string) (string, bool), names ...string) (variable, value string) {
+	chosen := byName[names[0]]
+	for i := len(names) - 1; i >= 0; i-- {
+		if f := byName[names[i]]; f != nil && !f.at(&s).Equal(f.initial()) {
+			chosen = f
+		}
+	}
+	for i := len(names) - 1; i >= 0 && lookup != nil; i-- {
+		if f := byName[names[i]]; f != nil && len(set(lookup, f.names())) > 0 {
+			chosen = f
+		}
+	}
+	if chosen == nil {
+		return names[0], ""
+	}
+	value = chosen.format(chosen.at(&s))
+	if lookup == nil {
+		return chosen.name, value
+	}
+	for _, src := range set(lookup, chosen.names()) {
+		if v, err := chosen.parse(src.value); err == nil && v.Equal(chosen.at(&s)) {
+			return src.name, src.value
+		}
+	}
+	return chosen.name, value
+}
+
 func (f *field) source(s *Settings, lookup func(string) (string, bool)) string {
 	value := f.at(s)
 	for _, src := range set(lookup, f.names()) {

@@ -5,17 +5,23 @@ import (
 	"strings"
 )
 
-// prefixes mark variables that are meant for this library. PS_ is also used by
-// ps(1), whose variables are in others.
+// prefixes mark variables that are meant for this library. others are variables with
+// such a prefix that are not: those of ps(1), and of programs that were written for StepMesh and
+// read these variables themselves.
 var (
 	prefixes = []string{"STEPVAN_", "STEPMESH_", "DMLC_", "PS_"}
-	others   = []string{"PS_FORMAT", "PS_PERSONALITY", "PS_COLORS", "PS_SYSTEM_MAP"}
+	others   = []string{"PS_FORMAT", "PS_PERSONALITY", "PS_COLORS", "PS_SYSTEM_MAP", "STEPMESH_CONNECTOR_DEBUG", schedulerStarted, "STEPAF_GPU"}
 	// testPrefix is left to the tests of this project and of its users.
 	testPrefix = "STEPVAN_TEST_"
+	// schedulerStarted is also the beginning of a name with a number, where a program starts several schedulers.
+	schedulerStarted = "STEPMESH_SCHEDULER_STARTED"
 )
 
 // meaningless are variables of the programs that stepvan replaces. They are accepted, and do nothing.
 func meaningless(name string) bool {
+	if slices.Contains(others, name) {
+		return false
+	}
 	return strings.HasPrefix(name, "BYTEPS_") || strings.HasPrefix(name, "STEPAF_") ||
 		name == "DMLC_ENABLE_UCX" || name == "DMLC_USE_KUBERNETES"
 }
@@ -44,7 +50,7 @@ func (r *reader) scan(environ []string) map[string]string {
 }
 
 func unknown(name string) bool {
-	if byName[name] != nil || slices.Contains(others, name) || strings.HasPrefix(name, testPrefix) {
+	if byName[name] != nil || slices.Contains(others, name) || strings.HasPrefix(name, testPrefix) || strings.HasPrefix(name, schedulerStarted+"_") {
 		return false
 	}
 	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })

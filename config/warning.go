@@ -1,6 +1,10 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
 
 // Warning is something about the environment that does not stop the node and
 // that its user should know. It is logged as one line.
@@ -13,7 +17,7 @@ type Warning struct {
 // String reads `STEPVAN_VNA="tcp": is not known; did you mean STEPVAN_VAN?`.
 func (w Warning) String() string {
 	if w.Value == "" {
-		return w.Key + ": " + w.Reason
+		return errs.Cut(w.Key) + ": " + w.Reason
 	}
-	return fmt.Sprintf("%s=%q: %s", w.Key, w.Value, w.Reason)
+	return fmt.Sprintf("%s=%q: %s", errs.Cut(w.Key), errs.Cut(w.Value), w.Reason)
 }

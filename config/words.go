@@ -59,6 +59,8 @@ type Backend string
 const (
 	BackendCPU Backend = "CPU"
 	BackendGPU Backend = "GPU"
+	BackendDCU Backend = "DCU" // devices of Hygon
+	BackendKLX Backend = "klx" // devices of Kunlunxin
 )
 
 // Progress says how a waiting call waits.
@@ -79,6 +81,17 @@ const (
 	HugepagesAuto Hugepages = "auto"
 	HugepagesOn   Hugepages = "on"
 	HugepagesOff  Hugepages = "off"
+)
+
+// Binding says whether threads are bound to the cores of their device, and what missing cores are.
+type Binding string
+
+// The values of STEPVAN_BIND_CPU_CORE.
+const (
+	BindingStepMesh Binding = "stepmesh"
+	BindingAuto     Binding = "auto"
+	BindingOn       Binding = "on"
+	BindingOff      Binding = "off"
 )
 
 // LogLevel is the least important kind of line that is logged.

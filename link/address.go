@@ -18,7 +18,7 @@ func Scheme(addr string) string {
 func (n *Node) resolve(addr string) (v *vanSlot, local string, err error) {
 	scheme, rest, ok := strings.Cut(addr, "://")
 	if !ok {
-		return nil, "", errs.Invalid("address %q has no van: write tcp://host:port", addr)
+		return nil, "", errs.Invalid("address %q has no van: write tcp://host:port", errs.Cut(addr))
 	}
 	name := scheme
 	if scheme == "unix" {
@@ -29,7 +29,7 @@ func (n *Node) resolve(addr string) (v *vanSlot, local string, err error) {
 			return &n.vans[i], rest, nil
 		}
 	}
-	return nil, "", errs.Invalid("address %q needs the %s van, which this node does not have", addr, name)
+	return nil, "", errs.Invalid("address %q needs the %s van, which this node does not have", errs.Cut(addr), errs.Cut(name))
 }
 
 // publish is resolve's reverse.

@@ -2,8 +2,6 @@ package link
 
 import (
 	"time"
-
-	"github.com/stepvan/stepvan/internal/errs"
 )
 
 const (
@@ -22,6 +20,9 @@ type doom struct {
 // partAfter ends s when the peer has closed its side, or after a grace: closing at
 // once could destroy last words that the peer has not read yet. s.mu is held.
 func (n *Node) partAfter(s *Session, cause error) {
+	if s.grace != nil {
+		s.grace.Stop()
+	}
 	s.grace = time.AfterFunc(partGrace, func() { n.end(s, cause) })
 }
 
@@ -50,7 +51,12 @@ func (n *Node) endDoomed() {
 // Close says goodbye to all peers, waits a moment for it to arrive, and ends
 // everything: each Outbound is Done, each session Lost. Idempotent; concurrent callers
 // return when it is done.
-func (n *Node) Close() error {
+func (n *Node) Close() error { return n.close(true) }
+
+// Abort is Close without the goodbye: each peer takes this node for dead, as if its process had been killed.
+func (n *Node) Abort() error { return n.close(false) }
+
+func (n *Node) close(goodbye bool) error {
 	n.mu.Lock()
 	if n.closed {
 		n.mu.Unlock()
@@ -58,6 +64,9 @@ func (n *Node) Close() error {
 		return nil
 	}
 	n.closed = true
+	if n.reminder != nil {
+		n.reminder.Stop()
+	}
 	open := make([]*Session, 0, len(n.sessions))
 	for s := range n.sessions {
 		open = append(open, s)
@@ -66,6 +75,17 @@ func (n *Node) Close() error {
 		close(n.emptied)
 	}
 	n.mu.Unlock()
+	defer close(n.done)
+	if goodbye && n.broken.Load() == nil {
+		n.part(open)
+	}
+	n.engine.Close()
+	n.finishAll()
+	return nil
+}
+
+// part says goodbye, and waits a moment for it to arrive.
+func (n *Node) part(open []*Session) {
 	for _, s := range open {
 		_ = s.Close("")
 	}
@@ -75,17 +95,15 @@ func (n *Node) Close() error {
 	case <-n.emptied:
 	case <-grace.C:
 	}
-	n.engine.Close()
-	n.finishAll()
-	close(n.done)
-	return nil
 }
 
 // finishAll runs with the engine's token: nobody else polls any more.
 func (n *Node) finishAll() {
-	n.endDoomed()
+	n.tolerate(n.endDoomed)
+	n.refusals.End()
 	n.closeVans()
-	n.drain()
+	n.tolerate(n.drain)
+	n.tolerate(func() { n.tellLosses() })
 	n.mu.Lock()
 	left := make([]*Session, 0, len(n.sessions))
 	for s := range n.sessions {
@@ -93,9 +111,9 @@ func (n *Node) finishAll() {
 	}
 	n.mu.Unlock()
 	for _, s := range left {
-		s.lose(s.lossError(errs.ErrClosed))
+		n.tolerate(func() { s.lose(n.lastCause(s)) })
 	}
-	n.drain() // a Send that crossed with Close may have left completions behind
+	n.tolerate(n.drain) // a Send that crossed with Close may have left completions behind
 }
 
 func (n *Node) drain() {
@@ -108,6 +126,6 @@ func (n *Node) drain() {
 
 func (n *Node) closeVans() {
 	for _, v := range n.vans {
-		_ = v.van.Close()
+		n.tolerate(func() { _ = v.van.Close() })
 	}
 }

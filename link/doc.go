@@ -23,6 +23,10 @@
 // caller's goroutine; its receiver gets it with Inbound.Written. Session.Withdraw and Detacher say when memory
 // that was granted may be used for something else; the loss of a session alone does not.
 //
+// Peers that dial are visitors until they have introduced themselves and Options.Admit and the handlers have taken
+// them; a handler may keep one a visitor for longer (Session.SetVisitor). Visitors are bounded: the oldest makes room. A loss is told
+// after everything else that has arrived, and after that of a session whose loss may be its cause (Session.TellLossFirst).
+//
 // Threads: none but the engine's driver. Handlers are called by whoever drives, one
 // call at a time; they must not block or wait, and may send.
 package link

@@ -1,43 +1,11 @@
 package link
 
 import (
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/wire"
 )
-
-const (
-	// handshakeTime is how long a peer that connected may take to introduce itself.
-	handshakeTime = 10 * time.Second
-	// maxHandshakes is how many such peers there may be, more than a cluster has nodes that
-	// start at the same moment; the oldest goes for a newcomer.
-	maxHandshakes = 8192
-)
-
-// greet begins the session of a peer that connected. Driver only.
-func (n *Node) greet(v *vanSlot, ep van.Endpoint) {
-	s := n.newSession(v, ep, false)
-	ep.SetUser(s)
-	s.patience = time.AfterFunc(handshakeTime, func() {
-		n.end(s, fmt.Errorf("%w: no introduction within %v", errs.ErrPeerLost, handshakeTime))
-	})
-	waiting := n.strangers[:0]
-	for _, other := range n.strangers {
-		if !other.opened && !other.gone {
-			waiting = append(waiting, other)
-		}
-	}
-	n.strangers = append(waiting, s)
-	if len(n.strangers) > maxHandshakes {
-		oldest := n.strangers[0]
-		n.strangers = n.strangers[1:]
-		oldest.fail(errors.New("too many peers that do not introduce themselves"))
-	}
-}
 
 // hello begins the handshake of the side that dialled.
 func (s *Session) hello() error {
@@ -92,6 +60,7 @@ func (s *Session) admit() error {
 		s.state, s.held = stateOpen, true // what Opened sends follows the answer
 	}
 	s.mu.Unlock()
+	s.settleDown() // a handler may make it a visitor again
 	for _, h := range s.node.handlers {
 		if h == nil {
 			continue
@@ -107,7 +76,12 @@ func (s *Session) admit() error {
 // refuse tells the peer why, and ends the session.
 func (s *Session) refuse(why error) {
 	s.refused, s.why = true, why
-	s.node.log.Warn().Str("peer", s.String()).Err(why).Msg("connection refused")
+	if s.visit == nil && !s.dialled {
+		s.node.strangers.add(s)
+	}
+	if s.node.refusals.Allow() {
+		s.node.log.Warn().Str("peer", s.String()).Err(why).Msg("connection refused")
+	}
 	s.mu.Lock()
 	s.state, s.parting = stateClosing, true
 	_ = s.sendOwn(wire.KindRefuse, 0, wire.AppendText(nil, why.Error()))
@@ -129,6 +103,9 @@ func (s *Session) open() {
 	}
 	s.pump()
 	s.mu.Unlock()
+	if s.visit == nil {
+		s.vouch()
+	}
 	s.node.log.Debug().Str("van", s.caps.Name).Str("peer", s.String()).Bool("dialled", s.dialled).Msg("session opened")
 	if s.node.onOpen != nil {
 		s.node.onOpen(s)

@@ -17,6 +17,10 @@ func (s *Session) lose(err error) {
 	}
 	s.mu.Unlock()
 	s.gone = true
+	if s.first.Load() {
+		s.node.leads.Add(-1)
+	}
+	s.settleDown()
 	s.node.log.Debug().Str("van", s.caps.Name).Str("peer", s.String()).Bool("dialled", s.dialled).AnErr("reason", err).Msg("session lost")
 	if s.patience != nil {
 		s.patience.Stop()
@@ -50,7 +54,7 @@ func (s *Session) abandonLanes(done *lane) {
 			}
 		}
 	}
-	s.filled, s.pending = 0, 0
+	s.filled, s.pending, s.exposed = 0, 0, 0
 }
 
 // abandonFrames collects what was sent and not acknowledged. mu is held.

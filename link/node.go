@@ -8,6 +8,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/sparing"
 	"github.com/stepvan/stepvan/link/progress"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
@@ -26,7 +27,12 @@ type Options struct {
 	PieceBytes    int64 // larger messages are cut; 1 MiB
 	CreditBytes   int64 // payload of one peer that may be unreleased here; 256 MiB
 	QueueMessages int   // messages that may wait for room, per peer; 1024
-	Progress      progress.Options
+	// Visitors is how many peers may be connected that have not introduced themselves, and how many of which a service
+	// says that they are visitors (Session.SetVisitor); 1024. Beyond that the oldest makes room for a newcomer.
+	Visitors int
+	// Remind: a peer that acknowledges nothing for one to two of these is told once what was sent; 0: never.
+	Remind   time.Duration
+	Progress progress.Options
 	// Admit vets a peer that dialled; the text of its error is told to the peer. Called by the driver: must not block.
 	Admit func(peer Identity) error
 	// Opened is told of each session, whoever dialled, before anything is delivered on it. Called by the
@@ -35,7 +41,9 @@ type Options struct {
 	// Reason says to a peer that was dialled at address why that was taken and what was preferred was not: Identity.Reason
 	// there. Called by any goroutine: must not block. May be nil.
 	Reason func(address string, passed []PassedOver) string
-	Log    zerolog.Logger
+	// Rehearsal has a Handler panic on purpose.
+	Rehearsal Rehearsal
+	Log       zerolog.Logger
 }
 
 type vanSlot struct {
@@ -54,6 +62,7 @@ type Node struct {
 	pieceBytes    int64
 	creditBytes   int64
 	queueMessages int
+	pause         time.Duration // that an unexplained loss waits for its cause
 	attempt       time.Duration // that dialling an address may take which is not the last
 	admit         func(Identity) error
 	onOpen        func(*Session)
@@ -61,13 +70,24 @@ type Node struct {
 	log           zerolog.Logger
 	engine        *progress.Engine
 	handlers      [Channels]Handler
+	rehearsal     *rehearsal // nil: none
 	identity      atomic.Pointer[Identity]
 	epoch         atomic.Uint64
 	backlogs      atomic.Int32
 	events        [64]van.Event // driver only
+	at            *van.Event    // that is, or was last, dispatched; driver only
 	viaQuiet      bool          // what came last came over a quiet van; driver only
 
-	strangers []*Session // that have not introduced themselves, oldest first; driver only
+	strangers visitors // that have not introduced themselves
+	guests    visitors // that have, and of which a service says that they are visitors
+
+	refusals *sparing.Lines // of the log
+	losses   losses
+	leads    atomic.Int32 // sessions of TellLossFirst that are not lost
+
+	remindEvery time.Duration
+	reminder    *time.Timer // guarded by mu
+	remindDue   atomic.Bool // the reminder's time has come
 
 	sendAllMu sync.Mutex
 
@@ -88,6 +108,8 @@ type Node struct {
 	done     chan struct{}
 	emptied  chan struct{} // closed when the last session of a closed node is gone, and detached
 
+	broken atomic.Pointer[error] // why Break was called
+
 	doomMu    sync.Mutex
 	doomed    []doom
 	doomCount atomic.Int32
@@ -97,10 +119,17 @@ type Node struct {
 func NewNode(o Options) (*Node, error) {
 	n := &Node{
 		memory: o.Memory, limits: o.Limits, pieceBytes: o.PieceBytes, creditBytes: o.CreditBytes,
-		queueMessages: o.QueueMessages, attempt: attemptTime, admit: o.Admit, onOpen: o.Opened, reason: o.Reason, log: o.Log,
+		queueMessages: o.QueueMessages, attempt: attemptTime, pause: lossPause, admit: o.Admit, onOpen: o.Opened, reason: o.Reason, log: o.Log,
 		sessions: map[*Session]struct{}{}, brief: map[van.Endpoint]error{}, emptied: make(chan struct{}), done: make(chan struct{}),
 	}
 	n.identity.Store(&Identity{})
+	n.strangers.most, n.guests.most = o.Visitors, o.Visitors
+	n.refusals = sparing.New(refusalLines, refusalPeriod, func(left int) {
+		n.log.Warn().Msgf("%d more connections were refused within %v", left, refusalPeriod)
+	})
+	if o.Rehearsal.After > 0 {
+		n.rehearsal = &rehearsal{node: n, left: o.Rehearsal.After, locked: o.Rehearsal.Locked}
+	}
 	n.fillDefaults()
 	for _, make := range o.Vans {
 		v, err := make(n, n.wake)
@@ -122,6 +151,11 @@ func NewNode(o Options) (*Node, error) {
 		return nil, err
 	}
 	n.engine = e
+	if n.remindEvery = o.Remind; o.Remind > 0 {
+		n.mu.Lock()
+		n.reminder = time.AfterFunc(o.Remind, n.callReminder)
+		n.mu.Unlock()
+	}
 	return n, nil
 }
 
@@ -138,6 +172,9 @@ func (n *Node) fillDefaults() {
 	if n.queueMessages == 0 {
 		n.queueMessages = 1024
 	}
+	if n.strangers.most == 0 {
+		n.strangers.most, n.guests.most = defaultVisitors, defaultVisitors
+	}
 }
 
 func (n *Node) wake() {
@@ -147,7 +184,12 @@ func (n *Node) wake() {
 }
 
 // Handle gives channel ch to h. Before the first Listen or Dial.
-func (n *Node) Handle(ch wire.Channel, h Handler) { n.handlers[ch] = h }
+func (n *Node) Handle(ch wire.Channel, h Handler) {
+	if n.rehearsal != nil && credited(ch) {
+		h = n.rehearsal.wrap(h)
+	}
+	n.handlers[ch] = h
+}
 
 // SetIdentity changes what the node says of itself in handshakes to come. The
 // incarnation must not change while sessions are open.

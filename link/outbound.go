@@ -1,6 +1,7 @@
 package link
 
 import (
+	"github.com/stepvan/stepvan/internal/bulk"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/wire"
@@ -24,7 +25,11 @@ type Outbound struct {
 	// (Session.OneSided), so that the peer gets the message with Inbound.Written. Empty: the
 	// peer's handler says where. When the peer has withdrawn a grant before the
 	// first piece went, the message goes as if it had none. Borrowed until Done.
-	Targets   []van.Target
+	Targets []van.Target
+	// Spare, when it is set, is memory for all of Payload, which is elsewhere. What Payload points to is then the caller's
+	// again when Send returns: what has not gone by then was copied to Spare, which is borrowed until Done. Not
+	// together with Targets.
+	Spare     []byte
 	Completer Completer
 	User      any // the caller's
 
@@ -36,6 +41,8 @@ type Outbound struct {
 	inflight int // frames that the van has not completed
 	posted   int64
 	untarget bool // Targets are not to be used: a grant is gone
+	exposed  bool // Payload is still to be moved to Spare
+	spare    [1][]byte
 	framed   bool // the last frame has been accepted
 }
 
@@ -54,16 +61,43 @@ func (o *Outbound) Posted() int64 { return o.posted }
 func (o *Outbound) begin() {
 	o.next, o.sent, o.segment, o.inside, o.inflight, o.posted, o.framed = nil, 0, 0, 0, 0, 0, false
 	o.untarget = len(o.Targets) == 0
+	o.exposed = o.Spare != nil
 	o.total = 0
 	for _, p := range o.Payload {
 		o.total += uint64(len(p))
 	}
 }
 
+// shelter moves to Spare what has not gone. It is called before the Send that was given o returns.
+func (o *Outbound) shelter() {
+	if !o.exposed || o.framed {
+		return
+	}
+	o.exposed = false
+	at := o.Spare[o.sent:o.total]
+	o.spare[0] = at
+	for inside := o.inside; o.segment < len(o.Payload); inside = 0 {
+		at = at[bulk.Copy(at, o.Payload[o.segment][inside:]):]
+		o.segment++
+	}
+	o.Payload, o.segment, o.inside = o.spare[:], 0, 0
+}
+
 // checkTargets refuses targets that do not belong to the payload.
 func (o *Outbound) checkTargets(oneSided bool) error {
 	if len(o.Targets) > 0 && (!oneSided || len(o.Targets) != len(o.Payload)) {
 		return errs.Invalid("%d targets for %d segments: one each, and only over a one-sided van", len(o.Targets), len(o.Payload))
+	}
+	if len(o.Targets) > 0 && o.Spare != nil {
+		return errs.Invalid("memory to spare for a message with targets, which is written within Send")
+	}
+	return nil
+}
+
+// checkSpare refuses memory to spare that is too small. After begin.
+func (o *Outbound) checkSpare() error {
+	if o.Spare != nil && uint64(len(o.Spare)) < o.total {
+		return errs.Invalid("%d bytes to spare for a payload of %d", len(o.Spare), o.total)
 	}
 	return nil
 }

@@ -34,4 +34,6 @@ func TestPieces(t *testing.T) {
 	s = session(van.Caps{OneSided: true})
 	require.EqualValues(t, wholePieces*piece, s.pieceOf(short))
 	require.EqualValues(t, piece, s.pieceOf(long))
+	short.exposed = true
+	require.EqualValues(t, piece/2, s.pieceOf(short), "both sides copy at the same time")
 }

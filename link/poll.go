@@ -42,6 +42,9 @@ func (n *Node) Poll(all bool) int {
 		n.endDoomed()
 		total++
 	}
+	if n.remindDue.Load() {
+		n.remind()
+	}
 	for i := range n.vans {
 		v := &n.vans[i]
 		if !all && v.rest.take() {
@@ -51,13 +54,17 @@ func (n *Node) Poll(all bool) int {
 		total += k
 		n.arrange(v, k)
 	}
+	if len(n.losses.list) > 0 {
+		total += n.settleLosses()
+	}
 	return total
 }
 
 func (n *Node) pollVan(v *vanSlot, all bool) int {
 	k := v.van.Poll(n.events[:], all)
 	for j := range n.events[:k] {
-		n.dispatch(v, &n.events[j])
+		n.at = &n.events[j]
+		n.dispatch(v, n.at)
 		n.events[j] = van.Event{}
 	}
 	if k == 0 && v.mover != nil && v.mover.Moved() {
@@ -90,7 +97,7 @@ func (n *Node) Arm() bool {
 			return false
 		}
 	}
-	return n.doomCount.Load() == 0 // later ones come with a Kick
+	return n.doomCount.Load() == 0 && !n.remindDue.Load() // later ones come with a Kick
 }
 
 // FDs implements progress.Source.

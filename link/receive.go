@@ -46,8 +46,11 @@ func (n *Node) dispatch(v *vanSlot, e *van.Event) {
 	case van.EventCompletion:
 		s.onCompleted(e)
 	case van.EventLost:
-		s.lose(s.lossCause(e.Err))
+		n.depart(s, s.lossCause(e.Err))
 	case van.EventDetached:
+		if n.detachAfterLoss(s) {
+			return
+		}
 		s.lose(s.lossError(errs.ErrClosed)) // unless it is
 		s.detach()
 	}
@@ -128,6 +131,11 @@ func (s *Session) onMessage(d *van.Delivery) error {
 	case wire.KindData:
 		return s.onData(d)
 	}
+	if h.Sequence != 0 {
+		if err := s.checkCount(h); err != nil {
+			return err
+		}
+	}
 	if h.Flags&wire.FlagAckNow != 0 {
 		s.peerHungry.Store(true)
 		s.mu.Lock()
@@ -142,18 +150,18 @@ func (s *Session) onMessage(d *van.Delivery) error {
 
 // onGoodbye ends a session that its peer has left.
 func (s *Session) onGoodbye(reason string) {
-	s.tellNow() // what was delivered must not look lost
-	_ = s.ep.Close()
+	s.tellNow()      // what was delivered must not look lost
+	_ = s.ep.Close() // so that nothing more comes
 	cause := ErrLeft
 	if reason != "" {
-		cause = fmt.Errorf("%w: %s", ErrLeft, reason)
+		cause = &leftError{reason}
 	}
 	s.mu.Lock()
 	if s.state == stateClosing {
 		cause = errs.ErrClosed
 	}
 	s.mu.Unlock()
-	s.lose(s.lossError(cause))
+	s.node.depart(s, s.lossError(cause))
 }
 
 func (s *Session) onData(d *van.Delivery) error {
@@ -269,7 +277,8 @@ func (s *Session) checkData(h *wire.Header) error {
 }
 
 // Place implements van.Placer.
-func (n *Node) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error) {
+func (n *Node) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte) (_ [][]byte, err error) {
+	defer n.misplaced(&err)
 	s, _ := ep.User().(*Session)
 	if s == nil || !s.opened || s.gone || h.Kind != wire.KindData {
 		return nil, &errs.ProtocolError{Field: "payload", Reason: "payload outside of a message of an open session"}

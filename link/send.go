@@ -26,6 +26,7 @@ func (s *Session) Send(o *Outbound) error {
 	if !s.sendAlone(o) {
 		s.enqueue(o)
 		s.pump()
+		s.shelter()
 	}
 	if long {
 		s.node.engine.Leave()
@@ -55,6 +56,10 @@ func (n *Node) SendAll(ss []*Session, os []*Outbound) error {
 	if len(ss) == 1 {
 		return ss[0].Send(os[0])
 	}
+	spare := false
+	for _, o := range os {
+		spare = spare || o.Spare != nil
+	}
 	if err := n.enqueueAll(ss, os); err != nil {
 		return err
 	}
@@ -64,8 +69,28 @@ func (n *Node) SendAll(ss []*Session, os []*Outbound) error {
 		s.pump()
 		s.mu.Unlock()
 	}
+	if spare { // after all have begun: copying what is left of one keeps no other waiting
+		for _, s := range ss {
+			s.mu.Lock()
+			s.shelter()
+			s.mu.Unlock()
+		}
+	}
 	n.engine.Leave()
 	return nil
+}
+
+// shelter has the sources of all that waits be their callers' again, where there is memory to spare. It goes over all since
+// one of them that has gone may be its caller's again. mu is held.
+func (s *Session) shelter() {
+	for filled := s.filled; s.exposed > 0 && filled != 0; filled &= filled - 1 {
+		for o := s.lanes[bits.TrailingZeros16(filled)].head; o != nil; o = o.next {
+			if o.exposed {
+				o.shelter()
+				s.exposed--
+			}
+		}
+	}
 }
 
 // enqueueAll holds the locks of all sessions together; only one caller of the
@@ -122,6 +147,9 @@ func (s *Session) room(o *Outbound, others int) error {
 		return err
 	}
 	o.begin()
+	if err := o.checkSpare(); err != nil {
+		return err
+	}
 	if o.total > s.node.limits.Message {
 		return errs.Invalid("message of %d bytes, limit %d: raise STEPVAN_MAX_MESSAGE_BYTES on every node", o.total, s.node.limits.Message)
 	}
@@ -137,6 +165,9 @@ func (s *Session) enqueue(o *Outbound) {
 	s.lanes[o.Channel].push(o)
 	s.filled |= 1 << o.Channel
 	s.pending++
+	if o.exposed {
+		s.exposed++
+	}
 	if s.filled != 1<<o.Channel {
 		s.company = companyPieces
 	}
@@ -153,7 +184,9 @@ func (s *Session) pump() {
 			break
 		}
 		if l := &s.lanes[c]; l.head.framed {
-			l.pop()
+			if o := l.pop(); o.exposed {
+				s.exposed--
+			}
 			if l.head == nil {
 				s.filled &^= 1 << c
 			}
@@ -213,7 +246,7 @@ func charge(n, window uint64) uint64 { return min(n, window/2) }
 // begForCredit asks the peer to report each release at once, since this side waits for it.
 func (s *Session) begForCredit() {
 	if !s.hungry {
-		s.hungry = s.sendOwn(wire.KindAck, wire.FlagAckNow, nil) == nil
+		s.hungry, s.starved = s.sendOwn(wire.KindAck, wire.FlagAckNow, nil) == nil, false
 	}
 }
 
@@ -235,7 +268,12 @@ func (s *Session) emit(o *Outbound) bool {
 	if o.sent > 0 {
 		meta = nil
 	}
+	s.msg.Spare = nil
+	if o.exposed && n > 0 {
+		s.msg.Spare = o.Spare[o.sent : o.sent+n : o.sent+n]
+	}
 	done, err := s.post(f, &h, meta)
+	s.msg.Spare = nil
 	if err != nil {
 		o.segment, o.inside = segment, inside
 		return s.rejected(o, err)
@@ -290,6 +328,8 @@ const (
 func (s *Session) pieceOf(o *Outbound) int64 {
 	piece := s.node.pieceBytes
 	switch {
+	case o.exposed && s.caps.OneSided:
+		return max(1, piece/2) // the peer copies one out of Spare while the next is copied there
 	case s.filled&^(1<<o.Channel) != 0:
 		return piece
 	case o.total <= wholePieces*uint64(piece):

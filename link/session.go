@@ -1,6 +1,7 @@
 package link
 
 import (
+	"container/list"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -34,6 +35,7 @@ type Session struct {
 	peer        Identity
 	ready       progress.Event // the handshake has ended
 	user        atomic.Value
+	first       atomic.Bool // TellLossFirst
 
 	// Sending side.
 	mu         sync.Mutex
@@ -45,7 +47,10 @@ type Session struct {
 	filled     uint16 // bit c of Channels: lane c is not empty
 	turn       int    // lane that is asked first, ChannelControl aside
 	pending    int    // Outbounds in lanes
+	exposed    int    // of these, those whose source is still to be moved to Outbound.Spare
 	unacked    frameQueue
+	overdue    uint64 // sequence of the frame that was unacknowledged at the last reminder's turn
+	reminded   uint64 // of the last one of which the peer was reminded
 	frames     []*frame
 	freeFrames *frame
 	msg        van.Message
@@ -55,6 +60,7 @@ type Session struct {
 	used       uint64       // what accepted messages on credited channels took of the window, ever
 	freed      uint64       // of these, released by the peer
 	hungry     bool         // the peer has been asked to report credit at once
+	starved    bool         // it was asked before the last reminder's turn
 	backlog    bool         // counted in Node.backlogs
 	held       bool         // the handshake's answer must go before anything else
 	withdrawn  []withdrawal // not completed
@@ -82,14 +88,16 @@ type Session struct {
 	incoming [Channels]inboundQueue
 	writing  [Channels]*Inbound // Inbound.Written, and not whole yet
 	opened   bool
-	greeted  int         // handlers that have accepted the session
-	heirs    int         // of these, those that are to hear that it is detached
-	charged  uint64      // what accepted messages took of the window that this side grants, ever
-	patience *time.Timer // until the handshake must be over; nil when it is
-	why      error       // of this side's refusal
-	gone     bool        // lost: what the van had already reported is dropped
-	refused  bool        // nothing of the peer is heard any more
-	answered bool        // the dialler has sent something after the handshake
+	greeted  int           // handlers that have accepted the session
+	heirs    int           // of these, those that are to hear that it is detached
+	charged  uint64        // what accepted messages took of the window that this side grants, ever
+	patience *time.Timer   // until the handshake must be over; nil when it is
+	visitors *visitors     // that s is among; nil when the peer is known
+	visit    *list.Element // of visitors
+	why      error         // of this side's refusal
+	gone     bool          // lost: what the van had already reported is dropped
+	refused  bool          // nothing of the peer is heard any more
+	answered bool          // the dialler has sent something after the handshake
 }
 
 // Peer is who the peer said it is.
@@ -140,12 +148,16 @@ func (s *Session) refusal() error {
 }
 
 // Close says goodbye after everything that was accepted, then ends the session.
-// It returns at once; Handler.Lost tells the end.
+// It returns at once; Handler.Lost tells the end. A peer that dialled, and has not answered the handshake
+// within a second, gets no goodbye.
 func (s *Session) Close(reason string) error {
 	s.mu.Lock()
 	switch s.state {
 	case stateOpen:
 		s.state, s.goodbye = stateClosing, reason
+		if s.held {
+			s.node.partAfter(s, errs.ErrClosed) // the peer may be silent for ever
+		}
 		s.pump()
 	case stateHandshake:
 		s.state = stateClosing
@@ -154,6 +166,9 @@ func (s *Session) Close(reason string) error {
 	s.mu.Unlock()
 	return nil
 }
+
+// Drop ends the session at once, without goodbye. Handler.Lost gets cause. Any goroutine.
+func (s *Session) Drop(cause error) { s.node.end(s, cause) }
 
 // lossError names the peer and the van.
 func (s *Session) lossError(cause error) error {

@@ -84,6 +84,10 @@ func (p *pipe) cut() {
 	first.once.Do(func() { close(p.broken) })
 }
 
+func (p *pipe) drop() { p.cut() }
+
+func (p *pipe) member() {}
+
 func (p *pipe) silence() {
 	p.mu.Lock()
 	p.mute = true

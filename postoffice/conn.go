@@ -12,6 +12,10 @@ type conn interface {
 	pump()
 	// finish closes the session with a goodbye once everything queued is sent.
 	finish(reason string)
+	// drop ends the session at once, whatever is queued.
+	drop()
+	// member says that the peer is registered: until then a peer of the scheduler is a visitor. From within deliver only.
+	member()
 	// identity is how the peer introduced itself.
 	identity() link.Identity
 }

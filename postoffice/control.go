@@ -32,6 +32,7 @@ func (h *control) dial(ctx context.Context, node *link.Node, addrs []string) (co
 	if err != nil {
 		return nil, err
 	}
+	s.TellLossFirst() // other nodes go because of it
 	return h.add(s), nil
 }
 
@@ -52,6 +53,7 @@ func (h *control) find(s *link.Session) *linkConn {
 // Opened implements link.Handler.
 func (h *control) Opened(s *link.Session) error {
 	if h.accept {
+		s.SetVisitor(true)
 		h.to.opened(h.add(s))
 	}
 	return nil

@@ -23,6 +23,10 @@
 // of the nodes that it is paired with; the list is encoded once for all that
 // share it, so the cost of a start grows with nodes plus distinct lists.
 //
+// Who has opened a session and not registered within JoinTimeout is put out, whatever it says; so is, to make
+// room, the oldest of too many that have not registered. A node that this happens to before the
+// scheduler has answered tries again.
+//
 // # Epochs
 //
 // The view of the cluster is numbered. It begins with epoch 1, and each node that
@@ -49,7 +53,8 @@
 // death of the node; everybody gets an error that names it. The scheduler's own
 // death is noticed by all nodes the same way. Whoever finds that it was itself
 // stopped for a while (its own timer came late) does not count that time as
-// silence of others. A goodbye is leaving and not dying.
+// silence of others. A goodbye is leaving and not dying; a node that is closed without
+// stop says none.
 //
 // # Concurrency
 //

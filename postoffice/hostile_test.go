@@ -146,3 +146,22 @@ func FuzzConversation(f *testing.F) {
 		})
 	})
 }
+
+func TestRefusedPeersDoNotFloodTheLog(t *testing.T) {
+	inCluster(t, SchedulerOptions{Workers: 1}, func(t *testing.T, c *cluster) {
+		wrong := encode(opJoin, 0, joinBody{Role: RoleWorker, Rank: 7, Instance: AnyInstance, GroupSize: 1, Shared: testShared})
+		for i := range 300 {
+			mine, its := newPipe(sink{}, c.s, link.Identity{Incarnation: 7}, link.Identity{})
+			c.s.opened(its)
+			if i%2 == 0 {
+				mine.post(wrong)
+			} else {
+				mine.post(frame{op: opReady})
+			}
+			mine.pump()
+		}
+		time.Sleep(time.Minute)
+		require.Equal(t, 10, c.log.count("refused worker")+c.log.count("expelled "))
+		require.Contains(t, c.log.text(), "290 more peers were refused within 10 s")
+	})
+}

@@ -27,6 +27,15 @@ type linkConn struct {
 	reason  string // of the close
 }
 
+func (c *linkConn) drop() {
+	c.mu.Lock()
+	c.closing, c.ended, c.queue = true, true, nil
+	c.mu.Unlock()
+	c.session.Drop(errs.ErrClosed)
+}
+
+func (c *linkConn) member() { c.session.SetVisitor(false) }
+
 func (c *linkConn) identity() link.Identity { return c.session.Peer() }
 
 func (c *linkConn) post(f frame) {

@@ -25,6 +25,7 @@ type live struct {
 	mem     *tensor.Allocator
 	net     *memvan.Network // nil: TCP
 	o       SchedulerOptions
+	guests  int // link.Options.Visitors
 	s       *Scheduler
 	node    *link.Node
 	addrs   []string
@@ -36,9 +37,15 @@ type live struct {
 
 func newLive(t testing.TB, net *memvan.Network, o SchedulerOptions) *live {
 	t.Helper()
+	return newVisited(t, net, o, 0)
+}
+
+// newVisited is newLive with a bound for visitors of the scheduler.
+func newVisited(t testing.TB, net *memvan.Network, o SchedulerOptions, visitors int) *live {
+	t.Helper()
 	mem, err := tensor.NewAllocator(tensor.Options{Name: "live"})
 	require.NoError(t, err)
-	l := &live{t: t, mem: mem, net: net, o: o, dead: make(chan string, 4096)}
+	l := &live{t: t, mem: mem, net: net, o: o, guests: visitors, dead: make(chan string, 4096)}
 	t.Cleanup(l.end)
 	l.o.Shared = testShared
 	l.node = l.link("scheduler", func(id link.Identity) error { return l.s.Admit(id) })
@@ -68,7 +75,7 @@ func (l *live) end() {
 func (l *live) maker(name string) link.VanMaker {
 	return func(p van.Placer, wake func()) (van.Van, error) {
 		if l.net == nil {
-			return tcpvan.New(tcpvan.Options{Placer: p})
+			return tcpvan.New(tcpvan.Options{Placer: p, Pending: l.guests})
 		}
 		return memvan.New(l.net, memvan.Options{Placer: p, Wake: wake, Name: name})
 	}
@@ -77,7 +84,7 @@ func (l *live) maker(name string) link.VanMaker {
 func (l *live) link(name string, admit func(link.Identity) error) *link.Node {
 	l.t.Helper()
 	n, err := link.NewNode(link.Options{
-		Vans: []link.VanMaker{l.maker(name)}, Memory: l.mem, Admit: admit,
+		Vans: []link.VanMaker{l.maker(name)}, Memory: l.mem, Admit: admit, Visitors: l.guests,
 		Progress: progress.Options{Mode: progress.Park}, Log: zerolog.Nop(),
 	})
 	require.NoError(l.t, err)

@@ -95,7 +95,7 @@ func (s *Scheduler) missing() string {
 			all = append(all, fmt.Sprintf("%d more of %s %s", count, role, ranks(free)))
 		}
 	}
-	return conjunction(all) + ": not registered yet"
+	return conjunction(all) + ": not registered yet" + aside(s.o.Meeting)
 }
 
 // absent says who has not entered a round.

@@ -32,6 +32,10 @@ type OfficeOptions struct {
 	OnDead func(NodeInfo, error)
 	OnLeft func(NodeInfo)
 
+	Meeting string // how the nodes of a cluster find each other, for messages about a scheduler that does not answer
+	// Recover is deferred by the goroutine of the office, to handle a panic there. nil: panics go on.
+	Recover func()
+
 	Host string // where this node runs, for messages
 	PID  int    // for messages
 	Log  zerolog.Logger
@@ -64,6 +68,9 @@ type Office struct {
 	heard       time.Time // the scheduler's last sign of life
 	beaten      time.Time // own last sign of life
 	ticked      time.Time // last turn of the timer
+	tries       int       // to register
+	out         bool      // the scheduler has put this node out: it is to try again
+	registered  bool      // the scheduler has said so
 	waiting     string    // what the scheduler said last about whom it waits for
 
 	self     NodeInfo
@@ -114,6 +121,9 @@ func (o *OfficeOptions) complete() error {
 	}
 	if o.WaitingEvery <= 0 {
 		o.WaitingEvery = defaultWaitingEvery
+	}
+	if o.Recover == nil {
+		o.Recover = func() {}
 	}
 	if o.GroupSize < 1 || !o.Role.joins() {
 		return errs.Invalid("office: a %s in a group of %d: set DMLC_ROLE to worker or server, and DMLC_GROUP_SIZE to at least 1", o.Role, o.GroupSize)

@@ -9,6 +9,7 @@ import (
 
 // run shows signs of life to the scheduler, and listens for its own.
 func (f *Office) run() {
+	defer f.o.Recover()
 	every := turn(f.o.HeartbeatInterval)
 	t := time.NewTicker(every)
 	defer t.Stop()
@@ -25,7 +26,7 @@ func (f *Office) run() {
 func (f *Office) turn(now time.Time, every time.Duration) {
 	f.lock()
 	defer f.unlock()
-	if f.phase == officeOver {
+	if f.phase == officeOver || f.scheduler == nil {
 		return
 	}
 	f.heard = f.heard.Add(pause(f.ticked, now, every))

@@ -32,11 +32,17 @@ func (f *Office) Join(ctx context.Context, scheduler, own []string) error {
 	}
 	f.phase, f.where = officeJoining, strings.Join(scheduler, ", ")
 	f.unlock()
-	if err := f.reach(ctx, scheduler, request); err != nil {
-		return f.failJoin(err)
-	}
-	if err := f.engine.Wait(ctx, &f.joined); err != nil {
-		return f.failJoin(f.impatient(err))
+	for f.again(ctx) {
+		err := f.reach(ctx, scheduler, request)
+		if f.putOut(err) {
+			continue
+		}
+		if err != nil {
+			return f.failJoin(err)
+		}
+		if err := f.engine.Wait(ctx, &f.joined); err != nil {
+			return f.failJoin(f.impatient(err))
+		}
 	}
 	f.lock()
 	defer f.unlock()
@@ -44,6 +50,61 @@ func (f *Office) Join(ctx context.Context, scheduler, own []string) error {
 		return &errs.OpError{Op: "join", Peer: f.schedulerName(), Err: f.cause}
 	}
 	return nil
+}
+
+const (
+	// mostTries is how often a node registers: a scheduler that many strangers visit may put it out before it has read
+	// the registration. Between the tries there are pauses, of some 8 s together.
+	mostTries  = 20
+	firstPause = 20 * time.Millisecond
+	lastPause  = 500 * time.Millisecond
+)
+
+// again reports whether Join has to try, for the first time or because the scheduler has put this node out. Then it
+// waits a while.
+func (f *Office) again(ctx context.Context) bool {
+	tries, out := f.takeOut()
+	if tries == 0 || !out {
+		return tries == 0
+	}
+	pause := time.NewTimer(min(firstPause<<min(tries, 8), lastPause))
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-ctx.Done(): // the next try says so
+	case <-f.done:
+	}
+	return true
+}
+
+// takeOut returns how often the node has tried to register, and whether the scheduler has put it out since.
+func (f *Office) takeOut() (tries int, out bool) {
+	f.lock()
+	defer f.unlock()
+	if f.out {
+		f.joined.Reset()
+	}
+	tries, out, f.out = f.tries, f.out, false
+	return tries, out
+}
+
+// putOut reports whether err says that the scheduler has put this node out before it was registered, and another try may help.
+func (f *Office) putOut(err error) bool {
+	f.lock()
+	defer f.unlock()
+	f.tries++
+	if !f.mayRetry(err) {
+		return false
+	}
+	f.out = true
+	return true
+}
+
+// mayRetry reports whether err is the loss of a session on which nothing came that forbids another try.
+func (f *Office) mayRetry(err error) bool {
+	var protocol *errs.ProtocolError
+	return f.phase == officeJoining && !f.registered && f.tries < mostTries &&
+		errors.Is(err, errs.ErrPeerLost) && !errors.As(err, &protocol)
 }
 
 // application is the message that registers this node.
@@ -69,7 +130,7 @@ func (f *Office) reach(ctx context.Context, scheduler []string, request frame) e
 	c, err := f.dial(ctx, scheduler)
 	stop()
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return fmt.Errorf("does not answer: start it, or correct DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT: %w", err)
+		return fmt.Errorf("does not answer: start it, or correct DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT%s: %w", aside(f.o.Meeting), err)
 	}
 	if err != nil {
 		return err
@@ -80,10 +141,13 @@ func (f *Office) reach(ctx context.Context, scheduler []string, request frame) e
 		f.later(func() { c.finish("stopped while joining") })
 		return errs.ErrClosed
 	}
+	first := f.heard.IsZero()
 	f.scheduler = c
 	f.heard, f.ticked = time.Now(), time.Now()
 	f.send(c, request)
-	go f.run()
+	if first {
+		go f.run()
+	}
 	return nil
 }
 
@@ -96,7 +160,7 @@ func (f *Office) complain() (stop func()) {
 		for {
 			select {
 			case now := <-t.C:
-				f.o.Log.Info().Msgf("waiting %s for the scheduler at %s: it does not answer yet", seconds(now.Sub(begun)), f.where)
+				f.o.Log.Info().Msgf("waiting %s for the scheduler at %s: it does not answer yet%s", seconds(now.Sub(begun)), f.where, aside(f.o.Meeting))
 			case <-end:
 				return
 			}

@@ -19,7 +19,7 @@ func (f *Office) deliver(c conn, fr frame) {
 	if c != f.scheduler || f.phase == officeOver {
 		return
 	}
-	f.heard = time.Now()
+	f.heard, f.registered = time.Now(), true
 	if err := f.obey(fr); err != nil {
 		f.end(err, "the scheduler's message cannot be understood")
 	}
@@ -92,6 +92,11 @@ func (f *Office) lost(c conn, err error) {
 	f.lock()
 	defer f.unlock()
 	if c != f.scheduler {
+		return
+	}
+	if f.mayRetry(err) {
+		f.scheduler, f.out = nil, true
+		f.engine.Set(&f.joined)
 		return
 	}
 	if errors.Is(err, link.ErrLeft) {

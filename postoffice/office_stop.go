@@ -51,3 +51,13 @@ func (f *Office) resign() (wait bool, err error) {
 	}
 	return false, nil
 }
+
+// Break makes the office over because of cause, where the node's state is not to be relied on any more. Nobody is told: the node,
+// which is broken as well, closes the session. Operations return cause.
+func (f *Office) Break(cause error) {
+	f.lock()
+	defer f.unlock()
+	f.stopping = true // the scheduler has not died
+	f.caller.fail(&errs.OpError{Op: "barrier", Err: cause})
+	f.end(cause, "")
+}

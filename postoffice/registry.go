@@ -12,6 +12,7 @@ type member struct {
 	want joinBody
 	info NodeInfo // Role, Host, PID from the start; rank, instance and ID are final once ranks are fixed
 
+	opened   time.Time // its session
 	seen     time.Time // last sign of life
 	suspect  bool      // silent for more than half of the timeout
 	ready    bool      // knows its peers

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/sparing"
 	"github.com/stepvan/stepvan/link"
 	"github.com/stepvan/stepvan/link/progress"
 )
@@ -45,7 +46,8 @@ type Scheduler struct {
 	firsts   map[Role]*member // first to go of each role
 	news     []goneNode       // gone, and not told yet
 	notes    notes
-	ticked   time.Time // last turn of the timer
+	strange  *sparing.Lines // of the log, about peers that are not registered
+	ticked   time.Time      // last turn of the timer
 
 	err     error // of the start
 	started progress.Event
@@ -81,6 +83,9 @@ func newScheduler(engine *progress.Engine, o SchedulerOptions) *Scheduler {
 		s.roles[role] = newRegistry(role, size, o.GroupSize)
 	}
 	s.barriers = newBarriers(s.quorum)
+	s.strange = sparing.New(strangeLines, strangePeriod, func(left int) {
+		o.Log.Warn().Msgf("%d more peers were refused within %s", left, seconds(strangePeriod))
+	})
 	s.notes.next = s.begun.Add(o.WaitingEvery)
 	s.self = &member{info: NodeInfo{
 		ID: SchedulerID, Role: RoleScheduler, Incarnation: newIncarnation(), Host: o.Host, PID: o.PID, GroupSize: o.GroupSize,

@@ -5,6 +5,7 @@ import "time"
 // run is the scheduler's timer.
 func (s *Scheduler) run() {
 	defer close(s.done)
+	defer s.o.Recover()
 	tick := time.NewTicker(turn(s.o.HeartbeatInterval))
 	defer tick.Stop()
 	var deadline <-chan time.Time
@@ -53,7 +54,7 @@ func (s *Scheduler) turn(now time.Time) {
 	}
 	if p := pause(s.ticked, now, turn(s.o.HeartbeatInterval)); p > 0 {
 		for _, m := range s.conns {
-			m.seen = m.seen.Add(p)
+			m.opened, m.seen = m.opened.Add(p), m.seen.Add(p)
 		}
 	}
 	s.ticked = now

@@ -66,7 +66,10 @@ func (s *Scheduler) report(m *member) {
 	}
 	event.Uint64("epoch", s.epoch).Msg(needed(m).Text)
 	if len(s.news) == 0 {
-		time.AfterFunc(gather, s.tell)
+		time.AfterFunc(gather, func() {
+			defer s.o.Recover()
+			s.tell()
+		})
 	}
 	n := m.info
 	s.news = append(s.news, goneNode{ID: n.ID, Role: n.Role, Rank: n.Rank, Host: n.Host, PID: n.PID, Left: m.left, Reason: m.reason})
@@ -104,7 +107,7 @@ func (s *Scheduler) listen(now time.Time) {
 		silent := now.Sub(m.seen)
 		switch {
 		case m.info.Role == 0:
-			if silent > s.o.JoinTimeout {
+			if now.Sub(m.opened) > s.o.JoinTimeout { // whatever it says meanwhile
 				s.dismiss(m.conn, fmt.Sprintf("no registration within %s", seconds(s.o.JoinTimeout)))
 			}
 		case s.o.HeartbeatTimeout == 0:
@@ -118,6 +121,7 @@ func (s *Scheduler) listen(now time.Time) {
 	for c, since := range s.leaving {
 		if now.Sub(since) > farewell {
 			delete(s.leaving, c)
+			s.later(c.drop) // it may read nothing, or be out of reach
 		}
 	}
 }

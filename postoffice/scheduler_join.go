@@ -13,7 +13,8 @@ func (s *Scheduler) opened(c conn) {
 		s.dismiss(c, "the scheduler has stopped")
 		return
 	}
-	s.conns[c] = &member{conn: c, seen: time.Now()}
+	now := time.Now()
+	s.conns[c] = &member{conn: c, opened: now, seen: now}
 }
 
 // dismiss closes a session from this side, and keeps Stop waiting until the goodbye is out.
@@ -79,6 +80,7 @@ func (s *Scheduler) join(m *member, f frame) error {
 		return nil
 	}
 	m.want.Shared, m.want.Addresses = nil, nil
+	m.conn.member()
 	s.alive++
 	s.o.Log.Info().Msgf("%s registered, %d of %d nodes", m.info, s.alive, s.expected())
 	s.send(m.conn, encode(opJoined, 0, nil))
@@ -114,14 +116,18 @@ func (s *Scheduler) tooLate(m *member) error {
 
 // refuse tells m, who is not registered, why, and ends its session. The others notice nothing.
 func (s *Scheduler) refuse(m *member, err error) {
-	s.o.Log.Warn().Msgf("refused %s: %v", m.info, err)
+	if s.strange.Allow() {
+		s.o.Log.Warn().Msgf("refused %s: %v", m.info, err)
+	}
 	s.send(m.conn, encode(opRefused, 0, failure{Kind: failRefused, Text: err.Error()}))
 	s.dismiss(m.conn, "refused")
 }
 
 // expel ends the session of a node that broke the rules; a registered one is dead by that.
 func (s *Scheduler) expel(m *member, f failure) {
-	s.o.Log.Warn().Msgf("expelled %s: %s", nameOr(m.info, "an unregistered peer"), f.Text)
+	if m.info.Role != 0 || s.strange.Allow() {
+		s.o.Log.Warn().Msgf("expelled %s: %s", nameOr(m.info, "an unregistered peer"), f.Text)
+	}
 	s.send(m.conn, encode(opRefused, 0, f))
 	s.dismiss(m.conn, "expelled")
 	if m.info.Role != 0 {

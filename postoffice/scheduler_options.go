@@ -24,16 +24,22 @@ type SchedulerOptions struct {
 	HeartbeatInterval, HeartbeatTimeout time.Duration
 	// WaitingEvery is the time between two lines that say who is missing; 0 is 5 s.
 	WaitingEvery time.Duration
-	// JoinTimeout is how long a session may be open without registering; 0 is 10 s.
+	// JoinTimeout is how long a session may be open without registering, whatever the peer says; 0 is 10 s.
 	JoinTimeout time.Duration
-	Host        string // where the scheduler runs, for messages
-	PID         int    // for messages
-	Log         zerolog.Logger
+	// Recover is deferred by the goroutines of the scheduler, to handle a panic there. nil: panics go on.
+	Recover func()
+	Meeting string // how the nodes of a cluster find each other, for messages about those that are missing
+	Host    string // where the scheduler runs, for messages
+	PID     int    // for messages
+	Log     zerolog.Logger
 }
 
 const (
 	defaultWaitingEvery = 5 * time.Second
 	defaultJoinTimeout  = 10 * time.Second
+	// strangeLines is how many lines of the log tell within strangePeriod of peers that were refused.
+	strangeLines  = 10
+	strangePeriod = 10 * time.Second
 	// farewell is how long a goodbye may take to arrive.
 	farewell = time.Second
 	// gather is how long the news of a loss waits for further ones, to tell them together.
@@ -49,6 +55,9 @@ func (o *SchedulerOptions) complete() error {
 	}
 	if o.JoinTimeout <= 0 {
 		o.JoinTimeout = defaultJoinTimeout
+	}
+	if o.Recover == nil {
+		o.Recover = func() {}
 	}
 	total := 0
 	for role, n := range o.sizes() {

@@ -93,6 +93,20 @@ func TestWaitingLines(t *testing.T) {
 	})
 }
 
+func TestWaitingLinesSayWhereNodesMeet(t *testing.T) {
+	inCluster(t, SchedulerOptions{Workers: 1, WaitingEvery: 4 * time.Second, Meeting: "in the garden"}, func(t *testing.T, c *cluster) {
+		n := c.office(RoleWorker, 0, func(o *OfficeOptions) { o.WaitingEvery, o.Meeting = 4*time.Second, "in the kitchen" })
+		n.dial = func(ctx context.Context, _ []string) (conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		j := n.join(within(5 * time.Second))
+		require.ErrorContains(t, <-j, "DMLC_PS_ROOT_PORT (in the kitchen)")
+		require.Contains(t, n.log.text(), "it does not answer yet (in the kitchen)")
+		require.Contains(t, c.log.text(), "worker 0: not registered yet (in the garden)")
+	})
+}
+
 func TestStartDeadlineNamesWhoIsMissing(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 2, Servers: 1, StartTimeout: 30 * time.Second}, func(t *testing.T, c *cluster) {
 		j := c.office(RoleWorker, 1, nil).join(t.Context())
@@ -208,6 +222,70 @@ func TestVisitorsAreDropped(t *testing.T) {
 		c.s.lock()
 		require.Empty(t, c.s.conns)
 		c.s.unlock()
+	})
+}
+
+// guest is a service that tells when its session is over.
+type guest struct {
+	sink
+	over func()
+}
+
+func (g guest) lost(conn, error) { g.over() }
+
+// beat has a peer that does not register open a session, and say that it lives every second until the session ends.
+func (c *cluster) beat() {
+	over, end := context.WithCancel(context.Background())
+	mine, its := newPipe(guest{over: end}, c.s, link.Identity{Incarnation: 7}, link.Identity{})
+	c.s.opened(its)
+	go func() {
+		for tick := time.NewTicker(time.Second); ; {
+			select {
+			case <-tick.C:
+				mine.post(frame{op: opHeartbeat})
+				mine.pump()
+			case <-over.Done():
+				tick.Stop()
+				return
+			}
+		}
+	}()
+}
+
+// sessions is how many the scheduler has.
+func (c *cluster) sessions() int {
+	c.s.lock()
+	defer c.s.unlock()
+	return len(c.s.conns)
+}
+
+func TestVisitorsAreDroppedWhateverTheySay(t *testing.T) {
+	inCluster(t, SchedulerOptions{Workers: 1, JoinTimeout: 3 * time.Second}, func(t *testing.T, c *cluster) {
+		c.beat()
+		synctest.Wait()
+		require.Equal(t, 1, c.sessions())
+		time.Sleep(4 * time.Second)
+		require.Zero(t, c.sessions())
+	})
+}
+
+// Who has registered is no visitor, however long the others take, and visitors keep nobody out.
+func TestStartTakesAMinuteAmongVisitors(t *testing.T) {
+	inCluster(t, SchedulerOptions{Workers: 2, Servers: 1, HeartbeatInterval: time.Second, HeartbeatTimeout: 5 * time.Second}, func(t *testing.T, c *cluster) {
+		joins := []chan error{c.office(RoleServer, 0, nil).join(t.Context()), c.office(RoleWorker, 0, nil).join(t.Context())}
+		const perSecond = 20
+		for range 60 * perSecond {
+			c.beat()
+			time.Sleep(time.Second / perSecond)
+		}
+		c.pending(joins...)
+		require.LessOrEqual(t, c.sessions(), 2+11*perSecond)
+		joins = append(joins, c.office(RoleWorker, 1, nil).join(t.Context()))
+		for _, j := range joins {
+			require.NoError(t, <-j)
+		}
+		time.Sleep(12 * time.Second)
+		require.Equal(t, 3, c.sessions())
 	})
 }
 

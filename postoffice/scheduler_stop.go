@@ -33,6 +33,9 @@ func (s *Scheduler) Stop(ctx context.Context) error {
 func (s *Scheduler) close(err *error) {
 	s.lock()
 	defer s.unlock()
+	if s.phase == phaseClosed {
+		return // by Break, whose cause err is
+	}
 	var alive []NodeInfo
 	for _, m := range s.living() {
 		alive = append(alive, m.info)
@@ -48,6 +51,7 @@ func (s *Scheduler) close(err *error) {
 	for c := range s.conns {
 		s.dismiss(c, "the scheduler has stopped")
 	}
+	s.strange.End()
 	close(s.quit)
 }
 
@@ -80,4 +84,17 @@ func (s *Scheduler) checkStop() {
 		s.spread() // who leaves knows whom the cluster has lost
 		s.broadcast(frame{op: opStopped})
 	}
+}
+
+// Break makes the scheduler over because of cause, where its state is not to be relied on any more. Nobody is told: the node,
+// which is broken as well, closes the sessions. Barriers return cause. Stop is still to be called.
+func (s *Scheduler) Break(cause error) {
+	s.lock()
+	defer s.unlock()
+	if s.phase == phaseClosed {
+		return
+	}
+	s.phase, s.err = phaseClosed, cause
+	s.caller.fail(&errs.OpError{Op: "barrier", Err: cause})
+	close(s.quit)
 }

@@ -66,6 +66,14 @@ func crowd(nodes []NodeInfo) string {
 	return conjunction(parts)
 }
 
+// aside puts text that may be empty in brackets.
+func aside(text string) string {
+	if text == "" {
+		return ""
+	}
+	return " (" + text + ")"
+}
+
 // printable makes text of a peer fit for a log: one line, bounded, no control characters.
 func printable(s string, limit int) string {
 	if len(s) > limit {

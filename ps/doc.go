@@ -25,7 +25,22 @@
 // as one: no batch can be complete any more, so the death of any worker or server ends
 // the operations of all nodes with an error that names it. With the other policies
 // only exchanges with the dead node fail, and the others go on. A node that stops has
-// left and is not dead.
+// left and is not dead; one that is closed without Stop is.
+//
+// # Mistakes of this library
+//
+// A panic on a goroutine of the node, or in a wait of the program, ends the node: its waits and operations return an
+// *InternalError, its connections break without a goodbye, so that the others see it die, and Stop returns the error at once. Then
+// the panic goes on and ends the process, as with any Go package: the trace is seen, and nothing works on with a state that
+// nobody knows. A program for which one node is not all sets ContainPanics: the panic ends there, its report with the stack is
+// in the log, and the rest of the process lives. That is what C and Python get. Tensors of operations that were under way may stay
+// held by the node.
+//
+// A lock that the panic has left locked keeps the node from being closed. Calls may wait for it; after five seconds the process
+// ends, and its last words name version, node, peer and operation. What Go's runtime itself cannot go on from ("fatal error") ends the process in any case.
+//
+// A panic in a call that does not wait (PushPull, Respond) is the program's to recover, or not; one that recovers it says so by Node.Panicked.
+// Callbacks of the program run on the driver, and count as its part. STEPVAN_PANIC_AFTER rehearses all this.
 //
 // # Stop
 //

@@ -8,3 +8,6 @@ func WithShm(f func(s Settings, p van.Placer, wake func()) (van.Van, error)) Opt
 		o.shm = func(m *member, p van.Placer, wake func()) (van.Van, error) { return f(*m.node.settings, p, wake) }
 	}
 }
+
+// VisitorsOf is visitorsOf.
+func VisitorsOf(s *Settings, files uint64) int { return visitorsOf(s, files) }

@@ -91,7 +91,7 @@ func (m *member) dialAll(ctx context.Context, peers []Peer) ([]*link.Session, er
 			return nil
 		}
 	}
-	return sessions, together(ctx, tasks...)
+	return sessions, m.node.together(ctx, tasks...)
 }
 
 // few is how many nodes a line names at most.

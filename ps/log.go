@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"fmt"
 	"os"
 	"sync/atomic"
 	"time"
@@ -45,6 +46,14 @@ func newBadge(role string, rank int) *badge {
 	b := &badge{role: role}
 	b.rank.Store(int64(rank))
 	return b
+}
+
+// String reads "worker 3"; "worker" before the rank is known.
+func (b *badge) String() string {
+	if r := b.rank.Load(); r >= 0 && b.role != string(RoleScheduler) {
+		return fmt.Sprintf("%s %d", b.role, r)
+	}
+	return b.role
 }
 
 // Run implements zerolog.Hook.

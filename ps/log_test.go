@@ -3,6 +3,7 @@ package ps_test
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -14,6 +15,19 @@ import (
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/ps"
 )
+
+// Scripts wait for one of these words in the log of the scheduler, whatever its form.
+func TestTheSchedulerSaysThatItIsBound(t *testing.T) {
+	for _, format := range []config.LogFormat{config.LogJSON, config.LogConsole} {
+		s := alone(t, ps.RoleScheduler)
+		s.StartTimeout, s.LogLevel, s.LogFormat = 100*time.Millisecond, config.LogInfo, format
+		cmd := command("scheduler", s)
+		out, _ := cmd.CombinedOutput() // nobody joins
+		for _, words := range []string{fmt.Sprintf("bound to port %d", s.RootPort), "Bind to", "SCHEDULER_READY", "waiting for 1 workers and 1 servers"} {
+			require.Contains(t, string(out), words)
+		}
+	}
+}
 
 // Every line says who speaks, and the rank once it is known.
 func TestLinesSayWhoSpeaks(t *testing.T) {

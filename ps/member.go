@@ -8,6 +8,7 @@ import (
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/link/progress"
 	"github.com/stepvan/stepvan/postoffice"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
@@ -53,6 +54,10 @@ func (m *member) name() string {
 	return string(m.role)
 }
 
+// reminders is how often a peer may be told what it leaves unacknowledged between two signs of life: what has vanished is
+// then noticed long before anybody would take the peer for dead.
+const reminders = 4
+
 // open makes the member's link, which asks admit about peers.
 func (m *member) open(admit func(link.Identity) error) (err error) {
 	s := m.node.settings
@@ -66,11 +71,19 @@ func (m *member) open(admit func(link.Identity) error) (err error) {
 		m.met.end() // it tells nobody
 	}
 	m.link, err = link.NewNode(link.Options{
-		Vans: m.vans(), Memory: m.pool, Limits: limitsOf(s),
-		PieceBytes: int64(s.PieceBytes), CreditBytes: int64(s.CreditBytes),
-		Progress: progressOf(s, m.node.placed), Admit: admit, Opened: m.met.add, Reason: m.tell, Log: m.log,
+		Remind: s.HeartbeatInterval / reminders,
+		Vans:   m.vans(), Memory: m.pool, Limits: limitsOf(s),
+		Visitors: len(m.vans()) * visitorsOf(s, files()), PieceBytes: int64(s.PieceBytes), CreditBytes: int64(s.CreditBytes),
+		Progress: m.progress(), Admit: admit, Opened: m.met.add, Reason: m.tell, Log: m.log,
+		Rehearsal: link.Rehearsal{After: s.PanicAfter, Locked: s.PanicLocked},
 	})
 	return err
+}
+
+func (m *member) progress() progress.Options {
+	o := progressOf(m.node.settings, m.node.placed)
+	o.Panicked = m.panicked
+	return o
 }
 
 // build makes everything that is there before the first connection.
@@ -88,12 +101,12 @@ func (m *member) build() (err error) {
 	case RoleWorker:
 		m.worker = worker.New(m.link, worker.Options{
 			Routing: routingOf(s), Handles: s.Handles, Outstanding: s.Outstanding, InPlaceBytes: inPlaceOf(s),
-			Files: memories{m.node.memory, m.pool}, Trace: m.ring, Log: m.log,
+			Files: memories{m.node.memory, m.pool}, CheckBorrowed: s.CheckBorrowed, Trace: m.ring, Log: m.log,
 		})
 	default:
 		if m.server, err = server.New(m.link, server.Options{
 			Policy: policyOf(s), Handles: s.Handles, PoolLimit: int64(s.PoolBytes),
-			Memory: m.pool, Trace: m.ring, Log: m.log,
+			Memory: m.pool, CheckBorrowed: s.CheckBorrowed, Trace: m.ring, Log: m.log,
 		}); err != nil {
 			return err
 		}
@@ -107,7 +120,7 @@ func (m *member) buildScheduler() (err error) {
 		Workers: s.NumWorkerInstances(), Servers: s.NumServerInstances(), GroupSize: s.GroupSize,
 		Pairing: pairingOf(s), Shared: sharedOf(s), StartTimeout: s.StartTimeout,
 		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTimeout: s.HeartbeatTimeout,
-		Host: hostName(), PID: os.Getpid(), Log: m.log,
+		Meeting: m.site.meeting(), Host: hostName(), PID: os.Getpid(), Recover: m.recover, Log: m.log,
 	})
 	return err
 }
@@ -122,7 +135,7 @@ func (m *member) buildOffice() (err error) {
 		Role: role, Rank: postoffice.Rank(s.Rank()), Instance: postoffice.Instance(s.Instance()),
 		GroupSize: s.GroupSize, Shared: sharedOf(s),
 		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTimeout: s.HeartbeatTimeout,
-		OnDead: m.dead, Host: hostName(), PID: os.Getpid(), Log: m.log,
+		OnDead: m.dead, Meeting: m.site.meeting(), Host: hostName(), PID: os.Getpid(), Recover: m.recover, Log: m.log,
 	})
 	return err
 }
@@ -153,8 +166,9 @@ func (m *member) openScheduler(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.log.Info().Msgf("waiting for %d workers and %d servers at port %d",
-		m.node.settings.NumWorkerInstances(), m.node.settings.NumServerInstances(), port)
+	// Scripts of StepMesh and of its forks wait for the words in parentheses.
+	m.log.Info().Msgf("bound to port %d, waiting for %d workers and %d servers (Bind to, SCHEDULER_READY)",
+		port, m.node.settings.NumWorkerInstances(), m.node.settings.NumServerInstances())
 	m.node.settings.RootPort = port
 	m.node.options.onListen(port)
 	return m.scheduler.Start(ctx)

@@ -82,6 +82,8 @@ var (
 	ErrBusy          = errs.ErrBusy          // belongs to an unanswered request
 	ErrInvalid       = errs.ErrInvalid       // an argument contradicts the contract
 	ErrRemote        = errs.ErrRemote        // refused by the peer
+	ErrRefused       = errs.ErrRefused       // this server refused a request, so its batch failed; the next one is complete
+	ErrNoMemory      = errs.ErrNoMemory      // the system or container has no memory left for it
 )
 
 // Error types. Find them with errors.As.
@@ -89,6 +91,7 @@ type (
 	OpError       = errs.OpError
 	ConfigError   = errs.ConfigError
 	ProtocolError = errs.ProtocolError
+	InternalError = errs.InternalError
 )
 
 // DefaultSettings are those of an empty environment. Role, NumWorker, NumServer, RootURI

@@ -3,10 +3,13 @@ package ps
 import (
 	"context"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/rs/zerolog"
 
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/sparing"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -16,6 +19,7 @@ type Node struct {
 	options  options
 	site     site
 	log      zerolog.Logger
+	hungry   *sparing.Lines // of the log, about descriptors that have run out
 	placed   *placement
 	memory   *tensor.Allocator
 	members  []*member
@@ -27,6 +31,10 @@ type Node struct {
 	ended  atomic.Bool   // done is closed
 
 	stopped chan struct{} // Stop is complete
+
+	broken  atomic.Pointer[errs.InternalError] // the panic that has ended the node
+	fallen  chan struct{}                      // after that, everything is closed
+	closing sync.Once
 }
 
 // Role is that of the settings: RoleJoint for a worker and a server in one process.
@@ -87,13 +95,16 @@ func (n *Node) Peers() []Peer {
 	return out
 }
 
-// Done is closed when the node can work no more: after Stop, or when a node died that
+// Done is closed when the node can work no more: after Stop, after a panic of this library, or when a node died that
 // the cluster cannot do without. Err tells which.
 func (n *Node) Done() <-chan struct{} { return n.done }
 
-// Err is why the cluster no longer works, an *OpError whose Peer is who died: nil while it does, and
+// Err is why the cluster no longer works, an *OpError whose Peer is who died; or an *InternalError of this node: nil while it does, and
 // after a Stop in order.
 func (n *Node) Err() error {
+	if e := n.broken.Load(); e != nil {
+		return e
+	}
 	if n.failed.Err() == nil {
 		return nil
 	}

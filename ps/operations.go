@@ -21,7 +21,8 @@ func (n *Node) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []tens
 	if err != nil {
 		return Handle{}, err
 	}
-	return w.PushPull(push, pushKeys, pull, pullKeys)
+	h, err := w.PushPull(push, pushKeys, pull, pullKeys)
+	return h, n.unlessBroken("push_pull", err)
 }
 
 // Do is PushPull with everything that can be said of an exchange: named servers, pulls of
@@ -31,7 +32,8 @@ func (n *Node) Do(x *Exchange) (Handle, error) {
 	if err != nil {
 		return Handle{}, err
 	}
-	return w.Do(x)
+	h, err := w.Do(x)
+	return h, n.unlessBroken("push_pull", err)
 }
 
 // GetBatch waits for requests of the paired workers, by the policy. Being idle is no
@@ -73,7 +75,8 @@ func (n *Node) asCollector(p Policy) (*Server, error) {
 }
 
 // Respond answers the pulls of one request of a batch, in their order, once. It returns
-// at once: the tensors are borrowed until the Response is done. Errors, with which nothing
+// at once: the tensors are borrowed until the Response is done, and a worker gets other numbers when they are changed
+// before (STEPVAN_CHECK_BORROWED=1 finds that). RespondCopy gives them back. Errors, with which nothing
 // has been sent, are those of server.Server.Respond. A request that was not answered before Stop holds
 // its memory until it is responded to, which is then refused with ErrClosed. 0 allocations.
 func (n *Node) Respond(tensors []tensor.Tensor, h Handler) (Response, error) {
@@ -82,7 +85,8 @@ func (n *Node) Respond(tensors []tensor.Tensor, h Handler) (Response, error) {
 		n.surrender(h)
 		return Response{}, err
 	}
-	return s.Respond(tensors, h)
+	r, err := s.Respond(tensors, h)
+	return r, n.unlessBroken("respond", err)
 }
 
 // RespondVec cuts ret along dimension 0 into consecutive slices, slice i as long as like[i],
@@ -93,7 +97,31 @@ func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []Ha
 		n.surrender(handlers...)
 		return Response{}, err
 	}
-	return s.RespondVec(ret, like, handlers)
+	r, err := s.RespondVec(ret, like, handlers)
+	return r, n.unlessBroken("respond_vec", err)
+}
+
+// RespondCopy is Respond for a program that uses its tensors again at once: they are the caller's again when it returns,
+// unless borrowed is true, when memory was short: then when the Response is done. See server.Server.RespondCopy. 0 allocations.
+func (n *Node) RespondCopy(tensors []tensor.Tensor, h Handler) (r Response, borrowed bool, err error) {
+	s, err := n.asServer("respond")
+	if err != nil {
+		n.surrender(h)
+		return Response{}, false, err
+	}
+	r, borrowed, err = s.RespondCopy(tensors, h)
+	return r, borrowed, n.unlessBroken("respond", err)
+}
+
+// RespondVecCopy is RespondVec with what RespondCopy says of the tensor.
+func (n *Node) RespondVecCopy(ret tensor.Tensor, like []tensor.Tensor, handlers []Handler) (r Response, borrowed bool, err error) {
+	s, err := n.asServer("respond_vec")
+	if err != nil {
+		n.surrender(handlers...)
+		return Response{}, false, err
+	}
+	r, borrowed, err = s.RespondVecCopy(ret, like, handlers)
+	return r, borrowed, n.unlessBroken("respond_vec", err)
 }
 
 // RegisterRecvBuffer cuts t's bytes evenly over the lists: chunk i receives in place what
@@ -129,7 +157,7 @@ func (n *Node) Barrier(ctx context.Context, group Group, perInstance bool) error
 	if len(tasks) == 0 { // its role is not in the group, as the office says
 		return n.members[0].office.Barrier(ctx, group, perInstance)
 	}
-	return together(ctx, tasks...)
+	return n.together(ctx, tasks...)
 }
 
 func (n *Node) asWorker(op string) (*Worker, error) {
@@ -201,8 +229,17 @@ func (n *Node) lost(op string) error {
 // who died first: the peer may have gone because of another.
 const verdict = 100 * time.Millisecond
 
-// named prefers the loss that ended the cluster to what followed from it.
+// unlessBroken prefers the panic that has ended the node to what follows from its being closed.
+func (n *Node) unlessBroken(op string, err error) error {
+	if err != nil && n.broken.Load() != nil {
+		return n.lost(op)
+	}
+	return err
+}
+
+// named prefers the loss that ended the cluster, or the panic that ended the node, to what followed from it.
 func (n *Node) named(op string, err error) error {
+	err = n.unlessBroken(op, err)
 	if errors.Is(err, errs.ErrPeerLost) && n.told() {
 		return n.lost(op)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"sync"
 
 	"github.com/rs/zerolog"
@@ -24,12 +23,9 @@ type placement struct {
 	log     zerolog.Logger
 }
 
-// binds reports whether there is something to bind. The scheduler moves no tensors.
-func binds(s *Settings) bool { return s.BindCPUCore && s.Role != RoleScheduler }
-
 // coresOf are those to bind to, none when nothing is to be bound.
 func coresOf(s *Settings) affinity.Set {
-	if !binds(s) {
+	if wanted, _ := s.Binds(); !wanted {
 		return affinity.Set{}
 	}
 	return affinity.Layout{PerSocket: s.CPUCoresPerSocket, PerDevice: s.CPUCoresPerGPU, Start: s.CPUStartOffset}.Cores(s.GPU)
@@ -38,6 +34,9 @@ func coresOf(s *Settings) affinity.Set {
 // settleDown binds what can be bound at the start.
 func settleDown(s *Settings, log zerolog.Logger) (*placement, error) {
 	p := &placement{library: isLibrary(), release: func() error { return nil }, log: log}
+	if withoutCores(s) != "" { // which mild has warned of
+		return p, nil
+	}
 	p.cores = coresOf(s)
 	if p.cores.Len() == 0 {
 		return p, nil
@@ -54,26 +53,43 @@ func settleDown(s *Settings, log zerolog.Logger) (*placement, error) {
 	return p, nil
 }
 
-// checkCores finds cores that the process cannot have.
-func checkCores(s *Settings) error {
-	if !binds(s) {
-		return nil
+// missingCores says which cores the process cannot have, "" when it can have all that it is to be bound to.
+func missingCores(s *Settings) string {
+	wanted, _ := s.Binds()
+	if !wanted {
+		return ""
 	}
 	cores := coresOf(s)
 	home, err := affinity.Home()
-	if err != nil {
-		return fmt.Errorf("STEPMESH_BIND_CPU_CORE: %w", err)
+	switch {
+	case err != nil:
+		return err.Error()
+	case cores.Len() == 0:
+		return fmt.Sprintf("device %d would get cores from %d on, which no machine has, and this process may use %v", s.GPU, affinity.MaxCores, home)
+	case cores.Minus(home).Len() > 0:
+		return fmt.Sprintf("device %d would get the cores %v, and this process may use %v", s.GPU, cores, home)
 	}
-	if cores.Len() > 0 && cores.Minus(home).Len() == 0 {
+	return ""
+}
+
+// withoutCores says which cores are missing where the node goes on without them, else "".
+func withoutCores(s *Settings) string {
+	if _, must := s.Binds(); must {
+		return ""
+	}
+	return missingCores(s)
+}
+
+// checkCores refuses cores that the process cannot have and must.
+func checkCores(s *Settings, o *options) error {
+	why := missingCores(s)
+	if _, must := s.Binds(); !must || why == "" {
 		return nil
 	}
-	wanted := cores.String()
-	if cores.Len() == 0 {
-		wanted = fmt.Sprintf("%d and above, which no machine has", affinity.MaxCores)
-	}
-	return &errs.ConfigError{Key: "STEPMESH_CPU_START_OFFSET", Value: strconv.Itoa(s.CPUStartOffset), Reason: fmt.Sprintf(
-		"device %d would get the cores %v, and this process may use %v: set another first core, STEPMESH_CPU_CORES_PER_GPU (%d) or STEPMESH_CPU_CORES_PER_SOCKET (%d) so that they fit, or STEPMESH_BIND_CPU_CORE=0",
-		s.GPU, wanted, home, s.CPUCoresPerGPU, s.CPUCoresPerSocket)}
+	key, value := s.Written(o.written, "STEPMESH_CPU_START_OFFSET", "STEPMESH_CPU_CORES_PER_GPU", "STEPMESH_CPU_CORES_PER_SOCKET", "STEPVAN_BIND_CPU_CORE", "STEPMESH_BIND_CPU_CORE")
+	return &errs.ConfigError{Key: key, Value: value, Reason: fmt.Sprintf(
+		"%s: set STEPMESH_CPU_START_OFFSET (%d), STEPMESH_CPU_CORES_PER_GPU (%d) and STEPMESH_CPU_CORES_PER_SOCKET (%d) so that they fit, or STEPVAN_BIND_CPU_CORE to auto, which goes on without the cores, or off",
+		why, s.CPUStartOffset, s.CPUCoresPerGPU, s.CPUCoresPerSocket)}
 }
 
 // findNodes looks which NUMA nodes the cores belong to.

@@ -27,6 +27,7 @@ var long = flag.Bool("long", false, "run the soak tests in their long form")
 const (
 	programEnv = "PSTEST_PROGRAM"
 	countEnv   = "PSTEST_COUNT"
+	containEnv = "PSTEST_CONTAIN"    // ps.ContainPanics
 	denyEnv    = "PSTEST_DENY_MEMFD" // memfd_create is refused, as by the seccomp profile of a container
 )
 
@@ -100,6 +101,22 @@ var programs = map[string]func(ctx context.Context, n *ps.Node) error{
 		}
 		return fmt.Errorf("about %q", slices.Compact(about))
 	},
+	// blame exchanges until that fails, and returns whom the error is about.
+	"blame": func(ctx context.Context, n *ps.Node) error {
+		err := work(ctx, n, 4096, 1<<30)
+		op := &ps.OpError{Peer: "nobody"}
+		errors.As(err, &op)
+		name, _, _ := strings.Cut(op.Peer, " (")
+		return fmt.Errorf("about %q: %w", name, err)
+	},
+	// quit serves until that fails, and ends without Stop.
+	"quit": func(ctx context.Context, n *ps.Node) error {
+		if err := serve(ctx, n); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+		return nil
+	},
 	"barrier": func(ctx context.Context, n *ps.Node) error { return n.Barrier(ctx, ps.Servers|ps.Workers, true) },
 	// ask sends one request that is not answered.
 	"ask": func(ctx context.Context, n *ps.Node) error {
@@ -119,7 +136,11 @@ var programs = map[string]func(ctx context.Context, n *ps.Node) error{
 func runProgram(program func(context.Context, *ps.Node) error) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*bound)
 	defer cancel()
-	n, err := ps.StartFromEnv(ctx, ps.OnListen(func(port int) { fmt.Println("port", port) }))
+	opts := []ps.Option{ps.OnListen(func(port int) { fmt.Println("port", port) })}
+	if os.Getenv(containEnv) != "" {
+		opts = append(opts, ps.ContainPanics())
+	}
+	n, err := ps.StartFromEnv(ctx, opts...)
 	if err != nil {
 		return fine("start", err)
 	}

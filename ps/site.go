@@ -23,10 +23,16 @@ type site interface {
 	scheduler() []string
 	// listenData has n listen for workers, and returns the addresses that reach it from there.
 	listenData(ctx context.Context, n *link.Node) ([]string, error)
+	// meeting says what the nodes of a cluster must have in common to find each other, where that is not plain.
+	meeting() string
 }
 
-func newSite(s *Settings, o *options) site {
-	tcp := tcpvan.Options{Limits: limitsOf(s), Rails: min(s.Rails, tcpvan.MaxRails), SmallBytes: int(s.SmallBytes), Local: s.Local}
+// newSite makes the site of a node. starved is told when no descriptor is left for a peer that connects.
+func newSite(s *Settings, o *options, starved func(error)) site {
+	tcp := tcpvan.Options{
+		Limits: limitsOf(s), Rails: min(s.Rails, tcpvan.MaxRails), SmallBytes: int(s.SmallBytes), Local: s.Local,
+		Pending: visitorsOf(s, files()), Starved: starved, Stall: s.HeartbeatTimeout,
+	}
 	switch {
 	case o.network != nil && (s.Van == config.VanMem || s.Van == config.VanAuto):
 		return &process{port: s.RootPort, net: o.network, opts: memvan.Options{Limits: limitsOf(s)}}
@@ -58,6 +64,8 @@ func (p *process) listenScheduler(_ context.Context, n *link.Node) (int, error) 
 	}
 	return strconv.Atoi(strings.TrimPrefix(bound[0], memScheduler))
 }
+
+func (p *process) meeting() string { return "" }
 
 func (p *process) scheduler() []string { return []string{memScheduler + strconv.Itoa(p.port)} }
 

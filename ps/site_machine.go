@@ -39,6 +39,10 @@ func schedulerSocket(port int) string {
 	return filepath.Join(shm.SocketDir(), strconv.Itoa(port)+".scheduler")
 }
 
+func (m *machine) meeting() string {
+	return "with DMLC_LOCAL=1 nodes meet in " + shm.SocketDir() + ", the directory of one user: start all nodes as the same user and with the same TMPDIR, or unset DMLC_LOCAL"
+}
+
 func (m *machine) scheduler() []string { return []string{"unix://" + schedulerSocket(m.port)} }
 
 // anyPort is how often a free port is looked for.

@@ -26,6 +26,8 @@ func (w *network) van(p van.Placer, _ func()) (van.Van, error) {
 	return tcpvan.New(o)
 }
 
+func (w *network) meeting() string { return "" }
+
 func (w *network) scheduler() []string { return []string{"tcp://" + w.settings.RootAddr()} }
 
 // listenScheduler listens at all addresses of the machine, for nodes of other machines may
@@ -98,7 +100,7 @@ func listenTCP(n *link.Node, key, host string, port int) (string, error) {
 func portOf(addr string) (int, error) {
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(addr, "tcp://"))
 	if err != nil {
-		return 0, errs.Invalid("address %q: %v", addr, err)
+		return 0, errs.Invalid("address %q: %v", errs.Cut(addr), err)
 	}
 	return strconv.Atoi(port)
 }

@@ -86,7 +86,7 @@ func saidOfStart(err error) *errs.OpError {
 // StartFromEnv is Start with the settings of the environment; what is odd in it is logged.
 func StartFromEnv(ctx context.Context, opts ...Option) (*Node, error) {
 	s, warnings, err := config.FromProcess()
-	return startRead(ctx, s, warnings, err, opts)
+	return startRead(ctx, s, warnings, err, append([]Option{ReadFrom(config.OfProcess)}, opts...))
 }
 
 // StartFrom is StartFromEnv for an environment that the caller has: NAME=value. Of several
@@ -98,11 +98,12 @@ func StartFrom(ctx context.Context, environ []string, opts ...Option) (*Node, er
 			values[name] = value
 		}
 	}
-	s, warnings, err := config.FromEnv(func(name string) (string, bool) {
+	lookup := func(name string) (string, bool) {
 		value, ok := values[name]
 		return value, ok
-	}, environ)
-	return startRead(ctx, s, warnings, err, opts)
+	}
+	s, warnings, err := config.FromEnv(lookup, environ)
+	return startRead(ctx, s, warnings, err, append([]Option{ReadFrom(lookup)}, opts...))
 }
 
 // startRead starts with what was read of an environment.
@@ -166,8 +167,9 @@ func alsoOnListen(f func(int)) Option {
 }
 
 func newNode(s Settings, o options) (*Node, error) {
-	n := &Node{settings: &s, options: o, site: newSite(&s, &o), done: make(chan struct{}), stopped: make(chan struct{})}
+	n := &Node{settings: &s, options: o, hungry: newStarved(), done: make(chan struct{}), stopped: make(chan struct{}), fallen: make(chan struct{})}
 	n.failed, n.fail = context.WithCancelCause(context.Background())
+	n.site = newSite(&s, &o, n.starved)
 	n.log = newLogger(&s)
 	if o.log != nil {
 		n.log = *o.log
@@ -179,7 +181,7 @@ func newNode(s Settings, o options) (*Node, error) {
 	for _, r := range roles {
 		n.members = append(n.members, newMember(n, r))
 	}
-	for _, w := range mild(&s) {
+	for _, w := range mild(&s, &o) {
 		n.members[0].log.Warn().Msg(w.String())
 	}
 	var err error
@@ -201,5 +203,5 @@ func (n *Node) start(ctx context.Context) error {
 		}
 		tasks[i] = m.start
 	}
-	return together(ctx, tasks...)
+	return n.together(ctx, tasks...)
 }

@@ -58,9 +58,11 @@ func TestWrongSettings(t *testing.T) {
 		"rdma":               {"worker", func(s *ps.Settings) { s.Van = config.VanRDMA }, []string{"STEPVAN_VAN", "not in this build", "tcp"}},
 		"as StepMesh's scripts": {"worker", func(s *ps.Settings) {
 			s.Van, s.BindCPUCore, s.CPUStartOffset = config.VanRDMA, true, 60_000
-		}, []string{"DMLC_ENABLE_RDMA", "set STEPVAN_VAN", "which no machine has", "STEPMESH_BIND_CPU_CORE=0"}},
+		}, []string{"DMLC_ENABLE_RDMA", "set STEPVAN_VAN", "which no machine has", "STEPVAN_BIND_CPU_CORE to auto"}},
 		"mem between programs": {"worker", func(s *ps.Settings) { s.Van = config.VanMem }, []string{"STEPVAN_VAN", "one process"}},
 		"accelerator":          {"worker", func(s *ps.Settings) { s.Backend = config.BackendGPU }, []string{"STEPMESH_BACKEND", "CPU"}},
+		"accelerator of Hygon": {"worker", func(s *ps.Settings) { s.Backend = config.BackendDCU }, []string{"STEPMESH_BACKEND", "DCU", "CPU"}},
+		"another accelerator":  {"worker", func(s *ps.Settings) { s.Backend = config.BackendKLX }, []string{"STEPMESH_BACKEND", "klx", "CPU"}},
 		"lockstep by key":      {"worker", func(s *ps.Settings) { s.Routing = config.RoutingKey }, []string{"STEPVAN_BATCH", "STEPVAN_ROUTING"}},
 		"root port in use":     {"scheduler", func(s *ps.Settings) { s.RootPort = taken(t) }, []string{"DMLC_PS_ROOT_PORT", "another program"}},
 		"data port in use":     {"server", func(s *ps.Settings) { s.Port = taken(t) }, []string{"DMLC_PORT", "another program"}},

@@ -19,8 +19,10 @@ import (
 // has left or is dead: deaths are no failure of the scheduler, and stand in its log.
 //
 // From the call on, operations of a worker and barriers are refused with ErrClosed;
-// requests in flight may still arrive, and their handles fail. A server may go on
-// serving from other goroutines until Stop returns. In any case everything is closed when
+// requests in flight may still arrive, and their handles fail. Stop is the answer to requests without pulls that a server
+// has taken, unless a goroutine is in GetBatch. A server may go on serving from other goroutines until Stop returns. When
+// none of them has been in GetBatch or had a request to answer for a second, requests that nobody has taken are refused,
+// so no worker waits for a server that waits for it. In any case everything is closed when
 // it returns. Further calls wait for the first one and return nil.
 func (n *Node) Stop(ctx context.Context) error {
 	if !n.over.CompareAndSwap(false, true) {
@@ -36,10 +38,19 @@ func (n *Node) Stop(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(ctx, t)
 		defer cancel()
 	}
-	for _, m := range n.members {
-		m.goodbye()
+	var err error
+	if n.broken.Load() == nil {
+		for _, m := range n.members {
+			m.goodbye()
+			if m.server != nil {
+				m.server.BeginStop()
+			}
+		}
+		err = n.leave(ctx)
 	}
-	err := n.leave(ctx)
+	if n.broken.Load() != nil {
+		return n.buried()
+	}
 	if errors.Is(err, errs.ErrPeerLost) {
 		n.fail(err) // before others hear that this node has left
 	}
@@ -52,6 +63,50 @@ func (n *Node) Stop(ctx context.Context) error {
 	n.end()
 	n.members[0].log.Info().Msgf("%s has stopped", n)
 	return err
+}
+
+// Close ends the node at once, without the others, who take it for dead unless Stop was called
+// before: only a node that stops ends in order. It waits for a Stop that is under way. Everything is closed
+// when it returns. Further calls, and those of Stop, return without effect.
+func (n *Node) Close() error {
+	if !n.over.CompareAndSwap(false, true) {
+		<-n.stopped
+		return nil
+	}
+	if n.broken.Load() != nil {
+		return n.buried()
+	}
+	ended := make([]func(context.Context) error, len(n.members))
+	for i, m := range n.members {
+		ended[i] = func(context.Context) error { m.abort(); return nil }
+	}
+	_ = together(context.Background(), ended...)
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	err := errors.Join(n.leave(gone), n.exportTraces())
+	n.close()
+	close(n.stopped)
+	n.end()
+	n.members[0].log.Warn().Msgf("%s was closed without stop: the others take it for dead", n)
+	return err
+}
+
+// abort breaks all connections.
+func (m *member) abort() {
+	if m.worker != nil {
+		_ = m.worker.Close()
+	}
+	if m.server != nil {
+		_ = m.server.Close()
+	}
+	_ = m.link.Abort() // always nil
+}
+
+// buried ends Stop of a node that a panic has ended: there is nobody to wait for, only what is being closed.
+func (n *Node) buried() error {
+	<-n.fallen
+	close(n.stopped)
+	return n.lost("stop")
 }
 
 // goodbye lets the servers of a worker know that no request follows.
@@ -74,7 +129,7 @@ func (m *member) reason() string {
 	}
 	for _, s := range m.sessions {
 		if err := s.Err(); errors.Is(err, errs.ErrPeerLost) || errors.Is(err, link.ErrLeft) {
-			return err.Error()
+			return becauseOf(err)
 		}
 	}
 	return m.node.reason()
@@ -84,9 +139,22 @@ func (m *member) reason() string {
 // do not take the one who tells for the cause.
 func (n *Node) reason() string {
 	if cause := n.Err(); cause != nil {
-		return cause.Error()
+		return becauseOf(cause)
 	}
 	return "it has stopped"
+}
+
+// becauseOf tells peers of a loss, with the name of the node that was lost first.
+func becauseOf(loss error) string {
+	name := link.FirstCause(loss)
+	var of *errs.OpError
+	if name == "" && errors.As(loss, &of) {
+		name, _, _ = strings.Cut(of.Peer, " (") // where it is follows
+	}
+	if name == "" {
+		return loss.Error()
+	}
+	return link.Because(name, loss.Error())
 }
 
 // leave waits for the cluster and leaves it.
@@ -99,7 +167,7 @@ func (n *Node) leave(ctx context.Context) error {
 			return nil // one that fails must not hurry the other
 		}
 	}
-	_ = together(ctx, tasks...)
+	_ = n.together(ctx, tasks...)
 	return errors.Join(results...)
 }
 
@@ -111,15 +179,18 @@ func (m *member) leave(ctx context.Context) error {
 }
 
 // close ends everything, after the start failed or the cluster was left.
-func (n *Node) close() {
+func (n *Node) close() { n.closing.Do(n.closeAll) }
+
+func (n *Node) closeAll() {
 	tasks := make([]func(context.Context) error, len(n.members))
 	for i, m := range n.members {
 		tasks[i] = func(context.Context) error { m.close(); return nil }
 	}
-	_ = together(context.Background(), tasks...)
+	_ = n.together(context.Background(), tasks...)
 	if n.usesSockets() {
 		shm.Sweep(shm.SocketDir()) // who was killed just before the start may not have been quite dead then
 	}
+	n.hungry.End()
 	if err := n.memory.Close(); err != nil {
 		n.members[0].log.Debug().Err(err).Msg("tensors of the program are still out; they stay usable")
 	}

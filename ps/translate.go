@@ -88,30 +88,36 @@ func ringOf(s *Settings) *trace.Ring {
 
 // Check tells what Start would refuse of settings in this build, and what it would accept
 // without effect. It opens nothing.
-func Check(s Settings) ([]config.Warning, error) {
-	return mild(&s), checkBuild(&s, &options{})
+func Check(s Settings) ([]config.Warning, error) { return CheckFrom(s, nil) }
+
+// CheckFrom is Check for settings that lookup, which answers like os.LookupEnv, has given: what is said of a setting
+// begins with the variable that the user has set.
+func CheckFrom(s Settings, lookup func(string) (string, bool)) ([]config.Warning, error) {
+	o := options{written: lookup}
+	return mild(&s, &o), checkBuild(&s, &o)
 }
 
 // checkBuild refuses what this build cannot do, all of it.
 func checkBuild(s *Settings, o *options) error {
 	var all []error
-	refuse := func(key, value, reason string) {
+	refuse := func(name, reason string) {
+		key, value := s.Written(o.written, name)
 		all = append(all, &errs.ConfigError{Key: key, Value: value, Reason: reason})
 	}
 	if s.Van == config.VanRDMA {
-		refuse(vanName, string(s.Van), "not in this build, whether this, DMLC_ENABLE_RDMA or DMLC_PS_VAN_TYPE asks for it: set STEPVAN_VAN to auto, shm or tcp")
+		refuse(vanName, "RDMA is not in this build: set STEPVAN_VAN to auto, shm or tcp, which overrules DMLC_ENABLE_RDMA and DMLC_PS_VAN_TYPE")
 	}
 	if s.Van == config.VanMem && o.network == nil {
-		refuse(vanName, string(s.Van), "works within one process only, whose nodes are started with ps.WithNetwork: set auto, shm or tcp")
+		refuse(vanName, "mem works within one process only, whose nodes are started with ps.WithNetwork: set auto, shm or tcp")
 	}
-	if s.Backend == config.BackendGPU {
-		refuse("STEPMESH_BACKEND", string(s.Backend), "not in this build: set CPU")
+	if s.Backend != config.BackendCPU {
+		refuse("STEPMESH_BACKEND", "not in this build: set CPU")
 	}
-	return errors.Join(append(all, checkCores(s))...)
+	return errors.Join(append(all, checkCores(s, o))...)
 }
 
 // mild lists settings that are accepted and have no effect.
-func mild(s *Settings) []config.Warning {
+func mild(s *Settings, o *options) []config.Warning {
 	var out []config.Warning
 	add := func(on bool, key, reason string) {
 		if on {
@@ -123,6 +129,10 @@ func mild(s *Settings) []config.Warning {
 	add(s.Rails > tcpvan.MaxRails, "STEPVAN_RAILS", fmt.Sprintf("%d connections per peer are the most that the tcp van makes", tcpvan.MaxRails))
 	add(s.SplitQPLag, "STEPMESH_SPLIT_QP_LAG", "has no effect: there is no RDMA in this build")
 	out = append(out, unreached(s)...)
+	if why := withoutCores(s); why != "" {
+		key, value := s.Written(o.written, "STEPVAN_BIND_CPU_CORE", "STEPMESH_BIND_CPU_CORE")
+		out = append(out, config.Warning{Key: key, Value: value, Reason: why + ": nothing is bound. STEPVAN_BIND_CPU_CORE=off says that this is wanted"})
+	}
 	return out
 }
 

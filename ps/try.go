@@ -4,7 +4,9 @@ import (
 	"context"
 
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/postoffice"
 )
 
 // TryPair connects a server and a worker with settings s within this process, for a moment, and tells
@@ -28,6 +30,30 @@ func TryPair(ctx context.Context, s Settings) (Connection, error) {
 		}
 	}
 	return n.members[0].try(ctx, n.members[1])
+}
+
+// TryScheduler connects with the scheduler of s for a moment, and returns nil when it is one. It registers
+// nothing there. The error is ErrRemote when a node answers that is none.
+func TryScheduler(ctx context.Context, s Settings) error {
+	s.Role, s.LogLevel = RoleWorker, config.LogOff
+	s.Van, s.BindCPUCore, s.Binding = config.VanTCP, false, config.BindingOff // the way to the scheduler, and no more
+	n, err := newNode(s, collect(nil))
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	m := n.members[0]
+	if err := m.open(func(link.Identity) error { return nil }); err != nil {
+		return err
+	}
+	session, err := m.link.Dial(ctx, m.site.scheduler())
+	if err != nil {
+		return err
+	}
+	if session.Peer().Node != postoffice.SchedulerID {
+		return errs.Invalid("a node of stepvan answers at %s that is no scheduler", session.Address())
+	}
+	return session.Close("it was a look whether the scheduler is there")
 }
 
 // try has a worker dial a server.

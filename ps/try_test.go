@@ -52,3 +52,18 @@ func TestTryPair(t *testing.T) {
 	_, err = ps.TryPair(limited(t), s)
 	require.ErrorContains(t, err, "STEPVAN_VAN")
 }
+
+// A server is no scheduler, though it is a node.
+func TestTryScheduler(t *testing.T) {
+	scheduler, server := 0, port(t)
+	c := start(t, overTCP, shape{
+		workers: 1, servers: 1, opts: []ps.Option{ps.OnListen(func(port int) { scheduler = port })},
+		each: map[string]func(*ps.Settings){"server 0": func(s *ps.Settings) { s.Port = server }},
+	})
+	s := alone(t, ps.RoleWorker)
+	s.RootPort = scheduler
+	require.NoError(t, ps.TryScheduler(limited(t), s))
+	s.RootPort = server
+	require.ErrorIs(t, ps.TryScheduler(limited(t), s), ps.ErrRemote)
+	c.exercise(100, 5) // nobody minds
+}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -23,7 +24,7 @@ func (m *member) dial(ctx context.Context, p Peer) (*link.Session, error) {
 	if err != nil {
 		return fail(err)
 	}
-	s, err := m.link.Dial(ctx, ways)
+	s, err := m.introduce(ctx, ways)
 	if err != nil {
 		return fail(m.wayless(p, ways, err))
 	}
@@ -33,6 +34,32 @@ func (m *member) dial(ctx context.Context, p Peer) (*link.Session, error) {
 		return fail(errs.Invalid("%q answers at %s: two nodes share the address: check DMLC_NODE_HOST and DMLC_PORT there", id.Name, s.Address()))
 	}
 	return s, nil
+}
+
+const (
+	// mostIntroductions is how often a worker introduces itself to a server: one that many strangers visit may put it out
+	// before it has read who comes. Between the tries there are pauses, of some 8 s together.
+	mostIntroductions = 20
+	firstPause        = 20 * time.Millisecond
+	lastPause         = 500 * time.Millisecond
+)
+
+// introduce dials until a server that is alive has heard who dials.
+func (m *member) introduce(ctx context.Context, ways []string) (s *link.Session, err error) {
+	pause := firstPause
+	for range mostIntroductions {
+		s, err = m.link.Dial(ctx, ways)
+		if err == nil || !errors.Is(err, errs.ErrPeerLost) || errors.Is(err, link.ErrLeft) {
+			break
+		}
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, lastPause)
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+	return s, err
 }
 
 // ways are those addresses of p that the settings of this node allow and that can lead there.

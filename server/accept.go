@@ -19,6 +19,9 @@ func (s *Server) accept(m *link.Inbound, meta []byte) (*incoming, error) {
 	if s.closed {
 		return nil, errClosed("push_pull")
 	}
+	if s.abandoned() {
+		return nil, s.errAbandoned()
+	}
 	from := s.sessions[m.Session]
 	if from == nil || !from.paired {
 		return nil, errs.Invalid("server %d is not paired with %s, or has not started", s.rank, m.Session.Peer().Name)

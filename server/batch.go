@@ -24,6 +24,10 @@ type Batch struct {
 //     without it: at once when it was lost (errs.ErrPeerLost), and when it left, as soon as
 //     another worker's request waits in vain. Requests of the others stay, and AnyReady
 //     or a smaller AtLeast takes them;
+//   - errs.ErrRefused in an *errs.OpError naming a worker, with LockStep: this server had to refuse that worker's request of
+//     this batch (larger than its chunk or than the pool, for example). The batch fails as a whole: the other workers'
+//     requests of it end with errs.ErrRemote, and the next call gets the next request of every worker. The other
+//     policies leave refused requests out;
 //   - errs.ErrClosed: every paired worker has left and no request is left, or the
 //     server was stopped;
 //   - errs.ErrBusy: another goroutine is in GetBatch.
@@ -75,7 +79,10 @@ func (s *Server) getBatch(p Policy, b *Batch, w waiter) error {
 		p = s.opt.Policy
 	}
 	for again := false; ; again = true {
-		got, err := s.attempt(p, b, again)
+		got, failed, err := s.attempt(p, b, again)
+		if failed != nil {
+			s.endRound(failed)
+		}
 		if got || err != nil {
 			return err
 		}
@@ -89,33 +96,46 @@ func (s *Server) getBatch(p Policy, b *Batch, w waiter) error {
 }
 
 // attempt takes a batch if the policy is met. If not, and no error stands against it, nobody else may
-// try until this caller has again, and the arrival event tells when to.
-func (s *Server) attempt(p Policy, b *Batch, again bool) (got bool, err error) {
+// try until this caller has again, and the arrival event tells when to. With an error the caller ends what has failed, if
+// anything.
+func (s *Server) attempt(p Policy, b *Batch, again bool) (got bool, failed *failedRound, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.collecting && !again {
-		return false, &errs.OpError{Op: "get_batch", Err: errBusy}
+		return false, nil, &errs.OpError{Op: "get_batch", Err: errBusy}
 	}
-	got, err = s.collect(p, b)
+	got, failed, err = s.collect(p, b)
 	s.collecting = !got && err == nil
-	return got, err
+	return got, failed, err
 }
 
 // collect is attempt for the only one who tries. Under s.mu.
-func (s *Server) collect(p Policy, b *Batch) (bool, error) {
+func (s *Server) collect(p Policy, b *Batch) (bool, *failedRound, error) {
 	if s.closed {
-		return false, errClosed("get_batch")
+		return false, nil, errClosed("get_batch")
 	}
 	need, err := s.need(p)
 	if err != nil {
-		return false, err
+		return false, nil, err
+	}
+	s.absent = 0
+	if p == LockStep {
+		s.lockStep = true
+	}
+	if s.refusals > 0 && p != LockStep {
+		s.dropRefusals()
 	}
 	if s.ready < need {
 		if s.wanted, err = s.outlook(need); err != nil {
-			return false, err
+			return false, nil, err
 		}
 		s.arrival.Reset() // by the only one who waits for it
-		return false, nil
+		return false, nil, nil
+	}
+	if s.refusals > 0 && p == LockStep {
+		if failed := s.failRound(); failed != nil {
+			return false, failed, failed.err
+		}
 	}
 	now := trace.Now()
 	for _, r := range s.workers {
@@ -126,7 +146,7 @@ func (s *Server) collect(p Policy, b *Batch) (bool, error) {
 		in.stage, in.processed = handed, now
 		b.Requests = append(b.Requests, Request{Handler: in.handler(), Worker: r.rank, in: in})
 	}
-	return true, nil
+	return true, nil, nil
 }
 
 // need returns how many workers must be ready.

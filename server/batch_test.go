@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -137,14 +138,16 @@ func TestWorkersThatLeave(t *testing.T) {
 	s := c.Servers[0]
 	h, err := c.Workers[0].PushPull(List(Floats(t, 7)), Keys(1), nil, nil)
 	require.NoError(t, err)
-	require.NoError(t, h.Wait(Context(t)), "delivered")
 	require.NoError(t, c.Workers[0].Link.Close())
+	require.ErrorIs(t, h.Wait(Context(t)), errs.ErrClosed)
 
 	push(t, c.Workers[1], 1, 8)
-	from, first := whose(t, take(t, s, server.LockStep))
-	require.Equal(t, ranks(0, 1), from, "what was delivered is handed out")
+	reqs := take(t, s, server.LockStep)
+	from, first := whose(t, reqs)
+	require.Equal(t, ranks(0, 1), from, "what was accepted is handed out")
 	require.Equal(t, []float32{7, 8}, first)
-	idle(t, s, server.LockStep) // worker 1 may leave as well: no error yet
+	respond(t, s, reqs[0].Handler) // which has no effect, and succeeds
+	idle(t, s, server.LockStep)    // worker 1 may leave as well: no error yet
 
 	push(t, c.Workers[1], 11, 9)
 	_, err = s.GetBatch(Context(t), server.LockStep)
@@ -155,7 +158,8 @@ func TestWorkersThatLeave(t *testing.T) {
 	require.NoError(t, c.Workers[1].Link.Close())
 	_, err = s.GetBatch(Context(t), server.LockStep)
 	require.ErrorIs(t, err, errs.ErrClosed)
-	require.ErrorContains(t, err, "every paired worker")
+	require.ErrorIs(t, err, net.ErrClosed)
+	require.EqualError(t, err, "get_batch: every paired worker is gone, so no request will follow")
 }
 
 func TestRespondToAWorkerThatIsGone(t *testing.T) {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"unsafe"
 
 	"github.com/stepvan/stepvan/internal/errs"
@@ -33,6 +34,9 @@ func (c *chunk) take(in *incoming, d *wire.Descriptor) error {
 	}
 	if start(c.mem)%uintptr(d.DType.Align()) != 0 {
 		return errs.Invalid("the buffer registered for key %d and %s is not aligned for %s", d.Key, c.worker.name, d.DType)
+	}
+	if c.user != nil && c.user.early {
+		return fmt.Errorf("the push of key %d came when the server had begun to stop", d.Key)
 	}
 	// While an answer is on its way its worker may have it already, and push again.
 	if c.user != nil && c.user.stage != answering {

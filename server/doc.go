@@ -27,7 +27,8 @@
 // Registration.Wait as long as its context says.
 //
 // Tensors given to Respond are borrowed until the worker has acknowledged the
-// response, which Response tells. They may be views of the request's own
+// response, which Response tells; changed before, they may reach the worker with what they hold then (Options.CheckBorrowed finds
+// that). RespondCopy gives them back when it returns. They may be views of the request's own
 // chunk: the worker pushes a key again only after it has the whole response.
 //
 // # Threads
@@ -37,6 +38,6 @@
 // driver of the node (see link/progress). State is guarded by one mutex that is
 // held for a few instructions and never while sending or waiting.
 //
-// Budget of GetBatchInto with Respond: 0 allocations in the steady state, one
+// Budget of GetBatchInto with Respond or RespondCopy: 0 allocations in the steady state, one
 // message and one encode per respond.
 package server

@@ -158,7 +158,6 @@ func TestPushesWithoutABufferLandAlignedInPooledMemory(t *testing.T) {
 	require.NoError(t, err)
 	h, err := w.PushPull(List(odd, wide), Keys(1, 2), nil, nil)
 	require.NoError(t, err)
-	require.NoError(t, h.Wait(Context(t)))
 	req := take(t, s, server.Default)[0]
 	got, err := tensor.As[float64](req.Pushes()[1])
 	require.NoError(t, err)
@@ -166,12 +165,15 @@ func TestPushesWithoutABufferLandAlignedInPooledMemory(t *testing.T) {
 	kept := req.Pushes()[1]
 	respond(t, s, req.Handler)
 	require.Nil(t, kept.Bytes(), "it ends with the respond")
+	require.NoError(t, h.Wait(Context(t)))
 
 	h, out := push(t, w, 10, make([]float32, 65)...)
 	err = h.Wait(Context(t))
 	require.ErrorIs(t, err, errs.ErrRemote)
 	require.ErrorContains(t, err, "takes at most 256 without")
 	require.Equal(t, []float32{-1}, Values(t, out))
+	_, err = s.GetBatch(Context(t), server.Default)
+	require.ErrorIs(t, err, errs.ErrRefused)
 	h, _ = push(t, w, 10, 1)
 	respond(t, s, take(t, s, server.Default)[0].Handler, Floats(t, 2))
 	require.NoError(t, h.Wait(Context(t)), "nothing else is disturbed")

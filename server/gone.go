@@ -54,5 +54,5 @@ func (s *Server) deserted(lost, left *remote, need int) error {
 	if lost != nil && (left == nil || need > 1) {
 		return lost.failure("get_batch", fmt.Errorf("every paired worker is gone: %w", lost.gone))
 	}
-	return fmt.Errorf("get_batch: every paired worker is gone: %w", errs.ErrClosed)
+	return errs.Closed("get_batch: every paired worker is gone, so no request will follow")
 }

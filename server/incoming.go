@@ -17,6 +17,7 @@ const (
 	free      stage = iota
 	receiving       // its payload is being read
 	queued          // whole, for GetBatch to take
+	refused         // in the queue in place of a request that was refused: see round.go
 	handed          // taken, for Respond to answer
 	answering       // an answer is being offered to the link
 )
@@ -54,6 +55,9 @@ type incoming struct {
 
 	received  int64
 	processed int64
+
+	reason error // of a refusal
+	early  bool  // AnswerPushes has answered it
 }
 
 // Handler names a request that GetBatch handed out, until Respond.
@@ -153,7 +157,7 @@ func (s *Server) recycle(in *incoming) *link.Inbound {
 	}
 	in.pushes, in.late = reuse.Slice(in.pushes), reuse.Slice(in.late)
 	in.keys, in.pulls, in.chunks = in.keys[:0], in.pulls[:0], in.chunks[:0]
-	in.from, in.session, in.pool, in.held, in.stage, in.bytes = nil, nil, nil, nil, free, 0
+	in.from, in.session, in.pool, in.held, in.reason, in.stage, in.bytes, in.early = nil, nil, nil, nil, nil, free, 0, false
 	in.next, s.freeRequests = s.freeRequests, in
 	s.unanswered--
 	return held

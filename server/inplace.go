@@ -200,9 +200,7 @@ func (r Request) Out(i int) (tensor.Tensor, error) {
 	if i < 0 || i >= len(r.in.pulls) {
 		return tensor.Tensor{}, errs.Invalid("out: pull %d of %d", i, len(r.in.pulls))
 	}
-	for len(r.in.outs) < len(r.in.pulls) {
-		r.in.outs = append(r.in.outs, out{})
-	}
+	r.in.makeOuts()
 	return r.in.out(i)
 }
 
@@ -224,11 +222,8 @@ func (o *out) make(in *incoming, d *wire.Descriptor) (err error) {
 		o.made = err == nil
 		return err
 	}
-	if d.Region != 0 && in.session.OneSided() {
-		if v, t, err := in.server.look(in.session, d, link.RightRead|link.RightWrite); err == nil {
-			o.tensor, o.view, o.made = t, v, true
-			return nil
-		}
+	if o.look(in, d) {
+		return nil
 	}
 	pool := in.server.opt.Memory
 	r, err := pool.Get(int(d.Bytes))
@@ -241,6 +236,42 @@ func (o *out) make(in *incoming, d *wire.Descriptor) (err error) {
 	}
 	o.region, o.made = r, true
 	return nil
+}
+
+// look takes the worker's own tensor, and reports whether it can be reached.
+func (o *out) look(in *incoming, d *wire.Descriptor) bool {
+	if d.Region == 0 || !in.session.OneSided() {
+		return false
+	}
+	v, t, err := in.server.look(in.session, d, link.RightRead|link.RightWrite)
+	if err == nil {
+		o.tensor, o.view, o.made = t, v, true
+	}
+	return err == nil
+}
+
+// reach returns the worker's memory for the answer to pull i, nil where it cannot be reached. By the one who answers.
+func (in *incoming) reach(i int) []byte {
+	d := &in.meta.Pulls[i]
+	if d.Region == 0 || d.Bytes == 0 || !in.session.OneSided() {
+		return nil
+	}
+	in.outMu.Lock()
+	defer in.outMu.Unlock()
+	in.visited.Store(true)
+	in.makeOuts()
+	o := &in.outs[i]
+	if o.view == nil && (o.made || !o.look(in, d)) {
+		return nil
+	}
+	return o.tensor.Bytes()
+}
+
+// makeOuts makes the list of where answers can be written. Under outMu.
+func (in *incoming) makeOuts() {
+	for len(in.outs) < len(in.pulls) {
+		in.outs = append(in.outs, out{})
+	}
 }
 
 // offered reports whether t, the answer to pull i, is in the worker's memory already.

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"errors"
+
 	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/link"
 	"github.com/stepvan/stepvan/link/handles"
@@ -16,7 +18,8 @@ type letter struct {
 	meta    []byte
 	payload [][]byte
 	answers []answer
-	chunks  []*chunk // of an announcement
+	spare   *tensor.Region // for what the link does not take at once; nil: the answers are borrowed until acknowledged
+	chunks  []*chunk       // of an announcement
 
 	to     *remote
 	rec    *handles.Record[response] // of a response
@@ -33,6 +36,10 @@ type letter struct {
 type answer struct {
 	tensor tensor.Tensor
 	there  bool // it is in the worker's memory, and neither sent nor held
+
+	summed bool // with Options.CheckBorrowed; then sum is the checksum of the answer to the pull of key
+	sum    uint64
+	key    tensor.Key
 }
 
 // newLetter returns an empty letter. Under s.mu.
@@ -51,20 +58,28 @@ func (s *Server) newLetter(to *remote) *letter {
 // freeLetter recycles l. Under s.mu.
 func (s *Server) freeLetter(l *letter) {
 	l.release()
+	if l.spare != nil {
+		s.opt.Memory.Put(l.spare)
+		l.spare = nil
+	}
 	l.meta, l.payload, l.chunks = l.meta[:0], reuse.Slice(l.payload), reuse.Slice(l.chunks)
 	l.to, l.rec, l.notice = nil, nil, nil
 	l.next, s.freeLetters = s.freeLetters, l
 }
 
-// release lets go of the tensors.
+// release lets go of the tensors. Those that have memory to spare were the reply's.
 func (l *letter) release() {
 	for i := range l.answers {
-		if a := &l.answers[i]; !a.there {
+		if a := &l.answers[i]; !a.there && l.spare == nil {
 			a.tensor.Release()
 		}
 	}
 	l.answers = reuse.Slice(l.answers)
 }
+
+// missed reports whether somebody misses a response that failed for why. A worker that has left does not miss the answer
+// to what it only pushed.
+func (l *letter) missed(why error) bool { return len(l.answers) > 0 || !errors.Is(why, link.ErrLeft) }
 
 // Done implements link.Completer: the worker has acknowledged the message, or it failed.
 func (s *Server) Done(o *link.Outbound, err error) {
@@ -72,8 +87,12 @@ func (s *Server) Done(o *link.Outbound, err error) {
 	s.mu.Lock()
 	to := l.to
 	rec, n := l.rec, l.notice
-	if err != nil && rec != nil {
+	switch {
+	case rec == nil:
+	case err != nil && l.missed(err):
 		rec.Value.fail(to.failure("respond", err))
+	case err == nil && s.opt.CheckBorrowed:
+		s.checkSums(l)
 	}
 	if n != nil {
 		n.heard(to)

@@ -50,13 +50,16 @@ const (
 
 // Options of a server. Zero values mean the defaults.
 type Options struct {
-	Policy    Policy            // of GetBatch where the call names none
-	Handles   int               // an acknowledged Response stays valid until so many later ones are
-	PoolLimit int64             // bytes that one request may have outside registered chunks
-	Patience  time.Duration     // how long RegisterRecvBuffer and Unregister wait for workers that live
-	Memory    *tensor.Allocator // for pushes outside registered chunks; nil for the node's
-	Trace     *trace.Ring       // receives the server's timestamps; may be nil
-	Log       zerolog.Logger
+	Policy    Policy        // of GetBatch where the call names none
+	Handles   int           // an acknowledged Response stays valid until so many later ones are
+	PoolLimit int64         // bytes that one request may have outside registered chunks
+	Patience  time.Duration // how long RegisterRecvBuffer and Unregister wait for workers that live
+	// CheckBorrowed fails a Response, and logs an error, when the program has changed a tensor before the Response was done. It
+	// costs two readings of each.
+	CheckBorrowed bool
+	Memory        *tensor.Allocator // for pushes outside registered chunks; nil for the node's
+	Trace         *trace.Ring       // receives the server's timestamps; may be nil
+	Log           zerolog.Logger
 }
 
 func (o *Options) complete() {

@@ -12,8 +12,14 @@ import (
 // tell answers a request with an error.
 func (s *Server) tell(to *remote, id uint64, err error) {
 	s.mu.Lock()
+	s.queueError(to, id, err)
+	s.mu.Unlock()
+	s.pump(to)
+}
+
+// queueError puts an answer with an error into the outbox, for pump to send. Under s.mu.
+func (s *Server) queueError(to *remote, id uint64, err error) {
 	if to.session == nil {
-		s.mu.Unlock()
 		return
 	}
 	l := s.newLetter(to)
@@ -23,8 +29,6 @@ func (s *Server) tell(to *remote, id uint64, err error) {
 		Request: id, Meta: l.meta, Completer: s, User: l,
 	}
 	to.outbox = append(to.outbox, l)
-	s.mu.Unlock()
-	s.pump(to)
 }
 
 // pump offers the outbox to the link, in order. What does not fit stays, and is

@@ -86,8 +86,12 @@ func (in *incoming) take(payload []byte) {
 func (s *Server) received(m *link.Inbound, in *incoming, err error) (kept bool) {
 	if err != nil {
 		from := s.sessions[m.Session]
+		wake, err := s.queueRefusal(from, m, err)
 		s.mu.Unlock()
 		s.refuse(from, m.Session, m.Header.Request, err)
+		if wake {
+			s.node.Engine().Set(&s.arrival)
+		}
 		return false
 	}
 	in.received = m.Received

@@ -25,6 +25,8 @@ type remote struct {
 	first  *incoming // requests that are whole, in order of arrival
 	last   *incoming
 
+	refusals int // of these entries
+
 	outbox  []*letter // refusals and announcements that the link has not taken yet
 	scant   bool      // it was said that not all chunks can be lent to it
 	unlent  chunkSet  // that there was no grant for in this session
@@ -102,6 +104,10 @@ func (s *Server) push(r *remote, in *incoming) {
 		r.last.next = in
 	}
 	r.last = in
+	if in.stage == refused {
+		r.refusals++
+		s.refusals++
+	}
 }
 
 // pop takes the first request off the queue. Under s.mu.
@@ -111,6 +117,10 @@ func (s *Server) pop(r *remote) *incoming {
 	if r.first == nil {
 		r.last = nil
 		s.ready--
+	}
+	if in.stage == refused {
+		r.refusals--
+		s.refusals--
 	}
 	return in
 }
@@ -124,6 +134,9 @@ func (r *remote) failure(op string, err error) error {
 		err = lost.Err // which names the same peer
 	case lost.Peer != "" && lost.Peer != r.name:
 		return errs.Ended(op, err) // another one that the cluster cannot do without
+	}
+	if first := link.FirstCause(err); first != "" {
+		return &errs.OpError{Op: op, Peer: first, Err: fmt.Errorf("%w: with it %s is lost: %w", errs.ErrPeerLost, r.name, err)}
 	}
 	if errors.Is(err, link.ErrLeft) {
 		err = fmt.Errorf("%w: %w", errs.ErrPeerLost, err)

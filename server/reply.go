@@ -6,6 +6,7 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
 	"github.com/stepvan/stepvan/wire"
 )
@@ -19,6 +20,9 @@ type reply struct {
 	outbounds []*link.Outbound
 	skipped   []skipped
 	held      []*link.Inbound // of the answered requests, to release
+	copies    bool            // the tensors are the caller's again at the end of the call
+	sources   []tensor.Tensor // that have memory to spare, held until the end of the call
+	parked    []*remote       // whose outboxes have letters of this reply
 }
 
 // skipped is a letter whose worker is gone.
@@ -69,6 +73,7 @@ func (s *Server) end(y *reply, at int64, err error) (Response, error) {
 	rec.Value = response{pending: len(y.letters) + 1} // one for this call
 	for i, l := range y.letters {
 		l.rec = rec
+		s.sum(l, y.requests[i])
 		s.encode(l, y.requests[i], at)
 	}
 	r := Response{s: s, id: rec.ID()}
@@ -79,7 +84,9 @@ func (s *Server) end(y *reply, at int64, err error) (Response, error) {
 	}
 	// From here on the letters are the link's.
 	for _, k := range y.skipped {
-		rec.Value.fail(k.letter.to.failure("respond", k.why))
+		if k.letter.missed(k.why) {
+			rec.Value.fail(k.letter.to.failure("respond", k.why))
+		}
 		s.freeLetter(k.letter)
 		s.settle(rec)
 	}
@@ -122,18 +129,30 @@ func (s *Server) encode(l *letter, in *incoming, at int64) {
 	o := &l.out // one assignment of the whole is 40 instructions more
 	o.Channel, o.Op, o.Flags, o.Request, o.Generation = channel, wire.OpResponse, flags, in.id, 0
 	o.Pushes, o.Pulls, o.Meta, o.Payload, o.Targets = 0, uint32(len(l.answers)), meta, l.payload, nil
-	o.Completer, o.User = s, l
+	o.Spare, o.Completer, o.User = nil, s, l
+	if l.spare != nil {
+		o.Spare = l.spare.Bytes()
+	}
 }
 
 // send offers the letters to the link, which takes all or none. Workers that are
 // gone are left out: their letters have failed. Under s.mu.
 func (s *Server) send(y *reply) error {
+	early := false
 	for i, l := range y.letters {
 		y.sessions = append(y.sessions, y.requests[i].session)
 		y.outbounds = append(y.outbounds, &l.out)
+		early = early || y.requests[i].early
+	}
+	if early && y.sort() && len(y.sessions) == 0 {
+		return nil
 	}
 	for {
 		err := s.offer(y)
+		if y.canPark(err) {
+			s.park(y)
+			return nil
+		}
 		if err == nil || !y.sort() {
 			return err
 		}
@@ -158,12 +177,12 @@ func (y *reply) sort() bool {
 	offered := len(y.sessions)
 	y.sessions, y.outbounds, y.skipped = y.sessions[:0], y.outbounds[:0], y.skipped[:0]
 	for i, l := range y.letters {
-		session := y.requests[i].session
-		if err := session.Err(); err != nil {
+		in := y.requests[i]
+		if err := in.unreachable(); err != nil {
 			y.skipped = append(y.skipped, skipped{l, err})
 			continue
 		}
-		y.sessions = append(y.sessions, session)
+		y.sessions = append(y.sessions, in.session)
 		y.outbounds = append(y.outbounds, &l.out)
 	}
 	return len(y.sessions) < offered
@@ -187,16 +206,23 @@ func (s *Server) undo(y *reply) {
 	s.giveBack(y)
 }
 
-// giveBack recycles a reply. Under s.mu, which is free while memory of the link's is released.
+// giveBack recycles a reply. Under s.mu, which is free while memory of the link's is released, and outboxes are offered.
 func (s *Server) giveBack(y *reply) {
-	if len(y.held) > 0 {
+	for i := range y.sources {
+		y.sources[i].Release()
+	}
+	if len(y.held) > 0 || len(y.parked) > 0 {
 		s.mu.Unlock()
 		for _, m := range y.held {
 			m.Release()
 		}
+		for _, to := range y.parked {
+			s.pump(to)
+		}
 		s.mu.Lock()
 	}
 	y.sessions, y.skipped, y.held = reuse.Slice(y.sessions), reuse.Slice(y.skipped), reuse.Slice(y.held)
+	y.copies, y.sources, y.parked = false, reuse.Slice(y.sources), reuse.Slice(y.parked)
 	y.requests, y.letters, y.outbounds = y.requests[:0], y.letters[:0], y.outbounds[:0] // which the server keeps anyway
 	y.next, s.freeReplies = s.freeReplies, y
 }

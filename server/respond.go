@@ -10,9 +10,11 @@ import (
 
 // Respond answers the pulls of one request, in their order, and ends the
 // request: its handler is stale, its chunks may be written again. A request
-// without pulls is answered with no tensors, which frees its keys at the worker.
+// without pulls is answered with no tensors, which ends it at the worker and frees its keys. When the worker has left
+// meanwhile, that has no effect and is no error.
 //
-// It returns at once; the tensors are borrowed until the Response is done. A worker
+// It returns at once; the tensors are borrowed until the Response is done: to fill them again before that, use
+// RespondCopy. A worker
 // that is gone does not make it fail: the Response tells. On an error nothing was sent and
 // the request is still to be answered:
 //
@@ -63,7 +65,7 @@ func (l *letter) loadOne(in *incoming, i int, t *tensor.Tensor) error {
 			return unusable(p, err)
 		}
 	}
-	l.answers = append(l.answers, answer{*t, there})
+	l.answers = append(l.answers, answer{tensor: *t, there: there})
 	return nil
 }
 

@@ -41,8 +41,8 @@ func (s *Server) cut(y *reply, ret tensor.Tensor, like []tensor.Tensor, handlers
 			return errs.Invalid("respond_vec: tensor %d has no rows to count", i)
 		}
 		n := like[i].Shape().Dim(0)
-		if have := ret.Shape().Dim(0); n > have-row {
-			return errs.Invalid("respond_vec: %d rows for handler %d, but %d of the %d are left; give a larger buffer", n, i, have-row, have)
+		if n > ret.Shape().Dim(0)-row {
+			return tooFewRows(ret.Shape().Dim(0), like)
 		}
 		slice, err := ret.Slice(row, row+n)
 		if err != nil {
@@ -57,6 +57,18 @@ func (s *Server) cut(y *reply, ret tensor.Tensor, like []tensor.Tensor, handlers
 		}
 	}
 	return nil
+}
+
+// tooFewRows says how many rows all requests need together.
+func tooFewRows(have int64, like []tensor.Tensor) error {
+	want := int64(0)
+	for i := range like {
+		if like[i].Shape().Rank() > 0 {
+			want += like[i].Shape().Dim(0)
+		}
+	}
+	return errs.Invalid("respond_vec: ret_buffer: it has too few rows (got %d, want %d): each of the %d requests is answered with the rows behind those of the one before, so give a buffer with the rows of all of them, or answer them one by one with respond",
+		have, want, len(like))
 }
 
 // loadRows cuts a slice by the row counts of the pulls.

@@ -76,7 +76,7 @@ func TestRespondVecThatDoesNotFitSendsNothing(t *testing.T) {
 	}{
 		{"unequal lists", rows(t, 5), good, []server.Handler{a}, errs.ErrInvalid, "2 tensors for 1 handlers"},
 		{"no handlers", rows(t, 5), nil, nil, errs.ErrInvalid, "no handlers"},
-		{"too few rows", rows(t, 4), good, []server.Handler{a, b}, errs.ErrInvalid, "3 rows for handler 1, but 2 of the 4 are left"},
+		{"too few rows", rows(t, 4), good, []server.Handler{a, b}, errs.ErrInvalid, "too few rows (got 4, want 5)"},
 		{"too few rows for a pull", rows(t, 5), List(rows(t, 1), rows(t, 3)), []server.Handler{a, b}, errs.ErrInvalid, "8 bytes for the pull of key 0, which has 16"},
 		{"too few rows for several", rows(t, 5), List(rows(t, 2), rows(t, 2)), []server.Handler{a, b}, errs.ErrInvalid, "key 1 has 2 rows, and 1 of its slice's 2 are left"},
 		{"too many rows for several", rows(t, 6), List(rows(t, 2), rows(t, 4)), []server.Handler{a, b}, errs.ErrInvalid, "4 rows for pulls of 3"},

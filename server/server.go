@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/link"
@@ -27,8 +28,12 @@ type Server struct {
 	rank          wire.Rank
 	workers       []*remote // paired, by rank; replaced as a whole by Join
 	sessions      map[*link.Session]*remote
-	ready         int // workers with a request in the queue
-	wanted        int // so many wake GetBatch
+	ready         int         // workers with a request in the queue
+	wanted        int         // so many wake GetBatch
+	refusals      int         // of the entries in the queues
+	lockStep      bool        // batches are taken in lock-step, or will be
+	absent        int         // looks in a row that found nobody serving; see BeginStop
+	watch         *time.Timer // of these looks
 	requests      []*incoming
 	freeRequests  *incoming
 	unanswered    int
@@ -61,7 +66,7 @@ func New(n *link.Node, o Options) (*Server, error) {
 	if o.Policy < LockStep {
 		return nil, errs.Invalid("batch policy %d", int(o.Policy))
 	}
-	s := &Server{node: n, opt: o, sessions: make(map[*link.Session]*remote)}
+	s := &Server{node: n, opt: o, lockStep: o.Policy == LockStep, sessions: make(map[*link.Session]*remote)}
 	s.responses = handles.New(n.Engine(), o.Handles, s.forgotten)
 	n.Handle(link.ChannelRequest, receiver{s})
 	return s, nil
@@ -141,6 +146,9 @@ func (s *Server) Stats() Stats {
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
+	if s.watch != nil {
+		s.watch.Stop()
+	}
 	var held []*link.Inbound
 	var ended []*chunk
 	for _, r := range s.workers {

@@ -66,7 +66,7 @@ func (a *Allocator) reclaim(n, align int64) (span, bool, error) {
 func (a *Allocator) errFull(n int64) error {
 	s := a.Stats()
 	return fmt.Errorf("tensor: allocator %q has taken %d bytes (%d in use) of the %d that %s allows, and %d more do not fit; close regions or raise %s: %w",
-		a.opt.Name, s.HeldBytes, s.UsedBytes, a.opt.MaxBytes, a.opt.MaxBytesSetting, n, a.opt.MaxBytesSetting, errs.ErrWouldBlock)
+		errs.Cut(a.opt.Name), s.HeldBytes, s.UsedBytes, a.opt.MaxBytes, a.opt.MaxBytesSetting, n, a.opt.MaxBytesSetting, errs.ErrWouldBlock)
 }
 
 // create takes memory from the system, in huge pages if they are wanted and there. Where this process may

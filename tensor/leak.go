@@ -44,7 +44,7 @@ type LeakError struct {
 // Error names the regions, the first ten at most.
 func (e *LeakError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "tensor: allocator %q: %d regions are still open", e.Allocator, len(e.Leaks))
+	fmt.Fprintf(&b, "tensor: allocator %q: %d regions are still open", errs.Cut(e.Allocator), len(e.Leaks))
 	for i, l := range e.Leaks {
 		if i == maxListedLeaks {
 			fmt.Fprintf(&b, "\n\tand %d more", len(e.Leaks)-i)

@@ -56,11 +56,11 @@ func parse(r io.Reader) (*file, error) {
 		return nil, errs.Invalid("not a trace that stepvan wrote: %v", err)
 	}
 	if f.Other.Format != formatName {
-		return nil, errs.Invalid("not a trace that stepvan wrote: otherData.format is %q", f.Other.Format)
+		return nil, errs.Invalid("not a trace that stepvan wrote: otherData.format is %q", errs.Cut(f.Other.Format))
 	}
 	f.origin, err = strconv.ParseInt(f.Other.Origin, 10, 64)
 	if err != nil || f.origin < 0 {
-		return nil, errs.Invalid("otherData.origin_ns is %q: must be ns from 0", f.Other.Origin)
+		return nil, errs.Invalid("otherData.origin_ns is %q: must be ns from 0", errs.Cut(f.Other.Origin))
 	}
 	return f, f.check()
 }
@@ -69,7 +69,7 @@ func (f *file) check() error {
 	for i := range f.Events {
 		switch e := &f.Events[i]; {
 		case e.Phase != phaseSlice && e.Phase != phaseMeta:
-			return errs.Invalid("event %d has the phase %q, which stepvan does not write", i, e.Phase)
+			return errs.Invalid("event %d has the phase %q, which stepvan does not write", i, errs.Cut(e.Phase))
 		case e.Phase == phaseSlice && e.Len == nil:
 			return errs.Invalid("event %d is a slice without a length", i)
 		}

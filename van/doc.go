@@ -9,7 +9,8 @@
 //     event; a rejected one none. Completions stay readable with Poll after Close until they are drained.
 //  2. The source memory of an operation (the bytes of Message.Head and
 //     Message.Payload) belongs to the van until its completion. The Message and its
-//     outer slices (Payload, Target) are the caller's again when Send returns.
+//     outer slices (Payload, Target) are the caller's again when Send returns. With Message.Spare the bytes of
+//     Payload are so, too: Spare belongs to the van in their place.
 //  3. The payload of a message is visible in its destination before the
 //     message is delivered.
 //  4. Messages of one endpoint arrive in the order in which they were accepted.

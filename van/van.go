@@ -96,6 +96,10 @@ type Message struct {
 	Head    []byte   // encoded header (wire.HeaderSize bytes) and its meta
 	Payload [][]byte // segments, in order; together Header.Payload bytes
 	Target  []Target // one-sided vans: where the segments go at the peer, one per segment; empty for the peer's Placer
+	// Spare, when it is set, is memory for the whole payload, which is elsewhere. The segments of Payload are then the
+	// caller's again when Send returns: the van copies what it still needs of them to Spare, which is the van's until the
+	// completion. Not together with Target.
+	Spare []byte
 	// Done is false when Send is called. Send may set it: the operation is complete, and no event follows.
 	Done bool
 	// More says that the sender goes on with the next piece of something larger when this one is complete. A

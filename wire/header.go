@@ -59,7 +59,7 @@ type Header struct {
 	Destination NodeID  // receiving node
 	Incarnation uint32  // which life of the sending node
 	Epoch       uint64  // membership view of the sender
-	Sequence    uint64  // position in the session, from 1; 0 for messages outside the sequence
+	Sequence    uint64  // position in the session, from 1; 0 for messages outside the sequence. Of a KindAck: that of the last message before it, or 0
 	Ack         uint64  // highest sequence received in order by the sender
 	Credit      uint64  // what the sender has released of its window since the session began, bytes
 	Request     uint64  // request id, chosen by the requester

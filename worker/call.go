@@ -21,8 +21,9 @@ type call struct {
 	pull     []tensor.Tensor
 	pullKeys []tensor.Key
 	variable []bool
-	holds    []*hold // of the push keys
-	retained int     // the first so many tensors are held, pushes before pulls
+	holds    []*hold  // of the push keys
+	sums     []uint64 // of the pushes, with Options.CheckBorrowed
+	retained int      // the first so many tensors are held, pushes before pulls
 
 	parts     []*part
 	sessions  []*link.Session // of the parts, for SendAll
@@ -33,11 +34,12 @@ type call struct {
 	submitted  bool
 	finished   bool  // the handle has completed
 	err        error // the first failure
-	need       int   // events until success
+	need       int   // events until success: each server has received its part, and has answered it
 	undone     int   // parts whose message the link still reads
 	unanswered int   // parts whose server has neither answered nor is lost: the push keys are busy
 	lent       int   // parts whose server may reach tensors
-	placing    int   // parts whose response is being read into the pull tensors
+	reading    int   // parts that a response which is not whole yet refers to
+	placing    int   // of these, those whose response is read into the pull tensors
 	pending    int   // events until the call is over, the submission itself among them
 	start      int64
 }
@@ -151,9 +153,9 @@ func (c *call) busy(k tensor.Key) error {
 			break
 		}
 	}
-	hint := "wait for it"
+	hint := "wait for its handle"
 	if c.finished {
-		hint = "its handle is finished and does not tell when: try again"
+		hint = "its handle has failed, so try again when that server has answered"
 	}
 	fault.Err = fmt.Errorf("key %d: its last push has not been answered; %s, or use another key: %w", k, hint, errs.ErrBusy)
 	return fault

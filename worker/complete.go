@@ -11,11 +11,9 @@ func (w *Worker) answered(p *part) {
 		return
 	}
 	p.answered = true
+	c.last = p
 	c.unanswered--
-	if len(p.pulls) > 0 {
-		c.last = p
-		c.need--
-	}
+	c.need--
 	c.pending--
 	w.settle(c)
 }
@@ -29,19 +27,31 @@ func (w *Worker) abandon(p *part) {
 	}
 }
 
-// drop counts p as answered, and the call as failed where it still needed the
-// server. A response that is being read is still waited for: it ends with Deliver or Abort.
+// drop counts p, which its server has not answered, as answered, and the call as failed. A response that is being read
+// is still waited for: it ends with Deliver or Abort.
 func (w *Worker) drop(p *part) {
 	p.answered = true
-	if !p.done || len(p.pulls) > 0 {
-		p.call.fail(p.server.lost)
-	}
+	p.call.fail(p.server.lost)
 	p.call.unanswered--
 	p.call.pending--
 }
 
-// unplace notes that nothing of the response is being written any more.
-func (w *Worker) unplace(p *part) {
+// read notes that a response to p is on its way in, which refers to p until endRead.
+func (p *part) read() {
+	p.reading = true
+	p.call.reading++
+}
+
+// place notes that the response is read into the pull tensors.
+func (p *part) place() {
+	p.placing = true
+	p.call.placing++
+}
+
+// endRead notes that nothing of the response is being read any more. settle follows.
+func (p *part) endRead() {
+	p.reading = false
+	p.call.reading--
 	if p.placing {
 		p.placing = false
 		p.call.placing--
@@ -51,6 +61,9 @@ func (w *Worker) unplace(p *part) {
 // settle does what is due after an event of c, which may be the last one: c must not be used afterwards.
 func (w *Worker) settle(c *call) {
 	ends := !c.finished && c.placing == 0 && (c.err != nil || c.need == 0)
+	if ends && len(c.sums) > 0 {
+		w.checkSums(c)
+	}
 	free := (c.finished || ends) && c.undone == 0 && c.placing == 0 && c.lent == 0
 	if free {
 		c.release() // before the handle is finished: who waits for it may close the memory at once
@@ -64,7 +77,7 @@ func (w *Worker) settle(c *call) {
 	if c.unanswered == 0 {
 		w.unclaim(c)
 	}
-	if c.pending == 0 && c.placing == 0 && c.lent == 0 {
+	if c.pending == 0 && c.reading == 0 && c.lent == 0 {
 		w.giveBack(c)
 	}
 }
@@ -77,6 +90,7 @@ func (w *Worker) finish(c *call) {
 	}
 	rec := c.rec
 	rec.Value.record(c)
+	rec.Value.call = nil
 	w.trace(c)
 	c.rec = nil
 	if c.err != nil {

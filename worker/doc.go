@@ -33,8 +33,9 @@
 // # Keys
 //
 // A push key is busy from the call until every server that received it has
-// answered: with the response to the pulls, or, when a request has none, with the
-// server's empty respond, which comes after the handle has completed. A server that was lost is not waited for: its
+// answered: with the response to the pulls or, when a request has none, with the
+// server's empty respond. That is when a handle succeeds. When one fails, the servers that live still have its keys
+// until they answer. A server that was lost is not waited for: its
 // keys are free before the error of a handle can be seen.
 //
 // # Threads

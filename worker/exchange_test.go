@@ -9,6 +9,7 @@ import (
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/trace"
 	"github.com/stepvan/stepvan/worker"
 )
 
@@ -100,24 +101,31 @@ func TestBroadcastIsServerMajor(t *testing.T) {
 	}
 }
 
-func TestPushOnlyCompletesOnDeliveryAndItsKeyIsFreeAfterTheRespond(t *testing.T) {
-	c := New(t, Options{})
-	w, s := c.Workers[0], c.Servers[0]
-	push := func() (worker.Handle, error) { return w.PushPull(List(Floats(t, 1)), Keys(42), nil, nil) }
-	h, err := push()
-	require.NoError(t, err)
-	require.NoError(t, h.Wait(Context(t)), "before the server looks at it")
-	_, err = push()
-	require.ErrorIs(t, err, errs.ErrBusy)
-	require.ErrorContains(t, err, "key 42")
-
-	req := batch(t, s)[0]
-	require.Equal(t, []float32{1}, Values(t, req.Pushes()[0]))
-	answer(t, s, req.Handler)
-	h, err = push()
-	require.NoError(t, err)
-	require.NoError(t, h.Wait(Context(t)))
-	answer(t, s, batch(t, s)[0].Handler)
+func TestPushWithoutPullsEndsWithTheServersAnswer(t *testing.T) {
+	forVans(t, func(t *testing.T, v Van) {
+		c := New(t, Options{Van: v, Servers: 2})
+		w := c.Workers[0]
+		push := func() (worker.Handle, error) { return w.PushPull(List(Floats(t, 1)), Keys(42), nil, nil) }
+		for range 2 { // its key is free when its handle is done
+			h, err := push()
+			require.NoError(t, err)
+			for _, s := range c.Servers {
+				req := batch(t, s)[0]
+				require.Equal(t, []float32{1}, Values(t, req.Pushes()[0]))
+				require.False(t, h.Done(), "the server has it, and has not answered")
+				_, err = push()
+				require.ErrorIs(t, err, errs.ErrBusy)
+				require.ErrorContains(t, err, "key 42")
+				answer(t, s, req.Handler)
+			}
+			require.NoError(t, h.Wait(Context(t)))
+			all, err := h.Traces()
+			require.NoError(t, err)
+			for _, st := range all {
+				require.NotZero(t, st[trace.ResponsePostSend], "the answer brings the server's timestamps")
+			}
+		}
+	})
 }
 
 func TestPullOnly(t *testing.T) {
@@ -144,8 +152,8 @@ func TestZeroSizeTensorsAreLegal(t *testing.T) {
 	require.NoError(t, h.Wait(Context(t)))
 	h, err = c.Workers[0].PushPull(List(Floats(t)), Keys(1), nil, nil)
 	require.NoError(t, err)
-	require.NoError(t, h.Wait(Context(t)))
 	answer(t, c.Servers[0], batch(t, c.Servers[0])[0].Handler)
+	require.NoError(t, h.Wait(Context(t)))
 }
 
 func TestVariablePulls(t *testing.T) {

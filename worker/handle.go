@@ -33,25 +33,31 @@ func (w *Worker) Handle(id uint64) Handle { return Handle{w: w, id: handles.ID(i
 
 var errNoHandle = fmt.Errorf("stepvan: the zero Handle names no request: %w", errs.ErrStale)
 
-// Wait drives the node until every push has been received and every pull has been
-// written, and returns the request's error: nil; an *errs.OpError that names the server that was
-// lost or refused, after which other servers may keep tensors for a while (see the package's Memory). An error that
-// wraps ctx.Err() says that the request goes on: it can be waited for
-// again, and its tensors are still borrowed. A finished handle returns at once.
+// Wait drives the node until every server has answered its part of the request: it has received the pushes, and the pulls
+// are written. A request without pulls is answered too, by the server's Respond without tensors. Wait returns the
+// request's error: nil, or an *errs.OpError that names the server that was lost or refused the request. After such an
+// error other servers may keep tensors for a while (see the package's Memory). An error that wraps ctx.Err() says that
+// the request is not over: the error names a server that has not answered, the request can be waited for again, and its
+// tensors are still borrowed. Wait on a finished handle returns at once.
 func (h Handle) Wait(ctx context.Context) error {
 	if h.w == nil {
 		return errNoHandle
 	}
-	return h.w.results.Wait(ctx, h.id)
+	return h.late(h.w.results.Wait(ctx, h.id))
 }
 
 // WaitFor is Wait with a limit of time, past which the error wraps
-// context.DeadlineExceeded; negative means for ever. 0 allocations.
+// context.DeadlineExceeded; negative means for ever. 0 looks without waiting, and its error names no server.
+// 0 allocations unless the limit passes.
 func (h Handle) WaitFor(d time.Duration) error {
 	if h.w == nil {
 		return errNoHandle
 	}
-	return h.w.results.WaitFor(d, h.id)
+	err := h.w.results.WaitFor(d, h.id)
+	if d == 0 {
+		return err
+	}
+	return h.late(err)
 }
 
 // Done reports whether Wait would return at once. It does not drive progress.
@@ -82,7 +88,7 @@ func (h Handle) Handles() ([]Handle, error) {
 
 // Trace returns the eight timestamps of a finished request in ns; with several
 // servers, those of the one that finished last. The middle four are on the
-// server's clock, and zero when it has not answered yet (a request without pulls).
+// server's clock.
 func (h Handle) Trace() (trace.Stamps, error) {
 	r, err := h.finished()
 	if err != nil {

@@ -78,7 +78,7 @@ func (v *server) grant(at *tensor.Place) file {
 // lend names the memory of p's tensors to the server where it can reach them. Under Worker.mu.
 func (w *Worker) lend(p *part) {
 	if len(p.pulls) == 0 || w.opt.InPlaceBytes < 0 {
-		return // nothing would tell when the server is done with it
+		return // what is only pushed is sent: the server may take its time with it
 	}
 	w.forgetFiles()
 	w.lendPulls(p)

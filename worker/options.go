@@ -52,9 +52,12 @@ type Options struct {
 	// InPlaceBytes is the size of the largest push that is sent although the server could read it
 	// where it is; negative: servers see no memory of this process.
 	InPlaceBytes int
-	Files        Files       // that hold the tensors of the program; nil for the node's allocator
-	Trace        *trace.Ring // receives the timestamps of every request; may be nil
-	Log          zerolog.Logger
+	// CheckBorrowed fails a handle when the program has changed a pushed tensor before the handle had finished. It costs two
+	// readings of each.
+	CheckBorrowed bool
+	Files         Files       // that hold the tensors of the program; nil for the node's allocator
+	Trace         *trace.Ring // receives the timestamps of every request; may be nil
+	Log           zerolog.Logger
 }
 
 func (o *Options) complete() {

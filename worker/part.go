@@ -34,7 +34,8 @@ type part struct {
 	aimed               bool  // the pushes are written where the server has registered memory
 	watch               uint8 // of writers
 	done                bool  // the server has the message, or it failed
-	placing             bool  // the response is being read into the pull tensors
+	reading             bool  // a response that is not whole yet refers to this part, which is not recycled before it ends
+	placing             bool  // that response is read into the pull tensors
 	answered            bool  // or the server is lost
 	stamps              trace.Stamps
 	bytesOut, bytesBack uint64
@@ -90,7 +91,7 @@ func (w *Worker) freePart(p *part) {
 	p.call, p.server = nil, nil
 	p.pushes, p.pulls, p.targets = p.pushes[:0], p.pulls[:0], p.targets[:0]
 	p.ways, p.rooms = p.ways[:0], p.rooms[:0]
-	p.lent, p.done, p.placing, p.answered = false, false, false, false
+	p.lent, p.done, p.reading, p.placing, p.answered = false, false, false, false, false
 	p.stamps = trace.Stamps{}
 	p.bytesOut, p.bytesBack = 0, 0
 	p.next, w.freeParts = w.freeParts, p
@@ -121,12 +122,8 @@ func (p *part) encode(w *Worker, op uint8) {
 		meta = d.AppendShaped(meta, c.pull[i].Dims())
 	}
 	p.meta = meta
-	flags := wire.FlagTrace
-	if len(p.pulls) == 0 {
-		flags |= wire.FlagAckNow // the handle completes with the delivery
-	}
 	o := &p.out
-	o.Op, o.Flags, o.Request, o.Generation = op, flags, p.id(), p.server.generation.Load()
+	o.Op, o.Flags, o.Request, o.Generation = op, wire.FlagTrace, p.id(), p.server.generation.Load()
 	o.Pushes, o.Pulls = uint32(len(p.pushes)), uint32(len(p.pulls))
 	o.Meta, o.Payload, o.Targets = meta, p.payload, nil
 	if p.aimed {

@@ -30,11 +30,11 @@ func (r responses) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 		return dst, err
 	}
 	m.User = p
+	p.read()
 	if p.call.finished {
 		return dst, nil
 	}
-	p.placing = true
-	p.call.placing++
+	p.place()
 	for i, k := range p.pulls {
 		if d := &w.answer.Pulls[i]; d.Flags&wire.DescInPlace == 0 {
 			dst = append(dst, p.call.pull[k].Bytes()[:d.Bytes])
@@ -71,9 +71,12 @@ func (r responses) Deliver(m *link.Inbound) {
 	now := trace.Now()
 	w.mu.Lock()
 	p, err := w.arrived(m)
-	if err == nil {
+	switch {
+	case err == nil:
 		p.stamps[trace.ResponsePostRecv], p.stamps[trace.ResponseProcess] = m.Received, now
 		w.answered(p)
+	case p != nil:
+		w.settle(p.call)
 	}
 	w.mu.Unlock()
 	session := m.Session
@@ -89,7 +92,7 @@ func (r responses) Abort(m *link.Inbound, _ error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p, ok := m.User.(*part); ok {
-		w.unplace(p)
+		p.endRead()
 		w.settle(p.call)
 	}
 }
@@ -98,11 +101,10 @@ func (r responses) Abort(m *link.Inbound, _ error) {
 func (r responses) Lost(s *link.Session, err error) { r.w.lose(s, err) }
 
 // arrived finds the part of a whole message and takes what the response says.
-// An error is a server that does not speak the protocol.
+// An error is a server that does not speak the protocol; settle follows then, too, when there is a part.
 func (w *Worker) arrived(m *link.Inbound) (*part, error) {
-	p, placed := m.User.(*part)
-	if placed {
-		w.unplace(p)
+	if p, ok := m.User.(*part); ok {
+		p.endRead()
 		return p, m.Refused
 	}
 	if m.Refused != nil {
@@ -125,7 +127,7 @@ func (w *Worker) arrived(m *link.Inbound) (*part, error) {
 func (w *Worker) check(m *link.Inbound, meta []byte) (*part, error) {
 	h := &m.Header
 	p := w.part(h.Request)
-	if p == nil || p.server.session != m.Session || p.answered || p.placing {
+	if p == nil || p.server.session != m.Session || p.answered || p.reading {
 		return nil, &errs.ProtocolError{Field: "request", Reason: fmt.Sprintf("a response to %#x, which is no unanswered request", h.Request)}
 	}
 	if h.Flags&wire.FlagError != 0 {

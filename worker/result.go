@@ -5,6 +5,7 @@ import "github.com/stepvan/stepvan/trace"
 // result is what a handle tells once its call has completed.
 type result struct {
 	label    string
+	call     *call // whose result this is; nil once it has completed. Under Worker.mu
 	pushes   int
 	pulls    int     // per server
 	variable bool    // lengths are known
@@ -15,7 +16,7 @@ type result struct {
 
 // prepare readies a result that another call used before.
 func (r *result) prepare(c *call) {
-	r.label, r.pushes, r.pulls = c.label, len(c.push), len(c.pull)
+	r.label, r.call, r.pushes, r.pulls = c.label, c, len(c.push), len(c.pull)
 	if r.variable = len(c.variable) > 0; r.variable {
 		r.lengths = append(r.lengths[:0], make([]int64, len(c.pull))...)
 	}

@@ -61,6 +61,7 @@ func (w *Worker) prepare(r *Request, routing Routing) (*call, error) {
 		w.giveBack(c)
 		return nil, err
 	}
+	w.sum(c)
 	return c, nil
 }
 
@@ -150,13 +151,8 @@ func refusal(c *call, err error) error {
 func (w *Worker) open(c *call) {
 	c.rec = w.results.Open()
 	c.rec.Value.prepare(c)
-	c.need, c.undone, c.unanswered = len(c.parts), len(c.parts), len(c.parts)
-	for _, p := range c.parts {
-		if len(p.pulls) > 0 {
-			c.need++
-		}
-	}
-	c.pending = 2*len(c.parts) + 1
+	c.need, c.undone, c.unanswered = 2*len(c.parts), len(c.parts), len(c.parts)
+	c.pending = c.need + 1
 }
 
 // submitted is what follows a successful SendAll. Servers that were lost meanwhile fail their parts.
@@ -196,7 +192,7 @@ func (w *Worker) giveBack(c *call) {
 	c.parts, c.sessions, c.outbounds = c.parts[:0], c.sessions[:0], c.outbounds[:0]
 	c.rec, c.last, c.err, c.label = nil, nil, nil, ""
 	c.broadcast, c.submitted, c.finished = false, false, false
-	c.need, c.undone, c.unanswered, c.lent, c.placing, c.pending = 0, 0, 0, 0, 0, 0
+	c.need, c.undone, c.unanswered, c.lent, c.reading, c.placing, c.pending = 0, 0, 0, 0, 0, 0, 0
 	c.next, w.calls = w.calls, c
 	w.outstanding--
 }
@@ -215,11 +211,6 @@ func (w *Worker) Done(o *link.Outbound, err error) {
 	}
 	p.done = true
 	p.stamps[trace.RequestPostSend] = o.Posted()
-	if len(p.pulls) == 0 {
-		now := trace.Now()
-		p.stamps[trace.ResponsePostRecv], p.stamps[trace.ResponseProcess] = now, now
-		c.last = p
-	}
 	c.need--
 	c.undone--
 	c.pending--

@@ -79,6 +79,9 @@ func (v *server) failure(err error) error {
 	if errors.As(err, &op) && op.Op == "session" {
 		err = op.Err // which names the same peer
 	}
+	if first := link.FirstCause(err); first != "" {
+		return &errs.OpError{Op: "push_pull", Peer: first, Err: fmt.Errorf("%w: with it %s is lost: %w", errs.ErrPeerLost, v.name, err)}
+	}
 	if errors.Is(err, link.ErrLeft) {
 		err = fmt.Errorf("%w: %w", errs.ErrPeerLost, err)
 	}

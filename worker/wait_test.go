@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"net"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stepvan/stepvan/internal/errs"
 	. "github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
 	"github.com/stepvan/stepvan/worker"
@@ -35,6 +37,41 @@ func TestTimedOutHandleCanBeWaitedForAgainAndOwnsItsTensors(t *testing.T) {
 	require.NoError(t, h.Wait(Context(t)))
 	require.NoError(t, push.Region().Close())
 	require.NoError(t, pull.Region().Close())
+}
+
+// A wait that ends before its request says which server is late, in what way and for how long.
+func TestWaitsThatEndBeforeTheirRequestNameTheServer(t *testing.T) {
+	c := New(t, Options{Servers: 3})
+	w := c.Workers[0]
+	h, err := w.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
+	require.NoError(t, err)
+	answer(t, c.Servers[0], batch(t, c.Servers[0])[0].Handler)
+	rest := []server.Request{batch(t, c.Servers[1])[0], batch(t, c.Servers[2])[0]}
+	answeredBy := func(err error, peer string, says ...string) {
+		t.Helper()
+		var op *errs.OpError
+		require.ErrorAs(t, err, &op)
+		require.Equal(t, peer, op.Peer)
+		for _, text := range says {
+			require.ErrorContains(t, err, text)
+		}
+		require.NotContains(t, err.Error(), "context deadline exceeded")
+	}
+	err = h.WaitFor(50 * time.Millisecond)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	var timeout net.Error
+	require.ErrorAs(t, err, &timeout)
+	require.True(t, timeout.Timeout())
+	answeredBy(err, "server 1", "the wait timed out", "delivered, not answered for ", "1 of the other 2 servers")
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	err = h.Wait(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	answeredBy(err, "server 1", "the wait was cancelled")
+	for i, s := range c.Servers[1:] {
+		answer(t, s, rest[i].Handler)
+	}
+	require.NoError(t, h.Wait(Context(t)))
 }
 
 func TestUnknownAndRecycledHandles(t *testing.T) {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -154,8 +155,11 @@ var (
 	errRegisterClosed = fmt.Errorf("register: this node was stopped: %w", errs.ErrClosed)
 )
 
-// forgotten logs an error whose handle was recycled before anybody looked at it.
+// forgotten logs an error whose handle was recycled before anybody looked at it. That this node has stopped is no news.
 func (w *Worker) forgotten(r *handles.Record[result], err error) {
-	w.opt.Log.Error().Err(err).Str("label", r.Value.label).
+	if errors.Is(err, errs.ErrClosed) {
+		return
+	}
+	w.opt.Log.Error().Err(err).Str("label", errs.Cut(r.Value.label)).
 		Msg("a request failed and nobody waited for its handle")
 }

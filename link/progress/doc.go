@@ -37,5 +37,11 @@
 // want to run than there are cores, waiters of the process sleep at once, and try spinning now
 // and then.
 //
+// # Panics
+//
+// A panic below the driver or a wait is caught by the outermost frame, once per wait and once per driver. The
+// state of the source is not known then: the engine fails, all waits end with the error that Options.Panicked
+// gives, and nobody polls any more but Close's caller. Options.Panicked decides whether the panic goes on.
+//
 // Everything in Wait, WaitFor and Set is free of allocation.
 package progress

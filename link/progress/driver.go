@@ -6,13 +6,18 @@ import "runtime"
 // does not look any more: who gives the token back wakes it again.
 func (e *Engine) drive(bind func()) {
 	defer close(e.stopped)
+	var s stretch
+	var cause error // told to the waits; the driver itself tells nobody
+	defer e.caught(&s, &cause)
 	if bind != nil {
 		runtime.LockOSThread() // for good: the thread ends with the driver
 		bind()
 	}
 	e.parker.sit(func() (leave bool) {
 		if e.take() {
+			s.driving = true
 			e.turn(false)
+			s.driving = false
 		} else if !e.mark(called) && !e.has(closed) {
 			e.parker.wake() // it was given back meanwhile
 		}

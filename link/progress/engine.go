@@ -49,6 +49,10 @@ type Options struct {
 	Yield time.Duration // how long it yields after that; 0 for the default
 	Bind  func()        // called once on the driver's thread, which the driver then keeps; nil: any thread will do
 	Cores float64       // processor time that the process may use per second, quota of its cgroup included; 0 for all that Go uses
+	// Panicked is told of a panic below Wait, WaitFor or the driver, by the goroutine that panics, while its stack is
+	// still there. driving: that goroutine holds the token. It returns whether the panic ends here, and the error that all waits
+	// end with from then on (see Fail): then the wait that panicked returns it, too. nil: panics go on.
+	Panicked func(value any, driving bool) (contain bool, cause error)
 }
 
 const (
@@ -94,11 +98,15 @@ type Engine struct {
 
 	timers  timerList
 	stopped chan struct{}
+
+	panicked func(any, bool) (bool, error)
+	cause    atomic.Pointer[error] // why Fail ended the engine
+	closing  atomic.Bool           // somebody is in Close
 }
 
 // NewEngine starts an engine with its background driver. Close ends it.
 func NewEngine(src Source, o Options) (*Engine, error) {
-	e := &Engine{src: src, mode: o.Mode, stopped: make(chan struct{})}
+	e := &Engine{src: src, mode: o.Mode, stopped: make(chan struct{}), panicked: o.Panicked}
 	e.spin, e.yield = budgets(o)
 	fds := src.FDs()
 	p, err := newParker(fds)
@@ -169,10 +177,11 @@ func (e *Engine) Settle() {
 	}
 }
 
-// Close ends the driver, wakes all waiters with errs.ErrClosed and keeps the
+// Close ends the driver, wakes all waiters with errs.ErrClosed, or the cause of Fail, and keeps the
 // token for the caller, who alone may poll the source from then on.
 func (e *Engine) Close() {
-	if e.word.Or(closed)&closed != 0 {
+	e.word.Or(closed)
+	if e.closing.Swap(true) {
 		<-e.stopped
 		return
 	}

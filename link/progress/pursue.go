@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/stepvan/stepvan/internal/errs"
 )
 
 const (
@@ -124,7 +122,7 @@ func (e *Engine) thorough(now int64) bool {
 // over is why a wait ends in vain, nil while it may go on.
 func (e *Engine) over(l *limit, now int64) error {
 	if e.has(closed) {
-		return errs.ErrClosed
+		return e.ended()
 	}
 	return l.over(now)
 }

@@ -171,6 +171,9 @@ func (e *Engine) tick() {
 		e.ticking.Store(noTick)
 	}
 	crew.count()
+	var s stretch
+	var cause error
+	defer e.caught(&s, &cause)
 	switch {
 	case e.has(closed):
 	case !idle:
@@ -178,11 +181,13 @@ func (e *Engine) tick() {
 		e.ticking.Store(pace)
 		e.timer.Reset(tickAfter[pace])
 	case e.take():
+		s.driving = true
 		if e.listening.Load() {
 			e.abstain()
 		} else {
 			e.turn(true)
 		}
+		s.driving = false
 	case !e.has(held):
 		e.tickOn()
 	}

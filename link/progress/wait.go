@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/stepvan/stepvan/internal/errs"
 )
 
 // errCut stands for the error of the context that ended a wait.
@@ -15,7 +13,7 @@ var errCut = errors.New("context ended")
 var errWaitTimeout = fmt.Errorf("stepvan: wait timed out, the operation goes on and can be waited for again: %w", context.DeadlineExceeded)
 
 // Wait drives the node until ev is set. It returns nil then, an error that
-// wraps ctx.Err() when ctx ends first, errs.ErrClosed when the engine is closed.
+// wraps ctx.Err() when ctx ends first, errs.ErrClosed when the engine is closed, and the cause of Fail.
 func (e *Engine) Wait(ctx context.Context, ev *Event) error {
 	if ev.IsSet() {
 		return nil
@@ -42,16 +40,28 @@ func (e *Engine) WaitFor(d time.Duration, ev *Event) error {
 	return e.wait(ev, &limit{d: d})
 }
 
-// wait drives while that is of use, and parks then.
-func (e *Engine) wait(ev *Event, l *limit) error {
+// wait ends with the cause of a panic below it.
+func (e *Engine) wait(ev *Event, l *limit) (err error) {
+	defer e.caught(&l.stretch, &err)
+	err = e.driveOrPark(ev, l)
+	l.ended = true
+	return err
+}
+
+// driveOrPark drives while that is of use, and parks then.
+func (e *Engine) driveOrPark(ev *Event, l *limit) error {
 	if e.take() {
+		l.driving = true
 		if e.abstains() {
-			return e.parked(ev, l, e.abstain())
+			mine := e.abstain()
+			l.driving = false
+			return e.parked(ev, l, mine)
 		}
 		e.enter(nanotime())
 		done, err := e.pursue(ev, l)
 		mine := e.turns()
 		e.leave(!done)
+		l.driving = false
 		if done {
 			return err
 		}
@@ -70,6 +80,8 @@ type limit struct {
 	cancel   <-chan struct{}
 	until    int64 // about when, by nanotime; 0: not known yet, negative: for ever
 	deadline time.Time
+
+	stretch // of the wait
 }
 
 // set reads the clock the first time that it matters: most waits are over before.
@@ -148,18 +160,20 @@ func (e *Engine) parked(ev *Event, l *limit, mine uint64) error {
 			return cut
 		}
 		if e.has(closed) {
-			return errs.ErrClosed
+			return e.ended()
 		}
 	}
 }
 
 // driveOn is what a parked waiter does that was handed the token.
 func (e *Engine) driveOn(ev *Event, l *limit, cut error) (done bool, err error) {
+	l.driving = true
 	e.mute()
 	if cut == nil && !ev.IsSet() {
 		done, err = e.pursue(ev, l)
 	}
 	e.leave(!done && cut == nil && !ev.IsSet())
+	l.driving = false
 	return done, err
 }
 
@@ -167,7 +181,7 @@ func (e *Engine) verdict(ev *Event) error {
 	if ev.IsSet() {
 		return nil
 	}
-	return errs.ErrClosed
+	return e.ended()
 }
 
 // park enqueues the caller. It returns nil when there is nothing to wait for any more.

@@ -29,7 +29,12 @@ func (f *frame) fill(m *van.Message, size int64, written bool) {
 	f.op, f.size, f.written, f.told = m.Op, size, written, false
 	f.head = append(f.head[:0], m.Head...)
 	f.source = f.source[:0]
-	if !written {
+	switch {
+	case written:
+	case m.Spare != nil:
+		scatter([][]byte{m.Spare}, m.Payload)
+		f.source = append(f.source, m.Spare[:size])
+	default:
 		f.source = append(f.source, m.Payload...)
 	}
 }

@@ -61,7 +61,7 @@ func (net *Network) join(n *node) error {
 		n.opt.Name = net.unused("mem-", func(s string) bool { return net.nodes[s] != nil })
 	}
 	if net.nodes[n.opt.Name] != nil {
-		return errs.Invalid("memvan: a van named %q is in the network already", n.opt.Name)
+		return errs.Invalid("memvan: a van named %q is in the network already", errs.Cut(n.opt.Name))
 	}
 	net.nodes[n.opt.Name] = n
 	return nil
@@ -107,7 +107,7 @@ func (net *Network) listen(n *node, addr string) (string, error) {
 		addr = net.unused(host+":", taken)
 	}
 	if taken(addr) {
-		return "", errs.Invalid("address in use by van %q, choose another or \":0\"", net.listeners[addr].opt.Name)
+		return "", errs.Invalid("address in use by van %q, choose another or \":0\"", errs.Cut(net.listeners[addr].opt.Name))
 	}
 	net.listeners[addr] = n
 	if c := net.waiting[addr]; c != nil {
@@ -133,7 +133,7 @@ func (net *Network) unused(prefix string, taken func(string) bool) string {
 
 func checkAddr(addr string) error {
 	if addr == "" || len(addr) > 255 || strings.ContainsFunc(addr, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
-		return errs.Invalid("%q is no address: 1 to 255 bytes without spaces", addr)
+		return errs.Invalid("%q is no address: 1 to 255 bytes without spaces", errs.Cut(addr))
 	}
 	return nil
 }

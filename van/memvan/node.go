@@ -178,6 +178,9 @@ func (n *node) check(m *van.Message) (size int64, err error) {
 	if len(m.Target) > 0 && (!n.caps.OneSided || len(m.Target) != len(m.Payload)) {
 		return 0, errs.Invalid("%d targets for %d segments: one-sided vans take one for each or none, others none", len(m.Target), len(m.Payload))
 	}
+	if m.Spare != nil && int64(len(m.Spare)) < size {
+		return 0, errs.Invalid("%d bytes to spare for a payload of %d", len(m.Spare), size)
+	}
 	var h wire.Header
 	if err := h.Decode(m.Head, anything); err != nil {
 		return 0, errs.Invalid("%v", err)

@@ -35,7 +35,7 @@ func (v *node) split(addr string) (path string, err error) {
 	host, rest, ok := strings.Cut(addr, "/")
 	machine, user, ok2 := strings.Cut(host, ".")
 	if _, err := strconv.ParseUint(user, 10, 32); !ok || !ok2 || err != nil || len(machine) != len(machineID()) || strings.Trim(machine, "0123456789abcdef") != "" {
-		return "", errs.Invalid("shared memory address %q: it reads machine.user/path, as Listen returned it", addr)
+		return "", errs.Invalid("shared memory address %q: it reads machine.user/path, as Listen returned it", errs.Cut(addr))
 	}
 	switch {
 	case machine != machineID():

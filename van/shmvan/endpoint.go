@@ -68,6 +68,7 @@ type endpoint struct {
 	stream  stream
 	errands errands
 	segs    []segment
+	spare   [1][]byte // of the message that is being sent
 	grants  grants
 	held    []*claim // of a Send
 	mapped  bool     // the peer's and the own file are mapped

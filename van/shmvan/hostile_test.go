@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -266,4 +267,28 @@ func replay(t testing.TB, k kind, rec []byte) {
 	})
 	require.NoError(t, x.v.Close())
 	require.NoError(t, y.v.Close())
+}
+
+// A peer that connects and says nothing gets no ring.
+func TestSilentPeersGetNoRing(t *testing.T) {
+	b := newParty(t, Options{})
+	addr := b.listen()
+	path, err := b.v.split(addr)
+	require.NoError(t, err)
+	for range 30 {
+		conn, err := net.DialUnix(socketType, nil, &net.UnixAddr{Name: path, Net: socketType})
+		require.NoError(t, err)
+		defer func() { _ = conn.Close() }()
+	}
+	newParty(t, Options{}).dial(addr)
+	b.until(van.EventAccepted) // it connected last
+	files, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	rings := 0
+	for _, f := range files {
+		if to, _ := os.Readlink("/proc/self/fd/" + f.Name()); strings.Contains(to, "stepvan:ring") {
+			rings++
+		}
+	}
+	require.LessOrEqual(t, rings, 2, "one on each side of the last")
 }

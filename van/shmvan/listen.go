@@ -20,7 +20,6 @@ import (
 
 const (
 	helloTime  = 10 * time.Second // for a peer that connected to introduce itself
-	mostGuests = 256              // such peers at once; more wait in the socket's queue
 	firstPause = time.Millisecond // between attempts to dial; doubles
 	lastPause  = 100 * time.Millisecond
 	socketType = "unixpacket"
@@ -95,7 +94,7 @@ func (v *node) socket(addr string) (string, error) {
 	case strings.HasPrefix(addr, v.host+"/"):
 		return v.split(addr)
 	case strings.Trim(addr, nameLetters) != "":
-		return "", errs.Invalid("%q is no name for a socket: letters, digits, dots, dashes, or an address that Listen has returned", addr)
+		return "", errs.Invalid("%q is no name for a socket: letters, digits, dots, dashes, or an address that Listen has returned", errs.Cut(addr))
 	}
 	return filepath.Join(v.opt.Dir, addr), nil
 }
@@ -118,13 +117,14 @@ func (l *listener) close() {
 
 // accept lets peers in until the listener is closed. Each introduces itself on a goroutine of its own.
 func (l *listener) accept() {
-	guests := make(chan struct{}, mostGuests)
+	guests := make(chan struct{}, l.v.opt.Guests)
 	for {
 		c, err := l.sock.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil { // no descriptors left, for example: they come back
+			l.v.starved(plain(err))
 			select {
 			case <-time.After(lastPause):
 				continue
@@ -153,7 +153,15 @@ func (v *node) welcome(c *net.UnixConn) {
 	e, err := v.greet(c, false)
 	_ = c.Close() // the endpoint has a descriptor of its own
 	if err == nil {
-		_ = v.add(e, true)
+		err = v.add(e, true)
+	}
+	v.starved(err)
+}
+
+// starved tells of an error if it is that descriptors have run out.
+func (v *node) starved(err error) {
+	if v.opt.Starved != nil && (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) {
+		v.opt.Starved(&errs.OpError{Op: "accept", Van: name, Err: errs.Descriptors(err)})
 	}
 }
 
@@ -163,12 +171,14 @@ func (v *node) greet(c *net.UnixConn, dialer bool) (*endpoint, error) {
 	if err != nil {
 		return nil, plain(err)
 	}
-	own, err := newOwn(v.opt.RingBytes, v.opt.slots())
-	if err != nil {
-		return nil, err
-	}
+	var own *own
 	var p *peer
-	speak := func() error { return v.introduce(c, own) }
+	speak := func() (err error) {
+		if own, err = newOwn(v.opt.RingBytes, v.opt.slots()); err != nil {
+			return err
+		}
+		return v.introduce(c, own)
+	}
 	hear := func() error {
 		who, err := identify(raw)
 		if err == nil {
@@ -182,7 +192,9 @@ func (v *node) greet(c *net.UnixConn, dialer bool) (*endpoint, error) {
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
-			own.close()
+			if own != nil {
+				own.close()
+			}
 			if p != nil {
 				p.part()
 			}

@@ -39,6 +39,9 @@ func (e *endpoint) sendLong(o *operation, m *van.Message, size int64, written bo
 		s.left += size
 	}
 	e.flow()
+	if !written {
+		s.spare(m.Spare)
+	}
 	return nil
 }
 

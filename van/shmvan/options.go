@@ -30,7 +30,9 @@ type Options struct {
 	InlineBytes int         // payload up to which it travels in the ring, at most an eighth of it; 8 KiB
 	Credits     int         // unreleased deliveries per endpoint, 1 to MaxCredits; 32
 	SendQueue   int         // operations per endpoint whose completion is not polled yet; 256
+	Guests      int         // peers that have connected and not introduced themselves; 256. More wait in the socket's queue.
 	NoForeign   bool        // do not read memory of peers with process_vm_readv, nor let them
+	Starved     func(error) // is told each time that there is no descriptor for a peer that connects; by any goroutine. May be nil
 }
 
 // MaxCredits is the most that Options.Credits can be.
@@ -44,6 +46,7 @@ const (
 	defaultGrants  = 4 << 10
 	defaultCredits = 32
 	defaultQueue   = 256
+	defaultGuests  = 256
 	mostQueue      = 1 << 16
 
 	maxSegments = 512
@@ -65,6 +68,7 @@ func (o Options) complete() (Options, error) {
 	fill(&o.InlineBytes, min(defaultInline, o.RingBytes/8))
 	fill(&o.Credits, defaultCredits)
 	fill(&o.SendQueue, defaultQueue)
+	fill(&o.Guests, defaultGuests)
 	switch {
 	case o.RingBytes < leastRing || o.RingBytes > mostRing || bits.OnesCount(uint(o.RingBytes)) != 1:
 		return o, errs.Invalid("shmvan: Options.RingBytes is %d: give a power of two from %d to %d", o.RingBytes, leastRing, mostRing)
@@ -74,6 +78,8 @@ func (o Options) complete() (Options, error) {
 		return o, errs.Invalid("shmvan: Options.InlineBytes is %d: give 1 to an eighth of RingBytes, %d", o.InlineBytes, o.RingBytes/8)
 	case o.Credits < 0 || o.Credits > MaxCredits:
 		return o, errs.Invalid("shmvan: Options.Credits is %d: give 1 to %d", o.Credits, MaxCredits)
+	case o.Guests < 0:
+		return o, errs.Invalid("shmvan: Options.Guests is %d: give 1 or more", o.Guests)
 	case o.SendQueue < 0 || o.SendQueue > mostQueue:
 		return o, errs.Invalid("shmvan: Options.SendQueue is %d: give 1 to %d", o.SendQueue, mostQueue)
 	}

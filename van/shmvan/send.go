@@ -47,6 +47,8 @@ func (e *endpoint) check(m *van.Message) (size int64, err error) {
 		err = errs.ErrNotSupported
 	case len(m.Target) > 0 && len(m.Target) != len(m.Payload):
 		err = errs.Invalid("%d targets for %d segments", len(m.Target), len(m.Payload))
+	case m.Spare != nil && int64(len(m.Spare)) < size:
+		err = errs.Invalid("%d bytes to spare for a payload of %d", len(m.Spare), size)
 	}
 	return size, err
 }
@@ -81,8 +83,13 @@ func (e *endpoint) send(m *van.Message, size int64) error {
 	if size <= int64(e.v.opt.InlineBytes) {
 		return e.sendInline(o, m, size)
 	}
-	if k, ok := e.refer(m); ok {
-		return e.sendReferred(o, m, size, k)
+	source := m.Payload
+	if m.Spare != nil {
+		e.spare[0] = m.Spare[:size]
+		source = e.spare[:]
+	}
+	if k, ok := e.refer(source); ok {
+		return e.sendReferred(o, m, source, size, k)
 	}
 	return e.sendStream(o, m, size)
 }
@@ -140,11 +147,11 @@ func (e *endpoint) sendInline(o *operation, m *van.Message, size int64) error {
 	return nil
 }
 
-// refer finds out how the peer can read the payload where it lies, and lists the segments. mu is held.
-func (e *endpoint) refer(m *van.Message) (kind, bool) {
+// refer finds out how the peer can read a source where it lies, and lists its segments. mu is held.
+func (e *endpoint) refer(source [][]byte) (kind, bool) {
 	e.segs = e.segs[:0]
 	k := kindMapped
-	for _, p := range m.Payload {
+	for _, p := range source {
 		if len(p) == 0 {
 			continue
 		}
@@ -159,7 +166,7 @@ func (e *endpoint) refer(m *van.Message) (kind, bool) {
 		return k, true
 	}
 	e.segs = e.segs[:0]
-	for _, p := range m.Payload {
+	for _, p := range source {
 		if len(p) > 0 {
 			e.segs = append(e.segs, segment{at: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p)))), n: uint64(len(p))})
 		}
@@ -184,7 +191,8 @@ func (e *endpoint) chart(p []byte) (segment, error) {
 
 var errNoFile = fmt.Errorf("the memory lies in no file that can be shared: %w", errs.ErrNotSupported)
 
-func (e *endpoint) sendReferred(o *operation, m *van.Message, size int64, k kind) error {
+// sendReferred has the peer read the source where it lies, which is the payload or Message.Spare.
+func (e *endpoint) sendReferred(o *operation, m *van.Message, source [][]byte, size int64, k kind) error {
 	rec, rest, err := e.put(m, size, len(e.segs), segBytes*len(e.segs))
 	if err != nil {
 		return err
@@ -198,7 +206,10 @@ func (e *endpoint) sendReferred(o *operation, m *van.Message, size int64, k kind
 	}
 	e.sourced++
 	o.done = e.sourced
-	o.keep = append(o.keep, m.Payload...) // an address alone keeps nothing alive
+	o.keep = append(o.keep, source...) // an address alone keeps nothing alive
+	if m.Spare != nil {
+		gather(m.Spare, m.Payload)
+	}
 	e.commit(m, o, rec, k)
 	return nil
 }
@@ -228,7 +239,30 @@ func (e *endpoint) sendStream(o *operation, m *van.Message, size int64) error {
 	e.stream.active = true
 	e.stream.segs, e.stream.at, e.stream.left = append(e.stream.segs[:0], m.Payload...), 0, size
 	e.flow()
+	e.stream.spare(m.Spare)
 	return nil
+}
+
+// spare moves what is not in the ring yet of a payload to memory that stays. nil: the payload itself does.
+func (s *stream) spare(memory []byte) {
+	if !s.active || memory == nil {
+		return
+	}
+	first := s.at
+	if s.head > 0 {
+		first++ // behind the head, which the stream keeps itself
+	}
+	n := gather(memory, s.segs[first:])
+	clear(s.segs[first:])
+	s.segs = append(s.segs[:first], memory[:n])
+}
+
+// gather copies segments to one piece of memory, which has room for them, and returns their bytes.
+func gather(to []byte, segs [][]byte) (n int) {
+	for _, p := range segs {
+		n += bulk.Copy(to[n:], p)
+	}
+	return n
 }
 
 // flow writes chunks while there is room. mu is held.

@@ -42,7 +42,7 @@ func TestSendGathersAll(t *testing.T) {
 	out, _ := connect(t, a, b, "127.0.0.1:0")
 	ep := out.(*endpoint)
 	m := message(1, 40, cut(pattern(10_000, 1), 10)...)
-	require.True(t, ep.out.push(m, 10_000))
+	require.True(t, ep.out.push(m, 10_000, nil))
 	size, behind := ep.out.gather(0, 1, ep.threshold, writeBound)
 	require.Equal(t, len(m.Head)+10_000, size)
 	require.Len(t, ep.out.iov, 1001)

@@ -31,7 +31,7 @@ func (ep *endpoint) direct(m *van.Message, payload int64) bool {
 		return true
 	}
 	ahead := ep.ahead.Load() + payload
-	if m.More || ahead > aheadBound {
+	if m.More && m.Spare == nil || ahead > aheadBound {
 		return false
 	}
 	ep.ahead.Store(ahead)
@@ -44,11 +44,14 @@ func (ep *endpoint) sendDirect(m *van.Message, payload int64) error {
 	n := ep.writeDirect(m, payload)
 	queued := false
 	if m.Done = n == len(m.Head)+padding(len(m.Head), payload)+int(payload); !m.Done {
-		if queued = ep.out.push(m, payload); queued {
+		if queued = ep.out.push(m, payload, nil); queued {
 			ep.out.advance(0, len(ep.rails), ep.threshold, n)
 		}
 	}
 	completed := queued && ep.write()
+	if queued && m.Spare != nil {
+		ep.out.shelter(m.Spare, ep.threshold)
+	}
 	if ep.yield(1) || completed || queued && ep.more.Load() {
 		ep.note()
 	}

@@ -30,6 +30,17 @@
 // many parts, the first of which follows the meta on rail 0, and the others
 // go without any framing on rails 1, 2...
 //
+// # Silence
+//
+// A peer may say nothing for as long as it likes between messages. In the middle of one it may be silent for
+// Options.Stall; then it is lost, since nothing tells it from one that has vanished, or whose bytes have gone astray.
+//
+// # Visitors
+//
+// Accepted connections count against Options.Pending until their endpoint is settled (van.Settler). When there are as many,
+// the oldest makes room if it had half a second, and otherwise the listener accepts nothing for a while. A stream that
+// begins with what no peer says becomes an endpoint without buffers, whose loss follows at once.
+//
 // # Memory
 //
 // Sending copies nothing: head and segments go to the kernel in one gathering

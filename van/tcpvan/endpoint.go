@@ -1,8 +1,10 @@
 package tcpvan
 
 import (
+	"container/list"
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -33,13 +35,15 @@ type endpoint struct {
 	unwatched bool        // not in the epoll set; written by Poll and Arm under tcp.mu
 
 	// Owned by Poll.
-	queued bool   // in tcp.run
-	warmth int    // moves since it was last cold
-	fresh  bool   // accepted, but not announced
-	born   uint64 // the Poll that announced it
-	cause  error  // of the loss
-	lost   bool   // EventLost is due, or was reported
-	told   bool   // EventLost was reported
+	queued bool          // in tcp.run
+	visit  *list.Element // of tcp.visitors
+	since  time.Time     // it was accepted
+	warmth int           // moves since it was last cold
+	fresh  bool          // accepted, but not announced
+	born   uint64        // the Poll that announced it
+	cause  error         // of the loss
+	lost   bool          // EventLost is due, or was reported
+	told   bool          // EventLost was reported
 }
 
 // Bits of endpoint.state.
@@ -65,14 +69,30 @@ type conn struct {
 }
 
 func (v *tcp) newEndpoint(fds []int, threshold int, peer string) *endpoint {
+	ep := v.bareEndpoint(fds, threshold, peer)
+	ep.furnish()
+	return ep
+}
+
+// bareEndpoint makes an endpoint without buffers, whose Send accepts nothing.
+func (v *tcp) bareEndpoint(fds []int, threshold int, peer string) *endpoint {
 	ep := &endpoint{v: v, peer: peer, threshold: threshold}
 	for _, fd := range fds {
 		ep.rails = append(ep.rails, &conn{fd: fd, ep: ep})
 	}
-	ep.out.init(v.opts.SendQueue, len(fds))
-	ep.in.init(v.opts.SmallBytes, len(fds))
-	ep.credits.init(ep, v.opts.Credits)
 	return ep
+}
+
+// furnish allocates the buffers, before the endpoint is known to anybody.
+func (ep *endpoint) furnish() {
+	ep.out.init(ep.v.opts.SendQueue, len(ep.rails))
+	ep.in.init(ep.v.opts.SmallBytes, len(ep.rails))
+	ep.credits.init(ep, ep.v.opts.Credits)
+}
+
+// strip lets go of what an ended endpoint receives with: whoever keeps the endpoint keeps no buffers.
+func (ep *endpoint) strip() {
+	ep.in.buf, ep.in.slot, ep.credits.slots = nil, nil, nil
 }
 
 // SetUser implements van.Endpoint. Concurrent.
@@ -104,7 +124,10 @@ func (ep *endpoint) Send(m *van.Message) error {
 	if ep.direct(m, payload) && ep.writers.CompareAndSwap(0, 1) {
 		return ep.sendDirect(m, payload)
 	}
-	if !ep.out.push(m, payload) {
+	if m.Spare != nil && !ep.blocked() && ep.writers.CompareAndSwap(0, 1) {
+		return ep.sendSpared(m, payload)
+	}
+	if !ep.out.push(m, payload, m.Spare) {
 		return ep.gone()
 	}
 	if ep.blocked() {
@@ -112,6 +135,23 @@ func (ep *endpoint) Send(m *van.Message) error {
 	}
 	if ep.pump() || ep.more.Load() {
 		ep.note()
+	}
+	return nil
+}
+
+// sendSpared sends by the outbox, and moves to m.Spare what the sockets do not take at once. Writer's token, which it
+// returns. Send only.
+func (ep *endpoint) sendSpared(m *van.Message, payload int64) error {
+	queued := ep.out.push(m, payload, nil)
+	completed := queued && ep.write()
+	if queued {
+		ep.out.shelter(m.Spare, ep.threshold)
+	}
+	if ep.yield(1) || completed || queued && ep.more.Load() {
+		ep.note()
+	}
+	if !queued {
+		return ep.gone()
 	}
 	return nil
 }
@@ -132,6 +172,9 @@ func (v *tcp) measure(m *van.Message) (int64, error) {
 	var n uint64
 	for _, b := range m.Payload {
 		n += uint64(len(b))
+	}
+	if m.Spare != nil && uint64(len(m.Spare)) < n {
+		return 0, errs.Invalid("tcpvan: %d bytes to spare for a payload of %d", len(m.Spare), n)
 	}
 	if n > v.opts.Limits.Message {
 		return 0, errs.Invalid("tcpvan: %d bytes of payload, the limit is %d: send several messages", n, v.opts.Limits.Message)
@@ -202,6 +245,7 @@ func (ep *endpoint) end() {
 	ep.out.seal()
 	if ep.state.Or(ended)&ended == 0 {
 		ep.await(reading | writing)
+		ep.strip()
 		ep.v.leave(ep)
 		ep.pump()
 		ep.note()

@@ -26,6 +26,7 @@ type inbox struct {
 	unread int      // of this Poll's budget of bytes
 	flaw   error    // what was wrong before the first header
 	first  int      // bytes to read at most where a header is expected
+	stall
 }
 
 // phase is what of a message is expected next.
@@ -103,8 +104,15 @@ func (in *inbox) suspect() error {
 	if in.flaw != nil {
 		return in.flaw
 	}
-	b := in.buf[in.r:in.w]
-	if len(b) < versionEnd || binary.LittleEndian.Uint32(b) == wire.Magic && binary.LittleEndian.Uint16(b[4:]) == wire.Version {
+	return flawOf(in.buf[in.r:in.w])
+}
+
+// flawOf is what is wrong with the first bytes of a header, as far as they tell.
+func flawOf(b []byte) error {
+	if startsHeader(b) && len(b) < versionEnd {
+		return nil
+	}
+	if len(b) >= versionEnd && binary.LittleEndian.Uint32(b) == wire.Magic && binary.LittleEndian.Uint16(b[4:]) == wire.Version {
 		return nil
 	}
 	var whole [wire.HeaderSize]byte

@@ -115,7 +115,7 @@ const acceptBound = 64
 // ready implements source: it accepts what waits.
 func (l *listener) ready(uint32) {
 	for range acceptBound {
-		if l.v.pending.full() {
+		if l.v.crowded() {
 			time.AfterFunc(restTime, l.rearm) // the kernel's queue holds the others
 			return
 		}
@@ -129,6 +129,10 @@ func (l *listener) ready(uint32) {
 		case unix.EINTR, unix.ECONNABORTED, unix.EPROTO, unix.ENETDOWN, unix.EHOSTUNREACH, unix.ENETUNREACH:
 		default:
 			// Descriptors or memory have run out. What waits stays in the kernel's queue.
+			if l.v.opts.Starved != nil {
+				l.v.opts.Starved(&errs.OpError{Op: "accept at " + l.addr.String(), Van: name, Err: errs.Descriptors(err)})
+			}
+			l.v.makeRoom()
 			time.AfterFunc(restTime, l.rearm)
 			return
 		}

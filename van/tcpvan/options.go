@@ -19,8 +19,10 @@ type Options struct {
 	Local         bool          // only Unix sockets and loopback addresses
 	Credits       int           // unreleased deliveries per endpoint, 1 to MaxCredits; 32
 	SendQueue     int           // operations per endpoint whose completion is not yet polled, rounded up to a power of two; 64
-	Pending       int           // accepted connections that have not introduced themselves; 1024. Beyond that, those that had a second make room.
-	PendingTime   time.Duration // how long such a connection may take; 10 s
+	Pending       int           // accepted connections of peers that nobody knows (van.Settler); 1024. Beyond that, those that had their time make room.
+	Starved       func(error)   // is told each time that a listener finds no descriptor for a peer; from within Poll: must not block. May be nil
+	PendingTime   time.Duration // how long a connection may take to say what it is; 10 s
+	Stall         time.Duration // how long the middle of a message may bring no byte, before the peer is lost; 0: as long as the connection lasts
 }
 
 // Bounds of options.
@@ -55,6 +57,9 @@ func (o Options) complete() (Options, error) {
 	o.Limits.Message = min(o.Limits.Message, maxMessage)
 	if o.PendingTime < 0 {
 		return o, errs.Invalid("tcpvan: Options.PendingTime is %v: give a positive duration", o.PendingTime)
+	}
+	if o.Stall < 0 {
+		return o, errs.Invalid("tcpvan: Options.Stall is %v: give a positive duration, or 0 for no limit", o.Stall)
 	}
 	if o.PendingTime == 0 {
 		o.PendingTime = defaultPendingTime

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan/internal/bulk"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -74,8 +75,9 @@ func (o *outbox) drained() bool { return o.polled.Load() == o.accepted() }
 
 func (o *outbox) full() bool { return o.accepted()-o.polled.Load() == uint64(len(o.ring)) }
 
-// push appends m; false means that the box was sealed meanwhile. The caller of Send only, when the box is not full.
-func (o *outbox) push(m *van.Message, payload int64) bool {
+// push appends m, with its payload copied to spare unless that is nil; false means that the box was sealed meanwhile. The
+// caller of Send only, when the box is not full.
+func (o *outbox) push(m *van.Message, payload int64, spare []byte) bool {
 	t := o.tail.Load()
 	if t&sealed != 0 {
 		return false
@@ -88,11 +90,57 @@ func (o *outbox) push(m *van.Message, payload int64) bool {
 			op.segs = append(op.segs, b)
 		}
 	}
+	if spare != nil {
+		op.move(spare, 0, payload)
+	}
 	if o.tail.CompareAndSwap(t, t+1) {
 		return true
 	}
 	clear(op.segs)
 	return false
+}
+
+// shelter moves to spare what the rails have not sent of the payload of the last operation. Writer's token, and the
+// caller of the Send that has pushed it.
+func (o *outbox) shelter(spare []byte, threshold int) {
+	last := o.accepted() - 1
+	if o.done.Load() > last {
+		return
+	}
+	op := o.at(last)
+	for i := range o.cursors {
+		c := &o.cursors[i]
+		from, to := share(op.payload, threshold, len(o.cursors), i)
+		switch {
+		case c.op > last:
+			continue
+		case c.op == last && c.begun:
+			from = to - c.body.left
+		}
+		op.copyTo(spare, from, to)
+	}
+	op.move(spare, 0, 0)
+}
+
+// move has the payload lie in spare, cut as it was, after it has copied its bytes [from, to).
+func (op *operation) move(spare []byte, from, to int64) {
+	op.copyTo(spare, from, to)
+	for i := lead; i < len(op.segs); i++ {
+		n := len(op.segs[i])
+		op.segs[i], spare = spare[:n:n], spare[n:]
+	}
+}
+
+// copyTo copies the bytes [from, to) of the payload to the same place in spare.
+func (op *operation) copyTo(spare []byte, from, to int64) {
+	at := int64(0)
+	for _, b := range op.segs[lead:] {
+		lo, hi := max(from-at, 0), min(to-at, int64(len(b)))
+		if lo < hi {
+			bulk.Copy(spare[at+lo:at+hi], b[lo:hi])
+		}
+		at += int64(len(b))
+	}
 }
 
 // seal ends acceptance.

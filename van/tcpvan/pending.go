@@ -28,21 +28,6 @@ type knock struct {
 	done  bool // no longer pending
 }
 
-// grace is how long a connection may take before it has to make room for others.
-const grace = time.Second
-
-// full reports whether the table has no room, after refusing the oldest entry if it had its time.
-func (p *pending) full() bool {
-	if len(p.list) < p.v.opts.Pending {
-		return false
-	}
-	if time.Since(p.list[0].since) < min(grace, p.v.opts.PendingTime) {
-		return true
-	}
-	p.list[0].refuse()
-	return false
-}
-
 // admit takes over an accepted socket.
 func (p *pending) admit(fd int, peer string) {
 	v := p.v
@@ -116,13 +101,13 @@ func (k *knock) read() {
 			return
 		}
 		k.n += n
-		if !startsPreamble(k.buf[:k.n]) {
-			k.promote() // what it says is for the endpoint to judge
+		if b := k.buf[:k.n]; !startsPreamble(b) && (k.n >= versionEnd || !startsHeader(b)) {
+			k.promote(flawOf(b))
 			return
 		}
 	}
 	if err := k.hello.decode(k.buf[:]); err != nil {
-		k.promote().in.flaw = err
+		k.promote(err)
 		return
 	}
 	k.said = true
@@ -150,14 +135,17 @@ func (k *knock) detach() {
 	k.v.mu.Unlock()
 }
 
-// promote makes a connection that did not open with a good preamble an endpoint
-// of one rail, which reads what was said as its first bytes.
-func (k *knock) promote() *endpoint {
+// promote makes a connection that did not open with a good preamble an endpoint of one rail, which reads what was
+// said as its first bytes. With a flaw it is lost as soon as it is known, and gets no buffers.
+func (k *knock) promote(flaw error) {
 	k.detach()
-	ep := k.v.newEndpoint([]int{k.fd}, maxThreshold, k.peer)
-	ep.in.w = copy(ep.in.buf, k.buf[:k.n])
-	k.v.welcome(ep)
-	return ep
+	ep := k.v.bareEndpoint([]int{k.fd}, maxThreshold, k.peer)
+	if ep.in.flaw = flaw; flaw == nil {
+		ep.furnish()
+		ep.in.w = copy(ep.in.buf, k.buf[:k.n])
+		ep.in.got = uint64(k.n)
+	}
+	k.v.welcome(ep, k.since)
 }
 
 // pair makes an endpoint when all rails of k are there.
@@ -184,23 +172,26 @@ func (k *knock) pair() {
 	for _, o := range rails {
 		o.detach()
 	}
-	k.v.welcome(k.v.newEndpoint(fds, k.hello.threshold, k.peer))
+	k.v.welcome(k.v.newEndpoint(fds, k.hello.threshold, k.peer), k.since)
 }
 
 // welcome makes an accepted connection one of the van's.
-func (v *tcp) welcome(ep *endpoint) {
-	ep.fresh = true
+func (v *tcp) welcome(ep *endpoint, since time.Time) {
+	ep.fresh, ep.since = true, since
 	if v.join(ep) != nil {
 		return // the van is closed
 	}
 	v.newcomers = append(v.newcomers, ep)
+	ep.visit = v.visitors.PushBack(ep)
 }
 
 // announce emits EventAccepted of those for whom there is room.
 func (v *tcp) announce() {
 	n := 0
 	for _, ep := range v.newcomers {
-		if ep.state.Load()&ended == 0 && !v.emitAccepted(ep) {
+		if ep.state.Load()&ended != 0 {
+			ep.Settle()
+		} else if !v.emitAccepted(ep) {
 			break
 		}
 		n++

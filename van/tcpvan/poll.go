@@ -28,6 +28,7 @@ func (v *tcp) Poll(events []van.Event, all bool) int {
 	v.round++
 	v.takeNotes()
 	v.checkPending()
+	v.checkStalls()
 	v.announce()
 	ask := all || v.curious()
 	v.queueHot(ask)
@@ -63,7 +64,7 @@ func (v *tcp) Arm() bool {
 	}
 	v.cool()
 	v.armed.Store(true)
-	if v.noteCount.Load() > 0 || v.expired.Load() {
+	if v.noteCount.Load() > 0 || v.expired.Load() || v.guardDue.Load() {
 		v.armed.Store(false)
 		return false
 	}

@@ -70,6 +70,14 @@ func badPreamble(field string, offset int, format string, args ...any) error {
 	return &errs.ProtocolError{Field: "preamble " + field, Offset: offset, Reason: fmt.Sprintf(format, args...)}
 }
 
+// startsHeader reports whether b, the first bytes of a connection, may grow into a wire header.
+func startsHeader(b []byte) bool {
+	var magic [4]byte
+	binary.LittleEndian.PutUint32(magic[:], wire.Magic)
+	n := min(len(b), 4)
+	return string(b[:n]) == string(magic[:n])
+}
+
 // startsPreamble reports whether b, the first bytes of a connection, may grow into a preamble.
 func startsPreamble(b []byte) bool {
 	var magic [4]byte

@@ -20,6 +20,9 @@ func (ep *endpoint) step() (more bool) {
 	if ep.ahead.Load() != 0 {
 		ep.ahead.Store(0) // it matters little which of two that happen at once comes first
 	}
+	if ep.visit != nil && ep.state.Load()&ended != 0 {
+		ep.Settle()
+	}
 	if !ep.complete() {
 		return true
 	}
@@ -97,7 +100,7 @@ func (ep *endpoint) receive() (more bool) {
 	if !ep.enter(reading) {
 		return false
 	}
-	ep.in.unread = readBound
+	ep.in.unread, ep.in.waits = readBound, false
 	more, err := ep.read()
 	ep.leave(reading)
 	if err != nil {
@@ -126,6 +129,7 @@ func (ep *endpoint) read() (more bool, err error) {
 			return false, err
 		}
 		if !read {
+			ep.starve()
 			ep.checkRails()
 			return false, nil
 		}
@@ -160,6 +164,7 @@ func (ep *endpoint) readOnce() (read bool, err error) {
 			c.readable = false // a stream that gave less than asked is empty
 		}
 		ep.v.touch(ep)
+		ep.in.got += uint64(n)
 		read = true
 	}
 	return read, nil

@@ -1,6 +1,7 @@
 package tcpvan
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -39,6 +40,7 @@ type tcp struct {
 	noteCount atomic.Int32
 	polling   atomic.Bool
 	expired   atomic.Bool // the timer of pending connections went off
+	guardDue  atomic.Bool // that of checkStalls did
 
 	// Owned by Poll.
 	events    []van.Event // the caller's
@@ -57,6 +59,10 @@ type tcp struct {
 	iov       []unix.Iovec
 	scratch   []byte
 	newcomers []*endpoint // accepted, EventAccepted is due
+	visitors  list.List   // accepted, and nobody has said that they are known; oldest first
+	guarded   bool        // the timer of checkStalls runs
+	guardian  *time.Timer
+	turned    time.Time // when the timer was set
 }
 
 // New makes a van. The error is an errs.ErrInvalid, or an *errs.OpError when descriptors have run out.

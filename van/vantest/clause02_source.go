@@ -3,6 +3,10 @@ package vantest
 var clause02 = Clause{Number: 2, Name: "source_belongs_to_the_van_until_completion", cases: []testCase{
 	{name: "large payload to a slow receiver", run: sourceOfLarge},
 	{name: "small payload to a slow receiver", run: sourceOfSmall},
+	{name: "the caller's after Send, with large memory to spare", run: spareOfLarge},
+	{name: "the caller's after Send, with small memory to spare", run: spareOfSmall},
+	{name: "the caller's after Send, behind a long head", run: spareBehindHead},
+	{name: "the caller's after Send, under way in both directions", run: spareBothWays},
 }}
 
 // The sender is polled as often as it can be before the receiver is, and every
@@ -21,4 +25,33 @@ func sourceHeld(p *probe, n int, c parcel) {
 		x.send(c)
 	}
 	x.arrive(y)
+}
+
+// The same with memory to spare: the source is overwritten the moment Send returns.
+func spareOfLarge(p *probe) {
+	sourceHeld(p, 12, parcel{size: mib + 1, segments: 5, meta: 100, spare: true})
+}
+
+func spareOfSmall(p *probe) {
+	sourceHeld(p, 400, parcel{size: 99, segments: 2, meta: 20, spare: true})
+}
+
+func spareBehindHead(p *probe) {
+	a, b := p.pair()
+	x, y := p.connect(a, b)
+	for range 4 {
+		x.send(parcel{size: 700 * kib, segments: 3, meta: x.fits(100 * kib), spare: true})
+		x.send(parcel{size: 70 * kib, segments: 3, meta: 10})
+	}
+	x.arrive(y)
+}
+
+func spareBothWays(p *probe) {
+	a, b := p.pair()
+	x, y := p.connect(a, b)
+	parcels := p.mix(200, 2*mib)
+	for i := range parcels {
+		parcels[i].spare = i%3 != 0
+	}
+	duplex(x, y, parcels)
 }

@@ -83,6 +83,7 @@ type parcel struct {
 	meta     int // bytes of meta
 	target   []van.Target
 	halves   bool // two segments of equal length
+	spare    bool // with memory to spare, so that the source may be overwritten after Send
 }
 
 // try sends one message; false means that the queue was full.
@@ -109,6 +110,11 @@ func (s *side) offer(c parcel) error {
 	err := s.ep.Send(m)
 
 	done := m.Done
+	if err == nil && c.spare {
+		for _, b := range m.Payload {
+			paint(b, junk)
+		}
+	}
 	scribble(m)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -154,6 +160,11 @@ func (s *side) compose(c parcel) (*van.Message, *op) {
 	}
 	m := &van.Message{Head: head, Target: append([]van.Target(nil), c.target...)}
 	m.Payload = append(m.Payload, o.segments...) // the van may not keep this slice
+	if c.spare {
+		m.Spare = make([]byte, c.size)
+		paint(m.Spare, junk)
+		o.segments = [][]byte{m.Spare}
+	}
 	return m, o
 }
 

@@ -52,6 +52,12 @@ var completionMutations = []Mutation{
 	}},
 	{Name: "completes before it has read the source", Clauses: []int{2}, mutate: completeEarly},
 	{Name: "keeps the message after Send", Clauses: []int{1, 2, 3}, mutate: keepMessage},
+	{Name: "reads the source after Send, though there is memory to spare", Clauses: []int{2, 3}, mutate: func(v *mutantVan) {
+		v.onSend = func(e *endpoint, m *van.Message) error {
+			m.Spare = nil
+			return e.Endpoint.Send(m)
+		}
+	}},
 	{Name: "sends what it rejected", Clauses: []int{5}, mutate: sendRejected},
 	{Name: "stays full for ever", Clauses: []int{5}, mutate: func(v *mutantVan) {
 		full := map[*endpoint]bool{}

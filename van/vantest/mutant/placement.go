@@ -62,13 +62,13 @@ var placementMutations = []Mutation{
 			return []van.Event{ev}
 		})
 	}},
-	{Name: "completes a withdrawal without withdrawing", Clauses: []int{8}, mutate: func(v *mutantVan) {
+	{Name: "completes a withdrawal without withdrawing", Clauses: []int{8}, races: true, mutate: func(v *mutantVan) {
 		v.withdraw = func(e *endpoint, _ van.GrantID, op van.OpID) error {
 			v.add(van.Event{Kind: van.EventCompletion, Endpoint: e, Op: op})
 			return nil
 		}
 	}},
-	{Name: "ignores withdrawals", Clauses: []int{8}, mutate: func(v *mutantVan) {
+	{Name: "ignores withdrawals", Clauses: []int{8}, races: true, mutate: func(v *mutantVan) {
 		v.withdraw = func(*endpoint, van.GrantID, van.OpID) error { return nil }
 	}},
 	{Name: "writes one-sided beside the target", Clauses: []int{3, 8}, mutate: func(v *mutantVan) {

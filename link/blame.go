@@ -1,0 +1,37 @@
+package link
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// leftError is the loss of a peer that said why it left.
+type leftError struct{ reason string } // as wire.Text reads it
+
+// Error names the reason, or its beginning.
+func (e *leftError) Error() string { return ErrLeft.Error() + ": " + errs.Cut(e.reason) }
+
+// Unwrap returns ErrLeft.
+func (e *leftError) Unwrap() error { return ErrLeft }
+
+const because = "because of "
+
+// Because makes the reason of a goodbye to which the loss of another node has led. lost is that node ("worker 3").
+func Because(lost, text string) string { return because + lost + ": " + text }
+
+// FirstCause is the node whose loss made a peer leave, as the peer has said with Because; "" for other errors. It
+// is bounded, and safe for logs.
+func FirstCause(err error) string {
+	var left *leftError
+	if !errors.As(err, &left) {
+		return ""
+	}
+	rest, told := strings.CutPrefix(left.reason, because)
+	name, _, ok := strings.Cut(rest, ": ")
+	if !told || !ok {
+		return ""
+	}
+	return printable([]byte(errs.Cut(name)))
+}

@@ -1,0 +1,227 @@
+package ps
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// A mistake of this library shows as a panic. It ends the node: nobody moves its bytes any more, all waits return an
+// InternalError, and the connections break, so that the others hear of a death. Whether the panic goes on as well,
+// and ends the process, the program decides: ContainPanics. A lock that the panic has left locked would keep calls waiting for ever:
+// where closing the node hangs, the process ends with the report as its last words.
+
+const (
+	// stuckLooks and stuckLook are how often, and how far apart, it is looked whether closing goes on. Looks are counted, not time, as a
+	// process may be stopped for a while.
+	stuckLooks = 100
+	stuckLook  = 50 * time.Millisecond
+	// logTime is how long the log may take to write the report.
+	logTime = time.Second
+)
+
+// Panicked ends the node after a panic in one of its methods that the program, or a binding, has recovered: call it
+// in the deferred function that did, where the stack still is. value is what recover returned, op the call. It returns the *InternalError that waits return from
+// then on. Panics below a wait, and on goroutines of the node, have ended it already.
+func (n *Node) Panicked(value any, op string) error {
+	return n.breakDown(value, n.badge(), op, "")
+}
+
+// panicked is progress.Options.Panicked.
+func (m *member) panicked(value any, driving bool) (contain bool, cause error) {
+	op, peer := "wait", ""
+	if driving {
+		op, peer = m.position()
+	}
+	cause = m.node.breakDown(value, m.who.String(), op, peer)
+	return m.node.contains(), cause
+}
+
+// recover is postoffice.OfficeOptions.Recover.
+func (m *member) recover() {
+	if value := recover(); value != nil {
+		_ = m.node.breakDown(value, m.who.String(), "keep in touch with the cluster", "")
+		if !m.node.contains() {
+			panic(value)
+		}
+	}
+}
+
+// contained is f whose panic ends the node, and then is its error.
+func (n *Node) contained(f func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) (err error) {
+		defer func() {
+			if value := recover(); value != nil {
+				err = n.breakDown(value, n.badge(), "start, stop or barrier", "")
+				if !n.contains() {
+					panic(value)
+				}
+			}
+		}()
+		return f(ctx)
+	}
+}
+
+// together is together with tasks of this node.
+func (n *Node) together(ctx context.Context, tasks ...func(context.Context) error) error {
+	all := make([]func(context.Context) error, len(tasks))
+	for i, f := range tasks {
+		all[i] = n.contained(f)
+	}
+	return together(ctx, all...)
+}
+
+// contains reports whether a panic ends here. If not, the report is written before the panic goes on.
+func (n *Node) contains() bool {
+	if n.options.contain {
+		return true
+	}
+	fmt.Fprintln(os.Stderr, n.broken.Load().Error())
+	return false
+}
+
+// position is what the driver was doing. It must not panic.
+func (m *member) position() (op, peer string) {
+	op = "poll"
+	defer func() { _ = recover() }()
+	if m.link == nil {
+		return op, ""
+	}
+	return m.link.Position()
+}
+
+// badge names the node without a lock.
+func (n *Node) badge() string {
+	var names []string
+	for _, m := range n.members {
+		names = append(names, m.who.String())
+	}
+	return strings.Join(names, " and ")
+}
+
+// breakDown ends the node because of a panic, once, and returns what all waits return then. It does not wait for anybody. It is called by the
+// goroutine that panics, while its stack is there.
+func (n *Node) breakDown(value any, who, op, peer string) error {
+	e := &errs.InternalError{
+		Version: version(), Node: who, Peer: peer, Op: op,
+		Panic: fmt.Sprint(value), Where: panicSite(), Stack: string(debug.Stack()),
+	}
+	if !n.broken.CompareAndSwap(nil, e) {
+		return n.broken.Load()
+	}
+	n.fail(e)
+	for _, m := range n.members {
+		if m.link != nil {
+			m.link.Engine().Fail(e)
+		}
+	}
+	go n.fall(e)
+	return e
+}
+
+// fall closes what is left of the node, or ends the process.
+func (n *Node) fall(e *errs.InternalError) {
+	logged := make(chan struct{})
+	go func() {
+		defer close(logged)
+		n.log.Error().Str("role", string(n.Role())).Msg(e.Report())
+	}()
+	select {
+	case <-logged:
+	case <-time.After(logTime):
+	}
+	var steps atomic.Int64
+	go lastWords(e, &steps)
+	tolerant := func(f func()) {
+		defer func() { _ = recover() }() // what panicked once may do so again
+		f()
+	}
+	step := func(f func()) {
+		tolerant(f)
+		steps.Add(1)
+	}
+	for _, m := range n.members {
+		m.fall(e, step)
+	}
+	steps.Store(allSteps) // every lock was free; what follows may take its time
+	tolerant(n.close)
+	close(n.fallen)
+	n.end()
+}
+
+// fall has a member's operations fail, and breaks its connections. The calls into its parts also show whether their locks are free.
+func (m *member) fall(e *errs.InternalError, step func(func())) {
+	if m.worker != nil {
+		step(func() { m.worker.Fail(e) })
+	}
+	if m.server != nil {
+		step(func() { m.server.Fail(e) })
+	}
+	if m.office != nil {
+		step(func() { m.office.Break(e) })
+	}
+	if m.scheduler != nil {
+		step(func() { m.scheduler.Break(e) })
+	}
+	if m.link != nil {
+		step(func() { m.link.Break(e) })
+	}
+}
+
+// allSteps says that all locks were free.
+const allSteps = -1
+
+// lastWords ends the process when closing the node does not go on: a lock is held that nobody gives back.
+func lastWords(e *errs.InternalError, steps *atomic.Int64) {
+	for was, looks := int64(0), 0; looks < stuckLooks; looks++ {
+		time.Sleep(stuckLook)
+		switch now := steps.Load(); now {
+		case allSteps:
+			return
+		case was:
+		default:
+			was, looks = now, 0
+		}
+	}
+	panic("stepvan: the node cannot be closed, since the panic has left a lock locked: the process ends\n" + e.Report())
+}
+
+// version is that of this module: of the program itself, or of what it uses.
+func version() string {
+	const path = "github.com/stepvan/stepvan"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "(devel)"
+	}
+	for _, m := range info.Deps {
+		if m.Path == path {
+			return cmp.Or(m.Version, "(devel)")
+		}
+	}
+	return cmp.Or(info.Main.Version, "(devel)")
+}
+
+// panicSite is the function that panicked, with file and line: the first frame below the panic that is not the runtime's.
+func panicSite() string {
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	for below := false; ; {
+		f, more := frames.Next()
+		if below && !strings.HasPrefix(f.Function, "runtime.") {
+			return fmt.Sprintf("%s (%s:%d)", path.Base(f.Function), path.Base(f.File), f.Line)
+		}
+		below = below || f.Function == "runtime.gopanic"
+		if !more {
+			return ""
+		}
+	}
+}

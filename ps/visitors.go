@@ -1,0 +1,47 @@
+package ps
+
+import (
+	"math"
+	"syscall"
+	"time"
+
+	"github.com/stepvan/stepvan/internal/sparing"
+)
+
+const (
+	// reserve is how many peers may be connected to a node, beyond all that its cluster has, before they are known to belong to it.
+	reserve = 256
+	// share is the part of the descriptors of this process that they may take, as long as the cluster needs no more.
+	share = 8
+	// mostVisitors is the most that vans can be told.
+	mostVisitors = 1 << 16
+)
+
+// visitorsOf is how many connections a node may have with peers that are not known to belong to the cluster. All nodes
+// of the cluster may be among them at its start.
+func visitorsOf(s *Settings, files uint64) int {
+	need := (s.NumWorkerInstances() + s.NumServerInstances()) * s.Rails
+	room := int(min(files/share, math.MaxInt32))
+	return min(max(need, min(need+reserve, room)), mostVisitors)
+}
+
+// files is how many descriptors this process may have.
+func files() uint64 {
+	var l syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) != nil {
+		return 0
+	}
+	return l.Cur
+}
+
+// starvedEvery is the time between two lines that say that descriptors have run out.
+const starvedEvery = time.Minute
+
+func newStarved() *sparing.Lines { return sparing.New(1, starvedEvery, func(int) {}) }
+
+// starved is told by vans that no descriptor is left for a peer that connects.
+func (n *Node) starved(err error) {
+	if n.hungry.Allow() {
+		n.log.Error().Msg(err.Error())
+	}
+}

@@ -1,0 +1,97 @@
+package tcpvan
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// stallTurns is how many turns there are in Options.Stall.
+const stallTurns = 16
+
+// stall is how an endpoint waits for the rest of a message. Poll only.
+type stall struct {
+	got    uint64        // bytes read, of all rails
+	seen   uint64        // of these, at the last turn
+	silent time.Duration // how long no byte has come
+	waits  bool          // the last read wanted more than there was
+}
+
+// midway reports whether a message has begun and is not whole.
+func (in *inbox) midway() bool { return in.phase != phaseHead || in.r != in.w }
+
+// starve notes that nothing more can be read for the present. Budget: a few comparisons.
+func (ep *endpoint) starve() {
+	ep.in.waits = true
+	if v := ep.v; v.opts.Stall > 0 && !v.guarded && ep.in.midway() {
+		v.guard()
+	}
+}
+
+// guard has checkStalls look at all endpoints in one turn's time. Poll only.
+func (v *tcp) guard() {
+	v.guarded, v.turned = true, time.Now()
+	every := v.turnTime()
+	if v.guardian != nil {
+		v.guardian.Reset(every)
+		return
+	}
+	v.guardian = time.AfterFunc(every, func() {
+		v.guardDue.Store(true)
+		v.wake()
+	})
+}
+
+func (v *tcp) turnTime() time.Duration { return max(v.opts.Stall/stallTurns, time.Millisecond) }
+
+// checkStalls ends the endpoints whose peer went silent in the middle of a message. Poll only.
+func (v *tcp) checkStalls() {
+	if !v.guardDue.Load() {
+		return
+	}
+	v.guardDue.Store(false)
+	v.guarded = false
+	// A process that was itself stopped takes little of that time for silence of others.
+	lost, again := v.stalled(min(time.Since(v.turned), 2*v.turnTime()))
+	for _, ep := range lost {
+		ep.lose(fmt.Errorf("%w: nothing came for %v in the middle of a message", errs.ErrPeerLost, v.opts.Stall))
+	}
+	if again {
+		v.guard()
+	}
+}
+
+// stalled makes one turn over all endpoints, so long after the one before. again says that some wait for the rest of a message.
+func (v *tcp) stalled(passed time.Duration) (lost []*endpoint, again bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for ep := range v.endpoints {
+		s := &ep.in.stall
+		waits := s.waits && ep.in.midway() && ep.state.Load()&ended == 0
+		if !waits || s.got != s.seen {
+			s.silent = 0
+		} else if s.silent += passed; s.silent >= v.opts.Stall && !ep.hasBytes() {
+			lost = append(lost, ep)
+		}
+		s.seen = s.got
+		again = again || waits
+	}
+	return lost, again
+}
+
+// hasBytes reports whether something came after the last read, which may be long ago.
+func (ep *endpoint) hasBytes() bool {
+	for i, c := range ep.rails {
+		if !ep.in.wants(i) {
+			continue
+		}
+		var b [1]byte
+		if _, e := recv(c.fd, b[:], unix.MSG_PEEK); e != again {
+			return true // or the end, which the next read finds
+		}
+	}
+	return false
+}

@@ -1,0 +1,96 @@
+package tcpvan
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van"
+)
+
+// Peers that nobody knows make room for those that come later, once they had their time; known ones stay.
+func TestUnknownPeersMakeRoom(t *testing.T) {
+	const most = 3
+	b := newParty(t, Options{Pending: most, PendingTime: 50 * time.Millisecond})
+	bound, err := b.Listen("127.0.0.1:0")
+	require.NoError(t, err)
+	a := newParty(t, Options{})
+	out, in := dial(t, a, b, bound)
+	in.(van.Settler).Settle()
+	var conns []net.Conn
+	for range most * 3 {
+		c, err := net.Dial("tcp", bound)
+		require.NoError(t, err)
+		defer func() { _ = c.Close() }()
+		hello(t, c, preamble{count: 1, threshold: 1})
+		conns = append(conns, c)
+	}
+	accepted, lost := 0, 0
+	for accepted < len(conns) || lost < len(conns)-most {
+		until(t, "peers that come and go", func() bool { return len(b.got) > 0 }, b)
+		switch e := b.next(); e.Kind {
+		case van.EventAccepted:
+			accepted++
+		case van.EventLost:
+			require.NotEqual(t, in, e.Endpoint)
+			require.ErrorIs(t, e.Err, errs.ErrPeerLost)
+			require.ErrorContains(t, e.Err, "makes room")
+			lost++
+		}
+		require.LessOrEqual(t, b.visitors.Len()+len(b.pending.list), most)
+	}
+	for _, c := range conns[:len(conns)-most] {
+		closedByVan(t, c, b)
+	}
+	talk(t, a, b, out, in)
+}
+
+// Unknown peers that have gone are not kept, though nobody comes after them.
+func TestUnknownPeersThatGoAreForgotten(t *testing.T) {
+	b := newParty(t, Options{})
+	c, _ := visit(t, b, good())
+	require.Equal(t, 1, b.visitors.Len())
+	require.NoError(t, c.Close())
+	expect(t, van.EventLost, b)
+	_, in := visit(t, b, good())
+	require.NoError(t, in.Close())
+	until(t, "nobody", func() bool { return b.visitors.Len() == 0 }, b)
+}
+
+// Buffers come with what may be a peer, and go with it, whoever keeps the endpoint.
+func TestBuffersOfEndpoints(t *testing.T) {
+	b := newParty(t, Options{})
+	for name, said := range map[string][]byte{
+		"text": []byte("GET / HTTP/1.1\r\n\r\n"), "one byte": {0}, "no rails": patch(good(), 7, 0), "other version": patch(good(), 4, 99),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, in := visit(t, b, said)
+			ep := in.(*endpoint)
+			require.Nil(t, ep.in.buf)
+			require.Nil(t, ep.credits.slots)
+			require.Nil(t, ep.out.ring)
+			require.Error(t, in.Send(message(1, 0)))
+			expect(t, van.EventLost, b)
+		})
+	}
+	for name, end := range map[string]func(net.Conn, van.Endpoint){
+		"closed":          func(_ net.Conn, in van.Endpoint) { _ = in.Close() },
+		"closed by peer":  func(c net.Conn, _ van.Endpoint) { _ = c.Close() },
+		"broken protocol": func(c net.Conn, _ van.Endpoint) { _, _ = c.Write([]byte("rubbish")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, in := visit(t, b, good())
+			ep := in.(*endpoint)
+			require.NotNil(t, ep.in.buf)
+			require.NotNil(t, ep.credits.slots)
+			end(c, in)
+			until(t, "the end", func() bool { return ep.state.Load()&ended != 0 }, b)
+			b.got = nil
+			require.Nil(t, ep.in.buf)
+			require.Nil(t, ep.credits.slots)
+		})
+	}
+}

@@ -1,0 +1,6 @@
+//go:build !race
+
+package mutant
+
+// raceDetector says whether it watches.
+const raceDetector = false

@@ -1,0 +1,17 @@
+package worker
+
+import "github.com/stepvan/stepvan/link"
+
+// ResponsesOf is what the link calls for the responses to w.
+func ResponsesOf(w *Worker) link.Handler { return responses{w} }
+
+// Lose is what the link's first failed message of a session has w do, before the link aborts what it was receiving.
+func Lose(w *Worker, s *link.Session, err error) { w.lose(s, err) }
+
+// FailRequests is Fail, after which w takes further requests all the same.
+func FailRequests(w *Worker, cause error) {
+	w.Fail(cause)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failed = nil
+}
