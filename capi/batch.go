@@ -23,7 +23,7 @@ var errNoBatch = &coded{codeTimeout, errors.New("get_batch timed out, nothing wa
 
 //export goGetBatch
 func goGetBatch(id cUint64, policy cInt32, flags cUint32, limit cInt64, batch *C.stepvan_batch, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, err := asServer(id)
 	if err == nil {
 		err = checkBatch(batch, flags)
@@ -174,13 +174,13 @@ func inPlace(p *pending, i int) uint16 {
 
 //export goRequestIn
 func goRequestIn(id, handler, i cUint64, t *C.stepvan_tensor, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	return result(e, view(id, handler, i, t, flagReadOnly, ps.Request.In))
 }
 
 //export goRequestOut
 func goRequestOut(id, handler, i cUint64, t *C.stepvan_tensor, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	return result(e, view(id, handler, i, t, 0, ps.Request.Out))
 }
 

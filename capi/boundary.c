@@ -70,6 +70,7 @@ const char *stepvan_code_name(int32_t code)
 	static const char *const names[] = {
 		"OK", "TIMEOUT", "CLOSED", "PEER_LOST", "CONFIG", "INVALID", "BUSY", "WOULD_BLOCK", "STALE",
 		"NOT_REGISTERED", "NOT_SUPPORTED", "REMOTE", "PROTOCOL", "TOO_SMALL", "FORKED", "INTERNAL", "EXPIRED",
+		"REFUSED", "NO_MEMORY",
 	};
 	if (code < 0 || (size_t)code >= sizeof names / sizeof *names)
 		return "?";
@@ -247,11 +248,24 @@ int32_t stepvan_respond(uint64_t node, uint64_t handler, const stepvan_tensor *t
 	return forked ? refuse(error) : goRespond(node, handler, (stepvan_tensor *)tensors, count, owner, response, error);
 }
 
+int32_t stepvan_respond_copy(uint64_t node, uint64_t handler, const stepvan_tensor *tensors, uint64_t count,
+        uint64_t owner, uint64_t *response, int32_t *borrowed, stepvan_error *error)
+{
+	return forked ? refuse(error) : goRespondCopy(node, handler, (stepvan_tensor *)tensors, count, owner, response, borrowed, error);
+}
+
 int32_t stepvan_respond_vec(uint64_t node, const stepvan_tensor *tensor, const int64_t *rows,
         const uint64_t *handlers, uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error)
 {
 	return forked ? refuse(error)
 	              : goRespondVec(node, (stepvan_tensor *)tensor, (int64_t *)rows, (uint64_t *)handlers, count, owner, response, error);
+}
+
+int32_t stepvan_respond_vec_copy(uint64_t node, const stepvan_tensor *tensor, const int64_t *rows,
+        const uint64_t *handlers, uint64_t count, uint64_t owner, uint64_t *response, int32_t *borrowed, stepvan_error *error)
+{
+	return forked ? refuse(error)
+	              : goRespondVecCopy(node, (stepvan_tensor *)tensor, (int64_t *)rows, (uint64_t *)handlers, count, owner, response, borrowed, error);
 }
 
 int32_t stepvan_response_wait(uint64_t node, uint64_t response, int64_t timeout_ns, stepvan_error *error)

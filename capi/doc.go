@@ -13,7 +13,8 @@
 //
 // A Go half turns numbers into values (package slots), tensors of C into tensors of Go
 // (convert.go), calls package ps, and turns an error into a code and a text
-// (errors.go). Panics end there (guard), and on goroutines of this package (shielded).
+// (errors.go). Panics end there (guard), and on goroutines of this package (shielded), and those of a call on a node end the node
+// (guardNode, ps.Node.Panicked), as panics of the driver and of waits do (ps.ContainPanics): a lock may be left behind.
 //
 // # Memory
 //

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
+	"strings"
+	"unicode"
 	"unicode/utf8"
 	"unsafe"
 
@@ -48,6 +51,7 @@ var sentinels = []struct {
 	err  error
 	code cCode
 }{
+	{ps.ErrRefused, codeRefused},
 	{ps.ErrPeerLost, codePeerLost},
 	{ps.ErrRemote, codeRemote},
 	{ps.ErrStale, codeStale},
@@ -59,15 +63,19 @@ var sentinels = []struct {
 	{ps.ErrNotSupported, codeNotSupported},
 	{ps.ErrClosed, codeClosed},
 	{context.Canceled, codeClosed},
+	{ps.ErrNoMemory, codeNoMemory},
 }
 
 func codeOf(err error) cCode {
 	var c *coded
 	var wrong *ps.ConfigError
 	var broken *ps.ProtocolError
+	var mistake *ps.InternalError
 	switch {
 	case err == nil:
 		return codeOK
+	case errors.As(err, &mistake):
+		return codeInternal
 	case errors.As(err, &c):
 		return c.code
 	case errors.As(err, &wrong):
@@ -88,7 +96,10 @@ func codeOf(err error) cCode {
 func subjectOf(err error) string {
 	var wrong *ps.ConfigError
 	var op *ps.OpError
+	var mistake *ps.InternalError
 	switch {
+	case errors.As(err, &mistake):
+		return "" // whoever the peer is, it is not to blame
 	case errors.As(err, &wrong):
 		return wrong.Key
 	case errors.As(err, &op):
@@ -132,6 +143,74 @@ func guard(e *cError, code *cCode) {
 	if r := recover(); r != nil {
 		*code = fail(e, panicked(r))
 	}
+}
+
+// guardNode is guard for a call that names a node, which the panic ends, too.
+func guardNode(id cUint64, e *cError, code *cCode) {
+	if r := recover(); r != nil {
+		*code = fail(e, panickedAt(id, r))
+	}
+}
+
+func panickedAt(id cUint64, r any) error {
+	n, ok := nodes.Get(slots.ID(id))
+	if !ok {
+		return panicked(r)
+	}
+	return n.panicked(r, callName())
+}
+
+// panicked ends a node after a panic. Called where the stack of the panic still is.
+func (n *node) panicked(r any, op string) (err error) {
+	defer func() {
+		if again := recover(); again != nil {
+			err = panicked(r) // of a node that is not what it should be
+		}
+	}()
+	live := n.live.Load()
+	if live == nil {
+		return panicked(r)
+	}
+	return live.Panicked(r, op)
+}
+
+// callName is the function of stepvan.h whose Go half is on the stack: "stepvan_push_pull" of goPushPull.
+func callName() string {
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])
+	for {
+		f, more := frames.Next()
+		if half, ok := strings.CutPrefix(f.Function[strings.LastIndexByte(f.Function, '.')+1:], "go"); ok && half != "" && unicode.IsUpper(rune(half[0])) {
+			return "stepvan" + snake(half)
+		}
+		if !more {
+			return "call"
+		}
+	}
+}
+
+// snake is "_push_pull" of "PushPull".
+func snake(name string) string {
+	var b strings.Builder
+	for _, r := range name {
+		if unicode.IsUpper(r) {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}
+
+// shielded is shielded for a goroutine that works for a node, which a panic ends, too.
+func (n *node) shielded(what string, f func() error) error {
+	return shielded(what, func() (err error) {
+		defer func() {
+			if r := recover(); r != nil {
+				err = n.panicked(r, what)
+			}
+		}()
+		return f()
+	})
 }
 
 // shielded calls f, on a goroutine of this package, where a panic would end the process: it is the error of who waits for

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan/capi/internal/slots"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -33,10 +35,13 @@ func TestCodes(t *testing.T) {
 		{ps.ErrBusy, codeBusy},
 		{ps.ErrInvalid, codeInvalid},
 		{ps.ErrRemote, codeRemote},
+		{ps.ErrNoMemory, codeNoMemory},
 		{&ps.ProtocolError{Field: "magic"}, codeProtocol},
 		{errors.Join(&ps.ConfigError{Key: "A"}, &ps.ConfigError{Key: "B"}), codeConfig},
 		{&coded{codeExpired, context.DeadlineExceeded}, codeExpired},
 		{errors.New("?"), codeInternal},
+		{&ps.InternalError{Op: "x"}, codeInternal},
+		{fmt.Errorf("%w: %w", ps.ErrPeerLost, &ps.InternalError{Op: "x"}), codeInternal},
 	} {
 		require.Equal(t, c.want, codeOf(c.err), c.err)
 		if c.err != nil {
@@ -83,4 +88,29 @@ func TestPanicsEndAtTheBoundary(t *testing.T) {
 	}
 	require.Equal(t, codeInternal, f())
 	require.Contains(t, chars(&e.message), "panic: boom")
+}
+
+// A call that panics may have left its node in any state, so it ends the node, with all that waits.
+func TestPanicsOfCallsEndTheNode(t *testing.T) {
+	c := newCluster(t)
+	n, _ := nodes.Get(slots.ID(c.worker))
+	waited := make(chan cCode)
+	go func() { waited <- goBarrier(c.worker, roleWorker|roleServer, 1, -1, nil) }()
+	n.worker = new(ps.Worker) // whose methods panic
+	var done cInt32
+	require.Equal(t, codeInternal, goDone(c.worker, 5, &done, c.e))
+	require.Contains(t, chars(&c.e.message), "worker 0: stepvan_done: panic: ")
+	require.Empty(t, chars(&c.e.subject))
+	require.Equal(t, codeInternal, <-waited)
+	require.Equal(t, codeInternal, goHealth(c.worker, c.e))
+	require.Equal(t, codeInternal, goStop(c.worker, -1, c.e))
+	require.Eventually(t, func() bool { return goHealth(c.server, c.e) == codePeerLost }, 20*time.Second, time.Millisecond)
+	require.Equal(t, codePeerLost, goBarrier(c.server, roleWorker|roleServer, 1, -1, c.e))
+	require.Equal(t, "worker 0", strings.SplitN(chars(&c.e.subject), " (", 2)[0])
+	c.each(func(id cUint64, e *cError) { goClose(id, e) })
+}
+
+func TestNamesOfCalls(t *testing.T) {
+	require.Equal(t, "_register_recv_buffer", snake("RegisterRecvBuffer"))
+	require.Equal(t, "call", callName())
 }

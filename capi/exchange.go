@@ -7,13 +7,14 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
 
 //export goPushPull
 func goPushPull(id cUint64, x *C.stepvan_exchange, handle *cUint64, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, err := asWorker(id)
 	if err == nil {
 		err = n.usable()
@@ -124,7 +125,7 @@ func (t *interned) text(c *C.char) (string, error) {
 		return s, nil
 	}
 	if len(t.known) == maxLabels {
-		return "", invalid("label %q: %d other ones are in use already, which is the limit", b, maxLabels)
+		return "", invalid("label %q: %d other ones are in use already, which is the limit", errs.Cut(string(b)), maxLabels)
 	}
 	s := string(b)
 	t.known[s] = s

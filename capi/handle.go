@@ -11,7 +11,7 @@ import (
 
 //export goWait
 func goWait(id, handle cUint64, limit cInt64, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, err := asWorker(id)
 	if err == nil {
 		err = n.worker.Handle(uint64(handle)).WaitFor(duration(limit))
@@ -21,7 +21,7 @@ func goWait(id, handle cUint64, limit cInt64, e *cError) (code cCode) {
 
 //export goDone
 func goDone(id, handle cUint64, done *cInt32, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, err := asWorker(id)
 	switch {
 	case err != nil:
@@ -42,7 +42,7 @@ func truth(b bool) cInt32 {
 
 //export goOperations
 func goOperations(id, handle cUint64, count *cUint64, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, err := asWorker(id)
 	switch {
 	case err != nil:
@@ -60,7 +60,7 @@ func goOperations(id, handle cUint64, count *cUint64, e *cError) (code cCode) {
 
 //export goTrace
 func goTrace(id, handle cUint64, stamps *cInt64, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, err := asWorker(id)
 	switch {
 	case err != nil:
@@ -78,7 +78,7 @@ func goTrace(id, handle cUint64, stamps *cInt64, e *cError) (code cCode) {
 
 //export goTraces
 func goTraces(id, handle cUint64, stamps *cInt64, capacity cUint64, count *cUint64, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, err := asWorker(id)
 	if err != nil {
 		return fail(e, err)
@@ -97,7 +97,7 @@ func goTraces(id, handle cUint64, stamps *cInt64, capacity cUint64, count *cUint
 
 //export goLengths
 func goLengths(id, handle cUint64, lengths *cInt64, capacity cUint64, count *cUint64, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, err := asWorker(id)
 	if err != nil {
 		return fail(e, err)

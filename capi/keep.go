@@ -7,7 +7,7 @@ import "unsafe"
 
 //export goKeep
 func goKeep(id, handler cUint64, data unsafe.Pointer, number *cUint64, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, err := asServer(id)
 	switch {
 	case err != nil:

@@ -37,7 +37,7 @@ func (m *memory) free() {
 
 //export goAlloc
 func goAlloc(id cUint64, bytes cUint64, flags cUint32, data *unsafe.Pointer, number *cUint64, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	return result(e, alloc(id, bytes, flags, data, number))
 }
 

@@ -151,7 +151,7 @@ func goStart(settings *C.stepvan_setting, count cUint64, limit cInt64, number *c
 
 //export goStartWait
 func goStartWait(id cUint64, limit cInt64, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, ok := nodes.Get(slots.ID(id))
 	if !ok {
 		return fail(e, noNode(id))
@@ -173,8 +173,8 @@ var startFrom = ps.StartFrom
 func (n *node) start(ctx context.Context, environ []string) {
 	defer close(n.started)
 	var live *ps.Node
-	err := shielded("start", func() (err error) {
-		live, err = startFrom(ctx, environ, ps.OnListen(func(port int) { n.rootPort.Store(uint32(port)) }))
+	err := n.shielded("start", func() (err error) {
+		live, err = startFrom(ctx, environ, ps.ContainPanics(), ps.OnListen(func(port int) { n.rootPort.Store(uint32(port)) }))
 		return err
 	})
 	switch {
@@ -201,7 +201,7 @@ func (n *node) awaitStart(id slots.ID, limit time.Duration) error {
 
 //export goStop
 func goStop(id cUint64, limit cInt64, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, err := started(id)
 	if err != nil {
 		return fail(e, err)
@@ -222,7 +222,7 @@ func (n *node) stop() {
 		go func() {
 			defer close(n.stopped)
 			defer leave()
-			err := shielded("stop", func() error { return n.live.Load().Stop(ctx) })
+			err := n.shielded("stop", func() error { return n.live.Load().Stop(ctx) })
 			if codeOf(err) == codeTimeout {
 				err = &coded{codeExpired, err}
 			}
@@ -233,15 +233,20 @@ func (n *node) stop() {
 
 //export goClose
 func goClose(id cUint64, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, ok := nodes.Take(slots.ID(id))
 	if !ok {
 		return fail(e, noNode(id))
 	}
 	n.giveUp()
 	<-n.started
-	if n.live.Load() != nil {
-		n.stop()
+	if live := n.live.Load(); live != nil {
+		n.leaving.Store(true)
+		n.stopOnce.Do(func() { // no stop was begun: the others take the node for dead
+			n.leave = func() {}
+			n.stopErr = shielded("close", live.Close)
+			close(n.stopped)
+		})
 		n.leave()
 		<-n.stopped
 		n.requests.surrender(n.server)
@@ -252,7 +257,7 @@ func goClose(id cUint64, e *cError) (code cCode) {
 
 //export goInfo
 func goInfo(id cUint64, info *C.stepvan_node_info, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, ok := nodes.Get(slots.ID(id))
 	switch {
 	case !ok:
@@ -279,7 +284,7 @@ var roles = map[ps.Role]cUint32{ps.RoleWorker: roleWorker, ps.RoleServer: roleSe
 
 //export goHealth
 func goHealth(id cUint64, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, err := started(id)
 	if err == nil {
 		err = n.live.Load().Err()
@@ -289,7 +294,7 @@ func goHealth(id cUint64, e *cError) (code cCode) {
 
 //export goBarrier
 func goBarrier(id cUint64, groups cUint32, perInstance cInt32, limit cInt64, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, err := started(id)
 	if err != nil {
 		return fail(e, err)

@@ -283,3 +283,30 @@ func TestTextsOfNumbersThatNameNothing(t *testing.T) {
 	refused(codeClosed, "was closed", goRespond(c.server, 1, of, 1, 0, nil, c.e))
 	refused(codeClosed, "was closed", goClose(c.worker, c.e))
 }
+
+// A respond that copies hands its owner back before it returns: nobody need wait for the response.
+func TestRespondCopyHandsItsOwnerBackAtOnce(t *testing.T) {
+	x := newExchange(newCluster(t), 0)
+	owners := pinned[cUint64](x.cluster, 8)
+	borrowed, rows := pinned[cInt32](x.cluster, 1), pinned[cInt64](x.cluster, 1)
+	*rows = 1
+	x.answer.rank, x.answer.shape[0] = 1, 1
+	for i := range 20 {
+		x.must(goPushPull(x.worker, x.x, x.handle, x.e))
+		x.must(goGetBatch(x.server, 0, 0, -1, x.b, x.e))
+		value := float64(i)
+		*(*float64)(x.answer.data), *borrowed = value, 7
+		if i%2 == 0 {
+			x.must(goRespondCopy(x.server, x.b.requests.handler, x.answer, 1, 77, x.response, borrowed, x.e))
+		} else {
+			x.must(goRespondVecCopy(x.server, x.answer, rows, &x.b.requests.handler, 1, 77, x.response, borrowed, x.e))
+		}
+		*(*float64)(x.answer.data) = -1
+		require.Zero(t, *borrowed)
+		require.EqualValues(t, 1, goReleased(owners, 8))
+		require.EqualValues(t, 77, *owners)
+		x.must(goWait(x.worker, *x.handle, -1, x.e))
+		require.Equal(t, value, *(*float64)(x.x.pull.data))
+		x.must(goResponseWait(x.server, *x.response, -1, x.e))
+	}
+}

@@ -12,7 +12,7 @@ import (
 
 //export goPeers
 func goPeers(id cUint64, peers *C.stepvan_peer, capacity cUint64, count *cUint64, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, err := started(id)
 	if err != nil {
 		return fail(e, err)

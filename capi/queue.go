@@ -110,7 +110,7 @@ func goQueueClose(number cUint64, e *cError) (code cCode) {
 
 //export goNotify
 func goNotify(id, handle, number, token cUint64, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, err := asWorker(id)
 	if err == nil {
 		h := n.worker.Handle(uint64(handle))
@@ -121,7 +121,7 @@ func goNotify(id, handle, number, token cUint64, e *cError) (code cCode) {
 
 //export goResponseNotify
 func goResponseNotify(id, response, number, token cUint64, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, err := asServer(id)
 	if err == nil {
 		r := n.server.Response(uint64(response))

@@ -66,7 +66,7 @@ func (h *holds) unregister(held *ps.HeldMemory) error {
 
 //export goRegister
 func goRegister(id cUint64, t *C.stepvan_tensor, owner cUint64, number *cUint64, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, err := asWorker(id)
 	switch {
 	case err != nil:
@@ -98,7 +98,7 @@ func (n *node) register(k *call, c *cTensor, number *cUint64) error {
 
 //export goRegisterRecvBuffer
 func goRegisterRecvBuffer(id cUint64, t *C.stepvan_tensor, owner cUint64, ranks *cUint32, keys *cUint64, count cUint64, limit cInt64, number *cUint64, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	if number != nil {
 		*number = 0
 	}
@@ -168,7 +168,7 @@ func (r *registration) number(dst *cUint64) error {
 func (r *registration) begin(k *call, t tensor.Tensor, ranks []ps.Rank, keys []tensor.Key) {
 	defer close(r.begun)
 	defer k.end(true) // who has begun the registration decides, too, whether the owner was taken
-	r.failed = shielded("register a receive buffer", func() (err error) {
+	r.failed = r.node.shielded("register a receive buffer", func() (err error) {
 		r.recv, err = r.node.live.Load().RegisterRecvBuffer(t, ranks, keys)
 		r.recv = cameAbout(r.recv, err)
 		return err
@@ -265,7 +265,7 @@ func (r *registration) attempt(limit time.Duration) error {
 		r.ending = e
 		go func() {
 			defer close(e.over)
-			e.err = shielded("unregister a receive buffer", r.recv.Unregister)
+			e.err = r.node.shielded("unregister a receive buffer", r.recv.Unregister)
 		}()
 	}
 	r.mu.Unlock()

@@ -13,79 +13,148 @@ import (
 
 //export goRespond
 func goRespond(id, handler cUint64, tensors *C.stepvan_tensor, count, owner cUint64, response *cUint64, e *cError) (code cCode) {
-	defer guard(e, &code)
-	n, err := asServer(id)
-	switch {
-	case err != nil:
-		return fail(e, err)
-	case count > maxTensors:
-		return fail(e, invalid("%d tensors; %d at most", count, maxTensors))
-	case tensors == nil && count > 0:
-		return fail(e, isNull("tensors"))
-	}
-	k := newCall(owner)
-	r, err := n.respond(k, uint64(handler), list[cTensor](unsafe.Pointer(tensors), count))
-	k.end(err == nil)
-	return answered(r, err, response, e)
-}
-
-// answered tells C how a respond went.
-func answered(r ps.Response, err error, response *cUint64, e *cError) cCode {
-	if err != nil {
+	defer guardNode(id, e, &code)
+	var a answer
+	if err := a.one(id, handler, tensors, count, owner); err != nil {
 		return fail(e, err)
 	}
-	if response != nil {
-		*response = cUint64(r.ID())
-	}
+	a.tell(response, nil)
 	return codeOK
 }
 
-func (n *node) respond(k *call, handler uint64, tensors []cTensor) (r ps.Response, err error) {
+//export goRespondCopy
+func goRespondCopy(id, handler cUint64, tensors *C.stepvan_tensor, count, owner cUint64, response *cUint64, borrowed *cInt32, e *cError) (code cCode) {
+	defer guardNode(id, e, &code)
+	a := answer{copies: true}
+	err := copyable(response, borrowed)
+	if err == nil {
+		err = a.one(id, handler, tensors, count, owner)
+	}
+	if err != nil {
+		return fail(e, err)
+	}
+	a.tell(response, borrowed)
+	return codeOK
+}
+
+// copyable refuses a call that could not tell what is borrowed, and until when.
+func copyable(response *cUint64, borrowed *cInt32) error {
+	if response == nil || borrowed == nil {
+		return isNull("response and borrowed")
+	}
+	return nil
+}
+
+// answer is how a respond goes.
+type answer struct {
+	copies   bool // the tensors are to be the caller's again when it returns
+	response ps.Response
+	borrowed bool // they are not, since memory was short
+}
+
+// tell tells C what came of a respond.
+func (a *answer) tell(response *cUint64, borrowed *cInt32) {
+	if response != nil {
+		*response = cUint64(a.response.ID())
+	}
+	if borrowed != nil {
+		*borrowed = truth(a.borrowed)
+	}
+}
+
+// one answers one request.
+func (a *answer) one(id, handler cUint64, tensors *C.stepvan_tensor, count, owner cUint64) error {
+	n, err := asServer(id)
+	switch {
+	case err != nil:
+		return err
+	case count > maxTensors:
+		return invalid("%d tensors; %d at most", count, maxTensors)
+	case tensors == nil && count > 0:
+		return isNull("tensors")
+	}
+	k := newCall(owner)
+	err = n.respond(k, a, uint64(handler), list[cTensor](unsafe.Pointer(tensors), count))
+	k.end(err == nil)
+	return err
+}
+
+func (n *node) respond(k *call, a *answer, handler uint64, tensors []cTensor) (err error) {
 	one := [1]uint64{handler}
 	if k.pending, err = n.requests.claim(one[:], k.pending); err != nil {
-		return r, err
+		return err
 	}
 	p := k.pending[0]
 	if k.tensors, err = k.add(k.tensors, tensors, p.known); err == nil {
-		r, err = n.live.Load().Respond(k.tensors, p.Handler)
+		live := n.live.Load()
+		if a.copies {
+			a.response, a.borrowed, err = live.RespondCopy(k.tensors, p.Handler)
+		} else {
+			a.response, err = live.Respond(k.tensors, p.Handler)
+		}
 	}
 	n.settle(k, err)
-	return r, err
+	return err
 }
 
 // settle frees what was answered, or can be no more.
 func (n *node) settle(k *call, err error) {
-	over := err == nil || errors.Is(err, ps.ErrClosed) && k.pending[0].ended()
+	over := err == nil || (errors.Is(err, ps.ErrClosed) || errors.Is(err, ps.ErrStale)) && k.pending[0].ended()
 	n.requests.settle(k.pending, over)
 }
 
 //export goRespondVec
 func goRespondVec(id cUint64, t *C.stepvan_tensor, rows *cInt64, handlers *cUint64, count, owner cUint64, response *cUint64, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
+	var a answer
+	if err := a.several(id, t, rows, handlers, count, owner); err != nil {
+		return fail(e, err)
+	}
+	a.tell(response, nil)
+	return codeOK
+}
+
+//export goRespondVecCopy
+func goRespondVecCopy(id cUint64, t *C.stepvan_tensor, rows *cInt64, handlers *cUint64, count, owner cUint64, response *cUint64, borrowed *cInt32, e *cError) (code cCode) {
+	defer guardNode(id, e, &code)
+	a := answer{copies: true}
+	err := copyable(response, borrowed)
+	if err == nil {
+		err = a.several(id, t, rows, handlers, count, owner)
+	}
+	if err != nil {
+		return fail(e, err)
+	}
+	a.tell(response, borrowed)
+	return codeOK
+}
+
+// several answers several requests with rows of one tensor.
+func (a *answer) several(id cUint64, t *C.stepvan_tensor, rows *cInt64, handlers *cUint64, count, owner cUint64) error {
 	n, err := asServer(id)
 	switch {
 	case err != nil:
-		return fail(e, err)
+		return err
 	case t == nil || rows == nil || handlers == nil:
-		return fail(e, isNull("tensor, rows and handlers"))
+		return isNull("tensor, rows and handlers")
 	case count == 0 || count > maxTensors:
-		return fail(e, invalid("%d handlers: 1 to %d", count, maxTensors))
+		return invalid("%d handlers: 1 to %d", count, maxTensors)
 	}
 	k := newCall(owner)
-	r, err := n.respondVec(k, t, list[int64](unsafe.Pointer(rows), count), list[uint64](unsafe.Pointer(handlers), count))
+	err = n.respondVec(k, a, t, list[int64](unsafe.Pointer(rows), count), list[uint64](unsafe.Pointer(handlers), count))
 	k.end(err == nil)
-	return answered(r, err, response, e)
+	return err
 }
 
-func (n *node) respondVec(k *call, c *cTensor, rows []int64, handlers []uint64) (r ps.Response, err error) {
+func (n *node) respondVec(k *call, a *answer, c *cTensor, rows []int64, handlers []uint64) (err error) {
 	if k.pending, err = n.requests.claim(handlers, k.pending); err != nil {
-		return r, err
+		return err
 	}
 	defer func() { n.settle(k, err) }()
 	for _, count := range rows {
 		like, err := rowsOf(count)
 		if err != nil {
-			return r, err
+			return err
 		}
 		k.pull = append(k.pull, like)
 	}
@@ -94,10 +163,15 @@ func (n *node) respondVec(k *call, c *cTensor, rows []int64, handlers []uint64) 
 		k.known = append(k.known, p.known...)
 	}
 	var ret tensor.Tensor
-	if err = k.tensor(&ret, c, k.known); err == nil {
-		r, err = n.live.Load().RespondVec(ret, k.pull, k.handlers)
+	if err := k.tensor(&ret, c, k.known); err != nil {
+		return err
 	}
-	return r, err
+	if live := n.live.Load(); a.copies {
+		a.response, a.borrowed, err = live.RespondVecCopy(ret, k.pull, k.handlers)
+	} else {
+		a.response, err = live.RespondVec(ret, k.pull, k.handlers)
+	}
+	return err
 }
 
 // rowsOf is a tensor without elements of so many rows.
@@ -110,7 +184,7 @@ func rowsOf(count int64) (t tensor.Tensor, err error) {
 
 //export goResponseWait
 func goResponseWait(id, response cUint64, limit cInt64, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, err := asServer(id)
 	if err == nil {
 		err = n.server.Response(uint64(response)).WaitFor(duration(limit))
@@ -120,7 +194,7 @@ func goResponseWait(id, response cUint64, limit cInt64, e *cError) (code cCode) 
 
 //export goResponseDone
 func goResponseDone(id, response cUint64, done *cInt32, e *cError) (code cCode) {
-	defer guard(e, &code)
+	defer guardNode(id, e, &code)
 	n, err := asServer(id)
 	switch {
 	case err != nil:

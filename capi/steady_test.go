@@ -151,6 +151,25 @@ func TestExchangesAllocateNothing(t *testing.T) {
 	}
 }
 
+func TestRespondCopyAllocatesNothing(t *testing.T) {
+	x := newExchange(newCluster(t), 0)
+	owners, borrowed := pinned[cUint64](x.cluster, 8), pinned[cInt32](x.cluster, 1)
+	round := func() {
+		x.must(goPushPull(x.worker, x.x, x.handle, x.e))
+		x.must(goGetBatch(x.server, 0, 0, -1, x.b, x.e))
+		x.must(goRespondCopy(x.server, x.b.requests.handler, x.answer, 1, 77, x.response, borrowed, x.e))
+		x.must(goWait(x.worker, *x.handle, -1, x.e))
+		goReleased(owners, 8)
+	}
+	for range 300 {
+		round()
+	}
+	got := testing.AllocsPerRun(500, round)
+	if !raceEnabled {
+		require.Less(t, got, 1.0)
+	}
+}
+
 func TestEveryOperationHandsItsOwnerBackOnce(t *testing.T) {
 	x := newExchange(newCluster(t), 78)
 	owners := pinned[cUint64](x.cluster, 8)

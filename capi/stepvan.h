@@ -17,11 +17,21 @@
  * ERRORS. Every function that can fail returns a stepvan_code, 0 for success. The
  * last parameter takes the message: the caller's struct, which is written only
  * when the result is not 0, and may be NULL. An error is final for the call and
- * nothing else: no function ends the process, and what is wrong with the arguments
+ * nothing else, but for STEPVAN_INTERNAL, and what is wrong with the arguments
  * (NULL where something must be, numbers that name nothing, sizes that do not fit)
  * is STEPVAN_INVALID or STEPVAN_STALE. Results are written on success only, except where a
  * function says otherwise. What cannot be checked is that a pointer points to as
  * much memory as is said.
+ *
+ * MISTAKES OF THE LIBRARY. A panic in the library ends the node, and not the process: its
+ * waits and operations return STEPVAN_INTERNAL, whose message names version, node, peer and
+ * operation, and the node's log has the stack. Its connections break, so that the others
+ * see it die. stepvan_stop says the same at once; then call stepvan_close. Other nodes of
+ * the process go on. Owners come back, but those of operations under way may not. There are
+ * two cases in which the process ends, by SIGABRT: the panic has left a lock locked, so that
+ * the node cannot be closed, which is found after five seconds, and its report is then on
+ * standard error; or Go's runtime cannot go on ("fatal error"). STEPVAN_PANIC_AFTER
+ * rehearses all but the last. Please report such mistakes.
  *
  * NUMBERS. Nodes, handles, handlers, responses, registrations, memories and
  * queues are 64-bit numbers, never 0, and 0 names none. A number that was given
@@ -61,7 +71,7 @@ extern "C" {
 
 /* The version of this interface. It changes when a struct or the meaning of a
  * function does; see stepvan_abi_version. */
-#define STEPVAN_ABI_VERSION 1
+#define STEPVAN_ABI_VERSION 2
 
 /* What a function returns. */
 typedef enum stepvan_code {
@@ -80,8 +90,10 @@ typedef enum stepvan_code {
 	STEPVAN_PROTOCOL       = 12, /* a peer sent what cannot be */
 	STEPVAN_TOO_SMALL      = 13, /* an array of the caller is too small; the counts say what is needed */
 	STEPVAN_FORKED         = 14, /* in a forked child: see above */
-	STEPVAN_INTERNAL       = 15, /* a mistake of the library, or of the system; the message is for its authors */
+	STEPVAN_INTERNAL       = 15, /* a mistake of the library, which may have ended the node, or of the system; the message is for its authors */
 	STEPVAN_EXPIRED        = 16, /* a limit of the settings has passed: STEPVAN_START_TIMEOUT, STEPVAN_STOP_TIMEOUT */
+	STEPVAN_REFUSED        = 17, /* this server refused a request, so its batch failed; the next batch is complete */
+	STEPVAN_NO_MEMORY      = 18, /* the system or container has no memory left for it: free some, or ask for less */
 } stepvan_code;
 
 /* An error. Texts are UTF-8, end with 0, and are cut where they are longer. */
@@ -231,7 +243,7 @@ int32_t stepvan_start_wait(uint64_t node, int64_t timeout_ns, stepvan_error *err
  * STEPVAN_TIMEOUT: others have not stopped yet; the next call goes on waiting, and
  * stepvan_close leaves without them. STEPVAN_EXPIRED: STEPVAN_STOP_TIMEOUT has
  * passed, and the message says who had not stopped. STEPVAN_PEER_LOST: the cluster did not
- * live to its end. But for STEPVAN_TIMEOUT everything is closed then, and further calls
+ * live to its end. STEPVAN_INTERNAL: a mistake of the library had ended the node. But for STEPVAN_TIMEOUT everything is closed then, and further calls
  * return the same. The node's number
  * stays valid: finished handles can be read, and requests that are not answered
  * keep their memory until they are responded to (which says STEPVAN_CLOSED).
@@ -239,8 +251,9 @@ int32_t stepvan_start_wait(uint64_t node, int64_t timeout_ns, stepvan_error *err
 int32_t stepvan_stop(uint64_t node, int64_t timeout_ns, stepvan_error *error);
 
 /*
- * Ends the node's number, and whatever goes on with it: a start is given up, and a
- * node that has not stopped leaves at once, without the others. Waits of other threads
+ * Ends the node's number, and whatever goes on with it: a start is given up, and a node
+ * whose stop still waits leaves at once, without the others. A node that was never
+ * stopped is dead for the others, as if its process had been killed. Waits of other threads
  * end with STEPVAN_CLOSED. It takes no longer than a few seconds. Then every function says
  * STEPVAN_CLOSED of the node, and so of its handles, handlers and responses, and of a
  * registration that it had STEPVAN_CLOSED or, later, STEPVAN_STALE. Tensors of requests
@@ -377,9 +390,10 @@ typedef struct stepvan_exchange {
 int32_t stepvan_push_pull(uint64_t node, const stepvan_exchange *exchange, uint64_t *handle, stepvan_error *error);
 
 /*
- * Waits until every push has been received and every pull written, and returns how the
- * exchange ended: 0; STEPVAN_PEER_LOST or STEPVAN_REMOTE, with the server; STEPVAN_TIMEOUT:
- * it goes on. A finished handle returns at once, as often as wanted, until
+ * Waits until every server has answered: it has received the pushes and the pulls are
+ * written, or it has responded to an exchange without pulls. Returns how the exchange
+ * ended: 0; STEPVAN_PEER_LOST or STEPVAN_REMOTE, with the server; STEPVAN_TIMEOUT, with a
+ * server that has not answered: the exchange can be waited for again. A finished handle returns at once, as often as wanted, until
  * STEPVAN_HANDLES later ones (65,536 by default) have finished; then it is STEPVAN_STALE.
  */
 int32_t stepvan_wait(uint64_t node, uint64_t handle, int64_t timeout_ns, stepvan_error *error);
@@ -499,7 +513,10 @@ typedef struct stepvan_batch {
  * registered chunk, else pooled memory; what the worker has left in its own memory is copied
  * there, unless flags has STEPVAN_VIEWS.
  *
- * STEPVAN_TIMEOUT: nothing was taken. STEPVAN_CLOSED: every worker has left, which is the
+ * STEPVAN_TIMEOUT: nothing was taken. STEPVAN_REFUSED, in lock-step: this server had to refuse
+ * the request of the worker that subject names (larger than its chunk or than the pool, for
+ * example). The other workers' requests of that batch end with STEPVAN_REMOTE, and the next
+ * call gets the next request of every worker. STEPVAN_CLOSED: every worker has left, which is the
  * time to stop; or this node was stopped. STEPVAN_PEER_LOST: the policy cannot be met without
  * a worker that is gone. STEPVAN_BUSY: another thread is in get_batch.
  */
@@ -523,9 +540,10 @@ int32_t stepvan_keep(uint64_t node, uint64_t handler, const void *data, uint64_t
 
 /*
  * Answers the pulls of a request, in their order, once; without pulls, with none, which
- * frees its keys at the worker. It returns at once. The tensors are borrowed until the
+ * ends the worker's exchange. It returns at once. The tensors are borrowed until the
  * response is done (see stepvan_tensor; owner and the response tell), those of the
- * request itself by the library. response may be NULL.
+ * request itself by the library. A worker gets other numbers when they are changed before
+ * that, which STEPVAN_CHECK_BORROWED=1 finds: see stepvan_respond_copy. response may be NULL.
  *
  * With an error nothing was sent, and the request is still to be answered: STEPVAN_INVALID
  * (count or sizes do not fit the pulls), STEPVAN_STALE (answered before),
@@ -540,6 +558,18 @@ int32_t stepvan_respond(uint64_t node, uint64_t handler, const stepvan_tensor *t
  * pulls' own row counts. Surplus rows are ignored. All or, on an error, none.
  */
 int32_t stepvan_respond_vec(uint64_t node, const stepvan_tensor *tensor, const int64_t *rows, const uint64_t *handlers, uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error);
+
+/*
+ * stepvan_respond and stepvan_respond_vec for programs that use their tensors again at once. With
+ * *borrowed 0 the tensors are the caller's again when it returns: the library has written
+ * them into the worker's memory, handed them to the kernel, or copied them. With 1, when
+ * STEPVAN_POOL_BYTES left no room for a copy, they are borrowed until the response is
+ * done: wait for it before you change them. It never waits, and a full queue to the worker is
+ * no error. owner comes back by stepvan_released in either case. Neither response nor borrowed
+ * may be NULL.
+ */
+int32_t stepvan_respond_copy(uint64_t node, uint64_t handler, const stepvan_tensor *tensors, uint64_t count, uint64_t owner, uint64_t *response, int32_t *borrowed, stepvan_error *error);
+int32_t stepvan_respond_vec_copy(uint64_t node, const stepvan_tensor *tensor, const int64_t *rows, const uint64_t *handlers, uint64_t count, uint64_t owner, uint64_t *response, int32_t *borrowed, stepvan_error *error);
 
 /* Waits until the workers have acknowledged a response: its tensors are the caller's again.
  * STEPVAN_PEER_LOST: a worker was lost before. It stays valid as handles do. */

@@ -42,6 +42,8 @@ const (
 	codeTooSmall      = cCode(C.STEPVAN_TOO_SMALL)
 	codeInternal      = cCode(C.STEPVAN_INTERNAL)
 	codeExpired       = cCode(C.STEPVAN_EXPIRED)
+	codeRefused       = cCode(C.STEPVAN_REFUSED)
+	codeNoMemory      = cCode(C.STEPVAN_NO_MEMORY)
 )
 
 const (

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,11 +58,16 @@ static stepvan_tensor doubles(void *data, int64_t n)
 	return t;
 }
 
+/* STEPVAN_PANIC_AFTER and STEPVAN_PANIC_LOCKED of workers that start. */
+static const char *panic_after, *panic_locked;
+
 static uint64_t start(const char *role, const char *port)
 {
+	int rehearses = strcmp(role, "worker") == 0;
 	const stepvan_setting settings[] = {
 		{"DMLC_ROLE", role}, {"DMLC_NUM_WORKER", "1"}, {"DMLC_NUM_SERVER", "1"}, {"DMLC_LOCAL", "1"},
 		{"DMLC_PS_ROOT_PORT", port}, {"STEPVAN_LOG_LEVEL", "error"}, {"STEPVAN_START_TIMEOUT", "60s"}, {"STEPVAN_VAN", NULL},
+		{"STEPVAN_PANIC_AFTER", rehearses ? panic_after : NULL}, {"STEPVAN_PANIC_LOCKED", rehearses ? panic_locked : NULL},
 	};
 	uint64_t node = 0;
 	IS(STEPVAN_TIMEOUT, stepvan_start(settings, sizeof settings / sizeof *settings, 0, &node, &error));
@@ -152,6 +158,8 @@ static void refuses_nodes(uint64_t node, int32_t want)
 	REFUSED(want, stepvan_keep(node, 1, &t, &n, &error));
 	REFUSED(want, stepvan_respond(node, 1, &t, 1, 0, &n, &error));
 	REFUSED(want, stepvan_respond_vec(node, &t, &rows, &n, 1, 0, &n, &error));
+	REFUSED(want, stepvan_respond_copy(node, 1, &t, 1, 0, &n, &i32, &error));
+	REFUSED(want, stepvan_respond_vec_copy(node, &t, &rows, &n, 1, 0, &n, &i32, &error));
 	REFUSED(want, stepvan_response_wait(node, 1, 0, &error));
 	REFUSED(want, stepvan_response_done(node, 1, &i32, &error));
 	REFUSED(want, stepvan_notify(node, 1, 1, 1, &error));
@@ -165,6 +173,7 @@ static void refuses_null(void)
 	double x = 0;
 	stepvan_tensor t = doubles(&x, 1);
 	uint32_t rank = 0;
+	int32_t i32;
 	int64_t rows = 1;
 	stepvan_batch batch;
 	memset(&batch, 0, sizeof batch);
@@ -202,6 +211,10 @@ static void refuses_null(void)
 	REFUSED(STEPVAN_INVALID, stepvan_keep(server, 1, &t, NULL, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_respond(server, 1, NULL, 1, 0, NULL, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_respond(server, 1, &t, UINT64_MAX, 0, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_respond_copy(server, 1, &t, 1, 0, NULL, &i32, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_respond_copy(server, 1, &t, 1, 0, &n, NULL, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_respond_vec_copy(server, &t, &rows, &n, 1, 0, NULL, &i32, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_respond_vec_copy(server, &t, &rows, &n, 1, 0, &n, NULL, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_respond_vec(server, NULL, &rows, &n, 1, 0, NULL, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_respond_vec(server, &t, NULL, &n, 1, 0, NULL, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_respond_vec(server, &t, &rows, NULL, 1, 0, NULL, &error));
@@ -250,6 +263,8 @@ static void refuses_values(void)
 	IS(0, strcmp("?", stepvan_code_name(-1)));
 	IS(0, strcmp("?", stepvan_code_name(1000)));
 	IS(0, strcmp("EXPIRED", stepvan_code_name(STEPVAN_EXPIRED)));
+	IS(0, strcmp("REFUSED", stepvan_code_name(STEPVAN_REFUSED)));
+	IS(0, strcmp("NO_MEMORY", stepvan_code_name(STEPVAN_NO_MEMORY)));
 	IS(STEPVAN_ABI_VERSION, stepvan_abi_version());
 	IS(1, strlen(stepvan_version()) > 0);
 	IS(1, stepvan_get_nanosecond() > SECOND);
@@ -724,6 +739,99 @@ static void leaves(void)
 	IS(61 + 62 + 64, owners);
 }
 
+/* MENTIONS checks what the last error says. */
+#define MENTIONS(text) IS(1, strstr(error.message, text) != NULL)
+
+/* Has a mistake of the library, made on purpose, end the worker while it waits for an answer or, when it does not, on a
+ * thread of the library. */
+static uint64_t broken(const char *locked, int waits)
+{
+	static double space[2];
+	struct timespec moment = {0, 1000000};
+	uint64_t handle;
+	panic_after = "1";
+	panic_locked = locked;
+	start_all();
+	panic_after = panic_locked = NULL;
+	stepvan_tensor push = doubles(space, 1), pull = doubles(space + 1, 1);
+	stepvan_exchange x = exchange_of(&push, &pull);
+	stepvan_batch b = batch_of(4);
+	x.owner = 71;
+	OK(stepvan_push_pull(worker, &x, &handle, &error));
+	OK(stepvan_get_batch(server, 0, 0, -1, &b, &error));
+	OK(stepvan_respond(server, requests[0].handler, &push, 1, 0, NULL, &error));
+	for (int i = 0; !waits && stepvan_health(worker, NULL) == STEPVAN_OK; i++) {
+		IS(1, i < 10000);
+		nanosleep(&moment, NULL);
+	}
+	REFUSED(STEPVAN_INTERNAL, stepvan_wait(worker, handle, 30 * SECOND, &error));
+	MENTIONS("worker 0");
+	MENTIONS("server 0 (");
+	MENTIONS("response");
+	MENTIONS(stepvan_version());
+	IS(0, error.subject[0]);
+	return handle;
+}
+
+/* A mistake of the library ends the node, and neither the process nor another node. */
+static void breaks(int waits)
+{
+	double space[2];
+	stepvan_tensor push = doubles(space, 1), pull = doubles(space + 1, 1);
+	stepvan_exchange x = exchange_of(&push, &pull);
+	stepvan_batch b = batch_of(4);
+	uint64_t handle = broken(NULL, waits), owner = 0;
+	struct timespec moment = {0, 1000000};
+	REFUSED(STEPVAN_INTERNAL, stepvan_wait(worker, handle, -1, &error));
+	REFUSED(STEPVAN_INTERNAL, stepvan_push_pull(worker, &x, &handle, &error));
+	REFUSED(STEPVAN_INTERNAL, stepvan_barrier(worker, STEPVAN_WORKER | STEPVAN_SERVER, 1, -1, &error));
+	REFUSED(STEPVAN_INTERNAL, stepvan_health(worker, &error));
+	REFUSED(STEPVAN_INTERNAL, stepvan_stop(worker, 30 * SECOND, &error));
+	REFUSED(STEPVAN_INTERNAL, stepvan_stop(worker, -1, &error));
+	for (int i = 0; stepvan_released(&owner, 1) == 0; i++) {
+		IS(1, i < 10000);
+		nanosleep(&moment, NULL);
+	}
+	IS(71, owner);
+	REFUSED(STEPVAN_PEER_LOST, stepvan_get_batch(server, 0, 0, 30 * SECOND, &b, &error));
+	IS(0, strcmp(error.subject, "worker 0"));
+	OK(stepvan_close(worker, &error));
+	OK(stepvan_close(server, &error));
+	OK(stepvan_close(scheduler, &error));
+}
+
+/* Where the mistake has left a lock locked the process ends, with its last words: this program, once more, with this variable. */
+#define LOCKED "CONTRACT_LOCKED"
+
+static void last_words(const char *self)
+{
+	char text[1 << 16];
+	int ends[2], status;
+	size_t have = 0;
+	ssize_t n;
+	IS(0, pipe(ends));
+	fflush(NULL);
+	pid_t child = fork();
+	if (child == 0) {
+		dup2(ends[1], 2);
+		setenv(LOCKED, "1", 1);
+		execl(self, self, (char *)NULL);
+		_exit(127);
+	}
+	close(ends[1]);
+	while ((n = read(ends[0], text + have, sizeof text - 1 - have)) > 0)
+		have += (size_t)n;
+	text[have] = 0;
+	close(ends[0]);
+	IS(child, waitpid(child, &status, 0));
+	IS(1, WIFSIGNALED(status));
+	IS(SIGABRT, WTERMSIG(status));
+	IS(1, strstr(text, "panic: stepvan: the node cannot be closed") != NULL);
+	IS(1, strstr(text, "internal error: stepvan ") != NULL);
+	IS(1, strstr(text, "worker 0: receive ") != NULL);
+	IS(1, strstr(text, "peer server 0 (") != NULL);
+}
+
 /* A process may end with nodes that work. */
 static void goes(void)
 {
@@ -753,6 +861,11 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+	if (getenv(LOCKED) != NULL) {
+		broken("1", 0);
+		stepvan_stop(worker, -1, NULL); /* which does not return */
+		return 0;
+	}
 	if (argc > 1) {
 		setenv("STEPVAN_LOG_LEVEL", "warn", 1); /* after Go has read its environment */
 		return run(argc, argv);
@@ -771,6 +884,9 @@ int main(int argc, char **argv)
 	forks();
 	stops();
 	leaves();
+	breaks(0);
+	breaks(1);
+	last_words(argv[0]);
 	goes();
 	return 0;
 }
