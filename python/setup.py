@@ -18,11 +18,10 @@ BUILT = HERE / "build" / "lib"
 
 
 class BuildExtension(build_ext):
-    """Links the extension with the library, and puts that beside it."""
+    """Puts the library beside the extension, which loads it at the first use (csrc/lazy.c)."""
 
     def build_extension(self, ext: Extension) -> None:
         library = build(BUILT)
-        ext.library_dirs.append(str(BUILT))
         ext.include_dirs.append(str(REPOSITORY / "capi"))
         super().build_extension(ext)
         shutil.copy2(library, Path(self.get_ext_fullpath(ext.name)).parent / library.name)
@@ -47,8 +46,10 @@ class Archive(sdist):
         archive(Path(base_dir))
 
 
+VERSION = version_of(build(BUILT))
+
 setup(
-    version=version_of(build(BUILT)),
+    version=VERSION,
     cmdclass={"build_ext": BuildExtension, "bdist_wheel": Wheel, "sdist": Archive},
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
     ext_modules=[
@@ -56,8 +57,8 @@ setup(
             "stepvan._core",
             sources=sorted(str(p.relative_to(HERE)) for p in (HERE / "csrc").glob("*.c")),
             depends=[str(p.relative_to(HERE)) for p in (HERE / "csrc").glob("*.h")],
-            libraries=["stepvan"],
-            runtime_library_dirs=["$ORIGIN"],
+            libraries=["dl"],
+            define_macros=[("STEPVAN_WHEEL_VERSION", f'"{VERSION}"')],
             extra_compile_args=["-std=c11", "-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra"]
             + ["-Wno-unused-parameter", "-Wno-missing-field-initializers"],
             py_limited_api=True,

@@ -36,10 +36,16 @@ static inline void replace(PyObject **place, PyObject *object)
 /* errors.c */
 PyObject *raise_code(int32_t code, const stepvan_error *error);
 PyObject *raise_invalid(const char *format, ...);
+PyObject *raise_not_supported(const char *format, ...);
 int check(int32_t code, const stepvan_error *error);
 int check_on(uint64_t node, const char *what, int32_t code, const stepvan_error *error);
 PyObject *raise_closed(const char *what);
 PyObject *set_errors(PyObject *self, PyObject *table);
+
+/* lazy.c: the library, loaded at the first use. */
+int library_find(void);
+int library_load(const char *use);
+const char *library_forked(void);
 
 /* numbers.c */
 int is_argument_error(void);
@@ -203,6 +209,7 @@ int request_ready(PyObject *module);
 PyObject *node_start(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *node_stop(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *node_close(PyObject *self, PyObject *node);
+PyObject *stop_at_exit(PyObject *self, arguments args, Py_ssize_t count);
 extern uint64_t closes_begun, closes_ended;
 PyObject *node_info(PyObject *self, PyObject *node);
 PyObject *node_peers(PyObject *self, PyObject *node);
@@ -223,9 +230,11 @@ PyObject *registration_wait(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *unregister(PyObject *self, arguments args, Py_ssize_t count);
 
 PyObject *get_batch(PyObject *self, arguments args, Py_ssize_t count);
-PyObject *answer(uint64_t node, uint64_t handler, PyObject *objects);
+PyObject *answer(uint64_t node, uint64_t handler, PyObject *objects, int copies);
 PyObject *respond(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *respond_copy(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *respond_vec(PyObject *self, arguments args, Py_ssize_t count);
+PyObject *respond_vec_copy(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *response_wait(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *response_done(PyObject *self, arguments args, Py_ssize_t count);
 
@@ -237,6 +246,8 @@ PyObject *response_notify(PyObject *self, arguments args, Py_ssize_t count);
 
 PyObject *run_command(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *library_version(PyObject *self, PyObject *unused);
+PyObject *wheel_version(PyObject *self, PyObject *unused);
+PyObject *check_fork(PyObject *self, PyObject *unused);
 PyObject *get_nanosecond(PyObject *self, PyObject *unused);
 PyObject *collect(PyObject *self, PyObject *unused);
 

@@ -48,9 +48,12 @@ static PyObject *raise_text(int32_t code, PyObject *text, const char *subject)
 	return NULL;
 }
 
-/* Sets the exception of code with the message of error. Returns NULL. */
+/* Sets the exception of code with the message of error, which STEPVAN_FORKED does not look at. Returns NULL. */
 PyObject *raise_code(int32_t code, const stepvan_error *error)
 {
+	const char *use = code == STEPVAN_FORKED ? library_forked() : NULL;
+	if (use != NULL)
+		return raise_text(code, PyUnicode_FromFormat("this process was forked after its parent had used stepvan, first for %s: fork before the first use (an import is none), or start the process with multiprocessing's \"spawn\"", use), "");
 	const char *text = error->message;
 	return raise_text(code, PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace"), error->subject);
 }
@@ -63,6 +66,16 @@ PyObject *raise_invalid(const char *format, ...)
 	PyObject *text = PyUnicode_FromFormatV(format, list);
 	va_end(list);
 	return raise_text(STEPVAN_INVALID, text, "");
+}
+
+/* Sets the exception of STEPVAN_NOT_SUPPORTED. Returns NULL. */
+PyObject *raise_not_supported(const char *format, ...)
+{
+	va_list list;
+	va_start(list, format);
+	PyObject *text = PyUnicode_FromFormatV(format, list);
+	va_end(list);
+	return raise_text(STEPVAN_NOT_SUPPORTED, text, "");
 }
 
 /* The result of a call of the library: 0, or -1 with the exception set. */

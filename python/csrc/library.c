@@ -4,13 +4,31 @@
 /* version() -> "v1.2.3" */
 PyObject *library_version(PyObject *self, PyObject *unused)
 {
-	return PyUnicode_FromString(stepvan_version());
+	return library_load("the version of the library") < 0 ? NULL : PyUnicode_FromString(stepvan_version());
+}
+
+#ifndef STEPVAN_WHEEL_VERSION
+#define STEPVAN_WHEEL_VERSION "0.0.0.dev0"
+#endif
+
+/* wheel_version() -> "1.2.3", that of the package */
+PyObject *wheel_version(PyObject *self, PyObject *unused)
+{
+	return PyUnicode_FromString(STEPVAN_WHEEL_VERSION);
+}
+
+/* check_fork() raises ForkedError in a child that was forked after stepvan was used. */
+PyObject *check_fork(PyObject *self, PyObject *unused)
+{
+	if (library_forked() != NULL)
+		return raise_code(STEPVAN_FORKED, NULL);
+	Py_RETURN_NONE;
 }
 
 /* get_nanosecond() -> ns since 1970 */
 PyObject *get_nanosecond(PyObject *self, PyObject *unused)
 {
-	return PyLong_FromLongLong(stepvan_get_nanosecond());
+	return library_load("get_nanosecond()") < 0 ? NULL : PyLong_FromLongLong(stepvan_get_nanosecond());
 }
 
 /* The texts of a tuple, for PyMem_Free; they are the tuple's. */
@@ -35,7 +53,7 @@ static const char **texts(PyObject *tuple, Py_ssize_t *count)
 /* main((argument, ...), (command that runs this, ...)) -> exit code */
 PyObject *run_command(PyObject *self, arguments args, Py_ssize_t count)
 {
-	if (expect(count, 2, 2, "main") < 0)
+	if (expect(count, 2, 2, "main") < 0 || library_load("the command line") < 0)
 		return NULL;
 	Py_ssize_t argc = 0, selfc = 0;
 	const char **argv = texts(args[0], &argc), **selfv = argv != NULL ? texts(args[1], &selfc) : NULL;

@@ -18,6 +18,7 @@ static PyMethodDef methods[] = {
 	FAST("stop", node_stop),
 	FAST("barrier", node_barrier),
 	{"close", node_close, METH_O, NULL},
+	FAST("stop_at_exit", stop_at_exit),
 	{"info", node_info, METH_O, NULL},
 	{"peers", node_peers, METH_O, NULL},
 	{"health", node_health, METH_O, NULL},
@@ -41,7 +42,9 @@ static PyMethodDef methods[] = {
 
 	FAST("get_batch", get_batch),
 	FAST("respond", respond),
+	FAST("respond_copy", respond_copy),
 	FAST("respond_vec", respond_vec),
+	FAST("respond_vec_copy", respond_vec_copy),
 	FAST("response_wait", response_wait),
 	FAST("response_done", response_done),
 
@@ -53,6 +56,8 @@ static PyMethodDef methods[] = {
 
 	FAST("main", run_command),
 	{"version", library_version, METH_NOARGS, NULL},
+	{"wheel_version", wheel_version, METH_NOARGS, NULL},
+	{"check_fork", check_fork, METH_NOARGS, NULL},
 	{"get_nanosecond", get_nanosecond, METH_NOARGS, NULL},
 	{0},
 };
@@ -61,15 +66,11 @@ static PyMethodDef methods[] = {
 static int execute(PyObject *module)
 {
 	static int taken;
-	if (stepvan_abi_version() != STEPVAN_ABI_VERSION) {
-		PyErr_Format(PyExc_ImportError, "libstepvan.so has version %u of the C interface, and stepvan needs %d: install stepvan again", stepvan_abi_version(), STEPVAN_ABI_VERSION);
-		return -1;
-	}
 	if (taken) {
 		PyErr_SetString(PyExc_ImportError, "stepvan is loaded in this process already: subinterpreters cannot share it");
 		return -1;
 	}
-	if (names_ready() < 0 || memory_ready(module) < 0 || chunks_ready(module) < 0 || request_ready(module) < 0)
+	if (library_find() < 0 || names_ready() < 0 || memory_ready(module) < 0 || chunks_ready(module) < 0 || request_ready(module) < 0)
 		return -1;
 	taken = 1;
 	return 0;

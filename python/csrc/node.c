@@ -28,7 +28,7 @@ static stepvan_setting *settings_of(PyObject *dict)
 		s->value = value == Py_None ? NULL : to_text(value);
 		if (s->name == NULL || (s->value == NULL && value != Py_None)) {
 			if (PyErr_Occurred() == NULL)
-				raise_invalid("settings[%R] is %R: names are text, and values text, or None to unset", name, value);
+				raise_invalid("settings[%.200R] is %.200R: names are text, and values text, or None to unset", name, value);
 			PyMem_Free(settings);
 			return NULL;
 		}
@@ -40,7 +40,7 @@ static stepvan_setting *settings_of(PyObject *dict)
 PyObject *node_start(PyObject *self, arguments args, Py_ssize_t count)
 {
 	int64_t limit;
-	if (expect(count, 2, 2, "start") < 0 || to_limit(args[1], &limit) < 0)
+	if (expect(count, 2, 2, "start") < 0 || to_limit(args[1], &limit) < 0 || library_load("init() or Node()") < 0)
 		return NULL;
 	PyObject *dict = PyDict_Copy(args[0]);
 	if (dict == NULL)

@@ -28,9 +28,9 @@ int to_u64(PyObject *object, uint64_t *number, const char *what)
 static int must_be(PyObject *object, const char *what, Py_ssize_t index, const char *must)
 {
 	if (index < 0)
-		raise_invalid("%s is %R: it must be %s", what, object, must);
+		raise_invalid("%s is %.200R: it must be %s", what, object, must);
 	else
-		raise_invalid("%s[%zd] is %R: it must be %s", what, index, object, must);
+		raise_invalid("%s[%zd] is %.200R: it must be %s", what, index, object, must);
 	return -1;
 }
 
@@ -63,7 +63,7 @@ int to_i64(PyObject *object, int64_t *number, const char *what)
 	Py_XDECREF(index);
 	if (index == NULL || (*number == -1 && PyErr_Occurred())) {
 		if (is_wrong())
-			raise_invalid("%s is %R: it must be an integer of 64 bits", what, object);
+			raise_invalid("%s is %.200R: it must be an integer of 64 bits", what, object);
 		return -1;
 	}
 	return 0;
@@ -96,7 +96,7 @@ PyObject *to_tuple(PyObject *object, const char *what)
 		return PyList_AsTuple(object);
 	PyObject *tuple = PyUnicode_Check(object) || PyBytes_Check(object) ? NULL : PySequence_Tuple(object);
 	if (tuple == NULL && is_wrong())
-		raise_invalid("%s is %R: it must be a list", what, object);
+		raise_invalid("%s is %.200R: it must be a list", what, object);
 	return tuple;
 }
 

@@ -195,7 +195,7 @@ static PyObject *request_out(PyObject *self, PyObject *index)
 static PyObject *request_answer(PyObject *self, PyObject *tensors)
 {
 	request *r = (request *)self;
-	PyObject *response = answer(r->node, r->handler, tensors);
+	PyObject *response = answer(r->node, r->handler, tensors, 0);
 	if (response != NULL)
 		Py_CLEAR(r->views);
 	return response;

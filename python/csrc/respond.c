@@ -3,19 +3,47 @@
 
 #include "names.h"
 
-/* Answers a request: the number of the response. New reference. Budget: 500 ns for a tensor of torch. */
-PyObject *answer(uint64_t node, uint64_t handler, PyObject *objects)
+typedef struct {
+	uint64_t node, response;
+} sent;
+
+/* Ends when the response is done; whether that went well is not asked, as it is not where tensors are copied. */
+static int32_t wait_done(void *call, int64_t slice, stepvan_error *error)
+{
+	const sent *s = call;
+	int32_t code = stepvan_response_wait(s->node, s->response, slice, error);
+	return code == STEPVAN_TIMEOUT ? code : STEPVAN_OK;
+}
+
+/* What a call gives that has answered: None when the tensors are to be the caller's again, which it waits for where they are
+ * borrowed; else the number of the response. New reference. */
+static PyObject *answered(uint64_t node, uint64_t response, int copies, int32_t borrowed)
+{
+	sent s = {node, response};
+	if (!copies)
+		return PyLong_FromUnsignedLongLong(response);
+	if (borrowed && wait_for(wait_done, &s, -1) < 0)
+		return NULL;
+	Py_RETURN_NONE;
+}
+
+/* Answers a request: the number of the response, or None with copies. New reference. Budget: 500 ns for a tensor of torch. */
+PyObject *answer(uint64_t node, uint64_t handler, PyObject *objects, int copies)
 {
 	uint64_t response;
+	int32_t borrowed = 0;
 	stepvan_error error;
 	tensors list;
 	keepers kept;
 	keepers_begin(&kept);
 	PyObject *owner = NULL, *result = NULL;
 	if (tensors_of(&list, objects, "tensors", 0, &kept) == 0 && ((owner = keepers_owner(&kept)) != NULL || PyErr_Occurred() == NULL)) {
-		if (check_on(node, "respond", stepvan_respond(node, handler, list.at, (uint64_t)list.count, (uintptr_t)owner, &response, &error), &error) == 0) {
-			owner_settle(owner);
-			result = PyLong_FromUnsignedLongLong(response);
+		int32_t code = copies ? stepvan_respond_copy(node, handler, list.at, (uint64_t)list.count, (uintptr_t)owner, &response, &borrowed, &error)
+		                      : stepvan_respond(node, handler, list.at, (uint64_t)list.count, (uintptr_t)owner, &response, &error);
+		if (check_on(node, "respond", code, &error) == 0) {
+			if (!copies || borrowed)
+				owner_settle(owner);
+			result = answered(node, response, copies, borrowed);
 		} else {
 			Py_XDECREF(owner);
 		}
@@ -32,7 +60,16 @@ PyObject *respond(PyObject *self, arguments args, Py_ssize_t count)
 	uint64_t node, handler;
 	if (expect(count, 3, 3, "respond") < 0 || to_u64(args[0], &node, "node") < 0 || to_u64(args[1], &handler, "handler") < 0)
 		return NULL;
-	return answer(node, handler, args[2]);
+	return answer(node, handler, args[2], 0);
+}
+
+/* respond_copy(node, handler, tensors): the tensors are the caller's again when it returns */
+PyObject *respond_copy(PyObject *self, arguments args, Py_ssize_t count)
+{
+	uint64_t node, handler;
+	if (expect(count, 3, 3, "respond") < 0 || to_u64(args[0], &node, "node") < 0 || to_u64(args[1], &handler, "handler") < 0)
+		return NULL;
+	return answer(node, handler, args[2], 1);
 }
 
 /* The rows of an item of tensors_vec: a tensor, a list of tensors, of which the first counts, or a number. */
@@ -80,9 +117,10 @@ static int64_t *all_rows(PyObject *tuple, Py_ssize_t count)
 	return rows;
 }
 
-static PyObject *send_rows(uint64_t node, PyObject *buffer, const int64_t *rows, const uint64_t *handlers, Py_ssize_t count)
+static PyObject *send_rows(uint64_t node, PyObject *buffer, const int64_t *rows, const uint64_t *handlers, Py_ssize_t count, int copies)
 {
 	uint64_t response;
+	int32_t borrowed = 0;
 	stepvan_error error;
 	stepvan_tensor tensor;
 	PyObject *keep;
@@ -93,16 +131,18 @@ static PyObject *send_rows(uint64_t node, PyObject *buffer, const int64_t *rows,
 	if (owner == NULL)
 		return NULL;
 	int shared = tensor.memory != 0;
-	int failed = check_on(node, "respond_vec", stepvan_respond_vec(node, &tensor, rows, handlers, (uint64_t)count, shared ? 0 : (uintptr_t)owner, &response, &error), &error);
+	uint64_t with = shared ? 0 : (uintptr_t)owner, n = (uint64_t)count;
+	int32_t code = copies ? stepvan_respond_vec_copy(node, &tensor, rows, handlers, n, with, &response, &borrowed, &error)
+	                      : stepvan_respond_vec(node, &tensor, rows, handlers, n, with, &response, &error);
+	int failed = check_on(node, "respond_vec", code, &error);
 	if (failed < 0 || shared)
 		Py_DECREF(owner);
-	else
+	else if (!copies || borrowed)
 		owner_settle(owner);
-	return failed < 0 ? NULL : PyLong_FromUnsignedLongLong(response);
+	return failed < 0 ? NULL : answered(node, response, copies, borrowed);
 }
 
-/* respond_vec(node, buffer, tensors_vec, handlers) -> response */
-PyObject *respond_vec(PyObject *self, arguments args, Py_ssize_t count)
+static PyObject *answer_rows(arguments args, Py_ssize_t count, int copies)
 {
 	uint64_t node;
 	if (expect(count, 4, 4, "respond_vec") < 0 || to_u64(args[0], &node, "node") < 0)
@@ -116,10 +156,22 @@ PyObject *respond_vec(PyObject *self, arguments args, Py_ssize_t count)
 	else if (handlers != NULL && n == 0)
 		raise_invalid("respond_vec: handler_vec is empty: it must name at least one request");
 	else if (handlers != NULL && (rows = all_rows(tuple, n)) != NULL)
-		result = send_rows(node, args[1], rows, handlers, n);
+		result = send_rows(node, args[1], rows, handlers, n, copies);
 	PyMem_Free(rows);
 	PyMem_Free(handlers);
 	Py_XDECREF(tuple);
 	collect_released();
 	return result;
+}
+
+/* respond_vec(node, buffer, tensors_vec, handlers) -> response */
+PyObject *respond_vec(PyObject *self, arguments args, Py_ssize_t count)
+{
+	return answer_rows(args, count, 0);
+}
+
+/* respond_vec_copy(node, buffer, tensors_vec, handlers): the buffer is the caller's again when it returns */
+PyObject *respond_vec_copy(PyObject *self, arguments args, Py_ssize_t count)
+{
+	return answer_rows(args, count, 1);
 }

@@ -55,7 +55,7 @@ int set_shape(stepvan_tensor *tensor, PyObject *shape, const operand *as)
 	for (Py_ssize_t i = 0; i < rank; i++) {
 		tensor->shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
 		if (tensor->shape[i] < 0)
-			return refuse(as, "its shape %R is not one of numbers", shape);
+			return refuse(as, "its shape %.200R is not one of numbers", shape);
 	}
 	return 0;
 }
@@ -119,7 +119,7 @@ static int tensor_of_other(PyObject *object, const operand *as, stepvan_tensor *
 	PyErr_Clear();
 	if (PyObject_CheckBuffer(object))
 		return tensor_of_buffer(object, as, tensor, keep);
-	return refuse(as, "%R is no tensor: give one of torch or numpy, or what has __dlpack__ or the buffer protocol", object);
+	return refuse(as, "%.200R is no tensor: give one of torch or numpy, or what has __dlpack__ or the buffer protocol", object);
 }
 
 /*

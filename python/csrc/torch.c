@@ -34,7 +34,7 @@ static int wrong_device(PyObject *object, const operand *as)
 	PyObject *device = PyObject_GetAttr(object, name_device);
 	if (device == NULL)
 		return refuse(as, "its device cannot be told");
-	refuse(as, "it is on device %S; this build moves tensors in the memory of the CPU: use .cpu()", device);
+	refuse(as, "it is on device %.200S; this build moves tensors in the memory of the CPU: use .cpu()", device);
 	Py_DECREF(device);
 	return -1;
 }
@@ -61,7 +61,7 @@ static int set_dtype(PyObject *object, const operand *as, stepvan_tensor *tensor
 	int code = dtype_code(dtype);
 	tensor->dtype = (uint8_t)code;
 	if (code == 0)
-		refuse(as, "elements of type %S cannot be moved; .view() it as an integer type of the same size", dtype);
+		refuse(as, "elements of type %.200S cannot be moved; .view() it as an integer type of the same size", dtype);
 	Py_DECREF(dtype);
 	return code == 0 ? -1 : 0;
 }
@@ -102,10 +102,37 @@ static PyObject *bytes_of(PyObject *storage)
 	return set;
 }
 
+/* Whether torch says of a storage that it cannot be resized anyway. Torch before 2.1 does not say it. */
+static int is_fixed(PyObject *storage)
+{
+	PyObject *resizable = PyObject_CallMethodObjArgs(storage, name_resizable, NULL);
+	if (resizable == NULL)
+		PyErr_Clear();
+	Py_XDECREF(resizable);
+	return resizable == Py_False;
+}
+
+/* The result of fix_storage with an exception set: 0 if the storage cannot be resized anyway. */
+static int cannot_fix(PyObject *storage)
+{
+	if (!PyErr_ExceptionMatches(PyExc_Exception)) /* an interrupt is the program's */
+		return -1;
+	PyObject *type, *why, *traceback;
+	PyErr_Fetch(&type, &why, &traceback);
+	int fixed = is_fixed(storage);
+	if (!fixed)
+		raise_not_supported("register: tensor: torch could resize it at any time, which frees its memory, and is kept from that by a numpy only that "
+		                    "works with it (%S): install another numpy (for torch before 2.3: 'numpy<2'), or use a tensor of node.empty", why != NULL ? why : type);
+	Py_XDECREF(type);
+	Py_XDECREF(why);
+	Py_XDECREF(traceback);
+	return fixed ? 0 : -1;
+}
+
 /*
  * Has torch refuse from then on to resize the storage of a tensor, which would free memory that is registered. It does so,
- * for good, once it has shown a storage to numpy; bytes, as numpy does not have all types. Where torch has no numpy the
- * storage stays as it is. Budget: 5 us.
+ * for good, once it has shown a storage to numpy; bytes, as numpy does not have all types. Where torch has no numpy that works
+ * with it, a tensor whose storage can be resized is refused. Budget: 5 us.
  */
 int fix_storage(PyObject *object)
 {
@@ -114,13 +141,9 @@ int fix_storage(PyObject *object)
 	PyObject *array = bytes != NULL ? PyObject_CallMethodObjArgs(bytes, name_numpy, NULL) : NULL;
 	Py_XDECREF(array);
 	Py_XDECREF(bytes);
+	int failed = PyErr_Occurred() == NULL ? 0 : cannot_fix(storage);
 	Py_DECREF(storage);
-	if (PyErr_Occurred() == NULL)
-		return 0;
-	if (!PyErr_ExceptionMatches(PyExc_Exception)) /* an interrupt is the program's */
-		return -1;
-	PyErr_Clear();
-	return 0;
+	return failed;
 }
 
 /* Sparse tensors of torch 2 are not contiguous either, which .contiguous() does not change. */

@@ -1,6 +1,7 @@
 """What tests share: clusters in this process, and programs in processes of their own."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -18,6 +19,9 @@ os.environ["STEPVAN_LOG_LEVEL"] = "error"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # A job in the background is started so, and the programs of tests of Ctrl-C would inherit it. A handler is not inherited.
+        signal.signal(signal.SIGINT, lambda *_: None)
     config.addinivalue_line("markers", "processes: starts processes, which is slow where each loads torch under a sanitizer")
 
 
@@ -110,7 +114,9 @@ def cluster() -> Iterator[Callable[..., Cluster]]:
 
 
 class Program:
-    """Python code in a process of its own."""
+    """Python code in a process of its own. It is ended when a test has waited for its next line in vain."""
+
+    patience = 120.0  # seconds
 
     def __init__(self, code: str, settings: dict[str, str], *arguments: str) -> None:
         environ = {k: v for k, v in os.environ.items() if not k.startswith(("DMLC_", "STEPVAN_"))}
@@ -125,7 +131,12 @@ class Program:
     def line(self) -> str:
         """The next line that it prints."""
         assert self.process.stdout is not None
-        line = self.process.stdout.readline().strip()
+        timer = threading.Timer(self.patience, self.process.kill)
+        timer.start()
+        try:
+            line = self.process.stdout.readline().strip()
+        finally:
+            timer.cancel()
         if not line:
             self.result(expect=None)
             raise AssertionError(f"it has ended: {self.error}")

@@ -1,6 +1,8 @@
 """What is said of wrong arguments, and of nodes that were stopped or closed."""
 
 import asyncio
+import copy
+import pickle
 import threading
 
 import numpy as np
@@ -283,3 +285,77 @@ def test_a_loop_without_readers_keeps_no_queue(c, monkeypatch):
     assert len(closed) == 1
     request.respond([X])
     handle.wait(10)
+
+
+LONG = "x" * 200_000
+
+
+@pytest.mark.parametrize(
+    "arguments, options",
+    [
+        (([X], [1], [X], [2]), {"label": LONG + "\0"}),
+        (([X], [LONG], [X], [2]), {}),
+        (([X], LONG, [X], [2]), {}),
+        ((LONG, [1], [X], [2]), {}),
+        (([X], [1], [X], [2]), {"routing": LONG}),
+        (([X], [1], [X], [2]), {"push_to": LONG}),
+        (([X], [1], [X], [2]), {"pull_to": LONG}),
+    ],
+)
+def test_errors_cut_long_arguments(c, arguments, options):
+    with pytest.raises(stepvan.InvalidError) as error:
+        c.workers[0].worker.push_pull(*arguments, **options)
+    assert len(str(error.value)) < 1000
+
+
+def test_other_errors_cut_long_arguments(c):
+    for call in (
+        lambda: c.workers[0].empty(LONG, "float32"),
+        lambda: c.workers[0].empty(1, dtype=LONG),
+        lambda: c.servers[0].server.get_batch(policy=LONG),
+        lambda: stepvan.Node(LONG),
+        lambda: stepvan.Node({LONG: 1}),
+        lambda: stepvan.Node({"DMLC_ROLE": LONG}),
+        lambda: stepvan.wait(1, LONG),
+    ):
+        with pytest.raises(stepvan.Error) as error:
+            call()
+        assert len(str(error.value)) < 1000
+
+
+def test_errors_cut_labels_that_are_too_many(run, scheduler):
+    program = run(
+        """
+        import stepvan, torch
+        with stepvan.Node() as node:
+            x = torch.zeros(1)
+            def push(label):
+                handle = node.worker.push_pull([x], [1], [x], [2], label=label)
+                [request] = node.server.get_batch(timeout=10)
+                request.respond([x])
+                handle.wait(10)
+            for i in range(4096):
+                push(str(i))
+            try:
+                push("x" * 200000)
+            except stepvan.InvalidError as error:
+                print(len(str(error)))
+        """,
+        {**scheduler(), "DMLC_ROLE": "joint"},
+    )
+    assert int(program.result()) < 1000
+
+
+def test_what_belongs_to_a_process_cannot_be_pickled_or_copied(cluster):
+    c = cluster()
+    worker, server = c.workers[0].worker, c.servers[0].server
+    registration = worker.register(torch.zeros(4))
+    handle = worker.push_pull([torch.zeros(4)], [1], [torch.zeros(4)], [2])
+    (request,) = server.get_batch(timeout=10)
+    response = request.respond([torch.zeros(4)])
+    handle.wait(10)
+    for thing in c.workers[0], worker, server, registration, handle, request, response:
+        for copied in pickle.dumps, copy.copy, copy.deepcopy:
+            with pytest.raises(TypeError, match=f"{type(thing).__name__}: .* cannot be pickled or copied"):
+                copied(thing)
+    assert pickle.loads(pickle.dumps(c.workers[0].peers)) == c.workers[0].peers

@@ -1,11 +1,13 @@
 """Programs written for StepMesh, unchanged but for the device."""
 
 import inspect
+import textwrap
 
 import pytest
 
 import fserver_lib
 import stepvan
+from conftest import environment
 
 SERVER = """
 import torch
@@ -74,6 +76,92 @@ def test_a_program(run, workers):
     assert [c.result() for c in clients] == ["done\n"] * workers
     server.result()
     scheduler.result()
+
+
+PUSHER = """
+import torch, fserver_lib as f
+f.init()
+for i in range(5):
+    f.wait(f.push_pull([torch.full((3,), float(i))], [1], [], []))
+    {then}
+f.stop()
+"""
+
+TAKER = """
+import torch, fserver_lib as f
+f.init()
+for i in range(5):
+    (request, tensors, keys), = f.get_batch()
+    assert tensors[0].eq(i).all() and keys == [1]
+    {then}
+f.stop()
+"""
+
+
+@pytest.mark.parametrize("worker, server", [
+    ("pass", "pass"),  # the next get_batch, and stop, answer
+    ("f.barrier(True, True)", "f.barrier(True, True)"),
+    ("pass", "f.respond([], request)"),
+    ("pass", "n = f.SimpleNotify(); n.init()"),
+])
+def test_pushes_without_pulls_are_answered_by_what_waits_next(run, scheduler, worker, server):
+    settings = scheduler()
+    programs = [
+        run(PUSHER.format(then=worker), {**settings, "DMLC_ROLE": "worker"}),
+        run(TAKER.format(then=server), {**settings, "DMLC_ROLE": "server"}),
+    ]
+    for program in programs:
+        program.result()
+
+
+def test_pushes_without_pulls_end_with_the_answer(run, scheduler):
+    settings = scheduler()
+    worker = run(
+        """
+        import torch, fserver_lib as f, stepvan
+        f.init()
+        handler = f.push_pull([torch.zeros(3)], [1], [], [])
+        f.barrier(True, True)  # in which the server answers
+        f.wait(handler)
+        refused = f.push_pull([torch.zeros(2, 1024)], [7], [], [])
+        try:
+            f.wait(refused)
+        except stepvan.RemoteError as error:
+            print(error.subject, "register a larger one" in str(error))
+        f.wait(f.push_pull([torch.ones(1)], [7], [], []))
+        late = f.push_pull([torch.ones(1)], [8], [], [])
+        try:
+            f.wait(late, 50)
+        except stepvan.TimeoutError as error:
+            print(error.subject, "delivered, not answered" in str(error), "deadline" in str(error))
+        f.barrier(True, True)
+        f.wait(late)
+        f.stop()
+        """,
+        {**settings, "DMLC_ROLE": "worker"},
+    )
+    server = run(
+        """
+        import torch, fserver_lib as f, stepvan
+        f.init()
+        f.register_recv_buffer(torch.zeros(1), [0], [7])
+        f.get_batch()
+        f.barrier(True, True)
+        try:
+            f.get_batch()
+        except stepvan.RefusedError as error:
+            print(error.subject, "register a larger one" in str(error))
+        (handler, tensors, keys), = f.get_batch()
+        assert keys == [7] and tensors[0].eq(1).all()
+        (handler, tensors, keys), = f.get_batch()
+        assert keys == [8]
+        stepvan.barrier(True, True)  # stepvan's own, which answers nothing
+        f.stop()
+        """,
+        {**settings, "DMLC_ROLE": "server"},
+    )
+    assert worker.result() == "server 0 True\nserver 0 True False\n"
+    assert server.result() == "worker 0 True\n"
 
 
 def test_keys_of_pushes_are_free_at_the_next_batch(run, scheduler):
@@ -150,6 +238,94 @@ def test_notifications(run, scheduler):
     program.result()
 
 
+def test_the_next_batch_is_asked_for_before_the_last_one_is_answered(run, scheduler):
+    """In lock-step the workers send nothing before they have the answer, so asking must not wait."""
+    program = run(
+        """
+        import threading, torch, fserver_lib as f
+        f.init()
+        rounds = 20
+
+        def work():
+            for i in range(rounds):
+                y = torch.zeros(3)
+                f.wait(f.push_pull([torch.full((3,), float(i))], [1], [y], [2]))
+                assert y.eq(2 * i).all()
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        notify = f.SimpleNotify()
+        notify.init()
+        notify.block_now_stream_and_get_batch()
+        for i in range(rounds):
+            (request, tensors, keys), = notify.get_future_batch_data()
+            if i + 1 < rounds:
+                notify.block_now_stream_and_get_batch()
+            f.respond([tensors[0] * 2], request)
+        worker.join()
+        f.stop()
+        """,
+        {**scheduler(), "DMLC_ROLE": "joint"},
+    )
+    program.result()
+
+
+@pytest.mark.parametrize("van", ["shm", "tcp"])
+def test_respond_with_full_pools(run, scheduler, van):
+    """Answers larger than what is left of the pool, while both sides send: respond waits for room, and comes back."""
+    program = run(
+        """
+        import torch, fserver_lib as f
+        f.init()
+        n, stages = 3 << 20, 3
+        f.register_recv_buffer(torch.zeros(stages, n), [0] * stages, list(range(stages)))
+        pushes, pulls = [torch.empty(n) for _ in range(stages)], [torch.empty(n) for _ in range(stages)]
+        answer = torch.empty(n)
+        for i in range(4):
+            handlers = [f.push_pull([pushes[s].fill_(10 * i + s)], [s], [pulls[s]], [s + 100]) for s in range(stages)]
+            for s in range(stages):
+                (request, tensors, keys), = f.get_batch()
+                answer.copy_(tensors[0]).add_(1)
+                f.respond([answer], request)
+                answer.fill_(-1)
+            for s in range(stages):
+                f.wait(handlers[s], 20000)
+                assert pulls[s].eq(10 * i + s + 1).all(), (i, s, pulls[s].unique())
+        f.stop()
+        """,
+        {**scheduler(STEPVAN_VAN=van, STEPVAN_POOL_BYTES="1MiB"), "DMLC_ROLE": "joint"},
+    )
+    program.result()
+
+
+def test_a_buffer_with_the_rows_of_one_worker_only(run, scheduler):
+    """respond_vec says what the buffer must have, and leaves the requests to be answered."""
+    program = run(
+        """
+        import torch, stepvan, fserver_lib as f
+        f.init()
+        pulls = [torch.zeros(2, 3) for _ in range(2)]
+        handlers = [f.push_pull([torch.ones(2, 3)], [i], [pulls[i]], [i + 10]) for i in range(2)]
+        batches = [f.get_batch()[0] for _ in range(2)]
+        vec, requests = [tensors for _, tensors, _ in batches], [request for request, _, _ in batches]
+        try:
+            f.respond_vec(torch.ones(2, 3), vec, requests)
+        except stepvan.InvalidError as error:
+            print(error)
+        both = torch.arange(12.0).view(4, 3)
+        f.respond_vec(both, vec, requests)
+        both.fill_(-1)
+        for handler in handlers:
+            f.wait(handler)
+        assert pulls[0].flatten().tolist() == [0, 1, 2, 3, 4, 5] and pulls[1].flatten().tolist() == [6, 7, 8, 9, 10, 11]
+        f.stop()
+        """,
+        {**scheduler(), "DMLC_ROLE": "joint"},
+    )
+    text = program.result()
+    assert "(got 2, want 4)" in text and "give a buffer with the rows of all of them" in text, text
+
+
 def test_buffers_of_a_worker(run, scheduler):
     """A buffer that is pushed and pulled in place, by views of it, as newer programs do."""
     program = run(
@@ -205,6 +381,7 @@ def test_signatures():
     wanted = {
         "init": "(plugin='')",
         "stop": "()",
+        "finalize": "()",
         "push_pull": "(push_tensors, push_keys, pull_tensors, pull_keys, need_event=True)",
         "wait": "(handler, timeout_ms=10000)",
         "get_all_handlers": "(handler)",
@@ -267,3 +444,156 @@ def test_barrier_is_told_about_workers():
         fserver_lib.barrier(True)
     with pytest.raises(stepvan.InvalidError, match="init"):
         fserver_lib.barrier(include_server=True, include_client=True)
+
+
+SERVES = """
+import fserver_lib as f, stepvan, torch
+f.init()
+f.barrier(True, True)
+try:
+    while True:
+        for handler, tensors, keys in f.get_batch():
+            f.respond([tensors[0] + 1], handler)
+except stepvan.ClosedError:
+    print("all have left")
+except stepvan.PeerLostError as error:
+    print("lost", error.subject)
+    raise SystemExit(7)
+"""
+
+ASKS = """
+import atexit, fserver_lib as f, os, sys, torch
+f.init()
+f.barrier(True, True)
+x, y = torch.ones(3), torch.zeros(3)
+f.wait(f.push_pull([x], [1], [y], [2]))
+assert y.tolist() == [2, 2, 2]
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [("pass", 0), ("sys.exit()", 0), ("sys.exit(0)", 0), ("raise SystemExit", 0), ("atexit.register(lambda: print('last'))", 0), ("f.finalize()", 0)],
+)
+def test_a_program_that_ends_well_without_stop_ends_in_order(run, scheduler, end, code):
+    settings = scheduler()
+    server = run(SERVES, {**settings, "DMLC_ROLE": "server"})
+    run(ASKS + end, {**settings, "DMLC_ROLE": "worker"}).result(code)
+    assert server.result() == "all have left\n"
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [("raise ValueError(1)", 1), ("sys.exit(3)", 3), ("raise SystemExit(3)", 3), ("sys.exit('no')", 1), ("os._exit(0)", 0), ("os.kill(os.getpid(), 9)", -9), ("raise KeyboardInterrupt", -2)],
+)
+def test_a_program_that_fails_without_stop_is_dead(run, scheduler, end, code):
+    settings = scheduler()
+    server = run(SERVES, {**settings, "DMLC_ROLE": "server"})
+    run(ASKS + end, {**settings, "DMLC_ROLE": "worker"}).result(code)
+    assert server.result(7) == "lost worker 0\n"
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize(("end", "code", "told"), [("pass", 0, "all have left\n"), ("sys.exit(0)", 0, "all have left\n"), ("1 / 0", 1, "lost worker 0\n"), ("sys.exit(3)", 3, "lost worker 0\n")])
+def test_a_child_of_multiprocessing_ends_as_its_program_does(run, scheduler, tmp_path, method, end, code, told):
+    settings = scheduler()
+    server = run(SERVES, {**settings, "DMLC_ROLE": "server"})
+    (tmp_path / "child.py").write_text("def work():\n" + textwrap.indent(ASKS + end, "    "))
+    parent = run(
+        f"""
+        import multiprocessing, sys
+        if __name__ == "__main__":
+            sys.path.insert(0, {str(tmp_path)!r})
+            import child
+            process = multiprocessing.get_context({method!r}).Process(target=child.work)
+            process.start()
+            process.join()
+            sys.exit(process.exitcode)
+        """,
+        {**settings, "DMLC_ROLE": "worker", "PYTHONPATH": str(tmp_path)},
+    )
+    parent.result(code)
+    assert server.result(7 if "lost" in told else 0) == told
+
+
+@pytest.mark.parametrize(("end", "told"), [("sys.exit(0)", "ClosedError"), ("raise ValueError", "PeerLostError"), ("sys.exit(2)", "PeerLostError")])
+def test_a_node_ends_as_its_block_does(run, scheduler, end, told):
+    settings = scheduler()
+    server = run(
+        """
+        import stepvan
+        node = stepvan.Node()
+        try:
+            node.server.get_batch()
+        except stepvan.Error as error:
+            print(type(error).__name__)
+        try:
+            node.stop()
+        except stepvan.PeerLostError:
+            pass
+        """,
+        {**settings, "DMLC_ROLE": "server"},
+    )
+    run(f"import stepvan, sys\nwith stepvan.Node() as node:\n    {end}", {**settings, "DMLC_ROLE": "worker"}).result(None)
+    assert server.result() == told + "\n"
+
+
+def test_logs_in_a_pipe_are_text(run, scheduler):
+    program = "import fserver_lib as f; f.init(); f.stop()"
+    settings = {**scheduler(), "DMLC_ROLE": "joint", "STEPVAN_LOG_LEVEL": "info"}
+    text = run(program, settings)
+    text.result()
+    assert "has stopped" in text.error and not text.error.startswith("{")
+    json = run(program, {**settings, **scheduler(), "STEPVAN_LOG_LEVEL": "info", "STEPVAN_LOG_FORMAT": "json"})
+    json.result()
+    assert json.error.startswith("{")
+
+
+def test_the_clock_is_that_of_perf_counter(run, scheduler):
+    program = run(
+        """
+        import time, torch, fserver_lib as f
+        f.init()
+        before = time.perf_counter_ns()
+        assert before <= f.get_nanosecond() <= time.perf_counter_ns()
+        x, y = torch.ones(3), torch.zeros(3)
+        handler = f.push_pull([x], [1], [y], [2])
+        (request, tensors, keys), = f.get_batch()
+        f.respond([x], request)
+        f.wait(handler)
+        after = time.perf_counter_ns()
+        trace = f.fetch_trace(handler)
+        slack = 1_000_000  # of reading two clocks
+        assert len(trace) == 8 and all(before - slack <= at <= after + slack for at in trace if at), (before, trace, after)
+        assert sum(at != 0 for at in trace) >= 6
+        f.stop()
+        """,
+        {**scheduler(), "DMLC_ROLE": "joint"},
+    )
+    program.result()
+
+
+def test_names_of_the_forks():
+    import fserver
+    import fserver.fslib
+
+    assert fserver.fslib.push_pull is fserver_lib.push_pull and fserver_lib.finalize is fserver_lib.stop
+    for use in fserver.SMCudaGraph, fserver.AfdTensorCommunicator, fserver.AfdTensorCommunicatorV2, fserver.capture_begin:
+        with pytest.raises(stepvan.NotSupportedError, match="GPU.*CPU"):
+            use()
+    assert not hasattr(fserver, "nonsense")
+
+
+@pytest.mark.parametrize("backend", ["GPU", "DCU", "klx"])
+def test_backends_that_are_devices_are_refused(run, backend):
+    program = run(
+        """
+        import fserver_lib as f, stepvan
+        try:
+            f.init()
+        except stepvan.ConfigError as error:
+            print(error.subject, "not in this build: set CPU" in str(error))
+        """,
+        {**environment(), "DMLC_ROLE": "worker", "STEPMESH_BACKEND": backend},
+    )
+    assert program.result() == "STEPMESH_BACKEND True\n"

@@ -284,3 +284,12 @@ def test_received_tensors_share_no_storage(cluster):
         handle.wait(10)
     assert seen == [0, 1, 2, 3, 4]
     assert buffer[0] == 4
+
+
+def test_no_memory_left_is_no_mistake_of_the_library(cluster):
+    node = cluster().workers[0]
+    for make in node.empty, node.zeros:
+        with pytest.raises(stepvan.OutOfMemoryError, match="ask for less") as info:
+            make(2**45, torch.uint8)
+        assert isinstance(info.value, MemoryError)
+    assert node.zeros(4, torch.uint8).eq(0).all()

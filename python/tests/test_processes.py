@@ -1,7 +1,11 @@
 """Processes: spawned, forked, killed, left."""
 
 import multiprocessing
+import pathlib
 import signal
+import subprocess
+import sys
+import textwrap
 
 import pytest
 import torch
@@ -138,6 +142,112 @@ def test_a_forked_child_gets_an_error(run, scheduler):
         {**scheduler(), "DMLC_ROLE": "joint"},
     )
     assert program.result() == "the parent went on\n"
+
+
+EXCHANGE = """
+def work():
+    f.init()
+    x, y = torch.ones(3), torch.zeros(3)
+    handler = f.push_pull([x], [1], [y], [2])
+    (request, tensors, keys), = f.get_batch()
+    f.respond([tensors[0] + 1], request)
+    f.wait(handler)
+    assert y.tolist() == [2, 2, 2]
+    f.stop()
+"""
+
+
+def ports(scheduler):
+    """The ports of two clusters that await a joint process each."""
+    return [scheduler()["DMLC_PS_ROOT_PORT"] for _ in range(2)]
+
+
+@pytest.mark.parametrize("order", ["parent first", "child first", "both at once"])
+def test_import_then_fork(run, scheduler, order):
+    """An import is no use: parent and child may both use stepvan, each in a cluster of its own."""
+    program = run(
+        f"""
+        import os, sys, torch, fserver_lib as f
+{textwrap.indent(EXCHANGE, " " * 8)}
+        order, ports = {order!r}, sys.argv[1:]
+        go, tell = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            if order == "parent first":
+                os.read(go, 1)
+            os.environ["DMLC_PS_ROOT_PORT"] = ports[0]
+            work()
+            os._exit(0)
+        os.environ["DMLC_PS_ROOT_PORT"] = ports[1]
+        if order == "parent first":
+            work()
+            os.write(tell, b".")
+        elif order == "both at once":
+            work()
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        if order == "child first":
+            work()
+        print("good")
+        """,
+        {**environment(), "DMLC_ROLE": "joint"},
+        *ports(scheduler),
+    )
+    assert program.result() == "good\n"
+
+
+def test_import_then_fork_by_multiprocessing(run, scheduler):
+    program = run(
+        f"""
+        import multiprocessing, os, sys, torch, fserver_lib as f
+{textwrap.indent(EXCHANGE, " " * 8)}
+        def at(port):
+            os.environ["DMLC_PS_ROOT_PORT"] = port
+            work()
+        children = [multiprocessing.get_context("fork").Process(target=at, args=(port,)) for port in sys.argv[1:]]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join()
+            assert child.exitcode == 0
+        print("good")
+        """,
+        {**environment(), "DMLC_ROLE": "joint"},
+        *ports(scheduler),
+    )
+    assert program.result() == "good\n"
+
+
+@pytest.mark.parametrize(
+    ("use", "named"),
+    [
+        ("stepvan.get_nanosecond()", "get_nanosecond()"),
+        ("stepvan._core.version()", "the version of the library"),
+        ("stepvan.init()", "init() or Node()"),
+    ],
+)
+def test_the_error_of_a_forked_child_names_the_first_use(run, use, named):
+    program = run(
+        f"""
+        import os, stepvan
+        try:
+            {use}
+        except stepvan.ConfigError:
+            pass
+        stepvan.get_nanosecond()
+        pid = os.fork()
+        if pid == 0:
+            for call in stepvan.init, stepvan.Node, stepvan.get_nanosecond:
+                try:
+                    call()
+                    os._exit(3)
+                except stepvan.ForkedError as error:
+                    print(error, flush=True)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        """
+    )
+    lines = program.result().splitlines()
+    assert len(lines) == 3 and all(f"first for {named}:" in line and "spawn" in line for line in lines), lines
 
 
 def test_a_child_that_executes_a_program(run, scheduler):
@@ -282,7 +392,7 @@ def test_the_command(run):
     import subprocess, sys
 
     done = subprocess.run([sys.executable, "-m", "stepvan", "version"], capture_output=True, text=True, timeout=30)
-    assert done.returncode == 0 and stepvan.__version__ in done.stdout
+    assert done.returncode == 0 and stepvan._core.version() in done.stdout
     assert subprocess.run([sys.executable, "-m", "stepvan", "nothing"], capture_output=True, timeout=30).returncode == 2
     alone = subprocess.run([sys.executable, "-m", "stepvan"], capture_output=True, text=True, timeout=30)
     assert alone.returncode == 0 and "Usage:" in alone.stdout, alone.stderr
@@ -310,3 +420,15 @@ with stepvan.Node() as node:
     done = subprocess.run(command, capture_output=True, text=True, timeout=50)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (done.stdout + done.stderr).count("equal True") == 2
+
+
+def test_interrupts_in_the_background():
+    """The tests of Ctrl-C pass in a process that was started to ignore it, as a job in the background is."""
+    test = str(pathlib.Path(__file__).with_name("test_waiting.py")) + "::test_interrupts[wait]"
+    done = subprocess.run(
+        ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-m", "pytest", "-q", test],
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout

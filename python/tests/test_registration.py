@@ -140,3 +140,27 @@ def test_threads_that_wait_for_one_that_is_refused(cluster):
         t.join(30)
     assert len(errors) == 200
     assert references(buffer) == before
+
+
+def test_unregister_again_has_no_effect(cluster):
+    c = cluster()
+    for registration in (
+        c.workers[0].worker.register(np.zeros(8)),
+        c.servers[0].server.register_recv_buffer(np.zeros(8), [0], [5]),
+    ):
+        with registration:
+            registration.unregister()
+            registration.unregister(1)
+        registration.unregister(0)
+
+
+def test_ending_one_registration_of_a_tensor_twice_leaves_the_other(cluster):
+    worker = cluster().workers[0].worker
+    tensor = np.zeros(8)
+    first, second = worker.register(tensor), worker.register(tensor)
+    first.unregister()
+    first.unregister()
+    assert int(first) != int(second)
+    stepvan._core.unregister(int(second), 0)  # StaleError if it had been ended
+    with pytest.raises(stepvan.StaleError):
+        stepvan._core.unregister(int(second), 0)

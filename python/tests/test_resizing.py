@@ -126,3 +126,38 @@ def test_tensors_that_are_only_pushed_can_be_resized_later(cluster):
     c.workers[0].worker.push_pull([x], [1], [y], [2]).wait(10)
     assert y.eq(2).all()
     assert x.resize_(1000).shape == (1000,) and y.resize_(1000).shape == (1000,)
+
+
+def test_without_numpy_what_could_be_resized_is_refused(run, scheduler):
+    """As where torch is older than numpy: it has no numpy then, by which it is kept from resizing."""
+    program = run(
+        """
+        import sys, warnings
+        sys.modules["numpy"] = None
+        warnings.simplefilter("ignore")
+        import torch, stepvan
+        try:
+            torch.zeros(1).numpy()
+            raise SystemExit("torch has numpy")
+        except RuntimeError:
+            pass
+        node = stepvan.Node()
+        plain, ours = torch.zeros(64), node.zeros(64, torch.float32)
+        for register in [lambda t: node.worker.register(t), lambda t: node.server.register_recv_buffer(t, [0], [5])]:
+            try:
+                register(plain)
+                raise SystemExit("registered")
+            except stepvan.NotSupportedError as error:
+                assert "numpy<2" in str(error) and "not available" in str(error), error
+            with register(ours):
+                try:
+                    ours.detach().resize_(1000)
+                    raise SystemExit("resized")
+                except RuntimeError:
+                    pass
+        assert plain.resize_(1000).shape == (1000,)
+        node.stop()
+        """,
+        {**scheduler(), "DMLC_ROLE": "joint"},
+    )
+    program.result()

@@ -173,8 +173,8 @@ def test_iteration_ends_when_the_workers_have_left(cluster):
 
     thread = threading.Thread(target=loop)
     thread.start()
-    for w in range(2):
-        push(c, w, 1, torch.zeros(1)).wait(10)
+    for handle in [push(c, w, 1, torch.zeros(1)) for w in range(2)]:
+        handle.wait(10)
     stops = [c.pool.submit(node.stop, 20) for node in c.workers]
     thread.join(20)
     assert not thread.is_alive() and sorted(seen) == [0, 1]

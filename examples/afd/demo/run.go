@@ -17,6 +17,7 @@ import (
 	"github.com/stepvan/stepvan/examples/afd/model"
 	"github.com/stepvan/stepvan/examples/afd/modelfiles"
 	"github.com/stepvan/stepvan/internal/launch"
+	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/trace"
 )
 
@@ -31,11 +32,11 @@ func Run(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	traces, err := os.MkdirTemp("", "stepvan-demo")
+	traces, remove, err := shm.Scratch(shm.SocketDir(), "demo")
 	if err != nil {
-		return err
+		return fmt.Errorf("directory for the traces: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(traces) }()
+	defer func() { _ = remove() }()
 	o.introduce()
 	began := time.Now()
 	results, err := o.launch(ctx, traces)

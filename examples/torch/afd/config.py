@@ -45,7 +45,7 @@ class ConnectorConfig:
 
     @classmethod
     def from_vllm(cls, rank: int, local_rank: int, config: Any) -> ConnectorConfig:
-        """From a ``VllmConfig`` with an ``afd_config``, as vLLM hands it to a connector's constructor.
+        """From a ``VllmConfig`` with an ``afd_config``, as the proposal to vLLM hands it to a connector's constructor.
 
         ``afd_host`` and ``afd_port`` name the scheduler, which runs for itself
         (``stepvan scheduler``). A stage gets an equal part of the batched tokens.

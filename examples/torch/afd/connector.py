@@ -33,7 +33,7 @@ class StepvanAFDConnector:
 
     @classmethod
     def from_vllm(cls, rank: int, local_rank: int, config: Any) -> StepvanAFDConnector:
-        """With the arguments that vLLM gives to a connector; see ``ConnectorConfig.from_vllm``."""
+        """With the arguments that the proposal to vLLM gives to a connector; see ``ConnectorConfig.from_vllm``."""
         return cls(ConnectorConfig.from_vllm(rank, local_rank, config))
 
     def init_afd_connector(self) -> None:

@@ -6,46 +6,77 @@ what a stream would wait for is waited for in the call.
 
 from __future__ import annotations
 
+import functools
+import multiprocessing.process
+import multiprocessing.util
+import os
+import sys
+import time
 from collections.abc import Sequence
+from threading import get_ident
 from typing import Any, NoReturn
 
 import stepvan
 from stepvan import (
     _core,
-    fetch_trace,
     get_all_handlers,
-    get_nanosecond,
     push_pull,
-    respond,
-    respond_vec,
-    wait,
 )
 from stepvan import _default
-from stepvan._errors import ended
+from stepvan._errors import cut, ended
 
 Batch = list[tuple[int, list[Any], list[int]]]
 
-_unanswered: list[int] = []
-"""Handlers of the last batch that have no pulls: their keys are free again at the next get_batch."""
+_unanswered: list[tuple[int, int]] = []
+"""Requests of the last batch that have no pulls: the thread that took it, and the handler. ``_answer`` answers them."""
 
 
 def init(plugin: str = "") -> None:
-    """Joins the cluster that the environment tells of. There are no plugins: NotSupportedError."""
+    """Joins the cluster that the environment tells of. There are no plugins: NotSupportedError.
+
+    A process that exits with 0 without ``stop`` stops then, for a minute at most. One that ends otherwise is dead for the others.
+    Logs are text, not JSON, unless STEPVAN_LOG_FORMAT is set.
+    """
     if plugin:
-        raise stepvan.NotSupportedError(f"init: {plugin!r}: stepvan has no plugins, devices are supported by the package itself")
+        raise stepvan.NotSupportedError(f"init: {cut(plugin)}: stepvan has no plugins, devices are supported by the package itself")
     _unanswered.clear()
-    stepvan.init()
+    node = stepvan.init(None if os.environ.get("STEPVAN_LOG_FORMAT") else {"STEPVAN_LOG_FORMAT": "console"})
+    node._closer.atexit = False  # type: ignore[misc]  # the stop at exit comes first
+    _core.stop_at_exit(node.number, _LAST_STOP)
+    if multiprocessing.process.parent_process() is not None:
+        multiprocessing.util.Finalize(None, _child_ends, exitpriority=100)
 
 
 def stop() -> None:
-    """Waits until every node that lives has stopped, then leaves."""
+    """Waits until every node that lives has stopped, then leaves. Answers requests of the last batch that only push."""
+    _answer()
     stepvan.stop()
+
+
+finalize = stop
+"""The name that some forks of StepMesh have for ``stop``."""
+
+_LAST_STOP = 60.0
+"""How many seconds a process that exits waits for the others."""
+
+
+def _child_ends() -> None:
+    """Stops in order at the end of a child of multiprocessing, which runs no functions of ``exit``, unless that fails."""
+    error = sys.exc_info()[1]
+    if error is not None and not (isinstance(error, SystemExit) and not error.code):
+        return
+    try:
+        stepvan.stop(_LAST_STOP)
+    except stepvan.Error as stopping:
+        print(f"stepvan: stop at exit: {stopping}", file=sys.stderr)
 
 
 def get_batch() -> Batch:
     """Waits for one request of every worker: [(handler, tensors, keys)], by worker.
 
-    Requests of the last batch that only push count as answered. ClosedError: every worker has left.
+    Requests of the last batch that only push are answered by the program's next call that waits for others (``get_batch``,
+    ``wait``, ``barrier``, ``stop``), unless it has responded to them. RefusedError: a request had to be refused, so the batch
+    failed; call again for the next. ClosedError: every worker has left.
     """
     _answer()
     batch: Batch
@@ -53,17 +84,77 @@ def get_batch() -> Batch:
         batch, handlers = _core.get_batch(_default._number(), 0, None, True)
     except (stepvan.ClosedError, stepvan.StaleError) as error:
         raise ended("get_batch", _default._number(), error) from None
-    _unanswered.extend(handlers)
+    thread = get_ident()
+    _unanswered.extend((thread, handler) for handler in handlers)
     return batch
 
 
+def wait(handler: int, timeout_ms: float | None = 10000) -> None:
+    """Waits until an exchange has finished, ``timeout_ms`` milliseconds at most. See stepvan.Handle.wait."""
+    _answer_own()
+    stepvan.wait(handler, timeout_ms)
+
+
 def _answer() -> None:
+    """Answers what was only pushed: the program has had its batch, and workers wait for the answer."""
     while _unanswered:
+        request = _unanswered.pop()
         try:
-            _core.respond(_default._number(), _unanswered[-1], [])
+            _core.respond_copy(_default._number(), request[1], [])
         except (stepvan.StaleError, stepvan.ClosedError):  # the program has answered it, or the node has stopped
             pass
-        _unanswered.pop()
+        except BaseException:
+            _unanswered.append(request)
+            raise
+
+
+def _answer_own() -> None:
+    """``_answer``, but in a joint process only where this thread took the batch: another one may be working with it."""
+    if _unanswered and (_unanswered[-1][0] == get_ident() or _default._given().worker is None):
+        _answer()
+
+
+def get_nanosecond() -> int:
+    """The time in ns by the clock of time.perf_counter(), which is monotonic. It can be asked for before a fork."""
+    return time.monotonic_ns()
+
+
+def fetch_trace(handler: int) -> list[int]:
+    """8 times in ns of a finished exchange, by the clock of get_nanosecond; 0: did not happen. See stepvan.Trace.
+
+    Those of a server are by the clock of its machine: only differences mean anything, but for a server on this one.
+    """
+    ahead = _ahead()
+    return [at and at - ahead for at in stepvan.fetch_trace(handler)]
+
+
+@functools.cache
+def _ahead() -> int:
+    """By how much the library's clock, which counts from 1970, is ahead of get_nanosecond. Both run alike."""
+    best = 0, sys.maxsize
+    for _ in range(16):
+        before = time.monotonic_ns()
+        at = stepvan.get_nanosecond()
+        after = time.monotonic_ns()
+        best = min(best, (at - (before + after) // 2, after - before), key=lambda found: found[1])
+    return best[0]
+
+
+def respond(tensors: Sequence[Any], handler: int, need_event: bool = False) -> None:
+    """Answers the pulls of one request, in their order, once. The tensors may be written to again when it returns.
+
+    stepvan.respond lends them instead, and copies nothing. need_event has no meaning for tensors in the memory of the CPU.
+    """
+    _core.respond_copy(_default._number(), handler, tensors)
+
+
+def respond_vec(ret_buffer: Any, tensors_vec: Sequence[Any], handler_vec: Sequence[int]) -> None:
+    """Answers request i with the next rows of ret_buffer, as many as tensors_vec[i] has.
+
+    The rows of request i follow those of request i - 1, so ret_buffer has the rows of all of them together: else it is
+    InvalidError, and no request is answered. ret_buffer may be written to again when it returns.
+    """
+    _core.respond_vec_copy(_default._number(), ret_buffer, tensors_vec, handler_vec)
 
 
 def register_recv_buffer(tensor: Any, worker_ranks: Sequence[int], push_keys: Sequence[int]) -> None:
@@ -98,22 +189,19 @@ def barrier(
         include_worker = include_client
     if include_worker is None:
         raise TypeError("barrier() needs include_worker (or include_client)")
+    _answer_own()
     stepvan.barrier(include_server, include_worker, instance_barrier)
 
 
 class SimpleNotify:
     """Has a stream wait for what the library does. Without a GPU the thread that calls is the stream, and waits itself."""
 
-    def __init__(self) -> None:
-        self._batch: Batch | None = None
-
     def init(self) -> None:
         """Makes it ready."""
-        self._batch = None
 
     def stream_wait_event(self, handler: int) -> None:
         """What follows comes after the exchange has finished."""
-        _core.wait(_default._number(), handler, None)
+        wait(handler, None)
 
     def wait_event_done(self) -> None:
         """Returns when all that was asked for has happened: it has."""
@@ -122,16 +210,14 @@ class SimpleNotify:
         """What follows comes after what was asked for before: it has."""
 
     def block_now_stream_and_get_batch(self) -> None:
-        """What follows comes after the next batch has arrived, which ``get_future_batch_data`` gives."""
-        if self._batch is None:
-            self._batch = get_batch()
+        """Asks for the next batch, and returns at once: ``get_future_batch_data`` waits for it.
+
+        So a program may ask for it before it has answered the last one, whose workers send nothing until then.
+        """
 
     def get_future_batch_data(self) -> Batch:
-        """The batch that was waited for, once."""
-        self.block_now_stream_and_get_batch()
-        batch, self._batch = self._batch, None
-        assert batch is not None
-        return batch
+        """Waits for the batch that was asked for, and gives it. See get_batch."""
+        return get_batch()
 
 
 def _needs_gpu(name: str) -> NoReturn:
@@ -198,6 +284,7 @@ __all__ = [
     "cudagraph_set_config",
     "cudagraph_set_stage",
     "fetch_trace",
+    "finalize",
     "get_all_handlers",
     "get_batch",
     "get_nanosecond",

@@ -46,8 +46,10 @@ from stepvan._errors import (
     InvalidError,
     NotRegisteredError,
     NotSupportedError,
+    OutOfMemoryError,
     PeerLostError,
     ProtocolError,
+    RefusedError,
     RemoteError,
     StaleError,
     TimeoutError,
@@ -58,8 +60,8 @@ from stepvan._registration import Registration
 from stepvan._server import Pull, Request, Response, Server
 from stepvan._worker import Handle, Trace, Worker
 
-__version__: str = _core.version()
-"""The version of the library, as Go has it: "v1.2.3"."""
+__version__: str = _core.wheel_version()
+"""The version of the package, as pip has it: "1.2.3"."""
 
 __all__ = [
     "BusyError",
@@ -74,11 +76,13 @@ __all__ = [
     "Node",
     "NotRegisteredError",
     "NotSupportedError",
+    "OutOfMemoryError",
     "Peer",
     "PeerLostError",
     "ProtocolError",
     "Pull",
     "Registration",
+    "RefusedError",
     "RemoteError",
     "Request",
     "Response",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stepvan import _core
-from stepvan._errors import ClosedError, ForkedError, InvalidError, StaleError, ended
+from stepvan._errors import ClosedError, InvalidError, StaleError, cut, ended
 from stepvan._node import Node, nodes
 from stepvan._server import Policy, Request, _policy, handlers_of
 from stepvan._registration import Registration
@@ -27,7 +27,7 @@ def _number() -> int:
 def init(settings: Mapping[str, str | None] | None = None, timeout: float | None = None) -> Node:
     """Joins the cluster that the environment tells of, and gives the node that the other functions work on. See Node."""
     global _node
-    get_nanosecond()  # raises ForkedError
+    _core.check_fork()
     if _node is not None and _node.alive:
         raise InvalidError("stepvan.init() was called before: call stop() first, or make a Node")
     if _node is not None:
@@ -61,7 +61,7 @@ def wait(handler: int, timeout_ms: float | None = 10000) -> None:
     try:
         limit = None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
     except TypeError:
-        raise InvalidError(f"timeout_ms is {timeout_ms!r}: it must be milliseconds, or None for ever") from None
+        raise InvalidError(f"timeout_ms is {cut(timeout_ms)}: it must be milliseconds, or None for ever") from None
     _core.wait(_number(), handler, limit)
 
 
@@ -88,12 +88,16 @@ def get_batch(policy: Policy | None = None, timeout: float | None = None) -> lis
 
 
 def respond(tensors: Sequence[Any], handler: int | Request, need_event: bool = False) -> None:
-    """Answers one request. See Server.respond; need_event has no meaning for tensors in the memory of the CPU."""
+    """Answers one request, and lends the tensors: they must not be changed before the worker has them.
+
+    That is known when the worker sends its next request, or with Server.respond, whose Response tells; fserver_lib.respond
+    gives them back at once. See Server.respond. need_event has no meaning for tensors in the memory of the CPU.
+    """
     _core.respond(_number(), handler.handler if isinstance(handler, Request) else handler, tensors)
 
 
 def respond_vec(ret_buffer: Any, tensors_vec: Sequence[Any], handler_vec: Sequence[int | Request]) -> None:
-    """Answers several requests with consecutive rows of one tensor. See Server.respond_vec."""
+    """Answers several requests with consecutive rows of one tensor, which it lends as respond does. See Server.respond_vec."""
     _core.respond_vec(_number(), ret_buffer, tensors_vec, handlers_of(handler_vec))
 
 
@@ -142,8 +146,7 @@ def zeros(shape: Iterable[int] | int, dtype: Any) -> Any:
 
 
 def get_nanosecond() -> int:
-    """The time in ns since 1970, by the clock of the traces: it never steps back."""
+    """The time in ns since 1970, by the clock of the traces: it never steps back. That of ``fserver_lib`` is time.monotonic_ns()."""
     now = _core.get_nanosecond()
-    if now == 0:
-        raise ForkedError("stepvan cannot be used in a forked child of a process that uses it: start processes with spawn")
+    _core.check_fork()
     return now

@@ -7,6 +7,15 @@ from collections.abc import Iterator
 from stepvan import _core
 
 
+_LONGEST = 200  # characters of a value that an error quotes
+
+
+def cut(value: object) -> str:
+    """What an error says of a value of the caller: its repr, or the beginning of that."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"
+
+
 class Error(Exception):
     """The root of all errors of stepvan.
 
@@ -65,16 +74,31 @@ class RemoteError(Error):
     """The peer has refused; the message is its reason."""
 
 
+class RefusedError(Error):
+    """This server refused a request of the worker ``subject``, so its batch failed.
+
+    The other workers' requests of that batch end with RemoteError, and the next ``get_batch`` gives the next request of
+    every worker.
+    """
+
+
 class ProtocolError(Error):
     """A peer sent what cannot be."""
 
 
 class ForkedError(Error):
-    """This process was forked from one that uses stepvan, and cannot use it: use multiprocessing with "spawn"."""
+    """This process was forked from one that had used stepvan: fork before the first use, or use multiprocessing with "spawn"."""
+
+
+class OutOfMemoryError(Error, MemoryError):
+    """The system or container has no memory left for it: free some, or ask for less."""
 
 
 class InternalError(Error):
-    """A mistake of the library, or of the system; the message is for its authors."""
+    """A mistake of the library, or of the system; the message is for its authors.
+
+    A panic of the library has ended the node: all its calls raise this error, ``stop`` does at once, and the interpreter goes on.
+    """
 
 
 @contextlib.contextmanager
@@ -114,6 +138,8 @@ _errors: dict[int, type[Exception]] = {
     14: ForkedError,
     15: InternalError,
     16: ExpiredError,
+    17: RefusedError,
+    18: OutOfMemoryError,
 }
 _core.set_errors(_errors)
 for _error in (Error, *_errors.values()):

@@ -74,7 +74,7 @@ def element(dtype: Any) -> tuple[int, bool]:
 
     ``dtype`` is one of torch or numpy, or a name ("bfloat16"), which is of torch where torch is loaded.
     """
-    from stepvan._errors import InvalidError
+    from stepvan._errors import InvalidError, cut
 
     torch = sys.modules.get("torch")
     if isinstance(dtype, str):
@@ -88,9 +88,9 @@ def element(dtype: Any) -> tuple[int, bool]:
                 raise TypeError
             name, is_torch = numpy.dtype(dtype).name, False  # type: ignore[union-attr]
         except (AttributeError, TypeError):
-            raise InvalidError(f"dtype is {dtype!r}: give one of torch or numpy, or a name such as 'bfloat16'") from None
+            raise InvalidError(f"dtype is {cut(dtype)}: give one of torch or numpy, or a name such as 'bfloat16'") from None
     if name not in CODES:
-        raise InvalidError(f"dtype is {dtype!r}: there are {', '.join(CODES)}")
+        raise InvalidError(f"dtype is {cut(dtype)}: there are {', '.join(CODES)}")
     return CODES[name], is_torch
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stepvan import _core
-from stepvan._errors import InvalidError, calling
+from stepvan._errors import InvalidError, calling, cut
 from stepvan._frameworks import discover, element
 
 
@@ -18,7 +18,7 @@ def make(node: int, shape: Iterable[int] | int, dtype: Any, zeroed: bool) -> Any
     for n in dims:
         size *= n
     if size >= 2**63:
-        raise InvalidError(f"shape is {shape!r}: that is larger than any memory")
+        raise InvalidError(f"shape is {cut(shape)}: that is larger than any memory")
     with calling("zeros" if zeroed else "empty", node):
         memory = _core.allocate(node, max(size, 1), zeroed)
     return _core.view(memory, dims, code, is_torch)
@@ -30,5 +30,5 @@ def _dims(shape: Iterable[int] | int) -> tuple[int, ...]:
     except TypeError:
         dims = (-1,)
     if any(n < 0 for n in dims):
-        raise InvalidError(f"shape is {shape!r}: it must be a number from 0 on, or a list of them")
+        raise InvalidError(f"shape is {cut(shape)}: it must be a number from 0 on, or a list of them")
     return dims

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from stepvan import _core
-from stepvan._errors import ClosedError, Error, ExpiredError, InvalidError, PeerLostError
+from stepvan._errors import ClosedError, Error, ExpiredError, InternalError, InvalidError, PeerLostError, cut
+from stepvan._local import Local
 from stepvan._memory import make
 from stepvan._registration import Registration
 from stepvan._server import Server
@@ -39,16 +40,17 @@ class Peer(NamedTuple):
     reason: str
 
 
-class Node:
+class Node(Local):
     """A node of a cluster: worker, server, both (joint), or scheduler.
 
     settings: go before the environment: {"DMLC_ROLE": "worker", ...}; None as a value unsets. ``python -m stepvan
         env --all`` tells of each.
     timeout: seconds to wait for the cluster to be complete, in place of STEPVAN_START_TIMEOUT, 10 minutes by default.
 
-    The node has started when this returns. A context manager: stops at the end, or closes when there is an
-    exception. A node that nobody has any more is closed, and so is every node when the interpreter exits, which comes after
-    the end of all threads that are not daemons.
+    The node has started when this returns. A context manager: stops at the end and at ``sys.exit(0)``, or closes when there is
+    another exception. A node that nobody has any more is closed, and so is every node when the interpreter exits, which comes
+    after the end of all threads that are not daemons. Only a stop ends a node in order: the others take one that is closed
+    without it for dead.
 
     role: "worker", "server", "joint", or "scheduler".
     worker, server: what a worker does, and a server; None where it is none.
@@ -130,18 +132,18 @@ class Node:
         """Waits until every node of the cluster that lives has stopped, then leaves. Again without effect.
 
         Finished handles can be read until ``close``. TimeoutError: others have not stopped yet; the next call goes on
-        waiting. PeerLostError: the cluster did not live to its end.
+        waiting. PeerLostError: the cluster did not live to its end. InternalError: a mistake of stepvan had ended the node.
         """
         if self._closer.alive:
             try:
                 _core.stop(self.number, timeout)
-            except (PeerLostError, ExpiredError, ClosedError):
+            except (PeerLostError, ExpiredError, ClosedError, InternalError):
                 self.stopped = True  # all is closed, only not in order
                 raise
         self.stopped = True
 
     def close(self) -> None:
-        """Ends the node: one that has not stopped leaves at once. Waits of other threads end with ClosedError."""
+        """Ends the node at once. The others take it for dead, unless ``stop`` was called. Waits of other threads end with ClosedError."""
         self._closer()
         nodes.pop(self.number, None)
         self._registrations.clear()
@@ -149,8 +151,8 @@ class Node:
     def __enter__(self) -> Node:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if kind is None or isinstance(error, SystemExit) and not error.code:
             self.stop()
         else:
             self.close()
@@ -168,7 +170,7 @@ def _starting(settings: Mapping[str, str | None] | None, timeout: float | None) 
     try:
         given = dict(settings or {})
     except (TypeError, ValueError):
-        raise InvalidError(f"settings is {settings!r}: it must be a dict, like {{'DMLC_ROLE': 'worker'}}") from None
+        raise InvalidError(f"settings is {cut(settings)}: it must be a dict, like {{'DMLC_ROLE': 'worker'}}") from None
     if not isinstance(timeout, int | float) or not 0.1 <= timeout <= _LONGEST_START:
         return given, timeout
     given["STEPVAN_START_TIMEOUT"] = f"{math.ceil(timeout * 1000)}ms"

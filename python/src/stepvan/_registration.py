@@ -5,23 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stepvan import _core
+from stepvan._errors import StaleError
+from stepvan._local import Local
 
 if TYPE_CHECKING:
     from stepvan._node import Node
 
 
-class Registration:
+class Registration(Local):
     """Memory that was registered. It lasts until ``unregister``, or the end of the node, also when nobody has this object.
 
     A context manager: unregisters at the end.
     """
 
-    __slots__ = ("_chunks", "_node", "_number")
+    __slots__ = ("_chunks", "_ended", "_node", "_number")
 
     def __init__(self, node: Node, number: int, chunks: Any = None) -> None:
         self._node = node
         self._number = number
         self._chunks = chunks
+        self._ended = False
         if chunks is not None:
             node._registrations[number] = self
 
@@ -32,12 +35,18 @@ class Registration:
             self._forget()  # the library tells when it lets go of the memory
 
     def unregister(self, timeout: float | None = None) -> None:
-        """Ends it. Later pushes land in pooled memory.
+        """Ends it. Later pushes land in pooled memory. Again without effect.
 
         BusyError: a request on it is unanswered, and nothing has changed. TimeoutError: it has ended, but a worker has
         not let go: call again.
         """
-        _core.unregister(self._number, timeout)
+        try:
+            if not self._ended:
+                _core.unregister(self._number, timeout)
+        except StaleError:
+            if not self._ended:  # another thread has ended it meanwhile
+                raise
+        self._ended = True
         self._forget()
 
     def _forget(self) -> None:

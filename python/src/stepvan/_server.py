@@ -6,7 +6,8 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stepvan import _core
-from stepvan._errors import ClosedError, InvalidError, StaleError, calling, ended
+from stepvan._errors import ClosedError, InvalidError, StaleError, calling, cut, ended
+from stepvan._local import Local
 from stepvan._loop import completion
 from stepvan._registration import Registration
 
@@ -27,7 +28,7 @@ class Pull(NamedTuple):
     variable: bool
 
 
-class Response:
+class Response(Local):
     """An answer that was given. Its tensors are kept alive, and must not be changed, until it is done.
 
     ``await response`` waits in an event loop.
@@ -53,7 +54,7 @@ class Response:
         self.wait(0)
 
 
-class Request(_core.Request):
+class Request(Local, _core.Request):
     """One worker's request: ``tensors`` were pushed with ``keys``, ``pulls`` are to be answered, once.
 
     handler: its number. worker: the rank of the worker.
@@ -102,7 +103,7 @@ def _server_of(number: int) -> Server:
     return node.server
 
 
-class Server:
+class Server(Local):
     """What a server does. From any thread, but ``get_batch`` from one at a time.
 
     ``for batch in server:`` gives batches until all workers have left.
@@ -146,7 +147,8 @@ class Server:
         policy: "lockstep": one of every paired worker; "any"; a number: of at least so many workers. By default that of
             STEPVAN_BATCH.
 
-        ClosedError: every worker has left, which is the time to stop, or this node was stopped. PeerLostError: the policy
+        RefusedError, in lock-step: a worker's request had to be refused, and the batch failed as a whole; call again for the
+        next one. ClosedError: every worker has left, which is the time to stop, or this node was stopped. PeerLostError: the policy
         cannot be met without a worker that is gone. TimeoutError: ``timeout`` seconds have passed, nothing was taken.
         """
         try:
@@ -166,8 +168,10 @@ class Server:
     def respond(self, tensors: Sequence[Any] | None, request: Request | int) -> Response:
         """Answers the pulls of a request (or of its handler), in their order, once. It returns at once.
 
-        A request without pulls is answered with [], which frees its keys at the worker. None: with what ``out(i)`` gave.
-        The tensors are kept alive until the response is done. Only their sizes in bytes must fit the pulls: the bytes of a
+        A request without pulls is answered with [], which ends the worker's exchange. None: with what ``out(i)`` gave.
+        The tensors are lent: they are kept alive, and must not be changed, until the response is done. Filled again before,
+        they reach the worker with what they hold then (STEPVAN_CHECK_BORROWED=1 finds that). Only their sizes in bytes must
+        fit the pulls: the bytes of a
         tensor of another type or shape are written as they are.
 
         InvalidError: counts or sizes do not fit; WouldBlockError: the queue to the worker is full. The request is still
@@ -186,7 +190,7 @@ class Server:
 
         Request i gets as many rows as ``tensors[i]`` has (a tensor, a list whose first tensor counts, or a number). With
         several pulls per request they are cut further, by the pulls' own rows. Surplus rows are ignored. All or, on
-        an error, none.
+        an error, none. The buffer is lent, as tensors of ``respond`` are.
         """
         return Response(self, _core.respond_vec(self._at, buffer, tensors, handlers_of(requests)))
 
@@ -196,7 +200,7 @@ def handlers_of(requests: Iterable[Request | int]) -> list[int]:
     try:
         return [request.handler if isinstance(request, Request) else request for request in requests]
     except TypeError:
-        raise InvalidError(f"requests is {requests!r}: it must be a list of requests or handlers") from None
+        raise InvalidError(f"requests is {cut(requests)}: it must be a list of requests or handlers") from None
 
 
 def _policy(policy: Policy | None) -> int:
@@ -205,4 +209,4 @@ def _policy(policy: Policy | None) -> int:
     try:
         return _policies[policy]  # type: ignore[index]
     except (KeyError, TypeError):
-        raise InvalidError(f"policy is {policy!r}: it is 'lockstep', 'any', a positive number, or None") from None
+        raise InvalidError(f"policy is {cut(policy)}: it is 'lockstep', 'any', a positive number, or None") from None

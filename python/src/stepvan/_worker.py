@@ -6,7 +6,8 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stepvan import _core
-from stepvan._errors import InvalidError, calling
+from stepvan._errors import InvalidError, calling, cut
+from stepvan._local import Local
 from stepvan._loop import completion
 from stepvan._registration import Registration
 
@@ -18,7 +19,7 @@ _routings = {None: 0, "broadcast": 1, "key": 2, "named": 3}
 
 
 class Trace(NamedTuple):
-    """When an exchange with one server did what, in ns (``get_nanosecond``).
+    """When an exchange with one server did what, in ns since 1970 (``get_nanosecond``).
 
     request_start: the program has asked. request_post_send: the request has been sent. request_post_recv: the server has
     all of it. request_process: the server's program has it. response_start: that has answered. response_post_send: the
@@ -37,7 +38,7 @@ class Trace(NamedTuple):
     response_process: int
 
 
-class Handle:
+class Handle(Local):
     """An exchange that was begun by ``push_pull``. ``int(handle)`` is its number; ``await handle`` waits in an event loop.
 
     It stays valid until STEPVAN_HANDLES later ones have finished (65,536 by default), then it is StaleError.
@@ -50,7 +51,8 @@ class Handle:
         self._number = number
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits until every push has been received and every pull written, ``timeout`` seconds at most.
+        """Waits until every server has answered, ``timeout`` seconds at most: all pulls are written then, and an exchange
+        without pulls has been responded to.
 
         Again and again, from any thread. Raises PeerLostError or RemoteError with the server as ``subject``,
         or who else has died without whom the cluster cannot go on; TimeoutError: it goes on, and the tensors are still in use.
@@ -91,7 +93,7 @@ class Handle:
         return f"Handle({self._number:#x})"
 
 
-class Worker:
+class Worker(Local):
     """What a worker does: ``node.worker``. From any thread."""
 
     __slots__ = ("_at", "_node", "__weakref__")
@@ -137,11 +139,11 @@ class Worker:
         if routing is None and push_to is None and pull_to is None and variable is None and label is None:
             return Handle(self, _core.push_pull(self._at, push, push_keys, pull, pull_keys))
         if not isinstance(routing, str | None) or routing not in _routings:
-            raise InvalidError(f"routing is {routing!r}: it is 'broadcast', 'key', 'named', or None")
+            raise InvalidError(f"routing is {cut(routing)}: it is 'broadcast', 'key', 'named', or None")
         to: Any = pull_to
         if isinstance(pull_to, str | bool):
             if pull_to != "push":
-                raise InvalidError(f"pull_to is {pull_to!r}: it is the rank of a server, a list of ranks, or 'push'")
+                raise InvalidError(f"pull_to is {cut(pull_to)}: it is the rank of a server, a list of ranks, or 'push'")
             to = True
         if routing is None and (push_to is not None or to is not None):
             routing = "named"
@@ -157,7 +159,8 @@ class Worker:
         registered any more: torch raises RuntimeError in ``resize_``, and where ``out=`` would need more room. Some versions of
         torch show the larger shape nevertheless, in that tensor: do not use it then. A storage that is moved (``set_``,
         ``share_memory_``, a queue of torch.multiprocessing) takes its memory along, which nobody can prevent: do that before.
-        Registering it again gives a further Registration.
+        Registering it again gives a further Registration. NotSupportedError: torch has no numpy here that works with it, and
+        could resize the tensor; those of ``empty`` and ``zeros`` can be registered nevertheless.
         """
         with calling("register", self._at):
             number = _core.register(self._at, tensor)

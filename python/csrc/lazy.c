@@ -1,0 +1,193 @@
+/*
+ * libstepvan.so, loaded at the first use. Go's runtime comes with it, and a process that has that cannot be forked. So a
+ * program may import stepvan, fork, and use it in the child, in the parent, or in both.
+ *
+ * Each function of stepvan.h that the extension calls has a row here: it loads the library and calls the library's own.
+ * A function without a row is an undefined symbol, which the import of stepvan reports.
+ */
+#define _GNU_SOURCE /* dladdr */
+#include "core.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* X(result, name, parameters, arguments, result when the library cannot be loaded) */
+#define FUNCTIONS(X) \
+	X(const char *, version, (void), (), "") \
+	X(uint32_t, abi_version, (void), (), 0) \
+	X(int64_t, get_nanosecond, (void), (), 0) \
+	X(int32_t, main, (int32_t argc, const char *const *argv, int32_t selfc, const char *const *self), (argc, argv, selfc, self), 125) \
+	X(int32_t, start, (const stepvan_setting *settings, uint64_t count, int64_t timeout_ns, uint64_t *node, stepvan_error *error), (settings, count, timeout_ns, node, error), failed(error)) \
+	X(int32_t, start_wait, (uint64_t node, int64_t timeout_ns, stepvan_error *error), (node, timeout_ns, error), failed(error)) \
+	X(int32_t, stop, (uint64_t node, int64_t timeout_ns, stepvan_error *error), (node, timeout_ns, error), failed(error)) \
+	X(int32_t, close, (uint64_t node, stepvan_error *error), (node, error), failed(error)) \
+	X(int32_t, info, (uint64_t node, stepvan_node_info *info, stepvan_error *error), (node, info, error), failed(error)) \
+	X(int32_t, health, (uint64_t node, stepvan_error *error), (node, error), failed(error)) \
+	X(int32_t, peers, (uint64_t node, stepvan_peer *peers, uint64_t capacity, uint64_t *count, stepvan_error *error), (node, peers, capacity, count, error), failed(error)) \
+	X(int32_t, barrier, (uint64_t node, uint32_t groups, int32_t per_instance, int64_t timeout_ns, stepvan_error *error), (node, groups, per_instance, timeout_ns, error), failed(error)) \
+	X(int32_t, alloc, (uint64_t node, uint64_t bytes, uint32_t flags, void **data, uint64_t *memory, stepvan_error *error), (node, bytes, flags, data, memory, error), failed(error)) \
+	X(int32_t, wrap, (void *data, uint64_t bytes, uint64_t owner, uint64_t *memory, stepvan_error *error), (data, bytes, owner, memory, error), failed(error)) \
+	X(int32_t, free, (uint64_t memory, stepvan_error *error), (memory, error), failed(error)) \
+	X(int32_t, push_pull, (uint64_t node, const stepvan_exchange *exchange, uint64_t *handle, stepvan_error *error), (node, exchange, handle, error), failed(error)) \
+	X(int32_t, wait, (uint64_t node, uint64_t handle, int64_t timeout_ns, stepvan_error *error), (node, handle, timeout_ns, error), failed(error)) \
+	X(int32_t, done, (uint64_t node, uint64_t handle, int32_t *done, stepvan_error *error), (node, handle, done, error), failed(error)) \
+	X(int32_t, operations, (uint64_t node, uint64_t handle, uint64_t *count, stepvan_error *error), (node, handle, count, error), failed(error)) \
+	X(int32_t, trace, (uint64_t node, uint64_t handle, int64_t *stamps, stepvan_error *error), (node, handle, stamps, error), failed(error)) \
+	X(int32_t, traces, (uint64_t node, uint64_t handle, int64_t *stamps, uint64_t capacity, uint64_t *count, stepvan_error *error), (node, handle, stamps, capacity, count, error), failed(error)) \
+	X(int32_t, lengths, (uint64_t node, uint64_t handle, int64_t *lengths, uint64_t capacity, uint64_t *count, stepvan_error *error), (node, handle, lengths, capacity, count, error), failed(error)) \
+	X(int32_t, register, (uint64_t node, const stepvan_tensor *tensor, uint64_t owner, uint64_t *registration, stepvan_error *error), (node, tensor, owner, registration, error), failed(error)) \
+	X(int32_t, register_recv_buffer, (uint64_t node, const stepvan_tensor *tensor, uint64_t owner, const uint32_t *ranks, const uint64_t *keys, uint64_t count, int64_t timeout_ns, uint64_t *registration, stepvan_error *error), (node, tensor, owner, ranks, keys, count, timeout_ns, registration, error), failed(error)) \
+	X(int32_t, registration_wait, (uint64_t registration, int64_t timeout_ns, stepvan_error *error), (registration, timeout_ns, error), failed(error)) \
+	X(int32_t, unregister, (uint64_t registration, int64_t timeout_ns, stepvan_error *error), (registration, timeout_ns, error), failed(error)) \
+	X(int32_t, get_batch, (uint64_t node, int32_t policy, uint32_t flags, int64_t timeout_ns, stepvan_batch *batch, stepvan_error *error), (node, policy, flags, timeout_ns, batch, error), failed(error)) \
+	X(int32_t, request_in, (uint64_t node, uint64_t handler, uint64_t i, stepvan_tensor *tensor, stepvan_error *error), (node, handler, i, tensor, error), failed(error)) \
+	X(int32_t, request_out, (uint64_t node, uint64_t handler, uint64_t i, stepvan_tensor *tensor, stepvan_error *error), (node, handler, i, tensor, error), failed(error)) \
+	X(int32_t, keep, (uint64_t node, uint64_t handler, const void *data, uint64_t *memory, stepvan_error *error), (node, handler, data, memory, error), failed(error)) \
+	X(int32_t, respond, (uint64_t node, uint64_t handler, const stepvan_tensor *tensors, uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error), (node, handler, tensors, count, owner, response, error), failed(error)) \
+	X(int32_t, respond_vec, (uint64_t node, const stepvan_tensor *tensor, const int64_t *rows, const uint64_t *handlers, uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error), (node, tensor, rows, handlers, count, owner, response, error), failed(error)) \
+	X(int32_t, respond_copy, (uint64_t node, uint64_t handler, const stepvan_tensor *tensors, uint64_t count, uint64_t owner, uint64_t *response, int32_t *borrowed, stepvan_error *error), (node, handler, tensors, count, owner, response, borrowed, error), failed(error)) \
+	X(int32_t, respond_vec_copy, (uint64_t node, const stepvan_tensor *tensor, const int64_t *rows, const uint64_t *handlers, uint64_t count, uint64_t owner, uint64_t *response, int32_t *borrowed, stepvan_error *error), (node, tensor, rows, handlers, count, owner, response, borrowed, error), failed(error)) \
+	X(int32_t, response_wait, (uint64_t node, uint64_t response, int64_t timeout_ns, stepvan_error *error), (node, response, timeout_ns, error), failed(error)) \
+	X(int32_t, response_done, (uint64_t node, uint64_t response, int32_t *done, stepvan_error *error), (node, response, done, error), failed(error)) \
+	X(int32_t, queue_open, (uint64_t *queue, int32_t *fd, stepvan_error *error), (queue, fd, error), failed(error)) \
+	X(int32_t, queue_take, (uint64_t queue, uint64_t *tokens, uint64_t capacity, uint64_t *count, stepvan_error *error), (queue, tokens, capacity, count, error), failed(error)) \
+	X(int32_t, queue_close, (uint64_t queue, stepvan_error *error), (queue, error), failed(error)) \
+	X(int32_t, notify, (uint64_t node, uint64_t handle, uint64_t queue, uint64_t token, stepvan_error *error), (node, handle, queue, token, error), failed(error)) \
+	X(int32_t, response_notify, (uint64_t node, uint64_t response, uint64_t queue, uint64_t token, stepvan_error *error), (node, response, queue, token, error), failed(error))
+
+static uint64_t (*own_released)(uint64_t *, uint64_t);
+
+#define POINTER(type, name, parameters, arguments, otherwise) static type (*own_##name) parameters;
+FUNCTIONS(POINTER)
+#undef POINTER
+
+#define ROW(type, name, parameters, arguments, otherwise) {"stepvan_" #name, (void **)&own_##name},
+static const struct {
+	const char *name;
+	void **function;
+} rows[] = {FUNCTIONS(ROW){"stepvan_released", (void **)&own_released}};
+#undef ROW
+
+static char path[4096];       /* of the library; absolute, as the program may change its folder before the first use */
+static const char *first_use; /* what loaded the library; NULL: it is not loaded */
+static int forked;            /* in a child that was forked after that */
+static char problem[4608];    /* why the library could not be loaded */
+static int loaded;
+static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+
+/* A fork waits for a load by another thread. */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&loading);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&loading);
+}
+
+static void in_child(void)
+{
+	forked = first_use != NULL;
+	pthread_mutex_unlock(&loading);
+}
+
+/* Finds the library beside the extension. */
+int library_find(void)
+{
+	static int watching;
+	Dl_info self;
+	char *full = dladdr((void *)(uintptr_t)&library_find, &self) != 0 ? realpath(self.dli_fname, NULL) : NULL;
+	char *end = full != NULL ? strrchr(full, '/') : NULL;
+	int fits = end != NULL && (size_t)snprintf(path, sizeof path, "%.*s/libstepvan.so", (int)(end - full), full) < sizeof path;
+	free(full);
+	if (!fits || access(path, R_OK) != 0) {
+		PyErr_Format(PyExc_ImportError, "stepvan: %s: libstepvan.so cannot be read: install stepvan again", path);
+		return -1;
+	}
+	if (!watching)
+		pthread_atfork(before_fork, after_fork, in_child);
+	watching = 1;
+	return 0;
+}
+
+/* Gives the pointers their functions. problem says what is wrong. */
+static int bind_functions(void)
+{
+	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (library == NULL) {
+		snprintf(problem, sizeof problem, "stepvan: %s: install stepvan again", dlerror());
+		return -1;
+	}
+	for (Py_ssize_t i = 0; i < COUNT(rows); i++) {
+		*rows[i].function = dlsym(library, rows[i].name);
+		if (*rows[i].function == NULL) {
+			snprintf(problem, sizeof problem, "stepvan: %s: it has no %s: install stepvan again", path, rows[i].name);
+			return -1;
+		}
+	}
+	if (own_abi_version() != STEPVAN_ABI_VERSION) {
+		snprintf(problem, sizeof problem, "stepvan: %s: wrong version of the C interface (got %u, want %d): install stepvan again", path, (unsigned)own_abi_version(), STEPVAN_ABI_VERSION);
+		return -1;
+	}
+	return 0;
+}
+
+static int load(const char *use)
+{
+	pthread_mutex_lock(&loading);
+	if (first_use == NULL && problem[0] == 0) {
+		first_use = use; /* a library that fails to load may have brought Go's runtime */
+		if (bind_functions() == 0)
+			__atomic_store_n(&loaded, 1, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&loading);
+	return problem[0] == 0 ? 0 : -1;
+}
+
+static inline int ready(const char *use)
+{
+	return __builtin_expect(__atomic_load_n(&loaded, __ATOMIC_ACQUIRE), 1) || load(use) == 0;
+}
+
+/* Loads the library for `use`, which is how the program knows what it does. Under the interpreter lock, so that os.fork waits. */
+int library_load(const char *use)
+{
+	if (ready(use))
+		return 0;
+	PyErr_SetString(PyExc_ImportError, problem);
+	return -1;
+}
+
+/* What loaded the library before this process was forked; NULL where the library is usable. */
+const char *library_forked(void)
+{
+	return forked ? first_use : NULL;
+}
+
+static int32_t failed(stepvan_error *error)
+{
+	if (error != NULL) {
+		memset(error, 0, sizeof *error);
+		error->code = STEPVAN_INTERNAL;
+		strncpy(error->message, problem, sizeof error->message - 1);
+	}
+	return STEPVAN_INTERNAL;
+}
+
+#define FORWARD(type, name, parameters, arguments, otherwise) \
+	type stepvan_##name parameters \
+	{ \
+		return ready("stepvan_" #name) ? own_##name arguments : (otherwise); \
+	}
+FUNCTIONS(FORWARD)
+#undef FORWARD
+
+/* Nothing was released by a library that is not loaded. */
+uint64_t stepvan_released(uint64_t *owners, uint64_t capacity)
+{
+	return __atomic_load_n(&loaded, __ATOMIC_ACQUIRE) ? own_released(owners, capacity) : 0;
+}
