@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -72,7 +73,7 @@ func parseStat(text []byte) (process, bool) {
 // descendants finds the processes that belong to a run.
 type descendants struct {
 	self  int          // this process
-	mark  string       // NAME=value
+	id    string       // of the run, in the value of its mark
 	roots map[int]bool // pids, and so sessions, of the run's children
 	known map[int]bool // pids of other processes that were found while they lived
 }
@@ -107,7 +108,13 @@ func (d *descendants) recognise(p process) bool {
 		return true
 	}
 	env, err := os.ReadFile(filepath.Join(procFS, strconv.Itoa(p.pid), "environ"))
-	return err == nil && slices.ContainsFunc(bytes.Split(env, []byte{0}), func(e []byte) bool { return string(e) == d.mark })
+	return err == nil && slices.ContainsFunc(bytes.Split(env, []byte{0}), d.marks)
+}
+
+// marks tells whether an entry of an environment is the mark of the run. A run within a run has the ids of both.
+func (d *descendants) marks(entry []byte) bool {
+	ids, ok := strings.CutPrefix(string(entry), markName+"=")
+	return ok && d.id != "" && slices.Contains(strings.Split(ids, ","), d.id)
 }
 
 // forget drops pids that are gone, as they can be given to another process.

@@ -25,7 +25,10 @@
 // is of a child's session, carries the run's mark in its environment, or descends
 // from one that does; so a daemon that a child has started with setsid is found
 // too. If this process is killed in a way that it cannot handle, the kernel kills
-// the children (PR_SET_PDEATHSIG); what they have started may then survive.
+// the children (PR_SET_PDEATHSIG). What they have started is then killed by the guard
+// (Plan.Guard), a process that waits for the end of a pipe which this process holds. It
+// finds processes by session, mark and descent. Only a process that has left its
+// session and dropped its environment, and whose parent has ended, escapes it.
 //
 // # Concurrency
 //

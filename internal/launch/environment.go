@@ -31,7 +31,9 @@ const markName = "_STEPVAN_LAUNCH"
 type environment struct {
 	settings  config.Settings // as the scheduler has them
 	inherited []string        // without settings
-	mark      string          // NAME=value, of this run only
+	written   []string        // settings of stepvan's own that the user wrote: at their default they still overrule others
+	id        string          // of this run only
+	mark      string          // NAME=value: the ids of the runs that this process belongs to, then id
 }
 
 // newEnvironment reads the settings that the children share from the environment
@@ -51,14 +53,39 @@ func newEnvironment(plan *Plan, port int) (*environment, error) {
 	if plan.Prefix && settings.LogFormat == config.LogAuto {
 		settings.LogFormat = config.LogConsole // the lines are for people, though a child sees a pipe
 	}
-	return &environment{settings: settings, inherited: config.Clean(all), mark: markName + "=" + rand.Text()}, nil
+	id := rand.Text()
+	inherited := config.Clean(all)
+	return &environment{settings: settings, inherited: inherited, written: written(all, inherited), id: id, mark: mark(id)}, nil
+}
+
+// written picks what the user wrote of stepvan's own settings and of the numbers of cores. A program may set another
+// variable in its code, which these overrule also where they say what is the default.
+func written(all, inherited []string) (list []string) {
+	for _, entry := range all {
+		name, _, _ := strings.Cut(entry, "=")
+		own := strings.HasPrefix(name, "STEPVAN_") || strings.HasPrefix(name, "STEPMESH_CPU_")
+		if own && !slices.Contains(given, name) && !slices.Contains(inherited, entry) {
+			list = append(list, entry)
+		}
+	}
+	return list
+}
+
+// mark is the variable of the children's environments. Runs within runs are few.
+func mark(id string) string {
+	for _, entry := range os.Environ() {
+		if outer, ok := strings.CutPrefix(entry, markName+"="); ok && outer != "" {
+			id = outer + "," + id
+		}
+	}
+	return markName + "=" + id
 }
 
 // merged is the environment of this process with the plan's entries on top.
 func merged(extra []string) ([]string, error) {
 	for _, entry := range extra {
 		if name, _, ok := strings.Cut(entry, "="); !ok || name == "" {
-			return nil, errs.Invalid("Plan.Env: %q is not NAME=value", entry)
+			return nil, errs.Invalid("Plan.Env: %q is not NAME=value", errs.Cut(entry))
 		}
 	}
 	names := func(entry string) bool {
@@ -104,5 +131,13 @@ func (e *environment) of(c Child) ([]string, error) {
 	if err := s.Validate(); err != nil {
 		return nil, fmt.Errorf("settings of %v: %w", c, err)
 	}
-	return append(slices.Concat(e.inherited, s.Env()), e.mark), nil
+	env := s.Env()
+	list := slices.Concat(e.inherited, env)
+	for _, entry := range e.written {
+		name, _, _ := strings.Cut(entry, "=")
+		if !slices.ContainsFunc(env, func(other string) bool { return strings.HasPrefix(other, name+"=") }) {
+			list = append(list, entry)
+		}
+	}
+	return append(list, e.mark), nil
 }

@@ -18,6 +18,10 @@ type Plan struct {
 	Scheduler      []string // nil: the sub-command `scheduler` of this program, which must be stepvan
 	Dir            string   // where the children start; "": here
 
+	// Guard is the command that runs the function Guard: the sub-command GuardCommand of stepvan. It ends what the
+	// children have started when this process is killed. Nil: what they have started may survive that.
+	Guard []string
+
 	// Env holds NAME=value entries that come on top of this process's environment.
 	// Settings among them, and those of the environment, reach the children, save
 	// those that Run gives to each child itself (role, rank, address, sizes).

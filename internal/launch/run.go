@@ -6,12 +6,14 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
@@ -47,6 +49,10 @@ func Run(ctx context.Context, plan Plan) error {
 	if err := adoptOrphans(); err != nil {
 		return fmt.Errorf("become the parent of orphans: %w", err)
 	}
+	if r.guard, err = startGuard(plan.Guard, r.descendants.id); err != nil {
+		return err
+	}
+	defer r.guard.dismiss()
 	runtime.LockOSThread() // the kernel ties the children's lives to this thread
 	defer runtime.UnlockOSThread()
 	r.start()
@@ -73,6 +79,7 @@ type run struct {
 	readers     sync.WaitGroup // of the pipes
 	exits       chan *member   // who has ended; has room for all
 	descendants descendants
+	guard       *guard
 
 	phase   phase
 	running int              // children
@@ -91,7 +98,10 @@ func prepare(plan Plan, port int) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	if plan.Grace <= 0 {
+	switch {
+	case plan.Grace < 0:
+		return nil, errs.Invalid("Plan.Grace is %v: it must be a time above 0, or 0 for %v", plan.Grace, defaultGrace)
+	case plan.Grace == 0:
 		plan.Grace = defaultGrace
 	}
 	if plan.Scheduler == nil {
@@ -102,7 +112,7 @@ func prepare(plan Plan, port int) (*run, error) {
 	all := children(env.settings)
 	r := &run{
 		plan: plan, printer: newPrinter(&plan, all), exits: make(chan *member, len(all)),
-		descendants: descendants{self: os.Getpid(), mark: env.mark, roots: map[int]bool{}, known: map[int]bool{}},
+		descendants: descendants{self: os.Getpid(), id: env.id, roots: map[int]bool{}, known: map[int]bool{}},
 	}
 	if err := r.add(all, env); err != nil {
 		return nil, err
@@ -141,6 +151,7 @@ func (r *run) start() {
 			return
 		}
 		r.descendants.roots[m.child.PID] = true
+		r.guard.tell(strconv.Itoa(m.child.PID))
 		r.running++
 		if m.child.Role != config.RoleScheduler {
 			r.nodes++

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,6 +23,11 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
 )
+
+func TestMain(m *testing.M) {
+	Unignore()
+	os.Exit(m.Run())
+}
 
 // forever is a command that ends only when it is told to.
 var forever = sh("sleep 600")
@@ -379,6 +385,13 @@ func TestMissingCommandStartsNothing(t *testing.T) {
 	require.Equal(t, 127, ExitCode(err))
 }
 
+func TestANegativeGraceIsRefused(t *testing.T) {
+	_, _, err := launch(t, Plan{Workers: 1, Worker: sh(":"), Grace: -time.Second,
+		Started: func(c Child) { t.Errorf("%v was started", c) }})
+	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorContains(t, err, "Plan.Grace is -1s")
+}
+
 func TestAChildThatCannotStartEndsTheRun(t *testing.T) {
 	script := t.TempDir() + "/script"
 	require.NoError(t, os.WriteFile(script, []byte("\x00\x01\x02"), 0o700))
@@ -431,5 +444,18 @@ func TestSignalsAreCollected(t *testing.T) {
 	signals, release := Signals()
 	defer release()
 	require.NoError(t, unix.Kill(os.Getpid(), unix.SIGHUP))
-	require.Equal(t, unix.SIGHUP, <-signals)
+	select {
+	case s := <-signals:
+		require.Equal(t, unix.SIGHUP, s)
+	case <-time.After(30 * time.Second):
+		require.Fail(t, "no signal came")
+	}
+}
+
+// The tests pass where their process was started to ignore signals, as a job in the background is.
+func TestInTheBackground(t *testing.T) {
+	job := exec.CommandContext(t.Context(), "sh", "-c", `trap "" INT HUP; exec "$0" -test.run="^(TestSignalsAreCollected|TestSignals)$" -test.timeout=100s`, os.Args[0])
+	out, err := job.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "PASS")
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/stepvan/stepvan/internal/errs"
 )
 
 // maxNodes is the most nodes of one role that config accepts.
@@ -44,7 +46,7 @@ func count(digits string) (int, error) {
 	}
 	n, err := strconv.Atoi(digits)
 	if err != nil || n > maxNodes {
-		return 0, fmt.Errorf("%s are too many: there can be up to %d of each role", digits, maxNodes)
+		return 0, fmt.Errorf("%s are too many: there can be up to %d of each role", errs.Cut(digits), maxNodes)
 	}
 	return n, nil
 }
@@ -52,7 +54,7 @@ func count(digits string) (int, error) {
 // set gives n to the role whose letter begins rest, and returns what follows it.
 func (s *Size) set(n int, digits, rest string, seen map[byte]bool) (string, error) {
 	if rest == "" {
-		return "", fmt.Errorf("%s of what? Write %sw for workers or %ss for servers", digits, digits, digits)
+		return "", fmt.Errorf("%s of what? Write %[1]sw for workers or %[1]ss for servers", errs.Cut(digits))
 	}
 	letter := rest[0]
 	if seen[letter] {
@@ -65,7 +67,7 @@ func (s *Size) set(n int, digits, rest string, seen map[byte]bool) (string, erro
 	case 's':
 		s.Servers = n
 	default:
-		return "", fmt.Errorf("%q is no count with w (workers) or s (servers): write it like 2w2s", digits+rest)
+		return "", fmt.Errorf("%q is no count with w (workers) or s (servers): write it like 2w2s", errs.Cut(digits+rest))
 	}
 	return rest[1:], nil
 }

@@ -81,6 +81,11 @@ func (f *benchFlags) base(errOut io.Writer) (o bench.Options, err error) {
 	if o.Count == 0 && o.Duration <= 0 {
 		return o, errs.Invalid("--duration %v is no time to measure in: write 3s, or --count", o.Duration)
 	}
+	for flag, fine := range map[string]bool{"count": o.Count > 0, "inflight": o.Inflight > 0, "compute": o.Compute > 0, "pin": o.Pin > 0} {
+		if f.given(flag) && !fine {
+			return o, errs.Invalid("--%s must be above 0; leave it out for the default", flag)
+		}
+	}
 	switch {
 	case o.Count > 0:
 		o.Duration = 0
@@ -105,7 +110,7 @@ func (f *benchFlags) knowsNodes() error {
 	}{{"--nodes", f.nodes, untyped(bench.AllNodes)}, {"--peer", f.peers, untyped(bench.Peers)}} {
 		for _, word := range list.given {
 			if !slices.Contains(list.known, strings.TrimSpace(word)) {
-				return errs.Invalid("%s %q is unknown: write %s", list.flag, word, strings.Join(list.known, ", "))
+				return errs.Invalid("%s %q is unknown: write %s", list.flag, errs.Cut(word), strings.Join(list.known, ", "))
 			}
 		}
 	}
@@ -201,7 +206,7 @@ func (s *sizes) Set(text string) error {
 			return err
 		}
 		if one < 1 {
-			return errs.Invalid("size %q must be 1 byte at least", word)
+			return errs.Invalid("size %q must be 1 byte at least", errs.Cut(word))
 		}
 		*s = append(*s, one)
 	}

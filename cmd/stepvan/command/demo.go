@@ -41,6 +41,9 @@ network, --synthetic exchanges tensors of Step-3's shapes instead.`,
 			o := f.options()
 			o.Output, o.Errors, o.Signals = c.OutOrStdout(), c.ErrOrStderr(), signals
 			o.Color = terminal.Color(o.Output)
+			if err := refused(""); err != nil {
+				return err
+			}
 			return demo.Run(c.Context(), o)
 		},
 	}

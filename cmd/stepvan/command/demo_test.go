@@ -24,6 +24,26 @@ func TestDemoWithoutModel(t *testing.T) {
 	}
 }
 
+// What a demo that was killed has left is gone after the next one.
+func TestKilledDemo(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	left := func() []string {
+		files, err := filepath.Glob(filepath.Join(os.TempDir(), "stepvan*", "*demo*"))
+		require.NoError(t, err)
+		others, err := filepath.Glob(filepath.Join(os.TempDir(), "stepvan-demo*"))
+		require.NoError(t, err)
+		return append(files, others...)
+	}
+	p := start(t, "demo", "--synthetic", "-n", "1w1s", "--exchanges", "100000000", "--trace", filepath.Join(t.TempDir(), "trace.json"))
+	p.line(t)
+	require.NotEmpty(t, left())
+	require.NoError(t, p.Process.Kill())
+	require.Error(t, p.Wait())
+	code, _, errOut := stepvan(t, "demo", "--synthetic", "-n", "1w1s", "--exchanges", "8", "--trace", filepath.Join(t.TempDir(), "trace.json"))
+	require.Zero(t, code, errOut)
+	require.Empty(t, left())
+}
+
 // The model's own run is the demo of the Makefile; here it must be there only where the tests require it.
 func TestDemoWithTheModel(t *testing.T) {
 	if _, ok := os.LookupEnv("STEPVAN_TEST_REQUIRE_MODEL"); !ok {

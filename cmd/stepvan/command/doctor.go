@@ -26,7 +26,7 @@ The exit code is 1 when something would keep a node from starting.`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, warnings, mistakes := config.FromProcess()
-			odd, refused := ps.Check(s)
+			odd, refused := ps.CheckFrom(s, config.OfProcess)
 			warnings, mistakes = append(warnings, odd...), errors.Join(mistakes, refused)
 			checks := doctor.Run(c.Context(), s, doctor.Options{Mistakes: mistakes, Warnings: warnings})
 			out := c.OutOrStdout()

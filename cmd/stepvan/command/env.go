@@ -51,7 +51,7 @@ func (f *envFlags) run(out, errOut io.Writer) error {
 		return err
 	}
 	s, warnings, mistakes := config.FromProcess()
-	odd, refused := ps.Check(s)
+	odd, refused := ps.CheckFrom(s, config.OfProcess)
 	warnings, mistakes = append(warnings, odd...), errors.Join(mistakes, refused)
 	rows := s.Table(settings.Lookup(os.Environ()))
 	if f.changed {

@@ -63,6 +63,13 @@ func TestEnvAppliesTheChecksOfStart(t *testing.T) {
 	code, _, errOut = stepvan(t, "env", "--changed")
 	require.Equal(t, 1, code)
 	require.Contains(t, errOut, `mistake: STEPVAN_VAN="rdma"`)
+	t.Setenv("STEPVAN_VAN", "")
+	t.Setenv("DMLC_ENABLE_RDMA", "ibverbs")
+	_, _, errOut = stepvan(t, "env", "--changed")
+	require.Contains(t, errOut, `mistake: DMLC_ENABLE_RDMA="ibverbs": RDMA is not in this build`)
+	_, out, _ := stepvan(t, "doctor")
+	require.Regexp(t, `(?m)^fail +settings +DMLC_ENABLE_RDMA=ibverbs$`, out)
+	require.NotContains(t, out, "driver of the adapter")
 }
 
 func TestEnvMarkdownIsTheReference(t *testing.T) {

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/launch"
 )
 
@@ -23,6 +25,7 @@ func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 // Execute runs a command line (without the name of the program), prints its error, and returns its exit code.
 func Execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
+	refuseUnknownTopics(root)
 	root.SetArgs(append([]string{}, args...)) // with nil it takes those of the process, which may be a program that has this one inside
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -36,11 +39,24 @@ func Execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.As(err, &code):
 		return int(code)
 	case !understood:
-		fmt.Fprintf(stderr, "%s: %v\nSee '%s --help'.\n", c.CommandPath(), err, c.CommandPath())
+		fmt.Fprintf(stderr, "%s: %s\nSee '%s --help'.\n", c.CommandPath(), cut(err.Error(), args), c.CommandPath())
 		return codeUsage
 	}
-	fmt.Fprintf(stderr, "%s: %v\n", c.CommandPath(), err)
+	fmt.Fprintf(stderr, "%s: %s\n", c.CommandPath(), cut(err.Error(), args))
 	return launch.ExitCode(err)
+}
+
+// cut shortens what the text of an error quotes of long arguments.
+func cut(text string, args []string) string {
+	for _, arg := range args {
+		_, value, _ := strings.Cut(arg, "=")
+		for _, part := range []string{arg, value} {
+			if short := errs.Cut(part); short != part {
+				text = strings.ReplaceAll(text, part, short)
+			}
+		}
+	}
+	return text
 }
 
 // onRun calls f before any command below c runs.

@@ -51,11 +51,11 @@ after --timeout; 126 or 127 when COMMAND cannot be run or found.`,
   stepvan launch -n 1w1s --group-size 8 -- ./node     nodes of 8 instances each
   STEPVAN_LOG_LEVEL=debug stepvan launch -n 1w1s -- sh -c 'echo I am $DMLC_ROLE'`,
 		GroupID: groupRun,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("which COMMAND is a worker and a server? Write it after --, like: stepvan launch -n 2w2s -- ./node")
 			}
-			return nil
+			return f.check(c.Flags().Changed)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			return f.run(c.Context(), args, c.OutOrStdout(), c.ErrOrStderr())
@@ -78,6 +78,19 @@ func (f *launchFlags) define(c *cobra.Command) {
 	flags.BoolVar(&f.noPrefix, "no-prefix", false, "print lines as they are")
 }
 
+// check refuses numbers that stand for a default in launch.Plan, where the user gave them.
+func (f *launchFlags) check(given func(flag string) bool) error {
+	if given("group-size") && f.groupSize < 1 {
+		return fmt.Errorf("--group-size is %d: it must be 1 or more; leave it out for DMLC_GROUP_SIZE", f.groupSize)
+	}
+	for flag, d := range map[string]time.Duration{"timeout": f.timeout, "grace": f.grace} {
+		if given(flag) && d <= 0 {
+			return fmt.Errorf("--%s is %v: it must be a time above 0; leave it out for the default", flag, d)
+		}
+	}
+	return nil
+}
+
 func (f *launchFlags) run(ctx context.Context, command []string, out, errOut io.Writer) error {
 	signals, release := launch.Signals()
 	defer release()
@@ -87,10 +100,46 @@ func (f *launchFlags) run(ctx context.Context, command []string, out, errOut io.
 		defer cancel()
 	}
 	plan := f.plan(command)
+	var err error
+	if plan.Guard, err = launch.Self(launch.GuardCommand); err != nil {
+		return err
+	}
+	if err := refused(f.van); err != nil {
+		return err
+	}
 	plan.Opening = func(s config.Settings) string { return opening(ctx, s) }
 	plan.Stdout, plan.Stderr, plan.Signals = out, errOut, signals
 	plan.Color = terminal.Color(out) && terminal.Color(errOut)
 	return launch.Run(ctx, plan)
+}
+
+// refused is what this build refuses of the settings that all processes share. The processes would say it as well,
+// but not of the variable that the user has set, as they get settings in one form.
+func refused(van string) error {
+	lookup := func(name string) (string, bool) {
+		if name == "STEPVAN_VAN" && van != "" {
+			return van, true
+		}
+		return config.OfProcess(name)
+	}
+	s, _, _ := config.FromEnv(lookup, nil) // what is missing or wrong, launch.Run says
+	s.Role = config.RoleScheduler
+	if s.Van == config.VanMem {
+		return nil // launch.Run says that children are processes
+	}
+	_, err := ps.CheckFrom(s, lookup)
+	return err
+}
+
+// newLaunchGuard makes the command that `stepvan launch` starts; nobody else needs it.
+func newLaunchGuard() *cobra.Command {
+	return &cobra.Command{
+		Use:    launch.GuardCommand,
+		Short:  "Be the guard of `stepvan launch`, which starts it",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE:   func(c *cobra.Command, _ []string) error { return launch.Guard(c.InOrStdin()) },
+	}
 }
 
 // tryTime is how long looking for the van of a pair may take.

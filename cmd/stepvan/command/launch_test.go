@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
@@ -22,7 +23,10 @@ const waiting = `trap 'echo asked; exit 0' TERM; echo $$; while :; do sleep 0.01
 // pid reads what waiting says first.
 func (p *program) pid(t *testing.T) int {
 	t.Helper()
-	_, text, _ := strings.Cut(p.line(t), "| ")
+	text := p.line(t)
+	if _, after, prefixed := strings.Cut(text, "| "); prefixed {
+		text = after
+	}
 	pid, err := strconv.Atoi(strings.TrimSpace(text))
 	require.NoError(t, err)
 	return pid
@@ -84,13 +88,41 @@ func TestLaunchRefuses(t *testing.T) {
 		{[]string{"--", "no-such-program-anywhere"}, 127, "is not in PATH"},
 		{[]string{"--van", "pigeon", "--", "true"}, 1, "STEPVAN_VAN"},
 		{[]string{"--van", "mem", "--", "true"}, 1, "set auto, shm or tcp"},
-		{[]string{"--group-size", "-3", "--", "true"}, 1, "DMLC_GROUP_SIZE"},
+		{[]string{"--group-size", "-3", "--", "true"}, codeUsage, "--group-size is -3: it must be 1 or more"},
+		{[]string{"--group-size", "0", "--", "true"}, codeUsage, "--group-size is 0: it must be 1 or more"},
+		{[]string{"--grace", "0s", "--", "true"}, codeUsage, "--grace is 0s: it must be a time above 0"},
+		{[]string{"--grace", "-1s", "--", "true"}, codeUsage, "--grace is -1s: it must be a time above 0"},
+		{[]string{"--timeout", "0s", "--", "true"}, codeUsage, "--timeout is 0s: it must be a time above 0"},
+		{[]string{"--timeout", "-5s", "--", "true"}, codeUsage, "--timeout is -5s: it must be a time above 0"},
 	} {
 		code, out, errOut := stepvan(t, append([]string{"launch"}, c.args...)...)
 		require.Equal(t, c.code, code, "%q", c.args)
 		require.Contains(t, errOut, c.want)
 		require.Empty(t, out)
 	}
+}
+
+// What no process could start with is refused before any is started, under the name that the user has set.
+func TestLaunchNamesTheVariableThatIsRefused(t *testing.T) {
+	t.Setenv("DMLC_ENABLE_RDMA", "ibverbs")
+	code, out, errOut := stepvan(t, "launch", "-n", "1w1s", "--", os.Args[0], asNode)
+	require.Equal(t, 1, code)
+	require.Empty(t, out)
+	require.Regexp(t, `^stepvan launch: DMLC_ENABLE_RDMA="ibverbs": RDMA is not in this build: set STEPVAN_VAN to auto`, errOut)
+	code, _, errOut = stepvan(t, "launch", "--van", "auto", "--", "true")
+	require.Zero(t, code, errOut)
+	// What overrules reaches programs that set the other variable themselves.
+	code, out, errOut = stepvan(t, "launch", "-n", "1w", "--van", "auto", "--", "sh", "-c", "echo van=$STEPVAN_VAN")
+	require.Zero(t, code, errOut)
+	require.Contains(t, out, "van=auto")
+	t.Setenv("STEPVAN_VAN", "auto")
+	code, out, errOut = stepvan(t, "launch", "-n", "1w", "--", "sh", "-c", "echo van=$STEPVAN_VAN")
+	require.Zero(t, code, errOut)
+	require.Contains(t, out, "van=auto")
+	require.NoError(t, os.Unsetenv("STEPVAN_VAN"))
+	code, _, errOut = stepvan(t, "launch", "--van", "rdma", "--", "true")
+	require.Equal(t, 1, code)
+	require.Contains(t, errOut, `STEPVAN_VAN="rdma": RDMA is not in this build`)
 }
 
 func TestLaunchTimeout(t *testing.T) {
@@ -111,6 +143,14 @@ func TestCtrlC(t *testing.T) {
 	require.Equal(t, "worker 0  | asked\n", string(rest))
 	require.Contains(t, p.errOut.String(), "stepvan launch: stopped by SIGINT\n")
 	sessionIsEmpty(t, pid)
+}
+
+// Ctrl-C is tested as well where the process of the tests was started to ignore it, as a job in the background is.
+func TestCtrlCInTheBackground(t *testing.T) {
+	job := exec.CommandContext(t.Context(), "sh", "-c", `trap "" INT HUP; exec "$0" -test.run="^TestCtrlC(Twice)?$" -test.timeout=100s`, os.Args[0])
+	out, err := job.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "PASS")
 }
 
 func TestCtrlCTwice(t *testing.T) {
@@ -134,21 +174,40 @@ func TestOutputClosed(t *testing.T) {
 }
 
 func TestAKilledLauncherTakesItsChildrenWithIt(t *testing.T) {
-	p := start(t, "launch", "-n", "1w", "--", "sh", "-c", waiting)
-	child, err := unix.PidfdOpen(p.pid(t), 0)
-	require.NoError(t, err)
-	defer func() { _ = unix.Close(child) }()
-	require.NoError(t, p.Process.Kill())
+	for name, script := range map[string]string{
+		"a child":                   waiting,
+		"what a child has started":  `sh -c "$0" & wait`,
+		"what has left the session": `setsid sh -c "$0" & wait`,
+		"a daemon":                  `(setsid sh -c "$0" &); sleep 600`,
+		"an orphan":                 `sh -c "$0" &`,
+		"a run within the run":      os.Args[0] + ` launch -n 1w --no-prefix -- sh -c '(setsid sh -c "$0" &); sleep 600' "$0"`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := start(t, "launch", "-n", "1w", "--no-prefix", "--server-command", "sleep 600", "--", "sh", "-c", script, waiting)
+			process, err := unix.PidfdOpen(p.pid(t), 0)
+			require.NoError(t, err)
+			defer func() { _ = unix.Close(process) }()
+			require.NoError(t, p.Process.Kill())
+			ends(t, process)
+			require.Error(t, p.Wait())
+		})
+	}
+}
+
+// ends waits for the end of a process, some seconds at most.
+func ends(t *testing.T, process int) {
+	t.Helper()
 	var n int
+	var err error
 	for deadline := time.Now().Add(20 * time.Second); n == 0 && time.Now().Before(deadline); {
-		n, err = unix.Poll([]unix.PollFd{{Fd: int32(child), Events: unix.POLLIN}}, 1000)
+		n, err = unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, 1000)
 		if !errors.Is(err, unix.EINTR) {
 			require.NoError(t, err)
 		}
 		n = max(n, 0)
 	}
-	require.Equal(t, 1, n, "the worker lives on")
-	require.Error(t, p.Wait())
+	require.Equal(t, 1, n, "it lives on")
 }
 
 func TestSchedulerTakesAFreePort(t *testing.T) {

@@ -10,9 +10,11 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan/internal/launch"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -23,6 +25,7 @@ const asNode = "run-as-node"
 func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) < 2 || strings.HasPrefix(os.Args[1], "-"):
+		launch.Unignore()
 		os.Exit(m.Run())
 	case os.Args[1] == asNode:
 		if err := node(context.Background()); err != nil {
@@ -61,7 +64,9 @@ type program struct {
 
 func start(t *testing.T, args ...string) *program {
 	t.Helper()
-	p := &program{Cmd: exec.CommandContext(t.Context(), os.Args[0], args...)}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // ends a program that a test waits for in vain
+	t.Cleanup(cancel)
+	p := &program{Cmd: exec.CommandContext(ctx, os.Args[0], args...)}
 	out, err := p.StdoutPipe()
 	require.NoError(t, err)
 	p.stdout, p.out, p.Stderr = out, bufio.NewReader(out), &p.errOut

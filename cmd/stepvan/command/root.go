@@ -1,7 +1,12 @@
 package command
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/spf13/cobra"
+
+	"github.com/stepvan/stepvan/internal/errs"
 )
 
 // The groups of sub-commands in the help text.
@@ -14,6 +19,7 @@ const (
 // commands makes all sub-commands, in the order of the help text.
 var commands = []func() *cobra.Command{
 	newLaunch,
+	newLaunchGuard,
 	newDemo,
 	newScheduler,
 	newDoctor,
@@ -50,4 +56,21 @@ Nodes read their settings from environment variables; ` + "`stepvan env`" + ` li
 		root.AddCommand(make())
 	}
 	return root
+}
+
+// refuseUnknownTopics has help refuse what names no command. Cobra's own help ends with 0 then.
+func refuseUnknownTopics(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		if c.Name() != "help" {
+			continue
+		}
+		c.Args = func(_ *cobra.Command, topic []string) error {
+			_, rest, err := root.Find(topic)
+			if err == nil && len(rest) > 0 {
+				err = fmt.Errorf("unknown help topic %q", errs.Cut(strings.Join(topic, " ")))
+			}
+			return err
+		}
+	}
 }

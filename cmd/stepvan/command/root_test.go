@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -70,6 +71,9 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		{[]string{"launch", "-n", "2x", "--", "true"}, "write it like 2w2s"},
 		{[]string{"launch", "--nope"}, "See 'stepvan launch --help'"},
 		{[]string{"env", "--json", "--markdown"}, "none of the others can be"},
+		{[]string{"help", "nonsense"}, "unknown command \"nonsense\""},
+		{[]string{"help", "lanch"}, "Did you mean this?\n\tlaunch"},
+		{[]string{"help", "version", "nonsense"}, "unknown help topic \"version nonsense\""},
 	} {
 		code, out, errOut := stepvan(t, c.args...)
 		require.Equal(t, codeUsage, code, "%q", c.args)
@@ -100,4 +104,14 @@ func TestEndOfTheContextIsAnError(t *testing.T) {
 	var out bytes.Buffer
 	require.Equal(t, 1, Execute(ctx, []string{"launch", "--", "true"}, &out, &out))
 	require.Equal(t, "stepvan launch: stopped: context canceled\n", out.String())
+}
+
+func TestErrorsCutLongArguments(t *testing.T) {
+	long := strings.Repeat("x", 100_000)
+	for _, args := range [][]string{{long}, {"help", long}, {"version", long}, {"launch", "-n", long, "--", "true"}, {"launch", "--van=" + long, "--", "true"}, {"bench", "--nodes", long}, {"bench", "--push=" + long}} {
+		code, _, errOut := stepvan(t, args...)
+		require.NotZero(t, code)
+		require.NotEmpty(t, errOut)
+		require.Less(t, len(errOut), 2000, "%.100q", args)
+	}
 }

@@ -76,7 +76,7 @@ func runScheduler(ctx context.Context, s config.Settings, out io.Writer) error {
 		case <-ctx.Done():
 		}
 	}()
-	node, err := ps.Start(ctx, s, ps.OnListen(func(port int) {
+	node, err := ps.Start(ctx, s, ps.ReadFrom(config.OfProcess), ps.OnListen(func(port int) {
 		if s.RootPort == 0 {
 			fmt.Fprintf(out, "DMLC_PS_ROOT_PORT=%d\n", port)
 		}

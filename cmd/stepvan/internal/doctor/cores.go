@@ -84,13 +84,18 @@ func (d *doctor) quotaOf(dir string) (quota, period int64, ok bool) {
 // checkPinning finds cores to pin to that are not there.
 func (d *doctor) checkPinning() {
 	s := d.settings
-	if !s.BindCPUCore {
+	wanted, must := s.Binds()
+	if !wanted {
 		return
 	}
 	cores := affinity.Layout{PerSocket: s.CPUCoresPerSocket, PerDevice: s.CPUCoresPerGPU, Start: s.CPUStartOffset}.Cores(s.GPU)
 	if missing := cores.Minus(affinity.Range(0, d.sys.CPUs())); missing.Len() > 0 {
-		d.fail("pinning", fmt.Sprintf("device %d gets the cores %v, and there are %d", s.GPU, cores, d.sys.CPUs()),
-			"set STEPMESH_CPU_START_OFFSET=0, a smaller STEPMESH_CPU_CORES_PER_GPU, or STEPMESH_BIND_CPU_CORE=0")
+		found, fix := fmt.Sprintf("device %d gets the cores %v, and there are %d", s.GPU, cores, d.sys.CPUs()), "set STEPMESH_CPU_START_OFFSET=0, a smaller STEPMESH_CPU_CORES_PER_GPU, or STEPVAN_BIND_CPU_CORE=off"
+		if must {
+			d.fail("pinning", found, fix+", or STEPVAN_BIND_CPU_CORE=auto, which goes on without the cores")
+			return
+		}
+		d.warn("pinning", found+": nothing is bound", fix)
 		return
 	}
 	d.ok("pinning", fmt.Sprintf("cores %v", cores))

@@ -4,7 +4,7 @@
 // thing looked at, in a fixed order; Print writes them for a person. Nothing is
 // changed and nothing is left behind but the empty directory of the user's sockets:
 // ports are opened and closed again, two nodes of its own connect for a moment, and the
-// scheduler sees at most a connection that closes at once. What the machine does
+// scheduler sees at most a connection that opens, says who it is, and closes. What the machine does
 // not tell (a file that is not there, a limit that cannot be read) is no finding.
 //
 // Everything that is read from the system goes through System, so that each

@@ -48,6 +48,7 @@ func Run(ctx context.Context, s config.Settings, o Options) []Check {
 		d.reach = time.Second
 	}
 	d.checkSettings(o.Mistakes, o.Warnings)
+	d.checkHeartbeats()
 	d.checkNames(ctx)
 	d.checkInterface()
 	d.checkPorts(ctx)

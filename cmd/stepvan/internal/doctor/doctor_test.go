@@ -25,6 +25,7 @@ type machine struct {
 	interfaces []Interface
 	listen     map[string]error
 	dial       error
+	scheduler  error
 	limits     map[int][2]uint64
 	memory     map[bool]error // by huge
 	cpus       int
@@ -69,6 +70,7 @@ func healthy() *machine {
 		Interfaces: func() ([]Interface, error) { return m.interfaces, nil },
 		Listen:     func(_ context.Context, addr string) error { return m.listen[addr] },
 		Dial:       func(context.Context, string) error { return m.dial },
+		Scheduler:  func(context.Context, config.Settings) error { return m.scheduler },
 		Limit:      func(r int) (uint64, uint64, error) { return m.limits[r][0], m.limits[r][1], nil },
 		Memory:     func(_ int64, huge bool) error { return m.memory[huge] },
 		CPUs:       func() int { return m.cpus },
@@ -102,7 +104,7 @@ func TestHealthyMachine(t *testing.T) {
 		require.Empty(t, c.Fix)
 	}
 	require.Equal(t, []string{
-		"settings", "scheduler name", "node name", "interface", "root port", "data port", "memlock", "open files",
+		"settings", "heartbeats", "scheduler name", "node name", "interface", "root port", "data port", "memlock", "open files",
 		"threads", "cores", "shared memory", "memory", "huge pages",
 		"private directory", "peer memory", "ring memory", "van", "socket buffers", "clock",
 	}, names)
@@ -133,8 +135,8 @@ func TestFindings(t *testing.T) {
 		{"nothing to choose from", "DMLC_INTERFACE=eth7", func(m *machine) { m.interfaces = nil }, Check{"interface", Fail, "eth7", "`ip addr`"}},
 		{"auto without rdma", "DMLC_INTERFACE=auto", nil, Check{"interface", Warn, "there is none", "set DMLC_INTERFACE to one of eth0"}},
 		{"auto with rdma", "DMLC_INTERFACE=auto", func(m *machine) { m.write("sys/class/infiniband/mlx5_0/x", "") }, Check{"interface", OK, "mlx5_0", ""}},
-		{"no rdma", "STEPVAN_VAN=rdma", nil, Check{"rdma", Fail, "no RDMA device", "set STEPVAN_VAN=auto or tcp"}},
-		{"rdma", "STEPVAN_VAN=rdma", func(m *machine) { m.write("sys/class/infiniband/mlx5_0/x", "") }, Check{"rdma", OK, "mlx5_0", ""}},
+		{"rdma without a device", "STEPVAN_VAN=rdma", nil, Check{"rdma", Fail, "no RDMA in this build", "set STEPVAN_VAN=auto, shm or tcp"}},
+		{"rdma with a device", "DMLC_ENABLE_RDMA=ibverbs", func(m *machine) { m.write("sys/class/infiniband/mlx5_0/x", "") }, Check{"rdma", Fail, "no RDMA in this build", "set STEPVAN_VAN=auto, shm or tcp"}},
 
 		{"root port taken", scheduler, func(m *machine) { m.listen[":8123"] = opError(unix.EADDRINUSE) }, Check{"root port", Fail, "8123 is taken", "ss -ltnp 'sport = :8123'"}},
 		{"root port privileged", scheduler + "DMLC_PS_ROOT_PORT=80", func(m *machine) { m.listen[":80"] = opError(unix.EACCES) }, Check{"root port", Fail, "80 is for privileged", "1024 or above"}},
@@ -144,12 +146,19 @@ func TestFindings(t *testing.T) {
 		{"scheduler not started", "", func(m *machine) { m.dial = opError(unix.ECONNREFUSED) }, Check{"root port", Warn, "nothing listens at head:8123", "start the scheduler"}},
 		{"scheduler behind a wall", "", func(m *machine) { m.dial = context.DeadlineExceeded }, Check{"root port", Warn, "no answer from head:8123 within 1s", "let port 8123 through the firewall"}},
 		{"scheduler without a way", "", func(m *machine) { m.dial = opError(unix.ENETUNREACH) }, Check{"root port", Warn, "network is unreachable", "ip route get head"}},
+		{"scheduler", "", nil, Check{"root port", OK, "the scheduler listens at head:8123", ""}},
+		{"another program at the root port", "", func(m *machine) {
+			m.scheduler = &errs.ProtocolError{Field: "magic", Reason: "no stepvan peer"}
+		}, Check{"root port", Fail, "what listens at head:8123 is no scheduler of this version: protocol error", "ss -ltnp 'sport = :8123'"}},
+		{"silent program at the root port", "", func(m *machine) { m.scheduler = context.DeadlineExceeded }, Check{"root port", Warn, "what listens at head:8123 has not answered as a scheduler within 3s", "ss -ltnp"}},
+		{"short heartbeat timeout", "PS_HEARTBEAT_TIMEOUT=3ms", nil, Check{"heartbeats", Warn, "a peer that is silent for 3ms is lost", "PS_HEARTBEAT_TIMEOUT"}},
+		{"heartbeats off", "PS_HEARTBEAT_INTERVAL=0", nil, Check{"heartbeats", OK, "off", ""}},
 		{"data port taken", "DMLC_PORT=9000 DMLC_NUM_PORTS=2", func(m *machine) { m.listen[":9001"] = opError(unix.EADDRINUSE) }, Check{"data port", Fail, "9001 is taken", "DMLC_PORT"}},
 
-		{"memlock for rdma", "STEPVAN_VAN=rdma", nil, Check{"memlock", Fail, "may pin 8MiB, and RDMA pins", "ulimit -l unlimited"}},
-		{"memlock with a higher hard limit", "STEPVAN_VAN=rdma", func(m *machine) { m.limits[unix.RLIMIT_MEMLOCK] = [2]uint64{65536, unlimited} }, Check{"memlock", Fail, "may pin 64KiB (any amount when asked for)", "ulimit -l unlimited"}},
+		{"memlock without RDMA", "STEPVAN_VAN=rdma", nil, Check{"memlock", OK, "may pin 8MiB", ""}},
+		{"memlock with a higher hard limit", "STEPMESH_BACKEND=GPU", func(m *machine) { m.limits[unix.RLIMIT_MEMLOCK] = [2]uint64{65536, unlimited} }, Check{"memlock", Warn, "may pin 64KiB (any amount when asked for)", "ulimit -l unlimited"}},
 		{"memlock for accelerators", "STEPMESH_BACKEND=GPU", nil, Check{"memlock", Warn, "accelerators pin", "LimitMEMLOCK=infinity"}},
-		{"memlock unlimited", "STEPVAN_VAN=rdma", func(m *machine) { m.limits[unix.RLIMIT_MEMLOCK] = [2]uint64{unlimited, unlimited} }, Check{"memlock", OK, "any amount", ""}},
+		{"memlock unlimited", "STEPMESH_BACKEND=GPU", func(m *machine) { m.limits[unix.RLIMIT_MEMLOCK] = [2]uint64{unlimited, unlimited} }, Check{"memlock", OK, "any amount", ""}},
 		{"open files", "DMLC_ROLE=scheduler DMLC_NUM_WORKER=3000 DMLC_NUM_SERVER=2000", nil, Check{"open files", Fail, "4096, and 5000 peers need 5064", "ulimit -Hn 5064"}},
 		{"open files of rails", "STEPVAN_RAILS=16 DMLC_NUM_SERVER=256", nil, Check{"open files", Fail, "257 peers need 4176", "STEPVAN_RAILS"}},
 		{"open files of shared memory", "DMLC_NUM_SERVER=1500", nil, Check{"open files", Fail, "1501 peers need 4567", "ulimit -Hn 4567"}},
@@ -177,7 +186,9 @@ func TestFindings(t *testing.T) {
 			m.write("sys/fs/cgroup/cpu/box/cpu.cfs_period_us", "100000")
 		}, Check{"core quota", Warn, "2 of 16", "CPUQuota=1600%"}},
 		{"quota and spinning", "STEPVAN_PROGRESS=spin", func(m *machine) { m.write("sys/fs/cgroup/cpu.max", "50000 100000\n") }, Check{"core quota", Fail, "spinning uses up", "STEPVAN_PROGRESS=park"}},
-		{"pinning beyond the cores", "STEPMESH_BIND_CPU_CORE=1", func(m *machine) { m.cpus = 8 }, Check{"pinning", Fail, "device 0 gets the cores 10-14, and there are 8", "STEPMESH_CPU_START_OFFSET=0"}},
+		{"pinning beyond the cores", "STEPMESH_BIND_CPU_CORE=1", func(m *machine) { m.cpus = 8 }, Check{"pinning", Warn, "device 0 gets the cores 10-14, and there are 8: nothing is bound", "STEPMESH_CPU_START_OFFSET=0"}},
+		{"pinning to cores that were set", "STEPMESH_BIND_CPU_CORE=1 STEPMESH_CPU_START_OFFSET=10", func(m *machine) { m.cpus = 8 }, Check{"pinning", Fail, "device 0 gets the cores 10-14, and there are 8", "STEPVAN_BIND_CPU_CORE=auto"}},
+		{"pinning overruled", "STEPMESH_BIND_CPU_CORE=1 STEPMESH_CPU_START_OFFSET=10 STEPVAN_BIND_CPU_CORE=auto", func(m *machine) { m.cpus = 8 }, Check{"pinning", Warn, "nothing is bound", "STEPVAN_BIND_CPU_CORE=off"}},
 		{"pinning", "STEPMESH_BIND_CPU_CORE=1", nil, Check{"pinning", OK, "cores 10-14", ""}},
 
 		{"no memfd", "", func(m *machine) { m.memory[false] = unix.EPERM }, Check{"shared memory", Warn, "operation not permitted", "seccomp"}},
@@ -300,7 +311,8 @@ func TestThisMachine(t *testing.T) {
 
 	s = worker(t, "DMLC_INTERFACE=lo DMLC_PS_ROOT_URI=127.0.0.1 DMLC_PS_ROOT_PORT="+strconv.Itoa(taken))
 	checks := Run(t.Context(), s, Options{})
-	for _, name := range []string{"root port", "interface", "shared memory", "private directory", "van"} {
+	require.Equal(t, Warn, worstNamed(checks, "root port").Status, "who listens there says nothing: %+v", checks)
+	for _, name := range []string{"interface", "shared memory", "private directory", "van"} {
 		require.Equal(t, OK, worstNamed(checks, name).Status, "%+v", checks)
 	}
 }

@@ -16,7 +16,7 @@ const (
 	sharedFiles = 3
 	// ownThreads are the threads of a node at most: the runtime's, the driver's, and spare ones.
 	ownThreads = 64
-	// pinned is the least memory that RDMA must be allowed to pin.
+	// pinned is the least host memory that an accelerator must be allowed to pin.
 	pinned = config.Bytes(1 << 30)
 )
 
@@ -34,15 +34,11 @@ func (d *doctor) checkMemlock() {
 	}
 	const fix = "ulimit -l unlimited before the start (systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1; Kubernetes: of the container runtime; all users: /etc/security/limits.conf)"
 	found := "may pin " + amount(soft)
-	enough := soft == unlimited || soft >= uint64(pinned)
-	switch {
-	case enough || d.settings.Van != config.VanRDMA && d.settings.Backend != config.BackendGPU:
+	if enough := soft == unlimited || soft >= uint64(pinned); enough || d.settings.Backend != config.BackendGPU {
 		d.ok("memlock", found)
-	case d.settings.Van == config.VanRDMA:
-		d.fail("memlock", found+hardNote(soft, hard)+", and RDMA pins all registered memory", fix)
-	default:
-		d.warn("memlock", found+hardNote(soft, hard)+", and accelerators pin host memory", fix)
+		return
 	}
+	d.warn("memlock", found+hardNote(soft, hard)+", and accelerators pin host memory", fix)
 }
 
 func hardNote(soft, hard uint64) string {

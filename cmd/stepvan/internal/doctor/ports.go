@@ -47,16 +47,35 @@ func (d *doctor) checkFree(ctx context.Context, name string, port int, instead s
 	}
 }
 
+// meetTime is how many times o.Reach the scheduler may take to say what it is.
+const meetTime = 3
+
+// checkScheduler tells whether what listens at the root port is a scheduler.
+func (d *doctor) checkScheduler(ctx context.Context, addr string) {
+	ctx, cancel := context.WithTimeout(ctx, meetTime*d.reach)
+	defer cancel()
+	err := d.sys.Scheduler(ctx, d.settings)
+	fix := fmt.Sprintf("ss -ltnp 'sport = :%d' on that machine shows what it is: stop it, or correct DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT", d.settings.RootPort)
+	switch {
+	case err == nil:
+		d.ok("root port", "the scheduler listens at "+addr)
+	case errors.Is(err, context.DeadlineExceeded):
+		d.warn("root port", fmt.Sprintf("what listens at %s has not answered as a scheduler within %v", addr, meetTime*d.reach), fix)
+	default:
+		d.fail("root port", fmt.Sprintf("what listens at %s is no scheduler of this version: %v", addr, err), fix)
+	}
+}
+
 // checkReach connects to the scheduler. That nobody answers is no failure: the
 // scheduler may start later.
 func (d *doctor) checkReach(ctx context.Context) {
 	addr := d.settings.RootAddr()
-	ctx, cancel := context.WithTimeout(ctx, d.reach)
+	limited, cancel := context.WithTimeout(ctx, d.reach)
 	defer cancel()
-	err := d.sys.Dial(ctx, addr)
+	err := d.sys.Dial(limited, addr)
 	switch {
 	case err == nil:
-		d.ok("root port", "something listens at "+addr)
+		d.checkScheduler(ctx, addr)
 	case errors.Is(err, unix.ECONNREFUSED):
 		d.warn("root port", "nothing listens at "+addr, "start the scheduler there (DMLC_ROLE=scheduler), or correct DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT")
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, unix.ETIMEDOUT):

@@ -23,7 +23,7 @@ func (d *doctor) checkSettings(mistakes error, warnings []config.Warning) {
 		d.fail("settings", err.Error(), "stepvan env")
 	}
 	for _, w := range warnings {
-		d.warn("settings", assignment(w.Key, w.Value), w.Key+" "+w.Reason)
+		d.warn("settings", assignment(w.Key, w.Value), errs.Cut(w.Key)+" "+w.Reason)
 	}
 	if mistakes == nil && len(warnings) == 0 {
 		d.ok("settings", "no mistakes")
@@ -48,9 +48,9 @@ func split(err error) (all []error) {
 
 func assignment(key, value string) string {
 	if value == "" {
-		return key
+		return errs.Cut(key)
 	}
-	return key + "=" + value
+	return errs.Cut(key) + "=" + errs.Cut(value)
 }
 
 // checkTraceFile looks for the directory of the trace file: it is written at the

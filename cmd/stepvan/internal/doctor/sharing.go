@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -30,6 +31,10 @@ func (d *doctor) checkSharing(ctx context.Context) {
 func (d *doctor) checkDirectory() {
 	dir, err := d.sys.Directory()
 	if err != nil {
+		if !filepath.IsAbs(dir) {
+			d.add("private directory", d.sharingStatus(), err.Error(), "export TMPDIR=/tmp, or another absolute path, the same for all nodes")
+			return
+		}
 		d.add("private directory", d.sharingStatus(), err.Error(), "let "+dir+" belong to this user alone (chmod 700), remove it, or set TMPDIR to another directory, the same for all nodes")
 		return
 	}

@@ -19,8 +19,9 @@ type System struct {
 	Root       fs.FS // the file system, for /proc and /sys
 	Lookup     func(ctx context.Context, host string) ([]string, error)
 	Interfaces func() ([]Interface, error)
-	Listen     func(ctx context.Context, addr string) error // opens a TCP port and closes it
-	Dial       func(ctx context.Context, addr string) error // connects and closes
+	Listen     func(ctx context.Context, addr string) error       // opens a TCP port and closes it
+	Dial       func(ctx context.Context, addr string) error       // connects and closes
+	Scheduler  func(ctx context.Context, s config.Settings) error // meets the scheduler, and leaves
 	Limit      func(resource int) (soft, hard uint64, err error)
 	Memory     func(size int64, huge bool) error // takes shared memory and gives it back
 	CPUs       func() int                        // that this process may run on
@@ -49,6 +50,7 @@ func ThisMachine() *System {
 		Interfaces: interfaces,
 		Listen:     listen,
 		Dial:       dial,
+		Scheduler:  ps.TryScheduler,
 		Limit:      limit,
 		Memory:     takeMemory,
 		CPUs:       runtime.NumCPU,
