@@ -2,7 +2,8 @@
 // show, on every van: peers that are killed, stopped or interrupted at any
 // point corrupt nothing and are reported in time; memory, descriptors, mappings,
 // goroutines and threads do not grow, whatever is repeated; what killed
-// processes leave behind is cleaned up.
+// processes leave behind is cleaned up. One damaged frame between two nodes (see damage and relay) harms
+// nobody but these two, and all that waits ends in time: the test prints its seeds, and -hurt.seed=N replays the cluster of one.
 //
 // It is tests only. They run nodes in processes of their own: the test binary
 // executes itself with a job in its environment, reads commands from standard

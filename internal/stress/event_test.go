@@ -27,6 +27,8 @@ const (
 	evLog      kind = "log"      // a line of the node's log
 	evLaunched kind = "launched" // launch has started a process; Count is its pid
 	evEnded    kind = "ended"    // the program has ended, and left Leaks behind
+	evBegun    kind = "begun"    // a hurt cluster begins; Seed is its
+	evJudged   kind = "judged"   // it is over, with Verdict
 	evWrong    kind = "wrong"    // what must never happen
 )
 
@@ -41,6 +43,9 @@ type event struct {
 	Count  int      // exchanges of the lane so far
 	Vitals *vitals  // of evSample
 	Leaks  []string // of evEnded
+
+	Seed    uint64   // of evBegun and evJudged
+	Verdict *verdict // of evJudged
 }
 
 // sink takes events; concurrent.

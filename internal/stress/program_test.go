@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan/internal/launch"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -31,6 +32,10 @@ type job struct {
 
 	Logs     bool // what the node logs are events
 	Restless bool // exchange without end, and take no orders
+	Hasty    bool // of bulk: exit at the first loss
+
+	Seed  uint64 // of the first hurt cluster
+	Count int    // of hurt clusters
 
 	Road, Dir, Addr string // of an outpost and its visitors
 }
@@ -45,6 +50,7 @@ func TestMain(m *testing.M) {
 	runtime.MemProfileRate = 0 // its tables would be counted
 	text := os.Getenv(jobEnv)
 	if text == "" {
+		launch.Unignore()
 		os.Exit(m.Run())
 	}
 	var j job
@@ -74,6 +80,7 @@ type conductor struct {
 func (c *conductor) conduct(ctx context.Context) error {
 	programs := map[string]func(context.Context) error{
 		"node": c.node, "host": c.host, "guest": c.guest, "outpost": c.outpost, "visitor": c.visitor, "launch": c.launch,
+		"bulk": c.bulk, "hurts": c.hurts,
 	}
 	p := programs[c.job.Program]
 	if p == nil {

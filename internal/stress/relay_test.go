@@ -1,0 +1,191 @@
+package stress
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+
+	"github.com/stepvan/stepvan/wire"
+)
+
+// relay joins who dials it with a listener elsewhere, frame by frame.
+type relay struct {
+	listener net.Listener
+	to       string
+	damage   *damage
+	victim   string // of those who dial, whose connection is damaged; "": everybody's
+	wg       sync.WaitGroup
+
+	mu    sync.Mutex
+	over  bool
+	ends  []net.Conn
+	fault error // what was no frame
+}
+
+// newRelay takes connections at l and passes them on.
+func newRelay(l net.Listener, to string, d *damage, victim string) *relay {
+	r := &relay{listener: l, to: to, damage: d, victim: victim}
+	r.wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			r.wg.Go(func() { r.join(c.(*net.TCPConn)) })
+		}
+	})
+	return r
+}
+
+// join carries one connection both ways until both have ended.
+func (r *relay) join(dialled *net.TCPConn) {
+	c, err := net.Dial("tcp", r.to)
+	if err != nil {
+		_ = dialled.Close()
+		return
+	}
+	listening := c.(*net.TCPConn)
+	if !r.keep(dialled, listening) {
+		return
+	}
+	s := &stretch{relay: r, known: make(chan struct{}), dialled: dialled, listening: listening}
+	var both sync.WaitGroup
+	both.Go(func() { r.note(s.carry(dialled, listening, false)) })
+	both.Go(func() { r.note(s.carry(listening, dialled, true)) })
+	both.Wait()
+	_ = dialled.Close()
+	_ = listening.Close()
+}
+
+// keep has close end connections; false when it has been called.
+func (r *relay) keep(all ...net.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		for _, c := range all {
+			_ = c.Close()
+		}
+	}
+	r.ends = append(r.ends, all...)
+	return !r.over
+}
+
+func (r *relay) note(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fault == nil {
+		r.fault = err
+	}
+}
+
+// close ends all connections, and returns what has come over them that is no frame.
+func (r *relay) close() error {
+	_ = r.listener.Close()
+	r.mu.Lock()
+	r.over = true
+	for _, c := range r.ends {
+		_ = c.Close()
+	}
+	r.mu.Unlock()
+	r.wg.Wait()
+	return r.fault
+}
+
+// stretch is one connection through a relay.
+type stretch struct {
+	relay              *relay
+	dialled, listening *net.TCPConn
+	known              chan struct{} // closed when it is known who dials
+	named              bool
+	struck             bool // its frames are those that damage is for; once known is closed
+}
+
+// preambleSize is how many bytes go before the first frame of who dials.
+const preambleSize = 32
+
+// carry passes frames on in one direction. Errors of connections are no concern of it: it ends the other direction as
+// the van would see it end.
+func (s *stretch) carry(from, to *net.TCPConn, back bool) error {
+	if !back {
+		defer s.know("")
+	}
+	defer func() { _ = to.CloseWrite() }()
+	in := bufio.NewReaderSize(from, 256<<10)
+	if !back {
+		if _, err := io.CopyN(to, in, preambleSize); err != nil {
+			return nil
+		}
+	}
+	for {
+		f, err := read(in)
+		if f == nil || err != nil {
+			return err
+		}
+		if !back {
+			s.know(whoDials(f))
+		} else {
+			<-s.known // who dials speaks first
+		}
+		out, end := f.raw, false
+		if s.struck {
+			out, end = s.relay.damage.pass(f, back)
+		}
+		if _, err := to.Write(out); err != nil {
+			_, _ = io.Copy(io.Discard, in) // who sends must not wait for who has gone
+			return nil
+		}
+		if end {
+			s.sever()
+			return nil
+		}
+	}
+}
+
+// know notes who dials, once.
+func (s *stretch) know(name string) {
+	if s.named {
+		return
+	}
+	s.named = true
+	s.struck = s.relay.damage != nil && (s.relay.victim == "" || s.relay.victim == name)
+	close(s.known)
+}
+
+// sever ends both directions.
+func (s *stretch) sever() {
+	for _, c := range []*net.TCPConn{s.dialled, s.listening} {
+		if s.relay.damage.reset {
+			_ = c.SetLinger(0)
+		}
+		_ = c.Close()
+	}
+}
+
+// read takes one frame; none and no error at the end of the connection, wherever that comes.
+func read(in io.Reader) (*carried, error) {
+	f := &carried{raw: make([]byte, wire.HeaderSize)}
+	if _, err := io.ReadFull(in, f.raw); err != nil {
+		return nil, nil
+	}
+	if err := f.measure(f.raw); err != nil {
+		return nil, fmt.Errorf("what a node sends is no frame: %w", err)
+	}
+	f.raw = append(f.raw, make([]byte, f.to[inPayload]-wire.HeaderSize)...)
+	if _, err := io.ReadFull(in, f.raw[wire.HeaderSize:]); err != nil {
+		return nil, nil
+	}
+	return f, wire.Verify(f.raw[:wire.HeaderSize], f.raw[wire.HeaderSize:f.to[inMeta]])
+}
+
+// whoDials is the name in the introduction that a connection begins with.
+func whoDials(f *carried) string {
+	meta := f.raw[f.from[inMeta]:f.to[inMeta]]
+	if f.header.Kind != wire.KindHello || len(meta) < 20 {
+		return ""
+	}
+	n := int(binary.LittleEndian.Uint16(meta[16:]))
+	return string(meta[20:min(len(meta), 20+n)])
+}
