@@ -17,7 +17,11 @@ GO           ?= go
 CAPI_DIR   ?= build
 CAPI_FLAGS ?=
 
-.PHONY: help build capi demo demo-torch test race check lint docs wheel installed-wheel pytest pytest-asan pyexamples bench gobench fuzz fuzz-short soak stress clean
+# Where make install puts library, headers and command, below DESTDIR for packages.
+PREFIX  ?= /usr/local
+DESTDIR ?=
+
+.PHONY: help build capi install compat demo demo-torch test race check lint docs wheel installed-wheel pytest pytest-asan pyexamples bench gobench fuzz fuzz-short soak stress clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +34,18 @@ capi: ## build build/libstepvan.so and build/stepvan.h, for C and what can call 
 		-ldflags '-extldflags "-Wl,--version-script=$(CURDIR)/capi/exports.map -Wl,-soname,libstepvan.so"' ./capi
 	rm -f $(CAPI_DIR)/libstepvan.h
 	cp capi/stepvan.h $(CAPI_DIR)/
+
+install: build capi ## install library, headers, pkg-config file and command in PREFIX (/usr/local), for packages below DESTDIR
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	install bin/stepvan $(DESTDIR)$(PREFIX)/bin/
+	install $(CAPI_DIR)/libstepvan.so $(DESTDIR)$(PREFIX)/lib/
+	install -D -m 644 $(CAPI_DIR)/stepvan.h $(DESTDIR)$(PREFIX)/include/stepvan.h
+	version=$$(git describe --tags --match 'v[0-9]*' --abbrev=0 2>/dev/null || echo v0.0.0); \
+		sed "s|@PREFIX@|$(PREFIX)|; s|@VERSION@|$${version#v}|" capi/stepvan.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/stepvan.pc
+	cd capi/compat && find . -name '*.h' -not -path './testdata/*' -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/include/stepvan/compat/{} \;
+
+compat: ## test the C++ headers for programs of StepMesh (needs a C++ compiler and libtorch; minutes)
+	scripts/compat.sh
 
 demo: build ## run a real transformer, attention and FFN in different processes
 	bin/stepvan demo
@@ -73,7 +89,7 @@ soak: ## a million exchanges, a thousand lives, connections and large regions, a
 	$(MAKE) installed-wheel
 	cd python && STEPVAN_TEST_EXCHANGES=1000000 ../$(VENV)/bin/python -m pytest -o timeout=600 tests/test_steady.py tests/test_memory.py::test_nothing_grows
 
-stress: ## processes killed, stopped and interrupted at any moment: told in time, nothing corrupted, nothing left
+stress: ## processes killed, stopped and interrupted at any moment, frames damaged: told in time, nothing corrupted, nothing left
 	$(GO) test -run Stress -timeout 60m -v ./internal/stress -long
 	CGO_ENABLED=1 $(GO) test -race -run Stress -timeout 60m -v ./internal/stress -long
 
@@ -83,10 +99,8 @@ VENV_PYTHON ?= /usr/bin/python3
 VENV        := .cache/venv
 PYTOOLS     := python/requirements-test.txt
 
-$(VENV)/ready: $(PYTOOLS)
-	$(VENV_PYTHON) -m venv --clear --system-site-packages $(VENV)
-	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -r $(PYTOOLS)
-	touch $@
+$(VENV)/ready: FORCE # the script knows whether there is something to do
+	@scripts/venv.sh $(VENV_PYTHON) $(VENV) $(PYTOOLS)
 
 wheel: $(VENV)/ready ## build a Python wheel in python/dist that needs neither Go nor a compiler
 	rm -rf python/dist python/build/bdist.* python/build/lib.*

@@ -3,11 +3,12 @@
 # header declares; header and example compile as C and as C++; programs of C do
 # exchanges in processes of their own over shared memory and TCP; a C program
 # tries every function with wrong arguments. Library and programs are built once
-# as they are, once with the address sanitizer.
+# as they are, once with the address sanitizer. The page docs/c.md shows the example as it
+# is, and its command lines compile and run it with what make install has installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-scripts/need.sh gcc=gcc,libc6-dev g++=g++ make nm=binutils
+scripts/need.sh gcc=gcc,libc6-dev cc=gcc g++=g++ make nm=binutils pkg-config
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 warnings=(-Wall -Wextra -Wpedantic -Werror -g)
@@ -18,13 +19,16 @@ declared() {
 
 shown() { nm -D --defined-only "$tmp/plain/libstepvan.so" | awk '$2 != "A" {print $3}' | sed 's/@.*//' | sort -u; }
 
-# compile DIR: both programs, as C and as C++, with the library in DIR.
+# shown_in PAGE LANGUAGE: the code of that language on a page.
+shown_in() { sed -n "/^\`\`\`$2\$/,/^\`\`\`\$/{/^\`\`\`/d; p}" "$1"; }
+
+# compile DIR: the programs, as C and as C++, with the library in DIR.
 compile() {
 	local dir=$1
 	shift
 	local link=(-I "$dir" -L "$dir" -lstepvan -lpthread "-Wl,-rpath,$dir" "$@")
 	local program
-	for program in examples/c/exchange.c capi/testdata/contract.c; do
+	for program in examples/c/*.c capi/testdata/contract.c; do
 		local name
 		name=$(basename "$program" .c)
 		gcc -std=gnu11 "${warnings[@]}" "$program" "${link[@]}" -o "$dir/$name"
@@ -67,3 +71,22 @@ echo "== processes"
 cluster "$tmp/plain/exchange" shm
 cluster "$tmp/plain/exchange++" tcp --scheduler-command "$tmp/plain/exchange++"
 cluster "$tmp/asan/exchange" shm
+cluster "$tmp/asan/owners" shm
+cluster "$tmp/asan/owners" tcp --scheduler-command "$tmp/plain/owners"
+cluster "$tmp/plain/owners++" shm
+
+echo "== what is installed, and the page"
+diff examples/c/owners.c <(shown_in docs/c.md c) || {
+	echo "< is examples/c/owners.c, > the program on docs/c.md: copy it there"
+	exit 1
+}
+make -s install CAPI_DIR="$tmp/plain" PREFIX="$tmp/home/stepvan"
+cp examples/c/owners.c "$tmp/home"
+shown_in docs/c.md sh | grep -A2 '^export PKG_CONFIG_PATH=' >"$tmp/home/page.sh"
+(cd "$tmp/home" && HOME=$tmp/home timeout 60 bash -euxo pipefail page.sh)
+headers=$(PKG_CONFIG_PATH=$tmp/home/stepvan/lib/pkgconfig pkg-config --variable=compatdir stepvan)
+for header in ps/ps.h ps/af_tensor_app.h dmlc/logging.h; do
+	cmp "capi/compat/$header" "$headers/$header"
+done
+make -s install CAPI_DIR="$tmp/plain" DESTDIR="$tmp/package" PREFIX=/usr
+[[ $(pkg-config --variable=prefix "$tmp/package/usr/lib/pkgconfig/stepvan.pc") == /usr && -x $tmp/package/usr/bin/stepvan ]]

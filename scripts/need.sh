@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes sure that commands exist, and modules of the distribution's Python, from
+# Makes sure that commands exist, modules of the distribution's Python, and files, from
 # its packages where this user may install them.
 #
-#   scripts/need.sh COMMAND[=PACKAGE[,PACKAGE]]... python:MODULE=PACKAGE...
+#   scripts/need.sh COMMAND[=PACKAGE[,PACKAGE]]... python:MODULE=PACKAGE... file:PATH=PACKAGE...
 set -euo pipefail
 
 as_root() {
@@ -20,6 +20,7 @@ may_install() {
 have() {
 	case $1 in
 	python:*) /usr/bin/python3 -c "import ${1#python:}" 2>/dev/null ;;
+	file:*) [[ -e ${1#file:} ]] ;;
 	*) command -v "$1" >/dev/null ;;
 	esac
 }

@@ -25,7 +25,7 @@ build() {
 	gcc -shared -fPIC -std=c11 -O1 -g -fno-omit-frame-pointer -fvisibility=hidden "${warnings[@]}" \
 		-fsanitize=address,undefined -fno-sanitize-recover=undefined \
 		-I "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')" -I capi python/csrc/*.c \
-		-L "$to/stepvan" -lstepvan "-Wl,-rpath,\$ORIGIN" -o "$to/stepvan/_core.abi3.so"
+		-ldl -pthread -o "$to/stepvan/_core.abi3.so"
 }
 
 # tested OPTIONS ARGUMENT...: pytest, with these options of the address sanitizer more. Its runtime is loaded first, and that of
