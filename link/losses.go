@@ -21,6 +21,7 @@ type losses struct {
 	list  []loss
 	fresh bool // something was added since the last look
 	due   time.Time
+	timer *time.Timer // calls the driver when that has come
 }
 
 // loss is one of them.
@@ -82,7 +83,7 @@ func (n *Node) holdBack() int {
 	l.list = held
 	if len(held) > 0 && l.due.IsZero() {
 		l.due = time.Now().Add(n.pause)
-		time.AfterFunc(n.pause, n.engine.Kick)
+		l.timer = time.AfterFunc(n.pause, n.engine.Kick)
 	}
 	n.tell(told)
 	return len(told)
@@ -115,6 +116,9 @@ func (l loss) unheard() bool { return !l.session.opened && l.session.greeted == 
 // tellLosses tells all losses.
 func (n *Node) tellLosses() int {
 	list := n.losses.list
+	if n.losses.timer != nil {
+		n.losses.timer.Stop() // it would keep the whole node in memory
+	}
 	n.losses = losses{}
 	slices.SortStableFunc(list, func(a, b loss) int { return order(b) - order(a) })
 	n.tell(list)

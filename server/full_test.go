@@ -81,8 +81,7 @@ func TestRefusalsSurviveAFullQueue(t *testing.T) {
 	o := Options{Van: v, Server: server.Options{PoolLimit: 1}, Link: func(o *link.Options) { o.QueueMessages, o.CreditBytes = 3, 4 }}
 	c := New(t, o)
 	s := c.Servers[0]
-	require.NoError(t, c.Workers[0].Link.Close())
-	raw := NewPeer(t, o, "raw", 100_000) // in place of worker 0; gives no credit before it takes the messages
+	raw := c.Replace(t, o, "raw") // in place of worker 0; gives no credit before it takes the messages
 	session := raw.Dial(t, s)
 	send := func(id uint64, pushes, pulls uint32, payload ...[]byte) {
 		d := float(1)

@@ -22,8 +22,7 @@ func float(k tensor.Key) wire.Descriptor {
 func withRaw(t *testing.T, policy server.Policy) (*Cluster, *Peer, *link.Session) {
 	v := Mem()
 	c := New(t, Options{Workers: 2, Van: v, Server: server.Options{Policy: policy}})
-	require.NoError(t, c.Workers[0].Link.Close())
-	raw := NewPeer(t, Options{Van: v}, "raw", 100_000)
+	raw := c.Replace(t, Options{Van: v}, "raw")
 	return c, raw, raw.Dial(t, c.Servers[0])
 }
 

@@ -35,9 +35,8 @@ func newWriterOf(t *testing.T, o server.Options) *writer {
 
 func newWriterOver(t *testing.T, v Van, o server.Options) *writer {
 	c := New(t, Options{Workers: 2, Van: v, Server: o})
-	require.NoError(t, c.Workers[0].Link.Close())
-	w := &writer{t: t, c: c, s: c.Servers[0], van: v}
-	w.come()
+	w := &writer{Peer: c.Replace(t, Options{Van: v}, "raw"), t: t, c: c, s: c.Servers[0], van: v}
+	w.session = w.Dial(t, w.s)
 	return w
 }
 

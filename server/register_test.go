@@ -207,8 +207,7 @@ func TestRequestPreparedUnderAnOlderGenerationLandsInPooledMemory(t *testing.T) 
 	v := Mem()
 	c := New(t, Options{Van: v, Server: server.Options{Policy: server.AnyReady}})
 	s := c.Servers[0]
-	require.NoError(t, c.Workers[0].Link.Close())
-	raw := NewPeer(t, Options{Van: v}, "raw", 100_000) // in place of worker 0
+	raw := c.Replace(t, Options{Van: v}, "raw") // in place of worker 0
 	session := raw.Dial(t, s)
 	buffer := Floats(t, 0)
 	reg, err := s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))

@@ -120,6 +120,7 @@ type Server struct {
 	Node
 	*server.Server
 	addr string
+	lost losses
 }
 
 // Cluster is a set of paired workers and servers.
@@ -179,9 +180,11 @@ func newServer(t testing.TB, o *Options, i int) *Server {
 		workers = append(workers, server.Worker{Rank: wire.Rank(w), Name: fmt.Sprintf("worker %d", w), Node: workerID(w)})
 	}
 	require.NoError(t, s.Join(wire.Rank(i), workers))
+	lost := losses{nodes: make(chan wire.NodeID, 64)}
+	n.Link.Handle(link.ChannelBulk, lost)
 	bound, err := n.Link.Listen(o.Van.Addr(name))
 	require.NoError(t, err)
-	return &Server{Node: n, Server: s, addr: bound[0]}
+	return &Server{Node: n, Server: s, addr: bound[0], lost: lost}
 }
 
 func newWorker(t testing.TB, o *Options, i int, servers []*Server) *Worker {

@@ -35,14 +35,14 @@ func (ep *endpoint) starve() {
 func (v *tcp) guard() {
 	v.guarded, v.turned = true, time.Now()
 	every := v.turnTime()
-	if v.guardian != nil {
-		v.guardian.Reset(every)
+	if t := v.guardian.Load(); t != nil {
+		t.Reset(every)
 		return
 	}
-	v.guardian = time.AfterFunc(every, func() {
+	v.guardian.Store(time.AfterFunc(every, func() {
 		v.guardDue.Store(true)
 		v.wake()
-	})
+	}))
 }
 
 func (v *tcp) turnTime() time.Duration { return max(v.opts.Stall/stallTurns, time.Millisecond) }

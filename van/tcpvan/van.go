@@ -41,6 +41,7 @@ type tcp struct {
 	polling   atomic.Bool
 	expired   atomic.Bool // the timer of pending connections went off
 	guardDue  atomic.Bool // that of checkStalls did
+	guardian  atomic.Pointer[time.Timer]
 
 	// Owned by Poll.
 	events    []van.Event // the caller's
@@ -61,8 +62,7 @@ type tcp struct {
 	newcomers []*endpoint // accepted, EventAccepted is due
 	visitors  list.List   // accepted, and nobody has said that they are known; oldest first
 	guarded   bool        // the timer of checkStalls runs
-	guardian  *time.Timer
-	turned    time.Time // when the timer was set
+	turned    time.Time   // since when
 }
 
 // New makes a van. The error is an errs.ErrInvalid, or an *errs.OpError when descriptors have run out.
@@ -127,6 +127,9 @@ func (v *tcp) FD() int {
 // Close implements van.Van.
 func (v *tcp) Close() error {
 	v.cancel()
+	if t := v.guardian.Load(); t != nil {
+		t.Stop() // it would keep the van in memory
+	}
 	for ep := v.closeOrNext(); ep != nil; ep = v.closeOrNext() {
 		_ = ep.Close()
 	}
