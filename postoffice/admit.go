@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/link"
 )
 
 // Admit vets a node that dials this one (link.Options.Admit), or that was dialled:

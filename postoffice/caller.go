@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link/progress"
+	"github.com/stepvan/stepvan/internal/link/progress"
 )
 
 // caller is the waiting side of barriers, in an Office and in the Scheduler itself.

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link"
-	"github.com/stepvan/stepvan/link/progress"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/link/progress"
 )
 
 // pipe is one end of a connection without a link, for tests under fake time.

@@ -1,6 +1,6 @@
 package postoffice
 
-import "github.com/stepvan/stepvan/link"
+import "github.com/stepvan/stepvan/internal/link"
 
 // conn is the control channel to one peer: a linkConn, or a pipe in tests.
 type conn interface {

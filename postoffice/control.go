@@ -7,7 +7,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/link"
 )
 
 // control is the handler of link.ChannelControl: it turns messages into frames,

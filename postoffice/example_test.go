@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/postoffice"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"

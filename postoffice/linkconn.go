@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/link"
 )
 
 // maxQueued bounds what waits for a peer that does not read.

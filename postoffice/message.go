@@ -1,6 +1,6 @@
 package postoffice
 
-import "github.com/stepvan/stepvan/wire"
+import "github.com/stepvan/stepvan/internal/wire"
 
 // op says what a message of the control channel is; it travels in Header.Op.
 type op uint8

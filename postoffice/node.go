@@ -3,7 +3,7 @@ package postoffice
 import (
 	"fmt"
 
-	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/internal/wire"
 )
 
 // Rank numbers the instances of one role, from 0.

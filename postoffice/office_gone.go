@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/internal/wire"
 )
 
 // State says whether a node takes part.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/link"
 )
 
 // Join registers at the scheduler and waits until the cluster is complete and this

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/link"
 )
 
 // opened implements service: an office serves only the session that it dials.

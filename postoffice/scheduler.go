@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/link/progress"
 	"github.com/stepvan/stepvan/internal/sparing"
-	"github.com/stepvan/stepvan/link"
-	"github.com/stepvan/stepvan/link/progress"
 )
 
 // phase of the cluster's life.

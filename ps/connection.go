@@ -10,8 +10,8 @@ import (
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link"
-	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/wire"
 )
 
 // Connection tells how this node and one of its peers reach each other.

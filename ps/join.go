@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/worker"
 )

@@ -7,8 +7,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/link"
-	"github.com/stepvan/stepvan/link/progress"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/link/progress"
 	"github.com/stepvan/stepvan/postoffice"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"

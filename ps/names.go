@@ -3,11 +3,11 @@ package ps
 import (
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/postoffice"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/trace"
 	"github.com/stepvan/stepvan/van/memvan"
-	"github.com/stepvan/stepvan/wire"
 	"github.com/stepvan/stepvan/worker"
 )
 

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/shm"
-	"github.com/stepvan/stepvan/link"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/shmvan"

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/memvan"
 	"github.com/stepvan/stepvan/van/tcpvan"

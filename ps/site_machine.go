@@ -11,8 +11,8 @@ import (
 	"syscall"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/shm"
-	"github.com/stepvan/stepvan/link"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/tcpvan"
 )

@@ -9,7 +9,7 @@ import (
 	"syscall"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/tcpvan"
 )

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/shm"
-	"github.com/stepvan/stepvan/link"
 )
 
 // Stop waits until every node of the cluster that lives has called it, however long they

@@ -6,13 +6,13 @@ import (
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link/progress"
+	"github.com/stepvan/stepvan/internal/link/progress"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/postoffice"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
 	"github.com/stepvan/stepvan/van/tcpvan"
-	"github.com/stepvan/stepvan/wire"
 	"github.com/stepvan/stepvan/worker"
 )
 

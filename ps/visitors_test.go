@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/ps"
-	"github.com/stepvan/stepvan/wire"
 )
 
 func TestVisitorsFollowClusterAndDescriptors(t *testing.T) {

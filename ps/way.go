@@ -11,8 +11,8 @@ import (
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/shm"
-	"github.com/stepvan/stepvan/link"
 )
 
 // dial opens the session with one server.

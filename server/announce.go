@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link"
-	"github.com/stepvan/stepvan/link/progress"
-	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/link/progress"
+	"github.com/stepvan/stepvan/internal/wire"
 )
 
 // notice is what workers have to hear, or to let go of, and who waits for that.

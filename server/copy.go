@@ -6,7 +6,7 @@ import (
 
 	"github.com/stepvan/stepvan/internal/bulk"
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
 )

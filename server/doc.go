@@ -35,7 +35,7 @@
 //
 // GetBatch has one caller at a time (a second gets errs.ErrBusy). Everything else
 // exported may be called from any goroutine. What arrives is handled on the
-// driver of the node (see link/progress). State is guarded by one mutex that is
+// driver of the node (see internal/link/progress). State is guarded by one mutex that is
 // held for a few instructions and never while sending or waiting.
 //
 // Budget of GetBatchInto with Respond or RespondCopy: 0 allocations in the steady state, one

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/trace"
 )
 

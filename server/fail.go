@@ -1,6 +1,6 @@
 package server
 
-import "github.com/stepvan/stepvan/link"
+import "github.com/stepvan/stepvan/internal/link"
 
 // Fail ends the work with all workers: GetBatch and what waits for a worker fail with
 // cause. It is for a loss that concerns the whole cluster. Any goroutine.

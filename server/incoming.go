@@ -4,10 +4,10 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/reuse"
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // stage is where a request is on its way.

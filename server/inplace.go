@@ -6,9 +6,9 @@ import (
 	"sync"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // view is memory of a worker, from the request that names it until the respond, or until the last

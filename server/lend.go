@@ -4,8 +4,8 @@ import (
 	"errors"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link"
-	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/wire"
 )
 
 // Over a one-sided van a chunk is lent to its worker with the announcement, which then writes its

@@ -3,9 +3,9 @@ package server
 import (
 	"errors"
 
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/link/handles"
 	"github.com/stepvan/stepvan/internal/reuse"
-	"github.com/stepvan/stepvan/link"
-	"github.com/stepvan/stepvan/link/handles"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
 )

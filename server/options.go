@@ -6,9 +6,9 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // Policy says what a batch waits for. A positive number means a request from

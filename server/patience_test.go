@@ -10,9 +10,9 @@ import (
 
 	"github.com/stepvan/stepvan/internal/errs"
 	. "github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // hasty is a writer whose server waits for nobody: what is not there at once is waited for with Wait.

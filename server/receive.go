@@ -4,8 +4,8 @@ import (
 	"errors"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link"
-	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/wire"
 )
 
 // receiver handles the channel of requests. All calls come from the driver, one

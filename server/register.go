@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // RegisterRecvBuffer cuts t's bytes evenly over the lists: chunk i receives what worker

@@ -4,8 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // Registration is a buffer that receives pushes. Its methods may be called from

@@ -4,11 +4,11 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/reuse"
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // reply is one Respond or RespondVec under way, on its caller's goroutine.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link/handles"
+	"github.com/stepvan/stepvan/internal/link/handles"
 )
 
 // response is the record of one Respond or RespondVec. Guarded by Server.mu.

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link"
-	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/wire"
 )
 
 // In lock-step the n-th request of every worker makes the n-th batch. A request that the server refuses would shift

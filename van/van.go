@@ -3,7 +3,7 @@ package van
 import (
 	"context"
 
-	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/internal/wire"
 )
 
 // Caps are what a van can do and how much, as data.

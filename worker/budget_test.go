@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
-	"github.com/stepvan/stepvan/wire"
 	"github.com/stepvan/stepvan/worker"
 )
 

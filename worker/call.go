@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link"
-	"github.com/stepvan/stepvan/link/handles"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/link/handles"
 	"github.com/stepvan/stepvan/tensor"
 )
 

@@ -2,8 +2,8 @@ package worker
 
 import (
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // check refuses what no cluster could serve. It looks at r alone.

@@ -41,7 +41,7 @@
 // # Threads
 //
 // Everything exported may be called from any goroutine. What arrives is handled on
-// the driver of the node (see link/progress); state is guarded by one mutex that
+// the driver of the node (see internal/link/progress); state is guarded by one mutex that
 // is held for a few instructions and never while sending or waiting.
 //
 // Budget of PushPull with Wait: 0 allocations in the steady state, one message

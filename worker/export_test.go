@@ -1,6 +1,6 @@
 package worker
 
-import "github.com/stepvan/stepvan/link"
+import "github.com/stepvan/stepvan/internal/link"
 
 // ResponsesOf is what the link calls for the responses to w.
 func ResponsesOf(w *Worker) link.Handler { return responses{w} }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link/handles"
+	"github.com/stepvan/stepvan/internal/link/handles"
 	"github.com/stepvan/stepvan/trace"
 )
 

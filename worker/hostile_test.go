@@ -6,9 +6,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link"
 	. "github.com/stepvan/stepvan/internal/pairtest"
-	"github.com/stepvan/stepvan/link"
-	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/worker"
 )
 

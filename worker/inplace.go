@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/tensor"
 )
 

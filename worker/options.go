@@ -3,9 +3,9 @@ package worker
 import (
 	"github.com/rs/zerolog"
 
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/trace"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // Routing says which servers a request concerns.

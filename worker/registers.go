@@ -1,8 +1,8 @@
 package worker
 
 import (
-	"github.com/stepvan/stepvan/link"
-	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/wire"
 )
 
 // registers handles the servers' announcements. Later requests say with their

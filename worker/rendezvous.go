@@ -5,8 +5,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // owner returns the index of the server that owns k: the one whose hash with the

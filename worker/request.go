@@ -1,8 +1,8 @@
 package worker
 
 import (
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // Request is one batch of tensors to push and to pull. The worker reads it

@@ -4,9 +4,9 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/trace"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // responses handles the two channels of responses. All calls come from the

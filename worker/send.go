@@ -4,10 +4,10 @@ import (
 	"errors"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/reuse"
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/trace"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // Do sends a request and returns its handle. Nothing has been sent when it

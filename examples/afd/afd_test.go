@@ -13,8 +13,8 @@ import (
 	"github.com/stepvan/stepvan/examples/afd/model"
 	"github.com/stepvan/stepvan/examples/afd/model/modeltest"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // smallModel gives both halves of a model that needs no download.

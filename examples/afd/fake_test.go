@@ -9,8 +9,8 @@ import (
 
 	"github.com/stepvan/stepvan/examples/afd"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/wire"
 	"github.com/stepvan/stepvan/worker"
 )
 

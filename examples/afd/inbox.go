@@ -3,9 +3,9 @@ package afd
 import (
 	"context"
 
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // batches are the methods of *server.Server that an inbox uses.

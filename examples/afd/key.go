@@ -1,8 +1,8 @@
 package afd
 
 import (
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // Keys are opaque to stepvan. In those of this program, bits 0-7 are the layer,

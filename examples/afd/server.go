@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan/examples/afd/model"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // Server is the FFN side's program. R and H are its node's types of requests and

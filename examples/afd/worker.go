@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan/examples/afd/model"
-	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/internal/wire"
 )
 
 // DefaultInFlight is the number of micro-batches of a worker that are under way at

@@ -38,11 +38,11 @@ type unreachable struct {
 	why  string
 }
 
-var services = []string{"tensor", "wire", "van", "van/tcpvan", "van/shmvan", "van/memvan", "link", "postoffice", "worker", "server"}
+var services = []string{"tensor", "internal/wire", "van", "van/tcpvan", "van/shmvan", "van/memvan", "internal/link", "postoffice", "worker", "server"}
 
 var unreachables = []unreachable{
 	{services, []string{"config"}, "it takes Options; ps maps settings to them"},
-	{[]string{"link", "postoffice", "worker", "server"}, []string{"van/tcpvan", "van/shmvan", "van/memvan"}, "ps hands vans in"},
+	{[]string{"internal/link", "postoffice", "worker", "server"}, []string{"van/tcpvan", "van/shmvan", "van/memvan"}, "ps hands vans in"},
 	{[]string{"worker"}, []string{"server"}, "worker and server stand beside each other"},
 	{[]string{"server"}, []string{"worker"}, "worker and server stand beside each other"},
 }

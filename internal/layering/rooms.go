@@ -37,15 +37,15 @@ var rooms = []room{
 
 	{path: "tensor", level: 1},
 
-	{path: "wire", level: 2},
-	{path: "van", level: 2, beside: []string{"wire"}},
+	{path: "internal/wire", level: 2},
+	{path: "van", level: 2, beside: []string{"internal/wire"}},
 
 	{path: "van/tcpvan", level: 3, only: composers},
 	{path: "van/shmvan", level: 3, only: composers},
 	{path: "van/memvan", level: 3, only: composers},
-	{path: "van/vantest", level: 3, tests: true},
+	{path: "internal/vantest", level: 3, tests: true},
 
-	{path: "link", level: 4},
+	{path: "internal/link", level: 4},
 
 	{path: "postoffice", level: 5, never: []string{"van"}},
 

@@ -15,14 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/memvan"
 	"github.com/stepvan/stepvan/van/shmvan"
 	"github.com/stepvan/stepvan/van/tcpvan"
-	"github.com/stepvan/stepvan/wire"
 	"github.com/stepvan/stepvan/worker"
 )
 

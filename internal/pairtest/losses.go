@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/link"
-	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/wire"
 )
 
 // losses tells of the sessions that a server has lost. Its channel receives nothing else, and learns of a loss after the

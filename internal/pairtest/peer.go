@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/link"
-	"github.com/stepvan/stepvan/link/progress"
-	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/link/progress"
+	"github.com/stepvan/stepvan/internal/wire"
 )
 
 // Peer is a node that speaks the link's protocol and says above it whatever a test wants.

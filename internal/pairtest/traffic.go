@@ -3,7 +3,7 @@ package pairtest
 import (
 	"sync/atomic"
 
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
 )

@@ -14,7 +14,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/link"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
@@ -22,7 +23,6 @@ import (
 	"github.com/stepvan/stepvan/van/memvan"
 	"github.com/stepvan/stepvan/van/shmvan"
 	"github.com/stepvan/stepvan/van/tcpvan"
-	"github.com/stepvan/stepvan/wire"
 	"github.com/stepvan/stepvan/worker"
 )
 

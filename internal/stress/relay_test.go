@@ -8,7 +8,7 @@ import (
 	"net"
 	"sync"
 
-	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/internal/wire"
 )
 
 // relay joins who dials it with a listener elsewhere, frame by frame.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/memvan"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // buffer places every payload in itself.

@@ -6,8 +6,8 @@ import (
 	"sync"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // DialRaw connects to addr as a peer that writes bytes of its own making, to test

@@ -2,8 +2,8 @@ package memvan
 
 import (
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // slot is one receive credit of an endpoint and the delivery that uses it.

@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stepvan/stepvan/internal/vantest"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/memvan"
-	"github.com/stepvan/stepvan/van/vantest"
 )
 
 const credits = 24

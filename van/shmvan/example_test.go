@@ -6,10 +6,10 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/shmvan"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // nowhere is a Placer for messages without payload.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // A request can have thousands of tensors, and their descriptors be longer than a ring of reasonable size takes at

@@ -2,8 +2,8 @@ package shmvan
 
 import (
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // nobody is a Placer that takes nothing.

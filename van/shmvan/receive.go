@@ -7,8 +7,8 @@ import (
 
 	"github.com/stepvan/stepvan/internal/bulk"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // sink takes events.

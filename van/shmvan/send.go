@@ -7,8 +7,8 @@ import (
 
 	"github.com/stepvan/stepvan/internal/bulk"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // segment is where a piece of payload lies: in a file of the sender, or at an address.

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stepvan/stepvan/internal/vantest"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
-	"github.com/stepvan/stepvan/van/vantest"
 )
 
 func TestMain(m *testing.M) { os.Exit(vantest.Main(m, factories()...)) }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/tcpvan"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // inbox is a Placer that puts every payload at the same place.

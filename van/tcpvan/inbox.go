@@ -8,8 +8,8 @@ import (
 	"syscall"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // inbox reads the messages of an endpoint. Poll only.

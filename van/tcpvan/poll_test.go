@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // readable reports whether FD says that there is something to poll.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/internal/wire"
 )
 
 // preamble opens every dialed connection:

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // readBound is the number of bytes that one Poll reads from one endpoint, so that

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // tiny buffers make every larger message a row of partial writes and reads.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
-	"github.com/stepvan/stepvan/wire"
 )
 
 // unmapped is memory that is gone. More is gone behind it, where the kernel puts mappings first, so that nothing gets its place.

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stepvan/stepvan/internal/vantest"
 	"github.com/stepvan/stepvan/van"
-	"github.com/stepvan/stepvan/van/vantest"
 )
 
 func TestMain(m *testing.M) { os.Exit(vantest.Main(m, factories()...)) }

@@ -13,10 +13,10 @@ import (
 	"github.com/stepvan/stepvan/examples/afd/safetensors"
 	"github.com/stepvan/stepvan/examples/afd/tokenizer"
 	"github.com/stepvan/stepvan/internal/launch"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/trace"
-	"github.com/stepvan/stepvan/wire"
 	"github.com/stepvan/stepvan/worker"
 )
 

@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 	"strings"
 
-	"github.com/stepvan/stepvan/wire"
+	"github.com/stepvan/stepvan/internal/wire"
 )
 
 // Text describes this program, one property per line.

@@ -1,0 +1,222 @@
+package link_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/link/progress"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/van/memvan"
+	"github.com/stepvan/stepvan/van/tcpvan"
+)
+
+// bound is the limit of every wait of these tests: reached only when something hangs.
+const bound = 20 * time.Second
+
+func limited(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// echo is a Handler that keeps what arrives and wakes whoever waits for it.
+type echo struct {
+	link.BaseHandler
+	mu      sync.Mutex
+	node    *link.Node
+	got     []*link.Inbound
+	lost    []error
+	aborted int
+	arrived progress.Event
+	deliver func(*link.Inbound) // instead of keeping
+	place   func(*link.Inbound, [][]byte) ([][]byte, error)
+	opened  chan *link.Session
+	onLost  func(error)
+}
+
+func newEcho(n *link.Node) *echo { return &echo{node: n, opened: make(chan *link.Session, 64)} }
+
+func (h *echo) Opened(s *link.Session) error {
+	select {
+	case h.opened <- s:
+	default: // nobody is interested
+	}
+	return nil
+}
+
+func (h *echo) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
+	h.mu.Lock()
+	place := h.place
+	h.mu.Unlock()
+	if place != nil {
+		return place(m, dst)
+	}
+	return dst, nil
+}
+
+func (h *echo) Deliver(m *link.Inbound) {
+	h.mu.Lock()
+	deliver := h.deliver
+	if deliver == nil {
+		h.got = append(h.got, m)
+	}
+	h.mu.Unlock()
+	if deliver != nil {
+		deliver(m)
+		return
+	}
+	h.node.Engine().Set(&h.arrived)
+}
+
+func (h *echo) Abort(*link.Inbound, error) { h.mu.Lock(); h.aborted++; h.mu.Unlock() }
+
+func (h *echo) Lost(_ *link.Session, err error) {
+	h.mu.Lock()
+	h.lost = append(h.lost, err)
+	onLost := h.onLost
+	h.mu.Unlock()
+	if onLost != nil {
+		onLost(err)
+	}
+	h.node.Engine().Set(&h.arrived)
+}
+
+// await waits until cond holds; cond is asked with the handler's lock held.
+func (h *echo) await(t testing.TB, cond func() bool) {
+	t.Helper()
+	ctx := limited(t)
+	for {
+		h.arrived.Reset()
+		h.mu.Lock()
+		ok := cond()
+		h.mu.Unlock()
+		if ok {
+			return
+		}
+		require.NoError(t, h.node.Engine().Wait(ctx, &h.arrived), "condition not reached")
+	}
+}
+
+func (h *echo) use(place func(*link.Inbound, [][]byte) ([][]byte, error), deliver func(*link.Inbound)) {
+	h.mu.Lock()
+	h.place, h.deliver = place, deliver
+	h.mu.Unlock()
+}
+
+func (h *echo) take(t testing.TB) *link.Inbound {
+	t.Helper()
+	h.await(t, func() bool { return len(h.got) > 0 })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m := h.got[0]
+	h.got = h.got[1:]
+	return m
+}
+
+// signal is a Completer to wait for.
+type signal struct {
+	node *link.Node
+	ev   progress.Event
+	err  error
+}
+
+func (s *signal) Done(_ *link.Outbound, err error) { s.err = err; s.node.Engine().Set(&s.ev) }
+
+func (s *signal) wait(t testing.TB) error {
+	t.Helper()
+	require.NoError(t, s.node.Engine().Wait(limited(t), &s.ev), "message was never done")
+	return s.err
+}
+
+type vanKind struct {
+	name  string
+	maker func(t testing.TB, name string) link.VanMaker
+	addr  func(name string) string
+}
+
+func memKind(net *memvan.Network) vanKind {
+	return vanKind{"mem", func(_ testing.TB, name string) link.VanMaker {
+		return func(p van.Placer, wake func()) (van.Van, error) {
+			return memvan.New(net, memvan.Options{Placer: p, Wake: wake, Name: name})
+		}
+	}, func(name string) string { return "mem://" + name }}
+}
+
+func tcpKind(name string, rails int) vanKind {
+	return vanKind{name, func(testing.TB, string) link.VanMaker {
+		return func(p van.Placer, _ func()) (van.Van, error) {
+			return tcpvan.New(tcpvan.Options{Placer: p, Rails: rails})
+		}
+	}, func(string) string { return "tcp://127.0.0.1:0" }}
+}
+
+func unixKind(dir string) vanKind {
+	k := tcpKind("unix", 1)
+	var n atomic.Int32
+	k.addr = func(name string) string { return fmt.Sprintf("unix://%s/%s%d", dir, name, n.Add(1)) }
+	return k
+}
+
+func newNode(t testing.TB, k vanKind, name string, edit func(*link.Options)) *link.Node {
+	t.Helper()
+	mem, err := tensor.NewAllocator(tensor.Options{Name: name})
+	require.NoError(t, err)
+	o := link.Options{Vans: []link.VanMaker{k.maker(t, name)}, Memory: mem, Log: zerolog.Nop()}
+	if edit != nil {
+		edit(&o)
+	}
+	n, err := link.NewNode(o)
+	require.NoError(t, err)
+	n.SetIdentity(link.Identity{Name: name, Incarnation: 1})
+	t.Cleanup(func() {
+		require.NoError(t, n.Close())
+		require.NoError(t, mem.Close(), "receive memory leaked")
+	})
+	return n
+}
+
+// pair is two nodes with a session between them.
+type pair struct {
+	a, b   *link.Node
+	ha, hb [link.Channels]*echo
+	sa, sb *link.Session
+}
+
+func newPair(t testing.TB, k vanKind, edit func(*link.Options)) *pair {
+	t.Helper()
+	p := &pair{a: newNode(t, k, "a", edit), b: newNode(t, k, "b", edit)}
+	for _, c := range []int{int(link.ChannelControl), int(link.ChannelRequest), int(link.ChannelBulk)} {
+		p.ha[c], p.hb[c] = newEcho(p.a), newEcho(p.b)
+		p.a.Handle(uint16ch(c), p.ha[c])
+		p.b.Handle(uint16ch(c), p.hb[c])
+	}
+	bound, err := p.b.Listen(k.addr("b"))
+	require.NoError(t, err)
+	p.sa, err = p.a.Dial(limited(t), bound)
+	require.NoError(t, err)
+	select {
+	case p.sb = <-p.hb[link.ChannelRequest].opened:
+	case <-limited(t).Done():
+		t.Fatal("the listener never saw the session")
+	}
+	return p
+}
+
+func pattern(n int, seed byte) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7+i>>8) + seed
+	}
+	return b
+}
+
+func describe(i int) string { return fmt.Sprintf("message %d", i) }

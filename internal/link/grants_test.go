@@ -1,0 +1,288 @@
+package link_test
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/van/memvan"
+)
+
+func oneSidedKind(net *memvan.Network) vanKind {
+	k := memKind(net)
+	k.name = "one-sided"
+	k.maker = func(_ testing.TB, name string) link.VanMaker {
+		return func(p van.Placer, wake func()) (van.Van, error) {
+			return memvan.New(net, memvan.Options{Placer: p, Wake: wake, Name: name, OneSided: true, Queue: 16})
+		}
+	}
+	return k
+}
+
+func newOneSidedPair(t testing.TB, edit func(*link.Options)) (*pair, *memvan.Network) {
+	net := memvan.NewNetwork(memvan.NetworkOptions{})
+	return newPair(t, oneSidedKind(net), edit), net
+}
+
+// grantOf lets the peer of s reach fresh memory.
+func grantOf(t testing.TB, s *link.Session, n int, generation uint32) (van.Target, []byte) {
+	t.Helper()
+	mem := make([]byte, n)
+	g, err := s.Grant(mem, generation, van.RightWrite|van.RightRead)
+	require.NoError(t, err)
+	return van.Target{Grant: g.ID, Generation: generation}, mem
+}
+
+// unplaceable fails the test when the link asks where a payload goes.
+func unplaceable(t testing.TB, h *echo) {
+	h.use(func(_ *link.Inbound, dst [][]byte) ([][]byte, error) {
+		t.Error("the handler was asked where a written payload goes")
+		return dst, nil
+	}, nil)
+}
+
+func TestWrittenPayload(t *testing.T) {
+	p, _ := newOneSidedPair(t, func(o *link.Options) { o.PieceBytes = 4096 })
+	require.True(t, p.sa.OneSided())
+	one, first := grantOf(t, p.sb, 300_000, 3)
+	two, second := grantOf(t, p.sb, 50_000, 4)
+	two.Offset = 7
+	h := p.hb[link.ChannelRequest]
+	unplaceable(t, h)
+	for _, sizes := range [][2]int{{10, 0}, {0, 10}, {100, 200}, {4096, 1}, {5000, 40_000}, {300_000, 49_993}} {
+		clear(first)
+		clear(second)
+		x, y := pattern(sizes[0], 1), pattern(sizes[1], 2)
+		done := &signal{node: p.a}
+		require.NoError(t, p.sa.Send(&link.Outbound{
+			Channel: link.ChannelRequest, Meta: []byte("m"), Payload: [][]byte{x, y}, Targets: []van.Target{one, two}, Completer: done,
+		}))
+		m := h.take(t)
+		require.True(t, m.Written)
+		require.Nil(t, m.Data)
+		require.Equal(t, "m", string(m.Meta))
+		require.EqualValues(t, len(x)+len(y), m.Header.Total)
+		require.True(t, bytes.Equal(x, first[:len(x)]), "%v", sizes)
+		require.True(t, bytes.Equal(y, second[7:7+len(y)]), "%v", sizes)
+		require.Zero(t, second[6])
+		m.Release()
+		require.NoError(t, done.wait(t))
+	}
+}
+
+// A message of many written pieces lets the pieces of other channels pass, and messages with and without targets keep their order.
+func TestWrittenAndPlacedMessagesTakeTurns(t *testing.T) {
+	p, _ := newOneSidedPair(t, func(o *link.Options) { o.PieceBytes = 1024 })
+	target, mem := grantOf(t, p.sb, 40_000, 1)
+	h := p.hb[link.ChannelRequest]
+	const rounds = 30
+	for i := range rounds {
+		o := &link.Outbound{Channel: link.ChannelRequest, Request: uint64(i), Payload: [][]byte{pattern(100+i*1300, byte(i))}}
+		if i%3 > 0 {
+			o.Targets = []van.Target{target}
+		}
+		require.NoError(t, p.sa.Send(o))
+		require.NoError(t, p.sa.Send(&link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{make([]byte, 5000)}}))
+		if i%3 == 0 {
+			continue // the next one begins before this one is looked at
+		}
+		for k := i - i%3; k <= i; k++ {
+			if i%3 == 2 && k < i {
+				continue
+			}
+			m := h.take(t)
+			require.EqualValues(t, k, m.Header.Request)
+			require.Equal(t, k%3 > 0, m.Written)
+			data := m.Data
+			if m.Written {
+				data = mem[:m.Header.Total]
+			}
+			require.True(t, bytes.Equal(pattern(100+k*1300, byte(k)), data), "message %d", k)
+			m.Release()
+		}
+	}
+	for range rounds {
+		p.hb[link.ChannelBulk].take(t).Release()
+	}
+}
+
+func TestTargetsThatAreGoneAreNotUsed(t *testing.T) {
+	p, _ := newOneSidedPair(t, nil)
+	target, mem := grantOf(t, p.sb, 100, 1)
+	var gone sync.WaitGroup
+	gone.Add(1)
+	p.sb.Withdraw(target.Grant, gone.Done)
+	gone.Wait()
+	require.NoError(t, p.sa.Send(&link.Outbound{Channel: link.ChannelRequest, Payload: [][]byte{pattern(100, 5)}, Targets: []van.Target{target}}))
+	m := p.hb[link.ChannelRequest].take(t)
+	require.False(t, m.Written)
+	require.Equal(t, pattern(100, 5), m.Data)
+	require.Equal(t, make([]byte, 100), mem)
+	m.Release()
+}
+
+func TestTargetsAreRefusedWhereTheyMakeNoSense(t *testing.T) {
+	p, _ := newOneSidedPair(t, nil)
+	target, _ := grantOf(t, p.sb, 100, 1)
+	o := &link.Outbound{Channel: link.ChannelRequest, Payload: [][]byte{{1}}, Targets: []van.Target{target, target}}
+	require.ErrorIs(t, p.sa.Send(o), errs.ErrInvalid)
+	q := newPair(t, memKind(memvan.NewNetwork(memvan.NetworkOptions{})), nil)
+	require.False(t, q.sa.OneSided())
+	o.Targets = o.Targets[:1]
+	require.ErrorIs(t, q.sa.Send(o), errs.ErrInvalid)
+	_, err := q.sa.Grant(make([]byte, 1), 1, van.RightRead)
+	require.ErrorIs(t, err, errs.ErrNotSupported)
+	_, err = q.sa.Map(target, 1, van.RightRead)
+	require.ErrorIs(t, err, errs.ErrNotSupported)
+}
+
+func TestWithdrawWaitsForViews(t *testing.T) {
+	p, _ := newOneSidedPair(t, nil)
+	target, mem := grantOf(t, p.sb, 100, 1)
+	v, err := p.sa.Map(target, 100, van.RightWrite)
+	require.NoError(t, err)
+	over := &signal{node: p.b}
+	p.sb.Withdraw(target.Grant, func() { over.Done(nil, nil) })
+	_, err = p.sa.Map(target, 100, van.RightWrite)
+	require.ErrorIs(t, err, errs.ErrStale)
+	require.NoError(t, p.sb.Send(&link.Outbound{Channel: link.ChannelRequest, Completer: &signal{node: p.b}}))
+	p.ha[link.ChannelRequest].take(t).Release()
+	require.False(t, over.ev.IsSet(), "the peer still has a view")
+	v.Bytes[99] = 9
+	v.Release()
+	require.NoError(t, over.wait(t))
+	require.EqualValues(t, 9, mem[99])
+}
+
+// More withdrawals than the van's queue has room for all come back.
+func TestManyWithdrawals(t *testing.T) {
+	p, _ := newOneSidedPair(t, nil)
+	var over sync.WaitGroup
+	for i := range 100 {
+		target, _ := grantOf(t, p.sb, 10, uint32(i))
+		over.Add(1)
+		p.sb.Withdraw(target.Grant, over.Done)
+	}
+	over.Wait()
+}
+
+// heir is an echo that hears what detaches.
+type heir struct {
+	*echo
+	detached chan *link.Session
+}
+
+func (h heir) Detached(s *link.Session) { h.detached <- s }
+
+func withHeir(n *link.Node) heir {
+	h := heir{newEcho(n), make(chan *link.Session, 8)}
+	n.Handle(link.ChannelResponse, h)
+	return h
+}
+
+// inherit makes a pair whose second node hears what detaches.
+func inherit(t *testing.T, k vanKind) (*link.Node, *link.Session, *link.Session, heir) {
+	a, b := newNode(t, k, "a", nil), newNode(t, k, "b", nil)
+	h := withHeir(b)
+	withHeir(a)
+	addr, err := b.Listen(k.addr("b"))
+	require.NoError(t, err)
+	sa, err := a.Dial(limited(t), addr)
+	require.NoError(t, err)
+	return a, sa, <-h.opened, h
+}
+
+func TestDetachedFollowsTheLoss(t *testing.T) {
+	for _, k := range append(kinds(t), oneSidedKind(memvan.NewNetwork(memvan.NetworkOptions{}))) {
+		t.Run(k.name, func(t *testing.T) {
+			_, sa, sb, h := inherit(t, k)
+			require.NoError(t, sa.Close(""))
+			h.await(t, func() bool { return len(h.lost) == 1 })
+			require.Same(t, sb, <-h.detached)
+		})
+	}
+}
+
+func TestDetachedWaitsForViews(t *testing.T) {
+	for _, how := range []string{"closed by the viewer", "closed by the owner"} {
+		t.Run(how, func(t *testing.T) {
+			_, sa, sb, h := inherit(t, oneSidedKind(memvan.NewNetwork(memvan.NetworkOptions{})))
+			target, mem := grantOf(t, sb, 100, 1)
+			v, err := sa.Map(target, 100, van.RightWrite)
+			require.NoError(t, err)
+			over := &signal{node: h.node}
+			sb.Withdraw(target.Grant, func() { over.Done(nil, nil) })
+			if how == "closed by the viewer" {
+				require.NoError(t, sa.Close(""))
+			} else {
+				require.NoError(t, sb.Close(""))
+			}
+			h.await(t, func() bool { return len(h.lost) == 1 })
+			require.Empty(t, h.detached)
+			require.False(t, over.ev.IsSet())
+			v.Bytes[0] = 1
+			v.Release()
+			require.NoError(t, over.wait(t))
+			require.Same(t, sb, <-h.detached)
+			require.EqualValues(t, 1, mem[0])
+			late := false
+			sb.Withdraw(target.Grant, func() { late = true })
+			require.True(t, late, "nobody reaches the memory of a session that is detached")
+		})
+	}
+}
+
+// A node that closes does not wait for ever for a peer that keeps what it views.
+func TestCloseWithViewsOut(t *testing.T) {
+	k := oneSidedKind(memvan.NewNetwork(memvan.NetworkOptions{}))
+	_, sa, sb, h := inherit(t, k)
+	target, _ := grantOf(t, sb, 100, 1)
+	v, err := sa.Map(target, 100, van.RightRead)
+	require.NoError(t, err)
+	require.NoError(t, h.node.Close())
+	require.Len(t, h.lost, 1)
+	require.Empty(t, h.detached)
+	v.Release()
+}
+
+func TestKillDetaches(t *testing.T) {
+	net := memvan.NewNetwork(memvan.NetworkOptions{})
+	_, sa, sb, h := inherit(t, oneSidedKind(net))
+	target, _ := grantOf(t, sb, 100, 1)
+	_, err := sa.Map(target, 100, van.RightRead)
+	require.NoError(t, err)
+	require.True(t, net.Kill("a"))
+	require.Same(t, sb, <-h.detached)
+}
+
+func TestWrittenSteadyStateDoesNotAllocate(t *testing.T) {
+	p, _ := newOneSidedPair(t, nil)
+	pp := newPingPong(t, p, 8)
+	target, _ := grantOf(t, p.sb, 8, 1)
+	pp.out.Targets = []van.Target{target}
+	for range 500 {
+		pp.once(t)
+	}
+	require.Zero(t, testing.AllocsPerRun(500, func() { pp.once(t) }))
+}
+
+func TestLostWhileWriting(t *testing.T) {
+	p, net := newOneSidedPair(t, func(o *link.Options) { o.PieceBytes = 1024 })
+	target, _ := grantOf(t, p.sb, 1<<20, 1)
+	done := &signal{node: p.a}
+	net.Stall("b")
+	require.NoError(t, p.sa.Send(&link.Outbound{Channel: link.ChannelRequest, Payload: [][]byte{make([]byte, 1<<20)}, Targets: []van.Target{target}, Completer: done}))
+	net.Cut("a", "b")
+	require.Error(t, done.wait(t))
+	net.Resume("b")
+	h := p.hb[link.ChannelRequest]
+	h.await(t, func() bool { return len(h.lost) == 1 })
+	require.Zero(t, h.aborted, "nothing was placed")
+	require.False(t, slices.Contains(p.b.Sessions(), p.sb))
+}

@@ -1,0 +1,150 @@
+package handles
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link/progress"
+)
+
+// nothing is a source that never has anything to move.
+type nothing struct{}
+
+func (nothing) Arm() bool                  { return true }
+func (nothing) Poll(bool) int              { return 0 }
+func (nothing) Flush(bool)                 {}
+func (nothing) FDs() []progress.Descriptor { return nil }
+
+func newTable(t *testing.T, keep int, forget func(*Record[int], error)) *Table[int] {
+	e, err := progress.NewEngine(nothing{}, progress.Options{})
+	require.NoError(t, err)
+	t.Cleanup(e.Close)
+	return New(e, keep, forget)
+}
+
+func TestFinishedRecordsLiveForKeepLaterOnes(t *testing.T) {
+	tab := newTable(t, 3, nil)
+	var ids []ID
+	for range 10 {
+		r := tab.Open()
+		ids = append(ids, r.ID())
+		require.False(t, tab.Done(r.ID()))
+		tab.Finish(r, nil)
+	}
+	for i, id := range ids {
+		err := tab.WaitFor(0, id)
+		if i < 7 {
+			require.ErrorIs(t, err, errs.ErrStale, i)
+			require.True(t, tab.Done(id))
+			require.ErrorIs(t, tab.Err(id), errs.ErrStale)
+		} else {
+			require.NoError(t, err, i)
+		}
+	}
+	require.Equal(t, pageRecords, tab.Records())
+}
+
+func TestUnknownIDs(t *testing.T) {
+	tab := newTable(t, 3, nil)
+	r := tab.Open()
+	for _, id := range []ID{0, 1, makeID(5, 7), makeID(1<<31, 1), r.ID() + 1<<32} {
+		require.ErrorIs(t, tab.WaitFor(-1, id), errs.ErrStale)
+	}
+}
+
+func TestDroppedRecordIsStale(t *testing.T) {
+	tab := newTable(t, 3, nil)
+	r := tab.Open()
+	id := r.ID()
+	tab.Drop(r)
+	require.ErrorIs(t, tab.WaitFor(0, id), errs.ErrStale)
+	require.Same(t, r, tab.Open())
+}
+
+func TestTimeoutLeavesTheRecordWaitable(t *testing.T) {
+	tab := newTable(t, 3, nil)
+	r := tab.Open()
+	require.ErrorIs(t, tab.WaitFor(time.Millisecond, r.ID()), context.DeadlineExceeded)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.ErrorIs(t, tab.Wait(ctx, r.ID()), context.Canceled)
+	boom := errors.New("boom")
+	tab.Finish(r, boom)
+	require.ErrorIs(t, tab.WaitFor(-1, r.ID()), boom)
+	require.ErrorIs(t, tab.Wait(ctx, r.ID()), boom, "a finished one returns at once")
+}
+
+func TestErrorsThatNobodySawAreCounted(t *testing.T) {
+	var told []error
+	tab := newTable(t, 1, func(_ *Record[int], err error) { told = append(told, err) })
+	seen, unseen := errors.New("seen"), errors.New("unseen")
+	r := tab.Open()
+	tab.Finish(r, seen)
+	require.ErrorIs(t, tab.Err(r.ID()), seen)
+	tab.Finish(tab.Open(), unseen)
+	tab.Finish(tab.Open(), nil)
+	tab.Finish(tab.Open(), nil)
+	require.Equal(t, []error{unseen}, told)
+	require.EqualValues(t, 1, tab.Unseen())
+}
+
+func TestPinnedRecordIsNotRecycled(t *testing.T) {
+	tab := newTable(t, 1, nil)
+	r := tab.Open()
+	id := r.ID()
+	pinned, err := tab.Pin(id)
+	require.NoError(t, err)
+	tab.Finish(r, nil)
+	for range 10 {
+		tab.Finish(tab.Open(), nil)
+	}
+	require.Equal(t, id, pinned.ID())
+	require.NoError(t, tab.WaitFor(0, id))
+	tab.Unpin(pinned)
+	for range 3 {
+		tab.Finish(tab.Open(), nil)
+	}
+	require.ErrorIs(t, tab.WaitFor(0, id), errs.ErrStale)
+}
+
+func TestManyWaitForOne(t *testing.T) {
+	tab := newTable(t, 1, nil)
+	for range 50 {
+		r := tab.Open()
+		id := r.ID()
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				if err := tab.WaitFor(-1, id); err != nil && !errors.Is(err, errs.ErrStale) {
+					t.Error(err)
+				}
+			})
+		}
+		tab.Finish(r, nil)
+		wg.Wait()
+	}
+}
+
+// Budget: 0 allocations for open, finish, wait and recycling.
+func TestAllocates(t *testing.T) {
+	tab := newTable(t, 16, nil)
+	round := func() {
+		r := tab.Open()
+		id := r.ID()
+		tab.Finish(r, nil)
+		if tab.WaitFor(time.Second, id) != nil {
+			t.Fatal("not finished")
+		}
+	}
+	for range 2 * pageRecords {
+		round()
+	}
+	require.Zero(t, testing.AllocsPerRun(1000, round))
+	require.LessOrEqual(t, tab.Records(), pageRecords)
+}

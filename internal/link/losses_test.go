@@ -1,0 +1,162 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/van/tcpvan"
+)
+
+// names is a Handler that tells the names of peers that are lost, and lets the test hold the driver up.
+type names struct {
+	BaseHandler
+	held, free chan struct{}
+	lost       chan string
+}
+
+func (h *names) Opened(s *Session) error {
+	s.node.pause = hostileBound // here, where the driver may
+	if s.Peer().Name == "scheduler" {
+		s.TellLossFirst()
+	}
+	return nil
+}
+
+func (h *names) Deliver(m *Inbound) {
+	m.Release()
+	h.held <- struct{}{}
+	<-h.free
+}
+
+func (h *names) Lost(s *Session, err error) {
+	h.lost <- s.Peer().Name + ": " + errors.Unwrap(err).Error()
+}
+
+// later is a van that is asked after another one.
+type later struct{ van.Van }
+
+func (l later) Caps() van.Caps {
+	c := l.Van.Caps()
+	c.Name = "later"
+	return c
+}
+
+// listenTwice has a node with two vans listen on both.
+func listenTwice(t *testing.T, h Handler) (addrs []string) {
+	mem, err := tensor.NewAllocator(tensor.Options{})
+	require.NoError(t, err)
+	tcp := func(p van.Placer, _ func()) (van.Van, error) { return tcpvan.New(tcpvan.Options{Placer: p}) }
+	n, err := NewNode(Options{
+		Vans: []VanMaker{tcp, func(p van.Placer, wake func()) (van.Van, error) {
+			v, err := tcp(p, wake)
+			return later{v}, err
+		}},
+		Memory: mem, Log: zerolog.Nop(),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, n.Close())
+		require.NoError(t, mem.Close())
+	})
+	n.Handle(ChannelRequest, h)
+	for _, scheme := range []string{"tcp://", "later://"} {
+		bound, err := n.Listen(scheme + "127.0.0.1:0")
+		require.NoError(t, err)
+		addrs = append(addrs, strings.TrimPrefix(bound[0], scheme))
+	}
+	return addrs
+}
+
+// Of peers that go at one moment, the one that matters to the others is lost first, though its van is asked last.
+func TestLossesThatComeTogether(t *testing.T) {
+	for name, leave := range map[string]func(*attacker){
+		"broken": func(a *attacker) { _ = a.c.Close() },
+		"goodbye": func(a *attacker) {
+			a.send(wire.Header{Kind: wire.KindGoodbye, Ack: 0}, wire.AppendText(nil, "its own reasons"), nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &names{held: make(chan struct{}), free: make(chan struct{}), lost: make(chan string, 8)}
+			addrs := listenTwice(t, h)
+			var peers []*attacker
+			for i, name := range []string{"worker", "scheduler"} {
+				a := attack(t, addrs[i])
+				a.send(wire.Header{Kind: wire.KindHello}, appendIdentity(nil, Identity{Name: name}, 1<<20), nil)
+				require.Equal(t, wire.KindWelcome, a.read().Kind)
+				peers = append(peers, a)
+			}
+			peers[1].send(data(1), nil, nil) // so that the van of the worker is asked next
+			<-h.held
+			require.NoError(t, peers[1].c.Close())
+			leave(peers[0])
+			close(h.free)
+			require.Contains(t, await(t, h.lost), "scheduler: ")
+			require.Contains(t, await(t, h.lost), "worker: ")
+		})
+	}
+}
+
+// A peer that goes without a word may do so because of another whose loss is not known yet. One that says goodbye is
+// not waited with.
+func TestUnexplainedLossesWaitForTheirCause(t *testing.T) {
+	h := &names{held: make(chan struct{}, 8), free: make(chan struct{}), lost: make(chan string, 8)}
+	close(h.free)
+	addrs := listenTwice(t, h)
+	peers := map[string]*attacker{}
+	for _, name := range []string{"worker", "leaver", "scheduler", "other"} {
+		a := attack(t, addrs[0])
+		a.send(wire.Header{Kind: wire.KindHello}, appendIdentity(nil, Identity{Name: name}, 1<<20), nil)
+		require.Equal(t, wire.KindWelcome, a.read().Kind)
+		peers[name] = a
+	}
+	require.NoError(t, peers["worker"].c.Close())
+	peers["other"].send(data(1), nil, nil)
+	<-h.held
+	peers["leaver"].send(wire.Header{Kind: wire.KindGoodbye}, wire.AppendText(nil, "its own reasons"), nil)
+	require.Contains(t, await(t, h.lost), "leaver: ")
+	require.NoError(t, peers["scheduler"].c.Close())
+	require.Contains(t, await(t, h.lost), "scheduler: ")
+	require.Contains(t, await(t, h.lost), "worker: ")
+
+	require.NoError(t, peers["other"].c.Close()) // nobody is left who may be the cause
+	require.Contains(t, await(t, h.lost), "other: ")
+}
+
+func TestFirstCause(t *testing.T) {
+	for err, want := range map[error]string{
+		errors.New("because of x: y"): "",
+		ErrLeft:                       "",
+		&leftError{"it has stopped"}:  "",
+		&leftError{"because of x"}:    "",
+		fmt.Errorf("session: %w", &leftError{Because("worker 3", "because of hunger: it died")}): "worker 3",
+	} {
+		require.Equal(t, want, FirstCause(err), "%v", err)
+	}
+	long := strings.Repeat("x", 1000)
+	require.Equal(t, long[:200]+"... (1000 bytes)", FirstCause(&leftError{Because(long, "y")}))
+	require.Equal(t, `worker\x1b[31m 3`, FirstCause(&leftError{Because("worker\x1b[31m 3", "y")}))
+	require.EqualError(t, &leftError{long}, "stepvan: peer left: "+long[:200]+"... (1000 bytes)")
+	require.ErrorIs(t, &leftError{"x"}, ErrLeft)
+	require.EqualError(t, &leftError{"x"}, "stepvan: peer left: x")
+}
+
+// Nothing would count it out again, and all other losses would wait for it.
+func TestASessionThatIsLostLeadsNoOther(t *testing.T) {
+	s := &Session{node: &Node{}, state: stateLost}
+	s.TellLossFirst()
+	require.Zero(t, s.node.leads.Load())
+}
+
+func TestTheLossesOfStrangersDoNotWait(t *testing.T) {
+	require.True(t, loss{session: &Session{}}.unheard())
+	require.False(t, loss{session: &Session{greeted: 1}}.unheard())
+	require.False(t, loss{session: &Session{opened: true}}.unheard())
+}

@@ -1,0 +1,70 @@
+package mutant
+
+import (
+	"io"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stepvan/stepvan/internal/vantest"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/van/memvan"
+)
+
+const credits = 24
+
+// onMemvan is memvan with a mutation. It is made inside the bubble in which it is used.
+func onMemvan(m Mutation) vantest.Factory {
+	net := memvan.NewNetwork(memvan.NetworkOptions{})
+	return Wrap(vantest.Factory{
+		Name: "mem",
+		New: func(p van.Placer, wake func()) (van.Van, error) {
+			return memvan.New(net, memvan.Options{Placer: p, Wake: wake, Credits: credits, Queue: 64, OneSided: true})
+		},
+		Listen:      ":0",
+		BadAddr:     "no address",
+		Credits:     credits,
+		NoProcesses: true, NoGreeting: true,
+		RawDial: func(addr string) (io.ReadWriteCloser, error) { return net.DialRaw(addr) },
+	}, m)
+}
+
+// check runs the clauses against memvan with a mutation, on fake time: a wait
+// in vain costs nothing.
+func check(t *testing.T, m Mutation, run func(vantest.Clause) bool) (found []vantest.Failure) {
+	for _, c := range vantest.Clauses() {
+		if run(c) {
+			synctest.Test(t, func(*testing.T) { found = append(found, c.Check(onMemvan(m))...) })
+		}
+	}
+	return found
+}
+
+func TestNoMutationPasses(t *testing.T) {
+	for _, f := range check(t, None, func(vantest.Clause) bool { return true }) {
+		t.Error(f)
+	}
+}
+
+func TestEveryMutationIsCaught(t *testing.T) {
+	for _, m := range Mutations() {
+		t.Run(m.Name, func(t *testing.T) {
+			if m.races && raceDetector {
+				t.Skip("the race detector finds this one itself, and fails the test for it")
+			}
+			t.Parallel()
+			found := check(t, m, func(c vantest.Clause) bool { return slices.Contains(m.Clauses, c.Number) })
+			blamed := false
+			for _, f := range found {
+				t.Log(f)
+				blamed = blamed || slices.Contains(m.Clauses, f.Clause)
+			}
+			switch {
+			case len(found) == 0:
+				t.Errorf("the suite passes a van that %s", m.Name)
+			case !blamed:
+				t.Errorf("a van that %s is not found to violate clause %v", m.Name, m.Clauses)
+			}
+		})
+	}
+}

@@ -1,0 +1,226 @@
+package mutant
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan/van"
+)
+
+// mutantVan is a van with hooks where a mutation may bite. Hooks are set before use.
+type mutantVan struct {
+	inner  van.Van
+	placer van.Placer
+	wake   func()
+
+	hook sync.Mutex // held while a hook runs that keeps state: Poll, Send, Place and Release run beside each other
+
+	mu       sync.Mutex
+	known    map[van.Endpoint]*endpoint
+	extra    []van.Event // to be reported besides what the inner van reports
+	closes   int
+	reopened chan struct{} // closed by the third Close
+
+	count int // for mutations that bite now and then; guarded by hook
+
+	onEvents func(events []van.Event) []van.Event // sees what Poll is about to return, may add and drop
+	onPoll   func()                               // before the inner Poll
+	onSend   func(*endpoint, *van.Message) error
+	onPlace  func(ep *endpoint, h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error)
+	onClose  func(times int) error // instead of nil, after the inner Close
+	onEnd    func(*endpoint)       // after Close of an endpoint
+	onDial   func(error) error
+	deaf     atomic.Bool           // never wakes
+	onArm    func(armed bool) bool // sees what the inner Arm has returned
+	withdraw func(*endpoint, van.GrantID, van.OpID) error
+	onMap    func(e *endpoint, t van.Target, n int64, rights van.Rights) (van.View, error)
+}
+
+func (v *mutantVan) ring() {
+	if !v.deaf.Load() {
+		v.wake()
+	}
+}
+
+// every reports true each n-th time. Called from hooks.
+func (v *mutantVan) every(n int) bool {
+	v.count++
+	return v.count%n == 0
+}
+
+// add reports an event with one of the next Polls.
+func (v *mutantVan) add(ev van.Event) {
+	v.mu.Lock()
+	v.extra = append(v.extra, ev)
+	v.mu.Unlock()
+	v.ring()
+}
+
+func (v *mutantVan) outer(inner van.Endpoint) *endpoint {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	e := v.known[inner]
+	if e == nil {
+		e = &endpoint{Endpoint: inner, van: v}
+		v.known[inner] = e
+	}
+	return e
+}
+
+func (v *mutantVan) isClosed() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.closes > 0
+}
+
+func (v *mutantVan) Caps() van.Caps                     { return v.inner.Caps() }
+func (v *mutantVan) Listen(addr string) (string, error) { return v.inner.Listen(addr) }
+func (v *mutantVan) FD() int                            { return v.inner.FD() }
+
+func (v *mutantVan) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
+	ep, err := v.inner.Dial(ctx, addr)
+	if err != nil {
+		if v.onDial != nil {
+			err = v.onDial(err)
+		}
+		return nil, err
+	}
+	return v.outer(ep), nil
+}
+
+func (v *mutantVan) Poll(events []van.Event, all bool) int {
+	if v.onPoll != nil {
+		v.hook.Lock()
+		v.onPoll()
+		v.hook.Unlock()
+	}
+	v.mu.Lock()
+	k := copy(events, v.extra)
+	v.extra = v.extra[k:]
+	v.mu.Unlock()
+	if k == len(events) {
+		return k
+	}
+	n := v.inner.Poll(events[k:], all)
+	got := append([]van.Event(nil), events[k:k+n]...)
+	for i := range got {
+		got[i].Endpoint = v.outer(got[i].Endpoint)
+	}
+	if v.onEvents != nil {
+		v.hook.Lock()
+		got = v.onEvents(got)
+		v.hook.Unlock()
+	}
+	m := copy(events[k:], got)
+	if m < len(got) {
+		v.mu.Lock()
+		v.extra = append(v.extra, got[m:]...)
+		v.mu.Unlock()
+		v.ring()
+	}
+	return k + m
+}
+
+func (v *mutantVan) Arm() bool {
+	v.mu.Lock()
+	armed := len(v.extra) == 0
+	v.mu.Unlock()
+	armed = armed && v.inner.Arm()
+	if v.onArm != nil {
+		armed = v.onArm(armed)
+	}
+	return armed
+}
+
+func (v *mutantVan) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error) {
+	e := v.outer(ep)
+	if v.onPlace != nil {
+		v.hook.Lock()
+		defer v.hook.Unlock()
+		return v.onPlace(e, h, meta, dst)
+	}
+	return v.placer.Place(e, h, meta, dst)
+}
+
+func (v *mutantVan) Close() error {
+	v.mu.Lock()
+	v.closes++
+	times := v.closes
+	if times == 3 {
+		close(v.reopened)
+	}
+	v.mu.Unlock()
+	err := v.inner.Close()
+	if v.onClose != nil && err == nil {
+		return v.onClose(times)
+	}
+	return err
+}
+
+// endpoint is an endpoint of a mutant.
+type endpoint struct {
+	van.Endpoint
+	van *mutantVan
+}
+
+func (e *endpoint) Send(m *van.Message) error {
+	if e.van.onSend != nil {
+		e.van.hook.Lock()
+		defer e.van.hook.Unlock()
+		return e.van.onSend(e, m)
+	}
+	return e.Endpoint.Send(m)
+}
+
+func (e *endpoint) Close() error {
+	err := e.Endpoint.Close()
+	if e.van.onEnd != nil {
+		e.van.onEnd(e)
+	}
+	return err
+}
+
+func (e *endpoint) Grant(mem []byte, generation uint32, rights van.Rights) (van.Grant, error) {
+	return e.Endpoint.(van.Granter).Grant(mem, generation, rights)
+}
+
+func (e *endpoint) Withdraw(g van.GrantID, op van.OpID) error {
+	if e.van.withdraw != nil {
+		return e.van.withdraw(e, g, op)
+	}
+	return e.Endpoint.(van.Granter).Withdraw(g, op)
+}
+
+func (e *endpoint) Map(t van.Target, n int64, rights van.Rights) (van.View, error) {
+	if e.van.onMap != nil {
+		e.van.hook.Lock()
+		defer e.van.hook.Unlock()
+		return e.van.onMap(e, t, n, rights)
+	}
+	return e.Endpoint.(van.Granter).Map(t, n, rights)
+}
+
+// each rewrites a batch event by event: fn returns what comes in its place.
+func each(fn func(ev van.Event) []van.Event) func([]van.Event) []van.Event {
+	return func(events []van.Event) (out []van.Event) {
+		for _, ev := range events {
+			out = append(out, fn(ev)...)
+		}
+		return out
+	}
+}
+
+// swap exchanges neighbours of one endpoint when the first is of one kind and the second of another.
+func swap(first, second van.EventKind) func([]van.Event) []van.Event {
+	return func(events []van.Event) []van.Event {
+		for i := 1; i < len(events); i++ {
+			a, b := &events[i-1], &events[i]
+			if a.Kind == first && b.Kind == second && a.Endpoint == b.Endpoint {
+				*a, *b = *b, *a
+			}
+		}
+		return events
+	}
+}

@@ -1,0 +1,62 @@
+package vantest
+
+import (
+	"math/rand/v2"
+
+	"github.com/stepvan/stepvan/internal/wire"
+)
+
+// placement is fenced, poisoned memory for one payload.
+type placement struct {
+	arena    []byte
+	segments [][]byte
+	fences   [][]byte
+}
+
+const fence = 3 // bytes between segments: what follows them is not aligned
+
+func newPlacement(size, parts int, p *probe) *placement {
+	w := &placement{arena: make([]byte, size+fence*(parts+1))}
+	paint(w.arena, canary)
+	plan := cutUp(make([]byte, size), parts, rand.New(rand.NewPCG(uint64(size), uint64(parts))))
+	at := 0
+	for _, part := range plan {
+		w.fences = append(w.fences, w.arena[at:at+fence])
+		at += fence
+		seg := w.arena[at : at+len(part) : at+len(part)]
+		paint(seg, poison)
+		w.segments = append(w.segments, seg)
+		at += len(part)
+	}
+	w.fences = append(w.fences, w.arena[at:at+fence])
+	return w
+}
+
+// examine fails unless the payload of h is here, and nothing around it was touched.
+func (w *placement) examine(p *probe, h *wire.Header, when string) {
+	if at := payloadOf(h.Request, h.Sequence).differs(w.segments...); at >= 0 {
+		p.fail(clauseOf(when, w.blame(at)), "payload of message %d (%s) differs at byte %d of %d", h.Sequence, when, at, h.Payload)
+	}
+	for i, f := range w.fences {
+		for _, c := range f {
+			if c != canary {
+				p.fail(8, "the van wrote outside the Placer's memory, at segment %d of message %d", i, h.Sequence)
+			}
+		}
+	}
+}
+
+// blame says which clause the wrong byte at an offset violates: still poison means not
+// there yet, junk means taken from the source after its completion.
+func (w *placement) blame(at int) int {
+	for _, s := range w.segments {
+		if at < len(s) {
+			if s[at] == junk {
+				return 2
+			}
+			return 3
+		}
+		at -= len(s)
+	}
+	return 3
+}
