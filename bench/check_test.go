@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -50,10 +50,10 @@ func TestStrangersAtTheControlSocket(t *testing.T) {
 		return c.introduce(newLine(here))
 	}
 	require.NoError(t, say(`{"role":"worker","rank":0}`))
-	require.ErrorIs(t, say(`{"role":"worker","rank":0}`), errs.ErrInvalid, "twice")
-	require.ErrorIs(t, say(`{"role":"worker","rank":-1}`), errs.ErrInvalid)
-	require.ErrorIs(t, say(`{"role":"server","rank":1}`), errs.ErrInvalid)
-	require.ErrorIs(t, say(`{"role":"cook","rank":0}`), errs.ErrInvalid)
+	require.ErrorIs(t, say(`{"role":"worker","rank":0}`), stepvan.ErrInvalid, "twice")
+	require.ErrorIs(t, say(`{"role":"worker","rank":-1}`), stepvan.ErrInvalid)
+	require.ErrorIs(t, say(`{"role":"server","rank":1}`), stepvan.ErrInvalid)
+	require.ErrorIs(t, say(`{"role":"cook","rank":0}`), stepvan.ErrInvalid)
 	require.ErrorIs(t, say(`not JSON`), errLineLost)
 	require.NoError(t, say(`{"role":"server","rank":0}`))
 }
@@ -88,7 +88,7 @@ func TestArgumentsOfANode(t *testing.T) {
 	}
 	for _, args := range [][]string{{"more"}, {"--pin=x"}, {"--what"}} {
 		_, err := parseNodeArgs(args)
-		require.ErrorIs(t, err, errs.ErrInvalid)
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
 	}
 }
 
@@ -110,6 +110,6 @@ func TestTheWrongVanIsRefused(t *testing.T) {
 	all := ps.Connections{{Van: "shm", Reason: "same machine"}, {Van: "tcp", Reason: "shm: other machine"}}
 	require.NoError(t, travelsBy(all[:1], Shm))
 	err := travelsBy(all, Shm)
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	require.ErrorContains(t, err, "is reached by tcp and not by shm (shm: other machine)")
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 func TestPercentiles(t *testing.T) {
@@ -47,7 +47,7 @@ func TestLatenciesFromCounts(t *testing.T) {
 	require.EqualValues(t, 6, l.count())
 	require.InEpsilon(t, 1, l.micros(50), 1e-3)
 	require.InEpsilon(t, mostLatency/1000, l.micros(100), 1e-3)
-	require.ErrorIs(t, l.addCounts(counts{1: -1}), errs.ErrInvalid)
+	require.ErrorIs(t, l.addCounts(counts{1: -1}), stepvan.ErrInvalid)
 }
 
 func TestLatenciesAllocateNothing(t *testing.T) {

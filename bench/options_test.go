@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/bench/limit"
-	"github.com/stepvan/stepvan/internal/errs"
 )
 
 func TestDefaults(t *testing.T) {
@@ -139,7 +139,7 @@ func TestMistakesInOptions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Run(t.Context(), c.o)
-			require.ErrorIs(t, err, errs.ErrInvalid)
+			require.ErrorIs(t, err, stepvan.ErrInvalid)
 			for _, part := range c.want {
 				require.ErrorContains(t, err, part)
 			}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 func TestMatrix(t *testing.T) {
@@ -29,7 +29,7 @@ func TestMatrix(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Plan{{{Van: Mem}}}, plan)
 	_, err = Matrix{Pushes: []Size{1, 2, 3}, Pulls: []Size{1, 2}}.Plan()
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	require.ErrorContains(t, err, "--pull has 2 sizes and --push 3")
 }
 

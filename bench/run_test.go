@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/launch"
 )
 
@@ -218,7 +218,7 @@ func TestAPlan(t *testing.T) {
 func TestAPlanWithMistakesRunsNothing(t *testing.T) {
 	plan := Plan{{{Van: Mem}}, {{Van: Mem, Rounds: -1}, {Van: Mem, Rounds: -1}, {Van: "x", Node: []string{"x"}}}}
 	_, err := plan.Run(t.Context(), Watch{Begin: func([]string, int, int) { t.Error("it runs") }})
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	require.Equal(t, 1, strings.Count(err.Error(), "--rounds"), "once: %v", err)
 	require.ErrorContains(t, err, "--van")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -184,7 +185,7 @@ func (s *server) respond(ctx context.Context, answer []tensor.Tensor, h ps.Handl
 			s.last = sent
 			return nil
 		}
-		if !errors.Is(err, ps.ErrWouldBlock) || s.last == (ps.Response{}) || s.last.Done() {
+		if !errors.Is(err, stepvan.ErrWouldBlock) || s.last == (ps.Response{}) || s.last.Done() {
 			return err
 		}
 		if err := s.last.Wait(ctx); err != nil {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 func TestSizes(t *testing.T) {
@@ -21,7 +21,7 @@ func TestSizes(t *testing.T) {
 	}
 	for _, text := range []string{"", "x", "-1", "-1KiB", "1.3", "0.3B", "1.0001KiB", "NaNMiB", "1e30GiB", "8 apples"} {
 		_, err := ParseSize(text)
-		require.ErrorIs(t, err, errs.ErrInvalid, text)
+		require.ErrorIs(t, err, stepvan.ErrInvalid, text)
 	}
 	require.Equal(t, "1.75MiB", Size(1835008).String())
 	require.Equal(t, "1025B", Size(1025).String())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/launch"
 	"github.com/stepvan/stepvan/ps"
@@ -67,7 +68,7 @@ func echoUntilAlone(ctx context.Context, n *ps.Node) error {
 	var batch ps.Batch
 	for {
 		err := n.GetBatchInto(ctx, ps.AnyReady, &batch)
-		if errors.Is(err, ps.ErrClosed) && !errors.Is(err, ps.ErrPeerLost) {
+		if errors.Is(err, stepvan.ErrClosed) && !errors.Is(err, stepvan.ErrPeerLost) {
 			return nil
 		}
 		if err != nil {

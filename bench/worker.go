@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
@@ -118,7 +119,7 @@ func (w *worker) exchange(ctx context.Context, count int) error {
 		}
 		for begun < count && begun-done < len(w.slots) {
 			err := w.slots[begun%len(w.slots)].begin(w.node)
-			if errors.Is(err, ps.ErrWouldBlock) && begun > done {
+			if errors.Is(err, stepvan.ErrWouldBlock) && begun > done {
 				break // what is in flight makes room
 			}
 			if err != nil {

@@ -69,10 +69,10 @@ const char *stepvan_code_name(int32_t code)
 {
 	static const char *const names[] = {
 		"OK", "TIMEOUT", "CLOSED", "PEER_LOST", "CONFIG", "INVALID", "BUSY", "WOULD_BLOCK", "STALE",
-		"NOT_REGISTERED", "NOT_SUPPORTED", "REMOTE", "PROTOCOL", "TOO_SMALL", "FORKED", "INTERNAL", "EXPIRED",
+		[10] = "NOT_SUPPORTED", "REMOTE", "PROTOCOL", "TOO_SMALL", "FORKED", "INTERNAL", "EXPIRED",
 		"REFUSED", "NO_MEMORY",
 	};
-	if (code < 0 || (size_t)code >= sizeof names / sizeof *names)
+	if (code < 0 || (size_t)code >= sizeof names / sizeof *names || !names[code])
 		return "?";
 	return names[code];
 }

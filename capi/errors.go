@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 	"unsafe"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/capi/internal/slots"
-	"github.com/stepvan/stepvan/ps"
 )
 
 // coded is an error whose code does not follow from what it wraps.
@@ -51,26 +51,25 @@ var sentinels = []struct {
 	err  error
 	code cCode
 }{
-	{ps.ErrRefused, codeRefused},
-	{ps.ErrPeerLost, codePeerLost},
-	{ps.ErrRemote, codeRemote},
-	{ps.ErrStale, codeStale},
-	{ps.ErrWouldBlock, codeWouldBlock},
-	{ps.ErrBusy, codeBusy},
-	{ps.ErrNotRegistered, codeNotRegistered},
-	{ps.ErrInvalid, codeInvalid},
+	{stepvan.ErrRefused, codeRefused},
+	{stepvan.ErrPeerLost, codePeerLost},
+	{stepvan.ErrRemote, codeRemote},
+	{stepvan.ErrStale, codeStale},
+	{stepvan.ErrWouldBlock, codeWouldBlock},
+	{stepvan.ErrBusy, codeBusy},
+	{stepvan.ErrInvalid, codeInvalid},
 	{context.DeadlineExceeded, codeTimeout},
-	{ps.ErrNotSupported, codeNotSupported},
-	{ps.ErrClosed, codeClosed},
+	{stepvan.ErrNotSupported, codeNotSupported},
+	{stepvan.ErrClosed, codeClosed},
 	{context.Canceled, codeClosed},
-	{ps.ErrNoMemory, codeNoMemory},
+	{stepvan.ErrNoMemory, codeNoMemory},
 }
 
 func codeOf(err error) cCode {
 	var c *coded
-	var wrong *ps.ConfigError
-	var broken *ps.ProtocolError
-	var mistake *ps.InternalError
+	var wrong *stepvan.ConfigError
+	var broken *stepvan.ProtocolError
+	var mistake *stepvan.InternalError
 	switch {
 	case err == nil:
 		return codeOK
@@ -94,9 +93,9 @@ func codeOf(err error) cCode {
 
 // subjectOf names what an error is about: a variable or a peer.
 func subjectOf(err error) string {
-	var wrong *ps.ConfigError
-	var op *ps.OpError
-	var mistake *ps.InternalError
+	var wrong *stepvan.ConfigError
+	var op *stepvan.OpError
+	var mistake *stepvan.InternalError
 	switch {
 	case errors.As(err, &mistake):
 		return "" // whoever the peer is, it is not to blame

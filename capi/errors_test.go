@@ -13,12 +13,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/capi/internal/slots"
 	"github.com/stepvan/stepvan/ps"
 )
 
 func TestCodes(t *testing.T) {
-	wrap := func(err error) error { return &ps.OpError{Op: "x", Peer: "worker 3", Err: fmt.Errorf("y: %w", err)} }
+	wrap := func(err error) error {
+		return &stepvan.OpError{Op: "x", Peer: "worker 3", Err: fmt.Errorf("y: %w", err)}
+	}
 	for _, c := range []struct {
 		err  error
 		want cCode
@@ -26,22 +29,21 @@ func TestCodes(t *testing.T) {
 		{nil, codeOK},
 		{context.DeadlineExceeded, codeTimeout},
 		{context.Canceled, codeClosed},
-		{ps.ErrClosed, codeClosed},
-		{ps.ErrNotSupported, codeNotSupported},
-		{ps.ErrWouldBlock, codeWouldBlock},
-		{ps.ErrStale, codeStale},
-		{ps.ErrNotRegistered, codeNotRegistered},
-		{ps.ErrPeerLost, codePeerLost},
-		{ps.ErrBusy, codeBusy},
-		{ps.ErrInvalid, codeInvalid},
-		{ps.ErrRemote, codeRemote},
-		{ps.ErrNoMemory, codeNoMemory},
-		{&ps.ProtocolError{Field: "magic"}, codeProtocol},
-		{errors.Join(&ps.ConfigError{Key: "A"}, &ps.ConfigError{Key: "B"}), codeConfig},
+		{stepvan.ErrClosed, codeClosed},
+		{stepvan.ErrNotSupported, codeNotSupported},
+		{stepvan.ErrWouldBlock, codeWouldBlock},
+		{stepvan.ErrStale, codeStale},
+		{stepvan.ErrPeerLost, codePeerLost},
+		{stepvan.ErrBusy, codeBusy},
+		{stepvan.ErrInvalid, codeInvalid},
+		{stepvan.ErrRemote, codeRemote},
+		{stepvan.ErrNoMemory, codeNoMemory},
+		{&stepvan.ProtocolError{Field: "magic"}, codeProtocol},
+		{errors.Join(&stepvan.ConfigError{Key: "A"}, &stepvan.ConfigError{Key: "B"}), codeConfig},
 		{&coded{codeExpired, context.DeadlineExceeded}, codeExpired},
 		{errors.New("?"), codeInternal},
-		{&ps.InternalError{Op: "x"}, codeInternal},
-		{fmt.Errorf("%w: %w", ps.ErrPeerLost, &ps.InternalError{Op: "x"}), codeInternal},
+		{&stepvan.InternalError{Op: "x"}, codeInternal},
+		{fmt.Errorf("%w: %w", stepvan.ErrPeerLost, &stepvan.InternalError{Op: "x"}), codeInternal},
 	} {
 		require.Equal(t, c.want, codeOf(c.err), c.err)
 		if c.err != nil {
@@ -58,13 +60,13 @@ func chars[T any](field *T) string {
 
 func TestErrorsAreWritten(t *testing.T) {
 	var e cError
-	require.Equal(t, codePeerLost, fail(&e, &ps.OpError{Op: "wait", Peer: "server 1", Err: ps.ErrPeerLost}))
+	require.Equal(t, codePeerLost, fail(&e, &stepvan.OpError{Op: "wait", Peer: "server 1", Err: stepvan.ErrPeerLost}))
 	require.Equal(t, codePeerLost, e.code)
 	require.Equal(t, "server 1", chars(&e.subject))
 	require.Contains(t, chars(&e.message), "peer lost")
-	require.Equal(t, codeConfig, fail(&e, &ps.ConfigError{Key: "DMLC_ROLE", Reason: "is missing"}))
+	require.Equal(t, codeConfig, fail(&e, &stepvan.ConfigError{Key: "DMLC_ROLE", Reason: "is missing"}))
 	require.Equal(t, "DMLC_ROLE", chars(&e.subject))
-	require.Equal(t, codeInvalid, fail(nil, ps.ErrInvalid))
+	require.Equal(t, codeInvalid, fail(nil, stepvan.ErrInvalid))
 	e = cError{message: e.message}
 	require.Equal(t, codeOK, result(&e, nil))
 	require.Zero(t, e.code)

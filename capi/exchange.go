@@ -7,7 +7,7 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -125,7 +125,7 @@ func (t *interned) text(c *C.char) (string, error) {
 		return s, nil
 	}
 	if len(t.known) == maxLabels {
-		return "", invalid("label %q: %d other ones are in use already, which is the limit", errs.Cut(string(b)), maxLabels)
+		return "", invalid("label %q: %d other ones are in use already, which is the limit", text.Cut(string(b)), maxLabels)
 	}
 	s := string(b)
 	t.known[s] = s

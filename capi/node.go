@@ -334,13 +334,13 @@ func environment(settings *C.stepvan_setting, count cUint64) ([]string, error) {
 		if s.name == nil {
 			return nil, isNull("the name of a setting")
 		}
-		environ = append(environ, C.GoString(s.name)+"="+text(s.value))
+		environ = append(environ, C.GoString(s.name)+"="+goString(s.value))
 	}
 	return environ, nil
 }
 
-// text is a string of C, "" for NULL.
-func text(s *C.char) string {
+// goString is a string of C, "" for NULL.
+func goString(s *C.char) string {
 	if s == nil {
 		return ""
 	}

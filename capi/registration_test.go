@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -25,7 +25,7 @@ func TestRegistrationsThatComeAbout(t *testing.T) {
 		"known":           {recv, nil, recv},
 		"not yet":         {nil, late, recv},
 		"not yet, deeper": {nil, fmt.Errorf("node: %w", late), recv},
-		"refused":         {nil, errs.ErrBusy, nil},
+		"refused":         {nil, stepvan.ErrBusy, nil},
 	} {
 		require.Same(t, x.want, cameAbout(x.recv, x.err), name)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -185,5 +186,5 @@ func (p *pending) copied(t *tensor.Tensor) (tensor.Tensor, error) {
 // ended reports whether the request is gone at the server.
 func (p *pending) ended() bool {
 	_, err := p.In(-1)
-	return errors.Is(err, ps.ErrStale)
+	return errors.Is(err, stepvan.ErrStale)
 }

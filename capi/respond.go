@@ -7,6 +7,7 @@ import (
 	"errors"
 	"unsafe"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -99,7 +100,7 @@ func (n *node) respond(k *call, a *answer, handler uint64, tensors []cTensor) (e
 
 // settle frees what was answered, or can be no more.
 func (n *node) settle(k *call, err error) {
-	over := err == nil || (errors.Is(err, ps.ErrClosed) || errors.Is(err, ps.ErrStale)) && k.pending[0].ended()
+	over := err == nil || (errors.Is(err, stepvan.ErrClosed) || errors.Is(err, stepvan.ErrStale)) && k.pending[0].ended()
 	n.requests.settle(k.pending, over)
 }
 

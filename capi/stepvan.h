@@ -84,7 +84,7 @@ typedef enum stepvan_code {
 	STEPVAN_BUSY           = 6,  /* belongs to an unanswered request, or is in use */
 	STEPVAN_WOULD_BLOCK    = 7,  /* full: wait for something outstanding and try again */
 	STEPVAN_STALE          = 8,  /* what the number named is gone, or never was */
-	STEPVAN_NOT_REGISTERED = 9,  /* no registration covers it */
+	/* 9 is reserved */
 	STEPVAN_NOT_SUPPORTED  = 10, /* not in this build, van or device */
 	STEPVAN_REMOTE         = 11, /* refused by the peer, whose reason is the message */
 	STEPVAN_PROTOCOL       = 12, /* a peer sent what cannot be */

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // Validate finds every mistake in settings that a program has set itself; FromEnv
-// has validated what it returns. The error joins one *errs.ConfigError per
+// has validated what it returns. The error joins one *stepvan.ConfigError per
 // mistake, with the name of the variable as Key.
 func (s Settings) Validate() error {
 	c := checker{written: map[string]source{}, bad: map[string]bool{}}
@@ -33,7 +33,7 @@ func (c *checker) fail(name, reason string) {
 		src.name = name
 	}
 	c.bad[name] = true
-	c.errs = append(c.errs, &errs.ConfigError{Key: src.name, Value: src.value, Reason: reason})
+	c.errs = append(c.errs, &stepvan.ConfigError{Key: src.name, Value: src.value, Reason: reason})
 }
 
 // rule reports reason under the first of names unless fine; the names are the rows it depends on.

@@ -8,7 +8,7 @@
 // (Settings.Env) and docs/settings.md (Markdown).
 //
 // FromEnv is pure: it sees only what it is given, and reports every mistake at
-// once, each as an *errs.ConfigError that names the variable that the user wrote
+// once, each as a *stepvan.ConfigError that names the variable that the user wrote
 // and says what to set. Names that look like settings but are none are warnings
 // with the nearest known name.
 //

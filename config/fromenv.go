@@ -6,7 +6,8 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // FromEnv reads the settings from an environment. lookup is called with the names
@@ -14,7 +15,7 @@ import (
 // as not set. environ lists the whole environment as NAME=value (os.Environ) and
 // serves to find names that are no settings; nil skips that.
 //
-// The error joins every mistake; each is an *errs.ConfigError whose Key is the
+// The error joins every mistake; each is a *stepvan.ConfigError whose Key is the
 // variable as the user wrote it. Settings that are wrong have their defaults in
 // the result, so that a caller which only shows settings can go on.
 func FromEnv(lookup func(string) (string, bool), environ []string) (Settings, []Warning, error) {
@@ -116,7 +117,7 @@ func (r *reader) absent(f *field, unknown map[string]string) {
 	}
 	reason := f.missing()
 	if wrong := unknown[f.name]; wrong != "" {
-		reason += "; did you mean it when you set " + errs.Cut(wrong) + "?"
+		reason += "; did you mean it when you set " + text.Cut(wrong) + "?"
 	}
 	r.fail(f.name, reason)
 }
@@ -128,7 +129,7 @@ func (r *reader) parseAll(f *field, given []source) []reflect.Value {
 		v, err := f.parse(src.value)
 		if err != nil {
 			r.bad[f.name] = true
-			r.errs = append(r.errs, &errs.ConfigError{Key: src.name, Value: src.value, Reason: err.Error()})
+			r.errs = append(r.errs, &stepvan.ConfigError{Key: src.name, Value: src.value, Reason: err.Error()})
 		}
 		for _, m := range f.misspelt {
 			if src.name == m {
@@ -157,8 +158,8 @@ func (r *reader) choose(f *field, given []source, values []reflect.Value) int {
 
 func (r *reader) contradict(f *field, a, b source) {
 	r.bad[f.name] = true
-	r.errs = append(r.errs, &errs.ConfigError{
+	r.errs = append(r.errs, &stepvan.ConfigError{
 		Key: a.name, Value: a.value,
-		Reason: "contradicts " + b.name + "=" + errs.Cut(b.value) + ": unset one of them",
+		Reason: "contradicts " + b.name + "=" + text.Cut(b.value) + ": unset one of them",
 	})
 }

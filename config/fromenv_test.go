@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // environment is "A=1 B=2" with later words winning; "A=" unsets.
@@ -45,7 +45,7 @@ func mistakes(t *testing.T, err error) []string {
 	}
 	var out []string
 	for _, e := range err.(interface{ Unwrap() []error }).Unwrap() {
-		var c *errs.ConfigError
+		var c *stepvan.ConfigError
 		require.ErrorAs(t, e, &c)
 		require.NotEmpty(t, c.Key)
 		require.NotEmpty(t, c.Reason)

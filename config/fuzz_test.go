@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // FuzzFromEnv feeds environments, one NAME=value a line: nothing panics, every
@@ -22,7 +22,7 @@ func FuzzFromEnv(f *testing.F) {
 		s, _, err := FromEnv(lookup, environ)
 		if err != nil {
 			for _, e := range err.(interface{ Unwrap() []error }).Unwrap() {
-				var c *errs.ConfigError
+				var c *stepvan.ConfigError
 				if !errors.As(e, &c) || c.Key == "" || c.Reason == "" {
 					t.Fatalf("mistake without name or reason: %v", e)
 				}

@@ -3,7 +3,7 @@ package config
 import (
 	"fmt"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // Warning is something about the environment that does not stop the node and
@@ -17,7 +17,7 @@ type Warning struct {
 // String reads `STEPVAN_VNA="tcp": is not known; did you mean STEPVAN_VAN?`.
 func (w Warning) String() string {
 	if w.Value == "" {
-		return errs.Cut(w.Key) + ": " + w.Reason
+		return text.Cut(w.Key) + ": " + w.Reason
 	}
-	return fmt.Sprintf("%s=%q: %s", errs.Cut(w.Key), errs.Cut(w.Value), w.Reason)
+	return fmt.Sprintf("%s=%q: %s", text.Cut(w.Key), text.Cut(w.Value), w.Reason)
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 )
 
@@ -43,7 +43,7 @@ func (f *Office) Admit(peer link.Identity) error {
 // because is why the office is over, when that is not its own Stop: who comes in vain shall
 // not take this node for the cause.
 func (f *Office) because() string {
-	if f.cause == nil || errors.Is(f.cause, errs.ErrClosed) {
+	if f.cause == nil || errors.Is(f.cause, stepvan.ErrClosed) {
 		return ""
 	}
 	return ": " + printable(f.cause.Error(), maxReason)

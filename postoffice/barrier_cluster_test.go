@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // members lists the nodes of a cluster that a barrier needs; the scheduler is not a node.
@@ -83,17 +83,17 @@ func TestBarrierPerNodeCountsOneInstance(t *testing.T) {
 func TestBarrierOutsideOfTheGroup(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 1, Servers: 1}, func(t *testing.T, c *cluster) {
 		early := c.office(RoleWorker, 0, nil)
-		require.ErrorIs(t, early.Barrier(t.Context(), GroupWorkers, true), errs.ErrInvalid, "before Join")
+		require.ErrorIs(t, early.Barrier(t.Context(), GroupWorkers, true), stepvan.ErrInvalid, "before Join")
 		c.nodes = nil
 		c.started()
 		w := c.find(RoleWorker, 0)
 		for _, g := range []Group{0, GroupScheduler, GroupServers, GroupServers | GroupScheduler, 1 << 7, GroupWorkers | 1<<6} {
-			require.ErrorIs(t, w.Barrier(t.Context(), g, true), errs.ErrInvalid, "group %d", g)
-			require.ErrorIs(t, c.s.Barrier(t.Context(), g&^GroupScheduler, true), errs.ErrInvalid, "scheduler, group %d", g)
+			require.ErrorIs(t, w.Barrier(t.Context(), g, true), stepvan.ErrInvalid, "group %d", g)
+			require.ErrorIs(t, c.s.Barrier(t.Context(), g&^GroupScheduler, true), stepvan.ErrInvalid, "scheduler, group %d", g)
 		}
 		first := w.barrier(t.Context(), GroupNodes, true)
 		c.pending(first)
-		require.ErrorIs(t, w.Barrier(t.Context(), GroupNodes, true), errs.ErrInvalid, "two callers")
+		require.ErrorIs(t, w.Barrier(t.Context(), GroupNodes, true), stepvan.ErrInvalid, "two callers")
 		require.NoError(t, c.find(RoleServer, 0).Barrier(t.Context(), GroupNodes, true))
 		require.NoError(t, <-first)
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link/progress"
 )
@@ -109,9 +110,9 @@ func (c *caller) finish(id uint64, w *call, err error) {
 
 // barrierError gives an error of the barrier its context, if it has none.
 func barrierError(err error, g Group) error {
-	var op *errs.OpError
-	if err == nil || errors.As(err, &op) || errors.Is(err, errs.ErrInvalid) {
+	var op *stepvan.OpError
+	if err == nil || errors.As(err, &op) || errors.Is(err, stepvan.ErrInvalid) {
 		return err
 	}
-	return &errs.OpError{Op: "barrier over " + g.String(), Err: err}
+	return &stepvan.OpError{Op: "barrier over " + g.String(), Err: err}
 }

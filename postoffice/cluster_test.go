@@ -13,7 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/progress"
 )
@@ -113,7 +113,7 @@ func (p *pipe) carry() {
 		select {
 		case <-p.wake:
 		case <-p.broken:
-			p.to.lost(p, fmt.Errorf("%w: connection reset", errs.ErrPeerLost))
+			p.to.lost(p, fmt.Errorf("%w: connection reset", stepvan.ErrPeerLost))
 			return
 		}
 		p.mu.Lock()
@@ -125,7 +125,7 @@ func (p *pipe) carry() {
 		}
 		if bye != nil {
 			p.peer.to.lost(p.peer, fmt.Errorf("%w: %s", link.ErrLeft, *bye))
-			p.to.lost(p, errs.ErrClosed)
+			p.to.lost(p, stepvan.ErrClosed)
 			p.peer.finish("")
 			return
 		}
@@ -326,6 +326,6 @@ func within(d time.Duration) context.Context {
 // requireLost asserts that err says that who is lost.
 func requireLost(t *testing.T, err error, who string) {
 	t.Helper()
-	require.ErrorIs(t, err, errs.ErrPeerLost)
+	require.ErrorIs(t, err, stepvan.ErrPeerLost)
 	require.ErrorContains(t, err, who)
 }

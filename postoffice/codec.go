@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // MaxMessage is the largest body of a control message, in bytes.
@@ -63,7 +63,7 @@ func parts[T any](items []T) [][]json.RawMessage {
 type checker interface{ check() error }
 
 // decode reads a body of a peer into v and checks it. Fields that this version
-// does not know are ignored. Every error is an *errs.ProtocolError.
+// does not know are ignored. Every error is a *stepvan.ProtocolError.
 func decode(f frame, v any) error {
 	if len(f.body) > MaxMessage {
 		return malformed(f.op, "%d bytes, limit %d", len(f.body), MaxMessage)
@@ -80,7 +80,7 @@ func decode(f frame, v any) error {
 }
 
 func malformed(o op, format string, args ...any) error {
-	return &errs.ProtocolError{Field: fmt.Sprintf("control message %d", o), Reason: fmt.Sprintf(format, args...)}
+	return &stepvan.ProtocolError{Field: fmt.Sprintf("control message %d", o), Reason: fmt.Sprintf(format, args...)}
 }
 
 func (b *joinBody) check() error {

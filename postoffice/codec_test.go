@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 func TestDecodeRefuses(t *testing.T) {
@@ -34,7 +34,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"too large":           {&waitingBody{}, `{"text":"` + strings.Repeat("a", MaxMessage) + `"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var p *errs.ProtocolError
+			var p *stepvan.ProtocolError
 			require.ErrorAs(t, decode(frame{body: []byte(tc.body)}, tc.v), &p)
 		})
 	}

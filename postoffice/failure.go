@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // Kinds of failure.
@@ -34,7 +34,7 @@ func (f failure) err(operation, scheduler string) error {
 	if peer == "" {
 		peer = scheduler
 	}
-	return &errs.OpError{Op: operation, Peer: peer, Err: fmt.Errorf("%w: %s", f.sentinel(), f.Text)}
+	return &stepvan.OpError{Op: operation, Peer: peer, Err: fmt.Errorf("%w: %s", f.sentinel(), f.Text)}
 }
 
 func (f failure) sentinel() error {
@@ -42,11 +42,11 @@ func (f failure) sentinel() error {
 	case failTimeout:
 		return context.DeadlineExceeded
 	case failLost:
-		return errs.ErrPeerLost
+		return stepvan.ErrPeerLost
 	case failInvalid:
-		return errs.ErrInvalid
+		return stepvan.ErrInvalid
 	case failClosed:
-		return errs.ErrClosed
+		return stepvan.ErrClosed
 	}
-	return errs.ErrRemote
+	return stepvan.ErrRemote
 }

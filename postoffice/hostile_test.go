@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 )
 
@@ -69,7 +69,7 @@ func TestHostileMemberIsDead(t *testing.T) {
 				bad.pipe.post(f)
 				bad.pipe.pump()
 				<-bad.Done()
-				require.ErrorIs(t, bad.Err(), errs.ErrRemote)
+				require.ErrorIs(t, bad.Err(), stepvan.ErrRemote)
 				requireLost(t, good.Barrier(t.Context(), GroupNodes, true), "worker 0")
 				require.NoError(t, good.Err())
 			})
@@ -98,7 +98,7 @@ func TestHostileSchedulerIsAnError(t *testing.T) {
 		n.pipe.peer.post(encode(opStart, 0, startBody{Self: n.Self(), Epoch: 1}))
 		n.pipe.peer.pump()
 		<-n.Done()
-		var p *errs.ProtocolError
+		var p *stepvan.ProtocolError
 		require.ErrorAs(t, n.Err(), &p)
 	})
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 )
 
@@ -31,7 +31,7 @@ func (c *linkConn) drop() {
 	c.mu.Lock()
 	c.closing, c.ended, c.queue = true, true, nil
 	c.mu.Unlock()
-	c.session.Drop(errs.ErrClosed)
+	c.session.Drop(stepvan.ErrClosed)
 }
 
 func (c *linkConn) member() { c.session.SetVisitor(false) }
@@ -74,7 +74,7 @@ func (c *linkConn) pump() {
 	}
 	c.pumping = false
 	c.mu.Unlock()
-	if err != nil && !errors.Is(err, errs.ErrWouldBlock) {
+	if err != nil && !errors.Is(err, stepvan.ErrWouldBlock) {
 		c.owner.lose(c, err)
 	}
 }
@@ -99,7 +99,7 @@ func (c *linkConn) step() error {
 		if len(c.queue) > 0 { // an overflow may have dropped it meanwhile
 			c.queue = c.queue[1:]
 		}
-	case !errors.Is(err, errs.ErrWouldBlock):
+	case !errors.Is(err, stepvan.ErrWouldBlock):
 		c.ended, c.queue = true, nil
 	case c.again:
 		return nil // room may have appeared since

@@ -10,7 +10,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/progress"
 	"github.com/stepvan/stepvan/tensor"
@@ -188,7 +188,7 @@ func TestLiveCluster(t *testing.T) {
 		// A worker of another index is refused by the server, with the reason.
 		stranger, server := l.find(RoleWorker, 0), l.find(RoleServer, 1)
 		_, err := l.nodes[stranger].Dial(ctx, l.serverAddresses(server))
-		require.ErrorIs(t, err, errs.ErrRemote)
+		require.ErrorIs(t, err, stepvan.ErrRemote)
 		require.ErrorContains(t, err, "is not a peer of server 1")
 
 		stopped := make(chan error, 1)
@@ -234,7 +234,7 @@ func TestLiveRefusal(t *testing.T) {
 		}
 		_, second := l.add(RoleWorker, 0)
 		err := second(ctx)
-		require.ErrorIs(t, err, errs.ErrRemote)
+		require.ErrorIs(t, err, stepvan.ErrRemote)
 		require.ErrorContains(t, err, "worker rank 0 is taken by worker 0")
 		_, third := l.add(RoleWorker, 1)
 		require.NoError(t, third(ctx))

@@ -135,10 +135,10 @@ func (o *OfficeOptions) complete() error {
 // instances == false one of every node, the same one each time. It waits as long as the members live,
 // or until ctx ends; then the next Barrier over the same group continues this one.
 //
-// Errors: errs.ErrInvalid at once for a group without workers, servers or peers,
+// Errors: stepvan.ErrInvalid at once for a group without workers, servers or peers,
 // one that this node is not in, and a second caller of the same barrier in this
-// node; errs.ErrPeerLost naming the member that died or left, or the scheduler;
-// ctx's error; errs.ErrClosed after Stop.
+// node; stepvan.ErrPeerLost naming the member that died or left, or the scheduler;
+// ctx's error; stepvan.ErrClosed after Stop.
 func (f *Office) Barrier(ctx context.Context, group Group, instances bool) error {
 	if err := group.check(f.o.Role); err != nil {
 		return err

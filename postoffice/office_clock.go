@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // run shows signs of life to the scheduler, and listens for its own.
@@ -38,6 +38,6 @@ func (f *Office) turn(now time.Time, every time.Duration) {
 	f.later(f.scheduler.pump)
 	if silent := now.Sub(f.heard); f.o.HeartbeatTimeout > 0 && silent > f.o.HeartbeatTimeout {
 		// No goodbye: a scheduler that lives after all must not take this for leaving on purpose.
-		f.end(fmt.Errorf("%w: silent for %s (PS_HEARTBEAT_TIMEOUT)", errs.ErrPeerLost, seconds(silent)), "")
+		f.end(fmt.Errorf("%w: silent for %s (PS_HEARTBEAT_TIMEOUT)", stepvan.ErrPeerLost, seconds(silent)), "")
 	}
 }

@@ -3,7 +3,7 @@ package postoffice
 import (
 	"fmt"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
@@ -75,7 +75,7 @@ func (f *Office) tellGone(info NodeInfo, g goneNode) {
 		return
 	}
 	f.o.Log.Error().Uint64("epoch", f.epoch).Msgf("%s died: %s", info, g.Reason)
-	f.tellDead(info, fmt.Errorf("%w: %s died: %s", errs.ErrPeerLost, info, g.Reason))
+	f.tellDead(info, fmt.Errorf("%w: %s died: %s", stepvan.ErrPeerLost, info, g.Reason))
 }
 
 func (f *Office) tellDead(info NodeInfo, err error) {

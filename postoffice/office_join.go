@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 )
@@ -17,8 +18,8 @@ import (
 // node knows its peers. scheduler are the addresses to try; own are those at
 // which peers reach this node (it must listen already; none for a worker). Call it once.
 //
-// It returns an error that names what is wrong: errs.ErrRemote with the
-// scheduler's reason for refusing, errs.ErrPeerLost when the scheduler or a node
+// It returns an error that names what is wrong: stepvan.ErrRemote with the
+// scheduler's reason for refusing, stepvan.ErrPeerLost when the scheduler or a node
 // is lost meanwhile, ctx's error with who is missing. After an error the office is over.
 func (f *Office) Join(ctx context.Context, scheduler, own []string) error {
 	request, err := f.application(own)
@@ -47,7 +48,7 @@ func (f *Office) Join(ctx context.Context, scheduler, own []string) error {
 	f.lock()
 	defer f.unlock()
 	if f.phase != officeJoined && f.cause != nil {
-		return &errs.OpError{Op: "join", Peer: f.schedulerName(), Err: f.cause}
+		return &stepvan.OpError{Op: "join", Peer: f.schedulerName(), Err: f.cause}
 	}
 	return nil
 }
@@ -102,9 +103,9 @@ func (f *Office) putOut(err error) bool {
 
 // mayRetry reports whether err is the loss of a session on which nothing came that forbids another try.
 func (f *Office) mayRetry(err error) bool {
-	var protocol *errs.ProtocolError
+	var protocol *stepvan.ProtocolError
 	return f.phase == officeJoining && !f.registered && f.tries < mostTries &&
-		errors.Is(err, errs.ErrPeerLost) && !errors.As(err, &protocol)
+		errors.Is(err, stepvan.ErrPeerLost) && !errors.As(err, &protocol)
 }
 
 // application is the message that registers this node.
@@ -139,7 +140,7 @@ func (f *Office) reach(ctx context.Context, scheduler []string, request frame) e
 	defer f.unlock()
 	if f.phase != officeJoining {
 		f.later(func() { c.finish("stopped while joining") })
-		return errs.ErrClosed
+		return stepvan.ErrClosed
 	}
 	first := f.heard.IsZero()
 	f.scheduler = c
@@ -184,7 +185,7 @@ func (f *Office) failJoin(err error) error {
 	f.lock()
 	defer f.unlock()
 	f.end(err, "gave up joining")
-	return &errs.OpError{Op: "join", Peer: f.schedulerName(), Err: err}
+	return &stepvan.OpError{Op: "join", Peer: f.schedulerName(), Err: err}
 }
 
 // begin takes in who this node is.

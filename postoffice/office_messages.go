@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 )
 
@@ -71,7 +71,7 @@ func (f *Office) refused(fr frame) error {
 	}
 	cause := fmt.Errorf("%w: %s", b.sentinel(), b.Text)
 	if b.Node != "" {
-		cause = &errs.OpError{Op: "start", Peer: b.Node, Err: cause}
+		cause = &stepvan.OpError{Op: "start", Peer: b.Node, Err: cause}
 	}
 	f.o.Log.Error().Msgf("refused by the %s: %s", f.schedulerName(), b.Text)
 	f.end(cause, "refused")
@@ -100,7 +100,7 @@ func (f *Office) lost(c conn, err error) {
 		return
 	}
 	if errors.Is(err, link.ErrLeft) {
-		err = fmt.Errorf("%w: the scheduler left: %s", errs.ErrPeerLost, printable(err.Error(), maxReason))
+		err = fmt.Errorf("%w: the scheduler left: %s", stepvan.ErrPeerLost, printable(err.Error(), maxReason))
 	}
 	f.end(err, "")
 }
@@ -112,13 +112,13 @@ func (f *Office) end(cause error, goodbye string) {
 	}
 	joined := f.phase == officeJoined
 	f.phase, f.cause = officeOver, cause
-	f.caller.fail(&errs.OpError{Op: "barrier", Peer: f.schedulerName(), Err: cause})
+	f.caller.fail(&stepvan.OpError{Op: "barrier", Peer: f.schedulerName(), Err: cause})
 	if c := f.scheduler; c != nil && goodbye != "" {
 		f.later(func() { c.finish(goodbye) })
 	}
-	if joined && !f.stopping && !errors.Is(cause, errs.ErrClosed) {
+	if joined && !f.stopping && !errors.Is(cause, stepvan.ErrClosed) {
 		f.o.Log.Error().Msgf("%s lost: %v", f.schedulerName(), cause)
-		f.tellDead(NodeInfo{ID: SchedulerID, Role: RoleScheduler}, &errs.OpError{Op: "cluster", Peer: f.schedulerName(), Err: cause})
+		f.tellDead(NodeInfo{ID: SchedulerID, Role: RoleScheduler}, &stepvan.OpError{Op: "cluster", Peer: f.schedulerName(), Err: cause})
 	}
 	f.engine.Set(&f.joined)
 	f.engine.Set(&f.stopped)

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // Stop waits until every node that lives has called it, however long they take,
 // and leaves the cluster. Dead nodes are not waited for. When ctx ends, or
 // the scheduler is lost, it leaves without the others and says so. Further calls
-// wait for the first and return nil. Other calls after Stop give errs.ErrClosed.
+// wait for the first and return nil. Other calls after Stop give stepvan.ErrClosed.
 // The node itself stays open: close it afterwards.
 func (f *Office) Stop(ctx context.Context) error {
 	if !f.stop.first() {
@@ -26,11 +26,11 @@ func (f *Office) Stop(ctx context.Context) error {
 	defer f.unlock()
 	switch {
 	case err != nil && f.waiting != "":
-		err = &errs.OpError{Op: "stop", Err: fmt.Errorf("left without the others: %s: %w", f.waiting, err)}
+		err = &stepvan.OpError{Op: "stop", Err: fmt.Errorf("left without the others: %s: %w", f.waiting, err)}
 	case err != nil:
-		err = &errs.OpError{Op: "stop", Err: fmt.Errorf("left without the others: %w", err)}
-	case f.cause != nil && !errors.Is(f.cause, errs.ErrClosed):
-		err = &errs.OpError{Op: "stop", Peer: f.schedulerName(), Err: f.cause}
+		err = &stepvan.OpError{Op: "stop", Err: fmt.Errorf("left without the others: %w", err)}
+	case f.cause != nil && !errors.Is(f.cause, stepvan.ErrClosed):
+		err = &stepvan.OpError{Op: "stop", Peer: f.schedulerName(), Err: f.cause}
 	}
 	f.end(nil, "stopped")
 	return err
@@ -40,14 +40,14 @@ func (f *Office) Stop(ctx context.Context) error {
 func (f *Office) resign() (wait bool, err error) {
 	f.lock()
 	defer f.unlock()
-	f.caller.fail(&errs.OpError{Op: "barrier", Err: fmt.Errorf("this node has stopped: %w", errs.ErrClosed)})
+	f.caller.fail(&stepvan.OpError{Op: "barrier", Err: fmt.Errorf("this node has stopped: %w", stepvan.ErrClosed)})
 	switch f.phase {
 	case officeJoined:
 		f.stopping, f.waiting = true, ""
 		f.send(f.scheduler, frame{op: opStop})
 		return true, nil
 	case officeJoining, officeIdle:
-		f.end(fmt.Errorf("stopped while joining: %w", errs.ErrClosed), "stopped while joining")
+		f.end(fmt.Errorf("stopped while joining: %w", stepvan.ErrClosed), "stopped while joining")
 	}
 	return false, nil
 }
@@ -58,6 +58,6 @@ func (f *Office) Break(cause error) {
 	f.lock()
 	defer f.unlock()
 	f.stopping = true // the scheduler has not died
-	f.caller.fail(&errs.OpError{Op: "barrier", Err: cause})
+	f.caller.fail(&stepvan.OpError{Op: "barrier", Err: cause})
 	f.end(cause, "")
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/progress"
@@ -101,7 +102,7 @@ func (s *Scheduler) Start(ctx context.Context) error {
 	if err := s.engine.Wait(ctx, &s.started); err != nil {
 		s.lock()
 		defer s.unlock()
-		return &errs.OpError{Op: "start", Err: fmt.Errorf("waited %s for %s: %w", seconds(time.Since(s.begun)), s.missing(), err)}
+		return &stepvan.OpError{Op: "start", Err: fmt.Errorf("waited %s for %s: %w", seconds(time.Since(s.begun)), s.missing(), err)}
 	}
 	s.lock()
 	defer s.unlock()

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 )
 
@@ -17,7 +17,7 @@ func (s *Scheduler) lost(c conn, err error) {
 	delete(s.conns, c)
 	delete(s.leaving, c)
 	if m != nil && m.info.Role != 0 && s.phase != phaseClosed {
-		left := errors.Is(err, link.ErrLeft) || errors.Is(err, errs.ErrClosed) && !errors.Is(err, errs.ErrPeerLost)
+		left := errors.Is(err, link.ErrLeft) || errors.Is(err, stepvan.ErrClosed) && !errors.Is(err, stepvan.ErrPeerLost)
 		s.depart(m, left, printable(err.Error(), maxReason))
 	}
 	s.settle()

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 )
 
@@ -45,7 +45,7 @@ func TestSilentNodeIsDeadInTime(t *testing.T) {
 				require.Contains(t, n.deadNodes()[0], "silent for")
 			}
 		}
-		require.ErrorIs(t, w.Err(), errs.ErrPeerLost, "it is told, should it live")
+		require.ErrorIs(t, w.Err(), stepvan.ErrPeerLost, "it is told, should it live")
 		require.ErrorContains(t, w.Err(), "silent for")
 	})
 }
@@ -99,7 +99,7 @@ func TestSchedulerDeathIsNoticedByAll(t *testing.T) {
 				for _, n := range c.nodes {
 					<-n.Done()
 					synctest.Wait()
-					require.ErrorIs(t, n.Err(), errs.ErrPeerLost)
+					require.ErrorIs(t, n.Err(), stepvan.ErrPeerLost)
 					require.Contains(t, n.deadNodes()[0], "scheduler")
 					requireLost(t, n.Barrier(t.Context(), GroupNodes, true), "scheduler")
 				}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 )
 
@@ -158,7 +158,7 @@ func TestRefusals(t *testing.T) {
 				c.pending(ok...)
 				n := c.office(tc.role, tc.rank, tc.change)
 				err := <-n.join(t.Context())
-				require.ErrorIs(t, err, errs.ErrRemote)
+				require.ErrorIs(t, err, stepvan.ErrRemote)
 				for _, want := range tc.want {
 					require.ErrorContains(t, err, want)
 				}
@@ -294,6 +294,6 @@ func TestSchedulerOptionsAreChecked(t *testing.T) {
 		{}, {Workers: 3, GroupSize: 2}, {Workers: -1}, {Workers: 1, GroupSize: -1},
 		{Workers: 1, HeartbeatInterval: time.Second, HeartbeatTimeout: time.Second}, {Workers: 1, HeartbeatTimeout: time.Second},
 	} {
-		require.ErrorIs(t, o.complete(), errs.ErrInvalid)
+		require.ErrorIs(t, o.complete(), stepvan.ErrInvalid)
 	}
 }

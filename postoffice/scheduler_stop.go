@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // Stop waits until every node has left or is dead, however long that takes: the
@@ -44,10 +44,10 @@ func (s *Scheduler) close(err *error) {
 	case len(alive) == 0:
 		*err = nil // only goodbyes were on their way
 	case *err != nil:
-		*err = &errs.OpError{Op: "stop", Err: fmt.Errorf("%s had not left: %w", crowd(alive), *err)}
+		*err = &stepvan.OpError{Op: "stop", Err: fmt.Errorf("%s had not left: %w", crowd(alive), *err)}
 	}
 	s.phase = phaseClosed
-	s.caller.fail(&errs.OpError{Op: "barrier", Err: fmt.Errorf("the scheduler has stopped: %w", errs.ErrClosed)})
+	s.caller.fail(&stepvan.OpError{Op: "barrier", Err: fmt.Errorf("the scheduler has stopped: %w", stepvan.ErrClosed)})
 	for c := range s.conns {
 		s.dismiss(c, "the scheduler has stopped")
 	}
@@ -95,6 +95,6 @@ func (s *Scheduler) Break(cause error) {
 		return
 	}
 	s.phase, s.err = phaseClosed, cause
-	s.caller.fail(&errs.OpError{Op: "barrier", Err: cause})
+	s.caller.fail(&stepvan.OpError{Op: "barrier", Err: cause})
 	close(s.quit)
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 func (n *node) stopping(ctx context.Context) chan error {
@@ -39,12 +39,12 @@ func TestStopWaitsForAllThatLive(t *testing.T) {
 			<-n.Done()
 			require.NoError(t, n.Err())
 			require.NoError(t, n.Stop(t.Context()), "twice")
-			require.ErrorIs(t, n.Barrier(t.Context(), GroupNodes, true), errs.ErrClosed)
+			require.ErrorIs(t, n.Barrier(t.Context(), GroupNodes, true), stepvan.ErrClosed)
 			require.ErrorContains(t, n.Barrier(t.Context(), GroupNodes, true), "this node has stopped")
 			require.Empty(t, n.deadNodes())
 			require.Empty(t, n.leftNodes())
 		}
-		require.ErrorIs(t, c.s.Barrier(t.Context(), GroupNodes|GroupScheduler, true), errs.ErrClosed)
+		require.ErrorIs(t, c.s.Barrier(t.Context(), GroupNodes|GroupScheduler, true), stepvan.ErrClosed)
 	})
 }
 
@@ -85,7 +85,7 @@ func TestStopEndsBarriersOfThisNode(t *testing.T) {
 		j := n.barrier(t.Context(), GroupNodes, true)
 		c.pending(j)
 		s := n.stopping(t.Context())
-		require.ErrorIs(t, <-j, errs.ErrClosed)
+		require.ErrorIs(t, <-j, stepvan.ErrClosed)
 		c.pending(s)
 	})
 }
@@ -96,7 +96,7 @@ func TestSchedulerStopBeforeTheStart(t *testing.T) {
 		c.pending(j)
 		require.NoError(t, c.s.Stop(t.Context()))
 		err := <-j
-		require.ErrorIs(t, err, errs.ErrClosed)
+		require.ErrorIs(t, err, stepvan.ErrClosed)
 		require.ErrorContains(t, err, "stopped before the cluster was complete")
 		require.Error(t, c.s.Admit(c.nodes[0].pipe.peer.names))
 	})
@@ -119,11 +119,11 @@ func TestStopWhileJoining(t *testing.T) {
 		j := n.join(t.Context())
 		c.pending(j)
 		require.NoError(t, n.Stop(t.Context()))
-		require.ErrorIs(t, <-j, errs.ErrClosed)
+		require.ErrorIs(t, <-j, stepvan.ErrClosed)
 		synctest.Wait()
 		require.Empty(t, c.s.Nodes(), "its place is free")
 		idle := c.office(RoleWorker, 0, nil)
 		require.NoError(t, idle.Stop(t.Context()))
-		require.ErrorIs(t, <-idle.join(t.Context()), errs.ErrInvalid)
+		require.ErrorIs(t, <-idle.join(t.Context()), stepvan.ErrInvalid)
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // A mistake of this library shows as a panic. It ends the node: nobody moves its bytes any more, all waits return an
@@ -111,7 +111,7 @@ func (n *Node) badge() string {
 // breakDown ends the node because of a panic, once, and returns what all waits return then. It does not wait for anybody. It is called by the
 // goroutine that panics, while its stack is there.
 func (n *Node) breakDown(value any, who, op, peer string) error {
-	e := &errs.InternalError{
+	e := &stepvan.InternalError{
 		Version: version(), Node: who, Peer: peer, Op: op,
 		Panic: fmt.Sprint(value), Where: panicSite(), Stack: string(debug.Stack()),
 	}
@@ -129,7 +129,7 @@ func (n *Node) breakDown(value any, who, op, peer string) error {
 }
 
 // fall closes what is left of the node, or ends the process.
-func (n *Node) fall(e *errs.InternalError) {
+func (n *Node) fall(e *stepvan.InternalError) {
 	logged := make(chan struct{})
 	go func() {
 		defer close(logged)
@@ -159,7 +159,7 @@ func (n *Node) fall(e *errs.InternalError) {
 }
 
 // fall has a member's operations fail, and breaks its connections. The calls into its parts also show whether their locks are free.
-func (m *member) fall(e *errs.InternalError, step func(func())) {
+func (m *member) fall(e *stepvan.InternalError, step func(func())) {
 	if m.worker != nil {
 		step(func() { m.worker.Fail(e) })
 	}
@@ -181,7 +181,7 @@ func (m *member) fall(e *errs.InternalError, step func(func())) {
 const allSteps = -1
 
 // lastWords ends the process when closing the node does not go on: a lock is held that nobody gives back.
-func lastWords(e *errs.InternalError, steps *atomic.Int64) {
+func lastWords(e *stepvan.InternalError, steps *atomic.Int64) {
 	for was, looks := int64(0), 0; looks < stuckLooks; looks++ {
 		time.Sleep(stuckLook)
 		switch now := steps.Load(); now {

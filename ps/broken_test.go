@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -43,9 +44,9 @@ func (p *page) String() string {
 }
 
 // internal requires that an error is one of the library that names the node.
-func internal(t *testing.T, err error, node string) *ps.InternalError {
+func internal(t *testing.T, err error, node string) *stepvan.InternalError {
 	t.Helper()
-	var e *ps.InternalError
+	var e *stepvan.InternalError
 	require.ErrorAs(t, err, &e)
 	require.Equal(t, node, e.Node)
 	return e
@@ -70,7 +71,7 @@ func TestAPanicEndsTheNode(t *testing.T) {
 			require.NotEmpty(t, e.Version)
 			requireEnded(t, c.workers[0], "worker 0")
 			err = <-served
-			require.ErrorIs(t, err, ps.ErrPeerLost)
+			require.ErrorIs(t, err, stepvan.ErrPeerLost)
 			require.ErrorContains(t, err, "worker 0")
 			require.Error(t, c.servers[0].Stop(limited(t)))
 			require.NoError(t, c.scheduler.Stop(limited(t)))
@@ -89,7 +90,7 @@ func TestAPanicEndsTheNode(t *testing.T) {
 			requireEnded(t, c.servers[0], "server 0")
 			for range c.workers {
 				err := <-worked
-				require.ErrorIs(t, err, ps.ErrPeerLost)
+				require.ErrorIs(t, err, stepvan.ErrPeerLost)
 				require.ErrorContains(t, err, "server 0")
 			}
 		})
@@ -194,7 +195,7 @@ func TestAPanicEndsAJointNode(t *testing.T) {
 		for _, n := range c.workers {
 			go func() { worked <- work(limited(t), n, 100, 1000) }()
 		}
-		var e *ps.InternalError
+		var e *stepvan.InternalError
 		first, second := <-worked, <-worked
 		require.True(t, errors.As(first, &e) != errors.As(second, &e), "%v, and %v", first, second)
 		internal(t, c.workers[1].Stop(limited(t)), e.Node)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -25,7 +26,7 @@ func TestCloseWithoutStopIsADeath(t *testing.T) {
 				wait := begun(t, gone)
 				go func() { waits <- wait() }()
 				require.NoError(t, gone.Close())
-				require.ErrorIs(t, <-waits, ps.ErrClosed, "whoever waited there")
+				require.ErrorIs(t, <-waits, stepvan.ErrClosed, "whoever waited there")
 				for _, n := range c.all[1:] {
 					if n == gone {
 						continue
@@ -35,15 +36,15 @@ func TestCloseWithoutStopIsADeath(t *testing.T) {
 					case <-ctx.Done():
 						require.FailNow(t, "not told", "%s", n)
 					}
-					require.ErrorIs(t, n.Err(), ps.ErrPeerLost)
-					var op *ps.OpError
+					require.ErrorIs(t, n.Err(), stepvan.ErrPeerLost)
+					var op *stepvan.OpError
 					require.ErrorAs(t, n.Err(), &op)
 					require.Equal(t, name, op.Peer)
 				}
 				require.NoError(t, gone.Close(), "again: no effect")
 				require.NoError(t, gone.Stop(ctx), "nor has a stop one")
 				each(t, c.all, func(n *ps.Node) error {
-					if err := n.Stop(ctx); !errors.Is(err, ps.ErrPeerLost) {
+					if err := n.Stop(ctx); !errors.Is(err, stepvan.ErrPeerLost) {
 						return err // of the scheduler and of gone: nil
 					}
 					return nil

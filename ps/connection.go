@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
 )
@@ -151,7 +151,7 @@ func briefly(o link.PassedOver) string {
 
 // plain leaves the kind of error away, which says nothing to people.
 func plain(err error) string {
-	return strings.TrimSuffix(err.Error(), ": "+errs.ErrNotSupported.Error())
+	return strings.TrimSuffix(err.Error(), ": "+stepvan.ErrNotSupported.Error())
 }
 
 // Connections are those of one node.

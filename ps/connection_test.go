@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/postoffice"
 	"github.com/stepvan/stepvan/ps"
@@ -187,7 +188,7 @@ func TestChoiceThatCannotBe(t *testing.T) {
 			})
 			results := startSome(t, all[1:], opts)
 			scheduler.Wait()
-			var bad *ps.ConfigError
+			var bad *stepvan.ConfigError
 			require.ErrorAs(t, results[c.at], &bad)
 			for i, err := range results {
 				require.Error(t, err)

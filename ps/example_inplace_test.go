@@ -26,7 +26,7 @@ func Example_inPlace() {
 	go func() {
 		for {
 			batch, err := server.GetBatch(ctx, ps.LockStep)
-			if err != nil { // ps.ErrClosed: the worker has stopped
+			if err != nil { // stepvan.ErrClosed: the worker has stopped
 				server.Stop(ctx)
 				return
 			}

@@ -25,7 +25,7 @@ func Example() {
 	go func() { // the server doubles what it gets
 		for {
 			batch, err := server.GetBatch(ctx, ps.LockStep)
-			if err != nil { // ps.ErrClosed: the worker has stopped
+			if err != nil { // stepvan.ErrClosed: the worker has stopped
 				server.Stop(ctx)
 				return
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -33,7 +34,7 @@ func newEcho(n *ps.Node) (*echo, error) {
 func (e *echo) run(ctx context.Context, p ps.Policy) error {
 	for {
 		err := e.node.GetBatchInto(ctx, p, &e.batch)
-		if errors.Is(err, ps.ErrClosed) && !errors.Is(err, ps.ErrPeerLost) {
+		if errors.Is(err, stepvan.ErrClosed) && !errors.Is(err, stepvan.ErrPeerLost) {
 			return nil
 		}
 		if err != nil {

@@ -1,8 +1,8 @@
 package ps
 
 import (
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/postoffice"
 )
 
@@ -21,7 +21,7 @@ func clusterError(p Peer, err error) error {
 	if p.Role == postoffice.RoleScheduler {
 		return err
 	}
-	return &errs.OpError{Op: "cluster", Peer: p.Name(), Err: err}
+	return &stepvan.OpError{Op: "cluster", Peer: p.Name(), Err: err}
 }
 
 // lose ends the work of the node: the cluster cannot do without who is gone.

@@ -2,7 +2,6 @@ package ps
 
 import (
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/postoffice"
 	"github.com/stepvan/stepvan/server"
@@ -69,29 +68,6 @@ const (
 	Broadcast      = worker.Broadcast
 	ByKey          = worker.ByKey
 	Named          = worker.Named
-)
-
-// Errors. Compare with errors.Is; they mostly arrive wrapped.
-var (
-	ErrClosed        = errs.ErrClosed        // closed by this program
-	ErrNotSupported  = errs.ErrNotSupported  // not in this build, van or device
-	ErrWouldBlock    = errs.ErrWouldBlock    // full: wait for something and try again
-	ErrStale         = errs.ErrStale         // recycled
-	ErrNotRegistered = errs.ErrNotRegistered // no registration covers it
-	ErrPeerLost      = errs.ErrPeerLost      // the peer died or its connection broke
-	ErrBusy          = errs.ErrBusy          // belongs to an unanswered request
-	ErrInvalid       = errs.ErrInvalid       // an argument contradicts the contract
-	ErrRemote        = errs.ErrRemote        // refused by the peer
-	ErrRefused       = errs.ErrRefused       // this server refused a request, so its batch failed; the next one is complete
-	ErrNoMemory      = errs.ErrNoMemory      // the system or container has no memory left for it
-)
-
-// Error types. Find them with errors.As.
-type (
-	OpError       = errs.OpError
-	ConfigError   = errs.ConfigError
-	ProtocolError = errs.ProtocolError
-	InternalError = errs.InternalError
 )
 
 // DefaultSettings are those of an empty environment. Role, NumWorker, NumServer, RootURI

@@ -8,7 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/sparing"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -32,8 +32,8 @@ type Node struct {
 
 	stopped chan struct{} // Stop is complete
 
-	broken  atomic.Pointer[errs.InternalError] // the panic that has ended the node
-	fallen  chan struct{}                      // after that, everything is closed
+	broken  atomic.Pointer[stepvan.InternalError] // the panic that has ended the node
+	fallen  chan struct{}                         // after that, everything is closed
 	closing sync.Once
 }
 

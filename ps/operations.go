@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/tensor"
@@ -214,7 +215,7 @@ func (n *Node) usable(op string) error {
 }
 
 func stoppedError(op string) error {
-	return &errs.OpError{Op: op, Err: fmt.Errorf("this node was stopped: %w", errs.ErrClosed)}
+	return &stepvan.OpError{Op: op, Err: fmt.Errorf("this node was stopped: %w", stepvan.ErrClosed)}
 }
 
 // lost is the error of an operation when the cluster no longer works; its peer is who died.
@@ -240,7 +241,7 @@ func (n *Node) unlessBroken(op string, err error) error {
 // named prefers the loss that ended the cluster, or the panic that ended the node, to what followed from it.
 func (n *Node) named(op string, err error) error {
 	err = n.unlessBroken(op, err)
-	if errors.Is(err, errs.ErrPeerLost) && n.told() {
+	if errors.Is(err, stepvan.ErrPeerLost) && n.told() {
 		return n.lost(op)
 	}
 	return err

@@ -8,8 +8,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/affinity"
-	"github.com/stepvan/stepvan/internal/errs"
 )
 
 // placement is where the threads and the memory of a node are: wherever the system puts them, or, with
@@ -87,7 +87,7 @@ func checkCores(s *Settings, o *options) error {
 		return nil
 	}
 	key, value := s.Written(o.written, "STEPMESH_CPU_START_OFFSET", "STEPMESH_CPU_CORES_PER_GPU", "STEPMESH_CPU_CORES_PER_SOCKET", "STEPVAN_BIND_CPU_CORE", "STEPMESH_BIND_CPU_CORE")
-	return &errs.ConfigError{Key: key, Value: value, Reason: fmt.Sprintf(
+	return &stepvan.ConfigError{Key: key, Value: value, Reason: fmt.Sprintf(
 		"%s: set STEPMESH_CPU_START_OFFSET (%d), STEPMESH_CPU_CORES_PER_GPU (%d) and STEPMESH_CPU_CORES_PER_SOCKET (%d) so that they fit, or STEPVAN_BIND_CPU_CORE to auto, which goes on without the cores, or off",
 		why, s.CPUStartOffset, s.CPUCoresPerGPU, s.CPUCoresPerSocket)}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/affinity"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -35,7 +35,7 @@ func TestCoresThatAreNotThere(t *testing.T) {
 	s := alone(t, ps.RoleWorker)
 	s.BindCPUCore, s.CPUStartOffset = true, 8000
 	_, err := ps.Start(limited(t), s)
-	var wrong *errs.ConfigError
+	var wrong *stepvan.ConfigError
 	require.ErrorAs(t, err, &wrong)
 	require.Equal(t, "STEPMESH_CPU_START_OFFSET", wrong.Key)
 	require.Equal(t, "8000", wrong.Value)
@@ -65,7 +65,7 @@ func TestRefusedVariables(t *testing.T) {
 		"STEPVAN_BIND_CPU_CORE=on STEPMESH_GPU=1 DMLC_RANK_OFFSET=-1 STEPMESH_CPU_CORES_PER_GPU=40000 STEPMESH_CPU_CORES_PER_SOCKET=40000": {`STEPMESH_CPU_CORES_PER_GPU="40000": device 1 would get cores from 8192 on, which no machine has`},
 	} {
 		_, err := ps.StartFrom(limited(t), environ(t, strings.Fields(words)...))
-		var wrong *ps.ConfigError
+		var wrong *stepvan.ConfigError
 		if words == "STEPMESH_BIND_CPU_CORE=1 STEPMESH_CPU_CORES_PER_SOCKET=16000" && runtime.NumCPU() >= 15 {
 			continue // device 0 has the first cores, whatever a socket has
 		}

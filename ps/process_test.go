@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/ps"
 )
@@ -60,7 +61,7 @@ var programs = map[string]func(ctx context.Context, n *ps.Node) error{
 	"serve":     serve,
 	// tolerate serves until nobody is left, however they went.
 	"tolerate": func(ctx context.Context, n *ps.Node) error {
-		if err := serve(ctx, n); !errors.Is(err, ps.ErrClosed) {
+		if err := serve(ctx, n); !errors.Is(err, stepvan.ErrClosed) {
 			return err
 		}
 		return nil
@@ -94,7 +95,7 @@ var programs = map[string]func(ctx context.Context, n *ps.Node) error{
 		}
 		var about []string
 		for _, err := range append(failed, n.Stop(ctx)) {
-			op := &ps.OpError{Peer: "nobody"}
+			op := &stepvan.OpError{Peer: "nobody"}
 			errors.As(err, &op)
 			name, _, _ := strings.Cut(op.Peer, " (") // where it is follows
 			about = append(about, name)
@@ -104,7 +105,7 @@ var programs = map[string]func(ctx context.Context, n *ps.Node) error{
 	// blame exchanges until that fails, and returns whom the error is about.
 	"blame": func(ctx context.Context, n *ps.Node) error {
 		err := work(ctx, n, 4096, 1<<30)
-		op := &ps.OpError{Peer: "nobody"}
+		op := &stepvan.OpError{Peer: "nobody"}
 		errors.As(err, &op)
 		name, _, _ := strings.Cut(op.Peer, " (")
 		return fmt.Errorf("about %q: %w", name, err)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -26,7 +27,7 @@ func TestStopAnswersPushesThatWereTaken(t *testing.T) {
 			c.stop()
 			require.NoError(t, <-stopped)
 			_, err = s.Respond(nil, b.Requests[0].Handler)
-			require.ErrorIs(t, err, ps.ErrClosed)
+			require.ErrorIs(t, err, stepvan.ErrClosed)
 		})
 	}
 }
@@ -42,7 +43,7 @@ func TestWorkerStopsWithUnansweredPushes(t *testing.T) {
 			require.NoError(t, err)
 			stopped := make(chan error, 1)
 			go func() { stopped <- w.Stop(limited(t)) }()
-			require.ErrorIs(t, h.Wait(limited(t)), ps.ErrClosed)
+			require.ErrorIs(t, h.Wait(limited(t)), stepvan.ErrClosed)
 			b, err := s.GetBatch(limited(t), ps.LockStep)
 			require.NoError(t, err)
 			require.Equal(t, x.Bytes(), b.Requests[0].Pushes()[0].Bytes())
@@ -50,7 +51,7 @@ func TestWorkerStopsWithUnansweredPushes(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, r.Wait(limited(t)), "it has no effect, and succeeds")
 			_, err = s.GetBatch(limited(t), ps.LockStep)
-			require.ErrorIs(t, err, ps.ErrClosed)
+			require.ErrorIs(t, err, stepvan.ErrClosed)
 			c.stop()
 			require.NoError(t, <-stopped)
 		})
@@ -68,7 +69,7 @@ func TestServerStopsWithPushesThatNobodyTook(t *testing.T) {
 			stopped := make(chan error, 1)
 			go func() { stopped <- s.Stop(limited(t)) }()
 			err = h.Wait(limited(t))
-			require.ErrorIs(t, err, ps.ErrRemote)
+			require.ErrorIs(t, err, stepvan.ErrRemote)
 			require.ErrorContains(t, err, "has stopped")
 			c.stop()
 			require.NoError(t, <-stopped)

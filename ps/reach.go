@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // place is where a node listens and what it tells others: both hosts without port.
@@ -61,7 +61,7 @@ func (w *network) refuseLoopback(ctx context.Context, at place) error {
 	if err != nil || !ips.loopback() {
 		return err
 	}
-	return &errs.ConfigError{Key: key, Value: value,
+	return &stepvan.ConfigError{Key: key, Value: value,
 		Reason: "leads every machine to itself, and the scheduler at " + w.settings.RootURI + " is another machine: set an address by which that one reaches this one, or unset it"}
 }
 
@@ -79,7 +79,7 @@ func onRoute(root addresses) (place, error) {
 		_ = c.Close()
 		return place{local.String(), local.String()}, nil
 	}
-	return place{}, &errs.ConfigError{Key: rootURI, Value: root.String(), Reason: fmt.Sprintf("no route leads there: %v", last)}
+	return place{}, &stepvan.ConfigError{Key: rootURI, Value: root.String(), Reason: fmt.Sprintf("no route leads there: %v", last)}
 }
 
 // onInterface takes an address of a network interface, of the scheduler's family if it has one.
@@ -90,11 +90,11 @@ func onInterface(name string, root addresses) (place, error) {
 	}
 	i := slices.IndexFunc(all, func(f net.Interface) bool { return f.Name == name })
 	if i < 0 {
-		return place{}, &errs.ConfigError{Key: netDevice, Value: name, Reason: "is no network interface of this machine: set one of " + strings.Join(up(all), ", ")}
+		return place{}, &stepvan.ConfigError{Key: netDevice, Value: name, Reason: "is no network interface of this machine: set one of " + strings.Join(up(all), ", ")}
 	}
 	ips := addressesOf(all[i])
 	if len(ips) == 0 {
-		return place{}, &errs.ConfigError{Key: netDevice, Value: name, Reason: "has no address: give it one, or set one of " + strings.Join(up(all), ", ")}
+		return place{}, &stepvan.ConfigError{Key: netDevice, Value: name, Reason: "has no address: give it one, or set one of " + strings.Join(up(all), ", ")}
 	}
 	best := slices.IndexFunc(ips, func(ip netip.Addr) bool { return !ip.IsLinkLocalUnicast() && ip.Is4() == root[0].Is4() })
 	ip := ips[max(best, 0)].String()
@@ -130,7 +130,7 @@ func lookup(ctx context.Context, key, host string) (addresses, error) {
 		return nil, fmt.Errorf("%s=%s cannot be looked up: %w", key, host, ctx.Err())
 	}
 	if err != nil || len(ips) == 0 {
-		return nil, &errs.ConfigError{Key: key, Value: host,
+		return nil, &stepvan.ConfigError{Key: key, Value: host,
 			Reason: fmt.Sprintf("is not known on this machine: set an address, or a name that `getent hosts %s` finds (%v)", host, err)}
 	}
 	for i := range ips {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
@@ -91,7 +92,7 @@ func TestNamedRouting(t *testing.T) {
 	require.Equal(t, []byte{13, 21}, []byte{x.Pull[0].Bytes()[0], x.Pull[1].Bytes()[0]})
 	x.PushTo = []ps.Rank{2, 7}
 	_, err = n.Do(&x)
-	require.ErrorIs(t, err, ps.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	require.ErrorContains(t, err, "server 7")
 	ended()
 }
@@ -113,7 +114,7 @@ func TestGetBatchRefusesLockStepBesideOtherRouting(t *testing.T) {
 		s.Routing, s.Batch = config.RoutingKey, config.BatchAny
 	}})
 	_, err := c.servers[0].GetBatch(limited(t), ps.LockStep)
-	require.ErrorIs(t, err, ps.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	require.ErrorContains(t, err, "STEPVAN_ROUTING=broadcast")
 }
 
@@ -134,13 +135,13 @@ func TestVariablePulls(t *testing.T) {
 			require.True(t, b.Requests[0].Pulls()[0].Variable)
 			short, whole := filled(t, s, 40, 7), filled(t, s, 100, 8)
 			_, err = s.Respond([]tensor.Tensor{whole, short}, b.Requests[0].Handler)
-			require.ErrorIs(t, err, ps.ErrInvalid, "only the first pull may be short")
+			require.ErrorIs(t, err, stepvan.ErrInvalid, "only the first pull may be short")
 			_, err = s.Respond([]tensor.Tensor{short}, b.Requests[0].Handler)
-			require.ErrorIs(t, err, ps.ErrInvalid, "two pulls")
+			require.ErrorIs(t, err, stepvan.ErrInvalid, "two pulls")
 			_, err = s.Respond([]tensor.Tensor{short, whole}, b.Requests[0].Handler)
 			require.NoError(t, err)
 			_, err = s.Respond([]tensor.Tensor{short, whole}, b.Requests[0].Handler)
-			require.ErrorIs(t, err, ps.ErrStale, "a second respond")
+			require.ErrorIs(t, err, stepvan.ErrStale, "a second respond")
 			require.NoError(t, h.Wait(limited(t)))
 			lengths, err := h.Lengths()
 			require.NoError(t, err)

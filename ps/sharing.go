@@ -4,8 +4,8 @@ import (
 	"context"
 	"math/bits"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/tensor"
@@ -67,7 +67,7 @@ func newShm(m *member, p van.Placer, _ func()) (van.Van, error) {
 func powerOfTwo(n int) int { return 1 << bits.Len(uint(n-1)) }
 
 func shmRefused(err error) error {
-	return &errs.ConfigError{Key: vanName, Value: string(config.VanShm),
+	return &stepvan.ConfigError{Key: vanName, Value: string(config.VanShm),
 		Reason: "memory cannot be shared here: " + err.Error() + "; stepvan doctor says more; or set auto"}
 }
 

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/memvan"
@@ -60,7 +60,7 @@ const memScheduler = "mem://scheduler:"
 func (p *process) listenScheduler(_ context.Context, n *link.Node) (int, error) {
 	bound, err := n.Listen(memScheduler + strconv.Itoa(p.port))
 	if err != nil {
-		return 0, &errs.ConfigError{Key: rootPort, Value: strconv.Itoa(p.port), Reason: err.Error()}
+		return 0, &stepvan.ConfigError{Key: rootPort, Value: strconv.Itoa(p.port), Reason: err.Error()}
 	}
 	return strconv.Atoi(strings.TrimPrefix(bound[0], memScheduler))
 }

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/van"
@@ -28,7 +28,7 @@ type machine struct {
 // van also sees to the directory: who dials trusts what is in it.
 func (m *machine) van(p van.Placer, _ func()) (van.Van, error) {
 	if _, err := PrivateDir(); err != nil {
-		return nil, &errs.ConfigError{Key: "DMLC_LOCAL", Value: "1", Reason: "the directory of the Unix sockets cannot be used: " + err.Error()}
+		return nil, &stepvan.ConfigError{Key: "DMLC_LOCAL", Value: "1", Reason: "the directory of the Unix sockets cannot be used: " + err.Error()}
 	}
 	o := m.tcp
 	o.Placer = p
@@ -68,7 +68,7 @@ func (m *machine) listenScheduler(_ context.Context, n *link.Node) (int, error) 
 	if errors.Is(err, syscall.EADDRINUSE) {
 		reason = "another scheduler of this machine listens at " + schedulerSocket(port) + ": stop it, or set another port"
 	}
-	return 0, &errs.ConfigError{Key: rootPort, Value: strconv.Itoa(m.port), Reason: reason}
+	return 0, &stepvan.ConfigError{Key: rootPort, Value: strconv.Itoa(m.port), Reason: reason}
 }
 
 func (m *machine) listenData(_ context.Context, n *link.Node) ([]string, error) {

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/text"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/tcpvan"
 )
@@ -94,13 +96,13 @@ func listenTCP(n *link.Node, key, host string, port int) (string, error) {
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		reason = "address " + host + " is not usable on this machine: " + reason
 	}
-	return "", &errs.ConfigError{Key: key, Value: strconv.Itoa(port), Reason: reason}
+	return "", &stepvan.ConfigError{Key: key, Value: strconv.Itoa(port), Reason: reason}
 }
 
 func portOf(addr string) (int, error) {
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(addr, "tcp://"))
 	if err != nil {
-		return 0, errs.Invalid("address %q: %v", errs.Cut(addr), err)
+		return 0, errs.Invalid("address %q: %v", text.Cut(addr), err)
 	}
 	return strconv.Atoi(port)
 }

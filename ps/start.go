@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/tensor"
@@ -35,7 +36,7 @@ func Start(ctx context.Context, s Settings, opts ...Option) (*Node, error) {
 	defer cancel()
 	defer context.AfterFunc(n.failed, cancel)()
 	if err := n.start(ctx); err != nil {
-		if errors.Is(err, errs.ErrPeerLost) || errors.Is(err, errs.ErrRemote) {
+		if errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, stepvan.ErrRemote) {
 			n.told() // a peer that went may have gone because of another
 		}
 		n.abandon(cmp.Or(n.Err(), err))
@@ -72,8 +73,8 @@ func (n *Node) explain(ctx context.Context, err error) error {
 }
 
 // saidOfStart is what the scheduler says of a start that failed, with the node that it is about; nil where err is not that.
-func saidOfStart(err error) *errs.OpError {
-	var op *errs.OpError
+func saidOfStart(err error) *stepvan.OpError {
+	var op *stepvan.OpError
 	for errors.As(err, &op) {
 		if op.Op == "start" {
 			return op

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/ps"
 )
@@ -77,7 +78,7 @@ func TestWrongSettings(t *testing.T) {
 			c.edit(&s)
 			n, err := ps.Start(limited(t), s)
 			require.Nil(t, n)
-			var bad *ps.ConfigError
+			var bad *stepvan.ConfigError
 			require.ErrorAs(t, err, &bad)
 			for _, w := range c.want {
 				require.ErrorContains(t, err, w)
@@ -191,7 +192,7 @@ func TestClustersThatDoNotComplete(t *testing.T) {
 					require.NotRegexp(t, "start: start", err.Error(), "said once")
 				}
 				if c.at >= 0 {
-					require.ErrorIs(t, results[c.at], ps.ErrRemote)
+					require.ErrorIs(t, results[c.at], stepvan.ErrRemote)
 					for _, w := range c.want {
 						require.ErrorContains(t, results[c.at], w)
 						require.Contains(t, log.String(), w)
@@ -211,10 +212,10 @@ func TestTwoNodesWithOneRank(t *testing.T) {
 	log := &journal{}
 	results := startSome(t, all, append(opts, ps.WithLogger(zerolog.New(log))))
 	refused := results[2]
-	if !errors.Is(refused, ps.ErrRemote) {
+	if !errors.Is(refused, stepvan.ErrRemote) {
 		refused = results[3] // whichever came second
 	}
-	require.ErrorIs(t, refused, ps.ErrRemote)
+	require.ErrorIs(t, refused, stepvan.ErrRemote)
 	require.ErrorContains(t, refused, "worker 0")
 	require.Contains(t, log.String(), "worker 0")
 	require.ErrorContains(t, results[0], "worker 1", "the scheduler says who is missing")

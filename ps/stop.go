@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/shm"
 )
@@ -51,7 +51,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	if n.broken.Load() != nil {
 		return n.buried()
 	}
-	if errors.Is(err, errs.ErrPeerLost) {
+	if errors.Is(err, stepvan.ErrPeerLost) {
 		n.fail(err) // before others hear that this node has left
 	}
 	if err == nil {
@@ -128,7 +128,7 @@ func (m *member) reason() string {
 		return m.node.reason()
 	}
 	for _, s := range m.sessions {
-		if err := s.Err(); errors.Is(err, errs.ErrPeerLost) || errors.Is(err, link.ErrLeft) {
+		if err := s.Err(); errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, link.ErrLeft) {
 			return becauseOf(err)
 		}
 	}
@@ -147,7 +147,7 @@ func (n *Node) reason() string {
 // becauseOf tells peers of a loss, with the name of the node that was lost first.
 func becauseOf(loss error) string {
 	name := link.FirstCause(loss)
-	var of *errs.OpError
+	var of *stepvan.OpError
 	if name == "" && errors.As(loss, &of) {
 		name, _, _ = strings.Cut(of.Peer, " (") // where it is follows
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -67,7 +68,7 @@ func TestUseAfterStop(t *testing.T) {
 	for _, n := range c.all {
 		for _, op := range operations {
 			if n.Worker() != nil && op.worker || n.Server() != nil && op.server {
-				require.ErrorIs(t, op.call(limited(t), n), ps.ErrClosed, "%s of %s", op.name, n)
+				require.ErrorIs(t, op.call(limited(t), n), stepvan.ErrClosed, "%s of %s", op.name, n)
 			}
 		}
 	}
@@ -81,7 +82,7 @@ func TestOperationsOfOtherRoles(t *testing.T) {
 				continue
 			}
 			err := op.call(limited(t), n)
-			require.ErrorIs(t, err, ps.ErrInvalid, "%s of %s", op.name, n)
+			require.ErrorIs(t, err, stepvan.ErrInvalid, "%s of %s", op.name, n)
 			require.ErrorContains(t, err, string(n.Role()))
 			require.ErrorContains(t, err, "DMLC_ROLE")
 		}
@@ -96,7 +97,7 @@ func TestBarrierOfOthers(t *testing.T) {
 		c.workers[0].Barrier(limited(t), 0, true),
 		c.scheduler.Barrier(limited(t), ps.Servers|ps.Workers, true),
 	} {
-		require.ErrorIs(t, err, ps.ErrInvalid)
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
 	}
 }
 
@@ -123,7 +124,7 @@ func TestStopTimeout(t *testing.T) {
 	c := start(t, overMem(), shape{workers: 2, servers: 1, edit: func(s *ps.Settings) { s.StopTimeout = 100 * time.Millisecond }})
 	err := c.workers[0].Stop(limited(t))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorIs(t, c.workers[0].Barrier(limited(t), ps.Workers, true), ps.ErrClosed)
+	require.ErrorIs(t, c.workers[0].Barrier(limited(t), ps.Workers, true), stepvan.ErrClosed)
 }
 
 // A request in flight when its worker stops fails; the server's answer goes nowhere.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -34,11 +35,11 @@ func TestMemoryOfUnansweredRequestsComesBackAfterStop(t *testing.T) {
 
 				c.stop()
 				require.Len(t, b.Requests[0].Pushes(), 1, "it may still be read")
-				require.ErrorIs(t, buf.Region().Close(), ps.ErrBusy)
-				require.ErrorIs(t, respond(s, handlers), ps.ErrClosed)
+				require.ErrorIs(t, buf.Region().Close(), stepvan.ErrBusy)
+				require.ErrorIs(t, respond(s, handlers), stepvan.ErrClosed)
 				require.Nil(t, b.Requests[0].Pushes())
 				require.NoError(t, buf.Region().Close())
-				require.ErrorIs(t, respond(s, handlers), ps.ErrClosed, "again: no effect")
+				require.ErrorIs(t, respond(s, handlers), stepvan.ErrClosed, "again: no effect")
 			})
 		}
 	}

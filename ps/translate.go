@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link/progress"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/postoffice"
@@ -102,7 +102,7 @@ func checkBuild(s *Settings, o *options) error {
 	var all []error
 	refuse := func(name, reason string) {
 		key, value := s.Written(o.written, name)
-		all = append(all, &errs.ConfigError{Key: key, Value: value, Reason: reason})
+		all = append(all, &stepvan.ConfigError{Key: key, Value: value, Reason: reason})
 	}
 	if s.Van == config.VanRDMA {
 		refuse(vanName, "RDMA is not in this build: set STEPVAN_VAN to auto, shm or tcp, which overrules DMLC_ENABLE_RDMA and DMLC_PS_VAN_TYPE")

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/ps"
 )
@@ -64,6 +65,6 @@ func TestTryScheduler(t *testing.T) {
 	s.RootPort = scheduler
 	require.NoError(t, ps.TryScheduler(limited(t), s))
 	s.RootPort = server
-	require.ErrorIs(t, ps.TryScheduler(limited(t), s), ps.ErrRemote)
+	require.ErrorIs(t, ps.TryScheduler(limited(t), s), stepvan.ErrRemote)
 	c.exercise(100, 5) // nobody minds
 }

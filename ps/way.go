@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
@@ -18,7 +19,7 @@ import (
 // dial opens the session with one server.
 func (m *member) dial(ctx context.Context, p Peer) (*link.Session, error) {
 	fail := func(err error) (*link.Session, error) {
-		return nil, &errs.OpError{Op: "connect " + m.office.Self().String(), Peer: p.String(), Err: err}
+		return nil, &stepvan.OpError{Op: "connect " + m.office.Self().String(), Peer: p.String(), Err: err}
 	}
 	ways, err := m.ways(p)
 	if err != nil {
@@ -49,7 +50,7 @@ func (m *member) introduce(ctx context.Context, ways []string) (s *link.Session,
 	pause := firstPause
 	for range mostIntroductions {
 		s, err = m.link.Dial(ctx, ways)
-		if err == nil || !errors.Is(err, errs.ErrPeerLost) || errors.Is(err, link.ErrLeft) {
+		if err == nil || !errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, link.ErrLeft) {
 			break
 		}
 		select {
@@ -114,7 +115,7 @@ func toItself(addr string) bool {
 // disagreement is the error of two nodes whose settings have no van in common.
 func (m *member) disagreement(p Peer) error {
 	own := string(m.node.settings.Van)
-	return &errs.ConfigError{Key: vanName, Value: own,
+	return &stepvan.ConfigError{Key: vanName, Value: own,
 		Reason: "it offers " + strings.Join(schemes(p.Addresses), ", ") + " only: set STEPVAN_VAN=auto or " + own + " there, or auto here"}
 }
 
@@ -133,7 +134,7 @@ func (m *member) wayless(p Peer, ways []string, err error) error {
 	if m.node.settings.Van == config.VanShm {
 		where = "on both"
 	}
-	return &errs.ConfigError{Key: vanName, Value: string(config.VanShm),
+	return &stepvan.ConfigError{Key: vanName, Value: string(config.VanShm),
 		Reason: "memory cannot be shared (" + why + "): set STEPVAN_VAN=auto " + where}
 }
 

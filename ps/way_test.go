@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/internal/errs"
 )
 
 // Where no address of a peer leads to it, the error is about those that are left, and says what to set.
@@ -41,7 +41,7 @@ func TestWaysThatAreNone(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			require.ErrorIs(t, err, errs.ErrInvalid)
+			require.ErrorIs(t, err, stepvan.ErrInvalid)
 			for _, s := range x.says {
 				require.ErrorContains(t, err, s)
 			}

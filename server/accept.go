@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -14,7 +15,7 @@ const poolAlign = 64
 
 // accept makes a request of a message with this meta and finds memory for its pushes. Under
 // s.mu. 0 allocations in the steady state. An error refuses the request, an
-// *errs.ProtocolError the worker.
+// *stepvan.ProtocolError the worker.
 func (s *Server) accept(m *link.Inbound, meta []byte) (*incoming, error) {
 	if s.closed {
 		return nil, errClosed("push_pull")
@@ -120,7 +121,7 @@ func (s *Server) written(in *incoming, i int, c *chunk) (*chunk, error) {
 		in.late = append(in.late, late{i, t.chunk.mem[:d.Bytes]})
 		return nil, nil
 	}
-	return nil, &errs.ProtocolError{Field: "region", Reason: fmt.Sprintf("the push of key %d was written into memory that is not registered for it", d.Key)}
+	return nil, &stepvan.ProtocolError{Field: "region", Reason: fmt.Sprintf("the push of key %d was written into memory that is not registered for it", d.Key)}
 }
 
 // show makes the tensors of the pushes.

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/progress"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -103,7 +103,7 @@ func (s *Server) post(r *remote, n *notice, op uint8, generation uint32, chunks 
 const retry = time.Millisecond
 
 // deliver sends what announce has queued and waits until it is acknowledged, or
-// its worker is lost, and until nobody reaches what has ended. The error is errs.ErrClosed when the node is closed
+// its worker is lost, and until nobody reaches what has ended. The error is stepvan.ErrClosed when the node is closed
 // meanwhile, and wraps ctx.Err() when ctx ends first: then it can be called again.
 func (s *Server) deliver(ctx context.Context, op string, n *notice) error {
 	for {
@@ -114,7 +114,7 @@ func (s *Server) deliver(ctx context.Context, op string, n *notice) error {
 		switch {
 		case n.done.IsSet():
 			return nil
-		case errors.Is(err, errs.ErrClosed):
+		case errors.Is(err, stepvan.ErrClosed):
 			return errClosed(op)
 		case ctx.Err() != nil:
 			return s.unheard(op, n, ctx.Err())
@@ -126,7 +126,7 @@ func (s *Server) deliver(ctx context.Context, op string, n *notice) error {
 func (s *Server) unheard(op string, n *notice, why error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fault := &errs.OpError{Op: op}
+	fault := &stepvan.OpError{Op: op}
 	what := "the worker has not acknowledged what is registered, or still reaches memory that is not any more"
 	if len(n.awaited) > 0 {
 		fault.Peer = n.awaited[0].name

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/trace"
 )
@@ -20,17 +21,17 @@ type Batch struct {
 // Being idle is no error: without a deadline in ctx it waits for ever. Errors:
 //
 //   - one that wraps ctx.Err(): the deadline passed; nothing was taken;
-//   - an *errs.OpError naming a worker that is gone, when the policy cannot be met
-//     without it: at once when it was lost (errs.ErrPeerLost), and when it left, as soon as
+//   - a *stepvan.OpError naming a worker that is gone, when the policy cannot be met
+//     without it: at once when it was lost (stepvan.ErrPeerLost), and when it left, as soon as
 //     another worker's request waits in vain. Requests of the others stay, and AnyReady
 //     or a smaller AtLeast takes them;
-//   - errs.ErrRefused in an *errs.OpError naming a worker, with LockStep: this server had to refuse that worker's request of
+//   - stepvan.ErrRefused in a *stepvan.OpError naming a worker, with LockStep: this server had to refuse that worker's request of
 //     this batch (larger than its chunk or than the pool, for example). The batch fails as a whole: the other workers'
-//     requests of it end with errs.ErrRemote, and the next call gets the next request of every worker. The other
+//     requests of it end with stepvan.ErrRemote, and the next call gets the next request of every worker. The other
 //     policies leave refused requests out;
-//   - errs.ErrClosed: every paired worker has left and no request is left, or the
+//   - stepvan.ErrClosed: every paired worker has left and no request is left, or the
 //     server was stopped;
-//   - errs.ErrBusy: another goroutine is in GetBatch.
+//   - stepvan.ErrBusy: another goroutine is in GetBatch.
 //
 // What a worker sent whole before it was gone is still handed out.
 func (s *Server) GetBatch(ctx context.Context, p Policy) (Batch, error) {
@@ -102,7 +103,7 @@ func (s *Server) attempt(p Policy, b *Batch, again bool) (got bool, failed *fail
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.collecting && !again {
-		return false, nil, &errs.OpError{Op: "get_batch", Err: errBusy}
+		return false, nil, &stepvan.OpError{Op: "get_batch", Err: errBusy}
 	}
 	got, failed, err = s.collect(p, b)
 	s.collecting = !got && err == nil

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -62,7 +62,7 @@ func TestAnyReadyAndAtLeast(t *testing.T) {
 	require.Equal(t, ranks(0, 2), from)
 	for _, p := range []server.Policy{server.AtLeast(4), -2} {
 		_, err := s.GetBatch(Context(t), p)
-		require.ErrorIs(t, err, errs.ErrInvalid)
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestOneCallerAtATime(t *testing.T) {
 			errors <- err
 		})
 	}
-	require.ErrorIs(t, <-errors, errs.ErrBusy)
+	require.ErrorIs(t, <-errors, stepvan.ErrBusy)
 	cancel()
 	wg.Wait()
 	require.ErrorIs(t, <-errors, context.Canceled)
@@ -101,11 +101,11 @@ func TestOneCallerAtATime(t *testing.T) {
 
 func requireGone(t *testing.T, err error, name string) {
 	t.Helper()
-	var op *errs.OpError
+	var op *stepvan.OpError
 	require.ErrorAs(t, err, &op)
 	require.Equal(t, name, op.Peer)
 	require.Equal(t, "get_batch", op.Op)
-	require.ErrorIs(t, err, errs.ErrPeerLost)
+	require.ErrorIs(t, err, stepvan.ErrPeerLost)
 }
 
 func TestLostWorkerNeverHangsLockStep(t *testing.T) {
@@ -117,7 +117,7 @@ func TestLostWorkerNeverHangsLockStep(t *testing.T) {
 	for range 2 { // it stays so
 		_, err := s.GetBatch(Context(t), server.LockStep)
 		requireGone(t, err, "worker 1")
-		require.NotErrorIs(t, err, errs.ErrClosed)
+		require.NotErrorIs(t, err, stepvan.ErrClosed)
 	}
 	_, err := s.GetBatch(Context(t), server.AtLeast(2))
 	requireGone(t, err, "worker 1")
@@ -128,8 +128,8 @@ func TestLostWorkerNeverHangsLockStep(t *testing.T) {
 
 	require.True(t, c.Net.Kill("worker 0"))
 	_, err = s.GetBatch(Context(t), server.AnyReady)
-	require.NotErrorIs(t, err, errs.ErrClosed, "a death is no orderly end")
-	require.ErrorIs(t, err, errs.ErrPeerLost)
+	require.NotErrorIs(t, err, stepvan.ErrClosed, "a death is no orderly end")
+	require.ErrorIs(t, err, stepvan.ErrPeerLost)
 	require.ErrorContains(t, err, "worker 0")
 }
 
@@ -139,7 +139,7 @@ func TestWorkersThatLeave(t *testing.T) {
 	h, err := c.Workers[0].PushPull(List(Floats(t, 7)), Keys(1), nil, nil)
 	require.NoError(t, err)
 	require.NoError(t, c.Workers[0].Link.Close())
-	require.ErrorIs(t, h.Wait(Context(t)), errs.ErrClosed)
+	require.ErrorIs(t, h.Wait(Context(t)), stepvan.ErrClosed)
 
 	push(t, c.Workers[1], 1, 8)
 	reqs := take(t, s, server.LockStep)
@@ -157,7 +157,7 @@ func TestWorkersThatLeave(t *testing.T) {
 
 	require.NoError(t, c.Workers[1].Link.Close())
 	_, err = s.GetBatch(Context(t), server.LockStep)
-	require.ErrorIs(t, err, errs.ErrClosed)
+	require.ErrorIs(t, err, stepvan.ErrClosed)
 	require.ErrorIs(t, err, net.ErrClosed)
 	require.EqualError(t, err, "get_batch: every paired worker is gone, so no request will follow")
 }
@@ -177,7 +177,7 @@ func TestRespondToAWorkerThatIsGone(t *testing.T) {
 	require.NoError(t, h.Wait(Context(t)), "the others are answered")
 	require.Equal(t, []float32{1}, Values(t, out))
 	err = r.Wait(Context(t))
-	require.ErrorIs(t, err, errs.ErrPeerLost)
+	require.ErrorIs(t, err, stepvan.ErrPeerLost)
 	require.ErrorContains(t, err, "respond with worker 1")
 	require.Zero(t, s.Stats().Unanswered)
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -50,7 +51,7 @@ func (s *Server) checkSums(l *letter) {
 		if is == a.sum {
 			continue
 		}
-		err := &errs.OpError{Op: "respond", Peer: l.to.name, Err: errs.Invalid(
+		err := &stepvan.OpError{Op: "respond", Peer: l.to.name, Err: errs.Invalid(
 			"the tensor for the pull of key %d: it was changed before its response was done (got checksum %016x, want %016x), and the worker may have received either: wait for the response before you write to it, move it or free it",
 			a.key, is, a.sum)}
 		l.rec.Value.fail(err)

@@ -7,7 +7,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/worker"
@@ -28,7 +28,7 @@ func TestAnswersThatAreChangedTooEarlyAreFound(t *testing.T) {
 	fill(t, buffer, 1)
 	require.True(t, c.Net.Resume("worker 0"))
 	err = lent.Wait(Context(t))
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	require.ErrorContains(t, err, "respond with worker 0: ")
 	require.ErrorContains(t, err, "the pull of key 1000: it was changed before its response was done")
 	require.NoError(t, copied.Wait(Context(t)))

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"errors"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/bulk"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
@@ -17,7 +17,7 @@ import (
 // pool had no room: then the tensors are borrowed until the Response is done, and the caller waits for that before it
 // changes them.
 //
-// The errors are those of Respond, but for errs.ErrWouldBlock: what a full queue does not take goes as soon as it has room.
+// The errors are those of Respond, but for stepvan.ErrWouldBlock: what a full queue does not take goes as soon as it has room.
 //
 // Any goroutine; it never waits. Budget: 0 allocations in the steady state, one message, one copy where the worker's memory
 // is reached, at most one copy besides those of the van where it is not.
@@ -117,7 +117,7 @@ func (s *Server) park(y *reply) {
 		case y.skips(l):
 			continue
 		case l.to.session != session:
-			y.skipped = append(y.skipped, skipped{l, cmp.Or(l.to.gone, session.Err(), errs.ErrPeerLost)})
+			y.skipped = append(y.skipped, skipped{l, cmp.Or(l.to.gone, session.Err(), stepvan.ErrPeerLost)})
 			continue
 		}
 		if l.spare != nil {
@@ -151,4 +151,4 @@ func (y *reply) skips(l *letter) bool {
 }
 
 // canPark reports whether a refusal of the link is no reason to leave the requests unanswered.
-func (y *reply) canPark(err error) bool { return y.copies && errors.Is(err, errs.ErrWouldBlock) }
+func (y *reply) canPark(err error) bool { return y.copies && errors.Is(err, stepvan.ErrWouldBlock) }

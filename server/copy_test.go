@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/server"
@@ -238,7 +238,7 @@ func TestRespondCopyToAWorkerThatDies(t *testing.T) {
 						}
 					}
 				}
-				require.ErrorIs(t, last.Wait(Context(t)), errs.ErrPeerLost)
+				require.ErrorIs(t, last.Wait(Context(t)), stepvan.ErrPeerLost)
 				for stage, h := range handles {
 					require.NoError(t, h.Wait(Context(t)))
 					holds(t, float32(stage), pulls[stage], fmt.Sprintf("stage %d", stage))
@@ -288,13 +288,13 @@ func TestRespondCopyThatDoesNotFitSendsNothing(t *testing.T) {
 	h := take(t, s, server.Default)[0].Handler
 	for _, x := range [][]tensor.Tensor{nil, List(Floats(t, 1)), List(Floats(t, 1, 2, 3)), List(Floats(t, 1, 2), Floats(t, 1))} {
 		_, borrowed, err := s.RespondCopy(x, h)
-		require.ErrorIs(t, err, errs.ErrInvalid)
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
 		require.False(t, borrowed)
 	}
 	_, _, err := s.RespondCopy(List(Floats(t, 1, 2)), h)
 	require.NoError(t, err)
 	_, _, err = s.RespondCopy(List(Floats(t, 1, 2)), h)
-	require.ErrorIs(t, err, errs.ErrStale)
+	require.ErrorIs(t, err, stepvan.ErrStale)
 	require.NoError(t, handles[0].Wait(Context(t)))
 	require.Equal(t, []float32{1, 2}, Values(t, pulls[0]))
 }

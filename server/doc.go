@@ -18,7 +18,7 @@
 // Request.In and Request.Out are for work in place, with one program for every van: views of
 // the worker's tensors where these can be reached, else the chunk or pooled memory. What Request.Pushes returns is
 // never a view: programs write to it. Respond sends
-// only what is not there yet. Both end with the respond: a view is then errs.ErrClosed or errs.ErrStale. A
+// only what is not there yet. Both end with the respond: a view is then stepvan.ErrClosed or stepvan.ErrStale. A
 // tensor of one request that answers another one must not end before the Response of that is
 // done. A view stays readable though its worker has died meanwhile.
 //
@@ -33,7 +33,7 @@
 //
 // # Threads
 //
-// GetBatch has one caller at a time (a second gets errs.ErrBusy). Everything else
+// GetBatch has one caller at a time (a second gets stepvan.ErrBusy). Everything else
 // exported may be called from any goroutine. What arrives is handled on the
 // driver of the node (see internal/link/progress). State is guarded by one mutex that is
 // held for a few instructions and never while sending or waiting.

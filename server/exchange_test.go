@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/server"
@@ -78,16 +78,16 @@ func TestRespondThatDoesNotFitSendsNothing(t *testing.T) {
 		is      error
 		says    string
 	}{
-		{"too few", List(two), handler, errs.ErrInvalid, "1 tensors for the 2 pulls of worker 0"},
-		{"too many", List(two, one, one), handler, errs.ErrInvalid, "3 tensors for the 2 pulls"},
-		{"none", nil, handler, errs.ErrInvalid, "0 tensors"},
-		{"too small", List(one, one), handler, errs.ErrInvalid, "4 bytes for the pull of key 1, which has 8"},
-		{"too large", List(two, two), handler, errs.ErrInvalid, "8 bytes for the pull of key 2, which has room for 4"},
-		{"zero tensor", List(two, tensor.Tensor{}), handler, errs.ErrInvalid, "key 2"},
-		{"closed", List(closed, one), handler, errs.ErrClosed, "key 1"},
-		{"unknown handler", List(two, one), handler + 1, errs.ErrStale, "never given"},
-		{"another generation", List(two, one), handler + 1<<32, errs.ErrStale, "never given"},
-		{"no handler", List(two, one), 0, errs.ErrStale, "never given"},
+		{"too few", List(two), handler, stepvan.ErrInvalid, "1 tensors for the 2 pulls of worker 0"},
+		{"too many", List(two, one, one), handler, stepvan.ErrInvalid, "3 tensors for the 2 pulls"},
+		{"none", nil, handler, stepvan.ErrInvalid, "0 tensors"},
+		{"too small", List(one, one), handler, stepvan.ErrInvalid, "4 bytes for the pull of key 1, which has 8"},
+		{"too large", List(two, two), handler, stepvan.ErrInvalid, "8 bytes for the pull of key 2, which has room for 4"},
+		{"zero tensor", List(two, tensor.Tensor{}), handler, stepvan.ErrInvalid, "key 2"},
+		{"closed", List(closed, one), handler, stepvan.ErrClosed, "key 1"},
+		{"unknown handler", List(two, one), handler + 1, stepvan.ErrStale, "never given"},
+		{"another generation", List(two, one), handler + 1<<32, stepvan.ErrStale, "never given"},
+		{"no handler", List(two, one), 0, stepvan.ErrStale, "never given"},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestRespondThatDoesNotFitSendsNothing(t *testing.T) {
 	require.NoError(t, h.Wait(Context(t)))
 	require.Equal(t, []float32{1, 2}, Values(t, outs[0]))
 	_, err = s.Respond(List(two, one), handler)
-	require.ErrorIs(t, err, errs.ErrStale, "a second respond")
+	require.ErrorIs(t, err, stepvan.ErrStale, "a second respond")
 	require.ErrorContains(t, err, "answered before")
 }
 
@@ -117,16 +117,16 @@ func TestResponseTensorsAreBorrowedUntilAcknowledged(t *testing.T) {
 	require.NoError(t, err, "it returns at once")
 	require.False(t, r.Done())
 	require.ErrorIs(t, r.WaitFor(0), context.DeadlineExceeded)
-	require.ErrorIs(t, back.Region().Close(), errs.ErrBusy)
+	require.ErrorIs(t, back.Region().Close(), stepvan.ErrBusy)
 	require.True(t, c.Net.Resume("worker 0"))
 	require.NoError(t, h.Wait(Context(t)))
 	require.NoError(t, r.Wait(Context(t)))
 	require.NoError(t, r.Err())
 	require.NoError(t, back.Region().Close())
 	require.Equal(t, r, s.Response(r.ID()))
-	require.ErrorIs(t, server.Response{}.Wait(Context(t)), errs.ErrStale)
-	require.ErrorIs(t, server.Response{}.WaitFor(0), errs.ErrStale)
-	require.ErrorIs(t, server.Response{}.Err(), errs.ErrStale)
+	require.ErrorIs(t, server.Response{}.Wait(Context(t)), stepvan.ErrStale)
+	require.ErrorIs(t, server.Response{}.WaitFor(0), stepvan.ErrStale)
+	require.ErrorIs(t, server.Response{}.Err(), stepvan.ErrStale)
 	require.True(t, server.Response{}.Done())
 }
 
@@ -169,11 +169,11 @@ func TestPushesWithoutABufferLandAlignedInPooledMemory(t *testing.T) {
 
 	h, out := push(t, w, 10, make([]float32, 65)...)
 	err = h.Wait(Context(t))
-	require.ErrorIs(t, err, errs.ErrRemote)
+	require.ErrorIs(t, err, stepvan.ErrRemote)
 	require.ErrorContains(t, err, "takes at most 256 without")
 	require.Equal(t, []float32{-1}, Values(t, out))
 	_, err = s.GetBatch(Context(t), server.Default)
-	require.ErrorIs(t, err, errs.ErrRefused)
+	require.ErrorIs(t, err, stepvan.ErrRefused)
 	h, _ = push(t, w, 10, 1)
 	respond(t, s, take(t, s, server.Default)[0].Handler, Floats(t, 2))
 	require.NoError(t, h.Wait(Context(t)), "nothing else is disturbed")
@@ -194,32 +194,32 @@ func TestUseAfterClose(t *testing.T) {
 	require.NoError(t, s.Server.Close(), "twice")
 	arrived(t, s, 1) // what no batch has taken is dropped, at the latest when it is whole
 	_, err = s.GetBatch(Context(t), server.AnyReady)
-	require.ErrorIs(t, err, errs.ErrClosed)
+	require.ErrorIs(t, err, stepvan.ErrClosed)
 	_, err = s.RegisterRecvBuffer(Floats(t, 1), ranks(0), Keys(1))
-	require.ErrorIs(t, err, errs.ErrClosed)
+	require.ErrorIs(t, err, stepvan.ErrClosed)
 	require.Len(t, held.Pushes(), 1, "the program may still look at it")
-	require.ErrorIs(t, buffer.Region().Close(), errs.ErrBusy)
+	require.ErrorIs(t, buffer.Region().Close(), stepvan.ErrBusy)
 	_, err = s.Respond(List(Floats(t, 1)), held.Handler)
-	require.ErrorIs(t, err, errs.ErrClosed)
+	require.ErrorIs(t, err, stepvan.ErrClosed)
 	require.Zero(t, s.Stats().Unanswered)
 	require.False(t, reg.Live())
 	require.NoError(t, reg.Unregister())
 	require.NoError(t, buffer.Region().Close())
 	h, _ := push(t, w, 5, 1)
-	require.ErrorIs(t, h.Wait(Context(t)), errs.ErrRemote)
+	require.ErrorIs(t, h.Wait(Context(t)), stepvan.ErrRemote)
 }
 
 func TestOptionsAndJoin(t *testing.T) {
 	p := NewPeer(t, Options{Van: Mem()}, "alone", 9)
 	_, err := server.New(p.Link, server.Options{Policy: -2})
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	s, err := server.New(p.Link, server.Options{})
 	require.NoError(t, err)
 	_, err = s.GetBatch(Context(t), server.Default)
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	require.ErrorContains(t, err, "not paired")
-	require.ErrorIs(t, s.Join(0, nil), errs.ErrInvalid)
-	require.ErrorIs(t, s.Join(0, []server.Worker{{Rank: 1}, {Rank: 1}}), errs.ErrInvalid)
+	require.ErrorIs(t, s.Join(0, nil), stepvan.ErrInvalid)
+	require.ErrorIs(t, s.Join(0, []server.Worker{{Rank: 1}, {Rank: 1}}), stepvan.ErrInvalid)
 	for p, name := range map[server.Policy]string{
 		server.LockStep: "lockstep", server.AnyReady: "any", server.Default: "default", server.AtLeast(3): "at least 3",
 	} {

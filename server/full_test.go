@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -24,7 +24,7 @@ func until(t *testing.T, call func() error) {
 		if err == nil {
 			return
 		}
-		require.ErrorIs(t, err, errs.ErrWouldBlock)
+		require.ErrorIs(t, err, stepvan.ErrWouldBlock)
 	}
 }
 
@@ -51,7 +51,7 @@ func TestRespondToAFullQueueHasNoEffect(t *testing.T) {
 	answered := 0
 	for ; answered < n && !full; answered++ {
 		_, err := s.Respond(back, reqs[answered].Handler)
-		if full = errors.Is(err, errs.ErrWouldBlock); full {
+		if full = errors.Is(err, stepvan.ErrWouldBlock); full {
 			require.Equal(t, n-answered, s.Stats().Unanswered)
 			require.Len(t, reqs[answered].Pulls(), 1, "still to be answered")
 			break
@@ -95,7 +95,7 @@ func TestRefusalsSurviveAFullQueue(t *testing.T) {
 		send(uint64(answered), 0, 1)
 		req := take(t, s, server.AnyReady)[0]
 		_, err := s.Respond(List(Floats(t, 1)), req.Handler)
-		if full = errors.Is(err, errs.ErrWouldBlock); !full {
+		if full = errors.Is(err, stepvan.ErrWouldBlock); !full {
 			require.NoError(t, err)
 			answered++
 		}
@@ -116,9 +116,9 @@ func TestRefusalsSurviveAFullQueue(t *testing.T) {
 
 func TestWhatFailsIsAboutThePeerOfTheCause(t *testing.T) {
 	s := New(t, Options{}).Servers[0]
-	s.Fail(&errs.OpError{Op: "cluster", Peer: "worker 7", Err: errs.ErrPeerLost})
+	s.Fail(&stepvan.OpError{Op: "cluster", Peer: "worker 7", Err: stepvan.ErrPeerLost})
 	_, err := s.GetBatch(Context(t), server.Default)
-	require.Equal(t, &errs.OpError{Op: "get_batch", Peer: "worker 7", Err: errs.ErrPeerLost}, err)
+	require.Equal(t, &stepvan.OpError{Op: "get_batch", Peer: "worker 7", Err: stepvan.ErrPeerLost}, err)
 }
 
 func TestFailEndsGetBatch(t *testing.T) {

@@ -3,10 +3,11 @@ package server
 import (
 	"fmt"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-var errBusy = fmt.Errorf("another goroutine waits for a batch already; let one goroutine call it: %w", errs.ErrBusy)
+var errBusy = fmt.Errorf("another goroutine waits for a batch already; let one goroutine call it: %w", stepvan.ErrBusy)
 
 // outlook returns how many workers must be ready for another look, or an error
 // when need of them can never be as long as some that are gone stay away. Under s.mu.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -47,7 +47,7 @@ func TestBrokenWorkersAreCutOff(t *testing.T) {
 			s := c.Servers[0]
 			_, err := s.GetBatch(Context(t), server.LockStep)
 			requireGone(t, err, "worker 0")
-			var pe *errs.ProtocolError
+			var pe *stepvan.ProtocolError
 			require.ErrorAs(t, err, &pe)
 			h, _ := push(t, c.Workers[1], 1, 5)
 			respond(t, s, take(t, s, server.AnyReady)[0].Handler, Floats(t, 6))
@@ -116,14 +116,14 @@ func TestWorkerLostInTheMiddleOfItsPush(t *testing.T) {
 	h, err := w.PushPull(List(x), Keys(1), List(Floats(t, 0)), Keys(2))
 	require.NoError(t, err)
 	require.Equal(t, 1, c.Net.Cut("worker 0", "server 0"))
-	require.ErrorIs(t, h.Wait(Context(t)), errs.ErrPeerLost)
+	require.ErrorIs(t, h.Wait(Context(t)), stepvan.ErrPeerLost)
 	b, err := s.GetBatch(Context(t), server.LockStep)
 	if err == nil { // all of it had arrived
 		_, err = s.Respond(List(Floats(t, 0)), b.Requests[0].Handler)
 		require.NoError(t, err)
 	} else {
 		requireGone(t, err, "worker 0")
-		require.NotErrorIs(t, err, errs.ErrClosed, "a death is no orderly end")
+		require.NotErrorIs(t, err, stepvan.ErrClosed, "a death is no orderly end")
 	}
 	require.Zero(t, s.Stats().Unanswered)
 	require.NoError(t, reg.Unregister(), "its chunk is free")

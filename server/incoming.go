@@ -79,7 +79,7 @@ type Pull struct {
 // Request is one worker's request in a batch. A small value; what its methods
 // return belongs to the server until the Respond to Handler, and is nil afterwards.
 //
-// In and Out may be called by any goroutine at any time, and say errs.ErrStale after the respond. The lists that Pushes,
+// In and Out may be called by any goroutine at any time, and say stepvan.ErrStale after the respond. The lists that Pushes,
 // PushKeys and Pulls return are the request's own, used again by a later one: any number of goroutines may call these and read
 // the lists, but none while Respond is under way, or a list after it.
 type Request struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -68,8 +69,8 @@ func (s *Server) readInPlace(in *incoming, d *wire.Descriptor) (tensor.Tensor, e
 	case err == nil:
 		in.views = append(in.views, v)
 		return t, nil
-	case !in.session.OneSided(), errors.Is(err, errs.ErrStale), errors.Is(err, errs.ErrInvalid):
-		return t, &errs.ProtocolError{Field: "region", Reason: fmt.Sprintf("the push of key %d is said to be in memory that was not granted: %v", d.Key, err)}
+	case !in.session.OneSided(), errors.Is(err, stepvan.ErrStale), errors.Is(err, stepvan.ErrInvalid):
+		return t, &stepvan.ProtocolError{Field: "region", Reason: fmt.Sprintf("the push of key %d is said to be in memory that was not granted: %v", d.Key, err)}
 	}
 	return t, fmt.Errorf("server %d cannot see the memory of %s: %w", s.rank, in.from.name, err)
 }
@@ -146,11 +147,11 @@ func copied(t *tensor.Tensor, r *tensor.Region, at int64) tensor.Tensor {
 
 // In returns push i to be read: the worker's own tensor, without a copy, where it was left there, else what
 // Pushes has. Whether it shows what the program writes to Pushes depends on that. Errors:
-// errs.ErrInvalid when there is no such push; errs.ErrStale after the respond.
+// stepvan.ErrInvalid when there is no such push; stepvan.ErrStale after the respond.
 //
 // The tensor must not be written to: a view of the worker's memory may be mapped for reading only, and a write to that ends
-// the process. It ends with the Respond to Handler: from then on a view is errs.ErrClosed or
-// errs.ErrStale. A slice that was taken from it before (Bytes) must not be used any more,
+// the process. It ends with the Respond to Handler: from then on a view is stepvan.ErrClosed or
+// stepvan.ErrStale. A slice that was taken from it before (Bytes) must not be used any more,
 // which nothing can enforce. While the respond is outstanding it is valid, even when the
 // worker is lost. Any goroutine, at any time: also beside the respond, and after it.
 func (r Request) In(i int) (tensor.Tensor, error) {
@@ -190,8 +191,8 @@ func (r Request) visit() bool {
 // answer to pull i, whole or, for a Variable pull, its first bytes, what is in the worker's
 // memory is not sent. It answers no other pull of the request. The same tensor is returned each time.
 //
-// It may be written and read. What In says of its lifetime holds here too. Errors: errs.ErrInvalid when there is no
-// such pull; errs.ErrStale after the respond; errs.ErrWouldBlock when the pool is full. Any goroutine.
+// It may be written and read. What In says of its lifetime holds here too. Errors: stepvan.ErrInvalid when there is no
+// such pull; stepvan.ErrStale after the respond; stepvan.ErrWouldBlock when the pool is full. Any goroutine.
 func (r Request) Out(i int) (tensor.Tensor, error) {
 	if !r.visit() {
 		return tensor.Tensor{}, errEnded
@@ -204,7 +205,7 @@ func (r Request) Out(i int) (tensor.Tensor, error) {
 	return r.in.out(i)
 }
 
-var errEnded = fmt.Errorf("the request was answered, or never given: %w", errs.ErrStale)
+var errEnded = fmt.Errorf("the request was answered, or never given: %w", stepvan.ErrStale)
 
 // out makes memory for the answer to pull i. Under outMu.
 func (in *incoming) out(i int) (tensor.Tensor, error) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -184,17 +184,17 @@ func TestOutAnswersItsOwnPullOnly(t *testing.T) {
 		r := take(t, s, server.Default)[0]
 		a, b := out(t, r, 0), out(t, r, 1)
 		_, err = r.Out(2)
-		require.ErrorIs(t, err, errs.ErrInvalid)
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
 		_, err = r.Out(-1)
-		require.ErrorIs(t, err, errs.ErrInvalid)
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
 		_, err = r.In(0)
-		require.ErrorIs(t, err, errs.ErrInvalid)
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
 		_, err = s.Respond(List(b, a), r.Handler)
-		require.ErrorIs(t, err, errs.ErrInvalid)
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
 		rest, err := a.Slice(1, many)
 		require.NoError(t, err)
 		_, err = s.Respond(List(rest, b), r.Handler)
-		require.ErrorIs(t, err, errs.ErrInvalid)
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
 		require.True(t, a.Valid(), "nothing was answered")
 		Values(t, a)[0], Values(t, b)[0] = 1, 2
 		respond(t, s, r.Handler, a, b)
@@ -214,15 +214,15 @@ func TestViewsEndWithTheRespond(t *testing.T) {
 			r := take(t, s, server.Default)[0]
 			for _, x := range old {
 				err := x.Check()
-				require.True(t, errors.Is(err, errs.ErrStale) || errors.Is(err, errs.ErrClosed), "%v", err)
+				require.True(t, errors.Is(err, stepvan.ErrStale) || errors.Is(err, stepvan.ErrClosed), "%v", err)
 				require.Nil(t, x.Bytes())
 			}
 			old = append(old, in(t, r, 0), out(t, r, 0))
 			respond(t, s, r.Handler, out(t, r, 0))
 			_, err = r.In(0)
-			require.ErrorIs(t, err, errs.ErrStale)
+			require.ErrorIs(t, err, stepvan.ErrStale)
 			_, err = r.Out(0)
-			require.ErrorIs(t, err, errs.ErrStale)
+			require.ErrorIs(t, err, stepvan.ErrStale)
 			require.NoError(t, h.Wait(Context(t)))
 		}
 	})
@@ -366,10 +366,10 @@ func TestTensorsStayLentToALostServer(t *testing.T) {
 	r := take(t, s, server.Default)[0]
 	x, y := in(t, r, 0), out(t, r, 0)
 	require.Equal(t, 1, c.Net.Cut("worker 0", "server 0"))
-	require.ErrorIs(t, h.Wait(Context(t)), errs.ErrPeerLost)
+	require.ErrorIs(t, h.Wait(Context(t)), stepvan.ErrPeerLost)
 	require.Zero(t, w.Stats().BusyKeys, "the keys are free")
-	require.ErrorIs(t, push.Region().Close(), errs.ErrBusy)
-	require.ErrorIs(t, pull.Region().Close(), errs.ErrBusy)
+	require.ErrorIs(t, push.Region().Close(), stepvan.ErrBusy)
+	require.ErrorIs(t, pull.Region().Close(), stepvan.ErrBusy)
 	require.Equal(t, float32(4), Values(t, x)[many-1])
 	Values(t, y)[0] = 5
 	require.Equal(t, float32(5), Values(t, pull)[0], "it is the worker's memory still")
@@ -409,8 +409,8 @@ func TestTensorsStayLentToTheOtherServer(t *testing.T) {
 	r := take(t, s, server.Default)[0]
 	y := out(t, r, 0)
 	require.True(t, c.Net.Kill("server 1"))
-	require.ErrorIs(t, h.Wait(Context(t)), errs.ErrPeerLost)
-	require.ErrorIs(t, push.Region().Close(), errs.ErrBusy)
+	require.ErrorIs(t, h.Wait(Context(t)), stepvan.ErrPeerLost)
+	require.ErrorIs(t, push.Region().Close(), stepvan.ErrBusy)
 	require.Equal(t, float32(4), Values(t, in(t, r, 0))[0])
 	respond(t, s, r.Handler, y)
 	Free(t, push)
@@ -532,7 +532,7 @@ func TestViewsBesideTheRespond(t *testing.T) {
 		asking.Go(func() {
 			for {
 				if _, err := r.Out(0); err != nil {
-					if !errors.Is(err, errs.ErrStale) {
+					if !errors.Is(err, stepvan.ErrStale) {
 						t.Error(err)
 					}
 					return
@@ -557,7 +557,7 @@ func TestInBesideTheRespond(t *testing.T) {
 			want := 0
 			for {
 				x, err := r.In(0)
-				if errors.Is(err, errs.ErrStale) {
+				if errors.Is(err, stepvan.ErrStale) {
 					break
 				}
 				if err == nil && want == 0 {

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -38,7 +39,7 @@ func (s *Server) lend(r *remote, chunks []*chunk) bool {
 		g, err := session.Grant(c.mem, c.generation, link.RightWrite)
 		if err != nil {
 			c.reg.tensor.Release()
-			if errors.Is(err, errs.ErrWouldBlock) {
+			if errors.Is(err, stepvan.ErrWouldBlock) {
 				return false
 			}
 			s.unlent(r, c, err)

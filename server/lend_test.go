@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -183,7 +183,7 @@ func TestReplacingWaitsForTheFence(t *testing.T) {
 	require.True(t, within(r.Pushes()[0], second))
 	respond(t, w.s, r.Handler)
 	require.Empty(t, replaced)
-	require.ErrorIs(t, first.Region().Close(), errs.ErrBusy)
+	require.ErrorIs(t, first.Region().Close(), stepvan.ErrBusy)
 	w.fence(generation)
 	require.NoError(t, <-replaced)
 	require.NoError(t, first.Region().Close())
@@ -199,7 +199,7 @@ func TestUnregisterEndsWithTheWorker(t *testing.T) {
 	ended := ends(reg.Unregister)
 	w.news(wire.OpWithdraw)
 	require.Empty(t, ended)
-	require.ErrorIs(t, buffer.Region().Close(), errs.ErrBusy)
+	require.ErrorIs(t, buffer.Region().Close(), stepvan.ErrBusy)
 	require.True(t, w.c.Net.Kill("raw"))
 	require.NoError(t, <-ended)
 	require.NoError(t, buffer.Region().Close())
@@ -415,7 +415,7 @@ func registrations(t *testing.T, s *Server, stop chan struct{}) {
 			t.Error(err)
 			return
 		}
-		for err = errs.ErrBusy; isBusy(err) && i%2 == 0; {
+		for err = stepvan.ErrBusy; isBusy(err) && i%2 == 0; {
 			err = reg.Unregister()
 		}
 		if i%2 == 0 && err == nil {
@@ -471,7 +471,7 @@ func TestTheEndUnderWrites(t *testing.T) {
 		"its node is closed":   func(c *Cluster) { _ = c.Servers[0].Close(); _ = c.Servers[0].Link.Close() },
 		"its node only":        func(c *Cluster) { _ = c.Servers[0].Link.Close() },
 		"a worker is closed":   func(c *Cluster) { _ = c.Workers[0].Link.Close() },
-		"a worker fails":       func(c *Cluster) { c.Workers[0].Fail(errs.ErrPeerLost) },
+		"a worker fails":       func(c *Cluster) { c.Workers[0].Fail(stepvan.ErrPeerLost) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			forVans(t, func(t *testing.T, v Van) {

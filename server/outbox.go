@@ -4,7 +4,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
 )
@@ -85,7 +85,7 @@ func (s *Server) seal(r *remote, l *letter) bool {
 func (s *Server) posted(r *remote, l *letter, err error) bool {
 	s.mu.Lock()
 	r.posting = false
-	full := errors.Is(err, errs.ErrWouldBlock)
+	full := errors.Is(err, stepvan.ErrWouldBlock)
 	if full && r.session != nil {
 		r.outbox = slices.Insert(r.outbox, 0, l)
 		s.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/server"
@@ -44,7 +44,7 @@ func pendingOf(t *testing.T, err error) *server.Registration {
 func requireAwaited(t *testing.T, err, why error, op string) {
 	t.Helper()
 	require.ErrorIs(t, err, why)
-	var fault *errs.OpError
+	var fault *stepvan.OpError
 	require.ErrorAs(t, err, &fault)
 	require.Equal(t, op, fault.Op)
 	require.Equal(t, "worker 0", fault.Peer)
@@ -56,7 +56,7 @@ func TestUnregisterDoesNotWaitForEver(t *testing.T) {
 	for range 2 { // the second one waits for the same
 		requireAwaited(t, reg.Unregister(), context.DeadlineExceeded, "unregister")
 		require.False(t, reg.Live())
-		require.ErrorIs(t, buffer.Region().Close(), errs.ErrBusy)
+		require.ErrorIs(t, buffer.Region().Close(), stepvan.ErrBusy)
 	}
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -84,7 +84,7 @@ func TestReplacingDoesNotWaitForEver(t *testing.T) {
 	require.True(t, within(r.Pushes()[0], second), "it is registered all the same")
 	respond(t, w.s, r.Handler)
 	requireAwaited(t, old.Unregister(), context.DeadlineExceeded, "unregister") // which waits for its memory, too
-	require.ErrorIs(t, first.Region().Close(), errs.ErrBusy)
+	require.ErrorIs(t, first.Region().Close(), stepvan.ErrBusy)
 	w.fence(generation)
 	require.NoError(t, reg.Wait(Context(t)))
 	require.NoError(t, old.Wait(Context(t)))
@@ -112,6 +112,6 @@ func TestTheEndOfTheNodeEndsTheWaitForARegistration(t *testing.T) {
 	require.NoError(t, w.s.Close())
 	require.NoError(t, w.s.Link.Close())
 	if err := <-ended; err != nil { // unless the worker let go first
-		require.ErrorIs(t, err, errs.ErrClosed)
+		require.ErrorIs(t, err, stepvan.ErrClosed)
 	}
 }

@@ -3,7 +3,7 @@ package server
 import (
 	"errors"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
 )
@@ -127,7 +127,7 @@ func (r receiver) Lost(session *link.Session, err error) { r.s.lose(session, err
 
 // refuse tells the worker why its request was not taken. One that does not speak the protocol is cut off.
 func (s *Server) refuse(from *remote, session *link.Session, id uint64, err error) {
-	var broken *errs.ProtocolError
+	var broken *stepvan.ProtocolError
 	if errors.As(err, &broken) {
 		s.breakOff(session, err)
 		return

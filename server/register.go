@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
@@ -17,10 +18,10 @@ import (
 // Unregister, or until all its chunks have been replaced.
 //
 // Registering a (rank, key) again replaces its chunk. Errors, with which nothing has
-// changed: errs.ErrInvalid (lists of unequal length, bytes that do not divide, a chunk that
+// changed: stepvan.ErrInvalid (lists of unequal length, bytes that do not divide, a chunk that
 // does not begin at a multiple of t's element alignment, memory that another live
-// registration holds, a rank that is not paired); errs.ErrBusy when a request on a
-// chunk to be replaced is unanswered; errs.ErrClosed.
+// registration holds, a rank that is not paired); stepvan.ErrBusy when a request on a
+// chunk to be replaced is unanswered; stepvan.ErrClosed.
 //
 // It waits until the workers that live have acknowledged, so that a push they issue
 // after learning of it is received in place, and have let go of the chunks that it replaces or are dead. A push that was
@@ -46,7 +47,7 @@ func (s *Server) RegisterRecvBuffer(t tensor.Tensor, ranks []wire.Rank, keys []t
 	defer cancel()
 	err = reg.await(ctx, "register_recv_buffer")
 	switch {
-	case errors.Is(err, errs.ErrClosed):
+	case errors.Is(err, stepvan.ErrClosed):
 		return nil, err
 	case err != nil:
 		return nil, &PendingError{Registration: reg, Err: err}
@@ -160,7 +161,7 @@ func (reg *Registration) replaces() (map[*chunk]*chunk, error) {
 }
 
 func (c *chunk) busy(op string) error {
-	return &errs.OpError{Op: op, Peer: c.worker.name, Err: fmt.Errorf("a request on key %d has not been answered; respond to it first: %w", c.key, errs.ErrBusy)}
+	return &stepvan.OpError{Op: op, Peer: c.worker.name, Err: fmt.Errorf("a request on key %d has not been answered; respond to it first: %w", c.key, stepvan.ErrBusy)}
 }
 
 // checkOverlap refuses memory of which a live chunk, other than those replaced, has a part.

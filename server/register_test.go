@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -72,16 +72,16 @@ func TestRegistrationsThatAreRefused(t *testing.T) {
 		is    error
 		says  string
 	}{
-		{"lists of unequal length", fresh, ranks(0), Keys(1, 2), errs.ErrInvalid, "1 worker ranks with 2 keys"},
-		{"no keys", fresh, nil, nil, errs.ErrInvalid, "0 keys"},
-		{"no bytes", Floats(t), ranks(0), Keys(1), errs.ErrInvalid, "0 bytes"},
-		{"does not divide", fresh, ranks(0, 0, 0), Keys(1, 2, 3), errs.ErrInvalid, "16 bytes do not divide by 3"},
-		{"not aligned", odd, ranks(0, 0), Keys(1, 2), errs.ErrInvalid, "multiples of the 4 bytes that float32 needs"},
-		{"unknown rank", fresh, ranks(2), Keys(1), errs.ErrInvalid, "not paired with worker 2"},
-		{"twice in one", fresh, ranks(1, 1), Keys(1, 1), errs.ErrInvalid, "key 1 of worker 1 occurs twice"},
-		{"overlap", half, ranks(0), Keys(5), errs.ErrInvalid, "overlaps that of key 100"},
-		{"zero tensor", tensor.Tensor{}, ranks(0), Keys(1), errs.ErrInvalid, "cannot be used"},
-		{"closed", closed, ranks(0), Keys(1), errs.ErrClosed, "cannot be used"},
+		{"lists of unequal length", fresh, ranks(0), Keys(1, 2), stepvan.ErrInvalid, "1 worker ranks with 2 keys"},
+		{"no keys", fresh, nil, nil, stepvan.ErrInvalid, "0 keys"},
+		{"no bytes", Floats(t), ranks(0), Keys(1), stepvan.ErrInvalid, "0 bytes"},
+		{"does not divide", fresh, ranks(0, 0, 0), Keys(1, 2, 3), stepvan.ErrInvalid, "16 bytes do not divide by 3"},
+		{"not aligned", odd, ranks(0, 0), Keys(1, 2), stepvan.ErrInvalid, "multiples of the 4 bytes that float32 needs"},
+		{"unknown rank", fresh, ranks(2), Keys(1), stepvan.ErrInvalid, "not paired with worker 2"},
+		{"twice in one", fresh, ranks(1, 1), Keys(1, 1), stepvan.ErrInvalid, "key 1 of worker 1 occurs twice"},
+		{"overlap", half, ranks(0), Keys(5), stepvan.ErrInvalid, "overlaps that of key 100"},
+		{"zero tensor", tensor.Tensor{}, ranks(0), Keys(1), stepvan.ErrInvalid, "cannot be used"},
+		{"closed", closed, ranks(0), Keys(1), stepvan.ErrClosed, "cannot be used"},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -105,10 +105,10 @@ func TestReplacing(t *testing.T) {
 		push(t, w, 1, 7)
 		req := take(t, s, server.Default)[0]
 		_, err = s.RegisterRecvBuffer(second, ranks(0), Keys(1))
-		require.ErrorIs(t, err, errs.ErrBusy)
+		require.ErrorIs(t, err, stepvan.ErrBusy)
 		require.ErrorContains(t, err, "key 1")
 		require.ErrorContains(t, err, "worker 0")
-		require.ErrorIs(t, old.Unregister(), errs.ErrBusy)
+		require.ErrorIs(t, old.Unregister(), stepvan.ErrBusy)
 		respond(t, s, req.Handler, Floats(t, 0))
 
 		replacement, err := s.RegisterRecvBuffer(second, ranks(0), Keys(1))
@@ -121,7 +121,7 @@ func TestReplacing(t *testing.T) {
 		respond(t, s, req.Handler, Floats(t, 0))
 
 		require.True(t, old.Live(), "key 3")
-		require.ErrorIs(t, first.Region().Close(), errs.ErrBusy, "the registration keeps it alive")
+		require.ErrorIs(t, first.Region().Close(), stepvan.ErrBusy, "the registration keeps it alive")
 		third := Floats(t, 0)
 		_, err = s.RegisterRecvBuffer(third, ranks(0), Keys(3))
 		require.NoError(t, err)
@@ -162,7 +162,7 @@ func TestPushLargerThanItsChunk(t *testing.T) {
 		require.NoError(t, err)
 		h, _ := push(t, w, 1, 1, 2, 3)
 		err = h.Wait(Context(t))
-		require.ErrorIs(t, err, errs.ErrRemote)
+		require.ErrorIs(t, err, stepvan.ErrRemote)
 		require.ErrorContains(t, err, "server 0")
 		require.ErrorContains(t, err, "the push of key 1 has 12 bytes, the buffer registered for it and worker 0 has 8")
 		require.Equal(t, []float32{0, 0, 0, 0}, Values(t, buffer))
@@ -236,7 +236,7 @@ func TestAWorkerThatComesLaterIsToldOfItsBuffers(t *testing.T) {
 	s := c.Servers[0]
 	require.NoError(t, c.Workers[0].Link.Close())
 	_, err := s.GetBatch(Context(t), server.Default)
-	require.ErrorIs(t, err, errs.ErrClosed)
+	require.ErrorIs(t, err, stepvan.ErrClosed)
 	buffer := Floats(t, make([]float32, 3000)...)
 	var r []wire.Rank
 	var k []tensor.Key

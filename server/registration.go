@@ -62,7 +62,7 @@ func (reg *Registration) Live() bool {
 // the buffer is the program's again when it returns nil, which is when the workers that
 // live have acknowledged, and those that write into it by themselves have let go or are dead.
 //
-// errs.ErrBusy says that a request on one of its chunks is unanswered; nothing has changed then. An error that wraps
+// stepvan.ErrBusy says that a request on one of its chunks is unanswered; nothing has changed then. An error that wraps
 // context.DeadlineExceeded says that a worker, which it names, took longer than Options.Patience: the registration has
 // ended, but the buffer is not the program's yet. Its region cannot be closed while somebody reaches it. Wait or another
 // Unregister goes on waiting. Idempotent: also for a registration that others have replaced.
@@ -78,7 +78,7 @@ func (reg *Registration) Unregister() error {
 // Wait drives the node until the workers that live have acknowledged the registration, and have let go of the chunks
 // that it replaces; after Unregister, until the buffer is the program's again. The death of a worker ends the
 // wait for it. The error wraps ctx.Err(), and names a worker that is waited for, when ctx ends first: then it can be
-// called again. errs.ErrClosed: the node was closed.
+// called again. stepvan.ErrClosed: the node was closed.
 func (reg *Registration) Wait(ctx context.Context) error {
 	return reg.await(ctx, "wait for a registration")
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -91,7 +92,7 @@ func (s *Server) lose(session *link.Session, err error) {
 
 // breakOff ends the session with a worker that does not speak the protocol.
 func (s *Server) breakOff(session *link.Session, err error) {
-	s.lose(session, fmt.Errorf("%w: %w", errs.ErrPeerLost, err))
+	s.lose(session, fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err))
 	_ = session.Close(err.Error()) // it is lost for this server either way
 }
 
@@ -127,7 +128,7 @@ func (s *Server) pop(r *remote) *incoming {
 
 // failure says which worker an operation failed with.
 func (r *remote) failure(op string, err error) error {
-	var lost *errs.OpError
+	var lost *stepvan.OpError
 	switch {
 	case !errors.As(err, &lost):
 	case lost.Op == "session":
@@ -136,10 +137,10 @@ func (r *remote) failure(op string, err error) error {
 		return errs.Ended(op, err) // another one that the cluster cannot do without
 	}
 	if first := link.FirstCause(err); first != "" {
-		return &errs.OpError{Op: op, Peer: first, Err: fmt.Errorf("%w: with it %s is lost: %w", errs.ErrPeerLost, r.name, err)}
+		return &stepvan.OpError{Op: op, Peer: first, Err: fmt.Errorf("%w: with it %s is lost: %w", stepvan.ErrPeerLost, r.name, err)}
 	}
 	if errors.Is(err, link.ErrLeft) {
-		err = fmt.Errorf("%w: %w", errs.ErrPeerLost, err)
+		err = fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err)
 	}
-	return &errs.OpError{Op: op, Peer: r.name, Err: err}
+	return &stepvan.OpError{Op: op, Peer: r.name, Err: err}
 }

@@ -3,7 +3,7 @@ package server
 import (
 	"fmt"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -45,10 +45,10 @@ func (s *Server) begin() *reply {
 func (s *Server) add(y *reply, h Handler) error {
 	in := s.find(h)
 	if in == nil {
-		return fmt.Errorf("respond: handler %#x names no unanswered request: it was answered before, or never given: %w", uint64(h), errs.ErrStale)
+		return fmt.Errorf("respond: handler %#x names no unanswered request: it was answered before, or never given: %w", uint64(h), stepvan.ErrStale)
 	}
 	if in.stage == answering {
-		return fmt.Errorf("respond: handler %#x is being answered already: %w", uint64(h), errs.ErrStale)
+		return fmt.Errorf("respond: handler %#x is being answered already: %w", uint64(h), stepvan.ErrStale)
 	}
 	if s.closed {
 		if m := s.recycle(in); m != nil {

@@ -18,12 +18,12 @@ import (
 // that is gone does not make it fail: the Response tells. On an error nothing was sent and
 // the request is still to be answered:
 //
-//   - errs.ErrInvalid: count or sizes do not fit the pulls. A tensor smaller than its
+//   - stepvan.ErrInvalid: count or sizes do not fit the pulls. A tensor smaller than its
 //     pull fits only where the pull is Variable;
-//   - errs.ErrStale: the handler was answered before, or never given;
-//   - errs.ErrWouldBlock: the queue to the worker is full; wait for an earlier
+//   - stepvan.ErrStale: the handler was answered before, or never given;
+//   - stepvan.ErrWouldBlock: the queue to the worker is full; wait for an earlier
 //     Response and try again;
-//   - errs.ErrClosed: the server was stopped, or a tensor's region is closed.
+//   - stepvan.ErrClosed: the server was stopped, or a tensor's region is closed.
 //
 // Any goroutine. Budget: 0 allocations in the steady state, one message.
 func (s *Server) Respond(tensors []tensor.Tensor, h Handler) (Response, error) {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
@@ -74,19 +74,19 @@ func TestRespondVecThatDoesNotFitSendsNothing(t *testing.T) {
 		is   error
 		says string
 	}{
-		{"unequal lists", rows(t, 5), good, []server.Handler{a}, errs.ErrInvalid, "2 tensors for 1 handlers"},
-		{"no handlers", rows(t, 5), nil, nil, errs.ErrInvalid, "no handlers"},
-		{"too few rows", rows(t, 4), good, []server.Handler{a, b}, errs.ErrInvalid, "too few rows (got 4, want 5)"},
-		{"too few rows for a pull", rows(t, 5), List(rows(t, 1), rows(t, 3)), []server.Handler{a, b}, errs.ErrInvalid, "8 bytes for the pull of key 0, which has 16"},
-		{"too few rows for several", rows(t, 5), List(rows(t, 2), rows(t, 2)), []server.Handler{a, b}, errs.ErrInvalid, "key 1 has 2 rows, and 1 of its slice's 2 are left"},
-		{"too many rows for several", rows(t, 6), List(rows(t, 2), rows(t, 4)), []server.Handler{a, b}, errs.ErrInvalid, "4 rows for pulls of 3"},
-		{"rows of another width", wide, good, []server.Handler{a, b}, errs.ErrInvalid, "24 bytes for the pull of key 0"},
-		{"one handler twice", rows(t, 5), List(rows(t, 2), rows(t, 2)), []server.Handler{a, a}, errs.ErrStale, "being answered"},
-		{"unknown handler", rows(t, 5), good, []server.Handler{a, 77}, errs.ErrStale, "never given"},
-		{"scalar buffer", scalar, good, []server.Handler{a, b}, errs.ErrInvalid, "scalar"},
-		{"scalar to count", rows(t, 5), List(rows(t, 2), scalar), []server.Handler{a, b}, errs.ErrInvalid, "no rows to count"},
-		{"zero tensor to count", rows(t, 5), List(rows(t, 2), tensor.Tensor{}), []server.Handler{a, b}, errs.ErrInvalid, "no rows to count"},
-		{"zero buffer", tensor.Tensor{}, good, []server.Handler{a, b}, errs.ErrInvalid, "zero Tensor"},
+		{"unequal lists", rows(t, 5), good, []server.Handler{a}, stepvan.ErrInvalid, "2 tensors for 1 handlers"},
+		{"no handlers", rows(t, 5), nil, nil, stepvan.ErrInvalid, "no handlers"},
+		{"too few rows", rows(t, 4), good, []server.Handler{a, b}, stepvan.ErrInvalid, "too few rows (got 4, want 5)"},
+		{"too few rows for a pull", rows(t, 5), List(rows(t, 1), rows(t, 3)), []server.Handler{a, b}, stepvan.ErrInvalid, "8 bytes for the pull of key 0, which has 16"},
+		{"too few rows for several", rows(t, 5), List(rows(t, 2), rows(t, 2)), []server.Handler{a, b}, stepvan.ErrInvalid, "key 1 has 2 rows, and 1 of its slice's 2 are left"},
+		{"too many rows for several", rows(t, 6), List(rows(t, 2), rows(t, 4)), []server.Handler{a, b}, stepvan.ErrInvalid, "4 rows for pulls of 3"},
+		{"rows of another width", wide, good, []server.Handler{a, b}, stepvan.ErrInvalid, "24 bytes for the pull of key 0"},
+		{"one handler twice", rows(t, 5), List(rows(t, 2), rows(t, 2)), []server.Handler{a, a}, stepvan.ErrStale, "being answered"},
+		{"unknown handler", rows(t, 5), good, []server.Handler{a, 77}, stepvan.ErrStale, "never given"},
+		{"scalar buffer", scalar, good, []server.Handler{a, b}, stepvan.ErrInvalid, "scalar"},
+		{"scalar to count", rows(t, 5), List(rows(t, 2), scalar), []server.Handler{a, b}, stepvan.ErrInvalid, "no rows to count"},
+		{"zero tensor to count", rows(t, 5), List(rows(t, 2), tensor.Tensor{}), []server.Handler{a, b}, stepvan.ErrInvalid, "no rows to count"},
+		{"zero buffer", tensor.Tensor{}, good, []server.Handler{a, b}, stepvan.ErrInvalid, "zero Tensor"},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestRespondVecToAScalarPull(t *testing.T) {
 	require.NoError(t, err)
 	req := take(t, c.Servers[0], server.Default)[0]
 	_, err = c.Servers[0].RespondVec(rows(t, 5), List(rows(t, 2)), []server.Handler{req.Handler})
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	require.ErrorContains(t, err, "scalar")
 	respond(t, c.Servers[0], req.Handler, Floats(t, 1), rows(t, 1))
 	require.NoError(t, h.Wait(Context(t)))

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link/handles"
 )
 
@@ -30,16 +30,16 @@ func (r *response) settle() bool {
 // Response tells when the workers have acknowledged what one Respond or
 // RespondVec sent: until then its tensors are borrowed. A small value that may be
 // copied and used from any goroutine, or ignored. It stays valid until
-// Options.Handles later ones have been acknowledged; then its methods return errs.ErrStale.
+// Options.Handles later ones have been acknowledged; then its methods return stepvan.ErrStale.
 type Response struct {
 	s  *Server
 	id handles.ID
 }
 
-var errNoResponse = fmt.Errorf("stepvan: the zero Response names nothing: %w", errs.ErrStale)
+var errNoResponse = fmt.Errorf("stepvan: the zero Response names nothing: %w", stepvan.ErrStale)
 
 // Wait drives the node until every worker has acknowledged. The error is an
-// *errs.OpError naming a worker that was lost before, or wraps ctx.Err(): then it can
+// *stepvan.OpError naming a worker that was lost before, or wraps ctx.Err(): then it can
 // be waited for again.
 func (r Response) Wait(ctx context.Context) error {
 	if r.s == nil {

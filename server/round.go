@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
 )
@@ -22,12 +22,12 @@ const maxRefusals = 4096
 // batch leave no entry: those that were routed, of peers that are not paired, and of peers that are cut off; nor does any
 // where nobody takes batches in lock-step. Under s.mu.
 func (s *Server) queueRefusal(from *remote, m *link.Inbound, why error) (wake bool, tell error) {
-	var broken *errs.ProtocolError
+	var broken *stepvan.ProtocolError
 	if from == nil || !from.paired || !s.lockStep || s.closed || s.abandoned() || m.Header.Op != wire.OpRequest || errors.As(why, &broken) {
 		return false, why
 	}
 	if from.refusals >= maxRefusals {
-		return false, &errs.ProtocolError{Field: "request", Reason: fmt.Sprintf("%d requests were refused and wait for their batches, and yet another one was, because: %v", from.refusals, why)}
+		return false, &stepvan.ProtocolError{Field: "request", Reason: fmt.Sprintf("%d requests were refused and wait for their batches, and yet another one was, because: %v", from.refusals, why)}
 	}
 	in := s.take()
 	in.stage, in.from, in.session, in.id, in.reason = refused, from, m.Session, m.Header.Request, why
@@ -69,13 +69,13 @@ func (s *Server) failRound() *failedRound {
 	if first == nil {
 		return nil
 	}
-	reason := strings.TrimPrefix(first.reason.Error(), errs.ErrInvalid.Error()+": ")
+	reason := strings.TrimPrefix(first.reason.Error(), stepvan.ErrInvalid.Error()+": ")
 	text := reason
 	if others > 0 {
 		text += fmt.Sprintf("; %d more requests of this batch were refused", others)
 	}
-	f := &failedRound{err: &errs.OpError{Op: "get_batch", Peer: first.from.name, Err: fmt.Errorf(
-		"%w: %s; all workers of this batch were told, and the next batch is complete again", errs.ErrRefused, text)}}
+	f := &failedRound{err: &stepvan.OpError{Op: "get_batch", Peer: first.from.name, Err: fmt.Errorf(
+		"%w: %s; all workers of this batch were told, and the next batch is complete again", stepvan.ErrRefused, text)}}
 	told := fmt.Errorf("the batch of this request failed at server %d, which had to refuse the request of %s: %s", s.rank, first.from.name, reason)
 	for _, r := range s.workers {
 		s.refuseNext(f, r, told)

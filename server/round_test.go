@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
@@ -174,9 +174,9 @@ func (x *rounds) lockStep(t *testing.T) {
 			continue
 		}
 		_, err := s.GetBatch(Context(t), server.Default)
-		require.ErrorIs(t, err, errs.ErrRefused)
-		require.NotErrorIs(t, err, errs.ErrInvalid, "it is no mistake of the caller")
-		var op *errs.OpError
+		require.ErrorIs(t, err, stepvan.ErrRefused)
+		require.NotErrorIs(t, err, stepvan.ErrInvalid, "it is no mistake of the caller")
+		var op *stepvan.OpError
 		require.ErrorAs(t, err, &op)
 		require.Equal(t, "worker 1", op.Peer)
 		require.ErrorContains(t, err, x.refusal.says)
@@ -195,7 +195,7 @@ func (x *rounds) check(t *testing.T) {
 				}
 				continue
 			}
-			require.ErrorIs(t, err, errs.ErrRemote)
+			require.ErrorIs(t, err, stepvan.ErrRemote)
 			require.ErrorContains(t, err, "server 0")
 			require.ErrorContains(t, err, x.refusal.says)
 			if wi == 0 {
@@ -216,13 +216,13 @@ func TestRefusedRequestOfAWorkerThatHasLeft(t *testing.T) {
 	c := New(t, Options{Workers: 2, Server: server.Options{PoolLimit: 64}})
 	s := c.Servers[0]
 	h, _ := push(t, c.Workers[1], 1, make([]float32, 64)...)
-	require.ErrorIs(t, h.Wait(Context(t)), errs.ErrRemote)
+	require.ErrorIs(t, h.Wait(Context(t)), stepvan.ErrRemote)
 	require.NoError(t, c.Workers[1].Link.Close())
 	other, _ := push(t, c.Workers[0], 1, 5)
 	_, err := s.GetBatch(Context(t), server.LockStep)
-	require.ErrorIs(t, err, errs.ErrRefused)
+	require.ErrorIs(t, err, stepvan.ErrRefused)
 	require.ErrorContains(t, err, "worker 1")
-	require.ErrorIs(t, other.Wait(Context(t)), errs.ErrRemote)
+	require.ErrorIs(t, other.Wait(Context(t)), stepvan.ErrRemote)
 }
 
 // Stopping is the answer to what was only pushed and taken.
@@ -245,7 +245,7 @@ func TestPushesThatWereTakenAreAnsweredAtTheEnd(t *testing.T) {
 	respond(t, s, r[0].Handler) // which has no effect, and succeeds
 	require.Equal(t, 2, s.Stats().Unanswered)
 	_, err = s.Respond(nil, r[0].Handler)
-	require.ErrorIs(t, err, errs.ErrStale)
+	require.ErrorIs(t, err, stepvan.ErrStale)
 }
 
 // A server that has begun to stop, and whose program has gone, refuses what nobody takes; one that is served does not.
@@ -258,12 +258,12 @@ func TestServersThatHaveBegunToStop(t *testing.T) {
 	pull, _ := push(t, w, 3, 1)
 	for _, h := range []worker.Handle{queued, pull} {
 		err = h.Wait(Context(t))
-		require.ErrorIs(t, err, errs.ErrRemote)
+		require.ErrorIs(t, err, stepvan.ErrRemote)
 		require.ErrorContains(t, err, "server 0 has stopped")
 	}
 	late, err := w.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
 	require.NoError(t, err)
-	require.ErrorIs(t, late.Wait(Context(t)), errs.ErrRemote)
+	require.ErrorIs(t, late.Wait(Context(t)), stepvan.ErrRemote)
 	idle(t, s, server.LockStep) // somebody serves again
 	h, _ := push(t, w, 5, 1)
 	respond(t, s, take(t, s, server.LockStep)[0].Handler, Floats(t, 2))
@@ -275,14 +275,14 @@ func TestRefusalsOfOneWorkerAreBounded(t *testing.T) {
 	c := New(t, Options{Server: server.Options{PoolLimit: 64}})
 	w := c.Workers[0]
 	var err error
-	for i := 0; err == nil || errors.Is(err, errs.ErrRemote); i++ {
+	for i := 0; err == nil || errors.Is(err, stepvan.ErrRemote); i++ {
 		require.Less(t, i, 5000)
 		var h worker.Handle
 		if h, err = w.PushPull(List(Floats(t, make([]float32, 64)...)), Keys(1), nil, nil); err == nil {
 			err = h.Wait(Context(t))
 		}
 	}
-	require.ErrorIs(t, err, errs.ErrPeerLost)
+	require.ErrorIs(t, err, stepvan.ErrPeerLost)
 	require.LessOrEqual(t, c.Servers[0].Stats().Requests, 4100)
 }
 
@@ -292,7 +292,7 @@ func TestRefusalsLeaveNothingWithoutLockStep(t *testing.T) {
 	for range 100 {
 		h, err := c.Workers[0].PushPull(List(Floats(t, make([]float32, 64)...)), Keys(1), nil, nil)
 		require.NoError(t, err)
-		require.ErrorIs(t, h.Wait(Context(t)), errs.ErrRemote)
+		require.ErrorIs(t, h.Wait(Context(t)), stepvan.ErrRemote)
 	}
 	require.LessOrEqual(t, c.Servers[0].Stats().Requests, 2)
 }

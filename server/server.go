@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/handles"
@@ -140,9 +141,9 @@ func (s *Server) Stats() Stats {
 	return st
 }
 
-// Close ends GetBatch, Respond and RegisterRecvBuffer with errs.ErrClosed, and
+// Close ends GetBatch, Respond and RegisterRecvBuffer with stepvan.ErrClosed, and
 // drops what no batch has taken, and all registrations. The memory of requests that
-// were handed out stays until their Respond, which then says errs.ErrClosed. Idempotent.
+// were handed out stays until their Respond, which then says stepvan.ErrClosed. Idempotent.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -176,7 +177,7 @@ func (s *Server) Close() error {
 }
 
 func errClosed(op string) error {
-	return fmt.Errorf("%s: the server was stopped: %w", op, errs.ErrClosed)
+	return fmt.Errorf("%s: the server was stopped: %w", op, stepvan.ErrClosed)
 }
 
 // forgotten logs a failed response whose record was recycled before anybody looked at it.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 )
 
@@ -14,4 +14,4 @@ func forVans(t *testing.T, f func(t *testing.T, v Van)) {
 	}
 }
 
-func isBusy(err error) bool { return errors.Is(err, errs.ErrBusy) }
+func isBusy(err error) bool { return errors.Is(err, stepvan.ErrBusy) }

@@ -6,8 +6,10 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // maxRegion bounds a single region, so that rounding never overflows.
@@ -120,7 +122,7 @@ func (a *Allocator) newRegion(n, size int64, class int) (*Region, error) {
 }
 
 func (a *Allocator) tooLarge(n int64) error {
-	return errs.Invalid("allocator %q: a region of %d bytes; the largest is %d", errs.Cut(a.opt.Name), n, int64(maxRegion))
+	return errs.Invalid("allocator %q: a region of %d bytes; the largest is %d", text.Cut(a.opt.Name), n, int64(maxRegion))
 }
 
 // reserve finds n bytes in an arena, or makes one.
@@ -157,7 +159,7 @@ func (a *Allocator) take(n, align int64) (span, bool, error) {
 }
 
 func (a *Allocator) errClosed() error {
-	return fmt.Errorf("tensor: allocator %q is closed: %w", errs.Cut(a.opt.Name), errs.ErrClosed)
+	return fmt.Errorf("tensor: allocator %q is closed: %w", text.Cut(a.opt.Name), stepvan.ErrClosed)
 }
 
 // free returns the memory of an ended region to its arena.

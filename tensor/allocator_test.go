@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
@@ -40,7 +40,7 @@ func alloc(t *testing.T, a *Allocator, n int) *Region {
 func TestOptions(t *testing.T) {
 	for _, o := range []Options{{ArenaBytes: -1}, {MaxBytes: -1}, {IdleBytes: -1}, {MaxBytes: 10}, {HugePages: 3}} {
 		_, err := NewAllocator(o)
-		require.ErrorIs(t, err, errs.ErrInvalid)
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
 	}
 }
 
@@ -79,16 +79,16 @@ func TestAllocRefuses(t *testing.T) {
 	a := newAllocator(t, Options{})
 	for _, n := range []int{-1, math.MinInt, math.MaxInt, maxRegion + 1} {
 		_, err := a.Alloc(n)
-		require.ErrorIs(t, err, errs.ErrInvalid, n)
+		require.ErrorIs(t, err, stepvan.ErrInvalid, n)
 		_, err = a.Get(n)
-		require.ErrorIs(t, err, errs.ErrInvalid, n)
+		require.ErrorIs(t, err, stepvan.ErrInvalid, n)
 	}
 	for _, dims := range [][]int64{{-1}, {1 << 62}, {1 << 45}} {
 		_, err := a.Empty(Float32, dims...)
-		require.ErrorIs(t, err, errs.ErrInvalid, dims)
+		require.ErrorIs(t, err, stepvan.ErrInvalid, dims)
 	}
 	_, err := a.Zeros(0, 1)
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 }
 
 func TestEmptyAndZeros(t *testing.T) {
@@ -124,13 +124,13 @@ func TestFromRegion(t *testing.T) {
 		shape Shape
 	}{{64, ShapeOf(10)}, {101, ShapeOf(0)}, {-4, ShapeOf(1)}, {math.MaxInt64, ShapeOf(1)}, {0, ShapeOf(1 << 60)}, {2, ShapeOf(1)}, {0, ShapeOf(-1)}} {
 		_, err := FromRegion(r, c.off, Float32, c.shape)
-		require.ErrorIs(t, err, errs.ErrInvalid, c)
+		require.ErrorIs(t, err, stepvan.ErrInvalid, c)
 	}
 	_, err := FromRegion(nil, 0, Float32, ShapeOf(1))
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	require.NoError(t, r.Close())
 	_, err = FromRegion(r, 0, Float32, ShapeOf(1))
-	require.ErrorIs(t, err, errs.ErrClosed)
+	require.ErrorIs(t, err, stepvan.ErrClosed)
 }
 
 func TestClosedRegion(t *testing.T) {
@@ -140,11 +140,11 @@ func TestClosedRegion(t *testing.T) {
 	require.NoError(t, x.Retain())
 	require.NoError(t, r.Retain())
 	err := r.Close()
-	require.ErrorIs(t, err, errs.ErrBusy)
+	require.ErrorIs(t, err, stepvan.ErrBusy)
 	require.ErrorContains(t, err, "outstanding operations")
 	require.True(t, x.Valid(), "a refused Close changes nothing")
 	x.Release()
-	require.ErrorIs(t, r.Close(), errs.ErrBusy)
+	require.ErrorIs(t, r.Close(), stepvan.ErrBusy)
 	r.Release()
 	require.NoError(t, r.Close())
 	require.NoError(t, r.Close(), "again: no effect")
@@ -154,13 +154,13 @@ func TestClosedRegion(t *testing.T) {
 	require.Nil(t, r.Bytes())
 	require.Equal(t, 40, r.Len())
 	for _, err := range []error{x.Check(), x.Retain(), r.Retain()} {
-		require.ErrorIs(t, err, errs.ErrClosed)
+		require.ErrorIs(t, err, stepvan.ErrClosed)
 		require.ErrorContains(t, err, "region is closed")
 	}
 	_, err = As[float32](x)
-	require.ErrorIs(t, err, errs.ErrClosed)
+	require.ErrorIs(t, err, stepvan.ErrClosed)
 	y := must(t)(x.Slice(1, 2))
-	require.ErrorIs(t, y.Check(), errs.ErrClosed)
+	require.ErrorIs(t, y.Check(), stepvan.ErrClosed)
 	_, _, ok := r.FD()
 	require.False(t, ok)
 	x.Release()
@@ -230,7 +230,7 @@ func TestMaxBytes(t *testing.T) {
 	a := newAllocator(t, Options{Name: "node 3", MaxBytes: 3 << 20, MaxBytesSetting: "STEPVAN_POOL_BYTES"})
 	r := alloc(t, a, 2<<20)
 	_, err := a.Alloc(2 << 20)
-	require.ErrorIs(t, err, errs.ErrWouldBlock)
+	require.ErrorIs(t, err, stepvan.ErrWouldBlock)
 	require.ErrorContains(t, err, `"node 3" has taken 2097152 bytes`)
 	require.ErrorContains(t, err, "raise STEPVAN_POOL_BYTES")
 	s := alloc(t, a, 1<<20) // what is left fits, although a usual arena does not
@@ -239,7 +239,7 @@ func TestMaxBytes(t *testing.T) {
 	large := alloc(t, a, 3<<20) // empty arenas make room
 	require.NoError(t, large.Close())
 	_, err = a.Alloc(4 << 20)
-	require.ErrorIs(t, err, errs.ErrWouldBlock)
+	require.ErrorIs(t, err, stepvan.ErrWouldBlock)
 }
 
 func TestIdleMemoryMakesRoom(t *testing.T) {

@@ -17,10 +17,10 @@
 //
 // Whoever asked for a region owns it, and ends it with Region.Close or
 // Allocator.Put. An operation on it (a transfer, say) holds it with Retain
-// until Release: meanwhile Close is refused with errs.ErrBusy, and Put takes
+// until Release: meanwhile Close is refused with stepvan.ErrBusy, and Put takes
 // effect with the last Release. A tensor carries the generation of its region,
-// so that one whose memory was given back answers errs.ErrClosed or
-// errs.ErrStale. The slices that Bytes and As return carry nothing: they must
+// so that one whose memory was given back answers stepvan.ErrClosed or
+// stepvan.ErrStale. The slices that Bytes and As return carry nothing: they must
 // not be used once the region has ended.
 //
 // # Concurrency

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // DType is the element type of a tensor. The values travel in descriptors and
@@ -105,5 +106,5 @@ func ParseDType(name string) (DType, error) {
 			return d, nil
 		}
 	}
-	return 0, errs.Invalid("%q is no dense element type; use a torch name such as float32, bfloat16 or float8_e4m3fn", errs.Cut(name))
+	return 0, errs.Invalid("%q is no dense element type; use a torch name such as float32, bfloat16 or float8_e4m3fn", text.Cut(name))
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // The numbers are part of the wire format: a change here breaks peers.
@@ -65,7 +65,7 @@ func TestNoDType(t *testing.T) {
 	}
 	for _, name := range []string{"", "float", "Float32", "torch.", "qint8", "dtype(0)"} {
 		_, err := ParseDType(name)
-		require.ErrorIs(t, err, errs.ErrInvalid, name)
+		require.ErrorIs(t, err, stepvan.ErrInvalid, name)
 	}
 }
 

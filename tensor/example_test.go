@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"unsafe"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -85,10 +85,10 @@ func ExampleRegion_Close() {
 	a, _ := tensor.NewAllocator(tensor.Options{})
 	x, _ := a.Empty(tensor.Uint8, 100)
 	_ = x.Retain() // an operation begins
-	fmt.Println(errors.Is(x.Region().Close(), errs.ErrBusy))
+	fmt.Println(errors.Is(x.Region().Close(), stepvan.ErrBusy))
 	x.Release() // and ends
 	fmt.Println(x.Region().Close())
-	fmt.Println(errors.Is(x.Check(), errs.ErrClosed), x.Bytes() == nil)
+	fmt.Println(errors.Is(x.Check(), stepvan.ErrClosed), x.Bytes() == nil)
 	fmt.Println(a.Close())
 	// Output:
 	// true
@@ -104,7 +104,7 @@ func ExampleAllocator_Get() {
 	x, _ := tensor.FromRegion(r, 0, tensor.BFloat16, tensor.ShapeOf(1024, 512))
 	a.Put(r)
 	again, _ := a.Get(1 << 20)
-	fmt.Println(again == r, errors.Is(x.Check(), errs.ErrStale))
+	fmt.Println(again == r, errors.Is(x.Check(), stepvan.ErrStale))
 	a.Put(again)
 	fmt.Println(a.Close())
 	// Output:

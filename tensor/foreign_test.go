@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
@@ -85,12 +85,12 @@ func TestForeignOwnerIsDroppedByClose(t *testing.T) {
 	x := must(t)(FromPointer(s.pointer(), Float32, ShapeOf(1024), s))
 	s = nil
 	require.NoError(t, x.Retain())
-	require.ErrorIs(t, x.Region().Close(), errs.ErrBusy)
+	require.ErrorIs(t, x.Region().Close(), stepvan.ErrBusy)
 	x.Release()
 	require.NoError(t, x.Region().Close())
 	require.NoError(t, x.Region().Close())
 	requireFreed(t, freed)
-	require.ErrorIs(t, x.Check(), errs.ErrClosed)
+	require.ErrorIs(t, x.Check(), stepvan.ErrClosed)
 	require.Nil(t, x.Bytes())
 	runtime.KeepAlive(x)
 }
@@ -118,11 +118,11 @@ func TestFromPointerRefuses(t *testing.T) {
 	_, err = FromPointer(unsafe.Add(p, 1), Float32, ShapeOf(1), nil)
 	require.ErrorContains(t, err, "not aligned")
 	_, err = FromPointer(p, 0, ShapeOf(1), nil)
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	_, err = FromPointer(p, Float32, ShapeOf(-1), nil)
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	_, err = FromPointer(p, Float32, ShapeOf(1<<60), nil)
-	require.ErrorIs(t, err, errs.ErrInvalid, "no address space holds it")
+	require.ErrorIs(t, err, stepvan.ErrInvalid, "no address space holds it")
 	empty := must(t)(FromPointer(nil, Float32, ShapeOf(0), nil))
 	require.NoError(t, empty.Check())
 	require.Empty(t, empty.Bytes())
@@ -157,9 +157,9 @@ func TestFromStrided(t *testing.T) {
 		{ShapeOf(4), nil, "0 strides do not fit the 1 dimensions"},
 	} {
 		_, err := FromStrided(p, Float32, c.shape, c.strides, buf)
-		require.ErrorIs(t, err, errs.ErrInvalid)
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
 		require.ErrorContains(t, err, c.want)
 	}
 	_, err := FromStrided(p, Float32, ShapeOf(-1), nil, buf)
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 }

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // firstArenaBytes is the size of the first arena. Each further one is as large
@@ -66,7 +67,7 @@ func (a *Allocator) reclaim(n, align int64) (span, bool, error) {
 func (a *Allocator) errFull(n int64) error {
 	s := a.Stats()
 	return fmt.Errorf("tensor: allocator %q has taken %d bytes (%d in use) of the %d that %s allows, and %d more do not fit; close regions or raise %s: %w",
-		errs.Cut(a.opt.Name), s.HeldBytes, s.UsedBytes, a.opt.MaxBytes, a.opt.MaxBytesSetting, n, a.opt.MaxBytesSetting, errs.ErrWouldBlock)
+		text.Cut(a.opt.Name), s.HeldBytes, s.UsedBytes, a.opt.MaxBytes, a.opt.MaxBytesSetting, n, a.opt.MaxBytesSetting, stepvan.ErrWouldBlock)
 }
 
 // create takes memory from the system, in huge pages if they are wanted and there. Where this process may

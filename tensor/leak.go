@@ -6,7 +6,8 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // siteDepth is how many callers Options.Debug records.
@@ -34,7 +35,7 @@ func (l Leak) String() string {
 }
 
 // LeakError is the result of closing an allocator that still has regions out.
-// It wraps errs.ErrBusy.
+// It wraps stepvan.ErrBusy.
 type LeakError struct {
 	Allocator string
 	Leaks     []Leak
@@ -44,7 +45,7 @@ type LeakError struct {
 // Error names the regions, the first ten at most.
 func (e *LeakError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "tensor: allocator %q: %d regions are still open", errs.Cut(e.Allocator), len(e.Leaks))
+	fmt.Fprintf(&b, "tensor: allocator %q: %d regions are still open", text.Cut(e.Allocator), len(e.Leaks))
 	for i, l := range e.Leaks {
 		if i == maxListedLeaks {
 			fmt.Fprintf(&b, "\n\tand %d more", len(e.Leaks)-i)
@@ -58,8 +59,8 @@ func (e *LeakError) Error() string {
 	return b.String()
 }
 
-// Unwrap returns errs.ErrBusy.
-func (e *LeakError) Unwrap() error { return errs.ErrBusy }
+// Unwrap returns stepvan.ErrBusy.
+func (e *LeakError) Unwrap() error { return stepvan.ErrBusy }
 
 // trace records who asked for r; stackText leaves the allocator itself out.
 func (a *Allocator) trace(r *Region) {

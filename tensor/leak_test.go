@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 func TestLeakReport(t *testing.T) {
@@ -28,7 +28,7 @@ func TestLeakReport(t *testing.T) {
 	require.Contains(t, leaks[1].Stack, "TestLeakReport")
 
 	err = a.Close()
-	require.ErrorIs(t, err, errs.ErrBusy)
+	require.ErrorIs(t, err, stepvan.ErrBusy)
 	var report *LeakError
 	require.True(t, errors.As(err, &report))
 	require.Equal(t, leaks, report.Leaks)
@@ -77,7 +77,7 @@ func TestClosedAllocator(t *testing.T) {
 		func() error { _, err := a.Empty(Float32, 1); return err },
 	} {
 		err := ask()
-		require.ErrorIs(t, err, errs.ErrClosed)
+		require.ErrorIs(t, err, stepvan.ErrClosed)
 		require.ErrorContains(t, err, `"gone"`)
 	}
 }

@@ -45,7 +45,7 @@ func (l life) check(gen uint32) error {
 }
 
 // Retain holds the region for an operation: until the Release that follows,
-// Close is refused and Put waits. It fails with errs.ErrClosed when the region
+// Close is refused and Put waits. It fails with stepvan.ErrClosed when the region
 // is closed. One atomic, 0 allocations.
 func (r *Region) Retain() error { return r.retain(r.Generation()) }
 
@@ -97,7 +97,7 @@ func (r *Region) leave() {
 	r.alloc.recycle(r)
 }
 
-// Close ends the region and returns its memory. It is refused with errs.ErrBusy
+// Close ends the region and returns its memory. It is refused with stepvan.ErrBusy
 // while operations hold it; then nothing has changed, and it can be tried
 // again. Closing a closed region has no effect and no error. A Window's region is not the caller's to close.
 func (r *Region) Close() error {

@@ -4,6 +4,7 @@ import (
 	"os"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // Defaults of Options.
@@ -53,7 +54,7 @@ const (
 func (o *Options) complete() error {
 	if o.ArenaBytes < 0 || o.MaxBytes < 0 || o.IdleBytes < 0 || o.HugePages > HugePagesRequired {
 		return errs.Invalid("allocator %q: ArenaBytes %d, MaxBytes %d and IdleBytes %d must not be negative, HugePages %d must be one of its values",
-			errs.Cut(o.Name), o.ArenaBytes, o.MaxBytes, o.IdleBytes, o.HugePages)
+			text.Cut(o.Name), o.ArenaBytes, o.MaxBytes, o.IdleBytes, o.HugePages)
 	}
 	if o.Name == "" {
 		o.Name = "tensor"
@@ -69,7 +70,7 @@ func (o *Options) complete() error {
 	}
 	page := int64(os.Getpagesize())
 	if o.MaxBytes > 0 && o.MaxBytes < page {
-		return errs.Invalid("allocator %q: %s is %d bytes, less than one page of %d", errs.Cut(o.Name), o.MaxBytesSetting, o.MaxBytes, page)
+		return errs.Invalid("allocator %q: %s is %d bytes, less than one page of %d", text.Cut(o.Name), o.MaxBytesSetting, o.MaxBytes, page)
 	}
 	o.ArenaBytes = roundUp(o.ArenaBytes, page)
 	return nil

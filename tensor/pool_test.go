@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 func get(t *testing.T, a *Allocator, n int) *Region {
@@ -21,7 +21,7 @@ func TestGetReusesWhatWasPut(t *testing.T) {
 	x := must(t)(FromRegion(r, 0, Uint8, ShapeOf(1000)))
 	id, gen := r.ID(), r.Generation()
 	a.Put(r)
-	require.ErrorIs(t, x.Check(), errs.ErrClosed)
+	require.ErrorIs(t, x.Check(), stepvan.ErrClosed)
 	require.Nil(t, r.Bytes())
 
 	again := get(t, a, 990)
@@ -30,7 +30,7 @@ func TestGetReusesWhatWasPut(t *testing.T) {
 	require.Equal(t, 990, again.Len())
 	require.Len(t, again.Bytes(), 990)
 	for _, err := range []error{x.Check(), x.Retain()} {
-		require.ErrorIs(t, err, errs.ErrStale)
+		require.ErrorIs(t, err, stepvan.ErrStale)
 		require.ErrorContains(t, err, "in use for something else")
 	}
 	require.Nil(t, x.Bytes())
@@ -57,7 +57,7 @@ func TestPutWaitsForOperations(t *testing.T) {
 	require.NoError(t, x.Check(), "the operation may go on")
 	require.Len(t, x.Bytes(), 100)
 	require.NoError(t, x.Retain(), "and hand its hold on")
-	require.ErrorIs(t, r.Close(), errs.ErrBusy)
+	require.ErrorIs(t, r.Close(), stepvan.ErrBusy)
 	other := get(t, a, 100)
 	require.NotSame(t, r, other)
 	a.Put(other)
@@ -65,7 +65,7 @@ func TestPutWaitsForOperations(t *testing.T) {
 	require.Equal(t, 1, a.Stats().Idle)
 	x.Release()
 	require.Equal(t, 2, a.Stats().Idle)
-	require.ErrorIs(t, x.Check(), errs.ErrClosed)
+	require.ErrorIs(t, x.Check(), stepvan.ErrClosed)
 	require.Zero(t, a.Stats().Misuses)
 }
 

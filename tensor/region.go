@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // Region is a piece of memory off the Go heap: part of an Allocator's arena, or
@@ -35,9 +35,9 @@ type Region struct {
 var lastID atomic.Uint64
 
 var (
-	errRegionClosed = fmt.Errorf("tensor: the region is closed; a tensor of it cannot be used: %w", errs.ErrClosed)
-	errRegionStale  = fmt.Errorf("tensor: the region was closed and its memory is in use for something else: %w", errs.ErrStale)
-	errRegionBusy   = fmt.Errorf("tensor: the region is used by outstanding operations; wait for them before closing it: %w", errs.ErrBusy)
+	errRegionClosed = fmt.Errorf("tensor: the region is closed; a tensor of it cannot be used: %w", stepvan.ErrClosed)
+	errRegionStale  = fmt.Errorf("tensor: the region was closed and its memory is in use for something else: %w", stepvan.ErrStale)
+	errRegionBusy   = fmt.Errorf("tensor: the region is used by outstanding operations; wait for them before closing it: %w", stepvan.ErrBusy)
 )
 
 func newForeignRegion(mem []byte, owner any) *Region {

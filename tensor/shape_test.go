@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 func TestShapes(t *testing.T) {
@@ -53,7 +53,7 @@ func TestNoShape(t *testing.T) {
 		{[]int64{math.MaxInt64, math.MaxInt64, math.MaxInt64}, "63 bits"},
 	} {
 		s, err := MakeShape(c.dims...)
-		require.ErrorIs(t, err, errs.ErrInvalid)
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
 		require.ErrorContains(t, err, c.want)
 		require.Equal(t, s, ShapeOf(c.dims...))
 		require.False(t, s.Valid())
@@ -64,7 +64,7 @@ func TestNoShape(t *testing.T) {
 		_, ok = s.Bytes(Float32)
 		require.False(t, ok)
 		_, err = FromSlice([]float32{1}, c.dims...)
-		require.ErrorIs(t, err, errs.ErrInvalid)
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
 	}
 }
 

@@ -54,8 +54,8 @@ func (t *Tensor) Offset() int64 { return t.off }
 func (t *Tensor) Valid() bool { return t.Check() == nil }
 
 // Check says why the tensor cannot be used: it is the zero value
-// (errs.ErrInvalid), its region was closed (errs.ErrClosed), or the region's
-// memory has been given to somebody else (errs.ErrStale). Every tensor is
+// (stepvan.ErrInvalid), its region was closed (stepvan.ErrClosed), or the region's
+// memory has been given to somebody else (stepvan.ErrStale). Every tensor is
 // contiguous; the constructors refuse others. 0 allocations.
 func (t *Tensor) Check() error {
 	if !t.dtype.Valid() {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 func must(t *testing.T) func(Tensor, error) Tensor {
@@ -42,7 +42,7 @@ func TestFromSlice(t *testing.T) {
 
 	_, err = FromSlice(data, 2, 2)
 	require.ErrorContains(t, err, "takes 16 bytes, the slice has 24")
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 }
 
 func requireType(t *testing.T, d DType) func(Tensor, error) {
@@ -85,7 +85,7 @@ func TestAs(t *testing.T) {
 			got, err := read(x)
 			fits := g == w.d || g == w.d.storage() || w.d == Bool && g == Uint8
 			if !fits {
-				require.ErrorIs(t, err, errs.ErrInvalid, "%s as %s", w.d, g)
+				require.ErrorIs(t, err, stepvan.ErrInvalid, "%s as %s", w.d, g)
 				continue
 			}
 			require.NoError(t, err, "%s as %s", w.d, g)
@@ -120,7 +120,7 @@ func TestFromBytesRefuses(t *testing.T) {
 		"not aligned 2": {BFloat16, ShapeOf(1), b[1:3], "not aligned to the 2 bytes"},
 	} {
 		_, err := FromBytes(c.d, c.shape, c.b)
-		require.ErrorIs(t, err, errs.ErrInvalid, name)
+		require.ErrorIs(t, err, stepvan.ErrInvalid, name)
 		require.ErrorContains(t, err, c.want, name)
 	}
 	must(t)(FromBytes(Complex64, ShapeOf(1), b[4:12]))
@@ -148,11 +148,11 @@ func TestSlice(t *testing.T) {
 
 	for _, c := range [][2]int64{{-1, 1}, {2, 1}, {0, 5}, {5, 5}} {
 		_, err := x.Slice(c[0], c[1])
-		require.ErrorIs(t, err, errs.ErrInvalid, c)
+		require.ErrorIs(t, err, stepvan.ErrInvalid, c)
 		require.ErrorContains(t, err, "4 rows")
 	}
 	_, err = must(t)(x.View(ShapeOf(8))).Slice(0, 9)
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	scalar := must(t)(must(t)(FromSlice([]int8{1})).View(ShapeOf()))
 	_, err = scalar.Slice(0, 1)
 	require.ErrorContains(t, err, "scalar")
@@ -166,7 +166,7 @@ func TestView(t *testing.T) {
 	require.Equal(t, []int32{2, 3, 4, 5}, got)
 	for _, s := range []Shape{ShapeOf(5), ShapeOf(), ShapeOf(-1), ShapeOf(0)} {
 		_, err := x.View(s)
-		require.ErrorIs(t, err, errs.ErrInvalid, s)
+		require.ErrorIs(t, err, stepvan.ErrInvalid, s)
 	}
 }
 
@@ -179,13 +179,13 @@ func TestReinterpret(t *testing.T) {
 	require.Equal(t, []uint16{0x3f80}, got)
 	for _, d := range []DType{Float32, Uint8, 0} {
 		_, err := x.Reinterpret(d)
-		require.ErrorIs(t, err, errs.ErrInvalid)
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
 	}
 	c := make([]complex64, 2)
 	b := unsafe.Slice((*byte)(unsafe.Pointer(&c[0])), 16)
 	off4 := must(t)(FromBytes(Complex64, ShapeOf(1), b[4:12]))
 	_, err = off4.Reinterpret(Float64)
-	require.ErrorIs(t, err, errs.ErrInvalid, "complex64 needs 4 bytes of alignment, float64 needs 8")
+	require.ErrorIs(t, err, stepvan.ErrInvalid, "complex64 needs 4 bytes of alignment, float64 needs 8")
 }
 
 func TestZeroTensor(t *testing.T) {
@@ -193,15 +193,15 @@ func TestZeroTensor(t *testing.T) {
 	require.False(t, x.Valid())
 	require.Equal(t, "no tensor", x.String())
 	require.Nil(t, x.Bytes())
-	require.ErrorIs(t, x.Check(), errs.ErrInvalid)
-	require.ErrorIs(t, x.Retain(), errs.ErrInvalid)
+	require.ErrorIs(t, x.Check(), stepvan.ErrInvalid)
+	require.ErrorIs(t, x.Retain(), stepvan.ErrInvalid)
 	x.Release()
 	_, err := x.Slice(0, 0)
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	_, err = x.View(Shape{})
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	_, err = x.Reinterpret(Bool)
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	_, err = As[float32](x)
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 }

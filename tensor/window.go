@@ -3,7 +3,7 @@ package tensor
 import (
 	"fmt"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // Window shows memory of others, one piece after the other, through a region: for memory
@@ -53,4 +53,4 @@ func (w *Window) Shut() {
 	}
 }
 
-var errWindow = fmt.Errorf("tensor: the region shows memory of others, and ends with what it came with: %w", errs.ErrNotSupported)
+var errWindow = fmt.Errorf("tensor: the region shows memory of others, and ends with what it came with: %w", stepvan.ErrNotSupported)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 func TestWindowShowsOnePieceAfterTheOther(t *testing.T) {
@@ -15,18 +15,18 @@ func TestWindowShowsOnePieceAfterTheOther(t *testing.T) {
 	x, err := FromRegion(w.Show(first), 0, Uint8, ShapeOf(4))
 	require.NoError(t, err)
 	require.Equal(t, first, x.Bytes())
-	require.ErrorIs(t, x.Region().Close(), errs.ErrNotSupported)
+	require.ErrorIs(t, x.Region().Close(), stepvan.ErrNotSupported)
 	require.True(t, x.Valid())
 	w.Shut()
 	w.Shut()
 	require.Equal(t, 1, gone)
-	require.ErrorIs(t, x.Check(), errs.ErrClosed)
+	require.ErrorIs(t, x.Check(), stepvan.ErrClosed)
 	require.Nil(t, x.Bytes())
 
 	y, err := FromRegion(w.Show(second), 4, Uint8, ShapeOf(4))
 	require.NoError(t, err)
-	require.ErrorIs(t, x.Check(), errs.ErrStale)
-	require.ErrorIs(t, x.Retain(), errs.ErrStale)
+	require.ErrorIs(t, x.Check(), stepvan.ErrStale)
+	require.ErrorIs(t, x.Retain(), stepvan.ErrStale)
 	require.Equal(t, []byte{9, 10, 11, 12}, y.Bytes())
 
 	require.NoError(t, y.Retain())

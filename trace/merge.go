@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // file is a parsed trace.
@@ -25,7 +26,7 @@ type fileEvent struct {
 
 // Merge puts the files that several processes wrote with WriteJSON into one,
 // on one time axis, tracks in the order of the files. It reads them to their
-// end and holds them in memory. An error wraps errs.ErrInvalid when a file is
+// end and holds them in memory. An error wraps stepvan.ErrInvalid when a file is
 // not one of WriteJSON, and names it by its position from 1; out may then hold
 // nothing.
 func Merge(out io.Writer, files ...io.Reader) error {
@@ -56,11 +57,11 @@ func parse(r io.Reader) (*file, error) {
 		return nil, errs.Invalid("not a trace that stepvan wrote: %v", err)
 	}
 	if f.Other.Format != formatName {
-		return nil, errs.Invalid("not a trace that stepvan wrote: otherData.format is %q", errs.Cut(f.Other.Format))
+		return nil, errs.Invalid("not a trace that stepvan wrote: otherData.format is %q", text.Cut(f.Other.Format))
 	}
 	f.origin, err = strconv.ParseInt(f.Other.Origin, 10, 64)
 	if err != nil || f.origin < 0 {
-		return nil, errs.Invalid("otherData.origin_ns is %q: must be ns from 0", errs.Cut(f.Other.Origin))
+		return nil, errs.Invalid("otherData.origin_ns is %q: must be ns from 0", text.Cut(f.Other.Origin))
 	}
 	return f, f.check()
 }
@@ -69,7 +70,7 @@ func (f *file) check() error {
 	for i := range f.Events {
 		switch e := &f.Events[i]; {
 		case e.Phase != phaseSlice && e.Phase != phaseMeta:
-			return errs.Invalid("event %d has the phase %q, which stepvan does not write", i, errs.Cut(e.Phase))
+			return errs.Invalid("event %d has the phase %q, which stepvan does not write", i, text.Cut(e.Phase))
 		case e.Phase == phaseSlice && e.Len == nil:
 			return errs.Invalid("event %d is a slice without a length", i)
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 func TestMergeEqualsWritingTogether(t *testing.T) {
@@ -47,7 +47,7 @@ func TestMergeRefusesWhatIsNoTrace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := Merge(io.Discard, strings.NewReader(good), strings.NewReader(c.text))
-			require.ErrorIs(t, err, errs.ErrInvalid)
+			require.ErrorIs(t, err, stepvan.ErrInvalid)
 			require.ErrorContains(t, err, "file 2 of 2")
 			require.ErrorContains(t, err, c.want)
 		})
@@ -58,7 +58,7 @@ func TestMergeRefusesTimesOutOfRange(t *testing.T) {
 	far := `{"traceEvents":[{"ph":"X","ts":9223372036854774.0,"dur":1}],"otherData":{"format":"stepvan-trace","origin_ns":"9000000000000000000"}}`
 	near := `{"traceEvents":[{"ph":"X","ts":0,"dur":1}],"otherData":{"format":"stepvan-trace","origin_ns":"1"}}`
 	err := Merge(io.Discard, strings.NewReader(near), strings.NewReader(far))
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	require.ErrorContains(t, err, "out of range")
 }
 
@@ -87,7 +87,7 @@ func FuzzMerge(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var once, twice bytes.Buffer
 		if err := Merge(&once, bytes.NewReader(b)); err != nil {
-			require.ErrorIs(t, err, errs.ErrInvalid)
+			require.ErrorIs(t, err, stepvan.ErrInvalid)
 			return
 		}
 		require.NoError(t, Merge(&twice, bytes.NewReader(once.Bytes())))

@@ -14,7 +14,7 @@
 //  3. The payload of a message is visible in its destination before the
 //     message is delivered.
 //  4. Messages of one endpoint arrive in the order in which they were accepted.
-//  5. A full queue is a return value, errs.ErrWouldBlock, without side effects, and
+//  5. A full queue is a return value, stepvan.ErrWouldBlock, without side effects, and
 //     only while an operation of that endpoint is outstanding: its completion tells
 //     when to try again.
 //  6. Close is idempotent, may be called at any time from any goroutine, and
@@ -22,7 +22,7 @@
 //     returned delivers no message of that endpoint.
 //  7. Every byte of a peer is hostile. Lengths, versions and bounds are checked
 //     before use. A bad peer costs its own connection (one EventLost with an
-//     errs.ProtocolError or wire.VersionError), and nothing else.
+//     stepvan.ProtocolError or wire.VersionError), and nothing else.
 //  8. Placement: before payload is read, the van asks the Placer for destinations. A small message that
 //     is whole (Header.Total bytes) may come with its payload instead (Delivery.Payload).
 //     A one-sided van writes, and maps (Granter.Map), only what a Grant allows (peer,
@@ -46,7 +46,7 @@
 //     be used for anything else. Nothing of the endpoint follows it. A closed van
 //     reports it for endpoints whose peers hold nothing, and waits for no others.
 //  12. Maximum sizes are in Caps. A larger message is refused with
-//     errs.ErrInvalid; the caller cuts it.
+//     stepvan.ErrInvalid; the caller cuts it.
 //
 // Threads: a van has none of its own on the data path. Dial and the
 // acceptance of connections may use goroutines; sending happens on the caller

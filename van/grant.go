@@ -33,30 +33,30 @@ type Target struct {
 type Granter interface {
 	// Grant lets the peer of this endpoint reach mem, which is not empty. The memory stays the
 	// caller's; it must live until Withdraw's completion or EventDetached. Errors:
-	// errs.ErrNotSupported when mem is not in memory that the van can share,
+	// stepvan.ErrNotSupported when mem is not in memory that the van can share,
 	// errs.ErrNoGrant, which is one of these, when there is no room for another one, or for the file that mem is in:
 	// there may be when a Withdraw has completed or a file has gone,
-	// errs.ErrInvalid for rights that do not exist, errs.ErrClosed or
-	// errs.ErrPeerLost after the end, errs.ErrWouldBlock when the queue is full.
+	// stepvan.ErrInvalid for rights that do not exist, stepvan.ErrClosed or
+	// stepvan.ErrPeerLost after the end, stepvan.ErrWouldBlock when the queue is full.
 	Grant(mem []byte, generation uint32, rights Rights) (Grant, error)
 
 	// Withdraw ends a grant: from here on the peer can begin nothing with it. When the completion
 	// with op arrives, no write of the peer can reach the memory any more, and no
 	// View of it is out: only then may it be used for something else. That may take as
 	// long as the peer keeps a View. A write that comes too late is refused with
-	// errs.ErrStale, or costs the writer an error completion with it, and touches nothing.
+	// stepvan.ErrStale, or costs the writer an error completion with it, and touches nothing.
 	// A completion with an error (the connection has ended) says nothing about the memory: EventDetached
-	// does. Errors: errs.ErrStale when g is withdrawn already or none of this
-	// endpoint's, errs.ErrWouldBlock when the queue is full, errs.ErrClosed or errs.ErrPeerLost after the end.
+	// does. Errors: stepvan.ErrStale when g is withdrawn already or none of this
+	// endpoint's, stepvan.ErrWouldBlock when the queue is full, stepvan.ErrClosed or stepvan.ErrPeerLost after the end.
 	Withdraw(g GrantID, op OpID) error
 
 	// Map returns n bytes of the peer's memory from t on, as this process sees them, for use
 	// in place with the rights asked for. No allocation, and no system call for a
-	// grant that was mapped before. Errors: errs.ErrStale for a grant that is
-	// withdrawn, unknown, another peer's or of another generation; errs.ErrInvalid for a
+	// grant that was mapped before. Errors: stepvan.ErrStale for a grant that is
+	// withdrawn, unknown, another peer's or of another generation; stepvan.ErrInvalid for a
 	// range outside of the grant, for rights that it does not give, and for n below 1;
-	// errs.ErrNotSupported when this process cannot map the memory; errs.ErrClosed or
-	// errs.ErrPeerLost after the end.
+	// stepvan.ErrNotSupported when this process cannot map the memory; stepvan.ErrClosed or
+	// stepvan.ErrPeerLost after the end.
 	Map(t Target, n int64, rights Rights) (View, error)
 }
 

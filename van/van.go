@@ -71,9 +71,9 @@ type Mover interface {
 // Endpoint is one side of a connection.
 type Endpoint interface {
 	// Send offers one message. On nil exactly one EventCompletion with m.Op
-	// follows, unless Send has set m.Done; on error nothing happened: errs.ErrWouldBlock when the queue is full,
-	// errs.ErrInvalid when the message exceeds Caps, errs.ErrClosed or
-	// errs.ErrPeerLost after the end, errs.ErrStale when a target is known to be withdrawn
+	// follows, unless Send has set m.Done; on error nothing happened: stepvan.ErrWouldBlock when the queue is full,
+	// stepvan.ErrInvalid when the message exceeds Caps, stepvan.ErrClosed or
+	// stepvan.ErrPeerLost after the end, stepvan.ErrStale when a target is known to be withdrawn
 	// (a van that learns it later fails the completion with it). One caller at a time per
 	// endpoint, concurrent with Poll and Close. It never blocks. m and its outer slices are free when Send returns.
 	Send(m *Message) error
@@ -158,7 +158,7 @@ type Placer interface {
 	// exactly h.Payload bytes, and returns it. The memory must stay valid until the
 	// message is delivered or the endpoint is lost or closed. An error refuses
 	// the payload: the van reads and drops it and delivers the message with
-	// Refused set; an *errs.ProtocolError costs the peer its connection.
+	// Refused set; a *stepvan.ProtocolError costs the peer its connection.
 	// h and meta are valid during the call only. Place must not block.
 	Place(ep Endpoint, h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error)
 }

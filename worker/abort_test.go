@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -30,7 +30,7 @@ func answering(m *link.Inbound, session *link.Session, key tensor.Key, bytes int
 func TestAbortOfAResponse(t *testing.T) {
 	for _, failed := range []bool{false, true} {
 		a := newAborted(t, failed)
-		a.responses.Abort(a.broken, errs.ErrPeerLost)
+		a.responses.Abort(a.broken, stepvan.ErrPeerLost)
 		a.requireOver(t)
 		require.Zero(t, a.w.Stats().Outstanding)
 	}
@@ -46,12 +46,12 @@ func TestAbortOfAResponseIsNotThatOfAnother(t *testing.T) {
 		whole := answering(a.taken(t, a.second, a.second.Session(t)), a.toSecond, 1, abortedBytes)
 		_, err = a.responses.Place(whole, nil)
 		require.NoError(t, err)
-		a.responses.Abort(a.broken, errs.ErrPeerLost)
+		a.responses.Abort(a.broken, stepvan.ErrPeerLost)
 		a.requireOver(t)
-		require.ErrorIs(t, next.Region().Close(), errs.ErrBusy, "its answer is being read")
-		worker.Lose(a.w, a.toSecond, errs.ErrPeerLost)
+		require.ErrorIs(t, next.Region().Close(), stepvan.ErrBusy, "its answer is being read")
+		worker.Lose(a.w, a.toSecond, stepvan.ErrPeerLost)
 		require.False(t, other.Done(), "its answer is being read")
-		a.responses.Abort(whole, errs.ErrPeerLost)
+		a.responses.Abort(whole, stepvan.ErrPeerLost)
 		requireLost(t, other.Wait(Context(t)), "server 1")
 		require.NoError(t, next.Region().Close())
 		require.Zero(t, a.w.Stats().Outstanding)
@@ -93,7 +93,7 @@ func newAborted(t *testing.T, failed bool) *aborted {
 	dst, err := a.responses.Place(a.broken, nil)
 	require.NoError(t, err)
 	require.Equal(t, failed, len(dst) == 0, "what answers a failed request is not written to its tensors")
-	worker.Lose(a.w, a.dialled, errs.ErrPeerLost)
+	worker.Lose(a.w, a.dialled, stepvan.ErrPeerLost)
 	return a
 }
 

@@ -3,6 +3,7 @@ package worker
 import (
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
@@ -37,7 +38,7 @@ func (w *Worker) checkSums(c *call) {
 
 // changed is the error of push i of c.
 func changed(c *call, i int, is, was uint64) error {
-	return &errs.OpError{Op: "push_pull", Err: errs.Invalid(
+	return &stepvan.OpError{Op: "push_pull", Err: errs.Invalid(
 		"push tensor %d (key %d): it was changed before its handle had finished (got checksum %016x, want %016x), and servers may have received either: wait for the handle before you write to it, move it or free it",
 		i, c.pushKeys[i], is, was)}
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/worker"
@@ -31,7 +31,7 @@ func TestPushesThatAreChangedTooEarlyAreFound(t *testing.T) {
 				require.NoError(t, err)
 				continue
 			}
-			require.ErrorIs(t, err, errs.ErrInvalid)
+			require.ErrorIs(t, err, stepvan.ErrInvalid)
 			require.ErrorContains(t, err, "push tensor 1 (key 2): it was changed before its handle had finished")
 		}
 	})

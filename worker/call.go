@@ -3,7 +3,7 @@ package worker
 import (
 	"fmt"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/handles"
 	"github.com/stepvan/stepvan/tensor"
@@ -146,7 +146,7 @@ func (w *Worker) newHold(k tensor.Key) *hold {
 
 // busy says whose answer to the last push of k is still to come. Under Worker.mu.
 func (c *call) busy(k tensor.Key) error {
-	fault := &errs.OpError{Op: "push_pull"}
+	fault := &stepvan.OpError{Op: "push_pull"}
 	for _, p := range c.parts {
 		if !p.answered {
 			fault.Peer = p.server.name
@@ -157,7 +157,7 @@ func (c *call) busy(k tensor.Key) error {
 	if c.finished {
 		hint = "its handle has failed, so try again when that server has answered"
 	}
-	fault.Err = fmt.Errorf("key %d: its last push has not been answered; %s, or use another key: %w", k, hint, errs.ErrBusy)
+	fault.Err = fmt.Errorf("key %d: its last push has not been answered; %s, or use another key: %w", k, hint, stepvan.ErrBusy)
 	return fault
 }
 

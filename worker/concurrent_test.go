@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/server"
@@ -22,7 +22,7 @@ func serve(ctx context.Context, s *Server, p server.Policy, add float32) error {
 	var b server.Batch
 	for {
 		err := s.GetBatchInto(ctx, p, &b)
-		if errors.Is(err, errs.ErrClosed) {
+		if errors.Is(err, stepvan.ErrClosed) {
 			return nil
 		}
 		if err != nil {
@@ -42,7 +42,7 @@ func serve(ctx context.Context, s *Server, p server.Policy, add float32) error {
 				return err
 			}
 			for {
-				if _, err = s.Respond([]tensor.Tensor{back}, r.Handler); !errors.Is(err, errs.ErrWouldBlock) {
+				if _, err = s.Respond([]tensor.Tensor{back}, r.Handler); !errors.Is(err, stepvan.ErrWouldBlock) {
 					break
 				}
 			}

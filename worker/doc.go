@@ -18,7 +18,7 @@
 //   - has answered or, when it was lost, has let go of the memory, for what it reaches in place: pull tensors that it may
 //     write to, push tensors that it reads where they are.
 //
-// Until then Do refuses, with errs.ErrBusy that names the server and what to wait for, to use what may be written to,
+// Until then Do refuses, with stepvan.ErrBusy that names the server and what to wait for, to use what may be written to,
 // and to pull into what may be read. To push again what is only read is in order, so the same push tensors may go to
 // another server at once. What the program itself does with the memory nothing can refuse: pull tensors hold anything, and may change;
 // what a server sees of a push tensor that is overwritten is undefined, and its answer is dropped.

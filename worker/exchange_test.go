@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
@@ -114,7 +114,7 @@ func TestPushWithoutPullsEndsWithTheServersAnswer(t *testing.T) {
 				require.Equal(t, []float32{1}, Values(t, req.Pushes()[0]))
 				require.False(t, h.Done(), "the server has it, and has not answered")
 				_, err = push()
-				require.ErrorIs(t, err, errs.ErrBusy)
+				require.ErrorIs(t, err, stepvan.ErrBusy)
 				require.ErrorContains(t, err, "key 42")
 				answer(t, s, req.Handler)
 			}
@@ -162,7 +162,7 @@ func TestVariablePulls(t *testing.T) {
 	h, err := c.Workers[0].Do(&worker.Request{Pull: List(whole, part), PullKeys: Keys(1, 2), Variable: []bool{false, true}})
 	require.NoError(t, err)
 	_, err = h.PullLen(1)
-	require.ErrorIs(t, err, errs.ErrInvalid, "before it has completed")
+	require.ErrorIs(t, err, stepvan.ErrInvalid, "before it has completed")
 	req := batch(t, c.Servers[0])[0]
 	require.False(t, req.Pulls()[0].Variable)
 	require.True(t, req.Pulls()[1].Variable)
@@ -176,7 +176,7 @@ func TestVariablePulls(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 4, n)
 	_, err = h.PullLen(2)
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 }
 
 func TestManyTensorsOfAllSizes(t *testing.T) {

@@ -3,7 +3,7 @@ package worker
 import "github.com/stepvan/stepvan/internal/errs"
 
 // Fail ends the work with all servers: what is in flight fails with cause, and so does
-// every later request, with the peer that cause names if it is an *errs.OpError. It is for a loss that concerns the whole cluster, so sessions stay
+// every later request, with the peer that cause names if it is a *stepvan.OpError. It is for a loss that concerns the whole cluster, so sessions stay
 // open; what servers still answer is received and dropped. Any goroutine.
 func (w *Worker) Fail(cause error) {
 	w.mu.Lock()

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/tensor"
@@ -39,9 +39,9 @@ func TestFailEndsEverything(t *testing.T) {
 
 func TestWhatFailsIsAboutThePeerOfTheCause(t *testing.T) {
 	w := New(t, Options{}).Workers[0]
-	w.Fail(&errs.OpError{Op: "cluster", Peer: "worker 7", Err: errs.ErrPeerLost})
+	w.Fail(&stepvan.OpError{Op: "cluster", Peer: "worker 7", Err: stepvan.ErrPeerLost})
 	_, err := w.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
-	require.Equal(t, &errs.OpError{Op: "push_pull", Peer: "worker 7", Err: errs.ErrPeerLost}, err)
+	require.Equal(t, &stepvan.OpError{Op: "push_pull", Peer: "worker 7", Err: stepvan.ErrPeerLost}, err)
 }
 
 // The memory of a response that is on its way in belongs to the link until it has arrived.
@@ -80,7 +80,7 @@ func TestKeyIsFreeWhenTheServerOfADeliveredPushIsLost(t *testing.T) {
 	requireLost(t, h.Wait(Context(t)), "server 0")
 	require.Zero(t, w.Stats().BusyKeys)
 	_, err = w.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
-	require.ErrorIs(t, err, errs.ErrPeerLost)
+	require.ErrorIs(t, err, stepvan.ErrPeerLost)
 	_, err = c.Servers[0].Respond(nil, req.Handler)
 	require.NoError(t, err)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link/handles"
 	"github.com/stepvan/stepvan/trace"
@@ -12,7 +13,7 @@ import (
 
 // Handle names a request. It is a small value that may be copied, compared and used from any goroutine.
 // A finished handle stays valid until Options.Handles later ones have finished;
-// after that its methods return errs.ErrStale, as those of the zero Handle do.
+// after that its methods return stepvan.ErrStale, as those of the zero Handle do.
 //
 // A request travels as one message per server, so the handles of its operations
 // (see Handles) share its completion.
@@ -31,11 +32,11 @@ func (h Handle) Op() int { return int(h.op) }
 // Handle makes a handle from its number. One that the worker never gave is stale.
 func (w *Worker) Handle(id uint64) Handle { return Handle{w: w, id: handles.ID(id)} }
 
-var errNoHandle = fmt.Errorf("stepvan: the zero Handle names no request: %w", errs.ErrStale)
+var errNoHandle = fmt.Errorf("stepvan: the zero Handle names no request: %w", stepvan.ErrStale)
 
 // Wait drives the node until every server has answered its part of the request: it has received the pushes, and the pulls
 // are written. A request without pulls is answered too, by the server's Respond without tensors. Wait returns the
-// request's error: nil, or an *errs.OpError that names the server that was lost or refused the request. After such an
+// request's error: nil, or a *stepvan.OpError that names the server that was lost or refused the request. After such an
 // error other servers may keep tensors for a while (see the package's Memory). An error that wraps ctx.Err() says that
 // the request is not over: the error names a server that has not answered, the request can be waited for again, and its
 // tensors are still borrowed. Wait on a finished handle returns at once.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -93,7 +93,7 @@ func TestBrokenServersAreCutOff(t *testing.T) {
 			require.NoError(t, p.session.Send(&o))
 			err := h.Wait(Context(t))
 			requireLost(t, err, "server 0")
-			var pe *errs.ProtocolError
+			var pe *stepvan.ProtocolError
 			require.ErrorAs(t, err, &pe)
 			require.Error(t, p.server.Loss(t))
 			require.Zero(t, p.w.Stats().Outstanding)
@@ -111,7 +111,7 @@ func TestRemoteErrorNamesTheServer(t *testing.T) {
 		Request: id, Meta: []byte("no \x1b[31mroom"),
 	}))
 	err := h.Wait(Context(t))
-	require.ErrorIs(t, err, errs.ErrRemote)
+	require.ErrorIs(t, err, stepvan.ErrRemote)
 	require.EqualError(t, err, "push_pull over mem with server 0: stepvan: refused by peer: no  [31mroom")
 	_, err = p.w.PushPull(nil, nil, List(Floats(t, 0, 0)), Keys(1))
 	require.NoError(t, err, "the server is not lost")

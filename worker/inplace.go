@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/tensor"
@@ -66,7 +67,7 @@ func (v *server) grant(at *tensor.Place) file {
 	switch {
 	case err == nil:
 		f.grant = g.ID
-	case errors.Is(err, errs.ErrWouldBlock):
+	case errors.Is(err, stepvan.ErrWouldBlock):
 		return file{} // another time
 	case !errors.Is(err, errs.ErrNoGrant):
 		f.freed = never

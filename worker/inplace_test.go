@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -200,8 +200,8 @@ func TestAnswersInMemoryThatWasNeverLent(t *testing.T) {
 			}))
 			m.Release()
 			err = handle.Wait(Context(t))
-			require.ErrorIs(t, err, errs.ErrPeerLost)
-			var broken *errs.ProtocolError
+			require.ErrorIs(t, err, stepvan.ErrPeerLost)
+			var broken *stepvan.ProtocolError
 			require.ErrorAs(t, err, &broken)
 			require.Error(t, h.server.Loss(t))
 		})
@@ -215,12 +215,12 @@ func TestRefusedRequestsAreLentNoLonger(t *testing.T) {
 	handle, err := h.w.PushPull(List(large), Keys(1), List(Floats(t, 0)), Keys(2))
 	require.NoError(t, err)
 	m := h.server.Take(t)
-	require.ErrorIs(t, large.Region().Close(), errs.ErrBusy)
+	require.ErrorIs(t, large.Region().Close(), stepvan.ErrBusy)
 	require.NoError(t, h.session.Send(&link.Outbound{
 		Channel: link.ChannelResponse, Op: wire.OpResponse, Flags: wire.FlagError, Request: m.Header.Request, Meta: []byte("no"),
 	}))
 	m.Release()
-	require.ErrorIs(t, handle.Wait(Context(t)), errs.ErrRemote)
+	require.ErrorIs(t, handle.Wait(Context(t)), stepvan.ErrRemote)
 }
 
 // The grant of a file that goes back to the system is withdrawn, though no request follows.
@@ -256,7 +256,7 @@ func TestGrantsOfFilesThatAreGone(t *testing.T) {
 			v.Release()
 		}
 	}
-	require.ErrorIs(t, err, errs.ErrStale)
+	require.ErrorIs(t, err, stepvan.ErrStale)
 	require.Equal(t, first.Region, ask(stays).Region)
 	v, err := h.session.Map(link.TargetOf(&first), 1, link.RightRead)
 	require.NoError(t, err)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/trace"
 )
 
@@ -58,7 +58,7 @@ func (c *call) late(cause error) error {
 	}
 	text += "; it can be waited for again"
 	s := first.server
-	return &errs.OpError{Op: "push_pull", Van: s.session.Van(), Peer: s.name, Err: &lateError{text, cause}}
+	return &stepvan.OpError{Op: "push_pull", Van: s.session.Van(), Peer: s.name, Err: &lateError{text, cause}}
 }
 
 // lateError is a wait that has ended before its request.

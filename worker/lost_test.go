@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -16,8 +16,8 @@ import (
 // requireLost checks that err names server i.
 func requireLost(t *testing.T, err error, name string) {
 	t.Helper()
-	require.ErrorIs(t, err, errs.ErrPeerLost)
-	var op *errs.OpError
+	require.ErrorIs(t, err, stepvan.ErrPeerLost)
+	var op *stepvan.OpError
 	require.ErrorAs(t, err, &op)
 	require.Equal(t, "push_pull", op.Op)
 	require.Equal(t, name, op.Peer)
@@ -113,9 +113,9 @@ func TestOwnNodeClosed(t *testing.T) {
 	h, err := w.PushPull(nil, nil, List(Floats(t, 0)), Keys(1))
 	require.NoError(t, err)
 	require.NoError(t, w.Link.Close())
-	require.ErrorIs(t, h.Wait(Context(t)), errs.ErrClosed)
+	require.ErrorIs(t, h.Wait(Context(t)), stepvan.ErrClosed)
 	_, err = w.PushPull(nil, nil, List(Floats(t, 0)), Keys(1))
-	require.ErrorIs(t, err, errs.ErrClosed)
+	require.ErrorIs(t, err, stepvan.ErrClosed)
 	require.Zero(t, w.Stats().Outstanding)
 }
 
@@ -164,7 +164,7 @@ func TestKeysOfAFailedRequestThatALiveServerHas(t *testing.T) {
 	requireLost(t, h.Wait(Context(t)), "server 1")
 	next := &worker.Request{Push: List(Floats(t, 1)), PushKeys: Keys(1), PushTo: []wire.Rank{0}}
 	_, err = w.Do(next)
-	require.ErrorIs(t, err, errs.ErrBusy)
+	require.ErrorIs(t, err, stepvan.ErrBusy)
 	require.ErrorContains(t, err, "server 0")
 	require.ErrorContains(t, err, "key 1")
 	answer(t, c.Servers[0], req.Handler, Floats(t, 5))

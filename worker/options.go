@@ -48,7 +48,7 @@ const (
 type Options struct {
 	Routing     Routing
 	Handles     int // a finished handle stays valid until so many later ones have finished
-	Outstanding int // requests without all answers; one more is errs.ErrWouldBlock
+	Outstanding int // requests without all answers; one more is stepvan.ErrWouldBlock
 	// InPlaceBytes is the size of the largest push that is sent although the server could read it
 	// where it is; negative: servers see no memory of this process.
 	InPlaceBytes int

@@ -3,7 +3,7 @@ package worker
 import (
 	"fmt"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -160,17 +160,17 @@ func locate(d *wire.Descriptor, t *link.Target) {
 // an answer that does not fit is a broken server.
 func (p *part) fits(got []wire.Descriptor) error {
 	if len(got) != len(p.pulls) {
-		return &errs.ProtocolError{Field: "pulls", Reason: fmt.Sprintf("an answer with %d tensors to %d pulls", len(got), len(p.pulls))}
+		return &stepvan.ProtocolError{Field: "pulls", Reason: fmt.Sprintf("an answer with %d tensors to %d pulls", len(got), len(p.pulls))}
 	}
 	c := p.call
 	for j, i := range p.pulls {
 		room := uint64(c.pull[i].Len())
 		variable := len(c.variable) > 0 && c.variable[i]
 		if got[j].Key != c.pullKeys[i] || got[j].Bytes > room || got[j].Bytes < room && !variable {
-			return &errs.ProtocolError{Field: "pull", Reason: fmt.Sprintf("an answer with key %d and %d bytes to the pull of key %d and %d bytes", got[j].Key, got[j].Bytes, c.pullKeys[i], room)}
+			return &stepvan.ProtocolError{Field: "pull", Reason: fmt.Sprintf("an answer with key %d and %d bytes to the pull of key %d and %d bytes", got[j].Key, got[j].Bytes, c.pullKeys[i], room)}
 		}
 		if got[j].Flags&wire.DescInPlace != 0 && (len(p.rooms) == 0 || p.rooms[j].Grant == 0) && got[j].Bytes > 0 {
-			return &errs.ProtocolError{Field: "flags", Reason: fmt.Sprintf("the answer to the pull of key %d is said to be in memory that was not lent", c.pullKeys[i])}
+			return &stepvan.ProtocolError{Field: "flags", Reason: fmt.Sprintf("the answer to the pull of key %d is said to be in memory that was not lent", c.pullKeys[i])}
 		}
 	}
 	return nil

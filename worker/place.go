@@ -3,7 +3,7 @@ package worker
 import (
 	"errors"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
 )
@@ -185,7 +185,7 @@ func (w *Worker) fence(v *server) {
 		return
 	}
 	err := v.session.Send(&link.Outbound{Channel: link.ChannelRequest, Op: wire.OpFence, Generation: g, Flags: wire.FlagAckNow})
-	if errors.Is(err, errs.ErrWouldBlock) {
+	if errors.Is(err, stepvan.ErrWouldBlock) {
 		w.mu.Lock()
 		v.writers.due = max(v.writers.due, g)
 		w.noteFence(v) // for when a request is done

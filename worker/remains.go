@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"unsafe"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -86,9 +86,9 @@ func (p *part) haunts(what string, i int, k tensor.Key, does string) error {
 	case !p.lent:
 		when = "it has received that one"
 	}
-	return &errs.OpError{Op: "push_pull", Van: p.server.session.Van(), Peer: p.server.name, Err: fmt.Errorf(
+	return &stepvan.OpError{Op: "push_pull", Van: p.server.session.Van(), Peer: p.server.name, Err: fmt.Errorf(
 		"%s tensor %d (key %d) shares memory with a request that has failed, and this server may still %s it; take other memory, or try again when %s: %w",
-		what, i, k, does, when, errs.ErrBusy)}
+		what, i, k, does, when, stepvan.ErrBusy)}
 }
 
 // overlap reports whether a and b share memory.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -57,7 +57,7 @@ func try(t *testing.T, w *worker.Worker, rank wire.Rank, p *Peer, all map[string
 			p.Take(t).Release()
 			continue
 		}
-		require.ErrorIs(t, err, errs.ErrBusy, name)
+		require.ErrorIs(t, err, stepvan.ErrBusy, name)
 		refusal(err)
 	}
 }
@@ -88,7 +88,7 @@ func TestMemoryThatALiveServerStillHas(t *testing.T) {
 		require.ErrorContains(t, err, "server 0")
 		require.ErrorContains(t, err, "try again when it has answered")
 	})
-	require.ErrorIs(t, pull.Region().Close(), errs.ErrBusy)
+	require.ErrorIs(t, pull.Region().Close(), stepvan.ErrBusy)
 
 	a := wire.KeyOf(2, 4*many)
 	a.Flags = wire.DescInPlace
@@ -130,7 +130,7 @@ func TestMemoryThatAServerKeepsThatWasLost(t *testing.T) {
 		if _, err = h.w.Do(again); err == nil {
 			break
 		}
-		require.ErrorIs(t, err, errs.ErrBusy)
+		require.ErrorIs(t, err, stepvan.ErrBusy)
 		require.NoError(t, ctx.Err())
 	}
 	second.Take(t).Release()
@@ -169,7 +169,7 @@ func TestMemoryThatIsStillOnItsWay(t *testing.T) {
 	require.True(t, h.net.Kill("server 1"))
 	requireLost(t, handle.Wait(Context(t)), "server 1")
 	_, err = h.w.Do(&worker.Request{Routing: worker.Named, Pull: List(push), PullKeys: Keys(5), PullTo: to0})
-	require.ErrorIs(t, err, errs.ErrBusy)
+	require.ErrorIs(t, err, stepvan.ErrBusy)
 	require.ErrorContains(t, err, "received")
 	_, err = h.w.Do(&worker.Request{Routing: worker.Named, Push: List(push), PushKeys: Keys(6), PushTo: to0, Pull: pull, PullKeys: Keys(7, 8), PullTo: to0})
 	require.NoError(t, err, "it is read only, and nobody writes to what was not lent")

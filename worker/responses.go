@@ -3,7 +3,7 @@ package worker
 import (
 	"fmt"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/trace"
@@ -115,7 +115,7 @@ func (w *Worker) arrived(m *link.Inbound) (*part, error) {
 		return nil, err
 	}
 	if m.Header.Flags&wire.FlagError != 0 {
-		p.call.fail(p.server.failure(fmt.Errorf("%w: %s", errs.ErrRemote, wire.Text(m.Meta))))
+		p.call.fail(p.server.failure(fmt.Errorf("%w: %s", stepvan.ErrRemote, wire.Text(m.Meta))))
 	} else {
 		p.note(&w.answer)
 	}
@@ -128,11 +128,11 @@ func (w *Worker) check(m *link.Inbound, meta []byte) (*part, error) {
 	h := &m.Header
 	p := w.part(h.Request)
 	if p == nil || p.server.session != m.Session || p.answered || p.reading {
-		return nil, &errs.ProtocolError{Field: "request", Reason: fmt.Sprintf("a response to %#x, which is no unanswered request", h.Request)}
+		return nil, &stepvan.ProtocolError{Field: "request", Reason: fmt.Sprintf("a response to %#x, which is no unanswered request", h.Request)}
 	}
 	if h.Flags&wire.FlagError != 0 {
 		if h.Total != 0 {
-			return nil, &errs.ProtocolError{Field: "total", Reason: "an error with payload"}
+			return nil, &stepvan.ProtocolError{Field: "total", Reason: "an error with payload"}
 		}
 		return p, nil
 	}

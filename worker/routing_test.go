@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/server"
@@ -125,13 +125,13 @@ func TestLockStepServerRefusesRoutedRequests(t *testing.T) {
 	require.NoError(t, err)
 	// The refusal is the answer. Whether it or the delivery is noticed first, the key is free afterwards.
 	if err := h.Wait(Context(t)); err != nil {
-		require.ErrorIs(t, err, errs.ErrRemote)
+		require.ErrorIs(t, err, stepvan.ErrRemote)
 		require.ErrorContains(t, err, "lock-step")
 	}
 	h, err = c.Workers[0].PushPull(nil, nil, List(Floats(t, 1)), Keys(1))
 	require.NoError(t, err)
 	err = h.Wait(Context(t))
-	require.ErrorIs(t, err, errs.ErrRemote)
+	require.ErrorIs(t, err, stepvan.ErrRemote)
 	require.ErrorContains(t, err, "server 0")
 	require.ErrorContains(t, err, "broadcast")
 	var b server.Batch

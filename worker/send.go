@@ -3,7 +3,7 @@ package worker
 import (
 	"errors"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -13,13 +13,13 @@ import (
 // Do sends a request and returns its handle. Nothing has been sent when it
 // returns an error:
 //
-//   - errs.ErrInvalid: the request contradicts the contract;
-//   - errs.ErrBusy: a push key, which the text names, still has an unanswered push; or a tensor shares memory with a
+//   - stepvan.ErrInvalid: the request contradicts the contract;
+//   - stepvan.ErrBusy: a push key, which the text names, still has an unanswered push; or a tensor shares memory with a
 //     request that has failed and of which a server, which the text names, may still use it;
-//   - errs.ErrWouldBlock: too many requests are outstanding, or the queue to a server is
+//   - stepvan.ErrWouldBlock: too many requests are outstanding, or the queue to a server is
 //     full; wait for a handle and try again;
-//   - an *errs.OpError naming a server that was lost (errs.ErrPeerLost);
-//   - errs.ErrClosed: after Close, or of a tensor whose region is closed.
+//   - a *stepvan.OpError naming a server that was lost (stepvan.ErrPeerLost);
+//   - stepvan.ErrClosed: after Close, or of a tensor whose region is closed.
 //
 // Any goroutine; it never blocks. Budget: 0 allocations, one message per server.
 func (w *Worker) Do(r *Request) (Handle, error) {
@@ -53,7 +53,7 @@ func (w *Worker) prepare(r *Request, routing Routing) (*call, error) {
 		return nil, w.failed
 	}
 	if w.outstanding >= w.opt.Outstanding {
-		return nil, errs.ErrWouldBlock
+		return nil, stepvan.ErrWouldBlock
 	}
 	c := w.take()
 	c.load(r)
@@ -133,7 +133,7 @@ func (w *Worker) offer(c *call) error {
 
 // refusal says why the link took nothing, and names a server that is lost.
 func refusal(c *call, err error) error {
-	if errors.Is(err, errs.ErrWouldBlock) || errors.Is(err, errs.ErrInvalid) {
+	if errors.Is(err, stepvan.ErrWouldBlock) || errors.Is(err, stepvan.ErrInvalid) {
 		return err
 	}
 	for _, p := range c.parts {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
@@ -69,21 +69,21 @@ func (w *Worker) lost(s *link.Session, err error) {
 
 // breakOff ends the session with a server that does not speak the protocol.
 func (w *Worker) breakOff(s *link.Session, err error) {
-	w.lose(s, fmt.Errorf("%w: %w", errs.ErrPeerLost, err))
+	w.lose(s, fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err))
 	_ = s.Close(err.Error()) // it is lost for this worker either way
 }
 
 // failure says which server an operation failed with.
 func (v *server) failure(err error) error {
-	var op *errs.OpError
+	var op *stepvan.OpError
 	if errors.As(err, &op) && op.Op == "session" {
 		err = op.Err // which names the same peer
 	}
 	if first := link.FirstCause(err); first != "" {
-		return &errs.OpError{Op: "push_pull", Peer: first, Err: fmt.Errorf("%w: with it %s is lost: %w", errs.ErrPeerLost, v.name, err)}
+		return &stepvan.OpError{Op: "push_pull", Peer: first, Err: fmt.Errorf("%w: with it %s is lost: %w", stepvan.ErrPeerLost, v.name, err)}
 	}
 	if errors.Is(err, link.ErrLeft) {
-		err = fmt.Errorf("%w: %w", errs.ErrPeerLost, err)
+		err = fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err)
 	}
-	return &errs.OpError{Op: "push_pull", Van: v.session.Van(), Peer: v.name, Err: err}
+	return &stepvan.OpError{Op: "push_pull", Van: v.session.Van(), Peer: v.name, Err: err}
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
@@ -30,8 +30,8 @@ func TestTimedOutHandleCanBeWaitedForAgainAndOwnsItsTensors(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, h.Wait(ctx), context.Canceled)
 	require.NoError(t, h.Err(), "a wait that timed out is not the request's failure")
-	require.ErrorIs(t, push.Region().Close(), errs.ErrBusy)
-	require.ErrorIs(t, pull.Region().Close(), errs.ErrBusy)
+	require.ErrorIs(t, push.Region().Close(), stepvan.ErrBusy)
+	require.ErrorIs(t, pull.Region().Close(), stepvan.ErrBusy)
 
 	answer(t, s, batch(t, s)[0].Handler, Floats(t, 1, 2, 3, 4))
 	require.NoError(t, h.Wait(Context(t)))
@@ -49,7 +49,7 @@ func TestWaitsThatEndBeforeTheirRequestNameTheServer(t *testing.T) {
 	rest := []server.Request{batch(t, c.Servers[1])[0], batch(t, c.Servers[2])[0]}
 	answeredBy := func(err error, peer string, says ...string) {
 		t.Helper()
-		var op *errs.OpError
+		var op *stepvan.OpError
 		require.ErrorAs(t, err, &op)
 		require.Equal(t, peer, op.Peer)
 		for _, text := range says {
@@ -90,20 +90,20 @@ func TestUnknownAndRecycledHandles(t *testing.T) {
 		require.NoError(t, h.Wait(Context(t)))
 	}
 	for _, h := range []worker.Handle{first, {}, w.Handle(0), w.Handle(1 << 40)} {
-		require.ErrorIs(t, h.Wait(Context(t)), errs.ErrStale)
-		require.ErrorIs(t, h.WaitFor(-1), errs.ErrStale)
-		require.ErrorIs(t, h.Err(), errs.ErrStale)
+		require.ErrorIs(t, h.Wait(Context(t)), stepvan.ErrStale)
+		require.ErrorIs(t, h.WaitFor(-1), stepvan.ErrStale)
+		require.ErrorIs(t, h.Err(), stepvan.ErrStale)
 		require.True(t, h.Done())
 		_, err := h.Trace()
-		require.ErrorIs(t, err, errs.ErrStale)
+		require.ErrorIs(t, err, stepvan.ErrStale)
 		_, err = h.Traces()
-		require.ErrorIs(t, err, errs.ErrStale)
+		require.ErrorIs(t, err, stepvan.ErrStale)
 		_, err = h.Handles()
-		require.ErrorIs(t, err, errs.ErrStale)
+		require.ErrorIs(t, err, stepvan.ErrStale)
 		_, err = h.Lengths()
-		require.ErrorIs(t, err, errs.ErrStale)
+		require.ErrorIs(t, err, stepvan.ErrStale)
 		_, err = h.PullLen(0)
-		require.ErrorIs(t, err, errs.ErrStale)
+		require.ErrorIs(t, err, stepvan.ErrStale)
 	}
 }
 
@@ -116,7 +116,7 @@ func TestErrorThatNobodyWaitedForIsCounted(t *testing.T) {
 		return h
 	}
 	seen := pull()
-	require.ErrorIs(t, seen.Wait(Context(t)), errs.ErrRemote)
+	require.ErrorIs(t, seen.Wait(Context(t)), stepvan.ErrRemote)
 	for range 3 {
 		h := pull()
 		require.Eventually(t, h.Done, Bound, time.Millisecond)
@@ -154,7 +154,7 @@ func TestTraces(t *testing.T) {
 	})
 	require.NoError(t, err)
 	_, err = h.Trace()
-	require.ErrorIs(t, err, errs.ErrInvalid, "before it has completed")
+	require.ErrorIs(t, err, stepvan.ErrInvalid, "before it has completed")
 	for _, s := range c.Servers { // server 1 finishes last
 		answer(t, s, batch(t, s)[0].Handler, Floats(t, 1))
 	}
@@ -201,11 +201,11 @@ func TestRegisterHoldsMemoryAndIsIdempotent(t *testing.T) {
 	require.NoError(t, err)
 	require.NotSame(t, r, other)
 	require.NoError(t, other.Close())
-	require.ErrorIs(t, x.Region().Close(), errs.ErrBusy)
+	require.ErrorIs(t, x.Region().Close(), stepvan.ErrBusy)
 	require.Equal(t, x, r.Tensor())
 	require.NoError(t, r.Close())
 	require.NoError(t, r.Close())
 	require.NoError(t, x.Region().Close())
 	_, err = w.Register(x)
-	require.ErrorIs(t, err, errs.ErrClosed)
+	require.ErrorIs(t, err, stepvan.ErrClosed)
 }

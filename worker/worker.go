@@ -6,9 +6,11 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/handles"
+	"github.com/stepvan/stepvan/internal/text"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -136,7 +138,7 @@ func (w *Worker) Stats() Stats {
 	return s
 }
 
-// Close refuses further requests with errs.ErrClosed, and ends all registrations.
+// Close refuses further requests with stepvan.ErrClosed, and ends all registrations.
 // Requests in flight go on until the node is closed. Idempotent.
 func (w *Worker) Close() error {
 	w.mu.Lock()
@@ -151,15 +153,15 @@ func (w *Worker) Close() error {
 }
 
 var (
-	errClosed         = fmt.Errorf("push_pull: this node was stopped: %w", errs.ErrClosed)
-	errRegisterClosed = fmt.Errorf("register: this node was stopped: %w", errs.ErrClosed)
+	errClosed         = fmt.Errorf("push_pull: this node was stopped: %w", stepvan.ErrClosed)
+	errRegisterClosed = fmt.Errorf("register: this node was stopped: %w", stepvan.ErrClosed)
 )
 
 // forgotten logs an error whose handle was recycled before anybody looked at it. That this node has stopped is no news.
 func (w *Worker) forgotten(r *handles.Record[result], err error) {
-	if errors.Is(err, errs.ErrClosed) {
+	if errors.Is(err, stepvan.ErrClosed) {
 		return
 	}
-	w.opt.Log.Error().Err(err).Str("label", errs.Cut(r.Value.label)).
+	w.opt.Log.Error().Err(err).Str("label", text.Cut(r.Value.label)).
 		Msg("a request failed and nobody waited for its handle")
 }

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/bench"
-	"github.com/stepvan/stepvan/internal/errs"
 )
 
 // series makes a run of three rounds for each median, all of one name.
@@ -134,7 +134,7 @@ func TestWhatIsNoReport(t *testing.T) {
 		_, err := Read(strings.NewReader(c.text))
 		require.ErrorContains(t, err, c.want, name)
 		if name != "too long" {
-			require.ErrorIs(t, err, errs.ErrInvalid, name)
+			require.ErrorIs(t, err, stepvan.ErrInvalid, name)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 var kinds = []Kind{Socket, UnixSocket, Netpoll, UnixNetpoll, Memory}
@@ -129,16 +129,16 @@ func TestAnExchangeAllocatesNothing(t *testing.T) {
 func TestWrongSpecs(t *testing.T) {
 	for _, s := range []Spec{{Kind: "pigeon", Push: 1, Pull: 1}, {Kind: Socket, Pull: 1}, {Kind: Netpoll, Push: 1}, {Kind: Memory, Push: -1}} {
 		_, _, err := Listen(s)
-		require.ErrorIs(t, err, errs.ErrInvalid)
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
 		_, err = Connect(t.Context(), s, "x")
-		require.ErrorIs(t, err, errs.ErrInvalid)
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
 	}
 }
 
 func TestWrongAddresses(t *testing.T) {
 	for _, addr := range []string{"", "/etc/passwd", "/proc/1/fd/../../../etc/passwd", "/proc/1/fd/-1", "/proc/1/fd/1/x"} {
 		_, err := Connect(t.Context(), Spec{Kind: Memory}, addr)
-		require.ErrorIs(t, err, errs.ErrInvalid, addr)
+		require.ErrorIs(t, err, stepvan.ErrInvalid, addr)
 	}
 	_, err := Connect(t.Context(), Spec{Kind: Memory}, "/proc/1/fd/4000000000")
 	require.ErrorIs(t, err, os.ErrNotExist)
@@ -152,7 +152,7 @@ func TestSidesThatDisagree(t *testing.T) {
 	require.NoError(t, err)
 	defer a.Close()
 	_, err = Connect(t.Context(), Spec{Kind: Memory, Push: 1 << 20, Pull: 8}, addr)
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 }
 
 func TestCopier(t *testing.T) {

@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/examples/afd"
 	"github.com/stepvan/stepvan/examples/afd/model"
 	"github.com/stepvan/stepvan/examples/afd/model/modeltest"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -203,7 +203,7 @@ func TestFullQueueWithNothingUnderWay(t *testing.T) {
 	f.workers[0].refuse = func() bool { return true }
 	w := afd.Worker[afd.Handle]{Exchange: f.workers[0], Memory: heap{}, Attention: a, Servers: 1}
 	_, err := w.Run(t.Context(), []model.Batch{{IDs: []int32{1}, Ends: []int{1}}})
-	require.ErrorIs(t, err, errs.ErrWouldBlock)
+	require.ErrorIs(t, err, stepvan.ErrWouldBlock)
 
 	f.servers[0].refuse = func() bool { return true }
 	x, err := heap{}.Empty(tensor.Float32, 1, 48)
@@ -212,7 +212,7 @@ func TestFullQueueWithNothingUnderWay(t *testing.T) {
 		Inbox:  scripted{f.servers[0], &fakeRequest{keys: []tensor.Key{0}, tensors: []tensor.Tensor{x}}},
 		Memory: heap{}, FFN: slices[0], Workers: []wire.Rank{0}, MaxTokens: 8,
 	}
-	require.ErrorIs(t, s.Run(t.Context()), errs.ErrWouldBlock)
+	require.ErrorIs(t, s.Run(t.Context()), stepvan.ErrWouldBlock)
 }
 
 func TestWorkerWithoutBatches(t *testing.T) {

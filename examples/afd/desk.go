@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/examples/afd/model"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -35,7 +35,7 @@ func (p *reply[H]) wait(ctx context.Context) error {
 	if !p.busy {
 		return nil
 	}
-	if err := p.handle.Wait(ctx); err != nil && !errors.Is(err, errs.ErrPeerLost) {
+	if err := p.handle.Wait(ctx); err != nil && !errors.Is(err, stepvan.ErrPeerLost) {
 		return err
 	}
 	p.busy = false
@@ -84,7 +84,7 @@ func (d *desk[R, H]) answer(ctx context.Context, r R) error {
 // respond waits for the earlier answers once when the node has no room.
 func (d *desk[R, H]) respond(ctx context.Context, p *reply[H], r R) error {
 	h, err := d.server.Inbox.Respond(p.out, r)
-	if errors.Is(err, errs.ErrWouldBlock) {
+	if errors.Is(err, stepvan.ErrWouldBlock) {
 		for _, earlier := range d.replies {
 			if err := earlier.wait(ctx); err != nil {
 				return err

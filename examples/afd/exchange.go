@@ -17,7 +17,7 @@ type Handle interface {
 // Exchange is what a Worker needs of its node; *worker.Worker is one.
 type Exchange[H Handle] interface {
 	// Do sends every push tensor to all servers; pull tensor s is written by server
-	// s. errs.ErrWouldBlock asks to wait for an earlier handle first.
+	// s. stepvan.ErrWouldBlock asks to wait for an earlier handle first.
 	Do(r *worker.Request) (H, error)
 }
 
@@ -41,7 +41,7 @@ type Inbox[R Request, H Handle] interface {
 	// net.ErrClosed means that all workers have left.
 	GetBatch(ctx context.Context) ([]R, error)
 	// Respond answers a request; the tensors are borrowed until the handle is done.
-	// errs.ErrWouldBlock asks to wait for an earlier handle first.
+	// stepvan.ErrWouldBlock asks to wait for an earlier handle first.
 	Respond(tensors []tensor.Tensor, request R) (H, error)
 	// RegisterRecvBuffer cuts the bytes of t evenly: part i receives what worker
 	// ranks[i] pushes under keys[i].

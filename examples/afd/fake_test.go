@@ -7,8 +7,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/examples/afd"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/worker"
@@ -91,7 +91,7 @@ func (f *fabric) leave() {
 
 func (w *fakeWorker) Do(q *worker.Request) (afd.Handle, error) {
 	if w.refuse != nil && w.refuse() {
-		return nil, errs.ErrWouldBlock
+		return nil, stepvan.ErrWouldBlock
 	}
 	if len(q.Push) != len(q.PushKeys) || len(q.Pull) != len(q.PullKeys) || len(q.Pull) != len(w.fabric.servers) {
 		return nil, fmt.Errorf("%d pushes, %d keys, %d pulls, %d keys", len(q.Push), len(q.PushKeys), len(q.Pull), len(q.PullKeys))
@@ -170,7 +170,7 @@ func (s *fakeServer) GetBatch(ctx context.Context) ([]*fakeRequest, error) {
 
 func (s *fakeServer) Respond(tensors []tensor.Tensor, r *fakeRequest) (afd.Handle, error) {
 	if s.refuse != nil && s.refuse() {
-		return nil, errs.ErrWouldBlock
+		return nil, stepvan.ErrWouldBlock
 	}
 	if len(tensors) != 1 || tensors[0].Len() != r.pull.Len() {
 		return nil, fmt.Errorf("%d tensors do not fit the pull", len(tensors))

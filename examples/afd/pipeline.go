@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/examples/afd/model"
-	"github.com/stepvan/stepvan/internal/errs"
 )
 
 // pipeline moves a worker's micro-batches through its slots.
@@ -48,7 +48,7 @@ func (p *pipeline[H]) round(ctx context.Context, slots []*slot[H]) error {
 		moved = moved || s.sent
 	}
 	if !moved {
-		return fmt.Errorf("afd: no micro-batch can be sent: %w", errs.ErrWouldBlock)
+		return fmt.Errorf("afd: no micro-batch can be sent: %w", stepvan.ErrWouldBlock)
 	}
 	return nil
 }

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/examples/afd/model"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/worker"
 )
@@ -93,7 +93,7 @@ func (s *slot[H]) push() error {
 // send leaves the slot unsent when the node has no room for it.
 func (s *slot[H]) send() error {
 	h, err := s.worker.Exchange.Do(&s.request)
-	if errors.Is(err, errs.ErrWouldBlock) {
+	if errors.Is(err, stepvan.ErrWouldBlock) {
 		s.sent = false
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -31,7 +32,7 @@ func main() {
 func serve(ctx context.Context, node *ps.Node) {
 	for {
 		batch, err := node.GetBatch(ctx, ps.LockStep) // one request of every worker
-		if errors.Is(err, ps.ErrClosed) {
+		if errors.Is(err, stepvan.ErrClosed) {
 			return // all workers have left
 		}
 		check(err)

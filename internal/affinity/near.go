@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
@@ -19,7 +20,7 @@ const (
 
 // Near runs fn on a thread that takes new memory from the NUMA nodes, and from others when these have
 // none; then the thread has the policy again that it had before. fn is run in any case. The error says that the memory lies where the system chose: it wraps
-// errs.ErrNotSupported where the process is forbidden to say.
+// stepvan.ErrNotSupported where the process is forbidden to say.
 func Near(nodes []int, fn func()) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -51,7 +52,7 @@ func currentPolicy() (p policy, err error) {
 // refused explains why the kernel does not answer.
 func refused(call string, err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
-		return fmt.Errorf("memory cannot be taken from NUMA nodes of choice: %s: %w (a container needs CAP_SYS_NICE or a seccomp profile that allows it): %w", call, err, errs.ErrNotSupported)
+		return fmt.Errorf("memory cannot be taken from NUMA nodes of choice: %s: %w (a container needs CAP_SYS_NICE or a seccomp profile that allows it): %w", call, err, stepvan.ErrNotSupported)
 	}
 	return fmt.Errorf("memory cannot be taken from NUMA nodes of choice: %s: %w", call, err)
 }

@@ -7,13 +7,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // supported skips a test where the kernel or a seccomp profile has no memory policies.
 func supported(t *testing.T) {
 	t.Helper()
-	if _, err := currentPolicy(); errors.Is(err, errs.ErrNotSupported) {
+	if _, err := currentPolicy(); errors.Is(err, stepvan.ErrNotSupported) {
 		t.Skip(err)
 	}
 	if err := setPolicy(0, nil); err != nil {

@@ -30,7 +30,7 @@ func Home() (Set, error) {
 }
 
 // Claim binds every thread of the process, and those to come, to the cores of all claims together. The
-// cores must be of Home, else the error is an errs.ErrInvalid. release ends the claim; with the last one each thread
+// cores must be of Home, else the error is a stepvan.ErrInvalid. release ends the claim; with the last one each thread
 // gets back what it had, and those that were started since get Home.
 func Claim(s Set) (release func() error, err error) { return process.claim(s) }
 

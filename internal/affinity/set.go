@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // MaxCores is the most cores that a Set can name: the most that Linux can be built for.
@@ -25,15 +26,15 @@ func Range(first, n int) Set {
 }
 
 // Parse reads a list as the kernel writes it: numbers and ranges with commas between them, "0-3,8,10-11".
-// White space around it is allowed; an empty text is the empty set. The error is an errs.ErrInvalid
+// White space around it is allowed; an empty list is the empty set. The error is a stepvan.ErrInvalid
 // that names the part which is wrong.
-func Parse(text string) (Set, error) {
+func Parse(list string) (Set, error) {
 	var s Set
-	text = strings.TrimSpace(text)
-	if text == "" {
+	list = strings.TrimSpace(list)
+	if list == "" {
 		return s, nil
 	}
-	for part := range strings.SplitSeq(text, ",") {
+	for part := range strings.SplitSeq(list, ",") {
 		from, to, isRange := strings.Cut(part, "-")
 		first, err := core(from)
 		last := first
@@ -41,10 +42,10 @@ func Parse(text string) (Set, error) {
 			last, err = core(to)
 		}
 		if err != nil {
-			return Set{}, errs.Invalid("%q in the list of cores %q: %v", errs.Cut(part), errs.Cut(text), err)
+			return Set{}, errs.Invalid("%q in the list of cores %q: %v", text.Cut(part), text.Cut(list), err)
 		}
 		if last < first {
-			return Set{}, errs.Invalid("%q in the list of cores %q: the range runs backwards", errs.Cut(part), errs.Cut(text))
+			return Set{}, errs.Invalid("%q in the list of cores %q: the range runs backwards", text.Cut(part), text.Cut(list))
 		}
 		for c := first; c <= last; c++ {
 			s.add(c)
@@ -56,12 +57,12 @@ func Parse(text string) (Set, error) {
 func core(digits string) (int, error) {
 	for _, d := range digits {
 		if d < '0' || d > '9' {
-			return 0, fmt.Errorf("%q is no number", errs.Cut(digits))
+			return 0, fmt.Errorf("%q is no number", text.Cut(digits))
 		}
 	}
 	n, err := strconv.ParseUint(digits, 10, 16)
 	if err != nil || n >= MaxCores {
-		return 0, fmt.Errorf("%q is no core from 0 to %d", errs.Cut(digits), MaxCores-1)
+		return 0, fmt.Errorf("%q is no core from 0 to %d", text.Cut(digits), MaxCores-1)
 	}
 	return int(n), nil
 }

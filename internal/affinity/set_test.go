@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 func TestLists(t *testing.T) {
@@ -39,7 +39,7 @@ func TestBadLists(t *testing.T) {
 		"0-99999999999999999999": `"0-99999999999999999999"`, "1 2": `"1 2"`, "+1": `"+1"`, "0x1": `"0x1"`,
 	} {
 		_, err := Parse(text)
-		require.ErrorIs(t, err, errs.ErrInvalid, text)
+		require.ErrorIs(t, err, stepvan.ErrInvalid, text)
 		require.ErrorContains(t, err, part)
 	}
 }
@@ -61,7 +61,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		s, err := Parse(text)
 		if err != nil {
-			require.ErrorIs(t, err, errs.ErrInvalid)
+			require.ErrorIs(t, err, stepvan.ErrInvalid)
 			return
 		}
 		again, err := Parse(s.String())

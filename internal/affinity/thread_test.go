@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // onThread runs fn on a thread of its own, which ends with it.
@@ -46,10 +46,10 @@ func TestPinToNothing(t *testing.T) {
 			}
 		}
 	})
-	require.ErrorIs(t, Pin(Set{}), errs.ErrInvalid)
+	require.ErrorIs(t, Pin(Set{}), stepvan.ErrInvalid)
 	for _, s := range []Set{{}, Range(MaxCores-1, 1), Range(0, MaxCores)} {
 		_, err := Claim(s)
-		require.ErrorIs(t, err, errs.ErrInvalid)
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
 	}
 }
 
@@ -117,9 +117,9 @@ func TestNearRunsInAnyCase(t *testing.T) {
 		err := Near(list, func() { ran = true })
 		require.True(t, ran)
 		if len(list) == 0 || list[0] != nodes[0] {
-			require.ErrorIs(t, err, errs.ErrInvalid)
+			require.ErrorIs(t, err, stepvan.ErrInvalid)
 		} else if err != nil {
-			require.ErrorIs(t, err, errs.ErrNotSupported)
+			require.ErrorIs(t, err, stepvan.ErrNotSupported)
 		}
 	}
 }

@@ -1,16 +1,12 @@
 package errs
 
-// Closed makes an ErrClosed that reads text, and nothing else.
-func Closed(text string) error { return plain(text, ErrClosed) }
+import "github.com/stepvan/stepvan"
 
-// plainError reads as it is meant for people, without the text of what it is.
-type plainError struct {
-	text string
-	kind error
-}
+// Closed makes a stepvan.ErrClosed that reads text, and nothing else.
+func Closed(text string) error { return closedError(text) }
 
-func plain(text string, kind error) error { return &plainError{text, kind} }
+type closedError string
 
-func (e *plainError) Error() string { return e.text }
+func (e closedError) Error() string { return string(e) }
 
-func (e *plainError) Unwrap() error { return e.kind }
+func (closedError) Unwrap() error { return stepvan.ErrClosed }

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // CommandError says that a program cannot be run, and what to write instead.
@@ -26,7 +26,7 @@ type CommandError struct {
 
 // Error names the program before the reason.
 func (e *CommandError) Error() string {
-	return fmt.Sprintf("the %s's command %q %s", e.Role, errs.Cut(e.Program), e.Reason)
+	return fmt.Sprintf("the %s's command %q %s", e.Role, text.Cut(e.Program), e.Reason)
 }
 
 // Unwrap returns what the search for the program said.
@@ -84,11 +84,11 @@ func whyNot(command []string, name string, err error) string {
 	case statErr == nil && info.IsDir():
 		return "is a folder: write the program in it"
 	case errors.Is(err, fs.ErrPermission):
-		return "is not executable: chmod +x " + errs.Cut(name) + ", or write the program that runs it before it"
+		return "is not executable: chmod +x " + text.Cut(name) + ", or write the program that runs it before it"
 	case strings.Contains(name, "/"):
 		return "does not exist"
 	case statErr == nil:
-		return "is not in PATH, but there is such a file here: write ./" + errs.Cut(name)
+		return "is not in PATH, but there is such a file here: write ./" + text.Cut(name)
 	case len(command) == 1 && strings.ContainsAny(name, " \t|;&"):
 		return "is not in PATH: write program and arguments as words of their own, or sh -c '...' for a line of shell"
 	}

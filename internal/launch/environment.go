@@ -8,8 +8,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // given are the settings that Run gives to each child itself. What the
@@ -48,7 +50,7 @@ func newEnvironment(plan *Plan, port int) (*environment, error) {
 		return nil, err
 	}
 	if settings.Van == config.VanMem {
-		return nil, &errs.ConfigError{Key: "STEPVAN_VAN", Value: string(config.VanMem), Reason: "mem works within one process, and each child is one of its own: set auto, shm or tcp"}
+		return nil, &stepvan.ConfigError{Key: "STEPVAN_VAN", Value: string(config.VanMem), Reason: "mem works within one process, and each child is one of its own: set auto, shm or tcp"}
 	}
 	if plan.Prefix && settings.LogFormat == config.LogAuto {
 		settings.LogFormat = config.LogConsole // the lines are for people, though a child sees a pipe
@@ -85,7 +87,7 @@ func mark(id string) string {
 func merged(extra []string) ([]string, error) {
 	for _, entry := range extra {
 		if name, _, ok := strings.Cut(entry, "="); !ok || name == "" {
-			return nil, errs.Invalid("Plan.Env: %q is not NAME=value", errs.Cut(entry))
+			return nil, errs.Invalid("Plan.Env: %q is not NAME=value", text.Cut(entry))
 		}
 	}
 	names := func(entry string) bool {

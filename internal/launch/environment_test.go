@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/internal/errs"
 )
 
 func lookup(environ []string) func(string) (string, bool) {
@@ -94,7 +94,7 @@ func TestRunsInRunsHaveTheirOwnMark(t *testing.T) {
 
 func TestMistakesInTheEnvironment(t *testing.T) {
 	_, err := newEnvironment(&Plan{Workers: 1, GroupSize: -1, Env: []string{"STEPVAN_VAN=pigeon"}}, 1)
-	var c *errs.ConfigError
+	var c *stepvan.ConfigError
 	require.ErrorAs(t, err, &c)
 	require.ErrorContains(t, err, "STEPVAN_VAN")
 	require.ErrorContains(t, err, "DMLC_GROUP_SIZE")
@@ -106,5 +106,5 @@ func TestMistakesInTheEnvironment(t *testing.T) {
 	require.ErrorContains(t, err, "set auto, shm or tcp")
 
 	_, err = newEnvironment(&Plan{Workers: 1, Env: []string{"NOVALUE"}}, 1)
-	require.True(t, errors.Is(err, errs.ErrInvalid))
+	require.True(t, errors.Is(err, stepvan.ErrInvalid))
 }

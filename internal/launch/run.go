@@ -29,7 +29,7 @@ const (
 // Run runs the plan and returns when all its processes have ended.
 //
 // The error is nil when every child has ended with status 0 (a scheduler that
-// nobody needs any more may be stopped), *CommandError or joined *errs.ConfigError
+// nobody needs any more may be stopped), *CommandError or joined *stepvan.ConfigError
 // when nothing could be started, *Failure for the child that failed first,
 // *Interrupted after a signal, *Stopped after the end of ctx, and that of the
 // writer when Stdout or Stderr cannot be written. ExitCode gives each its number.

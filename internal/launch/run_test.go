@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
@@ -388,7 +388,7 @@ func TestMissingCommandStartsNothing(t *testing.T) {
 func TestANegativeGraceIsRefused(t *testing.T) {
 	_, _, err := launch(t, Plan{Workers: 1, Worker: sh(":"), Grace: -time.Second,
 		Started: func(c Child) { t.Errorf("%v was started", c) }})
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	require.ErrorContains(t, err, "Plan.Grace is -1s")
 }
 
@@ -424,7 +424,7 @@ func TestResultIsLimited(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, content, MaxResult)
 	_, err = collect(zeros{})
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 }
 
 type zeros struct{}
@@ -437,7 +437,7 @@ func TestResultFileOfAProcessWithoutOne(t *testing.T) {
 		t.Skip("descriptor 3 of this process is a pipe")
 	}
 	_, err := ResultFile()
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 }
 
 func TestSignalsAreCollected(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // maxNodes is the most nodes of one role that config accepts.
@@ -17,13 +17,13 @@ type Size struct{ Workers, Servers int }
 
 // ParseSize reads counts with their letters: 2w2s, 8w, 4s2w. A letter without a
 // count means one. The error says what is wrong and what to write.
-func ParseSize(text string) (Size, error) {
+func ParseSize(size string) (Size, error) {
 	var s Size
-	if text == "" {
+	if size == "" {
 		return s, errors.New("is empty: write counts of workers and servers, like 2w2s")
 	}
 	seen := map[byte]bool{}
-	for rest := text; rest != ""; {
+	for rest := size; rest != ""; {
 		digits := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
 		n, err := count(rest[:digits])
 		if err != nil {
@@ -46,7 +46,7 @@ func count(digits string) (int, error) {
 	}
 	n, err := strconv.Atoi(digits)
 	if err != nil || n > maxNodes {
-		return 0, fmt.Errorf("%s are too many: there can be up to %d of each role", errs.Cut(digits), maxNodes)
+		return 0, fmt.Errorf("%s are too many: there can be up to %d of each role", text.Cut(digits), maxNodes)
 	}
 	return n, nil
 }
@@ -54,7 +54,7 @@ func count(digits string) (int, error) {
 // set gives n to the role whose letter begins rest, and returns what follows it.
 func (s *Size) set(n int, digits, rest string, seen map[byte]bool) (string, error) {
 	if rest == "" {
-		return "", fmt.Errorf("%s of what? Write %[1]sw for workers or %[1]ss for servers", errs.Cut(digits))
+		return "", fmt.Errorf("%s of what? Write %[1]sw for workers or %[1]ss for servers", text.Cut(digits))
 	}
 	letter := rest[0]
 	if seen[letter] {
@@ -67,7 +67,7 @@ func (s *Size) set(n int, digits, rest string, seen map[byte]bool) (string, erro
 	case 's':
 		s.Servers = n
 	default:
-		return "", fmt.Errorf("%q is no count with w (workers) or s (servers): write it like 2w2s", errs.Cut(digits+rest))
+		return "", fmt.Errorf("%q is no count with w (workers) or s (servers): write it like 2w2s", text.Cut(digits+rest))
 	}
 	return rest[1:], nil
 }
@@ -85,8 +85,8 @@ func (s Size) String() string {
 }
 
 // Set is ParseSize, for flags.
-func (s *Size) Set(text string) error {
-	parsed, err := ParseSize(text)
+func (s *Size) Set(list string) error {
+	parsed, err := ParseSize(list)
 	if err == nil {
 		*s = parsed
 	}

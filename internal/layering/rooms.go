@@ -24,46 +24,49 @@ var nobody = []string{"-"}
 
 // rooms is the architecture, from the ground up.
 var rooms = []room{
-	{path: "internal/errs", level: 0},
-	{path: "internal/bulk", level: 0},
-	{path: "internal/prefetch", level: 0},
-	{path: "internal/reuse", level: 0},
-	{path: "internal/sparing", level: 0},
-	{path: "internal/shm", level: 0, beside: []string{"internal/errs"}},
-	{path: "internal/affinity", level: 0, beside: []string{"internal/errs"}},
-	{path: "internal/verbs", level: 0, beside: []string{"internal/errs"}},
-	{path: "trace", level: 0, beside: []string{"internal/errs", "internal/prefetch"}},
-	{path: "config", level: 0, beside: []string{"internal/errs"}, only: composers},
+	{path: "internal/text", level: 0},
+	{path: "", level: 1}, // the errors, for programs too
+	{path: "internal/errs", level: 2},
 
-	{path: "tensor", level: 1},
+	{path: "internal/bulk", level: 3},
+	{path: "internal/prefetch", level: 3},
+	{path: "internal/reuse", level: 3},
+	{path: "internal/sparing", level: 3},
+	{path: "internal/shm", level: 3},
+	{path: "internal/affinity", level: 3},
+	{path: "internal/verbs", level: 3},
+	{path: "trace", level: 3, beside: []string{"internal/prefetch"}},
+	{path: "config", level: 3, only: composers},
 
-	{path: "internal/wire", level: 2},
-	{path: "van", level: 2, beside: []string{"internal/wire"}},
+	{path: "tensor", level: 4},
 
-	{path: "van/tcpvan", level: 3, only: composers},
-	{path: "van/shmvan", level: 3, only: composers},
-	{path: "van/memvan", level: 3, only: composers},
-	{path: "internal/vantest", level: 3, tests: true},
+	{path: "internal/wire", level: 5},
+	{path: "van", level: 5, beside: []string{"internal/wire"}},
 
-	{path: "internal/link", level: 4},
+	{path: "van/tcpvan", level: 6, only: composers},
+	{path: "van/shmvan", level: 6, only: composers},
+	{path: "van/memvan", level: 6, only: composers},
+	{path: "internal/vantest", level: 6, tests: true},
 
-	{path: "postoffice", level: 5, never: []string{"van"}},
+	{path: "internal/link", level: 7},
 
-	{path: "worker", level: 6, never: []string{"van"}},
-	{path: "server", level: 6, never: []string{"van"}},
+	{path: "postoffice", level: 8, never: []string{"van"}},
 
-	{path: "ps", level: 7},
-	{path: "internal/launch", level: 7, only: []string{"cmd/stepvan", "capi", "bench", "examples"}},
+	{path: "worker", level: 9, never: []string{"van"}},
+	{path: "server", level: 9, never: []string{"van"}},
 
-	{path: "examples", level: 8},
-	{path: "examples/afd/model/modeltest", level: 8, tests: true},
-	{path: "bench", level: 8},
-	{path: "capi", level: 8, beside: []string{"cmd/stepvan"}, only: nobody},
-	{path: "cmd/stepvan", level: 8, beside: []string{"examples", "bench"}, only: []string{"capi"}},
+	{path: "ps", level: 10},
+	{path: "internal/launch", level: 10, only: []string{"cmd/stepvan", "capi", "bench", "examples"}},
 
-	{path: "internal/layering", level: 8, tests: true},
-	{path: "internal/pairtest", level: 8, tests: true},
-	{path: "internal/stress", level: 8, tests: true},
+	{path: "examples", level: 11},
+	{path: "examples/afd/model/modeltest", level: 11, tests: true},
+	{path: "bench", level: 11},
+	{path: "capi", level: 11, beside: []string{"cmd/stepvan"}, only: nobody},
+	{path: "cmd/stepvan", level: 11, beside: []string{"examples", "bench"}, only: []string{"capi"}},
+
+	{path: "internal/layering", level: 11, tests: true},
+	{path: "internal/pairtest", level: 11, tests: true},
+	{path: "internal/stress", level: 11, tests: true},
 }
 
 // path of a package below the module. ok is false outside the module.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
@@ -55,15 +55,15 @@ func (s *Session) acknowledged(h *wire.Header, done *lane) {
 func (s *Session) checkCounts(h *wire.Header) error {
 	switch {
 	case h.Kind == wire.KindData && h.Sequence != s.received+1:
-		return &errs.ProtocolError{Field: "sequence", Reason: fmt.Sprintf("%d, expected %d", h.Sequence, s.received+1)}
+		return &stepvan.ProtocolError{Field: "sequence", Reason: fmt.Sprintf("%d, expected %d", h.Sequence, s.received+1)}
 	case h.Ack > s.seq:
-		return &errs.ProtocolError{Field: "ack", Reason: "acknowledges what was never sent"}
+		return &stepvan.ProtocolError{Field: "ack", Reason: "acknowledges what was never sent"}
 	case h.Ack < s.peerAck:
-		return &errs.ProtocolError{Field: "ack", Reason: "goes backwards"}
+		return &stepvan.ProtocolError{Field: "ack", Reason: "goes backwards"}
 	case h.Credit > s.used:
-		return &errs.ProtocolError{Field: "credit", Reason: "releases what was never sent"}
+		return &stepvan.ProtocolError{Field: "credit", Reason: "releases what was never sent"}
 	case h.Credit < s.freed:
-		return &errs.ProtocolError{Field: "credit", Reason: "goes backwards"}
+		return &stepvan.ProtocolError{Field: "credit", Reason: "goes backwards"}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // Addresses name the van: "tcp://10.0.0.7:4711", "unix:///run/x.sock" (tcpvan too), "mem://name".
@@ -18,7 +19,7 @@ func Scheme(addr string) string {
 func (n *Node) resolve(addr string) (v *vanSlot, local string, err error) {
 	scheme, rest, ok := strings.Cut(addr, "://")
 	if !ok {
-		return nil, "", errs.Invalid("address %q has no van: write tcp://host:port", errs.Cut(addr))
+		return nil, "", errs.Invalid("address %q has no van: write tcp://host:port", text.Cut(addr))
 	}
 	name := scheme
 	if scheme == "unix" {
@@ -29,7 +30,7 @@ func (n *Node) resolve(addr string) (v *vanSlot, local string, err error) {
 			return &n.vans[i], rest, nil
 		}
 	}
-	return nil, "", errs.Invalid("address %q needs the %s van, which this node does not have", errs.Cut(addr), errs.Cut(name))
+	return nil, "", errs.Invalid("address %q needs the %s van, which this node does not have", text.Cut(addr), text.Cut(name))
 }
 
 // publish is resolve's reverse.

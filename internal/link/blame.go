@@ -4,14 +4,14 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // leftError is the loss of a peer that said why it left.
 type leftError struct{ reason string } // as wire.Text reads it
 
 // Error names the reason, or its beginning.
-func (e *leftError) Error() string { return ErrLeft.Error() + ": " + errs.Cut(e.reason) }
+func (e *leftError) Error() string { return ErrLeft.Error() + ": " + text.Cut(e.reason) }
 
 // Unwrap returns ErrLeft.
 func (e *leftError) Unwrap() error { return ErrLeft }
@@ -33,5 +33,5 @@ func FirstCause(err error) string {
 	if !told || !ok {
 		return ""
 	}
-	return printable([]byte(errs.Cut(name)))
+	return printable([]byte(text.Cut(name)))
 }

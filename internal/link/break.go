@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
@@ -23,7 +23,7 @@ func (n *Node) lastCause(s *Session) error {
 	if cause := n.broken.Load(); cause != nil {
 		return *cause
 	}
-	return s.lossError(errs.ErrClosed)
+	return s.lossError(stepvan.ErrClosed)
 }
 
 // tolerate calls f, which may panic where the node is broken: what panicked once may do so again.
@@ -39,7 +39,7 @@ func (n *Node) tolerate(f func()) {
 	f()
 }
 
-var errMisplaced = &errs.ProtocolError{Field: "payload", Reason: "the receiver has failed"}
+var errMisplaced = &stepvan.ProtocolError{Field: "payload", Reason: "the receiver has failed"}
 
 // misplaced is deferred by Place: the van, which has called it, must not be left in the middle of Poll. Who drives finds the
 // engine failed after that.

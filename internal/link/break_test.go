@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/progress"
 )
@@ -45,7 +45,7 @@ func (b *breakable) dead(t *testing.T) {
 	require.ErrorIs(t, b.a.Engine().Wait(limited(t), &never), errBroken)
 	b.hb[link.ChannelRequest].await(t, func() bool { return len(b.hb[link.ChannelRequest].lost) == 1 })
 	err := b.hb[link.ChannelRequest].lost[0]
-	require.ErrorIs(t, err, errs.ErrPeerLost)
+	require.ErrorIs(t, err, stepvan.ErrPeerLost)
 	require.NotErrorIs(t, err, link.ErrLeft)
 	require.NoError(t, b.a.Close())
 	require.Error(t, b.sa.Send(&link.Outbound{Channel: link.ChannelRequest}))
@@ -72,7 +72,7 @@ func TestAPanicInAHandlerBreaksTheNode(t *testing.T) {
 		{"Lost, again and again", func(t *testing.T, b *breakable) {
 			b.ha[link.ChannelRequest].onLost = func(error) { panic("on purpose") }
 			b.ha[link.ChannelBulk].onLost = func(error) { panic("on purpose") }
-			b.sb.Node().Expel(b.sb.Peer().Node, errs.ErrPeerLost)
+			b.sb.Node().Expel(b.sb.Peer().Node, stepvan.ErrPeerLost)
 		}, "end a connection that was lost, b ("},
 	} {
 		t.Run(c.name, func(t *testing.T) {

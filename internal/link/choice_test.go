@@ -11,7 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/memvan"
@@ -228,7 +228,7 @@ func TestDialNowhere(t *testing.T) {
 	d := choosy(t, map[string]*memvan.Network{"a": net}, nil, "a")
 	for _, addrs := range [][]string{nil, {"here"}, {"b://here"}, {"b://here", "c://there"}} {
 		_, err := d.Dial(t.Context(), addrs)
-		require.ErrorIs(t, err, errs.ErrInvalid, "%v", addrs)
+		require.ErrorIs(t, err, stepvan.ErrInvalid, "%v", addrs)
 	}
 }
 
@@ -239,7 +239,7 @@ func TestVansThatAreNotHere(t *testing.T) {
 	defer func() { require.NoError(t, mem.Close()) }()
 	none := func(van.Placer, func()) (van.Van, error) { return nil, nil }
 	_, err = NewNode(Options{Vans: []VanMaker{none}, Memory: mem})
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	net := memvan.NewNetwork(memvan.NetworkOptions{})
 	n, err := NewNode(Options{Memory: mem, Vans: []VanMaker{none, func(p van.Placer, wake func()) (van.Van, error) {
 		return memvan.New(net, memvan.Options{Placer: p, Wake: wake})

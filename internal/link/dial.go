@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/van"
 )
@@ -50,7 +51,7 @@ func (e *UnreachableError) Unwrap() []error {
 // seconds at most, the last one until ctx ends, while nobody listens there.
 // Session.PassedOver tells what was not taken. When none is left the error is an *UnreachableError.
 //
-// Once connected there is no way back: a refusal by the peer is errs.ErrRemote with the
+// Once connected there is no way back: a refusal by the peer is stepvan.ErrRemote with the
 // peer's reason; different versions are a *wire.VersionError.
 func (n *Node) Dial(ctx context.Context, addrs []string) (*Session, error) {
 	var passed []PassedOver
@@ -126,7 +127,7 @@ func (n *Node) introduceTo(ctx context.Context, c candidate, ep van.Endpoint, pa
 	if err := n.attach(ep, s); err != nil {
 		return nil, s.giveUp(s.lossCause(err))
 	}
-	if err := s.hello(); err != nil && !errors.Is(err, errs.ErrPeerLost) {
+	if err := s.hello(); err != nil && !errors.Is(err, stepvan.ErrPeerLost) {
 		return nil, s.giveUp(err)
 	} // of a peer that is lost by now the van is about to tell the cause
 	if err := n.engine.Wait(ctx, &s.ready); err != nil {
@@ -144,7 +145,7 @@ func (n *Node) attach(ep van.Endpoint, s *Session) error {
 	defer n.mu.Unlock()
 	if err, lost := n.brief[ep]; lost {
 		delete(n.brief, ep)
-		return cmpErr(err, errs.ErrPeerLost)
+		return cmpErr(err, stepvan.ErrPeerLost)
 	}
 	ep.SetUser(s)
 	return nil
@@ -175,9 +176,9 @@ func (s *Session) giveUp(cause error) error {
 		cause = s.err
 	}
 	s.mu.Unlock()
-	var op *errs.OpError
+	var op *stepvan.OpError
 	if errors.As(cause, &op) {
 		return cause
 	}
-	return &errs.OpError{Op: "connect", Van: s.caps.Name, Peer: s.ep.Peer(), Err: cause}
+	return &stepvan.OpError{Op: "connect", Van: s.caps.Name, Peer: s.ep.Peer(), Err: cause}
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/van/memvan"
 )
@@ -22,7 +22,7 @@ func TestExpelEndsTheSessionsOfOnePeer(t *testing.T) {
 	require.ErrorIs(t, h.lost[0], cause)
 	h = p.hb[link.ChannelRequest] // to whom it looks like a death
 	h.await(t, func() bool { return len(h.lost) == 1 })
-	require.ErrorIs(t, h.lost[0], errs.ErrPeerLost)
+	require.ErrorIs(t, h.lost[0], stepvan.ErrPeerLost)
 }
 
 func TestGoodbyeTellsTheReason(t *testing.T) {

@@ -3,7 +3,7 @@ package link
 import (
 	"errors"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
@@ -35,13 +35,13 @@ func (s *Session) OneSided() bool { return s.granter != nil }
 func (s *Session) InMessage() int64 { return s.caps.InMessage }
 
 // Grant lets the peer reach mem, until Withdraw has called back or Detacher.Detached has come.
-// Whatever is sent afterwards may name the grant. Errors: errs.ErrNotSupported when the van cannot share this
+// Whatever is sent afterwards may name the grant. Errors: stepvan.ErrNotSupported when the van cannot share this
 // memory, or any; errs.ErrNoGrant, which is one of these, when there is no room for another one, which there may be when
-// Returned has changed or files of this process have gone; errs.ErrWouldBlock when its queue is full; why the session is over, when
+// Returned has changed or files of this process have gone; stepvan.ErrWouldBlock when its queue is full; why the session is over, when
 // it is. Any goroutine.
 func (s *Session) Grant(mem []byte, generation uint32, rights van.Rights) (van.Grant, error) {
 	if s.granter == nil {
-		return van.Grant{}, errs.ErrNotSupported
+		return van.Grant{}, stepvan.ErrNotSupported
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,10 +56,10 @@ func (s *Session) Grant(mem []byte, generation uint32, rights van.Rights) (van.G
 func (s *Session) Returned() uint64 { return s.returned.Load() }
 
 // Map returns n bytes of the peer's memory from t on, to be released in the end. Errors and
-// lifetime as of van.Granter; errs.ErrNotSupported over vans that are not one-sided. It does not allocate. Any goroutine.
+// lifetime as of van.Granter; stepvan.ErrNotSupported over vans that are not one-sided. It does not allocate. Any goroutine.
 func (s *Session) Map(t van.Target, n int64, rights van.Rights) (van.View, error) {
 	if s.granter == nil {
-		return van.View{}, errs.ErrNotSupported
+		return van.View{}, stepvan.ErrNotSupported
 	}
 	return s.granter.Map(t, n, rights)
 }
@@ -102,7 +102,7 @@ func (s *Session) withdraw() {
 			continue
 		}
 		op := opWithdraw | van.OpID(s.withdrawals+1)
-		if errors.Is(s.granter.Withdraw(w.grant, op), errs.ErrWouldBlock) {
+		if errors.Is(s.granter.Withdraw(w.grant, op), stepvan.ErrWouldBlock) {
 			return // a completion is to come
 		}
 		s.withdrawals++

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/memvan"
@@ -131,15 +131,15 @@ func TestTargetsAreRefusedWhereTheyMakeNoSense(t *testing.T) {
 	p, _ := newOneSidedPair(t, nil)
 	target, _ := grantOf(t, p.sb, 100, 1)
 	o := &link.Outbound{Channel: link.ChannelRequest, Payload: [][]byte{{1}}, Targets: []van.Target{target, target}}
-	require.ErrorIs(t, p.sa.Send(o), errs.ErrInvalid)
+	require.ErrorIs(t, p.sa.Send(o), stepvan.ErrInvalid)
 	q := newPair(t, memKind(memvan.NewNetwork(memvan.NetworkOptions{})), nil)
 	require.False(t, q.sa.OneSided())
 	o.Targets = o.Targets[:1]
-	require.ErrorIs(t, q.sa.Send(o), errs.ErrInvalid)
+	require.ErrorIs(t, q.sa.Send(o), stepvan.ErrInvalid)
 	_, err := q.sa.Grant(make([]byte, 1), 1, van.RightRead)
-	require.ErrorIs(t, err, errs.ErrNotSupported)
+	require.ErrorIs(t, err, stepvan.ErrNotSupported)
 	_, err = q.sa.Map(target, 1, van.RightRead)
-	require.ErrorIs(t, err, errs.ErrNotSupported)
+	require.ErrorIs(t, err, stepvan.ErrNotSupported)
 }
 
 func TestWithdrawWaitsForViews(t *testing.T) {
@@ -150,7 +150,7 @@ func TestWithdrawWaitsForViews(t *testing.T) {
 	over := &signal{node: p.b}
 	p.sb.Withdraw(target.Grant, func() { over.Done(nil, nil) })
 	_, err = p.sa.Map(target, 100, van.RightWrite)
-	require.ErrorIs(t, err, errs.ErrStale)
+	require.ErrorIs(t, err, stepvan.ErrStale)
 	require.NoError(t, p.sb.Send(&link.Outbound{Channel: link.ChannelRequest, Completer: &signal{node: p.b}}))
 	p.ha[link.ChannelRequest].take(t).Release()
 	require.False(t, over.ev.IsSet(), "the peer still has a view")

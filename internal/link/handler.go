@@ -34,7 +34,7 @@ type Handler interface {
 	// Place appends to dst where the payload of m goes, together m.Header.Total
 	// bytes, and returns it. Appending nothing leaves it to the link, which
 	// takes pooled memory (m.Data). An error refuses the payload, which is
-	// dropped, and m is delivered with Refused set; an *errs.ProtocolError costs the peer its session. Not called for
+	// dropped, and m is delivered with Refused set; a *stepvan.ProtocolError costs the peer its session. Not called for
 	// messages without payload, nor for those with Inbound.Written.
 	Place(m *Inbound, dst [][]byte) ([][]byte, error)
 	// Deliver hands over a message that is whole. Its receiver calls m.Release, then or later.
@@ -44,7 +44,7 @@ type Handler interface {
 	// The link releases m afterwards.
 	Abort(m *Inbound, err error)
 	// Lost ends a session, after everything else of it. The error wraps ErrLeft
-	// when the peer said goodbye, errs.ErrClosed when this side closed, else errs.ErrPeerLost.
+	// when the peer said goodbye, stepvan.ErrClosed when this side closed, else stepvan.ErrPeerLost.
 	Lost(s *Session, err error)
 }
 

@@ -3,7 +3,7 @@ package link
 import (
 	"fmt"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
@@ -26,11 +26,11 @@ func (s *Session) introduce(k wire.Kind) error {
 func (s *Session) onHandshake(h *wire.Header, meta []byte) error {
 	if h.Kind == wire.KindRefuse && (s.dialled != s.opened) {
 		_ = s.ep.Close()
-		s.lose(&errs.OpError{Op: "connect", Van: s.caps.Name, Peer: s.ep.Peer(), Err: fmt.Errorf("%w: %s", errs.ErrRemote, wire.Text(meta))})
+		s.lose(&stepvan.OpError{Op: "connect", Van: s.caps.Name, Peer: s.ep.Peer(), Err: fmt.Errorf("%w: %s", stepvan.ErrRemote, wire.Text(meta))})
 		return nil
 	}
 	if h.Kind == wire.KindRefuse || s.opened || s.dialled == (h.Kind == wire.KindHello) {
-		return &errs.ProtocolError{Field: "kind", Reason: "handshake out of turn"}
+		return &stepvan.ProtocolError{Field: "kind", Reason: "handshake out of turn"}
 	}
 	id, credit, err := decodeIdentity(meta)
 	if err != nil {

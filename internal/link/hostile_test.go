@@ -12,7 +12,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
@@ -250,7 +250,7 @@ func TestAlmostRightProtocolCostsTheConnectionOnly(t *testing.T) {
 			if c.reason != "" {
 				select {
 				case err := <-h.lost:
-					require.ErrorIs(t, err, errs.ErrPeerLost)
+					require.ErrorIs(t, err, stepvan.ErrPeerLost)
 					require.ErrorContains(t, err, c.reason)
 					require.ErrorContains(t, err, "mallory")
 				case <-time.After(hostileBound):
@@ -292,7 +292,7 @@ func FuzzIdentity(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		id, credit, err := decodeIdentity(b)
 		if err != nil {
-			var p *errs.ProtocolError
+			var p *stepvan.ProtocolError
 			require.ErrorAs(t, err, &p)
 			return
 		}

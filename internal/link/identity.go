@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
@@ -41,7 +41,7 @@ func appendIdentity(b []byte, id Identity, credit uint64) []byte {
 
 func decodeIdentity(b []byte) (id Identity, credit uint64, err error) {
 	if len(b) < identityFixed {
-		return id, 0, &errs.ProtocolError{Field: "identity", Reason: fmt.Sprintf("cut off: %d of %d bytes", len(b), identityFixed)}
+		return id, 0, &stepvan.ProtocolError{Field: "identity", Reason: fmt.Sprintf("cut off: %d of %d bytes", len(b), identityFixed)}
 	}
 	le := binary.LittleEndian
 	id.Node = wire.NodeID(le.Uint32(b))
@@ -50,11 +50,11 @@ func decodeIdentity(b []byte) (id Identity, credit uint64, err error) {
 	n, m := int(le.Uint16(b[16:])), int(le.Uint16(b[18:]))
 	rest := b[identityFixed:]
 	if n > maxNameBytes || n > len(rest) {
-		return id, 0, &errs.ProtocolError{Field: "name", Offset: 16, Reason: fmt.Sprintf("%d bytes, %d follow, limit %d", n, len(rest), maxNameBytes)}
+		return id, 0, &stepvan.ProtocolError{Field: "name", Offset: 16, Reason: fmt.Sprintf("%d bytes, %d follow, limit %d", n, len(rest), maxNameBytes)}
 	}
 	id.Name, rest = printable(rest[:n]), rest[n:]
 	if m > maxReasonBytes || m > len(rest) {
-		return id, 0, &errs.ProtocolError{Field: "reason", Offset: 18, Reason: fmt.Sprintf("%d bytes, %d follow, limit %d", m, len(rest), maxReasonBytes)}
+		return id, 0, &stepvan.ProtocolError{Field: "reason", Offset: 18, Reason: fmt.Sprintf("%d bytes, %d follow, limit %d", m, len(rest), maxReasonBytes)}
 	}
 	id.Reason = printable(rest[:m])
 	id.Info = append([]byte(nil), rest[m:]...)

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -107,7 +107,9 @@ func (n *Node) sweep() (total int) {
 func (l loss) leads() bool { return l.session.first.Load() }
 
 // explained reports whether the reason of l is known.
-func (l loss) explained() bool { return errors.Is(l.err, ErrLeft) || errors.Is(l.err, errs.ErrClosed) }
+func (l loss) explained() bool {
+	return errors.Is(l.err, ErrLeft) || errors.Is(l.err, stepvan.ErrClosed)
+}
 
 // unheard reports whether no handler knows the session of l. Any number of strangers may come and go: if these losses were
 // kept, each pass would go over all of them.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
@@ -35,7 +36,7 @@ func (n *Node) dispatch(v *vanSlot, e *van.Event) {
 		switch {
 		case s.gone:
 		case s.refused:
-			err = &errs.ProtocolError{Field: "kind", Reason: "message after a refusal"}
+			err = &stepvan.ProtocolError{Field: "kind", Reason: "message after a refusal"}
 		default:
 			err = s.onMessage(e.Delivery)
 		}
@@ -51,7 +52,7 @@ func (n *Node) dispatch(v *vanSlot, e *van.Event) {
 		if n.detachAfterLoss(s) {
 			return
 		}
-		s.lose(s.lossError(errs.ErrClosed)) // unless it is
+		s.lose(s.lossError(stepvan.ErrClosed)) // unless it is
 		s.detach()
 	}
 }
@@ -62,7 +63,7 @@ func (s *Session) onCompleted(e *van.Event) {
 		return
 	}
 	s.onCompletion(int(e.Op))
-	if errors.Is(e.Err, errs.ErrStale) && !s.gone {
+	if errors.Is(e.Err, stepvan.ErrStale) && !s.gone {
 		s.fail(fmt.Errorf("a grant was withdrawn while a message was being written: %w", e.Err))
 	}
 }
@@ -76,12 +77,12 @@ func (s *Session) lossCause(err error) error {
 		return s.lossError(s.why)
 	}
 	if parting {
-		return s.lossError(errs.ErrClosed)
+		return s.lossError(stepvan.ErrClosed)
 	}
-	if err == nil || errors.Is(err, errs.ErrPeerLost) {
-		return s.lossError(cmpErr(err, errs.ErrPeerLost))
+	if err == nil || errors.Is(err, stepvan.ErrPeerLost) {
+		return s.lossError(cmpErr(err, stepvan.ErrPeerLost))
 	}
-	return s.lossError(fmt.Errorf("%w: %w", errs.ErrPeerLost, err))
+	return s.lossError(fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err))
 }
 
 func cmpErr(err, otherwise error) error {
@@ -94,7 +95,7 @@ func cmpErr(err, otherwise error) error {
 // fail ends a session for what its peer did.
 func (s *Session) fail(cause error) {
 	_ = s.ep.Close()
-	s.lose(s.lossError(fmt.Errorf("%w: %w", errs.ErrPeerLost, cause)))
+	s.lose(s.lossError(fmt.Errorf("%w: %w", stepvan.ErrPeerLost, cause)))
 }
 
 func (s *Session) onMessage(d *van.Delivery) error {
@@ -104,10 +105,10 @@ func (s *Session) onMessage(d *van.Delivery) error {
 		return s.onHandshake(h, d.Meta)
 	}
 	if !s.opened {
-		return &errs.ProtocolError{Field: "kind", Reason: "message before the handshake"}
+		return &stepvan.ProtocolError{Field: "kind", Reason: "message before the handshake"}
 	}
 	if h.Incarnation != s.peer.Incarnation {
-		return &errs.ProtocolError{Field: "incarnation", Reason: fmt.Sprintf("%d, the peer introduced itself as %d", h.Incarnation, s.peer.Incarnation)}
+		return &stepvan.ProtocolError{Field: "incarnation", Reason: fmt.Sprintf("%d, the peer introduced itself as %d", h.Incarnation, s.peer.Incarnation)}
 	}
 	if !s.answered {
 		s.answered = true
@@ -158,7 +159,7 @@ func (s *Session) onGoodbye(reason string) {
 	}
 	s.mu.Lock()
 	if s.state == stateClosing {
-		cause = errs.ErrClosed
+		cause = stepvan.ErrClosed
 	}
 	s.mu.Unlock()
 	s.node.depart(s, s.lossError(cause))
@@ -186,7 +187,7 @@ func (s *Session) onData(d *van.Delivery) error {
 	q := &s.incoming[h.Channel]
 	m := q.head
 	if m == nil || s.writing[h.Channel] != nil {
-		return &errs.ProtocolError{Field: "offset", Reason: "piece without a beginning"}
+		return &stepvan.ProtocolError{Field: "offset", Reason: "piece without a beginning"}
 	}
 	m.got += h.Payload
 	if m.got == h.Total {
@@ -203,7 +204,7 @@ func (s *Session) onKept(d *van.Delivery) error {
 	h := &d.Header
 	// Pieces that wait in the queue were sent later, unless one of their message has been delivered.
 	if q := s.incoming[h.Channel].head; q != nil && q.got > 0 || s.writing[h.Channel] != nil || h.Payload != h.Total {
-		return &errs.ProtocolError{Field: "offset", Reason: "a message begins inside another one"}
+		return &stepvan.ProtocolError{Field: "offset", Reason: "a message begins inside another one"}
 	}
 	if err := s.takeCredit(h); err != nil {
 		return err
@@ -243,7 +244,7 @@ func (s *Session) onWritten(d *van.Delivery) error {
 	h := &d.Header
 	m := s.writing[h.Channel]
 	if q := s.incoming[h.Channel].head; (m == nil) != (h.Offset == 0) || q != nil && q.got > 0 {
-		return &errs.ProtocolError{Field: "offset", Reason: "a written piece does not continue its message"}
+		return &stepvan.ProtocolError{Field: "offset", Reason: "a written piece does not continue its message"}
 	}
 	if m == nil {
 		if err := s.takeCredit(h); err != nil {
@@ -254,7 +255,7 @@ func (s *Session) onWritten(d *van.Delivery) error {
 		s.writing[h.Channel] = m
 	}
 	if m.got != h.Offset || m.Header.Total != h.Total {
-		return &errs.ProtocolError{Field: "offset", Reason: "a written piece does not continue its message"}
+		return &stepvan.ProtocolError{Field: "offset", Reason: "a written piece does not continue its message"}
 	}
 	m.got += h.Payload
 	if m.got == h.Total {
@@ -268,10 +269,10 @@ func (s *Session) onWritten(d *van.Delivery) error {
 
 func (s *Session) checkData(h *wire.Header) error {
 	if h.Channel >= Channels || s.node.handlers[h.Channel] == nil {
-		return &errs.ProtocolError{Field: "channel", Reason: fmt.Sprintf("nobody serves channel %d here", h.Channel)}
+		return &stepvan.ProtocolError{Field: "channel", Reason: fmt.Sprintf("nobody serves channel %d here", h.Channel)}
 	}
 	if h.Payload == 0 && h.Total != 0 {
-		return &errs.ProtocolError{Field: "payload", Reason: "empty piece"}
+		return &stepvan.ProtocolError{Field: "payload", Reason: "empty piece"}
 	}
 	return nil
 }
@@ -281,7 +282,7 @@ func (n *Node) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte)
 	defer n.misplaced(&err)
 	s, _ := ep.User().(*Session)
 	if s == nil || !s.opened || s.gone || h.Kind != wire.KindData {
-		return nil, &errs.ProtocolError{Field: "payload", Reason: "payload outside of a message of an open session"}
+		return nil, &stepvan.ProtocolError{Field: "payload", Reason: "payload outside of a message of an open session"}
 	}
 	if err := s.checkData(h); err != nil {
 		return nil, err
@@ -290,7 +291,7 @@ func (n *Node) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte)
 	m := q.tail
 	if h.Offset == 0 {
 		if m != nil && m.placed < m.Header.Total {
-			return nil, &errs.ProtocolError{Field: "offset", Reason: "a message begins inside another one"}
+			return nil, &stepvan.ProtocolError{Field: "offset", Reason: "a message begins inside another one"}
 		}
 		if err := s.takeCredit(h); err != nil {
 			return nil, err
@@ -301,7 +302,7 @@ func (n *Node) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte)
 			return nil, err
 		}
 	} else if m == nil || m.placed != h.Offset || m.Header.Total != h.Total {
-		return nil, &errs.ProtocolError{Field: "offset", Reason: "piece does not continue its message"}
+		return nil, &stepvan.ProtocolError{Field: "offset", Reason: "piece does not continue its message"}
 	}
 	if m.Refused != nil {
 		m.placed += h.Payload
@@ -318,7 +319,7 @@ func (s *Session) takeCredit(h *wire.Header) error {
 	window := uint64(s.node.creditBytes)
 	s.charged += charge(h.Total, window)
 	if s.charged-s.released.Load() > window {
-		return &errs.ProtocolError{Field: "total", Reason: "more unreleased payload than the peer has credit for"}
+		return &stepvan.ProtocolError{Field: "total", Reason: "more unreleased payload than the peer has credit for"}
 	}
 	return nil
 }
@@ -351,7 +352,7 @@ func (s *Session) begin(m *Inbound) error {
 }
 
 func isProtocol(err error) bool {
-	var protocol *errs.ProtocolError
+	var protocol *stepvan.ProtocolError
 	return errors.As(err, &protocol)
 }
 

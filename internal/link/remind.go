@@ -3,7 +3,7 @@ package link
 import (
 	"fmt"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
@@ -86,5 +86,5 @@ func (s *Session) checkCount(h *wire.Header) error {
 	if h.Sequence <= s.received {
 		return nil
 	}
-	return &errs.ProtocolError{Field: "sequence", Reason: fmt.Sprintf("%d messages were sent, and %d of them came", h.Sequence, s.received)}
+	return &stepvan.ProtocolError{Field: "sequence", Reason: fmt.Sprintf("%d messages were sent, and %d of them came", h.Sequence, s.received)}
 }

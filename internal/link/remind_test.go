@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
@@ -79,7 +79,7 @@ func TestMessageThatVanished(t *testing.T) {
 	next.Store(uint32(wire.KindData))
 	done := &signal{node: p.a}
 	require.NoError(t, p.sa.Send(&link.Outbound{Channel: link.ChannelRequest, Payload: [][]byte{{1}}, Completer: done}))
-	require.ErrorIs(t, done.wait(t), errs.ErrPeerLost)
+	require.ErrorIs(t, done.wait(t), stepvan.ErrPeerLost)
 	h := p.hb[link.ChannelRequest]
 	h.await(t, func() bool { return len(h.lost) > 0 })
 	require.ErrorContains(t, h.lost[0], "1 messages were sent, and 0 of them came")

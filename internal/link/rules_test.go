@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 )
 
@@ -64,7 +64,7 @@ func TestRefusalOfTheDiallingSideIsToldToBoth(t *testing.T) {
 		_, err = a.Dial(limited(t), bound)
 		require.ErrorContains(t, err, "wrong shard")
 		hb.await(t, func() bool { return len(hb.lost) == 1 })
-		require.ErrorIs(t, hb.lost[0], errs.ErrRemote)
+		require.ErrorIs(t, hb.lost[0], stepvan.ErrRemote)
 		require.ErrorContains(t, hb.lost[0], "wrong shard")
 	})
 }
@@ -113,7 +113,7 @@ func TestOneCallCannotOverfillAQueue(t *testing.T) {
 			ss = append(ss, p.sa)
 			os = append(os, &link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{make([]byte, 900)}})
 		}
-		require.ErrorIs(t, p.a.SendAll(ss, os), errs.ErrWouldBlock)
+		require.ErrorIs(t, p.a.SendAll(ss, os), stepvan.ErrWouldBlock)
 		require.NoError(t, p.a.SendAll(ss[:2], os[:2]))
 		for range 2 {
 			p.hb[link.ChannelBulk].take(t).Release()

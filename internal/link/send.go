@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// Send accepts o, or returns an error without effect: errs.ErrWouldBlock when too
-// many messages wait for room, errs.ErrPeerLost, ErrLeft or errs.ErrClosed after the
-// end, errs.ErrInvalid when o exceeds a limit. It never blocks. What the van takes at once is
+// Send accepts o, or returns an error without effect: stepvan.ErrWouldBlock when too
+// many messages wait for room, stepvan.ErrPeerLost, ErrLeft or stepvan.ErrClosed after the
+// end, stepvan.ErrInvalid when o exceeds a limit. It never blocks. What the van takes at once is
 // sent on the caller's goroutine. It does not allocate.
 func (s *Session) Send(o *Outbound) error {
 	s.mu.Lock()
@@ -159,7 +160,7 @@ func (s *Session) room(o *Outbound, others int) error {
 	return nil
 }
 
-var errQueueFull = fmt.Errorf("too many messages wait for this peer: %w", errs.ErrWouldBlock)
+var errQueueFull = fmt.Errorf("too many messages wait for this peer: %w", stepvan.ErrWouldBlock)
 
 func (s *Session) enqueue(o *Outbound) {
 	s.lanes[o.Channel].push(o)
@@ -195,7 +196,7 @@ func (s *Session) pump() {
 	}
 	if s.state == stateClosing && s.pending == 0 && !s.parting && s.opened {
 		if s.parting = s.sendOwn(wire.KindGoodbye, 0, wire.AppendText(nil, s.goodbye)) == nil; s.parting {
-			s.node.partAfter(s, errs.ErrClosed)
+			s.node.partAfter(s, stepvan.ErrClosed)
 		}
 	}
 	s.noteBacklog()
@@ -303,7 +304,7 @@ func (s *Session) emit(o *Outbound) bool {
 
 // rejected reports whether o may be offered again at once. mu is held.
 func (s *Session) rejected(o *Outbound, err error) bool {
-	if !errors.Is(err, errs.ErrStale) {
+	if !errors.Is(err, stepvan.ErrStale) {
 		return false
 	}
 	if o.sent == 0 && !o.untarget {
@@ -362,7 +363,7 @@ func (s *Session) post(f *frame, h *wire.Header, meta []byte) (done bool, err er
 	s.msg.Op, s.msg.Head, s.msg.Payload, s.msg.Target = opOf(f), f.head, f.segs, f.targets
 	if err := s.ep.Send(&s.msg); err != nil {
 		s.dropFrame(f)
-		if !errors.Is(err, errs.ErrWouldBlock) {
+		if !errors.Is(err, stepvan.ErrWouldBlock) {
 			s.node.engine.Nudge() // the loss is on its way
 		}
 		return false, err

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link/progress"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
@@ -139,9 +139,9 @@ func (s *Session) refusal() error {
 	case stateOpen:
 		return nil
 	case stateHandshake:
-		return fmt.Errorf("session with %v is not open yet: %w", s, errs.ErrWouldBlock)
+		return fmt.Errorf("session with %v is not open yet: %w", s, stepvan.ErrWouldBlock)
 	case stateClosing:
-		return s.lossError(errs.ErrClosed)
+		return s.lossError(stepvan.ErrClosed)
 	default:
 		return s.err
 	}
@@ -156,12 +156,12 @@ func (s *Session) Close(reason string) error {
 	case stateOpen:
 		s.state, s.goodbye = stateClosing, reason
 		if s.held {
-			s.node.partAfter(s, errs.ErrClosed) // the peer may be silent for ever
+			s.node.partAfter(s, stepvan.ErrClosed) // the peer may be silent for ever
 		}
 		s.pump()
 	case stateHandshake:
 		s.state = stateClosing
-		s.node.partAfter(s, errs.ErrClosed)
+		s.node.partAfter(s, stepvan.ErrClosed)
 	}
 	s.mu.Unlock()
 	return nil
@@ -172,5 +172,5 @@ func (s *Session) Drop(cause error) { s.node.end(s, cause) }
 
 // lossError names the peer and the van.
 func (s *Session) lossError(cause error) error {
-	return &errs.OpError{Op: "session", Van: s.caps.Name, Peer: s.String(), Err: cause}
+	return &stepvan.OpError{Op: "session", Van: s.caps.Name, Peer: s.String(), Err: cause}
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van/memvan"
@@ -89,7 +89,7 @@ func TestGoodbyeArrivesAfterEverythingAccepted(t *testing.T) {
 		done := &signal{node: p.a}
 		require.NoError(t, p.sa.Send(&link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{data}, Completer: done}))
 		require.NoError(t, p.sa.Close("work is done"))
-		require.ErrorIs(t, p.sa.Send(&link.Outbound{Channel: link.ChannelBulk}), errs.ErrClosed)
+		require.ErrorIs(t, p.sa.Send(&link.Outbound{Channel: link.ChannelBulk}), stepvan.ErrClosed)
 		hb := p.hb[link.ChannelBulk]
 		hb.await(t, func() bool { return len(hb.lost) == 1 })
 		require.ErrorIs(t, hb.lost[0], link.ErrLeft)
@@ -99,7 +99,7 @@ func TestGoodbyeArrivesAfterEverythingAccepted(t *testing.T) {
 		m.Release()
 		ha := p.ha[link.ChannelBulk]
 		ha.await(t, func() bool { return len(ha.lost) == 1 })
-		require.ErrorIs(t, ha.lost[0], errs.ErrClosed)
+		require.ErrorIs(t, ha.lost[0], stepvan.ErrClosed)
 	})
 }
 
@@ -112,7 +112,7 @@ func TestRefusalIsToldToBothSides(t *testing.T) {
 		require.NoError(t, err)
 		a := newNode(t, k, "a", nil)
 		_, err = a.Dial(limited(t), bound)
-		require.ErrorIs(t, err, errs.ErrRemote)
+		require.ErrorIs(t, err, stepvan.ErrRemote)
 		require.ErrorContains(t, err, "no room for a")
 	})
 }
@@ -194,7 +194,7 @@ func TestBroadcastIsAcceptedByAllOrNone(t *testing.T) {
 		o := big()
 		o.Completer = refused
 		err = p.a.SendAll([]*link.Session{toC, p.sa}, []*link.Outbound{o, big()})
-		require.ErrorIs(t, err, errs.ErrWouldBlock)
+		require.ErrorIs(t, err, stepvan.ErrWouldBlock)
 		mark := big()
 		mark.Op = 7
 		require.NoError(t, toC.Send(mark))

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 )
 
@@ -50,6 +50,6 @@ func TestMemoryToSpareThatIsTooSmallIsRefused(t *testing.T) {
 	forKinds(t, func(t *testing.T, k vanKind) {
 		p := newPair(t, k, nil)
 		o := &link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{make([]byte, 10)}, Spare: make([]byte, 9)}
-		require.ErrorIs(t, p.sa.Send(o), errs.ErrInvalid)
+		require.ErrorIs(t, p.sa.Send(o), stepvan.ErrInvalid)
 	})
 }

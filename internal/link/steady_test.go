@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/van/memvan"
 )
@@ -126,7 +126,7 @@ func TestIdleNodeNoticesADeadPeerWhileNobodyWaits(t *testing.T) {
 	require.True(t, network.Kill("b"))
 	select { // a's engine is not waited on
 	case err := <-died:
-		require.ErrorIs(t, err, errs.ErrPeerLost)
+		require.ErrorIs(t, err, stepvan.ErrPeerLost)
 		require.ErrorContains(t, err, "b (")
 	case <-time.After(bound):
 		t.Fatal("nobody noticed")

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -49,7 +49,7 @@ func (n *Node) greet(v *vanSlot, ep van.Endpoint) {
 	s := n.newSession(v, ep, false)
 	ep.SetUser(s)
 	s.patience = time.AfterFunc(handshakeTime, func() {
-		n.end(s, fmt.Errorf("%w: no introduction within %v", errs.ErrPeerLost, handshakeTime))
+		n.end(s, fmt.Errorf("%w: no introduction within %v", stepvan.ErrPeerLost, handshakeTime))
 	})
 	n.strangers.add(s)
 }

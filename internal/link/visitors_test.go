@@ -12,7 +12,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
@@ -85,7 +85,7 @@ func TestCloseEndsAPeerThatNeverAnswersTheHandshake(t *testing.T) {
 	a.hello()
 	s := await(t, h.opened)
 	require.NoError(t, s.Close("not wanted"))
-	require.ErrorIs(t, await(t, h.lost), errs.ErrClosed)
+	require.ErrorIs(t, await(t, h.lost), stepvan.ErrClosed)
 	a.dropped()
 }
 
@@ -97,7 +97,7 @@ func TestCloseEndsAPeerThatSomethingWaitsFor(t *testing.T) {
 	s := await(t, h.opened)
 	require.NoError(t, s.Send(&Outbound{Channel: ChannelRequest}))
 	require.NoError(t, s.Close("not wanted"))
-	require.ErrorIs(t, await(t, h.lost), errs.ErrClosed)
+	require.ErrorIs(t, await(t, h.lost), stepvan.ErrClosed)
 	a.dropped()
 }
 

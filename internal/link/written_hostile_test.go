@@ -8,7 +8,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
@@ -109,7 +109,7 @@ func TestHostileWriters(t *testing.T) {
 			c.act(w)
 			select {
 			case err := <-h.lost:
-				require.ErrorIs(t, err, errs.ErrPeerLost)
+				require.ErrorIs(t, err, stepvan.ErrPeerLost)
 				require.ErrorContains(t, err, c.reason)
 			case <-time.After(hostileBound):
 				t.Fatal("the victim never gave the peer up")

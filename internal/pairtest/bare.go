@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -141,7 +142,7 @@ func (e *bareEnd) Close() error  { return nil }
 func (e *bareEnd) Send(m *van.Message) error {
 	at := e.sent.Load()
 	if at-e.freed.Load() >= bareSlots {
-		return errs.ErrWouldBlock
+		return stepvan.ErrWouldBlock
 	}
 	s := &e.slots[at%bareSlots]
 	s.sender = e

@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/server"
@@ -231,7 +231,7 @@ func Free(t testing.TB, x tensor.Tensor) {
 	t.Helper()
 	ctx := Context(t)
 	err := x.Region().Close()
-	for errors.Is(err, errs.ErrBusy) && ctx.Err() == nil {
+	for errors.Is(err, stepvan.ErrBusy) && ctx.Err() == nil {
 		runtime.Gosched()
 		err = x.Region().Close()
 	}

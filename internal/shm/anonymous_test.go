@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 func TestAnonymous(t *testing.T) {
@@ -25,7 +25,7 @@ func TestAnonymous(t *testing.T) {
 
 	for _, size := range []int64{0, -1} {
 		_, err = Anonymous(size)
-		require.ErrorIs(t, err, errs.ErrInvalid)
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
 	}
 	_, err = Anonymous(math.MaxInt64 / 2)
 	require.ErrorIs(t, err, unix.ENOMEM)

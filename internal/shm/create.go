@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
@@ -103,7 +104,7 @@ func explain(doing string, size int64, err error) error {
 	case errors.Is(err, unix.ENFILE):
 		hint = "; the system has no file descriptor left: raise fs.file-max"
 	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOSPC):
-		err = fmt.Errorf("%w: %w", errs.ErrNoMemory, err)
+		err = fmt.Errorf("%w: %w", stepvan.ErrNoMemory, err)
 		hint = "; the system or container has no memory left for it: free some, raise the limit, or ask for less"
 	case errors.Is(err, unix.ENOSYS):
 		hint = "; the kernel has no memfd_create: Linux 4.16 or later is needed"

@@ -13,7 +13,7 @@ const blockBytes = 512
 
 // Map maps a memory file that somebody else made, all of it. The file must be
 // exactly size bytes, fully allocated, and sealed as Create does it; any other
-// is refused with errs.ErrInvalid before it is mapped. The caller keeps the
+// is refused with stepvan.ErrInvalid before it is mapped. The caller keeps the
 // descriptor and may close it at once: the mapping does not need it.
 func Map(fd int, size int64) (*Memory, error) {
 	if err := inspect(fd, size); err != nil {

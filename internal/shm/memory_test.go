@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 const testBytes = 3*stepBytes + 4096 // several steps and a rest
@@ -114,7 +114,7 @@ func TestMapRefuses(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			m, err := Map(c.fd, c.announced)
-			require.ErrorIs(t, err, errs.ErrInvalid)
+			require.ErrorIs(t, err, stepvan.ErrInvalid)
 			require.ErrorContains(t, err, c.want)
 			require.Nil(t, m)
 		})
@@ -145,7 +145,7 @@ func TestCreateRefuses(t *testing.T) {
 		huge bool
 	}{{0, false}, {-1, false}, {HugePageBytes + 4096, true}} {
 		_, err := Create("test", c.size, c.huge)
-		require.ErrorIs(t, err, errs.ErrInvalid, c)
+		require.ErrorIs(t, err, stepvan.ErrInvalid, c)
 	}
 }
 
@@ -200,7 +200,7 @@ func TestExplain(t *testing.T) {
 		require.ErrorIs(t, err, code)
 		require.ErrorContains(t, err, want)
 		require.ErrorContains(t, err, "4096 bytes")
-		require.Equal(t, code == unix.ENOMEM || code == unix.ENOSPC, errors.Is(err, errs.ErrNoMemory), code)
+		require.Equal(t, code == unix.ENOMEM || code == unix.ENOSPC, errors.Is(err, stepvan.ErrNoMemory), code)
 	}
 }
 

@@ -7,13 +7,13 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // PrivateDir makes dir, whose path must be absolute, or checks that nobody but this user can enter it.
 func PrivateDir(dir string) error {
 	if !filepath.IsAbs(dir) {
-		return fmt.Errorf("%q is a relative path, which leads each process to another directory: set TMPDIR to an absolute path, the same for all nodes", errs.Cut(dir))
+		return fmt.Errorf("%q is a relative path, which leads each process to another directory: set TMPDIR to an absolute path, the same for all nodes", text.Cut(dir))
 	}
 	if err := os.Mkdir(dir, 0o700); err == nil || !errors.Is(err, os.ErrExist) {
 		return err

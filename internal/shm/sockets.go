@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // SocketDir is where the sockets of this user's nodes are, unless somebody says otherwise.
@@ -110,7 +111,7 @@ func SocketPath(path string) (short string, release func(), err error) {
 	short = fmt.Sprintf("/proc/self/fd/%d/%s", fd, file)
 	if len(short) > mostPath {
 		_ = unix.Close(fd)
-		return "", nil, errs.Invalid("shm: the name of the socket %q is longer than the system takes", errs.Cut(file))
+		return "", nil, errs.Invalid("shm: the name of the socket %q is longer than the system takes", text.Cut(file))
 	}
 	return short, func() { _ = unix.Close(fd) }, nil
 }

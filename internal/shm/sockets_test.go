@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // deep is a directory whose sockets have paths that are too long for the kernel.
@@ -62,7 +62,7 @@ func TestSweepTakesOnlyWhatNobodyHas(t *testing.T) {
 
 func TestSocketPathRefuses(t *testing.T) {
 	_, _, err := SocketPath(filepath.Join(t.TempDir(), strings.Repeat("n", 120)))
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	_, _, err = SocketPath("/none/" + strings.Repeat("n", 120))
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.False(t, Deserted("/none/"+strings.Repeat("n", 120)))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -76,9 +77,9 @@ func (a *answerer) start(ctx context.Context, over func()) {
 		defer over()
 		switch err := a.serve(ctx); {
 		case ctx.Err() != nil:
-		case errors.Is(err, ps.ErrPeerLost):
+		case errors.Is(err, stepvan.ErrPeerLost):
 			a.report(event{Kind: evLost, Text: err.Error()})
-		case !errors.Is(err, ps.ErrClosed):
+		case !errors.Is(err, stepvan.ErrClosed):
 			a.report(event{Kind: evWrong, Text: "serving: " + err.Error()})
 		}
 	})
@@ -159,7 +160,7 @@ func (a *answerer) take(ctx context.Context) (*answer, error) {
 	at := slices.IndexFunc(a.answers, func(o *answer) bool { return o.free || o.response.Done() })
 	if at < 0 {
 		at = 0
-		if err := a.answers[0].response.Wait(ctx); err != nil && !errors.Is(err, ps.ErrPeerLost) {
+		if err := a.answers[0].response.Wait(ctx); err != nil && !errors.Is(err, stepvan.ErrPeerLost) {
 			return nil, err
 		}
 	}
@@ -193,7 +194,7 @@ func (a *answerer) close() error {
 	a.group.Wait()
 	var all []error
 	for _, h := range a.unanswered {
-		if _, err := a.node.Respond(nil, h); !errors.Is(err, ps.ErrClosed) {
+		if _, err := a.node.Respond(nil, h); !errors.Is(err, stepvan.ErrClosed) {
 			all = append(all, fmt.Errorf("a request that was not answered ended with %w", err))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -265,7 +266,7 @@ func (l *lane) trade(ctx context.Context, s *set) error {
 // fail reports a loss, and that the next exchange is refused with it.
 func (l *lane) fail(ctx context.Context, s *set, err error) {
 	at := clock()
-	if !errors.Is(err, ps.ErrPeerLost) {
+	if !errors.Is(err, stepvan.ErrPeerLost) {
 		l.asker.report(event{Kind: evWrong, Text: "not the loss of a peer: " + err.Error()})
 		return
 	}
@@ -290,7 +291,7 @@ const canary = 0xa5
 // server could write to them, and takes that memory for something else.
 func (l *lane) reuse(ctx context.Context, s *set) error {
 	for i, t := range s.exchange.Pull {
-		for errors.Is(t.Region().Close(), ps.ErrBusy) {
+		for errors.Is(t.Region().Close(), stepvan.ErrBusy) {
 			select {
 			case <-time.After(time.Millisecond): // nothing tells when a lost server has let go
 			case <-ctx.Done():

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -34,7 +35,7 @@ func (c *conductor) bulk(ctx context.Context) error {
 		return err
 	}
 	c.report(event{Kind: evStarted, Text: used(n)})
-	if err := work(ctx); !errors.Is(err, ps.ErrPeerLost) {
+	if err := work(ctx); !errors.Is(err, stepvan.ErrPeerLost) {
 		return fmt.Errorf("not the loss of a peer: %w", err)
 	}
 	c.report(event{Kind: evLost})
@@ -97,7 +98,7 @@ func (b *bulk) ask(ctx context.Context) (err error) {
 		f.handle, err = b.node.Do(&f.exchange)
 	}
 	for i := range b.flights {
-		if e := b.flights[i].handle.Wait(ctx); e != nil && !errors.Is(e, ps.ErrPeerLost) {
+		if e := b.flights[i].handle.Wait(ctx); e != nil && !errors.Is(e, stepvan.ErrPeerLost) {
 			return e
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
@@ -249,7 +250,7 @@ func (h *hurt) node(s ps.Settings, opts ...ps.Option) {
 
 // stop stops a node, which must not hang whatever its peers do.
 func (h *hurt) stop(n *ps.Node) {
-	if err := n.Stop(h.ctx); err != nil && !errors.Is(err, ps.ErrPeerLost) {
+	if err := n.Stop(h.ctx); err != nil && !errors.Is(err, stepvan.ErrPeerLost) {
 		h.fault("%s stops: %v", n, err)
 	}
 }
@@ -292,7 +293,7 @@ func (s *hurtServer) work() {
 	for {
 		err := s.node.GetBatchInto(s.ctx, ps.AnyReady, &batch)
 		if err != nil {
-			if !errors.Is(err, ps.ErrClosed) && !errors.Is(err, ps.ErrPeerLost) {
+			if !errors.Is(err, stepvan.ErrClosed) && !errors.Is(err, stepvan.ErrPeerLost) {
 				s.fault("%s: get_batch: %v", s.node, err)
 			}
 			return
@@ -318,7 +319,7 @@ func (s *hurtServer) register() {
 		ranks, keys = append(ranks, r), append(keys, keyOf(r, int(s.node.Server().Rank()), 0, placedKey))
 	}
 	t, err := s.node.Memory().Empty(tensor.Uint8, hurtWorkers*s.sizes[0])
-	if errors.Is(err, ps.ErrClosed) {
+	if errors.Is(err, stepvan.ErrClosed) {
 		return // it has stopped already
 	}
 	if err != nil {
@@ -326,7 +327,7 @@ func (s *hurtServer) register() {
 		return
 	}
 	s.buffer = t
-	if _, err := s.node.RegisterRecvBuffer(t, ranks, keys); err != nil && !errors.Is(err, ps.ErrClosed) && !errors.Is(err, ps.ErrPeerLost) && !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := s.node.RegisterRecvBuffer(t, ranks, keys); err != nil && !errors.Is(err, stepvan.ErrClosed) && !errors.Is(err, stepvan.ErrPeerLost) && !errors.Is(err, context.DeadlineExceeded) {
 		s.fault("%s: register_recv_buffer: %v", s.node, err)
 	}
 }
@@ -347,7 +348,7 @@ func (s *hurtServer) answer(r ps.Request, me int) {
 	if err != nil {
 		s.unanswered = append(s.unanswered, r.Handler)
 	}
-	if err != nil && !errors.Is(err, ps.ErrPeerLost) {
+	if err != nil && !errors.Is(err, stepvan.ErrPeerLost) {
 		s.fault("%s: respond: %v", s.node, err)
 	}
 }
@@ -418,7 +419,7 @@ func (w *hurtWorker) lane(server, lane int) {
 		w.hurt.mu.Lock()
 		w.others = append(w.others, fmt.Sprintf("%s: %v, and the damage is not theirs", who, err))
 		w.hurt.mu.Unlock()
-	case !errors.Is(err, ps.ErrPeerLost) && !errors.Is(err, ps.ErrRemote):
+	case !errors.Is(err, stepvan.ErrPeerLost) && !errors.Is(err, stepvan.ErrRemote):
 		w.fault("%s: the error is of another kind: %v", who, err)
 	}
 }

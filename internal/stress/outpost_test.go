@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/ps"
@@ -167,7 +168,7 @@ func newOutpost(r road, dir string, report sink) (*outpost, error) {
 func (o *outpost) serve() {
 	for {
 		err := o.server.GetBatchInto(context.Background(), server.AnyReady, &o.batch)
-		if errors.Is(err, ps.ErrClosed) {
+		if errors.Is(err, stepvan.ErrClosed) {
 			return
 		}
 		if err != nil {
@@ -196,7 +197,7 @@ func (o *outpost) answer(r server.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := res.WaitFor(bound); err != nil && !errors.Is(err, ps.ErrPeerLost) {
+	if err := res.WaitFor(bound); err != nil && !errors.Is(err, stepvan.ErrPeerLost) {
 		return err
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/launch"
 	"github.com/stepvan/stepvan/ps"
 )
@@ -126,7 +127,7 @@ func (c *conductor) live(ctx context.Context, n *ps.Node) error {
 	e, err := c.employ(working, n, rest)
 	if err != nil {
 		k := evWrong
-		if errors.Is(err, ps.ErrPeerLost) {
+		if errors.Is(err, stepvan.ErrPeerLost) {
 			k = evLost
 		}
 		c.report(event{Kind: k, Text: "beginning: " + err.Error()})

@@ -3,7 +3,7 @@ package vantest
 import (
 	"errors"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 var clause01 = Clause{Number: 1, Name: "one_completion_per_accepted_operation", cases: []testCase{
@@ -27,7 +27,7 @@ func rejectedHasNone(p *probe) {
 	x, y := p.connect(a, b)
 	for range 3 {
 		err := x.offer(parcel{size: 10, meta: a.van.Caps().MaxMeta + 1})
-		p.want(errors.Is(err, errs.ErrInvalid), "Send with too much meta returned %v, not errs.ErrInvalid", err)
+		p.want(errors.Is(err, stepvan.ErrInvalid), "Send with too much meta returned %v, not stepvan.ErrInvalid", err)
 		x.run(y, parcel{size: 10, meta: 10})
 	}
 	p.quiet()

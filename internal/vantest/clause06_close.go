@@ -5,7 +5,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -28,15 +28,15 @@ func refusedAfterClose(p *probe) {
 	}
 	x.close()
 	err := x.offer(parcel{size: 1})
-	p.want(errors.Is(err, errs.ErrClosed), "Send after Endpoint.Close returned %v, not errs.ErrClosed", err)
+	p.want(errors.Is(err, stepvan.ErrClosed), "Send after Endpoint.Close returned %v, not stepvan.ErrClosed", err)
 	addr := a.listen()
 	a.close()
 	err = z.offer(parcel{size: 1})
-	p.want(errors.Is(err, errs.ErrClosed), "Send after Van.Close returned %v, not errs.ErrClosed", err)
+	p.want(errors.Is(err, stepvan.ErrClosed), "Send after Van.Close returned %v, not stepvan.ErrClosed", err)
 	p.call("Listen after Van.Close to return", func() { _, err = a.van.Listen(p.f.Listen) })
-	p.want(errors.Is(err, errs.ErrClosed), "Listen after Van.Close returned %v, not errs.ErrClosed", err)
+	p.want(errors.Is(err, stepvan.ErrClosed), "Listen after Van.Close returned %v, not stepvan.ErrClosed", err)
 	p.call("Dial after Van.Close to return", func() { _, err = a.van.Dial(context.Background(), addr) })
-	p.want(errors.Is(err, errs.ErrClosed), "Dial after Van.Close returned %v, not errs.ErrClosed", err)
+	p.want(errors.Is(err, stepvan.ErrClosed), "Dial after Van.Close returned %v, not stepvan.ErrClosed", err)
 	for range 3 {
 		p.must(x.ep.Close(), "Endpoint.Close after Van.Close")
 	}
@@ -64,7 +64,7 @@ func closeUnblocksDial(p *probe) {
 			defer returned.Done()
 			started.Done()
 			_, err := a.van.Dial(context.Background(), addr)
-			p.want(errors.Is(err, errs.ErrClosed), "Dial returned %v when the van was closed, not errs.ErrClosed", err)
+			p.want(errors.Is(err, stepvan.ErrClosed), "Dial returned %v when the van was closed, not stepvan.ErrClosed", err)
 		})
 	}
 	started.Wait()
@@ -85,10 +85,10 @@ func storm(p *probe) (a, b *node, x, y *side) {
 			for i := 0; p.ctx.Err() == nil; i++ {
 				err := s.offer(parcel{size: i % 5000, meta: i % 50})
 				switch {
-				case errors.Is(err, errs.ErrWouldBlock):
+				case errors.Is(err, stepvan.ErrWouldBlock):
 					s.await()
 				case err != nil:
-					p.want(errors.Is(err, errs.ErrClosed) || errors.Is(err, errs.ErrPeerLost), "Send during Close returned %v", err)
+					p.want(errors.Is(err, stepvan.ErrClosed) || errors.Is(err, stepvan.ErrPeerLost), "Send during Close returned %v", err)
 					return
 				}
 			}

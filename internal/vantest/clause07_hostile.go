@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
@@ -99,7 +99,7 @@ func attacks() []attack {
 }
 
 func isProtocol(err error) bool {
-	var pe *errs.ProtocolError
+	var pe *stepvan.ProtocolError
 	return errors.As(err, &pe)
 }
 
@@ -108,7 +108,7 @@ func isVersion(err error) bool {
 	return errors.As(err, &ve) && ve.Own == wire.Version && ve.Peer != wire.Version
 }
 
-func isGone(err error) bool { return errors.Is(err, errs.ErrPeerLost) || isProtocol(err) }
+func isGone(err error) bool { return errors.Is(err, stepvan.ErrPeerLost) || isProtocol(err) }
 
 // rawMessage is a valid message as it is on the wire.
 func rawMessage(sequence uint64, meta, payload int) []byte {

@@ -3,7 +3,7 @@ package vantest
 import (
 	"errors"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 var clause08 = Clause{Number: 8, Name: "payload_goes_where_it_is_told", cases: []testCase{
@@ -69,7 +69,7 @@ func placerCondemns(p *probe) {
 	z, w := p.connect(a, b)
 	y.refuse = func(sequence uint64) error {
 		if sequence == 5 {
-			return &errs.ProtocolError{Field: "test", Offset: 5, Reason: "refused by the Placer"}
+			return &stepvan.ProtocolError{Field: "test", Offset: 5, Reason: "refused by the Placer"}
 		}
 		return nil
 	}
@@ -77,17 +77,17 @@ func placerCondemns(p *probe) {
 	y.endangered()
 	for n := 0; n < 8; n++ {
 		err := x.offer(parcel{size: 50 * kib, meta: 5})
-		for errors.Is(err, errs.ErrWouldBlock) {
+		for errors.Is(err, stepvan.ErrWouldBlock) {
 			p.until("room, or the loss", func() bool { return x.idle() || x.count().lost })
 			err = x.offer(parcel{size: 50 * kib, meta: 5})
 		}
 		if err != nil {
-			p.want(errors.Is(err, errs.ErrPeerLost), "Send to a peer that hangs up returned %v", err)
+			p.want(errors.Is(err, stepvan.ErrPeerLost), "Send to a peer that hangs up returned %v", err)
 			break
 		}
 	}
 	p.until("EventLost on both sides", func() bool { return x.count().lost && y.count().lost })
-	p.want(isProtocol(y.count().reason), "EventLost says %q, not the Placer's errs.ProtocolError", y.count().reason)
+	p.want(isProtocol(y.count().reason), "EventLost says %q, not the Placer's stepvan.ProtocolError", y.count().reason)
 	p.want(y.count().delivered == 4, "%d messages delivered, 4 came before the bad one", y.count().delivered)
 	duplex(z, w, p.mix(20, 10*kib))
 }

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 var clause10 = Clause{Number: 10, Name: "methods_may_be_called_concurrently_as_stated", cases: []testCase{
@@ -57,7 +57,7 @@ func (s *side) stream(n int) {
 		switch err := s.offer(parcel{size: i * 37 % 9000, segments: 1 + i%3, meta: i % 60}); {
 		case err == nil:
 			i++
-		case errors.Is(err, errs.ErrWouldBlock):
+		case errors.Is(err, stepvan.ErrWouldBlock):
 			s.await()
 		default:
 			s.n.p.fail(10, "Send: %v", err)

@@ -3,7 +3,7 @@ package vantest
 import (
 	"errors"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 var clause11 = Clause{Number: 11, Name: "the_loss_of_a_peer_is_one_event", cases: []testCase{
@@ -44,10 +44,10 @@ func lossAfterDeliveries(p *probe) {
 		p.until("completions after Close", x.idle)
 		b.detached.Store(false)
 		p.until("EventLost", func() bool { return y.count().lost })
-		p.want(errors.Is(y.count().reason, errs.ErrPeerLost), "EventLost says %v, not errs.ErrPeerLost", y.count().reason)
+		p.want(errors.Is(y.count().reason, stepvan.ErrPeerLost), "EventLost says %v, not stepvan.ErrPeerLost", y.count().reason)
 		p.want(y.count().delivered >= x.count().succeeded, "%d messages completed without error before Close, %d were delivered before EventLost", x.count().succeeded, y.count().delivered)
 		err := y.offer(parcel{size: 1})
-		p.want(errors.Is(err, errs.ErrPeerLost) || errors.Is(err, errs.ErrClosed), "Send after EventLost returned %v", err)
+		p.want(errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, stepvan.ErrClosed), "Send after EventLost returned %v", err)
 		p.quiet()
 		y.close()
 		p.quiet()
@@ -159,7 +159,7 @@ func lossy(p *probe) {
 				ends = x.offer(parcel{size: p.rng.IntN(2000), segments: 2, meta: 20})
 				sent++
 			}
-			if errors.Is(ends, errs.ErrWouldBlock) {
+			if errors.Is(ends, stepvan.ErrWouldBlock) {
 				ends = nil
 			}
 			return x.count().lost && y.count().lost

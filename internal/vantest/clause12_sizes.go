@@ -4,7 +4,7 @@ import (
 	"errors"
 	"syscall"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
@@ -36,7 +36,7 @@ func mostSegments(p *probe) {
 func (s *side) refusesAll(list ...parcel) {
 	for _, c := range list {
 		err := s.offer(c)
-		s.n.p.want(errors.Is(err, errs.ErrInvalid), "Send of %d bytes in %d segments with %d of meta returned %v, not errs.ErrInvalid", c.size, c.segments, c.meta, err)
+		s.n.p.want(errors.Is(err, stepvan.ErrInvalid), "Send of %d bytes in %d segments with %d of meta returned %v, not stepvan.ErrInvalid", c.size, c.segments, c.meta, err)
 	}
 }
 
@@ -61,6 +61,6 @@ func largestPayload(p *probe) {
 	}
 	m.Head = encode(wire.Header{Kind: wire.KindData, Sequence: 1, Payload: uint64(size), Total: uint64(size)}, 0)
 	err = x.ep.Send(m)
-	p.want(errors.Is(err, errs.ErrInvalid), "Send of %d bytes returned %v, not errs.ErrInvalid; Caps.MaxPayload is %d", size, err, caps.MaxPayload)
+	p.want(errors.Is(err, stepvan.ErrInvalid), "Send of %d bytes returned %v, not stepvan.ErrInvalid; Caps.MaxPayload is %d", size, err, caps.MaxPayload)
 	x.run(y, parcel{size: 100})
 }

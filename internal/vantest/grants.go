@@ -4,7 +4,7 @@ import (
 	"errors"
 	"sync/atomic"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -143,8 +143,8 @@ func grantsRefuse(p *probe) {
 		t    van.Target
 		kind error
 	}{
-		"a withdrawn grant":        {withdrawn.at(0), errs.ErrStale},
-		"an older generation":      {old, errs.ErrStale},
+		"a withdrawn grant":        {withdrawn.at(0), stepvan.ErrStale},
+		"an older generation":      {old, stepvan.ErrStale},
 		"an unknown grant":         {unknown, nil},
 		"another peer's grant":     {foreign.at(0), nil},
 		"a read-only grant":        {readOnly.at(0), nil},
@@ -161,7 +161,7 @@ func grantsRefuse(p *probe) {
 	x.run(y, parcel{size: 10}, parcel{size: 100, target: []van.Target{good.at(0)}})
 	z.run(w, parcel{size: 10})
 	err := y.granter().Withdraw(withdrawn.ID, 1<<40)
-	p.want(errors.Is(err, errs.ErrStale), "a second Withdraw returned %v, not errs.ErrStale", err)
+	p.want(errors.Is(err, stepvan.ErrStale), "a second Withdraw returned %v, not stepvan.ErrStale", err)
 	err = w.granter().Withdraw(good.ID, 1<<40)
 	p.want(err != nil, "Withdraw of another endpoint's grant succeeded")
 	p.quiet()
@@ -199,9 +199,9 @@ func withdrawUnderFire(p *probe) {
 	p.spawn(func() {
 		for !stop.Load() && p.ctx.Err() == nil && rejected.Load() < 100 {
 			switch err := x.offer(parcel{size: 32 * kib, target: []van.Target{g.at(0)}}); {
-			case errors.Is(err, errs.ErrWouldBlock):
+			case errors.Is(err, stepvan.ErrWouldBlock):
 				x.await()
-			case errors.Is(err, errs.ErrStale):
+			case errors.Is(err, stepvan.ErrStale):
 				rejected.Add(1)
 				p.ring()
 			}
@@ -225,10 +225,10 @@ func targetsRefused(p *probe) {
 	x, y := p.connect(a, b)
 	if a.van.Caps().OneSided {
 		err := x.offer(parcel{size: 10, target: make([]van.Target, 2)})
-		p.want(errors.Is(err, errs.ErrInvalid), "two targets for one segment: Send returned %v, not errs.ErrInvalid", err)
+		p.want(errors.Is(err, stepvan.ErrInvalid), "two targets for one segment: Send returned %v, not stepvan.ErrInvalid", err)
 	} else {
 		err := x.offer(parcel{size: 10, target: make([]van.Target, 1)})
-		p.want(errors.Is(err, errs.ErrInvalid) || errors.Is(err, errs.ErrNotSupported), "a target on a two-sided van: Send returned %v", err)
+		p.want(errors.Is(err, stepvan.ErrInvalid) || errors.Is(err, stepvan.ErrNotSupported), "a target on a two-sided van: Send returned %v", err)
 	}
 	x.run(y, parcel{size: 10})
 }

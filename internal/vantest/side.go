@@ -4,7 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
@@ -89,7 +89,7 @@ type parcel struct {
 // try sends one message; false means that the queue was full.
 func (s *side) try(c parcel) bool {
 	err := s.offer(c)
-	if err != nil && !errors.Is(err, errs.ErrWouldBlock) {
+	if err != nil && !errors.Is(err, stepvan.ErrWouldBlock) {
 		s.n.p.fail(s.n.p.clause, "Send of %d bytes: %v", c.size, err)
 	}
 	return err == nil
@@ -135,7 +135,7 @@ func (s *side) offer(c parcel) error {
 	}
 	delete(s.issued, id)
 	n.refused[id] = true
-	if errors.Is(err, errs.ErrWouldBlock) && len(s.issued) == 0 && !n.p.parallel.Load() {
+	if errors.Is(err, stepvan.ErrWouldBlock) && len(s.issued) == 0 && !n.p.parallel.Load() {
 		n.p.fail(5, "Send says ErrWouldBlock while no operation is outstanding: nothing will tell when to try again")
 	}
 	return err

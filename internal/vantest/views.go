@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -59,20 +59,20 @@ func viewsRefuse(p *probe) {
 		rights van.Rights
 		kind   error
 	}{
-		"a withdrawn grant":        {withdrawn.at(0), 1, van.RightRead, errs.ErrStale},
-		"an older generation":      {old, 1, van.RightRead, errs.ErrStale},
-		"an unknown grant":         {unknown, 1, van.RightRead, errs.ErrStale},
-		"another peer's grant":     {foreign.at(0), 1, van.RightRead, errs.ErrStale},
-		"a read-only grant":        {readOnly.at(0), 1, both, errs.ErrInvalid},
-		"a write-only grant":       {writeOnly.at(0), 1, van.RightRead, errs.ErrInvalid},
-		"no rights":                {good.at(0), 1, 0, errs.ErrInvalid},
-		"no bytes":                 {good.at(0), 0, van.RightRead, errs.ErrInvalid},
-		"a negative length":        {good.at(10), -1, van.RightRead, errs.ErrInvalid},
-		"an offset behind the end": {beyond, 1, van.RightRead, errs.ErrInvalid},
-		"a length behind the end":  {good.at(51), 50, van.RightRead, errs.ErrInvalid},
-		"a length that wraps":      {good.at(51), 1<<63 - 1, van.RightRead, errs.ErrInvalid},
-		"a negative offset":        {good.at(-1), 1, van.RightRead, errs.ErrInvalid},
-		"an offset that wraps":     {wraps, 50, van.RightRead, errs.ErrInvalid},
+		"a withdrawn grant":        {withdrawn.at(0), 1, van.RightRead, stepvan.ErrStale},
+		"an older generation":      {old, 1, van.RightRead, stepvan.ErrStale},
+		"an unknown grant":         {unknown, 1, van.RightRead, stepvan.ErrStale},
+		"another peer's grant":     {foreign.at(0), 1, van.RightRead, stepvan.ErrStale},
+		"a read-only grant":        {readOnly.at(0), 1, both, stepvan.ErrInvalid},
+		"a write-only grant":       {writeOnly.at(0), 1, van.RightRead, stepvan.ErrInvalid},
+		"no rights":                {good.at(0), 1, 0, stepvan.ErrInvalid},
+		"no bytes":                 {good.at(0), 0, van.RightRead, stepvan.ErrInvalid},
+		"a negative length":        {good.at(10), -1, van.RightRead, stepvan.ErrInvalid},
+		"an offset behind the end": {beyond, 1, van.RightRead, stepvan.ErrInvalid},
+		"a length behind the end":  {good.at(51), 50, van.RightRead, stepvan.ErrInvalid},
+		"a length that wraps":      {good.at(51), 1<<63 - 1, van.RightRead, stepvan.ErrInvalid},
+		"a negative offset":        {good.at(-1), 1, van.RightRead, stepvan.ErrInvalid},
+		"an offset that wraps":     {wraps, 50, van.RightRead, stepvan.ErrInvalid},
 	} {
 		_, err := x.granter().Map(c.t, c.n, c.rights)
 		p.want(errors.Is(err, c.kind), "Map of %s returned %v, not %v", name, err, c.kind)
@@ -81,7 +81,7 @@ func viewsRefuse(p *probe) {
 	x.view(good.at(0), 100, both).Release()
 	x.close()
 	_, err := x.granter().Map(good.at(0), 1, van.RightRead)
-	p.want(errors.Is(err, errs.ErrClosed), "Map after Close returned %v, not errs.ErrClosed", err)
+	p.want(errors.Is(err, stepvan.ErrClosed), "Map after Close returned %v, not stepvan.ErrClosed", err)
 }
 
 // viewsHoldWithdrawals keeps a View beyond the withdrawal of its grant.
@@ -95,8 +95,8 @@ func viewsHoldWithdrawals(p *probe) {
 	p.quiet()
 	p.want(y.count().outstanding == 1, "Withdraw completed while Views were out")
 	_, err := x.granter().Map(g.at(0), 1, van.RightRead)
-	p.want(errors.Is(err, errs.ErrStale), "Map after Withdraw returned %v, not errs.ErrStale", err)
-	x.targetFails("a grant that is being withdrawn", g.at(0), errs.ErrStale)
+	p.want(errors.Is(err, stepvan.ErrStale), "Map after Withdraw returned %v, not stepvan.ErrStale", err)
+	x.targetFails("a grant that is being withdrawn", g.at(0), stepvan.ErrStale)
 	paint(second.Bytes, 'v')
 	x.run(y, parcel{size: 10})
 	p.want(bytes.Equal(g.mem[kib:2*kib], second.Bytes), "a View is not the memory any more after Withdraw")
@@ -149,7 +149,7 @@ func viewsUnderFire(p *probe) {
 			for !over.Load() && p.ctx.Err() == nil && seen.Load() < 1e5 {
 				v, err := x.granter().Map(current.Load().at(0), 4*kib, van.RightRead)
 				if err != nil {
-					p.want(errors.Is(err, errs.ErrStale), "Map beside Withdraw returned %v, not errs.ErrStale", err)
+					p.want(errors.Is(err, stepvan.ErrStale), "Map beside Withdraw returned %v, not stepvan.ErrStale", err)
 					continue
 				}
 				if atomic.LoadUint32(word(v.Bytes)) != 0 {

@@ -27,7 +27,7 @@ func (a *Announcement) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the meta of the announcement that h heads. An error is an *errs.ProtocolError.
+// Decode reads the meta of the announcement that h heads. An error is a *stepvan.ProtocolError.
 func (a *Announcement) Decode(h *Header, meta []byte) error {
 	if h.Op != OpAnnounce && h.Op != OpWithdraw {
 		return bad("op", offOp, "%d is no announcement", h.Op)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -46,7 +46,7 @@ func TestDescriptorTruncatedAtEveryOffset(t *testing.T) {
 	for n := range b {
 		var got Descriptor
 		_, err := got.Decode(b[:n], 128)
-		var pe *errs.ProtocolError
+		var pe *stepvan.ProtocolError
 		require.ErrorAs(t, err, &pe, "%d bytes", n)
 		require.GreaterOrEqual(t, pe.Offset, 128)
 	}
@@ -72,7 +72,7 @@ func TestDescriptorRefuses(t *testing.T) {
 			c.spoil(b)
 			var got Descriptor
 			_, err := got.Decode(b, 0)
-			var pe *errs.ProtocolError
+			var pe *stepvan.ProtocolError
 			require.ErrorAs(t, err, &pe)
 			require.Equal(t, c.field, pe.Field)
 		})

@@ -6,7 +6,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // Sizes and identity of the header.
@@ -231,5 +231,5 @@ func checksum(header, meta []byte) uint64 {
 }
 
 func bad(field string, offset int, format string, args ...any) error {
-	return &errs.ProtocolError{Field: field, Offset: offset, Reason: fmt.Sprintf(format, args...)}
+	return &stepvan.ProtocolError{Field: field, Offset: offset, Reason: fmt.Sprintf(format, args...)}
 }

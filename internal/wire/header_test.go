@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // sample has a different value in every field.
@@ -64,7 +64,7 @@ func TestHeaderTruncatedAtEveryOffset(t *testing.T) {
 	b := encoded(t)
 	for n := range HeaderSize {
 		var h Header
-		var pe *errs.ProtocolError
+		var pe *stepvan.ProtocolError
 		require.ErrorAs(t, h.Decode(b[:n], DefaultLimits), &pe, "%d bytes", n)
 	}
 }
@@ -121,7 +121,7 @@ func TestHeaderLimits(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			var pe *errs.ProtocolError
+			var pe *stepvan.ProtocolError
 			require.ErrorAs(t, err, &pe)
 			require.Equal(t, c.field, pe.Field)
 		})
@@ -141,7 +141,7 @@ func TestHeaderOfAnotherVersion(t *testing.T) {
 func TestHeaderOfNoPeer(t *testing.T) {
 	var h Header
 	err := h.Decode([]byte("GET / HTTP/1.1\r\nHost: x\r\n"+strings.Repeat(" ", HeaderSize)), DefaultLimits)
-	var pe *errs.ProtocolError
+	var pe *stepvan.ProtocolError
 	require.True(t, errors.As(err, &pe))
 	require.Equal(t, "magic", pe.Field)
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -46,7 +46,7 @@ func TestTensorsInPlaceAreNoPartOfThePayload(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			var broken *errs.ProtocolError
+			var broken *stepvan.ProtocolError
 			require.ErrorAs(t, err, &broken)
 		})
 	}

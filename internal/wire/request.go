@@ -16,7 +16,7 @@ const (
 	OpFence uint8 = 3
 )
 
-// CheckFence holds the header of an OpFence against its form. An error is an *errs.ProtocolError.
+// CheckFence holds the header of an OpFence against its form. An error is a *stepvan.ProtocolError.
 func CheckFence(h *Header) error {
 	if h.Total != 0 || h.Meta != 0 || h.Pushes != 0 || h.Pulls != 0 {
 		return bad("total", offTotal, "a fence with %d bytes of payload, %d of meta, %d pushes and %d pulls", h.Total, h.Meta, h.Pushes, h.Pulls)
@@ -41,7 +41,7 @@ type Request struct {
 }
 
 // Decode reads the meta of the request that h heads and checks it against h.
-// 0 allocations in the steady state. An error is an *errs.ProtocolError.
+// 0 allocations in the steady state. An error is a *stepvan.ProtocolError.
 func (r *Request) Decode(h *Header, meta []byte) error {
 	if h.Op != OpRequest && h.Op != OpRouted {
 		return bad("op", offOp, "%d is no request", h.Op)
@@ -72,7 +72,7 @@ type Response struct {
 }
 
 // Decode reads the meta of the response that h heads, one without FlagError, and
-// checks it against h. 0 allocations in the steady state. An error is an *errs.ProtocolError.
+// checks it against h. 0 allocations in the steady state. An error is a *stepvan.ProtocolError.
 func (r *Response) Decode(h *Header, meta []byte) (err error) {
 	if err := checkResponse(h); err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -50,7 +50,7 @@ func TestResponseDecode(t *testing.T) {
 func TestMetaTruncatedAtEveryOffset(t *testing.T) {
 	qh, q := request()
 	rh, p := response()
-	var pe *errs.ProtocolError
+	var pe *stepvan.ProtocolError
 	for n := range q {
 		require.ErrorAs(t, new(Request).Decode(&qh, q[:n]), &pe, "request of %d bytes", n)
 	}
@@ -82,7 +82,7 @@ func TestRequestRefuses(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h, meta := request()
 			c.spoil(&h, &meta)
-			var pe *errs.ProtocolError
+			var pe *stepvan.ProtocolError
 			require.ErrorAs(t, new(Request).Decode(&h, meta), &pe)
 			require.Equal(t, c.field, pe.Field)
 		})
@@ -98,7 +98,7 @@ func TestResponseRefuses(t *testing.T) {
 	} {
 		h, meta := response()
 		spoil(&h)
-		var pe *errs.ProtocolError
+		var pe *stepvan.ProtocolError
 		require.ErrorAs(t, new(Response).Decode(&h, meta), &pe, field)
 		require.Equal(t, field, pe.Field)
 	}
@@ -111,7 +111,7 @@ func TestAnnouncement(t *testing.T) {
 	var got Announcement
 	require.NoError(t, got.Decode(&h, meta))
 	require.Equal(t, a, got)
-	var pe *errs.ProtocolError
+	var pe *stepvan.ProtocolError
 	for n := range meta {
 		require.ErrorAs(t, got.Decode(&h, meta[:n]), &pe)
 	}

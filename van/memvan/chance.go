@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // random is the seeded source of everything that happens by chance on the way from e.
@@ -82,7 +82,7 @@ func (e *endpoint) tempt() {
 func (c *conn) sever() {
 	var f [2]fate
 	for i := range c.ends {
-		f[i] = fate{shred: true, reason: c.ends[i].fault("receive", errs.ErrPeerLost)}
+		f[i] = fate{shred: true, reason: c.ends[i].fault("receive", stepvan.ErrPeerLost)}
 	}
 	c.end(f)
 }

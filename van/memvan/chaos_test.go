@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -71,7 +71,7 @@ func chatter(t *testing.T, net *Network, v van.Van) {
 			err := ep.Send(message(van.OpID(accepted), "meta", payload[:accepted]))
 			if err == nil {
 				accepted++
-			} else if !errors.Is(err, errs.ErrWouldBlock) {
+			} else if !errors.Is(err, stepvan.ErrWouldBlock) {
 				break
 			}
 		}

@@ -3,7 +3,7 @@ package memvan
 import (
 	"sync"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // conn is a connection: two endpoints, and all state that both look at.
@@ -119,11 +119,11 @@ func (e *endpoint) intact() int {
 // ended is the error of operations on an endpoint whose connection is over.
 func (e *endpoint) ended() error {
 	if e.closed {
-		return e.fault("send", errs.ErrClosed)
+		return e.fault("send", stepvan.ErrClosed)
 	}
-	return e.fault("send", errs.ErrPeerLost)
+	return e.fault("send", stepvan.ErrPeerLost)
 }
 
 func (e *endpoint) fault(op string, err error) error {
-	return &errs.OpError{Op: op, Van: vanName, Peer: e.name, Err: err}
+	return &stepvan.OpError{Op: op, Van: vanName, Peer: e.name, Err: err}
 }

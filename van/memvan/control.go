@@ -1,8 +1,6 @@
 package memvan
 
-import (
-	"github.com/stepvan/stepvan/internal/errs"
-)
+import "github.com/stepvan/stepvan"
 
 // Cut loses all connections between the vans named a and b, with a random part of
 // what was on its way. They may connect again at once. It returns how many
@@ -44,7 +42,7 @@ func (net *Network) Kill(name string) bool {
 	for _, e := range net.leave(n) {
 		var f [2]fate
 		f[e.side] = fate{close: true}
-		f[e.peer.side] = fate{orphan: true, shred: true, reason: e.peer.fault("receive", errs.ErrPeerLost)}
+		f[e.peer.side] = fate{orphan: true, shred: true, reason: e.peer.fault("receive", stepvan.ErrPeerLost)}
 		e.conn.end(f)
 	}
 	n.rouse()

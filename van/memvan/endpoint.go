@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -106,11 +106,11 @@ func (e *endpoint) sendFrom(m *van.Message, size int64) error {
 func (e *endpoint) room() error {
 	switch {
 	case e.closed:
-		return errs.ErrClosed
+		return stepvan.ErrClosed
 	case e.conn.over:
-		return errs.ErrPeerLost
+		return stepvan.ErrPeerLost
 	case e.pending == e.van.opt.Queue:
-		return errs.ErrWouldBlock
+		return stepvan.ErrWouldBlock
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (e *endpoint) ready() {
 func (e *endpoint) Close() error {
 	var f [2]fate
 	f[e.side].close = true
-	f[e.peer.side].reason = e.peer.fault("receive", errs.ErrPeerLost)
+	f[e.peer.side].reason = e.peer.fault("receive", stepvan.ErrPeerLost)
 	e.conn.end(f)
 	return nil
 }

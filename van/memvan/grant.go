@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/van"
 )
@@ -40,9 +41,9 @@ func (g granter) Grant(mem []byte, generation uint32, rights van.Rights) (van.Gr
 	defer e.conn.unlock()
 	switch {
 	case e.closed:
-		return van.Grant{}, errs.ErrClosed
+		return van.Grant{}, stepvan.ErrClosed
 	case e.conn.over:
-		return van.Grant{}, errs.ErrPeerLost
+		return van.Grant{}, stepvan.ErrPeerLost
 	case e.van.opt.Grants > 0 && len(e.grants) >= e.van.opt.Grants:
 		return van.Grant{}, fmt.Errorf("%w: %d are out", errs.ErrNoGrant, len(e.grants))
 	}
@@ -60,7 +61,7 @@ func (g granter) Withdraw(id van.GrantID, op van.OpID) error {
 	defer e.conn.unlock()
 	r := e.grants[id]
 	if r == nil || r.withdrawn {
-		return fmt.Errorf("grant %#x is withdrawn already or another endpoint's: %w", id, errs.ErrStale)
+		return fmt.Errorf("grant %#x is withdrawn already or another endpoint's: %w", id, stepvan.ErrStale)
 	}
 	if err := e.room(); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
@@ -77,28 +78,28 @@ func TestCloseDeliversWhatNeedsNoSource(t *testing.T) {
 	require.NoError(t, out.Send(message(2, "", []byte("payload"))))
 	require.NoError(t, out.Send(message(3, "never passes 2")))
 	require.NoError(t, out.Close())
-	require.ErrorIs(t, out.Send(message(4, "")), errs.ErrClosed)
+	require.ErrorIs(t, out.Send(message(4, "")), stepvan.ErrClosed)
 	done := drain(a)
 	require.Equal(t, "CCC", kinds(done))
 	require.NoError(t, done[0].Err)
-	require.ErrorIs(t, done[1].Err, errs.ErrClosed)
-	require.ErrorIs(t, done[2].Err, errs.ErrClosed)
+	require.ErrorIs(t, done[1].Err, stepvan.ErrClosed)
+	require.ErrorIs(t, done[2].Err, stepvan.ErrClosed)
 	got := drain(b)
 	require.Equal(t, "ML", kinds(got))
 	require.Equal(t, "goodbye", string(got[0].Delivery.Meta))
-	require.ErrorIs(t, got[1].Err, errs.ErrPeerLost)
-	require.ErrorIs(t, got[0].Endpoint.Send(message(5, "")), errs.ErrPeerLost)
+	require.ErrorIs(t, got[1].Err, stepvan.ErrPeerLost)
+	require.ErrorIs(t, got[0].Endpoint.Send(message(5, "")), stepvan.ErrPeerLost)
 }
 
 func TestKillFreesNameAndAddress(t *testing.T) {
 	net := NewNetwork(NetworkOptions{})
 	a, b := newVan(t, net, Options{Name: "a"}), newVan(t, net, Options{Name: "b"})
 	_, err := New(net, Options{Name: "b", Placer: pool{}})
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	addr, err := b.Listen("b:1")
 	require.NoError(t, err)
 	_, err = a.Listen("b:1")
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	out, err := a.Dial(context.Background(), addr)
 	require.NoError(t, err)
 	require.NoError(t, out.Send(message(1, "", []byte("x"))))
@@ -192,12 +193,12 @@ func TestCorruptCostsTheConnection(t *testing.T) {
 	require.NoError(t, out.Send(message(2, "damaged")))
 	got := drain(b)
 	require.Equal(t, "ML", kinds(got))
-	var pe *errs.ProtocolError
+	var pe *stepvan.ProtocolError
 	require.ErrorAs(t, got[1].Err, &pe)
 	require.Equal(t, "checksum", pe.Field)
 	lost := drain(a)
 	require.Equal(t, "CCL", kinds(lost))
-	require.ErrorIs(t, lost[1].Err, errs.ErrPeerLost)
+	require.ErrorIs(t, lost[1].Err, stepvan.ErrPeerLost)
 }
 
 func TestDelayAndJitterKeepOrderOfAnEndpoint(t *testing.T) {

@@ -12,7 +12,9 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // NetworkOptions say how a network behaves. The zero value is a perfect one.
@@ -61,7 +63,7 @@ func (net *Network) join(n *node) error {
 		n.opt.Name = net.unused("mem-", func(s string) bool { return net.nodes[s] != nil })
 	}
 	if net.nodes[n.opt.Name] != nil {
-		return errs.Invalid("memvan: a van named %q is in the network already", errs.Cut(n.opt.Name))
+		return errs.Invalid("memvan: a van named %q is in the network already", text.Cut(n.opt.Name))
 	}
 	net.nodes[n.opt.Name] = n
 	return nil
@@ -97,7 +99,7 @@ func (net *Network) listen(n *node, addr string) (string, error) {
 	net.mu.Lock()
 	defer net.mu.Unlock()
 	if n.isClosed() {
-		return "", errs.ErrClosed
+		return "", stepvan.ErrClosed
 	}
 	taken := func(s string) bool { return net.listeners[s] != nil }
 	if addr == "" {
@@ -107,7 +109,7 @@ func (net *Network) listen(n *node, addr string) (string, error) {
 		addr = net.unused(host+":", taken)
 	}
 	if taken(addr) {
-		return "", errs.Invalid("address in use by van %q, choose another or \":0\"", errs.Cut(net.listeners[addr].opt.Name))
+		return "", errs.Invalid("address in use by van %q, choose another or \":0\"", text.Cut(net.listeners[addr].opt.Name))
 	}
 	net.listeners[addr] = n
 	if c := net.waiting[addr]; c != nil {
@@ -133,7 +135,7 @@ func (net *Network) unused(prefix string, taken func(string) bool) string {
 
 func checkAddr(addr string) error {
 	if addr == "" || len(addr) > 255 || strings.ContainsFunc(addr, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
-		return errs.Invalid("%q is no address: 1 to 255 bytes without spaces", errs.Cut(addr))
+		return errs.Invalid("%q is no address: 1 to 255 bytes without spaces", text.Cut(addr))
 	}
 	return nil
 }
@@ -163,7 +165,7 @@ func (net *Network) meet(ctx context.Context, n *node, addr string) (*endpoint, 
 	defer net.mu.Unlock()
 	for {
 		if n.isClosed() {
-			return nil, errs.ErrClosed
+			return nil, stepvan.ErrClosed
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("nobody listens there: %w", err)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
@@ -104,7 +105,7 @@ func (n *node) FD() int { return -1 }
 // most 255 bytes; an empty one, and one that ends in ":0", stands for a free one.
 func (n *node) Listen(addr string) (bound string, err error) {
 	if bound, err = n.net.listen(n, addr); err != nil {
-		return "", &errs.OpError{Op: "listen", Van: vanName, Peer: addr, Err: err}
+		return "", &stepvan.OpError{Op: "listen", Van: vanName, Peer: addr, Err: err}
 	}
 	return bound, nil
 }
@@ -113,7 +114,7 @@ func (n *node) Listen(addr string) (bound string, err error) {
 func (n *node) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
 	ep, err := n.net.dial(ctx, n, addr)
 	if err != nil {
-		return nil, &errs.OpError{Op: "dial", Van: vanName, Peer: addr, Err: err}
+		return nil, &stepvan.OpError{Op: "dial", Van: vanName, Peer: addr, Err: err}
 	}
 	return ep.face, nil
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"sync"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
@@ -27,7 +28,7 @@ func (net *Network) DialRaw(addr string) (io.ReadWriteCloser, error) {
 	net.mu.Unlock()
 	if r.ep == nil {
 		_ = v.Close()
-		return nil, &errs.OpError{Op: "dial", Van: vanName, Peer: addr, Err: errs.Invalid("nobody listens there")}
+		return nil, &stepvan.OpError{Op: "dial", Van: vanName, Peer: addr, Err: errs.Invalid("nobody listens there")}
 	}
 	r.ep.announce()
 	return r, nil
@@ -50,7 +51,7 @@ type raw struct {
 
 // Place implements van.Placer: what the receiver sends has no place here.
 func (r *raw) Place(_ van.Endpoint, _ *wire.Header, _ []byte, dst [][]byte) ([][]byte, error) {
-	return dst, errs.ErrNotSupported
+	return dst, stepvan.ErrNotSupported
 }
 
 func (r *raw) wake() {
@@ -132,7 +133,7 @@ func (r *raw) send(head, payload []byte) error {
 		r.mu.Unlock()
 		err := r.ep.sendFrom(m, int64(len(payload)))
 		r.mu.Lock()
-		if !errors.Is(err, errs.ErrWouldBlock) {
+		if !errors.Is(err, stepvan.ErrWouldBlock) {
 			return err
 		}
 		for r.drain(); r.polls == polls && !r.over; r.drain() {

@@ -3,6 +3,7 @@ package memvan
 import (
 	"errors"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/van"
 )
@@ -116,7 +117,7 @@ func (e *endpoint) prepare(s *slot, size int64, placed bool) (dst [][]byte, err 
 	if err == nil {
 		return dst, nil
 	}
-	if pe := (*errs.ProtocolError)(nil); errors.As(err, &pe) {
+	if pe := (*stepvan.ProtocolError)(nil); errors.As(err, &pe) {
 		return nil, err
 	}
 	d.Refused = err
@@ -151,6 +152,6 @@ func (e *endpoint) collect(f *frame, number uint64, dst [][]byte) bool {
 func (e *endpoint) distrust(err error) {
 	var f [2]fate
 	f[e.side] = fate{drop: true, reason: e.fault("receive", err)}
-	f[e.peer.side] = fate{reason: e.peer.fault("receive", errs.ErrPeerLost)}
+	f[e.peer.side] = fate{reason: e.peer.fault("receive", stepvan.ErrPeerLost)}
 	e.conn.end(f)
 }

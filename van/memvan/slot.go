@@ -1,7 +1,7 @@
 package memvan
 
 import (
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
@@ -65,9 +65,9 @@ func (s *slot) open(lim wire.Limits, size int64) error {
 	d.Releaser = s
 	switch {
 	case int(d.Header.Meta) != len(d.Meta):
-		return &errs.ProtocolError{Field: "meta", Reason: "length differs from what came with the header"}
+		return &stepvan.ProtocolError{Field: "meta", Reason: "length differs from what came with the header"}
 	case d.Header.Payload != uint64(size):
-		return &errs.ProtocolError{Field: "payload", Reason: "length differs from what came with the header"}
+		return &stepvan.ProtocolError{Field: "payload", Reason: "length differs from what came with the header"}
 	}
 	return wire.Verify(s.buf[:wire.HeaderSize], d.Meta)
 }

@@ -3,6 +3,7 @@ package memvan
 import (
 	"fmt"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/van"
 )
@@ -14,9 +15,9 @@ func (g granter) Map(t van.Target, n int64, rights van.Rights) (van.View, error)
 	defer e.conn.unlock()
 	switch {
 	case e.closed:
-		return van.View{}, errs.ErrClosed
+		return van.View{}, stepvan.ErrClosed
 	case e.conn.over:
-		return van.View{}, errs.ErrPeerLost
+		return van.View{}, stepvan.ErrPeerLost
 	case n < 1:
 		return van.View{}, errs.Invalid("a view of %d bytes", n)
 	}
@@ -47,7 +48,7 @@ func (e *endpoint) granted(t van.Target, n int64, rights van.Rights) (*grant, er
 	r := e.grants[t.Grant]
 	switch {
 	case r == nil || r.withdrawn || r.generation != t.Generation:
-		return nil, fmt.Errorf("grant %#x of generation %d: %w", t.Grant, t.Generation, errs.ErrStale)
+		return nil, fmt.Errorf("grant %#x of generation %d: %w", t.Grant, t.Generation, stepvan.ErrStale)
 	case rights == 0 || rights&^r.rights != 0:
 		return nil, errs.Invalid("grant %#x does not give rights %#x", t.Grant, rights)
 	case t.Offset < 0 || t.Offset > int64(len(r.mem)) || n > int64(len(r.mem))-t.Offset:

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -70,9 +70,9 @@ func TestKillFreesViews(t *testing.T) {
 func TestGrantsNeedMemoryAndRights(t *testing.T) {
 	_, _, _, y := met(t, NewNetwork(NetworkOptions{}))
 	_, err := y.(van.Granter).Grant(nil, 1, van.RightRead)
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	_, err = y.(van.Granter).Grant(make([]byte, 1), 1, 0)
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	_, err = y.(van.Granter).Grant(make([]byte, 1), 1, 4)
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 }

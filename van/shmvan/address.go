@@ -9,7 +9,9 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // An address is "<machine>.<user>/<path>": whose memory can be reached, and the socket. Nobody maps memory of another
@@ -35,7 +37,7 @@ func (v *node) split(addr string) (path string, err error) {
 	host, rest, ok := strings.Cut(addr, "/")
 	machine, user, ok2 := strings.Cut(host, ".")
 	if _, err := strconv.ParseUint(user, 10, 32); !ok || !ok2 || err != nil || len(machine) != len(machineID()) || strings.Trim(machine, "0123456789abcdef") != "" {
-		return "", errs.Invalid("shared memory address %q: it reads machine.user/path, as Listen returned it", errs.Cut(addr))
+		return "", errs.Invalid("shared memory address %q: it reads machine.user/path, as Listen returned it", text.Cut(addr))
 	}
 	switch {
 	case machine != machineID():
@@ -47,6 +49,6 @@ func (v *node) split(addr string) (path string, err error) {
 }
 
 var (
-	errOtherMachine = fmt.Errorf("other machine: %w", errs.ErrNotSupported)
-	errOtherUser    = fmt.Errorf("other user: %w", errs.ErrNotSupported)
+	errOtherMachine = fmt.Errorf("other machine: %w", stepvan.ErrNotSupported)
+	errOtherUser    = fmt.Errorf("other user: %w", stepvan.ErrNotSupported)
 )

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/bulk"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/van"
@@ -79,7 +80,7 @@ func (e *endpoint) claim(t van.Target, n int64, rights van.Rights) (*claim, erro
 }
 
 func stale(t van.Target) error {
-	return fmt.Errorf("grant %#x of generation %d: %w", t.Grant, t.Generation, errs.ErrStale)
+	return fmt.Errorf("grant %#x of generation %d: %w", t.Grant, t.Generation, stepvan.ErrStale)
 }
 
 // lookUp returns the claim of a slot whose use is counted.
@@ -134,7 +135,7 @@ func (e *endpoint) learn(slot int, t van.Target) (*claim, error) {
 		return c, nil // somebody else has
 	}
 	if len(e.unused) > mostSlots {
-		return nil, fmt.Errorf("the peer changes its grants faster than they can be followed: %w", errs.ErrNotSupported)
+		return nil, fmt.Errorf("the peer changes its grants faster than they can be followed: %w", stepvan.ErrNotSupported)
 	}
 	line := func(at int) uint64 { return e.peerTable.word(slot, at).Load() }
 	file, offset, length, rights := line(lineFile), line(lineOffset), line(lineLength), line(lineRights)
@@ -152,7 +153,7 @@ func (e *endpoint) learn(slot int, t van.Target) (*claim, error) {
 	}
 	if err != nil {
 		e.blame(err)
-		return nil, fmt.Errorf("grant %#x cannot be mapped: %w: %w", t.Grant, errs.ErrNotSupported, err)
+		return nil, fmt.Errorf("grant %#x cannot be mapped: %w: %w", t.Grant, stepvan.ErrNotSupported, err)
 	}
 	c.file = f
 	f.hold()
@@ -165,7 +166,7 @@ func (e *endpoint) learn(slot int, t van.Target) (*claim, error) {
 
 // blame has the poller end the connection for what somebody else has found. Any goroutine.
 func (e *endpoint) blame(err error) {
-	var broken *errs.ProtocolError
+	var broken *stepvan.ProtocolError
 	if errors.As(err, &broken) {
 		e.fouled.CompareAndSwap(nil, &err)
 		e.v.stir()

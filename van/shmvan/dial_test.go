@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -52,20 +52,20 @@ func TestProbe(t *testing.T) {
 	require.NoError(t, p.v.Probe(p.v.join(path)))
 	l.SetUnlinkOnClose(false)
 	require.NoError(t, l.Close())
-	require.ErrorIs(t, p.v.Probe(p.v.join(path)), errs.ErrPeerLost, "who listened is gone")
+	require.ErrorIs(t, p.v.Probe(p.v.join(path)), stepvan.ErrPeerLost, "who listened is gone")
 	require.ErrorIs(t, p.v.Probe(p.v.join(path+"none")), unix.ENOENT)
-	require.ErrorIs(t, p.v.Probe(p.v.join(t.TempDir())), errs.ErrNotSupported, "no socket")
+	require.ErrorIs(t, p.v.Probe(p.v.join(t.TempDir())), stepvan.ErrNotSupported, "no socket")
 	for addr, want := range map[string]string{
 		strings.Repeat("0", 16) + "." + strconv.Itoa(os.Getuid()) + "/x":   "other machine",
 		strings.Repeat("0", 16) + "." + strconv.Itoa(os.Getuid()+1) + "/x": "other machine",
 		hostOf(os.Getuid()+1) + "/x":                                       "other user",
 	} {
 		err := p.v.Probe(addr)
-		require.ErrorIs(t, err, errs.ErrNotSupported)
+		require.ErrorIs(t, err, stepvan.ErrNotSupported)
 		require.ErrorContains(t, err, want)
 	}
 	for _, addr := range []string{"nonsense", "nonsense/x", "/x", machineID() + "/x", machineID() + "./x", machineID() + ".-1/x", machineID()[1:] + ".0/x", hostOf(1)} {
-		require.ErrorIs(t, p.v.Probe(addr), errs.ErrInvalid, addr)
+		require.ErrorIs(t, p.v.Probe(addr), stepvan.ErrInvalid, addr)
 	}
 }
 

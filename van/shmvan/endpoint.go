@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/van"
 )
@@ -184,15 +184,15 @@ func (e *endpoint) lose(cause error) {
 	}
 }
 
-var errHungUp = fmt.Errorf("%w: closed by the peer: %w", errs.ErrPeerLost, io.EOF)
+var errHungUp = fmt.Errorf("%w: closed by the peer: %w", stepvan.ErrPeerLost, io.EOF)
 
 // fault is why an operation of an ended connection failed.
 func (e *endpoint) fault(op string) error {
-	cause := errs.ErrPeerLost
+	cause := stepvan.ErrPeerLost
 	if e.state.Load() == stateClosed {
-		cause = errs.ErrClosed
+		cause = stepvan.ErrClosed
 	}
-	return &errs.OpError{Op: op, Van: name, Peer: e.name, Err: cause}
+	return &stepvan.OpError{Op: op, Van: name, Peer: e.name, Err: cause}
 }
 
 // reap lets go of the peer's memory and of the connection's own, once, after the end, when no view is out, and tells the

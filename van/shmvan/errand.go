@@ -3,7 +3,7 @@ package shmvan
 import (
 	"encoding/binary"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // errands are the files that the peer is to forget, and has not been told of. Guarded by endpoint.mu.
@@ -54,7 +54,7 @@ func (e *endpoint) withhold(file uint64) {
 // control takes a record about files. Poller only.
 func (e *endpoint) control(r *record) error {
 	if len(r.bytes) < recBody+8 {
-		return &errs.ProtocolError{Field: "record", Reason: "too short"}
+		return &stepvan.ProtocolError{Field: "record", Reason: "too short"}
 	}
 	e.forget(binary.LittleEndian.Uint64(r.bytes[recBody:]))
 	return nil

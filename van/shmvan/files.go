@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
 )
@@ -32,12 +33,12 @@ func (f *peerFile) drop() {
 // slice is [off, off+n) of the file, or an error for what lies outside.
 func (f *peerFile) slice(off, n uint64) ([]byte, error) {
 	if off > uint64(len(f.all)) || n > uint64(len(f.all))-off {
-		return nil, &errs.ProtocolError{Field: "segment", Reason: fmt.Sprintf("[%d,+%d) is outside of a file of %d bytes", off, n, len(f.all))}
+		return nil, &stepvan.ProtocolError{Field: "segment", Reason: fmt.Sprintf("[%d,+%d) is outside of a file of %d bytes", off, n, len(f.all))}
 	}
 	return f.all[off : off+n : off+n], nil
 }
 
-// offer makes sure that the peer has the file. errs.ErrWouldBlock: not at this moment. Guarded by endpoint.mu.
+// offer makes sure that the peer has the file. stepvan.ErrWouldBlock: not at this moment. Guarded by endpoint.mu.
 func (e *endpoint) offer(file uint64, fd int, size int) error {
 	for _, id := range e.offered {
 		if id == file {
@@ -84,7 +85,7 @@ func (e *endpoint) fileLocked(id uint64) (*peerFile, error) {
 			return f, nil
 		}
 	}
-	return nil, &errs.ProtocolError{Field: "file", Reason: "a record names a file that was not sent"}
+	return nil, &stepvan.ProtocolError{Field: "file", Reason: "a record names a file that was not sent"}
 }
 
 func (e *endpoint) known(id uint64) *peerFile {

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
@@ -40,7 +40,7 @@ func readFrom(pid int, b []byte, at uint64) (int, error) {
 // if so, it was so all the time.
 func (e *endpoint) read(s segment, dst [][]byte) ([][]byte, error) {
 	if !e.foreign {
-		return nil, &errs.ProtocolError{Field: "segment", Reason: "an address, which this process cannot read"}
+		return nil, &stepvan.ProtocolError{Field: "segment", Reason: "an address, which this process cannot read"}
 	}
 	for s.n > 0 {
 		if len(dst[0]) == 0 {
@@ -56,7 +56,7 @@ func (e *endpoint) read(s segment, dst [][]byte) ([][]byte, error) {
 		dst[0] = dst[0][n:]
 	}
 	if e.peer.ended() {
-		return nil, fmt.Errorf("%w: it ended while its memory was read", errs.ErrPeerLost)
+		return nil, fmt.Errorf("%w: it ended while its memory was read", stepvan.ErrPeerLost)
 	}
 	return dst, nil
 }
@@ -64,11 +64,11 @@ func (e *endpoint) read(s segment, dst [][]byte) ([][]byte, error) {
 // unreadable is the reason of a loss. EFAULT says that one of the two programs has unmapped a tensor, not which.
 func unreadable(err error, s segment, to []byte) error {
 	if !errors.Is(err, unix.EFAULT) {
-		return fmt.Errorf("%w: its memory cannot be read: %w", errs.ErrPeerLost, err)
+		return fmt.Errorf("%w: its memory cannot be read: %w", stepvan.ErrPeerLost, err)
 	}
 	if own := shm.Unmapped([][]byte{to}); own != nil {
-		return fmt.Errorf("%w; it ends the connection: %w", own, errs.ErrPeerLost)
+		return fmt.Errorf("%w; it ends the connection: %w", own, stepvan.ErrPeerLost)
 	}
 	return fmt.Errorf("%w: it has unmapped the memory of a tensor in use, %d bytes at %#x of its process: its program must keep it until the exchange has ended (%w)",
-		errs.ErrPeerLost, s.n, s.at, err)
+		stepvan.ErrPeerLost, s.n, s.at, err)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/van"
 )
@@ -47,7 +48,7 @@ func (g *grants) slot(n int) (slot int, ok bool) {
 }
 
 // Grant implements van.Granter. Memory outside of the files of Options.Files cannot be granted, and no more than
-// Options.Grants at once. errs.ErrWouldBlock says that the peer has not read yet which files it was given before:
+// Options.Grants at once. stepvan.ErrWouldBlock says that the peer has not read yet which files it was given before:
 // nothing tells when it has, so the caller asks again when it has use for the grant.
 func (g granter) Grant(mem []byte, generation uint32, rights van.Rights) (van.Grant, error) {
 	e := g.endpoint
@@ -110,7 +111,7 @@ func (e *endpoint) withdraw(id van.GrantID, op van.OpID) error {
 	}
 	slot, ok := e.grants.of[id]
 	if !ok {
-		return fmt.Errorf("grant %#x is withdrawn already or another endpoint's: %w", id, errs.ErrStale)
+		return fmt.Errorf("grant %#x is withdrawn already or another endpoint's: %w", id, stepvan.ErrStale)
 	}
 	delete(e.grants.of, id)
 	e.table.id(slot).Store(0)

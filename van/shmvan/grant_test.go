@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/van"
 )
@@ -21,8 +22,8 @@ func TestWithdrawNeedsNothingOfAPeerThatUsesNothing(t *testing.T) {
 	require.NoError(t, granter{x}.Withdraw(g.ID, 9))
 	require.Equal(t, van.OpID(9), a.until(van.EventCompletion).Op)
 	_, err = granter{y}.Map(van.Target{Grant: g.ID, Generation: 1}, 1, van.RightRead)
-	require.ErrorIs(t, err, errs.ErrStale)
-	require.ErrorIs(t, granter{x}.Withdraw(g.ID, 10), errs.ErrStale)
+	require.ErrorIs(t, err, stepvan.ErrStale)
+	require.ErrorIs(t, granter{x}.Withdraw(g.ID, 10), stepvan.ErrStale)
 }
 
 // The release of the last view wakes a granter that sleeps.
@@ -64,7 +65,7 @@ func TestGrantsAreLimitedAndComeAgain(t *testing.T) {
 			v.Release()
 		}
 		_, err := granter{x}.Grant(mem, 1, everything)
-		require.ErrorIs(t, err, errs.ErrNotSupported)
+		require.ErrorIs(t, err, stepvan.ErrNotSupported)
 		for _, id := range ids {
 			require.NoError(t, granter{x}.Withdraw(id, 1))
 			a.until(van.EventCompletion)
@@ -84,17 +85,17 @@ func TestMapRefuses(t *testing.T) {
 		rights van.Rights
 		want   error
 	}{
-		"nothing":          {func(*van.Target) {}, 0, van.RightRead, errs.ErrInvalid},
-		"too much":         {func(*van.Target) {}, 4097, van.RightRead, errs.ErrInvalid},
-		"behind the end":   {func(t *van.Target) { t.Offset = 4096 }, 1, van.RightRead, errs.ErrInvalid},
-		"before the start": {func(t *van.Target) { t.Offset = -1 }, 1, van.RightRead, errs.ErrInvalid},
-		"far":              {func(t *van.Target) { t.Offset = 1<<63 - 1 }, 1<<63 - 1, van.RightRead, errs.ErrInvalid},
-		"rights":           {func(*van.Target) {}, 1, van.RightWrite, errs.ErrInvalid},
-		"no rights":        {func(*van.Target) {}, 1, 0, errs.ErrInvalid},
-		"generation":       {func(t *van.Target) { t.Generation++ }, 1, van.RightRead, errs.ErrStale},
-		"id":               {func(t *van.Target) { t.Grant += 1 << 20 }, 1, van.RightRead, errs.ErrStale},
-		"no id":            {func(t *van.Target) { t.Grant = 0 }, 1, van.RightRead, errs.ErrStale},
-		"slot":             {func(t *van.Target) { t.Grant |= slotMask }, 1, van.RightRead, errs.ErrStale},
+		"nothing":          {func(*van.Target) {}, 0, van.RightRead, stepvan.ErrInvalid},
+		"too much":         {func(*van.Target) {}, 4097, van.RightRead, stepvan.ErrInvalid},
+		"behind the end":   {func(t *van.Target) { t.Offset = 4096 }, 1, van.RightRead, stepvan.ErrInvalid},
+		"before the start": {func(t *van.Target) { t.Offset = -1 }, 1, van.RightRead, stepvan.ErrInvalid},
+		"far":              {func(t *van.Target) { t.Offset = 1<<63 - 1 }, 1<<63 - 1, van.RightRead, stepvan.ErrInvalid},
+		"rights":           {func(*van.Target) {}, 1, van.RightWrite, stepvan.ErrInvalid},
+		"no rights":        {func(*van.Target) {}, 1, 0, stepvan.ErrInvalid},
+		"generation":       {func(t *van.Target) { t.Generation++ }, 1, van.RightRead, stepvan.ErrStale},
+		"id":               {func(t *van.Target) { t.Grant += 1 << 20 }, 1, van.RightRead, stepvan.ErrStale},
+		"no id":            {func(t *van.Target) { t.Grant = 0 }, 1, van.RightRead, stepvan.ErrStale},
+		"slot":             {func(t *van.Target) { t.Grant |= slotMask }, 1, van.RightRead, stepvan.ErrStale},
 	} {
 		t.Run(name, func(t *testing.T) {
 			target := good
@@ -126,11 +127,11 @@ func TestGranterChangesItsTableUnderAView(t *testing.T) {
 	x.table.word(slot, lineLength).Store(1 << 62)
 	x.table.id(slot).Store(uint64(other + 1<<20))
 	_, err = granter{y}.Map(van.Target{Grant: other + 1<<20, Generation: 1}, 1, everything)
-	require.ErrorIs(t, err, errs.ErrNotSupported)
+	require.ErrorIs(t, err, stepvan.ErrNotSupported)
 
 	x.withhold(file) // and takes the file away
 	lost := b.until(van.EventLost)
-	require.ErrorAs(t, lost.Err, new(*errs.ProtocolError))
+	require.ErrorAs(t, lost.Err, new(*stepvan.ProtocolError))
 	require.Equal(t, byte(42), view.Bytes[9])
 	require.Equal(t, byte(42), again.Bytes[9])
 	require.True(t, y.stillMapped())
@@ -208,8 +209,8 @@ func TestFileThatCannotBePassedOnAtThisMoment(t *testing.T) {
 	mem[7] = 42
 	stuff(t, x)
 	_, err := granter{x}.Grant(mem, 1, van.RightRead)
-	require.ErrorIs(t, err, errs.ErrWouldBlock)
-	require.NotErrorIs(t, err, errs.ErrNotSupported)
+	require.ErrorIs(t, err, stepvan.ErrWouldBlock)
+	require.NotErrorIs(t, err, stepvan.ErrNotSupported)
 	require.NoError(t, x.Send(message(1, mem)), "payload has other ways")
 	b.until(van.EventMessage).Delivery.Release()
 	require.Equal(t, byte(42), b.room[7])
@@ -231,7 +232,7 @@ func TestFileForAPeerThatIsGone(t *testing.T) {
 	_, _, x, y := pair(t, Options{Files: memory()})
 	require.NoError(t, unix.Shutdown(y.sock, unix.SHUT_RD))
 	_, err := granter{x}.Grant(shared(t, 4096), 1, van.RightRead)
-	require.ErrorIs(t, err, errs.ErrPeerLost)
+	require.ErrorIs(t, err, stepvan.ErrPeerLost)
 }
 
 // Room for another file comes back when one of those that the peer has goes, so the error is one of those that may pass.

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
@@ -43,20 +43,20 @@ func (h *hello) encode() []byte {
 
 func (h *hello) decode(b []byte) error {
 	if len(b) != helloBytes || string(b[:8]) != helloMagic {
-		return &errs.ProtocolError{Field: "hello", Reason: "who connected is no stepvan peer"}
+		return &stepvan.ProtocolError{Field: "hello", Reason: "who connected is no stepvan peer"}
 	}
 	le := binary.LittleEndian
 	if v := le.Uint32(b[8:]); v != helloVersion {
-		return &errs.ProtocolError{Field: "hello", Offset: 8, Reason: fmt.Sprintf("the peer shares memory by version %d, this program by %d: run the same stepvan version on every node", v, helloVersion)}
+		return &stepvan.ProtocolError{Field: "hello", Offset: 8, Reason: fmt.Sprintf("the peer shares memory by version %d, this program by %d: run the same stepvan version on every node", v, helloVersion)}
 	}
 	h.pid, h.ring, h.at = le.Uint32(b[12:]), le.Uint64(b[16:]), le.Uint64(b[24:])
 	copy(h.nonce[:], b[32:])
 	h.slots = le.Uint32(b[48:])
 	if h.ring < leastRing || h.ring > mostRing || h.ring&(h.ring-1) != 0 {
-		return &errs.ProtocolError{Field: "ring", Offset: 16, Reason: fmt.Sprintf("%d bytes", h.ring)}
+		return &stepvan.ProtocolError{Field: "ring", Offset: 16, Reason: fmt.Sprintf("%d bytes", h.ring)}
 	}
 	if h.slots != 0 && (h.slots < leastSlots || h.slots > mostSlots || h.slots&(h.slots-1) != 0) {
-		return &errs.ProtocolError{Field: "slots", Offset: 48, Reason: fmt.Sprintf("%d grants", h.slots)}
+		return &stepvan.ProtocolError{Field: "slots", Offset: 48, Reason: fmt.Sprintf("%d grants", h.slots)}
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func meet(b []byte, fds []int, who identity) (p *peer, err error) {
 		return p, err
 	}
 	if len(fds) != helloFDs {
-		return p, &errs.ProtocolError{Field: "descriptors", Reason: fmt.Sprintf("%d came with the hello, %d belong to it", len(fds), helloFDs)}
+		return p, &stepvan.ProtocolError{Field: "descriptors", Reason: fmt.Sprintf("%d came with the hello, %d belong to it", len(fds), helloFDs)}
 	}
 	if p.file, err = shm.MapReadOnly(fds[0], fileBytes(int(p.hello.ring), int(p.hello.slots))); err != nil {
 		return p, foul(err)
@@ -101,8 +101,8 @@ func meet(b []byte, fds []int, who identity) (p *peer, err error) {
 
 // foul marks what only a broken or hostile peer does. What this side lacks (descriptors, memory) is not the peer's fault.
 func foul(err error) error {
-	if errors.Is(err, errs.ErrInvalid) {
-		return fmt.Errorf("%w (%w)", &errs.ProtocolError{Field: "file", Reason: err.Error()}, errs.ErrInvalid)
+	if errors.Is(err, stepvan.ErrInvalid) {
+		return fmt.Errorf("%w (%w)", &stepvan.ProtocolError{Field: "file", Reason: err.Error()}, stepvan.ErrInvalid)
 	}
 	return err
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/van"
 )
@@ -38,7 +38,7 @@ func TestScribbledWords(t *testing.T) {
 				require.NoError(t, y.Send(message(1)))
 				lost := b.until(van.EventLost)
 				require.Same(t, y, bare(lost.Endpoint))
-				require.ErrorAs(t, lost.Err, new(*errs.ProtocolError), "%#x", value)
+				require.ErrorAs(t, lost.Err, new(*stepvan.ProtocolError), "%#x", value)
 				require.NoError(t, z.Send(message(1)))
 				b.until(van.EventMessage).Delivery.Release()
 			}
@@ -194,7 +194,7 @@ func TestHostileParcels(t *testing.T) {
 			sent, sock := make(chan struct{}), x.sock
 			go func() { defer close(sent); send(sock) }()
 			lost := b.until(van.EventLost)
-			require.ErrorAs(t, lost.Err, new(*errs.ProtocolError))
+			require.ErrorAs(t, lost.Err, new(*stepvan.ProtocolError))
 			require.NoError(t, z.Send(message(1)))
 			b.until(van.EventMessage).Delivery.Release()
 			<-sent
@@ -213,7 +213,7 @@ func TestRightsWithoutAByte(t *testing.T) {
 	for range 3 {
 		sendRights(x.sock, file, file)
 	}
-	require.ErrorAs(t, b.until(van.EventLost).Err, new(*errs.ProtocolError))
+	require.ErrorAs(t, b.until(van.EventLost).Err, new(*stepvan.ProtocolError))
 	require.LessOrEqual(t, descriptors(t), open)
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // identity is which process the peer is, as the kernel says.
@@ -35,7 +35,7 @@ func identify(raw syscall.RawConn) (who identity, err error) {
 		return who, err
 	case int(cred.Uid) != os.Getuid():
 		who.forget()
-		return who, fmt.Errorf("the peer is a process of user %d, not of %d: %w", cred.Uid, os.Getuid(), errs.ErrNotSupported)
+		return who, fmt.Errorf("the peer is a process of user %d, not of %d: %w", cred.Uid, os.Getuid(), stepvan.ErrNotSupported)
 	}
 	return who, nil
 }

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -72,20 +72,20 @@ func (s *slot) references(r *record, size uint64, refs []segment) ([]segment, er
 	body := r.bytes[recBody+(len(s.buf)+7)&^7:]
 	n := uint64(le.Uint32(r.bytes[recSegs:]))
 	if n > maxSegments || n*segBytes > uint64(len(body)) {
-		return refs, &errs.ProtocolError{Field: "segments", Reason: fmt.Sprintf("%d do not fit the record", n)}
+		return refs, &stepvan.ProtocolError{Field: "segments", Reason: fmt.Sprintf("%d do not fit the record", n)}
 	}
 	for i := range n {
 		b := body[segBytes*i:]
 		x := segment{le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:])}
 		if x.n > size {
-			return refs, &errs.ProtocolError{Field: "segments", Reason: "longer than the payload"}
+			return refs, &stepvan.ProtocolError{Field: "segments", Reason: "longer than the payload"}
 		}
 		if size -= x.n; x.n > 0 {
 			refs = append(refs, x)
 		}
 	}
 	if size > 0 {
-		return refs, &errs.ProtocolError{Field: "segments", Reason: "shorter than the payload"}
+		return refs, &stepvan.ProtocolError{Field: "segments", Reason: "shorter than the payload"}
 	}
 	return refs, nil
 }
@@ -162,7 +162,7 @@ func (e *endpoint) takeChunk(out *sink, r *record) error {
 		return e.takeHead(out, r, n)
 	}
 	if n == 0 || n > uint64(len(r.bytes)-recBody) || n > f.left {
-		return &errs.ProtocolError{Field: "chunk", Reason: fmt.Sprintf("%d bytes of %d", n, f.left)}
+		return &stepvan.ProtocolError{Field: "chunk", Reason: fmt.Sprintf("%d bytes of %d", n, f.left)}
 	}
 	if len(f.dst) > 0 {
 		if !e.enter() {

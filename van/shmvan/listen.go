@@ -13,8 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
+	"github.com/stepvan/stepvan/internal/text"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -39,7 +41,7 @@ type listener struct {
 func (v *node) Listen(addr string) (bound string, err error) {
 	path, err := v.listen(addr)
 	if err != nil {
-		return "", &errs.OpError{Op: "listen at " + addr, Van: name, Err: err}
+		return "", &stepvan.OpError{Op: "listen at " + addr, Van: name, Err: err}
 	}
 	return v.join(path), nil
 }
@@ -58,7 +60,7 @@ func (v *node) listen(addr string) (string, error) {
 	w := &listener{v: v, sock: l, path: path}
 	if v.closed {
 		w.close()
-		return "", errs.ErrClosed
+		return "", stepvan.ErrClosed
 	}
 	v.listeners[w] = struct{}{}
 	v.work.Go(w.accept)
@@ -94,7 +96,7 @@ func (v *node) socket(addr string) (string, error) {
 	case strings.HasPrefix(addr, v.host+"/"):
 		return v.split(addr)
 	case strings.Trim(addr, nameLetters) != "":
-		return "", errs.Invalid("%q is no name for a socket: letters, digits, dots, dashes, or an address that Listen has returned", errs.Cut(addr))
+		return "", errs.Invalid("%q is no name for a socket: letters, digits, dots, dashes, or an address that Listen has returned", text.Cut(addr))
 	}
 	return filepath.Join(v.opt.Dir, addr), nil
 }
@@ -161,7 +163,7 @@ func (v *node) welcome(c *net.UnixConn) {
 // starved tells of an error if it is that descriptors have run out.
 func (v *node) starved(err error) {
 	if v.opt.Starved != nil && (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) {
-		v.opt.Starved(&errs.OpError{Op: "accept", Van: name, Err: errs.Descriptors(err)})
+		v.opt.Starved(&stepvan.OpError{Op: "accept", Van: name, Err: errs.Descriptors(err)})
 	}
 }
 
@@ -212,7 +214,7 @@ func (v *node) greet(c *net.UnixConn, dialer bool) (*endpoint, error) {
 
 func (v *node) introduce(c *net.UnixConn, own *own) error {
 	if v.isClosed() {
-		return errs.ErrClosed
+		return stepvan.ErrClosed
 	}
 	_, _, err := c.WriteMsgUnix(v.hello.encode(), unix.UnixRights(own.mem.FD(), v.page.FD()), nil)
 	return plain(err)
@@ -230,7 +232,7 @@ func hear(c *net.UnixConn, who identity) (*peer, error) {
 	closeAll(fds)
 	who.forget()
 	if err == nil {
-		err = errs.ErrPeerLost
+		err = stepvan.ErrPeerLost
 	}
 	return nil, plain(err)
 }
@@ -246,10 +248,10 @@ func (v *node) Probe(addr string) error {
 		return fmt.Errorf("its socket %s is not to be seen from here, as in another container: %w", path, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Getuid() {
-		return fmt.Errorf("%s is no socket of this user: %w", path, errs.ErrNotSupported)
+		return fmt.Errorf("%s is no socket of this user: %w", path, stepvan.ErrNotSupported)
 	}
 	if shm.Deserted(path) {
-		return fmt.Errorf("who listened at %s has ended: %w", path, errs.ErrPeerLost)
+		return fmt.Errorf("who listened at %s has ended: %w", path, stepvan.ErrPeerLost)
 	}
 	return nil
 }
@@ -258,7 +260,7 @@ func (v *node) Probe(addr string) error {
 func (v *node) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
 	began := time.Now()
 	fail := func(err error) (van.Endpoint, error) {
-		return nil, &errs.OpError{Op: "dial", Van: name, Peer: addr, Err: err}
+		return nil, &stepvan.OpError{Op: "dial", Van: name, Peer: addr, Err: err}
 	}
 	path, err := v.split(addr)
 	if err != nil {
@@ -276,7 +278,7 @@ func (v *node) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
 		}
 		return e.face(), nil
 	case v.ctx.Err() != nil:
-		return fail(errs.ErrClosed)
+		return fail(stepvan.ErrClosed)
 	case ctx.Err() != nil:
 		return fail(fmt.Errorf("gave up after %v: %w (last cause: %w)", time.Since(began).Round(time.Millisecond), context.Cause(ctx), err))
 	}
@@ -303,7 +305,7 @@ func (v *node) connect(ctx context.Context, path string) (*endpoint, error) {
 // absent finds errors that go away when somebody listens, or listens with more vigour.
 func absent(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EAGAIN) ||
-		errors.Is(err, errs.ErrPeerLost) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
+		errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
 }
 
 // attempt connects once. Who listens may be stopped: how long that is waited for is up to ctx.

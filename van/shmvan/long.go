@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
@@ -53,7 +53,7 @@ func (e *endpoint) beginLong(s *slot, r *record) error {
 		return err
 	}
 	if flag > 1 {
-		return &errs.ProtocolError{Field: "record", Reason: fmt.Sprintf("flags %#x", flag)}
+		return &stepvan.ProtocolError{Field: "record", Reason: fmt.Sprintf("flags %#x", flag)}
 	}
 	s.buf = s.buf[:0] // it grows with what comes
 	f := &e.incoming
@@ -67,7 +67,7 @@ func (e *endpoint) beginLong(s *slot, r *record) error {
 func (e *endpoint) takeHead(out *sink, r *record, n uint64) error {
 	f := &e.incoming
 	if n > uint64(f.head) {
-		return &errs.ProtocolError{Field: "chunk", Reason: fmt.Sprintf("%d bytes, and the head lacks %d", n, f.head)}
+		return &stepvan.ProtocolError{Field: "chunk", Reason: fmt.Sprintf("%d bytes, and the head lacks %d", n, f.head)}
 	}
 	s := f.slot
 	s.buf = append(s.buf, r.bytes[recBody:recBody+n]...)
@@ -107,9 +107,9 @@ func (e *endpoint) takeHead(out *sink, r *record, n uint64) error {
 func (s *slot) allow(n uint64, lim wire.Limits) error {
 	switch {
 	case n < wire.HeaderSize:
-		return &errs.ProtocolError{Field: "header", Reason: fmt.Sprintf("cut off: %d of %d bytes", n, wire.HeaderSize)}
+		return &stepvan.ProtocolError{Field: "header", Reason: fmt.Sprintf("cut off: %d of %d bytes", n, wire.HeaderSize)}
 	case n > wire.HeaderSize+uint64(lim.Meta):
-		return &errs.ProtocolError{Field: "head", Reason: fmt.Sprintf("%d bytes, limit %d", n, wire.HeaderSize+uint64(lim.Meta))}
+		return &stepvan.ProtocolError{Field: "head", Reason: fmt.Sprintf("%d bytes, limit %d", n, wire.HeaderSize+uint64(lim.Meta))}
 	}
 	return nil
 }

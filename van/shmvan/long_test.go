@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
@@ -99,7 +99,7 @@ func TestLongHeadOfAWrite(t *testing.T) {
 	require.Equal(t, "def", string(mem[:3]))
 	got.Release()
 	m.Target[0].Grant += 1 << 20
-	require.ErrorIs(t, x.Send(m), errs.ErrStale)
+	require.ErrorIs(t, x.Send(m), stepvan.ErrStale)
 }
 
 // What a peer says of a long head, and sends of it, is checked.
@@ -128,7 +128,7 @@ func TestHostileLongHeads(t *testing.T) {
 			for _, step := range steps {
 				step(x)
 			}
-			require.ErrorAs(t, b.until(van.EventLost).Err, new(*errs.ProtocolError))
+			require.ErrorAs(t, b.until(van.EventLost).Err, new(*stepvan.ProtocolError))
 		})
 	}
 }

@@ -1,7 +1,7 @@
 package shmvan
 
 import (
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
@@ -10,5 +10,5 @@ import (
 type nobody struct{}
 
 func (nobody) Place(_ van.Endpoint, _ *wire.Header, _ []byte, dst [][]byte) ([][]byte, error) {
-	return dst, errs.ErrNotSupported
+	return dst, stepvan.ErrNotSupported
 }

@@ -3,7 +3,7 @@ package shmvan
 import (
 	"sync/atomic"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -110,7 +110,7 @@ func (e *endpoint) honest() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if d := e.peerWords.done.Load(); d > e.sourced {
-		return &errs.ProtocolError{Field: "done", Reason: "the peer claims to have read what was never sent"}
+		return &stepvan.ProtocolError{Field: "done", Reason: "the peer claims to have read what was never sent"}
 	}
 	return e.out.look()
 }

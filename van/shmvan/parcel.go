@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
@@ -48,7 +48,7 @@ func (e *endpoint) drain() {
 		case errors.Is(err, errEmpty):
 			return
 		case err != nil:
-			e.lose(&errs.OpError{Op: "receive", Van: name, Peer: e.name, Err: err})
+			e.lose(&stepvan.OpError{Op: "receive", Van: name, Peer: e.name, Err: err})
 		case f == nil:
 			return // a sleeper is woken once; what comes behind is told again
 		}
@@ -77,7 +77,7 @@ func (e *endpoint) unpack() (*peerFile, error) {
 	b, le := &e.box.bytes, binary.LittleEndian
 	id, size := le.Uint64(b[8:]), le.Uint64(b[16:])
 	if n != parcelBytes || len(fds) != 1 || le.Uint64(b[:]) != parcelMagic || e.known(id) != nil || len(e.files) >= mostFiles {
-		return nil, &errs.ProtocolError{Field: "file", Reason: fmt.Sprintf("%d bytes with %d descriptors are no file", n, len(fds))}
+		return nil, &stepvan.ProtocolError{Field: "file", Reason: fmt.Sprintf("%d bytes with %d descriptors are no file", n, len(fds))}
 	}
 	mem, err := shm.Map(fds[0], int64(size))
 	if err != nil {
@@ -89,7 +89,7 @@ func (e *endpoint) unpack() (*peerFile, error) {
 	return f, nil
 }
 
-// sendParcel sends without blocking. errs.ErrWouldBlock: not at this moment, since the peer has to read first, or
+// sendParcel sends without blocking. stepvan.ErrWouldBlock: not at this moment, since the peer has to read first, or
 // the kernel has to find memory.
 func sendParcel(sock int, b []byte, fds ...int) error {
 	for {
@@ -99,11 +99,11 @@ func sendParcel(sock int, b []byte, fds ...int) error {
 			return nil
 		case unix.EINTR:
 		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM, unix.ETOOMANYREFS:
-			return errs.ErrWouldBlock
+			return stepvan.ErrWouldBlock
 		case unix.EPIPE, unix.ECONNRESET:
-			return errs.ErrPeerLost
+			return stepvan.ErrPeerLost
 		default:
-			return fmt.Errorf("the kernel passes no descriptor on: %w: %w", err, errs.ErrNotSupported)
+			return fmt.Errorf("the kernel passes no descriptor on: %w: %w", err, stepvan.ErrNotSupported)
 		}
 	}
 }
@@ -136,7 +136,7 @@ func (b *mailbox) receive(sock int) (n int, fds []int, err error) {
 		}
 		if b.msg.Flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
 			closeAll(fds)
-			return 0, nil, &errs.ProtocolError{Field: "message", Reason: "it is longer than any"}
+			return 0, nil, &stepvan.ProtocolError{Field: "message", Reason: "it is longer than any"}
 		}
 		return int(k), fds, nil
 	}

@@ -3,7 +3,7 @@ package shmvan
 import (
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -93,7 +93,7 @@ func (e *endpoint) step(out *sink, all bool) {
 // look finds out whether the peer is still there, and honest. There was nothing to read a moment ago.
 func (e *endpoint) look() {
 	if err := e.fouled.Load(); err != nil {
-		e.lose(&errs.OpError{Op: "map", Van: name, Peer: e.name, Err: *err})
+		e.lose(&stepvan.OpError{Op: "map", Van: name, Peer: e.name, Err: *err})
 		return
 	}
 	over := e.peerWords.closed.Load() != 0 || e.gone.Load()

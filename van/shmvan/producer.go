@@ -3,7 +3,7 @@ package shmvan
 import (
 	"encoding/binary"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
@@ -33,7 +33,7 @@ func (p *producer) room() uint64 { return uint64(len(p.own.ring)) - (p.pos - p.s
 func (p *producer) look() error {
 	c := p.peer.consumed.Load()
 	if c < p.seen || c > p.pos || c%shm.LineBytes != 0 {
-		return &errs.ProtocolError{Field: "consumed", Reason: "the peer claims to have read what was never sent"}
+		return &stepvan.ProtocolError{Field: "consumed", Reason: "the peer claims to have read what was never sent"}
 	}
 	p.seen = c
 	return nil
@@ -106,11 +106,11 @@ func (c *consumer) next() (r record, ok bool, err error) {
 		n := w & wordSize
 		r.kind, r.word = kind(w>>wordKind), w
 		if w&wordUsed == 0 || n == 0 || n%shm.LineBytes != 0 || n > size-at || r.kind == 0 || r.kind >= kindEnd {
-			return r, false, &errs.ProtocolError{Field: "record", Offset: int(at), Reason: "not a record"}
+			return r, false, &stepvan.ProtocolError{Field: "record", Offset: int(at), Reason: "not a record"}
 		}
 		if r.kind == kindSkip {
 			if n != size-at || at == 0 {
-				return r, false, &errs.ProtocolError{Field: "record", Offset: int(at), Reason: "skips to the middle of the ring"}
+				return r, false, &stepvan.ProtocolError{Field: "record", Offset: int(at), Reason: "skips to the middle of the ring"}
 			}
 			c.pos += n
 			continue

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/bulk"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -40,14 +41,14 @@ func (e *endpoint) receive(out *sink) {
 		e.rouse()
 	}
 	if err != nil {
-		e.lose(&errs.OpError{Op: "receive", Van: name, Peer: e.name, Err: err})
+		e.lose(&stepvan.OpError{Op: "receive", Van: name, Peer: e.name, Err: err})
 	}
 }
 
 // take deals with the record at the front, and goes on behind it unless more is false.
 func (e *endpoint) take(out *sink, r *record) (more bool, err error) {
 	if e.incoming.slot != nil != (r.kind == kindChunk) && r.kind <= kindChunk {
-		return false, &errs.ProtocolError{Field: "record", Reason: "a payload is interrupted"}
+		return false, &stepvan.ProtocolError{Field: "record", Reason: "a payload is interrupted"}
 	}
 	switch r.kind {
 	case kindChunk:
@@ -143,7 +144,7 @@ func (s *slot) fill(r *record, lim wire.Limits) (size uint64, err error) {
 		return 0, err
 	}
 	if n > uint64(len(r.bytes)-recBody) {
-		return 0, &errs.ProtocolError{Field: "head", Reason: fmt.Sprintf("%d bytes do not fit the record", n)}
+		return 0, &stepvan.ProtocolError{Field: "head", Reason: fmt.Sprintf("%d bytes do not fit the record", n)}
 	}
 	s.buf = append(s.buf[:0], r.bytes[recBody:recBody+n]...)
 	return size, s.decode(size, lim)
@@ -159,9 +160,9 @@ func (s *slot) decode(size uint64, lim wire.Limits) error {
 	d.Meta = s.buf[wire.HeaderSize:]
 	switch {
 	case int(d.Header.Meta) != len(d.Meta):
-		return &errs.ProtocolError{Field: "meta", Reason: "length differs from what came with the header"}
+		return &stepvan.ProtocolError{Field: "meta", Reason: "length differs from what came with the header"}
 	case d.Header.Payload != size:
-		return &errs.ProtocolError{Field: "payload", Reason: "length differs from what came with the header"}
+		return &stepvan.ProtocolError{Field: "payload", Reason: "length differs from what came with the header"}
 	}
 	return nil
 }
@@ -180,7 +181,7 @@ func (e *endpoint) place(d *van.Delivery) ([][]byte, error) {
 		}
 	}
 	if err != nil {
-		var broken *errs.ProtocolError // here, as it is on the heap
+		var broken *stepvan.ProtocolError // here, as it is on the heap
 		if errors.As(err, &broken) {
 			return nil, err
 		}
@@ -193,7 +194,7 @@ func (e *endpoint) place(d *van.Delivery) ([][]byte, error) {
 func (s *slot) body(r *record, size uint64) ([]byte, error) {
 	body := r.bytes[recBody+(len(s.buf)+7)&^7:]
 	if size > uint64(len(body)) {
-		return nil, &errs.ProtocolError{Field: "payload", Reason: "longer than its record"}
+		return nil, &stepvan.ProtocolError{Field: "payload", Reason: "longer than its record"}
 	}
 	return body[:size], nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/bulk"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -44,7 +45,7 @@ func (e *endpoint) check(m *van.Message) (size int64, err error) {
 	case len(m.Payload) > caps.MaxSegments:
 		err = errs.Invalid("payload in %d segments, at most %d", len(m.Payload), caps.MaxSegments)
 	case len(m.Target) > 0 && !caps.OneSided:
-		err = errs.ErrNotSupported
+		err = stepvan.ErrNotSupported
 	case len(m.Target) > 0 && len(m.Target) != len(m.Payload):
 		err = errs.Invalid("%d targets for %d segments", len(m.Target), len(m.Payload))
 	case m.Spare != nil && int64(len(m.Spare)) < size:
@@ -57,9 +58,9 @@ func (e *endpoint) check(m *van.Message) (size int64, err error) {
 func (e *endpoint) usable() error {
 	switch e.state.Load() {
 	case stateClosed:
-		return errs.ErrClosed
+		return stepvan.ErrClosed
 	case stateLost:
-		return errs.ErrPeerLost
+		return stepvan.ErrPeerLost
 	}
 	return nil
 }
@@ -71,7 +72,7 @@ func (e *endpoint) send(m *van.Message, size int64) error {
 	}
 	o := e.ops.next()
 	if o == nil || e.stream.active {
-		return errs.ErrWouldBlock
+		return stepvan.ErrWouldBlock
 	}
 	*o = operation{id: m.Op, keep: o.keep[:0]}
 	if len(m.Target) > 0 && size > 0 {
@@ -112,10 +113,10 @@ func (e *endpoint) put(m *van.Message, size int64, segs, body int) (rec, rest []
 // full says why there is no room.
 func (e *endpoint) full(err error) error {
 	if err == nil {
-		return errs.ErrWouldBlock
+		return stepvan.ErrWouldBlock
 	}
 	// The poller reports the loss with the cause; here it is enough to know.
-	return errs.ErrPeerLost
+	return stepvan.ErrPeerLost
 }
 
 // commit publishes the record of an operation. One that leaves less room than the largest record needs
@@ -174,7 +175,7 @@ func (e *endpoint) refer(source [][]byte) (kind, bool) {
 	return k, !e.v.opt.NoForeign && e.peerWords.reads.Load() != 0
 }
 
-// chart finds memory in a file that the peer has, or is given. errs.ErrWouldBlock: it cannot be given at this moment.
+// chart finds memory in a file that the peer has, or is given. stepvan.ErrWouldBlock: it cannot be given at this moment.
 func (e *endpoint) chart(p []byte) (segment, error) {
 	if e.v.opt.Files == nil {
 		return segment{}, errNoFile
@@ -189,7 +190,7 @@ func (e *endpoint) chart(p []byte) (segment, error) {
 	return segment{at.File, uint64(at.Offset), uint64(len(p))}, nil
 }
 
-var errNoFile = fmt.Errorf("the memory lies in no file that can be shared: %w", errs.ErrNotSupported)
+var errNoFile = fmt.Errorf("the memory lies in no file that can be shared: %w", stepvan.ErrNotSupported)
 
 // sendReferred has the peer read the source where it lies, which is the payload or Message.Spare.
 func (e *endpoint) sendReferred(o *operation, m *van.Message, source [][]byte, size int64, k kind) error {

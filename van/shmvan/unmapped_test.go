@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
@@ -22,10 +22,10 @@ func TestWhoseMemoryIsGoneIsTold(t *testing.T) {
 	require.NoError(t, m.Close())
 	there := make([]byte, 1<<16)
 	_, err = y.read(segment{at: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(gone)))), n: 1 << 16}, [][]byte{there})
-	require.ErrorIs(t, err, errs.ErrPeerLost)
+	require.ErrorIs(t, err, stepvan.ErrPeerLost)
 	require.ErrorContains(t, err, "peer lost: it has unmapped the memory of a tensor in use, 65536 bytes at 0x")
 
 	_, err = y.read(segment{at: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(there)))), n: 1 << 16}, [][]byte{gone})
-	require.ErrorIs(t, err, errs.ErrPeerLost)
+	require.ErrorIs(t, err, stepvan.ErrPeerLost)
 	require.ErrorContains(t, err, "this process has unmapped the memory of a tensor in use, 65536 bytes at 0x")
 }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/van"
 )
@@ -73,7 +73,7 @@ func New(o Options) (van.Van, error) {
 	v.ctx, v.cancel = context.WithCancel(context.Background())
 	if err := v.open(); err != nil {
 		v.release()
-		return nil, &errs.OpError{Op: "start", Van: name, Err: err}
+		return nil, &stepvan.OpError{Op: "start", Van: name, Err: err}
 	}
 	if o.Files != nil {
 		v.forgets = o.Files.Watch(v.fileGoes)
@@ -147,7 +147,7 @@ func (v *node) add(e *endpoint, accepted bool) error {
 	if v.closed {
 		v.mu.Unlock()
 		e.discard()
-		return errs.ErrClosed
+		return stepvan.ErrClosed
 	}
 	err := v.watch(e.sock, unix.EPOLLIN|unix.EPOLLRDHUP)
 	if err == nil && e.peer.pidfd >= 0 {

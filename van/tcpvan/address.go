@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // address is a parsed address: text is a path or @name when unix, else host:port.
@@ -25,7 +26,7 @@ const (
 func parseAddress(s string) (address, error) {
 	if path, ok := strings.CutPrefix(s, unixScheme); ok {
 		if path == "" || path == "@" || len(path) > maxUnixPath || strings.ContainsRune(path, 0) {
-			return address{}, errs.Invalid("%q: a Unix socket is unix:/path or unix:@name, of at most %d bytes", errs.Cut(s), maxUnixPath)
+			return address{}, errs.Invalid("%q: a Unix socket is unix:/path or unix:@name, of at most %d bytes", text.Cut(s), maxUnixPath)
 		}
 		return address{true, path}, nil
 	}
@@ -34,7 +35,7 @@ func parseAddress(s string) (address, error) {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil {
-		return address{}, errs.Invalid("%q: an address is host:port, [IPv6]:port, unix:/path or unix:@name", errs.Cut(s))
+		return address{}, errs.Invalid("%q: an address is host:port, [IPv6]:port, unix:/path or unix:@name", text.Cut(s))
 	}
 	return address{false, s}, nil
 }

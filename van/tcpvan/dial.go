@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -28,7 +28,7 @@ const (
 func (v *tcp) Dial(ctx context.Context, text string) (van.Endpoint, error) {
 	began := time.Now()
 	fail := func(err error) (van.Endpoint, error) {
-		return nil, &errs.OpError{Op: "dial", Van: name, Peer: text, Err: err}
+		return nil, &stepvan.OpError{Op: "dial", Van: name, Peer: text, Err: err}
 	}
 	a, err := parseAddress(text)
 	if err != nil {
@@ -41,7 +41,7 @@ func (v *tcp) Dial(ctx context.Context, text string) (van.Endpoint, error) {
 	switch {
 	case v.ctx.Err() != nil:
 		closeAll(fds)
-		return fail(errs.ErrClosed)
+		return fail(stepvan.ErrClosed)
 	case err != nil && ctx.Err() != nil:
 		return fail(fmt.Errorf("gave up after %v: %w (last cause: %w)", time.Since(began).Round(time.Millisecond), context.Cause(ctx), err))
 	case err != nil:
@@ -84,7 +84,7 @@ func worthwhile(err error) bool {
 	if errors.As(err, &dns) {
 		return false
 	}
-	return !errors.Is(err, errs.ErrInvalid)
+	return !errors.Is(err, stepvan.ErrInvalid)
 }
 
 // attempt connects all rails once.

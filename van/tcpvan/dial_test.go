@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -81,10 +81,10 @@ func TestBadAddresses(t *testing.T) {
 	defer cancel()
 	for _, addr := range []string{"", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:70000", "::1:80", "unix:", "unix:@", "unix:/" + strings.Repeat("x", 200), "unix:/a\x00b"} {
 		_, err := v.Dial(ctx, addr)
-		require.ErrorIs(t, err, errs.ErrInvalid, addr)
+		require.ErrorIs(t, err, stepvan.ErrInvalid, addr)
 		_, err = v.Listen(addr)
-		require.ErrorIs(t, err, errs.ErrInvalid, addr)
-		var oe *errs.OpError
+		require.ErrorIs(t, err, stepvan.ErrInvalid, addr)
+		var oe *stepvan.OpError
 		require.ErrorAs(t, err, &oe)
 	}
 	_, err := v.Dial(ctx, "no such name.invalid:80")
@@ -97,9 +97,9 @@ func TestLocal(t *testing.T) {
 	v := newParty(t, Options{Local: true})
 	for _, addr := range []string{"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:80"} {
 		_, err := v.Listen(addr)
-		require.ErrorIs(t, err, errs.ErrInvalid, addr)
+		require.ErrorIs(t, err, stepvan.ErrInvalid, addr)
 		_, err = v.Dial(context.Background(), addr)
-		require.ErrorIs(t, err, errs.ErrInvalid, addr)
+		require.ErrorIs(t, err, stepvan.ErrInvalid, addr)
 	}
 	for _, addr := range []string{"127.0.0.1:0", "unix:@" + t.Name()} {
 		w := newParty(t, Options{Local: true})
@@ -168,7 +168,7 @@ func TestDialGivesUp(t *testing.T) {
 	require.ErrorContains(t, err, addr)
 	require.ErrorContains(t, err, "gave up after")
 	require.ErrorContains(t, err, "is the other side running there")
-	var oe *errs.OpError
+	var oe *stepvan.OpError
 	require.ErrorAs(t, err, &oe)
 	require.True(t, oe.Timeout())
 }
@@ -182,9 +182,9 @@ func TestCloseEndsDial(t *testing.T) {
 		failed <- err
 	}()
 	require.NoError(t, v.Close())
-	require.ErrorIs(t, <-failed, errs.ErrClosed)
+	require.ErrorIs(t, <-failed, stepvan.ErrClosed)
 	_, err := v.Dial(context.Background(), addr)
-	require.ErrorIs(t, err, errs.ErrClosed)
+	require.ErrorIs(t, err, stepvan.ErrClosed)
 	_, err = v.Listen("127.0.0.1:0")
 	require.Error(t, err)
 	require.Equal(t, -1, v.FD())
@@ -192,7 +192,7 @@ func TestCloseEndsDial(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	_, err := New(Options{})
-	require.ErrorIs(t, err, errs.ErrInvalid)
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	for name, o := range map[string]Options{
 		"Rails":         {Rails: MaxRails + 1},
 		"RailThreshold": {RailThreshold: -1},
@@ -205,7 +205,7 @@ func TestOptions(t *testing.T) {
 	} {
 		o.Placer = &memory{}
 		_, err := New(o)
-		require.ErrorIs(t, err, errs.ErrInvalid)
+		require.ErrorIs(t, err, stepvan.ErrInvalid)
 		require.ErrorContains(t, err, name)
 	}
 	o, err := Options{Placer: &memory{}}.complete()

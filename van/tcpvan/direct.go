@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/van"
 )
@@ -97,8 +97,8 @@ func (ep *endpoint) snap(err error) { ep.breakOff(ep.fault("send", err)) }
 func explain(e syscall.Errno, memory [][]byte) error {
 	if e == unix.EFAULT {
 		if own := shm.Unmapped(memory); own != nil {
-			return fmt.Errorf("%w; it ends the connection: %w", own, errs.ErrPeerLost)
+			return fmt.Errorf("%w; it ends the connection: %w", own, stepvan.ErrPeerLost)
 		}
 	}
-	return fmt.Errorf("%w: %w", errs.ErrPeerLost, e)
+	return fmt.Errorf("%w: %w", stepvan.ErrPeerLost, e)
 }

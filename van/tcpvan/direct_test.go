@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -118,12 +118,12 @@ func TestSmallMessageToTheGone(t *testing.T) {
 	ep := only(b)
 	require.NoError(t, unix.Close(raw))
 	m := message(1, 0)
-	require.ErrorIs(t, ep.Send(m), errs.ErrPeerLost)
+	require.ErrorIs(t, ep.Send(m), stepvan.ErrPeerLost)
 	require.False(t, m.Done)
-	require.ErrorIs(t, expect(t, van.EventLost, b).Err, errs.ErrPeerLost)
-	require.ErrorIs(t, ep.Send(m), errs.ErrPeerLost)
+	require.ErrorIs(t, expect(t, van.EventLost, b).Err, stepvan.ErrPeerLost)
+	require.ErrorIs(t, ep.Send(m), stepvan.ErrPeerLost)
 	require.NoError(t, ep.Close())
-	require.ErrorIs(t, ep.Send(m), errs.ErrClosed)
+	require.ErrorIs(t, ep.Send(m), stepvan.ErrClosed)
 }
 
 // only is the endpoint of b, which has no other.

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
@@ -119,7 +120,7 @@ func (ep *endpoint) Send(m *van.Message) error {
 		return ep.gone()
 	}
 	if ep.out.full() {
-		return errs.ErrWouldBlock
+		return stepvan.ErrWouldBlock
 	}
 	if ep.direct(m, payload) && ep.writers.CompareAndSwap(0, 1) {
 		return ep.sendDirect(m, payload)
@@ -184,16 +185,16 @@ func (v *tcp) measure(m *van.Message) (int64, error) {
 
 // gone is what an ended endpoint answers to Send.
 func (ep *endpoint) gone() error {
-	err := errs.ErrPeerLost
+	err := stepvan.ErrPeerLost
 	if ep.state.Load()&closed != 0 {
-		err = errs.ErrClosed
+		err = stepvan.ErrClosed
 	}
 	return ep.fault("send", err)
 }
 
 // fault gives err the context of this endpoint.
 func (ep *endpoint) fault(op string, err error) error {
-	return &errs.OpError{Op: op, Van: name, Peer: ep.peer, Err: err}
+	return &stepvan.OpError{Op: op, Van: name, Peer: ep.peer, Err: err}
 }
 
 // blocked reports whether no rail takes anything, as far as is known.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
@@ -48,7 +48,7 @@ func TestHostileStreams(t *testing.T) {
 			conn, in := visit(t, b, c.bytes)
 			e := expect(t, van.EventLost, b)
 			require.Equal(t, in, e.Endpoint)
-			var pe *errs.ProtocolError
+			var pe *stepvan.ProtocolError
 			require.ErrorAs(t, e.Err, &pe)
 			require.Contains(t, pe.Field, c.field)
 			require.NoError(t, conn.SetReadDeadline(time.Now().Add(limit)))

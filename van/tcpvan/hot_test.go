@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -114,7 +114,7 @@ func TestLossOfAWarmEndpoint(t *testing.T) {
 	raw := adopt(t, b)
 	warm(t, b, raw)
 	require.NoError(t, unix.Close(raw))
-	require.ErrorIs(t, expect(t, van.EventLost, b).Err, errs.ErrPeerLost)
+	require.ErrorIs(t, expect(t, van.EventLost, b).Err, stepvan.ErrPeerLost)
 	raw = adopt(t, b)
 	ep := warm(t, b, raw)
 	require.NoError(t, ep.Close())

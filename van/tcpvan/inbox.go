@@ -7,6 +7,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
@@ -370,5 +371,5 @@ func (ep *endpoint) lossOf(e syscall.Errno) error {
 	default:
 		cause = fmt.Errorf("closed by the peer: %w", io.EOF)
 	}
-	return fmt.Errorf("%w: %w", errs.ErrPeerLost, cause)
+	return fmt.Errorf("%w: %w", stepvan.ErrPeerLost, cause)
 }

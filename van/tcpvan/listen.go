@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/van"
 )
@@ -40,7 +41,7 @@ func (v *tcp) Listen(text string) (bound string, err error) {
 		l, err = v.listen(a)
 	}
 	if err != nil {
-		return "", &errs.OpError{Op: "listen at " + text, Van: name, Err: err}
+		return "", &stepvan.OpError{Op: "listen at " + text, Van: name, Err: err}
 	}
 	return l.addr.String(), nil
 }
@@ -130,7 +131,7 @@ func (l *listener) ready(uint32) {
 		default:
 			// Descriptors or memory have run out. What waits stays in the kernel's queue.
 			if l.v.opts.Starved != nil {
-				l.v.opts.Starved(&errs.OpError{Op: "accept at " + l.addr.String(), Van: name, Err: errs.Descriptors(err)})
+				l.v.opts.Starved(&stepvan.OpError{Op: "accept at " + l.addr.String(), Van: name, Err: errs.Descriptors(err)})
 			}
 			l.v.makeRoom()
 			time.AfterFunc(restTime, l.rearm)

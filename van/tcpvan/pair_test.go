@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
@@ -175,7 +175,7 @@ func send(t testing.TB, ep van.Endpoint, m *van.Message, parties ...*party) {
 	t.Helper()
 	until(t, "room to send", func() bool {
 		err := ep.Send(m)
-		if !errors.Is(err, errs.ErrWouldBlock) {
+		if !errors.Is(err, stepvan.ErrWouldBlock) {
 			require.NoError(t, err)
 			return true
 		}
@@ -208,5 +208,5 @@ func TestOneMessage(t *testing.T) {
 	e.Delivery.Release()
 	completed(t, m, a)
 	require.NoError(t, in.Close())
-	require.ErrorIs(t, expect(t, van.EventLost, a, b).Err, errs.ErrPeerLost)
+	require.ErrorIs(t, expect(t, van.EventLost, a, b).Err, stepvan.ErrPeerLost)
 }

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
@@ -67,7 +67,7 @@ func (p *preamble) decode(b []byte) error {
 }
 
 func badPreamble(field string, offset int, format string, args ...any) error {
-	return &errs.ProtocolError{Field: "preamble " + field, Offset: offset, Reason: fmt.Sprintf(format, args...)}
+	return &stepvan.ProtocolError{Field: "preamble " + field, Offset: offset, Reason: fmt.Sprintf(format, args...)}
 }
 
 // startsHeader reports whether b, the first bytes of a connection, may grow into a wire header.

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -121,7 +121,7 @@ func TestRailsPair(t *testing.T) {
 	require.NoError(t, err)
 	expect(t, van.EventMessage, b).Delivery.Release()
 	_ = conns[0][0].Close() // until rail 0 ends.
-	require.ErrorIs(t, expect(t, van.EventLost, b).Err, errs.ErrPeerLost)
+	require.ErrorIs(t, expect(t, van.EventLost, b).Err, stepvan.ErrPeerLost)
 	closedByVan(t, conns[0][1], b)
 	require.Zero(t, b.poll(true), "the second endpoint is not concerned")
 }
@@ -133,8 +133,8 @@ func TestLossOfOneRail(t *testing.T) {
 		out, in := connect(t, a, b, "127.0.0.1:0")
 		talk(t, a, b, out, in)
 		require.NoError(t, unix.Shutdown(out.(*endpoint).rails[rail].fd, unix.SHUT_RDWR))
-		require.ErrorIs(t, expect(t, van.EventLost, b, a).Err, errs.ErrPeerLost)
-		require.ErrorIs(t, expect(t, van.EventLost, a, b).Err, errs.ErrPeerLost)
+		require.ErrorIs(t, expect(t, van.EventLost, b, a).Err, stepvan.ErrPeerLost)
+		require.ErrorIs(t, expect(t, van.EventLost, a, b).Err, stepvan.ErrPeerLost)
 	}
 }
 

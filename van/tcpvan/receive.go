@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
@@ -198,6 +198,6 @@ func (ep *endpoint) checkRails() {
 }
 
 func isProtocol(err error) bool {
-	var pe *errs.ProtocolError
+	var pe *stepvan.ProtocolError
 	return errors.As(err, &pe)
 }

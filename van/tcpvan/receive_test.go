@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
@@ -124,7 +124,7 @@ func TestPlacerGivesAnotherLength(t *testing.T) {
 		out, _ := connect(t, a, b, "127.0.0.1:0")
 		require.NoError(t, out.Send(message(1, 0, make([]byte, 100))))
 		d := expect(t, van.EventMessage, b, a).Delivery
-		require.ErrorIs(t, d.Refused, errs.ErrInvalid)
+		require.ErrorIs(t, d.Refused, stepvan.ErrInvalid)
 		d.Release()
 	}
 }
@@ -132,9 +132,9 @@ func TestPlacerGivesAnotherLength(t *testing.T) {
 func TestPlacerCallsItProtocolError(t *testing.T) {
 	a, b := newParty(t, Options{}), newParty(t, Options{})
 	out, _ := connect(t, a, b, "127.0.0.1:0")
-	b.memory.err = &errs.ProtocolError{Field: "key", Reason: "unknown"}
+	b.memory.err = &stepvan.ProtocolError{Field: "key", Reason: "unknown"}
 	require.NoError(t, out.Send(message(1, 0, make([]byte, 100))))
-	var pe *errs.ProtocolError
+	var pe *stepvan.ProtocolError
 	require.ErrorAs(t, expect(t, van.EventLost, b, a).Err, &pe)
 }
 

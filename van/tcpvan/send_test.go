@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
@@ -62,7 +62,7 @@ func TestSendQueueIsBounded(t *testing.T) {
 	for op := range 4 {
 		require.NoError(t, out.Send(message(van.OpID(op), 0, payload)))
 	}
-	require.ErrorIs(t, out.Send(message(9, 0, payload)), errs.ErrWouldBlock)
+	require.ErrorIs(t, out.Send(message(9, 0, payload)), stepvan.ErrWouldBlock)
 	for op := range 4 {
 		expect(t, van.EventMessage, b, a).Delivery.Release()
 		e := expect(t, van.EventCompletion, a, b)
@@ -84,11 +84,11 @@ func TestSendRefuses(t *testing.T) {
 		"segments": message(1, 0, make([][]byte, maxSegments+1)...),
 		"target":   {Head: make([]byte, wire.HeaderSize), Target: make([]van.Target, 1)},
 	} {
-		require.ErrorIs(t, out.Send(m), errs.ErrInvalid, name)
+		require.ErrorIs(t, out.Send(m), stepvan.ErrInvalid, name)
 	}
 	require.Zero(t, a.poll(true), "a rejected operation completed")
 	require.NoError(t, out.Close())
-	require.ErrorIs(t, out.Send(message(1, 0)), errs.ErrClosed)
+	require.ErrorIs(t, out.Send(message(1, 0)), stepvan.ErrClosed)
 }
 
 func TestCloseFailsWhatIsNotSent(t *testing.T) {
@@ -101,8 +101,8 @@ func TestCloseFailsWhatIsNotSent(t *testing.T) {
 	for op := range 2 {
 		e := expect(t, van.EventCompletion, a)
 		require.Equal(t, van.OpID(op+1), e.Op)
-		require.ErrorIs(t, e.Err, errs.ErrClosed)
-		var oe *errs.OpError
+		require.ErrorIs(t, e.Err, stepvan.ErrClosed)
+		var oe *stepvan.OpError
 		require.ErrorAs(t, e.Err, &oe)
 		require.Equal(t, "tcp", oe.Van)
 	}
@@ -128,11 +128,11 @@ func TestLossFailsWhatIsNotSent(t *testing.T) {
 				e.Delivery.Release()
 			case van.EventLost:
 				require.Equal(t, 2, kinds[van.EventCompletion])
-				require.ErrorIs(t, e.Err, errs.ErrPeerLost)
+				require.ErrorIs(t, e.Err, stepvan.ErrPeerLost)
 				return true
 			}
 		}
 		return false
 	}, a)
-	require.ErrorIs(t, out.Send(message(3, 0)), errs.ErrPeerLost)
+	require.ErrorIs(t, out.Send(message(3, 0)), stepvan.ErrPeerLost)
 }

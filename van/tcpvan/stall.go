@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // stallTurns is how many turns there are in Options.Stall.
@@ -57,7 +57,7 @@ func (v *tcp) checkStalls() {
 	// A process that was itself stopped takes little of that time for silence of others.
 	lost, again := v.stalled(min(time.Since(v.turned), 2*v.turnTime()))
 	for _, ep := range lost {
-		ep.lose(fmt.Errorf("%w: nothing came for %v in the middle of a message", errs.ErrPeerLost, v.opts.Stall))
+		ep.lose(fmt.Errorf("%w: nothing came for %v in the middle of a message", stepvan.ErrPeerLost, v.opts.Stall))
 	}
 	if again {
 		v.guard()

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -40,7 +40,7 @@ func TestSilenceInTheMiddleOfAMessage(t *testing.T) {
 		require.Empty(t, b.got)
 		b.turn()
 		e := expect(t, van.EventLost, b)
-		require.ErrorIs(t, e.Err, errs.ErrPeerLost)
+		require.ErrorIs(t, e.Err, stepvan.ErrPeerLost)
 		require.ErrorContains(t, e.Err, "in the middle of a message")
 	}
 }
@@ -96,7 +96,7 @@ func TestBytesThatWaitAreNoSilence(t *testing.T) {
 func TestSilenceIsNoticedAsleep(t *testing.T) {
 	b := newParty(t, Options{Stall: 50 * time.Millisecond})
 	visit(t, b, flat(message(1, 40, pattern(100, 1)))[:150])
-	require.ErrorIs(t, expect(t, van.EventLost, b).Err, errs.ErrPeerLost)
+	require.ErrorIs(t, expect(t, van.EventLost, b).Err, stepvan.ErrPeerLost)
 }
 
 // endpoint is the only one there is.

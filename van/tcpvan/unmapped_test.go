@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
@@ -42,7 +42,7 @@ func TestTheSenderIsToldThatItsMemoryIsGone(t *testing.T) {
 		until(t, "the loss", lost, a, b)
 		err := a.got[len(a.got)-1].Err
 		require.ErrorContains(t, err, ownMemory)
-		require.ErrorIs(t, err, errs.ErrPeerLost)
+		require.ErrorIs(t, err, stepvan.ErrPeerLost)
 	}
 }
 
@@ -58,5 +58,5 @@ func TestTheReceiverIsToldThatItsMemoryIsGone(t *testing.T) {
 	until(t, "the loss", lost, a, b)
 	err := b.got[len(b.got)-1].Err
 	require.ErrorContains(t, err, ownMemory)
-	require.ErrorIs(t, err, errs.ErrPeerLost)
+	require.ErrorIs(t, err, stepvan.ErrPeerLost)
 }

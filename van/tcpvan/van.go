@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -65,7 +65,7 @@ type tcp struct {
 	turned    time.Time   // since when
 }
 
-// New makes a van. The error is an errs.ErrInvalid, or an *errs.OpError when descriptors have run out.
+// New makes a van. The error is a stepvan.ErrInvalid, or a *stepvan.OpError when descriptors have run out.
 func New(o Options) (van.Van, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -77,7 +77,7 @@ func New(o Options) (van.Van, error) {
 	}
 	v.pending.v = v
 	if err := v.open(); err != nil {
-		return nil, &errs.OpError{Op: "open", Van: name, Err: err}
+		return nil, &stepvan.OpError{Op: "open", Van: name, Err: err}
 	}
 	v.ctx, v.cancel = context.WithCancel(context.Background())
 	return v, nil
@@ -165,7 +165,7 @@ const edge = uint32(1) << 31
 // add puts a descriptor into the epoll set and returns its slot. mu is held.
 func (v *tcp) add(fd int, s source, mask uint32) (slot int, err error) {
 	if v.epfd < 0 {
-		return 0, errs.ErrClosed
+		return 0, stepvan.ErrClosed
 	}
 	slot = len(v.sources)
 	if n := len(v.unused); n > 0 {

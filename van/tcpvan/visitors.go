@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -40,7 +40,7 @@ func (v *tcp) makeRoom() bool {
 		knocks[0].refuse()
 	case first != nil && !first.since.After(due):
 		first.Settle()
-		first.lose(fmt.Errorf("%w: %w", errs.ErrPeerLost, errCrowded))
+		first.lose(fmt.Errorf("%w: %w", stepvan.ErrPeerLost, errCrowded))
 	default:
 		return false
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -36,7 +36,7 @@ func TestUnknownPeersMakeRoom(t *testing.T) {
 			accepted++
 		case van.EventLost:
 			require.NotEqual(t, in, e.Endpoint)
-			require.ErrorIs(t, e.Err, errs.ErrPeerLost)
+			require.ErrorIs(t, e.Err, stepvan.ErrPeerLost)
 			require.ErrorContains(t, e.Err, "makes room")
 			lost++
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 func TestBenchSideBySide(t *testing.T) {
-	code, out, errOut := stepvan(t, "bench", "--workload", "echo,afd", "--van", "tcp,mem", "--push", "8,64", "--count", "4", "--rounds", "2")
+	code, out, errOut := run(t, "bench", "--workload", "echo,afd", "--van", "tcp,mem", "--push", "8,64", "--count", "4", "--rounds", "2")
 	require.Zero(t, code, errOut)
 	require.Equal(t, 8, strings.Count(out, "1w1s"))
 	require.Regexp(t, `(?m)^ *echo +tcp +1w1s 8B/8B `, out)
@@ -25,7 +25,7 @@ func TestBenchSideBySide(t *testing.T) {
 func TestBenchJSONPageAndCompare(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "page.html")
-	code, out, errOut := stepvan(t, "bench", "--workload", "echo", "--van", "mem", "--count", "12", "--rounds", "6", "--json", "--html", path)
+	code, out, errOut := run(t, "bench", "--workload", "echo", "--van", "mem", "--count", "12", "--rounds", "6", "--json", "--html", path)
 	require.Zero(t, code, errOut)
 	require.Equal(t, 1, strings.Count(out, "\n"))
 	text, err := os.ReadFile(path)
@@ -35,12 +35,12 @@ func TestBenchJSONPageAndCompare(t *testing.T) {
 
 	report, reports := out, filepath.Join(folder, "a.json")
 	require.NoError(t, os.WriteFile(reports, []byte(report), 0o600))
-	code, out, errOut = stepvan(t, "bench", "compare", reports, reports)
+	code, out, errOut = run(t, "bench", "compare", reports, reports)
 	require.Zero(t, code, errOut)
 	require.Regexp(t, `mem echo 1w1s 8B/8B .* 0\.00% ~ \(needs 4 runs\)`, out)
 
 	require.NoError(t, os.WriteFile(reports, []byte(strings.Repeat(report, 4)), 0o600))
-	code, out, errOut = stepvan(t, "bench", "compare", reports, reports)
+	code, out, errOut = run(t, "bench", "compare", reports, reports)
 	require.Zero(t, code, errOut)
 	require.Regexp(t, `mem echo 1w1s 8B/8B .* ~ \(p=1\.000 n=4\)`, out)
 }
@@ -50,7 +50,7 @@ func TestAPathForNoPageIsToldFirst(t *testing.T) {
 	folder := t.TempDir()
 	for name, path := range map[string]string{"no folder": filepath.Join(folder, "none", "x.html"), "a folder": folder} {
 		t.Run(name, func(t *testing.T) {
-			code, out, errOut := stepvan(t, "bench", "--workload", "echo", "--van", "mem", "--count", "1", "--rounds", "1", "--json", "--html", path)
+			code, out, errOut := run(t, "bench", "--workload", "echo", "--van", "mem", "--count", "1", "--rounds", "1", "--json", "--html", path)
 			require.Equal(t, 1, code)
 			require.Empty(t, out)
 			require.Contains(t, errOut, "--html")
@@ -119,7 +119,7 @@ func TestMistakesInBench(t *testing.T) {
 		"compare empty file": {[]string{"compare", empty, empty}, 1, "empty.json: stepvan: invalid argument: there is no report in it"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code, _, errOut := stepvan(t, append([]string{"bench"}, c.args...)...)
+			code, _, errOut := run(t, append([]string{"bench"}, c.args...)...)
 			require.Equal(t, c.code, code, errOut)
 			require.Contains(t, errOut, c.want)
 		})
@@ -127,7 +127,7 @@ func TestMistakesInBench(t *testing.T) {
 }
 
 func TestHelpOfCompare(t *testing.T) {
-	code, out, _ := stepvan(t, "bench", "compare", "--help")
+	code, out, _ := run(t, "bench", "compare", "--help")
 	require.Zero(t, code)
 	golden := filepath.Join("testdata", "help", "bench-compare.txt")
 	if *update {

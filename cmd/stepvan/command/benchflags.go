@@ -11,6 +11,7 @@ import (
 	"github.com/stepvan/stepvan/bench"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/launch"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // benchFlags are the flags of `stepvan bench`.
@@ -110,7 +111,7 @@ func (f *benchFlags) knowsNodes() error {
 	}{{"--nodes", f.nodes, untyped(bench.AllNodes)}, {"--peer", f.peers, untyped(bench.Peers)}} {
 		for _, word := range list.given {
 			if !slices.Contains(list.known, strings.TrimSpace(word)) {
-				return errs.Invalid("%s %q is unknown: write %s", list.flag, errs.Cut(word), strings.Join(list.known, ", "))
+				return errs.Invalid("%s %q is unknown: write %s", list.flag, text.Cut(word), strings.Join(list.known, ", "))
 			}
 		}
 	}
@@ -199,14 +200,14 @@ func typed[T ~string](words []string) (out []T) {
 type sizes []bench.Size
 
 // Set adds what is separated by commas.
-func (s *sizes) Set(text string) error {
-	for _, word := range strings.Split(text, ",") {
+func (s *sizes) Set(list string) error {
+	for _, word := range strings.Split(list, ",") {
 		one, err := bench.ParseSize(word)
 		if err != nil {
 			return err
 		}
 		if one < 1 {
-			return errs.Invalid("size %q must be 1 byte at least", errs.Cut(word))
+			return errs.Invalid("size %q must be 1 byte at least", text.Cut(word))
 		}
 		*s = append(*s, one)
 	}

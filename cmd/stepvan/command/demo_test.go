@@ -13,7 +13,7 @@ func TestDemoWithoutModel(t *testing.T) {
 	for van, carrier := range map[string]string{"": "shm (same machine)", "tcp": "tcp (STEPVAN_VAN=tcp)"} {
 		t.Setenv("STEPVAN_VAN", van)
 		path := filepath.Join(t.TempDir(), "trace.json")
-		code, out, errOut := stepvan(t, "demo", "--synthetic", "-n", "1w2s", "--exchanges", "8", "--trace", path)
+		code, out, errOut := run(t, "demo", "--synthetic", "-n", "1w2s", "--exchanges", "8", "--trace", path)
 		require.Zero(t, code, errOut)
 		require.Contains(t, out, "896 KiB out")
 		require.Contains(t, out, "\nTensors went by "+carrier+".\n")
@@ -39,7 +39,7 @@ func TestKilledDemo(t *testing.T) {
 	require.NotEmpty(t, left())
 	require.NoError(t, p.Process.Kill())
 	require.Error(t, p.Wait())
-	code, _, errOut := stepvan(t, "demo", "--synthetic", "-n", "1w1s", "--exchanges", "8", "--trace", filepath.Join(t.TempDir(), "trace.json"))
+	code, _, errOut := run(t, "demo", "--synthetic", "-n", "1w1s", "--exchanges", "8", "--trace", filepath.Join(t.TempDir(), "trace.json"))
 	require.Zero(t, code, errOut)
 	require.Empty(t, left())
 }
@@ -49,7 +49,7 @@ func TestDemoWithTheModel(t *testing.T) {
 	if _, ok := os.LookupEnv("STEPVAN_TEST_REQUIRE_MODEL"); !ok {
 		t.Skip("STEPVAN_TEST_REQUIRE_MODEL is not set: the model of 83 MB may not be there")
 	}
-	code, out, errOut := stepvan(t, "demo", "-n", "1w2s", "--trace", filepath.Join(t.TempDir(), "trace.json"))
+	code, out, errOut := run(t, "demo", "-n", "1w2s", "--trace", filepath.Join(t.TempDir(), "trace.json"))
 	require.Zero(t, code, errOut)
 	require.Contains(t, out, "same embeddings, bit for bit")
 	require.Contains(t, out, "It is a truth universally acknowledged")

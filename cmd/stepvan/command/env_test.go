@@ -22,20 +22,20 @@ func place(t *testing.T, role string) {
 func TestEnv(t *testing.T) {
 	place(t, "worker")
 	t.Setenv("DMLC_PS_VAN_TYPE", "zmq")
-	code, out, errOut := stepvan(t, "env", "--changed")
+	code, out, errOut := run(t, "env", "--changed")
 	require.Zero(t, code, errOut)
 	require.Empty(t, errOut)
 	require.Contains(t, out, "  STEPVAN_VAN        tcp        DMLC_PS_VAN_TYPE\n")
 	require.NotContains(t, out, "STEPVAN_RAILS")
 
-	_, out, _ = stepvan(t, "env")
+	_, out, _ = run(t, "env")
 	require.Contains(t, out, "STEPVAN_RAILS")
 	require.NotContains(t, out, "accepts:")
 
-	_, out, _ = stepvan(t, "env", "--all")
+	_, out, _ = run(t, "env", "--all")
 	require.Contains(t, out, "accepts: 1 to 16; default: 1")
 
-	_, out, _ = stepvan(t, "env", "--json")
+	_, out, _ = run(t, "env", "--json")
 	var rows []map[string]any
 	require.NoError(t, json.Unmarshal([]byte(out), &rows))
 	require.Len(t, rows, len(config.Default().Table(nil)))
@@ -44,7 +44,7 @@ func TestEnv(t *testing.T) {
 func TestEnvWithMistakesShowsTheRest(t *testing.T) {
 	place(t, "boss")
 	t.Setenv("STEPVAN_VNA", "tcp")
-	code, out, errOut := stepvan(t, "env")
+	code, out, errOut := run(t, "env")
 	require.Equal(t, 1, code)
 	require.Contains(t, out, "DMLC_NUM_WORKER")
 	require.Contains(t, errOut, `mistake: DMLC_ROLE="boss"`)
@@ -56,24 +56,24 @@ func TestEnvWithMistakesShowsTheRest(t *testing.T) {
 func TestEnvAppliesTheChecksOfStart(t *testing.T) {
 	place(t, "worker")
 	t.Setenv("DMLC_PORT", "9001")
-	code, _, errOut := stepvan(t, "env", "--changed")
+	code, _, errOut := run(t, "env", "--changed")
 	require.Zero(t, code)
 	require.Contains(t, errOut, "warning: DMLC_PORT: has no effect on a worker")
 	t.Setenv("STEPVAN_VAN", "rdma")
-	code, _, errOut = stepvan(t, "env", "--changed")
+	code, _, errOut = run(t, "env", "--changed")
 	require.Equal(t, 1, code)
 	require.Contains(t, errOut, `mistake: STEPVAN_VAN="rdma"`)
 	t.Setenv("STEPVAN_VAN", "")
 	t.Setenv("DMLC_ENABLE_RDMA", "ibverbs")
-	_, _, errOut = stepvan(t, "env", "--changed")
+	_, _, errOut = run(t, "env", "--changed")
 	require.Contains(t, errOut, `mistake: DMLC_ENABLE_RDMA="ibverbs": RDMA is not in this build`)
-	_, out, _ := stepvan(t, "doctor")
+	_, out, _ := run(t, "doctor")
 	require.Regexp(t, `(?m)^fail +settings +DMLC_ENABLE_RDMA=ibverbs$`, out)
 	require.NotContains(t, out, "driver of the adapter")
 }
 
 func TestEnvMarkdownIsTheReference(t *testing.T) {
-	code, out, errOut := stepvan(t, "env", "--markdown")
+	code, out, errOut := run(t, "env", "--markdown")
 	require.Zero(t, code)
 	require.Empty(t, errOut)
 	require.Equal(t, config.Markdown(), out)
@@ -81,12 +81,12 @@ func TestEnvMarkdownIsTheReference(t *testing.T) {
 
 func TestDoctor(t *testing.T) {
 	place(t, "worker")
-	_, out, errOut := stepvan(t, "doctor")
+	_, out, errOut := run(t, "doctor")
 	require.Empty(t, errOut)
 	require.Contains(t, out, "root port")
 
 	t.Setenv("DMLC_ROLE", "boss")
-	code, out, errOut := stepvan(t, "doctor")
+	code, out, errOut := run(t, "doctor")
 	require.Equal(t, 1, code)
 	require.Contains(t, out, "to repair before a node can start")
 	require.Empty(t, errOut, "the finding says it all")
@@ -100,7 +100,7 @@ func TestDoctorTellsEveryMistake(t *testing.T) {
 	wrong := []string{"STEPVAN_VAN=shmem", "STEPVAN_GRANTS=5", "STEPVAN_PROGRESS=fast"}
 	for role, want := range map[string][]string{"worker": wrong, "": append(wrong, "DMLC_ROLE")} {
 		place(t, role)
-		code, out, _ := stepvan(t, "doctor")
+		code, out, _ := run(t, "doctor")
 		require.Equal(t, 1, code)
 		for _, w := range want {
 			require.Regexp(t, `(?m)^fail +settings +`+w+`\b`, out, "role %q", role)

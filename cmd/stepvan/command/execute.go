@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/launch"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // codeUsage is the exit code for a command line that cannot be understood.
@@ -47,16 +47,16 @@ func Execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // cut shortens what the text of an error quotes of long arguments.
-func cut(text string, args []string) string {
+func cut(message string, args []string) string {
 	for _, arg := range args {
 		_, value, _ := strings.Cut(arg, "=")
 		for _, part := range []string{arg, value} {
-			if short := errs.Cut(part); short != part {
-				text = strings.ReplaceAll(text, part, short)
+			if short := text.Cut(part); short != part {
+				message = strings.ReplaceAll(message, part, short)
 			}
 		}
 	}
-	return text
+	return message
 }
 
 // onRun calls f before any command below c runs.

@@ -41,7 +41,7 @@ func sessionIsEmpty(t *testing.T, session int) {
 func TestLaunchACluster(t *testing.T) {
 	for flags, carrier := range map[string]string{"": "shm (same machine)", "--van shm": "shm (same machine)", "--van tcp": "tcp (STEPVAN_VAN=tcp)"} {
 		args := append([]string{"launch", "-n", "2w2s"}, strings.Fields(flags)...)
-		code, out, errOut := stepvan(t, append(args, os.Args[0], asNode)...)
+		code, out, errOut := run(t, append(args, os.Args[0], asNode)...)
 		require.Zero(t, code, errOut)
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		slices.Sort(lines)
@@ -57,7 +57,7 @@ func TestLaunchACluster(t *testing.T) {
 }
 
 func TestLaunchGroups(t *testing.T) {
-	code, out, errOut := stepvan(t, "launch", "-n", "1w1s", "--group-size", "2", "--no-prefix", "--", os.Args[0], asNode)
+	code, out, errOut := run(t, "launch", "-n", "1w1s", "--group-size", "2", "--no-prefix", "--", os.Args[0], asNode)
 	require.Zero(t, code, errOut)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	slices.Sort(lines)
@@ -66,7 +66,7 @@ func TestLaunchGroups(t *testing.T) {
 }
 
 func TestLaunchOtherCommands(t *testing.T) {
-	code, out, errOut := stepvan(t, "launch", "--server-command", "echo I serve", "--scheduler-command", "echo I schedule", "echo", "-n", "I work")
+	code, out, errOut := run(t, "launch", "--server-command", "echo I serve", "--scheduler-command", "echo I schedule", "echo", "-n", "I work")
 	require.Zero(t, code, errOut)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	slices.Sort(lines)
@@ -74,7 +74,7 @@ func TestLaunchOtherCommands(t *testing.T) {
 }
 
 func TestLaunchNamesTheFirstFailure(t *testing.T) {
-	code, _, errOut := stepvan(t, "launch", "-n", "3w", "--", "sh", "-c", `if [ $DMLC_NODE_RANK = 1 ]; then echo oh no >&2; exit 5; fi; sleep 600`)
+	code, _, errOut := run(t, "launch", "-n", "3w", "--", "sh", "-c", `if [ $DMLC_NODE_RANK = 1 ]; then echo oh no >&2; exit 5; fi; sleep 600`)
 	require.Equal(t, 5, code)
 	require.Contains(t, errOut, "stepvan launch: worker 1 failed: exit status 5; its last words:\n    oh no\n")
 }
@@ -95,7 +95,7 @@ func TestLaunchRefuses(t *testing.T) {
 		{[]string{"--timeout", "0s", "--", "true"}, codeUsage, "--timeout is 0s: it must be a time above 0"},
 		{[]string{"--timeout", "-5s", "--", "true"}, codeUsage, "--timeout is -5s: it must be a time above 0"},
 	} {
-		code, out, errOut := stepvan(t, append([]string{"launch"}, c.args...)...)
+		code, out, errOut := run(t, append([]string{"launch"}, c.args...)...)
 		require.Equal(t, c.code, code, "%q", c.args)
 		require.Contains(t, errOut, c.want)
 		require.Empty(t, out)
@@ -105,28 +105,28 @@ func TestLaunchRefuses(t *testing.T) {
 // What no process could start with is refused before any is started, under the name that the user has set.
 func TestLaunchNamesTheVariableThatIsRefused(t *testing.T) {
 	t.Setenv("DMLC_ENABLE_RDMA", "ibverbs")
-	code, out, errOut := stepvan(t, "launch", "-n", "1w1s", "--", os.Args[0], asNode)
+	code, out, errOut := run(t, "launch", "-n", "1w1s", "--", os.Args[0], asNode)
 	require.Equal(t, 1, code)
 	require.Empty(t, out)
 	require.Regexp(t, `^stepvan launch: DMLC_ENABLE_RDMA="ibverbs": RDMA is not in this build: set STEPVAN_VAN to auto`, errOut)
-	code, _, errOut = stepvan(t, "launch", "--van", "auto", "--", "true")
+	code, _, errOut = run(t, "launch", "--van", "auto", "--", "true")
 	require.Zero(t, code, errOut)
 	// What overrules reaches programs that set the other variable themselves.
-	code, out, errOut = stepvan(t, "launch", "-n", "1w", "--van", "auto", "--", "sh", "-c", "echo van=$STEPVAN_VAN")
+	code, out, errOut = run(t, "launch", "-n", "1w", "--van", "auto", "--", "sh", "-c", "echo van=$STEPVAN_VAN")
 	require.Zero(t, code, errOut)
 	require.Contains(t, out, "van=auto")
 	t.Setenv("STEPVAN_VAN", "auto")
-	code, out, errOut = stepvan(t, "launch", "-n", "1w", "--", "sh", "-c", "echo van=$STEPVAN_VAN")
+	code, out, errOut = run(t, "launch", "-n", "1w", "--", "sh", "-c", "echo van=$STEPVAN_VAN")
 	require.Zero(t, code, errOut)
 	require.Contains(t, out, "van=auto")
 	require.NoError(t, os.Unsetenv("STEPVAN_VAN"))
-	code, _, errOut = stepvan(t, "launch", "--van", "rdma", "--", "true")
+	code, _, errOut = run(t, "launch", "--van", "rdma", "--", "true")
 	require.Equal(t, 1, code)
 	require.Contains(t, errOut, `STEPVAN_VAN="rdma": RDMA is not in this build`)
 }
 
 func TestLaunchTimeout(t *testing.T) {
-	code, _, errOut := stepvan(t, "launch", "--timeout", "50ms", "--", "sleep", "600")
+	code, _, errOut := run(t, "launch", "--timeout", "50ms", "--", "sleep", "600")
 	require.Equal(t, 124, code)
 	require.Contains(t, errOut, "--timeout 50ms")
 	require.Contains(t, errOut, "still running: scheduler, server 0, worker 0")
@@ -225,7 +225,7 @@ func TestSchedulerTakesAFreePort(t *testing.T) {
 func TestSchedulerOfAnotherRole(t *testing.T) {
 	place(t, "worker")
 	t.Setenv("STEPVAN_VNA", "1")
-	code, _, errOut := stepvan(t, "scheduler")
+	code, _, errOut := run(t, "scheduler")
 	require.Equal(t, 1, code)
 	require.Contains(t, errOut, `DMLC_ROLE="worker": this command is the scheduler`)
 	require.Contains(t, errOut, fmt.Sprintf("warning: STEPVAN_VNA=%q", "1"))

@@ -46,8 +46,8 @@ func node(ctx context.Context) error {
 	return n.Stop(ctx)
 }
 
-// stepvan runs a command line within this process.
-func stepvan(t *testing.T, args ...string) (code int, out, errOut string) {
+// run runs a command line within this process.
+func run(t *testing.T, args ...string) (code int, out, errOut string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	code = Execute(t.Context(), args, &stdout, &stderr)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // The groups of sub-commands in the help text.
@@ -68,7 +68,7 @@ func refuseUnknownTopics(root *cobra.Command) {
 		c.Args = func(_ *cobra.Command, topic []string) error {
 			_, rest, err := root.Find(topic)
 			if err == nil && len(rest) > 0 {
-				err = fmt.Errorf("unknown help topic %q", errs.Cut(strings.Join(topic, " ")))
+				err = fmt.Errorf("unknown help topic %q", text.Cut(strings.Join(topic, " ")))
 			}
 			return err
 		}

@@ -27,7 +27,7 @@ func TestHelp(t *testing.T) {
 			if c != root {
 				args = []string{c.Name(), "--help"}
 			}
-			code, out, errOut := stepvan(t, args...)
+			code, out, errOut := run(t, args...)
 			require.Zero(t, code)
 			require.Empty(t, errOut)
 			golden := filepath.Join("testdata", "help", c.Name()+".txt")
@@ -46,7 +46,7 @@ func TestHelp(t *testing.T) {
 func TestWithoutArgumentsItHelps(t *testing.T) {
 	defer func(args []string) { os.Args = args }(os.Args)
 	os.Args = []string{"python3", "-m", "stepvan"}
-	code, out, errOut := stepvan(t)
+	code, out, errOut := run(t)
 	require.Zero(t, code)
 	require.Empty(t, errOut)
 	require.Contains(t, out, "Usage:")
@@ -75,7 +75,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		{[]string{"help", "lanch"}, "Did you mean this?\n\tlaunch"},
 		{[]string{"help", "version", "nonsense"}, "unknown help topic \"version nonsense\""},
 	} {
-		code, out, errOut := stepvan(t, c.args...)
+		code, out, errOut := run(t, c.args...)
 		require.Equal(t, codeUsage, code, "%q", c.args)
 		require.Empty(t, out)
 		require.Contains(t, errOut, c.want)
@@ -84,16 +84,16 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 
 func TestCompletion(t *testing.T) {
 	for _, sh := range []string{"bash", "zsh", "fish"} {
-		code, out, _ := stepvan(t, "completion", sh)
+		code, out, _ := run(t, "completion", sh)
 		require.Zero(t, code)
 		require.Contains(t, out, "stepvan")
 	}
-	_, out, _ := stepvan(t, "__complete", "la")
+	_, out, _ := run(t, "__complete", "la")
 	require.Contains(t, out, "launch\tRun a scheduler")
 }
 
 func TestVersion(t *testing.T) {
-	code, out, _ := stepvan(t, "version")
+	code, out, _ := run(t, "version")
 	require.Zero(t, code)
 	require.Contains(t, out, "wire     ")
 }
@@ -109,7 +109,7 @@ func TestEndOfTheContextIsAnError(t *testing.T) {
 func TestErrorsCutLongArguments(t *testing.T) {
 	long := strings.Repeat("x", 100_000)
 	for _, args := range [][]string{{long}, {"help", long}, {"version", long}, {"launch", "-n", long, "--", "true"}, {"launch", "--van=" + long, "--", "true"}, {"bench", "--nodes", long}, {"bench", "--push=" + long}} {
-		code, _, errOut := stepvan(t, args...)
+		code, _, errOut := run(t, args...)
 		require.NotZero(t, code)
 		require.NotEmpty(t, errOut)
 		require.Less(t, len(errOut), 2000, "%.100q", args)

@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/cmd/stepvan/internal/settings"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/launch"
 	"github.com/stepvan/stepvan/ps"
 )
@@ -56,7 +56,7 @@ func schedulerSettings(environ []string, warnTo io.Writer) (config.Settings, err
 		fmt.Fprintf(warnTo, "warning: %v\n", w)
 	}
 	if err == nil && s.Role != config.RoleScheduler {
-		err = &errs.ConfigError{Key: "DMLC_ROLE", Value: string(s.Role), Reason: "this command is the scheduler: unset it, or start the program of that role"}
+		err = &stepvan.ConfigError{Key: "DMLC_ROLE", Value: string(s.Role), Reason: "this command is the scheduler: unset it, or start the program of that role"}
 	}
 	return s, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -123,7 +124,7 @@ func (c Child) answer(ctx context.Context, node *ps.Node) (err error) {
 	var batch ps.Batch
 	for {
 		if err := node.GetBatchInto(ctx, ps.AnyReady, &batch); err != nil {
-			if errors.Is(err, ps.ErrClosed) {
+			if errors.Is(err, stepvan.ErrClosed) {
 				return nil // every worker has left
 			}
 			return err

@@ -2,7 +2,7 @@
 // records which are named by slot and generation, waited for by any number of
 // goroutines, and recycled after a set number of later operations has finished.
 // So nothing grows for ever, and an ID that outlives its record is
-// errs.ErrStale instead of somebody else's result.
+// stepvan.ErrStale instead of somebody else's result.
 //
 // The operation's owner opens a record, hands its ID out, and finishes it
 // exactly once. A record is pinned while somebody waits for it, and then outlives

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link/progress"
 )
 
@@ -40,9 +40,9 @@ func TestFinishedRecordsLiveForKeepLaterOnes(t *testing.T) {
 	for i, id := range ids {
 		err := tab.WaitFor(0, id)
 		if i < 7 {
-			require.ErrorIs(t, err, errs.ErrStale, i)
+			require.ErrorIs(t, err, stepvan.ErrStale, i)
 			require.True(t, tab.Done(id))
-			require.ErrorIs(t, tab.Err(id), errs.ErrStale)
+			require.ErrorIs(t, tab.Err(id), stepvan.ErrStale)
 		} else {
 			require.NoError(t, err, i)
 		}
@@ -54,7 +54,7 @@ func TestUnknownIDs(t *testing.T) {
 	tab := newTable(t, 3, nil)
 	r := tab.Open()
 	for _, id := range []ID{0, 1, makeID(5, 7), makeID(1<<31, 1), r.ID() + 1<<32} {
-		require.ErrorIs(t, tab.WaitFor(-1, id), errs.ErrStale)
+		require.ErrorIs(t, tab.WaitFor(-1, id), stepvan.ErrStale)
 	}
 }
 
@@ -63,7 +63,7 @@ func TestDroppedRecordIsStale(t *testing.T) {
 	r := tab.Open()
 	id := r.ID()
 	tab.Drop(r)
-	require.ErrorIs(t, tab.WaitFor(0, id), errs.ErrStale)
+	require.ErrorIs(t, tab.WaitFor(0, id), stepvan.ErrStale)
 	require.Same(t, r, tab.Open())
 }
 
@@ -110,7 +110,7 @@ func TestPinnedRecordIsNotRecycled(t *testing.T) {
 	for range 3 {
 		tab.Finish(tab.Open(), nil)
 	}
-	require.ErrorIs(t, tab.WaitFor(0, id), errs.ErrStale)
+	require.ErrorIs(t, tab.WaitFor(0, id), stepvan.ErrStale)
 }
 
 func TestManyWaitForOne(t *testing.T) {
@@ -121,7 +121,7 @@ func TestManyWaitForOne(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
-				if err := tab.WaitFor(-1, id); err != nil && !errors.Is(err, errs.ErrStale) {
+				if err := tab.WaitFor(-1, id); err != nil && !errors.Is(err, stepvan.ErrStale) {
 					t.Error(err)
 				}
 			})

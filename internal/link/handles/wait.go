@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
-var errUnknown = fmt.Errorf("stepvan: the handle names no operation whose result is still kept: it was recycled, or never given: %w", errs.ErrStale)
+var errUnknown = fmt.Errorf("stepvan: the handle names no operation whose result is still kept: it was recycled, or never given: %w", stepvan.ErrStale)
 
 // Pin finds the record of id and keeps it from being recycled until Unpin.
 func (t *Table[T]) Pin(id ID) (*Record[T], error) {
@@ -26,7 +26,7 @@ func (t *Table[T]) Unpin(r *Record[T]) { r.life.Add(^uint64(0)) }
 
 // Wait drives the node until the operation has finished, and returns its error.
 // An error that wraps that of ctx says that it has not: it can be waited for again.
-// errs.ErrStale says that id names nothing.
+// stepvan.ErrStale says that id names nothing.
 func (t *Table[T]) Wait(ctx context.Context, id ID) error {
 	r, err := t.Pin(id)
 	if err != nil {
@@ -63,7 +63,7 @@ func (t *Table[T]) Done(id ID) bool {
 }
 
 // Err returns the error that the operation finished with, nil before and when
-// there was none, and errs.ErrStale when id names nothing.
+// there was none, and stepvan.ErrStale when id names nothing.
 func (t *Table[T]) Err(id ID) error {
 	r, err := t.Pin(id)
 	if err != nil {

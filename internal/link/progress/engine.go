@@ -177,7 +177,7 @@ func (e *Engine) Settle() {
 	}
 }
 
-// Close ends the driver, wakes all waiters with errs.ErrClosed, or the cause of Fail, and keeps the
+// Close ends the driver, wakes all waiters with stepvan.ErrClosed, or the cause of Fail, and keeps the
 // token for the caller, who alone may poll the source from then on.
 func (e *Engine) Close() {
 	e.word.Or(closed)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 const bound = 20 * time.Second
@@ -161,7 +161,7 @@ func TestCloseEndsEveryWait(t *testing.T) {
 		e.Close()
 		e.Close()
 		for range cap(done) {
-			require.ErrorIs(t, <-done, errs.ErrClosed)
+			require.ErrorIs(t, <-done, stepvan.ErrClosed)
 		}
 	}
 }

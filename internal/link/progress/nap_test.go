@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // napper is a mailbox with a waiter that naps: it sleeps in the kernel, token in hand.
@@ -60,7 +60,7 @@ func TestLimitsEndASleep(t *testing.T) {
 func TestCloseEndsASleep(t *testing.T) {
 	m, _, done := napper(t, false, forEver)
 	m.engine.Close()
-	require.ErrorIs(t, <-done, errs.ErrClosed)
+	require.ErrorIs(t, <-done, stepvan.ErrClosed)
 }
 
 // Kick has the source polled although the one who drives sleeps.

@@ -3,7 +3,7 @@ package progress
 import (
 	"fmt"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // Fail ends the engine because of cause: all waits return it, and so do those to come. Nobody takes the token any more; who
@@ -21,7 +21,7 @@ func (e *Engine) ended() error {
 	if cause := e.cause.Load(); cause != nil {
 		return *cause
 	}
-	return errs.ErrClosed
+	return stepvan.ErrClosed
 }
 
 // stretch is what is known about a goroutine that may drive, should it panic.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 )
 
 // mine is a Source that panics in Poll once it is armed with a reason.
@@ -132,5 +132,5 @@ func TestFailEndsWaits(t *testing.T) {
 	_, e := newInbox(t, Options{})
 	e.Close()
 	var ev Event
-	require.ErrorIs(t, e.WaitFor(bound, &ev), errs.ErrClosed)
+	require.ErrorIs(t, e.WaitFor(bound, &ev), stepvan.ErrClosed)
 }

@@ -13,7 +13,7 @@ var errCut = errors.New("context ended")
 var errWaitTimeout = fmt.Errorf("stepvan: wait timed out, the operation goes on and can be waited for again: %w", context.DeadlineExceeded)
 
 // Wait drives the node until ev is set. It returns nil then, an error that
-// wraps ctx.Err() when ctx ends first, errs.ErrClosed when the engine is closed, and the cause of Fail.
+// wraps ctx.Err() when ctx ends first, stepvan.ErrClosed when the engine is closed, and the cause of Fail.
 func (e *Engine) Wait(ctx context.Context, ev *Event) error {
 	if ev.IsSet() {
 		return nil

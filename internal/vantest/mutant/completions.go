@@ -3,7 +3,7 @@ package mutant
 import (
 	"errors"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -63,10 +63,10 @@ var completionMutations = []Mutation{
 		full := map[*endpoint]bool{}
 		v.onSend = func(e *endpoint, m *van.Message) error {
 			if full[e] {
-				return errs.ErrWouldBlock
+				return stepvan.ErrWouldBlock
 			}
 			err := e.Endpoint.Send(m)
-			full[e] = errors.Is(err, errs.ErrWouldBlock)
+			full[e] = errors.Is(err, stepvan.ErrWouldBlock)
 			return err
 		}
 	}},
@@ -74,7 +74,7 @@ var completionMutations = []Mutation{
 		v.onSend = func(e *endpoint, m *van.Message) error {
 			op := m.Op
 			err := e.Endpoint.Send(m)
-			if errors.Is(err, errs.ErrWouldBlock) {
+			if errors.Is(err, stepvan.ErrWouldBlock) {
 				v.add(van.Event{Kind: van.EventCompletion, Endpoint: e, Op: op})
 				return nil
 			}
@@ -85,7 +85,7 @@ var completionMutations = []Mutation{
 		v.onSend = func(e *endpoint, m *van.Message) error {
 			op := m.Op
 			err := e.Endpoint.Send(m)
-			if errors.Is(err, errs.ErrInvalid) {
+			if errors.Is(err, stepvan.ErrInvalid) {
 				v.add(van.Event{Kind: van.EventCompletion, Endpoint: e, Op: op})
 				return nil
 			}
@@ -129,7 +129,7 @@ func keepMessage(v *mutantVan) {
 		return nil
 	}
 	v.onPoll = func() {
-		for len(kept) > 0 && !errors.Is(kept[0].e.Endpoint.Send(&kept[0].m), errs.ErrWouldBlock) {
+		for len(kept) > 0 && !errors.Is(kept[0].e.Endpoint.Send(&kept[0].m), stepvan.ErrWouldBlock) {
 			kept = kept[1:]
 		}
 	}
@@ -145,7 +145,7 @@ func sendRejected(v *mutantVan) {
 	var kept []copied
 	v.onSend = func(e *endpoint, m *van.Message) error {
 		err := e.Endpoint.Send(m)
-		if errors.Is(err, errs.ErrWouldBlock) && len(kept) == 0 {
+		if errors.Is(err, stepvan.ErrWouldBlock) && len(kept) == 0 {
 			c := &van.Message{Op: hidden, Head: append([]byte(nil), m.Head...)}
 			for _, s := range m.Payload {
 				c.Payload = append(c.Payload, append([]byte(nil), s...))

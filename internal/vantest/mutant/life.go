@@ -4,7 +4,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -43,7 +43,7 @@ var lifeMutations = []Mutation{
 	}},
 	{Name: "reports a loss where it was closed", Clauses: []int{11}, mutate: func(v *mutantVan) {
 		v.onEnd = func(e *endpoint) {
-			v.add(van.Event{Kind: van.EventLost, Endpoint: e, Err: errs.ErrPeerLost})
+			v.add(van.Event{Kind: van.EventLost, Endpoint: e, Err: stepvan.ErrPeerLost})
 		}
 	}},
 	{Name: "drops what arrived before the loss", Clauses: []int{11}, mutate: func(v *mutantVan) {
@@ -68,7 +68,7 @@ var lifeMutations = []Mutation{
 	}},
 	{Name: "leaves dialers waiting at Close", Clauses: []int{6}, mutate: func(v *mutantVan) {
 		v.onDial = func(err error) error {
-			if errors.Is(err, errs.ErrClosed) {
+			if errors.Is(err, stepvan.ErrClosed) {
 				<-v.reopened
 			}
 			return err
@@ -78,7 +78,7 @@ var lifeMutations = []Mutation{
 		v.onSend = func(e *endpoint, m *van.Message) error {
 			op := m.Op
 			err := e.Endpoint.Send(m)
-			if errors.Is(err, errs.ErrClosed) {
+			if errors.Is(err, stepvan.ErrClosed) {
 				v.add(van.Event{Kind: van.EventCompletion, Endpoint: e, Op: op, Err: err})
 				return nil
 			}
@@ -88,14 +88,14 @@ var lifeMutations = []Mutation{
 	{Name: "blames the network for a bad peer", Clauses: []int{7}, mutate: func(v *mutantVan) {
 		v.onEvents = each(func(ev van.Event) []van.Event {
 			if ev.Kind == van.EventLost {
-				ev.Err = errs.ErrPeerLost
+				ev.Err = stepvan.ErrPeerLost
 			}
 			return []van.Event{ev}
 		})
 	}},
 	{Name: "drops everybody because of one bad peer", Clauses: []int{7, 11}, mutate: func(v *mutantVan) {
 		v.onEvents = each(func(ev van.Event) []van.Event {
-			var pe *errs.ProtocolError
+			var pe *stepvan.ProtocolError
 			if ev.Kind == van.EventLost && errors.As(ev.Err, &pe) {
 				for _, e := range v.endpoints() {
 					_ = e.Endpoint.Close()
@@ -106,7 +106,7 @@ var lifeMutations = []Mutation{
 	}},
 	{Name: "loses no bad peer", Clauses: []int{7}, mutate: func(v *mutantVan) {
 		v.onEvents = each(func(ev van.Event) []van.Event {
-			var pe *errs.ProtocolError
+			var pe *stepvan.ProtocolError
 			if ev.Kind == van.EventLost && errors.As(ev.Err, &pe) {
 				return nil
 			}

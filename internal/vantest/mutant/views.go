@@ -3,7 +3,7 @@ package mutant
 import (
 	"errors"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -26,7 +26,7 @@ var viewMutations = []Mutation{
 	{Name: "gives every right in a view", Clauses: []int{8}, mutate: func(v *mutantVan) {
 		v.onMap = func(e *endpoint, t van.Target, n int64, rights van.Rights) (van.View, error) {
 			w, err := e.granter().Map(t, n, rights)
-			if errors.Is(err, errs.ErrInvalid) && rights&van.RightWrite != 0 {
+			if errors.Is(err, stepvan.ErrInvalid) && rights&van.RightWrite != 0 {
 				return e.granter().Map(t, n, van.RightRead)
 			}
 			return w, err
@@ -35,7 +35,7 @@ var viewMutations = []Mutation{
 	{Name: "maps what lies behind the grant", Clauses: []int{8}, mutate: func(v *mutantVan) {
 		v.onMap = func(e *endpoint, t van.Target, n int64, rights van.Rights) (van.View, error) {
 			w, err := e.granter().Map(t, n, rights)
-			if errors.Is(err, errs.ErrInvalid) && t.Offset > 50 && n < 1<<20 {
+			if errors.Is(err, stepvan.ErrInvalid) && t.Offset > 50 && n < 1<<20 {
 				return e.granter().Map(van.Target{Grant: t.Grant, Generation: t.Generation}, n, rights)
 			}
 			return w, err
@@ -44,7 +44,7 @@ var viewMutations = []Mutation{
 	{Name: "maps through an older generation", Clauses: []int{8}, mutate: func(v *mutantVan) {
 		v.onMap = func(e *endpoint, t van.Target, n int64, rights van.Rights) (van.View, error) {
 			w, err := e.granter().Map(t, n, rights)
-			if errors.Is(err, errs.ErrStale) {
+			if errors.Is(err, stepvan.ErrStale) {
 				t.Generation++
 				return e.granter().Map(t, n, rights)
 			}

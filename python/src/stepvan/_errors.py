@@ -62,10 +62,6 @@ class StaleError(Error, LookupError):
     """A handle, handler or registration is gone, or never was."""
 
 
-class NotRegisteredError(Error, LookupError):
-    """No registration covers it."""
-
-
 class NotSupportedError(Error, NotImplementedError):
     """Not in this build, on this van, or with this device."""
 
@@ -130,7 +126,6 @@ _errors: dict[int, type[Exception]] = {
     6: BusyError,
     7: WouldBlockError,
     8: StaleError,
-    9: NotRegisteredError,
     10: NotSupportedError,
     11: RemoteError,
     12: ProtocolError,

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/internal/errs"
 )
 
 // machine is a System whose answers a test can change.
@@ -148,7 +148,7 @@ func TestFindings(t *testing.T) {
 		{"scheduler without a way", "", func(m *machine) { m.dial = opError(unix.ENETUNREACH) }, Check{"root port", Warn, "network is unreachable", "ip route get head"}},
 		{"scheduler", "", nil, Check{"root port", OK, "the scheduler listens at head:8123", ""}},
 		{"another program at the root port", "", func(m *machine) {
-			m.scheduler = &errs.ProtocolError{Field: "magic", Reason: "no stepvan peer"}
+			m.scheduler = &stepvan.ProtocolError{Field: "magic", Reason: "no stepvan peer"}
 		}, Check{"root port", Fail, "what listens at head:8123 is no scheduler of this version: protocol error", "ss -ltnp 'sport = :8123'"}},
 		{"silent program at the root port", "", func(m *machine) { m.scheduler = context.DeadlineExceeded }, Check{"root port", Warn, "what listens at head:8123 has not answered as a scheduler within 3s", "ss -ltnp"}},
 		{"short heartbeat timeout", "PS_HEARTBEAT_TIMEOUT=3ms", nil, Check{"heartbeats", Warn, "a peer that is silent for 3ms is lost", "PS_HEARTBEAT_TIMEOUT"}},
@@ -274,8 +274,8 @@ func worstNamed(checks []Check, name string) Check {
 
 func TestSettingsMistakesAreFindings(t *testing.T) {
 	mistakes := errors.Join(
-		&errs.ConfigError{Key: "DMLC_ROLE", Reason: "is not set: set it to one of worker, server"},
-		&errs.ConfigError{Key: "DMLC_NUM_WORKER", Value: "x", Reason: "must be a whole number"},
+		&stepvan.ConfigError{Key: "DMLC_ROLE", Reason: "is not set: set it to one of worker, server"},
+		&stepvan.ConfigError{Key: "DMLC_NUM_WORKER", Value: "x", Reason: "must be a whole number"},
 		errors.New("something else"),
 	)
 	warnings := []config.Warning{{Key: "STEPVAN_VNA", Value: "tcp", Reason: "is not a setting; did you mean STEPVAN_VAN?"}}

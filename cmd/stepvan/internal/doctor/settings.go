@@ -8,14 +8,15 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // checkSettings reports what config.FromEnv found.
 func (d *doctor) checkSettings(mistakes error, warnings []config.Warning) {
 	for _, err := range split(mistakes) {
-		var c *errs.ConfigError
+		var c *stepvan.ConfigError
 		if errors.As(err, &c) {
 			d.fail("settings", assignment(c.Key, c.Value), c.Key+" "+c.Reason)
 			continue
@@ -23,7 +24,7 @@ func (d *doctor) checkSettings(mistakes error, warnings []config.Warning) {
 		d.fail("settings", err.Error(), "stepvan env")
 	}
 	for _, w := range warnings {
-		d.warn("settings", assignment(w.Key, w.Value), errs.Cut(w.Key)+" "+w.Reason)
+		d.warn("settings", assignment(w.Key, w.Value), text.Cut(w.Key)+" "+w.Reason)
 	}
 	if mistakes == nil && len(warnings) == 0 {
 		d.ok("settings", "no mistakes")
@@ -48,9 +49,9 @@ func split(err error) (all []error) {
 
 func assignment(key, value string) string {
 	if value == "" {
-		return errs.Cut(key)
+		return text.Cut(key)
 	}
-	return errs.Cut(key) + "=" + errs.Cut(value)
+	return text.Cut(key) + "=" + text.Cut(value)
 }
 
 // checkTraceFile looks for the directory of the trace file: it is written at the

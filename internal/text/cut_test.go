@@ -1,4 +1,4 @@
-package errs
+package text
 
 import (
 	"strings"
@@ -17,11 +17,4 @@ func TestCut(t *testing.T) {
 	require.True(t, utf8.ValidString(runes), "a character is not cut in two")
 	require.True(t, strings.HasSuffix(runes, "\u00e9... (401 bytes)"), runes)
 	require.Less(t, len(Cut(strings.Repeat("\x80", 1000))), 2*longest, "bytes that are no text are cut as well")
-}
-
-func TestAValueOfASettingIsCut(t *testing.T) {
-	err := &ConfigError{Key: "DMLC_ROLE", Value: strings.Repeat("b", 200_000), Reason: "must be a role"}
-	require.Less(t, len(err.Error()), 2*longest)
-	require.ErrorContains(t, err, "(200000 bytes)")
-	require.ErrorContains(t, err, "must be a role")
 }

@@ -1,0 +1,127 @@
+package stepvan
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/stepvan/stepvan/internal/text"
+)
+
+// What can go wrong. Compare with errors.Is: these errors mostly arrive wrapped.
+var (
+	// ErrClosed: this program has closed the node, region, registration or connection.
+	ErrClosed error = closed{}
+	// ErrNotSupported: this build, van or device cannot do it.
+	ErrNotSupported = fmt.Errorf("stepvan: not supported: %w", errors.ErrUnsupported)
+	// ErrWouldBlock: a queue or window is full. The call had no effect. Wait for an outstanding operation, then try again.
+	ErrWouldBlock = errors.New("stepvan: queue full, try again after waiting for an outstanding operation")
+	// ErrStale: a handle, region or registration was recycled, so what it named does not exist any more.
+	ErrStale = errors.New("stepvan: stale handle")
+	// ErrPeerLost: the peer died, left, or its connection broke.
+	ErrPeerLost = errors.New("stepvan: peer lost")
+	// ErrBusy: the key, chunk or buffer still belongs to an unanswered request.
+	ErrBusy = errors.New("stepvan: busy with an unanswered request")
+	// ErrInvalid: an argument contradicts the contract of the call, which had no effect.
+	ErrInvalid = errors.New("stepvan: invalid argument")
+	// ErrRemote: the peer refused the operation. The text is the peer's reason.
+	ErrRemote = errors.New("stepvan: refused by peer")
+	// ErrRefused: a batch failed because this server had to refuse a request of it. The text names the worker and the
+	// reason. Every worker of the batch has been told, and the next batch is complete again.
+	ErrRefused = errors.New("stepvan: refused a request of this batch")
+	// ErrNoMemory: the system or the container has not enough memory left.
+	ErrNoMemory = errors.New("stepvan: out of memory")
+)
+
+// closed is ErrClosed. It is also net.ErrClosed, whose text says nothing more.
+type closed struct{}
+
+func (closed) Error() string { return "stepvan: closed" }
+
+func (closed) Unwrap() error { return net.ErrClosed }
+
+// OpError says which operation failed, on which van and with which peer.
+type OpError struct {
+	Op   string // the operation, in the words of the API: "push_pull", "barrier", "dial"
+	Van  string // the van's name, or "" above the vans
+	Peer string // the peer as a person knows it: "worker 3", "server 0 (10.0.0.7:4711)"
+	Err  error
+}
+
+// Error names operation, van and peer before the cause.
+func (e *OpError) Error() string {
+	s := e.Op
+	if e.Van != "" {
+		s += " over " + e.Van
+	}
+	if e.Peer != "" {
+		s += " with " + e.Peer
+	}
+	return s + ": " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *OpError) Unwrap() error { return e.Err }
+
+// Timeout reports whether the cause is a timeout, as net.Error does.
+func (e *OpError) Timeout() bool {
+	var t interface{ Timeout() bool }
+	return errors.As(e.Err, &t) && t.Timeout()
+}
+
+// ConfigError names the setting that is missing or wrong.
+type ConfigError struct {
+	Key    string // the name that the user wrote or must write: "DMLC_ROLE"
+	Value  string // what it was, "" when missing
+	Reason string // what is wrong and what to set
+}
+
+// Error reads `DMLC_ROLE="boss": must be one of ...`. Of a long value it quotes the beginning.
+func (e *ConfigError) Error() string {
+	if e.Value == "" {
+		return e.Key + ": " + e.Reason
+	}
+	return fmt.Sprintf("%s=%q: %s", e.Key, text.Cut(e.Value), e.Reason)
+}
+
+// ProtocolError is a value that a peer sent and that the protocol does not allow. It costs the peer its connection.
+type ProtocolError struct {
+	Field  string // header or descriptor field
+	Offset int    // byte offset of the field in what was parsed
+	Reason string
+}
+
+// Error names field and offset.
+func (e *ProtocolError) Error() string {
+	return fmt.Sprintf("protocol error: %s at byte %d: %s", e.Field, e.Offset, e.Reason)
+}
+
+// InternalError is a mistake of this library: a panic, which has ended the node. It says what a report must name.
+type InternalError struct {
+	Version string // of the library
+	Node    string // "worker 3"
+	Peer    string // whose message or connection it was about: "server 0 (10.0.0.7:4711)"; "" when about none
+	Op      string // what was being done: "deliver a large response (request 17)"
+	Panic   string // what the panic says
+	Where   string // the function, file and line that panicked; "" when not known
+	Stack   string // of the goroutine that panicked
+}
+
+// Error is one line. The stack is in Report.
+func (e *InternalError) Error() string {
+	var b strings.Builder
+	b.WriteString("internal error: stepvan " + e.Version + ", " + e.Node + ": " + e.Op)
+	if e.Peer != "" {
+		b.WriteString(", peer " + e.Peer)
+	}
+	b.WriteString(": panic: " + e.Panic)
+	if e.Where != "" {
+		b.WriteString(" in " + e.Where)
+	}
+	b.WriteString(": this is a mistake of stepvan, and the node has ended: report it with the log of this node")
+	return b.String()
+}
+
+// Report is Error and the stack.
+func (e *InternalError) Report() string { return e.Error() + "\n" + e.Stack }
