@@ -44,7 +44,7 @@ func (w *worker) feed(ctx context.Context, count int) error {
 type vector struct {
 	buffer   tensor.Tensor
 	rows     []tensor.Tensor // one for each worker, of which the count of rows matters
-	handlers []ps.Handler
+	handlers []ps.RequestID
 }
 
 func (v *vector) allocate(n *ps.Node, s *spec) (err error) {
@@ -61,7 +61,7 @@ func (v *vector) allocate(n *ps.Node, s *spec) (err error) {
 		}
 		v.rows = append(v.rows, row)
 	}
-	v.handlers = make([]ps.Handler, s.Workers)
+	v.handlers = make([]ps.RequestID, s.Workers)
 	return nil
 }
 
@@ -103,7 +103,7 @@ func threadTime() time.Duration {
 func (s *server) answerBatch(check bool) error {
 	v := &s.vector
 	for i, r := range s.batch.Requests {
-		v.handlers[i] = r.Handler
+		v.handlers[i] = r.ID
 		if !check {
 			continue
 		}

@@ -126,7 +126,7 @@ func (s *server) serve(ctx context.Context, check bool) error {
 			if err != nil {
 				return err
 			}
-			if err := s.respond(ctx, answer, r.Handler); err != nil {
+			if err := s.respond(ctx, answer, r.ID); err != nil {
 				return err
 			}
 		}
@@ -178,7 +178,7 @@ func (s *server) fill(answer []tensor.Tensor, r ps.Request, check bool) (err err
 }
 
 // respond sends; when the queue is full it waits for the response before.
-func (s *server) respond(ctx context.Context, answer []tensor.Tensor, h ps.Handler) error {
+func (s *server) respond(ctx context.Context, answer []tensor.Tensor, h ps.RequestID) error {
 	for {
 		sent, err := s.node.Respond(answer, h)
 		if err == nil {

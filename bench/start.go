@@ -75,7 +75,7 @@ func echoUntilAlone(ctx context.Context, n *ps.Node) error {
 			return err
 		}
 		for _, r := range batch.Requests {
-			if _, err := n.Respond(r.Pushes(), r.Handler); err != nil {
+			if _, err := n.Respond(r.Pushes(), r.ID); err != nil {
 				return err
 			}
 		}

@@ -26,7 +26,7 @@ type call struct {
 	known    []tensor.Tensor // of several requests
 	variable []bool
 	ranks    []ps.Rank // of pushes, then of pulls
-	handlers []ps.Handler
+	handlers []ps.RequestID
 	pending  []*pending
 	exchange ps.Exchange
 }

@@ -54,7 +54,7 @@ func peer(p *ps.Peer, connections ps.Connections) (c cPeer) {
 	if p.Role == postoffice.RoleWorker {
 		c.role = roleWorker
 	}
-	c.rank, c.node_rank, c.instance, c.pid = cInt32(p.Rank), cInt32(p.NodeRank), cInt32(p.Instance), cInt32(p.PID)
+	c.rank, c.node_rank, c.instance, c.pid = cInt32(p.Rank), cInt32(p.NodeRank), cInt32(p.LocalRank), cInt32(p.PID)
 	write(unsafe.Slice((*byte)(unsafe.Pointer(&c.host)), len(c.host)), p.Host)
 	for i := range connections {
 		if known := &connections[i]; known.Peer.ID == p.ID {

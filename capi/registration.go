@@ -18,7 +18,7 @@ import (
 // registration is memory that was registered with one side.
 type registration struct {
 	node *node
-	held *ps.HeldMemory // of a worker, nil otherwise
+	held *ps.Registration // of a worker, nil otherwise
 
 	begun  chan struct{} // of a server: closed when recv or failed is there
 	recv   *ps.ReceiveBuffer
@@ -37,10 +37,10 @@ type ending struct {
 // holds counts the numbers of a worker's registrations: registering memory again gives the same one.
 type holds struct {
 	mu    sync.Mutex
-	count map[*ps.HeldMemory]int
+	count map[*ps.Registration]int
 }
 
-func (h *holds) register(w *ps.Worker, t tensor.Tensor) (*ps.HeldMemory, error) {
+func (h *holds) register(w *ps.Worker, t tensor.Tensor) (*ps.Registration, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	held, err := w.Register(t)
@@ -48,13 +48,13 @@ func (h *holds) register(w *ps.Worker, t tensor.Tensor) (*ps.HeldMemory, error) 
 		return nil, err
 	}
 	if h.count == nil {
-		h.count = map[*ps.HeldMemory]int{}
+		h.count = map[*ps.Registration]int{}
 	}
 	h.count[held]++
 	return held, nil
 }
 
-func (h *holds) unregister(held *ps.HeldMemory) error {
+func (h *holds) unregister(held *ps.Registration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.count[held]--; h.count[held] > 0 {

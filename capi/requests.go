@@ -144,7 +144,7 @@ func (q *requests) surrender(s *ps.Server) {
 	}
 	q.mu.Unlock()
 	for _, p := range left {
-		_, _ = s.Respond(nil, p.Handler) // refused; it has nothing to answer any more
+		_, _ = s.Respond(nil, p.ID) // refused; it has nothing to answer any more
 	}
 	q.settle(left, true)
 }

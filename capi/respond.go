@@ -89,9 +89,9 @@ func (n *node) respond(k *call, a *answer, handler uint64, tensors []cTensor) (e
 	if k.tensors, err = k.add(k.tensors, tensors, p.known); err == nil {
 		live := n.live.Load()
 		if a.copies {
-			a.response, a.borrowed, err = live.RespondCopy(k.tensors, p.Handler)
+			a.response, a.borrowed, err = live.RespondCopy(k.tensors, p.ID)
 		} else {
-			a.response, err = live.Respond(k.tensors, p.Handler)
+			a.response, err = live.Respond(k.tensors, p.ID)
 		}
 	}
 	n.settle(k, err)
@@ -160,7 +160,7 @@ func (n *node) respondVec(k *call, a *answer, c *cTensor, rows []int64, handlers
 		k.pull = append(k.pull, like)
 	}
 	for _, p := range k.pending {
-		k.handlers = append(k.handlers, p.Handler)
+		k.handlers = append(k.handlers, p.ID)
 		k.known = append(k.known, p.known...)
 	}
 	var ret tensor.Tensor

@@ -1,5 +1,7 @@
 package postoffice
 
+import "github.com/stepvan/stepvan"
+
 // assign gives every member of a complete registry its final rank and place:
 // those who asked for a rank get it, the others the lowest that are free, in order
 // of arrival, with the instance index that they asked for.
@@ -13,7 +15,7 @@ func (r *registry) assign() {
 	// Who needs a certain instance chooses first: the others can sit anywhere.
 	for _, picky := range []bool{true, false} {
 		for _, m := range r.members {
-			if m.want.Rank == AnyRank && (m.want.Instance != AnyInstance) == picky {
+			if m.want.Rank == AnyRank && (m.want.Instance != AnyLocalRank) == picky {
 				s.seat(m)
 			}
 		}
@@ -24,18 +26,18 @@ func (r *registry) assign() {
 // as many ranks are free as places, since whoever takes one takes the other.
 type seats struct {
 	r      *registry
-	places map[place]bool // taken
-	ranks  map[Rank]bool  // taken
-	first  map[Instance]int
+	places map[place]bool        // taken
+	ranks  map[stepvan.Rank]bool // taken
+	first  map[LocalRank]int
 }
 
 func newSeats(r *registry) *seats {
-	return &seats{r: r, places: map[place]bool{}, ranks: map[Rank]bool{}, first: map[Instance]int{}}
+	return &seats{r: r, places: map[place]bool{}, ranks: map[stepvan.Rank]bool{}, first: map[LocalRank]int{}}
 }
 
-func (s *seats) take(m *member, p place, rank Rank) {
+func (s *seats) take(m *member, p place, rank stepvan.Rank) {
 	s.places[p], s.ranks[rank] = true, true
-	m.info.Rank, m.info.NodeRank, m.info.Instance = rank, p.node, p.instance
+	m.info.Rank, m.info.NodeRank, m.info.LocalRank = rank, p.node, p.instance
 	m.info.GroupSize = s.r.groupSize
 	m.info.ID = nodeID(s.r.role, rank)
 }
@@ -44,8 +46,8 @@ func (s *seats) take(m *member, p place, rank Rank) {
 func (s *seats) seat(m *member) {
 	for node := s.first[m.want.Instance]; node < s.r.nodes(); node++ {
 		s.first[m.want.Instance] = node // what is behind has no such place any more
-		for i := range Instance(s.r.groupSize) {
-			if p := (place{node, i}); !s.places[p] && (m.want.Instance == AnyInstance || m.want.Instance == i) {
+		for i := range LocalRank(s.r.groupSize) {
+			if p := (place{node, i}); !s.places[p] && (m.want.Instance == AnyLocalRank || m.want.Instance == i) {
 				s.take(m, p, s.rankOf(p))
 				return
 			}
@@ -54,12 +56,12 @@ func (s *seats) seat(m *member) {
 }
 
 // rankOf is the rank that usually belongs to a place, else a free one of its node.
-func (s *seats) rankOf(p place) Rank {
-	base := Rank(p.node * s.r.groupSize)
-	if own := base + Rank(p.instance); !s.ranks[own] {
+func (s *seats) rankOf(p place) stepvan.Rank {
+	base := stepvan.Rank(p.node * s.r.groupSize)
+	if own := base + stepvan.Rank(p.instance); !s.ranks[own] {
 		return own
 	}
-	for i := range Rank(s.r.groupSize) {
+	for i := range stepvan.Rank(s.r.groupSize) {
 		if !s.ranks[base+i] {
 			return base + i
 		}

@@ -62,7 +62,7 @@ func (c *cluster) schedulerBarrier(ctx context.Context, g Group) chan error {
 func TestBarrierPerNodeCountsOneInstance(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, GroupSize: 2}, func(t *testing.T, c *cluster) {
 		c.started()
-		w := func(r Rank) *node { return c.find(RoleWorker, r) }
+		w := func(r stepvan.Rank) *node { return c.find(RoleWorker, r) }
 		for range 2 {
 			a := w(0).barrier(t.Context(), GroupWorkers, false)
 			b := w(1).barrier(t.Context(), GroupWorkers, false) // same node: waits along
@@ -191,7 +191,7 @@ func TestBarrierModel(t *testing.T) {
 		})
 		members := make([]*member, n)
 		for i := range members {
-			members[i] = &member{info: NodeInfo{Role: RoleWorker, NodeRank: i / size}}
+			members[i] = &member{info: Peer{Role: RoleWorker, NodeRank: i / size}}
 		}
 		in, last, passed, completed := map[*member]uint64{}, map[*member]uint64{}, map[*member]int{}, 0
 		for request := uint64(1); request < 300; request++ {

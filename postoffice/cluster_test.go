@@ -231,18 +231,18 @@ func (c *cluster) end() {
 }
 
 // office makes a node that has not joined.
-func (c *cluster) office(role Role, rank Rank, change func(*OfficeOptions)) *node {
+func (c *cluster) office(role Role, rank stepvan.Rank, change func(*OfficeOptions)) *node {
 	n := &node{log: &journal{}}
 	o := OfficeOptions{
-		Role: role, Rank: rank, Instance: AnyInstance, GroupSize: c.o.GroupSize, Shared: c.o.Shared,
+		Role: role, Rank: rank, Instance: AnyLocalRank, GroupSize: c.o.GroupSize, Shared: c.o.Shared,
 		HeartbeatInterval: c.o.HeartbeatInterval, HeartbeatTimeout: c.o.HeartbeatTimeout,
 		Host: "h", PID: 100 + len(c.nodes), Log: zerolog.New(n.log),
-		OnDead: func(i NodeInfo, err error) {
+		OnDead: func(i Peer, err error) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			n.dead = append(n.dead, i.Name()+": "+err.Error())
 		},
-		OnLeft: func(i NodeInfo) {
+		OnLeft: func(i Peer) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			n.left = append(n.left, i.Name())
@@ -277,7 +277,7 @@ func (c *cluster) started() {
 	var joins []chan error
 	for role, size := range c.o.sizes() {
 		for r := range size {
-			joins = append(joins, c.office(role, Rank(r), nil).join(c.t.Context(), fmt.Sprintf("mem://%s-%d", role, r)))
+			joins = append(joins, c.office(role, stepvan.Rank(r), nil).join(c.t.Context(), fmt.Sprintf("mem://%s-%d", role, r)))
 		}
 	}
 	for _, j := range joins {
@@ -287,7 +287,7 @@ func (c *cluster) started() {
 }
 
 // find returns the node with a role and rank.
-func (c *cluster) find(role Role, rank Rank) *node {
+func (c *cluster) find(role Role, rank stepvan.Rank) *node {
 	for _, n := range c.nodes {
 		if s := n.Self(); s.Role == role && s.Rank == rank && n.Err() == nil {
 			return n

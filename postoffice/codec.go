@@ -89,7 +89,7 @@ func (b *joinBody) check() error {
 		return fmt.Errorf("a %s does not join", b.Role)
 	case b.Rank < AnyRank || b.Rank > maxRank:
 		return fmt.Errorf("rank %d", b.Rank)
-	case b.Instance < AnyInstance || b.Instance > maxRank:
+	case b.Instance < AnyLocalRank || b.Instance > maxRank:
 		return fmt.Errorf("instance %d", b.Instance)
 	case len(b.Shared) > maxSettings:
 		return fmt.Errorf("%d settings, limit %d", len(b.Shared), maxSettings)
@@ -141,9 +141,9 @@ func (b *peersBody) check() error {
 	return nil
 }
 
-func (n *NodeInfo) check() error {
-	if n.ID == 0 || !n.Role.joins() || n.Rank < 0 || n.Rank > maxRank || n.NodeRank < 0 || n.Instance < 0 {
-		return fmt.Errorf("node %d: %s rank %d, node %d, instance %d", n.ID, n.Role, n.Rank, n.NodeRank, n.Instance)
+func (n *Peer) check() error {
+	if n.ID == 0 || !n.Role.joins() || n.Rank < 0 || n.Rank > maxRank || n.NodeRank < 0 || n.LocalRank < 0 {
+		return fmt.Errorf("node %d: %s rank %d, node %d, instance %d", n.ID, n.Role, n.Rank, n.NodeRank, n.LocalRank)
 	}
 	n.Host = printable(n.Host, maxHost)
 	return checkAddresses(n.Addresses)

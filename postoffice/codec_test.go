@@ -54,15 +54,15 @@ func TestTextIsCleaned(t *testing.T) {
 }
 
 func TestPartsFitIntoMessages(t *testing.T) {
-	var nodes []NodeInfo
+	var nodes []Peer
 	for i := range 400 {
-		n := NodeInfo{ID: nodeID(RoleServer, Rank(i)), Role: RoleServer, Rank: Rank(i), NodeRank: i, GroupSize: 1, Host: strings.Repeat("h", i%maxHost)}
+		n := Peer{ID: nodeID(RoleServer, stepvan.Rank(i)), Role: RoleServer, Rank: stepvan.Rank(i), NodeRank: i, GroupSize: 1, Host: strings.Repeat("h", i%maxHost)}
 		for range i % 90 {
 			n.Addresses = append(n.Addresses, strings.Repeat("<", maxAddress))
 		}
 		nodes = append(nodes, n)
 	}
-	var got []NodeInfo
+	var got []Peer
 	for _, part := range parts(nodes) {
 		f := encode(opPeers, 0, map[string]any{"nodes": part})
 		require.LessOrEqual(t, len(f.body), MaxMessage)
@@ -71,7 +71,7 @@ func TestPartsFitIntoMessages(t *testing.T) {
 		got = append(got, b.Nodes...)
 	}
 	require.Equal(t, nodes, got)
-	require.Empty(t, parts([]NodeInfo{}))
+	require.Empty(t, parts([]Peer{}))
 }
 
 func TestFailureKinds(t *testing.T) {

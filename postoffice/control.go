@@ -27,7 +27,7 @@ func newControl(to service, accept bool, log zerolog.Logger) *control {
 }
 
 // dial makes the session to the scheduler.
-func (h *control) dial(ctx context.Context, node *link.Node, addrs []string) (conn, error) {
+func (h *control) dial(ctx context.Context, node *link.Transport, addrs []string) (conn, error) {
 	s, err := node.Dial(ctx, addrs)
 	if err != nil {
 		return nil, err

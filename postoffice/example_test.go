@@ -32,7 +32,7 @@ func Example() {
 			var office *postoffice.Office
 			node := newNode(network, memory, func(peer link.Identity) error { return office.Admit(peer) })
 			defer node.Close()
-			office, err := postoffice.NewOffice(node, postoffice.OfficeOptions{Role: role, Rank: postoffice.AnyRank, Instance: postoffice.AnyInstance})
+			office, err := postoffice.NewOffice(node, postoffice.OfficeOptions{Role: role, Rank: postoffice.AnyRank, Instance: postoffice.AnyLocalRank})
 			check(err)
 			own, err := node.Listen("mem://" + role.String())
 			check(err)
@@ -50,8 +50,8 @@ func Example() {
 	// Output: worker 0 talks to server 0 at mem://server
 }
 
-func newNode(network *memvan.Network, memory *tensor.Allocator, admit func(link.Identity) error) *link.Node {
-	n, err := link.NewNode(link.Options{
+func newNode(network *memvan.Network, memory *tensor.Allocator, admit func(link.Identity) error) *link.Transport {
+	n, err := link.NewTransport(link.Options{
 		Memory: memory, Admit: admit,
 		Vans: []link.VanMaker{func(p van.Placer, wake func()) (van.Van, error) {
 			return memvan.New(network, memvan.Options{Placer: p, Wake: wake})

@@ -21,7 +21,7 @@ func (sink) deliver(conn, frame) {}
 func (sink) lost(conn, error)    {}
 
 func TestHostileMessagesCostOnlyTheirSender(t *testing.T) {
-	join := encode(opJoin, 0, joinBody{Role: RoleWorker, Rank: 1, Instance: AnyInstance, GroupSize: 1, Shared: testShared})
+	join := encode(opJoin, 0, joinBody{Role: RoleWorker, Rank: 1, Instance: AnyLocalRank, GroupSize: 1, Shared: testShared})
 	for name, frames := range map[string][]frame{
 		"barrier first": {encode(opBarrier, 1, barrierBody{Group: GroupWorkers})},
 		"garbage":       {{op: opJoin, body: []byte("\x00\xff{{{")}},
@@ -44,7 +44,7 @@ func TestHostileMessagesCostOnlyTheirSender(t *testing.T) {
 				synctest.Wait()
 				require.Contains(t, c.log.text(), "expelled ")
 				mine.cut()
-				for r := Rank(1); r < 3; r++ {
+				for r := stepvan.Rank(1); r < 3; r++ {
 					others = append(others, c.office(RoleWorker, r, nil).join(t.Context()))
 				}
 				for _, j := range others {
@@ -114,11 +114,11 @@ func FuzzConversation(f *testing.F) {
 		}
 		return b
 	}
-	join := encode(opJoin, 0, joinBody{Role: RoleWorker, Rank: 0, Instance: AnyInstance, GroupSize: 1, Shared: testShared})
+	join := encode(opJoin, 0, joinBody{Role: RoleWorker, Rank: 0, Instance: AnyLocalRank, GroupSize: 1, Shared: testShared})
 	enter := encode(opBarrier, 5, barrierBody{Group: GroupWorkers, Instances: true})
 	f.Add(record(join, frame{op: opReady}, enter, encode(opWithdraw, 5, barrierBody{Group: GroupWorkers, Instances: true}), enter, frame{op: opStop}))
-	self := NodeInfo{ID: 3, Role: RoleWorker, GroupSize: 1}
-	f.Add(record(encode(opStart, 0, startBody{Self: self, Epoch: 1, Peers: 1}), encode(opPeers, 0, peersBody{Nodes: []NodeInfo{{ID: 2, Role: RoleServer}}}),
+	self := Peer{ID: 3, Role: RoleWorker, GroupSize: 1}
+	f.Add(record(encode(opStart, 0, startBody{Self: self, Epoch: 1, Peers: 1}), encode(opPeers, 0, peersBody{Nodes: []Peer{{ID: 2, Role: RoleServer}}}),
 		encode(opGone, 0, goneBody{Epoch: 2, Nodes: []goneNode{{ID: 2, Role: RoleServer}}}), encode(opBroken, 1, failure{Kind: failLost}), frame{op: opStopped}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		inCluster(t, SchedulerOptions{Workers: 1, StartTimeout: time.Minute}, func(t *testing.T, c *cluster) {
@@ -149,7 +149,7 @@ func FuzzConversation(f *testing.F) {
 
 func TestRefusedPeersDoNotFloodTheLog(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 1}, func(t *testing.T, c *cluster) {
-		wrong := encode(opJoin, 0, joinBody{Role: RoleWorker, Rank: 7, Instance: AnyInstance, GroupSize: 1, Shared: testShared})
+		wrong := encode(opJoin, 0, joinBody{Role: RoleWorker, Rank: 7, Instance: AnyLocalRank, GroupSize: 1, Shared: testShared})
 		for i := range 300 {
 			mine, its := newPipe(sink{}, c.s, link.Identity{Incarnation: 7}, link.Identity{})
 			c.s.opened(its)

@@ -27,10 +27,10 @@ type live struct {
 	o       SchedulerOptions
 	guests  int // link.Options.Visitors
 	s       *Scheduler
-	node    *link.Node
+	node    *link.Transport
 	addrs   []string
 	offices []*Office
-	nodes   []*link.Node
+	nodes   []*link.Transport
 
 	dead chan string // who died, once per node that hears of it
 }
@@ -81,9 +81,9 @@ func (l *live) maker(name string) link.VanMaker {
 	}
 }
 
-func (l *live) link(name string, admit func(link.Identity) error) *link.Node {
+func (l *live) link(name string, admit func(link.Identity) error) *link.Transport {
 	l.t.Helper()
-	n, err := link.NewNode(link.Options{
+	n, err := link.NewTransport(link.Options{
 		Vans: []link.VanMaker{l.maker(name)}, Memory: l.mem, Admit: admit, Visitors: l.guests,
 		Progress: progress.Options{Mode: progress.Park}, Log: zerolog.Nop(),
 	})
@@ -91,7 +91,7 @@ func (l *live) link(name string, admit func(link.Identity) error) *link.Node {
 	return n
 }
 
-func (l *live) listen(n *link.Node, name string) []string {
+func (l *live) listen(n *link.Transport, name string) []string {
 	l.t.Helper()
 	addr := "tcp://127.0.0.1:0"
 	if l.net != nil {
@@ -103,15 +103,15 @@ func (l *live) listen(n *link.Node, name string) []string {
 }
 
 // add makes a node that has not joined, and what joins it.
-func (l *live) add(role Role, rank Rank) (*Office, func(context.Context) error) {
+func (l *live) add(role Role, rank stepvan.Rank) (*Office, func(context.Context) error) {
 	l.t.Helper()
 	name := fmt.Sprintf("%s-%d-%d", role, rank, len(l.nodes))
 	var f *Office
 	n := l.link(name, func(id link.Identity) error { return f.Admit(id) })
 	f, err := NewOffice(n, OfficeOptions{
-		Role: role, Rank: rank, Instance: AnyInstance, GroupSize: l.o.GroupSize, Shared: testShared,
+		Role: role, Rank: rank, Instance: AnyLocalRank, GroupSize: l.o.GroupSize, Shared: testShared,
 		HeartbeatInterval: l.o.HeartbeatInterval, HeartbeatTimeout: l.o.HeartbeatTimeout, Log: zerolog.Nop(),
-		OnDead: func(i NodeInfo, _ error) { l.dead <- i.Name() },
+		OnDead: func(i Peer, _ error) { l.dead <- i.Name() },
 	})
 	require.NoError(l.t, err)
 	l.nodes, l.offices = append(l.nodes, n), append(l.offices, f)
@@ -128,7 +128,7 @@ func (l *live) start(ctx context.Context) {
 	var joins []func(context.Context) error
 	for role, size := range l.o.sizes() {
 		for r := range size {
-			_, join := l.add(role, Rank(r))
+			_, join := l.add(role, stepvan.Rank(r))
 			joins = append(joins, join)
 		}
 	}
@@ -199,7 +199,7 @@ func TestLiveCluster(t *testing.T) {
 	})
 }
 
-func (l *live) find(role Role, rank Rank) int {
+func (l *live) find(role Role, rank stepvan.Rank) int {
 	for i, f := range l.offices {
 		if s := f.Self(); s.Role == role && s.Rank == rank {
 			return i

@@ -1,6 +1,9 @@
 package postoffice
 
-import "github.com/stepvan/stepvan/internal/wire"
+import (
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/wire"
+)
 
 // op says what a message of the control channel is; it travels in Header.Op.
 type op uint8
@@ -39,14 +42,14 @@ type Setting struct {
 }
 
 type joinBody struct {
-	Role      Role      `json:"role"`
-	Rank      Rank      `json:"rank"`
-	Instance  Instance  `json:"instance"`
-	GroupSize int       `json:"group"`
-	Host      string    `json:"host,omitempty"`
-	PID       int       `json:"pid,omitempty"`
-	Addresses []string  `json:"addresses,omitempty"`
-	Shared    []Setting `json:"shared,omitempty"`
+	Role      Role         `json:"role"`
+	Rank      stepvan.Rank `json:"rank"`
+	Instance  LocalRank    `json:"instance"`
+	GroupSize int          `json:"group"`
+	Host      string       `json:"host,omitempty"`
+	PID       int          `json:"pid,omitempty"`
+	Addresses []string     `json:"addresses,omitempty"`
+	Shared    []Setting    `json:"shared,omitempty"`
 }
 
 type waitingBody struct {
@@ -54,13 +57,13 @@ type waitingBody struct {
 }
 
 type startBody struct {
-	Self  NodeInfo `json:"self"`
-	Epoch uint64   `json:"epoch"`
-	Peers int      `json:"peers"` // how many the list has, all parts together
+	Self  Peer   `json:"self"`
+	Epoch uint64 `json:"epoch"`
+	Peers int    `json:"peers"` // how many the list has, all parts together
 }
 
 type peersBody struct {
-	Nodes []NodeInfo `json:"nodes"`
+	Nodes []Peer `json:"nodes"`
 }
 
 type barrierBody struct {
@@ -74,15 +77,15 @@ type goneBody struct {
 }
 
 type goneNode struct {
-	ID     wire.NodeID `json:"id"`
-	Role   Role        `json:"role"`
-	Rank   Rank        `json:"rank"`
-	Host   string      `json:"host,omitempty"`
-	PID    int         `json:"pid,omitempty"`
-	Left   bool        `json:"left,omitempty"` // on purpose
-	Reason string      `json:"reason"`
+	ID     wire.PeerID  `json:"id"`
+	Role   Role         `json:"role"`
+	Rank   stepvan.Rank `json:"rank"`
+	Host   string       `json:"host,omitempty"`
+	PID    int          `json:"pid,omitempty"`
+	Left   bool         `json:"left,omitempty"` // on purpose
+	Reason string       `json:"reason"`
 }
 
-func (g goneNode) info() NodeInfo {
-	return NodeInfo{ID: g.ID, Role: g.Role, Rank: g.Rank, Host: g.Host, PID: g.PID}
+func (g goneNode) info() Peer {
+	return Peer{ID: g.ID, Role: g.Role, Rank: g.Rank, Host: g.Host, PID: g.PID}
 }

@@ -3,41 +3,39 @@ package postoffice
 import (
 	"fmt"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// Rank numbers the instances of one role, from 0.
-type Rank = wire.Rank
-
 // AnyRank leaves the rank to the scheduler, in order of arrival.
-const AnyRank Rank = -1
+const AnyRank stepvan.Rank = -1
 
-// Instance is the index of an instance within its node, from 0 to the group size - 1.
-type Instance int
+// LocalRank is the index of an instance within its node, from 0 to the group size - 1.
+type LocalRank int
 
-// AnyInstance leaves the index to the scheduler: it follows from the rank.
-const AnyInstance Instance = -1
+// AnyLocalRank leaves the index to the scheduler: it follows from the rank.
+const AnyLocalRank LocalRank = -1
 
-// SchedulerID is the scheduler's NodeID.
-const SchedulerID wire.NodeID = 1
+// SchedulerID is the scheduler's PeerID.
+const SchedulerID wire.PeerID = 1
 
-// NodeInfo is what the cluster knows about one instance. It must not be
+// Peer is what the cluster knows about one instance. It must not be
 // changed by its readers, who share Addresses.
-type NodeInfo struct {
-	ID          wire.NodeID `json:"id"`
-	Role        Role        `json:"role"`
-	Rank        Rank        `json:"rank"`
-	NodeRank    int         `json:"node"`     // rank of the node that the instance belongs to
-	Instance    Instance    `json:"instance"` // index within that node: pairs workers with servers
-	GroupSize   int         `json:"group"`    // instances per node
-	Incarnation uint32      `json:"incarnation"`
-	Host        string      `json:"host,omitempty"` // for messages
-	PID         int         `json:"pid,omitempty"`  // for messages
-	Addresses   []string    `json:"addresses,omitempty"`
+type Peer struct {
+	ID          wire.PeerID  `json:"id"`
+	Role        Role         `json:"role"`
+	Rank        stepvan.Rank `json:"rank"`
+	NodeRank    int          `json:"node"`     // rank of the node that the instance belongs to
+	LocalRank   LocalRank    `json:"instance"` // index within that node: pairs workers with servers
+	GroupSize   int          `json:"group"`    // instances per node
+	Incarnation uint32       `json:"incarnation"`
+	Host        string       `json:"host,omitempty"` // for messages
+	PID         int          `json:"pid,omitempty"`  // for messages
+	Addresses   []string     `json:"addresses,omitempty"`
 }
 
 // Name reads "worker 3", and "scheduler", of which there is one.
-func (n NodeInfo) Name() string {
+func (n Peer) Name() string {
 	switch {
 	case n.Role == RoleScheduler:
 		return "scheduler"
@@ -48,7 +46,7 @@ func (n NodeInfo) Name() string {
 }
 
 // String reads "worker 3 (host a17, pid 4711)".
-func (n NodeInfo) String() string {
+func (n Peer) String() string {
 	switch {
 	case n.Host != "" && n.PID != 0:
 		return fmt.Sprintf("%s (host %s, pid %d)", n.Name(), n.Host, n.PID)
@@ -60,11 +58,11 @@ func (n NodeInfo) String() string {
 
 // nodeID is stable over restarts of a process, so a view can be rebuilt from
 // what nodes report. Nobody else should read anything into it.
-func nodeID(r Role, rank Rank) wire.NodeID {
+func nodeID(r Role, rank stepvan.Rank) wire.PeerID {
 	if r == RoleScheduler {
 		return SchedulerID
 	}
-	return wire.NodeID(uint32(rank)*3 + uint32(r))
+	return wire.PeerID(uint32(rank)*3 + uint32(r))
 }
 
 // maxRank keeps node ids within their 32 bits.
@@ -80,10 +78,10 @@ const (
 )
 
 // lists reports whether node a's list of peers contains b.
-func (p Pairing) lists(a, b NodeInfo) bool {
+func (p Pairing) lists(a, b Peer) bool {
 	switch {
 	case a.Role == RoleWorker && b.Role == RoleServer, a.Role == RoleServer && b.Role == RoleWorker:
-		return p == PairAll || a.Instance == b.Instance
+		return p == PairAll || a.LocalRank == b.LocalRank
 	}
 	return a.Role == RolePeer && b.Role == RolePeer
 }

@@ -62,7 +62,7 @@ func (s *Scheduler) note(to []*member, text string) {
 
 func (s *Scheduler) noteStop(now time.Time) {
 	var waiting []*member
-	var busy []NodeInfo
+	var busy []Peer
 	for _, m := range s.living() {
 		if m.stopping {
 			waiting = append(waiting, m)
@@ -76,7 +76,7 @@ func (s *Scheduler) noteStop(now time.Time) {
 // missing says who keeps the cluster from being complete.
 func (s *Scheduler) missing() string {
 	if s.phase != phaseWaiting {
-		var silent []NodeInfo
+		var silent []Peer
 		for _, m := range s.living() {
 			if !m.ready && s.roles[m.info.Role].told {
 				silent = append(silent, m.info)
@@ -104,7 +104,7 @@ func (s *Scheduler) absent(k barrierKey, r *round) string {
 	for _, m := range r.in {
 		in[m] = true
 	}
-	var out []NodeInfo
+	var out []Peer
 	for _, m := range append([]*member{s.self}, s.living()...) {
 		here := in[m] || (!k.instances && r.nodes[crew{m.info.Role, m.info.NodeRank}] > 0)
 		if k.group.Has(m.info.Role) && !here {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/progress"
@@ -17,10 +18,10 @@ import (
 // OfficeOptions say who a node wants to be.
 type OfficeOptions struct {
 	Role      Role
-	Rank      Rank      // AnyRank: in order of arrival
-	Instance  Instance  // AnyInstance: follows from the rank
-	GroupSize int       // instances per node; 0 is 1
-	Shared    []Setting // must be the same on every node
+	Rank      stepvan.Rank // AnyRank: in order of arrival
+	Instance  LocalRank    // AnyLocalRank: follows from the rank
+	GroupSize int          // instances per node; 0 is 1
+	Shared    []Setting    // must be the same on every node
 	// HeartbeatInterval and HeartbeatTimeout: how often to show life, and the
 	// silence after which the scheduler is lost. 0: off.
 	HeartbeatInterval, HeartbeatTimeout time.Duration
@@ -29,8 +30,8 @@ type OfficeOptions struct {
 	// OnDead hears of every node of the cluster that died, the scheduler included,
 	// and OnLeft of those that left although others did not stop. They are called one
 	// at a time and must not block. nil is allowed.
-	OnDead func(NodeInfo, error)
-	OnLeft func(NodeInfo)
+	OnDead func(Peer, error)
+	OnLeft func(Peer)
 
 	Meeting string // how the nodes of a cluster find each other, for messages about a scheduler that does not answer
 	// Recover is deferred by the goroutine of the office, to handle a panic there. nil: panics go on.
@@ -73,11 +74,11 @@ type Office struct {
 	registered  bool      // the scheduler has said so
 	waiting     string    // what the scheduler said last about whom it waits for
 
-	self     NodeInfo
+	self     Peer
 	epoch    uint64
 	announce int // peers that the list will have
-	peers    []NodeInfo
-	states   map[wire.NodeID]*standing
+	peers    []Peer
+	states   map[wire.PeerID]*standing
 
 	cause    error // why the office is over, nil after Stop
 	stopping bool
@@ -90,7 +91,7 @@ type Office struct {
 
 // NewOffice makes the office of node, before the node's first Listen or Dial: it
 // takes link.ChannelControl and the node's identity.
-func NewOffice(node *link.Node, o OfficeOptions) (*Office, error) {
+func NewOffice(node *link.Transport, o OfficeOptions) (*Office, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
@@ -106,10 +107,10 @@ func NewOffice(node *link.Node, o OfficeOptions) (*Office, error) {
 func newOffice(e *progress.Engine, o OfficeOptions) *Office {
 	f := &Office{
 		o: o, engine: e, caller: newCaller(e), incarnation: newIncarnation(),
-		states: map[wire.NodeID]*standing{}, stop: newStopper(), done: make(chan struct{}),
+		states: map[wire.PeerID]*standing{}, stop: newStopper(), done: make(chan struct{}),
 	}
-	f.self = NodeInfo{
-		Role: o.Role, Rank: o.Rank, NodeRank: -1, Instance: o.Instance, GroupSize: o.GroupSize,
+	f.self = Peer{
+		Role: o.Role, Rank: o.Rank, NodeRank: -1, LocalRank: o.Instance, GroupSize: o.GroupSize,
 		Incarnation: f.incarnation, Host: o.Host, PID: o.PID,
 	}
 	return f
@@ -160,7 +161,7 @@ func (f *Office) Barrier(ctx context.Context, group Group, instances bool) error
 }
 
 // Self is this node; rank, place and ID are final once Join has returned nil.
-func (f *Office) Self() NodeInfo {
+func (f *Office) Self() Peer {
 	f.lock()
 	defer f.unlock()
 	return f.self
@@ -175,7 +176,7 @@ func (f *Office) Epoch() uint64 {
 
 // Peers lists the nodes that this one talks to, by rank: a worker's servers, a
 // server's workers. It is that of the start, and must not be changed.
-func (f *Office) Peers() []NodeInfo {
+func (f *Office) Peers() []Peer {
 	f.lock()
 	defer f.unlock()
 	return f.peers

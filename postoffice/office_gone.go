@@ -22,14 +22,14 @@ func (s State) String() string { return [...]string{"alive", "left", "dead"}[min
 
 // standing is what an office knows about one peer.
 type standing struct {
-	info   NodeInfo
+	info   Peer
 	state  State
 	reason string
 }
 
 // State says whether the peer lives, and the reason if it does not. Nodes that are
 // no peers are Alive as far as this node knows.
-func (f *Office) State(id wire.NodeID) (State, string) {
+func (f *Office) State(id wire.PeerID) (State, string) {
 	f.lock()
 	defer f.unlock()
 	if s := f.states[id]; s != nil {
@@ -62,7 +62,7 @@ func (f *Office) gone(fr frame) error {
 	return nil
 }
 
-func (f *Office) tellGone(info NodeInfo, g goneNode) {
+func (f *Office) tellGone(info Peer, g goneNode) {
 	if g.Left {
 		f.o.Log.Info().Uint64("epoch", f.epoch).Msgf("%s left: %s", info, g.Reason)
 		if on := f.o.OnLeft; on != nil {
@@ -78,7 +78,7 @@ func (f *Office) tellGone(info NodeInfo, g goneNode) {
 	f.tellDead(info, fmt.Errorf("%w: %s died: %s", stepvan.ErrPeerLost, info, g.Reason))
 }
 
-func (f *Office) tellDead(info NodeInfo, err error) {
+func (f *Office) tellDead(info Peer, err error) {
 	if on := f.o.OnDead; on != nil {
 		f.later(func() {
 			f.calls.Lock()

@@ -222,8 +222,8 @@ func (f *Office) settle() {
 	if len(f.peers) < f.announce {
 		return
 	}
-	f.peers = slices.DeleteFunc(f.peers, func(n NodeInfo) bool { return n.ID == f.self.ID })
-	slices.SortFunc(f.peers, func(a, b NodeInfo) int {
+	f.peers = slices.DeleteFunc(f.peers, func(n Peer) bool { return n.ID == f.self.ID })
+	slices.SortFunc(f.peers, func(a, b Peer) int {
 		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Rank, b.Rank))
 	})
 	for _, n := range f.peers {

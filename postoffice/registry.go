@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/stepvan/stepvan"
 )
 
 // member is one node at the scheduler. The scheduler's lock guards it.
 type member struct {
 	conn conn
 	want joinBody
-	info NodeInfo // Role, Host, PID from the start; rank, instance and ID are final once ranks are fixed
+	info Peer // Role, Host, PID from the start; rank, instance and ID are final once ranks are fixed
 
 	opened   time.Time // its session
 	seen     time.Time // last sign of life
@@ -27,7 +29,7 @@ type member struct {
 // place is one of the seats of a role: an instance index in a node.
 type place struct {
 	node     int
-	instance Instance
+	instance LocalRank
 }
 
 // registry collects the members of one role until all have come, and gives them ranks.
@@ -39,15 +41,15 @@ type registry struct {
 	told      bool      // its members know who they are
 	ready     int       // members that have confirmed it
 
-	byRank  map[Rank]*member  // who asked for a rank
-	byPlace map[place]*member // and the place that it has thereby
-	indices map[Instance]int  // how many asked for an instance index
+	byRank  map[stepvan.Rank]*member // who asked for a rank
+	byPlace map[place]*member        // and the place that it has thereby
+	indices map[LocalRank]int        // how many asked for an instance index
 }
 
 func newRegistry(role Role, size, groupSize int) *registry {
 	return &registry{
 		role: role, size: size, groupSize: groupSize,
-		byRank: map[Rank]*member{}, byPlace: map[place]*member{}, indices: map[Instance]int{},
+		byRank: map[stepvan.Rank]*member{}, byPlace: map[place]*member{}, indices: map[LocalRank]int{},
 	}
 }
 
@@ -61,10 +63,10 @@ func (r *registry) add(m *member) error {
 	switch {
 	case r.size == 0:
 		return fmt.Errorf("this cluster has no %ss: set DMLC_ROLE there, or %s on every node", r.role, r.countName())
-	case w.Rank >= Rank(r.size):
+	case w.Rank >= stepvan.Rank(r.size):
 		return fmt.Errorf("%s rank %d is too high, there are %d %s instances (ranks 0 to %d): set DMLC_NODE_RANK, STEPMESH_GPU, DMLC_RANK_OFFSET or STEPVAN_RANK there, or %s on every node",
 			r.role, w.Rank, r.size, r.role, r.size-1, r.countName())
-	case w.Instance >= Instance(r.groupSize):
+	case w.Instance >= LocalRank(r.groupSize):
 		return fmt.Errorf("instance %d is too high, DMLC_GROUP_SIZE is %d: set DMLC_INSTANCE_ID or DMLC_RANK_OFFSET there, or DMLC_GROUP_SIZE on every node", w.Instance, r.groupSize)
 	}
 	p, fixed := r.wanted(w)
@@ -76,7 +78,7 @@ func (r *registry) add(m *member) error {
 	switch {
 	case r.complete():
 		return fmt.Errorf("all %d %s instances have registered already, this one is too many: set %s on every node, or do not start it", r.size, r.role, r.countName())
-	case p.instance != AnyInstance && r.indices[p.instance] == r.nodes():
+	case p.instance != AnyLocalRank && r.indices[p.instance] == r.nodes():
 		return fmt.Errorf("all %d %s nodes have an instance %d already, this one is too many: give each instance of a node its own DMLC_INSTANCE_ID or STEPMESH_GPU",
 			r.nodes(), r.role, p.instance)
 	}
@@ -93,7 +95,7 @@ func (r *registry) enrol(m *member, p place, fixed bool) {
 }
 
 // clash finds the member that has a rank or place already.
-func (r *registry) clash(rank Rank, p place) error {
+func (r *registry) clash(rank stepvan.Rank, p place) error {
 	if o := r.byRank[rank]; o != nil {
 		return fmt.Errorf("%s rank %d is taken by %s: give each instance its own DMLC_NODE_RANK, STEPMESH_GPU or STEPVAN_RANK, or unset them to get ranks in order of arrival",
 			r.role, rank, o.info)
@@ -113,8 +115,8 @@ func (r *registry) wanted(w *joinBody) (p place, fixed bool) {
 		return p, false
 	}
 	p.node = int(w.Rank) / r.groupSize
-	if p.instance == AnyInstance {
-		p.instance = Instance(int(w.Rank) % r.groupSize)
+	if p.instance == AnyLocalRank {
+		p.instance = LocalRank(int(w.Rank) % r.groupSize)
 	}
 	return p, true
 }
@@ -137,7 +139,7 @@ func (r *registry) remove(m *member) {
 // still to come: less than that when some leave the rank to the scheduler.
 func (r *registry) missing() (free []int, count int) {
 	for i := range r.size {
-		if r.byRank[Rank(i)] == nil {
+		if r.byRank[stepvan.Rank(i)] == nil {
 			free = append(free, i)
 		}
 	}

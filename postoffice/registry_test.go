@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan"
 )
 
 // Whatever is registered in whatever order: nobody who is accepted is left
@@ -16,12 +18,12 @@ func TestAssignGivesEverybodyAPlace(t *testing.T) {
 		r := newRegistry(RoleWorker, group*(1+rnd.IntN(5)), group)
 		for tries := 0; !r.complete(); tries++ {
 			require.Less(t, tries, 100_000, "seed %d: places that nobody can have", seed)
-			m := &member{want: joinBody{Rank: AnyRank, Instance: AnyInstance}}
+			m := &member{want: joinBody{Rank: AnyRank, Instance: AnyLocalRank}}
 			if rnd.IntN(2) == 0 {
-				m.want.Rank = Rank(rnd.IntN(r.size))
+				m.want.Rank = stepvan.Rank(rnd.IntN(r.size))
 			}
 			if rnd.IntN(2) == 0 {
-				m.want.Instance = Instance(rnd.IntN(group))
+				m.want.Instance = LocalRank(rnd.IntN(group))
 			}
 			err := r.add(m)
 			if err == nil && rnd.IntN(5) == 0 {
@@ -29,9 +31,9 @@ func TestAssignGivesEverybodyAPlace(t *testing.T) {
 			}
 		}
 		r.assign()
-		ranks, places := map[Rank]bool{}, map[place]bool{}
+		ranks, places := map[stepvan.Rank]bool{}, map[place]bool{}
 		for _, m := range r.members {
-			p := place{m.info.NodeRank, m.info.Instance}
+			p := place{m.info.NodeRank, m.info.LocalRank}
 			require.False(t, ranks[m.info.Rank] || places[p], "seed %d: %+v twice", seed, m.info)
 			ranks[m.info.Rank], places[p] = true, true
 			require.Equal(t, int(m.info.Rank)/group, m.info.NodeRank)
@@ -40,8 +42,8 @@ func TestAssignGivesEverybodyAPlace(t *testing.T) {
 			if m.want.Rank != AnyRank {
 				require.Equal(t, m.want.Rank, m.info.Rank)
 			}
-			if m.want.Instance != AnyInstance {
-				require.Equal(t, m.want.Instance, m.info.Instance)
+			if m.want.Instance != AnyLocalRank {
+				require.Equal(t, m.want.Instance, m.info.LocalRank)
 			}
 		}
 	}
@@ -49,9 +51,9 @@ func TestAssignGivesEverybodyAPlace(t *testing.T) {
 
 func TestMissing(t *testing.T) {
 	r := newRegistry(RoleServer, 4, 2)
-	a := &member{want: joinBody{Rank: 1, Instance: AnyInstance}}
+	a := &member{want: joinBody{Rank: 1, Instance: AnyLocalRank}}
 	require.NoError(t, r.add(a))
-	require.NoError(t, r.add(&member{want: joinBody{Rank: AnyRank, Instance: AnyInstance}}))
+	require.NoError(t, r.add(&member{want: joinBody{Rank: AnyRank, Instance: AnyLocalRank}}))
 	free, count := r.missing()
 	require.Equal(t, []int{0, 2, 3}, free)
 	require.Equal(t, 2, count)
@@ -64,7 +66,7 @@ func TestMissing(t *testing.T) {
 
 func TestTooManyOfOneIndex(t *testing.T) {
 	r := newRegistry(RoleServer, 4, 2)
-	want := func(i Instance) *member { return &member{want: joinBody{Rank: AnyRank, Instance: i}} }
+	want := func(i LocalRank) *member { return &member{want: joinBody{Rank: AnyRank, Instance: i}} }
 	require.NoError(t, r.add(want(1)))
 	require.NoError(t, r.add(want(1)))
 	require.ErrorContains(t, r.add(want(1)), "all 2 server nodes have an instance 1 already")

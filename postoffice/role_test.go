@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
@@ -33,8 +34,8 @@ func TestGroup(t *testing.T) {
 }
 
 func TestNodeIDsAreDistinct(t *testing.T) {
-	seen := map[wire.NodeID]bool{0: true, SchedulerID: true}
-	for _, rank := range []Rank{0, 1, 2, 30, 31, 32, 63, 64, 100_000, maxRank - 1, maxRank} {
+	seen := map[wire.PeerID]bool{0: true, SchedulerID: true}
+	for _, rank := range []stepvan.Rank{0, 1, 2, 30, 31, 32, 63, 64, 100_000, maxRank - 1, maxRank} {
 		for r := RoleServer; r < roleEnd; r++ {
 			id := nodeID(r, rank)
 			require.False(t, seen[id], "%s %d", r, rank)
@@ -45,7 +46,7 @@ func TestNodeIDsAreDistinct(t *testing.T) {
 }
 
 func TestNodeNames(t *testing.T) {
-	require.Equal(t, "worker 3 (host a, pid 7)", NodeInfo{Role: RoleWorker, Rank: 3, Host: "a", PID: 7}.String())
-	require.Equal(t, "server (host a)", NodeInfo{Role: RoleServer, Rank: AnyRank, Host: "a"}.String())
-	require.Equal(t, "scheduler", NodeInfo{Role: RoleScheduler}.String())
+	require.Equal(t, "worker 3 (host a, pid 7)", Peer{Role: RoleWorker, Rank: 3, Host: "a", PID: 7}.String())
+	require.Equal(t, "server (host a)", Peer{Role: RoleServer, Rank: AnyRank, Host: "a"}.String())
+	require.Equal(t, "scheduler", Peer{Role: RoleScheduler}.String())
 }

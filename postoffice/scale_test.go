@@ -26,7 +26,7 @@ func TestThousandNodes(t *testing.T) {
 	require.Len(t, l.offices[l.find(RoleServer, 64)].Peers(), 100)
 	for _, instances := range []bool{true, false} {
 		l.all(func(i int) error {
-			if !instances && l.offices[i].Self().Instance != 0 {
+			if !instances && l.offices[i].Self().LocalRank != 0 {
 				return nil // one instance of each node
 			}
 			return l.offices[i].Barrier(ctx, GroupNodes, instances)

@@ -61,7 +61,7 @@ type Scheduler struct {
 // NewScheduler makes the scheduler of a cluster on node, before the node's first
 // Listen: it takes link.ChannelControl and sets the node's identity. Registration is open as soon
 // as the node listens; the start deadline runs from here.
-func NewScheduler(node *link.Node, o SchedulerOptions) (*Scheduler, error) {
+func NewScheduler(node *link.Transport, o SchedulerOptions) (*Scheduler, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func newScheduler(engine *progress.Engine, o SchedulerOptions) *Scheduler {
 		o.Log.Warn().Msgf("%d more peers were refused within %s", left, seconds(strangePeriod))
 	})
 	s.notes.next = s.begun.Add(o.WaitingEvery)
-	s.self = &member{info: NodeInfo{
+	s.self = &member{info: Peer{
 		ID: SchedulerID, Role: RoleScheduler, Incarnation: newIncarnation(), Host: o.Host, PID: o.PID, GroupSize: o.GroupSize,
 	}}
 	s.self.conn = &local{calls: s.caller}
@@ -137,10 +137,10 @@ func (s *Scheduler) Admit(link.Identity) error {
 }
 
 // Nodes lists the registered nodes that live; ranks are final once Start has returned nil.
-func (s *Scheduler) Nodes() []NodeInfo {
+func (s *Scheduler) Nodes() []Peer {
 	s.lock()
 	defer s.unlock()
-	var out []NodeInfo
+	var out []Peer
 	for _, m := range s.living() {
 		out = append(out, m.info)
 	}

@@ -71,8 +71,8 @@ func (s *Scheduler) join(m *member, f frame) error {
 		return err
 	}
 	w := &m.want
-	m.info = NodeInfo{
-		Role: w.Role, Rank: w.Rank, Instance: w.Instance, GroupSize: w.GroupSize, Host: w.Host, PID: w.PID,
+	m.info = Peer{
+		Role: w.Role, Rank: w.Rank, LocalRank: w.Instance, GroupSize: w.GroupSize, Host: w.Host, PID: w.PID,
 		Addresses: w.Addresses, Incarnation: m.conn.identity().Incarnation,
 	}
 	if err := s.vet(m); err != nil {
@@ -135,7 +135,7 @@ func (s *Scheduler) expel(m *member, f failure) {
 	}
 }
 
-func nameOr(n NodeInfo, unknown string) string {
+func nameOr(n Peer, unknown string) string {
 	if n.Role == 0 {
 		return unknown
 	}

@@ -44,10 +44,10 @@ func (s *Scheduler) introduce(r *registry) {
 		return
 	}
 	r.told = true
-	lists := map[Instance][]frame{}
-	counts := map[Instance]int{}
+	lists := map[LocalRank][]frame{}
+	counts := map[LocalRank]int{}
 	for _, m := range r.members {
-		i := m.info.Instance
+		i := m.info.LocalRank
 		if s.o.Pairing == PairAll || r.role == RolePeer {
 			i = 0
 		}
@@ -70,8 +70,8 @@ func (s *Scheduler) introduce(r *registry) {
 
 // peersOf lists whom a node talks to, by role and rank. Peers find themselves in
 // their list too, so that they can share it.
-func (s *Scheduler) peersOf(n NodeInfo) []NodeInfo {
-	var out []NodeInfo
+func (s *Scheduler) peersOf(n Peer) []Peer {
+	var out []Peer
 	for role := range s.o.sizes() {
 		for _, m := range s.roles[role].members {
 			if s.o.Pairing.lists(n, m.info) {
@@ -79,7 +79,7 @@ func (s *Scheduler) peersOf(n NodeInfo) []NodeInfo {
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b NodeInfo) int {
+	slices.SortStableFunc(out, func(a, b Peer) int {
 		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Rank, b.Rank))
 	})
 	return out

@@ -16,7 +16,7 @@ func TestStartGivesRanksAndPeers(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, GroupSize: 2}, func(t *testing.T, c *cluster) {
 		c.started()
 		w := c.find(RoleWorker, 3)
-		require.Equal(t, NodeInfo{ID: nodeID(RoleWorker, 3), Role: RoleWorker, Rank: 3, NodeRank: 1, Instance: 1, GroupSize: 2,
+		require.Equal(t, Peer{ID: nodeID(RoleWorker, 3), Role: RoleWorker, Rank: 3, NodeRank: 1, LocalRank: 1, GroupSize: 2,
 			Incarnation: w.incarnation, Host: "h", PID: w.o.PID}, w.Self())
 		require.Len(t, w.Peers(), 1, "instance 1 of the only server node")
 		require.Equal(t, "server 1", w.Peers()[0].Name())
@@ -51,7 +51,7 @@ func TestStartInOrderOfArrival(t *testing.T) {
 		for _, j := range joins {
 			require.NoError(t, <-j)
 		}
-		require.EqualValues(t, []Rank{1, 0, 2}, []Rank{first.Self().Rank, fixed.Self().Rank, last.Self().Rank})
+		require.EqualValues(t, []stepvan.Rank{1, 0, 2}, []stepvan.Rank{first.Self().Rank, fixed.Self().Rank, last.Self().Rank})
 	})
 }
 
@@ -135,7 +135,7 @@ func TestRefusals(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		role   Role
-		rank   Rank
+		rank   stepvan.Rank
 		change func(*OfficeOptions)
 		want   []string
 	}{
@@ -164,7 +164,7 @@ func TestRefusals(t *testing.T) {
 				}
 				require.Contains(t, c.log.text(), "refused "+n.Self().Name())
 				// The others start as if nothing had happened.
-				for r := Rank(1); r < 4; r++ {
+				for r := stepvan.Rank(1); r < 4; r++ {
 					ok = append(ok, c.office(RoleWorker, r, nil).join(t.Context()))
 				}
 				for _, j := range ok {

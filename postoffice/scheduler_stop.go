@@ -36,7 +36,7 @@ func (s *Scheduler) close(err *error) {
 	if s.phase == phaseClosed {
 		return // by Break, whose cause err is
 	}
-	var alive []NodeInfo
+	var alive []Peer
 	for _, m := range s.living() {
 		alive = append(alive, m.info)
 	}

@@ -46,7 +46,7 @@ func ranks(r []int) string {
 }
 
 // crowd names instances for people: "server 0 and worker 2, 3".
-func crowd(nodes []NodeInfo) string {
+func crowd(nodes []Peer) string {
 	var parts []string
 	for role := RoleScheduler; role < roleEnd; role++ {
 		var r []int

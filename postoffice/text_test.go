@@ -25,7 +25,7 @@ func TestRanks(t *testing.T) {
 }
 
 func TestCrowd(t *testing.T) {
-	require.Equal(t, "scheduler, server 0 and worker 1-3", crowd([]NodeInfo{
+	require.Equal(t, "scheduler, server 0 and worker 1-3", crowd([]Peer{
 		{Role: RoleWorker, Rank: 2}, {Role: RoleServer}, {Role: RoleWorker, Rank: 3}, {Role: RoleWorker, Rank: 1}, {Role: RoleScheduler},
 	}))
 	require.Empty(t, crowd(nil))

@@ -46,7 +46,7 @@ func (m *member) connections() Connections {
 
 // among tells what sessions with peers there are, by rank of the peers.
 func (m *member) among(sessions []*link.Session) Connections {
-	by := map[wire.NodeID]*link.Session{}
+	by := map[wire.PeerID]*link.Session{}
 	for _, s := range sessions {
 		by[s.Peer().Node] = s
 	}

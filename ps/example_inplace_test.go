@@ -38,7 +38,7 @@ func Example_inPlace() {
 				for i := range y {
 					y[i] = 2 * x[i]
 				}
-				server.Respond([]tensor.Tensor{out}, r.Handler)
+				server.Respond([]tensor.Tensor{out}, r.ID)
 			}
 		}
 	}()

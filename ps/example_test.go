@@ -34,7 +34,7 @@ func Example() {
 				for i := range x {
 					x[i] *= 2
 				}
-				server.Respond(r.Pushes(), r.Handler)
+				server.Respond(r.Pushes(), r.ID)
 			}
 		}
 	}()

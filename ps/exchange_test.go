@@ -73,7 +73,7 @@ func (e *echo) answer(r ps.Request) error {
 			dst[j] = src[j%len(src)] + e.rank + 1
 		}
 	}
-	res, err := e.node.Respond(out.tensors[:len(pulls)], r.Handler)
+	res, err := e.node.Respond(out.tensors[:len(pulls)], r.ID)
 	out.response = res
 	e.busy = append(e.busy, out)
 	return err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/progress"
@@ -26,7 +27,7 @@ type member struct {
 	log  zerolog.Logger
 
 	pool      *tensor.Allocator // memory of messages that no registered buffer receives
-	link      *link.Node
+	link      *link.Transport
 	shm       sharing
 	scheduler *postoffice.Scheduler
 	office    *postoffice.Office
@@ -70,7 +71,7 @@ func (m *member) open(admit func(link.Identity) error) (err error) {
 	if m.role == RoleScheduler {
 		m.met.end() // it tells nobody
 	}
-	m.link, err = link.NewNode(link.Options{
+	m.link, err = link.NewTransport(link.Options{
 		Remind: s.HeartbeatInterval / reminders,
 		Vans:   m.vans(), Memory: m.pool, Limits: limitsOf(s),
 		Visitors: len(m.vans()) * visitorsOf(s, files()), PieceBytes: int64(s.PieceBytes), CreditBytes: int64(s.CreditBytes),
@@ -132,7 +133,7 @@ func (m *member) buildOffice() (err error) {
 		role = postoffice.RoleServer
 	}
 	m.office, err = postoffice.NewOffice(m.link, postoffice.OfficeOptions{
-		Role: role, Rank: postoffice.Rank(s.Rank()), Instance: postoffice.Instance(s.Instance()),
+		Role: role, Rank: stepvan.Rank(s.Rank()), Instance: postoffice.LocalRank(s.Instance()),
 		GroupSize: s.GroupSize, Shared: sharedOf(s),
 		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTimeout: s.HeartbeatTimeout,
 		OnDead: m.dead, Meeting: m.site.meeting(), Host: hostName(), PID: os.Getpid(), Recover: m.recover, Log: m.log,

@@ -1,8 +1,8 @@
 package ps
 
 import (
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/postoffice"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/trace"
@@ -14,22 +14,22 @@ import (
 type (
 	Settings = config.Settings
 	Role     = config.Role
-	Rank     = wire.Rank           // of an instance within its role, from 0
-	Peer     = postoffice.NodeInfo // what the cluster knows about an instance
+	Rank     = stepvan.Rank    // of an instance within its role, from 0
+	Peer     = postoffice.Peer // what the cluster knows about an instance
 	Group    = postoffice.Group
 
 	Worker         = worker.Worker
-	Exchange       = worker.Request // one push_pull in full: see Node.Do
+	Exchange       = worker.Exchange // one push_pull in full: see Node.Do
 	Handle         = worker.Handle
 	Routing        = worker.Routing
-	HeldMemory     = worker.Registration
+	Registration   = worker.Registration
 	Server         = server.Server
 	Batch          = server.Batch
 	Request        = server.Request // one worker's request in a Batch
 	Pull           = server.Pull
-	Handler        = server.Handler
+	RequestID      = server.RequestID
 	Response       = server.Response
-	ReceiveBuffer  = server.Registration
+	ReceiveBuffer  = server.ReceiveBuffer
 	PendingError   = server.PendingError
 	Policy         = server.Policy
 	Stamps         = trace.Stamps

@@ -80,7 +80,7 @@ func (n *Node) asCollector(p Policy) (*Server, error) {
 // before (STEPVAN_CHECK_BORROWED=1 finds that). RespondCopy gives them back. Errors, with which nothing
 // has been sent, are those of server.Server.Respond. A request that was not answered before Stop holds
 // its memory until it is responded to, which is then refused with ErrClosed. 0 allocations.
-func (n *Node) Respond(tensors []tensor.Tensor, h Handler) (Response, error) {
+func (n *Node) Respond(tensors []tensor.Tensor, h RequestID) (Response, error) {
 	s, err := n.asServer("respond")
 	if err != nil {
 		n.surrender(h)
@@ -92,7 +92,7 @@ func (n *Node) Respond(tensors []tensor.Tensor, h Handler) (Response, error) {
 
 // RespondVec cuts ret along dimension 0 into consecutive slices, slice i as long as like[i],
 // and answers handlers[i] with it: all of them or, on an error, none.
-func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []Handler) (Response, error) {
+func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (Response, error) {
 	s, err := n.asServer("respond_vec")
 	if err != nil {
 		n.surrender(handlers...)
@@ -104,7 +104,7 @@ func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []Ha
 
 // RespondCopy is Respond for a program that uses its tensors again at once: they are the caller's again when it returns,
 // unless borrowed is true, when memory was short: then when the Response is done. See server.Server.RespondCopy. 0 allocations.
-func (n *Node) RespondCopy(tensors []tensor.Tensor, h Handler) (r Response, borrowed bool, err error) {
+func (n *Node) RespondCopy(tensors []tensor.Tensor, h RequestID) (r Response, borrowed bool, err error) {
 	s, err := n.asServer("respond")
 	if err != nil {
 		n.surrender(h)
@@ -115,7 +115,7 @@ func (n *Node) RespondCopy(tensors []tensor.Tensor, h Handler) (r Response, borr
 }
 
 // RespondVecCopy is RespondVec with what RespondCopy says of the tensor.
-func (n *Node) RespondVecCopy(ret tensor.Tensor, like []tensor.Tensor, handlers []Handler) (r Response, borrowed bool, err error) {
+func (n *Node) RespondVecCopy(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (r Response, borrowed bool, err error) {
 	s, err := n.asServer("respond_vec")
 	if err != nil {
 		n.surrender(handlers...)
@@ -186,7 +186,7 @@ func (n *Node) asServer(op string) (*Server, error) {
 }
 
 // surrender has a server that was stopped give back the memory of requests that it can answer no more.
-func (n *Node) surrender(requests ...Handler) {
+func (n *Node) surrender(requests ...RequestID) {
 	s := n.Server()
 	if s == nil || n.serving() {
 		return

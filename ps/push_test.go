@@ -26,7 +26,7 @@ func TestStopAnswersPushesThatWereTaken(t *testing.T) {
 			require.NoError(t, h.Wait(limited(t)))
 			c.stop()
 			require.NoError(t, <-stopped)
-			_, err = s.Respond(nil, b.Requests[0].Handler)
+			_, err = s.Respond(nil, b.Requests[0].ID)
 			require.ErrorIs(t, err, stepvan.ErrClosed)
 		})
 	}
@@ -47,7 +47,7 @@ func TestWorkerStopsWithUnansweredPushes(t *testing.T) {
 			b, err := s.GetBatch(limited(t), ps.LockStep)
 			require.NoError(t, err)
 			require.Equal(t, x.Bytes(), b.Requests[0].Pushes()[0].Bytes())
-			r, err := s.Respond(nil, b.Requests[0].Handler)
+			r, err := s.Respond(nil, b.Requests[0].ID)
 			require.NoError(t, err)
 			require.NoError(t, r.Wait(limited(t)), "it has no effect, and succeeds")
 			_, err = s.GetBatch(limited(t), ps.LockStep)

@@ -134,13 +134,13 @@ func TestVariablePulls(t *testing.T) {
 			require.Empty(t, b.Requests[0].Pushes())
 			require.True(t, b.Requests[0].Pulls()[0].Variable)
 			short, whole := filled(t, s, 40, 7), filled(t, s, 100, 8)
-			_, err = s.Respond([]tensor.Tensor{whole, short}, b.Requests[0].Handler)
+			_, err = s.Respond([]tensor.Tensor{whole, short}, b.Requests[0].ID)
 			require.ErrorIs(t, err, stepvan.ErrInvalid, "only the first pull may be short")
-			_, err = s.Respond([]tensor.Tensor{short}, b.Requests[0].Handler)
+			_, err = s.Respond([]tensor.Tensor{short}, b.Requests[0].ID)
 			require.ErrorIs(t, err, stepvan.ErrInvalid, "two pulls")
-			_, err = s.Respond([]tensor.Tensor{short, whole}, b.Requests[0].Handler)
+			_, err = s.Respond([]tensor.Tensor{short, whole}, b.Requests[0].ID)
 			require.NoError(t, err)
-			_, err = s.Respond([]tensor.Tensor{short, whole}, b.Requests[0].Handler)
+			_, err = s.Respond([]tensor.Tensor{short, whole}, b.Requests[0].ID)
 			require.ErrorIs(t, err, stepvan.ErrStale, "a second respond")
 			require.NoError(t, h.Wait(limited(t)))
 			lengths, err := h.Lengths()
@@ -164,7 +164,7 @@ func TestPairing(t *testing.T) {
 				require.Equal(t, c.servers, n.Worker().Servers())
 				for _, p := range n.Peers() {
 					if c.pairing == config.PairingInstance {
-						require.Equal(t, i, int(p.Instance), "%s is paired with %s", n, p)
+						require.Equal(t, i, int(p.LocalRank), "%s is paired with %s", n, p)
 					}
 				}
 			}
@@ -201,7 +201,7 @@ func TestRegisteredBuffers(t *testing.T) {
 			}
 			rows, err := buf.View(tensor.ShapeOf(2 << 20))
 			require.NoError(t, err)
-			_, err = s.RespondVec(rows, []tensor.Tensor{b.Requests[0].Pushes()[0], b.Requests[1].Pushes()[0]}, []ps.Handler{b.Requests[0].Handler, b.Requests[1].Handler})
+			_, err = s.RespondVec(rows, []tensor.Tensor{b.Requests[0].Pushes()[0], b.Requests[1].Pushes()[0]}, []ps.RequestID{b.Requests[0].ID, b.Requests[1].ID})
 			require.NoError(t, err)
 			for i, h := range handles {
 				require.NoError(t, h.Wait(limited(t)))

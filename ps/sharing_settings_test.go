@@ -42,7 +42,7 @@ func TestGrantsRunOut(t *testing.T) {
 				batch, err := s.GetBatch(limited(t), ps.AnyReady)
 				require.NoError(t, err)
 				require.Equal(t, byte(i), batch.Requests[0].Pushes()[0].Bytes()[15])
-				_, err = s.Respond(nil, batch.Requests[0].Handler)
+				_, err = s.Respond(nil, batch.Requests[0].ID)
 				require.NoError(t, err)
 				require.NoError(t, h.Wait(limited(t)))
 			}
@@ -85,7 +85,7 @@ func TestInPlaceBytes(t *testing.T) {
 			require.Equal(t, x.inPlace, in.Bytes()[x.push-1] == 7, "push")
 			out.Bytes()[x.push-1] = 8
 			require.Equal(t, x.limit > 0, pull.Bytes()[x.push-1] == 8, "pull")
-			_, err = s.Respond([]tensor.Tensor{out}, r.Handler)
+			_, err = s.Respond([]tensor.Tensor{out}, r.ID)
 			require.NoError(t, err)
 			require.NoError(t, h.Wait(limited(t)))
 			require.Equal(t, byte(8), pull.Bytes()[x.push-1])

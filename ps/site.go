@@ -18,11 +18,11 @@ type site interface {
 	// van makes the transport that leads to the scheduler, and to peers with which no memory can be shared.
 	van(p van.Placer, wake func()) (van.Van, error)
 	// listenScheduler has n listen as the scheduler, and returns its port.
-	listenScheduler(ctx context.Context, n *link.Node) (int, error)
+	listenScheduler(ctx context.Context, n *link.Transport) (int, error)
 	// scheduler lists the addresses of the scheduler.
 	scheduler() []string
 	// listenData has n listen for workers, and returns the addresses that reach it from there.
-	listenData(ctx context.Context, n *link.Node) ([]string, error)
+	listenData(ctx context.Context, n *link.Transport) ([]string, error)
 	// meeting says what the nodes of a cluster must have in common to find each other, where that is not plain.
 	meeting() string
 }
@@ -57,7 +57,7 @@ func (p *process) van(pl van.Placer, wake func()) (van.Van, error) {
 
 const memScheduler = "mem://scheduler:"
 
-func (p *process) listenScheduler(_ context.Context, n *link.Node) (int, error) {
+func (p *process) listenScheduler(_ context.Context, n *link.Transport) (int, error) {
 	bound, err := n.Listen(memScheduler + strconv.Itoa(p.port))
 	if err != nil {
 		return 0, &stepvan.ConfigError{Key: rootPort, Value: strconv.Itoa(p.port), Reason: err.Error()}
@@ -69,7 +69,7 @@ func (p *process) meeting() string { return "" }
 
 func (p *process) scheduler() []string { return []string{memScheduler + strconv.Itoa(p.port)} }
 
-func (p *process) listenData(_ context.Context, n *link.Node) ([]string, error) {
+func (p *process) listenData(_ context.Context, n *link.Transport) ([]string, error) {
 	return n.Listen("mem://data:0")
 }
 

@@ -48,7 +48,7 @@ func (m *machine) scheduler() []string { return []string{"unix://" + schedulerSo
 // anyPort is how often a free port is looked for.
 const anyPort = 100
 
-func (m *machine) listenScheduler(_ context.Context, n *link.Node) (int, error) {
+func (m *machine) listenScheduler(_ context.Context, n *link.Transport) (int, error) {
 	shm.Sweep(shm.SocketDir())
 	defer shm.HoldSweep(shm.SocketDir())()
 	port, tries := m.port, 1
@@ -71,12 +71,12 @@ func (m *machine) listenScheduler(_ context.Context, n *link.Node) (int, error) 
 	return 0, &stepvan.ConfigError{Key: rootPort, Value: strconv.Itoa(m.port), Reason: reason}
 }
 
-func (m *machine) listenData(_ context.Context, n *link.Node) ([]string, error) {
+func (m *machine) listenData(_ context.Context, n *link.Transport) ([]string, error) {
 	return listenUnix(n, m.port)
 }
 
 // listenUnix listens for workers of this machine. The directory is private.
-func listenUnix(n *link.Node, port int) ([]string, error) {
+func listenUnix(n *link.Transport, port int) ([]string, error) {
 	shm.Sweep(shm.SocketDir())
 	defer shm.HoldSweep(shm.SocketDir())()
 	name := fmt.Sprintf("%d.%d.%016x", port, os.Getpid(), rand.Uint64())

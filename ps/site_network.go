@@ -34,7 +34,7 @@ func (w *network) scheduler() []string { return []string{"tcp://" + w.settings.R
 
 // listenScheduler listens at all addresses of the machine, for nodes of other machines may
 // know it by any of them; at the loopback address only where that is what all are told.
-func (w *network) listenScheduler(ctx context.Context, n *link.Node) (int, error) {
+func (w *network) listenScheduler(ctx context.Context, n *link.Transport) (int, error) {
 	root, err := lookup(ctx, rootURI, w.settings.RootURI)
 	if err != nil {
 		return 0, err
@@ -53,7 +53,7 @@ func (w *network) listenScheduler(ctx context.Context, n *link.Node) (int, error
 }
 
 // listenData listens at the data ports, and makes addresses that workers can dial of them.
-func (w *network) listenData(ctx context.Context, n *link.Node) ([]string, error) {
+func (w *network) listenData(ctx context.Context, n *link.Transport) ([]string, error) {
 	at, err := w.choose(ctx)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func tcpAddr(host string, port int) string {
 }
 
 // listenTCP listens at one port; the error names the setting that the port is from.
-func listenTCP(n *link.Node, key, host string, port int) (string, error) {
+func listenTCP(n *link.Transport, key, host string, port int) (string, error) {
 	bound, err := n.Listen(tcpAddr(host, port))
 	if err == nil {
 		return bound[0], nil

@@ -23,7 +23,7 @@ func (d *desk) turn(ctx context.Context) error {
 		return err
 	}
 	for _, r := range d.batch.Requests {
-		if _, err := d.node.Respond(r.Pushes(), r.Handler); err != nil {
+		if _, err := d.node.Respond(r.Pushes(), r.ID); err != nil {
 			return err
 		}
 	}

@@ -13,9 +13,9 @@ import (
 // What a batch has handed out stays the program's after Stop, until it responds.
 func TestMemoryOfUnansweredRequestsComesBackAfterStop(t *testing.T) {
 	for _, van := range vans() {
-		for name, respond := range map[string]func(*ps.Node, []ps.Handler) error{
-			"Respond": func(n *ps.Node, h []ps.Handler) error { _, err := n.Respond(nil, h[0]); return err },
-			"RespondVec": func(n *ps.Node, h []ps.Handler) error {
+		for name, respond := range map[string]func(*ps.Node, []ps.RequestID) error{
+			"Respond": func(n *ps.Node, h []ps.RequestID) error { _, err := n.Respond(nil, h[0]); return err },
+			"RespondVec": func(n *ps.Node, h []ps.RequestID) error {
 				_, err := n.RespondVec(tensor.Tensor{}, nil, h)
 				return err
 			},
@@ -31,7 +31,7 @@ func TestMemoryOfUnansweredRequestsComesBackAfterStop(t *testing.T) {
 				require.NoError(t, err)
 				b, err := s.GetBatch(limited(t), ps.LockStep)
 				require.NoError(t, err)
-				handlers := []ps.Handler{b.Requests[0].Handler}
+				handlers := []ps.RequestID{b.Requests[0].ID}
 
 				c.stop()
 				require.Len(t, b.Requests[0].Pushes(), 1, "it may still be read")

@@ -145,7 +145,7 @@ func (s *Server) collect(p Policy, b *Batch) (bool, *failedRound, error) {
 		}
 		in := s.pop(r)
 		in.stage, in.processed = handed, now
-		b.Requests = append(b.Requests, Request{Handler: in.handler(), Worker: r.rank, in: in})
+		b.Requests = append(b.Requests, Request{ID: in.handler(), Worker: r.rank, in: in})
 	}
 	return true, nil, nil
 }

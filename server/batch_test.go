@@ -12,13 +12,12 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	. "github.com/stepvan/stepvan/internal/pairtest"
-	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
 )
 
 // whose returns the ranks and first values of a batch.
-func whose(t testing.TB, reqs []server.Request) (from []wire.Rank, first []float32) {
+func whose(t testing.TB, reqs []server.Request) (from []stepvan.Rank, first []float32) {
 	for _, r := range reqs {
 		from = append(from, r.Worker)
 		first = append(first, Values(t, r.Pushes()[0])[0])
@@ -78,7 +77,7 @@ func TestIdleIsNoErrorAndDeadlinesAre(t *testing.T) {
 	push(t, c.Workers[0], 1, 5)
 	require.NoError(t, s.GetBatchFor(Bound, server.Default, &b), "and then it goes on")
 	require.Len(t, b.Requests, 1)
-	respond(t, s, b.Requests[0].Handler, Floats(t, 1))
+	respond(t, s, b.Requests[0].ID, Floats(t, 1))
 }
 
 func TestOneCallerAtATime(t *testing.T) {
@@ -122,7 +121,7 @@ func TestLostWorkerNeverHangsLockStep(t *testing.T) {
 	_, err := s.GetBatch(Context(t), server.AtLeast(2))
 	requireGone(t, err, "worker 1")
 	reqs := take(t, s, server.AnyReady)
-	respond(t, s, reqs[0].Handler, Floats(t, 6))
+	respond(t, s, reqs[0].ID, Floats(t, 6))
 	require.NoError(t, h.Wait(Context(t)))
 	require.Equal(t, []float32{6}, Values(t, out))
 
@@ -146,8 +145,8 @@ func TestWorkersThatLeave(t *testing.T) {
 	from, first := whose(t, reqs)
 	require.Equal(t, ranks(0, 1), from, "what was accepted is handed out")
 	require.Equal(t, []float32{7, 8}, first)
-	respond(t, s, reqs[0].Handler) // which has no effect, and succeeds
-	idle(t, s, server.LockStep)    // worker 1 may leave as well: no error yet
+	respond(t, s, reqs[0].ID)   // which has no effect, and succeeds
+	idle(t, s, server.LockStep) // worker 1 may leave as well: no error yet
 
 	push(t, c.Workers[1], 11, 9)
 	_, err = s.GetBatch(Context(t), server.LockStep)
@@ -172,7 +171,7 @@ func TestRespondToAWorkerThatIsGone(t *testing.T) {
 	_, err := s.GetBatch(Context(t), server.LockStep)
 	requireGone(t, err, "worker 1")
 	ret := Floats(t, 1, 2)
-	r, err := s.RespondVec(ret, List(Floats(t, 0), Floats(t, 0)), []server.Handler{reqs[0].Handler, reqs[1].Handler})
+	r, err := s.RespondVec(ret, List(Floats(t, 0), Floats(t, 0)), []server.RequestID{reqs[0].ID, reqs[1].ID})
 	require.NoError(t, err)
 	require.NoError(t, h.Wait(Context(t)), "the others are answered")
 	require.Equal(t, []float32{1}, Values(t, out))

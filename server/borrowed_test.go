@@ -21,9 +21,9 @@ func TestAnswersThatAreChangedTooEarlyAreFound(t *testing.T) {
 	buffer := Floats(t, make([]float32, 1000)...)
 	first, second := take(t, s, server.Default)[0], take(t, s, server.Default)[0]
 	require.True(t, c.Net.Stall("worker 0"))
-	lent, err := s.Respond(List(buffer), first.Handler)
+	lent, err := s.Respond(List(buffer), first.ID)
 	require.NoError(t, err)
-	copied, _, err := s.RespondCopy(List(buffer), second.Handler)
+	copied, _, err := s.RespondCopy(List(buffer), second.ID)
 	require.NoError(t, err)
 	fill(t, buffer, 1)
 	require.True(t, c.Net.Resume("worker 0"))
@@ -53,7 +53,7 @@ func TestWhatIsNotChangedIsNotFound(t *testing.T) {
 			require.NoError(t, err)
 			r := take(t, s, server.Default)[0]
 			fill(t, own, float32(2*i))
-			back, err := s.Respond(List(own, r.Pushes()[0]), r.Handler)
+			back, err := s.Respond(List(own, r.Pushes()[0]), r.ID)
 			require.NoError(t, err)
 			require.NoError(t, h.Wait(Context(t)))
 			holds(t, float32(2*i), y, "own")

@@ -12,7 +12,7 @@ import (
 
 // chunk is the memory that a registration gives to one (worker, key).
 type chunk struct {
-	reg        *Registration
+	reg        *ReceiveBuffer
 	worker     *remote
 	key        tensor.Key
 	generation uint32

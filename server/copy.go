@@ -21,7 +21,7 @@ import (
 //
 // Any goroutine; it never waits. Budget: 0 allocations in the steady state, one message, one copy where the worker's memory
 // is reached, at most one copy besides those of the van where it is not.
-func (s *Server) RespondCopy(tensors []tensor.Tensor, h Handler) (r Response, borrowed bool, err error) {
+func (s *Server) RespondCopy(tensors []tensor.Tensor, h RequestID) (r Response, borrowed bool, err error) {
 	at := trace.Now()
 	s.mu.Lock()
 	y := s.begin()
@@ -38,7 +38,7 @@ func (s *Server) RespondCopy(tensors []tensor.Tensor, h Handler) (r Response, bo
 }
 
 // RespondVecCopy is RespondVec with what RespondCopy says of the tensor.
-func (s *Server) RespondVecCopy(ret tensor.Tensor, like []tensor.Tensor, handlers []Handler) (r Response, borrowed bool, err error) {
+func (s *Server) RespondVecCopy(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (r Response, borrowed bool, err error) {
 	at := trace.Now()
 	s.mu.Lock()
 	y := s.begin()

@@ -69,7 +69,7 @@ func TestTheTensorsAreTheCallersAfterRespondCopy(t *testing.T) {
 					for stage := range n {
 						for _, r := range take(t, s, server.LockStep) {
 							fill(t, buffer, float32(100*int(r.Worker)+stage))
-							_, borrowed, err := s.RespondCopy(List(buffer), r.Handler)
+							_, borrowed, err := s.RespondCopy(List(buffer), r.ID)
 							require.NoError(t, err)
 							require.False(t, borrowed)
 							fill(t, buffer, -2)
@@ -104,9 +104,9 @@ func TestTheTensorIsTheCallersAfterRespondVecCopy(t *testing.T) {
 		require.NoError(t, err)
 		like := Floats(t, make([]float32, rows)...)
 		for stage := range n {
-			var handlers []server.Handler
+			var handlers []server.RequestID
 			for _, r := range take(t, s, server.LockStep) {
-				handlers = append(handlers, r.Handler)
+				handlers = append(handlers, r.ID)
 			}
 			for i := range int64(workers) {
 				part, err := buffer.Slice(rows*i, rows*(i+1))
@@ -141,7 +141,7 @@ func TestRespondCopyWithFullPools(t *testing.T) {
 		for stage := range n {
 			r := take(t, s, server.Default)[0]
 			fill(t, buffer, float32(stage))
-			back, borrowed, err := s.RespondCopy(List(buffer), r.Handler)
+			back, borrowed, err := s.RespondCopy(List(buffer), r.ID)
 			require.NoError(t, err)
 			require.True(t, borrowed)
 			require.NoError(t, back.Wait(Context(t)))
@@ -185,7 +185,7 @@ func TestRespondCopyToAFullQueueIsTaken(t *testing.T) {
 		if stage%2 == 0 {
 			for i := range all {
 				fill(t, one, float32(100*i+stage))
-				_, borrowed, err := s.RespondCopy(List(one), all[i][stage].Handler)
+				_, borrowed, err := s.RespondCopy(List(one), all[i][stage].ID)
 				require.NoError(t, err)
 				require.False(t, borrowed)
 			}
@@ -197,7 +197,7 @@ func TestRespondCopyToAFullQueueIsTaken(t *testing.T) {
 			require.NoError(t, err)
 			fill(t, part, float32(100*int(i)+stage))
 		}
-		_, borrowed, err := s.RespondVecCopy(both, List(row, row), []server.Handler{all[0][stage].Handler, all[1][stage].Handler})
+		_, borrowed, err := s.RespondVecCopy(both, List(row, row), []server.RequestID{all[0][stage].ID, all[1][stage].ID})
 		require.NoError(t, err)
 		require.False(t, borrowed)
 		fill(t, both, -2)
@@ -230,7 +230,7 @@ func TestRespondCopyToAWorkerThatDies(t *testing.T) {
 							require.NoError(t, w.Link.Close())
 						}
 						fill(t, buffer, float32(stage))
-						back, borrowed, err := s.RespondCopy(List(buffer), r.Handler)
+						back, borrowed, err := s.RespondCopy(List(buffer), r.ID)
 						require.NoError(t, err)
 						require.False(t, borrowed)
 						if r.Worker == 1 {
@@ -265,7 +265,7 @@ func TestRespondCopyFromSeveralGoroutines(t *testing.T) {
 			group.Go(func() {
 				for i, r := range requests {
 					fill(t, buffer, float32(i*answering+k))
-					_, _, err := s.RespondCopy(List(buffer), r.Handler)
+					_, _, err := s.RespondCopy(List(buffer), r.ID)
 					errors <- err
 				}
 			})
@@ -285,7 +285,7 @@ func TestRespondCopyThatDoesNotFitSendsNothing(t *testing.T) {
 	c := New(t, Options{})
 	handles, pulls := stages(t, c.Workers[0], 1, 2, false)
 	s := c.Servers[0]
-	h := take(t, s, server.Default)[0].Handler
+	h := take(t, s, server.Default)[0].ID
 	for _, x := range [][]tensor.Tensor{nil, List(Floats(t, 1)), List(Floats(t, 1, 2, 3)), List(Floats(t, 1, 2), Floats(t, 1))} {
 		_, borrowed, err := s.RespondCopy(x, h)
 		require.ErrorIs(t, err, stepvan.ErrInvalid)
@@ -312,7 +312,7 @@ func TestRespondCopyAllocatesNothing(t *testing.T) {
 				pull, err := w.Memory.Zeros(tensor.Float32, floats)
 				require.NoError(t, err)
 				t.Cleanup(func() { Free(t, pull) })
-				request := worker.Request{
+				request := worker.Exchange{
 					Push: List(Floats(t, 1)), PushKeys: Keys(1),
 					Pull: List(pull, Floats(t, make([]float32, floats)...)), PullKeys: Keys(2, 3),
 				}
@@ -325,7 +325,7 @@ func TestRespondCopyAllocatesNothing(t *testing.T) {
 						wrong++
 						return
 					}
-					if _, borrowed, err := s.RespondCopy(answers, batch.Requests[0].Handler); borrowed || err != nil {
+					if _, borrowed, err := s.RespondCopy(answers, batch.Requests[0].ID); borrowed || err != nil {
 						wrong++
 					}
 					if h.WaitFor(Bound) != nil {

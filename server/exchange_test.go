@@ -8,7 +8,6 @@ import (
 
 	"github.com/stepvan/stepvan"
 	. "github.com/stepvan/stepvan/internal/pairtest"
-	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/worker"
@@ -22,7 +21,7 @@ func take(t testing.TB, s *Server, p server.Policy) []server.Request {
 	t.Cleanup(func() {
 		_ = s.Server.Close()
 		for _, r := range b.Requests {
-			_, _ = s.Respond(nil, r.Handler)
+			_, _ = s.Respond(nil, r.ID)
 		}
 	})
 	return b.Requests
@@ -38,7 +37,7 @@ func push(t testing.TB, w *Worker, k tensor.Key, x ...float32) (worker.Handle, t
 }
 
 // respond answers and waits for the acknowledgement.
-func respond(t testing.TB, s *Server, h server.Handler, x ...tensor.Tensor) {
+func respond(t testing.TB, s *Server, h server.RequestID, x ...tensor.Tensor) {
 	t.Helper()
 	r, err := s.Respond(x, h)
 	require.NoError(t, err)
@@ -58,15 +57,15 @@ func arrived(t testing.TB, s *Server, n int) {
 	require.Eventually(t, func() bool { return s.Stats().Unanswered == n }, Bound, 1)
 }
 
-func ranks(r ...wire.Rank) []wire.Rank { return r }
+func ranks(r ...stepvan.Rank) []stepvan.Rank { return r }
 
 func TestRespondThatDoesNotFitSendsNothing(t *testing.T) {
 	c := New(t, Options{})
 	w, s := c.Workers[0], c.Servers[0]
 	outs := List(Floats(t, 0, 0), Floats(t, 0))
-	h, err := w.Do(&worker.Request{Pull: outs, PullKeys: Keys(1, 2), Variable: []bool{false, true}})
+	h, err := w.Do(&worker.Exchange{Pull: outs, PullKeys: Keys(1, 2), Variable: []bool{false, true}})
 	require.NoError(t, err)
-	handler := take(t, s, server.Default)[0].Handler
+	handler := take(t, s, server.Default)[0].ID
 	closed, err := s.Memory.Zeros(tensor.Float32, 2)
 	require.NoError(t, err)
 	require.NoError(t, closed.Region().Close())
@@ -74,7 +73,7 @@ func TestRespondThatDoesNotFitSendsNothing(t *testing.T) {
 	cases := []struct {
 		name    string
 		tensors []tensor.Tensor
-		handler server.Handler
+		handler server.RequestID
 		is      error
 		says    string
 	}{
@@ -113,7 +112,7 @@ func TestResponseTensorsAreBorrowedUntilAcknowledged(t *testing.T) {
 	back, err := s.Memory.Zeros(tensor.Float32, 1)
 	require.NoError(t, err)
 	require.True(t, c.Net.Stall("worker 0"))
-	r, err := s.Respond(List(back), req.Handler)
+	r, err := s.Respond(List(back), req.ID)
 	require.NoError(t, err, "it returns at once")
 	require.False(t, r.Done())
 	require.ErrorIs(t, r.WaitFor(0), context.DeadlineExceeded)
@@ -144,7 +143,7 @@ func TestLargeResponses(t *testing.T) {
 	}
 	back, err := tensor.FromSlice(data)
 	require.NoError(t, err)
-	respond(t, s, take(t, s, server.Default)[0].Handler, back)
+	respond(t, s, take(t, s, server.Default)[0].ID, back)
 	require.NoError(t, h.Wait(Context(t)))
 	require.Equal(t, data, out.Bytes())
 }
@@ -163,7 +162,7 @@ func TestPushesWithoutABufferLandAlignedInPooledMemory(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []float64{4, 5}, got)
 	kept := req.Pushes()[1]
-	respond(t, s, req.Handler)
+	respond(t, s, req.ID)
 	require.Nil(t, kept.Bytes(), "it ends with the respond")
 	require.NoError(t, h.Wait(Context(t)))
 
@@ -175,7 +174,7 @@ func TestPushesWithoutABufferLandAlignedInPooledMemory(t *testing.T) {
 	_, err = s.GetBatch(Context(t), server.Default)
 	require.ErrorIs(t, err, stepvan.ErrRefused)
 	h, _ = push(t, w, 10, 1)
-	respond(t, s, take(t, s, server.Default)[0].Handler, Floats(t, 2))
+	respond(t, s, take(t, s, server.Default)[0].ID, Floats(t, 2))
 	require.NoError(t, h.Wait(Context(t)), "nothing else is disturbed")
 }
 
@@ -199,7 +198,7 @@ func TestUseAfterClose(t *testing.T) {
 	require.ErrorIs(t, err, stepvan.ErrClosed)
 	require.Len(t, held.Pushes(), 1, "the program may still look at it")
 	require.ErrorIs(t, buffer.Region().Close(), stepvan.ErrBusy)
-	_, err = s.Respond(List(Floats(t, 1)), held.Handler)
+	_, err = s.Respond(List(Floats(t, 1)), held.ID)
 	require.ErrorIs(t, err, stepvan.ErrClosed)
 	require.Zero(t, s.Stats().Unanswered)
 	require.False(t, reg.Live())

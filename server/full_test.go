@@ -50,7 +50,7 @@ func TestRespondToAFullQueueHasNoEffect(t *testing.T) {
 	back := List(Floats(t, 1))
 	answered := 0
 	for ; answered < n && !full; answered++ {
-		_, err := s.Respond(back, reqs[answered].Handler)
+		_, err := s.Respond(back, reqs[answered].ID)
 		if full = errors.Is(err, stepvan.ErrWouldBlock); full {
 			require.Equal(t, n-answered, s.Stats().Unanswered)
 			require.Len(t, reqs[answered].Pulls(), 1, "still to be answered")
@@ -67,7 +67,7 @@ func TestRespondToAFullQueueHasNoEffect(t *testing.T) {
 	}()
 	for _, r := range reqs[answered:] {
 		until(t, func() error {
-			_, err := s.Respond(back, r.Handler)
+			_, err := s.Respond(back, r.ID)
 			return err
 		})
 	}
@@ -94,7 +94,7 @@ func TestRefusalsSurviveAFullQueue(t *testing.T) {
 	for !full {
 		send(uint64(answered), 0, 1)
 		req := take(t, s, server.AnyReady)[0]
-		_, err := s.Respond(List(Floats(t, 1)), req.Handler)
+		_, err := s.Respond(List(Floats(t, 1)), req.ID)
 		if full = errors.Is(err, stepvan.ErrWouldBlock); !full {
 			require.NoError(t, err)
 			answered++

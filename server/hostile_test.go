@@ -50,7 +50,7 @@ func TestBrokenWorkersAreCutOff(t *testing.T) {
 			var pe *stepvan.ProtocolError
 			require.ErrorAs(t, err, &pe)
 			h, _ := push(t, c.Workers[1], 1, 5)
-			respond(t, s, take(t, s, server.AnyReady)[0].Handler, Floats(t, 6))
+			respond(t, s, take(t, s, server.AnyReady)[0].ID, Floats(t, 6))
 			require.NoError(t, h.Wait(Context(t)), "a bad peer costs its own connection only")
 			require.Zero(t, s.Stats().Unanswered)
 		})
@@ -81,7 +81,7 @@ func TestKeyPushedAgainBeforeItsAnswerIsRefused(t *testing.T) {
 	m.Release()
 	req := take(t, s, server.Default)[0]
 	require.Equal(t, []float32{5}, Values(t, req.Pushes()[0]), "refused, not raced")
-	respond(t, s, req.Handler)
+	respond(t, s, req.ID)
 }
 
 func TestStrangersAreRefused(t *testing.T) {
@@ -119,7 +119,7 @@ func TestWorkerLostInTheMiddleOfItsPush(t *testing.T) {
 	require.ErrorIs(t, h.Wait(Context(t)), stepvan.ErrPeerLost)
 	b, err := s.GetBatch(Context(t), server.LockStep)
 	if err == nil { // all of it had arrived
-		_, err = s.Respond(List(Floats(t, 0)), b.Requests[0].Handler)
+		_, err = s.Respond(List(Floats(t, 0)), b.Requests[0].ID)
 		require.NoError(t, err)
 	} else {
 		requireGone(t, err, "worker 0")

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -60,11 +61,11 @@ type incoming struct {
 	early  bool  // AnswerPushes has answered it
 }
 
-// Handler names a request that GetBatch handed out, until Respond.
-type Handler uint64
+// RequestID names a request that GetBatch handed out, until Respond.
+type RequestID uint64
 
-func (in *incoming) handler() Handler {
-	return Handler(in.generation.Load())<<32 | Handler(in.slot)
+func (in *incoming) handler() RequestID {
+	return RequestID(in.generation.Load())<<32 | RequestID(in.slot)
 }
 
 // Pull is what a worker wants to have for one key.
@@ -83,12 +84,12 @@ type Pull struct {
 // PushKeys and Pulls return are the request's own, used again by a later one: any number of goroutines may call these and read
 // the lists, but none while Respond is under way, or a list after it.
 type Request struct {
-	Handler Handler
-	Worker  wire.Rank
-	in      *incoming
+	ID     RequestID
+	Worker stepvan.Rank
+	in     *incoming
 }
 
-func (r Request) live() bool { return r.in != nil && r.in.handler() == r.Handler }
+func (r Request) live() bool { return r.in != nil && r.in.handler() == r.ID }
 
 // Pushes returns the pushed tensors, in the worker's order, with the pushed types
 // and shapes: views of registered chunks, or of pooled memory. They are the program's to write to,
@@ -178,7 +179,7 @@ func (s *Server) disown(in *incoming) {
 }
 
 // find returns the request with handler h. Under s.mu.
-func (s *Server) find(h Handler) *incoming {
+func (s *Server) find(h RequestID) *incoming {
 	slot := uint32(h)
 	if uint64(slot) >= uint64(len(s.requests)) {
 		return nil

@@ -71,7 +71,7 @@ func TestWorkInPlace(t *testing.T) {
 						b[i] = a[i] * float32(10*(k+1))
 					}
 					copy(z, []float32{float32(r.Worker), float32(k), 7})
-					respond(t, s, r.Handler, large, small)
+					respond(t, s, r.ID, large, small)
 				}
 			}
 			for i, h := range handles {
@@ -138,7 +138,7 @@ func TestOnlyWhatIsNotThereIsSent(t *testing.T) {
 			}
 			answers = append(answers, a)
 		}
-		respond(t, s, r.Handler, answers...)
+		respond(t, s, r.ID, answers...)
 		require.NoError(t, h.Wait(Context(t)), name)
 		for i := range c.pull {
 			for _, x := range Values(t, c.pull[i]) {
@@ -157,14 +157,14 @@ func TestVariableAnswersInPlace(t *testing.T) {
 		c := New(t, Options{Van: v})
 		w, s := c.Workers[0], c.Servers[0]
 		pull := shared(t, w.Node, -1, many)
-		h, err := w.Do(&worker.Request{Pull: List(pull), PullKeys: Keys(1), Variable: []bool{true}})
+		h, err := w.Do(&worker.Exchange{Pull: List(pull), PullKeys: Keys(1), Variable: []bool{true}})
 		require.NoError(t, err)
 		r := take(t, s, server.Default)[0]
 		x := out(t, r, 0)
 		part, err := x.Slice(0, 3)
 		require.NoError(t, err)
 		copy(Values(t, part), []float32{1, 2, 3})
-		respond(t, s, r.Handler, part)
+		respond(t, s, r.ID, part)
 		require.NoError(t, h.Wait(Context(t)))
 		n, err := h.PullLen(0)
 		require.NoError(t, err)
@@ -177,7 +177,7 @@ func TestOutAnswersItsOwnPullOnly(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		c := New(t, Options{Van: v})
 		w, s := c.Workers[0], c.Servers[0]
-		h, err := w.Do(&worker.Request{
+		h, err := w.Do(&worker.Exchange{
 			Pull: List(shared(t, w.Node, 0, many), shared(t, w.Node, 0, many)), PullKeys: Keys(1, 2), Variable: []bool{true, true},
 		})
 		require.NoError(t, err)
@@ -189,15 +189,15 @@ func TestOutAnswersItsOwnPullOnly(t *testing.T) {
 		require.ErrorIs(t, err, stepvan.ErrInvalid)
 		_, err = r.In(0)
 		require.ErrorIs(t, err, stepvan.ErrInvalid)
-		_, err = s.Respond(List(b, a), r.Handler)
+		_, err = s.Respond(List(b, a), r.ID)
 		require.ErrorIs(t, err, stepvan.ErrInvalid)
 		rest, err := a.Slice(1, many)
 		require.NoError(t, err)
-		_, err = s.Respond(List(rest, b), r.Handler)
+		_, err = s.Respond(List(rest, b), r.ID)
 		require.ErrorIs(t, err, stepvan.ErrInvalid)
 		require.True(t, a.Valid(), "nothing was answered")
 		Values(t, a)[0], Values(t, b)[0] = 1, 2
-		respond(t, s, r.Handler, a, b)
+		respond(t, s, r.ID, a, b)
 		require.NoError(t, h.Wait(Context(t)))
 	})
 }
@@ -218,7 +218,7 @@ func TestViewsEndWithTheRespond(t *testing.T) {
 				require.Nil(t, x.Bytes())
 			}
 			old = append(old, in(t, r, 0), out(t, r, 0))
-			respond(t, s, r.Handler, out(t, r, 0))
+			respond(t, s, r.ID, out(t, r, 0))
 			_, err = r.In(0)
 			require.ErrorIs(t, err, stepvan.ErrStale)
 			_, err = r.Out(0)
@@ -239,7 +239,7 @@ func TestViewsThatAreHeld(t *testing.T) {
 	x, y := in(t, r, 0), out(t, r, 0)
 	require.NoError(t, x.Retain())
 	require.NoError(t, y.Retain())
-	back, err := s.Respond(List(y), r.Handler)
+	back, err := s.Respond(List(y), r.ID)
 	require.NoError(t, err)
 	require.NoError(t, h.Wait(Context(t)))
 	require.NoError(t, back.Wait(Context(t)))
@@ -262,7 +262,7 @@ func TestPushesAsAnswers(t *testing.T) {
 			h, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
 			require.NoError(t, err)
 			r := take(t, s, server.Default)[0]
-			back, err := s.Respond(List(in(t, r, 0)), r.Handler)
+			back, err := s.Respond(List(in(t, r, 0)), r.ID)
 			require.NoError(t, err)
 			require.NoError(t, h.Wait(Context(t)))
 			require.Equal(t, float32(i), Values(t, pull)[many-1])
@@ -299,7 +299,7 @@ func TestPushesAreTheServersOwn(t *testing.T) {
 						require.Equal(t, float32(3), Values(t, in(t, r, 0))[many-1])
 					}
 					require.Equal(t, []bool{false, v.Shares, false, v.Shares, false}, inPlace(r, -1, 0, 1, 2, 3))
-					respond(t, s, r.Handler, mine[0])
+					respond(t, s, r.ID, mine[0])
 					require.Equal(t, []bool{false}, inPlace(r, 0), "it was answered")
 					require.NoError(t, h.Wait(Context(t)))
 					require.Equal(t, float32(6), Values(t, pull)[many-1])
@@ -331,7 +331,7 @@ func TestPushesThatArePulledIntoAreCopied(t *testing.T) {
 		r := take(t, s, server.Default)[0]
 		clear(bytesOf(out(t, r, 0)))
 		require.Equal(t, float32(3), Values(t, in(t, r, 0))[many-1])
-		respond(t, s, r.Handler, out(t, r, 0))
+		respond(t, s, r.ID, out(t, r, 0))
 		require.NoError(t, h.Wait(Context(t)))
 		require.Zero(t, Values(t, x)[many-1])
 		require.Equal(t, float32(3), Values(t, x)[0])
@@ -348,7 +348,7 @@ func TestRespondVecInPlace(t *testing.T) {
 		r := take(t, s, server.Default)[0]
 		ret := out(t, r, 0)
 		Values(t, ret)[9] = 9
-		_, err = s.RespondVec(ret, List(ret), []server.Handler{r.Handler})
+		_, err = s.RespondVec(ret, List(ret), []server.RequestID{r.ID})
 		require.NoError(t, err)
 		require.NoError(t, h.Wait(Context(t)))
 		require.Equal(t, float32(9), Values(t, pull)[9])
@@ -373,7 +373,7 @@ func TestTensorsStayLentToALostServer(t *testing.T) {
 	require.Equal(t, float32(4), Values(t, x)[many-1])
 	Values(t, y)[0] = 5
 	require.Equal(t, float32(5), Values(t, pull)[0], "it is the worker's memory still")
-	_, err = s.Respond(List(y), r.Handler)
+	_, err = s.Respond(List(y), r.ID)
 	require.NoError(t, err)
 	Free(t, push)
 	Free(t, pull)
@@ -394,7 +394,7 @@ func TestMemoryOfADeadWorkerStaysUntilTheRespond(t *testing.T) {
 	y, err := r.Out(0)
 	require.NoError(t, err, "memory of its own where the worker's is gone")
 	Values(t, y)[0] = 5
-	_, err = s.Respond(List(y), r.Handler)
+	_, err = s.Respond(List(y), r.ID)
 	require.NoError(t, err)
 	require.Nil(t, x.Bytes())
 }
@@ -412,7 +412,7 @@ func TestTensorsStayLentToTheOtherServer(t *testing.T) {
 	require.ErrorIs(t, h.Wait(Context(t)), stepvan.ErrPeerLost)
 	require.ErrorIs(t, push.Region().Close(), stepvan.ErrBusy)
 	require.Equal(t, float32(4), Values(t, in(t, r, 0))[0])
-	respond(t, s, r.Handler, y)
+	respond(t, s, r.ID, y)
 	Free(t, push)
 }
 
@@ -453,7 +453,7 @@ func TestHostileReferences(t *testing.T) {
 			require.Error(t, w.Loss(t))
 			require.Zero(t, w.s.Stats().Unanswered)
 			h, _ := push(t, w.c.Workers[1], 1, 5)
-			respond(t, w.s, take(t, w.s, server.AnyReady)[0].Handler, Floats(t, 6))
+			respond(t, w.s, take(t, w.s, server.AnyReady)[0].ID, Floats(t, 6))
 			require.NoError(t, h.Wait(Context(t)), "a bad peer costs its own connection only")
 		})
 	}
@@ -491,7 +491,7 @@ func TestHostileOffers(t *testing.T) {
 		x.Bytes()[0] = byte(i)
 		answers = append(answers, x)
 	}
-	respond(t, w.s, r.Handler, answers...)
+	respond(t, w.s, r.ID, answers...)
 	m := w.Take(t)
 	require.EqualValues(t, 6*8, m.Header.Total, "all of it is sent")
 	require.EqualValues(t, 5, m.Data[40])
@@ -515,7 +515,7 @@ func TestOutIsTheSameForAllWhoAsk(t *testing.T) {
 	for _, x := range got {
 		require.Equal(t, got[0], x)
 	}
-	respond(t, s, r.Handler, got[0])
+	respond(t, s, r.ID, got[0])
 	require.NoError(t, h.Wait(Context(t)))
 }
 
@@ -539,7 +539,7 @@ func TestViewsBesideTheRespond(t *testing.T) {
 				}
 			}
 		})
-		respond(t, s, r.Handler, Floats(t, make([]float32, many)...))
+		respond(t, s, r.ID, Floats(t, make([]float32, many)...))
 		require.NoError(t, h.Wait(Context(t)))
 		asking.Wait()
 	}
@@ -579,7 +579,7 @@ func TestInBesideTheRespond(t *testing.T) {
 		case err := <-wrong:
 			require.NoError(t, err)
 		}
-		respond(t, s, r.Handler)
+		respond(t, s, r.ID)
 		require.NoError(t, h.Wait(Context(t)))
 	}
 	close(asked)

@@ -112,7 +112,7 @@ func TestWorkersWriteTheirPushesThemselves(t *testing.T) {
 				require.True(t, within(r.Pushes()[0], buffers[i]))
 				require.Equal(t, []float32{x + float32(rank), 5}, Values(t, r.Pushes()[0]))
 				require.Equal(t, []float32{x + 9}, Values(t, r.Pushes()[1]))
-				respond(t, s, r.Handler, Floats(t))
+				respond(t, s, r.ID, Floats(t))
 			}
 		}
 		for _, h := range handles {
@@ -124,7 +124,7 @@ func TestWorkersWriteTheirPushesThemselves(t *testing.T) {
 	h, err := c.Workers[0].PushPull(List(Floats(t, 1), Floats(t, 2)), Keys(1, 7), nil, nil)
 	require.NoError(t, err)
 	for _, s := range c.Servers {
-		respond(t, s, take(t, s, server.AnyReady)[0].Handler)
+		respond(t, s, take(t, s, server.AnyReady)[0].ID)
 	}
 	require.NoError(t, h.Wait(Context(t)))
 	require.EqualValues(t, 12, seen.Written.Load(), "where one push has no buffer, all are sent")
@@ -151,7 +151,7 @@ func TestUnregisterWaitsForTheFence(t *testing.T) {
 		r := take(t, w.s, server.AnyReady)[0]
 		require.Equal(t, []float32{float32(p.Key) + 10}, Values(t, r.Pushes()[0]))
 		require.False(t, within(r.Pushes()[0], buffer), "the buffer has ended")
-		respond(t, w.s, r.Handler)
+		respond(t, w.s, r.ID)
 	}
 	require.Empty(t, ended, "the worker may still write")
 	w.fence(generation)
@@ -161,7 +161,7 @@ func TestUnregisterWaitsForTheFence(t *testing.T) {
 	r := take(t, w.s, server.AnyReady)[0]
 	require.Equal(t, []float32{99}, Values(t, r.Pushes()[0]))
 	require.Equal(t, []float32{11, 12}, Values(t, buffer))
-	respond(t, w.s, r.Handler)
+	respond(t, w.s, r.ID)
 }
 
 func TestReplacingWaitsForTheFence(t *testing.T) {
@@ -181,7 +181,7 @@ func TestReplacingWaitsForTheFence(t *testing.T) {
 	w.write(1, places[0], 7, nil)
 	r := take(t, w.s, server.AnyReady)[0]
 	require.True(t, within(r.Pushes()[0], second))
-	respond(t, w.s, r.Handler)
+	respond(t, w.s, r.ID)
 	require.Empty(t, replaced)
 	require.ErrorIs(t, first.Region().Close(), stepvan.ErrBusy)
 	w.fence(generation)
@@ -236,7 +236,7 @@ func TestMemoryThatALostWorkerReaches(t *testing.T) {
 	}))
 	r := take(t, w.s, server.AnyReady)[0]
 	require.False(t, within(r.Pushes()[0], buffer), "somebody else may write there")
-	respond(t, w.s, r.Handler)
+	respond(t, w.s, r.ID)
 	w.Take(t).Release()
 	require.Empty(t, again)
 	view.Release()
@@ -246,7 +246,7 @@ func TestMemoryThatALostWorkerReaches(t *testing.T) {
 	w.write(2, fresh[0], 5, nil)
 	r = take(t, w.s, server.AnyReady)[0]
 	require.True(t, within(r.Pushes()[0], buffer))
-	respond(t, w.s, r.Handler)
+	respond(t, w.s, r.ID)
 }
 
 // Two workers change places in one buffer: what either still writes must not reach the other's chunk.
@@ -271,7 +271,7 @@ func TestChunksThatChangeHandsWaitForEachOther(t *testing.T) {
 	for _, r := range got {
 		require.Equal(t, []float32{8 - float32(r.Worker)}, Values(t, r.Pushes()[0]))
 		require.False(t, within(r.Pushes()[0], buffer))
-		respond(t, w.s, r.Handler)
+		respond(t, w.s, r.ID)
 	}
 	require.NoError(t, h.Wait(Context(t)))
 	require.Empty(t, ended)
@@ -282,7 +282,7 @@ func TestChunksThatChangeHandsWaitForEachOther(t *testing.T) {
 	r := take(t, w.s, server.AnyReady)[0]
 	require.True(t, within(r.Pushes()[0], buffer))
 	require.Equal(t, []float32{9}, Values(t, r.Pushes()[0]))
-	respond(t, w.s, r.Handler)
+	respond(t, w.s, r.ID)
 }
 
 func TestHostileWrites(t *testing.T) {
@@ -306,7 +306,7 @@ func TestHostileWrites(t *testing.T) {
 			require.Error(t, w.Loss(t))
 			require.Zero(t, w.s.Stats().Unanswered)
 			h, _ := push(t, w.c.Workers[1], 1, 5)
-			respond(t, w.s, take(t, w.s, server.AnyReady)[0].Handler, Floats(t, 6))
+			respond(t, w.s, take(t, w.s, server.AnyReady)[0].ID, Floats(t, 6))
 			require.NoError(t, h.Wait(Context(t)), "a bad peer costs its own connection only")
 		})
 	}
@@ -329,7 +329,7 @@ func TestWritesThatAreRefused(t *testing.T) {
 	w.write(2, places[0], 6, nil)
 	refused(2, "before the last one was answered")
 	r := take(t, w.s, server.AnyReady)[0]
-	respond(t, w.s, r.Handler)
+	respond(t, w.s, r.ID)
 	w.Take(t).Release()
 	require.NoError(t, w.s.Close())
 	w.write(3, places[0], 5, nil)
@@ -385,7 +385,7 @@ func TestRegistrationsUnderWrites(t *testing.T) {
 				if err == nil && (v[0] != v[999] || v[0] != v[500]) {
 					t.Errorf("a push is mixed up: %v %v %v", v[0], v[500], v[999])
 				}
-				if _, err := s.Respond(List(Floats(t, v[0])), r.Handler); err != nil {
+				if _, err := s.Respond(List(Floats(t, v[0])), r.ID); err != nil {
 					t.Error(err)
 				}
 				n++
@@ -407,7 +407,7 @@ func registrations(t *testing.T, s *Server, stop chan struct{}) {
 			return
 		default:
 		}
-		reg, err := s.RegisterRecvBuffer(buffer, ranks(wire.Rank(i%3), wire.Rank((i+1)%3), wire.Rank((i+2)%3)), Keys(1, 1, 1))
+		reg, err := s.RegisterRecvBuffer(buffer, ranks(stepvan.Rank(i%3), stepvan.Rank((i+1)%3), stepvan.Rank((i+2)%3)), Keys(1, 1, 1))
 		if isBusy(err) {
 			continue
 		}
@@ -451,7 +451,7 @@ func TestAWorkerThatComesBackWaitsForItsFormerLife(t *testing.T) {
 	}))
 	r := take(t, w.s, server.AnyReady)[0]
 	require.False(t, within(r.Pushes()[0], buffer))
-	respond(t, w.s, r.Handler)
+	respond(t, w.s, r.ID)
 	m := w.Take(t)
 	require.Equal(t, link.ChannelResponse, m.Header.Channel, "nothing was announced before")
 	m.Release()
@@ -460,7 +460,7 @@ func TestAWorkerThatComesBackWaitsForItsFormerLife(t *testing.T) {
 	w.write(2, places[0], 3, nil)
 	r = take(t, w.s, server.AnyReady)[0]
 	require.True(t, within(r.Pushes()[0], buffer))
-	respond(t, w.s, r.Handler)
+	respond(t, w.s, r.ID)
 }
 
 // The server stops, or is gone, while workers write into its chunks and it works in their memory: all
@@ -523,10 +523,10 @@ func serveInPlace(ctx context.Context, s *Server) {
 			x, err := r.Out(0)
 			if err == nil {
 				clear(x.Bytes())
-				_, err = s.Respond([]tensor.Tensor{x}, r.Handler)
+				_, err = s.Respond([]tensor.Tensor{x}, r.ID)
 			}
 			if err != nil { // closed meanwhile
-				_, _ = s.Respond(nil, r.Handler)
+				_, _ = s.Respond(nil, r.ID)
 			}
 		}
 	}
@@ -535,13 +535,13 @@ func serveInPlace(ctx context.Context, s *Server) {
 // Chunks that there was no grant for are lent, one for each grant that comes back.
 func TestChunksAreLentWhenGrantsComeFree(t *testing.T) {
 	w := newWriterOver(t, Scant(2), server.Options{Policy: server.AnyReady})
-	register := func(k tensor.Key) *server.Registration {
+	register := func(k tensor.Key) *server.ReceiveBuffer {
 		t.Helper()
 		reg, err := w.s.RegisterRecvBuffer(Floats(t, 0), ranks(0), Keys(k))
 		require.NoError(t, err)
 		return reg
 	}
-	var regs []*server.Registration
+	var regs []*server.ReceiveBuffer
 	for k := range tensor.Key(5) {
 		regs = append(regs, register(k))
 		places, _ := w.news(wire.OpAnnounce)
@@ -568,7 +568,7 @@ func TestChunksAreLentWhenGrantsComeFree(t *testing.T) {
 		reg := regs[places[0].Key]
 		require.True(t, within(r.Pushes()[0], reg.Tensor()))
 		require.Equal(t, []float32{7}, Values(t, reg.Tensor()))
-		respond(t, w.s, r.Handler)
+		respond(t, w.s, r.ID)
 		w.Take(t).Release()
 	}
 	require.Equal(t, map[tensor.Key]bool{3: true, 4: true}, lent)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
@@ -79,7 +80,7 @@ func (o *Options) complete() {
 
 // Worker is one that this server is paired with.
 type Worker struct {
-	Rank wire.Rank
+	Rank stepvan.Rank
 	Name string      // as a person knows it: "worker 3"
-	Node wire.NodeID // of the session that it will open
+	Node wire.PeerID // of the session that it will open
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // hasty is a writer whose server waits for nobody: what is not there at once is waited for with Wait.
-func hasty(t *testing.T) (*writer, tensor.Tensor, *server.Registration) {
+func hasty(t *testing.T) (*writer, tensor.Tensor, *server.ReceiveBuffer) {
 	w := newWriterOf(t, server.Options{Policy: server.AnyReady, Patience: time.Nanosecond})
 	buffer, err := w.s.Memory.Zeros(tensor.Float32, 1)
 	require.NoError(t, err)
@@ -31,7 +31,7 @@ func hasty(t *testing.T) (*writer, tensor.Tensor, *server.Registration) {
 }
 
 // pendingOf takes the registration out of the error that says for whom it waits.
-func pendingOf(t *testing.T, err error) *server.Registration {
+func pendingOf(t *testing.T, err error) *server.ReceiveBuffer {
 	t.Helper()
 	requireAwaited(t, err, context.DeadlineExceeded, "register_recv_buffer")
 	var pending *server.PendingError
@@ -82,7 +82,7 @@ func TestReplacingDoesNotWaitForEver(t *testing.T) {
 	w.write(1, places[0], 7, nil)
 	r := take(t, w.s, server.AnyReady)[0]
 	require.True(t, within(r.Pushes()[0], second), "it is registered all the same")
-	respond(t, w.s, r.Handler)
+	respond(t, w.s, r.ID)
 	requireAwaited(t, old.Unregister(), context.DeadlineExceeded, "unregister") // which waits for its memory, too
 	require.ErrorIs(t, first.Region().Close(), stepvan.ErrBusy)
 	w.fence(generation)

@@ -27,11 +27,11 @@ import (
 // after learning of it is received in place, and have let go of the chunks that it replaces or are dead. A push that was
 // prepared before lands in pooled memory. When that takes longer than Options.Patience, the buffer is registered all the
 // same, and the error is a *PendingError, which has the registration: its Wait goes on waiting.
-func (s *Server) RegisterRecvBuffer(t tensor.Tensor, ranks []wire.Rank, keys []tensor.Key) (*Registration, error) {
+func (s *Server) RegisterRecvBuffer(t tensor.Tensor, ranks []stepvan.Rank, keys []tensor.Key) (*ReceiveBuffer, error) {
 	if err := checkBuffer(&t, len(ranks), len(keys)); err != nil {
 		return nil, err
 	}
-	reg := &Registration{s: s, tensor: t}
+	reg := &ReceiveBuffer{s: s, tensor: t}
 	s.mu.Lock()
 	replaced, err := s.install(reg, ranks, keys)
 	if err != nil {
@@ -77,7 +77,7 @@ func checkBuffer(t *tensor.Tensor, ranks, keys int) error {
 }
 
 // install makes the chunks receive, and returns those whose place they take. Under s.mu.
-func (s *Server) install(reg *Registration, ranks []wire.Rank, keys []tensor.Key) ([]*chunk, error) {
+func (s *Server) install(reg *ReceiveBuffer, ranks []stepvan.Rank, keys []tensor.Key) ([]*chunk, error) {
 	if s.closed {
 		return nil, errClosed("register_recv_buffer")
 	}
@@ -110,11 +110,11 @@ func (s *Server) install(reg *Registration, ranks []wire.Rank, keys []tensor.Key
 	return ended, nil
 }
 
-func (s *Server) cutChunks(reg *Registration, ranks []wire.Rank, keys []tensor.Key) error {
+func (s *Server) cutChunks(reg *ReceiveBuffer, ranks []stepvan.Rank, keys []tensor.Key) error {
 	mem := reg.tensor.Bytes()
 	size := len(mem) / len(keys)
 	type owner struct {
-		rank wire.Rank
+		rank stepvan.Rank
 		key  tensor.Key
 	}
 	seen := make(map[owner]bool, len(keys))
@@ -135,7 +135,7 @@ func (s *Server) cutChunks(reg *Registration, ranks []wire.Rank, keys []tensor.K
 	return nil
 }
 
-func (s *Server) paired(rank wire.Rank) *remote {
+func (s *Server) paired(rank stepvan.Rank) *remote {
 	for _, r := range s.workers {
 		if r.rank == rank {
 			return r
@@ -145,7 +145,7 @@ func (s *Server) paired(rank wire.Rank) *remote {
 }
 
 // replaces returns the chunks whose place reg takes.
-func (reg *Registration) replaces() (map[*chunk]*chunk, error) {
+func (reg *ReceiveBuffer) replaces() (map[*chunk]*chunk, error) {
 	replaced := make(map[*chunk]*chunk)
 	for _, c := range reg.chunks {
 		old := c.worker.chunks[c.key]
@@ -165,7 +165,7 @@ func (c *chunk) busy(op string) error {
 }
 
 // checkOverlap refuses memory of which a live chunk, other than those replaced, has a part.
-func (s *Server) checkOverlap(reg *Registration, replaced map[*chunk]*chunk) error {
+func (s *Server) checkOverlap(reg *ReceiveBuffer, replaced map[*chunk]*chunk) error {
 	lo := start(reg.tensor.Bytes())
 	hi := lo + uintptr(reg.tensor.Len())
 	for _, other := range s.registrations {

@@ -40,7 +40,7 @@ func TestPushesLandInTheirChunks(t *testing.T) {
 			require.Equal(t, tensor.ShapeOf(2), reqs[1].Pushes()[0].Shape())
 			for _, r := range reqs {
 				require.True(t, within(r.Pushes()[0], buffer))
-				respond(t, s, r.Handler, Floats(t, 0))
+				respond(t, s, r.ID, Floats(t, 0))
 			}
 			require.Equal(t, buffer, reg.Tensor())
 			require.NoError(t, reg.Unregister())
@@ -67,7 +67,7 @@ func TestRegistrationsThatAreRefused(t *testing.T) {
 	cases := []struct {
 		name  string
 		x     tensor.Tensor
-		ranks []wire.Rank
+		ranks []stepvan.Rank
 		keys  []tensor.Key
 		is    error
 		says  string
@@ -109,7 +109,7 @@ func TestReplacing(t *testing.T) {
 		require.ErrorContains(t, err, "key 1")
 		require.ErrorContains(t, err, "worker 0")
 		require.ErrorIs(t, old.Unregister(), stepvan.ErrBusy)
-		respond(t, s, req.Handler, Floats(t, 0))
+		respond(t, s, req.ID, Floats(t, 0))
 
 		replacement, err := s.RegisterRecvBuffer(second, ranks(0), Keys(1))
 		require.NoError(t, err)
@@ -118,7 +118,7 @@ func TestReplacing(t *testing.T) {
 		req = take(t, s, server.Default)[0]
 		require.Equal(t, []float32{8}, Values(t, second))
 		require.Equal(t, []float32{7, 0}, Values(t, first))
-		respond(t, s, req.Handler, Floats(t, 0))
+		respond(t, s, req.ID, Floats(t, 0))
 
 		require.True(t, old.Live(), "key 3")
 		require.ErrorIs(t, first.Region().Close(), stepvan.ErrBusy, "the registration keeps it alive")
@@ -149,7 +149,7 @@ func TestUnregister(t *testing.T) {
 		req := take(t, s, server.Default)[0]
 		require.Equal(t, []float32{9}, Values(t, req.Pushes()[0]))
 		require.Equal(t, []float32{0}, Values(t, buffer))
-		respond(t, s, req.Handler, Floats(t, 0))
+		respond(t, s, req.ID, Floats(t, 0))
 	})
 }
 
@@ -168,7 +168,7 @@ func TestPushLargerThanItsChunk(t *testing.T) {
 		require.Equal(t, []float32{0, 0, 0, 0}, Values(t, buffer))
 		idle(t, s, server.AnyReady)
 		h, _ = push(t, w, 1, 1, 2)
-		respond(t, s, take(t, s, server.Default)[0].Handler, Floats(t, 5))
+		respond(t, s, take(t, s, server.Default)[0].ID, Floats(t, 5))
 		require.NoError(t, h.Wait(Context(t)), "nothing else is disturbed")
 	})
 }
@@ -193,10 +193,10 @@ func TestPushOfAnotherTypeMustBeAligned(t *testing.T) {
 		if len(reqs[0].Pushes()) == 0 {
 			failures++
 		} else {
-			respond(t, s, reqs[0].Handler)
+			respond(t, s, reqs[0].ID)
 			reqs = take(t, s, server.AnyReady)
 		}
-		respond(t, s, reqs[0].Handler, Floats(t, 0))
+		respond(t, s, reqs[0].ID, Floats(t, 0))
 		require.NoError(t, g.Wait(Context(t)))
 		_ = h.Wait(Context(t)) // complete with the delivery, or refused
 	}
@@ -226,7 +226,7 @@ func TestRequestPreparedUnderAnOlderGenerationLandsInPooledMemory(t *testing.T) 
 		req := take(t, s, server.Default)[0]
 		require.Equal(t, []float32{4}, Values(t, req.Pushes()[0]))
 		require.Equal(t, g == reg.Generation(), within(req.Pushes()[0], buffer))
-		respond(t, s, req.Handler)
+		respond(t, s, req.ID)
 	}
 }
 
@@ -238,7 +238,7 @@ func TestAWorkerThatComesLaterIsToldOfItsBuffers(t *testing.T) {
 	_, err := s.GetBatch(Context(t), server.Default)
 	require.ErrorIs(t, err, stepvan.ErrClosed)
 	buffer := Floats(t, make([]float32, 3000)...)
-	var r []wire.Rank
+	var r []stepvan.Rank
 	var k []tensor.Key
 	for i := range 3000 { // more than one announcement holds
 		r, k = append(r, 0), append(k, tensor.Key(i))
@@ -272,7 +272,7 @@ func TestRegistrationsUnderTraffic(t *testing.T) {
 			for i := range 100 {
 				buffer, err := tensor.FromSlice(make([]float32, 1))
 				if err == nil {
-					var reg *server.Registration
+					var reg *server.ReceiveBuffer
 					reg, err = s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
 					for err == nil && i%2 == 0 {
 						if err = reg.Unregister(); err == nil {
@@ -294,7 +294,7 @@ func TestRegistrationsUnderTraffic(t *testing.T) {
 			h, out := push(t, w, 1, float32(i))
 			req := take(t, s, server.Default)[0]
 			require.Equal(t, []float32{float32(i)}, Values(t, req.Pushes()[0]))
-			respond(t, s, req.Handler, Floats(t, float32(i)))
+			respond(t, s, req.ID, Floats(t, float32(i)))
 			require.NoError(t, h.Wait(Context(t)))
 			require.Equal(t, []float32{float32(i)}, Values(t, out))
 			select {

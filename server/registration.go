@@ -8,9 +8,9 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// Registration is a buffer that receives pushes. Its methods may be called from
+// ReceiveBuffer is a buffer that receives pushes. Its methods may be called from
 // any goroutine.
-type Registration struct {
+type ReceiveBuffer struct {
 	s          *Server
 	tensor     tensor.Tensor
 	generation uint32
@@ -34,7 +34,7 @@ type Registration struct {
 //
 // A program that gives up instead ends the registration with Unregister, or with the server.
 type PendingError struct {
-	Registration *Registration
+	Registration *ReceiveBuffer
 	Err          error // names a worker that is waited for, and wraps context.DeadlineExceeded
 }
 
@@ -45,14 +45,14 @@ func (e *PendingError) Error() string { return e.Err.Error() }
 func (e *PendingError) Unwrap() error { return e.Err }
 
 // Tensor returns the registered tensor.
-func (reg *Registration) Tensor() tensor.Tensor { return reg.tensor }
+func (reg *ReceiveBuffer) Tensor() tensor.Tensor { return reg.tensor }
 
 // Generation numbers the registrations of a server, from 1.
-func (reg *Registration) Generation() uint32 { return reg.generation }
+func (reg *ReceiveBuffer) Generation() uint32 { return reg.generation }
 
 // Live reports whether the buffer still receives anything: not after
 // Unregister, nor when later registrations have replaced all of it.
-func (reg *Registration) Live() bool {
+func (reg *ReceiveBuffer) Live() bool {
 	reg.s.mu.Lock()
 	defer reg.s.mu.Unlock()
 	return reg.live > 0
@@ -66,7 +66,7 @@ func (reg *Registration) Live() bool {
 // context.DeadlineExceeded says that a worker, which it names, took longer than Options.Patience: the registration has
 // ended, but the buffer is not the program's yet. Its region cannot be closed while somebody reaches it. Wait or another
 // Unregister goes on waiting. Idempotent: also for a registration that others have replaced.
-func (reg *Registration) Unregister() error {
+func (reg *ReceiveBuffer) Unregister() error {
 	if err := reg.end(); err != nil {
 		return err
 	}
@@ -79,12 +79,12 @@ func (reg *Registration) Unregister() error {
 // that it replaces; after Unregister, until the buffer is the program's again. The death of a worker ends the
 // wait for it. The error wraps ctx.Err(), and names a worker that is waited for, when ctx ends first: then it can be
 // called again. stepvan.ErrClosed: the node was closed.
-func (reg *Registration) Wait(ctx context.Context) error {
+func (reg *ReceiveBuffer) Wait(ctx context.Context) error {
 	return reg.await(ctx, "wait for a registration")
 }
 
 // await delivers what is under way.
-func (reg *Registration) await(ctx context.Context, op string) error {
+func (reg *ReceiveBuffer) await(ctx context.Context, op string) error {
 	s := reg.s
 	for {
 		s.mu.Lock()
@@ -107,7 +107,7 @@ func (s *Server) patience() (context.Context, context.CancelFunc) {
 }
 
 // end has no chunk receive any more. With an error nothing has changed.
-func (reg *Registration) end() error {
+func (reg *ReceiveBuffer) end() error {
 	s := reg.s
 	s.mu.Lock()
 	if reg.ended {
@@ -174,6 +174,6 @@ func (s *Server) remove(c *chunk) {
 	reg := c.reg
 	if reg.live--; reg.live == 0 {
 		reg.tensor.Release()
-		s.registrations = slices.DeleteFunc(s.registrations, func(r *Registration) bool { return r == reg })
+		s.registrations = slices.DeleteFunc(s.registrations, func(r *ReceiveBuffer) bool { return r == reg })
 	}
 }

@@ -14,8 +14,8 @@ import (
 
 // remote is a peer as this server sees it. Guarded by Server.mu.
 type remote struct {
-	node    wire.NodeID
-	rank    wire.Rank
+	node    wire.PeerID
+	rank    stepvan.Rank
 	name    string
 	paired  bool          // it is one of the server's workers
 	session *link.Session // nil until the worker has dialled
@@ -54,7 +54,7 @@ func (s *Server) opened(session *link.Session) {
 }
 
 // workerAt finds a paired worker without a session. Under s.mu.
-func (s *Server) workerAt(node wire.NodeID) *remote {
+func (s *Server) workerAt(node wire.PeerID) *remote {
 	for _, r := range s.workers {
 		if r.node == node && r.session == nil {
 			return r

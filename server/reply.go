@@ -42,7 +42,7 @@ func (s *Server) begin() *reply {
 }
 
 // add claims the request with handler h for y. Under s.mu.
-func (s *Server) add(y *reply, h Handler) error {
+func (s *Server) add(y *reply, h RequestID) error {
 	in := s.find(h)
 	if in == nil {
 		return fmt.Errorf("respond: handler %#x names no unanswered request: it was answered before, or never given: %w", uint64(h), stepvan.ErrStale)

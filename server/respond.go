@@ -26,7 +26,7 @@ import (
 //   - stepvan.ErrClosed: the server was stopped, or a tensor's region is closed.
 //
 // Any goroutine. Budget: 0 allocations in the steady state, one message.
-func (s *Server) Respond(tensors []tensor.Tensor, h Handler) (Response, error) {
+func (s *Server) Respond(tensors []tensor.Tensor, h RequestID) (Response, error) {
 	at := trace.Now()
 	s.mu.Lock()
 	y := s.begin()

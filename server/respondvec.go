@@ -14,7 +14,7 @@ import (
 // It is all or nothing, with the errors of Respond: lists of unequal length, too
 // few rows, rows that do not fit a pull, or a handler that occurs twice is an error, and
 // nothing was sent. The Response is done when all workers have acknowledged.
-func (s *Server) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []Handler) (Response, error) {
+func (s *Server) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (Response, error) {
 	at := trace.Now()
 	s.mu.Lock()
 	y := s.begin()
@@ -22,7 +22,7 @@ func (s *Server) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []
 }
 
 // cut gives every handler its rows.
-func (s *Server) cut(y *reply, ret tensor.Tensor, like []tensor.Tensor, handlers []Handler) error {
+func (s *Server) cut(y *reply, ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) error {
 	if len(like) != len(handlers) {
 		return errs.Invalid("respond_vec: %d tensors for %d handlers; give one each", len(like), len(handlers))
 	}

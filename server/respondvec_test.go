@@ -44,7 +44,7 @@ func TestRespondVecCutsRows(t *testing.T) {
 	c := New(t, Options{Workers: 3})
 	reqs, outs, handles := asked(t, c, []int64{2}, []int64{1, 2}, []int64{0})
 	like := List(rows(t, 2), rows(t, 3), rows(t, 0))
-	h := []server.Handler{reqs[0].Handler, reqs[1].Handler, reqs[2].Handler}
+	h := []server.RequestID{reqs[0].ID, reqs[1].ID, reqs[2].ID}
 	r, err := c.Servers[0].RespondVec(rows(t, 7), like, h) // two rows are surplus
 	require.NoError(t, err)
 	require.NoError(t, r.Wait(Context(t)))
@@ -60,7 +60,7 @@ func TestRespondVecThatDoesNotFitSendsNothing(t *testing.T) {
 	c := New(t, Options{Workers: 2})
 	s := c.Servers[0]
 	reqs, outs, handles := asked(t, c, []int64{2}, []int64{1, 2})
-	a, b := reqs[0].Handler, reqs[1].Handler
+	a, b := reqs[0].ID, reqs[1].ID
 	scalar, err := tensor.FromBytes(tensor.Float32, tensor.ShapeOf(), make([]byte, 4))
 	require.NoError(t, err)
 	wide, err := tensor.FromSlice(make([]float32, 15), 5, 3)
@@ -70,23 +70,23 @@ func TestRespondVecThatDoesNotFitSendsNothing(t *testing.T) {
 		name string
 		ret  tensor.Tensor
 		like []tensor.Tensor
-		h    []server.Handler
+		h    []server.RequestID
 		is   error
 		says string
 	}{
-		{"unequal lists", rows(t, 5), good, []server.Handler{a}, stepvan.ErrInvalid, "2 tensors for 1 handlers"},
+		{"unequal lists", rows(t, 5), good, []server.RequestID{a}, stepvan.ErrInvalid, "2 tensors for 1 handlers"},
 		{"no handlers", rows(t, 5), nil, nil, stepvan.ErrInvalid, "no handlers"},
-		{"too few rows", rows(t, 4), good, []server.Handler{a, b}, stepvan.ErrInvalid, "too few rows (got 4, want 5)"},
-		{"too few rows for a pull", rows(t, 5), List(rows(t, 1), rows(t, 3)), []server.Handler{a, b}, stepvan.ErrInvalid, "8 bytes for the pull of key 0, which has 16"},
-		{"too few rows for several", rows(t, 5), List(rows(t, 2), rows(t, 2)), []server.Handler{a, b}, stepvan.ErrInvalid, "key 1 has 2 rows, and 1 of its slice's 2 are left"},
-		{"too many rows for several", rows(t, 6), List(rows(t, 2), rows(t, 4)), []server.Handler{a, b}, stepvan.ErrInvalid, "4 rows for pulls of 3"},
-		{"rows of another width", wide, good, []server.Handler{a, b}, stepvan.ErrInvalid, "24 bytes for the pull of key 0"},
-		{"one handler twice", rows(t, 5), List(rows(t, 2), rows(t, 2)), []server.Handler{a, a}, stepvan.ErrStale, "being answered"},
-		{"unknown handler", rows(t, 5), good, []server.Handler{a, 77}, stepvan.ErrStale, "never given"},
-		{"scalar buffer", scalar, good, []server.Handler{a, b}, stepvan.ErrInvalid, "scalar"},
-		{"scalar to count", rows(t, 5), List(rows(t, 2), scalar), []server.Handler{a, b}, stepvan.ErrInvalid, "no rows to count"},
-		{"zero tensor to count", rows(t, 5), List(rows(t, 2), tensor.Tensor{}), []server.Handler{a, b}, stepvan.ErrInvalid, "no rows to count"},
-		{"zero buffer", tensor.Tensor{}, good, []server.Handler{a, b}, stepvan.ErrInvalid, "zero Tensor"},
+		{"too few rows", rows(t, 4), good, []server.RequestID{a, b}, stepvan.ErrInvalid, "too few rows (got 4, want 5)"},
+		{"too few rows for a pull", rows(t, 5), List(rows(t, 1), rows(t, 3)), []server.RequestID{a, b}, stepvan.ErrInvalid, "8 bytes for the pull of key 0, which has 16"},
+		{"too few rows for several", rows(t, 5), List(rows(t, 2), rows(t, 2)), []server.RequestID{a, b}, stepvan.ErrInvalid, "key 1 has 2 rows, and 1 of its slice's 2 are left"},
+		{"too many rows for several", rows(t, 6), List(rows(t, 2), rows(t, 4)), []server.RequestID{a, b}, stepvan.ErrInvalid, "4 rows for pulls of 3"},
+		{"rows of another width", wide, good, []server.RequestID{a, b}, stepvan.ErrInvalid, "24 bytes for the pull of key 0"},
+		{"one handler twice", rows(t, 5), List(rows(t, 2), rows(t, 2)), []server.RequestID{a, a}, stepvan.ErrStale, "being answered"},
+		{"unknown handler", rows(t, 5), good, []server.RequestID{a, 77}, stepvan.ErrStale, "never given"},
+		{"scalar buffer", scalar, good, []server.RequestID{a, b}, stepvan.ErrInvalid, "scalar"},
+		{"scalar to count", rows(t, 5), List(rows(t, 2), scalar), []server.RequestID{a, b}, stepvan.ErrInvalid, "no rows to count"},
+		{"zero tensor to count", rows(t, 5), List(rows(t, 2), tensor.Tensor{}), []server.RequestID{a, b}, stepvan.ErrInvalid, "no rows to count"},
+		{"zero buffer", tensor.Tensor{}, good, []server.RequestID{a, b}, stepvan.ErrInvalid, "zero Tensor"},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestRespondVecThatDoesNotFitSendsNothing(t *testing.T) {
 		})
 	}
 	require.False(t, handles[0].Done())
-	_, err = s.RespondVec(rows(t, 5), good, []server.Handler{a, b})
+	_, err = s.RespondVec(rows(t, 5), good, []server.RequestID{a, b})
 	require.NoError(t, err)
 	for _, h := range handles {
 		require.NoError(t, h.Wait(Context(t)))
@@ -111,9 +111,9 @@ func TestRespondVecToAScalarPull(t *testing.T) {
 	h, err := c.Workers[0].PushPull(nil, nil, List(scalar, rows(t, 1)), Keys(1, 2))
 	require.NoError(t, err)
 	req := take(t, c.Servers[0], server.Default)[0]
-	_, err = c.Servers[0].RespondVec(rows(t, 5), List(rows(t, 2)), []server.Handler{req.Handler})
+	_, err = c.Servers[0].RespondVec(rows(t, 5), List(rows(t, 2)), []server.RequestID{req.ID})
 	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	require.ErrorContains(t, err, "scalar")
-	respond(t, c.Servers[0], req.Handler, Floats(t, 1), rows(t, 1))
+	respond(t, c.Servers[0], req.ID, Floats(t, 1), rows(t, 1))
 	require.NoError(t, h.Wait(Context(t)))
 }

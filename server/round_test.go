@@ -139,9 +139,9 @@ func (x *rounds) push(t *testing.T) {
 func (x *rounds) answer(t *testing.T, s *Server, r server.Request) float32 {
 	step := Values(t, r.Pushes()[0])[0]
 	if x.pulls {
-		respond(t, s, r.Handler, Floats(t, step))
+		respond(t, s, r.ID, Floats(t, step))
 	} else {
-		respond(t, s, r.Handler)
+		respond(t, s, r.ID)
 	}
 	return step
 }
@@ -242,9 +242,9 @@ func TestPushesThatWereTakenAreAnsweredAtTheEnd(t *testing.T) {
 	require.False(t, pull.Done(), "it wants values")
 	require.False(t, queued.Done(), "nobody has taken it")
 	require.Equal(t, []float32{1}, Values(t, r[0].Pushes()[0]), "it is the program's still")
-	respond(t, s, r[0].Handler) // which has no effect, and succeeds
+	respond(t, s, r[0].ID) // which has no effect, and succeeds
 	require.Equal(t, 2, s.Stats().Unanswered)
-	_, err = s.Respond(nil, r[0].Handler)
+	_, err = s.Respond(nil, r[0].ID)
 	require.ErrorIs(t, err, stepvan.ErrStale)
 }
 
@@ -266,7 +266,7 @@ func TestServersThatHaveBegunToStop(t *testing.T) {
 	require.ErrorIs(t, late.Wait(Context(t)), stepvan.ErrRemote)
 	idle(t, s, server.LockStep) // somebody serves again
 	h, _ := push(t, w, 5, 1)
-	respond(t, s, take(t, s, server.LockStep)[0].Handler, Floats(t, 2))
+	respond(t, s, take(t, s, server.LockStep)[0].ID, Floats(t, 2))
 	require.NoError(t, h.Wait(Context(t)))
 }
 

@@ -17,7 +17,7 @@ import (
 // Server receives requests and answers them. Make it with New before the node
 // listens, and Join it to its workers once they are known.
 type Server struct {
-	node      *link.Node
+	node      *link.Transport
 	opt       Options
 	responses *handles.Table[response]
 
@@ -26,7 +26,7 @@ type Server struct {
 	mu            sync.Mutex
 	collecting    bool // somebody is in GetBatch
 	closed        bool
-	rank          wire.Rank
+	rank          stepvan.Rank
 	workers       []*remote // paired, by rank; replaced as a whole by Join
 	sessions      map[*link.Session]*remote
 	ready         int         // workers with a request in the queue
@@ -41,7 +41,7 @@ type Server struct {
 	freeLetters   *letter
 	freeReplies   *reply
 	letters       int // made, free ones too
-	registrations []*Registration
+	registrations []*ReceiveBuffer
 	retractions   []*retraction
 	views         views
 	generation    uint32 // of the latest registration
@@ -59,7 +59,7 @@ type Stats struct {
 
 // New makes a server and registers it with the node for the channel of requests.
 // Before the node's first Listen or Dial.
-func New(n *link.Node, o Options) (*Server, error) {
+func New(n *link.Transport, o Options) (*Server, error) {
 	o.complete()
 	if o.Memory == nil {
 		o.Memory = n.Memory()
@@ -75,14 +75,14 @@ func New(n *link.Node, o Options) (*Server, error) {
 
 // Join gives the server its rank and its workers. A worker's session may be
 // there before or come later.
-func (s *Server) Join(rank wire.Rank, workers []Worker) error {
+func (s *Server) Join(rank stepvan.Rank, workers []Worker) error {
 	list, err := ordered(workers)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := make(map[wire.NodeID]*remote)
+	known := make(map[wire.PeerID]*remote)
 	for _, r := range s.sessions {
 		known[r.node] = r
 	}
@@ -114,7 +114,7 @@ func ordered(workers []Worker) ([]Worker, error) {
 }
 
 // Rank returns the rank that Join gave.
-func (s *Server) Rank() wire.Rank {
+func (s *Server) Rank() stepvan.Rank {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rank

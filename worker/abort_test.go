@@ -97,9 +97,9 @@ func newAborted(t *testing.T, failed bool) *aborted {
 	return a
 }
 
-func (a *aborted) pull(t *testing.T, rank wire.Rank, x tensor.Tensor) worker.Handle {
+func (a *aborted) pull(t *testing.T, rank stepvan.Rank, x tensor.Tensor) worker.Handle {
 	t.Helper()
-	h, err := a.w.Do(&worker.Request{Routing: worker.Named, Pull: List(x), PullKeys: Keys(1), PullTo: []wire.Rank{rank}})
+	h, err := a.w.Do(&worker.Exchange{Routing: worker.Named, Pull: List(x), PullKeys: Keys(1), PullTo: []stepvan.Rank{rank}})
 	require.NoError(t, err)
 	return h
 }

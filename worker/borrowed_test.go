@@ -24,7 +24,7 @@ func TestPushesThatAreChangedTooEarlyAreFound(t *testing.T) {
 			if change {
 				Values(t, bad)[9_999] = float32(i)
 			}
-			_, err = s.Respond(List(Floats(t, 5)), b.Requests[0].Handler)
+			_, err = s.Respond(List(Floats(t, 5)), b.Requests[0].ID)
 			require.NoError(t, err)
 			err = h.Wait(Context(t))
 			if !change {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	. "github.com/stepvan/stepvan/internal/pairtest"
-	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
@@ -29,12 +29,12 @@ func newEcho(t testing.TB, v Van) *steady {
 		t.Cleanup(func() { m.Put(z.Region()) }) // the last acknowledgement frees it
 		return z
 	}
-	x.req = worker.Request{
+	x.req = worker.Exchange{
 		Push: List(zeros(x.w.Memory)), PushKeys: Keys(1),
 		Pull: List(zeros(x.w.Memory)), PullKeys: Keys(2), Label: "echo",
 	}
 	x.answer = List(zeros(x.s.Memory))
-	_, err := x.s.RegisterRecvBuffer(zeros(x.s.Memory), []wire.Rank{0}, Keys(1))
+	_, err := x.s.RegisterRecvBuffer(zeros(x.s.Memory), []stepvan.Rank{0}, Keys(1))
 	require.NoError(t, err)
 	return x
 }
@@ -139,7 +139,7 @@ func (x *steady) exchange(ctx context.Context, at *[5]time.Time) {
 	}
 	read(2)
 	if err == nil {
-		_, err = x.s.Respond(x.answer, x.batch.Requests[0].Handler)
+		_, err = x.s.Respond(x.answer, x.batch.Requests[0].ID)
 	}
 	read(3)
 	if err == nil {

@@ -45,7 +45,7 @@ type call struct {
 }
 
 // load copies the request, so that its slices are the caller's again.
-func (c *call) load(r *Request) {
+func (c *call) load(r *Exchange) {
 	c.label = r.Label
 	c.push = append(c.push[:0], r.Push...)
 	c.pushKeys = append(c.pushKeys[:0], r.PushKeys...)

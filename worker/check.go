@@ -1,13 +1,14 @@
 package worker
 
 import (
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 )
 
 // check refuses what no cluster could serve. It looks at r alone.
-func (r *Request) check() error {
+func (r *Exchange) check() error {
 	if len(r.Push) != len(r.PushKeys) {
 		return errs.Invalid("push_pull: %d push tensors with %d keys; give one key per tensor", len(r.Push), len(r.PushKeys))
 	}
@@ -37,7 +38,7 @@ func checkTensors(what string, list []tensor.Tensor, keys []tensor.Key) error {
 }
 
 // checkNames refuses lists of servers that do not fit the routing or the tensors.
-func (r *Request) checkNames(routing Routing) error {
+func (r *Exchange) checkNames(routing Routing) error {
 	named := len(r.PushTo)+len(r.PullTo) > 0
 	if named && routing != Named {
 		return errs.Invalid("push_pull: servers are named, but routing is %s; set routing to named", routing)
@@ -54,7 +55,7 @@ func (r *Request) checkNames(routing Routing) error {
 	return checkNamed("pull", r.PullTo, len(r.Pull))
 }
 
-func checkNamed(what string, to []wire.Rank, n int) error {
+func checkNamed(what string, to []stepvan.Rank, n int) error {
 	if len(to) <= 1 || len(to) == n {
 		return nil
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stepvan/stepvan"
 	. "github.com/stepvan/stepvan/internal/pairtest"
-	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/worker"
@@ -42,7 +41,7 @@ func serve(ctx context.Context, s *Server, p server.Policy, add float32) error {
 				return err
 			}
 			for {
-				if _, err = s.Respond([]tensor.Tensor{back}, r.Handler); !errors.Is(err, stepvan.ErrWouldBlock) {
+				if _, err = s.Respond([]tensor.Tensor{back}, r.ID); !errors.Is(err, stepvan.ErrWouldBlock) {
 					break
 				}
 			}
@@ -87,11 +86,11 @@ func TestManyGoroutinesAndNodes(t *testing.T) {
 		var served, driven sync.WaitGroup
 		for i, s := range c.Servers {
 			if i == 0 { // one with registered buffers, one without
-				var ranks []wire.Rank
+				var ranks []stepvan.Rank
 				var keys []tensor.Key
 				for w := range c.Workers {
 					for g := range goroutines {
-						ranks, keys = append(ranks, wire.Rank(w)), append(keys, tensor.Key(w*100+g)<<16)
+						ranks, keys = append(ranks, stepvan.Rank(w)), append(keys, tensor.Key(w*100+g)<<16)
 					}
 				}
 				_, err := s.RegisterRecvBuffer(Floats(t, make([]float32, 33*len(keys))...), ranks, keys)

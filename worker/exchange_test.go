@@ -22,7 +22,7 @@ func batch(t testing.TB, s *Server) []server.Request {
 }
 
 // answer answers one request and waits until the worker has acknowledged.
-func answer(t testing.TB, s *Server, h server.Handler, x ...tensor.Tensor) {
+func answer(t testing.TB, s *Server, h server.RequestID, x ...tensor.Tensor) {
 	t.Helper()
 	r, err := s.Respond(x, h)
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestPushPull(t *testing.T) {
 		require.Equal(t, Keys(7), reqs[0].PushKeys())
 		require.Equal(t, []float32{1, 2, 3}, Values(t, reqs[0].Pushes()[0]))
 		require.Equal(t, []server.Pull{{Key: 8, Bytes: 8, DType: tensor.Float32, Shape: tensor.ShapeOf(2)}}, reqs[0].Pulls())
-		answer(t, s, reqs[0].Handler, Floats(t, 4, 5))
+		answer(t, s, reqs[0].ID, Floats(t, 4, 5))
 
 		require.NoError(t, h.Wait(Context(t)))
 		require.Equal(t, []float32{4, 5}, Values(t, out))
@@ -64,7 +64,7 @@ func TestPushAndPullMayHaveTheSameKey(t *testing.T) {
 			r := batch(t, s)[0]
 			require.Equal(t, []float32{x}, Values(t, r.Pushes()[0]))
 			require.Equal(t, []float32{x + 10}, Values(t, r.Pushes()[1]))
-			answer(t, s, r.Handler, Floats(t, x+20), Floats(t, x+30))
+			answer(t, s, r.ID, Floats(t, x+20), Floats(t, x+30))
 			require.NoError(t, h.Wait(Context(t)))
 			require.Equal(t, []float32{x + 20}, Values(t, out[0]))
 			require.Equal(t, []float32{x + 30}, Values(t, out[1]))
@@ -96,7 +96,7 @@ func TestBroadcastIsServerMajor(t *testing.T) {
 			require.EqualValues(t, wi, r.Worker)
 			require.Equal(t, []float32{float32(wi)}, Values(t, r.Pushes()[0]))
 			base := float32(wi*100 + si*2)
-			answer(t, s, r.Handler, Floats(t, base), Floats(t, base+1))
+			answer(t, s, r.ID, Floats(t, base), Floats(t, base+1))
 		}
 	}
 }
@@ -116,7 +116,7 @@ func TestPushWithoutPullsEndsWithTheServersAnswer(t *testing.T) {
 				_, err = push()
 				require.ErrorIs(t, err, stepvan.ErrBusy)
 				require.ErrorContains(t, err, "key 42")
-				answer(t, s, req.Handler)
+				answer(t, s, req.ID)
 			}
 			require.NoError(t, h.Wait(Context(t)))
 			all, err := h.Traces()
@@ -136,7 +136,7 @@ func TestPullOnly(t *testing.T) {
 	req := batch(t, c.Servers[0])[0]
 	require.Empty(t, req.Pushes())
 	require.EqualValues(t, 5, req.Pulls()[0].Key)
-	answer(t, c.Servers[0], req.Handler, Floats(t, 3))
+	answer(t, c.Servers[0], req.ID, Floats(t, 3))
 	require.NoError(t, h.Wait(Context(t)))
 	require.Equal(t, []float32{3}, Values(t, out))
 }
@@ -148,25 +148,25 @@ func TestZeroSizeTensorsAreLegal(t *testing.T) {
 	req := batch(t, c.Servers[0])[0]
 	require.Equal(t, tensor.ShapeOf(0), req.Pushes()[0].Shape())
 	require.Equal(t, []float32{1}, Values(t, req.Pushes()[1]))
-	answer(t, c.Servers[0], req.Handler, Floats(t))
+	answer(t, c.Servers[0], req.ID, Floats(t))
 	require.NoError(t, h.Wait(Context(t)))
 	h, err = c.Workers[0].PushPull(List(Floats(t)), Keys(1), nil, nil)
 	require.NoError(t, err)
-	answer(t, c.Servers[0], batch(t, c.Servers[0])[0].Handler)
+	answer(t, c.Servers[0], batch(t, c.Servers[0])[0].ID)
 	require.NoError(t, h.Wait(Context(t)))
 }
 
 func TestVariablePulls(t *testing.T) {
 	c := New(t, Options{})
 	whole, part := Floats(t, 0, 0), Floats(t, 7, 7, 7)
-	h, err := c.Workers[0].Do(&worker.Request{Pull: List(whole, part), PullKeys: Keys(1, 2), Variable: []bool{false, true}})
+	h, err := c.Workers[0].Do(&worker.Exchange{Pull: List(whole, part), PullKeys: Keys(1, 2), Variable: []bool{false, true}})
 	require.NoError(t, err)
 	_, err = h.PullLen(1)
 	require.ErrorIs(t, err, stepvan.ErrInvalid, "before it has completed")
 	req := batch(t, c.Servers[0])[0]
 	require.False(t, req.Pulls()[0].Variable)
 	require.True(t, req.Pulls()[1].Variable)
-	answer(t, c.Servers[0], req.Handler, Floats(t, 1, 2), Floats(t, 3))
+	answer(t, c.Servers[0], req.ID, Floats(t, 1, 2), Floats(t, 3))
 	require.NoError(t, h.Wait(Context(t)))
 	require.Equal(t, []float32{3, 7, 7}, Values(t, part))
 	lengths, err := h.Lengths()
@@ -183,7 +183,7 @@ func TestManyTensorsOfAllSizes(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		c := New(t, Options{Van: v})
 		w, s := c.Workers[0], c.Servers[0]
-		var r worker.Request
+		var r worker.Exchange
 		for i := range 100 {
 			data := make([]uint8, i*i*37)
 			for j := range data {
@@ -199,7 +199,7 @@ func TestManyTensorsOfAllSizes(t *testing.T) {
 		h, err := w.Do(&r)
 		require.NoError(t, err)
 		req := batch(t, s)[0]
-		answer(t, s, req.Handler, append([]tensor.Tensor(nil), req.Pushes()...)...) // views of its own memory
+		answer(t, s, req.ID, append([]tensor.Tensor(nil), req.Pushes()...)...) // views of its own memory
 		require.NoError(t, h.Wait(Context(t)))
 		for i := range r.Push {
 			require.Equal(t, r.Push[i].Bytes(), r.Pull[i].Bytes(), i)

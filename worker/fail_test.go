@@ -18,7 +18,7 @@ func TestFailEndsEverything(t *testing.T) {
 	h, err := w.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
 	require.NoError(t, err)
 	for _, s := range c.Servers {
-		answer(t, s, batch(t, s)[0].Handler)
+		answer(t, s, batch(t, s)[0].ID)
 	}
 	require.NoError(t, h.Wait(Context(t)))
 	g, err := w.PushPull(nil, nil, List(Floats(t, 0), Floats(t, 0)), Keys(2, 3))
@@ -30,7 +30,7 @@ func TestFailEndsEverything(t *testing.T) {
 	_, err = w.PushPull(nil, nil, List(Floats(t, 0), Floats(t, 0)), Keys(2, 3))
 	require.ErrorIs(t, err, cause)
 	for i, s := range c.Servers { // an answer that comes late costs no connection
-		r, err := s.Respond(List(Floats(t, 1)), batch(t, s)[0].Handler)
+		r, err := s.Respond(List(Floats(t, 1)), batch(t, s)[0].ID)
 		require.NoError(t, err)
 		require.NoError(t, r.Wait(Context(t)), "server %d", i)
 	}
@@ -56,7 +56,7 @@ func TestFailWhileAResponseIsBeingRead(t *testing.T) {
 	h, err := w.PushPull(nil, nil, List(out), Keys(1))
 	require.NoError(t, err)
 	req := batch(t, s)[0]
-	r, err := s.Respond(List(back), req.Handler)
+	r, err := s.Respond(List(back), req.ID)
 	require.NoError(t, err)
 	cause := errors.New("the scheduler is gone")
 	w.Fail(cause)
@@ -81,6 +81,6 @@ func TestKeyIsFreeWhenTheServerOfADeliveredPushIsLost(t *testing.T) {
 	require.Zero(t, w.Stats().BusyKeys)
 	_, err = w.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
 	require.ErrorIs(t, err, stepvan.ErrPeerLost)
-	_, err = c.Servers[0].Respond(nil, req.Handler)
+	_, err = c.Servers[0].Respond(nil, req.ID)
 	require.NoError(t, err)
 }

@@ -32,7 +32,7 @@ func TestMemoryIsFreeWhenTheHandleIsDone(t *testing.T) {
 				closing <- push.Region().Close()
 			}()
 			require.NoError(t, x.s.GetBatchFor(Bound, 0, &x.batch))
-			_, err = x.s.Respond(x.answer, x.batch.Requests[0].Handler)
+			_, err = x.s.Respond(x.answer, x.batch.Requests[0].ID)
 			require.NoError(t, err)
 			require.NoError(t, h.WaitFor(Bound))
 			require.NoError(t, <-closing)

@@ -38,7 +38,7 @@ func inPlace(t testing.TB, v Van) (round func()) {
 		Server: server.Options{Handles: 32, Trace: ring},
 	})
 	w, s := c.Workers[0], c.Servers[0]
-	req := worker.Request{
+	req := worker.Exchange{
 		Push: List(shared(t, w.Node, many)), PushKeys: Keys(1),
 		Pull: List(shared(t, w.Node, many), shared(t, w.Node, 8)), PullKeys: Keys(2, 3), Variable: []bool{true, false},
 	}
@@ -63,7 +63,7 @@ func inPlace(t testing.TB, v Van) (round func()) {
 			}
 		}
 		copy(answer[0].Bytes(), x.Bytes())
-		if _, err := s.Respond(answer, r.Handler); err != nil {
+		if _, err := s.Respond(answer, r.ID); err != nil {
 			t.Fatal(err)
 		}
 		if err := h.WaitFor(Bound); err != nil {
@@ -271,7 +271,7 @@ func TestManyInPlace(t *testing.T) {
 		var sides sync.WaitGroup
 		for k, s := range c.Servers {
 			if k == 0 {
-				_, err := s.RegisterRecvBuffer(Floats(t, make([]float32, workers*many)...), []wire.Rank{0, 1, 2}, Keys(10, 10, 10))
+				_, err := s.RegisterRecvBuffer(Floats(t, make([]float32, workers*many)...), []stepvan.Rank{0, 1, 2}, Keys(10, 10, 10))
 				require.NoError(t, err)
 			}
 			sides.Go(func() { double(t, s, k, workers*lanes*rounds) })
@@ -373,6 +373,6 @@ func answerDouble(s *Server, r server.Request, by float32, own []float32) error 
 	if err != nil {
 		return err
 	}
-	_, err = s.Respond(List(out, small), r.Handler)
+	_, err = s.Respond(List(out, small), r.ID)
 	return err
 }

@@ -42,18 +42,18 @@ func TestLostServerFailsEveryHandleThatNeedsIt(t *testing.T) {
 	requireLost(t, err, "server 1")
 
 	// What server 0 answers late is not written any more, and frees the keys.
-	answer(t, c.Servers[0], req.Handler, Floats(t, 5))
+	answer(t, c.Servers[0], req.ID, Floats(t, 5))
 	require.Equal(t, []float32{-1}, Values(t, outs[0]))
 	require.Equal(t, 2, w.Stats().BusyKeys)
 	for range 2 {
-		answer(t, c.Servers[0], batch(t, c.Servers[0])[0].Handler, Floats(t, 5))
+		answer(t, c.Servers[0], batch(t, c.Servers[0])[0].ID, Floats(t, 5))
 	}
 	st := w.Stats()
 	require.Zero(t, st.BusyKeys)
 	require.Zero(t, st.Outstanding)
 
 	// Requests that do not need the lost server go on.
-	h, err := w.Do(&worker.Request{Routing: worker.Broadcast, Pull: outs, PullKeys: Keys(1, 2)})
+	h, err := w.Do(&worker.Exchange{Routing: worker.Broadcast, Pull: outs, PullKeys: Keys(1, 2)})
 	requireLost(t, err, "server 1")
 	require.Equal(t, worker.Handle{}, h)
 }
@@ -63,14 +63,14 @@ func TestRequestsToOtherServersGoOn(t *testing.T) {
 	w := c.Workers[0]
 	require.True(t, c.Net.Kill("server 1"))
 	out := Floats(t, 0)
-	lost, err := w.Do(&worker.Request{Pull: List(out), PullKeys: Keys(1), PullTo: []wire.Rank{1}})
+	lost, err := w.Do(&worker.Exchange{Pull: List(out), PullKeys: Keys(1), PullTo: []stepvan.Rank{1}})
 	if err == nil { // the loss was not known yet
 		err = lost.Wait(Context(t))
 	}
 	requireLost(t, err, "server 1")
-	h, err := w.Do(&worker.Request{Pull: List(out), PullKeys: Keys(1), PullTo: []wire.Rank{0}})
+	h, err := w.Do(&worker.Exchange{Pull: List(out), PullKeys: Keys(1), PullTo: []stepvan.Rank{0}})
 	require.NoError(t, err)
-	answer(t, c.Servers[0], batch(t, c.Servers[0])[0].Handler, Floats(t, 3))
+	answer(t, c.Servers[0], batch(t, c.Servers[0])[0].ID, Floats(t, 3))
 	require.NoError(t, h.Wait(Context(t)))
 }
 
@@ -84,7 +84,7 @@ func TestServerLostInTheMiddleOfItsResponse(t *testing.T) {
 	req := batch(t, s)[0]
 	back, err := s.Memory.Zeros(tensor.Uint8, 8<<20)
 	require.NoError(t, err)
-	r, err := s.Respond(List(back), req.Handler)
+	r, err := s.Respond(List(back), req.ID)
 	require.NoError(t, err)
 	require.Equal(t, 1, c.Net.Cut("worker 0", "server 0"))
 	if err := h.Wait(Context(t)); err != nil { // unless all of it had arrived
@@ -155,19 +155,19 @@ func TestKeysOfAFailedRequestThatALiveServerHas(t *testing.T) {
 	c := New(t, anyReady(2, worker.Named))
 	w := c.Workers[0]
 	outs := List(Floats(t, 0), Floats(t, 0))
-	h, err := w.Do(&worker.Request{
-		Push: List(Floats(t, 1)), PushKeys: Keys(1), PushTo: []wire.Rank{0}, Pull: outs, PullKeys: Keys(2, 3), PullTo: []wire.Rank{0, 1},
+	h, err := w.Do(&worker.Exchange{
+		Push: List(Floats(t, 1)), PushKeys: Keys(1), PushTo: []stepvan.Rank{0}, Pull: outs, PullKeys: Keys(2, 3), PullTo: []stepvan.Rank{0, 1},
 	})
 	require.NoError(t, err)
 	req := batch(t, c.Servers[0])[0]
 	require.True(t, c.Net.Kill("server 1"))
 	requireLost(t, h.Wait(Context(t)), "server 1")
-	next := &worker.Request{Push: List(Floats(t, 1)), PushKeys: Keys(1), PushTo: []wire.Rank{0}}
+	next := &worker.Exchange{Push: List(Floats(t, 1)), PushKeys: Keys(1), PushTo: []stepvan.Rank{0}}
 	_, err = w.Do(next)
 	require.ErrorIs(t, err, stepvan.ErrBusy)
 	require.ErrorContains(t, err, "server 0")
 	require.ErrorContains(t, err, "key 1")
-	answer(t, c.Servers[0], req.Handler, Floats(t, 5))
+	answer(t, c.Servers[0], req.ID, Floats(t, 5))
 	_, err = w.Do(next)
 	require.NoError(t, err)
 }

@@ -3,8 +3,8 @@ package worker
 import (
 	"github.com/rs/zerolog"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
-	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/trace"
 )
 
@@ -77,7 +77,7 @@ func (o *Options) complete() {
 
 // Server is one that this worker is paired with.
 type Server struct {
-	Rank    wire.Rank
+	Rank    stepvan.Rank
 	Name    string // as a person knows it: "server 3"
 	Session *link.Session
 }

@@ -16,7 +16,7 @@ import (
 
 type refused struct {
 	name string
-	req  worker.Request
+	req  worker.Exchange
 	is   error
 	says string
 }
@@ -31,12 +31,12 @@ func overlapping(t *testing.T) []refused {
 	}
 	one, all := Floats(t, 1), cut(0, 8)
 	return []refused{
-		{"one tensor for two pulls", worker.Request{Pull: List(one, one), PullKeys: Keys(1, 2)}, stepvan.ErrInvalid, "pull tensors 0 (key 1) and 1 (key 2) share memory"},
-		{"for pulls of one server", worker.Request{Pull: List(cut(0, 2), cut(1, 3), one, cut(4, 5)), PullKeys: Keys(1, 2, 3, 4)}, stepvan.ErrInvalid, "pull tensors 0 (key 1) and 1 (key 2) share memory"},
-		{"pulls in no order", worker.Request{Pull: List(cut(6, 8), cut(0, 3), cut(4, 6), cut(2, 4)), PullKeys: Keys(1, 2, 3, 4)}, stepvan.ErrInvalid, "pull tensors 1 (key 2) and 3 (key 4) share memory"},
-		{"a pull in another", worker.Request{Pull: List(cut(3, 4), all), PullKeys: Keys(1, 2)}, stepvan.ErrInvalid, "pull tensors 0 (key 1) and 1 (key 2) share memory"},
-		{"pushed to both, written by one", worker.Request{Push: List(one, all), PushKeys: Keys(1, 2), Pull: List(cut(0, 4), Floats(t, 1)), PullKeys: Keys(3, 4)}, stepvan.ErrInvalid, "push tensor 1 (key 2) to server 1 shares memory with pull tensor 0 (key 3), which server 0 writes"},
-		{"pushed to one, written by the other", worker.Request{Routing: worker.Named, Push: List(all), PushKeys: Keys(2), PushTo: []wire.Rank{0}, Pull: List(cut(7, 8)), PullKeys: Keys(3), PullTo: []wire.Rank{1}}, stepvan.ErrInvalid, "push tensor 0 (key 2) to server 0 shares memory with pull tensor 0 (key 3), which server 1 writes"},
+		{"one tensor for two pulls", worker.Exchange{Pull: List(one, one), PullKeys: Keys(1, 2)}, stepvan.ErrInvalid, "pull tensors 0 (key 1) and 1 (key 2) share memory"},
+		{"for pulls of one server", worker.Exchange{Pull: List(cut(0, 2), cut(1, 3), one, cut(4, 5)), PullKeys: Keys(1, 2, 3, 4)}, stepvan.ErrInvalid, "pull tensors 0 (key 1) and 1 (key 2) share memory"},
+		{"pulls in no order", worker.Exchange{Pull: List(cut(6, 8), cut(0, 3), cut(4, 6), cut(2, 4)), PullKeys: Keys(1, 2, 3, 4)}, stepvan.ErrInvalid, "pull tensors 1 (key 2) and 3 (key 4) share memory"},
+		{"a pull in another", worker.Exchange{Pull: List(cut(3, 4), all), PullKeys: Keys(1, 2)}, stepvan.ErrInvalid, "pull tensors 0 (key 1) and 1 (key 2) share memory"},
+		{"pushed to both, written by one", worker.Exchange{Push: List(one, all), PushKeys: Keys(1, 2), Pull: List(cut(0, 4), Floats(t, 1)), PullKeys: Keys(3, 4)}, stepvan.ErrInvalid, "push tensor 1 (key 2) to server 1 shares memory with pull tensor 0 (key 3), which server 0 writes"},
+		{"pushed to one, written by the other", worker.Exchange{Routing: worker.Named, Push: List(all), PushKeys: Keys(2), PushTo: []stepvan.Rank{0}, Pull: List(cut(7, 8)), PullKeys: Keys(3), PullTo: []stepvan.Rank{1}}, stepvan.ErrInvalid, "push tensor 0 (key 2) to server 0 shares memory with pull tensor 0 (key 3), which server 1 writes"},
 	}
 }
 
@@ -61,27 +61,27 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	big := Floats(t, make([]float32, 257)...)
 
 	cases := []refused{
-		{"empty", worker.Request{}, stepvan.ErrInvalid, "empty"},
-		{"push keys", worker.Request{Push: List(one, one), PushKeys: Keys(1)}, stepvan.ErrInvalid, "2 push tensors with 1 keys"},
-		{"pull keys", worker.Request{Pull: List(one), PullKeys: Keys(1, 2)}, stepvan.ErrInvalid, "1 pull tensors with 2 keys"},
-		{"pulls do not divide", worker.Request{Pull: List(one, one, one), PullKeys: Keys(1, 2, 3)}, stepvan.ErrInvalid, "3 pull tensors do not divide by 2 servers"},
-		{"push key twice", worker.Request{Push: List(one, one), PushKeys: Keys(6, 6)}, stepvan.ErrInvalid, "key 6 occurs twice"},
-		{"pull key twice", worker.Request{Pull: List(one, one, one, one), PullKeys: Keys(1, 2, 5, 5)}, stepvan.ErrInvalid, "key 5 occurs twice"},
-		{"key twice among many", worker.Request{Push: pair, PushKeys: pairKeys}, stepvan.ErrInvalid, "key 1000 occurs twice"},
-		{"zero tensor", worker.Request{Push: List(tensor.Tensor{}), PushKeys: Keys(1)}, stepvan.ErrInvalid, "push tensor 0 (key 1)"},
-		{"closed push region", worker.Request{Push: List(one, closed), PushKeys: Keys(1, 9)}, stepvan.ErrClosed, "push tensor 1 (key 9)"},
-		{"closed pull region", worker.Request{Pull: List(one, closed), PullKeys: Keys(1, 9)}, stepvan.ErrClosed, "pull tensor 1 (key 9)"},
-		{"marks", worker.Request{Pull: List(one, one), PullKeys: Keys(1, 2), Variable: []bool{true}}, stepvan.ErrInvalid, "1 marks of variable length for 2"},
-		{"tensors", worker.Request{Push: crowd, PushKeys: crowdKeys}, stepvan.ErrInvalid, "51 tensors for server 0, at most 50"},
-		{"push bytes", worker.Request{Push: List(big), PushKeys: Keys(1)}, stepvan.ErrInvalid, "1028 bytes to push to server 0, at most 1024"},
-		{"pull bytes", worker.Request{Pull: List(one, big), PullKeys: Keys(1, 2)}, stepvan.ErrInvalid, "1028 bytes to pull from server 1, at most 1024"},
-		{"names with broadcast", worker.Request{Push: List(one), PushKeys: Keys(1), PushTo: []wire.Rank{0}}, stepvan.ErrInvalid, "routing is broadcast"},
-		{"pairs with broadcast", worker.Request{Push: List(one), PushKeys: Keys(1), PairWithPush: true}, stepvan.ErrInvalid, "routing is broadcast"},
-		{"names with by key", worker.Request{Routing: worker.ByKey, Push: List(one), PushKeys: Keys(1), PushTo: []wire.Rank{0}}, stepvan.ErrInvalid, "routing is key"},
-		{"unequal pairs", worker.Request{Routing: worker.ByKey, Push: List(one), PushKeys: Keys(1), Pull: List(one, one), PullKeys: Keys(2, 3), PairWithPush: true}, stepvan.ErrInvalid, "2 pulls cannot be paired with 1 pushes"},
-		{"names", worker.Request{Routing: worker.Named, Push: List(one), PushKeys: Keys(1), PushTo: []wire.Rank{0, 1}}, stepvan.ErrInvalid, "2 servers named for 1 push tensors"},
-		{"unknown server", worker.Request{Routing: worker.Named, Pull: List(one), PullKeys: Keys(1), PullTo: []wire.Rank{2}}, stepvan.ErrInvalid, "server 2 is named for key 1"},
-		{"key twice, two servers", worker.Request{Routing: worker.Named, Push: List(one, one), PushKeys: Keys(1, 1), PushTo: []wire.Rank{0, 1}}, stepvan.ErrInvalid, "key 1 occurs twice"},
+		{"empty", worker.Exchange{}, stepvan.ErrInvalid, "empty"},
+		{"push keys", worker.Exchange{Push: List(one, one), PushKeys: Keys(1)}, stepvan.ErrInvalid, "2 push tensors with 1 keys"},
+		{"pull keys", worker.Exchange{Pull: List(one), PullKeys: Keys(1, 2)}, stepvan.ErrInvalid, "1 pull tensors with 2 keys"},
+		{"pulls do not divide", worker.Exchange{Pull: List(one, one, one), PullKeys: Keys(1, 2, 3)}, stepvan.ErrInvalid, "3 pull tensors do not divide by 2 servers"},
+		{"push key twice", worker.Exchange{Push: List(one, one), PushKeys: Keys(6, 6)}, stepvan.ErrInvalid, "key 6 occurs twice"},
+		{"pull key twice", worker.Exchange{Pull: List(one, one, one, one), PullKeys: Keys(1, 2, 5, 5)}, stepvan.ErrInvalid, "key 5 occurs twice"},
+		{"key twice among many", worker.Exchange{Push: pair, PushKeys: pairKeys}, stepvan.ErrInvalid, "key 1000 occurs twice"},
+		{"zero tensor", worker.Exchange{Push: List(tensor.Tensor{}), PushKeys: Keys(1)}, stepvan.ErrInvalid, "push tensor 0 (key 1)"},
+		{"closed push region", worker.Exchange{Push: List(one, closed), PushKeys: Keys(1, 9)}, stepvan.ErrClosed, "push tensor 1 (key 9)"},
+		{"closed pull region", worker.Exchange{Pull: List(one, closed), PullKeys: Keys(1, 9)}, stepvan.ErrClosed, "pull tensor 1 (key 9)"},
+		{"marks", worker.Exchange{Pull: List(one, one), PullKeys: Keys(1, 2), Variable: []bool{true}}, stepvan.ErrInvalid, "1 marks of variable length for 2"},
+		{"tensors", worker.Exchange{Push: crowd, PushKeys: crowdKeys}, stepvan.ErrInvalid, "51 tensors for server 0, at most 50"},
+		{"push bytes", worker.Exchange{Push: List(big), PushKeys: Keys(1)}, stepvan.ErrInvalid, "1028 bytes to push to server 0, at most 1024"},
+		{"pull bytes", worker.Exchange{Pull: List(one, big), PullKeys: Keys(1, 2)}, stepvan.ErrInvalid, "1028 bytes to pull from server 1, at most 1024"},
+		{"names with broadcast", worker.Exchange{Push: List(one), PushKeys: Keys(1), PushTo: []stepvan.Rank{0}}, stepvan.ErrInvalid, "routing is broadcast"},
+		{"pairs with broadcast", worker.Exchange{Push: List(one), PushKeys: Keys(1), PairWithPush: true}, stepvan.ErrInvalid, "routing is broadcast"},
+		{"names with by key", worker.Exchange{Routing: worker.ByKey, Push: List(one), PushKeys: Keys(1), PushTo: []stepvan.Rank{0}}, stepvan.ErrInvalid, "routing is key"},
+		{"unequal pairs", worker.Exchange{Routing: worker.ByKey, Push: List(one), PushKeys: Keys(1), Pull: List(one, one), PullKeys: Keys(2, 3), PairWithPush: true}, stepvan.ErrInvalid, "2 pulls cannot be paired with 1 pushes"},
+		{"names", worker.Exchange{Routing: worker.Named, Push: List(one), PushKeys: Keys(1), PushTo: []stepvan.Rank{0, 1}}, stepvan.ErrInvalid, "2 servers named for 1 push tensors"},
+		{"unknown server", worker.Exchange{Routing: worker.Named, Pull: List(one), PullKeys: Keys(1), PullTo: []stepvan.Rank{2}}, stepvan.ErrInvalid, "server 2 is named for key 1"},
+		{"key twice, two servers", worker.Exchange{Routing: worker.Named, Push: List(one, one), PushKeys: Keys(1, 1), PushTo: []stepvan.Rank{0, 1}}, stepvan.ErrInvalid, "key 1 occurs twice"},
 	}
 	cases = append(cases, overlapping(t)...)
 	for _, tc := range cases {
@@ -109,12 +109,12 @@ func TestOutstandingLimit(t *testing.T) {
 	require.NoError(t, err)
 	_, err = pull()
 	require.ErrorIs(t, err, stepvan.ErrWouldBlock)
-	answer(t, s, batch(t, s)[0].Handler, Floats(t, 1))
+	answer(t, s, batch(t, s)[0].ID, Floats(t, 1))
 	require.NoError(t, first.Wait(Context(t)))
 	third, err := pull()
 	require.NoError(t, err)
 	for _, h := range []worker.Handle{second, third} {
-		answer(t, s, batch(t, s)[0].Handler, Floats(t, 1))
+		answer(t, s, batch(t, s)[0].ID, Floats(t, 1))
 		require.NoError(t, h.Wait(Context(t)))
 	}
 }
@@ -125,7 +125,7 @@ func TestBroadcastIsAcceptedByAllOrByNone(t *testing.T) {
 		Link: func(o *link.Options) { o.QueueMessages, o.CreditBytes = 1, 64 },
 	})
 	w := c.Workers[0]
-	named := worker.Request{Routing: worker.Named, Push: List(Floats(t, make([]float32, 100)...)), PushTo: []wire.Rank{1}}
+	named := worker.Exchange{Routing: worker.Named, Push: List(Floats(t, make([]float32, 100)...)), PushTo: []stepvan.Rank{1}}
 	// Server 1 does not release the first two pushes, half its window each, has no credit for
 	// the third, and no room for a fourth.
 	for k := range tensor.Key(3) {
@@ -142,12 +142,12 @@ func TestBroadcastIsAcceptedByAllOrByNone(t *testing.T) {
 	require.Zero(t, c.Servers[2].Stats().Requests)
 
 	for range 3 {
-		answer(t, c.Servers[1], batch(t, c.Servers[1])[0].Handler)
+		answer(t, c.Servers[1], batch(t, c.Servers[1])[0].ID)
 	}
 	h, err := w.PushPull(List(Floats(t, 1)), Keys(1), out, Keys(2, 3, 4))
 	require.NoError(t, err)
 	for _, s := range c.Servers {
-		answer(t, s, batch(t, s)[0].Handler, Floats(t, 5))
+		answer(t, s, batch(t, s)[0].ID, Floats(t, 5))
 	}
 	require.NoError(t, h.Wait(Context(t)))
 }

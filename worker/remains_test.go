@@ -38,11 +38,11 @@ func uses(t *testing.T, push, pull, other tensor.Tensor) map[string]use {
 }
 
 // try makes every use with server rank, which takes what is sent and answers nothing.
-func try(t *testing.T, w *worker.Worker, rank wire.Rank, p *Peer, all map[string]use, refusal func(error)) {
+func try(t *testing.T, w *worker.Worker, rank stepvan.Rank, p *Peer, all map[string]use, refusal func(error)) {
 	t.Helper()
 	key := tensor.Key(1000)
 	for name, u := range all {
-		r := worker.Request{Routing: worker.Named, PushTo: []wire.Rank{rank}, PullTo: []wire.Rank{rank}, Push: u.push, Pull: u.pull}
+		r := worker.Exchange{Routing: worker.Named, PushTo: []stepvan.Rank{rank}, PullTo: []stepvan.Rank{rank}, Push: u.push, Pull: u.pull}
 		for range u.push {
 			key++
 			r.PushKeys = append(r.PushKeys, key)
@@ -98,7 +98,7 @@ func TestMemoryThatALiveServerStillHas(t *testing.T) {
 	}))
 	m.Release()
 	require.NoError(t, <-done)
-	again := &worker.Request{Routing: worker.Named, Pull: List(pull, push), PullKeys: Keys(8, 9), PullTo: []wire.Rank{0}}
+	again := &worker.Exchange{Routing: worker.Named, Pull: List(pull, push), PullKeys: Keys(8, 9), PullTo: []stepvan.Rank{0}}
 	_, err = h.w.Do(again)
 	require.NoError(t, err, "it has answered")
 	h.server.Take(t).Release()
@@ -109,8 +109,8 @@ func TestMemoryThatAServerKeepsThatWasLost(t *testing.T) {
 	h, second := pair(t)
 	push, pull, other := shared(t, h.node(), many), shared(t, h.node(), many), shared(t, h.node(), many)
 	defer h.net.Kill("server 1")
-	handle, err := h.w.Do(&worker.Request{
-		Routing: worker.Named, Push: List(push), PushKeys: Keys(1), PushTo: []wire.Rank{0}, Pull: List(pull), PullKeys: Keys(2), PullTo: []wire.Rank{0},
+	handle, err := h.w.Do(&worker.Exchange{
+		Routing: worker.Named, Push: List(push), PushKeys: Keys(1), PushTo: []stepvan.Rank{0}, Pull: List(pull), PullKeys: Keys(2), PullTo: []stepvan.Rank{0},
 	})
 	require.NoError(t, err)
 	m := h.server.Take(t)
@@ -125,7 +125,7 @@ func TestMemoryThatAServerKeepsThatWasLost(t *testing.T) {
 		require.ErrorContains(t, err, "let go")
 	})
 	v.Release()
-	again := &worker.Request{Routing: worker.Named, Pull: List(pull, push), PullKeys: Keys(8, 9), PullTo: []wire.Rank{1}}
+	again := &worker.Exchange{Routing: worker.Named, Pull: List(pull, push), PullKeys: Keys(8, 9), PullTo: []stepvan.Rank{1}}
 	for ctx := Context(t); ; runtime.Gosched() { // nothing tells when a lost server has let go
 		if _, err = h.w.Do(again); err == nil {
 			break
@@ -160,7 +160,7 @@ func TestMemoryThatIsStillOnItsWay(t *testing.T) {
 	s, err := h.worker.Link.Dial(Context(t), []string{second.Listen(t, v)})
 	require.NoError(t, err)
 	require.NoError(t, h.w.Join(0, []worker.Server{{Rank: 0, Name: "server 0", Session: h.dialled}, {Rank: 1, Name: "server 1", Session: s}}))
-	to0 := []wire.Rank{0}
+	to0 := []stepvan.Rank{0}
 
 	push, pull := Floats(t, 1), List(Floats(t, 0), Floats(t, 0))
 	handle, err := h.w.PushPull(List(push), Keys(1), pull, Keys(2, 3))
@@ -168,10 +168,10 @@ func TestMemoryThatIsStillOnItsWay(t *testing.T) {
 	second.Take(t).Release()
 	require.True(t, h.net.Kill("server 1"))
 	requireLost(t, handle.Wait(Context(t)), "server 1")
-	_, err = h.w.Do(&worker.Request{Routing: worker.Named, Pull: List(push), PullKeys: Keys(5), PullTo: to0})
+	_, err = h.w.Do(&worker.Exchange{Routing: worker.Named, Pull: List(push), PullKeys: Keys(5), PullTo: to0})
 	require.ErrorIs(t, err, stepvan.ErrBusy)
 	require.ErrorContains(t, err, "received")
-	_, err = h.w.Do(&worker.Request{Routing: worker.Named, Push: List(push), PushKeys: Keys(6), PushTo: to0, Pull: pull, PullKeys: Keys(7, 8), PullTo: to0})
+	_, err = h.w.Do(&worker.Exchange{Routing: worker.Named, Push: List(push), PushKeys: Keys(6), PushTo: to0, Pull: pull, PullKeys: Keys(7, 8), PullTo: to0})
 	require.NoError(t, err, "it is read only, and nobody writes to what was not lent")
 	unplug()
 	h.server.Take(t).Release()

@@ -5,7 +5,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -23,7 +23,7 @@ func owner(k tensor.Key, servers []*server) int {
 	return best
 }
 
-func weight(k tensor.Key, rank wire.Rank) uint64 {
+func weight(k tensor.Key, rank stepvan.Rank) uint64 {
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:], uint64(k))
 	binary.LittleEndian.PutUint64(b[8:], uint64(rank))

@@ -1,18 +1,18 @@
 package worker
 
 import (
-	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// Request is one batch of tensors to push and to pull. The worker reads it
+// Exchange is one batch of tensors to push and to pull. The worker reads it
 // during the call only; the slices and the struct may be used again at once. The
 // memory of the tensors is borrowed until the handle completes and, when that fails, until no server reaches it: see
 // the package's Memory.
 //
 // Within what one server gets, a push key occurs once, and so does a pull key. Pulls share no memory. A pull may share
 // memory with a push to the server that writes it, and with none to another.
-type Request struct {
+type Exchange struct {
 	Push     []tensor.Tensor
 	PushKeys []tensor.Key // one per push tensor
 	Pull     []tensor.Tensor
@@ -26,7 +26,7 @@ type Request struct {
 	Routing Routing
 	// PushTo and PullTo name the server of each tensor, with Routing Named. A list of
 	// one names the server of all. Empty: the owner of each key.
-	PushTo, PullTo []wire.Rank
+	PushTo, PullTo []stepvan.Rank
 	// PairWithPush has pull i answered by the server that push i goes to. With
 	// ByKey or Named, as many pulls as pushes, and no PullTo.
 	PairWithPush bool
@@ -37,5 +37,5 @@ type Request struct {
 
 // PushPull pushes and pulls with the worker's routing: see Do.
 func (w *Worker) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []tensor.Tensor, pullKeys []tensor.Key) (Handle, error) {
-	return w.Do(&Request{Push: push, PushKeys: pushKeys, Pull: pull, PullKeys: pullKeys})
+	return w.Do(&Exchange{Push: push, PushKeys: pushKeys, Pull: pull, PullKeys: pullKeys})
 }

@@ -3,13 +3,13 @@ package worker
 import (
 	"sort"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 )
 
 // route cuts c into parts. Under w.mu.
-func (w *Worker) route(c *call, r *Request, routing Routing) error {
+func (w *Worker) route(c *call, r *Exchange, routing Routing) error {
 	if len(w.servers) == 0 {
 		return errs.Invalid("push_pull: the worker is not paired with any server yet; start the node first")
 	}
@@ -40,7 +40,7 @@ func (w *Worker) broadcast(c *call) error {
 }
 
 // scatter gives each tensor to one server. A server without a tensor gets no part.
-func (w *Worker) scatter(c *call, r *Request) error {
+func (w *Worker) scatter(c *call, r *Exchange) error {
 	for i, k := range c.pushKeys {
 		v, err := w.target(k, r.PushTo, i)
 		if err != nil {
@@ -65,7 +65,7 @@ func (w *Worker) scatter(c *call, r *Request) error {
 }
 
 // target returns the server of the i-th tensor: the named one, else the owner of k.
-func (w *Worker) target(k tensor.Key, to []wire.Rank, i int) (*server, error) {
+func (w *Worker) target(k tensor.Key, to []stepvan.Rank, i int) (*server, error) {
 	switch len(to) {
 	case 0:
 		return w.servers[owner(k, w.servers)], nil

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stepvan/stepvan"
 	. "github.com/stepvan/stepvan/internal/pairtest"
-	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/worker"
@@ -26,7 +25,7 @@ func echoAll(t *testing.T, c *Cluster, concerned ...int) (pushes, pulls [][]tens
 			pulls[i] = append(pulls[i], p.Key)
 			back = append(back, Floats(t, float32(i)))
 		}
-		answer(t, c.Servers[i], req.Handler, back...)
+		answer(t, c.Servers[i], req.ID, back...)
 	}
 	return pushes, pulls
 }
@@ -73,7 +72,7 @@ func serveOne(t *testing.T, c *Cluster) int {
 				for range b.Requests[0].Pulls() {
 					back = append(back, Floats(t, float32(i)))
 				}
-				answer(t, s, b.Requests[0].Handler, back...)
+				answer(t, s, b.Requests[0].ID, back...)
 				return i
 			}
 		}
@@ -83,9 +82,9 @@ func serveOne(t *testing.T, c *Cluster) int {
 func TestNamed(t *testing.T) {
 	c := New(t, anyReady(3, worker.Named))
 	out := List(Floats(t, -1), Floats(t, -1), Floats(t, -1))
-	h, err := c.Workers[0].Do(&worker.Request{
-		Push: List(Floats(t, 1), Floats(t, 2)), PushKeys: Keys(1, 2), PushTo: []wire.Rank{2, 0},
-		Pull: out, PullKeys: Keys(3, 4, 5), PullTo: []wire.Rank{0, 2, 0},
+	h, err := c.Workers[0].Do(&worker.Exchange{
+		Push: List(Floats(t, 1), Floats(t, 2)), PushKeys: Keys(1, 2), PushTo: []stepvan.Rank{2, 0},
+		Pull: out, PullKeys: Keys(3, 4, 5), PullTo: []stepvan.Rank{0, 2, 0},
 	})
 	require.NoError(t, err)
 	pushes, pulls := echoAll(t, c, 0, 2)
@@ -98,8 +97,8 @@ func TestNamed(t *testing.T) {
 
 func TestOneNameForAll(t *testing.T) {
 	c := New(t, anyReady(3, worker.ByKey))
-	h, err := c.Workers[0].Do(&worker.Request{
-		Routing: worker.Named, Push: List(Floats(t, 1), Floats(t, 2)), PushKeys: Keys(1, 2), PushTo: []wire.Rank{1},
+	h, err := c.Workers[0].Do(&worker.Exchange{
+		Routing: worker.Named, Push: List(Floats(t, 1), Floats(t, 2)), PushKeys: Keys(1, 2), PushTo: []stepvan.Rank{1},
 	})
 	require.NoError(t, err)
 	pushes, _ := echoAll(t, c, 1)
@@ -109,8 +108,8 @@ func TestOneNameForAll(t *testing.T) {
 
 func TestPullsPairedWithPushes(t *testing.T) {
 	c := New(t, anyReady(2, worker.Named))
-	h, err := c.Workers[0].Do(&worker.Request{
-		Push: List(Floats(t, 1), Floats(t, 2)), PushKeys: Keys(1, 2), PushTo: []wire.Rank{1, 0},
+	h, err := c.Workers[0].Do(&worker.Exchange{
+		Push: List(Floats(t, 1), Floats(t, 2)), PushKeys: Keys(1, 2), PushTo: []stepvan.Rank{1, 0},
 		Pull: List(Floats(t, 0), Floats(t, 0)), PullKeys: Keys(3, 4), PairWithPush: true,
 	})
 	require.NoError(t, err)

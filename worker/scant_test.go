@@ -66,7 +66,7 @@ func TestNoGrantIsNotAskedForEachTime(t *testing.T) {
 	var batch server.Batch
 	answer := make([]tensor.Tensor, 1)
 	round := func(pull []tensor.Tensor) {
-		h, err := w.Do(&worker.Request{Pull: pull, PullKeys: oneKey})
+		h, err := w.Do(&worker.Exchange{Pull: pull, PullKeys: oneKey})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func TestNoGrantIsNotAskedForEachTime(t *testing.T) {
 		if answer[0], err = in.Out(0); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Respond(answer, in.Handler); err != nil {
+		if _, err := s.Respond(answer, in.ID); err != nil {
 			t.Fatal(err)
 		}
 		if err := h.WaitFor(Bound); err != nil {

@@ -22,7 +22,7 @@ import (
 //   - stepvan.ErrClosed: after Close, or of a tensor whose region is closed.
 //
 // Any goroutine; it never blocks. Budget: 0 allocations, one message per server.
-func (w *Worker) Do(r *Request) (Handle, error) {
+func (w *Worker) Do(r *Exchange) (Handle, error) {
 	start := trace.Now()
 	if err := r.check(); err != nil {
 		return Handle{}, err
@@ -45,7 +45,7 @@ func (w *Worker) Do(r *Request) (Handle, error) {
 }
 
 // prepare makes a call that can be sent. Under w.mu.
-func (w *Worker) prepare(r *Request, routing Routing) (*call, error) {
+func (w *Worker) prepare(r *Exchange, routing Routing) (*call, error) {
 	if w.closed {
 		return nil, errClosed
 	}
@@ -66,7 +66,7 @@ func (w *Worker) prepare(r *Request, routing Routing) (*call, error) {
 }
 
 // admit does everything that can refuse a call before the link is asked.
-func (w *Worker) admit(c *call, r *Request, routing Routing) error {
+func (w *Worker) admit(c *call, r *Exchange, routing Routing) error {
 	if err := w.route(c, r, routing); err != nil {
 		return err
 	}

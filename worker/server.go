@@ -7,7 +7,6 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
-	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -15,7 +14,7 @@ import (
 // its session, which may come before Join.
 type server struct {
 	session    *link.Session
-	rank       wire.Rank
+	rank       stepvan.Rank
 	name       string
 	generation atomic.Uint32 // the latest registration that it announced
 

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	. "github.com/stepvan/stepvan/internal/pairtest"
-	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
@@ -19,7 +19,7 @@ type steady struct {
 	t      testing.TB
 	w      *Worker
 	s      *Server
-	req    worker.Request
+	req    worker.Exchange
 	batch  server.Batch
 	answer []tensor.Tensor
 }
@@ -40,13 +40,13 @@ func newSteady(t testing.TB, v Van, registered bool) *steady {
 		require.NoError(t, push.Region().Close())
 		require.NoError(t, pull.Region().Close())
 	})
-	x.req = worker.Request{
+	x.req = worker.Exchange{
 		Push: List(push, Floats(t, 1)), PushKeys: Keys(1, 2),
 		Pull: List(pull), PullKeys: Keys(3), Variable: []bool{true}, Label: "steady",
 	}
 	x.answer = List(Floats(t, make([]float32, 64)...))
 	if registered {
-		_, err := x.s.RegisterRecvBuffer(Floats(t, make([]float32, 2*128)...), []wire.Rank{0, 0}, Keys(1, 2))
+		_, err := x.s.RegisterRecvBuffer(Floats(t, make([]float32, 2*128)...), []stepvan.Rank{0, 0}, Keys(1, 2))
 		require.NoError(t, err)
 	}
 	return x
@@ -60,7 +60,7 @@ func (x *steady) round() {
 	if err := x.s.GetBatchFor(Bound, server.Default, &x.batch); err != nil {
 		x.t.Fatal(err)
 	}
-	if _, err := x.s.Respond(x.answer, x.batch.Requests[0].Handler); err != nil {
+	if _, err := x.s.Respond(x.answer, x.batch.Requests[0].ID); err != nil {
 		x.t.Fatal(err)
 	}
 	if err := h.WaitFor(Bound); err != nil {

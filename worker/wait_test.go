@@ -33,7 +33,7 @@ func TestTimedOutHandleCanBeWaitedForAgainAndOwnsItsTensors(t *testing.T) {
 	require.ErrorIs(t, push.Region().Close(), stepvan.ErrBusy)
 	require.ErrorIs(t, pull.Region().Close(), stepvan.ErrBusy)
 
-	answer(t, s, batch(t, s)[0].Handler, Floats(t, 1, 2, 3, 4))
+	answer(t, s, batch(t, s)[0].ID, Floats(t, 1, 2, 3, 4))
 	require.NoError(t, h.Wait(Context(t)))
 	require.NoError(t, push.Region().Close())
 	require.NoError(t, pull.Region().Close())
@@ -45,7 +45,7 @@ func TestWaitsThatEndBeforeTheirRequestNameTheServer(t *testing.T) {
 	w := c.Workers[0]
 	h, err := w.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
 	require.NoError(t, err)
-	answer(t, c.Servers[0], batch(t, c.Servers[0])[0].Handler)
+	answer(t, c.Servers[0], batch(t, c.Servers[0])[0].ID)
 	rest := []server.Request{batch(t, c.Servers[1])[0], batch(t, c.Servers[2])[0]}
 	answeredBy := func(err error, peer string, says ...string) {
 		t.Helper()
@@ -69,7 +69,7 @@ func TestWaitsThatEndBeforeTheirRequestNameTheServer(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	answeredBy(err, "server 1", "the wait was cancelled")
 	for i, s := range c.Servers[1:] {
-		answer(t, s, rest[i].Handler)
+		answer(t, s, rest[i].ID)
 	}
 	require.NoError(t, h.Wait(Context(t)))
 }
@@ -79,14 +79,14 @@ func TestUnknownAndRecycledHandles(t *testing.T) {
 	w, s := c.Workers[0], c.Servers[0]
 	first, err := w.PushPull(nil, nil, List(Floats(t, 0)), Keys(1))
 	require.NoError(t, err)
-	answer(t, s, batch(t, s)[0].Handler, Floats(t, 1))
+	answer(t, s, batch(t, s)[0].ID, Floats(t, 1))
 	require.NoError(t, first.Wait(Context(t)))
 	require.Equal(t, first, w.Handle(first.ID()))
 	for range 2 {
 		require.NoError(t, first.WaitFor(0))
 		h, err := w.PushPull(nil, nil, List(Floats(t, 0)), Keys(1))
 		require.NoError(t, err)
-		answer(t, s, batch(t, s)[0].Handler, Floats(t, 1))
+		answer(t, s, batch(t, s)[0].ID, Floats(t, 1))
 		require.NoError(t, h.Wait(Context(t)))
 	}
 	for _, h := range []worker.Handle{first, {}, w.Handle(0), w.Handle(1 << 40)} {
@@ -130,7 +130,7 @@ func TestHandlesOfTheOperations(t *testing.T) {
 	h, err := c.Workers[0].PushPull(List(Floats(t, 1), Floats(t, 1)), Keys(1, 2), pulls, Keys(3, 4, 5, 6))
 	require.NoError(t, err)
 	for _, s := range c.Servers {
-		answer(t, s, batch(t, s)[0].Handler, Floats(t, 1), Floats(t, 2))
+		answer(t, s, batch(t, s)[0].ID, Floats(t, 1), Floats(t, 2))
 	}
 	require.NoError(t, h.Wait(Context(t)))
 	all, err := h.Handles()
@@ -148,7 +148,7 @@ func TestTraces(t *testing.T) {
 	o := Options{Servers: 2}
 	o.Worker.Trace, o.Server.Trace = wr, sr
 	c := New(t, o)
-	h, err := c.Workers[0].Do(&worker.Request{
+	h, err := c.Workers[0].Do(&worker.Exchange{
 		Push: List(Floats(t, 1, 2)), PushKeys: Keys(11), Label: "layer 3",
 		Pull: List(Floats(t, 0), Floats(t, 0)), PullKeys: Keys(12, 13),
 	})
@@ -156,7 +156,7 @@ func TestTraces(t *testing.T) {
 	_, err = h.Trace()
 	require.ErrorIs(t, err, stepvan.ErrInvalid, "before it has completed")
 	for _, s := range c.Servers { // server 1 finishes last
-		answer(t, s, batch(t, s)[0].Handler, Floats(t, 1))
+		answer(t, s, batch(t, s)[0].ID, Floats(t, 1))
 	}
 	require.NoError(t, h.Wait(Context(t)))
 	all, err := h.Traces()

@@ -18,10 +18,10 @@ import (
 // Worker sends requests to servers. Make it with New before the node dials,
 // and Join it to its servers once their sessions are there.
 type Worker struct {
-	node    *link.Node
+	node    *link.Transport
 	opt     Options
 	limits  wire.Limits
-	rank    wire.Rank
+	rank    stepvan.Rank
 	results *handles.Table[result]
 
 	mu            sync.Mutex
@@ -57,7 +57,7 @@ type Stats struct {
 
 // New makes a worker and registers it with the node for the channels of
 // responses and registrations. Before the node's first Listen or Dial.
-func New(n *link.Node, o Options) *Worker {
+func New(n *link.Transport, o Options) *Worker {
 	o.complete()
 	if o.Files == nil {
 		o.Files = n.Memory()
@@ -78,7 +78,7 @@ func New(n *link.Node, o Options) *Worker {
 
 // Join gives the worker its rank and its servers, which order by rank. Requests
 // in flight keep the servers that they were sent to.
-func (w *Worker) Join(rank wire.Rank, servers []Server) error {
+func (w *Worker) Join(rank stepvan.Rank, servers []Server) error {
 	list, err := ordered(servers)
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (w *Worker) Servers() int {
 }
 
 // Rank returns the rank that Join gave.
-func (w *Worker) Rank() wire.Rank {
+func (w *Worker) Rank() stepvan.Rank {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.rank

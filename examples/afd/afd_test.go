@@ -13,7 +13,6 @@ import (
 	"github.com/stepvan/stepvan/examples/afd"
 	"github.com/stepvan/stepvan/examples/afd/model"
 	"github.com/stepvan/stepvan/examples/afd/model/modeltest"
-	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -37,9 +36,9 @@ func smallModel(t testing.TB, parts int) (*model.Attention, []*model.FFNSlice) {
 func split(t testing.TB, a *model.Attention, slices []*model.FFNSlice, workers, maxTokens int, sentences [][]int32) ([]model.Embedding, *fabric) {
 	t.Helper()
 	f := newFabric(workers, len(slices))
-	var ranks []wire.Rank
+	var ranks []stepvan.Rank
 	for rank := range workers {
-		ranks = append(ranks, wire.Rank(rank))
+		ranks = append(ranks, stepvan.Rank(rank))
 	}
 	serving := serve(t, f, slices, ranks, maxTokens)
 	shares := make([][]model.Embedding, workers)
@@ -52,7 +51,7 @@ func split(t testing.TB, a *model.Attention, slices []*model.FFNSlice, workers, 
 				t.Errorf("pack: %v", err)
 				return
 			}
-			w := afd.Worker[afd.Handle]{Exchange: f.workers[rank], Memory: heap{}, Attention: a, Rank: wire.Rank(rank), Servers: len(slices)}
+			w := afd.Worker[afd.Handle]{Exchange: f.workers[rank], Memory: heap{}, Attention: a, Rank: stepvan.Rank(rank), Servers: len(slices)}
 			if shares[rank], err = w.Run(t.Context(), batches); err != nil {
 				t.Errorf("worker %d: %v", rank, err)
 			}
@@ -69,7 +68,7 @@ func split(t testing.TB, a *model.Attention, slices []*model.FFNSlice, workers, 
 }
 
 // serve starts the servers and returns when each has registered its memory.
-func serve(t testing.TB, f *fabric, slices []*model.FFNSlice, ranks []wire.Rank, maxTokens int) *sync.WaitGroup {
+func serve(t testing.TB, f *fabric, slices []*model.FFNSlice, ranks []stepvan.Rank, maxTokens int) *sync.WaitGroup {
 	t.Helper()
 	var serving, ready sync.WaitGroup
 	for i, slice := range slices {
@@ -93,7 +92,7 @@ type readyInbox struct {
 	ready func()
 }
 
-func (r readyInbox) RegisterRecvBuffer(t tensor.Tensor, ranks []wire.Rank, keys []tensor.Key) (afd.Registration, error) {
+func (r readyInbox) RegisterRecvBuffer(t tensor.Tensor, ranks []stepvan.Rank, keys []tensor.Key) (afd.Registration, error) {
 	defer r.ready()
 	return r.fakeServer.RegisterRecvBuffer(t, ranks, keys)
 }
@@ -145,7 +144,7 @@ func TestRealSplitEqualsOneProcess(t *testing.T) {
 func TestWorkerReports(t *testing.T) {
 	a, slices := smallModel(t, 2)
 	f := newFabric(1, 2)
-	serving := serve(t, f, slices, []wire.Rank{0}, 64)
+	serving := serve(t, f, slices, []stepvan.Rank{0}, 64)
 	batches, err := model.Pack(modeltest.Sentences(modeltest.Config(), 9, 60, 5), 64)
 	require.NoError(t, err)
 	var progress []int
@@ -187,7 +186,7 @@ func TestFullQueuesAreWaitedFor(t *testing.T) {
 		f := newFabric(1, 2)
 		f.workers[0].refuse = everyOther()
 		f.servers[0].refuse, f.servers[1].refuse = everyOther(), everyOther()
-		serving := serve(t, f, slices, []wire.Rank{0}, 64)
+		serving := serve(t, f, slices, []stepvan.Rank{0}, 64)
 		w := afd.Worker[afd.Handle]{Exchange: f.workers[0], Memory: heap{}, Attention: a, Servers: 2, InFlight: inFlight}
 		got, err := w.Run(t.Context(), batches)
 		require.NoError(t, err)
@@ -210,7 +209,7 @@ func TestFullQueueWithNothingUnderWay(t *testing.T) {
 	require.NoError(t, err)
 	s := afd.Server[*fakeRequest, afd.Handle]{
 		Inbox:  scripted{f.servers[0], &fakeRequest{keys: []tensor.Key{0}, tensors: []tensor.Tensor{x}}},
-		Memory: heap{}, FFN: slices[0], Workers: []wire.Rank{0}, MaxTokens: 8,
+		Memory: heap{}, FFN: slices[0], Workers: []stepvan.Rank{0}, MaxTokens: 8,
 	}
 	require.ErrorIs(t, s.Run(t.Context()), stepvan.ErrWouldBlock)
 }
@@ -249,7 +248,7 @@ func TestWorkerRefuses(t *testing.T) {
 func TestWorkerEndsWithItsContext(t *testing.T) {
 	a, slices := smallModel(t, 1)
 	f := newFabric(1, 1)
-	s := afd.Server[*fakeRequest, afd.Handle]{Inbox: f.servers[0], Memory: heap{}, FFN: slices[0], Workers: []wire.Rank{0}, MaxTokens: 8}
+	s := afd.Server[*fakeRequest, afd.Handle]{Inbox: f.servers[0], Memory: heap{}, FFN: slices[0], Workers: []stepvan.Rank{0}, MaxTokens: 8}
 	ended, end := context.WithCancel(t.Context())
 	end()
 	require.ErrorIs(t, s.Run(ended), context.Canceled, "a server ends with its context too")
@@ -296,15 +295,15 @@ func TestServerRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := afd.Server[*fakeRequest, afd.Handle]{
 				Inbox:  scripted{newFabric(1, 1).servers[0], &fakeRequest{keys: c.keys, tensors: c.tensors}},
-				Memory: heap{}, FFN: slices[0], Workers: []wire.Rank{0}, MaxTokens: 8,
+				Memory: heap{}, FFN: slices[0], Workers: []stepvan.Rank{0}, MaxTokens: 8,
 			}
 			require.ErrorContains(t, s.Run(t.Context()), c.want)
 		})
 	}
 	for want, s := range map[string]afd.Server[*fakeRequest, afd.Handle]{
-		"MaxTokens":     {Workers: []wire.Rank{0}},
+		"MaxTokens":     {Workers: []stepvan.Rank{0}},
 		"ranks":         {MaxTokens: 1},
-		"micro-batches": {MaxTokens: 1, Workers: []wire.Rank{0}, InFlight: -1},
+		"micro-batches": {MaxTokens: 1, Workers: []stepvan.Rank{0}, InFlight: -1},
 	} {
 		s.FFN = slices[0]
 		require.ErrorContains(t, s.Run(t.Context()), want)

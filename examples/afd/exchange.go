@@ -3,7 +3,7 @@ package afd
 import (
 	"context"
 
-	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/worker"
 )
@@ -18,7 +18,7 @@ type Handle interface {
 type Exchange[H Handle] interface {
 	// Do sends every push tensor to all servers; pull tensor s is written by server
 	// s. stepvan.ErrWouldBlock asks to wait for an earlier handle first.
-	Do(r *worker.Request) (H, error)
+	Do(r *worker.Exchange) (H, error)
 }
 
 // Request is one worker's push and pull, as a Server gets it.
@@ -45,7 +45,7 @@ type Inbox[R Request, H Handle] interface {
 	Respond(tensors []tensor.Tensor, request R) (H, error)
 	// RegisterRecvBuffer cuts the bytes of t evenly: part i receives what worker
 	// ranks[i] pushes under keys[i].
-	RegisterRecvBuffer(t tensor.Tensor, ranks []wire.Rank, keys []tensor.Key) (Registration, error)
+	RegisterRecvBuffer(t tensor.Tensor, ranks []stepvan.Rank, keys []tensor.Key) (Registration, error)
 }
 
 // Memory gives uninitialised tensors that the node can send and receive without a

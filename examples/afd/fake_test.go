@@ -9,7 +9,6 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/examples/afd"
-	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/worker"
 )
@@ -35,7 +34,7 @@ type fabric struct {
 }
 
 type chunkID struct {
-	rank wire.Rank
+	rank stepvan.Rank
 	key  tensor.Key
 }
 
@@ -50,7 +49,7 @@ type fakeServer struct {
 
 type fakeWorker struct {
 	fabric   *fabric
-	rank     wire.Rank
+	rank     stepvan.Rank
 	refuse   func() bool // answers ErrWouldBlock when set and true
 	labels   map[string]int
 	inFlight int
@@ -72,7 +71,7 @@ func (r *fakeRequest) Pushes() []tensor.Tensor { return r.tensors }
 func newFabric(workers, servers int) *fabric {
 	f := &fabric{}
 	for rank := range workers {
-		f.workers = append(f.workers, &fakeWorker{fabric: f, rank: wire.Rank(rank), labels: map[string]int{}})
+		f.workers = append(f.workers, &fakeWorker{fabric: f, rank: stepvan.Rank(rank), labels: map[string]int{}})
 	}
 	for range servers {
 		f.servers = append(f.servers, &fakeServer{
@@ -89,7 +88,7 @@ func (f *fabric) leave() {
 	}
 }
 
-func (w *fakeWorker) Do(q *worker.Request) (afd.Handle, error) {
+func (w *fakeWorker) Do(q *worker.Exchange) (afd.Handle, error) {
 	if w.refuse != nil && w.refuse() {
 		return nil, stepvan.ErrWouldBlock
 	}
@@ -137,7 +136,7 @@ func (s *fakeServer) place(r *fakeRequest, pushed tensor.Tensor) error {
 	return nil
 }
 
-func (s *fakeServer) RegisterRecvBuffer(t tensor.Tensor, ranks []wire.Rank, keys []tensor.Key) (afd.Registration, error) {
+func (s *fakeServer) RegisterRecvBuffer(t tensor.Tensor, ranks []stepvan.Rank, keys []tensor.Key) (afd.Registration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	size := t.Len() / len(keys)

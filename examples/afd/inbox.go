@@ -3,7 +3,7 @@ package afd
 import (
 	"context"
 
-	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -11,8 +11,8 @@ import (
 // batches are the methods of *server.Server that an inbox uses.
 type batches interface {
 	GetBatchInto(ctx context.Context, p server.Policy, b *server.Batch) error
-	Respond(tensors []tensor.Tensor, h server.Handler) (server.Response, error)
-	RegisterRecvBuffer(t tensor.Tensor, ranks []wire.Rank, keys []tensor.Key) (*server.Registration, error)
+	Respond(tensors []tensor.Tensor, h server.RequestID) (server.Response, error)
+	RegisterRecvBuffer(t tensor.Tensor, ranks []stepvan.Rank, keys []tensor.Key) (*server.ReceiveBuffer, error)
 }
 
 // InboxOf makes an Inbox of s, whose GetBatch is the returned one's to call.
@@ -29,9 +29,9 @@ func (i *inbox) GetBatch(ctx context.Context) ([]server.Request, error) {
 }
 
 func (i *inbox) Respond(tensors []tensor.Tensor, r server.Request) (server.Response, error) {
-	return i.node.Respond(tensors, r.Handler)
+	return i.node.Respond(tensors, r.ID)
 }
 
-func (i *inbox) RegisterRecvBuffer(t tensor.Tensor, ranks []wire.Rank, keys []tensor.Key) (Registration, error) {
+func (i *inbox) RegisterRecvBuffer(t tensor.Tensor, ranks []stepvan.Rank, keys []tensor.Key) (Registration, error) {
 	return i.node.RegisterRecvBuffer(t, ranks, keys)
 }

@@ -1,7 +1,7 @@
 package afd
 
 import (
-	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -24,7 +24,7 @@ const (
 // place says what a tensor is: the parts of its key.
 type place struct {
 	layer, slot int
-	rank        wire.Rank
+	rank        stepvan.Rank
 }
 
 func (p place) pushKey() tensor.Key {
@@ -40,6 +40,6 @@ func placeOf(k tensor.Key) (p place, ok bool) {
 	return place{
 		layer: int(k % maxLayers),
 		slot:  int(k >> slotShift % maxSlots),
-		rank:  wire.Rank(k >> rankShift % maxRanks),
+		rank:  stepvan.Rank(k >> rankShift % maxRanks),
 	}, k < pullBit
 }

@@ -6,11 +6,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/examples/afd"
 	"github.com/stepvan/stepvan/examples/afd/model"
 	"github.com/stepvan/stepvan/examples/afd/model/modeltest"
 	"github.com/stepvan/stepvan/internal/pairtest"
-	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/trace"
 	"github.com/stepvan/stepvan/worker"
@@ -34,7 +34,7 @@ func TestSplitOverNodesEqualsOneProcess(t *testing.T) {
 		serving.Go(func() {
 			program := afd.Server[server.Request, server.Response]{
 				Inbox: afd.InboxOf(s.Server), Memory: s.Memory, FFN: slices[rank],
-				Workers: []wire.Rank{0, 1}, MaxTokens: maxTokens,
+				Workers: []stepvan.Rank{0, 1}, MaxTokens: maxTokens,
 			}
 			if err := program.Run(pairtest.Context(t)); err != nil {
 				t.Errorf("server %d: %v", rank, err)
@@ -51,7 +51,7 @@ func TestSplitOverNodesEqualsOneProcess(t *testing.T) {
 				return
 			}
 			program := afd.Worker[worker.Handle]{
-				Exchange: w.Worker, Memory: w.Memory, Attention: a, Rank: wire.Rank(rank), Servers: servers,
+				Exchange: w.Worker, Memory: w.Memory, Attention: a, Rank: stepvan.Rank(rank), Servers: servers,
 			}
 			if shares[rank], err = program.Run(pairtest.Context(t), batches); err != nil {
 				t.Errorf("worker %d: %v", rank, err)

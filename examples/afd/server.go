@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/examples/afd/model"
-	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -16,9 +16,9 @@ type Server[R Request, H Handle] struct {
 	Inbox     Inbox[R, H]
 	Memory    Memory
 	FFN       *model.FFNSlice
-	Workers   []wire.Rank // ranks of the workers that push to this server
-	MaxTokens int         // of a micro-batch
-	InFlight  int         // micro-batches of a worker; DefaultInFlight when 0
+	Workers   []stepvan.Rank // ranks of the workers that push to this server
+	MaxTokens int            // of a micro-batch
+	InFlight  int            // micro-batches of a worker; DefaultInFlight when 0
 
 	// Progress, if set, is called after each answer with the number so far.
 	Progress func(answered int)
@@ -68,7 +68,7 @@ func (s *Server[R, H]) check() error {
 
 // register gives every (worker, slot, layer) a chunk of one buffer.
 func (s *Server[R, H]) register() (tensor.Tensor, Registration, error) {
-	var ranks []wire.Rank
+	var ranks []stepvan.Rank
 	var keys []tensor.Key
 	for _, rank := range s.Workers {
 		for slot := range s.inFlight() {

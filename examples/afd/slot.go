@@ -18,7 +18,7 @@ type slot[H Handle] struct {
 	index    int
 	scratch  *model.Scratch
 	memory   []tensor.Tensor // whole: activations, then partial sums
-	request  worker.Request  // the rows of the batch in them
+	request  worker.Exchange // the rows of the batch in them
 	x        []float32       // the activations as floats
 	partials [][]float32     // the partial sums as floats
 
@@ -33,7 +33,7 @@ type slot[H Handle] struct {
 func newSlot[H Handle](w *Worker[H], index, tokens int) (*slot[H], error) {
 	s := &slot[H]{
 		worker: w, index: index, scratch: w.Attention.Scratch(tokens),
-		request: worker.Request{
+		request: worker.Exchange{
 			Push: make([]tensor.Tensor, 1), PushKeys: make([]tensor.Key, 1),
 			Pull: make([]tensor.Tensor, w.Servers), PullKeys: make([]tensor.Key, w.Servers),
 			Routing: worker.Broadcast,

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/examples/afd/model"
-	"github.com/stepvan/stepvan/internal/wire"
 )
 
 // DefaultInFlight is the number of micro-batches of a worker that are under way at
@@ -18,7 +18,7 @@ type Worker[H Handle] struct {
 	Exchange  Exchange[H]
 	Memory    Memory
 	Attention *model.Attention
-	Rank      wire.Rank
+	Rank      stepvan.Rank
 	Servers   int // how many answer each push
 	InFlight  int // DefaultInFlight when 0; the servers' must be the same
 

@@ -41,7 +41,7 @@ func serve(ctx context.Context, node *ps.Node) {
 			for i := range numbers {
 				numbers[i] *= 2
 			}
-			_, err := node.Respond(request.Pushes(), request.Handler)
+			_, err := node.Respond(request.Pushes(), request.ID)
 			check(err)
 		}
 	}

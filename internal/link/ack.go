@@ -187,7 +187,7 @@ func (s *Session) withholds(total uint64) bool {
 }
 
 // Flush implements progress.Source: acknowledgements that found nothing to ride on.
-func (n *Node) Flush(idle bool) {
+func (n *Transport) Flush(idle bool) {
 	if n.dueCount.Load() == 0 {
 		return
 	}
@@ -222,7 +222,7 @@ func (s *Session) flushDue(idle bool, t int64) {
 	s.tellNow()
 }
 
-func (n *Node) addDue(s *Session) {
+func (n *Transport) addDue(s *Session) {
 	n.dueMu.Lock()
 	n.dueList = append(n.dueList, s)
 	n.dueCount.Store(int32(len(n.dueList)))

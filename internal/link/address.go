@@ -16,7 +16,7 @@ func Scheme(addr string) string {
 }
 
 // resolve finds the van of an address and the address in that van's notation.
-func (n *Node) resolve(addr string) (v *vanSlot, local string, err error) {
+func (n *Transport) resolve(addr string) (v *vanSlot, local string, err error) {
 	scheme, rest, ok := strings.Cut(addr, "://")
 	if !ok {
 		return nil, "", errs.Invalid("address %q has no van: write tcp://host:port", text.Cut(addr))
@@ -42,7 +42,7 @@ func (v *vanSlot) publish(local string) string {
 }
 
 // Listen accepts peers at the addresses and returns those that peers can dial.
-func (n *Node) Listen(addrs ...string) (bound []string, err error) {
+func (n *Transport) Listen(addrs ...string) (bound []string, err error) {
 	for _, a := range addrs {
 		v, local, err := n.resolve(a)
 		if err != nil {

@@ -12,14 +12,14 @@ import (
 // Break ends the node because of cause, where its state is not to be relied on: after a panic. Waits return cause, and
 // sessions are lost with it. Nobody is told goodbye: to its peers the node is dead. Further panics on the way are logged and change nothing.
 // It returns when vans and sessions are closed, and never where the panic has left one of their locks behind. Any goroutine.
-func (n *Node) Break(cause error) {
+func (n *Transport) Break(cause error) {
 	n.broken.CompareAndSwap(nil, &cause)
 	n.engine.Fail(cause)
 	_ = n.Close()
 }
 
 // lastCause is why a session is lost that was open to the end.
-func (n *Node) lastCause(s *Session) error {
+func (n *Transport) lastCause(s *Session) error {
 	if cause := n.broken.Load(); cause != nil {
 		return *cause
 	}
@@ -27,7 +27,7 @@ func (n *Node) lastCause(s *Session) error {
 }
 
 // tolerate calls f, which may panic where the node is broken: what panicked once may do so again.
-func (n *Node) tolerate(f func()) {
+func (n *Transport) tolerate(f func()) {
 	defer func() {
 		if n.broken.Load() == nil {
 			return
@@ -43,7 +43,7 @@ var errMisplaced = &stepvan.ProtocolError{Field: "payload", Reason: "the receive
 
 // misplaced is deferred by Place: the van, which has called it, must not be left in the middle of Poll. Who drives finds the
 // engine failed after that.
-func (n *Node) misplaced(err *error) {
+func (n *Transport) misplaced(err *error) {
 	value := recover()
 	if value == nil {
 		return
@@ -55,7 +55,7 @@ func (n *Node) misplaced(err *error) {
 }
 
 // Position says what the driver is doing, and which peer that concerns ("" for none): for the report of a panic. Only the goroutine that drives may call it.
-func (n *Node) Position() (op, peer string) {
+func (n *Transport) Position() (op, peer string) {
 	e := n.at
 	if e == nil || e.Endpoint == nil {
 		return "poll", ""
@@ -100,7 +100,7 @@ type Rehearsal struct {
 
 // rehearsal is that of one node. Driver only.
 type rehearsal struct {
-	node   *Node
+	node   *Transport
 	left   int
 	locked bool
 }

@@ -50,7 +50,7 @@ func (p *picky) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
 const testBound = 20 * time.Second
 
 // choosy makes a node with a van of each name, each on a network of its own.
-func choosy(t *testing.T, nets map[string]*memvan.Network, edit map[string]*picky, names ...string) *Node {
+func choosy(t *testing.T, nets map[string]*memvan.Network, edit map[string]*picky, names ...string) *Transport {
 	t.Helper()
 	mem, err := tensor.NewAllocator(tensor.Options{Name: t.Name()})
 	require.NoError(t, err)
@@ -69,7 +69,7 @@ func choosy(t *testing.T, nets map[string]*memvan.Network, edit map[string]*pick
 			return out, nil
 		})
 	}
-	n, err := NewNode(o)
+	n, err := NewTransport(o)
 	require.NoError(t, err)
 	n.attempt = 20 * time.Millisecond
 	n.SetIdentity(Identity{Name: "node", Incarnation: 1})
@@ -238,10 +238,10 @@ func TestVansThatAreNotHere(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, mem.Close()) }()
 	none := func(van.Placer, func()) (van.Van, error) { return nil, nil }
-	_, err = NewNode(Options{Vans: []VanMaker{none}, Memory: mem})
+	_, err = NewTransport(Options{Vans: []VanMaker{none}, Memory: mem})
 	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	net := memvan.NewNetwork(memvan.NetworkOptions{})
-	n, err := NewNode(Options{Memory: mem, Vans: []VanMaker{none, func(p van.Placer, wake func()) (van.Van, error) {
+	n, err := NewTransport(Options{Memory: mem, Vans: []VanMaker{none, func(p van.Placer, wake func()) (van.Van, error) {
 		return memvan.New(net, memvan.Options{Placer: p, Wake: wake})
 	}}})
 	require.NoError(t, err)

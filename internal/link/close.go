@@ -19,7 +19,7 @@ type doom struct {
 
 // partAfter ends s when the peer has closed its side, or after a grace: closing at
 // once could destroy last words that the peer has not read yet. s.mu is held.
-func (n *Node) partAfter(s *Session, cause error) {
+func (n *Transport) partAfter(s *Session, cause error) {
 	if s.grace != nil {
 		s.grace.Stop()
 	}
@@ -27,7 +27,7 @@ func (n *Node) partAfter(s *Session, cause error) {
 }
 
 // end has the driver end s. Any goroutine.
-func (n *Node) end(s *Session, cause error) {
+func (n *Transport) end(s *Session, cause error) {
 	n.doomMu.Lock()
 	n.doomed = append(n.doomed, doom{s, cause})
 	n.doomCount.Store(int32(len(n.doomed)))
@@ -36,7 +36,7 @@ func (n *Node) end(s *Session, cause error) {
 }
 
 // endDoomed is the driver's part of end.
-func (n *Node) endDoomed() {
+func (n *Transport) endDoomed() {
 	n.doomMu.Lock()
 	list := n.doomed
 	n.doomed = nil
@@ -51,12 +51,12 @@ func (n *Node) endDoomed() {
 // Close says goodbye to all peers, waits a moment for it to arrive, and ends
 // everything: each Outbound is Done, each session Lost. Idempotent; concurrent callers
 // return when it is done.
-func (n *Node) Close() error { return n.close(true) }
+func (n *Transport) Close() error { return n.close(true) }
 
 // Abort is Close without the goodbye: each peer takes this node for dead, as if its process had been killed.
-func (n *Node) Abort() error { return n.close(false) }
+func (n *Transport) Abort() error { return n.close(false) }
 
-func (n *Node) close(goodbye bool) error {
+func (n *Transport) close(goodbye bool) error {
 	n.mu.Lock()
 	if n.closed {
 		n.mu.Unlock()
@@ -85,7 +85,7 @@ func (n *Node) close(goodbye bool) error {
 }
 
 // part says goodbye, and waits a moment for it to arrive.
-func (n *Node) part(open []*Session) {
+func (n *Transport) part(open []*Session) {
 	for _, s := range open {
 		_ = s.Close("")
 	}
@@ -98,7 +98,7 @@ func (n *Node) part(open []*Session) {
 }
 
 // finishAll runs with the engine's token: nobody else polls any more.
-func (n *Node) finishAll() {
+func (n *Transport) finishAll() {
 	n.tolerate(n.endDoomed)
 	n.refusals.End()
 	n.closeVans()
@@ -116,7 +116,7 @@ func (n *Node) finishAll() {
 	n.tolerate(n.drain) // a Send that crossed with Close may have left completions behind
 }
 
-func (n *Node) drain() {
+func (n *Transport) drain() {
 	for range drainPolls {
 		if n.Poll(true) == 0 {
 			return
@@ -124,7 +124,7 @@ func (n *Node) drain() {
 	}
 }
 
-func (n *Node) closeVans() {
+func (n *Transport) closeVans() {
 	for _, v := range n.vans {
 		n.tolerate(func() { _ = v.van.Close() })
 	}

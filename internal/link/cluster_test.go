@@ -32,7 +32,7 @@ func limited(t testing.TB) context.Context {
 type echo struct {
 	link.BaseHandler
 	mu      sync.Mutex
-	node    *link.Node
+	node    *link.Transport
 	got     []*link.Inbound
 	lost    []error
 	aborted int
@@ -43,7 +43,7 @@ type echo struct {
 	onLost  func(error)
 }
 
-func newEcho(n *link.Node) *echo { return &echo{node: n, opened: make(chan *link.Session, 64)} }
+func newEcho(n *link.Transport) *echo { return &echo{node: n, opened: make(chan *link.Session, 64)} }
 
 func (h *echo) Opened(s *link.Session) error {
 	select {
@@ -124,7 +124,7 @@ func (h *echo) take(t testing.TB) *link.Inbound {
 
 // signal is a Completer to wait for.
 type signal struct {
-	node *link.Node
+	node *link.Transport
 	ev   progress.Event
 	err  error
 }
@@ -166,7 +166,7 @@ func unixKind(dir string) vanKind {
 	return k
 }
 
-func newNode(t testing.TB, k vanKind, name string, edit func(*link.Options)) *link.Node {
+func newNode(t testing.TB, k vanKind, name string, edit func(*link.Options)) *link.Transport {
 	t.Helper()
 	mem, err := tensor.NewAllocator(tensor.Options{Name: name})
 	require.NoError(t, err)
@@ -174,7 +174,7 @@ func newNode(t testing.TB, k vanKind, name string, edit func(*link.Options)) *li
 	if edit != nil {
 		edit(&o)
 	}
-	n, err := link.NewNode(o)
+	n, err := link.NewTransport(o)
 	require.NoError(t, err)
 	n.SetIdentity(link.Identity{Name: name, Incarnation: 1})
 	t.Cleanup(func() {
@@ -186,7 +186,7 @@ func newNode(t testing.TB, k vanKind, name string, edit func(*link.Options)) *li
 
 // pair is two nodes with a session between them.
 type pair struct {
-	a, b   *link.Node
+	a, b   *link.Transport
 	ha, hb [link.Channels]*echo
 	sa, sb *link.Session
 }

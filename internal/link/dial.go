@@ -53,7 +53,7 @@ func (e *UnreachableError) Unwrap() []error {
 //
 // Once connected there is no way back: a refusal by the peer is stepvan.ErrRemote with the
 // peer's reason; different versions are a *wire.VersionError.
-func (n *Node) Dial(ctx context.Context, addrs []string) (*Session, error) {
+func (n *Transport) Dial(ctx context.Context, addrs []string) (*Session, error) {
 	var passed []PassedOver
 	all, last := n.candidates(addrs)
 	for i, c := range all {
@@ -84,7 +84,7 @@ type candidate struct {
 }
 
 // candidates finds the vans of addresses, and the last address that may be within reach; -1 when none is.
-func (n *Node) candidates(addrs []string) (all []candidate, last int) {
+func (n *Transport) candidates(addrs []string) (all []candidate, last int) {
 	last = -1
 	for i, a := range addrs {
 		c := candidate{address: a}
@@ -121,7 +121,7 @@ func (c *candidate) dial(ctx context.Context, attempt time.Duration, last bool) 
 }
 
 // introduceTo makes a session of a connection.
-func (n *Node) introduceTo(ctx context.Context, c candidate, ep van.Endpoint, passed []PassedOver) (*Session, error) {
+func (n *Transport) introduceTo(ctx context.Context, c candidate, ep van.Endpoint, passed []PassedOver) (*Session, error) {
 	s := n.newSession(c.van, ep, true)
 	s.address, s.passed = c.address, passed
 	if err := n.attach(ep, s); err != nil {
@@ -140,7 +140,7 @@ func (n *Node) introduceTo(ctx context.Context, c candidate, ep van.Endpoint, pa
 }
 
 // attach makes s the session of ep, or returns what the van has said of its loss before there was one.
-func (n *Node) attach(ep van.Endpoint, s *Session) error {
+func (n *Transport) attach(ep van.Endpoint, s *Session) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err, lost := n.brief[ep]; lost {
@@ -152,7 +152,7 @@ func (n *Node) attach(ep van.Endpoint, s *Session) error {
 }
 
 // missed keeps the loss of an endpoint that Dial is about to attach; false when it is attached by now.
-func (n *Node) missed(ep van.Endpoint, err error) bool {
+func (n *Transport) missed(ep van.Endpoint, err error) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if ep.User() != nil {

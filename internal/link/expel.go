@@ -4,14 +4,14 @@ import "github.com/stepvan/stepvan/internal/wire"
 
 // Expel ends all sessions with a peer at once, without goodbye: it is known by other
 // means to be dead. Handler.Lost gets cause. Any goroutine.
-func (n *Node) Expel(peer wire.NodeID, cause error) {
+func (n *Transport) Expel(peer wire.PeerID, cause error) {
 	for _, s := range n.sessionsWith(peer) {
 		n.end(s, cause)
 	}
 }
 
 // Goodbye closes all sessions with a reason that their peers learn. It returns at once. Any goroutine.
-func (n *Node) Goodbye(reason string) {
+func (n *Transport) Goodbye(reason string) {
 	n.mu.Lock()
 	open := make([]*Session, 0, len(n.sessions))
 	for s := range n.sessions {
@@ -23,7 +23,7 @@ func (n *Node) Goodbye(reason string) {
 	}
 }
 
-func (n *Node) sessionsWith(peer wire.NodeID) []*Session {
+func (n *Transport) sessionsWith(peer wire.PeerID) []*Session {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out []*Session

@@ -14,7 +14,7 @@ import (
 // with many short lives those would pile up.
 func TestClosedNodesAreGarbage(t *testing.T) {
 	forKinds(t, func(t *testing.T, k vanKind) {
-		var nodes []weak.Pointer[link.Node]
+		var nodes []weak.Pointer[link.Transport]
 		t.Run("life", func(t *testing.T) { // whose end closes both
 			p := newPair(t, k, nil)
 			nodes = append(nodes, weak.Make(p.a), weak.Make(p.b))

@@ -180,14 +180,14 @@ type heir struct {
 
 func (h heir) Detached(s *link.Session) { h.detached <- s }
 
-func withHeir(n *link.Node) heir {
+func withHeir(n *link.Transport) heir {
 	h := heir{newEcho(n), make(chan *link.Session, 8)}
 	n.Handle(link.ChannelResponse, h)
 	return h
 }
 
 // inherit makes a pair whose second node hears what detaches.
-func inherit(t *testing.T, k vanKind) (*link.Node, *link.Session, *link.Session, heir) {
+func inherit(t *testing.T, k vanKind) (*link.Transport, *link.Session, *link.Session, heir) {
 	a, b := newNode(t, k, "a", nil), newNode(t, k, "b", nil)
 	h := withHeir(b)
 	withHeir(a)

@@ -24,7 +24,7 @@ const hostileBound = 20 * time.Second
 // sink is a Handler that counts, and tells losses.
 type sink struct {
 	BaseHandler
-	node      *Node
+	node      *Transport
 	delivered int
 	lost      chan error
 }
@@ -33,14 +33,14 @@ func (h *sink) Deliver(m *Inbound) { h.delivered++; m.Release() }
 
 func (h *sink) Lost(_ *Session, err error) { h.lost <- err }
 
-func newVictim(t testing.TB, wrap ...func(VanMaker) VanMaker) (addr string, h *sink, n *Node) {
+func newVictim(t testing.TB, wrap ...func(VanMaker) VanMaker) (addr string, h *sink, n *Transport) {
 	n = newNode(t, wrap...)
 	h = &sink{node: n, lost: make(chan error, 16)}
 	return listen(t, n, h), h, n
 }
 
 // listen gives all channels to h.
-func listen(t testing.TB, n *Node, h Handler) (addr string) {
+func listen(t testing.TB, n *Transport, h Handler) (addr string) {
 	for _, c := range []wire.Channel{ChannelRequest, ChannelBulk, ChannelResponse} {
 		n.Handle(c, h)
 	}
@@ -49,14 +49,14 @@ func listen(t testing.TB, n *Node, h Handler) (addr string) {
 	return strings.TrimPrefix(bound[0], "tcp://")
 }
 
-func newNode(t testing.TB, wrap ...func(VanMaker) VanMaker) *Node {
+func newNode(t testing.TB, wrap ...func(VanMaker) VanMaker) *Transport {
 	mem, err := tensor.NewAllocator(tensor.Options{})
 	require.NoError(t, err)
 	maker := func(p van.Placer, _ func()) (van.Van, error) { return tcpvan.New(tcpvan.Options{Placer: p}) }
 	for _, w := range wrap {
 		maker = w(maker)
 	}
-	n, err := NewNode(Options{
+	n, err := NewTransport(Options{
 		Vans:   []VanMaker{maker},
 		Memory: mem, Log: zerolog.Nop(), CreditBytes: 1 << 20,
 	})

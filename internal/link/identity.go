@@ -11,7 +11,7 @@ import (
 
 // Identity is what a node says of itself when a session opens.
 type Identity struct {
-	Node        wire.NodeID // 0 before the scheduler has given one
+	Node        wire.PeerID // 0 before the scheduler has given one
 	Incarnation uint32      // which life of the node
 	Name        string      // for people: "worker 3"
 	Reason      string      // of a side that dialled, for people: why this address and none that was preferred (Options.Reason)
@@ -44,7 +44,7 @@ func decodeIdentity(b []byte) (id Identity, credit uint64, err error) {
 		return id, 0, &stepvan.ProtocolError{Field: "identity", Reason: fmt.Sprintf("cut off: %d of %d bytes", len(b), identityFixed)}
 	}
 	le := binary.LittleEndian
-	id.Node = wire.NodeID(le.Uint32(b))
+	id.Node = wire.PeerID(le.Uint32(b))
 	id.Incarnation = le.Uint32(b[4:])
 	credit = le.Uint64(b[8:])
 	n, m := int(le.Uint16(b[16:])), int(le.Uint16(b[18:]))

@@ -94,14 +94,14 @@ func (q *inboundQueue) pop() {
 }
 
 // take returns an unused Inbound for s. Driver only.
-func (n *Node) take(s *Session, h *wire.Header, meta []byte) *Inbound {
+func (n *Transport) take(s *Session, h *wire.Header, meta []byte) *Inbound {
 	m := n.borrow(s, h)
 	m.Meta = append(m.Meta, meta...)
 	return m
 }
 
 // borrow is take without the meta.
-func (n *Node) borrow(s *Session, h *wire.Header) *Inbound {
+func (n *Transport) borrow(s *Session, h *wire.Header) *Inbound {
 	m := n.inbounds
 	if m == nil {
 		m = n.released.Swap(nil)
@@ -117,7 +117,7 @@ func (n *Node) borrow(s *Session, h *wire.Header) *Inbound {
 }
 
 // recycle takes m back for the driver. Any goroutine.
-func (n *Node) recycle(m *Inbound) {
+func (n *Transport) recycle(m *Inbound) {
 	n.clean(m)
 	for {
 		m.next = n.released.Load()
@@ -128,7 +128,7 @@ func (n *Node) recycle(m *Inbound) {
 }
 
 // clean lets go of what m holds.
-func (n *Node) clean(m *Inbound) {
+func (n *Transport) clean(m *Inbound) {
 	if m.region != nil {
 		n.memory.Put(m.region)
 		m.region = nil

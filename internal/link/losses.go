@@ -45,7 +45,7 @@ func (s *Session) TellLossFirst() {
 }
 
 // depart loses s because of its peer, after everything else that has arrived by now. Driver only.
-func (n *Node) depart(s *Session, err error) {
+func (n *Transport) depart(s *Session, err error) {
 	if s.gone {
 		return
 	}
@@ -54,7 +54,7 @@ func (n *Node) depart(s *Session, err error) {
 }
 
 // settleLosses tells losses, or waits a while for their cause. It returns how much happened.
-func (n *Node) settleLosses() (total int) {
+func (n *Transport) settleLosses() (total int) {
 	l := &n.losses
 	if !l.fresh && time.Now().Before(l.due) {
 		return 0
@@ -70,7 +70,7 @@ func (n *Node) settleLosses() (total int) {
 }
 
 // holdBack tells the losses that were explained, and those that explain nothing to anybody. It has the others wait.
-func (n *Node) holdBack() int {
+func (n *Transport) holdBack() int {
 	l := &n.losses
 	var told, held []loss
 	for _, x := range l.list {
@@ -90,7 +90,7 @@ func (n *Node) holdBack() int {
 }
 
 // sweep asks all vans for what has arrived.
-func (n *Node) sweep() (total int) {
+func (n *Transport) sweep() (total int) {
 	for range sweeps {
 		found := 0
 		for i := range n.vans {
@@ -116,7 +116,7 @@ func (l loss) explained() bool {
 func (l loss) unheard() bool { return !l.session.opened && l.session.greeted == 0 }
 
 // tellLosses tells all losses.
-func (n *Node) tellLosses() int {
+func (n *Transport) tellLosses() int {
 	list := n.losses.list
 	if n.losses.timer != nil {
 		n.losses.timer.Stop() // it would keep the whole node in memory
@@ -127,7 +127,7 @@ func (n *Node) tellLosses() int {
 	return len(list)
 }
 
-func (n *Node) tell(list []loss) {
+func (n *Transport) tell(list []loss) {
 	for _, l := range list {
 		n.at = &van.Event{Kind: van.EventLost, Endpoint: l.session.ep} // for the report of a panic
 		l.session.lose(l.err)
@@ -138,7 +138,7 @@ func (n *Node) tell(list []loss) {
 }
 
 // detachAfterLoss notes that the peer of s reaches nothing any more, if the loss of s is still to be told.
-func (n *Node) detachAfterLoss(s *Session) bool {
+func (n *Transport) detachAfterLoss(s *Session) bool {
 	for i := range n.losses.list {
 		if l := &n.losses.list[i]; l.session == s {
 			l.detached = true

@@ -54,7 +54,7 @@ func listenTwice(t *testing.T, h Handler) (addrs []string) {
 	mem, err := tensor.NewAllocator(tensor.Options{})
 	require.NoError(t, err)
 	tcp := func(p van.Placer, _ func()) (van.Van, error) { return tcpvan.New(tcpvan.Options{Placer: p}) }
-	n, err := NewNode(Options{
+	n, err := NewTransport(Options{
 		Vans: []VanMaker{tcp, func(p van.Placer, wake func()) (van.Van, error) {
 			v, err := tcp(p, wake)
 			return later{v}, err
@@ -150,7 +150,7 @@ func TestFirstCause(t *testing.T) {
 
 // Nothing would count it out again, and all other losses would wait for it.
 func TestASessionThatIsLostLeadsNoOther(t *testing.T) {
-	s := &Session{node: &Node{}, state: stateLost}
+	s := &Session{node: &Transport{}, state: stateLost}
 	s.TellLossFirst()
 	require.Zero(t, s.node.leads.Load())
 }

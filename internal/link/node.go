@@ -53,9 +53,9 @@ type vanSlot struct {
 	rest  rest      // driver only
 }
 
-// Node is one end of all links of a worker, server or scheduler. All exported
+// Transport is one end of all links of a worker, server or scheduler. All exported
 // methods may be called from any goroutine, except where they say otherwise.
-type Node struct {
+type Transport struct {
 	vans          []vanSlot
 	memory        *tensor.Allocator
 	limits        wire.Limits
@@ -115,9 +115,9 @@ type Node struct {
 	doomCount atomic.Int32
 }
 
-// NewNode makes a node and starts its engine. Close ends it.
-func NewNode(o Options) (*Node, error) {
-	n := &Node{
+// NewTransport makes a node and starts its engine. Close ends it.
+func NewTransport(o Options) (*Transport, error) {
+	n := &Transport{
 		memory: o.Memory, limits: o.Limits, pieceBytes: o.PieceBytes, creditBytes: o.CreditBytes,
 		queueMessages: o.QueueMessages, attempt: attemptTime, pause: lossPause, admit: o.Admit, onOpen: o.Opened, reason: o.Reason, log: o.Log,
 		sessions: map[*Session]struct{}{}, brief: map[van.Endpoint]error{}, emptied: make(chan struct{}), done: make(chan struct{}),
@@ -159,7 +159,7 @@ func NewNode(o Options) (*Node, error) {
 	return n, nil
 }
 
-func (n *Node) fillDefaults() {
+func (n *Transport) fillDefaults() {
 	if n.limits == (wire.Limits{}) {
 		n.limits = wire.DefaultLimits
 	}
@@ -177,14 +177,14 @@ func (n *Node) fillDefaults() {
 	}
 }
 
-func (n *Node) wake() {
+func (n *Transport) wake() {
 	if n.engine != nil {
 		n.engine.Wake()
 	}
 }
 
 // Handle gives channel ch to h. Before the first Listen or Dial.
-func (n *Node) Handle(ch wire.Channel, h Handler) {
+func (n *Transport) Handle(ch wire.Channel, h Handler) {
 	if n.rehearsal != nil && credited(ch) {
 		h = n.rehearsal.wrap(h)
 	}
@@ -193,30 +193,30 @@ func (n *Node) Handle(ch wire.Channel, h Handler) {
 
 // SetIdentity changes what the node says of itself in handshakes to come. The
 // incarnation must not change while sessions are open.
-func (n *Node) SetIdentity(id Identity) { n.identity.Store(&id) }
+func (n *Transport) SetIdentity(id Identity) { n.identity.Store(&id) }
 
 // Identity is what the node says of itself.
-func (n *Node) Identity() Identity { return *n.identity.Load() }
+func (n *Transport) Identity() Identity { return *n.identity.Load() }
 
 // SetEpoch sets the membership view that headers carry.
-func (n *Node) SetEpoch(e uint64) { n.epoch.Store(e) }
+func (n *Transport) SetEpoch(e uint64) { n.epoch.Store(e) }
 
 // Engine drives the node; use it to wait.
-func (n *Node) Engine() *progress.Engine { return n.engine }
+func (n *Transport) Engine() *progress.Engine { return n.engine }
 
 // Memory is the node's allocator.
-func (n *Node) Memory() *tensor.Allocator { return n.memory }
+func (n *Transport) Memory() *tensor.Allocator { return n.memory }
 
 // Limits are the bounds of what a message may hold.
-func (n *Node) Limits() wire.Limits { return n.limits }
+func (n *Transport) Limits() wire.Limits { return n.limits }
 
 // PieceBytes is the size from which messages are cut.
-func (n *Node) PieceBytes() int64 { return n.pieceBytes }
+func (n *Transport) PieceBytes() int64 { return n.pieceBytes }
 
 // Log is the node's logger.
-func (n *Node) Log() *zerolog.Logger { return &n.log }
+func (n *Transport) Log() *zerolog.Logger { return &n.log }
 
-func (n *Node) newSession(v *vanSlot, ep van.Endpoint, dialled bool) *Session {
+func (n *Transport) newSession(v *vanSlot, ep van.Endpoint, dialled bool) *Session {
 	s := &Session{node: n, ep: ep, caps: v.caps, dialled: dialled, incarnation: n.identity.Load().Incarnation}
 	if v.caps.OneSided {
 		s.granter, _ = ep.(van.Granter)
@@ -228,7 +228,7 @@ func (n *Node) newSession(v *vanSlot, ep van.Endpoint, dialled bool) *Session {
 }
 
 // settled reports whether nothing is left of the sessions of a closed node, the first time. mu is held.
-func (n *Node) settled() bool {
+func (n *Transport) settled() bool {
 	if !n.closed || n.empty || len(n.sessions) > 0 || n.reached > 0 {
 		return false
 	}
@@ -237,7 +237,7 @@ func (n *Node) settled() bool {
 }
 
 // Sessions lists those that are open, in no order. Any goroutine.
-func (n *Node) Sessions() []*Session {
+func (n *Transport) Sessions() []*Session {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var open []*Session
@@ -252,7 +252,7 @@ func (n *Node) Sessions() []*Session {
 }
 
 // forget takes a session that is lost off the list. detaching: EventDetached is to come.
-func (n *Node) forget(s *Session, detaching bool) {
+func (n *Transport) forget(s *Session, detaching bool) {
 	n.mu.Lock()
 	_, known := n.sessions[s]
 	delete(n.sessions, s)
@@ -267,7 +267,7 @@ func (n *Node) forget(s *Session, detaching bool) {
 }
 
 // detached notes that another session is over for good.
-func (n *Node) detached() {
+func (n *Transport) detached() {
 	n.mu.Lock()
 	n.reached--
 	last := n.settled()

@@ -11,7 +11,7 @@ import (
 func TestPieces(t *testing.T) {
 	const piece = 100
 	session := func(caps van.Caps) *Session {
-		return &Session{node: &Node{pieceBytes: piece}, caps: caps}
+		return &Session{node: &Transport{pieceBytes: piece}, caps: caps}
 	}
 	long := &Outbound{Channel: ChannelBulk, total: 100 * piece}
 	short := &Outbound{Channel: ChannelBulk, total: wholePieces * piece}

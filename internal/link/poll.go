@@ -36,7 +36,7 @@ func (r *rest) extend() {
 
 // Poll implements progress.Source. Budget of a pass without events: one Poll of each quiet van; the
 // others cost nanoseconds while traffic goes over quiet ones.
-func (n *Node) Poll(all bool) int {
+func (n *Transport) Poll(all bool) int {
 	total := 0
 	if n.doomCount.Load() > 0 {
 		n.endDoomed()
@@ -60,7 +60,7 @@ func (n *Node) Poll(all bool) int {
 	return total
 }
 
-func (n *Node) pollVan(v *vanSlot, all bool) int {
+func (n *Transport) pollVan(v *vanSlot, all bool) int {
 	k := v.van.Poll(n.events[:], all)
 	for j := range n.events[:k] {
 		n.at = &n.events[j]
@@ -74,7 +74,7 @@ func (n *Node) pollVan(v *vanSlot, all bool) int {
 }
 
 // arrange decides how often vans that are not quiet are polled, after one Poll that found k events.
-func (n *Node) arrange(v *vanSlot, k int) {
+func (n *Transport) arrange(v *vanSlot, k int) {
 	switch {
 	case v.caps.Quiet && k > 0:
 		n.viaQuiet = true
@@ -91,7 +91,7 @@ func (n *Node) arrange(v *vanSlot, k int) {
 }
 
 // Arm implements progress.Source.
-func (n *Node) Arm() bool {
+func (n *Transport) Arm() bool {
 	for i := range n.vans {
 		if !n.vans[i].van.Arm() {
 			return false
@@ -101,7 +101,7 @@ func (n *Node) Arm() bool {
 }
 
 // FDs implements progress.Source.
-func (n *Node) FDs() []progress.Descriptor {
+func (n *Transport) FDs() []progress.Descriptor {
 	var fds []progress.Descriptor
 	for _, v := range n.vans {
 		if fd := v.van.FD(); fd >= 0 {

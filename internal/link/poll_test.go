@@ -30,8 +30,8 @@ type nobody struct{ van.Endpoint }
 
 func (nobody) User() any { return nil }
 
-func nodeOf(caps ...van.Caps) (*Node, []*counted) {
-	n := &Node{}
+func nodeOf(caps ...van.Caps) (*Transport, []*counted) {
+	n := &Transport{}
 	var vans []*counted
 	for _, c := range caps {
 		v := &counted{}

@@ -12,7 +12,7 @@ import (
 
 func opOf(f *frame) van.OpID { return van.OpID(f.index) }
 
-func (n *Node) dispatch(v *vanSlot, e *van.Event) {
+func (n *Transport) dispatch(v *vanSlot, e *van.Event) {
 	if e.Kind == van.EventAccepted {
 		n.greet(v, e.Endpoint)
 		return
@@ -278,7 +278,7 @@ func (s *Session) checkData(h *wire.Header) error {
 }
 
 // Place implements van.Placer.
-func (n *Node) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte) (_ [][]byte, err error) {
+func (n *Transport) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte) (_ [][]byte, err error) {
 	defer n.misplaced(&err)
 	s, _ := ep.User().(*Session)
 	if s == nil || !s.opened || s.gone || h.Kind != wire.KindData {
@@ -357,7 +357,7 @@ func isProtocol(err error) bool {
 }
 
 // pool gives m pooled memory.
-func (n *Node) pool(m *Inbound, dst [][]byte) ([][]byte, error) {
+func (n *Transport) pool(m *Inbound, dst [][]byte) ([][]byte, error) {
 	if !credited(m.Header.Channel) && m.Header.Total > maxControl {
 		return dst, errs.Invalid("control message of %d bytes, limit %d", m.Header.Total, maxControl)
 	}

@@ -13,13 +13,13 @@ import (
 // wait for that for long: what told of it may have vanished.
 
 // callReminder has the driver call remind, which sends: a panic on the timer's goroutine would be nobody's to contain.
-func (n *Node) callReminder() {
+func (n *Transport) callReminder() {
 	n.remindDue.Store(true)
 	n.engine.Kick()
 }
 
 // remind tells the peers what they leave unacknowledged, and comes again after Options.Remind. Driver only.
-func (n *Node) remind() {
+func (n *Transport) remind() {
 	n.remindDue.Store(false)
 	n.at = nil // for the report of a panic
 	n.mu.Lock()

@@ -50,7 +50,7 @@ const LockedBytes = 16 << 10
 const briefBytes = 64 << 10
 
 // SendAll sends os[i] on ss[i]. All are accepted, or none. It does not allocate.
-func (n *Node) SendAll(ss []*Session, os []*Outbound) error {
+func (n *Transport) SendAll(ss []*Session, os []*Outbound) error {
 	if len(ss) != len(os) {
 		return errs.Invalid("%d messages for %d sessions", len(os), len(ss))
 	}
@@ -96,7 +96,7 @@ func (s *Session) shelter() {
 
 // enqueueAll holds the locks of all sessions together; only one caller of the
 // node does at a time, so that no two wait for each other. A session may be named more than once.
-func (n *Node) enqueueAll(ss []*Session, os []*Outbound) error {
+func (n *Transport) enqueueAll(ss []*Session, os []*Outbound) error {
 	n.sendAllMu.Lock()
 	defer n.sendAllMu.Unlock()
 	var err error

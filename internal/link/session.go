@@ -24,7 +24,7 @@ const (
 
 // Session is the link to one peer. All exported methods may be called from any goroutine.
 type Session struct {
-	node        *Node
+	node        *Transport
 	ep          van.Endpoint
 	granter     van.Granter // nil over vans that are not one-sided
 	caps        van.Caps
@@ -41,7 +41,7 @@ type Session struct {
 	mu         sync.Mutex
 	state      sessionState
 	err        error // why it was lost or refused
-	peerNode   wire.NodeID
+	peerNode   wire.PeerID
 	seq        uint64 // of the last accepted frame
 	lanes      [Channels]lane
 	filled     uint16 // bit c of Channels: lane c is not empty
@@ -104,7 +104,7 @@ type Session struct {
 func (s *Session) Peer() Identity { return s.peer }
 
 // Node is the node that the session belongs to.
-func (s *Session) Node() *Node { return s.node }
+func (s *Session) Node() *Transport { return s.node }
 
 // Van is the name of the van that carries the session.
 func (s *Session) Van() string { return s.caps.Name }

@@ -45,7 +45,7 @@ func (s *Session) settleDown() {
 }
 
 // greet begins the session of a peer that connected. Driver only.
-func (n *Node) greet(v *vanSlot, ep van.Endpoint) {
+func (n *Transport) greet(v *vanSlot, ep van.Endpoint) {
 	s := n.newSession(v, ep, false)
 	ep.SetUser(s)
 	s.patience = time.AfterFunc(handshakeTime, func() {

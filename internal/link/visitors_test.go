@@ -56,10 +56,10 @@ func await[T any](t testing.TB, c chan T) (v T) {
 }
 
 // newVisited is a node with a door, for at most so many visitors.
-func newVisited(t testing.TB, visitors int, log zerolog.Logger) (addr string, h *door, n *Node) {
+func newVisited(t testing.TB, visitors int, log zerolog.Logger) (addr string, h *door, n *Transport) {
 	mem, err := tensor.NewAllocator(tensor.Options{})
 	require.NoError(t, err)
-	n, err = NewNode(Options{
+	n, err = NewTransport(Options{
 		Vans:   []VanMaker{func(p van.Placer, _ func()) (van.Van, error) { return tcpvan.New(tcpvan.Options{Placer: p}) }},
 		Memory: mem, Log: log, CreditBytes: 1 << 20, Visitors: visitors,
 		Admit: func(id Identity) error {

@@ -53,7 +53,7 @@ func newWriter(t *testing.T) (*writer, *openHanded) {
 	net := memvan.NewNetwork(memvan.NetworkOptions{})
 	mem, err := tensor.NewAllocator(tensor.Options{})
 	require.NoError(t, err)
-	n, err := NewNode(Options{
+	n, err := NewTransport(Options{
 		Vans: []VanMaker{func(p van.Placer, wake func()) (van.Van, error) {
 			return memvan.New(net, memvan.Options{Placer: p, Wake: wake, OneSided: true})
 		}},

@@ -105,7 +105,7 @@ type Options struct {
 // Node is what workers and servers have in common.
 type Node struct {
 	Name   string
-	Link   *link.Node
+	Link   *link.Transport
 	Memory *tensor.Allocator
 }
 
@@ -147,7 +147,7 @@ func New(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-func newNode(t testing.TB, o *Options, name string, id wire.NodeID) Node {
+func newNode(t testing.TB, o *Options, name string, id wire.PeerID) Node {
 	t.Helper()
 	mem, err := tensor.NewAllocator(tensor.Options{Name: name})
 	require.NoError(t, err)
@@ -155,7 +155,7 @@ func newNode(t testing.TB, o *Options, name string, id wire.NodeID) Node {
 	if o.Link != nil {
 		o.Link(&lo)
 	}
-	n, err := link.NewNode(lo)
+	n, err := link.NewTransport(lo)
 	require.NoError(t, err)
 	n.SetIdentity(link.Identity{Node: id, Incarnation: 1, Name: name})
 	t.Cleanup(func() {
@@ -165,8 +165,8 @@ func newNode(t testing.TB, o *Options, name string, id wire.NodeID) Node {
 	return Node{Name: name, Link: n, Memory: mem}
 }
 
-func serverID(i int) wire.NodeID { return wire.NodeID(1 + i) }
-func workerID(i int) wire.NodeID { return wire.NodeID(100_000 + i) }
+func serverID(i int) wire.PeerID { return wire.PeerID(1 + i) }
+func workerID(i int) wire.PeerID { return wire.PeerID(100_000 + i) }
 
 func newServer(t testing.TB, o *Options, i int) *Server {
 	t.Helper()
@@ -177,10 +177,10 @@ func newServer(t testing.TB, o *Options, i int) *Server {
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	var workers []server.Worker
 	for w := range o.Workers {
-		workers = append(workers, server.Worker{Rank: wire.Rank(w), Name: fmt.Sprintf("worker %d", w), Node: workerID(w)})
+		workers = append(workers, server.Worker{Rank: stepvan.Rank(w), Name: fmt.Sprintf("worker %d", w), Node: workerID(w)})
 	}
-	require.NoError(t, s.Join(wire.Rank(i), workers))
-	lost := losses{nodes: make(chan wire.NodeID, 64)}
+	require.NoError(t, s.Join(stepvan.Rank(i), workers))
+	lost := losses{nodes: make(chan wire.PeerID, 64)}
 	n.Link.Handle(link.ChannelBulk, lost)
 	bound, err := n.Link.Listen(o.Van.Addr(name))
 	require.NoError(t, err)
@@ -197,9 +197,9 @@ func newWorker(t testing.TB, o *Options, i int, servers []*Server) *Worker {
 	for r, s := range servers {
 		session, err := n.Link.Dial(Context(t), []string{s.addr})
 		require.NoError(t, err)
-		list = append(list, worker.Server{Rank: wire.Rank(r), Name: s.Name, Session: session})
+		list = append(list, worker.Server{Rank: stepvan.Rank(r), Name: s.Name, Session: session})
 	}
-	require.NoError(t, w.Join(wire.Rank(i), list))
+	require.NoError(t, w.Join(stepvan.Rank(i), list))
 	return &Worker{Node: n, Worker: w}
 }
 

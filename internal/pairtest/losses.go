@@ -13,7 +13,7 @@ import (
 // server has.
 type losses struct {
 	link.BaseHandler
-	nodes chan wire.NodeID
+	nodes chan wire.PeerID
 }
 
 // Deliver implements link.Handler.

@@ -24,7 +24,7 @@ type Peer struct {
 }
 
 // NewPeer makes a peer on the van of o.
-func NewPeer(t testing.TB, o Options, name string, id wire.NodeID) *Peer {
+func NewPeer(t testing.TB, o Options, name string, id wire.PeerID) *Peer {
 	t.Helper()
 	p := &Peer{Node: newNode(t, &o, name, id), opened: make(chan *link.Session, 64)}
 	for _, c := range []wire.Channel{link.ChannelRegister, link.ChannelRequest, link.ChannelResponse, link.ChannelBulk} {

@@ -23,7 +23,7 @@ type answerer struct {
 	answers    []*answer             // oldest first
 	buffers    []tensor.Tensor       // registered
 	out        []tensor.Tensor       // of the answer in place that is being written
-	unanswered []ps.Handler          // when a loss has ended the cluster
+	unanswered []ps.RequestID        // when a loss has ended the cluster
 	group      sync.WaitGroup
 }
 
@@ -99,7 +99,7 @@ func (a *answerer) serve(ctx context.Context) error {
 		for i, r := range batch.Requests {
 			if err := a.answer(ctx, r); err != nil {
 				for _, r := range batch.Requests[i:] {
-					a.unanswered = append(a.unanswered, r.Handler)
+					a.unanswered = append(a.unanswered, r.ID)
 				}
 				return err
 			}
@@ -130,7 +130,7 @@ func (a *answerer) answer(ctx context.Context, r ps.Request) error {
 		}
 		a.write(out.tensors[i], p, seq)
 	}
-	out.response, err = a.node.Respond(out.tensors[:len(r.Pulls())], r.Handler)
+	out.response, err = a.node.Respond(out.tensors[:len(r.Pulls())], r.ID)
 	out.free = err != nil
 	return err
 }
@@ -146,7 +146,7 @@ func (a *answerer) inPlace(r ps.Request, seq uint64) error {
 		a.write(t, p, seq)
 		a.out = append(a.out, t)
 	}
-	_, err := a.node.Respond(a.out, r.Handler)
+	_, err := a.node.Respond(a.out, r.ID)
 	return err
 }
 

@@ -113,7 +113,7 @@ func (b *bulk) serve(ctx context.Context) error {
 			return err
 		}
 		for _, r := range batch.Requests {
-			if _, err := b.node.Respond([]tensor.Tensor{b.answer}, r.Handler); err != nil {
+			if _, err := b.node.Respond([]tensor.Tensor{b.answer}, r.ID); err != nil {
 				return err
 			}
 		}

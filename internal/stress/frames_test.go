@@ -282,7 +282,7 @@ type hurtServer struct {
 	buffer  tensor.Tensor
 	asks    sync.WaitGroup
 
-	unanswered []ps.Handler // that could not be answered while the server lived
+	unanswered []ps.RequestID // that could not be answered while the server lived
 }
 
 // work serves until all workers have gone.
@@ -344,9 +344,9 @@ func (s *hurtServer) answer(r ps.Request, me int) {
 		copy(t.Bytes(), s.book.page(label{serverID(ps.Rank(me)), uint64(p.Key), s.seen[p.Key]}, p.Bytes))
 		s.answers, out = append(s.answers, t), append(out, t)
 	}
-	_, err := s.node.Respond(out, r.Handler)
+	_, err := s.node.Respond(out, r.ID)
 	if err != nil {
-		s.unanswered = append(s.unanswered, r.Handler)
+		s.unanswered = append(s.unanswered, r.ID)
 	}
 	if err != nil && !errors.Is(err, stepvan.ErrPeerLost) {
 		s.fault("%s: respond: %v", s.node, err)

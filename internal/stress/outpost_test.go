@@ -78,15 +78,15 @@ func roadOf(name string) (road, error) {
 // post is a node at the end of a road.
 type post struct {
 	mem  *tensor.Allocator
-	node *link.Node
+	node *link.Transport
 }
 
-func newPost(r road, dir string, id wire.NodeID, name string) (*post, error) {
+func newPost(r road, dir string, id wire.PeerID, name string) (*post, error) {
 	mem, err := tensor.NewAllocator(tensor.Options{Name: name})
 	if err != nil {
 		return nil, err
 	}
-	n, err := link.NewNode(link.Options{Vans: []link.VanMaker{r.maker(dir, mem)}, Memory: mem, Log: zerolog.Nop()})
+	n, err := link.NewTransport(link.Options{Vans: []link.VanMaker{r.maker(dir, mem)}, Memory: mem, Log: zerolog.Nop()})
 	if err != nil {
 		return nil, err
 	}
@@ -98,9 +98,9 @@ func newPost(r road, dir string, id wire.NodeID, name string) (*post, error) {
 func (p *post) close() error { return errors.Join(p.node.Close(), p.mem.Close()) }
 
 const (
-	outpostID wire.NodeID = 1
-	visitorID wire.NodeID = 100
-	strangers wire.NodeID = 101 // a worker that the outpost waits for and that never comes
+	outpostID wire.PeerID = 1
+	visitorID wire.PeerID = 100
+	strangers wire.PeerID = 101 // a worker that the outpost waits for and that never comes
 )
 
 // visit is the payload of one exchange with an outpost.
@@ -152,7 +152,7 @@ func newOutpost(r road, dir string, report sink) (*outpost, error) {
 	if o.out, err = p.mem.Empty(tensor.Uint8, visit.Pull); err != nil {
 		return nil, err
 	}
-	if _, err = o.server.RegisterRecvBuffer(o.buffer, []wire.Rank{0}, []tensor.Key{visitKey(placedKey)}); err != nil {
+	if _, err = o.server.RegisterRecvBuffer(o.buffer, []stepvan.Rank{0}, []tensor.Key{visitKey(placedKey)}); err != nil {
 		return nil, err
 	}
 	bound, err := p.node.Listen(r.addr(dir))
@@ -193,7 +193,7 @@ func (o *outpost) answer(r server.Request) error {
 		}
 	}
 	copy(o.out.Bytes(), o.book.page(visitLabel(2, visitKey(pullKey), seq), visit.Pull))
-	res, err := o.server.Respond([]tensor.Tensor{o.out}, r.Handler)
+	res, err := o.server.Respond([]tensor.Tensor{o.out}, r.ID)
 	if err != nil {
 		return err
 	}

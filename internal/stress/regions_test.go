@@ -165,7 +165,7 @@ func (m *mover) receive(ctx context.Context) error {
 		return err
 	}
 	copy(answer.Bytes(), m.book.page(pieceLabel(-m.round, 0), regionPiece))
-	res, err := m.node.Respond([]tensor.Tensor{answer}, b.Requests[0].Handler)
+	res, err := m.node.Respond([]tensor.Tensor{answer}, b.Requests[0].ID)
 	if err == nil {
 		err = res.Wait(ctx)
 	}

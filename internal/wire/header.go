@@ -16,8 +16,8 @@ const (
 	HeaderSize = 128
 )
 
-// NodeID names a node of a cluster. The scheduler gives it; 0 is "not yet known".
-type NodeID uint32
+// PeerID names a node of a cluster. The scheduler gives it; 0 is "not yet known".
+type PeerID uint32
 
 // Channel names a service of a session. Order is kept within a channel only.
 type Channel uint16
@@ -55,8 +55,8 @@ type Header struct {
 	Op          uint8   // what the channel's service does with it
 	Flags       Flags   //
 	Channel     Channel // service
-	Source      NodeID  // sending node
-	Destination NodeID  // receiving node
+	Source      PeerID  // sending node
+	Destination PeerID  // receiving node
 	Incarnation uint32  // which life of the sending node
 	Epoch       uint64  // membership view of the sender
 	Sequence    uint64  // position in the session, from 1; 0 for messages outside the sequence. Of a KindAck: that of the last message before it, or 0
@@ -174,8 +174,8 @@ func (h *Header) Decode(b []byte, lim Limits) error {
 	h.Op = b[offOp]
 	h.Flags = Flags(le.Uint16(b[offFlags:]))
 	h.Channel = Channel(le.Uint16(b[offChannel:]))
-	h.Source = NodeID(le.Uint32(b[offSource:]))
-	h.Destination = NodeID(le.Uint32(b[offDestination:]))
+	h.Source = PeerID(le.Uint32(b[offSource:]))
+	h.Destination = PeerID(le.Uint32(b[offDestination:]))
 	h.Incarnation = le.Uint32(b[offIncarnation:])
 	h.Epoch = le.Uint64(b[offEpoch:])
 	h.Sequence = le.Uint64(b[offSequence:])

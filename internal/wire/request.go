@@ -2,9 +2,6 @@ package wire
 
 import "github.com/stepvan/stepvan/tensor"
 
-// Rank is the place of an instance among those of its role, from 0.
-type Rank int
-
 // Ops of the request channel, worker to server.
 const (
 	// OpRequest is one worker's request, of which every paired server gets its own.

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/examples/afd"
 	"github.com/stepvan/stepvan/examples/afd/model"
 	"github.com/stepvan/stepvan/examples/afd/modelfiles"
 	"github.com/stepvan/stepvan/examples/afd/safetensors"
 	"github.com/stepvan/stepvan/examples/afd/tokenizer"
 	"github.com/stepvan/stepvan/internal/launch"
-	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/trace"
@@ -143,10 +143,10 @@ func (c Child) feedForward(ctx context.Context, node *ps.Node) error {
 	return program.Run(ctx)
 }
 
-func ranks(n int) []wire.Rank {
-	all := make([]wire.Rank, n)
+func ranks(n int) []stepvan.Rank {
+	all := make([]stepvan.Rank, n)
 	for i := range all {
-		all[i] = wire.Rank(i)
+		all[i] = stepvan.Rank(i)
 	}
 	return all
 }

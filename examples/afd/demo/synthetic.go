@@ -162,7 +162,7 @@ func respond(ctx context.Context, node *ps.Node, r ps.Request, replies map[tenso
 	}
 	y.tensors[0].Bytes()[0] = r.Pushes()[0].Bytes()[0] + byte(node.Rank())
 	var err error
-	y.response, err = node.Respond(y.tensors, r.Handler)
+	y.response, err = node.Respond(y.tensors, r.ID)
 	y.sent = true
 	return err
 }
