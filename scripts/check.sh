@@ -10,7 +10,7 @@ test_timeout=${TEST_TIMEOUT:-10m}
 
 steps=(
 	modules format vet build build-arm64 staticcheck golangci-lint shellcheck
-	docs layering test race capi compat python fuzz
+	docs layering style test race capi compat python fuzz
 )
 
 step_modules() {
@@ -63,6 +63,9 @@ step_docs() {
 
 # The go command's cache does not know that the test looks at all packages.
 step_layering() { go test -count=1 ./internal/layering; }
+
+# Sizes, words, and what ARCHITECTURE.md names.
+step_style() { go test -count=1 ./internal/style; }
 
 # Budgets (allocations) are asserted without the race detector, which has its own.
 step_test() { go test -timeout "$test_timeout" ./...; }

@@ -62,11 +62,13 @@ var rooms = []room{
 	{path: "examples/afd/model/modeltest", level: 11, tests: true},
 	{path: "bench", level: 11},
 	{path: "capi", level: 11, beside: []string{"cmd/stepvan"}, only: nobody},
+	{path: "scripts/lines", level: 11, only: nobody},
 	{path: "cmd/stepvan", level: 11, beside: []string{"examples", "bench"}, only: []string{"capi"}},
 
 	{path: "internal/layering", level: 11, tests: true},
 	{path: "internal/pairtest", level: 11, tests: true},
 	{path: "internal/stress", level: 11, tests: true},
+	{path: "internal/style", level: 11, tests: true},
 }
 
 // path of a package below the module. ok is false outside the module.
