@@ -13,27 +13,12 @@ import (
 
 func main() {
 	ctx := context.Background()
-	node, err := ps.StartFromEnv(ctx) // who am I? DMLC_ROLE and its kin say
+	node, err := ps.StartFromEnv(ctx) // reads DMLC_ROLE and the other settings
 	check(err)
-	if node.Role() == ps.RoleServer {
-		serve(ctx, node)
-	} else {
-		question, answer := []float32{1, 2, 3, float32(node.Rank())}, make([]float32, 4)
-		push, _ := tensor.FromSlice(question)
-		pull, _ := tensor.FromSlice(answer)
-		h, err := node.PushPull([]tensor.Tensor{push}, []tensor.Key{1}, []tensor.Tensor{pull}, []tensor.Key{2})
-		check(err)
-		check(h.Wait(ctx))
-		fmt.Println(question, "->", answer)
-	}
-	check(node.Stop(ctx))
-}
-
-func serve(ctx context.Context, node *ps.Node) {
-	for {
+	for node.Role() == ps.RoleServer {
 		batch, err := node.GetBatch(ctx, ps.LockStep) // one request of every worker
 		if errors.Is(err, stepvan.ErrClosed) {
-			return // all workers have left
+			break // all workers have left
 		}
 		check(err)
 		for _, request := range batch.Requests {
@@ -45,6 +30,16 @@ func serve(ctx context.Context, node *ps.Node) {
 			check(err)
 		}
 	}
+	if node.Role() == ps.RoleWorker {
+		question, answer := []float32{1, 2, 3, float32(node.Rank())}, make([]float32, 4)
+		push, _ := tensor.FromSlice(question)
+		pull, _ := tensor.FromSlice(answer)
+		h, err := node.PushPull([]tensor.Tensor{push}, []tensor.Key{1}, []tensor.Tensor{pull}, []tensor.Key{2})
+		check(err)
+		check(h.Wait(ctx))
+		fmt.Println(question, "->", answer)
+	}
+	check(node.Stop(ctx))
 }
 
 func check(err error) {
