@@ -95,7 +95,10 @@ func (b *bulk) ask(ctx context.Context) (err error) {
 		if i == 0 {
 			b.report(event{Kind: evMark})
 		}
-		f.handle, err = b.node.Do(&f.exchange)
+		var next ps.Handle
+		if next, err = b.node.Do(&f.exchange); err == nil {
+			f.handle = next
+		}
 	}
 	for i := range b.flights {
 		if e := b.flights[i].handle.Wait(ctx); e != nil && !errors.Is(e, stepvan.ErrPeerLost) {
