@@ -31,6 +31,7 @@ var rooms = []room{
 	{path: "internal/sparing", level: 0},
 	{path: "internal/shm", level: 0, beside: []string{"internal/errs"}},
 	{path: "internal/affinity", level: 0, beside: []string{"internal/errs"}},
+	{path: "internal/version", level: 0},
 	{path: "internal/verbs", level: 0, beside: []string{"internal/errs"}},
 	{path: "trace", level: 0, beside: []string{"internal/errs", "internal/prefetch"}},
 	{path: "config", level: 0, beside: []string{"internal/errs"}, only: composers},
