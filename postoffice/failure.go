@@ -34,7 +34,11 @@ func (f failure) err(operation, scheduler string) error {
 	if peer == "" {
 		peer = scheduler
 	}
-	return &errs.OpError{Op: operation, Peer: peer, Err: fmt.Errorf("%w: %s", f.sentinel(), f.Text)}
+	err := fmt.Errorf("%w: %s", f.sentinel(), f.Text)
+	if f.Kind == failTimeout {
+		err = errs.Late(f.Text, f.sentinel()) // it says for how long, and what for
+	}
+	return &errs.OpError{Op: operation, Peer: peer, Err: err}
 }
 
 func (f failure) sentinel() error {

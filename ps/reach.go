@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/stepvan/stepvan/internal/errs"
 )
@@ -125,9 +126,10 @@ func (a addresses) String() string {
 
 // lookup resolves a host name of the setting called key.
 func lookup(ctx context.Context, key, host string) (addresses, error) {
+	begun := time.Now()
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("%s=%s cannot be looked up: %w", key, host, ctx.Err())
+		return nil, fmt.Errorf("%s=%s cannot be looked up: %w", key, host, errs.GaveUp(time.Since(begun), ctx.Err()))
 	}
 	if err != nil || len(ips) == 0 {
 		return nil, &errs.ConfigError{Key: key, Value: host,

@@ -106,6 +106,7 @@ const retry = time.Millisecond
 // its worker is lost, and until nobody reaches what has ended. The error is errs.ErrClosed when the node is closed
 // meanwhile, and wraps ctx.Err() when ctx ends first: then it can be called again.
 func (s *Server) deliver(ctx context.Context, op string, n *notice) error {
+	begun := time.Now()
 	for {
 		for _, r := range n.to {
 			s.pump(r)
@@ -117,7 +118,7 @@ func (s *Server) deliver(ctx context.Context, op string, n *notice) error {
 		case errors.Is(err, errs.ErrClosed):
 			return errClosed(op)
 		case ctx.Err() != nil:
-			return s.unheard(op, n, ctx.Err())
+			return s.unheard(op, n, errs.GaveUp(time.Since(begun), ctx.Err()))
 		}
 	}
 }

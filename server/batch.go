@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/stepvan/stepvan/internal/errs"
@@ -73,6 +75,14 @@ func (w *waiter) wait(s *Server) error {
 	return s.node.Engine().WaitFor(d, &s.arrival)
 }
 
+// vain is err, the end of a wait, with what it was for. A look without a wait needs none, and goes without the allocation.
+func (w *waiter) vain(err error, ready, workers int) error {
+	if w.ctx == nil && w.limit == 0 || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &errs.OpError{Op: "get_batch", Err: fmt.Errorf("requests of %d of %d workers are here: %w", ready, workers, err)}
+}
+
 func (s *Server) getBatch(p Policy, b *Batch, w waiter) error {
 	b.Requests = b.Requests[:0]
 	if p == Default {
@@ -89,8 +99,9 @@ func (s *Server) getBatch(p Policy, b *Batch, w waiter) error {
 		if err := w.wait(s); err != nil && !s.arrival.IsSet() {
 			s.mu.Lock()
 			s.collecting = false
+			ready := s.ready
 			s.mu.Unlock()
-			return err
+			return w.vain(err, ready, len(s.workers))
 		}
 	}
 }

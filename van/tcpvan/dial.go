@@ -43,7 +43,7 @@ func (v *tcp) Dial(ctx context.Context, text string) (van.Endpoint, error) {
 		closeAll(fds)
 		return fail(errs.ErrClosed)
 	case err != nil && ctx.Err() != nil:
-		return fail(fmt.Errorf("gave up after %v: %w (last cause: %w)", time.Since(began).Round(time.Millisecond), context.Cause(ctx), err))
+		return fail(fmt.Errorf("%w (last cause: %w)", errs.GaveUp(time.Since(began), context.Cause(ctx)), err))
 	case err != nil:
 		return fail(err)
 	}
