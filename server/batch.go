@@ -29,7 +29,8 @@ type Batch struct {
 //   - errs.ErrRefused in an *errs.OpError naming a worker, with LockStep: this server had to refuse that worker's request of
 //     this batch (larger than its chunk or than the pool, for example). The batch fails as a whole: the other workers'
 //     requests of it end with errs.ErrRemote, and the next call gets the next request of every worker. The other
-//     policies leave refused requests out;
+//     policies leave refused requests out, and so does LockStep those that were refused before its first call, on a
+//     server whose Options.Policy is another one: what their worker sends next takes their place;
 //   - errs.ErrClosed: every paired worker has left and no request is left, or the
 //     server was stopped;
 //   - errs.ErrBusy: another goroutine is in GetBatch.
