@@ -4,12 +4,11 @@ package main
 import "C"
 
 import (
-	"cmp"
-	"runtime/debug"
 	"sync"
 	"unsafe"
 
 	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/internal/version"
 	"github.com/stepvan/stepvan/trace"
 )
 
@@ -22,18 +21,14 @@ var (
 	lent          lender
 )
 
-// version writes the text of stepvan_version, once, where it lives as long as the process.
-var version = sync.OnceValue(func() *C.char {
-	text := "(devel)"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		text = cmp.Or(info.Main.Version, text)
-	}
-	write(unsafe.Slice((*byte)(unsafe.Pointer(&C.boundary_version)), len(C.boundary_version)), text)
+// versionText writes the text of stepvan_version, once, where it lives as long as the process.
+var versionText = sync.OnceValue(func() *C.char {
+	write(unsafe.Slice((*byte)(unsafe.Pointer(&C.boundary_version)), len(C.boundary_version)), version.Text())
 	return &C.boundary_version[0]
 })
 
 //export goVersion
-func goVersion() *C.char { return version() }
+func goVersion() *C.char { return versionText() }
 
 //export goGetNanosecond
 func goGetNanosecond() cInt64 { return cInt64(trace.Now()) }

@@ -168,8 +168,8 @@ typedef struct stepvan_tensor {
 
 /* ------------------------------------------------------------------ library */
 
-/* The version of the library, as in "v1.2.3"; "(devel)" for a build without one.
- * Static memory. */
+/* The version of the library, as in "v1.2.3"; "(devel)" for a build without one,
+ * with the commit where Go knows it. Static memory. */
 const char *stepvan_version(void);
 
 /* STEPVAN_ABI_VERSION of the library. A program that loads it at run time compares

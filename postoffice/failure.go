@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
 )
 
 // Kinds of failure.
@@ -34,7 +35,11 @@ func (f failure) err(operation, scheduler string) error {
 	if peer == "" {
 		peer = scheduler
 	}
-	return &stepvan.OpError{Op: operation, Peer: peer, Err: fmt.Errorf("%w: %s", f.sentinel(), f.Text)}
+	err := fmt.Errorf("%w: %s", f.sentinel(), f.Text)
+	if f.Kind == failTimeout {
+		err = errs.Late(f.Text, f.sentinel()) // it says for how long, and what for
+	}
+	return &stepvan.OpError{Op: operation, Peer: peer, Err: err}
 }
 
 func (f failure) sentinel() error {

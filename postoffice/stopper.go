@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
+
+	"github.com/stepvan/stepvan/internal/errs"
 )
 
 // stopper makes Stop idempotent.
@@ -19,11 +22,12 @@ func (s stopper) first() bool { return s.begun.CompareAndSwap(false, true) }
 
 // wait is what the other callers do.
 func (s stopper) wait(ctx context.Context) error {
+	begun := time.Now()
 	select {
 	case <-s.ended:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("stepvan: stop: another call is still waiting: %w", ctx.Err())
+		return fmt.Errorf("stepvan: stop: another call is still waiting: %w", errs.GaveUp(time.Since(begun), ctx.Err()))
 	}
 }
 

@@ -1,7 +1,6 @@
 package ps
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/version"
 )
 
 // A mistake of this library shows as a panic. It ends the node: nobody moves its bytes any more, all waits return an
@@ -112,7 +112,7 @@ func (n *Node) badge() string {
 // goroutine that panics, while its stack is there.
 func (n *Node) breakDown(value any, who, op, peer string) error {
 	e := &stepvan.InternalError{
-		Version: version(), Node: who, Peer: peer, Op: op,
+		Version: version.Text(), Node: who, Peer: peer, Op: op,
 		Panic: fmt.Sprint(value), Where: panicSite(), Stack: string(debug.Stack()),
 	}
 	if !n.broken.CompareAndSwap(nil, e) {
@@ -193,21 +193,6 @@ func lastWords(e *stepvan.InternalError, steps *atomic.Int64) {
 		}
 	}
 	panic("stepvan: the node cannot be closed, since the panic has left a lock locked: the process ends\n" + e.Report())
-}
-
-// version is that of this module: of the program itself, or of what it uses.
-func version() string {
-	const path = "github.com/stepvan/stepvan"
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "(devel)"
-	}
-	for _, m := range info.Deps {
-		if m.Path == path {
-			return cmp.Or(m.Version, "(devel)")
-		}
-	}
-	return cmp.Or(info.Main.Version, "(devel)")
 }
 
 // panicSite is the function that panicked, with file and line: the first frame below the panic that is not the runtime's.

@@ -7,8 +7,10 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
 )
 
 // place is where a node listens and what it tells others: both hosts without port.
@@ -125,9 +127,10 @@ func (a addresses) String() string {
 
 // lookup resolves a host name of the setting called key.
 func lookup(ctx context.Context, key, host string) (addresses, error) {
+	begun := time.Now()
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("%s=%s cannot be looked up: %w", key, host, ctx.Err())
+		return nil, fmt.Errorf("%s=%s cannot be looked up: %w", key, host, errs.GaveUp(time.Since(begun), ctx.Err()))
 	}
 	if err != nil || len(ips) == 0 {
 		return nil, &stepvan.ConfigError{Key: key, Value: host,

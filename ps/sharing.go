@@ -2,6 +2,7 @@ package ps
 
 import (
 	"context"
+	"errors"
 	"math/bits"
 
 	"github.com/stepvan/stepvan"
@@ -48,6 +49,10 @@ func (m *member) shmVan(p van.Placer, wake func()) (van.Van, error) {
 		return nil, shmRefused(err)
 	}
 	m.shm.absent = err
+	var relative *shm.RelativeError
+	if errors.As(err, &relative) { // a mistake, unlike what a machine forbids
+		m.log.Warn().Msg("memory is not shared with nodes of this machine: " + relative.Error())
+	}
 	return nil, nil
 }
 

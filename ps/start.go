@@ -52,7 +52,7 @@ func lastWord(timeout time.Duration) time.Duration {
 	return min(max(timeout/10, 250*time.Millisecond), 5*time.Second)
 }
 
-var errStartTimeout = fmt.Errorf("start timeout: %w", context.DeadlineExceeded)
+var errStartTimeout = errs.Late("the start timeout has passed", context.DeadlineExceeded)
 
 // explain adds what ended the start from outside, if something did.
 func (n *Node) explain(ctx context.Context, err error) error {

@@ -124,6 +124,8 @@ func TestStopTimeout(t *testing.T) {
 	c := start(t, overMem(), shape{workers: 2, servers: 1, edit: func(s *ps.Settings) { s.StopTimeout = 100 * time.Millisecond }})
 	err := c.workers[0].Stop(limited(t))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Contains(t, err.Error(), "gave up after ")
+	require.NotContains(t, err.Error(), "context deadline exceeded")
 	require.ErrorIs(t, c.workers[0].Barrier(limited(t), ps.Workers, true), stepvan.ErrClosed)
 }
 

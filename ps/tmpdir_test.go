@@ -1,8 +1,11 @@
 package ps_test
 
 import (
+	"context"
 	"testing"
+	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan/config"
@@ -23,6 +26,13 @@ func TestRelativeTMPDIR(t *testing.T) {
 		require.ErrorContains(t, err, "set TMPDIR to an absolute path", name)
 		require.NotContains(t, err.Error(), "machine.user", name)
 	}
-	_, err := ps.PrivateDir()
+	log := &journal{}
+	s := alone(t, ps.RoleServer)
+	s.StartTimeout = 100 * time.Millisecond // nobody is there
+	_, err := ps.Start(limited(t), s, ps.WithLogger(zerolog.New(log)))
+	require.ErrorIs(t, err, context.DeadlineExceeded, "it goes on without shared memory")
+	require.Contains(t, log.String(), "memory is not shared with nodes of this machine: ")
+	require.Contains(t, log.String(), "set TMPDIR to an absolute path")
+	_, err = ps.PrivateDir()
 	require.ErrorContains(t, err, `"tmp/stepvan-`)
 }

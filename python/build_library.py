@@ -12,6 +12,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ARCHIVED = HERE / "repository"
 """Where a source archive has what it needs of the repository."""
+NOTE = "VERSION"
+"""Where in it the version stands, as Go spells it: nothing else there tells it."""
 REPOSITORY = ARCHIVED if ARCHIVED.is_dir() else HERE.parent
 
 
@@ -29,9 +31,11 @@ def build(into: Path) -> Path:
     library = into / "libstepvan.so"
     environment = {**os.environ, "CGO_ENABLED": "1"}
     command = [os.environ.get("GO", "go"), "build", "-trimpath", "-buildmode=c-shared"]
+    linker = ""
     if REPOSITORY == ARCHIVED:
         command.append("-buildvcs=false")  # a repository around it is another one
-    linker = f"-s -w -extldflags '-Wl,--version-script={REPOSITORY / 'capi' / 'exports.map'} -Wl,-soname,libstepvan.so'"
+        linker = f"-X github.com/stepvan/stepvan/internal/version.given={go_version(library)} "
+    linker += f"-s -w -extldflags '-Wl,--version-script={REPOSITORY / 'capi' / 'exports.map'} -Wl,-soname,libstepvan.so'"
     subprocess.run([*command, "-ldflags", linker, "-o", str(library), "./capi"], cwd=REPOSITORY, env=environment, check=True)
     return library
 
@@ -48,12 +52,13 @@ def sources() -> list[Path]:
     return sorted(found | {Path(name) for name in ("go.mod", "go.sum", "LICENSE", "capi/exports.map", "capi/stepvan.h")})
 
 
-def archive(into: Path) -> None:
-    """Puts into a source archive what it needs of the repository."""
+def archive(into: Path, library: Path) -> None:
+    """Puts into a source archive what it needs of the repository, and the version of the library that was built from it."""
     for file in sources():
         target = into / ARCHIVED.name / file
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(REPOSITORY / file, target)
+    (into / ARCHIVED.name / NOTE).write_text(go_version(library) + "\n")
 
 
 def compiler() -> str:
@@ -65,11 +70,18 @@ def version_of(library: Path) -> str:
     """The version that Go has written into a library, as Python spells it; of a source archive its own."""
     if REPOSITORY == ARCHIVED:
         return message_from_string((HERE / "PKG-INFO").read_text())["Version"]
+    return python_version(go_version(library))
+
+
+def go_version(library: Path) -> str:
+    """The version that Go has written into a library; of a source archive the one of that which it was made beside."""
+    if REPOSITORY == ARCHIVED:
+        return (ARCHIVED / NOTE).read_text().strip()
     text = subprocess.run(
         [os.environ.get("GO", "go"), "version", "-m", str(library)], capture_output=True, text=True, check=True
     ).stdout
     found = re.search(r"^\s*mod\s+\S+\s+(\S+)", text, re.MULTILINE)
-    return python_version(found.group(1) if found else "(devel)")
+    return found.group(1) if found else "(devel)"
 
 
 def python_version(version: str) -> str:

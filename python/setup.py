@@ -43,7 +43,7 @@ class Archive(sdist):
 
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
         super().make_release_tree(base_dir, files)
-        archive(Path(base_dir))
+        archive(Path(base_dir), BUILT / "libstepvan.so")
 
 
 VERSION = version_of(build(BUILT))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/progress"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -106,6 +107,7 @@ const retry = time.Millisecond
 // its worker is lost, and until nobody reaches what has ended. The error is stepvan.ErrClosed when the node is closed
 // meanwhile, and wraps ctx.Err() when ctx ends first: then it can be called again.
 func (s *Server) deliver(ctx context.Context, op string, n *notice) error {
+	begun := time.Now()
 	for {
 		for _, r := range n.to {
 			s.pump(r)
@@ -117,7 +119,7 @@ func (s *Server) deliver(ctx context.Context, op string, n *notice) error {
 		case errors.Is(err, stepvan.ErrClosed):
 			return errClosed(op)
 		case ctx.Err() != nil:
-			return s.unheard(op, n, ctx.Err())
+			return s.unheard(op, n, errs.GaveUp(time.Since(begun), ctx.Err()))
 		}
 	}
 }

@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/stepvan/stepvan"
@@ -28,7 +30,8 @@ type Batch struct {
 //   - stepvan.ErrRefused in a *stepvan.OpError naming a worker, with LockStep: this server had to refuse that worker's request of
 //     this batch (larger than its chunk or than the pool, for example). The batch fails as a whole: the other workers'
 //     requests of it end with stepvan.ErrRemote, and the next call gets the next request of every worker. The other
-//     policies leave refused requests out;
+//     policies leave refused requests out, and so does LockStep those that were refused before its first call, on a
+//     server whose Options.Policy is another one: what their worker sends next takes their place;
 //   - stepvan.ErrClosed: every paired worker has left and no request is left, or the
 //     server was stopped;
 //   - stepvan.ErrBusy: another goroutine is in GetBatch.
@@ -74,6 +77,14 @@ func (w *waiter) wait(s *Server) error {
 	return s.node.Engine().WaitFor(d, &s.arrival)
 }
 
+// vain is err, the end of a wait, with what it was for. A look without a wait needs none, and goes without the allocation.
+func (w *waiter) vain(err error, ready, workers int) error {
+	if w.ctx == nil && w.limit == 0 || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &stepvan.OpError{Op: "get_batch", Err: fmt.Errorf("requests of %d of %d workers are here: %w", ready, workers, err)}
+}
+
 func (s *Server) getBatch(p Policy, b *Batch, w waiter) error {
 	b.Requests = b.Requests[:0]
 	if p == Default {
@@ -90,8 +101,9 @@ func (s *Server) getBatch(p Policy, b *Batch, w waiter) error {
 		if err := w.wait(s); err != nil && !s.arrival.IsSet() {
 			s.mu.Lock()
 			s.collecting = false
+			ready := s.ready
 			s.mu.Unlock()
-			return err
+			return w.vain(err, ready, len(s.workers))
 		}
 	}
 }

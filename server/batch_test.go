@@ -72,6 +72,7 @@ func TestIdleIsNoErrorAndDeadlinesAre(t *testing.T) {
 	defer cancel()
 	_, err := s.GetBatch(ctx, server.Default)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Regexp(t, "^get_batch: requests of 0 of 1 workers are here: stepvan: wait: gave up after ", err.Error())
 	var b server.Batch
 	require.ErrorIs(t, s.GetBatchFor(time.Millisecond, server.Default, &b), context.DeadlineExceeded)
 	push(t, c.Workers[0], 1, 5)

@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -116,6 +117,9 @@ func TestResponseTensorsAreBorrowedUntilAcknowledged(t *testing.T) {
 	require.NoError(t, err, "it returns at once")
 	require.False(t, r.Done())
 	require.ErrorIs(t, r.WaitFor(0), context.DeadlineExceeded)
+	late := r.WaitFor(time.Millisecond)
+	require.ErrorIs(t, late, context.DeadlineExceeded)
+	require.EqualError(t, late, "respond: not every worker has acknowledged it: stepvan: wait: gave up after 1ms; the operation goes on and can be waited for again")
 	require.ErrorIs(t, back.Region().Close(), stepvan.ErrBusy)
 	require.True(t, c.Net.Resume("worker 0"))
 	require.NoError(t, h.Wait(Context(t)))

@@ -57,6 +57,31 @@ func TestBrokenWorkersAreCutOff(t *testing.T) {
 	}
 }
 
+// The goodbye to a broken worker that does not read cannot be sent. Its session ends all the same.
+func TestABrokenWorkerThatNeverReadsIsCutOff(t *testing.T) {
+	v := TCP()
+	c := New(t, Options{Workers: 2, Van: v})
+	raw, s := c.Replace(t, Options{Van: v}, "raw"), c.Servers[0]
+	session := raw.Dial(t, s)
+	answer := func() server.RequestID {
+		d := wire.KeyOf(1, 64<<20)
+		require.NoError(t, session.Send(&link.Outbound{Channel: link.ChannelRequest, Op: wire.OpRequest, Pulls: 1, Meta: d.Append(nil)}))
+		return take(t, s, server.AnyReady)[0].ID
+	}
+	big, err := s.Memory.Zeros(tensor.Uint8, 64<<20)
+	require.NoError(t, err)
+	t.Cleanup(func() { Free(t, big) })
+	deaf := raw.Deafen(t)
+	_, err = s.Respond(List(big), answer())
+	require.NoError(t, err)
+	<-deaf
+	raw.Take(t).Release()
+	r, err := s.Respond(List(big), answer())
+	require.NoError(t, err)
+	require.NoError(t, session.Send(&link.Outbound{Channel: link.ChannelRequest, Op: 99}))
+	require.ErrorIs(t, r.Wait(Context(t)), stepvan.ErrClosed)
+}
+
 func TestKeyPushedAgainBeforeItsAnswerIsRefused(t *testing.T) {
 	c, raw, session := withRaw(t, server.AnyReady)
 	s := c.Servers[0]

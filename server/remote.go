@@ -93,7 +93,7 @@ func (s *Server) lose(session *link.Session, err error) {
 // breakOff ends the session with a worker that does not speak the protocol.
 func (s *Server) breakOff(session *link.Session, err error) {
 	s.lose(session, fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err))
-	_ = session.Close(err.Error()) // it is lost for this server either way
+	session.BreakOff(err.Error()) // it is lost for this server either way
 }
 
 // push appends a whole request to the queue. Under s.mu.

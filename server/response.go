@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -45,7 +46,7 @@ func (r Response) Wait(ctx context.Context) error {
 	if r.s == nil {
 		return errNoResponse
 	}
-	return r.s.responses.Wait(ctx, r.id)
+	return r.late(r.s.responses.Wait(ctx, r.id))
 }
 
 // WaitFor is Wait with a limit of time; negative means for ever. 0 allocations.
@@ -53,7 +54,19 @@ func (r Response) WaitFor(d time.Duration) error {
 	if r.s == nil {
 		return errNoResponse
 	}
-	return r.s.responses.WaitFor(d, r.id)
+	err := r.s.responses.WaitFor(d, r.id)
+	if d == 0 {
+		return err
+	}
+	return r.late(err)
+}
+
+// late has the error of a wait that has ended in vain say what it was for.
+func (r Response) late(err error) error {
+	if err == nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) || r.Done() {
+		return err
+	}
+	return &stepvan.OpError{Op: "respond", Err: fmt.Errorf("not every worker has acknowledged it: %w", err)}
 }
 
 // Done reports whether the tensors are the caller's again.

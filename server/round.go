@@ -19,11 +19,13 @@ const maxRefusals = 4096
 
 // queueRefusal queues an entry for the request m, which was refused for why. It reports whether GetBatch may have
 // waited for it, and what to tell the worker: why, or that it is cut off for too many. Requests that were not part of any
-// batch leave no entry: those that were routed, of peers that are not paired, and of peers that are cut off; nor does any
-// where nobody takes batches in lock-step. Under s.mu.
+// batch leave no entry: of peers that are not paired, of peers that are cut off, and those that were routed to a server
+// whose policy is LockStep, which takes none. A server of another policy takes them like others, so that they leave one
+// there. None does where nobody has taken a batch in lock-step yet. Under s.mu.
 func (s *Server) queueRefusal(from *remote, m *link.Inbound, why error) (wake bool, tell error) {
 	var broken *stepvan.ProtocolError
-	if from == nil || !from.paired || !s.lockStep || s.closed || s.abandoned() || m.Header.Op != wire.OpRequest || errors.As(why, &broken) {
+	foreign := m.Header.Op != wire.OpRequest && s.opt.Policy == LockStep
+	if from == nil || !from.paired || !s.lockStep || s.closed || s.abandoned() || foreign || errors.As(why, &broken) {
 		return false, why
 	}
 	if from.refusals >= maxRefusals {

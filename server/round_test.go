@@ -211,6 +211,28 @@ func (x *rounds) check(t *testing.T) {
 	}
 }
 
+// A server of another policy takes routed requests in lock-step, too, so one that it refuses has its place.
+func TestRefusedRoutedRequestsDoNotShiftBatches(t *testing.T) {
+	o := Options{Workers: 2, Worker: worker.Options{Routing: worker.ByKey}, Server: server.Options{Policy: server.AnyReady, PoolLimit: 64}}
+	c := New(t, o)
+	s := c.Servers[0]
+	idle(t, s, server.LockStep) // there are rounds from here on
+	refused, _ := push(t, c.Workers[1], 1, make([]float32, 64)...)
+	require.ErrorIs(t, refused.Wait(Context(t)), stepvan.ErrRemote)
+	later, _ := push(t, c.Workers[1], 3, 2)
+	first, _ := push(t, c.Workers[0], 1, 1)
+	second, _ := push(t, c.Workers[0], 3, 2)
+	_, err := s.GetBatch(Context(t), server.LockStep)
+	require.ErrorIs(t, err, stepvan.ErrRefused)
+	require.ErrorIs(t, first.Wait(Context(t)), stepvan.ErrRemote)
+	for _, r := range take(t, s, server.LockStep) {
+		require.Equal(t, []float32{2}, Values(t, r.Pushes()[0]), "worker %d", r.Worker)
+		respond(t, s, r.ID, Floats(t, 0))
+	}
+	require.NoError(t, later.Wait(Context(t)))
+	require.NoError(t, second.Wait(Context(t)))
+}
+
 // A worker whose request was refused may leave before its batch is taken.
 func TestRefusedRequestOfAWorkerThatHasLeft(t *testing.T) {
 	c := New(t, Options{Workers: 2, Server: server.Options{PoolLimit: 64}})

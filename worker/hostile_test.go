@@ -9,6 +9,7 @@ import (
 	"github.com/stepvan/stepvan/internal/link"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/worker"
 )
 
@@ -20,8 +21,9 @@ type prey struct {
 	session *link.Session // of the server
 }
 
-func newPrey(t *testing.T) *prey {
-	v := Mem()
+func newPrey(t *testing.T) *prey { return newPreyOver(t, Mem()) }
+
+func newPreyOver(t *testing.T, v Van) *prey {
 	o := Options{Van: v}
 	p := &prey{node: NewPeer(t, o, "worker 0", 5), server: NewPeer(t, o, "server 0", 6)}
 	addr := p.server.Listen(t, v)
@@ -99,6 +101,23 @@ func TestBrokenServersAreCutOff(t *testing.T) {
 			require.Zero(t, p.w.Stats().Outstanding)
 		})
 	}
+}
+
+// The goodbye to a broken server that does not read cannot be sent. Its session ends all the same.
+func TestABrokenServerThatNeverReadsIsCutOff(t *testing.T) {
+	p := newPreyOver(t, TCP())
+	deaf := p.server.Deafen(t)
+	big, err := p.node.Memory.Zeros(tensor.Uint8, 64<<20)
+	require.NoError(t, err)
+	t.Cleanup(func() { Free(t, big) })
+	_, err = p.w.PushPull(nil, nil, List(Floats(t, 0)), Keys(1))
+	require.NoError(t, err)
+	<-deaf
+	h, err := p.w.PushPull(List(big), Keys(2), nil, nil)
+	require.NoError(t, err)
+	require.NoError(t, p.session.Send(&link.Outbound{Channel: link.ChannelResponse, Op: 9}))
+	requireLost(t, h.Wait(Context(t)), "server 0")
+	require.ErrorIs(t, p.node.Loss(t), stepvan.ErrClosed)
 }
 
 func TestRemoteErrorNamesTheServer(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/trace"
 )
 
@@ -58,20 +59,5 @@ func (c *call) late(cause error) error {
 	}
 	text += "; it can be waited for again"
 	s := first.server
-	return &stepvan.OpError{Op: "push_pull", Van: s.session.Van(), Peer: s.name, Err: &lateError{text, cause}}
+	return &stepvan.OpError{Op: "push_pull", Van: s.session.Van(), Peer: s.name, Err: errs.Late(text, cause)}
 }
-
-// lateError is a wait that has ended before its request.
-type lateError struct {
-	text  string
-	cause error // wraps that of the context
-}
-
-// Error says what is missing.
-func (e *lateError) Error() string { return e.text }
-
-// Unwrap returns the cause, for errors.Is.
-func (e *lateError) Unwrap() error { return e.cause }
-
-// Timeout reports whether the time was up, as net.Error does.
-func (e *lateError) Timeout() bool { return errors.Is(e.cause, context.DeadlineExceeded) }

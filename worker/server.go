@@ -69,7 +69,7 @@ func (w *Worker) lost(s *link.Session, err error) {
 // breakOff ends the session with a server that does not speak the protocol.
 func (w *Worker) breakOff(s *link.Session, err error) {
 	w.lose(s, fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err))
-	_ = s.Close(err.Error()) // it is lost for this worker either way
+	s.BreakOff(err.Error()) // it is lost for this worker either way
 }
 
 // failure says which server an operation failed with.

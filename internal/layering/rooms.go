@@ -32,6 +32,7 @@ var rooms = []room{
 	{path: "internal/prefetch", level: 3},
 	{path: "internal/reuse", level: 3},
 	{path: "internal/sparing", level: 3},
+	{path: "internal/version", level: 3},
 	{path: "internal/shm", level: 3},
 	{path: "internal/affinity", level: 3},
 	{path: "internal/verbs", level: 3},

@@ -35,7 +35,7 @@ func (n *Transport) end(s *Session, cause error) {
 	n.engine.Kick()
 }
 
-// endDoomed is the driver's part of end.
+// endDoomed is the driver's part of end. A session whose loss is still to be told keeps the error of that loss, and its turn.
 func (n *Transport) endDoomed() {
 	n.doomMu.Lock()
 	list := n.doomed
@@ -44,7 +44,9 @@ func (n *Transport) endDoomed() {
 	n.doomMu.Unlock()
 	for _, d := range list {
 		_ = d.session.ep.Close()
-		d.session.lose(d.session.lossError(d.cause))
+		if !d.session.gone {
+			d.session.lose(d.session.lossError(d.cause))
+		}
 	}
 }
 

@@ -3,7 +3,7 @@ package link
 import "github.com/stepvan/stepvan/internal/wire"
 
 // Expel ends all sessions with a peer at once, without goodbye: it is known by other
-// means to be dead. Handler.Lost gets cause. Any goroutine.
+// means to be dead. Handler.Lost gets cause, as with Session.Drop. Any goroutine.
 func (n *Transport) Expel(peer wire.PeerID, cause error) {
 	for _, s := range n.sessionsWith(peer) {
 		n.end(s, cause)

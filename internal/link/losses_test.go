@@ -20,12 +20,16 @@ type names struct {
 	BaseHandler
 	held, free chan struct{}
 	lost       chan string
+	opened     chan *Session // nil: nobody asks
 }
 
 func (h *names) Opened(s *Session) error {
 	s.node.pause = hostileBound // here, where the driver may
 	if s.Peer().Name == "scheduler" {
 		s.TellLossFirst()
+	}
+	if h.opened != nil {
+		h.opened <- s
 	}
 	return nil
 }
@@ -159,4 +163,30 @@ func TestTheLossesOfStrangersDoNotWait(t *testing.T) {
 	require.True(t, loss{session: &Session{}}.unheard())
 	require.False(t, loss{session: &Session{greeted: 1}}.unheard())
 	require.False(t, loss{session: &Session{opened: true}}.unheard())
+}
+
+// A peer whose loss waits for its cause, and that somebody gives up meanwhile, is lost for what happened to it, and in its turn.
+func TestASessionThatIsEndedWhileItsLossWaits(t *testing.T) {
+	h := &names{held: make(chan struct{}, 8), free: make(chan struct{}), lost: make(chan string, 8), opened: make(chan *Session, 8)}
+	close(h.free)
+	addrs := listenTwice(t, h)
+	peers, sessions := map[string]*attacker{}, map[string]*Session{}
+	for _, name := range []string{"worker", "leaver", "scheduler", "other"} {
+		a := attack(t, addrs[0])
+		a.send(wire.Header{Kind: wire.KindHello}, appendIdentity(nil, Identity{Name: name}, 1<<20), nil)
+		require.Equal(t, wire.KindWelcome, a.read().Kind)
+		peers[name], sessions[name] = a, await(t, h.opened)
+	}
+	require.NoError(t, peers["worker"].c.Close())
+	peers["leaver"].send(wire.Header{Kind: wire.KindGoodbye}, wire.AppendText(nil, "its own reasons"), nil)
+	require.Contains(t, await(t, h.lost), "leaver: ") // the loss of the worker waits
+	sessions["worker"].Drop(errors.New("it is not wanted"))
+	peers["other"].send(data(1), nil, nil)
+	<-h.held // the driver has been there since
+	require.NoError(t, peers["scheduler"].c.Close())
+	require.Contains(t, await(t, h.lost), "scheduler: ")
+	lost := await(t, h.lost)
+	require.Contains(t, lost, "worker: ")
+	require.Contains(t, lost, "peer lost")
+	require.NotContains(t, lost, "not wanted")
 }

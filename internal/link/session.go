@@ -152,22 +152,39 @@ func (s *Session) refusal() error {
 // within a second, gets no goodbye.
 func (s *Session) Close(reason string) error {
 	s.mu.Lock()
+	s.shut(reason, s.held) // the peer may be silent for ever
+	s.mu.Unlock()
+	return nil
+}
+
+// BreakOff is Close for a peer that broke the protocol. The session ends within a second of the goodbye, or of the first
+// call where the goodbye cannot be sent: what was accepted before may be lost. Any goroutine.
+func (s *Session) BreakOff(reason string) {
+	s.mu.Lock()
+	s.shut(reason, true)
+	if s.state == stateClosing && s.grace == nil { // it was closed before
+		s.node.partAfter(s, stepvan.ErrClosed)
+	}
+	s.mu.Unlock()
+}
+
+// shut begins to close s. With limit it ends after a grace, whatever the peer does. mu is held.
+func (s *Session) shut(reason string, limit bool) {
 	switch s.state {
 	case stateOpen:
 		s.state, s.goodbye = stateClosing, reason
-		if s.held {
-			s.node.partAfter(s, stepvan.ErrClosed) // the peer may be silent for ever
+		if limit {
+			s.node.partAfter(s, stepvan.ErrClosed)
 		}
 		s.pump()
 	case stateHandshake:
 		s.state = stateClosing
 		s.node.partAfter(s, stepvan.ErrClosed)
 	}
-	s.mu.Unlock()
-	return nil
 }
 
-// Drop ends the session at once, without goodbye. Handler.Lost gets cause. Any goroutine.
+// Drop ends the session at once, without goodbye. Handler.Lost gets cause, unless the session has been lost for another
+// reason that is still to be told. Any goroutine.
 func (s *Session) Drop(cause error) { s.node.end(s, cause) }
 
 // lossError names the peer and the van.

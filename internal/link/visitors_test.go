@@ -101,6 +101,42 @@ func TestCloseEndsAPeerThatSomethingWaitsFor(t *testing.T) {
 	a.dropped()
 }
 
+// The goodbye to a peer that does not read cannot be sent, and neither can what was accepted before.
+func TestBreakOffEndsAPeerThatNeverReads(t *testing.T) {
+	for name, closed := range map[string]bool{"open": false, "closed before": true} {
+		t.Run(name, func(t *testing.T) {
+			addr, h, _ := newVisited(t, 0, zerolog.Nop())
+			a := attack(t, addr)
+			a.hello()
+			s := await(t, h.opened)
+			a.send(data(1), nil, nil) // it has answered the handshake
+			require.NoError(t, s.Send(&Outbound{Channel: ChannelRequest, Payload: [][]byte{make([]byte, 64<<20)}}))
+			if closed {
+				require.NoError(t, s.Close("not wanted"))
+			}
+			s.BreakOff("not understood")
+			require.ErrorIs(t, await(t, h.lost), stepvan.ErrClosed)
+			a.dropped()
+		})
+	}
+}
+
+// One that reads learns why.
+func TestBreakOffSaysGoodbye(t *testing.T) {
+	addr, h, _ := newVisited(t, 0, zerolog.Nop())
+	a := attack(t, addr)
+	a.hello()
+	s := await(t, h.opened)
+	s.BreakOff("not understood")
+	ask := data(1)
+	ask.Flags = wire.FlagAckNow
+	a.send(ask, nil, nil)
+	for kind := wire.Kind(0); kind != wire.KindGoodbye; {
+		kind = a.read().Kind
+	}
+	require.ErrorIs(t, await(t, h.lost), stepvan.ErrClosed)
+}
+
 func TestDropEndsASessionAtOnce(t *testing.T) {
 	addr, h, _ := newVisited(t, 0, zerolog.Nop())
 	a := attack(t, addr)

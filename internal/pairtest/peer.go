@@ -20,8 +20,12 @@ type Peer struct {
 	mu   sync.Mutex
 	got  []*link.Inbound
 	lost error
+	deaf *deafness // begins with the next message
 	news progress.Event
 }
+
+// deafness holds a driver up.
+type deafness struct{ begun, over chan struct{} }
 
 // NewPeer makes a peer on the van of o.
 func NewPeer(t testing.TB, o Options, name string, id wire.PeerID) *Peer {
@@ -43,8 +47,25 @@ func (p *Peer) Opened(s *link.Session) error {
 func (p *Peer) Deliver(m *link.Inbound) {
 	p.mu.Lock()
 	p.got = append(p.got, m)
+	deaf := p.deaf
+	p.deaf = nil
 	p.mu.Unlock()
 	p.Link.Engine().Set(&p.news)
+	if deaf != nil {
+		close(deaf.begun)
+		<-deaf.over
+	}
+}
+
+// Deafen has the next message hold the peer's driver up until the test ends: the peer reads nothing after it. The
+// channel is closed when that message is there.
+func (p *Peer) Deafen(t testing.TB) (begun <-chan struct{}) {
+	d := &deafness{begun: make(chan struct{}), over: make(chan struct{})}
+	t.Cleanup(func() { close(d.over) })
+	p.mu.Lock()
+	p.deaf = d
+	p.mu.Unlock()
+	return d.begun
 }
 
 // Lost implements link.Handler.

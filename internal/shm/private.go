@@ -10,10 +10,18 @@ import (
 	"github.com/stepvan/stepvan/internal/text"
 )
 
+// RelativeError is a directory that each process finds somewhere else.
+type RelativeError struct{ Dir string }
+
+// Error says what to set.
+func (e *RelativeError) Error() string {
+	return fmt.Sprintf("%q is a relative path, which leads each process to another directory: set TMPDIR to an absolute path, the same for all nodes", text.Cut(e.Dir))
+}
+
 // PrivateDir makes dir, whose path must be absolute, or checks that nobody but this user can enter it.
 func PrivateDir(dir string) error {
 	if !filepath.IsAbs(dir) {
-		return fmt.Errorf("%q is a relative path, which leads each process to another directory: set TMPDIR to an absolute path, the same for all nodes", text.Cut(dir))
+		return &RelativeError{dir}
 	}
 	if err := os.Mkdir(dir, 0o700); err == nil || !errors.Is(err, os.ErrExist) {
 		return err

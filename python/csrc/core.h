@@ -36,6 +36,7 @@ static inline void replace(PyObject **place, PyObject *object)
 /* errors.c */
 PyObject *raise_code(int32_t code, const stepvan_error *error);
 PyObject *raise_invalid(const char *format, ...);
+PyObject *told(PyObject *object, int plain);
 PyObject *raise_not_supported(const char *format, ...);
 int check(int32_t code, const stepvan_error *error);
 int check_on(uint64_t node, const char *what, int32_t code, const stepvan_error *error);
@@ -50,6 +51,7 @@ const char *library_forked(void);
 /* numbers.c */
 int is_argument_error(void);
 int is_wrong(void);
+int must_be(PyObject *object, const char *what, Py_ssize_t index, const char *must);
 int to_u64(PyObject *object, uint64_t *number, const char *what);
 int to_u64_at(PyObject *object, uint64_t *number, const char *what, Py_ssize_t index);
 int to_i64(PyObject *object, int64_t *number, const char *what);
@@ -156,6 +158,7 @@ const void *dlpack_exchange(PyObject *class);
 int dlpack_look(const void *exchange, PyObject *object, stepvan_tensor *tensor);
 PyObject *dlpack_show(const void *exchange, PyObject *memory, void *data, const stepvan_tensor *tensor);
 int refuse(const operand *as, const char *format, ...);
+int refuse_for(const operand *as, const char *format, PyObject *object, int plain);
 int set_shape(stepvan_tensor *tensor, PyObject *shape, const operand *as);
 int set_bytes(stepvan_tensor *tensor, const operand *as);
 PyObject *shape_of(const stepvan_tensor *tensor);

@@ -58,6 +58,43 @@ PyObject *raise_code(int32_t code, const stepvan_error *error)
 	return raise_text(code, PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace"), error->subject);
 }
 
+/* The characters of a program's text that messages have, as many as the library's have bytes. */
+enum { LONGEST = 200 };
+
+/* A text of the program for a message, cut where it is long: "aaa... (1000 characters)". Takes text, which may be NULL. */
+static PyObject *cut(PyObject *text)
+{
+	Py_ssize_t length = text == NULL ? 0 : PyUnicode_GetLength(text);
+	if (length <= LONGEST)
+		return text;
+	PyObject *beginning = PyUnicode_Substring(text, 0, LONGEST);
+	Py_DECREF(text);
+	if (beginning == NULL)
+		return NULL;
+	text = PyUnicode_FromFormat("%U... (%zd characters)", beginning, length);
+	Py_DECREF(beginning);
+	return text;
+}
+
+/*
+ * What an object of the program is called in messages: its repr, or with plain its str. An exception that is set stays.
+ * New reference; NULL with the exception that the object has raised.
+ */
+PyObject *told(PyObject *object, int plain)
+{
+	PyObject *type, *value, *traceback;
+	PyErr_Fetch(&type, &value, &traceback);
+	PyObject *text = cut(plain ? PyObject_Str(object) : PyObject_Repr(object));
+	if (text != NULL) {
+		PyErr_Restore(type, value, traceback);
+		return text;
+	}
+	Py_XDECREF(type);
+	Py_XDECREF(value);
+	Py_XDECREF(traceback);
+	return NULL;
+}
+
 /* Sets the exception of STEPVAN_INVALID. Returns NULL. */
 PyObject *raise_invalid(const char *format, ...)
 {

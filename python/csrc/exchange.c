@@ -8,7 +8,7 @@ static PyObject *ranks_list(PyObject *object, const char *what)
 		return PyTuple_Pack(1, object);
 	PyObject *list = PyUnicode_Check(object) ? NULL : PySequence_Tuple(object);
 	if (list == NULL && is_wrong())
-		raise_invalid("%s is %.200R: it must be the rank of a server, or a list of ranks", what, object);
+		must_be(object, what, -1, "the rank of a server, or a list of ranks");
 	return list;
 }
 
@@ -76,7 +76,7 @@ static int set_options(stepvan_exchange *x, tensors *pulls, arguments args)
 	x->pair_with_push = args[7] == Py_True;
 	if (args[9] != Py_None && (x->label = to_text(args[9])) == NULL) {
 		if (PyErr_Occurred() == NULL)
-			raise_invalid("label is %.200R: it must be text", args[9]);
+			must_be(args[9], "label", -1, "text");
 		return -1;
 	}
 	if (mark_variable(pulls, args[8]) < 0 || ranks_of(args[6], (uint32_t **)&x->push_to, &x->push_to_count, "push_to") < 0)

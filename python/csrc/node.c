@@ -13,6 +13,15 @@ static int32_t start(void *call, int64_t slice, stepvan_error *error)
 	return s->node == 0 ? stepvan_start(s->settings, s->count, slice, &s->node, error) : stepvan_start_wait(s->node, slice, error);
 }
 
+static void wrong_setting(PyObject *name, PyObject *value)
+{
+	PyObject *key = told(name, 0), *text = key == NULL ? NULL : told(value, 0);
+	if (text != NULL)
+		raise_invalid("settings[%U] is %U: names are text, and values text, or None to unset", key, text);
+	Py_XDECREF(key);
+	Py_XDECREF(text);
+}
+
 /* The settings of a dict, for PyMem_Free. Its texts are the dict's. */
 static stepvan_setting *settings_of(PyObject *dict)
 {
@@ -28,7 +37,7 @@ static stepvan_setting *settings_of(PyObject *dict)
 		s->value = value == Py_None ? NULL : to_text(value);
 		if (s->name == NULL || (s->value == NULL && value != Py_None)) {
 			if (PyErr_Occurred() == NULL)
-				raise_invalid("settings[%.200R] is %.200R: names are text, and values text, or None to unset", name, value);
+				wrong_setting(name, value);
 			PyMem_Free(settings);
 			return NULL;
 		}

@@ -25,12 +25,17 @@ int to_u64(PyObject *object, uint64_t *number, const char *what)
 	return to_u64_at(object, number, what, -1);
 }
 
-static int must_be(PyObject *object, const char *what, Py_ssize_t index, const char *must)
+/* Sets the exception for an argument, or with index one of a list, that is something else. Returns -1. */
+int must_be(PyObject *object, const char *what, Py_ssize_t index, const char *must)
 {
+	PyObject *text = told(object, 0);
+	if (text == NULL)
+		return -1;
 	if (index < 0)
-		raise_invalid("%s is %.200R: it must be %s", what, object, must);
+		raise_invalid("%s is %U: it must be %s", what, text, must);
 	else
-		raise_invalid("%s[%zd] is %.200R: it must be %s", what, index, object, must);
+		raise_invalid("%s[%zd] is %U: it must be %s", what, index, text, must);
+	Py_DECREF(text);
 	return -1;
 }
 
@@ -63,7 +68,7 @@ int to_i64(PyObject *object, int64_t *number, const char *what)
 	Py_XDECREF(index);
 	if (index == NULL || (*number == -1 && PyErr_Occurred())) {
 		if (is_wrong())
-			raise_invalid("%s is %.200R: it must be an integer of 64 bits", what, object);
+			must_be(object, what, -1, "an integer of 64 bits");
 		return -1;
 	}
 	return 0;
@@ -96,7 +101,7 @@ PyObject *to_tuple(PyObject *object, const char *what)
 		return PyList_AsTuple(object);
 	PyObject *tuple = PyUnicode_Check(object) || PyBytes_Check(object) ? NULL : PySequence_Tuple(object);
 	if (tuple == NULL && is_wrong())
-		raise_invalid("%s is %.200R: it must be a list", what, object);
+		must_be(object, what, -1, "a list");
 	return tuple;
 }
 

@@ -15,7 +15,7 @@ static int set_dtype(PyObject *object, const operand *as, stepvan_tensor *tensor
 		code = dtype_equal(dtype);
 	tensor->dtype = (uint8_t)code;
 	if (code == 0 && PyErr_Occurred() == NULL)
-		refuse(as, "elements of type %.200S cannot be moved; .view() it as an integer type of the same size, in this machine's byte order", dtype);
+		refuse_for(as, "elements of type %U cannot be moved; .view() it as an integer type of the same size, in this machine's byte order", dtype, 1);
 	Py_DECREF(dtype);
 	return code == 0 ? -1 : 0;
 }

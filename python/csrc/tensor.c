@@ -45,6 +45,16 @@ int refuse(const operand *as, const char *format, ...)
 	return -1;
 }
 
+/* refuse with what object is called, as told says, for the %U of format. */
+int refuse_for(const operand *as, const char *format, PyObject *object, int plain)
+{
+	PyObject *text = told(object, plain);
+	if (text != NULL)
+		refuse(as, format, text);
+	Py_XDECREF(text);
+	return -1;
+}
+
 /* Sets rank and shape from a tuple of numbers. */
 int set_shape(stepvan_tensor *tensor, PyObject *shape, const operand *as)
 {
@@ -55,7 +65,7 @@ int set_shape(stepvan_tensor *tensor, PyObject *shape, const operand *as)
 	for (Py_ssize_t i = 0; i < rank; i++) {
 		tensor->shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
 		if (tensor->shape[i] < 0)
-			return refuse(as, "its shape %.200R is not one of numbers", shape);
+			return refuse_for(as, "its shape %U is not one of numbers", shape, 0);
 	}
 	return 0;
 }
@@ -119,7 +129,7 @@ static int tensor_of_other(PyObject *object, const operand *as, stepvan_tensor *
 	PyErr_Clear();
 	if (PyObject_CheckBuffer(object))
 		return tensor_of_buffer(object, as, tensor, keep);
-	return refuse(as, "%.200R is no tensor: give one of torch or numpy, or what has __dlpack__ or the buffer protocol", object);
+	return refuse_for(as, "%U is no tensor: give one of torch or numpy, or what has __dlpack__ or the buffer protocol", object, 0);
 }
 
 /*

@@ -34,7 +34,7 @@ static int wrong_device(PyObject *object, const operand *as)
 	PyObject *device = PyObject_GetAttr(object, name_device);
 	if (device == NULL)
 		return refuse(as, "its device cannot be told");
-	refuse(as, "it is on device %.200S; this build moves tensors in the memory of the CPU: use .cpu()", device);
+	refuse_for(as, "it is on device %U; this build moves tensors in the memory of the CPU: use .cpu()", device, 1);
 	Py_DECREF(device);
 	return -1;
 }
@@ -61,7 +61,7 @@ static int set_dtype(PyObject *object, const operand *as, stepvan_tensor *tensor
 	int code = dtype_code(dtype);
 	tensor->dtype = (uint8_t)code;
 	if (code == 0)
-		refuse(as, "elements of type %.200S cannot be moved; .view() it as an integer type of the same size", dtype);
+		refuse_for(as, "elements of type %U cannot be moved; .view() it as an integer type of the same size", dtype, 1);
 	Py_DECREF(dtype);
 	return code == 0 ? -1 : 0;
 }

@@ -35,6 +35,7 @@ def test_an_archive_builds_without_the_repository(tmp_path):
     def run(*command, cwd):
         done = subprocess.run([sys.executable, *command], cwd=cwd, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     built = {FOLDER.parent / name for name in (".git", ".cache", "build", "bin")} | {FOLDER / name for name in ("build", "dist")}
     shutil.copytree(FOLDER.parent, tmp_path / "clone", ignore=lambda at, names: {n for n in names if Path(at) / n in built})
@@ -43,11 +44,18 @@ def test_an_archive_builds_without_the_repository(tmp_path):
     (archive,) = tmp_path.glob("*.tar.gz")
     shutil.unpack_archive(archive, tmp_path)
     (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    note = unpacked / build_library.ARCHIVED.name / build_library.NOTE
+    assert note.read_text() == "(devel)\n"  # the clone has no history
+    note.write_text("v1.2.3-test\n")
     run("setup.py", "-q", "bdist_wheel", "-d", str(tmp_path), cwd=unpacked)
     (wheel,) = tmp_path.glob("*.whl")
     licence = (unpacked / "LICENSE").read_bytes()
     assert licence == license_of(wheel) and b"Apache License" in licence
     assert wheel.name.split("-")[:2] == archive.name.removesuffix(".tar.gz").split("-")
+    with zipfile.ZipFile(wheel) as files:
+        library = files.extract("stepvan/libstepvan.so", tmp_path)
+    asks = "import ctypes, sys; f = ctypes.CDLL(sys.argv[1]).stepvan_version; f.restype = ctypes.c_char_p; print(f().decode())"
+    assert run("-c", asks, library, cwd=tmp_path) == "v1.2.3-test\n"
 
 
 @pytest.mark.parametrize(

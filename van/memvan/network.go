@@ -161,6 +161,7 @@ func (e *endpoint) announce() {
 
 // meet waits for somebody to listen at addr and connects n with it.
 func (net *Network) meet(ctx context.Context, n *node, addr string) (*endpoint, error) {
+	begun := time.Now()
 	net.mu.Lock()
 	defer net.mu.Unlock()
 	for {
@@ -168,7 +169,7 @@ func (net *Network) meet(ctx context.Context, n *node, addr string) (*endpoint, 
 			return nil, stepvan.ErrClosed
 		}
 		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("nobody listens there: %w", err)
+			return nil, fmt.Errorf("nobody listens there: %w", errs.GaveUp(time.Since(begun), err))
 		}
 		if e := net.reach(n, addr); e != nil {
 			return e, nil

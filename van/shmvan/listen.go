@@ -280,7 +280,7 @@ func (v *node) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
 	case v.ctx.Err() != nil:
 		return fail(stepvan.ErrClosed)
 	case ctx.Err() != nil:
-		return fail(fmt.Errorf("gave up after %v: %w (last cause: %w)", time.Since(began).Round(time.Millisecond), context.Cause(ctx), err))
+		return fail(fmt.Errorf("%w (last cause: %w)", errs.GaveUp(time.Since(began), context.Cause(ctx)), err))
 	}
 	return fail(err)
 }

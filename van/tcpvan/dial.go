@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -43,7 +44,7 @@ func (v *tcp) Dial(ctx context.Context, text string) (van.Endpoint, error) {
 		closeAll(fds)
 		return fail(stepvan.ErrClosed)
 	case err != nil && ctx.Err() != nil:
-		return fail(fmt.Errorf("gave up after %v: %w (last cause: %w)", time.Since(began).Round(time.Millisecond), context.Cause(ctx), err))
+		return fail(fmt.Errorf("%w (last cause: %w)", errs.GaveUp(time.Since(began), context.Cause(ctx)), err))
 	case err != nil:
 		return fail(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/stepvan/stepvan/bench"
 	"github.com/stepvan/stepvan/bench/page"
 	"github.com/stepvan/stepvan/internal/launch"
+	"github.com/stepvan/stepvan/internal/version"
 )
 
 // goals is the workload that is all of those that the project has goals for.
@@ -246,19 +246,11 @@ func (b *benchResults) page() error {
 	if len(b.reports) == 0 {
 		return nil
 	}
-	err := b.html.publish(&page.Content{Reports: b.reports, Verdicts: b.verdicts, Made: time.Now(), Version: version()})
+	err := b.html.publish(&page.Content{Reports: b.reports, Verdicts: b.verdicts, Made: time.Now(), Version: version.Text()})
 	if err == nil {
 		fmt.Fprintln(b.errOut, "wrote", b.flags.html)
 	}
 	return err
-}
-
-// version is that of this program where the build knows it.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return ""
 }
 
 func makeFolder(path string) error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stepvan/stepvan/cmd/stepvan/internal/terminal"
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/launch"
 	"github.com/stepvan/stepvan/ps"
 )
@@ -96,7 +97,7 @@ func (f *launchFlags) run(ctx context.Context, command []string, out, errOut io.
 	defer release()
 	if f.timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("--timeout %v: %w", f.timeout, context.DeadlineExceeded))
+		ctx, cancel = context.WithTimeoutCause(ctx, f.timeout, errs.Late(fmt.Sprintf("--timeout %v has passed", f.timeout), context.DeadlineExceeded))
 		defer cancel()
 	}
 	plan := f.plan(command)

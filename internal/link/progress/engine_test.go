@@ -128,6 +128,10 @@ func TestTimedOutWaitCanBeRepeated(t *testing.T) {
 	var ev Event
 	err := e.WaitFor(time.Millisecond, &ev)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.EqualError(t, err, "stepvan: wait: gave up after 1ms; the operation goes on and can be waited for again")
+	err = e.WaitFor(0, &ev)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.EqualError(t, err, "stepvan: wait: it is not over yet, the operation goes on and can be waited for")
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	require.ErrorIs(t, e.Wait(ctx, &ev), context.Canceled)

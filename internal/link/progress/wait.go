@@ -1,16 +1,23 @@
 package progress
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/stepvan/stepvan/internal/errs"
 )
 
 // errCut stands for the error of the context that ended a wait.
 var errCut = errors.New("context ended")
 
-var errWaitTimeout = fmt.Errorf("stepvan: wait timed out, the operation goes on and can be waited for again: %w", context.DeadlineExceeded)
+// errWaitTimeout stands for the end of a limit of time.
+var errWaitTimeout = errors.New("time limit")
+
+// errNotYet is WaitFor that only looks.
+var errNotYet = errs.Late("stepvan: wait: it is not over yet, the operation goes on and can be waited for", context.DeadlineExceeded)
 
 // Wait drives the node until ev is set. It returns nil then, an error that
 // wraps ctx.Err() when ctx ends first, stepvan.ErrClosed when the engine is closed, and the cause of Fail.
@@ -19,25 +26,33 @@ func (e *Engine) Wait(ctx context.Context, ev *Event) error {
 		return nil
 	}
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("stepvan: wait: %w", err)
+		return fmt.Errorf("stepvan: wait: %w", errs.GaveUp(0, err))
 	}
 	l := limit{d: -1, cancel: ctx.Done()}
 	if _, ok := ctx.Deadline(); ok {
 		l.ctx = ctx
 	}
 	err := e.wait(ev, &l)
-	if errors.Is(err, errCut) {
-		return fmt.Errorf("stepvan: wait: %w", ctx.Err())
+	if errors.Is(err, errCut) || errors.Is(err, errWaitTimeout) {
+		cause := cmp.Or(ctx.Err(), context.DeadlineExceeded) // its deadline may come a moment before it ends
+		return fmt.Errorf("stepvan: wait: %w", errs.GaveUp(l.lasted(), cause))
 	}
 	return err
 }
 
-// WaitFor is Wait with a time limit in place of a context; d < 0 waits for ever. It does not allocate.
+// WaitFor is Wait with a time limit in place of a context; d < 0 waits for ever. It allocates only where a limit above 0 has passed.
 func (e *Engine) WaitFor(d time.Duration, ev *Event) error {
 	if ev.IsSet() {
 		return nil
 	}
-	return e.wait(ev, &limit{d: d})
+	err := e.wait(ev, &limit{d: d})
+	switch {
+	case err != errWaitTimeout: //nolint:errorlint // it is this very error, and this is the end of each wait
+		return err
+	case d == 0:
+		return errNotYet
+	}
+	return fmt.Errorf("stepvan: wait: %w; the operation goes on and can be waited for again", errs.GaveUp(d, context.DeadlineExceeded))
 }
 
 // wait ends with the cause of a panic below it.
@@ -78,7 +93,8 @@ type limit struct {
 	d        time.Duration   // from the first look at the clock on; negative: for ever
 	ctx      context.Context // has a deadline, if it is not nil
 	cancel   <-chan struct{}
-	until    int64 // about when, by nanotime; 0: not known yet, negative: for ever
+	until    int64     // about when, by nanotime; 0: not known yet, negative: for ever
+	begun    time.Time // about; zero: until is 0
 	deadline time.Time
 
 	stretch // of the wait
@@ -90,14 +106,24 @@ func (l *limit) set(now int64) {
 	case l.until != 0:
 		return
 	case l.ctx != nil:
+		l.begun = time.Now()
 		l.deadline, _ = l.ctx.Deadline()
 	case l.d >= 0:
-		l.deadline = time.Now().Add(l.d)
+		l.begun = time.Now()
+		l.deadline = l.begun.Add(l.d)
 	default:
-		l.until = -1
+		l.begun, l.until = time.Now(), -1
 		return
 	}
-	l.until = now + int64(time.Until(l.deadline))
+	l.until = now + int64(l.deadline.Sub(l.begun))
+}
+
+// lasted is about how long the wait has taken.
+func (l *limit) lasted() time.Duration {
+	if l.until == 0 {
+		return 0
+	}
+	return time.Since(l.begun)
 }
 
 // over is nil while the wait may go on.

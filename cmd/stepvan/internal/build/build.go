@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/stepvan/stepvan/internal/version"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
@@ -21,7 +22,7 @@ func Text() string {
 
 func describe(info *debug.BuildInfo) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "stepvan  %s\n", cmp.Or(info.Main.Version, "(devel)"))
+	fmt.Fprintf(&b, "stepvan  %s\n", version.Of(info))
 	set := map[string]string{}
 	for _, s := range info.Settings {
 		set[s.Key] = s.Value

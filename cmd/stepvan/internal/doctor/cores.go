@@ -85,7 +85,7 @@ func (d *doctor) quotaOf(dir string) (quota, period int64, ok bool) {
 func (d *doctor) checkPinning() {
 	s := d.settings
 	wanted, must := s.Binds()
-	if !wanted {
+	if !wanted || d.pinning {
 		return
 	}
 	cores := affinity.Layout{PerSocket: s.CPUCoresPerSocket, PerDevice: s.CPUCoresPerGPU, Start: s.CPUStartOffset}.Cores(s.GPU)

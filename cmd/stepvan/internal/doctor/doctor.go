@@ -76,6 +76,7 @@ type doctor struct {
 	sys      *System
 	reach    time.Duration
 	checks   []Check
+	pinning  bool // what is wrong with the cores stands there already
 }
 
 func (d *doctor) add(name string, status Status, found, fix string) {

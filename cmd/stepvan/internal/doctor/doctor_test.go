@@ -291,6 +291,28 @@ func TestSettingsMistakesAreFindings(t *testing.T) {
 	}
 }
 
+// What ps says of cores that are missing is said once, and asks for nothing where the node goes on without them.
+func TestMissingCoresAreSaidOnce(t *testing.T) {
+	m := healthy()
+	m.cpus = 8
+	of := func(o Options, words string) (found []Check) {
+		o.System = &m.System
+		for _, c := range Run(t.Context(), worker(t, words), o) {
+			if c.Name == "pinning" || c.Name == "settings" && c.Status != OK {
+				found = append(found, c)
+			}
+		}
+		return found
+	}
+	why := "device 0 would get the cores 10-14, and this process may use 0-7"
+	require.Equal(t, []Check{{"pinning", Warn, why + ": nothing is bound", ""}}, of(Options{
+		Warnings: []config.Warning{{Key: "STEPMESH_BIND_CPU_CORE", Value: "1", Reason: why + ": nothing is bound"}},
+	}, "STEPMESH_BIND_CPU_CORE=1"))
+	require.Equal(t, []Check{{"settings", Fail, "STEPMESH_CPU_START_OFFSET=10", "STEPMESH_CPU_START_OFFSET: " + why + ": set another"}}, of(Options{
+		Mistakes: &stepvan.ConfigError{Key: "STEPMESH_CPU_START_OFFSET", Value: "10", Reason: why + ": set another"},
+	}, "STEPMESH_BIND_CPU_CORE=1 STEPMESH_CPU_START_OFFSET=10"))
+}
+
 func TestSilentMachineIsNoFinding(t *testing.T) {
 	m := healthy()
 	clear(m.files)

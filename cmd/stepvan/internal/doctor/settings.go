@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/stepvan/stepvan"
@@ -17,19 +18,35 @@ import (
 func (d *doctor) checkSettings(mistakes error, warnings []config.Warning) {
 	for _, err := range split(mistakes) {
 		var c *stepvan.ConfigError
-		if errors.As(err, &c) {
+		switch {
+		case !errors.As(err, &c):
+		case slices.Contains(pinningKeys, c.Key):
+			d.pinning = true
+			d.fail("settings", assignment(c.Key, c.Value), c.Key+": "+c.Reason)
+			continue
+		default:
 			d.fail("settings", assignment(c.Key, c.Value), c.Key+" "+c.Reason)
 			continue
 		}
 		d.fail("settings", err.Error(), "stepvan env")
 	}
 	for _, w := range warnings {
+		if slices.Contains(pinningKeys, w.Key) {
+			d.pinning = true
+			d.warn("pinning", w.Reason, "") // the node starts without it
+			continue
+		}
 		d.warn("settings", assignment(w.Key, w.Value), text.Cut(w.Key)+" "+w.Reason)
 	}
 	if mistakes == nil && len(warnings) == 0 {
 		d.ok("settings", "no mistakes")
 	}
 	d.checkTraceFile()
+}
+
+// pinningKeys are the settings that name cores. What ps says of them stands for checkPinning, as it knows the cores of the process.
+var pinningKeys = []string{
+	"STEPVAN_BIND_CPU_CORE", "STEPMESH_BIND_CPU_CORE", "STEPMESH_CPU_START_OFFSET", "STEPMESH_CPU_CORES_PER_GPU", "STEPMESH_CPU_CORES_PER_SOCKET",
 }
 
 // split takes apart what errors.Join has joined, and what was joined in that.
