@@ -9,9 +9,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 test_timeout=${TEST_TIMEOUT:-10m}
 
 steps=(
-	modules format vet build build-arm64 staticcheck golangci-lint shellcheck
+	commits modules format vet build build-arm64 staticcheck golangci-lint shellcheck
 	docs layering style test race capi compat python fuzz
 )
+
+step_commits() { scripts/commits.sh; }
 
 step_modules() {
 	go mod verify
