@@ -12,8 +12,9 @@ PKG          ?= ./...
 TEST_TIMEOUT ?= 10m
 BENCH        ?= .
 FUZZ_SECONDS ?= 300
-PYTEST_WORKERS ?= 3
 GO           ?= go
+
+PYTEST_WORKERS ?= 3
 
 # Where make capi builds, and with which flags more (-asan).
 CAPI_DIR   ?= build
