@@ -6,12 +6,15 @@ SHELL         := bash
 .DEFAULT_GOAL := help
 
 # May be set: the packages of test, race, gobench and soak, the time that the
-# tests of one package may take, the benchmarks, and the time per fuzz target.
+# tests of one package may take, the benchmarks, the time per fuzz target, and
+# how many tests of Python run at a time.
 PKG          ?= ./...
 TEST_TIMEOUT ?= 10m
 BENCH        ?= .
 FUZZ_SECONDS ?= 300
 GO           ?= go
+
+PYTEST_WORKERS ?= 3
 
 # Where make capi builds, and with which flags more (-asan).
 CAPI_DIR   ?= build
@@ -113,7 +116,8 @@ installed-wheel: wheel
 
 pytest: installed-wheel ## test the wheel with torch, numpy and ml_dtypes, and check its types
 	cd python && ../$(VENV)/bin/python -m mypy --strict src
-	cd python && STEPVAN_WHEEL=$$(echo $(CURDIR)/python/dist/*.whl) ../$(VENV)/bin/python -m pytest
+	cd python && STEPVAN_WHEEL=$$(echo $(CURDIR)/python/dist/*.whl) ../$(VENV)/bin/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal -m "not serial"
+	cd python && ../$(VENV)/bin/python -m pytest -m serial
 
 pytest-asan: ## test the Python extension under the address and undefined behaviour sanitizers, and for leaks (minutes)
 	scripts/python-asan.sh long

@@ -23,6 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # A job in the background is started so, and the programs of tests of Ctrl-C would inherit it. A handler is not inherited.
         signal.signal(signal.SIGINT, lambda *_: None)
     config.addinivalue_line("markers", "processes: starts processes, which is slow where each loads torch under a sanitizer")
+    config.addinivalue_line("markers", "serial: counts memory or objects, or reads the repository, so nothing else runs beside it")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,10 +34,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("processes")
 
 
+_reserved: list[socket.socket] = []
+
+
 def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port that nothing else on this machine gets while the tests run.
+
+    The socket stays bound, and does not listen: a scheduler, which sets SO_REUSEADDR as well, can listen on the port.
+    """
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(("127.0.0.1", 0))
+    _reserved.append(s)
+    return s.getsockname()[1]
 
 
 def environment(workers: int = 1, servers: int = 1, **settings: str) -> dict[str, str]:

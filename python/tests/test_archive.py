@@ -30,6 +30,7 @@ def license_of(wheel):
 
 
 @needs_go
+@pytest.mark.serial
 @pytest.mark.timeout(240)
 def test_an_archive_builds_without_the_repository(tmp_path):
     def run(*command, cwd):

@@ -244,6 +244,7 @@ def test_shape_changes_of_a_view_do_not_last(cluster):
         handle.wait(10)
 
 
+@pytest.mark.serial
 def test_nothing_grows(cluster):
     c = cluster()
     server, worker = c.servers[0].server, c.workers[0].worker

@@ -20,6 +20,8 @@ WARM = 30000  # exchanges before anything is counted: tables and pools have thei
 SAMPLES = 20
 PATIENCE = 60 + EXCHANGES / 1000  # seconds
 
+pytestmark = pytest.mark.serial
+
 
 class Census:
     """Prints how much this process has of everything, again and again."""
