@@ -6,7 +6,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-test_timeout=${TEST_TIMEOUT:-10m}
+# Tests wait more than they compute, so there are more packages at a time than cores; the longest begin first.
+together=(-p 4 -timeout "${TEST_TIMEOUT:-10m}" ./internal/stress ./ps ./...)
 
 steps=(
 	commits modules format vet build build-arm64 staticcheck golangci-lint shellcheck
@@ -70,11 +71,11 @@ step_layering() { go test -count=1 ./internal/layering; }
 step_style() { go test -count=1 ./internal/style; }
 
 # Budgets (allocations) are asserted without the race detector, which has its own.
-step_test() { go test -timeout "$test_timeout" ./...; }
+step_test() { go test "${together[@]}"; }
 
 step_race() {
 	scripts/need.sh gcc=gcc,libc6-dev
-	CGO_ENABLED=1 go test -race -timeout "$test_timeout" ./...
+	CGO_ENABLED=1 go test -race "${together[@]}"
 }
 
 step_capi() { scripts/capi.sh; }

@@ -4,8 +4,8 @@
 #
 #   scripts/fuzz.sh [SECONDS]
 #
-# SECONDS are for each target. Without them the targets share two minutes, two
-# to four seconds each. A failing input is kept in the package's testdata/fuzz.
+# SECONDS are for each target. Without them the targets share a minute, two to
+# four seconds each. A failing input is kept in the package's testdata/fuzz.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -44,7 +44,7 @@ if [[ ${#all[@]} -eq 0 ]]; then
 	echo "no fuzz target found" >&2
 	exit 1
 fi
-seconds=${1:-$((120 / ${#all[@]}))}
+seconds=${1:-$((60 / ${#all[@]}))}
 if [[ -z ${1:-} ]]; then
 	seconds=$((seconds < 2 ? 2 : seconds > 4 ? 4 : seconds))
 fi
