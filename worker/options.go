@@ -60,7 +60,7 @@ type Options struct {
 	Log           zerolog.Logger
 }
 
-func (o *Options) complete() {
+func (o *Options) setDefaults() {
 	if o.Routing == Default {
 		o.Routing = Broadcast
 	}

@@ -124,7 +124,7 @@ func staysFlat(t *testing.T, v Van) {
 	}
 	require.Less(t, heapBytes(), heap+64<<10, "bytes of the heap after %d requests", rounds)
 	require.Equal(t, w.Records, x.w.Stats().Records)
-	require.LessOrEqual(t, x.w.Stats().Requests, 2)
+	require.LessOrEqual(t, x.w.Stats().Exchanges, 2)
 	require.Zero(t, x.w.Stats().Outstanding)
 	require.Zero(t, x.w.Stats().BusyKeys)
 	require.Zero(t, x.s.Stats().Unanswered)

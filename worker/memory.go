@@ -1,0 +1,116 @@
+package worker
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+	"unsafe"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/reuse"
+)
+
+// span is a range of addresses.
+type span struct{ start, end uintptr }
+
+func spanOf(b []byte) span {
+	start := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	return span{start, start + uintptr(len(b))}
+}
+
+// overlap reports whether a and b share memory.
+func overlap(a, b []byte) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return false
+	}
+	x, y := spanOf(a), spanOf(b)
+	return x.start < y.end && y.start < x.end
+}
+
+// pullsInto reports whether a pull of x shares memory with push i. The server must then
+// have a copy of the push, since it may answer before it has read everything.
+func (x *activeExchange) pullsInto(i int) bool {
+	b := x.push[i].Bytes()
+	for k := range x.pull {
+		if overlap(b, x.pull[k].Bytes()) {
+			return true
+		}
+	}
+	return false
+}
+
+// pullSpan is the memory of a pull.
+type pullSpan struct {
+	span
+	pull    int
+	request *request
+}
+
+// overlapCheck refuses exchanges whose tensors share memory in a way that makes the outcome a matter of chance. The slice is
+// kept for the next check. Worker.mu guards it. Budget: nothing for one server and one pull; else a span per pull, which
+// is sorted unless the pulls are in the order of their addresses.
+type overlapCheck struct{ spans []pullSpan }
+
+// check refuses pulls that share memory, and a pull that shares memory with a push to another server than the one that
+// writes the pull: that server may not have read the push by then. A push and a pull of one server may be one tensor, as
+// the server answers when it has the push.
+func (c *overlapCheck) check(x *activeExchange) error {
+	if len(x.pull) == 0 || len(x.requests) == 1 && len(x.pull) == 1 {
+		return nil
+	}
+	c.load(x)
+	defer func() { c.spans = reuse.Slice(c.spans) }()
+	for n := 1; n < len(c.spans); n++ {
+		if a, b := c.spans[n-1], c.spans[n]; b.start < a.end {
+			i, j := min(a.pull, b.pull), max(a.pull, b.pull)
+			return errs.Invalid("push_pull: pull tensors %d (key %d) and %d (key %d) share memory; give each memory of its own", i, x.pullKeys[i], j, x.pullKeys[j])
+		}
+	}
+	if len(x.requests) == 1 {
+		return nil
+	}
+	for _, r := range x.requests {
+		if err := c.checkPushes(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// load makes the spans of the pulls that have memory, by address.
+func (c *overlapCheck) load(x *activeExchange) {
+	sorted := true
+	for _, r := range x.requests {
+		for _, i := range r.pulls {
+			b := x.pull[i].Bytes()
+			if len(b) == 0 {
+				continue
+			}
+			s := pullSpan{spanOf(b), i, r}
+			sorted = sorted && (len(c.spans) == 0 || c.spans[len(c.spans)-1].start <= s.start)
+			c.spans = append(c.spans, s)
+		}
+	}
+	if !sorted {
+		slices.SortFunc(c.spans, func(a, b pullSpan) int { return cmp.Compare(a.start, b.start) })
+	}
+}
+
+// checkPushes looks for pulls of other requests in the memory of the pushes of r. The spans do not overlap.
+func (c *overlapCheck) checkPushes(r *request) error {
+	x := r.exchange
+	for _, i := range r.pushes {
+		push := spanOf(x.push[i].Bytes())
+		if push.start == push.end {
+			continue
+		}
+		at := sort.Search(len(c.spans), func(j int) bool { return c.spans[j].end > push.start })
+		for ; at < len(c.spans) && c.spans[at].start < push.end; at++ {
+			if s := &c.spans[at]; s.request != r {
+				return errs.Invalid("push_pull: push tensor %d (key %d) to %s shares memory with pull tensor %d (key %d), which %s writes; give them memory of their own",
+					i, x.pushKeys[i], r.server.name, s.pull, x.pullKeys[s.pull], s.request.server.name)
+			}
+		}
+	}
+	return nil
+}
