@@ -81,7 +81,7 @@ func (l *tensorLists) release() {
 }
 
 func tensorError(kind string, i int, k tensor.Key, err error) error {
-	return fmt.Errorf("push_pull: %s tensor %d (key %d) cannot be used: %w", kind, i, k, err)
+	return fmt.Errorf("push_pull: %s tensor %d (key %d): it cannot be used: %w", kind, i, k, err)
 }
 
 // fail notes the first failure.

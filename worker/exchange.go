@@ -40,16 +40,16 @@ type Exchange struct {
 // check refuses what no cluster could serve. It looks at e alone.
 func (e *Exchange) check() error {
 	if len(e.Push) != len(e.PushKeys) {
-		return errs.Invalid("push_pull: %d push tensors with %d keys; give one key per tensor", len(e.Push), len(e.PushKeys))
+		return errs.Invalid("push_pull: push keys: wrong number (got %d, want %d): give one key per push tensor", len(e.PushKeys), len(e.Push))
 	}
 	if len(e.Pull) != len(e.PullKeys) {
-		return errs.Invalid("push_pull: %d pull tensors with %d keys; give one key per tensor", len(e.Pull), len(e.PullKeys))
+		return errs.Invalid("push_pull: pull keys: wrong number (got %d, want %d): give one key per pull tensor", len(e.PullKeys), len(e.Pull))
 	}
 	if len(e.Push)+len(e.Pull) == 0 {
-		return errs.Invalid("push_pull: the request is empty; give tensors to push or to pull")
+		return errs.Invalid("push_pull: tensors: there are none: give tensors to push or to pull")
 	}
 	if len(e.Variable) != 0 && len(e.Variable) != len(e.Pull) {
-		return errs.Invalid("push_pull: %d marks of variable length for %d pull tensors; give one per tensor or none", len(e.Variable), len(e.Pull))
+		return errs.Invalid("push_pull: marks of variable length: wrong number (got %d, want 0 or %d): give one mark per pull tensor, or none", len(e.Variable), len(e.Pull))
 	}
 	if err := checkTensors("push", e.Push, e.PushKeys); err != nil {
 		return err
@@ -71,13 +71,16 @@ func checkTensors(kind string, list []tensor.Tensor, keys []tensor.Key) error {
 func (e *Exchange) checkNames(routing Routing) error {
 	named := len(e.PushTo)+len(e.PullTo) > 0
 	if named && routing != Named {
-		return errs.Invalid("push_pull: servers are named, but routing is %s; set routing to named", routing)
+		return errs.Invalid("push_pull: routing: it does not fit an exchange that names servers (got %s, want named): set routing to named", routing)
 	}
 	if e.PairWithPush && routing == Broadcast {
-		return errs.Invalid("push_pull: pulls are paired with pushes, but routing is broadcast; set routing to key or named")
+		return errs.Invalid("push_pull: routing: it does not fit pulls that are paired with pushes (got broadcast, want key or named): set routing to key or named")
 	}
-	if e.PairWithPush && (len(e.Push) != len(e.Pull) || len(e.PullTo) > 0) {
-		return errs.Invalid("push_pull: %d pulls cannot be paired with %d pushes; give as many, and no servers for the pulls", len(e.Pull), len(e.Push))
+	if e.PairWithPush && len(e.Push) != len(e.Pull) {
+		return errs.Invalid("push_pull: pulls that are paired with pushes: wrong number (got %d, want %d): give one pull tensor per push tensor", len(e.Pull), len(e.Push))
+	}
+	if e.PairWithPush && len(e.PullTo) > 0 {
+		return errs.Invalid("push_pull: pulls that are paired with pushes: servers are named for them (got %d, want 0): name servers for the pushes only", len(e.PullTo))
 	}
 	if err := checkNamed("push", e.PushTo, len(e.Push)); err != nil {
 		return err
@@ -89,7 +92,7 @@ func checkNamed(kind string, named []stepvan.Rank, tensors int) error {
 	if len(named) <= 1 || len(named) == tensors {
 		return nil
 	}
-	return errs.Invalid("push_pull: %d servers named for %d %s tensors; name one per tensor, or one for all", len(named), tensors, kind)
+	return errs.Invalid("push_pull: servers named for the %s tensors: wrong number (got %d for %d tensors): name one server for all, or one per tensor", kind, len(named), tensors)
 }
 
 // check refuses a request that its server would not take: a key that occurs twice, or sizes beyond
@@ -97,23 +100,23 @@ func checkNamed(kind string, named []stepvan.Rank, tensors int) error {
 func (r *request) check(limits *wire.Limits) error {
 	x := r.exchange
 	// A push and a pull may have the same key: programs of StepMesh count both from 0.
-	if err := r.checkDistinct(x.pushKeys, r.pushes); err != nil {
+	if err := r.checkDistinct("push", x.pushKeys, r.pushes); err != nil {
 		return err
 	}
-	if err := r.checkDistinct(x.pullKeys, r.pulls); err != nil {
+	if err := r.checkDistinct("pull", x.pullKeys, r.pulls); err != nil {
 		return err
 	}
 	if n := max(len(r.pushes), len(r.pulls)); n > int(limits.Tensors) {
-		return errs.Invalid("push_pull: %d tensors for %s, at most %d in one request; split it", n, r.server.name, limits.Tensors)
+		return errs.Invalid("push_pull: request to %s: too many tensors (got %d, want at most %d): split the exchange", r.server.name, n, limits.Tensors)
 	}
 	if n := len(r.pushes) + len(r.pulls); n*wire.MaxDescriptorSize > int(limits.Meta) {
-		return errs.Invalid("push_pull: the descriptors of %d tensors exceed %d bytes; split the request", n, limits.Meta)
+		return errs.Invalid("push_pull: request to %s: too many tensors for its descriptors (got %d, want at most %d): split the exchange", r.server.name, n, limits.Meta/wire.MaxDescriptorSize)
 	}
 	if n := totalBytes(x.push, r.pushes); n > limits.Message {
-		return errs.Invalid("push_pull: %d bytes to push to %s, at most %d in one request; split it", n, r.server.name, limits.Message)
+		return errs.Invalid("push_pull: request to %s: too many bytes to push (got %d, want at most %d): split the exchange", r.server.name, n, limits.Message)
 	}
 	if n := totalBytes(x.pull, r.pulls); n > limits.Message {
-		return errs.Invalid("push_pull: %d bytes to pull from %s, at most %d in one request; split it", n, r.server.name, limits.Message)
+		return errs.Invalid("push_pull: request to %s: too many bytes to pull (got %d, want at most %d): split the exchange", r.server.name, n, limits.Message)
 	}
 	return nil
 }
@@ -129,12 +132,12 @@ func totalBytes(list []tensor.Tensor, indexes []int) (n uint64) {
 const fewKeys = 24
 
 // checkDistinct refuses a key that occurs twice.
-func (r *request) checkDistinct(keys []tensor.Key, indexes []int) error {
+func (r *request) checkDistinct(kind string, keys []tensor.Key, indexes []int) error {
 	if len(indexes) <= fewKeys {
 		for n, i := range indexes {
 			for _, j := range indexes[:n] {
 				if keys[i] == keys[j] {
-					return duplicateKey(keys[i])
+					return duplicateKey(kind, keys[i])
 				}
 			}
 		}
@@ -146,13 +149,13 @@ func (r *request) checkDistinct(keys []tensor.Key, indexes []int) error {
 	clear(r.keys)
 	for _, i := range indexes {
 		if _, ok := r.keys[keys[i]]; ok {
-			return duplicateKey(keys[i])
+			return duplicateKey(kind, keys[i])
 		}
 		r.keys[keys[i]] = struct{}{}
 	}
 	return nil
 }
 
-func duplicateKey(k tensor.Key) error {
-	return errs.Invalid("push_pull: key %d occurs twice in one request; every push needs a key of its own, and every pull", k)
+func duplicateKey(kind string, k tensor.Key) error {
+	return errs.Invalid("push_pull: %s key %d: it occurs twice in one exchange: give each %s tensor a key of its own", kind, k, kind)
 }

@@ -32,7 +32,7 @@ func (h Handle) Op() int { return int(h.op) }
 // Handle makes a handle from its number. A number that the worker never gave makes a stale handle.
 func (w *Worker) Handle(id uint64) Handle { return Handle{w: w, id: handles.ID(id)} }
 
-var errNoHandle = fmt.Errorf("stepvan: the zero Handle names no request: %w", stepvan.ErrStale)
+var errNoHandle = fmt.Errorf("handle: it is the zero Handle: use one that PushPull or Do returned: %w", stepvan.ErrStale)
 
 // Wait drives the node until every server has answered: it has received the pushes, and the pulls
 // are written. A server also answers an exchange without pulls, with a Respond without tensors.
@@ -123,7 +123,7 @@ func (h Handle) PullLen(i int) (int64, error) {
 	}
 	defer h.w.results.Unpin(r)
 	if i < 0 || i >= len(r.Value.lengths) {
-		return 0, errs.Invalid("pull %d of %d", i, len(r.Value.lengths))
+		return 0, errs.Invalid("pull_len: pull tensor %d: the exchange has no such tensor (got %d, want 0 to %d): give the index of a pull tensor", i, i, len(r.Value.lengths)-1)
 	}
 	return r.Value.lengths[i], nil
 }
@@ -153,7 +153,7 @@ func (h Handle) finished() (*handles.Record[result], error) {
 	}
 	if !r.Done() {
 		h.w.results.Unpin(r)
-		return nil, errs.Invalid("the request has not completed; wait for its handle first")
+		return nil, errs.Invalid("handle: the exchange has not completed: wait for the handle first")
 	}
 	return r, nil
 }
@@ -165,7 +165,7 @@ func (h Handle) lengths() (*handles.Record[result], error) {
 	}
 	if !r.Value.variable {
 		h.w.results.Unpin(r)
-		return nil, errs.Invalid("no pull of the request was marked as variable-length, so all were written whole")
+		return nil, errs.Invalid("handle: no pull was marked as variable-length, so all were written whole: mark pulls in the exchange to get their lengths")
 	}
 	return r, nil
 }

@@ -31,7 +31,7 @@ func (t *keyTable) claim(x *activeExchange) error {
 		if user := s.user; user != nil {
 			t.release(x)
 			if user == x {
-				return duplicateKey(k)
+				return duplicateKey("push", k)
 			}
 			return user.busyError(k)
 		}
@@ -82,8 +82,8 @@ func (x *activeExchange) busyError(k tensor.Key) error {
 	}
 	hint := "wait for its handle"
 	if x.state.completed() {
-		hint = "its handle has failed, so try again when that server has answered"
+		hint = "its handle has failed, so try again when this server has answered"
 	}
-	fault.Err = fmt.Errorf("key %d: its last push has not been answered; %s, or use another key: %w", k, hint, stepvan.ErrBusy)
+	fault.Err = fmt.Errorf("key %d: its last push has not been answered: %s, or use another key: %w", k, hint, stepvan.ErrBusy)
 	return fault
 }

@@ -63,7 +63,7 @@ func (c *overlapCheck) check(x *activeExchange) error {
 	for n := 1; n < len(c.spans); n++ {
 		if a, b := c.spans[n-1], c.spans[n]; b.start < a.end {
 			i, j := min(a.pull, b.pull), max(a.pull, b.pull)
-			return errs.Invalid("push_pull: pull tensors %d (key %d) and %d (key %d) share memory; give each memory of its own", i, x.pullKeys[i], j, x.pullKeys[j])
+			return errs.Invalid("push_pull: pull tensors %d (key %d) and %d (key %d): they share memory: give each memory of its own", i, x.pullKeys[i], j, x.pullKeys[j])
 		}
 	}
 	if len(x.requests) == 1 {
@@ -107,7 +107,7 @@ func (c *overlapCheck) checkPushes(r *request) error {
 		at := sort.Search(len(c.spans), func(j int) bool { return c.spans[j].end > push.start })
 		for ; at < len(c.spans) && c.spans[at].start < push.end; at++ {
 			if s := &c.spans[at]; s.request != r {
-				return errs.Invalid("push_pull: push tensor %d (key %d) to %s shares memory with pull tensor %d (key %d), which %s writes; give them memory of their own",
+				return errs.Invalid("push_pull: push tensor %d (key %d) to %s: it shares memory with pull tensor %d (key %d), which %s writes: give each memory of its own",
 					i, x.pushKeys[i], r.server.name, s.pull, x.pullKeys[s.pull], s.request.server.name)
 			}
 		}

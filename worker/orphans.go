@@ -78,14 +78,14 @@ func (r *request) mayRead(b []byte) bool {
 
 // inUseError refuses tensor i of another exchange.
 func (r *request) inUseError(kind string, i int, k tensor.Key, does string) error {
-	when := "it has answered that one"
+	when := "the server has answered that exchange"
 	switch {
 	case r.server.lost != nil:
-		when = "it has let go of it, or has ended: this worker has given it up, but its process lives"
+		when = "the process of the server has released the memory or ended (the worker has lost that server, but its process still runs)"
 	case r.state&lent == 0:
-		when = "it has received that one"
+		when = "the server has received that exchange"
 	}
 	return &stepvan.OpError{Op: "push_pull", Van: r.server.session.Van(), Peer: r.server.name, Err: fmt.Errorf(
-		"%s tensor %d (key %d) shares memory with a request that has failed, and this server may still %s it; take other memory, or try again when %s: %w",
+		"%s tensor %d (key %d): it shares memory with a failed exchange, and this server may still %s it: use other memory, or try again when %s: %w",
 		kind, i, k, does, when, stepvan.ErrBusy)}
 }

@@ -86,7 +86,7 @@ func TestMemoryThatALiveServerStillHas(t *testing.T) {
 
 	try(t, h.w, 0, h.server, uses(t, push, pull, other), func(err error) {
 		require.ErrorContains(t, err, "server 0")
-		require.ErrorContains(t, err, "try again when it has answered")
+		require.ErrorContains(t, err, "try again when the server has answered")
 	})
 	require.ErrorIs(t, pull.Region().Close(), stepvan.ErrBusy)
 
@@ -122,7 +122,7 @@ func TestMemoryThatAServerKeepsThatWasLost(t *testing.T) {
 
 	try(t, h.w, 1, second, uses(t, push, pull, other), func(err error) {
 		require.ErrorContains(t, err, "server 0")
-		require.ErrorContains(t, err, "let go")
+		require.ErrorContains(t, err, "released the memory or ended")
 	})
 	v.Release()
 	again := &worker.Exchange{Routing: worker.Named, Pull: List(pull, push), PullKeys: Keys(8, 9), PullTo: []stepvan.Rank{1}}

@@ -107,17 +107,17 @@ func setTarget(d *wire.Descriptor, t *link.Target) {
 // an answer that does not fit comes from a broken server.
 func (r *request) checkResponse(got []wire.Descriptor) error {
 	if len(got) != len(r.pulls) {
-		return &stepvan.ProtocolError{Field: "pulls", Reason: fmt.Sprintf("an answer with %d tensors to %d pulls", len(got), len(r.pulls))}
+		return &stepvan.ProtocolError{Field: "pulls", Reason: fmt.Sprintf("an answer has the wrong number of tensors (got %d, want %d)", len(got), len(r.pulls))}
 	}
 	x := r.exchange
 	for j, i := range r.pulls {
 		size := uint64(x.pull[i].Len())
 		variable := len(x.variable) > 0 && x.variable[i]
 		if got[j].Key != x.pullKeys[i] || got[j].Bytes > size || got[j].Bytes < size && !variable {
-			return &stepvan.ProtocolError{Field: "pull", Reason: fmt.Sprintf("an answer with key %d and %d bytes to the pull of key %d and %d bytes", got[j].Key, got[j].Bytes, x.pullKeys[i], size)}
+			return &stepvan.ProtocolError{Field: "pull", Reason: fmt.Sprintf("an answer does not fit its pull (got key %d and %d bytes, want key %d and %d bytes)", got[j].Key, got[j].Bytes, x.pullKeys[i], size)}
 		}
 		if got[j].Flags&wire.DescInPlace != 0 && !r.plan.lendsPull(j) && got[j].Bytes > 0 {
-			return &stepvan.ProtocolError{Field: "flags", Reason: fmt.Sprintf("the answer to the pull of key %d is said to be in memory that was not lent", x.pullKeys[i])}
+			return &stepvan.ProtocolError{Field: "flags", Reason: fmt.Sprintf("the answer to the pull of key %d is in memory that was not lent", x.pullKeys[i])}
 		}
 	}
 	return nil

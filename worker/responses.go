@@ -126,11 +126,11 @@ func (h responses) find(m *link.Inbound, meta []byte) (*request, error) {
 	header := &m.Header
 	r := h.w.exchanges.find(header.Request)
 	if r == nil || r.server.session != m.Session || r.state&(unanswered|receiving) != unanswered {
-		return nil, &stepvan.ProtocolError{Field: "request", Reason: fmt.Sprintf("a response to %#x, which is no unanswered request", header.Request)}
+		return nil, &stepvan.ProtocolError{Field: "request", Reason: fmt.Sprintf("a response to request %#x, which waits for none", header.Request)}
 	}
 	if header.Flags&wire.FlagError != 0 {
 		if header.Total != 0 {
-			return nil, &stepvan.ProtocolError{Field: "total", Reason: "an error with payload"}
+			return nil, &stepvan.ProtocolError{Field: "total", Reason: "an error response has payload"}
 		}
 		return r, nil
 	}

@@ -2,7 +2,9 @@ package worker
 
 import (
 	"encoding/binary"
+	"fmt"
 	"sort"
+	"strings"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -14,7 +16,7 @@ import (
 // route makes the requests of x. Under Worker.mu.
 func (w *Worker) route(x *activeExchange, e *Exchange, routing Routing) error {
 	if len(w.servers) == 0 {
-		return errs.Invalid("push_pull: the worker is not paired with any server yet; start the node first")
+		return errs.Invalid("push_pull: servers: the worker is not paired with any yet: start the node first")
 	}
 	if routing == Broadcast {
 		return w.exchanges.broadcast(x, w.servers)
@@ -26,7 +28,7 @@ func (w *Worker) route(x *activeExchange, e *Exchange, routing Routing) error {
 func (t *exchangeTable) broadcast(x *activeExchange, servers serverList) error {
 	x.broadcast = true
 	if len(x.pull)%len(servers) != 0 {
-		return errs.Invalid("push_pull: %d pull tensors do not divide by %d servers; give each server as many, all of server 0 first", len(x.pull), len(servers))
+		return errs.Invalid("push_pull: pull tensors: wrong number for a broadcast (got %d, want a multiple of %d): give each server as many, all of the first server first", len(x.pull), len(servers))
 	}
 	each := len(x.pull) / len(servers)
 	for s, v := range servers {
@@ -69,6 +71,15 @@ func (t *exchangeTable) scatter(x *activeExchange, servers serverList, e *Exchan
 // serverList is the servers that a worker is paired with, by rank.
 type serverList []*serverPeer
 
+// String lists the ranks.
+func (l serverList) String() string {
+	ranks := make([]stepvan.Rank, len(l))
+	for i, v := range l {
+		ranks[i] = v.rank
+	}
+	return strings.Trim(fmt.Sprint(ranks), "[]")
+}
+
 // choose returns the server of the i-th tensor: the named one, else the owner of k.
 func (l serverList) choose(k tensor.Key, named []stepvan.Rank, i int) (*serverPeer, error) {
 	switch len(named) {
@@ -79,7 +90,7 @@ func (l serverList) choose(k tensor.Key, named []stepvan.Rank, i int) (*serverPe
 	}
 	at := sort.Search(len(l), func(j int) bool { return l[j].rank >= named[i] })
 	if at == len(l) || l[at].rank != named[i] {
-		return nil, errs.Invalid("push_pull: server %d is named for key %d, but this worker is not paired with it", named[i], k)
+		return nil, errs.Invalid("push_pull: key %d: this worker is not paired with the server that is named for it (got server %d, want one of %s): name one of these", k, named[i], l)
 	}
 	return l[at], nil
 }

@@ -49,7 +49,7 @@ func (x *activeExchange) timeoutError(cause error) error {
 	if others > 0 {
 		text += fmt.Sprintf(", and %d of the other %d servers have not answered either", others, len(x.requests)-1)
 	}
-	text += "; it can be waited for again"
+	text += ": wait again, the exchange is not over"
 	return &stepvan.OpError{Op: "push_pull", Van: first.server.session.Van(), Peer: first.server.name, Err: &timeoutError{text, cause}}
 }
 

@@ -96,16 +96,16 @@ func (w *Worker) Join(rank stepvan.Rank, servers []Server) error {
 
 func byRank(servers []Server) ([]Server, error) {
 	if len(servers) == 0 {
-		return nil, errs.Invalid("a worker without servers: pair it with one at least")
+		return nil, errs.Invalid("join: servers: there are none: pair the worker with at least one")
 	}
 	list := slices.Clone(servers)
 	slices.SortFunc(list, func(a, b Server) int { return int(a.Rank - b.Rank) })
 	for i, s := range list {
 		if s.Session == nil {
-			return nil, errs.Invalid("%s has no session: dial it first", s.Name)
+			return nil, errs.Invalid("join: %s: it has no session: dial it first", s.Name)
 		}
 		if i > 0 && s.Rank == list[i-1].Rank {
-			return nil, errs.Invalid("two servers with rank %d: %s and %s", s.Rank, list[i-1].Name, s.Name)
+			return nil, errs.Invalid("join: %s and %s: both have rank %d: give each server a rank of its own", list[i-1].Name, s.Name, s.Rank)
 		}
 	}
 	return list, nil
@@ -181,5 +181,5 @@ func (w *Worker) logUnseen(r *handles.Record[result], err error) {
 		return
 	}
 	w.opt.Log.Error().Err(err).Str("label", text.Cut(r.Value.label)).
-		Msg("a request failed and nobody waited for its handle")
+		Msg("an exchange failed, and nobody waited for its handle")
 }
