@@ -9,8 +9,8 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// activeExchange is an exchange from Do until no server answers it and none reaches its memory. It is recycled after that.
-// Worker.mu guards it.
+// activeExchange is an exchange from Do until no server answers it and none reaches its memory. It is recycled after
+// that. Worker.mu guards it.
 type activeExchange struct {
 	next *activeExchange // in the list of free ones
 	tensorLists
@@ -32,7 +32,8 @@ type activeExchange struct {
 	err error // the first failure
 }
 
-// tensorLists are the tensors of an exchange. They are copies, so that the slices of an Exchange are its caller's again.
+// tensorLists are the tensors of an exchange. They are copies, so that the slices of an Exchange are its caller's
+// again.
 type tensorLists struct {
 	push     []tensor.Tensor
 	pushKeys []tensor.Key

@@ -41,15 +41,9 @@ func (v *serverPeer) removeChunks(a *wire.Announcement, generation uint32) {
 	}
 }
 
-// announcements handles what servers say of their chunks. A later request tells with its generation which announcements
-// the worker had seen.
-type announcements struct{ w *Worker }
-
-// Opened implements link.Handler.
-func (h announcements) Opened(s *link.Session) error {
-	h.w.opened(s)
-	return nil
-}
+// announcements handles what servers say of their chunks. A later request tells with its generation which
+// announcements the worker had seen.
+type announcements struct{ sessionEvents }
 
 // Place refuses payload, which announcements do not have.
 func (h announcements) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
@@ -89,6 +83,3 @@ func (h announcements) Abort(*link.Inbound, error) {}
 
 // Detached implements link.Detacher.
 func (h announcements) Detached(s *link.Session) { h.w.detached(s) }
-
-// Lost implements link.Handler.
-func (h announcements) Lost(s *link.Session, err error) { h.w.lose(s, err) }

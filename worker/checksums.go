@@ -7,8 +7,8 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// computeChecksums notes the content of the pushes, for Options.CheckBorrowed. It leaves out a push that the answer may be
-// written into. Under Worker.mu.
+// computeChecksums notes the content of the pushes, for Options.CheckBorrowed. It leaves out a push that the answer
+// may be written into. Under Worker.mu.
 func (x *activeExchange) computeChecksums() {
 	x.checksums = x.checksums[:0]
 	for i := range x.push {

@@ -7,13 +7,13 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// Exchange is one batch of tensors to push and to pull. The worker reads it only
-// during [Worker.Do], so the caller may use the slices and the struct again at once. The
-// memory of the tensors is borrowed until the handle completes. When the handle fails, servers may still reach that memory
-// for a while: see Memory in the documentation of this package.
+// Exchange is one batch of tensors to push and to pull. The worker reads it only during [Worker.Do], so the caller
+// may use the slices and the struct again at once. The memory of the tensors is borrowed until the handle completes.
+// When the handle fails, servers may still reach that memory for a while: see Memory in the documentation of this
+// package.
 //
-// In what one server gets, each push key occurs once, and each pull key occurs once. No two pulls share memory. A pull may
-// share memory with a push to the server that writes the pull, but not with a push to another server.
+// In what one server gets, each push key occurs once, and each pull key occurs once. No two pulls share memory. A
+// pull may share memory with a push to the server that writes the pull, but not with a push to another server.
 type Exchange struct {
 	Push     []tensor.Tensor
 	PushKeys []tensor.Key // one per push tensor

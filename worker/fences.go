@@ -8,8 +8,8 @@ import (
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// A server withdraws chunks that this worker may be writing into. The worker then sends a fence, behind all requests that
-// were to be written into them: nothing is written there after it.
+// A server withdraws chunks that this worker may be writing into. The worker then sends a fence, behind all requests
+// that were to be written into them: nothing is written there after it.
 
 // fenceTracker tells when the fence for a withdrawal can be sent to one server: once the link has all requests with
 // targets that began before the withdrawal. It counts them in two phases, so that nothing waits for those that began
@@ -67,8 +67,8 @@ func (w *Worker) noteFence(v *serverPeer) {
 	}
 }
 
-// sendFences sends the fences that are due. A fence that the link has no space for stays due until the next call, which
-// comes with the next request. Without locks. Budget while none is due: one load.
+// sendFences sends the fences that are due. A fence that the link has no space for stays due until the next call,
+// which comes with the next request. Without locks. Budget while none is due: one load.
 func (w *Worker) sendFences() {
 	if !w.fencesDue.Load() {
 		return

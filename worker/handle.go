@@ -37,10 +37,11 @@ var errNoHandle = fmt.Errorf("handle: it is the zero Handle: use one that PushPu
 // Wait drives the node until every server has answered: it has received the pushes, and the pulls
 // are written. A server also answers an exchange without pulls, with a Respond without tensors.
 //
-// Wait returns the error of the exchange: nil, or a [*stepvan.OpError] that names the server that was lost or that refused
-// its request. After such an error other servers may keep tensors for a while: see Memory in the documentation of this
-// package. An error that wraps ctx.Err() says that the exchange is not over. It names a server that has not answered. The
-// exchange can be waited for again, and its tensors are still borrowed. Wait on a finished handle returns at once.
+// Wait returns the error of the exchange: nil, or a [*stepvan.OpError] that names the server that was lost or that
+// refused its request. After such an error other servers may keep tensors for a while: see Memory in the
+// documentation of this package. An error that wraps ctx.Err() says that the exchange is not over. It names a server
+// that has not answered. The exchange can be waited for again, and its tensors are still borrowed. Wait on a finished
+// handle returns at once.
 func (h Handle) Wait(ctx context.Context) error {
 	if h.w == nil {
 		return errNoHandle
@@ -48,9 +49,9 @@ func (h Handle) Wait(ctx context.Context) error {
 	return h.describeTimeout(h.w.results.Wait(ctx, h.id))
 }
 
-// WaitFor is [Handle.Wait] with a limit of time. After it the error wraps
-// [context.DeadlineExceeded]. A negative d means no limit. With 0, WaitFor looks without waiting, and its error names no
-// server. 0 allocations unless the limit passes.
+// WaitFor is [Handle.Wait] with a limit of time. After it the error wraps [context.DeadlineExceeded]. A negative d
+// means no limit. With 0, WaitFor looks without waiting, and its error names no server. 0 allocations unless the
+// limit passes.
 func (h Handle) WaitFor(d time.Duration) error {
 	if h.w == nil {
 		return errNoHandle

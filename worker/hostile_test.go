@@ -12,18 +12,18 @@ import (
 	"github.com/stepvan/stepvan/worker"
 )
 
-// prey is a worker with one server that says whatever the test wants.
-type prey struct {
+// rawServer is a server that says whatever the test wants, and its worker.
+type rawServer struct {
 	w       *worker.Worker
 	node    *Peer
 	server  *Peer
 	session *link.Session // of the server
 }
 
-func newPrey(t *testing.T) *prey {
+func newRawServer(t *testing.T) *rawServer {
 	v := Mem()
 	o := Options{Van: v}
-	p := &prey{node: NewPeer(t, o, "worker 0", 5), server: NewPeer(t, o, "server 0", 6)}
+	p := &rawServer{node: NewPeer(t, o, "worker 0", 5), server: NewPeer(t, o, "server 0", 6)}
 	addr := p.server.Listen(t, v)
 	p.w = worker.New(p.node.Link, worker.Options{})
 	s, err := p.node.Link.Dial(Context(t), []string{addr})
@@ -34,7 +34,7 @@ func newPrey(t *testing.T) *prey {
 }
 
 // asked issues a pull of two floats with key 1, and returns its handle and the request as the server got it.
-func (p *prey) asked(t *testing.T) (worker.Handle, *link.Inbound) {
+func (p *rawServer) asked(t *testing.T) (worker.Handle, *link.Inbound) {
 	t.Helper()
 	h, err := p.w.PushPull(nil, nil, List(Floats(t, 0, 0)), Keys(1))
 	require.NoError(t, err)
@@ -79,7 +79,7 @@ func TestBrokenServersAreCutOff(t *testing.T) {
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			p := newPrey(t)
+			p := newRawServer(t)
 			h, m := p.asked(t)
 			o := tc.out
 			o.Request = m.Header.Request + tc.id
@@ -102,7 +102,7 @@ func TestBrokenServersAreCutOff(t *testing.T) {
 }
 
 func TestRemoteErrorNamesTheServer(t *testing.T) {
-	p := newPrey(t)
+	p := newRawServer(t)
 	h, m := p.asked(t)
 	id := m.Header.Request
 	m.Release()
@@ -118,7 +118,7 @@ func TestRemoteErrorNamesTheServer(t *testing.T) {
 }
 
 func TestSecondAnswerIsABrokenServer(t *testing.T) {
-	p := newPrey(t)
+	p := newRawServer(t)
 	h, m := p.asked(t)
 	o := link.Outbound{
 		Channel: link.ChannelBulk, Op: wire.OpResponse, Request: m.Header.Request,
@@ -133,7 +133,7 @@ func TestSecondAnswerIsABrokenServer(t *testing.T) {
 }
 
 func TestRequestsCarryTheGenerationThatWasAnnounced(t *testing.T) {
-	p := newPrey(t)
+	p := newRawServer(t)
 	_, m := p.asked(t)
 	require.Zero(t, m.Header.Generation)
 	for _, g := range []uint32{3, 2, 0} { // generations only rise

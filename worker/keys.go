@@ -10,8 +10,8 @@ import (
 // keyState is a push key, and the exchange whose push of it is unanswered.
 type keyState struct{ user *activeExchange }
 
-// keyTable knows which push keys are busy. Keys that are not busy stay in the map, since a look-up is a quarter of the cost
-// of inserting and deleting. Worker.mu guards it.
+// keyTable knows which push keys are busy. Keys that are not busy stay in the map, since a look-up is a quarter of
+// the cost of inserting and deleting. Worker.mu guards it.
 type keyTable struct {
 	states map[tensor.Key]*keyState
 	busy   int

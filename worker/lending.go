@@ -129,8 +129,9 @@ func (d *droppedFiles) take() []uint64 {
 	return list
 }
 
-// fileDropped withdraws the grants of a file, whose memory goes back to the system only when servers cannot reach it. No
-// request may follow, so it does not wait for one. The caller may hold any lock, so another goroutine takes Worker.mu.
+// fileDropped withdraws the grants of a file, whose memory goes back to the system only when servers cannot reach it.
+// No request may follow, so it does not wait for one. The caller may hold any lock, so another goroutine takes
+// Worker.mu.
 func (w *Worker) fileDropped(file uint64) {
 	if w.lender.dropped.add(file) {
 		go func() {

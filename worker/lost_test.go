@@ -150,7 +150,8 @@ func TestLossIsWholeBeforeItIsSeen(t *testing.T) {
 	requireLost(t, again, "server 0")
 }
 
-// A key that a live server has not answered is busy although its request has failed, and the error says whose answer is to come.
+// A key that a live server has not answered is busy although its request has failed, and the error says whose answer
+// is to come.
 func TestKeysOfAFailedRequestThatALiveServerHas(t *testing.T) {
 	c := New(t, anyReady(2, worker.Named))
 	w := c.Workers[0]

@@ -46,14 +46,14 @@ type pullSpan struct {
 	request *request
 }
 
-// overlapCheck refuses exchanges whose tensors share memory in a way that makes the outcome a matter of chance. The slice is
-// kept for the next check. Worker.mu guards it. Budget: nothing for one server and one pull; else a span per pull, which
-// is sorted unless the pulls are in the order of their addresses.
+// overlapCheck refuses exchanges whose tensors share memory in a way that makes the outcome a matter of chance. The
+// slice is kept for the next check. Worker.mu guards it. Budget: nothing for one server and one pull; else a span per
+// pull, which is sorted unless the pulls are in the order of their addresses.
 type overlapCheck struct{ spans []pullSpan }
 
-// check refuses pulls that share memory, and a pull that shares memory with a push to another server than the one that
-// writes the pull: that server may not have read the push by then. A push and a pull of one server may be one tensor, as
-// the server answers when it has the push.
+// check refuses pulls that share memory, and a pull that shares memory with a push to another server than the one
+// that writes the pull: that server may not have read the push by then. A push and a pull of one server may be one
+// tensor, as the server answers when it has the push.
 func (c *overlapCheck) check(x *activeExchange) error {
 	if len(x.pull) == 0 || len(x.requests) == 1 && len(x.pull) == 1 {
 		return nil

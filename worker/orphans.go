@@ -8,8 +8,9 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// orphans are exchanges that have failed while servers that live may still use their memory. A handle that fails completes
-// at once, so no other exchange gets that memory meanwhile, unless both only read it. Worker.mu guards the list.
+// orphans are exchanges that have failed while servers that live may still use their memory. A handle that fails
+// completes at once, so no other exchange gets that memory meanwhile, unless both only read it. Worker.mu guards the
+// list.
 type orphans struct{ list []*activeExchange }
 
 func (o *orphans) add(x *activeExchange) { o.list = append(o.list, x) }

@@ -35,12 +35,19 @@ func (w *Worker) peer(s *link.Session) *serverPeer {
 	return v
 }
 
-// opened is the first event of a session.
-func (w *Worker) opened(s *link.Session) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.peer(s)
+// sessionEvents is what the handlers of all channels do alike.
+type sessionEvents struct{ w *Worker }
+
+// Opened implements link.Handler.
+func (h sessionEvents) Opened(s *link.Session) error {
+	h.w.mu.Lock()
+	defer h.w.mu.Unlock()
+	h.w.peer(s)
+	return nil
 }
+
+// Lost implements link.Handler.
+func (h sessionEvents) Lost(s *link.Session, err error) { h.w.lose(s, err) }
 
 // lose fails everything that needs s, and every later request to it.
 func (w *Worker) lose(s *link.Session, err error) {

@@ -55,7 +55,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		}
 		return x, k
 	}
-	crowd, crowdKeys := many(51)
+	tooMany, tooManyKeys := many(51)
 	pair, pairKeys := many(40)
 	pairKeys[39] = pairKeys[0]
 	big := Floats(t, make([]float32, 257)...)
@@ -72,7 +72,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"closed push region", worker.Exchange{Push: List(one, closed), PushKeys: Keys(1, 9)}, stepvan.ErrClosed, "push tensor 1 (key 9)"},
 		{"closed pull region", worker.Exchange{Pull: List(one, closed), PullKeys: Keys(1, 9)}, stepvan.ErrClosed, "pull tensor 1 (key 9)"},
 		{"marks", worker.Exchange{Pull: List(one, one), PullKeys: Keys(1, 2), Variable: []bool{true}}, stepvan.ErrInvalid, "marks of variable length: wrong number (got 1, want 0 or 2)"},
-		{"tensors", worker.Exchange{Push: crowd, PushKeys: crowdKeys}, stepvan.ErrInvalid, "request to server 0: too many tensors (got 51, want at most 50)"},
+		{"tensors", worker.Exchange{Push: tooMany, PushKeys: tooManyKeys}, stepvan.ErrInvalid, "request to server 0: too many tensors (got 51, want at most 50)"},
 		{"push bytes", worker.Exchange{Push: List(big), PushKeys: Keys(1)}, stepvan.ErrInvalid, "request to server 0: too many bytes to push (got 1028, want at most 1024)"},
 		{"pull bytes", worker.Exchange{Pull: List(one, big), PullKeys: Keys(1, 2)}, stepvan.ErrInvalid, "request to server 1: too many bytes to pull (got 1028, want at most 1024)"},
 		{"names with broadcast", worker.Exchange{Push: List(one), PushKeys: Keys(1), PushTo: []stepvan.Rank{0}}, stepvan.ErrInvalid, "(got broadcast, want named)"},

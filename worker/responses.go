@@ -10,16 +10,10 @@ import (
 )
 
 // responses handles the two channels of responses. The driver makes all calls, one at a time.
-type responses struct{ w *Worker }
+type responses struct{ sessionEvents }
 
-// Opened implements link.Handler.
-func (h responses) Opened(s *link.Session) error {
-	h.w.opened(s)
-	return nil
-}
-
-// Place has the payload read straight into the pull tensors. When nobody waits for the answer any more, the payload goes
-// to pooled memory and is dropped.
+// Place has the payload read straight into the pull tensors. When nobody waits for the answer any more, the payload
+// goes to pooled memory and is dropped.
 func (h responses) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 	w := h.w
 	w.mu.Lock()
@@ -95,11 +89,8 @@ func (h responses) Abort(m *link.Inbound, _ error) {
 	}
 }
 
-// Lost implements link.Handler.
-func (h responses) Lost(s *link.Session, err error) { h.w.lose(s, err) }
-
-// whole finds the request of a whole message, and takes what the response says. An error means that the server does not
-// speak the protocol. When there is a request, settle follows all the same. Under Worker.mu.
+// whole finds the request of a whole message, and takes what the response says. An error means that the server does
+// not speak the protocol. When there is a request, settle follows all the same. Under Worker.mu.
 func (h responses) whole(m *link.Inbound) (*request, error) {
 	if r, ok := m.User.(*request); ok {
 		r.on(endReceive)
@@ -120,8 +111,8 @@ func (h responses) whole(m *link.Inbound) (*request, error) {
 	return r, nil
 }
 
-// find returns the request that m, with this meta, answers. It decodes the answer into Worker.response, and checks that it
-// fits the request. Under Worker.mu.
+// find returns the request that m, with this meta, answers. It decodes the answer into Worker.response, and checks
+// that it fits the request. Under Worker.mu.
 func (h responses) find(m *link.Inbound, meta []byte) (*request, error) {
 	header := &m.Header
 	r := h.w.exchanges.find(header.Request)

@@ -18,8 +18,8 @@ func (w *Worker) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []te
 // Do sends an exchange and returns its handle. When it returns an error, it has sent nothing:
 //
 //   - [stepvan.ErrInvalid]: the exchange contradicts the contract.
-//   - [stepvan.ErrBusy]: the text names a push key whose last push has not been answered. Or it names a tensor that shares
-//     memory with a failed exchange, and the server that may still use that memory.
+//   - [stepvan.ErrBusy]: the text names a push key whose last push has not been answered. Or it names a tensor that
+//     shares memory with a failed exchange, and the server that may still use that memory.
 //   - [stepvan.ErrWouldBlock]: too many exchanges are outstanding, or the queue to a server is
 //     full. Wait for a handle and try again.
 //   - A [*stepvan.OpError] names a server that was lost ([stepvan.ErrPeerLost]).

@@ -24,7 +24,8 @@ func (p *sendPlan) reset() {
 	p.pushes, p.pulls, p.targets, p.written = p.pushes[:0], p.pulls[:0], p.targets[:0], false
 }
 
-// planSend decides how the bytes of r travel. Under Worker.mu; endWrites follows once the link has taken or refused r.
+// planSend decides how the bytes of r travel. Under Worker.mu; endWrites follows once the link has taken or refused
+// r.
 func (w *Worker) planSend(r *request) {
 	if s := r.server.session; !s.OneSided() || r.small(s.InMessage()) {
 		return
@@ -42,8 +43,8 @@ func (w *Worker) planSend(r *request) {
 	}
 }
 
-// small reports whether all tensors of r take no more than most bytes together. They travel with their messages, which
-// is less work for both sides than to say where they belong.
+// small reports whether all tensors of r take no more than most bytes together. They travel with their messages,
+// which is less work for both sides than to say where they belong.
 func (r *request) small(most int64) bool {
 	return int64(totalBytes(r.exchange.push, r.pushes)+totalBytes(r.exchange.pull, r.pulls)) <= most
 }
@@ -59,8 +60,8 @@ func (r *request) lendPulls(l *lender) {
 	}
 }
 
-// planPushes leaves pushes in place where r lends its pulls. The others are written into chunks of the server when it has
-// one for each of them, and are sent otherwise.
+// planPushes leaves pushes in place where r lends its pulls. The others are written into chunks of the server when it
+// has one for each of them, and are sent otherwise.
 func (r *request) planPushes(l *lender) {
 	x, p := r.exchange, &r.plan
 	mayLend := len(p.pulls) > 0 && len(x.push)*len(x.pull) <= maxComparisons

@@ -2,8 +2,8 @@ package worker
 
 import "math/bits"
 
-// requestState is what still happens to a request: a set, since its message is sent, its response received and its memory
-// lent independently of each other. requestTransitions is the only way to change it.
+// requestState is what still happens to a request: a set, since its message is sent, its response received and its
+// memory lent independently of each other. requestTransitions is the only way to change it.
 type requestState uint8
 
 const (
@@ -33,8 +33,8 @@ const (
 	requestEvents = iota
 )
 
-// requestTransitions tells when an event can happen, and what it changes. A loss ends the wait for an answer, but neither
-// the response that is being received nor the reach of the server. So an answer may come after it.
+// requestTransitions tells when an event can happen, and what it changes. A loss ends the wait for an answer, but
+// neither the response that is being received nor the reach of the server. So an answer may come after it.
 var requestTransitions = [requestEvents]struct{ needs, refuses, sets, clears requestState }{
 	lendTensors:  {refuses: sending | unanswered | receiving | lent, sets: lent},
 	offer:        {refuses: sending | unanswered | receiving, sets: sending | unanswered},

@@ -130,7 +130,7 @@ func staysFlat(t *testing.T, v Van) {
 	require.Zero(t, x.s.Stats().Unanswered)
 	require.LessOrEqual(t, x.s.Stats().Requests, 2)
 	require.Equal(t, s.Records, x.s.Stats().Records)
-	require.LessOrEqual(t, x.s.Stats().Messages, s.Messages+64, "letters wait for acknowledgements only")
+	require.LessOrEqual(t, x.s.Stats().Messages, s.Messages+64, "messages wait for acknowledgements only")
 }
 
 // heapBytes is what is alive.

@@ -11,8 +11,8 @@ import (
 	"github.com/stepvan/stepvan/trace"
 )
 
-// describeTimeout makes the error of a wait that ended before its exchange. It says which servers have not answered, and for
-// how long. Other errors it returns as they are.
+// describeTimeout makes the error of a wait that ended before its exchange. It says which servers have not answered,
+// and for how long. Other errors it returns as they are.
 func (h Handle) describeTimeout(err error) error {
 	if err == nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 		return err

@@ -69,9 +69,9 @@ func New(t *link.Transport, o Options) *Worker {
 	w.exchanges.completer = (*completer)(w)
 	w.unwatch = o.Files.Watch(w.fileDropped)
 	w.results = handles.New(t.Engine(), o.Handles, w.logUnseen)
-	t.Handle(link.ChannelResponse, responses{w})
-	t.Handle(link.ChannelBulk, responses{w})
-	t.Handle(link.ChannelRegister, announcements{w})
+	t.Handle(link.ChannelResponse, responses{sessionEvents{w}})
+	t.Handle(link.ChannelBulk, responses{sessionEvents{w}})
+	t.Handle(link.ChannelRegister, announcements{sessionEvents{w}})
 	return w
 }
 
@@ -137,9 +137,9 @@ func (w *Worker) Stats() Stats {
 	return s
 }
 
-// Fail ends the work with all servers. What is in flight fails with cause, and so does
-// every later exchange. If cause is a [*stepvan.OpError], their errors name its peer. Fail is for a loss that concerns the
-// whole cluster. The sessions stay open, and the worker drops what servers still answer. Any goroutine may call it.
+// Fail ends the work with all servers. What is in flight fails with cause, and so does every later exchange. If cause
+// is a [*stepvan.OpError], their errors name its peer. Fail is for a loss that concerns the whole cluster. The
+// sessions stay open, and the worker drops what servers still answer. Any goroutine may call it.
 func (w *Worker) Fail(cause error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -175,7 +175,8 @@ var (
 	errRegisterClosed = fmt.Errorf("register: this node was stopped: %w", stepvan.ErrClosed)
 )
 
-// logUnseen logs an error whose handle was recycled before anybody looked at it. The stop of this node is not worth a line.
+// logUnseen logs an error whose handle was recycled before anybody looked at it. The stop of this node is not worth a
+// line.
 func (w *Worker) logUnseen(r *handles.Record[result], err error) {
 	if errors.Is(err, stepvan.ErrClosed) {
 		return

@@ -125,7 +125,7 @@ func TestWhatIsLentToAServer(t *testing.T) {
 		"a large push and pulls":    {List(large), 1, List(other, small, heap, Floats(t)), true, []bool{true, true, false, false}},
 		"a small push":              {List(small), 1, List(large), false, []bool{true}},
 		"a push of the heap":        {List(heap), 1, List(large), false, []bool{true}},
-		"a push with a place":       {List(large), 7, List(other), false, []bool{true}},
+		"a push with a chunk":       {List(large), 7, List(other), false, []bool{true}},
 		"a push without pulls":      {List(large), 1, nil, false, nil},
 		"a push into which is read": {List(large), 1, List(half), false, []bool{true}},
 	} {
@@ -208,7 +208,7 @@ func TestAnswersInMemoryThatWasNeverLent(t *testing.T) {
 	}
 }
 
-// A server that refuses a request has let go of its tensors.
+// A server that refuses a request does not reach its tensors any more.
 func TestRefusedRequestsAreLentNoLonger(t *testing.T) {
 	h := newHost(t, OneSided(), nil)
 	large := shared(t, h.node(), many)

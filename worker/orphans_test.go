@@ -126,7 +126,7 @@ func TestMemoryThatAServerKeepsThatWasLost(t *testing.T) {
 	})
 	v.Release()
 	again := &worker.Exchange{Routing: worker.Named, Pull: List(pull, push), PullKeys: Keys(8, 9), PullTo: []stepvan.Rank{1}}
-	for ctx := Context(t); ; runtime.Gosched() { // nothing tells when a lost server has let go
+	for ctx := Context(t); ; runtime.Gosched() { // nothing tells when a lost server has released memory
 		if _, err = h.w.Do(again); err == nil {
 			break
 		}
