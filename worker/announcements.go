@@ -30,7 +30,7 @@ func (v *serverPeer) addChunks(a *wire.Announcement, generation uint32) {
 	v.generation = max(v.generation, generation)
 }
 
-// removeChunks takes the end of registrations. Under Worker.mu; noteFence follows.
+// removeChunks takes the end of registrations. Under Worker.mu; fenceSender.note follows.
 func (v *serverPeer) removeChunks(a *wire.Announcement, generation uint32) {
 	for i := range a.Keys {
 		delete(v.chunks, a.Keys[i].Key)
@@ -57,11 +57,11 @@ func (h announcements) Deliver(m *link.Inbound) {
 	err := a.Decode(&m.Header, m.Meta)
 	m.Release()
 	if err != nil {
-		h.w.breakOff(session, err)
+		h.breakOff(session, err)
 		return
 	}
 	h.take(session, op, &a, generation)
-	h.w.sendFences()
+	h.w.fences.send()
 }
 
 func (h announcements) take(s *link.Session, op uint8, a *wire.Announcement, generation uint32) {
@@ -74,7 +74,7 @@ func (h announcements) take(s *link.Session, op uint8, a *wire.Announcement, gen
 		v.addChunks(a, generation)
 	default:
 		v.removeChunks(a, generation)
-		h.w.noteFence(v)
+		h.w.fences.note(v)
 	}
 }
 
@@ -82,4 +82,12 @@ func (h announcements) take(s *link.Session, op uint8, a *wire.Announcement, gen
 func (h announcements) Abort(*link.Inbound, error) {}
 
 // Detached implements link.Detacher.
-func (h announcements) Detached(s *link.Session) { h.w.detached(s) }
+func (h announcements) Detached(s *link.Session) {
+	h.w.mu.Lock()
+	defer h.w.mu.Unlock()
+	for _, r := range h.w.exchanges.requests {
+		if x := r.exchange; x != nil && r.server.session == s && r.on(detachMemory) && x.state.accepted() {
+			h.w.settle(x)
+		}
+	}
+}

@@ -2,6 +2,8 @@ package worker
 
 import (
 	"errors"
+	"sync"
+	"sync/atomic"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
@@ -59,38 +61,45 @@ func (t *fenceTracker) take() (generation uint32) {
 	return generation
 }
 
-// noteFence has the next sendFences send the fence of v, if one is due. Under Worker.mu.
-func (w *Worker) noteFence(v *serverPeer) {
+// fenceSender sends fences after Worker.mu is released. Worker.mu guards it, but for due.
+type fenceSender struct {
+	mu      *sync.Mutex // Worker.mu
+	servers []*serverPeer
+	due     atomic.Bool // there are servers
+}
+
+// note has the next send look at v. Under Worker.mu.
+func (s *fenceSender) note(v *serverPeer) {
 	if v.fences.due != 0 {
-		w.fences = append(w.fences, v)
-		w.fencesDue.Store(true)
+		s.servers = append(s.servers, v)
+		s.due.Store(true)
 	}
 }
 
-// sendFences sends the fences that are due. A fence that the link has no space for stays due until the next call,
-// which comes with the next request. Without locks. Budget while none is due: one load.
-func (w *Worker) sendFences() {
-	if !w.fencesDue.Load() {
+// send sends the fences that are due. If the link has no space for a fence, it stays due until the next call, which
+// comes with the next request. Without locks. Budget while none is due: one load.
+func (s *fenceSender) send() {
+	if !s.due.Load() {
 		return
 	}
-	for _, v := range w.takeFences() {
-		w.sendFence(v)
+	for _, v := range s.take() {
+		s.sendTo(v)
 	}
 }
 
-func (w *Worker) takeFences() []*serverPeer {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	list := w.fences
-	w.fences = nil
-	w.fencesDue.Store(false)
+func (s *fenceSender) take() []*serverPeer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.servers
+	s.servers = nil
+	s.due.Store(false)
 	return list
 }
 
-func (w *Worker) sendFence(v *serverPeer) {
-	w.mu.Lock()
+func (s *fenceSender) sendTo(v *serverPeer) {
+	s.mu.Lock()
 	generation := v.fences.take()
-	w.mu.Unlock()
+	s.mu.Unlock()
 	if generation == 0 {
 		return
 	}
@@ -98,9 +107,9 @@ func (w *Worker) sendFence(v *serverPeer) {
 		Channel: link.ChannelRequest, Op: wire.OpFence, Generation: generation, Flags: wire.FlagAckNow,
 	})
 	if errors.Is(err, stepvan.ErrWouldBlock) {
-		w.mu.Lock()
+		s.mu.Lock()
 		v.fences.due = max(v.fences.due, generation)
-		w.noteFence(v)
-		w.mu.Unlock()
+		s.note(v)
+		s.mu.Unlock()
 	}
 }

@@ -27,11 +27,10 @@ type Files interface {
 // lender grants the memory files of this process to servers. Worker.mu guards what is not dropped.
 type lender struct {
 	files       Files
-	largestSent int // Options.InPlaceBytes
+	largestSent int                           // Options.InPlaceBytes
+	servers     map[*link.Session]*serverPeer // Worker.sessions
 	dropped     droppedFiles
 }
-
-func (l *lender) enabled() bool { return l.largestSent >= 0 }
 
 // fileGrant is what a server was granted of a memory file.
 type fileGrant struct {
@@ -93,17 +92,6 @@ func (v *serverPeer) withdrawFile(file uint64) {
 	}
 }
 
-// detached ends what the lost server of s could still reach.
-func (w *Worker) detached(s *link.Session) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, r := range w.exchanges.requests {
-		if x := r.exchange; x != nil && r.server.session == s && r.on(detachMemory) && x.state.accepted() {
-			w.settle(x)
-		}
-	}
-}
-
 // droppedFiles collects files that go back to the system. The goroutine that frees memory may hold any lock, so the
 // list has a lock of its own.
 type droppedFiles struct {
@@ -137,18 +125,18 @@ func (w *Worker) fileDropped(file uint64) {
 		go func() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.withdrawFiles()
+			w.lender.withdrawDropped()
 		}()
 	}
 }
 
-// withdrawFiles withdraws the grants of files that were dropped. No tensor in them is lent. Under Worker.mu.
-func (w *Worker) withdrawFiles() {
-	if w.lender.dropped.count.Load() == 0 {
+// withdrawDropped withdraws the grants of files that were dropped. No tensor in them is lent. Under Worker.mu.
+func (l *lender) withdrawDropped() {
+	if l.dropped.count.Load() == 0 {
 		return
 	}
-	for _, file := range w.lender.dropped.take() {
-		for _, v := range w.sessions {
+	for _, file := range l.dropped.take() {
+		for _, v := range l.servers {
 			v.withdrawFile(file)
 		}
 	}

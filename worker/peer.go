@@ -74,8 +74,8 @@ func (w *Worker) loseLocked(s *link.Session, err error) {
 }
 
 // breakOff ends the session with a server that does not speak the protocol.
-func (w *Worker) breakOff(s *link.Session, err error) {
-	w.lose(s, fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err))
+func (h sessionEvents) breakOff(s *link.Session, err error) {
+	h.w.lose(s, fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err))
 	_ = s.Close(err.Error()) // it is lost for this worker either way
 }
 

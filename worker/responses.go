@@ -53,7 +53,7 @@ func (h responses) Receive(m *link.Inbound, meta, payload []byte) (kept bool) {
 	}
 	w.mu.Unlock()
 	if err != nil {
-		w.breakOff(m.Session, err)
+		h.breakOff(m.Session, err)
 	}
 	return false
 }
@@ -75,7 +75,7 @@ func (h responses) Deliver(m *link.Inbound) {
 	session := m.Session
 	m.ReleaseHere()
 	if err != nil {
-		w.breakOff(session, err)
+		h.breakOff(session, err)
 	}
 }
 

@@ -42,7 +42,7 @@ func (w *Worker) Do(e *Exchange) (Handle, error) {
 	if unsent != nil {
 		err = w.sendUnlocked(unsent)
 	}
-	w.sendFences()
+	w.fences.send()
 	if err != nil {
 		return Handle{}, err
 	}
@@ -101,7 +101,7 @@ func (w *Worker) prepare(e *Exchange, routing Routing) (*activeExchange, error) 
 	x.record = w.results.Open()
 	x.record.Value.prepare(x)
 	for _, r := range x.requests {
-		w.planSend(r)
+		r.planSend(&w.lender)
 		r.encode(op)
 		r.on(offer)
 	}
@@ -136,7 +136,9 @@ func (w *Worker) admit(x *activeExchange, e *Exchange, routing Routing) error {
 
 // sent ends the sending of x, which the link has taken as a whole or refused with err. Under Worker.mu.
 func (w *Worker) sent(x *activeExchange, err error) error {
-	w.endWrites(x)
+	for _, r := range x.requests {
+		r.endWrites(&w.fences)
+	}
 	if err != nil {
 		w.results.Drop(x.record)
 		err = x.refusal(err)
@@ -177,12 +179,12 @@ type completer Worker
 
 // Done implements link.Completer. The server has received the request, or the link has given it up.
 func (c *completer) Done(m *link.Outbound, err error) {
-	w := (*Worker)(c)
-	w.endSend(m.User.(*request), m.Posted(), err)
-	w.sendFences()
+	c.endSend(m.User.(*request), m.Posted(), err)
+	c.fences.send()
 }
 
-func (w *Worker) endSend(r *request, posted int64, err error) {
+func (c *completer) endSend(r *request, posted int64, err error) {
+	w := (*Worker)(c)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {

@@ -26,15 +26,15 @@ func (p *sendPlan) reset() {
 
 // planSend decides how the bytes of r travel. Under Worker.mu; endWrites follows once the link has taken or refused
 // r.
-func (w *Worker) planSend(r *request) {
+func (r *request) planSend(l *lender) {
 	if s := r.server.session; !s.OneSided() || r.small(s.InMessage()) {
 		return
 	}
-	if len(r.pulls) > 0 && w.lender.enabled() { // what is only pushed is sent: the server may take its time with it
-		w.withdrawFiles()
-		r.lendPulls(&w.lender)
+	if len(r.pulls) > 0 && l.largestSent >= 0 { // what is only pushed is sent: the server may take its time with it
+		l.withdrawDropped()
+		r.lendPulls(l)
 	}
-	r.planPushes(&w.lender)
+	r.planPushes(l)
 	if r.plan.lends() {
 		r.on(lendTensors)
 	}
@@ -126,13 +126,11 @@ func (p *sendPlan) describePush(j int, d *wire.Descriptor) (inPlace bool) {
 	return push.inPlace
 }
 
-// endWrites ends what planSend has begun with the requests of x. Under Worker.mu.
-func (w *Worker) endWrites(x *activeExchange) {
-	for _, r := range x.requests {
-		if r.plan.written {
-			r.plan.written = false
-			r.server.fences.end(r.plan.phase)
-			w.noteFence(r.server)
-		}
+// endWrites ends what planSend has begun. Under Worker.mu.
+func (r *request) endWrites(s *fenceSender) {
+	if r.plan.written {
+		r.plan.written = false
+		r.server.fences.end(r.plan.phase)
+		s.note(r.server)
 	}
 }

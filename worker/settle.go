@@ -1,6 +1,9 @@
 package worker
 
-import "github.com/stepvan/stepvan/trace"
+import (
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/trace"
+)
 
 // answered ends the wait for the server of r. Under Worker.mu.
 func (w *Worker) answered(r *request) {
@@ -15,11 +18,11 @@ func (w *Worker) answered(r *request) {
 // settle does what is due after an event of x. That event may be the last one: x must not be used afterwards.
 // Under Worker.mu.
 func (w *Worker) settle(x *activeExchange) {
-	completes := !x.state.completed() && x.any&placing == 0 && (x.err != nil || x.any&(sending|unanswered) == 0)
+	completes := !x.state.completed() && x.pending&placing == 0 && (x.err != nil || x.pending&(sending|unanswered) == 0)
 	if completes && len(x.checksums) > 0 {
 		x.compareChecksums()
 	}
-	unused := (x.state.completed() || completes) && x.any&(sending|placing|lent) == 0
+	unused := (x.state.completed() || completes) && x.pending&(sending|placing|lent) == 0
 	if unused {
 		x.release() // before the handle completes: the program may close the memory at once
 	}
@@ -29,10 +32,10 @@ func (w *Worker) settle(x *activeExchange) {
 	if unused && x.err != nil {
 		w.orphans.remove(x)
 	}
-	if x.any&unanswered == 0 {
+	if x.pending&unanswered == 0 {
 		w.keys.release(x)
 	}
-	if x.state == finished && x.any == 0 {
+	if x.state == finished && x.pending == 0 {
 		w.recycle(x)
 	}
 }
@@ -45,24 +48,23 @@ func (w *Worker) complete(x *activeExchange) {
 	}
 	record := x.record
 	record.Value.fill(x)
-	w.trace(x)
+	if w.opt.Trace != nil {
+		x.trace(w.opt.Trace, w.rank)
+	}
 	x.record = nil
-	if x.err != nil && x.any&(sending|lent) != 0 {
+	if x.err != nil && x.pending&(sending|lent) != 0 {
 		w.orphans.add(x)
 	}
 	w.results.Finish(record, x.err)
 }
 
 // trace hands the timestamps of a completed exchange to the ring, an entry per server. Under Worker.mu.
-func (w *Worker) trace(x *activeExchange) {
-	if w.opt.Trace == nil {
-		return
-	}
+func (x *activeExchange) trace(ring *trace.Ring, worker stepvan.Rank) {
 	for _, r := range x.requests {
-		w.opt.Trace.Record(trace.Entry{
+		ring.Record(trace.Entry{
 			Stamps: r.stamps, Label: x.label, RequestID: r.id(), Key: uint64(r.firstKey()),
 			BytesOut: int64(r.bytesOut), BytesBack: int64(r.bytesBack),
-			Worker: int32(w.rank), Server: int32(r.server.rank),
+			Worker: int32(worker), Server: int32(r.server.rank),
 		})
 	}
 }

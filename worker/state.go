@@ -58,8 +58,8 @@ func (s requestState) after(e requestEvent) (requestState, bool) {
 
 // requestCounts counts the requests of an exchange by what still happens to them.
 type requestCounts struct {
-	counts [requestStates]int32
-	any    requestState // what happens to one request at least
+	counts  [requestStates]int32
+	pending requestState // what still happens to at least one request
 }
 
 func (c *requestCounts) change(from, to requestState) {
@@ -72,9 +72,9 @@ func (c *requestCounts) change(from, to requestState) {
 			c.counts[i]--
 		}
 		if c.counts[i] > 0 {
-			c.any |= bit
+			c.pending |= bit
 		} else {
-			c.any &^= bit
+			c.pending &^= bit
 		}
 	}
 }

@@ -97,7 +97,7 @@ func TestRequestCounts(t *testing.T) {
 	a.on(lendTensors)
 	a.on(offer)
 	b.on(offer)
-	require.Equal(t, sending|unanswered|lent, x.any)
+	require.Equal(t, sending|unanswered|lent, x.pending)
 	require.Equal(t, 2, x.count(unanswered))
 	require.False(t, b.on(detachMemory), "nothing was lent")
 	require.Equal(t, 1, x.count(lent))
@@ -105,7 +105,7 @@ func TestRequestCounts(t *testing.T) {
 	require.True(t, b.on(answer))
 	require.Equal(t, 1, x.count(sending))
 	require.True(t, a.on(answer))
-	require.Equal(t, sending, x.any)
+	require.Equal(t, sending, x.pending)
 	require.True(t, a.on(endSend))
 	require.Zero(t, x.requestCounts)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -25,8 +24,6 @@ type Worker struct {
 	results *handles.Table[result]
 	unwatch func()
 
-	fencesDue atomic.Bool // fences is not empty
-
 	mu            sync.Mutex
 	rank          stepvan.Rank
 	closed        bool
@@ -38,7 +35,7 @@ type Worker struct {
 	overlap       overlapCheck
 	lender        lender
 	orphans       orphans
-	fences        []*serverPeer // that a fence is due to
+	fences        fenceSender
 	registrations map[span]*Registration
 	response      wire.Response // that the driver handles
 }
@@ -63,9 +60,10 @@ func New(t *link.Transport, o Options) *Worker {
 		link: t, opt: o, limits: t.Limits(),
 		sessions:      make(map[*link.Session]*serverPeer),
 		keys:          keyTable{states: make(map[tensor.Key]*keyState)},
-		lender:        lender{files: o.Files, largestSent: o.InPlaceBytes},
 		registrations: make(map[span]*Registration),
 	}
+	w.lender = lender{files: o.Files, largestSent: o.InPlaceBytes, servers: w.sessions}
+	w.fences.mu = &w.mu
 	w.exchanges.completer = (*completer)(w)
 	w.unwatch = o.Files.Watch(w.fileDropped)
 	w.results = handles.New(t.Engine(), o.Handles, w.logUnseen)
