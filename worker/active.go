@@ -110,7 +110,6 @@ func (t *exchangeTable) newExchange() *activeExchange {
 	} else {
 		t.freeExchanges, x.next = x.next, nil
 	}
-	x.state = x.state.after(prepare)
 	return x
 }
 
@@ -160,9 +159,9 @@ func (t *exchangeTable) recycle(x *activeExchange) {
 		r.next, t.freeRequests = t.freeRequests, r
 	}
 	x.push, x.pull = reuse.Slice(x.push), reuse.Slice(x.pull)
-	x.requests, x.sessions, x.messages = x.requests[:0], x.sessions[:0], x.messages[:0]
+	x.requests, x.sessions, x.messages, x.checksums = x.requests[:0], x.sessions[:0], x.messages[:0], x.checksums[:0]
 	x.record, x.last, x.err, x.label, x.broadcast = nil, nil, nil, "", false
-	x.state, x.requestCounts = x.state.after(recycle), requestCounts{}
+	x.state, x.requestCounts = unsent, requestCounts{}
 	x.next, t.freeExchanges = t.freeExchanges, x
 	t.outstanding--
 }

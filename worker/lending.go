@@ -46,20 +46,20 @@ const fileGeneration = 1
 
 const allRights = link.RightRead | link.RightWrite
 
-// reach returns how v reaches b. Under Worker.mu.
-func (l *lender) reach(v *serverPeer, b []byte) (link.Target, bool) {
+// reach returns how v reaches b, or the zero Target. Under Worker.mu.
+func (l *lender) reach(v *serverPeer, b []byte) link.Target {
 	at, ok := l.files.Locate(b)
 	if !ok {
-		return link.Target{}, false
+		return link.Target{}
 	}
 	g, known := v.files[at.File]
 	if g.id == 0 && (!known || g.freed != never && g.freed != v.freedGrants()) {
 		g = v.grantFile(&at)
 	}
 	if g.id == 0 {
-		return link.Target{}, false
+		return link.Target{}
 	}
-	return link.Target{Grant: g.id, Generation: fileGeneration, Offset: at.Offset}, true
+	return link.Target{Grant: g.id, Generation: fileGeneration, Offset: at.Offset}
 }
 
 // freedGrants changes when there may be space for another grant. Under Worker.mu.

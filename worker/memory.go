@@ -6,6 +6,9 @@ import (
 	"sort"
 	"unsafe"
 
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/reuse"
 )
@@ -113,4 +116,31 @@ func (c *overlapCheck) checkPushes(r *request) error {
 		}
 	}
 	return nil
+}
+
+// computeChecksums notes the content of the pushes, for Options.CheckBorrowed. Under Worker.mu.
+func (x *activeExchange) computeChecksums() {
+	for i := range x.push {
+		x.checksums = append(x.checksums, x.checksum(i))
+	}
+}
+
+// checksum is that of push i, or 0 for a push that the answer may be written into.
+func (x *activeExchange) checksum(i int) uint64 {
+	if x.pullsInto(i) {
+		return 0
+	}
+	return xxhash.Sum64(x.push[i].Bytes())
+}
+
+// compareChecksums fails x when a push has changed. Under Worker.mu, before the handle completes and the tensors are
+// released.
+func (x *activeExchange) compareChecksums() {
+	for i, want := range x.checksums {
+		if got := x.checksum(i); got != want {
+			x.fail(&stepvan.OpError{Op: "push_pull", Err: errs.Invalid(
+				"push tensor %d (key %d): it was changed before its handle had finished (got checksum %016x, want %016x), and servers may have received either: wait for the handle before you write to it, move it or free it",
+				i, x.pushKeys[i], got, want)})
+		}
+	}
 }

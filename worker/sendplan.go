@@ -35,9 +35,6 @@ func (r *request) planSend(l *lender) {
 		r.lendPulls(l)
 	}
 	r.planPushes(l)
-	if r.plan.lends() {
-		r.on(lendTensors)
-	}
 	if r.plan.written {
 		r.plan.phase = r.server.fences.begin()
 	}
@@ -54,10 +51,19 @@ func (r *request) lendPulls(l *lender) {
 	for _, i := range r.pulls {
 		var t link.Target
 		if b := r.exchange.pull[i].Bytes(); len(b) > 0 {
-			t, _ = l.reach(r.server, b)
+			t = r.lend(l, b)
 		}
 		r.plan.pulls = append(r.plan.pulls, t)
 	}
+}
+
+// lend returns how the server reaches b, or the zero Target.
+func (r *request) lend(l *lender, b []byte) link.Target {
+	t := l.reach(r.server, b)
+	if t.Grant != 0 {
+		r.on(lendTensors)
+	}
+	return t
 }
 
 // planPushes leaves pushes in place where r lends its pulls. The others are written into chunks of the server when it
@@ -70,7 +76,7 @@ func (r *request) planPushes(l *lender) {
 		n := x.push[i].Len()
 		c, known := r.server.chunks[x.pushKeys[i]]
 		if mayLend && !known && n > l.largestSent && !x.pullsInto(i) {
-			if t, ok := l.reach(r.server, x.push[i].Bytes()); ok {
+			if t := r.lend(l, x.push[i].Bytes()); t.Grant != 0 {
 				p.pushes = append(p.pushes, pushPlan{target: t, inPlace: true})
 				continue
 			}
@@ -92,21 +98,6 @@ func (r *request) planPushes(l *lender) {
 
 // maxComparisons bounds the work of pullsInto for one request. A larger request sends its pushes.
 const maxComparisons = 1 << 14
-
-// lends reports whether the server reaches tensors.
-func (p *sendPlan) lends() bool {
-	for j := range p.pulls {
-		if p.lendsPull(j) {
-			return true
-		}
-	}
-	for j := range p.pushes {
-		if p.pushes[j].inPlace {
-			return true
-		}
-	}
-	return false
-}
 
 // lendsPull reports whether the server may write pull j where it is.
 func (p *sendPlan) lendsPull(j int) bool { return len(p.pulls) > 0 && p.pulls[j].Grant != 0 }

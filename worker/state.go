@@ -36,7 +36,7 @@ const (
 // requestTransitions tells when an event can happen, and what it changes. A loss ends the wait for an answer, but
 // neither the response that is being received nor the reach of the server. So an answer may come after it.
 var requestTransitions = [requestEvents]struct{ needs, refuses, sets, clears requestState }{
-	lendTensors:  {refuses: sending | unanswered | receiving | lent, sets: lent},
+	lendTensors:  {refuses: sending | unanswered | receiving, sets: lent},
 	offer:        {refuses: sending | unanswered | receiving, sets: sending | unanswered},
 	endSend:      {needs: sending, clears: sending},
 	beginPlace:   {needs: unanswered, refuses: receiving, sets: receiving | placing},
@@ -88,10 +88,9 @@ func (c *requestCounts) count(bit requestState) int {
 type exchangeState uint8
 
 const (
-	noExchange    exchangeState = iota // free for the next use
-	preparing                          // under the lock of one call of Do
-	offered                            // the link decides; responses may already come
-	finishedEarly                      // its handle has completed, and the link has not told yet that it took the exchange
+	unsent        exchangeState = iota // the link has never had it
+	offered                            // the link decides whether it takes it; responses may already come
+	finishedEarly                      // its handle has completed before the link has said that it took the exchange
 	inFlight                           // the link has taken it
 	finished                           // its handle has completed
 
@@ -102,22 +101,19 @@ const (
 type exchangeEvent uint8
 
 const (
-	prepare exchangeEvent = iota
-	offerAll
-	accept
-	finish
-	recycle // also of an exchange that was refused
+	offerAll exchangeEvent = iota // the link is about to get the requests
+	accept                        // the link has taken them
+	finish                        // the handle completes
 
 	exchangeEvents = iota
 )
 
-// exchangeTransitions is the state after each event in each state; noExchange where the event cannot happen.
+// exchangeTransitions is the state after each event in each state. The zero value stands where the event cannot happen.
+// An exchange that the link refuses is recycled, and so is one that is finished when no request has anything pending.
 var exchangeTransitions = [exchangeEvents][exchangeStates]exchangeState{
-	prepare:  {noExchange: preparing},
-	offerAll: {preparing: offered},
+	offerAll: {unsent: offered},
 	accept:   {offered: inFlight, finishedEarly: finished},
 	finish:   {offered: finishedEarly, inFlight: finished},
-	recycle:  {},
 }
 
 // after returns the state after e.
@@ -126,5 +122,5 @@ func (s exchangeState) after(e exchangeEvent) exchangeState { return exchangeTra
 // completed reports whether the handle has completed.
 func (s exchangeState) completed() bool { return s == finishedEarly || s == finished }
 
-// accepted reports whether the link has told that it took the exchange.
+// accepted reports whether the link has said that it took the exchange.
 func (s exchangeState) accepted() bool { return s == inFlight || s == finished }

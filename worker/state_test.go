@@ -14,7 +14,7 @@ func TestRequestTransitions(t *testing.T) {
 		steps map[requestState]requestState
 	}{
 		{"tensors are lent before the message is sent", lendTensors, map[requestState]requestState{
-			0: lent, lent: no, sending | unanswered: no, receiving: no,
+			0: lent, lent: lent, sending | unanswered: no, receiving: no,
 		}},
 		{"the message is offered once", offer, map[requestState]requestState{
 			0: sending | unanswered, lent: sending | unanswered | lent, sending: no, unanswered: no, receiving: no,
@@ -116,15 +116,11 @@ func TestExchangeTransitions(t *testing.T) {
 		e    exchangeEvent
 	}
 	allowed := map[step]exchangeState{
-		{noExchange, prepare}:   preparing,
-		{preparing, offerAll}:   offered,
+		{unsent, offerAll}:      offered,
 		{offered, accept}:       inFlight,
 		{offered, finish}:       finishedEarly,
 		{finishedEarly, accept}: finished,
 		{inFlight, finish}:      finished,
-		{preparing, recycle}:    noExchange, // refused before the link was asked
-		{offered, recycle}:      noExchange, // refused by the link
-		{finished, recycle}:     noExchange,
 	}
 	for s := range exchangeState(exchangeStates) {
 		for e := range exchangeEvent(exchangeEvents) {
@@ -132,7 +128,7 @@ func TestExchangeTransitions(t *testing.T) {
 		}
 	}
 	for s, is := range map[exchangeState]struct{ completed, accepted bool }{
-		preparing: {}, offered: {}, inFlight: {accepted: true}, finishedEarly: {completed: true}, finished: {true, true},
+		unsent: {}, offered: {}, inFlight: {accepted: true}, finishedEarly: {completed: true}, finished: {true, true},
 	} {
 		require.Equal(t, is.completed, s.completed(), s)
 		require.Equal(t, is.accepted, s.accepted(), s)
