@@ -87,7 +87,7 @@ func (h announcements) Detached(s *link.Session) {
 	defer h.w.mu.Unlock()
 	for _, r := range h.w.exchanges.requests {
 		if x := r.exchange; x != nil && r.server.session == s && r.on(detachMemory) && x.state.accepted() {
-			h.w.settle(x)
+			h.w.advance(x)
 		}
 	}
 }

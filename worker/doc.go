@@ -51,5 +51,5 @@
 // state. It is held for a few instructions or for one small send, and never while waiting.
 //
 // Budget of PushPull with Wait: 0 allocations in the steady state, one message
-// and one encoding per server, no lock but that mutex and those of the link.
+// and one encoding per server. The only locks are that mutex and those of the link.
 package worker

@@ -13,9 +13,9 @@ import (
 // A server withdraws chunks that this worker may be writing into. The worker then sends a fence, behind all requests
 // that were to be written into them: nothing is written there after it.
 
-// fenceTracker tells when the fence for a withdrawal can be sent to one server: once the link has all requests with
-// targets that began before the withdrawal. It counts them in two phases, so that nothing waits for those that began
-// later. Worker.mu guards it.
+// fenceTracker tells when the fence for a withdrawal can be sent to one server. By then the link must have all
+// requests with targets that began before the withdrawal. The tracker counts them in two phases, so that nothing waits
+// for requests that began later. Worker.mu guards it.
 type fenceTracker struct {
 	writing [2]int // requests that have targets and are not in the link yet, by phase
 	phase   uint8  // of the requests that begin

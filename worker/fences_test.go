@@ -36,8 +36,8 @@ func TestFencesWaitForThoseThatHaveBegun(t *testing.T) {
 	require.Equal(t, [2]int{}, q.writing)
 }
 
-// However requests begin, end and withdrawals come: a fence follows every withdrawal, and no request that began
-// before it.
+// Requests begin and end, and withdrawals come, in any order. A fence follows every withdrawal, and no request that
+// began before it.
 func FuzzFences(f *testing.F) {
 	f.Add([]byte{0, 2, 0, 2, 1, 1})
 	f.Fuzz(func(t *testing.T, steps []byte) {

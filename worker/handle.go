@@ -103,8 +103,8 @@ func (h Handle) Trace() (trace.Stamps, error) {
 	return r.Value.last, nil
 }
 
-// Traces returns the timestamps of each server of the exchange: by
-// rank for a broadcast, else in the order in which the tensors name the servers.
+// Traces returns the timestamps of each server of the exchange. For a broadcast they are in the order of ranks, else
+// in the order in which the tensors name the servers.
 func (h Handle) Traces() ([]trace.Stamps, error) {
 	r, err := h.finished()
 	if err != nil {

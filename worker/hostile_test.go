@@ -33,7 +33,7 @@ func newRawServer(t *testing.T) *rawServer {
 	return p
 }
 
-// asked issues a pull of two floats with key 1, and returns its handle and the request as the server got it.
+// asked sends a pull of two floats with key 1. It returns its handle, and the request as the server got it.
 func (p *rawServer) asked(t *testing.T) (worker.Handle, *link.Inbound) {
 	t.Helper()
 	h, err := p.w.PushPull(nil, nil, List(Floats(t, 0, 0)), Keys(1))
@@ -141,7 +141,7 @@ func TestRequestsCarryTheGenerationThatWasAnnounced(t *testing.T) {
 			Channel: link.ChannelRegister, Op: wire.OpAnnounce, Generation: g, Pushes: 1, Meta: keyOf(wire.KeyOf(1, 8)),
 		}))
 	}
-	// Answered behind them, on the same session.
+	// The answer follows them on the same session.
 	require.NoError(t, p.session.Send(&link.Outbound{
 		Channel: link.ChannelResponse, Op: wire.OpResponse, Flags: wire.FlagError, Request: m.Header.Request,
 	}))

@@ -16,7 +16,7 @@ import (
 // when it first names a tensor in one. The tensors of a request are lent until the answer to it, or
 // until the server is lost and cannot reach them any more.
 
-// Files knows the memory files of this process. [tensor.Allocator] implements it.
+// Files knows the memory files of this process. [*tensor.Allocator] implements it.
 type Files interface {
 	// Locate finds the file that holds all of b, without allocating.
 	Locate(b []byte) (tensor.Place, bool)

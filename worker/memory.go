@@ -50,13 +50,15 @@ type pullSpan struct {
 }
 
 // overlapCheck refuses exchanges whose tensors share memory in a way that makes the outcome a matter of chance. The
-// slice is kept for the next check. Worker.mu guards it. Budget: nothing for one server and one pull; else a span per
-// pull, which is sorted unless the pulls are in the order of their addresses.
+// slice is kept for the next check. Worker.mu guards it.
+//
+// Budget: nothing for one server and one pull. Otherwise there is a span per pull, and the spans are sorted unless the
+// pulls are in the order of their addresses.
 type overlapCheck struct{ spans []pullSpan }
 
-// check refuses pulls that share memory, and a pull that shares memory with a push to another server than the one
-// that writes the pull: that server may not have read the push by then. A push and a pull of one server may be one
-// tensor, as the server answers when it has the push.
+// check refuses pulls that share memory. It also refuses a pull that shares memory with a push, unless one server
+// reads the push and writes the pull. Another server may not have read the push by then. The same server answers when
+// it has the push.
 func (c *overlapCheck) check(x *activeExchange) error {
 	if len(x.pull) == 0 || len(x.requests) == 1 && len(x.pull) == 1 {
 		return nil

@@ -68,7 +68,7 @@ func (w *Worker) loseLocked(s *link.Session, err error) {
 		// A request that the link has not accepted yet fails when SendAll has returned.
 		if x := r.exchange; r.server == v && x != nil && x.state.accepted() && r.on(loseServer) {
 			x.fail(v.lost)
-			w.settle(x)
+			w.advance(x)
 		}
 	}
 }

@@ -21,7 +21,7 @@ type refused struct {
 	says string
 }
 
-// overlapping are requests for two servers whose tensors share memory.
+// overlapping are exchanges with two servers whose tensors share memory.
 func overlapping(t *testing.T) []refused {
 	row := Floats(t, make([]float32, 8)...)
 	cut := func(from, to int) tensor.Tensor {
@@ -126,8 +126,8 @@ func TestBroadcastIsAcceptedByAllOrByNone(t *testing.T) {
 	})
 	w := c.Workers[0]
 	named := worker.Exchange{Routing: worker.Named, Push: List(Floats(t, make([]float32, 100)...)), PushTo: []stepvan.Rank{1}}
-	// Server 1 does not release the first two pushes, half its window each, has no credit for
-	// the third, and no room for a fourth.
+	// Server 1 does not release the first two pushes, which take half of its credit each. It has no credit for the
+	// third, and no space for a fourth.
 	for k := range tensor.Key(3) {
 		named.PushKeys = Keys(10 + k)
 		_, err := w.Do(&named)

@@ -69,7 +69,7 @@ func (h responses) Deliver(m *link.Inbound) {
 		r.stamps[trace.ResponsePostRecv], r.stamps[trace.ResponseProcess] = m.Received, now
 		w.answered(r)
 	case r != nil:
-		w.settle(r.exchange)
+		w.advance(r.exchange)
 	}
 	w.mu.Unlock()
 	session := m.Session
@@ -85,12 +85,12 @@ func (h responses) Abort(m *link.Inbound, _ error) {
 	defer h.w.mu.Unlock()
 	if r, ok := m.User.(*request); ok {
 		r.on(endReceive)
-		h.w.settle(r.exchange)
+		h.w.advance(r.exchange)
 	}
 }
 
 // whole finds the request of a whole message, and takes what the response says. An error means that the server does
-// not speak the protocol. When there is a request, settle follows all the same. Under Worker.mu.
+// not speak the protocol. When there is a request, advance follows all the same. Under Worker.mu.
 func (h responses) whole(m *link.Inbound) (*request, error) {
 	if r, ok := m.User.(*request); ok {
 		r.on(endReceive)

@@ -62,7 +62,7 @@ func (w *Worker) start(e *Exchange, routing Routing, now int64) (Handle, *active
 	if len(x.requests) > 1 || x.requests[0].bytesOut > link.LockedBytes {
 		return h, x, nil
 	}
-	return h, nil, w.sent(x, w.link.SendAll(x.sessions, x.messages))
+	return h, nil, w.afterSend(x, w.link.SendAll(x.sessions, x.messages))
 }
 
 // sendUnlocked sends x while others may use the worker.
@@ -70,7 +70,7 @@ func (w *Worker) sendUnlocked(x *activeExchange) error {
 	err := w.link.SendAll(x.sessions, x.messages)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.sent(x, err)
+	return w.afterSend(x, err)
 }
 
 // prepare makes an exchange whose messages are complete. Under Worker.mu.
@@ -134,8 +134,8 @@ func (w *Worker) admit(x *activeExchange, e *Exchange, routing Routing) error {
 	return x.retain()
 }
 
-// sent ends the sending of x, which the link has taken as a whole or refused with err. Under Worker.mu.
-func (w *Worker) sent(x *activeExchange, err error) error {
+// afterSend ends the sending of x, which the link has taken as a whole or refused with err. Under Worker.mu.
+func (w *Worker) afterSend(x *activeExchange, err error) error {
 	for _, r := range x.requests {
 		r.endWrites(&w.fences)
 	}
@@ -154,7 +154,7 @@ func (w *Worker) sent(x *activeExchange, err error) error {
 			x.fail(lost)
 		}
 	}
-	w.settle(x)
+	w.advance(x)
 	return nil
 }
 
@@ -195,5 +195,5 @@ func (c *completer) endSend(r *request, posted int64, err error) {
 	}
 	r.stamps[trace.RequestPostSend] = posted
 	r.on(endSend)
-	w.settle(r.exchange)
+	w.advance(r.exchange)
 }

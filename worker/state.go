@@ -2,8 +2,8 @@ package worker
 
 import "math/bits"
 
-// requestState is what still happens to a request: a set, since its message is sent, its response received and its
-// memory lent independently of each other. requestTransitions is the only way to change it.
+// requestState is what still happens to a request. It is a set: the sending of the message, the receiving of the
+// response, and the lending of memory do not depend on each other. Only requestTransitions changes it.
 type requestState uint8
 
 const (
@@ -68,12 +68,8 @@ func (c *requestCounts) change(from, to requestState) {
 		bit := requestState(1) << i
 		if to&bit != 0 {
 			c.counts[i]++
-		} else {
-			c.counts[i]--
-		}
-		if c.counts[i] > 0 {
 			c.pending |= bit
-		} else {
+		} else if c.counts[i]--; c.counts[i] == 0 {
 			c.pending &^= bit
 		}
 	}
@@ -84,7 +80,7 @@ func (c *requestCounts) count(bit requestState) int {
 	return int(c.counts[bits.TrailingZeros8(uint8(bit))])
 }
 
-// exchangeState is how far an exchange is. exchangeTransitions is the only way to change it.
+// exchangeState is how far an exchange is. Only exchangeTransitions changes it.
 type exchangeState uint8
 
 const (

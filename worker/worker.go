@@ -149,13 +149,13 @@ func (w *Worker) Fail(cause error) {
 		// An exchange that the link has not taken yet fails when SendAll has returned.
 		if x := r.exchange; x != nil && x.state == inFlight {
 			x.fail(w.failed)
-			w.settle(x)
+			w.advance(x)
 		}
 	}
 }
 
 // Close refuses further exchanges with [stepvan.ErrClosed], and ends all registrations.
-// Exchanges in flight go on until the transport is closed. Close may be called again.
+// Exchanges in flight continue until the transport is closed. Close may be called again.
 func (w *Worker) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

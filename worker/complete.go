@@ -12,12 +12,12 @@ func (w *Worker) answered(r *request) {
 		x.last = r
 	}
 	r.on(answer)
-	w.settle(x)
+	w.advance(x)
 }
 
-// settle does what is due after an event of x. That event may be the last one: x must not be used afterwards.
+// advance does what is due after an event of x. That event may be the last one: x must not be used afterwards.
 // Under Worker.mu.
-func (w *Worker) settle(x *activeExchange) {
+func (w *Worker) advance(x *activeExchange) {
 	completes := !x.state.completed() && x.pending&placing == 0 && (x.err != nil || x.pending&(sending|unanswered) == 0)
 	if completes && len(x.checksums) > 0 {
 		x.compareChecksums()
