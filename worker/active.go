@@ -96,6 +96,7 @@ func (x *activeExchange) fail(err error) {
 type exchangeTable struct {
 	completer     link.Completer // of the requests' messages
 	outstanding   int
+	made          int        // exchanges, in use and free
 	requests      []*request // all that were ever made, by slot
 	freeExchanges *activeExchange
 	freeRequests  *request
@@ -107,6 +108,7 @@ func (t *exchangeTable) newExchange() *activeExchange {
 	x := t.freeExchanges
 	if x == nil {
 		x = new(activeExchange)
+		t.made++
 	} else {
 		t.freeExchanges, x.next = x.next, nil
 	}

@@ -127,12 +127,10 @@ func (w *Worker) Rank() stepvan.Rank {
 func (w *Worker) Stats() Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := Stats{Outstanding: w.exchanges.outstanding, BusyKeys: w.keys.busy, Exchanges: w.exchanges.outstanding}
-	for x := w.exchanges.freeExchanges; x != nil; x = x.next {
-		s.Exchanges++
+	return Stats{
+		Outstanding: w.exchanges.outstanding, BusyKeys: w.keys.busy, Exchanges: w.exchanges.made,
+		Records: w.results.Records(), UnseenErrors: w.results.Unseen(),
 	}
-	s.Records, s.UnseenErrors = w.results.Records(), w.results.Unseen()
-	return s
 }
 
 // Fail ends the work with all servers. What is in flight fails with cause, and so does every later exchange. If cause
