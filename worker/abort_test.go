@@ -14,8 +14,8 @@ import (
 	"github.com/stepvan/stepvan/worker"
 )
 
-// answering is the beginning of a response with one pull of key and so many bytes to the request that m is.
-func answering(m *link.Inbound, session *link.Session, key tensor.Key, bytes int64) *link.Inbound {
+// startOfAnswer is the start of a response to request m. It has one pull, of key, with that many bytes.
+func startOfAnswer(m *link.Inbound, session *link.Session, key tensor.Key, bytes int64) *link.Inbound {
 	return &link.Inbound{
 		Session: session, Meta: keyOf(wire.KeyOf(key, bytes)),
 		Header: wire.Header{
@@ -25,7 +25,7 @@ func answering(m *link.Inbound, session *link.Session, key tensor.Key, bytes int
 	}
 }
 
-// A response may be on its way in when its request fails, and its session may break after that. What the response
+// A request may fail while its response is being received, and the session may break after that. What the response
 // refers to must still be there when the link aborts it.
 func TestAbortOfAResponse(t *testing.T) {
 	for _, failed := range []bool{false, true} {
@@ -36,14 +36,14 @@ func TestAbortOfAResponse(t *testing.T) {
 	}
 }
 
-// By then other requests may have taken what the failed one has left, and their answers may be on their way in.
+// By then other requests may use what the failed one has released, and their answers may be on the way.
 func TestAbortOfAResponseIsNotThatOfAnother(t *testing.T) {
 	for _, failed := range []bool{false, true} {
 		a := newAborted(t, failed)
 		next, err := a.worker.Memory.Zeros(tensor.Uint8, abortedBytes)
 		require.NoError(t, err)
 		other := a.pull(t, 1, next)
-		whole := answering(a.taken(t, a.second, a.second.Session(t)), a.toSecond, 1, abortedBytes)
+		whole := startOfAnswer(a.taken(t, a.second, a.second.Session(t)), a.toSecond, 1, abortedBytes)
 		_, err = a.responses.Place(whole, nil)
 		require.NoError(t, err)
 		a.responses.Abort(a.broken, stepvan.ErrPeerLost)
@@ -84,7 +84,7 @@ func newAborted(t *testing.T, failed bool) *aborted {
 	require.NoError(t, err)
 
 	a.handle = a.pull(t, 0, a.memory)
-	a.broken = answering(a.taken(t, a.server, a.session), a.dialled, 1, abortedBytes)
+	a.broken = startOfAnswer(a.taken(t, a.server, a.session), a.dialled, 1, abortedBytes)
 	if failed {
 		cause := errors.New("the scheduler is gone")
 		worker.FailRequests(a.w, cause)
@@ -104,7 +104,7 @@ func (a *aborted) pull(t *testing.T, rank stepvan.Rank, x tensor.Tensor) worker.
 	return h
 }
 
-// taken is the request at p, which the worker knows to have been received.
+// taken is the request as p got it. The worker knows that p has received it.
 func (a *aborted) taken(t *testing.T, p *Peer, session *link.Session) *link.Inbound {
 	t.Helper()
 	m := p.Take(t)

@@ -39,11 +39,10 @@ func newEcho(t testing.TB, v Van) *steady {
 	return x
 }
 
-// BenchmarkBudget is what an exchange of 8 bytes costs both sides together in CPU time:
-// one goroutine plays both over a van that costs next to nothing, so nothing is
-// waited for and no cache line travels. Figures are those of the best run of 256, because
-// other work of the machine only ever adds; the parts come from a second
-// benchmark, less its clock reads.
+// BenchmarkBudget measures what an exchange of 8 bytes costs both sides together in CPU time. One goroutine plays both
+// sides over a van that costs next to nothing. So nobody waits, and no cache line travels. The figures are those of
+// the best run of 256, because other work of the machine only ever adds. The parts come from a second benchmark, less
+// its clock reads.
 func BenchmarkBudget(b *testing.B) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -117,14 +116,14 @@ func (l *least) add(d time.Duration) {
 
 func (l *least) each() float64 { return float64(l.best.Nanoseconds()) / run }
 
-// warmUp takes all records of handles into use, as a program that runs for a while does.
+// warmUp uses all records of handles once, as a program that runs for a while does.
 func (x *steady) warmUp() {
 	for range worker.DefaultHandles + 1 {
 		x.round()
 	}
 }
 
-// exchange is round without limits of time, as a program waits that can be interrupted.
+// exchange is round without a time limit, as in a program whose waits can be interrupted.
 func (x *steady) exchange(ctx context.Context, at *[5]time.Time) {
 	read := func(i int) {
 		if at != nil {

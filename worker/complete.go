@@ -1,100 +1,77 @@
 package worker
 
-// All of these run under Worker.mu.
+import (
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/trace"
+)
 
-// answered ends the wait for the server of p.
-func (w *Worker) answered(p *part) {
-	c := p.call
-	p.unlend()
-	if p.answered { // given up while the response was being read
-		w.settle(c)
-		return
+// answered ends the wait for the server of r. Under Worker.mu.
+func (w *Worker) answered(r *request) {
+	x := r.exchange
+	if r.state&unanswered != 0 { // else the server was lost while its answer was received
+		x.last = r
 	}
-	p.answered = true
-	c.last = p
-	c.unanswered--
-	c.need--
-	c.pending--
-	w.settle(c)
+	r.on(answer)
+	w.advance(x)
 }
 
-// abandon ends the wait for a lost server.
-func (w *Worker) abandon(p *part) {
-	if !p.answered {
-		c := p.call
-		w.drop(p)
-		w.settle(c)
+// advance does what is due after an event of x. That event may be the last one: x must not be used afterwards.
+// Under Worker.mu.
+func (w *Worker) advance(x *activeExchange) {
+	completes := !x.state.completed() && x.pending&placing == 0 && (x.err != nil || x.pending&(sending|unanswered) == 0)
+	if completes && len(x.checksums) > 0 {
+		x.compareChecksums()
 	}
-}
-
-// drop counts p, which its server has not answered, as answered, and the call as failed. A response that is being read
-// is still waited for: it ends with Deliver or Abort.
-func (w *Worker) drop(p *part) {
-	p.answered = true
-	p.call.fail(p.server.lost)
-	p.call.unanswered--
-	p.call.pending--
-}
-
-// read notes that a response to p is on its way in, which refers to p until endRead.
-func (p *part) read() {
-	p.reading = true
-	p.call.reading++
-}
-
-// place notes that the response is read into the pull tensors.
-func (p *part) place() {
-	p.placing = true
-	p.call.placing++
-}
-
-// endRead notes that nothing of the response is being read any more. settle follows.
-func (p *part) endRead() {
-	p.reading = false
-	p.call.reading--
-	if p.placing {
-		p.placing = false
-		p.call.placing--
+	unused := (x.state.completed() || completes) && x.pending&(sending|placing|lent) == 0
+	if unused {
+		x.release() // before the handle completes: the program may close the memory at once
+	}
+	if completes {
+		w.complete(x)
+	}
+	if unused && x.err != nil {
+		w.orphans.remove(x)
+	}
+	if x.pending&unanswered == 0 {
+		w.keys.release(x)
+	}
+	if x.state == finished && x.pending == 0 {
+		w.recycle(x)
 	}
 }
 
-// settle does what is due after an event of c, which may be the last one: c must not be used afterwards.
-func (w *Worker) settle(c *call) {
-	ends := !c.finished && c.placing == 0 && (c.err != nil || c.need == 0)
-	if ends && len(c.sums) > 0 {
-		w.checkSums(c)
+// complete ends the handle of x. Under Worker.mu.
+func (w *Worker) complete(x *activeExchange) {
+	x.state = x.state.after(finish)
+	if x.last == nil {
+		x.last = x.requests[0]
 	}
-	free := (c.finished || ends) && c.undone == 0 && c.placing == 0 && c.lent == 0
-	if free {
-		c.release() // before the handle is finished: who waits for it may close the memory at once
+	record := x.record
+	record.Value.fill(x)
+	if w.opt.Trace != nil {
+		x.trace(w.opt.Trace, w.rank)
 	}
-	if ends {
-		w.finish(c)
+	x.record = nil
+	if x.err != nil && x.pending&(sending|lent) != 0 {
+		w.orphans.add(x)
 	}
-	if free && c.err != nil {
-		w.bury(c)
-	}
-	if c.unanswered == 0 {
-		w.unclaim(c)
-	}
-	if c.pending == 0 && c.reading == 0 && c.lent == 0 {
-		w.giveBack(c)
+	w.results.Finish(record, x.err)
+}
+
+// trace hands the timestamps of a completed exchange to the ring, an entry per server. Under Worker.mu.
+func (x *activeExchange) trace(ring *trace.Ring, worker stepvan.Rank) {
+	for _, r := range x.requests {
+		ring.Record(trace.Entry{
+			Stamps: r.stamps, Label: x.label, RequestID: r.id(), Key: uint64(r.firstKey()),
+			BytesOut: int64(r.bytesOut), BytesBack: int64(r.bytesBack),
+			Worker: int32(worker), Server: int32(r.server.rank),
+		})
 	}
 }
 
-// finish completes the handle.
-func (w *Worker) finish(c *call) {
-	c.finished = true
-	if c.last == nil {
-		c.last = c.parts[0]
-	}
-	rec := c.rec
-	rec.Value.record(c)
-	rec.Value.call = nil
-	w.trace(c)
-	c.rec = nil
-	if c.err != nil {
-		w.outlive(c)
-	}
-	w.results.Finish(rec, c.err)
+// recycle ends x, which nobody uses any more, or which was refused. Under Worker.mu.
+func (w *Worker) recycle(x *activeExchange) {
+	w.keys.release(x)
+	x.release()
+	w.exchanges.recycle(x)
 }

@@ -1,49 +1,55 @@
-// Package worker is the requesting side: PushPull and its handles.
+// Package worker is the side of an exchange that asks: PushPull, and the handles that it returns.
 //
-// A request becomes one message per server that it concerns (a part): header,
-// tensor descriptors, payload. The caller's goroutine encodes and sends it;
-// all parts are accepted by the link, or none is. Responses are read straight
-// into the pull tensors.
+// It is for stepvan itself. Programs use package ps, which shows [Exchange], [Handle], [Registration] and [Routing],
+// and whose Node passes its calls on to a [Worker].
+//
+// An exchange becomes one request for each server that it goes to. A request is one message: header, tensor
+// descriptors, payload. The goroutine that calls [Worker.Do] encodes and sends it. The link accepts all requests of
+// an exchange, or none. Responses are read straight into the pull tensors.
 //
 // # Memory
 //
-// One rule: a tensor is borrowed until its handle completes and, when that fails, until no server can reach it any more.
+// There is one rule. A tensor is borrowed until its handle completes. If the handle fails, the tensor stays borrowed
+// until no server can reach it.
 //
-// While it is borrowed the worker holds its region, so that closing it is refused, and keeps memory of the Go heap
-// alive. A wait that times out changes nothing of that. A handle that succeeds gives all tensors back. One that fails,
-// because a server was lost or refused its part, completes at once and not only when the other servers have answered; what
-// is left of it is given back when each server that is concerned
+// The worker holds the region of a borrowed tensor, so closing the region is refused. It also keeps memory of the Go
+// heap alive. A wait that times out changes nothing of that. A handle that succeeds gives all tensors back. A handle
+// that fails because a server was lost, or refused its request, completes at once and does not wait for the other
+// servers. Their tensors are given back later, when each server
 //
-//   - has received the part, for the push tensors that are sent;
-//   - has answered or, when it was lost, has let go of the memory, for what it reaches in place: pull tensors that it may
-//     write to, push tensors that it reads where they are.
+//   - has received the request, for push tensors that are sent;
+//   - has answered, for pull tensors that it may write in place and push tensors that it reads in place. If the
+//     server was lost, they are given back when its process cannot reach the memory any more.
 //
-// Until then Do refuses, with stepvan.ErrBusy that names the server and what to wait for, to use what may be written to,
-// and to pull into what may be read. To push again what is only read is in order, so the same push tensors may go to
-// another server at once. What the program itself does with the memory nothing can refuse: pull tensors hold anything, and may change;
-// what a server sees of a push tensor that is overwritten is undefined, and its answer is dropped.
-// Nothing that arrives for a failed request is copied to its pull tensors.
+// Until then Do refuses, with [stepvan.ErrBusy], to use memory that a server may write, and to pull into memory that
+// a server may read. The error names the server and what to wait for. Pushing memory again that servers only read is
+// allowed. So a program may push the same tensors to another server at once.
 //
-// Over a van that shares memory, a push goes by one of three ways. Where the server has registered memory for
-// its key, the caller's goroutine writes it there; in a request that also pulls, a larger
-// push (Options.InPlaceBytes) stays where it is and the server reads it there; else it is sent. A server that
-// can reach a pull tensor may write the answer there. Which of it happens is not to be seen but in
-// time, and in how long a failed request keeps its tensors.
+// Nothing can refuse what the program itself does with the memory. Until then pull tensors hold anything, and may
+// change. If the program overwrites a push tensor, what a server sees of it is undefined, and the worker drops the
+// answer. Nothing that arrives for a failed exchange is copied to its pull tensors.
+//
+// Over a van that shares memory, a push travels in one of three ways:
+//
+//   - If the server has registered a chunk for its key, the caller's goroutine writes the push there.
+//   - If the exchange also pulls, a larger push ([Options].InPlaceBytes) stays in place, and the server reads it there.
+//   - Otherwise the push is sent.
+//
+// A server that can reach a pull tensor may write the answer there. A program sees the difference only in time, and
+// in how long a failed exchange keeps its tensors.
 //
 // # Keys
 //
-// A push key is busy from the call until every server that received it has
-// answered: with the response to the pulls or, when a request has none, with the
-// server's empty respond. That is when a handle succeeds. When one fails, the servers that live still have its keys
-// until they answer. A server that was lost is not waited for: its
-// keys are free before the error of a handle can be seen.
+// A push key is busy from the call of Do until every server that received it has answered. The answer is the response
+// to the pulls or, in an exchange without pulls, the empty respond of the server. Then a handle succeeds. When a
+// handle fails, its keys stay busy until the servers that live have answered. Nobody waits for a lost server: its
+// keys are free before a program can see the error of the handle.
 //
 // # Threads
 //
-// Everything exported may be called from any goroutine. What arrives is handled on
-// the driver of the node (see internal/link/progress); state is guarded by one mutex that
-// is held for a few instructions and never while sending or waiting.
+// Any goroutine may call everything exported. The driver of the node handles what arrives. One mutex guards the
+// state. It is held for a few instructions or for one small send, and never while waiting.
 //
 // Budget of PushPull with Wait: 0 allocations in the steady state, one message
-// and one encode per server, no lock but that mutex and those of the link.
+// and one encoding per server. The only locks are that mutex and those of the link.
 package worker

@@ -44,7 +44,7 @@ func TestWhatFailsIsAboutThePeerOfTheCause(t *testing.T) {
 	require.Equal(t, &stepvan.OpError{Op: "push_pull", Peer: "worker 7", Err: stepvan.ErrPeerLost}, err)
 }
 
-// The memory of a response that is on its way in belongs to the link until it has arrived.
+// While the link receives a response, the memory of the response belongs to the link.
 func TestFailWhileAResponseIsBeingRead(t *testing.T) {
 	c := New(t, Options{Link: func(o *link.Options) { o.PieceBytes = 4096 }})
 	w, s := c.Workers[0], c.Servers[0]

@@ -9,8 +9,8 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// Whoever learns that a handle is done may close the memory of its tensors, also when it is another goroutine
-// that finds the answer.
+// A goroutine that learns that a handle is done may close the memory of its tensors. That also holds when another
+// goroutine finds the answer.
 func TestMemoryIsFreeWhenTheHandleIsDone(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		x := newSteady(t, v, false)

@@ -2,7 +2,9 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/stepvan/stepvan"
@@ -11,12 +13,12 @@ import (
 	"github.com/stepvan/stepvan/trace"
 )
 
-// Handle names a request. It is a small value that may be copied, compared and used from any goroutine.
-// A finished handle stays valid until Options.Handles later ones have finished;
-// after that its methods return stepvan.ErrStale, as those of the zero Handle do.
+// Handle names an exchange. It is a small value that may be copied, compared and used from any goroutine.
+// A finished handle stays valid until [Options].Handles later ones have finished.
+// After that its methods return [stepvan.ErrStale], as those of the zero Handle do.
 //
-// A request travels as one message per server, so the handles of its operations
-// (see Handles) share its completion.
+// An exchange travels as one message per server, so the handles of its operations
+// (see [Handle.Handles]) complete together.
 type Handle struct {
 	w  *Worker
 	id handles.ID
@@ -26,30 +28,32 @@ type Handle struct {
 // ID is the handle as a number, for bindings. Never 0.
 func (h Handle) ID() uint64 { return uint64(h.id) }
 
-// Op is the place of the operation in Handles; 0 is the request itself.
+// Op is the index of the operation in [Handle.Handles]. 0 is the exchange itself.
 func (h Handle) Op() int { return int(h.op) }
 
-// Handle makes a handle from its number. One that the worker never gave is stale.
+// Handle makes a handle from its number. A number that the worker never gave makes a stale handle.
 func (w *Worker) Handle(id uint64) Handle { return Handle{w: w, id: handles.ID(id)} }
 
-var errNoHandle = fmt.Errorf("stepvan: the zero Handle names no request: %w", stepvan.ErrStale)
+var errNoHandle = fmt.Errorf("handle: it is the zero Handle: use one that PushPull or Do returned: %w", stepvan.ErrStale)
 
-// Wait drives the node until every server has answered its part of the request: it has received the pushes, and the pulls
-// are written. A request without pulls is answered too, by the server's Respond without tensors. Wait returns the
-// request's error: nil, or a *stepvan.OpError that names the server that was lost or refused the request. After such an
-// error other servers may keep tensors for a while (see the package's Memory). An error that wraps ctx.Err() says that
-// the request is not over: the error names a server that has not answered, the request can be waited for again, and its
-// tensors are still borrowed. Wait on a finished handle returns at once.
+// Wait drives the node until every server has answered: it has received the pushes, and the pulls
+// are written. A server also answers an exchange without pulls, with a Respond without tensors.
+//
+// Wait returns the error of the exchange: nil, or a [*stepvan.OpError] that names the server that was lost or that
+// refused its request. After such an error other servers may keep tensors for a while: see Memory in the
+// documentation of this package. An error that wraps ctx.Err() says that the exchange is not over. It names a server
+// that has not answered. The exchange can be waited for again, and its tensors are still borrowed. Wait on a finished
+// handle returns at once.
 func (h Handle) Wait(ctx context.Context) error {
 	if h.w == nil {
 		return errNoHandle
 	}
-	return h.late(h.w.results.Wait(ctx, h.id))
+	return h.describeTimeout(h.w.results.Wait(ctx, h.id))
 }
 
-// WaitFor is Wait with a limit of time, past which the error wraps
-// context.DeadlineExceeded; negative means for ever. 0 looks without waiting, and its error names no server.
-// 0 allocations unless the limit passes.
+// WaitFor is [Handle.Wait] with a limit of time. After it the error wraps [context.DeadlineExceeded]. A negative d
+// means no limit. With 0, WaitFor looks without waiting, and its error names no server. 0 allocations unless the
+// limit passes.
 func (h Handle) WaitFor(d time.Duration) error {
 	if h.w == nil {
 		return errNoHandle
@@ -58,13 +62,13 @@ func (h Handle) WaitFor(d time.Duration) error {
 	if d == 0 {
 		return err
 	}
-	return h.late(err)
+	return h.describeTimeout(err)
 }
 
-// Done reports whether Wait would return at once. It does not drive progress.
+// Done reports whether [Handle.Wait] would return at once. It does not drive the node.
 func (h Handle) Done() bool { return h.w == nil || h.w.results.Done(h.id) }
 
-// Err returns the error of a finished request, and nil while it goes on.
+// Err returns the error of a finished exchange, and nil before it has finished.
 func (h Handle) Err() error {
 	if h.w == nil {
 		return errNoHandle
@@ -72,8 +76,8 @@ func (h Handle) Err() error {
 	return h.w.results.Err(h.id)
 }
 
-// Handles returns the handles of the operations inside the request: its pushes,
-// then the pulls of one server. The first is the request's own.
+// Handles returns the handles of the operations of the exchange: its pushes,
+// then the pulls of one server. The first is that of the exchange itself.
 func (h Handle) Handles() ([]Handle, error) {
 	r, err := h.pin()
 	if err != nil {
@@ -87,9 +91,9 @@ func (h Handle) Handles() ([]Handle, error) {
 	return list, nil
 }
 
-// Trace returns the eight timestamps of a finished request in ns; with several
-// servers, those of the one that finished last. The middle four are on the
-// server's clock.
+// Trace returns the eight timestamps of a finished exchange in ns. With several
+// servers they are those of the server that answered last. The clock of the
+// server gives the middle four.
 func (h Handle) Trace() (trace.Stamps, error) {
 	r, err := h.finished()
 	if err != nil {
@@ -99,8 +103,8 @@ func (h Handle) Trace() (trace.Stamps, error) {
 	return r.Value.last, nil
 }
 
-// Traces returns the timestamps of each server that the request concerned: by
-// rank for a broadcast, else in the order in which the tensors name them.
+// Traces returns the timestamps of each server of the exchange. For a broadcast they are in the order of ranks, else
+// in the order in which the tensors name the servers.
 func (h Handle) Traces() ([]trace.Stamps, error) {
 	r, err := h.finished()
 	if err != nil {
@@ -113,8 +117,8 @@ func (h Handle) Traces() ([]trace.Stamps, error) {
 	return append([]trace.Stamps(nil), r.Value.each...), nil
 }
 
-// PullLen returns how many bytes of pull tensor i the server has written, of a
-// finished request with Variable.
+// PullLen returns how many bytes of pull tensor i the server has written. It is for
+// finished exchanges with Variable.
 func (h Handle) PullLen(i int) (int64, error) {
 	r, err := h.lengths()
 	if err != nil {
@@ -122,12 +126,12 @@ func (h Handle) PullLen(i int) (int64, error) {
 	}
 	defer h.w.results.Unpin(r)
 	if i < 0 || i >= len(r.Value.lengths) {
-		return 0, errs.Invalid("pull %d of %d", i, len(r.Value.lengths))
+		return 0, errs.Invalid("pull_len: pull tensor %d: the exchange has no such tensor (got %d, want 0 to %d): give the index of a pull tensor", i, i, len(r.Value.lengths)-1)
 	}
 	return r.Value.lengths[i], nil
 }
 
-// Lengths returns PullLen of every pull tensor.
+// Lengths returns [Handle.PullLen] of every pull tensor.
 func (h Handle) Lengths() ([]int64, error) {
 	r, err := h.lengths()
 	if err != nil {
@@ -144,7 +148,7 @@ func (h Handle) pin() (*handles.Record[result], error) {
 	return h.w.results.Pin(h.id)
 }
 
-// finished pins the record of a request that has completed.
+// finished pins the record of an exchange that has completed.
 func (h Handle) finished() (*handles.Record[result], error) {
 	r, err := h.pin()
 	if err != nil {
@@ -152,7 +156,7 @@ func (h Handle) finished() (*handles.Record[result], error) {
 	}
 	if !r.Done() {
 		h.w.results.Unpin(r)
-		return nil, errs.Invalid("the request has not completed; wait for its handle first")
+		return nil, errs.Invalid("handle: the exchange has not completed: wait for the handle first")
 	}
 	return r, nil
 }
@@ -164,7 +168,85 @@ func (h Handle) lengths() (*handles.Record[result], error) {
 	}
 	if !r.Value.variable {
 		h.w.results.Unpin(r)
-		return nil, errs.Invalid("no pull of the request was marked as variable-length, so all were written whole")
+		return nil, errs.Invalid("handle: no pull was marked as variable-length, so all were written whole: mark pulls in the exchange to get their lengths")
 	}
 	return r, nil
+}
+
+// describeTimeout makes the error of a wait that ended before its exchange. It says which servers have not answered,
+// and for how long. Other errors it returns as they are.
+func (h Handle) describeTimeout(err error) error {
+	if err == nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	record, pinErr := h.w.results.Pin(h.id)
+	if pinErr != nil {
+		return err
+	}
+	defer h.w.results.Unpin(record)
+	h.w.mu.Lock()
+	defer h.w.mu.Unlock()
+	if x := record.Value.exchange; x != nil {
+		return x.timeoutError(err)
+	}
+	return err // the exchange has completed meanwhile, or with this very error
+}
+
+// timeoutError names the first server that has not answered, and counts the others. Under Worker.mu.
+func (x *activeExchange) timeoutError(cause error) error {
+	i := slices.IndexFunc(x.requests, func(r *request) bool { return r.state&unanswered != 0 })
+	if i < 0 {
+		return cause
+	}
+	first, others := x.requests[i], x.count(unanswered)-1
+	progress := "delivered, not answered"
+	if first.state&sending != 0 {
+		progress = "not delivered"
+	}
+	why := "the wait was cancelled"
+	if errors.Is(cause, context.DeadlineExceeded) {
+		why = "the wait timed out"
+	}
+	text := fmt.Sprintf("%s: the request is %s for %v", why, progress, time.Duration(trace.Now()-x.start).Round(time.Millisecond))
+	if others > 0 {
+		text += fmt.Sprintf(", and %d of the other %d servers have not answered either", others, len(x.requests)-1)
+	}
+	text += ": wait again, the exchange is not over"
+	return &stepvan.OpError{Op: "push_pull", Van: first.server.session.Van(), Peer: first.server.name, Err: errs.Late(text, cause)}
+}
+
+// result is what a handle tells once its exchange has completed.
+type result struct {
+	label    string
+	exchange *activeExchange // until it has completed. Under Worker.mu
+	pushes   int
+	pulls    int     // per server
+	variable bool    // lengths are known
+	lengths  []int64 // bytes received, per pull tensor
+	last     trace.Stamps
+	each     []trace.Stamps // per server, when there are several
+}
+
+// prepare readies a result that another exchange used before.
+func (r *result) prepare(x *activeExchange) {
+	r.label, r.exchange, r.pushes, r.pulls = x.label, x, len(x.push), len(x.pull)
+	if r.variable = len(x.variable) > 0; r.variable {
+		r.lengths = append(r.lengths[:0], make([]int64, len(x.pull))...)
+	}
+	r.each = r.each[:0]
+}
+
+// fill takes what x leaves.
+func (r *result) fill(x *activeExchange) {
+	r.exchange = nil
+	if x.broadcast {
+		r.pulls /= len(x.requests)
+	}
+	for _, q := range x.requests {
+		q.stamps[trace.RequestStart] = x.start
+		if len(x.requests) > 1 {
+			r.each = append(r.each, q.stamps)
+		}
+	}
+	r.last = x.last.stamps
 }

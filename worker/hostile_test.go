@@ -13,19 +13,19 @@ import (
 	"github.com/stepvan/stepvan/worker"
 )
 
-// prey is a worker with one server that says whatever the test wants.
-type prey struct {
+// rawServer is a server that says whatever the test wants, and its worker.
+type rawServer struct {
 	w       *worker.Worker
 	node    *Peer
 	server  *Peer
 	session *link.Session // of the server
 }
 
-func newPrey(t *testing.T) *prey { return newPreyOver(t, Mem()) }
+func newRawServer(t *testing.T) *rawServer { return newRawServerOver(t, Mem()) }
 
-func newPreyOver(t *testing.T, v Van) *prey {
+func newRawServerOver(t *testing.T, v Van) *rawServer {
 	o := Options{Van: v}
-	p := &prey{node: NewPeer(t, o, "worker 0", 5), server: NewPeer(t, o, "server 0", 6)}
+	p := &rawServer{node: NewPeer(t, o, "worker 0", 5), server: NewPeer(t, o, "server 0", 6)}
 	addr := p.server.Listen(t, v)
 	p.w = worker.New(p.node.Link, worker.Options{})
 	s, err := p.node.Link.Dial(Context(t), []string{addr})
@@ -35,8 +35,8 @@ func newPreyOver(t *testing.T, v Van) *prey {
 	return p
 }
 
-// asked issues a pull of two floats with key 1, and returns its handle and the request as the server got it.
-func (p *prey) asked(t *testing.T) (worker.Handle, *link.Inbound) {
+// asked sends a pull of two floats with key 1. It returns its handle, and the request as the server got it.
+func (p *rawServer) asked(t *testing.T) (worker.Handle, *link.Inbound) {
 	t.Helper()
 	h, err := p.w.PushPull(nil, nil, List(Floats(t, 0, 0)), Keys(1))
 	require.NoError(t, err)
@@ -81,7 +81,7 @@ func TestBrokenServersAreCutOff(t *testing.T) {
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			p := newPrey(t)
+			p := newRawServer(t)
 			h, m := p.asked(t)
 			o := tc.out
 			o.Request = m.Header.Request + tc.id
@@ -105,7 +105,7 @@ func TestBrokenServersAreCutOff(t *testing.T) {
 
 // The goodbye to a broken server that does not read cannot be sent. Its session ends all the same.
 func TestABrokenServerThatNeverReadsIsCutOff(t *testing.T) {
-	p := newPreyOver(t, TCP())
+	p := newRawServerOver(t, TCP())
 	deaf := p.server.Deafen(t)
 	big, err := p.node.Memory.Zeros(tensor.Uint8, 64<<20)
 	require.NoError(t, err)
@@ -121,7 +121,7 @@ func TestABrokenServerThatNeverReadsIsCutOff(t *testing.T) {
 }
 
 func TestRemoteErrorNamesTheServer(t *testing.T) {
-	p := newPrey(t)
+	p := newRawServer(t)
 	h, m := p.asked(t)
 	id := m.Header.Request
 	m.Release()
@@ -137,7 +137,7 @@ func TestRemoteErrorNamesTheServer(t *testing.T) {
 }
 
 func TestSecondAnswerIsABrokenServer(t *testing.T) {
-	p := newPrey(t)
+	p := newRawServer(t)
 	h, m := p.asked(t)
 	o := link.Outbound{
 		Channel: link.ChannelBulk, Op: wire.OpResponse, Request: m.Header.Request,
@@ -152,7 +152,7 @@ func TestSecondAnswerIsABrokenServer(t *testing.T) {
 }
 
 func TestRequestsCarryTheGenerationThatWasAnnounced(t *testing.T) {
-	p := newPrey(t)
+	p := newRawServer(t)
 	_, m := p.asked(t)
 	require.Zero(t, m.Header.Generation)
 	for _, g := range []uint32{3, 2, 0} { // generations only rise
@@ -160,7 +160,7 @@ func TestRequestsCarryTheGenerationThatWasAnnounced(t *testing.T) {
 			Channel: link.ChannelRegister, Op: wire.OpAnnounce, Generation: g, Pushes: 1, Meta: keyOf(wire.KeyOf(1, 8)),
 		}))
 	}
-	// Answered behind them, on the same session.
+	// The answer follows them on the same session.
 	require.NoError(t, p.session.Send(&link.Outbound{
 		Channel: link.ChannelResponse, Op: wire.OpResponse, Flags: wire.FlagError, Request: m.Header.Request,
 	}))

@@ -41,7 +41,7 @@ func TestLostServerFailsEveryHandleThatNeedsIt(t *testing.T) {
 	_, err := w.PushPull(List(Floats(t, 1)), Keys(77), outs, Keys(78, 79))
 	requireLost(t, err, "server 1")
 
-	// What server 0 answers late is not written any more, and frees the keys.
+	// The late answer of server 0 is not written, and frees the keys.
 	answer(t, c.Servers[0], req.ID, Floats(t, 5))
 	require.Equal(t, []float32{-1}, Values(t, outs[0]))
 	require.Equal(t, 2, w.Stats().BusyKeys)
@@ -52,7 +52,7 @@ func TestLostServerFailsEveryHandleThatNeedsIt(t *testing.T) {
 	require.Zero(t, st.BusyKeys)
 	require.Zero(t, st.Outstanding)
 
-	// Requests that do not need the lost server go on.
+	// Requests that do not need the lost server are not concerned.
 	h, err := w.Do(&worker.Exchange{Routing: worker.Broadcast, Pull: outs, PullKeys: Keys(1, 2)})
 	requireLost(t, err, "server 1")
 	require.Equal(t, worker.Handle{}, h)
@@ -124,8 +124,8 @@ type spy func()
 
 func (f spy) Done(*link.Outbound, error) { f() }
 
-// The link fails the messages of a lost session one by one, and tells its channels after that: a handle that failed
-// with the first of them is over for good, and what it failed with is why the next request is refused.
+// The link fails the messages of a lost session one by one, and tells its channels after that. A handle that failed
+// with the first message is over for good. The next request is refused with the same error.
 func TestLossIsWholeBeforeItIsSeen(t *testing.T) {
 	h := newHost(t, Mem(), func(o *link.Options) { o.CreditBytes = plugBytes })
 	defer h.plug()()
@@ -150,7 +150,8 @@ func TestLossIsWholeBeforeItIsSeen(t *testing.T) {
 	requireLost(t, again, "server 0")
 }
 
-// A key that a live server has not answered is busy although its request has failed, and the error says whose answer is to come.
+// A key stays busy while a live server has not answered, although its exchange has failed. The error names that
+// server.
 func TestKeysOfAFailedRequestThatALiveServerHas(t *testing.T) {
 	c := New(t, anyReady(2, worker.Named))
 	w := c.Workers[0]

@@ -11,8 +11,7 @@ import (
 	"github.com/stepvan/stepvan/server"
 )
 
-// Sixteen waiters, two servers and all their drivers share one core: whoever
-// spins must let the others work.
+// Sixteen waiters, two servers and all their drivers share one core. A waiter that spins must let the others work.
 func TestSixteenGoroutinesWaitForSixteenHandlesOnOneCore(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))

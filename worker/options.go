@@ -8,20 +8,20 @@ import (
 	"github.com/stepvan/stepvan/trace"
 )
 
-// Routing says which servers a request concerns.
+// Routing says which servers an exchange goes to.
 type Routing uint8
 
 // Routings.
 const (
-	// Default is, in a Request, the routing of the worker; for the worker, Broadcast.
+	// Default is, in an [Exchange], the routing of the worker. In [Options] it is Broadcast.
 	Default Routing = iota
 	// Broadcast sends every push to every server. Pulls are server-major: with S
-	// servers and P pulls of each, server s writes pull tensor s*P+i.
+	// servers and P pulls from each, server s writes the pull tensors s*P to s*P+P-1.
 	Broadcast
-	// ByKey sends each tensor to the owner of its key. Pulls are in plain order.
+	// ByKey sends each tensor to the server that owns its key. Pulls may be in any order.
 	ByKey
-	// Named sends each tensor to the server that the request names for it, and to
-	// the owner of its key where it names none. Pulls are in plain order.
+	// Named sends each tensor to the server that the exchange names for it. Where it names
+	// none, the tensor goes to the server that owns its key. Pulls may be in any order.
 	Named
 )
 
@@ -40,27 +40,27 @@ func (r Routing) String() string {
 const (
 	DefaultHandles     = 65536
 	DefaultOutstanding = 4096
-	// DefaultInPlaceBytes is about where naming memory and looking at it there beats a copy.
+	// DefaultInPlaceBytes is about the size from which reading a push in place is quicker than a copy.
 	DefaultInPlaceBytes = 4096
 )
 
-// Options of a worker. Zero values mean the defaults.
+// Options of a worker. The zero value of a field means its default.
 type Options struct {
 	Routing     Routing
 	Handles     int // a finished handle stays valid until so many later ones have finished
-	Outstanding int // requests without all answers; one more is stepvan.ErrWouldBlock
+	Outstanding int // exchanges without all answers; one more is stepvan.ErrWouldBlock
 	// InPlaceBytes is the size of the largest push that is sent although the server could read it
-	// where it is; negative: servers see no memory of this process.
+	// where it is. With a negative value servers reach no memory of this process.
 	InPlaceBytes int
-	// CheckBorrowed fails a handle when the program has changed a pushed tensor before the handle had finished. It costs two
-	// readings of each.
+	// CheckBorrowed fails a handle when the program has changed a push tensor before the handle has completed. The
+	// worker then reads each push tensor twice more.
 	CheckBorrowed bool
-	Files         Files       // that hold the tensors of the program; nil for the node's allocator
-	Trace         *trace.Ring // receives the timestamps of every request; may be nil
+	Files         Files       // that hold the tensors of the program; nil for the allocator of the transport
+	Trace         *trace.Ring // receives the timestamps of every exchange; may be nil
 	Log           zerolog.Logger
 }
 
-func (o *Options) complete() {
+func (o *Options) setDefaults() {
 	if o.Routing == Default {
 		o.Routing = Broadcast
 	}
@@ -75,9 +75,9 @@ func (o *Options) complete() {
 	}
 }
 
-// Server is one that this worker is paired with.
+// Server is a server that this worker is paired with.
 type Server struct {
 	Rank    stepvan.Rank
-	Name    string // as a person knows it: "server 3"
+	Name    string // for people: "server 3"
 	Session *link.Session
 }

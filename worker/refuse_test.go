@@ -21,7 +21,7 @@ type refused struct {
 	says string
 }
 
-// overlapping are requests for two servers whose tensors share memory.
+// overlapping are exchanges with two servers whose tensors share memory.
 func overlapping(t *testing.T) []refused {
 	row := Floats(t, make([]float32, 8)...)
 	cut := func(from, to int) tensor.Tensor {
@@ -31,12 +31,12 @@ func overlapping(t *testing.T) []refused {
 	}
 	one, all := Floats(t, 1), cut(0, 8)
 	return []refused{
-		{"one tensor for two pulls", worker.Exchange{Pull: List(one, one), PullKeys: Keys(1, 2)}, stepvan.ErrInvalid, "pull tensors 0 (key 1) and 1 (key 2) share memory"},
-		{"for pulls of one server", worker.Exchange{Pull: List(cut(0, 2), cut(1, 3), one, cut(4, 5)), PullKeys: Keys(1, 2, 3, 4)}, stepvan.ErrInvalid, "pull tensors 0 (key 1) and 1 (key 2) share memory"},
-		{"pulls in no order", worker.Exchange{Pull: List(cut(6, 8), cut(0, 3), cut(4, 6), cut(2, 4)), PullKeys: Keys(1, 2, 3, 4)}, stepvan.ErrInvalid, "pull tensors 1 (key 2) and 3 (key 4) share memory"},
-		{"a pull in another", worker.Exchange{Pull: List(cut(3, 4), all), PullKeys: Keys(1, 2)}, stepvan.ErrInvalid, "pull tensors 0 (key 1) and 1 (key 2) share memory"},
-		{"pushed to both, written by one", worker.Exchange{Push: List(one, all), PushKeys: Keys(1, 2), Pull: List(cut(0, 4), Floats(t, 1)), PullKeys: Keys(3, 4)}, stepvan.ErrInvalid, "push tensor 1 (key 2) to server 1 shares memory with pull tensor 0 (key 3), which server 0 writes"},
-		{"pushed to one, written by the other", worker.Exchange{Routing: worker.Named, Push: List(all), PushKeys: Keys(2), PushTo: []stepvan.Rank{0}, Pull: List(cut(7, 8)), PullKeys: Keys(3), PullTo: []stepvan.Rank{1}}, stepvan.ErrInvalid, "push tensor 0 (key 2) to server 0 shares memory with pull tensor 0 (key 3), which server 1 writes"},
+		{"one tensor for two pulls", worker.Exchange{Pull: List(one, one), PullKeys: Keys(1, 2)}, stepvan.ErrInvalid, "pull tensors 0 (key 1) and 1 (key 2): they share memory"},
+		{"for pulls of one server", worker.Exchange{Pull: List(cut(0, 2), cut(1, 3), one, cut(4, 5)), PullKeys: Keys(1, 2, 3, 4)}, stepvan.ErrInvalid, "pull tensors 0 (key 1) and 1 (key 2): they share memory"},
+		{"pulls in no order", worker.Exchange{Pull: List(cut(6, 8), cut(0, 3), cut(4, 6), cut(2, 4)), PullKeys: Keys(1, 2, 3, 4)}, stepvan.ErrInvalid, "pull tensors 1 (key 2) and 3 (key 4): they share memory"},
+		{"a pull in another", worker.Exchange{Pull: List(cut(3, 4), all), PullKeys: Keys(1, 2)}, stepvan.ErrInvalid, "pull tensors 0 (key 1) and 1 (key 2): they share memory"},
+		{"pushed to both, written by one", worker.Exchange{Push: List(one, all), PushKeys: Keys(1, 2), Pull: List(cut(0, 4), Floats(t, 1)), PullKeys: Keys(3, 4)}, stepvan.ErrInvalid, "push tensor 1 (key 2) to server 1: it shares memory with pull tensor 0 (key 3), which server 0 writes"},
+		{"pushed to one, written by the other", worker.Exchange{Routing: worker.Named, Push: List(all), PushKeys: Keys(2), PushTo: []stepvan.Rank{0}, Pull: List(cut(7, 8)), PullKeys: Keys(3), PullTo: []stepvan.Rank{1}}, stepvan.ErrInvalid, "push tensor 0 (key 2) to server 0: it shares memory with pull tensor 0 (key 3), which server 1 writes"},
 	}
 }
 
@@ -55,33 +55,33 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		}
 		return x, k
 	}
-	crowd, crowdKeys := many(51)
+	tooMany, tooManyKeys := many(51)
 	pair, pairKeys := many(40)
 	pairKeys[39] = pairKeys[0]
 	big := Floats(t, make([]float32, 257)...)
 
 	cases := []refused{
-		{"empty", worker.Exchange{}, stepvan.ErrInvalid, "empty"},
-		{"push keys", worker.Exchange{Push: List(one, one), PushKeys: Keys(1)}, stepvan.ErrInvalid, "2 push tensors with 1 keys"},
-		{"pull keys", worker.Exchange{Pull: List(one), PullKeys: Keys(1, 2)}, stepvan.ErrInvalid, "1 pull tensors with 2 keys"},
-		{"pulls do not divide", worker.Exchange{Pull: List(one, one, one), PullKeys: Keys(1, 2, 3)}, stepvan.ErrInvalid, "3 pull tensors do not divide by 2 servers"},
-		{"push key twice", worker.Exchange{Push: List(one, one), PushKeys: Keys(6, 6)}, stepvan.ErrInvalid, "key 6 occurs twice"},
-		{"pull key twice", worker.Exchange{Pull: List(one, one, one, one), PullKeys: Keys(1, 2, 5, 5)}, stepvan.ErrInvalid, "key 5 occurs twice"},
-		{"key twice among many", worker.Exchange{Push: pair, PushKeys: pairKeys}, stepvan.ErrInvalid, "key 1000 occurs twice"},
+		{"empty", worker.Exchange{}, stepvan.ErrInvalid, "there are none"},
+		{"push keys", worker.Exchange{Push: List(one, one), PushKeys: Keys(1)}, stepvan.ErrInvalid, "push keys: wrong number (got 1, want 2)"},
+		{"pull keys", worker.Exchange{Pull: List(one), PullKeys: Keys(1, 2)}, stepvan.ErrInvalid, "pull keys: wrong number (got 2, want 1)"},
+		{"pulls do not divide", worker.Exchange{Pull: List(one, one, one), PullKeys: Keys(1, 2, 3)}, stepvan.ErrInvalid, "(got 3, want a multiple of 2)"},
+		{"push key twice", worker.Exchange{Push: List(one, one), PushKeys: Keys(6, 6)}, stepvan.ErrInvalid, "push key 6: it occurs twice"},
+		{"pull key twice", worker.Exchange{Pull: List(one, one, one, one), PullKeys: Keys(1, 2, 5, 5)}, stepvan.ErrInvalid, "pull key 5: it occurs twice"},
+		{"key twice among many", worker.Exchange{Push: pair, PushKeys: pairKeys}, stepvan.ErrInvalid, "push key 1000: it occurs twice"},
 		{"zero tensor", worker.Exchange{Push: List(tensor.Tensor{}), PushKeys: Keys(1)}, stepvan.ErrInvalid, "push tensor 0 (key 1)"},
 		{"closed push region", worker.Exchange{Push: List(one, closed), PushKeys: Keys(1, 9)}, stepvan.ErrClosed, "push tensor 1 (key 9)"},
 		{"closed pull region", worker.Exchange{Pull: List(one, closed), PullKeys: Keys(1, 9)}, stepvan.ErrClosed, "pull tensor 1 (key 9)"},
-		{"marks", worker.Exchange{Pull: List(one, one), PullKeys: Keys(1, 2), Variable: []bool{true}}, stepvan.ErrInvalid, "1 marks of variable length for 2"},
-		{"tensors", worker.Exchange{Push: crowd, PushKeys: crowdKeys}, stepvan.ErrInvalid, "51 tensors for server 0, at most 50"},
-		{"push bytes", worker.Exchange{Push: List(big), PushKeys: Keys(1)}, stepvan.ErrInvalid, "1028 bytes to push to server 0, at most 1024"},
-		{"pull bytes", worker.Exchange{Pull: List(one, big), PullKeys: Keys(1, 2)}, stepvan.ErrInvalid, "1028 bytes to pull from server 1, at most 1024"},
-		{"names with broadcast", worker.Exchange{Push: List(one), PushKeys: Keys(1), PushTo: []stepvan.Rank{0}}, stepvan.ErrInvalid, "routing is broadcast"},
-		{"pairs with broadcast", worker.Exchange{Push: List(one), PushKeys: Keys(1), PairWithPush: true}, stepvan.ErrInvalid, "routing is broadcast"},
-		{"names with by key", worker.Exchange{Routing: worker.ByKey, Push: List(one), PushKeys: Keys(1), PushTo: []stepvan.Rank{0}}, stepvan.ErrInvalid, "routing is key"},
-		{"unequal pairs", worker.Exchange{Routing: worker.ByKey, Push: List(one), PushKeys: Keys(1), Pull: List(one, one), PullKeys: Keys(2, 3), PairWithPush: true}, stepvan.ErrInvalid, "2 pulls cannot be paired with 1 pushes"},
-		{"names", worker.Exchange{Routing: worker.Named, Push: List(one), PushKeys: Keys(1), PushTo: []stepvan.Rank{0, 1}}, stepvan.ErrInvalid, "2 servers named for 1 push tensors"},
-		{"unknown server", worker.Exchange{Routing: worker.Named, Pull: List(one), PullKeys: Keys(1), PullTo: []stepvan.Rank{2}}, stepvan.ErrInvalid, "server 2 is named for key 1"},
-		{"key twice, two servers", worker.Exchange{Routing: worker.Named, Push: List(one, one), PushKeys: Keys(1, 1), PushTo: []stepvan.Rank{0, 1}}, stepvan.ErrInvalid, "key 1 occurs twice"},
+		{"marks", worker.Exchange{Pull: List(one, one), PullKeys: Keys(1, 2), Variable: []bool{true}}, stepvan.ErrInvalid, "marks of variable length: wrong number (got 1, want 0 or 2)"},
+		{"tensors", worker.Exchange{Push: tooMany, PushKeys: tooManyKeys}, stepvan.ErrInvalid, "request to server 0: too many tensors (got 51, want at most 50)"},
+		{"push bytes", worker.Exchange{Push: List(big), PushKeys: Keys(1)}, stepvan.ErrInvalid, "request to server 0: too many bytes to push (got 1028, want at most 1024)"},
+		{"pull bytes", worker.Exchange{Pull: List(one, big), PullKeys: Keys(1, 2)}, stepvan.ErrInvalid, "request to server 1: too many bytes to pull (got 1028, want at most 1024)"},
+		{"names with broadcast", worker.Exchange{Push: List(one), PushKeys: Keys(1), PushTo: []stepvan.Rank{0}}, stepvan.ErrInvalid, "(got broadcast, want named)"},
+		{"pairs with broadcast", worker.Exchange{Push: List(one), PushKeys: Keys(1), PairWithPush: true}, stepvan.ErrInvalid, "(got broadcast, want key or named)"},
+		{"names with by key", worker.Exchange{Routing: worker.ByKey, Push: List(one), PushKeys: Keys(1), PushTo: []stepvan.Rank{0}}, stepvan.ErrInvalid, "(got key, want named)"},
+		{"unequal pairs", worker.Exchange{Routing: worker.ByKey, Push: List(one), PushKeys: Keys(1), Pull: List(one, one), PullKeys: Keys(2, 3), PairWithPush: true}, stepvan.ErrInvalid, "paired with pushes: wrong number (got 2, want 1)"},
+		{"names", worker.Exchange{Routing: worker.Named, Push: List(one), PushKeys: Keys(1), PushTo: []stepvan.Rank{0, 1}}, stepvan.ErrInvalid, "servers named for the push tensors: wrong number (got 2 for 1 tensors)"},
+		{"unknown server", worker.Exchange{Routing: worker.Named, Pull: List(one), PullKeys: Keys(1), PullTo: []stepvan.Rank{2}}, stepvan.ErrInvalid, "key 1: this worker is not paired with the server that is named for it (got server 2, want one of 0 1)"},
+		{"key twice, two servers", worker.Exchange{Routing: worker.Named, Push: List(one, one), PushKeys: Keys(1, 1), PushTo: []stepvan.Rank{0, 1}}, stepvan.ErrInvalid, "push key 1: it occurs twice"},
 	}
 	cases = append(cases, overlapping(t)...)
 	for _, tc := range cases {
@@ -126,8 +126,8 @@ func TestBroadcastIsAcceptedByAllOrByNone(t *testing.T) {
 	})
 	w := c.Workers[0]
 	named := worker.Exchange{Routing: worker.Named, Push: List(Floats(t, make([]float32, 100)...)), PushTo: []stepvan.Rank{1}}
-	// Server 1 does not release the first two pushes, half its window each, has no credit for
-	// the third, and no room for a fourth.
+	// Server 1 does not release the first two pushes, which take half of its credit each. It has no credit for the
+	// third, and no space for a fourth.
 	for k := range tensor.Key(3) {
 		named.PushKeys = Keys(10 + k)
 		_, err := w.Do(&named)

@@ -1,41 +1,151 @@
 package worker
 
 import (
+	"fmt"
+
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/reuse"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/trace"
 )
 
-// Exchange is one batch of tensors to push and to pull. The worker reads it
-// during the call only; the slices and the struct may be used again at once. The
-// memory of the tensors is borrowed until the handle completes and, when that fails, until no server reaches it: see
-// the package's Memory.
-//
-// Within what one server gets, a push key occurs once, and so does a pull key. Pulls share no memory. A pull may share
-// memory with a push to the server that writes it, and with none to another.
-type Exchange struct {
-	Push     []tensor.Tensor
-	PushKeys []tensor.Key // one per push tensor
-	Pull     []tensor.Tensor
-	PullKeys []tensor.Key // one per pull tensor
+// request is what one server gets of an exchange. Requests are recycled: a request keeps its slot, and its generation
+// tells its uses apart. Worker.mu guards it.
+type request struct {
+	next       *request // in the list of free ones
+	slot       uint32
+	generation uint32
 
-	// Variable marks pulls that may be answered with fewer bytes than the tensor
-	// has; Handle.PullLen tells how many. Nil marks none, else one per pull tensor.
-	Variable []bool
+	exchange *activeExchange // nil while free
+	server   *serverPeer
+	pushes   []int // indexes into exchange.push
+	pulls    []int // indexes into exchange.pull, in the order of this server
+	keys     map[tensor.Key]struct{}
+	state    requestState
+	plan     sendPlan
 
-	// Routing of this request; Default is that of the worker.
-	Routing Routing
-	// PushTo and PullTo name the server of each tensor, with Routing Named. A list of
-	// one names the server of all. Empty: the owner of each key.
-	PushTo, PullTo []stepvan.Rank
-	// PairWithPush has pull i answered by the server that push i goes to. With
-	// ByKey or Named, as many pulls as pushes, and no PullTo.
-	PairWithPush bool
+	message link.Outbound
+	meta    []byte
+	payload [][]byte
 
-	// Label names the request in traces and logs.
-	Label string
+	stamps              trace.Stamps
+	bytesOut, bytesBack uint64
 }
 
-// PushPull pushes and pulls with the worker's routing: see Do.
-func (w *Worker) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []tensor.Tensor, pullKeys []tensor.Key) (Handle, error) {
-	return w.Do(&Exchange{Push: push, PushKeys: pushKeys, Pull: pull, PullKeys: pullKeys})
+// id is the request id on the wire.
+func (r *request) id() uint64 { return uint64(r.generation)<<32 | uint64(r.slot) }
+
+// on changes the state, and reports whether e could happen.
+func (r *request) on(e requestEvent) bool {
+	to, ok := r.state.after(e)
+	r.exchange.change(r.state, to)
+	r.state = to
+	return ok
+}
+
+// firstKey names the request in traces: the key of its first push, else of its first pull.
+func (r *request) firstKey() tensor.Key {
+	if len(r.pushes) > 0 {
+		return r.exchange.pushKeys[r.pushes[0]]
+	}
+	return r.exchange.pullKeys[r.pulls[0]]
+}
+
+// reset readies r for its next use.
+func (r *request) reset() {
+	r.generation++
+	r.exchange, r.server, r.state = nil, nil, 0
+	r.pushes, r.pulls, r.payload = r.pushes[:0], r.pulls[:0], reuse.Slice(r.payload)
+	r.plan.reset()
+	r.stamps = trace.Stamps{}
+	r.bytesOut, r.bytesBack = 0, 0
+}
+
+// encode makes the message. op says how the exchange was routed.
+func (r *request) encode(op uint8) {
+	x := r.exchange
+	meta := r.meta[:0]
+	for j, i := range r.pushes {
+		d := describe(&x.push[i], x.pushKeys[i])
+		r.bytesOut += d.Bytes
+		if !r.plan.describePush(j, &d) {
+			r.payload = append(r.payload, x.push[i].Bytes())
+		}
+		meta = d.AppendShaped(meta, x.push[i].Dims())
+	}
+	for j, i := range r.pulls {
+		d := describe(&x.pull[i], x.pullKeys[i])
+		if len(r.plan.pulls) > 0 {
+			setTarget(&d, &r.plan.pulls[j])
+		}
+		if len(x.variable) > 0 && x.variable[i] {
+			d.Flags |= wire.DescVariable
+		}
+		meta = d.AppendShaped(meta, x.pull[i].Dims())
+	}
+	r.meta = meta
+	m := &r.message
+	m.Op, m.Flags, m.Request, m.Generation = op, wire.FlagTrace, r.id(), r.server.generation
+	m.Pushes, m.Pulls = uint32(len(r.pushes)), uint32(len(r.pulls))
+	m.Meta, m.Payload, m.Targets = meta, r.payload, r.plan.targets
+}
+
+// describe says what t is; AppendShaped adds its shape.
+func describe(t *tensor.Tensor, k tensor.Key) (d wire.Descriptor) {
+	d.Key, d.Bytes, d.DType = k, uint64(t.Len()), t.DType()
+	return d
+}
+
+// setTarget says in d where memory is.
+func setTarget(d *wire.Descriptor, t *link.Target) {
+	d.Region, d.Offset, d.Generation = uint64(t.Grant), uint64(t.Offset), t.Generation
+}
+
+// checkResponse compares an answer with the pulls. Servers check it before they send, so
+// an answer that does not fit comes from a broken server.
+func (r *request) checkResponse(got []wire.Descriptor) error {
+	if len(got) != len(r.pulls) {
+		return &stepvan.ProtocolError{Field: "pulls", Reason: fmt.Sprintf("an answer has the wrong number of tensors (got %d, want %d)", len(got), len(r.pulls))}
+	}
+	x := r.exchange
+	for j, i := range r.pulls {
+		size := uint64(x.pull[i].Len())
+		variable := len(x.variable) > 0 && x.variable[i]
+		if got[j].Key != x.pullKeys[i] || got[j].Bytes > size || got[j].Bytes < size && !variable {
+			return &stepvan.ProtocolError{Field: "pull", Reason: fmt.Sprintf("an answer does not fit its pull (got key %d and %d bytes, want key %d and %d bytes)", got[j].Key, got[j].Bytes, x.pullKeys[i], size)}
+		}
+		if got[j].Flags&wire.DescInPlace != 0 && !r.plan.lendsPull(j) && got[j].Bytes > 0 {
+			return &stepvan.ProtocolError{Field: "flags", Reason: fmt.Sprintf("the answer to the pull of key %d is in memory that was not lent", x.pullKeys[i])}
+		}
+	}
+	return nil
+}
+
+// copyResponse copies an answer that fits into the pull tensors.
+func (r *request) copyResponse(got []wire.Descriptor, payload []byte) {
+	for j, i := range r.pulls {
+		if d := &got[j]; d.Flags&wire.DescInPlace == 0 {
+			copy(r.exchange.pull[i].Bytes(), payload[:d.Bytes])
+			payload = payload[d.Bytes:]
+		}
+	}
+}
+
+// noteResponse keeps what an answer says besides its payload, unless the handle has completed.
+func (r *request) noteResponse(a *wire.Response) {
+	x := r.exchange
+	if x.state.completed() {
+		return
+	}
+	copy(r.stamps[trace.RequestPostRecv:], a.Stamps[:])
+	for j := range a.Pulls {
+		r.bytesBack += a.Pulls[j].Bytes
+	}
+	if len(x.variable) > 0 {
+		for j, i := range r.pulls {
+			x.record.Value.lengths[i] = int64(a.Pulls[j].Bytes)
+		}
+	}
 }

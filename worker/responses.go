@@ -9,135 +9,124 @@ import (
 	"github.com/stepvan/stepvan/trace"
 )
 
-// responses handles the two channels of responses. All calls come from the
-// driver, one at a time.
-type responses struct{ w *Worker }
+// responses handles the two channels of responses. The driver makes all calls, one at a time.
+type responses struct{ sessionEvents }
 
-// Opened implements link.Handler.
-func (r responses) Opened(s *link.Session) error {
-	r.w.opened(s)
-	return nil
-}
-
-// Place has the payload read straight into the pull tensors. The payload of an
-// answer that nobody waits for any more goes to pooled memory and is dropped.
-func (r responses) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
-	w := r.w
+// Place has the payload read straight into the pull tensors. When nobody waits for the answer any more, the payload
+// goes to pooled memory and is dropped.
+func (h responses) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
+	w := h.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p, err := w.check(m, m.Meta)
+	r, err := h.find(m, m.Meta)
 	if err != nil {
 		return dst, err
 	}
-	m.User = p
-	p.read()
-	if p.call.finished {
+	m.User = r
+	if r.exchange.state.completed() {
+		r.on(beginDiscard)
 		return dst, nil
 	}
-	p.place()
-	for i, k := range p.pulls {
-		if d := &w.answer.Pulls[i]; d.Flags&wire.DescInPlace == 0 {
-			dst = append(dst, p.call.pull[k].Bytes()[:d.Bytes])
+	r.on(beginPlace)
+	for i, k := range r.pulls {
+		if d := &w.response.Pulls[i]; d.Flags&wire.DescInPlace == 0 {
+			dst = append(dst, r.exchange.pull[k].Bytes()[:d.Bytes])
 		}
 	}
-	p.note(&w.answer)
+	r.noteResponse(&w.response)
 	return dst, nil
 }
 
-// Receive implements link.Receiver: a small response in one go.
-func (r responses) Receive(m *link.Inbound, meta, payload []byte) (kept bool) {
-	w := r.w
+// Receive implements link.Receiver: a small response in one call.
+func (h responses) Receive(m *link.Inbound, meta, payload []byte) (kept bool) {
+	w := h.w
 	now := trace.Now()
 	w.mu.Lock()
-	p, err := w.check(m, meta)
+	r, err := h.find(m, meta)
 	if err == nil {
-		if !p.call.finished {
-			p.take(w.answer.Pulls, payload)
-			p.note(&w.answer)
+		if !r.exchange.state.completed() {
+			r.copyResponse(w.response.Pulls, payload)
+			r.noteResponse(&w.response)
 		}
-		p.stamps[trace.ResponsePostRecv], p.stamps[trace.ResponseProcess] = m.Received, now
-		w.answered(p)
+		r.stamps[trace.ResponsePostRecv], r.stamps[trace.ResponseProcess] = m.Received, now
+		w.answered(r)
 	}
 	w.mu.Unlock()
 	if err != nil {
-		w.breakOff(m.Session, err)
+		h.breakOff(m.Session, err)
 	}
 	return false
 }
 
-// Deliver completes the part that the response answers.
-func (r responses) Deliver(m *link.Inbound) {
-	w := r.w
+// Deliver ends the request that the response answers.
+func (h responses) Deliver(m *link.Inbound) {
+	w := h.w
 	now := trace.Now()
 	w.mu.Lock()
-	p, err := w.arrived(m)
+	r, err := h.whole(m)
 	switch {
 	case err == nil:
-		p.stamps[trace.ResponsePostRecv], p.stamps[trace.ResponseProcess] = m.Received, now
-		w.answered(p)
-	case p != nil:
-		w.settle(p.call)
+		r.stamps[trace.ResponsePostRecv], r.stamps[trace.ResponseProcess] = m.Received, now
+		w.answered(r)
+	case r != nil:
+		w.advance(r.exchange)
 	}
 	w.mu.Unlock()
 	session := m.Session
 	m.ReleaseHere()
 	if err != nil {
-		w.breakOff(session, err)
+		h.breakOff(session, err)
 	}
 }
 
-// Abort ends a response whose server was lost before all of it was there.
-func (r responses) Abort(m *link.Inbound, _ error) {
-	w := r.w
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if p, ok := m.User.(*part); ok {
-		p.endRead()
-		w.settle(p.call)
+// Abort ends a response whose server was lost before all of it had come.
+func (h responses) Abort(m *link.Inbound, _ error) {
+	h.w.mu.Lock()
+	defer h.w.mu.Unlock()
+	if r, ok := m.User.(*request); ok {
+		r.on(endReceive)
+		h.w.advance(r.exchange)
 	}
 }
 
-// Lost implements link.Handler.
-func (r responses) Lost(s *link.Session, err error) { r.w.lose(s, err) }
-
-// arrived finds the part of a whole message and takes what the response says.
-// An error is a server that does not speak the protocol; settle follows then, too, when there is a part.
-func (w *Worker) arrived(m *link.Inbound) (*part, error) {
-	if p, ok := m.User.(*part); ok {
-		p.endRead()
-		return p, m.Refused
+// whole finds the request of a whole message, and takes what the response says. An error means that the server does
+// not speak the protocol. When there is a request, advance follows all the same. Under Worker.mu.
+func (h responses) whole(m *link.Inbound) (*request, error) {
+	if r, ok := m.User.(*request); ok {
+		r.on(endReceive)
+		return r, m.Refused
 	}
 	if m.Refused != nil {
 		return nil, m.Refused
 	}
-	p, err := w.check(m, m.Meta)
+	r, err := h.find(m, m.Meta)
 	if err != nil {
 		return nil, err
 	}
 	if m.Header.Flags&wire.FlagError != 0 {
-		p.call.fail(p.server.failure(fmt.Errorf("%w: %s", stepvan.ErrRemote, wire.Text(m.Meta))))
+		r.exchange.fail(r.server.failure(fmt.Errorf("%w: %s", stepvan.ErrRemote, wire.Text(m.Meta))))
 	} else {
-		p.note(&w.answer)
+		r.noteResponse(&h.w.response)
 	}
-	return p, nil
+	return r, nil
 }
 
-// check finds the part that m, with this meta, answers, decodes the answer into w.answer and
-// holds it against what was asked. Under w.mu.
-func (w *Worker) check(m *link.Inbound, meta []byte) (*part, error) {
-	h := &m.Header
-	p := w.part(h.Request)
-	if p == nil || p.server.session != m.Session || p.answered || p.reading {
-		return nil, &stepvan.ProtocolError{Field: "request", Reason: fmt.Sprintf("a response to %#x, which is no unanswered request", h.Request)}
+// find returns the request that m, with this meta, answers. It decodes the answer into Worker.response, and checks
+// that it fits the request. Under Worker.mu.
+func (h responses) find(m *link.Inbound, meta []byte) (*request, error) {
+	header := &m.Header
+	r := h.w.exchanges.find(header.Request)
+	if r == nil || r.server.session != m.Session || r.state&(unanswered|receiving) != unanswered {
+		return nil, &stepvan.ProtocolError{Field: "request", Reason: fmt.Sprintf("a response to request %#x, which waits for none", header.Request)}
 	}
-	if h.Flags&wire.FlagError != 0 {
-		if h.Total != 0 {
-			return nil, &stepvan.ProtocolError{Field: "total", Reason: "an error with payload"}
+	if header.Flags&wire.FlagError != 0 {
+		if header.Total != 0 {
+			return nil, &stepvan.ProtocolError{Field: "total", Reason: "an error response has payload"}
 		}
-		return p, nil
+		return r, nil
 	}
-	if err := w.answer.Decode(h, meta); err != nil {
+	if err := h.w.response.Decode(header, meta); err != nil {
 		return nil, err
 	}
-	return p, p.fits(w.answer.Pulls)
+	return r, r.checkResponse(h.w.response.Pulls)
 }

@@ -62,7 +62,7 @@ func TestByKeyEachKeyHasOneOwner(t *testing.T) {
 	require.Len(t, share, 3, "every server owns some")
 }
 
-// serveOne answers the one request that some server has, and returns which.
+// serveOne answers the one request that a server has, and returns which server.
 func serveOne(t *testing.T, c *Cluster) int {
 	for {
 		for i, s := range c.Servers {
@@ -122,7 +122,8 @@ func TestLockStepServerRefusesRoutedRequests(t *testing.T) {
 	c := New(t, Options{Worker: worker.Options{Routing: worker.ByKey}})
 	h, err := c.Workers[0].PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
 	require.NoError(t, err)
-	// The refusal is the answer. Whether it or the delivery is noticed first, the key is free afterwards.
+	// The refusal is the answer. The key is free afterwards, whether the worker first notices the refusal or the
+	// delivery.
 	if err := h.Wait(Context(t)); err != nil {
 		require.ErrorIs(t, err, stepvan.ErrRemote)
 		require.ErrorContains(t, err, "lock-step")

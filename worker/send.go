@@ -5,214 +5,195 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
-	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
 )
 
-// Do sends a request and returns its handle. Nothing has been sent when it
-// returns an error:
+// PushPull pushes and pulls with the routing of the worker. See [Worker.Do].
+func (w *Worker) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []tensor.Tensor, pullKeys []tensor.Key) (Handle, error) {
+	return w.Do(&Exchange{Push: push, PushKeys: pushKeys, Pull: pull, PullKeys: pullKeys})
+}
+
+// Do sends an exchange and returns its handle. When it returns an error, it has sent nothing:
 //
-//   - stepvan.ErrInvalid: the request contradicts the contract;
-//   - stepvan.ErrBusy: a push key, which the text names, still has an unanswered push; or a tensor shares memory with a
-//     request that has failed and of which a server, which the text names, may still use it;
-//   - stepvan.ErrWouldBlock: too many requests are outstanding, or the queue to a server is
-//     full; wait for a handle and try again;
-//   - a *stepvan.OpError naming a server that was lost (stepvan.ErrPeerLost);
-//   - stepvan.ErrClosed: after Close, or of a tensor whose region is closed.
+//   - [stepvan.ErrInvalid]: the exchange contradicts the contract.
+//   - [stepvan.ErrBusy]: the text names a push key whose last push has not been answered. Or it names a tensor that
+//     shares memory with a failed exchange, and the server that may still use that memory.
+//   - [stepvan.ErrWouldBlock]: too many exchanges are outstanding, or the queue to a server is
+//     full. Wait for a handle and try again.
+//   - A [*stepvan.OpError] names a server that was lost ([stepvan.ErrPeerLost]).
+//   - [stepvan.ErrClosed]: after [Worker.Close], or of a tensor whose region is closed.
 //
-// Any goroutine; it never blocks. Budget: 0 allocations, one message per server.
-func (w *Worker) Do(r *Exchange) (Handle, error) {
+// Any goroutine may call Do. It never blocks. Budget: 0 allocations, one message per server.
+func (w *Worker) Do(e *Exchange) (Handle, error) {
 	start := trace.Now()
-	if err := r.check(); err != nil {
+	if err := e.check(); err != nil {
 		return Handle{}, err
 	}
-	routing := r.Routing
+	routing := e.Routing
 	if routing == Default {
 		routing = w.opt.Routing
 	}
-	if err := r.checkNames(routing); err != nil {
+	if err := e.checkNames(routing); err != nil {
 		return Handle{}, err
 	}
-	w.mu.Lock()
-	defer w.unlock()
-	c, err := w.prepare(r, routing)
+	h, unsent, err := w.start(e, routing, start)
+	if unsent != nil {
+		err = w.sendUnlocked(unsent)
+	}
+	w.fences.send()
 	if err != nil {
 		return Handle{}, err
 	}
-	c.start = start
-	return w.submit(c)
+	return h, nil
 }
 
-// prepare makes a call that can be sent. Under w.mu.
-func (w *Worker) prepare(r *Exchange, routing Routing) (*call, error) {
+// start begins an exchange, and sends it unless that may take long. Then it returns the exchange, for sendUnlocked.
+func (w *Worker) start(e *Exchange, routing Routing, now int64) (Handle, *activeExchange, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	x, err := w.prepare(e, routing)
+	if err != nil {
+		return Handle{}, nil, err
+	}
+	x.start = now
+	h := Handle{w: w, id: x.record.ID()}
+	if len(x.requests) > 1 || x.requests[0].bytesOut > link.LockedBytes {
+		return h, x, nil
+	}
+	return h, nil, w.afterSend(x, w.link.SendAll(x.sessions, x.messages))
+}
+
+// sendUnlocked sends x while others may use the worker.
+func (w *Worker) sendUnlocked(x *activeExchange) error {
+	err := w.link.SendAll(x.sessions, x.messages)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.afterSend(x, err)
+}
+
+// prepare makes an exchange whose messages are complete. Under Worker.mu.
+func (w *Worker) prepare(e *Exchange, routing Routing) (*activeExchange, error) {
 	if w.closed {
 		return nil, errClosed
 	}
 	if w.failed != nil {
 		return nil, w.failed
 	}
-	if w.outstanding >= w.opt.Outstanding {
+	if w.exchanges.outstanding >= w.opt.Outstanding {
 		return nil, stepvan.ErrWouldBlock
 	}
-	c := w.take()
-	c.load(r)
-	if err := w.admit(c, r, routing); err != nil {
-		w.giveBack(c)
+	x := w.exchanges.newExchange()
+	x.load(e)
+	x.label = e.Label
+	if err := w.admit(x, e, routing); err != nil {
+		w.recycle(x)
 		return nil, err
 	}
-	w.sum(c)
-	return c, nil
+	if w.opt.CheckBorrowed {
+		x.computeChecksums()
+	}
+	op := wire.OpRouted
+	if x.broadcast {
+		op = wire.OpRequest
+	}
+	x.record = w.results.Open()
+	x.record.Value.prepare(x)
+	for _, r := range x.requests {
+		r.planSend(&w.lender)
+		r.encode(op)
+		r.on(offer)
+	}
+	x.state = x.state.after(offerAll)
+	return x, nil
 }
 
-// admit does everything that can refuse a call before the link is asked.
-func (w *Worker) admit(c *call, r *Exchange, routing Routing) error {
-	if err := w.route(c, r, routing); err != nil {
+// admit does everything that can refuse an exchange before the link is asked. Under Worker.mu.
+func (w *Worker) admit(x *activeExchange, e *Exchange, routing Routing) error {
+	if err := w.route(x, e, routing); err != nil {
 		return err
 	}
-	for _, p := range c.parts {
-		if err := w.checkPart(p); err != nil {
+	for _, r := range x.requests {
+		if err := r.check(&w.limits); err != nil {
 			return err
 		}
-		if p.server.lost != nil {
-			return p.server.lost
+		if r.server.lost != nil {
+			return r.server.lost
 		}
 	}
-	if err := w.checkApart(c); err != nil {
+	if err := w.overlap.check(x); err != nil {
 		return err
 	}
-	if len(w.remains) > 0 {
-		if err := w.unhaunted(c); err != nil {
-			return err
+	if err := w.orphans.check(x); err != nil {
+		return err
+	}
+	if err := w.keys.claim(x); err != nil {
+		return err
+	}
+	return x.retain()
+}
+
+// afterSend ends the sending of x, which the link has taken as a whole or refused with err. Under Worker.mu.
+func (w *Worker) afterSend(x *activeExchange, err error) error {
+	for _, r := range x.requests {
+		r.endWrites(&w.fences)
+	}
+	if err != nil {
+		w.results.Drop(x.record)
+		err = x.refusal(err)
+		w.recycle(x)
+		return err
+	}
+	x.state = x.state.after(accept)
+	if w.failed != nil {
+		x.fail(w.failed)
+	}
+	for _, r := range x.requests {
+		if lost := r.server.lost; lost != nil && r.on(loseServer) {
+			x.fail(lost)
 		}
 	}
-	if err := w.claim(c); err != nil {
-		return err
-	}
-	if err := c.retain(); err != nil {
-		return err
-	}
-	for _, p := range c.parts {
-		w.aim(p)
-	}
+	w.advance(x)
 	return nil
 }
 
-// submit offers all parts to the link, which takes all or none. Under w.mu.
-func (w *Worker) submit(c *call) (Handle, error) {
-	op := wire.OpRouted
-	if c.broadcast {
-		op = wire.OpRequest
-	}
-	for _, p := range c.parts {
-		p.encode(w, op)
-	}
-	w.open(c)
-	h := Handle{w: w, id: c.rec.ID()}
-	err := w.offer(c)
-	w.land(c)
-	if err != nil {
-		c.pending = 0
-		w.results.Drop(c.rec)
-		err = refusal(c, err)
-		w.giveBack(c)
-		return Handle{}, err
-	}
-	w.submitted(c)
-	return h, nil
-}
-
-// offer gives the parts to the link. Under w.mu, which is free meanwhile when that may take long.
-func (w *Worker) offer(c *call) error {
-	if len(c.parts) > 1 || c.parts[0].bytesOut > link.LockedBytes {
-		w.mu.Unlock()
-		defer w.mu.Lock()
-	}
-	return w.node.SendAll(c.sessions, c.outbounds)
-}
-
 // refusal says why the link took nothing, and names a server that is lost.
-func refusal(c *call, err error) error {
+func (x *activeExchange) refusal(err error) error {
 	if errors.Is(err, stepvan.ErrWouldBlock) || errors.Is(err, stepvan.ErrInvalid) {
 		return err
 	}
-	for _, p := range c.parts {
-		if p.server.lost != nil {
-			return p.server.lost
+	for _, r := range x.requests {
+		if r.server.lost != nil {
+			return r.server.lost
 		}
-		if lost := p.server.session.Err(); lost != nil {
-			return p.server.failure(lost)
+		if lost := r.server.session.Err(); lost != nil {
+			return r.server.failure(lost)
 		}
 	}
 	return err
 }
 
-// open makes the call ready for what may come back before SendAll returns. Under w.mu.
-func (w *Worker) open(c *call) {
-	c.rec = w.results.Open()
-	c.rec.Value.prepare(c)
-	c.need, c.undone, c.unanswered = 2*len(c.parts), len(c.parts), len(c.parts)
-	c.pending = c.need + 1
+// completer is told the end of each request's message.
+type completer Worker
+
+// Done implements link.Completer. The server has received the request, or the link has given it up.
+func (c *completer) Done(m *link.Outbound, err error) {
+	c.endSend(m.User.(*request), m.Posted(), err)
+	c.fences.send()
 }
 
-// submitted is what follows a successful SendAll. Servers that were lost meanwhile fail their parts.
-func (w *Worker) submitted(c *call) {
-	c.submitted = true
-	if w.failed != nil {
-		c.fail(w.failed)
-	}
-	for _, p := range c.parts {
-		if p.server.lost != nil && !p.answered {
-			w.drop(p)
-		}
-	}
-	c.pending--
-	w.settle(c)
-}
-
-// take returns a free call. Under w.mu.
-func (w *Worker) take() *call {
-	w.outstanding++
-	c := w.calls
-	if c == nil {
-		return new(call)
-	}
-	w.calls, c.next = c.next, nil
-	return c
-}
-
-// giveBack recycles a call and its parts. Under w.mu.
-func (w *Worker) giveBack(c *call) {
-	w.unclaim(c)
-	c.release()
-	for _, p := range c.parts {
-		w.freePart(p)
-	}
-	c.push, c.pull = reuse.Slice(c.push), reuse.Slice(c.pull)
-	c.parts, c.sessions, c.outbounds = c.parts[:0], c.sessions[:0], c.outbounds[:0]
-	c.rec, c.last, c.err, c.label = nil, nil, nil, ""
-	c.broadcast, c.submitted, c.finished = false, false, false
-	c.need, c.undone, c.unanswered, c.lent, c.reading, c.placing, c.pending = 0, 0, 0, 0, 0, 0, 0
-	c.next, w.calls = w.calls, c
-	w.outstanding--
-}
-
-// Done implements link.Completer: the server has received the part, or it failed.
-func (w *Worker) Done(o *link.Outbound, err error) {
-	p := o.User.(*part)
+func (c *completer) endSend(r *request, posted int64, err error) {
+	w := (*Worker)(c)
 	w.mu.Lock()
-	defer w.unlock()
-	c := p.call
+	defer w.mu.Unlock()
 	if err != nil {
-		// The link fails messages with the session alone, and says so to its channels after that: who is told by this
-		// one must find the server lost as well.
-		w.lost(p.server.session, err)
-		c.fail(p.server.failure(err))
+		// The link fails messages only with their session, and tells its channels of the loss after that. Whoever sees this
+		// failure must find the server lost as well.
+		w.loseLocked(r.server.session, err)
+		r.exchange.fail(r.server.failure(err))
 	}
-	p.done = true
-	p.stamps[trace.RequestPostSend] = o.Posted()
-	c.need--
-	c.undone--
-	c.pending--
-	w.settle(c)
+	r.stamps[trace.RequestPostSend] = posted
+	r.on(endSend)
+	w.advance(r.exchange)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stepvan/stepvan/worker"
 )
 
-// steady is one exchange over and over, by one goroutine for both sides.
+// steady repeats one exchange. One goroutine plays both sides.
 type steady struct {
 	t      testing.TB
 	w      *Worker
@@ -87,7 +87,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	})
 }
 
-// Keys are kept after use; those that are never used again make room.
+// The worker keeps keys after their use, and drops those that are not used again.
 func TestEverNewKeysAllocateNothing(t *testing.T) {
 	x := newSteady(t, Mem(), false)
 	key := tensor.Key(1000)
@@ -102,7 +102,7 @@ func TestEverNewKeysAllocateNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(5000, round))
 }
 
-// A shortened form of: flat over a million requests.
+// This is the short form of a test over a million requests.
 func TestMemoryStaysFlat(t *testing.T) {
 	for _, v := range []Van{Mem(), OneSided()} {
 		t.Run(v.Name, func(t *testing.T) { staysFlat(t, v) })
@@ -124,16 +124,16 @@ func staysFlat(t *testing.T, v Van) {
 	}
 	require.Less(t, heapBytes(), heap+64<<10, "bytes of the heap after %d requests", rounds)
 	require.Equal(t, w.Records, x.w.Stats().Records)
-	require.LessOrEqual(t, x.w.Stats().Requests, 2)
+	require.LessOrEqual(t, x.w.Stats().Exchanges, 2)
 	require.Zero(t, x.w.Stats().Outstanding)
 	require.Zero(t, x.w.Stats().BusyKeys)
 	require.Zero(t, x.s.Stats().Unanswered)
 	require.LessOrEqual(t, x.s.Stats().Requests, 2)
 	require.Equal(t, s.Records, x.s.Stats().Records)
-	require.LessOrEqual(t, x.s.Stats().Messages, s.Messages+64, "letters wait for acknowledgements only")
+	require.LessOrEqual(t, x.s.Stats().Messages, s.Messages+64, "messages wait for acknowledgements only")
 }
 
-// heapBytes is what is alive.
+// heapBytes is the memory of live objects.
 func heapBytes() uint64 {
 	var m runtime.MemStats
 	runtime.GC()

@@ -15,98 +15,95 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// Worker sends requests to servers. Make it with New before the node dials,
-// and Join it to its servers once their sessions are there.
+// Worker sends exchanges to servers. Make it with [New] before the node dials,
+// and [Worker.Join] it to its servers once their sessions are there.
 type Worker struct {
-	node    *link.Transport
+	link    *link.Transport
 	opt     Options
 	limits  wire.Limits
-	rank    stepvan.Rank
 	results *handles.Table[result]
+	unwatch func()
 
 	mu            sync.Mutex
+	rank          stepvan.Rank
 	closed        bool
-	failed        error     // why no server can be worked with any more
-	servers       []*server // paired, by rank; replaced as a whole by Join
-	sessions      map[*link.Session]*server
-	outstanding   int
-	calls         *call // free ones
-	parts         []*part
-	freeParts     *part
-	keys          map[tensor.Key]*hold // push keys, busy or not
-	busy          int                  // of these
-	freeHolds     []*hold
-	registrations map[memory]*Registration
-	remains       []*call   // failed, of whose memory servers may still reach some
-	fences        []*server // to send; see unlock
-	dropped       dropped
-	pulls         []span // scratch of checkApart
-	unwatch       func()
-
-	answer wire.Response // scratch of the driver
+	failed        error      // why no server can be worked with any more
+	servers       serverList // paired; replaced as a whole by Join
+	sessions      map[*link.Session]*serverPeer
+	exchanges     exchangeTable
+	keys          keyTable
+	overlap       overlapCheck
+	lender        lender
+	orphans       orphans
+	fences        fenceSender
+	registrations map[span]*Registration
+	response      wire.Response // that the driver handles
 }
 
-// Stats count what a worker holds and has met.
+// Stats count what a worker holds, and errors that nobody saw.
 type Stats struct {
-	Outstanding  int    // requests without all answers
+	Outstanding  int    // exchanges without all answers
 	BusyKeys     int    // push keys of those
-	Requests     int    // request objects in use and kept for reuse
-	Records      int    // handle records in use and kept for reuse
+	Exchanges    int    // objects for exchanges, in use and kept for reuse
+	Records      int    // records of handles, in use and kept for reuse
 	UnseenErrors uint64 // errors of handles that nobody looked at before they were recycled
 }
 
-// New makes a worker and registers it with the node for the channels of
-// responses and registrations. Before the node's first Listen or Dial.
-func New(n *link.Transport, o Options) *Worker {
-	o.complete()
+// New makes a worker and registers it with the transport for the channels of
+// responses and announcements. Call it before the transport's first Listen or Dial.
+func New(t *link.Transport, o Options) *Worker {
+	o.setDefaults()
 	if o.Files == nil {
-		o.Files = n.Memory()
+		o.Files = t.Memory()
 	}
 	w := &Worker{
-		node: n, opt: o, limits: n.Limits(),
-		sessions:      make(map[*link.Session]*server),
-		keys:          make(map[tensor.Key]*hold),
-		registrations: make(map[memory]*Registration),
+		link: t, opt: o, limits: t.Limits(),
+		sessions:      make(map[*link.Session]*serverPeer),
+		keys:          keyTable{states: make(map[tensor.Key]*keyState)},
+		registrations: make(map[span]*Registration),
 	}
-	w.unwatch = o.Files.Watch(w.onDropped)
-	w.results = handles.New(n.Engine(), o.Handles, w.forgotten)
-	n.Handle(link.ChannelResponse, responses{w})
-	n.Handle(link.ChannelBulk, responses{w})
-	n.Handle(link.ChannelRegister, registers{w})
+	w.lender = lender{files: o.Files, largestSent: o.InPlaceBytes, servers: w.sessions}
+	w.fences.mu = &w.mu
+	w.exchanges.completer = (*completer)(w)
+	w.unwatch = o.Files.Watch(w.fileDropped)
+	w.results = handles.New(t.Engine(), o.Handles, w.logUnseen)
+	t.Handle(link.ChannelResponse, responses{sessionEvents{w}})
+	t.Handle(link.ChannelBulk, responses{sessionEvents{w}})
+	t.Handle(link.ChannelRegister, announcements{sessionEvents{w}})
 	return w
 }
 
-// Join gives the worker its rank and its servers, which order by rank. Requests
+// Join gives the worker its rank and its servers, in any order. Exchanges
 // in flight keep the servers that they were sent to.
 func (w *Worker) Join(rank stepvan.Rank, servers []Server) error {
-	list, err := ordered(servers)
+	list, err := byRank(servers)
 	if err != nil {
 		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.rank = rank
-	w.servers = make([]*server, len(list))
+	w.servers = make(serverList, len(list))
 	for i, s := range list {
-		v := w.session(s.Session)
+		v := w.peer(s.Session)
 		v.rank, v.name = s.Rank, s.Name
 		w.servers[i] = v
 	}
 	return nil
 }
 
-func ordered(servers []Server) ([]Server, error) {
+func byRank(servers []Server) ([]Server, error) {
 	if len(servers) == 0 {
-		return nil, errs.Invalid("a worker without servers: pair it with one at least")
+		return nil, errs.Invalid("join: servers: there are none: pair the worker with at least one")
 	}
 	list := slices.Clone(servers)
 	slices.SortFunc(list, func(a, b Server) int { return int(a.Rank - b.Rank) })
 	for i, s := range list {
 		if s.Session == nil {
-			return nil, errs.Invalid("%s has no session: dial it first", s.Name)
+			return nil, errs.Invalid("join: %s: it has no session: dial it first", s.Name)
 		}
 		if i > 0 && s.Rank == list[i-1].Rank {
-			return nil, errs.Invalid("two servers with rank %d: %s and %s", s.Rank, list[i-1].Name, s.Name)
+			return nil, errs.Invalid("join: %s and %s: both have rank %d: give each server a rank of its own", list[i-1].Name, s.Name, s.Rank)
 		}
 	}
 	return list, nil
@@ -126,20 +123,37 @@ func (w *Worker) Rank() stepvan.Rank {
 	return w.rank
 }
 
-// Stats returns the counts of this moment.
+// Stats returns the current counts.
 func (w *Worker) Stats() Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := Stats{Outstanding: w.outstanding, BusyKeys: w.busy, Requests: w.outstanding}
-	for c := w.calls; c != nil; c = c.next {
-		s.Requests++
+	return Stats{
+		Outstanding: w.exchanges.outstanding, BusyKeys: w.keys.busy, Exchanges: w.exchanges.made,
+		Records: w.results.Records(), UnseenErrors: w.results.Unseen(),
 	}
-	s.Records, s.UnseenErrors = w.results.Records(), w.results.Unseen()
-	return s
 }
 
-// Close refuses further requests with stepvan.ErrClosed, and ends all registrations.
-// Requests in flight go on until the node is closed. Idempotent.
+// Fail ends the work with all servers. What is in flight fails with cause, and so does every later exchange. If cause
+// is a [*stepvan.OpError], their errors name its peer. Fail is for a loss that concerns the whole cluster. The
+// sessions stay open, and the worker drops what servers still answer. Any goroutine may call it.
+func (w *Worker) Fail(cause error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.failed != nil {
+		return
+	}
+	w.failed = errs.Ended("push_pull", cause)
+	for _, r := range w.exchanges.requests {
+		// An exchange that the link has not taken yet fails when SendAll has returned.
+		if x := r.exchange; x != nil && x.state == inFlight {
+			x.fail(w.failed)
+			w.advance(x)
+		}
+	}
+}
+
+// Close refuses further exchanges with [stepvan.ErrClosed], and ends all registrations.
+// Exchanges in flight continue until the transport is closed. Close may be called again.
 func (w *Worker) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -157,11 +171,12 @@ var (
 	errRegisterClosed = fmt.Errorf("register: this node was stopped: %w", stepvan.ErrClosed)
 )
 
-// forgotten logs an error whose handle was recycled before anybody looked at it. That this node has stopped is no news.
-func (w *Worker) forgotten(r *handles.Record[result], err error) {
+// logUnseen logs an error whose handle was recycled before anybody looked at it. The stop of this node is not worth a
+// line.
+func (w *Worker) logUnseen(r *handles.Record[result], err error) {
 	if errors.Is(err, stepvan.ErrClosed) {
 		return
 	}
 	w.opt.Log.Error().Err(err).Str("label", text.Cut(r.Value.label)).
-		Msg("a request failed and nobody waited for its handle")
+		Msg("an exchange failed, and nobody waited for its handle")
 }

@@ -269,7 +269,7 @@ def test_memory_that_is_gone(worker):
 def test_pulls_share_no_memory(worker):
     y, row = torch.zeros(4), np.zeros(8)
     for pulls in [[y, y], [y[1:3], y[:2]], [row[2:], row[:3]]]:
-        with pytest.raises(stepvan.InvalidError, match=r"pull tensors 0 \(key 2\) and 1 \(key 3\) share memory"):
+        with pytest.raises(stepvan.InvalidError, match=r"pull tensors 0 \(key 2\) and 1 \(key 3\): they share memory"):
             worker.push_pull([torch.zeros(1)], [1], pulls, [2, 3])
 
 
@@ -281,5 +281,5 @@ def test_in_place(cluster):
     one.workers[0].worker.push_pull([x], [1], [x, x[:0]], [1, 2]).wait(10)
     assert x.eq(2).all()
     two = cluster(servers=2)
-    with pytest.raises(stepvan.InvalidError, match="push tensor 0 .* to server 1 shares memory with pull tensor 0 .*, which server 0 writes"):
+    with pytest.raises(stepvan.InvalidError, match="push tensor 0 .* to server 1: it shares memory with pull tensor 0 .*, which server 0 writes"):
         two.workers[0].worker.push_pull([x], [1], [x, torch.zeros(10_000)], [2, 3])

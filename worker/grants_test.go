@@ -16,7 +16,7 @@ import (
 
 const inFileOfItsOwn = 16 << 20 // floats: more than the first file of a node holds
 
-// A file that there was no grant for is lent when another one has come back.
+// A file without a grant is lent when another grant has come back.
 func TestGrantsThatComeFree(t *testing.T) {
 	h := newHost(t, Scant(1), nil)
 	lent := func(x tensor.Tensor) bool {
@@ -54,7 +54,7 @@ func TestGrantsThatComeFree(t *testing.T) {
 	}
 }
 
-// Budget: 0 allocations per exchange with memory that there is no grant for, as an attempt that fails would cost one.
+// Budget: 0 allocations per exchange with memory that has no grant. An attempt that fails would cost one.
 func TestNoGrantIsNotAskedForEachTime(t *testing.T) {
 	c := New(t, Options{Van: Scant(1), Worker: worker.Options{Handles: 32}, Server: server.Options{Handles: 32}})
 	w, s := c.Workers[0], c.Servers[0]

@@ -20,7 +20,7 @@ type use struct {
 	refused    bool
 }
 
-// uses are all that can become of memory which a failed request has pushed and pulled into.
+// uses are all ways to use memory that a failed exchange has pushed and pulled into.
 func uses(t *testing.T, push, pull, other tensor.Tensor) map[string]use {
 	t.Helper()
 	half, err := pull.Slice(many/2, many)
@@ -37,7 +37,7 @@ func uses(t *testing.T, push, pull, other tensor.Tensor) map[string]use {
 	}
 }
 
-// try makes every use with server rank, which takes what is sent and answers nothing.
+// try makes every use with server rank, which takes what arrives and answers nothing.
 func try(t *testing.T, w *worker.Worker, rank stepvan.Rank, p *Peer, all map[string]use, refusal func(error)) {
 	t.Helper()
 	key := tensor.Key(1000)
@@ -73,7 +73,7 @@ func pair(t *testing.T) (h *host, second *Peer) {
 	return h, second
 }
 
-// A request fails with one server. The other one lives, has not answered, and may do all that it was asked for.
+// An exchange fails with one server. The other server lives, has not answered, and may still do all of its request.
 func TestMemoryThatALiveServerStillHas(t *testing.T) {
 	h, _ := pair(t)
 	push, pull, other := shared(t, h.node(), many), shared(t, h.node(), many), shared(t, h.node(), many)
@@ -86,7 +86,7 @@ func TestMemoryThatALiveServerStillHas(t *testing.T) {
 
 	try(t, h.w, 0, h.server, uses(t, push, pull, other), func(err error) {
 		require.ErrorContains(t, err, "server 0")
-		require.ErrorContains(t, err, "try again when it has answered")
+		require.ErrorContains(t, err, "try again when the server has answered")
 	})
 	require.ErrorIs(t, pull.Region().Close(), stepvan.ErrBusy)
 
@@ -104,7 +104,7 @@ func TestMemoryThatALiveServerStillHas(t *testing.T) {
 	h.server.Take(t).Release()
 }
 
-// A server that was given up lives, and keeps what it sees of the worker's memory.
+// A server that the worker has lost lives, and keeps its view of the memory of the worker.
 func TestMemoryThatAServerKeepsThatWasLost(t *testing.T) {
 	h, second := pair(t)
 	push, pull, other := shared(t, h.node(), many), shared(t, h.node(), many), shared(t, h.node(), many)
@@ -122,11 +122,11 @@ func TestMemoryThatAServerKeepsThatWasLost(t *testing.T) {
 
 	try(t, h.w, 1, second, uses(t, push, pull, other), func(err error) {
 		require.ErrorContains(t, err, "server 0")
-		require.ErrorContains(t, err, "let go")
+		require.ErrorContains(t, err, "released the memory or ended")
 	})
 	v.Release()
 	again := &worker.Exchange{Routing: worker.Named, Pull: List(pull, push), PullKeys: Keys(8, 9), PullTo: []stepvan.Rank{1}}
-	for ctx := Context(t); ; runtime.Gosched() { // nothing tells when a lost server has let go
+	for ctx := Context(t); ; runtime.Gosched() { // nothing tells when a lost server has released memory
 		if _, err = h.w.Do(again); err == nil {
 			break
 		}
@@ -137,10 +137,11 @@ func TestMemoryThatAServerKeepsThatWasLost(t *testing.T) {
 	m.Release()
 }
 
-// plugBytes is the credit of a server that plug exhausts.
+// plugBytes is the credit of a server, which plug uses up.
 const plugBytes = 4096
 
-// plug has the server keep all the payload that it may have: what follows stays with the worker's link, until unplug.
+// plug has the server keep all the payload that its credit allows. What follows stays in the link of the worker until
+// unplug.
 func (h *host) plug() (unplug func()) {
 	h.t.Helper()
 	half := Floats(h.t, make([]float32, plugBytes/4/2)...) // no message takes more of the credit
@@ -151,7 +152,7 @@ func (h *host) plug() (unplug func()) {
 	}
 }
 
-// What is on its way to a server that lives must not change: it is read until it is there.
+// What is on the way to a live server must not change: the link reads it until the server has it.
 func TestMemoryThatIsStillOnItsWay(t *testing.T) {
 	v := Mem()
 	h := newHost(t, v, func(o *link.Options) { o.CreditBytes = plugBytes })

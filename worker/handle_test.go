@@ -39,7 +39,7 @@ func TestTimedOutHandleCanBeWaitedForAgainAndOwnsItsTensors(t *testing.T) {
 	require.NoError(t, pull.Region().Close())
 }
 
-// A wait that ends before its request says which server is late, in what way and for how long.
+// A wait that ends before its exchange says which server is late, in what way and for how long.
 func TestWaitsThatEndBeforeTheirRequestNameTheServer(t *testing.T) {
 	c := New(t, Options{Servers: 3})
 	w := c.Workers[0]

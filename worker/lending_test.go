@@ -29,7 +29,7 @@ func shared(t testing.TB, n Node, floats int64) tensor.Tensor {
 	return x
 }
 
-// inPlace is an exchange of which nothing needs to be sent, over and over.
+// inPlace repeats an exchange that needs to send no tensor.
 func inPlace(t testing.TB, v Van) (round func()) {
 	ring := trace.NewRing(64)
 	c := New(t, Options{
@@ -72,7 +72,7 @@ func inPlace(t testing.TB, v Van) (round func()) {
 	}
 }
 
-// Budget: 0 allocations per exchange in place, and where the same program has to have its tensors carried.
+// Budget: 0 allocations per exchange in place, and for the same program over a van that must send its tensors.
 func TestInPlaceAllocatesNothing(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		round := inPlace(t, v)
@@ -125,7 +125,7 @@ func TestWhatIsLentToAServer(t *testing.T) {
 		"a large push and pulls":    {List(large), 1, List(other, small, heap, Floats(t)), true, []bool{true, true, false, false}},
 		"a small push":              {List(small), 1, List(large), false, []bool{true}},
 		"a push of the heap":        {List(heap), 1, List(large), false, []bool{true}},
-		"a push with a place":       {List(large), 7, List(other), false, []bool{true}},
+		"a push with a chunk":       {List(large), 7, List(other), false, []bool{true}},
 		"a push without pulls":      {List(large), 1, nil, false, nil},
 		"a push into which is read": {List(large), 1, List(half), false, []bool{true}},
 	} {
@@ -208,7 +208,7 @@ func TestAnswersInMemoryThatWasNeverLent(t *testing.T) {
 	}
 }
 
-// A server that refuses a request has let go of its tensors.
+// A server that refuses a request does not reach its tensors any more.
 func TestRefusedRequestsAreLentNoLonger(t *testing.T) {
 	h := newHost(t, OneSided(), nil)
 	large := shared(t, h.node(), many)
@@ -263,7 +263,7 @@ func TestGrantsOfFilesThatAreGone(t *testing.T) {
 	v.Release()
 }
 
-// Several workers and servers, requests of all kinds at once: everybody gets what is his.
+// Several workers and servers make requests of all kinds at once. Each gets its own answers.
 func TestManyInPlace(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		const workers, servers, lanes, rounds = 3, 2, 2, 40
@@ -327,7 +327,7 @@ func exchange(w *Worker, lane int, x float32, push tensor.Tensor, pull []tensor.
 	return nil
 }
 
-// double answers so many requests: large pulls in place, small ones from memory of its own.
+// double answers that many requests: large pulls in place, small ones from its own memory.
 func double(t *testing.T, s *Server, k, requests int) {
 	own := make([]float32, 5)
 	for n := 0; n < requests; {

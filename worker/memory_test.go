@@ -9,7 +9,7 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// A tensor may be pushed and pulled in place where one server writes it; pulls may lie in any order beside each other.
+// One server may read a push and write a pull in the same tensor. Pulls may lie beside each other in any order.
 // Budget: 0 allocations.
 func TestPullsBesideEachOther(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {

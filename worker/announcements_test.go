@@ -95,7 +95,7 @@ func (h *host) answer(m *link.Inbound) {
 	require.NoError(h.t, <-done)
 }
 
-func TestPushesAreWrittenOnlyWhenAllOfThemHaveAPlace(t *testing.T) {
+func TestPushesAreWrittenOnlyWhenAllOfThemHaveAChunk(t *testing.T) {
 	h := newHost(t, OneSided(), nil)
 	mem, grants := h.lend(3, 8, 1, 2)
 	for name, c := range map[string]struct {
@@ -105,8 +105,8 @@ func TestPushesAreWrittenOnlyWhenAllOfThemHaveAPlace(t *testing.T) {
 	}{
 		"both":                       {Keys(1, 2), List(Floats(t, 1, 2), Floats(t, 3, 4)), true},
 		"smaller":                    {Keys(2), List(Floats(t, 5)), true},
-		"an empty one of no place":   {Keys(9, 1), List(Floats(t), Floats(t, 6)), true},
-		"one without place":          {Keys(1, 9), List(Floats(t, 7), Floats(t, 8)), false},
+		"an empty one, no chunk":     {Keys(9, 1), List(Floats(t), Floats(t, 6)), true},
+		"one without a chunk":        {Keys(1, 9), List(Floats(t, 7), Floats(t, 8)), false},
 		"one that is too large":      {Keys(1, 2), List(Floats(t, 7), Floats(t, 8, 9, 10)), false},
 		"nothing but an empty one":   {Keys(1), List(Floats(t)), false},
 		"an empty one and one to go": {Keys(1, 9), List(Floats(t), Floats(t, 8)), false},
@@ -135,7 +135,7 @@ func TestPushesAreWrittenOnlyWhenAllOfThemHaveAPlace(t *testing.T) {
 	}
 }
 
-func TestWithdrawnPlacesAreFenced(t *testing.T) {
+func TestWithdrawnChunksAreFenced(t *testing.T) {
 	h := newHost(t, OneSided(), nil)
 	mem, _ := h.lend(1, 4, 1, 2)
 	h.tell(wire.OpWithdraw, 0, wire.KeyOf(1, 4)) // the first of two
@@ -149,10 +149,10 @@ func TestWithdrawnPlacesAreFenced(t *testing.T) {
 	require.NoError(t, wire.CheckFence(&m.Header))
 	m.Release()
 	m = h.push(Keys(2), Floats(t, 6))
-	require.True(t, m.Written, "its place was not withdrawn")
+	require.True(t, m.Written, "its chunk was not withdrawn")
 	require.EqualValues(t, 2, m.Header.Generation)
 	h.answer(m)
-	// Another place for a key takes over; one whose grant is gone is not used.
+	// Another chunk for a key replaces the first. A chunk whose grant is gone is not used.
 	again, _ := h.lend(3, 4, 2)
 	m = h.push(Keys(2), Floats(t, 7))
 	require.True(t, m.Written)
@@ -179,8 +179,8 @@ func TestNoFencesWhereNothingIsWritten(t *testing.T) {
 	h.answer(m)
 }
 
-// A place that is announced over a van that cannot write is none.
-func TestPlacesAreIgnoredWhereTheyMakeNoSense(t *testing.T) {
+// A van that cannot write to the peer makes no use of the grant in an announcement.
+func TestGrantsAreIgnoredOverVansThatCannotWrite(t *testing.T) {
 	h := newHost(t, Mem(), nil)
 	d := wire.KeyOf(1, 4)
 	d.Region, d.Generation = 77, 1

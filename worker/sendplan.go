@@ -1,0 +1,127 @@
+package worker
+
+import (
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/wire"
+)
+
+// sendPlan says how the bytes of a request travel over a one-sided van. Without one, they travel in the message.
+type sendPlan struct {
+	pushes  []pushPlan    // one per push, or none
+	pulls   []link.Target // where the server may write each pull; none, or with zero Targets among them
+	written bool          // this worker writes the pushes, but those that stay in place, into chunks of the server
+	phase   uint8         // of fenceTracker, while written
+	targets []link.Target // of the payload, where written
+}
+
+// pushPlan says how the bytes of one push travel.
+type pushPlan struct {
+	target  link.Target // where they are written, or where the server reads them in place
+	inPlace bool
+}
+
+func (p *sendPlan) reset() {
+	p.pushes, p.pulls, p.targets, p.written = p.pushes[:0], p.pulls[:0], p.targets[:0], false
+}
+
+// planSend decides how the bytes of r travel. Under Worker.mu; endWrites follows once the link has taken or refused
+// r.
+func (r *request) planSend(l *lender) {
+	if s := r.server.session; !s.OneSided() || r.small(s.InMessage()) {
+		return
+	}
+	if len(r.pulls) > 0 && l.largestSent >= 0 { // what is only pushed is sent: the server may take its time with it
+		l.withdrawDropped()
+		r.lendPulls(l)
+	}
+	r.planPushes(l)
+	if r.plan.written {
+		r.plan.phase = r.server.fences.begin()
+	}
+}
+
+// small reports whether all tensors of r take no more than most bytes together. They travel with their messages,
+// which is less work for both sides than to say where they belong.
+func (r *request) small(most int64) bool {
+	return int64(totalBytes(r.exchange.push, r.pushes)+totalBytes(r.exchange.pull, r.pulls)) <= most
+}
+
+// lendPulls has the server write the answer into the pull tensors that it can reach.
+func (r *request) lendPulls(l *lender) {
+	for _, i := range r.pulls {
+		var t link.Target
+		if b := r.exchange.pull[i].Bytes(); len(b) > 0 {
+			t = r.lend(l, b)
+		}
+		r.plan.pulls = append(r.plan.pulls, t)
+	}
+}
+
+// lend returns how the server reaches b, or the zero Target.
+func (r *request) lend(l *lender, b []byte) link.Target {
+	t := l.reach(r.server, b)
+	if t.Grant != 0 {
+		r.on(lendTensors)
+	}
+	return t
+}
+
+// planPushes leaves pushes in place where r lends its pulls. The others are written into chunks of the server when it
+// has one for each of them, and are sent otherwise.
+func (r *request) planPushes(l *lender) {
+	x, p := r.exchange, &r.plan
+	mayLend := len(p.pulls) > 0 && len(x.push)*len(x.pull) <= maxComparisons
+	some, all := false, true
+	for _, i := range r.pushes {
+		n := x.push[i].Len()
+		c, known := r.server.chunks[x.pushKeys[i]]
+		if mayLend && !known && n > l.largestSent && !x.pullsInto(i) {
+			if t := r.lend(l, x.push[i].Bytes()); t.Grant != 0 {
+				p.pushes = append(p.pushes, pushPlan{target: t, inPlace: true})
+				continue
+			}
+		}
+		p.pushes = append(p.pushes, pushPlan{target: c.target})
+		if n > 0 {
+			some, all = true, all && c.target.Grant != 0 && c.bytes >= uint64(n)
+		}
+	}
+	if p.written = some && all; p.written {
+		return
+	}
+	for j := range p.pushes {
+		if !p.pushes[j].inPlace {
+			p.pushes[j].target = link.Target{}
+		}
+	}
+}
+
+// maxComparisons bounds the work of pullsInto for one request. A larger request sends its pushes.
+const maxComparisons = 1 << 14
+
+// lendsPull reports whether the server may write pull j where it is.
+func (p *sendPlan) lendsPull(j int) bool { return len(p.pulls) > 0 && p.pulls[j].Grant != 0 }
+
+// describePush says in d how push j travels, and reports whether its bytes stay in place.
+func (p *sendPlan) describePush(j int, d *wire.Descriptor) (inPlace bool) {
+	if len(p.pushes) == 0 {
+		return false
+	}
+	push := &p.pushes[j]
+	setTarget(d, &push.target)
+	if push.inPlace {
+		d.Flags |= wire.DescInPlace
+	} else if p.written {
+		p.targets = append(p.targets, push.target)
+	}
+	return push.inPlace
+}
+
+// endWrites ends what planSend has begun. Under Worker.mu.
+func (r *request) endWrites(s *fenceSender) {
+	if r.plan.written {
+		r.plan.written = false
+		r.server.fences.end(r.plan.phase)
+		s.note(r.server)
+	}
+}
