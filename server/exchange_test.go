@@ -77,11 +77,11 @@ func TestRespondThatDoesNotFitSendsNothing(t *testing.T) {
 		is      error
 		says    string
 	}{
-		{"too few", List(two), handler, stepvan.ErrInvalid, "1 tensors for the 2 pulls of worker 0"},
-		{"too many", List(two, one, one), handler, stepvan.ErrInvalid, "3 tensors for the 2 pulls"},
-		{"none", nil, handler, stepvan.ErrInvalid, "0 tensors"},
-		{"too small", List(one, one), handler, stepvan.ErrInvalid, "4 bytes for the pull of key 1, which has 8"},
-		{"too large", List(two, two), handler, stepvan.ErrInvalid, "8 bytes for the pull of key 2, which has room for 4"},
+		{"too few", List(two), handler, stepvan.ErrInvalid, "request of worker 0: there must be one per pull (got 1, want 2)"},
+		{"too many", List(two, one, one), handler, stepvan.ErrInvalid, "request of worker 0: there must be one per pull (got 3, want 2)"},
+		{"none", nil, handler, stepvan.ErrInvalid, "request of worker 0: there must be one per pull (got 0, want 2)"},
+		{"too small", List(one, one), handler, stepvan.ErrInvalid, "the pull of key 1 is too small (got 4 bytes, want 8)"},
+		{"too large", List(two, two), handler, stepvan.ErrInvalid, "the pull of key 2 is too large (got 8 bytes, want at most 4)"},
 		{"zero tensor", List(two, tensor.Tensor{}), handler, stepvan.ErrInvalid, "key 2"},
 		{"closed", List(closed, one), handler, stepvan.ErrClosed, "key 1"},
 		{"unknown handler", List(two, one), handler + 1, stepvan.ErrStale, "never given"},
@@ -169,7 +169,7 @@ func TestPushesWithoutABufferLandAlignedInPooledMemory(t *testing.T) {
 	h, out := push(t, w, 10, make([]float32, 65)...)
 	err = h.Wait(Context(t))
 	require.ErrorIs(t, err, stepvan.ErrRemote)
-	require.ErrorContains(t, err, "takes at most 256 without")
+	require.ErrorContains(t, err, "want at most 256")
 	require.Equal(t, []float32{-1}, Values(t, out))
 	_, err = s.GetBatch(Context(t), server.Default)
 	require.ErrorIs(t, err, stepvan.ErrRefused)

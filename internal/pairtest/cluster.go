@@ -177,7 +177,7 @@ func newServer(t testing.TB, o *Options, i int) *Server {
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	var workers []server.Worker
 	for w := range o.Workers {
-		workers = append(workers, server.Worker{Rank: stepvan.Rank(w), Name: fmt.Sprintf("worker %d", w), Node: workerID(w)})
+		workers = append(workers, server.Worker{Rank: stepvan.Rank(w), Name: fmt.Sprintf("worker %d", w), ID: workerID(w)})
 	}
 	require.NoError(t, s.Join(stepvan.Rank(i), workers))
 	lost := losses{nodes: make(chan wire.PeerID, 64)}

@@ -74,13 +74,13 @@ func TestRespondVecThatDoesNotFitSendsNothing(t *testing.T) {
 		is   error
 		says string
 	}{
-		{"unequal lists", rows(t, 5), good, []server.RequestID{a}, stepvan.ErrInvalid, "2 tensors for 1 handlers"},
-		{"no handlers", rows(t, 5), nil, nil, stepvan.ErrInvalid, "no handlers"},
+		{"unequal lists", rows(t, 5), good, []server.RequestID{a}, stepvan.ErrInvalid, "one per request (got 2, want 1)"},
+		{"no handlers", rows(t, 5), nil, nil, stepvan.ErrInvalid, "no requests to answer"},
 		{"too few rows", rows(t, 4), good, []server.RequestID{a, b}, stepvan.ErrInvalid, "too few rows (got 4, want 5)"},
-		{"too few rows for a pull", rows(t, 5), List(rows(t, 1), rows(t, 3)), []server.RequestID{a, b}, stepvan.ErrInvalid, "8 bytes for the pull of key 0, which has 16"},
-		{"too few rows for several", rows(t, 5), List(rows(t, 2), rows(t, 2)), []server.RequestID{a, b}, stepvan.ErrInvalid, "key 1 has 2 rows, and 1 of its slice's 2 are left"},
+		{"too few rows for a pull", rows(t, 5), List(rows(t, 1), rows(t, 3)), []server.RequestID{a, b}, stepvan.ErrInvalid, "the pull of key 0 is too small (got 8 bytes, want 16)"},
+		{"too few rows for several", rows(t, 5), List(rows(t, 2), rows(t, 2)), []server.RequestID{a, b}, stepvan.ErrInvalid, "key 1 has 2 rows, and its slice of 2 rows has 1 left"},
 		{"too many rows for several", rows(t, 6), List(rows(t, 2), rows(t, 4)), []server.RequestID{a, b}, stepvan.ErrInvalid, "4 rows for pulls of 3"},
-		{"rows of another width", wide, good, []server.RequestID{a, b}, stepvan.ErrInvalid, "24 bytes for the pull of key 0"},
+		{"rows of another width", wide, good, []server.RequestID{a, b}, stepvan.ErrInvalid, "the pull of key 0 is too large (got 24 bytes, want at most 16)"},
 		{"one handler twice", rows(t, 5), List(rows(t, 2), rows(t, 2)), []server.RequestID{a, a}, stepvan.ErrStale, "being answered"},
 		{"unknown handler", rows(t, 5), good, []server.RequestID{a, 77}, stepvan.ErrStale, "never given"},
 		{"scalar buffer", scalar, good, []server.RequestID{a, b}, stepvan.ErrInvalid, "scalar"},

@@ -36,8 +36,8 @@ func pendingOf(t *testing.T, err error) *server.ReceiveBuffer {
 	requireAwaited(t, err, context.DeadlineExceeded, "register_recv_buffer")
 	var pending *server.PendingError
 	require.ErrorAs(t, err, &pending)
-	require.NotNil(t, pending.Registration)
-	return pending.Registration
+	require.NotNil(t, pending.Buffer)
+	return pending.Buffer
 }
 
 // requireAwaited checks that a wait ended in vain, and for whom it was.

@@ -45,7 +45,7 @@ func refusals() []refusal {
 		{"larger than its chunk", "register a larger one", func(t *testing.T, s *Server) { register(t, s, 8, 0) }},
 		{"chunk not aligned", "is not aligned", func(t *testing.T, s *Server) { register(t, s, 2*refusedBytes, 1) }},
 		{"larger than the pool", "raise STEPVAN_POOL_BYTES", func(*testing.T, *Server) {}},
-		{"no memory", "has no memory for a push", func(*testing.T, *Server) {}},
+		{"no memory", "no memory for a push", func(*testing.T, *Server) {}},
 	}
 }
 

@@ -72,7 +72,7 @@ func TestRegistrationsThatAreRefused(t *testing.T) {
 		is    error
 		says  string
 	}{
-		{"lists of unequal length", fresh, ranks(0), Keys(1, 2), stepvan.ErrInvalid, "1 worker ranks with 2 keys"},
+		{"lists of unequal length", fresh, ranks(0), Keys(1, 2), stepvan.ErrInvalid, "got 1 ranks, want 2"},
 		{"no keys", fresh, nil, nil, stepvan.ErrInvalid, "0 keys"},
 		{"no bytes", Floats(t), ranks(0), Keys(1), stepvan.ErrInvalid, "0 bytes"},
 		{"does not divide", fresh, ranks(0, 0, 0), Keys(1, 2, 3), stepvan.ErrInvalid, "16 bytes do not divide by 3"},
@@ -164,7 +164,7 @@ func TestPushLargerThanItsChunk(t *testing.T) {
 		err = h.Wait(Context(t))
 		require.ErrorIs(t, err, stepvan.ErrRemote)
 		require.ErrorContains(t, err, "server 0")
-		require.ErrorContains(t, err, "the push of key 1 has 12 bytes, the buffer registered for it and worker 0 has 8")
+		require.ErrorContains(t, err, "push of key 1: it is larger than the buffer registered for it and worker 0 (got 12 bytes, want at most 8)")
 		require.Equal(t, []float32{0, 0, 0, 0}, Values(t, buffer))
 		idle(t, s, server.AnyReady)
 		h, _ = push(t, w, 1, 1, 2)
