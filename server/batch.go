@@ -115,7 +115,9 @@ func (b *batcher) try(p Policy, batch *Batch, again bool) (done bool, err error)
 		b.collecting = !done && err == nil
 	}
 	b.s.mu.Unlock()
-	later.run(b.s)
+	if err != nil {
+		later.run(b.s)
+	}
 	return done || err != nil, err
 }
 

@@ -209,11 +209,10 @@ func (m *message) encodeResponse(s *Server, r *requestSlot, at int64) {
 	}
 	m.meta = meta
 	if s.opt.Trace != nil {
-		m.entry = trace.Entry{
-			RequestID: r.number, Key: r.firstKey(), BytesOut: r.pushedBytes, BytesBack: m.bytes,
-			Worker: int32(r.from.rank), Server: int32(s.rank),
-		}
-		copy(m.entry.Stamps[trace.RequestPostRecv:], stamps[:])
+		e := &m.entry // whose other fields stay zero
+		e.RequestID, e.Key, e.BytesOut, e.BytesBack = r.number, r.firstKey(), r.pushedBytes, m.bytes
+		e.Worker, e.Server = int32(r.from.rank), int32(s.rank)
+		*(*[4]int64)(e.Stamps[trace.RequestPostRecv:]) = stamps
 	}
 	channel := link.ChannelResponse
 	if sent > s.transport.PieceBytes() {

@@ -38,9 +38,14 @@ func (s requestState) String() string { return requestStateNames[s] }
 // become moves the request to a state that may follow its own. Anything else is a mistake of this package.
 func (r *requestSlot) become(next requestState) {
 	if requestMoves[r.state]>>next&1 == 0 {
-		panic(fmt.Sprintf("server: a request that is %v cannot become %v", r.state, next))
+		r.state.refuse(next)
 	}
 	r.state = next
+}
+
+//go:noinline
+func (s requestState) refuse(next requestState) {
+	panic(fmt.Sprintf("server: a request that is %v cannot become %v", s, next))
 }
 
 // respondTo moves a request that the program holds on to its answer. It reports false while another Respond has it.

@@ -67,7 +67,7 @@ func (d *responder) respond(a *answers, copies bool) (resp Response, borrowed bo
 	var record *handles.Record[responseState]
 	if err == nil {
 		record = d.encode(c, at)
-		for again := len(c.sessions) > 0; again; again = d.offered(c, &err) {
+		for again := len(c.sessions) > 0; again; again = err != nil && d.refused(c, &err) {
 			if c.isSmall() {
 				err = d.s.transport.SendAll(c.sessions, c.outbounds)
 			} else {
@@ -189,12 +189,11 @@ func (c *respondCall) isSmall() bool {
 	return len(c.messages) == 1 && c.messages[0].bytes <= link.LockedBytes
 }
 
-// offered looks at the result of an offer to the link, and reports whether to make another one. After a refusal it leaves
-// out the messages whose workers are gone. Where the call copies, the workers' outboxes take what a full queue does not.
-func (d *responder) offered(c *respondCall, err *error) (again bool) {
+// refused reports whether to offer the messages again after a refusal of the link, and clears err where that was no
+// failure. It leaves out the messages whose workers are gone. Where the call copies, the workers' outboxes take what a full
+// queue does not.
+func (d *responder) refused(c *respondCall, err *error) (again bool) {
 	switch {
-	case *err == nil:
-		return false
 	case c.copies && errors.Is(*err, stepvan.ErrWouldBlock):
 		c.queue()
 	case !c.dropUnsendable():
