@@ -112,8 +112,9 @@ func (r *requestSlot) claimChunks(m *link.Inbound) (pooled int64, err error) {
 	return pooled, nil
 }
 
-// writtenChunk checks that the worker could write push i into the chunk that it names, and returns the chunk. registered
-// is the one that is registered for the key. nil means that the chunk has ended since; the push is then copied out of it.
+// writtenChunk checks that the worker could write push i into the chunk that it names, and returns the chunk.
+// registered is the one that is registered for the key. nil means that the chunk has ended since; the push is then
+// copied out of it.
 func (r *requestSlot) writtenChunk(i int, registered *chunk) (*chunk, error) {
 	d := &r.meta.Pushes[i]
 	if registered != nil && registered.state == chunkGranted && registered.named(d) {

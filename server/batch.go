@@ -17,17 +17,17 @@ type Batch struct {
 }
 
 // GetBatch waits until the policy is met, and takes a batch: of each worker with a complete request, the one that the
-// worker issued first. LockStep takes exactly one from every paired worker. AtLeast and AnyReady take one from each worker
-// that is ready. Without a deadline in ctx, GetBatch waits for ever: a server without work is no error. Errors:
+// worker issued first. LockStep takes exactly one from every paired worker. AtLeast and AnyReady take one from each
+// worker that is ready. Without a deadline in ctx, GetBatch waits for ever: a server without work is no error. Errors:
 //
 //   - one that wraps ctx.Err(): the deadline passed, and nothing was taken;
 //   - a [*stepvan.OpError] that names a worker: the worker is gone, and the policy cannot be met without it. GetBatch
 //     returns it at once for a lost worker (stepvan.ErrPeerLost). For a worker that left it does so as soon as another
 //     worker's request waits in vain. The requests of the others stay, and AnyReady or a smaller AtLeast takes them;
 //   - stepvan.ErrRefused in a [*stepvan.OpError] that names a worker, with LockStep: this server refused that worker's
-//     request of this batch. It was larger than its chunk or than the pool, for example. The batch fails as a whole: the
-//     other workers' requests of it end with stepvan.ErrRemote, and the next call takes the next request of every worker.
-//     The other policies leave refused requests out;
+//     request of this batch. It was larger than its chunk or than the pool, for example. The batch fails as a whole:
+//     the other workers' requests of it end with stepvan.ErrRemote, and the next call takes the next request of every
+//     worker. The other policies leave refused requests out;
 //   - stepvan.ErrClosed: every paired worker has left and no request remains, or the server was stopped;
 //   - stepvan.ErrBusy: another goroutine is in GetBatch.
 //
@@ -103,8 +103,8 @@ func (b *batcher) get(p Policy, batch *Batch, w batchWait) error {
 	}
 }
 
-// try takes a batch if the policy is met. When it reports false the caller waits for arrival and tries again. Until then
-// other callers get stepvan.ErrBusy.
+// try takes a batch if the policy is met. When it reports false the caller waits for arrival and tries again. Until
+// then other callers get stepvan.ErrBusy.
 func (b *batcher) try(p Policy, batch *Batch, again bool) (done bool, err error) {
 	var later deferredWork
 	b.s.mu.Lock()
@@ -250,8 +250,8 @@ func (b *batcher) countWorkers() (lost, left *workerPeer, able int) {
 	return lost, left, able
 }
 
-// allGone is the error when no worker can send a request any more. It is an orderly end unless a lost worker matters: the
-// batch needed more than one worker, or no worker left with a goodbye.
+// allGone is the error when no worker can send a request any more. It is an orderly end unless a lost worker matters:
+// the batch needed more than one worker, or no worker left with a goodbye.
 func allGone(lost, left *workerPeer, need int) error {
 	if lost != nil && (left == nil || need > 1) {
 		return lost.failure("get_batch", fmt.Errorf("every paired worker is gone: %w", lost.gone))

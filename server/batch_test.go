@@ -75,7 +75,7 @@ func TestIdleIsNoErrorAndDeadlinesAre(t *testing.T) {
 	var b server.Batch
 	require.ErrorIs(t, s.GetBatchFor(time.Millisecond, server.Default, &b), context.DeadlineExceeded)
 	push(t, c.Workers[0], 1, 5)
-	require.NoError(t, s.GetBatchFor(Bound, server.Default, &b), "and then it goes on")
+	require.NoError(t, s.GetBatchFor(WaitLimit, server.Default, &b), "and then it goes on")
 	require.Len(t, b.Requests, 1)
 	respond(t, s, b.Requests[0].ID, Floats(t, 1))
 }
@@ -137,7 +137,7 @@ func TestWorkersThatLeave(t *testing.T) {
 	s := c.Servers[0]
 	h, err := c.Workers[0].PushPull(List(Floats(t, 7)), Keys(1), nil, nil)
 	require.NoError(t, err)
-	require.NoError(t, c.Workers[0].Link.Close())
+	require.NoError(t, c.Workers[0].Transport.Close())
 	require.ErrorIs(t, h.Wait(Context(t)), stepvan.ErrClosed)
 
 	push(t, c.Workers[1], 1, 8)
@@ -154,7 +154,7 @@ func TestWorkersThatLeave(t *testing.T) {
 	require.ErrorIs(t, err, link.ErrLeft)
 	require.Len(t, take(t, s, server.AnyReady), 1)
 
-	require.NoError(t, c.Workers[1].Link.Close())
+	require.NoError(t, c.Workers[1].Transport.Close())
 	_, err = s.GetBatch(Context(t), server.LockStep)
 	require.ErrorIs(t, err, stepvan.ErrClosed)
 	require.ErrorIs(t, err, net.ErrClosed)

@@ -26,9 +26,9 @@ type ReceiveBuffer struct {
 }
 
 // PendingError is the error of RegisterRecvBuffer when a worker takes longer than Options.Patience: to acknowledge the
-// registration, or to release what the registration replaces. The buffer is registered all the same. It receives pushes,
-// and belongs to the server until [ReceiveBuffer.Unregister]. Workers may still write to what was replaced, and its region
-// cannot be closed, until [ReceiveBuffer.Wait] has returned nil:
+// registration, or to release what the registration replaces. The buffer is registered all the same. It receives
+// pushes, and belongs to the server until [ReceiveBuffer.Unregister]. Workers may still write to what was replaced, and
+// its region cannot be closed, until [ReceiveBuffer.Wait] has returned nil:
 //
 //	b, err := s.RegisterRecvBuffer(buffer, ranks, keys)
 //	var pending *server.PendingError
@@ -63,21 +63,21 @@ func (b *ReceiveBuffer) Live() bool {
 	return b.live > 0
 }
 
-// RegisterRecvBuffer cuts t's bytes evenly over the lists: chunk i receives what worker ranks[i] pushes with keys[i], in
-// place, from the time that this returns. GetBatch hands out views of the chunks. The registration retains t's memory
-// until Unregister, or until later registrations have replaced all its chunks.
+// RegisterRecvBuffer cuts t's bytes evenly over the lists: chunk i receives what worker ranks[i] pushes with keys[i],
+// in place, from the time that this returns. GetBatch hands out views of the chunks. The registration retains t's
+// memory until Unregister, or until later registrations have replaced all its chunks.
 //
 // A second registration of a (rank, key) replaces its chunk. Errors after which nothing has changed:
 //
-//   - stepvan.ErrInvalid: lists of unequal length; bytes that do not divide; a chunk that does not begin at a multiple of
-//     t's element alignment; memory that another live buffer has; a rank that is not paired;
+//   - stepvan.ErrInvalid: lists of unequal length; bytes that do not divide; a chunk that does not begin at a multiple
+//     of t's element alignment; memory that another live buffer has; a rank that is not paired;
 //   - stepvan.ErrBusy: a request on a chunk to be replaced is unanswered;
 //   - stepvan.ErrClosed.
 //
 // RegisterRecvBuffer waits until each worker that lives has acknowledged the buffer, so that its later pushes arrive in
-// place. It also waits until each worker has released the chunks that are replaced, or is dead. A push that was prepared
-// before goes to pooled memory. After Options.Patience the error is a [*PendingError]: the buffer is registered, and
-// [ReceiveBuffer.Wait] of PendingError.Buffer continues the wait.
+// place. It also waits until each worker has released the chunks that are replaced, or is dead. A push that was
+// prepared before goes to pooled memory. After Options.Patience the error is a [*PendingError]: the buffer is
+// registered, and [ReceiveBuffer.Wait] of PendingError.Buffer continues the wait.
 func (s *Server) RegisterRecvBuffer(t tensor.Tensor, ranks []stepvan.Rank, keys []tensor.Key) (*ReceiveBuffer, error) {
 	const op = "register_recv_buffer"
 	if err := checkBuffer(&t, len(ranks), len(keys)); err != nil {
@@ -104,10 +104,11 @@ func (s *Server) RegisterRecvBuffer(t tensor.Tensor, ranks []stepvan.Rank, keys 
 // again. Before that it waits until each worker that lives has acknowledged, and until each worker that writes into the
 // buffer by itself has released it or is dead.
 //
-// stepvan.ErrBusy means that a request on one of its chunks is unanswered; then nothing has changed. An error that wraps
-// context.DeadlineExceeded names a worker that took longer than Options.Patience. Then the registration has ended, but the
-// buffer is not the program's yet, and its region cannot be closed while a worker reaches it. [ReceiveBuffer.Wait], or
-// another Unregister, continues the wait. Unregister may be called again, also for a buffer that others have replaced.
+// stepvan.ErrBusy means that a request on one of its chunks is unanswered; then nothing has changed. An error that
+// wraps context.DeadlineExceeded names a worker that took longer than Options.Patience. Then the registration has
+// ended, but the buffer is not the program's yet, and its region cannot be closed while a worker reaches it.
+// [ReceiveBuffer.Wait], or another Unregister, continues the wait. Unregister may be called again, also for a buffer
+// that others have replaced.
 func (b *ReceiveBuffer) Unregister() error {
 	b.s.mu.Lock()
 	err := b.end()
@@ -119,9 +120,9 @@ func (b *ReceiveBuffer) Unregister() error {
 }
 
 // Wait drives the transport until each worker that lives has acknowledged the registration, and has released the chunks
-// that it replaces. After Unregister it waits until the buffer is the program's again. The death of a worker ends the wait
-// for it. The error wraps ctx.Err() and names a worker that is missing when ctx ends first; then Wait can be called again.
-// It is stepvan.ErrClosed when the transport was closed.
+// that it replaces. After Unregister it waits until the buffer is the program's again. The death of a worker ends the
+// wait for it. The error wraps ctx.Err() and names a worker that is missing when ctx ends first; then Wait can be
+// called again. It is stepvan.ErrClosed when the transport was closed.
 func (b *ReceiveBuffer) Wait(ctx context.Context) error {
 	return b.await(ctx, "wait for a registration")
 }

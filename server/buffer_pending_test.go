@@ -108,9 +108,9 @@ func TestTheEndOfTheNodeEndsTheWaitForARegistration(t *testing.T) {
 	defer Free(t, buffer)
 	requireAwaited(t, reg.Unregister(), context.DeadlineExceeded, "unregister")
 	ended := ends(func() error { return reg.Wait(Context(t)) })
-	require.NoError(t, w.c.Workers[1].Link.Close())
+	require.NoError(t, w.c.Workers[1].Transport.Close())
 	require.NoError(t, w.s.Close())
-	require.NoError(t, w.s.Link.Close())
+	require.NoError(t, w.s.Transport.Close())
 	if err := <-ended; err != nil { // unless the worker let go first
 		require.ErrorIs(t, err, stepvan.ErrClosed)
 	}

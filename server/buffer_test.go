@@ -234,7 +234,7 @@ func TestAWorkerThatComesLaterIsToldOfItsBuffers(t *testing.T) {
 	v := Mem()
 	c := New(t, Options{Van: v})
 	s := c.Servers[0]
-	require.NoError(t, c.Workers[0].Link.Close())
+	require.NoError(t, c.Workers[0].Transport.Close())
 	_, err := s.GetBatch(Context(t), server.Default)
 	require.ErrorIs(t, err, stepvan.ErrClosed)
 	buffer := Floats(t, make([]float32, 3000)...)

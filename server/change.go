@@ -14,8 +14,8 @@ import (
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// bufferChange is a registration, or the end of one, until all workers concerned have confirmed it. Guarded by Server.mu,
-// except done.
+// bufferChange is a registration, or the end of one, until all workers concerned have confirmed it. Guarded by
+// Server.mu, except done.
 type bufferChange struct {
 	to      []*workerPeer // whose outboxes have announcements of it
 	awaited []*workerPeer // one entry for each confirmation that is missing
@@ -25,8 +25,8 @@ type bufferChange struct {
 // expect makes the change wait for one more confirmation of w.
 func (c *bufferChange) expect(w *workerPeer) { c.awaited = append(c.awaited, w) }
 
-// confirm notes one confirmation of w, or that w is lost. It reports whether that was the last one; then the caller sets
-// done, without Server.mu.
+// confirm notes one confirmation of w, or that w is lost. It reports whether that was the last one; then the caller
+// sets done, without Server.mu.
 func (c *bufferChange) confirm(w *workerPeer) bool {
 	if i := slices.Index(c.awaited, w); i >= 0 {
 		c.awaited = slices.Delete(c.awaited, i, i+1)
@@ -99,8 +99,8 @@ func (t *bufferTable) encodeAnnouncement(w *workerPeer, m *message) bool {
 // resendPause is how long a change waits before it offers announcements to a full queue again.
 const resendPause = time.Millisecond
 
-// await waits until all changes of the buffer are confirmed. The error is stepvan.ErrClosed when the transport is closed
-// meanwhile. It wraps ctx.Err() when ctx ends first; then await can be called again.
+// await waits until all changes of the buffer are confirmed. The error is stepvan.ErrClosed when the transport is
+// closed meanwhile. It wraps ctx.Err() when ctx ends first; then await can be called again.
 func (b *ReceiveBuffer) await(ctx context.Context, op string) error {
 	s := b.s
 	for {

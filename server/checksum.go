@@ -1,6 +1,8 @@
 package server
 
 import (
+	"slices"
+
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/stepvan/stepvan"
@@ -8,8 +10,8 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// recordChecksums notes the checksums of the borrowed answers, for Options.CheckBorrowed. It leaves out an answer in memory
-// of the request's own pushes: the worker may write there as soon as it has the answer. Under Server.mu.
+// recordChecksums notes the checksums of the borrowed answers, for Options.CheckBorrowed. It leaves out an answer in
+// memory of the request's own pushes: the worker may write there as soon as it has the answer. Under Server.mu.
 func (m *message) recordChecksums(r *requestSlot) {
 	for i := range m.answers {
 		a := &m.answers[i]
@@ -22,12 +24,7 @@ func (m *message) recordChecksums(r *requestSlot) {
 
 // pushedTo reports whether t shares memory with a push.
 func (r *requestSlot) pushedTo(t *tensor.Tensor) bool {
-	for i := range r.pushes {
-		if overlap(t.Bytes(), r.pushes[i].Bytes()) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.pushes, func(push tensor.Tensor) bool { return overlap(t.Bytes(), push.Bytes()) })
 }
 
 // verifyChecksums fails the response when an answer has changed. Under Server.mu.

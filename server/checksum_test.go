@@ -46,7 +46,7 @@ func TestWhatIsNotChangedIsNotFound(t *testing.T) {
 		chunk, own := Floats(t, make([]float32, many)...), Floats(t, make([]float32, many)...)
 		_, err := s.RegisterRecvBuffer(chunk, ranks(0), Keys(1))
 		require.NoError(t, err)
-		x, y := shared(t, w.Node, 1, many), Floats(t, make([]float32, many)...)
+		x, y := shared(t, w.Instance, 1, many), Floats(t, make([]float32, many)...)
 		for i := range 50 {
 			fill(t, x, float32(i))
 			h, err := w.PushPull(List(x, y), Keys(1, 2), List(y, x), Keys(3, 4)) // pulled into what is pushed

@@ -11,14 +11,14 @@
 //
 // # Memory
 //
-// A chunk of a receive buffer belongs to the server from the delivery of a push until the respond. After it the next push
-// of the key may overwrite the chunk. The same holds for pooled memory, which returns to the pool. The lists that
+// A chunk of a receive buffer belongs to the server from the delivery of a push until the respond. After it the next
+// push of the key may overwrite the chunk. The same holds for pooled memory, which returns to the pool. The lists that
 // [Request.Pushes], [Request.PushKeys] and [Request.Pulls] return belong to the server and end with the respond too.
 //
 // [Request.In] and [Request.Out] let a program work in place, in the same way over every van. They return views of the
 // worker's tensors where the server can reach these, else the chunk or pooled memory. [Request.Pushes] never returns a
-// view, because programs write to its tensors. Respond sends only what is not in the worker's memory yet. Views end with
-// the respond: later uses return stepvan.ErrClosed or stepvan.ErrStale. A tensor of one request may answer another
+// view, because programs write to its tensors. Respond sends only what is not in the worker's memory yet. Views end
+// with the respond: later uses return stepvan.ErrClosed or stepvan.ErrStale. A tensor of one request may answer another
 // request; then it must stay valid until that [Response] is done. A view stays readable when its worker dies.
 //
 // A worker may write into a chunk by itself while it has a grant. The chunk's memory belongs to the program again when
@@ -26,9 +26,9 @@
 // replaces a chunk, wait for that, up to Options.Patience. [ReceiveBuffer.Wait] waits as long as its context allows.
 //
 // Respond borrows its tensors until the worker has acknowledged the response, which [Response] tells. A program that
-// changes a tensor earlier may send the changed bytes; Options.CheckBorrowed finds such changes.
-// [Server.RespondCopy] returns the tensors at once. Answers may be views of the request's own chunk: the worker pushes a
-// key again only after it has the whole response.
+// changes a tensor earlier may send the changed bytes; Options.CheckBorrowed finds such changes. [Server.RespondCopy]
+// returns the tensors at once. Answers may be views of the request's own chunk: the worker pushes a key again only
+// after it has the whole response.
 //
 // # Threads
 //

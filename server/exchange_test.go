@@ -54,7 +54,7 @@ func idle(t testing.TB, s *Server, p server.Policy) {
 // arrived waits until n requests are unanswered at s.
 func arrived(t testing.TB, s *Server, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return s.Stats().Unanswered == n }, Bound, 1)
+	require.Eventually(t, func() bool { return s.Stats().Unanswered == n }, WaitLimit, 1)
 }
 
 func ranks(r ...stepvan.Rank) []stepvan.Rank { return r }
@@ -210,9 +210,9 @@ func TestUseAfterClose(t *testing.T) {
 
 func TestOptionsAndJoin(t *testing.T) {
 	p := NewPeer(t, Options{Van: Mem()}, "alone", 9)
-	_, err := server.New(p.Link, server.Options{Policy: -2})
+	_, err := server.New(p.Transport, server.Options{Policy: -2})
 	require.ErrorIs(t, err, stepvan.ErrInvalid)
-	s, err := server.New(p.Link, server.Options{})
+	s, err := server.New(p.Transport, server.Options{})
 	require.NoError(t, err)
 	_, err = s.GetBatch(Context(t), server.Default)
 	require.ErrorIs(t, err, stepvan.ErrInvalid)

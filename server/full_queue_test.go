@@ -62,7 +62,7 @@ func TestRespondToAFullQueueHasNoEffect(t *testing.T) {
 	require.True(t, c.Net.Resume("worker 0"))
 	go func() { // drives the worker
 		for _, h := range handles {
-			_ = h.WaitFor(Bound)
+			_ = h.WaitFor(WaitLimit)
 		}
 	}()
 	for _, r := range reqs[answered:] {

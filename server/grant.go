@@ -10,8 +10,8 @@ import (
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// Over a one-sided van the server grants a chunk to its worker with the announcement. From then on the worker writes its
-// pushes there by itself. When the chunk ends, the server withdraws the grant: it tells the worker, and the worker
+// Over a one-sided van the server grants a chunk to its worker with the announcement. From then on the worker writes
+// its pushes there by itself. When the chunk ends, the server withdraws the grant: it tells the worker, and the worker
 // answers with a fence behind its last write. Then the van takes the grant back. For a lost worker the van does so when
 // the worker's process reaches the memory no more. Until then the memory stays retained, nobody else gets it, and
 // announcements of chunks in it wait.
@@ -127,7 +127,8 @@ func (t *bufferTable) grantEnded(c *chunk) {
 	later.run(t.s)
 }
 
-// findWithdrawn returns the chunk with a withdrawn grant that d names in a session. nil: there is none. Under Server.mu.
+// findWithdrawn returns the chunk with a withdrawn grant that d names in a session. nil: there is none. Under
+// Server.mu.
 func (t *bufferTable) findWithdrawn(session *link.Session, d *wire.Descriptor) *chunk {
 	for _, c := range t.withdrawn {
 		if c.session == session && c.key == d.Key && c.named(d) && d.Bytes <= uint64(len(c.mem)) {
@@ -137,7 +138,8 @@ func (t *bufferTable) findWithdrawn(session *link.Session, d *wire.Descriptor) *
 	return nil
 }
 
-// reachable reports whether a worker may still write into memory of the chunks through a withdrawn grant. Under Server.mu.
+// reachable reports whether a worker may still write into memory of the chunks through a withdrawn grant. Under
+// Server.mu.
 func (t *bufferTable) reachable(chunks []*chunk) bool {
 	for _, withdrawn := range t.withdrawn {
 		if withdrawn.overlapsAny(chunks) {

@@ -468,26 +468,26 @@ func TestAWorkerThatComesBackWaitsForItsFormerLife(t *testing.T) {
 func TestTheEndUnderWrites(t *testing.T) {
 	for name, end := range map[string]func(*Cluster){
 		"the server is closed": func(c *Cluster) { _ = c.Servers[0].Close() },
-		"its node is closed":   func(c *Cluster) { _ = c.Servers[0].Close(); _ = c.Servers[0].Link.Close() },
-		"its node only":        func(c *Cluster) { _ = c.Servers[0].Link.Close() },
-		"a worker is closed":   func(c *Cluster) { _ = c.Workers[0].Link.Close() },
+		"its node is closed":   func(c *Cluster) { _ = c.Servers[0].Close(); _ = c.Servers[0].Transport.Close() },
+		"its node only":        func(c *Cluster) { _ = c.Servers[0].Transport.Close() },
+		"a worker is closed":   func(c *Cluster) { _ = c.Workers[0].Transport.Close() },
 		"a worker fails":       func(c *Cluster) { c.Workers[0].Fail(stepvan.ErrPeerLost) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			forVans(t, func(t *testing.T, v Van) {
 				c := New(t, Options{Workers: 2, Van: v, Server: server.Options{Policy: server.AnyReady}})
 				s := c.Servers[0]
-				buffer := shared(t, s.Node, 0, 2*many)
+				buffer := shared(t, s.Instance, 0, 2*many)
 				_, err := s.RegisterRecvBuffer(buffer, ranks(0, 1), Keys(1, 1))
 				require.NoError(t, err)
 				var all sync.WaitGroup
 				begun := make(chan struct{}, 1000)
 				for _, w := range c.Workers {
-					x, y, z := shared(t, w.Node, 1, many), shared(t, w.Node, 2, many), shared(t, w.Node, 0, many)
+					x, y, z := shared(t, w.Instance, 1, many), shared(t, w.Instance, 2, many), shared(t, w.Instance, 0, many)
 					all.Go(func() {
 						for range 500 {
 							h, err := w.PushPull(List(x, y), Keys(1, 2), List(z), Keys(3))
-							if err != nil || h.WaitFor(Bound) != nil {
+							if err != nil || h.WaitFor(WaitLimit) != nil {
 								return
 							}
 							begun <- struct{}{}
@@ -503,7 +503,7 @@ func TestTheEndUnderWrites(t *testing.T) {
 				}
 				stop()
 				for _, w := range c.Workers {
-					_ = w.Link.Close() // ends what the server does not answer
+					_ = w.Transport.Close() // ends what the server does not answer
 				}
 				all.Wait()
 				_ = s.Close()
@@ -534,7 +534,7 @@ func serveInPlace(ctx context.Context, s *Server) {
 
 // Chunks that there was no grant for are lent, one for each grant that comes back.
 func TestChunksAreLentWhenGrantsComeFree(t *testing.T) {
-	w := newWriterOver(t, Scant(2), server.Options{Policy: server.AnyReady})
+	w := newWriterOver(t, FewGrants(2), server.Options{Policy: server.AnyReady})
 	register := func(k tensor.Key) *server.ReceiveBuffer {
 		t.Helper()
 		reg, err := w.s.RegisterRecvBuffer(Floats(t, 0), ranks(0), Keys(k))

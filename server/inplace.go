@@ -159,15 +159,15 @@ func copyTensor(t *tensor.Tensor, region *tensor.Region, at int64) tensor.Tensor
 
 var errAnswered = fmt.Errorf("the request was answered, or never given: %w", stepvan.ErrStale)
 
-// In returns push i for reading. Where the worker has left the push in its own memory, the tensor is that memory, without
-// a copy; else it is the tensor of [Request.Pushes]. So a write to Pushes may show in In or not. Errors:
+// In returns push i for reading. Where the worker has left the push in its own memory, the tensor is that memory,
+// without a copy; else it is the tensor of [Request.Pushes]. So a write to Pushes may show in In or not. Errors:
 // stepvan.ErrInvalid when there is no such push; stepvan.ErrStale after the respond.
 //
-// The program must not write to the tensor. A view of the worker's memory may be mapped read-only, and a write to it ends
-// the process. The tensor ends with the Respond to ID: from then on a view returns stepvan.ErrClosed or stepvan.ErrStale.
-// A slice that was taken from it before (Bytes) must not be used any more, which nothing can enforce. Before the respond
-// the tensor stays valid even when the worker is lost. Any goroutine may call In at any time, also during and after the
-// respond.
+// The program must not write to the tensor. A view of the worker's memory may be mapped read-only, and a write to it
+// ends the process. The tensor ends with the Respond to ID: from then on a view returns stepvan.ErrClosed or
+// stepvan.ErrStale. A slice that was taken from it before (Bytes) must not be used any more, which nothing can enforce.
+// Before the respond the tensor stays valid even when the worker is lost. Any goroutine may call In at any time, also
+// during and after the respond.
 func (r Request) In(i int) (tensor.Tensor, error) {
 	if r.slot == nil {
 		return tensor.Tensor{}, errAnswered
@@ -184,9 +184,9 @@ func (r Request) In(i int) (tensor.Tensor, error) {
 	return r.slot.pushes[i], nil
 }
 
-// InPlace reports whether In returns the worker's own tensor for push i. Else In returns memory of this process, to which
-// the program may write as to Pushes. It is false also when there is no such push, or after the respond. The rules of
-// [Request] for PushKeys say which goroutines may call it. 0 allocations.
+// InPlace reports whether In returns the worker's own tensor for push i. Else In returns memory of this process, to
+// which the program may write as to Pushes. It is false also when there is no such push, or after the respond. The
+// rules of [Request] for PushKeys say which goroutines may call it. 0 allocations.
 func (r Request) InPlace(i int) bool {
 	return r.live() && i >= 0 && i < len(r.slot.pushes) && r.slot.inPlace(i)
 }
@@ -196,8 +196,9 @@ func (r Request) InPlace(i int) bool {
 // memory of the worker is not sent. A Variable pull may be answered with its first bytes alone. The tensor answers no
 // other pull of the request. Every call returns the same tensor.
 //
-// The program may read and write the tensor, which lives as long as that of [Request.In]. Errors: stepvan.ErrInvalid when
-// there is no such pull; stepvan.ErrStale after the respond; stepvan.ErrWouldBlock when the pool is full. Any goroutine.
+// The program may read and write the tensor, which lives as long as that of [Request.In]. Errors: stepvan.ErrInvalid
+// when there is no such pull; stepvan.ErrStale after the respond; stepvan.ErrWouldBlock when the pool is full. Any
+// goroutine.
 func (r Request) Out(i int) (tensor.Tensor, error) {
 	if r.slot == nil {
 		return tensor.Tensor{}, errAnswered
@@ -279,7 +280,8 @@ func (r *requestSlot) pullMemory(i int) []byte {
 	return o.tensor.Bytes()
 }
 
-// isInPlace reports whether t, the answer to pull i, is in the worker's memory already. It refuses an Out of another pull.
+// isInPlace reports whether t, the answer to pull i, is in the worker's memory already. It refuses an Out of another
+// pull.
 func (r *requestSlot) isInPlace(i int, t *tensor.Tensor) (bool, error) {
 	region := t.Region()
 	if region == nil || !r.handed.used.Load() {

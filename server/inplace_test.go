@@ -18,7 +18,7 @@ import (
 )
 
 // shared makes a tensor that peers of a one-sided van reach. The test's end closes it.
-func shared(t testing.TB, n Node, fill float32, floats int64) tensor.Tensor {
+func shared(t testing.TB, n Instance, fill float32, floats int64) tensor.Tensor {
 	t.Helper()
 	x, err := n.Memory.Zeros(tensor.Float32, floats)
 	require.NoError(t, err)
@@ -54,8 +54,8 @@ func TestWorkInPlace(t *testing.T) {
 			var handles []worker.Handle
 			var pulls [][]tensor.Tensor
 			for i, w := range c.Workers {
-				push := shared(t, w.Node, float32(i+1), many)
-				pull := List(shared(t, w.Node, -1, many), shared(t, w.Node, -1, 3), shared(t, w.Node, -1, many), shared(t, w.Node, -1, 3))
+				push := shared(t, w.Instance, float32(i+1), many)
+				pull := List(shared(t, w.Instance, -1, many), shared(t, w.Instance, -1, 3), shared(t, w.Instance, -1, many), shared(t, w.Instance, -1, 3))
 				h, err := w.PushPull(List(push), Keys(1), pull, Keys(2, 3, 2, 3))
 				require.NoError(t, err)
 				handles, pulls = append(handles, h), append(pulls, pull)
@@ -99,7 +99,7 @@ func TestOnlyWhatIsNotThereIsSent(t *testing.T) {
 	buffer := Floats(t, make([]float32, many)...)
 	_, err := s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
 	require.NoError(t, err)
-	large := func(fill float32) tensor.Tensor { return shared(t, w.Node, fill, many) }
+	large := func(fill float32) tensor.Tensor { return shared(t, w.Instance, fill, many) }
 	heap := Floats(t, make([]float32, many)...)
 	for name, c := range map[string]struct {
 		push    []tensor.Tensor
@@ -112,8 +112,8 @@ func TestOnlyWhatIsNotThereIsSent(t *testing.T) {
 		"all in place":                   {List(large(1)), Keys(2), List(large(0)), []bool{false}, 0, 0},
 		"into the registered chunk":      {List(large(1)), Keys(1), List(large(0)), []bool{false}, 0, 1},
 		"chunk and memory of the worker": {List(large(1), large(2)), Keys(1, 2), List(large(0)), []bool{false}, 0, 1},
-		"a small push":                   {List(shared(t, w.Node, 1, 8)), Keys(2), List(large(0)), []bool{false}, 32, 0},
-		"a small push and a chunk":       {List(large(1), shared(t, w.Node, 2, 8)), Keys(1, 2), List(large(0)), []bool{false}, 4*many + 32, 0},
+		"a small push":                   {List(shared(t, w.Instance, 1, 8)), Keys(2), List(large(0)), []bool{false}, 32, 0},
+		"a small push and a chunk":       {List(large(1), shared(t, w.Instance, 2, 8)), Keys(1, 2), List(large(0)), []bool{false}, 4*many + 32, 0},
 		"a push of the heap":             {List(heap), Keys(2), List(large(0)), []bool{false}, 4 * many, 0},
 		"no pulls":                       {List(large(1)), Keys(2), nil, nil, 4 * many, 0},
 		"an answer of its own":           {List(large(1)), Keys(2), List(large(0), large(0)), []bool{true, false}, 4 * many, 0},
@@ -156,7 +156,7 @@ func TestVariableAnswersInPlace(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		c := New(t, Options{Van: v})
 		w, s := c.Workers[0], c.Servers[0]
-		pull := shared(t, w.Node, -1, many)
+		pull := shared(t, w.Instance, -1, many)
 		h, err := w.Do(&worker.Exchange{Pull: List(pull), PullKeys: Keys(1), Variable: []bool{true}})
 		require.NoError(t, err)
 		r := take(t, s, server.Default)[0]
@@ -178,7 +178,7 @@ func TestOutAnswersItsOwnPullOnly(t *testing.T) {
 		c := New(t, Options{Van: v})
 		w, s := c.Workers[0], c.Servers[0]
 		h, err := w.Do(&worker.Exchange{
-			Pull: List(shared(t, w.Node, 0, many), shared(t, w.Node, 0, many)), PullKeys: Keys(1, 2), Variable: []bool{true, true},
+			Pull: List(shared(t, w.Instance, 0, many), shared(t, w.Instance, 0, many)), PullKeys: Keys(1, 2), Variable: []bool{true, true},
 		})
 		require.NoError(t, err)
 		r := take(t, s, server.Default)[0]
@@ -207,7 +207,7 @@ func TestViewsEndWithTheRespond(t *testing.T) {
 		c := New(t, Options{Van: v})
 		w, s := c.Workers[0], c.Servers[0]
 		var old []tensor.Tensor
-		push, pull := shared(t, w.Node, 1, many), shared(t, w.Node, 0, many)
+		push, pull := shared(t, w.Instance, 1, many), shared(t, w.Instance, 0, many)
 		for range 3 {
 			h, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
 			require.NoError(t, err)
@@ -232,7 +232,7 @@ func TestViewsEndWithTheRespond(t *testing.T) {
 func TestViewsThatAreHeld(t *testing.T) {
 	c := New(t, Options{Van: OneSided()})
 	w, s := c.Workers[0], c.Servers[0]
-	push, pull := shared(t, w.Node, 1, many), shared(t, w.Node, 0, many)
+	push, pull := shared(t, w.Instance, 1, many), shared(t, w.Instance, 0, many)
 	h, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
 	require.NoError(t, err)
 	r := take(t, s, server.Default)[0]
@@ -256,7 +256,7 @@ func TestPushesAsAnswers(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		c := New(t, Options{Van: v})
 		w, s := c.Workers[0], c.Servers[0]
-		push, pull := shared(t, w.Node, 0, many), shared(t, w.Node, 0, many)
+		push, pull := shared(t, w.Instance, 0, many), shared(t, w.Instance, 0, many)
 		for i := range 5 {
 			Values(t, push)[many-1] = float32(i)
 			h, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
@@ -284,7 +284,7 @@ func TestPushesAreTheServersOwn(t *testing.T) {
 				c := New(t, Options{Van: v, Server: server.Options{Memory: memory}})
 				t.Cleanup(func() { require.NoError(t, memory.Close()) })
 				w, s := c.Workers[0], c.Servers[0]
-				push, other, pull := shared(t, w.Node, 3, many), shared(t, w.Node, 4, many), shared(t, w.Node, 0, many)
+				push, other, pull := shared(t, w.Instance, 3, many), shared(t, w.Instance, 4, many), shared(t, w.Instance, 0, many)
 				for range 3 {
 					h, err := w.PushPull(List(push, Floats(t), other), Keys(1, 5, 6), List(pull), Keys(2))
 					require.NoError(t, err)
@@ -323,7 +323,7 @@ func TestPushesThatArePulledIntoAreCopied(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		c := New(t, Options{Van: v})
 		w, s := c.Workers[0], c.Servers[0]
-		x := shared(t, w.Node, 3, many)
+		x := shared(t, w.Instance, 3, many)
 		tail, err := x.Slice(many/2, many)
 		require.NoError(t, err)
 		h, err := w.PushPull(List(x), Keys(1), List(tail), Keys(2))
@@ -342,7 +342,7 @@ func TestRespondVecInPlace(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		c := New(t, Options{Van: v})
 		w, s := c.Workers[0], c.Servers[0]
-		pull := shared(t, w.Node, 0, many)
+		pull := shared(t, w.Instance, 0, many)
 		h, err := w.PushPull(nil, nil, List(pull), Keys(2))
 		require.NoError(t, err)
 		r := take(t, s, server.Default)[0]
@@ -360,7 +360,7 @@ func TestRespondVecInPlace(t *testing.T) {
 func TestTensorsStayLentToALostServer(t *testing.T) {
 	c := New(t, Options{Van: OneSided()})
 	w, s := c.Workers[0], c.Servers[0]
-	push, pull := shared(t, w.Node, 4, many), shared(t, w.Node, 0, many)
+	push, pull := shared(t, w.Instance, 4, many), shared(t, w.Instance, 0, many)
 	h, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
 	require.NoError(t, err)
 	r := take(t, s, server.Default)[0]
@@ -382,7 +382,7 @@ func TestTensorsStayLentToALostServer(t *testing.T) {
 func TestMemoryOfADeadWorkerStaysUntilTheRespond(t *testing.T) {
 	c := New(t, Options{Van: OneSided()})
 	w, s := c.Workers[0], c.Servers[0]
-	push, pull := shared(t, w.Node, 4, many), shared(t, w.Node, 0, many)
+	push, pull := shared(t, w.Instance, 4, many), shared(t, w.Instance, 0, many)
 	_, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
 	require.NoError(t, err)
 	r := take(t, s, server.Default)[0]
@@ -403,7 +403,7 @@ func TestMemoryOfADeadWorkerStaysUntilTheRespond(t *testing.T) {
 func TestTensorsStayLentToTheOtherServer(t *testing.T) {
 	c := New(t, Options{Servers: 2, Van: OneSided()})
 	w, s := c.Workers[0], c.Servers[0]
-	push, pull := shared(t, w.Node, 4, many), List(shared(t, w.Node, 0, many), shared(t, w.Node, 0, many))
+	push, pull := shared(t, w.Instance, 4, many), List(shared(t, w.Instance, 0, many), shared(t, w.Instance, 0, many))
 	h, err := w.PushPull(List(push), Keys(1), pull, Keys(2, 2))
 	require.NoError(t, err)
 	r := take(t, s, server.Default)[0]
@@ -502,7 +502,7 @@ func TestHostileOffers(t *testing.T) {
 func TestOutIsTheSameForAllWhoAsk(t *testing.T) {
 	c := New(t, Options{Van: OneSided()})
 	w, s := c.Workers[0], c.Servers[0]
-	pull := shared(t, w.Node, 0, many)
+	pull := shared(t, w.Instance, 0, many)
 	h, err := w.PushPull(nil, nil, List(pull), Keys(1))
 	require.NoError(t, err)
 	r := take(t, s, server.Default)[0]
@@ -523,7 +523,7 @@ func TestOutIsTheSameForAllWhoAsk(t *testing.T) {
 func TestViewsBesideTheRespond(t *testing.T) {
 	c := New(t, Options{Van: OneSided()})
 	w, s := c.Workers[0], c.Servers[0]
-	pull := shared(t, w.Node, 0, many)
+	pull := shared(t, w.Instance, 0, many)
 	for range 200 {
 		h, err := w.PushPull(nil, nil, List(pull), Keys(1))
 		require.NoError(t, err)

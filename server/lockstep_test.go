@@ -204,7 +204,7 @@ func (x *rounds) check(t *testing.T) {
 		}
 	}
 	for _, w := range x.Workers {
-		require.Eventually(t, func() bool { st := w.Stats(); return st.Outstanding == 0 && st.BusyKeys == 0 }, Bound, 1)
+		require.Eventually(t, func() bool { st := w.Stats(); return st.Outstanding == 0 && st.BusyKeys == 0 }, WaitLimit, 1)
 	}
 	for _, s := range x.Servers {
 		require.Zero(t, s.Stats().Unanswered)
@@ -217,7 +217,7 @@ func TestRefusedRequestOfAWorkerThatHasLeft(t *testing.T) {
 	s := c.Servers[0]
 	h, _ := push(t, c.Workers[1], 1, make([]float32, 64)...)
 	require.ErrorIs(t, h.Wait(Context(t)), stepvan.ErrRemote)
-	require.NoError(t, c.Workers[1].Link.Close())
+	require.NoError(t, c.Workers[1].Transport.Close())
 	other, _ := push(t, c.Workers[0], 1, 5)
 	_, err := s.GetBatch(Context(t), server.LockStep)
 	require.ErrorIs(t, err, stepvan.ErrRefused)

@@ -82,8 +82,8 @@ func (p *messagePool) recycle(m *message) {
 	m.next, p.free = p.free, m
 }
 
-// failsResponse reports whether the response fails when this message fails because of why. A worker that has left does not
-// miss the answer to a request that only pushed.
+// failsResponse reports whether the response fails when this message fails because of why. A worker that has left does
+// not miss the answer to a request that only pushed.
 func (m *message) failsResponse(why error) bool {
 	return len(m.answers) > 0 || !errors.Is(why, link.ErrLeft)
 }
@@ -161,8 +161,8 @@ func (p *messagePool) flush(w *workerPeer) {
 	}
 }
 
-// next takes the message that goes next out of the outbox. That is the first one. While the first one is an announcement
-// that has to wait, it is the first message that is no announcement. Under Server.mu.
+// next takes the message that goes next out of the outbox. That is the first one. While the first one is an
+// announcement that has to wait, it is the first message that is no announcement. Under Server.mu.
 func (p *messagePool) next(w *workerPeer) (*message, *link.Session) {
 	if w.sending || len(w.outbox) == 0 || w.session == nil {
 		return nil, nil

@@ -36,9 +36,9 @@ type Request struct {
 
 func (r Request) live() bool { return r.slot != nil && r.slot.id() == r.ID }
 
-// Pushes returns the pushed tensors in the worker's order, with the pushed types and shapes. They are views of registered
-// chunks or of pooled memory. The program may write to them until the respond. The first call copies the pushes that the
-// worker has left in its own memory; [Request.In] does not copy them.
+// Pushes returns the pushed tensors in the worker's order, with the pushed types and shapes. They are views of
+// registered chunks or of pooled memory. The program may write to them until the respond. The first call copies the
+// pushes that the worker has left in its own memory; [Request.In] does not copy them.
 func (r Request) Pushes() []tensor.Tensor {
 	switch {
 	case !r.live():

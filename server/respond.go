@@ -8,16 +8,16 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// Respond answers the pulls of one request, in their order, and ends the request: its ID is stale, and its chunks may be
-// written again. A request without pulls is answered with no tensors, which ends it at the worker and frees its keys. If
-// the worker of such a request has left meanwhile, the Respond has no effect and is no error.
+// Respond answers the pulls of one request, in their order, and ends the request: its ID is stale, and its chunks may
+// be written again. A request without pulls is answered with no tensors, which ends it at the worker and frees its
+// keys. If the worker of such a request has left meanwhile, the Respond has no effect and is no error.
 //
-// Respond returns at once. The tensors are borrowed until the Response is done; a program that writes to them earlier uses
-// [Server.RespondCopy]. A worker that is gone fails the Response, not the call. After an error of the call nothing was
-// sent, and the request is still to be answered:
+// Respond returns at once. The tensors are borrowed until the Response is done; a program that writes to them earlier
+// uses [Server.RespondCopy]. A worker that is gone fails the Response, not the call. After an error of the call nothing
+// was sent, and the request is still to be answered:
 //
-//   - stepvan.ErrInvalid: number or sizes of the tensors do not fit the pulls. A tensor that is smaller than its pull fits
-//     only a Variable pull;
+//   - stepvan.ErrInvalid: number or sizes of the tensors do not fit the pulls. A tensor that is smaller than its pull
+//     fits only a Variable pull;
 //   - stepvan.ErrStale: the request was answered before, or never given;
 //   - stepvan.ErrWouldBlock: the queue to the worker is full. Wait for an earlier Response and try again;
 //   - stepvan.ErrClosed: the server was stopped, or a tensor's region is closed.
@@ -29,27 +29,28 @@ func (s *Server) Respond(tensors []tensor.Tensor, id RequestID) (Response, error
 }
 
 // RespondVec answers several requests with rows of one tensor. It cuts ret along dimension 0 into consecutive slices.
-// Slice i has as many rows as like[i], and answers ids[i]. Where a request has several pulls, its slice is cut further by
-// their row counts, in pull order. Surplus rows of ret are ignored.
+// Slice i has as many rows as like[i], and answers ids[i]. Where a request has several pulls, its slice is cut further
+// by their row counts, in pull order. Surplus rows of ret are ignored.
 //
-// RespondVec sends all responses or none, and returns the errors of [Server.Respond]. It refuses lists of unequal length,
-// too few rows, rows that do not fit a pull, and an ID that occurs twice. The Response is done when all workers have
-// acknowledged.
+// RespondVec sends all responses or none, and returns the errors of [Server.Respond]. It refuses lists of unequal
+// length, too few rows, rows that do not fit a pull, and an ID that occurs twice. The Response is done when all workers
+// have acknowledged.
 func (s *Server) RespondVec(ret tensor.Tensor, like []tensor.Tensor, ids []RequestID) (Response, error) {
 	r, _, err := s.responder.respond(&answers{rows: &ret, like: like, ids: ids}, false)
 	return r, err
 }
 
-// RespondCopy is [Server.Respond] for programs that write to their tensors again at once: when it returns and borrowed is
-// false, the tensors are the caller's again. The server writes an answer into the worker's memory where it reaches that
-// (see [Request.Out]). Of the other answers it copies to pooled memory what the van does not take at once. When the pool is
-// full, borrowed is true. Then the tensors are borrowed until the Response is done, and the caller waits for it before it
-// writes to them.
+// RespondCopy is [Server.Respond] for programs that write to their tensors again at once: when it returns and borrowed
+// is false, the tensors are the caller's again. The server writes an answer into the worker's memory where it reaches
+// that (see [Request.Out]). Of the other answers it copies to pooled memory what the van does not take at once. When
+// the pool is full, borrowed is true. Then the tensors are borrowed until the Response is done, and the caller waits
+// for it before it writes to them.
 //
-// The errors are those of Respond without stepvan.ErrWouldBlock: what a full queue does not take goes as soon as it fits.
+// The errors are those of Respond without stepvan.ErrWouldBlock: what a full queue does not take goes as soon as it
+// fits.
 //
-// Any goroutine may call it, and it never waits. Budget: 0 allocations in the steady state, and one message. It copies once
-// where it reaches the worker's memory, else at most once beside the copies of the van.
+// Any goroutine may call it, and it never waits. Budget: 0 allocations in the steady state, and one message. It copies
+// once where it reaches the worker's memory, else at most once beside the copies of the van.
 func (s *Server) RespondCopy(tensors []tensor.Tensor, id RequestID) (r Response, borrowed bool, err error) {
 	return s.responder.respond(&answers{tensors: tensors, id: id}, true)
 }

@@ -227,7 +227,7 @@ func TestRespondCopyToAWorkerThatDies(t *testing.T) {
 				for stage := range n {
 					for _, r := range take(t, s, server.LockStep) {
 						if stage == n/2 && r.Worker == 1 {
-							require.NoError(t, w.Link.Close())
+							require.NoError(t, w.Transport.Close())
 						}
 						fill(t, buffer, float32(stage))
 						back, borrowed, err := s.RespondCopy(List(buffer), r.ID)
@@ -321,14 +321,14 @@ func TestRespondCopyAllocatesNothing(t *testing.T) {
 				var batch server.Batch
 				round := func() {
 					h, err := w.Do(&request)
-					if err != nil || s.GetBatchFor(Bound, server.Default, &batch) != nil {
+					if err != nil || s.GetBatchFor(WaitLimit, server.Default, &batch) != nil {
 						wrong++
 						return
 					}
 					if _, borrowed, err := s.RespondCopy(answers, batch.Requests[0].ID); borrowed || err != nil {
 						wrong++
 					}
-					if h.WaitFor(Bound) != nil {
+					if h.WaitFor(WaitLimit) != nil {
 						wrong++
 					}
 				}

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"errors"
+	"slices"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/bulk"
@@ -45,8 +46,8 @@ type skipped struct {
 }
 
 // respond answers requests: it claims them, makes the messages, offers these to the link, which takes all or none, and
-// ends the requests. After an error the requests are as before. It unlocks Server.mu for what takes longer than to lock it
-// again: large copies, large messages, and what may come back into the server.
+// ends the requests. After an error the requests are as before. It unlocks Server.mu for what takes longer than to lock
+// it again: large copies, large messages, and what may come back into the server.
 func (d *responder) respond(a *answers, copies bool) (resp Response, borrowed bool, err error) {
 	at := trace.Now()
 	mu := &d.s.mu
@@ -190,8 +191,8 @@ func (c *respondCall) isSmall() bool {
 }
 
 // refused reports whether to offer the messages again after a refusal of the link, and clears err where that was no
-// failure. It leaves out the messages whose workers are gone. Where the call copies, the workers' outboxes take what a full
-// queue does not.
+// failure. It leaves out the messages whose workers are gone. Where the call copies, the workers' outboxes take what a
+// full queue does not.
 func (d *responder) refused(c *respondCall, err *error) (again bool) {
 	switch {
 	case c.copies && errors.Is(*err, stepvan.ErrWouldBlock):
@@ -241,12 +242,7 @@ func (c *respondCall) queue() {
 }
 
 func (c *respondCall) skips(m *message) bool {
-	for i := range c.skipped {
-		if c.skipped[i].message == m {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.skipped, func(k skipped) bool { return k.message == m })
 }
 
 // moveToSpare copies the payload to the spare memory, so that the answers are the caller's again.

@@ -28,8 +28,8 @@ func (r *responseState) countDown() bool {
 }
 
 // Response tells when the workers have acknowledged what one Respond or RespondVec has sent. Until then its tensors are
-// borrowed. It is a small value. Any goroutine may copy it, use it or ignore it. It is valid until Options.Handles later
-// responses are acknowledged; then its methods return stepvan.ErrStale.
+// borrowed. It is a small value. Any goroutine may copy it, use it or ignore it. It is valid until Options.Handles
+// later responses are acknowledged; then its methods return stepvan.ErrStale.
 type Response struct {
 	s  *Server
 	id handles.ID

@@ -12,8 +12,8 @@ import (
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// Server receives requests and answers them. Make it with [New] before the transport listens, and call [Server.Join] once
-// its workers are known.
+// Server receives requests and answers them. Make it with [New] before the transport listens, and call [Server.Join]
+// once its workers are known.
 type Server struct {
 	transport *link.Transport
 	opt       Options
@@ -154,8 +154,8 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Fail ends the work with all workers because of a loss that concerns the whole cluster. GetBatch, and whatever waits for
-// a worker, fails with cause. Any goroutine may call it.
+// Fail ends the work with all workers because of a loss that concerns the whole cluster. GetBatch, and whatever waits
+// for a worker, fails with cause. Any goroutine may call it.
 func (s *Server) Fail(cause error) {
 	s.mu.Lock()
 	sessions := make([]*link.Session, 0, len(s.sessions))
@@ -177,8 +177,8 @@ func (s *Server) logUnseenError(_ *handles.Record[responseState], err error) {
 	s.opt.Log.Warn().Err(err).Msg("a worker did not receive a response, and the program did not ask for the outcome")
 }
 
-// deferredWork collects what must not be done with Server.mu held. The function that locked the mutex runs it after it has
-// unlocked.
+// deferredWork collects what must not be done with Server.mu held. The function that locked the mutex runs it after it
+// has unlocked.
 type deferredWork struct {
 	withdraw []*chunk        // whose grants the van takes back
 	release  []*link.Inbound // messages whose memory the link gets back

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/stepvan/stepvan/internal/link"
@@ -22,9 +23,9 @@ type stopWatch struct {
 	timer     *time.Timer
 }
 
-// AnswerPushes answers all requests without pulls that GetBatch has handed out. The program is about to stop, and workers
-// wait for those answers. The program still holds the requests, and its Respond to them has no further effect. While a
-// goroutine is in GetBatch, which continues to serve, AnswerPushes does nothing. Any goroutine may call it.
+// AnswerPushes answers all requests without pulls that GetBatch has handed out. The program is about to stop, and
+// workers wait for those answers. The program still holds the requests, and its Respond to them has no further effect.
+// While a goroutine is in GetBatch, which continues to serve, AnswerPushes does nothing. Any goroutine may call it.
 func (s *Server) AnswerPushes() {
 	at := trace.Now()
 	var later deferredWork
@@ -46,8 +47,8 @@ func (s *Server) AnswerPushes() {
 // BeginStop is for a server whose program waits for the rest of the cluster, and so for workers that may wait for this
 // server. It calls [Server.AnswerPushes]. Once the program has been idle for a second, the server refuses the requests
 // that nobody has taken. A program is idle when no goroutine is in GetBatch and none holds an unanswered request. So a
-// program that serves from another goroutine is not affected. A later GetBatch ends the refusals. Any goroutine may call
-// BeginStop, once.
+// program that serves from another goroutine is not affected. A later GetBatch ends the refusals. Any goroutine may
+// call BeginStop, once.
 func (s *Server) BeginStop() {
 	s.AnswerPushes()
 	s.mu.Lock()
@@ -85,16 +86,9 @@ func (w *stopWatch) look() {
 
 // idle reports whether the program waits for no request and has none to answer. Under Server.mu.
 func (w *stopWatch) idle() bool {
-	if w.s.batches.collecting {
-		return false
-	}
-	for _, r := range w.s.requests.slots {
-		switch r.state {
-		case requestTaken, requestAnswering, requestClosing:
-			return false
-		}
-	}
-	return true
+	return !w.s.batches.collecting && !slices.ContainsFunc(w.s.requests.slots, func(r *requestSlot) bool {
+		return r.state == requestTaken || r.state == requestAnswering || r.state == requestClosing
+	})
 }
 
 // over reports whether the program serves no more. Under Server.mu.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -58,20 +59,17 @@ func (s *Server) openSession(session *link.Session) {
 
 // workerWithoutSession returns the paired worker with this ID that has no session, or nil. Under s.mu.
 func (s *Server) workerWithoutSession(id wire.PeerID) *workerPeer {
-	for _, w := range s.workers {
-		if w.id == id && w.session == nil {
-			return w
-		}
-	}
-	return nil
+	return s.findWorker(func(w *workerPeer) bool { return w.id == id && w.session == nil })
 }
 
 // workerOf returns the paired worker with this rank, or nil. Under s.mu.
 func (s *Server) workerOf(rank stepvan.Rank) *workerPeer {
-	for _, w := range s.workers {
-		if w.rank == rank {
-			return w
-		}
+	return s.findWorker(func(w *workerPeer) bool { return w.rank == rank })
+}
+
+func (s *Server) findWorker(match func(*workerPeer) bool) *workerPeer {
+	if i := slices.IndexFunc(s.workers, match); i >= 0 {
+		return s.workers[i]
 	}
 	return nil
 }
