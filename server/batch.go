@@ -25,8 +25,8 @@ type Batch struct {
 //     returns it at once for a lost worker (stepvan.ErrPeerLost). For a worker that left it does so as soon as another
 //     worker's request waits in vain. The requests of the others stay, and AnyReady or a smaller AtLeast takes them;
 //   - stepvan.ErrRefused in a [*stepvan.OpError] that names a worker, with LockStep: this server refused that worker's
-//     request of this batch. It was larger than its chunk or than the pool, for example. The batch fails as a whole:
-//     the other workers' requests of it end with stepvan.ErrRemote, and the next call takes the next request of every
+//     request of this batch. It was larger than its chunk or than the pool, for example. The batch fails as a whole.
+//     The other workers' requests of it end with stepvan.ErrRemote, and the next call takes the next request of every
 //     worker. The other policies leave refused requests out;
 //   - stepvan.ErrClosed: every paired worker has left and no request remains, or the server was stopped;
 //   - stepvan.ErrBusy: another goroutine is in GetBatch.

@@ -16,8 +16,8 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// whose returns the ranks and first values of a batch.
-func whose(t testing.TB, reqs []server.Request) (from []stepvan.Rank, first []float32) {
+// sources returns the ranks of a batch, and the first value that each has pushed.
+func sources(t testing.TB, reqs []server.Request) (from []stepvan.Rank, first []float32) {
 	for _, r := range reqs {
 		from = append(from, r.Worker)
 		first = append(first, Values(t, r.Pushes()[0])[0])
@@ -36,12 +36,12 @@ func TestLockStepTakesOneOfEveryWorkerInItsOrder(t *testing.T) {
 	arrived(t, s, 4)
 	idle(t, s, server.LockStep)
 	push(t, c.Workers[1], 0, 10)
-	from, first := whose(t, take(t, s, server.LockStep))
+	from, first := sources(t, take(t, s, server.LockStep))
 	require.Equal(t, ranks(0, 1, 2), from)
 	require.Equal(t, []float32{0, 10, 20}, first)
 	idle(t, s, server.LockStep)
 	push(t, c.Workers[1], 10, 11)
-	from, first = whose(t, take(t, s, server.Default))
+	from, first = sources(t, take(t, s, server.Default))
 	require.Equal(t, ranks(0, 1, 2), from)
 	require.Equal(t, []float32{1, 11, 21}, first)
 }
@@ -53,11 +53,11 @@ func TestAnyReadyAndAtLeast(t *testing.T) {
 	push(t, c.Workers[2], 10, 21)
 	arrived(t, s, 2)
 	idle(t, s, server.AtLeast(2))
-	from, first := whose(t, take(t, s, server.Default))
+	from, first := sources(t, take(t, s, server.Default))
 	require.Equal(t, ranks(2), from)
 	require.Equal(t, []float32{20}, first)
 	push(t, c.Workers[0], 0, 0)
-	from, _ = whose(t, take(t, s, server.AtLeast(2)))
+	from, _ = sources(t, take(t, s, server.AtLeast(2)))
 	require.Equal(t, ranks(0, 2), from)
 	for _, p := range []server.Policy{server.AtLeast(4), -2} {
 		_, err := s.GetBatch(Context(t), p)
@@ -142,7 +142,7 @@ func TestWorkersThatLeave(t *testing.T) {
 
 	push(t, c.Workers[1], 1, 8)
 	reqs := take(t, s, server.LockStep)
-	from, first := whose(t, reqs)
+	from, first := sources(t, reqs)
 	require.Equal(t, ranks(0, 1), from, "what was accepted is handed out")
 	require.Equal(t, []float32{7, 8}, first)
 	respond(t, s, reqs[0].ID)   // which has no effect, and succeeds

@@ -69,8 +69,8 @@ func (b *ReceiveBuffer) Live() bool {
 //
 // A second registration of a (rank, key) replaces its chunk. Errors after which nothing has changed:
 //
-//   - stepvan.ErrInvalid: lists of unequal length; bytes that do not divide; a chunk that does not begin at a multiple
-//     of t's element alignment; memory that another live buffer has; a rank that is not paired;
+//   - stepvan.ErrInvalid: the lists differ in length, the bytes do not divide, or a rank is not paired. Or a chunk does
+//     not begin at a multiple of t's element alignment, or another live buffer has some of the memory;
 //   - stepvan.ErrBusy: a request on a chunk to be replaced is unanswered;
 //   - stepvan.ErrClosed.
 //
@@ -101,8 +101,8 @@ func (s *Server) RegisterRecvBuffer(t tensor.Tensor, ranks []stepvan.Rank, keys 
 }
 
 // Unregister ends the registration: later pushes go to pooled memory. When it returns nil, the buffer is the program's
-// again. Before that it waits until each worker that lives has acknowledged, and until each worker that writes into the
-// buffer by itself has released it or is dead.
+// again. Before that it waits until each worker that lives has acknowledged. It also waits until each worker that
+// writes into the buffer by itself has released it or is dead.
 //
 // stepvan.ErrBusy means that a request on one of its chunks is unanswered; then nothing has changed. An error that
 // wraps context.DeadlineExceeded names a worker that took longer than Options.Patience. Then the registration has

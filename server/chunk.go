@@ -11,12 +11,12 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// chunkState tells who may write into a chunk beside the server.
+// chunkState tells which peer may write into a chunk by itself.
 type chunkState uint8
 
 const (
-	chunkAnnounced   chunkState = iota // nobody: the worker sends its pushes
-	chunkGranted                       // the worker, by itself
+	chunkAnnounced   chunkState = iota // none: the worker sends its pushes
+	chunkGranted                       // the worker
 	chunkWithdrawing                   // the worker, until its fence comes or its session ends
 	chunkFreeing                       // nothing more comes, and the van takes the grant back
 	chunkStates

@@ -4,7 +4,7 @@
 // # Life of a request
 //
 // The link asks the server for memory before it reads the payload of a request. The server gives it the chunk that is
-// registered for (worker, key), or pooled memory. Over a van that shares memory no payload travels: the worker writes
+// registered for (worker, key), or pooled memory. No payload travels over a van that shares memory. The worker writes
 // into the chunk, or leaves the tensor in its own memory for the server to read. A complete request joins the queue of
 // its worker. [Server.GetBatch] takes the first request of each queue, by the policy of its caller. [Server.Respond]
 // answers one request, once.

@@ -13,7 +13,7 @@ import (
 	"github.com/stepvan/stepvan/worker"
 )
 
-// take takes a batch. What the test does not answer is given up at its end.
+// take takes a batch. The end of the test drops the requests that the test does not answer.
 func take(t testing.TB, s *Server, p server.Policy) []server.Request {
 	t.Helper()
 	b, err := s.GetBatch(Context(t), p)
@@ -36,7 +36,7 @@ func push(t testing.TB, w *Worker, k tensor.Key, x ...float32) (worker.Handle, t
 	return h, out
 }
 
-// respond answers and waits for the acknowledgement.
+// respond answers, and waits for the acknowledgement.
 func respond(t testing.TB, s *Server, h server.RequestID, x ...tensor.Tensor) {
 	t.Helper()
 	r, err := s.Respond(x, h)
@@ -44,7 +44,7 @@ func respond(t testing.TB, s *Server, h server.RequestID, x ...tensor.Tensor) {
 	require.NoError(t, r.Wait(Context(t)))
 }
 
-// idle checks that s has no batch by p.
+// idle checks that s has no batch for policy p.
 func idle(t testing.TB, s *Server, p server.Policy) {
 	t.Helper()
 	var b server.Batch

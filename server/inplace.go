@@ -160,7 +160,7 @@ func copyTensor(t *tensor.Tensor, region *tensor.Region, at int64) tensor.Tensor
 var errAnswered = fmt.Errorf("the request was answered, or never given: %w", stepvan.ErrStale)
 
 // In returns push i for reading. Where the worker has left the push in its own memory, the tensor is that memory,
-// without a copy; else it is the tensor of [Request.Pushes]. So a write to Pushes may show in In or not. Errors:
+// without a copy. Else it is the tensor of [Request.Pushes]. So a write to Pushes may show in In or not. Errors:
 // stepvan.ErrInvalid when there is no such push; stepvan.ErrStale after the respond.
 //
 // The program must not write to the tensor. A view of the worker's memory may be mapped read-only, and a write to it

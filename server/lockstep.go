@@ -19,8 +19,8 @@ const maxRefusals = 4096
 // queueRefusal queues an entry for the request m, which the server refuses because of why. It reports whether that may
 // wake GetBatch. It returns what to tell the worker: why, or that too many were refused, which ends the session.
 //
-// Requests that belong to no batch leave no entry: those that were routed, those of peers that are not paired, and
-// those that end the session. None leaves one while nobody takes batches in lock-step. Under Server.mu.
+// Requests that belong to no batch leave no entry: routed ones, those of peers that are not paired, and those that end
+// the session. While the server takes no batches in lock-step, no request leaves one. Under Server.mu.
 func (b *batcher) queueRefusal(from *workerPeer, m *link.Inbound, why error) (wake bool, tell error) {
 	if from == nil || !from.paired || !b.lockStep || b.s.closed || b.s.stop.over() || m.Header.Op != wire.OpRequest || isProtocolError(why) {
 		return false, why

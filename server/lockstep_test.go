@@ -20,7 +20,7 @@ const (
 	poolLimit    = 64 << 10
 )
 
-// refusal is a reason for which a server refuses one push.
+// refusal is a reason why a server refuses one push.
 type refusal struct {
 	name    string
 	says    string
@@ -49,7 +49,7 @@ func refusals() []refusal {
 	}
 }
 
-// rounds are two workers that push steps to two servers, of which server 0 refuses step 1 of worker 1.
+// rounds are steps that two workers push to two servers. Server 0 refuses step 1 of worker 1.
 type rounds struct {
 	*Cluster
 	policy  server.Policy
@@ -59,7 +59,8 @@ type rounds struct {
 	outs    [2][3][]tensor.Tensor
 }
 
-// In lock-step a refused request costs its batch, and shifts no other. Other policies leave it out. Every handle ends.
+// In lock-step a refused request fails its batch and shifts no other. The other policies leave it out. Every handle
+// ends.
 func TestRefusedRequestsDoNotShiftBatches(t *testing.T) {
 	for _, v := range Vans() {
 		for _, why := range refusals() {
@@ -105,7 +106,7 @@ func newRounds(t *testing.T, v Van, why refusal, policy server.Policy, pulls boo
 	return x
 }
 
-// fresh is v with a network of its own.
+// fresh returns v with a network of its own.
 func fresh(v Van) Van {
 	switch v.Name {
 	case "mem":
@@ -116,7 +117,7 @@ func fresh(v Van) Van {
 	return v
 }
 
-// push has each worker issue its three steps, whose number is the first value.
+// push issues the three steps of each worker. Their number is the first value.
 func (x *rounds) push(t *testing.T) {
 	for wi, w := range x.Workers {
 		for step := range 3 {
@@ -146,7 +147,7 @@ func (x *rounds) answer(t *testing.T, s *Server, r server.Request) float32 {
 	return step
 }
 
-// serve answers everything at s, which gets these steps of worker 0 and of worker 1.
+// serve answers all requests at s, and checks that they are these steps of worker 0 and worker 1.
 func (x *rounds) serve(t *testing.T, s *Server, want ...[]float32) {
 	t.Helper()
 	got := make([][]float32, 2)
@@ -225,7 +226,7 @@ func TestRefusedRequestOfAWorkerThatHasLeft(t *testing.T) {
 	require.ErrorIs(t, other.Wait(Context(t)), stepvan.ErrRemote)
 }
 
-// Stopping is the answer to what was only pushed and taken.
+// When the server begins to stop, it answers the requests without pulls that were taken.
 func TestPushesThatWereTakenAreAnsweredAtTheEnd(t *testing.T) {
 	c := New(t, Options{})
 	w, s := c.Workers[0], c.Servers[0]
@@ -248,7 +249,7 @@ func TestPushesThatWereTakenAreAnsweredAtTheEnd(t *testing.T) {
 	require.ErrorIs(t, err, stepvan.ErrStale)
 }
 
-// A server that has begun to stop, and whose program has gone, refuses what nobody takes; one that is served does not.
+// A server that has begun to stop refuses requests once its program is idle. While the program serves it does not.
 func TestServersThatHaveBegunToStop(t *testing.T) {
 	c := New(t, Options{})
 	w, s := c.Workers[0], c.Servers[0]
@@ -264,13 +265,13 @@ func TestServersThatHaveBegunToStop(t *testing.T) {
 	late, err := w.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
 	require.NoError(t, err)
 	require.ErrorIs(t, late.Wait(Context(t)), stepvan.ErrRemote)
-	idle(t, s, server.LockStep) // somebody serves again
+	idle(t, s, server.LockStep) // the program serves again
 	h, _ := push(t, w, 5, 1)
 	respond(t, s, take(t, s, server.LockStep)[0].ID, Floats(t, 2))
 	require.NoError(t, h.Wait(Context(t)))
 }
 
-// Refusals that nobody collects do not pile up.
+// The number of refusals without a GetBatch is limited.
 func TestRefusalsOfOneWorkerAreBounded(t *testing.T) {
 	c := New(t, Options{Server: server.Options{PoolLimit: 64}})
 	w := c.Workers[0]
@@ -286,7 +287,7 @@ func TestRefusalsOfOneWorkerAreBounded(t *testing.T) {
 	require.LessOrEqual(t, c.Servers[0].Stats().Requests, 4100)
 }
 
-// A server whose policy has no batches to fail keeps nothing of what it refused.
+// Without lock-step a server keeps no entries for refused requests.
 func TestRefusalsLeaveNothingWithoutLockStep(t *testing.T) {
 	c := New(t, Options{Server: server.Options{PoolLimit: 64, Policy: server.AnyReady}})
 	for range 100 {

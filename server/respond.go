@@ -40,7 +40,7 @@ func (s *Server) RespondVec(ret tensor.Tensor, like []tensor.Tensor, ids []Reque
 	return r, err
 }
 
-// RespondCopy is [Server.Respond] for programs that write to their tensors again at once: when it returns and borrowed
+// RespondCopy is [Server.Respond] for programs that write to their tensors again at once. When it returns and borrowed
 // is false, the tensors are the caller's again. The server writes an answer into the worker's memory where it reaches
 // that (see [Request.Out]). Of the other answers it copies to pooled memory what the van does not take at once. When
 // the pool is full, borrowed is true. Then the tensors are borrowed until the Response is done, and the caller waits

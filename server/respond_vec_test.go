@@ -24,8 +24,9 @@ func rows(t testing.TB, n int64) tensor.Tensor {
 	return x
 }
 
-// asked has each worker w pull tensors of the given rows, with keys from 0, and returns the handlers.
-func asked(t *testing.T, c *Cluster, pulls ...[]int64) (reqs []server.Request, outs [][]tensor.Tensor, handles []worker.Handle) {
+// request makes worker w pull tensors with pulls[w] rows, with keys from 0. It returns the requests, outputs and
+// handles.
+func request(t *testing.T, c *Cluster, pulls ...[]int64) (reqs []server.Request, outs [][]tensor.Tensor, handles []worker.Handle) {
 	for i, counts := range pulls {
 		var list []tensor.Tensor
 		var keys []tensor.Key
@@ -42,7 +43,7 @@ func asked(t *testing.T, c *Cluster, pulls ...[]int64) (reqs []server.Request, o
 
 func TestRespondVecCutsRows(t *testing.T) {
 	c := New(t, Options{Workers: 3})
-	reqs, outs, handles := asked(t, c, []int64{2}, []int64{1, 2}, []int64{0})
+	reqs, outs, handles := request(t, c, []int64{2}, []int64{1, 2}, []int64{0})
 	like := List(rows(t, 2), rows(t, 3), rows(t, 0))
 	h := []server.RequestID{reqs[0].ID, reqs[1].ID, reqs[2].ID}
 	r, err := c.Servers[0].RespondVec(rows(t, 7), like, h) // two rows are surplus
@@ -59,7 +60,7 @@ func TestRespondVecCutsRows(t *testing.T) {
 func TestRespondVecThatDoesNotFitSendsNothing(t *testing.T) {
 	c := New(t, Options{Workers: 2})
 	s := c.Servers[0]
-	reqs, outs, handles := asked(t, c, []int64{2}, []int64{1, 2})
+	reqs, outs, handles := request(t, c, []int64{2}, []int64{1, 2})
 	a, b := reqs[0].ID, reqs[1].ID
 	scalar, err := tensor.FromBytes(tensor.Float32, tensor.ShapeOf(), make([]byte, 4))
 	require.NoError(t, err)

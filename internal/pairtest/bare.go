@@ -16,7 +16,7 @@ import (
 
 // Bare is the least van that can carry messages between two transports of a process. It has one ring of copied messages
 // per direction, without locks or system calls. It is for benchmarks of what lies above a van, and does only what those
-// need: it has no losses, no limits and no order of closing, and deliveries must be released in order.
+// need. It has no losses, no limits and no order of closing, and deliveries must be released in order.
 func Bare() Van {
 	net := &bareNet{at: map[string]*bareVan{}}
 	return Van{
