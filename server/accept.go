@@ -38,7 +38,7 @@ func (r receiver) accept(m *link.Inbound, meta []byte) (*requestSlot, error) {
 	if m.Header.Op == wire.OpRouted && s.opt.Policy == LockStep {
 		return nil, errs.Invalid("server %d: lock-step batches need broadcast routing: set STEPVAN_ROUTING=broadcast on the workers, or STEPVAN_BATCH=any on the servers", s.rank)
 	}
-	req := s.requests.take(requestReceiving)
+	req := s.requests.take(eventArrive)
 	req.from, req.session = from, m.Session
 	req.number, req.traced = m.Header.Request, m.Header.Flags&wire.FlagTrace != 0
 	if err := r.prepare(req, m, meta); err != nil {

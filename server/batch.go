@@ -155,7 +155,7 @@ func (b *batcher) take(p Policy, batch *Batch, later *deferredWork) (bool, error
 			continue
 		}
 		r := b.pop(w)
-		r.become(requestTaken)
+		r.on(eventTake)
 		r.processed = now
 		batch.Requests = append(batch.Requests, Request{ID: r.id(), Worker: w.rank, slot: r})
 	}

@@ -78,8 +78,8 @@ func TestReplacingDoesNotWaitForEver(t *testing.T) {
 	require.Equal(t, second, reg.Tensor())
 	require.True(t, reg.Live())
 	_, generation := w.announcement(wire.OpWithdraw)
-	places, _ := w.announcement(wire.OpAnnounce)
-	w.write(1, places[0], 7, nil)
+	announced, _ := w.announcement(wire.OpAnnounce)
+	w.write(1, announced[0], 7, nil)
 	r := take(t, w.s, server.AnyReady)[0]
 	require.True(t, within(r.Pushes()[0], second), "it is registered all the same")
 	respond(t, w.s, r.ID)

@@ -22,17 +22,13 @@ const (
 	chunkStates
 )
 
-// chunkMoves has for each state the one that follows.
-var chunkMoves = [chunkStates]chunkState{
+// chunkNext has for each state the one that follows.
+var chunkNext = [chunkStates]chunkState{
 	chunkAnnounced:   chunkGranted,
 	chunkGranted:     chunkWithdrawing,
 	chunkWithdrawing: chunkFreeing,
 	chunkFreeing:     chunkAnnounced,
 }
-
-var chunkStateNames = [chunkStates]string{"announced", "granted", "withdrawing", "freeing"}
-
-func (s chunkState) String() string { return chunkStateNames[s] }
 
 // chunk is the part of a receive buffer for one worker and key. Guarded by Server.mu.
 type chunk struct {
@@ -51,12 +47,13 @@ type chunk struct {
 	awaitedBy   []*bufferChange
 }
 
-// become moves the chunk to the state that follows its own. Anything else is a mistake of this package.
-func (c *chunk) become(next chunkState) {
-	if chunkMoves[c.state] != next {
-		panic(fmt.Sprintf("server: a chunk that is %v cannot become %v", c.state, next))
+// leave moves the chunk from this state to the one that follows. It reports false, and changes nothing, in any other state.
+func (c *chunk) leave(state chunkState) bool {
+	if c.state != state {
+		return false
 	}
-	c.state = next
+	c.state = chunkNext[state]
+	return true
 }
 
 // registered reports whether the chunk receives pushes.

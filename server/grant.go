@@ -38,7 +38,7 @@ func (t *bufferTable) grantChunks(w *workerPeer, chunks []*chunk) bool {
 			t.noteUngranted(w, c, err)
 			continue // the worker sends its pushes
 		}
-		c.become(chunkGranted)
+		c.leave(chunkAnnounced)
 		c.grant, c.session = g.ID, w.session
 		delete(w.ungranted, c)
 	}
@@ -80,8 +80,7 @@ func (t *bufferTable) grantNext(session *link.Session) {
 // withdraw begins to take the grant of c back, if it has one. Under Server.mu. The caller tells the worker with this
 // generation, or its session has ended.
 func (t *bufferTable) withdraw(c *chunk, generation uint32) {
-	if c.state == chunkGranted {
-		c.become(chunkWithdrawing)
+	if c.leave(chunkGranted) {
 		c.withdrawnIn = generation
 		t.withdrawn = append(t.withdrawn, c)
 	}
@@ -90,8 +89,7 @@ func (t *bufferTable) withdraw(c *chunk, generation uint32) {
 // reclaim has the van take back the grants of a session that were withdrawn up to a generation. Under Server.mu.
 func (t *bufferTable) reclaim(session *link.Session, generation uint32, later *deferredWork) {
 	for _, c := range t.withdrawn {
-		if c.state == chunkWithdrawing && c.session == session && c.withdrawnIn <= generation {
-			c.become(chunkFreeing)
+		if c.session == session && c.withdrawnIn <= generation && c.leave(chunkWithdrawing) {
 			later.withdraw = append(later.withdraw, c)
 		}
 	}
@@ -108,7 +106,7 @@ func (t *bufferTable) grantEnded(c *chunk) {
 	t.s.mu.Lock()
 	session := c.session
 	t.withdrawn = slices.DeleteFunc(t.withdrawn, func(other *chunk) bool { return other == c })
-	c.become(chunkAnnounced)
+	c.leave(chunkFreeing)
 	c.grant, c.session = 0, nil
 	c.buffer.tensor.Release()
 	t.grantNext(session)

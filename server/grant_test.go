@@ -42,7 +42,7 @@ func newWriterOver(t *testing.T, v Van, o server.Options) *writer {
 
 // connect dials the server with a new peer in place of the last one.
 func (w *writer) connect() {
-	w.Peer = NewPeer(w.t, Options{Van: w.van}, "raw", 100_000)
+	w.Peer = NewPeer(w.t, Options{Van: w.van}, "raw again", 100_000)
 	w.session = w.Dial(w.t, w.s)
 }
 
@@ -136,9 +136,9 @@ func TestUnregisterWaitsForTheFence(t *testing.T) {
 	buffer := Floats(t, 1, 2)
 	reg, err := w.s.RegisterRecvBuffer(buffer, ranks(0, 0), Keys(1, 2))
 	require.NoError(t, err)
-	places, _ := w.announcement(wire.OpAnnounce)
-	require.Len(t, places, 2)
-	for _, p := range places {
+	announced, _ := w.announcement(wire.OpAnnounce)
+	require.Len(t, announced, 2)
+	for _, p := range announced {
 		require.NotZero(t, p.Region)
 		require.Equal(t, reg.Generation(), p.Generation)
 		require.EqualValues(t, 4, p.Bytes)
@@ -146,7 +146,7 @@ func TestUnregisterWaitsForTheFence(t *testing.T) {
 	ended := start(reg.Unregister)
 	_, generation := w.announcement(wire.OpWithdraw)
 	w.fence(generation - 1) // of another one
-	for i, p := range places {
+	for i, p := range announced {
 		w.write(uint64(i), p, float32(p.Key)+10, nil) // it was under way
 		r := take(t, w.s, server.AnyReady)[0]
 		require.Equal(t, []float32{float32(p.Key) + 10}, Values(t, r.Pushes()[0]))
@@ -157,7 +157,7 @@ func TestUnregisterWaitsForTheFence(t *testing.T) {
 	w.fence(generation)
 	require.NoError(t, <-ended)
 	require.Equal(t, []float32{11, 12}, Values(t, buffer))
-	w.write(9, places[0], 99, nil) // the van refuses it, and it is sent
+	w.write(9, announced[0], 99, nil) // the van refuses it, and it is sent
 	r := take(t, w.s, server.AnyReady)[0]
 	require.Equal(t, []float32{99}, Values(t, r.Pushes()[0]))
 	require.Equal(t, []float32{11, 12}, Values(t, buffer))
@@ -177,8 +177,8 @@ func TestReplacingWaitsForTheFence(t *testing.T) {
 		return err
 	})
 	_, generation := w.announcement(wire.OpWithdraw)
-	places, _ := w.announcement(wire.OpAnnounce) // is in other memory, so it need not wait
-	w.write(1, places[0], 7, nil)
+	announced, _ := w.announcement(wire.OpAnnounce) // is in other memory, so it need not wait
+	w.write(1, announced[0], 7, nil)
 	r := take(t, w.s, server.AnyReady)[0]
 	require.True(t, within(r.Pushes()[0], second))
 	respond(t, w.s, r.ID)
@@ -211,8 +211,8 @@ func TestMemoryThatALostWorkerReaches(t *testing.T) {
 	buffer := Floats(t, 1)
 	first, err := w.s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
 	require.NoError(t, err)
-	places, _ := w.announcement(wire.OpAnnounce)
-	view, err := w.session.Map(link.TargetOf(&places[0]), 4, link.RightWrite)
+	announced, _ := w.announcement(wire.OpAnnounce)
+	view, err := w.session.Map(link.TargetOf(&announced[0]), 4, link.RightWrite)
 	require.NoError(t, err)
 	require.Positive(t, w.c.Net.Cut("raw", "server 0"))
 	require.Error(t, w.Loss(t))
@@ -222,8 +222,7 @@ func TestMemoryThatALostWorkerReaches(t *testing.T) {
 	for first.Live() {
 		runtime.Gosched()
 	}
-	w.Peer = NewPeer(t, Options{Van: w.van}, "raw again", 100_000)
-	w.session = w.Dial(t, w.s)
+	w.connect()
 	require.Empty(t, ended)
 	again := start(func() error {
 		_, err := w.s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
@@ -255,7 +254,7 @@ func TestChunksThatChangeHandsWaitForEachOther(t *testing.T) {
 	buffer := Floats(t, 1, 2)
 	_, err := w.s.RegisterRecvBuffer(buffer, ranks(0, 1), Keys(1, 1))
 	require.NoError(t, err)
-	places, _ := w.announcement(wire.OpAnnounce)
+	announced, _ := w.announcement(wire.OpAnnounce)
 	ended := start(func() error {
 		_, err := w.s.RegisterRecvBuffer(buffer, ranks(1, 0), Keys(1, 1))
 		return err
@@ -263,7 +262,7 @@ func TestChunksThatChangeHandsWaitForEachOther(t *testing.T) {
 	_, generation := w.announcement(wire.OpWithdraw)
 	h, err := w.c.Workers[1].PushPull(List(Floats(t, 7)), Keys(1), nil, nil)
 	require.NoError(t, err)
-	w.write(1, places[0], 8, nil)
+	w.write(1, announced[0], 8, nil)
 	got := take(t, w.s, server.AnyReady)
 	for len(got) < 2 {
 		got = append(got, take(t, w.s, server.AnyReady)...)
@@ -276,9 +275,9 @@ func TestChunksThatChangeHandsWaitForEachOther(t *testing.T) {
 	require.NoError(t, h.Wait(Context(t)))
 	require.Empty(t, ended)
 	w.fence(generation)
-	places, _ = w.announcement(wire.OpAnnounce)
+	announced, _ = w.announcement(wire.OpAnnounce)
 	require.NoError(t, <-ended)
-	w.write(2, places[0], 9, nil)
+	w.write(2, announced[0], 9, nil)
 	r := take(t, w.s, server.AnyReady)[0]
 	require.True(t, within(r.Pushes()[0], buffer))
 	require.Equal(t, []float32{9}, Values(t, r.Pushes()[0]))
@@ -298,11 +297,11 @@ func TestHostileWrites(t *testing.T) {
 			w := newWriter(t)
 			_, err := w.s.RegisterRecvBuffer(Floats(t, 1, 2), ranks(0, 0), Keys(1, 2))
 			require.NoError(t, err)
-			places, _ := w.announcement(wire.OpAnnounce)
-			if places[0].Key != 1 {
-				places[0], places[1] = places[1], places[0]
+			announced, _ := w.announcement(wire.OpAnnounce)
+			if announced[0].Key != 1 {
+				announced[0], announced[1] = announced[1], announced[0]
 			}
-			w.write(1, places[0], 5, edit)
+			w.write(1, announced[0], 5, edit)
 			require.Error(t, w.Loss(t))
 			require.Zero(t, w.s.Stats().Unanswered)
 			h, _ := push(t, w.c.Workers[1], 1, 5)
@@ -316,7 +315,7 @@ func TestWritesThatAreRefused(t *testing.T) {
 	w := newWriter(t)
 	_, err := w.s.RegisterRecvBuffer(Floats(t, 1), ranks(0), Keys(1))
 	require.NoError(t, err)
-	places, _ := w.announcement(wire.OpAnnounce)
+	announced, _ := w.announcement(wire.OpAnnounce)
 	refused := func(id uint64, says string) {
 		t.Helper()
 		m := w.Take(t)
@@ -325,14 +324,14 @@ func TestWritesThatAreRefused(t *testing.T) {
 		require.NotZero(t, m.Header.Flags&wire.FlagError)
 		require.Contains(t, string(m.Meta), says)
 	}
-	w.write(1, places[0], 5, nil)
-	w.write(2, places[0], 6, nil)
+	w.write(1, announced[0], 5, nil)
+	w.write(2, announced[0], 6, nil)
 	refused(2, "before the last one was answered")
 	r := take(t, w.s, server.AnyReady)[0]
 	respond(t, w.s, r.ID)
 	w.Take(t).Release()
 	require.NoError(t, w.s.Close())
-	w.write(3, places[0], 5, nil)
+	w.write(3, announced[0], 5, nil)
 	_, generation := w.announcement(wire.OpWithdraw)
 	w.fence(generation)
 	refused(3, "stopped")
@@ -435,15 +434,14 @@ func TestAWorkerThatComesBackWaitsForItsFormerLife(t *testing.T) {
 	buffer := Floats(t, 1)
 	_, err := w.s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
 	require.NoError(t, err)
-	places, _ := w.announcement(wire.OpAnnounce)
-	view, err := w.session.Map(link.TargetOf(&places[0]), 4, link.RightWrite)
+	announced, _ := w.announcement(wire.OpAnnounce)
+	view, err := w.session.Map(link.TargetOf(&announced[0]), 4, link.RightWrite)
 	require.NoError(t, err)
 	require.Positive(t, w.c.Net.Cut("raw", "server 0"))
 	require.Error(t, w.Loss(t))
 	_, err = w.s.GetBatch(Context(t), server.LockStep)
 	requireGone(t, err, "worker 0")
-	w.Peer = NewPeer(t, Options{Van: w.van}, "raw again", 100_000)
-	w.session = w.Dial(t, w.s)
+	w.connect()
 	d := float(1)
 	two := Floats(t, 2)
 	require.NoError(t, w.session.Send(&link.Outbound{
@@ -456,8 +454,8 @@ func TestAWorkerThatComesBackWaitsForItsFormerLife(t *testing.T) {
 	require.Equal(t, link.ChannelResponse, m.Header.Channel, "nothing was announced before")
 	m.Release()
 	view.Release()
-	places, _ = w.announcement(wire.OpAnnounce)
-	w.write(2, places[0], 3, nil)
+	announced, _ = w.announcement(wire.OpAnnounce)
+	w.write(2, announced[0], 3, nil)
 	r = take(t, w.s, server.AnyReady)[0]
 	require.True(t, within(r.Pushes()[0], buffer))
 	respond(t, w.s, r.ID)
@@ -544,8 +542,8 @@ func TestChunksAreGrantedWhenGrantsAreFree(t *testing.T) {
 	var regs []*server.ReceiveBuffer
 	for k := range tensor.Key(5) {
 		regs = append(regs, register(k))
-		places, _ := w.announcement(wire.OpAnnounce)
-		require.Equal(t, k < 2, places[0].Region != 0, "key %d", k)
+		announced, _ := w.announcement(wire.OpAnnounce)
+		require.Equal(t, k < 2, announced[0].Region != 0, "key %d", k)
 	}
 	gone := func(i int) {
 		t.Helper()
@@ -558,14 +556,14 @@ func TestChunksAreGrantedWhenGrantsAreFree(t *testing.T) {
 	lent := map[tensor.Key]bool{}
 	for i := range 2 {
 		gone(i)
-		places, generation := w.announcement(wire.OpAnnounce)
-		require.Len(t, places, 1)
-		require.NotZero(t, places[0].Region)
+		announced, generation := w.announcement(wire.OpAnnounce)
+		require.Len(t, announced, 1)
+		require.NotZero(t, announced[0].Region)
 		require.GreaterOrEqual(t, generation, regs[4].Generation())
-		lent[places[0].Key] = true
-		w.write(uint64(i), places[0], 7, nil)
+		lent[announced[0].Key] = true
+		w.write(uint64(i), announced[0], 7, nil)
 		r := take(t, w.s, server.AnyReady)[0]
-		reg := regs[places[0].Key]
+		reg := regs[announced[0].Key]
 		require.True(t, within(r.Pushes()[0], reg.Tensor()))
 		require.Equal(t, []float32{7}, Values(t, reg.Tensor()))
 		respond(t, w.s, r.ID)

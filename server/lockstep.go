@@ -28,7 +28,7 @@ func (b *batcher) queueRefusal(from *workerPeer, m *link.Inbound, why error) (wa
 	if from.refusals >= maxRefusals {
 		return false, &stepvan.ProtocolError{Field: "request", Reason: fmt.Sprintf("%d refused requests wait for their batches, and one more was refused, because: %v", from.refusals, why)}
 	}
-	r := b.s.requests.take(requestRefused)
+	r := b.s.requests.take(eventRefuse)
 	r.from, r.session, r.number, r.refusal = from, m.Session, m.Header.Request, why
 	b.push(r)
 	return b.enough(), why

@@ -130,7 +130,7 @@ func (r receiver) enqueue(m *link.Inbound, req *requestSlot, err error) receipt 
 		return r.refuse(m, err)
 	}
 	req.received = m.Received
-	req.become(requestQueued)
+	req.on(eventComplete)
 	kept := req.pool != nil
 	if kept {
 		req.held = m

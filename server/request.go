@@ -117,18 +117,18 @@ type requestTable struct {
 	unanswered int
 }
 
-// take returns a free slot, in the state that the request begins with.
-func (t *requestTable) take(begin requestState) *requestSlot {
+// take returns a slot for a request that begins with this event.
+func (t *requestTable) take(begin requestEvent) *requestSlot {
 	t.unanswered++
 	r := t.free
 	if r == nil {
-		r = &requestSlot{index: uint32(len(t.slots)), server: t.s}
+		r = &requestSlot{index: uint32(len(t.slots)), server: t.s, state: requestFree}
 		r.generation.Store(1)
 		t.slots = append(t.slots, r)
 	} else {
 		t.free, r.next = r.next, nil
 	}
-	r.become(begin)
+	r.on(begin)
 	return r
 }
 
@@ -147,7 +147,7 @@ func (t *requestTable) recycle(r *requestSlot) *link.Inbound {
 	r.pushes, r.late = reuse.Slice(r.pushes), reuse.Slice(r.late)
 	r.keys, r.pulls, r.chunks = r.keys[:0], r.pulls[:0], r.chunks[:0]
 	r.from, r.session, r.pool, r.held, r.refusal, r.pushedBytes = nil, nil, nil, nil, nil, 0
-	r.become(requestFree)
+	r.on(eventEnd)
 	r.next, t.free = t.free, r
 	t.unanswered--
 	return held

@@ -7,64 +7,70 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The moves of a request, as a reader expects them: every other pair of states is refused.
+// The life of a request, move by move. Every other pair of state and event changes nothing.
 func TestStatesOfARequest(t *testing.T) {
-	allowed := map[requestState][]requestState{
-		requestFree:           {requestReceiving, requestRefused},
-		requestReceiving:      {requestQueued, requestFree}, // complete; or refused, aborted
-		requestQueued:         {requestTaken, requestFree},  // by GetBatch; or with a failed batch, or the server's end
-		requestRefused:        {requestFree},
-		requestTaken:          {requestAnswering, requestAnsweredAtStop, requestFree},
-		requestAnswering:      {requestFree, requestTaken}, // sent; or not, and it can be answered again
-		requestAnsweredAtStop: {requestClosing, requestFree},
-		requestClosing:        {requestFree, requestAnsweredAtStop},
+	type move struct {
+		from requestState
+		on   requestEvent
 	}
-	for from := range requestStates {
-		for to := range requestStates {
+	moves := map[move]requestState{
+		{requestFree, eventArrive}:            requestReceiving,
+		{requestFree, eventRefuse}:            requestRefused,
+		{requestReceiving, eventComplete}:     requestQueued,
+		{requestReceiving, eventEnd}:          requestFree, // refused, or its worker is lost
+		{requestQueued, eventTake}:            requestTaken,
+		{requestQueued, eventEnd}:             requestFree, // with a failed batch, or with the server
+		{requestRefused, eventEnd}:            requestFree,
+		{requestTaken, eventRespond}:          requestAnswering,
+		{requestTaken, eventAnswerAtStop}:     requestAnsweredAtStop,
+		{requestTaken, eventEnd}:              requestFree, // the server was closed
+		{requestAnswering, eventEnd}:          requestFree,
+		{requestAnswering, eventUndo}:         requestTaken,
+		{requestAnsweredAtStop, eventRespond}: requestClosing,
+		{requestAnsweredAtStop, eventEnd}:     requestFree,
+		{requestClosing, eventEnd}:            requestFree,
+		{requestClosing, eventUndo}:           requestAnsweredAtStop,
+	}
+	for from := requestFree; from < requestStates; from++ {
+		for event := range requestEvents {
 			r := &requestSlot{state: from}
-			if slices.Contains(allowed[from], to) {
-				require.NotPanics(t, func() { r.become(to) }, "%v to %v", from, to)
-				require.Equal(t, to, r.state)
-				continue
+			to, ok := moves[move{from, event}]
+			require.Equal(t, ok, r.on(event), "event %d in state %d", event, from)
+			if !ok {
+				to = from
 			}
-			require.Panics(t, func() { r.become(to) }, "%v to %v", from, to)
-			require.Equal(t, from, r.state, "a refused move changes nothing")
+			require.Equal(t, to, r.state, "event %d in state %d", event, from)
 		}
 	}
 }
 
-// A Respond that fails gives the request back as it was. While one runs, another one is refused.
+// While one Respond runs, another one is refused. A request that was answered at stop stays so.
 func TestRespondMovesARequestAndBack(t *testing.T) {
-	for held, during := range map[requestState]requestState{
-		requestTaken:          requestAnswering,
-		requestAnsweredAtStop: requestClosing,
-	} {
+	for held, atStop := range map[requestState]bool{requestTaken: false, requestAnsweredAtStop: true} {
 		r := &requestSlot{state: held}
-		atStop := r.answeredAtStop()
-		require.Equal(t, held == requestAnsweredAtStop, atStop)
-		require.True(t, r.respondTo())
-		require.Equal(t, during, r.state)
-		require.False(t, r.respondTo(), "it is being answered")
 		require.Equal(t, atStop, r.answeredAtStop())
-		r.undoRespond()
+		require.True(t, r.on(eventRespond))
+		require.False(t, r.on(eventRespond))
+		require.Equal(t, atStop, r.answeredAtStop())
+		require.True(t, r.on(eventUndo))
 		require.Equal(t, held, r.state)
 	}
 }
 
 // Only what the program holds can be found by its ID.
 func TestWhichRequestsCanBeFound(t *testing.T) {
-	for state := range requestStates {
+	held := []requestState{requestTaken, requestAnswering, requestAnsweredAtStop, requestClosing}
+	for state := requestFree; state < requestStates; state++ {
 		r := &requestSlot{state: state}
 		r.generation.Store(1)
 		table := requestTable{slots: []*requestSlot{r}}
-		held := state == requestTaken || state == requestAnswering || state == requestAnsweredAtStop || state == requestClosing
-		require.Equal(t, held, table.find(r.id()) != nil, "%v", state)
+		require.Equal(t, slices.Contains(held, state), table.find(r.id()) != nil, "state %d", state)
 		require.Nil(t, table.find(r.id()+1<<32), "of another generation")
 		require.Nil(t, table.find(r.id()+1), "of another slot")
 	}
 }
 
-// A chunk goes one way round: each state has one that may follow.
+// A chunk goes one way round, and leaves only the state that it is in.
 func TestStatesOfAChunk(t *testing.T) {
 	next := map[chunkState]chunkState{
 		chunkAnnounced:   chunkGranted,
@@ -72,16 +78,15 @@ func TestStatesOfAChunk(t *testing.T) {
 		chunkWithdrawing: chunkFreeing,
 		chunkFreeing:     chunkAnnounced,
 	}
-	for from := range chunkStates {
-		for to := range chunkStates {
-			c := &chunk{state: from}
-			if next[from] == to {
-				require.NotPanics(t, func() { c.become(to) }, "%v to %v", from, to)
-				require.Equal(t, to, c.state)
-				continue
+	for is := range chunkStates {
+		for left := range chunkStates {
+			c := &chunk{state: is}
+			require.Equal(t, is == left, c.leave(left))
+			if is == left {
+				require.Equal(t, next[is], c.state)
+			} else {
+				require.Equal(t, is, c.state)
 			}
-			require.Panics(t, func() { c.become(to) }, "%v to %v", from, to)
-			require.Equal(t, from, c.state)
 		}
 	}
 }

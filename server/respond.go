@@ -221,7 +221,7 @@ func (d *responder) claim(c *respondCall, id RequestID) error {
 		}
 		return errClosed("respond")
 	}
-	if !r.respondTo() {
+	if !r.on(eventRespond) {
 		return fmt.Errorf("respond: handler %#x is being answered already: %w", uint64(id), stepvan.ErrStale)
 	}
 	c.requests = append(c.requests, r)

@@ -282,7 +282,7 @@ func (d *responder) undo(c *respondCall, record *handles.Record[responseState]) 
 		d.records.Drop(record)
 	}
 	for i, m := range c.messages {
-		c.requests[i].undoRespond()
+		c.requests[i].on(eventUndo)
 		d.s.messages.recycle(m)
 	}
 }

@@ -34,7 +34,7 @@ func (s *Server) AnswerPushes() {
 		if s.batches.collecting || r.state != requestTaken || len(r.pulls) > 0 || r.from.session != r.session {
 			continue
 		}
-		r.become(requestAnsweredAtStop)
+		r.on(eventAnswerAtStop)
 		m := s.messages.take(r.from)
 		m.encodeResponse(s, r, at)
 		r.from.outbox = append(r.from.outbox, m)
