@@ -33,13 +33,13 @@ func TestLockStepTakesOneOfEveryWorkerInItsOrder(t *testing.T) {
 			push(t, c.Workers[i], tensor.Key(10*n), float32(10*i+n))
 		}
 	}
-	arrived(t, s, 4)
-	idle(t, s, server.LockStep)
+	awaitRequests(t, s, 4)
+	requireNoBatch(t, s, server.LockStep)
 	push(t, c.Workers[1], 0, 10)
 	from, first := sources(t, take(t, s, server.LockStep))
 	require.Equal(t, ranks(0, 1, 2), from)
 	require.Equal(t, []float32{0, 10, 20}, first)
-	idle(t, s, server.LockStep)
+	requireNoBatch(t, s, server.LockStep)
 	push(t, c.Workers[1], 10, 11)
 	from, first = sources(t, take(t, s, server.Default))
 	require.Equal(t, ranks(0, 1, 2), from)
@@ -51,8 +51,8 @@ func TestAnyReadyAndAtLeast(t *testing.T) {
 	s := c.Servers[0]
 	push(t, c.Workers[2], 0, 20)
 	push(t, c.Workers[2], 10, 21)
-	arrived(t, s, 2)
-	idle(t, s, server.AtLeast(2))
+	awaitRequests(t, s, 2)
+	requireNoBatch(t, s, server.AtLeast(2))
 	from, first := sources(t, take(t, s, server.Default))
 	require.Equal(t, ranks(2), from)
 	require.Equal(t, []float32{20}, first)
@@ -111,7 +111,7 @@ func TestLostWorkerNeverHangsLockStep(t *testing.T) {
 	c := New(t, Options{Workers: 2})
 	s := c.Servers[0]
 	h, out := push(t, c.Workers[0], 1, 5)
-	arrived(t, s, 1)
+	awaitRequests(t, s, 1)
 	require.True(t, c.Net.Kill("worker 1"))
 	for range 2 { // it stays so
 		_, err := s.GetBatch(Context(t), server.LockStep)
@@ -145,8 +145,8 @@ func TestWorkersThatLeave(t *testing.T) {
 	from, first := sources(t, reqs)
 	require.Equal(t, ranks(0, 1), from, "what was accepted is handed out")
 	require.Equal(t, []float32{7, 8}, first)
-	respond(t, s, reqs[0].ID)   // which has no effect, and succeeds
-	idle(t, s, server.LockStep) // worker 1 may leave as well: no error yet
+	respond(t, s, reqs[0].ID)             // which has no effect, and succeeds
+	requireNoBatch(t, s, server.LockStep) // worker 1 may leave as well: no error yet
 
 	push(t, c.Workers[1], 11, 9)
 	_, err = s.GetBatch(Context(t), server.LockStep)

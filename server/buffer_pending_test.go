@@ -81,7 +81,7 @@ func TestReplacingDoesNotWaitForEver(t *testing.T) {
 	announced, _ := w.announcement(wire.OpAnnounce)
 	w.write(1, announced[0], 7, nil)
 	r := take(t, w.s, server.AnyReady)[0]
-	require.True(t, within(r.Pushes()[0], second), "it is registered all the same")
+	require.True(t, isPartOf(r.Pushes()[0], second), "it is registered all the same")
 	respond(t, w.s, r.ID)
 	requireAwaited(t, old.Unregister(), context.DeadlineExceeded, "unregister") // which waits for its memory, too
 	require.ErrorIs(t, first.Region().Close(), stepvan.ErrBusy)

@@ -13,8 +13,8 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// within reports whether x lies in buffer.
-func within(x, buffer tensor.Tensor) bool {
+// isPartOf reports whether x is memory of buffer.
+func isPartOf(x, buffer tensor.Tensor) bool {
 	b, all := x.Bytes(), buffer.Bytes()
 	for i := range all {
 		if &all[i] == &b[0] {
@@ -39,7 +39,7 @@ func TestPushesLandInTheirChunks(t *testing.T) {
 			require.Equal(t, []float32{4, 5, 0, 1, 2, 3, 0, 0, 0, 0, 0, 0}, Values(t, buffer), name)
 			require.Equal(t, tensor.ShapeOf(2), reqs[1].Pushes()[0].Shape())
 			for _, r := range reqs {
-				require.True(t, within(r.Pushes()[0], buffer))
+				require.True(t, isPartOf(r.Pushes()[0], buffer))
 				respond(t, s, r.ID, Floats(t, 0))
 			}
 			require.Equal(t, buffer, reg.Tensor())
@@ -166,7 +166,7 @@ func TestPushLargerThanItsChunk(t *testing.T) {
 		require.ErrorContains(t, err, "server 0")
 		require.ErrorContains(t, err, "push of key 1: it is larger than the buffer registered for it and worker 0 (got 12 bytes, want at most 8)")
 		require.Equal(t, []float32{0, 0, 0, 0}, Values(t, buffer))
-		idle(t, s, server.AnyReady)
+		requireNoBatch(t, s, server.AnyReady)
 		h, _ = push(t, w, 1, 1, 2)
 		respond(t, s, take(t, s, server.Default)[0].ID, Floats(t, 5))
 		require.NoError(t, h.Wait(Context(t)), "nothing else is disturbed")
@@ -225,7 +225,7 @@ func TestRequestPreparedUnderAnOlderGenerationLandsInPooledMemory(t *testing.T) 
 		}))
 		req := take(t, s, server.Default)[0]
 		require.Equal(t, []float32{4}, Values(t, req.Pushes()[0]))
-		require.Equal(t, g == reg.Generation(), within(req.Pushes()[0], buffer))
+		require.Equal(t, g == reg.Generation(), isPartOf(req.Pushes()[0], buffer))
 		respond(t, s, req.ID)
 	}
 }

@@ -56,8 +56,8 @@ func TestWhatIsNotChangedIsNotFound(t *testing.T) {
 			back, err := s.Respond(List(own, r.Pushes()[0]), r.ID)
 			require.NoError(t, err)
 			require.NoError(t, h.Wait(Context(t)))
-			holds(t, float32(2*i), y, "own")
-			holds(t, float32(i), x, "chunk")
+			requireFilled(t, float32(2*i), y, "own")
+			requireFilled(t, float32(i), x, "chunk")
 			require.NoError(t, back.Wait(Context(t)))
 		}
 	})

@@ -44,15 +44,15 @@ func respond(t testing.TB, s *Server, h server.RequestID, x ...tensor.Tensor) {
 	require.NoError(t, r.Wait(Context(t)))
 }
 
-// idle checks that s has no batch for policy p.
-func idle(t testing.TB, s *Server, p server.Policy) {
+// requireNoBatch checks that s has no batch for policy p.
+func requireNoBatch(t testing.TB, s *Server, p server.Policy) {
 	t.Helper()
 	var b server.Batch
 	require.ErrorIs(t, s.GetBatchFor(0, p, &b), context.DeadlineExceeded)
 }
 
-// arrived waits until n requests are unanswered at s.
-func arrived(t testing.TB, s *Server, n int) {
+// awaitRequests waits until n requests are unanswered at s.
+func awaitRequests(t testing.TB, s *Server, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool { return s.Stats().Unanswered == n }, WaitLimit, 1)
 }
@@ -188,10 +188,10 @@ func TestUseAfterClose(t *testing.T) {
 	push(t, w, 1, 1)
 	held := take(t, s, server.Default)[0]
 	push(t, w, 3, 1)
-	arrived(t, s, 2)
+	awaitRequests(t, s, 2)
 	require.NoError(t, s.Server.Close())
 	require.NoError(t, s.Server.Close(), "twice")
-	arrived(t, s, 1) // what no batch has taken is dropped, at the latest when it is whole
+	awaitRequests(t, s, 1) // what no batch has taken is dropped, at the latest when it is whole
 	_, err = s.GetBatch(Context(t), server.AnyReady)
 	require.ErrorIs(t, err, stepvan.ErrClosed)
 	_, err = s.RegisterRecvBuffer(Floats(t, 1), ranks(0), Keys(1))

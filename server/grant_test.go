@@ -109,7 +109,7 @@ func TestWorkersWriteTheirPushesThemselves(t *testing.T) {
 		}
 		for i, s := range c.Servers {
 			for rank, r := range take(t, s, server.LockStep) {
-				require.True(t, within(r.Pushes()[0], buffers[i]))
+				require.True(t, isPartOf(r.Pushes()[0], buffers[i]))
 				require.Equal(t, []float32{x + float32(rank), 5}, Values(t, r.Pushes()[0]))
 				require.Equal(t, []float32{x + 9}, Values(t, r.Pushes()[1]))
 				respond(t, s, r.ID, Floats(t))
@@ -150,7 +150,7 @@ func TestUnregisterWaitsForTheFence(t *testing.T) {
 		w.write(uint64(i), p, float32(p.Key)+10, nil) // it was under way
 		r := take(t, w.s, server.AnyReady)[0]
 		require.Equal(t, []float32{float32(p.Key) + 10}, Values(t, r.Pushes()[0]))
-		require.False(t, within(r.Pushes()[0], buffer), "the buffer has ended")
+		require.False(t, isPartOf(r.Pushes()[0], buffer), "the buffer has ended")
 		respond(t, w.s, r.ID)
 	}
 	require.Empty(t, ended, "the worker may still write")
@@ -180,7 +180,7 @@ func TestReplacingWaitsForTheFence(t *testing.T) {
 	announced, _ := w.announcement(wire.OpAnnounce) // is in other memory, so it need not wait
 	w.write(1, announced[0], 7, nil)
 	r := take(t, w.s, server.AnyReady)[0]
-	require.True(t, within(r.Pushes()[0], second))
+	require.True(t, isPartOf(r.Pushes()[0], second))
 	respond(t, w.s, r.ID)
 	require.Empty(t, replaced)
 	require.ErrorIs(t, first.Region().Close(), stepvan.ErrBusy)
@@ -234,7 +234,7 @@ func TestMemoryThatALostWorkerReaches(t *testing.T) {
 		Channel: link.ChannelRequest, Op: wire.OpRequest, Request: 1, Pushes: 1, Meta: d.Append(nil), Payload: [][]byte{four.Bytes()},
 	}))
 	r := take(t, w.s, server.AnyReady)[0]
-	require.False(t, within(r.Pushes()[0], buffer), "somebody else may write there")
+	require.False(t, isPartOf(r.Pushes()[0], buffer), "somebody else may write there")
 	respond(t, w.s, r.ID)
 	w.Take(t).Release()
 	require.Empty(t, again)
@@ -244,7 +244,7 @@ func TestMemoryThatALostWorkerReaches(t *testing.T) {
 	fresh, _ := w.announcement(wire.OpAnnounce)
 	w.write(2, fresh[0], 5, nil)
 	r = take(t, w.s, server.AnyReady)[0]
-	require.True(t, within(r.Pushes()[0], buffer))
+	require.True(t, isPartOf(r.Pushes()[0], buffer))
 	respond(t, w.s, r.ID)
 }
 
@@ -269,7 +269,7 @@ func TestChunksThatChangeHandsWaitForEachOther(t *testing.T) {
 	}
 	for _, r := range got {
 		require.Equal(t, []float32{8 - float32(r.Worker)}, Values(t, r.Pushes()[0]))
-		require.False(t, within(r.Pushes()[0], buffer))
+		require.False(t, isPartOf(r.Pushes()[0], buffer))
 		respond(t, w.s, r.ID)
 	}
 	require.NoError(t, h.Wait(Context(t)))
@@ -279,7 +279,7 @@ func TestChunksThatChangeHandsWaitForEachOther(t *testing.T) {
 	require.NoError(t, <-ended)
 	w.write(2, announced[0], 9, nil)
 	r := take(t, w.s, server.AnyReady)[0]
-	require.True(t, within(r.Pushes()[0], buffer))
+	require.True(t, isPartOf(r.Pushes()[0], buffer))
 	require.Equal(t, []float32{9}, Values(t, r.Pushes()[0]))
 	respond(t, w.s, r.ID)
 }
@@ -448,7 +448,7 @@ func TestAWorkerThatComesBackWaitsForItsFormerLife(t *testing.T) {
 		Channel: link.ChannelRequest, Op: wire.OpRequest, Request: 1, Pushes: 1, Meta: d.Append(nil), Payload: [][]byte{two.Bytes()},
 	}))
 	r := take(t, w.s, server.AnyReady)[0]
-	require.False(t, within(r.Pushes()[0], buffer))
+	require.False(t, isPartOf(r.Pushes()[0], buffer))
 	respond(t, w.s, r.ID)
 	m := w.Take(t)
 	require.Equal(t, link.ChannelResponse, m.Header.Channel, "nothing was announced before")
@@ -457,7 +457,7 @@ func TestAWorkerThatComesBackWaitsForItsFormerLife(t *testing.T) {
 	announced, _ = w.announcement(wire.OpAnnounce)
 	w.write(2, announced[0], 3, nil)
 	r = take(t, w.s, server.AnyReady)[0]
-	require.True(t, within(r.Pushes()[0], buffer))
+	require.True(t, isPartOf(r.Pushes()[0], buffer))
 	respond(t, w.s, r.ID)
 }
 
@@ -564,7 +564,7 @@ func TestChunksAreGrantedWhenGrantsAreFree(t *testing.T) {
 		w.write(uint64(i), announced[0], 7, nil)
 		r := take(t, w.s, server.AnyReady)[0]
 		reg := regs[announced[0].Key]
-		require.True(t, within(r.Pushes()[0], reg.Tensor()))
+		require.True(t, isPartOf(r.Pushes()[0], reg.Tensor()))
 		require.Equal(t, []float32{7}, Values(t, reg.Tensor()))
 		respond(t, w.s, r.ID)
 		w.Take(t).Release()

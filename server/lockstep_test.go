@@ -84,7 +84,7 @@ func TestRefusedRequestsDoNotShiftBatches(t *testing.T) {
 }
 
 func newRounds(t *testing.T, v Van, why refusal, policy server.Policy, pulls bool) *rounds {
-	o := Options{Van: fresh(v), Workers: 2, Servers: 2, Server: server.Options{Policy: policy, PoolLimit: poolLimit}}
+	o := Options{Van: withOwnNetwork(v), Workers: 2, Servers: 2, Server: server.Options{Policy: policy, PoolLimit: poolLimit}}
 	if why.name == "no memory" {
 		o.Server.PoolLimit = 4 * refusedBytes
 		small, err := tensor.NewAllocator(tensor.Options{Name: "small", MaxBytes: refusedBytes / 2})
@@ -106,8 +106,8 @@ func newRounds(t *testing.T, v Van, why refusal, policy server.Policy, pulls boo
 	return x
 }
 
-// fresh returns v with a network of its own.
-func fresh(v Van) Van {
+// withOwnNetwork returns v with a network of its own.
+func withOwnNetwork(v Van) Van {
 	switch v.Name {
 	case "mem":
 		return Mem()
@@ -161,7 +161,7 @@ func (x *rounds) serve(t *testing.T, s *Server, want ...[]float32) {
 		}
 	}
 	require.Equal(t, want, got)
-	idle(t, s, server.AnyReady)
+	requireNoBatch(t, s, server.AnyReady)
 }
 
 // lockStep takes the batches of server 0.
@@ -182,7 +182,7 @@ func (x *rounds) lockStep(t *testing.T) {
 		require.Equal(t, "worker 1", op.Peer)
 		require.ErrorContains(t, err, x.refusal.says)
 	}
-	idle(t, s, server.Default)
+	requireNoBatch(t, s, server.Default)
 }
 
 func (x *rounds) check(t *testing.T) {
@@ -237,7 +237,7 @@ func TestPushesThatWereTakenAreAnsweredAtTheEnd(t *testing.T) {
 	require.NoError(t, err)
 	r := take(t, s, server.Default)
 	take(t, s, server.Default)
-	arrived(t, s, 3)
+	awaitRequests(t, s, 3)
 	s.AnswerPushes()
 	require.NoError(t, taken.Wait(Context(t)))
 	require.False(t, pull.Done(), "it wants values")
@@ -265,7 +265,7 @@ func TestServersThatHaveBegunToStop(t *testing.T) {
 	late, err := w.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
 	require.NoError(t, err)
 	require.ErrorIs(t, late.Wait(Context(t)), stepvan.ErrRemote)
-	idle(t, s, server.LockStep) // the program serves again
+	requireNoBatch(t, s, server.LockStep) // the program serves again
 	h, _ := push(t, w, 5, 1)
 	respond(t, s, take(t, s, server.LockStep)[0].ID, Floats(t, 2))
 	require.NoError(t, h.Wait(Context(t)))

@@ -25,8 +25,8 @@ func fill(t testing.TB, x tensor.Tensor, value float32) {
 	}
 }
 
-// holds checks that all floats of x have a value.
-func holds(t testing.TB, value float32, x tensor.Tensor, what string) {
+// requireFilled checks that all floats of x have a value.
+func requireFilled(t testing.TB, value float32, x tensor.Tensor, what string) {
 	t.Helper()
 	v := Values(t, x)
 	require.Equal(t, value, v[0], what)
@@ -78,7 +78,7 @@ func TestTheTensorsAreTheCallersAfterRespondCopy(t *testing.T) {
 					for i := range handles {
 						for stage, h := range handles[i] {
 							require.NoError(t, h.Wait(Context(t)))
-							holds(t, float32(100*i+stage), pulls[i][stage], fmt.Sprintf("worker %d, stage %d", i, stage))
+							requireFilled(t, float32(100*i+stage), pulls[i][stage], fmt.Sprintf("worker %d, stage %d", i, stage))
 						}
 					}
 					if v.Shares && reached && floats >= 3_000 {
@@ -121,7 +121,7 @@ func TestTheTensorIsTheCallersAfterRespondVecCopy(t *testing.T) {
 		for i := range handles {
 			for stage, h := range handles[i] {
 				require.NoError(t, h.Wait(Context(t)))
-				holds(t, float32(100*i+stage), pulls[i][stage], fmt.Sprintf("worker %d, stage %d", i, stage))
+				requireFilled(t, float32(100*i+stage), pulls[i][stage], fmt.Sprintf("worker %d, stage %d", i, stage))
 			}
 		}
 	})
@@ -149,7 +149,7 @@ func TestRespondCopyWithFullPools(t *testing.T) {
 		}
 		for stage, h := range handles {
 			require.NoError(t, h.Wait(Context(t)))
-			holds(t, float32(stage), pulls[stage], fmt.Sprintf("stage %d", stage))
+			requireFilled(t, float32(stage), pulls[stage], fmt.Sprintf("stage %d", stage))
 		}
 	})
 }
@@ -164,7 +164,7 @@ func TestRespondCopyToAFullQueueIsTaken(t *testing.T) {
 	for stage := range n {
 		for i, w := range c.Workers {
 			pull := Floats(t, make([]float32, floats)...)
-			until(t, func() error {
+			retryWhileFull(t, func() error {
 				h, err := w.PushPull(nil, nil, List(pull), Keys(tensor.Key(stage)))
 				if err == nil {
 					handles[i], pulls[i] = append(handles[i], h), append(pulls[i], pull)
@@ -207,7 +207,7 @@ func TestRespondCopyToAFullQueueIsTaken(t *testing.T) {
 	for i := range handles {
 		for stage, h := range handles[i] {
 			require.NoError(t, h.Wait(Context(t)))
-			holds(t, float32(100*i+stage), pulls[i][stage], fmt.Sprintf("worker %d, stage %d", i, stage))
+			requireFilled(t, float32(100*i+stage), pulls[i][stage], fmt.Sprintf("worker %d, stage %d", i, stage))
 		}
 	}
 }
@@ -241,7 +241,7 @@ func TestRespondCopyToAWorkerThatDies(t *testing.T) {
 				require.ErrorIs(t, last.Wait(Context(t)), stepvan.ErrPeerLost)
 				for stage, h := range handles {
 					require.NoError(t, h.Wait(Context(t)))
-					holds(t, float32(stage), pulls[stage], fmt.Sprintf("stage %d", stage))
+					requireFilled(t, float32(stage), pulls[stage], fmt.Sprintf("stage %d", stage))
 				}
 			})
 		}
@@ -276,7 +276,7 @@ func TestRespondCopyFromSeveralGoroutines(t *testing.T) {
 		}
 		for stage, h := range handles {
 			require.NoError(t, h.Wait(Context(t)))
-			holds(t, float32(stage), pulls[stage], fmt.Sprintf("stage %d", stage))
+			requireFilled(t, float32(stage), pulls[stage], fmt.Sprintf("stage %d", stage))
 		}
 	})
 }
