@@ -112,9 +112,9 @@ func (r *requestSlot) claimChunks(m *link.Inbound) (pooled int64, err error) {
 	return pooled, nil
 }
 
-// writtenChunk checks that the worker could write push i into the chunk that it names, and returns the chunk.
-// registered is the one that is registered for the key. nil means that the chunk has ended since; the push is then
-// copied out of it.
+// writtenChunk returns the chunk into which the worker has written push i, after a check of what the worker says. For a
+// chunk that has ended since, it returns nil, and makeTensors copies the push out of the chunk. The other argument is
+// the chunk that is registered for the key, or nil.
 func (r *requestSlot) writtenChunk(i int, registered *chunk) (*chunk, error) {
 	d := &r.meta.Pushes[i]
 	if registered != nil && registered.state == chunkGranted && registered.named(d) {

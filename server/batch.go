@@ -18,7 +18,7 @@ type Batch struct {
 
 // GetBatch waits until the policy is met, and takes a batch: of each worker with a complete request, the one that the
 // worker issued first. LockStep takes exactly one from every paired worker. AtLeast and AnyReady take one from each
-// worker that is ready. Without a deadline in ctx, GetBatch waits for ever: a server without work is no error. Errors:
+// worker that is ready. Without a deadline in ctx, GetBatch waits for ever, also when no request comes. Errors:
 //
 //   - one that wraps ctx.Err(): the deadline passed, and nothing was taken;
 //   - a [*stepvan.OpError] that names a worker: the worker is gone, and the policy cannot be met without it. GetBatch

@@ -39,7 +39,7 @@ func (m *message) verifyChecksums(s *Server) {
 			continue
 		}
 		err := &stepvan.OpError{Op: "respond", Peer: m.to.name, Err: errs.Invalid(
-			"the tensor for the pull of key %d: it was changed before its response was done (got checksum %016x, want %016x), and the worker may have received either: wait for the response before you write to it, move it or free it",
+			"the tensor for the pull of key %d: it was changed before its response was done (got checksum %016x, want %016x). The worker may have received either. Wait for the response before you write to it, move it or free it",
 			a.key, sum, a.checksum)}
 		m.record.Value.fail(err)
 		s.opt.Log.Error().Err(err).Msg("a borrowed tensor was changed")

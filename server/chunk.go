@@ -47,7 +47,8 @@ type chunk struct {
 	awaitedBy   []*bufferChange
 }
 
-// leave moves the chunk from this state to the one that follows. It reports false, and changes nothing, in any other state.
+// leave moves the chunk from this state to the one that follows. In any other state it reports false and changes
+// nothing.
 func (c *chunk) leave(state chunkState) bool {
 	if c.state != state {
 		return false

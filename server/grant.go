@@ -125,8 +125,7 @@ func (t *bufferTable) grantEnded(c *chunk) {
 	later.run(t.s)
 }
 
-// findWithdrawn returns the chunk with a withdrawn grant that d names in a session. nil: there is none. Under
-// Server.mu.
+// findWithdrawn returns the chunk with a withdrawn grant that d names in a session, or nil. Under Server.mu.
 func (t *bufferTable) findWithdrawn(session *link.Session, d *wire.Descriptor) *chunk {
 	for _, c := range t.withdrawn {
 		if c.session == session && c.key == d.Key && c.named(d) && d.Bytes <= uint64(len(c.mem)) {

@@ -41,7 +41,7 @@ type answer struct {
 
 	// With Options.CheckBorrowed.
 	key      tensor.Key // of its pull
-	checked  bool       // checksum is that of the tensor
+	checked  bool       // the checksum was taken
 	checksum uint64
 }
 
@@ -162,7 +162,7 @@ func (p *messagePool) flush(w *workerPeer) {
 }
 
 // next takes the message that goes next out of the outbox. That is the first one. While the first one is an
-// announcement that has to wait, it is the first message that is no announcement. Under Server.mu.
+// announcement that has to wait, it is the first message of another kind. Under Server.mu.
 func (p *messagePool) next(w *workerPeer) (*message, *link.Session) {
 	if w.sending || len(w.outbox) == 0 || w.session == nil {
 		return nil, nil

@@ -88,7 +88,7 @@ type requestSlot struct {
 	keys   []tensor.Key
 	pulls  []Pull
 	chunks []*chunk       // that hold the pushes; nil for those in pooled memory
-	pool   *tensor.Region // holds the other pushes; nil when there are none
+	pool   *tensor.Region // holds the other pushes; nil when every push has a chunk
 	late   []latePush
 	held   *link.Inbound // keeps the credit of pooled memory
 	views  []*workerView // of pushes in the worker's memory

@@ -10,7 +10,7 @@ import (
 
 // Respond answers the pulls of one request, in their order, and ends the request: its ID is stale, and its chunks may
 // be written again. A request without pulls is answered with no tensors, which ends it at the worker and frees its
-// keys. If the worker of such a request has left meanwhile, the Respond has no effect and is no error.
+// keys. If the worker of such a request has left meanwhile, the Respond has no effect and returns nil.
 //
 // Respond returns at once. The tensors are borrowed until the Response is done; a program that writes to them earlier
 // uses [Server.RespondCopy]. A worker that is gone fails the Response, not the call. After an error of the call nothing
@@ -46,8 +46,8 @@ func (s *Server) RespondVec(ret tensor.Tensor, like []tensor.Tensor, ids []Reque
 // the pool is full, borrowed is true. Then the tensors are borrowed until the Response is done, and the caller waits
 // for it before it writes to them.
 //
-// The errors are those of Respond without stepvan.ErrWouldBlock: what a full queue does not take goes as soon as it
-// fits.
+// RespondCopy returns the errors of Respond without stepvan.ErrWouldBlock: what a full queue does not take goes as soon
+// as it fits.
 //
 // Any goroutine may call it, and it never waits. Budget: 0 allocations in the steady state, and one message. It copies
 // once where it reaches the worker's memory, else at most once beside the copies of the van.
@@ -135,7 +135,7 @@ func tooFewRows(have int64, like []tensor.Tensor) error {
 			want += like[i].Shape().Dim(0)
 		}
 	}
-	return errs.Invalid("respond_vec: ret_buffer: it has too few rows (got %d, want %d): it needs the rows of all %d requests, one request after the other: give a larger buffer, or answer them one by one with respond",
+	return errs.Invalid("respond_vec: ret_buffer: it has too few rows (got %d, want %d): give the rows of all %d requests, or answer them one by one with respond",
 		have, want, len(like))
 }
 

@@ -19,8 +19,8 @@ type workerPeer struct {
 	rank    stepvan.Rank
 	name    string
 	paired  bool
-	session *link.Session // nil while there is none
-	gone    error         // why there is none any more; nil before the first one
+	session *link.Session // nil while the worker is not connected
+	gone    error         // why the last session ended; nil before the first one
 
 	first    *requestSlot // queue of complete requests, in order of arrival
 	last     *requestSlot
