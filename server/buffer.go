@@ -295,7 +295,7 @@ func (t *bufferTable) dismiss(chunks []*chunk, later *deferredWork) {
 		}
 	}
 	if len(granted) > 0 {
-		later.flush = append(later.flush, t.unregister(granted).to...)
+		later.flush = append(later.flush, t.unregister(granted).awaited...)
 	}
 }
 

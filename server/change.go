@@ -17,7 +17,6 @@ import (
 // bufferChange is a registration, or the end of one, until all workers concerned have confirmed it. Guarded by
 // Server.mu, except done.
 type bufferChange struct {
-	to      []*workerPeer // whose outboxes have announcements of it
 	awaited []*workerPeer // one entry for each confirmation that is missing
 	done    progress.Event
 }
@@ -40,16 +39,12 @@ func (t *bufferTable) announce(op uint8, generation uint32, chunks []*chunk) *bu
 	change := new(bufferChange)
 	of := make(map[*workerPeer][]*chunk)
 	for _, c := range chunks {
-		if c.worker.session == nil {
-			continue
+		if c.worker.session != nil {
+			of[c.worker] = append(of[c.worker], c)
 		}
-		if of[c.worker] == nil {
-			change.to = append(change.to, c.worker)
-		}
-		of[c.worker] = append(of[c.worker], c)
 	}
-	for _, w := range change.to {
-		t.post(w, change, op, generation, of[w])
+	for w, list := range of {
+		t.post(w, change, op, generation, list)
 	}
 	return change
 }
@@ -107,14 +102,16 @@ func (b *ReceiveBuffer) await(ctx context.Context, op string) error {
 		s.mu.Lock()
 		b.changes = slices.DeleteFunc(b.changes, func(c *bufferChange) bool { return len(c.awaited) == 0 })
 		var change *bufferChange
+		var waiting []*workerPeer
 		if len(b.changes) > 0 {
 			change = b.changes[0]
+			waiting = slices.Clone(change.awaited)
 		}
 		s.mu.Unlock()
 		if change == nil {
 			return nil
 		}
-		for _, w := range change.to {
+		for _, w := range waiting {
 			s.messages.flush(w)
 		}
 		err := s.transport.Engine().WaitFor(resendPause, &change.done)
