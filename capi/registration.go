@@ -179,7 +179,7 @@ func (r *registration) begin(k *call, t tensor.Tensor, ranks []ps.Rank, keys []t
 func cameAbout(recv *ps.ReceiveBuffer, err error) *ps.ReceiveBuffer {
 	var pending *ps.PendingError
 	if errors.As(err, &pending) {
-		return pending.Registration
+		return pending.Buffer
 	}
 	return recv
 }

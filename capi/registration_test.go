@@ -16,7 +16,7 @@ import (
 // A registration that a worker does not know of yet has a number to wait with.
 func TestRegistrationsThatComeAbout(t *testing.T) {
 	recv := new(ps.ReceiveBuffer)
-	late := &ps.PendingError{Registration: recv, Err: fmt.Errorf("worker 0: %w", context.DeadlineExceeded)}
+	late := &ps.PendingError{Buffer: recv, Err: fmt.Errorf("worker 0: %w", context.DeadlineExceeded)}
 	for name, x := range map[string]struct {
 		recv *ps.ReceiveBuffer
 		err  error

@@ -51,7 +51,7 @@ func (m *member) meet(ctx context.Context) error {
 	if m.server != nil {
 		workers := make([]server.Worker, len(peers))
 		for i, p := range peers {
-			workers[i] = server.Worker{Rank: p.Rank, Name: p.Name(), Node: p.ID}
+			workers[i] = server.Worker{Rank: p.Rank, Name: p.Name(), ID: p.ID}
 		}
 		return m.server.Join(rank, workers)
 	}

@@ -127,7 +127,7 @@ func (n *Node) RespondVecCopy(ret tensor.Tensor, like []tensor.Tensor, handlers 
 
 // RegisterRecvBuffer cuts t's bytes evenly over the lists: chunk i receives in place what
 // worker ranks[i] pushes with keys[i]. It waits until the workers know, for ten seconds at most: then the buffer is
-// registered all the same, and the error is a *PendingError, whose Registration goes on waiting. Other errors
+// registered all the same, and the error is a *PendingError, whose Buffer goes on waiting. Other errors
 // are those of server.Server.RegisterRecvBuffer.
 func (n *Node) RegisterRecvBuffer(t tensor.Tensor, ranks []Rank, keys []tensor.Key) (*ReceiveBuffer, error) {
 	s, err := n.asServer("register_recv_buffer")

@@ -16,8 +16,8 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// whose returns the ranks and first values of a batch.
-func whose(t testing.TB, reqs []server.Request) (from []stepvan.Rank, first []float32) {
+// sources returns the ranks of a batch, and the first value that each has pushed.
+func sources(t testing.TB, reqs []server.Request) (from []stepvan.Rank, first []float32) {
 	for _, r := range reqs {
 		from = append(from, r.Worker)
 		first = append(first, Values(t, r.Pushes()[0])[0])
@@ -33,15 +33,15 @@ func TestLockStepTakesOneOfEveryWorkerInItsOrder(t *testing.T) {
 			push(t, c.Workers[i], tensor.Key(10*n), float32(10*i+n))
 		}
 	}
-	arrived(t, s, 4)
-	idle(t, s, server.LockStep)
+	awaitRequests(t, s, 4)
+	requireNoBatch(t, s, server.LockStep)
 	push(t, c.Workers[1], 0, 10)
-	from, first := whose(t, take(t, s, server.LockStep))
+	from, first := sources(t, take(t, s, server.LockStep))
 	require.Equal(t, ranks(0, 1, 2), from)
 	require.Equal(t, []float32{0, 10, 20}, first)
-	idle(t, s, server.LockStep)
+	requireNoBatch(t, s, server.LockStep)
 	push(t, c.Workers[1], 10, 11)
-	from, first = whose(t, take(t, s, server.Default))
+	from, first = sources(t, take(t, s, server.Default))
 	require.Equal(t, ranks(0, 1, 2), from)
 	require.Equal(t, []float32{1, 11, 21}, first)
 }
@@ -51,13 +51,13 @@ func TestAnyReadyAndAtLeast(t *testing.T) {
 	s := c.Servers[0]
 	push(t, c.Workers[2], 0, 20)
 	push(t, c.Workers[2], 10, 21)
-	arrived(t, s, 2)
-	idle(t, s, server.AtLeast(2))
-	from, first := whose(t, take(t, s, server.Default))
+	awaitRequests(t, s, 2)
+	requireNoBatch(t, s, server.AtLeast(2))
+	from, first := sources(t, take(t, s, server.Default))
 	require.Equal(t, ranks(2), from)
 	require.Equal(t, []float32{20}, first)
 	push(t, c.Workers[0], 0, 0)
-	from, _ = whose(t, take(t, s, server.AtLeast(2)))
+	from, _ = sources(t, take(t, s, server.AtLeast(2)))
 	require.Equal(t, ranks(0, 2), from)
 	for _, p := range []server.Policy{server.AtLeast(4), -2} {
 		_, err := s.GetBatch(Context(t), p)
@@ -76,7 +76,7 @@ func TestIdleIsNoErrorAndDeadlinesAre(t *testing.T) {
 	var b server.Batch
 	require.ErrorIs(t, s.GetBatchFor(time.Millisecond, server.Default, &b), context.DeadlineExceeded)
 	push(t, c.Workers[0], 1, 5)
-	require.NoError(t, s.GetBatchFor(Bound, server.Default, &b), "and then it goes on")
+	require.NoError(t, s.GetBatchFor(WaitLimit, server.Default, &b), "and then it goes on")
 	require.Len(t, b.Requests, 1)
 	respond(t, s, b.Requests[0].ID, Floats(t, 1))
 }
@@ -112,7 +112,7 @@ func TestLostWorkerNeverHangsLockStep(t *testing.T) {
 	c := New(t, Options{Workers: 2})
 	s := c.Servers[0]
 	h, out := push(t, c.Workers[0], 1, 5)
-	arrived(t, s, 1)
+	awaitRequests(t, s, 1)
 	require.True(t, c.Net.Kill("worker 1"))
 	for range 2 { // it stays so
 		_, err := s.GetBatch(Context(t), server.LockStep)
@@ -138,16 +138,16 @@ func TestWorkersThatLeave(t *testing.T) {
 	s := c.Servers[0]
 	h, err := c.Workers[0].PushPull(List(Floats(t, 7)), Keys(1), nil, nil)
 	require.NoError(t, err)
-	require.NoError(t, c.Workers[0].Link.Close())
+	require.NoError(t, c.Workers[0].Transport.Close())
 	require.ErrorIs(t, h.Wait(Context(t)), stepvan.ErrClosed)
 
 	push(t, c.Workers[1], 1, 8)
 	reqs := take(t, s, server.LockStep)
-	from, first := whose(t, reqs)
+	from, first := sources(t, reqs)
 	require.Equal(t, ranks(0, 1), from, "what was accepted is handed out")
 	require.Equal(t, []float32{7, 8}, first)
-	respond(t, s, reqs[0].ID)   // which has no effect, and succeeds
-	idle(t, s, server.LockStep) // worker 1 may leave as well: no error yet
+	respond(t, s, reqs[0].ID)             // which has no effect, and succeeds
+	requireNoBatch(t, s, server.LockStep) // worker 1 may leave as well: no error yet
 
 	push(t, c.Workers[1], 11, 9)
 	_, err = s.GetBatch(Context(t), server.LockStep)
@@ -155,7 +155,7 @@ func TestWorkersThatLeave(t *testing.T) {
 	require.ErrorIs(t, err, link.ErrLeft)
 	require.Len(t, take(t, s, server.AnyReady), 1)
 
-	require.NoError(t, c.Workers[1].Link.Close())
+	require.NoError(t, c.Workers[1].Transport.Close())
 	_, err = s.GetBatch(Context(t), server.LockStep)
 	require.ErrorIs(t, err, stepvan.ErrClosed)
 	require.ErrorIs(t, err, net.ErrClosed)

@@ -1,43 +1,43 @@
-// Package server is the answering side: registered buffers, GetBatch and Respond.
+// Package server is the answering side of stepvan. A [Server] receives the requests of its workers, hands them out in
+// batches, and sends the responses. The package is for stepvan itself. Programs use it through package ps.
 //
-// # A request's way
+// # Life of a request
 //
-// The link asks where the payload shall go before it reads it: into the chunk that
-// is registered for (worker, key), or into pooled memory. Over a van that shares memory the worker
-// writes into the chunk itself, or leaves the tensor where it is, to be read there. When all of it is
-// there the request joins the queue of its worker. GetBatch takes the first of
-// each queue, by the policy that the caller names; Respond answers one of them, once.
+// The link asks the server for memory before it reads the payload of a request. The server gives it the chunk that is
+// registered for (worker, key), or pooled memory. No payload travels over a van that shares memory. The worker writes
+// into the chunk, or leaves the tensor in its own memory for the server to read. A complete request joins the queue of
+// its worker. [Server.GetBatch] takes the first request of each queue, by the policy of its caller. [Server.Respond]
+// answers one request, once.
 //
 // # Memory
 //
-// A chunk of a registered buffer is the server's from the delivery of a push
-// until the respond to it; then the next push of that key may overwrite it. The
-// same holds for pooled memory, which goes back to the pool. What Request.Pushes and its
-// other lists return belongs to the server and ends with the respond, too.
+// A chunk of a receive buffer belongs to the server from the delivery of a push until the respond. After it the next
+// push of the key may overwrite the chunk. The same holds for pooled memory, which returns to the pool. The lists that
+// [Request.Pushes], [Request.PushKeys] and [Request.Pulls] return belong to the server and end with the respond too.
 //
-// Request.In and Request.Out are for work in place, with one program for every van: views of
-// the worker's tensors where these can be reached, else the chunk or pooled memory. What Request.Pushes returns is
-// never a view: programs write to it. Respond sends
-// only what is not there yet. Both end with the respond: a view is then stepvan.ErrClosed or stepvan.ErrStale. A
-// tensor of one request that answers another one must not end before the Response of that is
-// done. A view stays readable though its worker has died meanwhile.
+// [Request.In] and [Request.Out] let a program work in place, in the same way over every van. They return views of the
+// worker's tensors where the server can reach these, else the chunk or pooled memory. [Request.Pushes] never returns a
+// view, because programs write to its tensors. Respond sends only what is not in the worker's memory yet. Views end
+// with the respond: later uses return stepvan.ErrClosed or stepvan.ErrStale. A tensor of one request may answer another
+// request; then it must stay valid until that [Response] is done. A view stays readable when its worker dies.
 //
-// A chunk that its worker writes into by itself is the program's again only when the worker
-// has let go of it or is dead, which Unregister and the replacing RegisterRecvBuffer wait for: up to Options.Patience, and
-// Registration.Wait as long as its context says.
+// A worker may write into a chunk by itself while it has a grant. The chunk's memory belongs to the program again when
+// the grant is withdrawn or the worker is dead. [ReceiveBuffer.Unregister], and the [Server.RegisterRecvBuffer] that
+// replaces a chunk, wait for that, up to Options.Patience. [ReceiveBuffer.Wait] waits as long as its context allows.
 //
-// Tensors given to Respond are borrowed until the worker has acknowledged the
-// response, which Response tells; changed before, they may reach the worker with what they hold then (Options.CheckBorrowed finds
-// that). RespondCopy gives them back when it returns. They may be views of the request's own
-// chunk: the worker pushes a key again only after it has the whole response.
+// Respond borrows its tensors until the worker has acknowledged the response, which [Response] tells. A program that
+// changes a tensor earlier may send the changed bytes; Options.CheckBorrowed finds such changes. [Server.RespondCopy]
+// returns the tensors at once. Answers may be views of the request's own chunk: the worker pushes a key again only
+// after it has the whole response.
 //
 // # Threads
 //
-// GetBatch has one caller at a time (a second gets stepvan.ErrBusy). Everything else
-// exported may be called from any goroutine. What arrives is handled on the
-// driver of the node (see internal/link/progress). State is guarded by one mutex that is
-// held for a few instructions and never while sending or waiting.
+// One goroutine at a time may be in GetBatch; a second one gets stepvan.ErrBusy. Any goroutine may call everything else
+// that is exported. The driver of the transport handles what arrives (see internal/link/progress). One mutex guards the
+// state. It is held for a few instructions, and never during a wait. A small message is sent with the mutex held; for a
+// large one the sender unlocks it.
 //
-// Budget of GetBatchInto with Respond or RespondCopy: 0 allocations in the steady state, one
-// message and one encode per respond.
+// # Budget
+//
+// GetBatchInto with Respond or RespondCopy makes 0 allocations in the steady state, and sends one message per respond.
 package server

@@ -14,7 +14,7 @@ import (
 	"github.com/stepvan/stepvan/worker"
 )
 
-// take takes a batch. What the test does not answer is given up at its end.
+// take takes a batch. The end of the test drops the requests that the test does not answer.
 func take(t testing.TB, s *Server, p server.Policy) []server.Request {
 	t.Helper()
 	b, err := s.GetBatch(Context(t), p)
@@ -37,7 +37,7 @@ func push(t testing.TB, w *Worker, k tensor.Key, x ...float32) (worker.Handle, t
 	return h, out
 }
 
-// respond answers and waits for the acknowledgement.
+// respond answers, and waits for the acknowledgement.
 func respond(t testing.TB, s *Server, h server.RequestID, x ...tensor.Tensor) {
 	t.Helper()
 	r, err := s.Respond(x, h)
@@ -45,17 +45,17 @@ func respond(t testing.TB, s *Server, h server.RequestID, x ...tensor.Tensor) {
 	require.NoError(t, r.Wait(Context(t)))
 }
 
-// idle checks that s has no batch by p.
-func idle(t testing.TB, s *Server, p server.Policy) {
+// requireNoBatch checks that s has no batch for policy p.
+func requireNoBatch(t testing.TB, s *Server, p server.Policy) {
 	t.Helper()
 	var b server.Batch
 	require.ErrorIs(t, s.GetBatchFor(0, p, &b), context.DeadlineExceeded)
 }
 
-// arrived waits until n requests are unanswered at s.
-func arrived(t testing.TB, s *Server, n int) {
+// awaitRequests waits until n requests are unanswered at s.
+func awaitRequests(t testing.TB, s *Server, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return s.Stats().Unanswered == n }, Bound, 1)
+	require.Eventually(t, func() bool { return s.Stats().Unanswered == n }, WaitLimit, 1)
 }
 
 func ranks(r ...stepvan.Rank) []stepvan.Rank { return r }
@@ -78,11 +78,11 @@ func TestRespondThatDoesNotFitSendsNothing(t *testing.T) {
 		is      error
 		says    string
 	}{
-		{"too few", List(two), handler, stepvan.ErrInvalid, "1 tensors for the 2 pulls of worker 0"},
-		{"too many", List(two, one, one), handler, stepvan.ErrInvalid, "3 tensors for the 2 pulls"},
-		{"none", nil, handler, stepvan.ErrInvalid, "0 tensors"},
-		{"too small", List(one, one), handler, stepvan.ErrInvalid, "4 bytes for the pull of key 1, which has 8"},
-		{"too large", List(two, two), handler, stepvan.ErrInvalid, "8 bytes for the pull of key 2, which has room for 4"},
+		{"too few", List(two), handler, stepvan.ErrInvalid, "request of worker 0: there must be one per pull (got 1, want 2)"},
+		{"too many", List(two, one, one), handler, stepvan.ErrInvalid, "request of worker 0: there must be one per pull (got 3, want 2)"},
+		{"none", nil, handler, stepvan.ErrInvalid, "request of worker 0: there must be one per pull (got 0, want 2)"},
+		{"too small", List(one, one), handler, stepvan.ErrInvalid, "the pull of key 1 is too small (got 4 bytes, want 8)"},
+		{"too large", List(two, two), handler, stepvan.ErrInvalid, "the pull of key 2 is too large (got 8 bytes, want at most 4)"},
 		{"zero tensor", List(two, tensor.Tensor{}), handler, stepvan.ErrInvalid, "key 2"},
 		{"closed", List(closed, one), handler, stepvan.ErrClosed, "key 1"},
 		{"unknown handler", List(two, one), handler + 1, stepvan.ErrStale, "never given"},
@@ -173,7 +173,7 @@ func TestPushesWithoutABufferLandAlignedInPooledMemory(t *testing.T) {
 	h, out := push(t, w, 10, make([]float32, 65)...)
 	err = h.Wait(Context(t))
 	require.ErrorIs(t, err, stepvan.ErrRemote)
-	require.ErrorContains(t, err, "takes at most 256 without")
+	require.ErrorContains(t, err, "want at most 256")
 	require.Equal(t, []float32{-1}, Values(t, out))
 	_, err = s.GetBatch(Context(t), server.Default)
 	require.ErrorIs(t, err, stepvan.ErrRefused)
@@ -192,10 +192,10 @@ func TestUseAfterClose(t *testing.T) {
 	push(t, w, 1, 1)
 	held := take(t, s, server.Default)[0]
 	push(t, w, 3, 1)
-	arrived(t, s, 2)
+	awaitRequests(t, s, 2)
 	require.NoError(t, s.Server.Close())
 	require.NoError(t, s.Server.Close(), "twice")
-	arrived(t, s, 1) // what no batch has taken is dropped, at the latest when it is whole
+	awaitRequests(t, s, 1) // what no batch has taken is dropped, at the latest when it is whole
 	_, err = s.GetBatch(Context(t), server.AnyReady)
 	require.ErrorIs(t, err, stepvan.ErrClosed)
 	_, err = s.RegisterRecvBuffer(Floats(t, 1), ranks(0), Keys(1))
@@ -214,9 +214,9 @@ func TestUseAfterClose(t *testing.T) {
 
 func TestOptionsAndJoin(t *testing.T) {
 	p := NewPeer(t, Options{Van: Mem()}, "alone", 9)
-	_, err := server.New(p.Link, server.Options{Policy: -2})
+	_, err := server.New(p.Transport, server.Options{Policy: -2})
 	require.ErrorIs(t, err, stepvan.ErrInvalid)
-	s, err := server.New(p.Link, server.Options{})
+	s, err := server.New(p.Transport, server.Options{})
 	require.NoError(t, err)
 	_, err = s.GetBatch(Context(t), server.Default)
 	require.ErrorIs(t, err, stepvan.ErrInvalid)

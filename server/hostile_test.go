@@ -13,12 +13,12 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// float is the descriptor of one float.
+// float returns the descriptor of one float.
 func float(k tensor.Key) wire.Descriptor {
 	return wire.Descriptor{Key: k, Bytes: 4, DType: tensor.Float32, Shape: tensor.ShapeOf(1)}
 }
 
-// withRaw makes a server with two workers, of which the first is raw.
+// withRaw makes a server with two workers. The first one is a peer that sends what the test wants.
 func withRaw(t *testing.T, policy server.Policy) (*Cluster, *Peer, *link.Session) {
 	v := Mem()
 	c := New(t, Options{Workers: 2, Van: v, Server: server.Options{Policy: policy}})
@@ -109,7 +109,7 @@ func TestKeyPushedAgainBeforeItsAnswerIsRefused(t *testing.T) {
 	respond(t, s, req.ID)
 }
 
-func TestStrangersAreRefused(t *testing.T) {
+func TestPeersThatAreNotPairedAreRefused(t *testing.T) {
 	v := Mem()
 	c := New(t, Options{Van: v})
 	raw := NewPeer(t, Options{Van: v}, "stranger", 77)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -12,47 +13,47 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// view is memory of a worker, from the request that names it until the respond, or until the last
-// operation that holds the tensor has ended.
-type view struct {
+// workerView is memory of a worker that this process sees. It lasts until the respond to the request that names it, or
+// until the last operation that holds the tensor has ended.
+type workerView struct {
 	window *tensor.Window
 	link   link.View
 }
 
-// views keeps those that are not in use.
-type views struct {
+// viewPool keeps the views that are not in use.
+type viewPool struct {
 	mu   sync.Mutex
-	free []*view
+	free []*workerView
 }
 
-func (q *views) take() *view {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if n := len(q.free); n > 0 {
-		v := q.free[n-1]
-		q.free = q.free[:n-1]
+func (p *viewPool) take() *workerView {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.free); n > 0 {
+		v := p.free[n-1]
+		p.free = p.free[:n-1]
 		return v
 	}
-	v := new(view)
-	v.window = tensor.NewWindow(func() { q.give(v) })
+	v := new(workerView)
+	v.window = tensor.NewWindow(func() { p.put(v) })
 	return v
 }
 
-func (q *views) give(v *view) {
+func (p *viewPool) put(v *workerView) {
 	v.link.Release()
 	v.link = link.View{}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.free = append(q.free, v)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free = append(p.free, v)
 }
 
-// look makes the tensor that d names in the worker's memory. 0 allocations in the steady state.
-func (s *Server) look(session *link.Session, d *wire.Descriptor, rights link.Rights) (*view, tensor.Tensor, error) {
-	m, err := session.Map(link.TargetOf(d), int64(d.Bytes), rights)
+// view makes the tensor that d names in the worker's memory. 0 allocations in the steady state.
+func (r *requestSlot) view(d *wire.Descriptor, rights link.Rights) (*workerView, tensor.Tensor, error) {
+	m, err := r.session.Map(link.TargetOf(d), int64(d.Bytes), rights)
 	if err != nil {
 		return nil, tensor.Tensor{}, err
 	}
-	v := s.views.take()
+	v := r.server.views.take()
 	v.link = m
 	t, err := tensor.FromRegion(v.window.Show(m.Bytes), 0, d.DType, d.Shape)
 	if err != nil {
@@ -62,80 +63,91 @@ func (s *Server) look(session *link.Session, d *wire.Descriptor, rights link.Rig
 	return v, t, nil
 }
 
-// readInPlace returns push i of a request that left it in the worker's memory.
-func (s *Server) readInPlace(in *incoming, d *wire.Descriptor) (tensor.Tensor, error) {
-	v, t, err := s.look(in.session, d, link.RightRead)
+// viewPush returns a push that the worker has left in its memory.
+func (r *requestSlot) viewPush(d *wire.Descriptor) (tensor.Tensor, error) {
+	v, t, err := r.view(d, link.RightRead)
 	switch {
 	case err == nil:
-		in.views = append(in.views, v)
+		r.views = append(r.views, v)
 		return t, nil
-	case !in.session.OneSided(), errors.Is(err, stepvan.ErrStale), errors.Is(err, stepvan.ErrInvalid):
+	case !r.session.OneSided(), errors.Is(err, stepvan.ErrStale), errors.Is(err, stepvan.ErrInvalid):
 		return t, &stepvan.ProtocolError{Field: "region", Reason: fmt.Sprintf("the push of key %d is said to be in memory that was not granted: %v", d.Key, err)}
 	}
-	return t, fmt.Errorf("server %d cannot see the memory of %s: %w", s.rank, in.from.name, err)
+	return t, fmt.Errorf("server %d: it cannot see the memory of %s: %w", r.server.rank, r.from.name, err)
 }
 
-// out is where the answer to one pull can be written. Guarded by incoming.outMu.
+// handedMemory is what a program has asked for since the request was handed out.
+type handedMemory struct {
+	// The program sets used before it checks whether the request is live. So a request whose program asked for nothing
+	// ends without the lock.
+	used   atomic.Bool
+	mu     sync.Mutex      // never held during a wait; taken after Server.mu
+	outs   []out           // one per pull; empty before the first use
+	pushes []tensor.Tensor // copies of the pushes in the worker's memory, and the other pushes; empty before the first use
+	region *tensor.Region  // holds the copies; nil when the pool had no room
+}
+
+// out is memory for the answer to one pull. Guarded by handedMemory.mu.
 type out struct {
 	made   bool
 	tensor tensor.Tensor
-	view   *view          // of the worker's pull tensor; nil when it cannot be reached
+	view   *workerView    // of the worker's pull tensor; nil when the server cannot reach it
 	region *tensor.Region // pooled memory instead
 }
 
-// owned are copies of what a worker has left in its memory, for a program that may write to them. Guarded by
-// incoming.outMu.
-type owned struct {
-	tensors []tensor.Tensor // of all pushes; empty before they are asked for
-	region  *tensor.Region  // holds the copies; nil when the pool had no room
+// keepLive reports whether the request is live, which lasts until the caller unlocks handedMemory.mu. Under that.
+func (r Request) keepLive() bool {
+	r.slot.handed.used.Store(true)
+	return r.live()
 }
 
-// owned returns the pushes in memory of this process. 0 allocations in the steady state.
-func (r Request) owned() []tensor.Tensor {
-	if !r.visit() {
+// copiedPushes returns the pushes in memory of this process. 0 allocations in the steady state.
+func (r Request) copiedPushes() []tensor.Tensor {
+	h := &r.slot.handed
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !r.keepLive() {
 		return nil
 	}
-	in := r.in
-	defer in.outMu.Unlock()
-	if len(in.owned.tensors) == 0 {
-		in.own()
+	if len(h.pushes) == 0 {
+		r.slot.copyPushes()
 	}
-	return in.owned.tensors
+	return h.pushes
 }
 
-// own copies the pushes that are views. Under outMu.
-func (in *incoming) own() {
+// copyPushes copies the pushes that are views. Under handedMemory.mu.
+func (r *requestSlot) copyPushes() {
 	var total int64
-	for i := range in.pushes {
-		if in.left(i) {
-			total += roundUp(int64(in.pushes[i].Len()))
+	for i := range r.pushes {
+		if r.inPlace(i) {
+			total += alignUp(int64(r.pushes[i].Len()))
 		}
 	}
-	r, _ := in.server.opt.Memory.Get(int(total)) // nil when it is full
-	in.owned.region = r
+	region, _ := r.server.opt.Memory.Get(int(total)) // nil when the pool is full
+	r.handed.region = region
 	var at int64
-	for i := range in.pushes {
-		t := in.pushes[i]
-		if in.left(i) {
-			t = copied(&t, r, at)
-			at += roundUp(int64(t.Len()))
+	for i := range r.pushes {
+		t := r.pushes[i]
+		if r.inPlace(i) {
+			t = copyTensor(&t, region, at)
+			at += alignUp(int64(t.Len()))
 		}
-		in.owned.tensors = append(in.owned.tensors, t)
+		r.handed.pushes = append(r.handed.pushes, t)
 	}
 }
 
-// left reports whether the worker has left push i where it was.
-func (in *incoming) left(i int) bool {
-	d := &in.meta.Pushes[i]
+// inPlace reports whether the worker has left push i in its memory.
+func (r *requestSlot) inPlace(i int) bool {
+	d := &r.meta.Pushes[i]
 	return d.Flags&wire.DescInPlace != 0 && d.Bytes > 0
 }
 
-// copied copies t to offset at of r, or to the heap.
-func copied(t *tensor.Tensor, r *tensor.Region, at int64) tensor.Tensor {
+// copyTensor copies t to offset at of region, or to the heap where region is nil.
+func copyTensor(t *tensor.Tensor, region *tensor.Region, at int64) tensor.Tensor {
 	var c tensor.Tensor
 	var err error
-	if r != nil {
-		c, err = tensor.FromRegion(r, at, t.DType(), t.Shape())
+	if region != nil {
+		c, err = tensor.FromRegion(region, at, t.DType(), t.Shape())
 	} else {
 		c, err = tensor.FromBytes(t.DType(), t.Shape(), make([]byte, t.Len()))
 	}
@@ -145,184 +157,179 @@ func copied(t *tensor.Tensor, r *tensor.Region, at int64) tensor.Tensor {
 	return c
 }
 
-// In returns push i to be read: the worker's own tensor, without a copy, where it was left there, else what
-// Pushes has. Whether it shows what the program writes to Pushes depends on that. Errors:
+var errAnswered = fmt.Errorf("the request was answered, or never given: %w", stepvan.ErrStale)
+
+// In returns push i for reading. Where the worker has left the push in its own memory, the tensor is that memory,
+// without a copy. Else it is the tensor of [Request.Pushes]. So a write to Pushes may show in In or not. Errors:
 // stepvan.ErrInvalid when there is no such push; stepvan.ErrStale after the respond.
 //
-// The tensor must not be written to: a view of the worker's memory may be mapped for reading only, and a write to that ends
-// the process. It ends with the Respond to Handler: from then on a view is stepvan.ErrClosed or
-// stepvan.ErrStale. A slice that was taken from it before (Bytes) must not be used any more,
-// which nothing can enforce. While the respond is outstanding it is valid, even when the
-// worker is lost. Any goroutine, at any time: also beside the respond, and after it.
+// The program must not write to the tensor. A view of the worker's memory may be mapped read-only, and a write to it
+// ends the process. The tensor ends with the Respond to ID: from then on a view returns stepvan.ErrClosed or
+// stepvan.ErrStale. A slice that was taken from it before (Bytes) must not be used any more, which nothing can enforce.
+// Before the respond the tensor stays valid even when the worker is lost. Any goroutine may call In at any time, also
+// during and after the respond.
 func (r Request) In(i int) (tensor.Tensor, error) {
-	if !r.visit() {
-		return tensor.Tensor{}, errEnded
+	if r.slot == nil {
+		return tensor.Tensor{}, errAnswered
 	}
-	defer r.in.outMu.Unlock()
-	if i < 0 || i >= len(r.in.pushes) {
-		return tensor.Tensor{}, errs.Invalid("in: push %d of %d", i, len(r.in.pushes))
+	h := &r.slot.handed
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !r.keepLive() {
+		return tensor.Tensor{}, errAnswered
 	}
-	return r.in.pushes[i], nil
+	if i < 0 || i >= len(r.slot.pushes) {
+		return tensor.Tensor{}, errs.Invalid("in: the request has no such push (got %d, want less than %d)", i, len(r.slot.pushes))
+	}
+	return r.slot.pushes[i], nil
 }
 
-// InPlace reports whether In gives the worker's own tensor for push i; else it gives memory of this process, which may be
-// written to as Pushes may. False also when there is no such push, or the request was answered. Who may call
-// is said of PushKeys. 0 allocations.
+// InPlace reports whether In returns the worker's own tensor for push i. Else In returns memory of this process, to
+// which the program may write as to Pushes. It is false also when there is no such push, or after the respond. The
+// rules of [Request] for PushKeys say which goroutines may call it. 0 allocations.
 func (r Request) InPlace(i int) bool {
-	return r.live() && i >= 0 && i < len(r.in.pushes) && r.in.left(i)
+	return r.live() && i >= 0 && i < len(r.slot.pushes) && r.slot.inPlace(i)
 }
 
-// visit keeps the request as it is, until the caller unlocks outMu; false when it was answered, or never given.
-func (r Request) visit() bool {
-	if r.in == nil {
-		return false
-	}
-	r.in.outMu.Lock()
-	r.in.visited.Store(true)
-	if !r.live() {
-		r.in.outMu.Unlock()
-		return false
-	}
-	return true
-}
-
-// Out returns memory for the answer to pull i, with type and shape of the pull: the worker's own tensor
-// where it can be reached, else pooled memory. It holds anything at first. Given to Respond as the
-// answer to pull i, whole or, for a Variable pull, its first bytes, what is in the worker's
-// memory is not sent. It answers no other pull of the request. The same tensor is returned each time.
+// Out returns memory for the answer to pull i, with type and shape of the pull. It is the worker's own tensor where the
+// server can reach it, else pooled memory. It holds arbitrary bytes at first. Given to Respond as the answer to pull i,
+// memory of the worker is not sent. A Variable pull may be answered with its first bytes alone. The tensor answers no
+// other pull of the request. Every call returns the same tensor.
 //
-// It may be written and read. What In says of its lifetime holds here too. Errors: stepvan.ErrInvalid when there is no
-// such pull; stepvan.ErrStale after the respond; stepvan.ErrWouldBlock when the pool is full. Any goroutine.
+// The program may read and write the tensor, which lives as long as that of [Request.In]. Errors: stepvan.ErrInvalid
+// when there is no such pull; stepvan.ErrStale after the respond; stepvan.ErrWouldBlock when the pool is full. Any
+// goroutine.
 func (r Request) Out(i int) (tensor.Tensor, error) {
-	if !r.visit() {
-		return tensor.Tensor{}, errEnded
+	if r.slot == nil {
+		return tensor.Tensor{}, errAnswered
 	}
-	defer r.in.outMu.Unlock()
-	if i < 0 || i >= len(r.in.pulls) {
-		return tensor.Tensor{}, errs.Invalid("out: pull %d of %d", i, len(r.in.pulls))
+	h := &r.slot.handed
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !r.keepLive() {
+		return tensor.Tensor{}, errAnswered
 	}
-	r.in.makeOuts()
-	return r.in.out(i)
-}
-
-var errEnded = fmt.Errorf("the request was answered, or never given: %w", stepvan.ErrStale)
-
-// out makes memory for the answer to pull i. Under outMu.
-func (in *incoming) out(i int) (tensor.Tensor, error) {
-	o := &in.outs[i]
+	if i < 0 || i >= len(r.slot.pulls) {
+		return tensor.Tensor{}, errs.Invalid("out: the request has no such pull (got %d, want less than %d)", i, len(r.slot.pulls))
+	}
+	o := r.slot.outOf(i)
 	if o.made {
 		return o.tensor, nil
 	}
-	err := o.make(in, &in.meta.Pulls[i])
+	err := o.make(r.slot, &r.slot.meta.Pulls[i])
 	return o.tensor, err
 }
 
-func (o *out) make(in *incoming, d *wire.Descriptor) (err error) {
+// outOf returns the entry of pull i. Under handedMemory.mu.
+func (r *requestSlot) outOf(i int) *out {
+	for len(r.handed.outs) < len(r.pulls) {
+		r.handed.outs = append(r.handed.outs, out{})
+	}
+	return &r.handed.outs[i]
+}
+
+// make finds memory for the answer to the pull d.
+func (o *out) make(r *requestSlot, d *wire.Descriptor) (err error) {
 	if d.Bytes == 0 {
 		o.tensor, err = tensor.FromBytes(d.DType, d.Shape, nil)
 		o.made = err == nil
 		return err
 	}
-	if o.look(in, d) {
+	if o.viewPull(r, d) {
 		return nil
 	}
-	pool := in.server.opt.Memory
-	r, err := pool.Get(int(d.Bytes))
+	pool := r.server.opt.Memory
+	region, err := pool.Get(int(d.Bytes))
 	if err != nil {
 		return fmt.Errorf("out: no memory for the answer to the pull of key %d: %w", d.Key, err)
 	}
-	if o.tensor, err = tensor.FromRegion(r, 0, d.DType, d.Shape); err != nil {
-		pool.Put(r)
+	if o.tensor, err = tensor.FromRegion(region, 0, d.DType, d.Shape); err != nil {
+		pool.Put(region)
 		return err
 	}
-	o.region, o.made = r, true
+	o.region, o.made = region, true
 	return nil
 }
 
-// look takes the worker's own tensor, and reports whether it can be reached.
-func (o *out) look(in *incoming, d *wire.Descriptor) bool {
-	if d.Region == 0 || !in.session.OneSided() {
+// viewPull takes the worker's own tensor. It reports false when the server cannot reach it.
+func (o *out) viewPull(r *requestSlot, d *wire.Descriptor) bool {
+	if d.Region == 0 || !r.session.OneSided() {
 		return false
 	}
-	v, t, err := in.server.look(in.session, d, link.RightRead|link.RightWrite)
+	v, t, err := r.view(d, link.RightRead|link.RightWrite)
 	if err == nil {
 		o.tensor, o.view, o.made = t, v, true
 	}
 	return err == nil
 }
 
-// reach returns the worker's memory for the answer to pull i, nil where it cannot be reached. By the one who answers.
-func (in *incoming) reach(i int) []byte {
-	d := &in.meta.Pulls[i]
-	if d.Region == 0 || d.Bytes == 0 || !in.session.OneSided() {
+// pullMemory returns the worker's memory for the answer to pull i, or nil where the server cannot reach it. Only the
+// Respond that answers the request calls it.
+func (r *requestSlot) pullMemory(i int) []byte {
+	d := &r.meta.Pulls[i]
+	if d.Region == 0 || d.Bytes == 0 || !r.session.OneSided() {
 		return nil
 	}
-	in.outMu.Lock()
-	defer in.outMu.Unlock()
-	in.visited.Store(true)
-	in.makeOuts()
-	o := &in.outs[i]
-	if o.view == nil && (o.made || !o.look(in, d)) {
+	r.handed.mu.Lock()
+	defer r.handed.mu.Unlock()
+	r.handed.used.Store(true)
+	o := r.outOf(i)
+	if o.view == nil && (o.made || !o.viewPull(r, d)) {
 		return nil
 	}
 	return o.tensor.Bytes()
 }
 
-// makeOuts makes the list of where answers can be written. Under outMu.
-func (in *incoming) makeOuts() {
-	for len(in.outs) < len(in.pulls) {
-		in.outs = append(in.outs, out{})
-	}
-}
-
-// offered reports whether t, the answer to pull i, is in the worker's memory already.
-func (in *incoming) offered(i int, t *tensor.Tensor) (bool, error) {
-	r := t.Region()
-	if r == nil || !in.visited.Load() {
+// isInPlace reports whether t, the answer to pull i, is in the worker's memory already. It refuses an Out of another
+// pull.
+func (r *requestSlot) isInPlace(i int, t *tensor.Tensor) (bool, error) {
+	region := t.Region()
+	if region == nil || !r.handed.used.Load() {
 		return false, nil
 	}
-	in.outMu.Lock()
-	defer in.outMu.Unlock()
-	for j := range in.outs {
-		o := &in.outs[j]
-		if !o.made || o.tensor.Region() != r {
+	r.handed.mu.Lock()
+	defer r.handed.mu.Unlock()
+	for j := range r.handed.outs {
+		o := &r.handed.outs[j]
+		if !o.made || o.tensor.Region() != region {
 			continue
 		}
 		if j != i || t.Offset() != 0 {
-			return false, errs.Invalid("respond: Out(%d) from byte %d on for pull %d; it answers pull %d, from its first byte on; copy it", j, t.Offset(), i, j)
+			return false, errs.Invalid("respond: the tensor for pull %d: it is Out(%d) from byte %d on, which answers pull %d, from its first byte on: copy it", i, j, t.Offset(), j)
 		}
 		return o.view != nil, nil
 	}
 	return false, nil
 }
 
-// closeViews ends what the request has seen of its worker's memory. Under s.mu.
-func (in *incoming) closeViews() {
-	for i, v := range in.views {
+// closeViews ends what the program sees of the worker's memory, and the copies. Under Server.mu.
+func (r *requestSlot) closeViews() {
+	for i, v := range r.views {
 		v.window.Shut()
-		in.views[i] = nil
+		r.views[i] = nil
 	}
-	in.views = in.views[:0]
-	if !in.visited.Load() {
+	r.views = r.views[:0]
+	if !r.handed.used.Load() {
 		return
 	}
-	in.outMu.Lock()
-	defer in.outMu.Unlock()
-	in.visited.Store(false)
-	for i := range in.outs {
-		o := &in.outs[i]
+	h := &r.handed
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.used.Store(false)
+	pool := r.server.opt.Memory
+	for i := range h.outs {
+		o := &h.outs[i]
 		switch {
 		case o.view != nil:
 			o.view.window.Shut()
 		case o.region != nil:
-			in.server.opt.Memory.Put(o.region)
+			pool.Put(o.region)
 		}
 		*o = out{}
 	}
-	in.outs = in.outs[:0]
-	if in.owned.region != nil {
-		in.server.opt.Memory.Put(in.owned.region)
+	if h.region != nil {
+		pool.Put(h.region)
 	}
-	clear(in.owned.tensors)
-	in.owned = owned{tensors: in.owned.tensors[:0]}
+	clear(h.pushes)
+	h.outs, h.pushes, h.region = h.outs[:0], h.pushes[:0], nil
 }

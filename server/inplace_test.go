@@ -17,8 +17,8 @@ import (
 	"github.com/stepvan/stepvan/worker"
 )
 
-// shared makes a tensor that peers of a one-sided van reach. The test's end closes it.
-func shared(t testing.TB, n Node, fill float32, floats int64) tensor.Tensor {
+// shared makes a tensor that peers of a one-sided van reach. The end of the test closes it.
+func shared(t testing.TB, n Instance, fill float32, floats int64) tensor.Tensor {
 	t.Helper()
 	x, err := n.Memory.Zeros(tensor.Float32, floats)
 	require.NoError(t, err)
@@ -45,7 +45,7 @@ func out(t testing.TB, r server.Request, i int) tensor.Tensor {
 
 const many = 10_000 // floats: more bytes than are sent where they can be read in place
 
-// One program for every van; where memory can be shared no payload moves at all.
+// The same program works over every van. Where memory can be shared, no payload moves.
 func TestWorkInPlace(t *testing.T) {
 	for _, v := range Vans() {
 		t.Run(v.Name, func(t *testing.T) {
@@ -54,8 +54,8 @@ func TestWorkInPlace(t *testing.T) {
 			var handles []worker.Handle
 			var pulls [][]tensor.Tensor
 			for i, w := range c.Workers {
-				push := shared(t, w.Node, float32(i+1), many)
-				pull := List(shared(t, w.Node, -1, many), shared(t, w.Node, -1, 3), shared(t, w.Node, -1, many), shared(t, w.Node, -1, 3))
+				push := shared(t, w.Instance, float32(i+1), many)
+				pull := List(shared(t, w.Instance, -1, many), shared(t, w.Instance, -1, 3), shared(t, w.Instance, -1, many), shared(t, w.Instance, -1, 3))
 				h, err := w.PushPull(List(push), Keys(1), pull, Keys(2, 3, 2, 3))
 				require.NoError(t, err)
 				handles, pulls = append(handles, h), append(pulls, pull)
@@ -99,7 +99,7 @@ func TestOnlyWhatIsNotThereIsSent(t *testing.T) {
 	buffer := Floats(t, make([]float32, many)...)
 	_, err := s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
 	require.NoError(t, err)
-	large := func(fill float32) tensor.Tensor { return shared(t, w.Node, fill, many) }
+	large := func(fill float32) tensor.Tensor { return shared(t, w.Instance, fill, many) }
 	heap := Floats(t, make([]float32, many)...)
 	for name, c := range map[string]struct {
 		push    []tensor.Tensor
@@ -112,8 +112,8 @@ func TestOnlyWhatIsNotThereIsSent(t *testing.T) {
 		"all in place":                   {List(large(1)), Keys(2), List(large(0)), []bool{false}, 0, 0},
 		"into the registered chunk":      {List(large(1)), Keys(1), List(large(0)), []bool{false}, 0, 1},
 		"chunk and memory of the worker": {List(large(1), large(2)), Keys(1, 2), List(large(0)), []bool{false}, 0, 1},
-		"a small push":                   {List(shared(t, w.Node, 1, 8)), Keys(2), List(large(0)), []bool{false}, 32, 0},
-		"a small push and a chunk":       {List(large(1), shared(t, w.Node, 2, 8)), Keys(1, 2), List(large(0)), []bool{false}, 4*many + 32, 0},
+		"a small push":                   {List(shared(t, w.Instance, 1, 8)), Keys(2), List(large(0)), []bool{false}, 32, 0},
+		"a small push and a chunk":       {List(large(1), shared(t, w.Instance, 2, 8)), Keys(1, 2), List(large(0)), []bool{false}, 4*many + 32, 0},
 		"a push of the heap":             {List(heap), Keys(2), List(large(0)), []bool{false}, 4 * many, 0},
 		"no pulls":                       {List(large(1)), Keys(2), nil, nil, 4 * many, 0},
 		"an answer of its own":           {List(large(1)), Keys(2), List(large(0), large(0)), []bool{true, false}, 4 * many, 0},
@@ -156,7 +156,7 @@ func TestVariableAnswersInPlace(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		c := New(t, Options{Van: v})
 		w, s := c.Workers[0], c.Servers[0]
-		pull := shared(t, w.Node, -1, many)
+		pull := shared(t, w.Instance, -1, many)
 		h, err := w.Do(&worker.Exchange{Pull: List(pull), PullKeys: Keys(1), Variable: []bool{true}})
 		require.NoError(t, err)
 		r := take(t, s, server.Default)[0]
@@ -178,7 +178,7 @@ func TestOutAnswersItsOwnPullOnly(t *testing.T) {
 		c := New(t, Options{Van: v})
 		w, s := c.Workers[0], c.Servers[0]
 		h, err := w.Do(&worker.Exchange{
-			Pull: List(shared(t, w.Node, 0, many), shared(t, w.Node, 0, many)), PullKeys: Keys(1, 2), Variable: []bool{true, true},
+			Pull: List(shared(t, w.Instance, 0, many), shared(t, w.Instance, 0, many)), PullKeys: Keys(1, 2), Variable: []bool{true, true},
 		})
 		require.NoError(t, err)
 		r := take(t, s, server.Default)[0]
@@ -207,7 +207,7 @@ func TestViewsEndWithTheRespond(t *testing.T) {
 		c := New(t, Options{Van: v})
 		w, s := c.Workers[0], c.Servers[0]
 		var old []tensor.Tensor
-		push, pull := shared(t, w.Node, 1, many), shared(t, w.Node, 0, many)
+		push, pull := shared(t, w.Instance, 1, many), shared(t, w.Instance, 0, many)
 		for range 3 {
 			h, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
 			require.NoError(t, err)
@@ -228,11 +228,11 @@ func TestViewsEndWithTheRespond(t *testing.T) {
 	})
 }
 
-// A program that holds what it was given keeps it beyond the respond, until it lets go.
+// A program that retains a tensor keeps it beyond the respond, until it releases the tensor.
 func TestViewsThatAreHeld(t *testing.T) {
 	c := New(t, Options{Van: OneSided()})
 	w, s := c.Workers[0], c.Servers[0]
-	push, pull := shared(t, w.Node, 1, many), shared(t, w.Node, 0, many)
+	push, pull := shared(t, w.Instance, 1, many), shared(t, w.Instance, 0, many)
 	h, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
 	require.NoError(t, err)
 	r := take(t, s, server.Default)[0]
@@ -251,12 +251,12 @@ func TestViewsThatAreHeld(t *testing.T) {
 	require.Nil(t, y.Bytes())
 }
 
-// A push may be given back as the answer: it is held until the worker has it.
+// A push may be the answer. The server retains it until the worker has the answer.
 func TestPushesAsAnswers(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		c := New(t, Options{Van: v})
 		w, s := c.Workers[0], c.Servers[0]
-		push, pull := shared(t, w.Node, 0, many), shared(t, w.Node, 0, many)
+		push, pull := shared(t, w.Instance, 0, many), shared(t, w.Instance, 0, many)
 		for i := range 5 {
 			Values(t, push)[many-1] = float32(i)
 			h, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
@@ -271,7 +271,7 @@ func TestPushesAsAnswers(t *testing.T) {
 	})
 }
 
-// What Pushes returns is the server's to write to: the worker's tensor stays as it is.
+// The program may write to what Pushes returns. The worker's tensor does not change.
 func TestPushesAreTheServersOwn(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		for name, limit := range map[string]int64{"pooled": 0, "without room in the pool": 64 << 10} {
@@ -284,7 +284,7 @@ func TestPushesAreTheServersOwn(t *testing.T) {
 				c := New(t, Options{Van: v, Server: server.Options{Memory: memory}})
 				t.Cleanup(func() { require.NoError(t, memory.Close()) })
 				w, s := c.Workers[0], c.Servers[0]
-				push, other, pull := shared(t, w.Node, 3, many), shared(t, w.Node, 4, many), shared(t, w.Node, 0, many)
+				push, other, pull := shared(t, w.Instance, 3, many), shared(t, w.Instance, 4, many), shared(t, w.Instance, 0, many)
 				for range 3 {
 					h, err := w.PushPull(List(push, Floats(t), other), Keys(1, 5, 6), List(pull), Keys(2))
 					require.NoError(t, err)
@@ -318,12 +318,12 @@ func inPlace(r server.Request, pushes ...int) []bool {
 	return all
 }
 
-// Where a pull shares memory with a push the server must not write into what it is reading.
+// Where a pull shares memory with a push, the server must not write into what it reads.
 func TestPushesThatArePulledIntoAreCopied(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		c := New(t, Options{Van: v})
 		w, s := c.Workers[0], c.Servers[0]
-		x := shared(t, w.Node, 3, many)
+		x := shared(t, w.Instance, 3, many)
 		tail, err := x.Slice(many/2, many)
 		require.NoError(t, err)
 		h, err := w.PushPull(List(x), Keys(1), List(tail), Keys(2))
@@ -342,7 +342,7 @@ func TestRespondVecInPlace(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		c := New(t, Options{Van: v})
 		w, s := c.Workers[0], c.Servers[0]
-		pull := shared(t, w.Node, 0, many)
+		pull := shared(t, w.Instance, 0, many)
 		h, err := w.PushPull(nil, nil, List(pull), Keys(2))
 		require.NoError(t, err)
 		r := take(t, s, server.Default)[0]
@@ -355,12 +355,12 @@ func TestRespondVecInPlace(t *testing.T) {
 	})
 }
 
-// The session of a worker that lives is lost while the server works in its memory: the handle fails at
-// once, and the tensors stay what they are until the server has answered.
+// The session of a live worker is lost while the server works in its memory. The handle fails at once, and the tensors
+// stay reserved until the server has answered.
 func TestTensorsStayLentToALostServer(t *testing.T) {
 	c := New(t, Options{Van: OneSided()})
 	w, s := c.Workers[0], c.Servers[0]
-	push, pull := shared(t, w.Node, 4, many), shared(t, w.Node, 0, many)
+	push, pull := shared(t, w.Instance, 4, many), shared(t, w.Instance, 0, many)
 	h, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
 	require.NoError(t, err)
 	r := take(t, s, server.Default)[0]
@@ -382,7 +382,7 @@ func TestTensorsStayLentToALostServer(t *testing.T) {
 func TestMemoryOfADeadWorkerStaysUntilTheRespond(t *testing.T) {
 	c := New(t, Options{Van: OneSided()})
 	w, s := c.Workers[0], c.Servers[0]
-	push, pull := shared(t, w.Node, 4, many), shared(t, w.Node, 0, many)
+	push, pull := shared(t, w.Instance, 4, many), shared(t, w.Instance, 0, many)
 	_, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
 	require.NoError(t, err)
 	r := take(t, s, server.Default)[0]
@@ -399,11 +399,11 @@ func TestMemoryOfADeadWorkerStaysUntilTheRespond(t *testing.T) {
 	require.Nil(t, x.Bytes())
 }
 
-// A request fails with one of its servers; the tensors are held until the other one has answered too.
+// An exchange fails with one of its servers. Its tensors stay reserved until the other one has answered too.
 func TestTensorsStayLentToTheOtherServer(t *testing.T) {
 	c := New(t, Options{Servers: 2, Van: OneSided()})
 	w, s := c.Workers[0], c.Servers[0]
-	push, pull := shared(t, w.Node, 4, many), List(shared(t, w.Node, 0, many), shared(t, w.Node, 0, many))
+	push, pull := shared(t, w.Instance, 4, many), List(shared(t, w.Instance, 0, many), shared(t, w.Instance, 0, many))
 	h, err := w.PushPull(List(push), Keys(1), pull, Keys(2, 2))
 	require.NoError(t, err)
 	r := take(t, s, server.Default)[0]
@@ -416,8 +416,8 @@ func TestTensorsStayLentToTheOtherServer(t *testing.T) {
 	Free(t, push)
 }
 
-// raw references of a worker that is none.
-func (w *writer) lend(id uint64, pushes, pulls []wire.Descriptor) {
+// sendReferences sends a request with descriptors of the test's choice.
+func (w *writer) sendReferences(id uint64, pushes, pulls []wire.Descriptor) {
 	w.t.Helper()
 	var meta []byte
 	for i := range pushes {
@@ -449,7 +449,7 @@ func TestHostileReferences(t *testing.T) {
 			d := wire.KeyOf(1, 8)
 			d.Region, d.Generation, d.Flags = uint64(g.ID), 5, wire.DescInPlace
 			edit(&d)
-			w.lend(1, []wire.Descriptor{d}, []wire.Descriptor{wire.KeyOf(2, 8)})
+			w.sendReferences(1, []wire.Descriptor{d}, []wire.Descriptor{wire.KeyOf(2, 8)})
 			require.Error(t, w.Loss(t))
 			require.Zero(t, w.s.Stats().Unanswered)
 			h, _ := push(t, w.c.Workers[1], 1, 5)
@@ -469,7 +469,7 @@ func TestReferencesOverATwoSidedVan(t *testing.T) {
 	require.Error(t, raw.Loss(t))
 }
 
-// What a worker says of its pull tensors is tried, and done without when it is not so.
+// The server ignores a reference to a pull tensor that is wrong.
 func TestHostileOffers(t *testing.T) {
 	w := newWriter(t)
 	readOnly, err := w.session.Grant(make([]byte, 100), 5, link.RightRead)
@@ -481,7 +481,7 @@ func TestHostileOffers(t *testing.T) {
 		d.Region, d.Generation, d.Offset = uint64(id), generation, offset
 		return d
 	}
-	w.lend(1, nil, []wire.Descriptor{
+	w.sendReferences(1, nil, []wire.Descriptor{
 		place(1, readOnly.ID, 5, 0), place(2, odd.ID, 4, 0), place(3, odd.ID, 5, 93), place(4, odd.ID, 5, 1), place(5, odd.ID, 5, 1<<64-8), place(6, 99, 5, 0),
 	})
 	r := take(t, w.s, server.AnyReady)[0]
@@ -498,11 +498,11 @@ func TestHostileOffers(t *testing.T) {
 	m.Release()
 }
 
-// A write-only view would let a worker see what the server makes; a view that it keeps must not hold up the server.
+// Out returns the same tensor to every goroutine that asks.
 func TestOutIsTheSameForAllWhoAsk(t *testing.T) {
 	c := New(t, Options{Van: OneSided()})
 	w, s := c.Workers[0], c.Servers[0]
-	pull := shared(t, w.Node, 0, many)
+	pull := shared(t, w.Instance, 0, many)
 	h, err := w.PushPull(nil, nil, List(pull), Keys(1))
 	require.NoError(t, err)
 	r := take(t, s, server.Default)[0]
@@ -519,11 +519,11 @@ func TestOutIsTheSameForAllWhoAsk(t *testing.T) {
 	require.NoError(t, h.Wait(Context(t)))
 }
 
-// Respond comes from elsewhere while views are being asked for: they are the request's, or there are none.
+// One goroutine responds while others ask for views. They get those of the request, or an error.
 func TestViewsBesideTheRespond(t *testing.T) {
 	c := New(t, Options{Van: OneSided()})
 	w, s := c.Workers[0], c.Servers[0]
-	pull := shared(t, w.Node, 0, many)
+	pull := shared(t, w.Instance, 0, many)
 	for range 200 {
 		h, err := w.PushPull(nil, nil, List(pull), Keys(1))
 		require.NoError(t, err)
@@ -545,7 +545,7 @@ func TestViewsBesideTheRespond(t *testing.T) {
 	}
 }
 
-// Who asks for a tensor beside the respond gets that of the request, or hears that it has ended; never a later one's.
+// In beside the respond returns the tensor of the request or an error, never the tensor of a later request.
 func TestInBesideTheRespond(t *testing.T) {
 	c := New(t, Options{})
 	w, s := c.Workers[0], c.Servers[0]

@@ -12,24 +12,24 @@ import (
 	"github.com/stepvan/stepvan/trace"
 )
 
-// Policy says what a batch waits for. A positive number means a request from
-// at least so many workers; see AtLeast.
+// Policy says which requests a batch waits for. A positive number means requests from at least so many workers, as
+// [AtLeast] makes it.
 type Policy int
 
 // Policies.
 const (
-	// Default is, in a call, the policy of the server; for the server, LockStep.
+	// Default stands for the server's policy in a call, and for LockStep in Options.
 	Default Policy = 0
-	// LockStep waits for one request from every paired worker. Workers must route by broadcast.
+	// LockStep waits for one request from every paired worker. The workers must route by broadcast.
 	LockStep Policy = -1
-	// AnyReady waits for a request from any worker.
+	// AnyReady waits for one request of any worker.
 	AnyReady Policy = 1
 )
 
-// AtLeast waits for requests from k workers. k must be positive.
+// AtLeast returns the policy that waits for requests from k workers. k must be positive.
 func AtLeast(k int) Policy { return Policy(k) }
 
-// String is the policy's name in settings.
+// String returns the policy's name in settings.
 func (p Policy) String() string {
 	switch {
 	case p < 0:
@@ -52,18 +52,18 @@ const (
 // Options of a server. Zero values mean the defaults.
 type Options struct {
 	Policy    Policy        // of GetBatch where the call names none
-	Handles   int           // an acknowledged Response stays valid until so many later ones are
+	Handles   int           // how many acknowledged responses a Response outlives
 	PoolLimit int64         // bytes that one request may have outside registered chunks
 	Patience  time.Duration // how long RegisterRecvBuffer and Unregister wait for workers that live
-	// CheckBorrowed fails a Response, and logs an error, when the program has changed a tensor before the Response was done. It
-	// costs two readings of each.
+	// CheckBorrowed makes a Response fail, and logs an error, when the program changes a tensor before the Response is
+	// done. The server reads each tensor twice for it.
 	CheckBorrowed bool
-	Memory        *tensor.Allocator // for pushes outside registered chunks; nil for the node's
+	Memory        *tensor.Allocator // for pushes outside registered chunks; nil means the transport's
 	Trace         *trace.Ring       // receives the server's timestamps; may be nil
 	Log           zerolog.Logger
 }
 
-func (o *Options) complete() {
+func (o *Options) setDefaults() {
 	if o.Policy == Default {
 		o.Policy = LockStep
 	}
@@ -78,9 +78,9 @@ func (o *Options) complete() {
 	}
 }
 
-// Worker is one that this server is paired with.
+// Worker describes a worker that the server is paired with.
 type Worker struct {
 	Rank stepvan.Rank
-	Name string      // as a person knows it: "worker 3"
-	Node wire.PeerID // of the session that it will open
+	Name string      // for people: "worker 3"
+	ID   wire.PeerID // of the peer that opens the worker's session
 }

@@ -2,139 +2,179 @@ package server
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// receiver handles the channel of requests. All calls come from the driver, one
-// at a time.
+// receiver handles the channel of requests. The driver makes all calls, one at a time.
 type receiver struct{ s *Server }
 
 // Opened implements link.Handler.
 func (r receiver) Opened(session *link.Session) error {
-	r.s.opened(session)
+	r.s.openSession(session)
 	return nil
 }
 
-// Place says where the pushes go.
+// Lost implements link.Handler.
+func (r receiver) Lost(session *link.Session, err error) { r.s.endSession(session, err) }
+
+// Place tells the link which memory the pushes go to.
 func (r receiver) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
-	s := r.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	in, err := s.accept(m, m.Meta)
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	req, err := r.accept(m, m.Meta)
 	if err != nil {
 		return dst, err
 	}
-	m.User = in
-	for i := range in.pushes {
-		if b := in.pushes[i].Bytes(); len(b) > 0 && in.meta.Pushes[i].Flags&wire.DescInPlace == 0 {
+	m.User = req
+	for i := range req.pushes {
+		if b := req.pushes[i].Bytes(); len(b) > 0 && req.meta.Pushes[i].Flags&wire.DescInPlace == 0 {
 			dst = append(dst, b)
 		}
 	}
 	return dst, nil
 }
 
-// Deliver queues a request that is whole, and tells the worker about one that was refused.
+// Deliver queues a complete request, or refuses it.
 func (r receiver) Deliver(m *link.Inbound) {
 	s := r.s
 	if m.Header.Op == wire.OpFence {
-		s.fenced(m)
+		r.fence(m)
 		return
 	}
 	s.mu.Lock()
-	in, _ := m.User.(*incoming)
+	req, _ := m.User.(*requestSlot)
 	err := m.Refused
 	switch {
-	case in != nil && s.closed:
+	case req != nil && s.closed:
 		err = errClosed("push_pull")
-		s.recycle(in)
-	case in != nil && err != nil:
-		s.recycle(in) // the link could not use the placement
-	case err == nil && in == nil:
-		in, err = s.accept(m, m.Meta) // a message without payload, or that the worker has written, was not placed
+		s.requests.recycle(req)
+	case req != nil && err != nil:
+		s.requests.recycle(req) // the link could not use the placement
+	case err == nil && req == nil:
+		req, err = r.accept(m, m.Meta) // the link places no message without payload, nor one that the worker has written
 	}
-	if kept := s.received(m, in, err); !kept {
+	a := r.enqueue(m, req, err)
+	s.mu.Unlock()
+	a.finish(s, m)
+	if !a.kept {
 		m.ReleaseHere()
 	}
 }
 
-// Receive implements link.Receiver: a small request in one go.
+// Receive implements link.Receiver: it takes a small request in one call.
 func (r receiver) Receive(m *link.Inbound, meta, payload []byte) (kept bool) {
-	s := r.s
-	s.mu.Lock()
-	in, err := s.accept(m, meta)
+	r.s.mu.Lock()
+	req, err := r.accept(m, meta)
 	if err == nil {
-		in.take(payload)
+		req.copyPayload(payload)
 	}
-	return s.received(m, in, err)
+	a := r.enqueue(m, req, err)
+	r.s.mu.Unlock()
+	a.finish(r.s, m)
+	return a.kept
 }
 
-// take copies the payload of a request to where the pushes go.
-func (in *incoming) take(payload []byte) {
-	for i := range in.pushes {
-		if d := &in.meta.Pushes[i]; d.Flags&wire.DescInPlace == 0 {
-			copy(in.pushes[i].Bytes(), payload[:d.Bytes])
+// Abort drops a request whose session was lost before all of it came.
+func (r receiver) Abort(m *link.Inbound, _ error) {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	if req, ok := m.User.(*requestSlot); ok {
+		r.s.requests.recycle(req)
+	}
+}
+
+// fence notes that a worker writes no more into the grants that it was told to leave.
+func (r receiver) fence(m *link.Inbound) {
+	session, generation := m.Session, m.Header.Generation
+	err := wire.CheckFence(&m.Header)
+	m.Release()
+	if err != nil {
+		r.s.breakOff(session, err)
+		return
+	}
+	var later deferredWork
+	r.s.mu.Lock()
+	r.s.buffers.reclaim(session, generation, &later)
+	r.s.mu.Unlock()
+	later.run(r.s)
+}
+
+// copyPayload copies the payload of a small request to its pushes.
+func (r *requestSlot) copyPayload(payload []byte) {
+	for i := range r.pushes {
+		if d := &r.meta.Pushes[i]; d.Flags&wire.DescInPlace == 0 {
+			copy(r.pushes[i].Bytes(), payload[:d.Bytes])
 			payload = payload[d.Bytes:]
 		}
 	}
 }
 
-// received queues a request that is whole, or refuses it for err. It gives up s.mu, and reports whether the
-// request keeps m.
-func (s *Server) received(m *link.Inbound, in *incoming, err error) (kept bool) {
-	if err != nil {
-		from := s.sessions[m.Session]
-		wake, err := s.queueRefusal(from, m, err)
-		s.mu.Unlock()
-		s.refuse(from, m.Session, m.Header.Request, err)
-		if wake {
-			s.node.Engine().Set(&s.arrival)
-		}
-		return false
-	}
-	in.received = m.Received
-	in.stage = queued
-	if kept = in.pool != nil; kept {
-		in.held = m
-	}
-	s.push(in.from, in)
-	wake := s.ready >= s.wanted
-	from, post := in.from, len(in.from.outbox) > 0
-	s.mu.Unlock()
-	if post {
-		s.pump(from)
-	}
-	if wake {
-		s.node.Engine().Set(&s.arrival)
-	}
-	return kept
+// receipt is what follows the receipt of a request without Server.mu. The hot path has this in place of deferredWork,
+// which is larger.
+type receipt struct {
+	from    *workerPeer
+	refusal error // why the request was refused; nil: it was not
+	kept    bool  // the request keeps the message
+	flush   bool  // from's outbox has something to send
+	wake    bool  // GetBatch may have waited for it
 }
 
-// Abort forgets a request that its worker did not live to send.
-func (r receiver) Abort(m *link.Inbound, _ error) {
+// enqueue queues a complete request, or refuses it because of err. Under Server.mu; finish follows without it.
+func (r receiver) enqueue(m *link.Inbound, req *requestSlot, err error) receipt {
 	s := r.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if in, ok := m.User.(*incoming); ok {
-		s.recycle(in)
+	if err != nil {
+		return r.refuse(m, err)
+	}
+	req.received = m.Received
+	req.on(eventComplete)
+	kept := req.pool != nil
+	if kept {
+		req.held = m
+	}
+	s.batches.push(req)
+	return receipt{from: req.from, kept: kept, flush: len(req.from.outbox) > 0, wake: s.batches.enough()}
+}
+
+// refuse queues the error for the worker. Under Server.mu.
+func (r receiver) refuse(m *link.Inbound, err error) receipt {
+	a := receipt{from: r.s.sessions[m.Session]}
+	a.wake, a.refusal = r.s.batches.queueRefusal(a.from, m, err)
+	if a.from != nil && !isProtocolError(a.refusal) {
+		r.s.messages.queueError(a.from, m.Header.Request, a.refusal)
+		a.flush = true
+	}
+	return a
+}
+
+// finish sends and wakes. The caller does not hold Server.mu.
+func (a *receipt) finish(s *Server, m *link.Inbound) {
+	switch {
+	case a.refusal == nil:
+	case isProtocolError(a.refusal):
+		s.breakOff(m.Session, a.refusal)
+	case a.from != nil:
+		s.opt.Log.Warn().Err(a.refusal).Str("peer", a.from.name).Msg("refused a request")
+	}
+	if a.flush {
+		s.messages.flush(a.from)
+	}
+	if a.wake {
+		s.transport.Engine().Set(&s.batches.arrival)
 	}
 }
 
-// Lost implements link.Handler.
-func (r receiver) Lost(session *link.Session, err error) { r.s.lose(session, err) }
-
-// refuse tells the worker why its request was not taken. One that does not speak the protocol is cut off.
-func (s *Server) refuse(from *remote, session *link.Session, id uint64, err error) {
+// isProtocolError reports whether err costs the worker its session.
+func isProtocolError(err error) bool {
 	var broken *stepvan.ProtocolError
-	if errors.As(err, &broken) {
-		s.breakOff(session, err)
-		return
-	}
-	if from == nil {
-		return // lost meanwhile
-	}
-	s.opt.Log.Warn().Err(err).Str("peer", from.name).Msg("refused a request")
-	s.tell(from, id, err)
+	return errors.As(err, &broken)
+}
+
+// breakOff ends the session with a worker that has broken the protocol.
+func (s *Server) breakOff(session *link.Session, err error) {
+	s.endSession(session, fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err))
+	session.BreakOff(err.Error()) // this server has lost it in any case
 }

@@ -4,116 +4,104 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/handles"
-	"github.com/stepvan/stepvan/internal/link/progress"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// Server receives requests and answers them. Make it with New before the node
-// listens, and Join it to its workers once they are known.
+// Server receives requests and answers them. Make it with [New] before the transport listens, and call [Server.Join]
+// once its workers are known.
 type Server struct {
-	node      *link.Transport
+	transport *link.Transport
 	opt       Options
-	responses *handles.Table[response]
 
-	arrival progress.Event // something that GetBatch may be waiting for
+	mu       sync.Mutex // guards what follows, in the parts too
+	closed   bool
+	rank     stepvan.Rank
+	workers  []*workerPeer // paired, by rank; Join replaces the slice as a whole
+	sessions map[*link.Session]*workerPeer
 
-	mu            sync.Mutex
-	collecting    bool // somebody is in GetBatch
-	closed        bool
-	rank          stepvan.Rank
-	workers       []*remote // paired, by rank; replaced as a whole by Join
-	sessions      map[*link.Session]*remote
-	ready         int         // workers with a request in the queue
-	wanted        int         // so many wake GetBatch
-	refusals      int         // of the entries in the queues
-	lockStep      bool        // batches are taken in lock-step, or will be
-	absent        int         // looks in a row that found nobody serving; see BeginStop
-	watch         *time.Timer // of these looks
-	requests      []*incoming
-	freeRequests  *incoming
-	unanswered    int
-	freeLetters   *letter
-	freeReplies   *reply
-	letters       int // made, free ones too
-	registrations []*ReceiveBuffer
-	retractions   []*retraction
-	views         views
-	generation    uint32 // of the latest registration
+	requests  requestTable
+	batches   batcher
+	stop      stopWatch
+	buffers   bufferTable
+	messages  messagePool
+	responder responder
+
+	views viewPool // has a mutex of its own
 }
 
-// Stats count what a server holds and has met.
+// Stats count what a server holds.
 type Stats struct {
 	Unanswered   int    // requests received and not answered
 	Requests     int    // request objects in use and kept for reuse
 	Messages     int    // message objects in use and kept for reuse
 	Records      int    // response records in use and kept for reuse
-	Chunks       int    // registered (worker, key)s
-	UnseenErrors uint64 // of responses that nobody looked at before they were recycled
+	Chunks       int    // registered chunks, one for each worker and key
+	UnseenErrors uint64 // of responses that nobody looked at before their record was recycled
 }
 
-// New makes a server and registers it with the node for the channel of requests.
-// Before the node's first Listen or Dial.
-func New(n *link.Transport, o Options) (*Server, error) {
-	o.complete()
+// New makes a server, and registers it with the transport for the channel of requests. It must be called before the
+// transport's first Listen or Dial.
+func New(t *link.Transport, o Options) (*Server, error) {
+	o.setDefaults()
 	if o.Memory == nil {
-		o.Memory = n.Memory()
+		o.Memory = t.Memory()
 	}
 	if o.Policy < LockStep {
-		return nil, errs.Invalid("batch policy %d", int(o.Policy))
+		return nil, errs.Invalid("server: unknown batch policy (got %d)", int(o.Policy))
 	}
-	s := &Server{node: n, opt: o, lockStep: o.Policy == LockStep, sessions: make(map[*link.Session]*remote)}
-	s.responses = handles.New(n.Engine(), o.Handles, s.forgotten)
-	n.Handle(link.ChannelRequest, receiver{s})
+	s := &Server{transport: t, opt: o, sessions: make(map[*link.Session]*workerPeer)}
+	s.requests.s, s.batches.s, s.stop.s, s.buffers.s, s.messages.s, s.responder.s = s, s, s, s, s, s
+	s.batches.lockStep = o.Policy == LockStep
+	s.responder.records = handles.New(t.Engine(), o.Handles, s.logUnseenError)
+	t.Handle(link.ChannelRequest, receiver{s})
 	return s, nil
 }
 
-// Join gives the server its rank and its workers. A worker's session may be
-// there before or come later.
+// Join gives the server its rank and its workers. A worker's session may exist already, or open later.
 func (s *Server) Join(rank stepvan.Rank, workers []Worker) error {
-	list, err := ordered(workers)
+	list, err := sortedByRank(workers)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := make(map[wire.PeerID]*remote)
-	for _, r := range s.sessions {
-		known[r.node] = r
+	known := make(map[wire.PeerID]*workerPeer)
+	for _, w := range s.sessions {
+		known[w.id] = w
 	}
 	s.rank = rank
-	s.workers = make([]*remote, len(list))
-	for i, w := range list {
-		r := known[w.Node]
-		if r == nil {
-			r = &remote{node: w.Node}
+	s.workers = make([]*workerPeer, len(list))
+	for i, l := range list {
+		w := known[l.ID]
+		if w == nil {
+			w = &workerPeer{id: l.ID}
 		}
-		r.rank, r.name, r.paired = w.Rank, w.Name, true
-		s.workers[i] = r
+		w.rank, w.name, w.paired = l.Rank, l.Name, true
+		s.workers[i] = w
 	}
 	return nil
 }
 
-func ordered(workers []Worker) ([]Worker, error) {
+func sortedByRank(workers []Worker) ([]Worker, error) {
 	if len(workers) == 0 {
-		return nil, errs.Invalid("a server without workers: pair it with one at least")
+		return nil, errs.Invalid("server: it has no workers: pair it with at least one")
 	}
 	list := slices.Clone(workers)
 	slices.SortFunc(list, func(a, b Worker) int { return int(a.Rank - b.Rank) })
 	for i := 1; i < len(list); i++ {
 		if list[i].Rank == list[i-1].Rank {
-			return nil, errs.Invalid("two workers with rank %d: %s and %s", list[i].Rank, list[i-1].Name, list[i].Name)
+			return nil, errs.Invalid("server: two workers have rank %d: %s and %s", list[i].Rank, list[i-1].Name, list[i].Name)
 		}
 	}
 	return list, nil
 }
 
-// Rank returns the rank that Join gave.
+// Rank returns the rank that [Server.Join] gave.
 func (s *Server) Rank() stepvan.Rank {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,55 +120,100 @@ func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := Stats{
-		Unanswered: s.unanswered, Requests: len(s.requests), Messages: s.letters,
-		Records: s.responses.Records(), UnseenErrors: s.responses.Unseen(),
+		Unanswered: s.requests.unanswered, Requests: len(s.requests.slots), Messages: s.messages.made,
+		Records: s.responder.records.Records(), UnseenErrors: s.responder.records.Unseen(),
 	}
-	for _, r := range s.workers {
-		st.Chunks += len(r.chunks)
+	for _, w := range s.workers {
+		st.Chunks += len(w.chunks)
 	}
 	return st
 }
 
-// Close ends GetBatch, Respond and RegisterRecvBuffer with stepvan.ErrClosed, and
-// drops what no batch has taken, and all registrations. The memory of requests that
-// were handed out stays until their Respond, which then says stepvan.ErrClosed. Idempotent.
+// Close ends GetBatch, Respond and RegisterRecvBuffer with stepvan.ErrClosed. It drops all receive buffers and the
+// requests that no batch has taken. The memory of requests that were handed out stays until their Respond, which then
+// returns stepvan.ErrClosed. Close may be called again.
 func (s *Server) Close() error {
+	later := deferredWork{wake: true}
 	s.mu.Lock()
 	s.closed = true
-	if s.watch != nil {
-		s.watch.Stop()
-	}
-	var held []*link.Inbound
+	s.stop.end()
 	var ended []*chunk
-	for _, r := range s.workers {
-		for r.first != nil {
-			if m := s.recycle(s.pop(r)); m != nil {
-				held = append(held, m)
-			}
+	for _, w := range s.workers {
+		for w.first != nil {
+			later.releaseMessage(s.requests.recycle(s.batches.pop(w)))
 		}
-		for _, c := range r.chunks {
+		for _, c := range w.chunks {
 			if c.user == nil {
 				ended = append(ended, c)
 			}
 		}
 	}
-	to := s.dismiss(ended)
+	s.buffers.dismiss(ended, &later)
 	s.mu.Unlock()
-	for _, r := range to {
-		s.pump(r)
-	}
-	for _, m := range held {
-		m.Release()
-	}
-	s.node.Engine().Set(&s.arrival)
+	later.run(s)
 	return nil
+}
+
+// Fail ends the work with all workers because of a loss that concerns the whole cluster. GetBatch, and whatever waits
+// for a worker, fails with cause. Any goroutine may call it.
+func (s *Server) Fail(cause error) {
+	s.mu.Lock()
+	sessions := make([]*link.Session, 0, len(s.sessions))
+	for l := range s.sessions {
+		sessions = append(sessions, l)
+	}
+	s.mu.Unlock()
+	for _, l := range sessions {
+		s.endSession(l, cause)
+	}
 }
 
 func errClosed(op string) error {
 	return fmt.Errorf("%s: the server was stopped: %w", op, stepvan.ErrClosed)
 }
 
-// forgotten logs a failed response whose record was recycled before anybody looked at it.
-func (s *Server) forgotten(_ *handles.Record[response], err error) {
-	s.opt.Log.Warn().Err(err).Msg("a response was not received, and nobody asked for its outcome")
+// logUnseenError logs a failed response whose record is recycled before anybody looked at it.
+func (s *Server) logUnseenError(_ *handles.Record[responseState], err error) {
+	s.opt.Log.Warn().Err(err).Msg("a worker did not receive a response, and the program did not ask for the outcome")
+}
+
+// deferredWork collects what must not be done with Server.mu held. The function that locked the mutex runs it after it
+// has unlocked.
+type deferredWork struct {
+	withdraw []*chunk        // whose grants the van takes back
+	release  []*link.Inbound // messages whose memory the link gets back
+	fail     []*message      // that were never sent
+	failure  error           // why
+	flush    []*workerPeer   // whose outboxes may have something to send
+	changes  []*bufferChange // that are complete
+	wake     bool            // whether GetBatch is to look again
+}
+
+// releaseMessage has m released. It may be nil.
+func (d *deferredWork) releaseMessage(m *link.Inbound) {
+	if m != nil {
+		d.release = append(d.release, m)
+	}
+}
+
+// run does the work. The caller does not hold Server.mu.
+func (d *deferredWork) run(s *Server) {
+	for _, c := range d.withdraw {
+		s.buffers.withdrawGrant(c)
+	}
+	for _, m := range d.release {
+		m.Release()
+	}
+	for _, m := range d.fail {
+		s.messages.Done(&m.out, d.failure)
+	}
+	for _, c := range d.changes {
+		s.transport.Engine().Set(&c.done)
+	}
+	for _, w := range d.flush {
+		s.messages.flush(w)
+	}
+	if d.wake {
+		s.transport.Engine().Set(&s.batches.arrival)
+	}
 }

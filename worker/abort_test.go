@@ -76,7 +76,7 @@ func newAborted(t *testing.T, failed bool) *aborted {
 	v := Mem()
 	a := &aborted{host: newHost(t, v, nil), second: NewPeer(t, Options{Van: v}, "server 1", 7), failed: failed}
 	var err error
-	a.toSecond, err = a.worker.Link.Dial(Context(t), []string{a.second.Listen(t, v)})
+	a.toSecond, err = a.worker.Transport.Dial(Context(t), []string{a.second.Listen(t, v)})
 	require.NoError(t, err)
 	require.NoError(t, a.w.Join(0, []worker.Server{{Rank: 0, Name: "server 0", Session: a.dialled}, {Rank: 1, Name: "server 1", Session: a.toSecond}}))
 	a.responses = worker.ResponsesOf(a.w)

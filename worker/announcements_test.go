@@ -30,8 +30,8 @@ func newHost(t *testing.T, v Van, edit func(*link.Options)) *host {
 	node := NewPeer(t, o, "worker 0", 5)
 	addr := h.server.Listen(t, v)
 	h.worker = node
-	h.w = worker.New(node.Link, worker.Options{})
-	s, err := node.Link.Dial(Context(t), []string{addr})
+	h.w = worker.New(node.Transport, worker.Options{})
+	s, err := node.Transport.Dial(Context(t), []string{addr})
 	h.dialled = s
 	require.NoError(t, err)
 	require.NoError(t, h.w.Join(0, []worker.Server{{Rank: 0, Name: "server 0", Session: s}}))

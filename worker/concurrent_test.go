@@ -67,7 +67,7 @@ func drive(w *worker.Worker, id, n int) error {
 		if err != nil {
 			return err
 		}
-		if err := h.WaitFor(Bound); err != nil {
+		if err := h.WaitFor(WaitLimit); err != nil {
 			return err
 		}
 		for j := range in {
@@ -114,7 +114,7 @@ func TestManyGoroutinesAndNodes(t *testing.T) {
 		driven.Wait()
 		for _, w := range c.Workers {
 			require.Zero(t, w.Stats().Outstanding)
-			require.NoError(t, w.Link.Close())
+			require.NoError(t, w.Transport.Close())
 		}
 		served.Wait()
 	})

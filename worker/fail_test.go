@@ -34,7 +34,7 @@ func TestFailEndsEverything(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, r.Wait(Context(t)), "server %d", i)
 	}
-	require.Eventually(t, func() bool { return w.Stats().BusyKeys == 0 && w.Stats().Outstanding == 0 }, Bound, 1)
+	require.Eventually(t, func() bool { return w.Stats().BusyKeys == 0 && w.Stats().Outstanding == 0 }, WaitLimit, 1)
 }
 
 func TestWhatFailsIsAboutThePeerOfTheCause(t *testing.T) {
@@ -64,7 +64,7 @@ func TestFailWhileAResponseIsBeingRead(t *testing.T) {
 		require.ErrorIs(t, err, cause)
 	}
 	require.NoError(t, r.Wait(Context(t)), "received and dropped")
-	require.Eventually(t, func() bool { return w.Stats().Outstanding == 0 }, Bound, 1)
+	require.Eventually(t, func() bool { return w.Stats().Outstanding == 0 }, WaitLimit, 1)
 	require.NoError(t, out.Region().Close())
 	require.NoError(t, back.Region().Close())
 }

@@ -31,10 +31,10 @@ func TestMemoryIsFreeWhenTheHandleIsDone(t *testing.T) {
 				}
 				closing <- push.Region().Close()
 			}()
-			require.NoError(t, x.s.GetBatchFor(Bound, 0, &x.batch))
+			require.NoError(t, x.s.GetBatchFor(WaitLimit, 0, &x.batch))
 			_, err = x.s.Respond(x.answer, x.batch.Requests[0].ID)
 			require.NoError(t, err)
-			require.NoError(t, h.WaitFor(Bound))
+			require.NoError(t, h.WaitFor(WaitLimit))
 			require.NoError(t, <-closing)
 		}
 	})

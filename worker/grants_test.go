@@ -18,7 +18,7 @@ const inFileOfItsOwn = 16 << 20 // floats: more than the first file of a node ho
 
 // A file without a grant is lent when another grant has come back.
 func TestGrantsThatComeFree(t *testing.T) {
-	h := newHost(t, Scant(1), nil)
+	h := newHost(t, FewGrants(1), nil)
 	lent := func(x tensor.Tensor) bool {
 		t.Helper()
 		handle, err := h.w.PushPull(nil, nil, List(x), Keys(1))
@@ -56,7 +56,7 @@ func TestGrantsThatComeFree(t *testing.T) {
 
 // Budget: 0 allocations per exchange with memory that has no grant. An attempt that fails would cost one.
 func TestNoGrantIsNotAskedForEachTime(t *testing.T) {
-	c := New(t, Options{Van: Scant(1), Worker: worker.Options{Handles: 32}, Server: server.Options{Handles: 32}})
+	c := New(t, Options{Van: FewGrants(1), Worker: worker.Options{Handles: 32}, Server: server.Options{Handles: 32}})
 	w, s := c.Workers[0], c.Servers[0]
 	r, err := w.Memory.Zeros(tensor.Float32, inFileOfItsOwn)
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestNoGrantIsNotAskedForEachTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.GetBatchFor(Bound, server.Default, &batch); err != nil {
+		if err := s.GetBatchFor(WaitLimit, server.Default, &batch); err != nil {
 			t.Fatal(err)
 		}
 		in := batch.Requests[0]
@@ -80,11 +80,11 @@ func TestNoGrantIsNotAskedForEachTime(t *testing.T) {
 		if _, err := s.Respond(answer, in.ID); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.WaitFor(Bound); err != nil {
+		if err := h.WaitFor(WaitLimit); err != nil {
 			t.Fatal(err)
 		}
 	}
-	first, second := List(shared(t, w.Node, many)), List(elsewhere)
+	first, second := List(shared(t, w.Instance, many)), List(elsewhere)
 	round(first)
 	for range 500 {
 		round(second)

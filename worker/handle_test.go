@@ -119,7 +119,7 @@ func TestErrorThatNobodyWaitedForIsCounted(t *testing.T) {
 	require.ErrorIs(t, seen.Wait(Context(t)), stepvan.ErrRemote)
 	for range 3 {
 		h := pull()
-		require.Eventually(t, h.Done, Bound, time.Millisecond)
+		require.Eventually(t, h.Done, WaitLimit, time.Millisecond)
 	}
 	require.EqualValues(t, 2, w.Stats().UnseenErrors, "the seen one and the latest are not")
 }

@@ -27,8 +27,8 @@ func newRawServerOver(t *testing.T, v Van) *rawServer {
 	o := Options{Van: v}
 	p := &rawServer{node: NewPeer(t, o, "worker 0", 5), server: NewPeer(t, o, "server 0", 6)}
 	addr := p.server.Listen(t, v)
-	p.w = worker.New(p.node.Link, worker.Options{})
-	s, err := p.node.Link.Dial(Context(t), []string{addr})
+	p.w = worker.New(p.node.Transport, worker.Options{})
+	s, err := p.node.Transport.Dial(Context(t), []string{addr})
 	require.NoError(t, err)
 	require.NoError(t, p.w.Join(0, []worker.Server{{Rank: 0, Name: "server 0", Session: s}}))
 	p.session = p.server.Session(t)
@@ -169,5 +169,5 @@ func TestRequestsCarryTheGenerationThatWasAnnounced(t *testing.T) {
 		_, m := p.asked(t)
 		defer m.Release()
 		return m.Header.Generation == 3
-	}, Bound, 1)
+	}, WaitLimit, 1)
 }

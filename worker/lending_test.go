@@ -21,7 +21,7 @@ import (
 const many = 10_000 // floats: more bytes than are sent where they can be read in place
 
 // shared makes a tensor that servers of a one-sided van reach, and closes it in the end.
-func shared(t testing.TB, n Node, floats int64) tensor.Tensor {
+func shared(t testing.TB, n Instance, floats int64) tensor.Tensor {
 	t.Helper()
 	x, err := n.Memory.Zeros(tensor.Float32, floats)
 	require.NoError(t, err)
@@ -39,8 +39,8 @@ func inPlace(t testing.TB, v Van) (round func()) {
 	})
 	w, s := c.Workers[0], c.Servers[0]
 	req := worker.Exchange{
-		Push: List(shared(t, w.Node, many)), PushKeys: Keys(1),
-		Pull: List(shared(t, w.Node, many), shared(t, w.Node, 8)), PullKeys: Keys(2, 3), Variable: []bool{true, false},
+		Push: List(shared(t, w.Instance, many)), PushKeys: Keys(1),
+		Pull: List(shared(t, w.Instance, many), shared(t, w.Instance, 8)), PullKeys: Keys(2, 3), Variable: []bool{true, false},
 	}
 	var batch server.Batch
 	answer := make([]tensor.Tensor, 2)
@@ -49,7 +49,7 @@ func inPlace(t testing.TB, v Van) (round func()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.GetBatchFor(Bound, server.Default, &batch); err != nil {
+		if err := s.GetBatchFor(WaitLimit, server.Default, &batch); err != nil {
 			t.Fatal(err)
 		}
 		r := batch.Requests[0]
@@ -66,7 +66,7 @@ func inPlace(t testing.TB, v Van) (round func()) {
 		if _, err := s.Respond(answer, r.ID); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.WaitFor(Bound); err != nil {
+		if err := h.WaitFor(WaitLimit); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -106,7 +106,7 @@ func requestOf(t *testing.T, m *link.Inbound) *wire.Request {
 	return r
 }
 
-func (h *host) node() Node { return h.worker.Node }
+func (h *host) node() Instance { return h.worker.Instance }
 
 func TestWhatIsLentToAServer(t *testing.T) {
 	h := newHost(t, OneSided(), nil)
@@ -173,7 +173,7 @@ func TestWhatIsLentToAServer(t *testing.T) {
 
 func TestNothingIsLentWhereThatIsNotWanted(t *testing.T) {
 	h := newHost(t, OneSided(), nil)
-	h.w = worker.New(h.worker.Link, worker.Options{InPlaceBytes: -1})
+	h.w = worker.New(h.worker.Transport, worker.Options{InPlaceBytes: -1})
 	require.NoError(t, h.w.Join(0, []worker.Server{{Rank: 0, Name: "server 0", Session: h.dialled}}))
 	large := shared(t, h.node(), many)
 	_, err := h.w.PushPull(List(large), Keys(1), List(shared(t, h.node(), many)), Keys(2))
@@ -278,8 +278,8 @@ func TestManyInPlace(t *testing.T) {
 		}
 		for i, w := range c.Workers {
 			for lane := range lanes {
-				push := shared(t, w.Node, many)
-				pull := List(shared(t, w.Node, many), shared(t, w.Node, 5), shared(t, w.Node, many), shared(t, w.Node, 5))
+				push := shared(t, w.Instance, many)
+				pull := List(shared(t, w.Instance, many), shared(t, w.Instance, 5), shared(t, w.Instance, many), shared(t, w.Instance, 5))
 				sides.Go(func() {
 					for round := range rounds {
 						if err := exchange(w, lane, float32(i*10000+lane*1000+round), push, pull); err != nil {
@@ -308,7 +308,7 @@ func exchange(w *Worker, lane int, x float32, push tensor.Tensor, pull []tensor.
 	if err != nil {
 		return err
 	}
-	if err := h.WaitFor(Bound); err != nil {
+	if err := h.WaitFor(WaitLimit); err != nil {
 		return err
 	}
 	for s := range 2 {

@@ -101,7 +101,7 @@ func TestServerThatLeaves(t *testing.T) {
 	h, err := w.PushPull(nil, nil, List(Floats(t, 0)), Keys(1))
 	require.NoError(t, err)
 	require.NoError(t, c.Servers[0].Server.Close())
-	require.NoError(t, c.Servers[0].Link.Close())
+	require.NoError(t, c.Servers[0].Transport.Close())
 	err = h.Wait(Context(t))
 	requireLost(t, err, "server 0")
 	require.ErrorIs(t, err, link.ErrLeft)
@@ -112,7 +112,7 @@ func TestOwnNodeClosed(t *testing.T) {
 	w := c.Workers[0]
 	h, err := w.PushPull(nil, nil, List(Floats(t, 0)), Keys(1))
 	require.NoError(t, err)
-	require.NoError(t, w.Link.Close())
+	require.NoError(t, w.Transport.Close())
 	require.ErrorIs(t, h.Wait(Context(t)), stepvan.ErrClosed)
 	_, err = w.PushPull(nil, nil, List(Floats(t, 0)), Keys(1))
 	require.ErrorIs(t, err, stepvan.ErrClosed)

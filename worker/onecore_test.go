@@ -32,7 +32,7 @@ func TestSixteenGoroutinesWaitForSixteenHandlesOnOneCore(t *testing.T) {
 			})
 		}
 		driven.Wait()
-		require.NoError(t, c.Workers[0].Link.Close())
+		require.NoError(t, c.Workers[0].Transport.Close())
 		served.Wait()
 	})
 }

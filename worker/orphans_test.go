@@ -67,7 +67,7 @@ func pair(t *testing.T) (h *host, second *Peer) {
 	v := OneSided()
 	h = newHost(t, v, nil)
 	second = NewPeer(t, Options{Van: v}, "server 1", 7)
-	s, err := h.worker.Link.Dial(Context(t), []string{second.Listen(t, v)})
+	s, err := h.worker.Transport.Dial(Context(t), []string{second.Listen(t, v)})
 	require.NoError(t, err)
 	require.NoError(t, h.w.Join(0, []worker.Server{{Rank: 0, Name: "server 0", Session: h.dialled}, {Rank: 1, Name: "server 1", Session: s}}))
 	return h, second
@@ -158,7 +158,7 @@ func TestMemoryThatIsStillOnItsWay(t *testing.T) {
 	h := newHost(t, v, func(o *link.Options) { o.CreditBytes = plugBytes })
 	unplug := h.plug()
 	second := NewPeer(t, Options{Van: v}, "server 1", 7)
-	s, err := h.worker.Link.Dial(Context(t), []string{second.Listen(t, v)})
+	s, err := h.worker.Transport.Dial(Context(t), []string{second.Listen(t, v)})
 	require.NoError(t, err)
 	require.NoError(t, h.w.Join(0, []worker.Server{{Rank: 0, Name: "server 0", Session: h.dialled}, {Rank: 1, Name: "server 1", Session: s}}))
 	to0 := []stepvan.Rank{0}

@@ -172,7 +172,7 @@ func TestUseAfterCloseAndBeforeJoin(t *testing.T) {
 	require.NotContains(t, err.Error(), "push_pull")
 
 	p := NewPeer(t, Options{Van: Mem()}, "alone", 9)
-	alone := worker.New(p.Link, worker.Options{})
+	alone := worker.New(p.Transport, worker.Options{})
 	_, err = alone.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
 	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	require.ErrorContains(t, err, "not paired")

@@ -57,13 +57,13 @@ func (x *steady) round() {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	if err := x.s.GetBatchFor(Bound, server.Default, &x.batch); err != nil {
+	if err := x.s.GetBatchFor(WaitLimit, server.Default, &x.batch); err != nil {
 		x.t.Fatal(err)
 	}
 	if _, err := x.s.Respond(x.answer, x.batch.Requests[0].ID); err != nil {
 		x.t.Fatal(err)
 	}
-	if err := h.WaitFor(Bound); err != nil {
+	if err := h.WaitFor(WaitLimit); err != nil {
 		x.t.Fatal(err)
 	}
 }

@@ -61,7 +61,7 @@ func TestSplitOverNodesEqualsOneProcess(t *testing.T) {
 	working.Wait()
 	for _, w := range c.Workers {
 		require.NoError(t, w.Worker.Close())
-		require.NoError(t, w.Link.Close())
+		require.NoError(t, w.Transport.Close())
 	}
 	serving.Wait()
 	requireSameBits(t, want, append(shares[0], shares[1]...))

@@ -14,10 +14,9 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// Bare is the least that can carry messages between two nodes of a process: a ring
-// of copies per direction, no locks, no system calls. It is for benchmarks of what lies
-// above a van, and does what those need only: no loss, no limits, no order of
-// closing, and deliveries that are released in order.
+// Bare is the least van that can carry messages between two transports of a process. It has one ring of copied messages
+// per direction, without locks or system calls. It is for benchmarks of what lies above a van, and does only what those
+// need. It has no losses, no limits and no order of closing, and deliveries must be released in order.
 func Bare() Van {
 	net := &bareNet{at: map[string]*bareVan{}}
 	return Van{
@@ -27,7 +26,7 @@ func Bare() Van {
 				return &bareVan{net: net, placer: p, wake: wake}, nil
 			}
 		},
-		Addr: func(node string) string { return "bare://" + strings.ReplaceAll(node, " ", "-") },
+		Addr: func(instance string) string { return "bare://" + strings.ReplaceAll(instance, " ", "-") },
 	}
 }
 
@@ -60,9 +59,9 @@ func (v *bareVan) Dial(_ context.Context, addr string) (van.Endpoint, error) {
 	peer := v.net.at[addr]
 	v.net.mu.Unlock()
 	if peer == nil {
-		return nil, errs.Invalid("nobody listens at %s", addr)
+		return nil, errs.Invalid("bare: nothing listens at %s", addr)
 	}
-	ours, theirs := &bareEnd{van: v, name: addr}, &bareEnd{van: peer, name: "dialler", fresh: true}
+	ours, theirs := &bareEnd{van: v, name: addr}, &bareEnd{van: peer, name: "dialler", unreported: true}
 	ours.peer, theirs.peer = theirs, ours
 	v.add(ours)
 	peer.add(theirs)
@@ -74,10 +73,10 @@ func (v *bareVan) add(e *bareEnd) {
 	defer v.mu.Unlock()
 	list := append([]*bareEnd{e}, v.list()...)
 	v.ends.Store(&list)
-	v.rouse()
+	v.wakePoller()
 }
 
-func (v *bareVan) rouse() { v.wake() }
+func (v *bareVan) wakePoller() { v.wake() }
 
 func (v *bareVan) Poll(events []van.Event, _ bool) (n int) {
 	for _, e := range v.list() {
@@ -86,10 +85,11 @@ func (v *bareVan) Poll(events []van.Event, _ bool) (n int) {
 	return n
 }
 
-// Arm: wake is called for everything, armed or not; while somebody polls that costs an atomic load.
+// Arm reports that nothing waits. The van calls wake for every message, armed or not: during a poll that costs an
+// atomic load.
 func (v *bareVan) Arm() bool {
 	for _, e := range v.list() {
-		if e.fresh || e.seen != e.peer.sent.Load() {
+		if e.unreported || e.seen != e.peer.sent.Load() {
 			return false
 		}
 	}
@@ -111,7 +111,7 @@ const (
 	bareInMessage = 1 << 10
 )
 
-// bareEnd is one side. What it sends lies in its own slots.
+// bareEnd is one endpoint. Its slots hold the messages that it sends.
 type bareEnd struct {
 	van   *bareVan
 	peer  *bareEnd
@@ -121,10 +121,10 @@ type bareEnd struct {
 	sent  atomic.Uint64 // by Send
 	freed atomic.Uint64 // by the peer's releases
 
-	// the poller's alone
-	fresh bool           // to be reported as accepted
-	seen  uint64         // messages of the peer reported
-	dst   [1 << 6][]byte // scratch
+	// Only the poller uses these.
+	unreported bool           // as accepted
+	seen       uint64         // messages of the peer that were reported
+	dst        [1 << 6][]byte // scratch
 }
 
 type bareSlot struct {
@@ -153,15 +153,15 @@ func (e *bareEnd) Send(m *van.Message) error {
 	}
 	e.sent.Store(at + 1)
 	m.Done = true
-	e.peer.van.rouse()
+	e.peer.van.wakePoller()
 	return nil
 }
 
 func (e *bareEnd) poll(events []van.Event) (n int) {
-	if e.fresh && len(events) > 0 {
-		e.fresh = false
+	if e.unreported && len(events) > 0 {
+		e.unreported = false
 		events[0] = van.Event{Kind: van.EventAccepted, Endpoint: e}
-		return 1 // the rest waits until SetUser
+		return 1 // messages wait until SetUser
 	}
 	for sent := e.peer.sent.Load(); n < len(events) && e.seen != sent; n++ {
 		s := &e.peer.slots[e.seen%bareSlots]

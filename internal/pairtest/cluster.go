@@ -26,44 +26,46 @@ import (
 	"github.com/stepvan/stepvan/worker"
 )
 
-// Bound is the limit of every wait in these tests: reached only when something hangs.
-const Bound = 20 * time.Second
+// WaitLimit is the limit of every wait in these tests. A test reaches it only when something hangs.
+const WaitLimit = 20 * time.Second
 
 // Van is a transport to run a cluster over.
 type Van struct {
 	Name   string
-	Shares bool // nodes reach each other's memory
-	Maker  func(node string, memory *tensor.Allocator) link.VanMaker
-	Addr   func(node string) string // to listen at
-	Net    *memvan.Network          // of Mem, to do damage
+	Shares bool // instances reach each other's memory
+	Maker  func(instance string, memory *tensor.Allocator) link.VanMaker
+	Addr   func(instance string) string // to listen at
+	Net    *memvan.Network              // of the vans over memvan, for faults
 }
 
-// Mem is a network of its own inside the process.
+// Mem is memvan with a network of its own.
 func Mem() Van { return mem("mem", memvan.Options{}) }
 
-// OneSided is Mem whose nodes reach each other's memory.
+// OneSided is Mem whose instances reach each other's memory.
 func OneSided() Van { return mem("one-sided", memvan.Options{OneSided: true}) }
 
-// Scant is OneSided with room for so many grants on each side of a session.
-func Scant(grants int) Van { return mem("scant", memvan.Options{OneSided: true, Grants: grants}) }
+// FewGrants is OneSided with a limit of grants on each side of a session.
+func FewGrants(grants int) Van {
+	return mem("few-grants", memvan.Options{OneSided: true, Grants: grants})
+}
 
 func mem(name string, o memvan.Options) Van {
 	network := memvan.NewNetwork(memvan.NetworkOptions{})
 	return Van{
 		Name: name, Shares: o.OneSided,
-		Maker: func(node string, _ *tensor.Allocator) link.VanMaker {
+		Maker: func(instance string, _ *tensor.Allocator) link.VanMaker {
 			return func(p van.Placer, wake func()) (van.Van, error) {
 				o := o
-				o.Placer, o.Wake, o.Name = p, wake, node
+				o.Placer, o.Wake, o.Name = p, wake, instance
 				return memvan.New(network, o)
 			}
 		},
 		Net:  network,
-		Addr: func(node string) string { return "mem://" + strings.ReplaceAll(node, " ", "-") },
+		Addr: func(instance string) string { return "mem://" + strings.ReplaceAll(instance, " ", "-") },
 	}
 }
 
-// TCP is loopback.
+// TCP is tcpvan over loopback.
 func TCP() Van {
 	return Van{
 		Name: "tcp",
@@ -76,7 +78,7 @@ func TCP() Van {
 	}
 }
 
-// Shm is shared memory, mapped a second time by the same process.
+// Shm is shmvan. The process maps its own memory a second time.
 func Shm() Van {
 	return Van{
 		Name: "shm", Shares: true,
@@ -90,34 +92,34 @@ func Shm() Van {
 	}
 }
 
-// Vans are those that the suites run over.
+// Vans returns the vans that tests of every van run over.
 func Vans() []Van { return []Van{Mem(), OneSided(), Shm(), TCP()} }
 
-// Options of a cluster. Zero values: one worker, one server, memvan.
+// Options of a cluster. Zero values mean one worker, one server and memvan.
 type Options struct {
 	Workers, Servers int
 	Van              Van
 	Worker           worker.Options
 	Server           server.Options
-	Link             func(*link.Options) // edits the options of every node
+	Link             func(*link.Options) // edits the options of every transport
 }
 
-// Node is what workers and servers have in common.
-type Node struct {
-	Name   string
-	Link   *link.Transport
-	Memory *tensor.Allocator
+// Instance is what each worker and server has.
+type Instance struct {
+	Name      string
+	Transport *link.Transport
+	Memory    *tensor.Allocator
 }
 
-// Worker is a worker with its node.
+// Worker is a worker with its instance.
 type Worker struct {
-	Node
+	Instance
 	*worker.Worker
 }
 
-// Server is a server with its node.
+// Server is a server with its instance.
 type Server struct {
-	Node
+	Instance
 	*server.Server
 	addr string
 	lost losses
@@ -127,10 +129,10 @@ type Server struct {
 type Cluster struct {
 	Workers []*Worker
 	Servers []*Server
-	Net     *memvan.Network // with memvan
+	Net     *memvan.Network // of Options.Van
 }
 
-// New makes a cluster; the test's end closes it, and fails when memory has leaked.
+// New makes a cluster. The end of the test closes it, and fails the test when memory has leaked.
 func New(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	o.Workers, o.Servers = max(o.Workers, 1), max(o.Servers, 1)
@@ -147,7 +149,7 @@ func New(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-func newNode(t testing.TB, o *Options, name string, id wire.PeerID) Node {
+func newInstance(t testing.TB, o *Options, name string, id wire.PeerID) Instance {
 	t.Helper()
 	mem, err := tensor.NewAllocator(tensor.Options{Name: name})
 	require.NoError(t, err)
@@ -162,7 +164,7 @@ func newNode(t testing.TB, o *Options, name string, id wire.PeerID) Node {
 		require.NoError(t, n.Close())
 		require.NoError(t, mem.Close(), "%s leaked memory", name)
 	})
-	return Node{Name: name, Link: n, Memory: mem}
+	return Instance{Name: name, Transport: n, Memory: mem}
 }
 
 func serverID(i int) wire.PeerID { return wire.PeerID(1 + i) }
@@ -171,46 +173,46 @@ func workerID(i int) wire.PeerID { return wire.PeerID(100_000 + i) }
 func newServer(t testing.TB, o *Options, i int) *Server {
 	t.Helper()
 	name := fmt.Sprintf("server %d", i)
-	n := newNode(t, o, name, serverID(i))
-	s, err := server.New(n.Link, o.Server)
+	n := newInstance(t, o, name, serverID(i))
+	s, err := server.New(n.Transport, o.Server)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	var workers []server.Worker
 	for w := range o.Workers {
-		workers = append(workers, server.Worker{Rank: stepvan.Rank(w), Name: fmt.Sprintf("worker %d", w), Node: workerID(w)})
+		workers = append(workers, server.Worker{Rank: stepvan.Rank(w), Name: fmt.Sprintf("worker %d", w), ID: workerID(w)})
 	}
 	require.NoError(t, s.Join(stepvan.Rank(i), workers))
-	lost := losses{nodes: make(chan wire.PeerID, 64)}
-	n.Link.Handle(link.ChannelBulk, lost)
-	bound, err := n.Link.Listen(o.Van.Addr(name))
+	lost := losses{peers: make(chan wire.PeerID, 64)}
+	n.Transport.Handle(link.ChannelBulk, lost)
+	bound, err := n.Transport.Listen(o.Van.Addr(name))
 	require.NoError(t, err)
-	return &Server{Node: n, Server: s, addr: bound[0], lost: lost}
+	return &Server{Instance: n, Server: s, addr: bound[0], lost: lost}
 }
 
 func newWorker(t testing.TB, o *Options, i int, servers []*Server) *Worker {
 	t.Helper()
 	name := fmt.Sprintf("worker %d", i)
-	n := newNode(t, o, name, workerID(i))
-	w := worker.New(n.Link, o.Worker)
+	n := newInstance(t, o, name, workerID(i))
+	w := worker.New(n.Transport, o.Worker)
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
 	var list []worker.Server
 	for r, s := range servers {
-		session, err := n.Link.Dial(Context(t), []string{s.addr})
+		session, err := n.Transport.Dial(Context(t), []string{s.addr})
 		require.NoError(t, err)
 		list = append(list, worker.Server{Rank: stepvan.Rank(r), Name: s.Name, Session: session})
 	}
 	require.NoError(t, w.Join(stepvan.Rank(i), list))
-	return &Worker{Node: n, Worker: w}
+	return &Worker{Instance: n, Worker: w}
 }
 
 // Context ends with the test, or after Bound.
 func Context(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), Bound)
+	ctx, cancel := context.WithTimeout(context.Background(), WaitLimit)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Floats makes a tensor of the Go heap.
+// Floats makes a tensor on the Go heap.
 func Floats(t testing.TB, v ...float32) tensor.Tensor {
 	t.Helper()
 	x, err := tensor.FromSlice(v)
@@ -218,7 +220,7 @@ func Floats(t testing.TB, v ...float32) tensor.Tensor {
 	return x
 }
 
-// Values reads a tensor of float32.
+// Values returns the elements of a tensor of float32.
 func Values(t testing.TB, x tensor.Tensor) []float32 {
 	t.Helper()
 	v, err := tensor.As[float32](x)
@@ -235,11 +237,11 @@ func Free(t testing.TB, x tensor.Tensor) {
 		runtime.Gosched()
 		err = x.Region().Close()
 	}
-	require.NoError(t, err, "somebody holds a tensor for ever")
+	require.NoError(t, err, "an operation holds the tensor for ever")
 }
 
-// List is a list of tensors, to write calls shorter.
+// List returns its arguments, for short calls.
 func List(x ...tensor.Tensor) []tensor.Tensor { return x }
 
-// Keys is a list of keys.
+// Keys returns its arguments, for short calls.
 func Keys(k ...tensor.Key) []tensor.Key { return k }

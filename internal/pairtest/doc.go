@@ -1,3 +1,3 @@
-// Package pairtest runs workers and servers in one process, for tests: nodes
-// with their links over a chosen van, paired without a scheduler.
+// Package pairtest runs workers and servers in one process, for tests. Each has a transport over the van that the test
+// chooses. They are paired without a scheduler.
 package pairtest

@@ -9,11 +9,11 @@ import (
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// losses tells of the sessions that a server has lost. Its channel receives nothing else, and learns of a loss after the
-// server has.
+// losses reports the sessions that a server has lost. Its channel receives nothing else, and the link calls it after
+// the server.
 type losses struct {
 	link.BaseHandler
-	nodes chan wire.PeerID
+	peers chan wire.PeerID
 }
 
 // Deliver implements link.Handler.
@@ -22,20 +22,20 @@ func (l losses) Deliver(m *link.Inbound) { m.Release() }
 // Lost implements link.Handler.
 func (l losses) Lost(s *link.Session, _ error) {
 	select {
-	case l.nodes <- s.Peer().Node:
-	default: // nobody asks in this test
+	case l.peers <- s.Peer().Node:
+	default: // this test does not ask
 	}
 }
 
-// Replace closes worker 0 and makes a peer in its place, when every server knows that the worker is gone: until then a
-// server would take the peer for a second one.
+// Replace closes worker 0, and makes a peer in its place once every server knows that the worker is gone. Before that a
+// server would take the peer for a second worker.
 func (c *Cluster) Replace(t testing.TB, o Options, name string) *Peer {
 	t.Helper()
-	require.NoError(t, c.Workers[0].Link.Close())
+	require.NoError(t, c.Workers[0].Transport.Close())
 	for _, s := range c.Servers {
 		select {
-		case node := <-s.lost.nodes:
-			require.Equal(t, workerID(0), node)
+		case id := <-s.lost.peers:
+			require.Equal(t, workerID(0), id)
 		case <-Context(t).Done():
 			t.Fatalf("%s never lost the worker", s.Name)
 		}

@@ -11,28 +11,28 @@ import (
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// Peer is a node that speaks the link's protocol and says above it whatever a test wants.
+// Peer is an instance that speaks the link's protocol. A test chooses the messages above it.
 type Peer struct {
-	Node
+	Instance
 	link.BaseHandler
 	opened chan *link.Session
 
-	mu   sync.Mutex
-	got  []*link.Inbound
-	lost error
-	deaf *deafness // begins with the next message
-	news progress.Event
+	mu       sync.Mutex
+	received []*link.Inbound
+	lost     error
+	deaf     *deafness // begins with the next message
+	changed  progress.Event
 }
 
 // deafness holds a driver up.
 type deafness struct{ begun, over chan struct{} }
 
-// NewPeer makes a peer on the van of o.
+// NewPeer makes a peer over the van of o.
 func NewPeer(t testing.TB, o Options, name string, id wire.PeerID) *Peer {
 	t.Helper()
-	p := &Peer{Node: newNode(t, &o, name, id), opened: make(chan *link.Session, 64)}
+	p := &Peer{Instance: newInstance(t, &o, name, id), opened: make(chan *link.Session, 64)}
 	for _, c := range []wire.Channel{link.ChannelRegister, link.ChannelRequest, link.ChannelResponse, link.ChannelBulk} {
-		p.Link.Handle(c, p)
+		p.Transport.Handle(c, p)
 	}
 	return p
 }
@@ -46,11 +46,11 @@ func (p *Peer) Opened(s *link.Session) error {
 // Deliver implements link.Handler.
 func (p *Peer) Deliver(m *link.Inbound) {
 	p.mu.Lock()
-	p.got = append(p.got, m)
+	p.received = append(p.received, m)
 	deaf := p.deaf
 	p.deaf = nil
 	p.mu.Unlock()
-	p.Link.Engine().Set(&p.news)
+	p.Transport.Engine().Set(&p.changed)
 	if deaf != nil {
 		close(deaf.begun)
 		<-deaf.over
@@ -73,13 +73,13 @@ func (p *Peer) Lost(_ *link.Session, err error) {
 	p.mu.Lock()
 	p.lost = err
 	p.mu.Unlock()
-	p.Link.Engine().Set(&p.news)
+	p.Transport.Engine().Set(&p.changed)
 }
 
-// Listen accepts at the peer's address, which it returns.
+// Listen accepts connections and returns the address.
 func (p *Peer) Listen(t testing.TB, v Van) string {
 	t.Helper()
-	bound, err := p.Link.Listen(v.Addr(p.Name))
+	bound, err := p.Transport.Listen(v.Addr(p.Name))
 	require.NoError(t, err)
 	return bound[0]
 }
@@ -87,19 +87,19 @@ func (p *Peer) Listen(t testing.TB, v Van) string {
 // Dial opens a session with s.
 func (p *Peer) Dial(t testing.TB, s *Server) *link.Session {
 	t.Helper()
-	session, err := p.Link.Dial(Context(t), []string{s.addr})
+	session, err := p.Transport.Dial(Context(t), []string{s.addr})
 	require.NoError(t, err)
 	return session
 }
 
-// Session waits for one that somebody else opened.
+// Session waits for a session that another instance opens.
 func (p *Peer) Session(t testing.TB) *link.Session {
 	t.Helper()
 	select {
 	case s := <-p.opened:
 		return s
 	case <-Context(t).Done():
-		t.Fatal("nobody opened a session")
+		t.Fatal("no session was opened")
 		return nil
 	}
 }
@@ -109,8 +109,8 @@ func (p *Peer) Take(t testing.TB) *link.Inbound {
 	t.Helper()
 	var m *link.Inbound
 	p.await(t, func() bool {
-		if len(p.got) > 0 {
-			m, p.got = p.got[0], p.got[1:]
+		if len(p.received) > 0 {
+			m, p.received = p.received[0], p.received[1:]
 		}
 		return m != nil
 	})
@@ -127,13 +127,13 @@ func (p *Peer) Loss(t testing.TB) (err error) {
 func (p *Peer) await(t testing.TB, cond func() bool) {
 	t.Helper()
 	for {
-		p.news.Reset()
+		p.changed.Reset()
 		p.mu.Lock()
 		ok := cond()
 		p.mu.Unlock()
 		if ok {
 			return
 		}
-		require.NoError(t, p.Link.Engine().Wait(Context(t), &p.news), "it never happened")
+		require.NoError(t, p.Transport.Engine().Wait(Context(t), &p.changed), "it never happened")
 	}
 }

@@ -2,6 +2,6 @@
 
 package pairtest
 
-// Race says that the race detector is on. sync.Pool then drops what it is given
-// at random, so tests that count allocations cannot hold where one is used.
+// Race says whether the race detector is on. With it sync.Pool drops objects at random, so tests cannot count the
+// allocations of code that uses one.
 const Race = true

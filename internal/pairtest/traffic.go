@@ -8,29 +8,29 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// Traffic counts what the nodes of a Van receive.
+// Traffic counts what the instances on a Van receive.
 type Traffic struct {
 	Messages atomic.Int64 // with payload
-	Bytes    atomic.Int64 // of payload that the receiver took, in whatever memory
+	Bytes    atomic.Int64 // of payload, into whatever memory of the receiver
 	Written  atomic.Int64 // messages that their sender wrote into memory of the receiver
 }
 
-// Watch is v, with all that arrives counted.
+// Watch returns v with a count of all that arrives.
 func Watch(v Van) (Van, *Traffic) {
-	seen := new(Traffic)
+	traffic := new(Traffic)
 	maker := v.Maker
-	v.Maker = func(node string, memory *tensor.Allocator) link.VanMaker {
+	v.Maker = func(instance string, memory *tensor.Allocator) link.VanMaker {
 		return func(p van.Placer, wake func()) (van.Van, error) {
-			inner, err := maker(node, memory)(p, wake)
-			return &watched{inner, seen}, err
+			inner, err := maker(instance, memory)(p, wake)
+			return &watched{inner, traffic}, err
 		}
 	}
-	return v, seen
+	return v, traffic
 }
 
 type watched struct {
 	van.Van
-	seen *Traffic
+	traffic *Traffic
 }
 
 func (w *watched) Poll(events []van.Event, all bool) int {
@@ -39,11 +39,11 @@ func (w *watched) Poll(events []van.Event, all bool) int {
 		switch {
 		case e.Kind != van.EventMessage || e.Delivery.Header.Payload == 0:
 		case e.Delivery.Written:
-			w.seen.Messages.Add(1)
-			w.seen.Written.Add(1)
+			w.traffic.Messages.Add(1)
+			w.traffic.Written.Add(1)
 		default:
-			w.seen.Messages.Add(1)
-			w.seen.Bytes.Add(int64(e.Delivery.Header.Payload))
+			w.traffic.Messages.Add(1)
+			w.traffic.Bytes.Add(int64(e.Delivery.Header.Payload))
 		}
 	}
 	return n

@@ -143,7 +143,7 @@ func newOutpost(r road, dir string, report sink) (*outpost, error) {
 	if o.server, err = server.New(p.node, server.Options{Policy: server.AnyReady, Handles: 16, Log: zerolog.Nop()}); err != nil {
 		return nil, err
 	}
-	if err = o.server.Join(0, []server.Worker{{Rank: 0, Name: "visitor", Node: visitorID}, {Rank: 1, Name: "stranger", Node: strangers}}); err != nil {
+	if err = o.server.Join(0, []server.Worker{{Rank: 0, Name: "visitor", ID: visitorID}, {Rank: 1, Name: "stranger", ID: strangers}}); err != nil {
 		return nil, err
 	}
 	if o.buffer, err = p.mem.Empty(tensor.Uint8, visit.Placed); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/stepvan/stepvan/worker"
 )
 
-// writer is a raw worker of a one-sided van, in place of worker 0.
+// writer is a peer over a one-sided van that acts as worker 0.
 type writer struct {
 	*Peer
 	t       *testing.T
@@ -40,14 +40,14 @@ func newWriterOver(t *testing.T, v Van, o server.Options) *writer {
 	return w
 }
 
-// come dials the server, as another life of the worker.
-func (w *writer) come() {
-	w.Peer = NewPeer(w.t, Options{Van: w.van}, "raw", 100_000)
+// connect dials the server with a new peer in place of the last one.
+func (w *writer) connect() {
+	w.Peer = NewPeer(w.t, Options{Van: w.van}, "raw again", 100_000)
 	w.session = w.Dial(w.t, w.s)
 }
 
-// news takes the next announcement. Answers to pushes may come before it.
-func (w *writer) news(op uint8) (list []wire.Descriptor, generation uint32) {
+// announcement takes the next announcement. It drops answers to pushes that come before.
+func (w *writer) announcement(op uint8) (list []wire.Descriptor, generation uint32) {
 	w.t.Helper()
 	m := w.Take(w.t)
 	for m.Header.Channel == link.ChannelResponse {
@@ -62,7 +62,7 @@ func (w *writer) news(op uint8) (list []wire.Descriptor, generation uint32) {
 	return a.Keys, m.Header.Generation
 }
 
-// write pushes one float into the place that was announced, with a descriptor that edit may change.
+// write pushes one float into the announced chunk. edit may change the descriptor.
 func (w *writer) write(id uint64, to wire.Descriptor, x float32, edit func(*wire.Descriptor)) {
 	w.t.Helper()
 	d := float(to.Key)
@@ -82,8 +82,8 @@ func (w *writer) fence(generation uint32) {
 	require.NoError(w.t, w.session.Send(&link.Outbound{Channel: link.ChannelRequest, Op: wire.OpFence, Generation: generation}))
 }
 
-// ends runs fn beside the test, which asks whether it has ended.
-func ends(fn func() error) <-chan error {
+// start runs fn on a goroutine, and returns the channel of its result.
+func start(fn func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- fn() }()
 	return done
@@ -109,7 +109,7 @@ func TestWorkersWriteTheirPushesThemselves(t *testing.T) {
 		}
 		for i, s := range c.Servers {
 			for rank, r := range take(t, s, server.LockStep) {
-				require.True(t, within(r.Pushes()[0], buffers[i]))
+				require.True(t, isPartOf(r.Pushes()[0], buffers[i]))
 				require.Equal(t, []float32{x + float32(rank), 5}, Values(t, r.Pushes()[0]))
 				require.Equal(t, []float32{x + 9}, Values(t, r.Pushes()[1]))
 				respond(t, s, r.ID, Floats(t))
@@ -136,28 +136,28 @@ func TestUnregisterWaitsForTheFence(t *testing.T) {
 	buffer := Floats(t, 1, 2)
 	reg, err := w.s.RegisterRecvBuffer(buffer, ranks(0, 0), Keys(1, 2))
 	require.NoError(t, err)
-	places, _ := w.news(wire.OpAnnounce)
-	require.Len(t, places, 2)
-	for _, p := range places {
+	announced, _ := w.announcement(wire.OpAnnounce)
+	require.Len(t, announced, 2)
+	for _, p := range announced {
 		require.NotZero(t, p.Region)
 		require.Equal(t, reg.Generation(), p.Generation)
 		require.EqualValues(t, 4, p.Bytes)
 	}
-	ended := ends(reg.Unregister)
-	_, generation := w.news(wire.OpWithdraw)
+	ended := start(reg.Unregister)
+	_, generation := w.announcement(wire.OpWithdraw)
 	w.fence(generation - 1) // of another one
-	for i, p := range places {
+	for i, p := range announced {
 		w.write(uint64(i), p, float32(p.Key)+10, nil) // it was under way
 		r := take(t, w.s, server.AnyReady)[0]
 		require.Equal(t, []float32{float32(p.Key) + 10}, Values(t, r.Pushes()[0]))
-		require.False(t, within(r.Pushes()[0], buffer), "the buffer has ended")
+		require.False(t, isPartOf(r.Pushes()[0], buffer), "the buffer has ended")
 		respond(t, w.s, r.ID)
 	}
 	require.Empty(t, ended, "the worker may still write")
 	w.fence(generation)
 	require.NoError(t, <-ended)
 	require.Equal(t, []float32{11, 12}, Values(t, buffer))
-	w.write(9, places[0], 99, nil) // the van refuses it, and it is sent
+	w.write(9, announced[0], 99, nil) // the van refuses it, and it is sent
 	r := take(t, w.s, server.AnyReady)[0]
 	require.Equal(t, []float32{99}, Values(t, r.Pushes()[0]))
 	require.Equal(t, []float32{11, 12}, Values(t, buffer))
@@ -170,17 +170,17 @@ func TestReplacingWaitsForTheFence(t *testing.T) {
 	require.NoError(t, err)
 	_, err = w.s.RegisterRecvBuffer(first, ranks(0), Keys(1))
 	require.NoError(t, err)
-	w.news(wire.OpAnnounce)
+	w.announcement(wire.OpAnnounce)
 	second := Floats(t, 0)
-	replaced := ends(func() error {
+	replaced := start(func() error {
 		_, err := w.s.RegisterRecvBuffer(second, ranks(0), Keys(1))
 		return err
 	})
-	_, generation := w.news(wire.OpWithdraw)
-	places, _ := w.news(wire.OpAnnounce) // is in other memory, so it need not wait
-	w.write(1, places[0], 7, nil)
+	_, generation := w.announcement(wire.OpWithdraw)
+	announced, _ := w.announcement(wire.OpAnnounce) // is in other memory, so it need not wait
+	w.write(1, announced[0], 7, nil)
 	r := take(t, w.s, server.AnyReady)[0]
-	require.True(t, within(r.Pushes()[0], second))
+	require.True(t, isPartOf(r.Pushes()[0], second))
 	respond(t, w.s, r.ID)
 	require.Empty(t, replaced)
 	require.ErrorIs(t, first.Region().Close(), stepvan.ErrBusy)
@@ -195,9 +195,9 @@ func TestUnregisterEndsWithTheWorker(t *testing.T) {
 	require.NoError(t, err)
 	reg, err := w.s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
 	require.NoError(t, err)
-	w.news(wire.OpAnnounce)
-	ended := ends(reg.Unregister)
-	w.news(wire.OpWithdraw)
+	w.announcement(wire.OpAnnounce)
+	ended := start(reg.Unregister)
+	w.announcement(wire.OpWithdraw)
 	require.Empty(t, ended)
 	require.ErrorIs(t, buffer.Region().Close(), stepvan.ErrBusy)
 	require.True(t, w.c.Net.Kill("raw"))
@@ -205,27 +205,26 @@ func TestUnregisterEndsWithTheWorker(t *testing.T) {
 	require.NoError(t, buffer.Region().Close())
 }
 
-// A worker that is lost and lives may keep what it has mapped. Until it lets go its buffer is nobody else's.
+// A lost worker whose process lives may keep its mappings. Until it releases them its buffer stays reserved.
 func TestMemoryThatALostWorkerReaches(t *testing.T) {
 	w := newWriter(t)
 	buffer := Floats(t, 1)
 	first, err := w.s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
 	require.NoError(t, err)
-	places, _ := w.news(wire.OpAnnounce)
-	view, err := w.session.Map(link.TargetOf(&places[0]), 4, link.RightWrite)
+	announced, _ := w.announcement(wire.OpAnnounce)
+	view, err := w.session.Map(link.TargetOf(&announced[0]), 4, link.RightWrite)
 	require.NoError(t, err)
 	require.Positive(t, w.c.Net.Cut("raw", "server 0"))
 	require.Error(t, w.Loss(t))
 	_, err = w.s.GetBatch(Context(t), server.LockStep)
 	requireGone(t, err, "worker 0")
-	ended := ends(first.Unregister)
+	ended := start(first.Unregister)
 	for first.Live() {
 		runtime.Gosched()
 	}
-	w.Peer = NewPeer(t, Options{Van: w.van}, "raw again", 100_000)
-	w.session = w.Dial(t, w.s)
+	w.connect()
 	require.Empty(t, ended)
-	again := ends(func() error {
+	again := start(func() error {
 		_, err := w.s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
 		return err
 	})
@@ -235,52 +234,52 @@ func TestMemoryThatALostWorkerReaches(t *testing.T) {
 		Channel: link.ChannelRequest, Op: wire.OpRequest, Request: 1, Pushes: 1, Meta: d.Append(nil), Payload: [][]byte{four.Bytes()},
 	}))
 	r := take(t, w.s, server.AnyReady)[0]
-	require.False(t, within(r.Pushes()[0], buffer), "somebody else may write there")
+	require.False(t, isPartOf(r.Pushes()[0], buffer), "somebody else may write there")
 	respond(t, w.s, r.ID)
 	w.Take(t).Release()
 	require.Empty(t, again)
 	view.Release()
 	require.NoError(t, <-ended)
 	require.NoError(t, <-again)
-	fresh, _ := w.news(wire.OpAnnounce)
+	fresh, _ := w.announcement(wire.OpAnnounce)
 	w.write(2, fresh[0], 5, nil)
 	r = take(t, w.s, server.AnyReady)[0]
-	require.True(t, within(r.Pushes()[0], buffer))
+	require.True(t, isPartOf(r.Pushes()[0], buffer))
 	respond(t, w.s, r.ID)
 }
 
-// Two workers change places in one buffer: what either still writes must not reach the other's chunk.
+// Two workers swap their chunks of one buffer. Late writes of either must not reach the chunk of the other.
 func TestChunksThatChangeHandsWaitForEachOther(t *testing.T) {
 	w := newWriter(t)
 	buffer := Floats(t, 1, 2)
 	_, err := w.s.RegisterRecvBuffer(buffer, ranks(0, 1), Keys(1, 1))
 	require.NoError(t, err)
-	places, _ := w.news(wire.OpAnnounce)
-	ended := ends(func() error {
+	announced, _ := w.announcement(wire.OpAnnounce)
+	ended := start(func() error {
 		_, err := w.s.RegisterRecvBuffer(buffer, ranks(1, 0), Keys(1, 1))
 		return err
 	})
-	_, generation := w.news(wire.OpWithdraw)
+	_, generation := w.announcement(wire.OpWithdraw)
 	h, err := w.c.Workers[1].PushPull(List(Floats(t, 7)), Keys(1), nil, nil)
 	require.NoError(t, err)
-	w.write(1, places[0], 8, nil)
+	w.write(1, announced[0], 8, nil)
 	got := take(t, w.s, server.AnyReady)
 	for len(got) < 2 {
 		got = append(got, take(t, w.s, server.AnyReady)...)
 	}
 	for _, r := range got {
 		require.Equal(t, []float32{8 - float32(r.Worker)}, Values(t, r.Pushes()[0]))
-		require.False(t, within(r.Pushes()[0], buffer))
+		require.False(t, isPartOf(r.Pushes()[0], buffer))
 		respond(t, w.s, r.ID)
 	}
 	require.NoError(t, h.Wait(Context(t)))
 	require.Empty(t, ended)
 	w.fence(generation)
-	places, _ = w.news(wire.OpAnnounce)
+	announced, _ = w.announcement(wire.OpAnnounce)
 	require.NoError(t, <-ended)
-	w.write(2, places[0], 9, nil)
+	w.write(2, announced[0], 9, nil)
 	r := take(t, w.s, server.AnyReady)[0]
-	require.True(t, within(r.Pushes()[0], buffer))
+	require.True(t, isPartOf(r.Pushes()[0], buffer))
 	require.Equal(t, []float32{9}, Values(t, r.Pushes()[0]))
 	respond(t, w.s, r.ID)
 }
@@ -298,11 +297,11 @@ func TestHostileWrites(t *testing.T) {
 			w := newWriter(t)
 			_, err := w.s.RegisterRecvBuffer(Floats(t, 1, 2), ranks(0, 0), Keys(1, 2))
 			require.NoError(t, err)
-			places, _ := w.news(wire.OpAnnounce)
-			if places[0].Key != 1 {
-				places[0], places[1] = places[1], places[0]
+			announced, _ := w.announcement(wire.OpAnnounce)
+			if announced[0].Key != 1 {
+				announced[0], announced[1] = announced[1], announced[0]
 			}
-			w.write(1, places[0], 5, edit)
+			w.write(1, announced[0], 5, edit)
 			require.Error(t, w.Loss(t))
 			require.Zero(t, w.s.Stats().Unanswered)
 			h, _ := push(t, w.c.Workers[1], 1, 5)
@@ -316,7 +315,7 @@ func TestWritesThatAreRefused(t *testing.T) {
 	w := newWriter(t)
 	_, err := w.s.RegisterRecvBuffer(Floats(t, 1), ranks(0), Keys(1))
 	require.NoError(t, err)
-	places, _ := w.news(wire.OpAnnounce)
+	announced, _ := w.announcement(wire.OpAnnounce)
 	refused := func(id uint64, says string) {
 		t.Helper()
 		m := w.Take(t)
@@ -325,15 +324,15 @@ func TestWritesThatAreRefused(t *testing.T) {
 		require.NotZero(t, m.Header.Flags&wire.FlagError)
 		require.Contains(t, string(m.Meta), says)
 	}
-	w.write(1, places[0], 5, nil)
-	w.write(2, places[0], 6, nil)
+	w.write(1, announced[0], 5, nil)
+	w.write(2, announced[0], 6, nil)
 	refused(2, "before the last one was answered")
 	r := take(t, w.s, server.AnyReady)[0]
 	respond(t, w.s, r.ID)
 	w.Take(t).Release()
 	require.NoError(t, w.s.Close())
-	w.write(3, places[0], 5, nil)
-	_, generation := w.news(wire.OpWithdraw)
+	w.write(3, announced[0], 5, nil)
+	_, generation := w.announcement(wire.OpWithdraw)
 	w.fence(generation)
 	refused(3, "stopped")
 }
@@ -344,8 +343,8 @@ func TestBrokenFencesCostTheSession(t *testing.T) {
 	require.Error(t, w.Loss(t))
 }
 
-// Registrations come and go under the writes of several workers: no push is lost or mixed up,
-// and once Unregister has returned not a byte of the buffer changes.
+// The server registers and unregisters buffers while several workers write into them. No push is lost or mixed up.
+// After Unregister has returned, no byte of the buffer changes.
 func TestRegistrationsUnderWrites(t *testing.T) {
 	const workers, rounds = 3, 60
 	c := New(t, Options{Workers: workers, Van: OneSided(), Server: server.Options{Policy: server.AnyReady}})
@@ -398,7 +397,7 @@ func TestRegistrationsUnderWrites(t *testing.T) {
 	registrar.Wait()
 }
 
-// registrations gives the workers one buffer after the other.
+// registrations registers one buffer after the other for the workers.
 func registrations(t *testing.T, s *Server, stop chan struct{}) {
 	buffer := Floats(t, make([]float32, 3000)...)
 	for i := 0; ; i++ {
@@ -429,65 +428,64 @@ func registrations(t *testing.T, s *Server, stop chan struct{}) {
 	}
 }
 
-// A worker that comes back is given its chunk only when its former life has let go of it.
+// A worker that connects again gets its chunk only when its former process reaches it no more.
 func TestAWorkerThatComesBackWaitsForItsFormerLife(t *testing.T) {
 	w := newWriter(t)
 	buffer := Floats(t, 1)
 	_, err := w.s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
 	require.NoError(t, err)
-	places, _ := w.news(wire.OpAnnounce)
-	view, err := w.session.Map(link.TargetOf(&places[0]), 4, link.RightWrite)
+	announced, _ := w.announcement(wire.OpAnnounce)
+	view, err := w.session.Map(link.TargetOf(&announced[0]), 4, link.RightWrite)
 	require.NoError(t, err)
 	require.Positive(t, w.c.Net.Cut("raw", "server 0"))
 	require.Error(t, w.Loss(t))
 	_, err = w.s.GetBatch(Context(t), server.LockStep)
 	requireGone(t, err, "worker 0")
-	w.Peer = NewPeer(t, Options{Van: w.van}, "raw again", 100_000)
-	w.session = w.Dial(t, w.s)
+	w.connect()
 	d := float(1)
 	two := Floats(t, 2)
 	require.NoError(t, w.session.Send(&link.Outbound{
 		Channel: link.ChannelRequest, Op: wire.OpRequest, Request: 1, Pushes: 1, Meta: d.Append(nil), Payload: [][]byte{two.Bytes()},
 	}))
 	r := take(t, w.s, server.AnyReady)[0]
-	require.False(t, within(r.Pushes()[0], buffer))
+	require.False(t, isPartOf(r.Pushes()[0], buffer))
 	respond(t, w.s, r.ID)
 	m := w.Take(t)
 	require.Equal(t, link.ChannelResponse, m.Header.Channel, "nothing was announced before")
 	m.Release()
 	view.Release()
-	places, _ = w.news(wire.OpAnnounce)
-	w.write(2, places[0], 3, nil)
+	announced, _ = w.announcement(wire.OpAnnounce)
+	w.write(2, announced[0], 3, nil)
 	r = take(t, w.s, server.AnyReady)[0]
-	require.True(t, within(r.Pushes()[0], buffer))
+	require.True(t, isPartOf(r.Pushes()[0], buffer))
 	respond(t, w.s, r.ID)
 }
 
-// The server stops, or is gone, while workers write into its chunks and it works in their memory: all
-// requests end, with an error or without, and nobody keeps anything.
+// The server stops, or is lost, while workers write into its chunks and it works in their memory. All requests end,
+// with an error or without, and no memory leaks.
 func TestTheEndUnderWrites(t *testing.T) {
 	for name, end := range map[string]func(*Cluster){
 		"the server is closed": func(c *Cluster) { _ = c.Servers[0].Close() },
-		"its node is closed":   func(c *Cluster) { _ = c.Servers[0].Close(); _ = c.Servers[0].Link.Close() },
-		"its node only":        func(c *Cluster) { _ = c.Servers[0].Link.Close() },
-		"a worker is closed":   func(c *Cluster) { _ = c.Workers[0].Link.Close() },
+		"its node is closed":   func(c *Cluster) { _ = c.Servers[0].Close(); _ = c.Servers[0].Transport.Close() },
+		"its node only":        func(c *Cluster) { _ = c.Servers[0].Transport.Close() },
+		"a worker is closed":   func(c *Cluster) { _ = c.Workers[0].Transport.Close() },
 		"a worker fails":       func(c *Cluster) { c.Workers[0].Fail(stepvan.ErrPeerLost) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			forVans(t, func(t *testing.T, v Van) {
 				c := New(t, Options{Workers: 2, Van: v, Server: server.Options{Policy: server.AnyReady}})
 				s := c.Servers[0]
-				buffer := shared(t, s.Node, 0, 2*many)
+				buffer := shared(t, s.Instance, 0, 2*many)
 				_, err := s.RegisterRecvBuffer(buffer, ranks(0, 1), Keys(1, 1))
 				require.NoError(t, err)
 				var all sync.WaitGroup
 				begun := make(chan struct{}, 1000)
 				for _, w := range c.Workers {
-					x, y, z := shared(t, w.Node, 1, many), shared(t, w.Node, 2, many), shared(t, w.Node, 0, many)
+					x, y, z := shared(t, w.Instance, 1, many), shared(t, w.Instance, 2, many), shared(t, w.Instance, 0, many)
 					all.Go(func() {
 						for range 500 {
 							h, err := w.PushPull(List(x, y), Keys(1, 2), List(z), Keys(3))
-							if err != nil || h.WaitFor(Bound) != nil {
+							if err != nil || h.WaitFor(WaitLimit) != nil {
 								return
 							}
 							begun <- struct{}{}
@@ -503,7 +501,7 @@ func TestTheEndUnderWrites(t *testing.T) {
 				}
 				stop()
 				for _, w := range c.Workers {
-					_ = w.Link.Close() // ends what the server does not answer
+					_ = w.Transport.Close() // ends what the server does not answer
 				}
 				all.Wait()
 				_ = s.Close()
@@ -512,7 +510,7 @@ func TestTheEndUnderWrites(t *testing.T) {
 	}
 }
 
-// serveInPlace answers until the server is closed.
+// serveInPlace answers requests until the server is closed.
 func serveInPlace(ctx context.Context, s *Server) {
 	for {
 		b, err := s.GetBatch(ctx, server.AnyReady)
@@ -532,9 +530,9 @@ func serveInPlace(ctx context.Context, s *Server) {
 	}
 }
 
-// Chunks that there was no grant for are lent, one for each grant that comes back.
-func TestChunksAreLentWhenGrantsComeFree(t *testing.T) {
-	w := newWriterOver(t, Scant(2), server.Options{Policy: server.AnyReady})
+// Chunks without a grant get one for each grant that is free again.
+func TestChunksAreGrantedWhenGrantsAreFree(t *testing.T) {
+	w := newWriterOver(t, FewGrants(2), server.Options{Policy: server.AnyReady})
 	register := func(k tensor.Key) *server.ReceiveBuffer {
 		t.Helper()
 		reg, err := w.s.RegisterRecvBuffer(Floats(t, 0), ranks(0), Keys(k))
@@ -544,13 +542,13 @@ func TestChunksAreLentWhenGrantsComeFree(t *testing.T) {
 	var regs []*server.ReceiveBuffer
 	for k := range tensor.Key(5) {
 		regs = append(regs, register(k))
-		places, _ := w.news(wire.OpAnnounce)
-		require.Equal(t, k < 2, places[0].Region != 0, "key %d", k)
+		announced, _ := w.announcement(wire.OpAnnounce)
+		require.Equal(t, k < 2, announced[0].Region != 0, "key %d", k)
 	}
 	gone := func(i int) {
 		t.Helper()
-		ended := ends(regs[i].Unregister)
-		_, generation := w.news(wire.OpWithdraw)
+		ended := start(regs[i].Unregister)
+		_, generation := w.announcement(wire.OpWithdraw)
 		w.fence(generation)
 		require.NoError(t, <-ended)
 	}
@@ -558,15 +556,15 @@ func TestChunksAreLentWhenGrantsComeFree(t *testing.T) {
 	lent := map[tensor.Key]bool{}
 	for i := range 2 {
 		gone(i)
-		places, generation := w.news(wire.OpAnnounce)
-		require.Len(t, places, 1)
-		require.NotZero(t, places[0].Region)
+		announced, generation := w.announcement(wire.OpAnnounce)
+		require.Len(t, announced, 1)
+		require.NotZero(t, announced[0].Region)
 		require.GreaterOrEqual(t, generation, regs[4].Generation())
-		lent[places[0].Key] = true
-		w.write(uint64(i), places[0], 7, nil)
+		lent[announced[0].Key] = true
+		w.write(uint64(i), announced[0], 7, nil)
 		r := take(t, w.s, server.AnyReady)[0]
-		reg := regs[places[0].Key]
-		require.True(t, within(r.Pushes()[0], reg.Tensor()))
+		reg := regs[announced[0].Key]
+		require.True(t, isPartOf(r.Pushes()[0], reg.Tensor()))
 		require.Equal(t, []float32{7}, Values(t, reg.Tensor()))
 		respond(t, w.s, r.ID)
 		w.Take(t).Release()

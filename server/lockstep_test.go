@@ -20,7 +20,7 @@ const (
 	poolLimit    = 64 << 10
 )
 
-// refusal is a reason for which a server refuses one push.
+// refusal is a reason why a server refuses one push.
 type refusal struct {
 	name    string
 	says    string
@@ -45,11 +45,11 @@ func refusals() []refusal {
 		{"larger than its chunk", "register a larger one", func(t *testing.T, s *Server) { register(t, s, 8, 0) }},
 		{"chunk not aligned", "is not aligned", func(t *testing.T, s *Server) { register(t, s, 2*refusedBytes, 1) }},
 		{"larger than the pool", "raise STEPVAN_POOL_BYTES", func(*testing.T, *Server) {}},
-		{"no memory", "has no memory for a push", func(*testing.T, *Server) {}},
+		{"no memory", "no memory for a push", func(*testing.T, *Server) {}},
 	}
 }
 
-// rounds are two workers that push steps to two servers, of which server 0 refuses step 1 of worker 1.
+// rounds are steps that two workers push to two servers. Server 0 refuses step 1 of worker 1.
 type rounds struct {
 	*Cluster
 	policy  server.Policy
@@ -59,7 +59,8 @@ type rounds struct {
 	outs    [2][3][]tensor.Tensor
 }
 
-// In lock-step a refused request costs its batch, and shifts no other. Other policies leave it out. Every handle ends.
+// In lock-step a refused request fails its batch and shifts no other. The other policies leave it out. Every handle
+// ends.
 func TestRefusedRequestsDoNotShiftBatches(t *testing.T) {
 	for _, v := range Vans() {
 		for _, why := range refusals() {
@@ -83,7 +84,7 @@ func TestRefusedRequestsDoNotShiftBatches(t *testing.T) {
 }
 
 func newRounds(t *testing.T, v Van, why refusal, policy server.Policy, pulls bool) *rounds {
-	o := Options{Van: fresh(v), Workers: 2, Servers: 2, Server: server.Options{Policy: policy, PoolLimit: poolLimit}}
+	o := Options{Van: withOwnNetwork(v), Workers: 2, Servers: 2, Server: server.Options{Policy: policy, PoolLimit: poolLimit}}
 	if why.name == "no memory" {
 		o.Server.PoolLimit = 4 * refusedBytes
 		small, err := tensor.NewAllocator(tensor.Options{Name: "small", MaxBytes: refusedBytes / 2})
@@ -105,8 +106,8 @@ func newRounds(t *testing.T, v Van, why refusal, policy server.Policy, pulls boo
 	return x
 }
 
-// fresh is v with a network of its own.
-func fresh(v Van) Van {
+// withOwnNetwork returns v with a network of its own.
+func withOwnNetwork(v Van) Van {
 	switch v.Name {
 	case "mem":
 		return Mem()
@@ -116,7 +117,7 @@ func fresh(v Van) Van {
 	return v
 }
 
-// push has each worker issue its three steps, whose number is the first value.
+// push issues the three steps of each worker. Their number is the first value.
 func (x *rounds) push(t *testing.T) {
 	for wi, w := range x.Workers {
 		for step := range 3 {
@@ -146,7 +147,7 @@ func (x *rounds) answer(t *testing.T, s *Server, r server.Request) float32 {
 	return step
 }
 
-// serve answers everything at s, which gets these steps of worker 0 and of worker 1.
+// serve answers all requests at s, and checks that they are these steps of worker 0 and worker 1.
 func (x *rounds) serve(t *testing.T, s *Server, want ...[]float32) {
 	t.Helper()
 	got := make([][]float32, 2)
@@ -160,7 +161,7 @@ func (x *rounds) serve(t *testing.T, s *Server, want ...[]float32) {
 		}
 	}
 	require.Equal(t, want, got)
-	idle(t, s, server.AnyReady)
+	requireNoBatch(t, s, server.AnyReady)
 }
 
 // lockStep takes the batches of server 0.
@@ -181,7 +182,7 @@ func (x *rounds) lockStep(t *testing.T) {
 		require.Equal(t, "worker 1", op.Peer)
 		require.ErrorContains(t, err, x.refusal.says)
 	}
-	idle(t, s, server.Default)
+	requireNoBatch(t, s, server.Default)
 }
 
 func (x *rounds) check(t *testing.T) {
@@ -204,7 +205,7 @@ func (x *rounds) check(t *testing.T) {
 		}
 	}
 	for _, w := range x.Workers {
-		require.Eventually(t, func() bool { st := w.Stats(); return st.Outstanding == 0 && st.BusyKeys == 0 }, Bound, 1)
+		require.Eventually(t, func() bool { st := w.Stats(); return st.Outstanding == 0 && st.BusyKeys == 0 }, WaitLimit, 1)
 	}
 	for _, s := range x.Servers {
 		require.Zero(t, s.Stats().Unanswered)
@@ -216,7 +217,7 @@ func TestRefusedRoutedRequestsDoNotShiftBatches(t *testing.T) {
 	o := Options{Workers: 2, Worker: worker.Options{Routing: worker.ByKey}, Server: server.Options{Policy: server.AnyReady, PoolLimit: 64}}
 	c := New(t, o)
 	s := c.Servers[0]
-	idle(t, s, server.LockStep) // there are rounds from here on
+	requireNoBatch(t, s, server.LockStep) // there are rounds from here on
 	refused, _ := push(t, c.Workers[1], 1, make([]float32, 64)...)
 	require.ErrorIs(t, refused.Wait(Context(t)), stepvan.ErrRemote)
 	later, _ := push(t, c.Workers[1], 3, 2)
@@ -239,7 +240,7 @@ func TestRefusedRequestOfAWorkerThatHasLeft(t *testing.T) {
 	s := c.Servers[0]
 	h, _ := push(t, c.Workers[1], 1, make([]float32, 64)...)
 	require.ErrorIs(t, h.Wait(Context(t)), stepvan.ErrRemote)
-	require.NoError(t, c.Workers[1].Link.Close())
+	require.NoError(t, c.Workers[1].Transport.Close())
 	other, _ := push(t, c.Workers[0], 1, 5)
 	_, err := s.GetBatch(Context(t), server.LockStep)
 	require.ErrorIs(t, err, stepvan.ErrRefused)
@@ -247,7 +248,7 @@ func TestRefusedRequestOfAWorkerThatHasLeft(t *testing.T) {
 	require.ErrorIs(t, other.Wait(Context(t)), stepvan.ErrRemote)
 }
 
-// Stopping is the answer to what was only pushed and taken.
+// When the server begins to stop, it answers the requests without pulls that were taken.
 func TestPushesThatWereTakenAreAnsweredAtTheEnd(t *testing.T) {
 	c := New(t, Options{})
 	w, s := c.Workers[0], c.Servers[0]
@@ -258,7 +259,7 @@ func TestPushesThatWereTakenAreAnsweredAtTheEnd(t *testing.T) {
 	require.NoError(t, err)
 	r := take(t, s, server.Default)
 	take(t, s, server.Default)
-	arrived(t, s, 3)
+	awaitRequests(t, s, 3)
 	s.AnswerPushes()
 	require.NoError(t, taken.Wait(Context(t)))
 	require.False(t, pull.Done(), "it wants values")
@@ -270,7 +271,7 @@ func TestPushesThatWereTakenAreAnsweredAtTheEnd(t *testing.T) {
 	require.ErrorIs(t, err, stepvan.ErrStale)
 }
 
-// A server that has begun to stop, and whose program has gone, refuses what nobody takes; one that is served does not.
+// A server that has begun to stop refuses requests once its program is idle. While the program serves it does not.
 func TestServersThatHaveBegunToStop(t *testing.T) {
 	c := New(t, Options{})
 	w, s := c.Workers[0], c.Servers[0]
@@ -286,13 +287,13 @@ func TestServersThatHaveBegunToStop(t *testing.T) {
 	late, err := w.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
 	require.NoError(t, err)
 	require.ErrorIs(t, late.Wait(Context(t)), stepvan.ErrRemote)
-	idle(t, s, server.LockStep) // somebody serves again
+	requireNoBatch(t, s, server.LockStep) // the program serves again
 	h, _ := push(t, w, 5, 1)
 	respond(t, s, take(t, s, server.LockStep)[0].ID, Floats(t, 2))
 	require.NoError(t, h.Wait(Context(t)))
 }
 
-// Refusals that nobody collects do not pile up.
+// The number of refusals without a GetBatch is limited.
 func TestRefusalsOfOneWorkerAreBounded(t *testing.T) {
 	c := New(t, Options{Server: server.Options{PoolLimit: 64}})
 	w := c.Workers[0]
@@ -308,7 +309,7 @@ func TestRefusalsOfOneWorkerAreBounded(t *testing.T) {
 	require.LessOrEqual(t, c.Servers[0].Stats().Requests, 4100)
 }
 
-// A server whose policy has no batches to fail keeps nothing of what it refused.
+// Without lock-step a server keeps no entries for refused requests.
 func TestRefusalsLeaveNothingWithoutLockStep(t *testing.T) {
 	c := New(t, Options{Server: server.Options{PoolLimit: 64, Policy: server.AnyReady}})
 	for range 100 {

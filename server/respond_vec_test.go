@@ -24,8 +24,9 @@ func rows(t testing.TB, n int64) tensor.Tensor {
 	return x
 }
 
-// asked has each worker w pull tensors of the given rows, with keys from 0, and returns the handlers.
-func asked(t *testing.T, c *Cluster, pulls ...[]int64) (reqs []server.Request, outs [][]tensor.Tensor, handles []worker.Handle) {
+// request makes worker w pull tensors with pulls[w] rows, with keys from 0. It returns the requests, outputs and
+// handles.
+func request(t *testing.T, c *Cluster, pulls ...[]int64) (reqs []server.Request, outs [][]tensor.Tensor, handles []worker.Handle) {
 	for i, counts := range pulls {
 		var list []tensor.Tensor
 		var keys []tensor.Key
@@ -42,7 +43,7 @@ func asked(t *testing.T, c *Cluster, pulls ...[]int64) (reqs []server.Request, o
 
 func TestRespondVecCutsRows(t *testing.T) {
 	c := New(t, Options{Workers: 3})
-	reqs, outs, handles := asked(t, c, []int64{2}, []int64{1, 2}, []int64{0})
+	reqs, outs, handles := request(t, c, []int64{2}, []int64{1, 2}, []int64{0})
 	like := List(rows(t, 2), rows(t, 3), rows(t, 0))
 	h := []server.RequestID{reqs[0].ID, reqs[1].ID, reqs[2].ID}
 	r, err := c.Servers[0].RespondVec(rows(t, 7), like, h) // two rows are surplus
@@ -59,7 +60,7 @@ func TestRespondVecCutsRows(t *testing.T) {
 func TestRespondVecThatDoesNotFitSendsNothing(t *testing.T) {
 	c := New(t, Options{Workers: 2})
 	s := c.Servers[0]
-	reqs, outs, handles := asked(t, c, []int64{2}, []int64{1, 2})
+	reqs, outs, handles := request(t, c, []int64{2}, []int64{1, 2})
 	a, b := reqs[0].ID, reqs[1].ID
 	scalar, err := tensor.FromBytes(tensor.Float32, tensor.ShapeOf(), make([]byte, 4))
 	require.NoError(t, err)
@@ -74,13 +75,13 @@ func TestRespondVecThatDoesNotFitSendsNothing(t *testing.T) {
 		is   error
 		says string
 	}{
-		{"unequal lists", rows(t, 5), good, []server.RequestID{a}, stepvan.ErrInvalid, "2 tensors for 1 handlers"},
-		{"no handlers", rows(t, 5), nil, nil, stepvan.ErrInvalid, "no handlers"},
+		{"unequal lists", rows(t, 5), good, []server.RequestID{a}, stepvan.ErrInvalid, "one per request (got 2, want 1)"},
+		{"no handlers", rows(t, 5), nil, nil, stepvan.ErrInvalid, "no requests to answer"},
 		{"too few rows", rows(t, 4), good, []server.RequestID{a, b}, stepvan.ErrInvalid, "too few rows (got 4, want 5)"},
-		{"too few rows for a pull", rows(t, 5), List(rows(t, 1), rows(t, 3)), []server.RequestID{a, b}, stepvan.ErrInvalid, "8 bytes for the pull of key 0, which has 16"},
-		{"too few rows for several", rows(t, 5), List(rows(t, 2), rows(t, 2)), []server.RequestID{a, b}, stepvan.ErrInvalid, "key 1 has 2 rows, and 1 of its slice's 2 are left"},
+		{"too few rows for a pull", rows(t, 5), List(rows(t, 1), rows(t, 3)), []server.RequestID{a, b}, stepvan.ErrInvalid, "the pull of key 0 is too small (got 8 bytes, want 16)"},
+		{"too few rows for several", rows(t, 5), List(rows(t, 2), rows(t, 2)), []server.RequestID{a, b}, stepvan.ErrInvalid, "key 1 has 2 rows, and its slice of 2 rows has 1 left"},
 		{"too many rows for several", rows(t, 6), List(rows(t, 2), rows(t, 4)), []server.RequestID{a, b}, stepvan.ErrInvalid, "4 rows for pulls of 3"},
-		{"rows of another width", wide, good, []server.RequestID{a, b}, stepvan.ErrInvalid, "24 bytes for the pull of key 0"},
+		{"rows of another width", wide, good, []server.RequestID{a, b}, stepvan.ErrInvalid, "the pull of key 0 is too large (got 24 bytes, want at most 16)"},
 		{"one handler twice", rows(t, 5), List(rows(t, 2), rows(t, 2)), []server.RequestID{a, a}, stepvan.ErrStale, "being answered"},
 		{"unknown handler", rows(t, 5), good, []server.RequestID{a, 77}, stepvan.ErrStale, "never given"},
 		{"scalar buffer", scalar, good, []server.RequestID{a, b}, stepvan.ErrInvalid, "scalar"},

@@ -17,7 +17,7 @@ func TestAnswersThatAreChangedTooEarlyAreFound(t *testing.T) {
 	var log bytes.Buffer
 	c := New(t, Options{Server: server.Options{CheckBorrowed: true, Log: zerolog.New(&log)}})
 	s := c.Servers[0]
-	handles, _ := stages(t, c.Workers[0], 2, 1000, false)
+	handles, _ := issue(t, c.Workers[0], 2, 1000, false)
 	buffer := Floats(t, make([]float32, 1000)...)
 	first, second := take(t, s, server.Default)[0], take(t, s, server.Default)[0]
 	require.True(t, c.Net.Stall("worker 0"))
@@ -38,7 +38,7 @@ func TestAnswersThatAreChangedTooEarlyAreFound(t *testing.T) {
 	require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("a borrowed tensor was changed")), log.String())
 }
 
-// A chunk that is given back as the answer is the worker's to fill again once it has the answer.
+// A chunk may be the answer to its own push. The worker may fill it again once it has the answer.
 func TestWhatIsNotChangedIsNotFound(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		c := New(t, Options{Van: v, Server: server.Options{CheckBorrowed: true}, Worker: worker.Options{CheckBorrowed: true}})
@@ -46,7 +46,7 @@ func TestWhatIsNotChangedIsNotFound(t *testing.T) {
 		chunk, own := Floats(t, make([]float32, many)...), Floats(t, make([]float32, many)...)
 		_, err := s.RegisterRecvBuffer(chunk, ranks(0), Keys(1))
 		require.NoError(t, err)
-		x, y := shared(t, w.Node, 1, many), Floats(t, make([]float32, many)...)
+		x, y := shared(t, w.Instance, 1, many), Floats(t, make([]float32, many)...)
 		for i := range 50 {
 			fill(t, x, float32(i))
 			h, err := w.PushPull(List(x, y), Keys(1, 2), List(y, x), Keys(3, 4)) // pulled into what is pushed
@@ -56,8 +56,8 @@ func TestWhatIsNotChangedIsNotFound(t *testing.T) {
 			back, err := s.Respond(List(own, r.Pushes()[0]), r.ID)
 			require.NoError(t, err)
 			require.NoError(t, h.Wait(Context(t)))
-			holds(t, float32(2*i), y, "own")
-			holds(t, float32(i), x, "chunk")
+			requireFilled(t, float32(2*i), y, "own")
+			requireFilled(t, float32(i), x, "chunk")
 			require.NoError(t, back.Wait(Context(t)))
 		}
 	})

@@ -16,8 +16,8 @@ import (
 
 func fewMessages(o *link.Options) { o.QueueMessages = 3 }
 
-// until repeats call while the queue is full.
-func until(t *testing.T, call func() error) {
+// retryWhileFull repeats call while the queue is full.
+func retryWhileFull(t *testing.T, call func() error) {
 	t.Helper()
 	for {
 		err := call()
@@ -36,7 +36,7 @@ func TestRespondToAFullQueueHasNoEffect(t *testing.T) {
 	var reqs []server.Request
 	for range n {
 		out := Floats(t, 0)
-		until(t, func() error {
+		retryWhileFull(t, func() error {
 			h, err := w.PushPull(nil, nil, List(out), Keys(1))
 			if err == nil {
 				handles = append(handles, h)
@@ -62,11 +62,11 @@ func TestRespondToAFullQueueHasNoEffect(t *testing.T) {
 	require.True(t, c.Net.Resume("worker 0"))
 	go func() { // drives the worker
 		for _, h := range handles {
-			_ = h.WaitFor(Bound)
+			_ = h.WaitFor(WaitLimit)
 		}
 	}()
 	for _, r := range reqs[answered:] {
-		until(t, func() error {
+		retryWhileFull(t, func() error {
 			_, err := s.Respond(back, r.ID)
 			return err
 		})

@@ -13,8 +13,8 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// within reports whether x lies in buffer.
-func within(x, buffer tensor.Tensor) bool {
+// isPartOf reports whether x is memory of buffer.
+func isPartOf(x, buffer tensor.Tensor) bool {
 	b, all := x.Bytes(), buffer.Bytes()
 	for i := range all {
 		if &all[i] == &b[0] {
@@ -39,7 +39,7 @@ func TestPushesLandInTheirChunks(t *testing.T) {
 			require.Equal(t, []float32{4, 5, 0, 1, 2, 3, 0, 0, 0, 0, 0, 0}, Values(t, buffer), name)
 			require.Equal(t, tensor.ShapeOf(2), reqs[1].Pushes()[0].Shape())
 			for _, r := range reqs {
-				require.True(t, within(r.Pushes()[0], buffer))
+				require.True(t, isPartOf(r.Pushes()[0], buffer))
 				respond(t, s, r.ID, Floats(t, 0))
 			}
 			require.Equal(t, buffer, reg.Tensor())
@@ -72,7 +72,7 @@ func TestRegistrationsThatAreRefused(t *testing.T) {
 		is    error
 		says  string
 	}{
-		{"lists of unequal length", fresh, ranks(0), Keys(1, 2), stepvan.ErrInvalid, "1 worker ranks with 2 keys"},
+		{"lists of unequal length", fresh, ranks(0), Keys(1, 2), stepvan.ErrInvalid, "got 1 ranks, want 2"},
 		{"no keys", fresh, nil, nil, stepvan.ErrInvalid, "0 keys"},
 		{"no bytes", Floats(t), ranks(0), Keys(1), stepvan.ErrInvalid, "0 bytes"},
 		{"does not divide", fresh, ranks(0, 0, 0), Keys(1, 2, 3), stepvan.ErrInvalid, "16 bytes do not divide by 3"},
@@ -164,9 +164,9 @@ func TestPushLargerThanItsChunk(t *testing.T) {
 		err = h.Wait(Context(t))
 		require.ErrorIs(t, err, stepvan.ErrRemote)
 		require.ErrorContains(t, err, "server 0")
-		require.ErrorContains(t, err, "the push of key 1 has 12 bytes, the buffer registered for it and worker 0 has 8")
+		require.ErrorContains(t, err, "push of key 1: it is larger than the buffer registered for it and worker 0 (got 12 bytes, want at most 8)")
 		require.Equal(t, []float32{0, 0, 0, 0}, Values(t, buffer))
-		idle(t, s, server.AnyReady)
+		requireNoBatch(t, s, server.AnyReady)
 		h, _ = push(t, w, 1, 1, 2)
 		respond(t, s, take(t, s, server.Default)[0].ID, Floats(t, 5))
 		require.NoError(t, h.Wait(Context(t)), "nothing else is disturbed")
@@ -225,7 +225,7 @@ func TestRequestPreparedUnderAnOlderGenerationLandsInPooledMemory(t *testing.T) 
 		}))
 		req := take(t, s, server.Default)[0]
 		require.Equal(t, []float32{4}, Values(t, req.Pushes()[0]))
-		require.Equal(t, g == reg.Generation(), within(req.Pushes()[0], buffer))
+		require.Equal(t, g == reg.Generation(), isPartOf(req.Pushes()[0], buffer))
 		respond(t, s, req.ID)
 	}
 }
@@ -234,7 +234,7 @@ func TestAWorkerThatComesLaterIsToldOfItsBuffers(t *testing.T) {
 	v := Mem()
 	c := New(t, Options{Van: v})
 	s := c.Servers[0]
-	require.NoError(t, c.Workers[0].Link.Close())
+	require.NoError(t, c.Workers[0].Transport.Close())
 	_, err := s.GetBatch(Context(t), server.Default)
 	require.ErrorIs(t, err, stepvan.ErrClosed)
 	buffer := Floats(t, make([]float32, 3000)...)

@@ -25,16 +25,16 @@ func fill(t testing.TB, x tensor.Tensor, value float32) {
 	}
 }
 
-// holds checks that all floats of x have a value.
-func holds(t testing.TB, value float32, x tensor.Tensor, what string) {
+// requireFilled checks that all floats of x have a value.
+func requireFilled(t testing.TB, value float32, x tensor.Tensor, what string) {
 	t.Helper()
 	v := Values(t, x)
 	require.Equal(t, value, v[0], what)
 	require.True(t, bytes.Equal(x.Bytes()[:x.Len()-4], x.Bytes()[4:]), "%s: not all of %d floats are %v", what, len(v), value)
 }
 
-// stages are exchanges of one worker that are in flight together, with pulls in memory that the server reaches or not.
-func stages(t testing.TB, w *Worker, n int, floats int64, reached bool) (handles []worker.Handle, pulls []tensor.Tensor) {
+// issue sends n exchanges of one worker at once. reached tells whether the server reaches the memory of their pulls.
+func issue(t testing.TB, w *Worker, n int, floats int64, reached bool) (handles []worker.Handle, pulls []tensor.Tensor) {
 	for i := range n {
 		pull := Floats(t, make([]float32, floats)...)
 		if reached {
@@ -50,7 +50,7 @@ func stages(t testing.TB, w *Worker, n int, floats int64, reached bool) (handles
 	return handles, pulls
 }
 
-// One buffer for all answers, filled again the moment that the respond has returned.
+// The program uses one buffer for all answers, and fills it again as soon as the respond has returned.
 func TestTheTensorsAreTheCallersAfterRespondCopy(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		for _, floats := range []int64{1, 200, 3_000, 40_000, 400_000} {
@@ -63,7 +63,7 @@ func TestTheTensorsAreTheCallersAfterRespondCopy(t *testing.T) {
 					var handles [workers][]worker.Handle
 					var pulls [workers][]tensor.Tensor
 					for i, w := range c.Workers {
-						handles[i], pulls[i] = stages(t, w, n, floats, reached)
+						handles[i], pulls[i] = issue(t, w, n, floats, reached)
 					}
 					buffer := Floats(t, make([]float32, floats)...)
 					for stage := range n {
@@ -78,7 +78,7 @@ func TestTheTensorsAreTheCallersAfterRespondCopy(t *testing.T) {
 					for i := range handles {
 						for stage, h := range handles[i] {
 							require.NoError(t, h.Wait(Context(t)))
-							holds(t, float32(100*i+stage), pulls[i][stage], fmt.Sprintf("worker %d, stage %d", i, stage))
+							requireFilled(t, float32(100*i+stage), pulls[i][stage], fmt.Sprintf("worker %d, stage %d", i, stage))
 						}
 					}
 					if v.Shares && reached && floats >= 3_000 {
@@ -98,7 +98,7 @@ func TestTheTensorIsTheCallersAfterRespondVecCopy(t *testing.T) {
 		var handles [workers][]worker.Handle
 		var pulls [workers][]tensor.Tensor
 		for i, w := range c.Workers {
-			handles[i], pulls[i] = stages(t, w, n, rows*columns, i == 1)
+			handles[i], pulls[i] = issue(t, w, n, rows*columns, i == 1)
 		}
 		buffer, err := tensor.FromBytes(tensor.Float32, tensor.ShapeOf(workers*rows, columns), make([]byte, 4*workers*rows*columns))
 		require.NoError(t, err)
@@ -121,13 +121,13 @@ func TestTheTensorIsTheCallersAfterRespondVecCopy(t *testing.T) {
 		for i := range handles {
 			for stage, h := range handles[i] {
 				require.NoError(t, h.Wait(Context(t)))
-				holds(t, float32(100*i+stage), pulls[i][stage], fmt.Sprintf("worker %d, stage %d", i, stage))
+				requireFilled(t, float32(100*i+stage), pulls[i][stage], fmt.Sprintf("worker %d, stage %d", i, stage))
 			}
 		}
 	})
 }
 
-// With nothing left of the pools of both sides an answer is borrowed, and waiting for it comes to an end.
+// When the pools of both sides are full, an answer is borrowed, and the wait for it ends.
 func TestRespondCopyWithFullPools(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		const n, floats = 6, 1 << 20
@@ -136,7 +136,7 @@ func TestRespondCopyWithFullPools(t *testing.T) {
 		c := New(t, Options{Van: v, Server: server.Options{Memory: memory}, Link: func(o *link.Options) { o.Memory = memory }})
 		t.Cleanup(func() { require.NoError(t, memory.Close()) })
 		s := c.Servers[0]
-		handles, pulls := stages(t, c.Workers[0], n, floats, false)
+		handles, pulls := issue(t, c.Workers[0], n, floats, false)
 		buffer := Floats(t, make([]float32, floats)...)
 		for stage := range n {
 			r := take(t, s, server.Default)[0]
@@ -149,7 +149,7 @@ func TestRespondCopyWithFullPools(t *testing.T) {
 		}
 		for stage, h := range handles {
 			require.NoError(t, h.Wait(Context(t)))
-			holds(t, float32(stage), pulls[stage], fmt.Sprintf("stage %d", stage))
+			requireFilled(t, float32(stage), pulls[stage], fmt.Sprintf("stage %d", stage))
 		}
 	})
 }
@@ -164,7 +164,7 @@ func TestRespondCopyToAFullQueueIsTaken(t *testing.T) {
 	for stage := range n {
 		for i, w := range c.Workers {
 			pull := Floats(t, make([]float32, floats)...)
-			until(t, func() error {
+			retryWhileFull(t, func() error {
 				h, err := w.PushPull(nil, nil, List(pull), Keys(tensor.Key(stage)))
 				if err == nil {
 					handles[i], pulls[i] = append(handles[i], h), append(pulls[i], pull)
@@ -207,12 +207,12 @@ func TestRespondCopyToAFullQueueIsTaken(t *testing.T) {
 	for i := range handles {
 		for stage, h := range handles[i] {
 			require.NoError(t, h.Wait(Context(t)))
-			holds(t, float32(100*i+stage), pulls[i][stage], fmt.Sprintf("worker %d, stage %d", i, stage))
+			requireFilled(t, float32(100*i+stage), pulls[i][stage], fmt.Sprintf("worker %d, stage %d", i, stage))
 		}
 	}
 }
 
-// A worker that dies in the middle takes nothing with it: the cluster's end finds leaks.
+// A worker that dies meanwhile causes no leak; the end of the cluster would find one.
 func TestRespondCopyToAWorkerThatDies(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		const n, floats = 8, 300_000
@@ -220,14 +220,14 @@ func TestRespondCopyToAWorkerThatDies(t *testing.T) {
 			t.Run(fmt.Sprintf("reached %v", reached), func(t *testing.T) {
 				c := New(t, Options{Van: v, Workers: 2})
 				s, w := c.Servers[0], c.Workers[1]
-				handles, pulls := stages(t, c.Workers[0], n, floats, reached)
-				stages(t, w, n, floats, reached)
+				handles, pulls := issue(t, c.Workers[0], n, floats, reached)
+				issue(t, w, n, floats, reached)
 				buffer := Floats(t, make([]float32, floats)...)
 				var last server.Response
 				for stage := range n {
 					for _, r := range take(t, s, server.LockStep) {
 						if stage == n/2 && r.Worker == 1 {
-							require.NoError(t, w.Link.Close())
+							require.NoError(t, w.Transport.Close())
 						}
 						fill(t, buffer, float32(stage))
 						back, borrowed, err := s.RespondCopy(List(buffer), r.ID)
@@ -241,7 +241,7 @@ func TestRespondCopyToAWorkerThatDies(t *testing.T) {
 				require.ErrorIs(t, last.Wait(Context(t)), stepvan.ErrPeerLost)
 				for stage, h := range handles {
 					require.NoError(t, h.Wait(Context(t)))
-					holds(t, float32(stage), pulls[stage], fmt.Sprintf("stage %d", stage))
+					requireFilled(t, float32(stage), pulls[stage], fmt.Sprintf("stage %d", stage))
 				}
 			})
 		}
@@ -253,7 +253,7 @@ func TestRespondCopyFromSeveralGoroutines(t *testing.T) {
 		const n, floats, answering = 24, 30_000, 4
 		c := New(t, Options{Van: v})
 		s := c.Servers[0]
-		handles, pulls := stages(t, c.Workers[0], n, floats, false)
+		handles, pulls := issue(t, c.Workers[0], n, floats, false)
 		var work [answering][]server.Request
 		for stage := range n {
 			work[stage%answering] = append(work[stage%answering], take(t, s, server.Default)...)
@@ -276,14 +276,14 @@ func TestRespondCopyFromSeveralGoroutines(t *testing.T) {
 		}
 		for stage, h := range handles {
 			require.NoError(t, h.Wait(Context(t)))
-			holds(t, float32(stage), pulls[stage], fmt.Sprintf("stage %d", stage))
+			requireFilled(t, float32(stage), pulls[stage], fmt.Sprintf("stage %d", stage))
 		}
 	})
 }
 
 func TestRespondCopyThatDoesNotFitSendsNothing(t *testing.T) {
 	c := New(t, Options{})
-	handles, pulls := stages(t, c.Workers[0], 1, 2, false)
+	handles, pulls := issue(t, c.Workers[0], 1, 2, false)
 	s := c.Servers[0]
 	h := take(t, s, server.Default)[0].ID
 	for _, x := range [][]tensor.Tensor{nil, List(Floats(t, 1)), List(Floats(t, 1, 2, 3)), List(Floats(t, 1, 2), Floats(t, 1))} {
@@ -321,14 +321,14 @@ func TestRespondCopyAllocatesNothing(t *testing.T) {
 				var batch server.Batch
 				round := func() {
 					h, err := w.Do(&request)
-					if err != nil || s.GetBatchFor(Bound, server.Default, &batch) != nil {
+					if err != nil || s.GetBatchFor(WaitLimit, server.Default, &batch) != nil {
 						wrong++
 						return
 					}
 					if _, borrowed, err := s.RespondCopy(answers, batch.Requests[0].ID); borrowed || err != nil {
 						wrong++
 					}
-					if h.WaitFor(Bound) != nil {
+					if h.WaitFor(WaitLimit) != nil {
 						wrong++
 					}
 				}

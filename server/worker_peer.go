@@ -1,0 +1,115 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// workerPeer is a worker as this server sees it, or a peer that is not paired. Guarded by Server.mu.
+type workerPeer struct {
+	id      wire.PeerID
+	rank    stepvan.Rank
+	name    string
+	paired  bool
+	session *link.Session // nil while the worker is not connected
+	gone    error         // why the last session ended; nil before the first one
+
+	first    *requestSlot // queue of complete requests, in order of arrival
+	last     *requestSlot
+	refusals int // how many of them were refused
+
+	chunks       map[tensor.Key]*chunk
+	ungranted    chunkSet // for which the van had no grant in this session
+	grantsWarned bool     // the log has the warning about that
+
+	outbox  []*message // refusals, announcements and answers that the link has not taken yet
+	sending bool       // a goroutine offers one of them to the link
+}
+
+// left reports whether the worker is gone after a goodbye.
+func (w *workerPeer) left() bool { return errors.Is(w.gone, link.ErrLeft) }
+
+// openSession notes a session before anything else of it, and tells its worker of the registered chunks.
+func (s *Server) openSession(session *link.Session) {
+	s.mu.Lock()
+	known := s.sessions[session] != nil
+	var w *workerPeer
+	if !known {
+		peer := session.Peer()
+		if w = s.workerWithoutSession(peer.Node); w == nil {
+			w = &workerPeer{id: peer.Node, rank: -1, name: peer.Name}
+		}
+		w.session, w.gone = session, nil
+		s.sessions[session] = w
+		s.buffers.announceAll(w)
+	}
+	s.mu.Unlock()
+	if !known {
+		s.messages.flush(w)
+	}
+}
+
+// workerWithoutSession returns the paired worker with this ID that has no session, or nil. Under s.mu.
+func (s *Server) workerWithoutSession(id wire.PeerID) *workerPeer {
+	return s.findWorker(func(w *workerPeer) bool { return w.id == id && w.session == nil })
+}
+
+// workerOf returns the paired worker with this rank, or nil. Under s.mu.
+func (s *Server) workerOf(rank stepvan.Rank) *workerPeer {
+	return s.findWorker(func(w *workerPeer) bool { return w.rank == rank })
+}
+
+func (s *Server) findWorker(match func(*workerPeer) bool) *workerPeer {
+	if i := slices.IndexFunc(s.workers, match); i >= 0 {
+		return s.workers[i]
+	}
+	return nil
+}
+
+// endSession notes that a session has ended. Complete requests stay for GetBatch.
+func (s *Server) endSession(session *link.Session, err error) {
+	var later deferredWork
+	s.mu.Lock()
+	if w := s.sessions[session]; w != nil {
+		delete(s.sessions, session)
+		clear(w.ungranted) // the next session announces all chunks
+		w.session, w.gone = nil, err
+		for _, c := range w.chunks {
+			if c.session == session {
+				s.buffers.withdraw(c, 0)
+			}
+		}
+		s.buffers.reclaim(session, math.MaxUint32, &later) // no fence comes any more
+		later.fail, later.failure, later.wake = w.outbox, err, true
+		w.outbox = nil
+	}
+	s.mu.Unlock()
+	later.run(s)
+}
+
+// failure returns the error of an operation that failed because of this worker.
+func (w *workerPeer) failure(op string, err error) error {
+	var lost *stepvan.OpError
+	switch {
+	case !errors.As(err, &lost):
+	case lost.Op == "session":
+		err = lost.Err // which names the same peer
+	case lost.Peer != "" && lost.Peer != w.name:
+		return errs.Ended(op, err) // a peer without which the cluster cannot work
+	}
+	if first := link.FirstCause(err); first != "" {
+		return &stepvan.OpError{Op: op, Peer: first, Err: fmt.Errorf("%w: with it %s is lost: %w", stepvan.ErrPeerLost, w.name, err)}
+	}
+	if errors.Is(err, link.ErrLeft) {
+		err = fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err)
+	}
+	return &stepvan.OpError{Op: op, Peer: w.name, Err: err}
+}
