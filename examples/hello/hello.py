@@ -2,7 +2,7 @@ import torch
 
 import stepvan
 
-with stepvan.Node() as node:  # who am I? DMLC_ROLE and its kin say
+with stepvan.Node() as node:  # reads DMLC_ROLE and the other settings from the environment
     if node.role == "worker":
         question = torch.tensor([1, 2, 3, node.worker_rank], dtype=torch.float32)
         answer = torch.empty(4)

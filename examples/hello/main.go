@@ -13,7 +13,7 @@ import (
 
 func main() {
 	ctx := context.Background()
-	node, err := ps.StartFromEnv(ctx) // who am I? DMLC_ROLE and its kin say
+	node, err := ps.StartFromEnv(ctx) // reads DMLC_ROLE and the other settings from the environment
 	check(err)
 	if node.Role() == ps.RoleServer {
 		serve(ctx, node)

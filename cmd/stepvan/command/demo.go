@@ -2,11 +2,13 @@ package command
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/stepvan/stepvan/cmd/stepvan/internal/demo"
 	"github.com/stepvan/stepvan/cmd/stepvan/internal/terminal"
-	"github.com/stepvan/stepvan/examples/afd/demo"
+	process "github.com/stepvan/stepvan/examples/afd/demo"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/launch"
 )
@@ -51,11 +53,11 @@ network, --synthetic exchanges tensors of Step-3's shapes instead.`,
 	flags.VarP(&f.size, "nodes", "n", "worker and server processes, like 2w2s")
 	flags.StringVar(&f.Trace, "trace", demo.DefaultTrace, "file for the trace of the run")
 	f.shared(c)
-	c.AddCommand(newDemoProcess("worker", demo.Worker), newDemoProcess("server", demo.Server))
+	c.AddCommand(newDemoProcess("worker", demoWorker), newDemoProcess("server", process.Server))
 	return c
 }
 
-// shared defines the flags that the processes of a run have as well.
+// shared defines the flags that the processes of a demo have as well.
 func (f *demoFlags) shared(c *cobra.Command) {
 	flags := c.Flags()
 	flags.StringVar(&f.ModelDir, "model", "", "directory of the model's files (default in the user's cache)")
@@ -70,17 +72,17 @@ func (f *demoFlags) options() demo.Options {
 	return o
 }
 
-// newDemoProcess is what the demo starts itself as.
-func newDemoProcess(role string, run func(context.Context, demo.Child) error) *cobra.Command {
+// newDemoProcess makes the hidden command of the processes that the demo starts.
+func newDemoProcess(role string, run func(context.Context, process.Process) error) *cobra.Command {
 	var f demoFlags
 	c := &cobra.Command{
-		Use: role, Short: "Be a " + role + " process of a demo", Hidden: true, Args: cobra.NoArgs,
+		Use: role, Short: "Internal: a " + role + " process of a demo", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			o := f.options()
 			if o.Workers < 1 || o.Servers < 1 {
 				return errs.Invalid("run `stepvan demo`, which starts this with --workers and --servers")
 			}
-			return run(c.Context(), demo.Child{
+			return run(c.Context(), process.Process{
 				ModelDir: o.ModelDir, Query: o.Query, Workers: o.Workers, Servers: o.Servers,
 				Synthetic: o.Synthetic, Exchanges: o.Exchanges, Output: c.OutOrStdout(),
 			})
@@ -90,4 +92,14 @@ func newDemoProcess(role string, run func(context.Context, demo.Child) error) *c
 	c.Flags().IntVar(&f.size.Servers, "servers", 0, "server processes of the run")
 	f.shared(c)
 	return c
+}
+
+// demoWorker hands the result of a worker to the demo that started it.
+func demoWorker(ctx context.Context, p process.Process) error {
+	out, err := launch.ResultFile()
+	if err != nil {
+		return fmt.Errorf("%w; run `stepvan demo`, which starts this", err)
+	}
+	defer func() { _ = out.Close() }()
+	return process.Worker(ctx, p, out)
 }
