@@ -34,10 +34,10 @@
 // # Nodes in Python
 //
 // Options.Nodes chooses workers and servers that are programs in Python, over package stepvan: module stepvan._bench. They
-// take the same commands as a member does, but for those of the limit, and count their exchanges by duration.
+// take the same commands as a nodeRunner does, but for those of the limit, and count their exchanges by duration.
 //
 // A peer is another library that exchanges the same bytes between two processes in Python, as they do. Its processes are
-// started and commanded in the same way, but are no nodes: they find each other by files beside the socket of the conductor.
+// started and commanded in the same way, but are no nodes: they find each other by files beside the socket of the coordinator.
 //
 // # Plans
 //
@@ -47,7 +47,7 @@
 //
 // # Who does what
 //
-// The conductor (of each cluster) tells its nodes by a Unix socket what to do next, one command
+// The coordinator (of each cluster) tells its nodes by a Unix socket what to do next, one command
 // at a time, and collects their histograms. A server learns of the end of a round
 // in band, by a request that each worker sends after its last exchange.
 //

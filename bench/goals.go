@@ -9,7 +9,7 @@ type Goal struct {
 	Unit    string
 	Bound   float64
 	Least   bool // the figure must reach Bound; else it must not exceed it
-	of      func(*Report) float64
+	figure  func(*Report) float64
 }
 
 // Goals are those of the project, but for nodes in Python. Measurements that several goals want are made once.
@@ -30,32 +30,32 @@ func Goals() []Goal {
 	inPlace, parked := afd(Shm), echo(TCP)
 	inPlace.InPlace, parked.Progress = true, progressPark
 	goals := []Goal{
-		{Name: "shm, echo of 8 bytes: p50", Options: echo(Shm), Unit: "us", Bound: 1, of: p50},
-		{Name: "shm, echo of 8 bytes: p99", Options: echo(Shm), Unit: "us", Bound: 10, of: p99},
-		{Name: "shm, AFD exchange, one copy: p50 by copy and flag of two bare processes", Options: afd(Shm), Unit: "x", Bound: 1.25, of: ratio},
-		{Name: "shm, AFD exchange in place: p50", Options: inPlace, Unit: "us", Bound: 5, of: p50},
-		{Name: "TCP, echo of 8 bytes: p50 by bare socket", Options: echo(TCP), Unit: "x", Bound: 1.5, of: ratio},
-		{Name: "TCP, AFD exchange: p50 by bare socket", Options: afd(TCP), Unit: "x", Bound: 1.2, of: ratio},
-		{Name: "TCP, weights of 256 MiB: share of the bare rate", Options: Options{Workload: Weights, Van: TCP}, Bound: 0.9, Least: true, of: share},
-		{Name: "shm, weights of 256 MiB: share of the bare rate", Options: Options{Workload: Weights, Van: Shm}, Bound: 0.9, Least: true, of: share},
-		{Name: "TCP, park, echo of 8 bytes: p50 by Go netpoll", Options: parked, Unit: "x", Bound: 1.3, of: ratio},
+		{Name: "shm, echo of 8 bytes: p50", Options: echo(Shm), Unit: "us", Bound: 1, figure: p50},
+		{Name: "shm, echo of 8 bytes: p99", Options: echo(Shm), Unit: "us", Bound: 10, figure: p99},
+		{Name: "shm, AFD exchange, one copy: p50 by copy and flag of two bare processes", Options: afd(Shm), Unit: "x", Bound: 1.25, figure: ratio},
+		{Name: "shm, AFD exchange in place: p50", Options: inPlace, Unit: "us", Bound: 5, figure: p50},
+		{Name: "TCP, echo of 8 bytes: p50 by bare socket", Options: echo(TCP), Unit: "x", Bound: 1.5, figure: ratio},
+		{Name: "TCP, AFD exchange: p50 by bare socket", Options: afd(TCP), Unit: "x", Bound: 1.2, figure: ratio},
+		{Name: "TCP, weights of 256 MiB: share of the bare rate", Options: Options{Workload: Weights, Van: TCP}, Bound: 0.9, Least: true, figure: share},
+		{Name: "shm, weights of 256 MiB: share of the bare rate", Options: Options{Workload: Weights, Van: Shm}, Bound: 0.9, Least: true, figure: share},
+		{Name: "TCP, park, echo of 8 bytes: p50 by Go netpoll", Options: parked, Unit: "x", Bound: 1.3, figure: ratio},
 	}
 	for _, v := range []Van{TCP, Shm} {
 		o := Options{Workload: AFD, Van: v, Workers: 8, Servers: 4}
 		goals = append(goals,
-			Goal{Name: title(v) + ", AFD of 8 workers and 4 servers: p99 by p50", Options: o, Unit: "x", Bound: 10, of: spread},
-			Goal{Name: title(v) + ", AFD of 8 workers and 4 servers: longest", Options: o, Unit: "ms", Bound: 50, of: longest})
+			Goal{Name: vanTitle(v) + ", AFD of 8 workers and 4 servers: p99 by p50", Options: o, Unit: "x", Bound: 10, figure: spread},
+			Goal{Name: vanTitle(v) + ", AFD of 8 workers and 4 servers: longest", Options: o, Unit: "ms", Bound: 50, figure: longest})
 	}
 	for _, v := range []Van{TCP, Mem} {
 		for _, workers := range []int{64, 256} {
 			o := Options{Workload: Incast, Van: v, Workers: workers, Together: true}
-			goals = append(goals, Goal{Name: title(v) + ", one process, " + o.nodes() + ": cost of a request by that of one worker", Options: o, Unit: "x", Bound: 2, of: ratio})
+			goals = append(goals, Goal{Name: vanTitle(v) + ", one process, " + o.nodes() + ": cost of a request by that of one worker", Options: o, Unit: "x", Bound: 2, figure: ratio})
 		}
 	}
 	for _, v := range Vans {
-		goals = append(goals, Goal{Name: title(v) + ", echo of 8 bytes: allocations per exchange", Options: echo(v), of: allocations})
+		goals = append(goals, Goal{Name: vanTitle(v) + ", echo of 8 bytes: allocations per exchange", Options: echo(v), figure: allocations})
 	}
-	return append(goals, Goal{Name: "start, one exchange and stop: p50", Options: Options{Workload: Start, Van: TCP}, Unit: "ms", Bound: 300, of: millis(p50)})
+	return append(goals, Goal{Name: "start, one exchange and stop: p50", Options: Options{Workload: Start, Van: TCP}, Unit: "ms", Bound: 300, figure: millis(p50)})
 }
 
 // PythonGoals are those of nodes in Python.
@@ -64,18 +64,18 @@ func PythonGoals(nodes Nodes) []Goal {
 	over := func(r *Report) float64 { return r.Over }
 	name := string(nodes) + ": "
 	return []Goal{
-		{Name: name + "shm, echo of 8 bytes: p50 above that of Go", Options: with(Echo, Shm), Unit: "us", Bound: 2.5, of: over},
-		{Name: name + "TCP, echo of 8 bytes: p50", Options: with(Echo, TCP), Unit: "us", Bound: 12, of: func(r *Report) float64 { return r.P50 }},
-		{Name: name + "shm, AFD exchange: p50 by that of Go", Options: with(AFD, Shm), Unit: "x", Bound: 1.1, of: func(r *Report) float64 { return r.Ratio }},
-		{Name: name + "shm, get_batch and respond_vec of 8 workers: p50 above that of Go", Options: with(Batch, Shm), Unit: "us", Bound: 10, of: over},
+		{Name: name + "shm, echo of 8 bytes: p50 above that of Go", Options: with(Echo, Shm), Unit: "us", Bound: 2.5, figure: over},
+		{Name: name + "TCP, echo of 8 bytes: p50", Options: with(Echo, TCP), Unit: "us", Bound: 12, figure: func(r *Report) float64 { return r.P50 }},
+		{Name: name + "shm, AFD exchange: p50 by that of Go", Options: with(AFD, Shm), Unit: "x", Bound: 1.1, figure: func(r *Report) float64 { return r.Ratio }},
+		{Name: name + "shm, get_batch and respond_vec of 8 workers: p50 above that of Go", Options: with(Batch, Shm), Unit: "us", Bound: 10, figure: over},
 	}
 }
 
 // allocations of an exchange, without those of heartbeats and timers, a few per second.
 func allocations(r *Report) float64 { return rounded(r.Allocs, 0) }
 
-// Verdict is what came of a goal.
-type Verdict struct {
+// GoalResult is what came of a goal.
+type GoalResult struct {
 	Goal
 	Figure float64
 	Report *Report // may be that of several goals; nil when it could not be measured
@@ -83,7 +83,7 @@ type Verdict struct {
 }
 
 // Met tells whether the figure is good enough.
-func (v *Verdict) Met() bool {
+func (v *GoalResult) Met() bool {
 	if v.Err != nil {
 		return false
 	}
@@ -96,8 +96,8 @@ func (v *Verdict) Met() bool {
 // RunGoals measures goals, and further what more holds. base holds what does not belong to a goal:
 // Node, Python, Env, Duration, Rounds, Signals, Stderr. The error is that of Plan.Run; a
 // measurement that failed is an error of its goals, or stands among the further outcomes.
-func RunGoals(ctx context.Context, base Options, goals []Goal, more Plan, w Watch) (verdicts []Verdict, further []Outcome, err error) {
-	plan, places := planOf(goals, base)
+func RunGoals(ctx context.Context, base Options, goals []Goal, more Plan, w Watch) (goalResults []GoalResult, further []Outcome, err error) {
+	plan, places := planGoals(goals, base)
 	needed := 0
 	for _, group := range plan {
 		needed += len(group)
@@ -108,18 +108,18 @@ func RunGoals(ctx context.Context, base Options, goals []Goal, more Plan, w Watc
 	}
 	for i, g := range goals {
 		got := outcomes[places[i]]
-		v := Verdict{Goal: g, Report: got.Report, Err: got.Err}
+		v := GoalResult{Goal: g, Report: got.Report, Err: got.Err}
 		if v.Err == nil {
-			v.Figure = rounded(g.of(got.Report), 2)
+			v.Figure = rounded(g.figure(got.Report), 2)
 		}
-		verdicts = append(verdicts, v)
+		goalResults = append(goalResults, v)
 	}
-	return verdicts, outcomes[needed:], nil
+	return goalResults, outcomes[needed:], nil
 }
 
-// planOf lists each measurement once, those of a workload with the same nodes in one group,
+// planGoals lists each measurement once, those of a workload with the same nodes in one group,
 // and the place of each goal's measurement in the list.
-func planOf(goals []Goal, base Options) (plan Plan, places []int) {
+func planGoals(goals []Goal, base Options) (plan Plan, places []int) {
 	groups := map[string]int{}
 	type place struct{ group, index int }
 	at := map[string]place{}

@@ -10,7 +10,7 @@ import (
 
 // Range and resolution of latencies: 1 ns to 10 min with three digits.
 const (
-	mostLatency   = int64(10 * time.Minute)
+	maxLatency    = int64(10 * time.Minute)
 	latencyDigits = 3
 )
 
@@ -18,12 +18,12 @@ const (
 type latencies struct{ h *hdrhistogram.Histogram }
 
 func newLatencies() latencies {
-	return latencies{hdrhistogram.New(1, mostLatency, latencyDigits)}
+	return latencies{hdrhistogram.New(1, maxLatency, latencyDigits)}
 }
 
 // add counts d; what is longer than the range counts as its end.
 func (l latencies) add(d time.Duration) {
-	_ = l.h.RecordValue(min(max(int64(d), 1), mostLatency)) // in range
+	_ = l.h.RecordValue(min(max(int64(d), 1), maxLatency)) // in range
 }
 
 // counts tells how many exchanges took so many ns: latencies of a node that has no histograms.
@@ -35,7 +35,7 @@ func (l latencies) addCounts(c counts) error {
 		if n < 1 {
 			return errs.Invalid("%d exchanges took %d ns", n, ns)
 		}
-		_ = l.h.RecordValues(min(max(ns, 1), mostLatency), n) // in range
+		_ = l.h.RecordValues(min(max(ns, 1), maxLatency), n) // in range
 	}
 	return nil
 }
@@ -73,4 +73,30 @@ func (l latencies) merge(encoded []byte) error {
 
 func (l latencies) encode() ([]byte, error) {
 	return l.h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+}
+
+// Curve is a distribution: of so many percent of all exchanges none took longer, in us.
+type Curve struct {
+	Percent []float64 `json:"percent"`
+	Latency []float64 `json:"us"`
+	Limit   []float64 `json:"limit_us,omitempty"`
+
+	Count      int64 `json:"count"` // exchanges: a level that less than one is beyond is their maximum
+	LimitCount int64 `json:"limit_count,omitempty"`
+}
+
+// levels of a curve: closer together the rarer.
+var levels = []float64{0, 10, 25, 50, 75, 90, 95, 97.5, 99, 99.5, 99.75, 99.9, 99.95, 99.975, 99.99, 99.995, 99.999, 100}
+
+// curve reads the levels, each changed by a function that keeps their order; nil changes nothing.
+func (l latencies) curve(change func(us float64) float64) []float64 {
+	out := make([]float64, len(levels))
+	for i, percent := range levels {
+		us := l.micros(percent)
+		if change != nil {
+			us = change(us)
+		}
+		out[i] = rounded(us, digits)
+	}
+	return out
 }

@@ -12,7 +12,7 @@ const (
 
 // limitSpec is the least that an exchange of the options can be.
 func (o *Options) limitSpec() limit.Spec {
-	s := limit.Spec{Kind: o.limitKind(), Push: int64(o.Push), Pull: int64(o.Pull), Parties: 1 + o.limitServers(), Inside: o.inside()}
+	s := limit.Spec{Kind: o.limitKind(), Push: int64(o.Push), Pull: int64(o.Pull), Parties: 1 + o.limitServers(), Inside: o.inOneProcess()}
 	if o.InPlace && s.Kind == limit.Memory {
 		s.Push, s.Pull = 0, 0
 	}

@@ -18,7 +18,7 @@ type Matrix struct {
 
 // SweepSizes are those of a sweep, from 8 B to 1 GiB.
 func SweepSizes() (sizes []Size) {
-	for s := fewBytes; s < 1<<30; s *= 8 {
+	for s := smallBytes; s < 1<<30; s *= 8 {
 		sizes = append(sizes, s)
 	}
 	return append(sizes, 1<<30)
@@ -51,13 +51,13 @@ func (m Matrix) sizes(o Options) (p Plan) {
 		case len(m.Pulls) > 1:
 			o.Pull = m.Pulls[i]
 		}
-		p = append(p, m.alike(o))
+		p = append(p, m.group(o))
 	}
 	return p
 }
 
 // alike is a group.
-func (m Matrix) alike(o Options) (group []Options) {
+func (m Matrix) group(o Options) (group []Options) {
 	for _, van := range values(m.Vans, o.Van) {
 		for _, progress := range values(m.Progresses, o.Progress) {
 			for _, nodes := range values(m.Nodes, o.Nodes) {

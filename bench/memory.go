@@ -17,7 +17,7 @@ const (
 
 // memory is about how much a measurement takes.
 func (o *Options) memory() int64 {
-	d, err := o.complete()
+	d, err := o.withDefaults()
 	if err != nil {
 		return 0
 	}
@@ -28,7 +28,7 @@ func (o *Options) memory() int64 {
 		server += int64(d.Workers) * flight * pull
 	}
 	bare := int64(0)
-	if d.bare() {
+	if d.hasBareLimit() {
 		bare = int64(1+2*d.limitServers()) * (push + pull) // a file that both map, or a buffer at each end
 	}
 	process := d.Nodes.memory()

@@ -31,7 +31,7 @@ func (u usage) since() usage {
 	return usage{at: end.at, allocs: end.allocs - u.allocs, cpu: end.cpu - u.cpu}
 }
 
-// meter measures a round at a node. Where all nodes are in one process the conductor measures what it
+// meter measures a round at a node. Where all nodes are in one process the coordinator measures what it
 // uses: to ask stops all goroutines.
 type meter struct {
 	inside bool

@@ -7,7 +7,7 @@ import (
 
 // String names a measurement: what is measured, between whom, how large, and how.
 func (o *Options) String() string {
-	done, _ := o.complete() // a mistake in it does not keep it from having a name
+	done, _ := o.withDefaults() // a mistake in it does not keep it from having a name
 	return newReport(&done, newLatencies()).Name()
 }
 
@@ -42,12 +42,12 @@ func (r *Report) How() string {
 func nodes(workers, servers int) string { return fmt.Sprintf("%dw%ds", workers, servers) }
 
 func (o *Options) nodes() string {
-	done, _ := o.complete()
+	done, _ := o.withDefaults()
 	return nodes(done.Workers, done.Servers)
 }
 
-// title is the van's name at the beginning of a line for people.
-func title(v Van) string {
+// vanTitle is the van's name at the beginning of a line for people.
+func vanTitle(v Van) string {
 	if v == TCP {
 		return "TCP"
 	}

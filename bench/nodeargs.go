@@ -16,7 +16,7 @@ import (
 // nodeArgs are what a process of a run is told on its command line; the rest is in its
 // environment and comes by the line.
 type nodeArgs struct {
-	Control string // path of the conductor's socket; "" for one exchange and the end
+	Control string // path of the coordinator's socket; "" for one exchange and the end
 	Bare    bool   // do nothing at all
 	Pin     int    // core, from 1; 0: any
 }
@@ -70,6 +70,6 @@ func Node(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	m := &member{node: node, line: newLine(conn)}
+	m := &nodeRunner{node: node, line: newControlConn(conn)}
 	return m.run(ctx)
 }

@@ -60,7 +60,7 @@ var errNoPackage = errors.New("has no package stepvan that can be measured: " +
 var errNoNixl = errors.New("has no NIXL, which --peer nixl measures and stepvan does without: pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1 numpy")
 
 // explain says what to do when nodes in Python could not be started for want of a package.
-func (o *Options) explain(err error) error {
+func (o *Options) explainMissing(err error) error {
 	var failure *launch.Failure
 	if !o.Nodes.Python() || !errors.As(err, &failure) {
 		return err
@@ -77,8 +77,8 @@ func (o *Options) explain(err error) error {
 	return err
 }
 
-// wrongNodes finds what programs in Python cannot do.
-func (o *Options) wrongNodes() error {
+// checkNodes finds what programs in Python cannot do.
+func (o *Options) checkNodes() error {
 	if !o.Nodes.Python() {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (o *Options) wrongNodes() error {
 		return no("--workload "+string(o.Workload), "use echo or afd")
 	case o.Workload != Echo && o.Workload != AFD && o.Workload != Fanout && o.Workload != Weights && o.Workload != Batch:
 		return no("--workload "+string(o.Workload), "use echo, afd, fanout, weights or batch")
-	case o.inside():
+	case o.inOneProcess():
 		return no("one process", "use --van tcp, unix or shm, without --one-process")
 	case o.Nodes.peer() && o.Van == Unix:
 		return no("--van unix", "use shm or tcp")

@@ -84,4 +84,4 @@ type Options struct {
 }
 
 // inside tells whether all nodes are in this process.
-func (o *Options) inside() bool { return o.Van == Mem || o.Together }
+func (o *Options) inOneProcess() bool { return o.Van == Mem || o.Together }

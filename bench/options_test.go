@@ -11,24 +11,24 @@ import (
 )
 
 func TestDefaults(t *testing.T) {
-	o, err := Options{Node: []string{"x"}}.complete()
+	o, err := Options{Node: []string{"x"}}.withDefaults()
 	require.NoError(t, err)
 	require.Equal(t, Options{
 		Workload: Echo, Van: TCP, Workers: 1, Servers: 1, Push: 8, Pull: 8, Inflight: 1,
 		Progress: "auto", Nodes: GoNodes, Duration: defaultDuration, Rounds: defaultRounds, Node: []string{"x"},
 	}, o)
-	o, err = Options{Workload: AFD, Van: Mem, Count: 5}.complete()
+	o, err = Options{Workload: AFD, Van: Mem, Count: 5}.withDefaults()
 	require.NoError(t, err)
 	require.Equal(t, []Size{896 << 10, 1792 << 10}, []Size{o.Push, o.Pull})
 	require.Zero(t, o.Duration, "a count says how long")
-	o, err = Options{Workload: AFD3, Push: 8, Van: Mem}.complete()
+	o, err = Options{Workload: AFD3, Push: 8, Van: Mem}.withDefaults()
 	require.NoError(t, err)
 	require.Equal(t, []any{Size(16), 3, 273 * time.Microsecond}, []any{o.Pull, o.Inflight, o.Compute})
-	o, err = Options{Workload: Weights, Van: Mem}.complete()
+	o, err = Options{Workload: Weights, Van: Mem}.withDefaults()
 	require.NoError(t, err)
 	require.Equal(t, []Size{256 << 20, 8}, []Size{o.Push, o.Pull})
 	for w, want := range map[Workload][2]int{Incast: {8, 1}, Fanout: {1, 4}, Barrier: {1, 1}} {
-		o, err = Options{Workload: w, Van: Mem}.complete()
+		o, err = Options{Workload: w, Van: Mem}.withDefaults()
 		require.NoError(t, err)
 		require.Equal(t, want, [2]int{o.Workers, o.Servers}, w)
 	}
@@ -53,12 +53,12 @@ func TestLimitOfOptions(t *testing.T) {
 		"bare processes":         {Options{Workload: Start}, limit.Spec{Kind: limit.Socket, Push: 8, Pull: 8, Parties: 2}},
 	} {
 		c.o.Node = []string{"x"}
-		o, err := c.o.complete()
+		o, err := c.o.withDefaults()
 		require.NoError(t, err, name)
 		require.Equal(t, name, o.limitName())
 		require.Equal(t, c.want, o.limitSpec(), name)
 	}
-	o, err := Options{Workload: Fanout, Van: Mem}.complete()
+	o, err := Options{Workload: Fanout, Van: Mem}.withDefaults()
 	require.NoError(t, err)
 	require.Equal(t, limit.Spec{Kind: limit.Memory, Push: 8, Pull: 8, Parties: 5, Inside: true}, o.limitSpec())
 	require.Equal(t, 4, o.limitServers())
@@ -66,25 +66,25 @@ func TestLimitOfOptions(t *testing.T) {
 
 // Two processes in Python, and a scheduler that has nothing to do. They are compared with the same in Go.
 func TestAPeerIsNoNode(t *testing.T) {
-	o, err := Options{Nodes: NixlNodes, Node: []string{"stepvan", "node"}, Python: []string{"python"}}.complete()
+	o, err := Options{Nodes: NixlNodes, Node: []string{"stepvan", "node"}, Python: []string{"python"}}.withDefaults()
 	require.NoError(t, err)
 	plan := o.plan(nodeArgs{Control: "x"})
 	require.Equal(t, []string{"python", "-m", "stepvan._bench", "--tensors=nixl", "--control=x"}, plan.Worker)
 	require.Equal(t, plan.Worker, plan.Server)
 	require.Equal(t, []string{"stepvan", "node", "--control=x", "--bare"}, plan.Scheduler)
-	base, compared := o.baselineOf()
+	base, compared := o.referenceOptions()
 	require.True(t, compared)
 	require.Equal(t, GoNodes, base.Nodes)
 }
 
 func TestIdealPipeline(t *testing.T) {
 	o := &Options{Workload: AFD3, Inflight: 3, Compute: 100 * time.Microsecond}
-	require.InDelta(t, 300, o.limitOf(50), 1e-9, "the computations are the slowest stages")
-	require.InDelta(t, 600, o.limitOf(200), 1e-9, "the exchange is")
+	require.InDelta(t, 300, o.limitFrom(50), 1e-9, "the computations are the slowest stages")
+	require.InDelta(t, 600, o.limitFrom(200), 1e-9, "the exchange is")
 	o.Inflight = 1
-	require.InDelta(t, 250, o.limitOf(50), 1e-9, "nothing overlaps")
+	require.InDelta(t, 250, o.limitFrom(50), 1e-9, "nothing overlaps")
 	o.Workload = AFD
-	require.InDelta(t, 50, o.limitOf(50), 1e-9)
+	require.InDelta(t, 50, o.limitFrom(50), 1e-9)
 }
 
 func TestNamesOfMeasurements(t *testing.T) {

@@ -46,9 +46,9 @@ func (w *worker) pipeline(ctx context.Context, count int) error {
 	return nil
 }
 
-// idealLayer is how long a layer takes at least when an exchange takes so long: the
+// idealLayerTime is how long a layer takes at least when an exchange takes so long: the
 // micro-batches wait for the slowest stage, or a single one passes all of them.
-func (o *Options) idealLayer(exchangeUS float64) float64 {
+func (o *Options) idealLayerTime(exchangeUS float64) float64 {
 	stage := float64(o.Compute.Nanoseconds()) / 1e3
 	return max(float64(o.Inflight)*max(stage, exchangeUS), 2*stage+exchangeUS)
 }

@@ -21,7 +21,7 @@ func (p Plan) Check() error {
 	var all []error
 	told := map[string]bool{}
 	for _, o := range slices.Concat(p...) {
-		if _, err := o.complete(); err != nil && !told[err.Error()] {
+		if _, err := o.withDefaults(); err != nil && !told[err.Error()] {
 			told[err.Error()] = true
 			all = append(all, err)
 		}

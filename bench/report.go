@@ -52,20 +52,20 @@ type Report struct {
 // digits behind the point that reports keep of times.
 const digits = 3
 
-func (c *conductor) report() *Report {
+func (c *coordinator) report() *Report {
 	o, all := &c.opts, c.rounds
-	r := newReport(o, c.stack)
-	r.take(Samples{
-		P50:  each(all, func(r round) float64 { return r.p50 }),
-		P99:  each(all, func(r round) float64 { return r.p99 }),
-		Rate: each(all, func(r round) float64 { return 1e6 / r.elapsed }),
-		CPU:  each(all, func(r round) float64 { return r.cpu }),
+	r := newReport(o, c.measured)
+	r.setRounds(Samples{
+		P50:  perRoundFigures(all, func(r round) float64 { return r.p50 }),
+		P99:  perRoundFigures(all, func(r round) float64 { return r.p99 }),
+		Rate: perRoundFigures(all, func(r round) float64 { return 1e6 / r.elapsed }),
+		CPU:  perRoundFigures(all, func(r round) float64 { return r.cpu }),
 	})
 	r.Allocs = rounded(float64(c.allocs)/float64(c.exchanges), digits)
-	if o.bare() {
-		r.against(each(all, func(r round) float64 { return r.limit }), each(all, func(r round) float64 { return r.p50 / r.limit }))
-		r.Curve.Limit, r.Curve.LimitCount = c.bare.curve(o.limitOf), c.bare.count()
-		r.Memcpy = rounded(median(each(all, func(r round) float64 { return r.memcpy })), digits)
+	if o.hasBareLimit() {
+		r.compareWith(perRoundFigures(all, func(r round) float64 { return r.limit }), perRoundFigures(all, func(r round) float64 { return r.p50 / r.limit }))
+		r.Curve.Limit, r.Curve.LimitCount = c.limit.curve(o.limitFrom), c.limit.count()
+		r.Memcpy = rounded(median(perRoundFigures(all, func(r round) float64 { return r.memcpy })), digits)
 		if r.Memcpy > 0 {
 			r.Memory = rounded(float64(c.limitBytes())*8/r.Memcpy/1e3, digits)
 		}
@@ -73,7 +73,7 @@ func (c *conductor) report() *Report {
 	return r
 }
 
-func (c *conductor) limitBytes() int64 {
+func (c *coordinator) limitBytes() int64 {
 	s := c.opts.limitSpec()
 	return s.Push + s.Pull
 }
@@ -97,9 +97,9 @@ func newReport(o *Options, l latencies) *Report {
 }
 
 // take draws figures from those of the rounds.
-func (r *Report) take(s Samples) {
+func (r *Report) setRounds(s Samples) {
 	r.Samples = s
-	r.P50, r.P50Range = rounded(median(s.P50), digits), middle(s.P50)
+	r.P50, r.P50Range = rounded(median(s.P50), digits), middleHalf(s.P50)
 	r.Rate = rounded(median(s.Rate), 1)
 	bytes := float64(r.PushBytes+r.PullBytes) * float64(r.Servers)
 	r.Gbps = rounded(r.Rate*bytes*8/1e9, digits)
@@ -107,10 +107,10 @@ func (r *Report) take(s Samples) {
 }
 
 // against compares with a limit, round by round.
-func (r *Report) against(limits, ratios []float64) {
+func (r *Report) compareWith(limits, ratios []float64) {
 	r.Samples.Limit, r.Samples.Ratio = limits, ratios
 	r.LimitP50 = rounded(median(limits), digits)
-	r.Ratio, r.Ratios = rounded(median(ratios), digits), middle(ratios)
+	r.Ratio, r.Ratios = rounded(median(ratios), digits), middleHalf(ratios)
 }
 
 // rounded keeps so many digits behind the point; what is no number becomes 0.

@@ -85,7 +85,7 @@ func TestPythonIsComparedWithGo(t *testing.T) {
 			for _, n := range others {
 				all = append(all, options(t, Options{Count: 30, Rounds: 3, Nodes: n}))
 			}
-			runs, err := runsOf(all)
+			runs, err := newRuns(all)
 			require.NoError(t, err)
 			require.Len(t, runs, max(len(all), 2))
 			got, err := RunTogether(t.Context(), all...)

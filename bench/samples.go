@@ -27,8 +27,8 @@ type Range [2]float64
 // median of values; 0 without any.
 func median(values []float64) float64 { return quantile(values, 0.5) }
 
-// middle of values; zero without any.
-func middle(values []float64) Range {
+// middleHalf of values; zero without any.
+func middleHalf(values []float64) Range {
 	return Range{rounded(quantile(values, 0.25), digits), rounded(quantile(values, 0.75), digits)}
 }
 
@@ -45,7 +45,7 @@ func quantile(values []float64, p float64) float64 {
 }
 
 // each is a figure of every round.
-func each(rounds []round, figure func(round) float64) (out []float64) {
+func perRoundFigures(rounds []round, figure func(round) float64) (out []float64) {
 	for _, r := range rounds {
 		out = append(out, rounded(figure(r), digits))
 	}

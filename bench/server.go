@@ -13,17 +13,17 @@ import (
 
 // server is the program of a server. One goroutine.
 type server struct {
-	node    *ps.Node
-	spec    *spec
-	policy  ps.Policy
-	batch   ps.Batch
-	answers [][]tensor.Tensor // by worker rank and slot; echo puts the pushed tensor there
-	end     []tensor.Tensor
-	bulk    []tensor.Tensor
-	last    ps.Response
-	ended   int // workers that have ended the round
-	vector  vector
-	times   latencies // of workload batch
+	node        *ps.Node
+	spec        *spec
+	policy      ps.Policy
+	batch       ps.Batch
+	answers     [][]tensor.Tensor // by worker rank and slot; echo puts the pushed tensor there
+	end         []tensor.Tensor
+	bulk        []tensor.Tensor
+	last        ps.Response
+	ended       int // workers that have ended the round
+	batchAnswer batchAnswer
+	times       latencies // of workload batch
 }
 
 func newServer(n *ps.Node, sp *spec) (*server, error) {
@@ -34,7 +34,7 @@ func newServer(n *ps.Node, sp *spec) (*server, error) {
 	case AFD, AFD3, Batch:
 		s.policy = ps.LockStep
 	}
-	return s, errors.Join(s.register(), s.allocate(), s.vector.allocate(n, sp))
+	return s, errors.Join(s.register(), s.allocate(), s.batchAnswer.allocate(n, sp))
 }
 
 // register has every push land in a place of its own. In place they stay where they are.
@@ -98,7 +98,7 @@ func (s *server) run(ctx context.Context, count int, check bool) error {
 	case s.spec.Workload == Barrier:
 		return passBarriers(ctx, s.node, count, func(time.Duration) {})
 	case s.spec.Workload == Batch && !check:
-		if err := s.batches(ctx, count); err != nil {
+		if err := s.serveBatches(ctx, count); err != nil {
 			return err
 		}
 	}
@@ -172,7 +172,7 @@ func (s *server) fill(answer []tensor.Tensor, r ps.Request, check bool) (err err
 		answer[0] = pushed
 	}
 	if err == nil && check && !echoes(s.spec.Workload) {
-		answerTo(answer[0].Bytes(), pushed.Bytes(), s.spec.mark(s.node.Rank()))
+		writeAnswer(answer[0].Bytes(), pushed.Bytes(), s.spec.mark(s.node.Rank()))
 	}
 	return err
 }

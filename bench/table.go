@@ -84,7 +84,7 @@ func overGo(reports []*Report) (out []string) {
 func copyRates(reports []*Report) (out []string) {
 	times := map[int64][]float64{}
 	for _, r := range reports {
-		if r.Memcpy > 0 && !r.InPlace && bytesOf(r) >= fewestCopied {
+		if r.Memcpy > 0 && !r.InPlace && bytesOf(r) >= minCopyBytes {
 			times[bytesOf(r)] = append(times[bytesOf(r)], r.Memcpy)
 		}
 	}
@@ -95,8 +95,8 @@ func copyRates(reports []*Report) (out []string) {
 	return out
 }
 
-// fewestCopied is from where on the time of a copy is not that of its beginning.
-const fewestCopied = 16 << 10
+// minCopyBytes is from where on the time of a copy is not that of its beginning.
+const minCopyBytes = 16 << 10
 
 // bytesOf is what an exchange with one server moves.
 func bytesOf(r *Report) int64 { return r.PushBytes + r.PullBytes }
@@ -109,19 +109,19 @@ func (r Range) Around(value float64) string {
 	return fmt.Sprintf("%.0f%%", (r[1]-r[0])/2/value*100)
 }
 
-// WriteGoals writes verdicts for people.
-func WriteGoals(w io.Writer, verdicts []Verdict) error {
+// WriteGoals writes goalResults for people.
+func WriteGoals(w io.Writer, goalResults []GoalResult) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "goal\twanted\tmeasured\t")
-	for i := range verdicts {
-		v := &verdicts[i]
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", v.Name, v.Wanted(), v.Measured(), v.Word())
+	for i := range goalResults {
+		v := &goalResults[i]
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", v.Name, v.Wanted(), v.Measured(), v.Status())
 	}
 	return t.Flush()
 }
 
 // Wanted is the bound with its unit.
-func (v *Verdict) Wanted() string {
+func (v *GoalResult) Wanted() string {
 	sign := "<="
 	if v.Least {
 		sign = ">="
@@ -130,7 +130,7 @@ func (v *Verdict) Wanted() string {
 }
 
 // Measured is the figure with its unit; why there is none stands in Word.
-func (v *Verdict) Measured() string {
+func (v *GoalResult) Measured() string {
 	if v.Err != nil {
 		return "-"
 	}
@@ -138,7 +138,7 @@ func (v *Verdict) Measured() string {
 }
 
 // Word is the verdict.
-func (v *Verdict) Word() string {
+func (v *GoalResult) Status() string {
 	switch {
 	case v.Err != nil:
 		return "not measured: " + Reason(v.Err)

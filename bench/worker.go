@@ -41,19 +41,19 @@ func newWorker(n *ps.Node, s *spec) (*worker, error) {
 	if s.Workload == Barrier {
 		return &worker{node: n, spec: s, times: w.times}, nil
 	}
-	err := w.fill(&w.end, s.endSlot(), 0, 1)
+	err := w.allocate(&w.end, s.endSlot(), 0, 1)
 	for i := range w.slots {
-		err = errors.Join(err, w.fill(&w.slots[i], i, s.Push, s.Pull))
+		err = errors.Join(err, w.allocate(&w.slots[i], i, s.Push, s.Pull))
 	}
 	if s.Bulk > 0 {
-		err = errors.Join(err, w.fill(&w.bulk, s.bulkSlot(), 0, s.Bulk))
+		err = errors.Join(err, w.allocate(&w.bulk, s.bulkSlot(), 0, s.Bulk))
 	}
 	return w, err
 }
 
-// fill allocates the tensors of a slot, without push when push is 0, and has the worker
+// allocate makes the tensors of a slot, without push when push is 0, and has the worker
 // keep them.
-func (w *worker) fill(s *slot, number int, push, pull int64) error {
+func (w *worker) allocate(s *slot, number int, push, pull int64) error {
 	rank := w.node.Rank()
 	if push > 0 {
 		t, err := w.tensor(push)
@@ -106,7 +106,7 @@ func (w *worker) run(ctx context.Context, count int) error {
 	case AFD3:
 		return w.pipeline(ctx, count)
 	case Batch:
-		return w.feed(ctx, count)
+		return w.pushBatches(ctx, count)
 	}
 	return w.exchange(ctx, count)
 }
@@ -199,6 +199,19 @@ func (w *worker) checkSlot(ctx context.Context, s *slot) error {
 		if at := firstWrong(t.Bytes(), pushed, w.spec.mark(w.servers[i])); at >= 0 {
 			return fmt.Errorf("%s: byte %d of the answer of server %d is wrong", w.node, at, w.servers[i])
 		}
+	}
+	return nil
+}
+
+// passBarriers passes count barriers over all workers and servers, and tells how long each took.
+func passBarriers(ctx context.Context, n *ps.Node, count int, took func(time.Duration)) error {
+	for last := time.Now(); count > 0; count-- {
+		if err := n.Barrier(ctx, ps.Workers|ps.Servers, true); err != nil {
+			return err
+		}
+		next := time.Now()
+		took(next.Sub(last))
+		last = next
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func newBenchNode() *cobra.Command {
 
 // run measures, and writes what the flags ask for.
 func (f *benchFlags) run(ctx context.Context, out, errOut io.Writer) error {
-	wantsGoals, err := f.wantsGoals()
+	checkGoals, err := f.checkGoals()
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (f *benchFlags) run(ctx context.Context, out, errOut io.Writer) error {
 	defer release()
 	base.Signals = signals
 	var plan bench.Plan
-	if !wantsGoals {
+	if !checkGoals {
 		if plan, err = f.plan(base); err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (f *benchFlags) run(ctx context.Context, out, errOut io.Writer) error {
 	}
 	defer html.discard()
 	results := &benchResults{flags: f, out: out, errOut: errOut, html: html, reasons: map[string]bool{}}
-	if wantsGoals {
+	if checkGoals {
 		return results.goals(ctx, base)
 	}
 	return results.plan(ctx, plan)
@@ -134,14 +134,14 @@ func (f *benchFlags) run(ctx context.Context, out, errOut io.Writer) error {
 
 // benchResults collects what is measured and writes it.
 type benchResults struct {
-	flags    *benchFlags
-	out      io.Writer
-	errOut   io.Writer
-	html     *pageFile // nil: none
-	reports  []*bench.Report
-	verdicts []bench.Verdict
-	failed   error           // of what could not be measured or written
-	reasons  map[string]bool // those that are part of it
+	flags       *benchFlags
+	out         io.Writer
+	errOut      io.Writer
+	html        *pageFile // nil: none
+	reports     []*bench.Report
+	goalResults []bench.GoalResult
+	failed      error           // of what could not be measured or written
+	reasons     map[string]bool // those that are part of it
 }
 
 // watch tells on the error output what is being measured, when there is more than one thing.
@@ -205,14 +205,14 @@ func (b *benchResults) goals(ctx context.Context, base bench.Options) (err error
 			return err
 		}
 	}
-	verdicts, further, err := bench.RunGoals(ctx, base, b.flags.goals(), more, b.watch())
+	goalResults, further, err := bench.RunGoals(ctx, base, b.flags.goals(), more, b.watch())
 	if err != nil {
 		return err
 	}
-	b.verdicts = verdicts
+	b.goalResults = goalResults
 	b.note(further)
-	for i := range verdicts {
-		b.fail(verdicts[i].Err)
+	for i := range goalResults {
+		b.fail(goalResults[i].Err)
 	}
 	return b.write()
 }
@@ -234,11 +234,11 @@ func (b *benchResults) tables() error {
 			return err
 		}
 	}
-	if len(b.verdicts) == 0 {
+	if len(b.goalResults) == 0 {
 		return nil
 	}
 	fmt.Fprintln(b.out)
-	return bench.WriteGoals(b.out, b.verdicts)
+	return bench.WriteGoals(b.out, b.goalResults)
 }
 
 // page puts the page in its place. Where nothing could be measured the last one stays.
@@ -246,7 +246,7 @@ func (b *benchResults) page() error {
 	if len(b.reports) == 0 {
 		return nil
 	}
-	err := b.html.publish(&page.Content{Reports: b.reports, Verdicts: b.verdicts, Made: time.Now(), Version: version()})
+	err := b.html.publish(&page.Content{Reports: b.reports, GoalResults: b.goalResults, Made: time.Now(), Version: version()})
 	if err == nil {
 		fmt.Fprintln(b.errOut, "wrote", b.flags.html)
 	}

@@ -60,9 +60,9 @@ func (f *benchFlags) define(c *cobra.Command) {
 	}
 }
 
-func words[T ~string](values []T) string { return strings.Join(untyped(values), ", ") }
+func words[T ~string](values []T) string { return strings.Join(asStrings(values), ", ") }
 
-func untyped[T ~string](values []T) (out []string) {
+func asStrings[T ~string](values []T) (out []string) {
 	for _, v := range values {
 		out = append(out, string(v))
 	}
@@ -71,7 +71,7 @@ func untyped[T ~string](values []T) (out []string) {
 
 // base is what all measurements have in common.
 func (f *benchFlags) base(errOut io.Writer) (o bench.Options, err error) {
-	if err := f.knowsNodes(); err != nil {
+	if err := f.checkNodeNames(); err != nil {
 		return o, err
 	}
 	o = f.options
@@ -103,12 +103,12 @@ func (f *benchFlags) base(errOut io.Writer) (o bench.Options, err error) {
 	return o, nil
 }
 
-// knowsNodes finds words for nodes and peers that mean none.
-func (f *benchFlags) knowsNodes() error {
+// checkNodeNames finds words for nodes and peers that mean none.
+func (f *benchFlags) checkNodeNames() error {
 	for _, list := range []struct {
 		flag         string
 		given, known []string
-	}{{"--nodes", f.nodes, untyped(bench.AllNodes)}, {"--peer", f.peers, untyped(bench.Peers)}} {
+	}{{"--nodes", f.nodes, asStrings(bench.AllNodes)}, {"--peer", f.peers, asStrings(bench.Peers)}} {
 		for _, word := range list.given {
 			if !slices.Contains(list.known, strings.TrimSpace(word)) {
 				return errs.Invalid("%s %q is unknown: write %s", list.flag, text.Cut(word), strings.Join(list.known, ", "))
@@ -129,8 +129,8 @@ func (f *benchFlags) interpreter(self []string) []string {
 	return []string{"python3"}
 }
 
-// wantsGoals tells whether all goals are wanted, with which few flags go.
-func (f *benchFlags) wantsGoals() (bool, error) {
+// checkGoals tells whether all goals are wanted, with which few flags go.
+func (f *benchFlags) checkGoals() (bool, error) {
 	if !slices.Contains(f.workloads, goals) {
 		return false, nil
 	}

@@ -11,43 +11,43 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// conductor tells the nodes of one measurement what to do, and keeps what they say.
-type conductor struct {
+// coordinator tells the nodes of one measurement what to do, and keeps what they say.
+type coordinator struct {
 	opts    Options
-	seat    *seat   // rounds are taken in turns with other measurements
-	workers []*line // by rank
-	servers []*line
+	turn    *turn          // rounds are taken in turns with other measurements
+	workers []*controlConn // by rank
+	servers []*controlConn
 
-	stack, bare      latencies // of all rounds
-	rounds           []round
-	allocs           uint64 // of all rounds
-	exchanges        int64
-	perStack, perRaw int // exchanges per worker and round
+	measured, limit         latencies // of all rounds
+	rounds                  []round
+	allocs                  uint64 // of all rounds
+	exchanges               int64
+	perRound, limitPerRound int // exchanges per worker and round
 }
 
 // Bounds of a measurement.
 const (
-	checks      = 3       // exchanges of each slot
-	muchToCheck = 4 << 20 // bytes, from which on it is one
-	firstCount  = 2       // exchanges of the first try, which finds out how long one takes
-	nextTime    = 100 * time.Millisecond
-	mostCount   = 1 << 24 // per round
-	incastCount = 32      // of each worker, per round
-	fewRounds   = 3       // are done even when the time is over
+	checks           = 3       // exchanges of each slot
+	singleCheckBytes = 4 << 20 // bytes, from which on it is one
+	firstTryCount    = 2       // exchanges of the first try, which finds out how long one takes
+	secondTryTime    = 100 * time.Millisecond
+	maxCount         = 1 << 24 // per round
+	incastCount      = 32      // of each worker, per round
+	minRounds        = 3       // are done even when the time is over
 )
 
 // conduct does all the rounds and has the nodes finish. It has its turn, and keeps it when it returns.
-func (c *conductor) conduct(ctx context.Context) (*Report, error) {
-	c.stack, c.bare = newLatencies(), newLatencies()
+func (c *coordinator) run(ctx context.Context) (*Report, error) {
+	c.measured, c.limit = newLatencies(), newLatencies()
 	err := c.begin()
 	if err == nil {
 		err = c.calibrate()
 	}
 	for i, spent := 0, time.Duration(0); i < c.opts.Rounds && err == nil; i++ {
-		if c.opts.Count == 0 && i >= fewRounds && spent > c.opts.Duration {
+		if c.opts.Count == 0 && i >= minRounds && spent > c.opts.Duration {
 			break
 		}
-		if err = c.seat.next(ctx); err != nil {
+		if err = c.turn.yield(ctx); err != nil {
 			break
 		}
 		began := time.Now()
@@ -57,19 +57,19 @@ func (c *conductor) conduct(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.tell(command{Verb: verbFinish}, slices.Concat(c.servers, c.workers)); err != nil {
+	if _, err := c.execute(command{Verb: verbFinish}, slices.Concat(c.servers, c.workers)); err != nil {
 		return nil, err
 	}
 	return c.report(), nil
 }
 
-// introduce takes the hello of a node and gives it its place.
-func (c *conductor) introduce(l *line) error {
+// registerNode takes the hello of a node and gives it its place.
+func (c *coordinator) registerNode(l *controlConn) error {
 	var h hello
 	if err := l.receive(&h); err != nil {
 		return fmt.Errorf("a node said no hello: %w", err)
 	}
-	places := map[config.Role][]*line{config.RoleWorker: c.workers, config.RoleServer: c.servers}[h.Role]
+	places := map[config.Role][]*controlConn{config.RoleWorker: c.workers, config.RoleServer: c.servers}[h.Role]
 	if h.Rank < 0 || h.Rank >= len(places) || places[h.Rank] != nil {
 		return errs.Invalid("there is no place for a node that calls itself %v", h)
 	}
@@ -78,7 +78,7 @@ func (c *conductor) introduce(l *line) error {
 }
 
 // close ends the lines, and with that whoever reads from them.
-func (c *conductor) close() {
+func (c *coordinator) close() {
 	for _, l := range slices.Concat(c.servers, c.workers) {
 		if l != nil {
 			l.conn.Close()
@@ -87,24 +87,24 @@ func (c *conductor) close() {
 }
 
 // begin prepares servers before workers, checks bytes, and connects the limit.
-func (c *conductor) begin() error {
+func (c *coordinator) begin() error {
 	prepare := command{Verb: verbPrepare, Spec: c.opts.spec()}
-	for _, role := range [][]*line{c.servers, c.workers} {
-		if _, err := c.tell(prepare, role); err != nil {
+	for _, role := range [][]*controlConn{c.servers, c.workers} {
+		if _, err := c.execute(prepare, role); err != nil {
 			return err
 		}
 	}
 	count := checks
-	if c.opts.Push+c.opts.Pull > muchToCheck {
+	if c.opts.Push+c.opts.Pull > singleCheckBytes {
 		count = 1
 	}
 	if _, err := c.exchange(command{Verb: verbCheck, Count: count}); err != nil {
 		return err
 	}
-	if !c.opts.bare() {
+	if !c.opts.hasBareLimit() {
 		return nil
 	}
-	opened, err := c.tell(command{Verb: verbOpen}, c.limitServers())
+	opened, err := c.execute(command{Verb: verbOpen}, c.limitServers())
 	if err != nil {
 		return err
 	}
@@ -112,61 +112,61 @@ func (c *conductor) begin() error {
 	for _, r := range opened {
 		addrs = append(addrs, r.Addr)
 	}
-	_, err = c.tell(command{Verb: verbConnect, Addrs: addrs}, c.workers[:1])
+	_, err = c.execute(command{Verb: verbConnect, Addrs: addrs}, c.workers[:1])
 	return err
 }
 
 // bare tells whether the limit is what worker 0 and servers can do without stepvan. Else it is another
 // measurement, or none.
-func (o *Options) bare() bool {
+func (o *Options) hasBareLimit() bool {
 	return o.Workload != Incast && o.Workload != Batch && !o.Nodes.Python() && !o.baseline
 }
 
-func (c *conductor) limitServers() []*line { return c.servers[:c.opts.limitServers()] }
+func (c *coordinator) limitServers() []*controlConn { return c.servers[:c.opts.limitServers()] }
 
 // calibrate warms up, and finds how many exchanges make a round.
-func (c *conductor) calibrate() (err error) {
+func (c *coordinator) calibrate() (err error) {
 	stack := func(n int) (time.Duration, error) {
 		r, err := c.exchange(command{Verb: verbMeasure, Count: n})
 		return longest(r), err
 	}
 	bare := func(n int) (time.Duration, error) {
-		r, err := c.bareExchange(n)
+		r, err := c.exchangeBare(n)
 		return longest(r), err
 	}
 	half := c.opts.Duration / time.Duration(2*c.opts.Rounds)
 	if c.opts.Count > 0 {
 		c.opts.Rounds = min(c.opts.Rounds, c.opts.Count)
-		c.perStack = (c.opts.Count + c.opts.Rounds - 1) / c.opts.Rounds
-		_, err = stack(c.perStack)
+		c.perRound = (c.opts.Count + c.opts.Rounds - 1) / c.opts.Rounds
+		_, err = stack(c.perRound)
 		half = 0
 	} else {
-		c.perStack, err = howMany(half, c.opts.fewest(), stack)
+		c.perRound, err = calibrateCount(half, c.opts.minCount(), stack)
 	}
 	switch {
-	case err != nil || !c.opts.bare():
+	case err != nil || !c.opts.hasBareLimit():
 	case half == 0:
-		c.perRaw = max(c.perStack, firstCount)
-		_, err = bare(c.perRaw)
+		c.limitPerRound = max(c.perRound, firstTryCount)
+		_, err = bare(c.limitPerRound)
 	default:
-		c.perRaw, err = howMany(half, 1, bare)
+		c.limitPerRound, err = calibrateCount(half, 1, bare)
 	}
 	return err
 }
 
 // fewest is how many exchanges of a worker make a round, however long they take: with many
 // workers so many that beginning and end of the round do not count.
-func (o *Options) fewest() int {
+func (o *Options) minCount() int {
 	if o.Workload == Incast {
 		return incastCount
 	}
 	return o.Inflight
 }
 
-// howMany finds how many exchanges take the given time, and warms up by trying.
-func howMany(target time.Duration, atLeast int, try func(n int) (time.Duration, error)) (int, error) {
-	n := max(firstCount, atLeast)
-	for _, goal := range []time.Duration{min(nextTime, target) / 4, min(nextTime, target), target} {
+// calibrateCount finds how many exchanges take the given time, and warms up by trying.
+func calibrateCount(target time.Duration, atLeast int, try func(n int) (time.Duration, error)) (int, error) {
+	n := max(firstTryCount, atLeast)
+	for _, goal := range []time.Duration{min(secondTryTime, target) / 4, min(secondTryTime, target), target} {
 		took, err := try(n)
 		if err != nil {
 			return 0, err
@@ -181,7 +181,7 @@ func howMany(target time.Duration, atLeast int, try func(n int) (time.Duration, 
 
 // scaled is the number of exchanges that take goal when n have taken took.
 func scaled(n int, took, goal time.Duration) int {
-	return int(min(max(float64(n)*float64(goal)/float64(max(took, 1)), 1), mostCount))
+	return int(min(max(float64(n)*float64(goal)/float64(max(took, 1)), 1), maxCount))
 }
 
 // longest of the times that nodes have measured.
@@ -193,46 +193,46 @@ func longest(replies []reply) (most time.Duration) {
 }
 
 // round measures the limit, then the exchange.
-func (c *conductor) round() error {
+func (c *coordinator) round() error {
 	var this round
-	if c.opts.bare() {
-		bare, err := c.bareExchange(c.perRaw)
+	if c.opts.hasBareLimit() {
+		bare, err := c.exchangeBare(c.limitPerRound)
 		if err != nil {
 			return err
 		}
-		own, err := c.collect(c.workers[:1], c.bare)
+		own, err := c.collectLatencies(c.workers[:1], c.limit)
 		if err != nil {
 			return err
 		}
-		this.limit = c.opts.limitOf(own.micros(50))
+		this.limit = c.opts.limitFrom(own.micros(50))
 		this.memcpy = float64(bare[0].Copy.Nanoseconds()) / 1e3
 	}
 	start := used()
-	replies, err := c.exchange(command{Verb: verbMeasure, Count: c.perStack})
+	replies, err := c.exchange(command{Verb: verbMeasure, Count: c.perRound})
 	if err != nil {
 		return err
 	}
 	spent := start.since()
-	own, err := c.collect(c.timed(), c.stack)
+	own, err := c.collectLatencies(c.timedNodes(), c.measured)
 	if err != nil {
 		return err
 	}
 	this.p50, this.p99 = own.micros(50), own.micros(99)
-	c.account(&this, replies, spent)
+	c.addUsage(&this, replies, spent)
 	c.rounds = append(c.rounds, this)
 	return nil
 }
 
-// limitOf is the limit when a bare exchange takes so long, in us.
-func (o *Options) limitOf(bare float64) float64 {
+// limitFrom is the limit when a bare exchange takes so long, in us.
+func (o *Options) limitFrom(bare float64) float64 {
 	if o.Workload == AFD3 {
-		return o.idealLayer(bare)
+		return o.idealLayerTime(bare)
 	}
 	return bare
 }
 
 // timed lists the nodes whose times count.
-func (c *conductor) timed() []*line {
+func (c *coordinator) timedNodes() []*controlConn {
 	if c.opts.Workload == Batch {
 		return c.servers
 	}
@@ -240,9 +240,9 @@ func (c *conductor) timed() []*line {
 }
 
 // collect adds the latencies of nodes in the last round to those of all rounds, and returns the round's.
-func (c *conductor) collect(nodes []*line, all latencies) (latencies, error) {
+func (c *coordinator) collectLatencies(nodes []*controlConn, all latencies) (latencies, error) {
 	own := newLatencies()
-	replies, err := c.tell(command{Verb: verbReport}, nodes)
+	replies, err := c.execute(command{Verb: verbReport}, nodes)
 	if err != nil {
 		return own, err
 	}
@@ -259,16 +259,16 @@ func (c *conductor) collect(nodes []*line, all latencies) (latencies, error) {
 }
 
 // account adds up what processes have used in a round: this one, when all nodes are in it.
-func (c *conductor) account(this *round, replies []reply, own usage) {
+func (c *coordinator) addUsage(this *round, replies []reply, own usage) {
 	allocs, cpu := own.allocs, own.cpu
-	if !c.opts.inside() {
+	if !c.opts.inOneProcess() {
 		allocs, cpu = 0, 0
 		for _, r := range replies {
 			allocs += r.Allocs
 			cpu += r.CPU
 		}
 	}
-	n := int64(c.perStack) * int64(len(c.workers))
+	n := int64(c.perRound) * int64(len(c.workers))
 	c.exchanges += n
 	c.allocs += allocs
 	this.elapsed = longest(replies[:len(c.workers)]).Seconds() * 1e6 / float64(n)
@@ -276,18 +276,18 @@ func (c *conductor) account(this *round, replies []reply, own usage) {
 }
 
 // exchange has the servers serve while the workers do what the command says. The workers' replies are first.
-func (c *conductor) exchange(cmd command) ([]reply, error) {
-	return c.tell(cmd, c.servers, c.workers)
+func (c *coordinator) exchange(cmd command) ([]reply, error) {
+	return c.execute(cmd, c.servers, c.workers)
 }
 
-// bareExchange has worker 0 and the servers of the limit exchange without stepvan.
-func (c *conductor) bareExchange(count int) ([]reply, error) {
-	return c.tell(command{Verb: verbLimit, Count: count}, c.limitServers(), c.workers[:1])
+// exchangeBare has worker 0 and the servers of the limit exchange without stepvan.
+func (c *coordinator) exchangeBare(count int) ([]reply, error) {
+	return c.execute(command{Verb: verbLimit, Count: count}, c.limitServers(), c.workers[:1])
 }
 
 // tell sends a command to groups of nodes, in this order, and collects the replies, those of
 // the last group first.
-func (c *conductor) tell(cmd command, groups ...[]*line) (replies []reply, failed error) {
+func (c *coordinator) execute(cmd command, groups ...[]*controlConn) (replies []reply, failed error) {
 	for _, g := range groups {
 		for _, l := range g {
 			if err := l.send(cmd); err != nil {
@@ -300,11 +300,11 @@ func (c *conductor) tell(cmd command, groups ...[]*line) (replies []reply, faile
 }
 
 // collectReplies waits for one reply of each node, all at once, so that the first failure ends it.
-func collectReplies(lines []*line) ([]reply, error) {
+func collectReplies(lines []*controlConn) ([]reply, error) {
 	replies := make([]reply, len(lines))
 	results := make(chan error, len(lines))
 	for i, l := range lines {
-		go func() { results <- l.answer(&replies[i]) }()
+		go func() { results <- l.receiveReply(&replies[i]) }()
 	}
 	for range lines {
 		if err := <-results; err != nil {
