@@ -10,8 +10,8 @@ func (s *spec) mark(server ps.Rank) byte {
 	return byte(server) + 1
 }
 
-// writeAnswer computes the answer to what was pushed: its bytes again and again, each with
-// mark added. An answer shorter than the push is the sum of pieces of its length.
+// writeAnswer repeats the pushed bytes in dst, and adds mark to each. When dst is shorter than the
+// push, pieces of its length are added up.
 func writeAnswer(dst, pushed []byte, mark byte) {
 	for i := range dst {
 		dst[i] = mark
@@ -26,7 +26,8 @@ func writeAnswer(dst, pushed []byte, mark byte) {
 	}
 }
 
-// firstWrong compares an answer with writeAnswer; -1 says that all is well.
+// firstWrong compares an answer with that of writeAnswer. It returns the index of the first wrong
+// byte, or -1.
 func firstWrong(got, pushed []byte, mark byte) int {
 	if len(got) < len(pushed) {
 		return firstWrongInSum(got, pushed, mark)

@@ -1,7 +1,8 @@
 package bench
 
-// compareWithOneWorker compares what a request costs with what it costs when there is one worker. A cost has
-// two sides, processor time and time on the clock; the ratio is that of the side which grew more.
+// compareWithOneWorker compares the cost of a request with its cost when there is one worker. The
+// cost has two sides, processor time and time on the clock. The ratio takes the side that grew
+// more.
 func (r *Report) compareWithOneWorker(one *Report) {
 	var limits, ratios []float64
 	for i := range min(len(r.Samples.Rate), len(one.Samples.Rate)) {
@@ -14,7 +15,8 @@ func (r *Report) compareWithOneWorker(one *Report) {
 	r.Curve.Limit, r.Curve.LimitCount = one.Curve.Latency, one.Curve.Count
 }
 
-// compareWithGo compares nodes in Python with nodes in Go that have exchanged the same in the same rounds.
+// compareWithGo compares nodes in Python with nodes in Go that exchanged the same in the same
+// rounds.
 func (r *Report) compareWithGo(nodes *Report) {
 	var limits, ratios, over []float64
 	for i := range min(len(r.Samples.P50), len(nodes.Samples.P50)) {

@@ -11,13 +11,14 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// Workload batch is about the server alone: the requests of all workers are there when it takes a batch, so
-// that nothing of its time is spent waiting. Workers push what they have in flight, a barrier tells
-// that all have, and then the server takes and answers batch after batch. The workers wait at a further barrier
-// until it has, so that they do not want cores meanwhile. With fewer cores than processes they get some all the
-// same, whoever wakes up, so what counts is the processor time of the server's thread.
+// Workload batch measures the server alone. All requests have arrived before the server takes a batch, so
+// it never waits. The workers push what they have in flight and meet the server at a barrier. Then the
+// server takes and answers batch after batch, while the workers wait at a second barrier. They need no cores
+// there. A machine with fewer cores than processes still gives them some, so the figure is the processor
+// time of the server's thread.
 
-// feed has the requests of up to len(slots) batches be there at a barrier, again and again.
+// pushBatches pushes up to len(slots) batches before a barrier, again and again, until count
+// batches are done.
 func (w *worker) pushBatches(ctx context.Context, count int) error {
 	for done := 0; done < count; done += len(w.slots) {
 		slots := w.slots[:min(len(w.slots), count-done)]
@@ -26,7 +27,7 @@ func (w *worker) pushBatches(ctx context.Context, count int) error {
 				return err
 			}
 		}
-		for range 2 { // all have pushed; all are answered
+		for range 2 { // after all pushes; after all answers
 			if err := w.node.Barrier(ctx, ps.Workers|ps.Servers, true); err != nil {
 				return err
 			}
@@ -65,7 +66,8 @@ func (v *batchAnswer) allocate(n *ps.Node, s *spec) (err error) {
 	return nil
 }
 
-// batches takes and answers count batches that are there, and times each. Budget: 0 allocations.
+// serveBatches takes and answers count batches that have arrived, and times each. Budget: 0
+// allocations.
 func (s *server) serveBatches(ctx context.Context, count int) error {
 	s.times.reset()
 	runtime.LockOSThread()

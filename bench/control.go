@@ -12,7 +12,7 @@ import (
 	"github.com/stepvan/stepvan/config"
 )
 
-// verb is what a node is told to do.
+// verb names what a node has to do.
 type verb string
 
 const (
@@ -26,7 +26,7 @@ const (
 	verbFinish  verb = "finish"  // stop, leave
 )
 
-// command is one line from the coordinator to a node; each is answered with one reply.
+// command is one line from the coordinator to a node. The node answers each with one reply.
 type command struct {
 	Verb  verb     `json:"verb"`
 	Spec  *spec    `json:"spec,omitempty"`  // of prepare
@@ -34,7 +34,7 @@ type command struct {
 	Addrs []string `json:"addrs,omitempty"` // of connect
 }
 
-// spec is what a node must know of the Options.
+// spec is the part of the Options that a node needs.
 type spec struct {
 	Workload Workload      `json:"workload"`
 	Van      Van           `json:"van"`
@@ -66,7 +66,7 @@ type hello struct {
 
 func (h hello) String() string { return fmt.Sprintf("%s %d", h.Role, h.Rank) }
 
-// reply is what a node answers: the error, or what the verb yields.
+// reply is the answer of a node: an error, or the result of the verb.
 type reply struct {
 	Error     string        `json:"error,omitempty"`
 	Addr      string        `json:"addr,omitempty"`      // of open
@@ -78,12 +78,13 @@ type reply struct {
 	Copy      time.Duration `json:"copy,omitempty"`      // of limit, worker only: of one copy of the bytes both ways
 }
 
-// errConnLost says that the other end of a line is gone.
+// errConnLost means that the other end of a controlConn is gone.
 var errConnLost = errors.New("the connection with the measuring process broke")
 
-// line is one end of the connection between coordinator and node. One caller at a time.
+// controlConn is one end of the connection between coordinator and node. One goroutine at a time
+// may use it.
 type controlConn struct {
-	name string // of the node, once it has said hello
+	name string // of the node, after its hello
 	conn net.Conn
 	in   *json.Decoder
 	out  *json.Encoder
@@ -93,14 +94,14 @@ func newControlConn(c net.Conn) *controlConn {
 	return &controlConn{conn: c, in: json.NewDecoder(c), out: json.NewEncoder(c)}
 }
 
-// closeWhenDone ends waits on the line when ctx ends, until release is called.
+// closeWhenDone closes the connection when ctx ends, until release is called.
 func (l *controlConn) closeWhenDone(ctx context.Context) (release func() bool) {
 	return context.AfterFunc(ctx, func() { l.conn.Close() })
 }
 
 func (l *controlConn) send(v any) error { return l.out.Encode(v) }
 
-// receive reads one line into v. errConnLost says that the other side is gone.
+// receive reads one line into v. errConnLost means that the other side is gone.
 func (l *controlConn) receive(v any) error {
 	if err := l.in.Decode(v); err != nil {
 		return fmt.Errorf("%w: %w", errConnLost, err)
@@ -108,7 +109,7 @@ func (l *controlConn) receive(v any) error {
 	return nil
 }
 
-// answer reads the reply of a node. The error may be the node's.
+// receiveReply reads the reply of a node. The error may come from the node.
 func (l *controlConn) receiveReply(r *reply) error {
 	if err := l.receive(r); err != nil {
 		return fmt.Errorf("%s: %w", l.name, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// coordinator tells the nodes of one measurement what to do, and keeps what they say.
+// coordinator gives commands to the nodes of one measurement, and collects their replies.
 type coordinator struct {
 	opts    Options
 	turn    *turn          // rounds are taken in turns with other measurements
@@ -28,15 +28,16 @@ type coordinator struct {
 // Bounds of a measurement.
 const (
 	checks           = 3       // exchanges of each slot
-	singleCheckBytes = 4 << 20 // bytes, from which on it is one
-	firstTryCount    = 2       // exchanges of the first try, which finds out how long one takes
+	singleCheckBytes = 4 << 20 // bytes; larger exchanges are checked once
+	firstTryCount    = 2       // exchanges of the first try
 	secondTryTime    = 100 * time.Millisecond
 	maxCount         = 1 << 24 // per round
 	incastCount      = 32      // of each worker, per round
-	minRounds        = 3       // are done even when the time is over
+	minRounds        = 3       // even when the time is over
 )
 
-// conduct does all the rounds and has the nodes finish. It has its turn, and keeps it when it returns.
+// run does all rounds and ends the nodes. The caller has the turn, and still has it when run
+// returns.
 func (c *coordinator) run(ctx context.Context) (*Report, error) {
 	c.measured, c.limit = newLatencies(), newLatencies()
 	err := c.begin()
@@ -63,21 +64,21 @@ func (c *coordinator) run(ctx context.Context) (*Report, error) {
 	return c.report(), nil
 }
 
-// registerNode takes the hello of a node and gives it its place.
+// registerNode reads the hello of a node and stores its connection by role and rank.
 func (c *coordinator) registerNode(l *controlConn) error {
 	var h hello
 	if err := l.receive(&h); err != nil {
-		return fmt.Errorf("a node said no hello: %w", err)
+		return fmt.Errorf("hello of a node: %w", err)
 	}
 	places := map[config.Role][]*controlConn{config.RoleWorker: c.workers, config.RoleServer: c.servers}[h.Role]
 	if h.Rank < 0 || h.Rank >= len(places) || places[h.Rank] != nil {
-		return errs.Invalid("there is no place for a node that calls itself %v", h)
+		return errs.Invalid("hello of a node: %v is not one of the missing nodes", h)
 	}
 	l.name, places[h.Rank] = h.String(), l
 	return nil
 }
 
-// close ends the lines, and with that whoever reads from them.
+// close closes the connections, and ends every read from them.
 func (c *coordinator) close() {
 	for _, l := range slices.Concat(c.servers, c.workers) {
 		if l != nil {
@@ -86,7 +87,8 @@ func (c *coordinator) close() {
 	}
 }
 
-// begin prepares servers before workers, checks bytes, and connects the limit.
+// begin prepares servers before workers, checks the bytes of some exchanges, and connects the nodes
+// of the limit.
 func (c *coordinator) begin() error {
 	prepare := command{Verb: verbPrepare, Spec: c.opts.spec()}
 	for _, role := range [][]*controlConn{c.servers, c.workers} {
@@ -116,8 +118,8 @@ func (c *coordinator) begin() error {
 	return err
 }
 
-// bare tells whether the limit is what worker 0 and servers can do without stepvan. Else it is another
-// measurement, or none.
+// hasBareLimit reports whether the limit is an exchange of worker 0 and servers without stepvan.
+// Otherwise the limit is another measurement, or there is none.
 func (o *Options) hasBareLimit() bool {
 	return o.Workload != Incast && o.Workload != Batch && !o.Nodes.Python() && !o.baseline
 }
@@ -154,8 +156,8 @@ func (c *coordinator) calibrate() (err error) {
 	return err
 }
 
-// fewest is how many exchanges of a worker make a round, however long they take: with many
-// workers so many that beginning and end of the round do not count.
+// minCount is the least number of exchanges of a worker in a round. With many workers it is so
+// large that the beginning and the end of the round do not matter.
 func (o *Options) minCount() int {
 	if o.Workload == Incast {
 		return incastCount
@@ -163,7 +165,7 @@ func (o *Options) minCount() int {
 	return o.Inflight
 }
 
-// calibrateCount finds how many exchanges take the given time, and warms up by trying.
+// calibrateCount finds how many exchanges take the target time. Its tries warm up.
 func calibrateCount(target time.Duration, atLeast int, try func(n int) (time.Duration, error)) (int, error) {
 	n := max(firstTryCount, atLeast)
 	for _, goal := range []time.Duration{min(secondTryTime, target) / 4, min(secondTryTime, target), target} {
@@ -179,7 +181,7 @@ func calibrateCount(target time.Duration, atLeast int, try func(n int) (time.Dur
 	return n, nil
 }
 
-// scaled is the number of exchanges that take goal when n have taken took.
+// scaled is the number of exchanges that take goal when n of them took took.
 func scaled(n int, took, goal time.Duration) int {
 	return int(min(max(float64(n)*float64(goal)/float64(max(took, 1)), 1), maxCount))
 }
@@ -223,7 +225,7 @@ func (c *coordinator) round() error {
 	return nil
 }
 
-// limitFrom is the limit when a bare exchange takes so long, in us.
+// limitFrom is the limit in us when a bare exchange takes bare us.
 func (o *Options) limitFrom(bare float64) float64 {
 	if o.Workload == AFD3 {
 		return o.idealLayerTime(bare)
@@ -231,7 +233,7 @@ func (o *Options) limitFrom(bare float64) float64 {
 	return bare
 }
 
-// timed lists the nodes whose times count.
+// timedNodes lists the nodes whose times the report shows.
 func (c *coordinator) timedNodes() []*controlConn {
 	if c.opts.Workload == Batch {
 		return c.servers
@@ -239,7 +241,8 @@ func (c *coordinator) timedNodes() []*controlConn {
 	return c.workers
 }
 
-// collect adds the latencies of nodes in the last round to those of all rounds, and returns the round's.
+// collectLatencies asks nodes for the latencies of the last round. It adds them to those of all
+// rounds, and returns those of the round.
 func (c *coordinator) collectLatencies(nodes []*controlConn, all latencies) (latencies, error) {
 	own := newLatencies()
 	replies, err := c.execute(command{Verb: verbReport}, nodes)
@@ -252,13 +255,14 @@ func (c *coordinator) collectLatencies(nodes []*controlConn, all latencies) (lat
 		}
 	}
 	if own.count() == 0 {
-		return own, errs.Invalid("a round has measured nothing")
+		return own, errs.Invalid("a round measured nothing")
 	}
 	all.h.Merge(own.h)
 	return own, nil
 }
 
-// account adds up what processes have used in a round: this one, when all nodes are in it.
+// addUsage adds what the processes used in a round. With all nodes in this process, own is their
+// usage.
 func (c *coordinator) addUsage(this *round, replies []reply, own usage) {
 	allocs, cpu := own.allocs, own.cpu
 	if !c.opts.inOneProcess() {
@@ -275,7 +279,8 @@ func (c *coordinator) addUsage(this *round, replies []reply, own usage) {
 	this.cpu = cpu.Seconds() * 1e6 / float64(n)
 }
 
-// exchange has the servers serve while the workers do what the command says. The workers' replies are first.
+// exchange has the servers serve while the workers run the command. The replies of the workers come
+// first.
 func (c *coordinator) exchange(cmd command) ([]reply, error) {
 	return c.execute(cmd, c.servers, c.workers)
 }
@@ -285,7 +290,7 @@ func (c *coordinator) exchangeBare(count int) ([]reply, error) {
 	return c.execute(command{Verb: verbLimit, Count: count}, c.limitServers(), c.workers[:1])
 }
 
-// tell sends a command to groups of nodes, in this order, and collects the replies, those of
+// execute sends a command to groups of nodes, in this order. It collects the replies, with those of
 // the last group first.
 func (c *coordinator) execute(cmd command, groups ...[]*controlConn) (replies []reply, failed error) {
 	for _, g := range groups {
@@ -299,7 +304,8 @@ func (c *coordinator) execute(cmd command, groups ...[]*controlConn) (replies []
 	return collectReplies(slices.Concat(groups...))
 }
 
-// collectReplies waits for one reply of each node, all at once, so that the first failure ends it.
+// collectReplies waits for the replies of all nodes at the same time, so that the first failure
+// ends it.
 func collectReplies(lines []*controlConn) ([]reply, error) {
 	replies := make([]reply, len(lines))
 	results := make(chan error, len(lines))
@@ -308,7 +314,7 @@ func collectReplies(lines []*controlConn) ([]reply, error) {
 	}
 	for range lines {
 		if err := <-results; err != nil {
-			return nil, err // what the others say is read until their lines are closed
+			return nil, err // the other goroutines end when their connections are closed
 		}
 	}
 	return replies, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// Sizes and time of one layer of Step-3: 128 tokens of hidden size 7168, pushed as
-// fp8 and pulled as bf16; three stages of 273 us.
+// Sizes and time of one layer of Step-3. It has 128 tokens of hidden size 7168, pushed as
+// fp8 and pulled as bf16, and three stages of 273 us.
 const (
 	afdPush     Size = 896 << 10
 	afdStage         = 273 * time.Microsecond
@@ -28,7 +28,8 @@ const (
 	maxInflight     = 1 << 15
 )
 
-// complete fills in defaults. The error joins every mistake, in the words of the flags.
+// withDefaults sets what is zero to its default. The error joins every mistake, in the words of the
+// flags.
 func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.Workload, Echo)
 	setDefault(&o.Van, TCP)
@@ -61,7 +62,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, errors.Join(mistakes...)
 }
 
-// setNodeDefaults gives the workload its nodes.
+// setNodeDefaults sets the numbers of nodes and of exchanges in flight of the workload.
 func (o *Options) setNodeDefaults() {
 	switch o.Workload {
 	case Incast:
@@ -80,7 +81,7 @@ func (o *Options) setNodeDefaults() {
 	setDefault(&o.Inflight, 1)
 }
 
-// setSizeDefaults gives the workload its sizes.
+// setSizeDefaults sets the sizes of the workload.
 func (o *Options) setSizeDefaults() {
 	switch o.Workload {
 	case AFD, AFD3:
@@ -95,7 +96,7 @@ func (o *Options) setSizeDefaults() {
 	}
 }
 
-// checkCombinations finds what does not go together.
+// checkCombinations finds options that exclude each other.
 func (o *Options) checkCombinations() error {
 	return errors.Join(o.checkSizes(), o.checkProcesses(), o.checkWorkload(), o.checkNodes())
 }
@@ -140,12 +141,12 @@ func (o *Options) checkWorkload() error {
 	return nil
 }
 
-// echoes tells whether the answers are what was pushed.
+// echoes reports whether the answers are the pushed bytes.
 func (o *Options) echoes() bool { return echoes(o.Workload) }
 
 func echoes(w Workload) bool { return w != AFD && w != AFD3 && w != Weights }
 
-// fill sets what is zero.
+// setDefault sets a value that is zero.
 func setDefault[T comparable](value *T, preset T) {
 	var zero T
 	if *value == zero {

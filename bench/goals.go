@@ -12,7 +12,8 @@ type Goal struct {
 	figure  func(*Report) float64
 }
 
-// Goals are those of the project, but for nodes in Python. Measurements that several goals want are made once.
+// Goals lists the goals of the project, except those of nodes in Python. Several goals may share
+// one measurement.
 func Goals() []Goal {
 	var (
 		ratio  = func(r *Report) float64 { return r.Ratio }
@@ -58,7 +59,7 @@ func Goals() []Goal {
 	return append(goals, Goal{Name: "start, one exchange and stop: p50", Options: Options{Workload: Start, Van: TCP}, Unit: "ms", Bound: 300, figure: millis(p50)})
 }
 
-// PythonGoals are those of nodes in Python.
+// PythonGoals lists the goals of nodes in Python.
 func PythonGoals(nodes Nodes) []Goal {
 	with := func(w Workload, v Van) Options { return Options{Workload: w, Van: v, Nodes: nodes} }
 	over := func(r *Report) float64 { return r.Over }
@@ -71,18 +72,19 @@ func PythonGoals(nodes Nodes) []Goal {
 	}
 }
 
-// allocations of an exchange, without those of heartbeats and timers, a few per second.
+// allocations of an exchange, rounded so that the few per second of heartbeats and timers do not
+// count.
 func allocations(r *Report) float64 { return rounded(r.Allocs, 0) }
 
-// GoalResult is what came of a goal.
+// GoalResult is the measured figure of a goal, or the error that prevented it.
 type GoalResult struct {
 	Goal
 	Figure float64
-	Report *Report // may be that of several goals; nil when it could not be measured
-	Err    error   // why not
+	Report *Report // several goals may share it; nil after an error
+	Err    error   // why it could not be measured
 }
 
-// Met tells whether the figure is good enough.
+// Met reports whether the figure is good enough.
 func (v *GoalResult) Met() bool {
 	if v.Err != nil {
 		return false
@@ -93,11 +95,11 @@ func (v *GoalResult) Met() bool {
 	return v.Figure <= v.Bound
 }
 
-// RunGoals measures goals, and further what more holds. base holds what does not belong to a goal:
-// Node, Python, Env, Duration, Rounds, Signals, Stderr. The error is that of Plan.Run; a
-// measurement that failed is an error of its goals, or stands among the further outcomes.
+// RunGoals measures goals, and then the measurements of more. base holds the options that no goal
+// sets: Node, Python, Env, Duration, Rounds, Signals, Stderr. The error comes from Plan.Run. A
+// measurement that failed is an error of its goals, or of its further outcome.
 func RunGoals(ctx context.Context, base Options, goals []Goal, more Plan, w Watch) (goalResults []GoalResult, further []Outcome, err error) {
-	plan, places := planGoals(goals, base)
+	plan, positions := planGoals(goals, base)
 	needed := 0
 	for _, group := range plan {
 		needed += len(group)
@@ -107,7 +109,7 @@ func RunGoals(ctx context.Context, base Options, goals []Goal, more Plan, w Watc
 		return nil, nil, err
 	}
 	for i, g := range goals {
-		got := outcomes[places[i]]
+		got := outcomes[positions[i]]
 		v := GoalResult{Goal: g, Report: got.Report, Err: got.Err}
 		if v.Err == nil {
 			v.Figure = rounded(g.figure(got.Report), 2)
@@ -117,9 +119,9 @@ func RunGoals(ctx context.Context, base Options, goals []Goal, more Plan, w Watc
 	return goalResults, outcomes[needed:], nil
 }
 
-// planGoals lists each measurement once, those of a workload with the same nodes in one group,
-// and the place of each goal's measurement in the list.
-func planGoals(goals []Goal, base Options) (plan Plan, places []int) {
+// planGoals lists each measurement once. Measurements of one workload with the same nodes form a
+// group. positions[i] is the index of goal i in the list.
+func planGoals(goals []Goal, base Options) (plan Plan, positions []int) {
 	groups := map[string]int{}
 	type place struct{ group, index int }
 	at := map[string]place{}
@@ -150,7 +152,7 @@ func planGoals(goals []Goal, base Options) (plan Plan, places []int) {
 		for _, group := range plan[:p.group] {
 			index += len(group)
 		}
-		places = append(places, index)
+		positions = append(positions, index)
 	}
-	return plan, places
+	return plan, positions
 }

@@ -51,7 +51,7 @@ func runInProcess(ctx context.Context, o *Options, t *turn) (*Report, error) {
 		err = errors.Join(err, <-ended)
 	}
 	for _, n := range nodes {
-		_ = n.Stop(ctx) // those that an error has kept from it; ctx has ended then
+		_ = n.Stop(ctx) // after an error, when ctx has ended
 	}
 	if err != nil {
 		return nil, preferCause(ctx, err)
@@ -59,8 +59,8 @@ func runInProcess(ctx context.Context, o *Options, t *turn) (*Report, error) {
 	return r, nil
 }
 
-// connPair makes both ends of a line. Unlike net.Pipe it has a buffer: who writes may
-// end before the other reads on, as with a line between processes.
+// connPair makes both ends of a connection. Unlike net.Pipe it has a buffer: one side may write and
+// end before the other reads, as between processes.
 func connPair() (here, there net.Conn, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -86,7 +86,7 @@ func coordinateConns(ctx context.Context, c *coordinator, lines []*controlConn) 
 	return c.run(ctx)
 }
 
-// clusterSettings lists those of the scheduler, the servers and the workers.
+// clusterSettings lists the settings of the scheduler, the servers and the workers.
 func (o *Options) clusterSettings() []ps.Settings {
 	base := ps.DefaultSettings()
 	base.NumWorker, base.NumServer, base.RootURI = o.Workers, o.Servers, "127.0.0.1"
@@ -107,8 +107,8 @@ func (o *Options) clusterSettings() []ps.Settings {
 	return all
 }
 
-// waiting is how the nodes wait, in the words of settings. Where workers of batch slept, it would cost the server a system call to
-// wake each.
+// progressSetting is the value of STEPVAN_PROGRESS. Workers of batch spin: the server would need a
+// system call to wake each that sleeps.
 func (o *Options) progressSetting() config.Progress {
 	if o.Workload == Batch && o.Progress == progressAuto && !o.inOneProcess() {
 		return config.Progress(progressSpin)
@@ -116,7 +116,7 @@ func (o *Options) progressSetting() config.Progress {
 	return config.Progress(o.Progress)
 }
 
-// setting is the van in the words of settings. Unix sockets are tcp's on this machine.
+// vanSetting is the value of STEPVAN_VAN. Unix sockets are tcp with DMLC_LOCAL.
 func (o *Options) vanSetting() config.Van {
 	switch o.Van {
 	case Mem:
@@ -127,7 +127,7 @@ func (o *Options) vanSetting() config.Van {
 	return config.VanTCP
 }
 
-// preferCause prefers why ctx was ended to what came of it.
+// preferCause returns the cause of the end of ctx, if it has ended, rather than err.
 func preferCause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -135,8 +135,8 @@ func preferCause(ctx context.Context, err error) error {
 	return err
 }
 
-// interrupt ends the run in this process at the first signal, with the error that a
-// run of processes has, until release is called.
+// interrupt cancels the run in this process at the first signal, with the same error as a run of
+// processes, until release is called.
 func (o *Options) interrupt(cancel context.CancelCauseFunc) (release func()) {
 	over := make(chan struct{})
 	go func() {

@@ -40,7 +40,7 @@ func TestLatenciesOfProcessesAdd(t *testing.T) {
 	require.Error(t, one.merge([]byte("no histogram")))
 }
 
-// A node without histograms tells how many exchanges took how long.
+// A node without histograms reports how many exchanges took how long.
 func TestLatenciesFromCounts(t *testing.T) {
 	l := newLatencies()
 	require.NoError(t, l.addCounts(counts{1000: 3, 5000: 1, 0: 1, 1 << 62: 1}))

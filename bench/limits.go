@@ -10,7 +10,7 @@ const (
 	limitGo        = "go nodes"
 )
 
-// limitSpec is the least that an exchange of the options can be.
+// limitSpec describes the exchange without stepvan that moves the same bytes.
 func (o *Options) limitSpec() limit.Spec {
 	s := limit.Spec{Kind: o.limitKind(), Push: int64(o.Push), Pull: int64(o.Pull), Parties: 1 + o.limitServers(), Inside: o.inOneProcess()}
 	if o.InPlace && s.Kind == limit.Memory {
@@ -42,7 +42,7 @@ func (o *Options) limitServers() int {
 	return 1
 }
 
-// limitName is what the limit is called; "": there is none.
+// limitName is the name of the limit in reports; "" means that there is no limit.
 func (o *Options) limitName() string {
 	if o.Nodes.Python() {
 		return limitGo

@@ -12,7 +12,7 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
-// nodeRunner is a node of a measurement and the line on which it takes commands. One goroutine.
+// nodeRunner runs the commands of the coordinator on one node. One goroutine uses it.
 type nodeRunner struct {
 	node     *ps.Node
 	line     *controlConn
@@ -25,7 +25,7 @@ type nodeRunner struct {
 	profile  profile
 }
 
-// run says hello, obeys until told to finish, and stops the node.
+// run sends hello, runs commands until finish, and stops the node.
 func (m *nodeRunner) run(ctx context.Context) error {
 	defer m.close()
 	release := m.line.closeWhenDone(ctx)
@@ -43,7 +43,7 @@ func (m *nodeRunner) run(ctx context.Context) error {
 		}
 		r, err := m.handleCommand(ctx, &c)
 		if err != nil {
-			_ = m.line.send(&reply{Error: err.Error()}) // err tells more than what this one might say
+			_ = m.line.send(&reply{Error: err.Error()}) // the error of the command says more than an error of send
 			return err
 		}
 		if err := m.line.send(r); err != nil {
@@ -52,12 +52,12 @@ func (m *nodeRunner) run(ctx context.Context) error {
 	}
 }
 
-// lost is the error when the line broke.
+// lost is the error after the connection broke.
 func (m *nodeRunner) lost(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("%s: the process that measures is gone: %w", m.node, err)
+	return fmt.Errorf("%s: the measuring process is gone: %w", m.node, err)
 }
 
 func (m *nodeRunner) close() {
@@ -70,7 +70,7 @@ func (m *nodeRunner) close() {
 	}
 }
 
-// handleCommand does what a command says.
+// handleCommand runs a command and returns the reply.
 func (m *nodeRunner) handleCommand(ctx context.Context, c *command) (*reply, error) {
 	if c.Verb == verbPrepare {
 		return &reply{}, m.prepare(c.Spec)
@@ -125,7 +125,7 @@ func (m *nodeRunner) prepare(s *spec) (err error) {
 	return err
 }
 
-// checkVan makes sure that what is measured is what was asked for.
+// checkVan makes sure that the payload travels by the wanted van.
 func checkVan(all ps.Connections, wanted Van) error {
 	for _, c := range all {
 		if Van(c.Van) != wanted {
@@ -135,14 +135,14 @@ func checkVan(all ps.Connections, wanted Van) error {
 	return nil
 }
 
-// open has a server listen for the limit's worker.
+// open listens for worker 0 of the limit.
 func (m *nodeRunner) open() (*reply, error) {
 	a, addr, err := limit.Listen(m.spec.Limit)
 	m.answerer = a
 	return &reply{Addr: addr}, err
 }
 
-// connect has worker 0 connect to the servers of the limit.
+// connect connects worker 0 to the servers of the limit.
 func (m *nodeRunner) connect(ctx context.Context, addrs []string) (err error) {
 	m.copier = limit.NewCopier(m.spec.Limit.Push + m.spec.Limit.Pull)
 	m.caller, err = limit.Connect(ctx, m.spec.Limit, addrs...)

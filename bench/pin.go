@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pinProcess binds this process to one core. Go reads the cores that it may use when
-// it starts, and threads keep those that they began with, so the program is executed
-// again; it finds itself pinned then.
+// pinProcess binds this process to one core. Go reads the usable cores when it starts, and threads
+// inherit theirs. So the function executes the program again, which then finds itself pinned.
 func pinProcess(cpu int) error {
 	var got, want unix.CPUSet
 	want.Set(cpu)

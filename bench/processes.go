@@ -15,8 +15,8 @@ import (
 	"github.com/stepvan/stepvan/internal/launch"
 )
 
-// exitGrace is how long a child that broke its line has to end with an error of its own,
-// which says more.
+// exitGrace is how long a child that broke its connection may take to end with its own error, which
+// says more.
 const exitGrace = 2 * time.Second
 
 // runProcesses runs a measurement with a process for each node.
@@ -38,19 +38,19 @@ func runProcesses(ctx context.Context, o *Options, t *turn) (*Report, error) {
 	coordinated := make(chan result, 1)
 	go func() { coordinated <- coordinateProcesses(ctx, c, l, cancel) }()
 	ran := launch.Run(ctx, o.plan(nodeArgs{Control: path}))
-	l.Close()   // ends the coordinator if it still waits for nodes
-	cancel(ran) // or for its turn
+	l.Close()   // ends the coordinator when it still waits for nodes
+	cancel(ran) // or for the turn
 	got := <-coordinated
 	return got.report, o.explainMissing(chooseError(ran, got.err))
 }
 
-// result of a coordinator.
+// result is the report of a coordinator, or its error.
 type result struct {
 	report *Report
 	err    error
 }
 
-// coordinateProcesses waits for the nodes and conducts. When it fails it ends the run.
+// coordinateProcesses waits for the nodes and runs the coordinator. After an error it ends the run.
 func coordinateProcesses(ctx context.Context, c *coordinator, l net.Listener, cancel context.CancelCauseFunc) (got result) {
 	defer c.close()
 	if got.err = c.accept(l); got.err == nil {
@@ -78,7 +78,8 @@ func (c *coordinator) accept(l net.Listener) error {
 	return nil
 }
 
-// reason chooses the error that tells most: that of the run, unless it was ended because of the coordinator's.
+// chooseError returns the error that says most: that of the run, unless the coordinator's error
+// ended the run.
 func chooseError(ran, coordinated error) error {
 	var stopped *launch.Stopped
 	if coordinated != nil && (ran == nil || errors.As(ran, &stopped) && errors.Is(stopped.Err, coordinated)) {
@@ -91,7 +92,7 @@ func chooseError(ran, coordinated error) error {
 func (o *Options) plan(args nodeArgs) launch.Plan {
 	args.Pin = o.Pin
 	command := o.nodeCommand(args)
-	args.Bare = args.Bare || o.Nodes.peer() // nobody asks the scheduler anything
+	args.Bare = args.Bare || o.Nodes.peer() // peers do not use the scheduler
 	return launch.Plan{
 		Workers: o.Workers, Servers: o.Servers, GroupSize: 1,
 		Worker: command, Server: command, Scheduler: slices.Concat(o.Node, args.list()),
@@ -99,11 +100,11 @@ func (o *Options) plan(args nodeArgs) launch.Plan {
 	}
 }
 
-// heartbeatTimeout with silent nodes: a process that ends is noticed at once, and a machine that is
-// kept busy is no reason to end a measurement.
+// heartbeatTimeout is long: a process that ends is noticed at once, and a busy machine must not end
+// a measurement.
 const heartbeatTimeout = time.Minute
 
-// settings of all processes. Those of this process's environment reach them, too.
+// environment lists the settings of all processes. They inherit those of this process, too.
 func (o *Options) environment() []string {
 	env := []string{"STEPVAN_VAN=" + string(o.vanSetting()), "DMLC_LOCAL=0", "STEPVAN_ROUTING=broadcast", "STEPVAN_BATCH=any", "STEPVAN_PROGRESS=" + string(o.progressSetting())}
 	if o.Van == Unix {
@@ -119,8 +120,8 @@ func (o *Options) environment() []string {
 	return env
 }
 
-// Reason is one line about why something was not measured: what a process that failed said last, without
-// its name, which is that of whoever failed first.
+// Reason says in one line why something was not measured. After the failure of a process it is the
+// process's last line, without its name.
 func Reason(err error) string {
 	var failure *launch.Failure
 	text := err.Error()

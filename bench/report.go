@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// Report is the result of a measurement. Times are in us. It is written as one line of JSON,
-// whose first twenty fields, to cpu_per_op_us, keep their names and their order.
+// Report is the result of a measurement, with times in us. Its JSON is one line. The first twenty
+// fields, to cpu_per_op_us, keep their names and their order.
 type Report struct {
 	Workload  Workload `json:"workload"`
 	Van       Van      `json:"van"`
@@ -49,7 +49,7 @@ type Report struct {
 	Machine string  `json:"machine"`
 }
 
-// digits behind the point that reports keep of times.
+// digits is the number of decimals of times in reports.
 const digits = 3
 
 func (c *coordinator) report() *Report {
@@ -96,7 +96,7 @@ func newReport(o *Options, l latencies) *Report {
 	return r
 }
 
-// take draws figures from those of the rounds.
+// setRounds sets the figures that come from those of the rounds.
 func (r *Report) setRounds(s Samples) {
 	r.Samples = s
 	r.P50, r.P50Range = rounded(median(s.P50), digits), middleHalf(s.P50)
@@ -106,14 +106,14 @@ func (r *Report) setRounds(s Samples) {
 	r.CPUPerOpUS = rounded(median(s.CPU), digits)
 }
 
-// against compares with a limit, round by round.
+// compareWith compares with a limit, round by round.
 func (r *Report) compareWith(limits, ratios []float64) {
 	r.Samples.Limit, r.Samples.Ratio = limits, ratios
 	r.LimitP50 = rounded(median(limits), digits)
 	r.Ratio, r.Ratios = rounded(median(ratios), digits), middleHalf(ratios)
 }
 
-// rounded keeps so many digits behind the point; what is no number becomes 0.
+// rounded keeps a number of decimals. It turns infinity and NaN into 0.
 func rounded(v float64, digits int) float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0

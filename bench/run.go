@@ -8,8 +8,8 @@ import (
 	"github.com/stepvan/stepvan/internal/launch"
 )
 
-// Run measures. It blocks until all nodes have ended. The error joins the mistakes in
-// the options, is that of launch.Run for processes, and the context's when ctx ends.
+// Run measures, and returns after all nodes have ended. The error joins the mistakes in the
+// options, comes from launch.Run, or is the cause of the end of ctx.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	r, err := RunTogether(ctx, o)
 	if err != nil {
@@ -18,19 +18,18 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return r[0].Report, r[0].Err
 }
 
-// Outcome is what came of a measurement: a report or an error.
+// Outcome is the report or the error of a measurement.
 type Outcome struct {
 	Report *Report
 	Err    error
 }
 
-// RunTogether takes several measurements at once, whose rounds alternate: so they are
-// compared under the same conditions. While one is measured the nodes of the others wait. One that
-// fails does not keep the others from going on; a signal, or the end of ctx, ends
-// all. The outcomes are in the order of the options.
+// RunTogether runs several measurements whose rounds alternate, so that they meet the same
+// conditions. While one measures, the nodes of the others wait. After one fails, the others still
+// run. A signal, or the end of ctx, ends all. The outcomes are in the order of the options.
 //
-// The error is about all: mistakes in the options, of which nothing has been
-// measured then, a signal, and the end of ctx.
+// The error concerns all measurements: mistakes in the options, a signal, or the end of ctx. After
+// mistakes nothing was measured.
 func RunTogether(ctx context.Context, all ...Options) ([]Outcome, error) {
 	runs, err := newRuns(all)
 	if err != nil || len(runs) == 0 {
@@ -58,16 +57,16 @@ func RunTogether(ctx context.Context, all ...Options) ([]Outcome, error) {
 	return outcomes(runs), nil
 }
 
-// run is one cluster.
+// run is the measurement of one cluster.
 type run struct {
 	opts     Options
-	base     *run // what it is compared with: an incast with the same of one worker, nodes in Python with the same in Go
-	implicit bool // nobody asked for it: it is there to be compared with
+	base     *run // the measurement to compare with; nil: none
+	implicit bool // added only for the comparison
 	report   *Report
 	err      error
 }
 
-// newRuns completes options, and adds what they are compared with unless it is among them.
+// newRuns sets defaults, and adds the measurements for comparison that are missing.
 func newRuns(all []Options) (runs []*run, failed error) {
 	for _, o := range all {
 		o, err := o.withDefaults()
@@ -95,7 +94,8 @@ func newRuns(all []Options) (runs []*run, failed error) {
 	return runs, failed
 }
 
-// referenceOptions is what a measurement is compared with, where that is another one.
+// referenceOptions is the measurement to compare with: for nodes in Python the same in Go, for
+// incast the same with one worker. Other measurements have none.
 func (o Options) referenceOptions() (Options, bool) {
 	switch {
 	case o.Nodes.Python():
@@ -109,12 +109,12 @@ func (o Options) referenceOptions() (Options, bool) {
 	return o, true
 }
 
-// alike tells whether two measurements are the same but for their limit.
+// sameMeasurement reports whether two measurements differ only in their limit.
 func (o *Options) sameMeasurement(other *Options) bool {
 	return o.String() == other.String() && o.Duration == other.Duration && o.Count == other.Count && o.Rounds == other.Rounds
 }
 
-// measure runs a cluster while it has its turn, and again and again.
+// measure runs a cluster. It has the turn when it begins, and yields it between rounds.
 func (o *Options) measure(ctx context.Context, t *turn) (*Report, error) {
 	switch {
 	case o.Workload == Start:

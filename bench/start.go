@@ -11,9 +11,8 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
-// runStarts measures how long a cluster takes from the first process to the end of the
-// last, with one exchange of each worker. The limit is the same number of processes
-// that end at once.
+// runStarts measures a cluster from the start of the first process to the end of the last, with one
+// exchange of each worker. The limit is the same number of processes that end at once.
 func runStarts(ctx context.Context, o *Options, t *turn) (*Report, error) {
 	setDefault(&o.Count, defaultStarts)
 	whole, bare := newLatencies(), newLatencies()
@@ -41,7 +40,7 @@ func runStarts(ctx context.Context, o *Options, t *turn) (*Report, error) {
 	return r, nil
 }
 
-// timeRun returns us.
+// timeRun returns the time in us.
 func timeRun(ctx context.Context, plan launch.Plan, into latencies) (float64, error) {
 	began := time.Now()
 	err := launch.Run(ctx, plan)
@@ -50,7 +49,7 @@ func timeRun(ctx context.Context, plan launch.Plan, into latencies) (float64, er
 	return rounded(took.Seconds()*1e6, digits), err
 }
 
-// exchangeOnce is the program of a node that is started only to be stopped.
+// exchangeOnce is the program of a node that starts, exchanges once and stops.
 func exchangeOnce(ctx context.Context, n *ps.Node) error {
 	s := &spec{Workload: Echo, Workers: 1, Push: 8, Pull: 8, Inflight: 1}
 	if n.Role() == config.RoleWorker {

@@ -25,11 +25,11 @@ type spin struct {
 	since   time.Time // of the first look at the clock among them
 }
 
-// found ends a row.
+// found resets the count.
 func (s *spin) found() { s.empty = 0 }
 
-// missed counts a look that found nothing. After many the core is offered to others, and after
-// silentTime the other side is given up.
+// missed counts a look that found nothing. After many it yields the core, and after
+// silentTime it gives up on the other side.
 func (s *spin) missed() error {
 	s.empty++
 	switch {

@@ -102,7 +102,7 @@ func newView(c *Content) *view {
 	return v
 }
 
-// sections are one for each sweep, and one for all distributions.
+// sections makes one section for each sweep, and one for all distributions.
 func sections(reports []*bench.Report) (out []section) {
 	var shapes []*bench.Report
 	for _, f := range families(reports) {

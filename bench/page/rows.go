@@ -24,7 +24,7 @@ func newGoalRow(v *bench.GoalResult) goalRow {
 	return goalRow{v.Name, signs.Replace(v.Wanted()), signs.Replace(v.Measured()), v.Status(), class}
 }
 
-// signs that a terminal may not have.
+// signs replaces texts by signs that a terminal may not have.
 var signs = strings.NewReplacer("<=", "≤", ">=", "≥", " x", " ×", " us", " µs")
 
 // row is a line of the table of all measurements.

@@ -101,7 +101,7 @@ func (d *descendants) find(all []process) []process {
 	return out
 }
 
-// recognise tells whether a process whose parent is not of the run is of it. The
+// recognise reports whether a process whose parent is not of the run is of it. The
 // environment of one that has ended cannot be read: there known helps.
 func (d *descendants) recognise(p process) bool {
 	if d.roots[p.pid] || d.roots[p.session] || d.known[p.pid] || d.known[p.session] {
@@ -111,7 +111,7 @@ func (d *descendants) recognise(p process) bool {
 	return err == nil && slices.ContainsFunc(bytes.Split(env, []byte{0}), d.marks)
 }
 
-// marks tells whether an entry of an environment is the mark of the run. A run within a run has the ids of both.
+// marks reports whether an entry of an environment is the mark of the run. A run within a run has the ids of both.
 func (d *descendants) marks(entry []byte) bool {
 	ids, ok := strings.CutPrefix(string(entry), markName+"=")
 	return ok && d.id != "" && slices.Contains(strings.Split(ids, ","), d.id)

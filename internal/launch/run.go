@@ -202,7 +202,7 @@ func (r *run) supervise(ctx context.Context) {
 	}
 }
 
-// over tells whether the run has ended. When only what the children have left
+// over reports whether the run has ended. When only what the children have left
 // behind is there, it is told to end.
 func (r *run) over() bool {
 	if r.running > 0 && !r.stuck {

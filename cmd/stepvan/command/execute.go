@@ -16,7 +16,7 @@ import (
 // codeUsage is the exit code for a command line that cannot be understood.
 const codeUsage = 2
 
-// exitCode is an error that was reported to the user already.
+// exitCode is an error whose text the user has seen.
 type exitCode int
 
 // Error is for logs; Execute prints nothing for it.
@@ -26,7 +26,7 @@ func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 func Execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	refuseUnknownTopics(root)
-	root.SetArgs(append([]string{}, args...)) // with nil it takes those of the process, which may be a program that has this one inside
+	root.SetArgs(append([]string{}, args...)) // with nil cobra takes those of the process, which may be another program
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	understood := false
@@ -46,7 +46,7 @@ func Execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return launch.ExitCode(err)
 }
 
-// cut shortens what the text of an error quotes of long arguments.
+// cut shortens long arguments in the text of an error.
 func cut(message string, args []string) string {
 	for _, arg := range args {
 		_, value, _ := strings.Cut(arg, "=")

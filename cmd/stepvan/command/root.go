@@ -34,13 +34,13 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "stepvan",
 		Short: "Push tensors to servers, and pull their answers",
-		Long: `stepvan links workers and servers: workers push batches of tensors, servers
-answer into the workers' memory. A scheduler brings them together.
+		Long: `stepvan connects workers and servers: workers push tensors, and servers answer into
+the workers' memory. A scheduler introduces them to each other.
 
 Nodes read their settings from environment variables; ` + "`stepvan env`" + ` lists them.`,
 		Example: `  stepvan launch -n 2w2s -- ./node            a cluster on this machine
-  stepvan doctor                              what would go wrong at start-up
-  stepvan env --changed                       the settings that are not defaults`,
+  stepvan doctor                              check settings and machine
+  stepvan env --changed                       the settings that differ from the default`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -58,7 +58,7 @@ Nodes read their settings from environment variables; ` + "`stepvan env`" + ` li
 	return root
 }
 
-// refuseUnknownTopics has help refuse what names no command. Cobra's own help ends with 0 then.
+// refuseUnknownTopics makes help fail for an unknown command. Cobra's own help ends with 0.
 func refuseUnknownTopics(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {

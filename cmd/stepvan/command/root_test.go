@@ -67,7 +67,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 	}{
 		{[]string{"lanch"}, "Did you mean this?\n\tlaunch"},
 		{[]string{"version", "extra"}, "unknown command \"extra\""},
-		{[]string{"launch"}, "Write it after --"},
+		{[]string{"launch"}, "write it after --"},
 		{[]string{"launch", "-n", "2x", "--", "true"}, "write it like 2w2s"},
 		{[]string{"launch", "--nope"}, "See 'stepvan launch --help'"},
 		{[]string{"env", "--json", "--markdown"}, "none of the others can be"},

@@ -50,7 +50,7 @@ func (d *doctor) checkFree(ctx context.Context, name string, port int, instead s
 // meetTime is how many times o.Reach the scheduler may take to say what it is.
 const meetTime = 3
 
-// checkScheduler tells whether what listens at the root port is a scheduler.
+// checkScheduler reports whether what listens at the root port is a scheduler.
 func (d *doctor) checkScheduler(ctx context.Context, addr string) {
 	ctx, cancel := context.WithTimeout(ctx, meetTime*d.reach)
 	defer cancel()
