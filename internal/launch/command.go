@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/text"
@@ -32,24 +31,14 @@ func (e *CommandError) Error() string {
 // Unwrap returns what the search for the program said.
 func (e *CommandError) Unwrap() error { return e.Err }
 
-// runsAs is what SetSelf was given; nil: the program of this process.
-var runsAs atomic.Pointer[[]string]
+// Program is the command line that runs stepvan, as "python3 -m stepvan" does. Nil means the
+// program of this process.
+type Program []string
 
-// SetSelf has Self return command before its arguments: for a process whose program is not stepvan but
-// runs its command line, as "python3 -m stepvan" does. Nil: the program of this process.
-func SetSelf(command []string) {
-	if len(command) == 0 {
-		runsAs.Store(nil)
-		return
-	}
-	command = slices.Clone(command)
-	runsAs.Store(&command)
-}
-
-// Self returns the command line that runs this program with args.
-func Self(args ...string) ([]string, error) {
-	if command := runsAs.Load(); command != nil {
-		return slices.Concat(*command, args), nil
+// Command returns the command line with args behind it.
+func (p Program) Command(args ...string) ([]string, error) {
+	if len(p) > 0 {
+		return slices.Concat(p, args), nil
 	}
 	path, err := os.Executable()
 	if err != nil {

@@ -15,7 +15,8 @@ type Plan struct {
 	GroupSize        int // instances per node, each a process; 0: DMLC_GROUP_SIZE of the environment, else 1
 
 	Worker, Server []string // program and arguments of each worker and each server
-	Scheduler      []string // nil: the sub-command `scheduler` of this program, which must be stepvan
+	Scheduler      []string // nil: the sub-command `scheduler` of Self
+	Self           Program  // runs stepvan; nil: this program
 	Dir            string   // where the children start; "": here
 
 	// Guard is the command that runs the function Guard: the sub-command GuardCommand of stepvan. It ends what the

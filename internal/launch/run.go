@@ -105,7 +105,7 @@ func prepare(plan Plan, port int) (*run, error) {
 		plan.Grace = defaultGrace
 	}
 	if plan.Scheduler == nil {
-		if plan.Scheduler, err = Self("scheduler"); err != nil {
+		if plan.Scheduler, err = plan.Self.Command("scheduler"); err != nil {
 			return nil, err
 		}
 	}

@@ -72,8 +72,8 @@ const benchExample = `  stepvan bench                                         al
   stepvan bench --workload echo,afd --van shm --nodes go,torch --peer nixl
   stepvan bench compare old.json new.json               what has changed`
 
-func newBench() *cobra.Command {
-	f := &benchFlags{workloads: []string{goals}, vans: []string{string(bench.TCP)}, progresses: bench.Progresses[:1], nodes: []string{string(bench.GoNodes)}}
+func newBench(self launch.Program) *cobra.Command {
+	f := &benchFlags{self: self, workloads: []string{goals}, vans: []string{string(bench.TCP)}, progresses: bench.Progresses[:1], nodes: []string{string(bench.GoNodes)}}
 	c := &cobra.Command{
 		Use:     "bench",
 		Short:   "Measure exchanges, and the time of the same bytes without stepvan",

@@ -16,6 +16,7 @@ import (
 
 // benchFlags are the flags of `stepvan bench`.
 type benchFlags struct {
+	self                        launch.Program
 	workloads, vans, progresses []string
 	nodes, peers                []string
 	python                      string
@@ -96,7 +97,7 @@ func (f *benchFlags) base(errOut io.Writer) (o bench.Options, err error) {
 	if err := makeFolder(o.Profile); err != nil {
 		return o, err
 	}
-	if o.Node, err = launch.Self(nodeCommand); err != nil {
+	if o.Node, err = f.self.Command(nodeCommand); err != nil {
 		return o, err
 	}
 	o.Python = f.interpreter(o.Node)

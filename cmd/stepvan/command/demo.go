@@ -19,8 +19,8 @@ type demoFlags struct {
 	demo.Options
 }
 
-func newDemo() *cobra.Command {
-	f := demoFlags{size: launch.Size{Workers: 2, Servers: 2}}
+func newDemo(self launch.Program) *cobra.Command {
+	f := demoFlags{Options: demo.Options{Self: self}, size: launch.Size{Workers: 2, Servers: 2}}
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Run a real transformer, attention and FFN in different processes",

@@ -24,7 +24,13 @@ func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // Execute runs a command line (without the name of the program), prints its error, and returns its exit code.
 func Execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := newRoot()
+	return ExecuteAs(ctx, nil, args, stdout, stderr)
+}
+
+// ExecuteAs is Execute for another program that runs the command line. Commands that start
+// processes of stepvan start self.
+func ExecuteAs(ctx context.Context, self launch.Program, args []string, stdout, stderr io.Writer) int {
+	root := newRoot(self)
 	refuseUnknownTopics(root)
 	root.SetArgs(append([]string{}, args...)) // with nil cobra takes those of the process, which may be another program
 	root.SetOut(stdout)

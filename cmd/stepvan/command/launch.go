@@ -17,6 +17,7 @@ import (
 
 // launchFlags are the flags of `stepvan launch`.
 type launchFlags struct {
+	self      launch.Program
 	size      launch.Size
 	groupSize int
 	van       string
@@ -27,8 +28,8 @@ type launchFlags struct {
 	noPrefix  bool
 }
 
-func newLaunch() *cobra.Command {
-	f := launchFlags{size: launch.Size{Workers: 1, Servers: 1}}
+func newLaunch(self launch.Program) *cobra.Command {
+	f := launchFlags{self: self, size: launch.Size{Workers: 1, Servers: 1}}
 	c := &cobra.Command{
 		Use:   "launch -n SIZE [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a scheduler, workers and servers on this machine",
@@ -101,7 +102,7 @@ func (f *launchFlags) run(ctx context.Context, command []string, out, errOut io.
 	}
 	plan := f.plan(command)
 	var err error
-	if plan.Guard, err = launch.Self(launch.GuardCommand); err != nil {
+	if plan.Guard, err = f.self.Command(launch.GuardCommand); err != nil {
 		return err
 	}
 	if err := refused(f.van); err != nil {
@@ -168,7 +169,7 @@ func plural(n int, what string) string {
 func (f *launchFlags) plan(command []string) launch.Plan {
 	plan := launch.Plan{
 		Workers: f.size.Workers, Servers: f.size.Servers, GroupSize: f.groupSize,
-		Worker: command, Server: command, Prefix: !f.noPrefix, Grace: f.grace,
+		Worker: command, Server: command, Self: f.self, Prefix: !f.noPrefix, Grace: f.grace,
 	}
 	if f.server != "" {
 		plan.Server = shell(f.server)

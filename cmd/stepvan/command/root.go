@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stepvan/stepvan/internal/launch"
 	"github.com/stepvan/stepvan/internal/text"
 )
 
@@ -16,21 +17,8 @@ const (
 	groupOther   = "other"
 )
 
-// commands makes all sub-commands, in the order of the help text.
-var commands = []func() *cobra.Command{
-	newLaunch,
-	newLaunchGuard,
-	newDemo,
-	newScheduler,
-	newDoctor,
-	newBench,
-	newBenchNode,
-	newEnv,
-	newVersion,
-}
-
-// newRoot makes the command stepvan.
-func newRoot() *cobra.Command {
+// newRoot makes the command stepvan. Its sub-commands start processes of self.
+func newRoot(self launch.Program) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "stepvan",
 		Short: "Push tensors to servers, and pull their answers",
@@ -52,9 +40,17 @@ Nodes read their settings from environment variables; ` + "`stepvan env`" + ` li
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetCompletionCommandGroupID(groupOther)
 	cobra.EnableCommandSorting = false
-	for _, make := range commands {
-		root.AddCommand(make())
-	}
+	root.AddCommand( // in the order of the help text
+		newLaunch(self),
+		newLaunchGuard(),
+		newDemo(self),
+		newScheduler(),
+		newDoctor(),
+		newBench(self),
+		newBenchNode(),
+		newEnv(),
+		newVersion(),
+	)
 	return root
 }
 

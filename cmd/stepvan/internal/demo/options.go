@@ -5,16 +5,18 @@ import (
 	"os"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/launch"
 )
 
 // Options describe a demonstration.
 type Options struct {
 	Workers, Servers int
-	ModelDir         string // folder of the model's files; "": the user's cache
-	Query            string // the report lists the sentences nearest to this one
-	Synthetic        bool   // no model: exchanges of Step-3's shapes
-	Exchanges        int    // of each worker; synthetic only
-	Trace            string // file for the trace of the run
+	ModelDir         string         // folder of the model's files; "": the user's cache
+	Query            string         // the report lists the sentences nearest to this one
+	Synthetic        bool           // no model: exchanges of Step-3's shapes
+	Exchanges        int            // of each worker; synthetic only
+	Trace            string         // file for the trace of the run
+	Self             launch.Program // runs stepvan
 	Output           io.Writer
 	Errors           io.Writer
 	Color            bool

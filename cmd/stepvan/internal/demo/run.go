@@ -68,7 +68,7 @@ func (o *Options) launch(ctx context.Context, traces string) ([]process.Result, 
 	results := make([]process.Result, o.Workers)
 	var broken error
 	err = launch.Run(ctx, launch.Plan{
-		Workers: o.Workers, Servers: o.Servers, GroupSize: 1, Worker: worker, Server: server,
+		Workers: o.Workers, Servers: o.Servers, GroupSize: 1, Worker: worker, Server: server, Self: o.Self,
 		Env: []string{
 			"STEPVAN_BATCH=any", // workers may have different numbers of micro-batches
 			"STEPVAN_TRACE_FILE=" + filepath.Join(traces, "{role}-{rank}.json"),
@@ -94,7 +94,7 @@ func (o *Options) command(role string) ([]string, error) {
 	} else {
 		args = append(args, "--model", o.ModelDir, "--query", o.Query)
 	}
-	return launch.Self(args...)
+	return o.Self.Command(args...)
 }
 
 // reference computes the same split in this process.
