@@ -14,8 +14,7 @@ import (
 	"github.com/stepvan/stepvan/internal/text"
 )
 
-// CommandError says that a program cannot be run, and what to write instead.
-// Nothing was started.
+// CommandError says that a program cannot run, and what to write instead. Nothing was started.
 type CommandError struct {
 	Role    config.Role
 	Program string // as the caller wrote it
@@ -28,7 +27,7 @@ func (e *CommandError) Error() string {
 	return fmt.Sprintf("the %s's command %q %s", e.Role, text.Cut(e.Program), e.Reason)
 }
 
-// Unwrap returns what the search for the program said.
+// Unwrap returns the error of the search for the program.
 func (e *CommandError) Unwrap() error { return e.Err }
 
 // Program is the command line that runs stepvan, as "python3 -m stepvan" does. Nil means the
@@ -66,7 +65,7 @@ func resolve(role config.Role, command []string, dir string) (string, error) {
 	return path, nil
 }
 
-// whyNot says why a program cannot be run, and what the user perhaps meant.
+// whyNot says why a program cannot run, and what the user perhaps meant.
 func whyNot(command []string, name string, err error) string {
 	info, statErr := os.Stat(name)
 	switch {

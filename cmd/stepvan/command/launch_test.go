@@ -76,7 +76,7 @@ func TestLaunchOtherCommands(t *testing.T) {
 func TestLaunchNamesTheFirstFailure(t *testing.T) {
 	code, _, errOut := run(t, "launch", "-n", "3w", "--", "sh", "-c", `if [ $DMLC_NODE_RANK = 1 ]; then echo oh no >&2; exit 5; fi; sleep 600`)
 	require.Equal(t, 5, code)
-	require.Contains(t, errOut, "stepvan launch: worker 1 failed: exit status 5; its last words:\n    oh no\n")
+	require.Contains(t, errOut, "stepvan launch: worker 1 failed: exit status 5; its last lines:\n    oh no\n")
 }
 
 func TestLaunchRefuses(t *testing.T) {
