@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/stepvan/stepvan/internal/affinity"
 )
 
 // The pipeline of a split transformer has three stages: attention at the worker, the
@@ -15,7 +15,7 @@ import (
 // event of the device, it looks at the clock and yields its core, so that the node can move bytes.
 func compute(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
-		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // cannot fail
+		affinity.Yield()
 	}
 }
 

@@ -4,8 +4,7 @@ import (
 	"runtime"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/stepvan/stepvan/internal/affinity"
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
@@ -36,7 +35,7 @@ func (s *spin) missed() error {
 	case s.inside:
 		runtime.Gosched()
 	case s.crowded, s.empty%emptyBeforeYield == 0:
-		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // cannot fail
+		affinity.Yield()
 	}
 	if s.empty == emptyBeforeClock {
 		s.since = time.Now()

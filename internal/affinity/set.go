@@ -129,23 +129,17 @@ func (s Set) Minus(o Set) Set {
 	return rest
 }
 
-// String is the list as Parse reads it, as short as it can be: "0-3,8".
+// String is the shortest list that Parse reads: "0-3,8".
 func (s Set) String() string {
 	var b strings.Builder
-	cores := s.Cores()
-	for i := 0; i < len(cores); {
-		j := i
-		for j+1 < len(cores) && cores[j+1] == cores[j]+1 {
-			j++
-		}
+	for first, last := range text.Runs(s.Cores()) {
 		if b.Len() > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(strconv.Itoa(cores[i]))
-		if j > i {
-			fmt.Fprintf(&b, "-%d", cores[j])
+		b.WriteString(strconv.Itoa(first))
+		if last > first {
+			fmt.Fprintf(&b, "-%d", last)
 		}
-		i = j + 1
 	}
 	return b.String()
 }

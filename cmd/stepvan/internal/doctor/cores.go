@@ -2,8 +2,6 @@ package doctor
 
 import (
 	"fmt"
-	"math"
-	"strings"
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/affinity"
@@ -45,7 +43,7 @@ func (d *doctor) processes() int {
 // checkQuota finds a control group that gives less time than there are cores: the
 // process is stopped for the rest of each period when it has used it up.
 func (d *doctor) checkQuota(cores int) {
-	quota := d.quota()
+	quota := d.machine().Quota()
 	if quota >= float64(cores) {
 		return
 	}
@@ -56,29 +54,6 @@ func (d *doctor) checkQuota(cores int) {
 		return
 	}
 	d.warn("core quota", found, fix)
-}
-
-// quota is the least quota of all control groups, in cores.
-func (d *doctor) quota() float64 {
-	least := math.Inf(1)
-	for _, dir := range d.groupDirs("cpu") {
-		quota, period, ok := d.quotaOf(dir)
-		if ok && quota > 0 && period > 0 {
-			least = min(least, float64(quota)/float64(period))
-		}
-	}
-	return least
-}
-
-func (d *doctor) quotaOf(dir string) (quota, period int64, ok bool) {
-	if both := strings.Fields(d.text(dir + "/cpu.max")); len(both) == 2 {
-		quota, ok = firstNumber(both[0])
-		period, _ = firstNumber(both[1])
-		return quota, period, ok
-	}
-	quota, ok = d.number(dir + "/cpu.cfs_quota_us")
-	period, _ = d.number(dir + "/cpu.cfs_period_us")
-	return quota, period, ok
 }
 
 // checkPinning finds cores to pin to that are not there.
