@@ -30,7 +30,7 @@ func (p Plan) Check() error {
 }
 
 // Run measures all of a plan. Outcomes are in the order of the plan. After a measurement failed,
-// the others still run. The error is that of RunTogether; Run then returns the outcomes of earlier
+// the others still run. The error comes from RunTogether; Run then returns the outcomes of earlier
 // groups.
 func (p Plan) Run(ctx context.Context, w Watch) (all []Outcome, err error) {
 	if err := p.Check(); err != nil {

@@ -98,8 +98,7 @@ func (r *responder) respond(ctx context.Context, a *answer, id ps.RequestID) err
 	return nil
 }
 
-// read checks what a worker pushed: somebody may have started the worker with another
-// model or other limits.
+// read checks what a worker pushed, because the worker may run another model or have other limits.
 func (r *responder) read(request Request) (from chunk, in []float32, err error) {
 	keys, tensors := request.Keys, request.Tensors
 	if len(keys) != 1 || len(tensors) != 1 {

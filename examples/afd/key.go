@@ -5,8 +5,8 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// Keys are opaque to stepvan. This program puts the layer in bits 0 to 7, the
-// micro-batch's slot in bits 8 to 15, and the worker's rank in bits 16 to 47. Bit 48
+// Keys are opaque to stepvan. This program puts the layer in bits 0 to 7, and the
+// micro-batch's slot in bits 8 to 15. The worker's rank is in bits 16 to 47. Bit 48
 // marks a pull. Bits 49 to 63 of a pull are the server that answers it.
 const (
 	slotShift   = 8

@@ -25,7 +25,7 @@ type Server struct {
 
 // Run registers memory for what the workers push, then answers until all workers
 // have left (nil) or ctx ends. One goroutine may call it. After an error, answers may
-// still be in flight: stop the node before you give its memory to somebody else.
+// still be in flight: stop the node before you reuse its memory.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.check(); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
-// DefaultInFlight is the number of micro-batches that a worker has in flight at
-// a time: one at the servers, one on its way, one in attention.
+// DefaultInFlight is how many micro-batches a worker has in flight at a time: one at the servers,
+// one on its way, one in attention.
 const DefaultInFlight = 3
 
 // Worker is the program of the attention side. In traces its exchanges have the
@@ -28,7 +28,7 @@ type Worker struct {
 
 // Run computes the embeddings of all sentences in batches, in order. One goroutine
 // may call it. After an error, exchanges may still be in flight: stop the node
-// before you give its memory to somebody else.
+// before you reuse its memory.
 func (w *Worker) Run(ctx context.Context, batches []model.Batch) ([]model.Embedding, error) {
 	if err := w.check(batches); err != nil {
 		return nil, err

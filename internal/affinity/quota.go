@@ -12,8 +12,8 @@ import (
 // cgroups is the folder where control groups are mounted.
 const cgroups = "sys/fs/cgroup"
 
-// GroupDirs lists the folders of the process's control groups that hold the limits of a
-// controller, such as "cpu", each from the innermost out: of version 2, and of version 1. A
+// GroupDirs lists the folders of the process's control groups that hold the limits of a controller,
+// such as "cpu". It lists folders of version 2 and version 1, each group from the innermost out. A
 // container may list the path of the host, where only the outermost folder exists.
 func (m Machine) GroupDirs(controller string) (dirs []string) {
 	for line := range strings.Lines(m.text("proc/self/cgroup")) {

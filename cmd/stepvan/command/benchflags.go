@@ -119,7 +119,8 @@ func (f *benchFlags) checkNodeNames() error {
 	return nil
 }
 
-// interpreter is that of --python, or the one that runs this command: `python -m stepvan`.
+// interpreter is the one that --python names, or the one that runs this command: `python -m
+// stepvan`.
 func (f *benchFlags) interpreter(self []string) []string {
 	switch {
 	case f.python != "":

@@ -132,7 +132,7 @@ func refused(van string) error {
 	return err
 }
 
-// newLaunchGuard makes the command that `stepvan launch` starts; nobody else needs it.
+// newLaunchGuard makes the hidden command of the guard that `stepvan launch` starts.
 func newLaunchGuard() *cobra.Command {
 	return &cobra.Command{
 		Use:    launch.GuardCommand,

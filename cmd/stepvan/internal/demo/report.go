@@ -66,7 +66,8 @@ func (o *Options) reportEmbeddings(results []process.Result, took time.Duration)
 	return nil
 }
 
-// reportVans tells which vans carried the tensors. One line is enough when all pairs used the same.
+// reportVans lists the vans that carried the tensors. One line is enough when all pairs used the
+// same.
 func (o *Options) reportVans(results []process.Result) {
 	var all ps.Connections
 	for i := range results {

@@ -2,8 +2,7 @@ package doctor
 
 import "strings"
 
-// checkClock finds clock sources that are read by a device access: each request
-// takes eight timestamps.
+// checkClock finds clock sources that are slow to read. Each request takes eight timestamps.
 func (d *doctor) checkClock() {
 	const dir = "sys/devices/system/clocksource/clocksource0/"
 	source := d.text(dir + "current_clocksource")

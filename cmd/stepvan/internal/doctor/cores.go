@@ -25,7 +25,7 @@ func (d *doctor) checkCores() {
 	d.checkPinning()
 }
 
-// processes is how many processes of the cluster run on this machine, as far as the settings tell.
+// processes is the number of processes of the cluster on this machine, according to the settings.
 func (d *doctor) processes() int {
 	s := d.settings
 	switch {
@@ -40,14 +40,14 @@ func (d *doctor) processes() int {
 	return 1
 }
 
-// checkQuota finds a control group that gives less time than there are cores: the
-// process is stopped for the rest of each period when it has used it up.
+// checkQuota finds a control group that allows less processor time than the machine has cores. The
+// kernel stops a process that has used up its time for the rest of the period.
 func (d *doctor) checkQuota(cores int) {
 	quota := d.machine().Quota()
 	if quota >= float64(cores) {
 		return
 	}
-	found := fmt.Sprintf("the control group gives the time of %.3g of %d cores", quota, cores)
+	found := fmt.Sprintf("the control group allows the time of %.3g of %d cores", quota, cores)
 	fix := fmt.Sprintf("raise the limit to %d (docker: --cpus=%d; Kubernetes: limits.cpu; systemd: CPUQuota=%d%%), or set STEPVAN_PROGRESS=park", cores, cores, cores*100)
 	if d.settings.Progress == config.ProgressSpin {
 		d.fail("core quota", found+", which spinning uses up", fix)
@@ -56,7 +56,7 @@ func (d *doctor) checkQuota(cores int) {
 	d.warn("core quota", found, fix)
 }
 
-// checkPinning finds cores to pin to that are not there.
+// checkPinning finds cores to bind to that the machine does not have.
 func (d *doctor) checkPinning() {
 	s := d.settings
 	wanted, must := s.Binds()
@@ -67,7 +67,7 @@ func (d *doctor) checkPinning() {
 	if missing := cores.Minus(affinity.Range(0, d.sys.CPUs())); missing.Len() > 0 {
 		found, fix := fmt.Sprintf("device %d gets the cores %v, and there are %d", s.GPU, cores, d.sys.CPUs()), "set STEPMESH_CPU_START_OFFSET=0, a smaller STEPMESH_CPU_CORES_PER_GPU, or STEPVAN_BIND_CPU_CORE=off"
 		if must {
-			d.fail("pinning", found, fix+", or STEPVAN_BIND_CPU_CORE=auto, which goes on without the cores")
+			d.fail("pinning", found, fix+", or STEPVAN_BIND_CPU_CORE=auto, which starts without the cores")
 			return
 		}
 		d.warn("pinning", found+": nothing is bound", fix)

@@ -62,8 +62,8 @@ func count(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// checkFiles compares the open files limit with the descriptors for all peers. The
-// runtime raises the soft limit to the hard one by itself.
+// checkFiles compares the limit of open files with the descriptors for all peers. The Go runtime
+// raises the soft limit to the hard one.
 func (d *doctor) checkFiles() {
 	soft, hard, err := d.sys.Limit(unix.RLIMIT_NOFILE)
 	if err != nil {

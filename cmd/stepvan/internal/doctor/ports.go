@@ -66,8 +66,7 @@ func (d *doctor) checkScheduler(ctx context.Context, addr string) {
 	}
 }
 
-// checkReach connects to the scheduler. That nobody answers is no failure: the
-// scheduler may start later.
+// checkReach connects to the scheduler. No answer is no failure: the scheduler may start later.
 func (d *doctor) checkReach(ctx context.Context) {
 	addr := d.settings.RootAddr()
 	limited, cancel := context.WithTimeout(ctx, d.reach)

@@ -9,8 +9,8 @@ import (
 // colours of the statuses, as terminals take them.
 var colours = [...]string{OK: "\x1b[32m", Warn: "\x1b[33m", Fail: "\x1b[31m"}
 
-// Print writes one line for each check, what to do below it, and a last line that
-// counts. The error is that of w.
+// Print writes one line for each check, with its fix below, and a last line with the counts. The
+// error comes from w.
 func Print(w io.Writer, checks []Check, color bool) error {
 	width := 0
 	for _, c := range checks {
