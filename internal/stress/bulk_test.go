@@ -21,7 +21,7 @@ const (
 
 // bulk runs a worker or server that exchanges as much as it can, until the cluster is lost. Then it stays until it is
 // told to stop, so that it sees everything that follows the first loss; with job.Hasty it exits at once.
-func (c *conductor) bulk(ctx context.Context) error {
+func (c *childProgram) bulk(ctx context.Context) error {
 	n, err := ps.StartFromEnv(ctx, ps.WithLogger(zerolog.New(journal{c.report}).Level(zerolog.DebugLevel)))
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func (c *conductor) bulk(ctx context.Context) error {
 	if c.job.Hasty {
 		os.Exit(0) // as a program whose main returns
 	}
-	c.obey(ctx, employee{do: func(command) {}})
+	c.handleCommands(ctx, roleProgram{do: func(command) {}})
 	_ = n.Stop(ctx) // the loss is reported
 	c.report(event{Kind: evEnded})
 	return nil

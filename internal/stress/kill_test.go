@@ -96,9 +96,9 @@ func TestKilledPeersStress(t *testing.T) {
 				}
 				r.lead()
 				r.die()
-				r.mourn()
-				r.revive()
-				r.goOn()
+				r.requireDeathReported()
+				r.resumeVictim()
+				r.finishExchanges()
 				r.end()
 			})
 		}
@@ -153,7 +153,7 @@ func (r *run) die() {
 		pause *= 4 // somewhere in an exchange of several MiB
 	case afterStop:
 		r.victim.freeze()
-		r.passBy()
+		r.exchangeWithOthers()
 		pause *= 10 // long enough for windows and queues to fill
 	case notAtAll:
 		time.Sleep(pause)
@@ -164,8 +164,8 @@ func (r *run) die() {
 	r.at = r.victim.kill()
 }
 
-// passBy shows that exchanges with others go on while the victim stands still.
-func (r *run) passBy() {
+// exchangeWithOthers shows that exchanges with others go on while the victim stands still.
+func (r *run) exchangeWithOthers() {
 	r.t.Helper()
 	if !r.death.apart {
 		return
@@ -175,8 +175,8 @@ func (r *run) passBy() {
 	w.await(evMark, func(e event) bool { return e.Lane == 0 })
 }
 
-// mourn checks that everybody who lives has been told within a second who died.
-func (r *run) mourn() {
+// requireDeathReported checks that everybody who lives has been told within a second who died.
+func (r *run) requireDeathReported() {
 	r.t.Helper()
 	var worst time.Duration
 	check := func(p *child, e event) {
@@ -211,8 +211,8 @@ func (r *run) mourn() {
 	r.t.Logf("%s was killed %s: the last of the others was told after %v", r.victim.name, r.death.moment, worst.Round(10*time.Microsecond))
 }
 
-// revive lets a victim go on that was stopped only, and shows that it is no danger to memory that others use again.
-func (r *run) revive() {
+// resumeVictim lets a victim go on that was stopped only, and shows that it is no danger to memory that others use again.
+func (r *run) resumeVictim() {
 	r.t.Helper()
 	lends := r.death.victim == ps.RoleServer && r.death.apart // a lane of each worker was with the victim alone
 	if r.death.moment == notAtAll {
@@ -231,8 +231,8 @@ func (r *run) revive() {
 	}
 }
 
-// goOn has those who live do what is left of their exchanges with each other.
-func (r *run) goOn() {
+// finishExchanges has those who live do what is left of their exchanges with each other.
+func (r *run) finishExchanges() {
 	r.t.Helper()
 	if !r.death.apart {
 		return

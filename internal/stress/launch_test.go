@@ -19,7 +19,7 @@ import (
 )
 
 // launch runs a cluster of restless nodes as `stepvan launch` does, until a signal ends it.
-func (c *conductor) launch(ctx context.Context) error {
+func (c *childProgram) launch(ctx context.Context) error {
 	text, err := json.Marshal(job{Program: "node", Work: c.job.Work, Restless: true})
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func TestInterruptedLaunchStress(t *testing.T) {
 				requireGone(t, pid, i%3 == 2)
 			}
 		}
-		tidy(t, van, dir)
+		requireNoLeftovers(t, van, dir)
 	})
 }
 

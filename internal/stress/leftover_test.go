@@ -13,11 +13,11 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
-// tidy shows that a cluster can live where others died, and that no file is there after it.
-func tidy(t *testing.T, van vanKind, dir string) {
+// requireNoLeftovers shows that a cluster can live where others died, and that no file is there after it.
+func requireNoLeftovers(t *testing.T, van vanKind, dir string) {
 	t.Helper()
 	cl := raise(t, van, shape{workers: 1, servers: 1, work: work{Loads: []load{small}}, dir: dir})
-	cl.workers[0].eat(10)
+	cl.workers[0].exchange(10)
 	cl.workers[0].tell(command{Do: doStop})
 	for _, p := range cl.all() {
 		require.Empty(t, p.end())
@@ -46,7 +46,7 @@ func TestLeftoversAreCleanedUpStress(t *testing.T) {
 				require.NotEmpty(t, files(t, dir), "there is nothing to clean up")
 			}
 		}
-		tidy(t, van, dir)
+		requireNoLeftovers(t, van, dir)
 	})
 }
 
@@ -77,7 +77,7 @@ func TestKilledBeforeTheStartStress(t *testing.T) {
 				for _, p := range cl.all() {
 					require.Empty(t, p.end())
 				}
-				tidy(t, van, cl.dir)
+				requireNoLeftovers(t, van, cl.dir)
 			})
 		}
 	})
@@ -114,18 +114,18 @@ func TestKilledWhileStartingStress(t *testing.T) {
 			time.Sleep(time.Duration(random.Int64N(int64(20 * time.Millisecond))))
 			victim.kill()
 			_ = victim.cmd.Wait() // until then it may seem to live
-			if settleStart(t, cl.but(victim), cl.add(van, c, role, rank), victim) {
+			if awaitStart(t, cl.but(victim), cl.add(van, c, role, rank), victim) {
 				joined++
 			}
 		}
 		t.Logf("%d of %d clusters became complete with the replacement", joined, starts())
-		tidy(t, van, dir)
+		requireNoLeftovers(t, van, dir)
 	})
 }
 
-// settleStart waits until either all have started together with the replacement, and ends them, or those
+// awaitStart waits until either all have started together with the replacement, and ends them, or those
 // who live have ended because of the death.
-func settleStart(t *testing.T, living []*child, replacement, victim *child) (complete bool) {
+func awaitStart(t *testing.T, living []*child, replacement, victim *child) (complete bool) {
 	t.Helper()
 	all := append(slices.Clone(living), replacement)
 	fate := func(e event) bool { return e.Kind == evStarted || e.Kind == evDead || e.Kind == evEnded }
@@ -155,14 +155,14 @@ func settleStart(t *testing.T, living []*child, replacement, victim *child) (com
 		if complete {
 			require.Empty(t, p.end(), p.name)
 		} else if p != replacement {
-			mourn(t, p, victim)
+			requireDeathReported(t, p, victim)
 		}
 	}
 	return complete
 }
 
-// mourn waits for the end of a node whose cluster has lost somebody.
-func mourn(t *testing.T, p, victim *child) {
+// requireDeathReported waits for the end of a node whose cluster has lost somebody.
+func requireDeathReported(t *testing.T, p, victim *child) {
 	t.Helper()
 	if said := p.end(); p.name != "scheduler" {
 		require.Contains(t, said, victim.name, p.name)
