@@ -72,10 +72,11 @@ func (f *frame) measure(head []byte) error {
 	return nil
 }
 
-// size is that of the part.
+// size is the size of a part.
 func (f *frame) size(p part) int { return f.to[p] - f.from[p] }
 
-// damage is what is done to one frame. Its plan follows from the seed alone; which bytes it meets, from the traffic too.
+// damage is what happens to one frame. Its plan follows from the seed alone; the bytes that it
+// meets also depend on the traffic.
 type damage struct {
 	dice       *rand.Rand
 	part       part
@@ -107,7 +108,8 @@ func (d *damage) String() string {
 	return fmt.Sprintf("%s %s of frame %d with %s, %s", what, d.damageKind, d.nth, d.part, way)
 }
 
-// pass takes a frame that goes one way, and returns what goes on in its place. end says that nothing follows.
+// pass takes a frame of one direction, and returns the bytes to send in its place. end says that
+// nothing follows.
 func (d *damage) pass(f *frame, back bool) (out []byte, end bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

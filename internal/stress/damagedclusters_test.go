@@ -48,7 +48,7 @@ func lateNow() lateness { return lateness(lag.Load()) }
 
 func (l lateness) since() time.Duration { return time.Duration(lag.Load() - int64(l)) }
 
-// runDamagedClusters runs the clusters of some seeds, and tells what became of each.
+// runDamagedClusters runs the clusters of some seeds, and reports the outcome of each.
 func (c *childProgram) runDamagedClusters(ctx context.Context) error {
 	hurtBook()
 	go watchLag()
@@ -78,8 +78,9 @@ func (c *childProgram) runDamagedClusters(ctx context.Context) error {
 	return nil
 }
 
-// One frame between two nodes is changed, dropped, doubled or cut: no panic, no hang beyond the heartbeat timeout and a
-// second, every handle ends, no other pair is harmed, and no bytes are wrong but the damaged ones of a payload.
+// One frame between two nodes is changed, dropped, doubled or cut. No process panics, and nothing
+// hangs longer than the heartbeat timeout and a second. Every handle ends, and no other pair is
+// harmed. No bytes are wrong except the damaged ones of a payload.
 func TestDamagedFramesStress(t *testing.T) {
 	first, count := hurtSeeds()
 	fmt.Fprintf(os.Stderr, "hurt clusters: seeds %d to %d; -hurt.seed=N replays one\n", first, first+uint64(count)-1)
@@ -90,7 +91,7 @@ func TestDamagedFramesStress(t *testing.T) {
 	sum.judge(count)
 }
 
-// hurtSeeds are those of this run.
+// hurtSeeds returns the seeds of this run.
 func hurtSeeds() (first uint64, count int) {
 	if *hurtSeed != 0 {
 		return *hurtSeed, 1

@@ -36,7 +36,7 @@ const (
 type event struct {
 	Kind   kind
 	At     int64    // ns of CLOCK_MONOTONIC
-	PID    int      // who says it
+	PID    int      // of the process that reports it
 	Text   string   // an error, a name
 	Lane   int      // of a worker: the server's rank, or allServers
 	Bytes  int64    // payload of the exchange that was lost
@@ -69,7 +69,7 @@ func writer(w io.Writer) sink {
 			e.At = clock()
 		}
 		e.PID = os.Getpid()
-		_ = enc.Encode(e) // who reads it may have been killed
+		_ = enc.Encode(e) // the reader may have been killed
 	}
 }
 

@@ -30,8 +30,8 @@ func (d exchangeCount) counts() (warm, proof int) {
 	return 3000 / slowness, d.short / slowness
 }
 
-// brief has the rings of handles and of timestamps go round within the warm-up of the
-// short form; in the long form they have their usual sizes.
+// brief makes the rings of handles and of timestamps small enough to wrap within the warm-up of the
+// short form. In the long form they have their usual sizes.
 func brief(s *ps.Settings) {
 	if !*long {
 		s.Handles, s.TraceEvents = 256, 256

@@ -20,7 +20,7 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// A damaged cluster has two workers and two servers, each pair of which exchanges on its own, and one damaged frame: between
+// A damaged cluster has two workers and two servers, and each pair exchanges on its own. One frame is damaged: between
 // a worker and a server, or between one of them and the scheduler.
 const (
 	hurtWorkers = 2
@@ -34,14 +34,14 @@ const (
 	hurtBound = hurtSilence + time.Second
 )
 
-// outcome is what became of a damaged cluster.
+// outcome is the result of a damaged cluster.
 type outcome struct {
 	Seed   uint64
 	Plan   string
 	Part   part
 	Harm   damageKind
 	Hit    bool          // the frame to be damaged has come
-	Early  bool          // before everybody had started
+	Early  bool          // before all nodes had started
 	Took   time.Duration // from the damage to the end of all, without the time for which the machine had no processor for it
 	Failed int           // exchanges with an error
 	Wrong  int           // bytes that were wrong, all of them the damaged ones
@@ -92,7 +92,7 @@ func newDamagedCluster(seed uint64) *damagedCluster {
 // hurtBook is the book of all damaged clusters.
 var hurtBook = sync.OnceValue(func() *book { return newBook(256 << 10) })
 
-// concerns reports whether the damage is that of a pair.
+// concerns reports whether the damage belongs to a pair.
 func (h *damagedCluster) concerns(worker, server int) bool {
 	return (h.worker < 0 || h.worker == worker) && (h.server < 0 || h.server == server)
 }
@@ -104,7 +104,7 @@ func (h *damagedCluster) fault(format string, args ...any) {
 	h.outcome.Faults = append(h.outcome.Faults, fmt.Sprintf(format, args...))
 }
 
-// run lives the life of the cluster, and returns what became of it.
+// run runs the cluster, and returns its outcome.
 func (h *damagedCluster) run() outcome {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
@@ -122,7 +122,7 @@ func (h *damagedCluster) run() outcome {
 			h.fault("all was over %v after the damage, and not after %v", v.Took, hurtBound)
 		}
 	}
-	if !v.Early { // else somebody had not even started
+	if !v.Early { // otherwise a node had not even started
 		v.Faults = append(v.Faults, h.others...)
 	}
 	if h.relay != nil {
@@ -167,7 +167,7 @@ func (h *damagedCluster) live(root chan int) error {
 		case rank != damagedCluster:
 		case h.toRoot:
 			s.RootPort = h.relay.listener.Addr().(*net.TCPAddr).Port
-		case role == ps.RoleServer: // it listens at 127.0.0.1, and tells others where the relay listens
+		case role == ps.RoleServer: // it listens at 127.0.0.1, and announces the relay's address
 			s.Interface, s.NodeHost, s.Port = "lo", relayHost, front
 		}
 		all.Go(func() { h.node(s) })
@@ -288,7 +288,7 @@ type damagedServer struct {
 // work serves until all workers have gone.
 func (s *damagedServer) work() {
 	me := int(s.node.Server().Rank())
-	s.asks.Go(s.register) // while requests come: who does not hear of it pushes to pooled memory
+	s.asks.Go(s.register) // while requests come: workers that do not know it yet push to pooled memory
 	var batch ps.Batch
 	for {
 		err := s.node.GetBatchInto(s.ctx, ps.AnyReady, &batch)

@@ -70,7 +70,7 @@ func TestLivesOfProcessesStayFlatSoak(t *testing.T) {
 	})
 }
 
-// cycle runs lives on command until it is told to stop.
+// cycle runs one life per command until the stop command.
 func (c *childProgram) cycle(live func(command) error) error {
 	was, err := takeStock()
 	if err != nil {

@@ -353,7 +353,7 @@ func TestVisitorsOfProcessesLeaveNothingSoak(t *testing.T) {
 	}
 }
 
-// linkServer runs one until it is told to stop.
+// linkServer runs a link server until the stop command.
 func (c *childProgram) linkServer(context.Context) error {
 	was, err := takeStock()
 	if err != nil {
@@ -382,7 +382,8 @@ func (c *childProgram) linkServer(context.Context) error {
 	return nil
 }
 
-// linkClient visits a link server whenever it is told to, with so many exchanges; without end when that is negative.
+// linkClient connects to a link server at each command, with that many exchanges. A negative number
+// means without end.
 func (c *childProgram) linkClient(ctx context.Context) error {
 	r, err := transportKindOf(c.job.Transport)
 	if err != nil {

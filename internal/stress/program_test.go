@@ -41,8 +41,8 @@ type job struct {
 	Transport, Dir, Addr string // of a link server and its clients
 }
 
-// In these processes no daemon of the kernel turns small pages into huge ones: it would
-// fill what the heap has returned with memory again, and resident bytes would tell nothing.
+// The kernel must not turn small pages of these processes into huge ones. It would fill what the
+// heap has returned with memory again, and resident bytes would mean nothing.
 func TestMain(m *testing.M) {
 	if err := unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "huge pages cannot be switched off:", err)
@@ -68,7 +68,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// childBound is the limit of a child's life, should nobody end it.
+// childBound is the limit of a child's life when its parent does not end it.
 const childBound = 45 * time.Minute
 
 // childProgram runs the program of a child process.
@@ -90,9 +90,9 @@ func (c *childProgram) runProgram(ctx context.Context) error {
 	return p(ctx)
 }
 
-// node runs a node of the environment's settings: it starts, works until it is told to
-// stop, it has nothing to do any more, or the cluster is lost; stops, and says what it
-// has left behind.
+// node runs a node of the environment's settings. The node works until the stop command, until it
+// has nothing left to do, or until the cluster is lost. Then it stops and reports what it has left
+// behind.
 func (c *childProgram) node(ctx context.Context) error {
 	was, err := takeStock()
 	if err != nil {
@@ -149,7 +149,8 @@ type roleProgram struct {
 	close func() error // once the node has stopped
 }
 
-// newRoleProgram starts the program of the node's role; it calls over when it has nothing to do any more.
+// newRoleProgram starts the program of the node's role. The program calls over when it has nothing
+// left to do.
 func (c *childProgram) newRoleProgram(ctx context.Context, n *ps.Node, over func()) (roleProgram, error) {
 	e := roleProgram{func(command) {}, func() error { return nil }}
 	var begin func()
@@ -171,7 +172,7 @@ func (c *childProgram) newRoleProgram(ctx context.Context, n *ps.Node, over func
 			return e, err
 		}
 		begin = func() { a.start(ctx, over) }
-	default: // the scheduler lives until everybody has left
+	default: // the scheduler lives until all nodes have left
 		c.report(event{Kind: evStarted})
 		go func() {
 			defer over()
@@ -204,7 +205,8 @@ func used(n *ps.Node) string {
 	return strings.Join(names, ", ")
 }
 
-// handleCommands does what the parent says until it says stop, is gone, or ctx ends.
+// handleCommands runs the parent's commands until the stop command, the end of the parent, or the
+// end of ctx.
 func (c *childProgram) handleCommands(ctx context.Context, e roleProgram) {
 	if c.job.Restless {
 		<-ctx.Done()

@@ -11,7 +11,7 @@ import (
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// relay joins who dials it with a listener elsewhere, frame by frame.
+// relay connects each dialling node with a listener elsewhere, frame by frame.
 type relay struct {
 	listener net.Listener
 	to       string
@@ -98,12 +98,12 @@ func (r *relay) close() error {
 type relayedConn struct {
 	relay              *relay
 	dialled, listening *net.TCPConn
-	known              chan struct{} // closed when it is known who dials
+	known              chan struct{} // closed when the dialling node is known
 	named              bool
 	struck             bool // its frames are those that damage is for; once known is closed
 }
 
-// preambleSize is how many bytes go before the first frame of who dials.
+// preambleSize is the number of bytes before the first frame of the dialling side.
 const preambleSize = 32
 
 // carry passes frames on in one direction. Errors of connections are no concern of it: it ends the other direction as
@@ -127,14 +127,14 @@ func (s *relayedConn) carry(from, to *net.TCPConn, back bool) error {
 		if !back {
 			s.know(dialerOf(f))
 		} else {
-			<-s.known // who dials speaks first
+			<-s.known // the dialling side sends first
 		}
 		out, end := f.raw, false
 		if s.struck {
 			out, end = s.relay.damage.pass(f, back)
 		}
 		if _, err := to.Write(out); err != nil {
-			_, _ = io.Copy(io.Discard, in) // who sends must not wait for who has gone
+			_, _ = io.Copy(io.Discard, in) // the sender must not wait for a peer that has gone
 			return nil
 		}
 		if end {
@@ -144,7 +144,7 @@ func (s *relayedConn) carry(from, to *net.TCPConn, back bool) error {
 	}
 }
 
-// know notes who dials, once.
+// know stores the name of the dialling node, once.
 func (s *relayedConn) know(name string) {
 	if s.named {
 		return
