@@ -54,7 +54,7 @@ func (o *Options) spec() *spec {
 	return &spec{
 		Workload: o.Workload, Van: o.Van, Workers: o.Workers,
 		Push: int64(o.Push), Pull: int64(o.Pull), Inflight: o.Inflight, Bulk: int64(o.Bulk),
-		InPlace: o.InPlace, Compute: o.Compute, Limit: o.limitSpec(), Inside: o.inOneProcess(), Profile: o.Profile,
+		InPlace: o.InPlace, Compute: o.Compute, Limit: o.limit().spec(), Inside: o.inOneProcess(), Profile: o.Profile,
 	}
 }
 

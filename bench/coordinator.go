@@ -103,7 +103,7 @@ func (c *coordinator) begin() error {
 	if _, err := c.exchange(command{Verb: verbCheck, Count: count}); err != nil {
 		return err
 	}
-	if !c.opts.hasBareLimit() {
+	if !c.opts.limit().bare() {
 		return nil
 	}
 	opened, err := c.execute(command{Verb: verbOpen}, c.limitServers())
@@ -118,13 +118,7 @@ func (c *coordinator) begin() error {
 	return err
 }
 
-// hasBareLimit reports whether the limit is an exchange of worker 0 and servers without stepvan.
-// Otherwise the limit is another measurement, or there is none.
-func (o *Options) hasBareLimit() bool {
-	return o.Workload != Incast && o.Workload != Batch && !o.Nodes.Python() && !o.baseline
-}
-
-func (c *coordinator) limitServers() []*controlConn { return c.servers[:c.opts.limitServers()] }
+func (c *coordinator) limitServers() []*controlConn { return c.servers[:c.opts.limit().servers()] }
 
 // calibrate warms up, and finds how many exchanges make a round.
 func (c *coordinator) calibrate() (err error) {
@@ -146,7 +140,7 @@ func (c *coordinator) calibrate() (err error) {
 		c.perRound, err = calibrateCount(half, c.opts.minCount(), stack)
 	}
 	switch {
-	case err != nil || !c.opts.hasBareLimit():
+	case err != nil || !c.opts.limit().bare():
 	case half == 0:
 		c.limitPerRound = max(c.perRound, firstTryCount)
 		_, err = bare(c.limitPerRound)
@@ -197,7 +191,7 @@ func longest(replies []reply) (most time.Duration) {
 // round measures the limit, then the exchange.
 func (c *coordinator) round() error {
 	var this round
-	if c.opts.hasBareLimit() {
+	if c.opts.limit().bare() {
 		bare, err := c.exchangeBare(c.limitPerRound)
 		if err != nil {
 			return err
@@ -206,7 +200,7 @@ func (c *coordinator) round() error {
 		if err != nil {
 			return err
 		}
-		this.limit = c.opts.limitFrom(own.micros(50))
+		this.limit = c.opts.limit().from(own.micros(50))
 		this.memcpy = float64(bare[0].Copy.Nanoseconds()) / 1e3
 	}
 	start := used()
@@ -223,14 +217,6 @@ func (c *coordinator) round() error {
 	c.addUsage(&this, replies, spent)
 	c.rounds = append(c.rounds, this)
 	return nil
-}
-
-// limitFrom is the limit in us when a bare exchange takes bare us.
-func (o *Options) limitFrom(bare float64) float64 {
-	if o.Workload == AFD3 {
-		return o.idealLayerTime(bare)
-	}
-	return bare
 }
 
 // timedNodes lists the nodes whose times the report shows.

@@ -28,8 +28,8 @@ func (o *Options) memory() int64 {
 		server += int64(d.Workers) * flight * pull
 	}
 	bare := int64(0)
-	if d.hasBareLimit() {
-		bare = int64(1+2*d.limitServers()) * (push + pull) // a file that both map, or a buffer at each end
+	if d.limit().bare() {
+		bare = int64(1+2*d.limit().servers()) * (push + pull) // a file that both map, or a buffer at each end
 	}
 	process := d.Nodes.memory()
 	return int64(d.Workers)*(worker+process) + int64(d.Servers)*(server+int64(d.Bulk)+process) + bare

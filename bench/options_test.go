@@ -55,13 +55,13 @@ func TestLimitOfOptions(t *testing.T) {
 		c.o.Node = []string{"x"}
 		o, err := c.o.withDefaults()
 		require.NoError(t, err, name)
-		require.Equal(t, name, o.limitName())
-		require.Equal(t, c.want, o.limitSpec(), name)
+		require.Equal(t, name, o.limit().name())
+		require.Equal(t, c.want, o.limit().spec(), name)
 	}
 	o, err := Options{Workload: Fanout, Van: Mem}.withDefaults()
 	require.NoError(t, err)
-	require.Equal(t, limit.Spec{Kind: limit.Memory, Push: 8, Pull: 8, Parties: 5, Inside: true}, o.limitSpec())
-	require.Equal(t, 4, o.limitServers())
+	require.Equal(t, limit.Spec{Kind: limit.Memory, Push: 8, Pull: 8, Parties: 5, Inside: true}, o.limit().spec())
+	require.Equal(t, 4, o.limit().servers())
 }
 
 // Two processes in Python, and a scheduler that has nothing to do. They are compared with the same in Go.
@@ -79,12 +79,12 @@ func TestAPeerIsNoNode(t *testing.T) {
 
 func TestIdealPipeline(t *testing.T) {
 	o := &Options{Workload: AFD3, Inflight: 3, Compute: 100 * time.Microsecond}
-	require.InDelta(t, 300, o.limitFrom(50), 1e-9, "the computations are the slowest stages")
-	require.InDelta(t, 600, o.limitFrom(200), 1e-9, "the exchange is")
+	require.InDelta(t, 300, o.limit().from(50), 1e-9, "the computations are the slowest stages")
+	require.InDelta(t, 600, o.limit().from(200), 1e-9, "the exchange is")
 	o.Inflight = 1
-	require.InDelta(t, 250, o.limitFrom(50), 1e-9, "nothing overlaps")
+	require.InDelta(t, 250, o.limit().from(50), 1e-9, "nothing overlaps")
 	o.Workload = AFD
-	require.InDelta(t, 50, o.limitFrom(50), 1e-9)
+	require.InDelta(t, 50, o.limit().from(50), 1e-9)
 }
 
 func TestNamesOfMeasurements(t *testing.T) {

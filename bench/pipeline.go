@@ -44,10 +44,3 @@ func (w *worker) pipeline(ctx context.Context, count int) error {
 	}
 	return nil
 }
-
-// idealLayerTime is the least time of a layer, in us, when an exchange takes exchangeUS. Either the
-// micro-batches wait for the slowest stage, or a single one passes all stages.
-func (o *Options) idealLayerTime(exchangeUS float64) float64 {
-	stage := float64(o.Compute.Nanoseconds()) / 1e3
-	return max(float64(o.Inflight)*max(stage, exchangeUS), 2*stage+exchangeUS)
-}

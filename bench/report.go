@@ -62,9 +62,9 @@ func (c *coordinator) report() *Report {
 		CPU:  perRoundFigures(all, func(r round) float64 { return r.cpu }),
 	})
 	r.Allocs = rounded(float64(c.allocs)/float64(c.exchanges), digits)
-	if o.hasBareLimit() {
+	if o.limit().bare() {
 		r.compareWith(perRoundFigures(all, func(r round) float64 { return r.limit }), perRoundFigures(all, func(r round) float64 { return r.p50 / r.limit }))
-		r.Curve.Limit, r.Curve.LimitCount = c.limit.curve(o.limitFrom), c.limit.count()
+		r.Curve.Limit, r.Curve.LimitCount = c.limit.curve(o.limit().from), c.limit.count()
 		r.Memcpy = rounded(median(perRoundFigures(all, func(r round) float64 { return r.memcpy })), digits)
 		if r.Memcpy > 0 {
 			r.Memory = rounded(float64(c.limitBytes())*8/r.Memcpy/1e3, digits)
@@ -74,7 +74,7 @@ func (c *coordinator) report() *Report {
 }
 
 func (c *coordinator) limitBytes() int64 {
-	s := c.opts.limitSpec()
+	s := c.opts.limit().spec()
 	return s.Push + s.Pull
 }
 
@@ -83,7 +83,7 @@ func newReport(o *Options, l latencies) *Report {
 		Workload: o.Workload, Van: o.Van, Workers: o.Workers, Servers: o.Servers,
 		PushBytes: int64(o.Push), PullBytes: int64(o.Pull), Inflight: o.Inflight, Progress: o.Progress,
 		P50: l.micros(50), P90: l.micros(90), P99: l.micros(99), P999: l.micros(99.9), Max: l.micros(100),
-		Limit: o.limitName(), InPlace: o.InPlace, Together: o.Together && o.Van != Mem, Pin: o.Pin, Bulk: int64(o.Bulk),
+		Limit: o.limit().name(), InPlace: o.InPlace, Together: o.Together && o.Van != Mem, Pin: o.Pin, Bulk: int64(o.Bulk),
 		Compute: float64(o.Compute.Nanoseconds()) / 1e3,
 		Curve:   Curve{Percent: levels, Latency: l.curve(nil), Count: l.count()}, Machine: machine(),
 	}
