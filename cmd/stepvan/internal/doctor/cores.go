@@ -9,7 +9,7 @@ import (
 
 // checkCores compares cores and processes: a waiting call that spins while its
 // peer has no core costs milliseconds.
-func (d *doctor) checkCores() {
+func (d host) checkCores() {
 	s := d.settings
 	cores, processes := d.sys.CPUs(), d.processes()
 	found := fmt.Sprintf("%d for %d processes of this cluster", cores, processes)
@@ -26,7 +26,7 @@ func (d *doctor) checkCores() {
 }
 
 // processes is the number of processes of the cluster on this machine, according to the settings.
-func (d *doctor) processes() int {
+func (d host) processes() int {
 	s := d.settings
 	switch {
 	case s.Local || loopback(s.RootURI) || s.RootURI == "localhost":
@@ -42,7 +42,7 @@ func (d *doctor) processes() int {
 
 // checkQuota finds a control group that allows less processor time than the machine has cores. The
 // kernel stops a process that has used up its time for the rest of the period.
-func (d *doctor) checkQuota(cores int) {
+func (d host) checkQuota(cores int) {
 	quota := d.machine().Quota()
 	if quota >= float64(cores) {
 		return
@@ -57,7 +57,7 @@ func (d *doctor) checkQuota(cores int) {
 }
 
 // checkPinning finds cores to bind to that the machine does not have.
-func (d *doctor) checkPinning() {
+func (d host) checkPinning() {
 	s := d.settings
 	wanted, must := s.Binds()
 	if !wanted {

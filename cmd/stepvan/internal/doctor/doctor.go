@@ -46,17 +46,18 @@ func Run(ctx context.Context, s config.Settings, o Options) []Check {
 	if d.reach <= 0 {
 		d.reach = time.Second
 	}
+	onNetwork, onHost, onSharing := network{d}, host{d}, sharing{d}
 	d.checkSettings(o.Mistakes, o.Warnings)
 	d.checkHeartbeats()
-	d.checkNames(ctx)
-	d.checkInterface()
-	d.checkPorts(ctx)
-	d.checkLimits()
-	d.checkCores()
-	d.checkMemory()
-	d.checkSharing(ctx)
-	d.checkSockets()
-	d.checkClock()
+	onNetwork.checkNames(ctx)
+	onNetwork.checkInterface()
+	onNetwork.checkPorts(ctx)
+	onHost.checkLimits()
+	onHost.checkCores()
+	onSharing.checkMemory()
+	onSharing.checkSharing(ctx)
+	onNetwork.checkSockets()
+	onHost.checkClock()
 	return d.checks
 }
 
@@ -69,7 +70,15 @@ func Worst(checks []Check) Status {
 	return worst
 }
 
-// doctor is one run.
+// The checks of names, interfaces, ports and sockets, of limits, cores and clock, and of
+// memory that processes share.
+type (
+	network struct{ *doctor }
+	host    struct{ *doctor }
+	sharing struct{ *doctor }
+)
+
+// doctor is one run: its settings, its machine and its results.
 type doctor struct {
 	settings config.Settings
 	sys      *System

@@ -21,13 +21,13 @@ const (
 )
 
 // checkLimits looks at the limits of this process.
-func (d *doctor) checkLimits() {
+func (d host) checkLimits() {
 	d.checkMemlock()
 	d.checkFiles()
 	d.checkPIDs()
 }
 
-func (d *doctor) checkMemlock() {
+func (d host) checkMemlock() {
 	soft, hard, err := d.sys.Limit(unix.RLIMIT_MEMLOCK)
 	if err != nil {
 		return
@@ -64,7 +64,7 @@ func count(n uint64) string {
 
 // checkFiles compares the limit of open files with the descriptors for all peers. The Go runtime
 // raises the soft limit to the hard one.
-func (d *doctor) checkFiles() {
+func (d host) checkFiles() {
 	soft, hard, err := d.sys.Limit(unix.RLIMIT_NOFILE)
 	if err != nil {
 		return
@@ -85,7 +85,7 @@ func (d *doctor) checkFiles() {
 }
 
 // checkPIDs looks for room for the threads of a node.
-func (d *doctor) checkPIDs() {
+func (d host) checkPIDs() {
 	for _, dir := range d.machine().GroupDirs("pids") {
 		most, ok := d.number(dir + "/pids.max")
 		used, ok2 := d.number(dir + "/pids.current")

@@ -15,7 +15,7 @@ const sample = 2 << 20
 
 // checkMemory checks the memory of tensors: memory files that are fully allocated. They do not
 // count against the size of /dev/shm.
-func (d *doctor) checkMemory() {
+func (d sharing) checkMemory() {
 	d.checkShared()
 	d.checkPool()
 	d.checkHuge()
@@ -23,7 +23,7 @@ func (d *doctor) checkMemory() {
 
 // checkShared takes some shared memory. Without memory files a node works over sockets, and more
 // slowly.
-func (d *doctor) checkShared() {
+func (d sharing) checkShared() {
 	err := d.sys.Memory(sample, false)
 	switch {
 	case err == nil:
@@ -38,7 +38,7 @@ func (d *doctor) checkShared() {
 }
 
 // checkPool compares the pool's limit with the free memory.
-func (d *doctor) checkPool() {
+func (d sharing) checkPool() {
 	have, where := d.memory()
 	pool := d.settings.PoolBytes
 	if have == 0 {
@@ -53,7 +53,7 @@ func (d *doctor) checkPool() {
 }
 
 // memory is what this process may still take; 0 when it is unknown.
-func (d *doctor) memory() (config.Bytes, string) {
+func (d sharing) memory() (config.Bytes, string) {
 	free, _ := d.lineNumber("proc/meminfo", "MemAvailable:")
 	have, where := config.Bytes(free)<<10, "available on this machine"
 	for _, dir := range d.machine().GroupDirs("memory") {
@@ -71,7 +71,7 @@ func (d *doctor) memory() (config.Bytes, string) {
 func rounded(b config.Bytes) config.Bytes { return max(b&^(1<<20-1), 1<<20) }
 
 // checkHuge looks for huge pages: reserved ones, then transparent ones.
-func (d *doctor) checkHuge() {
+func (d sharing) checkHuge() {
 	if d.settings.Hugepages == config.HugepagesOff {
 		return
 	}
@@ -90,7 +90,7 @@ func (d *doctor) checkHuge() {
 }
 
 // transparent reports whether the kernel uses huge pages for shared memory without a request.
-func (d *doctor) transparent() bool {
+func (d sharing) transparent() bool {
 	mode := d.text("sys/kernel/mm/transparent_hugepage/shmem_enabled")
 	return strings.Contains(mode, "[always]") || strings.Contains(mode, "[within_size]") || strings.Contains(mode, "[force]")
 }

@@ -19,7 +19,7 @@ func (d *doctor) wantsShm() bool {
 
 // checkSharing checks what nodes of this machine need to share memory, and which van they would
 // use.
-func (d *doctor) checkSharing(ctx context.Context) {
+func (d sharing) checkSharing(ctx context.Context) {
 	if d.wantsShm() {
 		d.checkDirectory()
 		d.checkPeerMemory()
@@ -29,7 +29,7 @@ func (d *doctor) checkSharing(ctx context.Context) {
 }
 
 // checkDirectory checks the folder in which nodes of this user find each other.
-func (d *doctor) checkDirectory() {
+func (d sharing) checkDirectory() {
 	dir, err := d.sys.Directory()
 	if err != nil {
 		if !filepath.IsAbs(dir) {
@@ -53,7 +53,7 @@ func (d *doctor) sharingStatus() Status {
 
 // checkPeerMemory looks for process_vm_readv between processes of one user. The call saves a copy
 // of tensors outside stepvan's memory.
-func (d *doctor) checkPeerMemory() {
+func (d sharing) checkPeerMemory() {
 	const (
 		name  = "peer memory"
 		cost  = ", so tensors that are not in stepvan's memory are copied twice"
@@ -79,7 +79,7 @@ func (d *doctor) checkPeerMemory() {
 }
 
 // checkRings compares the memory of connections with peers on this machine with the free memory.
-func (d *doctor) checkRings() {
+func (d sharing) checkRings() {
 	each := config.Bytes(shmvan.SideBytes(d.settings.Grants))
 	peers := d.settings.Peers() - 1 // the scheduler carries no tensors
 	switch d.settings.Role {
@@ -102,7 +102,7 @@ func (d *doctor) checkRings() {
 }
 
 // checkPair connects two nodes for a moment. It reports which van would carry tensors between them.
-func (d *doctor) checkPair(ctx context.Context) {
+func (d sharing) checkPair(ctx context.Context) {
 	s := d.settings
 	if s.Van == config.VanRDMA || s.Van == config.VanMem {
 		return // nothing to choose

@@ -11,7 +11,7 @@ import (
 const socketBytes = 4 << 20
 
 // checkSockets checks the largest socket buffers that a process may have.
-func (d *doctor) checkSockets() {
+func (d network) checkSockets() {
 	s := d.settings
 	if s.Van != config.VanTCP && s.Van != config.VanAuto || s.Local {
 		return
