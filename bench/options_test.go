@@ -34,7 +34,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// The limit is of the van's kind and the workload's sizes.
+// The limit has the van's kind and the workload's sizes.
 func TestLimitOfOptions(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    Options

@@ -86,7 +86,7 @@ func serve(t testing.TB, f *fabric, slices []*model.FFNSlice, ranks []stepvan.Ra
 	return &serving
 }
 
-// readyNode tells when the memory is registered, as a barrier would.
+// readyNode calls ready after the memory is registered, in place of a barrier.
 type readyNode struct {
 	*fakeServer
 	ready func()

@@ -23,10 +23,10 @@ func (heap) Empty(_ tensor.DType, dims ...int64) (tensor.Tensor, error) {
 	return tensor.FromSlice(make([]float32, n), dims...)
 }
 
-// fabric joins workers and servers in one process by the rules of the real one,
-// at its least convenient: a push is placed in the registered chunk, refused while
-// the chunk is in use, and an answer is fetched from the server's memory only when
-// the worker waits for it.
+// fabric connects workers and servers in one process by the rules of real nodes, at their
+// least convenient. It places a push in the registered chunk, and refuses it while the
+// chunk is in use. It fetches an answer from the server's memory only when the worker
+// waits for it.
 type fabric struct {
 	workers []*fakeWorker
 	servers []*fakeServer
@@ -79,7 +79,7 @@ func newFabric(workers, servers int) *fabric {
 	return f
 }
 
-// leave tells the servers that no worker will ask again.
+// leave ends the batches of the servers: all workers have left.
 func (f *fabric) leave() {
 	for _, s := range f.servers {
 		close(s.inbox)

@@ -29,12 +29,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// forever is a command that ends only when it is told to.
+// forever is a command that ends only on a signal.
 var forever = sh("sleep 600")
 
 func sh(script string) []string { return []string{"sh", "-c", script} }
 
-// watched is a writer that tells when a text has been written.
+// watched is a writer that reports when a text has been written.
 type watched struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -76,8 +76,8 @@ func (w *watched) String() string {
 	return w.text.String()
 }
 
-// pids remembers who was started, and fails the test if any process of their
-// sessions, or any of extra, is there at its end.
+// pids remembers the children, and fails the test if a process of their sessions, or one of extra,
+// still lives at its end.
 type pids struct {
 	t        *testing.T
 	children []Child
@@ -99,7 +99,7 @@ func (p *pids) noneLeft(extra ...int) {
 	}
 }
 
-// launch runs a plan whose missing parts are filled in, and checks that nobody is left.
+// launch fills in the missing parts of a plan, runs it, and checks that no process is left.
 func launch(t *testing.T, plan Plan) (out, errOut string, err error) {
 	t.Helper()
 	stdout, stderr := &watched{}, &watched{}

@@ -45,7 +45,7 @@ func TestBenchJSONPageAndCompare(t *testing.T) {
 	require.Regexp(t, `mem echo 1w1s 8B/8B .* ~ \(p=1\.000 n=4\)`, out)
 }
 
-// A page that cannot be written is told before the first measurement: nothing is on the output.
+// A page that cannot be written is refused before the first measurement: the output is empty.
 func TestAPathForNoPageIsToldFirst(t *testing.T) {
 	folder := t.TempDir()
 	for name, path := range map[string]string{"no folder": filepath.Join(folder, "none", "x.html"), "a folder": folder} {
@@ -60,7 +60,7 @@ func TestAPathForNoPageIsToldFirst(t *testing.T) {
 	require.Empty(t, mustGlob(t, folder))
 }
 
-// A run of which nothing comes leaves the last page, and nothing beside it.
+// A run without results leaves the last page, and no temporary file.
 func TestAFailedRunLeavesTheLastPage(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "page.html")
@@ -138,7 +138,7 @@ func TestHelpOfCompare(t *testing.T) {
 	require.Equal(t, string(want), out, "if this is meant: go test ./cmd/stepvan -run TestHelp -update")
 }
 
-// Who runs this as python -m stepvan has the interpreter that it wants.
+// python -m stepvan uses its own interpreter.
 func TestTheInterpreter(t *testing.T) {
 	for _, c := range []struct {
 		python string

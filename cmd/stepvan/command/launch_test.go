@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waiting is a command that tells its pid, and that it was asked to end.
+// waiting is a command that prints its pid, and a line when it is asked to end.
 const waiting = `trap 'echo asked; exit 0' TERM; echo $$; while :; do sleep 0.01; done`
 
 // pid reads what waiting says first.
