@@ -10,9 +10,9 @@ func (s *spec) mark(server ps.Rank) byte {
 	return byte(server) + 1
 }
 
-// answerTo computes the answer to what was pushed: its bytes again and again, each with
-// mark added. An answer shorter than the push is the sum of pieces of its length.
-func answerTo(dst, pushed []byte, mark byte) {
+// writeAnswer repeats the pushed bytes in dst, and adds mark to each. When dst is shorter than the
+// push, pieces of its length are added up.
+func writeAnswer(dst, pushed []byte, mark byte) {
 	for i := range dst {
 		dst[i] = mark
 	}
@@ -26,10 +26,11 @@ func answerTo(dst, pushed []byte, mark byte) {
 	}
 }
 
-// firstWrong compares an answer with answerTo; -1 says that all is well.
+// firstWrong compares an answer with that of writeAnswer. It returns the index of the first wrong
+// byte, or -1.
 func firstWrong(got, pushed []byte, mark byte) int {
 	if len(got) < len(pushed) {
-		return firstWrongSum(got, pushed, mark)
+		return firstWrongInSum(got, pushed, mark)
 	}
 	for start := 0; start < len(got); start += len(pushed) {
 		for i := range min(len(pushed), len(got)-start) {
@@ -41,9 +42,9 @@ func firstWrong(got, pushed []byte, mark byte) int {
 	return -1
 }
 
-func firstWrongSum(got, pushed []byte, mark byte) int {
+func firstWrongInSum(got, pushed []byte, mark byte) int {
 	want := make([]byte, len(got))
-	answerTo(want, pushed, mark)
+	writeAnswer(want, pushed, mark)
 	for i := range want {
 		if got[i] != want[i] {
 			return i

@@ -11,14 +11,15 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// Workload batch is about the server alone: the requests of all workers are there when it takes a batch, so
-// that nothing of its time is spent waiting. Workers push what they have in flight, a barrier tells
-// that all have, and then the server takes and answers batch after batch. The workers wait at a further barrier
-// until it has, so that they do not want cores meanwhile. With fewer cores than processes they get some all the
-// same, whoever wakes up, so what counts is the processor time of the server's thread.
+// Workload batch measures the server alone. All requests have arrived before the server takes a batch, so
+// it never waits. The workers push what they have in flight and meet the server at a barrier. Then the
+// server takes and answers batch after batch, while the workers wait at a second barrier. They need no cores
+// there. A machine with fewer cores than processes still gives them some, so the figure is the processor
+// time of the server's thread.
 
-// feed has the requests of up to len(slots) batches be there at a barrier, again and again.
-func (w *worker) feed(ctx context.Context, count int) error {
+// pushBatches pushes up to len(slots) batches before a barrier, again and again, until count
+// batches are done.
+func (w *worker) pushBatches(ctx context.Context, count int) error {
 	for done := 0; done < count; done += len(w.slots) {
 		slots := w.slots[:min(len(w.slots), count-done)]
 		for i := range slots {
@@ -26,7 +27,7 @@ func (w *worker) feed(ctx context.Context, count int) error {
 				return err
 			}
 		}
-		for range 2 { // all have pushed; all are answered
+		for range 2 { // after all pushes; after all answers
 			if err := w.node.Barrier(ctx, ps.Workers|ps.Servers, true); err != nil {
 				return err
 			}
@@ -40,14 +41,14 @@ func (w *worker) feed(ctx context.Context, count int) error {
 	return nil
 }
 
-// vector is the answer to a batch: a buffer with rows for each worker.
-type vector struct {
-	buffer   tensor.Tensor
-	rows     []tensor.Tensor // one for each worker, of which the count of rows matters
-	handlers []ps.RequestID
+// batchAnswer is the answer to a batch: a buffer with rows for each worker.
+type batchAnswer struct {
+	buffer tensor.Tensor
+	rows   []tensor.Tensor // one for each worker, of which the count of rows matters
+	ids    []ps.RequestID
 }
 
-func (v *vector) allocate(n *ps.Node, s *spec) (err error) {
+func (v *batchAnswer) allocate(n *ps.Node, s *spec) (err error) {
 	if s.Workload != Batch {
 		return nil
 	}
@@ -61,12 +62,13 @@ func (v *vector) allocate(n *ps.Node, s *spec) (err error) {
 		}
 		v.rows = append(v.rows, row)
 	}
-	v.handlers = make([]ps.RequestID, s.Workers)
+	v.ids = make([]ps.RequestID, s.Workers)
 	return nil
 }
 
-// batches takes and answers count batches that are there, and times each. Budget: 0 allocations.
-func (s *server) batches(ctx context.Context, count int) error {
+// serveBatches takes and answers count batches that have arrived, and times each. Budget: 0
+// allocations.
+func (s *server) serveBatches(ctx context.Context, count int) error {
 	s.times.reset()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -101,9 +103,9 @@ func threadTime() time.Duration {
 
 // answerBatch answers a batch of all workers at once, with check according to what was pushed.
 func (s *server) answerBatch(check bool) error {
-	v := &s.vector
+	v := &s.batchAnswer
 	for i, r := range s.batch.Requests {
-		v.handlers[i] = r.ID
+		v.ids[i] = r.ID
 		if !check {
 			continue
 		}
@@ -111,8 +113,8 @@ func (s *server) answerBatch(check bool) error {
 		if err != nil {
 			return err
 		}
-		answerTo(v.rows[i].Bytes(), pushed.Bytes(), s.spec.mark(s.node.Rank()))
+		writeAnswer(v.rows[i].Bytes(), pushed.Bytes(), s.spec.mark(s.node.Rank()))
 	}
-	_, err := s.node.RespondVec(v.buffer, v.rows, v.handlers)
+	_, err := s.node.RespondVec(v.buffer, v.rows, v.ids)
 	return err
 }

@@ -13,7 +13,7 @@ import (
 func TestWrongBytesAreFound(t *testing.T) {
 	pushed := []byte{1, 2, 255}
 	answer := make([]byte, 7)
-	answerTo(answer, pushed, 3)
+	writeAnswer(answer, pushed, 3)
 	require.Equal(t, []byte{4, 5, 2, 4, 5, 2, 4}, answer)
 	require.Equal(t, -1, firstWrong(answer, pushed, 3))
 	for i := range answer {
@@ -28,7 +28,7 @@ func TestWrongBytesAreFound(t *testing.T) {
 func TestAShortAnswerIsTheSumOfAll(t *testing.T) {
 	pushed := []byte{1, 2, 3, 4, 5}
 	answer := make([]byte, 2)
-	answerTo(answer, pushed, 10)
+	writeAnswer(answer, pushed, 10)
 	require.Equal(t, []byte{19, 16}, answer)
 	require.Equal(t, -1, firstWrong(answer, pushed, 10))
 	for i := range pushed {
@@ -39,7 +39,7 @@ func TestAShortAnswerIsTheSumOfAll(t *testing.T) {
 }
 
 func TestStrangersAtTheControlSocket(t *testing.T) {
-	c := newConductor(&Options{Workers: 1, Servers: 1}, newCircle(1)[0])
+	c := newCoordinator(&Options{Workers: 1, Servers: 1}, newRotation(1)[0])
 	say := func(text string) error {
 		here, there := net.Pipe()
 		defer here.Close()
@@ -47,36 +47,36 @@ func TestStrangersAtTheControlSocket(t *testing.T) {
 			_, _ = there.Write([]byte(text))
 			there.Close()
 		}()
-		return c.introduce(newLine(here))
+		return c.registerNode(newControlConn(here))
 	}
 	require.NoError(t, say(`{"role":"worker","rank":0}`))
 	require.ErrorIs(t, say(`{"role":"worker","rank":0}`), stepvan.ErrInvalid, "twice")
 	require.ErrorIs(t, say(`{"role":"worker","rank":-1}`), stepvan.ErrInvalid)
 	require.ErrorIs(t, say(`{"role":"server","rank":1}`), stepvan.ErrInvalid)
 	require.ErrorIs(t, say(`{"role":"cook","rank":0}`), stepvan.ErrInvalid)
-	require.ErrorIs(t, say(`not JSON`), errLineLost)
+	require.ErrorIs(t, say(`not JSON`), errConnLost)
 	require.NoError(t, say(`{"role":"server","rank":0}`))
 }
 
 // What a node says is wrong is the error of the run, and so is that it says nothing.
 func TestANodeThatComplains(t *testing.T) {
 	here, there := net.Pipe()
-	c := newConductor(&Options{Workers: 1, Servers: 1}, newCircle(1)[0])
-	l := newLine(here)
+	c := newCoordinator(&Options{Workers: 1, Servers: 1}, newRotation(1)[0])
+	l := newControlConn(here)
 	l.name = "server 0"
-	m := &member{line: newLine(there)}
+	m := &nodeRunner{line: newControlConn(there)}
 	go func() {
 		var cmd command
 		_ = m.line.receive(&cmd)
-		_, err := m.obey(t.Context(), &cmd)
+		_, err := m.handleCommand(t.Context(), &cmd)
 		_ = m.line.send(&reply{Error: err.Error()})
 		_ = m.line.receive(&cmd)
 		there.Close()
 	}()
-	_, err := c.tell(command{Verb: verbCheck}, []*line{l})
+	_, err := c.execute(command{Verb: verbCheck}, []*controlConn{l})
 	require.ErrorContains(t, err, "server 0: stepvan: invalid argument: check before prepare")
-	_, err = c.tell(command{Verb: verbLimit}, []*line{l})
-	require.ErrorIs(t, err, errLineLost)
+	_, err = c.execute(command{Verb: verbLimit}, []*controlConn{l})
+	require.ErrorIs(t, err, errConnLost)
 	require.ErrorContains(t, err, "server 0")
 }
 
@@ -108,8 +108,8 @@ func TestKeysDiffer(t *testing.T) {
 
 func TestTheWrongVanIsRefused(t *testing.T) {
 	all := ps.Connections{{Van: "shm", Reason: "same machine"}, {Van: "tcp", Reason: "shm: other machine"}}
-	require.NoError(t, travelsBy(all[:1], Shm))
-	err := travelsBy(all, Shm)
+	require.NoError(t, checkVan(all[:1], Shm))
+	err := checkVan(all, Shm)
 	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	require.ErrorContains(t, err, "is reached by tcp and not by shm (shm: other machine)")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stepvan/stepvan/config"
 )
 
-// verb is what a node is told to do.
+// verb names what a node has to do.
 type verb string
 
 const (
@@ -26,7 +26,7 @@ const (
 	verbFinish  verb = "finish"  // stop, leave
 )
 
-// command is one line from the conductor to a node; each is answered with one reply.
+// command is one line from the coordinator to a node. The node answers each with one reply.
 type command struct {
 	Verb  verb     `json:"verb"`
 	Spec  *spec    `json:"spec,omitempty"`  // of prepare
@@ -34,7 +34,7 @@ type command struct {
 	Addrs []string `json:"addrs,omitempty"` // of connect
 }
 
-// spec is what a node must know of the Options.
+// spec is the part of the Options that a node needs.
 type spec struct {
 	Workload Workload      `json:"workload"`
 	Van      Van           `json:"van"`
@@ -54,7 +54,7 @@ func (o *Options) spec() *spec {
 	return &spec{
 		Workload: o.Workload, Van: o.Van, Workers: o.Workers,
 		Push: int64(o.Push), Pull: int64(o.Pull), Inflight: o.Inflight, Bulk: int64(o.Bulk),
-		InPlace: o.InPlace, Compute: o.Compute, Limit: o.limitSpec(), Inside: o.inside(), Profile: o.Profile,
+		InPlace: o.InPlace, Compute: o.Compute, Limit: o.limit().spec(), Inside: o.inOneProcess(), Profile: o.Profile,
 	}
 }
 
@@ -66,7 +66,7 @@ type hello struct {
 
 func (h hello) String() string { return fmt.Sprintf("%s %d", h.Role, h.Rank) }
 
-// reply is what a node answers: the error, or what the verb yields.
+// reply is the answer of a node: an error, or the result of the verb.
 type reply struct {
 	Error     string        `json:"error,omitempty"`
 	Addr      string        `json:"addr,omitempty"`      // of open
@@ -78,38 +78,39 @@ type reply struct {
 	Copy      time.Duration `json:"copy,omitempty"`      // of limit, worker only: of one copy of the bytes both ways
 }
 
-// errLineLost says that the other end of a line is gone.
-var errLineLost = errors.New("the connection with the measuring process broke")
+// errConnLost means that the other end of a controlConn is gone.
+var errConnLost = errors.New("the connection with the measuring process broke")
 
-// line is one end of the connection between conductor and node. One caller at a time.
-type line struct {
-	name string // of the node, once it has said hello
+// controlConn is one end of the connection between coordinator and node. One goroutine at a time
+// may use it.
+type controlConn struct {
+	name string // of the node, after its hello
 	conn net.Conn
 	in   *json.Decoder
 	out  *json.Encoder
 }
 
-func newLine(c net.Conn) *line {
-	return &line{conn: c, in: json.NewDecoder(c), out: json.NewEncoder(c)}
+func newControlConn(c net.Conn) *controlConn {
+	return &controlConn{conn: c, in: json.NewDecoder(c), out: json.NewEncoder(c)}
 }
 
-// closeWith ends waits on the line when ctx ends, until release is called.
-func (l *line) closeWith(ctx context.Context) (release func() bool) {
+// closeWhenDone closes the connection when ctx ends, until release is called.
+func (l *controlConn) closeWhenDone(ctx context.Context) (release func() bool) {
 	return context.AfterFunc(ctx, func() { l.conn.Close() })
 }
 
-func (l *line) send(v any) error { return l.out.Encode(v) }
+func (l *controlConn) send(v any) error { return l.out.Encode(v) }
 
-// receive reads one line into v. errLineLost says that the other side is gone.
-func (l *line) receive(v any) error {
+// receive reads one line into v. errConnLost means that the other side is gone.
+func (l *controlConn) receive(v any) error {
 	if err := l.in.Decode(v); err != nil {
-		return fmt.Errorf("%w: %w", errLineLost, err)
+		return fmt.Errorf("%w: %w", errConnLost, err)
 	}
 	return nil
 }
 
-// answer reads the reply of a node. The error may be the node's.
-func (l *line) answer(r *reply) error {
+// receiveReply reads the reply of a node. The error may come from the node.
+func (l *controlConn) receiveReply(r *reply) error {
 	if err := l.receive(r); err != nil {
 		return fmt.Errorf("%s: %w", l.name, err)
 	}

@@ -1,59 +1,59 @@
 // Package bench measures whole exchanges between nodes and, in the same run, the
-// least that the machine itself needs for the same bytes.
+// least time that the machine itself needs for the same bytes.
 //
-// # What is run
+// # Measurements
 //
-// Run starts one scheduler and the wanted workers and servers: each a process, or
-// all in this one. Every worker keeps Inflight exchanges going: it pushes and waits
+// Run starts one scheduler, workers and servers. Each is a process, or all are in
+// this one. Every worker keeps Inflight exchanges in flight: it pushes and waits
 // for the pull. Workloads differ in nodes, in sizes, and in what a server answers:
 //
-//   - echo, incast, fanout send the pushed bytes back from where they were received
+//   - echo, incast and fanout send the pushed bytes back from where they arrived
 //   - afd sends a buffer of its own, as an FFN server of a split transformer does, and
 //     waits for the pushes of all workers (lock-step); in place it computes in the
-//     memory of the worker where the van lets it
+//     memory of the worker where the van allows it
 //   - afd3 is afd between computations on both sides, with several micro-batches in flight
 //   - weights is a large push with a small answer
-//   - batch times the server alone, on requests that are there
+//   - batch times the server alone, on requests that have arrived
 //   - barrier has no tensors; start is about processes: start, one exchange, stop
 //
-// The bytes of the first exchanges are checked; then nothing but the exchange itself
-// is timed.
+// The nodes check the bytes of the first exchanges. After that, only the exchange
+// itself is timed.
 //
 // # The limit
 //
-// Worker 0 and server 0 (all servers of fanout) also exchange the same bytes with nothing
-// between: see package limit. Limit and measurement alternate in short rounds, because
-// machines change their speed from one second to the next; Report.Ratio is the median
-// over rounds of the quotient of the two medians. While one is measured, the
-// nodes do nothing for the other: they wait for the next command. RunTogether has several
-// clusters take their rounds in turns.
+// Worker 0 and server 0 (all servers of fanout) also exchange the same bytes without
+// stepvan: see package limit. Machines change their speed from one second to the next,
+// so limit and measurement alternate in short rounds. Report.Ratio is the median, over
+// the rounds, of the quotient of the two medians. While one is measured, the nodes of the
+// other wait for the next command. RunTogether lets several clusters take their rounds in turns.
 //
-// Incast and nodes in Python are compared with other measurements instead: the same with one worker, the same between
-// nodes in Go. Those are added where they are not asked for, and take their rounds in turns.
+// Incast is compared with the same for one worker, and nodes in Python with the same between
+// nodes in Go. RunTogether adds these measurements where they are missing.
 //
 // # Nodes in Python
 //
-// Options.Nodes chooses workers and servers that are programs in Python, over package stepvan: module stepvan._bench. They
-// take the same commands as a member does, but for those of the limit, and count their exchanges by duration.
+// Options.Nodes chooses workers and servers that are programs in Python: module
+// stepvan._bench. They run the same commands as nodes in Go, except those of the limit,
+// and count their exchanges by time.
 //
-// A peer is another library that exchanges the same bytes between two processes in Python, as they do. Its processes are
-// started and commanded in the same way, but are no nodes: they find each other by files beside the socket of the conductor.
+// A peer is another library that exchanges the same bytes between two processes in Python.
+// Its processes start and get commands in the same way, but they are no nodes. They find
+// each other by files next to the coordinator's socket.
 //
 // # Plans
 //
-// A Plan is groups of measurements; a Matrix makes one of lists. Goals are what the
-// project wants to reach. Package page makes a page of reports, package compare a
-// comparison of two series of them.
+// A Plan is groups of measurements; a Matrix makes one of lists. Goals are the figures
+// that the project wants to reach. Package page makes a page of reports. Package compare
+// compares two series of them.
 //
-// # Who does what
+// # Coordination
 //
-// The conductor (of each cluster) tells its nodes by a Unix socket what to do next, one command
-// at a time, and collects their histograms. A server learns of the end of a round
-// in band, by a request that each worker sends after its last exchange.
+// The coordinator of each cluster sends its nodes one command at a time over a Unix socket,
+// and collects their histograms. A server learns of the end of a round from the
+// requests themselves: each worker sends one more after its last exchange.
 //
 // # Threads and memory
 //
-// Run may be called from any goroutine, and several runs may go on at once, if to
-// measure each other is what is wanted. Nodes allocate before the first round, and
-// nothing in the rounds.
+// Any goroutine may call Run. Several runs at the same time disturb each other's figures.
+// Nodes allocate before the first round, and nothing in the rounds.
 package bench

@@ -9,10 +9,11 @@ type Goal struct {
 	Unit    string
 	Bound   float64
 	Least   bool // the figure must reach Bound; else it must not exceed it
-	of      func(*Report) float64
+	figure  func(*Report) float64
 }
 
-// Goals are those of the project, but for nodes in Python. Measurements that several goals want are made once.
+// Goals lists the goals of the project, except those of nodes in Python. Several goals may share
+// one measurement.
 func Goals() []Goal {
 	var (
 		ratio  = func(r *Report) float64 { return r.Ratio }
@@ -30,60 +31,61 @@ func Goals() []Goal {
 	inPlace, parked := afd(Shm), echo(TCP)
 	inPlace.InPlace, parked.Progress = true, progressPark
 	goals := []Goal{
-		{Name: "shm, echo of 8 bytes: p50", Options: echo(Shm), Unit: "us", Bound: 1, of: p50},
-		{Name: "shm, echo of 8 bytes: p99", Options: echo(Shm), Unit: "us", Bound: 10, of: p99},
-		{Name: "shm, AFD exchange, one copy: p50 by copy and flag of two bare processes", Options: afd(Shm), Unit: "x", Bound: 1.25, of: ratio},
-		{Name: "shm, AFD exchange in place: p50", Options: inPlace, Unit: "us", Bound: 5, of: p50},
-		{Name: "TCP, echo of 8 bytes: p50 by bare socket", Options: echo(TCP), Unit: "x", Bound: 1.5, of: ratio},
-		{Name: "TCP, AFD exchange: p50 by bare socket", Options: afd(TCP), Unit: "x", Bound: 1.2, of: ratio},
-		{Name: "TCP, weights of 256 MiB: share of the bare rate", Options: Options{Workload: Weights, Van: TCP}, Bound: 0.9, Least: true, of: share},
-		{Name: "shm, weights of 256 MiB: share of the bare rate", Options: Options{Workload: Weights, Van: Shm}, Bound: 0.9, Least: true, of: share},
-		{Name: "TCP, park, echo of 8 bytes: p50 by Go netpoll", Options: parked, Unit: "x", Bound: 1.3, of: ratio},
+		{Name: "shm, echo of 8 bytes: p50", Options: echo(Shm), Unit: "us", Bound: 1, figure: p50},
+		{Name: "shm, echo of 8 bytes: p99", Options: echo(Shm), Unit: "us", Bound: 10, figure: p99},
+		{Name: "shm, AFD exchange, one copy: p50 by copy and flag of two bare processes", Options: afd(Shm), Unit: "x", Bound: 1.25, figure: ratio},
+		{Name: "shm, AFD exchange in place: p50", Options: inPlace, Unit: "us", Bound: 5, figure: p50},
+		{Name: "TCP, echo of 8 bytes: p50 by bare socket", Options: echo(TCP), Unit: "x", Bound: 1.5, figure: ratio},
+		{Name: "TCP, AFD exchange: p50 by bare socket", Options: afd(TCP), Unit: "x", Bound: 1.2, figure: ratio},
+		{Name: "TCP, weights of 256 MiB: share of the bare rate", Options: Options{Workload: Weights, Van: TCP}, Bound: 0.9, Least: true, figure: share},
+		{Name: "shm, weights of 256 MiB: share of the bare rate", Options: Options{Workload: Weights, Van: Shm}, Bound: 0.9, Least: true, figure: share},
+		{Name: "TCP, park, echo of 8 bytes: p50 by Go netpoll", Options: parked, Unit: "x", Bound: 1.3, figure: ratio},
 	}
 	for _, v := range []Van{TCP, Shm} {
 		o := Options{Workload: AFD, Van: v, Workers: 8, Servers: 4}
 		goals = append(goals,
-			Goal{Name: title(v) + ", AFD of 8 workers and 4 servers: p99 by p50", Options: o, Unit: "x", Bound: 10, of: spread},
-			Goal{Name: title(v) + ", AFD of 8 workers and 4 servers: longest", Options: o, Unit: "ms", Bound: 50, of: longest})
+			Goal{Name: vanTitle(v) + ", AFD of 8 workers and 4 servers: p99 by p50", Options: o, Unit: "x", Bound: 10, figure: spread},
+			Goal{Name: vanTitle(v) + ", AFD of 8 workers and 4 servers: longest", Options: o, Unit: "ms", Bound: 50, figure: longest})
 	}
 	for _, v := range []Van{TCP, Mem} {
 		for _, workers := range []int{64, 256} {
 			o := Options{Workload: Incast, Van: v, Workers: workers, Together: true}
-			goals = append(goals, Goal{Name: title(v) + ", one process, " + o.nodes() + ": cost of a request by that of one worker", Options: o, Unit: "x", Bound: 2, of: ratio})
+			goals = append(goals, Goal{Name: vanTitle(v) + ", one process, " + o.nodes() + ": cost of a request by that of one worker", Options: o, Unit: "x", Bound: 2, figure: ratio})
 		}
 	}
 	for _, v := range Vans {
-		goals = append(goals, Goal{Name: title(v) + ", echo of 8 bytes: allocations per exchange", Options: echo(v), of: allocations})
+		goals = append(goals, Goal{Name: vanTitle(v) + ", echo of 8 bytes: allocations per exchange", Options: echo(v), figure: allocations})
 	}
-	return append(goals, Goal{Name: "start, one exchange and stop: p50", Options: Options{Workload: Start, Van: TCP}, Unit: "ms", Bound: 300, of: millis(p50)})
+	return append(goals, Goal{Name: "start, one exchange and stop: p50", Options: Options{Workload: Start, Van: TCP}, Unit: "ms", Bound: 300, figure: millis(p50)})
 }
 
-// PythonGoals are those of nodes in Python.
+// PythonGoals lists the goals of nodes in Python.
 func PythonGoals(nodes Nodes) []Goal {
 	with := func(w Workload, v Van) Options { return Options{Workload: w, Van: v, Nodes: nodes} }
 	over := func(r *Report) float64 { return r.Over }
 	name := string(nodes) + ": "
 	return []Goal{
-		{Name: name + "shm, echo of 8 bytes: p50 above that of Go", Options: with(Echo, Shm), Unit: "us", Bound: 2.5, of: over},
-		{Name: name + "TCP, echo of 8 bytes: p50", Options: with(Echo, TCP), Unit: "us", Bound: 12, of: func(r *Report) float64 { return r.P50 }},
-		{Name: name + "shm, AFD exchange: p50 by that of Go", Options: with(AFD, Shm), Unit: "x", Bound: 1.1, of: func(r *Report) float64 { return r.Ratio }},
-		{Name: name + "shm, get_batch and respond_vec of 8 workers: p50 above that of Go", Options: with(Batch, Shm), Unit: "us", Bound: 10, of: over},
+		{Name: name + "shm, echo of 8 bytes: p50 above that of Go", Options: with(Echo, Shm), Unit: "us", Bound: 2.5, figure: over},
+		{Name: name + "TCP, echo of 8 bytes: p50", Options: with(Echo, TCP), Unit: "us", Bound: 12, figure: func(r *Report) float64 { return r.P50 }},
+		{Name: name + "shm, AFD exchange: p50 by that of Go", Options: with(AFD, Shm), Unit: "x", Bound: 1.1, figure: func(r *Report) float64 { return r.Ratio }},
+		{Name: name + "shm, get_batch and respond_vec of 8 workers: p50 above that of Go", Options: with(Batch, Shm), Unit: "us", Bound: 10, figure: over},
 	}
 }
 
-// allocations of an exchange, without those of heartbeats and timers, a few per second.
+// allocations of an exchange, rounded so that the few per second of heartbeats and timers do not
+// count.
 func allocations(r *Report) float64 { return rounded(r.Allocs, 0) }
 
-// Verdict is what came of a goal.
-type Verdict struct {
+// GoalResult is the measured figure of a goal, or the error that prevented it.
+type GoalResult struct {
 	Goal
 	Figure float64
-	Report *Report // may be that of several goals; nil when it could not be measured
-	Err    error   // why not
+	Report *Report // several goals may share it; nil after an error
+	Err    error   // why it could not be measured
 }
 
-// Met tells whether the figure is good enough.
-func (v *Verdict) Met() bool {
+// Met reports whether the figure is good enough.
+func (v *GoalResult) Met() bool {
 	if v.Err != nil {
 		return false
 	}
@@ -93,11 +95,11 @@ func (v *Verdict) Met() bool {
 	return v.Figure <= v.Bound
 }
 
-// RunGoals measures goals, and further what more holds. base holds what does not belong to a goal:
-// Node, Python, Env, Duration, Rounds, Signals, Stderr. The error is that of Plan.Run; a
-// measurement that failed is an error of its goals, or stands among the further outcomes.
-func RunGoals(ctx context.Context, base Options, goals []Goal, more Plan, w Watch) (verdicts []Verdict, further []Outcome, err error) {
-	plan, places := planOf(goals, base)
+// RunGoals measures goals, and then the measurements of more. base holds the options that no goal
+// sets: Node, Python, Env, Duration, Rounds, Signals, Stderr. The error comes from Plan.Run. A
+// measurement that failed is an error of its goals, or of its further outcome.
+func RunGoals(ctx context.Context, base Options, goals []Goal, more Plan, w Watch) (goalResults []GoalResult, further []Outcome, err error) {
+	plan, positions := planGoals(goals, base)
 	needed := 0
 	for _, group := range plan {
 		needed += len(group)
@@ -107,19 +109,19 @@ func RunGoals(ctx context.Context, base Options, goals []Goal, more Plan, w Watc
 		return nil, nil, err
 	}
 	for i, g := range goals {
-		got := outcomes[places[i]]
-		v := Verdict{Goal: g, Report: got.Report, Err: got.Err}
+		got := outcomes[positions[i]]
+		v := GoalResult{Goal: g, Report: got.Report, Err: got.Err}
 		if v.Err == nil {
-			v.Figure = rounded(g.of(got.Report), 2)
+			v.Figure = rounded(g.figure(got.Report), 2)
 		}
-		verdicts = append(verdicts, v)
+		goalResults = append(goalResults, v)
 	}
-	return verdicts, outcomes[needed:], nil
+	return goalResults, outcomes[needed:], nil
 }
 
-// planOf lists each measurement once, those of a workload with the same nodes in one group,
-// and the place of each goal's measurement in the list.
-func planOf(goals []Goal, base Options) (plan Plan, places []int) {
+// planGoals lists each measurement once. Measurements of one workload with the same nodes form a
+// group. positions[i] is the index of goal i in the list.
+func planGoals(goals []Goal, base Options) (plan Plan, positions []int) {
 	groups := map[string]int{}
 	type place struct{ group, index int }
 	at := map[string]place{}
@@ -150,7 +152,7 @@ func planOf(goals []Goal, base Options) (plan Plan, places []int) {
 		for _, group := range plan[:p.group] {
 			index += len(group)
 		}
-		places = append(places, index)
+		positions = append(positions, index)
 	}
-	return plan, places
+	return plan, positions
 }

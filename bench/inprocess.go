@@ -11,37 +11,38 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/launch"
 	"github.com/stepvan/stepvan/ps"
 )
 
 // runInProcess runs a measurement with all nodes in this process.
-func runInProcess(ctx context.Context, o *Options, s *seat) (*Report, error) {
+func runInProcess(ctx context.Context, o *Options, t *turn) (*Report, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer o.interrupt(cancel)()
-	nodes, err := ps.StartAll(ctx, o.nodeSettings(), ps.WithNetwork(ps.NewNetwork(ps.NetworkOptions{})), ps.WithLogger(zerolog.Nop()))
+	nodes, err := ps.StartAll(ctx, o.clusterSettings(), ps.WithNetwork(ps.NewNetwork(ps.NetworkOptions{})), ps.WithLogger(zerolog.Nop()))
 	if err != nil {
-		return nil, causeOf(ctx, err)
+		return nil, preferCause(ctx, err)
 	}
-	c := newConductor(o, s)
+	c := newCoordinator(o, t)
 	ended := make(chan error, len(nodes))
 	scheduler, members := nodes[0], nodes[1:]
 	go func() { ended <- scheduler.Stop(ctx) }()
-	var ours []*line
+	var ours []*controlConn
 	for _, n := range members {
-		here, there, pairErr := linePair()
+		here, there, pairErr := connPair()
 		if pairErr != nil {
 			err = pairErr
 			ended <- nil
 			continue
 		}
-		m := &member{node: n, line: newLine(there)}
+		m := &nodeRunner{node: n, line: newControlConn(there)}
 		go func() { ended <- m.run(ctx) }()
-		ours = append(ours, newLine(here))
+		ours = append(ours, newControlConn(here))
 	}
 	var r *Report
 	if err == nil {
-		r, err = conductLines(ctx, c, ours)
+		r, err = coordinateConns(ctx, c, ours)
 	}
 	if err != nil {
 		cancel(err)
@@ -50,17 +51,17 @@ func runInProcess(ctx context.Context, o *Options, s *seat) (*Report, error) {
 		err = errors.Join(err, <-ended)
 	}
 	for _, n := range nodes {
-		_ = n.Stop(ctx) // those that an error has kept from it; ctx has ended then
+		_ = n.Stop(ctx) // after an error, when ctx has ended
 	}
 	if err != nil {
-		return nil, causeOf(ctx, err)
+		return nil, preferCause(ctx, err)
 	}
 	return r, nil
 }
 
-// linePair makes both ends of a line. Unlike net.Pipe it has a buffer: who writes may
-// end before the other reads on, as with a line between processes.
-func linePair() (here, there net.Conn, err error) {
+// connPair makes both ends of a connection. Unlike net.Pipe it has a buffer: one side may write and
+// end before the other reads, as between processes.
+func connPair() (here, there net.Conn, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("socket pair: %w", err)
@@ -75,23 +76,23 @@ func linePair() (here, there net.Conn, err error) {
 	return ends[0], ends[1], err
 }
 
-func conductLines(ctx context.Context, c *conductor, lines []*line) (*Report, error) {
+func coordinateConns(ctx context.Context, c *coordinator, lines []*controlConn) (*Report, error) {
 	defer c.close()
 	for _, l := range lines {
-		if err := c.introduce(l); err != nil {
+		if err := c.registerNode(l); err != nil {
 			return nil, err
 		}
 	}
-	return c.conduct(ctx)
+	return c.run(ctx)
 }
 
-// nodeSettings lists those of the scheduler, the servers and the workers.
-func (o *Options) nodeSettings() []ps.Settings {
+// clusterSettings lists the settings of the scheduler, the servers and the workers.
+func (o *Options) clusterSettings() []ps.Settings {
 	base := ps.DefaultSettings()
 	base.NumWorker, base.NumServer, base.RootURI = o.Workers, o.Servers, "127.0.0.1"
-	base.Batch, base.Progress = config.BatchAny, o.waiting()
-	base.HeartbeatTimeout = patience
-	base.Van, base.Local = o.setting(), o.Van == Unix
+	base.Batch, base.Progress = config.BatchAny, o.progressSetting()
+	base.HeartbeatTimeout = heartbeatTimeout
+	base.Van, base.Local = o.vanSetting(), o.Van == Unix
 	all := []ps.Settings{base}
 	all[0].Role = ps.RoleScheduler
 	add := func(role ps.Role, count int) {
@@ -106,17 +107,17 @@ func (o *Options) nodeSettings() []ps.Settings {
 	return all
 }
 
-// waiting is how the nodes wait, in the words of settings. Where workers of batch slept, it would cost the server a system call to
-// wake each.
-func (o *Options) waiting() config.Progress {
-	if o.Workload == Batch && o.Progress == progressAuto && !o.inside() {
+// progressSetting is the value of STEPVAN_PROGRESS. Workers of batch spin: the server would need a
+// system call to wake each that sleeps.
+func (o *Options) progressSetting() config.Progress {
+	if o.Workload == Batch && o.Progress == progressAuto && !o.inOneProcess() {
 		return config.Progress(progressSpin)
 	}
 	return config.Progress(o.Progress)
 }
 
-// setting is the van in the words of settings. Unix sockets are tcp's on this machine.
-func (o *Options) setting() config.Van {
+// vanSetting is the value of STEPVAN_VAN. Unix sockets are tcp with DMLC_LOCAL.
+func (o *Options) vanSetting() config.Van {
 	switch o.Van {
 	case Mem:
 		return config.VanMem
@@ -126,10 +127,25 @@ func (o *Options) setting() config.Van {
 	return config.VanTCP
 }
 
-// causeOf prefers why ctx was ended to what came of it.
-func causeOf(ctx context.Context, err error) error {
+// preferCause returns the cause of the end of ctx, if it has ended, rather than err.
+func preferCause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
+}
+
+// interrupt cancels the run in this process at the first signal, with the same error as a run of
+// processes, until release is called.
+func (o *Options) interrupt(cancel context.CancelCauseFunc) (release func()) {
+	over := make(chan struct{})
+	go func() {
+		select {
+		case s := <-o.Signals:
+			number, _ := s.(unix.Signal)
+			cancel(&launch.Interrupted{Signal: number})
+		case <-over:
+		}
+	}()
+	return func() { close(over) }
 }

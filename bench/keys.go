@@ -21,8 +21,8 @@ func pullKey(rank ps.Rank, slot int) tensor.Key { return pullBit | pushKey(rank,
 
 func slotOf(k tensor.Key) int { return int(k & slotMask) }
 
-// endSlot is that of the request with which a worker ends a round.
+// endSlot is the slot of the request with which a worker ends a round.
 func (s *spec) endSlot() int { return s.Inflight }
 
-// bulkSlot is that of the pull that is in flight beside the exchanges.
+// bulkSlot is the slot of the pull that is in flight besides the exchanges.
 func (s *spec) bulkSlot() int { return s.Inflight + 1 }

@@ -10,7 +10,7 @@ import (
 
 // Range and resolution of latencies: 1 ns to 10 min with three digits.
 const (
-	mostLatency   = int64(10 * time.Minute)
+	maxLatency    = int64(10 * time.Minute)
 	latencyDigits = 3
 )
 
@@ -18,30 +18,31 @@ const (
 type latencies struct{ h *hdrhistogram.Histogram }
 
 func newLatencies() latencies {
-	return latencies{hdrhistogram.New(1, mostLatency, latencyDigits)}
+	return latencies{hdrhistogram.New(1, maxLatency, latencyDigits)}
 }
 
-// add counts d; what is longer than the range counts as its end.
+// add counts d. A time beyond the range counts as the end of the range.
 func (l latencies) add(d time.Duration) {
-	_ = l.h.RecordValue(min(max(int64(d), 1), mostLatency)) // in range
+	_ = l.h.RecordValue(min(max(int64(d), 1), maxLatency)) // in range
 }
 
-// counts tells how many exchanges took so many ns: latencies of a node that has no histograms.
+// counts holds the number of exchanges by their time in ns: the latencies of a node without
+// histograms.
 type counts map[int64]int64
 
-// addCounts adds those of counts, as add does. The error is about what is no count.
+// addCounts adds counts as add does. The error names an entry that is no count.
 func (l latencies) addCounts(c counts) error {
 	for ns, n := range c {
 		if n < 1 {
 			return errs.Invalid("%d exchanges took %d ns", n, ns)
 		}
-		_ = l.h.RecordValues(min(max(ns, 1), mostLatency), n) // in range
+		_ = l.h.RecordValues(min(max(ns, 1), maxLatency), n) // in range
 	}
 	return nil
 }
 
-// report tells how long each exchange of the last round took. To encode that costs milliseconds, which others
-// that still measure would have to bear, so it is asked for after the round.
+// report encodes the latencies of the last round. Encoding costs milliseconds, which nodes that
+// still measure would pay for, so the coordinator asks for it after the round.
 func (l latencies) report() (r *reply, err error) {
 	r = &reply{}
 	r.Latencies, err = l.encode()
@@ -51,7 +52,7 @@ func (l latencies) report() (r *reply, err error) {
 func (l latencies) reset()       { l.h.Reset() }
 func (l latencies) count() int64 { return l.h.TotalCount() }
 
-// micros is the percentile in us: of so many percent of all latencies none is greater.
+// micros is a percentile in us: at most that many percent of all latencies are below it.
 func (l latencies) micros(percent float64) float64 {
 	if percent == 100 {
 		return float64(l.h.Max()) / 1e3
@@ -59,7 +60,7 @@ func (l latencies) micros(percent float64) float64 {
 	return float64(l.h.ValueAtQuantile(percent)) / 1e3
 }
 
-// merge adds what another process has collected and encoded.
+// merge adds the encoded latencies of another process.
 func (l latencies) merge(encoded []byte) error {
 	if len(encoded) == 0 {
 		return nil
@@ -73,4 +74,32 @@ func (l latencies) merge(encoded []byte) error {
 
 func (l latencies) encode() ([]byte, error) {
 	return l.h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+}
+
+// Curve is a distribution. Latency[i] is the time in us within which Percent[i] of all exchanges
+// ended.
+type Curve struct {
+	Percent []float64 `json:"percent"`
+	Latency []float64 `json:"us"`
+	Limit   []float64 `json:"limit_us,omitempty"`
+
+	Count      int64 `json:"count"` // exchanges; a level beyond the last one shows the maximum
+	LimitCount int64 `json:"limit_count,omitempty"`
+}
+
+// levels of a curve. They are closer together where exchanges are rarer.
+var levels = []float64{0, 10, 25, 50, 75, 90, 95, 97.5, 99, 99.5, 99.75, 99.9, 99.95, 99.975, 99.99, 99.995, 99.999, 100}
+
+// curve reads the latencies at all levels. It applies change to each, unless change is nil; change
+// must keep their order.
+func (l latencies) curve(change func(us float64) float64) []float64 {
+	out := make([]float64, len(levels))
+	for i, percent := range levels {
+		us := l.micros(percent)
+		if change != nil {
+			us = change(us)
+		}
+		out[i] = rounded(us, digits)
+	}
+	return out
 }

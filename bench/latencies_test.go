@@ -40,13 +40,13 @@ func TestLatenciesOfProcessesAdd(t *testing.T) {
 	require.Error(t, one.merge([]byte("no histogram")))
 }
 
-// A node without histograms tells how many exchanges took how long.
+// A node without histograms reports how many exchanges took how long.
 func TestLatenciesFromCounts(t *testing.T) {
 	l := newLatencies()
 	require.NoError(t, l.addCounts(counts{1000: 3, 5000: 1, 0: 1, 1 << 62: 1}))
 	require.EqualValues(t, 6, l.count())
 	require.InEpsilon(t, 1, l.micros(50), 1e-3)
-	require.InEpsilon(t, mostLatency/1000, l.micros(100), 1e-3)
+	require.InEpsilon(t, maxLatency/1000, l.micros(100), 1e-3)
 	require.ErrorIs(t, l.addCounts(counts{1: -1}), stepvan.ErrInvalid)
 }
 
@@ -58,7 +58,7 @@ func TestLatenciesAllocateNothing(t *testing.T) {
 // What takes long is not tried more often than needed.
 func TestExchangesThatTakeLong(t *testing.T) {
 	tries := 0
-	n, err := howMany(time.Second, 1, func(n int) (time.Duration, error) {
+	n, err := calibrateCount(time.Second, 1, func(n int) (time.Duration, error) {
 		tries++
 		return time.Duration(n) * 2 * time.Second, nil
 	})
@@ -67,9 +67,9 @@ func TestExchangesThatTakeLong(t *testing.T) {
 }
 
 func TestQuartiles(t *testing.T) {
-	require.Equal(t, Range{}, middle(nil))
-	require.Equal(t, Range{3, 3}, middle([]float64{3}))
-	require.Equal(t, Range{2, 4}, middle([]float64{5, 1, 3, 2, 4}))
+	require.Equal(t, Range{}, middleHalf(nil))
+	require.Equal(t, Range{3, 3}, middleHalf([]float64{3}))
+	require.Equal(t, Range{2, 4}, middleHalf([]float64{5, 1, 3, 2, 4}))
 	require.Equal(t, "50%", Range{2, 4}.Around(2))
 	require.Empty(t, Range{}.Around(0))
 }
@@ -96,9 +96,9 @@ func TestMedian(t *testing.T) {
 func TestExchangesThatFillATime(t *testing.T) {
 	require.Equal(t, 500, scaled(100, 20*time.Millisecond, 100*time.Millisecond))
 	require.Equal(t, 1, scaled(16, time.Minute, time.Millisecond), "one at least")
-	require.Equal(t, mostCount, scaled(16, 0, time.Hour), "not for ever")
+	require.Equal(t, maxCount, scaled(16, 0, time.Hour), "not for ever")
 	var tried []int
-	n, err := howMany(time.Second, 4, func(n int) (time.Duration, error) {
+	n, err := calibrateCount(time.Second, 4, func(n int) (time.Duration, error) {
 		tried = append(tried, n)
 		return time.Duration(n) * time.Millisecond, nil
 	})

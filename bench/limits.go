@@ -10,23 +10,28 @@ const (
 	limitGo        = "go nodes"
 )
 
-// limitSpec is the least that an exchange of the options can be.
-func (o *Options) limitSpec() limit.Spec {
-	s := limit.Spec{Kind: o.limitKind(), Push: int64(o.Push), Pull: int64(o.Pull), Parties: 1 + o.limitServers(), Inside: o.inside()}
-	if o.InPlace && s.Kind == limit.Memory {
+// limits describes the limit of a measurement.
+type limits struct{ o *Options }
+
+func (o *Options) limit() limits { return limits{o} }
+
+// spec describes the exchange without stepvan that moves the same bytes.
+func (l limits) spec() limit.Spec {
+	s := limit.Spec{Kind: l.kind(), Push: int64(l.o.Push), Pull: int64(l.o.Pull), Parties: 1 + l.servers(), Inside: l.o.inOneProcess()}
+	if l.o.InPlace && s.Kind == limit.Memory {
 		s.Push, s.Pull = 0, 0
 	}
 	return s
 }
 
-func (o *Options) limitKind() limit.Kind {
-	park := o.Progress == progressPark
+func (l limits) kind() limit.Kind {
+	park := l.o.Progress == progressPark
 	switch {
-	case o.Van == Shm, o.Van == Mem:
+	case l.o.Van == Shm, l.o.Van == Mem:
 		return limit.Memory
-	case o.Van == Unix && park:
+	case l.o.Van == Unix && park:
 		return limit.UnixNetpoll
-	case o.Van == Unix:
+	case l.o.Van == Unix:
 		return limit.UnixSocket
 	case park:
 		return limit.Netpoll
@@ -34,20 +39,20 @@ func (o *Options) limitKind() limit.Kind {
 	return limit.Socket
 }
 
-// limitServers is how many servers the limit's worker exchanges with.
-func (o *Options) limitServers() int {
-	if o.Workload == Fanout {
-		return o.Servers
+// servers is how many servers the limit's worker exchanges with.
+func (l limits) servers() int {
+	if l.o.Workload == Fanout {
+		return l.o.Servers
 	}
 	return 1
 }
 
-// limitName is what the limit is called; "": there is none.
-func (o *Options) limitName() string {
-	if o.Nodes.Python() {
+// name is the name of the limit in reports; "" means that there is no limit.
+func (l limits) name() string {
+	if l.o.Nodes.Python() {
 		return limitGo
 	}
-	switch o.Workload {
+	switch l.o.Workload {
 	case Batch:
 		return ""
 	case Incast:
@@ -60,14 +65,35 @@ func (o *Options) limitName() string {
 	how := map[limit.Kind]string{
 		limit.Socket: "socket", limit.UnixSocket: "unix socket", limit.Netpoll: "netpoll",
 		limit.UnixNetpoll: "unix netpoll", limit.Memory: "copy and flag",
-	}[o.limitKind()]
+	}[l.kind()]
 	switch {
-	case o.InPlace && o.limitKind() == limit.Memory:
+	case l.o.InPlace && l.kind() == limit.Memory:
 		return "flag"
-	case o.limitKind() == limit.Memory:
+	case l.kind() == limit.Memory:
 		return how
-	case o.Workload == Weights:
+	case l.o.Workload == Weights:
 		return how + " stream"
 	}
 	return how + " ping-pong"
+}
+
+// bare reports whether the limit is an exchange of worker 0 and servers without stepvan.
+// Otherwise the limit is another measurement, or there is none.
+func (l limits) bare() bool {
+	return l.o.Workload != Incast && l.o.Workload != Batch && !l.o.Nodes.Python() && !l.o.baseline
+}
+
+// from is the limit in us when a bare exchange takes bare us.
+func (l limits) from(bare float64) float64 {
+	if l.o.Workload == AFD3 {
+		return l.idealLayer(bare)
+	}
+	return bare
+}
+
+// idealLayer is the least time of a layer, in us, when an exchange takes exchangeUS. Either the
+// micro-batches wait for the slowest stage, or a single one passes all stages.
+func (l limits) idealLayer(exchangeUS float64) float64 {
+	stage := float64(l.o.Compute.Nanoseconds()) / 1e3
+	return max(float64(l.o.Inflight)*max(stage, exchangeUS), 2*stage+exchangeUS)
 }

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine names what figures are from: processor, cores, kernel, Go.
+// machine names the machine of the figures: processor, cores, kernel, Go.
 var machine = sync.OnceValue(func() string {
 	return fmt.Sprintf("%s, %d cores, Linux %s, %s %s", processor(), runtime.NumCPU(), kernel(), runtime.Version(), runtime.GOARCH)
 })
 
-// processor reads its name where the kernel tells it, which it does not on every architecture.
+// processor reads the name of the processor. Not every architecture has it.
 func processor() string {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err == nil {

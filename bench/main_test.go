@@ -33,12 +33,12 @@ func TestMain(m *testing.M) {
 // options of short runs with processes of this binary.
 func options(t testing.TB, o Options) Options {
 	t.Helper()
-	node, err := launch.Self(asNode)
+	node, err := launch.Program(nil).Command(asNode)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Node, o.Stderr = node, t.Output()
-	o.Python, err = launch.Self(asPython)
+	o.Python, err = launch.Program(nil).Command(asPython)
 	if err != nil {
 		t.Fatal(err)
 	}

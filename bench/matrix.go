@@ -2,8 +2,8 @@ package bench
 
 import "github.com/stepvan/stepvan/internal/errs"
 
-// Matrix is all combinations of several values of some options; empty means that of Base. Measurements that
-// differ in van, progress, nodes and place only alternate.
+// Matrix is all combinations of several values of some options. An empty list means the value of
+// Base. Measurements that differ only in van, progress and nodes alternate.
 type Matrix struct {
 	Base       Options
 	Workloads  []Workload
@@ -16,9 +16,9 @@ type Matrix struct {
 	Pulls      []Size // one for each of Pushes, or for all
 }
 
-// SweepSizes are those of a sweep, from 8 B to 1 GiB.
+// SweepSizes lists the sizes of a sweep, from 8 B to 1 GiB.
 func SweepSizes() (sizes []Size) {
-	for s := fewBytes; s < 1<<30; s *= 8 {
+	for s := smallBytes; s < 1<<30; s *= 8 {
 		sizes = append(sizes, s)
 	}
 	return append(sizes, 1<<30)
@@ -51,13 +51,13 @@ func (m Matrix) sizes(o Options) (p Plan) {
 		case len(m.Pulls) > 1:
 			o.Pull = m.Pulls[i]
 		}
-		p = append(p, m.alike(o))
+		p = append(p, m.group(o))
 	}
 	return p
 }
 
-// alike is a group.
-func (m Matrix) alike(o Options) (group []Options) {
+// group lists the measurements of one size, which alternate.
+func (m Matrix) group(o Options) (group []Options) {
 	for _, van := range values(m.Vans, o.Van) {
 		for _, progress := range values(m.Progresses, o.Progress) {
 			for _, nodes := range values(m.Nodes, o.Nodes) {

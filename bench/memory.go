@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// Memory that a process takes beside its tensors, and how much of what is free may be taken.
+// Memory of a process without its tensors, and the share of the free memory that a run may use.
 const (
 	processBytes = 24 << 20
 	pythonBytes  = 64 << 20
@@ -15,9 +15,9 @@ const (
 	memoryShare  = 0.8
 )
 
-// memory is about how much a measurement takes.
+// memory estimates the bytes that a measurement needs.
 func (o *Options) memory() int64 {
-	d, err := o.complete()
+	d, err := o.withDefaults()
 	if err != nil {
 		return 0
 	}
@@ -28,14 +28,14 @@ func (o *Options) memory() int64 {
 		server += int64(d.Workers) * flight * pull
 	}
 	bare := int64(0)
-	if d.bare() {
-		bare = int64(1+2*d.limitServers()) * (push + pull) // a file that both map, or a buffer at each end
+	if d.limit().bare() {
+		bare = int64(1+2*d.limit().servers()) * (push + pull) // a file that both map, or a buffer at each end
 	}
 	process := d.Nodes.memory()
 	return int64(d.Workers)*(worker+process) + int64(d.Servers)*(server+int64(d.Bulk)+process) + bare
 }
 
-// memory of a process.
+// memory of a process without its tensors.
 func (n Nodes) memory() int64 {
 	switch n {
 	case NumpyNodes:
@@ -48,7 +48,7 @@ func (n Nodes) memory() int64 {
 	return processBytes
 }
 
-// freeMemory is what may be taken without others losing theirs; 0 when the kernel does not tell.
+// freeMemory is the number of bytes that a run may use; 0 when the kernel does not report it.
 func freeMemory() int64 {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

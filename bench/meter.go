@@ -25,14 +25,14 @@ func used() usage {
 	}
 }
 
-// since tells what the process has used from then on.
+// since returns what the process has used after u.
 func (u usage) since() usage {
 	end := used()
 	return usage{at: end.at, allocs: end.allocs - u.allocs, cpu: end.cpu - u.cpu}
 }
 
-// meter measures a round at a node. Where all nodes are in one process the conductor measures what it
-// uses: to ask stops all goroutines.
+// meter measures a round at a node. With all nodes in one process the coordinator reads the usage
+// instead: reading it stops all goroutines.
 type meter struct {
 	inside bool
 	began  time.Time
@@ -48,7 +48,7 @@ func (s *spec) meter() meter {
 	return m
 }
 
-// read puts what has been used into a reply.
+// read stores the usage in a reply.
 func (m *meter) read(r *reply) {
 	r.Elapsed = time.Since(m.began)
 	if !m.inside {

@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// String names a measurement: what is measured, between whom, how large, and how.
+// String names a measurement: workload, nodes, sizes and options.
 func (o *Options) String() string {
-	done, _ := o.complete() // a mistake in it does not keep it from having a name
+	done, _ := o.withDefaults() // options with a mistake have a name, too
 	return newReport(&done, newLatencies()).Name()
 }
 
-// Name tells measurements of different kinds apart, and is the same for those of one kind.
+// Name is the same for measurements of the same kind, and differs for others.
 func (r *Report) Name() string {
 	return fmt.Sprintf("%s %s %s", r.Van, r.Workload, r.How())
 }
 
-// How is the part of the name behind van and workload.
+// How is the part of the name after van and workload.
 func (r *Report) How() string {
 	parts := []string{nodes(r.Workers, r.Servers)}
 	if r.Nodes.Python() {
@@ -38,16 +38,16 @@ func (r *Report) How() string {
 	return strings.Join(parts, " ")
 }
 
-// nodes writes how many there are as launch does: 8w4s.
+// nodes writes the numbers as launch reads them: 8w4s.
 func nodes(workers, servers int) string { return fmt.Sprintf("%dw%ds", workers, servers) }
 
 func (o *Options) nodes() string {
-	done, _ := o.complete()
+	done, _ := o.withDefaults()
 	return nodes(done.Workers, done.Servers)
 }
 
-// title is the van's name at the beginning of a line for people.
-func title(v Van) string {
+// vanTitle is the van's name at the beginning of a line.
+func vanTitle(v Van) string {
 	if v == TCP {
 		return "TCP"
 	}

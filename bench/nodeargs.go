@@ -13,11 +13,11 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
-// nodeArgs are what a process of a run is told on its command line; the rest is in its
-// environment and comes by the line.
+// nodeArgs are the arguments that Run adds to the command line of a process. Everything else comes
+// from the environment or over the control connection.
 type nodeArgs struct {
-	Control string // path of the conductor's socket; "" for one exchange and the end
-	Bare    bool   // do nothing at all
+	Control string // path of the coordinator's socket; "": exchange once and stop
+	Bare    bool   // end at once
 	Pin     int    // core, from 1; 0: any
 }
 
@@ -39,13 +39,13 @@ func parseNodeArgs(args []string) (a nodeArgs, err error) {
 	f.BoolVar(&a.Bare, "bare", false, "")
 	f.IntVar(&a.Pin, "pin", 0, "")
 	if err := f.Parse(args); err != nil || f.NArg() > 0 {
-		return a, errs.Invalid("arguments of a node of a measurement %q: it is started by bench only", args)
+		return a, errs.Invalid("arguments %q of a node: only `stepvan bench` starts this command", args)
 	}
 	return a, nil
 }
 
-// Node is a process of a run: the scheduler, a worker or a server, as the environment
-// says. args are those that Run added to Options.Node.
+// Node is the program of a process: the scheduler, a worker or a server, by the environment. args
+// are those that Run added to Options.Node.
 func Node(ctx context.Context, args []string) error {
 	a, err := parseNodeArgs(args)
 	if err != nil || a.Bare {
@@ -70,6 +70,6 @@ func Node(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	m := &member{node: node, line: newLine(conn)}
+	m := &nodeRunner{node: node, line: newControlConn(conn)}
 	return m.run(ctx)
 }

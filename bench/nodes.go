@@ -10,7 +10,8 @@ import (
 	"github.com/stepvan/stepvan/internal/launch"
 )
 
-// Nodes is what the workers and servers of a measurement are programs of. The scheduler is one of Go.
+// Nodes says which program the workers and servers of a measurement are. The scheduler is always
+// one in Go.
 type Nodes string
 
 // Programs that exchange tensors.
@@ -18,22 +19,22 @@ const (
 	GoNodes    Nodes = "go"    // over package ps
 	NumpyNodes Nodes = "numpy" // in Python, with arrays of numpy
 	TorchNodes Nodes = "torch" // in Python, with tensors of torch
-	NixlNodes  Nodes = "nixl"  // a peer in Python: agents of NIXL, which are no nodes of stepvan and exchange the same
+	NixlNodes  Nodes = "nixl"  // agents of NIXL in Python, another library that exchanges the same bytes
 )
 
-// AllNodes lists those of stepvan, Peers other libraries that can be measured beside them.
+// AllNodes lists the programs over stepvan. Peers lists those over other libraries, for comparison.
 var (
 	AllNodes = []Nodes{GoNodes, NumpyNodes, TorchNodes}
 	Peers    = []Nodes{NixlNodes}
 )
 
-// Python tells whether they are programs in Python.
+// Python reports whether the nodes are programs in Python.
 func (n Nodes) Python() bool { return n == NumpyNodes || n == TorchNodes || n.peer() }
 
-// peer tells whether they are programs of another library. Those need no scheduler.
+// peer reports whether the nodes are programs over another library. Those need no scheduler.
 func (n Nodes) peer() bool { return slices.Contains(Peers, n) }
 
-// flag is how they are asked for.
+// flag is the flag that asks for these nodes.
 func (n Nodes) flag() string {
 	if n.peer() {
 		return "--peer " + string(n)
@@ -41,7 +42,8 @@ func (n Nodes) flag() string {
 	return "--nodes " + string(n)
 }
 
-// nodeModule is the program of a node in Python. It is part of the package stepvan, and obeys the same commands.
+// nodeModule is the program of a node in Python. It is part of package stepvan, and runs the same
+// commands.
 const nodeModule = "stepvan._bench"
 
 // nodeCommand is the command line of a worker or server.
@@ -52,15 +54,16 @@ func (o *Options) nodeCommand(args nodeArgs) []string {
 	return slices.Concat(o.Python, []string{"-m", nodeModule, "--tensors=" + string(o.Nodes)}, args.list())
 }
 
-// errNoPackage says that an interpreter does not have package stepvan.
-var errNoPackage = errors.New("has no package stepvan that can be measured: " +
+// errNoPackage means that an interpreter has no package stepvan.
+var errNoPackage = errors.New("has no package stepvan: " +
 	"pip install ./python in a clone of the repository, or a wheel, and name the interpreter with --python (of `make installed-wheel`: .cache/venv/bin/python)")
 
-// errNoNixl says that an interpreter does not have NIXL, of which the program of a peer says how to get it.
-var errNoNixl = errors.New("has no NIXL, which --peer nixl measures and stepvan does without: pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1 numpy")
+// errNoNixl means that an interpreter has no NIXL.
+var errNoNixl = errors.New("has no NIXL, which --peer nixl needs: pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1 numpy")
 
-// explain says what to do when nodes in Python could not be started for want of a package.
-func (o *Options) explain(err error) error {
+// explainMissing says what to install when nodes in Python did not start because a package is
+// missing.
+func (o *Options) explainMissing(err error) error {
 	var failure *launch.Failure
 	if !o.Nodes.Python() || !errors.As(err, &failure) {
 		return err
@@ -77,20 +80,20 @@ func (o *Options) explain(err error) error {
 	return err
 }
 
-// wrongNodes finds what programs in Python cannot do.
-func (o *Options) wrongNodes() error {
+// checkNodes finds options that nodes in Python do not have.
+func (o *Options) checkNodes() error {
 	if !o.Nodes.Python() {
 		return nil
 	}
 	no := func(what, instead string) error {
-		return errs.Invalid("%s is not there with %s: %s", what, o.Nodes.flag(), instead)
+		return errs.Invalid("%s does not work with %s: %s", what, o.Nodes.flag(), instead)
 	}
 	switch {
 	case o.Nodes.peer() && o.Workload != Echo && o.Workload != AFD:
 		return no("--workload "+string(o.Workload), "use echo or afd")
 	case o.Workload != Echo && o.Workload != AFD && o.Workload != Fanout && o.Workload != Weights && o.Workload != Batch:
 		return no("--workload "+string(o.Workload), "use echo, afd, fanout, weights or batch")
-	case o.inside():
+	case o.inOneProcess():
 		return no("one process", "use --van tcp, unix or shm, without --one-process")
 	case o.Nodes.peer() && o.Van == Unix:
 		return no("--van unix", "use shm or tcp")

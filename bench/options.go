@@ -12,13 +12,13 @@ type Workload string
 // The workloads.
 const (
 	Echo    Workload = "echo"    // a server sends back what it gets
-	AFD     Workload = "afd"     // a server answers with a buffer of its own, to all workers together
+	AFD     Workload = "afd"     // a server answers with a buffer of its own, to all workers at once
 	AFD3    Workload = "afd3"    // afd between computations on both sides, several micro-batches in flight
-	Incast  Workload = "incast"  // many workers, one server: what a request costs, against one worker
+	Incast  Workload = "incast"  // many workers, one server: the cost of a request, compared with one worker
 	Fanout  Workload = "fanout"  // one worker, many servers
 	Weights Workload = "weights" // large tensors one way, a few bytes back
 	Barrier Workload = "barrier" // all workers and servers wait for each other
-	Batch   Workload = "batch"   // what a server does for a batch that is there: take it, answer it
+	Batch   Workload = "batch"   // a server takes and answers a batch that has arrived
 	Start   Workload = "start"   // processes start, exchange once and stop
 )
 
@@ -58,11 +58,11 @@ type Options struct {
 	Push     Size          // bytes that a worker pushes to each server; 8, afd and afd3 896 KiB, weights 256 MiB
 	Pull     Size          // bytes that each server answers; as Push, afd and afd3 twice as many, weights 8
 	Inflight int           // exchanges that a worker has going at once; 1, afd3 3, batch 64
-	Bulk     Size          // bytes of a further pull that is in flight all the time; 0: none. Echo only
-	InPlace  bool          // the server computes the answer where the worker wants it. Afd only
+	Bulk     Size          // bytes of another pull that is always in flight; 0: none. Echo only
+	InPlace  bool          // the server computes the answer in the worker's memory. Afd only
 	Compute  time.Duration // that each side of afd3 computes per micro-batch; 273 us
 	Progress string        // auto: STEPVAN_PROGRESS of all nodes
-	Nodes    Nodes         // go: what workers and servers are programs of. Others, and peers, are compared with it
+	Nodes    Nodes         // programs of workers and servers; go. Others are compared with go
 	Together bool          // all nodes in this process, as with the mem van
 
 	Duration time.Duration // of all rounds, limit included; 3 s
@@ -80,8 +80,8 @@ type Options struct {
 	Signals <-chan os.Signal // stop the run: see launch.Signals
 	Stderr  io.Writer        // of the processes; nil: nowhere
 
-	baseline bool // is there to be compared with, and needs no limit of its own
+	baseline bool // another measurement is compared with it; it has no limit
 }
 
-// inside tells whether all nodes are in this process.
-func (o *Options) inside() bool { return o.Van == Mem || o.Together }
+// inOneProcess reports whether all nodes are in this process.
+func (o *Options) inOneProcess() bool { return o.Van == Mem || o.Together }

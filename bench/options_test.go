@@ -11,30 +11,30 @@ import (
 )
 
 func TestDefaults(t *testing.T) {
-	o, err := Options{Node: []string{"x"}}.complete()
+	o, err := Options{Node: []string{"x"}}.withDefaults()
 	require.NoError(t, err)
 	require.Equal(t, Options{
 		Workload: Echo, Van: TCP, Workers: 1, Servers: 1, Push: 8, Pull: 8, Inflight: 1,
 		Progress: "auto", Nodes: GoNodes, Duration: defaultDuration, Rounds: defaultRounds, Node: []string{"x"},
 	}, o)
-	o, err = Options{Workload: AFD, Van: Mem, Count: 5}.complete()
+	o, err = Options{Workload: AFD, Van: Mem, Count: 5}.withDefaults()
 	require.NoError(t, err)
 	require.Equal(t, []Size{896 << 10, 1792 << 10}, []Size{o.Push, o.Pull})
 	require.Zero(t, o.Duration, "a count says how long")
-	o, err = Options{Workload: AFD3, Push: 8, Van: Mem}.complete()
+	o, err = Options{Workload: AFD3, Push: 8, Van: Mem}.withDefaults()
 	require.NoError(t, err)
 	require.Equal(t, []any{Size(16), 3, 273 * time.Microsecond}, []any{o.Pull, o.Inflight, o.Compute})
-	o, err = Options{Workload: Weights, Van: Mem}.complete()
+	o, err = Options{Workload: Weights, Van: Mem}.withDefaults()
 	require.NoError(t, err)
 	require.Equal(t, []Size{256 << 20, 8}, []Size{o.Push, o.Pull})
 	for w, want := range map[Workload][2]int{Incast: {8, 1}, Fanout: {1, 4}, Barrier: {1, 1}} {
-		o, err = Options{Workload: w, Van: Mem}.complete()
+		o, err = Options{Workload: w, Van: Mem}.withDefaults()
 		require.NoError(t, err)
 		require.Equal(t, want, [2]int{o.Workers, o.Servers}, w)
 	}
 }
 
-// The limit is of the van's kind and the workload's sizes.
+// The limit has the van's kind and the workload's sizes.
 func TestLimitOfOptions(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    Options
@@ -53,38 +53,38 @@ func TestLimitOfOptions(t *testing.T) {
 		"bare processes":         {Options{Workload: Start}, limit.Spec{Kind: limit.Socket, Push: 8, Pull: 8, Parties: 2}},
 	} {
 		c.o.Node = []string{"x"}
-		o, err := c.o.complete()
+		o, err := c.o.withDefaults()
 		require.NoError(t, err, name)
-		require.Equal(t, name, o.limitName())
-		require.Equal(t, c.want, o.limitSpec(), name)
+		require.Equal(t, name, o.limit().name())
+		require.Equal(t, c.want, o.limit().spec(), name)
 	}
-	o, err := Options{Workload: Fanout, Van: Mem}.complete()
+	o, err := Options{Workload: Fanout, Van: Mem}.withDefaults()
 	require.NoError(t, err)
-	require.Equal(t, limit.Spec{Kind: limit.Memory, Push: 8, Pull: 8, Parties: 5, Inside: true}, o.limitSpec())
-	require.Equal(t, 4, o.limitServers())
+	require.Equal(t, limit.Spec{Kind: limit.Memory, Push: 8, Pull: 8, Parties: 5, Inside: true}, o.limit().spec())
+	require.Equal(t, 4, o.limit().servers())
 }
 
 // Two processes in Python, and a scheduler that has nothing to do. They are compared with the same in Go.
 func TestAPeerIsNoNode(t *testing.T) {
-	o, err := Options{Nodes: NixlNodes, Node: []string{"stepvan", "node"}, Python: []string{"python"}}.complete()
+	o, err := Options{Nodes: NixlNodes, Node: []string{"stepvan", "node"}, Python: []string{"python"}}.withDefaults()
 	require.NoError(t, err)
 	plan := o.plan(nodeArgs{Control: "x"})
 	require.Equal(t, []string{"python", "-m", "stepvan._bench", "--tensors=nixl", "--control=x"}, plan.Worker)
 	require.Equal(t, plan.Worker, plan.Server)
 	require.Equal(t, []string{"stepvan", "node", "--control=x", "--bare"}, plan.Scheduler)
-	base, compared := o.baselineOf()
+	base, compared := o.referenceOptions()
 	require.True(t, compared)
 	require.Equal(t, GoNodes, base.Nodes)
 }
 
 func TestIdealPipeline(t *testing.T) {
 	o := &Options{Workload: AFD3, Inflight: 3, Compute: 100 * time.Microsecond}
-	require.InDelta(t, 300, o.limitOf(50), 1e-9, "the computations are the slowest stages")
-	require.InDelta(t, 600, o.limitOf(200), 1e-9, "the exchange is")
+	require.InDelta(t, 300, o.limit().from(50), 1e-9, "the computations are the slowest stages")
+	require.InDelta(t, 600, o.limit().from(200), 1e-9, "the exchange is")
 	o.Inflight = 1
-	require.InDelta(t, 250, o.limitOf(50), 1e-9, "nothing overlaps")
+	require.InDelta(t, 250, o.limit().from(50), 1e-9, "nothing overlaps")
 	o.Workload = AFD
-	require.InDelta(t, 50, o.limitOf(50), 1e-9)
+	require.InDelta(t, 50, o.limit().from(50), 1e-9)
 }
 
 func TestNamesOfMeasurements(t *testing.T) {
@@ -123,17 +123,17 @@ func TestMistakesInOptions(t *testing.T) {
 		"profile of start": {Options{Workload: Start, Profile: "x", Node: node}, []string{"--profile"}},
 		"pin one process":  {Options{Van: Mem, Pin: 1}, []string{"taskset"}},
 		"batch answers":    {Options{Workload: Batch, Pull: 16, Node: node}, []string{"--pull 16B differs from --push 8B"}},
-		"barriers, Python": {Options{Workload: Barrier, Nodes: NumpyNodes, Node: node}, []string{"--workload barrier is not there with --nodes numpy: use echo, afd"}},
-		"mem in Python":    {Options{Van: Mem, Nodes: TorchNodes}, []string{"one process is not there"}},
-		"bulk in Python":   {Options{Bulk: 8, Nodes: TorchNodes, Node: node}, []string{"--bulk is not there"}},
-		"profile, Python":  {Options{Profile: "x", Nodes: TorchNodes, Node: node}, []string{"--profile is not there"}},
-		"weights of NIXL":  {Options{Workload: Weights, Nodes: NixlNodes, Node: node}, []string{"--workload weights is not there with --peer nixl: use echo or afd"}},
-		"NIXL in process":  {Options{Nodes: NixlNodes, Together: true}, []string{"one process is not there with --peer nixl"}},
-		"NIXL over unix":   {Options{Van: Unix, Nodes: NixlNodes, Node: node}, []string{"--van unix is not there with --peer nixl: use shm or tcp"}},
-		"many of NIXL":     {Options{Workers: 2, Nodes: NixlNodes, Node: node}, []string{"more than one worker, server or exchange in flight is not there"}},
-		"NIXL, in flight":  {Options{Inflight: 2, Nodes: NixlNodes, Node: node}, []string{"more than one worker, server or exchange in flight is not there"}},
-		"NIXL in place":    {Options{Workload: AFD, InPlace: true, Nodes: NixlNodes, Node: node}, []string{"--in-place is not there with --peer nixl"}},
-		"NIXL sleeps":      {Options{Progress: "park", Nodes: NixlNodes, Node: node}, []string{"--progress park is not there with --peer nixl: use auto or spin"}},
+		"barriers, Python": {Options{Workload: Barrier, Nodes: NumpyNodes, Node: node}, []string{"--workload barrier does not work with --nodes numpy: use echo, afd"}},
+		"mem in Python":    {Options{Van: Mem, Nodes: TorchNodes}, []string{"one process does not work"}},
+		"bulk in Python":   {Options{Bulk: 8, Nodes: TorchNodes, Node: node}, []string{"--bulk does not work"}},
+		"profile, Python":  {Options{Profile: "x", Nodes: TorchNodes, Node: node}, []string{"--profile does not work"}},
+		"weights of NIXL":  {Options{Workload: Weights, Nodes: NixlNodes, Node: node}, []string{"--workload weights does not work with --peer nixl: use echo or afd"}},
+		"NIXL in process":  {Options{Nodes: NixlNodes, Together: true}, []string{"one process does not work with --peer nixl"}},
+		"NIXL over unix":   {Options{Van: Unix, Nodes: NixlNodes, Node: node}, []string{"--van unix does not work with --peer nixl: use shm or tcp"}},
+		"many of NIXL":     {Options{Workers: 2, Nodes: NixlNodes, Node: node}, []string{"more than one worker, server or exchange in flight does not work"}},
+		"NIXL, in flight":  {Options{Inflight: 2, Nodes: NixlNodes, Node: node}, []string{"more than one worker, server or exchange in flight does not work"}},
+		"NIXL in place":    {Options{Workload: AFD, InPlace: true, Nodes: NixlNodes, Node: node}, []string{"--in-place does not work with --peer nixl"}},
+		"NIXL sleeps":      {Options{Progress: "park", Nodes: NixlNodes, Node: node}, []string{"--progress park does not work with --peer nixl: use auto or spin"}},
 		"no interpreter":   {Options{Nodes: TorchNodes, Node: node}, []string{"Options.Python is missing"}},
 		"no program":       {Options{}, []string{"Options.Node is missing"}},
 	} {

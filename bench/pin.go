@@ -6,21 +6,18 @@ import (
 	"runtime"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/stepvan/stepvan/internal/affinity"
 )
 
-// pinProcess binds this process to one core. Go reads the cores that it may use when
-// it starts, and threads keep those that they began with, so the program is executed
-// again; it finds itself pinned then.
+// pinProcess binds this process to one core. Go reads the usable cores when it starts, and threads
+// inherit theirs. So the function executes the program again, which then finds itself pinned.
 func pinProcess(cpu int) error {
-	var got, want unix.CPUSet
-	want.Set(cpu)
-	if err := unix.SchedGetaffinity(0, &got); err == nil && got == want {
+	if allowed, err := affinity.Allowed(); err == nil && allowed.Len() == 1 && allowed.Has(cpu) {
 		return nil
 	}
 	runtime.LockOSThread() // the thread that executes hands its cores on
 	defer runtime.UnlockOSThread()
-	if err := unix.SchedSetaffinity(0, &want); err != nil {
+	if err := affinity.Pin(affinity.Range(cpu, 1)); err != nil {
 		return fmt.Errorf("pin to core %d: %w", cpu, err)
 	}
 	program, err := os.Executable()

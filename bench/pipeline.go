@@ -4,24 +4,23 @@ import (
 	"context"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/stepvan/stepvan/internal/affinity"
 )
 
 // The pipeline of a split transformer has three stages: attention at the worker, the
-// exchange, and the FFN at the server. Micro-batch k of Inflight goes through attention
-// when its answer from the layer before is there and the micro-batch before it has left.
+// exchange, and the FFN at the server. A micro-batch enters attention after its answer from the
+// layer before has arrived, and the micro-batch before it has left attention.
 
-// compute is a computation: time that passes on a device. The thread looks at the clock and
-// offers its core, as one that polls an event of the device does; the node moves
-// bytes meanwhile.
+// compute stands for a computation on a device: it lets time pass. Like a thread that polls an
+// event of the device, it looks at the clock and yields its core, so that the node can move bytes.
 func compute(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
-		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // cannot fail
+		affinity.Yield()
 	}
 }
 
-// pipeline takes count micro-batches through a layer each, and times a layer: from the
-// beginning of one attention of a micro-batch to that of the next. 0 allocations.
+// pipeline takes count micro-batches through one layer each. It times a layer from one attention of
+// a micro-batch to the next. Budget: 0 allocations.
 func (w *worker) pipeline(ctx context.Context, count int) error {
 	for k := range count + len(w.slots) {
 		s := &w.slots[k%len(w.slots)]
@@ -44,11 +43,4 @@ func (w *worker) pipeline(ctx context.Context, count int) error {
 		}
 	}
 	return nil
-}
-
-// idealLayer is how long a layer takes at least when an exchange takes so long: the
-// micro-batches wait for the slowest stage, or a single one passes all of them.
-func (o *Options) idealLayer(exchangeUS float64) float64 {
-	stage := float64(o.Compute.Nanoseconds()) / 1e3
-	return max(float64(o.Inflight)*max(stage, exchangeUS), 2*stage+exchangeUS)
 }

@@ -10,18 +10,18 @@ import (
 // Plan is several groups of measurements. Those of a group alternate; groups follow each other.
 type Plan [][]Options
 
-// Watch is told how a plan goes on. Its functions are called one at a time, and may be nil.
+// Watch observes the run of a plan. Run calls its functions one at a time; each may be nil.
 type Watch struct {
-	Begin func(names []string, done, all int) // a group begins; so many measurements are done, of all
-	Done  func(Outcome)                       // a measurement has ended
+	Begin func(names []string, done, all int) // a group begins, after done of all measurements
+	Done  func(Outcome)                       // a measurement ended
 }
 
-// Check is what is wrong with the options of a plan, in the words of the flags.
+// Check returns every mistake in the options of a plan, in the words of the flags.
 func (p Plan) Check() error {
 	var all []error
 	told := map[string]bool{}
 	for _, o := range slices.Concat(p...) {
-		if _, err := o.complete(); err != nil && !told[err.Error()] {
+		if _, err := o.withDefaults(); err != nil && !told[err.Error()] {
 			told[err.Error()] = true
 			all = append(all, err)
 		}
@@ -29,9 +29,9 @@ func (p Plan) Check() error {
 	return errors.Join(all...)
 }
 
-// Run measures all of a plan. Outcomes are in the order of the plan. A measurement that fails does not
-// keep the others from going on. The error is that of RunTogether; the outcomes of the groups
-// before it are there.
+// Run measures all of a plan. Outcomes are in the order of the plan. After a measurement failed,
+// the others still run. The error comes from RunTogether; Run then returns the outcomes of earlier
+// groups.
 func (p Plan) Run(ctx context.Context, w Watch) (all []Outcome, err error) {
 	if err := p.Check(); err != nil {
 		return nil, err
@@ -59,10 +59,11 @@ func (p Plan) Run(ctx context.Context, w Watch) (all []Outcome, err error) {
 	return all, nil
 }
 
-// ErrTooLarge says that there is not enough memory for a measurement.
+// ErrTooLarge means that a measurement needs more memory than is free.
 var ErrTooLarge = errors.New("not enough memory")
 
-// runFitting refuses a measurement for which there is no memory, rather than have the kernel end a process.
+// runFitting refuses a measurement that needs more memory than is free. Otherwise the kernel might
+// end a process.
 func runFitting(ctx context.Context, group []Options) ([]Outcome, error) {
 	free := freeMemory()
 	if len(group) == 1 && free > 0 && group[0].memory() > free {
@@ -73,7 +74,8 @@ func runFitting(ctx context.Context, group []Options) ([]Outcome, error) {
 	return RunTogether(ctx, group...)
 }
 
-// fitting divides groups that together need more memory than there is. 0 is unknown.
+// fitting divides groups that need more than the free memory. 0 means that the free memory is
+// unknown.
 func (p Plan) fitting(free int64) (out Plan) {
 	for _, group := range p {
 		var sum int64

@@ -8,18 +8,19 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/launch"
 )
 
-// lastWords is how long a child that broke its line has to end with an error of its own,
-// which says more.
-const lastWords = 2 * time.Second
+// exitGrace is how long a child that broke its connection may take to end with its own error, which
+// says more.
+const exitGrace = 2 * time.Second
 
 // runProcesses runs a measurement with a process for each node.
-func runProcesses(ctx context.Context, o *Options, s *seat) (*Report, error) {
+func runProcesses(ctx context.Context, o *Options, t *turn) (*Report, error) {
 	folder, err := os.MkdirTemp("", "stepvan-bench-")
 	if err != nil {
 		return nil, err
@@ -33,30 +34,30 @@ func runProcesses(ctx context.Context, o *Options, s *seat) (*Report, error) {
 	defer l.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	c := newConductor(o, s)
-	conducted := make(chan result, 1)
-	go func() { conducted <- conductAll(ctx, c, l, cancel) }()
+	c := newCoordinator(o, t)
+	coordinated := make(chan result, 1)
+	go func() { coordinated <- coordinateProcesses(ctx, c, l, cancel) }()
 	ran := launch.Run(ctx, o.plan(nodeArgs{Control: path}))
-	l.Close()   // ends the conductor if it still waits for nodes
-	cancel(ran) // or for its turn
-	got := <-conducted
-	return got.report, o.explain(reason(ran, got.err))
+	l.Close()   // ends the coordinator when it still waits for nodes
+	cancel(ran) // or for the turn
+	got := <-coordinated
+	return got.report, o.explainMissing(chooseError(ran, got.err))
 }
 
-// result of a conductor.
+// result is the report of a coordinator, or its error.
 type result struct {
 	report *Report
 	err    error
 }
 
-// conductAll waits for the nodes and conducts. When it fails it ends the run.
-func conductAll(ctx context.Context, c *conductor, l net.Listener, cancel context.CancelCauseFunc) (got result) {
+// coordinateProcesses waits for the nodes and runs the coordinator. After an error it ends the run.
+func coordinateProcesses(ctx context.Context, c *coordinator, l net.Listener, cancel context.CancelCauseFunc) (got result) {
 	defer c.close()
 	if got.err = c.accept(l); got.err == nil {
-		got.report, got.err = c.conduct(ctx)
+		got.report, got.err = c.run(ctx)
 	}
-	if errors.Is(got.err, errLineLost) {
-		time.AfterFunc(lastWords, func() { cancel(got.err) })
+	if errors.Is(got.err, errConnLost) {
+		time.AfterFunc(exitGrace, func() { cancel(got.err) })
 	} else if got.err != nil {
 		cancel(got.err)
 	}
@@ -64,24 +65,25 @@ func conductAll(ctx context.Context, c *conductor, l net.Listener, cancel contex
 }
 
 // accept waits until all nodes have connected.
-func (c *conductor) accept(l net.Listener) error {
+func (c *coordinator) accept(l net.Listener) error {
 	for range len(c.workers) + len(c.servers) {
 		conn, err := l.Accept()
 		if err != nil {
-			return fmt.Errorf("%w before it was there: %w", errLineLost, err)
+			return fmt.Errorf("%w before it was there: %w", errConnLost, err)
 		}
-		if err := c.introduce(newLine(conn)); err != nil {
+		if err := c.registerNode(newControlConn(conn)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// reason chooses the error that tells most: that of the run, unless it was ended because of the conductor's.
-func reason(ran, conducted error) error {
+// chooseError returns the error that says most: that of the run, unless the coordinator's error
+// ended the run.
+func chooseError(ran, coordinated error) error {
 	var stopped *launch.Stopped
-	if conducted != nil && (ran == nil || errors.As(ran, &stopped) && errors.Is(stopped.Err, conducted)) {
-		return conducted
+	if coordinated != nil && (ran == nil || errors.As(ran, &stopped) && errors.Is(stopped.Err, coordinated)) {
+		return coordinated
 	}
 	return ran
 }
@@ -90,21 +92,21 @@ func reason(ran, conducted error) error {
 func (o *Options) plan(args nodeArgs) launch.Plan {
 	args.Pin = o.Pin
 	command := o.nodeCommand(args)
-	args.Bare = args.Bare || o.Nodes.peer() // nobody asks the scheduler anything
+	args.Bare = args.Bare || o.Nodes.peer() // peers do not use the scheduler
 	return launch.Plan{
 		Workers: o.Workers, Servers: o.Servers, GroupSize: 1,
 		Worker: command, Server: command, Scheduler: slices.Concat(o.Node, args.list()),
-		Env: slices.Concat(o.settings(), o.Env), Stderr: o.Stderr, Signals: o.Signals,
+		Env: slices.Concat(o.environment(), o.Env), Stderr: o.Stderr, Signals: o.Signals,
 	}
 }
 
-// patience with silent nodes: a process that ends is noticed at once, and a machine that is
-// kept busy is no reason to end a measurement.
-const patience = time.Minute
+// heartbeatTimeout is long: a process that ends is noticed at once, and a busy machine must not end
+// a measurement.
+const heartbeatTimeout = time.Minute
 
-// settings of all processes. Those of this process's environment reach them, too.
-func (o *Options) settings() []string {
-	env := []string{"STEPVAN_VAN=" + string(o.setting()), "DMLC_LOCAL=0", "STEPVAN_ROUTING=broadcast", "STEPVAN_BATCH=any", "STEPVAN_PROGRESS=" + string(o.waiting())}
+// environment lists the settings of all processes. They inherit those of this process, too.
+func (o *Options) environment() []string {
+	env := []string{"STEPVAN_VAN=" + string(o.vanSetting()), "DMLC_LOCAL=0", "STEPVAN_ROUTING=broadcast", "STEPVAN_BATCH=any", "STEPVAN_PROGRESS=" + string(o.progressSetting())}
 	if o.Van == Unix {
 		env = append(env, "DMLC_LOCAL=1")
 	}
@@ -113,7 +115,22 @@ func (o *Options) settings() []string {
 		env = append(env, "STEPVAN_LOG_LEVEL="+string(config.LogWarn))
 	}
 	if given.HeartbeatTimeout == config.Default().HeartbeatTimeout {
-		env = append(env, "PS_HEARTBEAT_TIMEOUT="+patience.String())
+		env = append(env, "PS_HEARTBEAT_TIMEOUT="+heartbeatTimeout.String())
 	}
 	return env
+}
+
+// Reason says in one line why something was not measured. After the failure of a process it is the
+// process's last line, without its name.
+func Reason(err error) string {
+	var failure *launch.Failure
+	text := err.Error()
+	if errors.As(err, &failure) && len(failure.Stderr) > 0 {
+		text = failure.Stderr[len(failure.Stderr)-1]
+		if _, after, found := strings.Cut(text, ": "); found {
+			text = after
+		}
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return line
 }

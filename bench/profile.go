@@ -9,10 +9,11 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
-// profile is the CPU profile of a process, from its first command to its last. The zero value is none.
+// profile is the CPU profile of a process, from its first command to its last. The zero value
+// writes nothing.
 type profile struct{ file *os.File }
 
-// start writes to a file of the folder, named by role and rank. "" is no profile.
+// start writes to a file in the folder, named by role and rank. "" means no profile.
 func (p *profile) start(folder string, n *ps.Node) (err error) {
 	if folder == "" {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// Report is the result of a measurement. Times are in us. It is written as one line of JSON,
-// whose first twenty fields, to cpu_per_op_us, keep their names and their order.
+// Report is the result of a measurement, with times in us. Its JSON is one line. The first twenty
+// fields, to cpu_per_op_us, keep their names and their order.
 type Report struct {
 	Workload  Workload `json:"workload"`
 	Van       Van      `json:"van"`
@@ -49,23 +49,23 @@ type Report struct {
 	Machine string  `json:"machine"`
 }
 
-// digits behind the point that reports keep of times.
+// digits is the number of decimals of times in reports.
 const digits = 3
 
-func (c *conductor) report() *Report {
+func (c *coordinator) report() *Report {
 	o, all := &c.opts, c.rounds
-	r := newReport(o, c.stack)
-	r.take(Samples{
-		P50:  each(all, func(r round) float64 { return r.p50 }),
-		P99:  each(all, func(r round) float64 { return r.p99 }),
-		Rate: each(all, func(r round) float64 { return 1e6 / r.elapsed }),
-		CPU:  each(all, func(r round) float64 { return r.cpu }),
+	r := newReport(o, c.measured)
+	r.setRounds(Samples{
+		P50:  perRoundFigures(all, func(r round) float64 { return r.p50 }),
+		P99:  perRoundFigures(all, func(r round) float64 { return r.p99 }),
+		Rate: perRoundFigures(all, func(r round) float64 { return 1e6 / r.elapsed }),
+		CPU:  perRoundFigures(all, func(r round) float64 { return r.cpu }),
 	})
 	r.Allocs = rounded(float64(c.allocs)/float64(c.exchanges), digits)
-	if o.bare() {
-		r.against(each(all, func(r round) float64 { return r.limit }), each(all, func(r round) float64 { return r.p50 / r.limit }))
-		r.Curve.Limit, r.Curve.LimitCount = c.bare.curve(o.limitOf), c.bare.count()
-		r.Memcpy = rounded(median(each(all, func(r round) float64 { return r.memcpy })), digits)
+	if o.limit().bare() {
+		r.compareWith(perRoundFigures(all, func(r round) float64 { return r.limit }), perRoundFigures(all, func(r round) float64 { return r.p50 / r.limit }))
+		r.Curve.Limit, r.Curve.LimitCount = c.limit.curve(o.limit().from), c.limit.count()
+		r.Memcpy = rounded(median(perRoundFigures(all, func(r round) float64 { return r.memcpy })), digits)
 		if r.Memcpy > 0 {
 			r.Memory = rounded(float64(c.limitBytes())*8/r.Memcpy/1e3, digits)
 		}
@@ -73,8 +73,8 @@ func (c *conductor) report() *Report {
 	return r
 }
 
-func (c *conductor) limitBytes() int64 {
-	s := c.opts.limitSpec()
+func (c *coordinator) limitBytes() int64 {
+	s := c.opts.limit().spec()
 	return s.Push + s.Pull
 }
 
@@ -83,7 +83,7 @@ func newReport(o *Options, l latencies) *Report {
 		Workload: o.Workload, Van: o.Van, Workers: o.Workers, Servers: o.Servers,
 		PushBytes: int64(o.Push), PullBytes: int64(o.Pull), Inflight: o.Inflight, Progress: o.Progress,
 		P50: l.micros(50), P90: l.micros(90), P99: l.micros(99), P999: l.micros(99.9), Max: l.micros(100),
-		Limit: o.limitName(), InPlace: o.InPlace, Together: o.Together && o.Van != Mem, Pin: o.Pin, Bulk: int64(o.Bulk),
+		Limit: o.limit().name(), InPlace: o.InPlace, Together: o.Together && o.Van != Mem, Pin: o.Pin, Bulk: int64(o.Bulk),
 		Compute: float64(o.Compute.Nanoseconds()) / 1e3,
 		Curve:   Curve{Percent: levels, Latency: l.curve(nil), Count: l.count()}, Machine: machine(),
 	}
@@ -96,24 +96,24 @@ func newReport(o *Options, l latencies) *Report {
 	return r
 }
 
-// take draws figures from those of the rounds.
-func (r *Report) take(s Samples) {
+// setRounds sets the figures that come from those of the rounds.
+func (r *Report) setRounds(s Samples) {
 	r.Samples = s
-	r.P50, r.P50Range = rounded(median(s.P50), digits), middle(s.P50)
+	r.P50, r.P50Range = rounded(median(s.P50), digits), middleHalf(s.P50)
 	r.Rate = rounded(median(s.Rate), 1)
 	bytes := float64(r.PushBytes+r.PullBytes) * float64(r.Servers)
 	r.Gbps = rounded(r.Rate*bytes*8/1e9, digits)
 	r.CPUPerOpUS = rounded(median(s.CPU), digits)
 }
 
-// against compares with a limit, round by round.
-func (r *Report) against(limits, ratios []float64) {
+// compareWith compares with a limit, round by round.
+func (r *Report) compareWith(limits, ratios []float64) {
 	r.Samples.Limit, r.Samples.Ratio = limits, ratios
 	r.LimitP50 = rounded(median(limits), digits)
-	r.Ratio, r.Ratios = rounded(median(ratios), digits), middle(ratios)
+	r.Ratio, r.Ratios = rounded(median(ratios), digits), middleHalf(ratios)
 }
 
-// rounded keeps so many digits behind the point; what is no number becomes 0.
+// rounded keeps a number of decimals. It turns infinity and NaN into 0.
 func rounded(v float64, digits int) float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0

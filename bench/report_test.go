@@ -22,16 +22,16 @@ const golden = `{"workload":"afd","van":"tcp","workers":2,"servers":3,"push_byte
 
 func example(t *testing.T) *Report {
 	t.Helper()
-	o, err := Options{Workload: AFD, Workers: 2, Servers: 3, Inflight: 4, Node: []string{"x"}}.complete()
+	o, err := Options{Workload: AFD, Workers: 2, Servers: 3, Inflight: 4, Node: []string{"x"}}.withDefaults()
 	require.NoError(t, err)
-	c := &conductor{opts: o, stack: newLatencies(), bare: newLatencies(), exchanges: 1000, allocs: 8, rounds: []round{
+	c := &coordinator{opts: o, measured: newLatencies(), limit: newLatencies(), exchanges: 1000, allocs: 8, rounds: []round{
 		{p50: 400, limit: 100, elapsed: 400, cpu: 700, memcpy: 50},
 		{p50: 500, limit: 400.5, elapsed: 500, cpu: 750, memcpy: 55.05},
 		{p50: 1000, limit: 800, elapsed: 600, cpu: 800, memcpy: 60},
 	}}
 	for us := 1; us <= 1000; us++ {
-		c.stack.add(time.Duration(us) * time.Microsecond)
-		c.bare.add(time.Duration(us) * time.Microsecond / 2)
+		c.measured.add(time.Duration(us) * time.Microsecond)
+		c.limit.add(time.Duration(us) * time.Microsecond / 2)
 	}
 	return c.report()
 }
@@ -76,14 +76,14 @@ func TestTables(t *testing.T) {
 	require.Contains(t, b.String(), "\ngo nodes: the same between Go nodes, in turns with those in Python. Above it: shm echo 1w1s torch 2.35µs.\n")
 	require.Contains(t, b.String(), "\nbatch: processor time ")
 	b.Reset()
-	verdicts := []Verdict{
+	goalResults := []GoalResult{
 		{Goal: Goal{Name: "a", Bound: 2.5, Unit: "x"}, Figure: 2.51},
 		{Goal: Goal{Name: "b"}},
 		{Goal: Goal{Name: "c", Bound: 0.9, Least: true}, Figure: 0.91},
 		{Goal: Goal{Name: "d", Bound: 0.9, Least: true}, Figure: 0.89},
 		{Goal: Goal{Name: "e", Bound: 1}, Err: errors.New("no such van\nand more")},
 	}
-	require.NoError(t, WriteGoals(&b, verdicts))
+	require.NoError(t, WriteGoals(&b, goalResults))
 	for _, line := range []string{`a +<= 2\.5 x +2\.51 x +missed`, `b +<= 0 +0 +met`, `c +>= 0\.9 +0\.91 +met`, `d +>= 0\.9 +0\.89 +missed`, `e +<= 1 +- +not measured: no such van`} {
 		require.Regexp(t, `(?m)^`+line+`$`, b.String())
 	}
@@ -91,7 +91,7 @@ func TestTables(t *testing.T) {
 
 func TestAgainstGo(t *testing.T) {
 	r := &Report{Samples: Samples{P50: []float64{3, 5, 10, 1}}}
-	r.againstGo(&Report{Samples: Samples{P50: []float64{1, 2, 5}}, Curve: Curve{Latency: []float64{9}, Count: 4}})
+	r.compareWithGo(&Report{Samples: Samples{P50: []float64{1, 2, 5}}, Curve: Curve{Latency: []float64{9}, Count: 4}})
 	require.InDelta(t, 3, r.Over, 1e-9)
 	require.InDelta(t, 2.5, r.Ratio, 1e-9)
 	require.InDelta(t, 2, r.LimitP50, 1e-9)
@@ -118,14 +118,14 @@ func TestGoalsReadTheirFigure(t *testing.T) {
 			expected, known = 1.25, true
 		}
 		require.True(t, known, g.Name)
-		require.InDelta(t, expected, g.of(r), 1e-9, g.Name)
+		require.InDelta(t, expected, g.figure(r), 1e-9, g.Name)
 	}
 }
 
 // Each measurement is made once, and every goal finds its own.
 func TestPlanOfTheGoals(t *testing.T) {
 	goals := slices.Concat(Goals(), PythonGoals(TorchNodes))
-	plan, places := planOf(goals, Options{Node: []string{"x"}, Python: []string{"x"}, Rounds: 7})
+	plan, places := planGoals(goals, Options{Node: []string{"x"}, Python: []string{"x"}, Rounds: 7})
 	require.NoError(t, plan.Check())
 	all := slices.Concat(plan...)
 	seen := map[string]bool{}

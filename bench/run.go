@@ -8,8 +8,8 @@ import (
 	"github.com/stepvan/stepvan/internal/launch"
 )
 
-// Run measures. It blocks until all nodes have ended. The error joins the mistakes in
-// the options, is that of launch.Run for processes, and the context's when ctx ends.
+// Run measures, and returns after all nodes have ended. The error joins the mistakes in the
+// options, comes from launch.Run, or is the cause of the end of ctx.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	r, err := RunTogether(ctx, o)
 	if err != nil {
@@ -18,32 +18,31 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return r[0].Report, r[0].Err
 }
 
-// Outcome is what came of a measurement: a report or an error.
+// Outcome is the report or the error of a measurement.
 type Outcome struct {
 	Report *Report
 	Err    error
 }
 
-// RunTogether takes several measurements at once, whose rounds alternate: so they are
-// compared under the same conditions. While one is measured the nodes of the others wait. One that
-// fails does not keep the others from going on; a signal, or the end of ctx, ends
-// all. The outcomes are in the order of the options.
+// RunTogether runs several measurements whose rounds alternate, so that they meet the same
+// conditions. While one measures, the nodes of the others wait. After one fails, the others still
+// run. A signal, or the end of ctx, ends all. The outcomes are in the order of the options.
 //
-// The error is about all: mistakes in the options, of which nothing has been
-// measured then, a signal, and the end of ctx.
+// The error concerns all measurements: mistakes in the options, a signal, or the end of ctx. After
+// mistakes nothing was measured.
 func RunTogether(ctx context.Context, all ...Options) ([]Outcome, error) {
-	runs, err := runsOf(all)
+	runs, err := newRuns(all)
 	if err != nil || len(runs) == 0 {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var ended sync.WaitGroup
-	for i, seat := range newCircle(len(runs)) {
+	for i, turn := range newRotation(len(runs)) {
 		ended.Go(func() {
-			defer seat.leave()
-			if runs[i].err = seat.take(ctx); runs[i].err == nil {
-				runs[i].report, runs[i].err = runs[i].opts.measure(ctx, seat)
+			defer turn.release()
+			if runs[i].err = turn.acquire(ctx); runs[i].err == nil {
+				runs[i].report, runs[i].err = runs[i].opts.measure(ctx, turn)
 			}
 			var interrupted *launch.Interrupted
 			if errors.As(runs[i].err, &interrupted) {
@@ -58,19 +57,19 @@ func RunTogether(ctx context.Context, all ...Options) ([]Outcome, error) {
 	return outcomes(runs), nil
 }
 
-// run is one cluster.
+// run is the measurement of one cluster.
 type run struct {
-	opts   Options
-	base   *run // what it is compared with: an incast with the same of one worker, nodes in Python with the same in Go
-	hidden bool // nobody asked for it: it is there to be compared with
-	report *Report
-	err    error
+	opts     Options
+	base     *run // the measurement to compare with; nil: none
+	implicit bool // added only for the comparison
+	report   *Report
+	err      error
 }
 
-// runsOf completes options, and adds what they are compared with unless it is among them.
-func runsOf(all []Options) (runs []*run, failed error) {
+// newRuns sets defaults, and adds the measurements for comparison that are missing.
+func newRuns(all []Options) (runs []*run, failed error) {
 	for _, o := range all {
-		o, err := o.complete()
+		o, err := o.withDefaults()
 		if err != nil {
 			failed = errors.Join(failed, err)
 			continue
@@ -78,25 +77,26 @@ func runsOf(all []Options) (runs []*run, failed error) {
 		runs = append(runs, &run{opts: o})
 	}
 	for _, r := range runs {
-		o, compared := r.opts.baselineOf()
+		o, compared := r.opts.referenceOptions()
 		if !compared {
 			continue
 		}
 		for _, other := range runs {
-			if o.alike(&other.opts) {
+			if o.sameMeasurement(&other.opts) {
 				r.base = other
 			}
 		}
 		if r.base == nil {
-			r.base = &run{opts: o, hidden: true}
+			r.base = &run{opts: o, implicit: true}
 			runs = append(runs, r.base)
 		}
 	}
 	return runs, failed
 }
 
-// baselineOf is what a measurement is compared with, where that is another one.
-func (o Options) baselineOf() (Options, bool) {
+// referenceOptions is the measurement to compare with: for nodes in Python the same in Go, for
+// incast the same with one worker. Other measurements have none.
+func (o Options) referenceOptions() (Options, bool) {
 	switch {
 	case o.Nodes.Python():
 		o.Nodes = GoNodes
@@ -109,25 +109,25 @@ func (o Options) baselineOf() (Options, bool) {
 	return o, true
 }
 
-// alike tells whether two measurements are the same but for their limit.
-func (o *Options) alike(other *Options) bool {
+// sameMeasurement reports whether two measurements differ only in their limit.
+func (o *Options) sameMeasurement(other *Options) bool {
 	return o.String() == other.String() && o.Duration == other.Duration && o.Count == other.Count && o.Rounds == other.Rounds
 }
 
-// measure runs a cluster while it has its turn, and again and again.
-func (o *Options) measure(ctx context.Context, s *seat) (*Report, error) {
+// measure runs a cluster. It has the turn when it begins, and yields it between rounds.
+func (o *Options) measure(ctx context.Context, t *turn) (*Report, error) {
 	switch {
 	case o.Workload == Start:
-		return runStarts(ctx, o, s)
-	case o.inside():
-		return runInProcess(ctx, o, s)
+		return runStarts(ctx, o, t)
+	case o.inOneProcess():
+		return runInProcess(ctx, o, t)
 	}
-	return runProcesses(ctx, o, s)
+	return runProcesses(ctx, o, t)
 }
 
 func outcomes(runs []*run) (out []Outcome) {
 	for _, r := range runs {
-		if !r.hidden {
+		if !r.implicit {
 			out = append(out, r.outcome())
 		}
 	}
@@ -142,13 +142,13 @@ func (r *run) outcome() Outcome {
 		return Outcome{Err: err}
 	}
 	if r.opts.Nodes.Python() {
-		r.report.againstGo(r.base.report)
+		r.report.compareWithGo(r.base.report)
 	} else {
-		r.report.againstOne(r.base.report)
+		r.report.compareWithOneWorker(r.base.report)
 	}
 	return Outcome{Report: r.report}
 }
 
-func newConductor(o *Options, s *seat) *conductor {
-	return &conductor{opts: *o, seat: s, workers: make([]*line, o.Workers), servers: make([]*line, o.Servers)}
+func newCoordinator(o *Options, t *turn) *coordinator {
+	return &coordinator{opts: *o, turn: t, workers: make([]*controlConn, o.Workers), servers: make([]*controlConn, o.Servers)}
 }

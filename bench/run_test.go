@@ -77,7 +77,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// Nodes in Python are compared with those in Go that are measured anyhow, or else with some that nobody sees.
+// Nodes in Python are compared with nodes in Go of the same run, or with some that are added only for that.
 func TestPythonIsComparedWithGo(t *testing.T) {
 	for name, others := range map[string][]Nodes{"among others": {GoNodes, TorchNodes}, "alone": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestPythonIsComparedWithGo(t *testing.T) {
 			for _, n := range others {
 				all = append(all, options(t, Options{Count: 30, Rounds: 3, Nodes: n}))
 			}
-			runs, err := runsOf(all)
+			runs, err := newRuns(all)
 			require.NoError(t, err)
 			require.Len(t, runs, max(len(all), 2))
 			got, err := RunTogether(t.Context(), all...)
@@ -107,7 +107,7 @@ func TestPythonIsComparedWithGo(t *testing.T) {
 	}
 }
 
-// Who has no package stepvan, or no NIXL, is told how to get it.
+// An interpreter without package stepvan, or NIXL, gives an error that says how to install it.
 func TestAnInterpreterWithoutThePackage(t *testing.T) {
 	for name, c := range map[string]struct {
 		nodes     Nodes

@@ -2,7 +2,7 @@ package bench
 
 import "slices"
 
-// round is what one round has measured, in us.
+// round holds the figures of one round, in us.
 type round struct {
 	p50, p99 float64
 	limit    float64 // median
@@ -11,7 +11,7 @@ type round struct {
 	memcpy   float64
 }
 
-// Samples are the figures of each round, in order, for comparisons. Times are in us.
+// Samples are the figures of each round, in order. Times are in us.
 type Samples struct {
 	P50   []float64 `json:"p50_us"`
 	P99   []float64 `json:"p99_us"`
@@ -21,18 +21,18 @@ type Samples struct {
 	CPU   []float64 `json:"cpu_per_op_us,omitempty"`
 }
 
-// Range is that of the middle half of all rounds: the first and the third quartile.
+// Range is the first and the third quartile of the rounds.
 type Range [2]float64
 
 // median of values; 0 without any.
 func median(values []float64) float64 { return quantile(values, 0.5) }
 
-// middle of values; zero without any.
-func middle(values []float64) Range {
+// middleHalf returns the quartiles of values; zero without any.
+func middleHalf(values []float64) Range {
 	return Range{rounded(quantile(values, 0.25), digits), rounded(quantile(values, 0.75), digits)}
 }
 
-// quantile interpolates between the two values next to it; 0 without any.
+// quantile interpolates between the two nearest values; 0 without any.
 func quantile(values []float64, p float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -44,8 +44,8 @@ func quantile(values []float64, p float64) float64 {
 	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
 }
 
-// each is a figure of every round.
-func each(rounds []round, figure func(round) float64) (out []float64) {
+// perRoundFigures returns one figure of every round.
+func perRoundFigures(rounds []round, figure func(round) float64) (out []float64) {
 	for _, r := range rounds {
 		out = append(out, rounded(figure(r), digits))
 	}

@@ -13,17 +13,17 @@ import (
 
 // server is the program of a server. One goroutine.
 type server struct {
-	node    *ps.Node
-	spec    *spec
-	policy  ps.Policy
-	batch   ps.Batch
-	answers [][]tensor.Tensor // by worker rank and slot; echo puts the pushed tensor there
-	end     []tensor.Tensor
-	bulk    []tensor.Tensor
-	last    ps.Response
-	ended   int // workers that have ended the round
-	vector  vector
-	times   latencies // of workload batch
+	node        *ps.Node
+	spec        *spec
+	policy      ps.Policy
+	batch       ps.Batch
+	answers     [][]tensor.Tensor // by worker rank and slot; echo puts the pushed tensor there
+	end         []tensor.Tensor
+	bulk        []tensor.Tensor
+	last        ps.Response
+	ended       int // workers that have ended the round
+	batchAnswer batchAnswer
+	times       latencies // of workload batch
 }
 
 func newServer(n *ps.Node, sp *spec) (*server, error) {
@@ -34,10 +34,10 @@ func newServer(n *ps.Node, sp *spec) (*server, error) {
 	case AFD, AFD3, Batch:
 		s.policy = ps.LockStep
 	}
-	return s, errors.Join(s.register(), s.allocate(), s.vector.allocate(n, sp))
+	return s, errors.Join(s.register(), s.allocate(), s.batchAnswer.allocate(n, sp))
 }
 
-// register has every push land in a place of its own. In place they stay where they are.
+// register registers a chunk for every push. With --in-place pushes stay in the worker's memory.
 func (s *server) register() error {
 	if s.spec.InPlace {
 		return nil
@@ -81,7 +81,7 @@ func (s *server) allocate() error {
 	return errors.Join(failed, err)
 }
 
-// check serves with answers that depend on what was pushed.
+// check serves with answers that depend on the pushed bytes.
 func (s *server) check(ctx context.Context, count int) error { return s.run(ctx, count, true) }
 
 // measure serves a round.
@@ -98,15 +98,15 @@ func (s *server) run(ctx context.Context, count int, check bool) error {
 	case s.spec.Workload == Barrier:
 		return passBarriers(ctx, s.node, count, func(time.Duration) {})
 	case s.spec.Workload == Batch && !check:
-		if err := s.batches(ctx, count); err != nil {
+		if err := s.serveBatches(ctx, count); err != nil {
 			return err
 		}
 	}
 	return s.serve(ctx, check)
 }
 
-// serve answers until every worker has ended the round. With check it makes the
-// answers of what was pushed, else it sends what is there. Budget: 0 allocations.
+// serve answers until every worker has ended the round. With check it computes the answers from the
+// pushes, otherwise it sends the memory as it is. Budget: 0 allocations.
 func (s *server) serve(ctx context.Context, check bool) error {
 	for s.ended = 0; s.ended < s.spec.Workers; {
 		if err := s.node.GetBatchInto(ctx, s.policy, &s.batch); err != nil {
@@ -134,15 +134,15 @@ func (s *server) serve(ctx context.Context, check bool) error {
 	return nil
 }
 
-// ends tells whether the batch is that with which the workers end a round.
+// ends reports whether the workers end the round with this batch.
 func (s *server) ends() bool {
 	pulls := s.batch.Requests[0].Pulls()
 	return len(pulls) == 1 && slotOf(pulls[0].Key) == s.spec.endSlot()
 }
 
-// answer finds what to send.
+// answer finds the tensors to send.
 func (s *server) answer(r ps.Request, check bool) ([]tensor.Tensor, error) {
-	pushes, pulls := r.PushKeys(), r.Pulls() // Pushes would copy what is in place
+	pushes, pulls := r.PushKeys(), r.Pulls() // Pushes would copy pushes in place
 	if len(pulls) != 1 || int(r.Worker) >= s.spec.Workers {
 		return nil, fmt.Errorf("a request of worker %d with %d pulls, want one", r.Worker, len(pulls))
 	}
@@ -159,8 +159,7 @@ func (s *server) answer(r ps.Request, check bool) ([]tensor.Tensor, error) {
 	return nil, fmt.Errorf("a request of worker %d that no worker sends: %d pushes, pull key %#x", r.Worker, len(pushes), pulls[0].Key)
 }
 
-// fill makes the answer of the push of a request: where the worker wants to have it, what was there
-// before, or the push itself.
+// fill makes the answer to a push: in the worker's memory, in the server's own, or the push itself.
 func (s *server) fill(answer []tensor.Tensor, r ps.Request, check bool) (err error) {
 	pushed, err := r.In(0)
 	switch {
@@ -172,12 +171,12 @@ func (s *server) fill(answer []tensor.Tensor, r ps.Request, check bool) (err err
 		answer[0] = pushed
 	}
 	if err == nil && check && !echoes(s.spec.Workload) {
-		answerTo(answer[0].Bytes(), pushed.Bytes(), s.spec.mark(s.node.Rank()))
+		writeAnswer(answer[0].Bytes(), pushed.Bytes(), s.spec.mark(s.node.Rank()))
 	}
 	return err
 }
 
-// respond sends; when the queue is full it waits for the response before.
+// respond sends. When the queue is full it waits for the response before.
 func (s *server) respond(ctx context.Context, answer []tensor.Tensor, h ps.RequestID) error {
 	for {
 		sent, err := s.node.Respond(answer, h)

@@ -11,11 +11,10 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
-// runStarts measures how long a cluster takes from the first process to the end of the
-// last, with one exchange of each worker. The limit is the same number of processes
-// that end at once.
-func runStarts(ctx context.Context, o *Options, s *seat) (*Report, error) {
-	fill(&o.Count, defaultStarts)
+// runStarts measures a cluster from the start of the first process to the end of the last, with one
+// exchange of each worker. The limit is the same number of processes that end at once.
+func runStarts(ctx context.Context, o *Options, t *turn) (*Report, error) {
+	setDefault(&o.Count, defaultStarts)
 	whole, bare := newLatencies(), newLatencies()
 	var all Samples
 	for range o.Count {
@@ -27,7 +26,7 @@ func runStarts(ctx context.Context, o *Options, s *seat) (*Report, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := s.next(ctx); err != nil {
+		if err := t.yield(ctx); err != nil {
 			return nil, err
 		}
 		all.P50, all.Limit = append(all.P50, took), append(all.Limit, limit)
@@ -35,13 +34,13 @@ func runStarts(ctx context.Context, o *Options, s *seat) (*Report, error) {
 	}
 	r := newReport(o, whole)
 	limits, ratios := all.Limit, all.Ratio
-	r.take(all)
-	r.against(limits, ratios)
+	r.setRounds(all)
+	r.compareWith(limits, ratios)
 	r.Curve.Limit, r.Curve.LimitCount = bare.curve(nil), bare.count()
 	return r, nil
 }
 
-// timeRun returns us.
+// timeRun returns the time in us.
 func timeRun(ctx context.Context, plan launch.Plan, into latencies) (float64, error) {
 	began := time.Now()
 	err := launch.Run(ctx, plan)
@@ -50,7 +49,7 @@ func timeRun(ctx context.Context, plan launch.Plan, into latencies) (float64, er
 	return rounded(took.Seconds()*1e6, digits), err
 }
 
-// exchangeOnce is the program of a node that is started only to be stopped.
+// exchangeOnce is the program of a node that starts, exchanges once and stops.
 func exchangeOnce(ctx context.Context, n *ps.Node) error {
 	s := &spec{Workload: Echo, Workers: 1, Push: 8, Pull: 8, Inflight: 1}
 	if n.Role() == config.RoleWorker {
@@ -60,11 +59,11 @@ func exchangeOnce(ctx context.Context, n *ps.Node) error {
 		}
 		return err
 	}
-	return echoUntilAlone(ctx, n)
+	return echoUntilClosed(ctx, n)
 }
 
-// echoUntilAlone sends back what workers push, until all have left.
-func echoUntilAlone(ctx context.Context, n *ps.Node) error {
+// echoUntilClosed sends back what workers push, until all have left.
+func echoUntilClosed(ctx context.Context, n *ps.Node) error {
 	var batch ps.Batch
 	for {
 		err := n.GetBatchInto(ctx, ps.AnyReady, &batch)

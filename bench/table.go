@@ -15,7 +15,7 @@ var columns = []string{
 	"rate/s", "Gbit/s", "limit", "limit p50", "ratio", "+-", "allocs/op", "cpu/op",
 }
 
-// WriteTable writes reports for people.
+// WriteTable writes reports as a table, with a legend.
 func WriteTable(w io.Writer, reports ...*Report) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, strings.Join(columns, "\t")+"\t")
@@ -35,7 +35,7 @@ func WriteTable(w io.Writer, reports ...*Report) error {
 	return nil
 }
 
-// orNone is a figure of the limit where there is one.
+// orNone returns "-" in place of a figure of the limit when there is no limit.
 func orNone(r *Report, figure string) string {
 	if r.Limit == "" {
 		return "-"
@@ -43,7 +43,7 @@ func orNone(r *Report, figure string) string {
 	return figure
 }
 
-// legend explains what the table does not.
+// legend explains the figures that need it.
 func legend(reports []*Report) []string {
 	has := func(name string) bool {
 		return slices.ContainsFunc(reports, func(r *Report) bool { return r.Limit == name })
@@ -70,7 +70,7 @@ func legend(reports []*Report) []string {
 	return lines
 }
 
-// overGo tells for each report of nodes in Python what its p50 is above that of Go nodes.
+// overGo lists, for each report of nodes in Python, by how much its p50 exceeds that of Go nodes.
 func overGo(reports []*Report) (out []string) {
 	for _, r := range reports {
 		if r.Limit == limitGo {
@@ -80,11 +80,11 @@ func overGo(reports []*Report) (out []string) {
 	return out
 }
 
-// copyRates tells for each size how long a copy of both directions' bytes took, and the rate.
+// copyRates lists the time and the rate of a copy of both directions' bytes, for each size.
 func copyRates(reports []*Report) (out []string) {
 	times := map[int64][]float64{}
 	for _, r := range reports {
-		if r.Memcpy > 0 && !r.InPlace && bytesOf(r) >= fewestCopied {
+		if r.Memcpy > 0 && !r.InPlace && bytesOf(r) >= minCopyBytes {
 			times[bytesOf(r)] = append(times[bytesOf(r)], r.Memcpy)
 		}
 	}
@@ -95,13 +95,13 @@ func copyRates(reports []*Report) (out []string) {
 	return out
 }
 
-// fewestCopied is from where on the time of a copy is not that of its beginning.
-const fewestCopied = 16 << 10
+// minCopyBytes is the least size at which the start of a copy does not dominate its time.
+const minCopyBytes = 16 << 10
 
-// bytesOf is what an exchange with one server moves.
+// bytesOf is the number of bytes of an exchange with one server.
 func bytesOf(r *Report) int64 { return r.PushBytes + r.PullBytes }
 
-// Around is half the range in percent of what is in its middle.
+// Around is half the range, in percent of the value in its middle.
 func (r Range) Around(value float64) string {
 	if value == 0 {
 		return ""
@@ -109,19 +109,19 @@ func (r Range) Around(value float64) string {
 	return fmt.Sprintf("%.0f%%", (r[1]-r[0])/2/value*100)
 }
 
-// WriteGoals writes verdicts for people.
-func WriteGoals(w io.Writer, verdicts []Verdict) error {
+// WriteGoals writes the results of goals as a table.
+func WriteGoals(w io.Writer, goalResults []GoalResult) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "goal\twanted\tmeasured\t")
-	for i := range verdicts {
-		v := &verdicts[i]
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", v.Name, v.Wanted(), v.Measured(), v.Word())
+	for i := range goalResults {
+		v := &goalResults[i]
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", v.Name, v.Wanted(), v.Measured(), v.Status())
 	}
 	return t.Flush()
 }
 
 // Wanted is the bound with its unit.
-func (v *Verdict) Wanted() string {
+func (v *GoalResult) Wanted() string {
 	sign := "<="
 	if v.Least {
 		sign = ">="
@@ -129,16 +129,16 @@ func (v *Verdict) Wanted() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %.4g %s", sign, v.Bound, v.Unit))
 }
 
-// Measured is the figure with its unit; why there is none stands in Word.
-func (v *Verdict) Measured() string {
+// Measured is the figure with its unit, or "-". Status says why there is none.
+func (v *GoalResult) Measured() string {
 	if v.Err != nil {
 		return "-"
 	}
 	return strings.TrimSpace(fmt.Sprintf("%.4g %s", v.Figure, v.Unit))
 }
 
-// Word is the verdict.
-func (v *Verdict) Word() string {
+// Status is "met", "missed", or why the goal was not measured.
+func (v *GoalResult) Status() string {
 	switch {
 	case v.Err != nil:
 		return "not measured: " + Reason(v.Err)
@@ -148,7 +148,7 @@ func (v *Verdict) Word() string {
 	return "missed"
 }
 
-// micros writes a time in us with the unit that reads best.
+// micros writes a time in us with a unit that fits its size.
 func micros(us float64) string {
 	d := time.Duration(us * 1e3)
 	switch {

@@ -5,64 +5,64 @@ import (
 	"sync"
 )
 
-// seat is a place in a circle of measurements of which one acts at a time. The first has
-// the turn at the beginning; whoever passes it gives it to the next that has not left.
-type seat struct {
-	circle *circle
-	turn   chan struct{} // holds the turn until it is taken
-	left   bool
+// turn is the part of one measurement in a rotation: one measurement acts at a time. The
+// first has the turn at the beginning.
+type turn struct {
+	rotation *rotation
+	token    chan struct{} // holds the turn until acquire takes it
+	released bool
 }
 
-type circle struct {
+type rotation struct {
 	mu     sync.Mutex
-	seats  []*seat
-	holder int // whose turn it is
+	turns  []*turn
+	holder int // index of the one that acts
 }
 
-func newCircle(size int) []*seat {
-	c := &circle{}
+func newRotation(size int) []*turn {
+	r := &rotation{}
 	for range size {
-		c.seats = append(c.seats, &seat{circle: c, turn: make(chan struct{}, 1)})
+		r.turns = append(r.turns, &turn{rotation: r, token: make(chan struct{}, 1)})
 	}
-	c.seats[0].turn <- struct{}{}
-	return c.seats
+	r.turns[0].token <- struct{}{}
+	return r.turns
 }
 
-// take waits for the turn. The error is the cause of the end of ctx.
-func (s *seat) take(ctx context.Context) error {
+// acquire waits for the turn. The error is the cause of the end of ctx.
+func (t *turn) acquire(ctx context.Context) error {
 	select {
-	case <-s.turn:
+	case <-t.token:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// next passes the turn, and waits until it is back.
-func (s *seat) next(ctx context.Context) error {
-	s.circle.mu.Lock()
-	s.circle.pass()
-	s.circle.mu.Unlock()
-	return s.take(ctx)
+// yield passes the turn on, and waits until it is back.
+func (t *turn) yield(ctx context.Context) error {
+	t.rotation.mu.Lock()
+	t.rotation.pass()
+	t.rotation.mu.Unlock()
+	return t.acquire(ctx)
 }
 
-// leave gives the turn away for good, also one that has not been taken.
-func (s *seat) leave() {
-	s.circle.mu.Lock()
-	defer s.circle.mu.Unlock()
-	s.left = true
-	if s.circle.seats[s.circle.holder] == s {
-		s.circle.pass()
+// release gives the turn up for good, even before acquire took it.
+func (t *turn) release() {
+	t.rotation.mu.Lock()
+	defer t.rotation.mu.Unlock()
+	t.released = true
+	if t.rotation.turns[t.rotation.holder] == t {
+		t.rotation.pass()
 	}
 }
 
-// pass gives the turn to the next seat that is not left.
-func (c *circle) pass() {
-	for i := range c.seats {
-		next := (c.holder + 1 + i) % len(c.seats)
-		if !c.seats[next].left {
-			c.holder = next
-			c.seats[next].turn <- struct{}{}
+// pass gives the turn to the next measurement that has not released it.
+func (r *rotation) pass() {
+	for i := range r.turns {
+		next := (r.holder + 1 + i) % len(r.turns)
+		if !r.turns[next].released {
+			r.holder = next
+			r.turns[next].token <- struct{}{}
 			return
 		}
 	}

@@ -9,43 +9,43 @@ import (
 )
 
 func TestTurns(t *testing.T) {
-	seats := newCircle(3)
-	var order []int // written by whoever has the turn
-	ended := make(chan error, len(seats))
-	for i, s := range seats {
+	turns := newRotation(3)
+	var order []int // written by the one that has the turn
+	ended := make(chan error, len(turns))
+	for i, s := range turns {
 		go func() {
-			defer s.leave()
-			err := s.take(t.Context())
+			defer s.release()
+			err := s.acquire(t.Context())
 			for round := 0; round < i+1 && err == nil; round++ {
 				order = append(order, i)
-				err = s.next(t.Context())
+				err = s.yield(t.Context())
 			}
 			ended <- err
 		}()
 	}
-	for range seats {
+	for range turns {
 		require.NoError(t, <-ended)
 	}
 	require.Equal(t, []int{0, 1, 2, 1, 2, 2}, order)
 }
 
-// Who leaves before its turn is passed over, also when the turn was given to it already.
-func TestWhoLeavesIsPassedOver(t *testing.T) {
-	seats := newCircle(3)
-	seats[1].leave()
-	require.NoError(t, seats[0].take(t.Context()))
-	seats[0].leave()
-	require.NotEmpty(t, seats[2].turn)
-	seats[2].leave()
+// A measurement that releases its turn is passed over, even when it holds the turn.
+func TestAReleasedTurnIsPassedOver(t *testing.T) {
+	turns := newRotation(3)
+	turns[1].release()
+	require.NoError(t, turns[0].acquire(t.Context()))
+	turns[0].release()
+	require.NotEmpty(t, turns[2].token)
+	turns[2].release()
 
-	seats = newCircle(2)
-	seats[0].leave()
-	require.NotEmpty(t, seats[1].turn)
+	turns = newRotation(2)
+	turns[0].release()
+	require.NotEmpty(t, turns[1].token)
 }
 
 func TestTheContextEndsTheWaitForATurn(t *testing.T) {
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
-	require.ErrorIs(t, newCircle(2)[1].take(ctx), why)
+	require.ErrorIs(t, newRotation(2)[1].acquire(ctx), why)
 }

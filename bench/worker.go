@@ -12,7 +12,7 @@ import (
 	"github.com/stepvan/stepvan/trace"
 )
 
-// worker is the program of a worker. One goroutine.
+// worker is the program of a worker. One goroutine uses it.
 type worker struct {
 	node    *ps.Node
 	spec    *spec
@@ -41,19 +41,19 @@ func newWorker(n *ps.Node, s *spec) (*worker, error) {
 	if s.Workload == Barrier {
 		return &worker{node: n, spec: s, times: w.times}, nil
 	}
-	err := w.fill(&w.end, s.endSlot(), 0, 1)
+	err := w.allocate(&w.end, s.endSlot(), 0, 1)
 	for i := range w.slots {
-		err = errors.Join(err, w.fill(&w.slots[i], i, s.Push, s.Pull))
+		err = errors.Join(err, w.allocate(&w.slots[i], i, s.Push, s.Pull))
 	}
 	if s.Bulk > 0 {
-		err = errors.Join(err, w.fill(&w.bulk, s.bulkSlot(), 0, s.Bulk))
+		err = errors.Join(err, w.allocate(&w.bulk, s.bulkSlot(), 0, s.Bulk))
 	}
 	return w, err
 }
 
-// fill allocates the tensors of a slot, without push when push is 0, and has the worker
-// keep them.
-func (w *worker) fill(s *slot, number int, push, pull int64) error {
+// allocate makes the tensors of a slot, without a push when push is 0, and registers them with the
+// worker.
+func (w *worker) allocate(s *slot, number int, push, pull int64) error {
 	rank := w.node.Rank()
 	if push > 0 {
 		t, err := w.tensor(push)
@@ -86,7 +86,7 @@ func (s *slot) begin(n *ps.Node) (err error) {
 	return err
 }
 
-// measure does what the workload is about count times, and times it. Budget: 0 allocations.
+// measure runs the workload count times, and times it. Budget: 0 allocations.
 func (w *worker) measure(ctx context.Context, count int) (*reply, error) {
 	w.times.reset()
 	start := w.spec.meter()
@@ -106,7 +106,7 @@ func (w *worker) run(ctx context.Context, count int) error {
 	case AFD3:
 		return w.pipeline(ctx, count)
 	case Batch:
-		return w.feed(ctx, count)
+		return w.pushBatches(ctx, count)
 	}
 	return w.exchange(ctx, count)
 }
@@ -120,7 +120,7 @@ func (w *worker) exchange(ctx context.Context, count int) error {
 		for begun < count && begun-done < len(w.slots) {
 			err := w.slots[begun%len(w.slots)].begin(w.node)
 			if errors.Is(err, stepvan.ErrWouldBlock) && begun > done {
-				break // what is in flight makes room
+				break // exchanges in flight will make room
 			}
 			if err != nil {
 				return err
@@ -136,7 +136,7 @@ func (w *worker) exchange(ctx context.Context, count int) error {
 	return nil
 }
 
-// keepBulk begins the bulk transfer when none is in flight.
+// keepBulk begins the bulk transfer when it is not in flight.
 func (w *worker) keepBulk() error {
 	if w.spec.Bulk == 0 || w.bulk.handle != (ps.Handle{}) && !w.bulk.handle.Done() {
 		return nil
@@ -149,7 +149,7 @@ func (w *worker) keepBulk() error {
 	return w.bulk.begin(w.node)
 }
 
-// finishRound waits for the bulk and tells the servers that no more comes.
+// finishRound waits for the bulk transfer, and sends the servers the end of the round.
 func (w *worker) finishRound(ctx context.Context) error {
 	if w.spec.Workload == Barrier {
 		return nil // the servers know the count
@@ -165,7 +165,8 @@ func (w *worker) finishRound(ctx context.Context) error {
 	return w.end.handle.Wait(ctx)
 }
 
-// check runs count exchanges of each slot, one after the other, with bytes of their own, and looks at what comes back.
+// check runs count exchanges of each slot, one after the other, with bytes of their own, and
+// compares the answers.
 func (w *worker) check(ctx context.Context, count int) error {
 	if w.spec.Workload == Barrier {
 		return passBarriers(ctx, w.node, count, func(time.Duration) {})
@@ -199,6 +200,20 @@ func (w *worker) checkSlot(ctx context.Context, s *slot) error {
 		if at := firstWrong(t.Bytes(), pushed, w.spec.mark(w.servers[i])); at >= 0 {
 			return fmt.Errorf("%s: byte %d of the answer of server %d is wrong", w.node, at, w.servers[i])
 		}
+	}
+	return nil
+}
+
+// passBarriers passes count barriers of all workers and servers, and reports the time of each to
+// took.
+func passBarriers(ctx context.Context, n *ps.Node, count int, took func(time.Duration)) error {
+	for last := time.Now(); count > 0; count-- {
+		if err := n.Barrier(ctx, ps.Workers|ps.Servers, true); err != nil {
+			return err
+		}
+		next := time.Now()
+		took(next.Sub(last))
+		last = next
 	}
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 	"unsafe"
 
 	"github.com/stepvan/stepvan/cmd/stepvan/command"
-	"github.com/stepvan/stepvan/internal/launch"
 )
 
 // codeNoCommand is the exit code of stepvan_main where no command line can be run.
@@ -42,8 +41,7 @@ func goMain(argc cInt32, argv **C.char, selfc cInt32, self **C.char) (code cInt3
 	}
 	defer oneCommand.Unlock()
 	adopt(processEnvironment())
-	launch.SetSelf(itself)
-	return cInt32(command.Execute(context.Background(), args, os.Stdout, os.Stderr))
+	return cInt32(command.ExecuteAs(context.Background(), itself, args, os.Stdout, os.Stderr))
 }
 
 // texts are strings of C.

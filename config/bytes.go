@@ -5,21 +5,18 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // Bytes is a size in bytes. It prints with the largest binary suffix that divides it.
 type Bytes int64
 
-var byteSuffixes = []struct {
-	suffix string
-	factor Bytes
-}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
-
 // String writes the size so that ParseBytes reads it back: 1MiB, 1536KiB, 17.
 func (b Bytes) String() string {
-	for _, s := range byteSuffixes {
-		if b != 0 && b%s.factor == 0 {
-			return strconv.FormatInt(int64(b/s.factor), 10) + s.suffix
+	for _, u := range text.ByteUnits {
+		if n := int64(b); n != 0 && n%u.Bytes == 0 {
+			return strconv.FormatInt(n/u.Bytes, 10) + u.Suffix
 		}
 	}
 	return strconv.FormatInt(int64(b), 10)
@@ -44,10 +41,10 @@ func byteFactor(suffix string) (Bytes, bool) {
 	if suffix == "" || suffix == "b" {
 		return 1, true
 	}
-	for _, s := range byteSuffixes {
-		whole := strings.ToLower(s.suffix)
+	for _, u := range text.ByteUnits {
+		whole := strings.ToLower(u.Suffix)
 		if suffix == whole || suffix == whole[:1] {
-			return s.factor, true
+			return Bytes(u.Bytes), true
 		}
 	}
 	return 1, false

@@ -11,6 +11,7 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/text"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
@@ -204,20 +205,15 @@ func (g *group) String() string {
 func ranges(ranks []int) string {
 	slices.Sort(ranks)
 	var parts []string
-	for i := 0; i < len(ranks); {
-		last := i
-		for last+1 < len(ranks) && ranks[last+1] == ranks[last]+1 {
-			last++
-		}
+	for first, last := range text.Runs(ranks) {
 		if len(parts) == few {
 			return strings.Join(parts, ", ") + fmt.Sprintf(", ... (%d)", len(ranks))
 		}
-		part := strconv.Itoa(ranks[i])
-		if last > i {
-			part += "-" + strconv.Itoa(ranks[last])
+		part := strconv.Itoa(first)
+		if last > first {
+			part += "-" + strconv.Itoa(last)
 		}
 		parts = append(parts, part)
-		i = last + 1
 	}
 	return strings.Join(parts, ", ")
 }

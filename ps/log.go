@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mattn/go-isatty"
 	"github.com/rs/zerolog"
-	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/config"
 )
@@ -18,22 +18,17 @@ func newLogger(s *Settings) zerolog.Logger {
 	if s.LogLevel == config.LogOff || err != nil {
 		level = zerolog.Disabled
 	}
-	console := s.LogFormat == config.LogConsole || s.LogFormat == config.LogAuto && terminal(os.Stderr)
+	console := s.LogFormat == config.LogConsole || s.LogFormat == config.LogAuto && isatty.IsTerminal(os.Stderr.Fd())
 	if !console {
 		return zerolog.New(os.Stderr).Level(level).Hook(zerolog.HookFunc(stamp))
 	}
-	w := zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: "15:04:05.000", NoColor: !terminal(os.Stderr)}
+	w := zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: "15:04:05.000", NoColor: !isatty.IsTerminal(os.Stderr.Fd())}
 	return zerolog.New(w).Level(level).Hook(zerolog.HookFunc(stamp))
 }
 
 // stamp adds the time in ms; zerolog's own stamp has a format that all of the process share.
 func stamp(e *zerolog.Event, _ zerolog.Level, _ string) {
 	e.Str(zerolog.TimestampFieldName, time.Now().Format("2006-01-02T15:04:05.000Z07:00"))
-}
-
-func terminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
 }
 
 // badge adds who speaks to each line. The rank is -1 until the scheduler has given it.

@@ -1,13 +1,13 @@
-// Package compare tells whether two series of measurements differ, and by how much.
+// Package compare shows whether two series of measurements differ, and by how much.
 //
-// A measurement is a Report of package bench as one line of JSON, and a run: those of the same name (see
-// bench.Report.Name) in one file are one sample. The figure of a run is the median of its rounds. Rounds
-// are not a sample themselves: those of one run share processes, memory and what the machine did
-// meanwhile, so they differ less from each other than from those of a second run of the same
-// program, and a test on them would find differences where there are none.
+// A measurement is a Report of package bench as one line of JSON. Each report is a run. The
+// runs of one name (see bench.Report.Name) in a file form a sample, and the figure of a run is
+// the median of its rounds. Rounds themselves are no sample: the rounds of one run share
+// processes, memory and the state of the machine. They differ less from each other than from
+// those of a second run. A test on rounds would find differences where the program is the same.
 //
-// The centre of a sample is its median, with a 95% confidence interval from 6 runs on. Samples are compared
-// with the Mann-Whitney U test, which assumes nothing about their distribution; a difference is
-// shown when its p is below 0.05. That takes 4 runs of each: of fewer the difference is shown as one
-// that nothing is known of.
+// The centre of a sample is its median, with a 95% confidence interval from 6 runs on. The
+// Mann-Whitney U test compares samples; it assumes nothing about their distribution. A
+// difference is significant when its p is below 0.05, which takes 4 runs of each. With fewer
+// runs the table shows the difference and says that it may be noise.
 package compare

@@ -6,7 +6,7 @@ import (
 	"github.com/stepvan/stepvan/bench"
 )
 
-// metric is a figure of which every round has one.
+// metric is a figure of every round.
 type metric struct {
 	name   string
 	rounds func(*bench.Report) []float64
@@ -22,8 +22,8 @@ var metrics = []metric{
 	{"processor time", func(r *bench.Report) []float64 { return r.Samples.CPU }, func(r *bench.Report) float64 { return r.CPUPerOpUS }, micros},
 }
 
-// of is the figure of each report, which is a run: the median of its rounds, as those have in common
-// what the machine did meanwhile.
+// of returns the figure of each report: the median of its rounds. Rounds are no sample, because
+// they share the state of the machine.
 func (m *metric) of(reports []*bench.Report) (runs []float64) {
 	for _, r := range reports {
 		switch rounds := m.rounds(r); {

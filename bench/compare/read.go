@@ -10,10 +10,10 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// longestLine is what a report may have; some 10,000 rounds.
+// longestLine is the limit of a report in bytes, enough for 10,000 rounds.
 const longestLine = 8 << 20
 
-// Read reads reports, one JSON object per line; empty lines are passed over. The error names the line.
+// Read reads reports, one JSON object per line. It skips empty lines. The error names the line.
 func Read(r io.Reader) (reports []*bench.Report, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, longestLine)

@@ -11,13 +11,13 @@ import (
 	"github.com/stepvan/stepvan/bench"
 )
 
-// Series is what is compared: reports, and what they are called.
+// Series is one side of a comparison: reports and their name.
 type Series struct {
 	Name    string
 	Reports []*bench.Report
 }
 
-// names lists those of the reports, in order, each once.
+// names lists the names of the reports, in order, each once.
 func (s *Series) names() (out []string) {
 	for _, r := range s.Reports {
 		if n := r.Name(); !slices.Contains(out, n) {
@@ -55,7 +55,7 @@ func Write(w io.Writer, before, after Series) error {
 	return writeNote(w, names, before, after)
 }
 
-// write writes the table of a metric, without measurements of which no series has it.
+// write writes the table of a metric. It leaves out measurements without that figure.
 func (m *metric) write(w io.Writer, names []string, before, after Series) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "%s\t%s\t%s\tdelta\t\n", m.name, before.Name, after.Name)
@@ -70,14 +70,14 @@ func (m *metric) write(w io.Writer, names []string, before, after Series) error 
 
 const confidence = 0.95
 
-// Of how many runs each series needs: with 3 the U test's p is 2/(6 over 3) = 0.1 at least, with 4
-// 2/(8 over 4) = 0.03; and the median of 6 is the first with a confidence interval.
+// The number of runs that each series needs. With 3 runs the p of the U test is at least
+// 2/(6 over 3) = 0.1, with 4 runs 2/(8 over 4) = 0.03. A median of 6 has a confidence interval.
 const (
 	runsForDelta    = 4
 	runsForInterval = 6
 )
 
-// summary is the median of the runs and how far from it its confidence interval goes.
+// summary is the median of the runs, and its distance to the confidence interval.
 func (m *metric) summary(values []float64) string {
 	if len(values) == 0 {
 		return "-"
@@ -86,8 +86,8 @@ func (m *metric) summary(values []float64) string {
 	return m.format(s.Center) + " ± " + s.PctRangeString()
 }
 
-// delta is the difference, or ~ when there is none, with p and the number of runs. Of too few runs
-// it is the difference, and a ~ as nobody can know whether it is one.
+// delta is the difference with its p and the number of runs, or ~ when it is not significant. With
+// too few runs it is the difference and a ~.
 func delta(old, now []float64) string {
 	if len(old) == 0 || len(now) == 0 {
 		return ""
@@ -101,7 +101,7 @@ func delta(old, now []float64) string {
 	return c.FormatDelta(middle(a), middle(b)) + " (" + c.String() + ")"
 }
 
-// tooFew tells whether no difference between the runs could be told from noise.
+// tooFew reports whether the runs are too few to tell a difference from noise.
 func tooFew(old, now []float64) bool { return min(len(old), len(now)) < runsForDelta }
 
 func middle(s *benchmath.Sample) float64 {
@@ -112,7 +112,7 @@ func sample(values []float64) *benchmath.Sample {
 	return benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds)
 }
 
-// writeNote says once how to learn more where there are too few runs.
+// writeNote says once how many runs a comparison needs, when there are too few.
 func writeNote(w io.Writer, names []string, before, after Series) error {
 	for _, name := range names {
 		old, now := metrics[0].of(before.named(name)), metrics[0].of(after.named(name))

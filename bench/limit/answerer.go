@@ -11,7 +11,7 @@ type answerer interface {
 // Answerer answers one caller. One goroutine at a time.
 type Answerer struct {
 	spec   Spec
-	listen net.Listener // until the caller is there; nil with Memory
+	listen net.Listener // until the caller connects; nil with Memory
 	side   answerer
 }
 
@@ -62,7 +62,7 @@ func (a *Answerer) accept() error {
 	return nil
 }
 
-// Close ends the connection: a caller that waits hears of it.
+// Close ends the connection, and the wait of a caller.
 func (a *Answerer) Close() {
 	if a.listen != nil {
 		a.listen.Close()

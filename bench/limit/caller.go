@@ -71,7 +71,7 @@ func take(c net.Conn, s *Spec) (stream, error) {
 	return takeSocket(c, s.spin())
 }
 
-// Run does count exchanges and tells how long each took. 0 allocations per exchange.
+// Run does count exchanges and reports the time of each. Budget: 0 allocations per exchange.
 func (c *Caller) Run(count int, took func(time.Duration)) error {
 	defer c.spec.lock()()
 	for last := trace.Now(); count > 0; count-- {
@@ -99,7 +99,7 @@ func (c *Caller) exchange() error {
 	return nil
 }
 
-// Close ends the connections: answerers that wait hear of it.
+// Close ends the connections, and the waits of answerers.
 func (c *Caller) Close() {
 	for _, to := range c.to {
 		to.close()

@@ -17,7 +17,7 @@ func NewCopier(bytes int64) *Copier {
 	return &Copier{bytes: bytes, from: written(size), to: written(size)}
 }
 
-// Run copies until the time is over, once at least, and tells how long a copy took in the mean.
+// Run copies at least once and until the time is over. It returns the mean time of a copy.
 func (c *Copier) Run(d time.Duration) time.Duration {
 	began, n := time.Now(), 0
 	for batch := 1; ; batch *= 2 { // the clock costs more than a small copy

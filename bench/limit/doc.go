@@ -1,21 +1,21 @@
-// Package limit measures the least that an exchange can be: the same bytes with nothing
-// between the program and what carries them.
+// Package limit measures the least time of an exchange: it moves the same bytes without
+// stepvan between the program and the kernel.
 //
-// A Caller sends bytes to one or several Answerers and waits until each has sent others
-// back. Five kinds:
+// A Caller sends bytes to one or several Answerers, and waits until each has sent its own
+// back. There are five kinds:
 //
-//   - Socket and UnixSocket: non-blocking send and recv in tight loops, no poller, no
-//     frames, the bytes read into one buffer
+//   - Socket and UnixSocket: non-blocking send and recv in tight loops, without a poller or
+//     frames; the bytes are read into one buffer
 //   - Netpoll and UnixNetpoll: Read and Write of package net, which park the goroutine
-//   - Memory: both sides copy from memory of their own into a file that both have
-//     mapped, and raise an atomic number on which the other spins; without bytes to
-//     copy it is the number alone
+//   - Memory: both sides copy from their own memory into a file that both have mapped,
+//     and raise an atomic number on which the other side spins; without bytes to copy
+//     only the number remains
 //
-// A Copier tells how long a copy of so many bytes takes within one thread.
+// A Copier measures a copy of the same bytes within one thread.
 //
 // # Threads and memory
 //
-// A Caller and an Answerer have one user at a time each. All memory is allocated when
-// they are made, and written once: pages that nobody has written are all the same
-// page of zeros, which is faster to read than memory is.
+// One goroutine at a time may use a Caller or an Answerer. Both allocate all memory when
+// they are made, and write to it once. Pages that were never written are all the same
+// page of zeros, which is faster to read than memory.
 package limit

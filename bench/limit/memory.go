@@ -10,8 +10,8 @@ import (
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
-// The file that both sides map: two numbers, far enough apart for the processor's
-// prefetcher, then pushed and pulled bytes, each on a page of its own.
+// The file that both sides map. It has two numbers, far enough apart for the processor's
+// prefetcher. The pushed and the pulled bytes follow, each on pages of their own.
 const (
 	pushedAt   = 0
 	answeredAt = 1 << 10
@@ -19,7 +19,7 @@ const (
 	pageBytes  = 4 << 10
 )
 
-// goneNumber is the number that a side leaves behind.
+// goneNumber is the number of a side that has closed.
 const goneNumber = ^uint64(0)
 
 // memory is one side of the file.
@@ -35,7 +35,7 @@ func fileBytes(s *Spec) int64 { return bytesAt + onPages(s.Push) + onPages(s.Pul
 
 func onPages(bytes int64) int64 { return (bytes + pageBytes - 1) / pageBytes * pageBytes }
 
-// createMemory makes the answerer's side, and the address at which others find the file.
+// createMemory makes the answerer's side, and the address of the file.
 func createMemory(s *Spec) (*memory, string, error) {
 	file, err := shm.Create("stepvan-limit", fileBytes(s), false)
 	if err != nil {
@@ -79,7 +79,7 @@ func number(file *shm.Memory, offset int) *atomic.Uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(&file.Bytes()[offset]))
 }
 
-// hand copies this side's bytes to the other and tells it.
+// hand copies this side's bytes into the file and raises its number.
 func (m *memory) hand() {
 	copy(m.to, m.from)
 	m.count++
@@ -117,7 +117,7 @@ func (m *memory) answer() error {
 	return err
 }
 
-// close tells the other side, and unmaps.
+// close raises the number to goneNumber, and unmaps the file.
 func (m *memory) close() {
 	m.own.Store(goneNumber)
 	_ = m.file.Close() // the bytes are of no further use

@@ -18,7 +18,7 @@ type rawSocket struct {
 	spin
 }
 
-// errGone says that the other side has closed.
+// errGone means that the other side has closed.
 var errGone = fmt.Errorf("the other side of the limit is gone: %w", net.ErrClosed)
 
 // takeSocket makes a rawSocket of a connection, which is closed.
@@ -43,8 +43,8 @@ func takeSocket(c net.Conn, how spin) (*rawSocket, error) {
 	return &rawSocket{fd: fd, spin: how}, nil
 }
 
-// tune sets what tcpvan sets within one machine, so that the limit is no slower for its
-// congestion control or for waiting to fill a packet. A Unix socket needs neither.
+// tune sets the options that tcpvan sets within one machine. Otherwise congestion control, or
+// waiting to fill a packet, would slow the limit down. A Unix socket needs neither.
 func tune(c net.Conn) {
 	t, ok := c.(*net.TCPConn)
 	if !ok {
@@ -88,7 +88,7 @@ func (s *rawSocket) receive(b []byte) error {
 	return nil
 }
 
-// moved judges the result of a call. A socket that is merely empty or full is no error.
+// moved checks the result of a call. An empty or a full socket is no error.
 func (s *rawSocket) moved(n int, e syscall.Errno) error {
 	switch {
 	case e == 0 && n > 0:

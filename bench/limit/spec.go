@@ -28,7 +28,7 @@ type Spec struct {
 	Inside  bool  `json:"inside"`  // all sides are goroutines of one process
 }
 
-// check refuses what a foreign or mistaken side may have asked for.
+// check refuses what a mistaken side may ask for.
 func (s *Spec) check() error {
 	least := int64(1)
 	switch s.Kind {
@@ -53,10 +53,10 @@ func (s *Spec) network() (network, addr string) {
 	return "tcp", "127.0.0.1:0"
 }
 
-// parks tells whether who waits gives its thread away.
+// parks reports whether a waiting side gives its thread away.
 func (s *Spec) parks() bool { return s.Kind == Netpoll || s.Kind == UnixNetpoll }
 
-// spin is how a side waits: where there are fewer cores than parties, it lets go of its core at once.
+// spin is how a side waits. With fewer cores than parties it yields its core at once.
 func (s *Spec) spin() spin {
 	return spin{crowded: s.Parties > runtime.NumCPU(), inside: s.Inside && runtime.GOMAXPROCS(0) == 1}
 }

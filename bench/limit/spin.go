@@ -4,8 +4,7 @@ import (
 	"runtime"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/stepvan/stepvan/internal/affinity"
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
@@ -25,18 +24,18 @@ type spin struct {
 	since   time.Time // of the first look at the clock among them
 }
 
-// found ends a row.
+// found resets the count.
 func (s *spin) found() { s.empty = 0 }
 
-// missed counts a look that found nothing. After many the core is offered to others, and after
-// silentTime the other side is given up.
+// missed counts a look that found nothing. After many it yields the core, and after
+// silentTime it gives up on the other side.
 func (s *spin) missed() error {
 	s.empty++
 	switch {
 	case s.inside:
 		runtime.Gosched()
 	case s.crowded, s.empty%emptyBeforeYield == 0:
-		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // cannot fail
+		affinity.Yield()
 	}
 	if s.empty == emptyBeforeClock {
 		s.since = time.Now()

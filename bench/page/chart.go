@@ -5,18 +5,15 @@ import (
 	"html/template"
 	"strconv"
 	"strings"
-
-	"github.com/go-echarts/go-echarts/v2/charts"
-	"github.com/go-echarts/go-echarts/v2/opts"
 )
 
-// chart is lines over an axis of numbers. The axes' functions are of page.js.
+// chart is lines over an axis of numbers. The functions of its axes are in page.js.
 type chart struct {
-	ID           string // set once all are there
+	ID           string // set when the page has all charts
 	Title, Note  string
 	x, y         axis
 	lines        []line
-	hiddenAtOnce map[string]bool // lines that a click on the legend shows
+	hiddenAtOnce map[string]bool // names of lines that appear after a click on the legend
 }
 
 type axis struct {
@@ -40,44 +37,45 @@ func (c *chart) add(l line) {
 
 func (c *chart) empty() bool { return len(c.lines) == 0 }
 
-func (c *chart) build() *charts.Line {
-	l := charts.NewLine()
-	l.SetGlobalOptions(
-		charts.WithAnimation(false),
-		charts.WithXAxisOpts(opts.XAxis{
-			Type: "value", Name: c.x.name, NameLocation: "middle", NameGap: 30, Min: "dataMin", Max: "dataMax", MinInterval: c.x.step, MaxInterval: c.x.step,
-			AxisLabel: &opts.AxisLabel{Formatter: opts.FuncOpts(c.x.format), HideOverlap: opts.Bool(true)},
-			AxisTick:  &opts.AxisTick{Show: opts.Bool(true)},
-			SplitLine: &opts.SplitLine{Show: opts.Bool(true), LineStyle: &opts.LineStyle{Color: "#eef2f7"}},
-		}),
-		charts.WithYAxisOpts(opts.YAxis{
-			Type: c.y.kind(), Name: c.y.name, NameLocation: "end", NameGap: 14,
-			AxisLabel: &opts.AxisLabel{Formatter: opts.FuncOpts(c.y.format)},
-			SplitLine: &opts.SplitLine{Show: opts.Bool(true), LineStyle: &opts.LineStyle{Color: "#e2e8f0"}},
-		}),
-		charts.WithTooltipOpts(opts.Tooltip{
-			Show: opts.Bool(true), Trigger: "axis",
-			Formatter: opts.FuncOpts("tip(" + c.x.format + "," + c.y.format + ")"),
-		}),
-		charts.WithLegendOpts(opts.Legend{Show: opts.Bool(true), Bottom: "2", ItemWidth: 28, Selected: c.hidden()}),
-		charts.WithGridOpts(opts.Grid{Left: "12", Right: "28", Top: "36", Bottom: c.legendRoom(), ContainLabel: opts.Bool(true)}),
-	)
-	for _, one := range c.lines {
-		l.AddSeries(one.name, one.data(), one.style()...)
-	}
-	return l
-}
+// object is a part of a chart's option.
+type object map[string]any
 
-// Option is the chart in the words of ECharts. Where go-echarts marks the name of a function, the
-// function is meant and not its name.
+// function marks the name of a function in page.js, which JSON can only write as a text.
+func function(name string) string { return "@function:" + name + "@" }
+
+var functions = strings.NewReplacer(`"@function:`, "", `@"`, "")
+
+// Option is the chart in the words of ECharts.
 func (c *chart) Option() (template.JS, error) {
-	l := c.build()
-	l.Validate()
-	text, err := json.Marshal(l.JSON())
+	var series []object
+	for i := range c.lines {
+		series = append(series, c.lines[i].option())
+	}
+	text, err := json.Marshal(object{
+		"animation": false,
+		"grid":      object{"left": "12", "right": "28", "top": "36", "bottom": c.legendRoom(), "containLabel": true},
+		"legend":    object{"show": true, "bottom": "2", "itemWidth": 28, "selected": c.hidden()},
+		"tooltip":   object{"show": true, "trigger": "axis", "formatter": function("tip(" + c.x.format + "," + c.y.format + ")")},
+		"xAxis": []object{{
+			"type": "value", "name": c.x.name, "nameLocation": "middle", "nameGap": 30,
+			"min": "dataMin", "max": "dataMax", "minInterval": c.x.step, "maxInterval": c.x.step,
+			"axisLabel": object{"formatter": function(c.x.format), "hideOverlap": true},
+			"axisTick":  object{"show": true},
+			"splitLine": gridLines("#eef2f7"),
+		}},
+		"yAxis": []object{{
+			"type": c.y.kind(), "name": c.y.name, "nameLocation": "end", "nameGap": 14,
+			"axisLabel": object{"formatter": function(c.y.format)},
+			"splitLine": gridLines("#e2e8f0"),
+		}},
+		"series": series,
+	})
 	return template.JS(functions.Replace(string(text))), err //nolint:gosec // json.Marshal escapes what ends a script
 }
 
-var functions = strings.NewReplacer(`"__f__`, "", `__f__"`, "")
+func gridLines(colour string) object {
+	return object{"show": true, "lineStyle": object{"color": colour}}
+}
 
 // legendRoom is the height of the legend and of the name of the axis above it.
 func (c *chart) legendRoom() string {
@@ -100,22 +98,19 @@ func (a axis) kind() string {
 	return "value"
 }
 
-func (l *line) data() (out []opts.LineData) {
+func (l *line) option() object {
+	data := make([]object, 0, len(l.points))
 	for _, p := range l.points {
-		out = append(out, opts.LineData{Value: p})
+		data = append(data, object{"value": p})
 	}
-	return out
-}
-
-func (l *line) style() []charts.SeriesOpts {
-	solid := l.dash == "solid"
-	width := float32(1.6)
+	solid, width := l.dash == "solid", 1.6
 	if solid {
 		width = 2.4
 	}
-	return []charts.SeriesOpts{
-		charts.WithLineChartOpts(opts.LineChart{ShowSymbol: opts.Bool(solid), Symbol: "circle", SymbolSize: 6}),
-		charts.WithLineStyleOpts(opts.LineStyle{Color: l.colour, Width: width, Type: l.dash}),
-		charts.WithItemStyleOpts(opts.ItemStyle{Color: l.colour}),
+	return object{
+		"name": l.name, "type": "line", "data": data, "animation": false,
+		"showSymbol": solid, "symbol": "circle", "symbolSize": 6,
+		"lineStyle": object{"color": l.colour, "width": width, "type": l.dash},
+		"itemStyle": object{"color": l.colour},
 	}
 }

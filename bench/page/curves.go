@@ -7,7 +7,7 @@ import (
 	"github.com/stepvan/stepvan/bench"
 )
 
-// sizeAxis is that of the pushed bytes, in powers of two.
+// sizeAxis shows the pushed bytes, in powers of two.
 var sizeAxis = axis{name: "bytes pushed", format: "bySize", step: 3}
 
 // sweep is the section of a family with several sizes.
@@ -83,7 +83,7 @@ func (f *family) curves(c *chart, figure, limit func(*bench.Report) float64) {
 	}
 }
 
-// points leaves out what has not been measured.
+// points leaves out figures that were not measured.
 func points(reports []*bench.Report, figure func(*bench.Report) float64) (out [][2]float64) {
 	for _, r := range reports {
 		if v := figure(r); v > 0 && r.PushBytes > 0 {
@@ -93,7 +93,7 @@ func points(reports []*bench.Report, figure func(*bench.Report) float64) (out []
 	return out
 }
 
-// rarityAxis is that of percentiles: each step is ten times as rare.
+// rarityAxis shows percentiles: each step is ten times as rare.
 var rarityAxis = axis{name: "percent of the exchanges", format: "byRarity", step: 1}
 
 // distribution shows all ways of one size.
@@ -119,7 +119,7 @@ func sizesOf(r *bench.Report) string {
 	return fmt.Sprintf("%v pushed, %v pulled", bench.Size(r.PushBytes), bench.Size(r.PullBytes))
 }
 
-// rarities are the levels that at least one exchange is beyond, and the maximum of all at its place.
+// rarities are the levels that at least one exchange exceeds, and the maximum of all.
 func rarities(percent, us []float64, count int64) (out [][2]float64) {
 	if count == 0 {
 		return nil

@@ -8,15 +8,15 @@ import (
 	"github.com/stepvan/stepvan/bench"
 )
 
-// family is reports that differ in size and in how the bytes travel, and share charts.
+// family is reports that differ only in size and in how the bytes travel. They share charts.
 type family struct {
 	reports []*bench.Report
 }
 
-// fewestSizes make a curve.
+// fewestSizes is the least number of sizes of a curve.
 const fewestSizes = 3
 
-// families lists them. Of several reports of one name the first counts.
+// families groups reports. Of several reports with one name it keeps the first.
 func families(reports []*bench.Report) (out []*family) {
 	byKind, seen := map[string]*family{}, map[string]bool{}
 	for _, r := range reports {
@@ -34,7 +34,7 @@ func families(reports []*bench.Report) (out []*family) {
 	return out
 }
 
-// kindOf is what the reports of a family have in common.
+// kindOf is the common part of the names of a family.
 func kindOf(r *bench.Report) string {
 	parts := []string{string(r.Workload), fmt.Sprintf("%d to %d", r.Workers, r.Servers)}
 	if r.Inflight > 1 {
@@ -88,7 +88,7 @@ func (f *family) ways() (out []string) {
 	return out
 }
 
-// split takes apart the ways with sizes enough for a curve, and the reports of the others.
+// split separates the ways with enough sizes for a curve from the other reports.
 func (f *family) split() (swept *family, others []*bench.Report) {
 	swept = &family{}
 	for _, r := range f.reports {
@@ -117,7 +117,7 @@ var palette = map[string]string{"tcp": "#2563eb", "unix": "#0d9488", "shm": "#ea
 
 var furtherColours = []string{"#db2777", "#65a30d", "#ca8a04", "#475569", "#0284c7", "#b91c1c"}
 
-// colours gives every way one.
+// colours gives every way its own colour.
 func (f *family) colours() map[string]string {
 	out, next := map[string]string{}, 0
 	for _, way := range f.ways() {

@@ -15,10 +15,10 @@ import (
 
 // Content is what the page shows.
 type Content struct {
-	Reports  []*bench.Report
-	Verdicts []bench.Verdict // none: no goals
-	Made     time.Time
-	Version  string // of stepvan
+	Reports     []*bench.Report
+	GoalResults []bench.GoalResult // none: no goals
+	Made        time.Time
+	Version     string // of stepvan
 }
 
 //go:embed page.html
@@ -65,7 +65,7 @@ type view struct {
 	Machine       string
 	Made, Version string
 	Met, Goals    int
-	Verdicts      []verdict
+	GoalResults   []goalRow
 	Sections      []section
 	Rows          []row
 }
@@ -77,13 +77,13 @@ type section struct {
 }
 
 func newView(c *Content) *view {
-	v := &view{Made: c.Made.Format("2006-01-02 15:04 MST"), Version: c.Version, Goals: len(c.Verdicts)}
+	v := &view{Made: c.Made.Format("2006-01-02 15:04 MST"), Version: c.Version, Goals: len(c.GoalResults)}
 	if len(c.Reports) > 0 {
 		v.Machine = c.Reports[0].Machine
 	}
-	for i := range c.Verdicts {
-		one := newVerdict(&c.Verdicts[i])
-		v.Verdicts = append(v.Verdicts, one)
+	for i := range c.GoalResults {
+		one := newGoalRow(&c.GoalResults[i])
+		v.GoalResults = append(v.GoalResults, one)
 		if one.Class == "met" {
 			v.Met++
 		}
@@ -102,7 +102,7 @@ func newView(c *Content) *view {
 	return v
 }
 
-// sections are one for each sweep, and one for all distributions.
+// sections makes one section for each sweep, and one for all distributions.
 func sections(reports []*bench.Report) (out []section) {
 	var shapes []*bench.Report
 	for _, f := range families(reports) {

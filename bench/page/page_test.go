@@ -37,7 +37,7 @@ func example() *Content {
 	alone := report(bench.Shm, 917504, 99)
 	alone.Workload, alone.InPlace, alone.PullBytes, alone.Progress = bench.AFD, true, 1835008, "park"
 	c.Reports = append(c.Reports, alone)
-	c.Verdicts = []bench.Verdict{
+	c.GoalResults = []bench.GoalResult{
 		{Goal: bench.Goal{Name: "fast <enough>", Bound: 1.5, Unit: "x"}, Figure: 1.25},
 		{Goal: bench.Goal{Name: "slow", Bound: 1, Unit: "us"}, Figure: 7},
 		{Goal: bench.Goal{Name: "unknown", Bound: 0.9, Least: true}, Err: errors.New("no such van")},

@@ -8,12 +8,12 @@ import (
 	"github.com/stepvan/stepvan/bench"
 )
 
-// verdict is a line of the table of goals.
-type verdict struct {
-	Name, Wanted, Measured, Word, Class string
+// goalRow is a line of the table of goals.
+type goalRow struct {
+	Name, Wanted, Measured, Status, Class string
 }
 
-func newVerdict(v *bench.Verdict) verdict {
+func newGoalRow(v *bench.GoalResult) goalRow {
 	class := "missed"
 	switch {
 	case v.Err != nil:
@@ -21,10 +21,10 @@ func newVerdict(v *bench.Verdict) verdict {
 	case v.Met():
 		class = "met"
 	}
-	return verdict{v.Name, signs.Replace(v.Wanted()), signs.Replace(v.Measured()), v.Word(), class}
+	return goalRow{v.Name, signs.Replace(v.Wanted()), signs.Replace(v.Measured()), v.Status(), class}
 }
 
-// signs that a terminal may not have.
+// signs replaces texts by signs that a terminal may not have.
 var signs = strings.NewReplacer("<=", "≤", ">=", "≥", " x", " ×", " us", " µs")
 
 // row is a line of the table of all measurements.

@@ -51,7 +51,7 @@ func split(t testing.TB, a *model.Attention, slices []*model.FFNSlice, workers, 
 				t.Errorf("pack: %v", err)
 				return
 			}
-			w := afd.Worker[afd.Handle]{Exchange: f.workers[rank], Memory: heap{}, Attention: a, Rank: stepvan.Rank(rank), Servers: len(slices)}
+			w := afd.Worker{Node: f.workers[rank], Memory: heap{}, Attention: a, Rank: stepvan.Rank(rank), Servers: len(slices)}
 			if shares[rank], err = w.Run(t.Context(), batches); err != nil {
 				t.Errorf("worker %d: %v", rank, err)
 			}
@@ -73,8 +73,8 @@ func serve(t testing.TB, f *fabric, slices []*model.FFNSlice, ranks []stepvan.Ra
 	var serving, ready sync.WaitGroup
 	for i, slice := range slices {
 		ready.Add(1)
-		s := afd.Server[*fakeRequest, afd.Handle]{
-			Inbox: readyInbox{f.servers[i], ready.Done}, Memory: heap{}, FFN: slice, Workers: ranks, MaxTokens: maxTokens,
+		s := afd.Server{
+			Node: readyNode{f.servers[i], ready.Done}, Memory: heap{}, FFN: slice, Workers: ranks, MaxTokens: maxTokens,
 		}
 		serving.Go(func() {
 			if err := s.Run(t.Context()); err != nil {
@@ -86,13 +86,13 @@ func serve(t testing.TB, f *fabric, slices []*model.FFNSlice, ranks []stepvan.Ra
 	return &serving
 }
 
-// readyInbox tells when the memory is registered, as a barrier would.
-type readyInbox struct {
+// readyNode calls ready after the memory is registered, in place of a barrier.
+type readyNode struct {
 	*fakeServer
 	ready func()
 }
 
-func (r readyInbox) RegisterRecvBuffer(t tensor.Tensor, ranks []stepvan.Rank, keys []tensor.Key) (afd.Registration, error) {
+func (r readyNode) RegisterRecvBuffer(t tensor.Tensor, ranks []stepvan.Rank, keys []tensor.Key) (afd.Registration, error) {
 	defer r.ready()
 	return r.fakeServer.RegisterRecvBuffer(t, ranks, keys)
 }
@@ -148,8 +148,8 @@ func TestWorkerReports(t *testing.T) {
 	batches, err := model.Pack(modeltest.Sentences(modeltest.Config(), 9, 60, 5), 64)
 	require.NoError(t, err)
 	var progress []int
-	w := afd.Worker[afd.Handle]{
-		Exchange: f.workers[0], Memory: heap{}, Attention: a, Servers: 2, InFlight: 2,
+	w := afd.Worker{
+		Node: f.workers[0], Memory: heap{}, Attention: a, Servers: 2, InFlight: 2,
 		Progress: func(done, total int) {
 			require.Equal(t, len(batches), total)
 			progress = append(progress, done)
@@ -187,7 +187,7 @@ func TestFullQueuesAreWaitedFor(t *testing.T) {
 		f.workers[0].refuse = everyOther()
 		f.servers[0].refuse, f.servers[1].refuse = everyOther(), everyOther()
 		serving := serve(t, f, slices, []stepvan.Rank{0}, 64)
-		w := afd.Worker[afd.Handle]{Exchange: f.workers[0], Memory: heap{}, Attention: a, Servers: 2, InFlight: inFlight}
+		w := afd.Worker{Node: f.workers[0], Memory: heap{}, Attention: a, Servers: 2, InFlight: inFlight}
 		got, err := w.Run(t.Context(), batches)
 		require.NoError(t, err)
 		requireSameBits(t, want, got)
@@ -200,15 +200,15 @@ func TestFullQueueWithNothingUnderWay(t *testing.T) {
 	a, slices := smallModel(t, 1)
 	f := newFabric(1, 1)
 	f.workers[0].refuse = func() bool { return true }
-	w := afd.Worker[afd.Handle]{Exchange: f.workers[0], Memory: heap{}, Attention: a, Servers: 1}
+	w := afd.Worker{Node: f.workers[0], Memory: heap{}, Attention: a, Servers: 1}
 	_, err := w.Run(t.Context(), []model.Batch{{IDs: []int32{1}, Ends: []int{1}}})
 	require.ErrorIs(t, err, stepvan.ErrWouldBlock)
 
 	f.servers[0].refuse = func() bool { return true }
 	x, err := heap{}.Empty(tensor.Float32, 1, 48)
 	require.NoError(t, err)
-	s := afd.Server[*fakeRequest, afd.Handle]{
-		Inbox:  scripted{f.servers[0], &fakeRequest{keys: []tensor.Key{0}, tensors: []tensor.Tensor{x}}},
+	s := afd.Server{
+		Node:   scripted{f.servers[0], &fakeRequest{keys: []tensor.Key{0}, tensors: []tensor.Tensor{x}}},
 		Memory: heap{}, FFN: slices[0], Workers: []stepvan.Rank{0}, MaxTokens: 8,
 	}
 	require.ErrorIs(t, s.Run(t.Context()), stepvan.ErrWouldBlock)
@@ -216,7 +216,7 @@ func TestFullQueueWithNothingUnderWay(t *testing.T) {
 
 func TestWorkerWithoutBatches(t *testing.T) {
 	a, _ := smallModel(t, 1)
-	w := afd.Worker[afd.Handle]{Exchange: newFabric(1, 1).workers[0], Memory: heap{}, Attention: a, Servers: 1}
+	w := afd.Worker{Node: newFabric(1, 1).workers[0], Memory: heap{}, Attention: a, Servers: 1}
 	got, err := w.Run(t.Context(), nil)
 	require.NoError(t, err)
 	require.Empty(t, got)
@@ -226,18 +226,18 @@ func TestWorkerRefuses(t *testing.T) {
 	a, _ := smallModel(t, 1)
 	good := []model.Batch{{IDs: []int32{1}, Ends: []int{1}}}
 	for name, c := range map[string]struct {
-		change  func(*afd.Worker[afd.Handle])
+		change  func(*afd.Worker)
 		batches []model.Batch
 		want    string
 	}{
-		"no servers":        {func(w *afd.Worker[afd.Handle]) { w.Servers = 0 }, good, "0 servers"},
-		"negative rank":     {func(w *afd.Worker[afd.Handle]) { w.Rank = -1 }, good, "rank -1"},
-		"too many slots":    {func(w *afd.Worker[afd.Handle]) { w.InFlight = 257 }, good, "257 micro-batches"},
-		"bad batch":         {func(*afd.Worker[afd.Handle]) {}, []model.Batch{{}}, "micro-batch 0"},
-		"nothing is served": {func(*afd.Worker[afd.Handle]) {}, good, "not registered"},
+		"no servers":        {func(w *afd.Worker) { w.Servers = 0 }, good, "0 servers"},
+		"negative rank":     {func(w *afd.Worker) { w.Rank = -1 }, good, "rank -1"},
+		"too many slots":    {func(w *afd.Worker) { w.InFlight = 257 }, good, "257 micro-batches"},
+		"bad batch":         {func(*afd.Worker) {}, []model.Batch{{}}, "micro-batch 0"},
+		"nothing is served": {func(*afd.Worker) {}, good, "not registered"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := afd.Worker[afd.Handle]{Exchange: newFabric(1, 1).workers[0], Memory: heap{}, Attention: a, Servers: 1}
+			w := afd.Worker{Node: newFabric(1, 1).workers[0], Memory: heap{}, Attention: a, Servers: 1}
 			c.change(&w)
 			_, err := w.Run(t.Context(), c.batches)
 			require.ErrorContains(t, err, c.want)
@@ -248,24 +248,24 @@ func TestWorkerRefuses(t *testing.T) {
 func TestWorkerEndsWithItsContext(t *testing.T) {
 	a, slices := smallModel(t, 1)
 	f := newFabric(1, 1)
-	s := afd.Server[*fakeRequest, afd.Handle]{Inbox: f.servers[0], Memory: heap{}, FFN: slices[0], Workers: []stepvan.Rank{0}, MaxTokens: 8}
+	s := afd.Server{Node: f.servers[0], Memory: heap{}, FFN: slices[0], Workers: []stepvan.Rank{0}, MaxTokens: 8}
 	ended, end := context.WithCancel(t.Context())
 	end()
 	require.ErrorIs(t, s.Run(ended), context.Canceled, "a server ends with its context too")
-	w := afd.Worker[afd.Handle]{Exchange: f.workers[0], Memory: heap{}, Attention: a, Servers: 1}
+	w := afd.Worker{Node: f.workers[0], Memory: heap{}, Attention: a, Servers: 1}
 	_, err := w.Run(ended, []model.Batch{{IDs: []int32{1}, Ends: []int{1}}})
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "micro-batch 0, layer 0")
 }
 
-// scripted is an Inbox with one request.
+// scripted is a node with one request.
 type scripted struct {
 	*fakeServer
 	request *fakeRequest
 }
 
-func (s scripted) GetBatch(context.Context) ([]*fakeRequest, error) {
-	return []*fakeRequest{s.request}, nil
+func (s scripted) GetBatch(context.Context) ([]afd.Request, error) {
+	return []afd.Request{s.handOut(s.request)}, nil
 }
 
 func TestServerRefuses(t *testing.T) {
@@ -293,14 +293,14 @@ func TestServerRefuses(t *testing.T) {
 		"other type":      {[]tensor.Key{0}, []tensor.Tensor{bytes}, "worker 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := afd.Server[*fakeRequest, afd.Handle]{
-				Inbox:  scripted{newFabric(1, 1).servers[0], &fakeRequest{keys: c.keys, tensors: c.tensors}},
+			s := afd.Server{
+				Node:   scripted{newFabric(1, 1).servers[0], &fakeRequest{keys: c.keys, tensors: c.tensors}},
 				Memory: heap{}, FFN: slices[0], Workers: []stepvan.Rank{0}, MaxTokens: 8,
 			}
 			require.ErrorContains(t, s.Run(t.Context()), c.want)
 		})
 	}
-	for want, s := range map[string]afd.Server[*fakeRequest, afd.Handle]{
+	for want, s := range map[string]afd.Server{
 		"MaxTokens":     {Workers: []stepvan.Rank{0}},
 		"ranks":         {MaxTokens: 1},
 		"micro-batches": {MaxTokens: 1, Workers: []stepvan.Rank{0}, InFlight: -1},

@@ -1,15 +1,16 @@
 // Package afd runs a BERT sentence encoder with its attention in workers and its
-// feed-forward nets in servers, as disaggregated inference does: at every layer a
-// worker pushes the activations of a micro-batch to all servers, each server
-// answers with the partial sum of its slice (package model), and the worker adds
-// them in server order. While one micro-batch is at the servers the worker
-// computes the attention of the others: three in flight keep both sides busy.
+// feed-forward nets (FFN) in servers, as disaggregated inference does.
 //
-// RunWorker and RunServer are the two programs. They see their node through
-// Exchange and Inbox, which hold what each calls and nothing more, so tests run
-// them without processes or sockets.
+// At every layer a worker pushes the activations of a micro-batch to all servers.
+// Each server answers with the partial sum of its slice (package model), and the
+// worker adds the sums in the order of the servers. While one micro-batch is at the
+// servers, the worker computes the attention of the others. Three micro-batches in
+// flight keep both sides busy.
 //
-// On the wire a tensor is float32 [tokens, hidden]. Keys say layer, micro-batch
-// and worker (key.go), so a server keeps no state between requests but its memory.
-// The embeddings are bit for bit those of model.Run with the same split.
+// Worker and Server are the two programs. Each names the few methods that it needs
+// of its node (WorkerNode, ServerNode), so tests run them without processes or sockets.
+//
+// A tensor on the wire is float32 [tokens, hidden]. A key holds the layer, the
+// micro-batch's slot and the worker's rank (key.go), so a server keeps nothing between requests
+// except its memory. The embeddings are bit for bit those of model.Run with the same split.
 package afd

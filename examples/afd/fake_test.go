@@ -3,14 +3,13 @@ package afd_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"sync"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/examples/afd"
+	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/worker"
 )
 
 // heap is Memory on the Go heap.
@@ -24,10 +23,10 @@ func (heap) Empty(_ tensor.DType, dims ...int64) (tensor.Tensor, error) {
 	return tensor.FromSlice(make([]float32, n), dims...)
 }
 
-// fabric joins workers and servers in one process by the rules of the real one,
-// at its least convenient: a push is placed in the registered chunk, refused while
-// the chunk is in use, and an answer is fetched from the server's memory only when
-// the worker waits for it.
+// fabric connects workers and servers in one process by the rules of real nodes, at their
+// least convenient. It places a push in the registered chunk, and refuses it while the
+// chunk is in use. It fetches an answer from the server's memory only when the worker
+// waits for it.
 type fabric struct {
 	workers []*fakeWorker
 	servers []*fakeServer
@@ -43,6 +42,8 @@ type fakeServer struct {
 	mu     sync.Mutex
 	chunks map[chunkID]tensor.Tensor
 	busy   map[chunkID]bool
+	asked  map[ps.RequestID]*fakeRequest // handed out and not answered
+	last   ps.RequestID
 	refuse func() bool // answers ErrWouldBlock when set and true
 	ended  bool        // the registration
 }
@@ -65,9 +66,6 @@ type fakeRequest struct {
 	fetched  chan struct{}
 }
 
-func (r *fakeRequest) PushKeys() []tensor.Key  { return r.keys }
-func (r *fakeRequest) Pushes() []tensor.Tensor { return r.tensors }
-
 func newFabric(workers, servers int) *fabric {
 	f := &fabric{}
 	for rank := range workers {
@@ -75,20 +73,20 @@ func newFabric(workers, servers int) *fabric {
 	}
 	for range servers {
 		f.servers = append(f.servers, &fakeServer{
-			inbox: make(chan *fakeRequest, 64), chunks: map[chunkID]tensor.Tensor{}, busy: map[chunkID]bool{},
+			inbox: make(chan *fakeRequest, 64), chunks: map[chunkID]tensor.Tensor{}, busy: map[chunkID]bool{}, asked: map[ps.RequestID]*fakeRequest{},
 		})
 	}
 	return f
 }
 
-// leave tells the servers that no worker will ask again.
+// leave ends the batches of the servers: all workers have left.
 func (f *fabric) leave() {
 	for _, s := range f.servers {
 		close(s.inbox)
 	}
 }
 
-func (w *fakeWorker) Do(q *worker.Exchange) (afd.Handle, error) {
+func (w *fakeWorker) Do(q *ps.Exchange) (afd.Handle, error) {
 	if w.refuse != nil && w.refuse() {
 		return nil, stepvan.ErrWouldBlock
 	}
@@ -155,27 +153,43 @@ func (s *fakeServer) Unregister() error {
 	return nil
 }
 
-func (s *fakeServer) GetBatch(ctx context.Context) ([]*fakeRequest, error) {
+func (s *fakeServer) GetBatch(ctx context.Context) ([]afd.Request, error) {
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case r, ok := <-s.inbox:
 		if !ok {
-			return nil, fmt.Errorf("all workers left: %w", net.ErrClosed)
+			return nil, fmt.Errorf("all workers left: %w", stepvan.ErrClosed)
 		}
-		return []*fakeRequest{r}, nil
+		return []afd.Request{s.handOut(r)}, nil
 	}
 }
 
-func (s *fakeServer) Respond(tensors []tensor.Tensor, r *fakeRequest) (afd.Handle, error) {
+// handOut gives the request a number.
+func (s *fakeServer) handOut(r *fakeRequest) afd.Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last++
+	s.asked[s.last] = r
+	return afd.Request{ID: s.last, Keys: r.keys, Tensors: r.tensors}
+}
+
+func (s *fakeServer) Respond(tensors []tensor.Tensor, id ps.RequestID) (afd.Handle, error) {
 	if s.refuse != nil && s.refuse() {
 		return nil, stepvan.ErrWouldBlock
+	}
+	s.mu.Lock()
+	r := s.asked[id]
+	s.mu.Unlock()
+	if r == nil {
+		return nil, fmt.Errorf("request %d was not handed out, or is answered", id)
 	}
 	if len(tensors) != 1 || tensors[0].Len() != r.pull.Len() {
 		return nil, fmt.Errorf("%d tensors do not fit the pull", len(tensors))
 	}
 	s.mu.Lock()
 	s.busy[r.id] = false
+	delete(s.asked, id)
 	s.mu.Unlock()
 	r.answered <- slices.Clone(tensors)
 	return fetchedHandle{r}, nil
@@ -212,6 +226,3 @@ func (h fetchedHandle) Wait(ctx context.Context) error {
 		return nil
 	}
 }
-
-// A worker node is an Exchange as it is.
-var _ afd.Exchange[worker.Handle] = (*worker.Worker)(nil)

@@ -5,10 +5,9 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// Keys are opaque to stepvan. In those of this program, bits 0-7 are the layer,
-// 8-15 the micro-batch's slot, 16-47 the worker's rank, bit 48 marks a pull, and
-// bits 49-63 of a pull are the server that answers it, so that every key of a
-// request says all.
+// Keys are opaque to stepvan. This program puts the layer in bits 0 to 7, and the
+// micro-batch's slot in bits 8 to 15. The worker's rank is in bits 16 to 47. Bit 48
+// marks a pull. Bits 49 to 63 of a pull are the server that answers it.
 const (
 	slotShift   = 8
 	rankShift   = 16
@@ -21,23 +20,23 @@ const (
 	maxServers = 1 << 15
 )
 
-// place says what a tensor is: the parts of its key.
-type place struct {
+// chunk names the registered memory of one push: the parts of its key.
+type chunk struct {
 	layer, slot int
 	rank        stepvan.Rank
 }
 
-func (p place) pushKey() tensor.Key {
-	return tensor.Key(p.layer) | tensor.Key(p.slot)<<slotShift | tensor.Key(p.rank)<<rankShift
+func (c chunk) pushKey() tensor.Key {
+	return tensor.Key(c.layer) | tensor.Key(c.slot)<<slotShift | tensor.Key(c.rank)<<rankShift
 }
 
-func (p place) pullKey(server int) tensor.Key {
-	return p.pushKey() | pullBit | tensor.Key(server)<<serverShift
+func (c chunk) pullKey(server int) tensor.Key {
+	return c.pushKey() | pullBit | tensor.Key(server)<<serverShift
 }
 
-// placeOf takes a push key apart; ok is false for the key of a pull.
-func placeOf(k tensor.Key) (p place, ok bool) {
-	return place{
+// parseKey takes a push key apart. ok is false for the key of a pull.
+func parseKey(k tensor.Key) (c chunk, ok bool) {
+	return chunk{
 		layer: int(k % maxLayers),
 		slot:  int(k >> slotShift % maxSlots),
 		rank:  stepvan.Rank(k >> rankShift % maxRanks),

@@ -1,6 +1,7 @@
 package afd_test
 
 import (
+	"context"
 	"sync"
 	"testing"
 
@@ -11,7 +12,9 @@ import (
 	"github.com/stepvan/stepvan/examples/afd/model"
 	"github.com/stepvan/stepvan/examples/afd/model/modeltest"
 	"github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/server"
+	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
 	"github.com/stepvan/stepvan/worker"
 )
@@ -32,8 +35,8 @@ func TestSplitOverNodesEqualsOneProcess(t *testing.T) {
 	var serving, working sync.WaitGroup
 	for rank, s := range c.Servers {
 		serving.Go(func() {
-			program := afd.Server[server.Request, server.Response]{
-				Inbox: afd.InboxOf(s.Server), Memory: s.Memory, FFN: slices[rank],
+			program := afd.Server{
+				Node: &serverNode{Server: s.Server}, Memory: s.Memory, FFN: slices[rank],
 				Workers: []stepvan.Rank{0, 1}, MaxTokens: maxTokens,
 			}
 			if err := program.Run(pairtest.Context(t)); err != nil {
@@ -50,8 +53,8 @@ func TestSplitOverNodesEqualsOneProcess(t *testing.T) {
 				t.Errorf("pack: %v", err)
 				return
 			}
-			program := afd.Worker[worker.Handle]{
-				Exchange: w.Worker, Memory: w.Memory, Attention: a, Rank: stepvan.Rank(rank), Servers: servers,
+			program := afd.Worker{
+				Node: workerNode{w.Worker}, Memory: w.Memory, Attention: a, Rank: stepvan.Rank(rank), Servers: servers,
 			}
 			if shares[rank], err = program.Run(pairtest.Context(t), batches); err != nil {
 				t.Errorf("worker %d: %v", rank, err)
@@ -70,4 +73,30 @@ func TestSplitOverNodesEqualsOneProcess(t *testing.T) {
 	require.Len(t, summary.Rows, 2, "a row per layer")
 	require.Equal(t, "layer 0", summary.Rows[0].Label)
 	require.Positive(t, summary.Rows[0].Server.P50, "the server's part is known to the worker")
+}
+
+// workerNode and serverNode are what afd.WorkerOf and afd.ServerOf make of a whole node.
+type workerNode struct{ *worker.Worker }
+
+func (w workerNode) Do(x *ps.Exchange) (afd.Handle, error) { return w.Worker.Do(x) }
+
+type serverNode struct {
+	*server.Server
+	batch server.Batch
+}
+
+func (s *serverNode) GetBatch(ctx context.Context) (requests []afd.Request, err error) {
+	err = s.GetBatchInto(ctx, server.AnyReady, &s.batch)
+	for _, r := range s.batch.Requests {
+		requests = append(requests, afd.Request{ID: r.ID, Keys: r.PushKeys(), Tensors: r.Pushes()})
+	}
+	return requests, err
+}
+
+func (s *serverNode) Respond(tensors []tensor.Tensor, id ps.RequestID) (afd.Handle, error) {
+	return s.Server.Respond(tensors, id)
+}
+
+func (s *serverNode) RegisterRecvBuffer(t tensor.Tensor, ranks []ps.Rank, keys []tensor.Key) (afd.Registration, error) {
+	return s.Server.RegisterRecvBuffer(t, ranks, keys)
 }

@@ -9,17 +9,17 @@ import (
 )
 
 // pipeline moves a worker's micro-batches through its slots.
-type pipeline[H Handle] struct {
-	worker  *Worker[H]
+type pipeline struct {
+	worker  *Worker
 	batches []model.Batch
 	results [][]model.Embedding
 	next    int // the first batch that no slot has taken
 	done    int
 }
 
-// run fills all slots, then serves them in turn: a slot's exchange is under way
-// while the others are waited for and computed.
-func (p *pipeline[H]) run(ctx context.Context, slots []*slot[H]) error {
+// run fills all slots, then advances them in turn. The exchange of one slot is in
+// flight while the worker computes another.
+func (p *pipeline) run(ctx context.Context, slots []*slot) error {
 	for _, s := range slots {
 		if err := p.begin(s); err != nil {
 			return s.wrap(err)
@@ -33,9 +33,9 @@ func (p *pipeline[H]) run(ctx context.Context, slots []*slot[H]) error {
 	return nil
 }
 
-// round takes every slot a step further. If none could be, the node refuses
-// requests while none of this worker is under way: there is nothing to wait for.
-func (p *pipeline[H]) round(ctx context.Context, slots []*slot[H]) error {
+// round advances every slot by one step. If no slot can move, the node refuses
+// requests although this worker has none in flight, so there is nothing to wait for.
+func (p *pipeline) round(ctx context.Context, slots []*slot) error {
 	moved := false
 	for _, s := range slots {
 		if s.idle {
@@ -53,8 +53,8 @@ func (p *pipeline[H]) round(ctx context.Context, slots []*slot[H]) error {
 	return nil
 }
 
-// begin gives the slot the next batch, or leaves it idle at the end.
-func (p *pipeline[H]) begin(s *slot[H]) error {
+// begin gives the slot the next batch. After the last batch it leaves the slot idle.
+func (p *pipeline) begin(s *slot) error {
 	if p.next == len(p.batches) {
 		s.idle = true
 		return nil
@@ -66,9 +66,9 @@ func (p *pipeline[H]) begin(s *slot[H]) error {
 	return s.push()
 }
 
-// step ends the slot's layer and begins what comes after it, or sends what could
-// not be sent before.
-func (p *pipeline[H]) step(ctx context.Context, s *slot[H]) error {
+// step ends the slot's layer and begins the next one. A slot that could not send
+// before sends instead.
+func (p *pipeline) step(ctx context.Context, s *slot) error {
 	if !s.sent {
 		return s.send()
 	}

@@ -8,12 +8,11 @@ import (
 //go:embed testdata/sentences.txt
 var shipped string
 
-// Sentences gives the sentences that ship with the example: of works in the
-// public domain, in the order of testdata/sentences.txt.
+// Sentences returns the sentences that ship with the example, in the order of
+// testdata/sentences.txt. They are from works in the public domain.
 func Sentences() []string { return ParseSentences(shipped) }
 
-// ParseSentences reads one sentence a line; empty lines and those that begin with
-// # are left out.
+// ParseSentences reads one sentence a line. It skips empty lines and lines that begin with #.
 func ParseSentences(text string) []string {
 	var out []string
 	for line := range strings.Lines(text) {
@@ -24,8 +23,8 @@ func ParseSentences(text string) []string {
 	return out
 }
 
-// Share gives the items [lo, hi) of n that a worker computes: all workers'
-// together are all items, in order of rank, as even as they go.
+// Share returns the range [lo, hi) of n items that a worker computes. The ranges of
+// all workers follow each other by rank, and their lengths differ by at most one.
 func Share(n, rank, workers int) (lo, hi int) {
 	return n * rank / workers, n * (rank + 1) / workers
 }

@@ -5,29 +5,28 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/examples/afd/model"
+	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// Server is the FFN side's program. R and H are its node's types of requests and
-// handles.
-type Server[R Request, H Handle] struct {
-	Inbox     Inbox[R, H]
+// Server is the program of the FFN side.
+type Server struct {
+	Node      ServerNode
 	Memory    Memory
 	FFN       *model.FFNSlice
-	Workers   []stepvan.Rank // ranks of the workers that push to this server
-	MaxTokens int            // of a micro-batch
-	InFlight  int            // micro-batches of a worker; DefaultInFlight when 0
+	Workers   []ps.Rank // ranks of the workers that push to this server
+	MaxTokens int       // of a micro-batch
+	InFlight  int       // micro-batches of a worker; DefaultInFlight when 0
 
-	// Progress, if set, is called after each answer with the number so far.
+	// Run calls Progress, if it is set, after each answer with the number so far.
 	Progress func(answered int)
 }
 
 // Run registers memory for what the workers push, then answers until all workers
-// have left (nil) or ctx ends. It belongs to one goroutine. After an error, answers
-// may still be under way: stop the node before its memory is given away.
-func (s *Server[R, H]) Run(ctx context.Context) error {
+// have left (nil) or ctx ends. One goroutine may call it. After an error, answers may
+// still be in flight: stop the node before you reuse its memory.
+func (s *Server) Run(ctx context.Context) error {
 	if err := s.check(); err != nil {
 		return err
 	}
@@ -35,24 +34,24 @@ func (s *Server[R, H]) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d := desk[R, H]{server: s, scratch: s.FFN.Scratch(s.MaxTokens), replies: make(map[place]*reply[H])}
-	if err := d.serve(ctx); err != nil {
+	r := responder{server: s, scratch: s.FFN.Scratch(s.MaxTokens), answers: make(map[chunk]*answer)}
+	if err := r.serve(ctx); err != nil {
 		return err
 	}
 	if err := registration.Unregister(); err != nil {
 		return err
 	}
-	return errors.Join(free(buffer), d.close(ctx))
+	return errors.Join(free(buffer), r.close(ctx))
 }
 
-func (s *Server[R, H]) inFlight() int {
+func (s *Server) inFlight() int {
 	if s.InFlight == 0 {
 		return DefaultInFlight
 	}
 	return s.InFlight
 }
 
-func (s *Server[R, H]) check() error {
+func (s *Server) check() error {
 	switch {
 	case s.MaxTokens < 1:
 		return fmt.Errorf("afd: MaxTokens is %d; a micro-batch has at least one token", s.MaxTokens)
@@ -67,14 +66,14 @@ func (s *Server[R, H]) check() error {
 }
 
 // register gives every (worker, slot, layer) a chunk of one buffer.
-func (s *Server[R, H]) register() (tensor.Tensor, Registration, error) {
-	var ranks []stepvan.Rank
+func (s *Server) register() (tensor.Tensor, Registration, error) {
+	var ranks []ps.Rank
 	var keys []tensor.Key
 	for _, rank := range s.Workers {
 		for slot := range s.inFlight() {
 			for layer := range s.FFN.Config().Layers {
 				ranks = append(ranks, rank)
-				keys = append(keys, place{layer, slot, rank}.pushKey())
+				keys = append(keys, chunk{layer, slot, rank}.pushKey())
 			}
 		}
 	}
@@ -82,6 +81,6 @@ func (s *Server[R, H]) register() (tensor.Tensor, Registration, error) {
 	if err != nil {
 		return tensor.Tensor{}, nil, err
 	}
-	registration, err := s.Inbox.RegisterRecvBuffer(buffer, ranks, keys)
+	registration, err := s.Node.RegisterRecvBuffer(buffer, ranks, keys)
 	return buffer, registration, err
 }

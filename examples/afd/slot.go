@@ -7,36 +7,36 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/examples/afd/model"
+	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/worker"
 )
 
-// slot is one place in a worker's pipeline with the memory of a micro-batch:
-// activations that are pushed, and one partial sum per server that is pulled.
-type slot[H Handle] struct {
-	worker   *Worker[H]
+// slot holds one micro-batch of a worker's pipeline: the activations that it pushes,
+// and one partial sum that it pulls from each server.
+type slot struct {
+	worker   *Worker
 	index    int
 	scratch  *model.Scratch
 	memory   []tensor.Tensor // whole: activations, then partial sums
-	request  worker.Exchange // the rows of the batch in them
+	request  ps.Exchange     // the rows of the batch in them
 	x        []float32       // the activations as floats
 	partials [][]float32     // the partial sums as floats
 
 	idle   bool
 	batch  int // index
 	input  model.Batch
-	layer  int // whose exchange is under way, or comes next
+	layer  int // whose exchange is in flight, or comes next
 	sent   bool
-	handle H // when sent
+	handle Handle // when sent
 }
 
-func newSlot[H Handle](w *Worker[H], index, tokens int) (*slot[H], error) {
-	s := &slot[H]{
+func newSlot(w *Worker, index, tokens int) (*slot, error) {
+	s := &slot{
 		worker: w, index: index, scratch: w.Attention.Scratch(tokens),
-		request: worker.Exchange{
+		request: ps.Exchange{
 			Push: make([]tensor.Tensor, 1), PushKeys: make([]tensor.Key, 1),
 			Pull: make([]tensor.Tensor, w.Servers), PullKeys: make([]tensor.Key, w.Servers),
-			Routing: worker.Broadcast,
+			Routing: ps.Broadcast,
 		},
 		partials: make([][]float32, w.Servers),
 	}
@@ -50,8 +50,8 @@ func newSlot[H Handle](w *Worker[H], index, tokens int) (*slot[H], error) {
 	return s, nil
 }
 
-// load takes batch number index in and computes its input activations.
-func (s *slot[H]) load(index int, b model.Batch) error {
+// load puts a batch into the slot and computes its input activations.
+func (s *slot) load(index int, b model.Batch) error {
 	s.batch, s.input, s.layer = index, b, 0
 	r := &s.request
 	var err error
@@ -67,7 +67,7 @@ func (s *slot[H]) load(index int, b model.Batch) error {
 	return nil
 }
 
-// rows gives the first n rows of t, as tensor and as floats.
+// rows returns the first n rows of t, as a tensor and as floats.
 func rows(t tensor.Tensor, n int) (tensor.Tensor, []float32, error) {
 	t, err := t.Slice(0, int64(n))
 	if err != nil {
@@ -78,10 +78,10 @@ func rows(t tensor.Tensor, n int) (tensor.Tensor, []float32, error) {
 }
 
 // push computes the attention of the layer and sends it to the servers.
-func (s *slot[H]) push() error {
+func (s *slot) push() error {
 	w := s.worker
 	w.Attention.Attend(s.layer, s.input, s.x, s.scratch)
-	at := place{layer: s.layer, slot: s.index, rank: w.Rank}
+	at := chunk{layer: s.layer, slot: s.index, rank: w.Rank}
 	s.request.Label = layerLabels[s.layer]
 	s.request.PushKeys[0] = at.pushKey()
 	for i := range s.request.PullKeys {
@@ -90,9 +90,9 @@ func (s *slot[H]) push() error {
 	return s.send()
 }
 
-// send leaves the slot unsent when the node has no room for it.
-func (s *slot[H]) send() error {
-	h, err := s.worker.Exchange.Do(&s.request)
+// send leaves the slot unsent when the node has no room.
+func (s *slot) send() error {
+	h, err := s.worker.Node.Do(&s.request)
 	if errors.Is(err, stepvan.ErrWouldBlock) {
 		s.sent = false
 		return nil
@@ -101,8 +101,8 @@ func (s *slot[H]) send() error {
 	return err
 }
 
-// pull waits for the partial sums and ends the layer with them.
-func (s *slot[H]) pull(ctx context.Context) error {
+// pull waits for the partial sums and adds them to the activations.
+func (s *slot) pull(ctx context.Context) error {
 	if err := s.handle.Wait(ctx); err != nil {
 		return err
 	}
@@ -111,13 +111,13 @@ func (s *slot[H]) pull(ctx context.Context) error {
 	return nil
 }
 
-func (s *slot[H]) pool() []model.Embedding { return s.worker.Attention.Pool(s.input, s.x) }
+func (s *slot) pool() []model.Embedding { return s.worker.Attention.Pool(s.input, s.x) }
 
-func (s *slot[H]) wrap(err error) error {
+func (s *slot) wrap(err error) error {
 	return fmt.Errorf("micro-batch %d, layer %d: %w", s.batch, s.layer, err)
 }
 
-// layerLabels name the exchanges in traces, made once: a label is set per exchange.
+// layerLabels name the exchanges in traces. They are made once, because each exchange sets one.
 var layerLabels = func() (labels [maxLayers]string) {
 	for l := range labels {
 		labels[l] = fmt.Sprintf("layer %d", l)

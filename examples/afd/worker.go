@@ -4,33 +4,32 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/examples/afd/model"
+	"github.com/stepvan/stepvan/ps"
 )
 
-// DefaultInFlight is the number of micro-batches of a worker that are under way at
-// a time: one at the servers, one on its way, one in attention.
+// DefaultInFlight is how many micro-batches a worker has in flight at a time: one at the servers,
+// one on its way, one in attention.
 const DefaultInFlight = 3
 
-// Worker is the attention side's program. H is its node's type of handles. Its
-// exchanges have the labels "layer 0", "layer 1" and so on in traces.
-type Worker[H Handle] struct {
-	Exchange  Exchange[H]
+// Worker is the program of the attention side. In traces its exchanges have the
+// labels "layer 0", "layer 1" and so on.
+type Worker struct {
+	Node      WorkerNode
 	Memory    Memory
 	Attention *model.Attention
-	Rank      stepvan.Rank
-	Servers   int // how many answer each push
-	InFlight  int // DefaultInFlight when 0; the servers' must be the same
+	Rank      ps.Rank
+	Servers   int // the number of servers, each of which answers every push
+	InFlight  int // DefaultInFlight when 0; servers need the same number
 
-	// Progress, if set, is called after each micro-batch with the number that are
-	// done and their total.
+	// Run calls Progress, if it is set, after each micro-batch.
 	Progress func(done, total int)
 }
 
-// Run computes the embeddings of all sentences in batches, in order. It belongs to
-// one goroutine. After an error, exchanges may still be under way: stop the node
-// before its memory is given away.
-func (w *Worker[H]) Run(ctx context.Context, batches []model.Batch) ([]model.Embedding, error) {
+// Run computes the embeddings of all sentences in batches, in order. One goroutine
+// may call it. After an error, exchanges may still be in flight: stop the node
+// before you reuse its memory.
+func (w *Worker) Run(ctx context.Context, batches []model.Batch) ([]model.Embedding, error) {
 	if err := w.check(batches); err != nil {
 		return nil, err
 	}
@@ -38,7 +37,7 @@ func (w *Worker[H]) Run(ctx context.Context, batches []model.Batch) ([]model.Emb
 	if err != nil {
 		return nil, err
 	}
-	p := pipeline[H]{worker: w, batches: batches, results: make([][]model.Embedding, len(batches))}
+	p := pipeline{worker: w, batches: batches, results: make([][]model.Embedding, len(batches))}
 	if err := p.run(ctx, slots); err != nil {
 		return nil, err
 	}
@@ -54,14 +53,14 @@ func (w *Worker[H]) Run(ctx context.Context, batches []model.Batch) ([]model.Emb
 	return all, nil
 }
 
-func (w *Worker[H]) inFlight() int {
+func (w *Worker) inFlight() int {
 	if w.InFlight == 0 {
 		return DefaultInFlight
 	}
 	return w.InFlight
 }
 
-func (w *Worker[H]) check(batches []model.Batch) error {
+func (w *Worker) check(batches []model.Batch) error {
 	layers := w.Attention.Config().Layers
 	switch {
 	case layers > maxLayers:
@@ -81,12 +80,12 @@ func (w *Worker[H]) check(batches []model.Batch) error {
 	return nil
 }
 
-func (w *Worker[H]) newSlots(batches []model.Batch) ([]*slot[H], error) {
+func (w *Worker) newSlots(batches []model.Batch) ([]*slot, error) {
 	tokens := 0
 	for _, b := range batches {
 		tokens = max(tokens, b.Tokens())
 	}
-	var slots []*slot[H]
+	var slots []*slot
 	for i := range min(w.inFlight(), len(batches)) {
 		s, err := newSlot(w, i, tokens)
 		if err != nil {

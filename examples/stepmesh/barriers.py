@@ -43,7 +43,7 @@ if role != "scheduler":
     for i in range(rounds):
         for flags in [(s, w, per) for s, w in ((True, True), (True, False), (False, True)) for per in (True, False)]:
             if (i + node + gpu) % 3 == 0:
-                time.sleep(0.002)  # somebody comes late
+                time.sleep(0.002)  # one process comes late
             passed += meet(f"{i}-" + "".join("ny"[flag] for flag in flags), *flags)
     assert passed >= 2 * rounds
     print(f"{role} {node}.{gpu}: {passed} barriers passed")

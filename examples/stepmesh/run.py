@@ -1,10 +1,10 @@
-"""Runs a program as StepMesh programs are run: a scheduler, servers and workers, each a process.
+"""Runs a program like a StepMesh program: a scheduler, servers and workers, each a process.
 
     run.py [--workers 2] [--servers 1] [--group-size 1] PROGRAM [ARGUMENT...]
 
---workers and --servers are nodes; each has --group-size processes. The environment is
-passed on: STEPVAN_VAN=tcp run.py ... The exit code is that of the first process that
-failed; the others are stopped then.
+--workers and --servers are nodes; each has --group-size processes. The processes inherit the
+environment: STEPVAN_VAN=tcp run.py ... The exit code comes from the first process that
+fails; run.py then stops the others.
 """
 
 import argparse

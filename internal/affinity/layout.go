@@ -1,8 +1,8 @@
 package affinity
 
-// Layout says which cores belong to an accelerator, in StepMesh's way of counting: cores are
-// numbered socket by socket, two devices share each half of a socket, and in each half the first
-// Start cores are left to the rest of the system.
+// Layout says which cores belong to an accelerator, as StepMesh counts them. Cores are numbered
+// socket by socket, and two devices share each half of a socket. In each half the first Start cores
+// stay free for the rest of the system.
 type Layout struct {
 	PerSocket int // cores of one socket
 	PerDevice int // cores for each device
@@ -15,7 +15,8 @@ const (
 	halves         = 4
 )
 
-// Cores are those of a device, counted from 0. Devices beyond the eighth follow the eighth.
+// Cores is the set of cores of a device, counted from 0. Devices after the eighth follow the
+// eighth.
 func (l Layout) Cores(device int) Set {
 	half := min(device/devicesPerHalf, halves-1)
 	first := half*l.PerSocket/2 + l.Start + (device-half*devicesPerHalf)*l.PerDevice

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Machine reads what the system tells about its cores. The zero value reads that of this process;
-// tests give another root of the file system.
+// Machine reads the cores, NUMA nodes and control groups of the system. The zero value reads the
+// real system; tests give another root of the file system.
 type Machine struct{ Root fs.FS }
 
 func (m Machine) root() fs.FS {
@@ -23,7 +23,8 @@ func (m Machine) root() fs.FS {
 
 const nodeDir = "sys/devices/system/node"
 
-// NodesOf lists the NUMA nodes that the cores belong to, in order. A machine that tells of no nodes has none.
+// NodesOf lists the NUMA nodes that the cores belong to, in order. The list is empty when the
+// system has no information about nodes.
 func (m Machine) NodesOf(s Set) ([]int, error) {
 	list, err := fs.ReadDir(m.root(), nodeDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,7 +52,7 @@ func (m Machine) NodesOf(s Set) ([]int, error) {
 	return nodes, nil
 }
 
-// Nodes is how many NUMA nodes have cores, 1 on a machine that tells of none.
+// Nodes is the number of NUMA nodes with cores, or 1 without information about nodes.
 func (m Machine) Nodes() int {
 	nodes, err := m.NodesOf(Range(0, MaxCores))
 	if err != nil {
@@ -59,9 +60,6 @@ func (m Machine) Nodes() int {
 	}
 	return max(1, len(nodes))
 }
-
-// Online are the cores that run.
-func (m Machine) Online() (Set, error) { return m.list("sys/devices/system/cpu/online") }
 
 func (m Machine) list(path string) (Set, error) {
 	text, err := fs.ReadFile(m.root(), path)

@@ -22,7 +22,6 @@ func TestNodesOfCores(t *testing.T) {
 		"sys/devices/system/node/node10/cpulist": "4-7\n",
 		"sys/devices/system/node/node2/cpulist":  "\n", // memory without cores
 		"sys/devices/system/node/possible":       "0-10\n",
-		"sys/devices/system/cpu/online":          "0-11\n",
 	})
 	for _, c := range []struct {
 		first, n int
@@ -33,9 +32,6 @@ func TestNodesOfCores(t *testing.T) {
 		require.Equal(t, c.want, nodes)
 	}
 	require.Equal(t, 2, m.Nodes())
-	online, err := m.Online()
-	require.NoError(t, err)
-	require.Equal(t, "0-11", online.String())
 }
 
 func TestMachinesThatTellNothing(t *testing.T) {
@@ -45,8 +41,6 @@ func TestMachinesThatTellNothing(t *testing.T) {
 	require.Empty(t, nodes)
 	require.Equal(t, 1, m.Nodes())
 	require.True(t, math.IsInf(m.Quota(), 1))
-	_, err = m.Online()
-	require.Error(t, err)
 	bad := files(map[string]string{"sys/devices/system/node/node0/cpulist": "what"})
 	_, err = bad.NodesOf(Range(0, 1))
 	require.Error(t, err)

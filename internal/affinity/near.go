@@ -18,9 +18,10 @@ const (
 	policyPreferredMany = 5 // Linux 5.15 and later
 )
 
-// Near runs fn on a thread that takes new memory from the NUMA nodes, and from others when these have
-// none; then the thread has the policy again that it had before. fn is run in any case. The error says that the memory lies where the system chose: it wraps
-// stepvan.ErrNotSupported where the process is forbidden to say.
+// Near runs fn on a thread that takes new memory from the given NUMA nodes, or from others when
+// these have none left. Afterwards the thread has its earlier policy again. Near runs fn in any
+// case. After an error the memory lies where the system chose. The error wraps
+// stepvan.ErrNotSupported when the process may not choose.
 func Near(nodes []int, fn func()) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -32,13 +33,13 @@ func Near(nodes []int, fn func()) error {
 	return err
 }
 
-// policy is where a thread takes memory from: a mode with its flags, and the nodes that it is about.
+// policy is where a thread takes memory from: a mode with its flags, and the nodes.
 type policy struct {
 	mode  int
 	nodes [maxNodes / 64]uint64
 }
 
-// currentPolicy is that of the calling thread.
+// currentPolicy returns the policy of the calling thread.
 func currentPolicy() (p policy, err error) {
 	var mode int32
 	_, _, errno := unix.RawSyscall6(unix.SYS_GET_MEMPOLICY, uintptr(unsafe.Pointer(&mode)), uintptr(unsafe.Pointer(&p.nodes[0])), uintptr(len(p.nodes)*64+1), 0, 0, 0)
@@ -49,18 +50,18 @@ func currentPolicy() (p policy, err error) {
 	return p, nil
 }
 
-// refused explains why the kernel does not answer.
+// refused explains why the kernel refused a call.
 func refused(call string, err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
-		return fmt.Errorf("memory cannot be taken from NUMA nodes of choice: %s: %w (a container needs CAP_SYS_NICE or a seccomp profile that allows it): %w", call, err, stepvan.ErrNotSupported)
+		return fmt.Errorf("memory cannot be placed on NUMA nodes: %s: %w (a container needs CAP_SYS_NICE or a seccomp profile that allows it): %w", call, err, stepvan.ErrNotSupported)
 	}
-	return fmt.Errorf("memory cannot be taken from NUMA nodes of choice: %s: %w", call, err)
+	return fmt.Errorf("memory cannot be placed on NUMA nodes: %s: %w", call, err)
 }
 
 // maxNodes is the most NUMA nodes that Linux can be built for.
 const maxNodes = 1024
 
-// prefer returns the policy that the calling thread had before.
+// prefer sets the policy of the calling thread, and returns the earlier one.
 func prefer(nodes []int) (before policy, err error) {
 	if len(nodes) == 0 {
 		return before, errs.Invalid("no NUMA node to take memory from")

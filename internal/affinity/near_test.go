@@ -21,7 +21,7 @@ func supported(t *testing.T) {
 	}
 }
 
-// What the program has chosen for its thread is there again afterwards.
+// Near restores the policy that the program has chosen for its thread.
 func TestNearRestoresThePolicy(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -10,11 +10,11 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// process is what is claimed for this one. Where the threads of a process run is a property of
-// the process, however many nodes live in it.
+// process holds the claims of this process. All nodes of a process share its threads, so they share
+// the claims.
 var process claims
 
-// claims are sets of cores to which all threads of a process are bound together.
+// claims are sets of cores. All threads of a process are bound to their union.
 type claims struct {
 	mu     sync.Mutex
 	home   Set         // what the process could use before
@@ -22,16 +22,17 @@ type claims struct {
 	sets   map[*Set]struct{}
 }
 
-// Home is the cores that the process could use before anything was claimed.
+// Home is the set of cores that the process could use before the first claim.
 func Home() (Set, error) {
 	process.mu.Lock()
 	defer process.mu.Unlock()
 	return process.cores()
 }
 
-// Claim binds every thread of the process, and those to come, to the cores of all claims together. The
-// cores must be of Home, else the error is a stepvan.ErrInvalid. release ends the claim; with the last one each thread
-// gets back what it had, and those that were started since get Home.
+// Claim binds every thread of the process, and later ones, to the cores of all claims together. The
+// cores must be in Home, otherwise the error is a stepvan.ErrInvalid. release ends the claim. With
+// the last one each thread gets its earlier cores back, and threads that started since then get
+// Home.
 func Claim(s Set) (release func() error, err error) { return process.claim(s) }
 
 func (p *claims) cores() (Set, error) {
@@ -77,10 +78,10 @@ func (p *claims) release(s *Set) error {
 	return p.apply()
 }
 
-// rounds is how often apply looks for threads that were started meanwhile.
+// rounds is how often apply looks for threads that started since the last look.
 const rounds = 8
 
-// apply binds all threads to what is claimed. mu is held.
+// apply binds all threads to the union of the claims. mu is held.
 func (p *claims) apply() error {
 	var all Set
 	for s := range p.sets {
@@ -96,7 +97,8 @@ func (p *claims) apply() error {
 	return nil
 }
 
-// bindAll binds the threads that are not done; to what they had when s is empty.
+// bindAll binds the threads that are not in done. When s is empty, each thread gets its earlier
+// cores.
 func (p *claims) bindAll(s Set, done map[int]bool) (added int, err error) {
 	tids, err := threads()
 	if err != nil {
@@ -119,7 +121,7 @@ func (p *claims) bindAll(s Set, done map[int]bool) (added int, err error) {
 	return added, nil
 }
 
-// had is what the thread had before the first claim, or would have had.
+// had is the set of cores that the thread had before the first claim, or would have had.
 func (p *claims) had(tid int) Set {
 	if s, known := p.before[tid]; known {
 		return s
@@ -127,7 +129,7 @@ func (p *claims) had(tid int) Set {
 	return p.home
 }
 
-// masks are the cores that each thread may use.
+// masks returns the cores that each thread may use.
 func masks() (map[int]Set, error) {
 	tids, err := threads()
 	if err != nil {

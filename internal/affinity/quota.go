@@ -4,44 +4,48 @@ import (
 	"io/fs"
 	"math"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// groupRoots are where control groups are mounted: of version 2, and of version 1's cpu controller.
-var groupRoots = map[string]string{"": "sys/fs/cgroup", "cpu": "sys/fs/cgroup/cpu"}
+// cgroups is the folder where control groups are mounted.
+const cgroups = "sys/fs/cgroup"
 
-// Quota is the processor time per second, in cores, that the control groups of the process leave it; +Inf
-// without a limit. What cannot be read limits nothing.
-func (m Machine) Quota() float64 {
-	least := math.Inf(1)
-	groups, err := fs.ReadFile(m.root(), "proc/self/cgroup")
-	if err != nil {
-		return least
-	}
-	for line := range strings.Lines(string(groups)) {
+// GroupDirs lists the folders of the process's control groups that hold the limits of a controller,
+// such as "cpu". It lists folders of version 2 and version 1, each group from the innermost out. A
+// container may list the path of the host, where only the outermost folder exists.
+func (m Machine) GroupDirs(controller string) (dirs []string) {
+	for line := range strings.Lines(m.text("proc/self/cgroup")) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3) // number:controllers:path
 		if len(parts) != 3 {
 			continue
 		}
-		for controller := range strings.SplitSeq(parts[1], ",") {
-			if root, ok := groupRoots[controller]; ok {
-				least = min(least, m.quotaUpwards(root, parts[2]))
+		root := cgroups
+		if parts[1] != "" {
+			if !slices.Contains(strings.Split(parts[1], ","), controller) {
+				continue
+			}
+			root = path.Join(cgroups, controller)
+		}
+		for at := path.Clean("/" + parts[2]); ; at = path.Dir(at) {
+			dirs = append(dirs, path.Join(root, at))
+			if at == "/" {
+				break
 			}
 		}
 	}
-	return least
+	return dirs
 }
 
-// quotaUpwards is the least quota of a group and those around it.
-func (m Machine) quotaUpwards(root, group string) float64 {
+// Quota is the least processor time per second, in cores, that a control group of the process
+// allows. Without a limit, or when none can be read, it is +Inf.
+func (m Machine) Quota() float64 {
 	least := math.Inf(1)
-	for dir := path.Clean("/" + group); ; dir = path.Dir(dir) {
-		least = min(least, m.quotaAt(path.Join(root, dir)))
-		if dir == "/" {
-			return least
-		}
+	for _, dir := range m.GroupDirs("cpu") {
+		least = min(least, m.quotaAt(dir))
 	}
+	return least
 }
 
 func (m Machine) quotaAt(dir string) float64 {

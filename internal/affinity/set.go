@@ -16,7 +16,8 @@ const MaxCores = 8192
 // Set is a set of cores. The zero value is empty. Sets are values: no method changes one.
 type Set struct{ words []uint64 }
 
-// Range is the set of n cores from first on. Negative numbers, and cores from MaxCores on, are left out.
+// Range is the set of n cores from first on. It leaves out negative numbers and cores from MaxCores
+// on.
 func Range(first, n int) Set {
 	var s Set
 	for c := max(0, first); c < min(first+n, MaxCores); c++ {
@@ -57,12 +58,12 @@ func Parse(list string) (Set, error) {
 func core(digits string) (int, error) {
 	for _, d := range digits {
 		if d < '0' || d > '9' {
-			return 0, fmt.Errorf("%q is no number", text.Cut(digits))
+			return 0, fmt.Errorf("%q is not a number", text.Cut(digits))
 		}
 	}
 	n, err := strconv.ParseUint(digits, 10, 16)
 	if err != nil || n >= MaxCores {
-		return 0, fmt.Errorf("%q is no core from 0 to %d", text.Cut(digits), MaxCores-1)
+		return 0, fmt.Errorf("%q is not a core from 0 to %d", text.Cut(digits), MaxCores-1)
 	}
 	return int(n), nil
 }
@@ -96,7 +97,7 @@ func (s Set) Cores() []int {
 	return list
 }
 
-// And is what both sets have.
+// And is the set of cores in both sets.
 func (s Set) And(o Set) Set {
 	var both Set
 	for _, c := range s.Cores() {
@@ -107,7 +108,7 @@ func (s Set) And(o Set) Set {
 	return both
 }
 
-// Or is what one of the sets has.
+// Or is the set of cores in one of the sets.
 func (s Set) Or(o Set) Set {
 	var all Set
 	for _, set := range []Set{s, o} {
@@ -118,7 +119,7 @@ func (s Set) Or(o Set) Set {
 	return all
 }
 
-// Minus is what s has and o has not.
+// Minus is the set of cores in s that are not in o.
 func (s Set) Minus(o Set) Set {
 	var rest Set
 	for _, c := range s.Cores() {
@@ -129,23 +130,17 @@ func (s Set) Minus(o Set) Set {
 	return rest
 }
 
-// String is the list as Parse reads it, as short as it can be: "0-3,8".
+// String is the shortest list that Parse reads: "0-3,8".
 func (s Set) String() string {
 	var b strings.Builder
-	cores := s.Cores()
-	for i := 0; i < len(cores); {
-		j := i
-		for j+1 < len(cores) && cores[j+1] == cores[j]+1 {
-			j++
-		}
+	for first, last := range text.Runs(s.Cores()) {
 		if b.Len() > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(strconv.Itoa(cores[i]))
-		if j > i {
-			fmt.Fprintf(&b, "-%d", cores[j])
+		b.WriteString(strconv.Itoa(first))
+		if last > first {
+			fmt.Fprintf(&b, "-%d", last)
 		}
-		i = j + 1
 	}
 	return b.String()
 }

@@ -13,7 +13,7 @@ import (
 // self names the calling thread to the kernel.
 const self = 0
 
-// Allowed are the cores that the calling thread may use.
+// Allowed returns the cores that the calling thread may use.
 func Allowed() (Set, error) { return maskOf(self) }
 
 func maskOf(tid int) (Set, error) {
@@ -26,8 +26,9 @@ func maskOf(tid int) (Set, error) {
 	return s, nil
 }
 
-// Pin binds the calling thread to the cores, of which it must be allowed at least one. The caller has
-// locked its goroutine to the thread, and does not unlock it: the thread ends with the goroutine.
+// Pin binds the calling thread to the cores. The thread must be allowed to use at least one of
+// them. The caller has locked its goroutine to the thread, and does not unlock it: the thread ends
+// with the goroutine.
 func Pin(s Set) error { return bind(self, s) }
 
 func bind(tid int, s Set) error {
@@ -43,5 +44,8 @@ func bind(tid int, s Set) error {
 	}
 	return fmt.Errorf("sched_setaffinity to cores %v: %w", s, errno)
 }
+
+// Yield offers the core of the calling thread to other threads. The Go runtime does not learn of it.
+func Yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) } // cannot fail
 
 func gone(err error) bool { return errors.Is(err, unix.ESRCH) }

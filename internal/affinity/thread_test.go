@@ -58,7 +58,7 @@ func TestClaimsBindEveryThreadAndEnd(t *testing.T) {
 	require.NoError(t, err)
 	hold := make(chan struct{})
 	defer close(hold)
-	for range 4 { // threads beside those of the runtime
+	for range 4 { // threads in addition to those of the runtime
 		started := make(chan struct{})
 		go func() {
 			runtime.LockOSThread()

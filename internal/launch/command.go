@@ -9,14 +9,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/text"
 )
 
-// CommandError says that a program cannot be run, and what to write instead.
-// Nothing was started.
+// CommandError says that a program cannot run, and what to write instead. Nothing was started.
 type CommandError struct {
 	Role    config.Role
 	Program string // as the caller wrote it
@@ -29,27 +27,17 @@ func (e *CommandError) Error() string {
 	return fmt.Sprintf("the %s's command %q %s", e.Role, text.Cut(e.Program), e.Reason)
 }
 
-// Unwrap returns what the search for the program said.
+// Unwrap returns the error of the search for the program.
 func (e *CommandError) Unwrap() error { return e.Err }
 
-// runsAs is what SetSelf was given; nil: the program of this process.
-var runsAs atomic.Pointer[[]string]
+// Program is the command line that runs stepvan, as "python3 -m stepvan" does. Nil means the
+// program of this process.
+type Program []string
 
-// SetSelf has Self return command before its arguments: for a process whose program is not stepvan but
-// runs its command line, as "python3 -m stepvan" does. Nil: the program of this process.
-func SetSelf(command []string) {
-	if len(command) == 0 {
-		runsAs.Store(nil)
-		return
-	}
-	command = slices.Clone(command)
-	runsAs.Store(&command)
-}
-
-// Self returns the command line that runs this program with args.
-func Self(args ...string) ([]string, error) {
-	if command := runsAs.Load(); command != nil {
-		return slices.Concat(*command, args), nil
+// Command returns the command line with args behind it.
+func (p Program) Command(args ...string) ([]string, error) {
+	if len(p) > 0 {
+		return slices.Concat(p, args), nil
 	}
 	path, err := os.Executable()
 	if err != nil {
@@ -77,7 +65,7 @@ func resolve(role config.Role, command []string, dir string) (string, error) {
 	return path, nil
 }
 
-// whyNot says why a program cannot be run, and what the user perhaps meant.
+// whyNot says why a program cannot run, and what the user perhaps meant.
 func whyNot(command []string, name string, err error) string {
 	info, statErr := os.Stat(name)
 	switch {

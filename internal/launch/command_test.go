@@ -48,21 +48,18 @@ func TestResolve(t *testing.T) {
 	require.True(t, filepath.IsAbs(path))
 }
 
-func TestSelfOfAProgramThatRunsTheCommandLine(t *testing.T) {
-	t.Cleanup(func() { SetSelf(nil) })
-	given := []string{"python3", "-m", "stepvan"}
-	SetSelf(given)
-	given[0] = "changed"
-	command, err := Self("scheduler", "-x")
+func TestProgramThatRunsTheCommandLine(t *testing.T) {
+	self := Program(append(make([]string, 0, 8), "python3", "-m", "stepvan"))
+	command, err := self.Command("scheduler", "-x")
 	require.NoError(t, err)
-	require.Equal(t, []string{"python3", "-m", "stepvan", "scheduler", "-x"}, command)
-	again, err := Self("env")
+	again, err := self.Command("env")
 	require.NoError(t, err)
+	require.Equal(t, []string{"python3", "-m", "stepvan", "scheduler", "-x"}, command, "a later call changes nothing")
 	require.Equal(t, []string{"python3", "-m", "stepvan", "env"}, again)
 }
 
-func TestSelf(t *testing.T) {
-	command, err := Self("scheduler", "-x")
+func TestThisProgram(t *testing.T) {
+	command, err := Program(nil).Command("scheduler", "-x")
 	require.NoError(t, err)
 	require.FileExists(t, command[0])
 	require.Equal(t, []string{"scheduler", "-x"}, command[1:])

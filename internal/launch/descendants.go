@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// procFS is where the kernel tells about processes.
+// procFS is the folder with the kernel's table of processes.
 const procFS = "/proc"
 
-// process is a line of the kernel's table of processes.
+// process is an entry of the kernel's table of processes.
 type process struct {
 	pid, parent, group, session int
-	zombie                      bool // it has ended, and its parent has not asked how
+	zombie                      bool // it has ended, and its parent has not waited for it
 }
 
 // adoptOrphans makes this process the parent of whatever its descendants leave behind.
@@ -25,7 +25,7 @@ func adoptOrphans() error {
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
 
-// processes lists all that this process can see. Those that end meanwhile are left out.
+// processes lists all processes that this one can see. It leaves out those that end while it reads.
 func processes() []process {
 	names, err := filepath.Glob(procFS + "/[0-9]*/stat")
 	if err != nil {
@@ -78,7 +78,7 @@ type descendants struct {
 	known map[int]bool // pids of other processes that were found while they lived
 }
 
-// find returns those that belong to the run, the run's children among them.
+// find returns the processes of the run, with the run's children.
 func (d *descendants) find(all []process) []process {
 	byParent := map[int][]process{}
 	for _, p := range all {
@@ -88,7 +88,7 @@ func (d *descendants) find(all []process) []process {
 	var walk func(parent int, inside bool)
 	walk = func(parent int, inside bool) {
 		for _, p := range byParent[parent] {
-			in := inside || d.recognise(p)
+			in := inside || d.belongs(p)
 			if in {
 				out = append(out, p)
 				d.known[p.pid] = !d.roots[p.pid]
@@ -97,28 +97,29 @@ func (d *descendants) find(all []process) []process {
 		}
 	}
 	walk(d.self, false)
-	d.forget(all)
+	d.dropEnded(all)
 	return out
 }
 
-// recognise tells whether a process whose parent is not of the run is of it. The
-// environment of one that has ended cannot be read: there known helps.
-func (d *descendants) recognise(p process) bool {
+// belongs reports whether a process belongs to the run although its parent does not. The
+// environment of an ended process cannot be read; known remembers such processes.
+func (d *descendants) belongs(p process) bool {
 	if d.roots[p.pid] || d.roots[p.session] || d.known[p.pid] || d.known[p.session] {
 		return true
 	}
 	env, err := os.ReadFile(filepath.Join(procFS, strconv.Itoa(p.pid), "environ"))
-	return err == nil && slices.ContainsFunc(bytes.Split(env, []byte{0}), d.marks)
+	return err == nil && slices.ContainsFunc(bytes.Split(env, []byte{0}), d.hasMark)
 }
 
-// marks tells whether an entry of an environment is the mark of the run. A run within a run has the ids of both.
-func (d *descendants) marks(entry []byte) bool {
+// hasMark reports whether an entry of an environment is the mark of the run. The mark of a run
+// within a run has the ids of both.
+func (d *descendants) hasMark(entry []byte) bool {
 	ids, ok := strings.CutPrefix(string(entry), markName+"=")
 	return ok && d.id != "" && slices.Contains(strings.Split(ids, ","), d.id)
 }
 
-// forget drops pids that are gone, as they can be given to another process.
-func (d *descendants) forget(all []process) {
+// dropEnded removes the pids of ended processes, because the kernel may give them to others.
+func (d *descendants) dropEnded(all []process) {
 	alive := make(map[int]bool, len(all))
 	for _, p := range all {
 		alive[p.pid] = true
@@ -130,16 +131,16 @@ func (d *descendants) forget(all []process) {
 	}
 }
 
-// childless tells, faster than a look at all processes, that this one has no child,
-// and so, as it adopts orphans, no descendant. It reaps nothing.
-func childless() bool {
+// hasNoChild reports that this process has no child, and so, because it adopts orphans, no
+// descendant. It is faster than a list of all processes, and reaps nothing.
+func hasNoChild() bool {
 	return unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == unix.ECHILD
 }
 
-// survivors returns the living processes of the run that are not its children,
-// and reaps the adopted ones that have ended.
+// survivors returns the living processes of the run that are not its children. It reaps the adopted
+// ones that have ended.
 func (d *descendants) survivors() []process {
-	if childless() {
+	if hasNoChild() {
 		return nil
 	}
 	var out []process

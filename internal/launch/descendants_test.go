@@ -58,7 +58,7 @@ func TestFindTakesOnlyThisRun(t *testing.T) {
 		p(4, 0, 1),   // an orphan of the child's session
 		p(5, 4, 5),   // and what that started
 		p(6, 0, 6),   // an orphan recognised before
-		p(7, 0, 7),   // a child of somebody else in this process
+		p(7, 0, 7),   // another child of this process
 		p(8, 7, 7),   // and what that started
 		p(9, 77, 1),  // not below this process
 		p(10, 77, 5), // neither

@@ -14,34 +14,32 @@ import (
 	"github.com/stepvan/stepvan/internal/text"
 )
 
-// given are the settings that Run gives to each child itself. What the
-// environment says of them belongs to another cluster or to one process, so it
-// does not reach the children. The size of a group is here when the plan has one.
-var given = []string{
+// assigned lists the settings that Run gives to each child itself. Their values in the environment
+// belong to another cluster or to one process, so the children do not inherit them. With
+// Plan.GroupSize the same holds for the size of a group.
+var assigned = []string{
 	"DMLC_ROLE", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT",
 	"DMLC_NODE_RANK", "DMLC_RANK_OFFSET", "DMLC_INSTANCE_ID", "STEPVAN_RANK", "STEPMESH_GPU", "DMLC_PORT",
 }
 
-// rootURI is where the scheduler of a run listens.
+// rootURI is the address of the scheduler.
 const rootURI = "127.0.0.1"
 
-// markName is the variable by which processes of a run are recognised. It has no
-// prefix of a setting.
+// markName is the variable that marks processes of a run. It has no prefix of a setting.
 const markName = "_STEPVAN_LAUNCH"
 
-// environment is what the children's environments are made of.
+// environment is the source of the children's environments.
 type environment struct {
-	settings  config.Settings // as the scheduler has them
+	settings  config.Settings // of the scheduler
 	inherited []string        // without settings
-	written   []string        // settings of stepvan's own that the user wrote: at their default they still overrule others
+	written   []string        // see explicitSettings
 	id        string          // of this run only
 	mark      string          // NAME=value: the ids of the runs that this process belongs to, then id
 }
 
-// newEnvironment reads the settings that the children share from the environment
-// and the plan. The error joins every mistake.
+// newEnvironment reads the settings that the children share. The error joins every mistake.
 func newEnvironment(plan *Plan, port int) (*environment, error) {
-	all, err := merged(plan.Env)
+	all, err := mergedEnvironment(plan.Env)
 	if err != nil {
 		return nil, err
 	}
@@ -50,31 +48,32 @@ func newEnvironment(plan *Plan, port int) (*environment, error) {
 		return nil, err
 	}
 	if settings.Van == config.VanMem {
-		return nil, &stepvan.ConfigError{Key: "STEPVAN_VAN", Value: string(config.VanMem), Reason: "mem works within one process, and each child is one of its own: set auto, shm or tcp"}
+		return nil, &stepvan.ConfigError{Key: "STEPVAN_VAN", Value: string(config.VanMem), Reason: "mem works only within one process, and each child is a process: set auto, shm or tcp"}
 	}
 	if plan.Prefix && settings.LogFormat == config.LogAuto {
 		settings.LogFormat = config.LogConsole // the lines are for people, though a child sees a pipe
 	}
 	id := rand.Text()
 	inherited := config.Clean(all)
-	return &environment{settings: settings, inherited: inherited, written: written(all, inherited), id: id, mark: mark(id)}, nil
+	return &environment{settings: settings, inherited: inherited, written: explicitSettings(all, inherited), id: id, mark: markVariable(id)}, nil
 }
 
-// written picks what the user wrote of stepvan's own settings and of the numbers of cores. A program may set another
-// variable in its code, which these overrule also where they say what is the default.
-func written(all, inherited []string) (list []string) {
+// explicitSettings lists the settings of stepvan, and the numbers of cores, that the user wrote. A
+// program may set another name of the same setting in its code; these overrule it even at their
+// default.
+func explicitSettings(all, inherited []string) (list []string) {
 	for _, entry := range all {
 		name, _, _ := strings.Cut(entry, "=")
 		own := strings.HasPrefix(name, "STEPVAN_") || strings.HasPrefix(name, "STEPMESH_CPU_")
-		if own && !slices.Contains(given, name) && !slices.Contains(inherited, entry) {
+		if own && !slices.Contains(assigned, name) && !slices.Contains(inherited, entry) {
 			list = append(list, entry)
 		}
 	}
 	return list
 }
 
-// mark is the variable of the children's environments. Runs within runs are few.
-func mark(id string) string {
+// markVariable is the mark in the children's environments. It keeps the ids of outer runs.
+func markVariable(id string) string {
 	for _, entry := range os.Environ() {
 		if outer, ok := strings.CutPrefix(entry, markName+"="); ok && outer != "" {
 			id = outer + "," + id
@@ -83,8 +82,8 @@ func mark(id string) string {
 	return markName + "=" + id
 }
 
-// merged is the environment of this process with the plan's entries on top.
-func merged(extra []string) ([]string, error) {
+// mergedEnvironment is the environment of this process with the plan's entries on top.
+func mergedEnvironment(extra []string) ([]string, error) {
 	for _, entry := range extra {
 		if name, _, ok := strings.Cut(entry, "="); !ok || name == "" {
 			return nil, errs.Invalid("Plan.Env: %q is not NAME=value", text.Cut(entry))
@@ -97,14 +96,14 @@ func merged(extra []string) ([]string, error) {
 	return append(slices.DeleteFunc(os.Environ(), names), extra...), nil
 }
 
-// lookupFor answers for the environment that the scheduler is to have.
+// lookupFor looks up variables in the scheduler's environment.
 func lookupFor(plan *Plan, port int, environ []string) func(string) (string, bool) {
 	values := map[string]string{}
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
 		values[name] = value
 	}
-	for _, name := range given {
+	for _, name := range assigned {
 		delete(values, name)
 	}
 	values["DMLC_ROLE"] = string(config.RoleScheduler)

@@ -88,7 +88,7 @@ func TestRunsInRunsHaveTheirOwnMark(t *testing.T) {
 	marks := slices.DeleteFunc(environ, func(e string) bool { return !strings.HasPrefix(e, markName) })
 	require.Equal(t, []string{env.mark}, marks)
 	for id, is := range map[string]bool{"outer": true, env.id: true, "out": false, "": false} {
-		require.Equal(t, is, (&descendants{id: id}).marks([]byte(env.mark)), id)
+		require.Equal(t, is, (&descendants{id: id}).hasMark([]byte(env.mark)), id)
 	}
 }
 

@@ -11,21 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Failure is the error of a run that a child has ended by failing first.
+// Failure is the error of a run that ended because a child failed.
 type Failure struct {
 	Child  Child
 	Status int         // exit status; -1 when a signal ended it
-	Signal unix.Signal // what ended it; 0 when it ended by itself
+	Signal unix.Signal // the signal that ended it; 0: none
 	Core   bool        // it left a core dump
 	Stderr []string    // its last lines on standard error, oldest first
 }
 
-// Error names the child and how it ended, and quotes its last words.
+// Error names the child and how it ended, and quotes its last lines.
 func (f *Failure) Error() string {
 	var b strings.Builder
 	b.WriteString(f.short())
 	if len(f.Stderr) > 0 {
-		b.WriteString("; its last words:")
+		b.WriteString("; its last lines:")
 	}
 	for _, line := range f.Stderr {
 		b.WriteString("\n    " + line)
@@ -37,7 +37,7 @@ func (f *Failure) Error() string {
 func (f *Failure) short() string {
 	switch {
 	case f.Signal == unix.SIGKILL:
-		return fmt.Sprintf("%v failed: killed by SIGKILL, from outside or for want of memory (dmesg tells)", f.Child)
+		return fmt.Sprintf("%v failed: killed by SIGKILL, by another process or because memory was short (see dmesg)", f.Child)
 	case f.Core:
 		return fmt.Sprintf("%v failed: killed by %s, core dumped", f.Child, unix.SignalName(f.Signal))
 	case f.Signal != 0:
@@ -46,19 +46,19 @@ func (f *Failure) short() string {
 	return fmt.Sprintf("%v failed: exit status %d", f.Child, f.Status)
 }
 
-// Interrupted is the error of a run that a signal has ended.
+// Interrupted is the error of a run that a signal ended.
 type Interrupted struct{ Signal unix.Signal }
 
 // Error names the signal.
 func (e *Interrupted) Error() string { return "stopped by " + unix.SignalName(e.Signal) }
 
-// Stopped is the error of a run that has ended because its context has.
+// Stopped is the error of a run that ended with its context.
 type Stopped struct {
-	Running []Child // who had not ended by then
+	Running []Child // the children that had not ended
 	Err     error   // context.Cause
 }
 
-// Error gives the cause and who was still running.
+// Error gives the cause and the children that were still running.
 func (e *Stopped) Error() string {
 	if len(e.Running) == 0 {
 		return fmt.Sprintf("stopped: %v", e.Err)
@@ -81,10 +81,9 @@ const (
 	codeSignal      = 128 // plus the signal
 )
 
-// ExitCode is the code with which a program should end after Run has returned err:
-// that of the first failure; 128 and the signal where one was the reason; 124
-// after a deadline; 126 or 127 for a program that cannot be run or found; 0
-// without an error and 1 for any other.
+// ExitCode is the exit code for a program after Run returned err. It is the status of the first
+// failure, or 128 plus the signal that ended the child or the run. It is 124 after a deadline, 126
+// for a program that cannot run, and 127 for one that does not exist. Other errors give 1.
 func ExitCode(err error) int {
 	var failure *Failure
 	var interrupted *Interrupted

@@ -40,7 +40,7 @@ func TestErrorsNameWho(t *testing.T) {
 	worker := Child{Role: config.RoleWorker, Rank: 3}
 	for want, err := range map[string]error{
 		"worker 3 failed: exit status 7":                                &Failure{Child: worker, Status: 7},
-		"worker 3 failed: exit status 7; its last words:\n    a\n    b": &Failure{Child: worker, Status: 7, Stderr: []string{"a", "b"}},
+		"worker 3 failed: exit status 7; its last lines:\n    a\n    b": &Failure{Child: worker, Status: 7, Stderr: []string{"a", "b"}},
 		"worker 3 failed: killed by SIGSEGV, core dumped":               &Failure{Child: worker, Signal: unix.SIGSEGV, Core: true},
 		"worker 3 failed: killed by SIGTERM":                            &Failure{Child: worker, Signal: unix.SIGTERM},
 		"stopped by SIGINT":                                             &Interrupted{Signal: unix.SIGINT},
@@ -50,5 +50,5 @@ func TestErrorsNameWho(t *testing.T) {
 	} {
 		require.EqualError(t, err, want)
 	}
-	require.ErrorContains(t, &Failure{Child: worker, Signal: unix.SIGKILL}, "want of memory")
+	require.ErrorContains(t, &Failure{Child: worker, Signal: unix.SIGKILL}, "memory was short")
 }

@@ -17,10 +17,10 @@ import (
 // GuardCommand is the hidden sub-command of stepvan that runs Guard.
 const GuardCommand = "guard"
 
-// guard is the process that outlives this one when it is killed. A nil guard guards nothing.
+// guard is a process that outlives this one when something kills it. A nil guard does nothing.
 type guard struct {
 	cmd  *exec.Cmd
-	pipe *os.File // the guard takes its end for the end of this process
+	pipe *os.File // its end means the end of this process
 }
 
 // startGuard starts the guard of the run whose mark is id.
@@ -35,24 +35,24 @@ func startGuard(command []string, id string) (*guard, error) {
 	defer func() { _ = r.Close() }()
 	g := &guard{cmd: exec.Command(command[0], command[1:]...), pipe: w} //nolint:gosec // the caller's command
 	g.cmd.Stdin = r
-	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // what ends this process does not end it
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a signal to this process's group does not reach it
 	if err := g.cmd.Start(); err != nil {
 		_ = w.Close()
 		return nil, fmt.Errorf("start the guard of the run: %w%s", err, startHint(err))
 	}
-	g.tell(id)
+	g.send(id)
 	return g, nil
 }
 
-// tell writes a line. A guard that has been killed is missed by nobody until this process is, too.
-func (g *guard) tell(line string) {
+// send writes a line. A guard that was killed matters only when this process is killed, too.
+func (g *guard) send(line string) {
 	if g != nil {
 		_, _ = g.pipe.WriteString(line + "\n")
 	}
 }
 
-// dismiss ends the guard: the run has ended, and nothing of it is left.
-func (g *guard) dismiss() {
+// stop ends the guard after the run has ended.
+func (g *guard) stop() {
 	if g == nil {
 		return
 	}
@@ -61,15 +61,15 @@ func (g *guard) dismiss() {
 	_ = g.pipe.Close()
 }
 
-// Guard is the program of Plan.Guard. It reads from in, a pipe whose other end the launcher holds: the id of the
-// run's mark, then the pids of the children, a line each. The end of the pipe is the end of a launcher that was
-// killed. Then Guard kills what is left of the run, and returns when nothing is. Signals that ask programs to
-// end have no effect on the process meanwhile.
+// Guard is the program of Plan.Guard. It reads from a pipe whose other end the launcher holds. The
+// first line is the id of the run's mark, the others are the pids of the children. The pipe ends
+// when the launcher is killed. Then Guard kills the processes of the run until none is left. Until
+// it returns, the process ignores signals that ask programs to end.
 func Guard(in io.Reader) error {
-	deaf := make(chan os.Signal, 1) // read by nobody
-	signal.Notify(deaf, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
-	defer signal.Stop(deaf)
-	d := descendants{self: nobody, roots: map[int]bool{}, known: map[int]bool{}}
+	ignored := make(chan os.Signal, 1) // never read
+	signal.Notify(ignored, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	defer signal.Stop(ignored)
+	d := descendants{self: noParent, roots: map[int]bool{}, known: map[int]bool{}}
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
 		if d.id == "" {
@@ -83,33 +83,33 @@ func Guard(in io.Reader) error {
 		d.roots[pid] = true
 	}
 	if d.id == "" {
-		return fmt.Errorf("guard of a run: stepvan launch starts it: %w", io.ErrUnexpectedEOF)
+		return fmt.Errorf("guard of a run: only stepvan launch starts this command: %w", io.ErrUnexpectedEOF)
 	}
-	return d.end()
+	return d.killAll()
 }
 
-// nobody is the parent that all processes have in rooted whose parent cannot be seen.
-const nobody = 0
+// noParent is the parent that withRoots gives to processes whose parent is not visible.
+const noParent = 0
 
-// rooted gives every process an ancestor that find begins with.
-func rooted(all []process) []process {
+// withRoots gives every process an ancestor at which find begins.
+func withRoots(all []process) []process {
 	visible := make(map[int]bool, len(all))
 	for _, p := range all {
 		visible[p.pid] = true
 	}
 	for i := range all {
 		if !visible[all[i].parent] {
-			all[i].parent = nobody
+			all[i].parent = noParent
 		}
 	}
 	return all
 }
 
-// end kills all that is left of a run whose launcher is gone, until nothing is.
-func (d *descendants) end() error {
+// killAll kills the processes of a run whose launcher is gone, until none is left.
+func (d *descendants) killAll() error {
 	for began := time.Now(); time.Since(began) < stuckTime; time.Sleep(sweepTime) {
 		left := 0
-		for _, p := range d.find(rooted(processes())) {
+		for _, p := range d.find(withRoots(processes())) {
 			if !p.zombie {
 				left++
 				_ = unix.Kill(p.pid, unix.SIGKILL)
@@ -119,5 +119,5 @@ func (d *descendants) end() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("guard of a run: processes are left that SIGKILL does not end")
+	return fmt.Errorf("guard of a run: SIGKILL does not end all processes")
 }

@@ -9,7 +9,7 @@ import (
 
 // What reads no run from its input guards none.
 func TestGuardOfNothing(t *testing.T) {
-	require.ErrorContains(t, Guard(strings.NewReader("")), "stepvan launch starts it")
+	require.ErrorContains(t, Guard(strings.NewReader("")), "only stepvan launch starts this command")
 	require.ErrorContains(t, Guard(strings.NewReader("id\nx\n")), "pid of a child")
 	require.NoError(t, Guard(strings.NewReader("an id that no process has\n")))
 }
@@ -17,8 +17,8 @@ func TestGuardOfNothing(t *testing.T) {
 // Processes whose parent cannot be seen are found all the same.
 func TestRooted(t *testing.T) {
 	const pid = 1 << 30 // no process has such a pid
-	d := &descendants{self: nobody, id: "none", roots: map[int]bool{pid: true}, known: map[int]bool{}}
-	got := d.find(rooted([]process{{pid: pid + 1, parent: pid + 9, session: pid}, {pid: pid + 2, parent: pid + 1}, {pid: pid + 3, parent: pid + 9}}))
+	d := &descendants{self: noParent, id: "none", roots: map[int]bool{pid: true}, known: map[int]bool{}}
+	got := d.find(withRoots([]process{{pid: pid + 1, parent: pid + 9, session: pid}, {pid: pid + 2, parent: pid + 1}, {pid: pid + 3, parent: pid + 9}}))
 	require.Len(t, got, 2)
 }
 

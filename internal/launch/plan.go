@@ -9,29 +9,30 @@ import (
 	"github.com/stepvan/stepvan/config"
 )
 
-// Plan says what Run is to run. Run reads it only, and keeps nothing of it.
+// Plan says what Run starts. Run only reads it, and keeps nothing of it.
 type Plan struct {
 	Workers, Servers int // nodes
 	GroupSize        int // instances per node, each a process; 0: DMLC_GROUP_SIZE of the environment, else 1
 
 	Worker, Server []string // program and arguments of each worker and each server
-	Scheduler      []string // nil: the sub-command `scheduler` of this program, which must be stepvan
+	Scheduler      []string // nil: the sub-command `scheduler` of Self
+	Self           Program  // runs stepvan; nil: this program
 	Dir            string   // where the children start; "": here
 
-	// Guard is the command that runs the function Guard: the sub-command GuardCommand of stepvan. It ends what the
-	// children have started when this process is killed. Nil: what they have started may survive that.
+	// Guard is the command that runs the function Guard: the sub-command GuardCommand of stepvan. When this process
+	// is killed, the guard kills what the children have started. Nil: those processes may survive.
 	Guard []string
 
 	// Env holds NAME=value entries that come on top of this process's environment.
-	// Settings among them, and those of the environment, reach the children, save
+	// Settings in both reach the children, except
 	// those that Run gives to each child itself (role, rank, address, sizes).
 	Env []string
 
 	Stdout, Stderr io.Writer // nil: nowhere. Run writes whole lines, one Write at a time over both
-	Prefix         bool      // begin each line with the child's name: `worker 0 | `, and say on Stderr what Run does; logs are text
+	Prefix         bool      // begin each line with the child's name, `worker 0 | `, and print what Run does on Stderr; logs are text
 	Color          bool      // colour the prefix
 
-	// Opening, if set, makes a line that is printed to Stderr before anybody is started, when Prefix is set.
+	// Opening, if set, makes a line for Stderr that Run prints before it starts a child, when Prefix is set.
 	// It gets the settings of the scheduler.
 	Opening func(config.Settings) string
 
@@ -41,12 +42,12 @@ type Plan struct {
 	// The function Signals makes such a channel.
 	Signals <-chan os.Signal
 
-	// Started, if set, is called with each child once it runs, by Run's goroutine.
+	// Run's goroutine calls Started, if it is set, with each child that runs.
 	Started func(Child)
 
-	// Result, if set, gives each child the write end of a pipe as descriptor 3
-	// (see ResultFile) and, if no child has failed, is called with what each child
-	// wrote there, in the order scheduler, servers, workers, by Run's goroutine.
+	// Result, if set, gives each child the write end of a pipe as descriptor 3 (see
+	// ResultFile). When no child has failed, Run's goroutine calls Result with the
+	// bytes of each child, in the order scheduler, servers, workers.
 	// A child may write up to MaxResult bytes. The bytes belong to the callee.
 	Result func(Child, []byte)
 }
@@ -71,8 +72,8 @@ func (c Child) String() string {
 	return fmt.Sprintf("%s %d", c.Role, c.Rank)
 }
 
-// children lists everybody in the order of their start: those who wait for
-// connections come first.
+// children lists all children in the order of their start. Those that accept connections come
+// first.
 func children(s config.Settings) []Child {
 	out := []Child{{Role: config.RoleScheduler}}
 	for rank := range s.NumServerInstances() {
@@ -88,7 +89,7 @@ func instance(role config.Role, rank, groupSize int) Child {
 	return Child{Role: role, Rank: rank, Node: rank / groupSize, Device: rank % groupSize}
 }
 
-// command is what the child runs.
+// command is the command line of a role.
 func (p *Plan) command(role config.Role) []string {
 	switch role {
 	case config.RoleWorker:

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reservation holds a TCP port on all addresses of this machine, so that it is
-// given to nobody who asks for any free one, while a socket that asks for it by
-// number with SO_REUSEADDR can listen on it.
+// reservation holds a TCP port on all addresses of this machine. The kernel does not choose it for
+// sockets that ask for any free port. A socket that asks for it by number with SO_REUSEADDR can
+// listen on it.
 type reservation struct {
 	fd   int
 	port int

@@ -12,9 +12,9 @@ var colours = []int{36, 33, 32, 35, 34, 96, 93, 92, 95, 94}
 // launcher is the name before the lines of Run itself.
 const launcher = "launch"
 
-// printer puts the lines of all children into the two writers of the plan, one
-// write at a time. It may be used concurrently. After a write has failed it prints
-// nothing more, but goes on to take lines, so that no child waits for room.
+// printer writes the lines of all children to the two writers of the plan, one write at a time. Any
+// goroutine may use it. After a failed write it prints nothing more, but still takes lines, so that
+// no child waits for its pipe.
 type printer struct {
 	mu     sync.Mutex
 	failed bool

@@ -16,13 +16,13 @@ const MaxResult = 16 << 20
 // resultFD is the descriptor of the pipe in the child.
 const resultFD = 3
 
-// ResultFile returns the pipe on which a child hands its result to Plan.Result.
-// Call it once, in a child that was started with one, and close it when all is
-// written. It is not passed on to programs that the child starts.
+// ResultFile returns the pipe on which a child hands its result to Plan.Result. Call it once, in a
+// child of a run with Plan.Result, and close the file after the last write. Programs that the child
+// starts do not inherit it.
 func ResultFile() (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(resultFD, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
-		return nil, errs.Invalid("descriptor %d is no pipe: this process was not started to give a result", resultFD)
+		return nil, errs.Invalid("descriptor %d is not a pipe: the launcher of this process expects no result", resultFD)
 	}
 	unix.CloseOnExec(resultFD)
 	return os.NewFile(resultFD, "result"), nil

@@ -19,20 +19,25 @@ import (
 
 // Times of the end of a run.
 const (
-	linger    = time.Second            // what the scheduler has to end by itself when everybody else has
-	sweepTime = 20 * time.Millisecond  // between looks at what the children have left behind
-	reapTime  = 100 * time.Millisecond // orphans that end within it are reaped together
-	stuckTime = 10 * time.Second       // after SIGKILL; only a process stuck in the kernel takes longer
-	drainTime = time.Second            // for output that a process which was not found still holds open
+	schedulerGrace = time.Second            // for the scheduler to end, after all others have
+	sweepTime      = 20 * time.Millisecond  // between two lists of the processes
+	reapTime       = 100 * time.Millisecond // orphans that end within it are reaped together
+	stuckTime      = 10 * time.Second       // after SIGKILL; only a process stuck in the kernel takes longer
+	drainTime      = time.Second            // for output that an unknown process holds open
 )
 
 // Run runs the plan and returns when all its processes have ended.
 //
-// The error is nil when every child has ended with status 0 (a scheduler that
-// nobody needs any more may be stopped), *CommandError or joined *stepvan.ConfigError
-// when nothing could be started, *Failure for the child that failed first,
-// *Interrupted after a signal, *Stopped after the end of ctx, and that of the
-// writer when Stdout or Stderr cannot be written. ExitCode gives each its number.
+// The error is nil when every child ended with status 0. A scheduler that no child needs any more
+// may have been stopped. Otherwise the error is one of these:
+//
+//   - *CommandError, or joined *stepvan.ConfigError: nothing was started
+//   - *Failure of the child that failed first
+//   - *Interrupted after a signal
+//   - *Stopped after the end of ctx
+//   - the error of a write to Stdout or Stderr
+//
+// ExitCode gives each its number.
 func Run(ctx context.Context, plan Plan) error {
 	if ctx.Err() != nil {
 		return &Stopped{Err: context.Cause(ctx)}
@@ -52,47 +57,47 @@ func Run(ctx context.Context, plan Plan) error {
 	if r.guard, err = startGuard(plan.Guard, r.descendants.id); err != nil {
 		return err
 	}
-	defer r.guard.dismiss()
+	defer r.guard.stop()
 	runtime.LockOSThread() // the kernel ties the children's lives to this thread
 	defer runtime.UnlockOSThread()
 	r.start()
 	r.supervise(ctx)
-	shm.Tidy() // children that a signal has ended leave their sockets
+	shm.Tidy() // killed children leave their sockets behind
 	r.drain()
-	return r.verdict()
+	return r.err()
 }
 
-// phase is how far a run has come.
+// phase is the progress of a run.
 type phase int
 
 const (
-	up       phase = iota // everybody may run
+	normal   phase = iota // the children run
 	stopping              // SIGTERM was sent
 	killing               // SIGKILL was sent
 )
 
-// run is one call of Run; all is of its goroutine, but for printer and readers.
+// run is one call of Run. Only its goroutine uses it, except printer and readers.
 type run struct {
 	plan        Plan
-	members     []*member // in the order of their start
+	processes   []*childProcess // in the order of their start
 	printer     *printer
-	readers     sync.WaitGroup // of the pipes
-	exits       chan *member   // who has ended; has room for all
+	readers     sync.WaitGroup     // of the pipes
+	exits       chan *childProcess // children that ended; has room for all
 	descendants descendants
 	guard       *guard
 
-	phase   phase
-	running int              // children
-	nodes   int              // of these, workers and servers
-	cause   error            // why the run was stopped
-	failed  *member          // who failed first
-	timer   <-chan time.Time // of the phase
-	stuck   bool             // processes are left that SIGKILL does not end
-	hurried bool             // a second signal came
-	printed bool             // the readers have ended
+	phase        phase
+	running      int              // children
+	nodes        int              // of these, workers and servers
+	cause        error            // why the run was stopped
+	failed       *childProcess    // the first that failed
+	timer        <-chan time.Time // of the phase
+	stuck        bool             // processes are left that SIGKILL does not end
+	secondSignal bool             // a second signal came
+	printed      bool             // the readers have ended
 }
 
-// prepare checks the plan. Nothing is started yet.
+// prepare checks the plan, and starts nothing.
 func prepare(plan Plan, port int) (*run, error) {
 	env, err := newEnvironment(&plan, port)
 	if err != nil {
@@ -105,25 +110,25 @@ func prepare(plan Plan, port int) (*run, error) {
 		plan.Grace = defaultGrace
 	}
 	if plan.Scheduler == nil {
-		if plan.Scheduler, err = Self("scheduler"); err != nil {
+		if plan.Scheduler, err = plan.Self.Command("scheduler"); err != nil {
 			return nil, err
 		}
 	}
 	all := children(env.settings)
 	r := &run{
-		plan: plan, printer: newPrinter(&plan, all), exits: make(chan *member, len(all)),
+		plan: plan, printer: newPrinter(&plan, all), exits: make(chan *childProcess, len(all)),
 		descendants: descendants{self: os.Getpid(), id: env.id, roots: map[int]bool{}, known: map[int]bool{}},
 	}
 	if err := r.add(all, env); err != nil {
 		return nil, err
 	}
 	if plan.Opening != nil && plan.Prefix {
-		r.say(plan.Opening(env.settings))
+		r.printLine(plan.Opening(env.settings))
 	}
 	return r, nil
 }
 
-// add makes the members. Each role's program is looked for once.
+// add makes the processes. It looks for the program of each role once.
 func (r *run) add(all []Child, env *environment) error {
 	paths := map[config.Role]string{}
 	for i, c := range all {
@@ -138,26 +143,26 @@ func (r *run) add(all []Child, env *environment) error {
 		if err != nil {
 			return err
 		}
-		r.members = append(r.members, &member{child: c, index: i, path: paths[c.Role], args: r.plan.command(c.Role), env: variables})
+		r.processes = append(r.processes, &childProcess{child: c, index: i, path: paths[c.Role], args: r.plan.command(c.Role), env: variables})
 	}
 	return nil
 }
 
-// start starts everybody, or stops those that run when one cannot be started.
+// start starts all children. When one does not start, it stops the others.
 func (r *run) start() {
-	for _, m := range r.members {
+	for _, m := range r.processes {
 		if err := m.start(&r.plan, r.printer, &r.readers); err != nil {
 			r.stop(err)
 			return
 		}
 		r.descendants.roots[m.child.PID] = true
-		r.guard.tell(strconv.Itoa(m.child.PID))
+		r.guard.send(strconv.Itoa(m.child.PID))
 		r.running++
 		if m.child.Role != config.RoleScheduler {
 			r.nodes++
 		}
 		go func() {
-			_ = m.cmd.Wait() // the state tells more than the error
+			_ = m.cmd.Wait() // ProcessState says more than the error
 			r.exits <- m
 		}()
 		if r.plan.Started != nil {
@@ -175,36 +180,36 @@ func (r *run) supervise(ctx context.Context) {
 	defer sweep.Stop()
 	var reap <-chan time.Time
 	done := ctx.Done()
-	for !r.over() {
+	for !r.finished() {
 		var sweeps <-chan time.Time
 		if r.phase == killing || r.running == 0 {
 			sweeps = sweep.C
 		}
 		select {
 		case m := <-r.exits:
-			r.exited(m)
+			r.handleExit(m)
 		case <-orphans:
 			reap = time.After(reapTime)
 		case <-reap:
 			r.descendants.survivors()
 		case s := <-r.plan.Signals:
-			r.signalled(s)
+			r.handleSignal(s)
 		case err := <-r.printer.broken:
 			r.stop(err)
 		case <-done:
 			done = nil
-			r.stop(&Stopped{Running: r.alive(), Err: context.Cause(ctx)})
+			r.stop(&Stopped{Running: r.runningChildren(), Err: context.Cause(ctx)})
 		case <-r.timer:
-			r.expired()
+			r.handleTimeout()
 		case <-sweeps:
-			r.swept()
+			r.killAgain()
 		}
 	}
 }
 
-// over tells whether the run has ended. When only what the children have left
-// behind is there, it is told to end.
-func (r *run) over() bool {
+// finished reports whether the run has ended. When only other processes than children are left, it
+// stops them.
+func (r *run) finished() bool {
 	if r.running > 0 && !r.stuck {
 		return false
 	}
@@ -215,9 +220,9 @@ func (r *run) over() bool {
 	return false
 }
 
-func (r *run) alive() []Child {
+func (r *run) runningChildren() []Child {
 	var out []Child
-	for _, m := range r.members {
+	for _, m := range r.processes {
 		if m.child.PID != 0 && !m.ended {
 			out = append(out, m.child)
 		}
@@ -225,52 +230,52 @@ func (r *run) alive() []Child {
 	return out
 }
 
-// exited notes the end of a child. The first that fails ends the run.
-func (r *run) exited(m *member) {
+// handleExit records the end of a child. The first child that fails ends the run.
+func (r *run) handleExit(m *childProcess) {
 	m.ended = true
 	r.running--
 	if m.child.Role != config.RoleScheduler {
 		r.nodes--
 	}
-	if r.phase != up {
+	if r.phase != normal {
 		return
 	}
 	if f := m.failure(); f != nil {
 		r.failed = m
 		r.stop(f)
 	} else if r.nodes == 0 && r.running > 0 {
-		r.timer = time.After(linger)
+		r.timer = time.After(schedulerGrace)
 	}
 }
 
-// signalled handles a signal to this process: the second one, or the first while
-// the children are ending, spares no time.
-func (r *run) signalled(s os.Signal) {
+// handleSignal handles a signal to this process. The second signal, or the first while the children
+// are ending, kills at once.
+func (r *run) handleSignal(s os.Signal) {
 	number, _ := s.(unix.Signal)
-	if r.phase == up {
+	if r.phase == normal {
 		r.stop(&Interrupted{Signal: number})
 		return
 	}
 	if r.cause == nil {
 		r.cause = &Interrupted{Signal: number}
 	}
-	r.hurried = true
+	r.secondSignal = true
 	r.kill()
 }
 
-// stop asks everybody to end, once. cause is what Run is to return.
+// stop asks all children to end, once. Run returns cause.
 func (r *run) stop(cause error) {
-	if r.phase != up {
+	if r.phase != normal {
 		return
 	}
 	r.phase, r.cause = stopping, cause
 	r.announce()
 	r.send(unix.SIGTERM)
-	r.send(unix.SIGCONT) // who is suspended ends only when it goes on
+	r.send(unix.SIGCONT) // a suspended process must continue before it can end
 	r.timer = time.After(r.plan.Grace)
 }
 
-// kill ends everybody.
+// kill sends SIGKILL to all processes of the run.
 func (r *run) kill() {
 	if r.phase == killing {
 		return
@@ -280,9 +285,9 @@ func (r *run) kill() {
 	r.timer = time.After(stuckTime)
 }
 
-func (r *run) expired() {
+func (r *run) handleTimeout() {
 	switch r.phase {
-	case up: // everybody but the scheduler has ended well
+	case normal: // all but the scheduler have ended with success
 		r.stop(nil)
 	case stopping:
 		r.kill()
@@ -291,18 +296,17 @@ func (r *run) expired() {
 	}
 }
 
-// swept looks for those who were started while the others were killed.
-func (r *run) swept() {
+// killAgain kills processes that started while kill looked for them.
+func (r *run) killAgain() {
 	if r.phase == killing {
 		r.send(unix.SIGKILL)
 	}
 }
 
-// send sends a signal to the children's process groups, and to whatever else
-// belongs to the run.
+// send sends a signal to the children's process groups, and to the other processes of the run.
 func (r *run) send(s unix.Signal) {
 	groups := map[int]bool{}
-	for _, c := range r.alive() {
+	for _, c := range r.runningChildren() {
 		groups[c.PID] = true
 		_ = unix.Kill(-c.PID, s)
 	}
@@ -313,7 +317,7 @@ func (r *run) send(s unix.Signal) {
 	}
 }
 
-// announce says why the run is being stopped, without waiting for who reads it.
+// announce prints why the run stops. It does not wait for the reader of the output.
 func (r *run) announce() {
 	if r.cause == nil || !r.plan.Prefix {
 		return
@@ -322,17 +326,17 @@ func (r *run) announce() {
 	if f, ok := r.cause.(*Failure); ok { //nolint:errorlint // as stop got it
 		text = f.short()
 	}
-	r.say(text + "; stopping everybody")
+	r.printLine(text + "; stopping the others")
 }
 
-// say prints a line of Run's own.
-func (r *run) say(text string) {
-	lines := r.printer.stream(launcher, len(r.members), nil).feed([]byte(text + "\n"))
+// printLine prints a line of Run itself.
+func (r *run) printLine(text string) {
+	lines := r.printer.stream(launcher, len(r.processes), nil).feed([]byte(text + "\n"))
 	r.readers.Go(func() { r.printer.write(r.plan.Stderr, lines) })
 }
 
-// drain waits until all output is printed. A signal ends that too, as who reads
-// it may have stopped to; after a second one it waits no longer than drainTime.
+// drain waits until all output is printed. A signal ends the wait, because the reader of the output
+// may have stopped reading. After a second signal drain waits no longer than drainTime.
 func (r *run) drain() {
 	printed := make(chan struct{})
 	go func() {
@@ -340,21 +344,21 @@ func (r *run) drain() {
 		r.readers.Wait()
 	}()
 	held := time.AfterFunc(drainTime, func() {
-		for _, m := range r.members {
+		for _, m := range r.processes {
 			for _, f := range m.pipes {
-				_ = f.SetReadDeadline(time.Now()) // who is not reading, but printing, goes on
+				_ = f.SetReadDeadline(time.Now()) // ends reads, not prints
 			}
 		}
 	})
 	defer held.Stop()
 	var late <-chan time.Time
-	if r.hurried {
+	if r.secondSignal {
 		late = time.After(drainTime)
 	}
 	select {
 	case <-printed:
 		r.printed = true
-		for _, m := range r.members {
+		for _, m := range r.processes {
 			m.close()
 		}
 	case <-r.plan.Signals:

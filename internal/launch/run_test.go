@@ -29,12 +29,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// forever is a command that ends only when it is told to.
+// forever is a command that ends only on a signal.
 var forever = sh("sleep 600")
 
 func sh(script string) []string { return []string{"sh", "-c", script} }
 
-// watched is a writer that tells when a text has been written.
+// watched is a writer that reports when a text has been written.
 type watched struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -76,8 +76,8 @@ func (w *watched) String() string {
 	return w.text.String()
 }
 
-// pids remembers who was started, and fails the test if any process of their
-// sessions, or any of extra, is there at its end.
+// pids remembers the children, and fails the test if a process of their sessions, or one of extra,
+// still lives at its end.
 type pids struct {
 	t        *testing.T
 	children []Child
@@ -99,7 +99,7 @@ func (p *pids) noneLeft(extra ...int) {
 	}
 }
 
-// launch runs a plan whose missing parts are filled in, and checks that nobody is left.
+// launch fills in the missing parts of a plan, runs it, and checks that no process is left.
 func launch(t *testing.T, plan Plan) (out, errOut string, err error) {
 	t.Helper()
 	stdout, stderr := &watched{}, &watched{}
@@ -177,9 +177,9 @@ func TestFirstFailureIsNamedAndEndsTheRun(t *testing.T) {
 	require.Equal(t, "server 1", f.Child.String())
 	require.Equal(t, 7, f.Status)
 	require.Equal(t, []string{"first", "no such thing"}, f.Stderr)
-	require.EqualError(t, err, "server 1 failed: exit status 7; its last words:\n    first\n    no such thing")
+	require.EqualError(t, err, "server 1 failed: exit status 7; its last lines:\n    first\n    no such thing")
 	require.Equal(t, 7, ExitCode(err))
-	require.Contains(t, errOut, "launch    | server 1 failed: exit status 7; stopping everybody\n")
+	require.Contains(t, errOut, "launch    | server 1 failed: exit status 7; stopping the others\n")
 }
 
 func TestAKilledChildIsAFailure(t *testing.T) {
@@ -221,7 +221,7 @@ func TestGrandchildrenAreStopped(t *testing.T) {
 		"of a child that has ended": `sleep 600 & echo $!`,
 		"in a session of its own":   `setsid sh -c 'echo $$; sleep 600' & sleep 600`,
 		"as a daemon":               `(setsid sh -c 'echo $$; sleep 600' &); sleep 600`,
-		"deaf to SIGTERM":           `sh -c 'trap "" TERM; echo $$; while :; do sleep 600; done' & sleep 600`,
+		"ignored to SIGTERM":        `sh -c 'trap "" TERM; echo $$; while :; do sleep 600; done' & sleep 600`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -257,7 +257,7 @@ func TestOrphansAreReaped(t *testing.T) {
 
 func TestSignals(t *testing.T) {
 	polite := sh(`trap 'echo cleaned; exit 0' TERM; echo ready; while :; do sleep 0.01; done`)
-	deaf := sh(`trap '' TERM; echo ready; while :; do sleep 0.01; done`)
+	ignored := sh(`trap '' TERM; echo ready; while :; do sleep 0.01; done`)
 	for name, c := range map[string]struct {
 		command []string
 		signals []os.Signal
@@ -265,7 +265,7 @@ func TestSignals(t *testing.T) {
 	}{
 		"Ctrl-C":  {polite, []os.Signal{unix.SIGINT}, "ready\ncleaned\n"},
 		"hang up": {polite, []os.Signal{unix.SIGHUP}, "ready\ncleaned\n"},
-		"twice":   {deaf, []os.Signal{unix.SIGTERM, unix.SIGTERM}, "ready\n"},
+		"twice":   {ignored, []os.Signal{unix.SIGTERM, unix.SIGTERM}, "ready\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := &watched{}

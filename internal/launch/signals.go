@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unignore has this process catch SIGINT and SIGHUP, which a shell may have it ignore because it runs in the
-// background, until release is called. They have no effect on it then, and programs that it starts meanwhile
-// do not inherit that they are ignored. It is for tests of Ctrl-C.
+// Unignore makes this process catch SIGINT and SIGHUP until release is called, if it ignores them.
+// A shell starts background processes so. The signals then have no effect, and programs that this
+// process starts do not ignore them. It is for tests of Ctrl-C.
 func Unignore() (release func()) {
-	c := make(chan os.Signal, 1) // read by nobody
+	c := make(chan os.Signal, 1) // never read
 	for _, s := range []os.Signal{unix.SIGINT, unix.SIGHUP} {
 		if signal.Ignored(s) {
 			signal.Notify(c, s)
@@ -20,11 +20,10 @@ func Unignore() (release func()) {
 	return func() { signal.Stop(c) }
 }
 
-// Signals collects the signals by which people and systems end a program (SIGINT,
-// SIGTERM, SIGHUP), for Plan.Signals, until release is called. A signal that this
-// process was started to ignore, as under nohup, stays ignored. Until release a
-// write to a closed standard output is an error rather than the end of the
-// process, so that Run can stop the children first.
+// Signals collects the signals that end a program (SIGINT, SIGTERM, SIGHUP) for Plan.Signals, until
+// release is called. A signal that this process ignores, as under nohup, stays ignored. Until
+// release, a write to a closed standard output returns an error and does not end the process, so
+// that Run can stop the children first.
 func Signals() (signals <-chan os.Signal, release func()) {
 	c := make(chan os.Signal, 4)
 	for _, s := range []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP} {
@@ -32,7 +31,7 @@ func Signals() (signals <-chan os.Signal, release func()) {
 			signal.Notify(c, s)
 		}
 	}
-	pipe := make(chan os.Signal, 1) // read by nobody: the error of the write is enough
+	pipe := make(chan os.Signal, 1) // never read: the error of the write is enough
 	signal.Notify(pipe, unix.SIGPIPE)
 	return c, func() {
 		signal.Stop(c)

@@ -12,7 +12,7 @@ import (
 // maxNodes is the most nodes of one role that config accepts.
 const maxNodes = 1_000_000
 
-// Size is how many worker and server nodes there are. It implements pflag.Value.
+// Size is the number of worker and server nodes. It implements pflag.Value.
 type Size struct{ Workers, Servers int }
 
 // ParseSize reads counts with their letters: 2w2s, 8w, 4s2w. A letter without a
@@ -34,7 +34,7 @@ func ParseSize(size string) (Size, error) {
 		}
 	}
 	if s.Workers+s.Servers == 0 {
-		return s, errors.New("has nobody: write at least 1w or 1s")
+		return s, errors.New("has no nodes: write at least 1w or 1s")
 	}
 	return s, nil
 }

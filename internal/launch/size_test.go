@@ -27,7 +27,7 @@ func TestParseSizeSaysWhatIsWrong(t *testing.T) {
 		"2 w":                   `"2 w" is no count`,
 		"2w,2s":                 `",2s" is no count`,
 		"-1w":                   `"-1w" is no count`,
-		"0w0s":                  "has nobody",
+		"0w0s":                  "has no nodes",
 		"1000001w":              "are too many",
 		"99999999999999999999w": "are too many",
 	} {

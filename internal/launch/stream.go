@@ -5,13 +5,13 @@ import (
 	"unicode/utf8"
 )
 
-// maxLine is how much of a line is printed at once, in bytes: what is longer is
-// cut, so that a child without line ends neither stays silent nor takes memory.
+// maxLine is the longest line in bytes that is printed at once. Longer lines are cut. So a child
+// that ends no line is neither silent nor takes memory without limit.
 const maxLine = 64 << 10
 
-// stream cuts what a child writes into lines and gives each a prefix. Of a line
-// that was overwritten with carriage returns, as progress bars are, it keeps what
-// a terminal would show at last. Not for concurrent use.
+// stream cuts the output of a child into lines and gives each a prefix. A progress bar overwrites
+// its line with carriage returns: of such a line, stream keeps what a terminal would show last. Not
+// for concurrent use.
 type stream struct {
 	prefix  string // of a line
 	more    string // of the rest of a line that was cut

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// The most that is kept of a child's last words.
+// The limits of the last lines of a child.
 const (
 	tailLines = 10
 	tailBytes = 400 // of a line
@@ -14,7 +14,7 @@ const (
 // tail keeps the last lines of a stream. Not for concurrent use.
 type tail struct{ lines []string }
 
-// add copies a line. Blank ones say nothing.
+// add copies a line. It skips blank ones.
 func (t *tail) add(line []byte) {
 	text := strings.ToValidUTF8(string(line[:min(len(line), tailBytes)]), "\uFFFD")
 	if strings.TrimSpace(text) == "" {

@@ -48,6 +48,10 @@ func TestEachRuleBites(t *testing.T) {
 		"test support uses all":     {path: "internal/pairtest", imports: []string{"van/memvan", "worker"}, code: `func init() {}`},
 		"program imported":          {path: "ps", imports: []string{"cmd/stepvan/internal/doctor"}, want: "is for capi only"},
 		"program of a demo":         {path: "cmd/stepvan", imports: []string{"examples/afd", "bench", "ps"}},
+		"example of a user":         {path: "examples/afd", imports: []string{"", "ps", "tensor", "trace", "examples/afd/model"}},
+		"example below ps":          {path: "examples/afd", imports: []string{"worker"}, want: "may import only stepvan, ps, tensor, trace"},
+		"example sees internals":    {path: "examples/afd", imports: []string{"internal/errs"}, want: "may import only stepvan, ps, tensor, trace"},
+		"example reads settings":    {path: "examples/hello", imports: []string{"config"}, want: "is for ps"},
 		"server reaches worker":     {path: "server", deps: []string{"worker"}, want: "beside each other"},
 		"worker reaches server":     {path: "worker", deps: []string{"server"}, want: "beside each other"},
 		"settings reached":          {path: "internal/link/handles", deps: []string{"config"}, want: "takes Options"},
@@ -96,7 +100,7 @@ func parsed(t *testing.T, name, text string) source {
 
 func imports(paths []string) (text string) {
 	for _, p := range paths {
-		text += "import _ \"" + module + "/" + p + "\"\n"
+		text += "import _ \"" + strings.TrimSuffix(module+"/"+p, "/") + "\"\n"
 	}
 	return text
 }
@@ -179,7 +183,7 @@ func TestTheTablesNameRooms(t *testing.T) {
 	}
 	named := slices.Clone(composers)
 	for _, r := range rooms {
-		named = slices.Concat(named, r.beside, r.never)
+		named = slices.Concat(named, r.beside, r.never, r.sees)
 	}
 	for _, o := range owners {
 		named = append(named, o.may...)

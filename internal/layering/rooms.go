@@ -13,11 +13,15 @@ type room struct {
 	beside []string // rooms that may be imported though they are not lower
 	never  []string // rooms that may not be imported though they are lower
 	only   []string // when set: nobody else may import this room, however high
+	sees   []string // when set: this room may import no other room, however low
 	tests  bool     // helps tests and is not shipped: tests alone may import it, and the rules do not bind it
 }
 
 // composers put nodes together: they alone read settings and choose vans.
-var composers = []string{"ps", "internal/launch", "cmd/stepvan", "bench", "examples"}
+var composers = []string{"ps", "internal/launch", "cmd/stepvan", "bench"}
+
+// public is what a user's program imports.
+var public = []string{"", "ps", "tensor", "trace"}
 
 // nobody imports programs.
 var nobody = []string{"-"}
@@ -57,9 +61,9 @@ var rooms = []room{
 	{path: "server", level: 9, never: []string{"van"}},
 
 	{path: "ps", level: 10},
-	{path: "internal/launch", level: 10, only: []string{"cmd/stepvan", "capi", "bench", "examples"}},
+	{path: "internal/launch", level: 10, only: []string{"cmd/stepvan", "capi", "bench"}},
 
-	{path: "examples", level: 11},
+	{path: "examples", level: 11, sees: public}, // a user copies them
 	{path: "examples/afd/model/modeltest", level: 11, tests: true},
 	{path: "bench", level: 11},
 	{path: "capi", level: 11, beside: []string{"cmd/stepvan"}, only: nobody},

@@ -1,6 +1,7 @@
 package layering
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -94,11 +95,21 @@ func (c *checker) imports(where string, from, to room) {
 		c.report("%s imports %s, which is for tests only", where, to.path)
 	case to.only != nil && !slices.Contains(to.only, from.path):
 		c.report("%s imports %s, which is for %s only", where, to.path, strings.Join(to.only, ", "))
+	case from.sees != nil && !slices.Contains(from.sees, to.path):
+		c.report("%s imports %s, but %s may import only %s", where, cmp.Or(to.path, "stepvan"), from.path, strings.Join(names(from.sees), ", "))
 	case slices.Contains(from.never, to.path):
 		c.report("%s imports %s, which %s must not see", where, to.path, from.path)
 	case to.level >= from.level && !beside:
 		c.report("%s imports %s: imports go downward only (level %d to %d)", where, to.path, from.level, to.level)
 	}
+}
+
+// names writes the root package, whose path is empty, as the module's last element.
+func names(paths []string) (out []string) {
+	for _, p := range paths {
+		out = append(out, cmp.Or(p, "stepvan"))
+	}
+	return out
 }
 
 func localRoom(importPath string) (room, bool) {

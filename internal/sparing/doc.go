@@ -1,5 +1,5 @@
-// Package sparing bounds how many log lines a flood of like events makes.
+// Package sparing limits how many log lines a flood of similar events writes.
 //
-// Lines has no goroutine. While a period runs it has a timer, which keeps what the function that says the
-// number refers to; Lines.End stops it.
+// Lines has no goroutine. During a period it has a timer, which keeps the function that
+// reports the number of omitted lines reachable. Lines.End stops the timer.
 package sparing

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// Lines lets the first lines of each period through and counts the others, whose number is said when the period ends.
-// All methods may be called from any goroutine.
+// Lines allows the first lines of each period, and counts the others. At the end of the period it
+// reports their number. Any goroutine may call its methods.
 type Lines struct {
 	most   int
 	period time.Duration
 	more   func(left int)
 
-	mu    sync.Mutex
-	said  int
-	left  int
-	timer *time.Timer // runs while a period does; nil otherwise
+	mu      sync.Mutex
+	allowed int
+	left    int
+	timer   *time.Timer // runs during a period; nil otherwise
 }
 
-// New lets so many lines of each period through. The period begins with its first line. At its end more is
-// called, from another goroutine, with the number of lines that were left out, if any were.
+// New allows most lines in each period. A period begins with its first line. At its end Lines calls
+// more, from another goroutine, with the number of omitted lines, unless it is 0.
 func New(most int, period time.Duration, more func(left int)) *Lines {
 	return &Lines{most: most, period: period, more: more}
 }
@@ -31,11 +31,11 @@ func (l *Lines) Allow() bool {
 	if l.timer == nil {
 		l.timer = time.AfterFunc(l.period, l.End)
 	}
-	if l.said == l.most {
+	if l.allowed == l.most {
 		l.left++
 		return false
 	}
-	l.said++
+	l.allowed++
 	return true
 }
 
@@ -53,6 +53,6 @@ func (l *Lines) reset() (left int) {
 		l.timer.Stop()
 	}
 	left = l.left
-	l.said, l.left, l.timer = 0, 0, nil
+	l.allowed, l.left, l.timer = 0, 0, nil
 	return left
 }

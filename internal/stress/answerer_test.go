@@ -12,8 +12,8 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// answerer is a server's program: it checks every byte of every push, and that
-// none is missing, late or twice, and answers every pull with its own page.
+// answerer is a server's program. It checks every byte of every push, and that no push is missing,
+// late or double. It answers every pull with a page of its own.
 type answerer struct {
 	node       *ps.Node
 	work       *work
@@ -31,7 +31,7 @@ type answerer struct {
 type answer struct {
 	tensors  []tensor.Tensor
 	response ps.Response
-	free     bool // no worker has to have it
+	free     bool // no worker holds it
 }
 
 // answersEach are those that one worker may have on their way: the last one, until it is acknowledged, and the next.
@@ -46,7 +46,7 @@ func newAnswerer(n *ps.Node, w *work, report sink) (*answerer, error) {
 		if err := a.fit(o, 0, w.Loads[0].Pull); err != nil {
 			return a, err
 		}
-		clear(o.tensors[0].Bytes()) // its pages are there from the start
+		clear(o.tensors[0].Bytes()) // touches its pages at the start
 	}
 	lane := allServers
 	if w.Apart {

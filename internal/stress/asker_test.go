@@ -30,7 +30,7 @@ var (
 	afdSize = load{Placed: 896 << 10, Pull: 1792 << 10} // one layer's activations of 64 tokens
 )
 
-// work is the job of a worker or server: what is exchanged, and with whom at a time.
+// work is the job of a worker or server: what it exchanges, and with how many at a time.
 type work struct {
 	Loads []load // the first from the start, the second after doLarge
 	Apart bool   // a lane for each server, and batches of any; else all servers at once
@@ -287,13 +287,13 @@ func (l *lane) fail(ctx context.Context, s *set, err error) {
 // canary fills memory that a lost server could write to before: it must not any more.
 const canary = 0xa5
 
-// reuse gives the pull tensors of a failed exchange back, which is refused as long as a
-// server could write to them, and takes that memory for something else.
+// reuse gives the pull tensors of a failed exchange back, and takes the memory for something else.
+// The worker refuses it as long as a server could write to them.
 func (l *lane) reuse(ctx context.Context, s *set) error {
 	for i, t := range s.exchange.Pull {
 		for errors.Is(t.Region().Close(), stepvan.ErrBusy) {
 			select {
-			case <-time.After(time.Millisecond): // nothing tells when a lost server has let go
+			case <-time.After(time.Millisecond): // no event shows when a lost server has unmapped the memory
 			case <-ctx.Done():
 				return ctx.Err()
 			}

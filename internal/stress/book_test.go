@@ -12,10 +12,9 @@ import (
 // bookSpan is the number of different pages of one length.
 const bookSpan = 1 << 20
 
-// book is what payload is made of: a table of random bytes, the same in every
-// process, of which each message shows another window. So bytes of an earlier
-// message, of another key or of another peer are recognised as wrong wherever they
-// appear, and filling and checking cost no more than a copy and a comparison.
+// book is the source of all payload: a table of random bytes, the same in every process. Each
+// message shows another window of it. So bytes of another message, key or peer are wrong wherever
+// they appear. Filling and checking cost no more than a copy and a comparison.
 type book struct{ table []byte }
 
 // newBook makes pages of up to largest bytes.
@@ -25,7 +24,7 @@ func newBook(largest int64) *book {
 	return b
 }
 
-// label names a message: who sent it, its key, and how many of that key went before.
+// label names a message: its sender, its key, and its number among the messages of that key.
 type label struct{ from, key, seq uint64 }
 
 // page is what the message must hold. Read only.

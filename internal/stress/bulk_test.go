@@ -19,9 +19,10 @@ const (
 	sessionLost  = "session lost"
 )
 
-// bulk runs a worker or server that exchanges as much as it can, until the cluster is lost. Then it stays until it is
-// told to stop, so that it sees everything that follows the first loss; with job.Hasty it exits at once.
-func (c *conductor) bulk(ctx context.Context) error {
+// bulk runs a worker or server that exchanges as much as it can, until the cluster is lost. Then it
+// waits for the stop command, so that it sees everything after the first loss. With job.Hasty it
+// exits at once.
+func (c *childProgram) bulk(ctx context.Context) error {
 	n, err := ps.StartFromEnv(ctx, ps.WithLogger(zerolog.New(journal{c.report}).Level(zerolog.DebugLevel)))
 	if err != nil {
 		return err
@@ -42,7 +43,7 @@ func (c *conductor) bulk(ctx context.Context) error {
 	if c.job.Hasty {
 		os.Exit(0) // as a program whose main returns
 	}
-	c.obey(ctx, employee{do: func(command) {}})
+	c.handleCommands(ctx, roleProgram{do: func(command) {}})
 	_ = n.Stop(ctx) // the loss is reported
 	c.report(event{Kind: evEnded})
 	return nil
@@ -79,7 +80,8 @@ func (b *bulk) furnish() (err error) {
 	return err
 }
 
-// ask keeps all flights in the air until one fails, and waits for what is left of the others. A mark is the first that came back.
+// ask keeps all exchanges in flight until one fails, then waits for the others. It marks the first
+// that came back.
 func (b *bulk) ask(ctx context.Context) (err error) {
 	for i := range b.flights {
 		f := &b.flights[i]

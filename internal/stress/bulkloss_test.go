@@ -24,8 +24,8 @@ func bulkRuns() int {
 	return max(1, 3/slowness)
 }
 
-// A second loss may come while a worker still receives the answers to requests that the first one has failed. No process
-// may panic, and each that lives ends in order.
+// A second loss may come while a worker still receives the answers to requests that the first one
+// has failed. No process panics, and each that lives ends in order.
 func TestLossesAmidBulkStress(t *testing.T) {
 	scenarios := []struct {
 		name    string

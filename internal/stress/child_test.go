@@ -77,7 +77,7 @@ func (c *child) read(out io.Reader) {
 	}
 }
 
-// tell gives an order.
+// tell sends a command.
 func (c *child) tell(cmd command) {
 	c.t.Helper()
 	require.NoError(c.t, c.orders.Encode(cmd), "%s takes no orders", c.name)
@@ -191,7 +191,7 @@ func (c *child) freeze() {
 	c.t.Helper()
 	c.signal(syscall.SIGSTOP)
 	stat := fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid)
-	for end := time.Now().Add(bound); ; time.Sleep(100 * time.Microsecond) { // the kernel tells only its parent's wait, which os/exec has
+	for end := time.Now().Add(bound); ; time.Sleep(100 * time.Microsecond) { // only the parent's wait reports it, which os/exec does
 		text, err := os.ReadFile(stat)
 		require.NoError(c.t, err)
 		if state(text) == 'T' {

@@ -27,22 +27,24 @@ const (
 
 func (p part) String() string { return [parts]string{"header", "meta", "payload"}[p] }
 
-// harm is what happens to the part.
-type harm int
+// damageKind is what happens to the part.
+type damageKind int
 
 // Harms.
 const (
-	changed harm = iota // some bytes get other values
-	dropped             // some bytes, or the whole frame, are left out
-	doubled             // some bytes, or the whole frame, come twice
-	cut                 // the connection ends there
-	harms
+	changed damageKind = iota // some bytes get other values
+	dropped                   // some bytes, or the whole frame, are left out
+	doubled                   // some bytes, or the whole frame, come twice
+	cut                       // the connection ends there
+	damageKinds
 )
 
-func (h harm) String() string { return [harms]string{"changed", "dropped", "doubled", "cut"}[h] }
+func (h damageKind) String() string {
+	return [damageKinds]string{"changed", "dropped", "doubled", "cut"}[h]
+}
 
-// carried is a frame as it goes over a connection.
-type carried struct {
+// frame is one message of a van as it goes over a connection.
+type frame struct {
 	header wire.Header
 	raw    []byte // header, meta, padding, payload
 	from   [parts]int
@@ -56,7 +58,7 @@ const (
 )
 
 // measure finds the parts of a frame that begins with head.
-func (f *carried) measure(head []byte) error {
+func (f *frame) measure(head []byte) error {
 	if err := f.header.Decode(head, wire.DefaultLimits); err != nil {
 		return err
 	}
@@ -70,18 +72,19 @@ func (f *carried) measure(head []byte) error {
 	return nil
 }
 
-// size is that of the part.
-func (f *carried) size(p part) int { return f.to[p] - f.from[p] }
+// size is the size of a part.
+func (f *frame) size(p part) int { return f.to[p] - f.from[p] }
 
-// damage is what is done to one frame. Its plan follows from the seed alone; which bytes it meets, from the traffic too.
+// damage is what happens to one frame. Its plan follows from the seed alone; the bytes that it
+// meets also depend on the traffic.
 type damage struct {
-	dice  *rand.Rand
-	part  part
-	harm  harm
-	whole bool // the whole frame is dropped or doubled
-	back  bool // the frame is one of those that the listening side sends
-	nth   int  // which of the frames that have the part, from 0
-	reset bool // of cut: the connection ends with a reset
+	dice       *rand.Rand
+	part       part
+	damageKind damageKind
+	whole      bool // the whole frame is dropped or doubled
+	back       bool // the frame is one of those that the listening side sends
+	nth        int  // which of the frames that have the part, from 0
+	reset      bool // of cut: the connection ends with a reset
 
 	mu    sync.Mutex
 	seen  int
@@ -102,11 +105,12 @@ func (d *damage) String() string {
 	if d.back {
 		way = "from the listener"
 	}
-	return fmt.Sprintf("%s %s of frame %d with %s, %s", what, d.harm, d.nth, d.part, way)
+	return fmt.Sprintf("%s %s of frame %d with %s, %s", what, d.damageKind, d.nth, d.part, way)
 }
 
-// pass takes a frame that goes one way, and returns what goes on in its place. end says that nothing follows.
-func (d *damage) pass(f *carried, back bool) (out []byte, end bool) {
+// pass takes a frame of one direction, and returns the bytes to send in its place. end says that
+// nothing follows.
+func (d *damage) pass(f *frame, back bool) (out []byte, end bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.done || back != d.back || f.size(d.part) == 0 {
@@ -116,7 +120,7 @@ func (d *damage) pass(f *carried, back bool) (out []byte, end bool) {
 		return f.raw, false
 	}
 	d.done, d.at, d.late, d.frame, d.least = true, time.Now(), lateNow(), f.header, -1
-	return d.apply(f), d.harm == cut
+	return d.apply(f), d.damageKind == cut
 }
 
 // hit reports whether the frame has come, and when.
@@ -133,23 +137,23 @@ func (d *damage) allows(back bool, at int) bool {
 	if !d.done || d.part != inPayload || back != d.back || d.whole {
 		return false
 	}
-	if d.harm == changed {
+	if d.damageKind == changed {
 		return slices.Contains(d.exact, at)
 	}
 	return at >= d.least && at < int(d.frame.Offset+d.frame.Payload)
 }
 
 // apply makes other bytes of a frame. mu is held.
-func (d *damage) apply(f *carried) []byte {
+func (d *damage) apply(f *frame) []byte {
 	switch {
-	case d.whole && d.harm == dropped:
+	case d.whole && d.damageKind == dropped:
 		return nil
 	case d.whole:
 		return append(bytes.Clone(f.raw), f.raw...)
 	}
 	for {
 		d.exact = d.exact[:0]
-		out := d.spoil(f)
+		out := d.corrupt(f)
 		// Header and meta must not arrive as they were: then the damage would be that of something else.
 		if head := f.to[inMeta]; d.part == inPayload || len(out) < head || !bytes.Equal(out[:head], f.raw[:head]) {
 			return out
@@ -157,8 +161,8 @@ func (d *damage) apply(f *carried) []byte {
 	}
 }
 
-// spoil damages a part.
-func (d *damage) spoil(f *carried) []byte {
+// corrupt damages a part.
+func (d *damage) corrupt(f *frame) []byte {
 	from, size := f.from[d.part], f.size(d.part)
 	a := from + d.dice.IntN(size)
 	b := min(f.to[d.part], a+1+d.dice.IntN(size))
@@ -166,7 +170,7 @@ func (d *damage) spoil(f *carried) []byte {
 		b = min(f.to[d.part], a+1+d.dice.IntN(16))
 	}
 	d.least = int(f.header.Offset) + a - f.from[inPayload]
-	switch d.harm {
+	switch d.damageKind {
 	case changed:
 		out := bytes.Clone(f.raw)
 		for _, at := range d.dice.Perm(size)[:min(size, 1+d.dice.IntN(4))] {
@@ -185,7 +189,7 @@ func (d *damage) spoil(f *carried) []byte {
 
 // A relay knows the frames that pass: the van puts padding where the test thinks, and the link its name.
 func TestFramesOfTheVan(t *testing.T) {
-	var f carried
+	var f frame
 	head := make([]byte, wire.HeaderSize)
 	for _, tc := range []struct {
 		meta    int
@@ -207,19 +211,19 @@ func TestDamage(t *testing.T) {
 	meta, payload := bytes.Repeat([]byte{1, 0, 2}, 20), make([]byte, 300)
 	h := wire.Header{Kind: wire.KindData, Payload: 300, Total: 1000, Offset: 500}
 	for seed := range uint64(2000) {
-		d := &damage{dice: rand.New(rand.NewPCG(seed, 0)), part: part(seed % uint64(parts)), harm: harm(seed / 3 % uint64(harms))}
+		d := &damage{dice: rand.New(rand.NewPCG(seed, 0)), part: part(seed % uint64(parts)), damageKind: damageKind(seed / 3 % uint64(damageKinds))}
 		_, _ = rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)}).Read(payload)
-		f := carried{raw: make([]byte, wire.HeaderSize)}
+		f := frame{raw: make([]byte, wire.HeaderSize)}
 		h.Encode(f.raw, meta)
 		require.NoError(t, f.measure(f.raw))
 		f.raw = append(append(f.raw, meta...), payload...)
 		was := bytes.Clone(f.raw)
 		out, end := d.pass(&f, false)
 		require.Equal(t, was, f.raw)
-		require.Equal(t, d.harm == cut, end)
+		require.Equal(t, d.damageKind == cut, end)
 		require.NotEqual(t, was, out)
 		require.Equal(t, was[:f.from[d.part]], out[:f.from[d.part]], "what goes before is whole")
-		if d.harm == changed {
+		if d.damageKind == changed {
 			require.Equal(t, was[f.to[d.part]:], out[f.to[d.part]:], "what follows is whole")
 		}
 		for i := range payload {

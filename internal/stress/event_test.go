@@ -27,7 +27,7 @@ const (
 	evLog      kind = "log"      // a line of the node's log
 	evLaunched kind = "launched" // launch has started a process; Count is its pid
 	evEnded    kind = "ended"    // the program has ended, and left Leaks behind
-	evBegun    kind = "begun"    // a hurt cluster begins; Seed is its
+	evBegun    kind = "begun"    // a damaged cluster begins; Seed is its
 	evJudged   kind = "judged"   // it is over, with Verdict
 	evWrong    kind = "wrong"    // what must never happen
 )
@@ -36,7 +36,7 @@ const (
 type event struct {
 	Kind   kind
 	At     int64    // ns of CLOCK_MONOTONIC
-	PID    int      // who says it
+	PID    int      // of the process that reports it
 	Text   string   // an error, a name
 	Lane   int      // of a worker: the server's rank, or allServers
 	Bytes  int64    // payload of the exchange that was lost
@@ -45,7 +45,7 @@ type event struct {
 	Leaks  []string // of evEnded
 
 	Seed    uint64   // of evBegun and evJudged
-	Verdict *verdict // of evJudged
+	Verdict *outcome // of evJudged
 }
 
 // sink takes events; concurrent.
@@ -69,7 +69,7 @@ func writer(w io.Writer) sink {
 			e.At = clock()
 		}
 		e.PID = os.Getpid()
-		_ = enc.Encode(e) // who reads it may have been killed
+		_ = enc.Encode(e) // the reader may have been killed
 	}
 }
 

@@ -10,28 +10,28 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
-// diet is what must be flat: so many exchanges of a load.
-type diet struct {
+// exchangeCount is what must be flat: so many exchanges of a load.
+type exchangeCount struct {
 	name         string
 	load         load
 	count, short int
 }
 
-var diets = []diet{
+var exchangeCounts = []exchangeCount{
 	{"8 bytes", tiny, 1_000_000, 15_000},
 	{"activations", afdSize, 100_000, 500},
 }
 
 // counts are the exchanges of the warm-up, which fills everything that is kept for reuse, and of the proof.
-func (d diet) counts() (warm, proof int) {
+func (d exchangeCount) counts() (warm, proof int) {
 	if *long {
 		return max(100_000, d.count/10), d.count
 	}
 	return 3000 / slowness, d.short / slowness
 }
 
-// brief has the rings of handles and of timestamps go round within the warm-up of the
-// short form; in the long form they have their usual sizes.
+// brief makes the rings of handles and of timestamps small enough to wrap within the warm-up of the
+// short form. In the long form they have their usual sizes.
 func brief(s *ps.Settings) {
 	if !*long {
 		s.Handles, s.TraceEvents = 256, 256
@@ -41,7 +41,7 @@ func brief(s *ps.Settings) {
 // Nothing grows with the number of exchanges, in processes of their own.
 func TestExchangesStayFlatSoak(t *testing.T) {
 	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
-		for _, d := range diets {
+		for _, d := range exchangeCounts {
 			t.Run(d.name, func(t *testing.T) {
 				cl := raise(t, van, shape{workers: 1, servers: 1, work: work{Loads: []load{d.load}}, edit: brief})
 				warm, proof := d.counts()
@@ -49,9 +49,9 @@ func TestExchangesStayFlatSoak(t *testing.T) {
 					warm = min(warm, proof)
 				}
 				w := cl.workers[0]
-				w.eat(warm)
+				w.exchange(warm)
 				before := cl.samples()
-				w.eat(proof)
+				w.exchange(proof)
 				for i, p := range cl.all() {
 					requireFlat(t, p.name, before[i], p.sample)
 				}
@@ -65,8 +65,8 @@ func TestExchangesStayFlatSoak(t *testing.T) {
 	})
 }
 
-// eat has a worker do n exchanges.
-func (c *child) eat(n int) {
+// exchange has a worker do n exchanges.
+func (c *child) exchange(n int) {
 	c.t.Helper()
 	c.tell(command{Do: doRun, Count: n})
 	c.awaitFor(soakBound, evRan, nil)
@@ -84,18 +84,18 @@ func (cl *cluster) samples() (out []vitals) {
 // The same in one process, where worker, server and scheduler are counted together.
 func TestExchangesOfOneProcessStayFlatSoak(t *testing.T) {
 	each(t, vans(), func(t *testing.T, van vanKind) {
-		for _, d := range diets {
+		for _, d := range exchangeCounts {
 			t.Run(d.name, func(t *testing.T) {
 				was, err := takeStock()
 				require.NoError(t, err)
-				h := settle(t, van, shape{workers: 1, servers: 1, work: work{Loads: []load{d.load}}, edit: brief})
+				h := startLocalCluster(t, van, shape{workers: 1, servers: 1, work: work{Loads: []load{d.load}}, edit: brief})
 				warm, proof := d.counts()
 				if d.load == afdSize {
 					warm = min(warm, proof)
 				}
-				h.eat(warm)
+				h.exchange(warm)
 				before := steady(t)()
-				h.eat(proof)
+				h.exchange(proof)
 				requireFlat(t, "the process", before, steady(t))
 				h.end()
 				require.Empty(t, was.leaks())
@@ -104,8 +104,8 @@ func TestExchangesOfOneProcessStayFlatSoak(t *testing.T) {
 	})
 }
 
-// house is a cluster in this process, with one worker and one server.
-type house struct {
+// localCluster is a cluster in this process, with one worker and one server.
+type localCluster struct {
 	t        testing.TB
 	nodes    []*ps.Node
 	asker    *asker
@@ -115,8 +115,8 @@ type house struct {
 	over     chan struct{} // the server has nothing to do any more
 }
 
-// settle starts a cluster in this process.
-func settle(t testing.TB, van vanKind, c shape) *house {
+// startLocalCluster starts a cluster in this process.
+func startLocalCluster(t testing.TB, van vanKind, c shape) *localCluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
@@ -127,7 +127,7 @@ func settle(t testing.TB, van vanKind, c shape) *house {
 	}
 	nodes, err := ps.StartAll(ctx, all, opts...)
 	require.NoError(t, err)
-	h := &house{t: t, nodes: nodes, events: make(chan event, 16), over: make(chan struct{})}
+	h := &localCluster{t: t, nodes: nodes, events: make(chan event, 16), over: make(chan struct{})}
 	report := func(e event) { h.events <- e }
 	h.answerer, err = newAnswerer(nodes[1], &c.work, report)
 	require.NoError(t, err)
@@ -140,8 +140,8 @@ func settle(t testing.TB, van vanKind, c shape) *house {
 	return h
 }
 
-// eat does n exchanges.
-func (h *house) eat(n int) {
+// exchange does n exchanges.
+func (h *localCluster) exchange(n int) {
 	h.t.Helper()
 	h.asker.do(command{Do: doRun, Count: n})
 	e := <-h.events
@@ -149,7 +149,7 @@ func (h *house) eat(n int) {
 }
 
 // end stops all nodes, which must hold nothing any more.
-func (h *house) end() {
+func (h *localCluster) end() {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()

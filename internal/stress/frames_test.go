@@ -20,7 +20,7 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// A hurt cluster has two workers and two servers, each pair of which exchanges on its own, and one damaged frame: between
+// A damaged cluster has two workers and two servers, and each pair exchanges on its own. One frame is damaged: between
 // a worker and a server, or between one of them and the scheduler.
 const (
 	hurtWorkers = 2
@@ -34,22 +34,22 @@ const (
 	hurtBound = hurtSilence + time.Second
 )
 
-// verdict is what became of a hurt cluster.
-type verdict struct {
+// outcome is the result of a damaged cluster.
+type outcome struct {
 	Seed   uint64
 	Plan   string
 	Part   part
-	Harm   harm
+	Harm   damageKind
 	Hit    bool          // the frame to be damaged has come
-	Early  bool          // before everybody had started
+	Early  bool          // before all nodes had started
 	Took   time.Duration // from the damage to the end of all, without the time for which the machine had no processor for it
 	Failed int           // exchanges with an error
 	Wrong  int           // bytes that were wrong, all of them the damaged ones
 	Faults []string      // what must not be
 }
 
-// hurt is such a cluster.
-type hurt struct {
+// damagedCluster is such a cluster.
+type damagedCluster struct {
 	seed   uint64
 	damage *damage
 	worker int  // rank of the worker whose frame is damaged; -1 when it is a server's with the scheduler
@@ -61,16 +61,16 @@ type hurt struct {
 	ctx    context.Context
 
 	mu      sync.Mutex
-	verdict verdict
+	outcome outcome
 	others  []string // losses of pairs that the damage does not concern
 }
 
-// newHurt draws a cluster.
-func newHurt(seed uint64) *hurt {
+// newDamagedCluster draws a cluster.
+func newDamagedCluster(seed uint64) *damagedCluster {
 	dice := rand.New(rand.NewPCG(seed, 7))
-	d := &damage{dice: dice, part: part(seed % uint64(parts)), harm: harm(dice.IntN(int(harms))), back: dice.IntN(2) == 0, reset: dice.IntN(2) == 0}
-	h := &hurt{seed: seed, damage: d, worker: dice.IntN(hurtWorkers), server: dice.IntN(hurtServers)}
-	d.whole = (d.harm == dropped || d.harm == doubled) && dice.IntN(4) == 0
+	d := &damage{dice: dice, part: part(seed % uint64(parts)), damageKind: damageKind(dice.IntN(int(damageKinds))), back: dice.IntN(2) == 0, reset: dice.IntN(2) == 0}
+	h := &damagedCluster{seed: seed, damage: d, worker: dice.IntN(hurtWorkers), server: dice.IntN(hurtServers)}
+	d.whole = (d.damageKind == dropped || d.damageKind == doubled) && dice.IntN(4) == 0
 	d.nth = dice.IntN(hurtLanes * hurtRounds) // so many requests and answers there are in any case
 	for range hurtLanes {
 		h.sizes = append(h.sizes, []int64{8, 1000, 10 << 10, 40 << 10, 200 << 10}[dice.IntN(5)])
@@ -84,28 +84,28 @@ func newHurt(seed uint64) *hurt {
 		}
 	}
 	h.book = hurtBook()
-	h.verdict = verdict{Seed: seed, Part: d.part, Harm: d.harm}
-	h.verdict.Plan = fmt.Sprintf("%v; worker %d, server %d, scheduler %v (-1: all), requests of %d bytes", d, h.worker, h.server, h.toRoot, h.sizes)
+	h.outcome = outcome{Seed: seed, Part: d.part, Harm: d.damageKind}
+	h.outcome.Plan = fmt.Sprintf("%v; worker %d, server %d, scheduler %v (-1: all), requests of %d bytes", d, h.worker, h.server, h.toRoot, h.sizes)
 	return h
 }
 
-// hurtBook is the book of all hurt clusters.
+// hurtBook is the book of all damaged clusters.
 var hurtBook = sync.OnceValue(func() *book { return newBook(256 << 10) })
 
-// concerns reports whether the damage is that of a pair.
-func (h *hurt) concerns(worker, server int) bool {
+// concerns reports whether the damage belongs to a pair.
+func (h *damagedCluster) concerns(worker, server int) bool {
 	return (h.worker < 0 || h.worker == worker) && (h.server < 0 || h.server == server)
 }
 
 // fault notes what must not be.
-func (h *hurt) fault(format string, args ...any) {
+func (h *damagedCluster) fault(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.verdict.Faults = append(h.verdict.Faults, fmt.Sprintf(format, args...))
+	h.outcome.Faults = append(h.outcome.Faults, fmt.Sprintf(format, args...))
 }
 
-// run lives the life of the cluster, and returns what became of it.
-func (h *hurt) run() verdict {
+// run runs the cluster, and returns its outcome.
+func (h *damagedCluster) run() outcome {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	h.ctx = ctx
@@ -114,7 +114,7 @@ func (h *hurt) run() verdict {
 		h.fault("the cluster cannot be made: %v", err)
 	}
 	over := time.Now()
-	v := &h.verdict
+	v := &h.outcome
 	var at time.Time
 	if v.Hit, at = h.damage.hit(); v.Hit {
 		v.Took = over.Sub(at) - h.damage.late.since()
@@ -122,7 +122,7 @@ func (h *hurt) run() verdict {
 			h.fault("all was over %v after the damage, and not after %v", v.Took, hurtBound)
 		}
 	}
-	if !v.Early { // else somebody had not even started
+	if !v.Early { // otherwise a node had not even started
 		v.Faults = append(v.Faults, h.others...)
 	}
 	if h.relay != nil {
@@ -134,7 +134,7 @@ func (h *hurt) run() verdict {
 }
 
 // live starts everything and waits for its end.
-func (h *hurt) live(root chan int) error {
+func (h *damagedCluster) live(root chan int) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	s := h.settings(ps.RoleScheduler, 0)
@@ -160,14 +160,14 @@ func (h *hurt) live(root chan int) error {
 		front = l.Addr().(*net.TCPAddr).Port
 		h.relay = newRelay(l, net.JoinHostPort("127.0.0.1", strconv.Itoa(front)), h.damage, fmt.Sprintf("worker %d", h.worker))
 	}
-	add := func(role ps.Role, rank, hurt int) {
+	add := func(role ps.Role, rank, damagedCluster int) {
 		s := h.settings(role, rank)
 		s.RootPort = port
 		switch {
-		case rank != hurt:
+		case rank != damagedCluster:
 		case h.toRoot:
 			s.RootPort = h.relay.listener.Addr().(*net.TCPAddr).Port
-		case role == ps.RoleServer: // it listens at 127.0.0.1, and tells others where the relay listens
+		case role == ps.RoleServer: // it listens at 127.0.0.1, and announces the relay's address
 			s.Interface, s.NodeHost, s.Port = "lo", relayHost, front
 		}
 		all.Go(func() { h.node(s) })
@@ -207,7 +207,7 @@ func freeBehind() (net.Listener, error) {
 	return nil, last
 }
 
-func (h *hurt) settings(role ps.Role, rank int) ps.Settings {
+func (h *damagedCluster) settings(role ps.Role, rank int) ps.Settings {
 	s := base(overTCP, hurtWorkers, hurtServers)
 	s.Role = role
 	if role != ps.RoleScheduler {
@@ -221,25 +221,25 @@ func (h *hurt) settings(role ps.Role, rank int) ps.Settings {
 }
 
 // node lives the life of one node.
-func (h *hurt) node(s ps.Settings, opts ...ps.Option) {
+func (h *damagedCluster) node(s ps.Settings, opts ...ps.Option) {
 	n, err := ps.Start(h.ctx, s, append(opts, ps.WithLogger(zerolog.Nop()))...)
 	if err != nil {
 		if hit, _ := h.damage.hit(); !hit {
 			h.fault("%s %d does not start, and nothing was damaged: %v", s.Role, s.NodeRank, err)
 		}
 		h.mu.Lock()
-		h.verdict.Early = true
+		h.outcome.Early = true
 		h.mu.Unlock()
 		return
 	}
 	switch {
 	case n.Worker() != nil:
-		w := &hurtWorker{hurt: h, node: n}
+		w := &damagedWorker{damagedCluster: h, node: n}
 		w.work()
 		h.stop(n)
 		w.end()
 	case n.Server() != nil:
-		v := &hurtServer{hurt: h, node: n, seen: map[tensor.Key]uint64{}}
+		v := &damagedServer{damagedCluster: h, node: n, seen: map[tensor.Key]uint64{}}
 		v.work()
 		h.stop(n)
 		v.end()
@@ -249,14 +249,14 @@ func (h *hurt) node(s ps.Settings, opts ...ps.Option) {
 }
 
 // stop stops a node, which must not hang whatever its peers do.
-func (h *hurt) stop(n *ps.Node) {
+func (h *damagedCluster) stop(n *ps.Node) {
 	if err := n.Stop(h.ctx); err != nil && !errors.Is(err, stepvan.ErrPeerLost) {
 		h.fault("%s stops: %v", n, err)
 	}
 }
 
 // check holds tensors against what they must be, and returns the bytes that are wrong where none may be.
-func (h *hurt) check(who string, back bool, worker, server int, l label, at int, got []byte) {
+func (h *damagedCluster) check(who string, back bool, worker, server int, l label, at int, got []byte) {
 	want := h.book.page(l, int64(len(got)))
 	wrong := 0
 	for i := range got {
@@ -269,13 +269,13 @@ func (h *hurt) check(who string, back bool, worker, server int, l label, at int,
 		}
 	}
 	h.mu.Lock()
-	h.verdict.Wrong += wrong
+	h.outcome.Wrong += wrong
 	h.mu.Unlock()
 }
 
-// hurtServer is a server's program: it answers everything.
-type hurtServer struct {
-	*hurt
+// damagedServer is a server's program: it answers everything.
+type damagedServer struct {
+	*damagedCluster
 	node    *ps.Node
 	seen    map[tensor.Key]uint64
 	answers []tensor.Tensor
@@ -286,9 +286,9 @@ type hurtServer struct {
 }
 
 // work serves until all workers have gone.
-func (s *hurtServer) work() {
+func (s *damagedServer) work() {
 	me := int(s.node.Server().Rank())
-	s.asks.Go(s.register) // while requests come: who does not hear of it pushes to pooled memory
+	s.asks.Go(s.register) // while requests come: workers that do not know it yet push to pooled memory
 	var batch ps.Batch
 	for {
 		err := s.node.GetBatchInto(s.ctx, ps.AnyReady, &batch)
@@ -312,7 +312,7 @@ func (s *hurtServer) work() {
 }
 
 // register has the first lane of each worker push to a chunk.
-func (s *hurtServer) register() {
+func (s *damagedServer) register() {
 	var ranks []ps.Rank
 	var keys []tensor.Key
 	for r := range ps.Rank(hurtWorkers) {
@@ -332,7 +332,7 @@ func (s *hurtServer) register() {
 	}
 }
 
-func (s *hurtServer) answer(r ps.Request, me int) {
+func (s *damagedServer) answer(r ps.Request, me int) {
 	var out []tensor.Tensor
 	for _, p := range r.Pulls() {
 		s.seen[p.Key]++
@@ -354,7 +354,7 @@ func (s *hurtServer) answer(r ps.Request, me int) {
 }
 
 // end gives all memory back, which nothing may hold when the node has stopped.
-func (s *hurtServer) end() {
+func (s *damagedServer) end() {
 	s.asks.Wait()
 	for _, r := range s.unanswered {
 		_, _ = s.node.Respond(nil, r) // refused, and gives the request's memory back
@@ -369,16 +369,16 @@ func (s *hurtServer) end() {
 	}
 }
 
-// hurtWorker is a worker's program: on each lane it exchanges one request after the other with one server.
-type hurtWorker struct {
-	*hurt
+// damagedWorker is a worker's program: on each lane it exchanges one request after the other with one server.
+type damagedWorker struct {
+	*damagedCluster
 	node    *ps.Node
 	mu      sync.Mutex
 	handles []ps.Handle
 	tensors []tensor.Tensor
 }
 
-func (w *hurtWorker) work() {
+func (w *damagedWorker) work() {
 	var all sync.WaitGroup
 	for s := range hurtServers {
 		for l := range hurtLanes {
@@ -389,7 +389,7 @@ func (w *hurtWorker) work() {
 }
 
 // lane exchanges until an exchange fails.
-func (w *hurtWorker) lane(server, lane int) {
+func (w *damagedWorker) lane(server, lane int) {
 	me := w.node.Worker().Rank()
 	who := fmt.Sprintf("worker %d with server %d, lane %d", me, server, lane)
 	push, pull, err := w.tensor(lane), w.tensor(lane), error(nil)
@@ -409,23 +409,23 @@ func (w *hurtWorker) lane(server, lane int) {
 	if err == nil {
 		return
 	}
-	w.hurt.mu.Lock()
-	w.verdict.Failed++
-	w.hurt.mu.Unlock()
+	w.damagedCluster.mu.Lock()
+	w.outcome.Failed++
+	w.damagedCluster.mu.Unlock()
 	switch hit, _ := w.damage.hit(); {
 	case !hit:
 		w.fault("%s: %v, and nothing was damaged", who, err)
 	case !w.concerns(int(me), server):
-		w.hurt.mu.Lock()
+		w.damagedCluster.mu.Lock()
 		w.others = append(w.others, fmt.Sprintf("%s: %v, and the damage is not theirs", who, err))
-		w.hurt.mu.Unlock()
+		w.damagedCluster.mu.Unlock()
 	case !errors.Is(err, stepvan.ErrPeerLost) && !errors.Is(err, stepvan.ErrRemote):
 		w.fault("%s: the error is of another kind: %v", who, err)
 	}
 }
 
 // exchange waits without a limit but that of the test.
-func (w *hurtWorker) exchange(x *ps.Exchange) error {
+func (w *damagedWorker) exchange(x *ps.Exchange) error {
 	h, err := w.node.Do(x)
 	if err != nil {
 		return err
@@ -436,7 +436,7 @@ func (w *hurtWorker) exchange(x *ps.Exchange) error {
 	return h.Wait(w.ctx)
 }
 
-func (w *hurtWorker) tensor(lane int) tensor.Tensor {
+func (w *damagedWorker) tensor(lane int) tensor.Tensor {
 	t, err := w.node.Memory().Empty(tensor.Uint8, w.sizes[lane])
 	if err != nil {
 		panic(err) // there is memory for small tensors
@@ -448,7 +448,7 @@ func (w *hurtWorker) tensor(lane int) tensor.Tensor {
 }
 
 // end requires that every handle has ended, and gives all memory back.
-func (w *hurtWorker) end() {
+func (w *damagedWorker) end() {
 	for _, h := range w.handles {
 		if !h.Done() {
 			w.fault("%s: a handle has not ended, and its node has", w.node)

@@ -24,10 +24,10 @@ const (
 	atSpeed   moment = "at full speed"
 	halfway   moment = "while large payload is on its way"
 	afterStop moment = "after it was stopped"
-	notAtAll  moment = "not at all" // it is stopped until everybody takes it for dead, and goes on then
+	notAtAll  moment = "not at all" // it is suspended until all count it as dead, and then continues
 )
 
-// death is one run: somebody is killed in the middle of exchanges.
+// death is one run: a process is killed in the middle of exchanges.
 type death struct {
 	victim ps.Role // the one with rank 1
 	moment moment
@@ -73,7 +73,7 @@ func (d death) hearing(s *ps.Settings) {
 	}
 }
 
-// exchanges of each lane, in the middle of which somebody dies.
+// exchanges is the number of exchanges of each lane, in the middle of which a process dies.
 func exchanges() int {
 	if *long {
 		return 10_000
@@ -81,9 +81,9 @@ func exchanges() int {
 	return 1000 / slowness
 }
 
-// A process that is killed in the middle of exchanges corrupts nothing: everybody else gets
-// an error that names it within a second, no byte of what completes is wrong, exchanges
-// with others go on where the policy allows it, and nothing is left behind at the end.
+// A process that is killed in the middle of exchanges corrupts nothing. Every other process gets an
+// error that names it within a second. No byte of completed exchanges is wrong. Exchanges with
+// others continue where the policy allows it, and nothing is left behind at the end.
 func TestKilledPeersStress(t *testing.T) {
 	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
 		for i, d := range deaths() {
@@ -96,9 +96,9 @@ func TestKilledPeersStress(t *testing.T) {
 				}
 				r.lead()
 				r.die()
-				r.mourn()
-				r.revive()
-				r.goOn()
+				r.requireDeathReported()
+				r.resumeVictim()
+				r.finishExchanges()
 				r.end()
 			})
 		}
@@ -116,8 +116,8 @@ type run struct {
 	at      int64 // when it was killed
 }
 
-// shared is a worker that lives, and the lane on which it exchanges with the victim, or
-// one that shows that the victim's exchanges are under way.
+// shared is a living worker, and the lane on which it exchanges with the victim. Without such a
+// lane it is one that shows that the victim's exchanges are in flight.
 func (r *run) shared() (*child, int) {
 	if !r.death.apart {
 		return r.cluster.workers[0], allServers
@@ -153,7 +153,7 @@ func (r *run) die() {
 		pause *= 4 // somewhere in an exchange of several MiB
 	case afterStop:
 		r.victim.freeze()
-		r.passBy()
+		r.exchangeWithOthers()
 		pause *= 10 // long enough for windows and queues to fill
 	case notAtAll:
 		time.Sleep(pause)
@@ -164,8 +164,8 @@ func (r *run) die() {
 	r.at = r.victim.kill()
 }
 
-// passBy shows that exchanges with others go on while the victim stands still.
-func (r *run) passBy() {
+// exchangeWithOthers shows that exchanges with others continue while the victim is stopped.
+func (r *run) exchangeWithOthers() {
 	r.t.Helper()
 	if !r.death.apart {
 		return
@@ -175,8 +175,8 @@ func (r *run) passBy() {
 	w.await(evMark, func(e event) bool { return e.Lane == 0 })
 }
 
-// mourn checks that everybody who lives has been told within a second who died.
-func (r *run) mourn() {
+// requireDeathReported checks that every living node learned within a second which node died.
+func (r *run) requireDeathReported() {
 	r.t.Helper()
 	var worst time.Duration
 	check := func(p *child, e event) {
@@ -211,8 +211,9 @@ func (r *run) mourn() {
 	r.t.Logf("%s was killed %s: the last of the others was told after %v", r.victim.name, r.death.moment, worst.Round(10*time.Microsecond))
 }
 
-// revive lets a victim go on that was stopped only, and shows that it is no danger to memory that others use again.
-func (r *run) revive() {
+// resumeVictim continues a victim that was only stopped. It shows that the victim is no danger to
+// memory that others use again.
+func (r *run) resumeVictim() {
 	r.t.Helper()
 	lends := r.death.victim == ps.RoleServer && r.death.apart // a lane of each worker was with the victim alone
 	if r.death.moment == notAtAll {
@@ -231,8 +232,8 @@ func (r *run) revive() {
 	}
 }
 
-// goOn has those who live do what is left of their exchanges with each other.
-func (r *run) goOn() {
+// finishExchanges has the living nodes do the rest of their exchanges with each other.
+func (r *run) finishExchanges() {
 	r.t.Helper()
 	if !r.death.apart {
 		return
@@ -254,7 +255,7 @@ func (r *run) goOn() {
 	}
 }
 
-// end stops those who live. In lock-step their Stop says who made it end.
+// end stops the living nodes. In lock-step their Stop names the node whose death ended the cluster.
 func (r *run) end() {
 	r.t.Helper()
 	for _, w := range r.cluster.workers {

@@ -19,7 +19,7 @@ import (
 )
 
 // launch runs a cluster of restless nodes as `stepvan launch` does, until a signal ends it.
-func (c *conductor) launch(ctx context.Context) error {
+func (c *childProgram) launch(ctx context.Context) error {
 	text, err := json.Marshal(job{Program: "node", Work: c.job.Work, Restless: true})
 	if err != nil {
 		return err
@@ -43,8 +43,8 @@ func (c *conductor) launch(ctx context.Context) error {
 // nodes of a launched cluster.
 const launched = 5
 
-// Ctrl-C, or the end of the launcher itself, at any moment of the life of a launched cluster: no process is left
-// behind, and no file after the next start.
+// Ctrl-C, or the end of the launcher itself, may come at any moment of a launched cluster. No
+// process is left behind, and no file after the next start.
 func TestInterruptedLaunchStress(t *testing.T) {
 	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
 		dir := private(t)
@@ -77,14 +77,14 @@ func TestInterruptedLaunchStress(t *testing.T) {
 				requireGone(t, pid, i%3 == 2)
 			}
 		}
-		tidy(t, van, dir)
+		requireNoLeftovers(t, van, dir)
 	})
 }
 
 // requireGone fails the test when a process lives; one whose parent was killed may take a moment.
 func requireGone(t *testing.T, pid int, soon bool) {
 	t.Helper()
-	for end := time.Now().Add(settleTime); runs(pid); time.Sleep(time.Millisecond) { // only its parent is told
+	for end := time.Now().Add(settleTime); runs(pid); time.Sleep(time.Millisecond) { // only the parent learns of the end
 		require.True(t, soon && time.Now().Before(end), "process %d is left", pid)
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
-// tidy shows that a cluster can live where others died, and that no file is there after it.
-func tidy(t *testing.T, van vanKind, dir string) {
+// requireNoLeftovers shows that a cluster can live where others died, and that it leaves no file.
+func requireNoLeftovers(t *testing.T, van vanKind, dir string) {
 	t.Helper()
 	cl := raise(t, van, shape{workers: 1, servers: 1, work: work{Loads: []load{small}}, dir: dir})
-	cl.workers[0].eat(10)
+	cl.workers[0].exchange(10)
 	cl.workers[0].tell(command{Do: doStop})
 	for _, p := range cl.all() {
 		require.Empty(t, p.end())
@@ -46,11 +46,11 @@ func TestLeftoversAreCleanedUpStress(t *testing.T) {
 				require.NotEmpty(t, files(t, dir), "there is nothing to clean up")
 			}
 		}
-		tidy(t, van, dir)
+		requireNoLeftovers(t, van, dir)
 	})
 }
 
-// Somebody who has registered and dies before the cluster is complete makes room: another takes its place.
+// A process that has registered dies before the cluster is complete: another takes its rank.
 func TestKilledBeforeTheStartStress(t *testing.T) {
 	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
 		for _, victim := range []ps.Role{ps.RoleServer, ps.RoleWorker} {
@@ -77,13 +77,13 @@ func TestKilledBeforeTheStartStress(t *testing.T) {
 				for _, p := range cl.all() {
 					require.Empty(t, p.end())
 				}
-				tidy(t, van, cl.dir)
+				requireNoLeftovers(t, van, cl.dir)
 			})
 		}
 	})
 }
 
-// starts are how many starts somebody dies in.
+// starts is the number of starts in which a process dies.
 func starts() int {
 	if *long {
 		return 100
@@ -91,8 +91,9 @@ func starts() int {
 	return 6 / min(slowness, 2)
 }
 
-// Somebody dies at a random moment of the start, and is replaced: whether that comes in time or not,
-// everybody knows within seconds, either starts or ends with an error, and leaves nothing behind.
+// A process dies at a random moment of the start, and is replaced. Whether or not the replacement
+// comes in time, all nodes know within seconds. They start or end with an error, and leave nothing
+// behind.
 func TestKilledWhileStartingStress(t *testing.T) {
 	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
 		dir := private(t)
@@ -114,18 +115,18 @@ func TestKilledWhileStartingStress(t *testing.T) {
 			time.Sleep(time.Duration(random.Int64N(int64(20 * time.Millisecond))))
 			victim.kill()
 			_ = victim.cmd.Wait() // until then it may seem to live
-			if settleStart(t, cl.but(victim), cl.add(van, c, role, rank), victim) {
+			if awaitStart(t, cl.but(victim), cl.add(van, c, role, rank), victim) {
 				joined++
 			}
 		}
 		t.Logf("%d of %d clusters became complete with the replacement", joined, starts())
-		tidy(t, van, dir)
+		requireNoLeftovers(t, van, dir)
 	})
 }
 
-// settleStart waits until either all have started together with the replacement, and ends them, or those
-// who live have ended because of the death.
-func settleStart(t *testing.T, living []*child, replacement, victim *child) (complete bool) {
+// awaitStart waits until all have started together with the replacement, and ends them. Or it waits
+// until the living nodes have ended because of the death.
+func awaitStart(t *testing.T, living []*child, replacement, victim *child) (complete bool) {
 	t.Helper()
 	all := append(slices.Clone(living), replacement)
 	fate := func(e event) bool { return e.Kind == evStarted || e.Kind == evDead || e.Kind == evEnded }
@@ -148,21 +149,21 @@ func settleStart(t *testing.T, living []*child, replacement, victim *child) (com
 	}
 	for _, p := range all {
 		if strings.HasPrefix(p.name, "worker") && (complete || p != replacement) {
-			_ = p.orders.Encode(command{Do: doStop}) // who did not start has ended
+			_ = p.orders.Encode(command{Do: doStop}) // a node that did not start has ended
 		}
 	}
 	for _, p := range all {
 		if complete {
 			require.Empty(t, p.end(), p.name)
 		} else if p != replacement {
-			mourn(t, p, victim)
+			requireDeathReported(t, p, victim)
 		}
 	}
 	return complete
 }
 
-// mourn waits for the end of a node whose cluster has lost somebody.
-func mourn(t *testing.T, p, victim *child) {
+// requireDeathReported waits for the end of a node whose cluster has lost another.
+func requireDeathReported(t *testing.T, p, victim *child) {
 	t.Helper()
 	if said := p.end(); p.name != "scheduler" {
 		require.Contains(t, said, victim.name, p.name)
@@ -170,7 +171,7 @@ func mourn(t *testing.T, p, victim *child) {
 	}
 }
 
-// Somebody dies who has called Stop: the others are not held up.
+// A process that has called Stop dies: it does not hold up the others.
 func TestKilledWhileStoppingStress(t *testing.T) {
 	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
 		for _, victim := range []ps.Role{ps.RoleWorker, ps.RoleServer} {
@@ -185,7 +186,7 @@ func TestKilledWhileStoppingStress(t *testing.T) {
 				dead := cl.workers[0]
 				dead.tell(command{Do: doStop})
 				if victim == ps.RoleServer {
-					// A server stops when its workers have; worker 1 is held so that nobody has left yet.
+					// A server stops when its workers have. Worker 1 is held, so no node has left yet.
 					cl.workers[1].tell(command{Do: doStop})
 					dead = cl.servers[1]
 				}

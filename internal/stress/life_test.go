@@ -25,8 +25,8 @@ func TestLivesOfOneProcessStayFlatSoak(t *testing.T) {
 		c := shape{workers: 1, servers: 1, work: work{Loads: []load{small}}, edit: brief}
 		live := func(n int) {
 			for range n {
-				h := settle(t, van, c)
-				h.eat(3)
+				h := startLocalCluster(t, van, c)
+				h.exchange(3)
 				h.end()
 			}
 		}
@@ -70,8 +70,8 @@ func TestLivesOfProcessesStayFlatSoak(t *testing.T) {
 	})
 }
 
-// cycle runs lives on command until it is told to stop.
-func (c *conductor) cycle(live func(command) error) error {
+// cycle runs one life per command until the stop command.
+func (c *childProgram) cycle(live func(command) error) error {
 	was, err := takeStock()
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (c *conductor) cycle(live func(command) error) error {
 }
 
 // host lives the lives of schedulers and servers.
-func (c *conductor) host(ctx context.Context) error {
+func (c *childProgram) host(ctx context.Context) error {
 	server, _, err := config.FromProcess()
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func (c *conductor) host(ctx context.Context) error {
 }
 
 // guest lives the lives of workers.
-func (c *conductor) guest(ctx context.Context) error {
+func (c *childProgram) guest(ctx context.Context) error {
 	s, _, err := config.FromProcess()
 	if err != nil {
 		return err

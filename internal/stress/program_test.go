@@ -35,14 +35,14 @@ type job struct {
 	Restless bool // exchange without end, and take no orders
 	Hasty    bool // of bulk: exit at the first loss
 
-	Seed  uint64 // of the first hurt cluster
-	Count int    // of hurt clusters
+	Seed  uint64 // of the first damaged cluster
+	Count int    // of damaged clusters
 
-	Road, Dir, Addr string // of an outpost and its visitors
+	Transport, Dir, Addr string // of a link server and its clients
 }
 
-// In these processes no daemon of the kernel turns small pages into huge ones: it would
-// fill what the heap has returned with memory again, and resident bytes would tell nothing.
+// The kernel must not turn small pages of these processes into huge ones. It would fill what the
+// heap has returned with memory again, and resident bytes would mean nothing.
 func TestMain(m *testing.M) {
 	if err := unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "huge pages cannot be switched off:", err)
@@ -59,29 +59,29 @@ func TestMain(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", jobEnv, err)
 		os.Exit(2)
 	}
-	c := &conductor{job: j, report: writer(os.Stdout), commands: commands(os.Stdin)}
+	c := &childProgram{job: j, report: writer(os.Stdout), commands: commands(os.Stdin)}
 	ctx, cancel := context.WithTimeout(context.Background(), childBound)
 	defer cancel()
-	if err := c.conduct(ctx); err != nil {
+	if err := c.runProgram(ctx); err != nil {
 		c.report(event{Kind: evWrong, Text: err.Error()})
 		os.Exit(1)
 	}
 }
 
-// childBound is the limit of a child's life, should nobody end it.
+// childBound is the limit of a child's life when its parent does not end it.
 const childBound = 45 * time.Minute
 
-// conductor runs the program of a child process.
-type conductor struct {
+// childProgram runs the program of a child process.
+type childProgram struct {
 	job      job
 	report   sink
 	commands <-chan command
 }
 
-func (c *conductor) conduct(ctx context.Context) error {
+func (c *childProgram) runProgram(ctx context.Context) error {
 	programs := map[string]func(context.Context) error{
-		"node": c.node, "host": c.host, "guest": c.guest, "outpost": c.outpost, "visitor": c.visitor, "launch": c.launch,
-		"bulk": c.bulk, "hurts": c.hurts,
+		"node": c.node, "host": c.host, "guest": c.guest, "link server": c.linkServer, "link client": c.linkClient, "launch": c.launch,
+		"bulk": c.bulk, "damaged clusters": c.runDamagedClusters,
 	}
 	p := programs[c.job.Program]
 	if p == nil {
@@ -90,10 +90,10 @@ func (c *conductor) conduct(ctx context.Context) error {
 	return p(ctx)
 }
 
-// node runs a node of the environment's settings: it starts, works until it is told to
-// stop, it has nothing to do any more, or the cluster is lost; stops, and says what it
-// has left behind.
-func (c *conductor) node(ctx context.Context) error {
+// node runs a node of the environment's settings. The node works until the stop command, until it
+// has nothing left to do, or until the cluster is lost. Then it stops and reports what it has left
+// behind.
+func (c *childProgram) node(ctx context.Context) error {
 	was, err := takeStock()
 	if err != nil {
 		return err
@@ -116,15 +116,15 @@ func (c *conductor) node(ctx context.Context) error {
 	return nil
 }
 
-func (c *conductor) listening(port int) { c.report(event{Kind: evPort, Count: port}) }
+func (c *childProgram) listening(port int) { c.report(event{Kind: evPort, Count: port}) }
 
-func (c *conductor) dead(p ps.Peer, _ error) { c.report(event{Kind: evDead, Text: p.Name()}) }
+func (c *childProgram) dead(p ps.Peer, _ error) { c.report(event{Kind: evDead, Text: p.Name()}) }
 
 // live is the life of a started node. It returns what Stop has said.
-func (c *conductor) live(ctx context.Context, n *ps.Node) error {
+func (c *childProgram) live(ctx context.Context, n *ps.Node) error {
 	working, rest := context.WithCancel(ctx)
 	defer rest()
-	e, err := c.employ(working, n, rest)
+	e, err := c.newRoleProgram(working, n, rest)
 	if err != nil {
 		k := evWrong
 		if errors.Is(err, stepvan.ErrPeerLost) {
@@ -133,7 +133,7 @@ func (c *conductor) live(ctx context.Context, n *ps.Node) error {
 		c.report(event{Kind: k, Text: "beginning: " + err.Error()})
 		rest()
 	}
-	c.obey(working, e)
+	c.handleCommands(working, e)
 	rest()
 	c.report(event{Kind: evStopping})
 	stopped := n.Stop(ctx)
@@ -143,15 +143,16 @@ func (c *conductor) live(ctx context.Context, n *ps.Node) error {
 	return stopped
 }
 
-// employee is the program of one role.
-type employee struct {
+// roleProgram is the program of one role.
+type roleProgram struct {
 	do    func(command)
 	close func() error // once the node has stopped
 }
 
-// employ starts the program of the node's role; it calls over when it has nothing to do any more.
-func (c *conductor) employ(ctx context.Context, n *ps.Node, over func()) (employee, error) {
-	e := employee{func(command) {}, func() error { return nil }}
+// newRoleProgram starts the program of the node's role. The program calls over when it has nothing
+// left to do.
+func (c *childProgram) newRoleProgram(ctx context.Context, n *ps.Node, over func()) (roleProgram, error) {
+	e := roleProgram{func(command) {}, func() error { return nil }}
 	var begin func()
 	switch {
 	case c.job.Work.Regions && n.Role() != ps.RoleScheduler:
@@ -159,7 +160,7 @@ func (c *conductor) employ(ctx context.Context, n *ps.Node, over func()) (employ
 		e.do, begin = func(cmd command) { m.do(ctx, cmd) }, func() {}
 	case n.Worker() != nil:
 		a, err := newAsker(n, &c.job.Work, c.report)
-		e = employee{a.do, a.close}
+		e = roleProgram{a.do, a.close}
 		if err != nil {
 			return e, err
 		}
@@ -171,7 +172,7 @@ func (c *conductor) employ(ctx context.Context, n *ps.Node, over func()) (employ
 			return e, err
 		}
 		begin = func() { a.start(ctx, over) }
-	default: // the scheduler lives until everybody has left
+	default: // the scheduler lives until all nodes have left
 		c.report(event{Kind: evStarted})
 		go func() {
 			defer over()
@@ -204,8 +205,9 @@ func used(n *ps.Node) string {
 	return strings.Join(names, ", ")
 }
 
-// obey does what the parent says until it says stop, is gone, or ctx ends.
-func (c *conductor) obey(ctx context.Context, e employee) {
+// handleCommands runs the parent's commands until the stop command, the end of the parent, or the
+// end of ctx.
+func (c *childProgram) handleCommands(ctx context.Context, e roleProgram) {
 	if c.job.Restless {
 		<-ctx.Done()
 		return
@@ -227,7 +229,7 @@ func (c *conductor) obey(ctx context.Context, e employee) {
 	}
 }
 
-func (c *conductor) sample() {
+func (c *childProgram) sample() {
 	_, _ = examine() // the first time makes what the collector keeps
 	v, err := examine()
 	if err != nil {

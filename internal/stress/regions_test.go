@@ -12,13 +12,13 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// Regions that come and go: each round has one of its own on the worker, and on the
-// server one that is registered for it, or pooled memory.
+// Each round has a region of its own on the worker. On the server it has a registered
+// region, or pooled memory.
 const (
 	regionBytes = 64 << 20
 	regionStep  = 192 << 10 // rounds differ by multiples of it
 	regionSizes = 16
-	regionPiece = 1 << 20 // pages of a region, but for the last
+	regionPiece = 1 << 20 // pages of a region, except the last
 )
 
 // sizeOf is the size of a round's region: none like the last ones, and each too large to
@@ -47,8 +47,9 @@ func rounds() (warm, proof int) {
 // few handles are kept, so that the warm-up has made them all.
 func few(s *ps.Settings) { s.Handles, s.TraceEvents = 2, 2 }
 
-// A node that allocates, registers, pushes from and frees a large region, again and again, ends as
-// it began, and so does the one that receives them: nobody keeps a file whose owner has dropped it.
+// A node that allocates, registers, pushes from and frees a large region again and again ends as it
+// began. So does the node that receives the pushes: no node keeps a file whose owner has dropped
+// it.
 func TestRegionsComeAndGoSoak(t *testing.T) {
 	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
 		cl := raise(t, van, shape{workers: 1, servers: 1, work: work{Regions: true}, edit: few})

@@ -11,7 +11,7 @@ import (
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// relay joins who dials it with a listener elsewhere, frame by frame.
+// relay connects each dialling node with a listener elsewhere, frame by frame.
 type relay struct {
 	listener net.Listener
 	to       string
@@ -51,7 +51,7 @@ func (r *relay) join(dialled *net.TCPConn) {
 	if !r.keep(dialled, listening) {
 		return
 	}
-	s := &stretch{relay: r, known: make(chan struct{}), dialled: dialled, listening: listening}
+	s := &relayedConn{relay: r, known: make(chan struct{}), dialled: dialled, listening: listening}
 	var both sync.WaitGroup
 	both.Go(func() { r.note(s.carry(dialled, listening, false)) })
 	both.Go(func() { r.note(s.carry(listening, dialled, true)) })
@@ -94,21 +94,21 @@ func (r *relay) close() error {
 	return r.fault
 }
 
-// stretch is one connection through a relay.
-type stretch struct {
+// relayedConn is one connection through a relay.
+type relayedConn struct {
 	relay              *relay
 	dialled, listening *net.TCPConn
-	known              chan struct{} // closed when it is known who dials
+	known              chan struct{} // closed when the dialling node is known
 	named              bool
 	struck             bool // its frames are those that damage is for; once known is closed
 }
 
-// preambleSize is how many bytes go before the first frame of who dials.
+// preambleSize is the number of bytes before the first frame of the dialling side.
 const preambleSize = 32
 
 // carry passes frames on in one direction. Errors of connections are no concern of it: it ends the other direction as
 // the van would see it end.
-func (s *stretch) carry(from, to *net.TCPConn, back bool) error {
+func (s *relayedConn) carry(from, to *net.TCPConn, back bool) error {
 	if !back {
 		defer s.know("")
 	}
@@ -125,16 +125,16 @@ func (s *stretch) carry(from, to *net.TCPConn, back bool) error {
 			return err
 		}
 		if !back {
-			s.know(whoDials(f))
+			s.know(dialerOf(f))
 		} else {
-			<-s.known // who dials speaks first
+			<-s.known // the dialling side sends first
 		}
 		out, end := f.raw, false
 		if s.struck {
 			out, end = s.relay.damage.pass(f, back)
 		}
 		if _, err := to.Write(out); err != nil {
-			_, _ = io.Copy(io.Discard, in) // who sends must not wait for who has gone
+			_, _ = io.Copy(io.Discard, in) // the sender must not wait for a peer that has gone
 			return nil
 		}
 		if end {
@@ -144,8 +144,8 @@ func (s *stretch) carry(from, to *net.TCPConn, back bool) error {
 	}
 }
 
-// know notes who dials, once.
-func (s *stretch) know(name string) {
+// know stores the name of the dialling node, once.
+func (s *relayedConn) know(name string) {
 	if s.named {
 		return
 	}
@@ -155,7 +155,7 @@ func (s *stretch) know(name string) {
 }
 
 // sever ends both directions.
-func (s *stretch) sever() {
+func (s *relayedConn) sever() {
 	for _, c := range []*net.TCPConn{s.dialled, s.listening} {
 		if s.relay.damage.reset {
 			_ = c.SetLinger(0)
@@ -165,8 +165,8 @@ func (s *stretch) sever() {
 }
 
 // read takes one frame; none and no error at the end of the connection, wherever that comes.
-func read(in io.Reader) (*carried, error) {
-	f := &carried{raw: make([]byte, wire.HeaderSize)}
+func read(in io.Reader) (*frame, error) {
+	f := &frame{raw: make([]byte, wire.HeaderSize)}
 	if _, err := io.ReadFull(in, f.raw); err != nil {
 		return nil, nil
 	}
@@ -180,8 +180,8 @@ func read(in io.Reader) (*carried, error) {
 	return f, wire.Verify(f.raw[:wire.HeaderSize], f.raw[wire.HeaderSize:f.to[inMeta]])
 }
 
-// whoDials is the name in the introduction that a connection begins with.
-func whoDials(f *carried) string {
+// dialerOf is the name in the introduction that a connection begins with.
+func dialerOf(f *frame) string {
 	meta := f.raw[f.from[inMeta]:f.to[inMeta]]
 	if f.header.Kind != wire.KindHello || len(meta) < 20 {
 		return ""

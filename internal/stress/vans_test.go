@@ -30,9 +30,8 @@ func vansOfMachines() []vanKind { return []vanKind{overTCP, overUnix, overShm} }
 // vans are all.
 func vans() []vanKind { return append(vansOfMachines(), overMem) }
 
-// base is what the settings of all nodes have in common. Silence is no death in these
-// tests, which keep more processes busy than there are cores: who dies is to be
-// noticed by other means.
+// base is the settings that all nodes share. Silence is no death in these tests, which keep more
+// processes busy than there are cores. They notice a death by other means.
 func base(van vanKind, workers, servers int) ps.Settings {
 	s := ps.DefaultSettings()
 	s.NumWorker, s.NumServer = workers, servers

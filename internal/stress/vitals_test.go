@@ -25,7 +25,7 @@ type vitals struct {
 	Heap       int64 // bytes of Go's heap in use
 	Resident   int64 // bytes of memory: all of the following, and what the heap keeps free
 	Own        int64 // of these, anonymous and not in Go's heap: tables of the runtime, and what is mapped past it
-	Shared     int64 // of these, in memory files, but for rings
+	Shared     int64 // of these, in memory files except rings
 	FDs        int
 	Anonymous  int // mappings without a file: the runtime's, the race detector's, those of threads
 	Backed     int // mappings of files
@@ -212,10 +212,10 @@ func memoryFiles() int {
 	return bytes.Count(maps, []byte("/memfd:"))
 }
 
-// leaks says what is there that was not, once everything has had time to go.
+// leaks lists what was not in the stock, after it has had time to go.
 func (s stock) leaks() []string {
 	var out []string
-	for end := time.Now().Add(settleTime); ; time.Sleep(time.Millisecond) { // nothing tells when a goroutine is gone
+	for end := time.Now().Add(settleTime); ; time.Sleep(time.Millisecond) { // no event shows the end of a goroutine
 		if out = s.look(); len(out) == 0 || time.Now().After(end) {
 			return out
 		}
@@ -290,7 +290,7 @@ func TestLeakedMemoryFilesAreFound(t *testing.T) {
 	requireFlat(t, "the process", before, steady(t))
 }
 
-// Mappings that are nobody's file are counted as well: as many as the slack allows are no leak, more are.
+// Mappings without a file count as well. As many as the slack allows are no leak, and more are.
 func TestLeakedMappingsAreFound(t *testing.T) {
 	before := steady(t)()
 	var kept [][]byte

@@ -17,48 +17,49 @@ import (
 	"github.com/stepvan/stepvan/internal/version"
 )
 
-// goals is the workload that is all of those that the project has goals for.
+// goals is the workload that measures the goals of the project.
 const goals = "goals"
 
-// nodeCommand is the sub-command that a process of a measurement is.
+// nodeCommand is the sub-command of the processes of a measurement.
 const nodeCommand = "bench-node"
 
-const benchLong = `bench starts a scheduler, workers and servers (each a process; with --van mem or
---one-process all in one), checks the bytes of some exchanges, and then measures in
-turns the exchange and its limit: what the same nodes need for the same bytes with
-nothing between. Lists like --van tcp,shm or --push 8,64KiB measure each combination;
-vans and ways of waiting alternate in rounds, so that they meet the same conditions.
+const benchLong = `bench starts a scheduler, workers and servers, and checks the bytes of some exchanges.
+Each node is a process; with --van mem or --one-process all nodes are in one. Then it
+measures, in turns, the exchange and its limit: the time that the same nodes need for
+the same bytes without stepvan. Lists like --van tcp,shm or --push 8,64KiB measure each
+combination. Vans, programs and ways of waiting alternate in rounds, under the same conditions.
 
 Workloads:
-  goals    what the project has goals for, and whether they are met
+  goals    the goals of the project, and whether they are met
   echo     a server sends back what it gets
-  afd      a server answers with memory of its own, to all workers together, with the
+  afd      a server answers with memory of its own, to all workers at once, with the
            sizes of one layer of Step-3 (896 KiB pushed, 1.75 MiB pulled)
-  afd3     a pipeline: attention (a worker computes), afd, FFN (a server computes), with
-           three micro-batches in flight; timed is a layer of a micro-batch
-  incast   8 workers, one server: what a request costs, by what it costs one worker
+  afd3     a pipeline of attention (worker), afd and FFN (server) with three
+           micro-batches in flight; the time is that of a layer of a micro-batch
+  incast   8 workers, one server: the cost of a request, compared with one worker
   fanout   one worker, 4 servers
   weights  256 MiB one way and 8 bytes back
   barrier  all workers and servers wait for each other
-  batch    8 workers, one server: what it takes to get a batch that is there, and answer it
+  batch    8 workers, one server: taking a batch that has arrived, and answering it
   start    processes start, exchange once and stop
 
-Limits: non-blocking sockets in tight loops; Go's netpoll with --progress park; with
-shared memory two processes that copy the bytes there and raise a flag.
+Limits: non-blocking sockets in tight loops; with --progress park Go's netpoll; with
+shared memory two processes that copy the bytes and raise a flag.
 
---nodes numpy,torch has workers and servers that are programs in Python and exchange tensors
-of numpy or torch. They take their rounds in turns with the same between Go nodes, which is
-their limit. Without --workload it measures the goals of those nodes: go,torch has both.
+--nodes numpy,torch measures workers and servers in Python, with tensors of numpy or torch.
+Their limit is the same between Go nodes, in turns. Without --workload bench measures the
+goals of these nodes; --nodes go,torch measures both.
 
---peer nixl has two processes in Python that exchange the same bytes with agents of NIXL, and
-takes their rounds in turns too: echo and afd, one worker and one server, --van shm and tcp.
-It needs NIXL beside stepvan: pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1 numpy
+--peer nixl measures two processes in Python that exchange the same bytes with agents of
+NIXL, in turns with the others: echo and afd, one worker and one server, --van shm and tcp.
+It needs NIXL: pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1 numpy
 
 --json writes one object per measurement: workload, van, workers, servers,
 push_bytes, pull_bytes, inflight, progress, p50_us, p90_us, p99_us, p999_us, max_us,
 rate (exchanges per second), gbps, limit (its name), limit_p50_us, ratio,
-allocs_per_op and cpu_per_op_us (of all processes), nodes and over_go_us (in Python: p50
-above that of Go nodes); then how it was measured, the spread, percentiles for curves, and the figures of each round.`
+allocs_per_op, cpu_per_op_us (of all processes), nodes, and over_go_us (in Python: p50
+above that of Go nodes). The options, the spread, percentiles for curves, and the figures
+of each round follow.`
 
 const benchExample = `  stepvan bench                                         all goals
   stepvan bench --html bench.html                       and a page with them and a sweep
@@ -71,11 +72,11 @@ const benchExample = `  stepvan bench                                         al
   stepvan bench --workload echo,afd --van shm --nodes go,torch --peer nixl
   stepvan bench compare old.json new.json               what has changed`
 
-func newBench() *cobra.Command {
-	f := &benchFlags{workloads: []string{goals}, vans: []string{string(bench.TCP)}, progresses: bench.Progresses[:1], nodes: []string{string(bench.GoNodes)}}
+func newBench(self launch.Program) *cobra.Command {
+	f := &benchFlags{self: self, workloads: []string{goals}, vans: []string{string(bench.TCP)}, progresses: bench.Progresses[:1], nodes: []string{string(bench.GoNodes)}}
 	c := &cobra.Command{
 		Use:     "bench",
-		Short:   "Measure exchanges, and what the machine itself needs for the same bytes",
+		Short:   "Measure exchanges, and the time of the same bytes without stepvan",
 		Long:    benchLong,
 		Example: benchExample,
 		GroupID: groupInspect,
@@ -90,11 +91,11 @@ func newBench() *cobra.Command {
 	return c
 }
 
-// newBenchNode makes the command that `stepvan bench` starts; nobody else needs it.
+// newBenchNode makes the hidden command of the processes that `stepvan bench` starts.
 func newBenchNode() *cobra.Command {
 	return &cobra.Command{
 		Use:                nodeCommand,
-		Short:              "Be a process of `stepvan bench`, which starts it",
+		Short:              "Internal: a process that `stepvan bench` starts",
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE:               func(c *cobra.Command, args []string) error { return bench.Node(c.Context(), args) },
@@ -103,7 +104,7 @@ func newBenchNode() *cobra.Command {
 
 // run measures, and writes what the flags ask for.
 func (f *benchFlags) run(ctx context.Context, out, errOut io.Writer) error {
-	wantsGoals, err := f.wantsGoals()
+	checkGoals, err := f.checkGoals()
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func (f *benchFlags) run(ctx context.Context, out, errOut io.Writer) error {
 	defer release()
 	base.Signals = signals
 	var plan bench.Plan
-	if !wantsGoals {
+	if !checkGoals {
 		if plan, err = f.plan(base); err != nil {
 			return err
 		}
@@ -126,25 +127,25 @@ func (f *benchFlags) run(ctx context.Context, out, errOut io.Writer) error {
 	}
 	defer html.discard()
 	results := &benchResults{flags: f, out: out, errOut: errOut, html: html, reasons: map[string]bool{}}
-	if wantsGoals {
+	if checkGoals {
 		return results.goals(ctx, base)
 	}
 	return results.plan(ctx, plan)
 }
 
-// benchResults collects what is measured and writes it.
+// benchResults collects the reports and writes them.
 type benchResults struct {
-	flags    *benchFlags
-	out      io.Writer
-	errOut   io.Writer
-	html     *pageFile // nil: none
-	reports  []*bench.Report
-	verdicts []bench.Verdict
-	failed   error           // of what could not be measured or written
-	reasons  map[string]bool // those that are part of it
+	flags       *benchFlags
+	out         io.Writer
+	errOut      io.Writer
+	html        *pageFile // nil: none
+	reports     []*bench.Report
+	goalResults []bench.GoalResult
+	failed      error           // of all measurements and outputs
+	reasons     map[string]bool // the reasons in failed
 }
 
-// watch tells on the error output what is being measured, when there is more than one thing.
+// watch prints the names of a group on the error output, when there are several groups.
 func (b *benchResults) watch() bench.Watch {
 	return bench.Watch{
 		Begin: func(names []string, done, all int) {
@@ -158,7 +159,7 @@ func (b *benchResults) watch() bench.Watch {
 
 func (b *benchResults) add(o bench.Outcome) {
 	if o.Err != nil {
-		return // told where it belongs
+		return // note and fail keep it
 	}
 	b.reports = append(b.reports, o.Report)
 	if b.flags.json {
@@ -175,7 +176,7 @@ func (b *benchResults) plan(ctx context.Context, p bench.Plan) error {
 	return b.write()
 }
 
-// note keeps the errors of measurements. Those of a sweep for which the machine is too small are none.
+// note keeps the errors of measurements. A sweep leaves out sizes that need more memory than is free.
 func (b *benchResults) note(outcomes []bench.Outcome) {
 	for _, o := range outcomes {
 		if b.flags.sweep && errors.Is(o.Err, bench.ErrTooLarge) {
@@ -197,7 +198,7 @@ func (b *benchResults) fail(err error) {
 
 // goals measures all goals, and the sweep for the page.
 func (b *benchResults) goals(ctx context.Context, base bench.Options) (err error) {
-	base.Stderr = nil // what a process says when it fails is part of the error
+	base.Stderr = nil // the error quotes the process that failed
 	var more bench.Plan
 	if b.html != nil {
 		b.flags.sweep = true
@@ -205,14 +206,14 @@ func (b *benchResults) goals(ctx context.Context, base bench.Options) (err error
 			return err
 		}
 	}
-	verdicts, further, err := bench.RunGoals(ctx, base, b.flags.goals(), more, b.watch())
+	goalResults, further, err := bench.RunGoals(ctx, base, b.flags.goals(), more, b.watch())
 	if err != nil {
 		return err
 	}
-	b.verdicts = verdicts
+	b.goalResults = goalResults
 	b.note(further)
-	for i := range verdicts {
-		b.fail(verdicts[i].Err)
+	for i := range goalResults {
+		b.fail(goalResults[i].Err)
 	}
 	return b.write()
 }
@@ -234,19 +235,19 @@ func (b *benchResults) tables() error {
 			return err
 		}
 	}
-	if len(b.verdicts) == 0 {
+	if len(b.goalResults) == 0 {
 		return nil
 	}
 	fmt.Fprintln(b.out)
-	return bench.WriteGoals(b.out, b.verdicts)
+	return bench.WriteGoals(b.out, b.goalResults)
 }
 
-// page puts the page in its place. Where nothing could be measured the last one stays.
+// page publishes the page. Without any report the old page stays.
 func (b *benchResults) page() error {
 	if len(b.reports) == 0 {
 		return nil
 	}
-	err := b.html.publish(&page.Content{Reports: b.reports, Verdicts: b.verdicts, Made: time.Now(), Version: version.Text()})
+	err := b.html.publish(&page.Content{Reports: b.reports, GoalResults: b.goalResults, Made: time.Now(), Version: version.Text()})
 	if err == nil {
 		fmt.Fprintln(b.errOut, "wrote", b.flags.html)
 	}

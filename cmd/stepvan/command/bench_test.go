@@ -45,7 +45,7 @@ func TestBenchJSONPageAndCompare(t *testing.T) {
 	require.Regexp(t, `mem echo 1w1s 8B/8B .* ~ \(p=1\.000 n=4\)`, out)
 }
 
-// A page that cannot be written is told before the first measurement: nothing is on the output.
+// A page that cannot be written is refused before the first measurement: the output is empty.
 func TestAPathForNoPageIsToldFirst(t *testing.T) {
 	folder := t.TempDir()
 	for name, path := range map[string]string{"no folder": filepath.Join(folder, "none", "x.html"), "a folder": folder} {
@@ -60,7 +60,7 @@ func TestAPathForNoPageIsToldFirst(t *testing.T) {
 	require.Empty(t, mustGlob(t, folder))
 }
 
-// A run of which nothing comes leaves the last page, and nothing beside it.
+// A run without results leaves the last page, and no temporary file.
 func TestAFailedRunLeavesTheLastPage(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "page.html")
@@ -95,23 +95,23 @@ func TestMistakesInBench(t *testing.T) {
 		"unknown van":        {[]string{"--workload", "echo", "--van", "tcp,pigeon"}, 1, `--van "pigeon" is unknown: write tcp, unix, shm, mem`},
 		"goals with a van":   {[]string{"--van", "mem"}, 1, "--van does not go with the goals"},
 		"goals and others":   {[]string{"--workload", "goals,echo"}, 1, "goals are measured alone"},
-		"nodes in process":   {[]string{"--workload", "echo", "--van", "mem", "--nodes", "numpy"}, 1, "one process is not there with --nodes numpy"},
+		"nodes in process":   {[]string{"--workload", "echo", "--van", "mem", "--nodes", "numpy"}, 1, "one process does not work with --nodes numpy"},
 		"no interpreter":     {[]string{"--workload", "echo", "--nodes", "torch", "--python", "/nowhere"}, 127, "command \"/nowhere\" does not exist"},
 		"unknown nodes":      {[]string{"--workload", "echo", "--nodes", "rust"}, 1, `--nodes "rust" is unknown: write go, numpy, torch`},
 		"unknown goals":      {[]string{"--nodes", "rust"}, 1, `--nodes "rust" is unknown: write go, numpy, torch`},
 		"a peer as nodes":    {[]string{"--workload", "echo", "--nodes", "nixl"}, 1, `--nodes "nixl" is unknown`},
 		"unknown peer":       {[]string{"--workload", "echo", "--peer", "pigeon"}, 1, `--peer "pigeon" is unknown: write nixl`},
 		"goals with a peer":  {[]string{"--peer", "nixl"}, 1, "--peer does not go with the goals"},
-		"weights of a peer":  {[]string{"--workload", "weights", "--peer", "nixl"}, 1, "--workload weights is not there with --peer nixl: use echo or afd"},
+		"weights of a peer":  {[]string{"--workload", "weights", "--peer", "nixl"}, 1, "--workload weights does not work with --peer nixl: use echo or afd"},
 		"no size":            {[]string{"--workload", "echo", "--push", "many"}, codeUsage, `size "many" cannot be read`},
-		"size 0":             {[]string{"--workload", "echo", "--push", "0"}, codeUsage, "1 byte at least"},
+		"size 0":             {[]string{"--workload", "echo", "--push", "0"}, codeUsage, "at least 1 byte"},
 		"lists unlike":       {[]string{"--workload", "afd", "--push", "1,2,3", "--pull", "1,2"}, 1, "--pull has 2 sizes and --push 3"},
-		"no workers":         {[]string{"--workload", "echo", "--workers", "0"}, 1, "must be 1 at least"},
+		"no workers":         {[]string{"--workload", "echo", "--workers", "0"}, 1, "must be at least 1"},
 		"no exchanges":       {[]string{"--workload", "echo", "--count", "0"}, 1, "--count must be above 0"},
 		"none in flight":     {[]string{"--workload", "echo", "--inflight", "0"}, 1, "--inflight must be above 0"},
 		"negative compute":   {[]string{"--workload", "afd3", "--compute", "-1s"}, 1, "--compute must be above 0"},
 		"core below 1":       {[]string{"--workload", "echo", "--pin", "-1"}, 1, "--pin must be above 0"},
-		"no time":            {[]string{"--workload", "echo", "--duration", "0s"}, 1, "--duration 0s is no time to measure in"},
+		"no time":            {[]string{"--workload", "echo", "--duration", "0s"}, 1, "--duration: must be above 0 (got 0s)"},
 		"two lengths":        {[]string{"--duration", "1s", "--count", "1"}, codeUsage, "none of the others can be"},
 		"sweep of one size":  {[]string{"--sweep", "--push", "1"}, codeUsage, "none of the others can be"},
 		"compare nothing":    {[]string{"compare", "one"}, codeUsage, "accepts 2 arg(s), received 1"},
@@ -138,7 +138,7 @@ func TestHelpOfCompare(t *testing.T) {
 	require.Equal(t, string(want), out, "if this is meant: go test ./cmd/stepvan -run TestHelp -update")
 }
 
-// Who runs this as python -m stepvan has the interpreter that it wants.
+// python -m stepvan uses its own interpreter.
 func TestTheInterpreter(t *testing.T) {
 	for _, c := range []struct {
 		python string

@@ -12,16 +12,16 @@ import (
 func newBenchCompare() *cobra.Command {
 	return &cobra.Command{
 		Use:   "compare OLD NEW",
-		Short: "Tell what has changed between two files of bench --json",
-		Long: `compare reads two files that bench --json wrote and shows for each measurement
-the median of both, with its 95% confidence interval, and the difference where
-there is one (Mann-Whitney U test, p below 0.05), else ~.
+		Short: "Compare two files of bench --json",
+		Long: `compare reads two files that bench --json wrote. It shows for each measurement the
+median of both, with its 95% confidence interval, and the difference if it is
+significant (Mann-Whitney U test, p below 0.05), otherwise ~.
 
-The sample is the runs of a measurement in one file, appended with >>; the figure of
-a run is the median of its rounds, which say little about the next run. It takes 4
-runs in each file to tell a difference from noise, and 6 for the interval; of fewer
-the difference is shown with "~ (needs 4 runs)". Run both in turns, so that they meet
-the same conditions. Of 20 figures of the same program one differs by chance.`,
+The sample is the runs of a measurement in one file: append them with >>. The figure of
+a run is the median of its rounds. Four runs in each file can tell a difference from
+noise; an interval needs six. With fewer runs the difference has the mark
+"~ (needs 4 runs)". Run both programs in turns, under the same conditions. Of 20 figures
+of the same program, one differs by chance.`,
 		Example: `  for i in 1 2 3 4 5 6; do
     ./old bench --workload echo --json >>old.json
     ./new bench --workload echo --json >>new.json

@@ -16,6 +16,7 @@ import (
 
 // benchFlags are the flags of `stepvan bench`.
 type benchFlags struct {
+	self                        launch.Program
 	workloads, vans, progresses []string
 	nodes, peers                []string
 	python                      string
@@ -33,54 +34,54 @@ func (f *benchFlags) define(c *cobra.Command) {
 	flags.StringSliceVar(&f.workloads, "workload", f.workloads, "what to measure: "+words(append([]bench.Workload{goals}, bench.Workloads...)))
 	flags.StringSliceVar(&f.vans, "van", f.vans, "how payload travels: "+words(bench.Vans))
 	flags.IntSliceVar(&f.workers, "workers", nil, "workers (default 1, incast and batch 8)")
-	flags.IntSliceVar(&f.servers, "servers", nil, "servers, which each get every push and answer every pull (default 1, fanout 4)")
+	flags.IntSliceVar(&f.servers, "servers", nil, "servers; each gets every push and answers every pull (default 1, fanout 4)")
 	flags.Var(&f.pushes, "push", "bytes pushed to each server, like 8, 4KiB, 1.75MiB (default 8, afd and afd3 896KiB, weights 256MiB)")
 	flags.Var(&f.pulls, "pull", "bytes pulled from each server (default as --push, afd and afd3 twice as many, weights 8)")
-	flags.BoolVar(&f.sweep, "sweep", false, "sizes from 8 B to 1 GiB, or as far as memory goes, for --push")
+	flags.BoolVar(&f.sweep, "sweep", false, "push sizes from 8 B to 1 GiB, or the largest that fits the memory")
 	flags.IntVar(&o.Inflight, "inflight", 0, "exchanges that each worker keeps in flight (default 1, afd3 3, batch 64)")
 	flags.BoolVar(&o.InPlace, "in-place", false, "the server of afd computes in the worker's memory where it can")
-	flags.DurationVar(&o.Compute, "compute", 0, "what each side of afd3 computes per micro-batch (default 273µs)")
-	flags.Var(&o.Bulk, "bulk", "bytes of a further pull that is in flight all the time (default none)")
+	flags.DurationVar(&o.Compute, "compute", 0, "time that each side of afd3 computes per micro-batch (default 273µs)")
+	flags.Var(&o.Bulk, "bulk", "also keep one pull of this size in flight (default none)")
 	flags.StringSliceVar(&f.progresses, "progress", f.progresses, "how nodes wait: "+strings.Join(bench.Progresses, ", "))
-	flags.StringSliceVar(&f.nodes, "nodes", f.nodes, "what workers and servers are programs of: "+words(bench.AllNodes)+"; the last two in Python, compared with go")
-	flags.StringSliceVar(&f.peers, "peer", nil, "another library to measure beside the nodes, with echo and afd between two processes: "+words(bench.Peers))
-	flags.StringVar(&f.python, "python", "", "interpreter of --nodes numpy and torch and of --peer, which has package stepvan (default the one that runs this, or python3)")
+	flags.StringSliceVar(&f.nodes, "nodes", f.nodes, "programs of workers and servers: "+words(bench.AllNodes)+"; numpy and torch are in Python and compared with go")
+	flags.StringSliceVar(&f.peers, "peer", nil, "also measure this library, with echo and afd between two processes: "+words(bench.Peers))
+	flags.StringVar(&f.python, "python", "", "Python interpreter with package stepvan, for --nodes numpy and torch and --peer (default the one that runs this, or python3)")
 	flags.BoolVar(&o.Together, "one-process", false, "all nodes in one process")
-	flags.DurationVar(&o.Duration, "duration", 3*time.Second, "time of all rounds of a measurement, those of the limit included; with --sweep 1s")
-	flags.IntVar(&o.Count, "count", 0, "exchanges of each worker, or starts, in place of --duration")
+	flags.DurationVar(&o.Duration, "duration", 3*time.Second, "time of all rounds of a measurement, limit included; with --sweep 1s")
+	flags.IntVar(&o.Count, "count", 0, "exchanges of each worker, or starts, instead of --duration")
 	flags.IntVar(&o.Rounds, "rounds", 10, "rounds of limit and measurement")
 	flags.IntVar(&o.Pin, "pin", 0, "pin every process to this core, counted from 1 (default none)")
-	flags.StringVar(&o.Profile, "profile", "", "folder that gets the CPU profile of each process (default none)")
+	flags.StringVar(&o.Profile, "profile", "", "folder for a CPU profile of each process (default none)")
 	flags.BoolVar(&f.json, "json", false, "write JSON, one object per line")
 	flags.StringVar(&f.html, "html", "", "write a page with curves to this file (default none)")
 	c.MarkFlagsMutuallyExclusive("duration", "count")
 	c.MarkFlagsMutuallyExclusive("sweep", "push")
 	for _, name := range []string{"push", "pull", "bulk"} {
-		flags.Lookup(name).DefValue = "" // the texts say what 0 stands for
+		flags.Lookup(name).DefValue = "" // the help texts name the defaults
 	}
 }
 
-func words[T ~string](values []T) string { return strings.Join(untyped(values), ", ") }
+func words[T ~string](values []T) string { return strings.Join(asStrings(values), ", ") }
 
-func untyped[T ~string](values []T) (out []string) {
+func asStrings[T ~string](values []T) (out []string) {
 	for _, v := range values {
 		out = append(out, string(v))
 	}
 	return out
 }
 
-// base is what all measurements have in common.
+// base is the options that all measurements share.
 func (f *benchFlags) base(errOut io.Writer) (o bench.Options, err error) {
-	if err := f.knowsNodes(); err != nil {
+	if err := f.checkNodeNames(); err != nil {
 		return o, err
 	}
 	o = f.options
 	o.Stderr = errOut
 	if o.Rounds < 1 || o.Inflight < 0 || slices.ContainsFunc(slices.Concat(f.workers, f.servers), func(n int) bool { return n < 1 }) {
-		return o, errs.Invalid("--workers, --servers, --inflight and --rounds must be 1 at least")
+		return o, errs.Invalid("--workers, --servers and --rounds must be at least 1, and --inflight must not be negative")
 	}
 	if o.Count == 0 && o.Duration <= 0 {
-		return o, errs.Invalid("--duration %v is no time to measure in: write 3s, or --count", o.Duration)
+		return o, errs.Invalid("--duration: must be above 0 (got %v): write 3s, or use --count", o.Duration)
 	}
 	for flag, fine := range map[string]bool{"count": o.Count > 0, "inflight": o.Inflight > 0, "compute": o.Compute > 0, "pin": o.Pin > 0} {
 		if f.given(flag) && !fine {
@@ -96,19 +97,19 @@ func (f *benchFlags) base(errOut io.Writer) (o bench.Options, err error) {
 	if err := makeFolder(o.Profile); err != nil {
 		return o, err
 	}
-	if o.Node, err = launch.Self(nodeCommand); err != nil {
+	if o.Node, err = f.self.Command(nodeCommand); err != nil {
 		return o, err
 	}
 	o.Python = f.interpreter(o.Node)
 	return o, nil
 }
 
-// knowsNodes finds words for nodes and peers that mean none.
-func (f *benchFlags) knowsNodes() error {
+// checkNodeNames refuses unknown names of nodes and peers.
+func (f *benchFlags) checkNodeNames() error {
 	for _, list := range []struct {
 		flag         string
 		given, known []string
-	}{{"--nodes", f.nodes, untyped(bench.AllNodes)}, {"--peer", f.peers, untyped(bench.Peers)}} {
+	}{{"--nodes", f.nodes, asStrings(bench.AllNodes)}, {"--peer", f.peers, asStrings(bench.Peers)}} {
 		for _, word := range list.given {
 			if !slices.Contains(list.known, strings.TrimSpace(word)) {
 				return errs.Invalid("%s %q is unknown: write %s", list.flag, text.Cut(word), strings.Join(list.known, ", "))
@@ -118,7 +119,8 @@ func (f *benchFlags) knowsNodes() error {
 	return nil
 }
 
-// interpreter of Python that is asked for, or that runs this command: `python -m stepvan`.
+// interpreter is the one that --python names, or the one that runs this command: `python -m
+// stepvan`.
 func (f *benchFlags) interpreter(self []string) []string {
 	switch {
 	case f.python != "":
@@ -129,8 +131,8 @@ func (f *benchFlags) interpreter(self []string) []string {
 	return []string{"python3"}
 }
 
-// wantsGoals tells whether all goals are wanted, with which few flags go.
-func (f *benchFlags) wantsGoals() (bool, error) {
+// checkGoals reports whether all goals are wanted, with which few flags go.
+func (f *benchFlags) checkGoals() (bool, error) {
 	if !slices.Contains(f.workloads, goals) {
 		return false, nil
 	}
@@ -179,7 +181,7 @@ func (f *benchFlags) plan(base bench.Options) (bench.Plan, error) {
 // sweepTime is the time of each point of a sweep.
 const sweepTime = time.Second
 
-// pageSweep is the sweep that a page of the goals has beside them, which are of the smallest size.
+// pageSweep is the sweep that a page shows besides the goals, which have the smallest size.
 func pageSweep(base bench.Options) (bench.Plan, error) {
 	base.Workload, base.Duration = bench.Echo, min(base.Duration, sweepTime)
 	sizes := slices.DeleteFunc(bench.SweepSizes()[1:], func(s bench.Size) bool { return s > pageSweepMost })
@@ -199,7 +201,7 @@ func typed[T ~string](words []string) (out []T) {
 // sizes is a list of sizes as a flag.
 type sizes []bench.Size
 
-// Set adds what is separated by commas.
+// Set adds sizes separated by commas.
 func (s *sizes) Set(list string) error {
 	for _, word := range strings.Split(list, ",") {
 		one, err := bench.ParseSize(word)
@@ -207,7 +209,7 @@ func (s *sizes) Set(list string) error {
 			return err
 		}
 		if one < 1 {
-			return errs.Invalid("size %q must be 1 byte at least", text.Cut(word))
+			return errs.Invalid("size %q must be at least 1 byte", text.Cut(word))
 		}
 		*s = append(*s, one)
 	}

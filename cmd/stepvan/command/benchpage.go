@@ -10,21 +10,21 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// pageFile is a page that is written beside its place and then put there, so that a run that fails
-// leaves the last one. A nil *pageFile is the page that nobody wants.
+// pageFile is a page that is written to a temporary file and then renamed, so that a run that fails
+// leaves the old page. A nil *pageFile means no page.
 type pageFile struct {
-	path string // its place
+	path string // where publish puts it
 	file *os.File
 }
 
-// createPage begins the page at path; "" is none. It is called before a measurement, which may take
-// long, so that a path where no page can be is told at once. discard ends what it began.
+// createPage creates the temporary file for the page at path; "" means no page. A measurement may take
+// long, so createPage is called before it and refuses a wrong path at once. discard removes the file.
 func createPage(path string) (*pageFile, error) {
 	if path == "" {
 		return nil, nil
 	}
 	if there, err := os.Stat(path); err == nil && !there.Mode().IsRegular() {
-		return nil, errs.Invalid("--html %s is there and is no file: write the name of a file", path)
+		return nil, errs.Invalid("--html: %s exists and is not a regular file: write the name of a file", path)
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
@@ -33,7 +33,7 @@ func createPage(path string) (*pageFile, error) {
 	return &pageFile{path: path, file: f}, nil
 }
 
-// publish writes the page and puts it in its place.
+// publish writes the page and renames it.
 func (p *pageFile) publish(c *page.Content) error {
 	err := page.Write(p.file, c)
 	if err = errors.Join(err, p.file.Chmod(0o644), p.file.Close()); err == nil {
@@ -45,7 +45,7 @@ func (p *pageFile) publish(c *page.Content) error {
 	return nil
 }
 
-// discard removes what is not in its place; that nothing is left to remove is no error.
+// discard removes the temporary file. After publish nothing is left to remove.
 func (p *pageFile) discard() {
 	if p != nil {
 		_ = p.file.Close()

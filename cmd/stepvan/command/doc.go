@@ -3,5 +3,5 @@
 //
 // Each sub-command is a file with its constructor, which root.go lists. This
 // package turns flags into the options of other packages; the work is done there.
-// Commands that start further processes of this program run what launch.Self says.
+// Commands that start further processes of this program run the launch.Program that ExecuteAs was given.
 package command

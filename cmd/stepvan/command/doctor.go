@@ -14,12 +14,12 @@ import (
 func newDoctor() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what would go wrong at start-up, and what to set",
-		Long: `doctor looks at the settings of the environment and at this machine: names,
-interfaces, ports, limits, cores, memory, and what would carry tensors between nodes
+		Short: "Check settings and machine before a start",
+		Long: `doctor checks the settings of the environment and this machine: names, interfaces,
+ports, limits, cores, memory. It also shows which van would carry tensors between nodes
 of this machine, and why. It changes nothing.
 
-The exit code is 1 when something would keep a node from starting.`,
+The exit code is 1 when a node could not start.`,
 		Example: `  DMLC_ROLE=worker DMLC_NUM_WORKER=2 DMLC_NUM_SERVER=2 \
   DMLC_PS_ROOT_URI=10.0.0.1 DMLC_PS_ROOT_PORT=9000 stepvan doctor`,
 		GroupID: groupInspect,

@@ -22,14 +22,14 @@ func newEnv() *cobra.Command {
 	var f envFlags
 	c := &cobra.Command{
 		Use:   "env",
-		Short: "Show the settings, their values, and where each is from",
-		Long: `env shows what a node started from here would be set to. The last column is the
-variable that was set, "default", or "derived" where the value follows from other
-settings. Mistakes and odd names are told on standard error.
+		Short: "Show the settings, their values and origins",
+		Long: `env shows the settings of a node that starts in this environment. The last column is
+the variable that was set, "default", or "derived" when the value follows from other
+settings. env prints mistakes and unknown names on standard error.
 
-The exit code is 1 when there are mistakes.`,
+The exit code is 1 after a mistake.`,
 		Example: `  stepvan env                 every setting and its value
-  stepvan env --changed       those that are not defaults
+  stepvan env --changed       only those that differ from the default
   stepvan env --all           with meaning, limits and other names
   stepvan env --json | jq -r '.[] | select(.shared) | .name'`,
 		GroupID: groupInspect,

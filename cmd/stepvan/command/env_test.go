@@ -52,7 +52,7 @@ func TestEnvWithMistakesShowsTheRest(t *testing.T) {
 	require.Contains(t, errOut, "did you mean STEPVAN_VAN?")
 }
 
-// What Start would refuse or ignore is told as well.
+// env also reports what Start would refuse or ignore.
 func TestEnvAppliesTheChecksOfStart(t *testing.T) {
 	place(t, "worker")
 	t.Setenv("DMLC_PORT", "9001")
@@ -92,7 +92,7 @@ func TestDoctor(t *testing.T) {
 	require.Empty(t, errOut, "the finding says it all")
 }
 
-// Mistakes that settings show alone, and those that Start finds, are all told.
+// env reports mistakes in the settings and those that only Start finds.
 func TestDoctorTellsEveryMistake(t *testing.T) {
 	for name, value := range map[string]string{"STEPVAN_VAN": "shmem", "STEPVAN_GRANTS": "5", "STEPVAN_PROGRESS": "fast"} {
 		t.Setenv(name, value)

@@ -16,7 +16,7 @@ import (
 // codeUsage is the exit code for a command line that cannot be understood.
 const codeUsage = 2
 
-// exitCode is an error that was reported to the user already.
+// exitCode is an error whose text the user has seen.
 type exitCode int
 
 // Error is for logs; Execute prints nothing for it.
@@ -24,9 +24,15 @@ func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // Execute runs a command line (without the name of the program), prints its error, and returns its exit code.
 func Execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := newRoot()
+	return ExecuteAs(ctx, nil, args, stdout, stderr)
+}
+
+// ExecuteAs is Execute for another program that runs the command line. Commands that start
+// processes of stepvan start self.
+func ExecuteAs(ctx context.Context, self launch.Program, args []string, stdout, stderr io.Writer) int {
+	root := newRoot(self)
 	refuseUnknownTopics(root)
-	root.SetArgs(append([]string{}, args...)) // with nil it takes those of the process, which may be a program that has this one inside
+	root.SetArgs(append([]string{}, args...)) // with nil cobra takes those of the process, which may be another program
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	understood := false
@@ -46,7 +52,7 @@ func Execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return launch.ExitCode(err)
 }
 
-// cut shortens what the text of an error quotes of long arguments.
+// cut shortens long arguments in the text of an error.
 func cut(message string, args []string) string {
 	for _, arg := range args {
 		_, value, _ := strings.Cut(arg, "=")

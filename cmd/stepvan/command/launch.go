@@ -18,6 +18,7 @@ import (
 
 // launchFlags are the flags of `stepvan launch`.
 type launchFlags struct {
+	self      launch.Program
 	size      launch.Size
 	groupSize int
 	van       string
@@ -28,24 +29,24 @@ type launchFlags struct {
 	noPrefix  bool
 }
 
-func newLaunch() *cobra.Command {
-	f := launchFlags{size: launch.Size{Workers: 1, Servers: 1}}
+func newLaunch(self launch.Program) *cobra.Command {
+	f := launchFlags{self: self, size: launch.Size{Workers: 1, Servers: 1}}
 	c := &cobra.Command{
 		Use:   "launch -n SIZE [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a scheduler, workers and servers on this machine",
-		Long: `launch starts a scheduler and COMMAND as each worker and each server. A process
-finds its place in its environment: DMLC_ROLE, DMLC_NODE_RANK, DMLC_PS_ROOT_URI,
-DMLC_PS_ROOT_PORT (a free one) and the rest; settings of this environment are
-passed on.
+		Long: `launch starts a scheduler and COMMAND as each worker and each server. Each process
+reads its role from its environment: DMLC_ROLE, DMLC_NODE_RANK, DMLC_PS_ROOT_URI,
+DMLC_PS_ROOT_PORT (a free one) and the others. The processes inherit the settings of
+this environment.
 
-What the processes write is printed line by line, behind the name of who wrote it.
-The first one that fails ends the run: it is named with its last words, and the
-others are stopped with SIGTERM, and with SIGKILL after --grace. Ctrl-C does the
-same; a second one spares no time. No process is left behind, not even those that
-the commands have started.
+launch prints the output of the processes line by line, after the name of the process.
+The first process that fails ends the run. launch prints its name and last lines, and
+stops the others with SIGTERM, and after --grace with SIGKILL. Ctrl-C does the same; a
+second Ctrl-C kills at once. No process is left behind, not even those that the
+commands have started.
 
-The exit code is that of the first failure; 128 and the number of a signal; 124
-after --timeout; 126 or 127 when COMMAND cannot be run or found.`,
+The exit code is that of the first failure; 128 plus the number of a signal; 124
+after --timeout; 126 when COMMAND cannot run, and 127 when it does not exist.`,
 		Example: `  stepvan launch -n 2w2s -- ./node                    two workers, two servers
   stepvan launch -n 8w4s --van tcp -- ./node          ... over TCP
   stepvan launch --server-command './server -v' -n 4w1s -- ./worker
@@ -54,7 +55,7 @@ after --timeout; 126 or 127 when COMMAND cannot be run or found.`,
 		GroupID: groupRun,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("which COMMAND is a worker and a server? Write it after --, like: stepvan launch -n 2w2s -- ./node")
+				return errors.New("no command given: write it after --, like stepvan launch -n 2w2s -- ./node")
 			}
 			return f.check(c.Flags().Changed)
 		},
@@ -68,18 +69,18 @@ after --timeout; 126 or 127 when COMMAND cannot be run or found.`,
 
 func (f *launchFlags) define(c *cobra.Command) {
 	flags := c.Flags()
-	flags.SetInterspersed(false) // the flags of COMMAND are its own, even without --
+	flags.SetInterspersed(false) // flags after COMMAND belong to COMMAND, even without --
 	flags.VarP(&f.size, "nodes", "n", "worker and server nodes, like 2w2s, 8w4s, 3w")
 	flags.IntVar(&f.groupSize, "group-size", 0, "instances per node, each a process (default DMLC_GROUP_SIZE, else 1)")
 	flags.StringVar(&f.van, "van", "", "how payload travels: auto, shm, tcp (default STEPVAN_VAN, else auto)")
-	flags.StringVar(&f.server, "server-command", "", "line of shell that is a server, in place of COMMAND")
-	flags.StringVar(&f.scheduler, "scheduler-command", "", "line of shell that is the scheduler, in place of stepvan scheduler")
-	flags.DurationVar(&f.timeout, "timeout", 0, "stop everybody after this time (default none)")
+	flags.StringVar(&f.server, "server-command", "", "shell command of the servers, instead of COMMAND")
+	flags.StringVar(&f.scheduler, "scheduler-command", "", "shell command of the scheduler, instead of stepvan scheduler")
+	flags.DurationVar(&f.timeout, "timeout", 0, "stop all processes after this time (default none)")
 	flags.DurationVar(&f.grace, "grace", 5*time.Second, "time from SIGTERM to SIGKILL")
-	flags.BoolVar(&f.noPrefix, "no-prefix", false, "print lines as they are")
+	flags.BoolVar(&f.noPrefix, "no-prefix", false, "print lines without the names of the processes")
 }
 
-// check refuses numbers that stand for a default in launch.Plan, where the user gave them.
+// check refuses numbers that launch.Plan would replace by a default.
 func (f *launchFlags) check(given func(flag string) bool) error {
 	if given("group-size") && f.groupSize < 1 {
 		return fmt.Errorf("--group-size is %d: it must be 1 or more; leave it out for DMLC_GROUP_SIZE", f.groupSize)
@@ -102,7 +103,7 @@ func (f *launchFlags) run(ctx context.Context, command []string, out, errOut io.
 	}
 	plan := f.plan(command)
 	var err error
-	if plan.Guard, err = launch.Self(launch.GuardCommand); err != nil {
+	if plan.Guard, err = f.self.Command(launch.GuardCommand); err != nil {
 		return err
 	}
 	if err := refused(f.van); err != nil {
@@ -132,7 +133,7 @@ func refused(van string) error {
 	return err
 }
 
-// newLaunchGuard makes the command that `stepvan launch` starts; nobody else needs it.
+// newLaunchGuard makes the hidden command of the guard that `stepvan launch` starts.
 func newLaunchGuard() *cobra.Command {
 	return &cobra.Command{
 		Use:    launch.GuardCommand,
@@ -143,17 +144,17 @@ func newLaunchGuard() *cobra.Command {
 	}
 }
 
-// tryTime is how long looking for the van of a pair may take.
+// tryTime is the limit for finding the van of a pair.
 const tryTime = 5 * time.Second
 
-// opening tells what is about to run, and what carries its tensors.
+// opening says what will run, and which van will carry its tensors.
 func opening(ctx context.Context, s config.Settings) string {
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
 	line := fmt.Sprintf("a scheduler, %s and %s", plural(s.NumServerInstances(), "server"), plural(s.NumWorkerInstances(), "worker"))
 	c, err := ps.TryPair(ctx, s)
 	if err != nil {
-		return line // the nodes say it better
+		return line // the errors of the nodes say more
 	}
 	return fmt.Sprintf("%s; tensors by %s (%s)", line, c.Van, c.Reason)
 }
@@ -165,11 +166,11 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// plan is what the flags ask for.
+// plan makes a launch.Plan of the flags.
 func (f *launchFlags) plan(command []string) launch.Plan {
 	plan := launch.Plan{
 		Workers: f.size.Workers, Servers: f.size.Servers, GroupSize: f.groupSize,
-		Worker: command, Server: command, Prefix: !f.noPrefix, Grace: f.grace,
+		Worker: command, Server: command, Self: f.self, Prefix: !f.noPrefix, Grace: f.grace,
 	}
 	if f.server != "" {
 		plan.Server = shell(f.server)
@@ -183,5 +184,5 @@ func (f *launchFlags) plan(command []string) launch.Plan {
 	return plan
 }
 
-// shell is the command that runs a line of shell.
+// shell is the command line that runs a shell command.
 func shell(line string) []string { return []string{"/bin/sh", "-c", line} }

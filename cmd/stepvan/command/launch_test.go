@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waiting is a command that tells its pid, and that it was asked to end.
+// waiting is a command that prints its pid, and a line when it is asked to end.
 const waiting = `trap 'echo asked; exit 0' TERM; echo $$; while :; do sleep 0.01; done`
 
 // pid reads what waiting says first.
@@ -76,7 +76,7 @@ func TestLaunchOtherCommands(t *testing.T) {
 func TestLaunchNamesTheFirstFailure(t *testing.T) {
 	code, _, errOut := run(t, "launch", "-n", "3w", "--", "sh", "-c", `if [ $DMLC_NODE_RANK = 1 ]; then echo oh no >&2; exit 5; fi; sleep 600`)
 	require.Equal(t, 5, code)
-	require.Contains(t, errOut, "stepvan launch: worker 1 failed: exit status 5; its last words:\n    oh no\n")
+	require.Contains(t, errOut, "stepvan launch: worker 1 failed: exit status 5; its last lines:\n    oh no\n")
 }
 
 func TestLaunchRefuses(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stepvan/stepvan/internal/launch"
 	"github.com/stepvan/stepvan/internal/text"
 )
 
@@ -16,31 +17,18 @@ const (
 	groupOther   = "other"
 )
 
-// commands makes all sub-commands, in the order of the help text.
-var commands = []func() *cobra.Command{
-	newLaunch,
-	newLaunchGuard,
-	newDemo,
-	newScheduler,
-	newDoctor,
-	newBench,
-	newBenchNode,
-	newEnv,
-	newVersion,
-}
-
-// newRoot makes the command stepvan.
-func newRoot() *cobra.Command {
+// newRoot makes the command stepvan. Its sub-commands start processes of self.
+func newRoot(self launch.Program) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "stepvan",
 		Short: "Push tensors to servers, and pull their answers",
-		Long: `stepvan links workers and servers: workers push batches of tensors, servers
-answer into the workers' memory. A scheduler brings them together.
+		Long: `stepvan connects workers and servers: workers push tensors, and servers answer into
+the workers' memory. A scheduler introduces them to each other.
 
 Nodes read their settings from environment variables; ` + "`stepvan env`" + ` lists them.`,
 		Example: `  stepvan launch -n 2w2s -- ./node            a cluster on this machine
-  stepvan doctor                              what would go wrong at start-up
-  stepvan env --changed                       the settings that are not defaults`,
+  stepvan doctor                              check settings and machine
+  stepvan env --changed                       the settings that differ from the default`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -52,13 +40,21 @@ Nodes read their settings from environment variables; ` + "`stepvan env`" + ` li
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetCompletionCommandGroupID(groupOther)
 	cobra.EnableCommandSorting = false
-	for _, make := range commands {
-		root.AddCommand(make())
-	}
+	root.AddCommand( // in the order of the help text
+		newLaunch(self),
+		newLaunchGuard(),
+		newDemo(self),
+		newScheduler(),
+		newDoctor(),
+		newBench(self),
+		newBenchNode(),
+		newEnv(),
+		newVersion(),
+	)
 	return root
 }
 
-// refuseUnknownTopics has help refuse what names no command. Cobra's own help ends with 0 then.
+// refuseUnknownTopics makes help fail for an unknown command. Cobra's own help ends with 0.
 func refuseUnknownTopics(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {

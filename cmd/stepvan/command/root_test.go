@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write the golden help texts")
 
 // TestHelp holds the help texts of the root and of every sub-command.
 func TestHelp(t *testing.T) {
-	root := newRoot()
+	root := newRoot(nil)
 	for _, c := range append([]*cobra.Command{root}, root.Commands()...) {
 		if c.Hidden { // for processes that stepvan starts
 			continue
@@ -53,7 +53,7 @@ func TestWithoutArgumentsItHelps(t *testing.T) {
 }
 
 func TestCommandsAreInGroupsAndExplained(t *testing.T) {
-	for _, c := range newRoot().Commands() {
+	for _, c := range newRoot(nil).Commands() {
 		require.True(t, c.Hidden || c.GroupID != "", c.Name())
 		require.NotEmpty(t, c.Short, c.Name())
 		require.NotNil(t, c.RunE, c.Name())
@@ -67,7 +67,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 	}{
 		{[]string{"lanch"}, "Did you mean this?\n\tlaunch"},
 		{[]string{"version", "extra"}, "unknown command \"extra\""},
-		{[]string{"launch"}, "Write it after --"},
+		{[]string{"launch"}, "write it after --"},
 		{[]string{"launch", "-n", "2x", "--", "true"}, "write it like 2w2s"},
 		{[]string{"launch", "--nope"}, "See 'stepvan launch --help'"},
 		{[]string{"env", "--json", "--markdown"}, "none of the others can be"},

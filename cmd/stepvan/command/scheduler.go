@@ -22,9 +22,9 @@ func newScheduler() *cobra.Command {
 	return &cobra.Command{
 		Use:   "scheduler",
 		Short: "Run the scheduler of a cluster until every node has left",
-		Long: `scheduler brings the nodes of a cluster together: it gives ranks, holds barriers,
-and tells everybody who was lost. It carries no tensors. ` + "`stepvan launch`" + ` starts one
-by itself; a cluster over several machines needs one, at DMLC_PS_ROOT_URI.
+		Long: `scheduler connects the nodes of a cluster: it assigns ranks, holds barriers, and reports
+lost nodes to the others. It carries no tensors. ` + "`stepvan launch`" + ` starts a scheduler
+itself; a cluster over several machines needs one, at DMLC_PS_ROOT_URI.
 
 It ends when every node has left or is dead. With DMLC_PS_ROOT_PORT=0 it takes a
 free port and prints it.`,
@@ -42,7 +42,7 @@ free port and prints it.`,
 	}
 }
 
-// schedulerSettings are those of the environment, whose role may be left out.
+// schedulerSettings reads the environment. DMLC_ROLE may be missing.
 func schedulerSettings(environ []string, warnTo io.Writer) (config.Settings, error) {
 	given := settings.Lookup(environ)
 	s, warnings, err := config.FromEnv(func(name string) (string, bool) {

@@ -1,8 +1,7 @@
-// Package demo runs the split transformer as a person would see it: a scheduler,
-// attention workers and FFN servers, each a process of its own, over the sentences that
-// ship with the example, or, without a model, exchanges of Step-3's shapes.
+// Package demo has the programs of the processes of a demonstration: attention workers
+// and FFN servers over the sentences that ship with the example. Without a model they
+// exchange tensors of Step-3's shapes.
 //
-// Run is the parent's side: it fetches the model, launches the processes and
-// reports. Worker and Server are the programs of the processes; the command
-// that calls them is in cmd/stepvan.
+// Each process calls Worker or Server once. `stepvan demo` starts the processes and
+// collects the results of the workers.
 package demo

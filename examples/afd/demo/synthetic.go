@@ -13,14 +13,15 @@ import (
 // Step-3 per worker and layer: 128 sequences of hidden size 7168, pushed as fp8 and
 // pulled as bf16 (the published Step-3 system description).
 const (
-	rows      = 128
-	hidden    = 7168
-	pushBytes = rows * hidden
-	pullBytes = rows * hidden * 2
-	inFlight  = 3
+	rows   = 128
+	hidden = 7168
+
+	PushBytes = rows * hidden     // of a worker to each server
+	PullBytes = rows * hidden * 2 // of each server to a worker
+	InFlight  = 3                 // micro-batches of a worker
 )
 
-// slotKey is the key of micro-batch slot of a worker; pulls have bit 48 set and name their server.
+// slotKey is the push key of a worker's micro-batch. A pull key has bit 48 set and the server above it.
 func slotKey(rank ps.Rank, slot int) tensor.Key {
 	return tensor.Key(rank)<<16 | tensor.Key(slot)<<8
 }
@@ -32,14 +33,14 @@ type slot struct {
 	busy   bool
 }
 
-func (c Child) newSlot(node *ps.Node, i int) (*slot, error) {
+func (p Process) newSlot(node *ps.Node, i int) (*slot, error) {
 	key := slotKey(node.Rank(), i)
 	push, err := node.Memory().Empty(tensor.Float8E4M3FN, rows, hidden)
 	if err != nil {
 		return nil, err
 	}
 	s := &slot{x: ps.Exchange{Label: "exchange", Push: []tensor.Tensor{push}, PushKeys: []tensor.Key{key}}}
-	for server := range c.Servers {
+	for server := range p.Servers {
 		pull, err := node.Memory().Empty(tensor.BFloat16, rows, hidden)
 		if err != nil {
 			return nil, err
@@ -50,18 +51,19 @@ func (c Child) newSlot(node *ps.Node, i int) (*slot, error) {
 	return s, nil
 }
 
-// push is the synthetic worker: exchanges as an attention worker would, checked but not computed.
-func (c Child) push(ctx context.Context, node *ps.Node) error {
-	slots := make([]*slot, inFlight)
+// push is the synthetic worker. It exchanges like an attention worker, and checks the
+// answers, but computes nothing.
+func (p Process) push(ctx context.Context, node *ps.Node) error {
+	slots := make([]*slot, InFlight)
 	for i := range slots {
 		var err error
-		if slots[i], err = c.newSlot(node, i); err != nil {
+		if slots[i], err = p.newSlot(node, i); err != nil {
 			return err
 		}
 	}
-	for n := range c.Exchanges {
-		s := slots[n%inFlight]
-		if err := c.finish(ctx, s); err != nil {
+	for n := range p.Exchanges {
+		s := slots[n%InFlight]
+		if err := p.finish(ctx, s); err != nil {
 			return err
 		}
 		s.x.Push[0].Bytes()[0] = byte(n)
@@ -70,12 +72,12 @@ func (c Child) push(ctx context.Context, node *ps.Node) error {
 			return err
 		}
 		s.busy = true
-		if (n+1)%(c.Exchanges/4+1) == 0 {
-			_, _ = fmt.Fprintf(c.Output, "%3d %% of %d exchanges\n", 100*(n+1)/c.Exchanges, c.Exchanges)
+		if (n+1)%(p.Exchanges/4+1) == 0 {
+			_, _ = fmt.Fprintf(p.Output, "%3d %% of %d exchanges\n", 100*(n+1)/p.Exchanges, p.Exchanges)
 		}
 	}
 	for _, s := range slots {
-		if err := c.finish(ctx, s); err != nil {
+		if err := p.finish(ctx, s); err != nil {
 			return err
 		}
 		for _, t := range append(s.x.Push, s.x.Pull...) {
@@ -88,7 +90,7 @@ func (c Child) push(ctx context.Context, node *ps.Node) error {
 }
 
 // finish waits for the exchange of s and checks that each server answered it.
-func (c Child) finish(ctx context.Context, s *slot) error {
+func (p Process) finish(ctx context.Context, s *slot) error {
 	if !s.busy {
 		return nil
 	}
@@ -104,12 +106,12 @@ func (c Child) finish(ctx context.Context, s *slot) error {
 	return nil
 }
 
-// answer is the synthetic server: it stands for the FFN, and says who it is.
-func (c Child) answer(ctx context.Context, node *ps.Node) (err error) {
+// answer is the synthetic server. It adds its rank to what was pushed, in place of the FFN.
+func (p Process) answer(ctx context.Context, node *ps.Node) (err error) {
 	var keys []tensor.Key
 	var owners []ps.Rank
-	for w := range c.Workers {
-		for s := range inFlight {
+	for w := range p.Workers {
+		for s := range InFlight {
 			keys, owners = append(keys, slotKey(ps.Rank(w), s)), append(owners, ps.Rank(w))
 		}
 	}
@@ -155,7 +157,7 @@ func respond(ctx context.Context, node *ps.Node, r ps.Request, replies map[tenso
 		y = &reply{tensors: []tensor.Tensor{out}}
 		replies[key] = y
 	}
-	if y.sent { // the worker has had it: it pushed this key again
+	if y.sent { // the worker has the answer before: it pushed this key again
 		if err := y.response.Wait(ctx); err != nil {
 			return err
 		}

@@ -89,9 +89,9 @@ func (a *Attention) attendSentence(qkv, context matrix, s *Scratch) {
 	}
 }
 
-// Combine ends a layer: x becomes LayerNorm(x + sum of partials + bias). The
-// partials [tokens, hidden] are added in the order given, which must be that of
-// the slices; the first one's memory is used for the sum.
+// Combine ends a layer: x becomes LayerNorm(x + sum of partials + bias). The partials
+// [tokens, hidden] must be in the order of the slices. Combine uses the memory of the
+// first for the sum.
 func (a *Attention) Combine(layer int, x []float32, partials [][]float32) {
 	l, h := &a.layers[layer], a.cfg.Hidden
 	sum := partials[0][:len(x)]

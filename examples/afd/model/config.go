@@ -84,8 +84,8 @@ func (c Config) Check() error {
 
 func (c Config) headDim() int { return c.Hidden / c.Heads }
 
-// SliceBounds gives the columns [lo, hi) of the intermediate dimension that part
-// number part of parts computes: in whole units of 16, as even as they go.
+// SliceBounds returns the columns [lo, hi) of the intermediate dimension that slice number part
+// computes. It cuts in units of 16, as evenly as possible.
 func (c Config) SliceBounds(part, parts int) (lo, hi int, err error) {
 	units := c.Intermediate / columnUnit
 	if parts < 1 || parts > units || part < 0 || part >= parts {

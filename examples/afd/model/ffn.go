@@ -20,8 +20,8 @@ func (f *FFNSlice) Bounds() (lo, hi int) { return f.lo, f.hi }
 func (f *FFNSlice) Config() Config { return f.cfg }
 
 // Partial computes the slice's share of layer's feed-forward net: out = gelu(x
-// upᵀ + bias) downᵀ, without the output bias. x and out are [tokens, hidden] and
-// may lie anywhere, but not overlap; tokens is that of len(x).
+// upᵀ + bias) downᵀ, without the output bias. x and out are [tokens, hidden], and
+// must not overlap. The number of tokens follows from len(x).
 func (f *FFNSlice) Partial(layer int, x, out []float32, s *Scratch) {
 	l, h := &f.layers[layer], f.cfg.Hidden
 	tokens := len(x) / h

@@ -90,8 +90,8 @@ func (r *reader) stacked(h int, names ...string) linear {
 	return linear{dense(w, len(names)*h, h), bias}
 }
 
-// ffnLayer reads rows [lo, hi) of the up matrix and columns [lo, hi) of the down
-// matrix; the latter are packed, so that their rows are aligned.
+// ffnLayer reads rows [lo, hi) of the up matrix and columns [lo, hi) of the down matrix.
+// It packs the columns, so that their rows are aligned.
 func (r *reader) ffnLayer(l int, c Config, lo, hi int) ffnLayer {
 	h, width := c.Hidden, hi-lo
 	up, bias, down := alignedFloats(width*h), alignedFloats(width), alignedFloats(h*width)

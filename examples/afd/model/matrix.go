@@ -5,9 +5,9 @@ import (
 	"gonum.org/v1/gonum/blas/gonum"
 )
 
-// Panels of at most 64 by 128 are two of gonum's blocks: it computes up to three
-// in the caller's goroutine, over the whole inner dimension at once. They also
-// keep the panel of the second operand in the second-level cache.
+// A panel of 64 by 128 is two of gonum's blocks. gonum computes up to three blocks in the
+// caller's goroutine, over the whole inner dimension at once. The panel of the second
+// operand also stays in the second-level cache.
 const (
 	panelRows = 64
 	panelCols = 128

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// lockPoll is how often a waiting process looks whether the lock is free: the
-// kernel's own wait could not be given up.
+// lockPoll is how often a waiting process tries the lock. The kernel's own wait could not
+// be cancelled.
 const lockPoll = 100 * time.Millisecond
 
-// lock takes the advisory lock on path, which the kernel frees when the holder
-// ends, however it ends. waiting is called once if somebody else has it.
+// lock takes the advisory lock on path. The kernel frees it when its holder ends. lock
+// calls waiting once when another process holds the lock.
 func lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

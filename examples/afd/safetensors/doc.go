@@ -1,11 +1,11 @@
-// Package safetensors reads tensors from files in the safetensors format: eight
-// bytes of little-endian header length, a JSON header that gives each tensor's
-// dtype, shape and place, and the flat data.
+// Package safetensors reads tensors from files in the safetensors format. A file begins
+// with the length of the header, as eight little-endian bytes. A JSON header with the
+// dtype, shape and place of each tensor follows, and then the data.
 //
-// Files come from elsewhere, so nothing in them is trusted: New checks lengths,
-// offsets, overlaps, holes, dtypes and shapes before any tensor is read, and
-// allocates no more than the header takes. Mistakes are *FormatError values.
+// Files may come from anywhere, so the package trusts nothing in them. New checks lengths,
+// offsets, overlaps, holes, dtypes and shapes before it reads a tensor, and allocates no
+// more than the header takes. Mistakes are *FormatError values.
 //
-// A File may be read by several goroutines at once. It holds the header only;
-// tensors are read from the source when asked for, into the caller's memory.
+// Several goroutines may read a File at once. It holds only the header. A read of a tensor
+// goes from the source straight into the caller's memory.
 package safetensors

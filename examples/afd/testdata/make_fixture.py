@@ -3,11 +3,11 @@
 
   python3 make_fixture.py MODEL_DIR   # holds config.json, model.safetensors, tokenizer.json
 
-Every eighth sentence of sentences.txt goes, one at a time, through the tokenizers
-library and the BertModel of transformers on torch, float32 on one CPU thread;
-then mean pooling over its tokens and division by the length, which is what the
-model's card prescribes. embeddings.f32 holds the vectors behind each other,
-little-endian; embeddings.json their sentences, token ids and this origin.
+The program takes every eighth sentence of sentences.txt, one at a time. It runs the
+tokenizers library and the BertModel of transformers on torch, in float32 on one CPU
+thread. Mean pooling over the tokens and division by the length follow, as the model's
+card prescribes. embeddings.f32 holds the vectors one after the other, little-endian.
+embeddings.json holds their sentences, token ids and this origin.
 """
 import json
 import sys

@@ -56,8 +56,8 @@ func (n *normalizer) clean(text string) string {
 	return out.String()
 }
 
-// isDropped: nul, the replacement character and the categories Cc, Cf, Co but
-// for the three control characters that count as white space.
+// isDropped: nul, the replacement character, and the categories Cc, Cf and Co except the three
+// control characters that count as white space.
 func isDropped(r rune) bool {
 	switch r {
 	case 0, utf8.RuneError:
@@ -94,8 +94,7 @@ func stripAccents(text string) string {
 	return strings.Map(drop, norm.NFD.String(text))
 }
 
-// lower is strings.ToLower but for the one character whose full lower case is
-// two characters.
+// lower is strings.ToLower, except for the one character whose full lower case is two characters.
 func lower(text string) string {
 	return strings.ReplaceAll(strings.Map(func(r rune) rune {
 		if r == 'İ' {

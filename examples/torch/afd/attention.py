@@ -92,7 +92,7 @@ class AttentionSide:
         try:
             sent.handle.wait(timeout)
         except TimeoutError:
-            raise  # it goes on
+            raise  # the exchange stays in flight
         except Exception:
             self.ended(sent)  # with a server that is lost: the stage is free
             raise

@@ -17,9 +17,9 @@ ROLES = {"attention": "worker", "ffn": "server"}
 class ConnectorConfig:
     """``settings`` override the environment of the stepvan node (docs/settings.md), role included.
 
-    Attention workers and FFN servers need equal ``hidden_size``, ``dtype``,
-    ``max_num_tokens`` (rows of one exchange), ``max_num_seqs`` (sequences of one
-    exchange) and ``num_stages`` (exchanges of one worker in flight).
+    Attention workers and FFN servers need equal ``hidden_size`` and ``dtype``. They also
+    need equal ``max_num_tokens`` (rows of one exchange), ``max_num_seqs`` (sequences of
+    one exchange) and ``num_stages`` (exchanges of one worker in flight).
     """
 
     role: str

@@ -18,8 +18,9 @@ class StepvanAFDConnector:
 
     Every server of a worker gets all rows; the worker gets the sum of their answers
     (tensor parallelism), which with one server is its answer. Use it from one thread.
-    Errors are those of stepvan, ``ValueError`` for a tensor that does not fit,
-    ``RuntimeError`` for a call out of turn, and those of ``afd.errors`` about the other side.
+    A tensor that does not fit raises ``ValueError``, and a call out of turn
+    ``RuntimeError``. Mistakes of the other side raise errors of ``afd.errors``, and
+    stepvan raises its own.
 
     As a context manager it starts and closes itself.
     """
@@ -96,8 +97,8 @@ class StepvanAFDConnector:
         the workers that were ready. The tensor of one worker is its registered buffer,
         valid until ``send_ffn_output``; that of several is a copy.
         ``stepvan.ClosedError``: all workers have left. What does not fit the connector is
-        refused: its worker gets ``RefusedError``, the others are served. Where it cannot be
-        told, ``BadRequestError``, and the next call goes on.
+        refused: its worker gets ``RefusedError``, the others are served. Where no
+        answer can say so, the call raises ``BadRequestError``, and the next call continues.
         """
         return self._side(self._ffn, "ffn").receive(seconds(timeout_ms))
 
@@ -108,10 +109,10 @@ class StepvanAFDConnector:
     def send_ffn_output(self, ffn_output: Tensor, metadata: AFDConnectorMetadata) -> None:
         """Answers what ``recv_attn_output`` gave with that metadata; each is answered once, in any order.
 
-        The rows are copied into the workers' memory, unless they are there already
-        (``ffn_output_buffer``); ``ffn_output`` is free when the call returns. After an
-        error, as ``stepvan.WouldBlockError``, what could be answered was: the same call
-        again answers the rest.
+        The call copies the rows into the workers' memory, unless they were computed there
+        (``ffn_output_buffer``). The caller may use ``ffn_output`` again when the call
+        returns. After an error such as ``stepvan.WouldBlockError`` some workers have their
+        answer; the same call again answers the others.
         """
         self._side(self._ffn, "ffn").send(ffn_output, metadata)
 

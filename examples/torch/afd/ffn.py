@@ -54,7 +54,7 @@ class FFNSide:
         return first
 
     def take(self, batch: list[Any]) -> None:
-        """Makes one tensor for each layer and stage: the rows of all requests for it, by worker. Bad ones are refused."""
+        """Makes one tensor of the rows of all requests for a layer and stage, by worker. Refuses bad requests."""
         groups: dict[tuple[int, int], list[tuple[Any, list[int]]]] = {}
         refusals = []
         for request in batch:

@@ -26,7 +26,8 @@ def header(request: Any, config: ConnectorConfig) -> tuple[int, int, list[int]]:
     fits = hidden.dtype == config.dtype and tuple(hidden.shape) == (sum(seq_lens), config.hidden_size)
     if not fits or min(seq_lens) <= 0 or layer < 0:
         raise ValueError(
-            f"worker {request.worker} sent {hidden.dtype} {list(hidden.shape)} for layer {layer} and sequences {seq_lens}; "
+            f"worker {request.worker} sent {hidden.dtype} {list(hidden.shape)} "
+            f"for layer {layer} and sequences {seq_lens}; "
             f"this connector takes {config.dtype} of {config.hidden_size}"
         )
     pulls = request.pulls
@@ -39,8 +40,8 @@ def header(request: Any, config: ConnectorConfig) -> tuple[int, int, list[int]]:
 def refuse(request: Any, why: str) -> BadRequestError | None:
     """Answers a request with the reason why it is not computed; None when that went.
 
-    The reason is the answer's bytes, at least one fewer than were asked for: so the
-    worker knows it from a result, which is always whole.
+    The bytes of the answer are the reason, at least one fewer than the worker asked for.
+    A result is always whole, so the worker can tell them apart.
     """
     pulls = request.pulls
     if not all(pull.variable for pull in pulls):

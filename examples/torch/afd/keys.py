@@ -1,8 +1,8 @@
 """Keys of the connector's tensors; opaque to stepvan.
 
-Bits 0-7 are the tensor, 8-15 the stage, 16-47 the worker's rank; bit 48 marks a
-pull, and bits 49-63 of a pull are the server that answers it, because a key may be
-in a request once only. The layer is not in the key: the buffers of a stage serve
+Bits 0-7 are the tensor, bits 8-15 the stage, and bits 16-47 the worker's rank. Bit 48
+marks a pull. Bits 49-63 of a pull are the server that answers it, because a request
+has each key only once. The layer is not in the key: the buffers of a stage serve
 all layers in turn.
 """
 

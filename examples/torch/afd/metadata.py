@@ -18,8 +18,8 @@ class AFDConnectorMetadata:
     ``layer_idx``: layer of the model. ``stage_idx``: micro-batch, which has a buffer
     and one exchange in flight of its own. ``seq_lens``: tokens of each sequence; the
     tensor has their sum as rows, in this order. An FFN server merges the same stage of
-    several workers: then ``seq_lens`` are those of the first worker, the second, and so
-    on, and ``worker_tokens`` are the rows of each.
+    several workers. Then ``seq_lens`` lists the sequences of the first worker, then of
+    the second, and so on. ``worker_tokens`` lists the rows of each worker.
     """
 
     layer_idx: int
@@ -28,7 +28,8 @@ class AFDConnectorMetadata:
     dtype: torch.dtype
     device: torch.device = CPU
     worker_tokens: list[int] = field(default_factory=list)
-    #: The requests to answer, by worker, and None for one that was: filled by recv_attn_output, used up by send_ffn_output.
+    #: The requests to answer, by worker; None for an answered one. recv_attn_output fills the list,
+    #: send_ffn_output uses it up.
     recv_handle_list: list[Any] | None = None
     request_id: str | None = None
 

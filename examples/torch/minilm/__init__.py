@@ -1,9 +1,9 @@
 """all-MiniLM-L6-v2 as plain torch modules, in one piece and in two halves.
 
-``MiniLM`` is the whole encoder. ``AttentionHalf`` (embeddings, self-attention,
-both layer norms, pooling) and ``FFNSlice`` (a part of every feed-forward net) are
-the same parameters cut in two: what workers and servers of a disaggregated run
-hold. The sum of all slices' answers is the answer of the whole net.
+``MiniLM`` is the whole encoder. ``AttentionHalf`` and ``FFNSlice`` are the same parameters
+cut in two, for the workers and the servers of a disaggregated run. ``AttentionHalf`` has
+embeddings, self-attention, both layer norms and pooling. ``FFNSlice`` has a part of every
+feed-forward net. The sum of all slices' answers is the answer of the whole net.
 
 Activations are float32 ``[tokens, hidden]``: the tokens of a batch's sentences
 behind each other, without padding. Modules keep no state between calls but their

@@ -11,8 +11,8 @@ from .config import Config
 class FeedForward(nn.Module):
     """down(gelu(up(x))) for ``[tokens, hidden]``, without residual and norm.
 
-    ``part`` of ``parts`` holds rows of ``up`` and the same columns of ``down``; the
-    bias of ``down`` is part 0's, so that the parts' answers add up to the whole.
+    ``part`` of ``parts`` holds rows of ``up`` and the same columns of ``down``. Part 0
+    has the bias of ``down``, so that the answers of the parts add up to the whole.
     """
 
     def __init__(self, config: Config, part: int = 0, parts: int = 1) -> None:

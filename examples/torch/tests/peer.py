@@ -1,4 +1,4 @@
-"""A connector that does what it is told, line by line: each line is an expression, and what it gives is printed.
+"""A connector that evaluates each line of its input as an expression, and prints the result.
 
 python3 peer.py [NAME=VALUE of ConnectorConfig...]; started by test_deaths.py.
 """

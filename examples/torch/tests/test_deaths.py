@@ -13,7 +13,7 @@ from test_processes import pytestmark  # noqa: F401
 
 
 class Peer:
-    """A process with a connector, which does what it is told."""
+    """A process with a connector that runs commands."""
 
     def __init__(self, environment, role, rank, *options):
         command = [sys.executable, str(EXAMPLE / "tests" / "peer.py"), *options]
@@ -74,7 +74,7 @@ def cluster():
 
 
 def leave(*peers):
-    """All close their connectors: none of them hangs, and those who notice say what happened."""
+    """All close their connectors: none of them hangs, and those that notice a loss report it."""
     for peer in peers:
         peer.begin("connector.close()")
     return [peer.end() for peer in peers]
@@ -94,7 +94,7 @@ def test_others_go_on_without_a_worker(cluster, van):
     assert server("take()") == "[1.0]"
     assert server("answer()") == "None"
     assert worker("recv()") == "10.0"
-    assert server("answer()") == "None"  # to the dead: nobody minds
+    assert server("answer()") == "None"  # an answer to a dead worker is no error
     assert worker("send(3, stage=1, layer=1)") == "None"
     assert server("take()") == "[3.0]"
     assert server("answer()") == "None"

@@ -1,7 +1,7 @@
 """Attention or FFN of a toy model over the connector, as DMLC_ROLE says; started by test_processes.py.
 
 Every worker sends micro-batches of random lengths for several layers, with several
-stages in flight, and checks each answer: server s gives (s + 1) * (x + layer).
+stages in flight. It checks each answer: server s gives (s + 1) * (x + layer).
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@ package doctor
 
 import "strings"
 
-// checkClock finds clock sources that are read by a device access: each request
-// takes eight timestamps.
-func (d *doctor) checkClock() {
+// checkClock finds clock sources that are slow to read. Each request takes eight timestamps.
+func (d host) checkClock() {
 	const dir = "sys/devices/system/clocksource/clocksource0/"
 	source := d.text(dir + "current_clocksource")
 	slow := source == "hpet" || source == "acpi_pm" || source == "jiffies" || source == "pit" || source == "refined-jiffies"

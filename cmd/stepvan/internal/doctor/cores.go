@@ -2,8 +2,6 @@ package doctor
 
 import (
 	"fmt"
-	"math"
-	"strings"
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/affinity"
@@ -11,7 +9,7 @@ import (
 
 // checkCores compares cores and processes: a waiting call that spins while its
 // peer has no core costs milliseconds.
-func (d *doctor) checkCores() {
+func (d host) checkCores() {
 	s := d.settings
 	cores, processes := d.sys.CPUs(), d.processes()
 	found := fmt.Sprintf("%d for %d processes of this cluster", cores, processes)
@@ -27,8 +25,8 @@ func (d *doctor) checkCores() {
 	d.checkPinning()
 }
 
-// processes is how many processes of the cluster run on this machine, as far as the settings tell.
-func (d *doctor) processes() int {
+// processes is the number of processes of the cluster on this machine, according to the settings.
+func (d host) processes() int {
 	s := d.settings
 	switch {
 	case s.Local || loopback(s.RootURI) || s.RootURI == "localhost":
@@ -42,14 +40,14 @@ func (d *doctor) processes() int {
 	return 1
 }
 
-// checkQuota finds a control group that gives less time than there are cores: the
-// process is stopped for the rest of each period when it has used it up.
-func (d *doctor) checkQuota(cores int) {
-	quota := d.quota()
+// checkQuota finds a control group that allows less processor time than the machine has cores. The
+// kernel stops a process that has used up its time for the rest of the period.
+func (d host) checkQuota(cores int) {
+	quota := d.machine().Quota()
 	if quota >= float64(cores) {
 		return
 	}
-	found := fmt.Sprintf("the control group gives the time of %.3g of %d cores", quota, cores)
+	found := fmt.Sprintf("the control group allows the time of %.3g of %d cores", quota, cores)
 	fix := fmt.Sprintf("raise the limit to %d (docker: --cpus=%d; Kubernetes: limits.cpu; systemd: CPUQuota=%d%%), or set STEPVAN_PROGRESS=park", cores, cores, cores*100)
 	if d.settings.Progress == config.ProgressSpin {
 		d.fail("core quota", found+", which spinning uses up", fix)
@@ -58,31 +56,8 @@ func (d *doctor) checkQuota(cores int) {
 	d.warn("core quota", found, fix)
 }
 
-// quota is the least quota of all control groups, in cores.
-func (d *doctor) quota() float64 {
-	least := math.Inf(1)
-	for _, dir := range d.groupDirs("cpu") {
-		quota, period, ok := d.quotaOf(dir)
-		if ok && quota > 0 && period > 0 {
-			least = min(least, float64(quota)/float64(period))
-		}
-	}
-	return least
-}
-
-func (d *doctor) quotaOf(dir string) (quota, period int64, ok bool) {
-	if both := strings.Fields(d.text(dir + "/cpu.max")); len(both) == 2 {
-		quota, ok = firstNumber(both[0])
-		period, _ = firstNumber(both[1])
-		return quota, period, ok
-	}
-	quota, ok = d.number(dir + "/cpu.cfs_quota_us")
-	period, _ = d.number(dir + "/cpu.cfs_period_us")
-	return quota, period, ok
-}
-
-// checkPinning finds cores to pin to that are not there.
-func (d *doctor) checkPinning() {
+// checkPinning finds cores to bind to that the machine does not have.
+func (d host) checkPinning() {
 	s := d.settings
 	wanted, must := s.Binds()
 	if !wanted || d.pinning {
@@ -92,7 +67,7 @@ func (d *doctor) checkPinning() {
 	if missing := cores.Minus(affinity.Range(0, d.sys.CPUs())); missing.Len() > 0 {
 		found, fix := fmt.Sprintf("device %d gets the cores %v, and there are %d", s.GPU, cores, d.sys.CPUs()), "set STEPMESH_CPU_START_OFFSET=0, a smaller STEPMESH_CPU_CORES_PER_GPU, or STEPVAN_BIND_CPU_CORE=off"
 		if must {
-			d.fail("pinning", found, fix+", or STEPVAN_BIND_CPU_CORE=auto, which goes on without the cores")
+			d.fail("pinning", found, fix+", or STEPVAN_BIND_CPU_CORE=auto, which starts without the cores")
 			return
 		}
 		d.warn("pinning", found+": nothing is bound", fix)

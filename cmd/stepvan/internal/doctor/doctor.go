@@ -20,25 +20,24 @@ const (
 // String is the word that Print writes.
 func (s Status) String() string { return [...]string{"ok", "warn", "fail"}[s] }
 
-// Check is one thing that was looked at.
+// Check is the result for one subject.
 type Check struct {
-	Name   string // what was looked at: "root port"
+	Name   string // the subject: "root port"
 	Status Status
-	Found  string // what is there
+	Found  string // what Run found
 	Fix    string // the command to run or the variable to set; "" when there is nothing to do
 }
 
-// Options are what Run needs besides the settings. The zero value looks at this
-// machine and takes the settings for right.
+// Options are what Run needs besides the settings. The zero value checks this machine, and takes
+// the settings as correct.
 type Options struct {
 	Mistakes error            // of config.FromEnv
 	Warnings []config.Warning // of config.FromEnv
 	System   *System          // nil: this machine
-	Reach    time.Duration    // how long to look up a name or to wait for the scheduler's port; 0: one second
+	Reach    time.Duration    // limit for the lookup of a name and for the scheduler's port; 0: one second
 }
 
-// Run looks at settings and machine. It returns within a few times o.Reach, and
-// earlier when ctx ends.
+// Run checks settings and machine. It returns within a few times o.Reach, or when ctx ends.
 func Run(ctx context.Context, s config.Settings, o Options) []Check {
 	d := &doctor{settings: s, sys: o.System, reach: o.Reach}
 	if d.sys == nil {
@@ -47,17 +46,18 @@ func Run(ctx context.Context, s config.Settings, o Options) []Check {
 	if d.reach <= 0 {
 		d.reach = time.Second
 	}
+	onNetwork, onHost, onSharing := network{d}, host{d}, sharing{d}
 	d.checkSettings(o.Mistakes, o.Warnings)
 	d.checkHeartbeats()
-	d.checkNames(ctx)
-	d.checkInterface()
-	d.checkPorts(ctx)
-	d.checkLimits()
-	d.checkCores()
-	d.checkMemory()
-	d.checkSharing(ctx)
-	d.checkSockets()
-	d.checkClock()
+	onNetwork.checkNames(ctx)
+	onNetwork.checkInterface()
+	onNetwork.checkPorts(ctx)
+	onHost.checkLimits()
+	onHost.checkCores()
+	onSharing.checkMemory()
+	onSharing.checkSharing(ctx)
+	onNetwork.checkSockets()
+	onHost.checkClock()
 	return d.checks
 }
 
@@ -70,7 +70,15 @@ func Worst(checks []Check) Status {
 	return worst
 }
 
-// doctor is one run.
+// The checks of names, interfaces, ports and sockets, of limits, cores and clock, and of
+// memory that processes share.
+type (
+	network struct{ *doctor }
+	host    struct{ *doctor }
+	sharing struct{ *doctor }
+)
+
+// doctor is one run: its settings, its machine and its results.
 type doctor struct {
 	settings config.Settings
 	sys      *System

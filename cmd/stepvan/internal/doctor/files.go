@@ -2,9 +2,10 @@ package doctor
 
 import (
 	"io/fs"
-	"path"
 	"strconv"
 	"strings"
+
+	"github.com/stepvan/stepvan/internal/affinity"
 )
 
 // text reads a file of the machine, without surrounding space; "" when it cannot.
@@ -38,41 +39,5 @@ func (d *doctor) lineNumber(name, key string) (int64, bool) {
 	return 0, false
 }
 
-// groupDirs lists the directories of this process's control groups that hold the
-// limits of a controller, from the innermost out: version 2, then version 1. In a
-// container the path of the host may be listed; then only the outermost exists.
-func (d *doctor) groupDirs(controller string) []string {
-	const mount = "sys/fs/cgroup"
-	var dirs []string
-	for line := range strings.Lines(d.text("proc/self/cgroup")) {
-		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(parts) != 3 {
-			continue
-		}
-		base := ""
-		switch {
-		case parts[1] == "":
-			base = mount
-		case hasWord(parts[1], controller):
-			base = path.Join(mount, controller)
-		default:
-			continue
-		}
-		for at := path.Clean("/" + parts[2]); ; at = path.Dir(at) {
-			dirs = append(dirs, path.Join(base, at))
-			if at == "/" {
-				break
-			}
-		}
-	}
-	return dirs
-}
-
-func hasWord(list, word string) bool {
-	for w := range strings.SplitSeq(list, ",") {
-		if w == word {
-			return true
-		}
-	}
-	return false
-}
+// machine reads the control groups and cores of the machine.
+func (d *doctor) machine() affinity.Machine { return affinity.Machine{Root: d.sys.Root} }

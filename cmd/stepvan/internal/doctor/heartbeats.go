@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// briefSilence is what a healthy node may be silent for: its process waits for a core, or for memory.
+// briefSilence is how long a healthy node may be silent while its process waits for a core or for
+// memory.
 const briefSilence = 200 * time.Millisecond
 
-// checkHeartbeats finds a timeout after which nodes that are well count as lost.
+// checkHeartbeats finds a timeout so short that healthy nodes count as lost.
 func (d *doctor) checkHeartbeats() {
 	s := d.settings
 	if s.HeartbeatTimeout == 0 {
@@ -17,7 +18,7 @@ func (d *doctor) checkHeartbeats() {
 	}
 	found := fmt.Sprintf("a peer that is silent for %v is lost", s.HeartbeatTimeout)
 	if s.HeartbeatTimeout < briefSilence {
-		d.warn("heartbeats", found+", and one that is well may be silent for so long", fmt.Sprintf("set PS_HEARTBEAT_TIMEOUT to %v or more, the same everywhere", briefSilence))
+		d.warn("heartbeats", found+", and a healthy peer may be silent for that long", fmt.Sprintf("set PS_HEARTBEAT_TIMEOUT to %v or more, the same everywhere", briefSilence))
 		return
 	}
 	d.ok("heartbeats", found)

@@ -9,7 +9,7 @@ import (
 )
 
 // checkInterface looks at DMLC_INTERFACE.
-func (d *doctor) checkInterface() {
+func (d network) checkInterface() {
 	devices := d.rdmaDevices()
 	if d.settings.Van == config.VanRDMA {
 		d.fail("rdma", "there is no RDMA in this build, whatever devices there are", "set STEPVAN_VAN=auto, shm or tcp")
@@ -23,7 +23,7 @@ func (d *doctor) checkInterface() {
 	}
 }
 
-func (d *doctor) rdmaDevices() []string {
+func (d network) rdmaDevices() []string {
 	entries, err := fs.ReadDir(d.sys.Root, "sys/class/infiniband")
 	if err != nil {
 		return nil
@@ -35,7 +35,7 @@ func (d *doctor) rdmaDevices() []string {
 	return names
 }
 
-func (d *doctor) checkAutoInterface(devices []string) {
+func (d network) checkAutoInterface(devices []string) {
 	if len(devices) == 0 {
 		d.warn("interface", "DMLC_INTERFACE=auto looks for an RDMA port, and there is none", "set DMLC_INTERFACE to one of "+d.candidates())
 		return
@@ -43,7 +43,7 @@ func (d *doctor) checkAutoInterface(devices []string) {
 	d.ok("interface", "auto, of "+strings.Join(devices, ", "))
 }
 
-func (d *doctor) checkNamedInterface(name string) {
+func (d network) checkNamedInterface(name string) {
 	all, err := d.sys.Interfaces()
 	if err != nil {
 		return
@@ -64,7 +64,7 @@ func (d *doctor) checkNamedInterface(name string) {
 }
 
 // candidates lists the interfaces that would do.
-func (d *doctor) candidates() string {
+func (d network) candidates() string {
 	all, err := d.sys.Interfaces()
 	if err != nil {
 		return "those of `ip addr`"

@@ -21,13 +21,13 @@ const (
 )
 
 // checkLimits looks at the limits of this process.
-func (d *doctor) checkLimits() {
+func (d host) checkLimits() {
 	d.checkMemlock()
 	d.checkFiles()
 	d.checkPIDs()
 }
 
-func (d *doctor) checkMemlock() {
+func (d host) checkMemlock() {
 	soft, hard, err := d.sys.Limit(unix.RLIMIT_MEMLOCK)
 	if err != nil {
 		return
@@ -62,9 +62,9 @@ func count(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// checkFiles compares the open files limit with the descriptors for all peers. The
-// runtime raises the soft limit to the hard one by itself.
-func (d *doctor) checkFiles() {
+// checkFiles compares the limit of open files with the descriptors for all peers. The Go runtime
+// raises the soft limit to the hard one.
+func (d host) checkFiles() {
 	soft, hard, err := d.sys.Limit(unix.RLIMIT_NOFILE)
 	if err != nil {
 		return
@@ -85,8 +85,8 @@ func (d *doctor) checkFiles() {
 }
 
 // checkPIDs looks for room for the threads of a node.
-func (d *doctor) checkPIDs() {
-	for _, dir := range d.groupDirs("pids") {
+func (d host) checkPIDs() {
+	for _, dir := range d.machine().GroupDirs("pids") {
 		most, ok := d.number(dir + "/pids.max")
 		used, ok2 := d.number(dir + "/pids.current")
 		if ok && ok2 && most-used < ownThreads {

@@ -10,23 +10,24 @@ import (
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
-// sample is the shared memory that is taken for a moment: one huge page.
+// sample is the size of the shared memory that the doctor takes for a moment: one huge page.
 const sample = 2 << 20
 
-// checkMemory looks at the memory that tensors live in: memory files that are
-// fully allocated. They do not count against the size of /dev/shm.
-func (d *doctor) checkMemory() {
+// checkMemory checks the memory of tensors: memory files that are fully allocated. They do not
+// count against the size of /dev/shm.
+func (d sharing) checkMemory() {
 	d.checkShared()
 	d.checkPool()
 	d.checkHuge()
 }
 
-// checkShared takes some. Without memory files a node works, over sockets and more slowly.
-func (d *doctor) checkShared() {
+// checkShared takes some shared memory. Without memory files a node works over sockets, and more
+// slowly.
+func (d sharing) checkShared() {
 	err := d.sys.Memory(sample, false)
 	switch {
 	case err == nil:
-		d.ok("shared memory", "memory files can be made")
+		d.ok("shared memory", "memory files work")
 	case shm.NoFiles(err):
 		d.add("shared memory", d.sharingStatus(), err.Error()+", so no process can share memory with this one", "let memfd_create, fallocate and fcntl through the seccomp profile of the container (docker: --security-opt seccomp=PROFILE)")
 	case errors.Is(err, unix.EMFILE):
@@ -36,8 +37,8 @@ func (d *doctor) checkShared() {
 	}
 }
 
-// checkPool compares the pool's limit with the memory there is.
-func (d *doctor) checkPool() {
+// checkPool compares the pool's limit with the free memory.
+func (d sharing) checkPool() {
 	have, where := d.memory()
 	pool := d.settings.PoolBytes
 	if have == 0 {
@@ -51,11 +52,11 @@ func (d *doctor) checkPool() {
 	d.ok("memory", found)
 }
 
-// memory is what this process may still take; 0 when that is not known.
-func (d *doctor) memory() (config.Bytes, string) {
+// memory is what this process may still take; 0 when it is unknown.
+func (d sharing) memory() (config.Bytes, string) {
 	free, _ := d.lineNumber("proc/meminfo", "MemAvailable:")
 	have, where := config.Bytes(free)<<10, "available on this machine"
-	for _, dir := range d.groupDirs("memory") {
+	for _, dir := range d.machine().GroupDirs("memory") {
 		for _, name := range []string{"/memory.max", "/memory.limit_in_bytes"} {
 			most, ok := d.number(dir + name)
 			if ok && (have == 0 || config.Bytes(most) < have) {
@@ -66,11 +67,11 @@ func (d *doctor) memory() (config.Bytes, string) {
 	return have, where
 }
 
-// rounded drops what is less than a MiB.
+// rounded rounds down to a MiB.
 func rounded(b config.Bytes) config.Bytes { return max(b&^(1<<20-1), 1<<20) }
 
-// checkHuge looks for huge pages: reserved ones, else transparent ones.
-func (d *doctor) checkHuge() {
+// checkHuge looks for huge pages: reserved ones, then transparent ones.
+func (d sharing) checkHuge() {
 	if d.settings.Hugepages == config.HugepagesOff {
 		return
 	}
@@ -88,8 +89,8 @@ func (d *doctor) checkHuge() {
 	}
 }
 
-// transparent reports whether shared memory gets transparent huge pages unasked.
-func (d *doctor) transparent() bool {
+// transparent reports whether the kernel uses huge pages for shared memory without a request.
+func (d sharing) transparent() bool {
 	mode := d.text("sys/kernel/mm/transparent_hugepage/shmem_enabled")
 	return strings.Contains(mode, "[always]") || strings.Contains(mode, "[within_size]") || strings.Contains(mode, "[force]")
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // checkNames looks up the host names of the settings.
-func (d *doctor) checkNames(ctx context.Context) {
+func (d network) checkNames(ctx context.Context) {
 	if d.settings.RootURI != "" {
 		if addrs := d.lookup(ctx, "scheduler name", "DMLC_PS_ROOT_URI", d.settings.RootURI); len(addrs) > 0 {
 			d.checkRootAddrs(addrs)
@@ -24,7 +24,7 @@ func (d *doctor) checkNames(ctx context.Context) {
 }
 
 // lookup returns the addresses of host, or reports that there are none.
-func (d *doctor) lookup(ctx context.Context, name, variable, host string) []string {
+func (d network) lookup(ctx context.Context, name, variable, host string) []string {
 	if isAddr(host) {
 		return []string{host}
 	}
@@ -43,7 +43,7 @@ func (d *doctor) lookup(ctx context.Context, name, variable, host string) []stri
 }
 
 // checkRootAddrs compares the scheduler's addresses with those of this machine.
-func (d *doctor) checkRootAddrs(addrs []string) {
+func (d network) checkRootAddrs(addrs []string) {
 	const name = "scheduler name"
 	s := d.settings
 	found := describe(s.RootURI, addrs)
@@ -64,7 +64,7 @@ func (d *doctor) checkRootAddrs(addrs []string) {
 }
 
 // checkNodeAddrs finds a DMLC_NODE_HOST that leads elsewhere.
-func (d *doctor) checkNodeAddrs(addrs []string) {
+func (d network) checkNodeAddrs(addrs []string) {
 	own := d.ownAddrs()
 	found := describe(d.settings.NodeHost, addrs)
 	if len(own) > 0 && !slices.ContainsFunc(addrs, func(a string) bool { return loopback(a) || slices.Contains(own, a) }) {
@@ -75,7 +75,7 @@ func (d *doctor) checkNodeAddrs(addrs []string) {
 	d.ok("node name", found)
 }
 
-func (d *doctor) ownAddrs() []string {
+func (d network) ownAddrs() []string {
 	all, err := d.sys.Interfaces()
 	if err != nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 
 // checkPorts looks at the scheduler's port and the data ports. With DMLC_LOCAL=1
 // there are Unix sockets instead.
-func (d *doctor) checkPorts(ctx context.Context) {
+func (d network) checkPorts(ctx context.Context) {
 	s := d.settings
 	if s.Local || s.RootURI == "" {
 		return
@@ -33,7 +33,7 @@ func (d *doctor) checkPorts(ctx context.Context) {
 }
 
 // checkFree opens the port on all addresses, and closes it again.
-func (d *doctor) checkFree(ctx context.Context, name string, port int, instead string) {
+func (d network) checkFree(ctx context.Context, name string, port int, instead string) {
 	err := d.sys.Listen(ctx, ":"+strconv.Itoa(port))
 	switch {
 	case err == nil:
@@ -50,8 +50,8 @@ func (d *doctor) checkFree(ctx context.Context, name string, port int, instead s
 // meetTime is how many times o.Reach the scheduler may take to say what it is.
 const meetTime = 3
 
-// checkScheduler tells whether what listens at the root port is a scheduler.
-func (d *doctor) checkScheduler(ctx context.Context, addr string) {
+// checkScheduler reports whether what listens at the root port is a scheduler.
+func (d network) checkScheduler(ctx context.Context, addr string) {
 	ctx, cancel := context.WithTimeout(ctx, meetTime*d.reach)
 	defer cancel()
 	err := d.sys.Scheduler(ctx, d.settings)
@@ -66,9 +66,8 @@ func (d *doctor) checkScheduler(ctx context.Context, addr string) {
 	}
 }
 
-// checkReach connects to the scheduler. That nobody answers is no failure: the
-// scheduler may start later.
-func (d *doctor) checkReach(ctx context.Context) {
+// checkReach connects to the scheduler. No answer is no failure: the scheduler may start later.
+func (d network) checkReach(ctx context.Context) {
 	addr := d.settings.RootAddr()
 	limited, cancel := context.WithTimeout(ctx, d.reach)
 	defer cancel()

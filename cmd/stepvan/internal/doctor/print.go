@@ -9,8 +9,8 @@ import (
 // colours of the statuses, as terminals take them.
 var colours = [...]string{OK: "\x1b[32m", Warn: "\x1b[33m", Fail: "\x1b[31m"}
 
-// Print writes one line for each check, what to do below it, and a last line that
-// counts. The error is that of w.
+// Print writes one line for each check, with its fix below, and a last line with the counts. The
+// error comes from w.
 func Print(w io.Writer, checks []Check, color bool) error {
 	width := 0
 	for _, c := range checks {
@@ -18,9 +18,9 @@ func Print(w io.Writer, checks []Check, color bool) error {
 	}
 	var b strings.Builder
 	for _, c := range checks {
-		fmt.Fprintf(&b, "%s  %-*s  %s\n", badge(c.Status, color), width, c.Name, c.Found)
+		fmt.Fprintf(&b, "%s  %-*s  %s\n", statusWord(c.Status, color), width, c.Name, c.Found)
 		if c.Fix != "" {
-			fmt.Fprintf(&b, "      %*s  %s %s\n", width, "", verb(c.Status), c.Fix)
+			fmt.Fprintf(&b, "      %*s  %s %s\n", width, "", fixLabel(c.Status), c.Fix)
 		}
 	}
 	b.WriteString(summary(checks))
@@ -28,7 +28,7 @@ func Print(w io.Writer, checks []Check, color bool) error {
 	return err
 }
 
-func badge(s Status, color bool) string {
+func statusWord(s Status, color bool) string {
 	word := fmt.Sprintf("%-4s", s)
 	if color {
 		return colours[s] + word + "\x1b[0m"
@@ -36,7 +36,7 @@ func badge(s Status, color bool) string {
 	return word
 }
 
-func verb(s Status) string {
+func fixLabel(s Status) string {
 	if s == OK {
 		return "better:"
 	}

@@ -71,8 +71,8 @@ func assignment(key, value string) string {
 	return text.Cut(key) + "=" + text.Cut(value)
 }
 
-// checkTraceFile looks for the directory of the trace file: it is written at the
-// end of a run, which is late to learn that it cannot be.
+// checkTraceFile looks for the folder of the trace file. A node writes the file at the end of a
+// run, when an error comes too late.
 func (d *doctor) checkTraceFile() {
 	file := d.settings.TraceFile
 	if file == "" {

@@ -17,8 +17,9 @@ func (d *doctor) wantsShm() bool {
 	return d.settings.Van == config.VanAuto || d.settings.Van == config.VanShm
 }
 
-// checkSharing looks at what nodes of this machine need to share memory, and at what they would use.
-func (d *doctor) checkSharing(ctx context.Context) {
+// checkSharing checks what nodes of this machine need to share memory, and which van they would
+// use.
+func (d sharing) checkSharing(ctx context.Context) {
 	if d.wantsShm() {
 		d.checkDirectory()
 		d.checkPeerMemory()
@@ -27,8 +28,8 @@ func (d *doctor) checkSharing(ctx context.Context) {
 	d.checkPair(ctx)
 }
 
-// checkDirectory looks at the directory in which nodes of this user find each other.
-func (d *doctor) checkDirectory() {
+// checkDirectory checks the folder in which nodes of this user find each other.
+func (d sharing) checkDirectory() {
 	dir, err := d.sys.Directory()
 	if err != nil {
 		if !filepath.IsAbs(dir) {
@@ -41,7 +42,8 @@ func (d *doctor) checkDirectory() {
 	d.ok("private directory", dir+", for this user alone")
 }
 
-// sharingStatus is how bad it is that memory cannot be shared: without it there is another van, unless it is demanded.
+// sharingStatus is the status when memory cannot be shared. Nodes then use another van, unless
+// STEPVAN_VAN demands shm.
 func (d *doctor) sharingStatus() Status {
 	if d.settings.Van == config.VanShm {
 		return Fail
@@ -49,9 +51,9 @@ func (d *doctor) sharingStatus() Status {
 	return Warn
 }
 
-// checkPeerMemory looks for process_vm_readv between processes of one user: it saves a copy of tensors
-// that are not in memory of stepvan's.
-func (d *doctor) checkPeerMemory() {
+// checkPeerMemory looks for process_vm_readv between processes of one user. The call saves a copy
+// of tensors outside stepvan's memory.
+func (d sharing) checkPeerMemory() {
 	const (
 		name  = "peer memory"
 		cost  = ", so tensors that are not in stepvan's memory are copied twice"
@@ -76,8 +78,8 @@ func (d *doctor) checkPeerMemory() {
 	}
 }
 
-// checkRings compares the memory that connections with peers of this machine take with what there is.
-func (d *doctor) checkRings() {
+// checkRings compares the memory of connections with peers on this machine with the free memory.
+func (d sharing) checkRings() {
 	each := config.Bytes(shmvan.SideBytes(d.settings.Grants))
 	peers := d.settings.Peers() - 1 // the scheduler carries no tensors
 	switch d.settings.Role {
@@ -99,8 +101,8 @@ func (d *doctor) checkRings() {
 	d.ok("ring memory", found)
 }
 
-// checkPair connects two nodes for a moment, and tells what would carry tensors between them.
-func (d *doctor) checkPair(ctx context.Context) {
+// checkPair connects two nodes for a moment. It reports which van would carry tensors between them.
+func (d sharing) checkPair(ctx context.Context) {
 	s := d.settings
 	if s.Van == config.VanRDMA || s.Van == config.VanMem {
 		return // nothing to choose
@@ -109,7 +111,7 @@ func (d *doctor) checkPair(ctx context.Context) {
 	defer cancel()
 	van, reason, err := d.sys.Pair(ctx, s)
 	if err != nil {
-		d.fail("van", "two nodes of this machine cannot connect: "+err.Error(), "set STEPVAN_VAN=auto, or mend what is said above")
+		d.fail("van", "two nodes of this machine cannot connect: "+err.Error(), "set STEPVAN_VAN=auto, or fix the findings above")
 		return
 	}
 	found := van + " between nodes of this machine (" + reason + ")"
@@ -117,7 +119,7 @@ func (d *doctor) checkPair(ctx context.Context) {
 		found += ", tcp with others"
 	}
 	if s.Van == config.VanAuto && van != string(config.VanShm) {
-		d.warn("van", found, "make shared memory possible, as said above: it is several times as fast; STEPVAN_VAN=tcp takes this for what is wanted")
+		d.warn("van", found, "fix the findings above: shared memory is several times as fast; STEPVAN_VAN=tcp accepts this van and ends the warning")
 		return
 	}
 	d.ok("van", found)

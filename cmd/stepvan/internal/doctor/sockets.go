@@ -7,11 +7,11 @@ import (
 	"github.com/stepvan/stepvan/config"
 )
 
-// socketBytes is what a socket should hold each way: a message of 1.75 MiB and the one behind it.
+// socketBytes is the size that a socket buffer should have: a message of 1.75 MiB and the next one.
 const socketBytes = 4 << 20
 
-// checkSockets looks at the largest socket buffers that may be asked for.
-func (d *doctor) checkSockets() {
+// checkSockets checks the largest socket buffers that a process may have.
+func (d network) checkSockets() {
 	s := d.settings
 	if s.Van != config.VanTCP && s.Van != config.VanAuto || s.Local {
 		return
@@ -24,7 +24,7 @@ func (d *doctor) checkSockets() {
 		}
 	}
 	if len(small) == 0 {
-		d.ok("socket buffers", fmt.Sprintf("%v can be had", config.Bytes(socketBytes)))
+		d.ok("socket buffers", fmt.Sprintf("up to %v or more are allowed", config.Bytes(socketBytes)))
 		return
 	}
 	d.warn("socket buffers", strings.Join(small, ", ")+": large messages take more rounds", "sysctl -w "+strings.Join(fix, " ")+" (in /etc/sysctl.d to keep it)")

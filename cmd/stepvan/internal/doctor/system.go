@@ -14,7 +14,7 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
-// System is what the doctor asks of the machine. Tests put their own answers in.
+// System is how the doctor reads the machine. Tests replace its functions.
 type System struct {
 	Root       fs.FS // the file system, for /proc and /sys
 	Lookup     func(ctx context.Context, host string) ([]string, error)
@@ -39,10 +39,10 @@ type Interface struct {
 	Addrs    []string // without prefix length
 }
 
-// unlimited is a limit that is none.
+// unlimited is the value of a limit that is switched off.
 const unlimited = unix.RLIM_INFINITY
 
-// ThisMachine answers from the machine that the process runs on.
+// ThisMachine reads the machine of this process.
 func ThisMachine() *System {
 	return &System{
 		Root:       os.DirFS("/"),

@@ -6,7 +6,7 @@ import (
 	"github.com/stepvan/stepvan/config"
 )
 
-// fromDefault is the source of a value that nobody has set.
+// fromDefault is the source of a value that was not set.
 const fromDefault = "default"
 
 // Changed returns the rows whose value is not the default.

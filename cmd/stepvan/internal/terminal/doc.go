@@ -1,3 +1,3 @@
-// Package terminal tells what the reader of an output can show. It keeps no state,
+// Package terminal finds out whether an output shows colours. It keeps no state,
 // and all may be called concurrently.
 package terminal

@@ -4,8 +4,8 @@
   python3 make_fixture.py MODEL_DIR      # the folder with the model's tokenizer.json
 
 Made with tokenizers 0.23.3. small.json is the model's tokenizer.json with a
-vocabulary cut to what the cases need (and what could mislead a greedy match), so
-that the tests need no download; cases.json holds the ids by both files.
+smaller vocabulary, so that the tests need no download. It has what the cases need, and
+what could mislead a greedy match. cases.json holds the ids by both files.
 """
 import json
 import sys

@@ -27,18 +27,18 @@ import (
 	"github.com/stepvan/stepvan/worker"
 )
 
-// An outpost is a server without a scheduler, which lives on while workers come and go.
+// A linkServer is a server without a scheduler, which lives on while workers come and go.
 
-// road is how outposts and their visitors reach each other.
-type road struct {
+// transportKind is how link servers and their clients reach each other.
+type transportKind struct {
 	name  string
 	maker func(dir string, mem *tensor.Allocator) link.VanMaker
 	addr  func(dir string) string // to listen at
 	alone bool                    // within one process only
 }
 
-// roads are all.
-func roads() []road {
+// transportKinds are all.
+func transportKinds() []transportKind {
 	tcp := func(o tcpvan.Options) func(string, *tensor.Allocator) link.VanMaker {
 		return func(string, *tensor.Allocator) link.VanMaker {
 			return func(p van.Placer, _ func()) (van.Van, error) {
@@ -49,10 +49,10 @@ func roads() []road {
 		}
 	}
 	network := memvan.NewNetwork(memvan.NetworkOptions{})
-	return []road{
+	return []transportKind{
 		{name: "tcp", maker: tcp(tcpvan.Options{}), addr: func(string) string { return "tcp://127.0.0.1:0" }},
 		{name: "unix", maker: tcp(tcpvan.Options{Local: true}), addr: func(dir string) string { return "unix://" + filepath.Join(dir, "outpost") }},
-		{name: "mem", alone: true, addr: func(string) string { return "mem://outpost:0" }, maker: func(string, *tensor.Allocator) link.VanMaker {
+		{name: "mem", alone: true, addr: func(string) string { return "mem://linkserver:0" }, maker: func(string, *tensor.Allocator) link.VanMaker {
 			return func(p van.Placer, wake func()) (van.Van, error) {
 				return memvan.New(network, memvan.Options{Placer: p, Wake: wake, OneSided: true})
 			}
@@ -65,23 +65,23 @@ func roads() []road {
 	}
 }
 
-// roadOf finds one by its name.
-func roadOf(name string) (road, error) {
-	for _, r := range roads() {
+// transportKindOf finds one by its name.
+func transportKindOf(name string) (transportKind, error) {
+	for _, r := range transportKinds() {
 		if r.name == name {
 			return r, nil
 		}
 	}
-	return road{}, fmt.Errorf("there is no road %q", name)
+	return transportKind{}, fmt.Errorf("there is no transportKind %q", name)
 }
 
-// post is a node at the end of a road.
-type post struct {
+// transportNode is a node at the end of a transportKind.
+type transportNode struct {
 	mem  *tensor.Allocator
 	node *link.Transport
 }
 
-func newPost(r road, dir string, id wire.PeerID, name string) (*post, error) {
+func newTransportNode(r transportKind, dir string, id wire.PeerID, name string) (*transportNode, error) {
 	mem, err := tensor.NewAllocator(tensor.Options{Name: name})
 	if err != nil {
 		return nil, err
@@ -91,24 +91,24 @@ func newPost(r road, dir string, id wire.PeerID, name string) (*post, error) {
 		return nil, err
 	}
 	n.SetIdentity(link.Identity{Node: id, Incarnation: 1, Name: name})
-	return &post{mem, n}, nil
+	return &transportNode{mem, n}, nil
 }
 
 // close ends the node, which must hold no memory any more.
-func (p *post) close() error { return errors.Join(p.node.Close(), p.mem.Close()) }
+func (p *transportNode) close() error { return errors.Join(p.node.Close(), p.mem.Close()) }
 
 const (
-	outpostID wire.PeerID = 1
-	visitorID wire.PeerID = 100
-	strangers wire.PeerID = 101 // a worker that the outpost waits for and that never comes
+	linkServerID wire.PeerID = 1
+	linkClientID wire.PeerID = 100
+	strangers    wire.PeerID = 101 // a worker that the link server waits for and that never comes
 )
 
-// visit is the payload of one exchange with an outpost.
+// visit is the payload of one exchange with a link server.
 var visit = load{Placed: 64 << 10, Pooled: 3000, Pull: 100 << 10}
 
-// outpost is the server.
-type outpost struct {
-	*post
+// linkServer is the server.
+type linkServer struct {
+	*transportNode
 	server *server.Server
 	addr   string
 	book   *book
@@ -127,23 +127,23 @@ type watch struct {
 
 func (w watch) Deliver(m *link.Inbound)       { m.Release() }
 func (w watch) Lost(s *link.Session, _ error) { w.report(event{Kind: evDead, Text: s.Peer().Name}) }
-func (o *outpost) wrong(what string, err error) {
+func (o *linkServer) wrong(what string, err error) {
 	o.report(event{Kind: evWrong, Text: fmt.Sprintf("%s: %v", what, err)})
 }
-func visitKey(what int) tensor.Key                             { return keyOf(0, 0, 0, what) }
-func visitLabel(from uint64, key tensor.Key, seq uint64) label { return label{from, uint64(key), seq} }
+func clientKey(what int) tensor.Key                             { return keyOf(0, 0, 0, what) }
+func clientLabel(from uint64, key tensor.Key, seq uint64) label { return label{from, uint64(key), seq} }
 
-func newOutpost(r road, dir string, report sink) (*outpost, error) {
-	p, err := newPost(r, dir, outpostID, "outpost")
+func newLinkServer(r transportKind, dir string, report sink) (*linkServer, error) {
+	p, err := newTransportNode(r, dir, linkServerID, "outpost")
 	if err != nil {
 		return nil, err
 	}
-	o := &outpost{post: p, book: newBook(visit.Pull), report: report}
+	o := &linkServer{transportNode: p, book: newBook(visit.Pull), report: report}
 	p.node.Handle(link.ChannelControl, watch{report: report})
 	if o.server, err = server.New(p.node, server.Options{Policy: server.AnyReady, Handles: 16, Log: zerolog.Nop()}); err != nil {
 		return nil, err
 	}
-	if err = o.server.Join(0, []server.Worker{{Rank: 0, Name: "visitor", ID: visitorID}, {Rank: 1, Name: "stranger", ID: strangers}}); err != nil {
+	if err = o.server.Join(0, []server.Worker{{Rank: 0, Name: "visitor", ID: linkClientID}, {Rank: 1, Name: "stranger", ID: strangers}}); err != nil {
 		return nil, err
 	}
 	if o.buffer, err = p.mem.Empty(tensor.Uint8, visit.Placed); err != nil {
@@ -152,7 +152,7 @@ func newOutpost(r road, dir string, report sink) (*outpost, error) {
 	if o.out, err = p.mem.Empty(tensor.Uint8, visit.Pull); err != nil {
 		return nil, err
 	}
-	if _, err = o.server.RegisterRecvBuffer(o.buffer, []stepvan.Rank{0}, []tensor.Key{visitKey(placedKey)}); err != nil {
+	if _, err = o.server.RegisterRecvBuffer(o.buffer, []stepvan.Rank{0}, []tensor.Key{clientKey(placedKey)}); err != nil {
 		return nil, err
 	}
 	bound, err := p.node.Listen(r.addr(dir))
@@ -165,7 +165,7 @@ func newOutpost(r road, dir string, report sink) (*outpost, error) {
 }
 
 // serve answers visitors until the server is closed.
-func (o *outpost) serve() {
+func (o *linkServer) serve() {
 	for {
 		err := o.server.GetBatchInto(context.Background(), server.AnyReady, &o.batch)
 		if errors.Is(err, stepvan.ErrClosed) {
@@ -185,14 +185,14 @@ func (o *outpost) serve() {
 }
 
 // answer checks a request, whose number is the first pull's key, and answers it.
-func (o *outpost) answer(r server.Request) error {
+func (o *linkServer) answer(r server.Request) error {
 	seq := uint64(r.Pulls()[0].Key)
 	for i, t := range r.Pushes() {
-		if err := o.book.check(visitLabel(1, r.PushKeys()[i], seq), t.Bytes()); err != nil {
-			o.wrong("push of a visitor", err)
+		if err := o.book.check(clientLabel(1, r.PushKeys()[i], seq), t.Bytes()); err != nil {
+			o.wrong("push of a linkClient", err)
 		}
 	}
-	copy(o.out.Bytes(), o.book.page(visitLabel(2, visitKey(pullKey), seq), visit.Pull))
+	copy(o.out.Bytes(), o.book.page(clientLabel(2, clientKey(pullKey), seq), visit.Pull))
 	res, err := o.server.Respond([]tensor.Tensor{o.out}, r.ID)
 	if err != nil {
 		return err
@@ -203,16 +203,16 @@ func (o *outpost) answer(r server.Request) error {
 	return nil
 }
 
-func (o *outpost) close() error {
+func (o *linkServer) close() error {
 	err := o.server.Close()
 	o.group.Wait()
-	return errors.Join(err, o.node.Close(), o.buffer.Region().Close(), o.out.Region().Close(), o.post.close())
+	return errors.Join(err, o.node.Close(), o.buffer.Region().Close(), o.out.Region().Close(), o.transportNode.close())
 }
 
 // call is one visit: a worker starts, connects, exchanges n times and stops. What is
 // not n is endless; each exchange is checked.
-func call(r road, dir string, b *book, addr string, n int, done func(int)) (err error) {
-	p, err := newPost(r, dir, visitorID, "visitor")
+func call(r transportKind, dir string, b *book, addr string, n int, done func(int)) (err error) {
+	p, err := newTransportNode(r, dir, linkClientID, "visitor")
 	if err != nil {
 		return err
 	}
@@ -251,16 +251,16 @@ func call(r road, dir string, b *book, addr string, n int, done func(int)) (err 
 // exchange is number seq of a visit.
 func exchange(w *worker.Worker, b *book, mem []tensor.Tensor, seq uint64) error {
 	for what, t := range mem[:2] {
-		copy(t.Bytes(), b.page(visitLabel(1, visitKey(what), seq), int64(t.Len())))
+		copy(t.Bytes(), b.page(clientLabel(1, clientKey(what), seq), int64(t.Len())))
 	}
-	h, err := w.PushPull(mem[:2], []tensor.Key{visitKey(placedKey), visitKey(pooledKey)}, mem[2:], []tensor.Key{tensor.Key(seq)})
+	h, err := w.PushPull(mem[:2], []tensor.Key{clientKey(placedKey), clientKey(pooledKey)}, mem[2:], []tensor.Key{tensor.Key(seq)})
 	if err != nil {
 		return err
 	}
 	if err := h.WaitFor(bound); err != nil {
 		return err
 	}
-	return b.check(visitLabel(2, visitKey(pullKey), seq), mem[2].Bytes())
+	return b.check(clientLabel(2, clientKey(pullKey), seq), mem[2].Bytes())
 }
 
 // calls are the visits of the warm-up and of the proof.
@@ -273,11 +273,11 @@ func calls() (warm, proof int) {
 
 // A server that lives on is as it was after any number of workers that came, exchanged and left: in one process.
 func TestVisitorsOfOneProcessLeaveNothingSoak(t *testing.T) {
-	for _, r := range roads() {
+	for _, r := range transportKinds() {
 		t.Run(r.name, func(t *testing.T) {
 			events := make(chan event, 4096)
 			dir := private(t)
-			o, err := newOutpost(r, dir, func(e event) { events <- e })
+			o, err := newLinkServer(r, dir, func(e event) { events <- e })
 			require.NoError(t, err)
 			b := newBook(visit.Pull)
 			come := func(n int) {
@@ -304,19 +304,21 @@ func TestVisitorsOfOneProcessLeaveNothingSoak(t *testing.T) {
 // The same with the server and the workers in two processes; and then workers that are killed at a
 // random moment of an exchange.
 func TestVisitorsOfProcessesLeaveNothingSoak(t *testing.T) {
-	for _, r := range roads() {
+	for _, r := range transportKinds() {
 		if r.alone {
 			continue
 		}
 		t.Run(r.name, func(t *testing.T) {
 			dir := private(t)
 			s := shape{workers: 1, servers: 1}.settings(overTCP, ps.RoleServer, 0, 1)
-			o := spawn(t, s, job{Program: "outpost", Road: r.name, Dir: dir})
+			o := spawn(t, s, job{Program: "link server", Transport: r.name, Dir: dir})
 			addr := o.await(evStarted, nil).Text
 			s.Role = ps.RoleWorker
-			visitor := func() *child { return spawn(t, s, job{Program: "visitor", Road: r.name, Dir: dir, Addr: addr}) }
+			linkClient := func() *child {
+				return spawn(t, s, job{Program: "link client", Transport: r.name, Dir: dir, Addr: addr})
+			}
 
-			v := visitor()
+			v := linkClient()
 			come := func(n int) {
 				for range n {
 					v.tell(command{Do: doCycle, Count: 3})
@@ -328,14 +330,14 @@ func TestVisitorsOfProcessesLeaveNothingSoak(t *testing.T) {
 			come(warm)
 			before := []vitals{o.sample(), v.sample()}
 			come(proof)
-			requireFlat(t, "the outpost", before[0], o.sample)
-			requireFlat(t, "the visitor", before[1], v.sample)
+			requireFlat(t, "the linkServer", before[0], o.sample)
+			requireFlat(t, "the linkClient", before[1], v.sample)
 			v.tell(command{Do: doStop})
 			require.Empty(t, v.end())
 
 			kills, random := proof/10, rand.New(rand.NewPCG(1, 2))
 			for range kills {
-				v := visitor()
+				v := linkClient()
 				v.tell(command{Do: doCycle, Count: -1})
 				v.await(evMark, nil)
 				time.Sleep(time.Duration(random.Int64N(int64(2 * time.Millisecond))))
@@ -343,7 +345,7 @@ func TestVisitorsOfProcessesLeaveNothingSoak(t *testing.T) {
 				took := since(o.await(evDead, nil).At, at)
 				require.LessOrEqual(t, took, noticed)
 			}
-			requireFlat(t, fmt.Sprintf("the outpost, with %d killed visitors", kills), before[0], o.sample)
+			requireFlat(t, fmt.Sprintf("the linkServer, with %d killed visitors", kills), before[0], o.sample)
 			o.tell(command{Do: doStop})
 			require.Empty(t, o.end())
 			require.Empty(t, files(t, dir))
@@ -351,17 +353,17 @@ func TestVisitorsOfProcessesLeaveNothingSoak(t *testing.T) {
 	}
 }
 
-// outpost runs one until it is told to stop.
-func (c *conductor) outpost(context.Context) error {
+// linkServer runs a link server until the stop command.
+func (c *childProgram) linkServer(context.Context) error {
 	was, err := takeStock()
 	if err != nil {
 		return err
 	}
-	r, err := roadOf(c.job.Road)
+	r, err := transportKindOf(c.job.Transport)
 	if err != nil {
 		return err
 	}
-	o, err := newOutpost(r, c.job.Dir, c.report)
+	o, err := newLinkServer(r, c.job.Dir, c.report)
 	if err != nil {
 		return err
 	}
@@ -380,9 +382,10 @@ func (c *conductor) outpost(context.Context) error {
 	return nil
 }
 
-// visitor visits an outpost whenever it is told to, with so many exchanges; without end when that is negative.
-func (c *conductor) visitor(ctx context.Context) error {
-	r, err := roadOf(c.job.Road)
+// linkClient connects to a link server at each command, with that many exchanges. A negative number
+// means without end.
+func (c *childProgram) linkClient(ctx context.Context) error {
+	r, err := transportKindOf(c.job.Transport)
 	if err != nil {
 		return err
 	}

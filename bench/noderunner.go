@@ -12,10 +12,10 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
-// member is a node of a measurement and the line on which it takes commands. One goroutine.
-type member struct {
+// nodeRunner runs the commands of the coordinator on one node. One goroutine uses it.
+type nodeRunner struct {
 	node     *ps.Node
-	line     *line
+	line     *controlConn
 	spec     *spec
 	worker   *worker         // of a worker
 	server   *server         // of a server
@@ -25,10 +25,10 @@ type member struct {
 	profile  profile
 }
 
-// run says hello, obeys until told to finish, and stops the node.
-func (m *member) run(ctx context.Context) error {
+// run sends hello, runs commands until finish, and stops the node.
+func (m *nodeRunner) run(ctx context.Context) error {
 	defer m.close()
-	release := m.line.closeWith(ctx)
+	release := m.line.closeWhenDone(ctx)
 	defer release()
 	if err := m.line.send(hello{Role: m.node.Role(), Rank: int(m.node.Rank())}); err != nil {
 		return m.lost(ctx, err)
@@ -41,9 +41,9 @@ func (m *member) run(ctx context.Context) error {
 		if c.Verb == verbFinish {
 			return errors.Join(m.profile.stop(), m.node.Stop(ctx), m.line.send(&reply{}))
 		}
-		r, err := m.obey(ctx, &c)
+		r, err := m.handleCommand(ctx, &c)
 		if err != nil {
-			_ = m.line.send(&reply{Error: err.Error()}) // err tells more than what this one might say
+			_ = m.line.send(&reply{Error: err.Error()}) // the error of the command says more than an error of send
 			return err
 		}
 		if err := m.line.send(r); err != nil {
@@ -52,15 +52,15 @@ func (m *member) run(ctx context.Context) error {
 	}
 }
 
-// lost is the error when the line broke.
-func (m *member) lost(ctx context.Context, err error) error {
+// lost is the error after the connection broke.
+func (m *nodeRunner) lost(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("%s: the process that measures is gone: %w", m.node, err)
+	return fmt.Errorf("%s: the measuring process is gone: %w", m.node, err)
 }
 
-func (m *member) close() {
+func (m *nodeRunner) close() {
 	m.line.conn.Close()
 	if m.answerer != nil {
 		m.answerer.Close()
@@ -70,8 +70,8 @@ func (m *member) close() {
 	}
 }
 
-// obey does what a command says.
-func (m *member) obey(ctx context.Context, c *command) (*reply, error) {
+// handleCommand runs a command and returns the reply.
+func (m *nodeRunner) handleCommand(ctx context.Context, c *command) (*reply, error) {
 	if c.Verb == verbPrepare {
 		return &reply{}, m.prepare(c.Spec)
 	}
@@ -105,7 +105,7 @@ func (m *member) obey(ctx context.Context, c *command) (*reply, error) {
 }
 
 // prepare makes the program of the node's role.
-func (m *member) prepare(s *spec) (err error) {
+func (m *nodeRunner) prepare(s *spec) (err error) {
 	if m.spec = s; s == nil {
 		return errs.Invalid("%s without a specification", verbPrepare)
 	}
@@ -115,7 +115,7 @@ func (m *member) prepare(s *spec) (err error) {
 		}
 	}
 	if m.node.Role() == config.RoleWorker {
-		if err := travelsBy(m.node.Connections(), s.Van); err != nil {
+		if err := checkVan(m.node.Connections(), s.Van); err != nil {
 			return fmt.Errorf("%s: %w", m.node, err)
 		}
 		m.worker, err = newWorker(m.node, s)
@@ -125,8 +125,8 @@ func (m *member) prepare(s *spec) (err error) {
 	return err
 }
 
-// travelsBy makes sure that what is measured is what was asked for.
-func travelsBy(all ps.Connections, wanted Van) error {
+// checkVan makes sure that the payload travels by the wanted van.
+func checkVan(all ps.Connections, wanted Van) error {
 	for _, c := range all {
 		if Van(c.Van) != wanted {
 			return errs.Invalid("%v is reached by %s and not by %s (%s): unset the STEPVAN_ and DMLC_ variables that choose", c.Peer, c.Van, wanted, c.Reason)
@@ -135,15 +135,15 @@ func travelsBy(all ps.Connections, wanted Van) error {
 	return nil
 }
 
-// open has a server listen for the limit's worker.
-func (m *member) open() (*reply, error) {
+// open listens for worker 0 of the limit.
+func (m *nodeRunner) open() (*reply, error) {
 	a, addr, err := limit.Listen(m.spec.Limit)
 	m.answerer = a
 	return &reply{Addr: addr}, err
 }
 
-// connect has worker 0 connect to the servers of the limit.
-func (m *member) connect(ctx context.Context, addrs []string) (err error) {
+// connect connects worker 0 to the servers of the limit.
+func (m *nodeRunner) connect(ctx context.Context, addrs []string) (err error) {
 	m.copier = limit.NewCopier(m.spec.Limit.Push + m.spec.Limit.Pull)
 	m.caller, err = limit.Connect(ctx, m.spec.Limit, addrs...)
 	return err
@@ -153,7 +153,7 @@ func (m *member) connect(ctx context.Context, addrs []string) (err error) {
 const copyTime = time.Millisecond
 
 // runLimit exchanges the same bytes without stepvan.
-func (m *member) runLimit(count int) (*reply, error) {
+func (m *nodeRunner) runLimit(count int) (*reply, error) {
 	switch {
 	case m.answerer != nil:
 		return &reply{}, limitError(m.answerer.Run(count))

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// member is a child and all that belongs to it.
-type member struct {
+// childProcess is a child with its process and its pipes.
+type childProcess struct {
 	child  Child
-	index  int // of its colour
+	index  int // chooses its colour
 	path   string
 	args   []string
 	env    []string
@@ -27,8 +27,8 @@ type member struct {
 	resErr error
 }
 
-// start runs the child. Readers of its pipes are added to readers.
-func (m *member) start(plan *Plan, p *printer, readers *sync.WaitGroup) error {
+// start runs the child, and adds the readers of its pipes to readers.
+func (m *childProcess) start(plan *Plan, p *printer, readers *sync.WaitGroup) error {
 	m.cmd = &exec.Cmd{
 		Path: m.path, Args: m.args, Env: m.env, Dir: plan.Dir,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
@@ -49,8 +49,8 @@ func (m *member) start(plan *Plan, p *printer, readers *sync.WaitGroup) error {
 	return nil
 }
 
-// connect makes the pipes. Standard input is /dev/null: no child can wait for a terminal.
-func (m *member) connect(plan *Plan) (writeEnds []*os.File, err error) {
+// connect makes the pipes. Standard input is /dev/null, so that no child waits for a terminal.
+func (m *childProcess) connect(plan *Plan) (writeEnds []*os.File, err error) {
 	n := 2
 	if plan.Result != nil {
 		n = 3
@@ -66,9 +66,9 @@ func (m *member) connect(plan *Plan) (writeEnds []*os.File, err error) {
 	return writeEnds, nil
 }
 
-// read starts one goroutine for each pipe; they end with the last process that
-// holds the other end, or when close is called.
-func (m *member) read(plan *Plan, p *printer, readers *sync.WaitGroup) {
+// read starts one goroutine for each pipe. A goroutine ends with the last process that holds the
+// other end, or at close.
+func (m *childProcess) read(plan *Plan, p *printer, readers *sync.WaitGroup) {
 	name := m.child.String()
 	readers.Go(func() { pump(m.pipes[0], p.stream(name, m.index, nil), p, plan.Stdout) })
 	readers.Go(func() { pump(m.pipes[1], p.stream(name, m.index, &m.tail), p, plan.Stderr) })
@@ -77,10 +77,10 @@ func (m *member) read(plan *Plan, p *printer, readers *sync.WaitGroup) {
 	}
 }
 
-// readSize is how much is read, and so printed, at once.
+// readSize is the number of bytes of one read, and so of one print.
 const readSize = 32 << 10
 
-// pump prints what comes from a pipe until its end.
+// pump prints the content of a pipe until its end.
 func pump(from io.Reader, s *stream, p *printer, to io.Writer) {
 	buf := make([]byte, readSize)
 	for {
@@ -94,14 +94,14 @@ func pump(from io.Reader, s *stream, p *printer, to io.Writer) {
 }
 
 // close ends the readers.
-func (m *member) close() {
+func (m *childProcess) close() {
 	for _, f := range m.pipes {
 		_ = f.Close()
 	}
 }
 
-// failure is how the child has ended, or nil when all was well.
-func (m *member) failure() *Failure {
+// failure is how the child ended; nil after success.
+func (m *childProcess) failure() *Failure {
 	status, ok := m.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	switch {
 	case !ok, status.Exited() && status.ExitStatus() == 0:

@@ -10,44 +10,45 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// Sizes and time of one layer of Step-3: 128 tokens of hidden size 7168, pushed as
-// fp8 and pulled as bf16; three stages of 273 us.
+// Sizes and time of one layer of Step-3. It has 128 tokens of hidden size 7168, pushed as
+// fp8 and pulled as bf16, and three stages of 273 us.
 const (
 	afdPush     Size = 896 << 10
 	afdStage         = 273 * time.Microsecond
 	weightsPush Size = 256 << 20
-	fewBytes    Size = 8
+	smallBytes  Size = 8
 )
 
 const (
 	defaultDuration = 3 * time.Second
 	defaultRounds   = 10
 	defaultStarts   = 10
-	mostNodes       = 1 << 12
+	maxNodes        = 1 << 12
 	batchInflight   = 64 // batches between two barriers, which take much longer
-	mostInflight    = 1 << 15
+	maxInflight     = 1 << 15
 )
 
-// complete fills in defaults. The error joins every mistake, in the words of the flags.
-func (o Options) complete() (Options, error) {
-	fill(&o.Workload, Echo)
-	fill(&o.Van, TCP)
-	fill(&o.Progress, progressAuto)
-	fill(&o.Nodes, GoNodes)
-	fill(&o.Rounds, defaultRounds)
-	o.fillNodes()
-	o.fillSizes()
+// withDefaults sets what is zero to its default. The error joins every mistake, in the words of the
+// flags.
+func (o Options) withDefaults() (Options, error) {
+	setDefault(&o.Workload, Echo)
+	setDefault(&o.Van, TCP)
+	setDefault(&o.Progress, progressAuto)
+	setDefault(&o.Nodes, GoNodes)
+	setDefault(&o.Rounds, defaultRounds)
+	o.setNodeDefaults()
+	o.setSizeDefaults()
 	if o.Count == 0 {
-		fill(&o.Duration, defaultDuration)
+		setDefault(&o.Duration, defaultDuration)
 	}
 	mistakes := []error{
 		oneOf("--workload", o.Workload, Workloads),
 		oneOf("--van", o.Van, Vans),
 		oneOf("--progress", o.Progress, Progresses),
 		oneOf("--nodes", o.Nodes, slices.Concat(AllNodes, Peers)),
-		within("--workers", int64(o.Workers), 1, mostNodes),
-		within("--servers", int64(o.Servers), 1, mostNodes),
-		within("--inflight", int64(o.Inflight), 1, mostInflight),
+		within("--workers", int64(o.Workers), 1, maxNodes),
+		within("--servers", int64(o.Servers), 1, maxNodes),
+		within("--inflight", int64(o.Inflight), 1, maxInflight),
 		within("--rounds", int64(o.Rounds), 1, 1<<20),
 		within("--count", int64(o.Count), 0, 1<<40),
 		within("--push", int64(o.Push), 1, 1<<40),
@@ -56,55 +57,55 @@ func (o Options) complete() (Options, error) {
 		within("--compute", int64(o.Compute), 0, int64(time.Minute)),
 		within("--pin", int64(o.Pin), 0, int64(runtime.NumCPU())),
 		within("--duration", int64(o.Duration), 0, int64(24*time.Hour)),
-		o.contradiction(),
+		o.checkCombinations(),
 	}
 	return o, errors.Join(mistakes...)
 }
 
-// fillNodes gives the workload its nodes.
-func (o *Options) fillNodes() {
+// setNodeDefaults sets the numbers of nodes and of exchanges in flight of the workload.
+func (o *Options) setNodeDefaults() {
 	switch o.Workload {
 	case Incast:
-		fill(&o.Workers, 8)
+		setDefault(&o.Workers, 8)
 	case Batch:
-		fill(&o.Workers, 8)
-		fill(&o.Inflight, batchInflight)
+		setDefault(&o.Workers, 8)
+		setDefault(&o.Inflight, batchInflight)
 	case Fanout:
-		fill(&o.Servers, 4)
+		setDefault(&o.Servers, 4)
 	case AFD3:
-		fill(&o.Inflight, 3)
-		fill(&o.Compute, afdStage)
+		setDefault(&o.Inflight, 3)
+		setDefault(&o.Compute, afdStage)
 	}
-	fill(&o.Workers, 1)
-	fill(&o.Servers, 1)
-	fill(&o.Inflight, 1)
+	setDefault(&o.Workers, 1)
+	setDefault(&o.Servers, 1)
+	setDefault(&o.Inflight, 1)
 }
 
-// fillSizes gives the workload its sizes.
-func (o *Options) fillSizes() {
+// setSizeDefaults sets the sizes of the workload.
+func (o *Options) setSizeDefaults() {
 	switch o.Workload {
 	case AFD, AFD3:
-		fill(&o.Push, afdPush)
-		fill(&o.Pull, 2*o.Push)
+		setDefault(&o.Push, afdPush)
+		setDefault(&o.Pull, 2*o.Push)
 	case Weights:
-		fill(&o.Push, weightsPush)
-		fill(&o.Pull, fewBytes)
+		setDefault(&o.Push, weightsPush)
+		setDefault(&o.Pull, smallBytes)
 	default:
-		fill(&o.Push, fewBytes)
-		fill(&o.Pull, o.Push)
+		setDefault(&o.Push, smallBytes)
+		setDefault(&o.Pull, o.Push)
 	}
 }
 
-// contradiction finds what does not go together.
-func (o *Options) contradiction() error {
-	return errors.Join(o.wrongSizes(), o.wrongPlace(), o.wrongWorkload(), o.wrongNodes())
+// checkCombinations finds options that exclude each other.
+func (o *Options) checkCombinations() error {
+	return errors.Join(o.checkSizes(), o.checkProcesses(), o.checkWorkload(), o.checkNodes())
 }
 
-func (o *Options) wrongSizes() error {
+func (o *Options) checkSizes() error {
 	switch {
 	case o.echoes() && o.Pull != o.Push:
 		return errs.Invalid("--pull %v differs from --push %v: %s answers with what it gets; leave --pull out, or use --workload afd", o.Pull, o.Push, o.Workload)
-	case o.Workload == Barrier && o.Push != fewBytes:
+	case o.Workload == Barrier && o.Push != smallBytes:
 		return errs.Invalid("--push %v has no meaning for --workload barrier, which carries no tensors", o.Push)
 	case o.Workload != Echo && o.Bulk != 0:
 		return errs.Invalid("--bulk needs --workload echo: with lock-step every request waits for all workers")
@@ -112,19 +113,19 @@ func (o *Options) wrongSizes() error {
 	return nil
 }
 
-func (o *Options) wrongPlace() error {
+func (o *Options) checkProcesses() error {
 	switch {
-	case o.Workload == Start && o.inside():
+	case o.Workload == Start && o.inOneProcess():
 		return errs.Invalid("--workload start is about processes: use --van tcp, unix or shm, without --one-process")
-	case o.inside() && o.Pin != 0:
+	case o.inOneProcess() && o.Pin != 0:
 		return errs.Invalid("--pin is for processes: use --van tcp, unix or shm without --one-process, or start this program with taskset")
-	case !o.inside() && len(o.Node) == 0:
+	case !o.inOneProcess() && len(o.Node) == 0:
 		return errs.Invalid("Options.Node is missing: the command line of the program for each process")
 	}
 	return nil
 }
 
-func (o *Options) wrongWorkload() error {
+func (o *Options) checkWorkload() error {
 	switch {
 	case o.Workload == Start && o.Profile != "":
 		return errs.Invalid("--profile has nothing to measure with --workload start: use another")
@@ -140,13 +141,13 @@ func (o *Options) wrongWorkload() error {
 	return nil
 }
 
-// echoes tells whether the answers are what was pushed.
+// echoes reports whether the answers are the pushed bytes.
 func (o *Options) echoes() bool { return echoes(o.Workload) }
 
 func echoes(w Workload) bool { return w != AFD && w != AFD3 && w != Weights }
 
-// fill sets what is zero.
-func fill[T comparable](value *T, preset T) {
+// setDefault sets a value that is zero.
+func setDefault[T comparable](value *T, preset T) {
 	var zero T
 	if *value == zero {
 		*value = preset

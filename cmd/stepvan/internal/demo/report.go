@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stepvan/stepvan/examples/afd"
+	process "github.com/stepvan/stepvan/examples/afd/demo"
 	"github.com/stepvan/stepvan/examples/afd/model"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/trace"
@@ -15,7 +16,7 @@ import (
 func (o *Options) introduce() {
 	if o.Synthetic {
 		o.say("%d workers push activations of Step-3's shape (%s out, %s back per server) to %d servers, %d micro-batches in flight.\n",
-			o.Workers, kib(pushBytes), kib(pullBytes), o.Servers, inFlight)
+			o.Workers, kib(process.PushBytes), kib(process.PullBytes), o.Servers, process.InFlight)
 		return
 	}
 	o.say("all-MiniLM-L6-v2, split: attention in %d workers, a slice of every FFN in each of %d servers;\nevery layer's activations cross by push_pull, %d micro-batches in flight.\n",
@@ -24,7 +25,7 @@ func (o *Options) introduce() {
 
 func kib(n int) string { return fmt.Sprintf("%g KiB", float64(n)/1024) }
 
-func (o *Options) report(results []result, took time.Duration) error {
+func (o *Options) report(results []process.Result, took time.Duration) error {
 	if !o.Synthetic {
 		if err := o.reportEmbeddings(results, took); err != nil {
 			return err
@@ -40,7 +41,7 @@ func (o *Options) report(results []result, took time.Duration) error {
 	return summary.Table(o.Output)
 }
 
-func (o *Options) reportEmbeddings(results []result, took time.Duration) error {
+func (o *Options) reportEmbeddings(results []process.Result, took time.Duration) error {
 	var all []model.Embedding
 	for i := range results {
 		all = append(all, results[i].Embeddings...)
@@ -65,8 +66,9 @@ func (o *Options) reportEmbeddings(results []result, took time.Duration) error {
 	return nil
 }
 
-// reportVans tells what carried the tensors: in a few words where all pairs had the same.
-func (o *Options) reportVans(results []result) {
+// reportVans lists the vans that carried the tensors. One line is enough when all pairs used the
+// same.
+func (o *Options) reportVans(results []process.Result) {
 	var all ps.Connections
 	for i := range results {
 		all = append(all, results[i].Vans...)
@@ -84,7 +86,7 @@ func (o *Options) reportVans(results []result) {
 	}
 }
 
-// firstDifference compares bits; -1: none.
+// firstDifference compares bits. It returns -1 when there is no difference.
 func firstDifference(want, got []model.Embedding) int {
 	for i := range want {
 		if len(want[i]) != len(got[i]) {

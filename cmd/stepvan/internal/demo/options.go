@@ -5,30 +5,29 @@ import (
 	"os"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/launch"
 )
 
-// Options of a demonstration.
+// Options describe a demonstration.
 type Options struct {
 	Workers, Servers int
-	ModelDir         string // of the model's files; "": the user's cache
-	Query            string // the sentence whose nearest are shown
-	Synthetic        bool   // no model: exchanges of Step-3's shapes
-	Exchanges        int    // per worker, synthetic only
-	Trace            string // file for the trace of the run
+	ModelDir         string         // folder of the model's files; "": the user's cache
+	Query            string         // the report lists the sentences nearest to this one
+	Synthetic        bool           // no model: exchanges of Step-3's shapes
+	Exchanges        int            // of each worker; synthetic only
+	Trace            string         // file for the trace of the run
+	Self             launch.Program // runs stepvan
 	Output           io.Writer
 	Errors           io.Writer
 	Color            bool
 	Signals          <-chan os.Signal // stop the run; nil: none
 }
 
-// DefaultQuery has its answers among the shipped sentences.
+// DefaultQuery has near sentences among those that ship with the example.
 const DefaultQuery = "a wealthy bachelor is looking for a bride"
 
-// DefaultTrace is where the trace goes unless told otherwise; git ignores it.
+// DefaultTrace is the default file of the trace. Git ignores it.
 const DefaultTrace = "stepvan-trace.json"
-
-// maxTokens of a micro-batch: both sides must know it.
-const maxTokens = 256
 
 func (o *Options) check() error {
 	switch {

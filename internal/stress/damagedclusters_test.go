@@ -14,12 +14,12 @@ import (
 )
 
 var (
-	hurtSeed  = flag.Uint64("hurt.seed", 0, "replay the one hurt cluster that has this seed")
-	hurtCount = flag.Int("hurt.clusters", 0, "how many hurt clusters live; 0: 6000 in the long form, a few in the short form")
-	hurtFirst = flag.Uint64("hurt.first", 0, "seed of the first hurt cluster; 0: from the clock in the long form, else 1")
+	hurtSeed  = flag.Uint64("hurt.seed", 0, "replay the one damagedCluster cluster that has this seed")
+	hurtCount = flag.Int("hurt.clusters", 0, "how many damagedCluster clusters live; 0: 6000 in the long form, a few in the short form")
+	hurtFirst = flag.Uint64("hurt.first", 0, "seed of the first damagedCluster cluster; 0: from the clock in the long form, else 1")
 )
 
-// hurtAtOnce is how many hurt clusters live at a time: those that wait for the end of silence need no processor.
+// hurtAtOnce is how many damaged clusters live at a time: those that wait for the end of silence need no processor.
 const hurtAtOnce = max(2, 12/slowness)
 
 // hurtEach is how many of them one process has.
@@ -48,8 +48,8 @@ func lateNow() lateness { return lateness(lag.Load()) }
 
 func (l lateness) since() time.Duration { return time.Duration(lag.Load() - int64(l)) }
 
-// hurts runs the clusters of some seeds, and tells what became of each.
-func (c *conductor) hurts(ctx context.Context) error {
+// runDamagedClusters runs the clusters of some seeds, and reports the outcome of each.
+func (c *childProgram) runDamagedClusters(ctx context.Context) error {
 	hurtBook()
 	go watchLag()
 	seeds := make(chan uint64)
@@ -58,12 +58,12 @@ func (c *conductor) hurts(ctx context.Context) error {
 		all.Go(func() {
 			for s := range seeds {
 				c.report(event{Kind: evBegun, Seed: s})
-				v := newHurt(s).run()
+				v := newDamagedCluster(s).run()
 				for range 3 {
 					if v.Hit || !v.Early {
 						break
 					}
-					v = newHurt(s).run() // the machine was too busy for a start in time, before anything was damaged
+					v = newDamagedCluster(s).run() // the machine was too busy for a start in time, before anything was damaged
 				}
 				c.report(event{Kind: evJudged, Seed: s, Verdict: &v})
 			}
@@ -78,8 +78,9 @@ func (c *conductor) hurts(ctx context.Context) error {
 	return nil
 }
 
-// One frame between two nodes is changed, dropped, doubled or cut: no panic, no hang beyond the heartbeat timeout and a
-// second, every handle ends, no other pair is harmed, and no bytes are wrong but the damaged ones of a payload.
+// One frame between two nodes is changed, dropped, doubled or cut. No process panics, and nothing
+// hangs longer than the heartbeat timeout and a second. Every handle ends, and no other pair is
+// harmed. No bytes are wrong except the damaged ones of a payload.
 func TestDamagedFramesStress(t *testing.T) {
 	first, count := hurtSeeds()
 	fmt.Fprintf(os.Stderr, "hurt clusters: seeds %d to %d; -hurt.seed=N replays one\n", first, first+uint64(count)-1)
@@ -90,7 +91,7 @@ func TestDamagedFramesStress(t *testing.T) {
 	sum.judge(count)
 }
 
-// hurtSeeds are those of this run.
+// hurtSeeds returns the seeds of this run.
 func hurtSeeds() (first uint64, count int) {
 	if *hurtSeed != 0 {
 		return *hurtSeed, 1
@@ -112,10 +113,10 @@ func hurtSeeds() (first uint64, count int) {
 	return first, count
 }
 
-// tally sums the verdicts.
+// tally sums the outcomes.
 type tally struct {
 	t        *testing.T
-	verdicts []verdict
+	outcomes []outcome
 	running  map[uint64]bool
 }
 
@@ -125,20 +126,20 @@ func (y *tally) process(first uint64, count int) {
 	y.running = map[uint64]bool{}
 	s := base(overTCP, 1, 1)
 	s.Role, s.RootPort = "scheduler", 1 // of a process that reads no settings
-	c := spawn(y.t, s, job{Program: "hurts", Seed: first, Count: count})
+	c := spawn(y.t, s, job{Program: "damaged clusters", Seed: first, Count: count})
 	for e := range c.events {
 		switch e.Kind {
 		case evBegun:
 			y.running[e.Seed] = true
 		case evJudged:
 			delete(y.running, e.Seed)
-			y.verdicts = append(y.verdicts, *e.Verdict)
+			y.outcomes = append(y.outcomes, *e.Verdict)
 			for _, f := range e.Verdict.Faults {
 				y.t.Errorf("seed %d (%s): %s", e.Seed, e.Verdict.Plan, f)
 			}
 		}
 	}
-	require.NoError(y.t, c.cmd.Wait(), "the process ended; hurt clusters were running: seeds %v", y.running)
+	require.NoError(y.t, c.cmd.Wait(), "the process ended; damagedCluster clusters were running: seeds %v", y.running)
 	require.Empty(y.t, y.running)
 }
 
@@ -148,7 +149,7 @@ func (y *tally) judge(count int) {
 	var hits [parts]int
 	var failed, early, wrong int
 	var longest time.Duration
-	for _, v := range y.verdicts {
+	for _, v := range y.outcomes {
 		if v.Hit {
 			hits[v.Part]++
 		} else {
@@ -163,7 +164,7 @@ func (y *tally) judge(count int) {
 	}
 	y.t.Logf("%d clusters: damage to %d headers, %d metas, %d payloads; in %d the start failed, in %d an exchange; in %d bytes were wrong; all was over %v after the damage at the latest",
 		count, hits[inHeader], hits[inMeta], hits[inPayload], early, failed, wrong, longest.Round(time.Millisecond))
-	require.Len(y.t, y.verdicts, count)
+	require.Len(y.t, y.outcomes, count)
 	for p, n := range hits {
 		require.GreaterOrEqual(y.t, 10*n, 3*(count-2), "%v: at least 30 %% of all damage", part(p))
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/examples/afd"
+	process "github.com/stepvan/stepvan/examples/afd/demo"
 	"github.com/stepvan/stepvan/examples/afd/model"
 	"github.com/stepvan/stepvan/examples/afd/modelfiles"
 	"github.com/stepvan/stepvan/internal/launch"
@@ -21,8 +22,8 @@ import (
 	"github.com/stepvan/stepvan/trace"
 )
 
-// Run shows the split model at work, and fails when its embeddings are not those of one
-// process. Errors name the process that failed.
+// Run embeds the sentences with the split model. It fails when the embeddings differ
+// from those of one process. Errors name the process that failed.
 func Run(ctx context.Context, o Options) error {
 	if err := o.check(); err != nil {
 		return err
@@ -55,7 +56,7 @@ func (o *Options) say(format string, args ...any) {
 }
 
 // launch runs all processes and returns the workers' results by rank.
-func (o *Options) launch(ctx context.Context, traces string) ([]result, error) {
+func (o *Options) launch(ctx context.Context, traces string) ([]process.Result, error) {
 	worker, err := o.command("worker")
 	if err != nil {
 		return nil, err
@@ -64,10 +65,10 @@ func (o *Options) launch(ctx context.Context, traces string) ([]result, error) {
 	if err != nil {
 		return nil, err
 	}
-	results := make([]result, o.Workers)
+	results := make([]process.Result, o.Workers)
 	var broken error
 	err = launch.Run(ctx, launch.Plan{
-		Workers: o.Workers, Servers: o.Servers, GroupSize: 1, Worker: worker, Server: server,
+		Workers: o.Workers, Servers: o.Servers, GroupSize: 1, Worker: worker, Server: server, Self: o.Self,
 		Env: []string{
 			"STEPVAN_BATCH=any", // workers may have different numbers of micro-batches
 			"STEPVAN_TRACE_FILE=" + filepath.Join(traces, "{role}-{rank}.json"),
@@ -93,34 +94,34 @@ func (o *Options) command(role string) ([]string, error) {
 	} else {
 		args = append(args, "--model", o.ModelDir, "--query", o.Query)
 	}
-	return launch.Self(args...)
+	return o.Self.Command(args...)
 }
 
 // reference computes the same split in this process.
 func (o *Options) reference() ([]model.Embedding, error) {
-	files, err := openModel(o.ModelDir)
+	files, err := process.OpenModel(o.ModelDir)
 	if err != nil {
 		return nil, err
 	}
-	defer files.close()
-	batches, err := files.pack(afd.Sentences())
+	defer files.Close()
+	batches, err := files.Pack(afd.Sentences())
 	if err != nil {
 		return nil, err
 	}
-	attention, err := model.LoadAttention(files.config, files.weights)
+	attention, err := model.LoadAttention(files.Config, files.Weights)
 	if err != nil {
 		return nil, err
 	}
 	slices := make([]*model.FFNSlice, o.Servers)
 	for i := range slices {
-		if slices[i], err = model.LoadFFN(files.config, files.weights, i, o.Servers); err != nil {
+		if slices[i], err = model.LoadFFN(files.Config, files.Weights, i, o.Servers); err != nil {
 			return nil, err
 		}
 	}
 	return model.Run(attention, slices, batches)
 }
 
-// mergeTraces makes one file of those that the processes wrote.
+// mergeTraces merges the trace files of all processes into one.
 func (o *Options) mergeTraces(dir string) (err error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil || len(names) == 0 {

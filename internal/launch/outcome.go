@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// verdict is what Run returns, when all has ended and is printed.
-func (r *run) verdict() error {
+// err is what Run returns, after all processes have ended.
+func (r *run) err() error {
 	if r.cause == nil {
 		select {
 		case r.cause = <-r.printer.broken:
@@ -23,13 +23,13 @@ func (r *run) verdict() error {
 	if r.cause != nil || r.plan.Result == nil || !r.printed {
 		return r.cause
 	}
-	return r.deliver()
+	return r.deliverResults()
 }
 
-// stuckError names those that SIGKILL does not end.
+// stuckError names the processes that SIGKILL does not end.
 func (r *run) stuckError() error {
 	var names []string
-	for _, c := range r.alive() {
+	for _, c := range r.runningChildren() {
 		names = append(names, fmt.Sprintf("%v (pid %d)", c, c.PID))
 	}
 	for _, p := range r.descendants.survivors() {
@@ -38,14 +38,14 @@ func (r *run) stuckError() error {
 	return fmt.Errorf("processes that SIGKILL does not end, stuck in the kernel: %v", names)
 }
 
-// deliver hands the results to the caller.
-func (r *run) deliver() error {
-	for _, m := range r.members {
+// deliverResults hands the results to the caller.
+func (r *run) deliverResults() error {
+	for _, m := range r.processes {
 		if m.resErr != nil {
 			return fmt.Errorf("%v: %w", m.child, m.resErr)
 		}
 	}
-	for _, m := range r.members {
+	for _, m := range r.processes {
 		r.plan.Result(m.child, m.result)
 	}
 	return nil

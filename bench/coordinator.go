@@ -1,0 +1,307 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/errs"
+)
+
+// coordinator gives commands to the nodes of one measurement, and collects their replies.
+type coordinator struct {
+	opts    Options
+	turn    *turn          // rounds are taken in turns with other measurements
+	workers []*controlConn // by rank
+	servers []*controlConn
+
+	measured, limit         latencies // of all rounds
+	rounds                  []round
+	allocs                  uint64 // of all rounds
+	exchanges               int64
+	perRound, limitPerRound int // exchanges per worker and round
+}
+
+// Bounds of a measurement.
+const (
+	checks           = 3       // exchanges of each slot
+	singleCheckBytes = 4 << 20 // bytes; larger exchanges are checked once
+	firstTryCount    = 2       // exchanges of the first try
+	secondTryTime    = 100 * time.Millisecond
+	maxCount         = 1 << 24 // per round
+	incastCount      = 32      // of each worker, per round
+	minRounds        = 3       // even when the time is over
+)
+
+// run does all rounds and ends the nodes. The caller has the turn, and still has it when run
+// returns.
+func (c *coordinator) run(ctx context.Context) (*Report, error) {
+	c.measured, c.limit = newLatencies(), newLatencies()
+	err := c.begin()
+	if err == nil {
+		err = c.calibrate()
+	}
+	for i, spent := 0, time.Duration(0); i < c.opts.Rounds && err == nil; i++ {
+		if c.opts.Count == 0 && i >= minRounds && spent > c.opts.Duration {
+			break
+		}
+		if err = c.turn.yield(ctx); err != nil {
+			break
+		}
+		began := time.Now()
+		err = c.round()
+		spent += time.Since(began)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.execute(command{Verb: verbFinish}, slices.Concat(c.servers, c.workers)); err != nil {
+		return nil, err
+	}
+	return c.report(), nil
+}
+
+// registerNode reads the hello of a node and stores its connection by role and rank.
+func (c *coordinator) registerNode(l *controlConn) error {
+	var h hello
+	if err := l.receive(&h); err != nil {
+		return fmt.Errorf("hello of a node: %w", err)
+	}
+	places := map[config.Role][]*controlConn{config.RoleWorker: c.workers, config.RoleServer: c.servers}[h.Role]
+	if h.Rank < 0 || h.Rank >= len(places) || places[h.Rank] != nil {
+		return errs.Invalid("hello of a node: %v is not one of the missing nodes", h)
+	}
+	l.name, places[h.Rank] = h.String(), l
+	return nil
+}
+
+// close closes the connections, and ends every read from them.
+func (c *coordinator) close() {
+	for _, l := range slices.Concat(c.servers, c.workers) {
+		if l != nil {
+			l.conn.Close()
+		}
+	}
+}
+
+// begin prepares servers before workers, checks the bytes of some exchanges, and connects the nodes
+// of the limit.
+func (c *coordinator) begin() error {
+	prepare := command{Verb: verbPrepare, Spec: c.opts.spec()}
+	for _, role := range [][]*controlConn{c.servers, c.workers} {
+		if _, err := c.execute(prepare, role); err != nil {
+			return err
+		}
+	}
+	count := checks
+	if c.opts.Push+c.opts.Pull > singleCheckBytes {
+		count = 1
+	}
+	if _, err := c.exchange(command{Verb: verbCheck, Count: count}); err != nil {
+		return err
+	}
+	if !c.opts.limit().bare() {
+		return nil
+	}
+	opened, err := c.execute(command{Verb: verbOpen}, c.limitServers())
+	if err != nil {
+		return err
+	}
+	var addrs []string
+	for _, r := range opened {
+		addrs = append(addrs, r.Addr)
+	}
+	_, err = c.execute(command{Verb: verbConnect, Addrs: addrs}, c.workers[:1])
+	return err
+}
+
+func (c *coordinator) limitServers() []*controlConn { return c.servers[:c.opts.limit().servers()] }
+
+// calibrate warms up, and finds how many exchanges make a round.
+func (c *coordinator) calibrate() (err error) {
+	stack := func(n int) (time.Duration, error) {
+		r, err := c.exchange(command{Verb: verbMeasure, Count: n})
+		return longest(r), err
+	}
+	bare := func(n int) (time.Duration, error) {
+		r, err := c.exchangeBare(n)
+		return longest(r), err
+	}
+	half := c.opts.Duration / time.Duration(2*c.opts.Rounds)
+	if c.opts.Count > 0 {
+		c.opts.Rounds = min(c.opts.Rounds, c.opts.Count)
+		c.perRound = (c.opts.Count + c.opts.Rounds - 1) / c.opts.Rounds
+		_, err = stack(c.perRound)
+		half = 0
+	} else {
+		c.perRound, err = calibrateCount(half, c.opts.minCount(), stack)
+	}
+	switch {
+	case err != nil || !c.opts.limit().bare():
+	case half == 0:
+		c.limitPerRound = max(c.perRound, firstTryCount)
+		_, err = bare(c.limitPerRound)
+	default:
+		c.limitPerRound, err = calibrateCount(half, 1, bare)
+	}
+	return err
+}
+
+// minCount is the least number of exchanges of a worker in a round. With many workers it is so
+// large that the beginning and the end of the round do not matter.
+func (o *Options) minCount() int {
+	if o.Workload == Incast {
+		return incastCount
+	}
+	return o.Inflight
+}
+
+// calibrateCount finds how many exchanges take the target time. Its tries warm up.
+func calibrateCount(target time.Duration, atLeast int, try func(n int) (time.Duration, error)) (int, error) {
+	n := max(firstTryCount, atLeast)
+	for _, goal := range []time.Duration{min(secondTryTime, target) / 4, min(secondTryTime, target), target} {
+		took, err := try(n)
+		if err != nil {
+			return 0, err
+		}
+		if took >= target {
+			return max(scaled(n, took, target), atLeast), nil
+		}
+		n = max(scaled(n, took, goal), atLeast)
+	}
+	return n, nil
+}
+
+// scaled is the number of exchanges that take goal when n of them took took.
+func scaled(n int, took, goal time.Duration) int {
+	return int(min(max(float64(n)*float64(goal)/float64(max(took, 1)), 1), maxCount))
+}
+
+// longest of the times that nodes have measured.
+func longest(replies []reply) (most time.Duration) {
+	for _, r := range replies {
+		most = max(most, r.Elapsed)
+	}
+	return most
+}
+
+// round measures the limit, then the exchange.
+func (c *coordinator) round() error {
+	var this round
+	if c.opts.limit().bare() {
+		bare, err := c.exchangeBare(c.limitPerRound)
+		if err != nil {
+			return err
+		}
+		own, err := c.collectLatencies(c.workers[:1], c.limit)
+		if err != nil {
+			return err
+		}
+		this.limit = c.opts.limit().from(own.micros(50))
+		this.memcpy = float64(bare[0].Copy.Nanoseconds()) / 1e3
+	}
+	start := used()
+	replies, err := c.exchange(command{Verb: verbMeasure, Count: c.perRound})
+	if err != nil {
+		return err
+	}
+	spent := start.since()
+	own, err := c.collectLatencies(c.timedNodes(), c.measured)
+	if err != nil {
+		return err
+	}
+	this.p50, this.p99 = own.micros(50), own.micros(99)
+	c.addUsage(&this, replies, spent)
+	c.rounds = append(c.rounds, this)
+	return nil
+}
+
+// timedNodes lists the nodes whose times the report shows.
+func (c *coordinator) timedNodes() []*controlConn {
+	if c.opts.Workload == Batch {
+		return c.servers
+	}
+	return c.workers
+}
+
+// collectLatencies asks nodes for the latencies of the last round. It adds them to those of all
+// rounds, and returns those of the round.
+func (c *coordinator) collectLatencies(nodes []*controlConn, all latencies) (latencies, error) {
+	own := newLatencies()
+	replies, err := c.execute(command{Verb: verbReport}, nodes)
+	if err != nil {
+		return own, err
+	}
+	for _, r := range replies {
+		if err := errors.Join(own.merge(r.Latencies), own.addCounts(r.Counts)); err != nil {
+			return own, fmt.Errorf("histogram of a node: %w", err)
+		}
+	}
+	if own.count() == 0 {
+		return own, errs.Invalid("a round measured nothing")
+	}
+	all.h.Merge(own.h)
+	return own, nil
+}
+
+// addUsage adds what the processes used in a round. With all nodes in this process, own is their
+// usage.
+func (c *coordinator) addUsage(this *round, replies []reply, own usage) {
+	allocs, cpu := own.allocs, own.cpu
+	if !c.opts.inOneProcess() {
+		allocs, cpu = 0, 0
+		for _, r := range replies {
+			allocs += r.Allocs
+			cpu += r.CPU
+		}
+	}
+	n := int64(c.perRound) * int64(len(c.workers))
+	c.exchanges += n
+	c.allocs += allocs
+	this.elapsed = longest(replies[:len(c.workers)]).Seconds() * 1e6 / float64(n)
+	this.cpu = cpu.Seconds() * 1e6 / float64(n)
+}
+
+// exchange has the servers serve while the workers run the command. The replies of the workers come
+// first.
+func (c *coordinator) exchange(cmd command) ([]reply, error) {
+	return c.execute(cmd, c.servers, c.workers)
+}
+
+// exchangeBare has worker 0 and the servers of the limit exchange without stepvan.
+func (c *coordinator) exchangeBare(count int) ([]reply, error) {
+	return c.execute(command{Verb: verbLimit, Count: count}, c.limitServers(), c.workers[:1])
+}
+
+// execute sends a command to groups of nodes, in this order. It collects the replies, with those of
+// the last group first.
+func (c *coordinator) execute(cmd command, groups ...[]*controlConn) (replies []reply, failed error) {
+	for _, g := range groups {
+		for _, l := range g {
+			if err := l.send(cmd); err != nil {
+				return nil, fmt.Errorf("%s: %w", l.name, err)
+			}
+		}
+	}
+	slices.Reverse(groups)
+	return collectReplies(slices.Concat(groups...))
+}
+
+// collectReplies waits for the replies of all nodes at the same time, so that the first failure
+// ends it.
+func collectReplies(lines []*controlConn) ([]reply, error) {
+	replies := make([]reply, len(lines))
+	results := make(chan error, len(lines))
+	for i, l := range lines {
+		go func() { results <- l.receiveReply(&replies[i]) }()
+	}
+	for range lines {
+		if err := <-results; err != nil {
+			return nil, err // the other goroutines end when their connections are closed
+		}
+	}
+	return replies, nil
+}
