@@ -110,7 +110,7 @@ func (c *checker) host(name, host, portHint string) {
 
 func (c *checker) checkRequests(s *Settings) {
 	const batch, least, routing = "STEPVAN_BATCH", "STEPVAN_BATCH_MIN", "STEPVAN_ROUTING"
-	c.rule(s.Batch != BatchLockstep || s.Routing == RoutingBroadcast,
+	c.rule(s.Batch != BatchLockstep || s.Routing == stepvan.Broadcast,
 		"lock-step batches need a request from every worker, which only STEPVAN_ROUTING=broadcast sends: set STEPVAN_BATCH=any or k", batch, routing)
 	c.rule(s.Batch != BatchK || s.BatchMin > 0, "must be at least 1 with STEPVAN_BATCH=k", least, batch)
 	c.rule(s.Batch == BatchK || s.BatchMin == 0, "has a meaning with STEPVAN_BATCH=k only: set that, or unset this", least, batch)

@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"github.com/stepvan/stepvan"
+)
 
 // Settings is what a node needs to know to join a cluster and to work in it.
 // FromEnv fills it from the environment, Default is the start for a program that
@@ -47,12 +51,12 @@ type Settings struct {
 	Grants       int   `name:"STEPVAN_GRANTS" default:"4096" min:"64" max:"65536" doc:"With shared memory: registered chunks of a server, and memory files of a worker, that one peer can reach at once, rounded up to a power of two. What both sides have room for counts. Pushes for further chunks are sent, and the server says so in its log. Each takes 72 bytes per connection in both processes."`
 	PoolBytes    Bytes `name:"STEPVAN_POOL_BYTES" default:"4GiB" min:"1MiB" max:"16TiB" doc:"Limit of pooled memory, which receives tensors without a registered buffer and holds copies of answers, per node."`
 
-	Routing     Routing `group:"Requests" name:"STEPVAN_ROUTING" default:"broadcast" values:"broadcast key named" map:"by-key=key bykey=key" shared:"yes" doc:"Where push tensors go: to every paired server, to the owner of the key, or to servers that the caller names."`
-	Pairing     Pairing `name:"STEPVAN_PAIRING" default:"instance" values:"instance all" shared:"yes" doc:"instance: a worker talks to the servers of its own index on every node. all: to every server instance."`
-	Batch       Batch   `name:"STEPVAN_BATCH" default:"lockstep" then:"any with key or named routing" values:"lockstep any k" map:"lock-step=lockstep" shared:"yes" env:"always" doc:"What get_batch waits for: one request from every paired worker, any request, or at least STEPVAN_BATCH_MIN."`
-	BatchMin    int     `name:"STEPVAN_BATCH_MIN" default:"0" min:"0" max:"1000000000" shared:"yes" doc:"With STEPVAN_BATCH=k: the least number of workers in a batch."`
-	Outstanding int     `name:"STEPVAN_OUTSTANDING" default:"4096" min:"1" max:"16777216" doc:"Requests that a worker may have outstanding; one more is refused until one has finished."`
-	Handles     int     `name:"STEPVAN_HANDLES" default:"65536" min:"1" max:"16777216" doc:"A finished handle stays valid until this many later ones have finished."`
+	Routing     stepvan.Routing `group:"Requests" name:"STEPVAN_ROUTING" default:"broadcast" values:"broadcast key named" map:"by-key=key bykey=key" shared:"yes" doc:"Where push tensors go: to every paired server, to the owner of the key, or to servers that the caller names."`
+	Pairing     stepvan.Pairing `name:"STEPVAN_PAIRING" default:"instance" values:"instance all" shared:"yes" doc:"instance: a worker talks to the servers of its own index on every node. all: to every server instance."`
+	Batch       BatchWord       `name:"STEPVAN_BATCH" default:"lockstep" then:"any with key or named routing" values:"lockstep any k" map:"lock-step=lockstep" shared:"yes" env:"always" doc:"What get_batch waits for: one request from every paired worker, any request, or at least STEPVAN_BATCH_MIN."`
+	BatchMin    int             `name:"STEPVAN_BATCH_MIN" default:"0" min:"0" max:"1000000000" shared:"yes" doc:"With STEPVAN_BATCH=k: the least number of workers in a batch."`
+	Outstanding int             `name:"STEPVAN_OUTSTANDING" default:"4096" min:"1" max:"16777216" doc:"Requests that a worker may have outstanding; one more is refused until one has finished."`
+	Handles     int             `name:"STEPVAN_HANDLES" default:"65536" min:"1" max:"16777216" doc:"A finished handle stays valid until this many later ones have finished."`
 
 	CheckBorrowed bool `name:"STEPVAN_CHECK_BORROWED" default:"0" doc:"1: to look for wrong numbers, tensors that a program changes while they are borrowed are found by a checksum: pushes from push_pull until their handle has finished, answers from respond until their response is done. A changed push fails its handle; a changed answer fails its response and is an error in the log. Each such tensor is read twice more."`
 
@@ -89,6 +93,3 @@ type Settings struct {
 	TraceEvents int       `name:"STEPVAN_TRACE_EVENTS" default:"65536" min:"0" max:"16777216" doc:"Requests whose timestamps are kept, in a ring."`
 	TraceFile   string    `name:"STEPVAN_TRACE_FILE" then:"no file" doc:"File that gets the trace as Chrome/Perfetto JSON at stop; rank and role are added to its name."`
 }
-
-// ResendTries is how often a message is sent again before its peer is lost.
-const ResendTries = 10

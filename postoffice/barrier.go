@@ -3,6 +3,8 @@ package postoffice
 import (
 	"slices"
 	"time"
+
+	"github.com/stepvan/stepvan"
 )
 
 // barrierKey tells rounds apart: every caller of one barrier must name the same.
@@ -28,7 +30,7 @@ type arrival struct {
 
 // crew is one node in a round that counts nodes.
 type crew struct {
-	role Role
+	role stepvan.Role
 	node int
 }
 
@@ -139,7 +141,7 @@ func (b *barriers) clear(k barrierKey) []arrival {
 }
 
 // breakFor ends all rounds that a member of role is needed for and returns who was in them.
-func (b *barriers) breakFor(role Role) []arrival {
+func (b *barriers) breakFor(role stepvan.Role) []arrival {
 	var out []arrival
 	for k := range b.rounds {
 		if k.group.Has(role) {

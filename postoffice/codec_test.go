@@ -56,7 +56,7 @@ func TestTextIsCleaned(t *testing.T) {
 func TestPartsFitIntoMessages(t *testing.T) {
 	var nodes []Peer
 	for i := range 400 {
-		n := Peer{ID: nodeID(RoleServer, stepvan.Rank(i)), Role: RoleServer, Rank: stepvan.Rank(i), NodeRank: i, GroupSize: 1, Host: strings.Repeat("h", i%maxHost)}
+		n := Peer{ID: nodeID(stepvan.RoleServer, stepvan.Rank(i)), Role: stepvan.RoleServer, Rank: stepvan.Rank(i), NodeRank: i, GroupSize: 1, Host: strings.Repeat("h", i%maxHost)}
 		for range i % 90 {
 			n.Addresses = append(n.Addresses, strings.Repeat("<", maxAddress))
 		}

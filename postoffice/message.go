@@ -42,7 +42,7 @@ type Setting struct {
 }
 
 type joinBody struct {
-	Role      Role         `json:"role"`
+	Role      stepvan.Role `json:"role"`
 	Rank      stepvan.Rank `json:"rank"`
 	Instance  LocalRank    `json:"instance"`
 	GroupSize int          `json:"group"`
@@ -78,7 +78,7 @@ type goneBody struct {
 
 type goneNode struct {
 	ID     wire.PeerID  `json:"id"`
-	Role   Role         `json:"role"`
+	Role   stepvan.Role `json:"role"`
 	Rank   stepvan.Rank `json:"rank"`
 	Host   string       `json:"host,omitempty"`
 	PID    int          `json:"pid,omitempty"`

@@ -85,7 +85,7 @@ func (s *Scheduler) missing() string {
 		return crowd(silent) + ": registered, but has not confirmed its peers"
 	}
 	var all []string
-	for role := RolePeer; role > RoleScheduler; role-- {
+	for _, role := range slices.Backward(roles[1:]) {
 		free, count := s.roles[role].missing()
 		switch {
 		case count == 0:

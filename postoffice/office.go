@@ -17,7 +17,7 @@ import (
 
 // OfficeOptions say who a node wants to be.
 type OfficeOptions struct {
-	Role      Role
+	Role      stepvan.Role
 	Rank      stepvan.Rank // AnyRank: in order of arrival
 	Instance  LocalRank    // AnyLocalRank: follows from the rank
 	GroupSize int          // instances per node; 0 is 1
@@ -126,7 +126,7 @@ func (o *OfficeOptions) complete() error {
 	if o.Recover == nil {
 		o.Recover = func() {}
 	}
-	if o.GroupSize < 1 || !o.Role.joins() {
+	if o.GroupSize < 1 || checkRole(o.Role) != nil {
 		return errs.Invalid("office: a %s in a group of %d: set DMLC_ROLE to worker or server, and DMLC_GROUP_SIZE to at least 1", o.Role, o.GroupSize)
 	}
 	return checkBeat(o.HeartbeatInterval, o.HeartbeatTimeout)

@@ -224,7 +224,7 @@ func (f *Office) settle() {
 	}
 	f.peers = slices.DeleteFunc(f.peers, func(n Peer) bool { return n.ID == f.self.ID })
 	slices.SortFunc(f.peers, func(a, b Peer) int {
-		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Rank, b.Rank))
+		return cmp.Or(cmp.Compare(roleNumber(a.Role), roleNumber(b.Role)), cmp.Compare(a.Rank, b.Rank))
 	})
 	for _, n := range f.peers {
 		f.states[n.ID] = &standing{info: n}

@@ -118,7 +118,7 @@ func (f *Office) end(cause error, goodbye string) {
 	}
 	if joined && !f.stopping && !errors.Is(cause, stepvan.ErrClosed) {
 		f.o.Log.Error().Msgf("%s lost: %v", f.schedulerName(), cause)
-		f.tellDead(Peer{ID: SchedulerID, Role: RoleScheduler}, &stepvan.OpError{Op: "cluster", Peer: f.schedulerName(), Err: cause})
+		f.tellDead(Peer{ID: SchedulerID, Role: stepvan.RoleScheduler}, &stepvan.OpError{Op: "cluster", Peer: f.schedulerName(), Err: cause})
 	}
 	f.engine.Set(&f.joined)
 	f.engine.Set(&f.stopped)

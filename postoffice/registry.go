@@ -34,7 +34,7 @@ type place struct {
 
 // registry collects the members of one role until all have come, and gives them ranks.
 type registry struct {
-	role      Role
+	role      stepvan.Role
 	size      int // instances that are expected
 	groupSize int
 	members   []*member // in order of arrival
@@ -46,7 +46,7 @@ type registry struct {
 	indices map[LocalRank]int        // how many asked for an instance index
 }
 
-func newRegistry(role Role, size, groupSize int) *registry {
+func newRegistry(role stepvan.Role, size, groupSize int) *registry {
 	return &registry{
 		role: role, size: size, groupSize: groupSize,
 		byRank: map[stepvan.Rank]*member{}, byPlace: map[place]*member{}, indices: map[LocalRank]int{},
@@ -148,10 +148,10 @@ func (r *registry) missing() (free []int, count int) {
 
 func (r *registry) countName() string {
 	switch r.role {
-	case RoleWorker:
+	case stepvan.RoleWorker:
 		return "DMLC_NUM_WORKER"
-	case RoleServer:
+	case stepvan.RoleServer:
 		return "DMLC_NUM_SERVER"
 	}
-	return "the number of " + r.role.String() + "s"
+	return "the number of " + string(r.role) + "s"
 }

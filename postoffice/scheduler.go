@@ -38,14 +38,14 @@ type Scheduler struct {
 	phase    phase
 	begun    time.Time
 	epoch    uint64
-	roles    [roleEnd]*registry
+	roles    map[stepvan.Role]*registry
 	conns    map[conn]*member // open sessions, registered or not
 	leaving  map[conn]time.Time
 	alive    int // registered and not gone
 	stopping int // of those, in Stop
 	barriers *barriers
-	firsts   map[Role]*member // first to go of each role
-	news     []goneNode       // gone, and not told yet
+	firsts   map[stepvan.Role]*member // first to go of each role
+	news     []goneNode               // gone, and not told yet
 	notes    notes
 	strange  *sparing.Lines // of the log, about peers that are not registered
 	ticked   time.Time      // last turn of the timer
@@ -77,7 +77,7 @@ func NewScheduler(node *link.Transport, o SchedulerOptions) (*Scheduler, error) 
 func newScheduler(engine *progress.Engine, o SchedulerOptions) *Scheduler {
 	s := &Scheduler{
 		o: o, engine: engine, number: func(uint64) {}, caller: newCaller(engine), begun: time.Now(), ticked: time.Now(),
-		conns: map[conn]*member{}, leaving: map[conn]time.Time{}, firsts: map[Role]*member{},
+		conns: map[conn]*member{}, leaving: map[conn]time.Time{}, roles: map[stepvan.Role]*registry{}, firsts: map[stepvan.Role]*member{},
 		quit: make(chan struct{}), done: make(chan struct{}), stop: newStopper(),
 	}
 	for role, size := range o.sizes() {
@@ -89,7 +89,7 @@ func newScheduler(engine *progress.Engine, o SchedulerOptions) *Scheduler {
 	})
 	s.notes.next = s.begun.Add(o.WaitingEvery)
 	s.self = &member{info: Peer{
-		ID: SchedulerID, Role: RoleScheduler, Incarnation: newIncarnation(), Host: o.Host, PID: o.PID, GroupSize: o.GroupSize,
+		ID: SchedulerID, Role: stepvan.RoleScheduler, Incarnation: newIncarnation(), Host: o.Host, PID: o.PID, GroupSize: o.GroupSize,
 	}}
 	s.self.conn = &local{calls: s.caller}
 	return s
@@ -112,7 +112,7 @@ func (s *Scheduler) Start(ctx context.Context) error {
 // Barrier takes part in a round as the scheduler: group must include
 // GroupScheduler. Errors are those of Office.Barrier.
 func (s *Scheduler) Barrier(ctx context.Context, group Group, instances bool) error {
-	if err := group.check(RoleScheduler); err != nil {
+	if err := group.check(stepvan.RoleScheduler); err != nil {
 		return err
 	}
 	err := s.caller.pass(ctx, barrierKey{group, instances}, func(f frame) {
@@ -162,7 +162,8 @@ func (s *Scheduler) setEpoch(e uint64) {
 // living lists the members that are not gone, by role and then arrival.
 func (s *Scheduler) living() []*member {
 	out := make([]*member, 0, s.alive)
-	for _, r := range s.roles {
+	for _, role := range roles {
+		r := s.roles[role]
 		if r == nil {
 			continue
 		}

@@ -16,7 +16,7 @@ func (s *Scheduler) lost(c conn, err error) {
 	m := s.conns[c]
 	delete(s.conns, c)
 	delete(s.leaving, c)
-	if m != nil && m.info.Role != 0 && s.phase != phaseClosed {
+	if m != nil && m.info.Role != "" && s.phase != phaseClosed {
 		left := errors.Is(err, link.ErrLeft) || errors.Is(err, stepvan.ErrClosed) && !errors.Is(err, stepvan.ErrPeerLost)
 		s.depart(m, left, printable(err.Error(), maxReason))
 	}
@@ -106,7 +106,7 @@ func (s *Scheduler) listen(now time.Time) {
 	for _, m := range s.conns {
 		silent := now.Sub(m.seen)
 		switch {
-		case m.info.Role == 0:
+		case m.info.Role == "":
 			if now.Sub(m.opened) > s.o.JoinTimeout { // whatever it says meanwhile
 				s.dismiss(m.conn, fmt.Sprintf("no registration within %s", seconds(s.o.JoinTimeout)))
 			}

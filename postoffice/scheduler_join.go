@@ -46,7 +46,7 @@ func (s *Scheduler) obey(m *member, f frame) error {
 		return nil
 	case f.op == opJoin:
 		return s.join(m, f)
-	case m.info.Role == 0:
+	case m.info.Role == "":
 		return malformed(f.op, "before registration")
 	case f.op == opReady:
 		return s.confirm(m)
@@ -64,7 +64,7 @@ func (s *Scheduler) obey(m *member, f frame) error {
 }
 
 func (s *Scheduler) join(m *member, f frame) error {
-	if m.info.Role != 0 {
+	if m.info.Role != "" {
 		return malformed(f.op, "registered already")
 	}
 	if err := decode(f, &m.want); err != nil {
@@ -125,18 +125,18 @@ func (s *Scheduler) refuse(m *member, err error) {
 
 // expel ends the session of a node that broke the rules; a registered one is dead by that.
 func (s *Scheduler) expel(m *member, f failure) {
-	if m.info.Role != 0 || s.strange.Allow() {
+	if m.info.Role != "" || s.strange.Allow() {
 		s.o.Log.Warn().Msgf("expelled %s: %s", nameOr(m.info, "an unregistered peer"), f.Text)
 	}
 	s.send(m.conn, encode(opRefused, 0, f))
 	s.dismiss(m.conn, "expelled")
-	if m.info.Role != 0 {
+	if m.info.Role != "" {
 		s.depart(m, false, f.Text)
 	}
 }
 
 func nameOr(n Peer, unknown string) string {
-	if n.Role == 0 {
+	if n.Role == "" {
 		return unknown
 	}
 	return n.String()

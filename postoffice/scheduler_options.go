@@ -6,6 +6,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
@@ -13,7 +14,7 @@ import (
 type SchedulerOptions struct {
 	Workers, Servers, Peers int // instances (nodes times GroupSize)
 	GroupSize               int // instances per node; 0 is 1
-	Pairing                 Pairing
+	Pairing                 stepvan.Pairing
 	// Shared are the settings on which all nodes must agree, by name; a node with
 	// another value is refused.
 	Shared []Setting
@@ -73,9 +74,9 @@ func (o *SchedulerOptions) complete() error {
 }
 
 // sizes yields the expected instances of each role, servers first.
-func (o *SchedulerOptions) sizes() iter.Seq2[Role, int] {
-	return func(yield func(Role, int) bool) {
-		_ = yield(RoleServer, o.Servers) && yield(RoleWorker, o.Workers) && yield(RolePeer, o.Peers)
+func (o *SchedulerOptions) sizes() iter.Seq2[stepvan.Role, int] {
+	return func(yield func(stepvan.Role, int) bool) {
+		_ = yield(stepvan.RoleServer, o.Servers) && yield(stepvan.RoleWorker, o.Workers) && yield(RolePeer, o.Peers)
 	}
 }
 

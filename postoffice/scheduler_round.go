@@ -1,6 +1,10 @@
 package postoffice
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/stepvan/stepvan"
+)
 
 // round serves opBarrier and opWithdraw.
 func (s *Scheduler) round(m *member, f frame) error {
@@ -65,7 +69,7 @@ func (s *Scheduler) breakRounds(g *member) {
 // quorum is how many instances, or nodes, complete a round.
 func (s *Scheduler) quorum(k barrierKey) int {
 	n := 0
-	if k.group.Has(RoleScheduler) {
+	if k.group.Has(stepvan.RoleScheduler) {
 		n = 1
 	}
 	for role, size := range s.o.sizes() {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/stepvan/stepvan"
 )
 
 // start fixes ranks and gives the first view to all but the workers.
@@ -23,13 +25,13 @@ func (s *Scheduler) proceed() {
 	if s.phase != phaseStarting {
 		return
 	}
-	s.introduce(s.roles[RoleServer])
+	s.introduce(s.roles[stepvan.RoleServer])
 	s.introduce(s.roles[RolePeer])
-	if !s.roles[RoleServer].confirmed() || !s.roles[RolePeer].confirmed() {
+	if !s.roles[stepvan.RoleServer].confirmed() || !s.roles[RolePeer].confirmed() {
 		return
 	}
-	s.introduce(s.roles[RoleWorker])
-	if !s.roles[RoleWorker].confirmed() {
+	s.introduce(s.roles[stepvan.RoleWorker])
+	if !s.roles[stepvan.RoleWorker].confirmed() {
 		return
 	}
 	s.phase = phaseRunning
@@ -48,7 +50,7 @@ func (s *Scheduler) introduce(r *registry) {
 	counts := map[LocalRank]int{}
 	for _, m := range r.members {
 		i := m.info.LocalRank
-		if s.o.Pairing == PairAll || r.role == RolePeer {
+		if s.o.Pairing == stepvan.PairAll || r.role == RolePeer {
 			i = 0
 		}
 		frames, known := lists[i]
@@ -74,13 +76,13 @@ func (s *Scheduler) peersOf(n Peer) []Peer {
 	var out []Peer
 	for role := range s.o.sizes() {
 		for _, m := range s.roles[role].members {
-			if s.o.Pairing.lists(n, m.info) {
+			if lists(s.o.Pairing, n, m.info) {
 				out = append(out, m.info)
 			}
 		}
 	}
 	slices.SortStableFunc(out, func(a, b Peer) int {
-		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Rank, b.Rank))
+		return cmp.Or(cmp.Compare(roleNumber(a.Role), roleNumber(b.Role)), cmp.Compare(a.Rank, b.Rank))
 	})
 	return out
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/stepvan/stepvan"
 )
 
 const (
@@ -48,7 +50,7 @@ func ranks(r []int) string {
 // crowd names instances for people: "server 0 and worker 2, 3".
 func crowd(nodes []Peer) string {
 	var parts []string
-	for role := RoleScheduler; role < roleEnd; role++ {
+	for _, role := range roles {
 		var r []int
 		for _, n := range nodes {
 			if n.Role == role {
@@ -57,10 +59,10 @@ func crowd(nodes []Peer) string {
 		}
 		switch {
 		case len(r) == 0:
-		case role == RoleScheduler:
+		case role == stepvan.RoleScheduler:
 			parts = append(parts, "scheduler")
 		default:
-			parts = append(parts, role.String()+" "+ranks(r))
+			parts = append(parts, string(role)+" "+ranks(r))
 		}
 	}
 	return conjunction(parts)

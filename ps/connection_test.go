@@ -13,7 +13,6 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/postoffice"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/memvan"
@@ -221,7 +220,7 @@ func TestConnectionsOfEachVan(t *testing.T) {
 
 // A line stays short however many peers there are.
 func TestConnectionsInOneLine(t *testing.T) {
-	peers := func(role postoffice.Role, van, reason string, ranks ...int) (out ps.Connections) {
+	peers := func(role stepvan.Role, van, reason string, ranks ...int) (out ps.Connections) {
 		for _, r := range ranks {
 			out = append(out, ps.Connection{Peer: ps.Peer{Role: role, Rank: ps.Rank(r)}, Van: van, Reason: reason})
 		}
@@ -234,7 +233,7 @@ func TestConnectionsInOneLine(t *testing.T) {
 			odd = append(odd, i)
 		}
 	}
-	const server, worker = postoffice.RoleServer, postoffice.RoleWorker
+	const server, worker = stepvan.RoleServer, stepvan.RoleWorker
 	join := func(all ...ps.Connections) (out ps.Connections) {
 		for _, a := range all {
 			out = append(out, a...)

@@ -3,7 +3,6 @@ package ps
 import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/postoffice"
 )
 
 // dead takes in the postoffice's verdict on a node of the cluster, on the driver.
@@ -11,14 +10,14 @@ func (m *member) dead(p Peer, err error) {
 	m.node.options.onDead(p, err)
 	m.link.SetEpoch(m.office.Epoch())
 	m.link.Expel(p.ID, err)
-	if p.Role == postoffice.RoleScheduler || m.node.settings.Batch == config.BatchLockstep {
+	if p.Role == RoleScheduler || m.node.settings.Batch == config.BatchLockstep {
 		m.node.lose(clusterError(p, err))
 	}
 }
 
 // clusterError is why the cluster no longer works, with who died as the peer: of the scheduler the postoffice says so itself.
 func clusterError(p Peer, err error) error {
-	if p.Role == postoffice.RoleScheduler {
+	if p.Role == RoleScheduler {
 		return err
 	}
 	return &stepvan.OpError{Op: "cluster", Peer: p.Name(), Err: err}

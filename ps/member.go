@@ -7,7 +7,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/stepvan/stepvan"
-	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/progress"
 	"github.com/stepvan/stepvan/postoffice"
@@ -21,7 +20,7 @@ import (
 // its own. A joint node has two. The fields of other roles are nil.
 type member struct {
 	node *Node
-	role config.Role
+	role Role
 	site site
 	who  *badge
 	log  zerolog.Logger
@@ -38,7 +37,7 @@ type member struct {
 	met       meetings
 }
 
-func newMember(n *Node, role config.Role) *member {
+func newMember(n *Node, role Role) *member {
 	rank := -1
 	if role != RoleScheduler {
 		rank = n.settings.Rank()
@@ -101,12 +100,12 @@ func (m *member) build() (err error) {
 		return m.buildScheduler()
 	case RoleWorker:
 		m.worker = worker.New(m.link, worker.Options{
-			Routing: routingOf(s), Handles: s.Handles, Outstanding: s.Outstanding, InPlaceBytes: inPlaceOf(s),
+			Routing: s.Routing, Handles: s.Handles, Outstanding: s.Outstanding, InPlaceBytes: inPlaceOf(s),
 			Files: memories{m.node.memory, m.pool}, CheckBorrowed: s.CheckBorrowed, Trace: m.ring, Log: m.log,
 		})
 	default:
 		if m.server, err = server.New(m.link, server.Options{
-			Policy: policyOf(s), Handles: s.Handles, PoolLimit: int64(s.PoolBytes),
+			Policy: s.Policy(), Handles: s.Handles, PoolLimit: int64(s.PoolBytes),
 			Memory: m.pool, CheckBorrowed: s.CheckBorrowed, Trace: m.ring, Log: m.log,
 		}); err != nil {
 			return err
@@ -119,7 +118,7 @@ func (m *member) buildScheduler() (err error) {
 	s := m.node.settings
 	m.scheduler, err = postoffice.NewScheduler(m.link, postoffice.SchedulerOptions{
 		Workers: s.NumWorkerInstances(), Servers: s.NumServerInstances(), GroupSize: s.GroupSize,
-		Pairing: pairingOf(s), Shared: sharedOf(s), StartTimeout: s.StartTimeout,
+		Pairing: s.Pairing, Shared: sharedOf(s), StartTimeout: s.StartTimeout,
 		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTimeout: s.HeartbeatTimeout,
 		Meeting: m.site.meeting(), Host: hostName(), PID: os.Getpid(), Recover: m.recover, Log: m.log,
 	})
@@ -128,12 +127,8 @@ func (m *member) buildScheduler() (err error) {
 
 func (m *member) buildOffice() (err error) {
 	s := m.node.settings
-	role := postoffice.RoleWorker
-	if m.role == RoleServer {
-		role = postoffice.RoleServer
-	}
 	m.office, err = postoffice.NewOffice(m.link, postoffice.OfficeOptions{
-		Role: role, Rank: stepvan.Rank(s.Rank()), Instance: postoffice.LocalRank(s.Instance()),
+		Role: m.role, Rank: stepvan.Rank(s.Rank()), Instance: postoffice.LocalRank(s.Instance()),
 		GroupSize: s.GroupSize, Shared: sharedOf(s),
 		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTimeout: s.HeartbeatTimeout,
 		OnDead: m.dead, Meeting: m.site.meeting(), Host: hostName(), PID: os.Getpid(), Recover: m.recover, Log: m.log,

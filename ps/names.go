@@ -13,7 +13,7 @@ import (
 // What programs need of the layers below, so that they import ps and tensor only.
 type (
 	Settings = config.Settings
-	Role     = config.Role
+	Role     = stepvan.Role
 	Rank     = stepvan.Rank    // of an instance within its role, from 0
 	Peer     = postoffice.Peer // what the cluster knows about an instance
 	Group    = postoffice.Group
@@ -21,7 +21,7 @@ type (
 	Worker         = worker.Worker
 	Exchange       = worker.Exchange // one push_pull in full: see Node.Do
 	Handle         = worker.Handle
-	Routing        = worker.Routing
+	Routing        = stepvan.Routing
 	Registration   = worker.Registration
 	Server         = server.Server
 	Batch          = server.Batch
@@ -31,7 +31,8 @@ type (
 	Response       = server.Response
 	ReceiveBuffer  = server.ReceiveBuffer
 	PendingError   = server.PendingError
-	Policy         = server.Policy
+	Policy         = stepvan.Policy
+	Pairing        = stepvan.Pairing
 	Stamps         = trace.Stamps
 	Network        = memvan.Network
 	NetworkOptions = memvan.NetworkOptions
@@ -39,10 +40,10 @@ type (
 
 // Roles of a node.
 const (
-	RoleWorker    = config.RoleWorker
-	RoleServer    = config.RoleServer
-	RoleScheduler = config.RoleScheduler
-	RoleJoint     = config.RoleJoint
+	RoleWorker    = stepvan.RoleWorker
+	RoleServer    = stepvan.RoleServer
+	RoleScheduler = stepvan.RoleScheduler
+	RoleJoint     = stepvan.RoleJoint
 )
 
 // Groups of Barrier; join them with |.
@@ -54,20 +55,26 @@ const (
 
 // Policies of GetBatch. DefaultPolicy is that of the settings (STEPVAN_BATCH).
 const (
-	DefaultPolicy = server.Default
-	LockStep      = server.LockStep
-	AnyReady      = server.AnyReady
+	DefaultPolicy = stepvan.DefaultPolicy
+	LockStep      = stepvan.LockStep
+	AnyReady      = stepvan.AnyReady
 )
 
 // AtLeast is the policy that waits for requests from k workers.
-func AtLeast(k int) Policy { return server.AtLeast(k) }
+func AtLeast(k int) Policy { return stepvan.AtLeast(k) }
 
 // Routings of an Exchange. DefaultRouting is that of the settings (STEPVAN_ROUTING).
 const (
-	DefaultRouting = worker.Default
-	Broadcast      = worker.Broadcast
-	ByKey          = worker.ByKey
-	Named          = worker.Named
+	DefaultRouting = stepvan.DefaultRouting
+	Broadcast      = stepvan.Broadcast
+	ByKey          = stepvan.ByKey
+	Named          = stepvan.Named
+)
+
+// Pairings of a cluster (STEPVAN_PAIRING).
+const (
+	PairInstance = stepvan.PairInstance
+	PairAll      = stepvan.PairAll
 )
 
 // DefaultSettings are those of an empty environment. Role, NumWorker, NumServer, RootURI

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stepvan/stepvan"
-	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -69,7 +68,7 @@ func (n *Node) GetBatchFor(d time.Duration, p Policy, b *Batch) error {
 // asCollector is the server that may get batches by the policy.
 func (n *Node) asCollector(p Policy) (*Server, error) {
 	s, err := n.asServer("get_batch")
-	if err == nil && p == LockStep && n.settings.Routing != config.RoutingBroadcast {
+	if err == nil && p == LockStep && n.settings.Routing != stepvan.Broadcast {
 		return nil, errs.Invalid("get_batch in lock-step needs every worker to push to every server: set STEPVAN_ROUTING=broadcast, or take ps.AnyReady or ps.AtLeast")
 	}
 	return s, err

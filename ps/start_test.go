@@ -64,7 +64,7 @@ func TestWrongSettings(t *testing.T) {
 		"accelerator":          {"worker", func(s *ps.Settings) { s.Backend = config.BackendGPU }, []string{"STEPMESH_BACKEND", "CPU"}},
 		"accelerator of Hygon": {"worker", func(s *ps.Settings) { s.Backend = config.BackendDCU }, []string{"STEPMESH_BACKEND", "DCU", "CPU"}},
 		"another accelerator":  {"worker", func(s *ps.Settings) { s.Backend = config.BackendKLX }, []string{"STEPMESH_BACKEND", "klx", "CPU"}},
-		"lockstep by key":      {"worker", func(s *ps.Settings) { s.Routing = config.RoutingKey }, []string{"STEPVAN_BATCH", "STEPVAN_ROUTING"}},
+		"lockstep by key":      {"worker", func(s *ps.Settings) { s.Routing = stepvan.ByKey }, []string{"STEPVAN_BATCH", "STEPVAN_ROUTING"}},
 		"root port in use":     {"scheduler", func(s *ps.Settings) { s.RootPort = taken(t) }, []string{"DMLC_PS_ROOT_PORT", "another program"}},
 		"data port in use":     {"server", func(s *ps.Settings) { s.Port = taken(t) }, []string{"DMLC_PORT", "another program"}},
 		"no such interface":    {"server", func(s *ps.Settings) { s.Interface = "ethernot" }, []string{"DMLC_INTERFACE", "ethernot", "lo"}},

@@ -9,11 +9,9 @@ import (
 	"github.com/stepvan/stepvan/internal/link/progress"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/postoffice"
-	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
 	"github.com/stepvan/stepvan/van/tcpvan"
-	"github.com/stepvan/stepvan/worker"
 )
 
 // The settings in the words of the layers.
@@ -41,33 +39,6 @@ func hugePagesOf(s *Settings) tensor.HugePages {
 		return tensor.HugePagesOff
 	}
 	return tensor.HugePagesAuto
-}
-
-func routingOf(s *Settings) worker.Routing {
-	switch s.Routing {
-	case config.RoutingKey:
-		return worker.ByKey
-	case config.RoutingNamed:
-		return worker.Named
-	}
-	return worker.Broadcast
-}
-
-func policyOf(s *Settings) server.Policy {
-	switch s.Batch {
-	case config.BatchAny:
-		return server.AnyReady
-	case config.BatchK:
-		return server.AtLeast(s.BatchMin)
-	}
-	return server.LockStep
-}
-
-func pairingOf(s *Settings) postoffice.Pairing {
-	if s.Pairing == config.PairingAll {
-		return postoffice.PairAll
-	}
-	return postoffice.PairInstance
 }
 
 func sharedOf(s *Settings) []postoffice.Setting {

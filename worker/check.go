@@ -39,6 +39,11 @@ func checkTensors(what string, list []tensor.Tensor, keys []tensor.Key) error {
 
 // checkNames refuses lists of servers that do not fit the routing or the tensors.
 func (r *Exchange) checkNames(routing Routing) error {
+	switch routing {
+	case Broadcast, ByKey, Named:
+	default:
+		return errs.Invalid("push_pull: routing %.32q is unknown: set broadcast, key or named", string(routing))
+	}
 	named := len(r.PushTo)+len(r.PullTo) > 0
 	if named && routing != Named {
 		return errs.Invalid("push_pull: servers are named, but routing is %s; set routing to named", routing)

@@ -8,33 +8,16 @@ import (
 	"github.com/stepvan/stepvan/trace"
 )
 
-// Routing says which servers a request concerns.
-type Routing uint8
+// Routing says which servers an exchange concerns: see [stepvan.Routing].
+type Routing = stepvan.Routing
 
-// Routings.
+// Routings. Default is, in an Exchange, the routing of the worker; for the worker, Broadcast.
 const (
-	// Default is, in a Request, the routing of the worker; for the worker, Broadcast.
-	Default Routing = iota
-	// Broadcast sends every push to every server. Pulls are server-major: with S
-	// servers and P pulls of each, server s writes pull tensor s*P+i.
-	Broadcast
-	// ByKey sends each tensor to the owner of its key. Pulls are in plain order.
-	ByKey
-	// Named sends each tensor to the server that the request names for it, and to
-	// the owner of its key where it names none. Pulls are in plain order.
-	Named
+	Default   = stepvan.DefaultRouting
+	Broadcast = stepvan.Broadcast
+	ByKey     = stepvan.ByKey
+	Named     = stepvan.Named
 )
-
-// String is the routing's name in settings.
-func (r Routing) String() string {
-	switch r {
-	case ByKey:
-		return "key"
-	case Named:
-		return "named"
-	}
-	return "broadcast"
-}
 
 // Defaults of Options.
 const (
