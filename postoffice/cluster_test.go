@@ -253,11 +253,11 @@ func (c *cluster) office(role stepvan.Role, rank stepvan.Rank, change func(*Offi
 	}
 	require.NoError(c.t, o.complete())
 	n.Office = newOffice(c.engine, o)
-	n.identify, n.number = func(link.Identity) {}, func(uint64) {}
-	n.dial = func(context.Context, []string) (conn, error) {
-		mine, its := newPipe(n.Office, c.s, link.Identity{Incarnation: n.incarnation, Name: string(role)}, link.Identity{Node: SchedulerID, Name: "scheduler"})
+	n.ends.identify, n.ends.number = func(link.Identity) {}, func(uint64) {}
+	n.ends.dial = func(context.Context, []string) (conn, error) {
+		mine, its := newPipe(&officeInbox{n.Office}, &schedulerInbox{c.s}, link.Identity{Incarnation: n.Self().Incarnation, Name: string(role)}, link.Identity{Node: SchedulerID, Name: "scheduler"})
 		n.pipe, mine.hold = mine, n.hold
-		c.s.opened(its)
+		(&schedulerInbox{c.s}).opened(its)
 		return mine, nil
 	}
 	c.nodes = append(c.nodes, n)

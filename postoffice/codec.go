@@ -16,7 +16,7 @@ const MaxMessage = 64 << 10
 const (
 	maxAddresses = 1100 // DMLC_NUM_PORTS allows 1024 ports, and there are Unix sockets
 	maxAddress   = 512
-	maxAllBytes  = 48 << 10 // of all addresses of a node: they travel in one message
+	maxAllBytes  = 48 << 10 // of all addresses of an instance: they travel in one message
 	maxHost      = 256
 	maxSettings  = 256
 	maxSetting   = 1024 // of name, and of value
@@ -40,8 +40,8 @@ func marshal(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// parts encodes items and cuts the list where a message would become too large.
-func parts[T any](items []T) [][]json.RawMessage {
+// pages encodes items and cuts the list where a message would become too large.
+func pages[T any](items []T) [][]json.RawMessage {
 	const full = MaxMessage - 4<<10
 	var out [][]json.RawMessage
 	size := full

@@ -63,7 +63,7 @@ func TestPartsFitIntoMessages(t *testing.T) {
 		nodes = append(nodes, n)
 	}
 	var got []Peer
-	for _, part := range parts(nodes) {
+	for _, part := range pages(nodes) {
 		f := encode(opPeers, 0, map[string]any{"nodes": part})
 		require.LessOrEqual(t, len(f.body), MaxMessage)
 		var b peersBody
@@ -71,7 +71,7 @@ func TestPartsFitIntoMessages(t *testing.T) {
 		got = append(got, b.Nodes...)
 	}
 	require.Equal(t, nodes, got)
-	require.Empty(t, parts([]Peer{}))
+	require.Empty(t, pages([]Peer{}))
 }
 
 func TestFailureKinds(t *testing.T) {

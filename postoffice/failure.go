@@ -11,15 +11,15 @@ import (
 const (
 	failRefused = "refused"
 	failTimeout = "timeout"
-	failLost    = "lost" // a node died, or left while others needed it
+	failLost    = "lost" // an instance died, or left while others needed it
 	failInvalid = "invalid"
 	failClosed  = "closed"
 )
 
-// failure is an error on its way from the scheduler to a node.
+// failure is an error on its way from the scheduler to an instance.
 type failure struct {
 	Kind string `json:"kind"`
-	Node string `json:"node,omitempty"` // whom it is about, for people; else the scheduler
+	Node string `json:"node,omitempty"` // the instance that it is about, for people; "": the scheduler
 	Text string `json:"text"`           // what is wrong and what to do
 }
 

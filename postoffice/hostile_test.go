@@ -35,8 +35,8 @@ func TestHostileMessagesCostOnlyTheirSender(t *testing.T) {
 			inCluster(t, SchedulerOptions{Workers: 3, Servers: 1}, func(t *testing.T, c *cluster) {
 				others := []chan error{c.office(stepvan.RoleWorker, 0, nil).join(t.Context()), c.office(stepvan.RoleServer, 0, nil).join(t.Context())}
 				c.pending(others...)
-				mine, its := newPipe(sink{}, c.s, link.Identity{Incarnation: 7}, link.Identity{})
-				c.s.opened(its)
+				mine, its := newPipe(sink{}, &schedulerInbox{c.s}, link.Identity{Incarnation: 7}, link.Identity{})
+				(&schedulerInbox{c.s}).opened(its)
 				for _, f := range frames {
 					mine.post(f)
 				}
@@ -122,12 +122,12 @@ func FuzzConversation(f *testing.F) {
 		encode(opGone, 0, goneBody{Epoch: 2, Nodes: []goneNode{{ID: 2, Role: stepvan.RoleServer}}}), encode(opBroken, 1, failure{Kind: failLost}), frame{op: opStopped}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		inCluster(t, SchedulerOptions{Workers: 1, StartTimeout: time.Minute}, func(t *testing.T, c *cluster) {
-			toScheduler, its := newPipe(sink{}, c.s, link.Identity{Incarnation: 7}, link.Identity{})
-			c.s.opened(its)
+			toScheduler, its := newPipe(sink{}, &schedulerInbox{c.s}, link.Identity{Incarnation: 7}, link.Identity{})
+			(&schedulerInbox{c.s}).opened(its)
 			victim := c.office(stepvan.RoleWorker, 0, nil)
 			var toNode *pipe
-			victim.dial = func(context.Context, []string) (conn, error) {
-				victim.pipe, toNode = newPipe(victim.Office, sink{}, link.Identity{}, link.Identity{})
+			victim.ends.dial = func(context.Context, []string) (conn, error) {
+				victim.pipe, toNode = newPipe(&officeInbox{victim.Office}, sink{}, link.Identity{}, link.Identity{})
 				return victim.pipe, nil
 			}
 			victim.join(t.Context())
@@ -151,8 +151,8 @@ func TestRefusedPeersDoNotFloodTheLog(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 1}, func(t *testing.T, c *cluster) {
 		wrong := encode(opJoin, 0, joinBody{Role: stepvan.RoleWorker, Rank: 7, Instance: AnyLocalRank, GroupSize: 1, Shared: testShared})
 		for i := range 300 {
-			mine, its := newPipe(sink{}, c.s, link.Identity{Incarnation: 7}, link.Identity{})
-			c.s.opened(its)
+			mine, its := newPipe(sink{}, &schedulerInbox{c.s}, link.Identity{Incarnation: 7}, link.Identity{})
+			(&schedulerInbox{c.s}).opened(its)
 			if i%2 == 0 {
 				mine.post(wrong)
 			} else {

@@ -8,20 +8,19 @@ import (
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// AnyRank leaves the rank to the scheduler, in order of arrival.
+// AnyRank leaves the choice of the rank to the scheduler, which gives ranks in order of arrival.
 const AnyRank stepvan.Rank = -1
 
 // LocalRank is the index of an instance within its node, from 0 to the group size - 1.
 type LocalRank int
 
-// AnyLocalRank leaves the index to the scheduler: it follows from the rank.
+// AnyLocalRank leaves the index to the scheduler, which takes it from the rank.
 const AnyLocalRank LocalRank = -1
 
 // SchedulerID is the scheduler's PeerID.
 const SchedulerID wire.PeerID = 1
 
-// Peer is what the cluster knows about one instance. It must not be
-// changed by its readers, who share Addresses.
+// Peer is what the cluster knows about one instance. Its readers share Addresses and must not change them.
 type Peer struct {
 	ID          wire.PeerID  `json:"id"`
 	Role        stepvan.Role `json:"role"`
@@ -57,8 +56,8 @@ func (n Peer) String() string {
 	return n.Name()
 }
 
-// nodeID is stable over restarts of a process, so a view can be rebuilt from
-// what nodes report. Nobody else should read anything into it.
+// nodeID is stable over restarts of a process, so that a view can be rebuilt from what instances report. Other code
+// must not read anything into it.
 func nodeID(r stepvan.Role, rank stepvan.Rank) wire.PeerID {
 	if r == stepvan.RoleScheduler {
 		return SchedulerID

@@ -38,7 +38,7 @@ const (
 	GroupWorkers
 	GroupPeers
 
-	// GroupNodes is everybody who registers at a scheduler.
+	// GroupNodes has all roles that register at a scheduler.
 	GroupNodes = GroupServers | GroupWorkers | GroupPeers
 	groupAll   = GroupScheduler | GroupNodes
 )

@@ -123,9 +123,11 @@ func TestLeavingIsNotDying(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"worker 1"}, s.leftNodes())
 		require.Empty(t, s.deadNodes())
-		state, reason := s.State(w.Self().ID)
-		require.Equal(t, Left, state)
-		require.Contains(t, reason, "done early")
+		s.lock()
+		known := *s.view.states[w.Self().ID]
+		s.unlock()
+		require.Equal(t, left, known.state)
+		require.Contains(t, known.reason, "done early")
 	})
 }
 
@@ -155,7 +157,7 @@ func TestAdmit(t *testing.T) {
 		c.started()
 		s := c.find(stepvan.RoleServer, 1)
 		id := func(n *node) link.Identity {
-			return link.Identity{Node: n.Self().ID, Incarnation: n.incarnation, Name: n.Self().Name()}
+			return link.Identity{Node: n.Self().ID, Incarnation: n.Self().Incarnation, Name: n.Self().Name()}
 		}
 		w3, w0 := c.find(stepvan.RoleWorker, 3), c.find(stepvan.RoleWorker, 0)
 		require.NoError(t, s.Admit(id(w3)))

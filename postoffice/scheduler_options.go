@@ -38,9 +38,9 @@ type SchedulerOptions struct {
 const (
 	defaultWaitingEvery = 5 * time.Second
 	defaultJoinTimeout  = 10 * time.Second
-	// strangeLines is how many lines of the log tell within strangePeriod of peers that were refused.
-	strangeLines  = 10
-	strangePeriod = 10 * time.Second
+	// refusalLines is how many lines of the log tell within refusalPeriod of peers that were refused.
+	refusalLines  = 10
+	refusalPeriod = 10 * time.Second
 	// farewell is how long a goodbye may take to arrive.
 	farewell = time.Second
 	// gather is how long the news of a loss waits for further ones, to tell them together.

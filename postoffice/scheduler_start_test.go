@@ -17,7 +17,7 @@ func TestStartGivesRanksAndPeers(t *testing.T) {
 		c.started()
 		w := c.find(stepvan.RoleWorker, 3)
 		require.Equal(t, Peer{ID: nodeID(stepvan.RoleWorker, 3), Role: stepvan.RoleWorker, Rank: 3, NodeRank: 1, LocalRank: 1, GroupSize: 2,
-			Incarnation: w.incarnation, Host: "h", PID: w.o.PID}, w.Self())
+			Incarnation: w.Self().Incarnation, Host: "h", PID: w.o.PID}, w.Self())
 		require.Len(t, w.Peers(), 1, "instance 1 of the only server node")
 		require.Equal(t, "server 1", w.Peers()[0].Name())
 		require.Equal(t, []string{"mem://server-1"}, w.Peers()[0].Addresses)
@@ -67,7 +67,7 @@ func TestWorkersHearOfServersThatKnowThem(t *testing.T) {
 		require.Contains(t, c.log.text(), "waiting 5 s for server 1: registered, but has not confirmed its peers")
 		s1.pipe.release()
 		require.NoError(t, <-jw)
-		id := link.Identity{Node: w.Self().ID, Incarnation: w.incarnation, Name: "worker 0"}
+		id := link.Identity{Node: w.Self().ID, Incarnation: w.Self().Incarnation, Name: "worker 0"}
 		require.NoError(t, s0.Admit(id))
 		require.NoError(t, s1.Admit(id))
 	})
@@ -96,7 +96,7 @@ func TestWaitingLines(t *testing.T) {
 func TestWaitingLinesSayWhereNodesMeet(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 1, WaitingEvery: 4 * time.Second, Meeting: "in the garden"}, func(t *testing.T, c *cluster) {
 		n := c.office(stepvan.RoleWorker, 0, func(o *OfficeOptions) { o.WaitingEvery, o.Meeting = 4*time.Second, "in the kitchen" })
-		n.dial = func(ctx context.Context, _ []string) (conn, error) {
+		n.ends.dial = func(ctx context.Context, _ []string) (conn, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
@@ -212,7 +212,7 @@ func TestDeathDuringTheStartEndsIt(t *testing.T) {
 func TestVisitorsAreDropped(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 1, JoinTimeout: 3 * time.Second}, func(t *testing.T, c *cluster) {
 		n := c.office(stepvan.RoleWorker, 0, nil)
-		_, err := n.dial(t.Context(), nil)
+		_, err := n.ends.dial(t.Context(), nil)
 		require.NoError(t, err)
 		synctest.Wait()
 		c.s.lock()
@@ -236,8 +236,8 @@ func (g guest) lost(conn, error) { g.over() }
 // beat has a peer that does not register open a session, and say that it lives every second until the session ends.
 func (c *cluster) beat() {
 	over, end := context.WithCancel(context.Background())
-	mine, its := newPipe(guest{over: end}, c.s, link.Identity{Incarnation: 7}, link.Identity{})
-	c.s.opened(its)
+	mine, its := newPipe(guest{over: end}, &schedulerInbox{c.s}, link.Identity{Incarnation: 7}, link.Identity{})
+	(&schedulerInbox{c.s}).opened(its)
 	go func() {
 		for tick := time.NewTicker(time.Second); ; {
 			select {

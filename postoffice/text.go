@@ -47,8 +47,8 @@ func ranks(r []int) string {
 	return strings.Join(parts, ", ")
 }
 
-// crowd names instances for people: "server 0 and worker 2, 3".
-func crowd(nodes []Peer) string {
+// instances names instances for people: "server 0 and worker 2, 3".
+func instances(nodes []Peer) string {
 	var parts []string
 	for _, role := range roles {
 		var r []int
@@ -68,8 +68,8 @@ func crowd(nodes []Peer) string {
 	return conjunction(parts)
 }
 
-// aside puts text that may be empty in brackets.
-func aside(text string) string {
+// inBrackets puts text that may be empty in brackets.
+func inBrackets(text string) string {
 	if text == "" {
 		return ""
 	}
