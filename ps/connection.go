@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/stepvan/stepvan"
-	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
 )
@@ -86,72 +84,8 @@ func (m *meetings) end() []*link.Session {
 }
 
 func (m *member) connection(p Peer, s *link.Session) Connection {
-	c := Connection{Peer: p, Van: s.Van()}
-	if c.Van == "tcp" && strings.HasPrefix(s.Address(), "unix:") {
-		c.Van = "unix"
-	}
-	if s.Dialled() != "" {
-		c.Reason = m.grounds(c.Van, s.PassedOver())
-	} else {
-		c.Reason = m.told(c.Van, s.Peer().Reason)
-	}
-	return c
-}
-
-// tell is link.Options.Reason: what the peer at an address is told.
-func (m *member) tell(address string, passed []link.PassedOver) string {
-	return m.grounds(link.Scheme(address), passed)
-}
-
-// grounds says why this node, which has dialled, has taken a van.
-func (m *member) grounds(van string, passed []link.PassedOver) string {
-	if r, ok := m.plainly(van); ok {
-		return r
-	}
-	for _, o := range passed {
-		if link.Scheme(o.Address) == "shm" {
-			return "shm: " + briefly(o)
-		}
-	}
-	return "shm: not offered there"
-}
-
-// told says why a peer that has dialled this node has taken a van. What it says itself is quoted.
-func (m *member) told(van, says string) string {
-	if r, ok := m.plainly(van); ok {
-		return r
-	}
-	if says == "" {
-		return "shm: the worker had it not, and says why"
-	}
-	return says + ", says the worker"
-}
-
-// plainly gives reasons for which nobody else is needed.
-func (m *member) plainly(van string) (reason string, ok bool) {
-	switch {
-	case van == "mem":
-		return "same process", true
-	case van == "shm":
-		return "same machine", true
-	case m.node.settings.Van != config.VanAuto:
-		return "STEPVAN_VAN=" + string(m.node.settings.Van), true
-	case m.shm.absent != nil:
-		return "shm: " + plain(m.shm.absent), true
-	}
-	return "", false
-}
-
-// briefly leaves the address of the peer away, which is another for each peer.
-func briefly(o link.PassedOver) string {
-	local := strings.TrimPrefix(o.Address, "shm://")
-	_, path, _ := strings.Cut(local, "/")
-	return strings.NewReplacer(" with "+local, "", " /"+path, "").Replace(plain(o.Err))
-}
-
-// plain leaves the kind of error away, which says nothing to people.
-func plain(err error) string {
-	return strings.TrimSuffix(err.Error(), ": "+stepvan.ErrNotSupported.Error())
+	van, reason := m.net.Explain(s)
+	return Connection{Peer: p, Van: van, Reason: reason}
 }
 
 // Connections are those of one node.

@@ -85,7 +85,7 @@ func TestChoice(t *testing.T) {
 			shape: shape{edit: local}, stage: stage{without: map[string]error{"worker 0": noMemory}},
 			want: map[string]string{
 				"worker 0": "servers 0-1: unix (shm: memfd_create: operation not permitted)", "worker 1": "servers 0-1: shm (same machine)",
-				"server 0": "worker 0: unix (shm: memfd_create: operation not permitted, says the worker); worker 1: shm (same machine)",
+				"server 0": "worker 0: unix (shm: memfd_create: operation not permitted, reported by the worker); worker 1: shm (same machine)",
 			},
 		},
 		"tcp everywhere": {shape: shape{edit: only(config.VanTCP)}, want: map[string]string{
@@ -100,11 +100,11 @@ func TestChoice(t *testing.T) {
 		}},
 		"a worker on tcp": {edit: map[string]func(*ps.Settings){"worker 0": only(config.VanTCP)}, want: map[string]string{
 			"worker 0": "servers 0-1: tcp (STEPVAN_VAN=tcp)", "worker 1": "servers 0-1: shm (same machine)",
-			"server 0": "worker 0: tcp (STEPVAN_VAN=tcp, says the worker); worker 1: shm (same machine)",
+			"server 0": "worker 0: tcp (STEPVAN_VAN=tcp, reported by the worker); worker 1: shm (same machine)",
 		}},
 		"a worker elsewhere": {stage: stage{away: map[string]error{"worker 1": elsewhere}}, want: map[string]string{
 			"worker 0": "servers 0-1: shm (same machine)", "worker 1": "servers 0-1: unix (shm: other machine)",
-			"server 0": "worker 0: shm (same machine); worker 1: unix (shm: other machine, says the worker)",
+			"server 0": "worker 0: shm (same machine); worker 1: unix (shm: other machine, reported by the worker)",
 		}},
 		"a server without memory to share": {stage: stage{without: map[string]error{"server 0": noMemory}}, want: map[string]string{
 			"worker 0": "server 0: unix (shm: not offered there); server 1: shm (same machine)",

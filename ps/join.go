@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/worker"
@@ -16,11 +17,11 @@ func (m *member) join(ctx context.Context) error {
 	var own []string
 	var err error
 	if m.server != nil {
-		if own, err = m.listen(ctx); err != nil {
+		if own, err = m.net.Listen(ctx); err != nil {
 			return err
 		}
 	}
-	if err := m.office.Join(ctx, m.site.scheduler(), own); err != nil {
+	if err := m.office.Join(ctx, m.net.Scheduler(), own); err != nil {
 		return err
 	}
 	m.who.rank.Store(int64(m.office.Self().Rank))
@@ -92,6 +93,15 @@ func (m *member) dialAll(ctx context.Context, peers []Peer) ([]*link.Session, er
 		}
 	}
 	return sessions, m.node.together(ctx, tasks...)
+}
+
+// dial opens the session with one server.
+func (m *member) dial(ctx context.Context, p Peer) (*link.Session, error) {
+	s, err := m.net.Dial(ctx, p)
+	if err != nil {
+		return nil, &stepvan.OpError{Op: "connect " + m.office.Self().String(), Peer: p.String(), Err: err}
+	}
+	return s, nil
 }
 
 // few is how many nodes a line names at most.

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/sparing"
 )
 
 // newLogger writes to standard error: text for people on a terminal, else JSON.
@@ -61,5 +62,17 @@ func (b *badge) Run(e *zerolog.Event, _ zerolog.Level, _ string) {
 	e.Str("role", b.role)
 	if r := b.rank.Load(); r >= 0 {
 		e.Int64("rank", r)
+	}
+}
+
+// starvedEvery is the time between two lines that say that descriptors have run out.
+const starvedEvery = time.Minute
+
+func newStarvedLines() *sparing.Lines { return sparing.New(1, starvedEvery, func(int) {}) }
+
+// starved is called by vans when no descriptor is left for a peer that connects.
+func (n *Node) starved(err error) {
+	if n.starvedLines.Allow() {
+		n.log.Error().Msg(err.Error())
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/progress"
+	"github.com/stepvan/stepvan/internal/reach"
 	"github.com/stepvan/stepvan/postoffice"
 	"github.com/stepvan/stepvan/server"
-	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
 	"github.com/stepvan/stepvan/worker"
 )
@@ -21,13 +21,11 @@ import (
 type member struct {
 	node *Node
 	role Role
-	site site
 	who  *badge
 	log  zerolog.Logger
 
-	pool      *tensor.Allocator // memory of messages that no registered buffer receives
-	link      *link.Transport
-	shm       sharing
+	net       *reach.Endpoint
+	link      *link.Transport // of net
 	scheduler *postoffice.Scheduler
 	office    *postoffice.Office
 	worker    *worker.Worker
@@ -43,7 +41,7 @@ func newMember(n *Node, role Role) *member {
 		rank = n.settings.Rank()
 	}
 	who := newBadge(string(role), rank)
-	return &member{node: n, role: role, site: n.site, who: who, log: n.log.Hook(who)}
+	return &member{node: n, role: role, who: who, log: n.log.Hook(who)}
 }
 
 // name reads "worker 3"; "worker" before the rank is known.
@@ -54,29 +52,23 @@ func (m *member) name() string {
 	return string(m.role)
 }
 
-// reminders is how often a peer may be told what it leaves unacknowledged between two signs of life: what has vanished is
-// then noticed long before anybody would take the peer for dead.
-const reminders = 4
-
 // open makes the member's link, which asks admit about peers.
 func (m *member) open(admit func(link.Identity) error) (err error) {
 	s := m.node.settings
-	if m.pool, err = tensor.NewAllocator(tensor.Options{
-		Name: "stepvan " + string(m.role) + " pool", MaxBytes: int64(s.PoolBytes), MaxBytesSetting: "STEPVAN_POOL_BYTES", HugePages: hugePagesOf(s),
-		Near: m.node.placed.near(),
-	}); err != nil {
-		return err
-	}
 	if m.role == RoleScheduler {
 		m.met.end() // it tells nobody
 	}
-	m.link, err = link.NewTransport(link.Options{
-		Remind: s.HeartbeatInterval / reminders,
-		Vans:   m.vans(), Memory: m.pool, Limits: limitsOf(s),
-		Visitors: len(m.vans()) * visitorsOf(s, files()), PieceBytes: int64(s.PieceBytes), CreditBytes: int64(s.CreditBytes),
-		Progress: m.progress(), Admit: admit, Opened: m.met.add, Reason: m.tell, Log: m.log,
-		Rehearsal: link.Rehearsal{After: s.PanicAfter, Locked: s.PanicLocked},
+	m.net, err = reach.Open(reach.Options{
+		Settings: s, Role: m.role, Network: m.node.options.network, Memory: m.node.memory, Near: m.node.placed.near(),
+		Starved: m.node.starved, Shm: m.node.options.shm, Log: m.log,
+		Link: link.Options{
+			Progress: m.progress(), Admit: admit, Opened: m.met.add,
+			Rehearsal: link.Rehearsal{After: s.PanicAfter, Locked: s.PanicLocked},
+		},
 	})
+	if err == nil {
+		m.link = m.net.Link
+	}
 	return err
 }
 
@@ -101,12 +93,12 @@ func (m *member) build() (err error) {
 	case RoleWorker:
 		m.worker = worker.New(m.link, worker.Options{
 			Routing: s.Routing, Handles: s.Handles, Outstanding: s.Outstanding, InPlaceBytes: inPlaceOf(s),
-			Files: memories{m.node.memory, m.pool}, CheckBorrowed: s.CheckBorrowed, Trace: m.ring, Log: m.log,
+			Files: m.net.Memories(), CheckBorrowed: s.CheckBorrowed, Trace: m.ring, Log: m.log,
 		})
 	default:
 		if m.server, err = server.New(m.link, server.Options{
 			Policy: s.Policy(), Handles: s.Handles, PoolLimit: int64(s.PoolBytes),
-			Memory: m.pool, CheckBorrowed: s.CheckBorrowed, Trace: m.ring, Log: m.log,
+			Memory: m.net.Pool, CheckBorrowed: s.CheckBorrowed, Trace: m.ring, Log: m.log,
 		}); err != nil {
 			return err
 		}
@@ -120,7 +112,7 @@ func (m *member) buildScheduler() (err error) {
 		Workers: s.NumWorkerInstances(), Servers: s.NumServerInstances(), GroupSize: s.GroupSize,
 		Pairing: s.Pairing, Shared: sharedOf(s), StartTimeout: s.StartTimeout,
 		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTimeout: s.HeartbeatTimeout,
-		Meeting: m.site.meeting(), Host: hostName(), PID: os.Getpid(), Recover: m.recover, Log: m.log,
+		Meeting: m.net.Meeting(), Host: reach.HostName(), PID: os.Getpid(), Recover: m.recover, Log: m.log,
 	})
 	return err
 }
@@ -131,7 +123,7 @@ func (m *member) buildOffice() (err error) {
 		Role: m.role, Rank: stepvan.Rank(s.Rank()), Instance: postoffice.LocalRank(s.Instance()),
 		GroupSize: s.GroupSize, Shared: sharedOf(s),
 		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTimeout: s.HeartbeatTimeout,
-		OnDead: m.dead, Meeting: m.site.meeting(), Host: hostName(), PID: os.Getpid(), Recover: m.recover, Log: m.log,
+		OnDead: m.dead, Meeting: m.net.Meeting(), Host: reach.HostName(), PID: os.Getpid(), Recover: m.recover, Log: m.log,
 	})
 	return err
 }
@@ -143,12 +135,6 @@ func (m *member) admit(peer link.Identity) error {
 	return m.office.Admit(peer)
 }
 
-// hostName is this machine for messages; a machine without a name has none there.
-func hostName() string {
-	name, _ := os.Hostname()
-	return name
-}
-
 // start brings the member into the cluster.
 func (m *member) start(ctx context.Context) error {
 	if m.scheduler != nil {
@@ -158,7 +144,7 @@ func (m *member) start(ctx context.Context) error {
 }
 
 func (m *member) openScheduler(ctx context.Context) error {
-	port, err := m.site.listenScheduler(ctx, m.link)
+	port, err := m.net.ListenAsScheduler(ctx)
 	if err != nil {
 		return err
 	}

@@ -15,14 +15,13 @@ import (
 
 // Node is a started node. All methods may be called from any goroutine.
 type Node struct {
-	settings *Settings
-	options  options
-	site     site
-	log      zerolog.Logger
-	hungry   *sparing.Lines // of the log, about descriptors that have run out
-	placed   *placement
-	memory   *tensor.Allocator
-	members  []*member
+	settings     *Settings
+	options      options
+	log          zerolog.Logger
+	starvedLines *sparing.Lines // of the log, about descriptors that have run out
+	placed       *placement
+	memory       *tensor.Allocator
+	members      []*member
 
 	failed context.Context // its cause is why the cluster no longer works; not for waiting with
 	fail   context.CancelCauseFunc

@@ -2,8 +2,7 @@ package ps
 
 import (
 	"github.com/rs/zerolog"
-
-	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/internal/reach"
 )
 
 // Option changes what settings cannot say.
@@ -16,11 +15,11 @@ type options struct {
 	onDead   func(Peer, error)
 	onListen func(port int)
 	contain  bool
-	shm      func(m *member, p van.Placer, wake func()) (van.Van, error)
+	shm      reach.ShmMaker // nil: that of package reach
 }
 
 func collect(opts []Option) options {
-	o := options{onDead: func(Peer, error) {}, onListen: func(int) {}, shm: newShm}
+	o := options{onDead: func(Peer, error) {}, onListen: func(int) {}}
 	for _, set := range opts {
 		set(&o)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/reach"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -25,10 +26,11 @@ import (
 // opened is closed then.
 func Start(ctx context.Context, s Settings, opts ...Option) (*Node, error) {
 	o := collect(opts)
-	if err := errors.Join(s.Validate(), checkBuild(&s, &o)); err != nil {
+	warnings, refused := reach.Check(&s, o.network != nil, o.written)
+	if err := errors.Join(s.Validate(), refused); err != nil {
 		return nil, err
 	}
-	n, err := newNode(s, o)
+	n, err := newNode(s, o, warnings)
 	if err != nil {
 		return nil, err
 	}
@@ -167,10 +169,9 @@ func alsoOnListen(f func(int)) Option {
 	}
 }
 
-func newNode(s Settings, o options) (*Node, error) {
-	n := &Node{settings: &s, options: o, hungry: newStarved(), done: make(chan struct{}), stopped: make(chan struct{}), fallen: make(chan struct{})}
+func newNode(s Settings, o options, warnings []config.Warning) (*Node, error) {
+	n := &Node{settings: &s, options: o, starvedLines: newStarvedLines(), done: make(chan struct{}), stopped: make(chan struct{}), fallen: make(chan struct{})}
 	n.failed, n.fail = context.WithCancelCause(context.Background())
-	n.site = newSite(&s, &o, n.starved)
 	n.log = newLogger(&s)
 	if o.log != nil {
 		n.log = *o.log
@@ -182,14 +183,14 @@ func newNode(s Settings, o options) (*Node, error) {
 	for _, r := range roles {
 		n.members = append(n.members, newMember(n, r))
 	}
-	for _, w := range mild(&s, &o) {
+	for _, w := range warnings {
 		n.members[0].log.Warn().Msg(w.String())
 	}
 	var err error
-	if n.placed, err = settleDown(&s, n.members[0].log); err != nil {
+	if n.placed, err = bindCores(&s, n.members[0].log); err != nil {
 		return nil, err
 	}
-	n.memory, err = tensor.NewAllocator(tensor.Options{Name: "stepvan " + string(s.Role), HugePages: hugePagesOf(&s), Near: n.placed.near()})
+	n.memory, err = tensor.NewAllocator(tensor.Options{Name: "stepvan " + string(s.Role), HugePages: reach.HugePages(&s), Near: n.placed.near()})
 	if err != nil {
 		_ = n.placed.release()
 	}

@@ -187,24 +187,16 @@ func (n *Node) closeAll() {
 		tasks[i] = func(context.Context) error { m.close(); return nil }
 	}
 	_ = n.together(context.Background(), tasks...)
-	if n.usesSockets() {
-		shm.Sweep(shm.SocketDir()) // who was killed just before the start may not have been quite dead then
+	if slices.ContainsFunc(n.members, func(m *member) bool { return m.net != nil && m.net.UsesSocketDir() }) {
+		shm.Sweep(shm.SocketDir()) // a process that was killed just before the start may still have been alive then
 	}
-	n.hungry.End()
+	n.starvedLines.End()
 	if err := n.memory.Close(); err != nil {
 		n.members[0].log.Debug().Err(err).Msg("tensors of the program are still out; they stay usable")
 	}
 	if err := n.placed.release(); err != nil {
 		n.members[0].log.Warn().Err(err).Msg("STEPMESH_BIND_CPU_CORE: threads stay bound")
 	}
-}
-
-// usesSockets reports whether this node has been where processes of this machine find each other.
-func (n *Node) usesSockets() bool {
-	if _, local := n.site.(*machine); local {
-		return true
-	}
-	return slices.ContainsFunc(n.members, func(m *member) bool { return m.shm.made })
 }
 
 func (m *member) close() {
@@ -214,14 +206,8 @@ func (m *member) close() {
 	if m.server != nil {
 		_ = m.server.Close()
 	}
-	if m.link != nil {
-		m.link.Goodbye(m.node.reason())
-		_ = m.link.Close()
-	}
-	if m.pool != nil {
-		if err := m.pool.Close(); err != nil {
-			m.log.Debug().Err(err).Msg("received memory is still in use")
-		}
+	if m.net != nil {
+		m.net.Close(m.node.reason())
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/reach"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -23,6 +24,6 @@ func TestRelativeTMPDIR(t *testing.T) {
 		require.ErrorContains(t, err, "set TMPDIR to an absolute path", name)
 		require.NotContains(t, err.Error(), "machine.user", name)
 	}
-	_, err := ps.PrivateDir()
+	_, err := reach.SocketDir()
 	require.ErrorContains(t, err, `"tmp/stepvan-`)
 }
