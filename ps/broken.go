@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stepvan/stepvan"
+	"golang.org/x/sync/errgroup"
 )
 
 // A mistake of this library shows as a panic. It ends the node: nobody moves its bytes any more, all waits return an
@@ -33,7 +34,7 @@ const (
 // in the deferred function that did, where the stack still is. value is what recover returned, op the call. It returns the *InternalError that waits return from
 // then on. Panics below a wait, and on goroutines of the node, have ended it already.
 func (n *Node) Panicked(value any, op string) error {
-	return n.breakDown(value, n.badge(), op, "")
+	return n.breakDown(value, n.names(), op, "")
 }
 
 // panicked is progress.Options.Panicked.
@@ -42,14 +43,14 @@ func (m *member) panicked(value any, driving bool) (contain bool, cause error) {
 	if driving {
 		op, peer = m.position()
 	}
-	cause = m.node.breakDown(value, m.who.String(), op, peer)
+	cause = m.node.breakDown(value, m.id.String(), op, peer)
 	return m.node.contains(), cause
 }
 
 // recover is postoffice.OfficeOptions.Recover.
 func (m *member) recover() {
 	if value := recover(); value != nil {
-		_ = m.node.breakDown(value, m.who.String(), "keep in touch with the cluster", "")
+		_ = m.node.breakDown(value, m.id.String(), "keep in touch with the cluster", "")
 		if !m.node.contains() {
 			panic(value)
 		}
@@ -61,7 +62,7 @@ func (n *Node) contained(f func(context.Context) error) func(context.Context) er
 	return func(ctx context.Context) (err error) {
 		defer func() {
 			if value := recover(); value != nil {
-				err = n.breakDown(value, n.badge(), "start, stop or barrier", "")
+				err = n.breakDown(value, n.names(), "start, stop or barrier", "")
 				if !n.contains() {
 					panic(value)
 				}
@@ -71,13 +72,14 @@ func (n *Node) contained(f func(context.Context) error) func(context.Context) er
 	}
 }
 
-// together is together with tasks of this node.
-func (n *Node) together(ctx context.Context, tasks ...func(context.Context) error) error {
-	all := make([]func(context.Context) error, len(tasks))
-	for i, f := range tasks {
-		all[i] = n.contained(f)
+// inParallel runs tasks of this node at once and waits for all. The first error ends the context of the others and is
+// the one that it returns.
+func (n *Node) inParallel(ctx context.Context, tasks ...func(context.Context) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, f := range tasks {
+		g.Go(func() error { return n.contained(f)(ctx) })
 	}
-	return together(ctx, all...)
+	return g.Wait()
 }
 
 // contains reports whether a panic ends here. If not, the report is written before the panic goes on.
@@ -85,7 +87,7 @@ func (n *Node) contains() bool {
 	if n.options.contain {
 		return true
 	}
-	fmt.Fprintln(os.Stderr, n.broken.Load().Error())
+	fmt.Fprintln(os.Stderr, n.life.broken.Load().Error())
 	return false
 }
 
@@ -99,11 +101,11 @@ func (m *member) position() (op, peer string) {
 	return m.link.Position()
 }
 
-// badge names the node without a lock.
-func (n *Node) badge() string {
+// names says which instances the node has. It takes no lock.
+func (n *Node) names() string {
 	var names []string
 	for _, m := range n.members {
-		names = append(names, m.who.String())
+		names = append(names, m.id.String())
 	}
 	return strings.Join(names, " and ")
 }
@@ -115,21 +117,20 @@ func (n *Node) breakDown(value any, who, op, peer string) error {
 		Version: version(), Node: who, Peer: peer, Op: op,
 		Panic: fmt.Sprint(value), Where: panicSite(), Stack: string(debug.Stack()),
 	}
-	if !n.broken.CompareAndSwap(nil, e) {
-		return n.broken.Load()
+	if !n.life.breakDown(e) {
+		return n.life.broken.Load()
 	}
-	n.fail(e)
 	for _, m := range n.members {
 		if m.link != nil {
 			m.link.Engine().Fail(e)
 		}
 	}
-	go n.fall(e)
+	go n.closeBroken(e)
 	return e
 }
 
-// fall closes what is left of the node, or ends the process.
-func (n *Node) fall(e *stepvan.InternalError) {
+// closeBroken closes what is left of the node, or ends the process.
+func (n *Node) closeBroken(e *stepvan.InternalError) {
 	logged := make(chan struct{})
 	go func() {
 		defer close(logged)
@@ -140,7 +141,7 @@ func (n *Node) fall(e *stepvan.InternalError) {
 	case <-time.After(logTime):
 	}
 	var steps atomic.Int64
-	go lastWords(e, &steps)
+	go endIfStuck(e, &steps)
 	tolerant := func(f func()) {
 		defer func() { _ = recover() }() // what panicked once may do so again
 		f()
@@ -150,16 +151,16 @@ func (n *Node) fall(e *stepvan.InternalError) {
 		steps.Add(1)
 	}
 	for _, m := range n.members {
-		m.fall(e, step)
+		m.failParts(e, step)
 	}
-	steps.Store(allSteps) // every lock was free; what follows may take its time
+	steps.Store(allLocksFree) // every lock was free; what follows may take its time
 	tolerant(n.close)
-	close(n.fallen)
-	n.end()
+	n.life.closed.set(nil)
+	n.life.ended.set(nil)
 }
 
-// fall has a member's operations fail, and breaks its connections. The calls into its parts also show whether their locks are free.
-func (m *member) fall(e *stepvan.InternalError, step func(func())) {
+// failParts has the operations of a member fail, and breaks its connections. The calls into its parts also show whether their locks are free.
+func (m *member) failParts(e *stepvan.InternalError, step func(func())) {
 	if m.worker != nil {
 		step(func() { m.worker.Fail(e) })
 	}
@@ -177,15 +178,15 @@ func (m *member) fall(e *stepvan.InternalError, step func(func())) {
 	}
 }
 
-// allSteps says that all locks were free.
-const allSteps = -1
+// allLocksFree says that all locks were free.
+const allLocksFree = -1
 
-// lastWords ends the process when closing the node does not go on: a lock is held that nobody gives back.
-func lastWords(e *stepvan.InternalError, steps *atomic.Int64) {
+// endIfStuck ends the process when closing the node does not go on: a lock is held that nobody gives back.
+func endIfStuck(e *stepvan.InternalError, steps *atomic.Int64) {
 	for was, looks := int64(0), 0; looks < stuckLooks; looks++ {
 		time.Sleep(stuckLook)
 		switch now := steps.Load(); now {
-		case allSteps:
+		case allLocksFree:
 			return
 		case was:
 		default:

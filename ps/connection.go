@@ -57,29 +57,29 @@ func (m *member) among(sessions []*link.Session) Connections {
 	return out
 }
 
-// meetings are the sessions that were opened during the start. Some may be over when it ends: who
-// passes the barrier first may have left by then.
-type meetings struct {
+// startSessions are the sessions that were opened during the start. Some may be over when it ends: a peer that passes the
+// barrier first may have left by then.
+type startSessions struct {
 	mu   sync.Mutex
 	all  []*link.Session
 	over bool
 }
 
 // add is called by the driver.
-func (m *meetings) add(s *link.Session) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.over {
-		m.all = append(m.all, s)
+func (o *startSessions) add(s *link.Session) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.over {
+		o.all = append(o.all, s)
 	}
 }
 
 // end returns them and keeps none.
-func (m *meetings) end() []*link.Session {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	all := m.all
-	m.all, m.over = nil, true
+func (o *startSessions) end() []*link.Session {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all := o.all
+	o.all, o.over = nil, true
 	return all
 }
 
@@ -106,7 +106,7 @@ func (all Connections) String() string {
 	var parts []string
 	left := len(all)
 	for i, g := range groups {
-		if i == few {
+		if i == maxListed {
 			parts = append(parts, fmt.Sprintf("%d others in other ways", left))
 			break
 		}
@@ -143,7 +143,7 @@ func ranges(ranks []int) string {
 		for last+1 < len(ranks) && ranks[last+1] == ranks[last]+1 {
 			last++
 		}
-		if len(parts) == few {
+		if len(parts) == maxListed {
 			return strings.Join(parts, ", ") + fmt.Sprintf(", ... (%d)", len(ranks))
 		}
 		part := strconv.Itoa(ranks[i])

@@ -37,20 +37,20 @@ func terminal(f *os.File) bool {
 	return err == nil
 }
 
-// badge adds who speaks to each line. The rank is -1 until the scheduler has given it.
-type badge struct {
+// identity adds role and rank to each line of the log. The rank is -1 until the scheduler has given it.
+type identity struct {
 	role string
 	rank atomic.Int64
 }
 
-func newBadge(role string, rank int) *badge {
-	b := &badge{role: role}
+func newIdentity(role string, rank int) *identity {
+	b := &identity{role: role}
 	b.rank.Store(int64(rank))
 	return b
 }
 
 // String reads "worker 3"; "worker" before the rank is known.
-func (b *badge) String() string {
+func (b *identity) String() string {
 	if r := b.rank.Load(); r >= 0 && b.role != string(RoleScheduler) {
 		return fmt.Sprintf("%s %d", b.role, r)
 	}
@@ -58,7 +58,7 @@ func (b *badge) String() string {
 }
 
 // Run implements zerolog.Hook.
-func (b *badge) Run(e *zerolog.Event, _ zerolog.Level, _ string) {
+func (b *identity) Run(e *zerolog.Event, _ zerolog.Level, _ string) {
 	e.Str("role", b.role)
 	if r := b.rank.Load(); r >= 0 {
 		e.Int64("rank", r)

@@ -21,7 +21,7 @@ import (
 type member struct {
 	node *Node
 	role Role
-	who  *badge
+	id   *identity
 	log  zerolog.Logger
 
 	net       *reach.Endpoint
@@ -32,7 +32,7 @@ type member struct {
 	server    *server.Server
 	ring      *trace.Ring
 	sessions  []*link.Session // that a worker has opened
-	met       meetings
+	opened    startSessions
 }
 
 func newMember(n *Node, role Role) *member {
@@ -40,8 +40,8 @@ func newMember(n *Node, role Role) *member {
 	if role != RoleScheduler {
 		rank = n.settings.Rank()
 	}
-	who := newBadge(string(role), rank)
-	return &member{node: n, role: role, who: who, log: n.log.Hook(who)}
+	id := newIdentity(string(role), rank)
+	return &member{node: n, role: role, id: id, log: n.log.Hook(id)}
 }
 
 // name reads "worker 3"; "worker" before the rank is known.
@@ -56,13 +56,13 @@ func (m *member) name() string {
 func (m *member) open(admit func(link.Identity) error) (err error) {
 	s := m.node.settings
 	if m.role == RoleScheduler {
-		m.met.end() // it tells nobody
+		m.opened.end() // it tells nobody
 	}
 	m.net, err = reach.Open(reach.Options{
 		Settings: s, Role: m.role, Network: m.node.options.network, Memory: m.node.memory, Near: m.node.placed.near(),
 		Starved: m.node.starved, Shm: m.node.options.shm, Log: m.log,
 		Link: link.Options{
-			Progress: m.progress(), Admit: admit, Opened: m.met.add,
+			Progress: m.progress(), Admit: admit, Opened: m.opened.add,
 			Rehearsal: link.Rehearsal{After: s.PanicAfter, Locked: s.PanicLocked},
 		},
 	})

@@ -1,14 +1,11 @@
 package ps
 
 import (
-	"context"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/rs/zerolog"
 
-	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/sparing"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -23,16 +20,7 @@ type Node struct {
 	memory       *tensor.Allocator
 	members      []*member
 
-	failed context.Context // its cause is why the cluster no longer works; not for waiting with
-	fail   context.CancelCauseFunc
-	over   atomic.Bool   // Stop has been called
-	done   chan struct{} // stopped or failed
-	ended  atomic.Bool   // done is closed
-
-	stopped chan struct{} // Stop is complete
-
-	broken  atomic.Pointer[stepvan.InternalError] // the panic that has ended the node
-	fallen  chan struct{}                         // after that, everything is closed
+	life    *lifecycle
 	closing sync.Once
 }
 
@@ -94,24 +82,10 @@ func (n *Node) Peers() []Peer {
 	return out
 }
 
-// Done is closed when the node can work no more: after Stop, after a panic of this library, or when a node died that
-// the cluster cannot do without. Err tells which.
-func (n *Node) Done() <-chan struct{} { return n.done }
+// Done is closed when the node can work no more: after Stop, after a panic of this library, or when an instance died that
+// the cluster cannot do without. [Node.Err] tells which.
+func (n *Node) Done() <-chan struct{} { return n.life.ended.Done() }
 
-// Err is why the cluster no longer works, an *OpError whose Peer is who died; or an *InternalError of this node: nil while it does, and
-// after a Stop in order.
-func (n *Node) Err() error {
-	if e := n.broken.Load(); e != nil {
-		return e
-	}
-	if n.failed.Err() == nil {
-		return nil
-	}
-	return context.Cause(n.failed)
-}
-
-func (n *Node) end() {
-	if n.ended.CompareAndSwap(false, true) {
-		close(n.done)
-	}
-}
+// Err is why the node can work no more: an [stepvan.OpError] whose Peer is the instance that died, or the
+// [stepvan.InternalError] of this node. It is nil while the node works, and after a Stop in order.
+func (n *Node) Err() error { return n.life.err() }

@@ -3,7 +3,6 @@ package ps
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/stepvan/stepvan"
@@ -22,7 +21,7 @@ func (n *Node) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []tens
 		return Handle{}, err
 	}
 	h, err := w.PushPull(push, pushKeys, pull, pullKeys)
-	return h, n.unlessBroken("push_pull", err)
+	return h, n.preferPanic("push_pull", err)
 }
 
 // Do is PushPull with everything that can be said of an exchange: named servers, pulls of
@@ -33,7 +32,7 @@ func (n *Node) Do(x *Exchange) (Handle, error) {
 		return Handle{}, err
 	}
 	h, err := w.Do(x)
-	return h, n.unlessBroken("push_pull", err)
+	return h, n.preferPanic("push_pull", err)
 }
 
 // GetBatch waits for requests of the paired workers, by the policy. Being idle is no
@@ -48,25 +47,25 @@ func (n *Node) GetBatch(ctx context.Context, p Policy) (Batch, error) {
 // GetBatchInto is GetBatch into a batch whose memory is used again. 0 allocations in the
 // steady state.
 func (n *Node) GetBatchInto(ctx context.Context, p Policy, b *Batch) error {
-	s, err := n.asCollector(p)
+	s, err := n.asBatchServer(p)
 	if err != nil {
 		return err
 	}
-	return n.named("get_batch", s.GetBatchInto(ctx, p, b))
+	return n.preferCause("get_batch", s.GetBatchInto(ctx, p, b))
 }
 
 // GetBatchFor is GetBatchInto with a limit of time in place of a context; negative means for ever.
 // 0 allocations in the steady state.
 func (n *Node) GetBatchFor(d time.Duration, p Policy, b *Batch) error {
-	s, err := n.asCollector(p)
+	s, err := n.asBatchServer(p)
 	if err != nil {
 		return err
 	}
-	return n.named("get_batch", s.GetBatchFor(d, p, b))
+	return n.preferCause("get_batch", s.GetBatchFor(d, p, b))
 }
 
-// asCollector is the server that may get batches by the policy.
-func (n *Node) asCollector(p Policy) (*Server, error) {
+// asBatchServer is the server that may get batches by the policy.
+func (n *Node) asBatchServer(p Policy) (*Server, error) {
 	s, err := n.asServer("get_batch")
 	if err == nil && p == LockStep && n.settings.Routing != stepvan.Broadcast {
 		return nil, errs.Invalid("get_batch in lock-step needs every worker to push to every server: set STEPVAN_ROUTING=broadcast, or take ps.AnyReady or ps.AtLeast")
@@ -82,11 +81,11 @@ func (n *Node) asCollector(p Policy) (*Server, error) {
 func (n *Node) Respond(tensors []tensor.Tensor, h RequestID) (Response, error) {
 	s, err := n.asServer("respond")
 	if err != nil {
-		n.surrender(h)
+		n.releaseUnanswered(h)
 		return Response{}, err
 	}
 	r, err := s.Respond(tensors, h)
-	return r, n.unlessBroken("respond", err)
+	return r, n.preferPanic("respond", err)
 }
 
 // RespondVec cuts ret along dimension 0 into consecutive slices, slice i as long as like[i],
@@ -94,11 +93,11 @@ func (n *Node) Respond(tensors []tensor.Tensor, h RequestID) (Response, error) {
 func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (Response, error) {
 	s, err := n.asServer("respond_vec")
 	if err != nil {
-		n.surrender(handlers...)
+		n.releaseUnanswered(handlers...)
 		return Response{}, err
 	}
 	r, err := s.RespondVec(ret, like, handlers)
-	return r, n.unlessBroken("respond_vec", err)
+	return r, n.preferPanic("respond_vec", err)
 }
 
 // RespondCopy is Respond for a program that uses its tensors again at once: they are the caller's again when it returns,
@@ -106,22 +105,22 @@ func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []Re
 func (n *Node) RespondCopy(tensors []tensor.Tensor, h RequestID) (r Response, borrowed bool, err error) {
 	s, err := n.asServer("respond")
 	if err != nil {
-		n.surrender(h)
+		n.releaseUnanswered(h)
 		return Response{}, false, err
 	}
 	r, borrowed, err = s.RespondCopy(tensors, h)
-	return r, borrowed, n.unlessBroken("respond", err)
+	return r, borrowed, n.preferPanic("respond", err)
 }
 
 // RespondVecCopy is RespondVec with what RespondCopy says of the tensor.
 func (n *Node) RespondVecCopy(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (r Response, borrowed bool, err error) {
 	s, err := n.asServer("respond_vec")
 	if err != nil {
-		n.surrender(handlers...)
+		n.releaseUnanswered(handlers...)
 		return Response{}, false, err
 	}
 	r, borrowed, err = s.RespondVecCopy(ret, like, handlers)
-	return r, borrowed, n.unlessBroken("respond_vec", err)
+	return r, borrowed, n.preferPanic("respond_vec", err)
 }
 
 // RegisterRecvBuffer cuts t's bytes evenly over the lists: chunk i receives in place what
@@ -134,7 +133,7 @@ func (n *Node) RegisterRecvBuffer(t tensor.Tensor, ranks []Rank, keys []tensor.K
 		return nil, err
 	}
 	reg, err := s.RegisterRecvBuffer(t, ranks, keys)
-	return reg, n.named("register_recv_buffer", err)
+	return reg, n.preferCause("register_recv_buffer", err)
 }
 
 // Barrier waits until every member of the group has called it: every instance or, when not
@@ -142,7 +141,7 @@ func (n *Node) RegisterRecvBuffer(t tensor.Tensor, ranks []Rank, keys []tensor.K
 // is in the group. It waits as long as the members live, or until ctx ends; then the next
 // Barrier over the same group continues this one.
 func (n *Node) Barrier(ctx context.Context, group Group, perInstance bool) error {
-	if err := n.usable("barrier"); err != nil {
+	if err := n.life.usable("barrier"); err != nil {
 		return err
 	}
 	var tasks []func(context.Context) error
@@ -157,11 +156,11 @@ func (n *Node) Barrier(ctx context.Context, group Group, perInstance bool) error
 	if len(tasks) == 0 { // its role is not in the group, as the office says
 		return n.members[0].office.Barrier(ctx, group, perInstance)
 	}
-	return n.together(ctx, tasks...)
+	return n.inParallel(ctx, tasks...)
 }
 
 func (n *Node) asWorker(op string) (*Worker, error) {
-	if err := n.usable(op); err != nil {
+	if err := n.life.usable(op); err != nil {
 		return nil, err
 	}
 	if w := n.Worker(); w != nil {
@@ -174,20 +173,20 @@ func (n *Node) asServer(op string) (*Server, error) {
 	s := n.Server()
 	switch {
 	case s == nil:
-		if err := n.usable(op); err != nil {
+		if err := n.life.usable(op); err != nil {
 			return nil, err
 		}
 		return nil, errs.Invalid("%s is for servers, and this node is a %s: call it where DMLC_ROLE is server or joint", op, n.Role())
-	case n.over.Load() && !n.serving():
+	case !n.life.serving():
 		return nil, stoppedError(op)
 	}
-	return s, n.lost(op)
+	return s, n.life.failure(op)
 }
 
-// surrender has a server that was stopped give back the memory of requests that it can answer no more.
-func (n *Node) surrender(requests ...RequestID) {
+// releaseUnanswered has a server that was stopped give back the memory of requests that it can answer no more.
+func (n *Node) releaseUnanswered(requests ...RequestID) {
 	s := n.Server()
-	if s == nil || n.serving() {
+	if s == nil || n.life.serving() {
 		return
 	}
 	for _, h := range requests {
@@ -195,63 +194,34 @@ func (n *Node) surrender(requests ...RequestID) {
 	}
 }
 
-// serving reports whether Stop still waits for others, which this server may go on serving.
-func (n *Node) serving() bool {
-	select {
-	case <-n.stopped:
-		return false
-	default:
-		return true
-	}
-}
-
-// usable refuses operations after Stop, and after a loss that ended the cluster.
-func (n *Node) usable(op string) error {
-	if n.over.Load() {
-		return stoppedError(op)
-	}
-	return n.lost(op)
-}
-
-func stoppedError(op string) error {
-	return &stepvan.OpError{Op: op, Err: fmt.Errorf("this node was stopped: %w", stepvan.ErrClosed)}
-}
-
-// lost is the error of an operation when the cluster no longer works; its peer is who died.
-func (n *Node) lost(op string) error {
-	if cause := n.Err(); cause != nil {
-		return errs.Ended(op, cause)
-	}
-	return nil
-}
-
-// verdict is how long an operation that failed with a peer waits for the scheduler to say
-// who died first: the peer may have gone because of another.
-const verdict = 100 * time.Millisecond
-
-// unlessBroken prefers the panic that has ended the node to what follows from its being closed.
-func (n *Node) unlessBroken(op string, err error) error {
-	if err != nil && n.broken.Load() != nil {
-		return n.lost(op)
+// preferPanic replaces err, which may only follow from the node's end, by the panic that has ended it.
+func (n *Node) preferPanic(op string, err error) error {
+	if err != nil && n.life.broken.Load() != nil {
+		return n.life.failure(op)
 	}
 	return err
 }
 
-// named prefers the loss that ended the cluster, or the panic that ended the node, to what followed from it.
-func (n *Node) named(op string, err error) error {
-	err = n.unlessBroken(op, err)
-	if errors.Is(err, stepvan.ErrPeerLost) && n.told() {
-		return n.lost(op)
+// preferCause replaces err by the panic that has ended the node. If err is the loss of a peer, it waits for the
+// scheduler to say which loss came first, and replaces err by that one where it has ended the cluster.
+func (n *Node) preferCause(op string, err error) error {
+	err = n.preferPanic(op, err)
+	if errors.Is(err, stepvan.ErrPeerLost) && n.awaitDeathReport() {
+		return n.life.failure(op)
 	}
 	return err
 }
 
-// told reports whether a loss has ended the cluster, as the scheduler may be about to say.
-func (n *Node) told() bool {
-	t := time.NewTimer(verdict)
+// deathReportTime is how long the scheduler may take to say which instance died first: a peer may have gone because of
+// another.
+const deathReportTime = 100 * time.Millisecond
+
+// awaitDeathReport waits for a while, and reports whether a loss has ended the cluster.
+func (n *Node) awaitDeathReport() bool {
+	t := time.NewTimer(deathReportTime)
 	defer t.Stop()
 	select {
-	case <-n.failed.Done():
+	case <-n.life.failed.Done():
 		return true
 	case <-t.C:
 		return false

@@ -13,6 +13,7 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/reach"
 	"github.com/stepvan/stepvan/tensor"
+	"golang.org/x/sync/errgroup"
 )
 
 // Start makes a node of s, joins the cluster, connects with the paired nodes and passes the
@@ -34,34 +35,34 @@ func Start(ctx context.Context, s Settings, opts ...Option) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.StartTimeout+lastWord(s.StartTimeout), errStartTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.StartTimeout+reportTime(s.StartTimeout), errStartTimeout)
 	defer cancel()
-	defer context.AfterFunc(n.failed, cancel)()
+	defer context.AfterFunc(n.life.failed, cancel)()
 	if err := n.start(ctx); err != nil {
 		if errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, stepvan.ErrRemote) {
-			n.told() // a peer that went may have gone because of another
+			n.awaitDeathReport() // a peer that left may have left because of another
 		}
 		n.abandon(cmp.Or(n.Err(), err))
-		return nil, n.explain(ctx, err)
+		return nil, n.startError(ctx, err)
 	}
 	n.members[0].log.Info().Msgf("%s has started", n)
 	return n, nil
 }
 
-// lastWord is how much longer than the start timeout a node waits for the scheduler, whose
-// own timeout ends the start for all with a text that says who is missing.
-func lastWord(timeout time.Duration) time.Duration {
+// reportTime is how much longer than the start timeout a node waits for the scheduler. The timeout of the scheduler ends
+// the start for all, with a text that says which instances are missing.
+func reportTime(timeout time.Duration) time.Duration {
 	return min(max(timeout/10, 250*time.Millisecond), 5*time.Second)
 }
 
 var errStartTimeout = fmt.Errorf("start timeout: %w", context.DeadlineExceeded)
 
-// explain adds what ended the start from outside, if something did.
-func (n *Node) explain(ctx context.Context, err error) error {
+// startError adds what ended the start from outside, if something did.
+func (n *Node) startError(ctx context.Context, err error) error {
 	if cause := n.Err(); cause != nil {
 		return errs.Ended("start", cause)
 	}
-	said := saidOfStart(err)
+	said := startFailure(err)
 	if errors.Is(context.Cause(ctx), errStartTimeout) && errors.Is(err, context.DeadlineExceeded) {
 		if said != nil {
 			err = said.Err
@@ -74,8 +75,9 @@ func (n *Node) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("start: %w", err)
 }
 
-// saidOfStart is what the scheduler says of a start that failed, with the node that it is about; nil where err is not that.
-func saidOfStart(err error) *stepvan.OpError {
+// startFailure is what the scheduler says of a start that failed, with the instance that it is about. It is nil where err
+// has another origin.
+func startFailure(err error) *stepvan.OpError {
 	var op *stepvan.OpError
 	for errors.As(err, &op) {
 		if op.Op == "start" {
@@ -89,7 +91,7 @@ func saidOfStart(err error) *stepvan.OpError {
 // StartFromEnv is Start with the settings of the environment; what is odd in it is logged.
 func StartFromEnv(ctx context.Context, opts ...Option) (*Node, error) {
 	s, warnings, err := config.FromProcess()
-	return startRead(ctx, s, warnings, err, append([]Option{ReadFrom(config.OfProcess)}, opts...))
+	return startWith(ctx, s, warnings, err, append([]Option{ReadFrom(config.OfProcess)}, opts...))
 }
 
 // StartFrom is StartFromEnv for an environment that the caller has: NAME=value. Of several
@@ -106,11 +108,11 @@ func StartFrom(ctx context.Context, environ []string, opts ...Option) (*Node, er
 		return value, ok
 	}
 	s, warnings, err := config.FromEnv(lookup, environ)
-	return startRead(ctx, s, warnings, err, append([]Option{ReadFrom(lookup)}, opts...))
+	return startWith(ctx, s, warnings, err, append([]Option{ReadFrom(lookup)}, opts...))
 }
 
-// startRead starts with what was read of an environment.
-func startRead(ctx context.Context, s Settings, warnings []config.Warning, err error, opts []Option) (*Node, error) {
+// startWith starts with what config has read of an environment.
+func startWith(ctx context.Context, s Settings, warnings []config.Warning, err error, opts []Option) (*Node, error) {
 	log := newLogger(&s)
 	if l := collect(opts).log; l != nil {
 		log = *l
@@ -132,9 +134,9 @@ func StartAll(ctx context.Context, all []Settings, opts ...Option) ([]*Node, err
 	listening, port := context.WithCancel(context.Background())
 	defer port()
 	taken := 0
-	tasks := make([]func(context.Context) error, len(all))
+	g, ctx := errgroup.WithContext(ctx)
 	for i, s := range all {
-		tasks[i] = func(ctx context.Context) (err error) {
+		g.Go(func() (err error) {
 			more := opts
 			switch {
 			case s.Role == RoleScheduler:
@@ -149,9 +151,9 @@ func StartAll(ctx context.Context, all []Settings, opts ...Option) ([]*Node, err
 			}
 			nodes[i], err = Start(ctx, s, more...)
 			return err
-		}
+		})
 	}
-	if err := together(ctx, tasks...); err != nil {
+	if err := g.Wait(); err != nil {
 		for _, n := range nodes {
 			if n != nil {
 				n.abandon(err)
@@ -170,8 +172,7 @@ func alsoOnListen(f func(int)) Option {
 }
 
 func newNode(s Settings, o options, warnings []config.Warning) (*Node, error) {
-	n := &Node{settings: &s, options: o, starvedLines: newStarvedLines(), done: make(chan struct{}), stopped: make(chan struct{}), fallen: make(chan struct{})}
-	n.failed, n.fail = context.WithCancelCause(context.Background())
+	n := &Node{settings: &s, options: o, starvedLines: newStarvedLines(), life: newLifecycle()}
 	n.log = newLogger(&s)
 	if o.log != nil {
 		n.log = *o.log
@@ -205,5 +206,5 @@ func (n *Node) start(ctx context.Context) error {
 		}
 		tasks[i] = m.start
 	}
-	return n.together(ctx, tasks...)
+	return n.inParallel(ctx, tasks...)
 }

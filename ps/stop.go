@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
@@ -25,9 +26,9 @@ import (
 // so no worker waits for a server that waits for it. In any case everything is closed when
 // it returns. Further calls wait for the first one and return nil.
 func (n *Node) Stop(ctx context.Context) error {
-	if !n.over.CompareAndSwap(false, true) {
+	if !n.life.beginStop() {
 		select {
-		case <-n.stopped:
+		case <-n.life.stopped.Done():
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -39,28 +40,27 @@ func (n *Node) Stop(ctx context.Context) error {
 		defer cancel()
 	}
 	var err error
-	if n.broken.Load() == nil {
+	if n.life.broken.Load() == nil {
 		for _, m := range n.members {
-			m.goodbye()
+			m.sayGoodbye()
 			if m.server != nil {
 				m.server.BeginStop()
 			}
 		}
 		err = n.leave(ctx)
 	}
-	if n.broken.Load() != nil {
-		return n.buried()
+	if n.life.broken.Load() != nil {
+		return n.stopBroken()
 	}
 	if errors.Is(err, stepvan.ErrPeerLost) {
-		n.fail(err) // before others hear that this node has left
+		n.life.failed.set(err) // before others hear that this node has left
 	}
 	if err == nil {
-		err = n.lost("stop")
+		err = n.life.failure("stop")
 	}
 	err = errors.Join(err, n.exportTraces())
 	n.close()
-	close(n.stopped)
-	n.end()
+	n.life.finishStop()
 	n.members[0].log.Info().Msgf("%s has stopped", n)
 	return err
 }
@@ -69,24 +69,23 @@ func (n *Node) Stop(ctx context.Context) error {
 // before: only a node that stops ends in order. It waits for a Stop that is under way. Everything is closed
 // when it returns. Further calls, and those of Stop, return without effect.
 func (n *Node) Close() error {
-	if !n.over.CompareAndSwap(false, true) {
-		<-n.stopped
+	if !n.life.beginStop() {
+		<-n.life.stopped.Done()
 		return nil
 	}
-	if n.broken.Load() != nil {
-		return n.buried()
+	if n.life.broken.Load() != nil {
+		return n.stopBroken()
 	}
-	ended := make([]func(context.Context) error, len(n.members))
-	for i, m := range n.members {
-		ended[i] = func(context.Context) error { m.abort(); return nil }
+	var aborting sync.WaitGroup
+	for _, m := range n.members {
+		aborting.Go(m.abort)
 	}
-	_ = together(context.Background(), ended...)
+	aborting.Wait()
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	err := errors.Join(n.leave(gone), n.exportTraces())
 	n.close()
-	close(n.stopped)
-	n.end()
+	n.life.finishStop()
 	n.members[0].log.Warn().Msgf("%s was closed without stop: the others take it for dead", n)
 	return err
 }
@@ -102,15 +101,15 @@ func (m *member) abort() {
 	_ = m.link.Abort() // always nil
 }
 
-// buried ends Stop of a node that a panic has ended: there is nobody to wait for, only what is being closed.
-func (n *Node) buried() error {
-	<-n.fallen
-	close(n.stopped)
-	return n.lost("stop")
+// stopBroken ends Stop of a node that a panic has ended. It waits only until everything is closed.
+func (n *Node) stopBroken() error {
+	<-n.life.closed.Done()
+	n.life.finishStop()
+	return n.life.failure("stop")
 }
 
-// goodbye lets the servers of a worker know that no request follows.
-func (m *member) goodbye() {
+// sayGoodbye lets the servers of a worker know that no request follows.
+func (m *member) sayGoodbye() {
 	if m.worker == nil {
 		return
 	}
@@ -129,7 +128,7 @@ func (m *member) reason() string {
 	}
 	for _, s := range m.sessions {
 		if err := s.Err(); errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, link.ErrLeft) {
-			return becauseOf(err)
+			return lossReason(err)
 		}
 	}
 	return m.node.reason()
@@ -139,13 +138,13 @@ func (m *member) reason() string {
 // do not take the one who tells for the cause.
 func (n *Node) reason() string {
 	if cause := n.Err(); cause != nil {
-		return becauseOf(cause)
+		return lossReason(cause)
 	}
 	return "it has stopped"
 }
 
-// becauseOf tells peers of a loss, with the name of the node that was lost first.
-func becauseOf(loss error) string {
+// lossReason tells peers of a loss, with the name of the node that was lost first.
+func lossReason(loss error) string {
 	name := link.FirstCause(loss)
 	var of *stepvan.OpError
 	if name == "" && errors.As(loss, &of) {
@@ -167,7 +166,7 @@ func (n *Node) leave(ctx context.Context) error {
 			return nil // one that fails must not hurry the other
 		}
 	}
-	_ = n.together(ctx, tasks...)
+	_ = n.inParallel(ctx, tasks...)
 	return errors.Join(results...)
 }
 
@@ -186,7 +185,7 @@ func (n *Node) closeAll() {
 	for i, m := range n.members {
 		tasks[i] = func(context.Context) error { m.close(); return nil }
 	}
-	_ = n.together(context.Background(), tasks...)
+	_ = n.inParallel(context.Background(), tasks...)
 	if slices.ContainsFunc(n.members, func(m *member) bool { return m.net != nil && m.net.UsesSocketDir() }) {
 		shm.Sweep(shm.SocketDir()) // a process that was killed just before the start may still have been alive then
 	}
@@ -215,7 +214,7 @@ func (m *member) close() {
 func (n *Node) abandon(why error) {
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	n.over.Store(true)
+	n.life.beginStop()
 	for _, m := range n.members {
 		if m.link != nil && why != nil {
 			m.link.Goodbye("it did not start: " + strings.TrimPrefix(why.Error(), "start: "))
@@ -225,5 +224,5 @@ func (n *Node) abandon(why error) {
 		}
 	}
 	n.close()
-	n.end()
+	n.life.ended.set(nil)
 }
