@@ -17,22 +17,23 @@ import (
 )
 
 // A mistake of this library shows as a panic. It ends the node: nobody moves its bytes any more, all waits return an
-// InternalError, and the connections break, so that the others hear of a death. Whether the panic goes on as well,
-// and ends the process, the program decides: ContainPanics. A lock that the panic has left locked would keep calls waiting for ever:
-// where closing the node hangs, the process ends with the report as its last words.
+// InternalError, and the connections break, so that the others hear of a death. Whether the panic goes on as well, and
+// ends the process, the program decides: ContainPanics. A lock that the panic has left locked would keep calls waiting
+// for ever: where closing the node hangs, the process ends with the report as its last words.
 
 const (
-	// stuckLooks and stuckLook are how often, and how far apart, it is looked whether closing goes on. Looks are counted, not time, as a
-	// process may be stopped for a while.
+	// stuckLooks and stuckLook are how often, and how far apart, it is looked whether closing goes on. Looks are
+	// counted, not time, as a process may be stopped for a while.
 	stuckLooks = 100
 	stuckLook  = 50 * time.Millisecond
 	// logTime is how long the log may take to write the report.
 	logTime = time.Second
 )
 
-// Panicked ends the node after a panic in one of its methods that the program, or a binding, has recovered: call it
-// in the deferred function that did, where the stack still is. value is what recover returned, op the call. It returns the *InternalError that waits return from
-// then on. Panics below a wait, and on goroutines of the node, have ended it already.
+// Panicked ends the node after a panic in one of its methods that the program, or a binding, has recovered. Call it in
+// the deferred function that recovers, where the stack still is. value is what recover returned, op names the call.
+// Panicked returns the [stepvan.InternalError] that operations return from then on. A panic below a wait, or on a
+// goroutine of the node, has ended the node already.
 func (n *Node) Panicked(value any, op string) error {
 	return n.breakDown(value, n.names(), op, "")
 }
@@ -110,8 +111,8 @@ func (n *Node) names() string {
 	return strings.Join(names, " and ")
 }
 
-// breakDown ends the node because of a panic, once, and returns what all waits return then. It does not wait for anybody. It is called by the
-// goroutine that panics, while its stack is there.
+// breakDown ends the node because of a panic, once, and returns what all waits return then. It does not wait for
+// anybody. It is called by the goroutine that panics, while its stack is there.
 func (n *Node) breakDown(value any, who, op, peer string) error {
 	e := &stepvan.InternalError{
 		Version: version(), Node: who, Peer: peer, Op: op,
@@ -159,7 +160,8 @@ func (n *Node) closeBroken(e *stepvan.InternalError) {
 	n.life.ended.set(nil)
 }
 
-// failParts has the operations of a member fail, and breaks its connections. The calls into its parts also show whether their locks are free.
+// failParts has the operations of a member fail, and breaks its connections. The calls into its parts also show whether
+// their locks are free.
 func (m *member) failParts(e *stepvan.InternalError, step func(func())) {
 	if m.worker != nil {
 		step(func() { m.worker.Fail(e) })
@@ -211,7 +213,8 @@ func version() string {
 	return cmp.Or(info.Main.Version, "(devel)")
 }
 
-// panicSite is the function that panicked, with file and line: the first frame below the panic that is not the runtime's.
+// panicSite is the function that panicked, with file and line: the first frame below the panic that is not the
+// runtime's.
 func panicSite() string {
 	pcs := make([]uintptr, 64)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])

@@ -12,11 +12,11 @@ import (
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// Connection tells how this node and one of its peers reach each other.
+// Connection tells what carries the tensors between this node and one peer.
 type Connection struct {
 	Peer   Peer
 	Van    string // "shm", "tcp", "unix" (Unix sockets), "mem"
-	Reason string // why that one: "same machine"; "shm: other machine"; "shm: other user, says the worker"
+	Reason string // why that one: "same machine"; "shm: other machine"; "shm: other user, reported by the worker"
 }
 
 // String reads "server 1: tcp (shm: other machine)".
@@ -24,9 +24,9 @@ func (c Connection) String() string {
 	return fmt.Sprintf("%s: %s (%s)", c.Peer.Name(), c.Van, c.Reason)
 }
 
-// Connections lists those peers with which a connection is open, by rank, with what carries
-// the tensors and why. A worker knows best: it chose. A server quotes what its worker says of it.
-// The scheduler carries no tensors and has none.
+// Connections lists the peers with which a connection is open, by rank, with the van that carries the tensors, and why
+// it was chosen. The worker chooses; a server reports what its worker has said of it. The scheduler has no connections,
+// since it carries no tensors.
 func (n *Node) Connections() Connections {
 	var out Connections
 	for _, m := range n.members {
@@ -57,8 +57,8 @@ func (m *member) among(sessions []*link.Session) Connections {
 	return out
 }
 
-// startSessions are the sessions that were opened during the start. Some may be over when it ends: a peer that passes the
-// barrier first may have left by then.
+// startSessions are the sessions that were opened during the start. Some may be over when it ends: a peer that passes
+// the barrier first may have left by then.
 type startSessions struct {
 	mu   sync.Mutex
 	all  []*link.Session
@@ -88,10 +88,10 @@ func (m *member) connection(p Peer, s *link.Session) Connection {
 	return Connection{Peer: p, Van: van, Reason: reason}
 }
 
-// Connections are those of one node.
+// Connections are those of one node: see [Node.Connections].
 type Connections []Connection
 
-// String is one line, however many there are, with those of a kind together: "servers 0-2: shm (same
+// String is one line, however many there are, with those that are alike together: "servers 0-2: shm (same
 // machine); server 3: tcp (shm: other machine)".
 func (all Connections) String() string {
 	var groups []*group

@@ -8,8 +8,8 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// The server computes in the worker's memory: Request.In is what was pushed, Request.Out is where the answer is
-// wanted, and a Respond with it sends no bytes. It needs memory of the worker's node, and pushes above 4 KiB; with other
+// The server computes in the worker's memory: Request.In is what was pushed, Request.Out is where the answer is wanted,
+// and a Respond with it sends no bytes. It needs memory of the worker's node, and pushes above 4 KiB; with other
 // memory, and between machines, the same program works, and what it sees are copies. The errors are left out.
 func Example_inPlace() {
 	ctx := context.Background()

@@ -9,7 +9,8 @@ import (
 	"github.com/stepvan/stepvan"
 )
 
-// Each event in each state: what operations return, whether a server still answers, and whether the node can work no more.
+// Each event in each state: what operations return, whether a server still answers, and whether the node can work no
+// more.
 func TestLifecycle(t *testing.T) {
 	loss := &stepvan.OpError{Op: "cluster", Peer: "worker 3", Err: stepvan.ErrPeerLost}
 	events := map[string]func(*lifecycle){

@@ -15,8 +15,8 @@ func (m *member) dead(p Peer, err error) {
 	}
 }
 
-// clusterError is why the cluster no longer works, with the instance that died as the peer. The postoffice has named the
-// scheduler itself.
+// clusterError is why the cluster no longer works, with the instance that died as the peer. The postoffice has named
+// the scheduler itself.
 func clusterError(p Peer, err error) error {
 	if p.Role == RoleScheduler {
 		return err

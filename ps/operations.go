@@ -10,11 +10,18 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// PushPull sends every push tensor to the servers and has them write the pull tensors, with
-// the routing of the settings; with broadcast the pull tensors are server-major. It never
-// blocks: the handle tells the end, until which the tensors are borrowed; after a failure, until no
-// server reaches them (package worker has the rule, and Do holds it). Errors are those
-// of worker.Worker.Do. 0 allocations.
+// PushPull sends every push tensor to the servers, and has them write the pull tensors. The routing is that of the
+// settings. With [Broadcast] every server gets all pushes, and the pull tensors are server-major. PushPull never
+// blocks: the [Handle] tells when the exchange has completed. The tensors are borrowed until then: see [Exchange]. 0
+// allocations.
+//
+// Errors, with which nothing was sent:
+//   - [stepvan.ErrInvalid]: an argument contradicts the contract;
+//   - [stepvan.ErrBusy]: a push key still has an unanswered push, or a server may still use the memory of a tensor
+//     for an exchange that has failed;
+//   - [stepvan.ErrWouldBlock]: a queue is full. Wait for a handle, then try again;
+//   - [stepvan.ErrPeerLost] in an [stepvan.OpError] that names the server;
+//   - [stepvan.ErrClosed]: the node was stopped, or the memory of a tensor was closed.
 func (n *Node) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []tensor.Tensor, pullKeys []tensor.Key) (Handle, error) {
 	w, err := n.asWorker("push_pull")
 	if err != nil {
@@ -24,8 +31,8 @@ func (n *Node) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []tens
 	return h, n.preferPanic("push_pull", err)
 }
 
-// Do is PushPull with everything that can be said of an exchange: named servers, pulls of
-// variable length, a label for traces. The exchange is read during the call only.
+// Do sends an exchange. Unlike [Node.PushPull] it can route it otherwise, name servers, accept pulls of variable length
+// and set a label for traces. Errors are those of PushPull. 0 allocations.
 func (n *Node) Do(x *Exchange) (Handle, error) {
 	w, err := n.asWorker("push_pull")
 	if err != nil {
@@ -35,17 +42,24 @@ func (n *Node) Do(x *Exchange) (Handle, error) {
 	return h, n.preferPanic("push_pull", err)
 }
 
-// GetBatch waits for requests of the paired workers, by the policy. Being idle is no
-// error. It ends with ErrClosed when every paired worker has stopped. Errors are those of
-// server.Server.GetBatch.
+// GetBatch waits until the policy is met by requests of the paired workers, and returns one request of each worker that
+// has one. It waits as long as the workers live, or until ctx ends.
+//
+// Errors:
+//   - [stepvan.ErrClosed]: every paired worker has stopped, or this node has;
+//   - [stepvan.ErrPeerLost] in an [stepvan.OpError] that names the worker without which the batch cannot be complete;
+//   - [stepvan.ErrRefused], with [LockStep]: this server had to refuse a request of the batch. The next one is
+//     complete;
+//   - [stepvan.ErrBusy]: another goroutine is in GetBatch;
+//   - [stepvan.ErrInvalid]: the policy does not fit the settings;
+//   - the error of ctx: the requests stay for the next call.
 func (n *Node) GetBatch(ctx context.Context, p Policy) (Batch, error) {
 	var b Batch
 	err := n.GetBatchInto(ctx, p, &b)
 	return b, err
 }
 
-// GetBatchInto is GetBatch into a batch whose memory is used again. 0 allocations in the
-// steady state.
+// GetBatchInto is [Node.GetBatch] into a batch whose memory is used again. 0 allocations in the steady state.
 func (n *Node) GetBatchInto(ctx context.Context, p Policy, b *Batch) error {
 	s, err := n.asBatchServer(p)
 	if err != nil {
@@ -54,7 +68,7 @@ func (n *Node) GetBatchInto(ctx context.Context, p Policy, b *Batch) error {
 	return n.preferCause("get_batch", s.GetBatchInto(ctx, p, b))
 }
 
-// GetBatchFor is GetBatchInto with a limit of time in place of a context; negative means for ever.
+// GetBatchFor is [Node.GetBatchInto] with a limit of time in place of a context. A negative limit means none.
 // 0 allocations in the steady state.
 func (n *Node) GetBatchFor(d time.Duration, p Policy, b *Batch) error {
 	s, err := n.asBatchServer(p)
@@ -73,11 +87,18 @@ func (n *Node) asBatchServer(p Policy) (*Server, error) {
 	return s, err
 }
 
-// Respond answers the pulls of one request of a batch, in their order, once. It returns
-// at once: the tensors are borrowed until the Response is done, and a worker gets other numbers when they are changed
-// before (STEPVAN_CHECK_BORROWED=1 finds that). RespondCopy gives them back. Errors, with which nothing
-// has been sent, are those of server.Server.Respond. A request that was not answered before Stop holds
-// its memory until it is responded to, which is then refused with ErrClosed. 0 allocations.
+// Respond answers the pulls of one request of a batch, in their order, once. A request without pulls is answered
+// without tensors. Respond never blocks. The tensors are borrowed until the [Response] is done: a worker gets wrong
+// numbers when the program changes them before (STEPVAN_CHECK_BORROWED=1 finds that). 0 allocations.
+//
+// Errors, with which nothing was sent:
+//   - [stepvan.ErrInvalid]: number or sizes of the tensors do not fit the pulls;
+//   - [stepvan.ErrStale]: the request was answered before;
+//   - [stepvan.ErrWouldBlock]: the queue to the worker is full. Wait for an earlier Response, then try again;
+//   - [stepvan.ErrPeerLost] in an [stepvan.OpError]: a death has ended the work of the cluster;
+//   - [stepvan.ErrClosed]: the node was stopped. The call gives back the memory of the request.
+//
+// That a worker was lost is not an error of Respond: the Response has it.
 func (n *Node) Respond(tensors []tensor.Tensor, h RequestID) (Response, error) {
 	s, err := n.asServer("respond")
 	if err != nil {
@@ -88,8 +109,8 @@ func (n *Node) Respond(tensors []tensor.Tensor, h RequestID) (Response, error) {
 	return r, n.preferPanic("respond", err)
 }
 
-// RespondVec cuts ret along dimension 0 into consecutive slices, slice i as long as like[i],
-// and answers handlers[i] with it: all of them or, on an error, none.
+// RespondVec cuts ret along dimension 0 into consecutive slices, slice i as long as like[i], and answers handlers[i]
+// with it. It answers all requests or, on an error, none. Errors are those of [Node.Respond].
 func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (Response, error) {
 	s, err := n.asServer("respond_vec")
 	if err != nil {
@@ -100,8 +121,9 @@ func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []Re
 	return r, n.preferPanic("respond_vec", err)
 }
 
-// RespondCopy is Respond for a program that uses its tensors again at once: they are the caller's again when it returns,
-// unless borrowed is true, when memory was short: then when the Response is done. See server.Server.RespondCopy. 0 allocations.
+// RespondCopy is [Node.Respond] for a program that uses its tensors again at once. They are the caller's when it
+// returns, unless memory was short: then borrowed is true, and they are the caller's when the [Response] is done. 0
+// allocations.
 func (n *Node) RespondCopy(tensors []tensor.Tensor, h RequestID) (r Response, borrowed bool, err error) {
 	s, err := n.asServer("respond")
 	if err != nil {
@@ -112,7 +134,7 @@ func (n *Node) RespondCopy(tensors []tensor.Tensor, h RequestID) (r Response, bo
 	return r, borrowed, n.preferPanic("respond", err)
 }
 
-// RespondVecCopy is RespondVec with what RespondCopy says of the tensor.
+// RespondVecCopy is [Node.RespondVec] which copies as [Node.RespondCopy] does.
 func (n *Node) RespondVecCopy(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (r Response, borrowed bool, err error) {
 	s, err := n.asServer("respond_vec")
 	if err != nil {
@@ -123,10 +145,15 @@ func (n *Node) RespondVecCopy(ret tensor.Tensor, like []tensor.Tensor, handlers 
 	return r, borrowed, n.preferPanic("respond_vec", err)
 }
 
-// RegisterRecvBuffer cuts t's bytes evenly over the lists: chunk i receives in place what
-// worker ranks[i] pushes with keys[i]. It waits until the workers know, for ten seconds at most: then the buffer is
-// registered all the same, and the error is a *PendingError, whose Registration goes on waiting. Other errors
-// are those of server.Server.RegisterRecvBuffer.
+// RegisterRecvBuffer cuts the bytes of t evenly into chunks. Chunk i receives what worker ranks[i] pushes with keys[i],
+// without a copy where the van allows that. A chunk is the program's from the request that filled it until its respond.
+//
+// The call waits until the workers know of the chunks, for ten seconds at most. Then the buffer is registered all the
+// same, and the error is a [PendingError], on whose Registration the program can wait. Other errors:
+//   - [stepvan.ErrInvalid]: the lists differ in length, t cannot be cut evenly, a rank is not that of a paired worker,
+//     or another registration holds the memory;
+//   - [stepvan.ErrBusy]: a request on a chunk that this one would replace is unanswered;
+//   - [stepvan.ErrClosed]: the node was stopped.
 func (n *Node) RegisterRecvBuffer(t tensor.Tensor, ranks []Rank, keys []tensor.Key) (*ReceiveBuffer, error) {
 	s, err := n.asServer("register_recv_buffer")
 	if err != nil {
@@ -136,10 +163,12 @@ func (n *Node) RegisterRecvBuffer(t tensor.Tensor, ranks []Rank, keys []tensor.K
 	return reg, n.preferCause("register_recv_buffer", err)
 }
 
-// Barrier waits until every member of the group has called it: every instance or, when not
-// perInstance, one instance of every node. A joint node enters for each of its roles that
-// is in the group. It waits as long as the members live, or until ctx ends; then the next
-// Barrier over the same group continues this one.
+// Barrier waits until every member of the group has called it: every instance or, when not perInstance, one instance of
+// every node. A joint node enters for each of its roles that is in the group. Barrier waits as long as the members
+// live, or until ctx ends. The next Barrier over the same group then continues this one.
+//
+// Errors: [stepvan.ErrInvalid] when this node is not in the group, or another goroutine waits in the same barrier;
+// [stepvan.ErrPeerLost] when a member died or left; [stepvan.ErrClosed] after Stop; the error of ctx.
 func (n *Node) Barrier(ctx context.Context, group Group, perInstance bool) error {
 	if err := n.life.usable("barrier"); err != nil {
 		return err

@@ -16,15 +16,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Start makes a node of s, joins the cluster, connects with the paired nodes and passes the
-// start barrier over servers and workers; the scheduler's returns when all have. It
-// waits for the rest of the cluster until ctx ends or STEPVAN_START_TIMEOUT has passed,
-// and logs every few seconds who is missing.
+// Start makes a node of s, joins the cluster, connects with the peers and passes the start barrier over servers and
+// workers. The scheduler's Start returns when all have joined. Start waits for the rest of the cluster until ctx ends
+// or STEPVAN_START_TIMEOUT has passed, and logs every few seconds which instances are missing.
 //
-// Errors: *ConfigError for settings (several are joined), with the variable to change;
-// ErrRemote with the reason when the scheduler refuses this node; ErrPeerLost naming who died
-// meanwhile; one that wraps the context's error, with who is missing. Everything that was
-// opened is closed then.
+// Errors, with which everything is closed:
+//   - [stepvan.ConfigError], one for each wrong setting, joined: it names the variable to change;
+//   - [stepvan.ErrRemote]: the scheduler refuses this node, with its reason;
+//   - [stepvan.ErrPeerLost]: the instance that the error names died meanwhile;
+//   - the error of ctx, or [context.DeadlineExceeded] for the start timeout, with the instances that are missing.
 func Start(ctx context.Context, s Settings, opts ...Option) (*Node, error) {
 	o := collect(opts)
 	warnings, refused := reach.Check(&s, o.network != nil, o.written)
@@ -49,8 +49,8 @@ func Start(ctx context.Context, s Settings, opts ...Option) (*Node, error) {
 	return n, nil
 }
 
-// reportTime is how much longer than the start timeout a node waits for the scheduler. The timeout of the scheduler ends
-// the start for all, with a text that says which instances are missing.
+// reportTime is how much longer than the start timeout a node waits for the scheduler. The timeout of the scheduler
+// ends the start for all, with a text that says which instances are missing.
 func reportTime(timeout time.Duration) time.Duration {
 	return min(max(timeout/10, 250*time.Millisecond), 5*time.Second)
 }
@@ -75,8 +75,8 @@ func (n *Node) startError(ctx context.Context, err error) error {
 	return fmt.Errorf("start: %w", err)
 }
 
-// startFailure is what the scheduler says of a start that failed, with the instance that it is about. It is nil where err
-// has another origin.
+// startFailure is what the scheduler says of a start that failed, with the instance that it is about. It is nil where
+// err has another origin.
 func startFailure(err error) *stepvan.OpError {
 	var op *stepvan.OpError
 	for errors.As(err, &op) {
@@ -88,14 +88,13 @@ func startFailure(err error) *stepvan.OpError {
 	return nil
 }
 
-// StartFromEnv is Start with the settings of the environment; what is odd in it is logged.
+// StartFromEnv is [Start] with the settings of the environment. It logs what is odd in the environment.
 func StartFromEnv(ctx context.Context, opts ...Option) (*Node, error) {
 	s, warnings, err := config.FromProcess()
 	return startWith(ctx, s, warnings, err, append([]Option{ReadFrom(config.OfProcess)}, opts...))
 }
 
-// StartFrom is StartFromEnv for an environment that the caller has: NAME=value. Of several
-// with one name the last counts.
+// StartFrom is [StartFromEnv] with the environment environ: NAME=value. Of several with one name the last counts.
 func StartFrom(ctx context.Context, environ []string, opts ...Option) (*Node, error) {
 	values := map[string]string{}
 	for _, pair := range environ {
@@ -126,9 +125,8 @@ func startWith(ctx context.Context, s Settings, warnings []config.Warning, err e
 	return Start(ctx, s, opts...)
 }
 
-// StartAll starts several nodes of one process at once, and returns them in order; if
-// one fails, all end. Where the scheduler is among them, its port may be 0: the
-// others, whose port is 0 too, learn the one it took.
+// StartAll starts several nodes in this process at once, and returns them in order. If one fails, it ends all. The port
+// of a scheduler among them may be 0: then it takes a free one, and the others, whose port must be 0 too, use that.
 func StartAll(ctx context.Context, all []Settings, opts ...Option) ([]*Node, error) {
 	nodes := make([]*Node, len(all))
 	listening, port := context.WithCancel(context.Background())

@@ -12,19 +12,16 @@ import (
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
-// Stop waits until every node of the cluster that lives has called it, however long they
-// take, and leaves; the scheduler waits until all have left. Dead nodes are not waited
-// for. When ctx ends or STEPVAN_STOP_TIMEOUT passes it leaves without the others,
-// and the error says who had not stopped. Where the cluster did not live to its end, the
-// error of a worker or server names who died. The scheduler's Stop returns nil once everybody
-// has left or is dead: deaths are no failure of the scheduler, and stand in its log.
+// Stop waits until every living node of the cluster has called it, however long that takes, and leaves. The scheduler
+// waits until all have left. When ctx ends or STEPVAN_STOP_TIMEOUT passes, Stop leaves without the others, and the
+// error names the nodes that had not stopped. Where a loss has ended the cluster, the error of a worker or server names
+// the instance that died. The scheduler's Stop returns nil once all have left or are dead: its log has the deaths.
 //
-// From the call on, operations of a worker and barriers are refused with ErrClosed;
-// requests in flight may still arrive, and their handles fail. Stop is the answer to requests without pulls that a server
-// has taken, unless a goroutine is in GetBatch. A server may go on serving from other goroutines until Stop returns. When
-// none of them has been in GetBatch or had a request to answer for a second, requests that nobody has taken are refused,
-// so no worker waits for a server that waits for it. In any case everything is closed when
-// it returns. Further calls wait for the first one and return nil.
+// From the call on, barriers and the operations of a worker return [stepvan.ErrClosed]. Requests in flight may still
+// arrive, and their handles fail. Stop answers requests without pulls that a server has taken, unless a goroutine is in
+// [Node.GetBatch]. Other goroutines may go on serving until Stop returns. When none of them has been in GetBatch or had
+// a request to answer for a second, Stop refuses the waiting requests, so that no worker waits for a server that waits
+// for it. Everything is closed when Stop returns. Further calls wait for the first one and return nil.
 func (n *Node) Stop(ctx context.Context) error {
 	if !n.life.beginStop() {
 		select {
@@ -65,9 +62,8 @@ func (n *Node) Stop(ctx context.Context) error {
 	return err
 }
 
-// Close ends the node at once, without the others, who take it for dead unless Stop was called
-// before: only a node that stops ends in order. It waits for a Stop that is under way. Everything is closed
-// when it returns. Further calls, and those of Stop, return without effect.
+// Close ends the node at once. The other nodes take it for dead, unless Stop was called before. Close waits for a Stop
+// that is under way. Everything is closed when it returns. Further calls, and those of Stop, return without effect.
 func (n *Node) Close() error {
 	if !n.life.beginStop() {
 		<-n.life.stopped.Done()

@@ -2,9 +2,9 @@ package ps
 
 import "github.com/stepvan/stepvan/trace"
 
-// Trace returns what the node's ring still holds: a worker's entry per request and server, a
-// server's per request; nil for the scheduler and with STEPVAN_TRACE_EVENTS=0. A
-// copy, which may be taken at any time, from any goroutine.
+// Trace returns a copy of the entries that the node still keeps, the last STEPVAN_TRACE_EVENTS: one per exchange and
+// server of a worker, one per request of a server. It is nil for the scheduler. [trace.WriteJSON] writes it for
+// viewers.
 func (n *Node) Trace() []trace.Entry {
 	var all []trace.Entry
 	for _, m := range n.members {
