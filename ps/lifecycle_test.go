@@ -47,7 +47,7 @@ func TestLifecycle(t *testing.T) {
 			events[e](l)
 		}
 		for _, x := range []struct{ got, want error }{{l.usable("op"), c.usable}, {l.failure("op"), c.failure}} {
-			if x.want == errPanic {
+			if errors.Is(x.want, errPanic) {
 				var e *stepvan.InternalError
 				require.ErrorAs(t, x.got, &e, "%q", c.events)
 				require.Equal(t, "first", e.Panic)
