@@ -97,9 +97,9 @@ func (s Settings) Peers() int {
 	return s.pairedServers() + s.pairedWorkers() + 2
 }
 
-// Binds reports whether threads are to be bound to the cores of their device, and whether cores that this
-// process may not use are an error. They are where Binding says so, and in settings of a program
-// that has set numbers of cores itself. The scheduler moves no tensors, and is never bound.
+// Binds reports whether threads must be bound to the cores of their device, and whether cores that this process may not
+// use are an error. They are an error where Binding says so, and where a program has set numbers of cores itself. The
+// scheduler moves no tensors, and is never bound.
 func (s Settings) Binds() (wanted, must bool) {
 	if s.Role == RoleScheduler {
 		return false, false
