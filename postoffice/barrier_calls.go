@@ -81,7 +81,7 @@ func (c *barrierCalls) giveUp(id uint64) bool {
 	return open
 }
 
-// resolve ends the call with a result. Ids that nobody waits for are ignored.
+// resolve ends the call with a result. It ignores ids for which no call waits.
 func (c *barrierCalls) resolve(id uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

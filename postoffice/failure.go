@@ -28,7 +28,7 @@ func (f *failure) check() error {
 	return nil
 }
 
-// err is the failure as the error of an operation at the node; scheduler is who said it.
+// err is the failure as the error of an operation at the node; scheduler names the one that reported it.
 func (f failure) err(operation, scheduler string) error {
 	peer := f.Node
 	if peer == "" {

@@ -128,7 +128,7 @@ func (c *linkConn) next() (frame, pumpStep) {
 	return c.queue[0], pumpSend
 }
 
-// sent takes in the result of sending the first frame, and reports whether pump goes on.
+// sent takes in the result of sending the first frame, and reports whether pump continues.
 func (c *linkConn) sent(err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

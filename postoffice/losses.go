@@ -23,7 +23,7 @@ func (l *losses) firstOf(g Group) *member {
 	return nil
 }
 
-// add logs a loss and tells everybody, together with others that follow shortly.
+// add logs a loss and tells all members, together with other losses that follow shortly.
 func (l *losses) add(m *member) {
 	if l.firsts[m.info.Role] == nil {
 		l.firsts[m.info.Role] = m

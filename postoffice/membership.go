@@ -8,7 +8,7 @@ import (
 	"github.com/stepvan/stepvan"
 )
 
-// membership is who belongs to the cluster, by role. The scheduler's lock guards it.
+// membership has the members of the cluster, by role. The scheduler's lock guards it.
 type membership struct {
 	o        *SchedulerOptions
 	self     *member // the scheduler as a member of barriers
@@ -79,7 +79,7 @@ func (c *membership) quorum(k barrierKey) int {
 	return n
 }
 
-// unregistered says who has not registered.
+// unregistered names the ranks that have not registered.
 func (c *membership) unregistered() string {
 	var all []string
 	for _, role := range slices.Backward(roles[1:]) {
@@ -95,7 +95,7 @@ func (c *membership) unregistered() string {
 	return conjunction(all) + ": not registered yet" + inBrackets(c.o.Meeting)
 }
 
-// unconfirmed says who has not confirmed its peers.
+// unconfirmed names the members that have not confirmed their peers.
 func (c *membership) unconfirmed() string {
 	var silent []Peer
 	for _, m := range c.living() {
@@ -106,7 +106,7 @@ func (c *membership) unconfirmed() string {
 	return instances(silent) + ": registered, but has not confirmed its peers"
 }
 
-// absent says who has not entered a round.
+// absent names the members that have not entered a round.
 func (c *membership) absent(k barrierKey, r *round) string {
 	in := map[*member]bool{}
 	for _, m := range r.in {

@@ -32,7 +32,7 @@ type OfficeOptions struct {
 	OnLeft func(Peer)
 
 	Meeting string // how the nodes of a cluster find each other, for messages about a scheduler that does not answer
-	// Recover is deferred by the goroutine of the office, to handle a panic there. nil: panics go on.
+	// Recover is deferred by the goroutine of the office, to handle a panic there. nil: a panic ends the process.
 	Recover func()
 
 	Host string // where this node runs, for messages

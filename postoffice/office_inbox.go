@@ -87,7 +87,7 @@ func (in *officeInbox) waiting(fr frame) error {
 	return nil
 }
 
-// refused is the end: this instance is not, or no longer, a member.
+// refused ends the office: the scheduler does not, or not any more, accept this instance.
 func (in *officeInbox) refused(fr frame) error {
 	var b failure
 	if err := decode(fr, &b); err != nil {
@@ -102,7 +102,7 @@ func (in *officeInbox) refused(fr frame) error {
 	return nil
 }
 
-// start tells who this instance is.
+// start has the rank and the other data of this instance.
 func (in *officeInbox) start(fr frame) error {
 	f := in.f
 	var b startBody

@@ -173,7 +173,7 @@ func (f *Office) logUnreachable() (stop func()) {
 	return func() { close(end) }
 }
 
-// withMissing adds to the error of Join's context who is missing.
+// withMissing adds the names of missing instances to the error of Join's context.
 func (f *Office) withMissing(err error) error {
 	f.lock()
 	defer f.unlock()

@@ -35,7 +35,7 @@ func (f *Office) Stop(ctx context.Context) error {
 	return err
 }
 
-// announceStop tells the scheduler that this instance has stopped. wait is false when there is nobody to wait for.
+// announceStop tells the scheduler that this instance has stopped. wait is false when there is no need to wait.
 func (f *Office) announceStop() (wait bool, err error) {
 	f.lock()
 	defer f.unlock()

@@ -135,7 +135,7 @@ func (r *registry) remove(m *member) {
 	}
 }
 
-// missing lists the ranks that nobody has asked for, and how many instances are
+// missing lists the ranks that no member has asked for, and how many instances are
 // still to come: less than that when some leave the rank to the scheduler.
 func (r *registry) missing() (free []int, count int) {
 	for i := range r.size {

@@ -25,7 +25,7 @@ const (
 )
 
 // Scheduler is where the instances of a cluster find each other: it registers them, gives ranks,
-// holds barriers, and says who left or died. All methods may be called from any goroutine.
+// holds barriers, and tells which instances left or died. All methods may be called from any goroutine.
 type Scheduler struct {
 	deferred // guards what follows
 
@@ -151,7 +151,7 @@ func (s *Scheduler) setEpoch(e uint64) {
 	s.number(e)
 }
 
-// missing says who keeps the cluster from being complete.
+// missing names the instances without which the cluster is not complete.
 func (s *Scheduler) missing() string {
 	if s.phase != phaseWaiting {
 		return s.members.unconfirmed()

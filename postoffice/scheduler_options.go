@@ -23,11 +23,11 @@ type SchedulerOptions struct {
 	// HeartbeatInterval and HeartbeatTimeout are those of every node: a node that is
 	// silent for HeartbeatTimeout is dead. 0: off, only a broken session is death.
 	HeartbeatInterval, HeartbeatTimeout time.Duration
-	// WaitingEvery is the time between two lines that say who is missing; 0 is 5 s.
+	// WaitingEvery is the time between two lines that name missing instances; 0 is 5 s.
 	WaitingEvery time.Duration
 	// JoinTimeout is how long a session may be open without registering, whatever the peer says; 0 is 10 s.
 	JoinTimeout time.Duration
-	// Recover is deferred by the goroutines of the scheduler, to handle a panic there. nil: panics go on.
+	// Recover is deferred by the goroutines of the scheduler, to handle a panic there. nil: a panic ends the process.
 	Recover func()
 	Meeting string // how the nodes of a cluster find each other, for messages about those that are missing
 	Host    string // where the scheduler runs, for messages

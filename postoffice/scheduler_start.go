@@ -37,7 +37,7 @@ func (s *Scheduler) continueStart() {
 	s.engine.Set(&s.started)
 }
 
-// sendViews tells the members of a role who they are and whom they talk to. The
+// sendViews sends the members of a role their ranks and their peers. The
 // list of peers is encoded once for all instances that share it: those of one local rank.
 func (s *Scheduler) sendViews(r *registry) {
 	if r.told {

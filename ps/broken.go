@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A mistake of this library shows as a panic. It ends the node: nobody moves its bytes any more, all waits return an
-// InternalError, and the connections break, so that the others hear of a death. Whether the panic goes on as well, and
-// ends the process, the program decides: ContainPanics. A lock that the panic has left locked would keep calls waiting
-// for ever: where closing the node hangs, the process ends with the report as its last words.
+// A mistake of this library shows as a panic. It ends the node: its driver stops, all waits return an InternalError,
+// and the connections break, so that the others see a death. The option ContainPanics decides whether the panic also
+// ends the process. A lock that the panic has left locked would keep calls waiting for ever. So the process ends where
+// closing the node hangs, with the report as its last words.
 
 const (
-	// stuckLooks and stuckLook are how often, and how far apart, it is looked whether closing goes on. Looks are
-	// counted, not time, as a process may be stopped for a while.
+	// stuckLooks and stuckLook are how often, and how far apart, endIfStuck looks for progress. It counts looks and not
+	// time, since a process may be stopped for a while.
 	stuckLooks = 100
 	stuckLook  = 50 * time.Millisecond
 	// logTime is how long the log may take to write the report.
@@ -83,7 +83,7 @@ func (n *Node) inParallel(ctx context.Context, tasks ...func(context.Context) er
 	return g.Wait()
 }
 
-// contains reports whether a panic ends here. If not, the report is written before the panic goes on.
+// contains reports whether a panic ends here. If not, it writes the report before the panic ends the process.
 func (n *Node) contains() bool {
 	if n.options.contain {
 		return true
@@ -183,7 +183,7 @@ func (m *member) failParts(e *stepvan.InternalError, step func(func())) {
 // allLocksFree says that all locks were free.
 const allLocksFree = -1
 
-// endIfStuck ends the process when closing the node does not go on: a lock is held that nobody gives back.
+// endIfStuck ends the process when closing the node makes no progress: the panic has left a lock locked.
 func endIfStuck(e *stepvan.InternalError, steps *atomic.Int64) {
 	for was, looks := int64(0), 0; looks < stuckLooks; looks++ {
 		time.Sleep(stuckLook)

@@ -228,9 +228,9 @@ func ExampleNode_Peers() {
 	// worker 1
 }
 
-// The server computes in the memory of the worker. In shows what the worker pushed, Out is where it wants the answer, and
-// a Respond with Out sends no bytes. That needs tensors of Node.Memory and pushes above 4 KiB. The same program works
-// between machines: then the tensors are copies.
+// The server computes in the memory of the worker. In shows what the worker pushed, Out is where it wants the answer,
+// and a Respond with Out sends no bytes. That needs tensors of Node.Memory and pushes above 4 KiB. The same program
+// works between machines: then the tensors are copies.
 func ExampleRequest_out() {
 	c := startLocal(1, 1, nil)
 	defer c.stop()

@@ -7,6 +7,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/progress"
 	"github.com/stepvan/stepvan/internal/reach"
@@ -154,4 +155,42 @@ func (m *member) openScheduler(ctx context.Context) error {
 	m.node.settings.RootPort = port
 	m.node.options.onListen(port)
 	return m.scheduler.Start(ctx)
+}
+
+// progressOf is how the waits of a node wait.
+func progressOf(s *Settings, p *placement) progress.Options {
+	o := progress.Options{Cores: p.share(), Bind: p.bind()}
+	switch s.Progress {
+	case config.ProgressSpin:
+		o.Mode = progress.Spin
+	case config.ProgressPark:
+		o.Mode = progress.Park
+	}
+	return o
+}
+
+// sharedOf are the settings on which all nodes must agree.
+func sharedOf(s *Settings) []postoffice.Setting {
+	pairs := s.Shared()
+	out := make([]postoffice.Setting, len(pairs))
+	for i, p := range pairs {
+		out[i] = postoffice.Setting(p)
+	}
+	return out
+}
+
+// ringOf keeps the entries of a trace; nil keeps none.
+func ringOf(s *Settings) *trace.Ring {
+	if s.TraceEvents == 0 {
+		return nil
+	}
+	return trace.NewRing(s.TraceEvents)
+}
+
+// inPlaceOf is the size for the worker, where 0 stands for a default and a negative size for none.
+func inPlaceOf(s *Settings) int {
+	if s.InPlaceBytes == 0 {
+		return -1
+	}
+	return int(s.InPlaceBytes)
 }

@@ -131,7 +131,7 @@ func (m *member) reason() string {
 }
 
 // reason is what peers are told when this node leaves: the loss that made it, so that they
-// do not take the one who tells for the cause.
+// do not take this node for the cause.
 func (n *Node) reason() string {
 	if cause := n.Err(); cause != nil {
 		return lossReason(cause)

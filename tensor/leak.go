@@ -22,7 +22,7 @@ type Leak struct {
 	Generation uint32
 	Bytes      int
 	Holds      int    // operations that hold it
-	Stack      string // who asked for it, one "function file:line" a line; "" without Options.Debug
+	Stack      string // the callers that asked for it, one "function file:line" a line; "" without Options.Debug
 }
 
 // String is one line, the first caller included.
@@ -61,7 +61,7 @@ func (e *LeakError) Error() string {
 // Unwrap returns stepvan.ErrBusy.
 func (e *LeakError) Unwrap() error { return stepvan.ErrBusy }
 
-// trace records who asked for r; stackText leaves the allocator itself out.
+// trace records the callers that asked for r. stackText leaves out the allocator itself.
 func (a *Allocator) trace(r *Region) {
 	if !a.opt.Debug {
 		return

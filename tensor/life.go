@@ -86,7 +86,7 @@ func (r *Region) Release() {
 	}
 }
 
-// leave gives back the memory of a region that was put back and is held by nobody.
+// leave gives back the memory of a region that was put back and that no operation holds.
 func (r *Region) leave() {
 	if r.window != nil {
 		r.window.gone()

@@ -88,7 +88,7 @@ func (s Shape) Rank() int {
 	return int(s.rank)
 }
 
-// Dim returns the extent of dimension i, and 0 where there is none.
+// Dim returns the extent of dimension i, or 0 for a dimension that the shape does not have.
 func (s Shape) Dim(i int) int64 {
 	if i < 0 || i >= s.Rank() {
 		return 0

@@ -44,7 +44,7 @@ const (
 	lastPause         = 500 * time.Millisecond
 )
 
-// dialUntilHeard dials until the server has heard who dials.
+// dialUntilHeard dials until the server has read the introduction of this worker.
 func (e *Endpoint) dialUntilHeard(ctx context.Context, addrs []string) (s *link.Session, err error) {
 	pause := firstPause
 	for range mostIntroductions {
@@ -101,7 +101,7 @@ func (e *Endpoint) hiddenSocket(addr string) bool {
 
 // hiddenSocketError is the error of a peer that has nothing but Unix sockets which this process does not reach.
 func hiddenSocketError(addr string) error {
-	return errs.Invalid("it is to be reached at %s only, a socket that this process does not see or may not connect to: it was started with DMLC_LOCAL=1 on another machine, in another container, or by another user; set DMLC_LOCAL=0 there, or start both where they share the directory of the socket", addr)
+	return errs.Invalid("its only address is %s, a socket that this process does not see or may not connect to: it was started with DMLC_LOCAL=1 on another machine, in another container, or by another user: set DMLC_LOCAL=0 there, or start both where they share the directory of the socket", addr)
 }
 
 // isLoopback finds addresses that lead every machine to itself.
