@@ -48,7 +48,7 @@ func (c *checker) rule(fine bool, reason string, names ...string) {
 	delete(c.bad, names[0])
 }
 
-// author is the first of names that the user wrote, or the first when there is none.
+// author is the first of names that the user wrote, or the first name when the user wrote none.
 func (c *checker) author(names ...string) string {
 	for _, n := range names {
 		if _, ok := c.written[n]; ok {

@@ -323,7 +323,7 @@ func within(d time.Duration) context.Context {
 	return ctx
 }
 
-// requireLost asserts that err says that who is lost.
+// requireLost asserts that err names the peer that is lost.
 func requireLost(t *testing.T, err error, who string) {
 	t.Helper()
 	require.ErrorIs(t, err, stepvan.ErrPeerLost)

@@ -9,7 +9,7 @@ import (
 	"github.com/stepvan/stepvan"
 )
 
-// Whatever is registered in whatever order: nobody who is accepted is left
+// Whatever is registered in whatever order: no member that is accepted is left
 // without a place, everybody gets what it asked for, and nothing is given twice.
 func TestAssignGivesEverybodyAPlace(t *testing.T) {
 	for seed := range uint64(500) {

@@ -269,7 +269,7 @@ func TestVisitorsAreDroppedWhateverTheySay(t *testing.T) {
 	})
 }
 
-// Who has registered is no visitor, however long the others take, and visitors keep nobody out.
+// A member is not a visitor, however long the others take, and visitors keep no member out.
 func TestStartTakesAMinuteAmongVisitors(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 2, Servers: 1, HeartbeatInterval: time.Second, HeartbeatTimeout: 5 * time.Second}, func(t *testing.T, c *cluster) {
 		joins := []chan error{c.office(stepvan.RoleServer, 0, nil).join(t.Context()), c.office(stepvan.RoleWorker, 0, nil).join(t.Context())}

@@ -118,7 +118,7 @@ func requireEnded(t *testing.T, n *ps.Node, name string) {
 	require.NoError(t, n.Stop(limited(t)))
 }
 
-// Whoever waits for anything is woken: for answers, in a barrier, in Stop of a joint node's other role.
+// All waits end: for answers, in a barrier, in Stop of a joint node's other role.
 func TestAPanicWakesAllWaits(t *testing.T) {
 	for _, van := range vans() {
 		t.Run(van.name, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestAPanicLeavesNothingOpen(t *testing.T) {
 	}
 }
 
-// descriptors counts what this process has open, by what it is, but for the memory of tensors that the programs of
+// descriptors counts what this process has open, by what it is, without the memory of tensors that the programs of
 // these tests never free.
 func descriptors(t *testing.T) map[string]int {
 	all, err := os.ReadDir("/proc/self/fd")

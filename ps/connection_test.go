@@ -34,7 +34,7 @@ func (p posed) Probe(string) error { return p.away }
 
 func (p posed) Listen(string) (string, error) { return p.Van.Listen("data:0") }
 
-// stage says who cannot share memory, by "role rank".
+// stage names the instances that cannot share memory, by "role rank".
 type stage struct {
 	without map[string]error // no shared memory at all
 	away    map[string]error // nobody within reach
@@ -201,7 +201,7 @@ func TestChoiceThatCannotBe(t *testing.T) {
 	}
 }
 
-// Each van says its name, whoever asks.
+// Each van says its name to workers and to servers.
 func TestConnectionsOfEachVan(t *testing.T) {
 	want := map[string]string{"mem": "mem (same process)", "tcp": "tcp (STEPVAN_VAN=tcp)", "unix": "unix (STEPVAN_VAN=tcp)", "shm": "shm (same machine)"}
 	for _, van := range vans() {

@@ -179,7 +179,7 @@ func startUntilRefused(t *testing.T, c shape, van vanKind, edit func([]ps.Settin
 }
 
 // Mistakes that only the scheduler can see are errors of the node that made them; everybody
-// says who is missing.
+// names the nodes that are missing.
 func TestClustersThatDoNotComplete(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for _, van := range vans() {

@@ -29,7 +29,7 @@ func withFiles(name string, files int) func(string, *exec.Cmd) {
 	}
 }
 
-// pest says something to a listener, and goes on as long as it is let.
+// pest sends to a listener for as long as the listener takes it.
 func pest(ctx context.Context, c net.Conn, kind int) {
 	defer func() { _ = c.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
@@ -92,7 +92,7 @@ func infest(t *testing.T, addr string, pests int) {
 	}
 }
 
-// A cluster whose scheduler has 256 descriptors starts and works, whoever else comes.
+// A cluster whose scheduler has 256 descriptors starts and works, whatever other peers connect.
 func TestStartsAmongVisitorsWithFewDescriptors(t *testing.T) {
 	const files, pests = 256, 400
 	all, _ := shape{workers: 2, servers: 1}.settings(overTCP)
@@ -114,7 +114,7 @@ func TestStartsAmongVisitorsWithFewDescriptors(t *testing.T) {
 	f.all(limited(t), "done")
 }
 
-// Workers reach a server with 256 descriptors, whoever else comes to it.
+// Workers reach a server with 256 descriptors, whatever other peers connect.
 func TestWorkersReachAServerAmongVisitors(t *testing.T) {
 	const files, pests = 256, 400
 	free, err := net.Listen("tcp", "127.0.0.1:0")

@@ -59,9 +59,8 @@ func (a *Allocator) Put(r *Region) {
 	}
 }
 
-// recycle keeps an ended region for the next Get, or frees it when it is none
-// of the pool's. A full pool is emptied first: what it keeps is of sizes that
-// the program has ceased to ask for, or more than it has use for.
+// recycle keeps an ended region for the next Get, or frees it when it has no size class. It empties a full pool first:
+// the pool then has sizes that the program no longer asks for, or more than it needs.
 func (a *Allocator) recycle(r *Region) {
 	if r.class == noClass || r.span.n > a.opt.IdleBytes {
 		a.keep(a.free(r))
