@@ -230,3 +230,12 @@ func TestBarriers(t *testing.T) {
 		}
 	}
 }
+
+// A routing is a word, so a program can mistype it.
+func TestUnknownRouting(t *testing.T) {
+	c := startLocal(1, 1, nil)
+	defer c.stop()
+	_, err := c.workers[0].Do(&ps.Exchange{Routing: "keys", Push: []tensor.Tensor{numbersOf(1)}, PushKeys: []tensor.Key{1}})
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
+	require.ErrorContains(t, err, `"keys"`)
+}
