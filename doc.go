@@ -1,5 +1,6 @@
-// Package stepvan is the front page of stepvan, a parameter server: workers push and pull tensors, servers answer them in
-// batches, and a scheduler brings both together. It holds the errors that all packages of stepvan return.
+// Package stepvan is the front page of stepvan, a parameter server. Workers push and pull tensors, servers answer them in
+// batches, and a scheduler brings both together. The package has what all packages of stepvan share: the errors, and the
+// words that name roles, ranks, routings and policies.
 //
 // A program imports these packages:
 //
@@ -8,11 +9,11 @@
 //   - [github.com/stepvan/stepvan/trace] has the time stamps of exchanges.
 //   - This package has the errors.
 //
-// The other packages are stepvan's own. What a program needs of them, package ps shows.
+// The other packages are stepvan's own. Package ps shows what a program needs of them.
 //
 // # Errors
 //
-// A mistake of the program, of a peer, of the environment or of the hardware is an error, never a panic and never an exit.
-// Its text says what is wrong and what to do. Most errors are wrapped: compare them with [errors.Is], and find an
+// A mistake of the program, of a peer, of the environment or of the hardware is an error, never a panic and never an
+// exit. Its text says what is wrong and what to do. Most errors are wrapped. Compare them with [errors.Is], and find an
 // [OpError], [ConfigError], [ProtocolError] or [InternalError] with [errors.As].
 package stepvan

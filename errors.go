@@ -9,15 +9,16 @@ import (
 	"github.com/stepvan/stepvan/internal/text"
 )
 
-// What can go wrong. Compare with errors.Is: these errors mostly arrive wrapped.
+// The kinds of errors. Compare with [errors.Is], since most errors are wrapped.
 var (
 	// ErrClosed: this program has closed the node, region, registration or connection.
 	ErrClosed error = closed{}
 	// ErrNotSupported: this build, van or device cannot do it.
 	ErrNotSupported = fmt.Errorf("stepvan: not supported: %w", errors.ErrUnsupported)
-	// ErrWouldBlock: a queue or window is full. The call had no effect. Wait for an outstanding operation, then try again.
+	// ErrWouldBlock: a queue or window is full. The call had no effect. Wait for an outstanding operation, then try
+	// again.
 	ErrWouldBlock = errors.New("stepvan: queue full, try again after waiting for an outstanding operation")
-	// ErrStale: a handle, region or registration was recycled, so what it named does not exist any more.
+	// ErrStale: the handle, region or registration was recycled. What it named does not exist any more.
 	ErrStale = errors.New("stepvan: stale handle")
 	// ErrPeerLost: the peer died, left, or its connection broke.
 	ErrPeerLost = errors.New("stepvan: peer lost")
@@ -64,7 +65,7 @@ func (e *OpError) Error() string {
 // Unwrap returns the cause.
 func (e *OpError) Unwrap() error { return e.Err }
 
-// Timeout reports whether the cause is a timeout, as net.Error does.
+// Timeout reports whether the cause is a timeout, as [net.Error] does.
 func (e *OpError) Timeout() bool {
 	var t interface{ Timeout() bool }
 	return errors.As(e.Err, &t) && t.Timeout()
@@ -77,7 +78,7 @@ type ConfigError struct {
 	Reason string // what is wrong and what to set
 }
 
-// Error reads `DMLC_ROLE="boss": must be one of ...`. Of a long value it quotes the beginning.
+// Error reads `DMLC_ROLE="boss": must be one of ...`. It quotes only the beginning of a long value.
 func (e *ConfigError) Error() string {
 	if e.Value == "" {
 		return e.Key + ": " + e.Reason
@@ -85,7 +86,7 @@ func (e *ConfigError) Error() string {
 	return fmt.Sprintf("%s=%q: %s", e.Key, text.Cut(e.Value), e.Reason)
 }
 
-// ProtocolError is a value that a peer sent and that the protocol does not allow. It costs the peer its connection.
+// ProtocolError is a value that a peer sent and that the protocol does not allow. The connection with the peer ends.
 type ProtocolError struct {
 	Field  string // header or descriptor field
 	Offset int    // byte offset of the field in what was parsed
@@ -97,12 +98,12 @@ func (e *ProtocolError) Error() string {
 	return fmt.Sprintf("protocol error: %s at byte %d: %s", e.Field, e.Offset, e.Reason)
 }
 
-// InternalError is a mistake of this library: a panic, which has ended the node. It says what a report must name.
+// InternalError is a mistake of this library: a panic, which has ended the node. It has all that a report needs.
 type InternalError struct {
 	Version string // of the library
 	Node    string // "worker 3"
-	Peer    string // whose message or connection it was about: "server 0 (10.0.0.7:4711)"; "" when about none
-	Op      string // what was being done: "deliver a large response (request 17)"
+	Peer    string // the peer of the message or connection: "server 0 (10.0.0.7:4711)"; "" when there is none
+	Op      string // the operation: "deliver a large response (request 17)"
 	Panic   string // what the panic says
 	Where   string // the function, file and line that panicked; "" when not known
 	Stack   string // of the goroutine that panicked

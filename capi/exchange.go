@@ -55,13 +55,16 @@ func (k *call) load(c *cExchange) (err error) {
 	x.PushKeys = list[tensor.Key](unsafe.Pointer(c.push_keys), c.pushes)
 	x.PullKeys = list[tensor.Key](unsafe.Pointer(c.pull_keys), c.pulls)
 	x.Variable = k.marks(pull)
-	x.Routing, x.PairWithPush = ps.Routing(c.routing), c.pair_with_push != 0
+	x.Routing, x.PairWithPush = routings[c.routing], c.pair_with_push != 0
 	k.name(c)
 	if c.label != nil {
 		x.Label, err = labels.text(c.label)
 	}
 	return err
 }
+
+// routings are those of stepvan_routing, by its numbers.
+var routings = [...]ps.Routing{ps.DefaultRouting, ps.Broadcast, ps.ByKey, ps.Named}
 
 func checkArrays(c *cExchange) error {
 	switch {
@@ -73,7 +76,7 @@ func checkArrays(c *cExchange) error {
 		return isNull("pull and pull_keys")
 	case c.push_to_count > 0 && c.push_to == nil || c.pull_to_count > 0 && c.pull_to == nil:
 		return isNull("push_to and pull_to")
-	case ps.Routing(c.routing) > ps.Named || c.routing > 255:
+	case uint64(c.routing) >= uint64(len(routings)):
 		return invalid("%d is no routing", c.routing)
 	}
 	return nil

@@ -6,7 +6,6 @@ import "C"
 import (
 	"unsafe"
 
-	"github.com/stepvan/stepvan/postoffice"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -51,7 +50,7 @@ func fits(n int, capacity cUint64, count *cUint64) error {
 
 func peer(p *ps.Peer, connections ps.Connections) (c cPeer) {
 	c.role = roleServer
-	if p.Role == postoffice.RoleWorker {
+	if p.Role == ps.RoleWorker {
 		c.role = roleWorker
 	}
 	c.rank, c.node_rank, c.instance, c.pid = cInt32(p.Rank), cInt32(p.NodeRank), cInt32(p.LocalRank), cInt32(p.PID)

@@ -42,10 +42,10 @@ var (
 	_ = [1]struct{}{}[roleServer-1<<1]
 	_ = [1]struct{}{}[roleScheduler-1<<2]
 
-	_ = [1]struct{}{}[C.STEPVAN_ROUTING_DEFAULT-C.int(ps.DefaultRouting)]
-	_ = [1]struct{}{}[C.STEPVAN_BROADCAST-C.int(ps.Broadcast)]
-	_ = [1]struct{}{}[C.STEPVAN_BY_KEY-C.int(ps.ByKey)]
-	_ = [1]struct{}{}[C.STEPVAN_NAMED-C.int(ps.Named)]
+	_ = [1]struct{}{}[C.STEPVAN_ROUTING_DEFAULT-0]
+	_ = [1]struct{}{}[C.STEPVAN_BROADCAST-1]
+	_ = [1]struct{}{}[C.STEPVAN_BY_KEY-2]
+	_ = [1]struct{}{}[C.STEPVAN_NAMED-3]
 
 	_ = [1]struct{}{}[C.STEPVAN_POLICY_DEFAULT-C.int(ps.DefaultPolicy)]
 	_ = [1]struct{}{}[C.STEPVAN_LOCK_STEP-C.int(ps.LockStep)]

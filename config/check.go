@@ -48,7 +48,7 @@ func (c *checker) rule(fine bool, reason string, names ...string) {
 	delete(c.bad, names[0])
 }
 
-// author is the first of names that the user wrote, or the first when there is none.
+// author is the first of names that the user wrote, or the first name when the user wrote none.
 func (c *checker) author(names ...string) string {
 	for _, n := range names {
 		if _, ok := c.written[n]; ok {
@@ -110,7 +110,7 @@ func (c *checker) host(name, host, portHint string) {
 
 func (c *checker) checkRequests(s *Settings) {
 	const batch, least, routing = "STEPVAN_BATCH", "STEPVAN_BATCH_MIN", "STEPVAN_ROUTING"
-	c.rule(s.Batch != BatchLockstep || s.Routing == RoutingBroadcast,
+	c.rule(s.Batch != BatchLockstep || s.Routing == stepvan.Broadcast,
 		"lock-step batches need a request from every worker, which only STEPVAN_ROUTING=broadcast sends: set STEPVAN_BATCH=any or k", batch, routing)
 	c.rule(s.Batch != BatchK || s.BatchMin > 0, "must be at least 1 with STEPVAN_BATCH=k", least, batch)
 	c.rule(s.Batch == BatchK || s.BatchMin == 0, "has a meaning with STEPVAN_BATCH=k only: set that, or unset this", least, batch)

@@ -3,6 +3,8 @@ package config
 import (
 	"net"
 	"strconv"
+
+	"github.com/stepvan/stepvan"
 )
 
 // Rank is the rank of this instance within its role: STEPVAN_RANK, else
@@ -57,17 +59,28 @@ func (s Settings) roleInstances() int {
 
 // pairedWorkers is the number of workers that one server instance gets requests from.
 func (s Settings) pairedWorkers() int {
-	if s.Pairing == PairingAll {
+	if s.Pairing == stepvan.PairAll {
 		return s.NumWorkerInstances()
 	}
 	return s.NumWorker
 }
 
 func (s Settings) pairedServers() int {
-	if s.Pairing == PairingAll {
+	if s.Pairing == stepvan.PairAll {
 		return s.NumServerInstances()
 	}
 	return s.NumServer
+}
+
+// Policy is the policy of get_batch: STEPVAN_BATCH with STEPVAN_BATCH_MIN.
+func (s Settings) Policy() stepvan.Policy {
+	switch s.Batch {
+	case BatchAny:
+		return stepvan.AnyReady
+	case BatchK:
+		return stepvan.AtLeast(s.BatchMin)
+	}
+	return stepvan.LockStep
 }
 
 // Peers is the number of nodes that this one holds a connection with, the
@@ -84,9 +97,9 @@ func (s Settings) Peers() int {
 	return s.pairedServers() + s.pairedWorkers() + 2
 }
 
-// Binds reports whether threads are to be bound to the cores of their device, and whether cores that this
-// process may not use are an error. They are where Binding says so, and in settings of a program
-// that has set numbers of cores itself. The scheduler moves no tensors, and is never bound.
+// Binds reports whether threads must be bound to the cores of their device, and whether cores that this process may not
+// use are an error. They are an error where Binding says so, and where a program has set numbers of cores itself. The
+// scheduler moves no tensors, and is never bound.
 func (s Settings) Binds() (wanted, must bool) {
 	if s.Role == RoleScheduler {
 		return false, false

@@ -3,6 +3,7 @@ package config
 import (
 	"testing"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stretchr/testify/require"
 )
 
@@ -51,5 +52,13 @@ func TestCounts(t *testing.T) {
 			s, _ := read(t, c.env)
 			require.Equal(t, []int{c.workers, c.servers, c.peers}, []int{s.NumWorkerInstances(), s.NumServerInstances(), s.Peers()})
 		})
+	}
+}
+
+func TestPolicy(t *testing.T) {
+	for word, want := range map[BatchWord]stepvan.Policy{BatchLockstep: stepvan.LockStep, BatchAny: stepvan.AnyReady, BatchK: stepvan.AtLeast(3)} {
+		s := Default()
+		s.Batch, s.BatchMin = word, 3
+		require.Equal(t, want, s.Policy())
 	}
 }

@@ -3,6 +3,8 @@ package config
 import (
 	"reflect"
 	"slices"
+
+	"github.com/stepvan/stepvan"
 )
 
 // chooseVan applies the precedence of the names of the van: STEPVAN_VAN, then
@@ -51,7 +53,7 @@ func (r *reader) derive() {
 	if !r.wrote("DMLC_NODE_RANK") && (r.wrote("STEPMESH_GPU") || r.wrote("DMLC_RANK_OFFSET")) && !r.wrote("STEPVAN_RANK") {
 		s.NodeRank = 0
 	}
-	if s.Routing != RoutingBroadcast && !r.wrote("STEPVAN_BATCH") {
+	if s.Routing != stepvan.Broadcast && !r.wrote("STEPVAN_BATCH") {
 		s.Batch = BatchAny
 	}
 	if s.BindCPUCore && !r.wrote("STEPVAN_BIND_CPU_CORE") && slices.ContainsFunc(coreNumbers, r.wrote) {

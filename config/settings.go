@@ -1,10 +1,13 @@
 package config
 
-import "time"
+import (
+	"time"
 
-// Settings is what a node needs to know to join a cluster and to work in it.
-// FromEnv fills it from the environment, Default is the start for a program that
-// sets fields itself; Validate then finds its mistakes.
+	"github.com/stepvan/stepvan"
+)
+
+// Settings is what a node needs to know to join a cluster and to work in it. [FromEnv] fills it from the environment. A
+// program that sets fields itself begins with [Default], and [Settings.Validate] finds its mistakes.
 //
 // The tags are the table of settings:
 //
@@ -20,75 +23,72 @@ import "time"
 //	env       "always": Env writes it even when it has its default
 //	group     starts a section of docs/settings.md
 type Settings struct {
-	Role      Role   `group:"Cluster" name:"DMLC_ROLE" required:"yes" values:"worker server scheduler joint" doc:"What this process is. joint: workers and servers in one process."`
+	Role      Role   `group:"Cluster" name:"DMLC_ROLE" required:"yes" values:"worker server scheduler joint" doc:"What this process is. joint: a worker and a server in one process."`
 	NumWorker int    `name:"DMLC_NUM_WORKER" required:"yes" min:"0" max:"1000000" shared:"yes" doc:"Number of worker nodes; instances are nodes times DMLC_GROUP_SIZE."`
 	NumServer int    `name:"DMLC_NUM_SERVER" required:"yes" min:"0" max:"1000000" shared:"yes" doc:"Number of server nodes; instances are nodes times DMLC_GROUP_SIZE."`
 	GroupSize int    `name:"DMLC_GROUP_SIZE" default:"1" min:"1" max:"65536" shared:"yes" doc:"Instances that make one node, one per accelerator."`
 	RootURI   string `name:"DMLC_PS_ROOT_URI" required:"yes" doc:"Host name or address of the scheduler, IPv4 or IPv6, without scheme and port. 127.0.0.1 when DMLC_LOCAL=1 and nothing is set."`
 	RootPort  int    `name:"DMLC_PS_ROOT_PORT" required:"yes" min:"0" max:"65535" doc:"Port of the scheduler. Only the scheduler itself may have 0: a free port."`
-	Local     bool   `name:"DMLC_LOCAL" default:"0" shared:"yes" doc:"1: this machine only. No network is used, but shared memory, and Unix sockets where memory cannot be shared."`
+	Local     bool   `name:"DMLC_LOCAL" default:"0" shared:"yes" doc:"1: this machine only. Nodes use shared memory, and Unix sockets where memory cannot be shared, but no network."`
 
 	NodeRank      int    `group:"This process" name:"DMLC_NODE_RANK" default:"-1" then:"0 when STEPMESH_GPU or DMLC_RANK_OFFSET is set, else the scheduler gives ranks in order of arrival (-1)" min:"-1" max:"999999" env:"always" doc:"Rank of this node within its role. The rank of an instance is DMLC_NODE_RANK * DMLC_GROUP_SIZE + STEPMESH_GPU + DMLC_RANK_OFFSET."`
-	RankOffset    int    `name:"DMLC_RANK_OFFSET" default:"0" min:"-1000000" max:"1000000" doc:"Added to the device number in rank and instance: -4 makes devices 4 to 7 the instances 0 to 3."`
-	InstanceID    int    `name:"DMLC_INSTANCE_ID" default:"-1" then:"STEPMESH_GPU + DMLC_RANK_OFFSET (-1)" min:"-1" max:"65535" doc:"Index within the node; a worker is paired with the servers of the same index."`
+	RankOffset    int    `name:"DMLC_RANK_OFFSET" default:"0" min:"-1000000" max:"1000000" doc:"Added to the device number in rank and instance. With -4, devices 4 to 7 are the instances 0 to 3."`
+	InstanceID    int    `name:"DMLC_INSTANCE_ID" default:"-1" then:"STEPMESH_GPU + DMLC_RANK_OFFSET (-1)" min:"-1" max:"65535" doc:"Index of the instance within its node. A worker is paired with the servers of the same index."`
 	PreferredRank int    `name:"STEPVAN_RANK" default:"-1" then:"from DMLC_NODE_RANK (-1)" min:"-1" max:"1000000000" doc:"Rank of this instance within its role, for launchers that count instances rather than nodes."`
-	NodeHost      string `name:"DMLC_NODE_HOST" then:"the address of DMLC_INTERFACE, else the one that reaches the scheduler" doc:"Address or host name that workers use to reach a server; without effect elsewhere."`
-	Interface     string `name:"DMLC_INTERFACE" then:"the one that reaches the scheduler" doc:"Network interface at which workers reach a server, by name; without effect elsewhere. auto is for RDMA, which this version has not, and stands for the default."`
-	Port          int    `name:"DMLC_PORT" default:"0" then:"free ports (0)" min:"0" max:"65535" doc:"First data port that a server listens on; without effect elsewhere."`
+	NodeHost      string `name:"DMLC_NODE_HOST" then:"the address of DMLC_INTERFACE, else the one that reaches the scheduler" doc:"Address or host name that workers use to reach a server. It has no effect elsewhere."`
+	Interface     string `name:"DMLC_INTERFACE" then:"the one that reaches the scheduler" doc:"Name of the network interface at which workers reach a server. It has no effect elsewhere. auto selects an RDMA interface; this version has no RDMA and treats it as unset."`
+	Port          int    `name:"DMLC_PORT" default:"0" then:"free ports (0)" min:"0" max:"65535" doc:"First data port that a server listens on. It has no effect elsewhere."`
 	NumPorts      int    `name:"DMLC_NUM_PORTS" default:"1" min:"1" max:"1024" doc:"How many data ports, counted up from DMLC_PORT."`
 
-	Van          Van   `group:"Transport" name:"STEPVAN_VAN" alias:"DMLC_ENABLE_RDMA DMLC_PS_VAN_TYPE" default:"auto" values:"auto tcp shm rdma mem" map:"ibverbs=rdma verbs=rdma 1=rdma true=rdma zmq=tcp 0=tcp false=tcp" doc:"How payload travels. auto: the best that each pair of nodes has in common, shared memory on one machine, Unix sockets where memory cannot be shared there, and TCP between machines. STEPVAN_VAN wins over the other two names. shm: processes of one machine and one user; a peer that is elsewhere is an error. Each pair that shares memory takes 1.6 MiB for it, half of it in each process. tcp with DMLC_LOCAL=1: Unix sockets. mem works within one process only; rdma is refused by this version."`
+	Van          Van   `group:"Transport" name:"STEPVAN_VAN" alias:"DMLC_ENABLE_RDMA DMLC_PS_VAN_TYPE" default:"auto" values:"auto tcp shm rdma mem" map:"ibverbs=rdma verbs=rdma 1=rdma true=rdma zmq=tcp 0=tcp false=tcp" doc:"How payload travels. auto: the best van that a pair of nodes has in common. On one machine that is shared memory, or Unix sockets where memory cannot be shared; between machines it is TCP. shm: only shared memory, so a peer of another machine or user is an error. tcp: TCP, or Unix sockets with DMLC_LOCAL=1. mem: within one process only. rdma: this version refuses it. STEPVAN_VAN wins over the other two names. Shared memory takes 1.6 MiB for each pair of nodes, half of it in each process."`
 	Rails        int   `name:"STEPVAN_RAILS" default:"1" min:"1" max:"16" doc:"TCP connections per peer; large tensors are striped over them."`
-	PieceBytes   Bytes `name:"STEPVAN_PIECE_BYTES" default:"1MiB" min:"4KiB" max:"1GiB" doc:"Bulk is cut into pieces of this size, so that small messages pass between them."`
-	CreditBytes  Bytes `name:"STEPVAN_CREDIT_BYTES" default:"256MiB" min:"64KiB" max:"1TiB" doc:"Payload that a peer may have delivered here and that is not released."`
-	SmallBytes   Bytes `name:"STEPVAN_SMALL_BYTES" default:"16KiB" min:"0" max:"1MiB" doc:"Messages up to this size are read off a socket together with their header and copied once. Sockets only."`
-	PeerMemory   bool  `name:"STEPVAN_PEER_MEMORY" default:"1" doc:"1: with shared memory, tensors outside of stepvan's memory are read where they lie, with process_vm_readv. 0: they are copied once more, through shared memory, both ways. For tensors in memory that makes whoever reads it wait for a process: userfaultfd, files of FUSE."`
-	InPlaceBytes Bytes `name:"STEPVAN_IN_PLACE_BYTES" default:"4KiB" min:"0" max:"16TiB" doc:"With shared memory, pushes above this size of a request with pulls stay in the worker's memory, and the server reads them there; smaller ones are sent. 0: servers see no tensor of this worker, neither to read a push nor to write an answer."`
-	Grants       int   `name:"STEPVAN_GRANTS" default:"4096" min:"64" max:"65536" doc:"With shared memory: registered chunks of a server, and memory files of a worker, that one peer can reach at once, rounded up to a power of two. What both sides have room for counts. Pushes for further chunks are sent, and the server says so in its log. Each takes 72 bytes per connection in both processes."`
-	PoolBytes    Bytes `name:"STEPVAN_POOL_BYTES" default:"4GiB" min:"1MiB" max:"16TiB" doc:"Limit of pooled memory, which receives tensors without a registered buffer and holds copies of answers, per node."`
+	PieceBytes   Bytes `name:"STEPVAN_PIECE_BYTES" default:"1MiB" min:"4KiB" max:"1GiB" doc:"stepvan cuts large messages into pieces of this size, so that small messages pass between them."`
+	CreditBytes  Bytes `name:"STEPVAN_CREDIT_BYTES" default:"256MiB" min:"64KiB" max:"1TiB" doc:"Payload that a peer may have sent here and that this node has not released yet."`
+	SmallBytes   Bytes `name:"STEPVAN_SMALL_BYTES" default:"16KiB" min:"0" max:"1MiB" doc:"A node reads a message up to this size from a socket together with its header, and copies it once. Sockets only."`
+	PeerMemory   bool  `name:"STEPVAN_PEER_MEMORY" default:"1" doc:"With shared memory: how tensors outside of stepvan's memory are read. 1: where they are, with process_vm_readv. 0: they are copied once more, through shared memory, both ways. Set 0 for memory whose reader may have to wait for a process: userfaultfd, files of FUSE."`
+	InPlaceBytes Bytes `name:"STEPVAN_IN_PLACE_BYTES" default:"4KiB" min:"0" max:"16TiB" doc:"With shared memory: pushes above this size stay in the worker's memory when their request has pulls, and the server reads them there. Smaller ones are sent. 0: servers reach no tensor of this worker."`
+	Grants       int   `name:"STEPVAN_GRANTS" default:"4096" min:"64" max:"65536" doc:"With shared memory: how many registered chunks of a server, and memory files of a worker, one peer can reach at once. It is rounded up to a power of two, and the smaller of the two sides' values applies. Pushes to further chunks are copied, and the server logs a warning. Each takes 72 bytes per connection in both processes."`
+	PoolBytes    Bytes `name:"STEPVAN_POOL_BYTES" default:"4GiB" min:"1MiB" max:"16TiB" doc:"Limit of pooled memory per node. It receives tensors without a registered buffer, and holds copies of answers."`
 
-	Routing     Routing `group:"Requests" name:"STEPVAN_ROUTING" default:"broadcast" values:"broadcast key named" map:"by-key=key bykey=key" shared:"yes" doc:"Where push tensors go: to every paired server, to the owner of the key, or to servers that the caller names."`
-	Pairing     Pairing `name:"STEPVAN_PAIRING" default:"instance" values:"instance all" shared:"yes" doc:"instance: a worker talks to the servers of its own index on every node. all: to every server instance."`
-	Batch       Batch   `name:"STEPVAN_BATCH" default:"lockstep" then:"any with key or named routing" values:"lockstep any k" map:"lock-step=lockstep" shared:"yes" env:"always" doc:"What get_batch waits for: one request from every paired worker, any request, or at least STEPVAN_BATCH_MIN."`
-	BatchMin    int     `name:"STEPVAN_BATCH_MIN" default:"0" min:"0" max:"1000000000" shared:"yes" doc:"With STEPVAN_BATCH=k: the least number of workers in a batch."`
-	Outstanding int     `name:"STEPVAN_OUTSTANDING" default:"4096" min:"1" max:"16777216" doc:"Requests that a worker may have outstanding; one more is refused until one has finished."`
-	Handles     int     `name:"STEPVAN_HANDLES" default:"65536" min:"1" max:"16777216" doc:"A finished handle stays valid until this many later ones have finished."`
+	Routing     stepvan.Routing `group:"Requests" name:"STEPVAN_ROUTING" default:"broadcast" values:"broadcast key named" map:"by-key=key bykey=key" shared:"yes" doc:"Where push tensors go: to every paired server, to the owner of the key, or to servers that the caller names."`
+	Pairing     stepvan.Pairing `name:"STEPVAN_PAIRING" default:"instance" values:"instance all" shared:"yes" doc:"instance: a worker talks to the servers of its own index on every node. all: to every server instance."`
+	Batch       BatchWord       `name:"STEPVAN_BATCH" default:"lockstep" then:"any with key or named routing" values:"lockstep any k" map:"lock-step=lockstep" shared:"yes" env:"always" doc:"What get_batch waits for: one request from every paired worker, any request, or at least STEPVAN_BATCH_MIN."`
+	BatchMin    int             `name:"STEPVAN_BATCH_MIN" default:"0" min:"0" max:"1000000000" shared:"yes" doc:"With STEPVAN_BATCH=k: the least number of workers in a batch."`
+	Outstanding int             `name:"STEPVAN_OUTSTANDING" default:"4096" min:"1" max:"16777216" doc:"Requests that a worker may have outstanding. It refuses one more until one has finished."`
+	Handles     int             `name:"STEPVAN_HANDLES" default:"65536" min:"1" max:"16777216" doc:"A finished handle stays valid until this many later ones have finished."`
 
-	CheckBorrowed bool `name:"STEPVAN_CHECK_BORROWED" default:"0" doc:"1: to look for wrong numbers, tensors that a program changes while they are borrowed are found by a checksum: pushes from push_pull until their handle has finished, answers from respond until their response is done. A changed push fails its handle; a changed answer fails its response and is an error in the log. Each such tensor is read twice more."`
+	CheckBorrowed bool `name:"STEPVAN_CHECK_BORROWED" default:"0" doc:"1: a checksum finds tensors that the program changes while they are borrowed. Pushes are borrowed from push_pull until their handle has finished, answers from respond until their response is done. A changed push fails its handle. A changed answer fails its response and is an error in the log. Each such tensor is read twice more."`
 
-	MaxHeaderBytes  Bytes `group:"Limits" name:"STEPVAN_MAX_HEADER_BYTES" default:"1MiB" min:"4KiB" max:"64MiB" shared:"yes" doc:"Largest header of a message, tensor descriptors included, that is accepted from a peer."`
+	MaxHeaderBytes  Bytes `group:"Limits" name:"STEPVAN_MAX_HEADER_BYTES" default:"1MiB" min:"4KiB" max:"64MiB" shared:"yes" doc:"Largest header of a message, tensor descriptors included, that a node accepts from a peer."`
 	MaxMessageBytes Bytes `name:"STEPVAN_MAX_MESSAGE_BYTES" default:"64GiB" min:"64KiB" max:"16TiB" shared:"yes" doc:"Largest payload of one request or response."`
-	MaxTensors      int   `name:"STEPVAN_MAX_TENSORS" default:"4096" min:"1" max:"65535" shared:"yes" doc:"Most tensors in one request, pushes and pulls together."`
+	MaxTensors      int   `name:"STEPVAN_MAX_TENSORS" default:"4096" min:"1" max:"65535" shared:"yes" doc:"Most pushes, and most pulls, in one request."`
 
-	StartTimeout      time.Duration `group:"Time and loss" name:"STEPVAN_START_TIMEOUT" default:"10m" min:"100ms" max:"8760h" doc:"How long start-up waits for the rest of the cluster."`
+	StartTimeout      time.Duration `group:"Time and loss" name:"STEPVAN_START_TIMEOUT" default:"10m" min:"100ms" max:"8760h" doc:"How long the start waits for the rest of the cluster."`
 	StopTimeout       time.Duration `name:"STEPVAN_STOP_TIMEOUT" default:"0s" then:"no limit (0s)" min:"0s" max:"8760h" doc:"How long stop waits for the nodes that are alive."`
-	HeartbeatInterval time.Duration `name:"PS_HEARTBEAT_INTERVAL" default:"500ms" then:"a third of PS_HEARTBEAT_TIMEOUT when only that is set" min:"0s" max:"8h" shared:"yes" env:"always" doc:"Time between signs of life, in seconds. 0: off, and a silent peer is noticed only when its connection breaks."`
-	HeartbeatTimeout  time.Duration `name:"PS_HEARTBEAT_TIMEOUT" default:"1.5s" then:"three times PS_HEARTBEAT_INTERVAL when only that is set" min:"0s" max:"24h" shared:"yes" env:"always" doc:"A peer that is silent for so long is lost, in seconds; so is the connection over a socket on which a message stops in its middle for so long. 0: off."`
-	Resend            bool          `name:"PS_RESEND" default:"0" shared:"yes" doc:"1: messages that are not acknowledged are sent again. Without effect in this version."`
-	ResendTimeout     time.Duration `name:"PS_RESEND_TIMEOUT" default:"1s" unit:"ms" min:"1ms" max:"1h" doc:"First wait for an acknowledgement, in milliseconds; grows with each try, 10 tries at most. Without effect in this version."`
-	DropMsg           int           `name:"PS_DROP_MSG" default:"0" min:"0" max:"100" doc:"For tests: percentage of received messages that are thrown away. Without effect in this version."`
+	HeartbeatInterval time.Duration `name:"PS_HEARTBEAT_INTERVAL" default:"500ms" then:"a third of PS_HEARTBEAT_TIMEOUT when only that is set" min:"0s" max:"8h" shared:"yes" env:"always" doc:"Time between signs of life, in seconds. 0: off. A silent peer is then noticed only when its connection breaks."`
+	HeartbeatTimeout  time.Duration `name:"PS_HEARTBEAT_TIMEOUT" default:"1.5s" then:"three times PS_HEARTBEAT_INTERVAL when only that is set" min:"0s" max:"24h" shared:"yes" env:"always" doc:"A peer that is silent for this long is lost, in seconds. So is a connection over a socket on which a message stops in its middle for this long. 0: off."`
+	Resend            bool          `name:"PS_RESEND" default:"0" shared:"yes" doc:"1: messages that are not acknowledged are sent again. It has no effect in this version."`
+	ResendTimeout     time.Duration `name:"PS_RESEND_TIMEOUT" default:"1s" unit:"ms" min:"1ms" max:"1h" doc:"First wait for an acknowledgement, in milliseconds. It grows with each try, 10 tries at most. It has no effect in this version."`
+	DropMsg           int           `name:"PS_DROP_MSG" default:"0" min:"0" max:"100" doc:"For tests: percentage of received messages that are thrown away. It has no effect in this version."`
 
-	Backend    Backend `group:"Accelerator" name:"STEPMESH_BACKEND" misspelt:"STEPMESH_BAKCEND" default:"CPU" values:"CPU GPU DCU klx" doc:"Where tensors live by default. Devices (GPU, DCU, klx) are refused by this version."`
-	GPU        int     `name:"STEPMESH_GPU" default:"0" min:"0" max:"65535" doc:"Number of the device; with the CPU backend only an index."`
-	MemSync    bool    `name:"STEPMESH_MEM_SYNC" default:"1" doc:"1: the accelerator's stream is synchronised by flags in mapped memory instead of device events. Without effect in this version."`
-	SplitQPLag bool    `name:"STEPMESH_SPLIT_QP_LAG" default:"0" doc:"1: queue pairs are spread over the ports of a bonded RDMA device. Without effect in this version."`
+	Backend    Backend `group:"Accelerator" name:"STEPMESH_BACKEND" misspelt:"STEPMESH_BAKCEND" default:"CPU" values:"CPU GPU DCU klx" doc:"Where tensors are by default. This version refuses devices (GPU, DCU, klx)."`
+	GPU        int     `name:"STEPMESH_GPU" default:"0" min:"0" max:"65535" doc:"Number of the device. With the CPU backend it is only an index."`
+	MemSync    bool    `name:"STEPMESH_MEM_SYNC" default:"1" doc:"1: flags in mapped memory, and not device events, synchronise the accelerator's stream. It has no effect in this version."`
+	SplitQPLag bool    `name:"STEPMESH_SPLIT_QP_LAG" default:"0" doc:"1: queue pairs are spread over the ports of a bonded RDMA device. It has no effect in this version."`
 
-	Progress          Progress  `group:"Processor and memory" name:"STEPVAN_PROGRESS" default:"auto" values:"auto spin park" doc:"How a waiting call waits: spin keeps the core, park gives it back at once, auto decides by the cores there are."`
-	Hugepages         Hugepages `name:"STEPVAN_HUGEPAGES" default:"auto" values:"auto on off" map:"1=on true=on 0=off false=off" doc:"Huge pages for registered memory: where they can be had, always (else an error), or never."`
-	BindCPUCore       bool      `name:"STEPMESH_BIND_CPU_CORE" default:"0" doc:"1: the threads of a worker or server run on the cores of its device only, and its memory is taken from their NUMA nodes. Of a Go program those are all threads of the process; where stepvan is a library of another program (Python), the background driver: calls that wait run on the thread of their caller. STEPVAN_BIND_CPU_CORE says what happens where the cores are missing."`
-	Binding           Binding   `name:"STEPVAN_BIND_CPU_CORE" default:"stepmesh" then:"on when STEPMESH_BIND_CPU_CORE=1 and one of the three settings below is set" values:"stepmesh auto on off" map:"1=on true=on 0=off false=off" doc:"Overrules STEPMESH_BIND_CPU_CORE, which some programs set in their code. auto: threads are bound where the cores exist and this process may use them; else a warning says that nothing is bound. on: cores that the process may not use are an error. off: nothing is bound. stepmesh: STEPMESH_BIND_CPU_CORE decides, and 1 means auto."`
-	CPUCoresPerSocket int       `name:"STEPMESH_CPU_CORES_PER_SOCKET" default:"48" min:"1" max:"65536" doc:"Cores of one socket, for STEPMESH_BIND_CPU_CORE. Devices 0 and 1 use the first half of the first socket, 2 and 3 its second half, 4 to 7 the second socket likewise."`
+	Progress          Progress  `group:"Processor and memory" name:"STEPVAN_PROGRESS" default:"auto" values:"auto spin park" doc:"How a waiting call waits. spin keeps the core, park gives it back at once, auto decides by the number of cores."`
+	Hugepages         Hugepages `name:"STEPVAN_HUGEPAGES" default:"auto" values:"auto on off" map:"1=on true=on 0=off false=off" doc:"Huge pages for registered memory. auto: where the system has some. on: always, else an error. off: never."`
+	BindCPUCore       bool      `name:"STEPMESH_BIND_CPU_CORE" default:"0" doc:"1: the threads of a worker or server run only on the cores of its device, and its memory comes from their NUMA nodes. In a Go program those are all threads of the process. Where stepvan is a library of another program (Python), it is the background driver; calls that wait run on the thread of their caller. STEPVAN_BIND_CPU_CORE says what happens where the cores are missing."`
+	Binding           Binding   `name:"STEPVAN_BIND_CPU_CORE" default:"stepmesh" then:"on when STEPMESH_BIND_CPU_CORE=1 and one of the three settings below is set" values:"stepmesh auto on off" map:"1=on true=on 0=off false=off" doc:"Overrules STEPMESH_BIND_CPU_CORE, which some programs set in their code. auto: threads are bound where this process may use the cores; else a warning says that nothing is bound. on: cores that the process may not use are an error. off: nothing is bound. stepmesh: STEPMESH_BIND_CPU_CORE decides, and 1 means auto."`
+	CPUCoresPerSocket int       `name:"STEPMESH_CPU_CORES_PER_SOCKET" default:"48" min:"1" max:"65536" doc:"Cores of one socket, for STEPMESH_BIND_CPU_CORE. Devices 0 and 1 use the first half of the first socket, 2 and 3 its second half. Devices 4 to 7 use the second socket in the same way."`
 	CPUCoresPerGPU    int       `name:"STEPMESH_CPU_CORES_PER_GPU" default:"5" min:"1" max:"65536" doc:"Cores for each device, for STEPMESH_BIND_CPU_CORE."`
-	CPUStartOffset    int       `name:"STEPMESH_CPU_START_OFFSET" default:"10" min:"0" max:"65535" doc:"First core that is used in each half of a socket, for STEPMESH_BIND_CPU_CORE: with the defaults device 0 gets the cores 10 to 14, device 1 15 to 19, device 2 34 to 38."`
+	CPUStartOffset    int       `name:"STEPMESH_CPU_START_OFFSET" default:"10" min:"0" max:"65535" doc:"First core that is used in each half of a socket, for STEPMESH_BIND_CPU_CORE. With the defaults, device 0 gets the cores 10 to 14, device 1 15 to 19, device 2 34 to 38."`
 
-	PanicAfter  int  `group:"Rehearsal" name:"STEPVAN_PANIC_AFTER" default:"0" min:"0" max:"1000000000" doc:"For tests of programs: stepvan panics on purpose when this many requests or responses have come to the node, which ends it as a mistake of the library would: with InternalError in C and Python. 0: never."`
-	PanicLocked bool `name:"STEPVAN_PANIC_LOCKED" default:"0" doc:"1: with STEPVAN_PANIC_AFTER, a lock is left locked, so that the node cannot be closed and the process ends, with its last words on standard error."`
+	PanicAfter  int  `group:"Rehearsal" name:"STEPVAN_PANIC_AFTER" default:"0" min:"0" max:"1000000000" doc:"For tests of programs: stepvan panics on purpose when this many requests or responses have come to the node. That ends the node as a mistake of the library would: with InternalError in C and Python. 0: never."`
+	PanicLocked bool `name:"STEPVAN_PANIC_LOCKED" default:"0" doc:"1: with STEPVAN_PANIC_AFTER, a lock is left locked. The node cannot be closed then, and the process ends with its last words on standard error."`
 
 	LogLevel    LogLevel  `group:"Log and trace" name:"STEPVAN_LOG_LEVEL" alias:"PS_VERBOSE" default:"info" values:"trace debug info warn error off" map:"0=info 1=debug 2=trace 3=trace 4=trace warning=warn" doc:"Least important line that is written. PS_VERBOSE: 0 info, 1 debug, 2 trace."`
 	LogFormat   LogFormat `name:"STEPVAN_LOG_FORMAT" default:"auto" values:"auto console json" doc:"auto: console on a terminal, else JSON."`
-	TraceEvents int       `name:"STEPVAN_TRACE_EVENTS" default:"65536" min:"0" max:"16777216" doc:"Requests whose timestamps are kept, in a ring."`
-	TraceFile   string    `name:"STEPVAN_TRACE_FILE" then:"no file" doc:"File that gets the trace as Chrome/Perfetto JSON at stop; rank and role are added to its name."`
+	TraceEvents int       `name:"STEPVAN_TRACE_EVENTS" default:"65536" min:"0" max:"16777216" doc:"How many requests the node keeps timestamps of, in a ring."`
+	TraceFile   string    `name:"STEPVAN_TRACE_FILE" then:"no file" doc:"File for the trace as Chrome/Perfetto JSON, written at stop. Role and rank are added to its name."`
 }
-
-// ResendTries is how often a message is sent again before its peer is lost.
-const ResendTries = 10

@@ -1,14 +1,16 @@
 package config
 
-// Role is what a process is in the cluster.
-type Role string
+import "github.com/stepvan/stepvan"
+
+// Role is what a process is in the cluster: see [stepvan.Role].
+type Role = stepvan.Role
 
 // The roles of DMLC_ROLE.
 const (
-	RoleWorker    Role = "worker"
-	RoleServer    Role = "server"
-	RoleScheduler Role = "scheduler"
-	RoleJoint     Role = "joint"
+	RoleWorker    = stepvan.RoleWorker
+	RoleServer    = stepvan.RoleServer
+	RoleScheduler = stepvan.RoleScheduler
+	RoleJoint     = stepvan.RoleJoint
 )
 
 // Van names a transport, or the automatic choice.
@@ -23,33 +25,14 @@ const (
 	VanMem  Van = "mem"
 )
 
-// Routing says which servers a push tensor goes to.
-type Routing string
-
-// The values of STEPVAN_ROUTING.
-const (
-	RoutingBroadcast Routing = "broadcast"
-	RoutingKey       Routing = "key"
-	RoutingNamed     Routing = "named"
-)
-
-// Pairing says which server instances a worker instance talks to.
-type Pairing string
-
-// The values of STEPVAN_PAIRING.
-const (
-	PairingInstance Pairing = "instance"
-	PairingAll      Pairing = "all"
-)
-
-// Batch says what a server's get_batch waits for.
-type Batch string
+// BatchWord is the policy of get_batch as STEPVAN_BATCH writes it. [Settings.Policy] joins it with STEPVAN_BATCH_MIN.
+type BatchWord string
 
 // The values of STEPVAN_BATCH.
 const (
-	BatchLockstep Batch = "lockstep"
-	BatchAny      Batch = "any"
-	BatchK        Batch = "k"
+	BatchLockstep BatchWord = "lockstep"
+	BatchAny      BatchWord = "any"
+	BatchK        BatchWord = "k"
 )
 
 // Backend is the kind of device whose memory tensors are in.

@@ -8,10 +8,9 @@ import (
 	"github.com/stepvan/stepvan/internal/link"
 )
 
-// Admit vets a node that dials this one (link.Options.Admit), or that was dialled:
-// it must be a peer of the view, in the life that the view knows, and not dead.
-// The error is for both sides. It does not block. The scheduler lets workers know
-// their servers only after the servers know their workers, so none comes too early.
+// Admit vets an instance that dials this one (link.Options.Admit), or that was dialled: it must be a peer of the view,
+// in the life that the view knows, and not dead. The error is for both sides. Admit does not block. The scheduler tells
+// workers of their servers only after the servers know their workers, so no worker comes too early.
 func (f *Office) Admit(peer link.Identity) error {
 	f.lock()
 	defer f.unlock()
@@ -20,31 +19,21 @@ func (f *Office) Admit(peer link.Identity) error {
 		name = "a node without a name"
 	}
 	switch {
-	case f.phase != officeJoined && f.epoch == 0:
+	case f.phase != officeJoined && f.view.epoch == 0:
 		return fmt.Errorf("%s has not joined its cluster yet", self)
 	case f.phase == officeOver && f.stop.begun.Load():
-		return fmt.Errorf("%s has stopped%s", self, f.because())
+		return fmt.Errorf("%s has stopped%s", self, becauseOf(f.cause))
 	case peer.Node == 0:
 		return fmt.Errorf("%s has not joined the cluster of %s: join it at the %s first", name, self, f.schedulerName())
 	}
-	s := f.states[peer.Node]
-	switch {
-	case s == nil:
-		return fmt.Errorf("%s (node %d) is not a peer of %s: check DMLC_ROLE, DMLC_INSTANCE_ID and STEPVAN_PAIRING, and that both use the %s",
-			name, peer.Node, self, f.schedulerName())
-	case s.info.Incarnation != peer.Incarnation:
-		return fmt.Errorf("%s is not the one that joined the cluster of %s: restart the cluster", s.info.Name(), self)
-	case s.state != Alive:
-		return fmt.Errorf("%s is %s for %s: %s", s.info.Name(), s.state, self, s.reason)
-	}
-	return nil
+	return f.view.admit(peer, name, self, f.schedulerName())
 }
 
-// because is why the office is over, when that is not its own Stop: who comes in vain shall
-// not take this node for the cause.
-func (f *Office) because() string {
-	if f.cause == nil || errors.Is(f.cause, stepvan.ErrClosed) {
+// becauseOf tells why an office is over, when that is not its own Stop. A peer that is refused must not take this
+// instance for the cause.
+func becauseOf(cause error) string {
+	if cause == nil || errors.Is(cause, stepvan.ErrClosed) {
 		return ""
 	}
-	return ": " + printable(f.cause.Error(), maxReason)
+	return ": " + printable(cause.Error(), maxReason)
 }

@@ -2,52 +2,51 @@ package postoffice
 
 import "github.com/stepvan/stepvan"
 
-// assign gives every member of a complete registry its final rank and place:
-// those who asked for a rank get it, the others the lowest that are free, in order
-// of arrival, with the instance index that they asked for.
+// assign gives every member of a complete registry its final rank and seat. Members that asked for a rank get it.
+// The others get the lowest free one, in order of arrival, with the local rank that they asked for.
 func (r *registry) assign() {
-	s := newSeats(r)
+	s := newFreeSeats(r)
 	for _, m := range r.members {
 		if p, fixed := r.wanted(&m.want); fixed {
 			s.take(m, p, m.want.Rank)
 		}
 	}
-	// Who needs a certain instance chooses first: the others can sit anywhere.
+	// A member that needs a certain local rank chooses first: the others can sit anywhere.
 	for _, picky := range []bool{true, false} {
 		for _, m := range r.members {
 			if m.want.Rank == AnyRank && (m.want.Instance != AnyLocalRank) == picky {
-				s.seat(m)
+				s.give(m)
 			}
 		}
 	}
 }
 
-// seats are the places and ranks of one role that are still free. In every node
-// as many ranks are free as places, since whoever takes one takes the other.
-type seats struct {
-	r      *registry
-	places map[place]bool        // taken
-	ranks  map[stepvan.Rank]bool // taken
-	first  map[LocalRank]int
+// freeSeats are the seats and ranks of one role that are still free. In every node
+// as many ranks are free as seats, since a member takes one of each.
+type freeSeats struct {
+	r     *registry
+	seats map[seat]bool         // taken
+	ranks map[stepvan.Rank]bool // taken
+	first map[LocalRank]int
 }
 
-func newSeats(r *registry) *seats {
-	return &seats{r: r, places: map[place]bool{}, ranks: map[stepvan.Rank]bool{}, first: map[LocalRank]int{}}
+func newFreeSeats(r *registry) *freeSeats {
+	return &freeSeats{r: r, seats: map[seat]bool{}, ranks: map[stepvan.Rank]bool{}, first: map[LocalRank]int{}}
 }
 
-func (s *seats) take(m *member, p place, rank stepvan.Rank) {
-	s.places[p], s.ranks[rank] = true, true
+func (s *freeSeats) take(m *member, p seat, rank stepvan.Rank) {
+	s.seats[p], s.ranks[rank] = true, true
 	m.info.Rank, m.info.NodeRank, m.info.LocalRank = rank, p.node, p.instance
 	m.info.GroupSize = s.r.groupSize
 	m.info.ID = nodeID(s.r.role, rank)
 }
 
-// seat finds the first free place for m. Registration has checked that there is one.
-func (s *seats) seat(m *member) {
+// give finds the first free seat for m. Registration has checked that there is one.
+func (s *freeSeats) give(m *member) {
 	for node := s.first[m.want.Instance]; node < s.r.nodes(); node++ {
-		s.first[m.want.Instance] = node // what is behind has no such place any more
+		s.first[m.want.Instance] = node // the nodes before it have no such seat left
 		for i := range LocalRank(s.r.groupSize) {
-			if p := (place{node, i}); !s.places[p] && (m.want.Instance == AnyLocalRank || m.want.Instance == i) {
+			if p := (seat{node, i}); !s.seats[p] && (m.want.Instance == AnyLocalRank || m.want.Instance == i) {
 				s.take(m, p, s.rankOf(p))
 				return
 			}
@@ -55,8 +54,8 @@ func (s *seats) seat(m *member) {
 	}
 }
 
-// rankOf is the rank that usually belongs to a place, else a free one of its node.
-func (s *seats) rankOf(p place) stepvan.Rank {
+// rankOf is the rank that usually belongs to a seat, else a free one of its node.
+func (s *freeSeats) rankOf(p seat) stepvan.Rank {
 	base := stepvan.Rank(p.node * s.r.groupSize)
 	if own := base + stepvan.Rank(p.instance); !s.ranks[own] {
 		return own
@@ -66,5 +65,5 @@ func (s *seats) rankOf(p place) stepvan.Rank {
 			return base + i
 		}
 	}
-	return base // not reached: see seats
+	return base // not reached: see freeSeats
 }

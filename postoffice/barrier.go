@@ -3,9 +3,11 @@ package postoffice
 import (
 	"slices"
 	"time"
+
+	"github.com/stepvan/stepvan"
 )
 
-// barrierKey tells rounds apart: every caller of one barrier must name the same.
+// barrierKey identifies a barrier: all its callers must name the same group, and count alike.
 type barrierKey struct {
 	group     Group
 	instances bool // count instances, else nodes
@@ -26,17 +28,17 @@ type arrival struct {
 	request uint64
 }
 
-// crew is one node in a round that counts nodes.
-type crew struct {
-	role Role
+// nodeKey is one node in a round that counts nodes.
+type nodeKey struct {
+	role stepvan.Role
 	node int
 }
 
-// round is one that is open: the next after those in barriers.completed.
+// round is an open round: the next after those in barriers.completed.
 type round struct {
-	in     []*member
-	nodes  map[crew]int // instances in the round
-	spread ripple       // of lines about who is missing
+	in       []*member
+	nodes    map[nodeKey]int // instances in the round
+	reminder backoff         // about the members that are missing
 }
 
 // barriers holds the open rounds. The scheduler's lock guards it.
@@ -62,10 +64,9 @@ func (m *member) passage(k barrierKey) *passage {
 	return p
 }
 
-// enter adds m to the round of k and returns everybody whom that releases. A
-// member that is behind, because its node took part without it or because it gave up
-// when the round was complete already, passes by itself.
-// ok is false when m is in the round already. A round that begins is remarked on after step.
+// enter adds m to the round of k and returns the arrivals that this releases. A member that is behind passes by itself:
+// its node took part without it, or it gave up when the round was complete already. ok is false when m is in the round
+// already. A line of the log reminds of a round after step.
 func (b *barriers) enter(m *member, k barrierKey, request uint64, step time.Duration) (released []arrival, ok bool) {
 	p := m.passage(k)
 	switch {
@@ -77,12 +78,12 @@ func (b *barriers) enter(m *member, k barrierKey, request uint64, step time.Dura
 	}
 	r := b.rounds[k]
 	if r == nil {
-		r = &round{nodes: map[crew]int{}, spread: ripple{since: time.Now(), step: step}}
+		r = &round{nodes: map[nodeKey]int{}, reminder: backoff{since: time.Now(), step: step}}
 		b.rounds[k] = r
 	}
 	p.in = request
 	r.in = append(r.in, m)
-	r.nodes[crew{m.info.Role, m.info.NodeRank}]++
+	r.nodes[nodeKey{m.info.Role, m.info.NodeRank}]++
 	if r.count(k) < b.need(k) {
 		return nil, true
 	}
@@ -119,13 +120,13 @@ func (r *round) remove(m *member) {
 	if i := slices.Index(r.in, m); i >= 0 {
 		r.in = slices.Delete(r.in, i, i+1)
 	}
-	c := crew{m.info.Role, m.info.NodeRank}
+	c := nodeKey{m.info.Role, m.info.NodeRank}
 	if r.nodes[c]--; r.nodes[c] == 0 {
 		delete(r.nodes, c)
 	}
 }
 
-// clear empties the round of k and returns who was in it.
+// clear empties the round of k and returns the arrivals in it.
 func (b *barriers) clear(k barrierKey) []arrival {
 	r := b.rounds[k]
 	delete(b.rounds, k)
@@ -138,8 +139,8 @@ func (b *barriers) clear(k barrierKey) []arrival {
 	return out
 }
 
-// breakFor ends all rounds that a member of role is needed for and returns who was in them.
-func (b *barriers) breakFor(role Role) []arrival {
+// breakFor ends all rounds that need a member of role, and returns the arrivals in them.
+func (b *barriers) breakFor(role stepvan.Role) []arrival {
 	var out []arrival
 	for k := range b.rounds {
 		if k.group.Has(role) {

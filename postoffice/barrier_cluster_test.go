@@ -34,7 +34,7 @@ func TestBarrierOfEveryGroup(t *testing.T) {
 			for _, n := range c.members(g) {
 				all = append(all, func() chan error { return n.barrier(t.Context(), g, true) })
 			}
-			if g.Has(RoleScheduler) {
+			if g.Has(stepvan.RoleScheduler) {
 				all = append(all, func() chan error { return c.schedulerBarrier(t.Context(), g) })
 			}
 			for range 3 {
@@ -62,7 +62,7 @@ func (c *cluster) schedulerBarrier(ctx context.Context, g Group) chan error {
 func TestBarrierPerNodeCountsOneInstance(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, GroupSize: 2}, func(t *testing.T, c *cluster) {
 		c.started()
-		w := func(r stepvan.Rank) *node { return c.find(RoleWorker, r) }
+		w := func(r stepvan.Rank) *node { return c.find(stepvan.RoleWorker, r) }
 		for range 2 {
 			a := w(0).barrier(t.Context(), GroupWorkers, false)
 			b := w(1).barrier(t.Context(), GroupWorkers, false) // same node: waits along
@@ -82,11 +82,11 @@ func TestBarrierPerNodeCountsOneInstance(t *testing.T) {
 
 func TestBarrierOutsideOfTheGroup(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 1, Servers: 1}, func(t *testing.T, c *cluster) {
-		early := c.office(RoleWorker, 0, nil)
+		early := c.office(stepvan.RoleWorker, 0, nil)
 		require.ErrorIs(t, early.Barrier(t.Context(), GroupWorkers, true), stepvan.ErrInvalid, "before Join")
 		c.nodes = nil
 		c.started()
-		w := c.find(RoleWorker, 0)
+		w := c.find(stepvan.RoleWorker, 0)
 		for _, g := range []Group{0, GroupScheduler, GroupServers, GroupServers | GroupScheduler, 1 << 7, GroupWorkers | 1<<6} {
 			require.ErrorIs(t, w.Barrier(t.Context(), g, true), stepvan.ErrInvalid, "group %d", g)
 			require.ErrorIs(t, c.s.Barrier(t.Context(), g&^GroupScheduler, true), stepvan.ErrInvalid, "scheduler, group %d", g)
@@ -94,7 +94,7 @@ func TestBarrierOutsideOfTheGroup(t *testing.T) {
 		first := w.barrier(t.Context(), GroupNodes, true)
 		c.pending(first)
 		require.ErrorIs(t, w.Barrier(t.Context(), GroupNodes, true), stepvan.ErrInvalid, "two callers")
-		require.NoError(t, c.find(RoleServer, 0).Barrier(t.Context(), GroupNodes, true))
+		require.NoError(t, c.find(stepvan.RoleServer, 0).Barrier(t.Context(), GroupNodes, true))
 		require.NoError(t, <-first)
 	})
 }
@@ -102,7 +102,7 @@ func TestBarrierOutsideOfTheGroup(t *testing.T) {
 func TestBarrierTimeoutCanBeEnteredAgain(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 3}, func(t *testing.T, c *cluster) {
 		c.started()
-		a, b, d := c.find(RoleWorker, 0), c.find(RoleWorker, 1), c.find(RoleWorker, 2)
+		a, b, d := c.find(stepvan.RoleWorker, 0), c.find(stepvan.RoleWorker, 1), c.find(stepvan.RoleWorker, 2)
 		for range 5 {
 			err := a.Barrier(within(time.Second), GroupWorkers, true)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -122,7 +122,7 @@ func TestBarrierTimeoutCanBeEnteredAgain(t *testing.T) {
 func TestBarrierReleasedWhileTimingOut(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 2}, func(t *testing.T, c *cluster) {
 		c.started()
-		a, b := c.find(RoleWorker, 0), c.find(RoleWorker, 1)
+		a, b := c.find(stepvan.RoleWorker, 0), c.find(stepvan.RoleWorker, 1)
 		a.pipe.hold = opWithdraw // the news of giving up is slow
 		ctx, cancel := context.WithCancel(t.Context())
 		ja := a.barrier(ctx, GroupWorkers, true)
@@ -142,7 +142,7 @@ func TestBarrierReleasedWhileTimingOut(t *testing.T) {
 func TestBarrierNamesTheDead(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 3, Servers: 1}, func(t *testing.T, c *cluster) {
 		c.started()
-		w0, w1, w2, s := c.find(RoleWorker, 0), c.find(RoleWorker, 1), c.find(RoleWorker, 2), c.find(RoleServer, 0)
+		w0, w1, w2, s := c.find(stepvan.RoleWorker, 0), c.find(stepvan.RoleWorker, 1), c.find(stepvan.RoleWorker, 2), c.find(stepvan.RoleServer, 0)
 		waits := []chan error{
 			w0.barrier(t.Context(), GroupWorkers, true), s.barrier(t.Context(), GroupNodes, true),
 			w1.barrier(t.Context(), GroupWorkers, true), c.schedulerBarrier(t.Context(), GroupNodes|GroupScheduler),
@@ -167,7 +167,7 @@ func TestBarrierNamesTheDead(t *testing.T) {
 func TestBarrierSaysWhomItWaitsFor(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 3, Servers: 1}, func(t *testing.T, c *cluster) {
 		c.started()
-		w := c.find(RoleWorker, 1)
+		w := c.find(stepvan.RoleWorker, 1)
 		j := w.barrier(within(10*time.Second), GroupNodes|GroupScheduler, true)
 		time.Sleep(2 * time.Second)
 		require.Contains(t, w.log.text(), "for scheduler, server 0 and worker 0, 2")
@@ -191,7 +191,7 @@ func TestBarrierModel(t *testing.T) {
 		})
 		members := make([]*member, n)
 		for i := range members {
-			members[i] = &member{info: Peer{Role: RoleWorker, NodeRank: i / size}}
+			members[i] = &member{info: Peer{Role: stepvan.RoleWorker, NodeRank: i / size}}
 		}
 		in, last, passed, completed := map[*member]uint64{}, map[*member]uint64{}, map[*member]int{}, 0
 		for request := uint64(1); request < 300; request++ {

@@ -231,7 +231,7 @@ func (c *cluster) end() {
 }
 
 // office makes a node that has not joined.
-func (c *cluster) office(role Role, rank stepvan.Rank, change func(*OfficeOptions)) *node {
+func (c *cluster) office(role stepvan.Role, rank stepvan.Rank, change func(*OfficeOptions)) *node {
 	n := &node{log: &journal{}}
 	o := OfficeOptions{
 		Role: role, Rank: rank, Instance: AnyLocalRank, GroupSize: c.o.GroupSize, Shared: c.o.Shared,
@@ -253,11 +253,11 @@ func (c *cluster) office(role Role, rank stepvan.Rank, change func(*OfficeOption
 	}
 	require.NoError(c.t, o.complete())
 	n.Office = newOffice(c.engine, o)
-	n.identify, n.number = func(link.Identity) {}, func(uint64) {}
-	n.dial = func(context.Context, []string) (conn, error) {
-		mine, its := newPipe(n.Office, c.s, link.Identity{Incarnation: n.incarnation, Name: role.String()}, link.Identity{Node: SchedulerID, Name: "scheduler"})
+	n.ends.identify, n.ends.number = func(link.Identity) {}, func(uint64) {}
+	n.ends.dial = func(context.Context, []string) (conn, error) {
+		mine, its := newPipe(&officeInbox{n.Office}, &schedulerInbox{c.s}, link.Identity{Incarnation: n.Self().Incarnation, Name: string(role)}, link.Identity{Node: SchedulerID, Name: "scheduler"})
 		n.pipe, mine.hold = mine, n.hold
-		c.s.opened(its)
+		(&schedulerInbox{c.s}).opened(its)
 		return mine, nil
 	}
 	c.nodes = append(c.nodes, n)
@@ -287,7 +287,7 @@ func (c *cluster) started() {
 }
 
 // find returns the node with a role and rank.
-func (c *cluster) find(role Role, rank stepvan.Rank) *node {
+func (c *cluster) find(role stepvan.Role, rank stepvan.Rank) *node {
 	for _, n := range c.nodes {
 		if s := n.Self(); s.Role == role && s.Rank == rank && n.Err() == nil {
 			return n
@@ -323,7 +323,7 @@ func within(d time.Duration) context.Context {
 	return ctx
 }
 
-// requireLost asserts that err says that who is lost.
+// requireLost asserts that err names the peer that is lost.
 func requireLost(t *testing.T, err error, who string) {
 	t.Helper()
 	require.ErrorIs(t, err, stepvan.ErrPeerLost)

@@ -16,7 +16,7 @@ const MaxMessage = 64 << 10
 const (
 	maxAddresses = 1100 // DMLC_NUM_PORTS allows 1024 ports, and there are Unix sockets
 	maxAddress   = 512
-	maxAllBytes  = 48 << 10 // of all addresses of a node: they travel in one message
+	maxAllBytes  = 48 << 10 // of all addresses of an instance: they travel in one message
 	maxHost      = 256
 	maxSettings  = 256
 	maxSetting   = 1024 // of name, and of value
@@ -36,15 +36,12 @@ func marshal(v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		// Only an invalid Role, which is checked where it enters, fails to encode.
-		return nil
-	}
+	_ = e.Encode(v) // the bodies hold nothing that cannot be encoded
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// parts encodes items and cuts the list where a message would become too large.
-func parts[T any](items []T) [][]json.RawMessage {
+// pages encodes items and cuts the list where a message would become too large.
+func pages[T any](items []T) [][]json.RawMessage {
 	const full = MaxMessage - 4<<10
 	var out [][]json.RawMessage
 	size := full
@@ -84,9 +81,10 @@ func malformed(o op, format string, args ...any) error {
 }
 
 func (b *joinBody) check() error {
+	if err := checkRole(b.Role); err != nil {
+		return err
+	}
 	switch {
-	case !b.Role.joins():
-		return fmt.Errorf("a %s does not join", b.Role)
 	case b.Rank < AnyRank || b.Rank > maxRank:
 		return fmt.Errorf("rank %d", b.Rank)
 	case b.Instance < AnyLocalRank || b.Instance > maxRank:
@@ -142,7 +140,10 @@ func (b *peersBody) check() error {
 }
 
 func (n *Peer) check() error {
-	if n.ID == 0 || !n.Role.joins() || n.Rank < 0 || n.Rank > maxRank || n.NodeRank < 0 || n.LocalRank < 0 {
+	if err := checkRole(n.Role); err != nil {
+		return err
+	}
+	if n.ID == 0 || n.Rank < 0 || n.Rank > maxRank || n.NodeRank < 0 || n.LocalRank < 0 {
 		return fmt.Errorf("node %d: %s rank %d, node %d, instance %d", n.ID, n.Role, n.Rank, n.NodeRank, n.LocalRank)
 	}
 	n.Host = printable(n.Host, maxHost)
@@ -152,7 +153,10 @@ func (n *Peer) check() error {
 func (b *goneBody) check() error {
 	for i := range b.Nodes {
 		n := &b.Nodes[i]
-		if n.ID == 0 || !n.Role.joins() || n.Rank < 0 {
+		if err := checkRole(n.Role); err != nil {
+			return err
+		}
+		if n.ID == 0 || n.Rank < 0 {
 			return fmt.Errorf("node %d: %s rank %d", n.ID, n.Role, n.Rank)
 		}
 		n.Host, n.Reason = printable(n.Host, maxHost), printable(n.Reason, maxText)

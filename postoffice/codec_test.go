@@ -56,14 +56,14 @@ func TestTextIsCleaned(t *testing.T) {
 func TestPartsFitIntoMessages(t *testing.T) {
 	var nodes []Peer
 	for i := range 400 {
-		n := Peer{ID: nodeID(RoleServer, stepvan.Rank(i)), Role: RoleServer, Rank: stepvan.Rank(i), NodeRank: i, GroupSize: 1, Host: strings.Repeat("h", i%maxHost)}
+		n := Peer{ID: nodeID(stepvan.RoleServer, stepvan.Rank(i)), Role: stepvan.RoleServer, Rank: stepvan.Rank(i), NodeRank: i, GroupSize: 1, Host: strings.Repeat("h", i%maxHost)}
 		for range i % 90 {
 			n.Addresses = append(n.Addresses, strings.Repeat("<", maxAddress))
 		}
 		nodes = append(nodes, n)
 	}
 	var got []Peer
-	for _, part := range parts(nodes) {
+	for _, part := range pages(nodes) {
 		f := encode(opPeers, 0, map[string]any{"nodes": part})
 		require.LessOrEqual(t, len(f.body), MaxMessage)
 		var b peersBody
@@ -71,7 +71,7 @@ func TestPartsFitIntoMessages(t *testing.T) {
 		got = append(got, b.Nodes...)
 	}
 	require.Equal(t, nodes, got)
-	require.Empty(t, parts([]Peer{}))
+	require.Empty(t, pages([]Peer{}))
 }
 
 func TestFailureKinds(t *testing.T) {

@@ -14,14 +14,15 @@ type conn interface {
 	finish(reason string)
 	// drop ends the session at once, whatever is queued.
 	drop()
-	// member says that the peer is registered: until then a peer of the scheduler is a visitor. From within deliver only.
+	// member says that the peer has registered: until then a peer of the scheduler is a visitor. From within deliver
+	// only.
 	member()
 	// identity is how the peer introduced itself.
 	identity() link.Identity
 }
 
-// service is what stands behind a control channel: Scheduler or Office. Calls
-// for one conn come one at a time; lost is the last one, and comes once.
+// service takes what comes over a control channel, for a Scheduler or an Office. Calls for one conn come one at a time;
+// lost is the last one, and comes once.
 type service interface {
 	opened(c conn)
 	deliver(c conn, f frame)

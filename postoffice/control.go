@@ -32,7 +32,7 @@ func (h *control) dial(ctx context.Context, node *link.Transport, addrs []string
 	if err != nil {
 		return nil, err
 	}
-	s.TellLossFirst() // other nodes go because of it
+	s.TellLossFirst() // other peers leave because of it
 	return h.add(s), nil
 }
 
@@ -69,8 +69,7 @@ func (h *control) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 	return append(dst, body), nil
 }
 
-// Deliver implements link.Handler. Messages of sessions that are none of the
-// postoffice's business are dropped.
+// Deliver implements link.Handler. It drops messages of sessions that do not lead to the scheduler.
 func (h *control) Deliver(m *link.Inbound) {
 	c, refused := h.find(m.Session), m.Refused
 	f := frame{op: op(m.Header.Op), request: m.Header.Request}

@@ -2,9 +2,8 @@ package postoffice
 
 import "sync"
 
-// deferred is a mutex with work to do after unlocking. Sending to peers and
-// calling the program may lead back here, so neither happens under the lock; the
-// order of messages is that of post, which does happen under it.
+// deferred is a mutex with work to do after unlocking. Sending to peers and calling the program may lead back here, so
+// neither happens under the lock. The order of messages is that of post, which does happen under it.
 type deferred struct {
 	mu    sync.Mutex
 	after []func()

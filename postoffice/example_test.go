@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/postoffice"
 	"github.com/stepvan/stepvan/tensor"
@@ -27,18 +28,18 @@ func Example() {
 	check(err)
 
 	var all sync.WaitGroup
-	for _, role := range []postoffice.Role{postoffice.RoleWorker, postoffice.RoleServer} {
+	for _, role := range []stepvan.Role{stepvan.RoleWorker, stepvan.RoleServer} {
 		all.Go(func() {
 			var office *postoffice.Office
 			node := newNode(network, memory, func(peer link.Identity) error { return office.Admit(peer) })
 			defer node.Close()
 			office, err := postoffice.NewOffice(node, postoffice.OfficeOptions{Role: role, Rank: postoffice.AnyRank, Instance: postoffice.AnyLocalRank})
 			check(err)
-			own, err := node.Listen("mem://" + role.String())
+			own, err := node.Listen("mem://" + string(role))
 			check(err)
 			check(office.Join(ctx, rendezvous, own))
 			check(office.Barrier(ctx, postoffice.GroupServers|postoffice.GroupWorkers, true))
-			if role == postoffice.RoleWorker {
+			if role == stepvan.RoleWorker {
 				fmt.Println(office.Self().Name(), "talks to", office.Peers()[0].Name(), "at", office.Peers()[0].Addresses[0])
 			}
 			check(office.Stop(ctx))

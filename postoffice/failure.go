@@ -12,15 +12,15 @@ import (
 const (
 	failRefused = "refused"
 	failTimeout = "timeout"
-	failLost    = "lost" // a node died, or left while others needed it
+	failLost    = "lost" // an instance died, or left while others needed it
 	failInvalid = "invalid"
 	failClosed  = "closed"
 )
 
-// failure is an error on its way from the scheduler to a node.
+// failure is an error on its way from the scheduler to an instance.
 type failure struct {
 	Kind string `json:"kind"`
-	Node string `json:"node,omitempty"` // whom it is about, for people; else the scheduler
+	Node string `json:"node,omitempty"` // the instance that it is about, for people; "": the scheduler
 	Text string `json:"text"`           // what is wrong and what to do
 }
 
@@ -29,7 +29,7 @@ func (f *failure) check() error {
 	return nil
 }
 
-// err is the failure as the error of an operation at the node; scheduler is who said it.
+// err is the failure as the error of an operation at the node; scheduler names the one that reported it.
 func (f failure) err(operation, scheduler string) error {
 	peer := f.Node
 	if peer == "" {

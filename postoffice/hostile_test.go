@@ -21,7 +21,7 @@ func (sink) deliver(conn, frame) {}
 func (sink) lost(conn, error)    {}
 
 func TestHostileMessagesCostOnlyTheirSender(t *testing.T) {
-	join := encode(opJoin, 0, joinBody{Role: RoleWorker, Rank: 1, Instance: AnyLocalRank, GroupSize: 1, Shared: testShared})
+	join := encode(opJoin, 0, joinBody{Role: stepvan.RoleWorker, Rank: 1, Instance: AnyLocalRank, GroupSize: 1, Shared: testShared})
 	for name, frames := range map[string][]frame{
 		"barrier first": {encode(opBarrier, 1, barrierBody{Group: GroupWorkers})},
 		"garbage":       {{op: opJoin, body: []byte("\x00\xff{{{")}},
@@ -33,10 +33,10 @@ func TestHostileMessagesCostOnlyTheirSender(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, SchedulerOptions{Workers: 3, Servers: 1}, func(t *testing.T, c *cluster) {
-				others := []chan error{c.office(RoleWorker, 0, nil).join(t.Context()), c.office(RoleServer, 0, nil).join(t.Context())}
+				others := []chan error{c.office(stepvan.RoleWorker, 0, nil).join(t.Context()), c.office(stepvan.RoleServer, 0, nil).join(t.Context())}
 				c.pending(others...)
-				mine, its := newPipe(sink{}, c.s, link.Identity{Incarnation: 7}, link.Identity{})
-				c.s.opened(its)
+				mine, its := newPipe(sink{}, &schedulerInbox{c.s}, link.Identity{Incarnation: 7}, link.Identity{})
+				(&schedulerInbox{c.s}).opened(its)
 				for _, f := range frames {
 					mine.post(f)
 				}
@@ -45,7 +45,7 @@ func TestHostileMessagesCostOnlyTheirSender(t *testing.T) {
 				require.Contains(t, c.log.text(), "expelled ")
 				mine.cut()
 				for r := stepvan.Rank(1); r < 3; r++ {
-					others = append(others, c.office(RoleWorker, r, nil).join(t.Context()))
+					others = append(others, c.office(stepvan.RoleWorker, r, nil).join(t.Context()))
 				}
 				for _, j := range others {
 					require.NoError(t, <-j)
@@ -65,7 +65,7 @@ func TestHostileMemberIsDead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, SchedulerOptions{Workers: 1, Servers: 1}, func(t *testing.T, c *cluster) {
 				c.started()
-				bad, good := c.find(RoleWorker, 0), c.find(RoleServer, 0)
+				bad, good := c.find(stepvan.RoleWorker, 0), c.find(stepvan.RoleServer, 0)
 				bad.pipe.post(f)
 				bad.pipe.pump()
 				<-bad.Done()
@@ -80,7 +80,7 @@ func TestHostileMemberIsDead(t *testing.T) {
 func TestUnknownOperationsAreIgnored(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 1, Servers: 1}, func(t *testing.T, c *cluster) {
 		c.started()
-		n := c.find(RoleWorker, 0)
+		n := c.find(stepvan.RoleWorker, 0)
 		n.pipe.post(frame{op: 200, body: []byte("later")})
 		n.pipe.pump()
 		n.pipe.peer.post(frame{op: 201, body: []byte("later")})
@@ -94,7 +94,7 @@ func TestUnknownOperationsAreIgnored(t *testing.T) {
 func TestHostileSchedulerIsAnError(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 1, Servers: 1}, func(t *testing.T, c *cluster) {
 		c.started()
-		n := c.find(RoleWorker, 0)
+		n := c.find(stepvan.RoleWorker, 0)
 		n.pipe.peer.post(encode(opStart, 0, startBody{Self: n.Self(), Epoch: 1}))
 		n.pipe.peer.pump()
 		<-n.Done()
@@ -114,20 +114,20 @@ func FuzzConversation(f *testing.F) {
 		}
 		return b
 	}
-	join := encode(opJoin, 0, joinBody{Role: RoleWorker, Rank: 0, Instance: AnyLocalRank, GroupSize: 1, Shared: testShared})
+	join := encode(opJoin, 0, joinBody{Role: stepvan.RoleWorker, Rank: 0, Instance: AnyLocalRank, GroupSize: 1, Shared: testShared})
 	enter := encode(opBarrier, 5, barrierBody{Group: GroupWorkers, Instances: true})
 	f.Add(record(join, frame{op: opReady}, enter, encode(opWithdraw, 5, barrierBody{Group: GroupWorkers, Instances: true}), enter, frame{op: opStop}))
-	self := Peer{ID: 3, Role: RoleWorker, GroupSize: 1}
-	f.Add(record(encode(opStart, 0, startBody{Self: self, Epoch: 1, Peers: 1}), encode(opPeers, 0, peersBody{Nodes: []Peer{{ID: 2, Role: RoleServer}}}),
-		encode(opGone, 0, goneBody{Epoch: 2, Nodes: []goneNode{{ID: 2, Role: RoleServer}}}), encode(opBroken, 1, failure{Kind: failLost}), frame{op: opStopped}))
+	self := Peer{ID: 3, Role: stepvan.RoleWorker, GroupSize: 1}
+	f.Add(record(encode(opStart, 0, startBody{Self: self, Epoch: 1, Peers: 1}), encode(opPeers, 0, peersBody{Nodes: []Peer{{ID: 2, Role: stepvan.RoleServer}}}),
+		encode(opGone, 0, goneBody{Epoch: 2, Nodes: []goneNode{{ID: 2, Role: stepvan.RoleServer}}}), encode(opBroken, 1, failure{Kind: failLost}), frame{op: opStopped}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		inCluster(t, SchedulerOptions{Workers: 1, StartTimeout: time.Minute}, func(t *testing.T, c *cluster) {
-			toScheduler, its := newPipe(sink{}, c.s, link.Identity{Incarnation: 7}, link.Identity{})
-			c.s.opened(its)
-			victim := c.office(RoleWorker, 0, nil)
+			toScheduler, its := newPipe(sink{}, &schedulerInbox{c.s}, link.Identity{Incarnation: 7}, link.Identity{})
+			(&schedulerInbox{c.s}).opened(its)
+			victim := c.office(stepvan.RoleWorker, 0, nil)
 			var toNode *pipe
-			victim.dial = func(context.Context, []string) (conn, error) {
-				victim.pipe, toNode = newPipe(victim.Office, sink{}, link.Identity{}, link.Identity{})
+			victim.ends.dial = func(context.Context, []string) (conn, error) {
+				victim.pipe, toNode = newPipe(&officeInbox{victim.Office}, sink{}, link.Identity{}, link.Identity{})
 				return victim.pipe, nil
 			}
 			victim.join(t.Context())
@@ -149,10 +149,10 @@ func FuzzConversation(f *testing.F) {
 
 func TestRefusedPeersDoNotFloodTheLog(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 1}, func(t *testing.T, c *cluster) {
-		wrong := encode(opJoin, 0, joinBody{Role: RoleWorker, Rank: 7, Instance: AnyLocalRank, GroupSize: 1, Shared: testShared})
+		wrong := encode(opJoin, 0, joinBody{Role: stepvan.RoleWorker, Rank: 7, Instance: AnyLocalRank, GroupSize: 1, Shared: testShared})
 		for i := range 300 {
-			mine, its := newPipe(sink{}, c.s, link.Identity{Incarnation: 7}, link.Identity{})
-			c.s.opened(its)
+			mine, its := newPipe(sink{}, &schedulerInbox{c.s}, link.Identity{Incarnation: 7}, link.Identity{})
+			(&schedulerInbox{c.s}).opened(its)
 			if i%2 == 0 {
 				mine.post(wrong)
 			} else {

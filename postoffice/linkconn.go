@@ -20,16 +20,24 @@ type linkConn struct {
 
 	mu      sync.Mutex
 	queue   []frame
-	pumping bool   // somebody is in pump's loop
-	again   bool   // somebody else came by meanwhile
-	closing bool   // close once the queue is empty
-	ended   bool   // nothing is sent any more
+	state   connState
+	pumping bool   // a goroutine is in pump's loop
+	again   bool   // pump was called again since the last try to send
 	reason  string // of the close
 }
 
+// connState is where a linkConn is in its life.
+type connState uint8
+
+const (
+	connOpen    connState = iota
+	connClosing           // closes once the queue is empty
+	connEnded             // sends nothing any more
+)
+
 func (c *linkConn) drop() {
 	c.mu.Lock()
-	c.closing, c.ended, c.queue = true, true, nil
+	c.state, c.queue = connEnded, nil
 	c.mu.Unlock()
 	c.session.Drop(stepvan.ErrClosed)
 }
@@ -42,9 +50,9 @@ func (c *linkConn) post(f frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.closing || c.ended:
+	case c.state != connOpen:
 	case len(c.queue) == maxQueued:
-		c.queue, c.closing, c.reason = nil, true, "control messages are not read"
+		c.queue, c.state, c.reason = nil, connClosing, "control messages are not read"
 	default:
 		c.queue = append(c.queue, f)
 	}
@@ -52,59 +60,91 @@ func (c *linkConn) post(f frame) {
 
 func (c *linkConn) finish(reason string) {
 	c.mu.Lock()
-	if !c.closing && !c.ended {
-		c.closing, c.reason = true, reason
+	if c.state == connOpen {
+		c.state, c.reason = connClosing, reason
 	}
 	c.mu.Unlock()
 	c.pump()
 }
 
-// pump runs in one goroutine at a time; mu is not held while the link is called.
+// pump sends what is queued, and closes at the end. It runs in one goroutine at a time; mu is not held while the link
+// is called.
 func (c *linkConn) pump() {
-	c.mu.Lock()
-	if c.pumping {
-		c.again = true
-		c.mu.Unlock()
+	if !c.beginPump() {
 		return
 	}
-	c.pumping = true
-	var err error
-	for err == nil && !c.ended && (len(c.queue) > 0 || c.closing) {
-		err = c.step()
-	}
-	c.pumping = false
-	c.mu.Unlock()
-	if err != nil && !errors.Is(err, stepvan.ErrWouldBlock) {
-		c.owner.lose(c, err)
+	for {
+		f, step := c.next()
+		switch step {
+		case pumpDone:
+			return
+		case pumpClose:
+			_ = c.session.Close(c.reason) // the peer learns the reason, or is gone already
+		case pumpSend:
+			err := c.session.Send(c.outbound(f))
+			if c.sent(err) {
+				continue
+			}
+			if !errors.Is(err, stepvan.ErrWouldBlock) {
+				c.owner.lose(c, err)
+			}
+			return
+		}
 	}
 }
 
-// step sends one frame, or closes when there is none. It is called and returns with mu held.
-func (c *linkConn) step() error {
-	if len(c.queue) == 0 {
-		c.ended = true
-		reason := c.reason
-		c.mu.Unlock()
-		_ = c.session.Close(reason) // the peer learns the reason or is gone already
-		c.mu.Lock()
-		return nil
-	}
-	f := c.queue[0]
-	c.again = false
-	c.mu.Unlock()
-	err := c.session.Send(c.outbound(f))
+// beginPump reports whether the caller is to pump. Else it makes the goroutine that pumps try once more.
+func (c *linkConn) beginPump() bool {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.again = c.pumping
+	first := !c.pumping
+	c.pumping = true
+	return first
+}
+
+// pumpStep is what pump does next.
+type pumpStep uint8
+
+const (
+	pumpDone pumpStep = iota
+	pumpSend
+	pumpClose
+)
+
+// next returns the frame to send, or that pump is done.
+func (c *linkConn) next() (frame, pumpStep) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.state == connEnded, c.state == connOpen && len(c.queue) == 0:
+		c.pumping = false
+		return frame{}, pumpDone
+	case len(c.queue) == 0:
+		c.state = connEnded
+		return frame{}, pumpClose
+	}
+	c.again = false
+	return c.queue[0], pumpSend
+}
+
+// sent takes in the result of sending the first frame, and reports whether pump continues.
+func (c *linkConn) sent(err error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch {
 	case err == nil:
 		if len(c.queue) > 0 { // an overflow may have dropped it meanwhile
 			c.queue = c.queue[1:]
 		}
+		return true
 	case !errors.Is(err, stepvan.ErrWouldBlock):
-		c.ended, c.queue = true, nil
+		c.state, c.queue = connEnded, nil
 	case c.again:
-		return nil // room may have appeared since
+		return true // room may have appeared since
 	}
-	return err
+	c.pumping = false
+	return false
 }
 
 func (c *linkConn) outbound(f frame) *link.Outbound {

@@ -103,7 +103,7 @@ func (l *live) listen(n *link.Transport, name string) []string {
 }
 
 // add makes a node that has not joined, and what joins it.
-func (l *live) add(role Role, rank stepvan.Rank) (*Office, func(context.Context) error) {
+func (l *live) add(role stepvan.Role, rank stepvan.Rank) (*Office, func(context.Context) error) {
 	l.t.Helper()
 	name := fmt.Sprintf("%s-%d-%d", role, rank, len(l.nodes))
 	var f *Office
@@ -116,7 +116,7 @@ func (l *live) add(role Role, rank stepvan.Rank) (*Office, func(context.Context)
 	require.NoError(l.t, err)
 	l.nodes, l.offices = append(l.nodes, n), append(l.offices, f)
 	var own []string
-	if role == RoleServer {
+	if role == stepvan.RoleServer {
 		own = l.listen(n, name)
 	}
 	return f, func(ctx context.Context) error { return f.Join(ctx, l.addrs, own) }
@@ -175,7 +175,7 @@ func TestLiveCluster(t *testing.T) {
 		}
 		// Workers dial their servers; the link asks Admit on both sides.
 		for i, f := range l.offices {
-			if f.Self().Role != RoleWorker {
+			if f.Self().Role != stepvan.RoleWorker {
 				continue
 			}
 			for _, p := range f.Peers() {
@@ -186,7 +186,7 @@ func TestLiveCluster(t *testing.T) {
 			}
 		}
 		// A worker of another index is refused by the server, with the reason.
-		stranger, server := l.find(RoleWorker, 0), l.find(RoleServer, 1)
+		stranger, server := l.find(stepvan.RoleWorker, 0), l.find(stepvan.RoleServer, 1)
 		_, err := l.nodes[stranger].Dial(ctx, l.serverAddresses(server))
 		require.ErrorIs(t, err, stepvan.ErrRemote)
 		require.ErrorContains(t, err, "is not a peer of server 1")
@@ -199,7 +199,7 @@ func TestLiveCluster(t *testing.T) {
 	})
 }
 
-func (l *live) find(role Role, rank stepvan.Rank) int {
+func (l *live) find(role stepvan.Role, rank stepvan.Rank) int {
 	for i, f := range l.offices {
 		if s := f.Self(); s.Role == role && s.Rank == rank {
 			return i
@@ -226,17 +226,17 @@ func TestLiveRefusal(t *testing.T) {
 	overVans(t, func(t *testing.T, net *memvan.Network) {
 		l := newLive(t, net, SchedulerOptions{Workers: 2})
 		ctx := limited(t)
-		_, first := l.add(RoleWorker, 0)
+		_, first := l.add(stepvan.RoleWorker, 0)
 		done := make(chan error, 1)
 		go func() { done <- first(ctx) }()
 		for len(l.s.Nodes()) == 0 {
 			time.Sleep(time.Millisecond)
 		}
-		_, second := l.add(RoleWorker, 0)
+		_, second := l.add(stepvan.RoleWorker, 0)
 		err := second(ctx)
 		require.ErrorIs(t, err, stepvan.ErrRemote)
 		require.ErrorContains(t, err, "worker rank 0 is taken by worker 0")
-		_, third := l.add(RoleWorker, 1)
+		_, third := l.add(stepvan.RoleWorker, 1)
 		require.NoError(t, third(ctx))
 		require.NoError(t, <-done)
 	})
@@ -247,7 +247,7 @@ func TestLiveDeathIsToldToAll(t *testing.T) {
 	l := newLive(t, net, SchedulerOptions{Workers: 3, Servers: 1})
 	ctx := limited(t)
 	l.start(ctx)
-	victim := l.find(RoleWorker, 1)
+	victim := l.find(stepvan.RoleWorker, 1)
 	broken := make(chan error, len(l.offices))
 	for i, f := range l.offices {
 		if i != victim {
@@ -288,7 +288,7 @@ func TestLiveSchedulerDeath(t *testing.T) {
 func TestLiveSchedulerNeverAnswers(t *testing.T) {
 	net := memvan.NewNetwork(memvan.NetworkOptions{})
 	l := newLive(t, net, SchedulerOptions{Workers: 1})
-	f, _ := l.add(RoleWorker, 0)
+	f, _ := l.add(stepvan.RoleWorker, 0)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	err := f.Join(ctx, []string{"mem://nowhere"}, nil)

@@ -12,9 +12,9 @@ type op uint8
 const (
 	opJoin      op = 1  // node: registers; joinBody
 	opJoined    op = 2  // scheduler: registered, the cluster is not complete yet
-	opRefused   op = 3  // scheduler: not, or no longer, a member; failure
-	opWaiting   op = 4  // scheduler: whom something waits for; waitingBody
-	opStart     op = 5  // scheduler: who the node is, in which epoch; startBody
+	opRefused   op = 3  // scheduler: the peer is not, or no longer, a member; failure
+	opWaiting   op = 4  // scheduler: for whom something waits; waitingBody
+	opStart     op = 5  // scheduler: who the instance is, in which epoch; startBody
 	opPeers     op = 6  // scheduler: a part of the node's list of peers; peersBody
 	opReady     op = 7  // node: knows its peers
 	opHeartbeat op = 8  // node: lives; the scheduler answers with the same
@@ -24,7 +24,7 @@ const (
 	opBroken    op = 12 // scheduler: the round cannot become complete; failure
 	opGone      op = 13 // scheduler: nodes left or died; goneBody
 	opStop      op = 14 // node: has stopped working and waits for the others
-	opStopped   op = 15 // scheduler: everybody alive has
+	opStopped   op = 15 // scheduler: all that live have stopped
 )
 
 // frame is one message of the control channel, encoded. body is shared by all
@@ -42,7 +42,7 @@ type Setting struct {
 }
 
 type joinBody struct {
-	Role      Role         `json:"role"`
+	Role      stepvan.Role `json:"role"`
 	Rank      stepvan.Rank `json:"rank"`
 	Instance  LocalRank    `json:"instance"`
 	GroupSize int          `json:"group"`
@@ -78,7 +78,7 @@ type goneBody struct {
 
 type goneNode struct {
 	ID     wire.PeerID  `json:"id"`
-	Role   Role         `json:"role"`
+	Role   stepvan.Role `json:"role"`
 	Rank   stepvan.Rank `json:"rank"`
 	Host   string       `json:"host,omitempty"`
 	PID    int          `json:"pid,omitempty"`

@@ -3,7 +3,6 @@ package postoffice
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -15,9 +14,9 @@ import (
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// OfficeOptions say who a node wants to be.
+// OfficeOptions say what an instance wants to be.
 type OfficeOptions struct {
-	Role      Role
+	Role      stepvan.Role
 	Rank      stepvan.Rank // AnyRank: in order of arrival
 	Instance  LocalRank    // AnyLocalRank: follows from the rank
 	GroupSize int          // instances per node; 0 is 1
@@ -27,14 +26,13 @@ type OfficeOptions struct {
 	HeartbeatInterval, HeartbeatTimeout time.Duration
 	WaitingEvery                        time.Duration // between lines while the scheduler cannot be reached; 0 is 5 s
 
-	// OnDead hears of every node of the cluster that died, the scheduler included,
-	// and OnLeft of those that left although others did not stop. They are called one
-	// at a time and must not block. nil is allowed.
+	// OnDead is called for every instance of the cluster that died, the scheduler included, and OnLeft for every one
+	// that left although others did not stop. They are called one at a time and must not block. nil is allowed.
 	OnDead func(Peer, error)
 	OnLeft func(Peer)
 
 	Meeting string // how the nodes of a cluster find each other, for messages about a scheduler that does not answer
-	// Recover is deferred by the goroutine of the office, to handle a panic there. nil: panics go on.
+	// Recover is deferred by the goroutine of the office, to handle a panic there. nil: a panic ends the process.
 	Recover func()
 
 	Host string // where this node runs, for messages
@@ -42,51 +40,49 @@ type OfficeOptions struct {
 	Log  zerolog.Logger
 }
 
-// officePhase of an office's life.
+// officePhase is where an office is in its life.
 type officePhase uint8
 
 const (
 	officeIdle    officePhase = iota
 	officeJoining             // Join waits
 	officeJoined
-	officeOver // stopped, or the scheduler is lost
+	officeStopping // Stop waits, or the node is broken: the scheduler may end the session
+	officeOver     // stopped, or the scheduler is lost
 )
 
-// Office is a node's seat in the cluster. All methods may be called from any goroutine.
+// Office is the place of one instance in the cluster. All methods may be called from any goroutine.
 type Office struct {
 	deferred // guards what follows
+
 	o        OfficeOptions
 	engine   *progress.Engine
-	caller   *caller
+	barriers *barrierCalls
+	ends     linkEnds
+
+	phase     officePhase
+	scheduler conn
+	where     string // the scheduler's addresses, for messages
+	waiting   string // what the scheduler said last about whom it waits for
+	tries     registrationTries
+	signs     signsOfLife
+
+	self  Peer
+	view  view
+	cause error // why the office is over, nil after Stop
+
+	joined  progress.Event
+	stopped progress.Event
+	stop    stopper
+	done    chan struct{}
+	told    callbacks
+}
+
+// linkEnds is what an office needs of its transport.
+type linkEnds struct {
 	identify func(link.Identity)
 	number   func(epoch uint64)
 	dial     func(context.Context, []string) (conn, error)
-
-	phase       officePhase
-	incarnation uint32
-	where       string // the scheduler's addresses, for messages
-	scheduler   conn
-	heard       time.Time // the scheduler's last sign of life
-	beaten      time.Time // own last sign of life
-	ticked      time.Time // last turn of the timer
-	tries       int       // to register
-	out         bool      // the scheduler has put this node out: it is to try again
-	registered  bool      // the scheduler has said so
-	waiting     string    // what the scheduler said last about whom it waits for
-
-	self     Peer
-	epoch    uint64
-	announce int // peers that the list will have
-	peers    []Peer
-	states   map[wire.PeerID]*standing
-
-	cause    error // why the office is over, nil after Stop
-	stopping bool
-	joined   progress.Event
-	stopped  progress.Event
-	stop     stopper
-	done     chan struct{}
-	calls    sync.Mutex // around callbacks
 }
 
 // NewOffice makes the office of node, before the node's first Listen or Dial: it
@@ -96,24 +92,25 @@ func NewOffice(node *link.Transport, o OfficeOptions) (*Office, error) {
 		return nil, err
 	}
 	f := newOffice(node.Engine(), o)
-	h := newControl(f, false, o.Log)
-	f.identify, f.number = node.SetIdentity, node.SetEpoch
-	f.dial = func(ctx context.Context, addrs []string) (conn, error) { return h.dial(ctx, node, addrs) }
-	node.SetIdentity(link.Identity{Incarnation: f.incarnation, Name: f.self.Name()})
+	h := newControl(&officeInbox{f}, false, o.Log)
+	f.ends = linkEnds{
+		identify: node.SetIdentity, number: node.SetEpoch,
+		dial: func(ctx context.Context, addrs []string) (conn, error) { return h.dial(ctx, node, addrs) },
+	}
+	node.SetIdentity(link.Identity{Incarnation: f.self.Incarnation, Name: f.self.Name()})
 	node.Handle(link.ChannelControl, h)
 	return f, nil
 }
 
 func newOffice(e *progress.Engine, o OfficeOptions) *Office {
-	f := &Office{
-		o: o, engine: e, caller: newCaller(e), incarnation: newIncarnation(),
-		states: map[wire.PeerID]*standing{}, stop: newStopper(), done: make(chan struct{}),
+	return &Office{
+		o: o, engine: e, barriers: newBarrierCalls(e), view: view{states: map[wire.PeerID]*standing{}},
+		stop: newStopper(), done: make(chan struct{}), told: callbacks{dead: o.OnDead, left: o.OnLeft},
+		self: Peer{
+			Role: o.Role, Rank: o.Rank, NodeRank: -1, LocalRank: o.Instance, GroupSize: o.GroupSize,
+			Incarnation: newIncarnation(), Host: o.Host, PID: o.PID,
+		},
 	}
-	f.self = Peer{
-		Role: o.Role, Rank: o.Rank, NodeRank: -1, LocalRank: o.Instance, GroupSize: o.GroupSize,
-		Incarnation: f.incarnation, Host: o.Host, PID: o.PID,
-	}
-	return f
 }
 
 func (o *OfficeOptions) complete() error {
@@ -126,7 +123,7 @@ func (o *OfficeOptions) complete() error {
 	if o.Recover == nil {
 		o.Recover = func() {}
 	}
-	if o.GroupSize < 1 || !o.Role.joins() {
+	if o.GroupSize < 1 || checkRole(o.Role) != nil {
 		return errs.Invalid("office: a %s in a group of %d: set DMLC_ROLE to worker or server, and DMLC_GROUP_SIZE to at least 1", o.Role, o.GroupSize)
 	}
 	return checkBeat(o.HeartbeatInterval, o.HeartbeatTimeout)
@@ -136,21 +133,23 @@ func (o *OfficeOptions) complete() error {
 // instances == false one of every node, the same one each time. It waits as long as the members live,
 // or until ctx ends; then the next Barrier over the same group continues this one.
 //
-// Errors: stepvan.ErrInvalid at once for a group without workers, servers or peers,
-// one that this node is not in, and a second caller of the same barrier in this
-// node; stepvan.ErrPeerLost naming the member that died or left, or the scheduler;
-// ctx's error; stepvan.ErrClosed after Stop.
+// Errors:
+//   - [stepvan.ErrInvalid], at once: the group has no worker, server or peer, this instance is not in it, or another
+//     call of this instance waits in the same barrier;
+//   - [stepvan.ErrPeerLost]: the member that the error names died or left, or the scheduler did;
+//   - the error of ctx;
+//   - [stepvan.ErrClosed] after Stop.
 func (f *Office) Barrier(ctx context.Context, group Group, instances bool) error {
 	if err := group.check(f.o.Role); err != nil {
 		return err
 	}
 	f.lock()
-	ready := f.phase >= officeJoined
+	joined := f.phase >= officeJoined
 	f.unlock()
-	if !ready {
+	if !joined {
 		return errs.Invalid("barrier over %s: join the cluster first", group)
 	}
-	err := f.caller.pass(ctx, barrierKey{group, instances}, func(fr frame) {
+	err := f.barriers.wait(ctx, barrierKey{group, instances}, func(fr frame) {
 		f.lock()
 		defer f.unlock()
 		if f.scheduler != nil {
@@ -160,26 +159,26 @@ func (f *Office) Barrier(ctx context.Context, group Group, instances bool) error
 	return barrierError(err, group)
 }
 
-// Self is this node; rank, place and ID are final once Join has returned nil.
+// Self is this instance. Rank, local rank and ID are final once Join has returned nil.
 func (f *Office) Self() Peer {
 	f.lock()
 	defer f.unlock()
 	return f.self
 }
 
-// Epoch is the number of the newest view that this node has heard of: 0 before the start.
+// Epoch is the number of the newest view that this instance has heard of: 0 before the start.
 func (f *Office) Epoch() uint64 {
 	f.lock()
 	defer f.unlock()
-	return f.epoch
+	return f.view.epoch
 }
 
-// Peers lists the nodes that this one talks to, by rank: a worker's servers, a
-// server's workers. It is that of the start, and must not be changed.
+// Peers lists the instances that this one talks to, by rank: the servers of a worker, the workers of a server. The list
+// is that of the start. The caller must not change it.
 func (f *Office) Peers() []Peer {
 	f.lock()
 	defer f.unlock()
-	return f.peers
+	return f.view.peers
 }
 
 // Done is closed when the office is over: after Stop, or when the scheduler is lost.

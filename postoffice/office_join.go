@@ -1,11 +1,9 @@
 package postoffice
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,15 +12,15 @@ import (
 	"github.com/stepvan/stepvan/internal/link"
 )
 
-// Join registers at the scheduler and waits until the cluster is complete and this
-// node knows its peers. scheduler are the addresses to try; own are those at
-// which peers reach this node (it must listen already; none for a worker). Call it once.
+// Join registers at the scheduler and waits until the cluster is complete and this instance knows its peers. scheduler
+// has the addresses to try. own has those at which peers reach this instance, which must listen there already; a worker
+// has none. Call Join once.
 //
-// It returns an error that names what is wrong: stepvan.ErrRemote with the
-// scheduler's reason for refusing, stepvan.ErrPeerLost when the scheduler or a node
-// is lost meanwhile, ctx's error with who is missing. After an error the office is over.
+// It returns an error that names what is wrong: [stepvan.ErrRemote] with the scheduler's reason for refusing,
+// [stepvan.ErrPeerLost] when the scheduler or an instance is lost meanwhile, or the error of ctx with the names of the
+// instances that are missing. After an error the office is over.
 func (f *Office) Join(ctx context.Context, scheduler, own []string) error {
-	request, err := f.application(own)
+	request, err := f.o.joinMessage(own)
 	if err != nil {
 		return err
 	}
@@ -33,16 +31,16 @@ func (f *Office) Join(ctx context.Context, scheduler, own []string) error {
 	}
 	f.phase, f.where = officeJoining, strings.Join(scheduler, ", ")
 	f.unlock()
-	for f.again(ctx) {
-		err := f.reach(ctx, scheduler, request)
-		if f.putOut(err) {
+	for n := 0; n == 0 || f.waitToRetry(ctx, n); n++ {
+		err := f.register(ctx, scheduler, request)
+		if f.retry(err) {
 			continue
 		}
 		if err != nil {
 			return f.failJoin(err)
 		}
 		if err := f.engine.Wait(ctx, &f.joined); err != nil {
-			return f.failJoin(f.impatient(err))
+			return f.failJoin(f.withMissing(err))
 		}
 	}
 	f.lock()
@@ -53,64 +51,69 @@ func (f *Office) Join(ctx context.Context, scheduler, own []string) error {
 	return nil
 }
 
+// registrationTries tell whether an instance registers once more. The office's lock guards them.
+type registrationTries struct {
+	made     int
+	again    bool // the scheduler has ended the session before it answered
+	answered bool // the scheduler has said something: there is no further try
+}
+
 const (
-	// mostTries is how often a node registers: a scheduler that many strangers visit may put it out before it has read
-	// the registration. Between the tries there are pauses, of some 8 s together.
+	// mostTries is how often an instance registers. A scheduler that has many visitors may end a session before it has
+	// read the registration. The pauses between the tries take some 8 s together.
 	mostTries  = 20
 	firstPause = 20 * time.Millisecond
 	lastPause  = 500 * time.Millisecond
 )
 
-// again reports whether Join has to try, for the first time or because the scheduler has put this node out. Then it
-// waits a while.
-func (f *Office) again(ctx context.Context) bool {
-	tries, out := f.takeOut()
-	if tries == 0 || !out {
-		return tries == 0
+// waitToRetry reports whether Join has to register again after n tries, and waits a while before that.
+func (f *Office) waitToRetry(ctx context.Context, n int) bool {
+	if !f.takeRetry() {
+		return false
 	}
-	pause := time.NewTimer(min(firstPause<<min(tries, 8), lastPause))
+	pause := time.NewTimer(min(firstPause<<min(n, 8), lastPause))
 	defer pause.Stop()
 	select {
 	case <-pause.C:
-	case <-ctx.Done(): // the next try says so
+	case <-ctx.Done(): // the next try returns its error
 	case <-f.done:
 	}
 	return true
 }
 
-// takeOut returns how often the node has tried to register, and whether the scheduler has put it out since.
-func (f *Office) takeOut() (tries int, out bool) {
+// takeRetry reports whether the scheduler has ended the session before it answered, since the last call.
+func (f *Office) takeRetry() bool {
 	f.lock()
 	defer f.unlock()
-	if f.out {
+	again := f.tries.again
+	if again {
 		f.joined.Reset()
 	}
-	tries, out, f.out = f.tries, f.out, false
-	return tries, out
+	f.tries.again = false
+	return again
 }
 
-// putOut reports whether err says that the scheduler has put this node out before it was registered, and another try may help.
-func (f *Office) putOut(err error) bool {
+// retry counts a try that ended with err, and reports whether another one may help.
+func (f *Office) retry(err error) bool {
 	f.lock()
 	defer f.unlock()
-	f.tries++
+	f.tries.made++
 	if !f.mayRetry(err) {
 		return false
 	}
-	f.out = true
+	f.tries.again = true
 	return true
 }
 
 // mayRetry reports whether err is the loss of a session on which nothing came that forbids another try.
 func (f *Office) mayRetry(err error) bool {
 	var protocol *stepvan.ProtocolError
-	return f.phase == officeJoining && !f.registered && f.tries < mostTries &&
+	return f.phase == officeJoining && !f.tries.answered && f.tries.made < mostTries &&
 		errors.Is(err, stepvan.ErrPeerLost) && !errors.As(err, &protocol)
 }
 
-// application is the message that registers this node.
-func (f *Office) application(own []string) (frame, error) {
-	o := &f.o
+// joinMessage is the message that registers an instance.
+func (o *OfficeOptions) joinMessage(own []string) (frame, error) {
 	b := joinBody{
 		Role: o.Role, Rank: o.Rank, Instance: o.Instance, GroupSize: o.GroupSize,
 		Host: o.Host, PID: o.PID, Addresses: own, Shared: o.Shared,
@@ -125,13 +128,13 @@ func (f *Office) application(own []string) (frame, error) {
 	return fr, nil
 }
 
-// reach connects to the scheduler and sends the application.
-func (f *Office) reach(ctx context.Context, scheduler []string, request frame) error {
-	stop := f.complain()
-	c, err := f.dial(ctx, scheduler)
+// register connects to the scheduler and sends the registration.
+func (f *Office) register(ctx context.Context, scheduler []string, request frame) error {
+	stop := f.logUnreachable()
+	c, err := f.ends.dial(ctx, scheduler)
 	stop()
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return fmt.Errorf("does not answer: start it, or correct DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT%s: %w", aside(f.o.Meeting), err)
+		return fmt.Errorf("does not answer: start it, or correct DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT%s: %w", inBrackets(f.o.Meeting), err)
 	}
 	if err != nil {
 		return err
@@ -142,9 +145,9 @@ func (f *Office) reach(ctx context.Context, scheduler []string, request frame) e
 		f.later(func() { c.finish("stopped while joining") })
 		return stepvan.ErrClosed
 	}
-	first := f.heard.IsZero()
+	first := f.signs.heard.IsZero()
 	f.scheduler = c
-	f.heard, f.ticked = time.Now(), time.Now()
+	f.signs.heard, f.signs.ticked = time.Now(), time.Now()
 	f.send(c, request)
 	if first {
 		go f.run()
@@ -152,8 +155,8 @@ func (f *Office) reach(ctx context.Context, scheduler []string, request frame) e
 	return nil
 }
 
-// complain says every few seconds that the scheduler cannot be reached, until stopped.
-func (f *Office) complain() (stop func()) {
+// logUnreachable says every few seconds that the scheduler cannot be reached, until stopped.
+func (f *Office) logUnreachable() (stop func()) {
 	begun, end := time.Now(), make(chan struct{})
 	go func() {
 		t := time.NewTicker(f.o.WaitingEvery)
@@ -161,7 +164,7 @@ func (f *Office) complain() (stop func()) {
 		for {
 			select {
 			case now := <-t.C:
-				f.o.Log.Info().Msgf("waiting %s for the scheduler at %s: it does not answer yet%s", seconds(now.Sub(begun)), f.where, aside(f.o.Meeting))
+				f.o.Log.Info().Msgf("waiting %s for the scheduler at %s: it does not answer yet%s", seconds(now.Sub(begun)), f.where, inBrackets(f.o.Meeting))
 			case <-end:
 				return
 			}
@@ -170,8 +173,8 @@ func (f *Office) complain() (stop func()) {
 	return func() { close(end) }
 }
 
-// impatient makes the end of Join's context say who is missing.
-func (f *Office) impatient(err error) error {
+// withMissing adds the names of missing instances to the error of Join's context.
+func (f *Office) withMissing(err error) error {
 	f.lock()
 	defer f.unlock()
 	if f.waiting == "" {
@@ -188,51 +191,16 @@ func (f *Office) failJoin(err error) error {
 	return &stepvan.OpError{Op: "join", Peer: f.schedulerName(), Err: err}
 }
 
-// begin takes in who this node is.
-func (f *Office) begin(fr frame) error {
-	var b startBody
-	if err := decode(fr, &b); err != nil {
-		return err
-	}
-	if f.phase != officeJoining || f.epoch != 0 || b.Self.Role != f.o.Role {
-		return malformed(fr.op, "not expected")
-	}
-	b.Self.Host, b.Self.PID, b.Self.Incarnation = f.o.Host, f.o.PID, f.incarnation
-	f.self, f.epoch, f.announce = b.Self, b.Epoch, b.Peers
-	f.settle()
-	return nil
-}
-
-// meet takes in a part of the list of peers.
-func (f *Office) meet(fr frame) error {
-	var b peersBody
-	if err := decode(fr, &b); err != nil {
-		return err
-	}
-	if f.phase != officeJoining || f.epoch == 0 || len(f.peers)+len(b.Nodes) > f.announce {
-		return malformed(fr.op, "not expected")
-	}
-	f.peers = append(f.peers, b.Nodes...)
-	f.settle()
-	return nil
-}
-
-// settle ends the start when the list of peers is complete.
-func (f *Office) settle() {
-	if len(f.peers) < f.announce {
+// finishJoin ends the start when the list of peers is complete.
+func (f *Office) finishJoin() {
+	if !f.view.complete() {
 		return
 	}
-	f.peers = slices.DeleteFunc(f.peers, func(n Peer) bool { return n.ID == f.self.ID })
-	slices.SortFunc(f.peers, func(a, b Peer) int {
-		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Rank, b.Rank))
-	})
-	for _, n := range f.peers {
-		f.states[n.ID] = &standing{info: n}
-	}
-	f.identify(link.Identity{Node: f.self.ID, Incarnation: f.incarnation, Name: f.self.Name()})
-	f.number(f.epoch)
+	f.view.sort(f.self.ID)
+	f.ends.identify(link.Identity{Node: f.self.ID, Incarnation: f.self.Incarnation, Name: f.self.Name()})
+	f.ends.number(f.view.epoch)
 	f.phase, f.waiting = officeJoined, ""
-	f.o.Log.Info().Msgf("joined as %s, node %d, epoch %d, with %d peers", f.self.Name(), f.self.ID, f.epoch, len(f.peers))
+	f.o.Log.Info().Msgf("joined as %s, node %d, epoch %d, with %d peers", f.self.Name(), f.self.ID, f.view.epoch, len(f.view.peers))
 	f.send(f.scheduler, frame{op: opReady})
 	f.engine.Set(&f.joined)
 }

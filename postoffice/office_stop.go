@@ -8,17 +8,16 @@ import (
 	"github.com/stepvan/stepvan"
 )
 
-// Stop waits until every node that lives has called it, however long they take,
-// and leaves the cluster. Dead nodes are not waited for. When ctx ends, or
-// the scheduler is lost, it leaves without the others and says so. Further calls
-// wait for the first and return nil. Other calls after Stop give stepvan.ErrClosed.
-// The node itself stays open: close it afterwards.
+// Stop waits until every living instance has called it, however long that takes, and leaves the cluster. It does not
+// wait for dead ones. When ctx ends, or the scheduler is lost, it leaves without the others and says so. Further calls
+// wait for the first and return nil. Other calls after Stop return [stepvan.ErrClosed]. The node stays open: close it
+// afterwards.
 func (f *Office) Stop(ctx context.Context) error {
 	if !f.stop.first() {
 		return f.stop.wait(ctx)
 	}
 	defer f.stop.finish()
-	wait, err := f.resign()
+	wait, err := f.announceStop()
 	if wait {
 		err = f.engine.Wait(ctx, &f.stopped)
 	}
@@ -36,14 +35,14 @@ func (f *Office) Stop(ctx context.Context) error {
 	return err
 }
 
-// resign tells the scheduler that this node has stopped. wait is false when there is nobody to wait for.
-func (f *Office) resign() (wait bool, err error) {
+// announceStop tells the scheduler that this instance has stopped. wait is false when there is no need to wait.
+func (f *Office) announceStop() (wait bool, err error) {
 	f.lock()
 	defer f.unlock()
-	f.caller.fail(&stepvan.OpError{Op: "barrier", Err: fmt.Errorf("this node has stopped: %w", stepvan.ErrClosed)})
+	f.barriers.fail(&stepvan.OpError{Op: "barrier", Err: fmt.Errorf("this node has stopped: %w", stepvan.ErrClosed)})
 	switch f.phase {
 	case officeJoined:
-		f.stopping, f.waiting = true, ""
+		f.phase, f.waiting = officeStopping, ""
 		f.send(f.scheduler, frame{op: opStop})
 		return true, nil
 	case officeJoining, officeIdle:
@@ -52,12 +51,14 @@ func (f *Office) resign() (wait bool, err error) {
 	return false, nil
 }
 
-// Break makes the office over because of cause, where the node's state is not to be relied on any more. Nobody is told: the node,
-// which is broken as well, closes the session. Operations return cause.
+// Break makes the office over because of cause, after a panic: the state of its node cannot be relied on. It tells
+// nobody, since the node closes the session. Operations return cause.
 func (f *Office) Break(cause error) {
 	f.lock()
 	defer f.unlock()
-	f.stopping = true // the scheduler has not died
-	f.caller.fail(&stepvan.OpError{Op: "barrier", Err: cause})
+	if f.phase == officeJoined {
+		f.phase = officeStopping // the scheduler has not died
+	}
+	f.barriers.fail(&stepvan.OpError{Op: "barrier", Err: cause})
 	f.end(cause, "")
 }

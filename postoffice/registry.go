@@ -26,30 +26,30 @@ type member struct {
 	rounds map[barrierKey]*passage
 }
 
-// place is one of the seats of a role: an instance index in a node.
-type place struct {
+// seat is one of those of a role: a local rank in a node.
+type seat struct {
 	node     int
 	instance LocalRank
 }
 
 // registry collects the members of one role until all have come, and gives them ranks.
 type registry struct {
-	role      Role
+	role      stepvan.Role
 	size      int // instances that are expected
 	groupSize int
 	members   []*member // in order of arrival
 	told      bool      // its members know who they are
 	ready     int       // members that have confirmed it
 
-	byRank  map[stepvan.Rank]*member // who asked for a rank
-	byPlace map[place]*member        // and the place that it has thereby
-	indices map[LocalRank]int        // how many asked for an instance index
+	byRank  map[stepvan.Rank]*member // that asked for a rank
+	bySeat  map[seat]*member         // and the seat that it has thereby
+	indices map[LocalRank]int        // how many asked for a local rank
 }
 
-func newRegistry(role Role, size, groupSize int) *registry {
+func newRegistry(role stepvan.Role, size, groupSize int) *registry {
 	return &registry{
 		role: role, size: size, groupSize: groupSize,
-		byRank: map[stepvan.Rank]*member{}, byPlace: map[place]*member{}, indices: map[LocalRank]int{},
+		byRank: map[stepvan.Rank]*member{}, bySeat: map[seat]*member{}, indices: map[LocalRank]int{},
 	}
 }
 
@@ -82,33 +82,33 @@ func (r *registry) add(m *member) error {
 		return fmt.Errorf("all %d %s nodes have an instance %d already, this one is too many: give each instance of a node its own DMLC_INSTANCE_ID or STEPMESH_GPU",
 			r.nodes(), r.role, p.instance)
 	}
-	r.enrol(m, p, fixed)
+	r.admit(m, p, fixed)
 	return nil
 }
 
-func (r *registry) enrol(m *member, p place, fixed bool) {
+func (r *registry) admit(m *member, p seat, fixed bool) {
 	r.members = append(r.members, m)
 	r.indices[p.instance]++
 	if fixed {
-		r.byRank[m.want.Rank], r.byPlace[p] = m, m
+		r.byRank[m.want.Rank], r.bySeat[p] = m, m
 	}
 }
 
-// clash finds the member that has a rank or place already.
-func (r *registry) clash(rank stepvan.Rank, p place) error {
+// clash finds the member that has a rank or seat already.
+func (r *registry) clash(rank stepvan.Rank, p seat) error {
 	if o := r.byRank[rank]; o != nil {
 		return fmt.Errorf("%s rank %d is taken by %s: give each instance its own DMLC_NODE_RANK, STEPMESH_GPU or STEPVAN_RANK, or unset them to get ranks in order of arrival",
 			r.role, rank, o.info)
 	}
-	if o := r.byPlace[p]; o != nil {
+	if o := r.bySeat[p]; o != nil {
 		return fmt.Errorf("instance %d of %s node %d is taken by %s: give each instance of a node its own DMLC_INSTANCE_ID or STEPMESH_GPU",
 			p.instance, r.role, p.node, o.info)
 	}
 	return nil
 }
 
-// wanted is the place that a registration asks for; fixed when it names a rank.
-func (r *registry) wanted(w *joinBody) (p place, fixed bool) {
+// wanted is the seat that a registration asks for; fixed when it names a rank.
+func (r *registry) wanted(w *joinBody) (p seat, fixed bool) {
 	p.instance = w.Instance
 	if w.Rank == AnyRank {
 		p.node = -1
@@ -131,11 +131,11 @@ func (r *registry) remove(m *member) {
 	r.indices[p.instance]--
 	if fixed {
 		delete(r.byRank, m.want.Rank)
-		delete(r.byPlace, p)
+		delete(r.bySeat, p)
 	}
 }
 
-// missing lists the ranks that nobody has asked for, and how many instances are
+// missing lists the ranks that no member has asked for, and how many instances are
 // still to come: less than that when some leave the rank to the scheduler.
 func (r *registry) missing() (free []int, count int) {
 	for i := range r.size {
@@ -148,10 +148,10 @@ func (r *registry) missing() (free []int, count int) {
 
 func (r *registry) countName() string {
 	switch r.role {
-	case RoleWorker:
+	case stepvan.RoleWorker:
 		return "DMLC_NUM_WORKER"
-	case RoleServer:
+	case stepvan.RoleServer:
 		return "DMLC_NUM_SERVER"
 	}
-	return "the number of " + r.role.String() + "s"
+	return "the number of " + string(r.role) + "s"
 }

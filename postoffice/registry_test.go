@@ -9,13 +9,13 @@ import (
 	"github.com/stepvan/stepvan"
 )
 
-// Whatever is registered in whatever order: nobody who is accepted is left
+// Whatever is registered in whatever order: no member that is accepted is left
 // without a place, everybody gets what it asked for, and nothing is given twice.
 func TestAssignGivesEverybodyAPlace(t *testing.T) {
 	for seed := range uint64(500) {
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		group := 1 + rnd.IntN(4)
-		r := newRegistry(RoleWorker, group*(1+rnd.IntN(5)), group)
+		r := newRegistry(stepvan.RoleWorker, group*(1+rnd.IntN(5)), group)
 		for tries := 0; !r.complete(); tries++ {
 			require.Less(t, tries, 100_000, "seed %d: places that nobody can have", seed)
 			m := &member{want: joinBody{Rank: AnyRank, Instance: AnyLocalRank}}
@@ -31,9 +31,9 @@ func TestAssignGivesEverybodyAPlace(t *testing.T) {
 			}
 		}
 		r.assign()
-		ranks, places := map[stepvan.Rank]bool{}, map[place]bool{}
+		ranks, places := map[stepvan.Rank]bool{}, map[seat]bool{}
 		for _, m := range r.members {
-			p := place{m.info.NodeRank, m.info.LocalRank}
+			p := seat{m.info.NodeRank, m.info.LocalRank}
 			require.False(t, ranks[m.info.Rank] || places[p], "seed %d: %+v twice", seed, m.info)
 			ranks[m.info.Rank], places[p] = true, true
 			require.Equal(t, int(m.info.Rank)/group, m.info.NodeRank)
@@ -50,7 +50,7 @@ func TestAssignGivesEverybodyAPlace(t *testing.T) {
 }
 
 func TestMissing(t *testing.T) {
-	r := newRegistry(RoleServer, 4, 2)
+	r := newRegistry(stepvan.RoleServer, 4, 2)
 	a := &member{want: joinBody{Rank: 1, Instance: AnyLocalRank}}
 	require.NoError(t, r.add(a))
 	require.NoError(t, r.add(&member{want: joinBody{Rank: AnyRank, Instance: AnyLocalRank}}))
@@ -65,7 +65,7 @@ func TestMissing(t *testing.T) {
 }
 
 func TestTooManyOfOneIndex(t *testing.T) {
-	r := newRegistry(RoleServer, 4, 2)
+	r := newRegistry(stepvan.RoleServer, 4, 2)
 	want := func(i LocalRank) *member { return &member{want: joinBody{Rank: AnyRank, Instance: i}} }
 	require.NoError(t, r.add(want(1)))
 	require.NoError(t, r.add(want(1)))

@@ -2,54 +2,31 @@ package postoffice
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// Role is what an instance is in the cluster. A joint process is several
-// instances, each with a role of its own.
-type Role uint8
+// RolePeer is the role of an instance that may talk to any other peer. No process has it yet.
+const RolePeer stepvan.Role = "peer"
 
-// Roles.
-const (
-	RoleScheduler Role = iota + 1
-	RoleServer
-	RoleWorker
-	RolePeer // may talk to any other peer
-	roleEnd
-)
+// roles lists those that an instance can have. Their order is that of lists, and part of their PeerIDs.
+var roles = [...]stepvan.Role{stepvan.RoleScheduler, stepvan.RoleServer, stepvan.RoleWorker, RolePeer}
 
-var roleNames = [roleEnd]string{"", "scheduler", "server", "worker", "peer"}
+// roleNumber is the place of r among roles, from 1, or 0 for a role that no instance has.
+func roleNumber(r stepvan.Role) int { return slices.Index(roles[:], r) + 1 }
 
-// String is the role's name in the words of DMLC_ROLE.
-func (r Role) String() string {
-	if r == 0 || r >= roleEnd {
-		return fmt.Sprintf("role %d", uint8(r))
+// checkRole refuses roles whose instances do not register at a scheduler.
+func checkRole(r stepvan.Role) error {
+	switch {
+	case roleNumber(r) == 0:
+		return fmt.Errorf("unknown role %.32q", string(r))
+	case r == stepvan.RoleScheduler:
+		return fmt.Errorf("a %s does not join", r)
 	}
-	return roleNames[r]
+	return nil
 }
-
-// MarshalText is String for known roles.
-func (r Role) MarshalText() ([]byte, error) {
-	if r == 0 || r >= roleEnd {
-		return nil, errs.Invalid("unknown role %d", uint8(r))
-	}
-	return []byte(roleNames[r]), nil
-}
-
-// UnmarshalText knows the names that MarshalText writes.
-func (r *Role) UnmarshalText(text []byte) error {
-	for i := RoleScheduler; i < roleEnd; i++ {
-		if roleNames[i] == string(text) {
-			*r = i
-			return nil
-		}
-	}
-	return errs.Invalid("unknown role %.32q", text)
-}
-
-// joins reports whether nodes of the role register at a scheduler.
-func (r Role) joins() bool { return r > RoleScheduler && r < roleEnd }
 
 // Group is a set of roles.
 type Group uint8
@@ -61,24 +38,27 @@ const (
 	GroupWorkers
 	GroupPeers
 
-	// GroupNodes is everybody who registers at a scheduler.
+	// GroupNodes has all roles that register at a scheduler.
 	GroupNodes = GroupServers | GroupWorkers | GroupPeers
 	groupAll   = GroupScheduler | GroupNodes
 )
 
 // Has reports whether the role is in the group.
-func (g Group) Has(r Role) bool { return r > 0 && r < roleEnd && g&(1<<(r-1)) != 0 }
+func (g Group) Has(r stepvan.Role) bool {
+	n := roleNumber(r)
+	return n > 0 && g&(1<<(n-1)) != 0
+}
 
 // String reads "servers and workers".
 func (g Group) String() string {
 	var names []string
-	for r := RoleScheduler; r < roleEnd; r++ {
+	for _, r := range roles {
 		switch {
 		case !g.Has(r):
-		case r == RoleScheduler:
-			names = append(names, "scheduler")
+		case r == stepvan.RoleScheduler:
+			names = append(names, string(r))
 		default:
-			names = append(names, r.String()+"s")
+			names = append(names, string(r)+"s")
 		}
 	}
 	if len(names) == 0 {
@@ -88,7 +68,7 @@ func (g Group) String() string {
 }
 
 // check refuses groups that no barrier can be over, and callers outside of the group.
-func (g Group) check(caller Role) error {
+func (g Group) check(caller stepvan.Role) error {
 	switch {
 	case g&^groupAll != 0:
 		return errs.Invalid("barrier: unknown roles in group %#x", uint8(g))

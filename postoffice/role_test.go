@@ -1,7 +1,7 @@
 package postoffice
 
 import (
-	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,42 +11,49 @@ import (
 )
 
 func TestRoleText(t *testing.T) {
-	for r := RoleScheduler; r < roleEnd; r++ {
-		b, err := json.Marshal(r)
-		require.NoError(t, err)
-		var back Role
-		require.NoError(t, json.Unmarshal(b, &back))
-		require.Equal(t, r, back)
+	for _, r := range roles {
+		f := encode(opJoin, 0, joinBody{Role: r})
+		require.Contains(t, string(f.body), `"role":"`+string(r)+`"`)
+		var back joinBody
+		err := decode(f, &back)
+		require.Equal(t, r, back.Role)
+		require.Equal(t, r == stepvan.RoleScheduler, err != nil, "%v", err)
 	}
-	_, err := json.Marshal(Role(0))
-	require.Error(t, err)
-	var r Role
-	require.Error(t, json.Unmarshal([]byte(`"joint"`), &r))
-	require.Equal(t, "role 9", Role(9).String())
+	for _, r := range []stepvan.Role{stepvan.RoleJoint, "", "boss"} {
+		unknown := fmt.Sprintf("unknown role %q", string(r))
+		for _, m := range []struct{ sent, into any }{
+			{joinBody{Role: r}, &joinBody{}},
+			{startBody{Self: Peer{ID: 2, Role: r}, Epoch: 1}, &startBody{}},
+			{peersBody{Nodes: []Peer{{ID: 2, Role: r}}}, &peersBody{}},
+			{goneBody{Nodes: []goneNode{{ID: 2, Role: r}}}, &goneBody{}},
+		} {
+			require.ErrorContains(t, decode(encode(opJoin, 0, m.sent), m.into), unknown)
+		}
+	}
 }
 
 func TestGroup(t *testing.T) {
 	require.Equal(t, "scheduler, servers and workers", (GroupScheduler | GroupServers | GroupWorkers).String())
 	require.Equal(t, "nobody", Group(0).String())
 	require.EqualValues(t, []Group{1, 2, 4}, []Group{GroupScheduler, GroupServers, GroupWorkers}, "as in ps-lite")
-	require.False(t, groupAll.Has(0))
-	require.False(t, groupAll.Has(roleEnd))
+	require.False(t, groupAll.Has(""))
+	require.False(t, groupAll.Has(stepvan.RoleJoint))
 }
 
 func TestNodeIDsAreDistinct(t *testing.T) {
 	seen := map[wire.PeerID]bool{0: true, SchedulerID: true}
 	for _, rank := range []stepvan.Rank{0, 1, 2, 30, 31, 32, 63, 64, 100_000, maxRank - 1, maxRank} {
-		for r := RoleServer; r < roleEnd; r++ {
+		for _, r := range roles[1:] {
 			id := nodeID(r, rank)
 			require.False(t, seen[id], "%s %d", r, rank)
 			seen[id] = true
 		}
 	}
-	require.Equal(t, SchedulerID, nodeID(RoleScheduler, 0))
+	require.Equal(t, SchedulerID, nodeID(stepvan.RoleScheduler, 0))
 }
 
 func TestNodeNames(t *testing.T) {
-	require.Equal(t, "worker 3 (host a, pid 7)", Peer{Role: RoleWorker, Rank: 3, Host: "a", PID: 7}.String())
-	require.Equal(t, "server (host a)", Peer{Role: RoleServer, Rank: AnyRank, Host: "a"}.String())
-	require.Equal(t, "scheduler", Peer{Role: RoleScheduler}.String())
+	require.Equal(t, "worker 3 (host a, pid 7)", Peer{Role: stepvan.RoleWorker, Rank: 3, Host: "a", PID: 7}.String())
+	require.Equal(t, "server (host a)", Peer{Role: stepvan.RoleServer, Rank: AnyRank, Host: "a"}.String())
+	require.Equal(t, "scheduler", Peer{Role: stepvan.RoleScheduler}.String())
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van/memvan"
 )
 
@@ -22,8 +23,8 @@ func TestThousandNodes(t *testing.T) {
 	defer cancel()
 	l.start(ctx)
 	require.Len(t, l.s.Nodes(), 1000)
-	require.Len(t, l.offices[l.find(RoleWorker, 799)].Peers(), 25)
-	require.Len(t, l.offices[l.find(RoleServer, 64)].Peers(), 100)
+	require.Len(t, l.offices[l.find(stepvan.RoleWorker, 799)].Peers(), 25)
+	require.Len(t, l.offices[l.find(stepvan.RoleServer, 64)].Peers(), 100)
 	for _, instances := range []bool{true, false} {
 		l.all(func(i int) error {
 			if !instances && l.offices[i].Self().LocalRank != 0 {

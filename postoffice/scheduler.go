@@ -16,39 +16,35 @@ import (
 type phase uint8
 
 const (
-	phaseWaiting  phase = iota // for nodes to register
+	phaseWaiting  phase = iota // for instances to register
 	phaseStarting              // views are being confirmed
 	phaseRunning
-	phaseStopped // everybody alive has stopped, and leaves
+	phaseStopped // all living instances have stopped, and leave
 	phaseFailed  // the start failed
 	phaseClosed  // Stop has returned
 )
 
-// Scheduler is the rendezvous of a cluster: it registers nodes, gives ranks,
-// holds barriers, and says who left or died. All methods may be called from any goroutine.
+// Scheduler is where the instances of a cluster find each other: it registers them, gives ranks,
+// holds barriers, and tells which instances left or died. All methods may be called from any goroutine.
 type Scheduler struct {
 	deferred // guards what follows
-	o        SchedulerOptions
-	engine   *progress.Engine
-	caller   *caller
-	self     *member // the scheduler as a member of barriers
 
+	o      SchedulerOptions
+	engine *progress.Engine
+	calls  *barrierCalls
 	number func(epoch uint64)
 
-	phase    phase
-	begun    time.Time
-	epoch    uint64
-	roles    [roleEnd]*registry
-	conns    map[conn]*member // open sessions, registered or not
-	leaving  map[conn]time.Time
-	alive    int // registered and not gone
-	stopping int // of those, in Stop
-	barriers *barriers
-	firsts   map[Role]*member // first to go of each role
-	news     []goneNode       // gone, and not told yet
-	notes    notes
-	strange  *sparing.Lines // of the log, about peers that are not registered
-	ticked   time.Time      // last turn of the timer
+	phase     phase
+	begun     time.Time
+	epoch     uint64
+	members   membership
+	conns     map[conn]*member // open sessions, registered or not
+	leaving   map[conn]time.Time
+	barriers  *barriers
+	losses    losses
+	reminders reminders
+	refusals  *sparing.Lines // of the log, about peers that are not registered
+	ticked    time.Time      // last turn of the timer
 
 	err     error // of the start
 	started progress.Event
@@ -67,37 +63,32 @@ func NewScheduler(node *link.Transport, o SchedulerOptions) (*Scheduler, error) 
 	}
 	s := newScheduler(node.Engine(), o)
 	s.number = node.SetEpoch
-	id := s.self.info
+	id := s.members.self.info
 	node.SetIdentity(link.Identity{Node: id.ID, Incarnation: id.Incarnation, Name: id.Name()})
-	node.Handle(link.ChannelControl, newControl(s, true, o.Log))
+	node.Handle(link.ChannelControl, newControl(&schedulerInbox{s}, true, o.Log))
 	go s.run()
 	return s, nil
 }
 
 func newScheduler(engine *progress.Engine, o SchedulerOptions) *Scheduler {
 	s := &Scheduler{
-		o: o, engine: engine, number: func(uint64) {}, caller: newCaller(engine), begun: time.Now(), ticked: time.Now(),
-		conns: map[conn]*member{}, leaving: map[conn]time.Time{}, firsts: map[Role]*member{},
+		o: o, engine: engine, number: func(uint64) {}, calls: newBarrierCalls(engine), begun: time.Now(), ticked: time.Now(),
+		conns: map[conn]*member{}, leaving: map[conn]time.Time{},
 		quit: make(chan struct{}), done: make(chan struct{}), stop: newStopper(),
 	}
-	for role, size := range o.sizes() {
-		s.roles[role] = newRegistry(role, size, o.GroupSize)
-	}
-	s.barriers = newBarriers(s.quorum)
-	s.strange = sparing.New(strangeLines, strangePeriod, func(left int) {
-		o.Log.Warn().Msgf("%d more peers were refused within %s", left, seconds(strangePeriod))
+	s.members = newMembership(&s.o)
+	s.members.self.conn = &ownConn{calls: s.calls}
+	s.barriers = newBarriers(s.members.quorum)
+	s.losses = losses{s: s, firsts: map[stepvan.Role]*member{}}
+	s.reminders = reminders{s: s, next: s.begun.Add(o.WaitingEvery)}
+	s.refusals = sparing.New(refusalLines, refusalPeriod, func(left int) {
+		o.Log.Warn().Msgf("%d more peers were refused within %s", left, seconds(refusalPeriod))
 	})
-	s.notes.next = s.begun.Add(o.WaitingEvery)
-	s.self = &member{info: Peer{
-		ID: SchedulerID, Role: RoleScheduler, Incarnation: newIncarnation(), Host: o.Host, PID: o.PID, GroupSize: o.GroupSize,
-	}}
-	s.self.conn = &local{calls: s.caller}
 	return s
 }
 
-// Start waits until every node has registered and knows its peers, the start
-// deadline passes, or ctx ends. The deadline's error names who is missing and is
-// told to all nodes; the end of ctx changes nothing for them.
+// Start waits until every instance has registered and knows its peers, the start deadline passes, or ctx ends. The
+// error of the deadline names the instances that are missing, and all get it. The end of ctx changes nothing for them.
 func (s *Scheduler) Start(ctx context.Context) error {
 	if err := s.engine.Wait(ctx, &s.started); err != nil {
 		s.lock()
@@ -112,21 +103,22 @@ func (s *Scheduler) Start(ctx context.Context) error {
 // Barrier takes part in a round as the scheduler: group must include
 // GroupScheduler. Errors are those of Office.Barrier.
 func (s *Scheduler) Barrier(ctx context.Context, group Group, instances bool) error {
-	if err := group.check(RoleScheduler); err != nil {
+	if err := group.check(stepvan.RoleScheduler); err != nil {
 		return err
 	}
-	err := s.caller.pass(ctx, barrierKey{group, instances}, func(f frame) {
+	err := s.calls.wait(ctx, barrierKey{group, instances}, func(f frame) {
 		s.lock()
 		defer s.unlock()
-		if err := s.round(s.self, f); err != nil {
-			s.caller.resolve(f.request, err)
+		in := schedulerInbox{s}
+		if err := in.barrier(s.members.self, f); err != nil {
+			s.calls.resolve(f.request, err)
 		}
 	})
 	return barrierError(err, group)
 }
 
-// Admit vets a peer that dials the scheduler's node (link.Options.Admit). It lets
-// everybody register until the scheduler has stopped.
+// Admit vets a peer that dials the scheduler (link.Options.Admit). Any peer may register until the scheduler has
+// stopped.
 func (s *Scheduler) Admit(link.Identity) error {
 	s.lock()
 	defer s.unlock()
@@ -136,12 +128,12 @@ func (s *Scheduler) Admit(link.Identity) error {
 	return nil
 }
 
-// Nodes lists the registered nodes that live; ranks are final once Start has returned nil.
+// Nodes lists the registered instances that live. Ranks are final once Start has returned nil.
 func (s *Scheduler) Nodes() []Peer {
 	s.lock()
 	defer s.unlock()
 	var out []Peer
-	for _, m := range s.living() {
+	for _, m := range s.members.living() {
 		out = append(out, m.info)
 	}
 	return out
@@ -159,25 +151,17 @@ func (s *Scheduler) setEpoch(e uint64) {
 	s.number(e)
 }
 
-// living lists the members that are not gone, by role and then arrival.
-func (s *Scheduler) living() []*member {
-	out := make([]*member, 0, s.alive)
-	for _, r := range s.roles {
-		if r == nil {
-			continue
-		}
-		for _, m := range r.members {
-			if !m.gone {
-				out = append(out, m)
-			}
-		}
+// missing names the instances without which the cluster is not complete.
+func (s *Scheduler) missing() string {
+	if s.phase != phaseWaiting {
+		return s.members.unconfirmed()
 	}
-	return out
+	return s.members.unregistered()
 }
 
-// broadcast sends f to everybody alive.
+// broadcast sends f to all members that live.
 func (s *Scheduler) broadcast(f frame) {
-	for _, m := range s.living() {
+	for _, m := range s.members.living() {
 		s.send(m.conn, f)
 	}
 }

@@ -58,9 +58,9 @@ func (s *Scheduler) turn(now time.Time) {
 		}
 	}
 	s.ticked = now
-	s.listen(now)
-	s.remark(now)
-	s.settle()
+	s.checkSilence(now)
+	s.reminders.sendDue(now)
+	s.checkEmpty()
 	for c := range s.conns {
 		s.later(c.pump)
 	}

@@ -1,112 +1,83 @@
 package postoffice
 
 import (
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/stepvan/stepvan"
-	"github.com/stepvan/stepvan/internal/link"
 )
-
-// lost implements service.
-func (s *Scheduler) lost(c conn, err error) {
-	s.lock()
-	defer s.unlock()
-	m := s.conns[c]
-	delete(s.conns, c)
-	delete(s.leaving, c)
-	if m != nil && m.info.Role != 0 && s.phase != phaseClosed {
-		left := errors.Is(err, link.ErrLeft) || errors.Is(err, stepvan.ErrClosed) && !errors.Is(err, stepvan.ErrPeerLost)
-		s.depart(m, left, printable(err.Error(), maxReason))
-	}
-	s.settle()
-}
 
 // maxReason bounds the text that tells why a node is gone.
 const maxReason = 300
 
-// depart takes m out of the living. Before the start it only frees its seat.
+// depart marks m as gone. Before the start it only frees its seat.
 func (s *Scheduler) depart(m *member, left bool, reason string) {
 	if m.gone {
 		return
 	}
 	m.gone, m.left, m.reason = true, left, printable(reason, maxReason)
-	s.alive--
+	s.members.alive--
 	if m.stopping {
-		s.stopping--
+		s.members.stopping--
 	}
 	switch s.phase {
 	case phaseWaiting:
-		s.roles[m.info.Role].remove(m)
-		s.o.Log.Warn().Msgf("%s before the start, its place is free again", needed(m).Text)
+		s.members.roles[m.info.Role].remove(m)
+		s.o.Log.Warn().Msgf("%s before the start, its place is free again", lossOf(m).Text)
 	case phaseStarting:
-		f := needed(m)
+		f := lossOf(m)
 		f.Text += " (while the cluster started)"
 		s.abort(f)
 	case phaseRunning:
 		s.setEpoch(s.epoch + 1)
-		s.report(m)
-		s.breakRounds(m)
+		s.losses.add(m)
+		s.losses.breakRounds(m)
 		s.checkStop()
 	case phaseStopped:
-		s.o.Log.Debug().Msg(needed(m).Text)
+		s.o.Log.Debug().Msg(lossOf(m).Text)
 	}
-	s.settle()
+	s.checkEmpty()
 }
 
-// report logs a loss and tells everybody, together with others that follow shortly.
-func (s *Scheduler) report(m *member) {
-	if s.firsts[m.info.Role] == nil {
-		s.firsts[m.info.Role] = m
-	}
-	event := s.o.Log.Error()
-	if m.left {
-		event = s.o.Log.Info()
-	}
-	event.Uint64("epoch", s.epoch).Msg(needed(m).Text)
-	if len(s.news) == 0 {
-		time.AfterFunc(gather, func() {
-			defer s.o.Recover()
-			s.tell()
-		})
-	}
-	n := m.info
-	s.news = append(s.news, goneNode{ID: n.ID, Role: n.Role, Rank: n.Rank, Host: n.Host, PID: n.PID, Left: m.left, Reason: m.reason})
+// dismiss closes a session from this side, and keeps Stop waiting until the goodbye is out.
+func (s *Scheduler) dismiss(c conn, reason string) {
+	delete(s.conns, c)
+	s.leaving[c] = time.Now()
+	s.later(func() { c.finish(reason) })
 }
 
-// tell sends the news of losses that have been gathered.
-func (s *Scheduler) tell() {
-	s.lock()
-	defer s.unlock()
-	s.spread()
-}
-
-// spread sends the news of losses.
-func (s *Scheduler) spread() {
-	epoch := s.epoch - uint64(len(s.news))
-	for _, part := range parts(s.news) {
-		epoch += uint64(len(part))
-		s.broadcast(encode(opGone, 0, map[string]any{"epoch": epoch, "nodes": part}))
+// expel ends the session of a peer that broke the rules. A member is dead by that.
+func (s *Scheduler) expel(m *member, f failure) {
+	if m.info.Role != "" || s.refusals.Allow() {
+		s.o.Log.Warn().Msgf("expelled %s: %s", nameOr(m.info, "an unregistered peer"), f.Text)
 	}
-	s.news = nil
-}
-
-// hear notes a sign of life.
-func (s *Scheduler) hear(m *member) {
-	m.seen = time.Now()
-	if m.suspect {
-		m.suspect = false
-		s.o.Log.Info().Msgf("%s speaks again", m.info)
+	s.send(m.conn, encode(opRefused, 0, f))
+	s.dismiss(m.conn, "expelled")
+	if m.info.Role != "" {
+		s.depart(m, false, f.Text)
 	}
 }
 
-// listen finds registered nodes that are silent, and visitors that do not register.
-func (s *Scheduler) listen(now time.Time) {
+func nameOr(n Peer, unknown string) string {
+	if n.Role == "" {
+		return unknown
+	}
+	return n.String()
+}
+
+// lossOf is the failure of what needs g, which has left or died.
+func lossOf(g *member) failure {
+	verb := "died"
+	if g.left {
+		verb = "left"
+	}
+	return failure{Kind: failLost, Node: g.info.Name(), Text: fmt.Sprintf("%s %s: %s", g.info, verb, g.reason)}
+}
+
+// checkSilence finds members that are silent, and visitors that do not register.
+func (s *Scheduler) checkSilence(now time.Time) {
 	for _, m := range s.conns {
 		silent := now.Sub(m.seen)
 		switch {
-		case m.info.Role == 0:
+		case m.info.Role == "":
 			if now.Sub(m.opened) > s.o.JoinTimeout { // whatever it says meanwhile
 				s.dismiss(m.conn, fmt.Sprintf("no registration within %s", seconds(s.o.JoinTimeout)))
 			}

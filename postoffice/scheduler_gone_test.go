@@ -31,8 +31,8 @@ func TestSilentNodeIsDeadInTime(t *testing.T) {
 	inCluster(t, beating, func(t *testing.T, c *cluster) {
 		c.started()
 		time.Sleep(10 * time.Second)
-		w := c.find(RoleWorker, 1)
-		other := c.find(RoleWorker, 0)
+		w := c.find(stepvan.RoleWorker, 1)
+		other := c.find(stepvan.RoleWorker, 0)
 		j := other.barrier(t.Context(), GroupWorkers, true)
 		begun := time.Now()
 		w.pipe.silence()
@@ -54,7 +54,7 @@ func TestSlowNodeRecovers(t *testing.T) {
 	inCluster(t, beating, func(t *testing.T, c *cluster) {
 		c.s.o.Log = c.s.o.Log.Level(0)
 		c.started()
-		w := c.find(RoleWorker, 1)
+		w := c.find(stepvan.RoleWorker, 1)
 		for range 10 {
 			w.pipe.silence()
 			time.Sleep(900 * time.Millisecond)
@@ -88,7 +88,7 @@ func TestSchedulerDeathIsNoticedByAll(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, beating, func(t *testing.T, c *cluster) {
 				c.started()
-				waiting := c.find(RoleServer, 0)
+				waiting := c.find(stepvan.RoleServer, 0)
 				j := waiting.barrier(t.Context(), GroupServers, true)
 				c.pending(j)
 				begun := time.Now()
@@ -114,7 +114,7 @@ func TestSchedulerDeathIsNoticedByAll(t *testing.T) {
 func TestLeavingIsNotDying(t *testing.T) {
 	inCluster(t, beating, func(t *testing.T, c *cluster) {
 		c.started()
-		w, other, s := c.find(RoleWorker, 1), c.find(RoleWorker, 0), c.find(RoleServer, 1)
+		w, other, s := c.find(stepvan.RoleWorker, 1), c.find(stepvan.RoleWorker, 0), c.find(stepvan.RoleServer, 1)
 		j := other.barrier(t.Context(), GroupWorkers, true)
 		c.pending(j)
 		w.pipe.finish("done early")
@@ -123,18 +123,20 @@ func TestLeavingIsNotDying(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"worker 1"}, s.leftNodes())
 		require.Empty(t, s.deadNodes())
-		state, reason := s.State(w.Self().ID)
-		require.Equal(t, Left, state)
-		require.Contains(t, reason, "done early")
+		s.lock()
+		known := *s.view.states[w.Self().ID]
+		s.unlock()
+		require.Equal(t, left, known.state)
+		require.Contains(t, known.reason, "done early")
 	})
 }
 
 func TestManyDeathsAreToldTogether(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 150, Servers: 1}, func(t *testing.T, c *cluster) {
 		c.started()
-		s := c.find(RoleServer, 0)
+		s := c.find(stepvan.RoleServer, 0)
 		for _, n := range c.nodes {
-			if n.Self().Role == RoleWorker && n.Self().Rank%3 != 0 {
+			if n.Self().Role == stepvan.RoleWorker && n.Self().Rank%3 != 0 {
 				n.pipe.cut()
 			}
 		}
@@ -149,19 +151,19 @@ func TestManyDeathsAreToldTogether(t *testing.T) {
 
 func TestAdmit(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, GroupSize: 2}, func(t *testing.T, c *cluster) {
-		s0 := c.office(RoleServer, 0, nil)
+		s0 := c.office(stepvan.RoleServer, 0, nil)
 		require.ErrorContains(t, s0.Admit(link.Identity{Node: 3}), "has not joined its cluster yet")
 		c.nodes = nil
 		c.started()
-		s := c.find(RoleServer, 1)
+		s := c.find(stepvan.RoleServer, 1)
 		id := func(n *node) link.Identity {
-			return link.Identity{Node: n.Self().ID, Incarnation: n.incarnation, Name: n.Self().Name()}
+			return link.Identity{Node: n.Self().ID, Incarnation: n.Self().Incarnation, Name: n.Self().Name()}
 		}
-		w3, w0 := c.find(RoleWorker, 3), c.find(RoleWorker, 0)
+		w3, w0 := c.find(stepvan.RoleWorker, 3), c.find(stepvan.RoleWorker, 0)
 		require.NoError(t, s.Admit(id(w3)))
 		require.NoError(t, w3.Admit(id(s)))
 		require.ErrorContains(t, s.Admit(id(w0)), "worker 0 (node 3) is not a peer of server 1: check DMLC_ROLE")
-		require.ErrorContains(t, s.Admit(id(c.find(RoleServer, 0))), "not a peer")
+		require.ErrorContains(t, s.Admit(id(c.find(stepvan.RoleServer, 0))), "not a peer")
 		require.ErrorContains(t, s.Admit(link.Identity{Name: "x\x1b[31m"}), "x.[31m has not joined the cluster of server 1")
 		old := id(w3)
 		old.Incarnation++

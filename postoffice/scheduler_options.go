@@ -6,6 +6,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
@@ -13,7 +14,7 @@ import (
 type SchedulerOptions struct {
 	Workers, Servers, Peers int // instances (nodes times GroupSize)
 	GroupSize               int // instances per node; 0 is 1
-	Pairing                 Pairing
+	Pairing                 stepvan.Pairing
 	// Shared are the settings on which all nodes must agree, by name; a node with
 	// another value is refused.
 	Shared []Setting
@@ -22,11 +23,11 @@ type SchedulerOptions struct {
 	// HeartbeatInterval and HeartbeatTimeout are those of every node: a node that is
 	// silent for HeartbeatTimeout is dead. 0: off, only a broken session is death.
 	HeartbeatInterval, HeartbeatTimeout time.Duration
-	// WaitingEvery is the time between two lines that say who is missing; 0 is 5 s.
+	// WaitingEvery is the time between two lines that name missing instances; 0 is 5 s.
 	WaitingEvery time.Duration
 	// JoinTimeout is how long a session may be open without registering, whatever the peer says; 0 is 10 s.
 	JoinTimeout time.Duration
-	// Recover is deferred by the goroutines of the scheduler, to handle a panic there. nil: panics go on.
+	// Recover is deferred by the goroutines of the scheduler, to handle a panic there. nil: a panic ends the process.
 	Recover func()
 	Meeting string // how the nodes of a cluster find each other, for messages about those that are missing
 	Host    string // where the scheduler runs, for messages
@@ -37,9 +38,9 @@ type SchedulerOptions struct {
 const (
 	defaultWaitingEvery = 5 * time.Second
 	defaultJoinTimeout  = 10 * time.Second
-	// strangeLines is how many lines of the log tell within strangePeriod of peers that were refused.
-	strangeLines  = 10
-	strangePeriod = 10 * time.Second
+	// refusalLines is how many lines of the log tell within refusalPeriod of peers that were refused.
+	refusalLines  = 10
+	refusalPeriod = 10 * time.Second
 	// farewell is how long a goodbye may take to arrive.
 	farewell = time.Second
 	// gather is how long the news of a loss waits for further ones, to tell them together.
@@ -73,9 +74,9 @@ func (o *SchedulerOptions) complete() error {
 }
 
 // sizes yields the expected instances of each role, servers first.
-func (o *SchedulerOptions) sizes() iter.Seq2[Role, int] {
-	return func(yield func(Role, int) bool) {
-		_ = yield(RoleServer, o.Servers) && yield(RoleWorker, o.Workers) && yield(RolePeer, o.Peers)
+func (o *SchedulerOptions) sizes() iter.Seq2[stepvan.Role, int] {
+	return func(yield func(stepvan.Role, int) bool) {
+		_ = yield(stepvan.RoleServer, o.Servers) && yield(stepvan.RoleWorker, o.Workers) && yield(RolePeer, o.Peers)
 	}
 }
 

@@ -1,10 +1,10 @@
 package postoffice
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"time"
+
+	"github.com/stepvan/stepvan"
 )
 
 // start fixes ranks and gives the first view to all but the workers.
@@ -12,24 +12,24 @@ func (s *Scheduler) start() {
 	s.phase = phaseStarting
 	s.setEpoch(1)
 	for role := range s.o.sizes() {
-		s.roles[role].assign()
+		s.members.roles[role].assign()
 	}
-	s.proceed()
+	s.continueStart()
 }
 
-// proceed moves the start on when those before have confirmed: servers and
-// peers first, so that they know every worker who dials them.
-func (s *Scheduler) proceed() {
+// continueStart tells the next roles when those before have confirmed: servers and
+// peers first, so that they know every worker that dials them.
+func (s *Scheduler) continueStart() {
 	if s.phase != phaseStarting {
 		return
 	}
-	s.introduce(s.roles[RoleServer])
-	s.introduce(s.roles[RolePeer])
-	if !s.roles[RoleServer].confirmed() || !s.roles[RolePeer].confirmed() {
+	s.sendViews(s.members.roles[stepvan.RoleServer])
+	s.sendViews(s.members.roles[RolePeer])
+	if !s.members.roles[stepvan.RoleServer].confirmed() || !s.members.roles[RolePeer].confirmed() {
 		return
 	}
-	s.introduce(s.roles[RoleWorker])
-	if !s.roles[RoleWorker].confirmed() {
+	s.sendViews(s.members.roles[stepvan.RoleWorker])
+	if !s.members.roles[stepvan.RoleWorker].confirmed() {
 		return
 	}
 	s.phase = phaseRunning
@@ -37,9 +37,9 @@ func (s *Scheduler) proceed() {
 	s.engine.Set(&s.started)
 }
 
-// introduce tells the members of a role who they are and whom they talk to. The
-// list of peers is encoded once for all instances of one index, who share it.
-func (s *Scheduler) introduce(r *registry) {
+// sendViews sends the members of a role their ranks and their peers. The
+// list of peers is encoded once for all instances that share it: those of one local rank.
+func (s *Scheduler) sendViews(r *registry) {
 	if r.told {
 		return
 	}
@@ -48,14 +48,14 @@ func (s *Scheduler) introduce(r *registry) {
 	counts := map[LocalRank]int{}
 	for _, m := range r.members {
 		i := m.info.LocalRank
-		if s.o.Pairing == PairAll || r.role == RolePeer {
+		if s.o.Pairing == stepvan.PairAll || r.role == RolePeer {
 			i = 0
 		}
 		frames, known := lists[i]
 		if !known {
-			peers := s.peersOf(m.info)
-			for _, part := range parts(peers) {
-				frames = append(frames, encode(opPeers, 0, map[string]any{"nodes": part}))
+			peers := s.members.peersOf(m.info)
+			for _, page := range pages(peers) {
+				frames = append(frames, encode(opPeers, 0, map[string]any{"nodes": page}))
 			}
 			lists[i], counts[i] = frames, len(peers)
 		}
@@ -68,47 +68,19 @@ func (s *Scheduler) introduce(r *registry) {
 	}
 }
 
-// peersOf lists whom a node talks to, by role and rank. Peers find themselves in
-// their list too, so that they can share it.
-func (s *Scheduler) peersOf(n Peer) []Peer {
-	var out []Peer
-	for role := range s.o.sizes() {
-		for _, m := range s.roles[role].members {
-			if s.o.Pairing.lists(n, m.info) {
-				out = append(out, m.info)
-			}
-		}
-	}
-	slices.SortStableFunc(out, func(a, b Peer) int {
-		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Rank, b.Rank))
-	})
-	return out
-}
-
-// confirm notes that m knows its peers.
-func (s *Scheduler) confirm(m *member) error {
-	if s.epoch == 0 || m.ready {
-		return malformed(opReady, "not expected")
-	}
-	m.ready = true
-	s.roles[m.info.Role].ready++
-	s.proceed()
-	return nil
-}
-
-// abort ends a start that cannot succeed: everybody gets the reason.
+// abort ends a start that cannot succeed: all members get the reason.
 func (s *Scheduler) abort(f failure) {
 	s.o.Log.Error().Msg("start failed: " + f.Text)
 	s.phase, s.err = phaseFailed, f.err("start", "")
-	s.caller.fail(s.err)
-	for _, m := range s.living() {
+	s.calls.fail(s.err)
+	for _, m := range s.members.living() {
 		m.gone = true
 		s.send(m.conn, encode(opRefused, 0, f))
 		s.dismiss(m.conn, "the start failed")
 	}
-	s.alive = 0
+	s.members.alive = 0
 	s.engine.Set(&s.started)
-	s.settle()
+	s.checkEmpty()
 }
 
 // expire is the start deadline.

@@ -15,14 +15,14 @@ import (
 func TestStartGivesRanksAndPeers(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, GroupSize: 2}, func(t *testing.T, c *cluster) {
 		c.started()
-		w := c.find(RoleWorker, 3)
-		require.Equal(t, Peer{ID: nodeID(RoleWorker, 3), Role: RoleWorker, Rank: 3, NodeRank: 1, LocalRank: 1, GroupSize: 2,
-			Incarnation: w.incarnation, Host: "h", PID: w.o.PID}, w.Self())
+		w := c.find(stepvan.RoleWorker, 3)
+		require.Equal(t, Peer{ID: nodeID(stepvan.RoleWorker, 3), Role: stepvan.RoleWorker, Rank: 3, NodeRank: 1, LocalRank: 1, GroupSize: 2,
+			Incarnation: w.Self().Incarnation, Host: "h", PID: w.o.PID}, w.Self())
 		require.Len(t, w.Peers(), 1, "instance 1 of the only server node")
 		require.Equal(t, "server 1", w.Peers()[0].Name())
 		require.Equal(t, []string{"mem://server-1"}, w.Peers()[0].Addresses)
 
-		s := c.find(RoleServer, 0)
+		s := c.find(stepvan.RoleServer, 0)
 		require.Equal(t, []string{"worker 0", "worker 2"}, []string{s.Peers()[0].Name(), s.Peers()[1].Name()})
 		require.EqualValues(t, 1, s.Epoch())
 		require.EqualValues(t, 1, c.s.Epoch())
@@ -32,22 +32,22 @@ func TestStartGivesRanksAndPeers(t *testing.T) {
 }
 
 func TestStartPairsAll(t *testing.T) {
-	inCluster(t, SchedulerOptions{Workers: 2, Servers: 4, GroupSize: 2, Pairing: PairAll}, func(t *testing.T, c *cluster) {
+	inCluster(t, SchedulerOptions{Workers: 2, Servers: 4, GroupSize: 2, Pairing: stepvan.PairAll}, func(t *testing.T, c *cluster) {
 		c.started()
-		require.Len(t, c.find(RoleWorker, 1).Peers(), 4)
-		require.Len(t, c.find(RoleServer, 2).Peers(), 2)
+		require.Len(t, c.find(stepvan.RoleWorker, 1).Peers(), 4)
+		require.Len(t, c.find(stepvan.RoleServer, 2).Peers(), 2)
 	})
 }
 
 func TestStartInOrderOfArrival(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 3, Servers: 1}, func(t *testing.T, c *cluster) {
-		first, fixed, last := c.office(RoleWorker, AnyRank, nil), c.office(RoleWorker, 0, nil), c.office(RoleWorker, AnyRank, nil)
+		first, fixed, last := c.office(stepvan.RoleWorker, AnyRank, nil), c.office(stepvan.RoleWorker, 0, nil), c.office(stepvan.RoleWorker, AnyRank, nil)
 		var joins []chan error
 		for _, n := range []*node{first, fixed, last} {
 			joins = append(joins, n.join(t.Context()))
 			c.pending(joins...)
 		}
-		joins = append(joins, c.office(RoleServer, AnyRank, nil).join(t.Context()))
+		joins = append(joins, c.office(stepvan.RoleServer, AnyRank, nil).join(t.Context()))
 		for _, j := range joins {
 			require.NoError(t, <-j)
 		}
@@ -57,7 +57,7 @@ func TestStartInOrderOfArrival(t *testing.T) {
 
 func TestWorkersHearOfServersThatKnowThem(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 1, Servers: 2}, func(t *testing.T, c *cluster) {
-		w, s0, s1 := c.office(RoleWorker, 0, nil), c.office(RoleServer, 0, nil), c.office(RoleServer, 1, nil)
+		w, s0, s1 := c.office(stepvan.RoleWorker, 0, nil), c.office(stepvan.RoleServer, 0, nil), c.office(stepvan.RoleServer, 1, nil)
 		s1.hold = opReady
 		jw, j0, j1 := w.join(t.Context()), s0.join(t.Context()), s1.join(t.Context())
 		require.NoError(t, <-j0)
@@ -67,7 +67,7 @@ func TestWorkersHearOfServersThatKnowThem(t *testing.T) {
 		require.Contains(t, c.log.text(), "waiting 5 s for server 1: registered, but has not confirmed its peers")
 		s1.pipe.release()
 		require.NoError(t, <-jw)
-		id := link.Identity{Node: w.Self().ID, Incarnation: w.incarnation, Name: "worker 0"}
+		id := link.Identity{Node: w.Self().ID, Incarnation: w.Self().Incarnation, Name: "worker 0"}
 		require.NoError(t, s0.Admit(id))
 		require.NoError(t, s1.Admit(id))
 	})
@@ -75,13 +75,13 @@ func TestWorkersHearOfServersThatKnowThem(t *testing.T) {
 
 func TestWaitingLines(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 4, Servers: 1, WaitingEvery: 4 * time.Second}, func(t *testing.T, c *cluster) {
-		n := c.office(RoleWorker, 1, nil)
+		n := c.office(stepvan.RoleWorker, 1, nil)
 		j := n.join(within(20 * time.Second))
 		time.Sleep(13 * time.Second)
 		require.Contains(t, c.log.text(), "waiting 12 s for worker 0, 2, 3 and server 0: not registered yet")
 		require.Equal(t, 3, c.log.count("waiting "))
 		require.Equal(t, 3, n.log.count("waiting 4 s")+n.log.count("waiting 8 s")+n.log.count("waiting 12 s"))
-		floating := c.office(RoleWorker, AnyRank, nil)
+		floating := c.office(stepvan.RoleWorker, AnyRank, nil)
 		jf := floating.join(t.Context())
 		time.Sleep(4 * time.Second)
 		require.Contains(t, c.log.text(), "waiting 16 s for 2 more of worker 0, 2, 3 and server 0")
@@ -95,8 +95,8 @@ func TestWaitingLines(t *testing.T) {
 
 func TestWaitingLinesSayWhereNodesMeet(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 1, WaitingEvery: 4 * time.Second, Meeting: "in the garden"}, func(t *testing.T, c *cluster) {
-		n := c.office(RoleWorker, 0, func(o *OfficeOptions) { o.WaitingEvery, o.Meeting = 4*time.Second, "in the kitchen" })
-		n.dial = func(ctx context.Context, _ []string) (conn, error) {
+		n := c.office(stepvan.RoleWorker, 0, func(o *OfficeOptions) { o.WaitingEvery, o.Meeting = 4*time.Second, "in the kitchen" })
+		n.ends.dial = func(ctx context.Context, _ []string) (conn, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
@@ -109,7 +109,7 @@ func TestWaitingLinesSayWhereNodesMeet(t *testing.T) {
 
 func TestStartDeadlineNamesWhoIsMissing(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 2, Servers: 1, StartTimeout: 30 * time.Second}, func(t *testing.T, c *cluster) {
-		j := c.office(RoleWorker, 1, nil).join(t.Context())
+		j := c.office(stepvan.RoleWorker, 1, nil).join(t.Context())
 		begun := time.Now()
 		err := c.s.Start(t.Context())
 		require.Equal(t, 30*time.Second, time.Since(begun))
@@ -134,26 +134,26 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name   string
-		role   Role
+		role   stepvan.Role
 		rank   stepvan.Rank
 		change func(*OfficeOptions)
 		want   []string
 	}{
-		{"duplicate", RoleWorker, 0, nil, []string{"worker rank 0 is taken by worker 0 (host h, pid 100)", "DMLC_NODE_RANK"}},
-		{"rank too high", RoleWorker, 4, nil, []string{"rank 4 is too high", "ranks 0 to 3", "DMLC_NUM_WORKER"}},
-		{"too many", RoleServer, AnyRank, nil, []string{"all 2 server instances have registered", "DMLC_NUM_SERVER"}},
-		{"group size", RoleWorker, 2, func(o *OfficeOptions) { o.GroupSize = 8 }, []string{"DMLC_GROUP_SIZE is 8 at the node and 2 at the scheduler"}},
-		{"instance too high", RoleWorker, 2, func(o *OfficeOptions) { o.Instance = 2 }, []string{"instance 2 is too high", "DMLC_INSTANCE_ID"}},
-		{"same place", RoleWorker, 1, func(o *OfficeOptions) { o.Instance = 0 }, []string{"instance 0 of worker node 0 is taken by worker 0"}},
-		{"setting", RoleWorker, 2, func(o *OfficeOptions) { o.Shared = wrong("STEPVAN_ROUTING", "key") },
+		{"duplicate", stepvan.RoleWorker, 0, nil, []string{"worker rank 0 is taken by worker 0 (host h, pid 100)", "DMLC_NODE_RANK"}},
+		{"rank too high", stepvan.RoleWorker, 4, nil, []string{"rank 4 is too high", "ranks 0 to 3", "DMLC_NUM_WORKER"}},
+		{"too many", stepvan.RoleServer, AnyRank, nil, []string{"all 2 server instances have registered", "DMLC_NUM_SERVER"}},
+		{"group size", stepvan.RoleWorker, 2, func(o *OfficeOptions) { o.GroupSize = 8 }, []string{"DMLC_GROUP_SIZE is 8 at the node and 2 at the scheduler"}},
+		{"instance too high", stepvan.RoleWorker, 2, func(o *OfficeOptions) { o.Instance = 2 }, []string{"instance 2 is too high", "DMLC_INSTANCE_ID"}},
+		{"same place", stepvan.RoleWorker, 1, func(o *OfficeOptions) { o.Instance = 0 }, []string{"instance 0 of worker node 0 is taken by worker 0"}},
+		{"setting", stepvan.RoleWorker, 2, func(o *OfficeOptions) { o.Shared = wrong("STEPVAN_ROUTING", "key") },
 			[]string{`STEPVAN_ROUTING is "key" at the node and "broadcast" at the scheduler`, "set the same value"}},
 		{"no such role", RolePeer, AnyRank, nil, []string{"no peers", "DMLC_ROLE"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, GroupSize: 2}, func(t *testing.T, c *cluster) {
 				ok := []chan error{
-					c.office(RoleWorker, 0, nil).join(t.Context()),
-					c.office(RoleServer, 0, nil).join(t.Context()), c.office(RoleServer, 1, nil).join(t.Context()),
+					c.office(stepvan.RoleWorker, 0, nil).join(t.Context()),
+					c.office(stepvan.RoleServer, 0, nil).join(t.Context()), c.office(stepvan.RoleServer, 1, nil).join(t.Context()),
 				}
 				c.pending(ok...)
 				n := c.office(tc.role, tc.rank, tc.change)
@@ -165,12 +165,12 @@ func TestRefusals(t *testing.T) {
 				require.Contains(t, c.log.text(), "refused "+n.Self().Name())
 				// The others start as if nothing had happened.
 				for r := stepvan.Rank(1); r < 4; r++ {
-					ok = append(ok, c.office(RoleWorker, r, nil).join(t.Context()))
+					ok = append(ok, c.office(stepvan.RoleWorker, r, nil).join(t.Context()))
 				}
 				for _, j := range ok {
 					require.NoError(t, <-j)
 				}
-				late := c.office(RoleWorker, 1, nil)
+				late := c.office(stepvan.RoleWorker, 1, nil)
 				require.ErrorContains(t, <-late.join(t.Context()), "the cluster is complete")
 			})
 		})
@@ -179,21 +179,21 @@ func TestRefusals(t *testing.T) {
 
 func TestLossBeforeTheStartFreesThePlace(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 1, Servers: 1}, func(t *testing.T, c *cluster) {
-		crash := c.office(RoleWorker, 0, nil)
+		crash := c.office(stepvan.RoleWorker, 0, nil)
 		j := crash.join(t.Context())
 		c.pending(j)
 		crash.pipe.cut()
 		requireLost(t, <-j, "scheduler")
-		again := c.office(RoleWorker, 0, nil).join(t.Context())
+		again := c.office(stepvan.RoleWorker, 0, nil).join(t.Context())
 		c.pending(again)
-		require.NoError(t, <-c.office(RoleServer, 0, nil).join(t.Context()))
+		require.NoError(t, <-c.office(stepvan.RoleServer, 0, nil).join(t.Context()))
 		require.NoError(t, <-again)
 	})
 }
 
 func TestDeathDuringTheStartEndsIt(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 1, Servers: 2}, func(t *testing.T, c *cluster) {
-		w, s0, s1 := c.office(RoleWorker, 0, nil), c.office(RoleServer, 0, nil), c.office(RoleServer, 1, nil)
+		w, s0, s1 := c.office(stepvan.RoleWorker, 0, nil), c.office(stepvan.RoleServer, 0, nil), c.office(stepvan.RoleServer, 1, nil)
 		jw, j0 := w.join(t.Context()), s0.join(t.Context())
 		c.pending(jw, j0)
 		s1.hold = opReady
@@ -211,8 +211,8 @@ func TestDeathDuringTheStartEndsIt(t *testing.T) {
 
 func TestVisitorsAreDropped(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 1, JoinTimeout: 3 * time.Second}, func(t *testing.T, c *cluster) {
-		n := c.office(RoleWorker, 0, nil)
-		_, err := n.dial(t.Context(), nil)
+		n := c.office(stepvan.RoleWorker, 0, nil)
+		_, err := n.ends.dial(t.Context(), nil)
 		require.NoError(t, err)
 		synctest.Wait()
 		c.s.lock()
@@ -236,8 +236,8 @@ func (g guest) lost(conn, error) { g.over() }
 // beat has a peer that does not register open a session, and say that it lives every second until the session ends.
 func (c *cluster) beat() {
 	over, end := context.WithCancel(context.Background())
-	mine, its := newPipe(guest{over: end}, c.s, link.Identity{Incarnation: 7}, link.Identity{})
-	c.s.opened(its)
+	mine, its := newPipe(guest{over: end}, &schedulerInbox{c.s}, link.Identity{Incarnation: 7}, link.Identity{})
+	(&schedulerInbox{c.s}).opened(its)
 	go func() {
 		for tick := time.NewTicker(time.Second); ; {
 			select {
@@ -269,10 +269,10 @@ func TestVisitorsAreDroppedWhateverTheySay(t *testing.T) {
 	})
 }
 
-// Who has registered is no visitor, however long the others take, and visitors keep nobody out.
+// A member is not a visitor, however long the others take, and visitors keep no member out.
 func TestStartTakesAMinuteAmongVisitors(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 2, Servers: 1, HeartbeatInterval: time.Second, HeartbeatTimeout: 5 * time.Second}, func(t *testing.T, c *cluster) {
-		joins := []chan error{c.office(RoleServer, 0, nil).join(t.Context()), c.office(RoleWorker, 0, nil).join(t.Context())}
+		joins := []chan error{c.office(stepvan.RoleServer, 0, nil).join(t.Context()), c.office(stepvan.RoleWorker, 0, nil).join(t.Context())}
 		const perSecond = 20
 		for range 60 * perSecond {
 			c.beat()
@@ -280,7 +280,7 @@ func TestStartTakesAMinuteAmongVisitors(t *testing.T) {
 		}
 		c.pending(joins...)
 		require.LessOrEqual(t, c.sessions(), 2+11*perSecond)
-		joins = append(joins, c.office(RoleWorker, 1, nil).join(t.Context()))
+		joins = append(joins, c.office(stepvan.RoleWorker, 1, nil).join(t.Context()))
 		for _, j := range joins {
 			require.NoError(t, <-j)
 		}

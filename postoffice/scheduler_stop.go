@@ -3,16 +3,14 @@ package postoffice
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/stepvan/stepvan"
 )
 
-// Stop waits until every node has left or is dead, however long that takes: the
-// scheduler never leaves first. Before the cluster is complete it refuses whoever
-// waits. When ctx ends it stops anyway, and the error names who still lives.
-// Further calls wait for the first and return nil. It must be called
-// to end the scheduler's timer. The node itself stays open: close it afterwards.
+// Stop waits until every instance has left or is dead, however long that takes: the scheduler never leaves first.
+// Before the cluster is complete it refuses the instances that wait. When ctx ends it stops anyway, and the error names
+// those that still live. Further calls wait for the first and return nil. It must be called to end the scheduler's
+// timer. The node stays open: close it afterwards.
 func (s *Scheduler) Stop(ctx context.Context) error {
 	if !s.stop.first() {
 		return s.stop.wait(ctx)
@@ -21,7 +19,7 @@ func (s *Scheduler) Stop(ctx context.Context) error {
 	if s.phase == phaseWaiting {
 		s.abort(failure{Kind: failClosed, Text: "the scheduler was stopped before the cluster was complete"})
 	}
-	s.settle()
+	s.checkEmpty()
 	s.unlock()
 	err := s.engine.Wait(ctx, &s.empty)
 	s.close(&err)
@@ -37,57 +35,43 @@ func (s *Scheduler) close(err *error) {
 		return // by Break, whose cause err is
 	}
 	var alive []Peer
-	for _, m := range s.living() {
+	for _, m := range s.members.living() {
 		alive = append(alive, m.info)
 	}
 	switch {
 	case len(alive) == 0:
 		*err = nil // only goodbyes were on their way
 	case *err != nil:
-		*err = &stepvan.OpError{Op: "stop", Err: fmt.Errorf("%s had not left: %w", crowd(alive), *err)}
+		*err = &stepvan.OpError{Op: "stop", Err: fmt.Errorf("%s had not left: %w", instances(alive), *err)}
 	}
 	s.phase = phaseClosed
-	s.caller.fail(&stepvan.OpError{Op: "barrier", Err: fmt.Errorf("the scheduler has stopped: %w", stepvan.ErrClosed)})
+	s.calls.fail(&stepvan.OpError{Op: "barrier", Err: fmt.Errorf("the scheduler has stopped: %w", stepvan.ErrClosed)})
 	for c := range s.conns {
 		s.dismiss(c, "the scheduler has stopped")
 	}
-	s.strange.End()
+	s.refusals.End()
 	close(s.quit)
 }
 
-// settle lets Stop return when nobody is left.
-func (s *Scheduler) settle() {
-	if s.phase != phaseWaiting && s.phase != phaseStarting && s.alive == 0 && len(s.leaving) == 0 {
+// checkEmpty lets Stop return when no instance is left.
+func (s *Scheduler) checkEmpty() {
+	if s.phase != phaseWaiting && s.phase != phaseStarting && s.members.alive == 0 && len(s.leaving) == 0 {
 		s.engine.Set(&s.empty)
 	}
 }
 
-// stopOf notes that m has stopped working.
-func (s *Scheduler) stopOf(m *member) error {
-	if m.stopping {
-		return malformed(opStop, "not expected")
-	}
-	m.stopping = true
-	s.stopping++
-	if s.stopping == 1 {
-		s.notes.stop = ripple{since: time.Now(), step: s.o.WaitingEvery / 5}
-	}
-	s.checkStop()
-	return nil
-}
-
-// checkStop lets everybody leave when all that live have stopped.
+// checkStop lets all instances leave when all that live have stopped.
 func (s *Scheduler) checkStop() {
-	if s.phase == phaseRunning && s.alive > 0 && s.stopping == s.alive {
+	if s.phase == phaseRunning && s.members.alive > 0 && s.members.stopping == s.members.alive {
 		s.phase = phaseStopped
-		s.o.Log.Info().Msgf("all %d nodes that live have stopped", s.alive)
-		s.spread() // who leaves knows whom the cluster has lost
+		s.o.Log.Info().Msgf("all %d nodes that live have stopped", s.members.alive)
+		s.losses.send() // an instance that leaves knows whom the cluster has lost
 		s.broadcast(frame{op: opStopped})
 	}
 }
 
-// Break makes the scheduler over because of cause, where its state is not to be relied on any more. Nobody is told: the node,
-// which is broken as well, closes the sessions. Barriers return cause. Stop is still to be called.
+// Break makes the scheduler over because of cause, after a panic: its state cannot be relied on. It tells no instance,
+// since the node closes the sessions. Barriers return cause. Stop must still be called.
 func (s *Scheduler) Break(cause error) {
 	s.lock()
 	defer s.unlock()
@@ -95,6 +79,6 @@ func (s *Scheduler) Break(cause error) {
 		return
 	}
 	s.phase, s.err = phaseClosed, cause
-	s.caller.fail(&stepvan.OpError{Op: "barrier", Err: cause})
+	s.calls.fail(&stepvan.OpError{Op: "barrier", Err: cause})
 	close(s.quit)
 }

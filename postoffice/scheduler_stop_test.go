@@ -69,12 +69,12 @@ func TestStopDoesNotWaitForTheDead(t *testing.T) {
 func TestStopWithALimitLeavesWithoutTheOthers(t *testing.T) {
 	inCluster(t, beating, func(t *testing.T, c *cluster) {
 		c.started()
-		err := c.find(RoleWorker, 0).Stop(within(4 * time.Second))
+		err := c.find(stepvan.RoleWorker, 0).Stop(within(4 * time.Second))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "server 0, 1 and worker 1, still working")
 		time.Sleep(gather)
 		synctest.Wait()
-		require.Equal(t, []string{"worker 0"}, c.find(RoleWorker, 1).leftNodes())
+		require.Equal(t, []string{"worker 0"}, c.find(stepvan.RoleWorker, 1).leftNodes())
 	})
 }
 
@@ -92,7 +92,7 @@ func TestStopEndsBarriersOfThisNode(t *testing.T) {
 
 func TestSchedulerStopBeforeTheStart(t *testing.T) {
 	inCluster(t, beating, func(t *testing.T, c *cluster) {
-		j := c.office(RoleWorker, 0, nil).join(t.Context())
+		j := c.office(stepvan.RoleWorker, 0, nil).join(t.Context())
 		c.pending(j)
 		require.NoError(t, c.s.Stop(t.Context()))
 		err := <-j
@@ -115,14 +115,14 @@ func TestSchedulerStopWithALimit(t *testing.T) {
 
 func TestStopWhileJoining(t *testing.T) {
 	inCluster(t, beating, func(t *testing.T, c *cluster) {
-		n := c.office(RoleWorker, 0, nil)
+		n := c.office(stepvan.RoleWorker, 0, nil)
 		j := n.join(t.Context())
 		c.pending(j)
 		require.NoError(t, n.Stop(t.Context()))
 		require.ErrorIs(t, <-j, stepvan.ErrClosed)
 		synctest.Wait()
 		require.Empty(t, c.s.Nodes(), "its place is free")
-		idle := c.office(RoleWorker, 0, nil)
+		idle := c.office(stepvan.RoleWorker, 0, nil)
 		require.NoError(t, idle.Stop(t.Context()))
 		require.ErrorIs(t, <-idle.join(t.Context()), stepvan.ErrInvalid)
 	})

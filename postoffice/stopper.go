@@ -20,7 +20,7 @@ func newStopper() stopper { return stopper{begun: new(atomic.Bool), ended: make(
 // first reports whether the caller is the one that stops.
 func (s stopper) first() bool { return s.begun.CompareAndSwap(false, true) }
 
-// wait is what the other callers do.
+// wait waits for the caller that stops.
 func (s stopper) wait(ctx context.Context) error {
 	begun := time.Now()
 	select {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/stepvan/stepvan"
 )
 
 const (
@@ -45,10 +47,10 @@ func ranks(r []int) string {
 	return strings.Join(parts, ", ")
 }
 
-// crowd names instances for people: "server 0 and worker 2, 3".
-func crowd(nodes []Peer) string {
+// instances names instances for people: "server 0 and worker 2, 3".
+func instances(nodes []Peer) string {
 	var parts []string
-	for role := RoleScheduler; role < roleEnd; role++ {
+	for _, role := range roles {
 		var r []int
 		for _, n := range nodes {
 			if n.Role == role {
@@ -57,17 +59,17 @@ func crowd(nodes []Peer) string {
 		}
 		switch {
 		case len(r) == 0:
-		case role == RoleScheduler:
+		case role == stepvan.RoleScheduler:
 			parts = append(parts, "scheduler")
 		default:
-			parts = append(parts, role.String()+" "+ranks(r))
+			parts = append(parts, string(role)+" "+ranks(r))
 		}
 	}
 	return conjunction(parts)
 }
 
-// aside puts text that may be empty in brackets.
-func aside(text string) string {
+// inBrackets puts text that may be empty in brackets.
+func inBrackets(text string) string {
 	if text == "" {
 		return ""
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stretchr/testify/require"
 )
 
@@ -25,10 +26,10 @@ func TestRanks(t *testing.T) {
 }
 
 func TestCrowd(t *testing.T) {
-	require.Equal(t, "scheduler, server 0 and worker 1-3", crowd([]Peer{
-		{Role: RoleWorker, Rank: 2}, {Role: RoleServer}, {Role: RoleWorker, Rank: 3}, {Role: RoleWorker, Rank: 1}, {Role: RoleScheduler},
+	require.Equal(t, "scheduler, server 0 and worker 1-3", instances([]Peer{
+		{Role: stepvan.RoleWorker, Rank: 2}, {Role: stepvan.RoleServer}, {Role: stepvan.RoleWorker, Rank: 3}, {Role: stepvan.RoleWorker, Rank: 1}, {Role: stepvan.RoleScheduler},
 	}))
-	require.Empty(t, crowd(nil))
+	require.Empty(t, instances(nil))
 }
 
 func TestPrintable(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
 )
@@ -98,7 +99,7 @@ func TestNodesGetInDuringAFlood(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), visitLimit)
 	defer cancel()
 	joined := make(chan error, 2)
-	_, join := l.add(RoleServer, 0)
+	_, join := l.add(stepvan.RoleServer, 0)
 	go func() { joined <- join(ctx) }()
 	registered.await(t, "1 of 2 nodes")
 
@@ -117,7 +118,7 @@ func TestNodesGetInDuringAFlood(t *testing.T) {
 			t.Fatal("no flood")
 		}
 	}
-	_, late := l.add(RoleWorker, 0)
+	_, late := l.add(stepvan.RoleWorker, 0)
 	go func() { joined <- late(ctx) }()
 	for range cap(joined) {
 		require.NoError(t, <-joined)

@@ -11,29 +11,32 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/version"
 )
 
-// A mistake of this library shows as a panic. It ends the node: nobody moves its bytes any more, all waits return an
-// InternalError, and the connections break, so that the others hear of a death. Whether the panic goes on as well,
-// and ends the process, the program decides: ContainPanics. A lock that the panic has left locked would keep calls waiting for ever:
-// where closing the node hangs, the process ends with the report as its last words.
+// A mistake of this library shows as a panic. It ends the node: its driver stops, all waits return an InternalError,
+// and the connections break, so that the others see a death. The option ContainPanics decides whether the panic also
+// ends the process. A lock that the panic has left locked would keep calls waiting for ever. So the process ends where
+// closing the node hangs, with the report as its last words.
 
 const (
-	// stuckLooks and stuckLook are how often, and how far apart, it is looked whether closing goes on. Looks are counted, not time, as a
-	// process may be stopped for a while.
+	// stuckLooks and stuckLook are how often, and how far apart, endIfStuck looks for progress. It counts looks and not
+	// time, since a process may be stopped for a while.
 	stuckLooks = 100
 	stuckLook  = 50 * time.Millisecond
 	// logTime is how long the log may take to write the report.
 	logTime = time.Second
 )
 
-// Panicked ends the node after a panic in one of its methods that the program, or a binding, has recovered: call it
-// in the deferred function that did, where the stack still is. value is what recover returned, op the call. It returns the *InternalError that waits return from
-// then on. Panics below a wait, and on goroutines of the node, have ended it already.
+// Panicked ends the node after a panic in one of its methods that the program, or a binding, has recovered. Call it in
+// the deferred function that recovers, where the stack still is. value is what recover returned, op names the call.
+// Panicked returns the [stepvan.InternalError] that operations return from then on. A panic below a wait, or on a
+// goroutine of the node, has ended the node already.
 func (n *Node) Panicked(value any, op string) error {
-	return n.breakDown(value, n.badge(), op, "")
+	return n.breakDown(value, n.names(), op, "")
 }
 
 // panicked is progress.Options.Panicked.
@@ -42,14 +45,14 @@ func (m *member) panicked(value any, driving bool) (contain bool, cause error) {
 	if driving {
 		op, peer = m.position()
 	}
-	cause = m.node.breakDown(value, m.who.String(), op, peer)
+	cause = m.node.breakDown(value, m.id.String(), op, peer)
 	return m.node.contains(), cause
 }
 
 // recover is postoffice.OfficeOptions.Recover.
 func (m *member) recover() {
 	if value := recover(); value != nil {
-		_ = m.node.breakDown(value, m.who.String(), "keep in touch with the cluster", "")
+		_ = m.node.breakDown(value, m.id.String(), "keep in touch with the cluster", "")
 		if !m.node.contains() {
 			panic(value)
 		}
@@ -61,7 +64,7 @@ func (n *Node) contained(f func(context.Context) error) func(context.Context) er
 	return func(ctx context.Context) (err error) {
 		defer func() {
 			if value := recover(); value != nil {
-				err = n.breakDown(value, n.badge(), "start, stop or barrier", "")
+				err = n.breakDown(value, n.names(), "start, stop or barrier", "")
 				if !n.contains() {
 					panic(value)
 				}
@@ -71,21 +74,22 @@ func (n *Node) contained(f func(context.Context) error) func(context.Context) er
 	}
 }
 
-// together is together with tasks of this node.
-func (n *Node) together(ctx context.Context, tasks ...func(context.Context) error) error {
-	all := make([]func(context.Context) error, len(tasks))
-	for i, f := range tasks {
-		all[i] = n.contained(f)
+// inParallel runs tasks of this node at once and waits for all. The first error ends the context of the others and is
+// the one that it returns.
+func (n *Node) inParallel(ctx context.Context, tasks ...func(context.Context) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, f := range tasks {
+		g.Go(func() error { return n.contained(f)(ctx) })
 	}
-	return together(ctx, all...)
+	return g.Wait()
 }
 
-// contains reports whether a panic ends here. If not, the report is written before the panic goes on.
+// contains reports whether a panic ends here. If not, it writes the report before the panic ends the process.
 func (n *Node) contains() bool {
 	if n.options.contain {
 		return true
 	}
-	fmt.Fprintln(os.Stderr, n.broken.Load().Error())
+	fmt.Fprintln(os.Stderr, n.life.broken.Load().Error())
 	return false
 }
 
@@ -99,37 +103,36 @@ func (m *member) position() (op, peer string) {
 	return m.link.Position()
 }
 
-// badge names the node without a lock.
-func (n *Node) badge() string {
+// names says which instances the node has. It takes no lock.
+func (n *Node) names() string {
 	var names []string
 	for _, m := range n.members {
-		names = append(names, m.who.String())
+		names = append(names, m.id.String())
 	}
 	return strings.Join(names, " and ")
 }
 
-// breakDown ends the node because of a panic, once, and returns what all waits return then. It does not wait for anybody. It is called by the
-// goroutine that panics, while its stack is there.
+// breakDown ends the node because of a panic, once, and returns what all waits return then. It does not wait for
+// anybody. It is called by the goroutine that panics, while its stack is there.
 func (n *Node) breakDown(value any, who, op, peer string) error {
 	e := &stepvan.InternalError{
 		Version: version.Text(), Node: who, Peer: peer, Op: op,
 		Panic: fmt.Sprint(value), Where: panicSite(), Stack: string(debug.Stack()),
 	}
-	if !n.broken.CompareAndSwap(nil, e) {
-		return n.broken.Load()
+	if !n.life.breakDown(e) {
+		return n.life.broken.Load()
 	}
-	n.fail(e)
 	for _, m := range n.members {
 		if m.link != nil {
 			m.link.Engine().Fail(e)
 		}
 	}
-	go n.fall(e)
+	go n.closeBroken(e)
 	return e
 }
 
-// fall closes what is left of the node, or ends the process.
-func (n *Node) fall(e *stepvan.InternalError) {
+// closeBroken closes what is left of the node, or ends the process.
+func (n *Node) closeBroken(e *stepvan.InternalError) {
 	logged := make(chan struct{})
 	go func() {
 		defer close(logged)
@@ -140,7 +143,7 @@ func (n *Node) fall(e *stepvan.InternalError) {
 	case <-time.After(logTime):
 	}
 	var steps atomic.Int64
-	go lastWords(e, &steps)
+	go endIfStuck(e, &steps)
 	tolerant := func(f func()) {
 		defer func() { _ = recover() }() // what panicked once may do so again
 		f()
@@ -150,16 +153,17 @@ func (n *Node) fall(e *stepvan.InternalError) {
 		steps.Add(1)
 	}
 	for _, m := range n.members {
-		m.fall(e, step)
+		m.failParts(e, step)
 	}
-	steps.Store(allSteps) // every lock was free; what follows may take its time
+	steps.Store(allLocksFree) // every lock was free; what follows may take its time
 	tolerant(n.close)
-	close(n.fallen)
-	n.end()
+	n.life.closed.set(nil)
+	n.life.ended.set(nil)
 }
 
-// fall has a member's operations fail, and breaks its connections. The calls into its parts also show whether their locks are free.
-func (m *member) fall(e *stepvan.InternalError, step func(func())) {
+// failParts has the operations of a member fail, and breaks its connections. The calls into its parts also show whether
+// their locks are free.
+func (m *member) failParts(e *stepvan.InternalError, step func(func())) {
 	if m.worker != nil {
 		step(func() { m.worker.Fail(e) })
 	}
@@ -177,15 +181,15 @@ func (m *member) fall(e *stepvan.InternalError, step func(func())) {
 	}
 }
 
-// allSteps says that all locks were free.
-const allSteps = -1
+// allLocksFree says that all locks were free.
+const allLocksFree = -1
 
-// lastWords ends the process when closing the node does not go on: a lock is held that nobody gives back.
-func lastWords(e *stepvan.InternalError, steps *atomic.Int64) {
+// endIfStuck ends the process when closing the node makes no progress: the panic has left a lock locked.
+func endIfStuck(e *stepvan.InternalError, steps *atomic.Int64) {
 	for was, looks := int64(0), 0; looks < stuckLooks; looks++ {
 		time.Sleep(stuckLook)
 		switch now := steps.Load(); now {
-		case allSteps:
+		case allLocksFree:
 			return
 		case was:
 		default:

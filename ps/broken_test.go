@@ -52,8 +52,8 @@ func internal(t *testing.T, err error, node string) *stepvan.InternalError {
 	return e
 }
 
-// A panic while a worker's or a server's bytes are moved ends that node, and nothing else of the process: its waits and operations
-// return the error, Stop does at once, and the others hear of a death.
+// A panic while a worker's or a server's bytes are moved ends that node, and nothing else of the process: its waits and
+// operations return the error, Stop does at once, and the others hear of a death.
 func TestAPanicEndsTheNode(t *testing.T) {
 	for _, van := range vans() {
 		t.Run(van.name+"/worker", func(t *testing.T) {
@@ -118,7 +118,7 @@ func requireEnded(t *testing.T, n *ps.Node, name string) {
 	require.NoError(t, n.Stop(limited(t)))
 }
 
-// Whoever waits for anything is woken: for answers, in a barrier, in Stop of a joint node's other role.
+// All waits end: for answers, in a barrier, in Stop of a joint node's other role.
 func TestAPanicWakesAllWaits(t *testing.T) {
 	for _, van := range vans() {
 		t.Run(van.name, func(t *testing.T) {
@@ -168,7 +168,8 @@ func TestAPanicLeavesNothingOpen(t *testing.T) {
 	}
 }
 
-// descriptors counts what this process has open, by what it is, but for the memory of tensors that the programs of these tests never free.
+// descriptors counts what this process has open, by what it is, without the memory of tensors that the programs of
+// these tests never free.
 func descriptors(t *testing.T) map[string]int {
 	all, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)
@@ -215,8 +216,8 @@ func TestAPanicInACallback(t *testing.T) {
 	}
 }
 
-// In processes: without ContainPanics the process ends by the panic, after a line that names what a report needs. With it, it goes on, unless a lock
-// was left locked: then it ends with its last words.
+// In processes: without ContainPanics the process ends by the panic, after a line that names what a report needs. With
+// it, it goes on, unless a lock was left locked: then it ends with its last words.
 func TestAPanicInAProcess(t *testing.T) {
 	for _, c := range []struct {
 		name            string

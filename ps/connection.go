@@ -8,18 +8,16 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/stepvan/stepvan"
-	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/text"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// Connection tells how this node and one of its peers reach each other.
+// Connection tells what carries the tensors between this node and one peer.
 type Connection struct {
 	Peer   Peer
 	Van    string // "shm", "tcp", "unix" (Unix sockets), "mem"
-	Reason string // why that one: "same machine"; "shm: other machine"; "shm: other user, says the worker"
+	Reason string // why that one: "same machine"; "shm: other machine"; "shm: other user, reported by the worker"
 }
 
 // String reads "server 1: tcp (shm: other machine)".
@@ -27,9 +25,9 @@ func (c Connection) String() string {
 	return fmt.Sprintf("%s: %s (%s)", c.Peer.Name(), c.Van, c.Reason)
 }
 
-// Connections lists those peers with which a connection is open, by rank, with what carries
-// the tensors and why. A worker knows best: it chose. A server quotes what its worker says of it.
-// The scheduler carries no tensors and has none.
+// Connections lists the peers with which a connection is open, by rank, with the van that carries the tensors, and why
+// it was chosen. The worker chooses; a server reports what its worker has said of it. The scheduler has no connections,
+// since it carries no tensors.
 func (n *Node) Connections() Connections {
 	var out Connections
 	for _, m := range n.members {
@@ -60,105 +58,41 @@ func (m *member) among(sessions []*link.Session) Connections {
 	return out
 }
 
-// meetings are the sessions that were opened during the start. Some may be over when it ends: who
-// passes the barrier first may have left by then.
-type meetings struct {
+// startSessions are the sessions that were opened during the start. Some may be over when it ends: a peer that passes
+// the barrier first may have left by then.
+type startSessions struct {
 	mu   sync.Mutex
 	all  []*link.Session
 	over bool
 }
 
 // add is called by the driver.
-func (m *meetings) add(s *link.Session) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.over {
-		m.all = append(m.all, s)
+func (o *startSessions) add(s *link.Session) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.over {
+		o.all = append(o.all, s)
 	}
 }
 
 // end returns them and keeps none.
-func (m *meetings) end() []*link.Session {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	all := m.all
-	m.all, m.over = nil, true
+func (o *startSessions) end() []*link.Session {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all := o.all
+	o.all, o.over = nil, true
 	return all
 }
 
 func (m *member) connection(p Peer, s *link.Session) Connection {
-	c := Connection{Peer: p, Van: s.Van()}
-	if c.Van == "tcp" && strings.HasPrefix(s.Address(), "unix:") {
-		c.Van = "unix"
-	}
-	if s.Dialled() != "" {
-		c.Reason = m.grounds(c.Van, s.PassedOver())
-	} else {
-		c.Reason = m.told(c.Van, s.Peer().Reason)
-	}
-	return c
+	van, reason := m.net.Explain(s)
+	return Connection{Peer: p, Van: van, Reason: reason}
 }
 
-// tell is link.Options.Reason: what the peer at an address is told.
-func (m *member) tell(address string, passed []link.PassedOver) string {
-	return m.grounds(link.Scheme(address), passed)
-}
-
-// grounds says why this node, which has dialled, has taken a van.
-func (m *member) grounds(van string, passed []link.PassedOver) string {
-	if r, ok := m.plainly(van); ok {
-		return r
-	}
-	for _, o := range passed {
-		if link.Scheme(o.Address) == "shm" {
-			return "shm: " + briefly(o)
-		}
-	}
-	return "shm: not offered there"
-}
-
-// told says why a peer that has dialled this node has taken a van. What it says itself is quoted.
-func (m *member) told(van, says string) string {
-	if r, ok := m.plainly(van); ok {
-		return r
-	}
-	if says == "" {
-		return "shm: the worker had it not, and says why"
-	}
-	return says + ", says the worker"
-}
-
-// plainly gives reasons for which nobody else is needed.
-func (m *member) plainly(van string) (reason string, ok bool) {
-	switch {
-	case van == "mem":
-		return "same process", true
-	case van == "shm":
-		return "same machine", true
-	case m.node.settings.Van != config.VanAuto:
-		return "STEPVAN_VAN=" + string(m.node.settings.Van), true
-	case m.shm.absent != nil:
-		return "shm: " + plain(m.shm.absent), true
-	}
-	return "", false
-}
-
-// briefly leaves the address of the peer away, which is another for each peer.
-func briefly(o link.PassedOver) string {
-	local := strings.TrimPrefix(o.Address, "shm://")
-	_, path, _ := strings.Cut(local, "/")
-	return strings.NewReplacer(" with "+local, "", " /"+path, "").Replace(plain(o.Err))
-}
-
-// plain leaves the kind of error away, which says nothing to people.
-func plain(err error) string {
-	return strings.TrimSuffix(err.Error(), ": "+stepvan.ErrNotSupported.Error())
-}
-
-// Connections are those of one node.
+// Connections are those of one node: see [Node.Connections].
 type Connections []Connection
 
-// String is one line, however many there are, with those of a kind together: "servers 0-2: shm (same
+// String is one line, however many there are, with those that are alike together: "servers 0-2: shm (same
 // machine); server 3: tcp (shm: other machine)".
 func (all Connections) String() string {
 	var groups []*group
@@ -173,7 +107,7 @@ func (all Connections) String() string {
 	var parts []string
 	left := len(all)
 	for i, g := range groups {
-		if i == few {
+		if i == maxListed {
 			parts = append(parts, fmt.Sprintf("%d others in other ways", left))
 			break
 		}
@@ -206,7 +140,7 @@ func ranges(ranks []int) string {
 	slices.Sort(ranks)
 	var parts []string
 	for first, last := range text.Runs(ranks) {
-		if len(parts) == few {
+		if len(parts) == maxListed {
 			return strings.Join(parts, ", ") + fmt.Sprintf(", ... (%d)", len(ranks))
 		}
 		part := strconv.Itoa(first)

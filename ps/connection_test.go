@@ -13,7 +13,6 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/postoffice"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/memvan"
@@ -35,7 +34,7 @@ func (p posed) Probe(string) error { return p.away }
 
 func (p posed) Listen(string) (string, error) { return p.Van.Listen("data:0") }
 
-// stage says who cannot share memory, by "role rank".
+// stage names the instances that cannot share memory, by "role rank".
 type stage struct {
 	without map[string]error // no shared memory at all
 	away    map[string]error // nobody within reach
@@ -86,7 +85,7 @@ func TestChoice(t *testing.T) {
 			shape: shape{edit: local}, stage: stage{without: map[string]error{"worker 0": noMemory}},
 			want: map[string]string{
 				"worker 0": "servers 0-1: unix (shm: memfd_create: operation not permitted)", "worker 1": "servers 0-1: shm (same machine)",
-				"server 0": "worker 0: unix (shm: memfd_create: operation not permitted, says the worker); worker 1: shm (same machine)",
+				"server 0": "worker 0: unix (shm: memfd_create: operation not permitted, reported by the worker); worker 1: shm (same machine)",
 			},
 		},
 		"tcp everywhere": {shape: shape{edit: only(config.VanTCP)}, want: map[string]string{
@@ -101,11 +100,11 @@ func TestChoice(t *testing.T) {
 		}},
 		"a worker on tcp": {edit: map[string]func(*ps.Settings){"worker 0": only(config.VanTCP)}, want: map[string]string{
 			"worker 0": "servers 0-1: tcp (STEPVAN_VAN=tcp)", "worker 1": "servers 0-1: shm (same machine)",
-			"server 0": "worker 0: tcp (STEPVAN_VAN=tcp, says the worker); worker 1: shm (same machine)",
+			"server 0": "worker 0: tcp (STEPVAN_VAN=tcp, reported by the worker); worker 1: shm (same machine)",
 		}},
 		"a worker elsewhere": {stage: stage{away: map[string]error{"worker 1": elsewhere}}, want: map[string]string{
 			"worker 0": "servers 0-1: shm (same machine)", "worker 1": "servers 0-1: unix (shm: other machine)",
-			"server 0": "worker 0: shm (same machine); worker 1: unix (shm: other machine, says the worker)",
+			"server 0": "worker 0: shm (same machine); worker 1: unix (shm: other machine, reported by the worker)",
 		}},
 		"a server without memory to share": {stage: stage{without: map[string]error{"server 0": noMemory}}, want: map[string]string{
 			"worker 0": "server 0: unix (shm: not offered there); server 1: shm (same machine)",
@@ -202,7 +201,7 @@ func TestChoiceThatCannotBe(t *testing.T) {
 	}
 }
 
-// Each van says its name, whoever asks.
+// Each van says its name to workers and to servers.
 func TestConnectionsOfEachVan(t *testing.T) {
 	want := map[string]string{"mem": "mem (same process)", "tcp": "tcp (STEPVAN_VAN=tcp)", "unix": "unix (STEPVAN_VAN=tcp)", "shm": "shm (same machine)"}
 	for _, van := range vans() {
@@ -221,7 +220,7 @@ func TestConnectionsOfEachVan(t *testing.T) {
 
 // A line stays short however many peers there are.
 func TestConnectionsInOneLine(t *testing.T) {
-	peers := func(role postoffice.Role, van, reason string, ranks ...int) (out ps.Connections) {
+	peers := func(role stepvan.Role, van, reason string, ranks ...int) (out ps.Connections) {
 		for _, r := range ranks {
 			out = append(out, ps.Connection{Peer: ps.Peer{Role: role, Rank: ps.Rank(r)}, Van: van, Reason: reason})
 		}
@@ -234,7 +233,7 @@ func TestConnectionsInOneLine(t *testing.T) {
 			odd = append(odd, i)
 		}
 	}
-	const server, worker = postoffice.RoleServer, postoffice.RoleWorker
+	const server, worker = stepvan.RoleServer, stepvan.RoleWorker
 	join := func(all ...ps.Connections) (out ps.Connections) {
 		for _, a := range all {
 			out = append(out, a...)

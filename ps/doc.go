@@ -1,57 +1,59 @@
-// Package ps makes a running node of settings: a worker, a server, the scheduler,
-// or a worker and a server in one process (joint). It is what programs import; with
-// package tensor it is all they need.
+// Package ps starts a node of a cluster and has all its operations. A node is a worker, a server, the scheduler, or a
+// worker and a server in one process (joint). With package tensor it is all that most programs import.
 //
-//	node, err := ps.StartFromEnv(ctx)  // join, get a rank, connect, pass the start barrier
+//	node, err := ps.StartFromEnv(ctx) // reads the environment, joins the cluster, waits until it is complete
 //	h, err := node.PushPull(push, pushKeys, pull, pullKeys)
 //	err = h.Wait(ctx)
-//	err = node.Stop(ctx)               // wait for everybody alive, then leave
+//	err = node.Stop(ctx) // waits for the other nodes, then leaves
 //
-// It is the composition root: the only package that knows settings and all layers.
-// It hands vans to links, links to the postoffice, and both to workers and servers,
-// through constructors; nothing is global, so any number of nodes live in one process.
+// # Operations
+//
+// A worker sends exchanges with [Node.PushPull] and [Node.Do], and waits for their [Handle]. A server takes the
+// requests of its workers with [Node.GetBatch], and answers each with [Node.Respond] or all with [Node.RespondVec].
+// [Node.RegisterRecvBuffer] chooses the memory that receives pushes. Both wait for each other with [Node.Barrier].
 //
 // # Start
 //
-// Start returns when every node of the cluster is connected with its peers, and
-// fails within STEPVAN_START_TIMEOUT with one error that names the variable to
-// change or the node that is missing. Whatever it had opened is closed then.
+// [Start] returns when every instance of the cluster is connected with its peers. It fails within
+// STEPVAN_START_TIMEOUT, with one error that names the variable to change or the node that is missing. It has then
+// closed everything that it had opened.
 //
 // # Loss
 //
-// A node that dies (its connection breaks, or it is silent for PS_HEARTBEAT_TIMEOUT)
-// is an error for whoever waits for it, and the error names it; so is the scheduler's
-// death for everybody. With lock-step batches (STEPVAN_BATCH=lockstep) a cluster works
-// as one: no batch can be complete any more, so the death of any worker or server ends
-// the operations of all nodes with an error that names it. With the other policies
-// only exchanges with the dead node fail, and the others go on. A node that stops has
-// left and is not dead; one that is closed without Stop is.
+// An instance is dead when its connection breaks, or when it is silent for PS_HEARTBEAT_TIMEOUT. Operations that need
+// it return an error that names it. The death of the scheduler ends the operations of all nodes.
+//
+// With lock-step batches (STEPVAN_BATCH=lockstep) a cluster works as one. No batch can be complete after a death, so
+// the death of any worker or server ends the operations of all nodes. With the other policies only exchanges with the
+// dead instance fail. A node that stops has left and is not dead. A node that is closed without Stop is dead for the
+// others.
 //
 // # Mistakes of this library
 //
-// A panic on a goroutine of the node, or in a wait of the program, ends the node: its waits and operations return an
-// *InternalError, its connections break without a goodbye, so that the others see it die, and Stop returns the error at once. Then
-// the panic goes on and ends the process, as with any Go package: the trace is seen, and nothing works on with a state that
-// nobody knows. A program for which one node is not all sets ContainPanics: the panic ends there, its report with the stack is
-// in the log, and the rest of the process lives. That is what C and Python get. Tensors of operations that were under way may stay
-// held by the node.
+// A panic on a goroutine of the node, or in a wait of the program, ends the node. Its operations return a
+// [stepvan.InternalError]. Its connections break without a goodbye, so that the other nodes see it die. Stop returns
+// the error at once. Then the panic goes up and ends the process, as with any Go package.
 //
-// A lock that the panic has left locked keeps the node from being closed. Calls may wait for it; after five seconds the process
-// ends, and its last words name version, node, peer and operation. What Go's runtime itself cannot go on from ("fatal error") ends the process in any case.
+// With [ContainPanics] the panic ends the node and not the process. The report with the stack is in the log. Bindings
+// to C and Python use this. The node may keep tensors of operations that were under way.
 //
-// A panic in a call that does not wait (PushPull, Respond) is the program's to recover, or not; one that recovers it says so by Node.Panicked.
-// Callbacks of the program run on the driver, and count as its part. STEPVAN_PANIC_AFTER rehearses all this.
+// A panic may leave a lock locked, so that the node cannot be closed. Calls may wait for that lock. The process ends
+// after five seconds, and its last words name version, node, peer and operation. A "fatal error" of Go's runtime always
+// ends the process.
+//
+// A panic in a call that does not wait ([Node.PushPull], [Node.Respond]) is the program's to recover. A program that
+// recovers it calls [Node.Panicked]. Callbacks of the program run on the driver, and count as its part. The setting
+// STEPVAN_PANIC_AFTER rehearses all this.
 //
 // # Stop
 //
-// Stop of a worker says goodbye to its servers at once: its requests should have been
-// waited for. A server whose workers have all said goodbye gets ErrClosed from
-// GetBatch, which is the time to call Stop there. Stop then waits until every node that
-// lives has called it; the scheduler leaves last.
+// [Node.Stop] of a worker says goodbye to its servers at once, so the program waits for its exchanges before.
+// [Node.GetBatch] of a server returns [stepvan.ErrClosed] when all its workers have said goodbye: then the program
+// calls Stop there. Stop waits until every living node has called it. The scheduler leaves last.
 //
 // # Threads and memory
 //
-// All methods of Node may be called from any goroutine. Who owns tensors, chunks and
-// handlers, and until when, is said in packages worker and server, whose types are
-// published here under their own names.
+// All methods of [Node] may be called from any goroutine. The tensors of an exchange are borrowed until its [Handle]
+// completes, those of a respond until its [Response] is done. The memory of a [Request] is the program's until it
+// responds. Nothing is global: any number of nodes live in one process.
 package ps

@@ -135,7 +135,7 @@ func (c *client) check(servers []ps.Rank) error {
 func (c *client) run(ctx context.Context, exchanges int) error {
 	var ranks []ps.Rank
 	for _, p := range c.node.Peers() {
-		if p.Role.String() == "server" {
+		if string(p.Role) == "server" {
 			ranks = append(ranks, ps.Rank(p.Rank))
 		}
 	}

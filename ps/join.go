@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/worker"
@@ -16,32 +17,32 @@ func (m *member) join(ctx context.Context) error {
 	var own []string
 	var err error
 	if m.server != nil {
-		if own, err = m.listen(ctx); err != nil {
+		if own, err = m.net.Listen(ctx); err != nil {
 			return err
 		}
 	}
-	if err := m.office.Join(ctx, m.site.scheduler(), own); err != nil {
+	if err := m.office.Join(ctx, m.net.Scheduler(), own); err != nil {
 		return err
 	}
-	m.who.rank.Store(int64(m.office.Self().Rank))
+	m.id.rank.Store(int64(m.office.Self().Rank))
 	m.link.SetEpoch(m.office.Epoch())
-	if err := m.meet(ctx); err != nil {
+	if err := m.connectPeers(ctx); err != nil {
 		return err
 	}
-	stop := m.remind(func() string { return "the others at the start barrier" })
+	stop := m.logWaiting(func() string { return "the others at the start barrier" })
 	defer stop()
 	if err := m.office.Barrier(ctx, Servers|Workers, true); err != nil {
 		return err
 	}
-	if all := m.among(m.met.end()); len(all) > 0 {
+	if all := m.among(m.opened.end()); len(all) > 0 {
 		m.log.Info().Msg(all.String())
 	}
 	return nil
 }
 
-// meet tells the worker or server whom it is paired with. Without peers there is
-// nothing to tell: operations answer that.
-func (m *member) meet(ctx context.Context) error {
+// connectPeers tells the worker or server its peers, and connects a worker with them. Without peers there is nothing to
+// do: operations return an error then.
+func (m *member) connectPeers(ctx context.Context) error {
 	peers := m.office.Peers()
 	rank := m.office.Self().Rank
 	if len(peers) == 0 {
@@ -67,17 +68,17 @@ func (m *member) meet(ctx context.Context) error {
 	return m.worker.Join(rank, servers)
 }
 
-// dialing bounds the connections that are being made at a time.
-const dialing = 32
+// parallelDials is how many connections are made at a time.
+const parallelDials = 32
 
 // dialAll connects with all peers. What was opened before an error is closed with the link.
 func (m *member) dialAll(ctx context.Context, peers []Peer) ([]*link.Session, error) {
 	var next atomic.Int64
 	open := make([]atomic.Bool, len(peers))
-	stop := m.remind(func() string { return "connections with " + strings.Join(closed(peers, open), ", ") })
+	stop := m.logWaiting(func() string { return "connections with " + strings.Join(notConnected(peers, open), ", ") })
 	defer stop()
 	sessions := make([]*link.Session, len(peers))
-	tasks := make([]func(context.Context) error, min(dialing, len(peers)))
+	tasks := make([]func(context.Context) error, min(parallelDials, len(peers)))
 	for t := range tasks {
 		tasks[t] = func(ctx context.Context) error {
 			for i := next.Add(1) - 1; i < int64(len(peers)); i = next.Add(1) - 1 {
@@ -91,20 +92,29 @@ func (m *member) dialAll(ctx context.Context, peers []Peer) ([]*link.Session, er
 			return nil
 		}
 	}
-	return sessions, m.node.together(ctx, tasks...)
+	return sessions, m.node.inParallel(ctx, tasks...)
 }
 
-// few is how many nodes a line names at most.
-const few = 8
+// dial opens the session with one server.
+func (m *member) dial(ctx context.Context, p Peer) (*link.Session, error) {
+	s, err := m.net.Dial(ctx, p)
+	if err != nil {
+		return nil, &stepvan.OpError{Op: "connect " + m.office.Self().String(), Peer: p.String(), Err: err}
+	}
+	return s, nil
+}
 
-// closed names the peers whose connection is not open.
-func closed(peers []Peer, open []atomic.Bool) []string {
+// maxListed is how many peers a line names at most.
+const maxListed = 8
+
+// notConnected names the peers whose connection is not open.
+func notConnected(peers []Peer, open []atomic.Bool) []string {
 	var names []string
 	for i, p := range peers {
 		if open[i].Load() {
 			continue
 		}
-		if len(names) == few {
+		if len(names) == maxListed {
 			return append(names, "...")
 		}
 		names = append(names, p.String())
@@ -112,14 +122,14 @@ func closed(peers []Peer, open []atomic.Bool) []string {
 	return names
 }
 
-// reminder is the time between lines that say what a start waits for.
-const reminder = 5 * time.Second
+// waitingEvery is the time between lines that say what a start waits for.
+const waitingEvery = 5 * time.Second
 
-// remind logs every few seconds what the start waits for, until stopped.
-func (m *member) remind(what func() string) (stop func()) {
+// logWaiting logs every few seconds what the start waits for, until stopped.
+func (m *member) logWaiting(what func() string) (stop func()) {
 	begun, end := time.Now(), make(chan struct{})
 	go func() {
-		t := time.NewTicker(reminder)
+		t := time.NewTicker(waitingEvery)
 		defer t.Stop()
 		for {
 			select {

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/sparing"
 )
 
 // newLogger writes to standard error: text for people on a terminal, else JSON.
@@ -31,20 +32,20 @@ func stamp(e *zerolog.Event, _ zerolog.Level, _ string) {
 	e.Str(zerolog.TimestampFieldName, time.Now().Format("2006-01-02T15:04:05.000Z07:00"))
 }
 
-// badge adds who speaks to each line. The rank is -1 until the scheduler has given it.
-type badge struct {
+// identity adds role and rank to each line of the log. The rank is -1 until the scheduler has given it.
+type identity struct {
 	role string
 	rank atomic.Int64
 }
 
-func newBadge(role string, rank int) *badge {
-	b := &badge{role: role}
+func newIdentity(role string, rank int) *identity {
+	b := &identity{role: role}
 	b.rank.Store(int64(rank))
 	return b
 }
 
 // String reads "worker 3"; "worker" before the rank is known.
-func (b *badge) String() string {
+func (b *identity) String() string {
 	if r := b.rank.Load(); r >= 0 && b.role != string(RoleScheduler) {
 		return fmt.Sprintf("%s %d", b.role, r)
 	}
@@ -52,9 +53,21 @@ func (b *badge) String() string {
 }
 
 // Run implements zerolog.Hook.
-func (b *badge) Run(e *zerolog.Event, _ zerolog.Level, _ string) {
+func (b *identity) Run(e *zerolog.Event, _ zerolog.Level, _ string) {
 	e.Str("role", b.role)
 	if r := b.rank.Load(); r >= 0 {
 		e.Int64("rank", r)
+	}
+}
+
+// starvedEvery is the time between two lines that say that descriptors have run out.
+const starvedEvery = time.Minute
+
+func newStarvedLines() *sparing.Lines { return sparing.New(1, starvedEvery, func(int) {}) }
+
+// starved is called by vans when no descriptor is left for a peer that connects.
+func (n *Node) starved(err error) {
+	if n.starvedLines.Allow() {
+		n.log.Error().Msg(err.Error())
 	}
 }

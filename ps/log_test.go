@@ -29,7 +29,7 @@ func TestTheSchedulerSaysThatItIsBound(t *testing.T) {
 	}
 }
 
-// Every line says who speaks, and the rank once it is known.
+// Every line has the role, and the rank once it is known.
 func TestLinesSayWhoSpeaks(t *testing.T) {
 	log := &journal{}
 	c := start(t, overTCP, shape{workers: 1, servers: 1, opts: []ps.Option{ps.WithLogger(zerolog.New(log))}})

@@ -3,30 +3,30 @@ package ps
 import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/postoffice"
 )
 
-// dead takes in the postoffice's verdict on a node of the cluster, on the driver.
+// dead is called on the driver when the postoffice knows that an instance died.
 func (m *member) dead(p Peer, err error) {
 	m.node.options.onDead(p, err)
 	m.link.SetEpoch(m.office.Epoch())
 	m.link.Expel(p.ID, err)
-	if p.Role == postoffice.RoleScheduler || m.node.settings.Batch == config.BatchLockstep {
-		m.node.lose(clusterError(p, err))
+	if p.Role == RoleScheduler || m.node.settings.Batch == config.BatchLockstep {
+		m.node.failOperations(clusterError(p, err))
 	}
 }
 
-// clusterError is why the cluster no longer works, with who died as the peer: of the scheduler the postoffice says so itself.
+// clusterError is why the cluster no longer works, with the instance that died as the peer. The postoffice has named
+// the scheduler itself.
 func clusterError(p Peer, err error) error {
-	if p.Role == postoffice.RoleScheduler {
+	if p.Role == RoleScheduler {
 		return err
 	}
 	return &stepvan.OpError{Op: "cluster", Peer: p.Name(), Err: err}
 }
 
-// lose ends the work of the node: the cluster cannot do without who is gone.
-func (n *Node) lose(cause error) {
-	n.fail(cause)
+// failOperations ends the work of the node: the cluster cannot do without the instance that cause names.
+func (n *Node) failOperations(cause error) {
+	n.life.failed.set(cause)
 	for _, m := range n.members {
 		if m.worker != nil {
 			m.worker.Fail(n.Err())
@@ -35,5 +35,5 @@ func (n *Node) lose(cause error) {
 			m.server.Fail(n.Err())
 		}
 	}
-	n.end()
+	n.life.ended.set(nil)
 }

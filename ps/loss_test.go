@@ -14,7 +14,7 @@ import (
 // lossBound is how long everybody may take to learn of a death.
 const lossBound = 2 * time.Second
 
-// Whoever waits for anything gets an error that names the process that was killed.
+// Every wait ends with an error that names the process that was killed.
 func TestKilledProcesses(t *testing.T) {
 	for _, c := range []struct {
 		name           string
@@ -41,7 +41,7 @@ func TestKilledProcesses(t *testing.T) {
 	}
 }
 
-// Errors carry who died as their peer, not only in their text.
+// Errors have the instance that died as their peer, not only in their text.
 func TestErrorsAreAboutTheDead(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -130,8 +130,8 @@ func TestProcessesOfOtherNamespacesShare(t *testing.T) {
 	}
 }
 
-// Who cannot share memory with the others is reached over a Unix socket, or over TCP where it sees none, and says why, also
-// to its peer; where shared memory is demanded that is an error of the pair.
+// Who cannot share memory with the others is reached over a Unix socket, or over TCP where it sees none, and says why,
+// also to its peer; where shared memory is demanded that is an error of the pair.
 func TestProcessesThatCannotShare(t *testing.T) {
 	root(t)
 	dir := short(t)
@@ -157,7 +157,7 @@ func TestProcessesThatCannotShare(t *testing.T) {
 			reason := strings.TrimPrefix(vans["worker 1"], "server 0: "+c.van+" (shm: ")
 			require.NotEqual(t, vans["worker 1"], reason, vans["worker 1"])
 			require.Contains(t, reason, c.want)
-			require.Contains(t, vans["server 0"], "worker 1: "+c.van+" (shm: "+strings.TrimSuffix(reason, ")")+", says the worker)")
+			require.Contains(t, vans["server 0"], "worker 1: "+c.van+" (shm: "+strings.TrimSuffix(reason, ")")+", reported by the worker)")
 			f.all(limited(t), "done")
 
 			fit = func(n string, cmd *exec.Cmd) { temporary(dir)(n, cmd); in("worker 0", c.change)(n, cmd) }
@@ -182,7 +182,7 @@ func TestProcessesWithoutMemoryFiles(t *testing.T) {
 	}{
 		"a worker": {in("worker 1", deny), func(*ps.Settings) {}, map[string]string{
 			"worker 0": "server 0: shm (same machine)", "worker 1": "server 0: unix (shm: ",
-			"server 0": "worker 1: unix (shm: start over shm: shm: creating 4096 bytes of shared memory: operation not permitted, says the worker)",
+			"server 0": "worker 1: unix (shm: start over shm: shm: creating 4096 bytes of shared memory: operation not permitted, reported by the worker)",
 		}},
 		"a server": {in("server 0", deny), func(*ps.Settings) {}, map[string]string{
 			"worker 0": "server 0: unix (shm: not offered there)", "server 0": "workers 0-1: unix (shm: ",
@@ -220,7 +220,7 @@ func TestProcessesOfAnotherUserWithinReach(t *testing.T) {
 	f := raise(t, byChoice, shape{workers: 2, servers: 1, fit: fit}, "serve", "work", 20)
 	vans := f.vans()
 	require.Equal(t, "server 0: unix (shm: other user)", vans["worker 0"])
-	require.Equal(t, "workers 0-1: unix (shm: other user, says the worker)", vans["server 0"])
+	require.Equal(t, "workers 0-1: unix (shm: other user, reported by the worker)", vans["server 0"])
 	f.all(limited(t), "done")
 	require.Empty(t, sockets(t, dir))
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/progress"
+	"github.com/stepvan/stepvan/internal/reach"
 	"github.com/stepvan/stepvan/postoffice"
 	"github.com/stepvan/stepvan/server"
-	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
 	"github.com/stepvan/stepvan/worker"
 )
@@ -21,30 +21,28 @@ import (
 // its own. A joint node has two. The fields of other roles are nil.
 type member struct {
 	node *Node
-	role config.Role
-	site site
-	who  *badge
+	role Role
+	id   *identity
 	log  zerolog.Logger
 
-	pool      *tensor.Allocator // memory of messages that no registered buffer receives
-	link      *link.Transport
-	shm       sharing
+	net       *reach.Endpoint
+	link      *link.Transport // of net
 	scheduler *postoffice.Scheduler
 	office    *postoffice.Office
 	worker    *worker.Worker
 	server    *server.Server
 	ring      *trace.Ring
 	sessions  []*link.Session // that a worker has opened
-	met       meetings
+	opened    startSessions
 }
 
-func newMember(n *Node, role config.Role) *member {
+func newMember(n *Node, role Role) *member {
 	rank := -1
 	if role != RoleScheduler {
 		rank = n.settings.Rank()
 	}
-	who := newBadge(string(role), rank)
-	return &member{node: n, role: role, site: n.site, who: who, log: n.log.Hook(who)}
+	id := newIdentity(string(role), rank)
+	return &member{node: n, role: role, id: id, log: n.log.Hook(id)}
 }
 
 // name reads "worker 3"; "worker" before the rank is known.
@@ -55,29 +53,23 @@ func (m *member) name() string {
 	return string(m.role)
 }
 
-// reminders is how often a peer may be told what it leaves unacknowledged between two signs of life: what has vanished is
-// then noticed long before anybody would take the peer for dead.
-const reminders = 4
-
 // open makes the member's link, which asks admit about peers.
 func (m *member) open(admit func(link.Identity) error) (err error) {
 	s := m.node.settings
-	if m.pool, err = tensor.NewAllocator(tensor.Options{
-		Name: "stepvan " + string(m.role) + " pool", MaxBytes: int64(s.PoolBytes), MaxBytesSetting: "STEPVAN_POOL_BYTES", HugePages: hugePagesOf(s),
-		Near: m.node.placed.near(),
-	}); err != nil {
-		return err
-	}
 	if m.role == RoleScheduler {
-		m.met.end() // it tells nobody
+		m.opened.end() // it tells nobody
 	}
-	m.link, err = link.NewTransport(link.Options{
-		Remind: s.HeartbeatInterval / reminders,
-		Vans:   m.vans(), Memory: m.pool, Limits: limitsOf(s),
-		Visitors: len(m.vans()) * visitorsOf(s, files()), PieceBytes: int64(s.PieceBytes), CreditBytes: int64(s.CreditBytes),
-		Progress: m.progress(), Admit: admit, Opened: m.met.add, Reason: m.tell, Log: m.log,
-		Rehearsal: link.Rehearsal{After: s.PanicAfter, Locked: s.PanicLocked},
+	m.net, err = reach.Open(reach.Options{
+		Settings: s, Role: m.role, Network: m.node.options.network, Memory: m.node.memory, Near: m.node.placed.near(),
+		Starved: m.node.starved, Shm: m.node.options.shm, Log: m.log,
+		Link: link.Options{
+			Progress: m.progress(), Admit: admit, Opened: m.opened.add,
+			Rehearsal: link.Rehearsal{After: s.PanicAfter, Locked: s.PanicLocked},
+		},
 	})
+	if err == nil {
+		m.link = m.net.Link
+	}
 	return err
 }
 
@@ -101,13 +93,13 @@ func (m *member) build() (err error) {
 		return m.buildScheduler()
 	case RoleWorker:
 		m.worker = worker.New(m.link, worker.Options{
-			Routing: routingOf(s), Handles: s.Handles, Outstanding: s.Outstanding, InPlaceBytes: inPlaceOf(s),
-			Files: memories{m.node.memory, m.pool}, CheckBorrowed: s.CheckBorrowed, Trace: m.ring, Log: m.log,
+			Routing: s.Routing, Handles: s.Handles, Outstanding: s.Outstanding, InPlaceBytes: inPlaceOf(s),
+			Files: m.net.Memories(), CheckBorrowed: s.CheckBorrowed, Trace: m.ring, Log: m.log,
 		})
 	default:
 		if m.server, err = server.New(m.link, server.Options{
-			Policy: policyOf(s), Handles: s.Handles, PoolLimit: int64(s.PoolBytes),
-			Memory: m.pool, CheckBorrowed: s.CheckBorrowed, Trace: m.ring, Log: m.log,
+			Policy: s.Policy(), Handles: s.Handles, PoolLimit: int64(s.PoolBytes),
+			Memory: m.net.Pool, CheckBorrowed: s.CheckBorrowed, Trace: m.ring, Log: m.log,
 		}); err != nil {
 			return err
 		}
@@ -119,24 +111,20 @@ func (m *member) buildScheduler() (err error) {
 	s := m.node.settings
 	m.scheduler, err = postoffice.NewScheduler(m.link, postoffice.SchedulerOptions{
 		Workers: s.NumWorkerInstances(), Servers: s.NumServerInstances(), GroupSize: s.GroupSize,
-		Pairing: pairingOf(s), Shared: sharedOf(s), StartTimeout: s.StartTimeout,
+		Pairing: s.Pairing, Shared: sharedOf(s), StartTimeout: s.StartTimeout,
 		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTimeout: s.HeartbeatTimeout,
-		Meeting: m.site.meeting(), Host: hostName(), PID: os.Getpid(), Recover: m.recover, Log: m.log,
+		Meeting: m.net.Meeting(), Host: reach.HostName(), PID: os.Getpid(), Recover: m.recover, Log: m.log,
 	})
 	return err
 }
 
 func (m *member) buildOffice() (err error) {
 	s := m.node.settings
-	role := postoffice.RoleWorker
-	if m.role == RoleServer {
-		role = postoffice.RoleServer
-	}
 	m.office, err = postoffice.NewOffice(m.link, postoffice.OfficeOptions{
-		Role: role, Rank: stepvan.Rank(s.Rank()), Instance: postoffice.LocalRank(s.Instance()),
+		Role: m.role, Rank: stepvan.Rank(s.Rank()), Instance: postoffice.LocalRank(s.Instance()),
 		GroupSize: s.GroupSize, Shared: sharedOf(s),
 		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTimeout: s.HeartbeatTimeout,
-		OnDead: m.dead, Meeting: m.site.meeting(), Host: hostName(), PID: os.Getpid(), Recover: m.recover, Log: m.log,
+		OnDead: m.dead, Meeting: m.net.Meeting(), Host: reach.HostName(), PID: os.Getpid(), Recover: m.recover, Log: m.log,
 	})
 	return err
 }
@@ -148,12 +136,6 @@ func (m *member) admit(peer link.Identity) error {
 	return m.office.Admit(peer)
 }
 
-// hostName is this machine for messages; a machine without a name has none there.
-func hostName() string {
-	name, _ := os.Hostname()
-	return name
-}
-
 // start brings the member into the cluster.
 func (m *member) start(ctx context.Context) error {
 	if m.scheduler != nil {
@@ -163,7 +145,7 @@ func (m *member) start(ctx context.Context) error {
 }
 
 func (m *member) openScheduler(ctx context.Context) error {
-	port, err := m.site.listenScheduler(ctx, m.link)
+	port, err := m.net.ListenAsScheduler(ctx)
 	if err != nil {
 		return err
 	}
@@ -173,4 +155,42 @@ func (m *member) openScheduler(ctx context.Context) error {
 	m.node.settings.RootPort = port
 	m.node.options.onListen(port)
 	return m.scheduler.Start(ctx)
+}
+
+// progressOf is how the waits of a node wait.
+func progressOf(s *Settings, p *placement) progress.Options {
+	o := progress.Options{Cores: p.share(), Bind: p.bind()}
+	switch s.Progress {
+	case config.ProgressSpin:
+		o.Mode = progress.Spin
+	case config.ProgressPark:
+		o.Mode = progress.Park
+	}
+	return o
+}
+
+// sharedOf are the settings on which all nodes must agree.
+func sharedOf(s *Settings) []postoffice.Setting {
+	pairs := s.Shared()
+	out := make([]postoffice.Setting, len(pairs))
+	for i, p := range pairs {
+		out[i] = postoffice.Setting(p)
+	}
+	return out
+}
+
+// ringOf keeps the entries of a trace; nil keeps none.
+func ringOf(s *Settings) *trace.Ring {
+	if s.TraceEvents == 0 {
+		return nil
+	}
+	return trace.NewRing(s.TraceEvents)
+}
+
+// inPlaceOf is the size for the worker, where 0 stands for a default and a negative size for none.
+func inPlaceOf(s *Settings) int {
+	if s.InPlaceBytes == 0 {
+		return -1
+	}
+	return int(s.InPlaceBytes)
 }

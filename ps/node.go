@@ -1,47 +1,34 @@
 package ps
 
 import (
-	"context"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/rs/zerolog"
 
-	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/sparing"
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// Node is a started node. All methods may be called from any goroutine.
+// Node is a started node of a cluster: make it with [Start]. All methods may be called from any goroutine.
 type Node struct {
-	settings *Settings
-	options  options
-	site     site
-	log      zerolog.Logger
-	hungry   *sparing.Lines // of the log, about descriptors that have run out
-	placed   *placement
-	memory   *tensor.Allocator
-	members  []*member
+	settings     *Settings
+	options      options
+	log          zerolog.Logger
+	starvedLines *sparing.Lines // of the log, about descriptors that have run out
+	placed       *placement
+	memory       *tensor.Allocator
+	members      []*member
 
-	failed context.Context // its cause is why the cluster no longer works; not for waiting with
-	fail   context.CancelCauseFunc
-	over   atomic.Bool   // Stop has been called
-	done   chan struct{} // stopped or failed
-	ended  atomic.Bool   // done is closed
-
-	stopped chan struct{} // Stop is complete
-
-	broken  atomic.Pointer[stepvan.InternalError] // the panic that has ended the node
-	fallen  chan struct{}                         // after that, everything is closed
+	life    *lifecycle
 	closing sync.Once
 }
 
-// Role is that of the settings: RoleJoint for a worker and a server in one process.
+// Role is that of the settings: [RoleJoint] for a worker and a server in one process.
 func (n *Node) Role() Role { return n.settings.Role }
 
-// Rank is the rank of this instance within its role: of a joint node, the worker's
-// (Server().Rank() tells the other). The scheduler's is 0.
+// Rank is the rank of this instance within its role. Of a joint node it is the worker's: Server().Rank() is the other.
+// The rank of the scheduler is 0.
 func (n *Node) Rank() Rank {
 	if o := n.members[0].office; o != nil {
 		return o.Self().Rank
@@ -58,7 +45,7 @@ func (n *Node) String() string {
 	return strings.Join(names, " and ")
 }
 
-// Worker is the worker of this node, nil where it is none.
+// Worker is the worker of this node. It is nil for a server and the scheduler.
 func (n *Node) Worker() *Worker {
 	for _, m := range n.members {
 		if m.worker != nil {
@@ -68,7 +55,7 @@ func (n *Node) Worker() *Worker {
 	return nil
 }
 
-// Server is the server of this node, nil where it is none.
+// Server is the server of this node. It is nil for a worker and the scheduler.
 func (n *Node) Server() *Server {
 	for _, m := range n.members {
 		if m.server != nil {
@@ -78,12 +65,12 @@ func (n *Node) Server() *Server {
 	return nil
 }
 
-// Memory is where the program takes tensors from. What is still out when the node stops
-// stays usable.
+// Memory makes tensors that the node and its peers on this machine can share. Tensors that the program still has when
+// the node stops stay usable.
 func (n *Node) Memory() *tensor.Allocator { return n.memory }
 
-// Peers lists whom this node exchanges tensors with: a worker's servers, a server's
-// workers, by rank; both for a joint node. The scheduler's are all nodes that live.
+// Peers lists the instances that this node exchanges tensors with, by rank: the servers of a worker, the workers of a
+// server, both for a joint node. For the scheduler it lists all instances that live.
 func (n *Node) Peers() []Peer {
 	var out []Peer
 	for _, m := range n.members {
@@ -95,24 +82,10 @@ func (n *Node) Peers() []Peer {
 	return out
 }
 
-// Done is closed when the node can work no more: after Stop, after a panic of this library, or when a node died that
-// the cluster cannot do without. Err tells which.
-func (n *Node) Done() <-chan struct{} { return n.done }
+// Done is closed when the node can work no more: after Stop, after a panic of this library, or when an instance died
+// that the cluster cannot do without. [Node.Err] tells which.
+func (n *Node) Done() <-chan struct{} { return n.life.ended.Done() }
 
-// Err is why the cluster no longer works, an *OpError whose Peer is who died; or an *InternalError of this node: nil while it does, and
-// after a Stop in order.
-func (n *Node) Err() error {
-	if e := n.broken.Load(); e != nil {
-		return e
-	}
-	if n.failed.Err() == nil {
-		return nil
-	}
-	return context.Cause(n.failed)
-}
-
-func (n *Node) end() {
-	if n.ended.CompareAndSwap(false, true) {
-		close(n.done)
-	}
-}
+// Err is why the node can work no more: an [stepvan.OpError] whose Peer is the instance that died, or the
+// [stepvan.InternalError] of this node. It is nil while the node works, and after a Stop in order.
+func (n *Node) Err() error { return n.life.err() }

@@ -3,147 +3,174 @@ package ps
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/stepvan/stepvan"
-	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// PushPull sends every push tensor to the servers and has them write the pull tensors, with
-// the routing of the settings; with broadcast the pull tensors are server-major. It never
-// blocks: the handle tells the end, until which the tensors are borrowed; after a failure, until no
-// server reaches them (package worker has the rule, and Do holds it). Errors are those
-// of worker.Worker.Do. 0 allocations.
+// PushPull sends every push tensor to the servers, and has them write the pull tensors. The routing is that of the
+// settings. With [Broadcast] every server gets all pushes, and the pull tensors are server-major. PushPull never
+// blocks: the [Handle] tells when the exchange has completed. The tensors are borrowed until then: see [Exchange]. 0
+// allocations.
+//
+// Errors, with which nothing was sent:
+//   - [stepvan.ErrInvalid]: an argument contradicts the contract;
+//   - [stepvan.ErrBusy]: a push key still has an unanswered push, or a server may still use the memory of a tensor
+//     for an exchange that has failed;
+//   - [stepvan.ErrWouldBlock]: a queue is full. Wait for a handle, then try again;
+//   - [stepvan.ErrPeerLost] in an [stepvan.OpError] that names the server;
+//   - [stepvan.ErrClosed]: the node was stopped, or the memory of a tensor was closed.
 func (n *Node) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []tensor.Tensor, pullKeys []tensor.Key) (Handle, error) {
 	w, err := n.asWorker("push_pull")
 	if err != nil {
 		return Handle{}, err
 	}
 	h, err := w.PushPull(push, pushKeys, pull, pullKeys)
-	return h, n.unlessBroken("push_pull", err)
+	return h, n.preferPanic("push_pull", err)
 }
 
-// Do is PushPull with everything that can be said of an exchange: named servers, pulls of
-// variable length, a label for traces. The exchange is read during the call only.
+// Do sends an exchange. Unlike [Node.PushPull] it can route it otherwise, name servers, accept pulls of variable length
+// and set a label for traces. Errors are those of PushPull. 0 allocations.
 func (n *Node) Do(x *Exchange) (Handle, error) {
 	w, err := n.asWorker("push_pull")
 	if err != nil {
 		return Handle{}, err
 	}
 	h, err := w.Do(x)
-	return h, n.unlessBroken("push_pull", err)
+	return h, n.preferPanic("push_pull", err)
 }
 
-// GetBatch waits for requests of the paired workers, by the policy. Being idle is no
-// error. It ends with ErrClosed when every paired worker has stopped. Errors are those of
-// server.Server.GetBatch.
+// GetBatch waits until the policy is met by requests of the paired workers, and returns one request of each worker that
+// has one. It waits as long as the workers live, or until ctx ends.
+//
+// Errors:
+//   - [stepvan.ErrClosed]: every paired worker has stopped, or this node has;
+//   - [stepvan.ErrPeerLost] in an [stepvan.OpError] that names the worker without which the batch cannot be complete;
+//   - [stepvan.ErrRefused], with [LockStep]: this server had to refuse a request of the batch. The next one is
+//     complete;
+//   - [stepvan.ErrBusy]: another goroutine is in GetBatch;
+//   - [stepvan.ErrInvalid]: the policy does not fit the settings;
+//   - the error of ctx: the requests stay for the next call.
 func (n *Node) GetBatch(ctx context.Context, p Policy) (Batch, error) {
 	var b Batch
 	err := n.GetBatchInto(ctx, p, &b)
 	return b, err
 }
 
-// GetBatchInto is GetBatch into a batch whose memory is used again. 0 allocations in the
-// steady state.
+// GetBatchInto is [Node.GetBatch] into a batch whose memory is used again. 0 allocations in the steady state.
 func (n *Node) GetBatchInto(ctx context.Context, p Policy, b *Batch) error {
-	s, err := n.asCollector(p)
+	s, err := n.asBatchServer(p)
 	if err != nil {
 		return err
 	}
-	return n.named("get_batch", s.GetBatchInto(ctx, p, b))
+	return n.preferCause("get_batch", s.GetBatchInto(ctx, p, b))
 }
 
-// GetBatchFor is GetBatchInto with a limit of time in place of a context; negative means for ever.
+// GetBatchFor is [Node.GetBatchInto] with a limit of time in place of a context. A negative limit means none.
 // 0 allocations in the steady state.
 func (n *Node) GetBatchFor(d time.Duration, p Policy, b *Batch) error {
-	s, err := n.asCollector(p)
+	s, err := n.asBatchServer(p)
 	if err != nil {
 		return err
 	}
-	return n.named("get_batch", s.GetBatchFor(d, p, b))
+	return n.preferCause("get_batch", s.GetBatchFor(d, p, b))
 }
 
-// asCollector is the server that may get batches by the policy.
-func (n *Node) asCollector(p Policy) (*Server, error) {
+// asBatchServer is the server that may get batches by the policy.
+func (n *Node) asBatchServer(p Policy) (*Server, error) {
 	s, err := n.asServer("get_batch")
-	if err == nil && p == LockStep && n.settings.Routing != config.RoutingBroadcast {
+	if err == nil && p == LockStep && n.settings.Routing != stepvan.Broadcast {
 		return nil, errs.Invalid("get_batch in lock-step needs every worker to push to every server: set STEPVAN_ROUTING=broadcast, or take ps.AnyReady or ps.AtLeast")
 	}
 	return s, err
 }
 
-// Respond answers the pulls of one request of a batch, in their order, once. It returns
-// at once: the tensors are borrowed until the Response is done, and a worker gets other numbers when they are changed
-// before (STEPVAN_CHECK_BORROWED=1 finds that). RespondCopy gives them back. Errors, with which nothing
-// has been sent, are those of server.Server.Respond. A request that was not answered before Stop holds
-// its memory until it is responded to, which is then refused with ErrClosed. 0 allocations.
+// Respond answers the pulls of one request of a batch, in their order, once. A request without pulls is answered
+// without tensors. Respond never blocks. The tensors are borrowed until the [Response] is done: a worker gets wrong
+// numbers when the program changes them before (STEPVAN_CHECK_BORROWED=1 finds that). 0 allocations.
+//
+// Errors, with which nothing was sent:
+//   - [stepvan.ErrInvalid]: number or sizes of the tensors do not fit the pulls;
+//   - [stepvan.ErrStale]: the request was answered before;
+//   - [stepvan.ErrWouldBlock]: the queue to the worker is full. Wait for an earlier Response, then try again;
+//   - [stepvan.ErrPeerLost] in an [stepvan.OpError]: a death has ended the work of the cluster;
+//   - [stepvan.ErrClosed]: the node was stopped. The call gives back the memory of the request.
+//
+// That a worker was lost is not an error of Respond: the Response has it.
 func (n *Node) Respond(tensors []tensor.Tensor, h RequestID) (Response, error) {
 	s, err := n.asServer("respond")
 	if err != nil {
-		n.surrender(h)
+		n.releaseUnanswered(h)
 		return Response{}, err
 	}
 	r, err := s.Respond(tensors, h)
-	return r, n.unlessBroken("respond", err)
+	return r, n.preferPanic("respond", err)
 }
 
-// RespondVec cuts ret along dimension 0 into consecutive slices, slice i as long as like[i],
-// and answers handlers[i] with it: all of them or, on an error, none.
+// RespondVec cuts ret along dimension 0 into consecutive slices, slice i as long as like[i], and answers handlers[i]
+// with it. It answers all requests or, on an error, none. Errors are those of [Node.Respond].
 func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (Response, error) {
 	s, err := n.asServer("respond_vec")
 	if err != nil {
-		n.surrender(handlers...)
+		n.releaseUnanswered(handlers...)
 		return Response{}, err
 	}
 	r, err := s.RespondVec(ret, like, handlers)
-	return r, n.unlessBroken("respond_vec", err)
+	return r, n.preferPanic("respond_vec", err)
 }
 
-// RespondCopy is Respond for a program that uses its tensors again at once: they are the caller's again when it returns,
-// unless borrowed is true, when memory was short: then when the Response is done. See server.Server.RespondCopy. 0 allocations.
+// RespondCopy is [Node.Respond] for a program that uses its tensors again at once. They are the caller's when it
+// returns, unless memory was short: then borrowed is true, and they are the caller's when the [Response] is done. 0
+// allocations.
 func (n *Node) RespondCopy(tensors []tensor.Tensor, h RequestID) (r Response, borrowed bool, err error) {
 	s, err := n.asServer("respond")
 	if err != nil {
-		n.surrender(h)
+		n.releaseUnanswered(h)
 		return Response{}, false, err
 	}
 	r, borrowed, err = s.RespondCopy(tensors, h)
-	return r, borrowed, n.unlessBroken("respond", err)
+	return r, borrowed, n.preferPanic("respond", err)
 }
 
-// RespondVecCopy is RespondVec with what RespondCopy says of the tensor.
+// RespondVecCopy is [Node.RespondVec] which copies as [Node.RespondCopy] does.
 func (n *Node) RespondVecCopy(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (r Response, borrowed bool, err error) {
 	s, err := n.asServer("respond_vec")
 	if err != nil {
-		n.surrender(handlers...)
+		n.releaseUnanswered(handlers...)
 		return Response{}, false, err
 	}
 	r, borrowed, err = s.RespondVecCopy(ret, like, handlers)
-	return r, borrowed, n.unlessBroken("respond_vec", err)
+	return r, borrowed, n.preferPanic("respond_vec", err)
 }
 
-// RegisterRecvBuffer cuts t's bytes evenly over the lists: chunk i receives in place what
-// worker ranks[i] pushes with keys[i]. It waits until the workers know, for ten seconds at most: then the buffer is
-// registered all the same, and the error is a *PendingError, whose Buffer goes on waiting. Other errors
-// are those of server.Server.RegisterRecvBuffer.
+// RegisterRecvBuffer cuts the bytes of t evenly into chunks. Chunk i receives what worker ranks[i] pushes with keys[i],
+// without a copy where the van allows that. A chunk is the program's from the request that filled it until its respond.
+//
+// The call waits until the workers know of the chunks, for ten seconds at most. Then the buffer is registered all the
+// same, and the error is a [PendingError], on whose Buffer the program can wait. Other errors:
+//   - [stepvan.ErrInvalid]: the lists differ in length, t cannot be cut evenly, a rank is not that of a paired worker,
+//     or another registration holds the memory;
+//   - [stepvan.ErrBusy]: a request on a chunk that this one would replace is unanswered;
+//   - [stepvan.ErrClosed]: the node was stopped.
 func (n *Node) RegisterRecvBuffer(t tensor.Tensor, ranks []Rank, keys []tensor.Key) (*ReceiveBuffer, error) {
 	s, err := n.asServer("register_recv_buffer")
 	if err != nil {
 		return nil, err
 	}
 	reg, err := s.RegisterRecvBuffer(t, ranks, keys)
-	return reg, n.named("register_recv_buffer", err)
+	return reg, n.preferCause("register_recv_buffer", err)
 }
 
-// Barrier waits until every member of the group has called it: every instance or, when not
-// perInstance, one instance of every node. A joint node enters for each of its roles that
-// is in the group. It waits as long as the members live, or until ctx ends; then the next
-// Barrier over the same group continues this one.
+// Barrier waits until every member of the group has called it: every instance or, when not perInstance, one instance of
+// every node. A joint node enters for each of its roles that is in the group. Barrier waits as long as the members
+// live, or until ctx ends. The next Barrier over the same group then continues this one.
+//
+// Errors: [stepvan.ErrInvalid] when this node is not in the group, or another goroutine waits in the same barrier;
+// [stepvan.ErrPeerLost] when a member died or left; [stepvan.ErrClosed] after Stop; the error of ctx.
 func (n *Node) Barrier(ctx context.Context, group Group, perInstance bool) error {
-	if err := n.usable("barrier"); err != nil {
+	if err := n.life.usable("barrier"); err != nil {
 		return err
 	}
 	var tasks []func(context.Context) error
@@ -158,11 +185,11 @@ func (n *Node) Barrier(ctx context.Context, group Group, perInstance bool) error
 	if len(tasks) == 0 { // its role is not in the group, as the office says
 		return n.members[0].office.Barrier(ctx, group, perInstance)
 	}
-	return n.together(ctx, tasks...)
+	return n.inParallel(ctx, tasks...)
 }
 
 func (n *Node) asWorker(op string) (*Worker, error) {
-	if err := n.usable(op); err != nil {
+	if err := n.life.usable(op); err != nil {
 		return nil, err
 	}
 	if w := n.Worker(); w != nil {
@@ -175,20 +202,20 @@ func (n *Node) asServer(op string) (*Server, error) {
 	s := n.Server()
 	switch {
 	case s == nil:
-		if err := n.usable(op); err != nil {
+		if err := n.life.usable(op); err != nil {
 			return nil, err
 		}
 		return nil, errs.Invalid("%s is for servers, and this node is a %s: call it where DMLC_ROLE is server or joint", op, n.Role())
-	case n.over.Load() && !n.serving():
+	case !n.life.serving():
 		return nil, stoppedError(op)
 	}
-	return s, n.lost(op)
+	return s, n.life.failure(op)
 }
 
-// surrender has a server that was stopped give back the memory of requests that it can answer no more.
-func (n *Node) surrender(requests ...RequestID) {
+// releaseUnanswered has a server that was stopped give back the memory of requests that it can answer no more.
+func (n *Node) releaseUnanswered(requests ...RequestID) {
 	s := n.Server()
-	if s == nil || n.serving() {
+	if s == nil || n.life.serving() {
 		return
 	}
 	for _, h := range requests {
@@ -196,63 +223,34 @@ func (n *Node) surrender(requests ...RequestID) {
 	}
 }
 
-// serving reports whether Stop still waits for others, which this server may go on serving.
-func (n *Node) serving() bool {
-	select {
-	case <-n.stopped:
-		return false
-	default:
-		return true
-	}
-}
-
-// usable refuses operations after Stop, and after a loss that ended the cluster.
-func (n *Node) usable(op string) error {
-	if n.over.Load() {
-		return stoppedError(op)
-	}
-	return n.lost(op)
-}
-
-func stoppedError(op string) error {
-	return &stepvan.OpError{Op: op, Err: fmt.Errorf("this node was stopped: %w", stepvan.ErrClosed)}
-}
-
-// lost is the error of an operation when the cluster no longer works; its peer is who died.
-func (n *Node) lost(op string) error {
-	if cause := n.Err(); cause != nil {
-		return errs.Ended(op, cause)
-	}
-	return nil
-}
-
-// verdict is how long an operation that failed with a peer waits for the scheduler to say
-// who died first: the peer may have gone because of another.
-const verdict = 100 * time.Millisecond
-
-// unlessBroken prefers the panic that has ended the node to what follows from its being closed.
-func (n *Node) unlessBroken(op string, err error) error {
-	if err != nil && n.broken.Load() != nil {
-		return n.lost(op)
+// preferPanic replaces err, which may only follow from the node's end, by the panic that has ended it.
+func (n *Node) preferPanic(op string, err error) error {
+	if err != nil && n.life.broken.Load() != nil {
+		return n.life.failure(op)
 	}
 	return err
 }
 
-// named prefers the loss that ended the cluster, or the panic that ended the node, to what followed from it.
-func (n *Node) named(op string, err error) error {
-	err = n.unlessBroken(op, err)
-	if errors.Is(err, stepvan.ErrPeerLost) && n.told() {
-		return n.lost(op)
+// preferCause replaces err by the panic that has ended the node. If err is the loss of a peer, it waits for the
+// scheduler to say which loss came first, and replaces err by that one where it has ended the cluster.
+func (n *Node) preferCause(op string, err error) error {
+	err = n.preferPanic(op, err)
+	if errors.Is(err, stepvan.ErrPeerLost) && n.awaitDeathReport() {
+		return n.life.failure(op)
 	}
 	return err
 }
 
-// told reports whether a loss has ended the cluster, as the scheduler may be about to say.
-func (n *Node) told() bool {
-	t := time.NewTimer(verdict)
+// deathReportTime is how long the scheduler may take to say which instance died first: a peer may have gone because of
+// another.
+const deathReportTime = 100 * time.Millisecond
+
+// awaitDeathReport waits for a while, and reports whether a loss has ended the cluster.
+func (n *Node) awaitDeathReport() bool {
+	t := time.NewTimer(deathReportTime)
 	defer t.Stop()
 	select {
-	case <-n.failed.Done():
+	case <-n.life.failed.Done():
 		return true
 	case <-t.C:
 		return false

@@ -8,8 +8,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/affinity"
+	"github.com/stepvan/stepvan/internal/reach"
 )
 
 // placement is where the threads and the memory of a node are: wherever the system puts them, or, with
@@ -23,21 +23,13 @@ type placement struct {
 	log     zerolog.Logger
 }
 
-// coresOf are those to bind to, none when nothing is to be bound.
-func coresOf(s *Settings) affinity.Set {
-	if wanted, _ := s.Binds(); !wanted {
-		return affinity.Set{}
-	}
-	return affinity.Layout{PerSocket: s.CPUCoresPerSocket, PerDevice: s.CPUCoresPerGPU, Start: s.CPUStartOffset}.Cores(s.GPU)
-}
-
-// settleDown binds what can be bound at the start.
-func settleDown(s *Settings, log zerolog.Logger) (*placement, error) {
+// bindCores binds what can be bound at the start.
+func bindCores(s *Settings, log zerolog.Logger) (*placement, error) {
 	p := &placement{library: isLibrary(), release: func() error { return nil }, log: log}
-	if withoutCores(s) != "" { // which mild has warned of
+	if reach.WithoutCores(s) != "" { // reach.Check has warned of it
 		return p, nil
 	}
-	p.cores = coresOf(s)
+	p.cores = reach.Cores(s)
 	if p.cores.Len() == 0 {
 		return p, nil
 	}
@@ -51,45 +43,6 @@ func settleDown(s *Settings, log zerolog.Logger) (*placement, error) {
 	}
 	log.Info().Stringer("cores", p.cores).Ints("numa_nodes", p.nodes).Msgf("%s bound", map[bool]string{false: "threads of the process are", true: "thread of the background driver is"}[p.library])
 	return p, nil
-}
-
-// missingCores says which cores the process cannot have, "" when it can have all that it is to be bound to.
-func missingCores(s *Settings) string {
-	wanted, _ := s.Binds()
-	if !wanted {
-		return ""
-	}
-	cores := coresOf(s)
-	home, err := affinity.Home()
-	switch {
-	case err != nil:
-		return err.Error()
-	case cores.Len() == 0:
-		return fmt.Sprintf("device %d would get cores from %d on, which no machine has, and this process may use %v", s.GPU, affinity.MaxCores, home)
-	case cores.Minus(home).Len() > 0:
-		return fmt.Sprintf("device %d would get the cores %v, and this process may use %v", s.GPU, cores, home)
-	}
-	return ""
-}
-
-// withoutCores says which cores are missing where the node goes on without them, else "".
-func withoutCores(s *Settings) string {
-	if _, must := s.Binds(); must {
-		return ""
-	}
-	return missingCores(s)
-}
-
-// checkCores refuses cores that the process cannot have and must.
-func checkCores(s *Settings, o *options) error {
-	why := missingCores(s)
-	if _, must := s.Binds(); !must || why == "" {
-		return nil
-	}
-	key, value := s.Written(o.written, "STEPMESH_CPU_START_OFFSET", "STEPMESH_CPU_CORES_PER_GPU", "STEPMESH_CPU_CORES_PER_SOCKET", "STEPVAN_BIND_CPU_CORE", "STEPMESH_BIND_CPU_CORE")
-	return &stepvan.ConfigError{Key: key, Value: value, Reason: fmt.Sprintf(
-		"%s: set STEPMESH_CPU_START_OFFSET (%d), STEPMESH_CPU_CORES_PER_GPU (%d) and STEPMESH_CPU_CORES_PER_SOCKET (%d) so that they fit, or STEPVAN_BIND_CPU_CORE to auto, which goes on without the cores, or off",
-		why, s.CPUStartOffset, s.CPUCoresPerGPU, s.CPUCoresPerSocket)}
 }
 
 // findNodes looks which NUMA nodes the cores belong to.

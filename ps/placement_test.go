@@ -11,6 +11,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/affinity"
+	"github.com/stepvan/stepvan/internal/reach"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -41,7 +42,7 @@ func TestCoresThatAreNotThere(t *testing.T) {
 	require.Equal(t, "8000", wrong.Value)
 	require.ErrorContains(t, err, "8000-8004")
 	s.Role = ps.RoleScheduler
-	_, err = ps.Check(s)
+	_, err = reach.Check(&s, false, nil)
 	require.NoError(t, err, "the scheduler is not bound")
 }
 

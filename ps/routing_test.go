@@ -49,7 +49,7 @@ func (c *cluster) serving() (ended func()) {
 func TestRoutingByKey(t *testing.T) {
 	for _, van := range vans() {
 		t.Run(van.name, func(t *testing.T) {
-			c := start(t, van, shape{workers: 2, servers: 3, edit: func(s *ps.Settings) { anyReady(s); s.Routing = config.RoutingKey }})
+			c := start(t, van, shape{workers: 2, servers: 3, edit: func(s *ps.Settings) { anyReady(s); s.Routing = stepvan.ByKey }})
 			ended := c.serving()
 			const keys = 64
 			var owners [2][keys]byte
@@ -79,7 +79,7 @@ func TestRoutingByKey(t *testing.T) {
 }
 
 func TestNamedRouting(t *testing.T) {
-	c := start(t, overMem(), shape{workers: 1, servers: 3, edit: func(s *ps.Settings) { anyReady(s); s.Routing = config.RoutingNamed }})
+	c := start(t, overMem(), shape{workers: 1, servers: 3, edit: func(s *ps.Settings) { anyReady(s); s.Routing = stepvan.Named }})
 	ended := c.serving()
 	n := c.workers[0]
 	x := ps.Exchange{
@@ -111,7 +111,7 @@ func TestLockStepRefusesOtherRouting(t *testing.T) {
 
 func TestGetBatchRefusesLockStepBesideOtherRouting(t *testing.T) {
 	c := start(t, overMem(), shape{workers: 1, servers: 1, edit: func(s *ps.Settings) {
-		s.Routing, s.Batch = config.RoutingKey, config.BatchAny
+		s.Routing, s.Batch = stepvan.ByKey, config.BatchAny
 	}})
 	_, err := c.servers[0].GetBatch(limited(t), ps.LockStep)
 	require.ErrorIs(t, err, stepvan.ErrInvalid)
@@ -155,15 +155,15 @@ func TestVariablePulls(t *testing.T) {
 // With any-to-all pairing every worker instance reaches every server instance.
 func TestPairing(t *testing.T) {
 	for _, c := range []struct {
-		pairing config.Pairing
+		pairing stepvan.Pairing
 		servers int // that a worker is paired with
-	}{{config.PairingInstance, 2}, {config.PairingAll, 4}} {
+	}{{stepvan.PairInstance, 2}, {stepvan.PairAll, 4}} {
 		t.Run(string(c.pairing), func(t *testing.T) {
 			cl := start(t, overMem(), shape{workers: 1, servers: 2, group: 2, edit: func(s *ps.Settings) { s.Pairing = c.pairing }})
 			for i, n := range cl.workers {
 				require.Equal(t, c.servers, n.Worker().Servers())
 				for _, p := range n.Peers() {
-					if c.pairing == config.PairingInstance {
+					if c.pairing == stepvan.PairInstance {
 						require.Equal(t, i, int(p.LocalRank), "%s is paired with %s", n, p)
 					}
 				}
@@ -229,4 +229,13 @@ func TestBarriers(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A routing is a word, so a program can mistype it.
+func TestUnknownRouting(t *testing.T) {
+	c := startLocal(1, 1, nil)
+	defer c.stop()
+	_, err := c.workers[0].Do(&ps.Exchange{Routing: "keys", Push: []tensor.Tensor{numbersOf(1)}, PushKeys: []tensor.Key{1}})
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
+	require.ErrorContains(t, err, `"keys"`)
 }

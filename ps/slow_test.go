@@ -26,7 +26,7 @@ func soakLimit(t testing.TB) context.Context {
 	return ctx
 }
 
-// Who has nothing to do for many heartbeats is not lost, and neither is who is slow.
+// An instance that has nothing to do for many heartbeats is not lost, and neither is a slow one.
 func TestIdleAndSlowAreNoErrors(t *testing.T) {
 	for _, van := range vans() {
 		t.Run(van.name, func(t *testing.T) {

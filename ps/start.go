@@ -8,58 +8,62 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/reach"
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// Start makes a node of s, joins the cluster, connects with the paired nodes and passes the
-// start barrier over servers and workers; the scheduler's returns when all have. It
-// waits for the rest of the cluster until ctx ends or STEPVAN_START_TIMEOUT has passed,
-// and logs every few seconds who is missing.
+// Start makes a node of s, joins the cluster, connects with the peers and passes the start barrier over servers and
+// workers. The scheduler's Start returns when all have joined. Start waits for the rest of the cluster until ctx ends
+// or STEPVAN_START_TIMEOUT has passed, and logs every few seconds which instances are missing.
 //
-// Errors: *ConfigError for settings (several are joined), with the variable to change;
-// ErrRemote with the reason when the scheduler refuses this node; ErrPeerLost naming who died
-// meanwhile; one that wraps the context's error, with who is missing. Everything that was
-// opened is closed then.
+// Errors, with which everything is closed:
+//   - [stepvan.ConfigError], one for each wrong setting, joined: it names the variable to change;
+//   - [stepvan.ErrRemote]: the scheduler refuses this node, with its reason;
+//   - [stepvan.ErrPeerLost]: the instance that the error names died meanwhile;
+//   - the error of ctx, or [context.DeadlineExceeded] for the start timeout, with the instances that are missing.
 func Start(ctx context.Context, s Settings, opts ...Option) (*Node, error) {
 	o := collect(opts)
-	if err := errors.Join(s.Validate(), checkBuild(&s, &o)); err != nil {
+	warnings, refused := reach.Check(&s, o.network != nil, o.written)
+	if err := errors.Join(s.Validate(), refused); err != nil {
 		return nil, err
 	}
-	n, err := newNode(s, o)
+	n, err := newNode(s, o, warnings)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.StartTimeout+lastWord(s.StartTimeout), errStartTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.StartTimeout+reportTime(s.StartTimeout), errStartTimeout)
 	defer cancel()
-	defer context.AfterFunc(n.failed, cancel)()
+	defer context.AfterFunc(n.life.failed, cancel)()
 	if err := n.start(ctx); err != nil {
 		if errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, stepvan.ErrRemote) {
-			n.told() // a peer that went may have gone because of another
+			n.awaitDeathReport() // a peer that left may have left because of another
 		}
 		n.abandon(cmp.Or(n.Err(), err))
-		return nil, n.explain(ctx, err)
+		return nil, n.startError(ctx, err)
 	}
 	n.members[0].log.Info().Msgf("%s has started", n)
 	return n, nil
 }
 
-// lastWord is how much longer than the start timeout a node waits for the scheduler, whose
-// own timeout ends the start for all with a text that says who is missing.
-func lastWord(timeout time.Duration) time.Duration {
+// reportTime is how much longer than the start timeout a node waits for the scheduler. The timeout of the scheduler
+// ends the start for all, with a text that says which instances are missing.
+func reportTime(timeout time.Duration) time.Duration {
 	return min(max(timeout/10, 250*time.Millisecond), 5*time.Second)
 }
 
 var errStartTimeout = errs.Late("the start timeout has passed", context.DeadlineExceeded)
 
-// explain adds what ended the start from outside, if something did.
-func (n *Node) explain(ctx context.Context, err error) error {
+// startError adds what ended the start from outside, if something did.
+func (n *Node) startError(ctx context.Context, err error) error {
 	if cause := n.Err(); cause != nil {
 		return errs.Ended("start", cause)
 	}
-	said := saidOfStart(err)
+	said := startFailure(err)
 	if errors.Is(context.Cause(ctx), errStartTimeout) && errors.Is(err, context.DeadlineExceeded) {
 		if said != nil {
 			err = said.Err
@@ -72,8 +76,9 @@ func (n *Node) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("start: %w", err)
 }
 
-// saidOfStart is what the scheduler says of a start that failed, with the node that it is about; nil where err is not that.
-func saidOfStart(err error) *stepvan.OpError {
+// startFailure is what the scheduler says of a start that failed, with the instance that it is about. It is nil where
+// err has another origin.
+func startFailure(err error) *stepvan.OpError {
 	var op *stepvan.OpError
 	for errors.As(err, &op) {
 		if op.Op == "start" {
@@ -84,14 +89,13 @@ func saidOfStart(err error) *stepvan.OpError {
 	return nil
 }
 
-// StartFromEnv is Start with the settings of the environment; what is odd in it is logged.
+// StartFromEnv is [Start] with the settings of the environment. It logs what is odd in the environment.
 func StartFromEnv(ctx context.Context, opts ...Option) (*Node, error) {
 	s, warnings, err := config.FromProcess()
-	return startRead(ctx, s, warnings, err, append([]Option{ReadFrom(config.OfProcess)}, opts...))
+	return startWith(ctx, s, warnings, err, append([]Option{ReadFrom(config.OfProcess)}, opts...))
 }
 
-// StartFrom is StartFromEnv for an environment that the caller has: NAME=value. Of several
-// with one name the last counts.
+// StartFrom is [StartFromEnv] with the environment environ: NAME=value. Of several with one name the last counts.
 func StartFrom(ctx context.Context, environ []string, opts ...Option) (*Node, error) {
 	values := map[string]string{}
 	for _, pair := range environ {
@@ -104,11 +108,11 @@ func StartFrom(ctx context.Context, environ []string, opts ...Option) (*Node, er
 		return value, ok
 	}
 	s, warnings, err := config.FromEnv(lookup, environ)
-	return startRead(ctx, s, warnings, err, append([]Option{ReadFrom(lookup)}, opts...))
+	return startWith(ctx, s, warnings, err, append([]Option{ReadFrom(lookup)}, opts...))
 }
 
-// startRead starts with what was read of an environment.
-func startRead(ctx context.Context, s Settings, warnings []config.Warning, err error, opts []Option) (*Node, error) {
+// startWith starts with what config has read of an environment.
+func startWith(ctx context.Context, s Settings, warnings []config.Warning, err error, opts []Option) (*Node, error) {
 	log := newLogger(&s)
 	if l := collect(opts).log; l != nil {
 		log = *l
@@ -122,17 +126,16 @@ func startRead(ctx context.Context, s Settings, warnings []config.Warning, err e
 	return Start(ctx, s, opts...)
 }
 
-// StartAll starts several nodes of one process at once, and returns them in order; if
-// one fails, all end. Where the scheduler is among them, its port may be 0: the
-// others, whose port is 0 too, learn the one it took.
+// StartAll starts several nodes in this process at once, and returns them in order. If one fails, it ends all. The port
+// of a scheduler among them may be 0: then it takes a free one, and the others, whose port must be 0 too, use that.
 func StartAll(ctx context.Context, all []Settings, opts ...Option) ([]*Node, error) {
 	nodes := make([]*Node, len(all))
 	listening, port := context.WithCancel(context.Background())
 	defer port()
 	taken := 0
-	tasks := make([]func(context.Context) error, len(all))
+	g, ctx := errgroup.WithContext(ctx)
 	for i, s := range all {
-		tasks[i] = func(ctx context.Context) (err error) {
+		g.Go(func() (err error) {
 			more := opts
 			switch {
 			case s.Role == RoleScheduler:
@@ -147,9 +150,9 @@ func StartAll(ctx context.Context, all []Settings, opts ...Option) ([]*Node, err
 			}
 			nodes[i], err = Start(ctx, s, more...)
 			return err
-		}
+		})
 	}
-	if err := together(ctx, tasks...); err != nil {
+	if err := g.Wait(); err != nil {
 		for _, n := range nodes {
 			if n != nil {
 				n.abandon(err)
@@ -167,10 +170,8 @@ func alsoOnListen(f func(int)) Option {
 	}
 }
 
-func newNode(s Settings, o options) (*Node, error) {
-	n := &Node{settings: &s, options: o, hungry: newStarved(), done: make(chan struct{}), stopped: make(chan struct{}), fallen: make(chan struct{})}
-	n.failed, n.fail = context.WithCancelCause(context.Background())
-	n.site = newSite(&s, &o, n.starved)
+func newNode(s Settings, o options, warnings []config.Warning) (*Node, error) {
+	n := &Node{settings: &s, options: o, starvedLines: newStarvedLines(), life: newLifecycle()}
 	n.log = newLogger(&s)
 	if o.log != nil {
 		n.log = *o.log
@@ -182,14 +183,14 @@ func newNode(s Settings, o options) (*Node, error) {
 	for _, r := range roles {
 		n.members = append(n.members, newMember(n, r))
 	}
-	for _, w := range mild(&s, &o) {
+	for _, w := range warnings {
 		n.members[0].log.Warn().Msg(w.String())
 	}
 	var err error
-	if n.placed, err = settleDown(&s, n.members[0].log); err != nil {
+	if n.placed, err = bindCores(&s, n.members[0].log); err != nil {
 		return nil, err
 	}
-	n.memory, err = tensor.NewAllocator(tensor.Options{Name: "stepvan " + string(s.Role), HugePages: hugePagesOf(&s), Near: n.placed.near()})
+	n.memory, err = tensor.NewAllocator(tensor.Options{Name: "stepvan " + string(s.Role), HugePages: reach.HugePages(&s), Near: n.placed.near()})
 	if err != nil {
 		_ = n.placed.release()
 	}
@@ -204,5 +205,5 @@ func (n *Node) start(ctx context.Context) error {
 		}
 		tasks[i] = m.start
 	}
-	return n.together(ctx, tasks...)
+	return n.inParallel(ctx, tasks...)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -64,7 +65,7 @@ func TestWrongSettings(t *testing.T) {
 		"accelerator":          {"worker", func(s *ps.Settings) { s.Backend = config.BackendGPU }, []string{"STEPMESH_BACKEND", "CPU"}},
 		"accelerator of Hygon": {"worker", func(s *ps.Settings) { s.Backend = config.BackendDCU }, []string{"STEPMESH_BACKEND", "DCU", "CPU"}},
 		"another accelerator":  {"worker", func(s *ps.Settings) { s.Backend = config.BackendKLX }, []string{"STEPMESH_BACKEND", "klx", "CPU"}},
-		"lockstep by key":      {"worker", func(s *ps.Settings) { s.Routing = config.RoutingKey }, []string{"STEPVAN_BATCH", "STEPVAN_ROUTING"}},
+		"lockstep by key":      {"worker", func(s *ps.Settings) { s.Routing = stepvan.ByKey }, []string{"STEPVAN_BATCH", "STEPVAN_ROUTING"}},
 		"root port in use":     {"scheduler", func(s *ps.Settings) { s.RootPort = taken(t) }, []string{"DMLC_PS_ROOT_PORT", "another program"}},
 		"data port in use":     {"server", func(s *ps.Settings) { s.Port = taken(t) }, []string{"DMLC_PORT", "another program"}},
 		"no such interface":    {"server", func(s *ps.Settings) { s.Interface = "ethernot" }, []string{"DMLC_INTERFACE", "ethernot", "lo"}},
@@ -159,8 +160,27 @@ func (c shape) parts(t testing.TB, van vanKind) ([]ps.Settings, []ps.Option) {
 	return all, opts
 }
 
+// startUntilRefused starts a cluster that cannot become complete, with longer and longer start timeouts, until the
+// scheduler has refused one of its nodes. On a slow machine the timeout may pass before that node comes. It returns the
+// errors of the nodes and what they logged.
+func startUntilRefused(t *testing.T, c shape, van vanKind, edit func([]ps.Settings)) (results []error, log string) {
+	t.Helper()
+	for timeout := 500 * time.Millisecond; timeout < bound; timeout *= 2 {
+		c.edit = func(s *ps.Settings) { s.StartTimeout = timeout }
+		all, opts := c.parts(t, van)
+		edit(all)
+		lines := &journal{}
+		results = startSome(t, all, append(opts, ps.WithLogger(zerolog.New(lines))))
+		log = lines.String()
+		if slices.ContainsFunc(results, func(err error) bool { return errors.Is(err, stepvan.ErrRemote) }) {
+			break
+		}
+	}
+	return results, log
+}
+
 // Mistakes that only the scheduler can see are errors of the node that made them; everybody
-// says who is missing.
+// names the nodes that are missing.
 func TestClustersThatDoNotComplete(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for _, van := range vans() {
@@ -183,10 +203,7 @@ func TestClustersThatDoNotComplete(t *testing.T) {
 			},
 		} {
 			t.Run(van.name+"/"+name, func(t *testing.T) {
-				all, opts := shape{workers: 2, servers: 1, edit: func(s *ps.Settings) { s.StartTimeout = 500 * time.Millisecond }}.parts(t, van)
-				c.edit(all)
-				log := &journal{}
-				results := startSome(t, all, append(opts, ps.WithLogger(zerolog.New(log))))
+				results, log := startUntilRefused(t, shape{workers: 2, servers: 1}, van, c.edit)
 				for i, err := range results {
 					require.Error(t, err, "node %d", i)
 					require.Regexp(t, "^start[: ]", err.Error())
@@ -196,7 +213,7 @@ func TestClustersThatDoNotComplete(t *testing.T) {
 					require.ErrorIs(t, results[c.at], stepvan.ErrRemote)
 					for _, w := range c.want {
 						require.ErrorContains(t, results[c.at], w)
-						require.Contains(t, log.String(), w)
+						require.Contains(t, log, w)
 					}
 				}
 				for _, w := range c.all {
@@ -208,17 +225,14 @@ func TestClustersThatDoNotComplete(t *testing.T) {
 }
 
 func TestTwoNodesWithOneRank(t *testing.T) {
-	all, opts := shape{workers: 2, servers: 1, edit: func(s *ps.Settings) { s.StartTimeout = 500 * time.Millisecond }}.parts(t, overTCP)
-	all[3].NodeRank = 0
-	log := &journal{}
-	results := startSome(t, all, append(opts, ps.WithLogger(zerolog.New(log))))
+	results, log := startUntilRefused(t, shape{workers: 2, servers: 1}, overTCP, func(all []ps.Settings) { all[3].NodeRank = 0 })
 	refused := results[2]
 	if !errors.Is(refused, stepvan.ErrRemote) {
 		refused = results[3] // whichever came second
 	}
 	require.ErrorIs(t, refused, stepvan.ErrRemote)
 	require.ErrorContains(t, refused, "worker 0")
-	require.Contains(t, log.String(), "worker 0")
+	require.Contains(t, log, "worker 0")
 	require.ErrorContains(t, results[0], "worker 1", "the scheduler says who is missing")
 }
 

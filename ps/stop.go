@@ -5,29 +5,27 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
-// Stop waits until every node of the cluster that lives has called it, however long they
-// take, and leaves; the scheduler waits until all have left. Dead nodes are not waited
-// for. When ctx ends or STEPVAN_STOP_TIMEOUT passes it leaves without the others,
-// and the error says who had not stopped. Where the cluster did not live to its end, the
-// error of a worker or server names who died. The scheduler's Stop returns nil once everybody
-// has left or is dead: deaths are no failure of the scheduler, and stand in its log.
+// Stop waits until every living node of the cluster has called it, however long that takes, and leaves. The scheduler
+// waits until all have left. When ctx ends or STEPVAN_STOP_TIMEOUT passes, Stop leaves without the others, and the
+// error names the nodes that had not stopped. Where a loss has ended the cluster, the error of a worker or server names
+// the instance that died. The scheduler's Stop returns nil once all have left or are dead: its log has the deaths.
 //
-// From the call on, operations of a worker and barriers are refused with ErrClosed;
-// requests in flight may still arrive, and their handles fail. Stop is the answer to requests without pulls that a server
-// has taken, unless a goroutine is in GetBatch. A server may go on serving from other goroutines until Stop returns. When
-// none of them has been in GetBatch or had a request to answer for a second, requests that nobody has taken are refused,
-// so no worker waits for a server that waits for it. In any case everything is closed when
-// it returns. Further calls wait for the first one and return nil.
+// From the call on, barriers and the operations of a worker return [stepvan.ErrClosed]. Requests in flight may still
+// arrive, and their handles fail. Stop answers requests without pulls that a server has taken, unless a goroutine is in
+// [Node.GetBatch]. Other goroutines may go on serving until Stop returns. When none of them has been in GetBatch or had
+// a request to answer for a second, Stop refuses the waiting requests, so that no worker waits for a server that waits
+// for it. Everything is closed when Stop returns. Further calls wait for the first one and return nil.
 func (n *Node) Stop(ctx context.Context) error {
-	if !n.over.CompareAndSwap(false, true) {
+	if !n.life.beginStop() {
 		select {
-		case <-n.stopped:
+		case <-n.life.stopped.Done():
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -39,54 +37,51 @@ func (n *Node) Stop(ctx context.Context) error {
 		defer cancel()
 	}
 	var err error
-	if n.broken.Load() == nil {
+	if n.life.broken.Load() == nil {
 		for _, m := range n.members {
-			m.goodbye()
+			m.sayGoodbye()
 			if m.server != nil {
 				m.server.BeginStop()
 			}
 		}
 		err = n.leave(ctx)
 	}
-	if n.broken.Load() != nil {
-		return n.buried()
+	if n.life.broken.Load() != nil {
+		return n.stopBroken()
 	}
 	if errors.Is(err, stepvan.ErrPeerLost) {
-		n.fail(err) // before others hear that this node has left
+		n.life.failed.set(err) // before others hear that this node has left
 	}
 	if err == nil {
-		err = n.lost("stop")
+		err = n.life.failure("stop")
 	}
 	err = errors.Join(err, n.exportTraces())
 	n.close()
-	close(n.stopped)
-	n.end()
+	n.life.finishStop()
 	n.members[0].log.Info().Msgf("%s has stopped", n)
 	return err
 }
 
-// Close ends the node at once, without the others, who take it for dead unless Stop was called
-// before: only a node that stops ends in order. It waits for a Stop that is under way. Everything is closed
-// when it returns. Further calls, and those of Stop, return without effect.
+// Close ends the node at once. The other nodes take it for dead, unless Stop was called before. Close waits for a Stop
+// that is under way. Everything is closed when it returns. Further calls, and those of Stop, return without effect.
 func (n *Node) Close() error {
-	if !n.over.CompareAndSwap(false, true) {
-		<-n.stopped
+	if !n.life.beginStop() {
+		<-n.life.stopped.Done()
 		return nil
 	}
-	if n.broken.Load() != nil {
-		return n.buried()
+	if n.life.broken.Load() != nil {
+		return n.stopBroken()
 	}
-	ended := make([]func(context.Context) error, len(n.members))
-	for i, m := range n.members {
-		ended[i] = func(context.Context) error { m.abort(); return nil }
+	var aborting sync.WaitGroup
+	for _, m := range n.members {
+		aborting.Go(m.abort)
 	}
-	_ = together(context.Background(), ended...)
+	aborting.Wait()
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	err := errors.Join(n.leave(gone), n.exportTraces())
 	n.close()
-	close(n.stopped)
-	n.end()
+	n.life.finishStop()
 	n.members[0].log.Warn().Msgf("%s was closed without stop: the others take it for dead", n)
 	return err
 }
@@ -102,15 +97,15 @@ func (m *member) abort() {
 	_ = m.link.Abort() // always nil
 }
 
-// buried ends Stop of a node that a panic has ended: there is nobody to wait for, only what is being closed.
-func (n *Node) buried() error {
-	<-n.fallen
-	close(n.stopped)
-	return n.lost("stop")
+// stopBroken ends Stop of a node that a panic has ended. It waits only until everything is closed.
+func (n *Node) stopBroken() error {
+	<-n.life.closed.Done()
+	n.life.finishStop()
+	return n.life.failure("stop")
 }
 
-// goodbye lets the servers of a worker know that no request follows.
-func (m *member) goodbye() {
+// sayGoodbye lets the servers of a worker know that no request follows.
+func (m *member) sayGoodbye() {
 	if m.worker == nil {
 		return
 	}
@@ -129,23 +124,23 @@ func (m *member) reason() string {
 	}
 	for _, s := range m.sessions {
 		if err := s.Err(); errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, link.ErrLeft) {
-			return becauseOf(err)
+			return lossReason(err)
 		}
 	}
 	return m.node.reason()
 }
 
 // reason is what peers are told when this node leaves: the loss that made it, so that they
-// do not take the one who tells for the cause.
+// do not take this node for the cause.
 func (n *Node) reason() string {
 	if cause := n.Err(); cause != nil {
-		return becauseOf(cause)
+		return lossReason(cause)
 	}
 	return "it has stopped"
 }
 
-// becauseOf tells peers of a loss, with the name of the node that was lost first.
-func becauseOf(loss error) string {
+// lossReason tells peers of a loss, with the name of the node that was lost first.
+func lossReason(loss error) string {
 	name := link.FirstCause(loss)
 	var of *stepvan.OpError
 	if name == "" && errors.As(loss, &of) {
@@ -167,7 +162,7 @@ func (n *Node) leave(ctx context.Context) error {
 			return nil // one that fails must not hurry the other
 		}
 	}
-	_ = n.together(ctx, tasks...)
+	_ = n.inParallel(ctx, tasks...)
 	return errors.Join(results...)
 }
 
@@ -186,25 +181,17 @@ func (n *Node) closeAll() {
 	for i, m := range n.members {
 		tasks[i] = func(context.Context) error { m.close(); return nil }
 	}
-	_ = n.together(context.Background(), tasks...)
-	if n.usesSockets() {
-		shm.Sweep(shm.SocketDir()) // who was killed just before the start may not have been quite dead then
+	_ = n.inParallel(context.Background(), tasks...)
+	if slices.ContainsFunc(n.members, func(m *member) bool { return m.net != nil && m.net.UsesSocketDir() }) {
+		shm.Sweep(shm.SocketDir()) // a process that was killed just before the start may still have been alive then
 	}
-	n.hungry.End()
+	n.starvedLines.End()
 	if err := n.memory.Close(); err != nil {
 		n.members[0].log.Debug().Err(err).Msg("tensors of the program are still out; they stay usable")
 	}
 	if err := n.placed.release(); err != nil {
 		n.members[0].log.Warn().Err(err).Msg("STEPMESH_BIND_CPU_CORE: threads stay bound")
 	}
-}
-
-// usesSockets reports whether this node has been where processes of this machine find each other.
-func (n *Node) usesSockets() bool {
-	if _, local := n.site.(*machine); local {
-		return true
-	}
-	return slices.ContainsFunc(n.members, func(m *member) bool { return m.shm.made })
 }
 
 func (m *member) close() {
@@ -214,14 +201,8 @@ func (m *member) close() {
 	if m.server != nil {
 		_ = m.server.Close()
 	}
-	if m.link != nil {
-		m.link.Goodbye(m.node.reason())
-		_ = m.link.Close()
-	}
-	if m.pool != nil {
-		if err := m.pool.Close(); err != nil {
-			m.log.Debug().Err(err).Msg("received memory is still in use")
-		}
+	if m.net != nil {
+		m.net.Close(m.node.reason())
 	}
 }
 
@@ -229,7 +210,7 @@ func (m *member) close() {
 func (n *Node) abandon(why error) {
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	n.over.Store(true)
+	n.life.beginStop()
 	for _, m := range n.members {
 		if m.link != nil && why != nil {
 			m.link.Goodbye("it did not start: " + strings.TrimPrefix(why.Error(), "start: "))
@@ -239,5 +220,5 @@ func (n *Node) abandon(why error) {
 		}
 	}
 	n.close()
-	n.end()
+	n.life.ended.set(nil)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/reach"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -33,6 +34,6 @@ func TestRelativeTMPDIR(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded, "it goes on without shared memory")
 	require.Contains(t, log.String(), "memory is not shared with nodes of this machine: ")
 	require.Contains(t, log.String(), "set TMPDIR to an absolute path")
-	_, err = ps.PrivateDir()
+	_, err = reach.SocketDir()
 	require.ErrorContains(t, err, `"tmp/stepvan-`)
 }

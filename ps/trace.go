@@ -1,10 +1,19 @@
 package ps
 
-import "github.com/stepvan/stepvan/trace"
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 
-// Trace returns what the node's ring still holds: a worker's entry per request and server, a
-// server's per request; nil for the scheduler and with STEPVAN_TRACE_EVENTS=0. A
-// copy, which may be taken at any time, from any goroutine.
+	"github.com/stepvan/stepvan/trace"
+)
+
+// Trace returns a copy of the entries that the node still keeps, the last STEPVAN_TRACE_EVENTS: one per exchange and
+// server of a worker, one per request of a server. It is nil for the scheduler. [trace.WriteJSON] writes it for
+// viewers.
 func (n *Node) Trace() []trace.Entry {
 	var all []trace.Entry
 	for _, m := range n.members {
@@ -13,4 +22,40 @@ func (n *Node) Trace() []trace.Entry {
 		}
 	}
 	return all
+}
+
+// exportTraces writes a file for each worker and server, if the settings ask for it.
+func (n *Node) exportTraces() error {
+	var all []error
+	for _, m := range n.members {
+		if n.settings.TraceFile == "" || m.ring == nil {
+			continue
+		}
+		path := traceName(n.settings.TraceFile, string(m.role), int(m.office.Self().Rank))
+		if err := writeTrace(path, m.name(), m.ring); err != nil {
+			all = append(all, fmt.Errorf("the trace was not written, check STEPVAN_TRACE_FILE: %w", err))
+			continue
+		}
+		m.log.Info().Msgf("trace written to %s: open it with ui.perfetto.dev", path)
+	}
+	return errors.Join(all...)
+}
+
+// traceName puts role and rank where the pattern says {role} and {rank}, else before the extension.
+func traceName(pattern, role string, rank int) string {
+	named := strings.NewReplacer("{role}", role, "{rank}", strconv.Itoa(rank)).Replace(pattern)
+	if named != pattern {
+		return named
+	}
+	ext := filepath.Ext(pattern)
+	return fmt.Sprintf("%s-%s-%d%s", strings.TrimSuffix(pattern, ext), role, rank, ext)
+}
+
+func writeTrace(path, track string, ring *trace.Ring) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return trace.WriteJSON(f, []trace.Process{{Name: track, Entries: ring.Snapshot()}})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/reach"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -31,9 +32,9 @@ func TestTryPair(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := alone(t, ps.RoleWorker)
 			c.edit(&s)
-			got, err := ps.TryPair(limited(t), s)
+			van, reason, err := reach.TryPair(limited(t), s)
 			require.NoError(t, err)
-			require.Equal(t, c.want, got.Van+" ("+got.Reason+")")
+			require.Equal(t, c.want, van+" ("+reason+")")
 		})
 	}
 	open := filepath.Join(t.TempDir(), fmt.Sprintf("stepvan-%d", os.Getuid()))
@@ -41,16 +42,16 @@ func TestTryPair(t *testing.T) {
 	require.NoError(t, os.Chmod(open, 0o755))
 	t.Setenv("TMPDIR", filepath.Dir(open))
 	s := alone(t, ps.RoleWorker)
-	got, err := ps.TryPair(limited(t), s)
+	van, reason, err := reach.TryPair(limited(t), s)
 	require.NoError(t, err)
-	require.Equal(t, "tcp", got.Van)
-	require.Contains(t, got.Reason, "shm: others than this user can enter "+open)
+	require.Equal(t, "tcp", van)
+	require.Contains(t, reason, "shm: others than this user can enter "+open)
 	s.Van = config.VanShm
-	_, err = ps.TryPair(limited(t), s)
+	_, _, err = reach.TryPair(limited(t), s)
 	require.ErrorContains(t, err, "STEPVAN_VAN")
 	require.ErrorContains(t, err, "others than this user can enter "+open)
 	s.Van = config.VanRDMA
-	_, err = ps.TryPair(limited(t), s)
+	_, _, err = reach.TryPair(limited(t), s)
 	require.ErrorContains(t, err, "STEPVAN_VAN")
 }
 
@@ -63,8 +64,8 @@ func TestTryScheduler(t *testing.T) {
 	})
 	s := alone(t, ps.RoleWorker)
 	s.RootPort = scheduler
-	require.NoError(t, ps.TryScheduler(limited(t), s))
+	require.NoError(t, reach.TryScheduler(limited(t), s))
 	s.RootPort = server
-	require.ErrorIs(t, ps.TryScheduler(limited(t), s), stepvan.ErrRemote)
+	require.ErrorIs(t, reach.TryScheduler(limited(t), s), stepvan.ErrRemote)
 	c.exercise(100, 5) // nobody minds
 }

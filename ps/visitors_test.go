@@ -18,26 +18,6 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
-func TestVisitorsFollowClusterAndDescriptors(t *testing.T) {
-	for _, c := range []struct {
-		workers, servers, rails int
-		files                   uint64
-		want                    int
-	}{
-		{2, 1, 1, 1 << 20, 3 + 256},
-		{2, 1, 1, 256, 32},
-		{2, 1, 1, 0, 3},
-		{40, 10, 1, 256, 50},
-		{40, 10, 4, 1024, 200},
-		{1000, 1000, 16, 1 << 20, 32256},
-		{1 << 20, 1, 16, 1<<64 - 1, 1 << 16},
-	} {
-		s := ps.DefaultSettings()
-		s.NumWorker, s.NumServer, s.Rails = c.workers, c.servers, c.rails
-		require.Equal(t, c.want, ps.VisitorsOf(&s, c.files), "%+v", c)
-	}
-}
-
 // withFiles has processes whose name begins with name run with so many descriptors.
 func withFiles(name string, files int) func(string, *exec.Cmd) {
 	return func(n string, cmd *exec.Cmd) {
@@ -49,7 +29,7 @@ func withFiles(name string, files int) func(string, *exec.Cmd) {
 	}
 }
 
-// pest says something to a listener, and goes on as long as it is let.
+// pest sends to a listener for as long as the listener takes it.
 func pest(ctx context.Context, c net.Conn, kind int) {
 	defer func() { _ = c.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
@@ -112,7 +92,7 @@ func infest(t *testing.T, addr string, pests int) {
 	}
 }
 
-// A cluster whose scheduler has 256 descriptors starts and works, whoever else comes.
+// A cluster whose scheduler has 256 descriptors starts and works, whatever other peers connect.
 func TestStartsAmongVisitorsWithFewDescriptors(t *testing.T) {
 	const files, pests = 256, 400
 	all, _ := shape{workers: 2, servers: 1}.settings(overTCP)
@@ -134,7 +114,7 @@ func TestStartsAmongVisitorsWithFewDescriptors(t *testing.T) {
 	f.all(limited(t), "done")
 }
 
-// Workers reach a server with 256 descriptors, whoever else comes to it.
+// Workers reach a server with 256 descriptors, whatever other peers connect.
 func TestWorkersReachAServerAmongVisitors(t *testing.T) {
 	const files, pests = 256, 400
 	free, err := net.Listen("tcp", "127.0.0.1:0")

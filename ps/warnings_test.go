@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/reach"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -32,7 +33,7 @@ func TestSettingsWithoutEffect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := alone(t, c.role)
 			c.edit(&s)
-			warnings, err := ps.Check(s)
+			warnings, err := reach.Check(&s, false, nil)
 			require.NoError(t, err)
 			var got []string
 			for _, w := range warnings {

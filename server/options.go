@@ -1,7 +1,6 @@
 package server
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -12,35 +11,18 @@ import (
 	"github.com/stepvan/stepvan/trace"
 )
 
-// Policy says which requests a batch waits for. A positive number means requests from at least so many workers, as
-// [AtLeast] makes it.
-type Policy int
+// Policy says what a batch waits for: see [stepvan.Policy].
+type Policy = stepvan.Policy
 
-// Policies.
+// Policies. Default is, in a call, the policy of the server; for the server, LockStep.
 const (
-	// Default stands for the server's policy in a call, and for LockStep in Options.
-	Default Policy = 0
-	// LockStep waits for one request from every paired worker. The workers must route by broadcast.
-	LockStep Policy = -1
-	// AnyReady waits for one request of any worker.
-	AnyReady Policy = 1
+	Default  = stepvan.DefaultPolicy
+	LockStep = stepvan.LockStep
+	AnyReady = stepvan.AnyReady
 )
 
-// AtLeast returns the policy that waits for requests from k workers. k must be positive.
-func AtLeast(k int) Policy { return Policy(k) }
-
-// String returns the policy's name in settings.
-func (p Policy) String() string {
-	switch {
-	case p < 0:
-		return "lockstep"
-	case p == AnyReady:
-		return "any"
-	case p == Default:
-		return "default"
-	}
-	return "at least " + strconv.Itoa(int(p))
-}
+// AtLeast is the policy that waits for requests from k workers. k must be positive.
+func AtLeast(k int) Policy { return stepvan.AtLeast(k) }
 
 // Defaults of Options.
 const (

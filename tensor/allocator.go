@@ -36,7 +36,7 @@ type Allocator struct {
 	late    error // of the system, for Close to report
 }
 
-// NewAllocator makes an allocator. It takes no memory before it is asked for some.
+// NewAllocator makes an allocator. It takes memory only when it is asked for some.
 func NewAllocator(opt Options) (*Allocator, error) {
 	if err := opt.complete(); err != nil {
 		return nil, err
@@ -49,9 +49,8 @@ func NewAllocator(opt Options) (*Allocator, error) {
 	return a, nil
 }
 
-// Alloc returns a region of n bytes, aligned to 64 bytes, and to a page from
-// one page on. The memory is not zeroed: it may hold what an earlier region
-// held. The caller ends the region with Close.
+// Alloc returns a region of n bytes. It is aligned to 64 bytes, and to a page when it is a page or larger. The memory
+// is not zeroed: it may hold what an earlier region held. The caller ends the region with [Region.Close].
 func (a *Allocator) Alloc(n int) (*Region, error) {
 	r, err := a.newRegion(int64(n), int64(n), noClass)
 	if err != nil {
@@ -61,7 +60,7 @@ func (a *Allocator) Alloc(n int) (*Region, error) {
 	return r, nil
 }
 
-// AllocZeroed is Alloc with the memory set to zero.
+// AllocZeroed is [Allocator.Alloc] with the memory set to zero.
 func (a *Allocator) AllocZeroed(n int) (*Region, error) {
 	r, err := a.Alloc(n)
 	if err == nil {
@@ -70,8 +69,7 @@ func (a *Allocator) AllocZeroed(n int) (*Region, error) {
 	return r, err
 }
 
-// Empty returns a tensor in a region of its own, not zeroed. Close of its
-// region frees it.
+// Empty returns a tensor in a region of its own, not zeroed. Closing its region frees it.
 func (a *Allocator) Empty(d DType, dims ...int64) (Tensor, error) {
 	shape, err := MakeShape(dims...)
 	if err != nil {
@@ -91,7 +89,7 @@ func (a *Allocator) Empty(d DType, dims ...int64) (Tensor, error) {
 	return FromRegion(r, 0, d, shape)
 }
 
-// Zeros is Empty with the memory set to zero.
+// Zeros is [Allocator.Empty] with the memory set to zero.
 func (a *Allocator) Zeros(d DType, dims ...int64) (Tensor, error) {
 	t, err := a.Empty(d, dims...)
 	if err == nil {

@@ -48,7 +48,7 @@ func TestArenaAligns(t *testing.T) {
 	require.Equal(t, []extent{{0, 3 * 4096}}, a.free)
 }
 
-// Random sizes come and go, against a map of who owns which granule.
+// Random sizes come and go, against a map of the owners of granules.
 func TestArenaAgainstModel(t *testing.T) {
 	const size = 1 << 20
 	rnd := rand.New(rand.NewPCG(1, 2))

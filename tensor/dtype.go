@@ -8,8 +8,8 @@ import (
 	"github.com/stepvan/stepvan/internal/text"
 )
 
-// DType is the element type of a tensor. The values travel in descriptors and
-// never change meaning; zero is no type.
+// DType is the element type of a tensor. The values are part of the wire format and never change meaning. Zero is no
+// type.
 type DType uint8
 
 // The dense element types of torch.

@@ -68,8 +68,3 @@ func TestNoDType(t *testing.T) {
 		require.ErrorIs(t, err, stepvan.ErrInvalid, name)
 	}
 }
-
-func TestDevice(t *testing.T) {
-	require.Equal(t, "cpu", Device{}.String())
-	require.Equal(t, "device7:1", Device{Kind: 7, Index: 1}.String())
-}

@@ -6,9 +6,8 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// Element is a Go type whose slices are tensors. Types that Go does not have
-// are handled as the unsigned integer of their size: float16 and bfloat16 as
-// uint16, the 8-bit and packed floats as uint8, complex32 as uint32.
+// Element is a Go type whose slices are tensors. A type that Go does not have is handled as the unsigned integer of its
+// size: float16 and bfloat16 as uint16, the 8-bit and packed floats as uint8, complex32 as uint32.
 type Element interface {
 	bool | uint8 | int8 | uint16 | int16 | uint32 | int32 | uint64 | int64 |
 		float32 | float64 | complex64 | complex128
@@ -62,11 +61,9 @@ func (d DType) storage() DType {
 	return d
 }
 
-// As returns the tensor's elements as a slice over the same memory, without a
-// copy. T must be the Go type of the tensor's type, or the unsigned integer of
-// its size where Go has none; a bool tensor may also be read as uint8, which is
-// the way to look at bytes that a peer wrote and that may be neither 0 nor 1.
-// The slice lives as long as the bytes do: see Tensor.Bytes.
+// As returns the elements of the tensor as a slice over the same memory, without a copy. T must be the Go type of the
+// tensor's type, or the unsigned integer of its size where Go has none. A bool tensor may also be read as uint8: a peer
+// may have written bytes that are neither 0 nor 1. The slice lives as long as the bytes do: see [Tensor.Bytes].
 func As[T Element](t Tensor) ([]T, error) {
 	if err := t.Check(); err != nil {
 		return nil, err

@@ -10,9 +10,8 @@ import (
 // have 56 bits for it.
 const maxAddress = 1 << 56
 
-// FromSlice makes a tensor of a Go slice, without a copy; the tensor keeps it
-// alive. Without dims it has one dimension. The memory must be Go's: use
-// FromPointer for other memory, so that its owner is known.
+// FromSlice makes a tensor of a Go slice, without a copy. The tensor keeps the slice alive. Without dims it has one
+// dimension. The memory must be Go's: use [FromPointer] for other memory.
 func FromSlice[T Element](data []T, dims ...int64) (Tensor, error) {
 	shape := ShapeOf(int64(len(data)))
 	if len(dims) > 0 {
@@ -25,18 +24,16 @@ func FromSlice[T Element](data []T, dims ...int64) (Tensor, error) {
 	return fromHeap(unsafe.Pointer(unsafe.SliceData(data)), int64(len(data))*int64(d.Size()), d, shape)
 }
 
-// FromBytes makes a tensor of Go memory that holds exactly its elements, as
-// FromSlice does. b must be aligned for the type.
+// FromBytes makes a tensor of Go memory that holds exactly its elements, as [FromSlice] does. b must be aligned for the
+// type.
 func FromBytes(d DType, shape Shape, b []byte) (Tensor, error) {
 	return fromHeap(unsafe.Pointer(unsafe.SliceData(b)), int64(len(b)), d, shape)
 }
 
-// FromPointer makes a tensor of foreign memory at ptr, which holds as many
-// bytes as type and shape say. The tensor's region refers to owner, so that
-// what frees the memory when owner is collected (a finalizer or
-// runtime.AddCleanup) runs only after the last tensor is gone. Without an owner
-// (nil) the caller keeps the memory valid as long as a tensor refers to it.
-// Close of the region drops the owner.
+// FromPointer makes a tensor of foreign memory at ptr, which holds as many bytes as type and shape say. The region of
+// the tensor refers to owner. So a finalizer or [runtime.AddCleanup] of the owner may free the memory: it runs only
+// after the last tensor is gone. Without an owner (nil) the caller keeps the memory valid as long as a tensor refers to
+// it. Closing the region drops the owner.
 func FromPointer(ptr unsafe.Pointer, d DType, shape Shape, owner any) (Tensor, error) {
 	n, err := sizeOf(d, &shape)
 	if err != nil {
@@ -55,8 +52,8 @@ func FromPointer(ptr unsafe.Pointer, d DType, shape Shape, owner any) (Tensor, e
 	return Tensor{region: r, n: n, shape: shape, gen: r.Generation(), dtype: d}, nil
 }
 
-// FromStrided is FromPointer for memory described by strides, in elements as
-// torch counts them. A layout that is not contiguous is refused.
+// FromStrided is [FromPointer] for memory that is described by strides, in elements as torch counts them. It refuses a
+// layout that is not contiguous.
 func FromStrided(ptr unsafe.Pointer, d DType, shape Shape, strides []int64, owner any) (Tensor, error) {
 	if err := checkContiguous(shape, strides); err != nil {
 		return Tensor{}, err
@@ -64,15 +61,14 @@ func FromStrided(ptr unsafe.Pointer, d DType, shape Shape, strides []int64, owne
 	return FromPointer(ptr, d, shape, owner)
 }
 
-// FromRegion makes a tensor of the part of r that begins at off, in bytes.
-// 0 allocations.
+// FromRegion makes a tensor of the part of r that begins at off, in bytes. 0 allocations.
 func FromRegion(r *Region, off int64, d DType, shape Shape) (t Tensor, err error) {
 	err = t.SetRegion(r, off, d, &shape)
 	return t, err
 }
 
-// SetRegion is FromRegion in place, without copies of t and shape on the way: those are half of its cost. On
-// error t is the zero Tensor.
+// SetRegion makes t a tensor of the part of r that begins at off, in place: it is [FromRegion] without copies. It is
+// for stepvan itself.
 func (t *Tensor) SetRegion(r *Region, off int64, d DType, shape *Shape) error {
 	*t = Tensor{}
 	n, err := sizeOf(d, shape)

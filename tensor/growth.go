@@ -159,8 +159,7 @@ func (a *Allocator) closeArenas(arenas []*arena) error {
 	return all
 }
 
-// Trim returns idle memory to the system: what the pool keeps, and all empty
-// arenas.
+// Trim returns idle memory to the system: the memory that the pool keeps, and all empty arenas.
 func (a *Allocator) Trim() error {
 	err := a.freeIdle(false)
 	a.mu.Lock()

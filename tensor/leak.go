@@ -22,7 +22,7 @@ type Leak struct {
 	Generation uint32
 	Bytes      int
 	Holds      int    // operations that hold it
-	Stack      string // who asked for it, one "function file:line" a line; "" without Options.Debug
+	Stack      string // the callers that asked for it, one "function file:line" a line; "" without Options.Debug
 }
 
 // String is one line, the first caller included.
@@ -34,8 +34,7 @@ func (l Leak) String() string {
 	return s
 }
 
-// LeakError is the result of closing an allocator that still has regions out.
-// It wraps stepvan.ErrBusy.
+// LeakError is the error of closing an allocator that still has regions in use. It wraps [stepvan.ErrBusy].
 type LeakError struct {
 	Allocator string
 	Leaks     []Leak
@@ -62,7 +61,7 @@ func (e *LeakError) Error() string {
 // Unwrap returns stepvan.ErrBusy.
 func (e *LeakError) Unwrap() error { return stepvan.ErrBusy }
 
-// trace records who asked for r; stackText leaves the allocator itself out.
+// trace records the callers that asked for r. stackText leaves out the allocator itself.
 func (a *Allocator) trace(r *Region) {
 	if !a.opt.Debug {
 		return
@@ -74,7 +73,7 @@ func (a *Allocator) trace(r *Region) {
 	a.mu.Unlock()
 }
 
-// Leaks lists the regions that are out, the oldest memory last.
+// Leaks lists the regions that are in use, the oldest memory last.
 func (a *Allocator) Leaks() []Leak {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -108,10 +107,9 @@ func stackText(pcs []uintptr) string {
 	}
 }
 
-// Close ends the allocator: it gives no more regions, and its memory goes back
-// to the system. Regions that are still out stay usable, are listed in the
-// *LeakError that Close returns, and their memory goes back when they are
-// closed. Close again to see whether that has happened.
+// Close ends the allocator: it gives no more regions, and its memory goes back to the system. Regions that are still in
+// use stay usable, and the [LeakError] that Close returns lists them. Their memory goes back when they are closed. A
+// further Close tells whether that has happened.
 func (a *Allocator) Close() error {
 	a.mu.Lock()
 	a.closed = true

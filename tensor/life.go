@@ -44,9 +44,8 @@ func (l life) check(gen uint32) error {
 	return nil
 }
 
-// Retain holds the region for an operation: until the Release that follows,
-// Close is refused and Put waits. It fails with stepvan.ErrClosed when the region
-// is closed. One atomic, 0 allocations.
+// Retain holds the region for an operation: until the next Release, Close returns [stepvan.ErrBusy] and Put takes no
+// effect. Retain returns [stepvan.ErrClosed] when the region is closed. One atomic, 0 allocations.
 func (r *Region) Retain() error { return r.retain(r.Generation()) }
 
 func (r *Region) retain(gen uint32) error {
@@ -64,9 +63,8 @@ func (r *Region) retain(gen uint32) error {
 	}
 }
 
-// Release ends one Retain. The last one of a region that was put back returns
-// its memory to the allocator. A Release too many has no effect but to be
-// counted in the allocator's Stats. One atomic, 0 allocations.
+// Release ends one Retain. The last Release of a region that was put back returns its memory to the allocator. A
+// Release too many is counted in [Stats], and has no other effect. One atomic, 0 allocations.
 func (r *Region) Release() {
 	for {
 		l := r.life()
@@ -88,7 +86,7 @@ func (r *Region) Release() {
 	}
 }
 
-// leave gives back the memory of a region that was put back and is held by nobody.
+// leave gives back the memory of a region that was put back and that no operation holds.
 func (r *Region) leave() {
 	if r.window != nil {
 		r.window.gone()
@@ -97,9 +95,9 @@ func (r *Region) leave() {
 	r.alloc.recycle(r)
 }
 
-// Close ends the region and returns its memory. It is refused with stepvan.ErrBusy
-// while operations hold it; then nothing has changed, and it can be tried
-// again. Closing a closed region has no effect and no error. A Window's region is not the caller's to close.
+// Close ends the region and returns its memory. It returns [stepvan.ErrBusy] while operations hold the region: then
+// nothing has changed, and the caller can try again. Closing a closed region has no effect and no error. A caller
+// cannot close the region of a [Window].
 func (r *Region) Close() error {
 	if r.window != nil {
 		return errWindow

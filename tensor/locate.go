@@ -36,8 +36,8 @@ type watcher struct{ dropped func(file uint64) }
 // lastFile makes file numbers unique in the process.
 var lastFile atomic.Uint64
 
-// Locate finds the file that holds all of b. It is false for memory of other origin.
-// The region that b belongs to must be open. It takes no lock and does not allocate.
+// Locate finds the file that holds all of b. It returns false for memory of other origin. The region that b belongs to
+// must be open. Locate takes no lock and does not allocate. It is for stepvan itself.
 func (a *Allocator) Locate(b []byte) (Place, bool) {
 	files := a.atlas.files.Load()
 	if files == nil || len(b) == 0 {
@@ -57,9 +57,9 @@ func (a *Allocator) Locate(b []byte) (Place, bool) {
 	return Place{}, false
 }
 
-// Watch has dropped called with the number of each file that goes back to the system, before
-// it does, until stop is called: those who watch hear of it in the order in which they began. It may be called from any
-// goroutine that frees memory; it must not block.
+// Watch calls dropped with the number of each file before the file goes back to the system, until stop is called.
+// Several watchers are called in the order of their Watch. The call may come from any goroutine that frees memory:
+// dropped must not block. It is for stepvan itself.
 func (a *Allocator) Watch(dropped func(file uint64)) (stop func()) {
 	w := &watcher{dropped}
 	a.atlas.mu.Lock()

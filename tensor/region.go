@@ -7,17 +7,15 @@ import (
 	"github.com/stepvan/stepvan"
 )
 
-// Region is a piece of memory off the Go heap: part of an Allocator's arena, or
-// foreign memory that somebody else owns. All methods may be called
-// concurrently.
+// Region is a piece of memory off the Go heap: part of an arena of an [Allocator], or foreign memory with an owner of
+// its own. All methods may be called concurrently.
 //
-// The one that asked for a region owns it and ends it with Close, or with
-// Allocator.Put. Operations on the memory hold it meanwhile with Retain and
-// Release.
+// The caller that asked for a region owns it and ends it with [Region.Close] or [Allocator.Put]. Operations on the
+// memory hold it with [Region.Retain] until [Region.Release].
 type Region struct {
 	state atomic.Uint64 // a life
 	n     atomic.Int64  // bytes asked for: at most len(mem)
-	mem   []byte        // all that the region has; the slice changes with the lives of a Window only
+	mem   []byte        // all that the region has; the slice changes only with the lives of a Window
 	id    uint64
 	owner any // of foreign memory, nil otherwise
 
@@ -57,12 +55,8 @@ func (r *Region) Generation() uint32 { return r.life().generation() }
 // Len returns the bytes of the region.
 func (r *Region) Len() int { return int(r.n.Load()) }
 
-// Device returns where the memory lies.
-func (r *Region) Device() Device { return Device{} }
-
-// Bytes returns the memory, nil when the region is closed. The slice may be
-// used until Close or Put: memory that was given back belongs to others, and
-// may not be mapped any more.
+// Bytes returns the memory, or nil when the region is closed. The program may use the slice until Close or Put. After
+// that the memory belongs to others, or is no longer mapped.
 func (r *Region) Bytes() []byte {
 	if !r.life().open() {
 		return nil
@@ -71,10 +65,9 @@ func (r *Region) Bytes() []byte {
 	return r.mem[:n:n]
 }
 
-// FD returns where the memory lies in a file that another process can map with
-// internal/shm: the descriptor, which belongs to the allocator and is valid
-// while the region is open, and the offset of the region in it. It is false for
-// foreign memory, and where this process may have no memory files.
+// FD returns the file that holds the memory, and the offset of the region in it. The descriptor belongs to the
+// allocator and is valid while the region is open. ok is false for foreign memory, and where this process may not have
+// memory files. It is for stepvan itself.
 func (r *Region) FD() (fd int, off int64, ok bool) {
 	if r.alloc == nil || !r.life().open() {
 		return -1, 0, false

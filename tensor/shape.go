@@ -30,8 +30,8 @@ func MakeShape(dims ...int64) (Shape, error) {
 	return s, shapeFault(dims)
 }
 
-// ShapeOf is MakeShape for literals. Dimensions that make no shape yield an
-// invalid one, which every constructor refuses.
+// ShapeOf is [MakeShape] for literals. For dimensions that make no shape it returns an invalid one, which every
+// constructor refuses.
 func ShapeOf(dims ...int64) Shape {
 	if len(dims) > MaxRank {
 		return Shape{rank: invalidRank}
@@ -44,8 +44,8 @@ func ShapeOf(dims ...int64) Shape {
 	return s
 }
 
-// SetDims makes s the shape of dims, in place: a Shape is large enough for copies of
-// it to be seen where messages are decoded. ok is false where MakeShape fails, and s then invalid.
+// SetDims makes s the shape of dims, in place: copies of a Shape cost time where messages are decoded. Where
+// [MakeShape] fails, ok is false and s is invalid. It is for stepvan itself.
 func (s *Shape) SetDims(dims ...int64) (elems int64, ok bool) {
 	*s = Shape{rank: invalidRank}
 	if len(dims) == 1 && dims[0] >= 0 { // most are, and this is a third of the way below
@@ -77,7 +77,7 @@ func shapeFault(dims []int64) error {
 	return errs.Invalid("the shape has more elements than 63 bits can count")
 }
 
-// Valid reports whether s is a shape at all.
+// Valid reports whether s is a shape.
 func (s Shape) Valid() bool { return s.rank <= MaxRank }
 
 // Rank returns the number of dimensions, 0 for an invalid shape.
@@ -88,7 +88,7 @@ func (s Shape) Rank() int {
 	return int(s.rank)
 }
 
-// Dim returns the extent of dimension i, and 0 where there is none.
+// Dim returns the extent of dimension i, or 0 for a dimension that the shape does not have.
 func (s Shape) Dim(i int) int64 {
 	if i < 0 || i >= s.Rank() {
 		return 0
@@ -96,7 +96,7 @@ func (s Shape) Dim(i int) int64 {
 	return s.dims[i]
 }
 
-// Dims returns the dimensions, which must not be changed, in place.
+// Dims returns the dimensions in place. The caller must not change them.
 func (s *Shape) Dims() []int64 {
 	if s.rank > MaxRank {
 		return nil
@@ -104,10 +104,7 @@ func (s *Shape) Dims() []int64 {
 	return s.dims[:s.rank]
 }
 
-// AppendDims appends the dimensions to dst.
-func (s Shape) AppendDims(dst []int64) []int64 { return append(dst, s.dims[:s.Rank()]...) }
-
-// Elems returns the number of elements; false for an invalid shape.
+// Elems returns the number of elements. It returns false for an invalid shape.
 func (s Shape) Elems() (int64, bool) {
 	if !s.Valid() {
 		return 0, false
@@ -115,8 +112,8 @@ func (s Shape) Elems() (int64, bool) {
 	return s.count()
 }
 
-// Bytes returns the bytes that a contiguous tensor of this shape takes; false
-// when shape or type are invalid or the count exceeds 63 bits.
+// Bytes returns the bytes that a contiguous tensor of this shape takes. It returns false when shape or type are invalid
+// or the count exceeds 63 bits.
 func (s Shape) Bytes(d DType) (int64, bool) {
 	n, ok := s.Elems()
 	if !ok || !d.Valid() {

@@ -32,7 +32,7 @@ func TestShapes(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, c.elems, n)
 		require.Equal(t, c.text, s.String())
-		require.Equal(t, append([]int64{9}, c.dims...), s.AppendDims([]int64{9}))
+		require.Equal(t, append([]int64{9}, c.dims...), append([]int64{9}, s.Dims()...))
 		for i, d := range c.dims {
 			require.Equal(t, d, s.Dim(i))
 		}

@@ -5,16 +5,16 @@ type Stats struct {
 	Arenas    int
 	HugeBytes int64  // of HeldBytes, in huge pages
 	HeldBytes int64  // taken from the system
-	UsedBytes int64  // in regions that are out, with what rounding adds
+	UsedBytes int64  // in regions that are in use, rounding included
 	IdleBytes int64  // kept by the pool
-	Regions   int    // out
+	Regions   int    // in use
 	Idle      int    // kept by the pool
 	Gets      uint64 // calls of Get
 	Hits      uint64 // of them, answered from the pool
 	Misuses   uint64 // Release or Put too many: each is a mistake of the program
 }
 
-// Stats counts. It takes the allocator's locks, and is not for the hot path.
+// Stats returns the counters. It takes the allocator's locks, and is not for the hot path.
 func (a *Allocator) Stats() Stats {
 	s := Stats{IdleBytes: a.idle.Load(), Misuses: a.misuses.Load()}
 	for i := range a.classes {

@@ -6,13 +6,12 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// Tensor is a contiguous view of memory with an element type and a shape. It
-// is a value: a copy is a second view of the same memory. Its methods may be
-// called concurrently; reading and writing the bytes is for the program to
-// order. The zero value is no tensor.
+// Tensor is a contiguous view of memory with an element type and a shape. It is a value: a copy is a second view of the
+// same memory. Its methods may be called concurrently. The program orders reads and writes of the bytes. The zero value
+// is not a tensor.
 //
-// What only looks at a tensor has a pointer receiver: a call with a copy is 3 ns
-// more, and an exchange makes thirty.
+// Methods that only look at a tensor have a pointer receiver, since a call with a copy takes 3 ns more and an exchange
+// makes thirty.
 type Tensor struct {
 	region *Region        // nil: Go heap
 	heap   unsafe.Pointer // start of the Go memory that was wrapped, keeps it alive; nil with a region
@@ -67,9 +66,9 @@ func (t *Tensor) Check() error {
 	return t.region.check(t.gen)
 }
 
-// Bytes returns the memory of the view, and nil where Check finds a fault. The
-// slice may be used until the region is closed or put back; who works on it
-// while others may do that holds it with Retain. 0 allocations.
+// Bytes returns the memory of the view, or nil where [Tensor.Check] finds a fault. The slice may be used until the
+// region is closed or put back. A caller that uses it while others may close the region holds it with [Tensor.Retain].
+// 0 allocations.
 func (t *Tensor) Bytes() []byte {
 	if t.Check() != nil {
 		return nil

@@ -6,24 +6,24 @@ import (
 	"github.com/stepvan/stepvan"
 )
 
-// Window shows memory of others, one piece after the other, through a region: for memory
-// that comes and goes with a message. Each piece is a life of the region, so tensors of
-// an earlier one are stale. Whoever shows has Show and Shut called in turn.
+// Window shows foreign memory through a region, one piece after the other: memory that comes and goes with a message.
+// Each piece is a life of the region, so tensors of an earlier piece are stale. Show and Shut must be called in turn.
+// It is for stepvan itself: package server shows a worker's memory with it.
 type Window struct {
 	region Region
 	gone   func()
 }
 
-// NewWindow makes a window that shows nothing. gone is called after each Shut, when nobody holds the
-// region any more: from then on the memory is not looked at, and Show may be called. It comes from
-// inside Shut, or from the last Release, on its goroutine.
+// NewWindow makes a window that shows nothing. It calls gone after each Shut, when no operation holds the region any
+// more: from then on nothing reads the memory, and Show may be called. The call comes from inside Shut, or from the
+// last Release, on its goroutine.
 func NewWindow(gone func()) *Window {
 	w := &Window{gone: gone}
 	w.region.id, w.region.class, w.region.window = lastID.Add(1), noClass, w
 	return w
 }
 
-// Show begins to show mem, which must stay valid until gone is called. 0 allocations.
+// Show begins to show mem, which must stay valid until the window calls gone. 0 allocations.
 func (w *Window) Show(mem []byte) *Region {
 	r := &w.region
 	r.mem = mem
@@ -32,7 +32,7 @@ func (w *Window) Show(mem []byte) *Region {
 	return r
 }
 
-// Shut ends what Show began, as Allocator.Put does: operations that hold the region may finish. 0 allocations.
+// Shut ends what Show began, as [Allocator.Put] does: operations that hold the region may finish. 0 allocations.
 func (w *Window) Shut() {
 	r := &w.region
 	for {

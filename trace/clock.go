@@ -10,11 +10,9 @@ var (
 	originNS = origin.UnixNano()
 )
 
-// Now is the time in ns since 1970, by the monotonic clock: it does not follow
-// steps of the wall clock that happen after the start of the process. Any
-// goroutine. Budget: one read of the processor's counter where that is steady, 10 ns
-// where the kernel's clock takes 27; 0 allocations, and no system call but
-// three each 4 ms.
+// Now is the time in ns since 1970, by the monotonic clock: it does not follow steps of the wall clock after the start
+// of the process. Any goroutine may call it. Budget: one read of the processor's counter where that is steady, which
+// takes 10 ns where the kernel's clock takes 27. It makes 0 allocations, and three system calls in 4 ms.
 func Now() int64 {
 	if ns, ok := counted.read(ticks()); ok {
 		return ns

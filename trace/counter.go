@@ -77,7 +77,8 @@ func monotonicOffset() int64 {
 	return now - ns
 }
 
-// together reads two clocks at the same moment: the best of three, since the thread may lose its core between the reads.
+// together reads two clocks at the same moment: the best of three, since the thread may lose its core between the
+// reads.
 func together(outer, inner func() int64) (a, b int64) {
 	least := int64(math.MaxInt64)
 	for range 3 {

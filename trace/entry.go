@@ -1,8 +1,7 @@
 package trace
 
-// Entry is what is kept of one request at one server. A worker's entry has the
-// worker's stamps and, where the request had an answer, the server's; a
-// server's entry has the server's stamps only.
+// Entry is what a node keeps of one request at one server. An entry of a worker has the worker's stamps and, where the
+// request had an answer, those of the server. An entry of a server has only the server's stamps.
 type Entry struct {
 	Stamps    Stamps
 	Label     string // groups requests in views and tables, for example "layer 3"; must outlive the Ring's use of it

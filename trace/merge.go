@@ -24,11 +24,9 @@ type fileEvent struct {
 	Args json.RawMessage `json:"args,omitempty"`
 }
 
-// Merge puts the files that several processes wrote with WriteJSON into one,
-// on one time axis, tracks in the order of the files. It reads them to their
-// end and holds them in memory. An error wraps stepvan.ErrInvalid when a file is
-// not one of WriteJSON, and names it by its position from 1; out may then hold
-// nothing.
+// Merge joins the files that several processes wrote with [WriteJSON] into one, on one time axis. Tracks are in the
+// order of the files. It reads the files to their end and holds them in memory. The error wraps [stepvan.ErrInvalid]
+// when a file was not written by WriteJSON, and names it by its position from 1; out may then hold nothing.
 func Merge(out io.Writer, files ...io.Reader) error {
 	all := make([]*file, len(files))
 	for i, r := range files {

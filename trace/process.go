@@ -1,6 +1,6 @@
 package trace
 
-// Process is what one node recorded.
+// Process is what one node has recorded.
 type Process struct {
 	Name string // of its track: "worker 0"
 

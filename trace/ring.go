@@ -8,9 +8,8 @@ import (
 	"github.com/stepvan/stepvan/internal/prefetch"
 )
 
-// Ring keeps the last entries of a node in memory that is allocated once. The
-// oldest is overwritten. All methods may be called from any goroutine; a nil
-// Ring takes entries and keeps none.
+// Ring keeps the last entries of a node in memory that is allocated once. A new entry overwrites the oldest. All
+// methods may be called from any goroutine. A nil Ring keeps nothing.
 type Ring struct {
 	mu    sync.Mutex // held for one entry by writers, for a block of entries by readers
 	next  uint64     // entries recorded
@@ -26,15 +25,14 @@ type slot struct {
 // MaxRing is the largest capacity of a Ring: 2 GiB of memory.
 const MaxRing = 1 << 24
 
-// NewRing makes a Ring for at least capacity entries of 128 bytes: the next
-// power of two, from 1 to MaxRing.
+// NewRing makes a [Ring] for at least capacity entries of 128 bytes: the next power of two, from 1 to [MaxRing].
 func NewRing(capacity int) *Ring {
 	capacity = min(max(capacity, 1), MaxRing)
 	return &Ring{slots: make([]slot, 1<<bits.Len(uint(capacity-1)))}
 }
 
-// Record keeps e. It waits for other writers, of which a node has one at a time as a rule, and for
-// at most some us of a Snapshot. Budget: 20 ns, 0 allocations.
+// Record keeps e. It waits for other writers, of which a node mostly has one at a time, and for a Snapshot, which takes
+// some us at most. Budget: 20 ns, 0 allocations.
 func (r *Ring) Record(e Entry) {
 	if r == nil {
 		return
@@ -49,16 +47,16 @@ func (r *Ring) Record(e Entry) {
 // at returns the place of the entry with so many before it.
 func (r *Ring) at(n uint64) *slot { return &r.slots[n&uint64(len(r.slots)-1)] }
 
-// Cap is the number of entries that are kept.
-func (r *Ring) Cap() int {
+// capacity is the number of entries that are kept.
+func (r *Ring) capacity() int {
 	if r == nil {
 		return 0
 	}
 	return len(r.slots)
 }
 
-// Recorded counts the calls of Record.
-func (r *Ring) Recorded() uint64 {
+// recorded counts the calls of Record.
+func (r *Ring) recorded() uint64 {
 	if r == nil {
 		return 0
 	}
@@ -67,19 +65,16 @@ func (r *Ring) Recorded() uint64 {
 	return r.next
 }
 
-// Overwritten counts the entries that gave way to later ones.
-func (r *Ring) Overwritten() uint64 { return r.oldest(r.Recorded()) }
-
 // oldest is the first entry that is kept of n.
-func (r *Ring) oldest(n uint64) uint64 { return n - min(n, uint64(r.Cap())) }
+func (r *Ring) oldest(n uint64) uint64 { return n - min(n, uint64(r.capacity())) }
 
 // block is how many entries a Snapshot copies in one go.
 const block = 64
 
-// Snapshot returns a copy of the entries that are kept, oldest first. Writers
-// go on meanwhile; what they overwrite before it was copied is missing. The copy belongs to the caller.
+// Snapshot returns a copy of the entries that are kept, oldest first. It does not stop writers: an entry that they
+// overwrite before it was copied is missing. The copy belongs to the caller.
 func (r *Ring) Snapshot() []Entry {
-	end := r.Recorded()
+	end := r.recorded()
 	n := r.oldest(end)
 	entries := make([]Entry, 0, end-n)
 	for n < end {

@@ -31,7 +31,7 @@ func TestSlotFillsTwoCacheLines(t *testing.T) {
 
 func TestRingCapacityIsAPowerOfTwo(t *testing.T) {
 	for ask, want := range map[int]int{-1: 1, 0: 1, 1: 1, 2: 2, 3: 4, 1000: 1024, 1024: 1024, 1025: 2048} {
-		require.Equal(t, want, NewRing(ask).Cap(), "asked for %d", ask)
+		require.Equal(t, want, NewRing(ask).capacity(), "asked for %d", ask)
 	}
 }
 
@@ -54,8 +54,8 @@ func TestRingKeepsTheLast(t *testing.T) {
 				r.Record(numbered(n))
 			}
 			require.Equal(t, c.want, ids(r.Snapshot()))
-			require.Equal(t, c.overwritten, r.Overwritten())
-			require.EqualValues(t, c.records, r.Recorded())
+			require.Equal(t, c.overwritten, r.oldest(r.recorded()))
+			require.EqualValues(t, c.records, r.recorded())
 		})
 	}
 }
@@ -64,7 +64,7 @@ func TestNilRing(t *testing.T) {
 	var r *Ring
 	r.Record(numbered(1))
 	require.Empty(t, r.Snapshot())
-	require.Zero(t, r.Recorded()+r.Overwritten())
+	require.Zero(t, r.recorded()+r.oldest(r.recorded()))
 }
 
 func TestSnapshotLeavesOutWhatIsOverwrittenMeanwhile(t *testing.T) {
@@ -119,9 +119,9 @@ func TestRingUnderConcurrentWritersAndReaders(t *testing.T) {
 	writing.Wait()
 	close(stop)
 	readers.Wait()
-	require.EqualValues(t, writers*each, r.Recorded())
+	require.EqualValues(t, writers*each, r.recorded())
 	last := r.Snapshot()
-	require.LessOrEqual(t, len(last), r.Cap())
+	require.LessOrEqual(t, len(last), r.capacity())
 	checkWhole(t, last)
 }
 

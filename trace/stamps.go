@@ -15,12 +15,10 @@ const (
 	StampCount
 )
 
-// Stamps are the timestamps of one request at one server in ns (see Now). A
-// stamp that was not taken is 0. Stamps 0, 1, 6 and 7 are of the worker's
-// clock, 2 to 5 of the server's.
+// Stamps are the timestamps of one request at one server, in ns (see [Now]). A stamp that was not taken is 0. Stamps 0,
+// 1, 6 and 7 are of the worker's clock, 2 to 5 of the server's.
 //
-// The parts of an exchange that the methods name add up:
-// Total = Send + Network + Server + Back.
+// The methods name the parts of an exchange, which add up: Total = Send + Network + Server + Back.
 type Stamps [StampCount]int64
 
 // HasWorker reports whether all of the worker's stamps were taken.
@@ -28,8 +26,7 @@ func (s *Stamps) HasWorker() bool {
 	return s[RequestStart] != 0 && s[RequestPostSend] != 0 && s[ResponsePostRecv] != 0 && s[ResponseProcess] != 0
 }
 
-// HasServer reports whether all of the server's stamps were taken. A request
-// that only pushes completes with its delivery and has none.
+// HasServer reports whether all of the server's stamps were taken. A request that was not answered has none.
 func (s *Stamps) HasServer() bool {
 	return s[RequestPostRecv] != 0 && s[RequestProcess] != 0 && s[ResponseStart] != 0 && s[ResponsePostSend] != 0
 }
@@ -63,10 +60,9 @@ func (s *Stamps) Compute() time.Duration { return s.between(RequestProcess, Resp
 // transport. Server's clock.
 func (s *Stamps) Respond() time.Duration { return s.between(ResponseStart, ResponsePostSend) }
 
-// Network is the time between the two processes, both ways together: Wait less
-// Server. It is the difference of durations of two clocks, and so right
-// without the clocks being set alike; where the network takes next to nothing
-// it can be some ns below 0.
+// Network is the time between the two processes, both ways together: [Stamps.Wait] less [Stamps.Server]. It is the
+// difference of two durations, so the clocks need not agree. Where the network takes next to nothing it can be some ns
+// below 0.
 func (s *Stamps) Network() time.Duration { return s.Wait() - s.Server() }
 
 func (s *Stamps) between(a, b int) time.Duration { return time.Duration(s[b] - s[a]) }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Row has the figures of the requests with one label. The parts of one request
-// add up to its total; their percentiles need not.
+// Row has the figures of the requests with one label. The parts of one request add up to its total; their percentiles
+// need not.
 type Row struct {
 	Label string
 	Count int // exchanges: one per request and server
@@ -22,12 +22,11 @@ type Summary struct {
 	All  Row
 }
 
-// ByLabel groups by Entry.Label.
+// ByLabel groups by the Label of the [Entry].
 func ByLabel(e *Entry) string { return e.Label }
 
-// Summarize counts the entries of workers by label; group names the label of an
-// entry (ByLabel, or one that reads the key). Entries without all of a
-// worker's stamps are left out.
+// Summarize counts the entries of workers by label. group names the label of an entry: [ByLabel], or a function that
+// reads the key. It leaves out entries without all of the worker's stamps.
 func Summarize(entries []Entry, group func(*Entry) string) Summary {
 	groups, all := map[string]*durations{}, new(durations)
 	for i := range entries {

@@ -5,14 +5,12 @@ import (
 	"io"
 )
 
-// WriteJSON writes the trace-event format, which chrome://tracing and
-// https://ui.perfetto.dev open. Every process is a track. In it, every peer has
-// a row per request in flight, and every request a slice with the parts
-// send, network, server (queue, compute, respond), network and back. In the
-// track of a server a request has queue, compute and respond.
+// WriteJSON writes the trace-event format, which chrome://tracing and https://ui.perfetto.dev open. Every process is a
+// track. In a track every peer has a row for each request in flight. In the track of a worker a request has the parts
+// send, network, server (queue, compute, respond), network and back. In the track of a server it has queue, compute and
+// respond.
 //
-// Entries without a complete set of stamps of either side are left out. Errors
-// are those of w.
+// WriteJSON leaves out entries that have a complete set of stamps of neither side. Errors are those of w.
 func WriteJSON(w io.Writer, processes []Process) error {
 	origin := earliest(processes)
 	out := newEncoder(w)

@@ -69,6 +69,11 @@ func checkTensors(kind string, list []tensor.Tensor, keys []tensor.Key) error {
 
 // checkNames refuses lists of servers that do not fit the routing or the tensors.
 func (e *Exchange) checkNames(routing Routing) error {
+	switch routing {
+	case Broadcast, ByKey, Named:
+	default:
+		return errs.Invalid("push_pull: routing: %.32q is unknown: set broadcast, key or named", string(routing))
+	}
 	named := len(e.PushTo)+len(e.PullTo) > 0
 	if named && routing != Named {
 		return errs.Invalid("push_pull: routing: it does not fit an exchange that names servers (got %s, want named): set routing to named", routing)

@@ -8,33 +8,16 @@ import (
 	"github.com/stepvan/stepvan/trace"
 )
 
-// Routing says which servers an exchange goes to.
-type Routing uint8
+// Routing says which servers an exchange concerns: see [stepvan.Routing].
+type Routing = stepvan.Routing
 
-// Routings.
+// Routings. Default is, in an Exchange, the routing of the worker; for the worker, Broadcast.
 const (
-	// Default is, in an [Exchange], the routing of the worker. In [Options] it is Broadcast.
-	Default Routing = iota
-	// Broadcast sends every push to every server. Pulls are server-major: with S
-	// servers and P pulls from each, server s writes the pull tensors s*P to s*P+P-1.
-	Broadcast
-	// ByKey sends each tensor to the server that owns its key. Pulls may be in any order.
-	ByKey
-	// Named sends each tensor to the server that the exchange names for it. Where it names
-	// none, the tensor goes to the server that owns its key. Pulls may be in any order.
-	Named
+	Default   = stepvan.DefaultRouting
+	Broadcast = stepvan.Broadcast
+	ByKey     = stepvan.ByKey
+	Named     = stepvan.Named
 )
-
-// String is the routing's name in settings.
-func (r Routing) String() string {
-	switch r {
-	case ByKey:
-		return "key"
-	case Named:
-		return "named"
-	}
-	return "broadcast"
-}
 
 // Defaults of Options.
 const (

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/ps"
 )
@@ -35,7 +36,7 @@ func (c shape) settings(van vanKind, role ps.Role, rank, port int) ps.Settings {
 		s.NodeRank = rank
 	}
 	if c.work.Apart {
-		s.Routing, s.Batch = config.RoutingNamed, config.BatchAny
+		s.Routing, s.Batch = stepvan.Named, config.BatchAny
 	}
 	if c.edit != nil {
 		c.edit(&s)

@@ -213,7 +213,7 @@ func (h *damagedCluster) settings(role ps.Role, rank int) ps.Settings {
 	if role != ps.RoleScheduler {
 		s.NodeRank = rank
 	}
-	s.Routing, s.Batch = config.RoutingNamed, config.BatchAny
+	s.Routing, s.Batch = stepvan.Named, config.BatchAny
 	s.HeartbeatInterval, s.HeartbeatTimeout, s.StartTimeout = hurtSilence/6, hurtSilence, hurtSilence
 	s.PieceBytes, s.PoolBytes = 128<<10, 64<<20
 	s.Handles, s.TraceEvents = 256, 0

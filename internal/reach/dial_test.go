@@ -1,4 +1,4 @@
-package ps
+package reach
 
 import (
 	"net"
@@ -9,10 +9,11 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/postoffice"
 )
 
 // Where no address of a peer leads to it, the error is about those that are left, and says what to set.
-func TestWaysThatAreNone(t *testing.T) {
+func TestUsableAddresses(t *testing.T) {
 	dir := t.TempDir()
 	near, far := "unix://"+filepath.Join(dir, "near"), "unix://"+filepath.Join(dir, "far")
 	l, err := net.Listen("unix", filepath.Join(dir, "near"))
@@ -22,7 +23,7 @@ func TestWaysThatAreNone(t *testing.T) {
 	for name, x := range map[string]struct {
 		host    string
 		offered []string
-		ways    []string
+		usable  []string
 		says    []string // nothing else that the other errors say
 		not     string
 	}{
@@ -34,9 +35,9 @@ func TestWaysThatAreNone(t *testing.T) {
 		"loopback elsewhere behind a socket": {"elsewhere", []string{far, loopback}, nil, []string{loopback, "DMLC_PS_ROOT_URI"}, far},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &member{node: &Node{settings: &Settings{Van: config.VanAuto}}}
-			ways, err := m.ways(Peer{Host: x.host, Addresses: x.offered})
-			require.Equal(t, x.ways, ways)
+			e := &Endpoint{o: Options{Settings: &config.Settings{Van: config.VanAuto}}}
+			usable, err := e.usable(postoffice.Peer{Host: x.host, Addresses: x.offered})
+			require.Equal(t, x.usable, usable)
 			if x.says == nil {
 				require.NoError(t, err)
 				return

@@ -1,4 +1,4 @@
-package ps
+package reach
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/text"
@@ -16,25 +17,25 @@ import (
 	"github.com/stepvan/stepvan/van/tcpvan"
 )
 
-// network is a site of several machines, over TCP.
-type network struct {
-	settings *Settings
+// networkVan is the base between machines: TCP.
+type networkVan struct {
+	settings *config.Settings
 	tcp      tcpvan.Options
 }
 
-func (w *network) van(p van.Placer, _ func()) (van.Van, error) {
+func (w *networkVan) make(p van.Placer, _ func()) (van.Van, error) {
 	o := w.tcp
 	o.Placer = p
 	return tcpvan.New(o)
 }
 
-func (w *network) meeting() string { return "" }
+func (w *networkVan) meeting() string { return "" }
 
-func (w *network) scheduler() []string { return []string{"tcp://" + w.settings.RootAddr()} }
+func (w *networkVan) scheduler() []string { return []string{"tcp://" + w.settings.RootAddr()} }
 
-// listenScheduler listens at all addresses of the machine, for nodes of other machines may
-// know it by any of them; at the loopback address only where that is what all are told.
-func (w *network) listenScheduler(ctx context.Context, n *link.Transport) (int, error) {
+// listenScheduler listens at all addresses of the machine, since nodes of other machines may know it by any of them. It
+// listens at the loopback address only where DMLC_PS_ROOT_URI is that.
+func (w *networkVan) listenScheduler(ctx context.Context, t *link.Transport) (int, error) {
 	root, err := lookup(ctx, rootURI, w.settings.RootURI)
 	if err != nil {
 		return 0, err
@@ -42,19 +43,19 @@ func (w *network) listenScheduler(ctx context.Context, n *link.Transport) (int, 
 	host := ""
 	if root.loopback() {
 		host = root[0].String()
-	} else if !root.own() {
-		n.Log().Warn().Msgf("%s=%s is no address of this machine, where the scheduler runs: nodes find it only if something forwards to here", rootURI, w.settings.RootURI)
+	} else if !root.ours() {
+		t.Log().Warn().Msgf("%s=%s is no address of this machine, where the scheduler runs: nodes find it only if something forwards to here", rootURI, w.settings.RootURI)
 	}
-	bound, err := listenTCP(n, rootPort, host, w.settings.RootPort)
+	bound, err := listenTCP(t, rootPort, host, w.settings.RootPort)
 	if err != nil {
 		return 0, err
 	}
 	return portOf(bound)
 }
 
-// listenData listens at the data ports, and makes addresses that workers can dial of them.
-func (w *network) listenData(ctx context.Context, n *link.Transport) ([]string, error) {
-	at, err := w.choose(ctx)
+// listenData listens at the data ports, and returns the addresses that workers dial.
+func (w *networkVan) listenData(ctx context.Context, t *link.Transport) ([]string, error) {
+	at, err := w.listenAddress(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +65,7 @@ func (w *network) listenData(ctx context.Context, n *link.Transport) ([]string, 
 	}
 	var out []string
 	for _, p := range ports {
-		bound, err := listenTCP(n, dataPort, at.bind, p)
+		bound, err := listenTCP(t, dataPort, at.bind, p)
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +73,7 @@ func (w *network) listenData(ctx context.Context, n *link.Transport) ([]string, 
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, tcpAddr(at.tell, port))
+		out = append(out, tcpAddr(at.advertised, port))
 	}
 	return out, nil
 }
@@ -82,8 +83,8 @@ func tcpAddr(host string, port int) string {
 }
 
 // listenTCP listens at one port; the error names the setting that the port is from.
-func listenTCP(n *link.Transport, key, host string, port int) (string, error) {
-	bound, err := n.Listen(tcpAddr(host, port))
+func listenTCP(t *link.Transport, key, host string, port int) (string, error) {
+	bound, err := t.Listen(tcpAddr(host, port))
 	if err == nil {
 		return bound[0], nil
 	}

@@ -2,28 +2,28 @@ package postoffice
 
 import (
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// AnyRank leaves the rank to the scheduler, in order of arrival.
+// AnyRank leaves the choice of the rank to the scheduler, which gives ranks in order of arrival.
 const AnyRank stepvan.Rank = -1
 
 // LocalRank is the index of an instance within its node, from 0 to the group size - 1.
 type LocalRank int
 
-// AnyLocalRank leaves the index to the scheduler: it follows from the rank.
+// AnyLocalRank leaves the index to the scheduler, which takes it from the rank.
 const AnyLocalRank LocalRank = -1
 
 // SchedulerID is the scheduler's PeerID.
 const SchedulerID wire.PeerID = 1
 
-// Peer is what the cluster knows about one instance. It must not be
-// changed by its readers, who share Addresses.
+// Peer is what the cluster knows about one instance. Its readers share Addresses and must not change them.
 type Peer struct {
 	ID          wire.PeerID  `json:"id"`
-	Role        Role         `json:"role"`
+	Role        stepvan.Role `json:"role"`
 	Rank        stepvan.Rank `json:"rank"`
 	NodeRank    int          `json:"node"`     // rank of the node that the instance belongs to
 	LocalRank   LocalRank    `json:"instance"` // index within that node: pairs workers with servers
@@ -37,10 +37,10 @@ type Peer struct {
 // Name reads "worker 3", and "scheduler", of which there is one.
 func (n Peer) Name() string {
 	switch {
-	case n.Role == RoleScheduler:
+	case n.Role == stepvan.RoleScheduler:
 		return "scheduler"
 	case n.Rank < 0:
-		return n.Role.String()
+		return string(n.Role)
 	}
 	return fmt.Sprintf("%s %d", n.Role, n.Rank)
 }
@@ -56,32 +56,26 @@ func (n Peer) String() string {
 	return n.Name()
 }
 
-// nodeID is stable over restarts of a process, so a view can be rebuilt from
-// what nodes report. Nobody else should read anything into it.
-func nodeID(r Role, rank stepvan.Rank) wire.PeerID {
-	if r == RoleScheduler {
+// nodeID is stable over restarts of a process, so that a view can be rebuilt from what instances report. Other code
+// must not read anything into it.
+func nodeID(r stepvan.Role, rank stepvan.Rank) wire.PeerID {
+	if r == stepvan.RoleScheduler {
 		return SchedulerID
 	}
-	return wire.PeerID(uint32(rank)*3 + uint32(r))
+	return wire.PeerID(int(rank)*3 + roleNumber(r))
 }
 
 // maxRank keeps node ids within their 32 bits.
 const maxRank = 1_000_000_000
 
-// Pairing says which servers a worker talks to, and the other way round.
-type Pairing uint8
-
-// Pairings.
-const (
-	PairInstance Pairing = iota // the server of the same instance index on every node
-	PairAll                     // every server instance
-)
-
-// lists reports whether node a's list of peers contains b.
-func (p Pairing) lists(a, b Peer) bool {
+// lists reports whether the list of peers of a contains b.
+func lists(p stepvan.Pairing, a, b Peer) bool {
 	switch {
-	case a.Role == RoleWorker && b.Role == RoleServer, a.Role == RoleServer && b.Role == RoleWorker:
-		return p == PairAll || a.LocalRank == b.LocalRank
+	case a.Role == stepvan.RoleWorker && b.Role == stepvan.RoleServer, a.Role == stepvan.RoleServer && b.Role == stepvan.RoleWorker:
+		return p == stepvan.PairAll || a.LocalRank == b.LocalRank
 	}
 	return a.Role == RolePeer && b.Role == RolePeer
 }
+
+// newIncarnation names one life of an instance: random, and never 0, which means "not known".
+func newIncarnation() uint32 { return rand.Uint32N(1<<32-1) + 1 }

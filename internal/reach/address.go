@@ -1,4 +1,4 @@
-package ps
+package reach
 
 import (
 	"context"
@@ -13,18 +13,17 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// place is where a node listens and what it tells others: both hosts without port.
-type place struct{ bind, tell string }
+// dataAddress is where a server listens, and what it tells workers: both hosts without port.
+type dataAddress struct{ bind, advertised string }
 
-// choose finds the address by which other nodes reach this one. Its errors name the
-// setting to change.
-func (w *network) choose(ctx context.Context) (place, error) {
+// listenAddress finds the address by which workers reach this server. Its errors name the setting to change.
+func (w *networkVan) listenAddress(ctx context.Context) (dataAddress, error) {
 	s := w.settings
 	root, err := lookup(ctx, rootURI, s.RootURI)
 	if err != nil {
-		return place{}, err
+		return dataAddress{}, err
 	}
-	var at place
+	var at dataAddress
 	switch {
 	case s.Interface != "" && s.Interface != "auto":
 		at, err = onInterface(s.Interface, root)
@@ -32,34 +31,34 @@ func (w *network) choose(ctx context.Context) (place, error) {
 		at, err = onRoute(root)
 	}
 	if err == nil && s.NodeHost != "" {
-		at, err = w.named(ctx, at)
+		at, err = w.advertiseNodeHost(ctx, at)
 	}
-	if err == nil && !root.own() {
+	if err == nil && !root.ours() {
 		err = w.refuseLoopback(ctx, at)
 	}
 	return at, err
 }
 
-// named tells DMLC_NODE_HOST to the others, which may be an address of a gateway.
-func (w *network) named(ctx context.Context, at place) (place, error) {
+// advertiseNodeHost tells workers DMLC_NODE_HOST, which may be an address of a gateway.
+func (w *networkVan) advertiseNodeHost(ctx context.Context, at dataAddress) (dataAddress, error) {
 	ips, err := lookup(ctx, nodeHost, w.settings.NodeHost)
 	if err != nil {
 		return at, err
 	}
-	at.tell = w.settings.NodeHost
+	at.advertised = w.settings.NodeHost
 	if at.bind == "" && ips.loopback() {
 		at.bind = ips[0].String()
 	}
 	return at, nil
 }
 
-// refuseLoopback finds an address that leads the nodes of other machines to themselves.
-func (w *network) refuseLoopback(ctx context.Context, at place) error {
+// refuseLoopback refuses an address that leads every other machine to itself.
+func (w *networkVan) refuseLoopback(ctx context.Context, at dataAddress) error {
 	key, value := netDevice, w.settings.Interface
 	if w.settings.NodeHost != "" {
 		key, value = nodeHost, w.settings.NodeHost
 	}
-	ips, err := lookup(ctx, key, at.tell)
+	ips, err := lookup(ctx, key, at.advertised)
 	if err != nil || !ips.loopback() {
 		return err
 	}
@@ -68,7 +67,7 @@ func (w *network) refuseLoopback(ctx context.Context, at place) error {
 }
 
 // onRoute takes the address from which the scheduler is reached.
-func onRoute(root addresses) (place, error) {
+func onRoute(root addresses) (dataAddress, error) {
 	var last error
 	for _, ip := range root {
 		// Connecting a UDP socket sends nothing: it asks the kernel for the route.
@@ -79,28 +78,28 @@ func onRoute(root addresses) (place, error) {
 		}
 		local := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 		_ = c.Close()
-		return place{local.String(), local.String()}, nil
+		return dataAddress{local.String(), local.String()}, nil
 	}
-	return place{}, &stepvan.ConfigError{Key: rootURI, Value: root.String(), Reason: fmt.Sprintf("no route leads there: %v", last)}
+	return dataAddress{}, &stepvan.ConfigError{Key: rootURI, Value: root.String(), Reason: fmt.Sprintf("no route leads there: %v", last)}
 }
 
 // onInterface takes an address of a network interface, of the scheduler's family if it has one.
-func onInterface(name string, root addresses) (place, error) {
+func onInterface(name string, root addresses) (dataAddress, error) {
 	all, err := net.Interfaces()
 	if err != nil {
-		return place{}, fmt.Errorf("network interfaces cannot be listed: %w", err)
+		return dataAddress{}, fmt.Errorf("network interfaces cannot be listed: %w", err)
 	}
 	i := slices.IndexFunc(all, func(f net.Interface) bool { return f.Name == name })
 	if i < 0 {
-		return place{}, &stepvan.ConfigError{Key: netDevice, Value: name, Reason: "is no network interface of this machine: set one of " + strings.Join(up(all), ", ")}
+		return dataAddress{}, &stepvan.ConfigError{Key: netDevice, Value: name, Reason: "is no network interface of this machine: set one of " + strings.Join(up(all), ", ")}
 	}
 	ips := addressesOf(all[i])
 	if len(ips) == 0 {
-		return place{}, &stepvan.ConfigError{Key: netDevice, Value: name, Reason: "has no address: give it one, or set one of " + strings.Join(up(all), ", ")}
+		return dataAddress{}, &stepvan.ConfigError{Key: netDevice, Value: name, Reason: "has no address: give it one, or set one of " + strings.Join(up(all), ", ")}
 	}
 	best := slices.IndexFunc(ips, func(ip netip.Addr) bool { return !ip.IsLinkLocalUnicast() && ip.Is4() == root[0].Is4() })
 	ip := ips[max(best, 0)].String()
-	return place{ip, ip}, nil
+	return dataAddress{ip, ip}, nil
 }
 
 // up names the interfaces that have an address and are in use.
@@ -147,8 +146,8 @@ func (a addresses) loopback() bool {
 	return !slices.ContainsFunc(a, func(ip netip.Addr) bool { return !ip.IsLoopback() })
 }
 
-// own reports whether one of the addresses is this machine's.
-func (a addresses) own() bool {
+// ours reports whether one of the addresses is this machine's.
+func (a addresses) ours() bool {
 	if slices.ContainsFunc(a, netip.Addr.IsLoopback) {
 		return true
 	}

@@ -10,47 +10,47 @@ import (
 	"github.com/stepvan/stepvan/internal/link/progress"
 )
 
-// caller is the waiting side of barriers, in an Office and in the Scheduler itself.
-type caller struct {
+// barrierCalls are the calls of this process that wait in barriers: of an Office, or of the Scheduler itself.
+type barrierCalls struct {
 	engine *progress.Engine
 
 	mu    sync.Mutex
 	last  uint64 // request ids, never reused
-	open  map[uint64]*call
+	open  map[uint64]*barrierCall
 	busy  map[barrierKey]bool
 	ended error // no call can succeed any more
 }
 
-type call struct {
+type barrierCall struct {
 	ev  progress.Event
 	err error // before ev
 }
 
-func newCaller(e *progress.Engine) *caller {
-	return &caller{engine: e, open: map[uint64]*call{}, busy: map[barrierKey]bool{}}
+func newBarrierCalls(e *progress.Engine) *barrierCalls {
+	return &barrierCalls{engine: e, open: map[uint64]*barrierCall{}, busy: map[barrierKey]bool{}}
 }
 
-// pass enters the round of k and waits until it is released, broken, or ctx ends; then
-// it withdraws. send delivers a frame to the scheduler, in order.
-func (c *caller) pass(ctx context.Context, k barrierKey, send func(frame)) error {
+// wait enters the round of k and waits until the round is complete or broken, or ctx ends; then
+// it withdraws from the round. send delivers a frame to the scheduler, in order.
+func (c *barrierCalls) wait(ctx context.Context, k barrierKey, send func(frame)) error {
 	w, id, err := c.begin(k)
 	if err != nil {
 		return err
 	}
 	defer c.end(k)
 	send(encode(opBarrier, id, k.body()))
-	wait := c.engine.Wait(ctx, &w.ev)
-	if wait == nil {
+	late := c.engine.Wait(ctx, &w.ev)
+	if late == nil {
 		return w.err
 	}
 	if !c.giveUp(id) {
 		return w.err // resolved while the wait ended
 	}
 	send(encode(opWithdraw, id, k.body()))
-	return wait
+	return late
 }
 
-func (c *caller) begin(k barrierKey) (*call, uint64, error) {
+func (c *barrierCalls) begin(k barrierKey) (*barrierCall, uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -61,19 +61,19 @@ func (c *caller) begin(k barrierKey) (*call, uint64, error) {
 	}
 	c.busy[k] = true
 	c.last++
-	w := &call{}
+	w := &barrierCall{}
 	c.open[c.last] = w
 	return w, c.last, nil
 }
 
-func (c *caller) end(k barrierKey) {
+func (c *barrierCalls) end(k barrierKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.busy, k)
 }
 
 // giveUp ends a call without a result; false when it has one.
-func (c *caller) giveUp(id uint64) bool {
+func (c *barrierCalls) giveUp(id uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, open := c.open[id]
@@ -81,8 +81,8 @@ func (c *caller) giveUp(id uint64) bool {
 	return open
 }
 
-// resolve ends the call with a result. Ids that nobody waits for are ignored.
-func (c *caller) resolve(id uint64, err error) {
+// resolve ends the call with a result. It ignores ids for which no call waits.
+func (c *barrierCalls) resolve(id uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w := c.open[id]; w != nil {
@@ -91,7 +91,7 @@ func (c *caller) resolve(id uint64, err error) {
 }
 
 // fail ends all calls, and those to come, with err. The first one counts.
-func (c *caller) fail(err error) {
+func (c *barrierCalls) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended == nil {
@@ -102,7 +102,7 @@ func (c *caller) fail(err error) {
 	}
 }
 
-func (c *caller) finish(id uint64, w *call, err error) {
+func (c *barrierCalls) finish(id uint64, w *barrierCall, err error) {
 	delete(c.open, id)
 	w.err = err
 	c.engine.Set(&w.ev)

@@ -1,15 +1,15 @@
-package ps
+package reach
 
 import (
 	"math"
 	"syscall"
-	"time"
 
-	"github.com/stepvan/stepvan/internal/sparing"
+	"github.com/stepvan/stepvan/config"
 )
 
 const (
-	// reserve is how many peers may be connected to a node, beyond all that its cluster has, before they are known to belong to it.
+	// reserve is how many peers may be connected to a node, beyond all that its cluster has, before they are known to
+	// belong to it.
 	reserve = 256
 	// share is the part of the descriptors of this process that they may take, as long as the cluster needs no more.
 	share = 8
@@ -19,7 +19,7 @@ const (
 
 // visitorsOf is how many connections a node may have with peers that are not known to belong to the cluster. All nodes
 // of the cluster may be among them at its start.
-func visitorsOf(s *Settings, files uint64) int {
+func visitorsOf(s *config.Settings, files uint64) int {
 	need := (s.NumWorkerInstances() + s.NumServerInstances()) * s.Rails
 	room := int(min(files/share, math.MaxInt32))
 	return min(max(need, min(need+reserve, room)), mostVisitors)
@@ -32,16 +32,4 @@ func files() uint64 {
 		return 0
 	}
 	return l.Cur
-}
-
-// starvedEvery is the time between two lines that say that descriptors have run out.
-const starvedEvery = time.Minute
-
-func newStarved() *sparing.Lines { return sparing.New(1, starvedEvery, func(int) {}) }
-
-// starved is told by vans that no descriptor is left for a peer that connects.
-func (n *Node) starved(err error) {
-	if n.hungry.Allow() {
-		n.log.Error().Msg(err.Error())
-	}
 }

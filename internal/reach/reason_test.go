@@ -1,4 +1,4 @@
-package ps
+package reach
 
 import (
 	"errors"
@@ -21,6 +21,6 @@ func TestReasonsNameNoAddress(t *testing.T) {
 		"its socket is not to be seen from here: no such file or directory": fmt.Errorf("its socket /tmp/stepvan-0/shm.7.beef is not to be seen from here: %w", unix.ENOENT),
 		"dial over shm: cannot allocate memory":                             &stepvan.OpError{Op: "dial", Van: "shm", Peer: addr, Err: unix.ENOMEM},
 	} {
-		require.Equal(t, want, briefly(link.PassedOver{Address: "shm://" + addr, Err: err}))
+		require.Equal(t, want, shortReason(link.PassedOver{Address: "shm://" + addr, Err: err}))
 	}
 }

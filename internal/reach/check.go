@@ -1,0 +1,81 @@
+package reach
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/van/tcpvan"
+)
+
+// Check tells what a node refuses of settings in this build and on this machine, all of it, and which settings it
+// accepts without effect. It opens nothing. inProcess says that the program has given the node a network within the
+// process. What is said of a setting begins with the variable that the user has set: lookup answers like os.LookupEnv
+// for the environment of the settings. It is nil where a program has set them.
+func Check(s *config.Settings, inProcess bool, lookup func(string) (string, bool)) ([]config.Warning, error) {
+	return ineffective(s, lookup), refused(s, inProcess, lookup)
+}
+
+// refused is what this build and this machine cannot do.
+func refused(s *config.Settings, inProcess bool, lookup func(string) (string, bool)) error {
+	var all []error
+	refuse := func(name, reason string) {
+		key, value := s.Written(lookup, name)
+		all = append(all, &stepvan.ConfigError{Key: key, Value: value, Reason: reason})
+	}
+	if s.Van == config.VanRDMA {
+		refuse(vanName, "RDMA is not in this build: set STEPVAN_VAN to auto, shm or tcp, which overrules DMLC_ENABLE_RDMA and DMLC_PS_VAN_TYPE")
+	}
+	if s.Van == config.VanMem && !inProcess {
+		refuse(vanName, "mem works within one process only, whose nodes are started with ps.WithNetwork: set auto, shm or tcp")
+	}
+	if s.Backend != config.BackendCPU {
+		refuse("STEPMESH_BACKEND", "not in this build: set CPU")
+	}
+	return errors.Join(append(all, checkCores(s, lookup))...)
+}
+
+// ineffective lists settings that are accepted and have no effect.
+func ineffective(s *config.Settings, lookup func(string) (string, bool)) []config.Warning {
+	var out []config.Warning
+	add := func(on bool, key, reason string) {
+		if on {
+			out = append(out, config.Warning{Key: key, Reason: reason})
+		}
+	}
+	add(s.Resend, "PS_RESEND", "has no effect: the vans of this build deliver every message or report the loss of the peer")
+	add(s.DropMsg > 0, "PS_DROP_MSG", "has no effect: the vans of this build lose no messages")
+	add(s.Rails > tcpvan.MaxRails, "STEPVAN_RAILS", fmt.Sprintf("%d connections per peer are the most that the tcp van makes", tcpvan.MaxRails))
+	add(s.SplitQPLag, "STEPMESH_SPLIT_QP_LAG", "has no effect: there is no RDMA in this build")
+	out = append(out, ineffectiveAddresses(s)...)
+	if why := WithoutCores(s); why != "" {
+		key, value := s.Written(lookup, "STEPVAN_BIND_CPU_CORE", "STEPMESH_BIND_CPU_CORE")
+		out = append(out, config.Warning{Key: key, Value: value, Reason: why + ": nothing is bound. STEPVAN_BIND_CPU_CORE=off says that this is wanted"})
+	}
+	return out
+}
+
+// ineffectiveAddresses lists settings about the address of a server, where no worker uses it.
+func ineffectiveAddresses(s *config.Settings) []config.Warning {
+	reason := ""
+	switch {
+	case s.Role == stepvan.RoleWorker || s.Role == stepvan.RoleScheduler:
+		reason = "has no effect on a " + string(s.Role) + ": it is for servers, which workers dial"
+	case s.Local:
+		reason = "has no effect with DMLC_LOCAL=1: no network is used"
+	case s.Van == config.VanShm || s.Van == config.VanMem:
+		reason = "has no effect with STEPVAN_VAN=" + string(s.Van) + ": no network carries tensors"
+	}
+	var out []config.Warning
+	add := func(on bool, key, reason string) {
+		if on && reason != "" {
+			out = append(out, config.Warning{Key: key, Reason: reason})
+		}
+	}
+	add(s.Interface != "" && s.Interface != "auto", netDevice, reason)
+	add(s.NodeHost != "", nodeHost, reason)
+	add(s.Port != 0, dataPort, reason)
+	add(s.NumPorts > 1 && s.Port == 0, "DMLC_NUM_PORTS", "has no effect without DMLC_PORT, the first of them")
+	return out
+}

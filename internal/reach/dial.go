@@ -1,0 +1,155 @@
+package reach
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/shm"
+	"github.com/stepvan/stepvan/postoffice"
+)
+
+// Dial opens the session with one peer.
+func (e *Endpoint) Dial(ctx context.Context, p postoffice.Peer) (*link.Session, error) {
+	addrs, err := e.usable(p)
+	if err != nil {
+		return nil, err
+	}
+	s, err := e.dialUntilHeard(ctx, addrs)
+	if err != nil {
+		return nil, e.unreachable(p, addrs, err)
+	}
+	id := s.Peer()
+	if id.Node != p.ID || id.Incarnation != p.Incarnation {
+		_ = s.Close("expected another node here") // it ends with the link in any case
+		return nil, errs.Invalid("%q answers at %s: two nodes share the address: check DMLC_NODE_HOST and DMLC_PORT there", id.Name, s.Address())
+	}
+	return s, nil
+}
+
+const (
+	// mostIntroductions is how often a worker introduces itself to a server. A server that has many visitors may end
+	// the session before it has read the introduction. The pauses between the tries take some 8 s together.
+	mostIntroductions = 20
+	firstPause        = 20 * time.Millisecond
+	lastPause         = 500 * time.Millisecond
+)
+
+// dialUntilHeard dials until the server has read the introduction of this worker.
+func (e *Endpoint) dialUntilHeard(ctx context.Context, addrs []string) (s *link.Session, err error) {
+	pause := firstPause
+	for range mostIntroductions {
+		s, err = e.Link.Dial(ctx, addrs)
+		if err == nil || !errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, link.ErrLeft) {
+			break
+		}
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, lastPause)
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+	return s, err
+}
+
+// usable are those addresses of p that the settings of this node allow and that can lead there.
+func (e *Endpoint) usable(p postoffice.Peer) ([]string, error) {
+	allowed := slices.DeleteFunc(slices.Clone(p.Addresses), func(a string) bool { return !e.allows(link.Scheme(a)) })
+	if len(allowed) == 0 {
+		return nil, e.noCommonVan(p)
+	}
+	seen := slices.DeleteFunc(slices.Clone(allowed), e.hiddenSocket)
+	if len(seen) == 0 {
+		return nil, hiddenSocketError(allowed[0])
+	}
+	own := seen
+	if p.Host != "" && p.Host != HostName() && !e.o.Settings.Local {
+		own = slices.DeleteFunc(slices.Clone(seen), isLoopback)
+	}
+	if len(own) == 0 {
+		return nil, errs.Invalid("it tells others to reach it at %s, which is every machine's own: set DMLC_PS_ROOT_URI there to an address of the scheduler that all machines reach, or DMLC_NODE_HOST to its own", seen[0])
+	}
+	return own, nil
+}
+
+// allows reports whether STEPVAN_VAN lets this node use addresses of a scheme.
+func (e *Endpoint) allows(scheme string) bool {
+	switch e.o.Settings.Van {
+	case config.VanAuto:
+		return true
+	case config.VanTCP:
+		return scheme == "tcp" || scheme == "unix" && e.o.Settings.Local
+	}
+	return scheme == string(e.o.Settings.Van)
+}
+
+// hiddenSocket finds Unix sockets that this process does not see, or may not connect to: those of another machine,
+// container or user. With DMLC_LOCAL=1 there is nothing else, and the server may only have to start.
+func (e *Endpoint) hiddenSocket(addr string) bool {
+	return link.Scheme(addr) == "unix" && !e.o.Settings.Local && !shm.Attended(strings.TrimPrefix(addr, "unix://"))
+}
+
+// hiddenSocketError is the error of a peer that has nothing but Unix sockets which this process does not reach.
+func hiddenSocketError(addr string) error {
+	return errs.Invalid("its only address is %s, a socket that this process does not see or may not connect to: it was started with DMLC_LOCAL=1 on another machine, in another container, or by another user: set DMLC_LOCAL=0 there, or start both where they share the directory of the socket", addr)
+}
+
+// isLoopback finds addresses that lead every machine to itself.
+func isLoopback(addr string) bool {
+	host, _, _ := net.SplitHostPort(strings.TrimPrefix(addr, "tcp://"))
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
+
+// noCommonVan is the error of two nodes whose settings have no van in common.
+func (e *Endpoint) noCommonVan(p postoffice.Peer) error {
+	own := string(e.o.Settings.Van)
+	return &stepvan.ConfigError{Key: vanName, Value: own,
+		Reason: "it offers " + strings.Join(schemes(p.Addresses), ", ") + " only: set STEPVAN_VAN=auto or " + own + " there, or auto here"}
+}
+
+// unreachable says why no address led to p, where STEPVAN_VAN=shm demands shared memory and it cannot be shared. Other
+// errors explain themselves.
+func (e *Endpoint) unreachable(p postoffice.Peer, addrs []string, err error) error {
+	var none *link.UnreachableError
+	if only := schemes(addrs); len(only) != 1 || only[0] != "shm" || !errors.As(err, &none) {
+		return err
+	}
+	why := shortReason(none.Passed[0])
+	if e.shm.absent != nil {
+		why = withoutKind(e.shm.absent)
+	}
+	where := "at " + p.Name()
+	if e.o.Settings.Van == config.VanShm {
+		where = "on both"
+	}
+	return &stepvan.ConfigError{Key: vanName, Value: string(config.VanShm),
+		Reason: "memory cannot be shared (" + why + "): set STEPVAN_VAN=auto " + where}
+}
+
+// schemes lists the kinds of some addresses, each once, in order.
+func schemes(addrs []string) []string {
+	var out []string
+	for _, a := range addrs {
+		if s := link.Scheme(a); !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// HostName is the name of this machine for messages: "" where it has none.
+func HostName() string {
+	name, _ := os.Hostname()
+	return name
+}

@@ -1,0 +1,191 @@
+package reach
+
+import (
+	"context"
+	"errors"
+	"math/bits"
+
+	"github.com/rs/zerolog"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/shm"
+	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/van/memvan"
+	"github.com/stepvan/stepvan/van/shmvan"
+)
+
+// Options of an Endpoint.
+type Options struct {
+	Settings *config.Settings
+	Role     stepvan.Role      // of the instance
+	Network  *memvan.Network   // within this process, or nil
+	Memory   *tensor.Allocator // of the program
+	Near     func(make func()) // makes memory near the cores of the node; nil: anywhere
+	Starved  func(error)       // called when no descriptor is left for a peer that connects
+	Shm      ShmMaker          // nil: NewShm
+	Link     link.Options      // what the settings do not say
+	Log      zerolog.Logger
+}
+
+// ShmMaker makes the shared memory van of an endpoint.
+type ShmMaker func(e *Endpoint, p van.Placer, wake func()) (van.Van, error)
+
+// Endpoint is the link of one instance with its vans: the base van, and shared memory beside it where the settings and
+// the machine allow that. The base van reaches the scheduler. It carries tensors where memory cannot be shared.
+type Endpoint struct {
+	Link *link.Transport
+	Pool *tensor.Allocator // memory of messages that no registered buffer receives
+
+	o    Options
+	base baseVan
+	shm  sharedMemory
+}
+
+// sharedMemory is the state of the shared memory van.
+type sharedMemory struct {
+	made   bool
+	absent error // why there is none though the settings allow it
+}
+
+// remindersPerBeat is how often, between two signs of life, a peer may be reminded of what it has not acknowledged. A
+// message that has vanished is then noticed long before the peer is taken for dead.
+const remindersPerBeat = 4
+
+// Open makes the link of an instance. It neither listens nor dials.
+func Open(o Options) (e *Endpoint, err error) {
+	s := o.Settings
+	e = &Endpoint{o: o, base: newBaseVan(&o)}
+	if o.Shm == nil {
+		e.o.Shm = newShm
+	}
+	if e.Pool, err = tensor.NewAllocator(tensor.Options{
+		Name: "stepvan " + string(o.Role) + " pool", MaxBytes: int64(s.PoolBytes), MaxBytesSetting: "STEPVAN_POOL_BYTES",
+		HugePages: HugePages(s), Near: o.Near,
+	}); err != nil {
+		return nil, err
+	}
+	vans := e.vans()
+	lo := o.Link
+	lo.Vans, lo.Memory, lo.Limits, lo.Reason, lo.Log = vans, e.Pool, Limits(s), e.reasonForPeer, o.Log
+	lo.Visitors, lo.Remind = len(vans)*visitorsOf(s, files()), s.HeartbeatInterval/remindersPerBeat
+	lo.PieceBytes, lo.CreditBytes = int64(s.PieceBytes), int64(s.CreditBytes)
+	if e.Link, err = link.NewTransport(lo); err != nil {
+		e.closePool()
+		return nil, err
+	}
+	return e, nil
+}
+
+// Close ends the link, telling peers the reason, and gives back the pool.
+func (e *Endpoint) Close(reason string) {
+	e.Link.Goodbye(reason)
+	_ = e.Link.Close()
+	e.closePool()
+}
+
+func (e *Endpoint) closePool() {
+	if err := e.Pool.Close(); err != nil {
+		e.o.Log.Debug().Err(err).Msg("received memory is still in use")
+	}
+}
+
+// Settings are those of the node.
+func (e *Endpoint) Settings() config.Settings { return *e.o.Settings }
+
+// Meeting says what the nodes of a cluster must have in common to find each other, or "".
+func (e *Endpoint) Meeting() string { return e.base.meeting() }
+
+// Scheduler lists the addresses of the scheduler.
+func (e *Endpoint) Scheduler() []string { return e.base.scheduler() }
+
+// ListenAsScheduler has the endpoint listen as the scheduler, and returns its port.
+func (e *Endpoint) ListenAsScheduler(ctx context.Context) (int, error) {
+	return e.base.listenScheduler(ctx, e.Link)
+}
+
+// UsesSocketDir reports whether the endpoint has used the directory in which processes of this machine find each other.
+func (e *Endpoint) UsesSocketDir() bool {
+	_, local := e.base.(*machineVan)
+	return local || e.shm.made
+}
+
+// SocketDir is the directory in which nodes of this user find each other on this machine. It makes the directory. An
+// error says why it cannot be used.
+func SocketDir() (string, error) {
+	dir := shm.SocketDir()
+	return dir, shm.PrivateDir(dir)
+}
+
+// Limits are those of messages.
+func Limits(s *config.Settings) wire.Limits {
+	return wire.Limits{Meta: uint32(s.MaxHeaderBytes), Message: uint64(s.MaxMessageBytes), Tensors: uint32(s.MaxTensors)}
+}
+
+// HugePages says whether memory is in huge pages.
+func HugePages(s *config.Settings) tensor.HugePages {
+	switch s.Hugepages {
+	case config.HugepagesOn:
+		return tensor.HugePagesRequired
+	case config.HugepagesOff:
+		return tensor.HugePagesOff
+	}
+	return tensor.HugePagesAuto
+}
+
+// wantsShm reports whether the settings let this instance share memory. The scheduler has no tensors.
+func (e *Endpoint) wantsShm() bool {
+	if _, inside := e.base.(*processVan); inside || e.o.Role == stepvan.RoleScheduler {
+		return false
+	}
+	return e.o.Settings.Van == config.VanAuto || e.o.Settings.Van == config.VanShm
+}
+
+// vans are those of the link, best first.
+func (e *Endpoint) vans() []link.VanMaker {
+	if !e.wantsShm() {
+		return []link.VanMaker{e.base.make}
+	}
+	return []link.VanMaker{e.makeShm, e.base.make}
+}
+
+// makeShm makes the shared memory van. Where that fails, only STEPVAN_VAN=shm takes it for an error.
+func (e *Endpoint) makeShm(p van.Placer, wake func()) (van.Van, error) {
+	v, err := e.o.Shm(e, p, wake)
+	if err == nil {
+		e.shm.made = true
+		return v, nil
+	}
+	if e.o.Settings.Van == config.VanShm {
+		return nil, shmRefused(err)
+	}
+	e.shm.absent = err
+	var relative *shm.RelativeError
+	if errors.As(err, &relative) { // a mistake of the user, unlike what a machine forbids
+		e.o.Log.Warn().Msg("memory is not shared with nodes of this machine: " + relative.Error())
+	}
+	return nil, nil
+}
+
+func newShm(e *Endpoint, p van.Placer, _ func()) (van.Van, error) {
+	dir, err := SocketDir()
+	if err != nil {
+		return nil, err
+	}
+	s := e.o.Settings
+	return shmvan.New(shmvan.Options{
+		Placer: p, Limits: Limits(s), Dir: dir, Files: e.Memories(),
+		Guests: visitorsOf(s, files()), Starved: e.o.Starved, NoForeign: !s.PeerMemory, Grants: powerOfTwo(s.Grants),
+	})
+}
+
+// powerOfTwo is the least one that is not below n, which is above 0.
+func powerOfTwo(n int) int { return 1 << bits.Len(uint(n-1)) }
+
+func shmRefused(err error) error {
+	return &stepvan.ConfigError{Key: vanName, Value: string(config.VanShm),
+		Reason: "memory cannot be shared here: " + err.Error() + "; stepvan doctor says more; or set auto"}
+}

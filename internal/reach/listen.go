@@ -1,0 +1,51 @@
+package reach
+
+import (
+	"context"
+
+	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/shm"
+)
+
+// Listen has the endpoint listen for workers, and returns the addresses that they dial, best first.
+func (e *Endpoint) Listen(ctx context.Context) ([]string, error) {
+	var own []string
+	if e.shm.made {
+		bound, err := e.listenShm()
+		if err != nil && e.o.Settings.Van == config.VanShm {
+			return nil, shmRefused(err)
+		}
+		own, e.shm.absent = append(own, bound...), err
+	}
+	if e.o.Settings.Van == config.VanShm {
+		return own, nil
+	}
+	own = append(own, e.listenUnixBeside()...)
+	more, err := e.base.listenData(ctx, e.Link)
+	return append(own, more...), err
+}
+
+// listenUnixBeside also listens on a Unix socket, for workers of this machine with which no memory can be shared: a
+// container may forbid memory files. They need to see this user's directory. There is no such socket where the settings
+// allow only TCP, where there is no such directory, or where its name is too long.
+func (e *Endpoint) listenUnixBeside() []string {
+	if _, remote := e.base.(*networkVan); !remote || e.o.Settings.Van != config.VanAuto {
+		return nil
+	}
+	_, err := SocketDir()
+	var bound []string
+	if err == nil {
+		bound, err = listenUnix(e.Link, e.o.Settings.RootPort)
+	}
+	if err != nil {
+		e.o.Log.Debug().Err(err).Msg("no Unix socket for workers of this machine")
+	}
+	return bound
+}
+
+// listenShm listens for peers of this machine, where killed processes may have left sockets.
+func (e *Endpoint) listenShm() ([]string, error) {
+	shm.Sweep(shm.SocketDir())
+	defer shm.HoldSweep(shm.SocketDir())()
+	return e.Link.Listen("shm://")
+}

@@ -1,0 +1,29 @@
+package reach
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/config"
+)
+
+func TestVisitorsFollowClusterAndDescriptors(t *testing.T) {
+	for _, c := range []struct {
+		workers, servers, rails int
+		files                   uint64
+		want                    int
+	}{
+		{2, 1, 1, 1 << 20, 3 + 256},
+		{2, 1, 1, 256, 32},
+		{2, 1, 1, 0, 3},
+		{40, 10, 1, 256, 50},
+		{40, 10, 4, 1024, 200},
+		{1000, 1000, 16, 1 << 20, 32256},
+		{1 << 20, 1, 16, 1<<64 - 1, 1 << 16},
+	} {
+		s := config.Default()
+		s.NumWorker, s.NumServer, s.Rails = c.workers, c.servers, c.rails
+		require.Equal(t, c.want, visitorsOf(&s, c.files), "%+v", c)
+	}
+}

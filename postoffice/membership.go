@@ -1,0 +1,123 @@
+package postoffice
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/stepvan/stepvan"
+)
+
+// membership has the members of the cluster, by role. The scheduler's lock guards it.
+type membership struct {
+	o        *SchedulerOptions
+	self     *member // the scheduler as a member of barriers
+	roles    map[stepvan.Role]*registry
+	alive    int // registered and not gone
+	stopping int // of those, in Stop
+}
+
+func newMembership(o *SchedulerOptions) membership {
+	c := membership{o: o, roles: map[stepvan.Role]*registry{}}
+	for role, size := range o.sizes() {
+		c.roles[role] = newRegistry(role, size, o.GroupSize)
+	}
+	c.self = &member{info: Peer{
+		ID: SchedulerID, Role: stepvan.RoleScheduler, Incarnation: newIncarnation(), Host: o.Host, PID: o.PID, GroupSize: o.GroupSize,
+	}}
+	return c
+}
+
+func (c *membership) expected() int  { return c.o.Workers + c.o.Servers + c.o.Peers }
+func (c *membership) complete() bool { return c.alive == c.expected() }
+
+// living lists the members that are not gone, by role and then arrival.
+func (c *membership) living() []*member {
+	out := make([]*member, 0, c.alive)
+	for role := range c.o.sizes() {
+		for _, m := range c.roles[role].members {
+			if !m.gone {
+				out = append(out, m)
+			}
+		}
+	}
+	return out
+}
+
+// peersOf lists whom an instance talks to, by role and rank. Those of role peer are in
+// their own list too, so that they can share it.
+func (c *membership) peersOf(n Peer) []Peer {
+	var out []Peer
+	for role := range c.o.sizes() {
+		for _, m := range c.roles[role].members {
+			if lists(c.o.Pairing, n, m.info) {
+				out = append(out, m.info)
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Peer) int {
+		return cmp.Or(cmp.Compare(roleNumber(a.Role), roleNumber(b.Role)), cmp.Compare(a.Rank, b.Rank))
+	})
+	return out
+}
+
+// quorum is how many instances, or nodes, complete a round.
+func (c *membership) quorum(k barrierKey) int {
+	n := 0
+	if k.group.Has(stepvan.RoleScheduler) {
+		n = 1
+	}
+	for role, size := range c.o.sizes() {
+		switch {
+		case !k.group.Has(role):
+		case k.instances:
+			n += size
+		default:
+			n += size / c.o.GroupSize
+		}
+	}
+	return n
+}
+
+// unregistered names the ranks that have not registered.
+func (c *membership) unregistered() string {
+	var all []string
+	for _, role := range slices.Backward(roles[1:]) {
+		free, count := c.roles[role].missing()
+		switch {
+		case count == 0:
+		case count == len(free):
+			all = append(all, fmt.Sprintf("%s %s", role, ranks(free)))
+		default:
+			all = append(all, fmt.Sprintf("%d more of %s %s", count, role, ranks(free)))
+		}
+	}
+	return conjunction(all) + ": not registered yet" + inBrackets(c.o.Meeting)
+}
+
+// unconfirmed names the members that have not confirmed their peers.
+func (c *membership) unconfirmed() string {
+	var silent []Peer
+	for _, m := range c.living() {
+		if !m.ready && c.roles[m.info.Role].told {
+			silent = append(silent, m.info)
+		}
+	}
+	return instances(silent) + ": registered, but has not confirmed its peers"
+}
+
+// absent names the members that have not entered a round.
+func (c *membership) absent(k barrierKey, r *round) string {
+	in := map[*member]bool{}
+	for _, m := range r.in {
+		in[m] = true
+	}
+	var out []Peer
+	for _, m := range append([]*member{c.self}, c.living()...) {
+		here := in[m] || (!k.instances && r.nodes[nodeKey{m.info.Role, m.info.NodeRank}] > 0)
+		if k.group.Has(m.info.Role) && !here {
+			out = append(out, m.info)
+		}
+	}
+	return instances(out)
+}
