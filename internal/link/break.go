@@ -48,7 +48,7 @@ func (n *Transport) misplaced(err *error) {
 	if value == nil {
 		return
 	}
-	if !n.engine.Report(value) {
+	if !n.engine.ReportPanic(value) {
 		panic(value)
 	}
 	*err = errMisplaced

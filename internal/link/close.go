@@ -32,7 +32,7 @@ func (n *Transport) end(s *Session, cause error) {
 	n.doomed = append(n.doomed, doom{s, cause})
 	n.doomCount.Store(int32(len(n.doomed)))
 	n.doomMu.Unlock()
-	n.engine.Kick()
+	n.engine.WakeAll()
 }
 
 // endDoomed is the driver's part of end.

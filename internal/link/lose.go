@@ -26,7 +26,7 @@ func (s *Session) lose(err error) {
 		s.patience.Stop()
 	}
 	if s.node.backlogs.Load() == 0 {
-		s.node.engine.Settle() // what called the driver because of s is over
+		s.node.engine.ClearStuck() // what called the driver because of s is over
 	}
 	s.heirs = s.greeted
 	s.node.forget(s, s.granter != nil && s.heirs > 0)

@@ -83,7 +83,7 @@ func (n *Transport) holdBack() int {
 	l.list = held
 	if len(held) > 0 && l.due.IsZero() {
 		l.due = time.Now().Add(n.pause)
-		l.timer = time.AfterFunc(n.pause, n.engine.Kick)
+		l.timer = time.AfterFunc(n.pause, n.engine.WakeAll)
 	}
 	n.tell(told)
 	return len(told)

@@ -30,7 +30,7 @@ func (n *Transport) dispatch(v *vanSlot, e *van.Event) {
 	switch e.Kind {
 	case van.EventMessage:
 		if e.Delivery.Header.Payload > briefBytes {
-			n.engine.Linger()
+			n.engine.NoteDelay()
 		}
 		var err error
 		switch {

@@ -15,7 +15,7 @@ import (
 // callReminder has the driver call remind, which sends: a panic on the timer's goroutine would be nobody's to contain.
 func (n *Transport) callReminder() {
 	n.remindDue.Store(true)
-	n.engine.Kick()
+	n.engine.WakeAll()
 }
 
 // remind tells the peers what they leave unacknowledged, and comes again after Options.Remind. Driver only.

@@ -22,7 +22,7 @@ func (s *Session) Send(o *Outbound) error {
 	}
 	long := o.total > briefBytes
 	if long {
-		s.node.engine.Enter()
+		s.node.engine.BeginCall()
 	}
 	if !s.sendAlone(o) {
 		s.enqueue(o)
@@ -30,7 +30,7 @@ func (s *Session) Send(o *Outbound) error {
 		s.shelter()
 	}
 	if long {
-		s.node.engine.Leave()
+		s.node.engine.EndCall()
 	}
 	return nil
 }
@@ -64,7 +64,7 @@ func (n *Transport) SendAll(ss []*Session, os []*Outbound) error {
 	if err := n.enqueueAll(ss, os); err != nil {
 		return err
 	}
-	n.engine.Enter()
+	n.engine.BeginCall()
 	for _, s := range ss {
 		s.mu.Lock()
 		s.pump()
@@ -77,7 +77,7 @@ func (n *Transport) SendAll(ss []*Session, os []*Outbound) error {
 			s.mu.Unlock()
 		}
 	}
-	n.engine.Leave()
+	n.engine.EndCall()
 	return nil
 }
 
@@ -364,7 +364,7 @@ func (s *Session) post(f *frame, h *wire.Header, meta []byte) (done bool, err er
 	if err := s.ep.Send(&s.msg); err != nil {
 		s.dropFrame(f)
 		if !errors.Is(err, stepvan.ErrWouldBlock) {
-			s.node.engine.Nudge() // the loss is on its way
+			s.node.engine.SetStuck() // the loss is on its way
 		}
 		return false, err
 	}
@@ -381,8 +381,8 @@ func (s *Session) noteBacklog() {
 	s.backlog = stuck
 	if stuck {
 		s.node.backlogs.Add(1)
-		s.node.engine.Nudge()
+		s.node.engine.SetStuck()
 	} else if s.node.backlogs.Add(-1) == 0 {
-		s.node.engine.Settle()
+		s.node.engine.ClearStuck()
 	}
 }
