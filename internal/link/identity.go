@@ -9,12 +9,12 @@ import (
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// Identity is what a node says of itself when a session opens.
+// Identity is what a transport says of itself when a session opens.
 type Identity struct {
 	Node        wire.PeerID // 0 before the scheduler has given one
-	Incarnation uint32      // which life of the node
+	Incarnation uint32      // which life of the instance
 	Name        string      // for people: "worker 3"
-	Reason      string      // of a side that dialled, for people: why this address and none that was preferred (Options.Reason)
+	Reason      string      // of the side that dialled, for people: why it took this address (Options.Reason)
 	Info        []byte      // for the services above; opaque here
 }
 
@@ -24,7 +24,7 @@ const (
 	maxReasonBytes = 512
 )
 
-// appendIdentity encodes id and the credit that this side grants the peer.
+// appendIdentity encodes id and the credit that this side gives the peer.
 func appendIdentity(b []byte, id Identity, credit uint64) []byte {
 	le := binary.LittleEndian
 	name := id.Name[:min(len(id.Name), maxNameBytes)]
