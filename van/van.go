@@ -19,7 +19,7 @@ type Caps struct {
 	// Sound vans cannot corrupt bytes. Headers may go without checksum (wire.Header.EncodeUnsummed), and the receiver
 	// checks none.
 	Sound bool
-	Lossy       bool   // connections may be lost at random (fault injection)
+	Lossy bool // connections may be lost at random (fault injection)
 }
 
 // OpID is the caller's name for an operation; the van hands it back in the completion.
@@ -143,14 +143,12 @@ type Releaser interface{ ReleaseDelivery(*Delivery) }
 // Release ends the caller's use of the delivery and gives its credit back. Exactly once, from any goroutine.
 func (d *Delivery) Release() { d.Releaser.ReleaseDelivery(d) }
 
-// Placer names the memory for a payload. The van calls it from inside Poll,
-// once per message with payload, after the header and the meta and before the payload.
+// Placer names the memory for a payload. The van calls it from inside Poll, once per message with payload, after it has
+// read the header and the meta, and before it reads the payload.
 type Placer interface {
-	// Place appends to dst the segments that receive the payload, together
-	// exactly h.Payload bytes, and returns it. The memory must stay valid until the
-	// message is delivered or the endpoint is lost or closed. An error refuses
-	// the payload: the van reads and drops it and delivers the message with
-	// Refused set; a *stepvan.ProtocolError costs the peer its connection.
-	// h and meta are valid during the call only. Place must not block.
+	// Place appends to dst the segments that receive the payload, together exactly h.Payload bytes, and returns dst. The
+	// memory must stay valid until the message is delivered, or the endpoint is lost or closed. An error refuses the
+	// payload: the van reads and drops it, and delivers the message with Refused set. A *stepvan.ProtocolError ends the
+	// connection. h and meta are valid during the call only. Place must not block.
 	Place(ep Endpoint, h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error)
 }

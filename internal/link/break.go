@@ -35,12 +35,12 @@ var errReceiverFailed = &stepvan.ProtocolError{Field: "payload", Reason: "the re
 
 // recoverPlacement is deferred by Place, so that the panic does not leave the van, which has called Place, in the middle
 // of its Poll. The driver finds the engine failed after that.
-func (t *Transport) recoverPlacement(err *error) {
+func (x *placer) recoverPlacement(err *error) {
 	value := recover()
 	if value == nil {
 		return
 	}
-	if !t.engine.ReportPanic(value) {
+	if !x.engine.ReportPanic(value) {
 		panic(value)
 	}
 	*err = errReceiverFailed

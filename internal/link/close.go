@@ -36,13 +36,13 @@ func (t *Transport) endLater(s *Session, cause error) {
 }
 
 // endSessions ends what endLater has listed. Driver only.
-func (t *Transport) endSessions() {
-	list := t.endings.take()
+func (x *source) endSessions() {
+	list := x.endings.take()
 	for _, e := range list {
 		_ = e.session.ep.Close()
 		e.session.lose(e.session.wrap(e.cause))
 	}
-	t.endings.reuse(list)
+	x.endings.reuse(list)
 }
 
 // Expel ends all sessions with a peer at once, without goodbye: the caller knows by other means that the peer is dead.
@@ -93,20 +93,22 @@ func (t *Transport) close(goodbye bool) error {
 
 // finish ends everything. It runs with the engine's token: nobody else polls any more.
 func (t *Transport) finish() {
-	t.ignorePanics(t.endSessions)
+	driver := (*source)(t)
+	t.ignorePanics(driver.endSessions)
 	t.refusals.End()
 	t.closeVans()
-	t.ignorePanics(t.drain)
+	t.ignorePanics(driver.drain)
 	t.ignorePanics(func() { t.losses.tellAll() })
 	for _, s := range t.sessions.list() {
 		t.ignorePanics(func() { s.lose(t.lastCause(s)) })
 	}
-	t.ignorePanics(t.drain) // a Send that crossed with Close may have left completions behind
+	t.ignorePanics(driver.drain) // a Send that crossed with Close may have left completions behind
 }
 
-func (t *Transport) drain() {
+// drain polls until nothing is left.
+func (x *source) drain() {
 	for range drainPolls {
-		if (*source)(t).Poll(true) == 0 {
+		if x.Poll(true) == 0 {
 			return
 		}
 	}

@@ -18,7 +18,7 @@ type placer Transport
 
 // Place implements van.Placer.
 func (x *placer) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte) (_ [][]byte, err error) {
-	defer (*Transport)(x).recoverPlacement(&err)
+	defer x.recoverPlacement(&err)
 	s, _ := ep.User().(*Session)
 	if s == nil || !s.opening.phase.open() || s.lost || h.Kind != wire.KindData {
 		return nil, &stepvan.ProtocolError{Field: "payload", Reason: "payload outside of a message of an open session"}

@@ -170,7 +170,7 @@ func (x *source) Poll(all bool) int {
 	t := (*Transport)(x)
 	total := 0
 	if !t.endings.empty() {
-		t.endSessions()
+		x.endSessions()
 		total++
 	}
 	if t.reminder.due.Load() {

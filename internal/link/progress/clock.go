@@ -10,8 +10,8 @@ import (
 // nanotime is a monotonic clock in ns, used for budgets and absences. Never 0.
 func nanotime() int64 { return trace.Now() }
 
-// timerPool recycles the timers of one engine. They are not shared between
-// engines: a timer belongs to the synctest bubble that made it.
+// timerPool recycles the timers of one engine. Engines do not share timers: a timer belongs to the synctest bubble that
+// made it.
 type timerPool struct {
 	mu   sync.Mutex
 	free []*time.Timer
