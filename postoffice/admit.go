@@ -24,14 +24,14 @@ func (f *Office) Admit(peer link.Identity) error {
 		return fmt.Errorf("%s has not joined its cluster yet", self)
 	case f.phase == officeOver && f.stop.begun.Load():
 		return fmt.Errorf("%s has stopped%s", self, f.because())
-	case peer.Node == 0:
+	case peer.ID == 0:
 		return fmt.Errorf("%s has not joined the cluster of %s: join it at the %s first", name, self, f.schedulerName())
 	}
-	s := f.states[peer.Node]
+	s := f.states[peer.ID]
 	switch {
 	case s == nil:
 		return fmt.Errorf("%s (node %d) is not a peer of %s: check DMLC_ROLE, DMLC_INSTANCE_ID and STEPVAN_PAIRING, and that both use the %s",
-			name, peer.Node, self, f.schedulerName())
+			name, peer.ID, self, f.schedulerName())
 	case s.info.Incarnation != peer.Incarnation:
 		return fmt.Errorf("%s is not the one that joined the cluster of %s: restart the cluster", s.info.Name(), self)
 	case s.state != Alive:

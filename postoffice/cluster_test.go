@@ -255,7 +255,7 @@ func (c *cluster) office(role Role, rank stepvan.Rank, change func(*OfficeOption
 	n.Office = newOffice(c.engine, o)
 	n.identify, n.number = func(link.Identity) {}, func(uint64) {}
 	n.dial = func(context.Context, []string) (conn, error) {
-		mine, its := newPipe(n.Office, c.s, link.Identity{Incarnation: n.incarnation, Name: role.String()}, link.Identity{Node: SchedulerID, Name: "scheduler"})
+		mine, its := newPipe(n.Office, c.s, link.Identity{Incarnation: n.incarnation, Name: role.String()}, link.Identity{ID: SchedulerID, Name: "scheduler"})
 		n.pipe, mine.hold = mine, n.hold
 		c.s.opened(its)
 		return mine, nil

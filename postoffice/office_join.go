@@ -229,7 +229,7 @@ func (f *Office) settle() {
 	for _, n := range f.peers {
 		f.states[n.ID] = &standing{info: n}
 	}
-	f.identify(link.Identity{Node: f.self.ID, Incarnation: f.incarnation, Name: f.self.Name()})
+	f.identify(link.Identity{ID: f.self.ID, Incarnation: f.incarnation, Name: f.self.Name()})
 	f.number(f.epoch)
 	f.phase, f.waiting = officeJoined, ""
 	f.o.Log.Info().Msgf("joined as %s, node %d, epoch %d, with %d peers", f.self.Name(), f.self.ID, f.epoch, len(f.peers))

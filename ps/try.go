@@ -50,7 +50,7 @@ func TryScheduler(ctx context.Context, s Settings) error {
 	if err != nil {
 		return err
 	}
-	if session.Peer().Node != postoffice.SchedulerID {
+	if session.Peer().ID != postoffice.SchedulerID {
 		return errs.Invalid("a node of stepvan answers at %s that is no scheduler", session.Address())
 	}
 	return session.Close("it was a look whether the scheduler is there")

@@ -30,7 +30,7 @@ func (m *member) dial(ctx context.Context, p Peer) (*link.Session, error) {
 		return fail(m.wayless(p, ways, err))
 	}
 	id := s.Peer()
-	if id.Node != p.ID || id.Incarnation != p.Incarnation {
+	if id.ID != p.ID || id.Incarnation != p.Incarnation {
 		_ = s.Close("expected another node here") // it ends with the link in any case
 		return fail(errs.Invalid("%q answers at %s: two nodes share the address: check DMLC_NODE_HOST and DMLC_PORT there", id.Name, s.Address()))
 	}

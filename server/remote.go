@@ -42,9 +42,9 @@ func (s *Server) opened(session *link.Session) {
 		return
 	}
 	peer := session.Peer()
-	r := s.workerAt(peer.Node)
+	r := s.workerAt(peer.ID)
 	if r == nil {
-		r = &remote{node: peer.Node, rank: -1, name: peer.Name}
+		r = &remote{node: peer.ID, rank: -1, name: peer.Name}
 	}
 	r.session, r.gone, r.left = session, nil, false
 	s.sessions[session] = r

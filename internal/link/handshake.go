@@ -80,7 +80,7 @@ func (x *opening) onMessage(h *wire.Header, meta []byte) error {
 	}
 	s.peer = id
 	s.mu.Lock()
-	s.out.peerID, s.out.credit.window = id.Node, credit
+	s.out.peerID, s.out.credit.window = id.ID, credit
 	s.mu.Unlock()
 	if err := x.admit(); err != nil {
 		x.refuse(err)

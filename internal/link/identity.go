@@ -11,7 +11,7 @@ import (
 
 // Identity is what a transport says of itself when a session opens.
 type Identity struct {
-	Node        wire.PeerID // 0 before the scheduler has given one
+	ID          wire.PeerID // 0 before the scheduler has given one
 	Incarnation uint32      // which life of the instance
 	Name        string      // for people: "worker 3"
 	Reason      string      // of the side that dialled, for people: why it took this address (Options.Reason)
@@ -29,7 +29,7 @@ func appendIdentity(b []byte, id Identity, credit uint64) []byte {
 	le := binary.LittleEndian
 	name := id.Name[:min(len(id.Name), maxNameBytes)]
 	reason := id.Reason[:min(len(id.Reason), maxReasonBytes)]
-	b = le.AppendUint32(b, uint32(id.Node))
+	b = le.AppendUint32(b, uint32(id.ID))
 	b = le.AppendUint32(b, id.Incarnation)
 	b = le.AppendUint64(b, credit)
 	b = le.AppendUint16(b, uint16(len(name)))
@@ -44,7 +44,7 @@ func decodeIdentity(b []byte) (id Identity, credit uint64, err error) {
 		return id, 0, &stepvan.ProtocolError{Field: "identity", Reason: fmt.Sprintf("cut off: %d of %d bytes", len(b), identityFixed)}
 	}
 	le := binary.LittleEndian
-	id.Node = wire.PeerID(le.Uint32(b))
+	id.ID = wire.PeerID(le.Uint32(b))
 	id.Incarnation = le.Uint32(b[4:])
 	credit = le.Uint64(b[8:])
 	n, m := int(le.Uint16(b[16:])), int(le.Uint16(b[18:]))

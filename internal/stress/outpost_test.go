@@ -90,7 +90,7 @@ func newPost(r road, dir string, id wire.PeerID, name string) (*post, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.SetIdentity(link.Identity{Node: id, Incarnation: 1, Name: name})
+	n.SetIdentity(link.Identity{ID: id, Incarnation: 1, Name: name})
 	return &post{mem, n}, nil
 }
 
