@@ -23,7 +23,7 @@ func (f *Office) Admit(peer link.Identity) error {
 		return fmt.Errorf("%s has not joined its cluster yet", self)
 	case f.phase == officeOver && f.stop.begun.Load():
 		return fmt.Errorf("%s has stopped%s", self, becauseOf(f.cause))
-	case peer.Node == 0:
+	case peer.ID == 0:
 		return fmt.Errorf("%s has not joined the cluster of %s: join it at the %s first", name, self, f.schedulerName())
 	}
 	return f.view.admit(peer, name, self, f.schedulerName())

@@ -255,7 +255,7 @@ func (c *cluster) office(role stepvan.Role, rank stepvan.Rank, change func(*Offi
 	n.Office = newOffice(c.engine, o)
 	n.ends.identify, n.ends.number = func(link.Identity) {}, func(uint64) {}
 	n.ends.dial = func(context.Context, []string) (conn, error) {
-		mine, its := newPipe(&officeInbox{n.Office}, &schedulerInbox{c.s}, link.Identity{Incarnation: n.Self().Incarnation, Name: string(role)}, link.Identity{Node: SchedulerID, Name: "scheduler"})
+		mine, its := newPipe(&officeInbox{n.Office}, &schedulerInbox{c.s}, link.Identity{Incarnation: n.Self().Incarnation, Name: string(role)}, link.Identity{ID: SchedulerID, Name: "scheduler"})
 		n.pipe, mine.hold = mine, n.hold
 		(&schedulerInbox{c.s}).opened(its)
 		return mine, nil

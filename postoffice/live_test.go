@@ -182,7 +182,7 @@ func TestLiveCluster(t *testing.T) {
 				s, err := l.nodes[i].Dial(ctx, p.Addresses)
 				require.NoError(t, err)
 				require.NoError(t, f.Admit(s.Peer()))
-				require.Equal(t, p.ID, s.Peer().Node)
+				require.Equal(t, p.ID, s.Peer().ID)
 			}
 		}
 		// A worker of another index is refused by the server, with the reason.

@@ -197,7 +197,7 @@ func (f *Office) finishJoin() {
 		return
 	}
 	f.view.sort(f.self.ID)
-	f.ends.identify(link.Identity{Node: f.self.ID, Incarnation: f.self.Incarnation, Name: f.self.Name()})
+	f.ends.identify(link.Identity{ID: f.self.ID, Incarnation: f.self.Incarnation, Name: f.self.Name()})
 	f.ends.number(f.view.epoch)
 	f.phase, f.waiting = officeJoined, ""
 	f.o.Log.Info().Msgf("joined as %s, node %d, epoch %d, with %d peers", f.self.Name(), f.self.ID, f.view.epoch, len(f.view.peers))

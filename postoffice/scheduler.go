@@ -64,7 +64,7 @@ func NewScheduler(node *link.Transport, o SchedulerOptions) (*Scheduler, error) 
 	s := newScheduler(node.Engine(), o)
 	s.number = node.SetEpoch
 	id := s.members.self.info
-	node.SetIdentity(link.Identity{Node: id.ID, Incarnation: id.Incarnation, Name: id.Name()})
+	node.SetIdentity(link.Identity{ID: id.ID, Incarnation: id.Incarnation, Name: id.Name()})
 	node.Handle(link.ChannelControl, newControl(&schedulerInbox{s}, true, o.Log))
 	go s.run()
 	return s, nil

@@ -152,12 +152,12 @@ func TestManyDeathsAreToldTogether(t *testing.T) {
 func TestAdmit(t *testing.T) {
 	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, GroupSize: 2}, func(t *testing.T, c *cluster) {
 		s0 := c.office(stepvan.RoleServer, 0, nil)
-		require.ErrorContains(t, s0.Admit(link.Identity{Node: 3}), "has not joined its cluster yet")
+		require.ErrorContains(t, s0.Admit(link.Identity{ID: 3}), "has not joined its cluster yet")
 		c.nodes = nil
 		c.started()
 		s := c.find(stepvan.RoleServer, 1)
 		id := func(n *node) link.Identity {
-			return link.Identity{Node: n.Self().ID, Incarnation: n.Self().Incarnation, Name: n.Self().Name()}
+			return link.Identity{ID: n.Self().ID, Incarnation: n.Self().Incarnation, Name: n.Self().Name()}
 		}
 		w3, w0 := c.find(stepvan.RoleWorker, 3), c.find(stepvan.RoleWorker, 0)
 		require.NoError(t, s.Admit(id(w3)))

@@ -67,7 +67,7 @@ func TestWorkersHearOfServersThatKnowThem(t *testing.T) {
 		require.Contains(t, c.log.text(), "waiting 5 s for server 1: registered, but has not confirmed its peers")
 		s1.pipe.release()
 		require.NoError(t, <-jw)
-		id := link.Identity{Node: w.Self().ID, Incarnation: w.Self().Incarnation, Name: "worker 0"}
+		id := link.Identity{ID: w.Self().ID, Incarnation: w.Self().Incarnation, Name: "worker 0"}
 		require.NoError(t, s0.Admit(id))
 		require.NoError(t, s1.Admit(id))
 	})

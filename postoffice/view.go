@@ -67,11 +67,11 @@ func (v *view) lose(g goneNode) Peer {
 
 // admit refuses instances that are no peers, have another life than the view knows, or are gone.
 func (v *view) admit(peer link.Identity, name, self, scheduler string) error {
-	s := v.states[peer.Node]
+	s := v.states[peer.ID]
 	switch {
 	case s == nil:
 		return fmt.Errorf("%s (node %d) is not a peer of %s: check DMLC_ROLE, DMLC_INSTANCE_ID and STEPVAN_PAIRING, and that both use the %s",
-			name, peer.Node, self, scheduler)
+			name, peer.ID, self, scheduler)
 	case s.info.Incarnation != peer.Incarnation:
 		return fmt.Errorf("%s is not the one that joined the cluster of %s: restart the cluster", s.info.Name(), self)
 	case s.state != alive:

@@ -67,7 +67,7 @@ func TestAPanicEndsTheNode(t *testing.T) {
 			require.Contains(t, e.Peer, "server 0 (")
 			require.Contains(t, e.Op, "response (number ")
 			require.Contains(t, e.Panic, "on purpose")
-			require.Contains(t, e.Where, "link.(*rehearsal).arrived (break.go:")
+			require.Contains(t, e.Where, "link.(*rehearsal).countArrival (break.go:")
 			require.NotEmpty(t, e.Version)
 			requireEnded(t, c.workers[0], "worker 0")
 			err = <-served
@@ -224,10 +224,10 @@ func TestAPanicInAProcess(t *testing.T) {
 		contain, locked bool
 		printed, words  []string
 	}{
-		{"goes on", false, false, nil, []string{"internal error: stepvan ", "worker 0: receive a small response (number ", "peer server 0 (", "\npanic: ", "link.(*rehearsal).arrived"}},
+		{"goes on", false, false, nil, []string{"internal error: stepvan ", "worker 0: receive a small response (number ", "peer server 0 (", "\npanic: ", "link.(*rehearsal).countArrival"}},
 		{"is contained", true, false, []string{"error: program: ", "internal error: stepvan ", "error: stop: "}, []string{"internal error: stepvan "}},
 		{"leaves a lock locked", true, true, []string{"error: program: "}, []string{
-			"panic: stepvan: the node cannot be closed", "internal error: stepvan ", "worker 0: receive a small response (number ", "peer server 0 (", "link.(*rehearsal).arrived"}},
+			"panic: stepvan: the node cannot be closed", "internal error: stepvan ", "worker 0: receive a small response (number ", "peer server 0 (", "link.(*rehearsal).countArrival"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			log := &page{}

@@ -47,7 +47,7 @@ func (m *member) connections() Connections {
 func (m *member) among(sessions []*link.Session) Connections {
 	by := map[wire.PeerID]*link.Session{}
 	for _, s := range sessions {
-		by[s.Peer().Node] = s
+		by[s.Peer().ID] = s
 	}
 	var out Connections
 	for _, p := range m.office.Peers() {

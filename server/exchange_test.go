@@ -119,7 +119,7 @@ func TestResponseTensorsAreBorrowedUntilAcknowledged(t *testing.T) {
 	require.ErrorIs(t, r.WaitFor(0), context.DeadlineExceeded)
 	late := r.WaitFor(time.Millisecond)
 	require.ErrorIs(t, late, context.DeadlineExceeded)
-	require.EqualError(t, late, "respond: not every worker has acknowledged it: stepvan: wait: gave up after 1ms; the operation goes on and can be waited for again")
+	require.EqualError(t, late, "respond: not every worker has acknowledged it: stepvan: wait: gave up after 1ms; the operation continues and can be waited for again")
 	require.ErrorIs(t, back.Region().Close(), stepvan.ErrBusy)
 	require.True(t, c.Net.Resume("worker 0"))
 	require.NoError(t, h.Wait(Context(t)))

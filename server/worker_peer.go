@@ -44,8 +44,8 @@ func (s *Server) openSession(session *link.Session) {
 	var w *workerPeer
 	if !known {
 		peer := session.Peer()
-		if w = s.workerWithoutSession(peer.Node); w == nil {
-			w = &workerPeer{id: peer.Node, rank: -1, name: peer.Name}
+		if w = s.workerWithoutSession(peer.ID); w == nil {
+			w = &workerPeer{id: peer.ID, rank: -1, name: peer.Name}
 		}
 		w.session, w.gone = session, nil
 		s.sessions[session] = w

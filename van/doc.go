@@ -1,54 +1,41 @@
-// Package van is the contract between the link and a transport, and nothing else.
+// Package van is the contract between the link and a transport of bytes, and nothing else. It is for stepvan itself.
 //
-// A van carries messages (a wire header, its meta, a payload) between
-// endpoints, one pair of endpoints per connection. Implementations are
-// tcpvan, shmvan and memvan; the suite in vantest holds each of them to the
+// A van carries messages (a wire header, its meta, a payload) between endpoints, one pair of endpoints per connection.
+// The implementations are tcpvan, shmvan and memvan. The conformance suite in internal/vantest holds each of them to the
 // clauses below.
 //
-//  1. An accepted operation yields exactly one completion, in Send itself (Message.Done) or as an
-//     event; a rejected one none. Completions stay readable with Poll after Close until they are drained.
-//  2. The source memory of an operation (the bytes of Message.Head and
-//     Message.Payload) belongs to the van until its completion. The Message and its
-//     outer slices (Payload, Target) are the caller's again when Send returns. With Message.Spare the bytes of
-//     Payload are so, too: Spare belongs to the van in their place.
-//  3. The payload of a message is visible in its destination before the
-//     message is delivered.
+//  1. An accepted operation has exactly one completion: in Send itself (Message.Done), or as an event. A rejected
+//     operation has none. Completions stay readable with Poll after Close, until they are drained.
+//  2. The source memory of an operation (the bytes of Message.Head and Message.Payload) belongs to the van until its
+//     completion. The Message and its outer slices (Payload, Target) belong to the caller again when Send returns. With
+//     Message.Spare the bytes of Payload do so too; Spare belongs to the van instead.
+//  3. The payload of a message is visible in its destination before the message is delivered.
 //  4. Messages of one endpoint arrive in the order in which they were accepted.
-//  5. A full queue is a return value, stepvan.ErrWouldBlock, without side effects, and
-//     only while an operation of that endpoint is outstanding: its completion tells
-//     when to try again.
-//  6. Close is idempotent, may be called at any time from any goroutine, and
-//     unblocks whoever waits in Dial. A Poll that begins after Endpoint.Close has
-//     returned delivers no message of that endpoint.
-//  7. Every byte of a peer is hostile. Lengths, versions and bounds are checked
-//     before use. A bad peer costs its own connection (one EventLost with an
-//     stepvan.ProtocolError or wire.VersionError), and nothing else.
-//  8. Placement: before payload is read, the van asks the Placer for destinations. A small message that
-//     is whole (Header.Total bytes) may come with its payload instead (Delivery.Payload).
-//     A one-sided van writes, and maps (Granter.Map), only what a Grant allows (peer,
-//     range, rights, generation), and nothing of a withdrawn one; what was written so is
-//     delivered with Delivery.Written, and the Placer is not asked. A grant reaches
-//     the peer before any message that is sent after Grant has returned, so such a message may
-//     name it. The withdrawal of a grant completes when no write through it goes on
-//     and no View of it is out; the bytes of a View stay readable, and by its rights writable,
-//     until it is released, whatever happens to the connection or the peer.
-//  9. A delivered message owns its Meta and its receive credit until Release.
-//     While all credits of an endpoint are out, the endpoint delivers nothing more.
-//  10. Each method says whether it may be called concurrently. Poll has one
-//     caller at a time.
-//  11. The loss of a peer is one EventLost per endpoint, after everything that
-//     could still be delivered, and after the completions of everything accepted.
-//     Closing an endpoint on this side yields its completions and no EventLost.
-//     An endpoint of a one-sided van has one EventDetached after that (after EventLost,
-//     or after the completions when it was closed on this side): its peer holds no View of, and
-//     cannot reach, any memory that was granted on it. It may come long after the loss, when
-//     the peer lives and keeps Views; until then memory whose withdrawal has not completed must not
-//     be used for anything else. Nothing of the endpoint follows it. A closed van
-//     reports it for endpoints whose peers hold nothing, and waits for no others.
-//  12. Maximum sizes are in Caps. A larger message is refused with
-//     stepvan.ErrInvalid; the caller cuts it.
+//  5. A full queue is a return value, stepvan.ErrWouldBlock, without side effects. It occurs only while an operation of
+//     that endpoint is outstanding, whose completion tells when to try again.
+//  6. Close is idempotent, may be called at any time from any goroutine, and unblocks callers of Dial. A Poll that begins
+//     after Endpoint.Close has returned delivers no message of that endpoint.
+//  7. Every byte of a peer is hostile. The van checks lengths, versions and bounds before it uses them. A bad peer loses
+//     its own connection (one EventLost with a stepvan.ProtocolError or a wire.VersionError). Nothing else happens.
+//  8. Placement: the van asks the Placer for destinations before it reads payload. A small message that is whole
+//     (Header.Total bytes) may come with its payload instead (Delivery.Payload). A one-sided van writes and maps
+//     (Granter.Map) only what a Grant allows (peer, range, rights, generation), and nothing of a withdrawn one. It
+//     delivers what was written so with Delivery.Written, and does not ask the Placer. A grant reaches the peer before
+//     any message that is sent after Grant has returned, so such a message may name it. The withdrawal of a grant
+//     completes when no write through it is in progress and no View of it is in use. The bytes of a View stay readable,
+//     and by its rights writable, until it is released, whatever happens to the connection or the peer.
+//  9. A delivered message owns its Meta and its receive credit until Release. While all credits of an endpoint are in
+//     use, the endpoint delivers nothing more.
+//  10. Each method says whether it may be called concurrently. Poll has one caller at a time.
+//  11. The loss of a peer is one EventLost per endpoint. It follows everything that could still be delivered, and the
+//     completions of everything accepted. An endpoint that this side closes has its completions and no EventLost.
+//     An endpoint of a one-sided van has one EventDetached after that (after EventLost, or after the completions when
+//     this side closed it). It says that the peer holds no View of the memory that was granted on the endpoint, and
+//     cannot reach it. It may come long after the loss, when the peer lives and keeps Views. Until then memory whose
+//     withdrawal has not completed must not be used for anything else. No event of the endpoint follows it. A closed van
+//     reports it for endpoints whose peers hold nothing, and does not wait for the others.
+//  12. Maximum sizes are in Caps. A van refuses a larger message with stepvan.ErrInvalid; the caller cuts it.
 //
-// Threads: a van has none of its own on the data path. Dial and the
-// acceptance of connections may use goroutines; sending happens on the caller
-// of Send, receiving on the caller of Poll.
+// Threads: a van has no thread of its own on the data path. Dial and the acceptance of connections may use goroutines.
+// Sending happens on the caller of Send, receiving on the caller of Poll.
 package van

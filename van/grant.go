@@ -1,7 +1,7 @@
 package van
 
-// GrantID names a grant to the peer that holds it. Foreign to the granter's
-// addresses: a peer cannot compute one from another.
+// GrantID names a grant to the peer that holds it. It tells nothing about the granter's addresses: a peer cannot compute
+// one ID from another.
 type GrantID uint64
 
 // Rights of a grant.
@@ -28,35 +28,38 @@ type Target struct {
 	Offset     int64
 }
 
-// Granter is implemented by the endpoints of vans with Caps.OneSided. Grant and Withdraw
-// have one caller at a time per endpoint, together with Send; Map may be called concurrently with everything.
+// Granter is implemented by the endpoints of vans with Caps.OneSided. Grant and Withdraw have one caller at a time per
+// endpoint, together with Send. Map may be called concurrently with everything.
 type Granter interface {
-	// Grant lets the peer of this endpoint reach mem, which is not empty. The memory stays the
-	// caller's; it must live until Withdraw's completion or EventDetached. Errors:
-	// stepvan.ErrNotSupported when mem is not in memory that the van can share,
-	// errs.ErrNoGrant, which is one of these, when there is no room for another one, or for the file that mem is in:
-	// there may be when a Withdraw has completed or a file has gone,
-	// stepvan.ErrInvalid for rights that do not exist, stepvan.ErrClosed or
-	// stepvan.ErrPeerLost after the end, stepvan.ErrWouldBlock when the queue is full.
+	// Grant lets the peer of this endpoint reach mem, which is not empty. The memory stays the caller's. It must live
+	// until the completion of Withdraw, or until EventDetached. Errors:
+	//
+	//   - stepvan.ErrNotSupported: mem is not in memory that the van can share.
+	//   - errs.ErrNoGrant, which wraps it: there is no room for another grant, or for the memory file that mem is in.
+	//     There may be room after a Withdraw has completed, or after a file has gone.
+	//   - stepvan.ErrInvalid: the rights do not exist.
+	//   - stepvan.ErrWouldBlock: the queue is full.
+	//   - stepvan.ErrClosed or stepvan.ErrPeerLost: the connection has ended.
 	Grant(mem []byte, generation uint32, rights Rights) (Grant, error)
 
-	// Withdraw ends a grant: from here on the peer can begin nothing with it. When the completion
-	// with op arrives, no write of the peer can reach the memory any more, and no
-	// View of it is out: only then may it be used for something else. That may take as
-	// long as the peer keeps a View. A write that comes too late is refused with
-	// stepvan.ErrStale, or costs the writer an error completion with it, and touches nothing.
-	// A completion with an error (the connection has ended) says nothing about the memory: EventDetached
-	// does. Errors: stepvan.ErrStale when g is withdrawn already or none of this
-	// endpoint's, stepvan.ErrWouldBlock when the queue is full, stepvan.ErrClosed or stepvan.ErrPeerLost after the end.
+	// Withdraw ends a grant: from here on the peer can begin nothing with it. When the completion with op arrives, no
+	// write of the peer can reach the memory any more, and no View of it is in use. Only then may the memory be used for
+	// something else. That may take as long as the peer keeps a View. A write that comes too late touches nothing: the
+	// van refuses it with stepvan.ErrStale, or completes it with that error. A completion with an error (the connection
+	// has ended) says nothing about the memory; EventDetached does. Errors:
+	//
+	//   - stepvan.ErrStale: g is withdrawn already, or not a grant of this endpoint.
+	//   - stepvan.ErrWouldBlock: the queue is full.
+	//   - stepvan.ErrClosed or stepvan.ErrPeerLost: the connection has ended.
 	Withdraw(g GrantID, op OpID) error
 
-	// Map returns n bytes of the peer's memory from t on, as this process sees them, for use
-	// in place with the rights asked for. No allocation, and no system call for a
-	// grant that was mapped before. Errors: stepvan.ErrStale for a grant that is
-	// withdrawn, unknown, another peer's or of another generation; stepvan.ErrInvalid for a
-	// range outside of the grant, for rights that it does not give, and for n below 1;
-	// stepvan.ErrNotSupported when this process cannot map the memory; stepvan.ErrClosed or
-	// stepvan.ErrPeerLost after the end.
+	// Map returns n bytes of the peer's memory from t on, as this process sees them, for use in place with the rights
+	// asked for. It does not allocate, and makes no system call for a grant that was mapped before. Errors:
+	//
+	//   - stepvan.ErrStale: the grant is withdrawn, unknown, another peer's, or of another generation.
+	//   - stepvan.ErrInvalid: the range is outside of the grant, the grant does not give the rights, or n is below 1.
+	//   - stepvan.ErrNotSupported: this process cannot map the memory.
+	//   - stepvan.ErrClosed or stepvan.ErrPeerLost: the connection has ended.
 	Map(t Target, n int64, rights Rights) (View, error)
 }
 

@@ -14,9 +14,12 @@ type Caps struct {
 	MaxSegments int    // segments in one payload
 	InMessage   int64  // whole messages with at most so much payload may come with Delivery.Payload
 	OneSided    bool   // endpoints implement Granter: payload can be written into grants of the peer, and these mapped
-	Quiet       bool   // Poll makes no system call while nothing comes, and FD tells next to nothing while the van is not armed
-	Sound       bool   // what arrives is what was sent: headers may go without checksum (wire.Header.EncodeUnsummed), and none is looked at
-	Lossy       bool   // connections may be lost at random (fault injection)
+	// Quiet vans make no system call in Poll while nothing comes. Their FD is hardly ever readable while they are not armed.
+	Quiet bool
+	// Sound vans cannot corrupt bytes. Headers may go without checksum (wire.Header.EncodeUnsummed), and the receiver
+	// checks none.
+	Sound bool
+	Lossy bool // connections may be lost at random (fault injection)
 }
 
 // OpID is the caller's name for an operation; the van hands it back in the completion.
@@ -27,59 +30,49 @@ type Van interface {
 	// Caps may be called concurrently, and answers the same always.
 	Caps() Caps
 
-	// Listen starts to accept peers at addr, in the van's own notation, and
-	// returns the address that a peer must dial. Accepted endpoints arrive as
-	// EventAccepted. It may be called several times, concurrently.
+	// Listen starts to accept peers at addr, in the van's own notation, and returns the address that a peer must dial.
+	// Accepted endpoints arrive as EventAccepted. It may be called several times, concurrently.
 	Listen(addr string) (bound string, err error)
 
-	// Dial connects to addr. It tries again, with back-off, while nobody listens
-	// there, until ctx ends; a name that cannot be resolved or an address that
-	// cannot be parsed fails at once. It may be called concurrently with
+	// Dial connects to addr. While nobody listens there it tries again, with growing pauses, until ctx ends. A name that
+	// cannot be resolved, or an address that cannot be parsed, fails at once. It may be called concurrently with
 	// everything, and needs nobody to call Poll.
 	Dial(ctx context.Context, addr string) (Endpoint, error)
 
-	// Poll moves everything that can move without blocking and writes what
-	// happened into events; it returns how many. One caller at a time. With
-	// all == false it may look only at endpoints that were active lately, which is
-	// cheaper; with all == true it misses nothing.
+	// Poll moves everything that can move without blocking, writes what happened into events, and returns how many events
+	// there are. One caller at a time. With all == false it may look only at endpoints that were active lately, which is
+	// cheaper. With all == true it misses nothing.
 	Poll(events []Event, all bool) int
 
-	// Arm prepares for sleep, by the caller of Poll. true: until the next Poll, FD is readable
-	// while Poll(events, true) would find something, be it what was there before or what comes; a
-	// van without FD has nothing at this moment, and calls the wake function once for the next
-	// thing. false: there may be something that would not be told, poll again. A van
-	// that is not armed need not tell anybody what has come: a peer, a Send or a Release
-	// makes a system call to wake only those that are asleep.
+	// Arm prepares for sleep, by the caller of Poll. true: until the next Poll, FD is readable while Poll(events, true)
+	// would find something, whether it is there already or comes later. A van without FD has nothing at this moment, and
+	// calls the wake function once for the next thing. false: FD may not show everything; poll again. A van that is not
+	// armed need not announce what has come. A peer, a Send or a Release therefore makes a system call only to wake a
+	// sleeper.
 	Arm() bool
 
-	// FD is a descriptor that tells what there is while the van is armed, or -1: then
-	// the van calls the wake function of its options instead. The descriptor belongs to the van
-	// and lives until Close.
+	// FD is a descriptor that becomes readable while the van is armed. -1: the van calls the wake function of its options
+	// instead. The descriptor belongs to the van and lives until Close.
 	FD() int
 
 	// Close closes all endpoints and listeners. Idempotent, concurrent. Completions can still be polled afterwards.
 	Close() error
 }
 
-// Mover is implemented by vans whose Poll may move a part of a message, which is no event. Whoever drives
-// goes on while parts move, as it does while events come.
-type Mover interface {
-	// Moved reports whether the last Poll moved bytes or handed out completions. The caller of Poll only.
-	Moved() bool
-}
-
 // Endpoint is one side of a connection.
 type Endpoint interface {
-	// Send offers one message. On nil exactly one EventCompletion with m.Op
-	// follows, unless Send has set m.Done; on error nothing happened: stepvan.ErrWouldBlock when the queue is full,
-	// stepvan.ErrInvalid when the message exceeds Caps, stepvan.ErrClosed or
-	// stepvan.ErrPeerLost after the end, stepvan.ErrStale when a target is known to be withdrawn
-	// (a van that learns it later fails the completion with it). One caller at a time per
-	// endpoint, concurrent with Poll and Close. It never blocks. m and its outer slices are free when Send returns.
+	// Send offers one message. After nil exactly one EventCompletion with m.Op follows, unless Send has set m.Done. After
+	// an error nothing has happened. It never blocks. m and its outer slices belong to the caller again when Send returns.
+	// One caller at a time per endpoint, concurrent with Poll and Close. Errors:
+	//
+	//   - stepvan.ErrWouldBlock: the queue is full.
+	//   - stepvan.ErrInvalid: the message exceeds Caps.
+	//   - stepvan.ErrStale: a target is known to be withdrawn. A van that learns it later fails the completion with it.
+	//   - stepvan.ErrClosed or stepvan.ErrPeerLost: the connection has ended.
 	Send(m *Message) error
 
-	// SetUser attaches the caller's value to the endpoint, User returns it (nil at
-	// first). SetUser happens before the events that follow it are read.
+	// SetUser attaches the caller's value to the endpoint, User returns it (nil at first). SetUser happens before the
+	// events that follow it are read.
 	SetUser(v any)
 	User() any
 
@@ -96,14 +89,14 @@ type Message struct {
 	Head    []byte   // encoded header (wire.HeaderSize bytes) and its meta
 	Payload [][]byte // segments, in order; together Header.Payload bytes
 	Target  []Target // one-sided vans: where the segments go at the peer, one per segment; empty for the peer's Placer
-	// Spare, when it is set, is memory for the whole payload, which is elsewhere. The segments of Payload are then the
-	// caller's again when Send returns: the van copies what it still needs of them to Spare, which is the van's until the
-	// completion. Not together with Target.
+	// Spare, when it is set, is memory for the whole payload, which is elsewhere. The segments of Payload then belong to
+	// the caller again when Send returns: the van copies what it still needs of them to Spare, which belongs to the van
+	// until the completion. Not together with Target.
 	Spare []byte
 	// Done is false when Send is called. Send may set it: the operation is complete, and no event follows.
 	Done bool
-	// More says that the sender goes on with the next piece of something larger when this one is complete. A
-	// hint: an event is as good then, and keeps the sender from running ahead of other messages.
+	// More says that the next piece of a larger message follows when this one is complete. It is a hint: an event then
+	// does as well as Done, and keeps the sender from overtaking other messages.
 	More bool
 }
 
@@ -132,14 +125,13 @@ type Event struct {
 type Delivery struct {
 	Header wire.Header
 	Meta   []byte // valid until Release
-	// Refused is the Placer's error when it refused the payload, which was
-	// then read and thrown away.
+	// Refused is the Placer's error when it refused the payload. The van has then read the payload and dropped it.
 	Refused error
-	// Written says that the payload was written into memory granted to the peer, where the sender's
-	// Message.Target named it; the Placer was not asked. What the meta says of the place is the peer's claim.
+	// Written says that the peer has written the payload into memory granted to it, where the sender's Message.Target
+	// named it. The van has not asked the Placer. What the meta says of the place is the peer's claim.
 	Written bool
-	// Payload is the payload of a small whole message (Caps.InMessage), which the van has kept beside the
-	// meta: the Placer was not asked. Valid until Release.
+	// Payload is the payload of a small whole message (Caps.InMessage), which the van has kept beside the meta. It has not
+	// asked the Placer. Valid until Release.
 	Payload []byte
 	// Releaser gives the delivery back to its van.
 	Releaser Releaser
@@ -151,14 +143,12 @@ type Releaser interface{ ReleaseDelivery(*Delivery) }
 // Release ends the caller's use of the delivery and gives its credit back. Exactly once, from any goroutine.
 func (d *Delivery) Release() { d.Releaser.ReleaseDelivery(d) }
 
-// Placer names the memory for a payload. The van calls it from inside Poll,
-// once per message with payload, after the header and the meta and before the payload.
+// Placer names the memory for a payload. The van calls it from inside Poll, once per message with payload, after it has
+// read the header and the meta, and before it reads the payload.
 type Placer interface {
-	// Place appends to dst the segments that receive the payload, together
-	// exactly h.Payload bytes, and returns it. The memory must stay valid until the
-	// message is delivered or the endpoint is lost or closed. An error refuses
-	// the payload: the van reads and drops it and delivers the message with
-	// Refused set; a *stepvan.ProtocolError costs the peer its connection.
-	// h and meta are valid during the call only. Place must not block.
+	// Place appends to dst the segments that receive the payload, together exactly h.Payload bytes, and returns dst. The
+	// memory must stay valid until the message is delivered, or the endpoint is lost or closed. An error refuses the
+	// payload: the van reads and drops it, and delivers the message with Refused set. A *stepvan.ProtocolError ends the
+	// connection. h and meta are valid during the call only. Place must not block.
 	Place(ep Endpoint, h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error)
 }

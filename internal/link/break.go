@@ -9,54 +9,47 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// Break ends the node because of cause, where its state is not to be relied on: after a panic. Waits return cause, and
-// sessions are lost with it. Nobody is told goodbye: to its peers the node is dead. Further panics on the way are logged and change nothing.
-// It returns when vans and sessions are closed, and never where the panic has left one of their locks behind. Any goroutine.
-func (n *Transport) Break(cause error) {
-	n.broken.CompareAndSwap(nil, &cause)
-	n.engine.Fail(cause)
-	_ = n.Close()
+// Break ends the transport because of cause, when its state is unknown: after a panic. Waits return cause, and sessions
+// are lost with it. Nobody gets a goodbye: to its peers the instance is dead. Further panics on the way are logged and
+// change nothing. Break returns when vans and sessions are closed. It never returns when the panic has left one of their
+// locks held. Any goroutine.
+func (t *Transport) Break(cause error) {
+	t.broken.CompareAndSwap(nil, &cause)
+	t.engine.Fail(cause)
+	_ = t.Close()
 }
 
-// lastCause is why a session is lost that was open to the end.
-func (n *Transport) lastCause(s *Session) error {
-	if cause := n.broken.Load(); cause != nil {
-		return *cause
-	}
-	return s.lossError(stepvan.ErrClosed)
-}
-
-// tolerate calls f, which may panic where the node is broken: what panicked once may do so again.
-func (n *Transport) tolerate(f func()) {
+// ignorePanics calls f, which may panic when the transport is broken: what has panicked once may do so again.
+func (t *Transport) ignorePanics(f func()) {
 	defer func() {
-		if n.broken.Load() == nil {
+		if t.broken.Load() == nil {
 			return
 		}
 		if value := recover(); value != nil {
-			n.log.Debug().Msgf("panic while the broken node was closed: %v", value)
+			t.Log().Debug().Msgf("panic while the broken transport was closed: %v", value)
 		}
 	}()
 	f()
 }
 
-var errMisplaced = &stepvan.ProtocolError{Field: "payload", Reason: "the receiver has failed"}
+var errReceiverFailed = &stepvan.ProtocolError{Field: "payload", Reason: "the receiver has failed"}
 
-// misplaced is deferred by Place: the van, which has called it, must not be left in the middle of Poll. Who drives finds the
-// engine failed after that.
-func (n *Transport) misplaced(err *error) {
+// recoverPlacement is deferred by Place, so that the panic does not leave the van, which has called Place, in the middle
+// of its Poll. The driver finds the engine failed after that.
+func (x *placer) recoverPlacement(err *error) {
 	value := recover()
 	if value == nil {
 		return
 	}
-	if !n.engine.Report(value) {
+	if !x.engine.ReportPanic(value) {
 		panic(value)
 	}
-	*err = errMisplaced
+	*err = errReceiverFailed
 }
 
-// Position says what the driver is doing, and which peer that concerns ("" for none): for the report of a panic. Only the goroutine that drives may call it.
-func (n *Transport) Position() (op, peer string) {
-	e := n.at
+// Position says what the driver is doing, and with which peer ("": none), for the report of a panic. Driver only.
+func (t *Transport) Position() (op, peer string) {
+	e := t.vans.current
 	if e == nil || e.Endpoint == nil {
 		return "poll", ""
 	}
@@ -74,7 +67,7 @@ func (n *Transport) Position() (op, peer string) {
 	case van.EventLost:
 		return "end a connection that was lost", peer
 	}
-	return "let go of a connection", peer
+	return "detach a connection", peer
 }
 
 // describe names a message for people.
@@ -92,30 +85,31 @@ func describe(h *wire.Header) string {
 	return fmt.Sprintf("a message on channel %d", h.Channel)
 }
 
-// Rehearsal has the driver panic on purpose, to try what that does to a program.
+// Rehearsal makes the driver panic on purpose, to try what that does to a program.
 type Rehearsal struct {
 	After  int  // at the After-th request or response that arrives; 0: not at all
-	Locked bool // with a lock of the node held, which is never given back
+	Locked bool // with a lock of the transport held, which is never released
 }
 
-// rehearsal is that of one node. Driver only.
+// rehearsal is the state of a Rehearsal. Driver only.
 type rehearsal struct {
-	node   *Transport
-	left   int
-	locked bool
+	transport *Transport
+	left      int
+	locked    bool
 }
 
-func (r *rehearsal) arrived() {
+// countArrival panics when its time has come.
+func (r *rehearsal) countArrival() {
 	if r.left--; r.left != 0 {
 		return
 	}
 	if r.locked {
-		r.node.mu.Lock()
+		r.transport.sessions.mu.Lock()
 	}
 	panic(errors.New("STEPVAN_PANIC_AFTER: a panic on purpose"))
 }
 
-// wrap makes h panic when its time has come. It stays a Receiver if it is one.
+// wrap makes h panic when its time has come. A Receiver stays one.
 func (r *rehearsal) wrap(h Handler) Handler {
 	if take, ok := h.(Receiver); ok {
 		return rehearsingReceiver{rehearsing{h, r}, take}
@@ -130,7 +124,7 @@ type rehearsing struct {
 
 // Deliver implements Handler.
 func (h rehearsing) Deliver(m *Inbound) {
-	h.r.arrived()
+	h.r.countArrival()
 	h.Handler.Deliver(m)
 }
 
@@ -148,6 +142,6 @@ type rehearsingReceiver struct {
 
 // Receive implements Receiver.
 func (h rehearsingReceiver) Receive(m *Inbound, meta, payload []byte) (kept bool) {
-	h.r.arrived()
+	h.r.countArrival()
 	return h.take.Receive(m, meta, payload)
 }

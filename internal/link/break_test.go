@@ -72,7 +72,7 @@ func TestAPanicInAHandlerBreaksTheNode(t *testing.T) {
 		{"Lost, again and again", func(t *testing.T, b *breakable) {
 			b.ha[link.ChannelRequest].onLost = func(error) { panic("on purpose") }
 			b.ha[link.ChannelBulk].onLost = func(error) { panic("on purpose") }
-			b.sb.Node().Expel(b.sb.Peer().Node, stepvan.ErrPeerLost)
+			b.b.Expel(b.sb.Peer().ID, stepvan.ErrPeerLost)
 		}, "end a connection that was lost, b ("},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -71,7 +71,7 @@ func choosy(t *testing.T, nets map[string]*memvan.Network, edit map[string]*pick
 	}
 	n, err := NewTransport(o)
 	require.NoError(t, err)
-	n.attempt = 20 * time.Millisecond
+	n.dialer.attempt = 20 * time.Millisecond
 	n.SetIdentity(Identity{Name: "node", Incarnation: 1})
 	t.Cleanup(func() {
 		require.NoError(t, n.Close())
@@ -188,8 +188,8 @@ func TestSessionsAreLogged(t *testing.T) {
 	l, d := choosy(t, nets, nil, "a"), choosy(t, nets, nil, "a")
 	var lines lockedBuffer
 	opened := make(chan *Session, 1)
-	d.log = zerolog.New(&lines).Level(zerolog.DebugLevel)
-	d.onOpen = func(s *Session) { opened <- s }
+	d.options.Log = zerolog.New(&lines).Level(zerolog.DebugLevel)
+	d.options.Opened = func(s *Session) { opened <- s }
 	_, err := l.Listen("a://here")
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), testBound)

@@ -2,132 +2,131 @@ package link
 
 import (
 	"time"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/wire"
 )
 
 const (
-	// partGrace is how long a session that has ended waits for its last words to arrive.
-	partGrace = time.Second
-	// drainPolls bounds how often a closing node asks its vans for completions.
+	// closeGrace is how long a session that has ended waits for its last message to arrive.
+	closeGrace = time.Second
+	// drainPolls bounds how often a transport that closes asks its vans for completions.
 	drainPolls = 10_000
 )
 
-// doom is a session that somebody other than the driver wants to end.
-type doom struct {
+// ending is a session that another goroutine than the driver wants to end.
+type ending struct {
 	session *Session
 	cause   error
 }
 
-// partAfter ends s when the peer has closed its side, or after a grace: closing at
-// once could destroy last words that the peer has not read yet. s.mu is held.
-func (n *Transport) partAfter(s *Session, cause error) {
+// endAfterGrace ends s when the peer has closed its side, or after a grace. Closing at once could destroy last words
+// that the peer has not read yet. mu is held.
+func (s *Session) endAfterGrace(cause error) {
 	if s.grace != nil {
 		s.grace.Stop()
 	}
-	s.grace = time.AfterFunc(partGrace, func() { n.end(s, cause) })
+	s.grace = time.AfterFunc(closeGrace, func() { s.transport.endLater(s, cause) })
 }
 
-// end has the driver end s. Any goroutine.
-func (n *Transport) end(s *Session, cause error) {
-	n.doomMu.Lock()
-	n.doomed = append(n.doomed, doom{s, cause})
-	n.doomCount.Store(int32(len(n.doomed)))
-	n.doomMu.Unlock()
-	n.engine.Kick()
+// endLater has the driver end s. Any goroutine.
+func (t *Transport) endLater(s *Session, cause error) {
+	t.endings.add(ending{s, cause})
+	t.engine.WakeAll()
 }
 
-// endDoomed is the driver's part of end. A session whose loss is still to be told keeps the error of that loss, and its turn.
-func (n *Transport) endDoomed() {
-	n.doomMu.Lock()
-	list := n.doomed
-	n.doomed = nil
-	n.doomCount.Store(0)
-	n.doomMu.Unlock()
-	for _, d := range list {
-		_ = d.session.ep.Close()
-		if !d.session.gone {
-			d.session.lose(d.session.lossError(d.cause))
+// endSessions ends what endLater has listed. A session whose loss is still to be told keeps the error of that loss, and
+// its turn. Driver only.
+func (x *source) endSessions() {
+	list := x.endings.take()
+	for _, e := range list {
+		_ = e.session.ep.Close()
+		if !e.session.lost {
+			e.session.lose(e.session.wrap(e.cause))
 		}
 	}
+	x.endings.reuse(list)
 }
 
-// Close says goodbye to all peers, waits a moment for it to arrive, and ends
-// everything: each Outbound is Done, each session Lost. Idempotent; concurrent callers
-// return when it is done.
-func (n *Transport) Close() error { return n.close(true) }
+// Expel ends all sessions with a peer at once, without goodbye: the caller knows by other means that the peer is dead.
+// Handler.Lost gets cause, as with [Session.Drop]. Any goroutine.
+func (t *Transport) Expel(peer wire.PeerID, cause error) {
+	for _, s := range t.sessions.with(peer) {
+		t.endLater(s, cause)
+	}
+}
 
-// Abort is Close without the goodbye: each peer takes this node for dead, as if its process had been killed.
-func (n *Transport) Abort() error { return n.close(false) }
+// Goodbye closes all sessions with a reason that their peers learn. It returns at once. Any goroutine.
+func (t *Transport) Goodbye(reason string) { sayGoodbye(t.sessions.list(), reason) }
 
-func (n *Transport) close(goodbye bool) error {
-	n.mu.Lock()
-	if n.closed {
-		n.mu.Unlock()
-		<-n.done
+func sayGoodbye(all []*Session, reason string) {
+	for _, s := range all {
+		_ = s.Close(reason) // without effect on one that is lost
+	}
+}
+
+// Close says goodbye to all peers, waits a moment for it to arrive, and ends everything: each Outbound is Done, each
+// session Lost. Idempotent; concurrent callers return when it is done.
+func (t *Transport) Close() error { return t.close(true) }
+
+// Abort is Close without the goodbye: each peer takes this instance for dead, as if its process had been killed.
+func (t *Transport) Abort() error { return t.close(false) }
+
+func (t *Transport) close(goodbye bool) error {
+	left, first := t.sessions.close()
+	if !first {
+		<-t.closeDone
 		return nil
 	}
-	n.closed = true
-	if n.reminder != nil {
-		n.reminder.Stop()
+	defer close(t.closeDone)
+	t.reminder.stop(&t.sessions)
+	if goodbye && t.broken.Load() == nil {
+		sayGoodbye(left, "")
+		grace := time.NewTimer(closeGrace)
+		defer grace.Stop()
+		select {
+		case <-t.sessions.emptied:
+		case <-grace.C:
+		}
 	}
-	open := make([]*Session, 0, len(n.sessions))
-	for s := range n.sessions {
-		open = append(open, s)
-	}
-	if n.settled() {
-		close(n.emptied)
-	}
-	n.mu.Unlock()
-	defer close(n.done)
-	if goodbye && n.broken.Load() == nil {
-		n.part(open)
-	}
-	n.engine.Close()
-	n.finishAll()
+	t.engine.Close()
+	t.finish()
 	return nil
 }
 
-// part says goodbye, and waits a moment for it to arrive.
-func (n *Transport) part(open []*Session) {
-	for _, s := range open {
-		_ = s.Close("")
+// finish ends everything. It runs with the engine's token: nobody else polls any more.
+func (t *Transport) finish() {
+	driver := (*source)(t)
+	t.ignorePanics(driver.endSessions)
+	t.refusals.End()
+	t.closeVans()
+	t.ignorePanics(driver.drain)
+	t.ignorePanics(func() { t.losses.tellAll() })
+	for _, s := range t.sessions.list() {
+		t.ignorePanics(func() { s.lose(t.lastCause(s)) })
 	}
-	grace := time.NewTimer(partGrace)
-	defer grace.Stop()
-	select {
-	case <-n.emptied:
-	case <-grace.C:
-	}
+	t.ignorePanics(driver.drain) // a Send that crossed with Close may have left completions behind
 }
 
-// finishAll runs with the engine's token: nobody else polls any more.
-func (n *Transport) finishAll() {
-	n.tolerate(n.endDoomed)
-	n.refusals.End()
-	n.closeVans()
-	n.tolerate(n.drain)
-	n.tolerate(func() { n.tellLosses() })
-	n.mu.Lock()
-	left := make([]*Session, 0, len(n.sessions))
-	for s := range n.sessions {
-		left = append(left, s)
-	}
-	n.mu.Unlock()
-	for _, s := range left {
-		n.tolerate(func() { s.lose(n.lastCause(s)) })
-	}
-	n.tolerate(n.drain) // a Send that crossed with Close may have left completions behind
-}
-
-func (n *Transport) drain() {
+// drain polls until nothing is left.
+func (x *source) drain() {
 	for range drainPolls {
-		if n.Poll(true) == 0 {
+		if x.Poll(true) == 0 {
 			return
 		}
 	}
 }
 
-func (n *Transport) closeVans() {
-	for _, v := range n.vans {
-		n.tolerate(func() { _ = v.van.Close() })
+func (t *Transport) closeVans() {
+	for _, v := range t.vans.slots {
+		t.ignorePanics(func() { _ = v.van.Close() })
 	}
+}
+
+// lastCause is why a session is lost that was open to the end.
+func (t *Transport) lastCause(s *Session) error {
+	if cause := t.broken.Load(); cause != nil {
+		return *cause
+	}
+	return s.wrap(stepvan.ErrClosed)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// attemptTime bounds the dialling of an address behind which there is another one.
+// attemptTime is how long dialling an address may take that has another one behind it.
 const attemptTime = 5 * time.Second
 
 // PassedOver is an address of a peer that was not taken, and why.
@@ -45,22 +45,32 @@ func (e *UnreachableError) Unwrap() []error {
 	return all
 }
 
-// Dial opens a session with the peer that announced addrs, in its order of preference: at the
-// first of them whose van this node has, for which the van sees a way (van.Prober), and
-// which answers. An address with another one behind it is tried once and for a few
-// seconds at most, the last one until ctx ends, while nobody listens there.
-// Session.PassedOver tells what was not taken. When none is left the error is an *UnreachableError.
+// Dial opens a session with the peer that announced addrs, in the peer's order of preference. It takes the first address
+// whose van this transport has, for which the van sees a way ([van.Prober]), and that answers. It tries an address with
+// another one behind it once, for a few seconds at most. It tries the last one until ctx ends, while nobody listens
+// there. [Session.PassedOver] lists the addresses that were not taken. When none is left the error is an
+// *UnreachableError.
 //
-// Once connected there is no way back: a refusal by the peer is stepvan.ErrRemote with the
-// peer's reason; different versions are a *wire.VersionError.
-func (n *Transport) Dial(ctx context.Context, addrs []string) (*Session, error) {
+// Once connected, Dial tries no further address: a refusal by the peer is stepvan.ErrRemote with the peer's reason;
+// different versions are a *wire.VersionError.
+func (t *Transport) Dial(ctx context.Context, addrs []string) (*Session, error) {
+	return t.dialer.dial(ctx, addrs)
+}
+
+// dialer opens sessions.
+type dialer struct {
+	transport *Transport
+	attempt   time.Duration // how long dialling an address may take that is not the last
+}
+
+func (d *dialer) dial(ctx context.Context, addrs []string) (*Session, error) {
 	var passed []PassedOver
-	all, last := n.candidates(addrs)
+	all, last := d.candidates(addrs)
 	for i, c := range all {
 		if c.err == nil {
-			ep, err := c.dial(ctx, n.attempt, i == last)
+			ep, err := c.dial(ctx, d.attempt, i == last)
 			if err == nil {
-				return n.introduceTo(ctx, c, ep, passed)
+				return d.openSession(ctx, c, ep, passed)
 			}
 			if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 				return nil, err
@@ -83,12 +93,12 @@ type candidate struct {
 	err     error  // why it need not be tried
 }
 
-// candidates finds the vans of addresses, and the last address that may be within reach; -1 when none is.
-func (n *Transport) candidates(addrs []string) (all []candidate, last int) {
+// candidates finds the vans of addresses, and the last address that may be within reach; -1: none.
+func (d *dialer) candidates(addrs []string) (all []candidate, last int) {
 	last = -1
 	for i, a := range addrs {
 		c := candidate{address: a}
-		if c.van, c.local, c.err = n.resolve(a); c.err == nil {
+		if c.van, c.local, c.err = d.transport.vans.resolve(a); c.err == nil {
 			c.err = c.van.probe(c.local)
 		}
 		if c.err == nil {
@@ -120,18 +130,19 @@ func (c *candidate) dial(ctx context.Context, attempt time.Duration, last bool) 
 	return ep, err
 }
 
-// introduceTo makes a session of a connection.
-func (n *Transport) introduceTo(ctx context.Context, c candidate, ep van.Endpoint, passed []PassedOver) (*Session, error) {
-	s := n.newSession(c.van, ep, true)
+// openSession makes a session of a connection.
+func (d *dialer) openSession(ctx context.Context, c candidate, ep van.Endpoint, passed []PassedOver) (*Session, error) {
+	t := d.transport
+	s := t.newSession(c.van, ep, true)
 	s.address, s.passed = c.address, passed
-	if err := n.attach(ep, s); err != nil {
-		return nil, s.giveUp(s.lossCause(err))
+	if err := t.sessions.attach(ep, s); err != nil {
+		return nil, d.abandon(s, s.lossCause(err))
 	}
-	if err := s.hello(); err != nil && !errors.Is(err, stepvan.ErrPeerLost) {
-		return nil, s.giveUp(err)
-	} // of a peer that is lost by now the van is about to tell the cause
-	if err := n.engine.Wait(ctx, &s.ready); err != nil {
-		return nil, s.giveUp(err)
+	if err := s.opening.hello(); err != nil && !errors.Is(err, stepvan.ErrPeerLost) {
+		return nil, d.abandon(s, err)
+	} // if the peer is lost already, the van is about to report the cause
+	if err := t.engine.Wait(ctx, &s.ready); err != nil {
+		return nil, d.abandon(s, err)
 	}
 	if err := s.Err(); err != nil {
 		return nil, err
@@ -139,38 +150,9 @@ func (n *Transport) introduceTo(ctx context.Context, c candidate, ep van.Endpoin
 	return s, nil
 }
 
-// attach makes s the session of ep, or returns what the van has said of its loss before there was one.
-func (n *Transport) attach(ep van.Endpoint, s *Session) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if err, lost := n.brief[ep]; lost {
-		delete(n.brief, ep)
-		return cmpErr(err, stepvan.ErrPeerLost)
-	}
-	ep.SetUser(s)
-	return nil
-}
-
-// missed keeps the loss of an endpoint that Dial is about to attach; false when it is attached by now.
-func (n *Transport) missed(ep van.Endpoint, err error) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if ep.User() != nil {
-		return false
-	}
-	n.brief[ep] = err
-	return true
-}
-
-// Dialled is the address at which this side reached the peer; "" when the peer dialled.
-func (s *Session) Dialled() string { return s.address }
-
-// PassedOver lists the addresses of the peer that were preferred and not taken. It is shared: read only.
-func (s *Session) PassedOver() []PassedOver { return s.passed }
-
-// giveUp ends a session whose handshake did not, and names the peer in the error.
-func (s *Session) giveUp(cause error) error {
-	s.node.end(s, cause)
+// abandon ends a session whose handshake has not ended, and names the peer in the error.
+func (d *dialer) abandon(s *Session, cause error) error {
+	d.transport.endLater(s, cause)
 	s.mu.Lock()
 	if s.err != nil {
 		cause = s.err
@@ -182,3 +164,9 @@ func (s *Session) giveUp(cause error) error {
 	}
 	return &stepvan.OpError{Op: "connect", Van: s.caps.Name, Peer: s.ep.Peer(), Err: cause}
 }
+
+// Dialled is the address at which this side reached the peer; "" when the peer dialled.
+func (s *Session) Dialled() string { return s.address }
+
+// PassedOver lists the preferred addresses of the peer that were not taken. It is shared: read only.
+func (s *Session) PassedOver() []PassedOver { return s.passed }

@@ -1,32 +1,40 @@
-// Package link keeps one session per peer, over whichever van reaches it.
+// Package link keeps one session per peer, over whichever van reaches the peer.
 //
-// A Node is this end of all links: its vans, its sessions, its channels and the
-// progress engine that drives them. A Session is the link to one peer: it
-// carries messages of any size on channels. Order is kept within a channel, not
-// between channels: a large message is cut into pieces, between which the
-// pieces of other channels pass.
+// A [Transport] is the local end of all sessions of an instance: its vans, its sessions, its channels, and the progress
+// engine that drives them. A [Session] is the link to one peer. It carries messages of any size on channels. It keeps the
+// order of messages within a channel, and not between channels. The sender cuts a large message into pieces, and the
+// pieces of other channels pass between them.
 //
-// Sending: Session.Send puts the message on its channel's lane and emits what
-// the van takes, on the caller's goroutine. The rest follows whenever the van
-// completes something. The message's memory is borrowed until Completer.Done, which says
-// that the peer has acknowledged it. Every message in the sequence is acknowledged
-// cumulatively by a field of any message of the other direction, or by a
-// message of its own when none comes.
+// # Sending
 //
-// Receiving: the node's driver (see package progress) calls the Handler of the
-// message's channel: Place before the payload is read, Deliver when it is whole.
-// Payload that the receiver has not released counts against the sender's
-// credit, so a receiver that keeps memory slows the senders of that memory and nobody else.
+// [Session.Send] puts the message on the lane of its channel and sends what the van takes, on the caller's goroutine. The
+// rest follows whenever the van completes something. The memory of the message is borrowed until Completer.Done, which
+// says that the peer has acknowledged it. Every header acknowledges all messages of the other direction up to a sequence
+// number. The link sends a message of its own when no other carries the acknowledgement in time.
 //
-// Over a one-sided van a session can grant memory to its peer (Session.Grant) and see what was granted to
-// it (Session.Map). An Outbound with Targets is written into the peer's grants on the
-// caller's goroutine; its receiver gets it with Inbound.Written. Session.Withdraw and Detacher say when memory
-// that was granted may be used for something else; the loss of a session alone does not.
+// # Receiving
 //
-// Peers that dial are visitors until they have introduced themselves and Options.Admit and the handlers have taken
-// them; a handler may keep one a visitor for longer (Session.SetVisitor). Visitors are bounded: the oldest makes room. A loss is told
-// after everything else that has arrived, and after that of a session whose loss may be its cause (Session.TellLossFirst).
+// The driver (package progress) calls the [Handler] of the message's channel: Place before the payload is read, Deliver
+// when the message is whole. Payload that the receiver has not released counts against the sender's credit. A receiver
+// that keeps memory therefore slows only the senders of that memory.
 //
-// Threads: none but the engine's driver. Handlers are called by whoever drives, one
-// call at a time; they must not block or wait, and may send.
+// # Grants
+//
+// Over a one-sided van a session can grant memory to its peer ([Session.Grant]) and see what the peer has granted
+// ([Session.Map]). The payload of an [Outbound] with Targets is written into the peer's grants on the caller's goroutine;
+// the receiver gets the message with Inbound.Written. [Session.Withdraw] and [Detacher] say when granted memory may be
+// used for something else. The loss of a session alone does not say so.
+//
+// # Visitors and losses
+//
+// A peer that dials is a visitor until it has introduced itself, and until Options.Admit and the handlers have accepted
+// it. A handler may keep it a visitor for longer ([Session.SetVisitor]). The number of visitors is bounded: a newcomer
+// replaces the oldest. A loss is told after everything else that has arrived, and after the loss of a session that may be
+// its cause ([Session.TellLossFirst]).
+//
+// # Threads
+//
+// A transport has no goroutine except the driver of its engine. The holder of the driver token calls the handlers, one
+// call at a time. Handlers must not block or wait, and may send. Session.mu guards the sending side; only the driver
+// touches the receiving side.
 package link

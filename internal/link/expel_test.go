@@ -16,7 +16,7 @@ func TestExpelEndsTheSessionsOfOnePeer(t *testing.T) {
 	cause := errors.New("it is known to be dead")
 	p.a.Expel(77, cause) // a stranger
 	require.NoError(t, p.sa.Err())
-	p.a.Expel(p.sa.Peer().Node, cause)
+	p.a.Expel(p.sa.Peer().ID, cause)
 	h := p.ha[link.ChannelRequest]
 	h.await(t, func() bool { return len(h.lost) == 1 })
 	require.ErrorIs(t, h.lost[0], cause)

@@ -2,80 +2,51 @@ package link
 
 import (
 	"github.com/stepvan/stepvan/internal/reuse"
-	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
 
 // frame is one van message: a piece of an Outbound, or a message of the link itself.
 type frame struct {
-	index   int       // in Session.frames, and OpID
-	out     *Outbound // nil for the link's own
-	seq     uint64    // 0 outside the sequence
-	head    []byte
-	segs    [][]byte
-	targets []van.Target // of segs, or none
-	size    uint64       // payload bytes
-	last    bool         // of its Outbound
-	sent    bool         // completed by the van
-	acked   bool         // acknowledged by the peer
-	next    *frame
+	index     int       // in frameTable.all
+	out       *Outbound // nil for the link's own
+	sequence  uint64    // 0 outside the sequence
+	head      []byte
+	segments  [][]byte
+	targets   []van.Target // of segments, or none
+	size      uint64       // payload bytes
+	last      bool         // of its Outbound
+	completed bool         // by the van
+	acked     bool         // by the peer
+	link      queueLink[frame]
+	nextFree  *frame
 }
 
-// frameQueue holds the frames that the peer has not acknowledged, in order of sequence.
-type frameQueue struct{ head, tail *frame }
+// id names the frame to the van.
+func (f *frame) id() van.OpID { return van.OpID(f.index) }
 
-func (q *frameQueue) push(f *frame) {
-	if q.tail != nil {
-		q.tail.next = f
-	} else {
-		q.head = f
-	}
-	q.tail = f
+// frameTable holds the frames of a session, which are recycled. Session.mu guards it.
+type frameTable struct {
+	all  []*frame
+	free *frame
 }
 
-func (q *frameQueue) pop() *frame {
-	f := q.head
-	q.head = f.next
-	if q.head == nil {
-		q.tail = nil
-	}
-	f.next = nil
-	return f
-}
-
-// newFrame takes an unused frame. Session.mu is held.
-func (s *Session) newFrame() *frame {
-	f := s.freeFrames
+// take returns an unused frame.
+func (x *frameTable) take() *frame {
+	f := x.free
 	if f == nil {
-		f = &frame{index: len(s.frames), head: make([]byte, 0, 512)}
-		s.frames = append(s.frames, f)
+		f = &frame{index: len(x.all), head: make([]byte, 0, 512)}
+		x.all = append(x.all, f)
 	} else {
-		s.freeFrames = f.next
+		x.free = f.nextFree
 	}
-	f.next, f.out, f.seq, f.size, f.last, f.sent, f.acked, f.segs = nil, nil, 0, 0, false, false, false, f.segs[:0]
-	f.targets = f.targets[:0]
+	f.out, f.sequence, f.size, f.last, f.completed, f.acked = nil, 0, 0, false, false, false
+	f.segments, f.targets = f.segments[:0], f.targets[:0]
 	return f
 }
 
-// dropFrame recycles f. Session.mu is held.
-func (s *Session) dropFrame(f *frame) {
-	f.segs = reuse.Slice(f.segs)
+// put recycles f.
+func (x *frameTable) put(f *frame) {
+	f.segments = reuse.Slice(f.segments)
 	f.out = nil
-	f.next = s.freeFrames
-	s.freeFrames = f
-}
-
-// encode fills f.head with h and meta, and the fields that every header of the session has. Session.mu is held.
-func (s *Session) encode(f *frame, h *wire.Header, meta []byte) {
-	h.Source, h.Incarnation = s.node.identity.Load().Node, s.incarnation
-	h.Destination = s.peerNode
-	h.Epoch = s.node.epoch.Load()
-	h.Ack = s.received
-	h.Credit = s.released.Load()
-	f.head = append(f.head[:wire.HeaderSize], meta...)
-	if s.caps.Sound {
-		h.EncodeUnsummed(f.head, len(meta))
-	} else {
-		h.Encode(f.head, f.head[wire.HeaderSize:])
-	}
+	f.nextFree, x.free = x.free, f
 }

@@ -2,13 +2,14 @@ package link
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
 
-// Granted memory as the services above see it, who see no van: package van says what each is.
+// Granted memory as the services above see it, which do not import package van: van documents each type.
 type (
 	Grant   = van.Grant
 	GrantID = van.GrantID
@@ -29,18 +30,23 @@ func TargetOf(d *wire.Descriptor) Target {
 }
 
 // OneSided reports whether memory can be granted to the peer of this session, and the peer's memory be mapped.
-func (s *Session) OneSided() bool { return s.granter != nil }
+func (s *Session) OneSided() bool { return s.grants.granter != nil }
 
-// InMessage is the payload up to which a whole message is received in one go, without asking where it belongs.
+// InMessage is the payload up to which a whole message is received in one call, without a question where it belongs.
 func (s *Session) InMessage() int64 { return s.caps.InMessage }
 
-// Grant lets the peer reach mem, until Withdraw has called back or Detacher.Detached has come.
-// Whatever is sent afterwards may name the grant. Errors: stepvan.ErrNotSupported when the van cannot share this
-// memory, or any; errs.ErrNoGrant, which is one of these, when there is no room for another one, which there may be when
-// Returned has changed or files of this process have gone; stepvan.ErrWouldBlock when its queue is full; why the session is over, when
-// it is. Any goroutine.
+// Grant lets the peer reach mem, until Withdraw has called back or Detacher.Detached has come. Whatever is sent
+// afterwards may name the grant. Errors:
+//
+//   - stepvan.ErrNotSupported: the van cannot share this memory, or any memory.
+//   - errs.ErrNoGrant, which wraps it: there is no room for another grant. Try again when Returned has changed, or when
+//     memory files of this process have gone.
+//   - stepvan.ErrWouldBlock: the queue of the van is full.
+//   - that of [Session.Err] when the session is over.
+//
+// Any goroutine.
 func (s *Session) Grant(mem []byte, generation uint32, rights van.Rights) (van.Grant, error) {
-	if s.granter == nil {
+	if s.grants.granter == nil {
 		return van.Grant{}, stepvan.ErrNotSupported
 	}
 	s.mu.Lock()
@@ -48,42 +54,32 @@ func (s *Session) Grant(mem []byte, generation uint32, rights van.Rights) (van.G
 	if s.state != stateOpen {
 		return van.Grant{}, s.refusal()
 	}
-	return s.granter.Grant(mem, generation, rights)
+	return s.grants.granter.Grant(mem, generation, rights)
 }
 
-// Returned counts the grants of this session that have come back: while it stays the same nothing is
-// gained by asking again for one that there was no room for. Any goroutine; an atomic load.
-func (s *Session) Returned() uint64 { return s.returned.Load() }
+// Returned counts the withdrawn grants of this session that the peer has given up. While it stays the same, a caller for
+// whose grant there was no room need not try again. Any goroutine; an atomic load.
+func (s *Session) Returned() uint64 { return s.grants.returned.Load() }
 
-// Map returns n bytes of the peer's memory from t on, to be released in the end. Errors and
-// lifetime as of van.Granter; stepvan.ErrNotSupported over vans that are not one-sided. It does not allocate. Any goroutine.
+// Map returns n bytes of the peer's memory from t on. The caller releases the view. Errors and lifetime are those of
+// [van.Granter]; stepvan.ErrNotSupported over vans that are not one-sided. It does not allocate. Any goroutine.
 func (s *Session) Map(t van.Target, n int64, rights van.Rights) (van.View, error) {
-	if s.granter == nil {
+	if s.grants.granter == nil {
 		return van.View{}, stepvan.ErrNotSupported
 	}
-	return s.granter.Map(t, n, rights)
+	return s.grants.granter.Map(t, n, rights)
 }
 
-// withdrawal is a grant on its way back.
-type withdrawal struct {
-	grant van.GrantID
-	op    van.OpID // of the van's operation; 0 while it is not begun
-	done  func()
-}
-
-// opWithdraw tells the completions of withdrawals from those of frames.
-const opWithdraw van.OpID = 1 << 63
-
-// Withdraw ends a grant of this session. done is called once, without locks, when the
-// peer cannot reach the memory any more: when it has let go, or when the session is detached. Then,
-// at the earliest, the memory may be used for something else. It is called by the driver, or before
-// Withdraw returns; never when the node is closed before the peer has let go. Any goroutine.
+// Withdraw ends a grant of this session. done is called once, without locks, when the peer cannot reach the memory any
+// more: because it has given up its views, or because the session is detached. Only then may the memory be used for
+// something else. The driver calls done, or Withdraw itself does before it returns. done is never called when the
+// transport is closed before the peer has given up its views. Any goroutine.
 func (s *Session) Withdraw(g van.GrantID, done func()) {
 	s.mu.Lock()
-	over := s.detached || s.granter == nil
+	over := s.grants.detached || s.grants.granter == nil
 	if !over {
-		s.withdrawn = append(s.withdrawn, withdrawal{grant: g, done: done})
-		s.withdraw()
+		s.grants.withdrawn = append(s.grants.withdrawn, withdrawal{grant: g, done: done})
+		s.grants.startWithdrawals()
 	}
 	s.mu.Unlock()
 	if over {
@@ -91,43 +87,64 @@ func (s *Session) Withdraw(g van.GrantID, done func()) {
 	}
 }
 
-// withdraw starts what could not be started before. mu is held.
-func (s *Session) withdraw() {
-	if s.state == stateLost {
-		return // all come back when the session is detached
+// grants are the grants of a session that are being withdrawn. Session.mu guards them.
+type grants struct {
+	session   *Session
+	granter   van.Granter  // nil over vans that are not one-sided
+	withdrawn []withdrawal // not completed
+	begun     uint64       // withdrawals, ever
+	returned  atomic.Uint64
+	detached  bool // the peer can reach nothing any more
+}
+
+// withdrawal is a grant that is being withdrawn.
+type withdrawal struct {
+	grant van.GrantID
+	op    van.OpID // of the van's operation; 0 while it has not begun
+	done  func()
+}
+
+// opWithdraw tells the completions of withdrawals from those of frames.
+const opWithdraw van.OpID = 1 << 63
+
+// startWithdrawals starts the withdrawals that the van had no room for. Session.mu is held.
+func (x *grants) startWithdrawals() {
+	if x.session.state == stateLost {
+		return // detach ends all of them
 	}
-	for i := range s.withdrawn {
-		w := &s.withdrawn[i]
+	for i := range x.withdrawn {
+		w := &x.withdrawn[i]
 		if w.op != 0 {
 			continue
 		}
-		op := opWithdraw | van.OpID(s.withdrawals+1)
-		if errors.Is(s.granter.Withdraw(w.grant, op), stepvan.ErrWouldBlock) {
-			return // a completion is to come
+		op := opWithdraw | van.OpID(x.begun+1)
+		if errors.Is(x.granter.Withdraw(w.grant, op), stepvan.ErrWouldBlock) {
+			return // a completion will follow
 		}
-		s.withdrawals++
+		x.begun++
 		w.op = op
 	}
 }
 
-// onWithdrawn hears that the peer has let go of a grant. Driver only.
-func (s *Session) onWithdrawn(op van.OpID, err error) {
+// onWithdrawn takes the completion of a withdrawal: the peer has given up its views. Driver only.
+func (x *grants) onWithdrawn(op van.OpID, err error) {
 	if err != nil {
-		return // of the end of the connection, which says nothing of the memory
+		return // the end of the connection, which says nothing of the memory
 	}
+	s := x.session
 	s.mu.Lock()
 	var done func()
-	for i, w := range s.withdrawn {
+	for i, w := range x.withdrawn {
 		if w.op == op {
-			s.withdrawn = append(s.withdrawn[:i], s.withdrawn[i+1:]...)
+			x.withdrawn = append(x.withdrawn[:i], x.withdrawn[i+1:]...)
 			done = w.done
-			s.returned.Add(1)
+			x.returned.Add(1)
 			break
 		}
 	}
-	s.withdraw()
-	if s.pending > 0 {
-		s.pump()
+	x.startWithdrawals()
+	if s.out.waiting > 0 {
+		s.out.pump()
 	}
 	s.mu.Unlock()
 	if done != nil {
@@ -135,13 +152,14 @@ func (s *Session) onWithdrawn(op van.OpID, err error) {
 	}
 }
 
-// detach hears that the peer can reach nothing any more. Driver only, after lose.
-func (s *Session) detach() {
+// detach ends all withdrawals, since the peer can reach nothing any more. Driver only, after lose.
+func (x *grants) detach() {
+	s := x.session
 	s.mu.Lock()
-	again := s.detached
-	s.detached = true
-	list := s.withdrawn
-	s.withdrawn = nil
+	again := x.detached
+	x.detached = true
+	list := x.withdrawn
+	x.withdrawn = nil
 	s.mu.Unlock()
 	if again {
 		return
@@ -149,12 +167,12 @@ func (s *Session) detach() {
 	for _, w := range list {
 		w.done()
 	}
-	if s.granter != nil && s.heirs > 0 {
-		defer s.node.detached()
+	if x.granter != nil && s.opening.toDetach > 0 {
+		defer s.transport.sessions.detached()
 	}
-	for _, h := range s.node.handlers {
-		if h != nil && s.heirs > 0 {
-			s.heirs--
+	for _, h := range s.transport.handlers {
+		if h != nil && s.opening.toDetach > 0 {
+			s.opening.toDetach--
 			if d, ok := h.(Detacher); ok {
 				d.Detached(s)
 			}

@@ -1,35 +1,77 @@
 package link
 
 import (
+	"container/list"
 	"fmt"
+	"time"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan/van"
 )
 
+// opening is how a session begins, and which handlers know it. Driver only.
+type opening struct {
+	session  *Session
+	phase    phase
+	accepted int           // handlers that have accepted the session, and not been told its loss
+	toDetach int           // handlers that have been told the loss, and not that the peer is detached
+	timer    *time.Timer   // ends a handshake that takes too long; nil for a session that was dialled
+	group    *visitors     // that the session is among; nil when the peer is known
+	place    *list.Element // in group
+	refused  error         // why this side has refused the peer
+}
+
+// phase is how far the handshake has come. It only rises: a session that is refused is never answered.
+type phase uint8
+
+const (
+	phaseIntroducing phase = iota // Hello or Welcome is outstanding
+	phaseOpen                     // both sides have introduced themselves
+	phaseAnswered                 // and the peer has sent something after that
+	phaseRefused                  // this side has refused the peer, and reads nothing more
+)
+
+// open reports whether the handshake has succeeded. It stays true when the session is lost.
+func (p phase) open() bool { return p == phaseOpen || p == phaseAnswered }
+
+// accept begins the session of a peer that connected. Driver only.
+func (t *Transport) accept(v *vanSlot, ep van.Endpoint) {
+	s := t.newSession(v, ep, false)
+	ep.SetUser(s)
+	s.opening.timer = time.AfterFunc(handshakeTime, func() {
+		t.endLater(s, fmt.Errorf("%w: no introduction within %v", stepvan.ErrPeerLost, handshakeTime))
+	})
+	t.unknown.add(s)
+}
+
 // hello begins the handshake of the side that dialled.
-func (s *Session) hello() error {
+func (x *opening) hello() error {
+	s := x.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.introduce(wire.KindHello)
+	return x.introduce(wire.KindHello)
 }
 
-// introduce sends this node's identity. mu is held.
-func (s *Session) introduce(k wire.Kind) error {
-	id := *s.node.identity.Load()
-	if s.dialled && s.node.reason != nil {
-		id.Reason = s.node.reason(s.address, s.passed)
+// introduce sends the identity of this side. Session.mu is held.
+func (x *opening) introduce(k wire.Kind) error {
+	s := x.session
+	id := s.transport.Identity()
+	if reason := s.transport.options.Reason; s.dialled && reason != nil {
+		id.Reason = reason(s.address, s.passed)
 	}
-	return s.sendOwn(k, 0, appendIdentity(nil, id, uint64(s.node.creditBytes)))
+	return s.out.sendOwn(k, 0, appendIdentity(nil, id, uint64(s.transport.options.CreditBytes)))
 }
 
-func (s *Session) onHandshake(h *wire.Header, meta []byte) error {
-	if h.Kind == wire.KindRefuse && (s.dialled != s.opened) {
+// onMessage takes a message of the handshake.
+func (x *opening) onMessage(h *wire.Header, meta []byte) error {
+	s := x.session
+	if h.Kind == wire.KindRefuse && s.dialled != x.phase.open() {
 		_ = s.ep.Close()
 		s.lose(&stepvan.OpError{Op: "connect", Van: s.caps.Name, Peer: s.ep.Peer(), Err: fmt.Errorf("%w: %s", stepvan.ErrRemote, wire.Text(meta))})
 		return nil
 	}
-	if h.Kind == wire.KindRefuse || s.opened || s.dialled == (h.Kind == wire.KindHello) {
+	if h.Kind == wire.KindRefuse || x.phase.open() || s.dialled == (h.Kind == wire.KindHello) {
 		return &stepvan.ProtocolError{Field: "kind", Reason: "handshake out of turn"}
 	}
 	id, credit, err := decodeIdentity(meta)
@@ -38,77 +80,107 @@ func (s *Session) onHandshake(h *wire.Header, meta []byte) error {
 	}
 	s.peer = id
 	s.mu.Lock()
-	s.peerNode, s.window = id.Node, credit
+	s.out.peerID, s.out.credit.window = id.ID, credit
 	s.mu.Unlock()
-	if err := s.admit(); err != nil {
-		s.refuse(err)
+	if err := x.admit(); err != nil {
+		x.refuse(err)
 		return nil
 	}
-	s.open()
+	x.open()
 	return nil
 }
 
-// admit asks everybody concerned whether the peer may stay.
-func (s *Session) admit() error {
-	if admit := s.node.admit; admit != nil && !s.dialled {
+// admit asks Options.Admit and the handlers whether the peer may stay.
+func (x *opening) admit() error {
+	s, t := x.session, x.session.transport
+	if admit := t.options.Admit; admit != nil && !s.dialled {
 		if err := admit(s.peer); err != nil {
 			return err
 		}
 	}
 	s.mu.Lock()
 	if s.state == stateHandshake {
-		s.state, s.held = stateOpen, true // what Opened sends follows the answer
+		s.state, s.out.blocked = stateOpen, true // what Opened sends follows the answer
 	}
 	s.mu.Unlock()
-	s.settleDown() // a handler may make it a visitor again
-	for _, h := range s.node.handlers {
+	x.leaveGroup() // a handler may make it a visitor again
+	for _, h := range t.handlers {
 		if h == nil {
 			continue
 		}
 		if err := h.Opened(s); err != nil {
 			return err
 		}
-		s.greeted++
+		x.accepted++
 	}
 	return nil
 }
 
 // refuse tells the peer why, and ends the session.
-func (s *Session) refuse(why error) {
-	s.refused, s.why = true, why
-	if s.visit == nil && !s.dialled {
-		s.node.strangers.add(s)
+func (x *opening) refuse(why error) {
+	s, t := x.session, x.session.transport
+	x.phase, x.refused = phaseRefused, why
+	if x.group == nil && !s.dialled {
+		t.unknown.add(s)
 	}
-	if s.node.refusals.Allow() {
-		s.node.log.Warn().Str("peer", s.String()).Err(why).Msg("connection refused")
+	if t.refusals.Allow() {
+		t.Log().Warn().Str("peer", s.String()).Err(why).Msg("connection refused")
 	}
 	s.mu.Lock()
-	s.state, s.parting = stateClosing, true
-	_ = s.sendOwn(wire.KindRefuse, 0, wire.AppendText(nil, why.Error()))
-	s.node.partAfter(s, why)
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	s.state, s.goodbyeSent = stateClosing, true
+	_ = s.out.sendOwn(wire.KindRefuse, 0, wire.AppendText(nil, why.Error()))
+	s.endAfterGrace(why)
 }
 
-func (s *Session) open() {
-	s.opened = true
-	if s.patience != nil {
-		s.patience.Stop()
-	}
+// open ends the handshake with success.
+func (x *opening) open() {
+	s, t := x.session, x.session.transport
+	x.phase = phaseOpen
+	x.stopTimer()
 	s.mu.Lock()
 	if s.dialled {
-		s.held = false
-		_ = s.sendOwn(wire.KindAck, 0, nil) // frees what the listener holds: payload must not overtake the dispatch of Welcome
+		s.out.blocked = false
+		// The listener holds its output back until this arrives: payload must not overtake the dispatch of Welcome.
+		_ = s.out.sendOwn(wire.KindAck, 0, nil)
 	} else {
-		_ = s.introduce(wire.KindWelcome)
+		_ = x.introduce(wire.KindWelcome)
 	}
-	s.pump()
+	s.out.pump()
 	s.mu.Unlock()
-	if s.visit == nil {
-		s.vouch()
+	if x.group == nil {
+		s.keepConnection()
 	}
-	s.node.log.Debug().Str("van", s.caps.Name).Str("peer", s.String()).Bool("dialled", s.dialled).Msg("session opened")
-	if s.node.onOpen != nil {
-		s.node.onOpen(s)
+	t.Log().Debug().Str("van", s.caps.Name).Str("peer", s.String()).Bool("dialled", s.dialled).Msg("session opened")
+	if t.options.Opened != nil {
+		t.options.Opened(s)
 	}
-	s.node.engine.Set(&s.ready)
+	t.engine.Set(&s.ready)
+}
+
+// answered notes that the peer has sent something after the handshake, so that this side may send.
+func (x *opening) answered() {
+	if x.phase != phaseOpen {
+		return
+	}
+	x.phase = phaseAnswered
+	s := x.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.out.blocked = false
+	s.out.pump()
+}
+
+func (x *opening) stopTimer() {
+	if x.timer != nil {
+		x.timer.Stop()
+	}
+}
+
+// leaveGroup takes the session out of the visitors that it is among, if any.
+func (x *opening) leaveGroup() {
+	if x.group != nil {
+		x.group.list.Remove(x.place)
+		x.group, x.place = nil, nil
+	}
 }

@@ -287,7 +287,7 @@ func TestOtherVersionIsToldToThePeer(t *testing.T) {
 }
 
 func FuzzIdentity(f *testing.F) {
-	f.Add(appendIdentity(nil, Identity{Node: 3, Incarnation: 9, Name: "worker 3", Reason: "shm: other user", Info: []byte("{}")}, 1<<20))
+	f.Add(appendIdentity(nil, Identity{ID: 3, Incarnation: 9, Name: "worker 3", Reason: "shm: other user", Info: []byte("{}")}, 1<<20))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		id, credit, err := decodeIdentity(b)
@@ -302,6 +302,6 @@ func FuzzIdentity(f *testing.F) {
 		again, credit2, err := decodeIdentity(appendIdentity(nil, id, credit))
 		require.NoError(t, err)
 		require.Equal(t, credit, credit2)
-		require.Equal(t, id.Node, again.Node)
+		require.Equal(t, id.ID, again.ID)
 	})
 }

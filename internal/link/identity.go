@@ -9,12 +9,12 @@ import (
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// Identity is what a node says of itself when a session opens.
+// Identity is what a transport says of itself when a session opens.
 type Identity struct {
-	Node        wire.PeerID // 0 before the scheduler has given one
-	Incarnation uint32      // which life of the node
+	ID          wire.PeerID // 0 before the scheduler has given one
+	Incarnation uint32      // which life of the instance
 	Name        string      // for people: "worker 3"
-	Reason      string      // of a side that dialled, for people: why this address and none that was preferred (Options.Reason)
+	Reason      string      // of the side that dialled, for people: why it took this address (Options.Reason)
 	Info        []byte      // for the services above; opaque here
 }
 
@@ -24,12 +24,12 @@ const (
 	maxReasonBytes = 512
 )
 
-// appendIdentity encodes id and the credit that this side grants the peer.
+// appendIdentity encodes id and the credit that this side gives the peer.
 func appendIdentity(b []byte, id Identity, credit uint64) []byte {
 	le := binary.LittleEndian
 	name := id.Name[:min(len(id.Name), maxNameBytes)]
 	reason := id.Reason[:min(len(id.Reason), maxReasonBytes)]
-	b = le.AppendUint32(b, uint32(id.Node))
+	b = le.AppendUint32(b, uint32(id.ID))
 	b = le.AppendUint32(b, id.Incarnation)
 	b = le.AppendUint64(b, credit)
 	b = le.AppendUint16(b, uint16(len(name)))
@@ -44,7 +44,7 @@ func decodeIdentity(b []byte) (id Identity, credit uint64, err error) {
 		return id, 0, &stepvan.ProtocolError{Field: "identity", Reason: fmt.Sprintf("cut off: %d of %d bytes", len(b), identityFixed)}
 	}
 	le := binary.LittleEndian
-	id.Node = wire.PeerID(le.Uint32(b))
+	id.ID = wire.PeerID(le.Uint32(b))
 	id.Incarnation = le.Uint32(b[4:])
 	credit = le.Uint64(b[8:])
 	n, m := int(le.Uint16(b[16:])), int(le.Uint16(b[18:]))

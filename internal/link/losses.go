@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/stepvan/stepvan"
@@ -10,137 +11,125 @@ import (
 )
 
 const (
-	// sweeps bounds how often the vans are asked again before a loss is told.
-	sweeps = 4
+	// lossPolls bounds how often the vans are asked again before a loss is told.
+	lossPolls = 4
 	// lossPause is how long the loss of a peer that gave no reason waits for a loss that may be its cause.
 	lossPause = 100 * time.Millisecond
 )
 
-// losses are the ends of sessions that their handlers have not been told. Driver only.
-type losses struct {
-	list  []loss
-	fresh bool // something was added since the last look
-	due   time.Time
-	timer *time.Timer // calls the driver when that has come
+// lossQueue holds the ends of sessions that the handlers have not been told. Driver only, except first.
+type lossQueue struct {
+	transport *Transport
+	pause     time.Duration
+	first     atomic.Int32 // sessions of TellLossFirst that are not lost
+	list      []loss
+	added     bool // something was added since the last look
+	due       time.Time
+	timer     *time.Timer // wakes the driver at due
 }
 
-// loss is one of them.
+// loss is the end of one session.
 type loss struct {
-	session *Session
-	err     error
-
-	detached bool // the van has said so meanwhile
+	session  *Session
+	err      error
+	detached bool // the van has reported that meanwhile
 }
 
-// TellLossFirst has the loss of s told before that of others that have ended at the same moment or shortly before
-// without giving a reason: it may be what made their peers go. Without effect when s is lost already. Any goroutine, once.
+// TellLossFirst has the loss of s told before the losses of other sessions that ended at the same moment, or shortly
+// before without a reason: the loss of s may be their cause. Without effect when s is lost already. Any goroutine, once.
 func (s *Session) TellLossFirst() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.state == stateLost {
-		return // lose, which counts it out, has been
+		return // lose has counted already
 	}
-	s.first.Store(true)
-	s.node.leads.Add(1)
+	s.tellFirst.Store(true)
+	s.transport.losses.first.Add(1)
 }
 
-// depart loses s because of its peer, after everything else that has arrived by now. Driver only.
-func (n *Transport) depart(s *Session, err error) {
-	if s.gone {
+// add loses s because of its peer, after everything else that has arrived by then.
+func (x *lossQueue) add(s *Session, err error) {
+	if s.lost {
 		return
 	}
-	s.gone = true // for what the van has already reported
-	n.losses.list, n.losses.fresh = append(n.losses.list, loss{session: s, err: err}), true
+	s.lost = true // for what the van has already reported
+	x.list, x.added = append(x.list, loss{session: s, err: err}), true
 }
 
-// settleLosses tells losses, or waits a while for their cause. It returns how much happened.
-func (n *Transport) settleLosses() (total int) {
-	l := &n.losses
-	if !l.fresh && time.Now().Before(l.due) {
+// settle tells losses, or waits a while for their cause. It returns how much happened.
+func (x *lossQueue) settle() (total int) {
+	if !x.added && time.Now().Before(x.due) {
 		return 0
 	}
-	if l.fresh {
-		total = n.sweep()
-		l.fresh = false
-		if n.leads.Load() > 0 && !slices.ContainsFunc(l.list, loss.leads) {
-			return total + n.holdBack()
+	if x.added {
+		total = x.transport.vans.pollRepeatedly(lossPolls)
+		x.added = false
+		if x.first.Load() > 0 && !slices.ContainsFunc(x.list, loss.isFirst) {
+			return total + x.tellSome()
 		}
 	}
-	return total + n.tellLosses()
+	return total + x.tellAll()
 }
 
-// holdBack tells the losses that were explained, and those that explain nothing to anybody. It has the others wait.
-func (n *Transport) holdBack() int {
-	l := &n.losses
-	var told, held []loss
-	for _, x := range l.list {
-		if x.explained() || x.unheard() {
-			told = append(told, x)
+// tellSome tells the losses whose reason is known, and those of sessions that no handler knows. The others wait.
+func (x *lossQueue) tellSome() int {
+	var ready, waiting []loss
+	for _, l := range x.list {
+		if l.explained() || l.unknownToHandlers() {
+			ready = append(ready, l)
 		} else {
-			held = append(held, x)
+			waiting = append(waiting, l)
 		}
 	}
-	l.list = held
-	if len(held) > 0 && l.due.IsZero() {
-		l.due = time.Now().Add(n.pause)
-		l.timer = time.AfterFunc(n.pause, n.engine.Kick)
+	x.list = waiting
+	if len(waiting) > 0 && x.due.IsZero() {
+		x.due = time.Now().Add(x.pause)
+		x.timer = time.AfterFunc(x.pause, x.transport.engine.WakeAll)
 	}
-	n.tell(told)
-	return len(told)
+	x.tell(ready)
+	return len(ready)
 }
 
-// sweep asks all vans for what has arrived.
-func (n *Transport) sweep() (total int) {
-	for range sweeps {
-		found := 0
-		for i := range n.vans {
-			found += n.pollVan(&n.vans[i], true)
-		}
-		if total += found; found == 0 {
-			break
-		}
-	}
-	return total
-}
-
-// leads reports whether l may be the cause of others.
-func (l loss) leads() bool { return l.session.first.Load() }
+// isFirst reports whether l may be the cause of others.
+func (l loss) isFirst() bool { return l.session.tellFirst.Load() }
 
 // explained reports whether the reason of l is known.
 func (l loss) explained() bool {
 	return errors.Is(l.err, ErrLeft) || errors.Is(l.err, stepvan.ErrClosed)
 }
 
-// unheard reports whether no handler knows the session of l. Any number of strangers may come and go: if these losses were
-// kept, each pass would go over all of them.
-func (l loss) unheard() bool { return !l.session.opened && l.session.greeted == 0 }
+// unknownToHandlers reports whether no handler knows the session of l. Any number of unknown peers may come and go: if
+// their losses waited, each pass would look at all of them.
+func (l loss) unknownToHandlers() bool {
+	return !l.session.opening.phase.open() && l.session.opening.accepted == 0
+}
 
-// tellLosses tells all losses.
-func (n *Transport) tellLosses() int {
-	list := n.losses.list
-	if n.losses.timer != nil {
-		n.losses.timer.Stop() // it would keep the whole node in memory
+// tellAll tells all losses.
+func (x *lossQueue) tellAll() int {
+	list := x.list
+	if x.timer != nil {
+		x.timer.Stop() // it would keep the whole transport in memory
 	}
-	n.losses = losses{}
-	slices.SortStableFunc(list, func(a, b loss) int { return order(b) - order(a) })
-	n.tell(list)
+	x.list, x.added, x.due, x.timer = nil, false, time.Time{}, nil
+	slices.SortStableFunc(list, func(a, b loss) int { return rank(b) - rank(a) })
+	x.tell(list)
 	return len(list)
 }
 
-func (n *Transport) tell(list []loss) {
+func (x *lossQueue) tell(list []loss) {
 	for _, l := range list {
-		n.at = &van.Event{Kind: van.EventLost, Endpoint: l.session.ep} // for the report of a panic
+		x.transport.vans.current = &van.Event{Kind: van.EventLost, Endpoint: l.session.ep} // for the report of a panic
 		l.session.lose(l.err)
 		if l.detached {
-			l.session.detach()
+			l.session.grants.detach()
 		}
 	}
 }
 
-// detachAfterLoss notes that the peer of s reaches nothing any more, if the loss of s is still to be told.
-func (n *Transport) detachAfterLoss(s *Session) bool {
-	for i := range n.losses.list {
-		if l := &n.losses.list[i]; l.session == s {
+// noteDetached notes that the peer of s reaches nothing any more, if the loss of s is still to be told.
+func (x *lossQueue) noteDetached(s *Session) bool {
+	for i := range x.list {
+		if l := &x.list[i]; l.session == s {
 			l.detached = true
 			return true
 		}
@@ -148,9 +137,9 @@ func (n *Transport) detachAfterLoss(s *Session) bool {
 	return false
 }
 
-// order is higher for what is told first.
-func order(l loss) int {
-	if l.leads() {
+// rank is higher for what is told first.
+func rank(l loss) int {
+	if l.isFirst() {
 		return 1
 	}
 	return 0

@@ -24,7 +24,7 @@ type names struct {
 }
 
 func (h *names) Opened(s *Session) error {
-	s.node.pause = hostileBound // here, where the driver may
+	s.transport.losses.pause = hostileBound // here, where the driver may
 	if s.Peer().Name == "scheduler" {
 		s.TellLossFirst()
 	}
@@ -154,15 +154,15 @@ func TestFirstCause(t *testing.T) {
 
 // Nothing would count it out again, and all other losses would wait for it.
 func TestASessionThatIsLostLeadsNoOther(t *testing.T) {
-	s := &Session{node: &Transport{}, state: stateLost}
+	s := &Session{transport: &Transport{}, state: stateLost}
 	s.TellLossFirst()
-	require.Zero(t, s.node.leads.Load())
+	require.Zero(t, s.transport.losses.first.Load())
 }
 
 func TestTheLossesOfStrangersDoNotWait(t *testing.T) {
-	require.True(t, loss{session: &Session{}}.unheard())
-	require.False(t, loss{session: &Session{greeted: 1}}.unheard())
-	require.False(t, loss{session: &Session{opened: true}}.unheard())
+	require.True(t, loss{session: &Session{}}.unknownToHandlers())
+	require.False(t, loss{session: &Session{opening: opening{accepted: 1}}}.unknownToHandlers())
+	require.False(t, loss{session: &Session{opening: opening{phase: phaseOpen}}}.unknownToHandlers())
 }
 
 // A peer whose loss waits for its cause, and that somebody gives up meanwhile, is lost for what happened to it, and in its turn.

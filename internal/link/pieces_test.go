@@ -11,29 +11,31 @@ import (
 func TestPieces(t *testing.T) {
 	const piece = 100
 	session := func(caps van.Caps) *Session {
-		return &Session{node: &Transport{pieceBytes: piece}, caps: caps}
+		s := &Session{transport: &Transport{options: Options{PieceBytes: piece}}, caps: caps}
+		s.out.session = s
+		return s
 	}
 	long := &Outbound{Channel: ChannelBulk, total: 100 * piece}
 	short := &Outbound{Channel: ChannelBulk, total: wholePieces * piece}
 	other := &Outbound{Channel: ChannelRequest, total: 1}
 
 	s := session(van.Caps{})
-	require.EqualValues(t, wholePieces*piece, s.pieceOf(long), "alone")
-	s.enqueue(long)
-	require.EqualValues(t, wholePieces*piece, s.pieceOf(long), "alone in its lane")
-	s.enqueue(other)
-	require.EqualValues(t, piece, s.pieceOf(long), "another one waits")
-	require.EqualValues(t, piece, s.pieceOf(short))
-	s.filled = 1 << ChannelBulk
-	require.EqualValues(t, wholePieces*piece, s.pieceOf(short), "the other one is gone")
-	for range companyPieces {
-		require.EqualValues(t, piece, s.pieceOf(long), "another one may follow")
+	require.EqualValues(t, wholePieces*piece, s.out.pieceSize(long), "alone")
+	s.out.enqueue(long)
+	require.EqualValues(t, wholePieces*piece, s.out.pieceSize(long), "alone in its lane")
+	s.out.enqueue(other)
+	require.EqualValues(t, piece, s.out.pieceSize(long), "another one waits")
+	require.EqualValues(t, piece, s.out.pieceSize(short))
+	s.out.filled = 1 << ChannelBulk
+	require.EqualValues(t, wholePieces*piece, s.out.pieceSize(short), "the other one is gone")
+	for range interleavedPieces {
+		require.EqualValues(t, piece, s.out.pieceSize(long), "another one may follow")
 	}
-	require.EqualValues(t, wholePieces*piece, s.pieceOf(long), "none followed")
+	require.EqualValues(t, wholePieces*piece, s.out.pieceSize(long), "none followed")
 
 	s = session(van.Caps{OneSided: true})
-	require.EqualValues(t, wholePieces*piece, s.pieceOf(short))
-	require.EqualValues(t, piece, s.pieceOf(long))
-	short.exposed = true
-	require.EqualValues(t, piece/2, s.pieceOf(short), "both sides copy at the same time")
+	require.EqualValues(t, wholePieces*piece, s.out.pieceSize(short))
+	require.EqualValues(t, piece, s.out.pieceSize(long))
+	short.unsaved = true
+	require.EqualValues(t, piece/2, s.out.pieceSize(short), "both sides copy at the same time")
 }

@@ -1,90 +1,98 @@
 package link
 
 import (
-	"fmt"
+	"sync/atomic"
+	"time"
 
-	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// A peer acknowledges what it has received, so a message of which it says nothing for long may have vanished on the way,
-// or its acknowledgement may have. The peer is then told once how many messages there were: it acknowledges again, or
-// finds that some are missing, which ends the session on both sides. The peer is also asked again for credit when messages
-// wait for that for long: what told of it may have vanished.
-
-// callReminder has the driver call remind, which sends: a panic on the timer's goroutine would be nobody's to contain.
-func (n *Transport) callReminder() {
-	n.remindDue.Store(true)
-	n.engine.Kick()
+// reminder finds messages that have vanished on the way, or whose acknowledgement has. A peer acknowledges what it has
+// received. When it stays silent about a message for long, this side tells it once how many messages there were. The
+// peer then acknowledges again, or finds that some are missing, which ends the session on both sides. This side also asks
+// again for credit when messages wait for it for long, since the message that told of credit may have vanished.
+type reminder struct {
+	every time.Duration
+	timer *time.Timer // nil: no reminders; guarded by sessionSet.mu
+	due   atomic.Bool // the timer has fired
 }
 
-// remind tells the peers what they leave unacknowledged, and comes again after Options.Remind. Driver only.
-func (n *Transport) remind() {
-	n.remindDue.Store(false)
-	n.at = nil // for the report of a panic
-	n.mu.Lock()
-	if n.closed {
-		n.mu.Unlock()
+// start starts the timer. It only wakes the driver, which sends: nobody would contain a panic on the timer's goroutine.
+func (x *reminder) start(t *Transport, every time.Duration) {
+	if x.every = every; every <= 0 {
 		return
 	}
-	list := make([]*Session, 0, len(n.sessions))
-	for s := range n.sessions {
-		list = append(list, s)
+	t.sessions.mu.Lock()
+	defer t.sessions.mu.Unlock()
+	x.timer = time.AfterFunc(every, func() {
+		x.due.Store(true)
+		t.engine.WakeAll()
+	})
+}
+
+// stop stops the timer of a transport that is closed.
+func (x *reminder) stop(all *sessionSet) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if x.timer != nil {
+		x.timer.Stop()
 	}
-	n.reminder.Reset(n.remindEvery)
-	n.mu.Unlock()
-	for _, s := range list {
-		s.remind()
+}
+
+// remind looks at all sessions, and starts the timer again. Driver only.
+func (x *reminder) remind(t *Transport) {
+	x.due.Store(false)
+	t.vans.current = nil // for the report of a panic
+	if !t.sessions.restart(x) {
+		return
 	}
+	for _, s := range t.sessions.list() {
+		s.out.remind()
+	}
+}
+
+// restart starts the timer of x again unless the transport is closed.
+func (x *sessionSet) restart(r *reminder) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.closed {
+		return false
+	}
+	r.timer.Reset(r.every)
+	return true
 }
 
 // remind tells the peer once of the oldest message that it leaves unacknowledged for a whole turn. It asks for credit
 // every turn while nothing else is left to wait for.
-func (s *Session) remind() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f := s.unacked.head
+func (x *sender) remind() {
+	x.session.mu.Lock()
+	defer x.session.mu.Unlock() // also when the van panics
+	f := x.unacked.first()
 	switch {
-	case s.state == stateLost:
+	case x.session.state == stateLost:
 	case f == nil:
-		if s.hungry && s.pending > 0 {
-			s.begAgain()
+		if x.credit.requested && x.waiting > 0 {
+			x.requestCreditAgain()
 		}
-	case !f.sent:
-	case f.seq != s.overdue:
-		s.overdue = f.seq
-	case f.seq != s.reminded:
-		if s.sendCount() == nil {
-			s.reminded = f.seq
+	case !f.completed:
+	case f.sequence != x.overdue:
+		x.overdue = f.sequence
+	case f.sequence != x.reminded:
+		if x.sendCount() == nil {
+			x.reminded = f.sequence
 		}
 	}
 }
 
-// begAgain repeats the request for credit after a whole turn. mu is held.
-func (s *Session) begAgain() {
-	if s.starved {
-		_ = s.sendCount() // the next turn repeats it
+// requestCreditAgain repeats the request for credit after a whole turn.
+func (x *sender) requestCreditAgain() {
+	if x.credit.overdue {
+		_ = x.sendCount() // the next turn repeats it
 	}
-	s.starved = true
+	x.credit.overdue = true
 }
 
-// sendCount says which message was the last, and asks for an acknowledgement. mu is held.
-func (s *Session) sendCount() error {
-	f := s.newFrame()
-	h := wire.Header{Kind: wire.KindAck, Flags: wire.FlagAckNow, Sequence: s.seq}
-	done, err := s.post(f, &h, nil)
-	if done {
-		s.dropFrame(f)
-	}
-	return err
-}
-
-// checkCount holds what a peer says to have sent against what came. Driver only.
-func (s *Session) checkCount(h *wire.Header) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if h.Sequence <= s.received {
-		return nil
-	}
-	return &stepvan.ProtocolError{Field: "sequence", Reason: fmt.Sprintf("%d messages were sent, and %d of them came", h.Sequence, s.received)}
+// sendCount tells the peer which message was the last, and asks for an acknowledgement.
+func (x *sender) sendCount() error {
+	return x.sendHeader(&wire.Header{Kind: wire.KindAck, Flags: wire.FlagAckNow, Sequence: x.sequence}, nil)
 }

@@ -243,7 +243,7 @@ func heap() int64 {
 func TestRubbishLeavesNoMemory(t *testing.T) {
 	addr, h, n := newVisited(t, 0, zerolog.Nop())
 	left := make(chan int, 1)
-	h.driver = func() { left <- n.strangers.list.Len() }
+	h.driver = func() { left <- n.unknown.list.Len() }
 	member := attack(t, addr)
 	member.hello()
 	const waves, connections = 10, 400

@@ -70,7 +70,7 @@ func newWriter(t *testing.T) (*writer, *openHanded) {
 	}
 	_, err = n.Listen("mem://victim")
 	require.NoError(t, err)
-	v, err := memvan.New(net, memvan.Options{Placer: n, OneSided: true})
+	v, err := memvan.New(net, memvan.Options{Placer: (*placer)(n), OneSided: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, v.Close()) })
 	ep, err := v.Dial(context.Background(), "victim")

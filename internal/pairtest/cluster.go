@@ -159,7 +159,7 @@ func newInstance(t testing.TB, o *Options, name string, id wire.PeerID) Instance
 	}
 	n, err := link.NewTransport(lo)
 	require.NoError(t, err)
-	n.SetIdentity(link.Identity{Node: id, Incarnation: 1, Name: name})
+	n.SetIdentity(link.Identity{ID: id, Incarnation: 1, Name: name})
 	t.Cleanup(func() {
 		require.NoError(t, n.Close())
 		require.NoError(t, mem.Close(), "%s leaked memory", name)

@@ -22,7 +22,7 @@ func (l losses) Deliver(m *link.Inbound) { m.Release() }
 // Lost implements link.Handler.
 func (l losses) Lost(s *link.Session, _ error) {
 	select {
-	case l.peers <- s.Peer().Node:
+	case l.peers <- s.Peer().ID:
 	default: // this test does not ask
 	}
 }

@@ -29,7 +29,7 @@ func (e *Endpoint) Dial(ctx context.Context, p postoffice.Peer) (*link.Session, 
 		return nil, e.unreachable(p, addrs, err)
 	}
 	id := s.Peer()
-	if id.Node != p.ID || id.Incarnation != p.Incarnation {
+	if id.ID != p.ID || id.Incarnation != p.Incarnation {
 		_ = s.Close("expected another node here") // it ends with the link in any case
 		return nil, errs.Invalid("%q answers at %s: two nodes share the address: check DMLC_NODE_HOST and DMLC_PORT there", id.Name, s.Address())
 	}

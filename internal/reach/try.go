@@ -61,7 +61,7 @@ func TryScheduler(ctx context.Context, s config.Settings) error {
 	if err != nil {
 		return err
 	}
-	if session.Peer().Node != postoffice.SchedulerID {
+	if session.Peer().ID != postoffice.SchedulerID {
 		return errs.Invalid("the node of stepvan that answers at %s is not a scheduler", session.Address())
 	}
 	return session.Close("it was a look whether the scheduler is there")

@@ -90,7 +90,7 @@ func newTransportNode(r transportKind, dir string, id wire.PeerID, name string) 
 	if err != nil {
 		return nil, err
 	}
-	n.SetIdentity(link.Identity{Node: id, Incarnation: 1, Name: name})
+	n.SetIdentity(link.Identity{ID: id, Incarnation: 1, Name: name})
 	return &transportNode{mem, n}, nil
 }
 

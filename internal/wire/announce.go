@@ -2,13 +2,12 @@ package wire
 
 // Ops of the register channel, server to worker.
 const (
-	// OpAnnounce lists keys of the receiving worker for which the server has registered
-	// memory. A worker that has seen it says so with Header.Generation of
-	// its later requests, and those are received in place. Where a descriptor names a grant
-	// the worker may write its pushes of that key there by itself.
+	// OpAnnounce lists keys of the receiving worker for which the server has registered memory. A worker that has seen it
+	// says so with Header.Generation of its later requests, and the server receives those in place. If a descriptor names
+	// a grant, the worker may write its pushes of that key there.
 	OpAnnounce uint8 = 1
-	// OpWithdraw lists keys whose registration has ended. A worker that may have written into one of
-	// their grants answers with OpFence, after what it has written.
+	// OpWithdraw lists keys whose registration has ended. A worker that may have written into one of their grants answers
+	// with OpFence, after what it has written.
 	OpWithdraw uint8 = 2
 )
 

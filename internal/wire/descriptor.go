@@ -10,11 +10,14 @@ import (
 
 // Descriptor describes one tensor of a message.
 //
-// Region, Offset and Generation name memory in a grant. In a push it is the receiver's,
-// into which the payload was written, or, with DescInPlace, the sender's, where the
-// bytes are to be read; in a pull the sender's, who lets the answer be written there; in an
-// announcement the sender's, who lets pushes be written there. What they say is the
-// peer's claim, which the van holds against the grant.
+// Region, Offset and Generation name memory in a grant:
+//
+//   - In a push, the memory of the receiver into which the payload was written.
+//   - In a push with DescInPlace, the memory of the sender where the receiver reads the bytes.
+//   - In a pull, the memory of the sender into which the receiver may write the response.
+//   - In an announcement, the memory of the sender into which the receiver may write pushes.
+//
+// What they say is the peer's claim, which the van checks against the grant.
 type Descriptor struct {
 	Key        tensor.Key
 	Bytes      uint64       // payload bytes of a push; room of a pull; written bytes of a response
@@ -33,13 +36,12 @@ type DescriptorFlags uint16
 const (
 	// DescVariable marks a pull that may be answered with fewer bytes than it has room for.
 	DescVariable DescriptorFlags = 1 << iota
-	// DescInPlace marks a tensor whose bytes are no part of the payload. A push: they are in the
-	// sender's memory, for the receiver to read there. An answered pull: they have been
-	// written into the receiver's.
+	// DescInPlace marks a tensor whose bytes are not in the payload. The receiver reads those of a push in the sender's
+	// memory. Those of an answered pull have been written into the receiver's memory.
 	DescInPlace
 )
 
-// inMessage is how many bytes of the payload are the tensor's.
+// inMessage is how many bytes of the payload belong to the tensor.
 func (d *Descriptor) inMessage() uint64 {
 	if d.Flags&DescInPlace != 0 {
 		return 0
@@ -82,9 +84,8 @@ func (d *Descriptor) AppendShaped(b []byte, dims []int64) []byte {
 	return b
 }
 
-// Decode reads a descriptor at the start of b and returns what follows it.
-// The dtype, the shape and that Bytes is the size of dtype and shape are checked;
-// at is the offset of b in the meta, for the error's text.
+// Decode reads a descriptor at the start of b and returns what follows it. It checks the dtype, the shape, and that
+// Bytes is the size of dtype and shape. at is the offset of b in the meta, for the text of an error.
 func (d *Descriptor) Decode(b []byte, at int) (rest []byte, err error) {
 	if len(b) < descFixed {
 		return nil, bad("descriptor", at, "cut off: %d of %d bytes", len(b), descFixed)

@@ -16,10 +16,10 @@ const (
 	HeaderSize = 128
 )
 
-// PeerID names a node of a cluster. The scheduler gives it; 0 is "not yet known".
+// PeerID names an instance of a cluster. The scheduler gives it; 0 is "not yet known".
 type PeerID uint32
 
-// Channel names a service of a session. Order is kept within a channel only.
+// Channel names a service of a session. The link keeps the order of messages within a channel only.
 type Channel uint16
 
 // Kind says what the link does with a message.
@@ -55,21 +55,23 @@ type Header struct {
 	Op          uint8   // what the channel's service does with it
 	Flags       Flags   //
 	Channel     Channel // service
-	Source      PeerID  // sending node
-	Destination PeerID  // receiving node
-	Incarnation uint32  // which life of the sending node
+	Source      PeerID  // sending instance
+	Destination PeerID  // receiving instance
+	Incarnation uint32  // which life of the sending instance
 	Epoch       uint64  // membership view of the sender
-	Sequence    uint64  // position in the session, from 1; 0 for messages outside the sequence. Of a KindAck: that of the last message before it, or 0
-	Ack         uint64  // highest sequence received in order by the sender
-	Credit      uint64  // what the sender has released of its window since the session began, bytes
-	Request     uint64  // request id, chosen by the requester
-	Generation  uint32  // registration generation that the request was prepared under
-	Pushes      uint32  // push descriptors in the meta
-	Pulls       uint32  // pull descriptors in the meta
-	Meta        uint32  // bytes of meta that follow the header
-	Payload     uint64  // bytes of payload in this message
-	Total       uint64  // bytes of payload of the whole message, all pieces together
-	Offset      uint64  // where this piece begins in the whole
+	// Sequence is the position in the session, from 1; 0 for messages outside the sequence. A KindAck has the position
+	// of the last message before it, or 0.
+	Sequence   uint64
+	Ack        uint64 // highest sequence received in order by the sender
+	Credit     uint64 // what the sender has released of its window since the session began, bytes
+	Request    uint64 // request id, chosen by the requester
+	Generation uint32 // registration generation that the request was prepared under
+	Pushes     uint32 // push descriptors in the meta
+	Pulls      uint32 // pull descriptors in the meta
+	Meta       uint32 // bytes of meta that follow the header
+	Payload    uint64 // bytes of payload in this message
+	Total      uint64 // bytes of payload of the whole message, all pieces together
+	Offset     uint64 // where this piece begins in the whole
 }
 
 // Byte offsets of the fields. Tests hold them to the struct and to golden bytes.
@@ -112,20 +114,20 @@ var DefaultLimits = Limits{Meta: 1 << 20, Message: 64 << 30, Tensors: 4096}
 // VersionError is what both sides get when their versions differ.
 type VersionError struct{ Peer, Own uint16 }
 
-// Error says who speaks what, and what to do.
+// Error names both versions, and says what to do.
 func (e *VersionError) Error() string {
 	return fmt.Sprintf("peer speaks wire version %d, this program speaks %d: run the same stepvan version on every node", e.Peer, e.Own)
 }
 
-// Encode writes h and its checksum over h and meta into b[:HeaderSize].
-// meta must be the bytes that follow the header; h.Meta is set from it.
+// Encode writes h and its checksum over h and meta into b[:HeaderSize]. meta must be the bytes that follow the header;
+// Encode sets h.Meta from it.
 func (h *Header) Encode(b []byte, meta []byte) {
 	h.EncodeUnsummed(b, len(meta))
 	binary.LittleEndian.PutUint64(b[offChecksum:], checksum(b[:offChecksum], meta))
 }
 
-// EncodeUnsummed is Encode with 0 for the checksum, and so not for receivers that Verify: the sum is half the
-// cost of a small message, and of no use where memory carries it.
+// EncodeUnsummed is Encode with 0 for the checksum, for receivers that do not Verify. The sum is half the cost of a small
+// message, and useless where memory carries it.
 func (h *Header) EncodeUnsummed(b []byte, meta int) {
 	_ = b[HeaderSize-1]
 	le := binary.LittleEndian
@@ -156,9 +158,8 @@ func (h *Header) EncodeUnsummed(b []byte, meta int) {
 	le.PutUint64(b[offChecksum:], 0)
 }
 
-// Decode reads the header at the start of b and checks everything but the
-// checksum, which needs the meta (Verify). An error means that the stream
-// cannot be trusted from here on.
+// Decode reads the header at the start of b and checks everything except the checksum, which needs the meta ([Verify]).
+// After an error the rest of the stream cannot be trusted.
 func (h *Header) Decode(b []byte, lim Limits) error {
 	if len(b) < HeaderSize {
 		return bad("header", len(b), "cut off: %d of %d bytes", len(b), HeaderSize)

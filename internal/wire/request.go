@@ -8,12 +8,12 @@ const (
 	OpRequest uint8 = 1
 	// OpRouted is a request routed by key or by name: other servers may get none.
 	OpRouted uint8 = 2
-	// OpFence says that everything before it on the channel was the last to be written into the grants
-	// that OpWithdraw of Header.Generation, or an earlier one, has listed.
+	// OpFence says that its sender writes no more into the grants that OpWithdraw of Header.Generation, or an earlier
+	// one, has listed. What it has written belongs to messages before the fence.
 	OpFence uint8 = 3
 )
 
-// CheckFence holds the header of an OpFence against its form. An error is a *stepvan.ProtocolError.
+// CheckFence checks the form of the header of an OpFence. An error is a *stepvan.ProtocolError.
 func CheckFence(h *Header) error {
 	if h.Total != 0 || h.Meta != 0 || h.Pushes != 0 || h.Pulls != 0 {
 		return bad("total", offTotal, "a fence with %d bytes of payload, %d of meta, %d pushes and %d pulls", h.Total, h.Meta, h.Pushes, h.Pulls)
@@ -23,15 +23,15 @@ func CheckFence(h *Header) error {
 
 // Ops of the response channels, server to worker.
 const (
-	// OpResponse answers the request that Header.Request names: with what its pulls
-	// asked for, with nothing when it had none, or with FlagError and a text.
+	// OpResponse answers the request that Header.Request names: with the tensors for its pulls, with nothing when it had
+	// no pulls, or with FlagError and a text.
 	OpResponse uint8 = 1
 )
 
-// Request is the meta of a request: the tensors that its payload holds, one behind
-// the other (but for those with DescInPlace), and those that the answer shall hold.
+// Request is the meta of a request: the tensors of its payload, in order (those with DescInPlace have no bytes there), and
+// the tensors that the response is to hold.
 //
-// The same value is used again for the next message: decoding reuses its slices.
+// The same value can be used for the next message: decoding reuses its slices.
 type Request struct {
 	Pushes []Descriptor
 	Pulls  []Descriptor
@@ -106,7 +106,7 @@ type list struct {
 	rest    []byte
 	at      int    // bytes decoded
 	bytes   uint64 // sum of the descriptors' Bytes
-	payload uint64 // of these, without those that are in place
+	payload uint64 // of these, the bytes that are in the payload
 	err     error
 }
 
@@ -147,7 +147,7 @@ func (l *list) end() error {
 	return nil
 }
 
-// KeyOf is a descriptor that says no more than a key and a number of bytes.
+// KeyOf is a descriptor that has only a key and a number of bytes.
 func KeyOf(k tensor.Key, bytes int64) Descriptor {
 	return Descriptor{Key: k, Bytes: uint64(bytes), DType: tensor.Uint8, Shape: tensor.ShapeOf(bytes)}
 }

@@ -13,8 +13,7 @@ func AppendText(b []byte, text string) []byte {
 	return append(b, text...)
 }
 
-// Text reads a peer's text: at most MaxText bytes, without what could
-// disturb a terminal or a log.
+// Text reads a peer's text: at most MaxText bytes, without control characters, which could disturb a terminal or a log.
 func Text(meta []byte) string {
 	if len(meta) > MaxText {
 		meta = meta[:MaxText]

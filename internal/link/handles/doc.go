@@ -1,10 +1,8 @@
-// Package handles keeps the results of asynchronous operations: a table of
-// records which are named by slot and generation, waited for by any number of
-// goroutines, and recycled after a set number of later operations has finished.
-// So nothing grows for ever, and an ID that outlives its record is
-// stepvan.ErrStale instead of somebody else's result.
+// Package handles keeps the results of asynchronous operations in a table of records. Slot and generation name a record.
+// Any number of goroutines may wait for it. The table recycles it after a set number of later operations has finished.
+// So the table does not grow without bound, and an ID that outlives its record gives stepvan.ErrStale instead of the
+// result of another operation.
 //
-// The operation's owner opens a record, hands its ID out, and finishes it
-// exactly once. A record is pinned while somebody waits for it, and then outlives
-// its turn. In the steady state nothing here allocates; nothing here takes a lock.
+// The owner of the operation opens a record, hands its ID out, and finishes it exactly once. A waiting goroutine pins the
+// record, which is then recycled later. In the steady state nothing here allocates, and nothing here takes a lock.
 package handles

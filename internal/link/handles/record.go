@@ -16,8 +16,8 @@ func (id ID) generation() uint32 { return uint32(id >> 32) }
 
 // Record is the result of one operation. T holds what the owner keeps with it.
 type Record[T any] struct {
-	// Value is the owner's until Finish, and read-only from then on. It keeps its
-	// content when the record is used again, so that its slices can be reused.
+	// Value belongs to the owner until Finish, and is read-only from then on. It keeps its content when the record is
+	// used again, so that its slices can be reused.
 	Value T
 
 	life atomic.Uint64 // generation in the upper half, pins in the lower
@@ -36,8 +36,7 @@ func generationOf(life uint64) uint32 { return uint32(life >> 32) }
 // Done reports whether the record is finished.
 func (r *Record[T]) Done() bool { return r.ev.IsSet() }
 
-// Err returns the error that the operation finished with, and nil before. The
-// error counts as seen from then on.
+// Err returns the error that the operation finished with, and nil before. The error counts as seen from then on.
 func (r *Record[T]) Err() error {
 	if !r.ev.IsSet() || r.err == nil {
 		return nil

@@ -12,8 +12,8 @@ const pageRecords = 128
 
 type page[T any] [pageRecords]Record[T]
 
-// Table holds records. Open, Finish and Drop are called under a lock of the owner, which holds one
-// there anyway; everything else may be called concurrently.
+// Table holds records. The owner calls Open, Finish and Drop under a lock of its own. Everything else may be called
+// concurrently.
 type Table[T any] struct {
 	engine *progress.Engine
 	keep   int
@@ -28,9 +28,9 @@ type Table[T any] struct {
 	finished int
 }
 
-// New makes a table whose records are waited for with e. A finished record
-// stays until keep later ones have finished. forget, if not nil, is told of each
-// error that nobody saw when its record is recycled; it must not call the table.
+// New makes a table whose waits drive e. A finished record stays until keep later ones have finished. The table calls
+// forget, if it is not nil, for each error that nobody has seen when it recycles the record. forget must not call the
+// table.
 func New[T any](e *progress.Engine, keep int, forget func(r *Record[T], err error)) *Table[T] {
 	t := &Table[T]{engine: e, keep: max(keep, 1), forget: forget}
 	t.pages.Store(new([]*page[T]))
@@ -53,13 +53,13 @@ func (t *Table[T]) Open() *Record[T] {
 	return r
 }
 
-// Drop takes back a record whose ID nobody was given.
+// Drop takes back a record whose ID was not handed out.
 func (t *Table[T]) Drop(r *Record[T]) {
 	r.retire()
 	t.release(r)
 }
 
-// Finish ends the operation, and wakes who waits for it. Exactly once for each Open.
+// Finish ends the operation, and wakes the goroutines that wait for it. Exactly once for each Open.
 func (t *Table[T]) Finish(r *Record[T], err error) {
 	r.err = err
 	t.engine.Set(&r.ev)
@@ -90,7 +90,7 @@ func (t *Table[T]) recycle() {
 	if t.oldest == nil {
 		t.latest = nil
 	} else {
-		prefetch.Write(unsafe.Pointer(t.oldest), unsafe.Sizeof(*t.oldest)) // next time it goes, and is out of the cache by now
+		prefetch.Write(unsafe.Pointer(t.oldest), unsafe.Sizeof(*t.oldest)) // it is recycled next, and is out of the cache by then
 	}
 	t.finished--
 	if !r.retire() {

@@ -21,12 +21,11 @@ func (t *Table[T]) Pin(id ID) (*Record[T], error) {
 	return nil, errUnknown
 }
 
-// Unpin ends what Pin began.
+// Unpin ends a Pin.
 func (t *Table[T]) Unpin(r *Record[T]) { r.life.Add(^uint64(0)) }
 
-// Wait drives the node until the operation has finished, and returns its error.
-// An error that wraps that of ctx says that it has not: it can be waited for again.
-// stepvan.ErrStale says that id names nothing.
+// Wait drives the transport until the operation has finished, and returns its error. An error that wraps that of ctx says
+// that the operation has not finished: the caller can wait again. stepvan.ErrStale says that id names nothing.
 func (t *Table[T]) Wait(ctx context.Context, id ID) error {
 	r, err := t.Pin(id)
 	if err != nil {

@@ -7,17 +7,17 @@ import (
 	"github.com/stepvan/stepvan/trace"
 )
 
-// nanotime is a monotonic clock in ns, for budgets and absences. Never 0.
+// nanotime is a monotonic clock in ns, used for budgets and absences. Never 0.
 func nanotime() int64 { return trace.Now() }
 
-// timerList recycles the timers of one engine. They are not shared between
-// engines: a timer belongs to the synctest bubble that made it.
-type timerList struct {
+// timerPool recycles the timers of one engine. Engines do not share timers: a timer belongs to the synctest bubble that
+// made it.
+type timerPool struct {
 	mu   sync.Mutex
 	free []*time.Timer
 }
 
-func (l *timerList) take(d time.Duration) *time.Timer {
+func (l *timerPool) take(d time.Duration) *time.Timer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if n := len(l.free); n > 0 {
@@ -29,7 +29,7 @@ func (l *timerList) take(d time.Duration) *time.Timer {
 	return time.NewTimer(d)
 }
 
-func (l *timerList) put(t *time.Timer) {
+func (l *timerPool) put(t *time.Timer) {
 	t.Stop()
 	l.mu.Lock()
 	l.free = append(l.free, t)

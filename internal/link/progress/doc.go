@@ -1,47 +1,45 @@
-// Package progress decides who moves a node's bytes.
+// Package progress decides which goroutine moves the bytes of a transport.
 //
-// Each node has one Engine with one driver token. Whoever holds the token may
-// call the methods of Source; nobody else does. Three parties take it:
+// Each transport has one [Engine] with one driver token. Only the holder of the token calls the methods of [Source].
+// Three parties take the token:
 //
-//   - A waiter (Engine.Wait) that finds the token free polls by itself until what
-//     it waits for has happened: no thread switch on the fast path. It spins, then
-//     yields the core to other processes with sched_yield(2), then naps: it sleeps in the kernel
-//     on the descriptors of the source, token in hand, so that the thread that is woken
-//     is the one that returns. A long sleep is left to the driver. Where the source has no
-//     descriptors it sleeps on a channel, for as long as it takes, and need not spin before.
-//   - A waiter that finds the token taken, or has napped in vain, parks on a Go channel.
-//     A waiter that ends hands the token to a parked one that has not driven yet.
-//   - The background driver, one goroutine per engine, sits in Go's netpoller, so it costs no thread,
-//     and is woken when something comes while nobody drives.
+//   - A waiter ([Engine.Wait]) that finds the token free drives by itself until its event has happened. The fast path
+//     therefore has no thread switch. The waiter spins first. Then it yields its core to other processes with
+//     sched_yield(2). Then it sleeps in the kernel on the descriptors of the source and keeps the token, so that the
+//     thread that the kernel wakes is the thread that returns. After a few milliseconds it leaves the token to the
+//     driver. A source without descriptors lets the waiter sleep on a channel without a limit and without spinning.
+//   - A waiter that finds the token taken parks on a Go channel. So does a waiter that has slept in vain. A waiter
+//     whose wait ends hands the token to a parked waiter that has not driven yet.
+//   - The background driver is one goroutine per engine. It waits in Go's netpoller, so it occupies no thread. It is
+//     woken when something comes while no waiter drives.
 //
 // # Between two waits
 //
-// The driver listens only when it has been told to: descriptors that would wake it for
-// what a spinning waiter handles are taken out of its epoll set while somebody drives. Who ends a
-// wait either settles (the source is armed, the driver listens), or just leaves. It settles
-// when the program is likely to be away for long, since its last absences were, and when
-// output is stuck: a program that computes between waits still overlaps transfer with its
-// computation. In a tight loop of waits it leaves, and a wait costs no system call. A tick of
-// one millisecond has the rest done, and what was held back sent, as soon as nobody has driven
-// for the length of it.
+// The driver listens only when a holder of the token has told it to. While a waiter drives, its descriptors are out of
+// the driver's epoll set: otherwise the kernel would wake the driver for what the waiter handles. A waiter whose wait
+// ends does one of two things. It arms the source and has the driver listen, or it only gives the token back.
 //
-// # Crowds
+// It arms the source when the last absences of the program were long, and when output is stuck. A program that
+// computes between its waits then still overlaps transfer with its computation. In a tight loop of waits it only gives
+// the token back, so that a wait costs no system call. A tick of one millisecond does the rest: it arms the source and
+// sends what was held back as soon as nobody has driven for that long.
 //
-// Where goroutines of the process wait for a processor (many nodes in one process), a wait leaves driving to the
-// driver if that listens already: it parks at once. Ticks are four times as long then.
+// # Many transports in one process
+//
+// The process is oversubscribed when goroutines wait for a processor. A wait then leaves driving to a driver that
+// already listens, and parks at once. Ticks are four times as long then.
 //
 // # Budgets
 //
-// How long a waiter spins and yields follows the mode (STEPVAN_PROGRESS), the cores there are, and what
-// became of the waits before: where waits keep being interrupted, because more threads
-// want to run than there are cores, waiters of the process sleep at once, and try spinning now
-// and then.
+// The time that a waiter spins and yields depends on the mode (STEPVAN_PROGRESS), the number of cores, and the waits
+// before. When the operating system keeps interrupting spinning waiters, because more threads want to run than there
+// are cores, the waiters of the process sleep at once. One in many still tries to spin.
 //
 // # Panics
 //
-// A panic below the driver or a wait is caught by the outermost frame, once per wait and once per driver. The
-// state of the source is not known then: the engine fails, all waits end with the error that Options.Panicked
-// gives, and nobody polls any more but Close's caller. Options.Panicked decides whether the panic goes on.
+// The outermost frame catches a panic below the driver or a wait: once per wait and once per driver. The state of the
+// source is unknown after a panic. The engine fails, all waits end with the error of Options.Panicked, and only the
+// caller of Close polls the source from then on. Options.Panicked decides whether the panic continues.
 //
-// Everything in Wait, WaitFor and Set is free of allocation.
+// [Engine.Wait], [Engine.WaitFor] and [Engine.Set] do not allocate.
 package progress

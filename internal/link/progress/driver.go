@@ -1,59 +1,62 @@
 package progress
 
-import "runtime"
+import (
+	"runtime"
+	"sync/atomic"
+)
 
-// drive is the background driver. What woke it may have come while somebody settles, who
-// does not look any more: who gives the token back wakes it again.
-func (e *Engine) drive(bind func()) {
+// runDriver is the background driver. What woke it may have come while a waiter arms the source and does not look any
+// more. The waiter that gives the token back wakes the driver again then.
+func (e *Engine) runDriver(bind func()) {
 	defer close(e.stopped)
-	var s stretch
-	var cause error // told to the waits; the driver itself tells nobody
-	defer e.caught(&s, &cause)
+	var d driving
+	var cause error // for the waits; the driver itself has nobody to return it to
+	defer e.recoverPanic(&d, &cause)
 	if bind != nil {
 		runtime.LockOSThread() // for good: the thread ends with the driver
 		bind()
 	}
-	e.parker.sit(func() (leave bool) {
-		if e.take() {
-			s.driving = true
-			e.turn(false)
-			s.driving = false
-		} else if !e.mark(called) && !e.has(closed) {
-			e.parker.wake() // it was given back meanwhile
+	e.sleeper.runDriver(func() (leave bool) {
+		if e.token.take() {
+			d.holdsToken = true
+			e.driveOnce(false)
+			d.holdsToken = false
+		} else if !e.token.mark(asked) && !e.token.has(closed) {
+			e.sleeper.wakeDriver() // the token was given back meanwhile
 		}
-		return e.has(closed)
+		return e.token.has(closed)
 	})
 }
 
-// turn moves everything that can move, settles, and gives the token back. The caller has taken it. What was held
-// back may ride on what the program sends next, so it goes when the program has had a tick to do so.
-func (e *Engine) turn(idle bool) {
-	for !e.has(closed) {
-		empty := e.empty()
+// driveOnce moves everything that can move, arms the source, and gives the token back. The caller has taken the token.
+// With idle == false, what was held back waits one tick more, because it may travel with what the program sends next.
+func (e *Engine) driveOnce(idle bool) {
+	for !e.token.has(closed) {
+		exhausted := e.pollUntilIdle()
 		e.src.Flush(idle)
-		if !empty {
-			if e.handOver() {
+		if !exhausted {
+			if e.waiters.handOver(&e.token) {
 				return
 			}
 		} else if e.src.Arm() {
-			e.listen()
+			e.listener.start()
 			break
 		}
 	}
 	e.release()
 	if !idle {
-		e.tickOn()
+		e.startTick()
 	}
 }
 
-// empty polls until nothing moves any more, or, then it returns false, a waiter wants to
-// drive or the engine is closed.
-func (e *Engine) empty() bool {
+// pollUntilIdle polls until nothing moves any more. It returns false earlier when a waiter wants to drive, and when the
+// engine is closed.
+func (e *Engine) pollUntilIdle() bool {
 	for pass := 1; ; pass++ {
 		if e.src.Poll(true) == 0 {
 			return true
 		}
-		if e.wanted() || e.has(closed) {
+		if e.token.has(parked) && e.waiters.wantToken() || e.token.has(closed) {
 			return false
 		}
 		if pass&31 == 0 {
@@ -62,12 +65,24 @@ func (e *Engine) empty() bool {
 	}
 }
 
-// wanted reports whether a waiter would rather drive by itself.
-func (e *Engine) wanted() bool {
-	if !e.has(watched) {
-		return false
+// listener says whether what comes wakes the driver. The holder of the token writes it.
+type listener struct {
+	on      atomic.Bool
+	sleeper sleeper
+}
+
+// start has what comes wake the driver.
+func (l *listener) start() {
+	if !l.on.Load() {
+		l.on.Store(true)
+		l.sleeper.listen(true)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.waiters.fresh > 0
+}
+
+// stop keeps the driver from being woken for what the caller handles.
+func (l *listener) stop() {
+	if l.on.Load() {
+		l.on.Store(false)
+		l.sleeper.listen(false)
+	}
 }

@@ -2,33 +2,31 @@ package progress
 
 import (
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// Source is what an engine drives. All methods but FDs are called by the holder of the token.
+// Source is what an engine drives. The holder of the token calls all methods except FDs.
 type Source interface {
-	// Poll moves everything that can move without blocking and returns how many
-	// things happened. With all == false it may leave out what was not active lately; while
-	// somebody drives it is asked about all every 200 us.
+	// Poll moves everything that can move without blocking and returns how many things happened. With all == false
+	// it may skip what was not active lately. A driving waiter asks for all every 200 us.
 	Poll(all bool) int
-	// Flush sends what was held back to ride on later messages. With idle == true
-	// nobody will poll for long, so everything goes; else only what is overdue.
+	// Flush sends what was held back to travel with later messages. idle == true says that nobody will poll for a
+	// long time: Flush sends everything. Otherwise it sends only what is overdue.
 	Flush(idle bool)
-	// Arm is called before everybody sleeps. true: one of FDs is readable, or becomes so, when Poll(true)
-	// would find something, until the next Poll; a source without FDs has nothing, and calls Engine.Wake
-	// for the next thing. false: poll again.
+	// Arm is called before everybody sleeps. true: one of FDs is readable, or becomes so, when Poll(true) would find
+	// something, until the next Poll. A source without FDs has nothing at this moment, and calls [Engine.Wake] for
+	// the next thing. false: poll again.
 	Arm() bool
-	// FDs returns the descriptors that tell what comes while the source is armed.
+	// FDs returns the descriptors that become readable while the source is armed.
 	FDs() []Descriptor
 }
 
-// Descriptor tells by being readable that there is something to poll.
+// Descriptor becomes readable when there is something to poll.
 type Descriptor struct {
 	FD int
-	// Quiet descriptors are hardly ever readable while the source is not armed, so they
-	// need not be kept from waking the driver for what a waiter handles.
+	// Quiet descriptors are hardly ever readable while the source is not armed. The driver may keep listening to
+	// them while a waiter drives.
 	Quiet bool
 }
 
@@ -47,167 +45,139 @@ type Options struct {
 	Mode  Mode
 	Spin  time.Duration // how long a waiter spins; 0 for the default
 	Yield time.Duration // how long it yields after that; 0 for the default
-	Bind  func()        // called once on the driver's thread, which the driver then keeps; nil: any thread will do
-	Cores float64       // processor time that the process may use per second, quota of its cgroup included; 0 for all that Go uses
-	// Panicked is told of a panic below Wait, WaitFor or the driver, by the goroutine that panics, while its stack is
-	// still there. driving: that goroutine holds the token. It returns whether the panic ends here, and the error that all waits
-	// end with from then on (see Fail): then the wait that panicked returns it, too. nil: panics go on.
+	Bind  func()        // called once on the driver's thread, which the driver then keeps; nil: any thread
+	Cores float64       // processor time per second that the process may use (cgroup quota); 0: all that Go uses
+	// Panicked is called for a panic below Wait, WaitFor or the driver, on the goroutine that panics, while its stack
+	// still exists. driving: that goroutine holds the token. contain says whether the panic ends here. cause is the
+	// error that all waits return from then on (see [Engine.Fail]). nil: panics continue.
 	Panicked func(value any, driving bool) (contain bool, cause error)
 }
 
-const (
-	defaultSpin  = 30 * time.Microsecond
-	defaultYield = 60 * time.Microsecond
-	tick         = time.Millisecond
-	slowTick     = 4 * tick
-	// longAway is the absence from the node from which who ends a wait settles at once.
-	longAway = int64(40 * time.Microsecond)
-	// tightest is the most that Engine.tight becomes; above its half, waits follow each other closely.
-	tightest = 8
-)
-
-// Engine moves the bytes of one node. All exported methods may be called from any goroutine.
+// Engine moves the bytes of one transport. All exported methods may be called from any goroutine.
 type Engine struct {
-	token
-
-	// The holder's.
+	token    token
 	src      Source
-	mode     Mode
-	threaded bool  // who sleeps occupies a thread, and for a while a processor of Go's
-	tight    int   // goes up with each wait that comes soon after the last one, and down with the others
-	seenAt   int64 // the last look at the clock while driving
-	allAt    int64 // the last Poll(true) of a waiter
-	late     bool  // seenAt is too old: see Linger
-	waits    uint8 // counted while waiting does not pay, for the one that tries anyway
-	spin     int64 // ns
-	yield    int64 // ns
-
-	listening atomic.Bool // the driver is woken by what comes; written by the holder
-
-	left    atomic.Int64 // when the program last left the node, ns
-	absent  atomic.Bool  // it was away for long since the last wait
-	ticking atomic.Int32 // whether, and how soon, the tick will look after what was left unsettled
-	napping atomic.Bool  // the holder may be asleep
-	parker  parker
-	timer   *time.Timer   // of the tick
-	seen    atomic.Uint64 // turns at the last tick
-
-	mu      sync.Mutex
-	waiters waiterList
-	free    *waiter // recycled waiters, linked by next
-
-	timers  timerList
-	stopped chan struct{}
-
+	policy   policy
+	polls    pollClock
+	listener listener
+	absence  absence
+	ticker   ticker
+	sleeping atomic.Bool // the holder of the token may be asleep
+	sleeper  sleeper
+	waiters  waiterQueue
+	timers   timerPool
+	stopped  chan struct{} // closed when the driver has ended
+	closing  atomic.Bool   // Close has been called
 	panicked func(any, bool) (bool, error)
 	cause    atomic.Pointer[error] // why Fail ended the engine
-	closing  atomic.Bool           // somebody is in Close
+}
+
+// pollClock holds the times of the last polls. Holder of the token only.
+type pollClock struct {
+	readAt int64 // the last look at the clock while driving
+	allAt  int64 // the last Poll(true) of a waiter
+	stale  bool  // readAt is too old: see NoteDelay
+}
+
+// pollAllEvery is the longest time between two calls of Poll(true).
+const pollAllEvery = int64(200 * time.Microsecond)
+
+// allDue reports whether it is time for Poll(true), and notes that it happens.
+func (c *pollClock) allDue(now int64) bool {
+	if now-c.allAt < pollAllEvery {
+		return false
+	}
+	c.allAt = now
+	return true
 }
 
 // NewEngine starts an engine with its background driver. Close ends it.
 func NewEngine(src Source, o Options) (*Engine, error) {
-	e := &Engine{src: src, mode: o.Mode, stopped: make(chan struct{}), panicked: o.Panicked}
-	e.spin, e.yield = budgets(o)
+	e := &Engine{src: src, stopped: make(chan struct{}), panicked: o.Panicked}
 	fds := src.FDs()
-	p, err := newParker(fds)
+	s, err := newSleeper(fds)
 	if err != nil {
 		return nil, err
 	}
-	e.parker, e.threaded = p, len(fds) > 0
-	e.timer = time.AfterFunc(time.Hour, e.tick)
-	e.timer.Stop()
-	go e.drive(o.Bind)
+	e.sleeper, e.listener.sleeper = s, s
+	e.policy = newPolicy(o, len(fds) > 0)
+	e.ticker.timer = time.AfterFunc(time.Hour, e.tick)
+	e.ticker.timer.Stop()
+	go e.runDriver(o.Bind)
 	return e, nil
 }
 
 // Set makes ev happen and wakes everybody who waits for it. Budget: one atomic swap when nobody sleeps.
 func (e *Engine) Set(ev *Event) {
 	old := ev.state.Swap(eventSet)
-	if old&eventAwaited != 0 {
-		e.wakeFor(ev)
+	if old&eventParked != 0 {
+		e.waiters.wake(ev)
 	}
-	if old&eventNapped != 0 {
-		e.parker.rouse()
+	if old&eventSleeping != 0 {
+		e.sleeper.wakeSleeper()
 	}
 }
 
-func (e *Engine) wakeFor(ev *Event) {
-	e.mu.Lock()
-	for w := e.waiters.head; w != nil; {
-		next := w.next
-		if ev == nil || w.ev == ev {
-			e.waiters.remove(w)
-			w.wake <- struct{}{}
-		}
-		w = next
-	}
-	e.mu.Unlock()
-}
-
-// Wake is for sources without descriptors: what they were armed for has come. Who naps armed them, and
-// looks again before it leaves them to the driver.
+// Wake is for sources without descriptors: something has come that they were armed for. It wakes the sleeping holder of
+// the token, else the driver. A sleeping holder looks at the source once more before it leaves the source to the driver.
 func (e *Engine) Wake() {
-	if e.napping.Load() {
-		e.parker.rouse()
+	if e.sleeping.Load() {
+		e.sleeper.wakeSleeper()
 	} else {
-		e.parker.wake()
+		e.sleeper.wakeDriver()
 	}
 }
 
-// Kick has the source polled soon, whoever drives.
-func (e *Engine) Kick() {
-	e.parker.wake()
-	if e.napping.Load() {
-		e.parker.rouse()
+// WakeAll wakes the driver and a sleeping holder of the token, so that one of them polls the source soon.
+func (e *Engine) WakeAll() {
+	e.sleeper.wakeDriver()
+	if e.sleeping.Load() {
+		e.sleeper.wakeSleeper()
 	}
 }
 
-// Nudge asks for progress soon although nobody may be waiting: output is stuck
-// for want of room. The mark stays until Settle.
-func (e *Engine) Nudge() {
-	if !e.mark(stuck) {
-		e.parker.wake()
+// SetStuck says that output waits for room. The engine then watches the source although nobody may be waiting, until
+// ClearStuck.
+func (e *Engine) SetStuck() {
+	if !e.token.mark(stuck) {
+		e.sleeper.wakeDriver()
 	}
 }
 
-// Settle ends the effect of Nudge: nothing is stuck any more.
-func (e *Engine) Settle() {
-	if e.has(stuck) {
-		e.word.And(^stuck)
+// ClearStuck ends the effect of SetStuck.
+func (e *Engine) ClearStuck() {
+	if e.token.has(stuck) {
+		e.token.clear(stuck)
 	}
 }
 
-// Close ends the driver, wakes all waiters with stepvan.ErrClosed, or the cause of Fail, and keeps the
-// token for the caller, who alone may poll the source from then on.
+// Close ends the driver and all waits, with stepvan.ErrClosed or the cause of Fail. It keeps the token for its caller,
+// who alone may poll the source from then on.
 func (e *Engine) Close() {
-	e.word.Or(closed)
+	e.token.mark(closed)
 	if e.closing.Swap(true) {
 		<-e.stopped
 		return
 	}
-	e.Kick()
+	e.WakeAll()
 	<-e.stopped
-	for !e.seize() {
-		e.wakeFor(nil)
-		e.parker.rouse()
+	for !e.token.takeClosed() {
+		e.waiters.wake(nil)
+		e.sleeper.wakeSleeper()
 		runtime.Gosched()
 	}
-	e.wakeFor(nil)
-	e.timer.Stop()
-	e.parker.close()
+	e.waiters.wake(nil)
+	e.ticker.timer.Stop()
+	e.sleeper.close()
 }
 
-// Enter and Leave bracket what a program does in the node besides waiting and takes long, like
-// sending much, so that it is not taken for an absence.
-func (e *Engine) Enter() {
-	if last := e.left.Load(); last != 0 && nanotime()-last > longAway && !e.absent.Load() {
-		e.absent.Store(true)
-	}
-}
+// BeginCall and EndCall enclose a call of the program that takes long and is no wait, such as sending much. Without
+// them the engine would take the time of the call for an absence of the program.
+func (e *Engine) BeginCall() { e.absence.noteReturn(nanotime()) }
 
-// Leave is Enter's other end.
-func (e *Engine) Leave() { e.left.Store(nanotime()) }
+// EndCall is the other end of BeginCall.
+func (e *Engine) EndCall() { e.absence.left.Store(nanotime()) }
 
-// Linger says that moving what came took long, so that the program has not been away since the last
-// look at the clock. Within Source.Poll only.
-func (e *Engine) Linger() { e.late = true }
+// NoteDelay says that moving what came took long, so that the program has not been absent since the last look at the
+// clock. Only within Source.Poll.
+func (e *Engine) NoteDelay() { e.polls.stale = true }

@@ -128,10 +128,10 @@ func TestTimedOutWaitCanBeRepeated(t *testing.T) {
 	var ev Event
 	err := e.WaitFor(time.Millisecond, &ev)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.EqualError(t, err, "stepvan: wait: gave up after 1ms; the operation goes on and can be waited for again")
+	require.EqualError(t, err, "stepvan: wait: gave up after 1ms; the operation continues and can be waited for again")
 	err = e.WaitFor(0, &ev)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.EqualError(t, err, "stepvan: wait: it is not over yet, the operation goes on and can be waited for")
+	require.EqualError(t, err, "stepvan: wait: it is not over yet, the operation continues and can be waited for")
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	require.ErrorIs(t, e.Wait(ctx, &ev), context.Canceled)
@@ -196,7 +196,7 @@ func TestIdleEngineSleeps(t *testing.T) {
 		var ev Event
 		in.arrive(&ev)
 		require.NoError(t, e.WaitFor(time.Second, &ev))
-		time.Sleep(time.Second) // everything has settled
+		time.Sleep(time.Second) // everything is armed
 		before := in.polls.Load()
 		time.Sleep(time.Hour)
 		require.Equal(t, before, in.polls.Load(), "an idle engine polled")
@@ -257,17 +257,17 @@ func BenchmarkWaitDriven(b *testing.B) {
 // Moving a large message is no absence: the program leaves the node when the Poll that it came with has ended.
 func TestALongPollIsNoAbsence(t *testing.T) {
 	in, e := newInbox(t, Options{})
-	until(e.seize)
+	until(e.token.takeClosed)
 	slow := &slowSource{inbox: in}
 	e.src = slow
-	e.drop(0)
+	e.token.giveAndClear(0)
 	for range 20 {
-		until(e.take)
-		e.enter(nanotime())
+		until(e.token.take)
+		e.beginDriving(nanotime())
 		in.ready <- new(Event)
 		require.Equal(t, 1, e.src.Poll(true))
-		e.leave(false)
-		require.GreaterOrEqual(t, e.left.Load(), slow.ended)
+		e.endDriving(false)
+		require.GreaterOrEqual(t, e.absence.left.Load(), slow.ended)
 	}
 }
 
@@ -287,8 +287,8 @@ type slowSource struct {
 func (s *slowSource) Poll(all bool) int {
 	n := s.inbox.Poll(all)
 	if n > 0 {
-		s.inbox.engine.Load().Linger()
-		for end := nanotime() + 2*longAway; nanotime() < end; {
+		s.inbox.engine.Load().NoteDelay()
+		for end := nanotime() + 2*longAbsence; nanotime() < end; {
 		}
 		s.ended = nanotime()
 	}

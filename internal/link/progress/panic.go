@@ -6,14 +6,15 @@ import (
 	"github.com/stepvan/stepvan"
 )
 
-// Fail ends the engine because of cause: all waits return it, and so do those to come. Nobody takes the token any more; who
-// holds it gives it back when it looks. Close is still to be called. The first cause counts. Any goroutine; it does not wait for anybody.
+// Fail ends the engine because of cause: all waits return cause, and so do later ones. Nobody takes the token any more,
+// and its holder gives it back as soon as it looks. Close must still be called. The first cause counts. Any goroutine;
+// it does not block.
 func (e *Engine) Fail(cause error) {
 	e.cause.CompareAndSwap(nil, &cause)
-	e.word.Or(closed)
-	e.Kick()
-	e.parker.rouse()
-	e.wakeFor(nil)
+	e.token.mark(closed)
+	e.WakeAll()
+	e.sleeper.wakeSleeper()
+	e.waiters.wake(nil)
 }
 
 // ended is why nobody can wait any more.
@@ -24,26 +25,26 @@ func (e *Engine) ended() error {
 	return stepvan.ErrClosed
 }
 
-// stretch is what is known about a goroutine that may drive, should it panic.
-type stretch struct {
-	driving bool // it holds the token
-	ended   bool // without a panic: spares the question
+// driving is what recoverPanic needs to know about a goroutine that drives.
+type driving struct {
+	holdsToken bool
+	ended      bool // without a panic: spares the call of recover
 }
 
-// caught is deferred by the outermost functions that drive. After a panic the state of the source is not known, so the
-// engine fails; the token, if this goroutine holds it, is left to Close. Budget of a stretch that has ended: a call.
-func (e *Engine) caught(s *stretch, err *error) {
-	if s.ended {
+// recoverPanic is deferred by the outermost functions that drive. The state of the source is unknown after a panic, so
+// the engine fails. If this goroutine holds the token, the token is left to Close. Budget without a panic: a call.
+func (e *Engine) recoverPanic(d *driving, err *error) {
+	if d.ended {
 		return
 	}
 	value := recover()
 	if value == nil {
 		return
 	}
-	contain, cause := e.verdictOn(value, s.driving)
+	contain, cause := e.askPanicked(value, d.holdsToken)
 	e.Fail(cause)
-	if s.driving {
-		e.word.And(^held)
+	if d.holdsToken {
+		e.token.clear(held)
 	}
 	if !contain {
 		panic(value)
@@ -51,17 +52,18 @@ func (e *Engine) caught(s *stretch, err *error) {
 	*err = cause
 }
 
-func (e *Engine) verdictOn(value any, driving bool) (contain bool, cause error) {
+// askPanicked asks Options.Panicked what becomes of a panic.
+func (e *Engine) askPanicked(value any, driving bool) (contain bool, cause error) {
 	if e.panicked == nil {
 		return false, fmt.Errorf("stepvan: progress: panic: %v", value)
 	}
 	return e.panicked(value, driving)
 }
 
-// Report fails the engine after a panic that who drives has recovered, and tells whether the panic ends there; else who
-// has recovered it panics again. The token stays with the caller. Within the methods of Source only.
-func (e *Engine) Report(value any) (contain bool) {
-	contain, cause := e.verdictOn(value, true)
+// ReportPanic fails the engine after a panic that the holder of the token has recovered. It reports whether the panic
+// ends there; otherwise the caller panics again. The token stays with the caller. Only within the methods of Source.
+func (e *Engine) ReportPanic(value any) (contain bool) {
+	contain, cause := e.askPanicked(value, true)
 	e.Fail(cause)
 	return contain
 }

@@ -75,7 +75,7 @@ func TestAPanicEndsAllWaits(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			m, e, told := newMine(t, true)
 			results := waits(e, c.waiters)
-			eventually(t, "a waiter drives or is parked", func() bool { return c.waiters == 0 || e.has(held|watched) })
+			eventually(t, "a waiter drives or is parked", func() bool { return c.waiters == 0 || e.token.has(held|parked) })
 			m.reason <- "on purpose"
 			e.Wake()
 			for range c.waiters {
@@ -97,15 +97,15 @@ func TestAPanicEndsAllWaits(t *testing.T) {
 // Where panics go on, a waiter's reaches its goroutine. If the program recovers it there, nothing hangs.
 func TestAPanicThatGoesOnLeavesNobodyWaiting(t *testing.T) {
 	m, e, _ := newMine(t, false)
-	e.mode = Spin // the waiter drives, and not the driver, whose panic would end the process
-	eventually(t, "the driver sits", e.listening.Load)
+	e.policy.mode = Spin // the waiter drives, and not the driver, whose panic would end the process
+	eventually(t, "the driver sits", e.listener.on.Load)
 	var ev Event
 	result := make(chan any)
 	go func() {
 		defer func() { result <- recover() }()
 		_ = e.WaitFor(bound, &ev)
 	}()
-	eventually(t, "the waiter drives", func() bool { return !e.listening.Load() })
+	eventually(t, "the waiter drives", func() bool { return !e.listener.on.Load() })
 	m.reason <- "on purpose"
 	require.Equal(t, "on purpose", <-result)
 	require.ErrorIs(t, e.WaitFor(bound, &ev), errBroken)
@@ -117,7 +117,7 @@ func TestFailEndsWaits(t *testing.T) {
 	for _, mode := range []Mode{Auto, Spin, Park} {
 		_, e := newInbox(t, Options{Mode: mode})
 		results := waits(e, 4)
-		eventually(t, "a waiter drives or is parked", func() bool { return e.has(held | watched) })
+		eventually(t, "a waiter drives or is parked", func() bool { return e.token.has(held | parked) })
 		e.Fail(errBroken)
 		e.Fail(errors.New("later"))
 		for range 4 {

@@ -10,17 +10,17 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// errCut stands for the error of the context that ended a wait.
-var errCut = errors.New("context ended")
+// errContextEnded stands for the error of the context that ended a wait.
+var errContextEnded = errors.New("context ended")
 
 // errWaitTimeout stands for the end of a limit of time.
 var errWaitTimeout = errors.New("time limit")
 
-// errNotYet is WaitFor that only looks.
-var errNotYet = errs.Late("stepvan: wait: it is not over yet, the operation goes on and can be waited for", context.DeadlineExceeded)
+// errNotYet is the end of a WaitFor that only looks.
+var errNotYet = errs.Late("stepvan: wait: it is not over yet, the operation continues and can be waited for", context.DeadlineExceeded)
 
-// Wait drives the node until ev is set. It returns nil then, an error that
-// wraps ctx.Err() when ctx ends first, stepvan.ErrClosed when the engine is closed, and the cause of Fail.
+// Wait drives the transport until ev is set, and returns nil then. It returns an error that wraps ctx.Err() when ctx
+// ends first, stepvan.ErrClosed when the engine is closed, and the cause of [Engine.Fail].
 func (e *Engine) Wait(ctx context.Context, ev *Event) error {
 	if ev.IsSet() {
 		return nil
@@ -28,228 +28,210 @@ func (e *Engine) Wait(ctx context.Context, ev *Event) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("stepvan: wait: %w", errs.GaveUp(0, err))
 	}
-	l := limit{d: -1, cancel: ctx.Done()}
+	w := wait{engine: e, ev: ev, d: -1, cancel: ctx.Done()}
 	if _, ok := ctx.Deadline(); ok {
-		l.ctx = ctx
+		w.ctx = ctx
 	}
-	err := e.wait(ev, &l)
-	if errors.Is(err, errCut) || errors.Is(err, errWaitTimeout) {
-		cause := cmp.Or(ctx.Err(), context.DeadlineExceeded) // its deadline may come a moment before it ends
-		return fmt.Errorf("stepvan: wait: %w", errs.GaveUp(l.lasted(), cause))
+	err := w.run()
+	if errors.Is(err, errContextEnded) || errors.Is(err, errWaitTimeout) {
+		cause := cmp.Or(ctx.Err(), context.DeadlineExceeded) // the deadline may pass a moment before ctx ends
+		return fmt.Errorf("stepvan: wait: %w", errs.GaveUp(w.lasted(), cause))
 	}
 	return err
 }
 
-// WaitFor is Wait with a time limit in place of a context; d < 0 waits for ever. It allocates only where a limit above 0 has passed.
+// WaitFor is Wait with a time limit in place of a context; d < 0 waits for ever. It allocates only when a
+// limit above 0 has passed.
 func (e *Engine) WaitFor(d time.Duration, ev *Event) error {
 	if ev.IsSet() {
 		return nil
 	}
-	err := e.wait(ev, &limit{d: d})
+	w := wait{engine: e, ev: ev, d: d}
+	err := w.run()
 	switch {
 	case err != errWaitTimeout: //nolint:errorlint // it is this very error, and this is the end of each wait
 		return err
 	case d == 0:
 		return errNotYet
 	}
-	return fmt.Errorf("stepvan: wait: %w; the operation goes on and can be waited for again", errs.GaveUp(d, context.DeadlineExceeded))
+	return fmt.Errorf("stepvan: wait: %w; the operation continues and can be waited for again", errs.GaveUp(d, context.DeadlineExceeded))
 }
 
-// wait ends with the cause of a panic below it.
-func (e *Engine) wait(ev *Event, l *limit) (err error) {
-	defer e.caught(&l.stretch, &err)
-	err = e.driveOrPark(ev, l)
-	l.ended = true
+// wait is one call of Wait or WaitFor.
+type wait struct {
+	engine *Engine
+	ev     *Event
+
+	d        time.Duration   // limit, from the first look at the clock on; negative: none
+	ctx      context.Context // has a deadline, if it is not nil
+	cancel   <-chan struct{}
+	until    int64     // about when the limit is reached, by nanotime; 0: not known yet, negative: never
+	begun    time.Time // about; zero while until is 0
+	deadline time.Time
+
+	driving driving
+}
+
+// run is the outermost frame of a wait, which catches panics.
+func (w *wait) run() (err error) {
+	defer w.engine.recoverPanic(&w.driving, &err)
+	err = w.driveOrPark()
+	w.driving.ended = true
 	return err
 }
 
-// driveOrPark drives while that is of use, and parks then.
-func (e *Engine) driveOrPark(ev *Event, l *limit) error {
-	if e.take() {
-		l.driving = true
-		if e.abstains() {
-			mine := e.abstain()
-			l.driving = false
-			return e.parked(ev, l, mine)
-		}
-		e.enter(nanotime())
-		done, err := e.pursue(ev, l)
-		mine := e.turns()
-		e.leave(!done)
-		l.driving = false
-		if done {
-			return err
-		}
-		return e.parked(ev, l, mine)
+// driveOrPark drives if the token is free. It parks when the token is taken, or when it has driven in vain.
+func (w *wait) driveOrPark() error {
+	e := w.engine
+	if !e.token.take() {
+		return w.park(notDriven)
 	}
-	return e.parked(ev, l, fresh)
+	w.driving.holdsToken = true
+	if e.leavesToDriver() {
+		turn := e.giveBackUnused()
+		w.driving.holdsToken = false
+		return w.park(turn)
+	}
+	e.beginDriving(nanotime())
+	done, err := w.drive()
+	turn := e.token.turns()
+	e.endDriving(!done)
+	w.driving.holdsToken = false
+	if done {
+		return err
+	}
+	return w.park(turn)
 }
 
-// fresh is in place of a turn for who has not driven.
-const fresh = 0
+// notDriven stands for the turn of a waiter that has not driven.
+const notDriven = 0
 
-// limit is when a wait ends in vain.
-type limit struct {
-	d        time.Duration   // from the first look at the clock on; negative: for ever
-	ctx      context.Context // has a deadline, if it is not nil
-	cancel   <-chan struct{}
-	until    int64     // about when, by nanotime; 0: not known yet, negative: for ever
-	begun    time.Time // about; zero: until is 0
-	deadline time.Time
-
-	stretch // of the wait
-}
-
-// set reads the clock the first time that it matters: most waits are over before.
-func (l *limit) set(now int64) {
+// setDeadline reads the clock the first time that it matters: most waits end before.
+func (w *wait) setDeadline(now int64) {
 	switch {
-	case l.until != 0:
+	case w.until != 0:
 		return
-	case l.ctx != nil:
-		l.begun = time.Now()
-		l.deadline, _ = l.ctx.Deadline()
-	case l.d >= 0:
-		l.begun = time.Now()
-		l.deadline = l.begun.Add(l.d)
+	case w.ctx != nil:
+		w.begun = time.Now()
+		w.deadline, _ = w.ctx.Deadline()
+	case w.d >= 0:
+		w.begun = time.Now()
+		w.deadline = w.begun.Add(w.d)
 	default:
-		l.begun, l.until = time.Now(), -1
+		w.begun, w.until = time.Now(), -1
 		return
 	}
-	l.until = now + int64(l.deadline.Sub(l.begun))
+	w.until = now + int64(w.deadline.Sub(w.begun))
 }
 
 // lasted is about how long the wait has taken.
-func (l *limit) lasted() time.Duration {
-	if l.until == 0 {
+func (w *wait) lasted() time.Duration {
+	if w.until == 0 {
 		return 0
 	}
-	return time.Since(l.begun)
+	return time.Since(w.begun)
 }
 
-// over is nil while the wait may go on.
-func (l *limit) over(now int64) error {
-	if l.cancel != nil {
+// over returns why the wait ends in vain, and nil while it may continue.
+func (w *wait) over(now int64) error {
+	if w.engine.token.has(closed) {
+		return w.engine.ended()
+	}
+	if w.cancel != nil {
 		select {
-		case <-l.cancel:
-			return errCut
+		case <-w.cancel:
+			return errContextEnded
 		default:
 		}
 	}
-	l.set(now)
-	if l.until > 0 && now >= l.until && !time.Now().Before(l.deadline) {
+	w.setDeadline(now)
+	if w.until > 0 && now >= w.until && !time.Now().Before(w.deadline) {
 		return errWaitTimeout
 	}
 	return nil
 }
 
-// rest is how long the wait may still take; negative: until cancel says so.
-func (l *limit) rest() time.Duration {
-	l.set(nanotime())
-	if l.until < 0 || l.ctx != nil {
+// timeLeft is how long the wait may still take; negative: until cancel is closed.
+func (w *wait) timeLeft() time.Duration {
+	w.setDeadline(nanotime())
+	if w.until < 0 || w.ctx != nil {
 		return -1
 	}
-	return max(0, time.Until(l.deadline))
+	return max(0, time.Until(w.deadline))
 }
 
-// parked sleeps until ev is set, the limit is reached, or the token is handed over: then it drives.
-// mine is the turn in which the caller has driven in vain and settled, or fresh.
-func (e *Engine) parked(ev *Event, l *limit, mine uint64) error {
+// park sleeps on a channel until the event is set, the limit is reached, or another goroutine hands the token over:
+// then it drives. turn is the turn in which the caller has driven in vain and armed the source, or notDriven.
+func (w *wait) park(turn uint64) error {
+	e := w.engine
 	var timeout <-chan time.Time
-	if d := l.rest(); d >= 0 {
+	if d := w.timeLeft(); d >= 0 {
 		t := e.timers.take(d)
 		defer e.timers.put(t)
 		timeout = t.C
 	}
 	for {
-		w := e.park(ev, mine)
-		if w == nil {
-			return e.verdict(ev)
+		p := w.enqueue(turn)
+		if p == nil {
+			if w.ev.IsSet() {
+				return nil
+			}
+			return e.ended()
 		}
-		var cut error
+		var limit error
 		select {
-		case <-w.wake:
+		case <-p.wake:
 		case <-timeout:
-			cut = errWaitTimeout
-		case <-l.cancel:
-			cut = errCut
+			limit = errWaitTimeout
+		case <-w.cancel:
+			limit = errContextEnded
 		}
-		if e.unpark(w, cut == nil) {
-			mine = e.turns()
-			if done, err := e.driveOn(ev, l, cut); done {
+		if e.waiters.remove(p, limit == nil) {
+			turn = e.token.turns()
+			if done, err := w.driveGranted(limit); done {
 				return err
 			}
 		}
-		if ev.IsSet() {
+		if w.ev.IsSet() {
 			return nil
 		}
-		if cut != nil {
-			return cut
+		if limit != nil {
+			return limit
 		}
-		if e.has(closed) {
+		if e.token.has(closed) {
 			return e.ended()
 		}
 	}
 }
 
-// driveOn is what a parked waiter does that was handed the token.
-func (e *Engine) driveOn(ev *Event, l *limit, cut error) (done bool, err error) {
-	l.driving = true
-	e.mute()
-	if cut == nil && !ev.IsSet() {
-		done, err = e.pursue(ev, l)
+// driveGranted drives with a token that another goroutine has handed over.
+func (w *wait) driveGranted(limit error) (done bool, err error) {
+	w.driving.holdsToken = true
+	w.engine.listener.stop()
+	if limit == nil && !w.ev.IsSet() {
+		done, err = w.drive()
 	}
-	e.leave(!done && cut == nil && !ev.IsSet())
-	l.driving = false
+	w.engine.endDriving(!done && limit == nil && !w.ev.IsSet())
+	w.driving.holdsToken = false
 	return done, err
 }
 
-func (e *Engine) verdict(ev *Event) error {
-	if ev.IsSet() {
+// enqueue puts the caller among the parked waiters. It returns nil when there is nothing to wait for any more.
+func (w *wait) enqueue(turn uint64) *waiter {
+	e := w.engine
+	e.waiters.mu.Lock()
+	defer e.waiters.mu.Unlock()
+	if !w.ev.await(eventParked) || e.token.has(closed) {
 		return nil
 	}
-	return e.ended()
-}
-
-// park enqueues the caller. It returns nil when there is nothing to wait for any more.
-func (e *Engine) park(ev *Event, mine uint64) *waiter {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !ev.await(eventAwaited) || e.has(closed) {
-		return nil
-	}
-	w := e.free
-	if w == nil {
-		w = &waiter{wake: make(chan struct{}, 1)}
-	} else {
-		e.free = w.next
-	}
-	w.ev, w.spent, w.granted = ev, mine != fresh, false
-	e.waiters.push(w)
-	e.mark(watched)
+	p := e.waiters.addLocked(w.ev, turn != notDriven)
+	e.token.mark(parked)
 	switch {
-	case e.has(held) || e.turns() == mine:
-	case w.spent:
-		e.parker.wake() // somebody has driven since, and perhaps not settled
-	case e.take():
-		e.waiters.remove(w)
-		w.granted = true
-		w.wake <- struct{}{}
+	case e.token.has(held) || e.token.turns() == turn:
+	case p.hasDriven:
+		e.sleeper.wakeDriver() // another goroutine has driven since, and may not have armed the source
+	case e.token.take():
+		e.waiters.grantLocked(p)
 	}
-	return w
-}
-
-// unpark takes w out of the queue, if nobody did yet, recycles it and reports whether the token came with it.
-func (e *Engine) unpark(w *waiter, woken bool) (granted bool) {
-	e.mu.Lock()
-	if w.ev != nil {
-		e.waiters.remove(w)
-	} else if !woken {
-		<-w.wake // the wake-up crossed with the end of the wait
-	}
-	granted = w.granted
-	w.granted = false
-	w.next = e.free
-	e.free = w
-	e.mu.Unlock()
-	return granted
+	return p
 }

@@ -18,11 +18,12 @@ func (e *leftError) Unwrap() error { return ErrLeft }
 
 const because = "because of "
 
-// Because makes the reason of a goodbye to which the loss of another node has led. lost is that node ("worker 3").
+// Because makes the reason of a goodbye that the loss of another instance has caused. lost names that instance
+// ("worker 3").
 func Because(lost, text string) string { return because + lost + ": " + text }
 
-// FirstCause is the node whose loss made a peer leave, as the peer has said with Because; "" for other errors. It
-// is bounded, and safe for logs.
+// FirstCause is the instance whose loss made a peer leave, as the peer has said with Because; "" for other errors. It is
+// bounded, and safe for logs.
 func FirstCause(err error) string {
 	var left *leftError
 	if !errors.As(err, &left) {

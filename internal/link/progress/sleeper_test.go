@@ -15,14 +15,14 @@ func TestListeningMissesNothing(t *testing.T) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	require.NoError(t, err)
 	defer func() { _ = unix.Close(fd) }()
-	p, err := newEpollParker([]Descriptor{{FD: fd}})
+	p, err := newEpollSleeper([]Descriptor{{FD: fd}})
 	require.NoError(t, err)
 	defer p.close()
 	turns, ended := make(chan struct{}, 64), make(chan struct{})
 	var over atomic.Bool
 	go func() {
 		defer close(ended)
-		p.sit(func() bool {
+		p.runDriver(func() bool {
 			turns <- struct{}{}
 			return over.Load()
 		})
@@ -54,6 +54,6 @@ func TestListeningMissesNothing(t *testing.T) {
 		require.NoError(t, err)
 	}
 	over.Store(true)
-	p.wake()
+	p.wakeDriver()
 	<-ended
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/stepvan/stepvan"
 )
 
-// napper is a mailbox with a waiter that naps: it sleeps in the kernel, token in hand.
-func napper(t *testing.T, quiet bool, wait func(e *Engine, ev *Event) error) (m *mailbox, ev *Event, done chan error) {
-	before := runtime.GOMAXPROCS(4) // naps keep a processor, of which some must be left
+// sleepingWaiter is a mailbox with a waiter that sleeps in the kernel with the token.
+func sleepingWaiter(t *testing.T, quiet bool, wait func(e *Engine, ev *Event) error) (m *mailbox, ev *Event, done chan error) {
+	before := runtime.GOMAXPROCS(4) // sleeping waiters keep a processor, of which some must be left
 	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
 	m = newMailbox(t, quiet, Options{Mode: Park})
 	ev, done = &Event{}, make(chan error, 1)
@@ -26,7 +26,7 @@ func napper(t *testing.T, quiet bool, wait func(e *Engine, ev *Event) error) (m 
 // asleep returns when somebody sleeps for ev.
 func asleep(t *testing.T, e *Engine, ev *Event) {
 	t.Helper()
-	for end := time.Now().Add(bound); ev.state.Load()&(eventNapped|eventAwaited) == 0; runtime.Gosched() {
+	for end := time.Now().Add(bound); ev.state.Load()&(eventSleeping|eventParked) == 0; runtime.Gosched() {
 		require.True(t, time.Now().Before(end), "nobody fell asleep")
 	}
 }
@@ -35,47 +35,47 @@ func forEver(e *Engine, ev *Event) error { return e.WaitFor(-1, ev) }
 
 func TestArrivalEndsASleep(t *testing.T) {
 	for _, quiet := range []bool{false, true} {
-		m, ev, done := napper(t, quiet, forEver)
+		m, ev, done := sleepingWaiter(t, quiet, forEver)
 		m.arrive(ev)
 		require.NoError(t, <-done)
 	}
 }
 
-// Set by somebody who does not drive wakes a napper too.
+// Set by somebody who does not drive wakes a sleepingWaiter too.
 func TestSetEndsASleep(t *testing.T) {
-	m, ev, done := napper(t, true, forEver)
+	m, ev, done := sleepingWaiter(t, true, forEver)
 	m.engine.Set(ev)
 	require.NoError(t, <-done)
 }
 
 func TestLimitsEndASleep(t *testing.T) {
-	_, _, done := napper(t, true, func(e *Engine, ev *Event) error { return e.WaitFor(20*time.Millisecond, ev) })
+	_, _, done := sleepingWaiter(t, true, func(e *Engine, ev *Event) error { return e.WaitFor(20*time.Millisecond, ev) })
 	require.ErrorIs(t, <-done, context.DeadlineExceeded)
 	ctx, cancel := context.WithCancel(context.Background())
-	_, _, done = napper(t, true, func(e *Engine, ev *Event) error { return e.Wait(ctx, ev) })
+	_, _, done = sleepingWaiter(t, true, func(e *Engine, ev *Event) error { return e.Wait(ctx, ev) })
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
 }
 
 func TestCloseEndsASleep(t *testing.T) {
-	m, _, done := napper(t, false, forEver)
+	m, _, done := sleepingWaiter(t, false, forEver)
 	m.engine.Close()
 	require.ErrorIs(t, <-done, stepvan.ErrClosed)
 }
 
-// Kick has the source polled although the one who drives sleeps.
-func TestKickPolls(t *testing.T) {
-	m, ev, done := napper(t, true, forEver)
+// WakeAll has the source polled although the waiter that drives sleeps.
+func TestWakeAllPolls(t *testing.T) {
+	m, ev, done := sleepingWaiter(t, true, forEver)
 	m.mu.Lock()
 	m.list = append(m.list, ev) // without a sign
 	m.mu.Unlock()
-	m.engine.Kick()
+	m.engine.WakeAll()
 	require.NoError(t, <-done)
 }
 
 // A waiter that finds another one asleep with the token parks, and is told by it, or gets the token.
 func TestSeveralSleepAtOnce(t *testing.T) {
-	m, ev, done := napper(t, false, forEver)
+	m, ev, done := sleepingWaiter(t, false, forEver)
 	var others [8]Event
 	var wg sync.WaitGroup
 	for i := range others {
@@ -116,8 +116,8 @@ func TestDriverIsNotWokenForWhatAWaiterHandles(t *testing.T) {
 		for !ev.IsSet() {
 			runtime.Gosched()
 		}
-		if m.engine.has(called) {
-			m.engine.word.And(^called)
+		if m.engine.token.has(asked) {
+			m.engine.token.clear(asked)
 			woken++
 		}
 	}
@@ -126,19 +126,19 @@ func TestDriverIsNotWokenForWhatAWaiterHandles(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// In a tight loop of waits nobody settles, and a tick does so afterwards.
-func TestTightLoopsDoNotSettle(t *testing.T) {
+// In a tight loop of waits nobody arms the source, and a tick does so afterwards.
+func TestTightLoopsDoNotArm(t *testing.T) {
 	m := newMailbox(t, true, Options{})
 	own(t, m.engine)
-	m.engine.tight = tightest
-	m.engine.mute()
+	m.engine.absence.rate = maxRate
+	m.engine.listener.stop()
 	m.engine.src.Poll(true) // no longer armed
-	m.engine.leave(false)
-	require.NotEqual(t, noTick, m.engine.ticking.Load())
+	m.engine.endDriving(false)
+	require.NotEqual(t, noTick, m.engine.ticker.pace.Load())
 	var ev Event
 	m.arrive(&ev) // wakes nobody
-	for end := time.Now().Add(bound); m.engine.ticking.Load() != noTick || !ev.IsSet(); runtime.Gosched() {
-		require.True(t, time.Now().Before(end), "the tick goes on for ever, or settles nothing")
+	for end := time.Now().Add(bound); m.engine.ticker.pace.Load() != noTick || !ev.IsSet(); runtime.Gosched() {
+		require.True(t, time.Now().Before(end), "the tick never ends, or arms nothing")
 	}
 }
 
@@ -147,29 +147,29 @@ func own(t *testing.T, e *Engine) {
 	t.Helper()
 	for end := time.Now().Add(bound); ; runtime.Gosched() {
 		require.True(t, time.Now().Before(end), "the driver keeps the token")
-		if !e.take() {
+		if !e.token.take() {
 			continue
 		}
-		if e.listening.Load() {
+		if e.listener.on.Load() {
 			return
 		}
 		e.release()
 	}
 }
 
-// crowded has this process take itself for one whose goroutines wait for a processor.
-func crowded(t *testing.T) {
-	crew.looked.Store(nanotime() + int64(time.Hour)) // nobody looks meanwhile
-	crew.crowded.Store(true)
+// oversubscribed has this process take itself for one whose goroutines wait for a processor.
+func oversubscribed(t *testing.T) {
+	cpus.sampledAt.Store(nanotime() + int64(time.Hour)) // nobody looks meanwhile
+	cpus.oversubscribed.Store(true)
 	t.Cleanup(func() {
-		crew.crowded.Store(false)
-		crew.looked.Store(0)
+		cpus.oversubscribed.Store(false)
+		cpus.sampledAt.Store(0)
 	})
 }
 
-// In a crowd a wait leaves driving to a driver that listens: nothing is polled, and what comes is found.
-func TestWaitsInACrowdLeaveTheDriverListening(t *testing.T) {
-	crowded(t)
+// In an oversubscribed process a wait leaves driving to a driver that listens: nothing is polled, and what comes is found.
+func TestOversubscribedWaitsLeaveTheDriverListening(t *testing.T) {
+	oversubscribed(t)
 	for _, quiet := range []bool{false, true} {
 		m := newMailbox(t, quiet, Options{})
 		own(t, m.engine)
@@ -180,11 +180,11 @@ func TestWaitsInACrowdLeaveTheDriverListening(t *testing.T) {
 			polls := m.polls.Load()
 			go func() { done <- m.engine.WaitFor(-1, &ev) }()
 			asleep(t, m.engine, &ev)
-			require.True(t, m.engine.listening.Load())
+			require.True(t, m.engine.listener.on.Load())
 			require.Equal(t, polls, m.polls.Load())
 			m.arrive(&ev)
 			require.NoError(t, <-done)
-			own(t, m.engine) // the driver has settled
+			own(t, m.engine) // the driver has armed the source
 			m.engine.release()
 		}
 		var ev Event
@@ -192,22 +192,22 @@ func TestWaitsInACrowdLeaveTheDriverListening(t *testing.T) {
 	}
 }
 
-// A tick leaves a driver that listens alone, and takes its time while there is a crowd.
+// A tick leaves a driver that listens alone, and takes its time while the process is oversubscribed.
 func TestTicksWhileTheDriverListens(t *testing.T) {
 	m := newMailbox(t, true, Options{})
 	own(t, m.engine)
 	m.engine.release()
-	require.Equal(t, tickSoon, m.engine.pace())
-	crowded(t)
-	require.Equal(t, tickLate, m.engine.pace())
+	require.Equal(t, tickSoon, m.engine.tickPace())
+	oversubscribed(t)
+	require.Equal(t, tickLate, m.engine.tickPace())
 	polls := m.polls.Load()
-	m.engine.seen.Store(m.engine.turns())
+	m.engine.ticker.turns.Store(m.engine.token.turns())
 	m.engine.tick()
 	require.Equal(t, polls, m.polls.Load())
-	require.True(t, m.engine.listening.Load())
-	require.Equal(t, noTick, m.engine.ticking.Load())
+	require.True(t, m.engine.listener.on.Load())
+	require.Equal(t, noTick, m.engine.ticker.pace.Load())
 	own(t, m.engine)
-	m.engine.mute()
-	require.Equal(t, tickSoon, m.engine.pace())
-	m.engine.leave(true)
+	m.engine.listener.stop()
+	require.Equal(t, tickSoon, m.engine.tickPace())
+	m.engine.endDriving(true)
 }

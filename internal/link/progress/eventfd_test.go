@@ -8,53 +8,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A ring that comes after close must not write to a descriptor that has the number of
+// A wake-up after close must not write to a descriptor that has the number of
 // the closed one: that would put bytes into somebody else's stream.
-func TestRingAfterCloseWritesNowhere(t *testing.T) {
+func TestWakeAfterCloseWritesNowhere(t *testing.T) {
 	var pipe [2]int
 	require.NoError(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK))
 	defer func() { _, _ = unix.Close(pipe[0]), unix.Close(pipe[1]) }()
-	b, err := newBell()
+	b, err := newEventfd()
 	require.NoError(t, err)
 	number := b.fd
 	b.close()
 	require.NoError(t, unix.Dup3(pipe[1], number, unix.O_CLOEXEC)) // the number names the pipe
 	defer func() { _ = unix.Close(number) }()
-	b.ring()
+	b.wake()
 	_, err = unix.Read(pipe[0], make([]byte, 8))
 	require.ErrorIs(t, err, unix.EAGAIN)
 }
 
-func TestBellRemembersOneRing(t *testing.T) {
-	b, err := newBell()
+func TestEventfdRemembersOneWake(t *testing.T) {
+	b, err := newEventfd()
 	require.NoError(t, err)
 	defer b.close()
-	require.False(t, b.answer())
-	b.ring()
-	b.ring()
-	require.True(t, b.answer())
-	require.False(t, b.answer())
-	b.ring()
-	require.True(t, b.answer())
+	require.False(t, b.takeWake())
+	b.wake()
+	b.wake()
+	require.True(t, b.takeWake())
+	require.False(t, b.takeWake())
+	b.wake()
+	require.True(t, b.takeWake())
 }
 
-// A ringer that is slow to write leaves nothing behind that keeps the sleeper awake for ever.
-func TestAnswerBeforeTheRingIsWritten(t *testing.T) {
-	b, err := newBell()
+// A caller of wake that is slow to write leaves nothing behind that keeps the sleeper awake for ever.
+func TestTakeWakeBeforeTheWakeIsWritten(t *testing.T) {
+	b, err := newEventfd()
 	require.NoError(t, err)
 	defer b.close()
 	b.mu.Lock()
 	rung := make(chan struct{})
-	go func() { defer close(rung); b.ring() }()
-	for !b.rung.Load() {
+	go func() { defer close(rung); b.wake() }()
+	for !b.woken.Load() {
 		runtime.Gosched()
 	}
-	require.True(t, b.answer())
+	require.True(t, b.takeWake())
 	b.mu.Unlock()
 	<-rung
-	require.True(t, b.answer())
+	require.True(t, b.takeWake())
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(b.fd), Events: unix.POLLIN}}, 0)
 	require.NoError(t, err)
 	require.Zero(t, n)
-	require.False(t, b.answer())
+	require.False(t, b.takeWake())
 }

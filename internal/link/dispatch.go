@@ -1,0 +1,163 @@
+package link
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/van"
+)
+
+// dispatch handles one event of a van. Driver only.
+func (t *Transport) dispatch(v *vanSlot, e *van.Event) {
+	if e.Kind == van.EventAccepted {
+		t.accept(v, e.Endpoint)
+		return
+	}
+	s, _ := e.Endpoint.User().(*Session)
+	if s == nil && (e.Kind != van.EventLost || t.sessions.keepEarlyLoss(e.Endpoint, e.Err)) {
+		if e.Kind == van.EventMessage {
+			e.Delivery.Release()
+		}
+		return // Dial is about to find the connection broken
+	}
+	if s == nil {
+		s, _ = e.Endpoint.User().(*Session)
+	}
+	switch e.Kind {
+	case van.EventMessage:
+		s.onMessage(e.Delivery)
+	case van.EventCompletion:
+		s.onCompleted(e)
+	case van.EventLost:
+		t.losses.add(s, s.lossCause(e.Err))
+	case van.EventDetached:
+		if t.losses.noteDetached(s) {
+			return
+		}
+		s.lose(s.wrap(stepvan.ErrClosed)) // without effect when it is lost already
+		s.grants.detach()
+	}
+}
+
+// onMessage takes a message, unless the session is over.
+func (s *Session) onMessage(d *van.Delivery) {
+	if d.Header.Payload > briefBytes {
+		s.transport.engine.NoteDelay()
+	}
+	var err error
+	switch {
+	case s.lost:
+	case s.opening.phase == phaseRefused:
+		err = &stepvan.ProtocolError{Field: "kind", Reason: "message after a refusal"}
+	default:
+		err = s.in.onMessage(d)
+	}
+	d.Release()
+	if err != nil {
+		s.fail(err)
+	}
+}
+
+// onCompleted takes a completion: of a withdrawal, or of a frame.
+func (s *Session) onCompleted(e *van.Event) {
+	if e.Op&opWithdraw != 0 {
+		s.grants.onWithdrawn(e.Op, e.Err)
+		return
+	}
+	var delivered, lost queue[Outbound]
+	s.mu.Lock()
+	s.out.onCompletion(int(e.Op), &delivered, &lost)
+	if len(s.grants.withdrawn) > 0 {
+		s.grants.startWithdrawals()
+	}
+	err := s.err
+	s.mu.Unlock()
+	callCompleters(delivered, nil)
+	callCompleters(lost, err)
+	if errors.Is(e.Err, stepvan.ErrStale) && !s.lost {
+		s.fail(fmt.Errorf("a grant was withdrawn while a message was being written: %w", e.Err))
+	}
+}
+
+// onGoodbye ends a session that its peer has left.
+func (s *Session) onGoodbye(reason string) {
+	s.acks.send()    // what was delivered must not look lost
+	_ = s.ep.Close() // so that nothing more comes
+	cause := ErrLeft
+	if reason != "" {
+		cause = &leftError{reason}
+	}
+	s.mu.Lock()
+	if s.state == stateClosing {
+		cause = stepvan.ErrClosed
+	}
+	s.mu.Unlock()
+	s.transport.losses.add(s, s.wrap(cause))
+}
+
+// lossCause is what the services see as the reason of a loss that the van reported.
+func (s *Session) lossCause(err error) error {
+	s.mu.Lock()
+	closing := s.state == stateClosing
+	s.mu.Unlock()
+	if s.opening.refused != nil {
+		return s.wrap(s.opening.refused)
+	}
+	if closing {
+		return s.wrap(stepvan.ErrClosed)
+	}
+	if err == nil || errors.Is(err, stepvan.ErrPeerLost) {
+		return s.wrap(cmp.Or(err, stepvan.ErrPeerLost))
+	}
+	return s.wrap(fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err))
+}
+
+// fail ends a session for what its peer did.
+func (s *Session) fail(cause error) {
+	_ = s.ep.Close()
+	s.lose(s.wrap(fmt.Errorf("%w: %w", stepvan.ErrPeerLost, cause)))
+}
+
+// lose ends s: everything unfinished fails, and the handlers are told. Driver only; idempotent.
+func (s *Session) lose(err error) {
+	var ended queue[Outbound]
+	s.mu.Lock()
+	if s.state == stateLost {
+		s.mu.Unlock()
+		return
+	}
+	s.state, s.err = stateLost, err
+	s.out.abandon(&ended)
+	s.out.noteStuck()
+	if s.grace != nil {
+		s.grace.Stop() // it would keep the whole transport in memory
+	}
+	s.mu.Unlock()
+	s.lost = true
+	t := s.transport
+	if s.tellFirst.Load() {
+		t.losses.first.Add(-1)
+	}
+	s.opening.leaveGroup()
+	t.Log().Debug().Str("van", s.caps.Name).Str("peer", s.String()).Bool("dialled", s.dialled).AnErr("reason", err).Msg("session lost")
+	s.opening.stopTimer()
+	if t.stuck.Load() == 0 {
+		t.engine.ClearStuck() // what woke the driver because of s is over
+	}
+	s.opening.toDetach = s.opening.accepted
+	t.sessions.remove(s, s.grants.granter != nil && s.opening.toDetach > 0)
+	callCompleters(ended, err)
+	s.in.abort(err)
+	for _, h := range t.handlers {
+		if h != nil && s.opening.accepted > 0 {
+			s.opening.accepted--
+			h.Lost(s, err)
+		}
+	}
+	if s.grants.granter == nil {
+		s.grants.detach()
+	}
+	t.engine.Set(&s.ready)
+}

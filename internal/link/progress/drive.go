@@ -1,0 +1,191 @@
+package progress
+
+import (
+	"math"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// hotPasses is how often a waiter polls before it first looks at a clock.
+	hotPasses = 16
+	// roundPasses is how often it polls between two looks at the clock after that.
+	roundPasses = 8
+	// flushEvery is how long it polls between two calls of Source.Flush.
+	flushEvery = int64(10 * time.Microsecond)
+	// mostRounds bounds a phase by count as well, for clocks that stand still (testing/synctest).
+	mostRounds = 2_500
+	// sleepLimit is how long a waiter sleeps with the token, and with a processor of Go's.
+	sleepLimit = int64(4 * time.Millisecond)
+	// cancelInterval is the same limit while a context may end the wait, because a context does not end the sleep.
+	cancelInterval = int64(time.Millisecond)
+	// pollAfterWake is how long a waiter polls after it was woken.
+	pollAfterWake = int64(30 * time.Microsecond)
+)
+
+// drive polls and sleeps until the event is set. done is false when the caller is to park. The caller has the token.
+func (w *wait) drive() (done bool, err error) {
+	e := w.engine
+	spins := e.policy.spins()
+	if spins {
+		for pass := range hotPasses {
+			e.src.Poll(pass == 0 && e.polls.allDue(e.polls.readAt))
+			if w.ev.IsSet() {
+				cpus.reward()
+				return true, nil
+			}
+		}
+		if done, err := w.spin(); done {
+			return true, err
+		}
+	}
+	return w.sleep(spins)
+}
+
+// spin polls until the budget is used up. Budget of a round without events: eight polls of the source and one look at
+// the clock.
+func (w *wait) spin() (done bool, err error) {
+	if !cpus.acquire(1) {
+		return false, nil
+	}
+	defer cpus.release()
+	e := w.engine
+	b := e.policy.budget()
+	last := nanotime()
+	idleSince, flushed := last, last
+	cpus.sample(last)
+	for rounds := 1; ; rounds++ {
+		moved := 0
+		for range roundPasses {
+			moved += e.src.Poll(false)
+			if w.ev.IsSet() {
+				e.polls.readAt = last
+				b.report(true)
+				return true, nil
+			}
+		}
+		now := nanotime()
+		if moved > 0 {
+			idleSince, rounds = now, 1
+		} else {
+			b.noteRound(now - last)
+		}
+		last = now
+		if e.polls.allDue(now) {
+			e.src.Poll(true)
+		}
+		if err := w.over(now); err != nil {
+			e.polls.readAt = now
+			return true, err
+		}
+		if now-flushed > flushEvery {
+			flushed = now
+			e.src.Flush(false)
+		}
+		if b.oneProcessor {
+			runtime.Gosched() // elsewhere another processor runs the goroutines that wait for this one
+		}
+		if !b.spinOrYield(now-idleSince, rounds) {
+			e.polls.readAt = now
+			b.report(false)
+			return false, nil
+		}
+	}
+}
+
+// sleep sleeps in the kernel with the token, so that the thread that the kernel wakes is the thread that returns.
+// Budget of a sleep that the awaited message ends: one system call, and one Poll.
+func (w *wait) sleep(spun bool) (done bool, err error) {
+	e := w.engine
+	if e.policy.mode == Spin {
+		return false, nil
+	}
+	began, end := nanotime(), int64(math.MaxInt64)
+	if e.policy.threaded {
+		if !cpus.acquire(0) {
+			return false, nil
+		}
+		defer cpus.release()
+		if cpus.sample(began); cpus.oversubscribed.Load() {
+			return false, nil
+		}
+		end = began + sleepLimit
+	}
+	e.sleeping.Store(true)
+	done, err = w.sleepUntil(began, end, spun)
+	e.sleeping.Store(false)
+	return done, err
+}
+
+// sleepUntil sleeps as often as it is woken for something else, until end.
+func (w *wait) sleepUntil(began, end int64, spun bool) (done bool, err error) {
+	e := w.engine
+	for now := began; ; now = nanotime() {
+		e.polls.readAt = now
+		if w.ev.IsSet() {
+			if spun && now-began < pollAfterWake {
+				cpus.penalize(0) // the spinning has probably kept the other side from its core
+			}
+			return true, nil
+		}
+		if err := w.over(now); err != nil {
+			return true, err
+		}
+		if now >= end {
+			return false, nil
+		}
+		e.src.Flush(true)
+		if e.src.Arm() {
+			w.sleepOnce(end, now)
+		}
+		w.pollAfterSleep()
+	}
+}
+
+// pollAfterSleep polls for a while after a sleep, since large messages come in many parts. It polls only once where
+// waiting is to cost nothing.
+func (w *wait) pollAfterSleep() {
+	e := w.engine
+	if e.src.Poll(false) == 0 && !w.ev.IsSet() {
+		e.src.Poll(true)
+	}
+	if !e.policy.threaded || e.policy.mode == Park || cpus.contended() {
+		return
+	}
+	for end := nanotime() + pollAfterWake; !w.ev.IsSet() && nanotime() < end; {
+		for range roundPasses {
+			e.src.Poll(false)
+		}
+	}
+}
+
+// sleepOnce is one sleep, which begins at now.
+func (w *wait) sleepOnce(end, now int64) {
+	e := w.engine
+	if !w.ev.await(eventSleeping) || e.token.has(closed) {
+		return
+	}
+	d := int64(-1)
+	switch {
+	case e.policy.threaded:
+		d = end - now
+		if w.cancel != nil {
+			d = min(d, cancelInterval)
+		}
+		if w.until > 0 {
+			d = min(d, w.until-now)
+		}
+	case w.until > 0:
+		d = max(0, int64(time.Until(w.deadline)))
+	}
+	if e.sleeper.sleep(time.Duration(d), w.cancel) {
+		w.until = 1 // timers and nanotime need not agree
+	}
+	w.ev.state.And(^uint32(eventSleeping))
+}
+
+func schedYield() {
+	_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+}

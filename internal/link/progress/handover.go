@@ -1,0 +1,125 @@
+package progress
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// absence tells how long the program stays away between its waits.
+type absence struct {
+	left atomic.Int64 // when the program last left the transport, ns
+	long atomic.Bool  // it was away for long since the last wait
+	rate int          // rises with each wait that soon follows the last one, falls with the others; holder of the token
+}
+
+const (
+	// longAbsence is the absence after which a waiter whose wait ends arms the source at once.
+	longAbsence = int64(40 * time.Microsecond)
+	// maxRate is the most that absence.rate becomes. Above its half, waits follow each other closely.
+	maxRate = 8
+)
+
+// noteReturn notes that the program is back for something other than a wait.
+func (a *absence) noteReturn(now int64) {
+	if last := a.left.Load(); last != 0 && now-last > longAbsence && !a.long.Load() {
+		a.long.Store(true)
+	}
+}
+
+// beginWait follows the rate of waits. Holder of the token only.
+func (a *absence) beginWait(now int64) {
+	if last := a.left.Load(); last != 0 && now-last > longAbsence || a.long.Load() {
+		a.rate = max(0, a.rate-2)
+		a.long.Store(false)
+	} else if a.rate < maxRate {
+		a.rate++
+	}
+}
+
+// likelyLong reports whether the program is likely to stay away for long.
+func (a *absence) likelyLong() bool { return a.rate <= maxRate/2 }
+
+// beginDriving begins a turn of a waiter.
+func (e *Engine) beginDriving(now int64) {
+	e.absence.beginWait(now)
+	e.polls.readAt = now
+	e.listener.stop()
+}
+
+// endDriving ends a turn of a waiter. inVain: the waiter parks next. In a tight loop of waits it costs two atomic
+// operations.
+func (e *Engine) endDriving(inVain bool) {
+	if inVain {
+		e.src.Flush(true)
+	}
+	if inVain || e.absence.likelyLong() || e.token.has(attention) {
+		e.armAndListen()
+	}
+	if e.polls.stale {
+		e.polls.stale = false
+		e.polls.readAt = nanotime()
+	}
+	e.absence.left.Store(e.polls.readAt)
+	if !e.token.give() {
+		e.release()
+	}
+	if !inVain {
+		e.startTick()
+	}
+}
+
+// leavesToDriver reports whether the wait that begins leaves driving to the driver, which listens, because goroutines of
+// the program wait for a processor. The wait would otherwise stop the driver from listening, poll in vain, and have it
+// listen again, which takes several system calls.
+func (e *Engine) leavesToDriver() bool {
+	if !e.listener.on.Load() || e.policy.mode == Spin || !cpus.oversubscribed.Load() {
+		return false
+	}
+	cpus.sample(nanotime())
+	return cpus.oversubscribed.Load()
+}
+
+// giveBackUnused gives the token back as it was taken, and returns the turn.
+func (e *Engine) giveBackUnused() (turn uint64) {
+	e.src.Flush(true)
+	turn = e.token.turns()
+	if !e.token.give() {
+		e.release()
+	}
+	return turn
+}
+
+// armAndListen makes sure that what comes is noticed while nobody drives. It handles what the driver was asked for
+// before: otherwise one call in vain would cause the next.
+func (e *Engine) armAndListen() {
+	if e.token.has(asked) {
+		e.token.clear(asked)
+	}
+	if !e.src.Arm() {
+		e.src.Poll(false) // takes what completed by itself
+		if !e.src.Arm() {
+			e.sleeper.wakeDriver() // there is something to do at once
+			return
+		}
+	}
+	e.listener.start()
+}
+
+// release gives the token back when a bit of attention is set. A parked waiter that can use the token gets it.
+func (e *Engine) release() {
+	e.waiters.mu.Lock()
+	if e.waiters.handOverLocked(&e.token) {
+		e.waiters.mu.Unlock()
+		return
+	}
+	listening, anyParked := e.listener.on.Load(), e.waiters.list.head != nil
+	done := asked
+	if !anyParked {
+		done |= parked
+	}
+	was := e.token.giveAndClear(done)
+	e.waiters.mu.Unlock()
+	if was&asked != 0 || !listening && (was&stuck != 0 || anyParked) {
+		e.sleeper.wakeDriver()
+	}
+}

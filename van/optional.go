@@ -1,0 +1,25 @@
+package van
+
+// The interfaces of this file are optional: a van or an endpoint implements those that suit it.
+
+// Prober is implemented by vans that know without connecting which addresses they cannot reach.
+type Prober interface {
+	// Probe returns nil when the peer that has announced addr, as its Listen returned it, seems to be within reach.
+	// Otherwise it returns the reason, for people: "other machine". It is quick, may be called concurrently, and
+	// promises nothing: Dial may still fail.
+	Probe(addr string) error
+}
+
+// Settler is implemented by accepted endpoints of vans that bound how many unknown peers may be connected. Beyond the
+// bound such a van closes the oldest of them, and then accepts no others for a while.
+type Settler interface {
+	// Settle says that the peer is known: its connection makes room for nobody. By the caller of Poll.
+	Settle()
+}
+
+// Mover is implemented by vans whose Poll may move a part of a message, which is no event. The driver polls again while
+// parts move, as it does while events come.
+type Mover interface {
+	// Moved reports whether the last Poll moved bytes or handed out completions. The caller of Poll only.
+	Moved() bool
+}
