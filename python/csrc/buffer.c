@@ -1,4 +1,4 @@
-/* Whatever has the buffer protocol: bytearray, memoryview, array.array. */
+/* Objects with the buffer protocol: bytearray, memoryview, array.array. */
 #include "core.h"
 
 static int describe(const Py_buffer *view, const operand *as, stepvan_tensor *tensor)
@@ -16,8 +16,8 @@ static int describe(const Py_buffer *view, const operand *as, stepvan_tensor *te
 	return set_bytes(tensor, as);
 }
 
-/* A memoryview keeps the memory: it is an export, while which a bytearray cannot be resized. */
-int tensor_of_buffer(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep)
+/* A memoryview holds the memory: while it exists, a bytearray cannot be resized. */
+int tensor_of_buffer(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder)
 {
 	int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT;
 	Py_buffer view;
@@ -27,6 +27,6 @@ int tensor_of_buffer(PyObject *object, const operand *as, stepvan_tensor *tensor
 	PyBuffer_Release(&view);
 	if (failed < 0)
 		return -1;
-	*keep = PyMemoryView_FromObject(object);
-	return *keep == NULL ? -1 : 0;
+	*holder = PyMemoryView_FromObject(object);
+	return *holder == NULL ? -1 : 0;
 }

@@ -164,7 +164,7 @@ def ports(scheduler):
 
 @pytest.mark.parametrize("order", ["parent first", "child first", "both at once"])
 def test_import_then_fork(run, scheduler, order):
-    """An import is no use: parent and child may both use stepvan, each in a cluster of its own."""
+    """An import does not load the library: parent and child may both use stepvan, each in a cluster of its own."""
     program = run(
         f"""
         import os, sys, torch, fserver_lib as f

@@ -27,7 +27,7 @@ def storage_of(tensor):
 
 
 def state(tensor):
-    """What the program can see of a tensor, but for its values."""
+    """What the program can see of a tensor, except its values."""
     storage = storage_of(tensor)
     return (
         (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.requires_grad)
