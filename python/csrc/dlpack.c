@@ -67,7 +67,7 @@ static int describe(const dl_tensor *t, const operand *as, stepvan_tensor *tenso
 	if (t->device.type != DL_CPU && t->device.type != DL_CUDA_HOST)
 		return refuse(as, "it is on a device of DLPack type %d; this build moves tensors in the memory of the CPU", t->device.type);
 	if (t->ndim > STEPVAN_MAX_RANK)
-		return refuse(as, "it has %d dimensions; %d are the most", t->ndim, STEPVAN_MAX_RANK);
+		return refuse(as, "it has %d dimensions (want at most %d)", t->ndim, STEPVAN_MAX_RANK);
 	int code = dtype_of_dlpack(t->kind, t->bits, t->lanes);
 	if (code == 0)
 		return refuse(as, "elements of DLPack type (%d, %d bits, %d lanes) cannot be moved", t->kind, t->bits, t->lanes);
@@ -123,13 +123,13 @@ int tensor_of_dlpack(PyObject *object, PyObject *method, const operand *as, step
 	if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
 		dl_versioned *v = PyCapsule_GetPointer(capsule, "dltensor_versioned");
 		if (v->major != 1)
-			return refuse(as, "it speaks version %d of DLPack, not 1", (int)v->major);
+			return refuse(as, "it has version %d of DLPack (want 1)", (int)v->major);
 		if (as->write && (v->flags & DL_READ_ONLY) != 0)
 			return refuse(as, "it is read-only, and would be written to");
 		return describe(&v->tensor, as, tensor);
 	}
 	if (!PyCapsule_IsValid(capsule, "dltensor"))
-		return refuse(as, "its __dlpack__ gave no capsule of a tensor");
+		return refuse(as, "its __dlpack__ returned no capsule of a tensor");
 	if (as->write && immutable(object))
 		return refuse(as, "it is read-only, and would be written to");
 	dl_managed *m = PyCapsule_GetPointer(capsule, "dltensor");

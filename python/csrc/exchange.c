@@ -31,7 +31,7 @@ static int ranks_of(PyObject *object, uint32_t **ranks, uint64_t *count, const c
 	for (Py_ssize_t i = 0; i < n; i++) {
 		uint64_t rank = numbers[i];
 		if (rank > UINT32_MAX) {
-			raise_invalid("%s[%zd] is %llu, which is no rank", what, i, (unsigned long long)rank);
+			raise_invalid("%s[%zd] is %llu, which is not a rank", what, i, (unsigned long long)rank);
 			PyMem_Free(numbers);
 			return -1;
 		}
@@ -52,7 +52,7 @@ static int mark_variable(tensors *pulls, PyObject *variable)
 		return -1;
 	int failed = 0;
 	if (marks != NULL && PyTuple_Size(marks) != pulls->count) {
-		raise_invalid("variable has %zd marks for %zd pulls: one per pull, or True for all", PyTuple_Size(marks), pulls->count);
+		raise_invalid("variable has %zd marks for %zd pulls: give one per pull, or True for all", PyTuple_Size(marks), pulls->count);
 		failed = -1;
 	}
 	for (Py_ssize_t i = 0; failed == 0 && i < pulls->count; i++) {
@@ -105,7 +105,7 @@ static uint64_t *keys_of(PyObject *object, uint64_t *few, Py_ssize_t want, const
 		return keys;
 	if (keys != few)
 		PyMem_Free(keys);
-	raise_invalid("%zd %s and %zd %s: each tensor has a key", want, of, n, name);
+	raise_invalid("%zd %s and %zd %s: give a key for each tensor", want, of, n, name);
 	return NULL;
 }
 

@@ -45,7 +45,7 @@
 	X(int32_t, get_batch, (uint64_t node, int32_t policy, uint32_t flags, int64_t timeout_ns, stepvan_batch *batch, stepvan_error *error), (node, policy, flags, timeout_ns, batch, error), failed(error)) \
 	X(int32_t, request_in, (uint64_t node, uint64_t handler, uint64_t i, stepvan_tensor *tensor, stepvan_error *error), (node, handler, i, tensor, error), failed(error)) \
 	X(int32_t, request_out, (uint64_t node, uint64_t handler, uint64_t i, stepvan_tensor *tensor, stepvan_error *error), (node, handler, i, tensor, error), failed(error)) \
-	X(int32_t, holder, (uint64_t node, uint64_t handler, const void *data, uint64_t *memory, stepvan_error *error), (node, handler, data, memory, error), failed(error)) \
+	X(int32_t, keep, (uint64_t node, uint64_t handler, const void *data, uint64_t *memory, stepvan_error *error), (node, handler, data, memory, error), failed(error)) \
 	X(int32_t, respond, (uint64_t node, uint64_t handler, const stepvan_tensor *tensors, uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error), (node, handler, tensors, count, owner, response, error), failed(error)) \
 	X(int32_t, respond_vec, (uint64_t node, const stepvan_tensor *tensor, const int64_t *rows, const uint64_t *handlers, uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error), (node, tensor, rows, handlers, count, owner, response, error), failed(error)) \
 	X(int32_t, respond_copy, (uint64_t node, uint64_t handler, const stepvan_tensor *tensors, uint64_t count, uint64_t owner, uint64_t *response, int32_t *borrowed, stepvan_error *error), (node, handler, tensors, count, owner, response, borrowed, error), failed(error)) \

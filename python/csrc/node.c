@@ -187,7 +187,7 @@ PyObject *node_barrier(PyObject *self, arguments args, Py_ssize_t count)
 		return NULL;
 	m.groups = (workers ? STEPVAN_WORKER : 0) | (servers ? STEPVAN_SERVER : 0) | (scheduler ? STEPVAN_SCHEDULER : 0);
 	if (!workers && !servers)
-		return raise_invalid("barrier: neither workers nor servers are to meet: say True for one of them at least");
+		return raise_invalid("barrier: neither workers nor servers take part: say True for one of them at least");
 	if (wait_on(m.node, "barrier", meet, &m, limit) < 0)
 		return NULL;
 	Py_RETURN_NONE;

@@ -89,7 +89,7 @@ PyObject *register_recv_buffer(PyObject *self, arguments args, Py_ssize_t count)
 	uint64_t *ranks = to_numbers(args[2], &ranks_count, "worker_ranks");
 	uint64_t *keys = ranks != NULL ? to_numbers(args[3], &keys_count, "push_keys") : NULL;
 	if (keys != NULL && ranks_count != keys_count)
-		raise_invalid("%zd worker_ranks and %zd push_keys: each chunk has one of both", ranks_count, keys_count);
+		raise_invalid("%zd worker_ranks and %zd push_keys: give one of each per chunk", ranks_count, keys_count);
 	else if (keys != NULL && fix(holder, &tensor) == 0)
 		chunks = new_chunks(&tensor, ranks_count, holder);
 	if (chunks != NULL)

@@ -157,7 +157,7 @@ static PyObject *answer_rows(arguments args, Py_ssize_t count, int copies)
 	uint64_t *handlers = tuple != NULL ? to_numbers(args[3], &n, "handler_vec") : NULL;
 	int64_t *rows = NULL;
 	if (handlers != NULL && PyTuple_Size(tuple) != n)
-		raise_invalid("%zd tensors_vec and %zd handler_vec: each request has one of both", PyTuple_Size(tuple), n);
+		raise_invalid("%zd tensors_vec and %zd handler_vec: give one of each per request", PyTuple_Size(tuple), n);
 	else if (handlers != NULL && n == 0)
 		raise_invalid("respond_vec: handler_vec is empty: it must name at least one request");
 	else if (handlers != NULL && (rows = all_rows(tuple, n)) != NULL)

@@ -62,7 +62,7 @@ int set_shape(stepvan_tensor *tensor, PyObject *shape, const operand *as)
 {
 	Py_ssize_t rank = PyTuple_Check(shape) ? PyTuple_Size(shape) : -1;
 	if (rank < 0 || rank > STEPVAN_MAX_RANK)
-		return refuse(as, "it has %zd dimensions; %d are the most", rank, STEPVAN_MAX_RANK);
+		return refuse(as, "it has %zd dimensions (want at most %d)", rank, STEPVAN_MAX_RANK);
 	tensor->rank = (uint8_t)rank;
 	for (Py_ssize_t i = 0; i < rank; i++) {
 		tensor->shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
@@ -103,7 +103,7 @@ static int check_watched(PyObject *object, const operand *as)
 	if (value == NULL)
 		return refuse(as, "it has no requires_grad");
 	Py_DECREF(value);
-	return value == Py_True ? refuse(as, "it requires grad, and would be written to unseen by autograd: use .detach()") : 0;
+	return value == Py_True ? refuse(as, "it requires grad, and autograd would miss the write: use .detach()") : 0;
 }
 
 static int of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder)
@@ -131,7 +131,7 @@ static int tensor_of_other(PyObject *object, const operand *as, stepvan_tensor *
 	PyErr_Clear();
 	if (PyObject_CheckBuffer(object))
 		return tensor_of_buffer(object, as, tensor, holder);
-	return refuse_for(as, "%U is no tensor: give one of torch or numpy, or what has __dlpack__ or the buffer protocol", object, 0);
+	return refuse_for(as, "%U is not a tensor: give one of torch or numpy, or an object with __dlpack__ or the buffer protocol", object, 0);
 }
 
 /*

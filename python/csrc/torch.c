@@ -121,8 +121,8 @@ static int cannot_fix(PyObject *storage)
 	PyErr_Fetch(&type, &why, &traceback);
 	int fixed = is_fixed(storage);
 	if (!fixed)
-		raise_not_supported("register: tensor: torch could resize it at any time, which frees its memory, and is kept from that by a numpy only that "
-		                    "works with it (%S): install another numpy (for torch before 2.3: 'numpy<2'), or use a tensor of node.empty", why != NULL ? why : type);
+		raise_not_supported("register: tensor: torch could resize it, which frees its memory: only a numpy that works with torch prevents "
+		                    "that (%S): install another numpy (for torch before 2.3: 'numpy<2'), or use a tensor of node.empty", why != NULL ? why : type);
 	Py_XDECREF(type);
 	Py_XDECREF(why);
 	Py_XDECREF(traceback);
