@@ -22,6 +22,8 @@ const codeNoCommand = 125
 // oneCommand is held while a command line runs: it has the signals and the environment of the process.
 var oneCommand sync.Mutex
 
+// goMain implements stepvan_main.
+//
 //export goMain
 func goMain(argc cInt32, argv **C.char, selfc cInt32, self **C.char) (code cInt32) {
 	defer func() {
@@ -41,7 +43,7 @@ func goMain(argc cInt32, argv **C.char, selfc cInt32, self **C.char) (code cInt3
 		return codeNoCommand
 	}
 	defer oneCommand.Unlock()
-	adopt(processEnvironment())
+	setEnvironment(processEnvironment())
 	launch.SetSelf(itself)
 	return cInt32(command.Execute(context.Background(), args, os.Stdout, os.Stderr))
 }
@@ -60,8 +62,8 @@ func texts(p **C.char, n cInt32) (out []string, ok bool) {
 	return out, true
 }
 
-// adopt makes Go's environment, which it read when it started, what the process has.
-func adopt(environ []string) {
+// setEnvironment replaces the environment that Go read when it started by the present one of the process.
+func setEnvironment(environ []string) {
 	given := map[string]bool{}
 	for _, pair := range environ {
 		name, value, _ := strings.Cut(pair, "=")

@@ -70,8 +70,8 @@ def test_types(worker):
     refused(worker, "cannot be moved", push=np.zeros(4, object))
     refused(worker, "cannot be moved", push=np.zeros(4, np.longdouble))
     refused(worker, "cannot be moved", push=torch.quantize_per_tensor(torch.zeros(4), 1.0, 0, torch.qint8))
-    refused(worker, "no tensor", push=object())
-    refused(worker, "no tensor", push=[1, 2])
+    refused(worker, "is not a tensor", push=object())
+    refused(worker, "is not a tensor", push=[1, 2])
 
 
 def test_dimensions(worker):

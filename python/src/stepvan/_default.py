@@ -128,7 +128,7 @@ def _allocating() -> Node:
     if len(living) == 1:
         return living[0]
     if living:
-        raise InvalidError(f"there are {len(living)} nodes, and memory belongs to one: call empty or zeros of a node")
+        raise InvalidError(f"there are {len(living)} nodes, and memory belongs to one: call empty or zeros of one of them")
     if _node is not None:
         raise ClosedError("the node of stepvan.init() was stopped: call stepvan.init() again, or make a Node")
     raise InvalidError("stepvan.init() was not called, and there is no Node: memory belongs to a node: call init(), or make a Node")
