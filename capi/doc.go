@@ -6,22 +6,22 @@
 // # From C to Go
 //
 // boundary.c has the functions of stepvan.h. Each refuses forked children, and calls its Go half: goPushPull for
-// stepvan_push_pull. boundary.c includes stepvan.h and the prototypes that cgo writes for the Go halves. So the compiler
-// reports every difference in a definition, a parameter or a type. exports.map lists the symbols of the library; a test
-// compares them with the header.
+// stepvan_push_pull. boundary.c includes stepvan.h and the prototypes that cgo writes for the Go halves. So the
+// compiler reports every difference in a definition, a parameter or a type. exports.map lists the symbols of the
+// library; a test compares them with the header.
 //
-// A Go half turns numbers into values (package slots) and tensors of C into tensors of Go (convert.go). It calls package
-// ps, and turns an error into a code and a text (errors.go). Panics end in the Go half (guard), and on goroutines of this
-// package (shielded). A panic in a call on a node ends the node (guardNode, ps.Node.Panicked), since it may leave a lock
-// locked. So do panics of the driver and of waits (ps.ContainPanics).
+// A Go half turns numbers into values (package slots) and tensors of C into tensors of Go (convert.go). It calls
+// package ps, and turns an error into a code and a text (errors.go). Panics end in the Go half (guard), and on
+// goroutines of this package (shielded). A panic in a call on a node ends the node (guardNode, ps.Node.Panicked),
+// since it may leave a lock locked. So do panics of the driver and of waits (ps.ContainPanics).
 //
 // # Memory
 //
-// C gets addresses of memory files, of its own memory, or of malloc; never of the Go heap.
-// The layers below reach foreign memory through a tensor.Window: one per stepvan_wrap, or one per operation for tensors
-// without a number. When the last user of the memory has ended, the window ends, and the owner is handed back (lend.go).
-// So a region's generation changes with each piece of memory, and memory that was freed and allocated again never
-// counts as the old one.
+// C gets addresses of memory files, of its own memory, or of malloc; never of the Go heap. The layers below reach
+// foreign memory through a tensor.Window: one per stepvan_wrap, or one per operation for tensors without a number.
+// When the last user of the memory has ended, the window ends, and the owner is handed back (lend.go). So a region's
+// generation changes with each piece of memory, and memory that was freed and allocated again never counts as the
+// old one.
 //
 // # Threads
 //

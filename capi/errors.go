@@ -212,8 +212,8 @@ func (n *node) shielded(what string, f func() error) error {
 	})
 }
 
-// shielded calls f on a goroutine of this package, where a panic would end the process. It returns the panic as an error.
-// It also writes it to standard error, because C may never wait for f.
+// shielded calls f on a goroutine of this package, where a panic would end the process. It returns the panic as an
+// error. It also writes it to standard error, because C may never wait for f.
 func shielded(what string, f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -147,7 +147,7 @@ func TestRefusalsOfWhatIsTooMuch(t *testing.T) {
 	require.Len(t, back(), len(handles))
 }
 
-// Whether a buffer is refused before the call returns or after, its owner comes back to the program once, and the number
+// Whether a buffer is refused before the call returns or after, its owner comes back to the program once. The number
 // of the call tells how.
 func TestRegistrationsThatAreRefusedLate(t *testing.T) {
 	c := newCluster(t)
@@ -197,7 +197,7 @@ func TestClosedNodesTakeNoOwner(t *testing.T) {
 	ask()
 }
 
-// What panics on a goroutine of the library is the error of who waits for it, and ends nothing else.
+// A panic on a goroutine of the library is the error of the call that waits for it, and ends nothing else.
 func TestPanicsOfGoroutinesAreErrorsOfWaits(t *testing.T) {
 	e := new(cError)
 	startFrom = func(context.Context, []string, ...ps.Option) (*ps.Node, error) { panic("in a start") }

@@ -34,7 +34,8 @@ type ending struct {
 	err  error // before over is closed
 }
 
-// registrationCounts counts the numbers of a worker's registrations: registering memory again returns the same registration.
+// registrationCounts counts the numbers of a worker's registrations: registering memory again returns the same
+// registration.
 type registrationCounts struct {
 	mu    sync.Mutex
 	count map[*ps.Registration]int

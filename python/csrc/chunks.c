@@ -6,8 +6,8 @@
 
 /*
  * The last push of a chunk. Each push gets a tensor of its own: tensors of torch would else share a storage. Then the
- * next request would see what the program does to it (share_memory_, a queue of torch). Each get_batch makes a tensor ahead,
- * so that a request need not wait for it.
+ * next request would see what the program does to it (share_memory_, a queue of torch). Each get_batch makes a tensor
+ * ahead, so that a request need not wait for it.
  */
 typedef struct chunk {
 	framework *as;
