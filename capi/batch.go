@@ -12,7 +12,7 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// collector is the one caller of get_batch, and the batch that did not fit into its arrays.
+// collector admits one caller of get_batch at a time, and keeps a batch that did not fit into its arrays.
 type collector struct {
 	mu    sync.Mutex
 	batch ps.Batch
@@ -21,6 +21,8 @@ type collector struct {
 
 var errNoBatch = &coded{codeTimeout, errors.New("get_batch timed out, nothing was taken: call it again")}
 
+// goGetBatch implements stepvan_get_batch.
+//
 //export goGetBatch
 func goGetBatch(id cUint64, policy cInt32, flags cUint32, limit cInt64, batch *C.stepvan_batch, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -44,7 +46,7 @@ func goGetBatch(id cUint64, policy cInt32, flags cUint32, limit cInt64, batch *C
 			return fail(e, err)
 		}
 	}
-	err = n.hand(batch, flags&flagViews != 0)
+	err = n.writeBatch(batch, flags&flagViews != 0)
 	n.collect.kept = err != nil
 	return result(e, err)
 }
@@ -65,8 +67,8 @@ func checkBatch(b *cBatch, flags cUint32) error {
 	return nil
 }
 
-// hand writes the batch to the caller's arrays, or nothing.
-func (n *node) hand(b *cBatch, views bool) error {
+// writeBatch writes the whole batch to the caller's arrays, or nothing.
+func (n *node) writeBatch(b *cBatch, views bool) error {
 	all := n.collect.batch.Requests
 	pushes, pulls := 0, 0
 	for i := range all {
@@ -134,7 +136,7 @@ func (w *writer) one(r *cRequest, p *pending, views bool) error {
 }
 
 func (w *writer) pushOne(p *pending, i int, keys []tensor.Key, t tensor.Tensor, flags uint16) error {
-	if err := p.show(&w.push[w.pushed], t, flags); err != nil {
+	if err := p.writeTensor(&w.push[w.pushed], t, flags); err != nil {
 		return err
 	}
 	w.pushKeys[w.pushed] = uint64(keys[i])
@@ -172,19 +174,23 @@ func inPlace(p *pending, i int) uint16 {
 	return 0
 }
 
+// goRequestIn implements stepvan_request_in.
+//
 //export goRequestIn
 func goRequestIn(id, handler, i cUint64, t *C.stepvan_tensor, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
 	return result(e, view(id, handler, i, t, flagReadOnly, ps.Request.In))
 }
 
+// goRequestOut implements stepvan_request_out.
+//
 //export goRequestOut
 func goRequestOut(id, handler, i cUint64, t *C.stepvan_tensor, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
 	return result(e, view(id, handler, i, t, 0, ps.Request.Out))
 }
 
-// view gives one tensor of a request that is not answered.
+// view writes one tensor of an unanswered request.
 func view(id, handler, i cUint64, c *cTensor, flags uint16, get func(ps.Request, int) (tensor.Tensor, error)) error {
 	n, err := asServer(id)
 	switch {
@@ -200,6 +206,6 @@ func view(id, handler, i cUint64, c *cTensor, flags uint16, get func(ps.Request,
 		if err != nil {
 			return err
 		}
-		return p.showAgain(c, t, flags)
+		return p.writeKnown(c, t, flags)
 	})
 }

@@ -5,13 +5,13 @@
 
 #include "_cgo_export.h"
 
-/* The functions of stepvan.h: each refuses a forked child, whose Go runtime has lost its
- * threads, and calls its Go half. */
+/* The functions of stepvan.h. Each calls its Go half, and refuses a forked child, whose Go runtime has lost its
+ * threads. */
 
 uint64_t boundary_released;
 char boundary_version[128];
 
-/* The layouts that programs were compiled with. Another one is another STEPVAN_ABI_VERSION. */
+/* The layouts of compiled programs. A change needs another STEPVAN_ABI_VERSION. */
 _Static_assert(sizeof(stepvan_error) == 1024, "stepvan_error");
 _Static_assert(offsetof(stepvan_error, message) == 128, "stepvan_error.message");
 _Static_assert(sizeof(stepvan_tensor) == 96, "stepvan_tensor");

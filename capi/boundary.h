@@ -9,17 +9,16 @@
 
 #include "stepvan.h"
 
-/* How many owners wait to be taken; written by Go, so that stepvan_released need not
- * enter Go to find none. */
+/* How many owners wait to be taken. Go writes it, so that stepvan_released enters Go only when there is one. */
 extern uint64_t boundary_released;
 
-/* What stepvan_version returns; written by Go, once. */
+/* The result of stepvan_version. Go writes it once. */
 extern char boundary_version[128];
 
-/* The environment of this moment, which Go reads once, when it starts. */
+/* The present environment. Go itself reads it only when it starts. */
 char **boundary_environ(void);
 
-/* Memory for n bytes, aligned for every element; NULL when there is none. */
+/* Memory for n bytes, aligned for every element; NULL on failure. */
 void *boundary_alloc(size_t n);
 
 #endif

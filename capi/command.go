@@ -21,6 +21,8 @@ const codeNoCommand = 125
 // oneCommand is held while a command line runs: it has the signals and the environment of the process.
 var oneCommand sync.Mutex
 
+// goMain implements stepvan_main.
+//
 //export goMain
 func goMain(argc cInt32, argv **C.char, selfc cInt32, self **C.char) (code cInt32) {
 	defer func() {
@@ -40,7 +42,7 @@ func goMain(argc cInt32, argv **C.char, selfc cInt32, self **C.char) (code cInt3
 		return codeNoCommand
 	}
 	defer oneCommand.Unlock()
-	adopt(processEnvironment())
+	setEnvironment(processEnvironment())
 	return cInt32(command.ExecuteAs(context.Background(), itself, args, os.Stdout, os.Stderr))
 }
 
@@ -58,8 +60,8 @@ func texts(p **C.char, n cInt32) (out []string, ok bool) {
 	return out, true
 }
 
-// adopt makes Go's environment, which it read when it started, what the process has.
-func adopt(environ []string) {
+// setEnvironment replaces the environment that Go read when it started by the present one of the process.
+func setEnvironment(environ []string) {
 	given := map[string]bool{}
 	for _, pair := range environ {
 		name, value, _ := strings.Cut(pair, "=")

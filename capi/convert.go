@@ -17,7 +17,7 @@ const maxTensors = 65535
 // maxAddress bounds the addresses of any process: five levels of page tables have 56 bits for it.
 const maxAddress = 1 << 56
 
-// call is the Go form of what one operation was given. It is used again.
+// call has the arguments of one operation in Go. Operations reuse it.
 type call struct {
 	loan     *loan
 	windows  []*window // of tensors without a number
@@ -33,16 +33,16 @@ type call struct {
 
 var callPool = sync.Pool{New: func() any { return new(call) }}
 
-// newCall begins an operation whose foreign memory owner keeps.
+// newCall begins an operation. owner keeps its foreign memory alive.
 func newCall(owner cUint64) *call {
 	k := callPool.Get().(*call)
-	k.loan = lent.begin(uint64(owner))
+	k.loan = foreign.begin(uint64(owner))
 	return k
 }
 
-// end lets go of foreign memory, but for what the operation holds of it.
+// end releases foreign memory, except what the operation still holds. happened tells whether it has taken the owner.
 func (k *call) end(happened bool) {
-	lent.end(k.loan, happened)
+	foreign.end(k.loan, happened)
 	for i, w := range k.windows {
 		w.Shut()
 		k.windows[i] = nil
@@ -57,7 +57,7 @@ func (k *call) end(happened bool) {
 	callPool.Put(k)
 }
 
-// add appends the Go form of tensors of C to dst. own are tensors that may be named by their address.
+// add appends the Go form of tensors of C to dst. A tensor of C may lie in the memory of one of own.
 func (k *call) add(dst []tensor.Tensor, src []cTensor, own []tensor.Tensor) ([]tensor.Tensor, error) {
 	for i := range src {
 		dst = append(dst, tensor.Tensor{})
@@ -71,10 +71,10 @@ func (k *call) add(dst []tensor.Tensor, src []cTensor, own []tensor.Tensor) ([]t
 // tensor makes t of a tensor of C, in its memory.
 func (k *call) tensor(t *tensor.Tensor, c *cTensor, own []tensor.Tensor) error {
 	if c.rank > maxRank {
-		return invalid("a tensor has %d dimensions; %d at most", c.rank, maxRank)
+		return invalid("a tensor has %d dimensions (want at most %d)", c.rank, maxRank)
 	}
 	if c.flags&^(flagVariable|flagReadOnly) != 0 {
-		return invalid("flags %#x of a tensor: there are STEPVAN_VARIABLE and STEPVAN_READ_ONLY", c.flags)
+		return invalid("flags %#x of a tensor: only STEPVAN_VARIABLE and STEPVAN_READ_ONLY exist", c.flags)
 	}
 	var shape tensor.Shape
 	_, ok := shape.SetDims(unsafe.Slice((*int64)(unsafe.Pointer(&c.shape)), c.rank)...)
@@ -82,9 +82,9 @@ func (k *call) tensor(t *tensor.Tensor, c *cTensor, own []tensor.Tensor) error {
 	n, fits := shape.Bytes(d)
 	switch {
 	case !ok || !fits:
-		return invalid("%v of type %d is no tensor: dimensions are not negative, and types are those of stepvan_dtype", unsafe.Slice((*int64)(unsafe.Pointer(&c.shape)), c.rank), c.dtype)
+		return invalid("%v of type %d is not a tensor: give dimensions from 0 on, and a type of stepvan_dtype", unsafe.Slice((*int64)(unsafe.Pointer(&c.shape)), c.rank), c.dtype)
 	case uint64(n) != uint64(c.bytes):
-		return invalid("%s of %s takes %d bytes, and bytes is %d", shape, d, n, c.bytes)
+		return invalid("%s of %s has %d bytes, and bytes is %d", shape, d, n, c.bytes)
 	case n == 0:
 		empty, err := tensor.FromBytes(d, shape, nil)
 		*t = empty
@@ -96,7 +96,7 @@ func (k *call) tensor(t *tensor.Tensor, c *cTensor, own []tensor.Tensor) error {
 	case within(t, c, own, d, &shape):
 		return nil
 	}
-	return k.foreign(t, c, d, &shape)
+	return k.foreignTensor(t, c, d, &shape)
 }
 
 // named makes a tensor in memory that has a number.
@@ -136,12 +136,12 @@ func within(t *tensor.Tensor, c *cTensor, own []tensor.Tensor, d tensor.DType, s
 	return false
 }
 
-// foreign makes a tensor in memory without a number.
-func (k *call) foreign(t *tensor.Tensor, c *cTensor, d tensor.DType, shape *tensor.Shape) error {
+// foreignTensor makes a tensor in memory without a number.
+func (k *call) foreignTensor(t *tensor.Tensor, c *cTensor, d tensor.DType, shape *tensor.Shape) error {
 	if !addressable(c.data, uint64(c.bytes)) {
 		return invalid("%d bytes at %#x do not fit into an address space", c.bytes, uintptr(c.data))
 	}
-	w, r := lent.show(unsafe.Slice((*byte)(c.data), c.bytes), k.loan)
+	w, r := foreign.expose(unsafe.Slice((*byte)(c.data), c.bytes), k.loan)
 	k.windows = append(k.windows, w)
 	return t.SetRegion(r, 0, d, shape)
 }
@@ -153,7 +153,7 @@ func addressable(p unsafe.Pointer, n uint64) bool {
 
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// describe writes a tensor of Go for C.
+// describe writes a tensor of Go to a tensor of C.
 func describe(c *cTensor, t *tensor.Tensor, flags uint16) {
 	*c = cTensor{bytes: cUint64(t.Len()), dtype: cUint8(t.DType()), flags: cUint16(flags)}
 	if b := t.Bytes(); len(b) > 0 {

@@ -5,31 +5,28 @@
 //
 // # From C to Go
 //
-// A function of stepvan.h is in boundary.c, which refuses forked children and
-// calls its Go half, of the same name with go in front. The compiler holds
-// the three together: boundary.c includes stepvan.h and the prototypes that cgo writes
-// of the Go halves, and another definition, parameter or type is its error.
-// exports.map says what the library shows; a test compares that with the header.
+// boundary.c has the functions of stepvan.h. Each refuses forked children, and calls its Go half: goPushPull for
+// stepvan_push_pull. boundary.c includes stepvan.h and the prototypes that cgo writes for the Go halves. So the
+// compiler reports every difference in a definition, a parameter or a type. exports.map lists the symbols of the
+// library; a test compares them with the header.
 //
-// A Go half turns numbers into values (package slots), tensors of C into tensors of Go
-// (convert.go), calls package ps, and turns an error into a code and a text
-// (errors.go). Panics end there (guard), and on goroutines of this package (shielded), and those of a call on a node end the node
-// (guardNode, ps.Node.Panicked), as panics of the driver and of waits do (ps.ContainPanics): a lock may be left behind.
+// A Go half turns numbers into values (package slots) and tensors of C into tensors of Go (convert.go). It calls
+// package ps, and turns an error into a code and a text (errors.go). Panics end in the Go half (guard), and on
+// goroutines of this package (shielded). A panic in a call on a node ends the node (guardNode, ps.Node.Panicked),
+// since it may leave a lock locked. So do panics of the driver and of waits (ps.ContainPanics).
 //
 // # Memory
 //
-// C gets addresses of memory files, of its own memory, or of malloc; never of the Go heap.
-// Foreign memory is shown to the layers below through a tensor.Window: once per stepvan_wrap, or
-// per operation for tensors without a number. The window's end tells when nobody
-// uses the memory any more, and then its owner is handed back (lend.go). So a region's
-// generation changes with each piece of memory, and memory that was freed and allocated
-// again is never taken for the old one.
+// C gets addresses of memory files, of its own memory, or of malloc; never of the Go heap. The layers below reach
+// foreign memory through a tensor.Window: one per stepvan_wrap, or one per operation for tensors without a number.
+// When the last user of the memory has ended, the window ends, and the owner is handed back (lend.go). So a region's
+// generation changes with each piece of memory, and memory that was freed and allocated again never counts as the
+// old one.
 //
 // # Threads
 //
-// Everything may be called from any thread. Each half runs on its caller's thread; goroutines
-// are started for what C waits for in slices (start, stop, register, unregister) and
-// for notifications.
+// Any thread may call any function. Each half runs on its caller's thread. Goroutines run what C waits for in slices
+// (start, stop, register, unregister), and notifications.
 //
 // Budget of push_pull with wait, of get_batch with respond: 0 allocations in the steady state.
 package main

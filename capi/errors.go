@@ -32,10 +32,10 @@ func invalid(format string, args ...any) error {
 	return &coded{codeInvalid, fmt.Errorf(format, args...)}
 }
 
-// missing is the error of a number that names nothing in a table: it never did, or what it named has ended so.
+// missing is the error of a number that names nothing in a table: it never did, or its value has ended.
 func missing[T any](t *slots.Table[T], what, ended string, id cUint64) error {
 	if t.Fate(slots.ID(id)) == slots.Unknown {
-		return &coded{codeStale, fmt.Errorf("%d is no %s", id, what)}
+		return &coded{codeStale, fmt.Errorf("%d is not the number of a %s", id, what)}
 	}
 	return &coded{codeStale, fmt.Errorf("%s %d %s", what, id, ended)}
 }
@@ -98,7 +98,7 @@ func subjectOf(err error) string {
 	var mistake *stepvan.InternalError
 	switch {
 	case errors.As(err, &mistake):
-		return "" // whoever the peer is, it is not to blame
+		return "" // a mistake of this library is not about a peer
 	case errors.As(err, &wrong):
 		return wrong.Key
 	case errors.As(err, &op):
@@ -163,7 +163,7 @@ func panickedAt(id cUint64, r any) error {
 func (n *node) panicked(r any, op string) (err error) {
 	defer func() {
 		if again := recover(); again != nil {
-			err = panicked(r) // of a node that is not what it should be
+			err = panicked(r) // a panic from a broken node
 		}
 	}()
 	live := n.live.Load()
@@ -200,7 +200,7 @@ func snake(name string) string {
 	return b.String()
 }
 
-// shielded is shielded for a goroutine that works for a node, which a panic ends, too.
+// shielded is the function shielded for a goroutine of a node. A panic ends the node, too.
 func (n *node) shielded(what string, f func() error) error {
 	return shielded(what, func() (err error) {
 		defer func() {
@@ -212,8 +212,8 @@ func (n *node) shielded(what string, f func() error) error {
 	})
 }
 
-// shielded calls f, on a goroutine of this package, where a panic would end the process: it is the error of who waits for
-// f, and is written to standard error, for nobody may.
+// shielded calls f on a goroutine of this package, where a panic would end the process. It returns the panic as an
+// error. It also writes it to standard error, because C may never wait for f.
 func shielded(what string, f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -12,12 +12,14 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
+// goPushPull implements stepvan_push_pull.
+//
 //export goPushPull
 func goPushPull(id cUint64, x *C.stepvan_exchange, handle *cUint64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
 	n, err := asWorker(id)
 	if err == nil {
-		err = n.usable()
+		err = n.checkRunning()
 	}
 	switch {
 	case err != nil:
@@ -38,7 +40,7 @@ func goPushPull(id cUint64, x *C.stepvan_exchange, handle *cUint64, e *cError) (
 	return codeOK
 }
 
-// load fills in the exchange. The keys stay C's: they are read during the call only.
+// load fills in the exchange. The keys stay in C's memory: ps reads them during the call only.
 func (k *call) load(c *cExchange) (err error) {
 	x := &k.exchange
 	if err := checkArrays(c); err != nil {
@@ -54,9 +56,9 @@ func (k *call) load(c *cExchange) (err error) {
 	x.Push, x.Pull = k.tensors, k.pull
 	x.PushKeys = list[tensor.Key](unsafe.Pointer(c.push_keys), c.pushes)
 	x.PullKeys = list[tensor.Key](unsafe.Pointer(c.pull_keys), c.pulls)
-	x.Variable = k.marks(pull)
+	x.Variable = k.variableMarks(pull)
 	x.Routing, x.PairWithPush = routings[c.routing], c.pair_with_push != 0
-	k.name(c)
+	k.setServers(c)
 	if c.label != nil {
 		x.Label, err = labels.text(c.label)
 	}
@@ -77,13 +79,13 @@ func checkArrays(c *cExchange) error {
 	case c.push_to_count > 0 && c.push_to == nil || c.pull_to_count > 0 && c.pull_to == nil:
 		return isNull("push_to and pull_to")
 	case uint64(c.routing) >= uint64(len(routings)):
-		return invalid("%d is no routing", c.routing)
+		return invalid("%d is not a routing of stepvan_routing", c.routing)
 	}
 	return nil
 }
 
-// marks tells which pulls are variable, nil for none.
-func (k *call) marks(pull []cTensor) []bool {
+// variableMarks tells which pulls are variable, nil for none.
+func (k *call) variableMarks(pull []cTensor) []bool {
 	some := false
 	for i := range pull {
 		some = some || pull[i].flags&flagVariable != 0
@@ -97,8 +99,8 @@ func (k *call) marks(pull []cTensor) []bool {
 	return k.variable
 }
 
-// name takes the servers that are named.
-func (k *call) name(c *cExchange) {
+// setServers sets the named servers.
+func (k *call) setServers(c *cExchange) {
 	for _, r := range list[cUint32](unsafe.Pointer(c.push_to), c.push_to_count) {
 		k.ranks = append(k.ranks, ps.Rank(r))
 	}

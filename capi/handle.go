@@ -9,6 +9,8 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
+// goWait implements stepvan_wait.
+//
 //export goWait
 func goWait(id, handle cUint64, limit cInt64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -19,6 +21,8 @@ func goWait(id, handle cUint64, limit cInt64, e *cError) (code cCode) {
 	return result(e, err)
 }
 
+// goDone implements stepvan_done.
+//
 //export goDone
 func goDone(id, handle cUint64, done *cInt32, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -40,6 +44,8 @@ func truth(b bool) cInt32 {
 	return 0
 }
 
+// goOperations implements stepvan_operations.
+//
 //export goOperations
 func goOperations(id, handle cUint64, count *cUint64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -58,6 +64,8 @@ func goOperations(id, handle cUint64, count *cUint64, e *cError) (code cCode) {
 	return codeOK
 }
 
+// goTrace implements stepvan_trace.
+//
 //export goTrace
 func goTrace(id, handle cUint64, stamps *cInt64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -76,6 +84,8 @@ func goTrace(id, handle cUint64, stamps *cInt64, e *cError) (code cCode) {
 	return codeOK
 }
 
+// goTraces implements stepvan_traces.
+//
 //export goTraces
 func goTraces(id, handle cUint64, stamps *cInt64, capacity cUint64, count *cUint64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -95,6 +105,8 @@ func goTraces(id, handle cUint64, stamps *cInt64, capacity cUint64, count *cUint
 	return result(e, fits(len(all), capacity, count))
 }
 
+// goLengths implements stepvan_lengths.
+//
 //export goLengths
 func goLengths(id, handle cUint64, lengths *cInt64, capacity cUint64, count *cUint64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)

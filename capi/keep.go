@@ -5,6 +5,8 @@ import "C"
 
 import "unsafe"
 
+// goKeep implements stepvan_keep.
+//
 //export goKeep
 func goKeep(id, handler cUint64, data unsafe.Pointer, number *cUint64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -15,11 +17,11 @@ func goKeep(id, handler cUint64, data unsafe.Pointer, number *cUint64, e *cError
 	case data == nil || number == nil:
 		return fail(e, isNull("data and memory"))
 	}
-	return result(e, n.requests.visit(uint64(handler), func(p *pending) error { return p.keep(data, number) }))
+	return result(e, n.requests.visit(uint64(handler), func(p *pending) error { return p.keepMemory(data, number) }))
 }
 
-// keep holds memory that C was given with the request, until stepvan_free of the number.
-func (p *pending) keep(data unsafe.Pointer, number *cUint64) error {
+// keepMemory holds memory that C got with the request, until stepvan_free of the number.
+func (p *pending) keepMemory(data unsafe.Pointer, number *cUint64) error {
 	for i := range p.known {
 		b := p.known[i].Bytes()
 		if len(b) == 0 || unsafe.Pointer(unsafe.SliceData(b)) != data {
@@ -29,7 +31,7 @@ func (p *pending) keep(data unsafe.Pointer, number *cUint64) error {
 		if err := r.Retain(); err != nil {
 			return err
 		}
-		return keep(&memory{region: r, generation: r.Generation(), base: uintptr(data), bytes: uint64(len(b)), held: true}, number)
+		return putMemory(&memory{region: r, generation: r.Generation(), base: uintptr(data), bytes: uint64(len(b)), held: true}, number)
 	}
 	return invalid("no tensor of the request is at %#x", uintptr(data))
 }

@@ -11,30 +11,30 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// lender shows memory of C programs to the layers below, and tells when they are done with it. What
-// is given back is used again: 0 allocations in the steady state.
-type lender struct {
+// foreignMemory makes regions of memory of C programs, and collects the owners of memory that no layer uses any more.
+// It reuses its objects: 0 allocations in the steady state.
+type foreignMemory struct {
 	mu       sync.Mutex
-	windows  []*window // that show nothing
-	loans    []*loan   // that are nobody's
-	released []uint64  // owners to be handed back, the oldest first
+	windows  []*window // free
+	loans    []*loan   // free
+	released []uint64  // owners to hand back, the oldest first
 }
 
-// window shows one piece of memory.
+// window is the region of one piece of memory.
 type window struct {
 	*tensor.Window
-	loan *loan          // nil: nobody asks
-	heap unsafe.Pointer // to be freed with it; nil: the program's
+	loan *loan          // nil: no owner
+	heap unsafe.Pointer // to be freed with the window; nil: memory of the program
 }
 
-// loan counts the uses of what one owner keeps alive. Guarded by lender.mu.
+// loan counts the uses of the memory that one owner keeps alive. Guarded by foreignMemory.mu.
 type loan struct {
-	owner uint64 // 0: nobody is told
+	owner uint64 // 0: it is not handed back
 	uses  int
 }
 
-// begin makes a loan with one use, that of the caller until end. nil when there is no owner.
-func (l *lender) begin(owner uint64) *loan {
+// begin makes a loan with one use: the caller's, until end. It returns nil without an owner.
+func (l *foreignMemory) begin(owner uint64) *loan {
 	if owner == 0 {
 		return nil
 	}
@@ -50,9 +50,8 @@ func (l *lender) begin(owner uint64) *loan {
 	return o
 }
 
-// end gives the caller's use up. The owner is told when all others have ended, too, unless the operation
-// did not come about.
-func (l *lender) end(o *loan, happened bool) {
+// end ends the caller's use. If the operation happened, the owner is handed back after the last use.
+func (l *foreignMemory) end(o *loan, happened bool) {
 	if o == nil {
 		return
 	}
@@ -64,8 +63,8 @@ func (l *lender) end(o *loan, happened bool) {
 	l.unuse(o)
 }
 
-// use adds a use, for who has one: it ends with end, too.
-func (l *lender) use(o *loan) {
+// use adds a use to those of the caller. end ends it, too.
+func (l *foreignMemory) use(o *loan) {
 	if o == nil {
 		return
 	}
@@ -74,9 +73,9 @@ func (l *lender) use(o *loan) {
 	o.uses++
 }
 
-// giveBack is end for an operation that did not come about, unless somebody else still uses the memory: then it reports
-// false, and the owner is told as after any operation.
-func (l *lender) giveBack(o *loan) bool {
+// endUnused is end for an operation that did not happen. If the memory is still used elsewhere, it reports false, and
+// the owner is handed back as after any operation.
+func (l *foreignMemory) endUnused(o *loan) bool {
 	if o == nil {
 		return true
 	}
@@ -91,7 +90,7 @@ func (l *lender) giveBack(o *loan) bool {
 }
 
 // unuse ends one use. Under mu.
-func (l *lender) unuse(o *loan) {
+func (l *foreignMemory) unuse(o *loan) {
 	if o.uses--; o.uses > 0 {
 		return
 	}
@@ -102,18 +101,18 @@ func (l *lender) unuse(o *loan) {
 	l.loans = append(l.loans, o)
 }
 
-// count tells C how many owners wait. Under mu.
-func (l *lender) count() {
+// count writes for C how many owners wait. Under mu.
+func (l *foreignMemory) count() {
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&C.boundary_released)), uint64(len(l.released)))
 }
 
-// show makes memory a region, until Shut of the window and the end of what holds the region then.
-func (l *lender) show(mem []byte, o *loan) (*window, *tensor.Region) {
+// expose makes a region of memory. It lasts until Shut of the window, and until the last holder releases it.
+func (l *foreignMemory) expose(mem []byte, o *loan) (*window, *tensor.Region) {
 	w := l.take(o)
 	return w, w.Show(mem)
 }
 
-func (l *lender) take(o *loan) *window {
+func (l *foreignMemory) take(o *loan) *window {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if o != nil {
@@ -126,13 +125,13 @@ func (l *lender) take(o *loan) *window {
 		return w
 	}
 	w := &window{loan: o}
-	w.Window = tensor.NewWindow(func() { l.gone(w) })
+	w.Window = tensor.NewWindow(func() { l.unused(w) })
 	return w
 }
 
-// gone is called when nobody uses the memory of a window any more, on any goroutine, which may hold locks of
+// unused is called when the last user of a window's memory has ended. It runs on any goroutine, which may hold locks of
 // the layers below.
-func (l *lender) gone(w *window) {
+func (l *foreignMemory) unused(w *window) {
 	if w.heap != nil {
 		C.free(w.heap)
 	}
@@ -147,7 +146,7 @@ func (l *lender) gone(w *window) {
 }
 
 // collect hands owners back.
-func (l *lender) collect(owners []uint64) int {
+func (l *foreignMemory) collect(owners []uint64) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := copy(owners, l.released)
@@ -156,8 +155,8 @@ func (l *lender) collect(owners []uint64) int {
 	return n
 }
 
-// copied makes a copy of b in memory that ends with the window; nil when there is none.
-func (l *lender) copied(b []byte) (*window, *tensor.Region) {
+// copied makes a copy of b in memory that ends with the window; nil without memory.
+func (l *foreignMemory) copied(b []byte) (*window, *tensor.Region) {
 	p := C.boundary_alloc(C.size_t(len(b)))
 	if p == nil {
 		return nil, nil

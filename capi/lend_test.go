@@ -8,18 +8,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// collected are the owners that the lender hands back.
-func collected(l *lender) []uint64 {
+// collected are the owners that are handed back.
+func collected(l *foreignMemory) []uint64 {
 	var owners [4]uint64
 	return owners[:l.collect(owners[:])]
 }
 
 func TestOwnersComeBackWithTheLastUse(t *testing.T) {
-	var l lender
+	var l foreignMemory
 	mem := make([]byte, 64)
 	o := l.begin(7)
-	a, ra := l.show(mem, o)
-	b, _ := l.show(mem, o)
+	a, ra := l.expose(mem, o)
+	b, _ := l.expose(mem, o)
 	require.NoError(t, ra.Retain())
 	l.end(o, true)
 	a.Shut()
@@ -33,27 +33,27 @@ func TestOwnersComeBackWithTheLastUse(t *testing.T) {
 }
 
 func TestAnOperationThatDidNotComeAboutTellsNoOwner(t *testing.T) {
-	var l lender
+	var l foreignMemory
 	o := l.begin(7)
-	w, _ := l.show(make([]byte, 8), o)
+	w, _ := l.expose(make([]byte, 8), o)
 	l.end(o, false)
 	w.Shut()
 	require.Empty(t, collected(&l))
 }
 
 func TestMemoryThatIsShownAgainIsNotTheOld(t *testing.T) {
-	var l lender
-	w, r := l.show(make([]byte, 8), nil)
+	var l foreignMemory
+	w, r := l.expose(make([]byte, 8), nil)
 	old := r.Generation()
 	w.Shut()
-	again, r2 := l.show(make([]byte, 8), nil)
+	again, r2 := l.expose(make([]byte, 8), nil)
 	require.Same(t, r, r2)
 	require.NotEqual(t, old, r2.Generation())
 	again.Shut()
 }
 
 func TestOwnersAreHandedBackInOrderAndInParts(t *testing.T) {
-	var l lender
+	var l foreignMemory
 	for owner := range uint64(6) {
 		l.end(l.begin(owner+1), true)
 	}
@@ -62,7 +62,7 @@ func TestOwnersAreHandedBackInOrderAndInParts(t *testing.T) {
 }
 
 func TestCopiesEndWithTheirWindow(t *testing.T) {
-	var l lender
+	var l foreignMemory
 	w, r := l.copied([]byte("hello"))
 	require.Equal(t, "hello", string(r.Bytes()))
 	require.NoError(t, r.Retain())
@@ -74,11 +74,11 @@ func TestCopiesEndWithTheirWindow(t *testing.T) {
 
 // Budget: 0 allocations in the steady state.
 func TestLendingAllocatesNothing(t *testing.T) {
-	var l lender
+	var l foreignMemory
 	mem := make([]byte, 8)
 	round := func() {
 		o := l.begin(1)
-		w, _ := l.show(mem, o)
+		w, _ := l.expose(mem, o)
 		l.end(o, true)
 		w.Shut()
 		if len(l.released) != 1 || l.collect(make([]uint64, 1)) != 1 {

@@ -12,13 +12,13 @@ import (
 	"github.com/stepvan/stepvan/trace"
 )
 
-// What a process has once: the numbers that C holds, and the memory that it lends.
+// What a process has once: the numbers that C has, and the memory that it passes in.
 var (
 	nodes         = slots.Table[*node]{Kind: 1}
 	memories      = slots.Table[memory]{Kind: 2}
 	registrations = slots.Table[*registration]{Kind: 3}
 	queues        = slots.Table[*queue]{Kind: 4}
-	lent          lender
+	foreign       foreignMemory
 )
 
 // versionText writes the text of stepvan_version, once, where it lives as long as the process.
@@ -27,21 +27,27 @@ var versionText = sync.OnceValue(func() *C.char {
 	return &C.boundary_version[0]
 })
 
+// goVersion implements stepvan_version.
+//
 //export goVersion
 func goVersion() *C.char { return versionText() }
 
+// goGetNanosecond implements stepvan_get_nanosecond.
+//
 //export goGetNanosecond
 func goGetNanosecond() cInt64 { return cInt64(trace.Now()) }
 
+// goReleased implements stepvan_released.
+//
 //export goReleased
 func goReleased(owners *cUint64, capacity cUint64) cUint64 {
 	if owners == nil || capacity == 0 {
 		return 0
 	}
-	return cUint64(lent.collect(list[uint64](unsafe.Pointer(owners), min(capacity, maxList))))
+	return cUint64(foreign.collect(list[uint64](unsafe.Pointer(owners), min(capacity, maxList))))
 }
 
-// maxList bounds arrays of C, so that a length that cannot be is not looked at.
+// maxList bounds arrays of C: a larger length is a mistake.
 const maxList = 1 << 32
 
 // list is an array of C as a slice, for the duration of the call.

@@ -11,10 +11,10 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// memory is what a number of stepvan_alloc, stepvan_wrap or stepvan_keep names.
+// memory is one number of stepvan_alloc, stepvan_wrap or stepvan_keep.
 type memory struct {
 	region     *tensor.Region
-	generation uint32 // of the region: it is used again for other memory
+	generation uint32 // of the region, which is reused for other memory
 	base       uintptr
 	bytes      uint64
 
@@ -23,7 +23,7 @@ type memory struct {
 	held   bool              // by stepvan_keep
 }
 
-// free gives the memory up; operations that hold it may finish.
+// free releases the memory. Operations that hold it may finish.
 func (m *memory) free() {
 	switch {
 	case m.held:
@@ -35,6 +35,8 @@ func (m *memory) free() {
 	}
 }
 
+// goAlloc implements stepvan_alloc.
+//
 //export goAlloc
 func goAlloc(id cUint64, bytes cUint64, flags cUint32, data *unsafe.Pointer, number *cUint64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -51,7 +53,7 @@ func alloc(id, bytes cUint64, flags cUint32, data *unsafe.Pointer, number *cUint
 	case bytes == 0 || bytes > math.MaxInt64:
 		return invalid("%d bytes cannot be allocated", bytes)
 	case flags&^flagZeroed != 0:
-		return invalid("flags %#x: there is STEPVAN_ZEROED", flags)
+		return invalid("flags %#x: only STEPVAN_ZEROED exists", flags)
 	}
 	pool := n.live.Load().Memory()
 	get := pool.Alloc
@@ -63,15 +65,15 @@ func alloc(id, bytes cUint64, flags cUint32, data *unsafe.Pointer, number *cUint
 		return err
 	}
 	m := memory{region: r, generation: r.Generation(), base: address(r.Bytes()), bytes: uint64(bytes), pool: pool}
-	if err := keep(&m, number); err != nil {
+	if err := putMemory(&m, number); err != nil {
 		return err
 	}
 	*data = unsafe.Pointer(unsafe.SliceData(r.Bytes()))
 	return nil
 }
 
-// keep gives memory a number, or frees it.
-func keep(m *memory, number *cUint64) error {
+// putMemory gives memory a number, or frees it.
+func putMemory(m *memory, number *cUint64) error {
 	id := memories.Put(*m)
 	if id == 0 {
 		m.free()
@@ -81,6 +83,8 @@ func keep(m *memory, number *cUint64) error {
 	return nil
 }
 
+// goWrap implements stepvan_wrap.
+//
 //export goWrap
 func goWrap(data unsafe.Pointer, bytes, owner cUint64, number *cUint64, e *cError) (code cCode) {
 	defer guard(e, &code)
@@ -92,21 +96,23 @@ func wrap(data unsafe.Pointer, bytes, owner cUint64, number *cUint64) error {
 	case number == nil:
 		return isNull("memory")
 	case data == nil || bytes == 0:
-		return invalid("%d bytes at %#x are no memory", bytes, uintptr(data))
+		return invalid("%d bytes at %#x cannot be memory", bytes, uintptr(data))
 	case !addressable(data, uint64(bytes)):
 		return invalid("%d bytes at %#x do not fit into an address space", bytes, uintptr(data))
 	}
-	o := lent.begin(uint64(owner))
-	w, r := lent.show(unsafe.Slice((*byte)(data), bytes), o)
+	o := foreign.begin(uint64(owner))
+	w, r := foreign.expose(unsafe.Slice((*byte)(data), bytes), o)
 	m := memory{region: r, generation: r.Generation(), base: uintptr(data), bytes: uint64(bytes), window: w}
-	err := keep(&m, number)
-	lent.end(o, err == nil)
+	err := putMemory(&m, number)
+	foreign.end(o, err == nil)
 	return err
 }
 
 // noMemory is the error of a number without memory.
 func noMemory(number cUint64) error { return missing(&memories, "memory", "was freed", number) }
 
+// goFree implements stepvan_free.
+//
 //export goFree
 func goFree(number cUint64, e *cError) (code cCode) {
 	defer guard(e, &code)

@@ -16,26 +16,26 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
-// node is one from stepvan_start to stepvan_close.
+// node is a number from stepvan_start to stepvan_close.
 type node struct {
 	live     atomic.Pointer[ps.Node] // nil before it has started
-	worker   *ps.Worker              // nil where it is none; set before live
+	worker   *ps.Worker              // nil for another role; set before live
 	server   *ps.Server
 	rootPort atomic.Uint32
 
 	giveUp   context.CancelFunc // ends a start
-	started  chan struct{}      // closed when live or startErr is there
+	started  chan struct{}      // closed when live or startErr is set
 	startErr error
 
 	leaving  atomic.Bool // stop was called, though its goroutine may not run yet
 	stopOnce sync.Once
 	leave    context.CancelFunc // ends a stop; set by stopOnce
-	stopped  chan struct{}      // closed when stopErr is there
+	stopped  chan struct{}      // closed when stopErr is set
 	stopErr  error
 
 	requests requests
 	collect  collector
-	held     holds
+	counts   registrationCounts
 }
 
 // noNode is the error of a number without a node.
@@ -53,7 +53,7 @@ func started(id cUint64) (*node, error) {
 		return nil, noNode(id)
 	}
 	if n.live.Load() == nil {
-		return nil, &coded{codeBusy, errors.New("the node has not started yet: go on with stepvan_start_wait")}
+		return nil, &coded{codeBusy, errors.New("the node has not started yet: wait with stepvan_start_wait")}
 	}
 	return n, nil
 }
@@ -66,8 +66,8 @@ func asWorker(id cUint64) (*node, error) {
 	return n, err
 }
 
-// usable refuses what a node does no more from the call of stop on.
-func (n *node) usable() error {
+// checkRunning refuses operations after the call of stop.
+func (n *node) checkRunning() error {
 	if n.leaving.Load() {
 		return errStopped
 	}
@@ -91,7 +91,7 @@ func tooMany(what string) error {
 // duration is a limit of C: negative for ever.
 func duration(ns cInt64) time.Duration { return time.Duration(ns) }
 
-var errTimeout = &coded{codeTimeout, errors.New("the limit of time has passed; it can be waited for again")}
+var errTimeout = &coded{codeTimeout, errors.New("the time limit has passed: wait again")}
 
 // await waits until c is closed.
 func await(c <-chan struct{}, limit time.Duration) error {
@@ -125,6 +125,8 @@ func limited(limit time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), limit)
 }
 
+// goStart implements stepvan_start.
+//
 //export goStart
 func goStart(settings *C.stepvan_setting, count cUint64, limit cInt64, number *cUint64, e *cError) (code cCode) {
 	defer guard(e, &code)
@@ -149,6 +151,8 @@ func goStart(settings *C.stepvan_setting, count cUint64, limit cInt64, number *c
 	return result(e, err)
 }
 
+// goStartWait implements stepvan_start_wait.
+//
 //export goStartWait
 func goStartWait(id cUint64, limit cInt64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -167,7 +171,7 @@ func startNode(environ []string) *node {
 	return n
 }
 
-// startFrom is ps.StartFrom, but in tests.
+// startFrom is ps.StartFrom, except in tests.
 var startFrom = ps.StartFrom
 
 func (n *node) start(ctx context.Context, environ []string) {
@@ -199,6 +203,8 @@ func (n *node) awaitStart(id slots.ID, limit time.Duration) error {
 	return n.startErr
 }
 
+// goStop implements stepvan_stop.
+//
 //export goStop
 func goStop(id cUint64, limit cInt64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -231,6 +237,8 @@ func (n *node) stop() {
 	})
 }
 
+// goClose implements stepvan_close.
+//
 //export goClose
 func goClose(id cUint64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -242,19 +250,21 @@ func goClose(id cUint64, e *cError) (code cCode) {
 	<-n.started
 	if live := n.live.Load(); live != nil {
 		n.leaving.Store(true)
-		n.stopOnce.Do(func() { // no stop was begun: the others take the node for dead
+		n.stopOnce.Do(func() { // no stop was begun: the others see the node die
 			n.leave = func() {}
 			n.stopErr = shielded("close", live.Close)
 			close(n.stopped)
 		})
 		n.leave()
 		<-n.stopped
-		n.requests.surrender(n.server)
+		n.requests.releaseAll(n.server)
 	}
 	registrations.TakeIf(func(r *registration) bool { return r.node == n })
 	return codeOK
 }
 
+// goInfo implements stepvan_info.
+//
 //export goInfo
 func goInfo(id cUint64, info *C.stepvan_node_info, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -282,6 +292,8 @@ func goInfo(id cUint64, info *C.stepvan_node_info, e *cError) (code cCode) {
 
 var roles = map[ps.Role]cUint32{ps.RoleWorker: roleWorker, ps.RoleServer: roleServer, ps.RoleJoint: roleJoint, ps.RoleScheduler: roleScheduler}
 
+// goHealth implements stepvan_health.
+//
 //export goHealth
 func goHealth(id cUint64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -292,6 +304,8 @@ func goHealth(id cUint64, e *cError) (code cCode) {
 	return result(e, err)
 }
 
+// goBarrier implements stepvan_barrier.
+//
 //export goBarrier
 func goBarrier(id cUint64, groups cUint32, perInstance cInt32, limit cInt64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -303,7 +317,7 @@ func goBarrier(id cUint64, groups cUint32, perInstance cInt32, limit cInt64, e *
 	if err != nil {
 		return fail(e, err)
 	}
-	if err := n.usable(); err != nil {
+	if err := n.checkRunning(); err != nil {
 		return fail(e, err)
 	}
 	ctx, cancel := limited(duration(limit))
@@ -311,7 +325,7 @@ func goBarrier(id cUint64, groups cUint32, perInstance cInt32, limit cInt64, e *
 	return result(e, n.live.Load().Barrier(ctx, g, perInstance != 0))
 }
 
-// groupOf is a group of C in Go.
+// groupOf converts groups of C.
 func groupOf(groups cUint32) (g ps.Group, err error) {
 	if groups&^(roleWorker|roleServer|roleScheduler) != 0 {
 		return 0, invalid("groups %#x: join STEPVAN_WORKER, STEPVAN_SERVER and STEPVAN_SCHEDULER", groups)
@@ -324,7 +338,7 @@ func groupOf(groups cUint32) (g ps.Group, err error) {
 	return g, nil
 }
 
-// environment is that of the process with the settings before it, as NAME=value.
+// environment is the environment of the process, overruled by the settings, as NAME=value.
 func environment(settings *C.stepvan_setting, count cUint64) ([]string, error) {
 	if settings == nil && count > 0 || count > maxTensors {
 		return nil, invalid("%d settings at %p", count, settings)

@@ -16,21 +16,21 @@ import (
 )
 
 func TestMemoryThatIsUsedAfterARefusalIsGivenBackLater(t *testing.T) {
-	var l lender
+	var l foreignMemory
 	o := l.begin(7)
-	w, r := l.show(make([]byte, 8), o)
+	w, r := l.expose(make([]byte, 8), o)
 	l.use(o)
 	require.NoError(t, r.Retain())
 	l.end(o, true)
 	w.Shut()
-	require.False(t, l.giveBack(o))
+	require.False(t, l.endUnused(o))
 	require.Empty(t, collected(&l), "still held")
 	r.Release()
 	require.Equal(t, []uint64{7}, collected(&l))
 
 	o = l.begin(8)
-	require.True(t, l.giveBack(o))
-	require.True(t, l.giveBack(nil))
+	require.True(t, l.endUnused(o))
+	require.True(t, l.endUnused(nil))
 	require.Empty(t, collected(&l))
 }
 
@@ -38,7 +38,7 @@ func TestMemoryThatIsUsedAfterARefusalIsGivenBackLater(t *testing.T) {
 func back() (owners []uint64) {
 	var some [16]uint64
 	for n := 1; n > 0; {
-		n = lent.collect(some[:])
+		n = foreign.collect(some[:])
 		owners = append(owners, some[:n]...)
 	}
 	return owners
@@ -111,9 +111,9 @@ func TestRefusalsTakeNoOwner(t *testing.T) {
 		{"buffer: no node", codeStale, register(0, good, rank, 1)},
 	} {
 		require.Equal(t, r.want, r.call(), "%s: %s", r.name, chars(&c.e.message))
-		free := len(lent.windows)
+		free := len(foreign.windows)
 		require.Equal(t, r.want, r.call(), r.name)
-		require.Len(t, lent.windows, free, r.name)
+		require.Len(t, foreign.windows, free, r.name)
 		require.Empty(t, back(), r.name)
 	}
 	c.ok(goRespond(c.server, handler, x.answer, 1, 0, nil, c.e))
@@ -147,7 +147,7 @@ func TestRefusalsOfWhatIsTooMuch(t *testing.T) {
 	require.Len(t, back(), len(handles))
 }
 
-// Whether a buffer is refused before the call returns or after, its owner comes back to the program once, and the number
+// Whether a buffer is refused before the call returns or after, its owner comes back to the program once. The number
 // of the call tells how.
 func TestRegistrationsThatAreRefusedLate(t *testing.T) {
 	c := newCluster(t)
@@ -164,7 +164,7 @@ func TestRegistrationsThatAreRefusedLate(t *testing.T) {
 		require.Equal(t, codeInvalid, goRegistrationWait(*number, -1, c.e))
 		require.Equal(t, []uint64{83}, back())
 		require.Equal(t, codeStale, goRegistrationWait(*number, -1, c.e))
-		require.Contains(t, chars(&c.e.message), "did not come about")
+		require.Contains(t, chars(&c.e.message), "was ended, or failed")
 	}
 }
 
@@ -197,7 +197,7 @@ func TestClosedNodesTakeNoOwner(t *testing.T) {
 	ask()
 }
 
-// What panics on a goroutine of the library is the error of who waits for it, and ends nothing else.
+// A panic on a goroutine of the library is the error of the call that waits for it, and ends nothing else.
 func TestPanicsOfGoroutinesAreErrorsOfWaits(t *testing.T) {
 	e := new(cError)
 	startFrom = func(context.Context, []string, ...ps.Option) (*ps.Node, error) { panic("in a start") }
@@ -262,10 +262,10 @@ func TestTextsOfNumbersThatNameNothing(t *testing.T) {
 		require.Equal(t, want, code)
 		require.Contains(t, chars(&c.e.message), text)
 	}
-	refused(codeStale, "77 is no node", goHealth(77, c.e))
-	refused(codeStale, "77 is no memory", goFree(77, c.e))
-	refused(codeStale, "77 is no registration", goUnregister(77, 0, c.e))
-	refused(codeStale, "77 is no queue", goQueueClose(77, c.e))
+	refused(codeStale, "77 is not the number of a node", goHealth(77, c.e))
+	refused(codeStale, "77 is not the number of a memory", goFree(77, c.e))
+	refused(codeStale, "77 is not the number of a registration", goUnregister(77, 0, c.e))
+	refused(codeStale, "77 is not the number of a queue", goQueueClose(77, c.e))
 	c.ok(goWrap(of.data, 8, 0, number, c.e))
 	c.ok(goFree(*number, c.e))
 	refused(codeStale, "was freed", goFree(*number, c.e))

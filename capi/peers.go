@@ -9,6 +9,8 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
+// goPeers implements stepvan_peers.
+//
 //export goPeers
 func goPeers(id cUint64, peers *C.stepvan_peer, capacity cUint64, count *cUint64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -29,7 +31,7 @@ func goPeers(id cUint64, peers *C.stepvan_peer, capacity cUint64, count *cUint64
 	return result(e, fits(len(all), capacity, count))
 }
 
-// array is an array of the caller's for a list whose length is told in any case.
+// array is the caller's array for a list. count always gets the list's length.
 func array[T any](p unsafe.Pointer, capacity cUint64, count *cUint64) ([]T, error) {
 	switch {
 	case count == nil:
@@ -40,7 +42,7 @@ func array[T any](p unsafe.Pointer, capacity cUint64, count *cUint64) ([]T, erro
 	return list[T](p, capacity), nil
 }
 
-// fits tells the length of a list, and whether the caller's array has room for it.
+// fits writes the length of a list, and checks whether the caller's array has room for it.
 func fits(n int, capacity cUint64, count *cUint64) error {
 	if *count = cUint64(n); *count > capacity {
 		return tooSmall(n, capacity)

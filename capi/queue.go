@@ -14,7 +14,7 @@ import (
 	"github.com/stepvan/stepvan/capi/internal/slots"
 )
 
-// queue tells an event loop what has ended. Its descriptor is readable while it holds tokens.
+// queue tells an event loop which operations have ended. Its descriptor is readable while it holds tokens.
 type queue struct {
 	ctx   context.Context // ends with the queue
 	close context.CancelFunc
@@ -61,6 +61,8 @@ func (q *queue) shut() {
 // noQueue is the error of a number without a queue.
 func noQueue(number cUint64) error { return missing(&queues, "queue", "was closed", number) }
 
+// goQueueOpen implements stepvan_queue_open.
+//
 //export goQueueOpen
 func goQueueOpen(number *cUint64, fd *cInt32, e *cError) (code cCode) {
 	defer guard(e, &code)
@@ -82,6 +84,8 @@ func goQueueOpen(number *cUint64, fd *cInt32, e *cError) (code cCode) {
 	return codeOK
 }
 
+// goQueueTake implements stepvan_queue_take.
+//
 //export goQueueTake
 func goQueueTake(number cUint64, tokens *cUint64, capacity cUint64, count *cUint64, e *cError) (code cCode) {
 	defer guard(e, &code)
@@ -97,6 +101,8 @@ func goQueueTake(number cUint64, tokens *cUint64, capacity cUint64, count *cUint
 	return codeOK
 }
 
+// goQueueClose implements stepvan_queue_close.
+//
 //export goQueueClose
 func goQueueClose(number cUint64, e *cError) (code cCode) {
 	defer guard(e, &code)
@@ -108,6 +114,8 @@ func goQueueClose(number cUint64, e *cError) (code cCode) {
 	return codeOK
 }
 
+// goNotify implements stepvan_notify.
+//
 //export goNotify
 func goNotify(id, handle, number, token cUint64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -119,6 +127,8 @@ func goNotify(id, handle, number, token cUint64, e *cError) (code cCode) {
 	return result(e, err)
 }
 
+// goResponseNotify implements stepvan_response_notify.
+//
 //export goResponseNotify
 func goResponseNotify(id, response, number, token cUint64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -142,7 +152,7 @@ func notify(number, token cUint64, done bool, wait func(context.Context) error) 
 	}
 	go func() {
 		defer q.put(uint64(token))
-		_ = shielded("wait for a notification", func() error { return wait(q.ctx) }) // how it ended is for who waits
+		_ = shielded("wait for a notification", func() error { return wait(q.ctx) }) // its result is for the caller of stepvan_wait
 	}()
 	return nil
 }

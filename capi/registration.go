@@ -15,12 +15,12 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// registration is memory that was registered with one side.
+// registration is registered memory of a worker or a server.
 type registration struct {
 	node *node
 	held *ps.Registration // of a worker, nil otherwise
 
-	begun  chan struct{} // of a server: closed when recv or failed is there
+	begun  chan struct{} // of a server: closed when recv or failed is set
 	recv   *ps.ReceiveBuffer
 	failed error
 
@@ -34,13 +34,14 @@ type ending struct {
 	err  error // before over is closed
 }
 
-// holds counts the numbers of a worker's registrations: registering memory again gives the same one.
-type holds struct {
+// registrationCounts counts the numbers of a worker's registrations: registering memory again returns the same
+// registration.
+type registrationCounts struct {
 	mu    sync.Mutex
 	count map[*ps.Registration]int
 }
 
-func (h *holds) register(w *ps.Worker, t tensor.Tensor) (*ps.Registration, error) {
+func (h *registrationCounts) register(w *ps.Worker, t tensor.Tensor) (*ps.Registration, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	held, err := w.Register(t)
@@ -54,7 +55,7 @@ func (h *holds) register(w *ps.Worker, t tensor.Tensor) (*ps.Registration, error
 	return held, nil
 }
 
-func (h *holds) unregister(held *ps.Registration) error {
+func (h *registrationCounts) unregister(held *ps.Registration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.count[held]--; h.count[held] > 0 {
@@ -64,6 +65,8 @@ func (h *holds) unregister(held *ps.Registration) error {
 	return held.Close()
 }
 
+// goRegister implements stepvan_register.
+//
 //export goRegister
 func goRegister(id cUint64, t *C.stepvan_tensor, owner cUint64, number *cUint64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -85,17 +88,19 @@ func (n *node) register(k *call, c *cTensor, number *cUint64) error {
 	if err := k.tensor(&t, c, nil); err != nil {
 		return err
 	}
-	held, err := n.held.register(n.worker, t)
+	held, err := n.counts.register(n.worker, t)
 	if err != nil {
 		return err
 	}
 	if err := (&registration{node: n, held: held}).number(number); err != nil {
-		_ = n.held.unregister(held)
+		_ = n.counts.unregister(held)
 		return err
 	}
 	return nil
 }
 
+// goRegisterRecvBuffer implements stepvan_register_recv_buffer.
+//
 //export goRegisterRecvBuffer
 func goRegisterRecvBuffer(id cUint64, t *C.stepvan_tensor, owner cUint64, ranks *cUint32, keys *cUint64, count cUint64, limit cInt64, number *cUint64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -125,12 +130,12 @@ func goRegisterRecvBuffer(id cUint64, t *C.stepvan_tensor, owner cUint64, ranks 
 	// Both outlive this call, if its limit is short.
 	of, named := ranksOf(list[uint32](unsafe.Pointer(ranks), count)), append([]tensor.Key(nil), list[tensor.Key](unsafe.Pointer(keys), count)...)
 	o := k.loan
-	lent.use(o) // until it is known here whether the owner was taken
+	foreign.use(o) // until this call knows whether the owner was taken
 	go r.begin(k, *buffer, of, named)
 	err = r.wait(slots.ID(*number), duration(limit))
 	if err == nil || codeOf(err) == codeTimeout || r.recv != nil {
-		lent.end(o, true)
-	} else if lent.giveBack(o) {
+		foreign.end(o, true)
+	} else if foreign.endUnused(o) {
 		*number = 0
 	}
 	return result(e, err)
@@ -152,7 +157,7 @@ func noRegistration(number cUint64) error {
 	if registrations.Fate(slots.ID(number)) == slots.Swept {
 		return &coded{codeClosed, fmt.Errorf("registration %d ended with its node, which was closed", number)}
 	}
-	return missing(&registrations, "registration", "was ended, or did not come about", number)
+	return missing(&registrations, "registration", "was ended, or failed", number)
 }
 
 // number gives the registration a number.
@@ -167,16 +172,16 @@ func (r *registration) number(dst *cUint64) error {
 
 func (r *registration) begin(k *call, t tensor.Tensor, ranks []ps.Rank, keys []tensor.Key) {
 	defer close(r.begun)
-	defer k.end(true) // who has begun the registration decides, too, whether the owner was taken
+	defer k.end(true) // goRegisterRecvBuffer decides whether the owner was taken
 	r.failed = r.node.shielded("register a receive buffer", func() (err error) {
 		r.recv, err = r.node.live.Load().RegisterRecvBuffer(t, ranks, keys)
-		r.recv = cameAbout(r.recv, err)
+		r.recv = receiveBufferOf(r.recv, err)
 		return err
 	})
 }
 
-// cameAbout returns the registration also where a worker does not know of it yet; nil when there is none.
-func cameAbout(recv *ps.ReceiveBuffer, err error) *ps.ReceiveBuffer {
+// receiveBufferOf returns the receive buffer, also if a worker does not know of it yet; nil if it failed.
+func receiveBufferOf(recv *ps.ReceiveBuffer, err error) *ps.ReceiveBuffer {
 	var pending *ps.PendingError
 	if errors.As(err, &pending) {
 		return pending.Buffer
@@ -184,7 +189,7 @@ func cameAbout(recv *ps.ReceiveBuffer, err error) *ps.ReceiveBuffer {
 	return recv
 }
 
-// wait waits until the workers know, and ends the number of a registration that did not come about.
+// wait waits until the workers know. It ends the number of a registration that failed.
 func (r *registration) wait(id slots.ID, limit time.Duration) error {
 	until := time.Now().Add(limit)
 	if err := await(r.begun, limit); err != nil {
@@ -199,6 +204,8 @@ func (r *registration) wait(id slots.ID, limit time.Duration) error {
 	return r.recv.Wait(ctx)
 }
 
+// goRegistrationWait implements stepvan_registration_wait.
+//
 //export goRegistrationWait
 func goRegistrationWait(number cUint64, limit cInt64, e *cError) (code cCode) {
 	defer guard(e, &code)
@@ -212,6 +219,8 @@ func goRegistrationWait(number cUint64, limit cInt64, e *cError) (code cCode) {
 	return result(e, r.wait(slots.ID(number), duration(limit)))
 }
 
+// goUnregister implements stepvan_unregister.
+//
 //export goUnregister
 func goUnregister(number cUint64, limit cInt64, e *cError) (code cCode) {
 	defer guard(e, &code)
@@ -225,10 +234,10 @@ func goUnregister(number cUint64, limit cInt64, e *cError) (code cCode) {
 	if _, ok := registrations.Take(slots.ID(number)); !ok {
 		return fail(e, noRegistration(number))
 	}
-	return result(e, r.node.held.unregister(r.held))
+	return result(e, r.node.counts.unregister(r.held))
 }
 
-// unregister ends a receive buffer. What the limit cuts off goes on, and the next call waits for it.
+// unregister ends a receive buffer. After the limit the work continues, and the next call waits for it.
 func (r *registration) unregister(id slots.ID, limit time.Duration) error {
 	if err := await(r.begun, limit); err != nil {
 		return err
@@ -245,7 +254,7 @@ func (r *registration) unregister(id slots.ID, limit time.Duration) error {
 	}
 }
 
-// left is what remains of a limit.
+// left is the rest of a limit.
 func left(limit time.Duration, until time.Time) time.Duration {
 	if limit < 0 {
 		return limit
@@ -256,7 +265,7 @@ func left(limit time.Duration, until time.Time) time.Duration {
 // attempt waits for the Unregister that is under way, or begins one.
 func (r *registration) attempt(limit time.Duration) error {
 	if r.recv == nil {
-		return nil // it did not come about
+		return nil // it failed
 	}
 	r.mu.Lock()
 	e := r.ending

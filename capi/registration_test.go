@@ -27,7 +27,7 @@ func TestRegistrationsThatComeAbout(t *testing.T) {
 		"not yet, deeper": {nil, fmt.Errorf("node: %w", late), recv},
 		"refused":         {nil, stepvan.ErrBusy, nil},
 	} {
-		require.Same(t, x.want, cameAbout(x.recv, x.err), name)
+		require.Same(t, x.want, receiveBufferOf(x.recv, x.err), name)
 	}
 	require.Equal(t, codeTimeout, codeOf(late))
 }

@@ -12,22 +12,21 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// requests are those that C was given and that are not answered, by number. What is answered is used
-// again: 0 allocations in the steady state.
+// requests are the unanswered requests that C has, by number. Answered ones are reused: 0 allocations in the
+// steady state.
 type requests struct {
 	mu   sync.Mutex
 	all  []*pending
 	free []*pending
 }
 
-// pending is one of them. Guarded by requests.mu; while it is being answered its fields are the one's who
-// answers.
+// pending is one unanswered request. Guarded by requests.mu; the call that answers it owns its fields meanwhile.
 type pending struct {
 	ps.Request
 	slot, generation uint32 // generation 0 was never given out
 	open, answering  bool
-	known            []tensor.Tensor // whose memory C was given, to be recognised in answers
-	copies           []*window       // of what lay on the Go heap
+	known            []tensor.Tensor // tensors that C got, to be recognised in answers
+	copies           []*window       // of pushes on the Go heap
 }
 
 func (p *pending) number() uint64 { return uint64(p.generation)<<32 | uint64(p.slot) }
@@ -50,7 +49,7 @@ func (q *requests) add(r ps.Request) *pending {
 	return p
 }
 
-// forget takes numbers back that C has not seen.
+// forget ends numbers that C has not seen.
 func (q *requests) forget(all []cRequest) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -72,10 +71,10 @@ func (q *requests) find(number uint64) (*pending, error) {
 			return p, nil
 		}
 	}
-	return nil, &coded{codeStale, fmt.Errorf("handler %d is of no request, or of one that was answered", number)}
+	return nil, &coded{codeStale, fmt.Errorf("handler %d names no request, or an answered one", number)}
 }
 
-// visit calls f with an unanswered request, which stays so meanwhile.
+// visit calls f with a request, which stays unanswered meanwhile.
 func (q *requests) visit(number uint64, f func(*pending) error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -86,7 +85,7 @@ func (q *requests) visit(number uint64, f func(*pending) error) error {
 	return f(p)
 }
 
-// claim keeps requests for the caller to answer, all or none.
+// claim reserves requests for the caller to answer, all or none.
 func (q *requests) claim(numbers []uint64, dst []*pending) ([]*pending, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -104,7 +103,7 @@ func (q *requests) claim(numbers []uint64, dst []*pending) ([]*pending, error) {
 	return dst, nil
 }
 
-// settle ends what claim began.
+// settle ends a claim.
 func (q *requests) settle(all []*pending, answered bool) {
 	for _, p := range all {
 		if answered {
@@ -122,7 +121,7 @@ func (q *requests) settle(all []*pending, answered bool) {
 	}
 }
 
-// close lets go of what the request had. Only who answers may.
+// close releases what the request had. Only the call that answers it may call this.
 func (p *pending) close() {
 	for _, w := range p.copies {
 		w.Shut()
@@ -132,8 +131,8 @@ func (p *pending) close() {
 	p.copies, p.known, p.Request = p.copies[:0], p.known[:0], ps.Request{}
 }
 
-// surrender has a server that was stopped give back the memory of what was not answered.
-func (q *requests) surrender(s *ps.Server) {
+// releaseAll makes a stopped server release the memory of unanswered requests.
+func (q *requests) releaseAll(s *ps.Server) {
 	q.mu.Lock()
 	var left []*pending
 	for _, p := range q.all {
@@ -144,13 +143,13 @@ func (q *requests) surrender(s *ps.Server) {
 	}
 	q.mu.Unlock()
 	for _, p := range left {
-		_, _ = s.Respond(nil, p.ID) // refused; it has nothing to answer any more
+		_, _ = s.Respond(nil, p.ID) // refused, since the server was stopped
 	}
 	q.settle(left, true)
 }
 
-// show writes for C what it is given of a tensor of the request, and recognises it in an answer.
-func (p *pending) show(c *cTensor, t tensor.Tensor, flags uint16) error {
+// writeTensor writes a tensor of the request for C. The request then recognises the tensor in an answer.
+func (p *pending) writeTensor(c *cTensor, t tensor.Tensor, flags uint16) error {
 	if t.Region() == nil && t.Len() > 0 {
 		var err error
 		if t, err = p.copied(&t); err != nil {
@@ -162,20 +161,20 @@ func (p *pending) show(c *cTensor, t tensor.Tensor, flags uint16) error {
 	return nil
 }
 
-// showAgain is show of a tensor that C may have been given before.
-func (p *pending) showAgain(c *cTensor, t tensor.Tensor, flags uint16) error {
+// writeKnown is writeTensor for a tensor that C may already have.
+func (p *pending) writeKnown(c *cTensor, t tensor.Tensor, flags uint16) error {
 	for i := range p.known {
 		if k := &p.known[i]; k.Region() == t.Region() && k.Offset() == t.Offset() && k.Len() == t.Len() {
 			describe(c, &t, flags)
 			return nil
 		}
 	}
-	return p.show(c, t, flags)
+	return p.writeTensor(c, t, flags)
 }
 
-// copied is a tensor of the Go heap in memory that C may see.
+// copied copies a tensor on the Go heap to memory that C may see.
 func (p *pending) copied(t *tensor.Tensor) (tensor.Tensor, error) {
-	w, r := lent.copied(t.Bytes())
+	w, r := foreign.copied(t.Bytes())
 	if w == nil {
 		return tensor.Tensor{}, &coded{codeWouldBlock, fmt.Errorf("no memory for %d bytes of a push: answer requests and try again", t.Len())}
 	}

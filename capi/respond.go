@@ -12,6 +12,8 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
+// goRespond implements stepvan_respond.
+//
 //export goRespond
 func goRespond(id, handler cUint64, tensors *C.stepvan_tensor, count, owner cUint64, response *cUint64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -19,42 +21,44 @@ func goRespond(id, handler cUint64, tensors *C.stepvan_tensor, count, owner cUin
 	if err := a.one(id, handler, tensors, count, owner); err != nil {
 		return fail(e, err)
 	}
-	a.tell(response, nil)
+	a.writeResult(response, nil)
 	return codeOK
 }
 
+// goRespondCopy implements stepvan_respond_copy.
+//
 //export goRespondCopy
 func goRespondCopy(id, handler cUint64, tensors *C.stepvan_tensor, count, owner cUint64, response *cUint64, borrowed *cInt32, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
 	a := answer{copies: true}
-	err := copyable(response, borrowed)
+	err := checkCopyResults(response, borrowed)
 	if err == nil {
 		err = a.one(id, handler, tensors, count, owner)
 	}
 	if err != nil {
 		return fail(e, err)
 	}
-	a.tell(response, borrowed)
+	a.writeResult(response, borrowed)
 	return codeOK
 }
 
-// copyable refuses a call that could not tell what is borrowed, and until when.
-func copyable(response *cUint64, borrowed *cInt32) error {
+// checkCopyResults refuses a call that has nowhere to write its results.
+func checkCopyResults(response *cUint64, borrowed *cInt32) error {
 	if response == nil || borrowed == nil {
 		return isNull("response and borrowed")
 	}
 	return nil
 }
 
-// answer is how a respond goes.
+// answer has the options and results of a respond.
 type answer struct {
-	copies   bool // the tensors are to be the caller's again when it returns
+	copies   bool // the tensors must be the caller's again when it returns
 	response ps.Response
-	borrowed bool // they are not, since memory was short
+	borrowed bool // they are not, for lack of memory
 }
 
-// tell tells C what came of a respond.
-func (a *answer) tell(response *cUint64, borrowed *cInt32) {
+// writeResult writes the result of a respond for C.
+func (a *answer) writeResult(response *cUint64, borrowed *cInt32) {
 	if response != nil {
 		*response = cUint64(a.response.ID())
 	}
@@ -98,12 +102,14 @@ func (n *node) respond(k *call, a *answer, handler uint64, tensors []cTensor) (e
 	return err
 }
 
-// settle frees what was answered, or can be no more.
+// settle frees requests that were answered, or cannot be any more.
 func (n *node) settle(k *call, err error) {
 	over := err == nil || (errors.Is(err, stepvan.ErrClosed) || errors.Is(err, stepvan.ErrStale)) && k.pending[0].ended()
 	n.requests.settle(k.pending, over)
 }
 
+// goRespondVec implements stepvan_respond_vec.
+//
 //export goRespondVec
 func goRespondVec(id cUint64, t *C.stepvan_tensor, rows *cInt64, handlers *cUint64, count, owner cUint64, response *cUint64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -111,22 +117,24 @@ func goRespondVec(id cUint64, t *C.stepvan_tensor, rows *cInt64, handlers *cUint
 	if err := a.several(id, t, rows, handlers, count, owner); err != nil {
 		return fail(e, err)
 	}
-	a.tell(response, nil)
+	a.writeResult(response, nil)
 	return codeOK
 }
 
+// goRespondVecCopy implements stepvan_respond_vec_copy.
+//
 //export goRespondVecCopy
 func goRespondVecCopy(id cUint64, t *C.stepvan_tensor, rows *cInt64, handlers *cUint64, count, owner cUint64, response *cUint64, borrowed *cInt32, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
 	a := answer{copies: true}
-	err := copyable(response, borrowed)
+	err := checkCopyResults(response, borrowed)
 	if err == nil {
 		err = a.several(id, t, rows, handlers, count, owner)
 	}
 	if err != nil {
 		return fail(e, err)
 	}
-	a.tell(response, borrowed)
+	a.writeResult(response, borrowed)
 	return codeOK
 }
 
@@ -175,7 +183,7 @@ func (n *node) respondVec(k *call, a *answer, c *cTensor, rows []int64, handlers
 	return err
 }
 
-// rowsOf is a tensor without elements of so many rows.
+// rowsOf is a tensor of so many rows without elements.
 func rowsOf(count int64) (t tensor.Tensor, err error) {
 	if count < 0 {
 		return t, invalid("%d rows", count)
@@ -183,6 +191,8 @@ func rowsOf(count int64) (t tensor.Tensor, err error) {
 	return tensor.FromBytes(tensor.Uint8, tensor.ShapeOf(count, 0), nil)
 }
 
+// goResponseWait implements stepvan_response_wait.
+//
 //export goResponseWait
 func goResponseWait(id, response cUint64, limit cInt64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
@@ -193,6 +203,8 @@ func goResponseWait(id, response cUint64, limit cInt64, e *cError) (code cCode) 
 	return result(e, err)
 }
 
+// goResponseDone implements stepvan_response_done.
+//
 //export goResponseDone
 func goResponseDone(id, response cUint64, done *cInt32, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)

@@ -1,4 +1,4 @@
-"""What setup.py needs to know of Go: builds libstepvan.so, tells its version, and which glibc files need."""
+"""For setup.py: builds libstepvan.so, and finds its version and the glibc that files need."""
 
 import os
 import re
@@ -11,17 +11,17 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ARCHIVED = HERE / "repository"
-"""Where a source archive has what it needs of the repository."""
+"""The part of the repository that a source archive contains."""
 NOTE = "VERSION"
-"""Where in it the version stands, as Go spells it: nothing else there tells it."""
+"""The file there with the version as Go spells it: nothing else there names it."""
 REPOSITORY = ARCHIVED if ARCHIVED.is_dir() else HERE.parent
 
 
 def build(into: Path) -> Path:
-    """Builds libstepvan.so, which takes a moment when nothing has changed."""
+    """Builds libstepvan.so; fast when nothing has changed."""
     if not (REPOSITORY / "capi" / "stepvan.h").is_file():
         raise SystemExit(
-            f"stepvan is built from its repository, and {REPOSITORY} is none: use a wheel, or `pip install ./python` in a clone"
+            f"stepvan is built from its repository, and {REPOSITORY} is not one: use a wheel, or `pip install ./python` in a clone"
         )
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise SystemExit("stepvan cannot be built for free-threaded CPython, which has no stable ABI for it: use an ordinary build")
@@ -33,7 +33,7 @@ def build(into: Path) -> Path:
     command = [os.environ.get("GO", "go"), "build", "-trimpath", "-buildmode=c-shared"]
     linker = ""
     if REPOSITORY == ARCHIVED:
-        command.append("-buildvcs=false")  # a repository around it is another one
+        command.append("-buildvcs=false")  # a repository around it is a different one
         linker = f"-X github.com/stepvan/stepvan/internal/version.given={go_version(library)} "
     linker += f"-s -w -extldflags '-Wl,--version-script={REPOSITORY / 'capi' / 'exports.map'} -Wl,-soname,libstepvan.so'"
     subprocess.run([*command, "-ldflags", linker, "-o", str(library), "./capi"], cwd=REPOSITORY, env=environment, check=True)
@@ -53,7 +53,7 @@ def sources() -> list[Path]:
 
 
 def archive(into: Path, library: Path) -> None:
-    """Puts into a source archive what it needs of the repository, and the version of the library that was built from it."""
+    """Copies the needed part of the repository into a source archive, with the version of the library."""
     for file in sources():
         target = into / ARCHIVED.name / file
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -67,14 +67,14 @@ def compiler() -> str:
 
 
 def version_of(library: Path) -> str:
-    """The version that Go has written into a library, as Python spells it; of a source archive its own."""
+    """The version that Go has written into a library, as Python spells it. A source archive has its own."""
     if REPOSITORY == ARCHIVED:
         return message_from_string((HERE / "PKG-INFO").read_text())["Version"]
     return python_version(go_version(library))
 
 
 def go_version(library: Path) -> str:
-    """The version that Go has written into a library; of a source archive the one of that which it was made beside."""
+    """The version that Go has written into a library. A source archive has a file with it."""
     if REPOSITORY == ARCHIVED:
         return (ARCHIVED / NOTE).read_text().strip()
     text = subprocess.run(
@@ -85,7 +85,10 @@ def go_version(library: Path) -> str:
 
 
 def python_version(version: str) -> str:
-    """v1.2.3 is 1.2.3; a commit after it, v1.2.4-0.20260102030405-abcdef012345+dirty, is 1.2.4.dev20260102030405+abcdef012345.dirty."""
+    """v1.2.3 becomes 1.2.3.
+
+    A commit after it, v1.2.4-0.20260102030405-abcdef012345+dirty, becomes 1.2.4.dev20260102030405+abcdef012345.dirty.
+    """
     base, _, build_part = version.removeprefix("v").partition("+")
     release, _, pre = base.partition("-")
     if not re.fullmatch(r"\d+\.\d+\.\d+", release):

@@ -1,4 +1,4 @@
-"""Builds libstepvan.so from the repository around this folder (in a source archive: inside), and the extension over it."""
+"""Builds libstepvan.so from the repository around this folder, or inside it in a source archive, and the extension."""
 
 import shutil
 import sys
@@ -10,7 +10,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))  # build backends do not
+sys.path.insert(0, str(HERE))  # build backends do not add it
 
 from build_library import REPOSITORY, archive, build, glibc_need, version_of  # noqa: E402
 
@@ -28,7 +28,7 @@ class BuildExtension(build_ext):
 
 
 class Wheel(bdist_wheel):
-    """Says which C library the wheel needs: manylinux with the version that its files ask for."""
+    """Names the C library that the wheel needs: manylinux with the version that its files ask for."""
 
     def get_tag(self) -> tuple[str, str, str]:
         python, abi, platform = super().get_tag()
@@ -39,7 +39,7 @@ class Wheel(bdist_wheel):
 
 
 class Archive(sdist):
-    """A source archive that has the sources of the library, too."""
+    """A source archive with the sources of the library."""
 
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
         super().make_release_tree(base_dir, files)

@@ -590,7 +590,7 @@ static void peers(void)
 	REFUSED(STEPVAN_TIMEOUT, stepvan_barrier(worker, STEPVAN_WORKER | STEPVAN_SERVER, 1, 1000000, &error));
 }
 
-/* A forked child is refused by every function, and can end; the parent goes on. */
+/* A forked child is refused by every function, and can end; the parent continues. */
 static void forks(void)
 {
 	fflush(NULL);
@@ -699,7 +699,7 @@ static void begin(waiter *w, int what, uint64_t handle)
 	IS(0, pthread_create(&w->thread, NULL, await, w));
 }
 
-/* Nodes that are closed without a stop leave at once: whoever waits is told, and every owner comes back. */
+/* Nodes that are closed without a stop leave at once: waits end, and every owner comes back. */
 static void leaves(void)
 {
 	static double space[2], buffer[2];
@@ -800,7 +800,7 @@ static void breaks(int waits)
 	OK(stepvan_close(scheduler, &error));
 }
 
-/* Where the mistake has left a lock locked the process ends, with its last words: this program, once more, with this variable. */
+/* With a lock left locked the process ends, with a report: this program runs once more, with this variable. */
 #define LOCKED "CONTRACT_LOCKED"
 
 static void last_words(const char *self)

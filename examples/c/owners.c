@@ -47,7 +47,7 @@ static void give_up(piece *p)
 
 static uint64_t owner_of(const piece *p) { return (uint64_t)(uintptr_t)p; }
 
-/* A tensor in a piece: memory is 0, so whoever uses it tells when that is over, by the owner. */
+/* A tensor in a piece. Its memory is 0, so the library returns the owner when it uses the piece no more. */
 static stepvan_tensor floats(float *data)
 {
 	stepvan_tensor t;

@@ -170,6 +170,9 @@ func scriptPassages(f *file, blocks *regexp.Regexp) (all []passage) {
 		return all
 	}
 	for _, at := range blocks.FindAllStringSubmatchIndex(f.text, -1) {
+		if before := f.text[strings.LastIndexByte(f.text[:at[0]], '\n')+1 : at[0]]; strings.TrimSpace(before) != "" {
+			continue // a text of the program, such as a program that a test runs
+		}
 		line := 1 + strings.Count(f.text[:at[0]], "\n")
 		all = append(all, paragraphs(f.path, line, strings.Split(f.text[at[2]:at[3]], "\n"))...)
 	}

@@ -52,6 +52,7 @@ func TestEachRuleOfProseFinds(t *testing.T) {
 		"in a span of code":       {"a.md", "The word `goes on` is refused.\n", nil},
 		"in C":                    {"a.h", "int x; /* it lets go */\n", []string{"word"}},
 		"in Python":               {"a.py", "def f():\n    \"\"\"It goes on.\"\"\"\n", []string{"word"}},
+		"in a text of Python":     {"a.py", "program = \"\"\"\nIt goes on.\n\"\"\"\n", nil},
 		"in a script":             {"a.sh", "# but for this\n", []string{"word"}},
 		"is no":                   {"a.md", "This is no program.\n", []string{"word"}},
 		"there is no":             {"a.md", "There is no program.\n", nil},

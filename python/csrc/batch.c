@@ -1,39 +1,39 @@
 /* Batches of requests. */
 #include "core.h"
 
-/* Up to this a push is copied; above it is shown where it is in pooled memory, which costs two calls. */
+/* A push of up to so many bytes is copied. A larger one stays in pooled memory, which costs two calls. */
 #define SMALL 8192
 
 /*
- * From so many bytes on of pooled memory that tensors show, pushes are copied: a program may look at what it got for as long
- * as it wants, and the pool, whose limit is STEPVAN_POOL_BYTES, must have room for the next ones.
+ * Tensors hold at most so many bytes of pooled memory; after that pushes are copied. A program may hold its
+ * tensors for as long as it wants, and the pool (STEPVAN_POOL_BYTES) must have room for the next pushes.
  */
-#define MOST_KEPT (64 * 1024 * 1024)
+#define MOST_HELD (64 * 1024 * 1024)
 
-/* How much room the arrays of a batch have: what batches have needed so far. */
+/* The capacities of a batch's arrays: what batches have needed so far. */
 static uint64_t requests_room = 16, pushes_room = 64, pulls_room = 64;
 
-typedef struct taking {
+typedef struct get_call {
 	stepvan_batch batch;
 	uint64_t node;
 	int32_t policy;
-	struct taking *next; /* of kept */
-} taking;
+	struct get_call *next; /* of kept */
+} get_call;
 
 /*
- * Batches that have arrived, but could not be shown (a type of tensors whose package is missing, no memory, Ctrl-C), the
- * oldest first: the next get_batch of their node gives them, whatever its policy. Their requests are unanswered, so what
- * they point to stays, until the node is closed.
+ * Batches that have arrived, but could not be converted to objects: the package of a type is missing, no memory,
+ * Ctrl-C. Oldest first. The next get_batch of their node returns them, whatever its policy. Their requests are
+ * unanswered, so the memory that they point to stays until the node is closed.
  */
-static taking *kept;
+static get_call *deferred;
 
-/* One that is over, for the next get_batch: so that keeping a batch needs no memory. */
-static taking *idle;
+/* A finished one, for the next get_batch: so deferring a batch needs no memory. */
+static get_call *spare_call;
 
-/* The arrays of a batch that is over, for the next one; nothing when its requests are NULL. */
-static stepvan_batch spare;
+/* The arrays of a finished batch, for the next one; requests is NULL before the first. */
+static stepvan_batch spare_arrays;
 
-static void release(stepvan_batch *b)
+static void free_arrays(stepvan_batch *b)
 {
 	PyMem_Free(b->requests);
 	PyMem_Free(b->push);
@@ -43,24 +43,24 @@ static void release(stepvan_batch *b)
 	memset(b, 0, sizeof(*b));
 }
 
-/* Gives the arrays back, for the next batch where they have the room. */
-static void drop(stepvan_batch *b)
+/* Keeps the arrays for the next batch if they are large enough, else frees them. */
+static void recycle(stepvan_batch *b)
 {
-	if (spare.requests != NULL || b->request_capacity < requests_room || b->push_capacity < pushes_room || b->pull_capacity < pulls_room) {
-		release(b);
+	if (spare_arrays.requests != NULL || b->request_capacity < requests_room || b->push_capacity < pushes_room || b->pull_capacity < pulls_room) {
+		free_arrays(b);
 		return;
 	}
-	spare = *b;
+	spare_arrays = *b;
 	memset(b, 0, sizeof(*b));
 }
 
 static int make_room(stepvan_batch *b)
 {
-	*b = spare;
-	memset(&spare, 0, sizeof(spare));
+	*b = spare_arrays;
+	memset(&spare_arrays, 0, sizeof(spare_arrays));
 	if (b->requests != NULL && b->request_capacity >= requests_room && b->push_capacity >= pushes_room && b->pull_capacity >= pulls_room)
 		return 0;
-	release(b);
+	free_arrays(b);
 	b->request_capacity = requests_room;
 	b->push_capacity = pushes_room;
 	b->pull_capacity = pulls_room;
@@ -71,7 +71,7 @@ static int make_room(stepvan_batch *b)
 	b->pull_keys = PyMem_Malloc(b->pull_capacity * sizeof(uint64_t));
 	if (b->requests != NULL && b->push != NULL && b->push_keys != NULL && b->pull != NULL && b->pull_keys != NULL)
 		return 0;
-	release(b);
+	free_arrays(b);
 	PyErr_NoMemory();
 	return -1;
 }
@@ -84,7 +84,7 @@ static void grow(uint64_t *room, uint64_t need)
 
 static int32_t take(void *call, int64_t slice, stepvan_error *error)
 {
-	taking *t = call;
+	get_call *t = call;
 	return stepvan_get_batch(t->node, t->policy, STEPVAN_VIEWS, slice, &t->batch, error);
 }
 
@@ -93,20 +93,20 @@ static int is_too_small(const stepvan_batch *b)
 	return b->requests_count > b->request_capacity || b->push_count > b->push_capacity || b->pull_count > b->pull_capacity;
 }
 
-/* That something is too small comes out of wait_for as success, so that the arrays can grow. */
+/* Reports STEPVAN_TOO_SMALL to wait_for as success, so that the arrays can grow. */
 static int32_t take_or_measure(void *call, int64_t slice, stepvan_error *error)
 {
 	int32_t code = take(call, slice, error);
 	return code == STEPVAN_TOO_SMALL ? STEPVAN_OK : code;
 }
 
-static int take_batch(taking *t, int64_t limit)
+static int take_batch(get_call *t, int64_t limit)
 {
 	for (;;) {
 		if (make_room(&t->batch) < 0)
 			return -1;
 		if (wait_for(take_or_measure, t, limit) < 0) {
-			drop(&t->batch);
+			recycle(&t->batch);
 			return -1;
 		}
 		if (!is_too_small(&t->batch))
@@ -114,27 +114,27 @@ static int take_batch(taking *t, int64_t limit)
 		grow(&requests_room, t->batch.requests_count);
 		grow(&pushes_room, t->batch.push_count);
 		grow(&pulls_room, t->batch.pull_count);
-		drop(&t->batch);
+		recycle(&t->batch);
 	}
 }
 
-/* One for a call of get_batch; NULL with an exception. */
-static taking *begin(void)
+/* Memory for a call of get_batch; NULL with an exception. */
+static get_call *call_new(void)
 {
-	taking *t = idle != NULL ? idle : PyMem_Malloc(sizeof(taking));
-	idle = NULL;
+	get_call *t = spare_call != NULL ? spare_call : PyMem_Malloc(sizeof(get_call));
+	spare_call = NULL;
 	if (t == NULL)
 		PyErr_NoMemory();
 	return t;
 }
 
-static void finish(taking *t)
+static void call_done(get_call *t)
 {
-	drop(&t->batch);
-	if (idle != NULL)
+	recycle(&t->batch);
+	if (spare_call != NULL)
 		PyMem_Free(t);
 	else
-		idle = t;
+		spare_call = t;
 }
 
 static int is_closed(uint64_t node)
@@ -143,11 +143,11 @@ static int is_closed(uint64_t node)
 	return stepvan_info(node, &info, NULL) != STEPVAN_OK;
 }
 
-/* The oldest batch that is kept of a node, or NULL. Those of closed nodes go. */
-static taking *take_kept(uint64_t node)
+/* The oldest deferred batch of a node, or NULL. Frees the batches of closed nodes. */
+static get_call *take_deferred(uint64_t node)
 {
-	for (taking **at = &kept; *at != NULL;) {
-		taking *t = *at;
+	for (get_call **at = &deferred; *at != NULL;) {
+		get_call *t = *at;
 		int over = is_closed(t->node);
 		if (!over && t->node != node) {
 			at = &t->next;
@@ -156,44 +156,44 @@ static taking *take_kept(uint64_t node)
 		*at = t->next;
 		if (!over)
 			return t;
-		finish(t);
+		call_done(t);
 	}
 	return NULL;
 }
 
-static void keep(taking *t)
+static void defer(get_call *t)
 {
-	taking **at = &kept;
+	get_call **at = &deferred;
 	while (*at != NULL)
 		at = &(*at)->next;
 	t->next = NULL;
 	*at = t;
 }
 
-/* A batch of the node, kept or taken; NULL with an exception. */
-static taking *next_batch(uint64_t node, int32_t policy, int64_t limit)
+/* A batch of the node, a deferred or a new one; NULL with an exception. */
+static get_call *next_batch(uint64_t node, int32_t policy, int64_t limit)
 {
-	taking *t = take_kept(node);
-	if (t != NULL || (t = begin()) == NULL)
+	get_call *t = take_deferred(node);
+	if (t != NULL || (t = call_new()) == NULL)
 		return t;
 	t->node = node;
 	t->policy = policy;
 	if (take_batch(t, limit) == 0)
 		return t;
-	finish(t);
+	call_done(t);
 	return NULL;
 }
 
-/* What is to be shown of a batch. */
-typedef struct showing {
+/* A batch on its way to objects of Python. */
+typedef struct conversion {
 	uint64_t node;
 	framework *as;
 	const stepvan_batch *batch;
 	int plain;       /* tuples, not objects */
-	uint64_t closes; /* that had ended before the batch was asked for: while no other has begun its memory is there */
-} showing;
+	uint64_t closes; /* node closes that had ended before get_batch: while no other begins, the memory of the batch stays */
+} conversion;
 
-/* The bytes of all pushes: the pooled memory of a request is one piece, so that a tensor keeps no more. */
+/* The bytes of all pushes: the pooled memory of a request is one piece, so a tensor holds no more than that. */
 static uint64_t bytes_of(const stepvan_batch *b, const stepvan_request *r)
 {
 	uint64_t bytes = 0;
@@ -203,21 +203,22 @@ static uint64_t bytes_of(const stepvan_batch *b, const stepvan_request *r)
 }
 
 /*
- * Keeps the memory of a push while it is looked at: making a tensor runs code of others, and a thread without the interpreter
- * lock may be closing the node. 0; 1 when it cannot be kept, as there are too many such; -1 with an exception: it is gone.
+ * Holds the memory of a push while a tensor is made of it: that runs foreign code, and a thread without the
+ * interpreter lock may be closing the node. Returns 0; 1 when too much is held already; -1 with an exception when
+ * the memory is gone.
  */
-static int keep_push(const showing *s, const stepvan_request *r, const stepvan_tensor *tensor, uint64_t *number)
+static int hold_push(const conversion *s, const stepvan_request *r, const stepvan_tensor *tensor, uint64_t *number)
 {
 	stepvan_error error;
 	int32_t code = stepvan_keep(s->node, r->handler, tensor->data, number, &error);
-	if (code == STEPVAN_BUSY) /* the program does not know of the request: who answers it is who closes the node */
+	if (code == STEPVAN_BUSY) /* the program does not know the request, so only a close of the node answers it */
 		code = STEPVAN_CLOSED;
 	if (code == STEPVAN_CLOSED || code == STEPVAN_STALE)
 		return check_on(s->node, "get_batch", code, &error);
 	return code != STEPVAN_OK;
 }
 
-/* A copy of a few bytes, which are read before code of others runs. */
+/* A copy of a few bytes, which are read before foreign code runs. */
 static PyObject *small_copy(framework *as, const stepvan_tensor *tensor)
 {
 	char bytes[SMALL];
@@ -227,13 +228,13 @@ static PyObject *small_copy(framework *as, const stepvan_tensor *tensor)
 	return copy_of(as, &small);
 }
 
-/* A copy of a push in memory that is not the program's. No close can begin while the interpreter lock is held. */
-static PyObject *push_copy(const showing *s, const stepvan_request *r, const stepvan_tensor *tensor)
+/* A copy of a push in memory of the library. No close can begin while the interpreter lock is held. */
+static PyObject *push_copy(const conversion *s, const stepvan_request *r, const stepvan_tensor *tensor)
 {
 	if (tensor->bytes > 0 && tensor->bytes <= SMALL && closes_begun == s->closes)
 		return small_copy(s->as, tensor);
 	uint64_t number = 0;
-	if (tensor->bytes > 0 && keep_push(s, r, tensor, &number) < 0)
+	if (tensor->bytes > 0 && hold_push(s, r, tensor, &number) < 0)
 		return NULL;
 	PyObject *copy = copy_of(s->as, tensor);
 	if (number != 0)
@@ -241,11 +242,11 @@ static PyObject *push_copy(const showing *s, const stepvan_request *r, const ste
 	return copy;
 }
 
-/* A push in pooled memory, which is kept while the tensor is seen; a copy when that cannot be. */
-static PyObject *kept_view(const showing *s, const stepvan_request *r, const stepvan_tensor *tensor)
+/* A push in pooled memory, which the tensor holds; a copy when too much is held already. */
+static PyObject *pooled_view(const conversion *s, const stepvan_request *r, const stepvan_tensor *tensor)
 {
 	uint64_t number;
-	int failed = memory_kept >= MOST_KEPT ? 1 : keep_push(s, r, tensor, &number);
+	int failed = pooled_bytes_held >= MOST_HELD ? 1 : hold_push(s, r, tensor, &number);
 	if (failed != 0)
 		return failed < 0 ? NULL : push_copy(s, r, tensor);
 	PyObject *m = memory_of_pool(tensor->data, tensor->bytes, number, bytes_of(s->batch, r));
@@ -261,11 +262,11 @@ static PyObject *none(void)
 }
 
 /*
- * A push as a tensor: the registered chunk where it is; pooled memory where it is, when it is large; else a copy. What
- * the worker has left in its own memory, which the program must not write to, is copied, too: for
- * an object when it is asked for, until when it is None.
+ * A push as a tensor: in place in a registered chunk, in place in pooled memory when it is large, else a copy. A
+ * push that the worker left in its own memory is copied, since the program must not write to it. A Request copies
+ * it when the program reads it, and has None until then.
  */
-static PyObject *push_view(const showing *s, const stepvan_request *r, const stepvan_tensor *tensor)
+static PyObject *push_view(const conversion *s, const stepvan_request *r, const stepvan_tensor *tensor)
 {
 	if ((tensor->flags & STEPVAN_READ_ONLY) != 0)
 		return s->plain ? push_copy(s, r, tensor) : none();
@@ -274,10 +275,10 @@ static PyObject *push_view(const showing *s, const stepvan_request *r, const ste
 		return view;
 	if (tensor->bytes <= SMALL)
 		return push_copy(s, r, tensor);
-	return kept_view(s, r, tensor);
+	return pooled_view(s, r, tensor);
 }
 
-static PyObject *tensors_list(const showing *s, const stepvan_request *r)
+static PyObject *tensors_list(const conversion *s, const stepvan_request *r)
 {
 	PyObject *list = PyList_New(r->pushes);
 	for (uint32_t i = 0; list != NULL && i < r->pushes; i++) {
@@ -299,7 +300,7 @@ static PyObject *keys_list(const stepvan_batch *b, const stepvan_request *r)
 	return list;
 }
 
-/* (handler, tensors, keys), as the original gives it. Takes references to the lists. */
+/* (handler, tensors, keys), as in StepMesh. Takes references to the lists. */
 static PyObject *tuple_of(const stepvan_request *r, PyObject *tensors, PyObject *keys)
 {
 	PyObject *tuple = PyTuple_New(3), *handler = PyLong_FromUnsignedLongLong(r->handler);
@@ -316,7 +317,7 @@ static PyObject *tuple_of(const stepvan_request *r, PyObject *tensors, PyObject 
 	return tuple;
 }
 
-static PyObject *item_of(const showing *s, const stepvan_request *r)
+static PyObject *item_of(const conversion *s, const stepvan_request *r)
 {
 	PyObject *tensors = tensors_list(s, r), *keys = tensors != NULL ? keys_list(s->batch, r) : NULL, *item = NULL;
 	if (keys != NULL)
@@ -326,10 +327,10 @@ static PyObject *item_of(const showing *s, const stepvan_request *r)
 	return item;
 }
 
-static PyObject *list_of(const taking *t, framework *as, int plain, uint64_t closes)
+static PyObject *list_of(const get_call *t, framework *as, int plain, uint64_t closes)
 {
 	const stepvan_batch *b = &t->batch;
-	showing s = {t->node, as, b, plain, closes};
+	conversion s = {t->node, as, b, plain, closes};
 	PyObject *list = PyList_New((Py_ssize_t)b->requests_count);
 	for (uint64_t i = 0; list != NULL && i < b->requests_count; i++) {
 		PyObject *item = item_of(&s, &b->requests[i]);
@@ -353,8 +354,8 @@ static PyObject *without_pulls(const stepvan_batch *b)
 	return list;
 }
 
-/* What get_batch gives fserver_lib. */
-static PyObject *plain_list(const taking *t, framework *as, uint64_t closes)
+/* The result of get_batch for fserver_lib. */
+static PyObject *plain_list(const get_call *t, framework *as, uint64_t closes)
 {
 	PyObject *list = list_of(t, as, 1, closes), *handlers = list != NULL ? without_pulls(&t->batch) : NULL;
 	PyObject *both = handlers != NULL ? Py_BuildValue("(OO)", list, handlers) : NULL;
@@ -375,17 +376,17 @@ PyObject *get_batch(PyObject *self, arguments args, Py_ssize_t count)
 		return NULL;
 	int plain = count > 3 && args[3] == Py_True;
 	collect_released();
-	framework *as = preferred(); /* before something is taken that could not be shown */
+	framework *as = preferred(); /* before a batch is taken that could not be converted */
 	if (as == NULL || chunks_prepare() < 0)
 		return NULL;
 	uint64_t closes = closes_ended;
-	taking *t = next_batch(node, policy < INT32_MIN || policy > INT32_MAX ? INT32_MIN : (int32_t)policy, limit);
+	get_call *t = next_batch(node, policy < INT32_MIN || policy > INT32_MAX ? INT32_MIN : (int32_t)policy, limit);
 	if (t == NULL)
 		return NULL;
 	PyObject *list = plain ? plain_list(t, as, closes) : list_of(t, as, 0, closes);
 	if (list != NULL)
-		finish(t);
+		call_done(t);
 	else
-		keep(t);
+		defer(t);
 	return list;
 }

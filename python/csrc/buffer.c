@@ -1,4 +1,4 @@
-/* Whatever has the buffer protocol: bytearray, memoryview, array.array. */
+/* Objects with the buffer protocol: bytearray, memoryview, array.array. */
 #include "core.h"
 
 static int describe(const Py_buffer *view, const operand *as, stepvan_tensor *tensor)
@@ -7,7 +7,7 @@ static int describe(const Py_buffer *view, const operand *as, stepvan_tensor *te
 	if (code == 0)
 		return refuse(as, "elements of format '%s' cannot be moved", view->format != NULL ? view->format : "");
 	if (view->ndim > STEPVAN_MAX_RANK)
-		return refuse(as, "it has %d dimensions; %d are the most", view->ndim, STEPVAN_MAX_RANK);
+		return refuse(as, "it has %d dimensions (want at most %d)", view->ndim, STEPVAN_MAX_RANK);
 	tensor->dtype = (uint8_t)code;
 	tensor->rank = (uint8_t)view->ndim;
 	for (int i = 0; i < view->ndim; i++)
@@ -16,17 +16,17 @@ static int describe(const Py_buffer *view, const operand *as, stepvan_tensor *te
 	return set_bytes(tensor, as);
 }
 
-/* A memoryview keeps the memory: it is an export, while which a bytearray cannot be resized. */
-int tensor_of_buffer(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep)
+/* A memoryview holds the memory: while it exists, a bytearray cannot be resized. */
+int tensor_of_buffer(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder)
 {
 	int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT;
 	Py_buffer view;
 	if (PyObject_GetBuffer(object, &view, flags) < 0)
-		return refuse(as, PyErr_ExceptionMatches(PyExc_BufferError) ? "it is not contiguous" : "its memory cannot be had");
+		return refuse(as, PyErr_ExceptionMatches(PyExc_BufferError) ? "it is not contiguous" : "its memory cannot be reached");
 	int failed = as->write && view.readonly ? refuse(as, "it is read-only, and would be written to") : describe(&view, as, tensor);
 	PyBuffer_Release(&view);
 	if (failed < 0)
 		return -1;
-	*keep = PyMemoryView_FromObject(object);
-	return *keep == NULL ? -1 : 0;
+	*holder = PyMemoryView_FromObject(object);
+	return *holder == NULL ? -1 : 0;
 }

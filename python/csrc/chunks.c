@@ -1,18 +1,18 @@
 /*
- * Chunks: a receive buffer that is registered. Pushes that arrive in it are shown where they are. What they
- * show holds the buffer's tensor, so they stay valid whatever becomes of the registration.
+ * Chunks: a registered receive buffer. Pushes that arrive in it become tensors in place. These hold the buffer's
+ * tensor, so they stay valid whatever happens to the registration.
  */
 #include "core.h"
 
 /*
- * What was shown last of a chunk. Each time it is a tensor of its own: of torch they would else share a storage, and what
- * the program does to that (share_memory_, a queue of torch) would be seen by the next request. One is made ahead, when
- * get_batch is called, so that a request need not wait for it.
+ * The last push of a chunk. Each push gets a tensor of its own: tensors of torch would else share a storage. Then the
+ * next request would see what the program does to it (share_memory_, a queue of torch). Each get_batch makes a tensor
+ * ahead, so that a request need not wait for it.
  */
 typedef struct chunk {
 	framework *as;
 	PyObject *memory, *spare;
-	stepvan_tensor shown;
+	stepvan_tensor last;
 } chunk;
 
 typedef struct chunks {
@@ -20,8 +20,8 @@ typedef struct chunks {
 	void *data;
 	uint64_t bytes, each;
 	Py_ssize_t count;
-	int shared; /* memory of stepvan_alloc, which the library holds without being given an owner */
-	PyObject *keep;
+	int shared; /* memory of stepvan_alloc, which the library holds without an owner */
+	PyObject *holder;
 	chunk *at;
 } chunks;
 
@@ -32,40 +32,40 @@ static ranges registered;
 static struct {
 	chunks *of;
 	chunk *at;
-} wanting[64];
-static Py_ssize_t wanting_count;
+} spare_requests[64];
+static Py_ssize_t spare_request_count;
 
-static void want(chunks *of, chunk *at)
+static void request_spare(chunks *of, chunk *at)
 {
-	if (wanting_count == COUNT(wanting))
+	if (spare_request_count == COUNT(spare_requests))
 		return;
-	wanting[wanting_count].of = of;
-	wanting[wanting_count++].at = at;
+	spare_requests[spare_request_count].of = of;
+	spare_requests[spare_request_count++].at = at;
 }
 
-static void want_no_more(const chunks *of)
+static void cancel_spares(const chunks *of)
 {
 	Py_ssize_t n = 0;
-	for (Py_ssize_t i = 0; i < wanting_count; i++) {
-		if (wanting[i].of != of)
-			wanting[n++] = wanting[i];
+	for (Py_ssize_t i = 0; i < spare_request_count; i++) {
+		if (spare_requests[i].of != of)
+			spare_requests[n++] = spare_requests[i];
 	}
-	wanting_count = n;
+	spare_request_count = n;
 }
 
-/* Makes the spares that are wanted: before a wait, or whenever there is time. */
+/* Makes the requested spares: before a wait, or whenever there is time. */
 int chunks_prepare(void)
 {
-	while (wanting_count > 0) {
-		chunks *of = wanting[--wanting_count].of;
-		chunk *at = wanting[wanting_count].at;
+	while (spare_request_count > 0) {
+		chunks *of = spare_requests[--spare_request_count].of;
+		chunk *at = spare_requests[spare_request_count].at;
 		PyObject *memory = at->memory;
 		if (at->spare != NULL || memory == NULL)
 			continue;
-		stepvan_tensor shown = at->shown; /* views run code of others, by which it may change */
+		stepvan_tensor last = at->last; /* making a view runs foreign code, which may change it */
 		Py_INCREF((PyObject *)of);
 		Py_INCREF(memory);
-		PyObject *view = view_of(at->as, memory, &shown);
+		PyObject *view = view_of(at->as, memory, &last);
 		if (view != NULL && at->memory == memory)
 			replace(&at->spare, view);
 		else
@@ -78,14 +78,14 @@ int chunks_prepare(void)
 	return 0;
 }
 
-/* New reference. The object is found by its addresses until it goes. */
-PyObject *chunks_new(const stepvan_tensor *tensor, Py_ssize_t count, PyObject *keep)
+/* New reference. chunk_view finds the object by its addresses until it is deallocated. */
+PyObject *chunks_new(const stepvan_tensor *tensor, Py_ssize_t count, PyObject *holder)
 {
 	chunks *c = PyObject_New(chunks, type);
 	if (c == NULL)
 		return NULL;
-	Py_XINCREF(keep);
-	c->keep = keep;
+	Py_XINCREF(holder);
+	c->holder = holder;
 	c->data = tensor->data;
 	c->bytes = tensor->bytes;
 	c->shared = tensor->memory != 0;
@@ -105,40 +105,40 @@ static void chunks_dealloc(PyObject *self)
 {
 	chunks *c = (chunks *)self;
 	ranges_remove(&registered, c->data, self);
-	want_no_more(c);
+	cancel_spares(c);
 	for (Py_ssize_t i = 0; c->at != NULL && i < c->count; i++) {
 		Py_XDECREF(c->at[i].spare);
 		Py_XDECREF(c->at[i].memory);
 	}
 	PyMem_Free(c->at);
-	Py_XDECREF(c->keep);
+	Py_XDECREF(c->holder);
 	PyTypeObject *of = Py_TYPE(self);
 	PyObject_Free(self);
 	Py_DECREF(of);
 }
 
-static int shows(const chunk *at, const framework *as, const stepvan_tensor *tensor)
+static int is_last(const chunk *at, const framework *as, const stepvan_tensor *tensor)
 {
-	const stepvan_tensor *last = &at->shown;
+	const stepvan_tensor *last = &at->last;
 	return at->memory != NULL && at->as == as && last->data == tensor->data && last->dtype == tensor->dtype && last->rank == tensor->rank &&
 		memcmp(last->shape, tensor->shape, (size_t)tensor->rank * sizeof(int64_t)) == 0;
 }
 
-static int show(chunks *c, chunk *at, framework *as, const stepvan_tensor *tensor)
+static int set_last(chunks *c, chunk *at, framework *as, const stepvan_tensor *tensor)
 {
-	PyObject *memory = memory_new(tensor->data, tensor->bytes, 0, 0, c->keep);
+	PyObject *memory = memory_new(tensor->data, tensor->bytes, 0, 0, c->holder);
 	if (memory == NULL)
 		return -1;
 	at->as = as;
-	at->shown = *tensor;
+	at->last = *tensor;
 	replace(&at->spare, NULL);
 	replace(&at->memory, memory);
 	return 0;
 }
 
 /*
- * A tensor that shows a push in the chunk where it is; NULL, with or without an exception, when it is in
- * none. Budget: 50 ns for one that has the shape of the chunk's last.
+ * A tensor of a push in place in its chunk. NULL without an exception when it is outside of all chunks, NULL with
+ * one on failure. Budget: 50 ns if the chunk's last push had the same shape.
  */
 PyObject *chunk_view(framework *as, const stepvan_tensor *tensor)
 {
@@ -149,8 +149,8 @@ PyObject *chunk_view(framework *as, const stepvan_tensor *tensor)
 	uint64_t i = (uint64_t)((char *)tensor->data - (char *)c->data) / (c->each > 0 ? c->each : 1);
 	chunk *at = &c->at[i < (uint64_t)c->count ? i : 0];
 	PyObject *view = NULL;
-	Py_INCREF(found); /* views run code of others */
-	if (shows(at, as, tensor) || show(c, at, as, tensor) == 0) {
+	Py_INCREF(found); /* making a view runs foreign code */
+	if (is_last(at, as, tensor) || set_last(c, at, as, tensor) == 0) {
 		PyObject *memory = at->memory;
 		Py_INCREF(memory);
 		view = at->spare;
@@ -158,7 +158,7 @@ PyObject *chunk_view(framework *as, const stepvan_tensor *tensor)
 		if (view == NULL)
 			view = view_of(as, memory, tensor);
 		Py_DECREF(memory);
-		want(c, at);
+		request_spare(c, at);
 	}
 	Py_DECREF(found);
 	return view;

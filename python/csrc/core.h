@@ -1,13 +1,12 @@
 /*
  * The extension stepvan._core: Python objects in, the C interface of libstepvan out.
  *
- * Everything here runs with the interpreter lock held but for what stands between
- * Py_BEGIN_ALLOW_THREADS and Py_END_ALLOW_THREADS: the calls that wait, and large
- * copies. So tables and caches need no lock of their own. The library calls nobody
- * back; what it has let go of is collected at the next calls (owners.c).
+ * Everything here runs with the interpreter lock held, except the code between Py_BEGIN_ALLOW_THREADS and
+ * Py_END_ALLOW_THREADS: the calls that wait, and large copies. So tables and caches need no lock of their own. The
+ * library never calls the program. The next calls collect the memory that it has released (owners.c).
  *
- * Functions that return int give 0, or -1 with an exception set. "New reference"
- * and "borrowed" mean what they mean in the Python manual.
+ * Functions that return int return 0, or -1 with an exception set. "New reference" and "borrowed" have the
+ * meanings of the Python manual.
  */
 #ifndef STEPVAN_CORE_H
 #define STEPVAN_CORE_H
@@ -25,7 +24,7 @@ typedef PyObject *const *arguments;
 /* The number of elements of an array. */
 #define COUNT(a) ((Py_ssize_t)(sizeof(a) / sizeof((a)[0])))
 
-/* Puts a new reference, or NULL, in the place of another. */
+/* Replaces a reference by a new one, or by NULL. */
 static inline void replace(PyObject **place, PyObject *object)
 {
 	PyObject *old = *place;
@@ -36,7 +35,7 @@ static inline void replace(PyObject **place, PyObject *object)
 /* errors.c */
 PyObject *raise_code(int32_t code, const stepvan_error *error);
 PyObject *raise_invalid(const char *format, ...);
-PyObject *told(PyObject *object, int plain);
+PyObject *quoted(PyObject *object, int plain);
 PyObject *raise_not_supported(const char *format, ...);
 int check(int32_t code, const stepvan_error *error);
 int check_on(uint64_t node, const char *what, int32_t code, const stepvan_error *error);
@@ -66,25 +65,25 @@ typedef int32_t (*attempt)(void *call, int64_t slice_ns, stepvan_error *error);
 int wait_for(attempt function, void *call, int64_t limit_ns);
 int wait_on(uint64_t node, const char *what, attempt function, void *call, int64_t limit_ns);
 
-/* owners.c: what an operation keeps alive. */
+/* owners.c: objects that an operation keeps alive. */
 #define FEW 8
-typedef struct keepers {
+typedef struct references {
 	PyObject **at;
 	Py_ssize_t count, capacity;
 	PyObject *few[2 * FEW];
-} keepers;
-void keepers_begin(keepers *k);
-int keepers_add(keepers *k, PyObject *object);
-PyObject *keepers_owner(keepers *k);
-PyObject *owner_of(PyObject *keep);
-void keepers_done(keepers *k);
+} references;
+void references_begin(references *k);
+int references_add(references *k, PyObject *object);
+PyObject *references_owner(references *k);
+PyObject *owner_of(PyObject *holder);
+void references_done(references *k);
 void owner_settle(PyObject *owner);
 void collect_released(void);
 
 /* ranges.c: which object has an address. */
 typedef struct range {
 	uintptr_t start, end;
-	PyObject *object; /* borrowed: whoever added it removes it before it goes */
+	PyObject *object; /* borrowed: the object removes its range before it is deallocated */
 } range;
 typedef struct ranges {
 	range *at;
@@ -94,20 +93,20 @@ int ranges_add(ranges *table, const void *data, uint64_t bytes, PyObject *object
 void ranges_remove(ranges *table, const void *data, PyObject *object);
 PyObject *ranges_find(const ranges *table, const void *data, uint64_t bytes);
 
-/* memory.c: an object with the buffer protocol that keeps memory while it is seen. */
+/* memory.c: an object with the buffer protocol that holds memory. */
 typedef struct memory {
 	PyObject_HEAD
 	void *data;
 	uint64_t bytes;
-	uint64_t number;   /* of the library, 0: none; given back with the object */
-	uint64_t charge;   /* bytes of memory_kept */
-	int allocated;     /* by stepvan_alloc: operations may name it */
+	uint64_t number;   /* of the library, freed with the object; 0: none */
+	uint64_t charge;   /* bytes of pooled_bytes_held */
+	int allocated;     /* from stepvan_alloc: operations may name it */
 	int readonly;
-	PyObject *keep;    /* what the memory belongs to, or NULL */
+	PyObject *holder;    /* the object that the memory belongs to, or NULL */
 } memory;
-PyObject *memory_new(void *data, uint64_t bytes, uint64_t number, int readonly, PyObject *keep);
+PyObject *memory_new(void *data, uint64_t bytes, uint64_t number, int readonly, PyObject *holder);
 PyObject *memory_of_pool(void *data, uint64_t bytes, uint64_t number, uint64_t charge);
-extern uint64_t memory_kept;
+extern uint64_t pooled_bytes_held;
 uint64_t memory_number(const void *data, uint64_t bytes);
 PyObject *allocate(PyObject *self, arguments args, Py_ssize_t count);
 int memory_ready(PyObject *module);
@@ -124,17 +123,17 @@ const char *dtype_name(int code);
 PyObject *dtype_bytes(PyObject *self, PyObject *code);
 PyObject *dtype_names(PyObject *self, PyObject *unused);
 
-/* frameworks.c: what was found of torch and numpy. */
+/* frameworks.c: torch and numpy, where they are loaded. */
 #define CODES 32
 typedef struct framework {
 	PyObject *type;         /* of its tensors; NULL: not loaded */
 	PyObject *make;         /* torch.empty, numpy.empty */
-	PyObject *show;         /* torch.frombuffer, numpy.ndarray */
-	PyObject *keep;         /* torch: name of the method that gives a tensor's storage, or NULL */
-	const void *exchange;   /* what dlpack_exchange found of it: torch 2.10 and later; else NULL */
-	PyObject *dtype[CODES]; /* by code; NULL: it has none */
+	PyObject *wrap;         /* torch.frombuffer, numpy.ndarray */
+	PyObject *storage;      /* torch: name of the method that gives a tensor's storage, or NULL */
+	const void *exchange;   /* the result of dlpack_exchange: torch 2.10 and later; else NULL */
+	PyObject *dtype[CODES]; /* by code; NULL: it lacks the type */
 	PyObject *make_with[CODES]; /* keyword arguments of make */
-	PyObject *show_with[CODES]; /* of show: torch */
+	PyObject *wrap_with[CODES]; /* keyword arguments of wrap: torch */
 } framework;
 extern framework torch, numpy;
 int discover(int everything);
@@ -143,20 +142,20 @@ PyObject *use_torch(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *use_numpy(PyObject *self, arguments args, Py_ssize_t count);
 PyObject *set_discover(PyObject *self, PyObject *function);
 
-/* tensor.c and what it asks: tensors of Python as those of the library. */
+/* tensor.c and the files that it calls: Python's tensors to stepvan_tensor. */
 typedef struct operand {
 	const char *list;  /* for messages: "push" */
 	Py_ssize_t index;  /* -1: not of a list */
 	int write;         /* the library writes to it */
 } operand;
-int tensor_of(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep);
-int tensor_of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep);
-int tensor_of_numpy(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep);
-int tensor_of_buffer(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep);
-int tensor_of_dlpack(PyObject *object, PyObject *method, const operand *as, stepvan_tensor *tensor, PyObject **keep);
+int tensor_of(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder);
+int tensor_of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder);
+int tensor_of_numpy(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder);
+int tensor_of_buffer(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder);
+int tensor_of_dlpack(PyObject *object, PyObject *method, const operand *as, stepvan_tensor *tensor, PyObject **holder);
 const void *dlpack_exchange(PyObject *class);
 int dlpack_look(const void *exchange, PyObject *object, stepvan_tensor *tensor);
-PyObject *dlpack_show(const void *exchange, PyObject *memory, void *data, const stepvan_tensor *tensor);
+PyObject *dlpack_wrap(const void *exchange, PyObject *memory, void *data, const stepvan_tensor *tensor);
 int refuse(const operand *as, const char *format, ...);
 int refuse_for(const operand *as, const char *format, PyObject *object, int plain);
 int set_shape(stepvan_tensor *tensor, PyObject *shape, const operand *as);
@@ -172,17 +171,17 @@ typedef struct tensors {
 	Py_ssize_t count;
 	stepvan_tensor few[FEW];
 } tensors;
-int tensors_of(tensors *list, PyObject *objects, const char *name, int write, keepers *kept);
+int tensors_of(tensors *list, PyObject *objects, const char *name, int write, references *kept);
 void tensors_done(tensors *list);
 
-/* view.c: tensors of the library as those of Python. */
+/* view.c: stepvan_tensor to Python's tensors. */
 PyObject *view_of(framework *as, PyObject *memory, const stepvan_tensor *tensor);
 PyObject *copy_of(framework *as, const stepvan_tensor *tensor);
 PyObject *dtype_object(framework *as, int code);
 PyObject *view(PyObject *self, arguments args, Py_ssize_t count);
 
 /* chunks.c: registered receive buffers, and views of their chunks. */
-PyObject *chunks_new(const stepvan_tensor *tensor, Py_ssize_t count, PyObject *keep);
+PyObject *chunks_new(const stepvan_tensor *tensor, Py_ssize_t count, PyObject *holder);
 PyObject *chunk_view(framework *as, const stepvan_tensor *tensor);
 int chunks_prepare(void);
 int chunks_ready(PyObject *module);
@@ -196,10 +195,10 @@ typedef struct request {
 	PyObject_HEAD
 	uint64_t node, handler;
 	long long worker;
-	PyObject *tensors, *keys, *views; /* views: those that input and out gave, or NULL */
+	PyObject *tensors, *keys, *views; /* views: the results of input and out, or NULL */
 	framework *as;      /* of tensors */
-	left *left;         /* pushes that are in the worker's memory, to be copied; the array stays as long as the request */
-	Py_ssize_t lefts;   /* 0: none, or they were copied */
+	left *left;         /* pushes in the worker's memory, still to copy; the array lives as long as the request */
+	Py_ssize_t lefts;   /* 0: none, or all copied */
 	Py_ssize_t pulls;
 	stepvan_tensor *pull;
 	uint64_t *pull_keys;

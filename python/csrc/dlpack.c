@@ -1,4 +1,4 @@
-/* Tensors that speak DLPack (jax, cupy, tensorflow, ...): https://dmlc.github.io/dlpack. */
+/* Tensors with DLPack (jax, cupy, tensorflow, ...): https://dmlc.github.io/dlpack. */
 #include "core.h"
 
 #include <stdlib.h>
@@ -35,7 +35,7 @@ typedef struct {
 	dl_tensor tensor;
 } dl_versioned;
 
-/* DLPackExchangeAPI, of version 1.3: what a type of tensors offers in C, as __dlpack_c_exchange_api__. */
+/* DLPackExchangeAPI, of version 1.3: functions in C that a type of tensors has as __dlpack_c_exchange_api__. */
 typedef struct dl_exchange {
 	uint32_t major, minor;
 	struct dl_exchange *older;
@@ -67,7 +67,7 @@ static int describe(const dl_tensor *t, const operand *as, stepvan_tensor *tenso
 	if (t->device.type != DL_CPU && t->device.type != DL_CUDA_HOST)
 		return refuse(as, "it is on a device of DLPack type %d; this build moves tensors in the memory of the CPU", t->device.type);
 	if (t->ndim > STEPVAN_MAX_RANK)
-		return refuse(as, "it has %d dimensions; %d are the most", t->ndim, STEPVAN_MAX_RANK);
+		return refuse(as, "it has %d dimensions (want at most %d)", t->ndim, STEPVAN_MAX_RANK);
 	int code = dtype_of_dlpack(t->kind, t->bits, t->lanes);
 	if (code == 0)
 		return refuse(as, "elements of DLPack type (%d, %d bits, %d lanes) cannot be moved", t->kind, t->bits, t->lanes);
@@ -81,7 +81,7 @@ static int describe(const dl_tensor *t, const operand *as, stepvan_tensor *tenso
 	return set_bytes(tensor, as);
 }
 
-/* What __dlpack__ gives: a capsule with the flags of version 1 where it knows them. New reference. */
+/* Calls __dlpack__: a capsule, with the flags of version 1 where the object knows them. New reference. */
 static PyObject *capsule_of(PyObject *method)
 {
 	PyObject *none = PyTuple_New(0), *with = Py_BuildValue("{s:(ii)}", "max_version", 1, 0);
@@ -98,7 +98,7 @@ static PyObject *capsule_of(PyObject *method)
 	return capsule;
 }
 
-/* Arrays of jax are never written to, but an older DLPack cannot say so. */
+/* Arrays of jax are read-only, but an older DLPack cannot say so. */
 static int immutable(PyObject *object)
 {
 	PyObject *module = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__module__");
@@ -111,32 +111,32 @@ static int immutable(PyObject *object)
 }
 
 /*
- * method is the object's __dlpack__; what else it raises than that it cannot is the program's. The capsule keeps the memory:
- * nobody consumes it, so that it gives it back when it goes.
+ * method is the object's __dlpack__. An exception other than a refusal is passed to the program. The capsule holds
+ * the memory: it is never consumed, so it releases the memory when it is deallocated.
  */
-int tensor_of_dlpack(PyObject *object, PyObject *method, const operand *as, stepvan_tensor *tensor, PyObject **keep)
+int tensor_of_dlpack(PyObject *object, PyObject *method, const operand *as, stepvan_tensor *tensor, PyObject **holder)
 {
 	PyObject *capsule = capsule_of(method);
 	if (capsule == NULL)
 		return is_argument_error() ? refuse(as, "its __dlpack__ failed") : -1;
-	*keep = capsule;
+	*holder = capsule;
 	if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
 		dl_versioned *v = PyCapsule_GetPointer(capsule, "dltensor_versioned");
 		if (v->major != 1)
-			return refuse(as, "it speaks version %d of DLPack, not 1", (int)v->major);
+			return refuse(as, "it has version %d of DLPack (want 1)", (int)v->major);
 		if (as->write && (v->flags & DL_READ_ONLY) != 0)
 			return refuse(as, "it is read-only, and would be written to");
 		return describe(&v->tensor, as, tensor);
 	}
 	if (!PyCapsule_IsValid(capsule, "dltensor"))
-		return refuse(as, "its __dlpack__ gave no capsule of a tensor");
+		return refuse(as, "its __dlpack__ returned no capsule of a tensor");
 	if (as->write && immutable(object))
 		return refuse(as, "it is read-only, and would be written to");
 	dl_managed *m = PyCapsule_GetPointer(capsule, "dltensor");
 	return describe(&m->tensor, as, tensor);
 }
 
-/* What a type of tensors offers in C; NULL: nothing, or not in this version. It stays for ever. */
+/* The functions in C of a type of tensors; NULL when it has none of this version. They stay for ever. */
 const void *dlpack_exchange(PyObject *class)
 {
 	PyObject *capsule = PyObject_GetAttr(class, name___dlpack_c_exchange_api__);
@@ -149,8 +149,8 @@ const void *dlpack_exchange(PyObject *class)
 }
 
 /*
- * Reads a tensor of a type with such an offer. 0 when that cannot be, or it is not one that can be moved: then
- * its attributes tell why. Budget: 50 ns.
+ * Reads a tensor of a type with such functions. Returns 0 when it cannot read the tensor, or an exchange cannot
+ * move it: then the caller finds the reason in its attributes. Budget: 50 ns.
  */
 int dlpack_look(const void *exchange, PyObject *object, stepvan_tensor *tensor)
 {
@@ -173,15 +173,15 @@ int dlpack_look(const void *exchange, PyObject *object, stepvan_tensor *tensor)
 	return t.data != NULL || tensor->bytes == 0;
 }
 
-/* A tensor that shows memory, until it goes. */
+/* A tensor in memory of the library, until it is deallocated. */
 typedef struct {
-	dl_versioned shown;
+	dl_versioned versioned;
 	PyObject *memory;
 	int64_t shape[STEPVAN_MAX_RANK], strides[STEPVAN_MAX_RANK];
 } showing;
 
-/* Any thread's, with the interpreter lock or without. What outlives the interpreter stays. */
-static void hide(void *versioned)
+/* Runs on any thread, with or without the interpreter lock. A tensor that outlives the interpreter is not freed. */
+static void free_wrapped(void *versioned)
 {
 	showing *s = ((dl_versioned *)versioned)->context;
 	if (Py_IsInitialized()) {
@@ -192,15 +192,17 @@ static void hide(void *versioned)
 	free(s);
 }
 
-/* A tensor of a type with such an offer that shows memory from its beginning, and holds it. New reference. */
-PyObject *dlpack_show(const void *exchange, PyObject *memory, void *data, const stepvan_tensor *tensor)
+/* A tensor, made by such functions, in memory from its beginning; it holds the memory. New reference. */
+PyObject *dlpack_wrap(const void *exchange, PyObject *memory, void *data, const stepvan_tensor *tensor)
 {
 	showing *s = calloc(1, sizeof(showing));
 	if (s == NULL)
 		return PyErr_NoMemory();
-	s->shown = (dl_versioned){.major = 1, .minor = 1, .context = s, .deleter = hide};
-	dl_tensor *t = &s->shown.tensor;
-	*t = (dl_tensor){.data = data, .device = {DL_CPU, 0}, .ndim = tensor->rank, .shape = s->shape, .strides = s->strides};
+	s->versioned = (dl_versioned){.major = 1, .minor = 1, .context = s, .deleter = free_wrapped};
+	dl_tensor *t = &s->versioned.tensor;
+	*t = (dl_tensor){.data = data, .device = {DL_CPU, 0}, .ndim = tensor->rank};
+	t->shape = s->shape;
+	t->strides = s->strides;
 	dtype_to_dlpack(tensor->dtype, &t->kind, &t->bits, &t->lanes);
 	int64_t step = 1;
 	for (int i = tensor->rank - 1; i >= 0; i--) {
@@ -211,5 +213,5 @@ PyObject *dlpack_show(const void *exchange, PyObject *memory, void *data, const 
 	Py_INCREF(memory);
 	s->memory = memory;
 	void *object = NULL;
-	return ((const dl_exchange *)exchange)->make(&s->shown, &object) == 0 ? object : NULL; /* else whose it is cannot be known */
+	return ((const dl_exchange *)exchange)->make(&s->versioned, &object) == 0 ? object : NULL; /* on an error it is unknown which side owns it */
 }

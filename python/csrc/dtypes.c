@@ -1,4 +1,4 @@
-/* Element types: dtype objects of torch, numpy and ml_dtypes by identity, and the other ways to name one. */
+/* Element types: dtype objects of torch, numpy and ml_dtypes by identity, and other names of types. */
 #include "core.h"
 
 static const struct {
@@ -30,14 +30,14 @@ static const struct {
 	[STEPVAN_FLOAT4_E2M1FN_X2] = {"float4_e2m1fn_x2", 1, 17},
 };
 
-/* Known dtype objects. They are few, and those used first are found first. */
+/* Known dtype objects. They are few, and the first ones used are found first. */
 static struct {
-	PyObject *object; /* held: its address names nothing else */
+	PyObject *object; /* held, so no other object gets its address */
 	int code;
 } known[256];
 static Py_ssize_t count;
 
-/* The code of a dtype object, 0 when it is not known. It sets no exception. */
+/* The code of a dtype object, 0 when it is unknown. Sets no exception. */
 int dtype_code(PyObject *dtype)
 {
 	for (Py_ssize_t i = 0; i < count; i++) {
@@ -47,7 +47,7 @@ int dtype_code(PyObject *dtype)
 	return 0;
 }
 
-/* Makes a dtype object known. What does not fit any more is looked up by dtype_equal each time. */
+/* Adds a dtype object to the table. When the table is full, dtype_equal looks types up each time. */
 int dtype_learn(PyObject *dtype, int code)
 {
 	if (count == COUNT(known) || dtype_code(dtype) != 0)
@@ -82,7 +82,7 @@ uint64_t dtype_size(int code)
 	return code > 0 && code < COUNT(types) ? types[code].size : 0;
 }
 
-/* The name of a type, as torch and numpy have it. */
+/* The name of a type in torch and numpy. */
 const char *dtype_name(int code)
 {
 	return code > 0 && code < COUNT(types) ? types[code].name : "?";
@@ -149,7 +149,7 @@ int dtype_of_format(const char *format, Py_ssize_t size)
 	return strchr("efd", *format) != NULL ? of_kind('f', size) : 0;
 }
 
-/* What a type is in DLPack. */
+/* The DLDataType of a type. */
 void dtype_to_dlpack(int code, uint8_t *kind, uint8_t *bits, uint16_t *lanes)
 {
 	int packed = code == STEPVAN_FLOAT4_E2M1FN_X2;
@@ -158,7 +158,7 @@ void dtype_to_dlpack(int code, uint8_t *kind, uint8_t *bits, uint16_t *lanes)
 	*bits = (uint8_t)(types[code].size * 8 / *lanes);
 }
 
-/* The code of a DLDataType; 0 when there is none. Budget: 20 ns. */
+/* The code of a DLDataType, or 0. Budget: 20 ns. */
 int dtype_of_dlpack(int kind, int bits, int lanes)
 {
 	for (int code = 1; code < COUNT(types); code++) {

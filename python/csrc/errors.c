@@ -1,4 +1,4 @@
-/* Errors of the library become exceptions. */
+/* Turns errors of the library into exceptions. */
 #include "core.h"
 
 #include <stdarg.h>
@@ -48,7 +48,7 @@ static PyObject *raise_text(int32_t code, PyObject *text, const char *subject)
 	return NULL;
 }
 
-/* Sets the exception of code with the message of error, which STEPVAN_FORKED does not look at. Returns NULL. */
+/* Sets the exception of code with the message of error, which STEPVAN_FORKED ignores. Returns NULL. */
 PyObject *raise_code(int32_t code, const stepvan_error *error)
 {
 	const char *use = code == STEPVAN_FORKED ? library_forked() : NULL;
@@ -58,10 +58,13 @@ PyObject *raise_code(int32_t code, const stepvan_error *error)
 	return raise_text(code, PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace"), error->subject);
 }
 
-/* The characters of a program's text that messages have, as many as the library's have bytes. */
+/* Messages quote so many characters of a program's text, as the library's messages quote bytes. */
 enum { LONGEST = 200 };
 
-/* A text of the program for a message, cut where it is long: "aaa... (1000 characters)". Takes text, which may be NULL. */
+/*
+ * A text of the program for a message, cut when it is long: "aaa... (1000 characters)". Steals text; it may be
+ * NULL.
+ */
 static PyObject *cut(PyObject *text)
 {
 	Py_ssize_t length = text == NULL ? 0 : PyUnicode_GetLength(text);
@@ -77,10 +80,10 @@ static PyObject *cut(PyObject *text)
 }
 
 /*
- * What an object of the program is called in messages: its repr, or with plain its str. An exception that is set stays.
- * New reference; NULL with the exception that the object has raised.
+ * An object of the program as messages quote it: its repr, or with plain its str. An exception that is set stays. New
+ * reference; NULL with the exception that the object has raised.
  */
-PyObject *told(PyObject *object, int plain)
+PyObject *quoted(PyObject *object, int plain)
 {
 	PyObject *type, *value, *traceback;
 	PyErr_Fetch(&type, &value, &traceback);
@@ -124,7 +127,7 @@ int check(int32_t code, const stepvan_error *error)
 	return -1;
 }
 
-/* Sets the exception of STEPVAN_CLOSED for a call, or for one without a name (NULL), on a node that was closed. Returns NULL. */
+/* Sets the exception of STEPVAN_CLOSED for a call (or NULL) on a closed node. Returns NULL. */
 PyObject *raise_closed(const char *what)
 {
 	return raise_text(STEPVAN_CLOSED, PyUnicode_FromFormat("%s%sthis node was closed", what != NULL ? what : "", what != NULL ? ": " : ""), "");
@@ -136,7 +139,7 @@ static int gone(uint64_t node)
 	return stepvan_info(node, &info, NULL) != STEPVAN_OK;
 }
 
-/* As check, of a call on a node. When the node was stopped or closed, which is STEPVAN_CLOSED, the message says what was called. */
+/* As check, for a call on a node. If the node was stopped or closed (STEPVAN_CLOSED), the message names the call. */
 int check_on(uint64_t node, const char *what, int32_t code, const stepvan_error *error)
 {
 	if (code == STEPVAN_OK)

@@ -12,7 +12,7 @@ static PyObject *ranks_list(PyObject *object, const char *what)
 	return list;
 }
 
-/* Servers that are named: None, one rank, or a list. For PyMem_Free. */
+/* The ranks of named servers: None, one rank, or a list. For PyMem_Free. */
 static int ranks_of(PyObject *object, uint32_t **ranks, uint64_t *count, const char *what)
 {
 	*ranks = NULL;
@@ -27,11 +27,11 @@ static int ranks_of(PyObject *object, uint32_t **ranks, uint64_t *count, const c
 	Py_DECREF(list);
 	if (numbers == NULL)
 		return -1;
-	uint32_t *narrow = (uint32_t *)numbers; /* in place: each is written after it was read */
+	uint32_t *narrow = (uint32_t *)numbers; /* in place: each number is read before it is overwritten */
 	for (Py_ssize_t i = 0; i < n; i++) {
 		uint64_t rank = numbers[i];
 		if (rank > UINT32_MAX) {
-			raise_invalid("%s[%zd] is %llu, which is no rank", what, i, (unsigned long long)rank);
+			raise_invalid("%s[%zd] is %llu, which is not a rank", what, i, (unsigned long long)rank);
 			PyMem_Free(numbers);
 			return -1;
 		}
@@ -52,7 +52,7 @@ static int mark_variable(tensors *pulls, PyObject *variable)
 		return -1;
 	int failed = 0;
 	if (marks != NULL && PyTuple_Size(marks) != pulls->count) {
-		raise_invalid("variable has %zd marks for %zd pulls: one per pull, or True for all", PyTuple_Size(marks), pulls->count);
+		raise_invalid("variable has %zd marks for %zd pulls: give one per pull, or True for all", PyTuple_Size(marks), pulls->count);
 		failed = -1;
 	}
 	for (Py_ssize_t i = 0; failed == 0 && i < pulls->count; i++) {
@@ -66,7 +66,7 @@ static int mark_variable(tensors *pulls, PyObject *variable)
 	return failed;
 }
 
-/* What push_pull takes besides tensors and keys: args[5..]. */
+/* The arguments of push_pull after tensors and keys: args[5..]. */
 static int set_options(stepvan_exchange *x, tensors *pulls, arguments args)
 {
 	uint64_t routing;
@@ -84,14 +84,14 @@ static int set_options(stepvan_exchange *x, tensors *pulls, arguments args)
 	return ranks_of(x->pair_with_push ? Py_None : args[7], (uint32_t **)&x->pull_to, &x->pull_to_count, "pull_to");
 }
 
-/* Keys: into few where they fit, else an array that is not few, for PyMem_Free. */
+/* The keys: in few if they fit, else in a new array for PyMem_Free. */
 static uint64_t *keys_of(PyObject *object, uint64_t *few, Py_ssize_t want, const char *name, const char *of)
 {
 	Py_ssize_t n = PyList_Check(object) ? PyList_Size(object) : -1;
 	uint64_t *keys = few;
 	if (n >= 0 && n <= FEW) {
 		for (Py_ssize_t i = 0; i < n; i++) {
-			PyObject *key = PyList_GetItem(object, i); /* NULL when __index__ of one before has made the list shorter */
+			PyObject *key = PyList_GetItem(object, i); /* NULL when __index__ of an earlier item has shortened the list */
 			Py_XINCREF(key);
 			int failed = key == NULL ? -1 : to_u64_at(key, &few[i], name, i);
 			Py_XDECREF(key);
@@ -105,11 +105,11 @@ static uint64_t *keys_of(PyObject *object, uint64_t *few, Py_ssize_t want, const
 		return keys;
 	if (keys != few)
 		PyMem_Free(keys);
-	raise_invalid("%zd %s and %zd %s: each tensor has a key", want, of, n, name);
+	raise_invalid("%zd %s and %zd %s: give a key for each tensor", want, of, n, name);
 	return NULL;
 }
 
-static PyObject *begin(uint64_t node, stepvan_exchange *x, tensors *push, tensors *pull, keepers *kept, arguments args, Py_ssize_t count)
+static PyObject *begin(uint64_t node, stepvan_exchange *x, tensors *push, tensors *pull, references *kept, arguments args, Py_ssize_t count)
 {
 	uint64_t few_push[FEW], few_pull[FEW], handle;
 	uint64_t *push_keys = NULL, *pull_keys = NULL;
@@ -127,7 +127,7 @@ static PyObject *begin(uint64_t node, stepvan_exchange *x, tensors *push, tensor
 	x->pull = pull->at;
 	x->pull_keys = pull_keys;
 	x->pulls = (uint64_t)pull->count;
-	owner = keepers_owner(kept);
+	owner = references_owner(kept);
 	if (owner == NULL && PyErr_Occurred() != NULL)
 		goto done;
 	x->owner = (uintptr_t)owner;
@@ -135,7 +135,7 @@ static PyObject *begin(uint64_t node, stepvan_exchange *x, tensors *push, tensor
 		Py_XDECREF(owner);
 		goto done;
 	}
-	owner_settle(owner); /* the library's, until it is released */
+	owner_settle(owner); /* the library holds it until stepvan_released */
 	result = PyLong_FromUnsignedLongLong(handle);
 done:
 	if (push_keys != few_push)
@@ -146,9 +146,8 @@ done:
 }
 
 /*
- * push_pull(node, push, push_keys, pull, pull_keys) -> handle, or with
- * (..., routing, push_to, pull_to or True: as the pushes, variable, label). Budget: 1 us
- * for a push and a pull of torch.
+ * push_pull(node, push, push_keys, pull, pull_keys[, routing, push_to, pull_to, variable, label]) -> handle.
+ * pull_to is True for the servers of the pushes. Budget: 1 us for a push and a pull of torch.
  */
 PyObject *push_pull(PyObject *self, arguments args, Py_ssize_t count)
 {
@@ -161,8 +160,8 @@ PyObject *push_pull(PyObject *self, arguments args, Py_ssize_t count)
 	memset(&x, 0, sizeof(x));
 	tensors push, pull;
 	pull.at = pull.few;
-	keepers kept;
-	keepers_begin(&kept);
+	references kept;
+	references_begin(&kept);
 	PyObject *result = NULL;
 	if (tensors_of(&push, args[1], "push", 0, &kept) == 0 && tensors_of(&pull, args[3], "pull", 1, &kept) == 0)
 		result = begin(node, &x, &push, &pull, &kept, args, count);
@@ -170,7 +169,7 @@ PyObject *push_pull(PyObject *self, arguments args, Py_ssize_t count)
 	PyMem_Free((void *)x.pull_to);
 	tensors_done(&push);
 	tensors_done(&pull);
-	keepers_done(&kept);
+	references_done(&kept);
 	collect_released();
 	return result;
 }

@@ -9,8 +9,9 @@ static uint64_t last;  /* the node to stop; 0: none */
 static int64_t limit;  /* of the stop, in ns */
 
 /*
- * Stops the node of a program that has ended well, and closes that of one that has not, which its peers take for dead. The
- * exit code tells which: Python does not tell its own functions what it exits with. Python is over here, the library is not.
+ * Stops the node if the program exits with 0; else closes it, and its peers see it die. Only on_exit passes the
+ * exit code: Python does not pass it to its own exit functions. Python has ended when this runs; the library still
+ * works.
  */
 static void end(int status, void *unused)
 {
@@ -27,7 +28,7 @@ static void end(int status, void *unused)
 	stepvan_close(last, NULL);
 }
 
-/* stop_at_exit(node, timeout): the node ends in order when this process exits with 0. The last call counts. */
+/* stop_at_exit(node, timeout): stops the node when this process exits with 0. Only the last call counts. */
 PyObject *stop_at_exit(PyObject *self, arguments args, Py_ssize_t count)
 {
 	static int registered;

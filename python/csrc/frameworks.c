@@ -1,6 +1,6 @@
 /*
- * What was found of torch and numpy. Neither is imported or linked: Python code
- * (stepvan/_frameworks.py) looks which are loaded, and tells use_torch and use_numpy.
+ * torch and numpy. This code neither imports nor links them: stepvan/_frameworks.py finds which are loaded, and calls
+ * use_torch and use_numpy.
  */
 #include "core.h"
 
@@ -18,7 +18,7 @@ PyObject *set_discover(PyObject *self, PyObject *function)
 	Py_RETURN_NONE;
 }
 
-/* Looks which frameworks are loaded; with everything also imports numpy and ml_dtypes. */
+/* Finds which frameworks are loaded; with everything it also imports numpy and ml_dtypes. */
 int discover(int everything)
 {
 	if (discoverer == NULL)
@@ -28,7 +28,7 @@ int discover(int everything)
 	return result == NULL ? -1 : 0;
 }
 
-/* Whose tensors results are: torch's where it is loaded, else numpy's. NULL with an exception when there is neither. */
+/* The framework of results: torch where it is loaded, else numpy. NULL with an exception without either. */
 framework *preferred(void)
 {
 	if (torch.type == NULL && torch_name != NULL) {
@@ -63,7 +63,7 @@ static PyObject *keywords(PyObject *dtype, const char *extra, PyObject *value)
 	return with;
 }
 
-/* Takes dtypes, {code: dtype}, and learns them. */
+/* Reads dtypes, {code: dtype}, into the framework. */
 static int set_dtypes(framework *of, PyObject *dtypes, const char *extra, PyObject *value)
 {
 	PyObject *key, *dtype;
@@ -74,10 +74,10 @@ static int set_dtypes(framework *of, PyObject *dtypes, const char *extra, PyObje
 			return PyErr_Occurred() != NULL ? -1 : 0;
 		if (dtype_learn(dtype, (int)code) < 0)
 			return -1;
-		PyObject *make = keywords(dtype, extra, value), *show = keywords(dtype, NULL, NULL);
+		PyObject *make = keywords(dtype, extra, value), *wrap = keywords(dtype, NULL, NULL);
 		replace(&of->make_with[code], make);
-		replace(&of->show_with[code], show);
-		if (make == NULL || show == NULL)
+		replace(&of->wrap_with[code], wrap);
+		if (make == NULL || wrap == NULL)
 			return -1;
 		set(&of->dtype[code], dtype);
 	}
@@ -95,21 +95,21 @@ PyObject *use_torch(PyObject *self, arguments args, Py_ssize_t count)
 	if (failed)
 		return NULL;
 	if (args[3] != Py_None)
-		set(&torch.keep, args[3]);
+		set(&torch.storage, args[3]);
 	torch.exchange = dlpack_exchange(args[0]);
 	set(&torch.make, args[1]);
-	set(&torch.show, args[2]);
+	set(&torch.wrap, args[2]);
 	set(&torch.type, args[0]);
 	Py_RETURN_NONE;
 }
 
-/* use_numpy(ndarray, empty, {code: dtype}): also called again, when ml_dtypes has been loaded. */
+/* use_numpy(ndarray, empty, {code: dtype}): called again when ml_dtypes has been loaded. */
 PyObject *use_numpy(PyObject *self, arguments args, Py_ssize_t count)
 {
 	if (expect(count, 3, 3, "use_numpy") < 0 || set_dtypes(&numpy, args[2], NULL, NULL) < 0)
 		return NULL;
 	set(&numpy.make, args[1]);
-	set(&numpy.show, args[0]);
+	set(&numpy.wrap, args[0]);
 	set(&numpy.type, args[0]);
 	Py_RETURN_NONE;
 }

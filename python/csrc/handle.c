@@ -1,4 +1,4 @@
-/* Handles: what became of an exchange. */
+/* Handles: how an exchange ended. */
 #include "core.h"
 
 typedef struct {

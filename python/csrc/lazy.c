@@ -1,9 +1,9 @@
 /*
- * libstepvan.so, loaded at the first use. Go's runtime comes with it, and a process that has that cannot be forked. So a
- * program may import stepvan, fork, and use it in the child, in the parent, or in both.
+ * libstepvan.so, loaded at the first use. It brings Go's runtime, which does not survive a fork. Because of the
+ * late load a program may import stepvan, fork, and use it in the child, in the parent, or in both.
  *
- * Each function of stepvan.h that the extension calls has a row here: it loads the library and calls the library's own.
- * A function without a row is an undefined symbol, which the import of stepvan reports.
+ * Each function of stepvan.h that the extension calls has a row here: it loads the library and calls the library's
+ * own. A function without a row is an undefined symbol, which the import of stepvan reports.
  */
 #define _GNU_SOURCE /* dladdr */
 #include "core.h"
@@ -72,7 +72,7 @@ static const struct {
 #undef ROW
 
 static char path[4096];       /* of the library; absolute, as the program may change its folder before the first use */
-static const char *first_use; /* what loaded the library; NULL: it is not loaded */
+static const char *first_use; /* the function that loaded the library; NULL: not loaded */
 static int forked;            /* in a child that was forked after that */
 static char problem[4608];    /* why the library could not be loaded */
 static int loaded;
@@ -114,7 +114,7 @@ int library_find(void)
 	return 0;
 }
 
-/* Gives the pointers their functions. problem says what is wrong. */
+/* Sets the pointers to the library's functions. On failure problem has the reason. */
 static int bind_functions(void)
 {
 	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -153,7 +153,7 @@ static inline int ready(const char *use)
 	return __builtin_expect(__atomic_load_n(&loaded, __ATOMIC_ACQUIRE), 1) || load(use) == 0;
 }
 
-/* Loads the library for `use`, which is how the program knows what it does. Under the interpreter lock, so that os.fork waits. */
+/* Loads the library for `use`, a name that the program knows. The interpreter lock is held, so os.fork waits. */
 int library_load(const char *use)
 {
 	if (ready(use))
@@ -162,7 +162,7 @@ int library_load(const char *use)
 	return -1;
 }
 
-/* What loaded the library before this process was forked; NULL where the library is usable. */
+/* The function that loaded the library before this process was forked; NULL where the library is usable. */
 const char *library_forked(void)
 {
 	return forked ? first_use : NULL;
@@ -186,7 +186,7 @@ static int32_t failed(stepvan_error *error)
 FUNCTIONS(FORWARD)
 #undef FORWARD
 
-/* Nothing was released by a library that is not loaded. */
+/* A library that is not loaded has released nothing. */
 uint64_t stepvan_released(uint64_t *owners, uint64_t capacity)
 {
 	return __atomic_load_n(&loaded, __ATOMIC_ACQUIRE) ? own_released(owners, capacity) : 0;

@@ -11,7 +11,7 @@ PyObject *library_version(PyObject *self, PyObject *unused)
 #define STEPVAN_WHEEL_VERSION "0.0.0.dev0"
 #endif
 
-/* wheel_version() -> "1.2.3", that of the package */
+/* wheel_version() -> "1.2.3", the version of the package */
 PyObject *wheel_version(PyObject *self, PyObject *unused)
 {
 	return PyUnicode_FromString(STEPVAN_WHEEL_VERSION);
@@ -31,7 +31,7 @@ PyObject *get_nanosecond(PyObject *self, PyObject *unused)
 	return library_load("get_nanosecond()") < 0 ? NULL : PyLong_FromLongLong(stepvan_get_nanosecond());
 }
 
-/* The texts of a tuple, for PyMem_Free; they are the tuple's. */
+/* The texts of a tuple, which owns them. The array is for PyMem_Free. */
 static const char **texts(PyObject *tuple, Py_ssize_t *count)
 {
 	*count = PyTuple_Size(tuple);

@@ -1,18 +1,17 @@
 /*
- * Memory: an object of the buffer protocol, of which numpy and torch make their tensors. They
- * hold it, and it holds what the bytes belong to. So nothing that can still be seen is
- * given back.
+ * Memory: an object with the buffer protocol, from which numpy and torch make tensors. The tensors hold it, and it
+ * holds the owner of the bytes. So memory that a program can still reach is never freed.
  */
 #include "core.h"
 
 static PyTypeObject *type;
 static ranges allocated; /* Memory objects of stepvan_alloc, by address */
 
-/* Bytes of the library's pools that Memory objects of memory_of_pool keep from being used again, at most. */
-uint64_t memory_kept;
+/* Pooled bytes of the library that Memory objects of memory_of_pool hold, an upper bound. */
+uint64_t pooled_bytes_held;
 
-/* New reference. Steals number, also when it fails; takes a reference to keep, which may be NULL. */
-PyObject *memory_new(void *data, uint64_t bytes, uint64_t number, int readonly, PyObject *keep)
+/* New reference. Steals number, also when it fails; takes a reference to holder, which may be NULL. */
+PyObject *memory_new(void *data, uint64_t bytes, uint64_t number, int readonly, PyObject *holder)
 {
 	memory *m = PyObject_New(memory, type);
 	if (m == NULL) {
@@ -26,18 +25,18 @@ PyObject *memory_new(void *data, uint64_t bytes, uint64_t number, int readonly, 
 	m->charge = 0;
 	m->allocated = 0;
 	m->readonly = readonly;
-	Py_XINCREF(keep);
-	m->keep = keep;
+	Py_XINCREF(holder);
+	m->holder = holder;
 	return (PyObject *)m;
 }
 
-/* Memory of a pool, which is kept by number with charge bytes of the pool. New reference. Steals number, also when it fails. */
+/* Pooled memory: number holds charge bytes of the pool. New reference. Steals number, also when it fails. */
 PyObject *memory_of_pool(void *data, uint64_t bytes, uint64_t number, uint64_t charge)
 {
 	PyObject *m = memory_new(data, bytes, number, 0, NULL);
 	if (m != NULL) {
 		((memory *)m)->charge = charge;
-		memory_kept += charge;
+		pooled_bytes_held += charge;
 	}
 	return m;
 }
@@ -45,12 +44,12 @@ PyObject *memory_of_pool(void *data, uint64_t bytes, uint64_t number, uint64_t c
 static void memory_dealloc(PyObject *self)
 {
 	memory *m = (memory *)self;
-	memory_kept -= m->charge;
+	pooled_bytes_held -= m->charge;
 	if (m->allocated)
 		ranges_remove(&allocated, m->data, self);
 	if (m->number != 0)
 		stepvan_free(m->number, NULL);
-	Py_XDECREF(m->keep);
+	Py_XDECREF(m->holder);
 	PyTypeObject *of = Py_TYPE(self);
 	PyObject_Free(self);
 	Py_DECREF(of);

@@ -62,7 +62,7 @@ static PyMethodDef methods[] = {
 	{0},
 };
 
-/* The library and its tables are the process's, so one interpreter has them. */
+/* The library and its tables belong to the process, so one interpreter can use them. */
 static int execute(PyObject *module)
 {
 	static int taken;

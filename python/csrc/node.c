@@ -1,4 +1,4 @@
-/* Nodes: start, stop, barrier, and what there is to know of them. */
+/* Nodes: start, stop, barrier, and their properties. */
 #include "core.h"
 
 typedef struct {
@@ -6,7 +6,7 @@ typedef struct {
 	uint64_t count, node;
 } starting;
 
-/* Starts, then goes on waiting. */
+/* Starts a node; later calls continue the wait. */
 static int32_t start(void *call, int64_t slice, stepvan_error *error)
 {
 	starting *s = call;
@@ -15,14 +15,14 @@ static int32_t start(void *call, int64_t slice, stepvan_error *error)
 
 static void wrong_setting(PyObject *name, PyObject *value)
 {
-	PyObject *key = told(name, 0), *text = key == NULL ? NULL : told(value, 0);
+	PyObject *key = quoted(name, 0), *text = key == NULL ? NULL : quoted(value, 0);
 	if (text != NULL)
 		raise_invalid("settings[%U] is %U: names are text, and values text, or None to unset", key, text);
 	Py_XDECREF(key);
 	Py_XDECREF(text);
 }
 
-/* The settings of a dict, for PyMem_Free. Its texts are the dict's. */
+/* The settings of a dict, which owns the texts. The array is for PyMem_Free. */
 static stepvan_setting *settings_of(PyObject *dict)
 {
 	stepvan_setting *settings = PyMem_Calloc((size_t)PyDict_Size(dict) + 1, sizeof(stepvan_setting));
@@ -45,7 +45,7 @@ static stepvan_setting *settings_of(PyObject *dict)
 	return settings;
 }
 
-/* start({name: value}, timeout) -> node. A start that is not completed is given up. */
+/* start({name: value}, timeout) -> node. A failed start closes the node. */
 PyObject *node_start(PyObject *self, arguments args, Py_ssize_t count)
 {
 	int64_t limit;
@@ -85,7 +85,7 @@ PyObject *node_stop(PyObject *self, arguments args, Py_ssize_t count)
 	Py_RETURN_NONE;
 }
 
-/* Closes of nodes. Both are changed with the interpreter lock only. */
+/* Counters of closes of nodes. They change only with the interpreter lock held. */
 uint64_t closes_begun, closes_ended;
 
 /* close(node) */
@@ -152,7 +152,7 @@ PyObject *node_peers(PyObject *self, PyObject *number)
 	return list;
 }
 
-/* health(node): raises why the cluster works no more. */
+/* health(node): raises the reason when the cluster has failed. */
 PyObject *node_health(PyObject *self, PyObject *number)
 {
 	uint64_t node;
@@ -187,7 +187,7 @@ PyObject *node_barrier(PyObject *self, arguments args, Py_ssize_t count)
 		return NULL;
 	m.groups = (workers ? STEPVAN_WORKER : 0) | (servers ? STEPVAN_SERVER : 0) | (scheduler ? STEPVAN_SCHEDULER : 0);
 	if (!workers && !servers)
-		return raise_invalid("barrier: neither workers nor servers are to meet: say True for one of them at least");
+		return raise_invalid("barrier: neither workers nor servers take part: say True for one of them at least");
 	if (wait_on(m.node, "barrier", meet, &m, limit) < 0)
 		return NULL;
 	Py_RETURN_NONE;

@@ -1,16 +1,16 @@
-/* Numbers of Python as those of C. */
+/* Python's numbers to C's. */
 #include "core.h"
 
 #include <math.h>
 
-/* Whether the exception, which is set, says that an argument is wrong. Others, like KeyboardInterrupt, are the program's. */
+/* Whether the exception that is set reports a wrong argument. Others, like KeyboardInterrupt, pass to the program. */
 int is_argument_error(void)
 {
 	return PyErr_ExceptionMatches(PyExc_TypeError) || PyErr_ExceptionMatches(PyExc_ValueError) ||
 	       PyErr_ExceptionMatches(PyExc_OverflowError) || PyErr_ExceptionMatches(PyExc_BufferError);
 }
 
-/* Whether the exception, if any, is such: then it is cleared, for one that says which argument. */
+/* Whether such an exception is set. It is then cleared, and the caller sets one that names the argument. */
 int is_wrong(void)
 {
 	if (PyErr_Occurred() != NULL && !is_argument_error())
@@ -19,16 +19,16 @@ int is_wrong(void)
 	return 1;
 }
 
-/* An unsigned number of 64 bits: a key, a number of the library. Anything with __index__. */
+/* An unsigned number of 64 bits, such as a key, from any object with __index__. */
 int to_u64(PyObject *object, uint64_t *number, const char *what)
 {
 	return to_u64_at(object, number, what, -1);
 }
 
-/* Sets the exception for an argument, or with index one of a list, that is something else. Returns -1. */
+/* Sets the exception for a wrong argument or, with index, a wrong item of a list. Returns -1. */
 int must_be(PyObject *object, const char *what, Py_ssize_t index, const char *must)
 {
-	PyObject *text = told(object, 0);
+	PyObject *text = quoted(object, 0);
 	if (text == NULL)
 		return -1;
 	if (index < 0)
@@ -39,7 +39,7 @@ int must_be(PyObject *object, const char *what, Py_ssize_t index, const char *mu
 	return -1;
 }
 
-/* As to_u64, of item index of a list. */
+/* As to_u64, for item index of a list. */
 int to_u64_at(PyObject *object, uint64_t *number, const char *what, Py_ssize_t index)
 {
 	PyObject *integer = NULL;
@@ -105,7 +105,7 @@ PyObject *to_tuple(PyObject *object, const char *what)
 	return tuple;
 }
 
-/* The text of a string, which is the string's. NULL without an exception: it is none, or one that C cannot have. */
+/* The text of a string, which owns it. NULL without an exception when it is not a string, or C cannot hold it. */
 const char *to_text(PyObject *object)
 {
 	Py_ssize_t size;

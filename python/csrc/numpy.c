@@ -11,7 +11,7 @@ static int set_dtype(PyObject *object, const operand *as, stepvan_tensor *tensor
 	int code = dtype_code(dtype);
 	if (code == 0)
 		code = dtype_equal(dtype);
-	if (code == 0 && discover(0) == 0) /* ml_dtypes may have been loaded since */
+	if (code == 0 && discover(0) == 0) /* the program may have loaded ml_dtypes since */
 		code = dtype_equal(dtype);
 	tensor->dtype = (uint8_t)code;
 	if (code == 0 && PyErr_Occurred() == NULL)
@@ -34,7 +34,7 @@ static int flag(PyObject *object, PyObject *name)
 	return is;
 }
 
-/* Types that the buffer protocol does not know (bfloat16) tell their address otherwise. */
+/* For types that the buffer protocol does not know (bfloat16), __array_interface__ has the address. */
 static int set_data_slowly(PyObject *object, const operand *as, stepvan_tensor *tensor)
 {
 	if (!is_wrong())
@@ -63,10 +63,10 @@ static int set_data(PyObject *object, const operand *as, stepvan_tensor *tensor)
 	return 0;
 }
 
-/* A subclass may have more than its elements: the mask of a masked array would be lost. */
+/* A subclass may have more than its elements: a masked array would lose its mask. */
 static int check_masked(PyObject *object, const operand *as)
 {
-	PyObject *name = PyUnicode_FromString("numpy.ma"), *module = name != NULL ? PyImport_GetModule(name) : NULL; /* not loaded: there are none */
+	PyObject *name = PyUnicode_FromString("numpy.ma"), *module = name != NULL ? PyImport_GetModule(name) : NULL; /* not loaded: there are no masked arrays */
 	PyObject *class = module != NULL ? PyObject_GetAttrString(module, "MaskedArray") : NULL;
 	int masked = class != NULL ? PyObject_IsInstance(object, class) : PyErr_Occurred() != NULL ? -1 : 0;
 	Py_XDECREF(class);
@@ -75,8 +75,8 @@ static int check_masked(PyObject *object, const operand *as)
 	return masked > 0 ? refuse(as, "it is a masked array, whose mask would be lost: use .filled() or .data") : masked;
 }
 
-/* The array keeps its memory: numpy refuses to resize one that others refer to. */
-int tensor_of_numpy(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep)
+/* The array holds its memory: numpy refuses to resize an array that others refer to. */
+int tensor_of_numpy(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder)
 {
 	if ((PyObject *)Py_TYPE(object) != numpy.type && check_masked(object, as) < 0)
 		return -1;
@@ -89,6 +89,6 @@ int tensor_of_numpy(PyObject *object, const operand *as, stepvan_tensor *tensor,
 	if (failed < 0 || set_dtype(object, as, tensor) < 0 || set_bytes(tensor, as) < 0 || set_data(object, as, tensor) < 0)
 		return -1;
 	Py_INCREF(object);
-	*keep = object;
+	*holder = object;
 	return 0;
 }

@@ -1,19 +1,19 @@
 /*
- * Objects that the library's operations keep alive. An operation is given the address of
- * a tuple, with a reference; when the library has let go of the memory it says so in
- * stepvan_released, and the reference is given back here, at one of the next calls.
+ * Objects that the library's operations keep alive. The owner of an operation is the address of a tuple, with a
+ * reference. When the library has released the memory, stepvan_released returns the address. One of the next calls
+ * here then drops the reference.
  */
 #include "core.h"
 
-/* An empty list of what an operation keeps. keepers_done follows. */
-void keepers_begin(keepers *k)
+/* Starts an empty list of objects that an operation keeps alive. references_done must follow. */
+void references_begin(references *k)
 {
 	k->at = k->few;
 	k->count = 0;
 	k->capacity = COUNT(k->few);
 }
 
-static int grow(keepers *k)
+static int grow(references *k)
 {
 	Py_ssize_t capacity = k->capacity * 4;
 	PyObject **at = PyMem_Malloc((size_t)capacity * sizeof(PyObject *));
@@ -30,7 +30,7 @@ static int grow(keepers *k)
 }
 
 /* Adds an object. Steals the reference, also when it fails. */
-int keepers_add(keepers *k, PyObject *object)
+int references_add(references *k, PyObject *object)
 {
 	if (k->count == k->capacity && grow(k) < 0) {
 		Py_DECREF(object);
@@ -40,8 +40,11 @@ int keepers_add(keepers *k, PyObject *object)
 	return 0;
 }
 
-/* The tuple that an operation holds, with all that was added; NULL without an exception when that is nothing. New reference. */
-PyObject *keepers_owner(keepers *k)
+/*
+ * The owner of an operation: a tuple of all added objects; NULL without an exception for an empty list. New
+ * reference.
+ */
+PyObject *references_owner(references *k)
 {
 	PyObject *owner = k->count > 0 ? PyTuple_New(k->count) : NULL;
 	for (Py_ssize_t i = 0; owner != NULL && i < k->count; i++)
@@ -51,16 +54,16 @@ PyObject *keepers_owner(keepers *k)
 	return owner;
 }
 
-/* The tuple that an operation holds, of one object, whose reference it steals, also when it fails. New reference. */
-PyObject *owner_of(PyObject *keep)
+/* The owner of an operation with one object, whose reference it steals, also when it fails. New reference. */
+PyObject *owner_of(PyObject *holder)
 {
-	PyObject *owner = PyTuple_Pack(1, keep);
-	Py_DECREF(keep);
+	PyObject *owner = PyTuple_Pack(1, holder);
+	Py_DECREF(holder);
 	return owner;
 }
 
-/* Gives back what no owner has taken. */
-void keepers_done(keepers *k)
+/* Drops the references that no owner has taken. */
+void references_done(references *k)
 {
 	for (Py_ssize_t i = 0; i < k->count; i++)
 		Py_DECREF(k->at[i]);
@@ -69,8 +72,9 @@ void keepers_done(keepers *k)
 }
 
 /*
- * Has an owner keep the storages of torch tensors in place of the tensors, which the program may give other storages. After
- * the operation has begun, so that it need not wait for this; the interpreter lock was held since the tensors were looked at.
+ * Replaces torch tensors in an owner by their storages: the program may give a tensor another storage. The caller
+ * does this after the operation has begun, which so need not wait for it. The interpreter lock was held since the
+ * tensors were read.
  */
 void owner_settle(PyObject *owner)
 {
@@ -83,7 +87,7 @@ void owner_settle(PyObject *owner)
 	}
 }
 
-/* Gives back what the library has released. Objects may go here, and run what they run then. */
+/* Drops the references that the library has released. That may deallocate objects, whose code then runs. */
 void collect_released(void)
 {
 	uint64_t released[64];

@@ -1,4 +1,4 @@
-/* Queues that tell event loops what has ended. */
+/* Queues that tell event loops which operations have ended. */
 #include "core.h"
 
 /* queue_open() -> (queue, file descriptor) */

@@ -1,7 +1,7 @@
 /* Ranges of addresses that do not overlap, in order. */
 #include "core.h"
 
-/* The index of the first range that starts behind the address. */
+/* The index of the first range that starts after the address. */
 static Py_ssize_t behind(const ranges *table, uintptr_t address)
 {
 	Py_ssize_t low = 0, high = table->count;
@@ -48,7 +48,7 @@ void ranges_remove(ranges *table, const void *data, PyObject *object)
 	}
 }
 
-/* The object in whose range all the bytes are, borrowed, or NULL. */
+/* The object whose range contains all the bytes, or NULL. Borrowed. */
 PyObject *ranges_find(const ranges *table, const void *data, uint64_t bytes)
 {
 	Py_ssize_t i = behind(table, (uintptr_t)data) - 1;

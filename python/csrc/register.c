@@ -1,7 +1,7 @@
 /* Registrations. */
 #include "core.h"
 
-/* What is registered must stay where it is. Memory of stepvan_alloc is shown by torch, which cannot resize it. */
+/* Registered memory must not move. Torch cannot resize tensors in memory of stepvan_alloc. */
 static int fix(PyObject *object, const stepvan_tensor *tensor)
 {
 	int resizable = tensor->memory == 0 && tensor->bytes > 0 && torch.type != NULL && PyObject_TypeCheck(object, (PyTypeObject *)torch.type);
@@ -14,16 +14,16 @@ PyObject *register_tensor(PyObject *self, arguments args, Py_ssize_t count)
 	uint64_t node, number;
 	stepvan_error error;
 	stepvan_tensor tensor;
-	PyObject *keep;
+	PyObject *holder;
 	operand as = {"tensor", -1, 0};
-	collect_released(); /* before the tensor is looked at: objects that go may run code that moves it */
-	if (expect(count, 2, 2, "register") < 0 || to_u64(args[0], &node, "node") < 0 || tensor_of(args[1], &as, &tensor, &keep) < 0)
+	collect_released(); /* before the tensor is read: deallocated objects may run code that moves it */
+	if (expect(count, 2, 2, "register") < 0 || to_u64(args[0], &node, "node") < 0 || tensor_of(args[1], &as, &tensor, &holder) < 0)
 		return NULL;
-	if (fix(keep, &tensor) < 0) {
-		Py_DECREF(keep);
+	if (fix(holder, &tensor) < 0) {
+		Py_DECREF(holder);
 		return NULL;
 	}
-	PyObject *owner = owner_of(keep);
+	PyObject *owner = owner_of(holder);
 	if (owner == NULL)
 		return NULL;
 	owner_settle(owner);
@@ -38,7 +38,7 @@ PyObject *register_tensor(PyObject *self, arguments args, Py_ssize_t count)
 	return PyLong_FromUnsignedLongLong(number);
 }
 
-/* How long register_recv_buffer itself waits; the rest is registration_wait's. */
+/* How long register_recv_buffer itself waits; registration_wait waits further. */
 #define FIRST INT64_C(5000000)
 
 static PyObject *begin(uint64_t node, const stepvan_tensor *tensor, PyObject *chunks, const uint64_t *ranks, const uint64_t *keys, Py_ssize_t count)
@@ -49,7 +49,7 @@ static PyObject *begin(uint64_t node, const stepvan_tensor *tensor, PyObject *ch
 	if (narrow == NULL)
 		return PyErr_NoMemory();
 	for (Py_ssize_t i = 0; i < count; i++)
-		narrow[i] = ranks[i] > UINT32_MAX ? UINT32_MAX : (uint32_t)ranks[i]; /* which is no rank either */
+		narrow[i] = ranks[i] > UINT32_MAX ? UINT32_MAX : (uint32_t)ranks[i]; /* not a rank either */
 	Py_INCREF(chunks);
 	int32_t code;
 	Py_BEGIN_ALLOW_THREADS
@@ -58,46 +58,46 @@ static PyObject *begin(uint64_t node, const stepvan_tensor *tensor, PyObject *ch
 	PyMem_Free(narrow);
 	if (code == STEPVAN_OK || code == STEPVAN_TIMEOUT)
 		return Py_BuildValue("(KOO)", (unsigned long long)number, chunks, code == STEPVAN_OK ? Py_True : Py_False);
-	if (number == 0) /* the library has not taken it; else it gives it back */
+	if (number == 0) /* the library has not taken the owner */
 		Py_DECREF(chunks);
 	return raise_code(code, &error);
 }
 
-static PyObject *new_chunks(const stepvan_tensor *tensor, Py_ssize_t count, PyObject *keep)
+static PyObject *new_chunks(const stepvan_tensor *tensor, Py_ssize_t count, PyObject *holder)
 {
-	int is_torch = torch.type != NULL && PyObject_TypeCheck(keep, (PyTypeObject *)torch.type);
-	PyObject *storage = is_torch ? storage_of(keep) : NULL;
-	PyObject *chunks = chunks_new(tensor, count, is_torch ? storage : keep);
+	int is_torch = torch.type != NULL && PyObject_TypeCheck(holder, (PyTypeObject *)torch.type);
+	PyObject *storage = is_torch ? storage_of(holder) : NULL;
+	PyObject *chunks = chunks_new(tensor, count, is_torch ? storage : holder);
 	Py_XDECREF(storage);
 	return chunks;
 }
 
 /*
- * register_recv_buffer(node, tensor, worker_ranks, push_keys) -> (registration, Chunks, whether the workers know):
- * the rest is registration_wait's.
+ * register_recv_buffer(node, tensor, worker_ranks, push_keys) -> (registration, Chunks, whether the workers know).
+ * registration_wait waits further.
  */
 PyObject *register_recv_buffer(PyObject *self, arguments args, Py_ssize_t count)
 {
 	uint64_t node;
 	stepvan_tensor tensor;
-	PyObject *keep, *chunks = NULL, *result = NULL;
+	PyObject *holder, *chunks = NULL, *result = NULL;
 	Py_ssize_t ranks_count = 0, keys_count = 0;
 	operand as = {"tensor", -1, 1};
 	collect_released();
-	if (expect(count, 4, 4, "register_recv_buffer") < 0 || to_u64(args[0], &node, "node") < 0 || tensor_of(args[1], &as, &tensor, &keep) < 0)
+	if (expect(count, 4, 4, "register_recv_buffer") < 0 || to_u64(args[0], &node, "node") < 0 || tensor_of(args[1], &as, &tensor, &holder) < 0)
 		return NULL;
 	uint64_t *ranks = to_numbers(args[2], &ranks_count, "worker_ranks");
 	uint64_t *keys = ranks != NULL ? to_numbers(args[3], &keys_count, "push_keys") : NULL;
 	if (keys != NULL && ranks_count != keys_count)
-		raise_invalid("%zd worker_ranks and %zd push_keys: each chunk has one of both", ranks_count, keys_count);
-	else if (keys != NULL && fix(keep, &tensor) == 0)
-		chunks = new_chunks(&tensor, ranks_count, keep);
+		raise_invalid("%zd worker_ranks and %zd push_keys: give one of each per chunk", ranks_count, keys_count);
+	else if (keys != NULL && fix(holder, &tensor) == 0)
+		chunks = new_chunks(&tensor, ranks_count, holder);
 	if (chunks != NULL)
 		result = begin(node, &tensor, chunks, ranks, keys, ranks_count);
 	PyMem_Free(ranks);
 	PyMem_Free(keys);
 	Py_XDECREF(chunks);
-	Py_DECREF(keep);
+	Py_DECREF(holder);
 	return result;
 }
 
@@ -114,9 +114,9 @@ PyObject *registration_wait(PyObject *self, arguments args, Py_ssize_t count)
 	if (expect(count, 2, 2, "registration_wait") < 0 || to_u64(args[0], &number, "registration") < 0 || to_limit(args[1], &limit) < 0)
 		return NULL;
 	int failed = wait_for(wait_registration, &number, limit);
-	PyObject *type, *value, *traceback; /* of the failure, while objects go */
+	PyObject *type, *value, *traceback; /* the failure, saved while objects are deallocated */
 	PyErr_Fetch(&type, &value, &traceback);
-	collect_released(); /* what was refused is the program's from here on */
+	collect_released(); /* a refused buffer is the program's again from here on */
 	PyErr_Restore(type, value, traceback);
 	if (failed < 0)
 		return NULL;

@@ -41,7 +41,7 @@ static int is_left(const stepvan_tensor *tensor)
 	return (tensor->flags & STEPVAN_READ_ONLY) != 0;
 }
 
-/* Remembers the pushes that the worker has left in its memory. */
+/* Notes the pushes that the worker has left in its own memory. */
 static int take_left(request *r, const stepvan_request *from, const stepvan_batch *batch)
 {
 	const stepvan_tensor *push = batch->push + from->first_push;
@@ -62,7 +62,10 @@ static int take_left(request *r, const stepvan_request *from, const stepvan_batc
 	return 0;
 }
 
-/* New reference. Takes references to the lists. In tensors None stands for what is copied later, as the framework has it. */
+/*
+ * New reference. Takes references to the lists. None in tensors stands for a push that is copied later, for
+ * framework as.
+ */
 PyObject *request_new(uint64_t node, const stepvan_request *from, const stepvan_batch *batch, framework *as, PyObject *tensors, PyObject *keys)
 {
 	request *r = (request *)PyType_GenericAlloc((PyTypeObject *)(request_class != NULL ? request_class : (PyObject *)type), 0);
@@ -142,14 +145,14 @@ static PyObject *request_pulls(PyObject *self, void *unused)
 
 typedef int32_t (*where)(uint64_t node, uint64_t handler, uint64_t i, stepvan_tensor *tensor, stepvan_error *error);
 
-/* What input and out give: a view that is made once. Steals key. */
+/* The view that input and out return: made once. Steals key. */
 static PyObject *request_view(request *r, const char *what, PyObject *key, where function, uint64_t i)
 {
 	if (key == NULL || (r->views == NULL && (r->views = PyDict_New()) == NULL)) {
 		Py_XDECREF(key);
 		return NULL;
 	}
-	PyObject *views = r->views; /* another thread may answer, which lets go of them, while a view is made */
+	PyObject *views = r->views; /* another thread may answer, and so drop the views, while a view is made */
 	Py_INCREF(views);
 	stepvan_tensor tensor;
 	stepvan_error error;
@@ -191,7 +194,7 @@ static PyObject *request_out(PyObject *self, PyObject *index)
 	return request_view((request *)self, "out", PyLong_FromUnsignedLongLong(i), stepvan_request_out, i);
 }
 
-/* _answer(tensors) -> response: and lets go of what input and out gave. */
+/* _answer(tensors) -> response. Drops the views of input and out. */
 static PyObject *request_answer(PyObject *self, PyObject *tensors)
 {
 	request *r = (request *)self;
@@ -223,7 +226,7 @@ static PyObject *given(PyObject *object)
 	return result;
 }
 
-/* The result of a call about what the worker has left in its memory. */
+/* The result of a call on a push that the worker has left in its own memory. */
 static int check_left(const request *r, int32_t code, stepvan_error *error)
 {
 	if (code == STEPVAN_STALE)
@@ -233,8 +236,9 @@ static int check_left(const request *r, int32_t code, stepvan_error *error)
 }
 
 /*
- * A copy of a push in the worker's memory. Large ones are made without the interpreter lock, when another thread may
- * answer: so the memory is kept meanwhile, and the copy is not given when the worker may have changed what was read.
+ * A copy of a push in the worker's memory. A large copy is made without the interpreter lock, and another thread
+ * may answer meanwhile. So the memory is held, and the copy is dropped if the worker may have changed the memory
+ * during the read.
  */
 static PyObject *copy_left(const request *r, const left *l)
 {
@@ -250,7 +254,7 @@ static PyObject *copy_left(const request *r, const left *l)
 	return copy;
 }
 
-/* Puts copies in the place of what was left. All or, on an error, none; and those of the thread that is first. */
+/* Replaces each None by a copy: all or, on an error, none. If two threads copy, the first one's copies count. */
 static int fill_left(request *r)
 {
 	Py_ssize_t count = r->lefts;
@@ -261,7 +265,7 @@ static int fill_left(request *r)
 			Py_CLEAR(copies);
 		Py_XDECREF(copy);
 	}
-	if (r->lefts == 0) { /* another thread was first, and may have answered since */
+	if (r->lefts == 0) { /* another thread was first, and may have answered since then */
 		if (copies == NULL && PyErr_ExceptionMatches(PyExc_Exception))
 			PyErr_Clear();
 		int failed = PyErr_Occurred() != NULL;

@@ -7,7 +7,7 @@ typedef struct {
 	uint64_t node, response;
 } sent;
 
-/* Ends when the response is done; whether that went well is not asked, as it is not where tensors are copied. */
+/* Waits until the response is done. It ignores failures, as respond_copy without borrowed tensors does. */
 static int32_t wait_done(void *call, int64_t slice, stepvan_error *error)
 {
 	const sent *s = call;
@@ -15,8 +15,10 @@ static int32_t wait_done(void *call, int64_t slice, stepvan_error *error)
 	return code == STEPVAN_TIMEOUT ? code : STEPVAN_OK;
 }
 
-/* What a call gives that has answered: None when the tensors are to be the caller's again, which it waits for where they are
- * borrowed; else the number of the response. New reference. */
+/*
+ * The result of a call that has answered: the number of the response. With copies it returns Py_None when the tensors
+ * are the caller's again, and waits for that where they are borrowed. New reference.
+ */
 static PyObject *answered(uint64_t node, uint64_t response, int copies, int32_t borrowed)
 {
 	sent s = {node, response};
@@ -27,17 +29,20 @@ static PyObject *answered(uint64_t node, uint64_t response, int copies, int32_t 
 	Py_RETURN_NONE;
 }
 
-/* Answers a request: the number of the response, or None with copies. New reference. Budget: 500 ns for a tensor of torch. */
+/*
+ * Answers a request. Returns the response's number; None with copies. New reference. Budget: 500 ns for a torch
+ * tensor.
+ */
 PyObject *answer(uint64_t node, uint64_t handler, PyObject *objects, int copies)
 {
 	uint64_t response;
 	int32_t borrowed = 0;
 	stepvan_error error;
 	tensors list;
-	keepers kept;
-	keepers_begin(&kept);
+	references kept;
+	references_begin(&kept);
 	PyObject *owner = NULL, *result = NULL;
-	if (tensors_of(&list, objects, "tensors", 0, &kept) == 0 && ((owner = keepers_owner(&kept)) != NULL || PyErr_Occurred() == NULL)) {
+	if (tensors_of(&list, objects, "tensors", 0, &kept) == 0 && ((owner = references_owner(&kept)) != NULL || PyErr_Occurred() == NULL)) {
 		int32_t code = copies ? stepvan_respond_copy(node, handler, list.at, (uint64_t)list.count, (uintptr_t)owner, &response, &borrowed, &error)
 		                      : stepvan_respond(node, handler, list.at, (uint64_t)list.count, (uintptr_t)owner, &response, &error);
 		if (check_on(node, "respond", code, &error) == 0) {
@@ -49,7 +54,7 @@ PyObject *answer(uint64_t node, uint64_t handler, PyObject *objects, int copies)
 		}
 	}
 	tensors_done(&list);
-	keepers_done(&kept);
+	references_done(&kept);
 	collect_released();
 	return result;
 }
@@ -123,11 +128,11 @@ static PyObject *send_rows(uint64_t node, PyObject *buffer, const int64_t *rows,
 	int32_t borrowed = 0;
 	stepvan_error error;
 	stepvan_tensor tensor;
-	PyObject *keep;
+	PyObject *holder;
 	operand as = {"ret_buffer", -1, 0};
-	if (tensor_of(buffer, &as, &tensor, &keep) < 0)
+	if (tensor_of(buffer, &as, &tensor, &holder) < 0)
 		return NULL;
-	PyObject *owner = owner_of(keep);
+	PyObject *owner = owner_of(holder);
 	if (owner == NULL)
 		return NULL;
 	int shared = tensor.memory != 0;
@@ -152,7 +157,7 @@ static PyObject *answer_rows(arguments args, Py_ssize_t count, int copies)
 	uint64_t *handlers = tuple != NULL ? to_numbers(args[3], &n, "handler_vec") : NULL;
 	int64_t *rows = NULL;
 	if (handlers != NULL && PyTuple_Size(tuple) != n)
-		raise_invalid("%zd tensors_vec and %zd handler_vec: each request has one of both", PyTuple_Size(tuple), n);
+		raise_invalid("%zd tensors_vec and %zd handler_vec: give one of each per request", PyTuple_Size(tuple), n);
 	else if (handlers != NULL && n == 0)
 		raise_invalid("respond_vec: handler_vec is empty: it must name at least one request");
 	else if (handlers != NULL && (rows = all_rows(tuple, n)) != NULL)

@@ -1,12 +1,14 @@
-/* Tensors of Python as those of the library. */
+/* Python's tensors to stepvan_tensor. */
 #include "core.h"
 
 #include <stdarg.h>
 
 #include "names.h"
 
-/* Whether an exception can tell what is wrong with a tensor: torch says RuntimeError, too. Others, like KeyboardInterrupt, are
- * the program's. */
+/*
+ * Whether an exception reports a wrong tensor: torch also raises RuntimeError. Others, like KeyboardInterrupt,
+ * pass to the program.
+ */
 static int is_reason(void)
 {
 	return is_argument_error() || PyErr_ExceptionMatches(PyExc_AttributeError) ||
@@ -14,8 +16,8 @@ static int is_reason(void)
 }
 
 /*
- * Sets the exception for what is wrong with an operand: "push[0]: it is not contiguous". An exception that is set is
- * the reason, and becomes part of the text, or is the program's, and stays. Returns -1.
+ * Sets the exception for a wrong operand: "push[0]: it is not contiguous". If an exception is set, it is the
+ * reason and becomes part of the text; an exception of the program stays. Returns -1.
  */
 int refuse(const operand *as, const char *format, ...)
 {
@@ -45,10 +47,10 @@ int refuse(const operand *as, const char *format, ...)
 	return -1;
 }
 
-/* refuse with what object is called, as told says, for the %U of format. */
+/* refuse with the quoted object for the %U of format. */
 int refuse_for(const operand *as, const char *format, PyObject *object, int plain)
 {
-	PyObject *text = told(object, plain);
+	PyObject *text = quoted(object, plain);
 	if (text != NULL)
 		refuse(as, format, text);
 	Py_XDECREF(text);
@@ -60,7 +62,7 @@ int set_shape(stepvan_tensor *tensor, PyObject *shape, const operand *as)
 {
 	Py_ssize_t rank = PyTuple_Check(shape) ? PyTuple_Size(shape) : -1;
 	if (rank < 0 || rank > STEPVAN_MAX_RANK)
-		return refuse(as, "it has %zd dimensions; %d are the most", rank, STEPVAN_MAX_RANK);
+		return refuse(as, "it has %zd dimensions (want at most %d)", rank, STEPVAN_MAX_RANK);
 	tensor->rank = (uint8_t)rank;
 	for (Py_ssize_t i = 0; i < rank; i++) {
 		tensor->shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
@@ -94,33 +96,33 @@ PyObject *shape_of(const stepvan_tensor *tensor)
 	return shape;
 }
 
-/* Refuses to write to a tensor of torch that autograd watches, which would not see it. */
+/* Refuses to write to a tensor of torch that autograd watches: autograd would miss the write. */
 static int check_watched(PyObject *object, const operand *as)
 {
 	PyObject *value = PyObject_GetAttr(object, name_requires_grad);
 	if (value == NULL)
 		return refuse(as, "it has no requires_grad");
 	Py_DECREF(value);
-	return value == Py_True ? refuse(as, "it requires grad, and would be written to unseen by autograd: use .detach()") : 0;
+	return value == Py_True ? refuse(as, "it requires grad, and autograd would miss the write: use .detach()") : 0;
 }
 
-static int of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep)
+static int of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder)
 {
-	return as->write && check_watched(object, as) < 0 ? -1 : tensor_of_torch(object, as, tensor, keep);
+	return as->write && check_watched(object, as) < 0 ? -1 : tensor_of_torch(object, as, tensor, holder);
 }
 
-/* Converts what was not of a known type, by what it can. */
-static int tensor_of_other(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep)
+/* Converts an object of an unknown type, by the protocols that it supports. */
+static int tensor_of_other(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder)
 {
 	if (discover(0) < 0)
 		return -1;
 	if (torch.type != NULL && PyObject_TypeCheck(object, (PyTypeObject *)torch.type))
-		return of_torch(object, as, tensor, keep);
+		return of_torch(object, as, tensor, holder);
 	if (numpy.type != NULL && PyObject_TypeCheck(object, (PyTypeObject *)numpy.type))
-		return tensor_of_numpy(object, as, tensor, keep);
+		return tensor_of_numpy(object, as, tensor, holder);
 	PyObject *method = PyObject_GetAttr(object, name___dlpack__);
 	if (method != NULL) {
-		int failed = tensor_of_dlpack(object, method, as, tensor, keep);
+		int failed = tensor_of_dlpack(object, method, as, tensor, holder);
 		Py_DECREF(method);
 		return failed;
 	}
@@ -128,35 +130,35 @@ static int tensor_of_other(PyObject *object, const operand *as, stepvan_tensor *
 		return -1;
 	PyErr_Clear();
 	if (PyObject_CheckBuffer(object))
-		return tensor_of_buffer(object, as, tensor, keep);
-	return refuse_for(as, "%U is no tensor: give one of torch or numpy, or what has __dlpack__ or the buffer protocol", object, 0);
+		return tensor_of_buffer(object, as, tensor, holder);
+	return refuse_for(as, "%U is not a tensor: give one of torch or numpy, or an object with __dlpack__ or the buffer protocol", object, 0);
 }
 
 /*
- * Converts a tensor. keep gets a new reference to what keeps its memory alive; it need not be kept for an
- * operation when tensor->memory is not 0. Budget: 300 ns for one of torch.
+ * Converts a tensor. *holder gets a new reference to the object that holds its memory. An operation need not hold
+ * that when tensor->memory is not 0. Budget: 300 ns for a tensor of torch.
  */
-int tensor_of(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep)
+int tensor_of(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder)
 {
-	*keep = NULL;
+	*holder = NULL;
 	tensor->flags = 0;
 	tensor->reserved = 0;
 	int failed;
 	if (torch.type != NULL && PyObject_TypeCheck(object, (PyTypeObject *)torch.type))
-		failed = of_torch(object, as, tensor, keep);
+		failed = of_torch(object, as, tensor, holder);
 	else if (numpy.type != NULL && PyObject_TypeCheck(object, (PyTypeObject *)numpy.type))
-		failed = tensor_of_numpy(object, as, tensor, keep);
+		failed = tensor_of_numpy(object, as, tensor, holder);
 	else
-		failed = tensor_of_other(object, as, tensor, keep);
+		failed = tensor_of_other(object, as, tensor, holder);
 	if (failed < 0) {
-		Py_CLEAR(*keep);
+		Py_CLEAR(*holder);
 		return -1;
 	}
 	tensor->memory = memory_number(tensor->data, tensor->bytes);
 	return 0;
 }
 
-/* Item i of a list or tuple, which may have become shorter meanwhile. New reference. */
+/* Item i of a list or tuple, which may have become shorter. New reference. */
 static PyObject *item_of(PyObject *objects, Py_ssize_t i)
 {
 	PyObject *item = PyList_Check(objects) ? PyList_GetItem(objects, i) : PyTuple_GetItem(objects, i);
@@ -164,19 +166,19 @@ static PyObject *item_of(PyObject *objects, Py_ssize_t i)
 	return item;
 }
 
-static int add(tensors *list, PyObject *object, const operand *as, keepers *kept)
+static int add(tensors *list, PyObject *object, const operand *as, references *kept)
 {
 	stepvan_tensor *tensor = &list->at[list->count];
-	PyObject *keep;
-	if (tensor_of(object, as, tensor, &keep) < 0)
+	PyObject *holder;
+	if (tensor_of(object, as, tensor, &holder) < 0)
 		return -1;
 	if (tensor->memory == 0)
-		return keepers_add(kept, keep);
-	Py_DECREF(keep);
+		return references_add(kept, holder);
+	Py_DECREF(holder);
 	return 0;
 }
 
-static int add_all(tensors *list, PyObject *objects, Py_ssize_t n, const char *name, int write, keepers *kept)
+static int add_all(tensors *list, PyObject *objects, Py_ssize_t n, const char *name, int write, references *kept)
 {
 	if (n > FEW && (list->at = PyMem_Malloc((size_t)n * sizeof(stepvan_tensor))) == NULL) {
 		list->at = list->few;
@@ -194,8 +196,8 @@ static int add_all(tensors *list, PyObject *objects, Py_ssize_t n, const char *n
 	return 0;
 }
 
-/* Converts a list. What must be kept is added to kept. tensors_done follows in any case. */
-int tensors_of(tensors *list, PyObject *objects, const char *name, int write, keepers *kept)
+/* Converts a list, and adds the holders of its memory to kept. tensors_done must follow in any case. */
+int tensors_of(tensors *list, PyObject *objects, const char *name, int write, references *kept)
 {
 	list->at = list->few;
 	list->count = 0;
@@ -214,7 +216,7 @@ int tensors_of(tensors *list, PyObject *objects, const char *name, int write, ke
 	return failed;
 }
 
-/* Gives back the array. */
+/* Frees the array. */
 void tensors_done(tensors *list)
 {
 	if (list->at != list->few)

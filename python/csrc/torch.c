@@ -1,6 +1,6 @@
 /*
- * Tensors of torch, read by its functions in C where it has them (dlpack.c), else through their Python attributes, which also
- * tell what is wrong with one that cannot be moved: no version of torch is linked.
+ * Tensors of torch. Its functions in C read them where torch has these (dlpack.c), else their Python attributes.
+ * The attributes also tell why an exchange cannot move a tensor. No version of torch is linked.
  */
 #include "core.h"
 
@@ -17,7 +17,7 @@ static int truth(PyObject *object, PyObject *name)
 	return is;
 }
 
-/* Whether a method without arguments says yes; -1 with an exception. */
+/* Whether a method without arguments returns true; -1 with an exception. */
 static int says(PyObject *object, PyObject *name)
 {
 	PyObject *value = PyObject_CallMethodObjArgs(object, name, NULL);
@@ -33,20 +33,20 @@ static int wrong_device(PyObject *object, const operand *as)
 	PyErr_Clear();
 	PyObject *device = PyObject_GetAttr(object, name_device);
 	if (device == NULL)
-		return refuse(as, "its device cannot be told");
+		return refuse(as, "its device cannot be read");
 	refuse_for(as, "it is on device %U; this build moves tensors in the memory of the CPU: use .cpu()", device, 1);
 	Py_DECREF(device);
 	return -1;
 }
 
-/* Tensors that show other values than their memory has: lazily conjugated or negated ones. */
+/* Whether a tensor has other values than its memory: lazily conjugated or negated. */
 static int check_lazy(PyObject *object, const operand *as, const stepvan_tensor *tensor)
 {
 	int complex = tensor->dtype >= STEPVAN_COMPLEX32 && tensor->dtype <= STEPVAN_COMPLEX128;
 	int lazy = complex ? says(object, name_is_conj) : 0;
 	if (lazy == 0)
 		lazy = says(object, name_is_neg);
-	if (lazy < 0) { /* a version without them */
+	if (lazy < 0) { /* a version without lazy tensors */
 		PyErr_Clear();
 		return 0;
 	}
@@ -78,11 +78,11 @@ static int set_data(PyObject *object, const operand *as, stepvan_tensor *tensor)
 	return 0;
 }
 
-/* What keeps the memory of a tensor of torch, which may be given other memory meanwhile: its storage. New reference. */
+/* The storage of a tensor of torch: it holds the memory, and the tensor may get another one. New reference. */
 PyObject *storage_of(PyObject *object)
 {
-	if (torch.keep != NULL) {
-		PyObject *storage = PyObject_CallMethodObjArgs(object, torch.keep, NULL);
+	if (torch.storage != NULL) {
+		PyObject *storage = PyObject_CallMethodObjArgs(object, torch.storage, NULL);
 		if (storage != NULL)
 			return storage;
 		PyErr_Clear();
@@ -102,7 +102,7 @@ static PyObject *bytes_of(PyObject *storage)
 	return set;
 }
 
-/* Whether torch says of a storage that it cannot be resized anyway. Torch before 2.1 does not say it. */
+/* Whether torch reports that a storage cannot be resized anyway. Torch before 2.1 does not report it. */
 static int is_fixed(PyObject *storage)
 {
 	PyObject *resizable = PyObject_CallMethodObjArgs(storage, name_resizable, NULL);
@@ -115,14 +115,14 @@ static int is_fixed(PyObject *storage)
 /* The result of fix_storage with an exception set: 0 if the storage cannot be resized anyway. */
 static int cannot_fix(PyObject *storage)
 {
-	if (!PyErr_ExceptionMatches(PyExc_Exception)) /* an interrupt is the program's */
+	if (!PyErr_ExceptionMatches(PyExc_Exception)) /* an interrupt passes to the program */
 		return -1;
 	PyObject *type, *why, *traceback;
 	PyErr_Fetch(&type, &why, &traceback);
 	int fixed = is_fixed(storage);
 	if (!fixed)
-		raise_not_supported("register: tensor: torch could resize it at any time, which frees its memory, and is kept from that by a numpy only that "
-		                    "works with it (%S): install another numpy (for torch before 2.3: 'numpy<2'), or use a tensor of node.empty", why != NULL ? why : type);
+		raise_not_supported("register: tensor: torch could resize it, which frees its memory: only a numpy that works with torch prevents "
+		                    "that (%S): install another numpy (for torch before 2.3: 'numpy<2'), or use a tensor of node.empty", why != NULL ? why : type);
 	Py_XDECREF(type);
 	Py_XDECREF(why);
 	Py_XDECREF(traceback);
@@ -130,9 +130,9 @@ static int cannot_fix(PyObject *storage)
 }
 
 /*
- * Has torch refuse from then on to resize the storage of a tensor, which would free memory that is registered. It does so,
- * for good, once it has shown a storage to numpy; bytes, as numpy does not have all types. Where torch has no numpy that works
- * with it, a tensor whose storage can be resized is refused. Budget: 5 us.
+ * Makes torch refuse to resize the storage of a tensor, which would free registered memory. Torch refuses that for
+ * good once numpy has a view of the storage. The view is of bytes, as numpy lacks some types. Where torch does not
+ * work with the installed numpy, a tensor whose storage can be resized is refused. Budget: 5 us.
  */
 int fix_storage(PyObject *object)
 {
@@ -153,13 +153,16 @@ static int not_contiguous(PyObject *object, const operand *as)
 	PyObject *text = layout != NULL ? PyObject_Str(layout) : NULL;
 	Py_XDECREF(layout);
 	if (text == NULL)
-		return refuse(as, "its layout cannot be told");
+		return refuse(as, "its layout cannot be read");
 	int strided = PyUnicode_CompareWithASCIIString(text, "torch.strided") == 0;
 	Py_DECREF(text);
 	return refuse(as, strided ? "it is not contiguous: use .contiguous()" : "it is not dense: use .to_dense()");
 }
 
-/* One element is contiguous whatever its strides are. Before torch 2 sparse tensors raise, here or for their memory. */
+/*
+ * One element is contiguous whatever its strides are. Before torch 2 sparse tensors raise, here or for their
+ * memory.
+ */
 static int check_contiguous(PyObject *object, const operand *as, const stepvan_tensor *tensor)
 {
 	if (tensor->bytes == dtype_size(tensor->dtype))
@@ -190,17 +193,17 @@ static int look(PyObject *object, const operand *as, stepvan_tensor *tensor)
 	return set_data(object, as, tensor);
 }
 
-/* keep gets the tensor itself: see owner_settle. */
-int tensor_of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **keep)
+/* *holder gets the tensor itself: see owner_settle. */
+int tensor_of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder)
 {
-	/* Tensors of other classes may see to their attributes themselves. */
+	/* Tensors of other classes may define their attributes themselves. */
 	int plain = torch.exchange != NULL && (PyObject *)Py_TYPE(object) == torch.type;
 	if ((!plain || !dlpack_look(torch.exchange, object, tensor)) && look(object, as, tensor) < 0)
 		return -1;
-	/* Only views of parts of complex numbers are negated, and those are contiguous with one element only. */
+	/* Only views of parts of complex numbers are negated; with more than one element they are not contiguous. */
 	if ((tensor->bytes <= dtype_size(tensor->dtype) || tensor->dtype >= STEPVAN_COMPLEX32) && tensor->dtype >= STEPVAN_FLOAT16 && check_lazy(object, as, tensor) < 0)
 		return -1;
 	Py_INCREF(object);
-	*keep = object;
+	*holder = object;
 	return 0;
 }

@@ -1,14 +1,14 @@
-/* Tensors of the library as those of torch or numpy. */
+/* stepvan_tensor to tensors of torch or numpy. */
 #include "core.h"
 
 #include "names.h"
 
-/* Above this a copy is made without the interpreter lock. */
+/* A copy of more bytes is made without the interpreter lock. */
 #define LARGE_COPY (256 * 1024)
 
 /*
- * The framework that has a type: as, else numpy (with ml_dtypes where it is installed), else the
- * bits in unsigned integers of the same size, whose code is written to *code.
+ * The framework that has a type: as, else numpy (with ml_dtypes where it is installed). If neither has it, writes
+ * the code of the unsigned integers of the same size to *code.
  */
 static framework *having(framework *as, int *code)
 {
@@ -50,23 +50,23 @@ static PyObject *call_with(PyObject *function, PyObject *argument, PyObject *wit
 	return result;
 }
 
-static PyObject *show_torch(PyObject *shown, const stepvan_tensor *tensor, int code)
+static PyObject *wrap_torch(PyObject *memory, const stepvan_tensor *tensor, int code)
 {
-	const struct memory *m = (struct memory *)shown;
+	const struct memory *m = (struct memory *)memory;
 	if (torch.exchange != NULL && tensor->bytes > 0 && !m->readonly)
-		return dlpack_show(torch.exchange, shown, m->data, tensor);
+		return dlpack_wrap(torch.exchange, memory, m->data, tensor);
 	PyObject *shape = shape_of(tensor);
 	if (shape == NULL || tensor->bytes == 0)
 		return call_with(torch.make, shape, torch.make_with[code]);
-	Py_INCREF(shown);
-	PyObject *flat = call_with(torch.show, shown, torch.show_with[code]);
+	Py_INCREF(memory);
+	PyObject *flat = call_with(torch.wrap, memory, torch.wrap_with[code]);
 	PyObject *view = flat != NULL ? PyObject_CallMethodObjArgs(flat, name_view, shape, NULL) : NULL;
 	Py_XDECREF(flat);
 	Py_DECREF(shape);
 	return view;
 }
 
-/* A tensor that shows memory, which it holds. New reference. */
+/* A tensor in memory, which it holds. New reference. */
 PyObject *view_of(framework *as, PyObject *memory, const stepvan_tensor *tensor)
 {
 	int code = tensor->dtype;
@@ -74,11 +74,11 @@ PyObject *view_of(framework *as, PyObject *memory, const stepvan_tensor *tensor)
 	if (as == NULL)
 		return NULL;
 	if (as == &torch)
-		return show_torch(memory, tensor, code);
+		return wrap_torch(memory, tensor, code);
 	PyObject *shape = shape_of(tensor);
 	if (shape == NULL)
 		return NULL;
-	PyObject *view = PyObject_CallFunctionObjArgs(numpy.show, shape, numpy.dtype[code], memory, NULL);
+	PyObject *view = PyObject_CallFunctionObjArgs(numpy.wrap, shape, numpy.dtype[code], memory, NULL);
 	Py_DECREF(shape);
 	return view;
 }
@@ -132,7 +132,7 @@ PyObject *copy_of(framework *as, const stepvan_tensor *tensor)
 	return as == &torch ? copy_torch(tensor, code) : copy_numpy(tensor);
 }
 
-/* view(memory, shape, code, whether as torch) -> tensor that shows the memory */
+/* view(memory, shape, code, whether as torch) -> tensor in the memory */
 PyObject *view(PyObject *self, arguments args, Py_ssize_t count)
 {
 	stepvan_tensor tensor;

@@ -3,7 +3,7 @@
 
 #include <time.h>
 
-/* How long a wait may last before signals are looked for: what Ctrl-C waits at most. */
+/* How long a wait may last before signals are handled: the delay of Ctrl-C at most. */
 #define SLICE INT64_C(50000000)
 
 static int64_t monotonic(void)
@@ -14,16 +14,16 @@ static int64_t monotonic(void)
 }
 
 /*
- * Makes a call that waits, without the interpreter lock, for limit_ns at most (below 0: for
- * ever), in slices between which signal handlers run. 0; -1 with an exception, that of the
- * handler or of the call. A call that ends within the first slice reads no clock.
+ * Makes a call that waits, without the interpreter lock, for limit_ns at most (below 0: for ever). It waits in
+ * slices, between which signal handlers run. Returns 0, or -1 with the exception of the handler or of the call. A
+ * call that ends within the first slice reads no clock.
  */
 int wait_for(attempt function, void *call, int64_t limit_ns)
 {
 	return wait_on(0, NULL, function, call, limit_ns);
 }
 
-/* As wait_for, of a call on a node: errors are those of check_on. */
+/* As wait_for, for a call on a node: check_on makes the errors. */
 int wait_on(uint64_t node, const char *what, attempt function, void *call, int64_t limit_ns)
 {
 	stepvan_error error;

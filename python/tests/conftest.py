@@ -20,7 +20,7 @@ os.environ["STEPVAN_LOG_LEVEL"] = "error"
 
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        # A job in the background is started so, and the programs of tests of Ctrl-C would inherit it. A handler is not inherited.
+        # A background job starts so, and the programs of tests of Ctrl-C would inherit it. A handler is not inherited.
         signal.signal(signal.SIGINT, lambda *_: None)
     config.addinivalue_line("markers", "processes: starts processes, which is slow where each loads torch under a sanitizer")
     config.addinivalue_line("markers", "serial: counts memory or objects, or reads the repository, so nothing else runs beside it")

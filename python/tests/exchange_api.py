@@ -1,4 +1,4 @@
-"""Gives a torch that has none a DLPackExchangeAPI (DLPack 1.3), as torch has from 2.10 on; made with ctypes, and counted."""
+"""Gives an older torch the DLPackExchangeAPI (DLPack 1.3) of torch 2.10; it is made with ctypes, and counts calls."""
 
 import ctypes as c
 import weakref

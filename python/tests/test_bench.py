@@ -130,7 +130,7 @@ class FakeAgent:
 
 @pytest.fixture
 def peers(monkeypatch, tmp_path):
-    """Makes a server and a worker of agents that are none of NIXL's."""
+    """Makes a server and a worker of agents that are not NIXL's."""
     boxes = {}
     module = SimpleNamespace(nixl_agent=lambda name, config: FakeAgent(boxes, name, config), nixl_agent_config=lambda **options: options)
     monkeypatch.setattr(nixl_peer, "load", lambda: module)

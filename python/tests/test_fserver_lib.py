@@ -1,4 +1,4 @@
-"""Programs written for StepMesh, unchanged but for the device."""
+"""Programs written for StepMesh, unchanged except for the device."""
 
 import inspect
 import textwrap
@@ -373,7 +373,7 @@ def test_buffers_of_a_worker_need_one(run, scheduler):
     )
     worker = run("import fserver_lib as f; f.init(); f.stop()", {**settings, "DMLC_ROLE": "worker"})
     worker.result()
-    assert "no worker" in server.result()
+    assert "not a worker" in server.result()
 
 
 def test_signatures():

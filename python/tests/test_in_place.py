@@ -181,7 +181,7 @@ def test_a_respond_while_a_view_is_made(shared, copies):
 
 @pytest.mark.parametrize("answers", [False, True])
 def test_who_looks_first_decides(shared, copies, answers):
-    """Another look while a copy is made, as of another thread, and perhaps an answer: there is one list, with one copy."""
+    """Another thread reads while a copy is made, and perhaps answers: there is one list, with one copy."""
     e = Exchange(shared)
     request = e.request()
     seen = []

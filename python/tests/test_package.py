@@ -113,8 +113,7 @@ def test_the_wheel_in_a_clean_environment(tmp_path):
     (licence,) = (tmp_path / "venv").glob("lib/python*/site-packages/stepvan-*.dist-info/licenses/LICENSE")
     assert "Apache License" in licence.read_text() and not licence.is_symlink()
     program = tmp_path / "program.py"
-    program.write_text(
-        """
+    text = """
 import stepvan, numpy as np
 with stepvan.Node() as node:
     if node.role == "worker":
@@ -126,7 +125,7 @@ with stepvan.Node() as node:
             for request in batch:
                 request.respond([request.tensors[0] * 2])
 """
-    )
+    program.write_text(text)
     command = [tmp_path / "venv" / "bin" / "stepvan", "launch", "-n", "1w1s", "--", python, program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={"PATH": "/usr/bin:/bin"})
     assert done.returncode == 0 and "equal True" in done.stdout + done.stderr, done.stdout + done.stderr

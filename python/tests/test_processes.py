@@ -164,7 +164,7 @@ def ports(scheduler):
 
 @pytest.mark.parametrize("order", ["parent first", "child first", "both at once"])
 def test_import_then_fork(run, scheduler, order):
-    """An import is no use: parent and child may both use stepvan, each in a cluster of its own."""
+    """An import does not load the library: parent and child may both use stepvan, each in a cluster of its own."""
     program = run(
         f"""
         import os, sys, torch, fserver_lib as f
@@ -402,8 +402,7 @@ def test_the_command_launches_programs(tmp_path):
     import subprocess, sys
 
     program = tmp_path / "program.py"
-    program.write_text(
-        """
+    text = """
 import stepvan, torch
 with stepvan.Node() as node:
     if node.role == "worker":
@@ -415,7 +414,7 @@ with stepvan.Node() as node:
             for request in batch:
                 request.respond([request.tensors[0] * 2])
 """
-    )
+    program.write_text(text)
     command = [sys.executable, "-m", "stepvan", "launch", "-n", "2w1s", "--", sys.executable, str(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=50)
     assert done.returncode == 0, done.stdout + done.stderr

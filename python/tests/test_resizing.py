@@ -27,7 +27,7 @@ def storage_of(tensor):
 
 
 def state(tensor):
-    """What the program can see of a tensor, but for its values."""
+    """What the program can see of a tensor, except its values."""
     storage = storage_of(tensor)
     return (
         (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.requires_grad)
@@ -113,7 +113,7 @@ def test_tensors_that_are_refused_or_empty_can_be_resized(cluster):
     with pytest.raises(stepvan.InvalidError):
         c.workers[0].worker.register(wrong)
     buffer = torch.zeros(4)
-    with pytest.raises(stepvan.InvalidError, match="each chunk has one of both"):
+    with pytest.raises(stepvan.InvalidError, match="give one of each per chunk"):
         c.servers[0].server.register_recv_buffer(buffer, [0], [5, 6])
     for tensor in (wrong, buffer):
         assert tensor.resize_(1000).shape == (1000,)

@@ -62,8 +62,8 @@ def grown(samples, exchanges):
         statistics.median(b) - statistics.median(a)
         for a, b in zip(zip(*(s["references"] for s in first)), zip(*(s["references"] for s in last)), strict=True)
     )
-    # Go's threads come and go, and its heap is not always of one size. All else is a leak that is much rarer than one per
-    # exchange.
+    # Go's threads come and go, and its heap varies in size. Anything else is a leak that is much rarer than one
+    # per exchange.
     allowed = {"objects": 20, "blocks": 100, "all references": 300, "references": 5, "files": 0, "threads": 3}
     allowed["KiB"] = max(768, exchanges / 125)
     return {name: value for name, value in found.items() if value > allowed[name]}
@@ -139,7 +139,7 @@ def type_of(make):
 
 
 def next_batch(server, impatient):
-    """A batch; who is impatient mostly meets a TimeoutError first."""
+    """A batch; an impatient caller mostly meets a TimeoutError first."""
     if impatient:
         with contextlib.suppress(stepvan.TimeoutError):
             return server.get_batch(timeout=0)

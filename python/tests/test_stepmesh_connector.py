@@ -1,4 +1,4 @@
-"""What the StepMesh connectors of vLLM and SGLang do: stages in flight, and one answer buffer that is filled again after each respond."""
+"""What the StepMesh connectors of vLLM and SGLang do: stages in flight, one answer buffer used for each respond."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 /*
- * StepMesh's C++ interface for tensors over stepvan.h and libtorch: programs that were written for it compile
- * with this folder as an include path (C++17) and the libraries stepvan and torch. docs/c.md tells how, and what
- * differs. A process has one node: one worker, one server, both (joint), or the scheduler. Errors are thrown.
+ * StepMesh's C++ interface for tensors, over stepvan.h and libtorch. Programs that were written for it compile
+ * with this folder as an include path (C++17), and link the libraries stepvan and torch. docs/c.md tells how, and
+ * what differs. A process has one node: one worker, one server, both (joint), or the scheduler. Functions throw errors.
  */
 #ifndef STEPVAN_COMPAT_PS_PS_H
 #define STEPVAN_COMPAT_PS_PS_H
@@ -20,8 +20,8 @@ inline Node::Role GetRole(const std::string &role)
 	throw Error("GetRole", STEPVAN_INVALID, "no role is \"" + role + "\": give worker, server, scheduler or joint");
 }
 
-/* Joins the cluster that the environment tells of, and passes its start barrier. rank is that of this instance
- * within its role; with -1 the scheduler gives one. */
+/* Joins the cluster that the environment names, and passes its start barrier. rank is the rank of this instance in
+ * its role; with -1 the scheduler chooses one. */
 inline void StartPS(int, Node::Role role, int rank, bool, const char * = nullptr)
 {
 	static const char *const names[] = {"server", "worker", "scheduler", "joint"};
@@ -30,8 +30,8 @@ inline void StartPS(int, Node::Role role, int rank, bool, const char * = nullptr
 	Postoffice::Instance()->Start(names[role], rank);
 }
 
-/* Waits until every node has called it, then leaves; without do_barrier it ends at once, and is dead for the others. A server goes on
- * answering until then. Then the callback of RegisterExitCallback runs. */
+/* Waits until every node has called it, then leaves. Without do_barrier it ends at once, and the others see it die.
+ * A server continues to answer until then. Then the callback of RegisterExitCallback runs. */
 inline void Finalize(int, Node::Role, const bool do_barrier = true)
 {
 	Postoffice::Instance()->Finalize(do_barrier);

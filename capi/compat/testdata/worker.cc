@@ -157,7 +157,7 @@ void Wrong(AFTensorWorker *worker)
 	ExpectError("a pull that is not contiguous", STEPVAN_INVALID, [&] { Exchange(worker, {}, {{KeyOf(kPull), at::zeros({4, 4}).t()}}); });
 	ExpectError("a number that was never given", STEPVAN_STALE, [&] { worker->Wait(1 << 30); });
 
-	/* A limit that passes is an error, and the exchange goes on. */
+	/* A limit that passes is an error, and the exchange continues. */
 	auto silent = OfEach(KeyOf(kSilent, 1), 1);
 	int number = Exchange(worker, {{KeyOf(kSilent), push}}, silent);
 	ExpectError("a limit of time", STEPVAN_TIMEOUT, [&] { worker->Wait(number, 50); });

@@ -1,6 +1,5 @@
-// Package slots names values by numbers that programs outside of Go can hold: slot,
-// kind and generation. A number that was given back names nothing, and so does one
-// of another kind or one that was made up.
+// Package slots gives values numbers that programs outside of Go can hold: slot, kind and generation. A number that was
+// taken back names nothing. Nor does a number of another kind, or an invented one.
 //
-// All methods may be called from any goroutine; Get takes no lock and does not allocate.
+// Any goroutine may call all methods. Get takes no lock and does not allocate.
 package slots

@@ -5,8 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// ID is the number of a value: generation in the upper half, then 8 bits of kind and
-// 24 of slot. 0 names none.
+// ID is the number of a value: generation in the upper half, then 8 bits of kind and 24 of slot. 0 names nothing.
 type ID uint64
 
 const (
@@ -54,7 +53,7 @@ func (t *Table[T]) Put(v T) ID {
 	s := (*t.slots.Load())[i]
 	s.last++
 	if s.last == 0 {
-		s.last = 1 // generation 0 of slot 0 would be the number that names none
+		s.last = 1 // generation 0 of slot 0 would be the number 0
 	}
 	id := makeID(s.last, t.Kind, i)
 	s.entry.Store(&entry[T]{id, v})
@@ -98,7 +97,7 @@ func (t *Table[T]) Get(id ID) (v T, ok bool) {
 	return e.value, true
 }
 
-// Take is Get, and gives the number back. Of several that take one, one gets it.
+// Take is Get, and ends the number. Of several concurrent calls one gets the value.
 func (t *Table[T]) Take(id ID) (v T, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,7 +114,7 @@ func (t *Table[T]) drop(id ID) {
 	t.free = append(t.free, i)
 }
 
-// TakeIf takes all values that want is true of.
+// TakeIf takes all values for which want is true.
 func (t *Table[T]) TakeIf(want func(T) bool) (taken []T) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,10 +128,10 @@ func (t *Table[T]) TakeIf(want func(T) bool) (taken []T) {
 	return taken
 }
 
-// Fate is what became of a number.
+// Fate is the state of a number.
 type Fate uint8
 
-// Fates. Swept is told until the slot has other values: then it is Taken.
+// Fates. A swept number is Swept until a further sweep of its slot; then it is Taken.
 const (
 	Unknown Fate = iota // it never was a number of this table
 	Named               // it names a value
@@ -140,7 +139,7 @@ const (
 	Swept               // by TakeIf
 )
 
-// Fate tells what became of a number.
+// Fate returns the state of a number.
 func (t *Table[T]) Fate(id ID) Fate {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,6 +1,6 @@
-"""The package of StepMesh that newer programs import: ``import fserver.fserver_lib as f``. All is in ``fserver_lib``.
+"""The package of StepMesh that newer programs import: ``import fserver.fserver_lib as f``. See ``fserver_lib``.
 
-What forks of StepMesh add for graphs of CUDA has its names here, and raises NotSupportedError when it is used.
+It has the names that forks of StepMesh add for CUDA graphs; using them raises NotSupportedError.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ class SMCudaGraph:
 
 
 def __getattr__(name: str) -> Any:
-    """A class for each name that begins with AfdTensorCommunicator, which cannot be made."""
+    """A class for each name that begins with AfdTensorCommunicator; making an object of it raises an error."""
     if not name.startswith("AfdTensorCommunicator"):
         raise AttributeError(f"module 'fserver' has no attribute {name!r}")
 

@@ -1,7 +1,7 @@
 """The module of StepMesh under its own name: programs that ``import fserver_lib as f`` run on stepvan unchanged.
 
-The functions are those of ``stepvan``, and their errors its exceptions. Without a GPU a stream is the thread that calls:
-what a stream would wait for is waited for in the call.
+It has the functions of ``stepvan``, which raise stepvan's exceptions. Without a GPU a stream is the calling thread: where
+a stream would wait, the call itself waits.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from stepvan._errors import cut, ended
 Batch = list[tuple[int, list[Any], list[int]]]
 
 _unanswered: list[tuple[int, int]] = []
-"""Requests of the last batch that have no pulls: the thread that took it, and the handler. ``_answer`` answers them."""
+"""Requests without pulls of the last batch: the thread that took it, and the handler. ``_answer`` answers them."""
 
 
 def init(plugin: str = "") -> None:
-    """Joins the cluster that the environment tells of. There are no plugins: NotSupportedError.
+    """Joins the cluster that the environment names. There are no plugins: NotSupportedError.
 
-    A process that exits with 0 without ``stop`` stops then, for a minute at most. One that ends otherwise is dead for the others.
-    Logs are text, not JSON, unless STEPVAN_LOG_FORMAT is set.
+    A process that exits with 0 and has not called ``stop`` stops at its exit, and waits for a minute at most. The others
+    see a process die that ends in another way. Logs are text, not JSON, unless STEPVAN_LOG_FORMAT is set.
     """
     if plugin:
         raise stepvan.NotSupportedError(f"init: {cut(plugin)}: stepvan has no plugins, devices are supported by the package itself")
@@ -48,7 +48,7 @@ def init(plugin: str = "") -> None:
 
 
 def stop() -> None:
-    """Waits until every node that lives has stopped, then leaves. Answers requests of the last batch that only push."""
+    """Waits until every living node has stopped, then leaves. Answers requests of the last batch that only push."""
     _answer()
     stepvan.stop()
 
@@ -57,11 +57,11 @@ finalize = stop
 """The name that some forks of StepMesh have for ``stop``."""
 
 _LAST_STOP = 60.0
-"""How many seconds a process that exits waits for the others."""
+"""How many seconds an exiting process waits for the others."""
 
 
 def _child_ends() -> None:
-    """Stops in order at the end of a child of multiprocessing, which runs no functions of ``exit``, unless that fails."""
+    """Stops at the orderly end of a child of multiprocessing, which does not run the exit functions of C."""
     error = sys.exc_info()[1]
     if error is not None and not (isinstance(error, SystemExit) and not error.code):
         return
@@ -74,9 +74,9 @@ def _child_ends() -> None:
 def get_batch() -> Batch:
     """Waits for one request of every worker: [(handler, tensors, keys)], by worker.
 
-    Requests of the last batch that only push are answered by the program's next call that waits for others (``get_batch``,
-    ``wait``, ``barrier``, ``stop``), unless it has responded to them. RefusedError: a request had to be refused, so the batch
-    failed; call again for the next. ClosedError: every worker has left.
+    The program's next call that waits (``get_batch``, ``wait``, ``barrier``, ``stop``) answers the requests of this batch
+    that only push, unless the program has answered them. RefusedError: this server refused a request, so the batch
+    failed; call again for the next batch. ClosedError: every worker has left.
     """
     _answer()
     batch: Batch
@@ -96,7 +96,7 @@ def wait(handler: int, timeout_ms: float | None = 10000) -> None:
 
 
 def _answer() -> None:
-    """Answers what was only pushed: the program has had its batch, and workers wait for the answer."""
+    """Answers requests without pulls: the program has seen the batch, and workers wait for the answer."""
     while _unanswered:
         request = _unanswered.pop()
         try:
@@ -109,20 +109,20 @@ def _answer() -> None:
 
 
 def _answer_own() -> None:
-    """``_answer``, but in a joint process only where this thread took the batch: another one may be working with it."""
+    """``_answer``; in a joint process only if this thread took the batch, which another thread may still use."""
     if _unanswered and (_unanswered[-1][0] == get_ident() or _default._given().worker is None):
         _answer()
 
 
 def get_nanosecond() -> int:
-    """The time in ns by the clock of time.perf_counter(), which is monotonic. It can be asked for before a fork."""
+    """The time in ns by the monotonic clock of time.perf_counter(). A process may call it before a fork."""
     return time.monotonic_ns()
 
 
 def fetch_trace(handler: int) -> list[int]:
     """8 times in ns of a finished exchange, by the clock of get_nanosecond; 0: did not happen. See stepvan.Trace.
 
-    Those of a server are by the clock of its machine: only differences mean anything, but for a server on this one.
+    A server's times are by the clock of its machine. Unless it is this machine, compare only times of one clock.
     """
     ahead = _ahead()
     return [at and at - ahead for at in stepvan.fetch_trace(handler)]
@@ -130,7 +130,7 @@ def fetch_trace(handler: int) -> list[int]:
 
 @functools.cache
 def _ahead() -> int:
-    """By how much the library's clock, which counts from 1970, is ahead of get_nanosecond. Both run alike."""
+    """How far the library's clock, which counts from 1970, is ahead of get_nanosecond. Both run equally fast."""
     best = 0, sys.maxsize
     for _ in range(16):
         before = time.monotonic_ns()
@@ -141,9 +141,9 @@ def _ahead() -> int:
 
 
 def respond(tensors: Sequence[Any], handler: int, need_event: bool = False) -> None:
-    """Answers the pulls of one request, in their order, once. The tensors may be written to again when it returns.
+    """Answers the pulls of one request, in their order, once. The program may write to them again when it returns.
 
-    stepvan.respond lends them instead, and copies nothing. need_event has no meaning for tensors in the memory of the CPU.
+    stepvan.respond lends them instead, and copies nothing. need_event has no effect for tensors in the memory of the CPU.
     """
     _core.respond_copy(_default._number(), handler, tensors)
 
@@ -151,27 +151,27 @@ def respond(tensors: Sequence[Any], handler: int, need_event: bool = False) -> N
 def respond_vec(ret_buffer: Any, tensors_vec: Sequence[Any], handler_vec: Sequence[int]) -> None:
     """Answers request i with the next rows of ret_buffer, as many as tensors_vec[i] has.
 
-    The rows of request i follow those of request i - 1, so ret_buffer has the rows of all of them together: else it is
-    InvalidError, and no request is answered. ret_buffer may be written to again when it returns.
+    The rows of request i follow those of request i - 1, so ret_buffer must have the rows of all requests together. Else it
+    raises InvalidError, and no request is answered. The program may write to ret_buffer again when it returns.
     """
     _core.respond_vec_copy(_default._number(), ret_buffer, tensors_vec, handler_vec)
 
 
 def register_recv_buffer(tensor: Any, worker_ranks: Sequence[int], push_keys: Sequence[int]) -> None:
-    """Has pushes of workers received in place, in equal chunks of the tensor."""
+    """Registers a tensor: pushes of workers arrive in place, in equal chunks of it."""
     stepvan.register_recv_buffer(tensor, worker_ranks, push_keys)
 
 
 def regist_push_pull_buffer(
     push_tensor: Any, push_keys: Sequence[int], pull_tensor: Any, pull_keys: Sequence[int]
 ) -> None:
-    """Prepares the memory of tensors, or of what views of them show, that a worker pushes and pulls again and again.
+    """Prepares the memory of tensors that a worker, directly or through views, pushes and pulls again and again.
 
-    It lasts until the end of the node. The keys have no meaning, as in the original: any may be used with the memory.
+    It lasts until the end of the node. The keys have no effect, as in the original: use any key with the memory.
     """
     worker = _default._given().worker
     if worker is None:
-        raise stepvan.InvalidError("regist_push_pull_buffer: this node is no worker; servers have register_recv_buffer")
+        raise stepvan.InvalidError("regist_push_pull_buffer: this node is not a worker: call register_recv_buffer in a server")
     worker.register(push_tensor)
     if pull_tensor is not push_tensor:
         worker.register(pull_tensor)
@@ -184,7 +184,7 @@ def barrier(
     *,
     include_client: bool | None = None,
 ) -> None:
-    """Waits until every member of the groups has called it. include_client is the original's other name of include_worker."""
+    """Waits until every member of the groups has called it. include_client is another name of include_worker."""
     if include_worker is None:
         include_worker = include_client
     if include_worker is None:
@@ -194,29 +194,29 @@ def barrier(
 
 
 class SimpleNotify:
-    """Has a stream wait for what the library does. Without a GPU the thread that calls is the stream, and waits itself."""
+    """Lets a stream wait for the library. Without a GPU the calling thread is the stream, and waits itself."""
 
     def init(self) -> None:
         """Makes it ready."""
 
     def stream_wait_event(self, handler: int) -> None:
-        """What follows comes after the exchange has finished."""
+        """Waits until the exchange has finished."""
         wait(handler, None)
 
     def wait_event_done(self) -> None:
-        """Returns when all that was asked for has happened: it has."""
+        """Does nothing: all earlier work has finished."""
 
     def block_now_stream(self) -> None:
-        """What follows comes after what was asked for before: it has."""
+        """Does nothing: all earlier work has finished."""
 
     def block_now_stream_and_get_batch(self) -> None:
-        """Asks for the next batch, and returns at once: ``get_future_batch_data`` waits for it.
+        """Returns at once: ``get_future_batch_data`` waits for the next batch.
 
-        So a program may ask for it before it has answered the last one, whose workers send nothing until then.
+        So a program may call it before it has answered the last batch, whose workers send nothing until then.
         """
 
     def get_future_batch_data(self) -> Batch:
-        """Waits for the batch that was asked for, and gives it. See get_batch."""
+        """Waits for the next batch, and returns it. See get_batch."""
         return get_batch()
 
 

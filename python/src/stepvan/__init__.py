@@ -1,4 +1,4 @@
-"""Push tensors to servers, and pull their answers: torch, numpy, and whatever has DLPack or the buffer protocol.
+"""Push tensors to servers, and pull their answers: torch, numpy, and all objects with DLPack or the buffer protocol.
 
 A worker and a server, each in a process of its own (and a scheduler: ``python -m stepvan launch`` starts all)::
 
@@ -13,9 +13,9 @@ A worker and a server, each in a process of its own (and a scheduler: ``python -
                 for request in batch:
                     request.respond([request.tensors[0] * 2])
 
-The functions of this module are those of StepMesh, on one node per process; the module ``fserver_lib`` has them under
-their original names. Times are seconds, but for ``wait`` and what is said to be in ns. Settings are environment
-variables: ``python -m stepvan env --all`` tells of each, and ``python -m stepvan doctor`` what is wrong with them and here.
+This module has StepMesh's functions, on one node per process. The module ``fserver_lib`` has them under their original
+names. Times are seconds, except in ``wait`` and where a name or text says ns. Settings are environment variables:
+``python -m stepvan env --all`` explains each. ``python -m stepvan doctor`` checks them and this machine.
 """
 
 from stepvan import _core
@@ -60,7 +60,7 @@ from stepvan._server import Pull, Request, Response, Server
 from stepvan._worker import Handle, Trace, Worker
 
 __version__: str = _core.wheel_version()
-"""The version of the package, as pip has it: "1.2.3"."""
+"""The version of the package, as pip shows it: "1.2.3"."""
 
 __all__ = [
     "BusyError",

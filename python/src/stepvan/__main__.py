@@ -6,7 +6,7 @@ from stepvan import _core
 
 
 def main() -> int:
-    """Runs the command line, and gives its exit code."""
+    """Runs the command line, and returns its exit code."""
     sys.stdout.flush()
     sys.stderr.flush()
     return _core.main(tuple(sys.argv[1:]), (sys.executable, "-m", "stepvan"))

@@ -1,13 +1,13 @@
-"""The C interface of libstepvan.so. Nodes, handles, handlers and the rest are numbers; limits are seconds, None for ever."""
+"""The C interface of libstepvan.so. Nodes, handles and handlers are numbers; limits are seconds, None for ever."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 class Memory:
-    """Memory that lives as long as something shows it. It has the buffer protocol."""
+    """Memory that lives as long as something refers to it. It has the buffer protocol."""
 
 class Chunks:
-    """A receive buffer that is registered."""
+    """A registered receive buffer."""
 
     shared: bool
 

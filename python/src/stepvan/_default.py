@@ -25,7 +25,7 @@ def _number() -> int:
 
 
 def init(settings: Mapping[str, str | None] | None = None, timeout: float | None = None) -> Node:
-    """Joins the cluster that the environment tells of, and gives the node that the other functions work on. See Node."""
+    """Joins the cluster that the environment names. Returns the node, which the other functions use. See Node."""
     global _node
     _core.check_fork()
     if _node is not None and _node.alive:
@@ -37,7 +37,10 @@ def init(settings: Mapping[str, str | None] | None = None, timeout: float | None
 
 
 def stop(timeout: float | None = None) -> None:
-    """Waits until every node that lives has stopped, then leaves. Again, and without init, it does nothing. See Node.stop."""
+    """Waits until every living node has stopped, then leaves. A second call, or one without init, does nothing.
+
+    See Node.stop.
+    """
     if _node is not None:
         _node.stop(timeout)
 
@@ -49,9 +52,9 @@ def push_pull(
     pull_keys: Sequence[int],
     need_event: bool = True,
 ) -> int:
-    """Sends tensors and has servers write the pull tensors; gives a handler for ``wait``. See Worker.push_pull.
+    """Sends tensors and asks servers to write the pull tensors. Returns a handler for ``wait``. See Worker.push_pull.
 
-    need_event has no meaning for tensors in the memory of the CPU.
+    need_event has no effect for tensors in the memory of the CPU.
     """
     return _core.push_pull(_number(), push_tensors, push_keys, pull_tensors, pull_keys)
 
@@ -66,15 +69,15 @@ def wait(handler: int, timeout_ms: float | None = 10000) -> None:
 
 
 def get_all_handlers(handler: int) -> list[int]:
-    """The handlers of the operations of an exchange: its pushes, then the pulls of one server. The first is ``handler``.
+    """The handlers of an exchange's operations: its pushes, then the pulls of one server. The first is ``handler``.
 
-    Operations of an exchange share its completion and its times, and so its number.
+    The operations of an exchange end together and share its times, and so its number.
     """
     return [int(handler)] * _core.operations(_number(), handler)
 
 
 def fetch_trace(handler: int) -> list[int]:
-    """8 times in ns of a finished exchange. See Trace; with several servers those of the one that finished last."""
+    """The 8 times in ns of a finished exchange; with several servers, the times of the last one. See Trace."""
     return _core.trace(_number(), handler)
 
 
@@ -88,26 +91,26 @@ def get_batch(policy: Policy | None = None, timeout: float | None = None) -> lis
 
 
 def respond(tensors: Sequence[Any], handler: int | Request, need_event: bool = False) -> None:
-    """Answers one request, and lends the tensors: they must not be changed before the worker has them.
+    """Answers one request, and lends the tensors: the program must not change them before the worker has them.
 
-    That is known when the worker sends its next request, or with Server.respond, whose Response tells; fserver_lib.respond
-    gives them back at once. See Server.respond. need_event has no meaning for tensors in the memory of the CPU.
+    The worker has them when it sends its next request. With Server.respond, the Response tells. fserver_lib.respond
+    gives them back at once. See Server.respond. need_event has no effect for tensors in the memory of the CPU.
     """
     _core.respond(_number(), handler.handler if isinstance(handler, Request) else handler, tensors)
 
 
 def respond_vec(ret_buffer: Any, tensors_vec: Sequence[Any], handler_vec: Sequence[int | Request]) -> None:
-    """Answers several requests with consecutive rows of one tensor, which it lends as respond does. See Server.respond_vec."""
+    """Answers several requests with consecutive rows of one tensor, and lends it. See Server.respond_vec."""
     _core.respond_vec(_number(), ret_buffer, tensors_vec, handlers_of(handler_vec))
 
 
 def register_recv_buffer(
     tensor: Any, worker_ranks: Sequence[int], push_keys: Sequence[int], timeout: float | None = None
 ) -> Registration:
-    """Has pushes of workers received in place. See Server.register_recv_buffer."""
+    """Registers a tensor in which pushes of workers arrive in place. See Server.register_recv_buffer."""
     server = _given().server
     if server is None:
-        raise InvalidError("register_recv_buffer: this node is no server")
+        raise InvalidError("register_recv_buffer: this node is not a server: call it in a server")
     return server.register_recv_buffer(tensor, worker_ranks, push_keys, timeout)
 
 
@@ -125,17 +128,17 @@ def _allocating() -> Node:
     if len(living) == 1:
         return living[0]
     if living:
-        raise InvalidError(f"there are {len(living)} nodes, and memory is one node's: call empty or zeros of one of them")
+        raise InvalidError(f"there are {len(living)} nodes, and memory belongs to one: call empty or zeros of one of them")
     if _node is not None:
         raise ClosedError("the node of stepvan.init() was stopped: call stepvan.init() again, or make a Node")
-    raise InvalidError("stepvan.init() was not called, and there is no Node: memory is a node's")
+    raise InvalidError("stepvan.init() was not called, and there is no Node: memory belongs to a node: call init(), or make a Node")
 
 
 def empty(shape: Iterable[int] | int, dtype: Any) -> Any:
     """A tensor in shared memory. See Node.empty.
 
-    It is of the node of ``init``; where that was not called or has stopped, of the only worker or server that has not.
-    With several of those it is InvalidError: use Node.empty.
+    It belongs to the node of ``init``. Without a running node of ``init``, it belongs to the only Node that runs and is
+    not a scheduler. With several such nodes it raises InvalidError: use Node.empty.
     """
     return _allocating().empty(shape, dtype)
 
@@ -146,7 +149,10 @@ def zeros(shape: Iterable[int] | int, dtype: Any) -> Any:
 
 
 def get_nanosecond() -> int:
-    """The time in ns since 1970, by the clock of the traces: it never steps back. That of ``fserver_lib`` is time.monotonic_ns()."""
+    """The time in ns since 1970, by the clock of the traces, which never steps back.
+
+    ``get_nanosecond`` of ``fserver_lib`` is time.monotonic_ns().
+    """
     now = _core.get_nanosecond()
     _core.check_fork()
     return now

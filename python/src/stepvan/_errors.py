@@ -11,7 +11,7 @@ _LONGEST = 200  # characters of a value that an error quotes
 
 
 def cut(value: object) -> str:
-    """What an error says of a value of the caller: its repr, or the beginning of that."""
+    """The repr of a value of the caller for an error's message, cut where it is long."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"
 
@@ -19,23 +19,22 @@ def cut(value: object) -> str:
 class Error(Exception):
     """The root of all errors of stepvan.
 
-    ``subject`` names what the error is about: the variable of a ConfigError, the peer ("worker 3") where one is
-    concerned, else "".
+    ``subject`` is the variable of a ConfigError, or the peer concerned ("worker 3"), or "".
     """
 
     subject: str = ""
 
 
 class TimeoutError(Error, builtins.TimeoutError):
-    """The time given has passed. Nothing has changed: the same call can be made again."""
+    """The time limit of the call has passed. Nothing has changed: make the same call again."""
 
 
 class ExpiredError(TimeoutError):
-    """A limit of the settings has passed: STEPVAN_START_TIMEOUT, also as the timeout of Node, or STEPVAN_STOP_TIMEOUT."""
+    """A limit of the settings has passed: STEPVAN_START_TIMEOUT, or the timeout of Node, or STEPVAN_STOP_TIMEOUT."""
 
 
 class ClosedError(Error):
-    """Stopped or closed by this program, or all workers have left: time to stop."""
+    """This program stopped or closed the node, or all workers have left: time to stop."""
 
 
 class PeerLostError(Error, ConnectionError):
@@ -43,7 +42,7 @@ class PeerLostError(Error, ConnectionError):
 
 
 class ConfigError(Error, ValueError):
-    """A setting is missing or wrong; ``subject`` names the variable, the message names all mistakes."""
+    """A setting is missing or wrong. ``subject`` names the variable; the message lists all mistakes."""
 
 
 class InvalidError(Error, ValueError):
@@ -51,15 +50,15 @@ class InvalidError(Error, ValueError):
 
 
 class BusyError(Error):
-    """Belongs to an unanswered request, or is in use."""
+    """The key or memory belongs to an unanswered request, or is in use."""
 
 
 class WouldBlockError(Error, BlockingIOError):
-    """Full: wait for something outstanding and try again."""
+    """Too much is outstanding: wait for a handle or response and try again."""
 
 
 class StaleError(Error, LookupError):
-    """A handle, handler or registration is gone, or never was."""
+    """A handle, handler or registration is gone, or never existed."""
 
 
 class NotSupportedError(Error, NotImplementedError):
@@ -67,7 +66,7 @@ class NotSupportedError(Error, NotImplementedError):
 
 
 class RemoteError(Error):
-    """The peer has refused; the message is its reason."""
+    """The peer refused the request; the message is its reason."""
 
 
 class RefusedError(Error):
@@ -79,27 +78,28 @@ class RefusedError(Error):
 
 
 class ProtocolError(Error):
-    """A peer sent what cannot be."""
+    """A peer sent an invalid message."""
 
 
 class ForkedError(Error):
-    """This process was forked from one that had used stepvan: fork before the first use, or use multiprocessing with "spawn"."""
+    """This process was forked after the first use of stepvan: fork before it, or use multiprocessing with "spawn"."""
 
 
 class OutOfMemoryError(Error, MemoryError):
-    """The system or container has no memory left for it: free some, or ask for less."""
+    """The system or container has no memory left: free some, or ask for less."""
 
 
 class InternalError(Error):
-    """A mistake of the library, or of the system; the message is for its authors.
+    """A mistake of the library or the system: please report the message.
 
-    A panic of the library has ended the node: all its calls raise this error, ``stop`` does at once, and the interpreter goes on.
+    After a panic of the library the node has ended. All its calls raise this error, ``stop`` at once, and the
+    interpreter continues.
     """
 
 
 @contextlib.contextmanager
 def calling(what: str, node: int) -> Iterator[None]:
-    """Has an error because the node was stopped or closed say so, and what was called."""
+    """Lets an error that a stopped or closed node causes say so, and name the call."""
     try:
         yield
     except (ClosedError, StaleError) as error:
@@ -107,7 +107,7 @@ def calling(what: str, node: int) -> Iterator[None]:
 
 
 def ended(what: str, node: int, error: Error) -> Error:
-    """The error in place of one of a call on a node, which may be because the node was stopped or closed."""
+    """The error to raise for an error of a call on a node, which may have been stopped or closed."""
     try:
         _core.info(node)
     except Error:
@@ -129,7 +129,7 @@ _errors: dict[int, type[Exception]] = {
     10: NotSupportedError,
     11: RemoteError,
     12: ProtocolError,
-    13: InternalError,  # arrays that are too small: the extension makes them larger itself
+    13: InternalError,  # an array is too small: the extension itself makes it larger
     14: ForkedError,
     15: InternalError,
     16: ExpiredError,

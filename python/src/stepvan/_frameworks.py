@@ -1,6 +1,6 @@
-"""Which of torch, numpy and ml_dtypes are loaded, told to the extension.
+"""Finds which of torch, numpy and ml_dtypes are loaded, and tells the extension.
 
-torch is never imported from here: programs may import it before or after stepvan, or not at all.
+This module never imports torch: programs may import it before or after stepvan, or not at all.
 """
 
 import importlib
@@ -13,12 +13,12 @@ from stepvan import _core
 CODES: dict[str, int] = _core.dtype_names()
 """The numbers of the element types, by name."""
 
-_known: set[str] = set()  # what the extension has been told of
-_absent: set[str] = set()  # what could not be imported, and is not tried again
+_known: set[str] = set()  # what the extension knows
+_absent: set[str] = set()  # what could not be imported; it is not tried again
 
 
 def discover(everything: bool) -> None:
-    """Looks which are loaded; with ``everything`` imports numpy and ml_dtypes, where they are installed."""
+    """Finds which are loaded; with ``everything`` it imports numpy and ml_dtypes where they are installed."""
     torch = sys.modules.get("torch")
     if "torch" not in _known and torch is not None and _use_torch(torch):
         _known.add("torch")
@@ -45,13 +45,13 @@ def _module(name: str, load: bool) -> ModuleType | None:
 def _use_torch(torch: ModuleType) -> bool:
     """False while another thread is still importing it."""
     try:
-        tensor, empty, show = torch.Tensor, torch.empty, torch.frombuffer
+        tensor, empty, frombuffer = torch.Tensor, torch.empty, torch.frombuffer
         torch.is_tensor(empty(0))
     except AttributeError:
         return False
     dtypes = {code: found for name, code in CODES.items() if (found := getattr(torch, name, None)) is not None}
     storage = next((name for name in ("untyped_storage", "_storage") if hasattr(tensor, name)), None)
-    _core.use_torch(tensor, empty, show, storage, dtypes)
+    _core.use_torch(tensor, empty, frombuffer, storage, dtypes)
     return True
 
 
@@ -70,9 +70,9 @@ def _use_numpy(numpy: ModuleType, extra: ModuleType | None) -> bool:
 
 
 def element(dtype: Any) -> tuple[int, bool]:
-    """The number of a dtype, and whether a tensor of it is one of torch.
+    """The number of a dtype, and whether its tensors are of torch.
 
-    ``dtype`` is one of torch or numpy, or a name ("bfloat16"), which is of torch where torch is loaded.
+    ``dtype`` is a dtype of torch or numpy, or a name ("bfloat16"). A name means torch where torch is loaded.
     """
     from stepvan._errors import InvalidError, cut
 
@@ -84,7 +84,7 @@ def element(dtype: Any) -> tuple[int, bool]:
     else:
         numpy = _module("numpy", True)
         try:
-            if dtype is None:  # which numpy takes for float64
+            if dtype is None:  # numpy would read it as float64
                 raise TypeError
             name, is_torch = numpy.dtype(dtype).name, False  # type: ignore[union-attr]
         except (AttributeError, TypeError):

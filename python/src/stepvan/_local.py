@@ -1,10 +1,10 @@
-"""What belongs to one process."""
+"""Objects that belong to one process."""
 
 from typing import Any, NoReturn, SupportsIndex
 
 
 class Local:
-    """The base of objects that name something of this process: another process could do nothing with a copy."""
+    """The base of objects that name something of this process: a copy would be useless in another process."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""``await`` without a thread: one queue of the library per event loop, read when its descriptor says so."""
+"""``await`` without a thread: each event loop has a queue of the library, and reads it when it is readable."""
 
 import asyncio
 import itertools
@@ -12,14 +12,14 @@ _tokens = itertools.count(1)
 
 
 class _Waker:
-    """The queue of one loop, and who waits for what it tells."""
+    """The queue of one loop, and the futures that wait for its tokens."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.queue, descriptor = _core.queue_open()
         self.waiting: dict[int, asyncio.Future[None]] = {}
         try:
             loop.add_reader(descriptor, self._take)
-        except BaseException:  # a loop that has no readers, or no descriptor left
+        except BaseException:  # the loop supports no readers, or no descriptor is left
             _close(self.queue)
             raise
         weakref.finalize(loop, _close, self.queue)
@@ -42,7 +42,7 @@ _wakers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Waker] = weakref.
 
 
 async def completion(notify: Callable[[int, int, int, int], None], node: int, number: int) -> None:
-    """Returns when a handle or response has ended, however it did."""
+    """Returns when a handle or response has ended, in success or failure."""
     loop = asyncio.get_running_loop()
     waker = _wakers.get(loop)
     if waker is None:

@@ -10,7 +10,7 @@ from stepvan._frameworks import discover, element
 
 
 def make(node: int, shape: Iterable[int] | int, dtype: Any, zeroed: bool) -> Any:
-    """A tensor in memory of the library, which lives as long as something shows it."""
+    """A tensor in memory of the library, which lives as long as a tensor or buffer refers to it."""
     dims = _dims(shape)
     code, is_torch = element(dtype)
     discover(not is_torch)

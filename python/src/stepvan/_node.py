@@ -23,11 +23,12 @@ nodes: weakref.WeakValueDictionary[int, Node] = weakref.WeakValueDictionary()
 
 
 class Peer(NamedTuple):
-    """Somebody that a node exchanges tensors with: a worker's server, a server's worker; a scheduler's are all nodes.
+    """An instance that a node exchanges tensors with. A scheduler's peers are all nodes.
 
-    role, rank: what it is, and its rank among those. node_rank, instance: the node that it belongs to, and which of that it is.
-    pid, host: its process, and where that runs.
-    van, reason: how it is reached ("shm", "tcp", "unix", "mem") and why; "" before it is connected.
+    role, rank: its role, and its rank in that role.
+    node_rank, instance: the group of instances that it belongs to, and its index there.
+    pid, host: its process, and the host of that process.
+    van, reason: the van that reaches it ("shm", "tcp", "unix", "mem") and why; "" before it is connected.
     """
 
     role: Role
@@ -43,25 +44,25 @@ class Peer(NamedTuple):
 class Node(Local):
     """A node of a cluster: worker, server, both (joint), or scheduler.
 
-    settings: go before the environment: {"DMLC_ROLE": "worker", ...}; None as a value unsets. ``python -m stepvan
-        env --all`` tells of each.
-    timeout: seconds to wait for the cluster to be complete, in place of STEPVAN_START_TIMEOUT, 10 minutes by default.
+    settings: overrule the environment: {"DMLC_ROLE": "worker", ...}; the value None unsets one. ``python -m stepvan
+        env --all`` explains each.
+    timeout: seconds to wait for the cluster to be complete, instead of STEPVAN_START_TIMEOUT (10 minutes by default).
 
-    The node has started when this returns. A context manager: stops at the end and at ``sys.exit(0)``, or closes when there is
-    another exception. A node that nobody has any more is closed, and so is every node when the interpreter exits, which comes
-    after the end of all threads that are not daemons. Only a stop ends a node in order: the others take one that is closed
-    without it for dead.
+    The node has started when this returns. As a context manager it stops at the end and at ``sys.exit(0)``, and closes at
+    any other exception. A node without references is closed. The exit of the interpreter closes every node, after the end
+    of all threads that are not daemons. Only ``stop`` ends a node in order: the others see a node die that is closed
+    without it.
 
     role: "worker", "server", "joint", or "scheduler".
-    worker, server: what a worker does, and a server; None where it is none.
-    worker_rank, server_rank: its rank among workers, and among servers; -1 where it is none.
+    worker, server: the operations of a worker and of a server; None for another role.
+    worker_rank, server_rank: its rank among workers, and among servers; -1 for another role.
     servers, workers: how many servers a broadcast of this worker reaches, and how many workers are paired with this server.
     stopped: whether it has left the cluster.
-    root_port: the port of the scheduler. Where DMLC_PS_ROOT_PORT is 0 it takes a free one, which its log says while it waits.
+    root_port: the port of a scheduler. With DMLC_PS_ROOT_PORT=0 it takes a free one, and its log names it while it waits.
     number: its number in the C interface.
 
-    Errors: ConfigError, RemoteError (the scheduler refuses this node), PeerLostError, TimeoutError; ExpiredError says
-    who is missing.
+    Errors: ConfigError, RemoteError (the scheduler refuses this node), PeerLostError, TimeoutError, ExpiredError (its
+    message names the nodes that are missing).
     """
 
     def __init__(self, settings: Mapping[str, str | None] | None = None, timeout: float | None = None) -> None:
@@ -93,11 +94,11 @@ class Node(Local):
 
     @property
     def peers(self) -> list[Peer]:
-        """Those that it exchanges tensors with, by role and rank."""
+        """The peers of this node, by role and rank."""
         return [Peer(_roles[peer[0]], *peer[1:]) for peer in _core.peers(self.number)]
 
     def check(self) -> None:
-        """Raises why the cluster works no more: PeerLostError with the node that died."""
+        """Raises PeerLostError, with the node that died, if the cluster has failed."""
         _core.health(self.number)
 
     def barrier(
@@ -109,18 +110,18 @@ class Node(Local):
         *,
         scheduler: bool = False,
     ) -> None:
-        """Waits until every member of the groups has called it: every instance, or one of every node.
+        """Waits until every member of the groups has called it: every instance, or one instance of every node.
 
-        This node must be in one of them (InvalidError), and all must name the same. After TimeoutError the next call over the same groups continues
-        this barrier.
+        All members must name the same groups, and this node must be in one of them (else InvalidError). After
+        TimeoutError the next call with the same groups continues this barrier.
         """
         _core.barrier(self.number, workers, servers, scheduler, per_instance, timeout)
 
     def empty(self, shape: Iterable[int] | int, dtype: Any) -> Any:
-        """A tensor in memory that other processes of this machine and user reach without a copy; it holds anything.
+        """A tensor in memory that other processes of this machine and user reach without a copy; not initialised.
 
-        dtype: of torch or numpy, whose tensor it then is, or a name: of torch where torch is imported. The memory lives as
-        long as something shows it, also after the node.
+        dtype: a dtype of torch or numpy, which makes the tensor, or a name, which means torch where torch is imported.
+        The memory lives as long as a tensor refers to it, also after the node.
         """
         return make(self.number, shape, dtype, False)
 
@@ -129,21 +130,25 @@ class Node(Local):
         return make(self.number, shape, dtype, True)
 
     def stop(self, timeout: float | None = None) -> None:
-        """Waits until every node of the cluster that lives has stopped, then leaves. Again without effect.
+        """Waits until every living node of the cluster has stopped, then leaves. A second call has no effect.
 
-        Finished handles can be read until ``close``. TimeoutError: others have not stopped yet; the next call goes on
-        waiting. PeerLostError: the cluster did not live to its end. InternalError: a mistake of stepvan had ended the node.
+        Finished handles can be read until ``close``. TimeoutError: others have not stopped yet; the next call continues
+        to wait. PeerLostError: the cluster did not live to its end. InternalError: a mistake of stepvan had ended the
+        node.
         """
         if self._closer.alive:
             try:
                 _core.stop(self.number, timeout)
             except (PeerLostError, ExpiredError, ClosedError, InternalError):
-                self.stopped = True  # all is closed, only not in order
+                self.stopped = True  # all is closed, but not in order
                 raise
         self.stopped = True
 
     def close(self) -> None:
-        """Ends the node at once. The others take it for dead, unless ``stop`` was called. Waits of other threads end with ClosedError."""
+        """Ends the node at once. Without a ``stop`` before, the others see it die.
+
+        Waits of other threads end with ClosedError.
+        """
         self._closer()
         nodes.pop(self.number, None)
         self._registrations.clear()
@@ -162,11 +167,11 @@ class Node(Local):
         return f"<stepvan.Node: {' and '.join(ranks) or self.role}>"
 
 
-_LONGEST_START = 3600.0 * 24 * 365  # that of the setting
+_LONGEST_START = 3600.0 * 24 * 365  # the limit of the setting
 
 
 def _starting(settings: Mapping[str, str | None] | None, timeout: float | None) -> tuple[dict[str, str | None], float | None]:
-    """The settings and the limit of a start. A limit becomes the setting, whose error says who is missing."""
+    """The settings and the limit of a start. A limit becomes the setting, whose error names the missing nodes."""
     try:
         given = dict(settings or {})
     except (TypeError, ValueError):

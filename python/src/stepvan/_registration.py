@@ -1,4 +1,4 @@
-"""Registered memory, of either side."""
+"""Registered memory, of a worker or a server."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class Registration(Local):
-    """Memory that was registered. It lasts until ``unregister``, or the end of the node, also when nobody has this object.
+    """Registered memory. It lasts until ``unregister`` or the end of the node, also without references to this object.
 
-    A context manager: unregisters at the end.
+    As a context manager it unregisters at the end.
     """
 
     __slots__ = ("_chunks", "_ended", "_node", "_number")
@@ -29,16 +29,16 @@ class Registration(Local):
             node._registrations[number] = self
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits until the workers know of a receive buffer; for one whose registration timed out."""
+        """Waits until the workers know of a receive buffer, after its registration timed out."""
         _core.registration_wait(self._number, timeout)
         if self._chunks is not None and not self._chunks.shared:
-            self._forget()  # the library tells when it lets go of the memory
+            self._forget()  # the library releases the memory by itself
 
     def unregister(self, timeout: float | None = None) -> None:
-        """Ends it. Later pushes land in pooled memory. Again without effect.
+        """Ends the registration. Later pushes arrive in pooled memory. A second call has no effect.
 
-        BusyError: a request on it is unanswered, and nothing has changed. TimeoutError: it has ended, but a worker has
-        not let go: call again.
+        BusyError: a request on it is unanswered, and nothing has changed. TimeoutError: it has ended, but a worker may
+        still use the memory: call again.
         """
         try:
             if not self._ended:

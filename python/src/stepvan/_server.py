@@ -19,7 +19,7 @@ _policies = {None: 0, "lockstep": -1, "any": 1}
 
 
 class Pull(NamedTuple):
-    """What a worker pulls with ``key``: ``shape`` and ``dtype`` of the answer, and its ``nbytes``; fewer will do when ``variable``."""
+    """A worker's pull: ``key``, ``shape``, ``dtype``, ``nbytes``; the answer may be shorter if ``variable``."""
 
     key: int
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class Pull(NamedTuple):
 
 
 class Response(Local):
-    """An answer that was given. Its tensors are kept alive, and must not be changed, until it is done.
+    """An answer. Until it is done, stepvan keeps its tensors alive, and the program must not change them.
 
     ``await response`` waits in an event loop.
     """
@@ -41,7 +41,7 @@ class Response(Local):
         self._number = number
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits until the workers have acknowledged it, ``timeout`` seconds at most. PeerLostError: one was lost before."""
+        """Waits until the workers have acknowledged it, ``timeout`` seconds at most. PeerLostError: one was lost."""
         _core.response_wait(self._server._at, self._number, timeout)
 
     def done(self) -> bool:
@@ -55,36 +55,36 @@ class Response(Local):
 
 
 class Request(Local, _core.Request):
-    """One worker's request: ``tensors`` were pushed with ``keys``, ``pulls`` are to be answered, once.
+    """One worker's request: it pushed ``tensors`` with ``keys``, and its ``pulls`` need one answer.
 
     handler: its number. worker: the rank of the worker.
-    tensors: of torch where torch is imported, else of numpy; a type that neither has comes as unsigned integers of the
-        same size. Pushes to a registered chunk are views of it: they show the next push of that key when it
-        arrives, which it may from the respond on. All others are the program's for as long as it wants. What the worker has
-        left in its own memory is copied when ``tensors`` is first looked at, and never when only ``input`` is. So look
-        at ``tensors`` before the respond: after it the first look is StaleError where something would have to be copied.
+    tensors: of torch where torch is imported, else of numpy. A type that neither has becomes unsigned integers of the
+        same size. A push to a registered chunk is a view of it: from the respond on, the next push of that key may
+        replace its content. The program may keep all other tensors. A push that the worker left in its own memory is
+        copied at the first read of ``tensors``, and never for ``input``. So read ``tensors`` before the respond: a
+        first read after it raises StaleError if a push must be copied.
     """
 
     __slots__ = ()
 
     def input(self, i: int) -> Any:
-        """Push ``i`` to be read where it is: the worker's own tensor where that can be seen, without a copy.
+        """Push ``i``, to be read where it is: the worker's own tensor, without a copy, where the server can see it.
 
-        It must not be written to (of torch, a write ends the process), nor be read after the respond, from which on the
-        worker may change it.
+        The program must not write to it: with torch, a write ends the process. Nor may it read it after the respond, when
+        the worker may change it.
         """
         return super().input(i)
 
     def out(self, i: int) -> Any:
-        """Memory for the answer to pull ``i``, in its shape and type; the same each time.
+        """Memory for the answer to pull ``i``, in its shape and type; each call gives the same memory.
 
-        The worker's own tensor where that can be reached: a respond with it then sends no bytes. It holds anything at
-        first. It answers no other pull, and must not be written to after the respond.
+        Where the server can reach the worker's own tensor, it is that tensor, and a respond with it sends no bytes. Its
+        content is undefined at first. It can answer no other pull. The program must not write to it after the respond.
         """
         return super().out(i)
 
     def respond(self, tensors: Sequence[Any] | None = None) -> Response:
-        """Answers the request. See ``Server.respond``; without tensors with what ``out(i)`` gave for each pull."""
+        """Answers the request; without tensors, with ``out(i)`` for each pull. See ``Server.respond``."""
         return _server_of(self.node).respond(tensors, self)
 
     def __repr__(self) -> str:
@@ -104,9 +104,9 @@ def _server_of(number: int) -> Server:
 
 
 class Server(Local):
-    """What a server does. From any thread, but ``get_batch`` from one at a time.
+    """The operations of a server. Any thread may call them, but one at a time ``get_batch``.
 
-    ``for batch in server:`` gives batches until all workers have left.
+    ``for batch in server:`` yields batches until all workers have left.
     """
 
     __slots__ = ("_at", "_node", "__weakref__")
@@ -118,15 +118,16 @@ class Server(Local):
     def register_recv_buffer(
         self, tensor: Any, worker_ranks: Sequence[int], push_keys: Sequence[int], timeout: float | None = None
     ) -> Registration:
-        """Cuts the tensor's bytes evenly over the lists: chunk i receives what worker worker_ranks[i] pushes with push_keys[i].
+        """Cuts the tensor into equal chunks: chunk i receives what worker worker_ranks[i] pushes with push_keys[i].
 
-        It receives in place, from the time this returns; requests show views of the chunk, in the shape that was
-        pushed, which may be smaller. The registration keeps the tensor's memory alive. The storage of a torch tensor can never
-        be resized again, and must not be moved: see Worker.register. Registering a (rank, key) again replaces its chunk.
+        Chunks receive in place, from the return of this call on. Requests have views of the chunks, in the shape of the
+        push, which may be smaller. The registration keeps the tensor's memory alive. The storage of a torch tensor can
+        never be resized again, and must not be moved: see Worker.register. Registering a (rank, key) again replaces
+        its chunk.
 
-        InvalidError: lists of unequal length, bytes that do not divide, alignment, memory of another registration, a
-        rank that is not paired. BusyError: a request on a chunk to be replaced is unanswered. TimeoutError: not all
-        workers know yet; ``registration`` of the exception goes on.
+        InvalidError: lists of unequal length, bytes that do not divide, wrong alignment, memory of another
+        registration, or a rank that is not paired. BusyError: a request on a chunk to be replaced is unanswered.
+        TimeoutError: not all workers know yet; continue with ``wait`` of the exception's ``registration``.
         """
         with calling("register_recv_buffer", self._at):
             number, chunks, known = _core.register_recv_buffer(self._at, tensor, worker_ranks, push_keys)
@@ -142,14 +143,15 @@ class Server(Local):
         return registration
 
     def get_batch(self, policy: Policy | None = None, timeout: float | None = None) -> list[Request]:
-        """Waits for requests, and takes from each worker that has some waiting the one that it issued first.
+        """Waits for requests, and takes the oldest waiting request of each worker that has one.
 
-        policy: "lockstep": one of every paired worker; "any"; a number: of at least so many workers. By default that of
+        policy: "lockstep": one of every paired worker; "any"; a number: of at least so many workers. The default is
             STEPVAN_BATCH.
 
-        RefusedError, in lock-step: a worker's request had to be refused, and the batch failed as a whole; call again for the
-        next one. ClosedError: every worker has left, which is the time to stop, or this node was stopped. PeerLostError: the policy
-        cannot be met without a worker that is gone. TimeoutError: ``timeout`` seconds have passed, nothing was taken.
+        RefusedError, in lock-step: this server refused a worker's request, and the batch failed as a whole; call again
+        for the next batch. ClosedError: every worker has left, and it is time to stop; or this node was stopped.
+        PeerLostError: the policy cannot be met without a worker that is gone. TimeoutError: ``timeout`` seconds have
+        passed, and nothing was taken.
         """
         try:
             batch: list[Request] = _core.get_batch(self._at, _policy(policy), timeout)
@@ -168,14 +170,13 @@ class Server(Local):
     def respond(self, tensors: Sequence[Any] | None, request: Request | int) -> Response:
         """Answers the pulls of a request (or of its handler), in their order, once. It returns at once.
 
-        A request without pulls is answered with [], which ends the worker's exchange. None: with what ``out(i)`` gave.
-        The tensors are lent: they are kept alive, and must not be changed, until the response is done. Filled again before,
-        they reach the worker with what they hold then (STEPVAN_CHECK_BORROWED=1 finds that). Only their sizes in bytes must
-        fit the pulls: the bytes of a
-        tensor of another type or shape are written as they are.
+        [] answers a request without pulls, and ends the worker's exchange. None answers with ``out(i)`` for each pull.
+        The tensors are lent. stepvan keeps them alive until the response is done, and the program must not change them
+        until then. If it does, the worker may get the new content (STEPVAN_CHECK_BORROWED=1 finds that). Only their
+        sizes in bytes must fit the pulls: the bytes of a tensor of another type or shape are written as they are.
 
-        InvalidError: counts or sizes do not fit; WouldBlockError: the queue to the worker is full. The request is still
-        to be answered then. StaleError: it was answered before.
+        InvalidError: counts or sizes do not fit. WouldBlockError: the queue to the worker is full. After both, the
+        request still needs an answer. StaleError: it was answered before.
         """
         if not isinstance(request, Request):
             if tensors is None:
@@ -189,14 +190,14 @@ class Server(Local):
         """Answers several requests with consecutive rows (dimension 0) of one tensor.
 
         Request i gets as many rows as ``tensors[i]`` has (a tensor, a list whose first tensor counts, or a number). With
-        several pulls per request they are cut further, by the pulls' own rows. Surplus rows are ignored. All or, on
-        an error, none. The buffer is lent, as tensors of ``respond`` are.
+        several pulls per request, the pulls' own row counts divide them further. Surplus rows are ignored. On an error
+        no request is answered. The buffer is lent, like the tensors of ``respond``.
         """
         return Response(self, _core.respond_vec(self._at, buffer, tensors, handlers_of(requests)))
 
 
 def handlers_of(requests: Iterable[Request | int]) -> list[int]:
-    """The handlers of requests; what is none is left as it is."""
+    """The handlers of requests; a handler stays as it is."""
     try:
         return [request.handler if isinstance(request, Request) else request for request in requests]
     except TypeError:

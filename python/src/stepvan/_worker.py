@@ -19,13 +19,13 @@ _routings = {None: 0, "broadcast": 1, "key": 2, "named": 3}
 
 
 class Trace(NamedTuple):
-    """When an exchange with one server did what, in ns since 1970 (``get_nanosecond``).
+    """The times of an exchange with one server, in ns since 1970 (``get_nanosecond``).
 
-    request_start: the program has asked. request_post_send: the request has been sent. request_post_recv: the server has
-    all of it. request_process: the server's program has it. response_start: that has answered. response_post_send: the
-    answer is being sent. response_post_recv: all of it is here. response_process: the handle has finished.
-    The first two and the last two are by the worker's clock, the others by the server's: only differences of one clock
-    mean anything. 0: did not happen.
+    request_start: the program called. request_post_send: the request was sent. request_post_recv: the server has all of
+    it. request_process: the server's program has it. response_start: the server's program has answered.
+    response_post_send: the answer is being sent. response_post_recv: the worker has all of it. response_process: the
+    handle has finished. The first two and the last two are by the worker's clock, the others by the server's: compare
+    only times of one clock. 0: did not happen.
     """
 
     request_start: int
@@ -39,9 +39,9 @@ class Trace(NamedTuple):
 
 
 class Handle(Local):
-    """An exchange that was begun by ``push_pull``. ``int(handle)`` is its number; ``await handle`` waits in an event loop.
+    """An exchange that ``push_pull`` began. ``int(handle)`` is its number; ``await handle`` waits in an event loop.
 
-    It stays valid until STEPVAN_HANDLES later ones have finished (65,536 by default), then it is StaleError.
+    It stays valid until STEPVAN_HANDLES later ones (65,536 by default) have finished; then its use raises StaleError.
     """
 
     __slots__ = ("_number", "_worker")
@@ -51,16 +51,16 @@ class Handle(Local):
         self._number = number
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits until every server has answered, ``timeout`` seconds at most: all pulls are written then, and an exchange
-        without pulls has been responded to.
+        """Waits until every server has answered, ``timeout`` seconds at most.
 
-        Again and again, from any thread. Raises PeerLostError or RemoteError with the server as ``subject``,
-        or who else has died without whom the cluster cannot go on; TimeoutError: it goes on, and the tensors are still in use.
+        Then all pulls are written; without pulls, the servers have responded. Any thread may call it, as often as
+        wanted. PeerLostError, RemoteError: ``subject`` is the server, or another node whose death has ended the cluster.
+        TimeoutError: the exchange continues, and the tensors are still in use.
         """
         _core.wait(self._worker._at, self._number, timeout)
 
     def done(self) -> bool:
-        """Whether ``wait`` would return at once. It does not drive progress: something must wait meanwhile."""
+        """Whether ``wait`` would return at once. It does not drive progress: a thread must wait meanwhile."""
         return _core.done(self._worker._at, self._number)
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -69,7 +69,7 @@ class Handle(Local):
         self.wait(0)
 
     def trace(self) -> list[int]:
-        """The 8 times of a finished exchange, see Trace; with several servers those of the one that finished last."""
+        """The 8 times of a finished exchange; with several servers, the times of the last one. See Trace."""
         return _core.trace(self._worker._at, self._number)
 
     def traces(self) -> list[Trace]:
@@ -77,11 +77,11 @@ class Handle(Local):
         return [Trace(*stamps) for stamps in _core.traces(self._worker._at, self._number)]
 
     def lengths(self) -> list[int]:
-        """How many bytes of each pull were written, of a finished exchange that has a variable one."""
+        """How many bytes of each pull a finished exchange wrote; it must have a variable pull."""
         return _core.lengths(self._worker._at, self._number)
 
     def operations(self) -> int:
-        """How many operations it has: its pushes, and the pulls of one server. They share its number."""
+        """How many operations the exchange has: its pushes, and the pulls of one server. They share its number."""
         return _core.operations(self._worker._at, self._number)
 
     def __int__(self) -> int:
@@ -94,7 +94,7 @@ class Handle(Local):
 
 
 class Worker(Local):
-    """What a worker does: ``node.worker``. From any thread."""
+    """The operations of a worker: ``node.worker``. Any thread may call them."""
 
     __slots__ = ("_at", "_node", "__weakref__")
 
@@ -115,26 +115,26 @@ class Worker(Local):
         variable: bool | Sequence[bool] | None = None,
         label: str | None = None,
     ) -> Handle:
-        """Sends tensors to servers and has them write the pull tensors. It never blocks.
+        """Sends tensors to servers and asks them to write the pull tensors. It never blocks.
 
-        push, pull: lists of tensors: contiguous, in the memory of the CPU, up to 8 dimensions; of torch or numpy, or what
-            has ``__dlpack__`` or the buffer protocol. They are kept alive, and must not be changed, until the handle has
-            finished; after TimeoutError they are still in use. Until then the storage of a torch tensor must not be resized
-            or moved (``resize_``, ``set_``, ``share_memory_``, a queue of torch.multiprocessing): that frees its memory.
-            Pulls share no memory with each other, nor with a push to another server than the one that writes them; what is
-            pushed to one server may be pulled from it in place.
-        push_keys, pull_keys: one number of 64 bits per tensor. A push of a key whose last was not answered yet
-            is BusyError.
+        push, pull: lists of contiguous tensors in the memory of the CPU, with up to 8 dimensions: of torch, of numpy, or
+            objects with ``__dlpack__`` or the buffer protocol. stepvan keeps them alive until the handle has finished,
+            and the program must not change them until then. After TimeoutError they are still in use. Until the end,
+            do not resize or move the storage of a torch tensor, which would free its memory (``resize_``, ``set_``,
+            ``share_memory_``, a queue of torch.multiprocessing). Pulls must not share memory with each other. A pull
+            may share memory with a push only if the same server gets the push and writes the pull.
+        push_keys, pull_keys: one number of 64 bits per tensor. A push of a key whose last push is unanswered raises
+            BusyError.
         routing: "broadcast": every push goes to every paired server, and pulls are server-major: with S servers and P
-            pulls each, pull s*P+i is written by server s. "key": each tensor goes to, or comes from, the owner of its key.
-            "named": the servers that push_to and pull_to name. By default that of STEPVAN_ROUTING.
-        push_to, pull_to: ranks of servers, one per tensor, or one for all. pull_to="push": pull i is answered by the
-            server that push i goes to.
+            pulls each, server s writes pull s*P+i. "key": the server that owns the key gets the push or writes the
+            pull. "named": the servers that push_to and pull_to name. The default is STEPVAN_ROUTING.
+        push_to, pull_to: ranks of servers, one per tensor, or one for all. pull_to="push": the server that gets push i
+            writes pull i.
         variable: which pulls may be answered with fewer bytes (``Handle.lengths``); True for all.
-        label: groups exchanges in traces. Each text is kept for ever, 4096 at most.
+        label: groups exchanges in traces. stepvan keeps each text for ever, 4096 at most.
 
-        Errors: InvalidError, BusyError, WouldBlockError (too much is outstanding: wait for a handle),
-        PeerLostError, ClosedError. Nothing was sent then.
+        Errors: InvalidError, BusyError, WouldBlockError (too much is outstanding: wait for a handle), PeerLostError,
+        ClosedError. After an error nothing was sent.
         """
         if routing is None and push_to is None and pull_to is None and variable is None and label is None:
             return Handle(self, _core.push_pull(self._at, push, push_keys, pull, pull_keys))
@@ -155,12 +155,13 @@ class Worker(Local):
     def register(self, tensor: Any) -> Registration:
         """Prepares the memory of a tensor that is pushed or pulled again and again, until ``unregister``.
 
-        The registration keeps the memory alive. The storage of a torch tensor can never be resized again, also when it is not
-        registered any more: torch raises RuntimeError in ``resize_``, and where ``out=`` would need more room. Some versions of
-        torch show the larger shape nevertheless, in that tensor: do not use it then. A storage that is moved (``set_``,
-        ``share_memory_``, a queue of torch.multiprocessing) takes its memory along, which nobody can prevent: do that before.
-        Registering it again gives a further Registration. NotSupportedError: torch has no numpy here that works with it, and
-        could resize the tensor; those of ``empty`` and ``zeros`` can be registered nevertheless.
+        The registration keeps the memory alive. The storage of a torch tensor can never be resized again, even after
+        ``unregister``: torch raises RuntimeError in ``resize_``, and where ``out=`` would need more room. After that error
+        some versions of torch show the larger shape in the tensor: do not use it then. stepvan cannot prevent that a
+        program moves a storage (``set_``, ``share_memory_``, a queue of torch.multiprocessing), which takes the memory
+        along: do that before. Registering the tensor again gives a further Registration. NotSupportedError: torch could
+        resize the tensor, because it does not work with the installed numpy. Tensors of ``empty`` and ``zeros`` can be
+        registered even so.
         """
         with calling("register", self._at):
             number = _core.register(self._at, tensor)

@@ -50,8 +50,9 @@ public:
 			thread_.join();
 	}
 
-	/* Sets the handler, once, before the requests that wait for it are handed out: one after the other, each
-	 * worker's in the order in which they were made, on a thread of the server. What it throws ends the process. */
+	/* Sets the handler, once. A thread of the server then calls it for one request after the other, for each worker
+	 * in the order of its requests. Earlier requests wait for this call. An exception of it
+	 * ends the process. */
 	void SetRequestHandle(const AFServerRequestHandle &handle)
 	{
 		PS_CHECK(handle) << "give a function";
@@ -208,7 +209,7 @@ private:
 		throw Error("Response", STEPVAN_INVALID, "no tensor has the key " + std::to_string(key) + " of pull " + std::to_string(i) + ": give one");
 	}
 
-	/* Writes an answer where the worker waits for it, or into pooled memory; else keeps a copy. False: the node has stopped. */
+	/* Writes an answer into the worker's memory or pooled memory; else keeps a copy. False: the node has stopped. */
 	bool Write(const AFTensorMeta &meta, size_t i, const at::Tensor &tensor, std::vector<stepvan_tensor> *answers, std::vector<at::Tensor> *kept) const
 	{
 		stepvan_tensor from = internal::Describe(tensor), out;

@@ -48,8 +48,8 @@ public:
 		return Name(handle);
 	}
 
-	/* Waits until the servers have answered. A limit that passes is STEPVAN_TIMEOUT: the exchange goes on, and
-	 * can be waited for again. An exchange that is over stays valid as long as a handle of stepvan.h. */
+	/* Waits until the servers have answered. When the limit passes, it throws STEPVAN_TIMEOUT: the exchange continues,
+	 * and the program can wait again. The number stays valid as long as a handle of stepvan.h. */
 	void Wait(int timestamp, uint64_t timeout_ms = 10000)
 	{
 		stepvan_error error;
@@ -68,8 +68,8 @@ public:
 		return std::vector<int>(count, timestamp);
 	}
 
-	/* The stamps of request and response of an exchange that is over. start and postsend of the first, and
-	 * postrecv and process of the second, are by the clock of GetNanosecond; the others by the server's. */
+	/* The stamps of request and response of a finished exchange. By the clock of GetNanosecond are start and postsend
+	 * of the request, and postrecv and process of the response. The others are by the server's clock. */
 	std::pair<Trace, Trace> FetchTrace(int timestamp)
 	{
 		stepvan_error error;

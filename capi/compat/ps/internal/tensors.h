@@ -116,7 +116,7 @@ public:
 		Take(owner, &gone);
 	}
 
-	/* Lets go of what the library has released. */
+	/* Drops the tensors that the library has released. */
 	void Collect()
 	{
 		uint64_t owners[64];

@@ -47,7 +47,7 @@ inline uint64_t SinceBoot(int64_t stamp)
 /* The time in ns since boot, by the clock of FetchTrace. */
 inline uint64_t GetNanosecond(bool = true) { return SinceBoot(stepvan_get_nanosecond()); }
 
-/* The stamps of one direction, in ns; 0 where there is none. */
+/* The stamps of one direction, in ns; 0 for a missing one. */
 struct Trace {
 	uint64_t pre_start = 0;
 	uint64_t start = 0;

@@ -1,4 +1,4 @@
-"""The process: what its arguments say, and the commands that come by its line."""
+"""The process: its arguments, and the commands on its connection."""
 
 import argparse
 import importlib
@@ -43,14 +43,14 @@ Program = Worker | Server | nixl_peer.NixlPeer
 
 
 class Member:
-    """A program and the line on which it takes commands. One thread."""
+    """A program and the connection that brings its commands. One thread."""
 
     def __init__(self, role: str, rank: int, line: Line, prepare: Callable[[Spec], Program]) -> None:
         self._role, self._rank, self._line, self._prepare = role, rank, line, prepare
         self._program: Program | None = None
 
     def run(self) -> None:
-        """Says hello and obeys until it is told to finish."""
+        """Says hello and obeys commands until the command to finish."""
         self._line.send({"role": self._role, "rank": self._rank})
         while True:
             command = self._line.receive()
@@ -96,7 +96,7 @@ def program_of(node: stepvan.Node, tensors: str, spec: Spec) -> Program:
 
 
 def pin(core: int) -> None:
-    """Binds this process to a core, counted from 1. Threads that run keep theirs, so the program is executed again."""
+    """Binds this process to a core, counted from 1. Running threads keep theirs, so it executes the program again."""
     if os.sched_getaffinity(0) != {core - 1}:
         os.sched_setaffinity(0, {core - 1})
         os.execv(sys.executable, sys.orig_argv)

@@ -1,8 +1,8 @@
-"""The programs of ``stepvan bench --peer nixl``: a worker and a server that exchange by agents of NIXL, without a node of stepvan.
+"""The programs of ``stepvan bench --peer nixl``: a worker and a server that exchange with agents of NIXL alone.
 
-NIXL is no dependency: it is imported when it is to be measured. Each way is a write into the memory of the other and the notification
-of it, prepared once; both sides poll. A thread for progress would take a core from them, so there is none, and error handling of UCX
-is off because it keeps UCX from using shared memory.
+NIXL is imported only for a measurement. Each way is a write into the memory of the other and its notification, prepared
+once; both sides poll. There is no progress thread, which would take a core from them. Error handling of UCX is off
+because it keeps UCX from using shared memory.
 """
 
 import importlib
@@ -23,14 +23,14 @@ from stepvan._bench.spec import Meter, Spec, answer_to, check_answer, pattern
 # UCX_TLS for each van: what UCX may use.
 _TRANSPORTS = {"shm": "shm,self", "tcp": "tcp"}
 
-# Seconds. Between two looks at whether exchanges go on, at a time when they should; and for the end of the process.
+# Seconds: between two checks that exchanges make progress, and for the end of the process.
 PATIENCE = 60
 
 INSTALL = "pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1 numpy"
 
 
 def load() -> Any:
-    """NIXL's module for Python, or the end of this process, with how to get it."""
+    """NIXL's module for Python. Without it this process ends, and says how to install it."""
     try:
         return importlib.import_module("nixl._api")
     except ImportError as error:
@@ -87,7 +87,7 @@ class NixlPeer:
             return meter.read()
 
     def check(self, count: int) -> None:
-        """Exchanges bytes of their own, and looks at what comes back."""
+        """Exchanges bytes of its own, and checks the answer."""
         with self._watched():
             if not self._works:
                 return self._serve(count, None if self._spec.echoes else self._answer)
@@ -99,7 +99,7 @@ class NixlPeer:
                 check_answer(self._pulled, self._pushed, self._spec, 0)
 
     def stop(self) -> None:
-        """Leaves the other. Code in Python ends no wait within UCX, so from here on the end of its time ends the process."""
+        """Leaves the other. Python code cannot end a wait within UCX, so a timer ends the process."""
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, PATIENCE)
         self._agent.release_xfer_handle(self._transfer)
@@ -137,14 +137,14 @@ class NixlPeer:
                 raise RuntimeError(f"a transfer of NIXL ended as {state}")
 
     def _calls(self) -> tuple[Any, ...]:
-        """What a loop calls, and with what."""
+        """The function that a loop calls, and its arguments."""
         if self._transfer is None:
             self._connect()
         return self._agent.transfer, self._agent.check_xfer_state, self._agent.get_new_notifs, self._transfer, self._other
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Ends the loops within when no exchange has ended for long: neither NIXL nor UCX tells that the other is gone."""
+        """Ends the loops when no exchange has ended for long: neither NIXL nor UCX reports that the other is gone."""
         self._seen = -1
         signal.signal(signal.SIGALRM, self._look)
         signal.setitimer(signal.ITIMER_REAL, PATIENCE, PATIENCE)

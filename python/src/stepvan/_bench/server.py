@@ -29,7 +29,7 @@ class Server:
             self._answers = {key: [node.zeros(spec.pull, dtype)] for key in keys}
 
     def measure(self, count: int) -> dict[str, Any]:
-        """Serves a round, whose end the workers tell. Of workload batch it keeps in ``times`` the processor time of each batch."""
+        """Serves a round until the workers end it. With workload batch, ``times`` gets each batch's processor time."""
         meter = Meter()
         if self._spec.workload == "batch":
             self._batches(count)
@@ -107,14 +107,14 @@ class Server:
                     ended += 1
                     self._respond(request, self._end)
                     continue
-                request.tensors[0]  # which it would compute with
+                request.tensors[0]  # the program would compute with it
                 try:
                     last = request.respond(answers[keys[0]])
                 except stepvan.WouldBlockError:
                     last = self._when_there_is_room(last, request, answers[keys[0]])
 
     def _serve_in_place(self) -> None:
-        """Takes what is pushed from where it is and answers where it is wanted."""
+        """Reads pushes where they are and writes answers where the worker wants them."""
         get_batch, policy, ended, last = self._server.get_batch, self._spec.policy, 0, None
         while ended < self._spec.workers:
             for request in get_batch(policy):

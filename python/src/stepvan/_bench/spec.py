@@ -61,7 +61,7 @@ def pull_key(rank: int, slot: int) -> int:
 
 
 def answer_to(pushed: Any, size: int, mark: int) -> Any:
-    """The answer to pushed bytes: they again and again, with ``mark`` added; a shorter one is the sum of pieces of its length."""
+    """The answer to pushed bytes: ``mark`` added, repeated to the length; a shorter answer is the sum of its pieces."""
     if size >= len(pushed):
         return np.resize(pushed, size) + np.uint8(mark)
     padded = np.zeros(-(-len(pushed) // size) * size, np.uint8)

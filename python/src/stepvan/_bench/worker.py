@@ -57,7 +57,7 @@ class Worker:
         return reply
 
     def check(self, count: int) -> None:
-        """Exchanges bytes of their own ``count`` times per slot, and looks at what comes back."""
+        """Exchanges bytes of its own ``count`` times per slot, and checks the answers."""
         for _ in range(count):
             for slot in self._slots:
                 self._check(slot)
@@ -88,14 +88,14 @@ class Worker:
                 except stepvan.WouldBlockError:
                     if begun == done:
                         raise
-                    break  # what is in flight makes room
+                    break  # an exchange in flight will make room
                 begun += 1
             began, handle = flight[done % len(slots)]
             handle.wait()
             times[done] = now() - began
 
     def _feed(self, count: int) -> None:
-        """Has the requests of up to ``inflight`` batches be there at a barrier, again and again."""
+        """Sends the requests of up to ``inflight`` batches before each barrier."""
         for first in range(0, count, len(self._slots)):
             slots = self._slots[: count - first]
             handles = [self._push_pull(s.push, s.push_keys, s.pull, s.pull_keys) for s in slots]
@@ -105,7 +105,7 @@ class Worker:
                 handle.wait()
 
     def _finish_round(self) -> None:
-        """Tells the servers that no more comes."""
+        """Tells the servers that the round has ended."""
         end = self._end
         self._push_pull(end.push, end.push_keys, end.pull, end.pull_keys).wait()
 
