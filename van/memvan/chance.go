@@ -9,10 +9,10 @@ import (
 
 // random is the seeded source of everything that happens by chance on the way from e.
 func (e *endpoint) random() *rand.Rand {
-	if e.dice == nil {
-		e.dice = rand.New(rand.NewPCG(e.van.net.opt.Seed, e.seed))
+	if e.faults.dice == nil {
+		e.faults.dice = rand.New(rand.NewPCG(e.van.net.opt.Seed, e.faults.seed))
 	}
-	return e.dice
+	return e.faults.dice
 }
 
 // schedule says when something that e sends at this moment arrives: never before what it sent earlier.
@@ -25,10 +25,10 @@ func (e *endpoint) schedule() time.Time {
 	if o.Jitter > 0 {
 		due = due.Add(time.Duration(e.random().Int64N(int64(o.Jitter) + 1)))
 	}
-	if due.Before(e.lastDue) {
-		due = e.lastDue
+	if due.Before(e.faults.lastDue) {
+		due = e.faults.lastDue
 	}
-	e.lastDue = due
+	e.faults.lastDue = due
 	return due
 }
 
@@ -42,34 +42,34 @@ func (e *endpoint) arrived(due time.Time) bool {
 }
 
 func (e *endpoint) arm(due time.Time) {
-	if e.armed {
+	if e.faults.armed {
 		return
 	}
-	e.armed = true
+	e.faults.armed = true
 	d := max(0, time.Until(due))
-	if e.timer == nil {
-		e.timer = time.AfterFunc(d, e.alarm)
+	if e.faults.timer == nil {
+		e.faults.timer = time.AfterFunc(d, e.alarm)
 	} else {
-		e.timer.Reset(d)
+		e.faults.timer.Reset(d)
 	}
 }
 
 func (e *endpoint) disarm() {
-	if e.timer != nil {
-		e.timer.Stop()
-		e.armed = false
+	if e.faults.timer != nil {
+		e.faults.timer.Stop()
+		e.faults.armed = false
 	}
 }
 
 func (e *endpoint) alarm() {
 	e.conn.mu.Lock()
-	e.armed = false
+	e.faults.armed = false
 	e.ready()
 	e.conn.unlock()
 }
 
-// tempt loses the connection with the probability that the network has for each message.
-func (e *endpoint) tempt() {
+// loseByChance loses the connection with the probability that the network has for each message.
+func (e *endpoint) loseByChance() {
 	e.conn.mu.Lock()
 	hit := e.random().Float64() < e.van.net.opt.LossRate
 	e.conn.mu.Unlock()
@@ -80,9 +80,9 @@ func (e *endpoint) tempt() {
 
 // sever loses the connection, and a random part of what was on its way.
 func (c *conn) sever() {
-	var f [2]fate
+	var f [2]ending
 	for i := range c.ends {
-		f[i] = fate{shred: true, reason: c.ends[i].fault("receive", stepvan.ErrPeerLost)}
+		f[i] = ending{shred: true, reason: c.ends[i].fault("receive", stepvan.ErrPeerLost)}
 	}
 	c.end(f)
 }

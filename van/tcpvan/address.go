@@ -63,7 +63,7 @@ func (a address) abstract() bool { return a.unix && a.text[0] == '@' }
 
 // resolve looks up the host of a TCP address. An empty host is this machine's wildcard.
 // With Options.Local, addresses that other machines can reach are refused.
-func (v *tcp) resolve(ctx context.Context, a address) ([]netip.AddrPort, error) {
+func (v *tcpVan) resolve(ctx context.Context, a address) ([]netip.AddrPort, error) {
 	host, p, _ := net.SplitHostPort(a.text)
 	port, _ := strconv.ParseUint(p, 10, 16)
 	ips := []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}

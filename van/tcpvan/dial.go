@@ -25,7 +25,7 @@ const (
 
 // Dial implements van.Van. Poll may report events of the endpoint before Dial has returned: a caller that
 // could miss its EventLost finds out from the first Send, which then fails.
-func (v *tcp) Dial(ctx context.Context, text string) (van.Endpoint, error) {
+func (v *tcpVan) Dial(ctx context.Context, text string) (van.Endpoint, error) {
 	began := time.Now()
 	fail := func(err error) (van.Endpoint, error) {
 		return nil, &stepvan.OpError{Op: "dial", Van: name, Peer: text, Err: err}
@@ -55,7 +55,7 @@ func (v *tcp) Dial(ctx context.Context, text string) (van.Endpoint, error) {
 }
 
 // connect tries until all rails are connected or trying again makes no sense.
-func (v *tcp) connect(ctx context.Context, a address) (fds []int, err error) {
+func (v *tcpVan) connect(ctx context.Context, a address) (fds []int, err error) {
 	var last error
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		fds, err = v.attempt(ctx, a)
@@ -65,7 +65,7 @@ func (v *tcp) connect(ctx context.Context, a address) (fds []int, err error) {
 		if ctx.Err() == nil || last == nil {
 			last = err // an attempt that the end of ctx cut short says less than the one before
 		}
-		if !worthwhile(err) {
+		if !mayAnswerLater(err) {
 			return nil, err
 		}
 		t := time.NewTimer(pause/2 + mathrand.N(pause/2))
@@ -78,8 +78,8 @@ func (v *tcp) connect(ctx context.Context, a address) (fds []int, err error) {
 	}
 }
 
-// worthwhile reports whether the same address may answer later.
-func worthwhile(err error) bool {
+// mayAnswerLater reports whether the same address may answer later.
+func mayAnswerLater(err error) bool {
 	var dns *net.DNSError
 	if errors.As(err, &dns) {
 		return false
@@ -88,7 +88,7 @@ func worthwhile(err error) bool {
 }
 
 // attempt connects all rails once.
-func (v *tcp) attempt(ctx context.Context, a address) (fds []int, err error) {
+func (v *tcpVan) attempt(ctx context.Context, a address) (fds []int, err error) {
 	hello := preamble{count: v.opts.Rails, threshold: v.opts.RailThreshold}
 	if hello.count > 1 {
 		_, _ = rand.Read(hello.token[:])
@@ -113,7 +113,7 @@ func (v *tcp) attempt(ctx context.Context, a address) (fds []int, err error) {
 }
 
 // targets are the addresses that a may mean, in order of preference.
-func (v *tcp) targets(ctx context.Context, a address) ([]string, error) {
+func (v *tcpVan) targets(ctx context.Context, a address) ([]string, error) {
 	if a.unix {
 		return []string{a.text}, nil
 	}
@@ -140,7 +140,7 @@ func loopbackFor(ip netip.AddrPort) netip.AddrPort {
 }
 
 // connectAny connects to the first target that answers.
-func (v *tcp) connectAny(ctx context.Context, a address, targets []string) (fd, used int, err error) {
+func (v *tcpVan) connectAny(ctx context.Context, a address, targets []string) (fd, used int, err error) {
 	for i, t := range targets {
 		fd, e := v.connectOne(ctx, a, t)
 		if e == nil {
@@ -153,7 +153,7 @@ func (v *tcp) connectAny(ctx context.Context, a address, targets []string) (fd, 
 	return -1, 0, err
 }
 
-func (v *tcp) connectOne(ctx context.Context, a address, target string) (int, error) {
+func (v *tcpVan) connectOne(ctx context.Context, a address, target string) (int, error) {
 	d := net.Dialer{Timeout: attemptTime, KeepAlive: -1}
 	d.SetMultipathTCP(false)
 	c, err := d.DialContext(ctx, a.network(), target)

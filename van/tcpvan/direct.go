@@ -50,7 +50,7 @@ func (ep *endpoint) sendDirect(m *van.Message, payload int64) error {
 	}
 	completed := queued && ep.write()
 	if queued && m.Spare != nil {
-		ep.out.shelter(m.Spare, ep.threshold)
+		ep.out.moveToSpare(m.Spare, ep.threshold)
 	}
 	if ep.yield(1) || completed || queued && ep.more.Load() {
 		ep.note()
@@ -85,13 +85,13 @@ func (ep *endpoint) writeDirect(m *van.Message, payload int64) (n int) {
 		return n
 	case again, unix.ENOBUFS, unix.ENOMEM:
 	default:
-		ep.snap(explain(e, m.Payload))
+		ep.failSend(explain(e, m.Payload))
 	}
 	return 0
 }
 
-// snap ends sending because a socket is broken. Between enter and leave.
-func (ep *endpoint) snap(err error) { ep.breakOff(ep.fault("send", err)) }
+// failSend ends sending because a socket is broken. Between enter and leave.
+func (ep *endpoint) failSend(err error) { ep.breakOff(ep.fault("send", err)) }
 
 // explain is the reason of a loss: a socket that is broken, or memory of this process that is gone, which leaves a message cut off.
 func explain(e syscall.Errno, memory [][]byte) error {

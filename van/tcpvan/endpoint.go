@@ -16,7 +16,7 @@ import (
 
 // endpoint is one side of a connection: its rails, what goes out and what comes in.
 type endpoint struct {
-	v         *tcp
+	v         *tcpVan
 	peer      string
 	rails     []*conn
 	threshold int // bytes of payload from which it is cut over the rails
@@ -32,12 +32,12 @@ type endpoint struct {
 	in inbox
 	credits
 
-	noted     atomic.Bool // in tcp.notes
-	unwatched bool        // not in the epoll set; written by Poll and Arm under tcp.mu
+	noted     atomic.Bool // in tcpVan.notes
+	unwatched bool        // not in the epoll set; written by Poll and Arm under tcpVan.mu
 
 	// Owned by Poll.
-	queued bool          // in tcp.run
-	visit  *list.Element // of tcp.visitors
+	queued bool          // in poller.run
+	visit  *list.Element // of poller.visitors
 	since  time.Time     // it was accepted
 	warmth int           // moves since it was last cold
 	fresh  bool          // accepted, but not announced
@@ -58,7 +58,7 @@ const (
 // conn is one socket of an endpoint.
 type conn struct {
 	fd      int
-	slot    int // in tcp.sources
+	slot    int // in pollSet.sources
 	ep      *endpoint
 	blocked atomic.Bool   // the socket takes nothing; an event tells when it does
 	room    atomic.Uint32 // counts those events
@@ -69,14 +69,14 @@ type conn struct {
 	hup      bool // the peer will send no more, or an error waits
 }
 
-func (v *tcp) newEndpoint(fds []int, threshold int, peer string) *endpoint {
+func (v *tcpVan) newEndpoint(fds []int, threshold int, peer string) *endpoint {
 	ep := v.bareEndpoint(fds, threshold, peer)
-	ep.furnish()
+	ep.allocate()
 	return ep
 }
 
 // bareEndpoint makes an endpoint without buffers, whose Send accepts nothing.
-func (v *tcp) bareEndpoint(fds []int, threshold int, peer string) *endpoint {
+func (v *tcpVan) bareEndpoint(fds []int, threshold int, peer string) *endpoint {
 	ep := &endpoint{v: v, peer: peer, threshold: threshold}
 	for _, fd := range fds {
 		ep.rails = append(ep.rails, &conn{fd: fd, ep: ep})
@@ -84,15 +84,15 @@ func (v *tcp) bareEndpoint(fds []int, threshold int, peer string) *endpoint {
 	return ep
 }
 
-// furnish allocates the buffers, before the endpoint is known to anybody.
-func (ep *endpoint) furnish() {
+// allocate allocates the buffers, before the endpoint is known to anybody.
+func (ep *endpoint) allocate() {
 	ep.out.init(ep.v.opts.SendQueue, len(ep.rails))
 	ep.in.init(ep.v.opts.SmallBytes, len(ep.rails))
 	ep.credits.init(ep, ep.v.opts.Credits)
 }
 
-// strip lets go of what an ended endpoint receives with: whoever keeps the endpoint keeps no buffers.
-func (ep *endpoint) strip() {
+// freeBuffers lets go of what an ended endpoint receives with: whoever keeps the endpoint keeps no buffers.
+func (ep *endpoint) freeBuffers() {
 	ep.in.buf, ep.in.slot, ep.credits.slots = nil, nil, nil
 }
 
@@ -146,7 +146,7 @@ func (ep *endpoint) sendSpared(m *van.Message, payload int64) error {
 	queued := ep.out.push(m, payload, nil)
 	completed := queued && ep.write()
 	if queued {
-		ep.out.shelter(m.Spare, ep.threshold)
+		ep.out.moveToSpare(m.Spare, ep.threshold)
 	}
 	if ep.yield(1) || completed || queued && ep.more.Load() {
 		ep.note()
@@ -158,7 +158,7 @@ func (ep *endpoint) sendSpared(m *van.Message, payload int64) error {
 }
 
 // measure checks m against Caps and returns the bytes of its payload.
-func (v *tcp) measure(m *van.Message) (int64, error) {
+func (v *tcpVan) measure(m *van.Message) (int64, error) {
 	meta := len(m.Head) - wire.HeaderSize
 	switch {
 	case meta < 0:
@@ -246,7 +246,7 @@ func (ep *endpoint) end() {
 	ep.out.seal()
 	if ep.state.Or(ended)&ended == 0 {
 		ep.await(reading | writing)
-		ep.strip()
+		ep.freeBuffers()
 		ep.v.leave(ep)
 		ep.pump()
 		ep.note()
@@ -283,7 +283,7 @@ func (ep *endpoint) refuse() {
 	_ = unix.Shutdown(fd, unix.SHUT_WR)
 	// Unread bytes would turn the close into a reset, which may overtake the refusal.
 	for range 64 {
-		if n, e := recv(fd, ep.v.scratch, 0); n <= 0 || e != 0 {
+		if n, e := recv(fd, ep.v.poller.scratch, 0); n <= 0 || e != 0 {
 			return
 		}
 	}

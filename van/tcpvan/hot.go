@@ -3,29 +3,29 @@ package tcpvan
 import "golang.org/x/sys/unix"
 
 const (
-	// attention is how many calls in a row may leave the others alone although the endpoints that
+	// askAfterCalls is how many calls in a row may leave the others alone although the endpoints that
 	// were active lately never rest.
-	attention = 16
-	// fading is after how many moves of one endpoint the one that was active before it counts as idle.
-	fading = 64
-	// straying is after how many moves of the endpoints that were active lately Poll trusts again that
+	askAfterCalls = 16
+	// coldAfterMoves is after how many moves of one endpoint the one that was active before it counts as idle.
+	coldAfterMoves = 64
+	// trustAfterMoves is after how many moves of the endpoints that were active lately Poll trusts again that
 	// no others move. Until then each call asks epoll, which costs about as much as
 	// finding one socket empty.
-	straying = 16
-	// warming is after how many moves an endpoint leaves the epoll set. Leaving and coming back cost
+	trustAfterMoves = 16
+	// unwatchAfterMoves is after how many moves an endpoint leaves the epoll set. Leaving and coming back cost
 	// about as much as the wake-ups of two dozen messages do.
-	warming = 256
+	unwatchAfterMoves = 256
 )
 
 // queueHot queues the endpoints that were active lately as if epoll had named them; when epoll
 // is asked too, only those that it does not know.
-func (v *tcp) queueHot(asked bool) {
-	for i, ep := range v.hot {
+func (v *tcpVan) queueHot(asked bool) {
+	for i, ep := range v.poller.hot {
 		if ep == nil {
 			continue
 		}
 		if ep.state.Load()&ended != 0 {
-			v.hot[i] = nil
+			v.poller.hot[i] = nil
 			continue
 		}
 		if asked && !ep.unwatched {
@@ -37,39 +37,39 @@ func (v *tcp) queueHot(asked bool) {
 		}
 		v.enqueue(ep)
 	}
-	if v.hot[0] == nil {
-		v.hot[0], v.hot[1] = v.hot[1], nil
+	if v.poller.hot[0] == nil {
+		v.poller.hot[0], v.poller.hot[1] = v.poller.hot[1], nil
 	}
 }
 
 // touch notes that bytes or completions moved at ep.
-func (v *tcp) touch(ep *endpoint) {
-	v.touched++
-	if v.hot[0] != ep && v.hot[1] != ep {
-		v.strays = straying
-	} else if v.strays > 0 {
-		v.strays--
+func (v *tcpVan) touch(ep *endpoint) {
+	v.poller.touched++
+	if v.poller.hot[0] != ep && v.poller.hot[1] != ep {
+		v.poller.strays = trustAfterMoves
+	} else if v.poller.strays > 0 {
+		v.poller.strays--
 	}
-	if ep.warmth++; ep.warmth == warming {
+	if ep.warmth++; ep.warmth == unwatchAfterMoves {
 		v.unwatch(ep)
 	}
-	if v.hot[0] != ep {
-		if v.hot[1] != ep {
-			v.rewatch(v.hot[1])
+	if v.poller.hot[0] != ep {
+		if v.poller.hot[1] != ep {
+			v.rewatch(v.poller.hot[1])
 		}
-		v.hot[0], v.hot[1] = ep, v.hot[0]
-		v.alone = 0
+		v.poller.hot[0], v.poller.hot[1] = ep, v.poller.hot[0]
+		v.poller.alone = 0
 		return
 	}
-	if v.alone++; v.alone > fading {
-		v.rewatch(v.hot[1])
-		v.hot[1] = nil
+	if v.poller.alone++; v.poller.alone > coldAfterMoves {
+		v.rewatch(v.poller.hot[1])
+		v.poller.hot[1] = nil
 	}
 }
 
 // cool puts the endpoints that were active lately back into the epoll set, before somebody sleeps on it.
-func (v *tcp) cool() {
-	for _, ep := range v.hot {
+func (v *tcpVan) cool() {
+	for _, ep := range v.poller.hot {
 		v.rewatch(ep)
 	}
 }
@@ -77,16 +77,16 @@ func (v *tcp) cool() {
 // unwatch takes ep out of the epoll set: each call of Poll looks at it anyway, and a socket that is
 // in a set wakes it with each packet, inside the peer's system call when that is on this machine.
 // Endpoints of several rails stay: epoll alone tells of the loss of a rail from which nothing is expected. Poll only.
-func (v *tcp) unwatch(ep *endpoint) {
+func (v *tcpVan) unwatch(ep *endpoint) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if _, ok := v.endpoints[ep]; ok && len(ep.rails) == 1 && v.epfd >= 0 {
-		ep.unwatched = unix.EpollCtl(v.epfd, unix.EPOLL_CTL_DEL, ep.rails[0].fd, nil) == nil
+	if _, ok := v.endpoints[ep]; ok && len(ep.rails) == 1 && v.set.epfd >= 0 {
+		ep.unwatched = unix.EpollCtl(v.set.epfd, unix.EPOLL_CTL_DEL, ep.rails[0].fd, nil) == nil
 	}
 }
 
 // rewatch undoes unwatch; epoll tells at once of what has come meanwhile. Poll and Arm only. ep may be nil.
-func (v *tcp) rewatch(ep *endpoint) {
+func (v *tcpVan) rewatch(ep *endpoint) {
 	if ep == nil {
 		return
 	}
@@ -97,9 +97,9 @@ func (v *tcp) rewatch(ep *endpoint) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	ep.unwatched = false
-	if _, ok := v.endpoints[ep]; ok && v.epfd >= 0 {
+	if _, ok := v.endpoints[ep]; ok && v.set.epfd >= 0 {
 		e := ep.rails[0].interest()
-		_ = unix.EpollCtl(v.epfd, unix.EPOLL_CTL_ADD, ep.rails[0].fd, &e)
+		_ = unix.EpollCtl(v.set.epfd, unix.EPOLL_CTL_ADD, ep.rails[0].fd, &e)
 	}
 }
 

@@ -40,14 +40,14 @@ const (
 	phaseWhole // waits for room among the events
 )
 
-// verdict is why parsing stopped.
-type verdict uint8
+// parseStop is why parsing stopped.
+type parseStop uint8
 
 const (
-	wantBytes  verdict = iota // read, then parse again
-	wantEvents                // the caller's events are full
-	wantCredit                // all deliveries are out
-	wantOut                   // the endpoint ended meanwhile, or the stream is broken
+	wantBytes  parseStop = iota // read, then parse again
+	wantEvents                  // the caller's events are full
+	wantCredit                  // all deliveries are out
+	wantOut                     // the endpoint ended meanwhile, or the stream is broken
 )
 
 // roomForHeads is the space for headers and metas in the staging buffer, beside a small payload.
@@ -60,13 +60,13 @@ func (in *inbox) init(small, rails int) {
 }
 
 // parse uses up what is staged and emits the messages that are whole.
-func (ep *endpoint) parse() (verdict, error) {
+func (ep *endpoint) parse() (parseStop, error) {
 	in := &ep.in
 	for {
 		switch in.phase {
 		case phaseHead:
 			if in.w-in.r < wire.HeaderSize {
-				return wantBytes, in.suspect()
+				return wantBytes, in.checkPrefix()
 			}
 			if in.slot == nil {
 				if in.slot = ep.take(); in.slot == nil {
@@ -99,9 +99,9 @@ func (ep *endpoint) parse() (verdict, error) {
 	}
 }
 
-// suspect finds out from the first bytes of a header that it will be none: who does not
+// checkPrefix finds out from the first bytes of a header that it will be none: who does not
 // speak this protocol may never send as many bytes as a header has.
-func (in *inbox) suspect() error {
+func (in *inbox) checkPrefix() error {
 	if in.flaw != nil {
 		return in.flaw
 	}
@@ -230,17 +230,17 @@ func (ep *endpoint) deliver() bool {
 	if !ep.v.emit(van.Event{Kind: van.EventMessage, Endpoint: ep, Delivery: &in.slot.delivery}) {
 		return false
 	}
-	in.foresee(&in.slot.delivery.Header)
+	in.sizeNextRead(&in.slot.delivery.Header)
 	in.slot = nil
 	clear(in.dst)
 	in.phase = phaseHead
 	return true
 }
 
-// foresee sets how much to read where the next header is expected. Behind a large message
+// sizeNextRead sets how much to read where the next header is expected. Behind a large message
 // there is often another of its kind: then no more than head and meta, so that
 // none of the payload is staged and copied.
-func (in *inbox) foresee(h *wire.Header) {
+func (in *inbox) sizeNextRead(h *wire.Header) {
 	in.first = len(in.buf)
 	if small := len(in.buf) - roomForHeads; h.Payload > uint64(small) {
 		head := wire.HeaderSize + int(h.Meta)
@@ -255,7 +255,7 @@ func (ep *endpoint) fill() (n int, short bool, e syscall.Errno) {
 	if in.phase == phasePayload && in.pad > 0 {
 		return in.fillPad(fd)
 	}
-	iov := v.iov[:0]
+	iov := v.poller.iov[:0]
 	asked := 0
 	direct := true // the staging buffer may be read into behind what comes first
 	switch {
@@ -269,8 +269,8 @@ func (ep *endpoint) fill() (n int, short bool, e syscall.Errno) {
 		iov, asked = append(iov, iovec(room)), len(room)
 		direct = asked == left
 	case in.phase == phasePayload && in.drop:
-		asked = int(min(in.parts[0].left, int64(len(v.scratch))))
-		iov = append(iov, iovec(v.scratch[:asked]))
+		asked = int(min(in.parts[0].left, int64(len(v.poller.scratch))))
+		iov = append(iov, iovec(v.poller.scratch[:asked]))
 		direct = false
 	case in.phase == phasePayload:
 		iov, asked = v.place(iov, in.dst, in.parts[0], in.unread)
@@ -339,10 +339,10 @@ func (ep *endpoint) fillRail(i int) (n int, short bool, e syscall.Errno) {
 	p := &in.parts[i]
 	asked := 0
 	if in.drop {
-		asked = int(min(p.left, int64(len(v.scratch))))
-		n, e = recv(fd, v.scratch[:asked], 0)
+		asked = int(min(p.left, int64(len(v.poller.scratch))))
+		n, e = recv(fd, v.poller.scratch[:asked], 0)
 	} else {
-		iov, size := v.place(v.iov[:0], in.dst, *p, in.unread)
+		iov, size := v.place(v.poller.iov[:0], in.dst, *p, in.unread)
 		asked = size
 		n, e = readv(fd, iov)
 		clear(iov)

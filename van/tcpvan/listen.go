@@ -20,7 +20,7 @@ import (
 
 // listener accepts connections.
 type listener struct {
-	v    *tcp
+	v    *tcpVan
 	fd   int
 	slot int
 	addr address
@@ -29,7 +29,7 @@ type listener struct {
 
 // Listen implements van.Van. The returned address has the port that was taken; the host is as given, so
 // whoever listens at "[::]:0" must tell peers a host by which they reach this machine.
-func (v *tcp) Listen(text string) (bound string, err error) {
+func (v *tcpVan) Listen(text string) (bound string, err error) {
 	a, err := parseAddress(text)
 	if err == nil && v.opts.Local && !a.unix {
 		ctx, cancel := context.WithTimeout(v.ctx, resolveTime)
@@ -46,14 +46,14 @@ func (v *tcp) Listen(text string) (bound string, err error) {
 	return l.addr.String(), nil
 }
 
-func (v *tcp) listen(a address) (*listener, error) {
+func (v *tcpVan) listen(a address) (*listener, error) {
 	l := &listener{v: v, addr: a}
 	if err := l.open(); err != nil {
 		return nil, err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	slot, err := v.add(l.fd, l, unix.EPOLLIN|edge)
+	slot, err := v.set.add(l.fd, l, unix.EPOLLIN|edge)
 	if err != nil {
 		l.close()
 		return nil, err
@@ -149,8 +149,8 @@ func (l *listener) rearm() {
 	l.v.mu.Lock()
 	defer l.v.mu.Unlock()
 	e := unix.EpollEvent{Events: unix.EPOLLIN | edge, Fd: int32(l.slot)}
-	if l.v.epfd >= 0 {
-		_ = unix.EpollCtl(l.v.epfd, unix.EPOLL_CTL_MOD, l.fd, &e)
+	if l.v.set.epfd >= 0 {
+		_ = unix.EpollCtl(l.v.set.epfd, unix.EPOLL_CTL_MOD, l.fd, &e)
 	}
 }
 
@@ -173,12 +173,12 @@ func (l *listener) nameOf(fd int, from unix.Sockaddr) string {
 }
 
 // emitAccepted reports ep; false when there is no room. It is read from the next Poll on.
-func (v *tcp) emitAccepted(ep *endpoint) bool {
+func (v *tcpVan) emitAccepted(ep *endpoint) bool {
 	if !v.emit(van.Event{Kind: van.EventAccepted, Endpoint: ep}) {
 		return false
 	}
 	ep.fresh = false
-	ep.born = v.round
+	ep.born = v.poller.round
 	for _, c := range ep.rails {
 		c.readable = true
 	}

@@ -129,7 +129,7 @@ func (ep *endpoint) read() (more bool, err error) {
 			return false, err
 		}
 		if !read {
-			ep.starve()
+			ep.noteWait()
 			ep.checkRails()
 			return false, nil
 		}

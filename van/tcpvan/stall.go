@@ -23,17 +23,17 @@ type stall struct {
 // midway reports whether a message has begun and is not whole.
 func (in *inbox) midway() bool { return in.phase != phaseHead || in.r != in.w }
 
-// starve notes that nothing more can be read for the present. Budget: a few comparisons.
-func (ep *endpoint) starve() {
+// noteWait notes that nothing more can be read for the present. Budget: a few comparisons.
+func (ep *endpoint) noteWait() {
 	ep.in.waits = true
-	if v := ep.v; v.opts.Stall > 0 && !v.guarded && ep.in.midway() {
+	if v := ep.v; v.opts.Stall > 0 && !v.poller.guarded && ep.in.midway() {
 		v.guard()
 	}
 }
 
 // guard has checkStalls look at all endpoints in one turn's time. Poll only.
-func (v *tcp) guard() {
-	v.guarded, v.turned = true, time.Now()
+func (v *tcpVan) guard() {
+	v.poller.guarded, v.poller.turned = true, time.Now()
 	every := v.turnTime()
 	if t := v.guardian.Load(); t != nil {
 		t.Reset(every)
@@ -45,17 +45,17 @@ func (v *tcp) guard() {
 	}))
 }
 
-func (v *tcp) turnTime() time.Duration { return max(v.opts.Stall/stallTurns, time.Millisecond) }
+func (v *tcpVan) turnTime() time.Duration { return max(v.opts.Stall/stallTurns, time.Millisecond) }
 
 // checkStalls ends the endpoints whose peer went silent in the middle of a message. Poll only.
-func (v *tcp) checkStalls() {
+func (v *tcpVan) checkStalls() {
 	if !v.guardDue.Load() {
 		return
 	}
 	v.guardDue.Store(false)
-	v.guarded = false
+	v.poller.guarded = false
 	// A process that was itself stopped takes little of that time for silence of others.
-	lost, again := v.stalled(min(time.Since(v.turned), 2*v.turnTime()))
+	lost, again := v.stalled(min(time.Since(v.poller.turned), 2*v.turnTime()))
 	for _, ep := range lost {
 		ep.lose(fmt.Errorf("%w: nothing came for %v in the middle of a message", stepvan.ErrPeerLost, v.opts.Stall))
 	}
@@ -65,7 +65,7 @@ func (v *tcp) checkStalls() {
 }
 
 // stalled makes one turn over all endpoints, so long after the one before. again says that some wait for the rest of a message.
-func (v *tcp) stalled(passed time.Duration) (lost []*endpoint, again bool) {
+func (v *tcpVan) stalled(passed time.Duration) (lost []*endpoint, again bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for ep := range v.endpoints {

@@ -14,7 +14,7 @@ import (
 
 // turn has b look for silence, as its timer does, and take what has come.
 func (p *party) turn() {
-	p.turned = time.Now().Add(-p.turnTime())
+	p.poller.turned = time.Now().Add(-p.turnTime())
 	p.guardDue.Store(true)
 	p.poll(true)
 }
@@ -48,7 +48,7 @@ func TestSilenceInTheMiddleOfAMessage(t *testing.T) {
 // A process that was stopped finds that much time has passed, in which it would not have heard anything.
 func TestOwnPauseIsNoSilence(t *testing.T) {
 	b, _, _ := midMessage(t, 130)
-	b.turned = time.Now().Add(-10 * b.opts.Stall)
+	b.poller.turned = time.Now().Add(-10 * b.opts.Stall)
 	b.guardDue.Store(true)
 	b.poll(true)
 	for range stallTurns - 3 {

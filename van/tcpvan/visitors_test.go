@@ -40,7 +40,7 @@ func TestUnknownPeersMakeRoom(t *testing.T) {
 			require.ErrorContains(t, e.Err, "makes room")
 			lost++
 		}
-		require.LessOrEqual(t, b.visitors.Len()+len(b.pending.list), most)
+		require.LessOrEqual(t, b.poller.visitors.Len()+len(b.pending.list), most)
 	}
 	for _, c := range conns[:len(conns)-most] {
 		closedByVan(t, c, b)
@@ -52,12 +52,12 @@ func TestUnknownPeersMakeRoom(t *testing.T) {
 func TestUnknownPeersThatGoAreForgotten(t *testing.T) {
 	b := newParty(t, Options{})
 	c, _ := visit(t, b, good())
-	require.Equal(t, 1, b.visitors.Len())
+	require.Equal(t, 1, b.poller.visitors.Len())
 	require.NoError(t, c.Close())
 	expect(t, van.EventLost, b)
 	_, in := visit(t, b, good())
 	require.NoError(t, in.Close())
-	until(t, "nobody", func() bool { return b.visitors.Len() == 0 }, b)
+	until(t, "nobody", func() bool { return b.poller.visitors.Len() == 0 }, b)
 }
 
 // Buffers come with what may be a peer, and go with it, whoever keeps the endpoint.

@@ -47,7 +47,7 @@ func (ep *endpoint) write() (completed bool) {
 			continue
 		}
 		if e := ep.writeRail(i, c); e != 0 {
-			ep.snap(explain(e, ep.out.memory()))
+			ep.failSend(explain(e, ep.out.memory()))
 			ep.abandon()
 			return true
 		}
