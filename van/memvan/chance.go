@@ -8,70 +8,70 @@ import (
 )
 
 // random is the seeded source of everything that happens by chance on the way from e.
-func (e *endpoint) random() *rand.Rand {
-	if e.faults.dice == nil {
-		e.faults.dice = rand.New(rand.NewPCG(e.van.net.opt.Seed, e.faults.seed))
+func (f *faults) random() *rand.Rand {
+	if f.dice == nil {
+		f.dice = rand.New(rand.NewPCG(f.e.van.net.opt.Seed, f.seed))
 	}
-	return e.faults.dice
+	return f.dice
 }
 
 // schedule says when something that e sends at this moment arrives: never before what it sent earlier.
-func (e *endpoint) schedule() time.Time {
-	o := &e.van.net.opt
+func (f *faults) schedule() time.Time {
+	o := &f.e.van.net.opt
 	if o.Delay == 0 && o.Jitter == 0 {
 		return time.Time{}
 	}
 	due := time.Now().Add(o.Delay)
 	if o.Jitter > 0 {
-		due = due.Add(time.Duration(e.random().Int64N(int64(o.Jitter) + 1)))
+		due = due.Add(time.Duration(f.random().Int64N(int64(o.Jitter) + 1)))
 	}
-	if due.Before(e.faults.lastDue) {
-		due = e.faults.lastDue
+	if due.Before(f.lastDue) {
+		due = f.lastDue
 	}
-	e.faults.lastDue = due
+	f.lastDue = due
 	return due
 }
 
 // arrived reports whether something that was due then is there; if not, a timer will look again.
-func (e *endpoint) arrived(due time.Time) bool {
+func (f *faults) arrived(due time.Time) bool {
 	if due.IsZero() || !time.Now().Before(due) {
 		return true
 	}
-	e.arm(due)
+	f.arm(due)
 	return false
 }
 
-func (e *endpoint) arm(due time.Time) {
-	if e.faults.armed {
+func (f *faults) arm(due time.Time) {
+	if f.armed {
 		return
 	}
-	e.faults.armed = true
+	f.armed = true
 	d := max(0, time.Until(due))
-	if e.faults.timer == nil {
-		e.faults.timer = time.AfterFunc(d, e.alarm)
+	if f.timer == nil {
+		f.timer = time.AfterFunc(d, f.alarm)
 	} else {
-		e.faults.timer.Reset(d)
+		f.timer.Reset(d)
 	}
 }
 
-func (e *endpoint) disarm() {
-	if e.faults.timer != nil {
-		e.faults.timer.Stop()
-		e.faults.armed = false
+func (f *faults) disarm() {
+	if f.timer != nil {
+		f.timer.Stop()
+		f.armed = false
 	}
 }
 
-func (e *endpoint) alarm() {
-	e.conn.mu.Lock()
-	e.faults.armed = false
-	e.ready()
-	e.conn.unlock()
+func (f *faults) alarm() {
+	f.e.conn.mu.Lock()
+	f.armed = false
+	f.e.ready()
+	f.e.conn.unlock()
 }
 
 // loseByChance loses the connection with the probability that the network has for each message.
 func (e *endpoint) loseByChance() {
 	e.conn.mu.Lock()
-	hit := e.random().Float64() < e.van.net.opt.LossRate
+	hit := e.faults.random().Float64() < e.van.net.opt.LossRate
 	e.conn.mu.Unlock()
 	if hit {
 		e.conn.sever()

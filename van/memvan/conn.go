@@ -81,7 +81,7 @@ func (e *endpoint) settle(f ending, first bool) {
 	if !e.closed && !f.drop {
 		keep = e.intact()
 		if f.shred && first {
-			keep = e.peer.random().IntN(keep + 1)
+			keep = e.peer.faults.random().IntN(keep + 1)
 		}
 	}
 	for i := range keep {
@@ -97,12 +97,12 @@ func (e *endpoint) settle(f ending, first bool) {
 		e.recycle(e.in.dropBack())
 	}
 	if first {
-		e.faults.lostDue = e.peer.schedule()
-		e.revoke()
+		e.faults.lostDue = e.peer.faults.schedule()
+		e.granted.revoke()
 	}
 	if e.closed {
 		e.van.detach(e)
-		e.disarm()
+		e.faults.disarm()
 	}
 	e.ready()
 }

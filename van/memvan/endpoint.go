@@ -46,6 +46,7 @@ type endpoint struct {
 
 // faults is what a Network with faults does to what an endpoint sends. Guarded by conn.mu.
 type faults struct {
+	e         *endpoint
 	seed      uint64
 	dice      *rand.Rand
 	lostDue   time.Time
@@ -126,12 +127,12 @@ func (e *endpoint) transmit(m *van.Message, size int64, written bool) {
 		e.faults.corrupt = false
 		f.head[len(f.head)-1] ^= 0x80
 	}
-	f.due = e.schedule()
+	f.due = e.faults.schedule()
 	p.in.push(f)
 	if f.due.IsZero() {
 		p.ready()
 	} else if p.in.len() == 1 {
-		p.arm(f.due)
+		p.faults.arm(f.due)
 	}
 }
 

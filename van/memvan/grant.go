@@ -24,6 +24,7 @@ type grant struct {
 
 // grants is what an endpoint lets its peer reach. Guarded by conn.mu.
 type grants struct {
+	e        *endpoint
 	byID     map[van.GrantID]*grant
 	viewed   int  // views of the peer, not released
 	orphaned bool // the process of the peer is gone, and its views with it
@@ -76,26 +77,26 @@ func (g granter) Withdraw(id van.GrantID, op van.OpID) error {
 	}
 	e.pending++
 	r.withdrawn, r.op = true, op
-	e.retire(id, r)
+	e.granted.retire(id, r)
 	return nil
 }
 
 // retire completes the withdrawal of r when nobody writes to it or views it any more.
-func (e *endpoint) retire(id van.GrantID, r *grant) {
-	if r.withdrawn && r.writers == 0 && r.views == 0 && !e.conn.over {
-		delete(e.granted.byID, id)
-		e.complete(r.op, nil)
+func (g *grants) retire(id van.GrantID, r *grant) {
+	if r.withdrawn && r.writers == 0 && r.views == 0 && !g.e.conn.over {
+		delete(g.byID, id)
+		g.e.complete(r.op, nil)
 	}
 }
 
 // revoke ends all grants with the connection. Nobody writes at that moment; views may be out.
-func (e *endpoint) revoke() {
-	for _, r := range e.granted.byID {
+func (g *grants) revoke() {
+	for _, r := range g.byID {
 		if r.withdrawn {
-			e.complete(r.op, e.ended())
+			g.e.complete(r.op, g.e.ended())
 		}
 	}
-	e.granted.byID = nil
+	g.byID = nil
 }
 
 // sendInto writes the payload of m into the peer's memory and queues the head behind it.
@@ -105,7 +106,7 @@ func (e *endpoint) sendInto(m *van.Message, size int64) error {
 	c.mu.Lock()
 	err := e.canSend()
 	if err == nil {
-		err = e.peer.admit(m)
+		err = e.peer.granted.admit(m)
 	}
 	if err == nil {
 		e.pending++
@@ -132,15 +133,15 @@ func (e *endpoint) write(m *van.Message, size int64) {
 	for _, t := range m.Target {
 		r := e.peer.granted.byID[t.Grant]
 		r.writers--
-		e.peer.retire(t.Grant, r)
+		e.peer.granted.retire(t.Grant, r)
 	}
 	e.transmit(m, size, true)
 }
 
 // admit checks every target of a message to e before a byte is written.
-func (e *endpoint) admit(m *van.Message) error {
+func (g *grants) admit(m *van.Message) error {
 	for i, t := range m.Target {
-		if _, err := e.findGrant(t, int64(len(m.Payload[i])), van.RightWrite); err != nil {
+		if _, err := g.findGrant(t, int64(len(m.Payload[i])), van.RightWrite); err != nil {
 			return err
 		}
 	}

@@ -216,6 +216,7 @@ func (net *Network) connect(n, l *memVan, addr string) *endpoint {
 	for i, v := range [2]*memVan{n, l} {
 		e := &c.ends[i]
 		e.conn, e.peer, e.van, e.side = c, &c.ends[1-i], v, i
+		e.faults.e, e.granted.e = e, e
 		e.faults.seed = nonce + uint64(i)
 		if e.public = e; v.opt.OneSided {
 			e.public = granter{e}
@@ -223,7 +224,7 @@ func (net *Network) connect(n, l *memVan, addr string) *endpoint {
 	}
 	out, in := &c.ends[0], &c.ends[1]
 	out.name, in.name = addr, n.opt.Name
-	in.accepting, in.faults.acceptDue = true, out.schedule()
+	in.accepting, in.faults.acceptDue = true, out.faults.schedule()
 	out.van.attach(out)
 	in.van.attach(in)
 	return out

@@ -40,7 +40,7 @@ func (e *endpoint) report(ev *van.Event) bool {
 }
 
 func (e *endpoint) reportAccepted(ev *van.Event) bool {
-	if !e.arrived(e.faults.acceptDue) {
+	if !e.faults.arrived(e.faults.acceptDue) {
 		return false
 	}
 	e.accepting = false
@@ -49,7 +49,7 @@ func (e *endpoint) reportAccepted(ev *van.Event) bool {
 }
 
 func (e *endpoint) reportLost(ev *van.Event) bool {
-	if !e.arrived(e.faults.lostDue) {
+	if !e.faults.arrived(e.faults.lostDue) {
 		return false
 	}
 	e.lost = true
@@ -73,7 +73,7 @@ func (e *endpoint) reportDetached(ev *van.Event) bool {
 // the lock is free while the message is decoded, placed and copied.
 func (e *endpoint) receive() (s *slot, again bool) {
 	f := *e.in.at(0)
-	if !e.arrived(f.due) || e.peer.van.stalled.Load() {
+	if !e.faults.arrived(f.due) || e.peer.van.stalled.Load() {
 		return nil, false
 	}
 	if s = e.takeSlot(); s == nil {

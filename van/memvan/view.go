@@ -21,7 +21,7 @@ func (g granter) Map(t van.Target, n int64, rights van.Rights) (van.View, error)
 	case n < 1:
 		return van.View{}, errs.Invalid("a view of %d bytes", n)
 	}
-	r, err := e.peer.findGrant(t, n, rights)
+	r, err := e.peer.granted.findGrant(t, n, rights)
 	if err != nil {
 		return van.View{}, err
 	}
@@ -37,15 +37,15 @@ func (r *grant) ReleaseView(v van.View) {
 	defer e.conn.unlock()
 	r.views--
 	e.granted.viewed--
-	e.retire(van.GrantID(v.Ref), r)
+	e.granted.retire(van.GrantID(v.Ref), r)
 	if e.granted.viewed == 0 && e.conn.over {
 		e.ready() // EventDetached is due
 	}
 }
 
 // findGrant returns the grant of e that gives rights over n bytes from t on.
-func (e *endpoint) findGrant(t van.Target, n int64, rights van.Rights) (*grant, error) {
-	r := e.granted.byID[t.Grant]
+func (g *grants) findGrant(t van.Target, n int64, rights van.Rights) (*grant, error) {
+	r := g.byID[t.Grant]
 	switch {
 	case r == nil || r.withdrawn || r.generation != t.Generation:
 		return nil, fmt.Errorf("grant %#x of generation %d: %w", t.Grant, t.Generation, stepvan.ErrStale)

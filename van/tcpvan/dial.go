@@ -98,7 +98,7 @@ func (v *tcpVan) attempt(ctx context.Context, a address) (fds []int, err error) 
 		return nil, err
 	}
 	for hello.index = range hello.count {
-		fd, used, err := v.connectAny(ctx, a, targets)
+		fd, used, err := connectAny(ctx, a, targets, v.opts.SocketBuffer)
 		if err == nil {
 			fds = append(fds, fd)
 			targets = targets[used : used+1] // all rails go the same way
@@ -117,7 +117,7 @@ func (v *tcpVan) targets(ctx context.Context, a address) ([]string, error) {
 	if a.unix {
 		return []string{a.text}, nil
 	}
-	ips, err := v.resolve(ctx, a)
+	ips, err := resolve(ctx, v.opts.Local, a)
 	if err != nil {
 		return nil, err
 	}
@@ -140,9 +140,9 @@ func loopbackFor(ip netip.AddrPort) netip.AddrPort {
 }
 
 // connectAny connects to the first target that answers.
-func (v *tcpVan) connectAny(ctx context.Context, a address, targets []string) (fd, used int, err error) {
+func connectAny(ctx context.Context, a address, targets []string, buffer int) (fd, used int, err error) {
 	for i, t := range targets {
-		fd, e := v.connectOne(ctx, a, t)
+		fd, e := connectOne(ctx, a, t, buffer)
 		if e == nil {
 			return fd, i, nil
 		}
@@ -153,7 +153,7 @@ func (v *tcpVan) connectAny(ctx context.Context, a address, targets []string) (f
 	return -1, 0, err
 }
 
-func (v *tcpVan) connectOne(ctx context.Context, a address, target string) (int, error) {
+func connectOne(ctx context.Context, a address, target string, buffer int) (int, error) {
 	d := net.Dialer{Timeout: attemptTime, KeepAlive: -1}
 	d.SetMultipathTCP(false)
 	c, err := d.DialContext(ctx, a.network(), target)
@@ -168,7 +168,7 @@ func (v *tcpVan) connectOne(ctx context.Context, a address, target string) (int,
 	if err != nil {
 		return -1, err
 	}
-	tune(fd, a.unix, v.opts.SocketBuffer)
+	tune(fd, a.unix, buffer)
 	return fd, nil
 }
 

@@ -112,7 +112,7 @@ func (ep *endpoint) Peer() string { return ep.peer }
 
 // Send implements van.Endpoint. Budget: one system call, no allocation, when the socket takes the message.
 func (ep *endpoint) Send(m *van.Message) error {
-	payload, err := ep.v.measure(m)
+	payload, err := ep.v.opts.measure(m)
 	if err != nil {
 		return err
 	}
@@ -158,13 +158,13 @@ func (ep *endpoint) sendSpared(m *van.Message, payload int64) error {
 }
 
 // measure checks m against Caps and returns the bytes of its payload.
-func (v *tcpVan) measure(m *van.Message) (int64, error) {
+func (o *Options) measure(m *van.Message) (int64, error) {
 	meta := len(m.Head) - wire.HeaderSize
 	switch {
 	case meta < 0:
 		return 0, errs.Invalid("tcpvan: the head has %d bytes, a header alone has %d", len(m.Head), wire.HeaderSize)
-	case meta > int(v.opts.Limits.Meta):
-		return 0, errs.Invalid("tcpvan: %d bytes of meta, the limit is %d", meta, v.opts.Limits.Meta)
+	case meta > int(o.Limits.Meta):
+		return 0, errs.Invalid("tcpvan: %d bytes of meta, the limit is %d", meta, o.Limits.Meta)
 	case len(m.Payload) > maxSegments:
 		return 0, errs.Invalid("tcpvan: %d segments, the limit is %d: send several messages", len(m.Payload), maxSegments)
 	case len(m.Target) > 0:
@@ -177,8 +177,8 @@ func (v *tcpVan) measure(m *van.Message) (int64, error) {
 	if m.Spare != nil && uint64(len(m.Spare)) < n {
 		return 0, errs.Invalid("tcpvan: %d bytes to spare for a payload of %d", len(m.Spare), n)
 	}
-	if n > v.opts.Limits.Message {
-		return 0, errs.Invalid("tcpvan: %d bytes of payload, the limit is %d: send several messages", n, v.opts.Limits.Message)
+	if n > o.Limits.Message {
+		return 0, errs.Invalid("tcpvan: %d bytes of payload, the limit is %d: send several messages", n, o.Limits.Message)
 	}
 	return int64(n), nil
 }

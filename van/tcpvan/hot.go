@@ -19,13 +19,13 @@ const (
 
 // queueHot queues the endpoints that were active lately as if epoll had named them; when epoll
 // is asked too, only those that it does not know.
-func (v *tcpVan) queueHot(asked bool) {
-	for i, ep := range v.poller.hot {
+func (p *poller) queueHot(asked bool) {
+	for i, ep := range p.hot {
 		if ep == nil {
 			continue
 		}
 		if ep.state.Load()&ended != 0 {
-			v.poller.hot[i] = nil
+			p.hot[i] = nil
 			continue
 		}
 		if asked && !ep.unwatched {
@@ -35,10 +35,10 @@ func (v *tcpVan) queueHot(asked bool) {
 			c.readable = true
 			c.blocked.Store(false)
 		}
-		v.enqueue(ep)
+		p.enqueue(ep)
 	}
-	if v.poller.hot[0] == nil {
-		v.poller.hot[0], v.poller.hot[1] = v.poller.hot[1], nil
+	if p.hot[0] == nil {
+		p.hot[0], p.hot[1] = p.hot[1], nil
 	}
 }
 

@@ -227,7 +227,7 @@ func (in *inbox) takePayload() bool {
 // deliver emits the message that is whole; false when there is no room for it.
 func (ep *endpoint) deliver() bool {
 	in := &ep.in
-	if !ep.v.emit(van.Event{Kind: van.EventMessage, Endpoint: ep, Delivery: &in.slot.delivery}) {
+	if !ep.v.poller.emit(van.Event{Kind: van.EventMessage, Endpoint: ep, Delivery: &in.slot.delivery}) {
 		return false
 	}
 	in.sizeNextRead(&in.slot.delivery.Header)
@@ -273,7 +273,7 @@ func (ep *endpoint) fill() (n int, short bool, e syscall.Errno) {
 		iov = append(iov, iovec(v.poller.scratch[:asked]))
 		direct = false
 	case in.phase == phasePayload:
-		iov, asked = v.place(iov, in.dst, in.parts[0], in.unread)
+		iov, asked = gatherInto(iov, in.dst, in.parts[0], in.unread)
 		direct = int64(asked) == in.parts[0].left
 	}
 	first := asked
@@ -342,7 +342,7 @@ func (ep *endpoint) fillRail(i int) (n int, short bool, e syscall.Errno) {
 		asked = int(min(p.left, int64(len(v.poller.scratch))))
 		n, e = recv(fd, v.poller.scratch[:asked], 0)
 	} else {
-		iov, size := v.place(v.poller.iov[:0], in.dst, *p, in.unread)
+		iov, size := gatherInto(v.poller.iov[:0], in.dst, *p, in.unread)
 		asked = size
 		n, e = readv(fd, iov)
 		clear(iov)

@@ -33,7 +33,7 @@ func (v *tcpVan) Listen(text string) (bound string, err error) {
 	a, err := parseAddress(text)
 	if err == nil && v.opts.Local && !a.unix {
 		ctx, cancel := context.WithTimeout(v.ctx, resolveTime)
-		_, err = v.resolve(ctx, a)
+		_, err = resolve(ctx, v.opts.Local, a)
 		cancel()
 	}
 	var l *listener
@@ -116,7 +116,7 @@ const acceptBound = 64
 // ready implements source: it accepts what waits.
 func (l *listener) ready(uint32) {
 	for range acceptBound {
-		if l.v.crowded() {
+		if l.v.pending.crowded() {
 			time.AfterFunc(restTime, l.rearm) // the kernel's queue holds the others
 			return
 		}
@@ -133,7 +133,7 @@ func (l *listener) ready(uint32) {
 			if l.v.opts.Starved != nil {
 				l.v.opts.Starved(&stepvan.OpError{Op: "accept at " + l.addr.String(), Van: name, Err: errs.Descriptors(err)})
 			}
-			l.v.makeRoom()
+			l.v.pending.makeRoom()
 			time.AfterFunc(restTime, l.rearm)
 			return
 		}
@@ -174,7 +174,7 @@ func (l *listener) nameOf(fd int, from unix.Sockaddr) string {
 
 // emitAccepted reports ep; false when there is no room. It is read from the next Poll on.
 func (v *tcpVan) emitAccepted(ep *endpoint) bool {
-	if !v.emit(van.Event{Kind: van.EventAccepted, Endpoint: ep}) {
+	if !v.poller.emit(van.Event{Kind: van.EventAccepted, Endpoint: ep}) {
 		return false
 	}
 	ep.fresh = false
@@ -182,7 +182,7 @@ func (v *tcpVan) emitAccepted(ep *endpoint) bool {
 	for _, c := range ep.rails {
 		c.readable = true
 	}
-	v.enqueue(ep)
+	v.poller.enqueue(ep)
 	return true
 }
 

@@ -42,7 +42,7 @@ func (p *pending) admit(fd int, peer string) {
 	k.slot = slot
 	p.list = append(p.list, k)
 	if len(p.list) == 1 {
-		p.timer = v.expiry(p.timer, v.opts.PendingTime)
+		p.timer = p.expiry(p.timer, v.opts.PendingTime)
 	}
 	k.read()
 }
@@ -52,7 +52,7 @@ func (p *pending) expire() {
 	for len(p.list) > 0 {
 		left := p.v.opts.PendingTime - time.Since(p.list[0].since)
 		if left > 0 {
-			p.timer = p.v.expiry(p.timer, left)
+			p.timer = p.expiry(p.timer, left)
 			return
 		}
 		p.list[0].refuse()

@@ -30,15 +30,15 @@ func (v *tcpVan) Poll(events []van.Event, all bool) int {
 	v.checkPending()
 	v.checkStalls()
 	v.announce()
-	ask := all || v.mustAskKernel()
-	v.queueHot(ask)
+	ask := all || v.poller.mustAskKernel()
+	v.poller.queueHot(ask)
 	if ask {
 		v.poller.misses, v.poller.asked = 0, v.poller.round
 		v.pollKernel()
 		v.announce()
 	}
 	before := v.poller.touched
-	v.runQueue()
+	v.poller.runQueue()
 	if v.poller.misses++; v.poller.touched != before {
 		v.poller.misses = 0
 	}
@@ -53,8 +53,8 @@ func (v *tcpVan) Poll(events []van.Event, all bool) int {
 func (v *tcpVan) Moved() bool { return v.poller.moved }
 
 // mustAskKernel reports whether it is time to ask epoll about all endpoints.
-func (v *tcpVan) mustAskKernel() bool {
-	return v.poller.misses >= missesAllowed || v.poller.hot[0] == nil || v.poller.round-v.poller.asked >= askAfterCalls || v.poller.strays > 0 && len(v.poller.run) == 0
+func (p *poller) mustAskKernel() bool {
+	return p.misses >= missesAllowed || p.hot[0] == nil || p.round-p.asked >= askAfterCalls || p.strays > 0 && len(p.run) == 0
 }
 
 // Arm implements van.Van. FD is an epoll set: it tells by itself what the kernel has.
@@ -83,11 +83,11 @@ func (v *tcpVan) wake() {
 }
 
 // emit appends an event for the caller of Poll; false when there is no room.
-func (v *tcpVan) emit(e van.Event) bool {
-	if len(v.poller.events) == cap(v.poller.events) {
+func (p *poller) emit(e van.Event) bool {
+	if len(p.events) == cap(p.events) {
 		return false
 	}
-	v.poller.events = append(v.poller.events, e)
+	p.events = append(p.events, e)
 	return true
 }
 
@@ -103,33 +103,33 @@ func (v *tcpVan) takeNotes() {
 	v.notesMu.Unlock()
 	for _, ep := range list {
 		ep.noted.Store(false)
-		v.enqueue(ep)
+		v.poller.enqueue(ep)
 	}
 	clear(list)
 	v.poller.spare = list
 }
 
 // enqueue has the endpoint looked at by this Poll or, once the queue has run, by the next.
-func (v *tcpVan) enqueue(ep *endpoint) {
+func (p *poller) enqueue(ep *endpoint) {
 	if !ep.queued {
 		ep.queued = true
-		v.poller.run = append(v.poller.run, ep)
+		p.run = append(p.run, ep)
 	}
 }
 
 // runQueue moves every queued endpoint once; those with more to do stay queued. When the caller's
 // events are full the rest waits, and comes first in the next call.
-func (v *tcpVan) runQueue() {
-	if len(v.poller.run) == 0 {
+func (p *poller) runQueue() {
+	if len(p.run) == 0 {
 		return
 	}
-	list := v.poller.run
-	v.poller.run = v.poller.idle[:0]
+	list := p.run
+	p.run = p.idle[:0]
 	for i, ep := range list {
-		if len(v.poller.events) == cap(v.poller.events) {
-			again := v.poller.run
-			v.poller.run = append(list[:copy(list, list[i:])], again...)
-			clear(list[len(v.poller.run):])
+		if len(p.events) == cap(p.events) {
+			again := p.run
+			p.run = append(list[:copy(list, list[i:])], again...)
+			clear(list[len(p.run):])
 			list = again
 			break
 		}
@@ -137,12 +137,12 @@ func (v *tcpVan) runQueue() {
 		if ep.fresh {
 			continue // announce queues it
 		}
-		if ep.born == v.poller.round || ep.step() {
-			v.enqueue(ep)
+		if ep.born == p.round || ep.step() {
+			p.enqueue(ep)
 		}
 	}
 	clear(list)
-	v.poller.idle = list
+	p.idle = list
 }
 
 // pollKernel asks epoll what is ready and queues it.
@@ -192,12 +192,12 @@ func (c *conn) ready(mask uint32) {
 	if mask&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 		c.unblock()
 	}
-	c.ep.v.enqueue(c.ep)
+	c.ep.v.poller.enqueue(c.ep)
 }
 
-// place appends to iov where the next bytes of a span go, at most limit bytes,
+// gatherInto appends to iov where the next bytes of a span go, at most limit bytes,
 // and returns their number. One entry is left for the staging buffer.
-func (v *tcpVan) place(iov []unix.Iovec, dst [][]byte, s span, limit int) ([]unix.Iovec, int) {
+func gatherInto(iov []unix.Iovec, dst [][]byte, s span, limit int) ([]unix.Iovec, int) {
 	size := 0
 	for size < limit && len(iov) < maxIovecs-1 {
 		b := s.chunk(dst)

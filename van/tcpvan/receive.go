@@ -54,7 +54,7 @@ func (ep *endpoint) complete() bool {
 	for ; i != done; i++ {
 		op := o.at(i)
 		id, err := op.id, op.err
-		if !ep.v.emit(van.Event{Kind: van.EventCompletion, Endpoint: ep, Op: id, Err: err}) {
+		if !ep.v.poller.emit(van.Event{Kind: van.EventCompletion, Endpoint: ep, Op: id, Err: err}) {
 			break
 		}
 		op.err = nil
@@ -76,7 +76,7 @@ func (ep *endpoint) tell() (more bool) {
 	if !ep.out.drained() {
 		return false // whoever holds the writer's token notes the endpoint
 	}
-	ep.told = ep.v.emit(van.Event{Kind: van.EventLost, Endpoint: ep, Err: ep.cause})
+	ep.told = ep.v.poller.emit(van.Event{Kind: van.EventLost, Endpoint: ep, Err: ep.cause})
 	return !ep.told
 }
 

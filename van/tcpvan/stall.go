@@ -34,7 +34,7 @@ func (ep *endpoint) noteWait() {
 // guard has checkStalls look at all endpoints in one turn's time. Poll only.
 func (v *tcpVan) guard() {
 	v.poller.guarded, v.poller.turned = true, time.Now()
-	every := v.turnTime()
+	every := v.opts.turnTime()
 	if t := v.guardian.Load(); t != nil {
 		t.Reset(every)
 		return
@@ -45,7 +45,7 @@ func (v *tcpVan) guard() {
 	}))
 }
 
-func (v *tcpVan) turnTime() time.Duration { return max(v.opts.Stall/stallTurns, time.Millisecond) }
+func (o *Options) turnTime() time.Duration { return max(o.Stall/stallTurns, time.Millisecond) }
 
 // checkStalls ends the endpoints whose peer went silent in the middle of a message. Poll only.
 func (v *tcpVan) checkStalls() {
@@ -55,7 +55,7 @@ func (v *tcpVan) checkStalls() {
 	v.guardDue.Store(false)
 	v.poller.guarded = false
 	// A process that was itself stopped takes little of that time for silence of others.
-	lost, again := v.stalled(min(time.Since(v.poller.turned), 2*v.turnTime()))
+	lost, again := v.stalled(min(time.Since(v.poller.turned), 2*v.opts.turnTime()))
 	for _, ep := range lost {
 		ep.lose(fmt.Errorf("%w: nothing came for %v in the middle of a message", stepvan.ErrPeerLost, v.opts.Stall))
 	}

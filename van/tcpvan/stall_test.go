@@ -14,7 +14,7 @@ import (
 
 // turn has b look for silence, as its timer does, and take what has come.
 func (p *party) turn() {
-	p.poller.turned = time.Now().Add(-p.turnTime())
+	p.poller.turned = time.Now().Add(-p.opts.turnTime())
 	p.guardDue.Store(true)
 	p.poll(true)
 }

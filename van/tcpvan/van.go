@@ -274,13 +274,13 @@ func advice(err error) string {
 }
 
 // expiry arms the timer of pending connections. Poll only.
-func (v *tcpVan) expiry(t *time.Timer, d time.Duration) *time.Timer {
+func (p *pending) expiry(t *time.Timer, d time.Duration) *time.Timer {
 	if t != nil {
 		t.Reset(d)
 		return t
 	}
 	return time.AfterFunc(d, func() {
-		v.expired.Store(true)
-		v.wake()
+		p.v.expired.Store(true)
+		p.v.wake()
 	})
 }

@@ -23,18 +23,18 @@ func (ep *endpoint) Settle() {
 }
 
 // crowded reports whether as many are connected that nobody knows as may be, after giving up one that had its time. Poll only.
-func (v *tcpVan) crowded() bool {
-	return len(v.pending.list)+v.poller.visitors.Len() >= v.opts.Pending && !v.makeRoom()
+func (p *pending) crowded() bool {
+	return len(p.list)+p.v.poller.visitors.Len() >= p.v.opts.Pending && !p.makeRoom()
 }
 
 // makeRoom gives up the connection that came first of those that nobody knows, if it had its time. Poll only.
-func (v *tcpVan) makeRoom() bool {
-	due := time.Now().Add(-min(minPendingTime, v.opts.PendingTime))
+func (p *pending) makeRoom() bool {
+	due := time.Now().Add(-min(minPendingTime, p.v.opts.PendingTime))
 	var first *endpoint
-	if e := v.poller.visitors.Front(); e != nil {
+	if e := p.v.poller.visitors.Front(); e != nil {
 		first, _ = e.Value.(*endpoint)
 	}
-	waiting := v.pending.list
+	waiting := p.list
 	switch {
 	case len(waiting) > 0 && (first == nil || waiting[0].since.Before(first.since)) && !waiting[0].since.After(due):
 		waiting[0].refuse()
