@@ -23,14 +23,9 @@ type endpoint struct {
 	user      atomic.Pointer[any]
 
 	state   atomic.Uint32 // bits below
-	out     outbox
-	writers atomic.Int32 // the writer's token, and how many asked for it meanwhile
-	sendErr atomic.Pointer[error]
-	more    atomic.Bool  // the writer stopped although the sockets may take more
-	ahead   atomic.Int64 // payload of large messages that went past the outbox since Poll looked last
-
-	in inbox
-	credits
+	w       writer
+	rd      reader
+	credits credits
 
 	noted     atomic.Bool // in tcpVan.notes
 	unwatched bool        // not in the epoll set; written by Poll and Arm under tcpVan.mu
@@ -55,6 +50,22 @@ const (
 	closed              // by this side
 )
 
+// writer sends the messages of an endpoint. One goroutine at a time holds its token.
+type writer struct {
+	ep      *endpoint
+	out     outbox
+	writers atomic.Int32 // the token, and how many goroutines asked for it meanwhile
+	sendErr atomic.Pointer[error]
+	more    atomic.Bool  // the writer stopped although the sockets may take more
+	ahead   atomic.Int64 // payload of large messages that passed the outbox since Poll looked last
+}
+
+// reader receives the messages of an endpoint. Only Poll uses it.
+type reader struct {
+	ep *endpoint
+	in inbox
+}
+
 // conn is one socket of an endpoint.
 type conn struct {
 	fd      int
@@ -78,6 +89,7 @@ func (v *tcpVan) newEndpoint(fds []int, threshold int, peer string) *endpoint {
 // bareEndpoint makes an endpoint without buffers, whose Send accepts nothing.
 func (v *tcpVan) bareEndpoint(fds []int, threshold int, peer string) *endpoint {
 	ep := &endpoint{v: v, peer: peer, threshold: threshold}
+	ep.w.ep, ep.rd.ep = ep, ep
 	for _, fd := range fds {
 		ep.rails = append(ep.rails, &conn{fd: fd, ep: ep})
 	}
@@ -86,14 +98,14 @@ func (v *tcpVan) bareEndpoint(fds []int, threshold int, peer string) *endpoint {
 
 // allocate allocates the buffers, before the endpoint is known to anybody.
 func (ep *endpoint) allocate() {
-	ep.out.init(ep.v.opts.SendQueue, len(ep.rails))
-	ep.in.init(ep.v.opts.SmallBytes, len(ep.rails))
+	ep.w.out.init(ep.v.opts.SendQueue, len(ep.rails))
+	ep.rd.in.init(ep.v.opts.SmallBytes, len(ep.rails))
 	ep.credits.init(ep, ep.v.opts.Credits)
 }
 
 // freeBuffers lets go of what an ended endpoint receives with: whoever keeps the endpoint keeps no buffers.
 func (ep *endpoint) freeBuffers() {
-	ep.in.buf, ep.in.slot, ep.credits.slots = nil, nil, nil
+	ep.rd.in.buf, ep.rd.in.slot, ep.credits.slots = nil, nil, nil
 }
 
 // SetUser implements van.Endpoint. Concurrent.
@@ -119,22 +131,22 @@ func (ep *endpoint) Send(m *van.Message) error {
 	if ep.state.Load()&ended != 0 {
 		return ep.gone()
 	}
-	if ep.out.full() {
+	if ep.w.out.full() {
 		return stepvan.ErrWouldBlock
 	}
-	if ep.direct(m, payload) && ep.writers.CompareAndSwap(0, 1) {
-		return ep.sendDirect(m, payload)
+	if ep.w.direct(m, payload) && ep.w.writers.CompareAndSwap(0, 1) {
+		return ep.w.sendDirect(m, payload)
 	}
-	if m.Spare != nil && !ep.blocked() && ep.writers.CompareAndSwap(0, 1) {
-		return ep.sendSpared(m, payload)
+	if m.Spare != nil && !ep.blocked() && ep.w.writers.CompareAndSwap(0, 1) {
+		return ep.w.sendSpared(m, payload)
 	}
-	if !ep.out.push(m, payload, m.Spare) {
+	if !ep.w.out.push(m, payload, m.Spare) {
 		return ep.gone()
 	}
 	if ep.blocked() {
 		return nil
 	}
-	if ep.pump() || ep.more.Load() {
+	if ep.w.pump() || ep.w.more.Load() {
 		ep.note()
 	}
 	return nil
@@ -142,17 +154,17 @@ func (ep *endpoint) Send(m *van.Message) error {
 
 // sendSpared sends by the outbox, and moves to m.Spare what the sockets do not take at once. Writer's token, which it
 // returns. Send only.
-func (ep *endpoint) sendSpared(m *van.Message, payload int64) error {
-	queued := ep.out.push(m, payload, nil)
-	completed := queued && ep.write()
+func (w *writer) sendSpared(m *van.Message, payload int64) error {
+	queued := w.out.push(m, payload, nil)
+	completed := queued && w.write()
 	if queued {
-		ep.out.moveToSpare(m.Spare, ep.threshold)
+		w.out.moveToSpare(m.Spare, w.ep.threshold)
 	}
-	if ep.yield(1) || completed || queued && ep.more.Load() {
-		ep.note()
+	if w.yield(1) || completed || queued && w.more.Load() {
+		w.ep.note()
 	}
 	if !queued {
-		return ep.gone()
+		return w.ep.gone()
 	}
 	return nil
 }
@@ -243,12 +255,12 @@ func (ep *endpoint) Close() error {
 // end stops all traffic, frees the sockets and fails what is not sent. Not
 // between enter and leave of the same goroutine.
 func (ep *endpoint) end() {
-	ep.out.seal()
+	ep.w.out.seal()
 	if ep.state.Or(ended)&ended == 0 {
 		ep.await(reading | writing)
 		ep.freeBuffers()
 		ep.v.leave(ep)
-		ep.pump()
+		ep.w.pump()
 		ep.note()
 		return
 	}
@@ -263,27 +275,27 @@ func (ep *endpoint) await(bits uint32) {
 }
 
 // shutRefuse tells a peer of another version which one this is, as far as that is possible at once.
-func (ep *endpoint) shutRefuse() {
-	if ep.out.pending() || !ep.writers.CompareAndSwap(0, 1) {
+func (w *writer) shutRefuse() {
+	if w.out.pending() || !w.writers.CompareAndSwap(0, 1) {
 		return
 	}
-	if ep.enter(writing) {
-		ep.refuse()
-		ep.leave(writing)
+	if w.ep.enter(writing) {
+		w.refuse()
+		w.ep.leave(writing)
 	}
-	ep.yield(1)
+	w.yield(1)
 }
 
-func (ep *endpoint) refuse() {
+func (w *writer) refuse() {
 	var b [wire.HeaderSize]byte
 	h := wire.Header{Kind: wire.KindRefuse}
 	h.Encode(b[:], nil)
-	fd := ep.rails[0].fd
+	fd := w.ep.rails[0].fd
 	_, _ = sendmsg(fd, []unix.Iovec{iovec(b[:])})
 	_ = unix.Shutdown(fd, unix.SHUT_WR)
 	// Unread bytes would turn the close into a reset, which may overtake the refusal.
 	for range 64 {
-		if n, e := recv(fd, ep.v.poller.scratch, 0); n <= 0 || e != 0 {
+		if n, e := recv(fd, w.ep.v.poller.scratch, 0); n <= 0 || e != 0 {
 			return
 		}
 	}

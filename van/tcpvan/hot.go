@@ -43,50 +43,50 @@ func (p *poller) queueHot(asked bool) {
 }
 
 // touch notes that bytes or completions moved at ep.
-func (v *tcpVan) touch(ep *endpoint) {
-	v.poller.touched++
-	if v.poller.hot[0] != ep && v.poller.hot[1] != ep {
-		v.poller.strays = trustAfterMoves
-	} else if v.poller.strays > 0 {
-		v.poller.strays--
+func (p *poller) touch(ep *endpoint) {
+	p.touched++
+	if p.hot[0] != ep && p.hot[1] != ep {
+		p.strays = trustAfterMoves
+	} else if p.strays > 0 {
+		p.strays--
 	}
 	if ep.warmth++; ep.warmth == unwatchAfterMoves {
-		v.unwatch(ep)
+		p.unwatch(ep)
 	}
-	if v.poller.hot[0] != ep {
-		if v.poller.hot[1] != ep {
-			v.rewatch(v.poller.hot[1])
+	if p.hot[0] != ep {
+		if p.hot[1] != ep {
+			p.rewatch(p.hot[1])
 		}
-		v.poller.hot[0], v.poller.hot[1] = ep, v.poller.hot[0]
-		v.poller.alone = 0
+		p.hot[0], p.hot[1] = ep, p.hot[0]
+		p.alone = 0
 		return
 	}
-	if v.poller.alone++; v.poller.alone > coldAfterMoves {
-		v.rewatch(v.poller.hot[1])
-		v.poller.hot[1] = nil
+	if p.alone++; p.alone > coldAfterMoves {
+		p.rewatch(p.hot[1])
+		p.hot[1] = nil
 	}
 }
 
 // cool puts the endpoints that were active lately back into the epoll set, before somebody sleeps on it.
-func (v *tcpVan) cool() {
-	for _, ep := range v.poller.hot {
-		v.rewatch(ep)
+func (p *poller) cool() {
+	for _, ep := range p.hot {
+		p.rewatch(ep)
 	}
 }
 
 // unwatch takes ep out of the epoll set: each call of Poll looks at it anyway, and a socket that is
 // in a set wakes it with each packet, inside the peer's system call when that is on this machine.
 // Endpoints of several rails stay: epoll alone tells of the loss of a rail from which nothing is expected. Poll only.
-func (v *tcpVan) unwatch(ep *endpoint) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if _, ok := v.endpoints[ep]; ok && len(ep.rails) == 1 && v.set.epfd >= 0 {
-		ep.unwatched = unix.EpollCtl(v.set.epfd, unix.EPOLL_CTL_DEL, ep.rails[0].fd, nil) == nil
+func (p *poller) unwatch(ep *endpoint) {
+	p.v.mu.Lock()
+	defer p.v.mu.Unlock()
+	if _, ok := p.v.endpoints[ep]; ok && len(ep.rails) == 1 && p.v.set.epfd >= 0 {
+		ep.unwatched = unix.EpollCtl(p.v.set.epfd, unix.EPOLL_CTL_DEL, ep.rails[0].fd, nil) == nil
 	}
 }
 
 // rewatch undoes unwatch; epoll tells at once of what has come meanwhile. Poll and Arm only. ep may be nil.
-func (v *tcpVan) rewatch(ep *endpoint) {
+func (p *poller) rewatch(ep *endpoint) {
 	if ep == nil {
 		return
 	}
@@ -94,12 +94,12 @@ func (v *tcpVan) rewatch(ep *endpoint) {
 	if !ep.unwatched {
 		return
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	p.v.mu.Lock()
+	defer p.v.mu.Unlock()
 	ep.unwatched = false
-	if _, ok := v.endpoints[ep]; ok && v.set.epfd >= 0 {
+	if _, ok := p.v.endpoints[ep]; ok && p.v.set.epfd >= 0 {
 		e := ep.rails[0].interest()
-		_ = unix.EpollCtl(v.set.epfd, unix.EPOLL_CTL_ADD, ep.rails[0].fd, &e)
+		_ = unix.EpollCtl(p.v.set.epfd, unix.EPOLL_CTL_ADD, ep.rails[0].fd, &e)
 	}
 }
 

@@ -88,7 +88,7 @@ func TestRoomForAWarmEndpoint(t *testing.T) {
 		ep := warm(t, b, raw)
 		large := message(9, 0, make([]byte, 4<<20))
 		require.NoError(t, ep.Send(large))
-		require.True(t, ep.out.pending())
+		require.True(t, ep.w.out.pending())
 		if sleep {
 			settle(t, b)
 		}

@@ -173,16 +173,16 @@ func (l *listener) nameOf(fd int, from unix.Sockaddr) string {
 }
 
 // emitAccepted reports ep; false when there is no room. It is read from the next Poll on.
-func (v *tcpVan) emitAccepted(ep *endpoint) bool {
-	if !v.poller.emit(van.Event{Kind: van.EventAccepted, Endpoint: ep}) {
+func (p *poller) emitAccepted(ep *endpoint) bool {
+	if !p.emit(van.Event{Kind: van.EventAccepted, Endpoint: ep}) {
 		return false
 	}
 	ep.fresh = false
-	ep.born = v.poller.round
+	ep.born = p.round
 	for _, c := range ep.rails {
 		c.readable = true
 	}
-	v.poller.enqueue(ep)
+	p.enqueue(ep)
 	return true
 }
 

@@ -140,10 +140,10 @@ func (k *pendingConn) detach() {
 func (k *pendingConn) promote(flaw error) {
 	k.detach()
 	ep := k.v.bareEndpoint([]int{k.fd}, maxThreshold, k.peer)
-	if ep.in.flaw = flaw; flaw == nil {
+	if ep.rd.in.flaw = flaw; flaw == nil {
 		ep.allocate()
-		ep.in.w = copy(ep.in.buf, k.buf[:k.n])
-		ep.in.got = uint64(k.n)
+		ep.rd.in.w = copy(ep.rd.in.buf, k.buf[:k.n])
+		ep.rd.in.got = uint64(k.n)
 	}
 	k.v.welcome(ep, k.since)
 }
@@ -186,12 +186,12 @@ func (v *tcpVan) welcome(ep *endpoint, since time.Time) {
 }
 
 // announce emits EventAccepted of those for whom there is room.
-func (v *tcpVan) announce() {
+func (p *poller) announce() {
 	n := 0
-	for _, ep := range v.poller.newcomers {
+	for _, ep := range p.newcomers {
 		if ep.state.Load()&ended != 0 {
 			ep.Settle()
-		} else if !v.emitAccepted(ep) {
+		} else if !p.emitAccepted(ep) {
 			break
 		}
 		n++
@@ -199,7 +199,7 @@ func (v *tcpVan) announce() {
 	if n == 0 {
 		return
 	}
-	rest := copy(v.poller.newcomers, v.poller.newcomers[n:])
-	clear(v.poller.newcomers[rest:])
-	v.poller.newcomers = v.poller.newcomers[:rest]
+	rest := copy(p.newcomers, p.newcomers[n:])
+	clear(p.newcomers[rest:])
+	p.newcomers = p.newcomers[:rest]
 }

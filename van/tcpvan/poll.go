@@ -29,13 +29,13 @@ func (v *tcpVan) Poll(events []van.Event, all bool) int {
 	v.takeNotes()
 	v.checkPending()
 	v.checkStalls()
-	v.announce()
+	v.poller.announce()
 	ask := all || v.poller.mustAskKernel()
 	v.poller.queueHot(ask)
 	if ask {
 		v.poller.misses, v.poller.asked = 0, v.poller.round
 		v.pollKernel()
-		v.announce()
+		v.poller.announce()
 	}
 	before := v.poller.touched
 	v.poller.runQueue()
@@ -62,7 +62,7 @@ func (v *tcpVan) Arm() bool {
 	if len(v.poller.run) > 0 || len(v.poller.newcomers) > 0 {
 		return false
 	}
-	v.cool()
+	v.poller.cool()
 	v.armed.Store(true)
 	if v.noteCount.Load() > 0 || v.expired.Load() || v.guardDue.Load() {
 		v.armed.Store(false)

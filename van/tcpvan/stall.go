@@ -24,9 +24,9 @@ type stall struct {
 func (in *inbox) midway() bool { return in.phase != phaseHead || in.r != in.w }
 
 // noteWait notes that nothing more can be read for the present. Budget: a few comparisons.
-func (ep *endpoint) noteWait() {
-	ep.in.waits = true
-	if v := ep.v; v.opts.Stall > 0 && !v.poller.guarded && ep.in.midway() {
+func (rd *reader) noteWait() {
+	rd.in.waits = true
+	if v := rd.ep.v; v.opts.Stall > 0 && !v.poller.guarded && rd.in.midway() {
 		v.guard()
 	}
 }
@@ -69,11 +69,11 @@ func (v *tcpVan) stalled(passed time.Duration) (lost []*endpoint, again bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for ep := range v.endpoints {
-		s := &ep.in.stall
-		waits := s.waits && ep.in.midway() && ep.state.Load()&ended == 0
+		s := &ep.rd.in.stall
+		waits := s.waits && ep.rd.in.midway() && ep.state.Load()&ended == 0
 		if !waits || s.got != s.seen {
 			s.silent = 0
-		} else if s.silent += passed; s.silent >= v.opts.Stall && !ep.hasBytes() {
+		} else if s.silent += passed; s.silent >= v.opts.Stall && !ep.rd.hasBytes() {
 			lost = append(lost, ep)
 		}
 		s.seen = s.got
@@ -83,9 +83,9 @@ func (v *tcpVan) stalled(passed time.Duration) (lost []*endpoint, again bool) {
 }
 
 // hasBytes reports whether something came after the last read, which may be long ago.
-func (ep *endpoint) hasBytes() bool {
-	for i, c := range ep.rails {
-		if !ep.in.wants(i) {
+func (rd *reader) hasBytes() bool {
+	for i, c := range rd.ep.rails {
+		if !rd.in.wants(i) {
 			continue
 		}
 		var b [1]byte

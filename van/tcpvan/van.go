@@ -45,6 +45,7 @@ type tcpVan struct {
 
 // poller is the state of Poll and Arm, which have one caller at a time.
 type poller struct {
+	v         *tcpVan
 	events    []van.Event // the caller's
 	round     uint64
 	run, idle []*endpoint // the queue, and the memory of the one before
@@ -84,7 +85,7 @@ func New(o Options) (van.Van, error) {
 		opts: o, endpoints: map[*endpoint]struct{}{},
 		poller: poller{iov: make([]unix.Iovec, 0, maxIovecs), scratch: make([]byte, scratchSize)},
 	}
-	v.pending.v = v
+	v.pending.v, v.poller.v = v, v
 	if err := v.open(); err != nil {
 		return nil, &stepvan.OpError{Op: "open", Van: name, Err: err}
 	}
