@@ -15,6 +15,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -68,7 +69,7 @@ func (l *listener) open() error {
 	lc := net.ListenConfig{KeepAlive: -1}
 	lc.SetMultipathTCP(false) // another kind of socket, and slower
 	if l.addr.unix && !l.addr.abstract() {
-		removeStale(l.addr.text)
+		shm.RemoveDeserted(l.addr.text)
 	}
 	n, err := lc.Listen(l.v.ctx, l.addr.network(), l.addr.text)
 	if err != nil {
@@ -83,20 +84,6 @@ func (l *listener) open() error {
 	}
 	l.fd, err = ownFD(n.(syscall.Conn))
 	return err
-}
-
-// removeStale removes the file of a Unix socket that a killed process left behind.
-func removeStale(path string) {
-	if fi, err := os.Stat(path); err != nil || fi.Mode()&os.ModeSocket == 0 {
-		return
-	}
-	c, err := net.Dial("unix", path)
-	if err == nil {
-		_ = c.Close()
-	}
-	if errors.Is(err, unix.ECONNREFUSED) {
-		_ = os.Remove(path)
-	}
 }
 
 // close frees the socket and its file. Any goroutine, once.
