@@ -178,7 +178,7 @@ func newShm(e *Endpoint, p van.Placer, _ func()) (van.Van, error) {
 	s := e.o.Settings
 	return shmvan.New(shmvan.Options{
 		Placer: p, Limits: Limits(s), Dir: dir, Files: e.Memories(),
-		Guests: visitorsOf(s, files()), Starved: e.o.Starved, NoForeign: !s.PeerMemory, Grants: powerOfTwo(s.Grants),
+		Pending: visitorsOf(s, files()), Starved: e.o.Starved, NoForeign: !s.PeerMemory, Grants: powerOfTwo(s.Grants),
 	})
 }
 

@@ -53,8 +53,8 @@ func Sweep(dir string) {
 		switch path := filepath.Join(dir, e.Name()); {
 		case e.IsDir():
 			sweepScratch(path)
-		case e.Type() == os.ModeSocket && Deserted(path):
-			_ = os.Remove(path)
+		case e.Type() == os.ModeSocket:
+			RemoveDeserted(path)
 		}
 	}
 }
@@ -70,6 +70,13 @@ func lock(dir string, how int) (release func(), err error) {
 		return nil, err
 	}
 	return func() { _ = unix.Close(fd) }, nil
+}
+
+// RemoveDeserted removes the file of a socket that a killed process has left behind. It leaves any other file alone.
+func RemoveDeserted(path string) {
+	if fi, err := os.Stat(path); err == nil && fi.Mode()&os.ModeSocket != 0 && Deserted(path) {
+		_ = os.Remove(path)
+	}
 }
 
 // Deserted reports whether no process has the socket of a file.

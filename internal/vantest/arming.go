@@ -92,7 +92,7 @@ func everythingWakes(p *probe) {
 	y.out, y.in = x.in, x.out
 	for i := range 3 * p.f.Credits {
 		b.lull()
-		x.send(parcel{size: i % 2 * 100, meta: 10})
+		x.send(shape{size: i % 2 * 100, meta: 10})
 		b.rise("a message", func() bool { return y.count().delivered == x.count().sent })
 	}
 	completionWakes(p, x, y)
@@ -110,7 +110,7 @@ func completionWakes(p *probe, x, y *side) {
 	x.n.pump(over.Load)
 	for _, size := range []int{10, 300 * kib} { // the small one may complete at once
 		y.n.lull()
-		y.send(parcel{size: size})
+		y.send(shape{size: size})
 		if !y.idle() {
 			y.n.rise("a completion", y.idle)
 		}
@@ -141,11 +141,11 @@ func sleepersPingPong(p *probe) {
 	p.spawn(func() {
 		for i := range rounds {
 			b.watch("a message", func() bool { return y.count().delivered > i })
-			y.send(parcel{size: i % 200, meta: 4})
+			y.send(shape{size: i % 200, meta: 4})
 		}
 	})
 	for i := range rounds {
-		x.send(parcel{size: i % 200, meta: 4})
+		x.send(shape{size: i % 200, meta: 4})
 		a.watch("an answer", func() bool { return x.count().delivered > i })
 	}
 	a.detached.Store(false)
@@ -165,7 +165,7 @@ func wakesAtTheLastMoment(p *probe) {
 		b.detached.Store(false)
 	})
 	for range messages {
-		x.send(parcel{size: p.rng.IntN(100), meta: 4})
+		x.send(shape{size: p.rng.IntN(100), meta: 4})
 	}
 	p.join()
 	x.arrive(y)
@@ -177,7 +177,7 @@ func armsLate(p *probe) {
 	x, y := p.connect(a, b)
 	b.detached.Store(true)
 	for i := range 200 {
-		x.send(parcel{size: i % 3 * 50, meta: 8})
+		x.send(shape{size: i % 3 * 50, meta: 8})
 		if i%2 == 0 {
 			b.poll(false)
 		}
@@ -197,7 +197,7 @@ func armsWhenQuiet(p *probe) {
 	a, b := p.pair()
 	x, y := p.connect(a, b)
 	for _, size := range []int{0, 10, 100 * kib} {
-		duplex(x, y, []parcel{{size: size, meta: 8}, {size: size}})
+		duplex(x, y, []shape{{size: size, meta: 8}, {size: size}})
 		p.quiet()
 		a.lull()
 		b.lull()
@@ -213,7 +213,7 @@ func staysAwake(p *probe) {
 	b.detached.Store(true)
 	b.lull()
 	for range messages {
-		x.send(parcel{size: 20, meta: 8})
+		x.send(shape{size: 20, meta: 8})
 	}
 	b.sleep("a message")
 	for b.van.FD() < 0 && y.count().delivered < messages { // those with FD cannot know what the kernel gets meanwhile

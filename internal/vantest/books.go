@@ -9,10 +9,10 @@ import (
 
 func (s *side) onAccepted() {
 	p := s.n.p
-	if s.accepts++; s.accepts > 1 {
+	if s.end.accepts++; s.end.accepts > 1 {
 		p.fail(10, "one endpoint was accepted twice")
 	}
-	if s.delivered > 0 || s.lost {
+	if s.delivered > 0 || s.end.lost {
 		p.fail(10, "EventAccepted came after other events of the endpoint")
 	}
 	if s.ep.User() != nil {
@@ -29,11 +29,11 @@ func (s *side) onCompletion(id van.OpID, err error) {
 		p.fail(5, "operation %d completed, though Send rejected it", id)
 	case o == nil:
 		p.fail(1, "operation %d completed a second time, or was never accepted on this endpoint", id)
-	case s.lost:
+	case s.end.lost:
 		p.fail(11, "a completion came after EventLost")
-	case s.detached:
+	case s.end.detached:
 		p.fail(11, "a completion came after EventDetached")
-	case err != nil && !s.faulty:
+	case err != nil && !s.allow.faulty:
 		p.fail(1, "operation %d failed though nothing is wrong: %v", id, err)
 	}
 	s.settle(id, o, err)
@@ -64,15 +64,15 @@ func (s *side) onMessage(d *van.Delivery) {
 		p.fail(9, "EventMessage without Delivery")
 	}
 	h := &d.Header
-	if s.stranger {
+	if s.allow.stranger {
 		s.delivered++
 		d.Release()
 		return
 	}
 	switch {
-	case s.lost:
+	case s.end.lost:
 		p.fail(11, "message %d was delivered after EventLost", h.Sequence)
-	case s.closed:
+	case s.end.closed:
 		p.fail(11, "message %d was delivered after Close of the endpoint", h.Sequence)
 	case s.rejected[h.Sequence] && h.Sequence < s.expect:
 		p.fail(5, "message %d was delivered, though Send said ErrWouldBlock", h.Sequence)
@@ -84,14 +84,14 @@ func (s *side) onMessage(d *van.Delivery) {
 	switch {
 	case h.Sequence < s.expect:
 		p.fail(4, "message %d arrived again, or after message %d", h.Sequence, s.expect-1)
-	case h.Sequence > s.expect && !s.anything:
+	case h.Sequence > s.expect && !s.allow.anything:
 		p.fail(4, "message %d arrived, message %d is missing", h.Sequence, s.expect)
 	}
 	s.expect = h.Sequence + 1
 	s.delivered++
 	a := &arrival{d: d, sequence: h.Sequence, where: s.places[h.Sequence]}
 	delete(s.places, h.Sequence)
-	s.examine(a, "delivered")
+	a.examine(s, "delivered")
 	if s.peek != nil {
 		s.peek(a)
 	}
@@ -106,7 +106,7 @@ func (s *side) onMessage(d *van.Delivery) {
 }
 
 // examine compares a delivery with what was sent. It needs no lock.
-func (s *side) examine(a *arrival, when string) {
+func (a *arrival) examine(s *side, when string) {
 	p, h := s.n.p, &a.d.Header
 	if h.Sequence != a.sequence {
 		p.fail(9, "the header of message %d was overwritten while the delivery was held", a.sequence)
@@ -117,22 +117,22 @@ func (s *side) examine(a *arrival, when string) {
 	if int(h.Meta) != len(a.d.Meta) {
 		p.fail(3, "message %d announces %d bytes of meta and has %d", a.sequence, h.Meta, len(a.d.Meta))
 	}
-	if a.d.Written && (h.Payload == 0 || !s.granting && !s.stranger || a.where != nil || a.d.Refused != nil) {
+	if a.d.Written && (h.Payload == 0 || !s.allow.granting && !s.allow.stranger || a.where != nil || a.d.Refused != nil) {
 		p.fail(8, "message %d is said to be written one-sided, and was not", a.sequence)
 	}
 	if a.d.Payload != nil {
-		s.examineKept(a, when)
+		a.examineKept(s, when)
 		return
 	}
 	if a.d.Refused != nil || h.Payload == 0 || a.where == nil {
-		s.examineUnplaced(a)
+		a.examineUnplaced(s)
 		return
 	}
 	a.where.examine(p, h, when)
 }
 
 // examineKept looks at a message that came with its payload.
-func (s *side) examineKept(a *arrival, when string) {
+func (a *arrival) examineKept(s *side, when string) {
 	p, h := s.n.p, &a.d.Header
 	if most := s.n.van.Caps().InMessage; h.Payload > uint64(most) || h.Payload != h.Total || a.where != nil || a.d.Written || a.d.Refused != nil {
 		p.fail(8, "message %d came with its payload of %d bytes, which is for whole ones up to %d that were neither placed nor written", a.sequence, h.Payload, most)
@@ -146,7 +146,7 @@ func (s *side) examineKept(a *arrival, when string) {
 }
 
 // examineUnplaced looks at a message whose payload did not go to the Placer's memory.
-func (s *side) examineUnplaced(a *arrival) {
+func (a *arrival) examineUnplaced(s *side) {
 	p := s.n.p
 	switch {
 	case a.d.Refused == nil && a.d.Header.Payload > 0 && !a.d.Written:
@@ -179,39 +179,39 @@ func (s *side) onDetached() {
 	switch {
 	case !s.n.van.Caps().OneSided:
 		p.fail(11, "EventDetached of a van that is not one-sided")
-	case s.detached:
+	case s.end.detached:
 		p.fail(11, "EventDetached came twice for one endpoint")
-	case !s.lost && !s.closed && !s.stormy && s.out != 0: // a case may close endpoints without a salt
+	case !s.end.lost && !s.end.closed && !s.allow.stormy && s.out != 0: // a case may close endpoints without a salt
 		p.fail(11, "EventDetached of an endpoint that is neither lost nor closed")
 	case s.open() > 0:
 		p.fail(11, "EventDetached came while %d accepted operations had no completion", s.open())
 	}
-	s.detached = true
+	s.end.detached = true
 }
 
 func (s *side) onLost(reason error) {
 	p := s.n.p
 	switch {
-	case s.detached:
+	case s.end.detached:
 		p.fail(11, "EventLost came after EventDetached")
-	case s.lost:
+	case s.end.lost:
 		p.fail(11, "EventLost came twice for one endpoint")
-	case s.closed:
+	case s.end.closed:
 		p.fail(11, "EventLost came though the endpoint was closed on this side")
 	case s.open() > 0:
 		p.fail(11, "EventLost came while %d accepted operations had no completion", s.open())
 	case reason == nil:
 		p.fail(11, "EventLost without Err")
-	case !s.faulty:
+	case !s.allow.faulty:
 		p.fail(11, "the connection was lost though nothing is wrong: %v", reason)
 	}
-	s.lost, s.reason = true, reason
+	s.end.lost, s.end.reason = true, reason
 }
 
 // place is the Placer of this side.
 func (s *side) place(h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error) {
 	p := s.n.p
-	if s.stranger {
+	if s.allow.stranger {
 		if h.Payload > mib {
 			return dst, errNoRoom
 		}

@@ -26,9 +26,9 @@ func rejectedHasNone(p *probe) {
 	a, b := p.pair()
 	x, y := p.connect(a, b)
 	for range 3 {
-		err := x.offer(parcel{size: 10, meta: a.van.Caps().MaxMeta + 1})
+		err := x.offer(shape{size: 10, meta: a.van.Caps().MaxMeta + 1})
 		p.want(errors.Is(err, stepvan.ErrInvalid), "Send with too much meta returned %v, not stepvan.ErrInvalid", err)
-		x.run(y, parcel{size: 10, meta: 10})
+		x.run(y, shape{size: 10, meta: 10})
 	}
 	p.quiet()
 }
@@ -39,8 +39,8 @@ func unreceived(p *probe) (a *node, x *side) {
 	x, y := p.connect(a, b)
 	b.detached.Store(true)
 	for range 20 {
-		x.try(parcel{size: 256 * kib, meta: 10})
-		x.try(parcel{meta: 10})
+		x.try(shape{size: 256 * kib, meta: 10})
+		x.try(shape{meta: 10})
 	}
 	p.want(x.count().sent > 0, "no message was accepted by an empty queue")
 	x.endangered()

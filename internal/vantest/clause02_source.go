@@ -11,11 +11,11 @@ var clause02 = Clause{Number: 2, Name: "source_belongs_to_the_van_until_completi
 
 // The sender is polled as often as it can be before the receiver is, and every
 // source is overwritten the moment it completes: what completes too early arrives as junk.
-func sourceOfLarge(p *probe) { sourceHeld(p, 12, parcel{size: mib + 1, segments: 5, meta: 100}) }
+func sourceOfLarge(p *probe) { sourceHeld(p, 12, shape{size: mib + 1, segments: 5, meta: 100}) }
 
-func sourceOfSmall(p *probe) { sourceHeld(p, 400, parcel{size: 99, segments: 2, meta: 20}) }
+func sourceOfSmall(p *probe) { sourceHeld(p, 400, shape{size: 99, segments: 2, meta: 20}) }
 
-func sourceHeld(p *probe, n int, c parcel) {
+func sourceHeld(p *probe, n int, c shape) {
 	a, b := p.pair()
 	x, y := p.connect(a, b)
 	for range n {
@@ -29,19 +29,19 @@ func sourceHeld(p *probe, n int, c parcel) {
 
 // The same with memory to spare: the source is overwritten the moment Send returns.
 func spareOfLarge(p *probe) {
-	sourceHeld(p, 12, parcel{size: mib + 1, segments: 5, meta: 100, spare: true})
+	sourceHeld(p, 12, shape{size: mib + 1, segments: 5, meta: 100, spare: true})
 }
 
 func spareOfSmall(p *probe) {
-	sourceHeld(p, 400, parcel{size: 99, segments: 2, meta: 20, spare: true})
+	sourceHeld(p, 400, shape{size: 99, segments: 2, meta: 20, spare: true})
 }
 
 func spareBehindHead(p *probe) {
 	a, b := p.pair()
 	x, y := p.connect(a, b)
 	for range 4 {
-		x.send(parcel{size: 700 * kib, segments: 3, meta: x.fits(100 * kib), spare: true})
-		x.send(parcel{size: 70 * kib, segments: 3, meta: 10})
+		x.send(shape{size: 700 * kib, segments: 3, meta: x.n.fits(100 * kib), spare: true})
+		x.send(shape{size: 70 * kib, segments: 3, meta: 10})
 	}
 	x.arrive(y)
 }
@@ -49,9 +49,9 @@ func spareBehindHead(p *probe) {
 func spareBothWays(p *probe) {
 	a, b := p.pair()
 	x, y := p.connect(a, b)
-	parcels := p.mix(200, 2*mib)
-	for i := range parcels {
-		parcels[i].spare = i%3 != 0
+	shapes := p.mix(200, 2*mib)
+	for i := range shapes {
+		shapes[i].spare = i%3 != 0
 	}
-	duplex(x, y, parcels)
+	duplex(x, y, shapes)
 }

@@ -20,9 +20,9 @@ func everySize(p *probe) {
 	a, b := p.pair()
 	x, y := p.connect(a, b)
 	for _, meta := range []int{0, 1, 200, 5000} {
-		var list []parcel
+		var list []shape
 		for _, size := range p.sizes() {
-			list = append(list, parcel{size: size, meta: x.fits(meta)})
+			list = append(list, shape{size: size, meta: x.n.fits(meta)})
 		}
 		x.run(y, list...)
 		y.run(x, list...)
@@ -37,7 +37,7 @@ func gatherScatter(p *probe) {
 		for _, parts := range []int{1, 2, 3, 17, 100} {
 			y.parts = parts
 			for _, segments := range []int{1, 2, 5, 33, most} {
-				x.run(y, parcel{size: size, segments: min(segments, most, 512), meta: x.fits(33)})
+				x.run(y, shape{size: size, segments: min(segments, most, 512), meta: x.n.fits(33)})
 			}
 		}
 	}
@@ -47,16 +47,16 @@ func sixteenMiB(p *probe) {
 	a, b := p.pair()
 	x, y := p.connect(a, b)
 	y.parts = 3
-	x.run(y, parcel{size: 8, meta: 8}, parcel{size: 16 * mib, segments: min(3, a.van.Caps().MaxSegments), meta: 8}, parcel{size: 8, meta: 8})
+	x.run(y, shape{size: 8, meta: 8}, shape{size: 16 * mib, segments: min(3, a.van.Caps().MaxSegments), meta: 8}, shape{size: 8, meta: 8})
 }
 
 func busyBothWays(p *probe) {
 	a, b := p.pair()
 	x, y := p.connect(a, b)
 	x.parts, y.parts = 2, 4
-	var list []parcel
+	var list []shape
 	for range 40 {
-		list = append(list, parcel{size: 300 * kib, meta: 10}, parcel{size: 20, meta: 10})
+		list = append(list, shape{size: 300 * kib, meta: 10}, shape{size: 20, meta: 10})
 	}
 	duplex(x, y, list)
 }

@@ -16,10 +16,10 @@ func largeBetweenSmall(p *probe) {
 	a, b := p.pair()
 	x, y := p.connect(a, b)
 	for range 20 {
-		x.send(parcel{size: 2 * mib, meta: 10})
+		x.send(shape{size: 2 * mib, meta: 10})
 		for range 10 {
-			x.send(parcel{size: 1, meta: 1})
-			x.send(parcel{})
+			x.send(shape{size: 1, meta: 1})
+			x.send(shape{})
 		}
 	}
 	x.arrive(y)

@@ -7,10 +7,10 @@ var clause05 = Clause{Number: 5, Name: "a_full_queue_is_a_return_value", cases: 
 }}
 
 func fullQueue(p *probe) {
-	for _, c := range []parcel{{size: 64 * kib, segments: 2, meta: 50}, {meta: 40 * kib}} {
+	for _, c := range []shape{{size: 64 * kib, segments: 2, meta: 50}, {meta: 40 * kib}} {
 		a, b := p.pair()
 		x, y := p.connect(a, b)
-		c.meta = x.fits(c.meta)
+		c.meta = x.n.fits(c.meta)
 		x.stuff(c)
 		full := x.next
 		y.rejected[full] = true
@@ -29,7 +29,7 @@ func fullQueue(p *probe) {
 func bothEndsFull(p *probe) {
 	a, b := p.pair()
 	x, y := p.connect(a, b)
-	c := parcel{size: 128 * kib, meta: 16}
+	c := shape{size: 128 * kib, meta: 16}
 	x.stuff(c)
 	y.stuff(c)
 	for range 20 {

@@ -21,17 +21,17 @@ func refusedAfterClose(p *probe) {
 	a, b := p.pair()
 	x, y := p.connect(a, b)
 	z, _ := p.connect(a, b)
-	x.run(y, parcel{size: 100})
+	x.run(y, shape{size: 100})
 	z.endangered()
 	for _, s := range b.sides {
 		s.endangered()
 	}
 	x.close()
-	err := x.offer(parcel{size: 1})
+	err := x.offer(shape{size: 1})
 	p.want(errors.Is(err, stepvan.ErrClosed), "Send after Endpoint.Close returned %v, not stepvan.ErrClosed", err)
 	addr := a.listen()
 	a.close()
-	err = z.offer(parcel{size: 1})
+	err = z.offer(shape{size: 1})
 	p.want(errors.Is(err, stepvan.ErrClosed), "Send after Van.Close returned %v, not stepvan.ErrClosed", err)
 	p.call("Listen after Van.Close to return", func() { _, err = a.van.Listen(p.f.Listen) })
 	p.want(errors.Is(err, stepvan.ErrClosed), "Listen after Van.Close returned %v, not stepvan.ErrClosed", err)
@@ -80,10 +80,10 @@ func storm(p *probe) (a, b *node, x, y *side) {
 	y.endangered()
 	for _, s := range []*side{x, y} {
 		s.n.detached.Store(true)
-		s.stormy = true
+		s.allow.stormy = true
 		p.spawn(func() {
 			for i := 0; p.ctx.Err() == nil; i++ {
-				err := s.offer(parcel{size: i % 5000, meta: i % 50})
+				err := s.offer(shape{size: i % 5000, meta: i % 50})
 				switch {
 				case errors.Is(err, stepvan.ErrWouldBlock):
 					s.await()

@@ -59,7 +59,7 @@ func placerRefuses(p *probe) {
 		}
 	}
 	x.run(y, list...)
-	x.run(y, parcel{size: 3 * mib}, parcel{size: 3 * mib}, parcel{size: 3 * mib}, parcel{size: 1})
+	x.run(y, shape{size: 3 * mib}, shape{size: 3 * mib}, shape{size: 3 * mib}, shape{size: 1})
 	p.want(refused > 50, "%d refusals", refused)
 }
 
@@ -76,10 +76,10 @@ func placerCondemns(p *probe) {
 	x.endangered()
 	y.endangered()
 	for n := 0; n < 8; n++ {
-		err := x.offer(parcel{size: 50 * kib, meta: 5})
+		err := x.offer(shape{size: 50 * kib, meta: 5})
 		for errors.Is(err, stepvan.ErrWouldBlock) {
 			p.until("room, or the loss", func() bool { return x.idle() || x.count().lost })
-			err = x.offer(parcel{size: 50 * kib, meta: 5})
+			err = x.offer(shape{size: 50 * kib, meta: 5})
 		}
 		if err != nil {
 			p.want(errors.Is(err, stepvan.ErrPeerLost), "Send to a peer that hangs up returned %v", err)

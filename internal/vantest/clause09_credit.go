@@ -13,12 +13,12 @@ func exhaust(p *probe, x, y *side, extra int) {
 	before := y.count().delivered
 	p.until("as many deliveries as there are credits", func() bool {
 		if c := x.count(); c.sent-before < p.f.Credits+extra {
-			x.try(parcel{size: 100, meta: 30})
+			x.try(shape{size: 100, meta: 30})
 		}
 		return y.count().held == p.f.Credits && x.count().sent-before > p.f.Credits
 	})
 	for range extra {
-		x.try(parcel{size: 100, meta: 30})
+		x.try(shape{size: 100, meta: 30})
 	}
 	p.quiet()
 }
@@ -53,7 +53,7 @@ func heldStay(p *probe) {
 	y.hold = true
 	keep := max(1, p.f.Credits/2)
 	for i := range 3 * p.f.Credits {
-		x.send(parcel{size: 50 + i, meta: x.fits(10 + i%200)})
+		x.send(shape{size: 50 + i, meta: x.n.fits(10 + i%200)})
 		if y.count().held > keep {
 			y.release(1)
 		}
@@ -91,7 +91,7 @@ func releaseElsewhere(p *probe) {
 	n := 4 * p.f.Credits
 	p.until("deliveries while other goroutines release", func() bool {
 		if c := x.count(); c.sent < n {
-			x.try(parcel{size: 64, meta: 20})
+			x.try(shape{size: 64, meta: 20})
 		}
 		feed()
 		return y.count().delivered == n && y.count().held == 0
@@ -106,8 +106,8 @@ func releaseAfterEnd(p *probe) {
 	z, w := p.connect(a, b)
 	y.hold, w.hold = true, true
 	for range min(5, p.f.Credits) {
-		x.send(parcel{size: 1000, meta: 100})
-		z.send(parcel{size: 1000, meta: 100})
+		x.send(shape{size: 1000, meta: 100})
+		z.send(shape{size: 1000, meta: 100})
 	}
 	x.arrive(y)
 	z.arrive(w)

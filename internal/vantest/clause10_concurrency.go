@@ -54,7 +54,7 @@ func everythingAtOnce(p *probe) {
 // stream sends n messages while somebody else polls.
 func (s *side) stream(n int) {
 	for i := 0; i < n && s.n.p.ctx.Err() == nil; {
-		switch err := s.offer(parcel{size: i * 37 % 9000, segments: 1 + i%3, meta: i % 60}); {
+		switch err := s.offer(shape{size: i * 37 % 9000, segments: 1 + i%3, meta: i % 60}); {
 		case err == nil:
 			i++
 		case errors.Is(err, stepvan.ErrWouldBlock):

@@ -28,11 +28,11 @@ func lossAfterDeliveries(p *probe) {
 		x.run(y, p.mix(50, 10*kib)...)
 		b.detached.Store(true)
 		for range 10 {
-			x.try(parcel{meta: 9})
+			x.try(shape{meta: 9})
 		}
 		for range 20 {
-			x.try(parcel{size: p.rng.IntN(3000), meta: 9})
-			x.try(parcel{meta: 9})
+			x.try(shape{size: p.rng.IntN(3000), meta: 9})
+			x.try(shape{meta: 9})
 		}
 		p.quiet()
 		y.endangered()
@@ -46,7 +46,7 @@ func lossAfterDeliveries(p *probe) {
 		p.until("EventLost", func() bool { return y.count().lost })
 		p.want(errors.Is(y.count().reason, stepvan.ErrPeerLost), "EventLost says %v, not stepvan.ErrPeerLost", y.count().reason)
 		p.want(y.count().delivered >= x.count().succeeded, "%d messages completed without error before Close, %d were delivered before EventLost", x.count().succeeded, y.count().delivered)
-		err := y.offer(parcel{size: 1})
+		err := y.offer(shape{size: 1})
 		p.want(errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, stepvan.ErrClosed), "Send after EventLost returned %v", err)
 		p.quiet()
 		y.close()
@@ -59,8 +59,8 @@ func lossAfterCompletions(p *probe) {
 	x, y := p.connect(a, b)
 	a.detached.Store(true)
 	for range 40 {
-		y.try(parcel{size: 200 * kib, meta: 7})
-		y.try(parcel{meta: 7})
+		y.try(shape{size: 200 * kib, meta: 7})
+		y.try(shape{meta: 7})
 	}
 	y.endangered()
 	x.close()
@@ -77,7 +77,7 @@ func lossForEveryEndpoint(p *probe) {
 	var ends []*side
 	for range 10 {
 		x, y := p.dial(a, b, addr)
-		x.run(y, parcel{size: 10})
+		x.run(y, shape{size: 10})
 		y.endangered()
 		ends = append(ends, y)
 	}
@@ -97,8 +97,8 @@ func lossForEveryEndpoint(p *probe) {
 func noLossWhereClosed(p *probe) {
 	a, b := p.pair()
 	x, y := p.connect(a, b)
-	x.run(y, parcel{size: 10})
-	y.send(parcel{size: 10})
+	x.run(y, shape{size: 10})
+	y.send(shape{size: 10})
 	y.endangered()
 	x.close()
 	p.until("EventLost at the peer", func() bool { return y.count().lost })
@@ -130,8 +130,8 @@ func bothClose(p *probe) {
 		a, b := p.pair()
 		x, y := p.connect(a, b)
 		for range 5 {
-			x.try(parcel{size: 5000})
-			y.try(parcel{size: 5000})
+			x.try(shape{size: 5000})
+			y.try(shape{size: 5000})
 		}
 		x.endangered()
 		y.endangered()
@@ -156,7 +156,7 @@ func lossy(p *probe) {
 		var ends error
 		p.until("the loss of a lossy connection", func() bool {
 			for ends == nil {
-				ends = x.offer(parcel{size: p.rng.IntN(2000), segments: 2, meta: 20})
+				ends = x.offer(shape{size: p.rng.IntN(2000), segments: 2, meta: 20})
 				sent++
 			}
 			if errors.Is(ends, stepvan.ErrWouldBlock) {

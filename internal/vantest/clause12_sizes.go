@@ -19,21 +19,21 @@ func largestMeta(p *probe) {
 	a, b := p.pair()
 	x, y := p.connect(a, b)
 	most := a.van.Caps().MaxMeta
-	x.run(y, parcel{meta: most}, parcel{meta: most - 1, size: 10}, parcel{meta: most, size: 100000})
-	x.refusesAll(parcel{meta: most + 1}, parcel{meta: 2*most + 1, size: 10})
-	x.run(y, parcel{meta: 1, size: 1})
+	x.run(y, shape{meta: most}, shape{meta: most - 1, size: 10}, shape{meta: most, size: 100000})
+	x.refusesAll(shape{meta: most + 1}, shape{meta: 2*most + 1, size: 10})
+	x.run(y, shape{meta: 1, size: 1})
 }
 
 func mostSegments(p *probe) {
 	a, b := p.pair()
 	x, y := p.connect(a, b)
 	most := a.van.Caps().MaxSegments
-	x.run(y, parcel{size: 10 * most, segments: most}, parcel{size: 1, segments: most})
-	x.refusesAll(parcel{size: 10 * most, segments: most + 1})
-	x.run(y, parcel{meta: 1, size: 1})
+	x.run(y, shape{size: 10 * most, segments: most}, shape{size: 1, segments: most})
+	x.refusesAll(shape{size: 10 * most, segments: most + 1})
+	x.run(y, shape{meta: 1, size: 1})
 }
 
-func (s *side) refusesAll(list ...parcel) {
+func (s *side) refusesAll(list ...shape) {
 	for _, c := range list {
 		err := s.offer(c)
 		s.n.p.want(errors.Is(err, stepvan.ErrInvalid), "Send of %d bytes in %d segments with %d of meta returned %v, not stepvan.ErrInvalid", c.size, c.segments, c.meta, err)
@@ -62,5 +62,5 @@ func largestPayload(p *probe) {
 	m.Head = encode(wire.Header{Kind: wire.KindData, Sequence: 1, Payload: uint64(size), Total: uint64(size)}, 0)
 	err = x.ep.Send(m)
 	p.want(errors.Is(err, stepvan.ErrInvalid), "Send of %d bytes returned %v, not stepvan.ErrInvalid; Caps.MaxPayload is %d", size, err, caps.MaxPayload)
-	x.run(y, parcel{size: 100})
+	x.run(y, shape{size: 100})
 }

@@ -46,8 +46,8 @@ func dialWaits(p *probe) {
 	var y *side
 	p.until("EventAccepted", func() bool { y = b.claim(); return y != nil })
 	y.out, y.in = x.in, x.out
-	x.run(y, parcel{size: 100, meta: 10})
-	y.run(x, parcel{size: 100, meta: 10})
+	x.run(y, shape{size: 100, meta: 10})
+	y.run(x, shape{size: 100, meta: 10})
 }
 
 func dialGivesUp(p *probe) {

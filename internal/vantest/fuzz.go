@@ -29,7 +29,7 @@ func Fuzz(f *testing.F, factory Factory) {
 func (p *probe) endure(data []byte) {
 	x, y, victim, r := p.besieged()
 	victim.endangered()
-	victim.stranger = true
+	victim.allow.stranger = true
 	p.call("a hostile Write to return", func() {
 		_, _ = r.Write(data)
 		_ = r.Close()

@@ -22,7 +22,7 @@ const grantFence = 64
 func (s *side) grant(size int, generation uint32, rights van.Rights) *granted {
 	g := s.grantUntold(size, generation, rights)
 	if s.peer != nil {
-		s.run(s.peer, parcel{})
+		s.run(s.peer, shape{})
 	}
 	return g
 }
@@ -37,7 +37,7 @@ func (s *side) grantUntold(size int, generation uint32, rights van.Rights) *gran
 	g.Grant, err = s.granter().Grant(g.mem, generation, rights)
 	s.n.p.must(err, "Grant")
 	s.n.p.want(g.Generation == generation && g.Rights == rights && g.Length == int64(size), "Grant returned %+v for %d bytes of generation %d", g.Grant, size, generation)
-	s.granting = true
+	s.allow.granting = true
 	return g
 }
 
@@ -106,10 +106,10 @@ func grantsAreWritten(p *probe) {
 				p.fail(3, "the grant of message %d differs at byte %d of %d when it is delivered", a.sequence, d, size)
 			}
 		}
-		x.run(y, parcel{size: size, meta: i, target: []van.Target{g.at(at)}})
+		x.run(y, shape{size: size, meta: i, target: []van.Target{g.at(at)}})
 		y.peek = nil
 		at += size
-		x.run(y, parcel{size: size, meta: i}) // the Placer's turn in between
+		x.run(y, shape{size: size, meta: i}) // the Placer's turn in between
 	}
 	g.fences(p)
 	segments := y.grant(200, 8, van.RightWrite)
@@ -118,7 +118,7 @@ func grantsAreWritten(p *probe) {
 			p.fail(8, "segments went to the wrong targets: byte %d", d)
 		}
 	}
-	c := parcel{size: 100, target: []van.Target{segments.at(150), segments.at(0)}, halves: true}
+	c := shape{size: 100, target: []van.Target{segments.at(150), segments.at(0)}, halves: true}
 	x.run(y, c)
 	y.peek = nil
 	segments.withdraw()
@@ -158,8 +158,8 @@ func grantsRefuse(p *probe) {
 			g.untouched("a write through " + name)
 		}
 	}
-	x.run(y, parcel{size: 10}, parcel{size: 100, target: []van.Target{good.at(0)}})
-	z.run(w, parcel{size: 10})
+	x.run(y, shape{size: 10}, shape{size: 100, target: []van.Target{good.at(0)}})
+	z.run(w, shape{size: 10})
 	err := y.granter().Withdraw(withdrawn.ID, 1<<40)
 	p.want(errors.Is(err, stepvan.ErrStale), "a second Withdraw returned %v, not stepvan.ErrStale", err)
 	err = w.granter().Withdraw(good.ID, 1<<40)
@@ -173,7 +173,7 @@ func (s *side) targetFails(name string, t van.Target, kind error) {
 	p := s.n.p
 	s.endangered()
 	before := s.count()
-	err := s.offer(parcel{size: 50, target: []van.Target{t}})
+	err := s.offer(shape{size: 50, target: []van.Target{t}})
 	if err == nil {
 		p.until("completion of a write through "+name, s.idle)
 		after := s.count()
@@ -191,14 +191,14 @@ func withdrawUnderFire(p *probe) {
 	a, b := p.pair()
 	x, y := p.connect(a, b)
 	g := y.grant(32*kib, 1, van.RightWrite)
-	y.anything = true
+	y.allow.anything = true
 	x.endangered()
 	var stop atomic.Bool
 	var rejected atomic.Int64
 	a.pump(stop.Load)
 	p.spawn(func() {
 		for !stop.Load() && p.ctx.Err() == nil && rejected.Load() < 100 {
-			switch err := x.offer(parcel{size: 32 * kib, target: []van.Target{g.at(0)}}); {
+			switch err := x.offer(shape{size: 32 * kib, target: []van.Target{g.at(0)}}); {
 			case errors.Is(err, stepvan.ErrWouldBlock):
 				x.await()
 			case errors.Is(err, stepvan.ErrStale):
@@ -224,11 +224,11 @@ func targetsRefused(p *probe) {
 	a, b := p.pair()
 	x, y := p.connect(a, b)
 	if a.van.Caps().OneSided {
-		err := x.offer(parcel{size: 10, target: make([]van.Target, 2)})
+		err := x.offer(shape{size: 10, target: make([]van.Target, 2)})
 		p.want(errors.Is(err, stepvan.ErrInvalid), "two targets for one segment: Send returned %v, not stepvan.ErrInvalid", err)
 	} else {
-		err := x.offer(parcel{size: 10, target: make([]van.Target, 1)})
+		err := x.offer(shape{size: 10, target: make([]van.Target, 1)})
 		p.want(errors.Is(err, stepvan.ErrInvalid) || errors.Is(err, stepvan.ErrNotSupported), "a target on a two-sided van: Send returned %v", err)
 	}
-	x.run(y, parcel{size: 10})
+	x.run(y, shape{size: 10})
 }

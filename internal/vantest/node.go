@@ -132,7 +132,7 @@ func (n *node) side(ep van.Endpoint) *side {
 	s := n.sides[ep]
 	if s == nil {
 		s = newSide(n, ep)
-		s.faulty, s.stranger = n.wild, n.wild
+		s.allow.faulty, s.allow.stranger = n.wild, n.wild
 		n.sides[ep] = s
 	}
 	return s
@@ -193,7 +193,7 @@ func (n *node) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte)
 func (n *node) close() {
 	n.mu.Lock()
 	for _, s := range n.sides {
-		s.closed, s.faulty = true, true
+		s.end.closed, s.allow.faulty = true, true
 	}
 	n.mu.Unlock()
 	n.closed.Store(true)
@@ -231,7 +231,7 @@ func (n *node) describe(i int) (text string) {
 	defer n.mu.Unlock()
 	for _, s := range n.sides {
 		text += fmt.Sprintf("; van %d, peer %s: %d accepted, %d completed, %d delivered, %d held, lost %v",
-			i, s.ep.Peer(), s.sent, s.completed, s.delivered, len(s.held), s.lost)
+			i, s.ep.Peer(), s.sent, s.completed, s.delivered, len(s.held), s.end.lost)
 	}
 	return text
 }

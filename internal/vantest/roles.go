@@ -15,9 +15,9 @@ func (s *side) gone() bool { return s.count().lost }
 // echo sends every message back: as large, with as much meta.
 func echo(p *probe, s *side) {
 	s.endangered()
-	var todo []parcel
+	var todo []shape
 	s.peek = func(a *arrival) {
-		todo = append(todo, parcel{size: int(a.d.Header.Payload), meta: len(a.d.Meta), segments: 1 + int(a.sequence)%3})
+		todo = append(todo, shape{size: int(a.d.Header.Payload), meta: len(a.d.Meta), segments: 1 + int(a.sequence)%3})
 	}
 	s.parts = 3
 	p.until("the parent to leave", func() bool {
@@ -34,7 +34,7 @@ func flood(p *probe, s *side) {
 	p.until("the parent to leave", func() bool {
 		// What Send completes by itself wakes nobody: as long as nothing is refused there is no reason to sleep.
 		for n := 1; !s.gone() && p.ctx.Err() == nil; n++ {
-			if s.offer(parcel{size: p.rng.IntN(20 * kib), meta: p.rng.IntN(100), segments: 2}) != nil {
+			if s.offer(shape{size: p.rng.IntN(20 * kib), meta: p.rng.IntN(100), segments: 2}) != nil {
 				break
 			}
 			if n%10 == 0 {
@@ -58,7 +58,7 @@ const parting = 200 // messages of a leaver
 // leave sends a number of messages, waits for their completions, and closes.
 func leave(p *probe, s *side) {
 	for range parting {
-		s.send(parcel{size: p.rng.IntN(10 * kib), meta: 20})
+		s.send(shape{size: p.rng.IntN(10 * kib), meta: 20})
 	}
 	p.until("completions", s.idle)
 	s.close()
@@ -77,12 +77,12 @@ func pingPong(p *probe) {
 	sizes := append(p.sizes(), 3*mib+1, 16*mib)
 	for range 2 {
 		for _, size := range sizes {
-			s.send(parcel{size: size, meta: size % 500, segments: 1 + size%3})
+			s.send(shape{size: size, meta: size % 500, segments: 1 + size%3})
 			p.until("an echo", func() bool { return s.count().delivered == s.count().sent })
 		}
 	}
 	for range 2000 {
-		s.send(parcel{size: 8, meta: 8})
+		s.send(shape{size: 8, meta: 8})
 		p.until("an echo", func() bool { return s.count().delivered == s.count().sent })
 	}
 	s.endangered()
@@ -93,8 +93,8 @@ func pingPong(p *probe) {
 func streamAcross(p *probe) {
 	c := p.startPeer("echo")
 	s := p.node(16).dialPeer(c)
-	for _, parcel := range p.mix(5000, 64*kib) {
-		s.send(parcel)
+	for _, shape := range p.mix(5000, 64*kib) {
+		s.send(shape)
 	}
 	p.until("all echoes", func() bool { return s.idle() && s.count().delivered == s.count().sent })
 	s.endangered()
@@ -107,10 +107,10 @@ func streamAcross(p *probe) {
 func stoppedProcess(p *probe) {
 	c := p.startPeer("echo")
 	s := p.node(16).dialPeer(c)
-	s.send(parcel{size: 10})
+	s.send(shape{size: 10})
 	p.until("a first echo", func() bool { return s.count().delivered == 1 })
 	c.signal(syscall.SIGSTOP)
-	s.stuff(parcel{size: 64 * kib, meta: 10})
+	s.stuff(shape{size: 64 * kib, meta: 10})
 	p.want(!s.count().lost, "a stopped peer was declared lost")
 	c.signal(syscall.SIGCONT)
 	p.until("all echoes after the peer goes on", func() bool { return s.idle() && s.count().delivered == s.count().sent })
@@ -123,7 +123,7 @@ func killedFlooder(p *probe) {
 	c := p.startPeer("flood")
 	s := p.node(16).dialPeer(c)
 	for range 20 {
-		s.try(parcel{size: 100 * kib, meta: 10})
+		s.try(shape{size: 100 * kib, meta: 10})
 	}
 	p.until("messages of a peer that floods", func() bool { return s.count().delivered > 300 })
 	s.endangered()
@@ -135,7 +135,7 @@ func killedSleeper(p *probe) {
 	c := p.startPeer("sleeper")
 	n := p.node(16)
 	s := n.dialPeer(c)
-	s.stuff(parcel{size: 256 * kib, meta: 10})
+	s.stuff(shape{size: 256 * kib, meta: 10})
 	s.endangered()
 	c.killed()
 	s.sees(p)
@@ -145,7 +145,7 @@ func killedSleeper(p *probe) {
 func (s *side) sees(p *probe) {
 	p.until("EventLost of a killed peer", func() bool { return s.count().lost })
 	p.want(s.idle(), "EventLost came before the completions")
-	p.want(s.offer(parcel{size: 1}) != nil, "Send to a lost peer was accepted")
+	p.want(s.offer(shape{size: 1}) != nil, "Send to a lost peer was accepted")
 	p.quiet()
 }
 

@@ -36,20 +36,29 @@ type side struct {
 	rejected  map[uint64]bool // sequences that the peer was told are not accepted
 	peek      func(*arrival)  // looks at every message
 
-	granting bool // payload may arrive through a grant
-
 	rng *rand.Rand // of the goroutine that sends
 
+	lastErr error // of the last completion
+	end     ending
+	allow   allowance
+}
+
+// ending is how the life of an endpoint began and ended.
+type ending struct {
 	accepts  int
 	lost     bool
 	detached bool // EventDetached has come
 	reason   error
-	closed   bool  // on this side
-	faulty   bool  // operations may fail
-	lastErr  error // of the last completion
-	anything bool  // messages may be missing: the peer sends what must fail
-	stormy   bool  // closed from everywhere
-	stranger bool  // the peer says anything; its messages are not compared
+	closed   bool // on this side
+}
+
+// allowance is what a case permits that the suite otherwise reports.
+type allowance struct {
+	granting bool // payload may arrive through a grant
+	faulty   bool // operations may fail
+	anything bool // messages may be missing: the peer sends what must fail
+	stormy   bool // many goroutines close the endpoint
+	stranger bool // the peer says anything; the suite does not compare its messages
 }
 
 // op is an accepted operation and its source memory.
@@ -76,8 +85,8 @@ func newSide(n *node, ep van.Endpoint) *side {
 	}
 }
 
-// parcel says what to send.
-type parcel struct {
+// shape describes a message to send.
+type shape struct {
 	size     int // bytes of payload
 	segments int // number of segments, 1 when 0
 	meta     int // bytes of meta
@@ -87,7 +96,7 @@ type parcel struct {
 }
 
 // try sends one message; false means that the queue was full.
-func (s *side) try(c parcel) bool {
+func (s *side) try(c shape) bool {
 	err := s.offer(c)
 	if err != nil && !errors.Is(err, stepvan.ErrWouldBlock) {
 		s.n.p.fail(s.n.p.clause, "Send of %d bytes: %v", c.size, err)
@@ -96,8 +105,8 @@ func (s *side) try(c parcel) bool {
 }
 
 // offer sends one message and returns what Send returned.
-func (s *side) offer(c parcel) error {
-	m, o := s.compose(c)
+func (s *side) offer(c shape) error {
+	m, o := c.compose(s)
 	n := s.n
 	n.mu.Lock()
 	n.ops++
@@ -142,7 +151,7 @@ func (s *side) offer(c parcel) error {
 }
 
 // compose makes the next message of this side.
-func (s *side) compose(c parcel) (*van.Message, *op) {
+func (c shape) compose(s *side) (*van.Message, *op) {
 	payload := make([]byte, c.size)
 	payloadOf(s.out, s.next).fill(payload)
 	head := encode(wire.Header{
@@ -189,7 +198,7 @@ func scribble(m *van.Message) {
 }
 
 // send sends one message, polling while the queue is full.
-func (s *side) send(c parcel) {
+func (s *side) send(c shape) {
 	s.n.p.until("room in the queue", func() bool { return s.try(c) })
 }
 
@@ -204,7 +213,7 @@ func (s *side) await() {
 // close closes the endpoint, twice.
 func (s *side) close() {
 	s.n.mu.Lock()
-	s.closed, s.faulty = true, true
+	s.end.closed, s.allow.faulty = true, true
 	s.n.mu.Unlock()
 	for range 2 {
 		if err := s.ep.Close(); err != nil {
@@ -217,7 +226,7 @@ func (s *side) close() {
 func (s *side) endangered() {
 	s.n.mu.Lock()
 	defer s.n.mu.Unlock()
-	s.faulty = true
+	s.allow.faulty = true
 }
 
 // release gives up to k held deliveries back, oldest first, after another look
@@ -229,7 +238,7 @@ func (s *side) release(k int) int {
 	s.held = s.held[k:]
 	s.n.mu.Unlock()
 	for _, a := range give {
-		s.examine(a, "still held")
+		a.examine(s, "still held")
 		a.d.Release()
 	}
 	return k
@@ -245,7 +254,7 @@ type snapshot struct {
 func (s *side) count() snapshot {
 	s.n.mu.Lock()
 	defer s.n.mu.Unlock()
-	return snapshot{s.sent, s.completed, s.succeeded, len(s.issued), s.delivered, len(s.held), s.lost, s.detached, s.reason}
+	return snapshot{s.sent, s.completed, s.succeeded, len(s.issued), s.delivered, len(s.held), s.end.lost, s.end.detached, s.end.reason}
 }
 
 // idle reports whether everything sent has completed.

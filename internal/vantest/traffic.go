@@ -8,12 +8,12 @@ const (
 )
 
 // fits is the largest meta of the suite that the van can carry.
-func (s *side) fits(meta int) int { return min(meta, s.n.van.Caps().MaxMeta) }
+func (n *node) fits(meta int) int { return min(meta, n.van.Caps().MaxMeta) }
 
-// run sends all parcels from s to peer while both are polled, and waits until
+// run sends all shapes from s to peer while both are polled, and waits until
 // they have been delivered and have completed.
-func (s *side) run(peer *side, parcels ...parcel) {
-	for _, c := range parcels {
+func (s *side) run(peer *side, shapes ...shape) {
+	for _, c := range shapes {
 		s.send(c)
 	}
 	s.arrive(peer)
@@ -26,11 +26,11 @@ func (s *side) arrive(peer *side) {
 	})
 }
 
-// mix is n parcels of random small and, now and then, larger sizes.
-func (p *probe) mix(n, large int) []parcel {
-	list := make([]parcel, n)
+// mix is n shapes of random small and, now and then, larger sizes.
+func (p *probe) mix(n, large int) []shape {
+	list := make([]shape, n)
 	for i := range list {
-		c := parcel{size: p.rng.IntN(300), segments: 1 + p.rng.IntN(4), meta: p.rng.IntN(100)}
+		c := shape{size: p.rng.IntN(300), segments: 1 + p.rng.IntN(4), meta: p.rng.IntN(100)}
 		switch p.rng.IntN(16) {
 		case 0:
 			c.size = 0
@@ -42,9 +42,9 @@ func (p *probe) mix(n, large int) []parcel {
 	return list
 }
 
-// duplex sends parcels in both directions at once.
-func duplex(a, b *side, parcels []parcel) {
-	for _, c := range parcels {
+// duplex sends shapes in both directions at once.
+func duplex(a, b *side, shapes []shape) {
+	for _, c := range shapes {
 		a.send(c)
 		b.send(c)
 	}
@@ -54,7 +54,7 @@ func duplex(a, b *side, parcels []parcel) {
 
 // stuff sends messages of size bytes, polling only the sender, until the queue is full.
 // It returns how many were accepted.
-func (s *side) stuff(c parcel) (n int) {
+func (s *side) stuff(c shape) (n int) {
 	p := s.n.p
 	const most = 256 * mib // in flight; no socket buffer is as large
 	for ; n < most/(c.size+c.meta); n++ {
@@ -67,7 +67,7 @@ func (s *side) stuff(c parcel) (n int) {
 }
 
 // tryOften is try, and polls the sender's van in between.
-func (s *side) tryOften(c parcel) bool {
+func (s *side) tryOften(c shape) bool {
 	for range 50 {
 		if s.try(c) {
 			return true

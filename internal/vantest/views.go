@@ -27,11 +27,11 @@ func viewsAreTheMemory(p *probe) {
 	for _, r := range [][2]int{{0, 1}, {0, 200 * kib}, {4095, 2}, {4096, 8192}, {200*kib - 1, 1}} {
 		v := x.view(g.at(r[0]), r[1], van.RightRead|van.RightWrite)
 		paint(g.mem[r[0]:r[0]+r[1]], byte(r[1]))
-		x.run(y, parcel{size: 10}) // a message is what tells the other side to look
-		y.run(x, parcel{size: 10})
+		x.run(y, shape{size: 10}) // a message is what tells the other side to look
+		y.run(x, shape{size: 10})
 		p.want(v.Bytes[0] == byte(r[1]) && v.Bytes[r[1]-1] == byte(r[1]), "a View does not show what its owner wrote")
 		paint(v.Bytes, ^byte(r[1]))
-		x.run(y, parcel{size: 10})
+		x.run(y, shape{size: 10})
 		p.want(g.mem[r[0]] == ^byte(r[1]) && g.mem[r[0]+r[1]-1] == ^byte(r[1]), "the owner does not see what was written into a View")
 		v.Release()
 	}
@@ -91,14 +91,14 @@ func viewsHoldWithdrawals(p *probe) {
 	g := y.grant(8*kib, 2, van.RightWrite|van.RightRead)
 	first, second := x.view(g.at(0), 100, van.RightRead), x.view(g.at(kib), kib, van.RightRead|van.RightWrite)
 	y.expectOp(func(id van.OpID) error { return y.granter().Withdraw(g.ID, id) }, "Withdraw")
-	x.run(y, parcel{size: 10})
+	x.run(y, shape{size: 10})
 	p.quiet()
 	p.want(y.count().outstanding == 1, "Withdraw completed while Views were out")
 	_, err := x.granter().Map(g.at(0), 1, van.RightRead)
 	p.want(errors.Is(err, stepvan.ErrStale), "Map after Withdraw returned %v, not stepvan.ErrStale", err)
 	x.targetFails("a grant that is being withdrawn", g.at(0), stepvan.ErrStale)
 	paint(second.Bytes, 'v')
-	x.run(y, parcel{size: 10})
+	x.run(y, shape{size: 10})
 	p.want(bytes.Equal(g.mem[kib:2*kib], second.Bytes), "a View is not the memory any more after Withdraw")
 	first.Release()
 	p.quiet()
@@ -120,7 +120,7 @@ func grantsAreKnown(p *probe) {
 			}
 			v.Release()
 		}
-		y.run(x, parcel{meta: 8})
+		y.run(x, shape{meta: 8})
 		x.peek = nil
 		if i%2 == 0 {
 			g.withdraw()
@@ -216,10 +216,10 @@ func detachedAlways(p *probe) {
 	for i := range 6 {
 		a, b := p.pair()
 		x, y := p.connect(a, b)
-		x.run(y, parcel{size: 100})
+		x.run(y, shape{size: 100})
 		if i%3 > 0 {
 			g := y.grant(kib, 1, van.RightWrite)
-			x.run(y, parcel{size: kib, target: []van.Target{g.at(0)}})
+			x.run(y, shape{size: kib, target: []van.Target{g.at(0)}})
 			if i%3 > 1 {
 				y.expectOp(func(id van.OpID) error { return y.granter().Withdraw(g.ID, id) }, "Withdraw")
 			}

@@ -8,70 +8,70 @@ import (
 )
 
 // random is the seeded source of everything that happens by chance on the way from e.
-func (e *endpoint) random() *rand.Rand {
-	if e.dice == nil {
-		e.dice = rand.New(rand.NewPCG(e.van.net.opt.Seed, e.seed))
+func (f *faults) random() *rand.Rand {
+	if f.dice == nil {
+		f.dice = rand.New(rand.NewPCG(f.e.van.net.opt.Seed, f.seed))
 	}
-	return e.dice
+	return f.dice
 }
 
 // schedule says when something that e sends at this moment arrives: never before what it sent earlier.
-func (e *endpoint) schedule() time.Time {
-	o := &e.van.net.opt
+func (f *faults) schedule() time.Time {
+	o := &f.e.van.net.opt
 	if o.Delay == 0 && o.Jitter == 0 {
 		return time.Time{}
 	}
 	due := time.Now().Add(o.Delay)
 	if o.Jitter > 0 {
-		due = due.Add(time.Duration(e.random().Int64N(int64(o.Jitter) + 1)))
+		due = due.Add(time.Duration(f.random().Int64N(int64(o.Jitter) + 1)))
 	}
-	if due.Before(e.lastDue) {
-		due = e.lastDue
+	if due.Before(f.lastDue) {
+		due = f.lastDue
 	}
-	e.lastDue = due
+	f.lastDue = due
 	return due
 }
 
 // arrived reports whether something that was due then is there; if not, a timer will look again.
-func (e *endpoint) arrived(due time.Time) bool {
+func (f *faults) arrived(due time.Time) bool {
 	if due.IsZero() || !time.Now().Before(due) {
 		return true
 	}
-	e.arm(due)
+	f.arm(due)
 	return false
 }
 
-func (e *endpoint) arm(due time.Time) {
-	if e.armed {
+func (f *faults) arm(due time.Time) {
+	if f.armed {
 		return
 	}
-	e.armed = true
+	f.armed = true
 	d := max(0, time.Until(due))
-	if e.timer == nil {
-		e.timer = time.AfterFunc(d, e.alarm)
+	if f.timer == nil {
+		f.timer = time.AfterFunc(d, f.alarm)
 	} else {
-		e.timer.Reset(d)
+		f.timer.Reset(d)
 	}
 }
 
-func (e *endpoint) disarm() {
-	if e.timer != nil {
-		e.timer.Stop()
-		e.armed = false
+func (f *faults) disarm() {
+	if f.timer != nil {
+		f.timer.Stop()
+		f.armed = false
 	}
 }
 
-func (e *endpoint) alarm() {
-	e.conn.mu.Lock()
-	e.armed = false
-	e.ready()
-	e.conn.unlock()
+func (f *faults) alarm() {
+	f.e.conn.mu.Lock()
+	f.armed = false
+	f.e.ready()
+	f.e.conn.unlock()
 }
 
-// tempt loses the connection with the probability that the network has for each message.
-func (e *endpoint) tempt() {
+// loseByChance loses the connection with the probability that the network has for each message.
+func (e *endpoint) loseByChance() {
 	e.conn.mu.Lock()
-	hit := e.random().Float64() < e.van.net.opt.LossRate
+	hit := e.faults.random().Float64() < e.van.net.opt.LossRate
 	e.conn.mu.Unlock()
 	if hit {
 		e.conn.sever()
@@ -80,9 +80,9 @@ func (e *endpoint) tempt() {
 
 // sever loses the connection, and a random part of what was on its way.
 func (c *conn) sever() {
-	var f [2]fate
+	var f [2]ending
 	for i := range c.ends {
-		f[i] = fate{shred: true, reason: c.ends[i].fault("receive", stepvan.ErrPeerLost)}
+		f[i] = ending{shred: true, reason: c.ends[i].fault("receive", stepvan.ErrPeerLost)}
 	}
 	c.end(f)
 }

@@ -79,7 +79,7 @@ func chatter(t *testing.T, net *Network, v van.Van) {
 			t.Error(err)
 		}
 	}
-	net.Kill(v.(*node).opt.Name)
+	net.Kill(v.(*memVan).opt.Name)
 	close(stop)
 	poll.Wait()
 	if accepted != completed {

@@ -8,7 +8,7 @@ import (
 
 // conn is a connection: two endpoints, and all state that both look at.
 //
-// Locks are taken in this order: Network.mu, conn.life, conn.mu, node.mu.
+// Locks are taken in this order: Network.mu, conn.life, conn.mu, memVan.mu.
 // Neither the Placer nor a wake function is called with any of them held.
 type conn struct {
 	life sync.RWMutex // held shared while payload is copied, exclusively to end the connection
@@ -25,7 +25,7 @@ type conn struct {
 func (c *conn) unlock() {
 	w := c.takeWakes()
 	c.mu.Unlock()
-	c.ring(w)
+	c.wakeVans(w)
 }
 
 func (c *conn) takeWakes() [2]bool {
@@ -34,7 +34,7 @@ func (c *conn) takeWakes() [2]bool {
 	return w
 }
 
-func (c *conn) ring(wakes [2]bool) {
+func (c *conn) wakeVans(wakes [2]bool) {
 	for i, w := range wakes {
 		if w {
 			c.ends[i].van.wake()
@@ -42,8 +42,8 @@ func (c *conn) ring(wakes [2]bool) {
 	}
 }
 
-// fate is what the end of a connection means to one of its endpoints.
-type fate struct {
+// ending is what the end of a connection means to one of its endpoints.
+type ending struct {
 	close  bool  // closed by its owner: drops what is under way to it, reports no loss
 	drop   bool  // what is under way to it must not be delivered
 	orphan bool  // the process of its peer is gone
@@ -53,56 +53,56 @@ type fate struct {
 
 // end ends the connection. Further calls only add a close. It waits for copies
 // under way, so the caller must hold no lock.
-func (c *conn) end(fates [2]fate) {
+func (c *conn) end(endings [2]ending) {
 	c.life.Lock()
 	c.mu.Lock()
 	first := !c.over
 	c.over = true
 	for i := range c.ends {
-		if first || fates[i].drop {
-			c.ends[i].reason = fates[i].reason
+		if first || endings[i].drop {
+			c.ends[i].reason = endings[i].reason
 		}
-		c.ends[i].closed = c.ends[i].closed || fates[i].close
-		c.ends[i].orphaned = c.ends[i].orphaned || fates[i].orphan
+		c.ends[i].closed = c.ends[i].closed || endings[i].close
+		c.ends[i].granted.orphaned = c.ends[i].granted.orphaned || endings[i].orphan
 	}
 	for i := range c.ends {
-		c.ends[i].settle(fates[i], first)
+		c.ends[i].settle(endings[i], first)
 	}
 	w := c.takeWakes()
 	c.mu.Unlock()
 	c.life.Unlock()
-	c.ring(w)
+	c.wakeVans(w)
 }
 
 // settle decides what still reaches e after the end of the connection, and
 // completes everything the peer has sent.
-func (e *endpoint) settle(f fate, first bool) {
+func (e *endpoint) settle(f ending, first bool) {
 	keep := 0
 	if !e.closed && !f.drop {
 		keep = e.intact()
 		if f.shred && first {
-			keep = e.peer.random().IntN(keep + 1)
+			keep = e.peer.faults.random().IntN(keep + 1)
 		}
 	}
 	for i := range keep {
-		e.tell(*e.in.at(i), nil)
+		e.completeFrame(*e.in.at(i), nil)
 	}
 	if e.in.len() > keep {
 		err := e.peer.ended()
 		for i := keep; i < e.in.len(); i++ {
-			e.tell(*e.in.at(i), err)
+			e.completeFrame(*e.in.at(i), err)
 		}
 	}
 	for e.in.len() > keep {
 		e.recycle(e.in.dropBack())
 	}
 	if first {
-		e.lostDue = e.peer.schedule()
-		e.revoke()
+		e.faults.lostDue = e.peer.faults.schedule()
+		e.granted.revoke()
 	}
 	if e.closed {
 		e.van.detach(e)
-		e.disarm()
+		e.faults.disarm()
 	}
 	e.ready()
 }

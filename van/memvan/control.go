@@ -27,7 +27,7 @@ func (net *Network) Heal(a, b string) {
 	defer net.mu.Unlock()
 	delete(net.cuts, pair(a, b))
 	for _, c := range net.waiting {
-		c.rouse()
+		c.wakeAll()
 	}
 }
 
@@ -40,12 +40,12 @@ func (net *Network) Kill(name string) bool {
 		return false
 	}
 	for _, e := range net.leave(n) {
-		var f [2]fate
-		f[e.side] = fate{close: true}
-		f[e.peer.side] = fate{orphan: true, shred: true, reason: e.peer.fault("receive", stepvan.ErrPeerLost)}
+		var f [2]ending
+		f[e.side] = ending{close: true}
+		f[e.peer.side] = ending{orphan: true, shred: true, reason: e.peer.fault("receive", stepvan.ErrPeerLost)}
 		e.conn.end(f)
 	}
-	n.rouse()
+	n.wakeOwner()
 	return true
 }
 
@@ -72,7 +72,7 @@ func (net *Network) Resume(name string) bool {
 		e.peer.ready()
 		e.conn.unlock()
 	}
-	n.rouse()
+	n.wakeOwner()
 	return true
 }
 
@@ -83,13 +83,13 @@ func (net *Network) Corrupt(from, to string) int {
 	list := net.between(from, to)
 	for _, e := range list {
 		e.conn.mu.Lock()
-		e.corrupt = true
+		e.faults.corrupt = true
 		e.conn.mu.Unlock()
 	}
 	return len(list)
 }
 
-func (net *Network) find(name string) *node {
+func (net *Network) find(name string) *memVan {
 	net.mu.Lock()
 	defer net.mu.Unlock()
 	return net.nodes[name]

@@ -9,16 +9,15 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// endpoint is one side of a conn. It implements van.Endpoint; callers see it as face.
+// endpoint is one side of a conn. It implements van.Endpoint; callers see it as public.
 type endpoint struct {
-	conn *conn
-	peer *endpoint
-	van  *node
-	face van.Endpoint // the endpoint itself, or the granter around it
-	side int
-	name string // the other side, for people
-	seed uint64
-	user atomic.Pointer[any]
+	conn   *conn
+	peer   *endpoint
+	van    *memVan
+	public van.Endpoint // the endpoint itself, or the granter around it
+	side   int
+	name   string // the other side, for people
+	user   atomic.Pointer[any]
 
 	// guarded by conn.mu
 	in        ring[*frame] // on their way here, from the peer
@@ -33,17 +32,8 @@ type endpoint struct {
 	closed    bool
 	lost      bool  // EventLost was reported
 	reason    error // of the loss
-	lostDue   time.Time
-	lastDue   time.Time // of what this side has sent
-	acceptDue time.Time
-	timer     *time.Timer
-	armed     bool
-	dice      *rand.Rand
-	corrupt   bool // the next message that this side sends is damaged
-	grants    map[van.GrantID]*grant
-	viewed    int  // views of the peer, not released
-	orphaned  bool // the peer's process is gone, and its views with it
-	detached  bool // EventDetached was reported
+	granted   grants
+	faults    faults
 
 	// the poller's alone
 	places [][]byte // scratch
@@ -52,6 +42,19 @@ type endpoint struct {
 	// guarded by van.mu
 	next   *endpoint
 	queued bool
+}
+
+// faults is what a Network with faults does to what an endpoint sends. Guarded by conn.mu.
+type faults struct {
+	e         *endpoint
+	seed      uint64
+	dice      *rand.Rand
+	lostDue   time.Time
+	lastDue   time.Time // of what this side has sent
+	acceptDue time.Time
+	timer     *time.Timer
+	armed     bool // the timer runs
+	corrupt   bool // the next message that this side sends is damaged
 }
 
 type completion struct {
@@ -85,7 +88,7 @@ func (e *endpoint) Send(m *van.Message) error {
 		err = e.sendFrom(m, size)
 	}
 	if err == nil && e.van.net.opt.LossRate > 0 {
-		e.tempt()
+		e.loseByChance()
 	}
 	return err
 }
@@ -94,16 +97,16 @@ func (e *endpoint) Send(m *van.Message) error {
 func (e *endpoint) sendFrom(m *van.Message, size int64) error {
 	e.conn.mu.Lock()
 	defer e.conn.unlock()
-	if err := e.room(); err != nil {
+	if err := e.canSend(); err != nil {
 		return err
 	}
 	e.pending++
-	e.launch(m, size, false)
+	e.transmit(m, size, false)
 	return nil
 }
 
-// room reports whether one more operation can be accepted.
-func (e *endpoint) room() error {
+// canSend reports whether one more operation can be accepted.
+func (e *endpoint) canSend() error {
 	switch {
 	case e.closed:
 		return stepvan.ErrClosed
@@ -115,21 +118,21 @@ func (e *endpoint) room() error {
 	return nil
 }
 
-// launch puts m on its way.
-func (e *endpoint) launch(m *van.Message, size int64, written bool) {
+// transmit puts m on its way.
+func (e *endpoint) transmit(m *van.Message, size int64, written bool) {
 	p := e.peer
 	f := p.takeFrame()
 	f.fill(m, size, written)
-	if e.corrupt {
-		e.corrupt = false
+	if e.faults.corrupt {
+		e.faults.corrupt = false
 		f.head[len(f.head)-1] ^= 0x80
 	}
-	f.due = e.schedule()
+	f.due = e.faults.schedule()
 	p.in.push(f)
 	if f.due.IsZero() {
 		p.ready()
 	} else if p.in.len() == 1 {
-		p.arm(f.due)
+		p.faults.arm(f.due)
 	}
 }
 
@@ -152,8 +155,8 @@ func (e *endpoint) recycle(f *frame) {
 	e.free = append(e.free, f)
 }
 
-// tell completes the operation behind a frame on its way to e, once.
-func (e *endpoint) tell(f *frame, err error) {
+// completeFrame completes the operation behind a frame on its way to e, once.
+func (e *endpoint) completeFrame(f *frame, err error) {
 	if !f.told {
 		f.told = true
 		e.peer.complete(f.op, err)
@@ -175,7 +178,7 @@ func (e *endpoint) ready() {
 
 // Close implements van.Endpoint.
 func (e *endpoint) Close() error {
-	var f [2]fate
+	var f [2]ending
 	f[e.side].close = true
 	f[e.peer.side].reason = e.peer.fault("receive", stepvan.ErrPeerLost)
 	e.conn.end(f)

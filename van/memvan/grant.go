@@ -22,6 +22,15 @@ type grant struct {
 	op         van.OpID // of the withdrawal
 }
 
+// grants is what an endpoint lets its peer reach. Guarded by conn.mu.
+type grants struct {
+	e        *endpoint
+	byID     map[van.GrantID]*grant
+	viewed   int  // views of the peer, not released
+	orphaned bool // the process of the peer is gone, and its views with it
+	detached bool // EventDetached was reported
+}
+
 // granter is an endpoint of a one-sided van.
 type granter struct{ *endpoint }
 
@@ -44,13 +53,13 @@ func (g granter) Grant(mem []byte, generation uint32, rights van.Rights) (van.Gr
 		return van.Grant{}, stepvan.ErrClosed
 	case e.conn.over:
 		return van.Grant{}, stepvan.ErrPeerLost
-	case e.van.opt.Grants > 0 && len(e.grants) >= e.van.opt.Grants:
-		return van.Grant{}, fmt.Errorf("%w: %d are out", errs.ErrNoGrant, len(e.grants))
+	case e.van.opt.Grants > 0 && len(e.granted.byID) >= e.van.opt.Grants:
+		return van.Grant{}, fmt.Errorf("%w: %d are out", errs.ErrNoGrant, len(e.granted.byID))
 	}
-	if e.grants == nil {
-		e.grants = map[van.GrantID]*grant{}
+	if e.granted.byID == nil {
+		e.granted.byID = map[van.GrantID]*grant{}
 	}
-	e.grants[id] = &grant{owner: e, mem: mem, generation: generation, rights: rights}
+	e.granted.byID[id] = &grant{owner: e, mem: mem, generation: generation, rights: rights}
 	return van.Grant{ID: id, Generation: generation, Rights: rights, Length: int64(len(mem))}, nil
 }
 
@@ -59,35 +68,35 @@ func (g granter) Withdraw(id van.GrantID, op van.OpID) error {
 	e := g.endpoint
 	e.conn.mu.Lock()
 	defer e.conn.unlock()
-	r := e.grants[id]
+	r := e.granted.byID[id]
 	if r == nil || r.withdrawn {
 		return fmt.Errorf("grant %#x is withdrawn already or another endpoint's: %w", id, stepvan.ErrStale)
 	}
-	if err := e.room(); err != nil {
+	if err := e.canSend(); err != nil {
 		return err
 	}
 	e.pending++
 	r.withdrawn, r.op = true, op
-	e.retire(id, r)
+	e.granted.retire(id, r)
 	return nil
 }
 
 // retire completes the withdrawal of r when nobody writes to it or views it any more.
-func (e *endpoint) retire(id van.GrantID, r *grant) {
-	if r.withdrawn && r.writers == 0 && r.views == 0 && !e.conn.over {
-		delete(e.grants, id)
-		e.complete(r.op, nil)
+func (g *grants) retire(id van.GrantID, r *grant) {
+	if r.withdrawn && r.writers == 0 && r.views == 0 && !g.e.conn.over {
+		delete(g.byID, id)
+		g.e.complete(r.op, nil)
 	}
 }
 
 // revoke ends all grants with the connection. Nobody writes at that moment; views may be out.
-func (e *endpoint) revoke() {
-	for _, r := range e.grants {
+func (g *grants) revoke() {
+	for _, r := range g.byID {
 		if r.withdrawn {
-			e.complete(r.op, e.ended())
+			g.e.complete(r.op, g.e.ended())
 		}
 	}
-	e.grants = nil
+	g.byID = nil
 }
 
 // sendInto writes the payload of m into the peer's memory and queues the head behind it.
@@ -95,9 +104,9 @@ func (e *endpoint) sendInto(m *van.Message, size int64) error {
 	c := e.conn
 	c.life.RLock()
 	c.mu.Lock()
-	err := e.room()
+	err := e.canSend()
 	if err == nil {
-		err = e.peer.admit(m)
+		err = e.peer.granted.admit(m)
 	}
 	if err == nil {
 		e.pending++
@@ -106,33 +115,33 @@ func (e *endpoint) sendInto(m *van.Message, size int64) error {
 	w := c.takeWakes()
 	c.mu.Unlock()
 	c.life.RUnlock()
-	c.ring(w)
+	c.wakeVans(w)
 	return err
 }
 
 // write is called and left with conn.mu held; the lock is free during the copy.
 func (e *endpoint) write(m *van.Message, size int64) {
 	for _, t := range m.Target {
-		e.peer.grants[t.Grant].writers++ // keeps it in the map
+		e.peer.granted.byID[t.Grant].writers++ // keeps it in the map
 	}
 	for i, t := range m.Target {
-		to := e.peer.grants[t.Grant].mem[t.Offset:]
+		to := e.peer.granted.byID[t.Grant].mem[t.Offset:]
 		e.conn.mu.Unlock()
 		copy(to, m.Payload[i])
 		e.conn.mu.Lock()
 	}
 	for _, t := range m.Target {
-		r := e.peer.grants[t.Grant]
+		r := e.peer.granted.byID[t.Grant]
 		r.writers--
-		e.peer.retire(t.Grant, r)
+		e.peer.granted.retire(t.Grant, r)
 	}
-	e.launch(m, size, true)
+	e.transmit(m, size, true)
 }
 
 // admit checks every target of a message to e before a byte is written.
-func (e *endpoint) admit(m *van.Message) error {
+func (g *grants) admit(m *van.Message) error {
 	for i, t := range m.Target {
-		if _, err := e.granted(t, int64(len(m.Payload[i])), van.RightWrite); err != nil {
+		if _, err := g.findGrant(t, int64(len(m.Payload[i])), van.RightWrite); err != nil {
 			return err
 		}
 	}

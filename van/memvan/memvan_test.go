@@ -316,7 +316,7 @@ func TestPollCostsActiveEndpointsOnly(t *testing.T) {
 	}
 	require.Len(t, drain(hub), n)
 	require.NoError(t, eps[500].Send(message(1, "")))
-	h := hub.(*node)
+	h := hub.(*memVan)
 	require.NotNil(t, h.first)
 	require.Nil(t, h.first.next, "one active endpoint, one in the list")
 	require.Equal(t, "M", kinds(drain(hub)))

@@ -31,17 +31,17 @@ type Network struct {
 	opt NetworkOptions
 
 	mu        sync.Mutex
-	nodes     map[string]*node // open ones, by name
-	listeners map[string]*node // by address
-	waiting   map[string]*crowd
+	nodes     map[string]*memVan // open ones, by name
+	listeners map[string]*memVan // by address
+	waiting   map[string]*waiters
 	cuts      map[[2]string]bool // pairs of names that cannot connect
 	names     int                // names and addresses given so far
 	births    uint64             // connections so far
 }
 
-// crowd is who waits for a listener at one address.
-type crowd struct {
-	members int
+// waiters are the dials that wait for a listener at one address.
+type waiters struct {
+	count   int
 	changed chan struct{}
 }
 
@@ -49,14 +49,14 @@ type crowd struct {
 func NewNetwork(opt NetworkOptions) *Network {
 	return &Network{
 		opt:       opt,
-		nodes:     map[string]*node{},
-		listeners: map[string]*node{},
-		waiting:   map[string]*crowd{},
+		nodes:     map[string]*memVan{},
+		listeners: map[string]*memVan{},
+		waiting:   map[string]*waiters{},
 		cuts:      map[[2]string]bool{},
 	}
 }
 
-func (net *Network) join(n *node) error {
+func (net *Network) join(n *memVan) error {
 	net.mu.Lock()
 	defer net.mu.Unlock()
 	if n.opt.Name == "" {
@@ -70,7 +70,7 @@ func (net *Network) join(n *node) error {
 }
 
 // leave closes n for everybody who looks for it and returns its endpoints, nil the second time.
-func (net *Network) leave(n *node) []*endpoint {
+func (net *Network) leave(n *memVan) []*endpoint {
 	net.mu.Lock()
 	defer net.mu.Unlock()
 	n.mu.Lock()
@@ -92,7 +92,7 @@ func (net *Network) leave(n *node) []*endpoint {
 	return sortedByBirth(n.endpoints)
 }
 
-func (net *Network) listen(n *node, addr string) (string, error) {
+func (net *Network) listen(n *memVan, addr string) (string, error) {
 	if err := checkAddr(addr); err != nil && addr != "" {
 		return "", err
 	}
@@ -113,12 +113,12 @@ func (net *Network) listen(n *node, addr string) (string, error) {
 	}
 	net.listeners[addr] = n
 	if c := net.waiting[addr]; c != nil {
-		c.rouse()
+		c.wakeAll()
 	}
 	return addr, nil
 }
 
-func (c *crowd) rouse() {
+func (c *waiters) wakeAll() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
@@ -140,11 +140,11 @@ func checkAddr(addr string) error {
 	return nil
 }
 
-func (net *Network) dial(ctx context.Context, n *node, addr string) (*endpoint, error) {
+func (net *Network) dial(ctx context.Context, n *memVan, addr string) (*endpoint, error) {
 	if err := checkAddr(addr); err != nil {
 		return nil, err
 	}
-	e, err := net.meet(ctx, n, addr)
+	e, err := net.waitAndConnect(ctx, n, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -159,8 +159,8 @@ func (e *endpoint) announce() {
 	e.conn.unlock()
 }
 
-// meet waits for somebody to listen at addr and connects n with it.
-func (net *Network) meet(ctx context.Context, n *node, addr string) (*endpoint, error) {
+// waitAndConnect waits until a van listens at addr and connects n with it.
+func (net *Network) waitAndConnect(ctx context.Context, n *memVan, addr string) (*endpoint, error) {
 	begun := time.Now()
 	net.mu.Lock()
 	defer net.mu.Unlock()
@@ -171,15 +171,15 @@ func (net *Network) meet(ctx context.Context, n *node, addr string) (*endpoint, 
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("nobody listens there: %w", errs.GaveUp(time.Since(begun), err))
 		}
-		if e := net.reach(n, addr); e != nil {
+		if e := net.tryConnect(n, addr); e != nil {
 			return e, nil
 		}
 		net.await(ctx, n, addr)
 	}
 }
 
-// reach connects n with who listens at addr; nil when nobody does. Called with mu held.
-func (net *Network) reach(n *node, addr string) *endpoint {
+// tryConnect connects n with the van that listens at addr. It returns nil when there is none. Called with mu held.
+func (net *Network) tryConnect(n *memVan, addr string) *endpoint {
 	l := net.listeners[addr]
 	if l == nil || net.cuts[pair(n.opt.Name, l.opt.Name)] {
 		return nil
@@ -189,13 +189,13 @@ func (net *Network) reach(n *node, addr string) *endpoint {
 
 // await returns when something has changed at addr, or the caller has lost
 // interest. Called with mu held, which it gives up while it waits.
-func (net *Network) await(ctx context.Context, n *node, addr string) {
+func (net *Network) await(ctx context.Context, n *memVan, addr string) {
 	c := net.waiting[addr]
 	if c == nil {
-		c = &crowd{changed: make(chan struct{})}
+		c = &waiters{changed: make(chan struct{})}
 		net.waiting[addr] = c
 	}
-	c.members++
+	c.count++
 	changed := c.changed
 	net.mu.Unlock()
 	select {
@@ -204,27 +204,28 @@ func (net *Network) await(ctx context.Context, n *node, addr string) {
 	case <-n.gone:
 	}
 	net.mu.Lock()
-	if c.members--; c.members == 0 {
+	if c.count--; c.count == 0 {
 		delete(net.waiting, addr)
 	}
 }
 
 // connect joins n, which dials, with l, which listens. Called with mu held, both open.
-func (net *Network) connect(n, l *node, addr string) *endpoint {
+func (net *Network) connect(n, l *memVan, addr string) *endpoint {
 	net.births++
 	c := &conn{born: net.births}
 	nonce := hash(fmt.Sprint(n.opt.Name, addr, net.births))
-	for i, v := range [2]*node{n, l} {
+	for i, v := range [2]*memVan{n, l} {
 		e := &c.ends[i]
 		e.conn, e.peer, e.van, e.side = c, &c.ends[1-i], v, i
-		e.seed = nonce + uint64(i)
-		if e.face = e; v.opt.OneSided {
-			e.face = granter{e}
+		e.faults.e, e.granted.e = e, e
+		e.faults.seed = nonce + uint64(i)
+		if e.public = e; v.opt.OneSided {
+			e.public = granter{e}
 		}
 	}
 	out, in := &c.ends[0], &c.ends[1]
 	out.name, in.name = addr, n.opt.Name
-	in.accepting, in.acceptDue = true, out.schedule()
+	in.accepting, in.faults.acceptDue = true, out.faults.schedule()
 	out.van.attach(out)
 	in.van.attach(in)
 	return out

@@ -7,7 +7,7 @@ const burst = 32
 
 // Poll implements van.Van. It costs what the active endpoints cost, however many
 // there are, so all makes no difference. Budget: no allocation.
-func (n *node) Poll(events []van.Event, all bool) int {
+func (n *memVan) Poll(events []van.Event, all bool) int {
 	if n.stalled.Load() && !n.isClosed() {
 		return 0
 	}
@@ -37,7 +37,7 @@ func (n *node) Poll(events []van.Event, all bool) int {
 }
 
 // Arm implements van.Van.
-func (n *node) Arm() bool {
+func (n *memVan) Arm() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.armed = n.first == nil || n.stalled.Load() && !n.closed
@@ -48,7 +48,7 @@ func (n *node) Arm() bool {
 // An endpoint that was accepted waits for the next turn, so that the caller can
 // SetUser before the first message is placed.
 func (e *endpoint) visit(events []van.Event, turn uint64) (n int, more bool) {
-	limit := min(len(events), e.van.patience())
+	limit := min(len(events), e.van.burstLimit())
 	e.conn.mu.Lock()
 	defer e.conn.unlock()
 	for n < limit {
@@ -64,8 +64,8 @@ func (e *endpoint) visit(events []van.Event, turn uint64) (n int, more bool) {
 	return n, true
 }
 
-// patience is how many events one endpoint may report in a row.
-func (n *node) patience() int {
+// burstLimit is how many events one endpoint may report in a row.
+func (n *memVan) burstLimit() int {
 	if !n.net.opt.Reorder {
 		return burst
 	}
@@ -75,7 +75,7 @@ func (n *node) patience() int {
 }
 
 // enqueue puts e among the endpoints to look at. It reports whether the van must be woken.
-func (n *node) enqueue(e *endpoint) (wake bool) {
+func (n *memVan) enqueue(e *endpoint) (wake bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if e.queued {
@@ -96,7 +96,7 @@ func (n *node) enqueue(e *endpoint) (wake bool) {
 }
 
 // dequeue returns the next endpoint to look at, nil when there is none. It ends the armed state.
-func (n *node) dequeue() *endpoint {
+func (n *memVan) dequeue() *endpoint {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.armed = false
@@ -112,8 +112,8 @@ func (n *node) dequeue() *endpoint {
 	return e
 }
 
-// rouse wakes the owner if it sleeps.
-func (n *node) rouse() {
+// wakeOwner wakes the owner if it sleeps.
+func (n *memVan) wakeOwner() {
 	n.mu.Lock()
 	armed := n.armed
 	n.armed = false
@@ -123,7 +123,7 @@ func (n *node) rouse() {
 	}
 }
 
-func (n *node) wake() {
+func (n *memVan) wake() {
 	if n.opt.Wake != nil {
 		n.opt.Wake()
 	}

@@ -22,9 +22,9 @@ func (net *Network) DialRaw(addr string) (io.ReadWriteCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.van = v.(*node)
+	r.van = v.(*memVan)
 	net.mu.Lock()
-	r.ep = net.reach(r.van, addr)
+	r.ep = net.tryConnect(r.van, addr)
 	net.mu.Unlock()
 	if r.ep == nil {
 		_ = v.Close()
@@ -36,7 +36,7 @@ func (net *Network) DialRaw(addr string) (io.ReadWriteCloser, error) {
 
 // raw is a connection without a van's manners.
 type raw struct {
-	van *node
+	van *memVan
 	ep  *endpoint
 	buf []byte // written, not yet a message; Write's own
 

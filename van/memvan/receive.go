@@ -16,7 +16,7 @@ func (e *endpoint) report(ev *van.Event) bool {
 		case e.done.len() > 0:
 			c := e.done.pop()
 			e.pending--
-			*ev = van.Event{Kind: van.EventCompletion, Endpoint: e.face, Op: c.op, Err: c.err}
+			*ev = van.Event{Kind: van.EventCompletion, Endpoint: e.public, Op: c.op, Err: c.err}
 			return true
 		case e.closed:
 			return e.reportDetached(ev)
@@ -25,7 +25,7 @@ func (e *endpoint) report(ev *van.Event) bool {
 		case e.in.len() > 0:
 			s, again := e.receive()
 			if s != nil {
-				*ev = van.Event{Kind: van.EventMessage, Endpoint: e.face, Delivery: &s.delivery}
+				*ev = van.Event{Kind: van.EventMessage, Endpoint: e.public, Delivery: &s.delivery}
 				return true
 			}
 			if !again {
@@ -40,31 +40,31 @@ func (e *endpoint) report(ev *van.Event) bool {
 }
 
 func (e *endpoint) reportAccepted(ev *van.Event) bool {
-	if !e.arrived(e.acceptDue) {
+	if !e.faults.arrived(e.faults.acceptDue) {
 		return false
 	}
 	e.accepting = false
-	*ev = van.Event{Kind: van.EventAccepted, Endpoint: e.face}
+	*ev = van.Event{Kind: van.EventAccepted, Endpoint: e.public}
 	return true
 }
 
 func (e *endpoint) reportLost(ev *van.Event) bool {
-	if !e.arrived(e.lostDue) {
+	if !e.faults.arrived(e.faults.lostDue) {
 		return false
 	}
 	e.lost = true
 	e.van.detach(e)
-	*ev = van.Event{Kind: van.EventLost, Endpoint: e.face, Err: e.reason}
+	*ev = van.Event{Kind: van.EventLost, Endpoint: e.public, Err: e.reason}
 	return true
 }
 
 // reportDetached tells the end of a one-sided endpoint when the peer holds nothing of it any more.
 func (e *endpoint) reportDetached(ev *van.Event) bool {
-	if e.detached || !e.van.opt.OneSided || e.viewed > 0 && !e.orphaned {
+	if e.granted.detached || !e.van.opt.OneSided || e.granted.viewed > 0 && !e.granted.orphaned {
 		return false
 	}
-	e.detached = true
-	*ev = van.Event{Kind: van.EventDetached, Endpoint: e.face}
+	e.granted.detached = true
+	*ev = van.Event{Kind: van.EventDetached, Endpoint: e.public}
 	return true
 }
 
@@ -73,7 +73,7 @@ func (e *endpoint) reportDetached(ev *van.Event) bool {
 // the lock is free while the message is decoded, placed and copied.
 func (e *endpoint) receive() (s *slot, again bool) {
 	f := *e.in.at(0)
-	if !e.arrived(f.due) || e.peer.van.stalled.Load() {
+	if !e.faults.arrived(f.due) || e.peer.van.stalled.Load() {
 		return nil, false
 	}
 	if s = e.takeSlot(); s == nil {
@@ -85,7 +85,7 @@ func (e *endpoint) receive() (s *slot, again bool) {
 
 	dst, err := e.prepare(s, size, placed)
 	if err != nil {
-		e.distrust(err)
+		e.loseForViolation(err)
 		e.conn.mu.Lock()
 		e.freeSlot(s)
 		return nil, true
@@ -107,7 +107,7 @@ func (e *endpoint) prepare(s *slot, size int64, placed bool) (dst [][]byte, err 
 	if d.Written = size > 0 && !placed; size == 0 || d.Written {
 		return nil, nil
 	}
-	dst, err = e.van.opt.Placer.Place(e.face, &d.Header, d.Meta, e.places[:0])
+	dst, err = e.van.opt.Placer.Place(e.public, &d.Header, d.Meta, e.places[:0])
 	e.places = dst[:0]
 	if err == nil {
 		if n := total(dst); n != size {
@@ -143,15 +143,15 @@ func (e *endpoint) collect(f *frame, number uint64, dst [][]byte) bool {
 		c.mu.Lock()
 	}
 	e.in.pop()
-	e.tell(f, nil)
+	e.completeFrame(f, nil)
 	e.recycle(f)
 	return true
 }
 
-// distrust ends the connection because of what the peer sent.
-func (e *endpoint) distrust(err error) {
-	var f [2]fate
-	f[e.side] = fate{drop: true, reason: e.fault("receive", err)}
-	f[e.peer.side] = fate{reason: e.peer.fault("receive", stepvan.ErrPeerLost)}
+// loseForViolation ends the connection because of what the peer sent.
+func (e *endpoint) loseForViolation(err error) {
+	var f [2]ending
+	f[e.side] = ending{drop: true, reason: e.fault("receive", err)}
+	f[e.peer.side] = ending{reason: e.peer.fault("receive", stepvan.ErrPeerLost)}
 	e.conn.end(f)
 }

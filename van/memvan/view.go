@@ -21,12 +21,12 @@ func (g granter) Map(t van.Target, n int64, rights van.Rights) (van.View, error)
 	case n < 1:
 		return van.View{}, errs.Invalid("a view of %d bytes", n)
 	}
-	r, err := e.peer.granted(t, n, rights)
+	r, err := e.peer.granted.findGrant(t, n, rights)
 	if err != nil {
 		return van.View{}, err
 	}
 	r.views++
-	e.peer.viewed++
+	e.peer.granted.viewed++
 	return van.View{Bytes: r.mem[t.Offset : t.Offset+n : t.Offset+n], Holder: r, Ref: uint64(t.Grant)}, nil
 }
 
@@ -36,16 +36,16 @@ func (r *grant) ReleaseView(v van.View) {
 	e.conn.mu.Lock()
 	defer e.conn.unlock()
 	r.views--
-	e.viewed--
-	e.retire(van.GrantID(v.Ref), r)
-	if e.viewed == 0 && e.conn.over {
+	e.granted.viewed--
+	e.granted.retire(van.GrantID(v.Ref), r)
+	if e.granted.viewed == 0 && e.conn.over {
 		e.ready() // EventDetached is due
 	}
 }
 
-// granted returns the grant of e that gives rights over n bytes from t on.
-func (e *endpoint) granted(t van.Target, n int64, rights van.Rights) (*grant, error) {
-	r := e.grants[t.Grant]
+// findGrant returns the grant of e that gives rights over n bytes from t on.
+func (g *grants) findGrant(t van.Target, n int64, rights van.Rights) (*grant, error) {
+	r := g.byID[t.Grant]
 	switch {
 	case r == nil || r.withdrawn || r.generation != t.Generation:
 		return nil, fmt.Errorf("grant %#x of generation %d: %w", t.Grant, t.Generation, stepvan.ErrStale)

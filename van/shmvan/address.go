@@ -30,10 +30,11 @@ var machineID = sync.OnceValue(func() string {
 // hostOf is the first part of the addresses of a user's processes on this machine.
 func hostOf(user int) string { return machineID() + "." + strconv.Itoa(user) }
 
-func (v *node) join(path string) string { return v.host + path }
+// join makes an address.
+func join(host, path string) string { return host + path }
 
 // split takes an address apart. An error says why the peer cannot be reached by this van.
-func (v *node) split(addr string) (path string, err error) {
+func split(own, addr string) (path string, err error) {
 	host, rest, ok := strings.Cut(addr, "/")
 	machine, user, ok2 := strings.Cut(host, ".")
 	if _, err := strconv.ParseUint(user, 10, 32); !ok || !ok2 || err != nil || len(machine) != len(machineID()) || strings.Trim(machine, "0123456789abcdef") != "" {
@@ -42,7 +43,7 @@ func (v *node) split(addr string) (path string, err error) {
 	switch {
 	case machine != machineID():
 		return "", errOtherMachine
-	case host != v.host:
+	case host != own:
 		return "", errOtherUser
 	}
 	return "/" + rest, nil

@@ -30,50 +30,50 @@ func (g granter) Map(t van.Target, n int64, rights van.Rights) (van.View, error)
 	if n < 1 {
 		return van.View{}, errs.Invalid("a view of %d bytes", n)
 	}
-	e.views.Add(1) // keeps the files of the connection mapped, unless it has ended
+	e.pm.views.Add(1) // keeps the files of the connection mapped, unless it has ended
 	err := e.usable()
 	if err == nil {
 		var c *claim
-		if c, err = e.claim(t, n, rights); err == nil {
+		if c, err = e.pm.claim(t, n, rights); err == nil {
 			return van.View{Bytes: c.mem[t.Offset : t.Offset+n : t.Offset+n], Holder: c}, nil
 		}
 	}
-	e.unview()
+	e.pm.endView()
 	return van.View{}, err
 }
 
 // ReleaseView implements van.ViewHolder.
 func (c *claim) ReleaseView(van.View) {
 	c.release()
-	c.e.unview()
+	c.e.pm.endView()
 }
 
-// unview ends what views began. Any goroutine.
-func (e *endpoint) unview() {
-	if e.views.Add(-1) > 0 || e.state.Load() == stateOpen {
+// endView gives up a reference that Map or claim took. Any goroutine may call it.
+func (pm *peerMemory) endView() {
+	if pm.views.Add(-1) > 0 || pm.e.state.Load() == stateOpen {
 		return
 	}
-	if e.v.retired.Load() {
-		e.retire()
+	if pm.e.v.retired.Load() {
+		pm.e.closeWithVan()
 		return
 	}
-	e.v.stir() // the poller lets go
+	pm.e.v.wake() // Poll unmaps the files
 }
 
 // claim finds the grant that gives rights over n bytes from t on, and counts a use of it. The files must stay mapped.
-func (e *endpoint) claim(t van.Target, n int64, rights van.Rights) (*claim, error) {
+func (pm *peerMemory) claim(t van.Target, n int64, rights van.Rights) (*claim, error) {
 	slot := int(t.Grant & slotMask)
-	if slot >= len(e.claims) || t.Grant == 0 {
+	if slot >= len(pm.claims) || t.Grant == 0 {
 		return nil, stale(t)
 	}
-	uses := e.table.count(slot)
+	uses := pm.table.count(slot)
 	uses.Add(1)
-	c, err := e.lookUp(slot, t)
+	c, err := pm.lookUp(slot, t)
 	if err == nil {
 		err = c.gives(t, n, rights)
 	}
 	if err != nil {
-		e.unclaim(uses, e.peerTable.id(slot), t.Grant)
+		pm.unclaim(uses, pm.peerTable.id(slot), t.Grant)
 		return nil, err
 	}
 	return c, nil
@@ -84,14 +84,14 @@ func stale(t van.Target) error {
 }
 
 // lookUp returns the claim of a slot whose use is counted.
-func (e *endpoint) lookUp(slot int, t van.Target) (*claim, error) {
-	if e.peerTable.id(slot).Load() != uint64(t.Grant) {
+func (pm *peerMemory) lookUp(slot int, t van.Target) (*claim, error) {
+	if pm.peerTable.id(slot).Load() != uint64(t.Grant) {
 		return nil, stale(t)
 	}
-	if c := e.claims[slot].Load(); c != nil && c.id == t.Grant {
+	if c := pm.claims[slot].Load(); c != nil && c.id == t.Grant {
 		return c, nil
 	}
-	return e.learn(slot, t)
+	return pm.readGrant(slot, t)
 }
 
 // gives checks what is asked for against the grant.
@@ -108,137 +108,138 @@ func (c *claim) gives(t van.Target, n int64, rights van.Rights) error {
 }
 
 // release ends a use. The files must stay mapped.
-func (c *claim) release() { c.e.unclaim(c.uses, c.current, c.id) }
+func (c *claim) release() { c.e.pm.unclaim(c.uses, c.current, c.id) }
 
 // unclaim ends a use, and wakes the peer when it may be waiting for that. The last use of a claim that was
-// replaced meanwhile lets go of its file, as the poller may sleep. filesMu is not held.
-func (e *endpoint) unclaim(uses, current *atomic.Uint64, id van.GrantID) {
-	e.in.edge.Publish()
+// replaced meanwhile lets go of its file, as the poller may sleep. pm.mu is not held.
+func (pm *peerMemory) unclaim(uses, current *atomic.Uint64, id van.GrantID) {
+	pm.e.rx.in.edge.Publish()
 	if uses.Add(^uint64(0)) > 0 {
 		return
 	}
 	if current.Load() != uint64(id) {
-		e.rouse()
+		pm.e.wakePeer()
 	}
-	if e.replaced.Load() {
-		e.filesMu.Lock()
-		e.tidy()
-		e.filesMu.Unlock()
+	if pm.replaced.Load() {
+		pm.mu.Lock()
+		pm.dropUnused()
+		pm.mu.Unlock()
 	}
 }
 
-// learn reads the peer's table, once for each grant. The use of the slot is counted, so an honest peer does not change it.
-func (e *endpoint) learn(slot int, t van.Target) (*claim, error) {
-	e.filesMu.Lock()
-	defer e.filesMu.Unlock()
-	if c := e.claims[slot].Load(); c != nil && c.id == t.Grant {
+// readGrant reads a line of the peer's table, once for each grant. The caller has counted a use of the slot, so an honest peer does not
+// change the line.
+func (pm *peerMemory) readGrant(slot int, t van.Target) (*claim, error) {
+	pm.mu.Lock()
+	defer pm.mu.Unlock()
+	if c := pm.claims[slot].Load(); c != nil && c.id == t.Grant {
 		return c, nil // somebody else has
 	}
-	if len(e.unused) > mostSlots {
+	if len(pm.unused) > mostSlots {
 		return nil, fmt.Errorf("the peer changes its grants faster than they can be followed: %w", stepvan.ErrNotSupported)
 	}
-	line := func(at int) uint64 { return e.peerTable.word(slot, at).Load() }
+	line := func(at int) uint64 { return pm.peerTable.word(slot, at).Load() }
 	file, offset, length, rights := line(lineFile), line(lineOffset), line(lineLength), line(lineRights)
-	if e.peerTable.id(slot).Load() != uint64(t.Grant) {
+	if pm.peerTable.id(slot).Load() != uint64(t.Grant) {
 		return nil, stale(t)
 	}
-	e.in.edge.Consume()
+	pm.e.rx.in.edge.Consume()
 	c := &claim{
-		e: e, slot: slot, id: t.Grant, uses: e.table.count(slot), current: e.peerTable.id(slot),
+		e: pm.e, slot: slot, id: t.Grant, uses: pm.table.count(slot), current: pm.peerTable.id(slot),
 		generation: uint32(rights), rights: van.Rights(rights >> 32),
 	}
-	f, err := e.fileLocked(file)
+	f, err := pm.fileLocked(file)
 	if err == nil {
 		c.mem, err = f.slice(offset, length)
 	}
 	if err != nil {
-		e.blame(err)
+		pm.reportViolation(err)
 		return nil, fmt.Errorf("grant %#x cannot be mapped: %w: %w", t.Grant, stepvan.ErrNotSupported, err)
 	}
 	c.file = f
 	f.hold()
-	if old := e.claims[slot].Swap(c); old != nil {
-		e.unused = append(e.unused, old)
-		e.replaced.Store(true)
+	if old := pm.claims[slot].Swap(c); old != nil {
+		pm.unused = append(pm.unused, old)
+		pm.replaced.Store(true)
 	}
 	return c, nil
 }
 
-// blame has the poller end the connection for what somebody else has found. Any goroutine.
-func (e *endpoint) blame(err error) {
+// reportViolation has Poll end the connection for an error that another goroutine has found.
+func (pm *peerMemory) reportViolation(err error) {
 	var broken *stepvan.ProtocolError
 	if errors.As(err, &broken) {
-		e.fouled.CompareAndSwap(nil, &err)
-		e.v.stir()
+		pm.violation.CompareAndSwap(nil, &err)
+		pm.e.v.wake()
 	}
 }
 
-// tidy lets go of claims that were replaced. Who uses such a claim has counted a use of its slot. filesMu is held.
-func (e *endpoint) tidy() {
-	e.replaced.Store(true) // before the counts are read: whoever ends a use that is seen here sees this
-	rest := e.unused[:0]
-	for _, c := range e.unused {
-		if e.table.count(c.slot).Load() > 0 {
+// dropUnused drops claims that were replaced and that nobody uses. A user of a claim has counted a use of its slot. pm.mu is held.
+func (pm *peerMemory) dropUnused() {
+	pm.replaced.Store(true) // before the counts are read: whoever ends a use that is seen here sees this
+	rest := pm.unused[:0]
+	for _, c := range pm.unused {
+		if pm.table.count(c.slot).Load() > 0 {
 			rest = append(rest, c)
 			continue
 		}
 		c.file.drop()
 	}
-	clear(e.unused[len(rest):])
-	e.unused = rest
-	e.replaced.Store(len(rest) > 0)
+	clear(pm.unused[len(rest):])
+	pm.unused = rest
+	pm.replaced.Store(len(rest) > 0)
 }
 
-// disclaim lets go of all claims to a file, or of all. filesMu is held.
-func (e *endpoint) disclaim(f *peerFile) {
-	for i := range e.claims {
-		if c := e.claims[i].Load(); c != nil && (f == nil || c.file == f) {
-			e.claims[i].Store(nil)
-			e.unused = append(e.unused, c)
+// dropClaims drops the claims to a file, or all claims when f is nil. pm.mu is held.
+func (pm *peerMemory) dropClaims(f *peerFile) {
+	for i := range pm.claims {
+		if c := pm.claims[i].Load(); c != nil && (f == nil || c.file == f) {
+			pm.claims[i].Store(nil)
+			pm.unused = append(pm.unused, c)
 		}
 	}
-	e.tidy()
+	pm.dropUnused()
 }
 
 // sendWritten writes the payload into the peer's memory, and the record behind it. mu is held.
-func (e *endpoint) sendWritten(o *operation, m *van.Message, size int64) (err error) {
-	held := e.held[:0]
+func (tx *sendSide) sendWritten(o *operation, m *van.Message, size int64) (err error) {
+	held := tx.held[:0]
 	for i, t := range m.Target {
 		var c *claim
-		if c, err = e.claim(t, int64(len(m.Payload[i])), van.RightWrite); err != nil {
+		if c, err = tx.e.pm.claim(t, int64(len(m.Payload[i])), van.RightWrite); err != nil {
 			break
 		}
 		held = append(held, c)
 	}
 	if err == nil {
-		err = e.writeTo(held, o, m, size)
+		err = tx.writeTo(held, o, m, size)
 	}
 	for _, c := range held {
 		c.release()
 	}
 	clear(held)
-	e.held = held
+	tx.held = held
 	return err
 }
 
 // writeTo writes the payload, and tells the peer. There is room for the record before anything is written. mu is held.
-func (e *endpoint) writeTo(held []*claim, o *operation, m *van.Message, size int64) error {
-	long := len(m.Head) > e.v.opt.recordHead()
+func (tx *sendSide) writeTo(held []*claim, o *operation, m *van.Message, size int64) error {
+	long := len(m.Head) > tx.e.v.opt.recordHead()
 	var rec []byte
 	var err error
 	if long {
-		if rec, err = e.out.begin(align(recBody)); rec == nil { // sendLong finds the same place
-			return e.full(err)
+		if rec, err = tx.out.begin(align(recBody)); rec == nil { // sendLong finds the same place
+			return tx.full(err)
 		}
-	} else if rec, _, err = e.put(m, size, 0, 0); err != nil {
+	} else if rec, _, err = tx.put(m, size, 0, 0); err != nil {
 		return err
 	}
 	for i, t := range m.Target {
 		bulk.Copy(held[i].mem[t.Offset:], m.Payload[i])
 	}
 	if long {
-		return e.sendLong(o, m, size, true)
+		return tx.sendLong(o, m, size, true)
 	}
-	e.commit(m, o, rec, kindWritten)
+	tx.commit(m, o, rec, kindWritten)
 	return nil
 }

@@ -36,7 +36,7 @@ func (c *credits) init(e *endpoint, n int) {
 	c.at = 1<<uint(n) - 1 // n == 64 gives all ones
 }
 
-// take returns an unused slot, or nil: then the next release has the poller look again. Poller only.
+// take returns an unused slot, or nil: then the next release has the poller look again. Only Poll calls it.
 func (c *credits) take() *slot {
 	if c.at == 0 && c.free.Load() == 0 {
 		c.starved.Store(true)
@@ -62,6 +62,6 @@ func (s *slot) ReleaseDelivery(d *van.Delivery) {
 	d.Meta, d.Payload, d.Refused, d.Written = nil, nil, nil, false
 	c.free.Or(1 << s.index)
 	if c.starved.Load() && c.starved.CompareAndSwap(true, false) {
-		c.e.v.stir()
+		c.e.v.wake()
 	}
 }

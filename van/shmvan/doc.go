@@ -8,7 +8,7 @@
 // their van. Each process writes only its own files, which are sealed against every later writable mapping, and
 // maps the peer's for reading: what a peer scribbles is its own. Every word and every record of a peer is
 // copied once and checked then. Files that are not fully allocated or not sealed are refused, so no access faults.
-// The socket stays open: it carries further files (parcel.go), wakes who sleeps, and its end tells of the peer's.
+// The socket stays open: it carries further files (socket.go) and wakes a side that sleeps. When it ends, the peer has ended.
 //
 // # Messages
 //

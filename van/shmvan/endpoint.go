@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -14,13 +13,13 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// own is this side's file of one connection.
-type own struct {
+// ownFile is this side's file of one connection.
+type ownFile struct {
 	mem  *shm.Memory
 	edge shm.Edge
 }
 
-func newOwn(ring, slots int) (*own, error) {
+func newOwnFile(ring, slots int) (*ownFile, error) {
 	mem, err := shm.Publish("stepvan:ring", fileBytes(ring, slots))
 	if err != nil {
 		return nil, err
@@ -30,10 +29,10 @@ func newOwn(ring, slots int) (*own, error) {
 		_ = mem.Close()
 		return nil, err
 	}
-	return &own{mem, shm.EdgeOf(id)}, nil
+	return &ownFile{mem, shm.EdgeOf(id)}, nil
 }
 
-func (o *own) close() { _ = o.mem.Close() }
+func (o *ownFile) close() { _ = o.mem.Close() }
 
 // States of an endpoint.
 const (
@@ -44,87 +43,54 @@ const (
 
 // endpoint is one side of a connection.
 type endpoint struct {
-	v          *node
-	sock       int
+	v          *shmVan
+	tx         sendSide
+	rx         receiveSide
+	pm         peerMemory
 	name       string
-	own        *own
+	own        *ownFile
 	peer       *peer
-	watchedPid int
-	asleep     *atomic.Uint64 // the peer's van's word
-	closing    *atomic.Uint64 // own control word
 	peerWords  words
-	foreign    bool // the peer's memory can be read with process_vm_readv
+	closing    *atomic.Uint64 // own control word
+	asleep     *atomic.Uint64 // word of the peer's van
+	woken      atomic.Uint64  // the sleep of the peer from which this side has woken it
 	user       atomic.Pointer[any]
 	state      atomic.Uint32
-	copying    atomic.Bool // the poller writes to placed memory
-	woken      atomic.Uint64
-	ops        operations
+	gone       atomic.Bool // the kernel says that the peer has released everything
+	sock       int         // -1 once closed; guarded by tx.mu
+	watchedPid int
 
-	// Guarded by mu.
-	mu      sync.Mutex
-	out     producer
-	sourced uint64 // messages sent whose source the peer reads
-	offered []uint64
-	stream  stream
-	errands errands
-	segs    []segment
-	spare   [1][]byte // of the message that is being sent
-	grants  grants
-	held    []*claim // of a Send
-	mapped  bool     // the peer's and the own file are mapped
-
-	due      atomic.Bool   // stream or errands wait for room
-	streamed atomic.Uint64 // streams that are in the ring whole
-	drained  atomic.Uint64 // what the peer must have consumed so that there is room behind the last of them
-	views    atomic.Int64  // of the peer's memory, with the program
-	gone     atomic.Bool   // the kernel says that the peer has let go of everything
-
-	// The poller's.
-	in       consumer
-	born     uint64
-	cause    error // of the loss
-	reported bool  // EventLost
-	detached bool
-	idle     uint32 // steps without a record
-	incoming inflow
-	credits  credits
-
-	table     table // own
-	peerTable table
-	claims    []atomic.Pointer[claim] // grants of the peer, by slot
-	fouled    atomic.Pointer[error]   // what others than the poller found wrong with the peer
-
-	// Guarded by filesMu.
-	filesMu sync.Mutex
-	box     mailbox
-	files   []*peerFile
-	unused  []*claim // replaced, perhaps with views out
-
-	replaced atomic.Bool // there are some unused
+	// Only Poll uses these.
+	born     uint64 // the Poll that reported the acceptance
+	cause    error  // of the loss
+	reported bool   // EventLost
+	detached bool   // EventDetached
 }
 
-func (v *node) newEndpoint(sock int, o *own, p *peer) *endpoint {
-	e := &endpoint{v: v, sock: sock, own: o, peer: p, watchedPid: p.pidfd, mapped: true}
-	e.name = fmt.Sprintf("pid %d", p.hello.pid)
+func (v *shmVan) newEndpoint(sock int, o *ownFile, p *peer) *endpoint {
+	e := &endpoint{v: v, sock: sock, own: o, peer: p, watchedPid: p.pidfd, name: fmt.Sprintf("pid %d", p.hello.pid)}
 	mine, theirs := wordsOf(o.mem.Bytes(), v.opt.RingBytes), wordsOf(p.file.Bytes(), int(p.hello.ring))
-	e.table = tableOf(o.mem.Bytes(), v.opt.RingBytes, v.opt.slots())
-	e.peerTable = tableOf(p.file.Bytes(), int(p.hello.ring), int(p.hello.slots))
-	e.claims = make([]atomic.Pointer[claim], min(e.table.slots, e.peerTable.slots))
 	e.closing, e.peerWords = mine.closed, theirs
 	e.asleep = shm.Word64(p.page.Bytes(), offAsleep)
-	e.out = producer{own: mine, peer: theirs, edge: o.edge, slack: v.opt.slack()}
-	e.in = consumer{own: mine, peer: theirs, edge: p.edge, lag: p.hello.ring / 64}
-	e.ops.init(v.opt.SendQueue)
-	e.credits.init(e, v.opt.Credits)
-	e.foreign = !v.opt.NoForeign && p.canRead()
-	if e.foreign {
+	e.pm.e = e
+	e.pm.table = tableOf(o.mem.Bytes(), v.opt.RingBytes, v.opt.slots())
+	e.pm.peerTable = tableOf(p.file.Bytes(), int(p.hello.ring), int(p.hello.slots))
+	e.pm.claims = make([]atomic.Pointer[claim], min(e.pm.table.slots, e.pm.peerTable.slots))
+	e.tx.e, e.tx.mapped = e, true
+	e.tx.out = producer{own: mine, peer: theirs, edge: o.edge, slack: v.opt.slack()}
+	e.tx.ops.init(v.opt.SendQueue)
+	e.rx.e = e
+	e.rx.in = consumer{own: mine, peer: theirs, edge: p.edge, lag: p.hello.ring / 64}
+	e.rx.credits.init(e, v.opt.Credits)
+	e.rx.foreign = !v.opt.NoForeign && p.canRead()
+	if e.rx.foreign {
 		mine.reads.Store(1)
 	}
 	return e
 }
 
-// face is the endpoint as its callers see it.
-func (e *endpoint) face() van.Endpoint {
+// public is the endpoint as its callers see it.
+func (e *endpoint) public() van.Endpoint {
 	if e.v.opt.TwoSided {
 		return e
 	}
@@ -156,38 +122,38 @@ func (e *endpoint) Close() error {
 			break
 		}
 	}
-	for e.copying.Load() {
+	for e.rx.copying.Load() {
 		runtime.Gosched() // one copy, of a bounded piece
 	}
-	e.mu.Lock()
-	e.hangUp()
-	e.mu.Unlock()
-	e.v.stir()
+	e.tx.mu.Lock()
+	e.announceClose()
+	e.tx.mu.Unlock()
+	e.v.wake()
 	return nil
 }
 
-// hangUp tells the peer that this side has ended the connection. mu is held.
-func (e *endpoint) hangUp() {
-	if e.mapped && e.closing.Load() == 0 {
+// announceClose tells the peer that this side has ended the connection. mu is held.
+func (e *endpoint) announceClose() {
+	if e.tx.mapped && e.closing.Load() == 0 {
 		e.closing.Store(1)
-		e.wake() // no matter whether it sleeps: this happens once
+		e.signalPeer() // no matter whether it sleeps: this happens once
 	}
 }
 
-// lose ends the connection for a cause that this side has found. Poller only.
+// lose ends the connection for a cause that this side has found. Only Poll calls it.
 func (e *endpoint) lose(cause error) {
 	if e.state.CompareAndSwap(stateOpen, stateLost) {
 		e.cause = cause
-		e.mu.Lock()
-		e.hangUp()
-		e.mu.Unlock()
+		e.tx.mu.Lock()
+		e.announceClose()
+		e.tx.mu.Unlock()
 	}
 }
 
 var errHungUp = fmt.Errorf("%w: closed by the peer: %w", stepvan.ErrPeerLost, io.EOF)
 
-// fault is why an operation of an ended connection failed.
-func (e *endpoint) fault(op string) error {
+// failure is the error of an operation whose connection has ended.
+func (e *endpoint) failure(op string) error {
 	cause := stepvan.ErrPeerLost
 	if e.state.Load() == stateClosed {
 		cause = stepvan.ErrClosed
@@ -195,36 +161,36 @@ func (e *endpoint) fault(op string) error {
 	return &stepvan.OpError{Op: op, Van: name, Peer: e.name, Err: cause}
 }
 
-// reap lets go of the peer's memory and of the connection's own, once, after the end, when no view is out, and tells the
-// peer. It reports whether that has been done. The poller, or whoever comes when there is no poller any more.
-func (e *endpoint) reap() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.mapped || e.views.Load() > 0 {
-		return !e.mapped
+// releaseMemory unmaps the files of both sides and tells the peer. It does so once, after the end of the connection, when
+// the program holds no view. It reports whether that is done. Poll calls it, or Close of the van when Poll has ended.
+func (e *endpoint) releaseMemory() bool {
+	e.tx.mu.Lock()
+	defer e.tx.mu.Unlock()
+	if !e.tx.mapped || e.pm.views.Load() > 0 {
+		return !e.tx.mapped
 	}
-	e.mapped = false
-	e.incoming.stop()
-	e.filesMu.Lock()
-	e.disclaim(nil)
-	for _, f := range e.files {
+	e.tx.mapped = false
+	e.rx.incoming.stop()
+	e.pm.mu.Lock()
+	e.pm.dropClaims(nil)
+	for _, f := range e.pm.files {
 		f.drop()
 	}
-	e.files = nil
-	e.filesMu.Unlock()
+	e.pm.files = nil
+	e.pm.mu.Unlock()
 	e.v.unwatch(e.watchedPid, e)
 	e.own.close()
-	e.peer.part()
+	e.peer.release()
 	if e.v.isClosed() || e.gone.Load() || e.v.opt.TwoSided {
-		e.hang()
+		e.closeSocket()
 	} else {
 		_ = unix.Shutdown(e.sock, unix.SHUT_WR)
 	}
 	return true
 }
 
-// hang closes the socket. mu is held.
-func (e *endpoint) hang() {
+// closeSocket closes the socket. mu is held.
+func (e *endpoint) closeSocket() {
 	if e.sock >= 0 {
 		e.v.unwatch(e.sock, e)
 		_ = unix.Close(e.sock)
@@ -232,23 +198,23 @@ func (e *endpoint) hang() {
 	}
 }
 
-// retire is what is done with an endpoint when its van is closed: the poller may never come again. One that
-// had let go before waits no longer for its peer to do so.
-func (e *endpoint) retire() {
-	if e.sawEnd() {
+// closeWithVan releases an endpoint when its van is closed, since nobody may call Poll again. It does not wait until the
+// peer has released its memory.
+func (e *endpoint) closeWithVan() {
+	if e.peerIsDone() {
 		e.gone.Store(true)
 	}
-	if e.reap() {
-		e.mu.Lock()
-		e.hang()
-		e.mu.Unlock()
+	if e.releaseMemory() {
+		e.tx.mu.Lock()
+		e.closeSocket()
+		e.tx.mu.Unlock()
 	}
 }
 
-// sawEnd reports whether the socket shows that the peer has let go.
-func (e *endpoint) sawEnd() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// peerIsDone reports whether the socket shows that the peer has released its memory.
+func (e *endpoint) peerIsDone() bool {
+	e.tx.mu.Lock()
+	defer e.tx.mu.Unlock()
 	if e.sock < 0 {
 		return false
 	}
@@ -257,22 +223,22 @@ func (e *endpoint) sawEnd() bool {
 	return err == nil && n > 0 && fds[0].Revents&(unix.POLLRDHUP|unix.POLLHUP) != 0
 }
 
-// discard ends an endpoint that no poller knows.
+// discard ends an endpoint that Poll does not know.
 func (e *endpoint) discard() {
 	e.state.Store(stateClosed)
-	e.mu.Lock()
-	e.hangUp()
-	e.mu.Unlock()
-	e.reap()
-	e.mu.Lock()
-	e.hang()
-	e.mu.Unlock()
+	e.tx.mu.Lock()
+	e.announceClose()
+	e.tx.mu.Unlock()
+	e.releaseMemory()
+	e.tx.mu.Lock()
+	e.closeSocket()
+	e.tx.mu.Unlock()
 }
 
-// rouse wakes the peer if it sleeps and was not woken from this sleep yet. Any goroutine that knows the page to be mapped.
-func (e *endpoint) rouse() {
+// wakePeer wakes the peer if it sleeps, once for each sleep. Any goroutine may call it while the peer's page is mapped.
+func (e *endpoint) wakePeer() {
 	if s := e.asleep.Load(); s&1 != 0 && e.woken.Load() != s {
 		e.woken.Store(s)
-		e.wake()
+		e.signalPeer()
 	}
 }

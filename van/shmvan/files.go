@@ -4,12 +4,29 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
 )
+
+// peerMemory is the memory of the peer that this side has mapped, and both tables of grants.
+type peerMemory struct {
+	e         *endpoint
+	table     table // own
+	peerTable table
+	claims    []atomic.Pointer[claim] // grants of the peer, by slot
+	views     atomic.Int64            // of the peer's memory, with the program
+	violation atomic.Pointer[error]   // what a goroutine other than Poll's found wrong with the peer
+	replaced  atomic.Bool             // unused is not empty
+
+	mu     sync.Mutex // guards the fields below
+	box    fileReceiver
+	files  []*peerFile
+	unused []*claim // replaced; the program may still hold views of them
+}
 
 // mostFiles is how many files of one peer are mapped at once.
 const mostFiles = 4096
@@ -38,43 +55,43 @@ func (f *peerFile) slice(off, n uint64) ([]byte, error) {
 	return f.all[off : off+n : off+n], nil
 }
 
-// offer makes sure that the peer has the file. stepvan.ErrWouldBlock: not at this moment. Guarded by endpoint.mu.
-func (e *endpoint) offer(file uint64, fd int, size int) error {
-	for _, id := range e.offered {
+// passFile makes sure that the peer has the file. stepvan.ErrWouldBlock: the socket is full. Guarded by sendSide.mu.
+func (tx *sendSide) passFile(file uint64, fd int, size int) error {
+	for _, id := range tx.offered {
 		if id == file {
 			return nil
 		}
 	}
-	if len(e.offered) >= mostFiles {
+	if len(tx.offered) >= mostFiles {
 		return errManyFiles
 	}
-	var b [parcelBytes]byte
-	binary.LittleEndian.PutUint64(b[:], parcelMagic)
+	var b [fileMessageBytes]byte
+	binary.LittleEndian.PutUint64(b[:], fileMagic)
 	binary.LittleEndian.PutUint64(b[8:], file)
 	binary.LittleEndian.PutUint64(b[16:], uint64(size))
-	if err := sendParcel(e.sock, b[:], fd); err != nil {
+	if err := sendFile(tx.e.sock, b[:], fd); err != nil {
 		return err
 	}
-	e.offered = append(e.offered, file)
+	tx.offered = append(tx.offered, file)
 	return nil
 }
 
 var errManyFiles = fmt.Errorf("the peer has %d files of this process, and takes no more: %w", mostFiles, errs.ErrNoGrant)
 
 // file returns a mapped file of the peer. It fetches what it does not know yet.
-func (e *endpoint) file(id uint64) (*peerFile, error) {
-	e.filesMu.Lock()
-	defer e.filesMu.Unlock()
-	return e.fileLocked(id)
+func (pm *peerMemory) file(id uint64) (*peerFile, error) {
+	pm.mu.Lock()
+	defer pm.mu.Unlock()
+	return pm.fileLocked(id)
 }
 
 // fileLocked is file with filesMu held.
-func (e *endpoint) fileLocked(id uint64) (*peerFile, error) {
-	if f := e.known(id); f != nil {
+func (pm *peerMemory) fileLocked(id uint64) (*peerFile, error) {
+	if f := pm.known(id); f != nil {
 		return f, nil
 	}
 	for range 2 * mostFiles { // a peer that sends wake-ups without end must not keep the poller here
-		f, err := e.unpack()
+		f, err := pm.receiveFile()
 		if errors.Is(err, errEmpty) {
 			break
 		}
@@ -88,8 +105,8 @@ func (e *endpoint) fileLocked(id uint64) (*peerFile, error) {
 	return nil, &stepvan.ProtocolError{Field: "file", Reason: "a record names a file that was not sent"}
 }
 
-func (e *endpoint) known(id uint64) *peerFile {
-	for _, f := range e.files {
+func (pm *peerMemory) known(id uint64) *peerFile {
+	for _, f := range pm.files {
 		if f.id == id {
 			return f
 		}
@@ -97,14 +114,14 @@ func (e *endpoint) known(id uint64) *peerFile {
 	return nil
 }
 
-// forget lets go of a file that the peer gives up.
-func (e *endpoint) forget(id uint64) {
-	e.filesMu.Lock()
-	defer e.filesMu.Unlock()
-	for i, f := range e.files {
+// forget drops a file that the peer frees.
+func (pm *peerMemory) forget(id uint64) {
+	pm.mu.Lock()
+	defer pm.mu.Unlock()
+	for i, f := range pm.files {
 		if f.id == id {
-			e.files = append(e.files[:i], e.files[i+1:]...)
-			e.disclaim(f)
+			pm.files = append(pm.files[:i], pm.files[i+1:]...)
+			pm.dropClaims(f)
 			f.drop()
 			return
 		}

@@ -38,9 +38,9 @@ func FuzzHello(f *testing.F) {
 
 // FuzzParcel has messages of any content taken off a socket.
 func FuzzParcel(f *testing.F) {
-	f.Add(nudge[:], byte(0))
-	f.Add(parcelOf(parcelMagic, 1, 4096), byte(1))
-	f.Add(parcelOf(parcelMagic, 1, 1<<40), byte(2))
+	f.Add(wakeByte[:], byte(0))
+	f.Add(parcelOf(fileMagic, 1, 4096), byte(1))
+	f.Add(parcelOf(fileMagic, 1, 1<<40), byte(2))
 	f.Fuzz(func(t *testing.T, b []byte, fds byte) {
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 		require.NoError(t, err)
@@ -49,14 +49,15 @@ func FuzzParcel(f *testing.F) {
 		for i := range mem {
 			mem[i] = pair[0]
 		}
-		if len(b) == 0 || len(b) > 64<<10 || sendParcel(pair[0], b, mem...) != nil {
+		if len(b) == 0 || len(b) > 64<<10 || sendFile(pair[0], b, mem...) != nil {
 			return
 		}
 		e := &endpoint{sock: pair[1]}
-		file, err := e.unpack()
+		e.pm.e = e
+		file, err := e.pm.receiveFile()
 		require.Nil(t, file, "a socket is no memory")
 		if err == nil {
-			require.Len(t, b, len(nudge))
+			require.Len(t, b, len(wakeByte))
 			require.Empty(t, mem)
 		}
 	})

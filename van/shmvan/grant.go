@@ -17,22 +17,22 @@ var _ van.Granter = granter{}
 
 const allRights = van.RightWrite | van.RightRead
 
-// grants is what this side lets the peer reach. Guarded by endpoint.mu.
+// grants is what this side lets the peer reach. Guarded by sendSide.mu.
 type grants struct {
-	of        map[van.GrantID]int // slots
-	begun     int                 // slots that have been used
-	free      []int               // of these, unused
-	leaving   []departure         // withdrawn, and used by the peer
-	completed []van.OpID          // withdrawals that are over
+	of          map[van.GrantID]int // slots
+	begun       int                 // slots that have been used
+	free        []int               // of these, unused
+	withdrawing []withdrawal        // withdrawn, and used by the peer
+	completed   []van.OpID          // withdrawals that are over
 }
 
-// departure is a withdrawal that waits for the peer.
-type departure struct {
+// withdrawal waits until the peer uses the grant no more.
+type withdrawal struct {
 	slot int
 	op   van.OpID
 }
 
-func (g *grants) waiting() bool { return len(g.leaving) > 0 || len(g.completed) > 0 }
+func (g *grants) waiting() bool { return len(g.withdrawing) > 0 || len(g.completed) > 0 }
 
 // slot returns an unused one of n, false when there is none.
 func (g *grants) slot(n int) (slot int, ok bool) {
@@ -55,30 +55,30 @@ func (g granter) Grant(mem []byte, generation uint32, rights van.Rights) (van.Gr
 	if rights == 0 || rights&^allRights != 0 {
 		return van.Grant{}, errs.Invalid("rights %#x: give RightWrite, RightRead or both", rights)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.tx.mu.Lock()
+	defer e.tx.mu.Unlock()
 	if err := e.usable(); err != nil {
 		return van.Grant{}, err
 	}
-	s, err := e.chart(mem)
+	s, err := e.tx.locate(mem)
 	if err != nil {
 		return van.Grant{}, err
 	}
-	slot, ok := e.grants.slot(min(e.table.slots, e.peerTable.slots))
+	slot, ok := e.tx.grants.slot(min(e.pm.table.slots, e.pm.peerTable.slots))
 	if !ok {
-		return van.Grant{}, fmt.Errorf("%w: %d are out", errs.ErrNoGrant, len(e.grants.of))
+		return van.Grant{}, fmt.Errorf("%w: %d are out", errs.ErrNoGrant, len(e.tx.grants.of))
 	}
 	id := newGrantID(slot)
-	e.table.word(slot, lineFile).Store(s.file)
-	e.table.word(slot, lineOffset).Store(s.at)
-	e.table.word(slot, lineLength).Store(s.n)
-	e.table.word(slot, lineRights).Store(uint64(generation) | uint64(rights)<<32)
+	e.pm.table.word(slot, lineFile).Store(s.file)
+	e.pm.table.word(slot, lineOffset).Store(s.at)
+	e.pm.table.word(slot, lineLength).Store(s.n)
+	e.pm.table.word(slot, lineRights).Store(uint64(generation) | uint64(rights)<<32)
 	e.own.edge.Publish()
-	e.table.id(slot).Store(uint64(id))
-	if e.grants.of == nil {
-		e.grants.of = map[van.GrantID]int{}
+	e.pm.table.id(slot).Store(uint64(id))
+	if e.tx.grants.of == nil {
+		e.tx.grants.of = map[van.GrantID]int{}
 	}
-	e.grants.of[id] = slot
+	e.tx.grants.of[id] = slot
 	return van.Grant{ID: id, Generation: generation, Rights: rights, Length: int64(s.n)}, nil
 }
 
@@ -96,65 +96,65 @@ func newGrantID(slot int) van.GrantID {
 // Withdraw implements van.Granter. It completes at once when the peer uses nothing, and needs nothing of it for that.
 func (g granter) Withdraw(id van.GrantID, op van.OpID) error {
 	e := g.endpoint
-	e.mu.Lock()
-	err := e.withdraw(id, op)
-	e.mu.Unlock()
+	e.tx.mu.Lock()
+	err := e.tx.withdraw(id, op)
+	e.tx.mu.Unlock()
 	if err == nil {
-		e.v.stir()
+		e.v.wake()
 	}
 	return err
 }
 
-func (e *endpoint) withdraw(id van.GrantID, op van.OpID) error {
-	if err := e.usable(); err != nil {
+func (tx *sendSide) withdraw(id van.GrantID, op van.OpID) error {
+	if err := tx.e.usable(); err != nil {
 		return err
 	}
-	slot, ok := e.grants.of[id]
+	slot, ok := tx.grants.of[id]
 	if !ok {
 		return fmt.Errorf("grant %#x is withdrawn already or another endpoint's: %w", id, stepvan.ErrStale)
 	}
-	delete(e.grants.of, id)
-	e.table.id(slot).Store(0)
-	e.grants.leaving = append(e.grants.leaving, departure{slot, op})
-	e.settleGrants()
-	e.noteDue()
+	delete(tx.grants.of, id)
+	tx.e.pm.table.id(slot).Store(0)
+	tx.grants.withdrawing = append(tx.grants.withdrawing, withdrawal{slot, op})
+	tx.finishWithdrawals()
+	tx.noteDue()
 	return nil
 }
 
-// settleGrants finds out which withdrawals are over. mu is held, the files are mapped.
-func (e *endpoint) settleGrants() {
-	g := &e.grants
-	rest := g.leaving[:0]
-	for _, d := range g.leaving {
-		if e.peerTable.count(d.slot).Load() > 0 {
+// finishWithdrawals finds the withdrawals that are complete. mu is held, the files are mapped.
+func (tx *sendSide) finishWithdrawals() {
+	g := &tx.grants
+	rest := g.withdrawing[:0]
+	for _, d := range g.withdrawing {
+		if tx.e.pm.peerTable.count(d.slot).Load() > 0 {
 			rest = append(rest, d)
 			continue
 		}
-		e.out.edge.Consume()
+		tx.out.edge.Consume()
 		g.free = append(g.free, d.slot)
 		g.completed = append(g.completed, d.op)
 	}
-	g.leaving = rest
+	g.withdrawing = rest
 }
 
-// reportGrants reports withdrawals that are over. mu is held. Poller only.
-func (e *endpoint) reportGrants(out *sink) {
-	g := &e.grants
+// reportWithdrawals reports the withdrawals that are complete. mu is held. Only Poll calls it.
+func (tx *sendSide) reportWithdrawals(out *sink) {
+	g := &tx.grants
 	for len(g.completed) > 0 && !out.full() {
-		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: e.face(), Op: g.completed[0]})
+		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: tx.e.public(), Op: g.completed[0]})
 		g.completed = append(g.completed[:0], g.completed[1:]...)
 	}
 }
 
-// abandonGrants reports withdrawals that the end of the connection has left open. Poller only. false: out is full.
-func (e *endpoint) abandonGrants(out *sink) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	g := &e.grants
-	e.reportGrants(out)
-	for len(g.leaving) > 0 && !out.full() {
-		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: e.face(), Op: g.leaving[0].op, Err: e.fault("withdraw")})
-		g.leaving = g.leaving[1:]
+// failWithdrawals reports the withdrawals that were not complete when the connection ended. Only Poll calls it. false: out is full.
+func (tx *sendSide) failWithdrawals(out *sink) bool {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	g := &tx.grants
+	tx.reportWithdrawals(out)
+	for len(g.withdrawing) > 0 && !out.full() {
+		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: tx.e.public(), Op: g.withdrawing[0].op, Err: tx.e.failure("withdraw")})
+		g.withdrawing = g.withdrawing[1:]
 	}
 	return !g.waiting()
 }

@@ -102,8 +102,8 @@ func TestMapRefuses(t *testing.T) {
 			c.change(&target)
 			_, err := granter{y}.Map(target, c.n, c.rights)
 			require.ErrorIs(t, err, c.want)
-			require.Zero(t, y.views.Load())
-			require.Zero(t, y.table.count(int(g.ID&slotMask)).Load())
+			require.Zero(t, y.pm.views.Load())
+			require.Zero(t, y.pm.table.count(int(g.ID&slotMask)).Load())
 		})
 	}
 }
@@ -119,27 +119,27 @@ func TestGranterChangesItsTableUnderAView(t *testing.T) {
 	require.NoError(t, err)
 
 	slot := int(g.ID & slotMask)
-	file := x.table.word(slot, lineFile).Load()
+	file := x.pm.table.word(slot, lineFile).Load()
 	other := g.ID + 1<<20
-	x.table.id(slot).Store(uint64(other))
+	x.pm.table.id(slot).Store(uint64(other))
 	again, err := granter{y}.Map(van.Target{Grant: other, Generation: 1}, 4096, everything)
 	require.NoError(t, err)
-	x.table.word(slot, lineLength).Store(1 << 62)
-	x.table.id(slot).Store(uint64(other + 1<<20))
+	x.pm.table.word(slot, lineLength).Store(1 << 62)
+	x.pm.table.id(slot).Store(uint64(other + 1<<20))
 	_, err = granter{y}.Map(van.Target{Grant: other + 1<<20, Generation: 1}, 1, everything)
 	require.ErrorIs(t, err, stepvan.ErrNotSupported)
 
-	x.withhold(file) // and takes the file away
+	x.tx.forgetFile(file) // and takes the file away
 	lost := b.until(van.EventLost)
 	require.ErrorAs(t, lost.Err, new(*stepvan.ProtocolError))
 	require.Equal(t, byte(42), view.Bytes[9])
 	require.Equal(t, byte(42), again.Bytes[9])
-	require.True(t, y.stillMapped())
+	require.True(t, y.tx.stillMapped())
 	view.Release()
 	again.Release()
 	a.until(van.EventLost)
 	b.until(van.EventDetached)
-	require.False(t, y.stillMapped())
+	require.False(t, y.tx.stillMapped())
 }
 
 // A file that the peer frees is let go of, also when nothing else happens on the connection.
@@ -150,9 +150,9 @@ func TestForgottenFile(t *testing.T) {
 	target := van.Target{Grant: g.ID, Generation: 1}
 	view, err := granter{y}.Map(target, 1, everything)
 	require.NoError(t, err)
-	f := y.claims[g.ID&slotMask].Load().file
-	x.withhold(f.id)
-	b.eventually("the record", func() bool { b.v.Poll(make([]van.Event, 1), true); return len(y.files) == 0 })
+	f := y.pm.claims[g.ID&slotMask].Load().file
+	x.tx.forgetFile(f.id)
+	b.eventually("the record", func() bool { b.v.Poll(make([]van.Event, 1), true); return len(y.pm.files) == 0 })
 	require.Equal(t, int32(1), f.uses.Load(), "the view's")
 	view.Bytes[0] = 1
 	view.Release()
@@ -194,7 +194,7 @@ func stuff(t *testing.T, x *endpoint) {
 	t.Helper()
 	require.NoError(t, unix.SetsockoptInt(x.sock, unix.SOL_SOCKET, unix.SO_SNDBUF, 1))
 	for {
-		err := unix.Sendto(x.sock, nudge[:], unix.MSG_DONTWAIT, nil)
+		err := unix.Sendto(x.sock, wakeByte[:], unix.MSG_DONTWAIT, nil)
 		if err != nil {
 			require.ErrorIs(t, err, unix.EAGAIN)
 			return
@@ -215,7 +215,7 @@ func TestFileThatCannotBePassedOnAtThisMoment(t *testing.T) {
 	b.until(van.EventMessage).Delivery.Release()
 	require.Equal(t, byte(42), b.room[7])
 	a.until(van.EventCompletion)
-	require.Empty(t, x.offered)
+	require.Empty(t, x.tx.offered)
 
 	b.eventually("the socket to be read", func() bool { b.v.Poll(make([]van.Event, 1), true); return !readable(t, y.sock) })
 	g, err := granter{x}.Grant(mem, 1, van.RightRead)
@@ -224,7 +224,7 @@ func TestFileThatCannotBePassedOnAtThisMoment(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, byte(42), v.Bytes[7])
 	v.Release()
-	require.Len(t, x.offered, 1)
+	require.Len(t, x.tx.offered, 1)
 }
 
 // A connection that has ended is not one that waits.
@@ -239,11 +239,11 @@ func TestFileForAPeerThatIsGone(t *testing.T) {
 func TestMoreFilesThanThePeerTakes(t *testing.T) {
 	_, _, x, _ := pair(t, Options{Files: memory()})
 	mem := shared(t, 4096)
-	x.offered = make([]uint64, mostFiles)
+	x.tx.offered = make([]uint64, mostFiles)
 	_, err := granter{x}.Grant(mem, 1, van.RightRead)
 	require.ErrorIs(t, err, errs.ErrNoGrant)
 	require.ErrorContains(t, err, "files")
-	x.withhold(0)
+	x.tx.forgetFile(0)
 	_, err = granter{x}.Grant(mem, 1, van.RightRead)
 	require.NoError(t, err)
 }

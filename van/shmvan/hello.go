@@ -43,7 +43,7 @@ func (h *hello) encode() []byte {
 
 func (h *hello) decode(b []byte) error {
 	if len(b) != helloBytes || string(b[:8]) != helloMagic {
-		return &stepvan.ProtocolError{Field: "hello", Reason: "who connected is no stepvan peer"}
+		return &stepvan.ProtocolError{Field: "hello", Reason: "the process that connected is no stepvan peer"}
 	}
 	le := binary.LittleEndian
 	if v := le.Uint32(b[8:]); v != helloVersion {
@@ -70,13 +70,13 @@ type peer struct {
 	identity
 }
 
-// meet takes what a peer said and sent, and maps it. It closes the descriptors, and keeps who.
-func meet(b []byte, fds []int, who identity) (p *peer, err error) {
+// mapPeer checks the hello of a peer and maps its files. It closes the descriptors and takes over who.
+func mapPeer(b []byte, fds []int, who identity) (p *peer, err error) {
 	p = &peer{identity: who}
 	defer closeAll(fds)
 	defer func() {
 		if err != nil {
-			p.part()
+			p.release()
 		}
 	}()
 	if err := p.hello.decode(b); err != nil {
@@ -86,10 +86,10 @@ func meet(b []byte, fds []int, who identity) (p *peer, err error) {
 		return p, &stepvan.ProtocolError{Field: "descriptors", Reason: fmt.Sprintf("%d came with the hello, %d belong to it", len(fds), helloFDs)}
 	}
 	if p.file, err = shm.MapReadOnly(fds[0], fileBytes(int(p.hello.ring), int(p.hello.slots))); err != nil {
-		return p, foul(err)
+		return p, asProtocolError(err)
 	}
 	if p.page, err = shm.MapReadOnly(fds[1], pageBytes); err != nil {
-		return p, foul(err)
+		return p, asProtocolError(err)
 	}
 	id, err := shm.Identity(fds[0])
 	if err != nil {
@@ -99,16 +99,16 @@ func meet(b []byte, fds []int, who identity) (p *peer, err error) {
 	return p, nil
 }
 
-// foul marks what only a broken or hostile peer does. What this side lacks (descriptors, memory) is not the peer's fault.
-func foul(err error) error {
+// asProtocolError marks an error that only a broken or hostile peer causes. A lack of descriptors or memory on this side is none of these.
+func asProtocolError(err error) error {
 	if errors.Is(err, stepvan.ErrInvalid) {
 		return fmt.Errorf("%w (%w)", &stepvan.ProtocolError{Field: "file", Reason: err.Error()}, stepvan.ErrInvalid)
 	}
 	return err
 }
 
-// part gives back everything of the peer. Nobody may use its memory any more.
-func (p *peer) part() {
+// release unmaps the memory of the peer. Nobody may use it any more.
+func (p *peer) release() {
 	if p.file != nil {
 		_ = p.file.Close() // a mapping that is there can be unmapped
 	}

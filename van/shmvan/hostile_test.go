@@ -22,17 +22,17 @@ import (
 func TestScribbledWords(t *testing.T) {
 	values := []uint64{1, 63, 1 << 20, 1 << 63, 1<<64 - 1}
 	words := map[string]func(e *endpoint, v uint64){
-		"consumed": func(e *endpoint, v uint64) { e.in.own.consumed.Store(v) },
-		"done":     func(e *endpoint, v uint64) { e.in.own.done.Store(v) },
+		"consumed": func(e *endpoint, v uint64) { e.rx.in.own.consumed.Store(v) },
+		"done":     func(e *endpoint, v uint64) { e.rx.in.own.done.Store(v) },
 		"ring": func(e *endpoint, v uint64) {
-			shm.Word64(e.out.own.ring, int(e.out.pos)%len(e.out.own.ring)).Store(v)
+			shm.Word64(e.tx.out.own.ring, int(e.tx.out.pos)%len(e.tx.out.own.ring)).Store(v)
 		},
 	}
 	for name, scribble := range words {
 		t.Run(name, func(t *testing.T) {
 			for _, value := range values {
 				_, b, x, y := pair(t, Options{Files: memory()})
-				z := newParty(t, Options{}).dial(b.v.join(b.v.listenerPath(t)))
+				z := newParty(t, Options{}).dial(join(b.v.host, b.v.listenerPath(t)))
 				b.until(van.EventAccepted)
 				scribble(x, value)
 				require.NoError(t, y.Send(message(1)))
@@ -53,7 +53,7 @@ func TestScribbledFlags(t *testing.T) {
 	for range 10 {
 		require.NoError(t, y.Send(message(1)))
 	}
-	x.table.count(5).Store(1 << 63) // uses of grants that were never given
+	x.pm.table.count(5).Store(1 << 63) // uses of grants that were never given
 	g, err := granter{y}.Grant(shared(t, 64), 1, everything)
 	require.NoError(t, err)
 	require.NoError(t, granter{y}.Withdraw(g.ID, 3))
@@ -123,7 +123,7 @@ func TestHostileHellos(t *testing.T) {
 	before := count(t, "/proc/self/fd")
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			path, err := b.v.split(addr)
+			path, err := split(b.v.host, addr)
 			require.NoError(t, err)
 			conn, err := net.DialUnix(socketType, nil, &net.UnixAddr{Name: path, Net: socketType})
 			require.NoError(t, err)
@@ -147,7 +147,7 @@ func TestHostileHellos(t *testing.T) {
 
 // parcelOf is what goes with a file.
 func parcelOf(magic, id uint64, size int64) []byte {
-	b := make([]byte, parcelBytes)
+	b := make([]byte, fileMessageBytes)
 	binary.LittleEndian.PutUint64(b, magic)
 	binary.LittleEndian.PutUint64(b[8:], id)
 	binary.LittleEndian.PutUint64(b[16:], uint64(size))
@@ -158,28 +158,28 @@ func TestHostileParcels(t *testing.T) {
 	const size = 1 << 16
 	good := func() int { return memfd(t, size, size, sealed) }
 	cases := map[string]func(sock int){
-		"garbage":       func(s int) { _ = sendParcel(s, []byte("garbage")) },
-		"too long":      func(s int) { _ = sendParcel(s, make([]byte, 4096)) },
-		"no descriptor": func(s int) { _ = sendParcel(s, parcelOf(parcelMagic, 1, size)) },
-		"two":           func(s int) { _ = sendParcel(s, parcelOf(parcelMagic, 1, size), good(), good()) },
+		"garbage":       func(s int) { _ = sendFile(s, []byte("garbage")) },
+		"too long":      func(s int) { _ = sendFile(s, make([]byte, 4096)) },
+		"no descriptor": func(s int) { _ = sendFile(s, parcelOf(fileMagic, 1, size)) },
+		"two":           func(s int) { _ = sendFile(s, parcelOf(fileMagic, 1, size), good(), good()) },
 		"many": func(s int) {
 			f := good()
-			_ = sendParcel(s, parcelOf(parcelMagic, 1, size), f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f)
+			_ = sendFile(s, parcelOf(fileMagic, 1, size), f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f)
 		},
-		"magic":       func(s int) { _ = sendParcel(s, parcelOf(1, 1, size), good()) },
-		"unsealed":    func(s int) { _ = sendParcel(s, parcelOf(parcelMagic, 1, size), memfd(t, size, size, 0)) },
-		"unallocated": func(s int) { _ = sendParcel(s, parcelOf(parcelMagic, 1, size), memfd(t, size, 0, sealed)) },
-		"short":       func(s int) { _ = sendParcel(s, parcelOf(parcelMagic, 1, size+4096), good()) },
-		"negative":    func(s int) { _ = sendParcel(s, parcelOf(parcelMagic, 1, -1), good()) },
+		"magic":       func(s int) { _ = sendFile(s, parcelOf(1, 1, size), good()) },
+		"unsealed":    func(s int) { _ = sendFile(s, parcelOf(fileMagic, 1, size), memfd(t, size, size, 0)) },
+		"unallocated": func(s int) { _ = sendFile(s, parcelOf(fileMagic, 1, size), memfd(t, size, 0, sealed)) },
+		"short":       func(s int) { _ = sendFile(s, parcelOf(fileMagic, 1, size+4096), good()) },
+		"negative":    func(s int) { _ = sendFile(s, parcelOf(fileMagic, 1, -1), good()) },
 		"twice": func(s int) {
-			_ = sendParcel(s, parcelOf(parcelMagic, 1, size), good())
-			_ = sendParcel(s, parcelOf(parcelMagic, 1, size), good())
+			_ = sendFile(s, parcelOf(fileMagic, 1, size), good())
+			_ = sendFile(s, parcelOf(fileMagic, 1, size), good())
 		},
-		"a wake with fd": func(s int) { _ = sendParcel(s, nudge[:], good()) },
+		"a wake with fd": func(s int) { _ = sendFile(s, wakeByte[:], good()) },
 		"a flood": func(s int) {
 			f := good()
 			for i := range mostFiles + 1 {
-				for sendParcel(s, parcelOf(parcelMagic, uint64(i+1), size), f) != nil {
+				for sendFile(s, parcelOf(fileMagic, uint64(i+1), size), f) != nil {
 					runtime.Gosched() // until the receiver has taken some
 				}
 			}
@@ -188,7 +188,7 @@ func TestHostileParcels(t *testing.T) {
 	for name, send := range cases {
 		t.Run(name, func(t *testing.T) {
 			_, b, x, _ := pair(t, Options{Files: memory()})
-			z := newParty(t, Options{}).dial(b.v.join(b.v.listenerPath(t)))
+			z := newParty(t, Options{}).dial(join(b.v.host, b.v.listenerPath(t)))
 			b.until(van.EventAccepted)
 			maps := mappings(t)
 			sent, sock := make(chan struct{}), x.sock
@@ -252,10 +252,10 @@ func TestGarbageRecords(t *testing.T) {
 func replay(t testing.TB, k kind, rec []byte) {
 	_, b, x, y := pair(t, Options{Files: memory(), RingBytes: leastRing, Grants: leastSlots, Credits: MaxCredits})
 	n := min(align(recBody+len(rec)), leastRing/4)
-	out, err := x.out.begin(n)
+	out, err := x.tx.out.begin(n)
 	require.NoError(t, err)
 	copy(out[8:], rec[min(8, len(rec)):])
-	x.out.publish(n, k, 0)
+	x.tx.out.publish(n, k, 0)
 	b.eventually("the record", func() bool {
 		var ev [4]van.Event
 		for _, e := range ev[:b.v.Poll(ev[:], true)] {
@@ -263,7 +263,7 @@ func replay(t testing.TB, k kind, rec []byte) {
 				e.Delivery.Release()
 			}
 		}
-		return y.state.Load() != stateOpen || !y.in.waiting()
+		return y.state.Load() != stateOpen || !y.rx.in.waiting()
 	})
 	require.NoError(t, x.v.Close())
 	require.NoError(t, y.v.Close())
@@ -273,7 +273,7 @@ func replay(t testing.TB, k kind, rec []byte) {
 func TestSilentPeersGetNoRing(t *testing.T) {
 	b := newParty(t, Options{})
 	addr := b.listen()
-	path, err := b.v.split(addr)
+	path, err := split(b.v.host, addr)
 	require.NoError(t, err)
 	for range 30 {
 		conn, err := net.DialUnix(socketType, nil, &net.UnixAddr{Name: path, Net: socketType})

@@ -9,7 +9,7 @@ import (
 )
 
 // inflow is a payload on its way in: streamed, or copied from where the sender says that it lies; before it the head, when
-// that is long. Poller only.
+// that is long. Only Poll calls it.
 type inflow struct {
 	slot *slot
 	kind kind      // of its record
@@ -34,20 +34,20 @@ func (f *inflow) referred() bool { return len(f.refs) > 0 }
 func (f *inflow) stop() { *f = inflow{} }
 
 // begin starts a payload that is not in its record.
-func (e *endpoint) begin(s *slot, r *record, size uint64) (ok bool, err error) {
-	f := &e.incoming
-	dst, err := e.place(&s.delivery)
+func (rx *receiveSide) begin(s *slot, r *record, size uint64) (ok bool, err error) {
+	f := &rx.incoming
+	dst, err := rx.place(&s.delivery)
 	if err != nil {
 		return false, err
 	}
-	if e.state.Load() != stateOpen {
+	if rx.e.state.Load() != stateOpen {
 		clear(dst)
 		return false, nil
 	}
 	refuse := s.delivery.Refused != nil
 	if r.kind != kindStream {
 		if refuse {
-			e.in.pass(r, true)
+			rx.in.pass(r, true)
 			return true, nil
 		}
 		if f.list, err = s.references(r, size, f.list[:0]); err != nil {
@@ -62,7 +62,7 @@ func (e *endpoint) begin(s *slot, r *record, size uint64) (ok bool, err error) {
 		f.dst = f.places
 	}
 	clear(dst)
-	e.in.pass(r, false)
+	rx.in.pass(r, false)
 	return true, nil
 }
 
@@ -91,35 +91,35 @@ func (s *slot) references(r *record, size uint64, refs []segment) ([]segment, er
 }
 
 // fetch copies one piece from where the sender says that it lies. more: the payload is complete, and delivered.
-func (e *endpoint) fetch(out *sink) (more bool, err error) {
-	f := &e.incoming
+func (rx *receiveSide) fetch(out *sink) (more bool, err error) {
+	f := &rx.incoming
 	for budget := uint64(pieceBytes); f.referred() && budget > 0; {
 		s := f.refs[0]
 		s.n = min(s.n, budget)
-		if !e.enter() {
+		if !rx.enter() {
 			return false, nil
 		}
 		if f.kind == kindForeign {
-			f.dst, err = e.read(s, f.dst)
+			f.dst, err = rx.copyForeign(s, f.dst)
 		} else {
-			f.dst, err = e.copyMapped(s, f.dst)
+			f.dst, err = rx.copyMapped(s, f.dst)
 		}
-		e.leave()
+		rx.leave()
 		if err != nil {
 			return false, err
 		}
-		if e.peerWords.closed.Load() != 0 {
+		if rx.e.peerWords.closed.Load() != 0 {
 			return false, errHungUp // the source may have been something else already
 		}
-		e.v.moved = true
+		rx.e.v.poll.moved = true
 		budget -= s.n
 		f.advance(s.n)
 	}
 	if f.referred() {
 		return false, nil
 	}
-	e.in.source()
-	e.deliver(out)
+	rx.in.source()
+	rx.deliver(out)
 	return true, nil
 }
 
@@ -134,16 +134,16 @@ func (f *inflow) advance(n uint64) {
 }
 
 // deliver reports the message whose payload is complete.
-func (e *endpoint) deliver(out *sink) {
-	f := &e.incoming
+func (rx *receiveSide) deliver(out *sink) {
+	f := &rx.incoming
 	s := f.slot
 	clear(f.places)
 	*f = inflow{places: f.places[:0], list: f.list[:0]}
-	out.emit(van.Event{Kind: van.EventMessage, Endpoint: e.face(), Delivery: &s.delivery})
+	out.emit(van.Event{Kind: van.EventMessage, Endpoint: rx.e.public(), Delivery: &s.delivery})
 }
 
-func (e *endpoint) copyMapped(s segment, dst [][]byte) ([][]byte, error) {
-	f, err := e.file(s.file)
+func (rx *receiveSide) copyMapped(s segment, dst [][]byte) ([][]byte, error) {
+	f, err := rx.e.pm.file(s.file)
 	if err != nil {
 		return nil, err
 	}
@@ -155,26 +155,26 @@ func (e *endpoint) copyMapped(s segment, dst [][]byte) ([][]byte, error) {
 }
 
 // takeChunk takes a part of a payload, or of a long head, that is streamed through the ring.
-func (e *endpoint) takeChunk(out *sink, r *record) error {
-	f := &e.incoming
+func (rx *receiveSide) takeChunk(out *sink, r *record) error {
+	f := &rx.incoming
 	n := binary.LittleEndian.Uint64(r.bytes[recSize:])
 	if n > 0 && n <= uint64(len(r.bytes)-recBody) && f.head > 0 {
-		return e.takeHead(out, r, n)
+		return rx.takeHead(out, r, n)
 	}
 	if n == 0 || n > uint64(len(r.bytes)-recBody) || n > f.left {
 		return &stepvan.ProtocolError{Field: "chunk", Reason: fmt.Sprintf("%d bytes of %d", n, f.left)}
 	}
 	if len(f.dst) > 0 {
-		if !e.enter() {
+		if !rx.enter() {
 			return nil
 		}
 		f.dst = scatter(f.dst, r.bytes[recBody:recBody+n])
-		e.leave()
+		rx.leave()
 	}
-	e.v.moved = true
-	e.in.pass(r, false)
+	rx.e.v.poll.moved = true
+	rx.in.pass(r, false)
 	if f.left -= n; f.left == 0 {
-		e.deliver(out)
+		rx.deliver(out)
 	}
 	return nil
 }

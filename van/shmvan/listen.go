@@ -31,23 +31,23 @@ const (
 
 // listener accepts connections at a socket.
 type listener struct {
-	v    *node
+	v    *shmVan
 	sock *net.UnixListener
 	path string
 }
 
 // Listen implements van.Van. addr is a name for the socket in Options.Dir, "" or ":0" for one that nobody
 // has, or an address as Listen returns it.
-func (v *node) Listen(addr string) (bound string, err error) {
+func (v *shmVan) Listen(addr string) (bound string, err error) {
 	path, err := v.listen(addr)
 	if err != nil {
 		return "", &stepvan.OpError{Op: "listen at " + addr, Van: name, Err: err}
 	}
-	return v.join(path), nil
+	return join(v.host, path), nil
 }
 
-func (v *node) listen(addr string) (string, error) {
-	path, err := v.socket(addr)
+func (v *shmVan) listen(addr string) (string, error) {
+	path, err := socketPath(v.opt.Dir, v.host, addr)
 	if err != nil {
 		return "", err
 	}
@@ -67,7 +67,7 @@ func (v *node) listen(addr string) (string, error) {
 	return path, nil
 }
 
-// bind makes a socket, in a directory that nobody else can enter and that killed processes have left nothing in.
+// bind makes a socket in a private directory, and first removes what killed processes have left there.
 func bind(path string) (*net.UnixListener, error) {
 	dir := filepath.Dir(path)
 	if err := shm.PrivateDir(dir); err != nil {
@@ -88,17 +88,17 @@ func bind(path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// socket is the path that addr stands for.
-func (v *node) socket(addr string) (string, error) {
+// socketPath is the path that addr stands for.
+func socketPath(dir, host, addr string) (string, error) {
 	switch {
 	case addr == "" || addr == anyName:
-		return filepath.Join(v.opt.Dir, fmt.Sprintf("%s%d.%016x", prefix, os.Getpid(), rand.Uint64())), nil
-	case strings.HasPrefix(addr, v.host+"/"):
-		return v.split(addr)
+		return filepath.Join(dir, fmt.Sprintf("%s%d.%016x", prefix, os.Getpid(), rand.Uint64())), nil
+	case strings.HasPrefix(addr, host+"/"):
+		return split(host, addr)
 	case strings.Trim(addr, nameLetters) != "":
 		return "", errs.Invalid("%q is no name for a socket: letters, digits, dots, dashes, or an address that Listen has returned", text.Cut(addr))
 	}
-	return filepath.Join(v.opt.Dir, addr), nil
+	return filepath.Join(dir, addr), nil
 }
 
 const nameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
@@ -117,16 +117,16 @@ func (l *listener) close() {
 	_ = l.sock.Close()
 }
 
-// accept lets peers in until the listener is closed. Each introduces itself on a goroutine of its own.
+// accept runs until the listener is closed. Each handshake has a goroutine of its own.
 func (l *listener) accept() {
-	guests := make(chan struct{}, l.v.opt.Guests)
+	pending := make(chan struct{}, l.v.opt.Pending)
 	for {
 		c, err := l.sock.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil { // no descriptors left, for example: they come back
-			l.v.starved(plain(err))
+			l.starved(plain(err))
 			select {
 			case <-time.After(lastPause):
 				continue
@@ -135,56 +135,56 @@ func (l *listener) accept() {
 			}
 		}
 		select {
-		case guests <- struct{}{}:
+		case pending <- struct{}{}:
 		case <-l.v.ctx.Done():
 			_ = c.Close()
 			return
 		}
 		l.v.work.Go(func() {
-			defer func() { <-guests }()
-			l.v.welcome(c)
+			defer func() { <-pending }()
+			l.welcome(c)
 		})
 	}
 }
 
-// welcome exchanges greetings with who connected. Who does not know how is turned away without a word.
-func (v *node) welcome(c *net.UnixConn) {
+// welcome does the handshake with a process that connected. It closes the connection of one that cannot do it.
+func (l *listener) welcome(c *net.UnixConn) {
 	_ = c.SetDeadline(time.Now().Add(helloTime))
-	stop := context.AfterFunc(v.ctx, func() { _ = c.SetDeadline(time.Now()) })
+	stop := context.AfterFunc(l.v.ctx, func() { _ = c.SetDeadline(time.Now()) })
 	defer stop()
-	e, err := v.greet(c, false)
+	e, err := l.v.handshake(c, false)
 	_ = c.Close() // the endpoint has a descriptor of its own
 	if err == nil {
-		err = v.add(e, true)
+		err = l.v.add(e, true)
 	}
-	v.starved(err)
+	l.starved(err)
 }
 
-// starved tells of an error if it is that descriptors have run out.
-func (v *node) starved(err error) {
-	if v.opt.Starved != nil && (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) {
-		v.opt.Starved(&stepvan.OpError{Op: "accept", Van: name, Err: errs.Descriptors(err)})
+// starved reports an error if it says that descriptors have run out.
+func (l *listener) starved(err error) {
+	if l.v.opt.Starved != nil && (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) {
+		l.v.opt.Starved(&stepvan.OpError{Op: "accept", Van: name, Err: errs.Descriptors(err)})
 	}
 }
 
-// greet speaks and hears the hellos, the dialer first, and makes the endpoint. It ends by the connection's deadline.
-func (v *node) greet(c *net.UnixConn, dialer bool) (*endpoint, error) {
+// handshake sends and receives the hellos, the dialer first, and makes the endpoint. It ends by the connection's deadline.
+func (v *shmVan) handshake(c *net.UnixConn, dialer bool) (*endpoint, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, plain(err)
 	}
-	var own *own
+	var own *ownFile
 	var p *peer
 	speak := func() (err error) {
-		if own, err = newOwn(v.opt.RingBytes, v.opt.slots()); err != nil {
+		if own, err = newOwnFile(v.opt.RingBytes, v.opt.slots()); err != nil {
 			return err
 		}
-		return v.introduce(c, own)
+		return v.sendHello(c, own)
 	}
 	hear := func() error {
 		who, err := identify(raw)
 		if err == nil {
-			p, err = hear(c, who)
+			p, err = receiveHello(c, who)
 		}
 		return err
 	}
@@ -198,7 +198,7 @@ func (v *node) greet(c *net.UnixConn, dialer bool) (*endpoint, error) {
 				own.close()
 			}
 			if p != nil {
-				p.part()
+				p.release()
 			}
 			return nil, err
 		}
@@ -206,13 +206,13 @@ func (v *node) greet(c *net.UnixConn, dialer bool) (*endpoint, error) {
 	sock := -1
 	if e := raw.Control(func(fd uintptr) { sock, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); e != nil || err != nil {
 		own.close()
-		p.part()
+		p.release()
 		return nil, errors.Join(e, err)
 	}
 	return v.newEndpoint(sock, own, p), nil
 }
 
-func (v *node) introduce(c *net.UnixConn, own *own) error {
+func (v *shmVan) sendHello(c *net.UnixConn, own *ownFile) error {
 	if v.isClosed() {
 		return stepvan.ErrClosed
 	}
@@ -220,14 +220,14 @@ func (v *node) introduce(c *net.UnixConn, own *own) error {
 	return plain(err)
 }
 
-// hear takes what the peer says, and who.
-func hear(c *net.UnixConn, who identity) (*peer, error) {
+// receiveHello reads the hello of the peer. It takes over who.
+func receiveHello(c *net.UnixConn, who identity) (*peer, error) {
 	var b [helloBytes + 1]byte
 	var oob [128]byte
 	n, on, _, _, err := c.ReadMsgUnix(b[:], oob[:])
 	fds := rightsOf(oob[:on])
 	if err == nil && n > 0 {
-		return meet(b[:n], fds, who)
+		return mapPeer(b[:n], fds, who)
 	}
 	closeAll(fds)
 	who.forget()
@@ -238,31 +238,31 @@ func hear(c *net.UnixConn, who identity) (*peer, error) {
 }
 
 // Probe implements van.Prober: nil when somebody of this machine and user listens at addr.
-func (v *node) Probe(addr string) error {
-	path, err := v.split(addr)
+func (v *shmVan) Probe(addr string) error {
+	path, err := split(v.host, addr)
 	if err != nil {
 		return err
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
-		return fmt.Errorf("its socket %s is not to be seen from here, as in another container: %w", path, err)
+		return fmt.Errorf("its socket %s is not visible from here, perhaps because it is in another container: %w", path, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Getuid() {
 		return fmt.Errorf("%s is no socket of this user: %w", path, stepvan.ErrNotSupported)
 	}
 	if shm.Deserted(path) {
-		return fmt.Errorf("who listened at %s has ended: %w", path, stepvan.ErrPeerLost)
+		return fmt.Errorf("the process that listened at %s has ended: %w", path, stepvan.ErrPeerLost)
 	}
 	return nil
 }
 
 // Dial implements van.Van.
-func (v *node) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
+func (v *shmVan) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
 	began := time.Now()
 	fail := func(err error) (van.Endpoint, error) {
 		return nil, &stepvan.OpError{Op: "dial", Van: name, Peer: addr, Err: err}
 	}
-	path, err := v.split(addr)
+	path, err := split(v.host, addr)
 	if err != nil {
 		return fail(err)
 	}
@@ -276,7 +276,7 @@ func (v *node) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
 		if err := v.add(e, false); err != nil {
 			return fail(err)
 		}
-		return e.face(), nil
+		return e.public(), nil
 	case v.ctx.Err() != nil:
 		return fail(stepvan.ErrClosed)
 	case ctx.Err() != nil:
@@ -285,8 +285,8 @@ func (v *node) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
 	return fail(err)
 }
 
-// connect tries while nobody listens.
-func (v *node) connect(ctx context.Context, path string) (*endpoint, error) {
+// connect tries again while nobody listens.
+func (v *shmVan) connect(ctx context.Context, path string) (*endpoint, error) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		e, err := v.attempt(ctx, path)
 		if err == nil || !absent(err) {
@@ -302,14 +302,14 @@ func (v *node) connect(ctx context.Context, path string) (*endpoint, error) {
 	}
 }
 
-// absent finds errors that go away when somebody listens, or listens with more vigour.
+// absent reports whether the error goes away once a process listens, or accepts more.
 func absent(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EAGAIN) ||
 		errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
 }
 
-// attempt connects once. Who listens may be stopped: how long that is waited for is up to ctx.
-func (v *node) attempt(ctx context.Context, path string) (*endpoint, error) {
+// attempt connects once. The listening process may be stopped, so ctx bounds the wait.
+func (v *shmVan) attempt(ctx context.Context, path string) (*endpoint, error) {
 	short, release, err := shm.SocketPath(path)
 	if err != nil {
 		return nil, err
@@ -324,5 +324,5 @@ func (v *node) attempt(ctx context.Context, path string) (*endpoint, error) {
 	defer func() { _ = c.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })
 	defer stop()
-	return v.greet(c, true)
+	return v.handshake(c, true)
 }

@@ -13,10 +13,10 @@ import (
 // once. They go through the ring in pieces, as a payload does that can go no other way.
 
 // sendLong sends a message whose head fits no record. written: the payload lies in granted memory already. mu is held.
-func (e *endpoint) sendLong(o *operation, m *van.Message, size int64, written bool) error {
-	rec, err := e.out.begin(align(recBody))
+func (tx *sendSide) sendLong(o *operation, m *van.Message, size int64, written bool) error {
+	rec, err := tx.out.begin(align(recBody))
 	if rec == nil {
-		return e.full(err)
+		return tx.full(err)
 	}
 	flag := uint32(0)
 	if written {
@@ -26,10 +26,10 @@ func (e *endpoint) sendLong(o *operation, m *van.Message, size int64, written bo
 	le.PutUint32(rec[recHead:], uint32(len(m.Head)))
 	le.PutUint32(rec[recSegs:], flag)
 	le.PutUint64(rec[recSize:], uint64(size))
-	s := &e.stream
+	s := &tx.stream
 	s.begun++
 	o.streamed = s.begun
-	e.commit(m, o, rec, kindLong)
+	tx.commit(m, o, rec, kindLong)
 	s.active = true
 	s.memory = append(s.memory[:0], m.Head...) // which is the caller's again
 	s.head = len(s.memory)
@@ -38,7 +38,7 @@ func (e *endpoint) sendLong(o *operation, m *van.Message, size int64, written bo
 		s.segs = append(s.segs, m.Payload...)
 		s.left += size
 	}
-	e.flow()
+	tx.writeChunks()
 	if !written {
 		s.spare(m.Spare)
 	}
@@ -46,59 +46,59 @@ func (e *endpoint) sendLong(o *operation, m *van.Message, size int64, written bo
 }
 
 // beginLong starts a message whose head follows.
-func (e *endpoint) beginLong(s *slot, r *record) error {
+func (rx *receiveSide) beginLong(s *slot, r *record) error {
 	le := binary.LittleEndian
 	n, flag, size := le.Uint32(r.bytes[recHead:]), le.Uint32(r.bytes[recSegs:]), le.Uint64(r.bytes[recSize:])
-	if err := s.allow(uint64(n), e.v.opt.Limits); err != nil {
+	if err := s.allow(uint64(n), rx.e.v.opt.Limits); err != nil {
 		return err
 	}
 	if flag > 1 {
 		return &stepvan.ProtocolError{Field: "record", Reason: fmt.Sprintf("flags %#x", flag)}
 	}
 	s.buf = s.buf[:0] // it grows with what comes
-	f := &e.incoming
+	f := &rx.incoming
 	f.slot, f.kind, f.left = s, r.kind, size
 	f.head, f.written = int(n), flag == 1
-	e.in.pass(r, false)
+	rx.in.pass(r, false)
 	return nil
 }
 
 // takeHead takes n bytes of a head, and goes on with the payload when it is whole.
-func (e *endpoint) takeHead(out *sink, r *record, n uint64) error {
-	f := &e.incoming
+func (rx *receiveSide) takeHead(out *sink, r *record, n uint64) error {
+	f := &rx.incoming
 	if n > uint64(f.head) {
 		return &stepvan.ProtocolError{Field: "chunk", Reason: fmt.Sprintf("%d bytes, and the head lacks %d", n, f.head)}
 	}
 	s := f.slot
 	s.buf = append(s.buf, r.bytes[recBody:recBody+n]...)
 	if f.head -= int(n); f.head > 0 {
-		e.v.moved = true
-		e.in.pass(r, false)
+		rx.e.v.poll.moved = true
+		rx.in.pass(r, false)
 		return nil
 	}
 	d := &s.delivery
-	if err := s.decode(f.left, e.v.opt.Limits); err != nil {
+	if err := s.decode(f.left, rx.e.v.opt.Limits); err != nil {
 		return err
 	}
 	if f.left > 0 && !f.written {
-		dst, err := e.place(d)
+		dst, err := rx.place(d)
 		if err != nil {
 			return err
 		}
-		if e.state.Load() == stateOpen && d.Refused == nil {
+		if rx.e.state.Load() == stateOpen && d.Refused == nil {
 			f.places = append(f.places[:0], dst...)
 			f.dst = f.places
 		}
 		clear(dst)
 	}
-	if e.state.Load() != stateOpen {
+	if rx.e.state.Load() != stateOpen {
 		return nil
 	}
-	e.v.moved = true
-	e.in.pass(r, false)
+	rx.e.v.poll.moved = true
+	rx.in.pass(r, false)
 	if f.left == 0 || f.written {
 		d.Written = f.written
-		e.deliver(out)
+		rx.deliver(out)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // operations are those accepted whose completion was not polled: a ring with one writer (Send, under
-// endpoint.mu) and one reader (Poll). They complete in the order of acceptance.
+// sendSide.mu) and one reader (Poll). They complete in the order of acceptance.
 type operations struct {
 	list    []operation
 	mask    uint64
@@ -45,28 +45,28 @@ func (q *operations) next() *operation {
 func (q *operations) accept() { q.written.Add(1) }
 
 // complete reports the operations that are over, all of them once the connection is.
-func (e *endpoint) complete(out *sink, over bool) {
-	q := &e.ops
+func (tx *sendSide) complete(out *sink, over bool) {
+	q := &tx.ops
 	r, w := q.read.Load(), q.written.Load()
 	if r == w {
 		return
 	}
 	before := r
 	if over { // somebody else may let go of the memory
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.hangUp() // before a source is given back that the peer may be reading
+		tx.mu.Lock()
+		defer tx.mu.Unlock()
+		tx.e.announceClose() // before a source is given back that the peer may be reading
 	}
 	for ; r != w && !out.full(); r++ {
 		o := &q.list[r&q.mask]
 		var err error
-		if !e.finished(o) {
+		if !tx.finished(o) {
 			if !over {
 				break
 			}
-			err = e.fault("send")
+			err = tx.e.failure("send")
 		}
-		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: e.face(), Op: o.id, Err: err})
+		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: tx.e.public(), Op: o.id, Err: err})
 		clear(o.keep)
 	}
 	if r != before {
@@ -78,39 +78,39 @@ func (e *endpoint) complete(out *sink, over bool) {
 func (o *operation) over() bool { return o.done == 0 && o.consumed == 0 && o.streamed == 0 }
 
 // finished asks the peer's words only where an operation depends on them.
-func (e *endpoint) finished(o *operation) bool {
+func (tx *sendSide) finished(o *operation) bool {
 	if o.over() {
 		return true
 	}
-	if !e.mapped {
+	if !tx.mapped {
 		return false
 	}
 	consumed := o.consumed
 	if o.streamed > 0 {
-		if o.streamed > e.streamed.Load() {
+		if o.streamed > tx.streamed.Load() {
 			return false
 		}
-		consumed = max(consumed, e.drained.Load())
+		consumed = max(consumed, tx.drained.Load())
 	}
-	e.out.edge.Consume()
-	if consumed > 0 && e.peerWords.consumed.Load() < consumed {
+	tx.out.edge.Consume()
+	if consumed > 0 && tx.e.peerWords.consumed.Load() < consumed {
 		return false
 	}
-	return o.done == 0 || e.peerWords.done.Load() >= o.done
+	return o.done == 0 || tx.e.peerWords.done.Load() >= o.done
 }
 
-func (e *endpoint) stillMapped() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.mapped
+func (tx *sendSide) stillMapped() bool {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	return tx.mapped
 }
 
-// honest checks what the peer says to have done against what was sent. Poller only.
-func (e *endpoint) honest() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if d := e.peerWords.done.Load(); d > e.sourced {
+// checkProgress checks the counters of the peer against what this side has sent. Only Poll calls it.
+func (tx *sendSide) checkProgress() error {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	if d := tx.e.peerWords.done.Load(); d > tx.sourced {
 		return &stepvan.ProtocolError{Field: "done", Reason: "the peer claims to have read what was never sent"}
 	}
-	return e.out.look()
+	return tx.out.look()
 }

@@ -30,7 +30,7 @@ type Options struct {
 	InlineBytes int         // payload up to which it travels in the ring, at most an eighth of it; 8 KiB
 	Credits     int         // unreleased deliveries per endpoint, 1 to MaxCredits; 32
 	SendQueue   int         // operations per endpoint whose completion is not polled yet; 256
-	Guests      int         // peers that have connected and not introduced themselves; 256. More wait in the socket's queue.
+	Pending     int         // peers that have connected and not introduced themselves; 256. More wait in the socket's queue.
 	NoForeign   bool        // do not read memory of peers with process_vm_readv, nor let them
 	Starved     func(error) // is told each time that there is no descriptor for a peer that connects; by any goroutine. May be nil
 }
@@ -46,7 +46,7 @@ const (
 	defaultGrants  = 4 << 10
 	defaultCredits = 32
 	defaultQueue   = 256
-	defaultGuests  = 256
+	defaultPending = 256
 	mostQueue      = 1 << 16
 
 	maxSegments = 512
@@ -68,7 +68,7 @@ func (o Options) complete() (Options, error) {
 	fill(&o.InlineBytes, min(defaultInline, o.RingBytes/8))
 	fill(&o.Credits, defaultCredits)
 	fill(&o.SendQueue, defaultQueue)
-	fill(&o.Guests, defaultGuests)
+	fill(&o.Pending, defaultPending)
 	switch {
 	case o.RingBytes < leastRing || o.RingBytes > mostRing || bits.OnesCount(uint(o.RingBytes)) != 1:
 		return o, errs.Invalid("shmvan: Options.RingBytes is %d: give a power of two from %d to %d", o.RingBytes, leastRing, mostRing)
@@ -78,8 +78,8 @@ func (o Options) complete() (Options, error) {
 		return o, errs.Invalid("shmvan: Options.InlineBytes is %d: give 1 to an eighth of RingBytes, %d", o.InlineBytes, o.RingBytes/8)
 	case o.Credits < 0 || o.Credits > MaxCredits:
 		return o, errs.Invalid("shmvan: Options.Credits is %d: give 1 to %d", o.Credits, MaxCredits)
-	case o.Guests < 0:
-		return o, errs.Invalid("shmvan: Options.Guests is %d: give 1 or more", o.Guests)
+	case o.Pending < 0:
+		return o, errs.Invalid("shmvan: Options.Pending is %d: give 1 or more", o.Pending)
 	case o.SendQueue < 0 || o.SendQueue > mostQueue:
 		return o, errs.Invalid("shmvan: Options.SendQueue is %d: give 1 to %d", o.SendQueue, mostQueue)
 	}
@@ -107,7 +107,7 @@ func (o *Options) slots() int {
 func (o *Options) maxMeta() int { return int(o.Limits.Meta) }
 
 // slack is how many bytes of the ring can be in use while a message of any kind still finds room: its record
-// twice, since the end of the ring may be too short for it, a line behind it, and an errand.
+// twice, since the end of the ring may be too short for it, a line behind it, and a record of kindForget.
 func (o *Options) slack() uint64 {
 	head := min(o.recordHead(), wire.HeaderSize+o.maxMeta())
 	largest := align(recBody + head + 7 + max(o.InlineBytes, maxSegments*segBytes))

@@ -7,7 +7,7 @@ import (
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
-// producer writes records into the own ring. Guarded by endpoint.mu.
+// producer writes records into the own ring. Guarded by sendSide.mu.
 type producer struct {
 	own  words
 	peer words
@@ -73,7 +73,7 @@ func (p *producer) publish(n int, k kind, flags uint64) {
 	shm.Word64(p.own.ring, int(at)).Store(uint64(n) | uint64(k)<<wordKind | flags | wordUsed)
 }
 
-// consumer reads records out of the peer's ring. Poller only.
+// consumer reads records out of the peer's ring. Only Poll calls it.
 type consumer struct {
 	own   words
 	peer  words

@@ -15,8 +15,8 @@ import (
 
 // greetDial connects as a peer that has not introduced itself.
 func greetDial(addr string) (io.ReadWriteCloser, error) {
-	v := &node{host: hostOf(os.Getuid())}
-	path, err := v.split(addr)
+	v := &shmVan{host: hostOf(os.Getuid())}
+	path, err := split(v.host, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func rawDial(addr string) (io.ReadWriteCloser, error) {
 
 // raw is a connection without a van's manners: a sender of records of its own making.
 type raw struct {
-	van  *node
+	van  *shmVan
 	e    *endpoint
 	mu   sync.Mutex
 	buf  []byte
@@ -46,8 +46,8 @@ func dialRaw(addr string) (*raw, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &raw{van: v.(*node)}
-	path, err := r.van.split(addr)
+	r := &raw{van: v.(*shmVan)}
+	path, err := split(r.van.host, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func dialRaw(addr string) (*raw, error) {
 		return nil, err
 	}
 	defer func() { _ = c.Close() }()
-	r.e, err = r.van.greet(c, true)
+	r.e, err = r.van.handshake(c, true)
 	return r, err
 }
 
@@ -67,13 +67,13 @@ func (r *raw) Read([]byte) (int, error) {
 		over := r.shut || r.e.peerWords.closed.Load() != 0
 		if !over {
 			for {
-				rec, ok, err := r.e.in.next()
+				rec, ok, err := r.e.rx.in.next()
 				if err != nil || !ok {
 					break
 				}
-				r.e.in.pass(&rec, false)
+				r.e.rx.in.pass(&rec, false)
 			}
-			r.e.in.report()
+			r.e.rx.in.report()
 		}
 		fd := r.e.sock
 		r.mu.Unlock()
@@ -129,7 +129,7 @@ func (r *raw) record(head, payload []byte) error {
 		if r.shut || r.e.peerWords.closed.Load() != 0 {
 			return io.ErrClosedPipe
 		}
-		rec, err := r.e.out.begin(align(at + len(payload)))
+		rec, err := r.e.tx.out.begin(align(at + len(payload)))
 		if err != nil {
 			return err
 		}
@@ -143,8 +143,8 @@ func (r *raw) record(head, payload []byte) error {
 		le.PutUint64(rec[recSize:], uint64(len(payload)))
 		copy(rec[recBody:], head)
 		copy(rec[at:], payload)
-		r.e.out.publish(len(rec), kindInline, 0)
-		r.e.rouse()
+		r.e.tx.out.publish(len(rec), kindInline, 0)
+		r.e.wakePeer()
 		return nil
 	}
 }

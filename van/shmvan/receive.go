@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/bulk"
@@ -19,72 +20,83 @@ func (s *sink) full() bool { return len(s.events) == cap(s.events) }
 
 func (s *sink) emit(e van.Event) { s.events = append(s.events, e) }
 
+// receiveSide receives the messages of an endpoint. Only Poll uses it.
+type receiveSide struct {
+	e        *endpoint
+	in       consumer
+	incoming inflow
+	credits  credits
+	copying  atomic.Bool // Poll writes to placed memory; Close reads it
+	foreign  bool        // this process can read the peer's memory with process_vm_readv
+	idle     uint32      // visits without a record
+}
+
 // mostRecords is how many records of one endpoint one Poll takes, so that others have their turn.
 const mostRecords = 64
 
-// receive takes what the peer has sent. Poller only.
-func (e *endpoint) receive(out *sink) {
+// receive takes what the peer has sent. Only Poll calls it.
+func (rx *receiveSide) receive(out *sink) {
 	var err error
-	for n := 0; n < mostRecords && err == nil && !out.full() && e.state.Load() == stateOpen; n++ {
+	for n := 0; n < mostRecords && err == nil && !out.full() && rx.e.state.Load() == stateOpen; n++ {
 		var r record
 		var ok, more bool
-		if e.incoming.referred() {
-			more, err = e.fetch(out)
-		} else if r, ok, err = e.in.next(); ok {
-			more, err = e.take(out, &r)
+		if rx.incoming.referred() {
+			more, err = rx.fetch(out)
+		} else if r, ok, err = rx.in.next(); ok {
+			more, err = rx.take(out, &r)
 		}
 		if !more {
 			break
 		}
 	}
-	if e.in.report() {
-		e.rouse()
+	if rx.in.report() {
+		rx.e.wakePeer()
 	}
 	if err != nil {
-		e.lose(&stepvan.OpError{Op: "receive", Van: name, Peer: e.name, Err: err})
+		rx.e.lose(&stepvan.OpError{Op: "receive", Van: name, Peer: rx.e.name, Err: err})
 	}
 }
 
 // take deals with the record at the front, and goes on behind it unless more is false.
-func (e *endpoint) take(out *sink, r *record) (more bool, err error) {
-	if e.incoming.slot != nil != (r.kind == kindChunk) && r.kind <= kindChunk {
+func (rx *receiveSide) take(out *sink, r *record) (more bool, err error) {
+	if rx.incoming.slot != nil != (r.kind == kindChunk) && r.kind <= kindChunk {
 		return false, &stepvan.ProtocolError{Field: "record", Reason: "a payload is interrupted"}
 	}
 	switch r.kind {
 	case kindChunk:
-		return true, e.takeChunk(out, r)
+		return true, rx.takeChunk(out, r)
 	case kindForget:
-		if err := e.control(r); err != nil {
+		if err := rx.takeForget(r); err != nil {
 			return false, err
 		}
-		e.in.pass(r, false)
+		rx.in.pass(r, false)
 		return true, nil
 	}
-	s := e.credits.take()
+	s := rx.credits.take()
 	if s == nil {
 		return false, nil
 	}
-	delivered, err := e.open(s, r)
+	delivered, err := rx.open(s, r)
 	if !delivered {
-		e.giveBack(s)
+		rx.putBack(s)
 		return false, err
 	}
-	if e.incoming.slot == nil {
-		out.emit(van.Event{Kind: van.EventMessage, Endpoint: e.face(), Delivery: &s.delivery})
+	if rx.incoming.slot == nil {
+		out.emit(van.Event{Kind: van.EventMessage, Endpoint: rx.e.public(), Delivery: &s.delivery})
 	}
 	return true, nil
 }
 
-// giveBack returns a slot that was not delivered.
-func (e *endpoint) giveBack(s *slot) { s.ReleaseDelivery(&s.delivery) }
+// putBack returns a slot that was not delivered.
+func (rx *receiveSide) putBack(s *slot) { s.ReleaseDelivery(&s.delivery) }
 
 // open makes a delivery of a record. false without an error: the endpoint was closed meanwhile.
-func (e *endpoint) open(s *slot, r *record) (ok bool, err error) {
+func (rx *receiveSide) open(s *slot, r *record) (ok bool, err error) {
 	if r.kind == kindLong {
-		err := e.beginLong(s, r)
+		err := rx.beginLong(s, r)
 		return err == nil, err
 	}
-	size, err := s.fill(r, e.v.opt.Limits)
+	size, err := s.fill(r, rx.e.v.opt.Limits)
 	if err != nil {
 		return false, err
 	}
@@ -92,48 +104,48 @@ func (e *endpoint) open(s *slot, r *record) (ok bool, err error) {
 	switch {
 	case size == 0 || r.kind == kindWritten:
 		d.Written = r.kind == kindWritten
-		e.in.pass(r, r.kind == kindMapped || r.kind == kindForeign)
-		return e.state.Load() == stateOpen, nil
+		rx.in.pass(r, r.kind == kindMapped || r.kind == kindForeign)
+		return rx.e.state.Load() == stateOpen, nil
 	case r.kind != kindInline:
-		return e.begin(s, r, size)
+		return rx.begin(s, r, size)
 	case size <= inMessage && size == d.Header.Total:
 		if err := s.keep(r, size); err != nil {
 			return false, err
 		}
-		e.in.pass(r, false)
-		return e.state.Load() == stateOpen, nil
+		rx.in.pass(r, false)
+		return rx.e.state.Load() == stateOpen, nil
 	}
-	dst, err := e.place(d)
+	dst, err := rx.place(d)
 	if err != nil {
 		return false, err
 	}
-	if !e.enter() {
+	if !rx.enter() {
 		return false, nil
 	}
 	if d.Refused == nil {
 		err = s.unfold(r, dst, size)
 	}
 	clear(dst) // lets go of the memory
-	e.leave()
+	rx.leave()
 	if err != nil {
 		return false, err
 	}
-	e.in.pass(r, false)
+	rx.in.pass(r, false)
 	return true, nil
 }
 
 // enter announces that the poller writes to placed memory; false when the endpoint was closed.
-func (e *endpoint) enter() bool {
-	e.copying.Store(true)
-	if e.state.Load() != stateOpen {
-		e.leave()
+func (rx *receiveSide) enter() bool {
+	rx.copying.Store(true)
+	if rx.e.state.Load() != stateOpen {
+		rx.leave()
 		return false
 	}
 	return true
 }
 
 // leave ends what enter began. What was read before cannot be read later than what comes behind, on any processor.
-func (e *endpoint) leave() { e.copying.Store(false) }
+func (rx *receiveSide) leave() { rx.copying.Store(false) }
 
 // fill copies the head out of the ring, once, and checks it.
 func (s *slot) fill(r *record, lim wire.Limits) (size uint64, err error) {
@@ -168,9 +180,9 @@ func (s *slot) decode(size uint64, lim wire.Limits) error {
 }
 
 // place asks where the payload goes.
-func (e *endpoint) place(d *van.Delivery) ([][]byte, error) {
-	dst, err := e.v.opt.Placer.Place(e.face(), &d.Header, d.Meta, e.v.hold[:0])
-	e.v.hold = dst[:0]
+func (rx *receiveSide) place(d *van.Delivery) ([][]byte, error) {
+	dst, err := rx.e.v.opt.Placer.Place(rx.e.public(), &d.Header, d.Meta, rx.e.v.poll.hold[:0])
+	rx.e.v.poll.hold = dst[:0]
 	if err == nil {
 		var n uint64
 		for _, b := range dst {

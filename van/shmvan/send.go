@@ -3,6 +3,8 @@ package shmvan
 import (
 	"encoding/binary"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/stepvan/stepvan"
@@ -12,31 +14,53 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
+// sendSide sends the messages of an endpoint, and manages what it grants to the peer.
+type sendSide struct {
+	e   *endpoint
+	ops operations
+
+	mu      sync.Mutex // guards the fields below
+	out     producer
+	sourced uint64   // messages sent whose source the peer reads
+	offered []uint64 // files that the peer has
+	stream  stream
+	forgets forgets
+	segs    []segment
+	spare   [1][]byte // of the message that is being sent
+	grants  grants
+	held    []*claim // of a Send
+	mapped  bool     // the files of both sides are mapped
+
+	due      atomic.Bool   // a stream, withdrawals or forgotten files wait for the peer
+	streamed atomic.Uint64 // streams that are in the ring whole
+	drained  atomic.Uint64 // what the peer must have consumed before there is room behind the last of them
+}
+
 // segment is where a piece of payload lies: in a file of the sender, or at an address.
 type segment struct{ file, at, n uint64 }
 
 // Send implements van.Endpoint. Budget for a small message: no allocation, no system call unless the peer
 // sleeps, one uncontended lock, one copy.
 func (e *endpoint) Send(m *van.Message) error {
-	size, err := e.check(m)
+	size, err := e.tx.check(m)
 	if err != nil {
 		return err
 	}
-	e.mu.Lock()
-	err = e.send(m, size)
+	e.tx.mu.Lock()
+	err = e.tx.send(m, size)
 	if err == nil {
-		e.rouse()
+		e.wakePeer()
 	}
-	e.mu.Unlock()
+	e.tx.mu.Unlock()
 	return err // what completes later is told by the peer, which wakes this side
 }
 
 // check holds m against Caps.
-func (e *endpoint) check(m *van.Message) (size int64, err error) {
+func (tx *sendSide) check(m *van.Message) (size int64, err error) {
 	for _, p := range m.Payload {
 		size += int64(len(p))
 	}
-	caps := &e.v.caps
+	caps := &tx.e.v.caps
 	switch {
 	case len(m.Head) < wire.HeaderSize || len(m.Head)-wire.HeaderSize > caps.MaxMeta:
 		err = errs.Invalid("head of %d bytes: a header has %d, meta at most %d", len(m.Head), wire.HeaderSize, caps.MaxMeta)
@@ -66,41 +90,41 @@ func (e *endpoint) usable() error {
 }
 
 // send is Send with mu held.
-func (e *endpoint) send(m *van.Message, size int64) error {
-	if err := e.usable(); err != nil {
+func (tx *sendSide) send(m *van.Message, size int64) error {
+	if err := tx.e.usable(); err != nil {
 		return err
 	}
-	o := e.ops.next()
-	if o == nil || e.stream.active {
+	o := tx.ops.next()
+	if o == nil || tx.stream.active {
 		return stepvan.ErrWouldBlock
 	}
 	*o = operation{id: m.Op, keep: o.keep[:0]}
 	if len(m.Target) > 0 && size > 0 {
-		return e.sendWritten(o, m, size)
+		return tx.sendWritten(o, m, size)
 	}
-	if len(m.Head) > e.v.opt.recordHead() {
-		return e.sendLong(o, m, size, false)
+	if len(m.Head) > tx.e.v.opt.recordHead() {
+		return tx.sendLong(o, m, size, false)
 	}
-	if size <= int64(e.v.opt.InlineBytes) {
-		return e.sendInline(o, m, size)
+	if size <= int64(tx.e.v.opt.InlineBytes) {
+		return tx.sendInline(o, m, size)
 	}
 	source := m.Payload
 	if m.Spare != nil {
-		e.spare[0] = m.Spare[:size]
-		source = e.spare[:]
+		tx.spare[0] = m.Spare[:size]
+		source = tx.spare[:]
 	}
-	if k, ok := e.refer(source); ok {
-		return e.sendReferred(o, m, source, size, k)
+	if k, ok := tx.refer(source); ok {
+		return tx.sendReferred(o, m, source, size, k)
 	}
-	return e.sendStream(o, m, size)
+	return tx.sendStream(o, m, size)
 }
 
 // put writes a record with the head of m and returns where its body goes on, nil when there is no room.
-func (e *endpoint) put(m *van.Message, size int64, segs, body int) (rec, rest []byte, err error) {
+func (tx *sendSide) put(m *van.Message, size int64, segs, body int) (rec, rest []byte, err error) {
 	at := recBody + (len(m.Head)+7)&^7
-	rec, err = e.out.begin(align(at + body))
+	rec, err = tx.out.begin(align(at + body))
 	if rec == nil {
-		return nil, nil, e.full(err)
+		return nil, nil, tx.full(err)
 	}
 	le := binary.LittleEndian
 	le.PutUint32(rec[recHead:], uint32(len(m.Head)))
@@ -111,7 +135,7 @@ func (e *endpoint) put(m *van.Message, size int64, segs, body int) (rec, rest []
 }
 
 // full says why there is no room.
-func (e *endpoint) full(err error) error {
+func (tx *sendSide) full(err error) error {
 	if err == nil {
 		return stepvan.ErrWouldBlock
 	}
@@ -121,70 +145,70 @@ func (e *endpoint) full(err error) error {
 
 // commit publishes the record of an operation. One that leaves less room than the largest record needs
 // completes only when the peer has made that room: so whoever finds the ring full has a completion to wait for.
-func (e *endpoint) commit(m *van.Message, o *operation, rec []byte, k kind) {
+func (tx *sendSide) commit(m *van.Message, o *operation, rec []byte, k kind) {
 	flags := uint64(0)
-	if mark := e.out.mark(len(rec)); mark > e.out.seen {
-		_ = e.out.look() // a lie is found when room is needed
-		if mark > e.out.seen {
+	if mark := tx.out.mark(len(rec)); mark > tx.out.seen {
+		_ = tx.out.look() // a lie is found when room is needed
+		if mark > tx.out.seen {
 			flags = wordTell
 			o.consumed = mark
 		}
 	}
-	e.out.publish(len(rec), k, flags)
+	tx.out.publish(len(rec), k, flags)
 	if m.Done = o.over(); !m.Done {
-		e.ops.accept()
+		tx.ops.accept()
 	}
 }
 
-func (e *endpoint) sendInline(o *operation, m *van.Message, size int64) error {
-	rec, rest, err := e.put(m, size, 0, int(size))
+func (tx *sendSide) sendInline(o *operation, m *van.Message, size int64) error {
+	rec, rest, err := tx.put(m, size, 0, int(size))
 	if err != nil {
 		return err
 	}
 	for _, p := range m.Payload {
 		rest = rest[copy(rest, p):]
 	}
-	e.commit(m, o, rec, kindInline)
+	tx.commit(m, o, rec, kindInline)
 	return nil
 }
 
 // refer finds out how the peer can read a source where it lies, and lists its segments. mu is held.
-func (e *endpoint) refer(source [][]byte) (kind, bool) {
-	e.segs = e.segs[:0]
+func (tx *sendSide) refer(source [][]byte) (kind, bool) {
+	tx.segs = tx.segs[:0]
 	k := kindMapped
 	for _, p := range source {
 		if len(p) == 0 {
 			continue
 		}
-		s, err := e.chart(p)
+		s, err := tx.locate(p)
 		if err != nil { // of this message: the next one asks again
 			k = kindForeign
 			break
 		}
-		e.segs = append(e.segs, s)
+		tx.segs = append(tx.segs, s)
 	}
 	if k == kindMapped {
 		return k, true
 	}
-	e.segs = e.segs[:0]
+	tx.segs = tx.segs[:0]
 	for _, p := range source {
 		if len(p) > 0 {
-			e.segs = append(e.segs, segment{at: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p)))), n: uint64(len(p))})
+			tx.segs = append(tx.segs, segment{at: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p)))), n: uint64(len(p))})
 		}
 	}
-	return k, !e.v.opt.NoForeign && e.peerWords.reads.Load() != 0
+	return k, !tx.e.v.opt.NoForeign && tx.e.peerWords.reads.Load() != 0
 }
 
-// chart finds memory in a file that the peer has, or is given. stepvan.ErrWouldBlock: it cannot be given at this moment.
-func (e *endpoint) chart(p []byte) (segment, error) {
-	if e.v.opt.Files == nil {
+// locate finds the file of the memory and passes it to the peer. stepvan.ErrWouldBlock: the socket is full.
+func (tx *sendSide) locate(p []byte) (segment, error) {
+	if tx.e.v.opt.Files == nil {
 		return segment{}, errNoFile
 	}
-	at, ok := e.v.opt.Files.Locate(p)
+	at, ok := tx.e.v.opt.Files.Locate(p)
 	if !ok {
 		return segment{}, errNoFile
 	}
-	if err := e.offer(at.File, at.FD, len(at.Memory)); err != nil {
+	if err := tx.passFile(at.File, at.FD, len(at.Memory)); err != nil {
 		return segment{}, err
 	}
 	return segment{at.File, uint64(at.Offset), uint64(len(p))}, nil
@@ -193,29 +217,29 @@ func (e *endpoint) chart(p []byte) (segment, error) {
 var errNoFile = fmt.Errorf("the memory lies in no file that can be shared: %w", stepvan.ErrNotSupported)
 
 // sendReferred has the peer read the source where it lies, which is the payload or Message.Spare.
-func (e *endpoint) sendReferred(o *operation, m *van.Message, source [][]byte, size int64, k kind) error {
-	rec, rest, err := e.put(m, size, len(e.segs), segBytes*len(e.segs))
+func (tx *sendSide) sendReferred(o *operation, m *van.Message, source [][]byte, size int64, k kind) error {
+	rec, rest, err := tx.put(m, size, len(tx.segs), segBytes*len(tx.segs))
 	if err != nil {
 		return err
 	}
 	le := binary.LittleEndian
-	for i, s := range e.segs {
+	for i, s := range tx.segs {
 		b := rest[segBytes*i:]
 		le.PutUint64(b, s.file)
 		le.PutUint64(b[8:], s.at)
 		le.PutUint64(b[16:], s.n)
 	}
-	e.sourced++
-	o.done = e.sourced
+	tx.sourced++
+	o.done = tx.sourced
 	o.keep = append(o.keep, source...) // an address alone keeps nothing alive
 	if m.Spare != nil {
 		gather(m.Spare, m.Payload)
 	}
-	e.commit(m, o, rec, k)
+	tx.commit(m, o, rec, k)
 	return nil
 }
 
-// stream is a payload on its way through the ring. Guarded by endpoint.mu.
+// stream is a payload on its way through the ring. Guarded by sendSide.mu.
 type stream struct {
 	active bool
 	begun  uint64 // streams so far
@@ -229,18 +253,18 @@ type stream struct {
 // chunkBytes is the most payload of one kindChunk record. A quarter of the ring always finds its place, whatever is wasted at the end.
 const chunkBytes = 32 << 10
 
-func (e *endpoint) sendStream(o *operation, m *van.Message, size int64) error {
-	rec, _, err := e.put(m, size, 0, 0)
+func (tx *sendSide) sendStream(o *operation, m *van.Message, size int64) error {
+	rec, _, err := tx.put(m, size, 0, 0)
 	if err != nil {
 		return err
 	}
-	e.stream.begun++
-	o.streamed = e.stream.begun
-	e.commit(m, o, rec, kindStream)
-	e.stream.active = true
-	e.stream.segs, e.stream.at, e.stream.left = append(e.stream.segs[:0], m.Payload...), 0, size
-	e.flow()
-	e.stream.spare(m.Spare)
+	tx.stream.begun++
+	o.streamed = tx.stream.begun
+	tx.commit(m, o, rec, kindStream)
+	tx.stream.active = true
+	tx.stream.segs, tx.stream.at, tx.stream.left = append(tx.stream.segs[:0], m.Payload...), 0, size
+	tx.writeChunks()
+	tx.stream.spare(m.Spare)
 	return nil
 }
 
@@ -266,23 +290,23 @@ func gather(to []byte, segs [][]byte) (n int) {
 	return n
 }
 
-// flow writes chunks while there is room. mu is held.
-func (e *endpoint) flow() {
-	s := &e.stream
+// writeChunks writes chunks while there is room. mu is held.
+func (tx *sendSide) writeChunks() {
+	s := &tx.stream
 	for s.active {
 		if s.left == 0 {
 			s.active = false
 			clear(s.segs)
-			e.drained.Store(e.out.mark(0))
-			e.streamed.Store(s.begun) // everything is in the ring
-			e.v.stir()
+			tx.drained.Store(tx.out.mark(0))
+			tx.streamed.Store(s.begun) // everything is in the ring
+			tx.e.v.wake()
 			break
 		}
-		n := int(min(s.left, chunkBytes, int64(len(e.out.own.ring)/4)))
+		n := int(min(s.left, chunkBytes, int64(len(tx.out.own.ring)/4)))
 		if s.head > 0 {
 			n = min(n, s.head)
 		}
-		rec, err := e.out.begin(align(recBody + n))
+		rec, err := tx.out.begin(align(recBody + n))
 		if err != nil || rec == nil {
 			break
 		}
@@ -290,9 +314,9 @@ func (e *endpoint) flow() {
 		s.gather(rec[recBody : recBody+n])
 		s.left -= int64(n)
 		s.head = max(0, s.head-n)
-		e.out.publish(len(rec), kindChunk, wordTell)
+		tx.out.publish(len(rec), kindChunk, wordTell)
 	}
-	e.noteDue()
+	tx.noteDue()
 }
 
 // gather moves the next bytes into to.
@@ -305,29 +329,29 @@ func (s *stream) gather(to []byte) {
 	}
 }
 
-// noteDue has the poller come back for what waits for room. mu is held.
-func (e *endpoint) noteDue() {
-	due := e.stream.active || e.errands.waiting() || e.grants.waiting()
-	if due != e.due.Load() {
-		e.due.Store(due)
+// noteDue tells Poll whether something waits for the peer. mu is held.
+func (tx *sendSide) noteDue() {
+	due := tx.stream.active || tx.forgets.waiting() || tx.grants.waiting()
+	if due != tx.due.Load() {
+		tx.due.Store(due)
 	}
 }
 
 // advance writes what waits for room, and ends withdrawals. It is called by the poller; when a Send is at it, that is as good.
-func (e *endpoint) advance(out *sink) {
-	if !e.due.Load() || !e.mu.TryLock() {
+func (tx *sendSide) advance(out *sink) {
+	if !tx.due.Load() || !tx.mu.TryLock() {
 		return
 	}
-	if e.state.Load() == stateOpen && e.mapped {
-		before := e.out.pos
-		e.settleGrants()
-		e.reportGrants(out)
-		e.runErrands()
-		e.flow()
-		if e.out.pos != before {
-			e.v.moved = true
-			e.rouse()
+	if tx.e.state.Load() == stateOpen && tx.mapped {
+		before := tx.out.pos
+		tx.finishWithdrawals()
+		tx.reportWithdrawals(out)
+		tx.sendForgets()
+		tx.writeChunks()
+		if tx.out.pos != before {
+			tx.e.v.poll.moved = true
+			tx.e.wakePeer()
 		}
 	}
-	e.mu.Unlock()
+	tx.mu.Unlock()
 }

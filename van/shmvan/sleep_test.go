@@ -39,7 +39,7 @@ func TestOneWakeForEachSleep(t *testing.T) {
 		for range 3 {
 			require.NoError(t, x.Send(message(1)))
 		}
-		require.Equal(t, len(nudge), inbox(), round)
+		require.Equal(t, len(wakeByte), inbox(), round)
 		require.True(t, readable(t, b.v.FD()))
 		for range 3 {
 			b.until(van.EventMessage).Delivery.Release()
@@ -74,12 +74,12 @@ func TestSleepWhileThePeerIsGoneAndCreditsAreOut(t *testing.T) {
 func TestFloodOfWakes(t *testing.T) {
 	_, b, x, y := pair(t, Options{})
 	good := newParty(t, Options{})
-	z := good.dial(b.v.join(y.v.listenerPath(t)))
+	z := good.dial(join(b.v.host, y.v.listenerPath(t)))
 	b.until(van.EventAccepted)
 	flags, err := unix.FcntlInt(uintptr(x.sock), unix.F_GETFL, 0)
 	require.NoError(t, err)
 	flood := func() {
-		for unix.Sendto(x.sock, nudge[:], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil) == nil {
+		for unix.Sendto(x.sock, wakeByte[:], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil) == nil {
 			continue
 		}
 	}
@@ -90,14 +90,14 @@ func TestFloodOfWakes(t *testing.T) {
 		require.NoError(t, z.Send(message(1)))
 		b.until(van.EventMessage).Delivery.Release()
 	}
-	y.wake() // into a full socket
+	y.signalPeer() // into a full socket
 	b.sleep()
 	require.NoError(t, x.Send(message(1)))
 	b.until(van.EventMessage).Delivery.Release()
 }
 
 // listenerPath is where the van listens.
-func (v *node) listenerPath(t *testing.T) string {
+func (v *shmVan) listenerPath(t *testing.T) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for l := range v.listeners {
@@ -113,7 +113,7 @@ func TestLargePayloadLetsOthersPass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, b, x, _ := pair(t, o)
 			c := newParty(t, o)
-			z := c.dial(b.v.join(b.v.listenerPath(t)))
+			z := c.dial(join(b.v.host, b.v.listenerPath(t)))
 			b.until(van.EventAccepted)
 			large := shared(t, 3*pieceBytes+4711)
 			for i := range large {

@@ -18,8 +18,8 @@ import (
 
 const name = "shm"
 
-// node is one van. It implements van.Van.
-type node struct {
+// shmVan implements van.Van.
+type shmVan struct {
 	opt    Options
 	caps   van.Caps
 	host   string
@@ -31,8 +31,6 @@ type node struct {
 	asleep *atomic.Uint64
 	hello  hello
 
-	epfd, evfd int
-
 	eps     atomic.Pointer[[]*endpoint] // replaced whole, under mu
 	polling atomic.Bool
 	armed   atomic.Bool
@@ -40,20 +38,30 @@ type node struct {
 	retired atomic.Bool  // Close has been through with the endpoints
 	forgets func()       // stops watching Options.Files
 
-	// The poller's.
-	passes    uint64
-	kernelDue bool
-	inputs    []*endpoint // whose socket has something
-	turn      int         // endpoint that is looked at first
-	sleeps    uint64      // number of the last sleep
-	hold      [][]byte
-	moved     bool // the last Poll has moved something
+	poll poller
 
 	mu        sync.Mutex
 	closed    bool
 	newcomers []*endpoint
 	listeners map[*listener]struct{}
-	sources   map[int32]*endpoint // by descriptor in the epoll set
+	set       pollSet
+}
+
+// poller is the state of Poll and Arm, which have one caller at a time.
+type poller struct {
+	passes    uint64
+	kernelDue bool
+	inputs    []*endpoint // whose socket has something
+	turn      int         // the endpoint that the next Poll visits first
+	sleeps    uint64      // number of the last sleep
+	hold      [][]byte    // memory for the Placer's answer
+	moved     bool        // the last Poll has moved something
+}
+
+// pollSet is the epoll set of a van. Guarded by shmVan.mu.
+type pollSet struct {
+	epfd, evfd int                 // -1 once closed
+	sources    map[int32]*endpoint // by descriptor
 }
 
 // New makes a van. Close ends it.
@@ -62,9 +70,9 @@ func New(o Options) (van.Van, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &node{
-		opt: o, host: hostOf(os.Getuid()), epfd: -1, evfd: -1,
-		listeners: map[*listener]struct{}{}, sources: map[int32]*endpoint{},
+	v := &shmVan{
+		opt: o, host: hostOf(os.Getuid()), set: pollSet{epfd: -1, evfd: -1, sources: map[int32]*endpoint{}},
+		listeners: map[*listener]struct{}{},
 		caps: van.Caps{
 			Name: name, MaxMeta: o.maxMeta(), MaxPayload: maxPayload, MaxSegments: maxSegments, OneSided: !o.TwoSided, Quiet: true, Sound: true, InMessage: inMessage,
 		},
@@ -81,7 +89,7 @@ func New(o Options) (van.Van, error) {
 	return v, nil
 }
 
-func (v *node) open() (err error) {
+func (v *shmVan) open() (err error) {
 	if v.page, err = shm.Publish("stepvan:van", pageBytes); err != nil {
 		return err
 	}
@@ -95,72 +103,72 @@ func (v *node) open() (err error) {
 	if !v.opt.NoForeign {
 		v.hello.at = uint64(uintptr(unsafe.Pointer(&nonce[0])))
 	}
-	if v.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+	if v.set.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return err
 	}
-	if v.evfd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+	if v.set.evfd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return err
 	}
-	return v.watch(v.evfd, unix.EPOLLIN|edge)
+	return v.set.watch(v.set.evfd, unix.EPOLLIN|edge)
 }
 
 // edge has each edge of a descriptor told once, so nothing needs to be read.
 const edge = unix.EPOLLET & (1<<32 - 1)
 
 // watch adds a descriptor to the epoll set.
-func (v *node) watch(fd int, events uint32) error {
-	return unix.EpollCtl(v.epfd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
+func (s *pollSet) watch(fd int, events uint32) error {
+	return unix.EpollCtl(s.epfd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
 }
 
-// attend changes what of a descriptor in the epoll set is told. Poller only.
-func (v *node) attend(how, fd int, events uint32) {
-	_ = unix.EpollCtl(v.epfd, how, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
+// change sets what of a descriptor in the epoll set is told. Only Poll calls it.
+func (s *pollSet) change(how, fd int, events uint32) {
+	_ = unix.EpollCtl(s.epfd, how, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
 }
 
 // Caps implements van.Van.
-func (v *node) Caps() van.Caps { return v.caps }
+func (v *shmVan) Caps() van.Caps { return v.caps }
 
 // FD implements van.Van.
-func (v *node) FD() int { return v.epfd }
+func (v *shmVan) FD() int { return v.set.epfd }
 
-// ring wakes whoever sleeps on FD. Concurrent.
-func (v *node) ring() {
+// signal wakes whoever sleeps on FD. Concurrent.
+func (v *shmVan) signal() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.evfd >= 0 {
-		_, _ = unix.Write(v.evfd, one[:])
+	if v.set.evfd >= 0 {
+		_, _ = unix.Write(v.set.evfd, one[:])
 	}
 }
 
-// stir has a sleeping poller look again. Concurrent.
-func (v *node) stir() {
+// wake has a sleeping poller look again. Concurrent.
+func (v *shmVan) wake() {
 	if v.armed.Load() {
-		v.ring()
+		v.signal()
 	}
 }
 
 var one = [8]byte{1}
 
 // add makes an endpoint known to the poller, or gives it up when the van is closed.
-func (v *node) add(e *endpoint, accepted bool) error {
+func (v *shmVan) add(e *endpoint, accepted bool) error {
 	v.mu.Lock()
 	if v.closed {
 		v.mu.Unlock()
 		e.discard()
 		return stepvan.ErrClosed
 	}
-	err := v.watch(e.sock, unix.EPOLLIN|unix.EPOLLRDHUP)
+	err := v.set.watch(e.sock, unix.EPOLLIN|unix.EPOLLRDHUP)
 	if err == nil && e.peer.pidfd >= 0 {
-		err = v.watch(e.peer.pidfd, unix.EPOLLIN|edge)
+		err = v.set.watch(e.peer.pidfd, unix.EPOLLIN|edge)
 	}
 	if err != nil {
 		v.mu.Unlock()
 		e.discard()
 		return err
 	}
-	v.sources[int32(e.sock)] = e
+	v.set.sources[int32(e.sock)] = e
 	if e.peer.pidfd >= 0 {
-		v.sources[int32(e.peer.pidfd)] = e
+		v.set.sources[int32(e.peer.pidfd)] = e
 	}
 	if accepted {
 		v.newcomers = append(v.newcomers, e)
@@ -169,19 +177,19 @@ func (v *node) add(e *endpoint, accepted bool) error {
 		v.enlist(e)
 	}
 	v.mu.Unlock()
-	v.stir()
+	v.wake()
 	return nil
 }
 
 // enlist gives e to the poller. mu is held.
-func (v *node) enlist(e *endpoint) {
+func (v *shmVan) enlist(e *endpoint) {
 	old := *v.eps.Load()
 	list := append(append(make([]*endpoint, 0, len(old)+1), old...), e)
 	v.eps.Store(&list)
 }
 
 // remove takes e from the poller.
-func (v *node) remove(e *endpoint) {
+func (v *shmVan) remove(e *endpoint) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var list []*endpoint
@@ -194,29 +202,29 @@ func (v *node) remove(e *endpoint) {
 }
 
 // unwatch forgets a descriptor that is about to be closed: its number may name something else soon.
-func (v *node) unwatch(fd int, e *endpoint) {
+func (v *shmVan) unwatch(fd int, e *endpoint) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.sources[int32(fd)] == e {
-		delete(v.sources, int32(fd))
+	if v.set.sources[int32(fd)] == e {
+		delete(v.set.sources, int32(fd))
 	}
 }
 
-func (v *node) isClosed() bool {
+func (v *shmVan) isClosed() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.closed
 }
 
 // fileGoes tells all peers that have a file to let go of it. Concurrent.
-func (v *node) fileGoes(file uint64) {
+func (v *shmVan) fileGoes(file uint64) {
 	for _, e := range *v.eps.Load() {
-		e.withhold(file)
+		e.tx.forgetFile(file)
 	}
 }
 
 // Close implements van.Van.
-func (v *node) Close() error {
+func (v *shmVan) Close() error {
 	v.mu.Lock()
 	if v.closed {
 		v.mu.Unlock()
@@ -248,7 +256,7 @@ func (v *node) Close() error {
 	}
 	v.retired.Store(true)
 	for _, e := range *v.eps.Load() {
-		e.retire()
+		e.closeWithVan()
 	}
 	v.release()
 	v.polling.Store(false)
@@ -256,10 +264,10 @@ func (v *node) Close() error {
 }
 
 // release closes what the van itself has open.
-func (v *node) release() {
+func (v *shmVan) release() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, fd := range []*int{&v.epfd, &v.evfd} {
+	for _, fd := range []*int{&v.set.epfd, &v.set.evfd} {
 		if *fd >= 0 {
 			_ = unix.Close(*fd)
 			*fd = -1

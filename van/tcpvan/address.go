@@ -63,7 +63,7 @@ func (a address) abstract() bool { return a.unix && a.text[0] == '@' }
 
 // resolve looks up the host of a TCP address. An empty host is this machine's wildcard.
 // With Options.Local, addresses that other machines can reach are refused.
-func (v *tcp) resolve(ctx context.Context, a address) ([]netip.AddrPort, error) {
+func resolve(ctx context.Context, local bool, a address) ([]netip.AddrPort, error) {
 	host, p, _ := net.SplitHostPort(a.text)
 	port, _ := strconv.ParseUint(p, 10, 16)
 	ips := []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
@@ -75,7 +75,7 @@ func (v *tcp) resolve(ctx context.Context, a address) ([]netip.AddrPort, error) 
 	}
 	list := make([]netip.AddrPort, 0, len(ips))
 	for _, ip := range ips {
-		if v.opts.Local && !ip.Unmap().IsLoopback() {
+		if local && !ip.Unmap().IsLoopback() {
 			return nil, errs.Invalid("%v is reachable from other machines, but only this machine is allowed: use 127.0.0.1, [::1] or unix:/path", ip)
 		}
 		list = append(list, netip.AddrPortFrom(ip.Unmap(), uint16(port)))

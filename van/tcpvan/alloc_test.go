@@ -22,7 +22,7 @@ func TestExchangeAllocates(t *testing.T) {
 				}
 				p.z.heard--
 				for p.a.poll(true); ; p.a.poll(true) {
-					if ep := p.a.ep.(*endpoint); ep.out.drained() {
+					if ep := p.a.ep.(*endpoint); ep.w.out.drained() {
 						break
 					}
 				}
@@ -42,12 +42,12 @@ func TestSendGathersAll(t *testing.T) {
 	out, _ := connect(t, a, b, "127.0.0.1:0")
 	ep := out.(*endpoint)
 	m := message(1, 40, cut(pattern(10_000, 1), 10)...)
-	require.True(t, ep.out.push(m, 10_000, nil))
-	size, behind := ep.out.gather(0, 1, ep.threshold, writeBound)
+	require.True(t, ep.w.out.push(m, 10_000, nil))
+	size, behind := ep.w.out.gather(0, 1, ep.threshold, writeBound)
 	require.Equal(t, len(m.Head)+10_000, size)
-	require.Len(t, ep.out.iov, 1001)
+	require.Len(t, ep.w.out.iov, 1001)
 	require.Equal(t, uint64(1), behind.op+boolToUint(behind.begun && behind.body.left == 0))
-	ep.pump()
+	ep.w.pump()
 	expect(t, van.EventMessage, b, a).Delivery.Release()
 }
 

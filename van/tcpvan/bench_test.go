@@ -260,7 +260,7 @@ func (p *vanPair) round() {
 func (p *vanPair) echo() {
 	p.z.listenFor()
 	p.z.say()
-	for p.z.ep.(*endpoint).out.pending() { // nobody polls between two batches
+	for p.z.ep.(*endpoint).w.out.pending() { // nobody polls between two batches
 		p.z.poll(false)
 	}
 }

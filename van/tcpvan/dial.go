@@ -26,7 +26,7 @@ const (
 
 // Dial implements van.Van. Poll may report events of the endpoint before Dial has returned: a caller that
 // could miss its EventLost finds out from the first Send, which then fails.
-func (v *tcp) Dial(ctx context.Context, text string) (van.Endpoint, error) {
+func (v *tcpVan) Dial(ctx context.Context, text string) (van.Endpoint, error) {
 	began := time.Now()
 	fail := func(err error) (van.Endpoint, error) {
 		return nil, &stepvan.OpError{Op: "dial", Van: name, Peer: text, Err: err}
@@ -56,7 +56,7 @@ func (v *tcp) Dial(ctx context.Context, text string) (van.Endpoint, error) {
 }
 
 // connect tries until all rails are connected or trying again makes no sense.
-func (v *tcp) connect(ctx context.Context, a address) (fds []int, err error) {
+func (v *tcpVan) connect(ctx context.Context, a address) (fds []int, err error) {
 	var last error
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		fds, err = v.attempt(ctx, a)
@@ -66,7 +66,7 @@ func (v *tcp) connect(ctx context.Context, a address) (fds []int, err error) {
 		if ctx.Err() == nil || last == nil {
 			last = err // an attempt that the end of ctx cut short says less than the one before
 		}
-		if !worthwhile(err) {
+		if !mayAnswerLater(err) {
 			return nil, err
 		}
 		t := time.NewTimer(pause/2 + mathrand.N(pause/2))
@@ -79,8 +79,8 @@ func (v *tcp) connect(ctx context.Context, a address) (fds []int, err error) {
 	}
 }
 
-// worthwhile reports whether the same address may answer later.
-func worthwhile(err error) bool {
+// mayAnswerLater reports whether the same address may answer later.
+func mayAnswerLater(err error) bool {
 	var dns *net.DNSError
 	if errors.As(err, &dns) {
 		return false
@@ -89,7 +89,7 @@ func worthwhile(err error) bool {
 }
 
 // attempt connects all rails once.
-func (v *tcp) attempt(ctx context.Context, a address) (fds []int, err error) {
+func (v *tcpVan) attempt(ctx context.Context, a address) (fds []int, err error) {
 	hello := preamble{count: v.opts.Rails, threshold: v.opts.RailThreshold}
 	if hello.count > 1 {
 		_, _ = rand.Read(hello.token[:])
@@ -99,7 +99,7 @@ func (v *tcp) attempt(ctx context.Context, a address) (fds []int, err error) {
 		return nil, err
 	}
 	for hello.index = range hello.count {
-		fd, used, err := v.connectAny(ctx, a, targets)
+		fd, used, err := connectAny(ctx, a, targets, v.opts.SocketBuffer)
 		if err == nil {
 			fds = append(fds, fd)
 			targets = targets[used : used+1] // all rails go the same way
@@ -114,11 +114,11 @@ func (v *tcp) attempt(ctx context.Context, a address) (fds []int, err error) {
 }
 
 // targets are the addresses that a may mean, in order of preference.
-func (v *tcp) targets(ctx context.Context, a address) ([]string, error) {
+func (v *tcpVan) targets(ctx context.Context, a address) ([]string, error) {
 	if a.unix {
 		return []string{a.text}, nil
 	}
-	ips, err := v.resolve(ctx, a)
+	ips, err := resolve(ctx, v.opts.Local, a)
 	if err != nil {
 		return nil, err
 	}
@@ -141,9 +141,9 @@ func loopbackFor(ip netip.AddrPort) netip.AddrPort {
 }
 
 // connectAny connects to the first target that answers.
-func (v *tcp) connectAny(ctx context.Context, a address, targets []string) (fd, used int, err error) {
+func connectAny(ctx context.Context, a address, targets []string, buffer int) (fd, used int, err error) {
 	for i, t := range targets {
-		fd, e := v.connectOne(ctx, a, t)
+		fd, e := connectOne(ctx, a, t, buffer)
 		if e == nil {
 			return fd, i, nil
 		}
@@ -154,7 +154,7 @@ func (v *tcp) connectAny(ctx context.Context, a address, targets []string) (fd, 
 	return -1, 0, err
 }
 
-func (v *tcp) connectOne(ctx context.Context, a address, target string) (int, error) {
+func connectOne(ctx context.Context, a address, target string, buffer int) (int, error) {
 	d := net.Dialer{Timeout: attemptTime, KeepAlive: -1}
 	d.SetMultipathTCP(false)
 	c, err := d.DialContext(ctx, a.network(), target)
@@ -169,7 +169,7 @@ func (v *tcp) connectOne(ctx context.Context, a address, target string) (int, er
 	if err != nil {
 		return -1, err
 	}
-	tune(fd, a.unix, v.opts.SocketBuffer)
+	tune(fd, a.unix, buffer)
 	return fd, nil
 }
 

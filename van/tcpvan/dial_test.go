@@ -157,9 +157,9 @@ func TestDialGivesUp(t *testing.T) {
 	v := newParty(t, Options{})
 	addr := closedPort(t)
 	var err error
-	for patience := 30 * time.Millisecond; patience < limit && !errors.Is(err, unix.ECONNREFUSED); patience *= 2 {
+	for missesAllowed := 30 * time.Millisecond; missesAllowed < limit && !errors.Is(err, unix.ECONNREFUSED); missesAllowed *= 2 {
 		// On a busy machine the first attempt may take longer than the context lives.
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), missesAllowed)
 		_, err = v.Dial(ctx, addr)
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)

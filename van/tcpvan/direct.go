@@ -22,53 +22,53 @@ const (
 
 // direct reports whether m may go past the outbox: it goes over one rail, nothing is before it, and it is small
 // or not too much has gone since the last look of Poll. Send only.
-func (ep *endpoint) direct(m *van.Message, payload int64) bool {
-	if len(m.Payload)+lead > maxIovecs || ep.out.pending() || ep.rails[0].blocked.Load() ||
-		len(ep.rails) > 1 && payload >= int64(ep.threshold) {
+func (w *writer) direct(m *van.Message, payload int64) bool {
+	if len(m.Payload)+lead > maxIovecs || w.out.pending() || w.ep.rails[0].blocked.Load() ||
+		len(w.ep.rails) > 1 && payload >= int64(w.ep.threshold) {
 		return false
 	}
 	if payload <= directBound {
 		return true
 	}
-	ahead := ep.ahead.Load() + payload
+	ahead := w.ahead.Load() + payload
 	if m.More && m.Spare == nil || ahead > aheadBound {
 		return false
 	}
-	ep.ahead.Store(ahead)
+	w.ahead.Store(ahead)
 	return true
 }
 
 // sendDirect gives m to the socket. What the socket takes whole is complete (Message.Done); the rest of
 // what it takes in part goes into the outbox. Writer's token, which it returns. Send only.
-func (ep *endpoint) sendDirect(m *van.Message, payload int64) error {
-	n := ep.writeDirect(m, payload)
+func (w *writer) sendDirect(m *van.Message, payload int64) error {
+	n := w.writeDirect(m, payload)
 	queued := false
 	if m.Done = n == len(m.Head)+padding(len(m.Head), payload)+int(payload); !m.Done {
-		if queued = ep.out.push(m, payload, nil); queued {
-			ep.out.advance(0, len(ep.rails), ep.threshold, n)
+		if queued = w.out.push(m, payload, nil); queued {
+			w.out.advance(0, len(w.ep.rails), w.ep.threshold, n)
 		}
 	}
-	completed := queued && ep.write()
+	completed := queued && w.write()
 	if queued && m.Spare != nil {
-		ep.out.shelter(m.Spare, ep.threshold)
+		w.out.moveToSpare(m.Spare, w.ep.threshold)
 	}
-	if ep.yield(1) || completed || queued && ep.more.Load() {
-		ep.note()
+	if w.yield(1) || completed || queued && w.more.Load() {
+		w.ep.note()
 	}
 	if !m.Done && !queued {
-		return ep.gone()
+		return w.ep.gone()
 	}
 	return nil
 }
 
 // writeDirect returns how many bytes of m the socket took. When it is broken sending ends, and nothing
 // more is accepted. Writer's token.
-func (ep *endpoint) writeDirect(m *van.Message, payload int64) (n int) {
-	if !ep.enter(writing) {
+func (w *writer) writeDirect(m *van.Message, payload int64) (n int) {
+	if !w.ep.enter(writing) {
 		return 0
 	}
-	defer ep.leave(writing)
-	o := &ep.out
+	defer w.ep.leave(writing)
+	o := &w.out
 	o.iov = append(o.iov[:0], iovec(m.Head))
 	if pad := padding(len(m.Head), payload); pad > 0 {
 		o.iov = append(o.iov, iovec(zeros[:pad]))
@@ -78,20 +78,20 @@ func (ep *endpoint) writeDirect(m *van.Message, payload int64) (n int) {
 			o.iov = append(o.iov, iovec(b))
 		}
 	}
-	n, e := sendmsg(ep.rails[0].fd, o.iov)
+	n, e := sendmsg(w.ep.rails[0].fd, o.iov)
 	clear(o.iov)
 	switch e {
 	case 0:
 		return n
 	case again, unix.ENOBUFS, unix.ENOMEM:
 	default:
-		ep.snap(explain(e, m.Payload))
+		w.failSend(explain(e, m.Payload))
 	}
 	return 0
 }
 
-// snap ends sending because a socket is broken. Between enter and leave.
-func (ep *endpoint) snap(err error) { ep.breakOff(ep.fault("send", err)) }
+// failSend ends sending because a socket is broken. Between enter and leave.
+func (w *writer) failSend(err error) { w.breakOff(w.ep.fault("send", err)) }
 
 // explain is the reason of a loss: a socket that is broken, or memory of this process that is gone, which leaves a message cut off.
 func explain(e syscall.Errno, memory [][]byte) error {

@@ -16,28 +16,23 @@ import (
 
 // endpoint is one side of a connection: its rails, what goes out and what comes in.
 type endpoint struct {
-	v         *tcp
+	v         *tcpVan
 	peer      string
 	rails     []*conn
 	threshold int // bytes of payload from which it is cut over the rails
 	user      atomic.Pointer[any]
 
 	state   atomic.Uint32 // bits below
-	out     outbox
-	writers atomic.Int32 // the writer's token, and how many asked for it meanwhile
-	sendErr atomic.Pointer[error]
-	more    atomic.Bool  // the writer stopped although the sockets may take more
-	ahead   atomic.Int64 // payload of large messages that went past the outbox since Poll looked last
+	w       writer
+	rd      reader
+	credits credits
 
-	in inbox
-	credits
-
-	noted     atomic.Bool // in tcp.notes
-	unwatched bool        // not in the epoll set; written by Poll and Arm under tcp.mu
+	noted     atomic.Bool // in tcpVan.notes
+	unwatched bool        // not in the epoll set; written by Poll and Arm under tcpVan.mu
 
 	// Owned by Poll.
-	queued bool          // in tcp.run
-	visit  *list.Element // of tcp.visitors
+	queued bool          // in poller.run
+	visit  *list.Element // of poller.visitors
 	since  time.Time     // it was accepted
 	warmth int           // moves since it was last cold
 	fresh  bool          // accepted, but not announced
@@ -55,10 +50,26 @@ const (
 	closed              // by this side
 )
 
+// writer sends the messages of an endpoint. One goroutine at a time holds its token.
+type writer struct {
+	ep      *endpoint
+	out     outbox
+	writers atomic.Int32 // the token, and how many goroutines asked for it meanwhile
+	sendErr atomic.Pointer[error]
+	more    atomic.Bool  // the writer stopped although the sockets may take more
+	ahead   atomic.Int64 // payload of large messages that passed the outbox since Poll looked last
+}
+
+// reader receives the messages of an endpoint. Only Poll uses it.
+type reader struct {
+	ep *endpoint
+	in inbox
+}
+
 // conn is one socket of an endpoint.
 type conn struct {
 	fd      int
-	slot    int // in tcp.sources
+	slot    int // in pollSet.sources
 	ep      *endpoint
 	blocked atomic.Bool   // the socket takes nothing; an event tells when it does
 	room    atomic.Uint32 // counts those events
@@ -69,31 +80,32 @@ type conn struct {
 	hup      bool // the peer will send no more, or an error waits
 }
 
-func (v *tcp) newEndpoint(fds []int, threshold int, peer string) *endpoint {
+func (v *tcpVan) newEndpoint(fds []int, threshold int, peer string) *endpoint {
 	ep := v.bareEndpoint(fds, threshold, peer)
-	ep.furnish()
+	ep.allocate()
 	return ep
 }
 
 // bareEndpoint makes an endpoint without buffers, whose Send accepts nothing.
-func (v *tcp) bareEndpoint(fds []int, threshold int, peer string) *endpoint {
+func (v *tcpVan) bareEndpoint(fds []int, threshold int, peer string) *endpoint {
 	ep := &endpoint{v: v, peer: peer, threshold: threshold}
+	ep.w.ep, ep.rd.ep = ep, ep
 	for _, fd := range fds {
 		ep.rails = append(ep.rails, &conn{fd: fd, ep: ep})
 	}
 	return ep
 }
 
-// furnish allocates the buffers, before the endpoint is known to anybody.
-func (ep *endpoint) furnish() {
-	ep.out.init(ep.v.opts.SendQueue, len(ep.rails))
-	ep.in.init(ep.v.opts.SmallBytes, len(ep.rails))
+// allocate allocates the buffers, before the endpoint is known to anybody.
+func (ep *endpoint) allocate() {
+	ep.w.out.init(ep.v.opts.SendQueue, len(ep.rails))
+	ep.rd.in.init(ep.v.opts.SmallBytes, len(ep.rails))
 	ep.credits.init(ep, ep.v.opts.Credits)
 }
 
-// strip lets go of what an ended endpoint receives with: whoever keeps the endpoint keeps no buffers.
-func (ep *endpoint) strip() {
-	ep.in.buf, ep.in.slot, ep.credits.slots = nil, nil, nil
+// freeBuffers lets go of what an ended endpoint receives with: whoever keeps the endpoint keeps no buffers.
+func (ep *endpoint) freeBuffers() {
+	ep.rd.in.buf, ep.rd.in.slot, ep.credits.slots = nil, nil, nil
 }
 
 // SetUser implements van.Endpoint. Concurrent.
@@ -112,29 +124,29 @@ func (ep *endpoint) Peer() string { return ep.peer }
 
 // Send implements van.Endpoint. Budget: one system call, no allocation, when the socket takes the message.
 func (ep *endpoint) Send(m *van.Message) error {
-	payload, err := ep.v.measure(m)
+	payload, err := ep.v.opts.measure(m)
 	if err != nil {
 		return err
 	}
 	if ep.state.Load()&ended != 0 {
 		return ep.gone()
 	}
-	if ep.out.full() {
+	if ep.w.out.full() {
 		return stepvan.ErrWouldBlock
 	}
-	if ep.direct(m, payload) && ep.writers.CompareAndSwap(0, 1) {
-		return ep.sendDirect(m, payload)
+	if ep.w.direct(m, payload) && ep.w.writers.CompareAndSwap(0, 1) {
+		return ep.w.sendDirect(m, payload)
 	}
-	if m.Spare != nil && !ep.blocked() && ep.writers.CompareAndSwap(0, 1) {
-		return ep.sendSpared(m, payload)
+	if m.Spare != nil && !ep.blocked() && ep.w.writers.CompareAndSwap(0, 1) {
+		return ep.w.sendSpared(m, payload)
 	}
-	if !ep.out.push(m, payload, m.Spare) {
+	if !ep.w.out.push(m, payload, m.Spare) {
 		return ep.gone()
 	}
 	if ep.blocked() {
 		return nil
 	}
-	if ep.pump() || ep.more.Load() {
+	if ep.w.pump() || ep.w.more.Load() {
 		ep.note()
 	}
 	return nil
@@ -142,29 +154,29 @@ func (ep *endpoint) Send(m *van.Message) error {
 
 // sendSpared sends by the outbox, and moves to m.Spare what the sockets do not take at once. Writer's token, which it
 // returns. Send only.
-func (ep *endpoint) sendSpared(m *van.Message, payload int64) error {
-	queued := ep.out.push(m, payload, nil)
-	completed := queued && ep.write()
+func (w *writer) sendSpared(m *van.Message, payload int64) error {
+	queued := w.out.push(m, payload, nil)
+	completed := queued && w.write()
 	if queued {
-		ep.out.shelter(m.Spare, ep.threshold)
+		w.out.moveToSpare(m.Spare, w.ep.threshold)
 	}
-	if ep.yield(1) || completed || queued && ep.more.Load() {
-		ep.note()
+	if w.yield(1) || completed || queued && w.more.Load() {
+		w.ep.note()
 	}
 	if !queued {
-		return ep.gone()
+		return w.ep.gone()
 	}
 	return nil
 }
 
 // measure checks m against Caps and returns the bytes of its payload.
-func (v *tcp) measure(m *van.Message) (int64, error) {
+func (o *Options) measure(m *van.Message) (int64, error) {
 	meta := len(m.Head) - wire.HeaderSize
 	switch {
 	case meta < 0:
 		return 0, errs.Invalid("tcpvan: the head has %d bytes, a header alone has %d", len(m.Head), wire.HeaderSize)
-	case meta > int(v.opts.Limits.Meta):
-		return 0, errs.Invalid("tcpvan: %d bytes of meta, the limit is %d", meta, v.opts.Limits.Meta)
+	case meta > int(o.Limits.Meta):
+		return 0, errs.Invalid("tcpvan: %d bytes of meta, the limit is %d", meta, o.Limits.Meta)
 	case len(m.Payload) > maxSegments:
 		return 0, errs.Invalid("tcpvan: %d segments, the limit is %d: send several messages", len(m.Payload), maxSegments)
 	case len(m.Target) > 0:
@@ -177,8 +189,8 @@ func (v *tcp) measure(m *van.Message) (int64, error) {
 	if m.Spare != nil && uint64(len(m.Spare)) < n {
 		return 0, errs.Invalid("tcpvan: %d bytes to spare for a payload of %d", len(m.Spare), n)
 	}
-	if n > v.opts.Limits.Message {
-		return 0, errs.Invalid("tcpvan: %d bytes of payload, the limit is %d: send several messages", n, v.opts.Limits.Message)
+	if n > o.Limits.Message {
+		return 0, errs.Invalid("tcpvan: %d bytes of payload, the limit is %d: send several messages", n, o.Limits.Message)
 	}
 	return int64(n), nil
 }
@@ -243,12 +255,12 @@ func (ep *endpoint) Close() error {
 // end stops all traffic, frees the sockets and fails what is not sent. Not
 // between enter and leave of the same goroutine.
 func (ep *endpoint) end() {
-	ep.out.seal()
+	ep.w.out.seal()
 	if ep.state.Or(ended)&ended == 0 {
 		ep.await(reading | writing)
-		ep.strip()
+		ep.freeBuffers()
 		ep.v.leave(ep)
-		ep.pump()
+		ep.w.pump()
 		ep.note()
 		return
 	}
@@ -263,27 +275,27 @@ func (ep *endpoint) await(bits uint32) {
 }
 
 // shutRefuse tells a peer of another version which one this is, as far as that is possible at once.
-func (ep *endpoint) shutRefuse() {
-	if ep.out.pending() || !ep.writers.CompareAndSwap(0, 1) {
+func (w *writer) shutRefuse() {
+	if w.out.pending() || !w.writers.CompareAndSwap(0, 1) {
 		return
 	}
-	if ep.enter(writing) {
-		ep.refuse()
-		ep.leave(writing)
+	if w.ep.enter(writing) {
+		w.refuse()
+		w.ep.leave(writing)
 	}
-	ep.yield(1)
+	w.yield(1)
 }
 
-func (ep *endpoint) refuse() {
+func (w *writer) refuse() {
 	var b [wire.HeaderSize]byte
 	h := wire.Header{Kind: wire.KindRefuse}
 	h.Encode(b[:], nil)
-	fd := ep.rails[0].fd
+	fd := w.ep.rails[0].fd
 	_, _ = sendmsg(fd, []unix.Iovec{iovec(b[:])})
 	_ = unix.Shutdown(fd, unix.SHUT_WR)
 	// Unread bytes would turn the close into a reset, which may overtake the refusal.
 	for range 64 {
-		if n, e := recv(fd, ep.v.scratch, 0); n <= 0 || e != 0 {
+		if n, e := recv(fd, w.ep.v.poller.scratch, 0); n <= 0 || e != 0 {
 			return
 		}
 	}

@@ -44,7 +44,7 @@ func feed(t *testing.T, stream, cuts []byte) (got []string, reason error) {
 	v, err := New(Options{Placer: s, SmallBytes: 512, Limits: wire.Limits{Meta: 10_000, Message: 1 << 30, Tensors: 10}})
 	require.NoError(t, err)
 	defer func() { _ = v.Close() }()
-	p := &party{tcp: v.(*tcp)}
+	p := &party{tcpVan: v.(*tcpVan)}
 	raw := adopt(t, p)
 	look := func() {
 		for p.poll(true) > 0 {

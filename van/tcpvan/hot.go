@@ -3,29 +3,29 @@ package tcpvan
 import "golang.org/x/sys/unix"
 
 const (
-	// attention is how many calls in a row may leave the others alone although the endpoints that
+	// askAfterCalls is how many calls in a row may leave the others alone although the endpoints that
 	// were active lately never rest.
-	attention = 16
-	// fading is after how many moves of one endpoint the one that was active before it counts as idle.
-	fading = 64
-	// straying is after how many moves of the endpoints that were active lately Poll trusts again that
+	askAfterCalls = 16
+	// coldAfterMoves is after how many moves of one endpoint the one that was active before it counts as idle.
+	coldAfterMoves = 64
+	// trustAfterMoves is after how many moves of the endpoints that were active lately Poll trusts again that
 	// no others move. Until then each call asks epoll, which costs about as much as
 	// finding one socket empty.
-	straying = 16
-	// warming is after how many moves an endpoint leaves the epoll set. Leaving and coming back cost
+	trustAfterMoves = 16
+	// unwatchAfterMoves is after how many moves an endpoint leaves the epoll set. Leaving and coming back cost
 	// about as much as the wake-ups of two dozen messages do.
-	warming = 256
+	unwatchAfterMoves = 256
 )
 
 // queueHot queues the endpoints that were active lately as if epoll had named them; when epoll
 // is asked too, only those that it does not know.
-func (v *tcp) queueHot(asked bool) {
-	for i, ep := range v.hot {
+func (p *poller) queueHot(asked bool) {
+	for i, ep := range p.hot {
 		if ep == nil {
 			continue
 		}
 		if ep.state.Load()&ended != 0 {
-			v.hot[i] = nil
+			p.hot[i] = nil
 			continue
 		}
 		if asked && !ep.unwatched {
@@ -35,58 +35,58 @@ func (v *tcp) queueHot(asked bool) {
 			c.readable = true
 			c.blocked.Store(false)
 		}
-		v.enqueue(ep)
+		p.enqueue(ep)
 	}
-	if v.hot[0] == nil {
-		v.hot[0], v.hot[1] = v.hot[1], nil
+	if p.hot[0] == nil {
+		p.hot[0], p.hot[1] = p.hot[1], nil
 	}
 }
 
 // touch notes that bytes or completions moved at ep.
-func (v *tcp) touch(ep *endpoint) {
-	v.touched++
-	if v.hot[0] != ep && v.hot[1] != ep {
-		v.strays = straying
-	} else if v.strays > 0 {
-		v.strays--
+func (p *poller) touch(ep *endpoint) {
+	p.touched++
+	if p.hot[0] != ep && p.hot[1] != ep {
+		p.strays = trustAfterMoves
+	} else if p.strays > 0 {
+		p.strays--
 	}
-	if ep.warmth++; ep.warmth == warming {
-		v.unwatch(ep)
+	if ep.warmth++; ep.warmth == unwatchAfterMoves {
+		p.unwatch(ep)
 	}
-	if v.hot[0] != ep {
-		if v.hot[1] != ep {
-			v.rewatch(v.hot[1])
+	if p.hot[0] != ep {
+		if p.hot[1] != ep {
+			p.rewatch(p.hot[1])
 		}
-		v.hot[0], v.hot[1] = ep, v.hot[0]
-		v.alone = 0
+		p.hot[0], p.hot[1] = ep, p.hot[0]
+		p.alone = 0
 		return
 	}
-	if v.alone++; v.alone > fading {
-		v.rewatch(v.hot[1])
-		v.hot[1] = nil
+	if p.alone++; p.alone > coldAfterMoves {
+		p.rewatch(p.hot[1])
+		p.hot[1] = nil
 	}
 }
 
 // cool puts the endpoints that were active lately back into the epoll set, before somebody sleeps on it.
-func (v *tcp) cool() {
-	for _, ep := range v.hot {
-		v.rewatch(ep)
+func (p *poller) cool() {
+	for _, ep := range p.hot {
+		p.rewatch(ep)
 	}
 }
 
 // unwatch takes ep out of the epoll set: each call of Poll looks at it anyway, and a socket that is
 // in a set wakes it with each packet, inside the peer's system call when that is on this machine.
 // Endpoints of several rails stay: epoll alone tells of the loss of a rail from which nothing is expected. Poll only.
-func (v *tcp) unwatch(ep *endpoint) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if _, ok := v.endpoints[ep]; ok && len(ep.rails) == 1 && v.epfd >= 0 {
-		ep.unwatched = unix.EpollCtl(v.epfd, unix.EPOLL_CTL_DEL, ep.rails[0].fd, nil) == nil
+func (p *poller) unwatch(ep *endpoint) {
+	p.v.mu.Lock()
+	defer p.v.mu.Unlock()
+	if _, ok := p.v.endpoints[ep]; ok && len(ep.rails) == 1 && p.v.set.epfd >= 0 {
+		ep.unwatched = unix.EpollCtl(p.v.set.epfd, unix.EPOLL_CTL_DEL, ep.rails[0].fd, nil) == nil
 	}
 }
 
 // rewatch undoes unwatch; epoll tells at once of what has come meanwhile. Poll and Arm only. ep may be nil.
-func (v *tcp) rewatch(ep *endpoint) {
+func (p *poller) rewatch(ep *endpoint) {
 	if ep == nil {
 		return
 	}
@@ -94,12 +94,12 @@ func (v *tcp) rewatch(ep *endpoint) {
 	if !ep.unwatched {
 		return
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	p.v.mu.Lock()
+	defer p.v.mu.Unlock()
 	ep.unwatched = false
-	if _, ok := v.endpoints[ep]; ok && v.epfd >= 0 {
+	if _, ok := p.v.endpoints[ep]; ok && p.v.set.epfd >= 0 {
 		e := ep.rails[0].interest()
-		_ = unix.EpollCtl(v.epfd, unix.EPOLL_CTL_ADD, ep.rails[0].fd, &e)
+		_ = unix.EpollCtl(p.v.set.epfd, unix.EPOLL_CTL_ADD, ep.rails[0].fd, &e)
 	}
 }
 

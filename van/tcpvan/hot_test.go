@@ -14,11 +14,11 @@ import (
 // warm has b receive from raw until the endpoint has left the epoll set.
 func warm(t *testing.T, b *party, raw int) *endpoint {
 	t.Helper()
-	for range warming {
+	for range unwatchAfterMoves {
 		hear(t, b, raw)
 	}
-	require.True(t, b.hot[0].unwatched)
-	return b.hot[0]
+	require.True(t, b.poller.hot[0].unwatched)
+	return b.poller.hot[0]
 }
 
 // hear has b receive one message from raw.
@@ -88,7 +88,7 @@ func TestRoomForAWarmEndpoint(t *testing.T) {
 		ep := warm(t, b, raw)
 		large := message(9, 0, make([]byte, 4<<20))
 		require.NoError(t, ep.Send(large))
-		require.True(t, ep.out.pending())
+		require.True(t, ep.w.out.pending())
 		if sleep {
 			settle(t, b)
 		}
@@ -130,7 +130,7 @@ func TestWarmEndpointsCool(t *testing.T) {
 	first := warm(t, b, raw[0])
 	second := warm(t, b, raw[1])
 	require.False(t, first.unwatched, "idle for as long as the second needed")
-	for range warming {
+	for range unwatchAfterMoves {
 		hear(t, b, raw[0])
 		hear(t, b, raw[1])
 	}
@@ -148,7 +148,7 @@ func TestWarmEndpointsCool(t *testing.T) {
 func TestSeveralRailsStayInTheSet(t *testing.T) {
 	a, b := newParty(t, Options{Rails: 2}), newParty(t, Options{})
 	out, in := connect(t, a, b, "127.0.0.1:0")
-	for range warming {
+	for range unwatchAfterMoves {
 		require.NoError(t, out.Send(message(1, 0)))
 		spin(t, func() bool { return b.poll(false) > 0 })
 		b.next().Delivery.Release()

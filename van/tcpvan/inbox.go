@@ -40,14 +40,14 @@ const (
 	phaseWhole // waits for room among the events
 )
 
-// verdict is why parsing stopped.
-type verdict uint8
+// parseStop is why parsing stopped.
+type parseStop uint8
 
 const (
-	wantBytes  verdict = iota // read, then parse again
-	wantEvents                // the caller's events are full
-	wantCredit                // all deliveries are out
-	wantOut                   // the endpoint ended meanwhile, or the stream is broken
+	wantBytes  parseStop = iota // read, then parse again
+	wantEvents                  // the caller's events are full
+	wantCredit                  // all deliveries are out
+	wantOut                     // the endpoint ended meanwhile, or the stream is broken
 )
 
 // roomForHeads is the space for headers and metas in the staging buffer, beside a small payload.
@@ -60,30 +60,30 @@ func (in *inbox) init(small, rails int) {
 }
 
 // parse uses up what is staged and emits the messages that are whole.
-func (ep *endpoint) parse() (verdict, error) {
-	in := &ep.in
+func (rd *reader) parse() (parseStop, error) {
+	in := &rd.in
 	for {
 		switch in.phase {
 		case phaseHead:
 			if in.w-in.r < wire.HeaderSize {
-				return wantBytes, in.suspect()
+				return wantBytes, in.checkPrefix()
 			}
 			if in.slot == nil {
-				if in.slot = ep.take(); in.slot == nil {
+				if in.slot = rd.ep.credits.take(); in.slot == nil {
 					return wantCredit, nil
 				}
 			}
-			if err := ep.parseHead(); err != nil {
+			if err := rd.parseHead(); err != nil {
 				return wantOut, err
 			}
 		case phaseMeta:
 			if !in.takeMeta() {
 				return wantBytes, nil
 			}
-			if err := ep.parseMeta(); err != nil {
+			if err := rd.parseMeta(); err != nil {
 				return wantOut, err
 			}
-			if ep.state.Load()&ended != 0 {
+			if rd.ep.state.Load()&ended != 0 {
 				return wantOut, nil
 			}
 		case phasePayload:
@@ -92,16 +92,16 @@ func (ep *endpoint) parse() (verdict, error) {
 			}
 			in.phase = phaseWhole
 		case phaseWhole:
-			if !ep.deliver() {
+			if !rd.deliver() {
 				return wantEvents, nil
 			}
 		}
 	}
 }
 
-// suspect finds out from the first bytes of a header that it will be none: who does not
+// checkPrefix finds out from the first bytes of a header that it will be none: who does not
 // speak this protocol may never send as many bytes as a header has.
-func (in *inbox) suspect() error {
+func (in *inbox) checkPrefix() error {
 	if in.flaw != nil {
 		return in.flaw
 	}
@@ -124,11 +124,11 @@ func flawOf(b []byte) error {
 // versionEnd is where the part of the header ends that keeps its place in every version.
 const versionEnd = 6
 
-func (ep *endpoint) parseHead() error {
-	in := &ep.in
+func (rd *reader) parseHead() error {
+	in := &rd.in
 	copy(in.head[:], in.buf[in.r:])
 	in.slot.delivery = van.Delivery{Releaser: in.slot}
-	if err := in.slot.delivery.Header.Decode(in.head[:], ep.v.opts.Limits); err != nil {
+	if err := in.slot.delivery.Header.Decode(in.head[:], rd.ep.v.opts.Limits); err != nil {
 		return err
 	}
 	in.r += wire.HeaderSize
@@ -145,8 +145,8 @@ func (in *inbox) takeMeta() bool {
 	return len(s.meta) == int(s.delivery.Header.Meta)
 }
 
-func (ep *endpoint) parseMeta() error {
-	in := &ep.in
+func (rd *reader) parseMeta() error {
+	in := &rd.in
 	d := &in.slot.delivery
 	if err := wire.Verify(in.head[:], in.slot.meta); err != nil {
 		return err
@@ -158,17 +158,17 @@ func (ep *endpoint) parseMeta() error {
 	}
 	in.phase = phasePayload
 	in.pad = padding(wire.HeaderSize+len(d.Meta), int64(d.Header.Payload))
-	return ep.place()
+	return rd.place()
 }
 
 // place asks the Placer where the payload goes and splits it over the rails.
-func (ep *endpoint) place() error {
-	in := &ep.in
+func (rd *reader) place() error {
+	in := &rd.in
 	d := &in.slot.delivery
-	ep.leave(reading) // the Placer may close the endpoint
-	dst, err := ep.v.opts.Placer.Place(ep, &d.Header, d.Meta, in.dst[:0])
+	rd.ep.leave(reading) // the Placer may close the endpoint
+	dst, err := rd.ep.v.opts.Placer.Place(rd.ep, &d.Header, d.Meta, in.dst[:0])
 	in.dst = dst
-	if !ep.enter(reading) {
+	if !rd.ep.enter(reading) {
 		return nil
 	}
 	if err == nil {
@@ -179,7 +179,7 @@ func (ep *endpoint) place() error {
 	}
 	in.drop, d.Refused = err != nil, err
 	for i := range in.parts {
-		from, to := share(int64(d.Header.Payload), ep.threshold, len(in.parts), i)
+		from, to := share(int64(d.Header.Payload), rd.ep.threshold, len(in.parts), i)
 		if in.drop {
 			in.parts[i] = span{left: to - from}
 		} else {
@@ -225,22 +225,22 @@ func (in *inbox) takePayload() bool {
 }
 
 // deliver emits the message that is whole; false when there is no room for it.
-func (ep *endpoint) deliver() bool {
-	in := &ep.in
-	if !ep.v.emit(van.Event{Kind: van.EventMessage, Endpoint: ep, Delivery: &in.slot.delivery}) {
+func (rd *reader) deliver() bool {
+	in := &rd.in
+	if !rd.ep.v.poller.emit(van.Event{Kind: van.EventMessage, Endpoint: rd.ep, Delivery: &in.slot.delivery}) {
 		return false
 	}
-	in.foresee(&in.slot.delivery.Header)
+	in.sizeNextRead(&in.slot.delivery.Header)
 	in.slot = nil
 	clear(in.dst)
 	in.phase = phaseHead
 	return true
 }
 
-// foresee sets how much to read where the next header is expected. Behind a large message
+// sizeNextRead sets how much to read where the next header is expected. Behind a large message
 // there is often another of its kind: then no more than head and meta, so that
 // none of the payload is staged and copied.
-func (in *inbox) foresee(h *wire.Header) {
+func (in *inbox) sizeNextRead(h *wire.Header) {
 	in.first = len(in.buf)
 	if small := len(in.buf) - roomForHeads; h.Payload > uint64(small) {
 		head := wire.HeaderSize + int(h.Meta)
@@ -249,13 +249,13 @@ func (in *inbox) foresee(h *wire.Header) {
 }
 
 // fill reads from rail 0 once, as far as possible to where the bytes belong.
-func (ep *endpoint) fill() (n int, short bool, e syscall.Errno) {
-	in, v, fd := &ep.in, ep.v, ep.rails[0].fd
+func (rd *reader) fill() (n int, short bool, e syscall.Errno) {
+	in, v, fd := &rd.in, rd.ep.v, rd.ep.rails[0].fd
 	in.compact()
 	if in.phase == phasePayload && in.pad > 0 {
 		return in.fillPad(fd)
 	}
-	iov := v.iov[:0]
+	iov := v.poller.iov[:0]
 	asked := 0
 	direct := true // the staging buffer may be read into behind what comes first
 	switch {
@@ -269,11 +269,11 @@ func (ep *endpoint) fill() (n int, short bool, e syscall.Errno) {
 		iov, asked = append(iov, iovec(room)), len(room)
 		direct = asked == left
 	case in.phase == phasePayload && in.drop:
-		asked = int(min(in.parts[0].left, int64(len(v.scratch))))
-		iov = append(iov, iovec(v.scratch[:asked]))
+		asked = int(min(in.parts[0].left, int64(len(v.poller.scratch))))
+		iov = append(iov, iovec(v.poller.scratch[:asked]))
 		direct = false
 	case in.phase == phasePayload:
-		iov, asked = v.place(iov, in.dst, in.parts[0], in.unread)
+		iov, asked = gatherInto(iov, in.dst, in.parts[0], in.unread)
 		direct = int64(asked) == in.parts[0].left
 	}
 	first := asked
@@ -334,15 +334,15 @@ func (in *inbox) compact() {
 }
 
 // fillRail reads the part of rail i > 0 once.
-func (ep *endpoint) fillRail(i int) (n int, short bool, e syscall.Errno) {
-	in, v, fd := &ep.in, ep.v, ep.rails[i].fd
+func (rd *reader) fillRail(i int) (n int, short bool, e syscall.Errno) {
+	in, v, fd := &rd.in, rd.ep.v, rd.ep.rails[i].fd
 	p := &in.parts[i]
 	asked := 0
 	if in.drop {
-		asked = int(min(p.left, int64(len(v.scratch))))
-		n, e = recv(fd, v.scratch[:asked], 0)
+		asked = int(min(p.left, int64(len(v.poller.scratch))))
+		n, e = recv(fd, v.poller.scratch[:asked], 0)
 	} else {
-		iov, size := v.place(v.iov[:0], in.dst, *p, in.unread)
+		iov, size := gatherInto(v.poller.iov[:0], in.dst, *p, in.unread)
 		asked = size
 		n, e = readv(fd, iov)
 		clear(iov)
@@ -360,8 +360,8 @@ func (ep *endpoint) fillRail(i int) (n int, short bool, e syscall.Errno) {
 }
 
 // lossOf is the reason of a stream that ended (e == 0) or broke.
-func (ep *endpoint) lossOf(e syscall.Errno) error {
-	in := &ep.in
+func (rd *reader) lossOf(e syscall.Errno) error {
+	in := &rd.in
 	var cause error
 	switch {
 	case e != 0:

@@ -15,12 +15,13 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/van"
 )
 
 // listener accepts connections.
 type listener struct {
-	v    *tcp
+	v    *tcpVan
 	fd   int
 	slot int
 	addr address
@@ -29,11 +30,11 @@ type listener struct {
 
 // Listen implements van.Van. The returned address has the port that was taken; the host is as given, so
 // whoever listens at "[::]:0" must tell peers a host by which they reach this machine.
-func (v *tcp) Listen(text string) (bound string, err error) {
+func (v *tcpVan) Listen(text string) (bound string, err error) {
 	a, err := parseAddress(text)
 	if err == nil && v.opts.Local && !a.unix {
 		ctx, cancel := context.WithTimeout(v.ctx, resolveTime)
-		_, err = v.resolve(ctx, a)
+		_, err = resolve(ctx, v.opts.Local, a)
 		cancel()
 	}
 	var l *listener
@@ -46,14 +47,14 @@ func (v *tcp) Listen(text string) (bound string, err error) {
 	return l.addr.String(), nil
 }
 
-func (v *tcp) listen(a address) (*listener, error) {
+func (v *tcpVan) listen(a address) (*listener, error) {
 	l := &listener{v: v, addr: a}
 	if err := l.open(); err != nil {
 		return nil, err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	slot, err := v.add(l.fd, l, unix.EPOLLIN|edge)
+	slot, err := v.set.add(l.fd, l, unix.EPOLLIN|edge)
 	if err != nil {
 		l.close()
 		return nil, err
@@ -68,7 +69,7 @@ func (l *listener) open() error {
 	lc := net.ListenConfig{KeepAlive: -1}
 	lc.SetMultipathTCP(false) // another kind of socket, and slower
 	if l.addr.unix && !l.addr.abstract() {
-		removeStale(l.addr.text)
+		shm.RemoveDeserted(l.addr.text)
 	}
 	n, err := lc.Listen(l.v.ctx, l.addr.network(), l.addr.text)
 	if err != nil {
@@ -83,20 +84,6 @@ func (l *listener) open() error {
 	}
 	l.fd, err = ownFD(n.(syscall.Conn))
 	return err
-}
-
-// removeStale removes the file of a Unix socket that a killed process left behind.
-func removeStale(path string) {
-	if fi, err := os.Stat(path); err != nil || fi.Mode()&os.ModeSocket == 0 {
-		return
-	}
-	c, err := net.Dial("unix", path)
-	if err == nil {
-		_ = c.Close()
-	}
-	if errors.Is(err, unix.ECONNREFUSED) {
-		_ = os.Remove(path)
-	}
 }
 
 // close frees the socket and its file. Any goroutine, once.
@@ -116,7 +103,7 @@ const acceptBound = 64
 // ready implements source: it accepts what waits.
 func (l *listener) ready(uint32) {
 	for range acceptBound {
-		if l.v.crowded() {
+		if l.v.pending.crowded() {
 			time.AfterFunc(restTime, l.rearm) // the kernel's queue holds the others
 			return
 		}
@@ -133,7 +120,7 @@ func (l *listener) ready(uint32) {
 			if l.v.opts.Starved != nil {
 				l.v.opts.Starved(&stepvan.OpError{Op: "accept at " + l.addr.String(), Van: name, Err: errs.Descriptors(err)})
 			}
-			l.v.makeRoom()
+			l.v.pending.makeRoom()
 			time.AfterFunc(restTime, l.rearm)
 			return
 		}
@@ -149,8 +136,8 @@ func (l *listener) rearm() {
 	l.v.mu.Lock()
 	defer l.v.mu.Unlock()
 	e := unix.EpollEvent{Events: unix.EPOLLIN | edge, Fd: int32(l.slot)}
-	if l.v.epfd >= 0 {
-		_ = unix.EpollCtl(l.v.epfd, unix.EPOLL_CTL_MOD, l.fd, &e)
+	if l.v.set.epfd >= 0 {
+		_ = unix.EpollCtl(l.v.set.epfd, unix.EPOLL_CTL_MOD, l.fd, &e)
 	}
 }
 
@@ -173,16 +160,16 @@ func (l *listener) nameOf(fd int, from unix.Sockaddr) string {
 }
 
 // emitAccepted reports ep; false when there is no room. It is read from the next Poll on.
-func (v *tcp) emitAccepted(ep *endpoint) bool {
-	if !v.emit(van.Event{Kind: van.EventAccepted, Endpoint: ep}) {
+func (p *poller) emitAccepted(ep *endpoint) bool {
+	if !p.emit(van.Event{Kind: van.EventAccepted, Endpoint: ep}) {
 		return false
 	}
 	ep.fresh = false
-	ep.born = v.round
+	ep.born = p.round
 	for _, c := range ep.rails {
 		c.readable = true
 	}
-	v.enqueue(ep)
+	p.enqueue(ep)
 	return true
 }
 

@@ -100,9 +100,9 @@ func (o *outbox) push(m *van.Message, payload int64, spare []byte) bool {
 	return false
 }
 
-// shelter moves to spare what the rails have not sent of the payload of the last operation. Writer's token, and the
+// moveToSpare moves to spare what the rails have not sent of the payload of the last operation. Writer's token, and the
 // caller of the Send that has pushed it.
-func (o *outbox) shelter(spare []byte, threshold int) {
+func (o *outbox) moveToSpare(spare []byte, threshold int) {
 	last := o.accepted() - 1
 	if o.done.Load() > last {
 		return

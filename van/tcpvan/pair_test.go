@@ -53,7 +53,7 @@ func (m *memory) bytes() (b []byte) {
 
 // party is a van under test and what happened to it.
 type party struct {
-	*tcp
+	*tcpVan
 	memory *memory
 	got    []van.Event
 	buf    [8]van.Event
@@ -69,7 +69,7 @@ func newParty(t testing.TB, o Options) *party {
 	v, err := New(o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, v.Close()) })
-	return &party{tcp: v.(*tcp), memory: m}
+	return &party{tcpVan: v.(*tcpVan), memory: m}
 }
 
 func (p *party) poll(all bool) int {

@@ -7,16 +7,16 @@ import (
 )
 
 // pending holds accepted connections that have not said yet what they are, or whose
-// other rails are missing: bounded in number and time. Guarded by tcp.door.
+// other rails are missing: bounded in number and time. Guarded by tcpVan.accepting.
 type pending struct {
-	v     *tcp
-	list  []*knock // oldest first
+	v     *tcpVan
+	list  []*pendingConn // oldest first
 	timer *time.Timer
 }
 
-// knock is one of them.
-type knock struct {
-	v     *tcp
+// pendingConn is one of them.
+type pendingConn struct {
+	v     *tcpVan
 	fd    int
 	slot  int
 	peer  string
@@ -31,9 +31,9 @@ type knock struct {
 // admit takes over an accepted socket.
 func (p *pending) admit(fd int, peer string) {
 	v := p.v
-	k := &knock{v: v, fd: fd, peer: peer, since: time.Now()}
+	k := &pendingConn{v: v, fd: fd, peer: peer, since: time.Now()}
 	v.mu.Lock()
-	slot, err := v.add(fd, k, connMask)
+	slot, err := v.set.add(fd, k, connMask)
 	v.mu.Unlock()
 	if err != nil {
 		_ = unix.Close(fd)
@@ -42,7 +42,7 @@ func (p *pending) admit(fd int, peer string) {
 	k.slot = slot
 	p.list = append(p.list, k)
 	if len(p.list) == 1 {
-		p.timer = v.expiry(p.timer, v.opts.PendingTime)
+		p.timer = p.expiry(p.timer, v.opts.PendingTime)
 	}
 	k.read()
 }
@@ -52,7 +52,7 @@ func (p *pending) expire() {
 	for len(p.list) > 0 {
 		left := p.v.opts.PendingTime - time.Since(p.list[0].since)
 		if left > 0 {
-			p.timer = p.v.expiry(p.timer, left)
+			p.timer = p.expiry(p.timer, left)
 			return
 		}
 		p.list[0].refuse()
@@ -70,16 +70,16 @@ func (p *pending) closeAll() {
 }
 
 // checkPending acts when the timer went off.
-func (v *tcp) checkPending() {
+func (v *tcpVan) checkPending() {
 	if v.expired.Load() && v.expired.CompareAndSwap(true, false) {
-		v.door.Lock()
+		v.accepting.Lock()
 		v.pending.expire()
-		v.door.Unlock()
+		v.accepting.Unlock()
 	}
 }
 
 // ready implements source.
-func (k *knock) ready(mask uint32) {
+func (k *pendingConn) ready(mask uint32) {
 	switch {
 	case k.done:
 	case !k.said:
@@ -90,7 +90,7 @@ func (k *knock) ready(mask uint32) {
 }
 
 // read takes what the connection says first, up to a whole preamble.
-func (k *knock) read() {
+func (k *pendingConn) read() {
 	for k.n < preambleSize {
 		n, e := recv(k.fd, k.buf[k.n:], 0)
 		switch {
@@ -115,13 +115,13 @@ func (k *knock) read() {
 }
 
 // refuse closes the connection.
-func (k *knock) refuse() {
+func (k *pendingConn) refuse() {
 	k.detach()
 	_ = unix.Close(k.fd)
 }
 
 // detach ends k without closing its socket.
-func (k *knock) detach() {
+func (k *pendingConn) detach() {
 	k.done = true
 	p := &k.v.pending
 	for i, o := range p.list {
@@ -131,27 +131,27 @@ func (k *knock) detach() {
 		}
 	}
 	k.v.mu.Lock()
-	k.v.remove(k.slot, k.fd)
+	k.v.set.remove(k.slot, k.fd)
 	k.v.mu.Unlock()
 }
 
 // promote makes a connection that did not open with a good preamble an endpoint of one rail, which reads what was
 // said as its first bytes. With a flaw it is lost as soon as it is known, and gets no buffers.
-func (k *knock) promote(flaw error) {
+func (k *pendingConn) promote(flaw error) {
 	k.detach()
 	ep := k.v.bareEndpoint([]int{k.fd}, maxThreshold, k.peer)
-	if ep.in.flaw = flaw; flaw == nil {
-		ep.furnish()
-		ep.in.w = copy(ep.in.buf, k.buf[:k.n])
-		ep.in.got = uint64(k.n)
+	if ep.rd.in.flaw = flaw; flaw == nil {
+		ep.allocate()
+		ep.rd.in.w = copy(ep.rd.in.buf, k.buf[:k.n])
+		ep.rd.in.got = uint64(k.n)
 	}
 	k.v.welcome(ep, k.since)
 }
 
 // pair makes an endpoint when all rails of k are there.
-func (k *knock) pair() {
+func (k *pendingConn) pair() {
 	fds := make([]int, k.hello.count)
-	rails := make([]*knock, k.hello.count)
+	rails := make([]*pendingConn, k.hello.count)
 	rails[k.hello.index] = k
 	for _, o := range k.v.pending.list {
 		if o == k || !o.said || o.hello.token != k.hello.token || k.hello.count == 1 {
@@ -176,22 +176,22 @@ func (k *knock) pair() {
 }
 
 // welcome makes an accepted connection one of the van's.
-func (v *tcp) welcome(ep *endpoint, since time.Time) {
+func (v *tcpVan) welcome(ep *endpoint, since time.Time) {
 	ep.fresh, ep.since = true, since
 	if v.join(ep) != nil {
 		return // the van is closed
 	}
-	v.newcomers = append(v.newcomers, ep)
-	ep.visit = v.visitors.PushBack(ep)
+	v.poller.newcomers = append(v.poller.newcomers, ep)
+	ep.visit = v.poller.visitors.PushBack(ep)
 }
 
 // announce emits EventAccepted of those for whom there is room.
-func (v *tcp) announce() {
+func (p *poller) announce() {
 	n := 0
-	for _, ep := range v.newcomers {
+	for _, ep := range p.newcomers {
 		if ep.state.Load()&ended != 0 {
 			ep.Settle()
-		} else if !v.emitAccepted(ep) {
+		} else if !p.emitAccepted(ep) {
 			break
 		}
 		n++
@@ -199,7 +199,7 @@ func (v *tcp) announce() {
 	if n == 0 {
 		return
 	}
-	rest := copy(v.newcomers, v.newcomers[n:])
-	clear(v.newcomers[rest:])
-	v.newcomers = v.newcomers[:rest]
+	rest := copy(p.newcomers, p.newcomers[n:])
+	clear(p.newcomers[rest:])
+	p.newcomers = p.newcomers[:rest]
 }

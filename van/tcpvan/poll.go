@@ -8,61 +8,61 @@ import (
 
 const (
 	epollBatch = 128
-	// patience is how often Poll(events, false) may find nothing at the endpoints that
+	// missesAllowed is how often Poll(events, false) may find nothing at the endpoints that
 	// were active lately before it asks epoll about all.
-	patience = 8
+	missesAllowed = 8
 )
 
 // source is something in the epoll set. Poll calls ready with what epoll said.
 type source interface{ ready(mask uint32) }
 
 // Poll implements van.Van. One caller at a time; a second one gets 0.
-func (v *tcp) Poll(events []van.Event, all bool) int {
+func (v *tcpVan) Poll(events []van.Event, all bool) int {
 	if len(events) == 0 || !v.polling.CompareAndSwap(false, true) {
 		return 0
 	}
 	if v.armed.Load() {
 		v.armed.Store(false)
 	}
-	v.events = events[:0:len(events)]
-	v.round++
+	v.poller.events = events[:0:len(events)]
+	v.poller.round++
 	v.takeNotes()
 	v.checkPending()
 	v.checkStalls()
-	v.announce()
-	ask := all || v.curious()
-	v.queueHot(ask)
+	v.poller.announce()
+	ask := all || v.poller.mustAskKernel()
+	v.poller.queueHot(ask)
 	if ask {
-		v.misses, v.asked = 0, v.round
+		v.poller.misses, v.poller.asked = 0, v.poller.round
 		v.pollKernel()
-		v.announce()
+		v.poller.announce()
 	}
-	before := v.touched
-	v.runQueue()
-	if v.misses++; v.touched != before {
-		v.misses = 0
+	before := v.poller.touched
+	v.poller.runQueue()
+	if v.poller.misses++; v.poller.touched != before {
+		v.poller.misses = 0
 	}
-	v.moved = v.touched != before
-	n := len(v.events)
-	v.events = nil
+	v.poller.moved = v.poller.touched != before
+	n := len(v.poller.events)
+	v.poller.events = nil
 	v.polling.Store(false)
 	return n
 }
 
 // Moved implements van.Mover.
-func (v *tcp) Moved() bool { return v.moved }
+func (v *tcpVan) Moved() bool { return v.poller.moved }
 
-// curious reports whether it is time to ask epoll about all endpoints.
-func (v *tcp) curious() bool {
-	return v.misses >= patience || v.hot[0] == nil || v.round-v.asked >= attention || v.strays > 0 && len(v.run) == 0
+// mustAskKernel reports whether it is time to ask epoll about all endpoints.
+func (p *poller) mustAskKernel() bool {
+	return p.misses >= missesAllowed || p.hot[0] == nil || p.round-p.asked >= askAfterCalls || p.strays > 0 && len(p.run) == 0
 }
 
 // Arm implements van.Van. FD is an epoll set: it tells by itself what the kernel has.
-func (v *tcp) Arm() bool {
-	if len(v.run) > 0 || len(v.newcomers) > 0 {
+func (v *tcpVan) Arm() bool {
+	if len(v.poller.run) > 0 || len(v.poller.newcomers) > 0 {
 		return false
 	}
-	v.cool()
+	v.poller.cool()
 	v.armed.Store(true)
 	if v.noteCount.Load() > 0 || v.expired.Load() || v.guardDue.Load() {
 		v.armed.Store(false)
@@ -72,64 +72,64 @@ func (v *tcp) Arm() bool {
 }
 
 // wake makes FD readable if somebody may sleep on it. Concurrent.
-func (v *tcp) wake() {
+func (v *tcpVan) wake() {
 	if v.armed.Load() && v.armed.CompareAndSwap(true, false) {
 		v.mu.Lock()
-		if v.epfd >= 0 {
-			signalEventfd(v.evfd)
+		if v.set.epfd >= 0 {
+			signalEventfd(v.set.evfd)
 		}
 		v.mu.Unlock()
 	}
 }
 
 // emit appends an event for the caller of Poll; false when there is no room.
-func (v *tcp) emit(e van.Event) bool {
-	if len(v.events) == cap(v.events) {
+func (p *poller) emit(e van.Event) bool {
+	if len(p.events) == cap(p.events) {
 		return false
 	}
-	v.events = append(v.events, e)
+	p.events = append(p.events, e)
 	return true
 }
 
-// takeNotes puts endpoints that asked for attention into the queue.
-func (v *tcp) takeNotes() {
+// takeNotes puts endpoints that asked for askAfterCalls into the queue.
+func (v *tcpVan) takeNotes() {
 	if v.noteCount.Load() == 0 {
 		return
 	}
 	v.notesMu.Lock()
 	list := v.notes
-	v.notes = v.spare[:0]
+	v.notes = v.poller.spare[:0]
 	v.noteCount.Store(0)
 	v.notesMu.Unlock()
 	for _, ep := range list {
 		ep.noted.Store(false)
-		v.enqueue(ep)
+		v.poller.enqueue(ep)
 	}
 	clear(list)
-	v.spare = list
+	v.poller.spare = list
 }
 
 // enqueue has the endpoint looked at by this Poll or, once the queue has run, by the next.
-func (v *tcp) enqueue(ep *endpoint) {
+func (p *poller) enqueue(ep *endpoint) {
 	if !ep.queued {
 		ep.queued = true
-		v.run = append(v.run, ep)
+		p.run = append(p.run, ep)
 	}
 }
 
 // runQueue moves every queued endpoint once; those with more to do stay queued. When the caller's
 // events are full the rest waits, and comes first in the next call.
-func (v *tcp) runQueue() {
-	if len(v.run) == 0 {
+func (p *poller) runQueue() {
+	if len(p.run) == 0 {
 		return
 	}
-	list := v.run
-	v.run = v.idle[:0]
+	list := p.run
+	p.run = p.idle[:0]
 	for i, ep := range list {
-		if len(v.events) == cap(v.events) {
-			again := v.run
-			v.run = append(list[:copy(list, list[i:])], again...)
-			clear(list[len(v.run):])
+		if len(p.events) == cap(p.events) {
+			again := p.run
+			p.run = append(list[:copy(list, list[i:])], again...)
+			clear(list[len(p.run):])
 			list = again
 			break
 		}
@@ -137,24 +137,24 @@ func (v *tcp) runQueue() {
 		if ep.fresh {
 			continue // announce queues it
 		}
-		if ep.born == v.round || ep.step() {
-			v.enqueue(ep)
+		if ep.born == p.round || ep.step() {
+			p.enqueue(ep)
 		}
 	}
 	clear(list)
-	v.idle = list
+	p.idle = list
 }
 
 // pollKernel asks epoll what is ready and queues it.
-func (v *tcp) pollKernel() {
-	v.door.Lock()
-	defer v.door.Unlock()
+func (v *tcpVan) pollKernel() {
+	v.accepting.Lock()
+	defer v.accepting.Unlock()
 	for {
 		n := v.waitKernel()
 		for i := range n {
-			if s := v.readySet[i]; s != nil {
-				s.ready(v.kernel[i].Events)
-				v.readySet[i] = nil
+			if s := v.poller.readySet[i]; s != nil {
+				s.ready(v.poller.kernel[i].Events)
+				v.poller.readySet[i] = nil
 			}
 		}
 		if n < epollBatch {
@@ -163,16 +163,16 @@ func (v *tcp) pollKernel() {
 	}
 }
 
-func (v *tcp) waitKernel() int {
+func (v *tcpVan) waitKernel() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.epfd < 0 {
+	if v.set.epfd < 0 {
 		return 0
 	}
-	n := epollWait(v.epfd, v.kernel[:])
+	n := epollWait(v.set.epfd, v.poller.kernel[:])
 	for i := range n {
-		if slot := v.kernel[i].Fd; slot >= 0 && int(slot) < len(v.sources) {
-			v.readySet[i] = v.sources[slot]
+		if slot := v.poller.kernel[i].Fd; slot >= 0 && int(slot) < len(v.set.sources) {
+			v.poller.readySet[i] = v.set.sources[slot]
 		}
 	}
 	return n
@@ -192,12 +192,12 @@ func (c *conn) ready(mask uint32) {
 	if mask&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 		c.unblock()
 	}
-	c.ep.v.enqueue(c.ep)
+	c.ep.v.poller.enqueue(c.ep)
 }
 
-// place appends to iov where the next bytes of a span go, at most limit bytes,
+// gatherInto appends to iov where the next bytes of a span go, at most limit bytes,
 // and returns their number. One entry is left for the staging buffer.
-func (v *tcp) place(iov []unix.Iovec, dst [][]byte, s span, limit int) ([]unix.Iovec, int) {
+func gatherInto(iov []unix.Iovec, dst [][]byte, s span, limit int) ([]unix.Iovec, int) {
 	size := 0
 	for size < limit && len(iov) < maxIovecs-1 {
 		b := s.chunk(dst)

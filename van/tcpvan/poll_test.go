@@ -43,7 +43,7 @@ func TestFDTellsWhatTheSocketsDoNot(t *testing.T) {
 	a.settle()
 	require.False(t, a.readable(t))
 	large := make([]byte, directBound+1)
-	out.(*endpoint).ahead.Store(aheadBound)
+	out.(*endpoint).w.ahead.Store(aheadBound)
 	require.NoError(t, out.Send(message(1, 0, large)))
 	require.True(t, a.readable(t), "Send completed by itself")
 	a.settle()
@@ -57,11 +57,11 @@ func TestFDTellsWhatTheSocketsDoNot(t *testing.T) {
 	require.True(t, b.readable(t), "Release lets a stalled endpoint go on")
 	expect(t, van.EventMessage, b).Delivery.Release()
 
-	in.(*endpoint).ahead.Store(aheadBound)
+	in.(*endpoint).w.ahead.Store(aheadBound)
 	require.NoError(t, in.Send(message(3, 0, large)))
 	b.settle()
 	b.got = nil
-	in.(*endpoint).ahead.Store(aheadBound)
+	in.(*endpoint).w.ahead.Store(aheadBound)
 	require.NoError(t, in.Send(message(4, 0, large)))
 	require.True(t, b.readable(t))
 	require.NoError(t, in.Close())
@@ -90,7 +90,7 @@ func TestFewEvents(t *testing.T) {
 			}
 		}
 		return count[van.EventMessage] == 12
-	}, &party{tcp: newParty(t, Options{}).tcp}, a)
+	}, &party{tcpVan: newParty(t, Options{}).tcpVan}, a)
 	require.Equal(t, 4, count[van.EventAccepted])
 }
 
@@ -150,7 +150,7 @@ func TestBusyEndpointsDoNotStarveOthers(t *testing.T) {
 		require.NoError(t, err)
 		heard := func(e van.Event) bool { return e.Delivery.Header.Request == 2 }
 		for turns := 0; !slices.ContainsFunc(b.got, heard); turns++ {
-			require.Less(t, turns, 2*attention, "with %d busy endpoints", busy)
+			require.Less(t, turns, 2*askAfterCalls, "with %d busy endpoints", busy)
 			turn()
 		}
 		for _, fd := range raw {
@@ -207,7 +207,7 @@ func TestNoDescriptorLeaks(t *testing.T) {
 		require.NoError(t, err)
 		vb, err := New(o)
 		require.NoError(t, err)
-		a, b := &party{tcp: va.(*tcp)}, &party{tcp: vb.(*tcp)}
+		a, b := &party{tcpVan: va.(*tcpVan)}, &party{tcpVan: vb.(*tcpVan)}
 		for _, addr := range []string{"127.0.0.1:0", "unix:@" + t.Name()} {
 			first, in := connect(t, a, b, addr)
 			second, _ := dial(t, a, b, b.listeners[len(b.listeners)-1].addr.String())
@@ -300,7 +300,7 @@ func closeDuringTraffic(t *testing.T, addr string) {
 	l := &ledger{started: make(chan struct{})}
 	v, err := New(Options{Placer: l})
 	require.NoError(t, err)
-	b := &party{tcp: v.(*tcp)}
+	b := &party{tcpVan: v.(*tcpVan)}
 	out, in := connect(t, a, b, addr)
 
 	var all sync.WaitGroup

@@ -17,8 +17,8 @@ const readBound = 2 << 20
 
 // step moves one endpoint and reports whether there is more to do at once. Poll only.
 func (ep *endpoint) step() (more bool) {
-	if ep.ahead.Load() != 0 {
-		ep.ahead.Store(0) // it matters little which of two that happen at once comes first
+	if ep.w.ahead.Load() != 0 {
+		ep.w.ahead.Store(0) // it matters little which of two that happen at once comes first
 	}
 	if ep.visit != nil && ep.state.Load()&ended != 0 {
 		ep.Settle()
@@ -26,27 +26,27 @@ func (ep *endpoint) step() (more bool) {
 	if !ep.complete() {
 		return true
 	}
-	if ep.out.pending() && !ep.blocked() {
-		ep.pump()
+	if ep.w.out.pending() && !ep.blocked() {
+		ep.w.pump()
 		if !ep.complete() {
 			return true
 		}
 	}
-	if ep.sendErr.Load() != nil {
+	if ep.w.sendErr.Load() != nil {
 		ep.rails[0].readable = true // epoll may have told so before the failure
 	}
 	if !ep.lost && ep.state.Load()&ended == 0 {
-		more = ep.receive()
+		more = ep.rd.receive()
 	}
 	if ep.lost && !ep.told {
 		return ep.tell()
 	}
-	return more || ep.more.Load() && ep.out.pending()
+	return more || ep.w.more.Load() && ep.w.out.pending()
 }
 
 // complete hands out completions and reports whether there was room for all.
 func (ep *endpoint) complete() bool {
-	o := &ep.out
+	o := &ep.w.out
 	i, done := o.polled.Load(), o.done.Load()
 	if i == done {
 		return true
@@ -54,13 +54,13 @@ func (ep *endpoint) complete() bool {
 	for ; i != done; i++ {
 		op := o.at(i)
 		id, err := op.id, op.err
-		if !ep.v.emit(van.Event{Kind: van.EventCompletion, Endpoint: ep, Op: id, Err: err}) {
+		if !ep.v.poller.emit(van.Event{Kind: van.EventCompletion, Endpoint: ep, Op: id, Err: err}) {
 			break
 		}
 		op.err = nil
 	}
 	o.polled.Store(i)
-	ep.v.touch(ep)
+	ep.v.poller.touch(ep)
 	return i == done
 }
 
@@ -73,10 +73,10 @@ func (ep *endpoint) tell() (more bool) {
 	if !ep.complete() {
 		return true
 	}
-	if !ep.out.drained() {
+	if !ep.w.out.drained() {
 		return false // whoever holds the writer's token notes the endpoint
 	}
-	ep.told = ep.v.emit(van.Event{Kind: van.EventLost, Endpoint: ep, Err: ep.cause})
+	ep.told = ep.v.poller.emit(van.Event{Kind: van.EventLost, Endpoint: ep, Err: ep.cause})
 	return !ep.told
 }
 
@@ -84,10 +84,10 @@ func (ep *endpoint) tell() (more bool) {
 func (ep *endpoint) lose(err error) {
 	var wrong *wire.VersionError
 	if errors.As(err, &wrong) {
-		ep.shutRefuse()
+		ep.w.shutRefuse()
 	}
 	ep.cause = ep.fault("receive", err)
-	if first := ep.sendErr.Load(); first != nil {
+	if first := ep.w.sendErr.Load(); first != nil {
 		ep.cause = *first
 	}
 	ep.lost = true
@@ -96,22 +96,22 @@ func (ep *endpoint) lose(err error) {
 
 // receive reads and parses until the budget is used, the sockets are empty or
 // something is missing. It reports whether the next Poll should go on.
-func (ep *endpoint) receive() (more bool) {
-	if !ep.enter(reading) {
+func (rd *reader) receive() (more bool) {
+	if !rd.ep.enter(reading) {
 		return false
 	}
-	ep.in.unread, ep.in.waits = readBound, false
-	more, err := ep.read()
-	ep.leave(reading)
+	rd.in.unread, rd.in.waits = readBound, false
+	more, err := rd.read()
+	rd.ep.leave(reading)
 	if err != nil {
-		ep.lose(err)
+		rd.ep.lose(err)
 	}
 	return more
 }
 
-func (ep *endpoint) read() (more bool, err error) {
+func (rd *reader) read() (more bool, err error) {
 	for {
-		why, err := ep.parse()
+		why, err := rd.parse()
 		if err != nil || why == wantOut {
 			return false, err
 		}
@@ -121,25 +121,25 @@ func (ep *endpoint) read() (more bool, err error) {
 		if why == wantCredit {
 			return false, nil // the first Release notes the endpoint
 		}
-		if ep.in.unread <= 0 {
+		if rd.in.unread <= 0 {
 			return true, nil
 		}
-		read, err := ep.readOnce()
+		read, err := rd.readOnce()
 		if err != nil {
 			return false, err
 		}
 		if !read {
-			ep.starve()
-			ep.checkRails()
+			rd.noteWait()
+			rd.checkRails()
 			return false, nil
 		}
 	}
 }
 
 // readOnce reads once from every rail that has something, and reports whether any had.
-func (ep *endpoint) readOnce() (read bool, err error) {
-	in := &ep.in
-	for i, c := range ep.rails {
+func (rd *reader) readOnce() (read bool, err error) {
+	in := &rd.in
+	for i, c := range rd.ep.rails {
 		if !c.readable || !in.wants(i) {
 			continue
 		}
@@ -150,21 +150,21 @@ func (ep *endpoint) readOnce() (read bool, err error) {
 		var short bool
 		var e syscall.Errno
 		if i == 0 {
-			n, short, e = ep.fill()
+			n, short, e = rd.fill()
 		} else {
-			n, short, e = ep.fillRail(i)
+			n, short, e = rd.fillRail(i)
 		}
 		switch {
 		case e == again:
 			c.readable = false
 			continue
 		case e != 0 || n == 0:
-			return false, ep.lossOf(e)
+			return false, rd.lossOf(e)
 		case short && !c.hup:
 			c.readable = false // a stream that gave less than asked is empty
 		}
-		ep.v.touch(ep)
-		ep.in.got += uint64(n)
+		rd.ep.v.poller.touch(rd.ep)
+		rd.in.got += uint64(n)
 		read = true
 	}
 	return read, nil
@@ -181,9 +181,9 @@ func (in *inbox) wants(i int) bool {
 // checkRails looks, when nothing can be read, for rails whose peer is gone although
 // no message waits for them. That alone is not the loss of the endpoint: messages that were sent
 // before may still be on their way on rail 0.
-func (ep *endpoint) checkRails() {
-	for i, c := range ep.rails {
-		if i == 0 || !c.hup || ep.in.wants(i) {
+func (rd *reader) checkRails() {
+	for i, c := range rd.ep.rails {
+		if i == 0 || !c.hup || rd.in.wants(i) {
 			continue
 		}
 		var b [1]byte
@@ -192,7 +192,7 @@ func (ep *endpoint) checkRails() {
 			c.hup = false
 		case e != 0 || n == 0:
 			c.hup = false
-			ep.breakOff(ep.fault("receive", ep.lossOf(e)))
+			rd.ep.w.breakOff(rd.ep.fault("receive", rd.lossOf(e)))
 		}
 	}
 }

@@ -119,7 +119,7 @@ func TestPlacerGivesAnotherLength(t *testing.T) {
 		a := newParty(t, Options{})
 		v, err := New(Options{Placer: p})
 		require.NoError(t, err)
-		b := &party{tcp: v.(*tcp)}
+		b := &party{tcpVan: v.(*tcpVan)}
 		defer func() { _ = v.Close() }()
 		out, _ := connect(t, a, b, "127.0.0.1:0")
 		require.NoError(t, out.Send(message(1, 0, make([]byte, 100))))

@@ -23,18 +23,18 @@ type stall struct {
 // midway reports whether a message has begun and is not whole.
 func (in *inbox) midway() bool { return in.phase != phaseHead || in.r != in.w }
 
-// starve notes that nothing more can be read for the present. Budget: a few comparisons.
-func (ep *endpoint) starve() {
-	ep.in.waits = true
-	if v := ep.v; v.opts.Stall > 0 && !v.guarded && ep.in.midway() {
+// noteWait notes that nothing more can be read for the present. Budget: a few comparisons.
+func (rd *reader) noteWait() {
+	rd.in.waits = true
+	if v := rd.ep.v; v.opts.Stall > 0 && !v.poller.guarded && rd.in.midway() {
 		v.guard()
 	}
 }
 
 // guard has checkStalls look at all endpoints in one turn's time. Poll only.
-func (v *tcp) guard() {
-	v.guarded, v.turned = true, time.Now()
-	every := v.turnTime()
+func (v *tcpVan) guard() {
+	v.poller.guarded, v.poller.turned = true, time.Now()
+	every := v.opts.turnTime()
 	if t := v.guardian.Load(); t != nil {
 		t.Reset(every)
 		return
@@ -45,17 +45,17 @@ func (v *tcp) guard() {
 	}))
 }
 
-func (v *tcp) turnTime() time.Duration { return max(v.opts.Stall/stallTurns, time.Millisecond) }
+func (o *Options) turnTime() time.Duration { return max(o.Stall/stallTurns, time.Millisecond) }
 
 // checkStalls ends the endpoints whose peer went silent in the middle of a message. Poll only.
-func (v *tcp) checkStalls() {
+func (v *tcpVan) checkStalls() {
 	if !v.guardDue.Load() {
 		return
 	}
 	v.guardDue.Store(false)
-	v.guarded = false
+	v.poller.guarded = false
 	// A process that was itself stopped takes little of that time for silence of others.
-	lost, again := v.stalled(min(time.Since(v.turned), 2*v.turnTime()))
+	lost, again := v.stalled(min(time.Since(v.poller.turned), 2*v.opts.turnTime()))
 	for _, ep := range lost {
 		ep.lose(fmt.Errorf("%w: nothing came for %v in the middle of a message", stepvan.ErrPeerLost, v.opts.Stall))
 	}
@@ -65,15 +65,15 @@ func (v *tcp) checkStalls() {
 }
 
 // stalled makes one turn over all endpoints, so long after the one before. again says that some wait for the rest of a message.
-func (v *tcp) stalled(passed time.Duration) (lost []*endpoint, again bool) {
+func (v *tcpVan) stalled(passed time.Duration) (lost []*endpoint, again bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for ep := range v.endpoints {
-		s := &ep.in.stall
-		waits := s.waits && ep.in.midway() && ep.state.Load()&ended == 0
+		s := &ep.rd.in.stall
+		waits := s.waits && ep.rd.in.midway() && ep.state.Load()&ended == 0
 		if !waits || s.got != s.seen {
 			s.silent = 0
-		} else if s.silent += passed; s.silent >= v.opts.Stall && !ep.hasBytes() {
+		} else if s.silent += passed; s.silent >= v.opts.Stall && !ep.rd.hasBytes() {
 			lost = append(lost, ep)
 		}
 		s.seen = s.got
@@ -83,9 +83,9 @@ func (v *tcp) stalled(passed time.Duration) (lost []*endpoint, again bool) {
 }
 
 // hasBytes reports whether something came after the last read, which may be long ago.
-func (ep *endpoint) hasBytes() bool {
-	for i, c := range ep.rails {
-		if !ep.in.wants(i) {
+func (rd *reader) hasBytes() bool {
+	for i, c := range rd.ep.rails {
+		if !rd.in.wants(i) {
 			continue
 		}
 		var b [1]byte

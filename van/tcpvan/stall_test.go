@@ -14,7 +14,7 @@ import (
 
 // turn has b look for silence, as its timer does, and take what has come.
 func (p *party) turn() {
-	p.turned = time.Now().Add(-p.turnTime())
+	p.poller.turned = time.Now().Add(-p.opts.turnTime())
 	p.guardDue.Store(true)
 	p.poll(true)
 }
@@ -25,7 +25,7 @@ func midMessage(t *testing.T, first int) (b *party, c net.Conn, rest []byte) {
 	b = newParty(t, Options{Stall: time.Hour}) // turns are those of the test
 	whole := flat(message(1, 40, pattern(100<<10, 1)))
 	c, in := visit(t, b, whole[:first])
-	until(t, "the beginning", func() bool { return in.(*endpoint).in.got == uint64(first) }, b)
+	until(t, "the beginning", func() bool { return in.(*endpoint).rd.in.got == uint64(first) }, b)
 	b.turn() // which sees that something has come
 	return b, c, whole[first:]
 }
@@ -48,7 +48,7 @@ func TestSilenceInTheMiddleOfAMessage(t *testing.T) {
 // A process that was stopped finds that much time has passed, in which it would not have heard anything.
 func TestOwnPauseIsNoSilence(t *testing.T) {
 	b, _, _ := midMessage(t, 130)
-	b.turned = time.Now().Add(-10 * b.opts.Stall)
+	b.poller.turned = time.Now().Add(-10 * b.opts.Stall)
 	b.guardDue.Store(true)
 	b.poll(true)
 	for range stallTurns - 3 {
@@ -66,7 +66,7 @@ func TestSlownessIsNoSilence(t *testing.T) {
 		_, err := c.Write(rest[i : i+1])
 		require.NoError(t, err)
 		ep := b.endpoint(t)
-		until(t, "a byte", func() bool { return ep.in.got == uint64(131+i) }, b)
+		until(t, "a byte", func() bool { return ep.rd.in.got == uint64(131+i) }, b)
 		b.turn()
 	}
 	_, err := c.Write(rest[5:])

@@ -18,39 +18,41 @@ import (
 
 const name = "tcp"
 
-// tcp is the van.
-type tcp struct {
+// tcpVan implements van.Van.
+type tcpVan struct {
 	opts   Options
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 
-	door      sync.Mutex // held while connections are accepted, so that Close does not pull their descriptors away
-	pending   pending    // guarded by door
-	mu        sync.Mutex // leaf
-	epfd      int        // -1 after Close
-	evfd      int
-	sources   []source // by the number that epoll knows them under
-	unused    []int    // of sources
+	accepting sync.Mutex // held while connections are accepted, so that Close does not close their descriptors
+	pending   pending    // guarded by accepting
+	mu        sync.Mutex // leaf; guards the three fields below
+	set       pollSet
 	endpoints map[*endpoint]struct{}
 	listeners []*listener
 
-	armed     atomic.Bool // somebody may sleep on FD
+	armed     atomic.Bool // the program may sleep on FD
 	notesMu   sync.Mutex  // leaf
 	notes     []*endpoint
 	noteCount atomic.Int32
 	polling   atomic.Bool
-	expired   atomic.Bool // the timer of pending connections went off
-	guardDue  atomic.Bool // that of checkStalls did
+	expired   atomic.Bool // the timer of pending connections has fired
+	guardDue  atomic.Bool // the timer of checkStalls has fired
 	guardian  atomic.Pointer[time.Timer]
 
-	// Owned by Poll.
+	poller poller
+}
+
+// poller is the state of Poll and Arm, which have one caller at a time.
+type poller struct {
+	v         *tcpVan
 	events    []van.Event // the caller's
 	round     uint64
 	run, idle []*endpoint // the queue, and the memory of the one before
 	spare     []*endpoint // memory of notes
 	hot       [2]*endpoint
 	alone     int    // moves of hot[0] since another endpoint moved
-	strays    int    // counts down from straying since an endpoint moved that was not hot
+	strays    int    // counts down from trustAfterMoves since an endpoint moved that was not hot
 	touched   uint64 // moves
 	moved     bool   // in the last Poll
 	misses    int    // calls of Poll in a row without a move
@@ -60,9 +62,17 @@ type tcp struct {
 	iov       []unix.Iovec
 	scratch   []byte
 	newcomers []*endpoint // accepted, EventAccepted is due
-	visitors  list.List   // accepted, and nobody has said that they are known; oldest first
+	visitors  list.List   // accepted and not settled (van.Settler); oldest first
 	guarded   bool        // the timer of checkStalls runs
 	turned    time.Time   // since when
+}
+
+// pollSet is the epoll set of a van. Guarded by tcpVan.mu.
+type pollSet struct {
+	epfd    int // -1 after Close
+	evfd    int
+	sources []source // by the number that epoll knows them under
+	unused  []int    // of sources
 }
 
 // New makes a van. The error is a stepvan.ErrInvalid, or a *stepvan.OpError when descriptors have run out.
@@ -71,11 +81,11 @@ func New(o Options) (van.Van, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &tcp{
+	v := &tcpVan{
 		opts: o, endpoints: map[*endpoint]struct{}{},
-		iov: make([]unix.Iovec, 0, maxIovecs), scratch: make([]byte, scratchSize),
+		poller: poller{iov: make([]unix.Iovec, 0, maxIovecs), scratch: make([]byte, scratchSize)},
 	}
-	v.pending.v = v
+	v.pending.v, v.poller.v = v, v
 	if err := v.open(); err != nil {
 		return nil, &stepvan.OpError{Op: "open", Van: name, Err: err}
 	}
@@ -89,26 +99,26 @@ const scratchSize = 64 << 10
 // wakeSlot is what epoll knows the eventfd under.
 const wakeSlot = -1
 
-func (v *tcp) open() (err error) {
-	if v.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+func (v *tcpVan) open() (err error) {
+	if v.set.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("epoll_create: %w%s", err, advice(err))
 	}
-	if v.evfd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		_ = unix.Close(v.epfd)
+	if v.set.evfd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		_ = unix.Close(v.set.epfd)
 		return fmt.Errorf("eventfd: %w%s", err, advice(err))
 	}
-	_ = unix.SetNonblock(v.epfd, true)
+	_ = unix.SetNonblock(v.set.epfd, true)
 	e := unix.EpollEvent{Events: unix.EPOLLIN | edge, Fd: wakeSlot}
-	if err = unix.EpollCtl(v.epfd, unix.EPOLL_CTL_ADD, v.evfd, &e); err != nil {
-		_ = unix.Close(v.epfd)
-		_ = unix.Close(v.evfd)
+	if err = unix.EpollCtl(v.set.epfd, unix.EPOLL_CTL_ADD, v.set.evfd, &e); err != nil {
+		_ = unix.Close(v.set.epfd)
+		_ = unix.Close(v.set.evfd)
 		return fmt.Errorf("epoll_ctl: %w", err)
 	}
 	return nil
 }
 
 // Caps implements van.Van.
-func (v *tcp) Caps() van.Caps {
+func (v *tcpVan) Caps() van.Caps {
 	return van.Caps{
 		Name:        name,
 		MaxMeta:     int(min(v.opts.Limits.Meta, math.MaxInt32)),
@@ -118,14 +128,14 @@ func (v *tcp) Caps() van.Caps {
 }
 
 // FD implements van.Van: an epoll descriptor. See the package comment for when it becomes readable.
-func (v *tcp) FD() int {
+func (v *tcpVan) FD() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.epfd
+	return v.set.epfd
 }
 
 // Close implements van.Van.
-func (v *tcp) Close() error {
+func (v *tcpVan) Close() error {
 	v.cancel()
 	if t := v.guardian.Load(); t != nil {
 		t.Stop() // it would keep the van in memory
@@ -137,25 +147,25 @@ func (v *tcp) Close() error {
 }
 
 // closeOrNext returns an open endpoint. When there is none it frees all other descriptors.
-func (v *tcp) closeOrNext() *endpoint {
-	v.door.Lock()
-	defer v.door.Unlock()
+func (v *tcpVan) closeOrNext() *endpoint {
+	v.accepting.Lock()
+	defer v.accepting.Unlock()
 	v.pending.closeAll()
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for ep := range v.endpoints {
 		return ep
 	}
-	if v.epfd < 0 {
+	if v.set.epfd < 0 {
 		return nil
 	}
 	for _, l := range v.listeners {
 		l.close()
 	}
-	_ = unix.Close(v.epfd)
-	_ = unix.Close(v.evfd)
-	v.epfd, v.evfd = -1, -1
-	v.listeners, v.sources, v.unused = nil, nil, nil
+	_ = unix.Close(v.set.epfd)
+	_ = unix.Close(v.set.evfd)
+	v.set.epfd, v.set.evfd = -1, -1
+	v.listeners, v.set.sources, v.set.unused = nil, nil, nil
 	return nil
 }
 
@@ -163,23 +173,23 @@ func (v *tcp) closeOrNext() *endpoint {
 const edge = uint32(1) << 31
 
 // add puts a descriptor into the epoll set and returns its slot. mu is held.
-func (v *tcp) add(fd int, s source, mask uint32) (slot int, err error) {
-	if v.epfd < 0 {
+func (p *pollSet) add(fd int, s source, mask uint32) (slot int, err error) {
+	if p.epfd < 0 {
 		return 0, stepvan.ErrClosed
 	}
-	slot = len(v.sources)
-	if n := len(v.unused); n > 0 {
-		slot = v.unused[n-1]
+	slot = len(p.sources)
+	if n := len(p.unused); n > 0 {
+		slot = p.unused[n-1]
 	}
 	e := unix.EpollEvent{Events: mask, Fd: int32(slot)}
-	if err := unix.EpollCtl(v.epfd, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
+	if err := unix.EpollCtl(p.epfd, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
 		return 0, fmt.Errorf("epoll_ctl: %w%s", err, advice(err))
 	}
-	if slot == len(v.sources) {
-		v.sources = append(v.sources, s)
+	if slot == len(p.sources) {
+		p.sources = append(p.sources, s)
 	} else {
-		v.unused = v.unused[:len(v.unused)-1]
-		v.sources[slot] = s
+		p.unused = p.unused[:len(p.unused)-1]
+		p.sources[slot] = s
 	}
 	return slot, nil
 }
@@ -187,11 +197,11 @@ func (v *tcp) add(fd int, s source, mask uint32) (slot int, err error) {
 const connMask = unix.EPOLLIN | unix.EPOLLRDHUP | edge
 
 // join makes ep one of the van's: its sockets go into the epoll set. On error they are closed.
-func (v *tcp) join(ep *endpoint) error {
+func (v *tcpVan) join(ep *endpoint) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for i, c := range ep.rails {
-		slot, err := v.add(c.fd, c, connMask)
+		slot, err := v.set.add(c.fd, c, connMask)
 		if err != nil {
 			v.unjoin(ep, i)
 			return err
@@ -203,45 +213,45 @@ func (v *tcp) join(ep *endpoint) error {
 }
 
 // unjoin undoes join, of which the first n rails succeeded. mu is held.
-func (v *tcp) unjoin(ep *endpoint, n int) {
+func (v *tcpVan) unjoin(ep *endpoint, n int) {
 	for i, c := range ep.rails {
 		if i < n {
-			v.remove(c.slot, c.fd)
+			v.set.remove(c.slot, c.fd)
 		}
 		_ = unix.Close(c.fd)
 	}
 }
 
 // remove takes a descriptor out of the epoll set. mu is held.
-func (v *tcp) remove(slot, fd int) {
-	if v.epfd < 0 {
+func (p *pollSet) remove(slot, fd int) {
+	if p.epfd < 0 {
 		return
 	}
 	// A child process may still hold the socket: closing it would not be enough.
-	_ = unix.EpollCtl(v.epfd, unix.EPOLL_CTL_DEL, fd, nil)
-	v.sources[slot] = nil
-	v.unused = append(v.unused, slot)
+	_ = unix.EpollCtl(p.epfd, unix.EPOLL_CTL_DEL, fd, nil)
+	p.sources[slot] = nil
+	p.unused = append(p.unused, slot)
 }
 
 // leave frees the sockets of ep.
-func (v *tcp) leave(ep *endpoint) {
+func (v *tcpVan) leave(ep *endpoint) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, c := range ep.rails {
-		v.remove(c.slot, c.fd)
+		v.set.remove(c.slot, c.fd)
 		_ = unix.Close(c.fd)
 	}
 	delete(v.endpoints, ep)
 }
 
-// watch tells epoll which events of c are of interest. An endpoint that epoll does not know (tcp.unwatch) is
+// watch tells epoll which events of c are of interest. An endpoint that epoll does not know (tcpVan.unwatch) is
 // looked at by each call of Poll.
-func (v *tcp) watch(c *conn) {
+func (v *tcpVan) watch(c *conn) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.epfd >= 0 && !c.ep.unwatched {
+	if v.set.epfd >= 0 && !c.ep.unwatched {
 		e := c.interest()
-		_ = unix.EpollCtl(v.epfd, unix.EPOLL_CTL_MOD, c.fd, &e)
+		_ = unix.EpollCtl(v.set.epfd, unix.EPOLL_CTL_MOD, c.fd, &e)
 	}
 }
 
@@ -265,13 +275,13 @@ func advice(err error) string {
 }
 
 // expiry arms the timer of pending connections. Poll only.
-func (v *tcp) expiry(t *time.Timer, d time.Duration) *time.Timer {
+func (p *pending) expiry(t *time.Timer, d time.Duration) *time.Timer {
 	if t != nil {
 		t.Reset(d)
 		return t
 	}
 	return time.AfterFunc(d, func() {
-		v.expired.Store(true)
-		v.wake()
+		p.v.expired.Store(true)
+		p.v.wake()
 	})
 }

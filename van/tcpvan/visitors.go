@@ -9,35 +9,35 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// grace is how long a connection that nobody knows may take before it has to make room for others.
-const grace = 500 * time.Millisecond
+// minPendingTime is how long a connection that nobody knows may take before it has to make room for others.
+const minPendingTime = 500 * time.Millisecond
 
 var _ van.Settler = (*endpoint)(nil)
 
 // Settle implements van.Settler. The caller of Poll only.
 func (ep *endpoint) Settle() {
 	if ep.visit != nil {
-		ep.v.visitors.Remove(ep.visit)
+		ep.v.poller.visitors.Remove(ep.visit)
 		ep.visit = nil
 	}
 }
 
 // crowded reports whether as many are connected that nobody knows as may be, after giving up one that had its time. Poll only.
-func (v *tcp) crowded() bool {
-	return len(v.pending.list)+v.visitors.Len() >= v.opts.Pending && !v.makeRoom()
+func (p *pending) crowded() bool {
+	return len(p.list)+p.v.poller.visitors.Len() >= p.v.opts.Pending && !p.makeRoom()
 }
 
 // makeRoom gives up the connection that came first of those that nobody knows, if it had its time. Poll only.
-func (v *tcp) makeRoom() bool {
-	due := time.Now().Add(-min(grace, v.opts.PendingTime))
+func (p *pending) makeRoom() bool {
+	due := time.Now().Add(-min(minPendingTime, p.v.opts.PendingTime))
 	var first *endpoint
-	if e := v.visitors.Front(); e != nil {
+	if e := p.v.poller.visitors.Front(); e != nil {
 		first, _ = e.Value.(*endpoint)
 	}
-	knocks := v.pending.list
+	waiting := p.list
 	switch {
-	case len(knocks) > 0 && (first == nil || knocks[0].since.Before(first.since)) && !knocks[0].since.After(due):
-		knocks[0].refuse()
+	case len(waiting) > 0 && (first == nil || waiting[0].since.Before(first.since)) && !waiting[0].since.After(due):
+		waiting[0].refuse()
 	case first != nil && !first.since.After(due):
 		first.Settle()
 		first.lose(fmt.Errorf("%w: %w", stepvan.ErrPeerLost, errCrowded))

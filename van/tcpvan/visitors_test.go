@@ -40,7 +40,7 @@ func TestUnknownPeersMakeRoom(t *testing.T) {
 			require.ErrorContains(t, e.Err, "makes room")
 			lost++
 		}
-		require.LessOrEqual(t, b.visitors.Len()+len(b.pending.list), most)
+		require.LessOrEqual(t, b.poller.visitors.Len()+len(b.pending.list), most)
 	}
 	for _, c := range conns[:len(conns)-most] {
 		closedByVan(t, c, b)
@@ -52,12 +52,12 @@ func TestUnknownPeersMakeRoom(t *testing.T) {
 func TestUnknownPeersThatGoAreForgotten(t *testing.T) {
 	b := newParty(t, Options{})
 	c, _ := visit(t, b, good())
-	require.Equal(t, 1, b.visitors.Len())
+	require.Equal(t, 1, b.poller.visitors.Len())
 	require.NoError(t, c.Close())
 	expect(t, van.EventLost, b)
 	_, in := visit(t, b, good())
 	require.NoError(t, in.Close())
-	until(t, "nobody", func() bool { return b.visitors.Len() == 0 }, b)
+	until(t, "nobody", func() bool { return b.poller.visitors.Len() == 0 }, b)
 }
 
 // Buffers come with what may be a peer, and go with it, whoever keeps the endpoint.
@@ -69,9 +69,9 @@ func TestBuffersOfEndpoints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, in := visit(t, b, said)
 			ep := in.(*endpoint)
-			require.Nil(t, ep.in.buf)
+			require.Nil(t, ep.rd.in.buf)
 			require.Nil(t, ep.credits.slots)
-			require.Nil(t, ep.out.ring)
+			require.Nil(t, ep.w.out.ring)
 			require.Error(t, in.Send(message(1, 0)))
 			expect(t, van.EventLost, b)
 		})
@@ -84,12 +84,12 @@ func TestBuffersOfEndpoints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, in := visit(t, b, good())
 			ep := in.(*endpoint)
-			require.NotNil(t, ep.in.buf)
+			require.NotNil(t, ep.rd.in.buf)
 			require.NotNil(t, ep.credits.slots)
 			end(c, in)
 			until(t, "the end", func() bool { return ep.state.Load()&ended != 0 }, b)
 			b.got = nil
-			require.Nil(t, ep.in.buf)
+			require.Nil(t, ep.rd.in.buf)
 			require.Nil(t, ep.credits.slots)
 		})
 	}

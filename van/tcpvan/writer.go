@@ -13,19 +13,19 @@ const writeBound = 4<<20 + 64<<10
 // pump writes what waits. Concurrent: one goroutine holds the writer's
 // token, the others leave their wish with it and go. It reports whether this
 // goroutine completed operations.
-func (ep *endpoint) pump() (completed bool) {
-	if ep.writers.Add(1) != 1 {
+func (w *writer) pump() (completed bool) {
+	if w.writers.Add(1) != 1 {
 		return false
 	}
-	completed = ep.write()
-	return ep.yield(1) || completed
+	completed = w.write()
+	return w.yield(1) || completed
 }
 
 // yield gives the writer's token back after serving the wishes that came meanwhile; wishes is how many
 // the holder has served. It reports whether it completed operations.
-func (ep *endpoint) yield(wishes int32) (completed bool) {
-	for wishes = ep.writers.Add(-wishes); wishes != 0; wishes = ep.writers.Add(-wishes) {
-		if ep.write() {
+func (w *writer) yield(wishes int32) (completed bool) {
+	for wishes = w.writers.Add(-wishes); wishes != 0; wishes = w.writers.Add(-wishes) {
+		if w.write() {
 			completed = true
 		}
 	}
@@ -33,44 +33,44 @@ func (ep *endpoint) yield(wishes int32) (completed bool) {
 }
 
 // write offers the sockets what waits and finishes what they took. Writer's token.
-func (ep *endpoint) write() (completed bool) {
-	if !ep.enter(writing) {
-		return ep.abandon()
+func (w *writer) write() (completed bool) {
+	if !w.ep.enter(writing) {
+		return w.abandon()
 	}
-	defer ep.leave(writing)
-	if ep.sendErr.Load() != nil {
-		return ep.abandon()
+	defer w.ep.leave(writing)
+	if w.sendErr.Load() != nil {
+		return w.abandon()
 	}
-	ep.more.Store(false)
-	for i, c := range ep.rails {
+	w.more.Store(false)
+	for i, c := range w.ep.rails {
 		if c.blocked.Load() {
 			continue
 		}
-		if e := ep.writeRail(i, c); e != 0 {
-			ep.snap(explain(e, ep.out.memory()))
-			ep.abandon()
+		if e := w.writeRail(i, c); e != 0 {
+			w.failSend(explain(e, w.out.memory()))
+			w.abandon()
 			return true
 		}
 	}
-	return ep.out.settle(len(ep.rails), ep.threshold)
+	return w.out.settle(len(w.ep.rails), w.ep.threshold)
 }
 
 // breakOff ends sending because of err, which becomes the reason of the loss. What
 // the peer sent is still delivered: the loss is complete when rail 0 ends, which the
 // peer sees to as soon as it finds its own rail 0 ended. Concurrent, between enter and leave.
-func (ep *endpoint) breakOff(err error) {
-	ep.out.seal()
-	if ep.sendErr.CompareAndSwap(nil, &err) {
-		_ = unix.Shutdown(ep.rails[0].fd, unix.SHUT_WR)
-		ep.note()
+func (w *writer) breakOff(err error) {
+	w.out.seal()
+	if w.sendErr.CompareAndSwap(nil, &err) {
+		_ = unix.Shutdown(w.ep.rails[0].fd, unix.SHUT_WR)
+		w.ep.note()
 	}
 }
 
 // writeRail writes to one socket until it takes no more.
-func (ep *endpoint) writeRail(i int, c *conn) syscall.Errno {
-	o, rails := &ep.out, len(ep.rails)
+func (w *writer) writeRail(i int, c *conn) syscall.Errno {
+	o, rails := &w.out, len(w.ep.rails)
 	for sent := 0; sent < writeBound; {
-		size, behind := o.gather(i, rails, ep.threshold, writeBound)
+		size, behind := o.gather(i, rails, w.ep.threshold, writeBound)
 		if size == 0 {
 			return 0
 		}
@@ -81,20 +81,20 @@ func (ep *endpoint) writeRail(i int, c *conn) syscall.Errno {
 		case e == 0 && n == size:
 			o.cursors[i] = behind
 		case e == 0:
-			o.advance(i, rails, ep.threshold, n)
+			o.advance(i, rails, w.ep.threshold, n)
 		case e == again:
 			if c.block(room) {
 				return 0
 			}
 		case e == unix.ENOBUFS || e == unix.ENOMEM:
-			ep.more.Store(true) // no event will tell when the kernel has memory again
+			w.more.Store(true) // no event will tell when the kernel has memory again
 			return 0
 		default:
 			return e
 		}
 		sent += n
 	}
-	ep.more.Store(true)
+	w.more.Store(true)
 	return 0
 }
 
@@ -116,12 +116,12 @@ func (c *conn) block(room uint32) bool {
 func (c *conn) unblock() {
 	c.room.Add(1)
 	c.blocked.Store(false)
-	if c.ep.out.pending() || !c.polled.Load() {
+	if c.ep.w.out.pending() || !c.polled.Load() {
 		return
 	}
 	// Unix sockets tell of room whenever the peer reads: stop listening to that.
 	c.polled.Store(false)
-	if c.ep.out.pending() {
+	if c.ep.w.out.pending() {
 		c.polled.Store(true) // a writer may have relied on it
 		return
 	}
@@ -129,15 +129,15 @@ func (c *conn) unblock() {
 }
 
 // abandon fails everything that is not written. Writer's token.
-func (ep *endpoint) abandon() bool {
-	err := ep.gone()
-	if p := ep.sendErr.Load(); p != nil {
+func (w *writer) abandon() bool {
+	err := w.ep.gone()
+	if p := w.sendErr.Load(); p != nil {
 		err = *p
 	}
-	end := ep.out.accepted()
-	if end == ep.out.done.Load() {
+	end := w.out.accepted()
+	if end == w.out.done.Load() {
 		return false
 	}
-	ep.out.finish(end, err)
+	w.out.finish(end, err)
 	return true
 }

@@ -47,8 +47,8 @@ func orElse[T int | int64](v, otherwise T) T {
 	return otherwise
 }
 
-// node is one van of a network. It implements van.Van.
-type node struct {
+// memVan implements van.Van.
+type memVan struct {
 	net  *Network
 	opt  Options
 	caps van.Caps
@@ -78,7 +78,7 @@ func New(net *Network, opt Options) (van.Van, error) {
 	if opt.Placer == nil {
 		return nil, errs.Invalid("memvan: Options.Placer is nil; it names the memory for payload")
 	}
-	n := &node{net: net, opt: opt.withDefaults(), gone: make(chan struct{}), endpoints: map[*endpoint]struct{}{}}
+	n := &memVan{net: net, opt: opt.withDefaults(), gone: make(chan struct{}), endpoints: map[*endpoint]struct{}{}}
 	if err := net.join(n); err != nil {
 		return nil, err
 	}
@@ -96,14 +96,14 @@ func New(net *Network, opt Options) (van.Van, error) {
 }
 
 // Caps implements van.Van.
-func (n *node) Caps() van.Caps { return n.caps }
+func (n *memVan) Caps() van.Caps { return n.caps }
 
 // FD implements van.Van: there is none, Options.Wake is called instead.
-func (n *node) FD() int { return -1 }
+func (n *memVan) FD() int { return -1 }
 
 // Listen implements van.Van. An address is any text without spaces of at
 // most 255 bytes; an empty one, and one that ends in ":0", stands for a free one.
-func (n *node) Listen(addr string) (bound string, err error) {
+func (n *memVan) Listen(addr string) (bound string, err error) {
 	if bound, err = n.net.listen(n, addr); err != nil {
 		return "", &stepvan.OpError{Op: "listen", Van: vanName, Peer: addr, Err: err}
 	}
@@ -111,31 +111,31 @@ func (n *node) Listen(addr string) (bound string, err error) {
 }
 
 // Dial implements van.Van. Instead of trying again it waits until somebody listens at addr.
-func (n *node) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
+func (n *memVan) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
 	ep, err := n.net.dial(ctx, n, addr)
 	if err != nil {
 		return nil, &stepvan.OpError{Op: "dial", Van: vanName, Peer: addr, Err: err}
 	}
-	return ep.face, nil
+	return ep.public, nil
 }
 
 // Close implements van.Van.
-func (n *node) Close() error {
+func (n *memVan) Close() error {
 	for _, e := range n.net.leave(n) {
 		_ = e.Close()
 	}
-	n.rouse()
+	n.wakeOwner()
 	return nil
 }
 
-func (n *node) isClosed() bool {
+func (n *memVan) isClosed() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.closed
 }
 
 // attach makes e an endpoint of n, unless n is closed.
-func (n *node) attach(e *endpoint) bool {
+func (n *memVan) attach(e *endpoint) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
@@ -145,14 +145,14 @@ func (n *node) attach(e *endpoint) bool {
 	return true
 }
 
-func (n *node) detach(e *endpoint) {
+func (n *memVan) detach(e *endpoint) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.endpoints, e)
 }
 
 // list returns the endpoints that are not closed or lost, oldest first.
-func (n *node) list() []*endpoint {
+func (n *memVan) list() []*endpoint {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return sortedByBirth(n.endpoints)
@@ -162,7 +162,7 @@ func (n *node) list() []*endpoint {
 var anything = wire.Limits{Meta: math.MaxUint32, Message: math.MaxUint64, Tensors: math.MaxUint32}
 
 // check holds m to the contract of Send and returns the size of its payload.
-func (n *node) check(m *van.Message) (size int64, err error) {
+func (n *memVan) check(m *van.Message) (size int64, err error) {
 	if len(m.Head) < wire.HeaderSize {
 		return 0, errs.Invalid("head of %d bytes, a header has %d", len(m.Head), wire.HeaderSize)
 	}
