@@ -60,8 +60,11 @@ func Run(ctx context.Context, plan Plan) error {
 	defer r.guard.stop()
 	runtime.LockOSThread() // the kernel ties the children's lives to this thread
 	defer runtime.UnlockOSThread()
+	orphans := make(chan os.Signal, 1)
+	signal.Notify(orphans, unix.SIGCHLD) // before the first child, whose orphans may be there when start returns
+	defer signal.Stop(orphans)
 	r.start()
-	r.supervise(ctx)
+	r.supervise(ctx, orphans)
 	shm.Tidy() // killed children leave their sockets behind
 	r.drain()
 	return r.err()
@@ -171,11 +174,8 @@ func (r *run) start() {
 	}
 }
 
-// supervise returns when no process of the run is left.
-func (r *run) supervise(ctx context.Context) {
-	orphans := make(chan os.Signal, 1)
-	signal.Notify(orphans, unix.SIGCHLD)
-	defer signal.Stop(orphans)
+// supervise returns when no process of the run is left. orphans tells of processes that have ended.
+func (r *run) supervise(ctx context.Context, orphans <-chan os.Signal) {
 	sweep := time.NewTicker(sweepTime)
 	defer sweep.Stop()
 	var reap <-chan time.Time

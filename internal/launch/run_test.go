@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -253,6 +255,22 @@ func TestOrphansAreReaped(t *testing.T) {
 		echo reaped $((pid > 0))`)})
 	require.NoError(t, err)
 	require.Equal(t, "reaped 1\n", out)
+}
+
+// An orphan may end before Run looks after what has ended.
+func TestOrphansOfTheFirstMomentAreReaped(t *testing.T) {
+	isOrphan := func(p process, c Child) bool { return p.zombie && p.session == c.PID && p.parent == os.Getpid() }
+	out, _, err := launch(t, Plan{
+		Workers: 1,
+		Worker:  sh(`orphan=$(sh -c ': & echo $!'); while [ -e /proc/$orphan ]; do :; done; echo reaped`),
+		Started: func(c Child) {
+			for c.Role == config.RoleWorker && !slices.ContainsFunc(processes(), func(p process) bool { return isOrphan(p, c) }) {
+				runtime.Gosched()
+			}
+		},
+	})
+	require.NoError(t, err)
+	require.Equal(t, "reaped\n", out)
 }
 
 func TestSignals(t *testing.T) {
