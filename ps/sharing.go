@@ -63,7 +63,7 @@ func newShm(m *member, p van.Placer, _ func()) (van.Van, error) {
 	}
 	return shmvan.New(shmvan.Options{
 		Placer: p, Limits: limitsOf(m.node.settings), Dir: dir, Files: memories{m.node.memory, m.pool},
-		Guests: visitorsOf(m.node.settings, files()), Starved: m.node.starved,
+		Pending: visitorsOf(m.node.settings, files()), Starved: m.node.starved,
 		NoForeign: !m.node.settings.PeerMemory, Grants: powerOfTwo(m.node.settings.Grants),
 	})
 }

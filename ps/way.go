@@ -97,7 +97,7 @@ func (m *member) allows(scheme string) bool {
 // beyond finds Unix sockets that this process does not see, or may not connect to: those of another machine, container or user.
 // Where there is nothing else the server may only have to come.
 func (m *member) beyond(addr string) bool {
-	return link.Scheme(addr) == "unix" && !m.node.settings.Local && !shm.Attended(strings.TrimPrefix(addr, "unix://"))
+	return link.Scheme(addr) == "unix" && !m.node.settings.Local && !shm.Listening(strings.TrimPrefix(addr, "unix://"))
 }
 
 // outOfSight is the error of a peer that has nothing but Unix sockets, which this process does not reach.

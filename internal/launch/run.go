@@ -57,7 +57,7 @@ func Run(ctx context.Context, plan Plan) error {
 	defer runtime.UnlockOSThread()
 	r.start()
 	r.supervise(ctx)
-	shm.Tidy() // children that a signal has ended leave their sockets
+	shm.SweepSocketDir() // children that a signal has ended leave their sockets
 	r.drain()
 	return r.verdict()
 }

@@ -34,8 +34,8 @@ func HoldSweep(dir string) (release func()) {
 	return func() {}
 }
 
-// Tidy sweeps SocketDir, if there is one and it is this user's alone.
-func Tidy() {
+// SweepSocketDir sweeps SocketDir, if there is one and it is this user's alone.
+func SweepSocketDir() {
 	if dir := SocketDir(); checkPrivate(dir) == nil {
 		Sweep(dir)
 	}
@@ -53,7 +53,7 @@ func Sweep(dir string) {
 		switch path := filepath.Join(dir, e.Name()); {
 		case e.IsDir():
 			sweepScratch(path)
-		case e.Type() == os.ModeSocket && Deserted(path):
+		case e.Type() == os.ModeSocket && Abandoned(path):
 			_ = os.Remove(path)
 		}
 	}
@@ -72,15 +72,15 @@ func lock(dir string, how int) (release func(), err error) {
 	return func() { _ = unix.Close(fd) }, nil
 }
 
-// Deserted reports whether no process has the socket of a file.
-func Deserted(path string) bool { return errors.Is(knock(path), unix.ECONNREFUSED) }
+// Abandoned reports whether no process has the socket of a file.
+func Abandoned(path string) bool { return errors.Is(probeSocket(path), unix.ECONNREFUSED) }
 
-// Attended reports whether a process of this machine has the socket of a file, of a type other than datagram, and this
+// Listening reports whether a process of this machine has the socket of a file, of a type other than datagram, and this
 // process may connect to it.
-func Attended(path string) bool { return errors.Is(knock(path), unix.EPROTOTYPE) }
+func Listening(path string) bool { return errors.Is(probeSocket(path), unix.EPROTOTYPE) }
 
-// knock connects a datagram socket, which cannot connect to one of another type, so who listens is not disturbed.
-func knock(path string) error {
+// probeSocket connects a datagram socket, which cannot connect to one of another type, so who listens is not disturbed.
+func probeSocket(path string) error {
 	short, release, err := SocketPath(path)
 	if err != nil {
 		return err
@@ -95,12 +95,12 @@ func knock(path string) error {
 }
 
 // mostPath is the longest path of a socket that the kernel takes, without its ending 0.
-const mostPath = len(unix.RawSockaddrUnix{}.Path) - 1
+const maxPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
 // SocketPath returns a path for bind and connect that leads to the same file as path, which may be
 // longer than the kernel takes there. It leads there until release.
 func SocketPath(path string) (short string, release func(), err error) {
-	if len(path) <= mostPath {
+	if len(path) <= maxPath {
 		return path, func() {}, nil
 	}
 	dir, file := filepath.Split(path)
@@ -109,7 +109,7 @@ func SocketPath(path string) (short string, release func(), err error) {
 		return "", nil, fmt.Errorf("opening the directory of a socket: %w", err)
 	}
 	short = fmt.Sprintf("/proc/self/fd/%d/%s", fd, file)
-	if len(short) > mostPath {
+	if len(short) > maxPath {
 		_ = unix.Close(fd)
 		return "", nil, errs.Invalid("shm: the name of the socket %q is longer than the system takes", text.Cut(file))
 	}

@@ -81,17 +81,17 @@ func TestStuckSweeper(t *testing.T) {
 }
 
 // Only a directory that is the user's alone is tidied, and none is made.
-func TestTidy(t *testing.T) {
+func TestSweepSocketDir(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	Tidy()
+	SweepSocketDir()
 	require.NoDirExists(t, SocketDir())
 	require.NoError(t, os.Mkdir(SocketDir(), 0o700))
 	left := filepath.Join(SocketDir(), "left")
-	require.NoError(t, bind(t, left).Close())
+	require.NoError(t, listenAt(t, left).Close())
 	require.NoError(t, os.Chmod(SocketDir(), 0o755))
-	Tidy()
+	SweepSocketDir()
 	require.FileExists(t, left)
 	require.NoError(t, os.Chmod(SocketDir(), 0o700))
-	Tidy()
+	SweepSocketDir()
 	require.NoFileExists(t, left)
 }

@@ -30,7 +30,7 @@ var ceilings = map[string]size{
 	"van/memvan.granter":                 {fields: 36, methods: 45},
 	"van/shmvan.endpoint":                {fields: 48, methods: 80},
 	"van/shmvan.granter":                 {fields: 49, methods: 83},
-	"van/shmvan.node":                    {fields: 29, methods: 37},
+	"van/shmvan.shmVan":                  {fields: 29, methods: 37},
 	"van/tcpvan.endpoint":                {fields: 28, methods: 49},
 	"van/tcpvan.tcp":                     {fields: 40, methods: 51},
 	"worker.Worker":                      {fields: 24, methods: 65},

@@ -30,10 +30,10 @@ var machineID = sync.OnceValue(func() string {
 // hostOf is the first part of the addresses of a user's processes on this machine.
 func hostOf(user int) string { return machineID() + "." + strconv.Itoa(user) }
 
-func (v *node) join(path string) string { return v.host + path }
+func (v *shmVan) join(path string) string { return v.host + path }
 
 // split takes an address apart. An error says why the peer cannot be reached by this van.
-func (v *node) split(addr string) (path string, err error) {
+func (v *shmVan) split(addr string) (path string, err error) {
 	host, rest, ok := strings.Cut(addr, "/")
 	machine, user, ok2 := strings.Cut(host, ".")
 	if _, err := strconv.ParseUint(user, 10, 32); !ok || !ok2 || err != nil || len(machine) != len(machineID()) || strings.Trim(machine, "0123456789abcdef") != "" {

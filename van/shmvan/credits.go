@@ -25,7 +25,7 @@ type slot struct {
 }
 
 // keepBytes is the capacity up to which a slot keeps its memory.
-const keepBytes = 64 << 10
+const maxKeptBytes = 64 << 10
 
 func (c *credits) init(e *endpoint, n int) {
 	c.e = e
@@ -56,12 +56,12 @@ func (c *credits) take() *slot {
 // ReleaseDelivery implements van.Releaser. Any goroutine, also after Close.
 func (s *slot) ReleaseDelivery(d *van.Delivery) {
 	c := s.pool
-	if cap(s.buf) > keepBytes {
+	if cap(s.buf) > maxKeptBytes {
 		s.buf = nil
 	}
 	d.Meta, d.Payload, d.Refused, d.Written = nil, nil, nil, false
 	c.free.Or(1 << s.index)
 	if c.starved.Load() && c.starved.CompareAndSwap(true, false) {
-		c.e.v.stir()
+		c.e.v.wakePoller()
 	}
 }

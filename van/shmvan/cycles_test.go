@@ -20,7 +20,7 @@ func mappings(t *testing.T) int {
 // Connections leave nothing behind: no descriptor, no mapping, no goroutine.
 func TestConnectionsLeaveNothing(t *testing.T) {
 	const cycles = 1000
-	a, b := newParty(t, Options{Files: memory(), RingBytes: leastRing}), newParty(t, Options{Files: memory(), RingBytes: leastRing})
+	a, b := newParty(t, Options{Files: memory(), RingBytes: minRing}), newParty(t, Options{Files: memory(), RingBytes: minRing})
 	addr := b.listen()
 	mem := shared(t, 64<<10)
 	cycle := func(i int) {

@@ -20,7 +20,7 @@ type own struct {
 	edge shm.Edge
 }
 
-func newOwn(ring, slots int) (*own, error) {
+func newOwnFile(ring, slots int) (*own, error) {
 	mem, err := shm.Publish("stepvan:ring", fileBytes(ring, slots))
 	if err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ const (
 
 // endpoint is one side of a connection.
 type endpoint struct {
-	v          *node
+	v          *shmVan
 	sock       int
 	name       string
 	own        *own
@@ -61,17 +61,17 @@ type endpoint struct {
 	ops        operations
 
 	// Guarded by mu.
-	mu      sync.Mutex
-	out     producer
-	sourced uint64 // messages sent whose source the peer reads
-	offered []uint64
-	stream  stream
-	errands errands
-	segs    []segment
-	spare   [1][]byte // of the message that is being sent
-	grants  grants
-	held    []*claim // of a Send
-	mapped  bool     // the peer's and the own file are mapped
+	mu          sync.Mutex
+	out         producer
+	sourced     uint64 // messages sent whose source the peer reads
+	sharedFiles []uint64
+	stream      stream
+	errands     errands
+	segs        []segment
+	spare       [1][]byte // of the message that is being sent
+	grants      grants
+	held        []*peerGrant // of a Send
+	mapped      bool         // the peer's and the own file are mapped
 
 	due      atomic.Bool   // stream or errands wait for room
 	streamed atomic.Uint64 // streams that are in the ring whole
@@ -86,34 +86,34 @@ type endpoint struct {
 	reported bool  // EventLost
 	detached bool
 	idle     uint32 // steps without a record
-	incoming inflow
+	incoming arrival
 	credits  credits
 
 	table     table // own
 	peerTable table
-	claims    []atomic.Pointer[claim] // grants of the peer, by slot
-	fouled    atomic.Pointer[error]   // what others than the poller found wrong with the peer
+	claims    []atomic.Pointer[peerGrant] // grants of the peer, by slot
+	peerFault atomic.Pointer[error]       // what others than the poller found wrong with the peer
 
 	// Guarded by filesMu.
 	filesMu sync.Mutex
-	box     mailbox
+	box     socketBuffer
 	files   []*peerFile
-	unused  []*claim // replaced, perhaps with views out
+	unused  []*peerGrant // replaced, perhaps with views out
 
 	replaced atomic.Bool // there are some unused
 }
 
-func (v *node) newEndpoint(sock int, o *own, p *peer) *endpoint {
+func (v *shmVan) newEndpoint(sock int, o *own, p *peer) *endpoint {
 	e := &endpoint{v: v, sock: sock, own: o, peer: p, watchedPid: p.pidfd, mapped: true}
 	e.name = fmt.Sprintf("pid %d", p.hello.pid)
 	mine, theirs := wordsOf(o.mem.Bytes(), v.opt.RingBytes), wordsOf(p.file.Bytes(), int(p.hello.ring))
 	e.table = tableOf(o.mem.Bytes(), v.opt.RingBytes, v.opt.slots())
 	e.peerTable = tableOf(p.file.Bytes(), int(p.hello.ring), int(p.hello.slots))
-	e.claims = make([]atomic.Pointer[claim], min(e.table.slots, e.peerTable.slots))
+	e.claims = make([]atomic.Pointer[peerGrant], min(e.table.slots, e.peerTable.slots))
 	e.closing, e.peerWords = mine.closed, theirs
 	e.asleep = shm.Word64(p.page.Bytes(), offAsleep)
-	e.out = producer{own: mine, peer: theirs, edge: o.edge, slack: v.opt.slack()}
-	e.in = consumer{own: mine, peer: theirs, edge: p.edge, lag: p.hello.ring / 64}
+	e.out = producer{own: mine, peer: theirs, edge: o.edge, headroom: v.opt.headroom()}
+	e.in = consumer{own: mine, peer: theirs, edge: p.edge, reportEvery: p.hello.ring / 64}
 	e.ops.init(v.opt.SendQueue)
 	e.credits.init(e, v.opt.Credits)
 	e.foreign = !v.opt.NoForeign && p.canRead()
@@ -124,7 +124,7 @@ func (v *node) newEndpoint(sock int, o *own, p *peer) *endpoint {
 }
 
 // face is the endpoint as its callers see it.
-func (e *endpoint) face() van.Endpoint {
+func (e *endpoint) public() van.Endpoint {
 	if e.v.opt.TwoSided {
 		return e
 	}
@@ -160,14 +160,14 @@ func (e *endpoint) Close() error {
 		runtime.Gosched() // one copy, of a bounded piece
 	}
 	e.mu.Lock()
-	e.hangUp()
+	e.sendClosed()
 	e.mu.Unlock()
-	e.v.stir()
+	e.v.wakePoller()
 	return nil
 }
 
 // hangUp tells the peer that this side has ended the connection. mu is held.
-func (e *endpoint) hangUp() {
+func (e *endpoint) sendClosed() {
 	if e.mapped && e.closing.Load() == 0 {
 		e.closing.Store(1)
 		e.wake() // no matter whether it sleeps: this happens once
@@ -179,7 +179,7 @@ func (e *endpoint) lose(cause error) {
 	if e.state.CompareAndSwap(stateOpen, stateLost) {
 		e.cause = cause
 		e.mu.Lock()
-		e.hangUp()
+		e.sendClosed()
 		e.mu.Unlock()
 	}
 }
@@ -187,7 +187,7 @@ func (e *endpoint) lose(cause error) {
 var errHungUp = fmt.Errorf("%w: closed by the peer: %w", stepvan.ErrPeerLost, io.EOF)
 
 // fault is why an operation of an ended connection failed.
-func (e *endpoint) fault(op string) error {
+func (e *endpoint) endedError(op string) error {
 	cause := stepvan.ErrPeerLost
 	if e.state.Load() == stateClosed {
 		cause = stepvan.ErrClosed
@@ -197,7 +197,7 @@ func (e *endpoint) fault(op string) error {
 
 // reap lets go of the peer's memory and of the connection's own, once, after the end, when no view is out, and tells the
 // peer. It reports whether that has been done. The poller, or whoever comes when there is no poller any more.
-func (e *endpoint) reap() bool {
+func (e *endpoint) unmap() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.mapped || e.views.Load() > 0 {
@@ -206,7 +206,7 @@ func (e *endpoint) reap() bool {
 	e.mapped = false
 	e.incoming.stop()
 	e.filesMu.Lock()
-	e.disclaim(nil)
+	e.dropGrants(nil)
 	for _, f := range e.files {
 		f.drop()
 	}
@@ -216,7 +216,7 @@ func (e *endpoint) reap() bool {
 	e.own.close()
 	e.peer.part()
 	if e.v.isClosed() || e.gone.Load() || e.v.opt.TwoSided {
-		e.hang()
+		e.closeSocket()
 	} else {
 		_ = unix.Shutdown(e.sock, unix.SHUT_WR)
 	}
@@ -224,7 +224,7 @@ func (e *endpoint) reap() bool {
 }
 
 // hang closes the socket. mu is held.
-func (e *endpoint) hang() {
+func (e *endpoint) closeSocket() {
 	if e.sock >= 0 {
 		e.v.unwatch(e.sock, e)
 		_ = unix.Close(e.sock)
@@ -234,19 +234,19 @@ func (e *endpoint) hang() {
 
 // retire is what is done with an endpoint when its van is closed: the poller may never come again. One that
 // had let go before waits no longer for its peer to do so.
-func (e *endpoint) retire() {
-	if e.sawEnd() {
+func (e *endpoint) closeWithVan() {
+	if e.peerShutDown() {
 		e.gone.Store(true)
 	}
-	if e.reap() {
+	if e.unmap() {
 		e.mu.Lock()
-		e.hang()
+		e.closeSocket()
 		e.mu.Unlock()
 	}
 }
 
 // sawEnd reports whether the socket shows that the peer has let go.
-func (e *endpoint) sawEnd() bool {
+func (e *endpoint) peerShutDown() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.sock < 0 {
@@ -261,16 +261,16 @@ func (e *endpoint) sawEnd() bool {
 func (e *endpoint) discard() {
 	e.state.Store(stateClosed)
 	e.mu.Lock()
-	e.hangUp()
+	e.sendClosed()
 	e.mu.Unlock()
-	e.reap()
+	e.unmap()
 	e.mu.Lock()
-	e.hang()
+	e.closeSocket()
 	e.mu.Unlock()
 }
 
 // rouse wakes the peer if it sleeps and was not woken from this sleep yet. Any goroutine that knows the page to be mapped.
-func (e *endpoint) rouse() {
+func (e *endpoint) wakeIfAsleep() {
 	if s := e.asleep.Load(); s&1 != 0 && e.woken.Load() != s {
 		e.woken.Store(s)
 		e.wake()

@@ -12,7 +12,7 @@ import (
 )
 
 // mostFiles is how many files of one peer are mapped at once.
-const mostFiles = 4096
+const maxFiles = 4096
 
 // peerFile is a file of the peer, mapped here. It is unmapped when it is forgotten and nobody uses it.
 type peerFile struct {
@@ -40,26 +40,26 @@ func (f *peerFile) slice(off, n uint64) ([]byte, error) {
 
 // offer makes sure that the peer has the file. stepvan.ErrWouldBlock: not at this moment. Guarded by endpoint.mu.
 func (e *endpoint) offer(file uint64, fd int, size int) error {
-	for _, id := range e.offered {
+	for _, id := range e.sharedFiles {
 		if id == file {
 			return nil
 		}
 	}
-	if len(e.offered) >= mostFiles {
+	if len(e.sharedFiles) >= maxFiles {
 		return errManyFiles
 	}
-	var b [parcelBytes]byte
-	binary.LittleEndian.PutUint64(b[:], parcelMagic)
+	var b [fileMessageBytes]byte
+	binary.LittleEndian.PutUint64(b[:], fileMagic)
 	binary.LittleEndian.PutUint64(b[8:], file)
 	binary.LittleEndian.PutUint64(b[16:], uint64(size))
-	if err := sendParcel(e.sock, b[:], fd); err != nil {
+	if err := sendDescriptors(e.sock, b[:], fd); err != nil {
 		return err
 	}
-	e.offered = append(e.offered, file)
+	e.sharedFiles = append(e.sharedFiles, file)
 	return nil
 }
 
-var errManyFiles = fmt.Errorf("the peer has %d files of this process, and takes no more: %w", mostFiles, errs.ErrNoGrant)
+var errManyFiles = fmt.Errorf("the peer has %d files of this process, and takes no more: %w", maxFiles, errs.ErrNoGrant)
 
 // file returns a mapped file of the peer. It fetches what it does not know yet.
 func (e *endpoint) file(id uint64) (*peerFile, error) {
@@ -73,9 +73,9 @@ func (e *endpoint) fileLocked(id uint64) (*peerFile, error) {
 	if f := e.known(id); f != nil {
 		return f, nil
 	}
-	for range 2 * mostFiles { // a peer that sends wake-ups without end must not keep the poller here
-		f, err := e.unpack()
-		if errors.Is(err, errEmpty) {
+	for range 2 * maxFiles { // a peer that sends wake-ups without end must not keep the poller here
+		f, err := e.readMessage()
+		if errors.Is(err, errNothing) {
 			break
 		}
 		if err != nil {
@@ -104,7 +104,7 @@ func (e *endpoint) forget(id uint64) {
 	for i, f := range e.files {
 		if f.id == id {
 			e.files = append(e.files[:i], e.files[i+1:]...)
-			e.disclaim(f)
+			e.dropGrants(f)
 			f.drop()
 			return
 		}

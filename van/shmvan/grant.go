@@ -22,17 +22,17 @@ type grants struct {
 	of        map[van.GrantID]int // slots
 	begun     int                 // slots that have been used
 	free      []int               // of these, unused
-	leaving   []departure         // withdrawn, and used by the peer
+	pending   []withdrawal        // withdrawn, and used by the peer
 	completed []van.OpID          // withdrawals that are over
 }
 
 // departure is a withdrawal that waits for the peer.
-type departure struct {
+type withdrawal struct {
 	slot int
 	op   van.OpID
 }
 
-func (g *grants) waiting() bool { return len(g.leaving) > 0 || len(g.completed) > 0 }
+func (g *grants) waiting() bool { return len(g.pending) > 0 || len(g.completed) > 0 }
 
 // slot returns an unused one of n, false when there is none.
 func (g *grants) slot(n int) (slot int, ok bool) {
@@ -60,7 +60,7 @@ func (g granter) Grant(mem []byte, generation uint32, rights van.Rights) (van.Gr
 	if err := e.usable(); err != nil {
 		return van.Grant{}, err
 	}
-	s, err := e.chart(mem)
+	s, err := e.locate(mem)
 	if err != nil {
 		return van.Grant{}, err
 	}
@@ -100,7 +100,7 @@ func (g granter) Withdraw(id van.GrantID, op van.OpID) error {
 	err := e.withdraw(id, op)
 	e.mu.Unlock()
 	if err == nil {
-		e.v.stir()
+		e.v.wakePoller()
 	}
 	return err
 }
@@ -115,17 +115,17 @@ func (e *endpoint) withdraw(id van.GrantID, op van.OpID) error {
 	}
 	delete(e.grants.of, id)
 	e.table.id(slot).Store(0)
-	e.grants.leaving = append(e.grants.leaving, departure{slot, op})
-	e.settleGrants()
-	e.noteDue()
+	e.grants.pending = append(e.grants.pending, withdrawal{slot, op})
+	e.settle()
+	e.updateDue()
 	return nil
 }
 
 // settleGrants finds out which withdrawals are over. mu is held, the files are mapped.
-func (e *endpoint) settleGrants() {
+func (e *endpoint) settle() {
 	g := &e.grants
-	rest := g.leaving[:0]
-	for _, d := range g.leaving {
+	rest := g.pending[:0]
+	for _, d := range g.pending {
 		if e.peerTable.count(d.slot).Load() > 0 {
 			rest = append(rest, d)
 			continue
@@ -134,27 +134,27 @@ func (e *endpoint) settleGrants() {
 		g.free = append(g.free, d.slot)
 		g.completed = append(g.completed, d.op)
 	}
-	g.leaving = rest
+	g.pending = rest
 }
 
 // reportGrants reports withdrawals that are over. mu is held. Poller only.
 func (e *endpoint) reportGrants(out *sink) {
 	g := &e.grants
 	for len(g.completed) > 0 && !out.full() {
-		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: e.face(), Op: g.completed[0]})
+		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: e.public(), Op: g.completed[0]})
 		g.completed = append(g.completed[:0], g.completed[1:]...)
 	}
 }
 
 // abandonGrants reports withdrawals that the end of the connection has left open. Poller only. false: out is full.
-func (e *endpoint) abandonGrants(out *sink) bool {
+func (e *endpoint) failWithdrawals(out *sink) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	g := &e.grants
 	e.reportGrants(out)
-	for len(g.leaving) > 0 && !out.full() {
-		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: e.face(), Op: g.leaving[0].op, Err: e.fault("withdraw")})
-		g.leaving = g.leaving[1:]
+	for len(g.pending) > 0 && !out.full() {
+		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: e.public(), Op: g.pending[0].op, Err: e.endedError("withdraw")})
+		g.pending = g.pending[1:]
 	}
 	return !g.waiting()
 }

@@ -47,12 +47,12 @@ func TestReleaseOfTheLastViewWakes(t *testing.T) {
 
 // Slots are used again, with another id.
 func TestGrantsAreLimitedAndComeAgain(t *testing.T) {
-	a, _, x, y := pair(t, Options{Files: memory(), Grants: leastSlots})
+	a, _, x, y := pair(t, Options{Files: memory(), Grants: minSlots})
 	mem := shared(t, 4096)
 	seen := map[van.GrantID]bool{}
 	for round := range 3 {
 		var ids []van.GrantID
-		for range leastSlots {
+		for range minSlots {
 			g, err := granter{x}.Grant(mem, 1, everything)
 			require.NoError(t, err)
 			require.False(t, seen[g.ID])
@@ -129,7 +129,7 @@ func TestGranterChangesItsTableUnderAView(t *testing.T) {
 	_, err = granter{y}.Map(van.Target{Grant: other + 1<<20, Generation: 1}, 1, everything)
 	require.ErrorIs(t, err, stepvan.ErrNotSupported)
 
-	x.withhold(file) // and takes the file away
+	x.stopSharing(file) // and takes the file away
 	lost := b.until(van.EventLost)
 	require.ErrorAs(t, lost.Err, new(*stepvan.ProtocolError))
 	require.Equal(t, byte(42), view.Bytes[9])
@@ -151,7 +151,7 @@ func TestForgottenFile(t *testing.T) {
 	view, err := granter{y}.Map(target, 1, everything)
 	require.NoError(t, err)
 	f := y.claims[g.ID&slotMask].Load().file
-	x.withhold(f.id)
+	x.stopSharing(f.id)
 	b.eventually("the record", func() bool { b.v.Poll(make([]van.Event, 1), true); return len(y.files) == 0 })
 	require.Equal(t, int32(1), f.uses.Load(), "the view's")
 	view.Bytes[0] = 1
@@ -163,9 +163,9 @@ func TestMapAllocatesNothing(t *testing.T) {
 	_, _, x, y := pair(t, Options{Files: memory()})
 	g, err := granter{x}.Grant(shared(t, 4096), 1, everything)
 	require.NoError(t, err)
-	target, face := van.Target{Grant: g.ID, Generation: 1}, granter{y}
+	target, public := van.Target{Grant: g.ID, Generation: 1}, granter{y}
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		v, err := face.Map(target, 100, van.RightRead)
+		v, err := public.Map(target, 100, van.RightRead)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,9 +175,9 @@ func TestMapAllocatesNothing(t *testing.T) {
 
 // Counts of different slots do not meet.
 func TestCountsHaveWordsOfTheirOwn(t *testing.T) {
-	for _, slots := range []int{leastSlots, 4096, mostSlots} {
-		file := make([]byte, int(fileBytes(leastRing, slots))+8)
-		tab := tableOf(file[:fileBytes(leastRing, slots)], leastRing, slots)
+	for _, slots := range []int{minSlots, 4096, maxSlots} {
+		file := make([]byte, int(fileBytes(minRing, slots))+8)
+		tab := tableOf(file[:fileBytes(minRing, slots)], minRing, slots)
 		for i := range slots {
 			tab.count(i).Add(1)
 			tab.id(i).Add(1)
@@ -194,7 +194,7 @@ func stuff(t *testing.T, x *endpoint) {
 	t.Helper()
 	require.NoError(t, unix.SetsockoptInt(x.sock, unix.SOL_SOCKET, unix.SO_SNDBUF, 1))
 	for {
-		err := unix.Sendto(x.sock, nudge[:], unix.MSG_DONTWAIT, nil)
+		err := unix.Sendto(x.sock, wakeByte[:], unix.MSG_DONTWAIT, nil)
 		if err != nil {
 			require.ErrorIs(t, err, unix.EAGAIN)
 			return
@@ -215,7 +215,7 @@ func TestFileThatCannotBePassedOnAtThisMoment(t *testing.T) {
 	b.until(van.EventMessage).Delivery.Release()
 	require.Equal(t, byte(42), b.room[7])
 	a.until(van.EventCompletion)
-	require.Empty(t, x.offered)
+	require.Empty(t, x.sharedFiles)
 
 	b.eventually("the socket to be read", func() bool { b.v.Poll(make([]van.Event, 1), true); return !readable(t, y.sock) })
 	g, err := granter{x}.Grant(mem, 1, van.RightRead)
@@ -224,7 +224,7 @@ func TestFileThatCannotBePassedOnAtThisMoment(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, byte(42), v.Bytes[7])
 	v.Release()
-	require.Len(t, x.offered, 1)
+	require.Len(t, x.sharedFiles, 1)
 }
 
 // A connection that has ended is not one that waits.
@@ -239,11 +239,11 @@ func TestFileForAPeerThatIsGone(t *testing.T) {
 func TestMoreFilesThanThePeerTakes(t *testing.T) {
 	_, _, x, _ := pair(t, Options{Files: memory()})
 	mem := shared(t, 4096)
-	x.offered = make([]uint64, mostFiles)
+	x.sharedFiles = make([]uint64, maxFiles)
 	_, err := granter{x}.Grant(mem, 1, van.RightRead)
 	require.ErrorIs(t, err, errs.ErrNoGrant)
 	require.ErrorContains(t, err, "files")
-	x.withhold(0)
+	x.stopSharing(0)
 	_, err = granter{x}.Grant(mem, 1, van.RightRead)
 	require.NoError(t, err)
 }

@@ -52,10 +52,10 @@ func (h *hello) decode(b []byte) error {
 	h.pid, h.ring, h.at = le.Uint32(b[12:]), le.Uint64(b[16:]), le.Uint64(b[24:])
 	copy(h.nonce[:], b[32:])
 	h.slots = le.Uint32(b[48:])
-	if h.ring < leastRing || h.ring > mostRing || h.ring&(h.ring-1) != 0 {
+	if h.ring < minRing || h.ring > maxRing || h.ring&(h.ring-1) != 0 {
 		return &stepvan.ProtocolError{Field: "ring", Offset: 16, Reason: fmt.Sprintf("%d bytes", h.ring)}
 	}
-	if h.slots != 0 && (h.slots < leastSlots || h.slots > mostSlots || h.slots&(h.slots-1) != 0) {
+	if h.slots != 0 && (h.slots < minSlots || h.slots > maxSlots || h.slots&(h.slots-1) != 0) {
 		return &stepvan.ProtocolError{Field: "slots", Offset: 48, Reason: fmt.Sprintf("%d grants", h.slots)}
 	}
 	return nil
@@ -71,7 +71,7 @@ type peer struct {
 }
 
 // meet takes what a peer said and sent, and maps it. It closes the descriptors, and keeps who.
-func meet(b []byte, fds []int, who identity) (p *peer, err error) {
+func newPeer(b []byte, fds []int, who identity) (p *peer, err error) {
 	p = &peer{identity: who}
 	defer closeAll(fds)
 	defer func() {
@@ -86,10 +86,10 @@ func meet(b []byte, fds []int, who identity) (p *peer, err error) {
 		return p, &stepvan.ProtocolError{Field: "descriptors", Reason: fmt.Sprintf("%d came with the hello, %d belong to it", len(fds), helloFDs)}
 	}
 	if p.file, err = shm.MapReadOnly(fds[0], fileBytes(int(p.hello.ring), int(p.hello.slots))); err != nil {
-		return p, foul(err)
+		return p, peerError(err)
 	}
 	if p.page, err = shm.MapReadOnly(fds[1], pageBytes); err != nil {
-		return p, foul(err)
+		return p, peerError(err)
 	}
 	id, err := shm.Identity(fds[0])
 	if err != nil {
@@ -100,7 +100,7 @@ func meet(b []byte, fds []int, who identity) (p *peer, err error) {
 }
 
 // foul marks what only a broken or hostile peer does. What this side lacks (descriptors, memory) is not the peer's fault.
-func foul(err error) error {
+func peerError(err error) error {
 	if errors.Is(err, stepvan.ErrInvalid) {
 		return fmt.Errorf("%w (%w)", &stepvan.ProtocolError{Field: "file", Reason: err.Error()}, stepvan.ErrInvalid)
 	}

@@ -83,9 +83,9 @@ const sealed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 func TestHostileHellos(t *testing.T) {
 	b := newParty(t, Options{})
 	addr := b.listen()
-	size := fileBytes(leastRing, leastSlots)
+	size := fileBytes(minRing, minSlots)
 	good := func() []byte {
-		h := hello{ring: leastRing, slots: leastSlots, pid: 1}
+		h := hello{ring: minRing, slots: minSlots, pid: 1}
 		return h.encode()
 	}
 	file, page := memfd(t, size, size, sealed), memfd(t, pageBytes, pageBytes, sealed)
@@ -146,40 +146,40 @@ func TestHostileHellos(t *testing.T) {
 }
 
 // parcelOf is what goes with a file.
-func parcelOf(magic, id uint64, size int64) []byte {
-	b := make([]byte, parcelBytes)
+func fileMessage(magic, id uint64, size int64) []byte {
+	b := make([]byte, fileMessageBytes)
 	binary.LittleEndian.PutUint64(b, magic)
 	binary.LittleEndian.PutUint64(b[8:], id)
 	binary.LittleEndian.PutUint64(b[16:], uint64(size))
 	return b
 }
 
-func TestHostileParcels(t *testing.T) {
+func TestHostileFileMessages(t *testing.T) {
 	const size = 1 << 16
 	good := func() int { return memfd(t, size, size, sealed) }
 	cases := map[string]func(sock int){
-		"garbage":       func(s int) { _ = sendParcel(s, []byte("garbage")) },
-		"too long":      func(s int) { _ = sendParcel(s, make([]byte, 4096)) },
-		"no descriptor": func(s int) { _ = sendParcel(s, parcelOf(parcelMagic, 1, size)) },
-		"two":           func(s int) { _ = sendParcel(s, parcelOf(parcelMagic, 1, size), good(), good()) },
+		"garbage":       func(s int) { _ = sendDescriptors(s, []byte("garbage")) },
+		"too long":      func(s int) { _ = sendDescriptors(s, make([]byte, 4096)) },
+		"no descriptor": func(s int) { _ = sendDescriptors(s, fileMessage(fileMagic, 1, size)) },
+		"two":           func(s int) { _ = sendDescriptors(s, fileMessage(fileMagic, 1, size), good(), good()) },
 		"many": func(s int) {
 			f := good()
-			_ = sendParcel(s, parcelOf(parcelMagic, 1, size), f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f)
+			_ = sendDescriptors(s, fileMessage(fileMagic, 1, size), f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f)
 		},
-		"magic":       func(s int) { _ = sendParcel(s, parcelOf(1, 1, size), good()) },
-		"unsealed":    func(s int) { _ = sendParcel(s, parcelOf(parcelMagic, 1, size), memfd(t, size, size, 0)) },
-		"unallocated": func(s int) { _ = sendParcel(s, parcelOf(parcelMagic, 1, size), memfd(t, size, 0, sealed)) },
-		"short":       func(s int) { _ = sendParcel(s, parcelOf(parcelMagic, 1, size+4096), good()) },
-		"negative":    func(s int) { _ = sendParcel(s, parcelOf(parcelMagic, 1, -1), good()) },
+		"magic":       func(s int) { _ = sendDescriptors(s, fileMessage(1, 1, size), good()) },
+		"unsealed":    func(s int) { _ = sendDescriptors(s, fileMessage(fileMagic, 1, size), memfd(t, size, size, 0)) },
+		"unallocated": func(s int) { _ = sendDescriptors(s, fileMessage(fileMagic, 1, size), memfd(t, size, 0, sealed)) },
+		"short":       func(s int) { _ = sendDescriptors(s, fileMessage(fileMagic, 1, size+4096), good()) },
+		"negative":    func(s int) { _ = sendDescriptors(s, fileMessage(fileMagic, 1, -1), good()) },
 		"twice": func(s int) {
-			_ = sendParcel(s, parcelOf(parcelMagic, 1, size), good())
-			_ = sendParcel(s, parcelOf(parcelMagic, 1, size), good())
+			_ = sendDescriptors(s, fileMessage(fileMagic, 1, size), good())
+			_ = sendDescriptors(s, fileMessage(fileMagic, 1, size), good())
 		},
-		"a wake with fd": func(s int) { _ = sendParcel(s, nudge[:], good()) },
+		"a wake with fd": func(s int) { _ = sendDescriptors(s, wakeByte[:], good()) },
 		"a flood": func(s int) {
 			f := good()
-			for i := range mostFiles + 1 {
-				for sendParcel(s, parcelOf(parcelMagic, uint64(i+1), size), f) != nil {
+			for i := range maxFiles + 1 {
+				for sendDescriptors(s, fileMessage(fileMagic, uint64(i+1), size), f) != nil {
 					runtime.Gosched() // until the receiver has taken some
 				}
 			}
@@ -250,8 +250,8 @@ func TestGarbageRecords(t *testing.T) {
 
 // replay has a van read one record of a peer's, and looks whether it still works.
 func replay(t testing.TB, k kind, rec []byte) {
-	_, b, x, y := pair(t, Options{Files: memory(), RingBytes: leastRing, Grants: leastSlots, Credits: MaxCredits})
-	n := min(align(recBody+len(rec)), leastRing/4)
+	_, b, x, y := pair(t, Options{Files: memory(), RingBytes: minRing, Grants: minSlots, Credits: MaxCredits})
+	n := min(align(recBody+len(rec)), minRing/4)
 	out, err := x.out.begin(n)
 	require.NoError(t, err)
 	copy(out[8:], rec[min(8, len(rec)):])

@@ -25,12 +25,12 @@ func identify(raw syscall.RawConn) (who identity, err error) {
 			return
 		}
 		if who.pid = int(cred.Pid); who.pid > 0 && who.pid != unix.Getpid() {
-			who.pidfd = watchable(int(fd), who.pid)
+			who.pidfd = processDescriptor(int(fd), who.pid)
 		}
 	})
 	switch {
 	case e != nil:
-		return who, plain(e)
+		return who, netCause(e)
 	case err != nil:
 		return who, err
 	case int(cred.Uid) != os.Getuid():
@@ -42,7 +42,7 @@ func identify(raw syscall.RawConn) (who identity, err error) {
 
 // watchable returns a descriptor that tells of the end of the peer's process, or -1: the end of the socket tells
 // of it as well. The kernel since 6.5 gives it with the socket; before that, the number could be another's already.
-func watchable(sock, pid int) int {
+func processDescriptor(sock, pid int) int {
 	if fd, err := unix.GetsockoptInt(sock, unix.SOL_SOCKET, unix.SO_PEERPIDFD); err == nil {
 		return fd
 	}

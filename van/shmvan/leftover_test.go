@@ -55,7 +55,7 @@ func TestCloseLeavesNoDescriptor(t *testing.T) {
 
 func started(t *testing.T, dir string) van.Van {
 	t.Helper()
-	v, err := New(Options{Placer: nobody{}, Dir: dir})
+	v, err := New(Options{Placer: refuseAll{}, Dir: dir})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, v.Close()) })
 	return v
@@ -78,7 +78,7 @@ func await(t *testing.T, v van.Van, k van.EventKind) van.Event {
 
 // What is told of the memory of a connection is what it takes.
 func TestSideBytes(t *testing.T) {
-	for _, grants := range []int{0, leastSlots, 1 << 14} {
+	for _, grants := range []int{0, minSlots, 1 << 14} {
 		_, _, x, y := pair(t, Options{Grants: grants})
 		require.EqualValues(t, SideBytes(grants), len(x.own.mem.Bytes()))
 		require.EqualValues(t, SideBytes(grants), len(y.own.mem.Bytes()))

@@ -22,8 +22,8 @@ import (
 
 const (
 	helloTime  = 10 * time.Second // for a peer that connected to introduce itself
-	firstPause = time.Millisecond // between attempts to dial; doubles
-	lastPause  = 100 * time.Millisecond
+	minPause   = time.Millisecond // between attempts to dial; doubles
+	maxPause   = 100 * time.Millisecond
 	socketType = "unixpacket"
 	prefix     = "shm."
 	anyName    = ":0"
@@ -31,14 +31,14 @@ const (
 
 // listener accepts connections at a socket.
 type listener struct {
-	v    *node
+	v    *shmVan
 	sock *net.UnixListener
 	path string
 }
 
 // Listen implements van.Van. addr is a name for the socket in Options.Dir, "" or ":0" for one that nobody
 // has, or an address as Listen returns it.
-func (v *node) Listen(addr string) (bound string, err error) {
+func (v *shmVan) Listen(addr string) (bound string, err error) {
 	path, err := v.listen(addr)
 	if err != nil {
 		return "", &stepvan.OpError{Op: "listen at " + addr, Van: name, Err: err}
@@ -46,12 +46,12 @@ func (v *node) Listen(addr string) (bound string, err error) {
 	return v.join(path), nil
 }
 
-func (v *node) listen(addr string) (string, error) {
+func (v *shmVan) listen(addr string) (string, error) {
 	path, err := v.socket(addr)
 	if err != nil {
 		return "", err
 	}
-	l, err := bind(path)
+	l, err := listenAt(path)
 	if err != nil {
 		return "", err
 	}
@@ -68,7 +68,7 @@ func (v *node) listen(addr string) (string, error) {
 }
 
 // bind makes a socket, in a directory that nobody else can enter and that killed processes have left nothing in.
-func bind(path string) (*net.UnixListener, error) {
+func listenAt(path string) (*net.UnixListener, error) {
 	dir := filepath.Dir(path)
 	if err := shm.PrivateDir(dir); err != nil {
 		return nil, err
@@ -82,14 +82,14 @@ func bind(path string) (*net.UnixListener, error) {
 	defer release()
 	l, err := net.ListenUnix(socketType, &net.UnixAddr{Name: short, Net: socketType})
 	if err != nil {
-		return nil, plain(err)
+		return nil, netCause(err)
 	}
 	l.SetUnlinkOnClose(false) // by a path that is good at this moment only
 	return l, nil
 }
 
 // socket is the path that addr stands for.
-func (v *node) socket(addr string) (string, error) {
+func (v *shmVan) socket(addr string) (string, error) {
 	switch {
 	case addr == "" || addr == anyName:
 		return filepath.Join(v.opt.Dir, fmt.Sprintf("%s%d.%016x", prefix, os.Getpid(), rand.Uint64())), nil
@@ -104,7 +104,7 @@ func (v *node) socket(addr string) (string, error) {
 const nameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
 // plain drops what net says besides the cause.
-func plain(err error) error {
+func netCause(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
 		return op.Err
@@ -119,16 +119,16 @@ func (l *listener) close() {
 
 // accept lets peers in until the listener is closed. Each introduces itself on a goroutine of its own.
 func (l *listener) accept() {
-	guests := make(chan struct{}, l.v.opt.Guests)
+	guests := make(chan struct{}, l.v.opt.Pending)
 	for {
 		c, err := l.sock.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil { // no descriptors left, for example: they come back
-			l.v.starved(plain(err))
+			l.v.starved(netCause(err))
 			select {
-			case <-time.After(lastPause):
+			case <-time.After(maxPause):
 				continue
 			case <-l.v.ctx.Done():
 				return
@@ -142,17 +142,17 @@ func (l *listener) accept() {
 		}
 		l.v.work.Go(func() {
 			defer func() { <-guests }()
-			l.v.welcome(c)
+			l.v.admit(c)
 		})
 	}
 }
 
 // welcome exchanges greetings with who connected. Who does not know how is turned away without a word.
-func (v *node) welcome(c *net.UnixConn) {
+func (v *shmVan) admit(c *net.UnixConn) {
 	_ = c.SetDeadline(time.Now().Add(helloTime))
 	stop := context.AfterFunc(v.ctx, func() { _ = c.SetDeadline(time.Now()) })
 	defer stop()
-	e, err := v.greet(c, false)
+	e, err := v.handshake(c, false)
 	_ = c.Close() // the endpoint has a descriptor of its own
 	if err == nil {
 		err = v.add(e, true)
@@ -161,25 +161,25 @@ func (v *node) welcome(c *net.UnixConn) {
 }
 
 // starved tells of an error if it is that descriptors have run out.
-func (v *node) starved(err error) {
+func (v *shmVan) starved(err error) {
 	if v.opt.Starved != nil && (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) {
 		v.opt.Starved(&stepvan.OpError{Op: "accept", Van: name, Err: errs.Descriptors(err)})
 	}
 }
 
 // greet speaks and hears the hellos, the dialer first, and makes the endpoint. It ends by the connection's deadline.
-func (v *node) greet(c *net.UnixConn, dialer bool) (*endpoint, error) {
+func (v *shmVan) handshake(c *net.UnixConn, dialer bool) (*endpoint, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return nil, plain(err)
+		return nil, netCause(err)
 	}
 	var own *own
 	var p *peer
 	speak := func() (err error) {
-		if own, err = newOwn(v.opt.RingBytes, v.opt.slots()); err != nil {
+		if own, err = newOwnFile(v.opt.RingBytes, v.opt.slots()); err != nil {
 			return err
 		}
-		return v.introduce(c, own)
+		return v.sendHello(c, own)
 	}
 	hear := func() error {
 		who, err := identify(raw)
@@ -212,12 +212,12 @@ func (v *node) greet(c *net.UnixConn, dialer bool) (*endpoint, error) {
 	return v.newEndpoint(sock, own, p), nil
 }
 
-func (v *node) introduce(c *net.UnixConn, own *own) error {
+func (v *shmVan) sendHello(c *net.UnixConn, own *own) error {
 	if v.isClosed() {
 		return stepvan.ErrClosed
 	}
 	_, _, err := c.WriteMsgUnix(v.hello.encode(), unix.UnixRights(own.mem.FD(), v.page.FD()), nil)
-	return plain(err)
+	return netCause(err)
 }
 
 // hear takes what the peer says, and who.
@@ -227,18 +227,18 @@ func hear(c *net.UnixConn, who identity) (*peer, error) {
 	n, on, _, _, err := c.ReadMsgUnix(b[:], oob[:])
 	fds := rightsOf(oob[:on])
 	if err == nil && n > 0 {
-		return meet(b[:n], fds, who)
+		return newPeer(b[:n], fds, who)
 	}
 	closeAll(fds)
 	who.forget()
 	if err == nil {
 		err = stepvan.ErrPeerLost
 	}
-	return nil, plain(err)
+	return nil, netCause(err)
 }
 
 // Probe implements van.Prober: nil when somebody of this machine and user listens at addr.
-func (v *node) Probe(addr string) error {
+func (v *shmVan) Probe(addr string) error {
 	path, err := v.split(addr)
 	if err != nil {
 		return err
@@ -250,14 +250,14 @@ func (v *node) Probe(addr string) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Getuid() {
 		return fmt.Errorf("%s is no socket of this user: %w", path, stepvan.ErrNotSupported)
 	}
-	if shm.Deserted(path) {
+	if shm.Abandoned(path) {
 		return fmt.Errorf("who listened at %s has ended: %w", path, stepvan.ErrPeerLost)
 	}
 	return nil
 }
 
 // Dial implements van.Van.
-func (v *node) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
+func (v *shmVan) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
 	began := time.Now()
 	fail := func(err error) (van.Endpoint, error) {
 		return nil, &stepvan.OpError{Op: "dial", Van: name, Peer: addr, Err: err}
@@ -269,14 +269,14 @@ func (v *node) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(v.ctx, cancel)()
-	e, err := v.connect(ctx, path)
+	e, err := v.dialUntilListening(ctx, path)
 	switch {
 	case err == nil:
 		e.name = path
 		if err := v.add(e, false); err != nil {
 			return fail(err)
 		}
-		return e.face(), nil
+		return e.public(), nil
 	case v.ctx.Err() != nil:
 		return fail(stepvan.ErrClosed)
 	case ctx.Err() != nil:
@@ -286,10 +286,10 @@ func (v *node) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
 }
 
 // connect tries while nobody listens.
-func (v *node) connect(ctx context.Context, path string) (*endpoint, error) {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		e, err := v.attempt(ctx, path)
-		if err == nil || !absent(err) {
+func (v *shmVan) dialUntilListening(ctx context.Context, path string) (*endpoint, error) {
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		e, err := v.dialOnce(ctx, path)
+		if err == nil || !notListening(err) {
 			return e, err
 		}
 		t := time.NewTimer(pause)
@@ -303,13 +303,13 @@ func (v *node) connect(ctx context.Context, path string) (*endpoint, error) {
 }
 
 // absent finds errors that go away when somebody listens, or listens with more vigour.
-func absent(err error) bool {
+func notListening(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EAGAIN) ||
 		errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
 }
 
 // attempt connects once. Who listens may be stopped: how long that is waited for is up to ctx.
-func (v *node) attempt(ctx context.Context, path string) (*endpoint, error) {
+func (v *shmVan) dialOnce(ctx context.Context, path string) (*endpoint, error) {
 	short, release, err := shm.SocketPath(path)
 	if err != nil {
 		return nil, err
@@ -318,11 +318,11 @@ func (v *node) attempt(ctx context.Context, path string) (*endpoint, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, socketType, short)
 	if err != nil {
-		return nil, plain(err)
+		return nil, netCause(err)
 	}
 	c := conn.(*net.UnixConn)
 	defer func() { _ = c.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })
 	defer stop()
-	return v.greet(c, true)
+	return v.handshake(c, true)
 }

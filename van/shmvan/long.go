@@ -38,7 +38,7 @@ func (e *endpoint) sendLong(o *operation, m *van.Message, size int64, written bo
 		s.segs = append(s.segs, m.Payload...)
 		s.left += size
 	}
-	e.flow()
+	e.writeChunks()
 	if !written {
 		s.spare(m.Spare)
 	}
@@ -49,7 +49,7 @@ func (e *endpoint) sendLong(o *operation, m *van.Message, size int64, written bo
 func (e *endpoint) beginLong(s *slot, r *record) error {
 	le := binary.LittleEndian
 	n, flag, size := le.Uint32(r.bytes[recHead:]), le.Uint32(r.bytes[recSegs:]), le.Uint64(r.bytes[recSize:])
-	if err := s.allow(uint64(n), e.v.opt.Limits); err != nil {
+	if err := s.checkHeadLength(uint64(n), e.v.opt.Limits); err != nil {
 		return err
 	}
 	if flag > 1 {
@@ -104,7 +104,7 @@ func (e *endpoint) takeHead(out *sink, r *record, n uint64) error {
 }
 
 // allow holds the length of a head against what peers may send.
-func (s *slot) allow(n uint64, lim wire.Limits) error {
+func (s *slot) checkHeadLength(n uint64, lim wire.Limits) error {
 	switch {
 	case n < wire.HeaderSize:
 		return &stepvan.ProtocolError{Field: "header", Reason: fmt.Sprintf("cut off: %d of %d bytes", n, wire.HeaderSize)}

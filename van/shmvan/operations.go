@@ -55,7 +55,7 @@ func (e *endpoint) complete(out *sink, over bool) {
 	if over { // somebody else may let go of the memory
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.hangUp() // before a source is given back that the peer may be reading
+		e.sendClosed() // before a source is given back that the peer may be reading
 	}
 	for ; r != w && !out.full(); r++ {
 		o := &q.list[r&q.mask]
@@ -64,9 +64,9 @@ func (e *endpoint) complete(out *sink, over bool) {
 			if !over {
 				break
 			}
-			err = e.fault("send")
+			err = e.endedError("send")
 		}
-		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: e.face(), Op: o.id, Err: err})
+		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: e.public(), Op: o.id, Err: err})
 		clear(o.keep)
 	}
 	if r != before {
@@ -106,7 +106,7 @@ func (e *endpoint) stillMapped() bool {
 }
 
 // honest checks what the peer says to have done against what was sent. Poller only.
-func (e *endpoint) honest() error {
+func (e *endpoint) checkPeerWords() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if d := e.peerWords.done.Load(); d > e.sourced {

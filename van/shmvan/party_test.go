@@ -19,7 +19,7 @@ const patience = 20 * time.Second
 // party is a van that a test drives.
 type party struct {
 	t    testing.TB
-	v    *node
+	v    *shmVan
 	room []byte // where payload goes
 }
 
@@ -36,7 +36,7 @@ func newParty(t testing.TB, o Options) *party {
 	}
 	v, err := New(o)
 	require.NoError(t, err)
-	p.v = v.(*node)
+	p.v = v.(*shmVan)
 	t.Cleanup(func() { require.NoError(t, v.Close()) })
 	return p
 }

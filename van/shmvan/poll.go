@@ -15,7 +15,7 @@ const (
 )
 
 // Poll implements van.Van. Budget of an endpoint that has nothing: three loads.
-func (v *node) Poll(events []van.Event, all bool) int {
+func (v *shmVan) Poll(events []van.Event, all bool) int {
 	if len(events) == 0 || !v.polling.CompareAndSwap(false, true) {
 		return 0
 	}
@@ -24,10 +24,10 @@ func (v *node) Poll(events []van.Event, all bool) int {
 		v.kernelDue = true
 	}
 	out := sink{events[:0:len(events)]}
-	v.passes++
+	v.polls++
 	v.moved = false
-	if v.fresh.Load() > 0 {
-		v.announce(&out)
+	if v.acceptedCount.Load() > 0 {
+		v.reportAccepted(&out)
 	}
 	eps := *v.eps.Load()
 	if v.turn++; v.turn >= len(eps) {
@@ -35,14 +35,14 @@ func (v *node) Poll(events []van.Event, all bool) int {
 	}
 	for i := range eps {
 		e := eps[(v.turn+i)%len(eps)]
-		if e.born != v.passes {
+		if e.born != v.polls {
 			e.step(&out, all)
 		}
 		if out.full() {
 			break
 		}
 	}
-	if v.kernelDue && len(out.events) == 0 || all && v.passes%kernelEvery == 0 {
+	if v.kernelDue && len(out.events) == 0 || all && v.polls%kernelEvery == 0 {
 		v.kernelDue = false
 		v.pollKernel()
 	}
@@ -52,20 +52,20 @@ func (v *node) Poll(events []van.Event, all bool) int {
 }
 
 // Moved implements van.Mover.
-func (v *node) Moved() bool { return v.moved }
+func (v *shmVan) Moved() bool { return v.moved }
 
 // announce reports peers that connected.
-func (v *node) announce(out *sink) {
+func (v *shmVan) reportAccepted(out *sink) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for len(v.newcomers) > 0 && !out.full() {
-		e := v.newcomers[0]
-		v.newcomers = v.newcomers[1:]
-		e.born = v.passes
-		v.enlist(e)
-		out.emit(van.Event{Kind: van.EventAccepted, Endpoint: e.face()})
+	for len(v.accepted) > 0 && !out.full() {
+		e := v.accepted[0]
+		v.accepted = v.accepted[1:]
+		e.born = v.polls
+		v.appendEndpoint(e)
+		out.emit(van.Event{Kind: van.EventAccepted, Endpoint: e.public()})
 	}
-	v.fresh.Store(int32(len(v.newcomers)))
+	v.acceptedCount.Store(int32(len(v.accepted)))
 }
 
 // step moves one endpoint.
@@ -75,13 +75,13 @@ func (e *endpoint) step(out *sink, all bool) {
 		return
 	}
 	e.complete(out, false)
-	if e.in.waiting() || e.incoming.referred() {
+	if e.in.waiting() || e.incoming.hasSegments() {
 		e.idle = 0
 		e.receive(out)
 	} else if e.idle++; all && e.idle >= lookEvery || e.gone.Load() {
 		e.idle = 0
 		e.look()
-	} else if e.fouled.Load() != nil {
+	} else if e.peerFault.Load() != nil {
 		e.look()
 	}
 	e.advance(out)
@@ -92,17 +92,17 @@ func (e *endpoint) step(out *sink, all bool) {
 
 // look finds out whether the peer is still there, and honest. There was nothing to read a moment ago.
 func (e *endpoint) look() {
-	if err := e.fouled.Load(); err != nil {
+	if err := e.peerFault.Load(); err != nil {
 		e.lose(&stepvan.OpError{Op: "map", Van: name, Peer: e.name, Err: *err})
 		return
 	}
 	over := e.peerWords.closed.Load() != 0 || e.gone.Load()
-	if err := e.honest(); err != nil {
+	if err := e.checkPeerWords(); err != nil {
 		e.lose(err)
 		return
 	}
 	e.filesMu.Lock()
-	e.tidy()
+	e.dropUnused()
 	e.filesMu.Unlock()
 	if over && !e.in.waiting() {
 		e.lose(errHungUp)
@@ -112,42 +112,42 @@ func (e *endpoint) look() {
 // end reports what is left of an endpoint that is over.
 func (e *endpoint) end(out *sink) {
 	e.complete(out, true)
-	if !e.abandonGrants(out) || out.full() || e.ops.read.Load() != e.ops.written.Load() {
+	if !e.failWithdrawals(out) || out.full() || e.ops.read.Load() != e.ops.written.Load() {
 		return
 	}
 	if e.state.Load() == stateLost && !e.reported {
 		e.reported = true
-		out.emit(van.Event{Kind: van.EventLost, Endpoint: e.face(), Err: e.cause})
+		out.emit(van.Event{Kind: van.EventLost, Endpoint: e.public(), Err: e.cause})
 	}
-	free := e.reap()
+	free := e.unmap()
 	if !e.v.opt.TwoSided && !e.detached {
 		if !e.gone.Load() || out.full() { // the kernel tells when the peer holds nothing
 			return
 		}
 		e.detached = true
-		out.emit(van.Event{Kind: van.EventDetached, Endpoint: e.face()})
+		out.emit(van.Event{Kind: van.EventDetached, Endpoint: e.public()})
 	}
 	if free { // else views of the peer's memory are out, and the last one that comes back has the poller come again
 		e.v.remove(e)
 		e.mu.Lock()
-		e.hang()
+		e.closeSocket()
 		e.mu.Unlock()
 	}
 }
 
 // pollKernel asks which peers have let go, died, or put something in their socket. It reports whether there was anything.
-func (v *node) pollKernel() (found bool) {
+func (v *shmVan) pollKernel() (found bool) {
 	found = v.gather()
-	for i, e := range v.inputs {
+	for i, e := range v.withInput {
 		e.drain()
-		v.inputs[i] = nil
+		v.withInput[i] = nil
 	}
-	v.inputs = v.inputs[:0]
+	v.withInput = v.withInput[:0]
 	return found
 }
 
 // gather lists the endpoints whose socket has something, and marks those whose peer is gone.
-func (v *node) gather() (found bool) {
+func (v *shmVan) gather() (found bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.epfd < 0 {
@@ -166,9 +166,9 @@ func (v *node) gather() (found bool) {
 			e.gone.Store(true)
 		case ev.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0:
 			e.gone.Store(true)
-			v.attend(unix.EPOLL_CTL_DEL, int(ev.Fd), 0) // what is still in it is read when a record names it
+			v.change(unix.EPOLL_CTL_DEL, int(ev.Fd), 0) // what is still in it is read when a record names it
 		default:
-			v.inputs = append(v.inputs, e)
+			v.withInput = append(v.withInput, e)
 		}
 	}
 	v.kernelDue = v.kernelDue || n == len(events)
@@ -176,7 +176,7 @@ func (v *node) gather() (found bool) {
 }
 
 // Arm implements van.Van.
-func (v *node) Arm() bool {
+func (v *shmVan) Arm() bool {
 	if !v.polling.CompareAndSwap(false, true) {
 		return false
 	}
@@ -198,14 +198,14 @@ func (v *node) Arm() bool {
 	return true
 }
 
-func (v *node) disarm() {
+func (v *shmVan) disarm() {
 	v.armed.Store(false)
 	v.asleep.Store(v.sleeps)
 }
 
 // busy reports whether a Poll would find something.
-func (v *node) busy() bool {
-	if v.fresh.Load() > 0 {
+func (v *shmVan) busy() bool {
+	if v.acceptedCount.Load() > 0 {
 		return true
 	}
 	for _, e := range *v.eps.Load() {
@@ -221,10 +221,10 @@ func (e *endpoint) busy() bool {
 		return !e.reported && e.state.Load() == stateLost || e.ops.read.Load() != e.ops.written.Load() ||
 			e.stillMapped() && e.views.Load() == 0 || e.gone.Load() && !e.detached
 	}
-	if e.fouled.Load() != nil {
+	if e.peerFault.Load() != nil {
 		return true
 	}
-	if e.incoming.referred() {
+	if e.incoming.hasSegments() {
 		return true
 	}
 	if e.in.waiting() { // who waits for a credit can sleep, whatever the peer does: the end comes behind its messages
@@ -248,7 +248,7 @@ func (e *endpoint) couldAdvance() bool {
 	if !e.mapped {
 		return true
 	}
-	if e.settleGrants(); len(e.grants.completed) > 0 {
+	if e.settle(); len(e.grants.completed) > 0 {
 		return true
 	}
 	seen := e.out.seen

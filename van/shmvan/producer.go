@@ -15,13 +15,13 @@ type producer struct {
 	seen uint64 // of these, consumed by the peer when it was last looked at
 	edge shm.Edge
 
-	slack uint64 // bytes that can be under way while any record still finds its place
+	headroom uint64 // bytes that can be under way while any record still finds its place
 }
 
 // mark is how much the peer must have consumed so that any record finds its place behind the next n bytes.
 func (p *producer) mark(n int) uint64 {
-	if end := p.pos + uint64(n); end > p.slack {
-		return end - p.slack
+	if end := p.pos + uint64(n); end > p.headroom {
+		return end - p.headroom
 	}
 	return 0
 }
@@ -75,15 +75,15 @@ func (p *producer) publish(n int, k kind, flags uint64) {
 
 // consumer reads records out of the peer's ring. Poller only.
 type consumer struct {
-	own   words
-	peer  words
-	pos   uint64
-	told  uint64 // pos as the peer knows it
-	lag   uint64 // by how much that may be behind
-	done  uint64 // messages whose source has been read
-	tell  bool   // the peer wants to be woken
-	moved bool   // done has changed since the peer was told
-	edge  shm.Edge
+	own         words
+	peer        words
+	pos         uint64
+	announced   uint64 // pos as the peer knows it
+	reportEvery uint64 // by how much that may be behind
+	done        uint64 // messages whose source has been read
+	wakeWanted  bool   // the peer wants to be woken
+	moved       bool   // done has changed since the peer was told
+	edge        shm.Edge
 }
 
 // record is a record in the peer's ring. Its bytes can change under the reader: what is
@@ -130,7 +130,7 @@ func (c *consumer) waiting() bool {
 func (c *consumer) pass(r *record, sourced bool) {
 	c.pos += r.word & wordSize
 	if r.word&wordTell != 0 {
-		c.tell = true
+		c.wakeWanted = true
 	}
 	if sourced {
 		c.source()
@@ -146,16 +146,16 @@ func (c *consumer) source() {
 // report tells the peer how far this side is, when it waits for that, or has not heard of it for long. It returns
 // whether a sleeping peer should be woken for it.
 func (c *consumer) report() (wake bool) {
-	if !c.tell && !c.moved && c.pos-c.told < c.lag {
+	if !c.wakeWanted && !c.moved && c.pos-c.announced < c.reportEvery {
 		return false
 	}
-	c.told = c.pos
+	c.announced = c.pos
 	c.edge.Publish()
 	if c.moved {
 		c.own.done.Store(c.done)
 	}
 	c.own.consumed.Store(c.pos)
-	wake = c.tell || c.moved
-	c.tell, c.moved = false, false
+	wake = c.wakeWanted || c.moved
+	c.wakeWanted, c.moved = false, false
 	return wake
 }

@@ -15,7 +15,7 @@ import (
 
 // greetDial connects as a peer that has not introduced itself.
 func greetDial(addr string) (io.ReadWriteCloser, error) {
-	v := &node{host: hostOf(os.Getuid())}
+	v := &shmVan{host: hostOf(os.Getuid())}
 	path, err := v.split(addr)
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func rawDial(addr string) (io.ReadWriteCloser, error) {
 
 // raw is a connection without a van's manners: a sender of records of its own making.
 type raw struct {
-	van  *node
+	van  *shmVan
 	e    *endpoint
 	mu   sync.Mutex
 	buf  []byte
@@ -42,11 +42,11 @@ type raw struct {
 }
 
 func dialRaw(addr string) (*raw, error) {
-	v, err := New(Options{Placer: nobody{}, TwoSided: true, Dir: testDir()})
+	v, err := New(Options{Placer: refuseAll{}, TwoSided: true, Dir: testDir()})
 	if err != nil {
 		return nil, err
 	}
-	r := &raw{van: v.(*node)}
+	r := &raw{van: v.(*shmVan)}
 	path, err := r.van.split(addr)
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func dialRaw(addr string) (*raw, error) {
 		return nil, err
 	}
 	defer func() { _ = c.Close() }()
-	r.e, err = r.van.greet(c, true)
+	r.e, err = r.van.handshake(c, true)
 	return r, err
 }
 
@@ -144,7 +144,7 @@ func (r *raw) record(head, payload []byte) error {
 		copy(rec[recBody:], head)
 		copy(rec[at:], payload)
 		r.e.out.publish(len(rec), kindInline, 0)
-		r.e.rouse()
+		r.e.wakeIfAsleep()
 		return nil
 	}
 }

@@ -20,15 +20,15 @@ func (s *sink) full() bool { return len(s.events) == cap(s.events) }
 func (s *sink) emit(e van.Event) { s.events = append(s.events, e) }
 
 // mostRecords is how many records of one endpoint one Poll takes, so that others have their turn.
-const mostRecords = 64
+const maxRecords = 64
 
 // receive takes what the peer has sent. Poller only.
 func (e *endpoint) receive(out *sink) {
 	var err error
-	for n := 0; n < mostRecords && err == nil && !out.full() && e.state.Load() == stateOpen; n++ {
+	for n := 0; n < maxRecords && err == nil && !out.full() && e.state.Load() == stateOpen; n++ {
 		var r record
 		var ok, more bool
-		if e.incoming.referred() {
+		if e.incoming.hasSegments() {
 			more, err = e.fetch(out)
 		} else if r, ok, err = e.in.next(); ok {
 			more, err = e.take(out, &r)
@@ -38,7 +38,7 @@ func (e *endpoint) receive(out *sink) {
 		}
 	}
 	if e.in.report() {
-		e.rouse()
+		e.wakeIfAsleep()
 	}
 	if err != nil {
 		e.lose(&stepvan.OpError{Op: "receive", Van: name, Peer: e.name, Err: err})
@@ -66,17 +66,17 @@ func (e *endpoint) take(out *sink, r *record) (more bool, err error) {
 	}
 	delivered, err := e.open(s, r)
 	if !delivered {
-		e.giveBack(s)
+		e.returnSlot(s)
 		return false, err
 	}
 	if e.incoming.slot == nil {
-		out.emit(van.Event{Kind: van.EventMessage, Endpoint: e.face(), Delivery: &s.delivery})
+		out.emit(van.Event{Kind: van.EventMessage, Endpoint: e.public(), Delivery: &s.delivery})
 	}
 	return true, nil
 }
 
 // giveBack returns a slot that was not delivered.
-func (e *endpoint) giveBack(s *slot) { s.ReleaseDelivery(&s.delivery) }
+func (e *endpoint) returnSlot(s *slot) { s.ReleaseDelivery(&s.delivery) }
 
 // open makes a delivery of a record. false without an error: the endpoint was closed meanwhile.
 func (e *endpoint) open(s *slot, r *record) (ok bool, err error) {
@@ -107,14 +107,14 @@ func (e *endpoint) open(s *slot, r *record) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if !e.enter() {
+	if !e.beginCopy() {
 		return false, nil
 	}
 	if d.Refused == nil {
-		err = s.unfold(r, dst, size)
+		err = s.scatterInline(r, dst, size)
 	}
 	clear(dst) // lets go of the memory
-	e.leave()
+	e.endCopy()
 	if err != nil {
 		return false, err
 	}
@@ -123,24 +123,24 @@ func (e *endpoint) open(s *slot, r *record) (ok bool, err error) {
 }
 
 // enter announces that the poller writes to placed memory; false when the endpoint was closed.
-func (e *endpoint) enter() bool {
+func (e *endpoint) beginCopy() bool {
 	e.copying.Store(true)
 	if e.state.Load() != stateOpen {
-		e.leave()
+		e.endCopy()
 		return false
 	}
 	return true
 }
 
 // leave ends what enter began. What was read before cannot be read later than what comes behind, on any processor.
-func (e *endpoint) leave() { e.copying.Store(false) }
+func (e *endpoint) endCopy() { e.copying.Store(false) }
 
 // fill copies the head out of the ring, once, and checks it.
 func (s *slot) fill(r *record, lim wire.Limits) (size uint64, err error) {
 	le := binary.LittleEndian
 	n := uint64(le.Uint32(r.bytes[recHead:]))
 	size = le.Uint64(r.bytes[recSize:])
-	if err := s.allow(n, lim); err != nil {
+	if err := s.checkHeadLength(n, lim); err != nil {
 		return 0, err
 	}
 	if n > uint64(len(r.bytes)-recBody) {
@@ -169,7 +169,7 @@ func (s *slot) decode(size uint64, lim wire.Limits) error {
 
 // place asks where the payload goes.
 func (e *endpoint) place(d *van.Delivery) ([][]byte, error) {
-	dst, err := e.v.opt.Placer.Place(e.face(), &d.Header, d.Meta, e.v.hold[:0])
+	dst, err := e.v.opt.Placer.Place(e.public(), &d.Header, d.Meta, e.v.hold[:0])
 	e.v.hold = dst[:0]
 	if err == nil {
 		var n uint64
@@ -216,7 +216,7 @@ func (s *slot) keep(r *record, size uint64) error {
 }
 
 // unfold copies the payload of an inline record to dst.
-func (s *slot) unfold(r *record, dst [][]byte, size uint64) error {
+func (s *slot) scatterInline(r *record, dst [][]byte, size uint64) error {
 	body, err := s.body(r, size)
 	if err == nil {
 		scatter(dst, body)

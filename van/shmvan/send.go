@@ -25,7 +25,7 @@ func (e *endpoint) Send(m *van.Message) error {
 	e.mu.Lock()
 	err = e.send(m, size)
 	if err == nil {
-		e.rouse()
+		e.wakeIfAsleep()
 	}
 	e.mu.Unlock()
 	return err // what completes later is told by the peer, which wakes this side
@@ -89,7 +89,7 @@ func (e *endpoint) send(m *van.Message, size int64) error {
 		e.spare[0] = m.Spare[:size]
 		source = e.spare[:]
 	}
-	if k, ok := e.refer(source); ok {
+	if k, ok := e.listSegments(source); ok {
 		return e.sendReferred(o, m, source, size, k)
 	}
 	return e.sendStream(o, m, size)
@@ -149,14 +149,14 @@ func (e *endpoint) sendInline(o *operation, m *van.Message, size int64) error {
 }
 
 // refer finds out how the peer can read a source where it lies, and lists its segments. mu is held.
-func (e *endpoint) refer(source [][]byte) (kind, bool) {
+func (e *endpoint) listSegments(source [][]byte) (kind, bool) {
 	e.segs = e.segs[:0]
 	k := kindMapped
 	for _, p := range source {
 		if len(p) == 0 {
 			continue
 		}
-		s, err := e.chart(p)
+		s, err := e.locate(p)
 		if err != nil { // of this message: the next one asks again
 			k = kindForeign
 			break
@@ -176,7 +176,7 @@ func (e *endpoint) refer(source [][]byte) (kind, bool) {
 }
 
 // chart finds memory in a file that the peer has, or is given. stepvan.ErrWouldBlock: it cannot be given at this moment.
-func (e *endpoint) chart(p []byte) (segment, error) {
+func (e *endpoint) locate(p []byte) (segment, error) {
 	if e.v.opt.Files == nil {
 		return segment{}, errNoFile
 	}
@@ -239,7 +239,7 @@ func (e *endpoint) sendStream(o *operation, m *van.Message, size int64) error {
 	e.commit(m, o, rec, kindStream)
 	e.stream.active = true
 	e.stream.segs, e.stream.at, e.stream.left = append(e.stream.segs[:0], m.Payload...), 0, size
-	e.flow()
+	e.writeChunks()
 	e.stream.spare(m.Spare)
 	return nil
 }
@@ -267,7 +267,7 @@ func gather(to []byte, segs [][]byte) (n int) {
 }
 
 // flow writes chunks while there is room. mu is held.
-func (e *endpoint) flow() {
+func (e *endpoint) writeChunks() {
 	s := &e.stream
 	for s.active {
 		if s.left == 0 {
@@ -275,7 +275,7 @@ func (e *endpoint) flow() {
 			clear(s.segs)
 			e.drained.Store(e.out.mark(0))
 			e.streamed.Store(s.begun) // everything is in the ring
-			e.v.stir()
+			e.v.wakePoller()
 			break
 		}
 		n := int(min(s.left, chunkBytes, int64(len(e.out.own.ring)/4)))
@@ -292,7 +292,7 @@ func (e *endpoint) flow() {
 		s.head = max(0, s.head-n)
 		e.out.publish(len(rec), kindChunk, wordTell)
 	}
-	e.noteDue()
+	e.updateDue()
 }
 
 // gather moves the next bytes into to.
@@ -306,7 +306,7 @@ func (s *stream) gather(to []byte) {
 }
 
 // noteDue has the poller come back for what waits for room. mu is held.
-func (e *endpoint) noteDue() {
+func (e *endpoint) updateDue() {
 	due := e.stream.active || e.errands.waiting() || e.grants.waiting()
 	if due != e.due.Load() {
 		e.due.Store(due)
@@ -320,13 +320,13 @@ func (e *endpoint) advance(out *sink) {
 	}
 	if e.state.Load() == stateOpen && e.mapped {
 		before := e.out.pos
-		e.settleGrants()
+		e.settle()
 		e.reportGrants(out)
-		e.runErrands()
-		e.flow()
+		e.sendDropped()
+		e.writeChunks()
 		if e.out.pos != before {
 			e.v.moved = true
-			e.rouse()
+			e.wakeIfAsleep()
 		}
 	}
 	e.mu.Unlock()

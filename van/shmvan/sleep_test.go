@@ -39,7 +39,7 @@ func TestOneWakeForEachSleep(t *testing.T) {
 		for range 3 {
 			require.NoError(t, x.Send(message(1)))
 		}
-		require.Equal(t, len(nudge), inbox(), round)
+		require.Equal(t, len(wakeByte), inbox(), round)
 		require.True(t, readable(t, b.v.FD()))
 		for range 3 {
 			b.until(van.EventMessage).Delivery.Release()
@@ -79,7 +79,7 @@ func TestFloodOfWakes(t *testing.T) {
 	flags, err := unix.FcntlInt(uintptr(x.sock), unix.F_GETFL, 0)
 	require.NoError(t, err)
 	flood := func() {
-		for unix.Sendto(x.sock, nudge[:], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil) == nil {
+		for unix.Sendto(x.sock, wakeByte[:], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil) == nil {
 			continue
 		}
 	}
@@ -97,7 +97,7 @@ func TestFloodOfWakes(t *testing.T) {
 }
 
 // listenerPath is where the van listens.
-func (v *node) listenerPath(t *testing.T) string {
+func (v *shmVan) listenerPath(t *testing.T) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for l := range v.listeners {
@@ -115,7 +115,7 @@ func TestLargePayloadLetsOthersPass(t *testing.T) {
 			c := newParty(t, o)
 			z := c.dial(b.v.join(b.v.listenerPath(t)))
 			b.until(van.EventAccepted)
-			large := shared(t, 3*pieceBytes+4711)
+			large := shared(t, 3*maxPieceBytes+4711)
 			for i := range large {
 				large[i] = byte(i * 7)
 			}

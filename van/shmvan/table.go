@@ -21,9 +21,9 @@ const (
 	lineLength = 24
 	lineRights = 32
 
-	leastSlots = 64
-	mostSlots  = 1 << 16
-	slotMask   = mostSlots - 1 // the bits of an id that say which line it is in
+	minSlots = 64
+	maxSlots = 1 << 16
+	slotMask = maxSlots - 1 // the bits of an id that say which line it is in
 )
 
 // SideBytes is the memory that each side of a connection takes on its machine, with a ring of the default size and room

@@ -19,7 +19,7 @@ import (
 const name = "shm"
 
 // node is one van. It implements van.Van.
-type node struct {
+type shmVan struct {
 	opt    Options
 	caps   van.Caps
 	host   string
@@ -33,17 +33,17 @@ type node struct {
 
 	epfd, evfd int
 
-	eps     atomic.Pointer[[]*endpoint] // replaced whole, under mu
-	polling atomic.Bool
-	armed   atomic.Bool
-	fresh   atomic.Int32 // endpoints to announce
-	retired atomic.Bool  // Close has been through with the endpoints
-	forgets func()       // stops watching Options.Files
+	eps           atomic.Pointer[[]*endpoint] // replaced whole, under mu
+	polling       atomic.Bool
+	armed         atomic.Bool
+	acceptedCount atomic.Int32 // endpoints to announce
+	retired       atomic.Bool  // Close has been through with the endpoints
+	stopWatching  func()       // stops watching Options.Files
 
 	// The poller's.
-	passes    uint64
+	polls     uint64
 	kernelDue bool
-	inputs    []*endpoint // whose socket has something
+	withInput []*endpoint // whose socket has something
 	turn      int         // endpoint that is looked at first
 	sleeps    uint64      // number of the last sleep
 	hold      [][]byte
@@ -51,7 +51,7 @@ type node struct {
 
 	mu        sync.Mutex
 	closed    bool
-	newcomers []*endpoint
+	accepted  []*endpoint
 	listeners map[*listener]struct{}
 	sources   map[int32]*endpoint // by descriptor in the epoll set
 }
@@ -62,7 +62,7 @@ func New(o Options) (van.Van, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &node{
+	v := &shmVan{
 		opt: o, host: hostOf(os.Getuid()), epfd: -1, evfd: -1,
 		listeners: map[*listener]struct{}{}, sources: map[int32]*endpoint{},
 		caps: van.Caps{
@@ -76,12 +76,12 @@ func New(o Options) (van.Van, error) {
 		return nil, &stepvan.OpError{Op: "start", Van: name, Err: err}
 	}
 	if o.Files != nil {
-		v.forgets = o.Files.Watch(v.fileGoes)
+		v.stopWatching = o.Files.Watch(v.fileDropped)
 	}
 	return v, nil
 }
 
-func (v *node) open() (err error) {
+func (v *shmVan) open() (err error) {
 	if v.page, err = shm.Publish("stepvan:van", pageBytes); err != nil {
 		return err
 	}
@@ -108,23 +108,23 @@ func (v *node) open() (err error) {
 const edge = unix.EPOLLET & (1<<32 - 1)
 
 // watch adds a descriptor to the epoll set.
-func (v *node) watch(fd int, events uint32) error {
+func (v *shmVan) watch(fd int, events uint32) error {
 	return unix.EpollCtl(v.epfd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
 }
 
 // attend changes what of a descriptor in the epoll set is told. Poller only.
-func (v *node) attend(how, fd int, events uint32) {
+func (v *shmVan) change(how, fd int, events uint32) {
 	_ = unix.EpollCtl(v.epfd, how, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
 }
 
 // Caps implements van.Van.
-func (v *node) Caps() van.Caps { return v.caps }
+func (v *shmVan) Caps() van.Caps { return v.caps }
 
 // FD implements van.Van.
-func (v *node) FD() int { return v.epfd }
+func (v *shmVan) FD() int { return v.epfd }
 
 // ring wakes whoever sleeps on FD. Concurrent.
-func (v *node) ring() {
+func (v *shmVan) ring() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.evfd >= 0 {
@@ -133,7 +133,7 @@ func (v *node) ring() {
 }
 
 // stir has a sleeping poller look again. Concurrent.
-func (v *node) stir() {
+func (v *shmVan) wakePoller() {
 	if v.armed.Load() {
 		v.ring()
 	}
@@ -142,7 +142,7 @@ func (v *node) stir() {
 var one = [8]byte{1}
 
 // add makes an endpoint known to the poller, or gives it up when the van is closed.
-func (v *node) add(e *endpoint, accepted bool) error {
+func (v *shmVan) add(e *endpoint, accepted bool) error {
 	v.mu.Lock()
 	if v.closed {
 		v.mu.Unlock()
@@ -163,25 +163,25 @@ func (v *node) add(e *endpoint, accepted bool) error {
 		v.sources[int32(e.peer.pidfd)] = e
 	}
 	if accepted {
-		v.newcomers = append(v.newcomers, e)
-		v.fresh.Store(int32(len(v.newcomers)))
+		v.accepted = append(v.accepted, e)
+		v.acceptedCount.Store(int32(len(v.accepted)))
 	} else {
-		v.enlist(e)
+		v.appendEndpoint(e)
 	}
 	v.mu.Unlock()
-	v.stir()
+	v.wakePoller()
 	return nil
 }
 
 // enlist gives e to the poller. mu is held.
-func (v *node) enlist(e *endpoint) {
+func (v *shmVan) appendEndpoint(e *endpoint) {
 	old := *v.eps.Load()
 	list := append(append(make([]*endpoint, 0, len(old)+1), old...), e)
 	v.eps.Store(&list)
 }
 
 // remove takes e from the poller.
-func (v *node) remove(e *endpoint) {
+func (v *shmVan) remove(e *endpoint) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var list []*endpoint
@@ -194,7 +194,7 @@ func (v *node) remove(e *endpoint) {
 }
 
 // unwatch forgets a descriptor that is about to be closed: its number may name something else soon.
-func (v *node) unwatch(fd int, e *endpoint) {
+func (v *shmVan) unwatch(fd int, e *endpoint) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.sources[int32(fd)] == e {
@@ -202,30 +202,30 @@ func (v *node) unwatch(fd int, e *endpoint) {
 	}
 }
 
-func (v *node) isClosed() bool {
+func (v *shmVan) isClosed() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.closed
 }
 
 // fileGoes tells all peers that have a file to let go of it. Concurrent.
-func (v *node) fileGoes(file uint64) {
+func (v *shmVan) fileDropped(file uint64) {
 	for _, e := range *v.eps.Load() {
-		e.withhold(file)
+		e.stopSharing(file)
 	}
 }
 
 // Close implements van.Van.
-func (v *node) Close() error {
+func (v *shmVan) Close() error {
 	v.mu.Lock()
 	if v.closed {
 		v.mu.Unlock()
 		return nil
 	}
 	v.closed = true
-	fresh := v.newcomers
-	v.newcomers = nil
-	v.fresh.Store(0)
+	acceptedCount := v.accepted
+	v.accepted = nil
+	v.acceptedCount.Store(0)
 	listeners := v.listeners
 	v.listeners = nil
 	v.mu.Unlock()
@@ -234,10 +234,10 @@ func (v *node) Close() error {
 		l.close()
 	}
 	v.work.Wait()
-	if v.forgets != nil {
-		v.forgets()
+	if v.stopWatching != nil {
+		v.stopWatching()
 	}
-	for _, e := range fresh {
+	for _, e := range acceptedCount {
 		e.discard()
 	}
 	for _, e := range *v.eps.Load() {
@@ -248,7 +248,7 @@ func (v *node) Close() error {
 	}
 	v.retired.Store(true)
 	for _, e := range *v.eps.Load() {
-		e.retire()
+		e.closeWithVan()
 	}
 	v.release()
 	v.polling.Store(false)
@@ -256,7 +256,7 @@ func (v *node) Close() error {
 }
 
 // release closes what the van itself has open.
-func (v *node) release() {
+func (v *shmVan) release() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, fd := range []*int{&v.epfd, &v.evfd} {

@@ -16,19 +16,19 @@ import (
 // and files, before the first record that names them: number and size, with the descriptor. The peer's own
 // socket wakes it, and nothing that it shares with others: what it does to the socket hurts nobody else.
 const (
-	parcelMagic = 0x70617263656c0001
-	parcelBytes = 24
+	fileMagic        = 0x70617263656c0001
+	fileMessageBytes = 24
 	// mostParcels is how many messages one look at a socket takes, so that others have their turn.
-	mostParcels = 64
+	maxSocketReads = 64
 )
 
-var nudge = [1]byte{1}
+var wakeByte = [1]byte{1}
 
 // wake makes the peer's FD readable. A socket that takes nothing has something for the peer to read, which does the same.
 // The memory of the connection must be mapped, for as long is the socket open.
 func (e *endpoint) wake() {
 	for {
-		if unix.Sendto(e.sock, nudge[:], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil) != unix.EINTR {
+		if unix.Sendto(e.sock, wakeByte[:], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil) != unix.EINTR {
 			return
 		}
 	}
@@ -36,16 +36,16 @@ func (e *endpoint) wake() {
 
 // drain takes what is in the socket. Poller only.
 func (e *endpoint) drain() {
-	for range mostParcels {
+	for range maxSocketReads {
 		if e.state.Load() != stateOpen {
-			e.deafen()
+			e.watchEndOnly()
 			return
 		}
 		e.filesMu.Lock()
-		f, err := e.unpack()
+		f, err := e.readMessage()
 		e.filesMu.Unlock()
 		switch {
-		case errors.Is(err, errEmpty):
+		case errors.Is(err, errNothing):
 			return
 		case err != nil:
 			e.lose(&stepvan.OpError{Op: "receive", Van: name, Peer: e.name, Err: err})
@@ -56,32 +56,32 @@ func (e *endpoint) drain() {
 }
 
 // deafen has the kernel tell no more of the socket than its end.
-func (e *endpoint) deafen() {
+func (e *endpoint) watchEndOnly() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.sock >= 0 {
-		e.v.attend(unix.EPOLL_CTL_MOD, e.sock, unix.EPOLLRDHUP)
+		e.v.change(unix.EPOLL_CTL_MOD, e.sock, unix.EPOLLRDHUP)
 	}
 }
 
-var errEmpty = errors.New("nothing in the socket")
+var errNothing = errors.New("nothing in the socket")
 
 // unpack takes one message off the socket: a file, which is known from here on, or nil. errEmpty when there is none.
 // filesMu is held.
-func (e *endpoint) unpack() (*peerFile, error) {
+func (e *endpoint) readMessage() (*peerFile, error) {
 	n, fds, err := e.box.receive(e.sock)
-	if err != nil || n == len(nudge) && len(fds) == 0 {
+	if err != nil || n == len(wakeByte) && len(fds) == 0 {
 		return nil, err
 	}
 	defer closeAll(fds)
 	b, le := &e.box.bytes, binary.LittleEndian
 	id, size := le.Uint64(b[8:]), le.Uint64(b[16:])
-	if n != parcelBytes || len(fds) != 1 || le.Uint64(b[:]) != parcelMagic || e.known(id) != nil || len(e.files) >= mostFiles {
+	if n != fileMessageBytes || len(fds) != 1 || le.Uint64(b[:]) != fileMagic || e.known(id) != nil || len(e.files) >= maxFiles {
 		return nil, &stepvan.ProtocolError{Field: "file", Reason: fmt.Sprintf("%d bytes with %d descriptors are no file", n, len(fds))}
 	}
 	mem, err := shm.Map(fds[0], int64(size))
 	if err != nil {
-		return nil, foul(err)
+		return nil, peerError(err)
 	}
 	f := &peerFile{id: id, mem: mem, all: mem.Bytes()}
 	f.uses.Store(1)
@@ -91,7 +91,7 @@ func (e *endpoint) unpack() (*peerFile, error) {
 
 // sendParcel sends without blocking. stepvan.ErrWouldBlock: not at this moment, since the peer has to read first, or
 // the kernel has to find memory.
-func sendParcel(sock int, b []byte, fds ...int) error {
+func sendDescriptors(sock int, b []byte, fds ...int) error {
 	for {
 		err := unix.Sendmsg(sock, b, unix.UnixRights(fds...), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 		switch err {
@@ -109,15 +109,15 @@ func sendParcel(sock int, b []byte, fds ...int) error {
 }
 
 // mailbox is the memory of one receipt, so that receiving allocates nothing: wake-ups are frequent.
-type mailbox struct {
-	bytes [parcelBytes + 1]byte
+type socketBuffer struct {
+	bytes [fileMessageBytes + 1]byte
 	oob   [128]byte
 	vec   unix.Iovec
 	msg   unix.Msghdr
 }
 
 // receive takes one message without blocking: its length, and its descriptors, which are the caller's.
-func (b *mailbox) receive(sock int) (n int, fds []int, err error) {
+func (b *socketBuffer) receive(sock int) (n int, fds []int, err error) {
 	b.vec.Base = &b.bytes[0]
 	b.vec.SetLen(len(b.bytes))
 	b.msg = unix.Msghdr{Iov: &b.vec, Control: &b.oob[0]}
@@ -129,7 +129,7 @@ func (b *mailbox) receive(sock int) (n int, fds []int, err error) {
 			continue
 		}
 		if e != 0 || k == 0 && b.msg.Controllen == 0 { // EPOLLRDHUP tells when the peer has shut its end down
-			return 0, nil, errEmpty
+			return 0, nil, errNothing
 		}
 		if b.msg.Controllen > 0 {
 			fds = rightsOf(b.oob[:b.msg.Controllen])

@@ -10,7 +10,7 @@ import (
 
 // inflow is a payload on its way in: streamed, or copied from where the sender says that it lies; before it the head, when
 // that is long. Poller only.
-type inflow struct {
+type arrival struct {
 	slot *slot
 	kind kind      // of its record
 	dst  [][]byte  // what is still to be filled
@@ -25,13 +25,13 @@ type inflow struct {
 }
 
 // pieceBytes is the most that one visit copies: others have their turn, and Close need not wait for longer than that.
-const pieceBytes = 4 << 20
+const maxPieceBytes = 4 << 20
 
 // referred reports whether there is something to copy that needs no further record.
-func (f *inflow) referred() bool { return len(f.refs) > 0 }
+func (f *arrival) hasSegments() bool { return len(f.refs) > 0 }
 
 // stop ends it, and lets go of the memory.
-func (f *inflow) stop() { *f = inflow{} }
+func (f *arrival) stop() { *f = arrival{} }
 
 // begin starts a payload that is not in its record.
 func (e *endpoint) begin(s *slot, r *record, size uint64) (ok bool, err error) {
@@ -50,7 +50,7 @@ func (e *endpoint) begin(s *slot, r *record, size uint64) (ok bool, err error) {
 			e.in.pass(r, true)
 			return true, nil
 		}
-		if f.list, err = s.references(r, size, f.list[:0]); err != nil {
+		if f.list, err = s.readSegments(r, size, f.list[:0]); err != nil {
 			clear(dst)
 			return false, err
 		}
@@ -67,7 +67,7 @@ func (e *endpoint) begin(s *slot, r *record, size uint64) (ok bool, err error) {
 }
 
 // references copies the list of segments out of the ring, behind refs. Together they are the payload.
-func (s *slot) references(r *record, size uint64, refs []segment) ([]segment, error) {
+func (s *slot) readSegments(r *record, size uint64, refs []segment) ([]segment, error) {
 	le := binary.LittleEndian
 	body := r.bytes[recBody+(len(s.buf)+7)&^7:]
 	n := uint64(le.Uint32(r.bytes[recSegs:]))
@@ -93,10 +93,10 @@ func (s *slot) references(r *record, size uint64, refs []segment) ([]segment, er
 // fetch copies one piece from where the sender says that it lies. more: the payload is complete, and delivered.
 func (e *endpoint) fetch(out *sink) (more bool, err error) {
 	f := &e.incoming
-	for budget := uint64(pieceBytes); f.referred() && budget > 0; {
+	for budget := uint64(maxPieceBytes); f.hasSegments() && budget > 0; {
 		s := f.refs[0]
 		s.n = min(s.n, budget)
-		if !e.enter() {
+		if !e.beginCopy() {
 			return false, nil
 		}
 		if f.kind == kindForeign {
@@ -104,7 +104,7 @@ func (e *endpoint) fetch(out *sink) (more bool, err error) {
 		} else {
 			f.dst, err = e.copyMapped(s, f.dst)
 		}
-		e.leave()
+		e.endCopy()
 		if err != nil {
 			return false, err
 		}
@@ -115,7 +115,7 @@ func (e *endpoint) fetch(out *sink) (more bool, err error) {
 		budget -= s.n
 		f.advance(s.n)
 	}
-	if f.referred() {
+	if f.hasSegments() {
 		return false, nil
 	}
 	e.in.source()
@@ -124,7 +124,7 @@ func (e *endpoint) fetch(out *sink) (more bool, err error) {
 }
 
 // advance goes on behind n bytes of the first segment.
-func (f *inflow) advance(n uint64) {
+func (f *arrival) advance(n uint64) {
 	f.left -= n
 	s := &f.refs[0]
 	s.at, s.n = s.at+n, s.n-n
@@ -138,8 +138,8 @@ func (e *endpoint) deliver(out *sink) {
 	f := &e.incoming
 	s := f.slot
 	clear(f.places)
-	*f = inflow{places: f.places[:0], list: f.list[:0]}
-	out.emit(van.Event{Kind: van.EventMessage, Endpoint: e.face(), Delivery: &s.delivery})
+	*f = arrival{places: f.places[:0], list: f.list[:0]}
+	out.emit(van.Event{Kind: van.EventMessage, Endpoint: e.public(), Delivery: &s.delivery})
 }
 
 func (e *endpoint) copyMapped(s segment, dst [][]byte) ([][]byte, error) {
@@ -165,11 +165,11 @@ func (e *endpoint) takeChunk(out *sink, r *record) error {
 		return &stepvan.ProtocolError{Field: "chunk", Reason: fmt.Sprintf("%d bytes of %d", n, f.left)}
 	}
 	if len(f.dst) > 0 {
-		if !e.enter() {
+		if !e.beginCopy() {
 			return nil
 		}
 		f.dst = scatter(f.dst, r.bytes[recBody:recBody+n])
-		e.leave()
+		e.endCopy()
 	}
 	e.v.moved = true
 	e.in.pass(r, false)

@@ -15,7 +15,7 @@ type errands struct {
 func (l *errands) waiting() bool { return len(l.files) > 0 }
 
 // runErrands tells as much as it can. mu is held.
-func (e *endpoint) runErrands() {
+func (e *endpoint) sendDropped() {
 	l := &e.errands
 	for l.waiting() && !e.stream.active {
 		if e.out.seen < l.end && (e.out.look() != nil || e.out.seen < l.end) {
@@ -33,19 +33,19 @@ func (e *endpoint) runErrands() {
 }
 
 // withhold tells the peer to let go of a file that goes. Any goroutine.
-func (e *endpoint) withhold(file uint64) {
+func (e *endpoint) stopSharing(file uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for i, id := range e.offered {
+	for i, id := range e.sharedFiles {
 		if id != file {
 			continue
 		}
-		e.offered = append(e.offered[:i], e.offered[i+1:]...)
+		e.sharedFiles = append(e.sharedFiles[:i], e.sharedFiles[i+1:]...)
 		if e.usable() == nil {
 			e.errands.files = append(e.errands.files, file)
-			e.runErrands()
-			e.noteDue()
-			e.rouse()
+			e.sendDropped()
+			e.updateDue()
+			e.wakeIfAsleep()
 		}
 		return
 	}

@@ -7,8 +7,8 @@ import (
 )
 
 // nobody is a Placer that takes nothing.
-type nobody struct{}
+type refuseAll struct{}
 
-func (nobody) Place(_ van.Endpoint, _ *wire.Header, _ []byte, dst [][]byte) ([][]byte, error) {
+func (refuseAll) Place(_ van.Endpoint, _ *wire.Header, _ []byte, dst [][]byte) ([][]byte, error) {
 	return dst, stepvan.ErrNotSupported
 }
