@@ -9,11 +9,11 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// Publish makes a memory file that this process alone can write: who gets its
+// CreateOneWriter makes a memory file that this process alone can write: who gets its
 // descriptor can map it for reading (MapReadOnly) and no more. It is allocated and sealed
 // as Create does it, and mapped page by page at once: who writes to it, or reads it with MapReadOnly, meets
 // no page fault. Kernels before 5.1 cannot keep a peer from mapping it for writing.
-func Publish(name string, size int64) (*Memory, error) {
+func CreateOneWriter(name string, size int64) (*Memory, error) {
 	if size <= 0 || int64(int(size)) != size {
 		return nil, errs.Invalid("shm: a memory file of %d bytes", size)
 	}

@@ -8,142 +8,195 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// inflow is a payload on its way in: streamed, or copied from where the sender says that it lies; before it the head, when
-// that is long. Poller only.
+// arrival is a message of several pieces on its way in. Its payload is streamed, or copied from where the sender says that
+// it lies. Before it comes the head, when that is long. Poller only.
 type arrival struct {
 	slot *slot
 	kind kind      // of its record
 	dst  [][]byte  // what is still to be filled
 	left uint64    // bytes
-	refs []segment // that are still to be read
+	segs []segment // that are still to be read
 
 	head    int  // bytes of a long head that are still to come
-	written bool // behind that comes nothing: the payload is in granted memory
+	written bool // no payload follows: it is in granted memory
 
-	places [][]byte  // the memory of dst, from message to message
-	list   []segment // that of refs
+	dstMemory  [][]byte // kept from message to message
+	segsMemory []segment
 }
 
-// pieceBytes is the most that one visit copies: others have their turn, and Close need not wait for longer than that.
+// maxPieceBytes is the most that one visit copies. So other endpoints have their turn, and Close waits no longer than
+// such a copy takes.
 const maxPieceBytes = 4 << 20
 
-// referred reports whether there is something to copy that needs no further record.
-func (f *arrival) hasSegments() bool { return len(f.refs) > 0 }
+// hasSegments reports whether there is something to copy that needs no further record.
+func (a *arrival) hasSegments() bool { return len(a.segs) > 0 }
 
-// stop ends it, and lets go of the memory.
-func (f *arrival) stop() { *f = arrival{} }
+// reset ends it, and releases the memory.
+func (a *arrival) reset() { *a = arrival{} }
 
-// begin starts a payload that is not in its record.
-func (e *endpoint) begin(s *slot, r *record, size uint64) (ok bool, err error) {
-	f := &e.incoming
-	dst, err := e.place(&s.delivery)
+// fillTo names the memory of the payload. It keeps no part of dst itself.
+func (a *arrival) fillTo(dst [][]byte) {
+	a.dstMemory = append(a.dstMemory[:0], dst...)
+	a.dst = a.dstMemory
+}
+
+// advance moves behind n bytes of the first segment.
+func (a *arrival) advance(n uint64) {
+	a.left -= n
+	s := &a.segs[0]
+	s.at, s.n = s.at+n, s.n-n
+	if s.n == 0 {
+		a.segs = a.segs[1:]
+	}
+}
+
+// beginPayload starts a payload that is not in its record.
+func (r *receiver) beginPayload(s *slot, rec *record, size uint64) (ok bool, err error) {
+	a := &r.arrival
+	dst, err := r.place(&s.delivery)
 	if err != nil {
 		return false, err
 	}
-	if e.state.Load() != stateOpen {
-		clear(dst)
+	defer clear(dst)
+	if !r.open() {
 		return false, nil
 	}
 	refuse := s.delivery.Refused != nil
-	if r.kind != kindStream {
+	if rec.kind != kindStream {
 		if refuse {
-			e.in.pass(r, true)
+			r.in.pass(rec, true)
 			return true, nil
 		}
-		if f.list, err = s.readSegments(r, size, f.list[:0]); err != nil {
-			clear(dst)
+		if a.segsMemory, err = s.readSegments(rec, size, a.segsMemory[:0]); err != nil {
 			return false, err
 		}
-		f.refs = f.list
+		a.segs = a.segsMemory
 	}
-	f.slot, f.kind, f.left = s, r.kind, size
+	a.slot, a.kind, a.left = s, rec.kind, size
 	if !refuse {
-		f.places = append(f.places[:0], dst...)
-		f.dst = f.places
+		a.fillTo(dst)
 	}
-	clear(dst)
-	e.in.pass(r, false)
+	r.in.pass(rec, false)
 	return true, nil
 }
 
-// references copies the list of segments out of the ring, behind refs. Together they are the payload.
-func (s *slot) readSegments(r *record, size uint64, refs []segment) ([]segment, error) {
+// beginLong starts a message whose head follows.
+func (r *receiver) beginLong(s *slot, rec *record) error {
 	le := binary.LittleEndian
-	body := r.bytes[recBody+(len(s.buf)+7)&^7:]
-	n := uint64(le.Uint32(r.bytes[recSegs:]))
-	if n > maxSegments || n*segBytes > uint64(len(body)) {
-		return refs, &stepvan.ProtocolError{Field: "segments", Reason: fmt.Sprintf("%d do not fit the record", n)}
+	n, flag, size := le.Uint32(rec.bytes[recHead:]), le.Uint32(rec.bytes[recSegs:]), le.Uint64(rec.bytes[recSize:])
+	if err := checkHeadLength(uint64(n), r.conn.van.opt.Limits); err != nil {
+		return err
 	}
-	for i := range n {
-		b := body[segBytes*i:]
-		x := segment{le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:])}
-		if x.n > size {
-			return refs, &stepvan.ProtocolError{Field: "segments", Reason: "longer than the payload"}
-		}
-		if size -= x.n; x.n > 0 {
-			refs = append(refs, x)
-		}
+	if flag > 1 {
+		return &stepvan.ProtocolError{Field: "record", Reason: fmt.Sprintf("flags %#x", flag)}
 	}
-	if size > 0 {
-		return refs, &stepvan.ProtocolError{Field: "segments", Reason: "shorter than the payload"}
-	}
-	return refs, nil
+	s.buf = s.buf[:0] // it grows with what comes
+	a := &r.arrival
+	a.slot, a.kind, a.left = s, rec.kind, size
+	a.head, a.written = int(n), flag == 1
+	r.in.pass(rec, false)
+	return nil
 }
 
-// fetch copies one piece from where the sender says that it lies. more: the payload is complete, and delivered.
-func (e *endpoint) fetch(out *sink) (more bool, err error) {
-	f := &e.incoming
-	for budget := uint64(maxPieceBytes); f.hasSegments() && budget > 0; {
-		s := f.refs[0]
+// takeChunk takes a part of a payload, or of a long head, that is streamed through the ring.
+func (r *receiver) takeChunk(out *sink, rec *record) error {
+	a := &r.arrival
+	n := binary.LittleEndian.Uint64(rec.bytes[recSize:])
+	if n > 0 && n <= uint64(len(rec.bytes)-recBody) && a.head > 0 {
+		return r.takeHead(out, rec, n)
+	}
+	if n == 0 || n > uint64(len(rec.bytes)-recBody) || n > a.left {
+		return &stepvan.ProtocolError{Field: "chunk", Reason: fmt.Sprintf("%d bytes of %d", n, a.left)}
+	}
+	if len(a.dst) > 0 {
+		if !r.beginCopy() {
+			return nil
+		}
+		a.dst = scatter(a.dst, rec.bytes[recBody:recBody+n])
+		r.endCopy()
+	}
+	r.conn.van.moved = true
+	r.in.pass(rec, false)
+	if a.left -= n; a.left == 0 {
+		r.deliver(out)
+	}
+	return nil
+}
+
+// takeHead takes n bytes of a head, and continues with the payload when the head is whole.
+func (r *receiver) takeHead(out *sink, rec *record, n uint64) error {
+	a := &r.arrival
+	if n > uint64(a.head) {
+		return &stepvan.ProtocolError{Field: "chunk", Reason: fmt.Sprintf("%d bytes, and the head lacks %d", n, a.head)}
+	}
+	s := a.slot
+	s.buf = append(s.buf, rec.bytes[recBody:recBody+n]...)
+	if a.head -= int(n); a.head > 0 {
+		r.conn.van.moved = true
+		r.in.pass(rec, false)
+		return nil
+	}
+	d := &s.delivery
+	if err := s.decode(a.left, r.conn.van.opt.Limits); err != nil {
+		return err
+	}
+	if a.left > 0 && !a.written {
+		dst, err := r.place(d)
+		if err != nil {
+			return err
+		}
+		if r.open() && d.Refused == nil {
+			a.fillTo(dst)
+		}
+		clear(dst)
+	}
+	if !r.open() {
+		return nil
+	}
+	r.conn.van.moved = true
+	r.in.pass(rec, false)
+	if a.left == 0 || a.written {
+		d.Written = a.written
+		r.deliver(out)
+	}
+	return nil
+}
+
+// copySegments copies one piece from where the sender says that it lies. more: the payload is complete, and delivered.
+func (r *receiver) copySegments(out *sink) (more bool, err error) {
+	a := &r.arrival
+	for budget := uint64(maxPieceBytes); a.hasSegments() && budget > 0; {
+		s := a.segs[0]
 		s.n = min(s.n, budget)
-		if !e.beginCopy() {
+		if !r.beginCopy() {
 			return false, nil
 		}
-		if f.kind == kindForeign {
-			f.dst, err = e.read(s, f.dst)
+		if a.kind == kindForeign {
+			a.dst, err = r.readForeign(s, a.dst)
 		} else {
-			f.dst, err = e.copyMapped(s, f.dst)
+			a.dst, err = r.copyMapped(s, a.dst)
 		}
-		e.endCopy()
+		r.endCopy()
 		if err != nil {
 			return false, err
 		}
-		if e.peerWords.closed.Load() != 0 {
-			return false, errHungUp // the source may have been something else already
+		if r.in.peer.closed.Load() != 0 {
+			return false, errClosedByPeer // its program may have reused the source already
 		}
-		e.v.moved = true
+		r.conn.van.moved = true
 		budget -= s.n
-		f.advance(s.n)
+		a.advance(s.n)
 	}
-	if f.hasSegments() {
+	if a.hasSegments() {
 		return false, nil
 	}
-	e.in.source()
-	e.deliver(out)
+	r.in.sourceRead()
+	r.deliver(out)
 	return true, nil
 }
 
-// advance goes on behind n bytes of the first segment.
-func (f *arrival) advance(n uint64) {
-	f.left -= n
-	s := &f.refs[0]
-	s.at, s.n = s.at+n, s.n-n
-	if s.n == 0 {
-		f.refs = f.refs[1:]
-	}
-}
-
-// deliver reports the message whose payload is complete.
-func (e *endpoint) deliver(out *sink) {
-	f := &e.incoming
-	s := f.slot
-	clear(f.places)
-	*f = arrival{places: f.places[:0], list: f.list[:0]}
-	out.emit(van.Event{Kind: van.EventMessage, Endpoint: e.public(), Delivery: &s.delivery})
-}
-
-func (e *endpoint) copyMapped(s segment, dst [][]byte) ([][]byte, error) {
-	f, err := e.file(s.file)
+func (r *receiver) copyMapped(s segment, dst [][]byte) ([][]byte, error) {
+	f, err := r.memory.file(s.file)
 	if err != nil {
 		return nil, err
 	}
@@ -154,27 +207,11 @@ func (e *endpoint) copyMapped(s segment, dst [][]byte) ([][]byte, error) {
 	return scatter(dst, from), nil
 }
 
-// takeChunk takes a part of a payload, or of a long head, that is streamed through the ring.
-func (e *endpoint) takeChunk(out *sink, r *record) error {
-	f := &e.incoming
-	n := binary.LittleEndian.Uint64(r.bytes[recSize:])
-	if n > 0 && n <= uint64(len(r.bytes)-recBody) && f.head > 0 {
-		return e.takeHead(out, r, n)
-	}
-	if n == 0 || n > uint64(len(r.bytes)-recBody) || n > f.left {
-		return &stepvan.ProtocolError{Field: "chunk", Reason: fmt.Sprintf("%d bytes of %d", n, f.left)}
-	}
-	if len(f.dst) > 0 {
-		if !e.beginCopy() {
-			return nil
-		}
-		f.dst = scatter(f.dst, r.bytes[recBody:recBody+n])
-		e.endCopy()
-	}
-	e.v.moved = true
-	e.in.pass(r, false)
-	if f.left -= n; f.left == 0 {
-		e.deliver(out)
-	}
-	return nil
+// deliver reports the message whose payload is complete.
+func (r *receiver) deliver(out *sink) {
+	a := &r.arrival
+	s := a.slot
+	clear(a.dstMemory)
+	*a = arrival{dstMemory: a.dstMemory[:0], segsMemory: a.segsMemory[:0]}
+	out.emit(van.Event{Kind: van.EventMessage, Endpoint: r.conn.public, Delivery: &s.delivery})
 }

@@ -43,7 +43,7 @@ func TestConnectionsLeaveNothing(t *testing.T) {
 		a.eventually("the memory to go", func() bool {
 			a.v.Poll(make([]van.Event, 1), true)
 			b.v.Poll(make([]van.Event, 1), true)
-			return !x.stillMapped() && !y.stillMapped() && len(*a.v.eps.Load())+len(*b.v.eps.Load()) == 0
+			return !x.conn.stillMapped() && !y.conn.stillMapped() && len(*a.v.eps.Load())+len(*b.v.eps.Load()) == 0
 		})
 	}
 	cycle(0)
@@ -54,6 +54,6 @@ func TestConnectionsLeaveNothing(t *testing.T) {
 	require.LessOrEqual(t, count(t, "/proc/self/fd"), fds)
 	require.LessOrEqual(t, mappings(t), maps)
 	a.eventually("the goroutines to end", func() bool { return runtime.NumGoroutine() <= routines })
-	require.Empty(t, a.v.sources)
-	require.Empty(t, b.v.sources)
+	require.Empty(t, a.v.kernel.endpoints)
+	require.Empty(t, b.v.kernel.endpoints)
 }

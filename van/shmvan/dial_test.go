@@ -33,7 +33,7 @@ func TestDialToAStoppedListenerEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() {
-		_, err := p.v.Dial(ctx, p.v.join(path))
+		_, err := p.v.Dial(ctx, p.v.host.address(path))
 		done <- err
 	}()
 	c, err := l.Accept()
@@ -49,12 +49,12 @@ func TestProbe(t *testing.T) {
 	require.NoError(t, p.v.Probe(addr))
 
 	path, l := silent(t)
-	require.NoError(t, p.v.Probe(p.v.join(path)))
+	require.NoError(t, p.v.Probe(p.v.host.address(path)))
 	l.SetUnlinkOnClose(false)
 	require.NoError(t, l.Close())
-	require.ErrorIs(t, p.v.Probe(p.v.join(path)), stepvan.ErrPeerLost, "who listened is gone")
-	require.ErrorIs(t, p.v.Probe(p.v.join(path+"none")), unix.ENOENT)
-	require.ErrorIs(t, p.v.Probe(p.v.join(t.TempDir())), stepvan.ErrNotSupported, "no socket")
+	require.ErrorIs(t, p.v.Probe(p.v.host.address(path)), stepvan.ErrPeerLost, "who listened is gone")
+	require.ErrorIs(t, p.v.Probe(p.v.host.address(path+"none")), unix.ENOENT)
+	require.ErrorIs(t, p.v.Probe(p.v.host.address(t.TempDir())), stepvan.ErrNotSupported, "no socket")
 	for addr, want := range map[string]string{
 		strings.Repeat("0", 16) + "." + strconv.Itoa(os.Getuid()) + "/x":   "other machine",
 		strings.Repeat("0", 16) + "." + strconv.Itoa(os.Getuid()+1) + "/x": "other machine",

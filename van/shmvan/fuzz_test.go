@@ -52,8 +52,8 @@ func FuzzFileMessage(f *testing.F) {
 		if len(b) == 0 || len(b) > 64<<10 || sendDescriptors(pair[0], b, mem...) != nil {
 			return
 		}
-		e := &endpoint{sock: pair[1]}
-		file, err := e.readMessage()
+		m := &peerMemory{conn: &connection{sock: pair[1]}}
+		file, err := m.readMessage()
 		require.Nil(t, file, "a socket is no memory")
 		if err == nil {
 			require.Len(t, b, len(wakeByte))

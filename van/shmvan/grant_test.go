@@ -102,8 +102,8 @@ func TestMapRefuses(t *testing.T) {
 			c.change(&target)
 			_, err := granter{y}.Map(target, c.n, c.rights)
 			require.ErrorIs(t, err, c.want)
-			require.Zero(t, y.views.Load())
-			require.Zero(t, y.table.count(int(g.ID&slotMask)).Load())
+			require.Zero(t, y.memory.views.Load())
+			require.Zero(t, y.memory.table.count(int(g.ID&slotMask)).Load())
 		})
 	}
 }
@@ -119,27 +119,27 @@ func TestGranterChangesItsTableUnderAView(t *testing.T) {
 	require.NoError(t, err)
 
 	slot := int(g.ID & slotMask)
-	file := x.table.word(slot, lineFile).Load()
+	file := x.memory.table.word(slot, lineFile).Load()
 	other := g.ID + 1<<20
-	x.table.id(slot).Store(uint64(other))
+	x.memory.table.id(slot).Store(uint64(other))
 	again, err := granter{y}.Map(van.Target{Grant: other, Generation: 1}, 4096, everything)
 	require.NoError(t, err)
-	x.table.word(slot, lineLength).Store(1 << 62)
-	x.table.id(slot).Store(uint64(other + 1<<20))
+	x.memory.table.word(slot, lineLength).Store(1 << 62)
+	x.memory.table.id(slot).Store(uint64(other + 1<<20))
 	_, err = granter{y}.Map(van.Target{Grant: other + 1<<20, Generation: 1}, 1, everything)
 	require.ErrorIs(t, err, stepvan.ErrNotSupported)
 
-	x.stopSharing(file) // and takes the file away
+	x.sender.stopSharing(file) // and takes the file away
 	lost := b.until(van.EventLost)
 	require.ErrorAs(t, lost.Err, new(*stepvan.ProtocolError))
 	require.Equal(t, byte(42), view.Bytes[9])
 	require.Equal(t, byte(42), again.Bytes[9])
-	require.True(t, y.stillMapped())
+	require.True(t, y.conn.stillMapped())
 	view.Release()
 	again.Release()
 	a.until(van.EventLost)
 	b.until(van.EventDetached)
-	require.False(t, y.stillMapped())
+	require.False(t, y.conn.stillMapped())
 }
 
 // A file that the peer frees is let go of, also when nothing else happens on the connection.
@@ -150,9 +150,9 @@ func TestForgottenFile(t *testing.T) {
 	target := van.Target{Grant: g.ID, Generation: 1}
 	view, err := granter{y}.Map(target, 1, everything)
 	require.NoError(t, err)
-	f := y.claims[g.ID&slotMask].Load().file
-	x.stopSharing(f.id)
-	b.eventually("the record", func() bool { b.v.Poll(make([]van.Event, 1), true); return len(y.files) == 0 })
+	f := y.memory.grants[g.ID&slotMask].Load().file
+	x.sender.stopSharing(f.id)
+	b.eventually("the record", func() bool { b.v.Poll(make([]van.Event, 1), true); return len(y.memory.files) == 0 })
 	require.Equal(t, int32(1), f.uses.Load(), "the view's")
 	view.Bytes[0] = 1
 	view.Release()
@@ -192,9 +192,9 @@ func TestCountsHaveWordsOfTheirOwn(t *testing.T) {
 // stuff fills the socket of x until it takes nothing.
 func stuff(t *testing.T, x *endpoint) {
 	t.Helper()
-	require.NoError(t, unix.SetsockoptInt(x.sock, unix.SOL_SOCKET, unix.SO_SNDBUF, 1))
+	require.NoError(t, unix.SetsockoptInt(x.conn.sock, unix.SOL_SOCKET, unix.SO_SNDBUF, 1))
 	for {
-		err := unix.Sendto(x.sock, wakeByte[:], unix.MSG_DONTWAIT, nil)
+		err := unix.Sendto(x.conn.sock, wakeByte[:], unix.MSG_DONTWAIT, nil)
 		if err != nil {
 			require.ErrorIs(t, err, unix.EAGAIN)
 			return
@@ -215,22 +215,22 @@ func TestFileThatCannotBePassedOnAtThisMoment(t *testing.T) {
 	b.until(van.EventMessage).Delivery.Release()
 	require.Equal(t, byte(42), b.room[7])
 	a.until(van.EventCompletion)
-	require.Empty(t, x.sharedFiles)
+	require.Empty(t, x.sender.shared.ids)
 
-	b.eventually("the socket to be read", func() bool { b.v.Poll(make([]van.Event, 1), true); return !readable(t, y.sock) })
+	b.eventually("the socket to be read", func() bool { b.v.Poll(make([]van.Event, 1), true); return !readable(t, y.conn.sock) })
 	g, err := granter{x}.Grant(mem, 1, van.RightRead)
 	require.NoError(t, err)
 	v, err := granter{y}.Map(van.Target{Grant: g.ID, Generation: 1}, 64<<10, van.RightRead)
 	require.NoError(t, err)
 	require.Equal(t, byte(42), v.Bytes[7])
 	v.Release()
-	require.Len(t, x.sharedFiles, 1)
+	require.Len(t, x.sender.shared.ids, 1)
 }
 
 // A connection that has ended is not one that waits.
 func TestFileForAPeerThatIsGone(t *testing.T) {
 	_, _, x, y := pair(t, Options{Files: memory()})
-	require.NoError(t, unix.Shutdown(y.sock, unix.SHUT_RD))
+	require.NoError(t, unix.Shutdown(y.conn.sock, unix.SHUT_RD))
 	_, err := granter{x}.Grant(shared(t, 4096), 1, van.RightRead)
 	require.ErrorIs(t, err, stepvan.ErrPeerLost)
 }
@@ -239,11 +239,11 @@ func TestFileForAPeerThatIsGone(t *testing.T) {
 func TestMoreFilesThanThePeerTakes(t *testing.T) {
 	_, _, x, _ := pair(t, Options{Files: memory()})
 	mem := shared(t, 4096)
-	x.sharedFiles = make([]uint64, maxFiles)
+	x.sender.shared.ids = make([]uint64, maxFiles)
 	_, err := granter{x}.Grant(mem, 1, van.RightRead)
 	require.ErrorIs(t, err, errs.ErrNoGrant)
 	require.ErrorContains(t, err, "files")
-	x.stopSharing(0)
+	x.sender.stopSharing(0)
 	_, err = granter{x}.Grant(mem, 1, van.RightRead)
 	require.NoError(t, err)
 }

@@ -76,7 +76,7 @@ func newPeer(b []byte, fds []int, who identity) (p *peer, err error) {
 	defer closeAll(fds)
 	defer func() {
 		if err != nil {
-			p.part()
+			p.close()
 		}
 	}()
 	if err := p.hello.decode(b); err != nil {
@@ -108,14 +108,14 @@ func peerError(err error) error {
 }
 
 // part gives back everything of the peer. Nobody may use its memory any more.
-func (p *peer) part() {
+func (p *peer) close() {
 	if p.file != nil {
 		_ = p.file.Close() // a mapping that is there can be unmapped
 	}
 	if p.page != nil {
 		_ = p.page.Close()
 	}
-	p.identity.forget()
+	p.identity.close()
 }
 
 func closeAll(fds []int) {

@@ -22,17 +22,17 @@ import (
 func TestScribbledWords(t *testing.T) {
 	values := []uint64{1, 63, 1 << 20, 1 << 63, 1<<64 - 1}
 	words := map[string]func(e *endpoint, v uint64){
-		"consumed": func(e *endpoint, v uint64) { e.in.own.consumed.Store(v) },
-		"done":     func(e *endpoint, v uint64) { e.in.own.done.Store(v) },
+		"consumed": func(e *endpoint, v uint64) { e.receiver.in.own.consumed.Store(v) },
+		"done":     func(e *endpoint, v uint64) { e.receiver.in.own.done.Store(v) },
 		"ring": func(e *endpoint, v uint64) {
-			shm.Word64(e.out.own.ring, int(e.out.pos)%len(e.out.own.ring)).Store(v)
+			shm.Word64(e.sender.out.own.ring, int(e.sender.out.pos)%len(e.sender.out.own.ring)).Store(v)
 		},
 	}
 	for name, scribble := range words {
 		t.Run(name, func(t *testing.T) {
 			for _, value := range values {
 				_, b, x, y := pair(t, Options{Files: memory()})
-				z := newParty(t, Options{}).dial(b.v.join(b.v.listenerPath(t)))
+				z := newParty(t, Options{}).dial(b.v.host.address(b.v.listenerPath(t)))
 				b.until(van.EventAccepted)
 				scribble(x, value)
 				require.NoError(t, y.Send(message(1)))
@@ -49,11 +49,11 @@ func TestScribbledWords(t *testing.T) {
 // Words that are no counters are worth nothing: a lie there costs the liar only.
 func TestScribbledFlags(t *testing.T) {
 	a, b, x, y := pair(t, Options{Files: memory()})
-	a.v.asleep.Store(1<<64 - 1)
+	a.v.page.asleep.Store(1<<64 - 1)
 	for range 10 {
 		require.NoError(t, y.Send(message(1)))
 	}
-	x.table.count(5).Store(1 << 63) // uses of grants that were never given
+	x.memory.table.count(5).Store(1 << 63) // uses of grants that were never given
 	g, err := granter{y}.Grant(shared(t, 64), 1, everything)
 	require.NoError(t, err)
 	require.NoError(t, granter{y}.Withdraw(g.ID, 3))
@@ -123,7 +123,7 @@ func TestHostileHellos(t *testing.T) {
 	before := count(t, "/proc/self/fd")
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			path, err := b.v.split(addr)
+			path, err := b.v.host.path(addr)
 			require.NoError(t, err)
 			conn, err := net.DialUnix(socketType, nil, &net.UnixAddr{Name: path, Net: socketType})
 			require.NoError(t, err)
@@ -188,17 +188,17 @@ func TestHostileFileMessages(t *testing.T) {
 	for name, send := range cases {
 		t.Run(name, func(t *testing.T) {
 			_, b, x, _ := pair(t, Options{Files: memory()})
-			z := newParty(t, Options{}).dial(b.v.join(b.v.listenerPath(t)))
+			z := newParty(t, Options{}).dial(b.v.host.address(b.v.listenerPath(t)))
 			b.until(van.EventAccepted)
 			maps := mappings(t)
-			sent, sock := make(chan struct{}), x.sock
+			sent, sock := make(chan struct{}), x.conn.sock
 			go func() { defer close(sent); send(sock) }()
 			lost := b.until(van.EventLost)
 			require.ErrorAs(t, lost.Err, new(*stepvan.ProtocolError))
 			require.NoError(t, z.Send(message(1)))
 			b.until(van.EventMessage).Delivery.Release()
 			<-sent
-			require.NoError(t, x.v.Close())
+			require.NoError(t, x.conn.van.Close())
 			b.until(van.EventDetached)
 			require.LessOrEqual(t, mappings(t), maps)
 		})
@@ -211,7 +211,7 @@ func TestRightsWithoutAByte(t *testing.T) {
 	file := memfd(t, 1<<16, 1<<16, sealed)
 	open := descriptors(t)
 	for range 3 {
-		sendRights(x.sock, file, file)
+		sendRights(x.conn.sock, file, file)
 	}
 	require.ErrorAs(t, b.until(van.EventLost).Err, new(*stepvan.ProtocolError))
 	require.LessOrEqual(t, descriptors(t), open)
@@ -252,10 +252,10 @@ func TestGarbageRecords(t *testing.T) {
 func replay(t testing.TB, k kind, rec []byte) {
 	_, b, x, y := pair(t, Options{Files: memory(), RingBytes: minRing, Grants: minSlots, Credits: MaxCredits})
 	n := min(align(recBody+len(rec)), minRing/4)
-	out, err := x.out.begin(n)
+	out, err := x.sender.out.begin(n)
 	require.NoError(t, err)
 	copy(out[8:], rec[min(8, len(rec)):])
-	x.out.publish(n, k, 0)
+	x.sender.out.publish(n, k, 0)
 	b.eventually("the record", func() bool {
 		var ev [4]van.Event
 		for _, e := range ev[:b.v.Poll(ev[:], true)] {
@@ -263,17 +263,17 @@ func replay(t testing.TB, k kind, rec []byte) {
 				e.Delivery.Release()
 			}
 		}
-		return y.state.Load() != stateOpen || !y.in.waiting()
+		return y.conn.state.Load() != stateOpen || !y.receiver.in.waiting()
 	})
-	require.NoError(t, x.v.Close())
-	require.NoError(t, y.v.Close())
+	require.NoError(t, x.conn.van.Close())
+	require.NoError(t, y.conn.van.Close())
 }
 
 // A peer that connects and says nothing gets no ring.
 func TestSilentPeersGetNoRing(t *testing.T) {
 	b := newParty(t, Options{})
 	addr := b.listen()
-	path, err := b.v.split(addr)
+	path, err := b.v.host.path(addr)
 	require.NoError(t, err)
 	for range 30 {
 		conn, err := net.DialUnix(socketType, nil, &net.UnixAddr{Name: path, Net: socketType})

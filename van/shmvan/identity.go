@@ -34,7 +34,7 @@ func identify(raw syscall.RawConn) (who identity, err error) {
 	case err != nil:
 		return who, err
 	case int(cred.Uid) != os.Getuid():
-		who.forget()
+		who.close()
 		return who, fmt.Errorf("the peer is a process of user %d, not of %d: %w", cred.Uid, os.Getuid(), stepvan.ErrNotSupported)
 	}
 	return who, nil
@@ -62,7 +62,7 @@ func (w *identity) ended() bool {
 	return err == nil && n > 0
 }
 
-func (w *identity) forget() {
+func (w *identity) close() {
 	if w.pidfd >= 0 {
 		_ = unix.Close(w.pidfd)
 		w.pidfd = -1

@@ -60,7 +60,7 @@ const (
 
 	wordSize = 1<<32 - 1
 	wordKind = 32
-	wordTell = 1 << 40 // the producer waits for room: wake it when this has been consumed
+	wordWake = 1 << 40 // the producer waits for room: wake it when this has been consumed
 	wordUsed = 1 << 63
 )
 

@@ -43,7 +43,7 @@ func (v *shmVan) Listen(addr string) (bound string, err error) {
 	if err != nil {
 		return "", &stepvan.OpError{Op: "listen at " + addr, Van: name, Err: err}
 	}
-	return v.join(path), nil
+	return v.host.address(path), nil
 }
 
 func (v *shmVan) listen(addr string) (string, error) {
@@ -93,8 +93,8 @@ func (v *shmVan) socket(addr string) (string, error) {
 	switch {
 	case addr == "" || addr == anyName:
 		return filepath.Join(v.opt.Dir, fmt.Sprintf("%s%d.%016x", prefix, os.Getpid(), rand.Uint64())), nil
-	case strings.HasPrefix(addr, v.host+"/"):
-		return v.split(addr)
+	case strings.HasPrefix(addr, string(v.host)+"/"):
+		return v.host.path(addr)
 	case strings.Trim(addr, nameLetters) != "":
 		return "", errs.Invalid("%q is no name for a socket: letters, digits, dots, dashes, or an address that Listen has returned", text.Cut(addr))
 	}
@@ -126,7 +126,7 @@ func (l *listener) accept() {
 			return
 		}
 		if err != nil { // no descriptors left, for example: they come back
-			l.v.starved(netCause(err))
+			l.v.opt.reportStarved(netCause(err))
 			select {
 			case <-time.After(maxPause):
 				continue
@@ -157,13 +157,13 @@ func (v *shmVan) admit(c *net.UnixConn) {
 	if err == nil {
 		err = v.add(e, true)
 	}
-	v.starved(err)
+	v.opt.reportStarved(err)
 }
 
-// starved tells of an error if it is that descriptors have run out.
-func (v *shmVan) starved(err error) {
-	if v.opt.Starved != nil && (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) {
-		v.opt.Starved(&stepvan.OpError{Op: "accept", Van: name, Err: errs.Descriptors(err)})
+// reportStarved calls Starved if err says that descriptors have run out.
+func (o *Options) reportStarved(err error) {
+	if o.Starved != nil && (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) {
+		o.Starved(&stepvan.OpError{Op: "accept", Van: name, Err: errs.Descriptors(err)})
 	}
 }
 
@@ -173,7 +173,7 @@ func (v *shmVan) handshake(c *net.UnixConn, dialer bool) (*endpoint, error) {
 	if err != nil {
 		return nil, netCause(err)
 	}
-	var own *own
+	var own *ownFile
 	var p *peer
 	speak := func() (err error) {
 		if own, err = newOwnFile(v.opt.RingBytes, v.opt.slots()); err != nil {
@@ -198,7 +198,7 @@ func (v *shmVan) handshake(c *net.UnixConn, dialer bool) (*endpoint, error) {
 				own.close()
 			}
 			if p != nil {
-				p.part()
+				p.close()
 			}
 			return nil, err
 		}
@@ -206,17 +206,17 @@ func (v *shmVan) handshake(c *net.UnixConn, dialer bool) (*endpoint, error) {
 	sock := -1
 	if e := raw.Control(func(fd uintptr) { sock, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); e != nil || err != nil {
 		own.close()
-		p.part()
+		p.close()
 		return nil, errors.Join(e, err)
 	}
 	return v.newEndpoint(sock, own, p), nil
 }
 
-func (v *shmVan) sendHello(c *net.UnixConn, own *own) error {
+func (v *shmVan) sendHello(c *net.UnixConn, own *ownFile) error {
 	if v.isClosed() {
 		return stepvan.ErrClosed
 	}
-	_, _, err := c.WriteMsgUnix(v.hello.encode(), unix.UnixRights(own.mem.FD(), v.page.FD()), nil)
+	_, _, err := c.WriteMsgUnix(v.hello.encode(), unix.UnixRights(own.mem.FD(), v.page.mem.FD()), nil)
 	return netCause(err)
 }
 
@@ -230,7 +230,7 @@ func hear(c *net.UnixConn, who identity) (*peer, error) {
 		return newPeer(b[:n], fds, who)
 	}
 	closeAll(fds)
-	who.forget()
+	who.close()
 	if err == nil {
 		err = stepvan.ErrPeerLost
 	}
@@ -239,7 +239,7 @@ func hear(c *net.UnixConn, who identity) (*peer, error) {
 
 // Probe implements van.Prober: nil when somebody of this machine and user listens at addr.
 func (v *shmVan) Probe(addr string) error {
-	path, err := v.split(addr)
+	path, err := v.host.path(addr)
 	if err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ func (v *shmVan) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
 	fail := func(err error) (van.Endpoint, error) {
 		return nil, &stepvan.OpError{Op: "dial", Van: name, Peer: addr, Err: err}
 	}
-	path, err := v.split(addr)
+	path, err := v.host.path(addr)
 	if err != nil {
 		return fail(err)
 	}
@@ -272,11 +272,11 @@ func (v *shmVan) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
 	e, err := v.dialUntilListening(ctx, path)
 	switch {
 	case err == nil:
-		e.name = path
+		e.conn.name = path
 		if err := v.add(e, false); err != nil {
 			return fail(err)
 		}
-		return e.public(), nil
+		return e.conn.public, nil
 	case v.ctx.Err() != nil:
 		return fail(stepvan.ErrClosed)
 	case ctx.Err() != nil:

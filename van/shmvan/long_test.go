@@ -135,14 +135,14 @@ func TestHostileLongHeads(t *testing.T) {
 
 // put writes a record as a hostile peer would.
 func put(e *endpoint, k kind, head, segs uint32, size uint64, body []byte) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	rec, _ := e.out.begin(align(recBody + len(body)))
+	e.conn.mu.Lock()
+	defer e.conn.mu.Unlock()
+	rec, _ := e.sender.out.begin(align(recBody + len(body)))
 	le := binary.LittleEndian
 	le.PutUint32(rec[recHead:], head)
 	le.PutUint32(rec[recSegs:], segs)
 	le.PutUint64(rec[recSize:], size)
 	copy(rec[recBody:], body)
-	e.out.publish(len(rec), k, 0)
-	e.wakeIfAsleep()
+	e.sender.out.publish(len(rec), k, 0)
+	e.conn.wakeIfAsleep()
 }

@@ -3,7 +3,6 @@ package shmvan
 import (
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -19,8 +18,8 @@ func (v *shmVan) Poll(events []van.Event, all bool) int {
 	if len(events) == 0 || !v.polling.CompareAndSwap(false, true) {
 		return 0
 	}
-	if v.armed.Load() {
-		v.disarm()
+	if v.page.armed.Load() {
+		v.page.disarm()
 		v.kernelDue = true
 	}
 	out := sink{events[:0:len(events)]}
@@ -54,7 +53,7 @@ func (v *shmVan) Poll(events []van.Event, all bool) int {
 // Moved implements van.Mover.
 func (v *shmVan) Moved() bool { return v.moved }
 
-// announce reports peers that connected.
+// reportAccepted reports peers that connected.
 func (v *shmVan) reportAccepted(out *sink) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -63,110 +62,41 @@ func (v *shmVan) reportAccepted(out *sink) {
 		v.accepted = v.accepted[1:]
 		e.born = v.polls
 		v.appendEndpoint(e)
-		out.emit(van.Event{Kind: van.EventAccepted, Endpoint: e.public()})
+		out.emit(van.Event{Kind: van.EventAccepted, Endpoint: e.conn.public})
 	}
 	v.acceptedCount.Store(int32(len(v.accepted)))
 }
 
-// step moves one endpoint.
-func (e *endpoint) step(out *sink, all bool) {
-	if e.state.Load() != stateOpen {
-		e.end(out)
-		return
-	}
-	e.complete(out, false)
-	if e.in.waiting() || e.incoming.hasSegments() {
-		e.idle = 0
-		e.receive(out)
-	} else if e.idle++; all && e.idle >= lookEvery || e.gone.Load() {
-		e.idle = 0
-		e.look()
-	} else if e.peerFault.Load() != nil {
-		e.look()
-	}
-	e.advance(out)
-	if e.state.Load() != stateOpen {
-		e.end(out)
-	}
-}
-
-// look finds out whether the peer is still there, and honest. There was nothing to read a moment ago.
-func (e *endpoint) look() {
-	if err := e.peerFault.Load(); err != nil {
-		e.lose(&stepvan.OpError{Op: "map", Van: name, Peer: e.name, Err: *err})
-		return
-	}
-	over := e.peerWords.closed.Load() != 0 || e.gone.Load()
-	if err := e.checkPeerWords(); err != nil {
-		e.lose(err)
-		return
-	}
-	e.filesMu.Lock()
-	e.dropUnused()
-	e.filesMu.Unlock()
-	if over && !e.in.waiting() {
-		e.lose(errHungUp)
-	}
-}
-
-// end reports what is left of an endpoint that is over.
-func (e *endpoint) end(out *sink) {
-	e.complete(out, true)
-	if !e.failWithdrawals(out) || out.full() || e.ops.read.Load() != e.ops.written.Load() {
-		return
-	}
-	if e.state.Load() == stateLost && !e.reported {
-		e.reported = true
-		out.emit(van.Event{Kind: van.EventLost, Endpoint: e.public(), Err: e.cause})
-	}
-	free := e.unmap()
-	if !e.v.opt.TwoSided && !e.detached {
-		if !e.gone.Load() || out.full() { // the kernel tells when the peer holds nothing
-			return
-		}
-		e.detached = true
-		out.emit(van.Event{Kind: van.EventDetached, Endpoint: e.public()})
-	}
-	if free { // else views of the peer's memory are out, and the last one that comes back has the poller come again
-		e.v.remove(e)
-		e.mu.Lock()
-		e.closeSocket()
-		e.mu.Unlock()
-	}
-}
-
-// pollKernel asks which peers have let go, died, or put something in their socket. It reports whether there was anything.
+// pollKernel asks which peers are gone or have put something in their socket. It reports whether it found any.
 func (v *shmVan) pollKernel() (found bool) {
-	found = v.gather()
+	found = v.readKernel()
 	for i, e := range v.withInput {
-		e.drain()
+		e.readSocket()
 		v.withInput[i] = nil
 	}
 	v.withInput = v.withInput[:0]
 	return found
 }
 
-// gather lists the endpoints whose socket has something, and marks those whose peer is gone.
-func (v *shmVan) gather() (found bool) {
+// readKernel lists the endpoints whose socket has something, and marks those whose peer is gone.
+func (v *shmVan) readKernel() (found bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.epfd < 0 {
+	if v.kernel.epoll < 0 {
 		return false
 	}
 	var events [64]unix.EpollEvent
-	n, err := unix.EpollWait(v.epfd, events[:], 0)
-	for err == unix.EINTR {
-		n, err = unix.EpollWait(v.epfd, events[:], 0)
-	}
-	for _, ev := range events[:max(n, 0)] {
-		e := v.sources[ev.Fd]
+	n := v.kernel.wait(events[:])
+	for _, ev := range events[:n] {
+		e := v.kernel.endpoints[ev.Fd]
 		switch {
 		case e == nil:
-		case int(ev.Fd) == e.watchedPid:
-			e.gone.Store(true)
+		case int(ev.Fd) == e.conn.watchedPid:
+			e.conn.peerGone.Store(true)
 		case ev.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0:
-			e.gone.Store(true)
-			v.change(unix.EPOLL_CTL_DEL, int(ev.Fd), 0) // what is still in it is read when a record names it
+			e.conn.peerGone.Store(true)
+			// The poller reads what is still in the socket when a record names it.
+			v.kernel.change(unix.EPOLL_CTL_DEL, int(ev.Fd), 0)
 		default:
 			v.withInput = append(v.withInput, e)
 		}
@@ -187,20 +117,13 @@ func (v *shmVan) Arm() bool {
 	if closed {
 		return true
 	}
-	v.sleeps += 2
-	v.armed.Store(true)
-	v.asleep.Store(v.sleeps - 1)
+	v.page.arm()
 	if v.pollKernel() || v.busy() {
-		v.disarm()
+		v.page.disarm()
 		v.kernelDue = true
 		return false
 	}
 	return true
-}
-
-func (v *shmVan) disarm() {
-	v.armed.Store(false)
-	v.asleep.Store(v.sleeps)
 }
 
 // busy reports whether a Poll would find something.
@@ -214,43 +137,4 @@ func (v *shmVan) busy() bool {
 		}
 	}
 	return false
-}
-
-func (e *endpoint) busy() bool {
-	if e.state.Load() != stateOpen {
-		return !e.reported && e.state.Load() == stateLost || e.ops.read.Load() != e.ops.written.Load() ||
-			e.stillMapped() && e.views.Load() == 0 || e.gone.Load() && !e.detached
-	}
-	if e.peerFault.Load() != nil {
-		return true
-	}
-	if e.incoming.hasSegments() {
-		return true
-	}
-	if e.in.waiting() { // who waits for a credit can sleep, whatever the peer does: the end comes behind its messages
-		if !e.credits.starved.Load() {
-			return true
-		}
-	} else if e.gone.Load() || e.peerWords.closed.Load() != 0 {
-		return true
-	}
-	if e.due.Load() && e.couldAdvance() {
-		return true
-	}
-	r := e.ops.read.Load()
-	return r != e.ops.written.Load() && e.finished(&e.ops.list[r&e.ops.mask])
-}
-
-// couldAdvance reports whether the peer has made room, or let go of a grant.
-func (e *endpoint) couldAdvance() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.mapped {
-		return true
-	}
-	if e.settle(); len(e.grants.completed) > 0 {
-		return true
-	}
-	seen := e.out.seen
-	return e.out.look() != nil || e.out.seen != seen
 }

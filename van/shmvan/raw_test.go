@@ -15,8 +15,7 @@ import (
 
 // greetDial connects as a peer that has not introduced itself.
 func greetDial(addr string) (io.ReadWriteCloser, error) {
-	v := &shmVan{host: hostOf(os.Getuid())}
-	path, err := v.split(addr)
+	path, err := host(hostOf(os.Getuid())).path(addr)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +46,7 @@ func dialRaw(addr string) (*raw, error) {
 		return nil, err
 	}
 	r := &raw{van: v.(*shmVan)}
-	path, err := r.van.split(addr)
+	path, err := r.van.host.path(addr)
 	if err != nil {
 		return nil, err
 	}
@@ -64,18 +63,18 @@ func dialRaw(addr string) (*raw, error) {
 func (r *raw) Read([]byte) (int, error) {
 	for {
 		r.mu.Lock()
-		over := r.shut || r.e.peerWords.closed.Load() != 0
+		over := r.shut || r.e.conn.peerWords.closed.Load() != 0
 		if !over {
 			for {
-				rec, ok, err := r.e.in.next()
+				rec, ok, err := r.e.receiver.in.next()
 				if err != nil || !ok {
 					break
 				}
-				r.e.in.pass(&rec, false)
+				r.e.receiver.in.pass(&rec, false)
 			}
-			r.e.in.report()
+			r.e.receiver.in.report()
 		}
-		fd := r.e.sock
+		fd := r.e.conn.sock
 		r.mu.Unlock()
 		if over {
 			return 0, io.EOF
@@ -126,10 +125,10 @@ func cut(b []byte) (head, payload int, ok bool) {
 func (r *raw) record(head, payload []byte) error {
 	at := recBody + (len(head)+7)&^7
 	for {
-		if r.shut || r.e.peerWords.closed.Load() != 0 {
+		if r.shut || r.e.conn.peerWords.closed.Load() != 0 {
 			return io.ErrClosedPipe
 		}
-		rec, err := r.e.out.begin(align(at + len(payload)))
+		rec, err := r.e.sender.out.begin(align(at + len(payload)))
 		if err != nil {
 			return err
 		}
@@ -143,8 +142,8 @@ func (r *raw) record(head, payload []byte) error {
 		le.PutUint64(rec[recSize:], uint64(len(payload)))
 		copy(rec[recBody:], head)
 		copy(rec[at:], payload)
-		r.e.out.publish(len(rec), kindInline, 0)
-		r.e.wakeIfAsleep()
+		r.e.sender.out.publish(len(rec), kindInline, 0)
+		r.e.conn.wakeIfAsleep()
 		return nil
 	}
 }
