@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// seals are those that every file has: it keeps its size, and nobody can
+	// seals are those that every file has: it keeps its size, and no process can
 	// add a seal that would take writing away.
 	seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 	// maxName is the kernel's limit of a name, less its "memfd:".

@@ -11,7 +11,7 @@ import (
 // blockBytes is the unit of st_blocks.
 const blockBytes = 512
 
-// Map maps a memory file that somebody else made, all of it. The file must be
+// Map maps all of a memory file that another process made. The file must be
 // exactly size bytes, fully allocated, and sealed as Create does it; any other
 // is refused with stepvan.ErrInvalid before it is mapped. The caller keeps the
 // descriptor and may close it at once: the mapping does not need it.

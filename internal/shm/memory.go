@@ -15,7 +15,7 @@ const HugePageBytes = 2 << 20
 // Memory is a mapped memory file. Its bytes are shared with every process that
 // maps the file.
 type Memory struct {
-	fd   int // -1 when the file belongs to somebody else
+	fd   int // -1 when another process made the file
 	size int64
 	huge bool
 
@@ -23,8 +23,8 @@ type Memory struct {
 	mem []byte // nil once closed
 }
 
-// Bytes returns the mapping, nil once closed. Whoever uses it must know that
-// Close does not come in between: memory that is not mapped faults.
+// Bytes returns the mapping, nil once closed. The caller must know that Close
+// does not come while it uses the bytes: memory that is not mapped faults.
 func (m *Memory) Bytes() []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()

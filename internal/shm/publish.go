@@ -9,10 +9,10 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// CreateOneWriter makes a memory file that this process alone can write: who gets its
-// descriptor can map it for reading (MapReadOnly) and no more. It is allocated and sealed
-// as Create does it, and mapped page by page at once: who writes to it, or reads it with MapReadOnly, meets
-// no page fault. Kernels before 5.1 cannot keep a peer from mapping it for writing.
+// CreateOneWriter makes a memory file that this process alone can write. A process that gets its
+// descriptor can only map it for reading (MapReadOnly). The file is allocated and sealed as Create does it, and mapped
+// page by page at once: neither writing to it nor reading it with MapReadOnly meets a page fault. Kernels before 5.1
+// cannot keep a peer from mapping it for writing.
 func CreateOneWriter(name string, size int64) (*Memory, error) {
 	if size <= 0 || int64(int(size)) != size {
 		return nil, errs.Invalid("shm: a memory file of %d bytes", size)

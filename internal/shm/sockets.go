@@ -13,14 +13,15 @@ import (
 	"github.com/stepvan/stepvan/internal/text"
 )
 
-// SocketDir is where the sockets of this user's nodes are, unless somebody says otherwise.
+// SocketDir is the default directory of the sockets of this user's nodes.
 func SocketDir() string { return filepath.Join(os.TempDir(), fmt.Sprintf("stepvan-%d", os.Getuid())) }
 
-// holdTime is how long a sweep is waited for; then it is stuck, and its sweeper gone or stopped.
+// holdTime is how long HoldSweep waits for a sweep. One that takes longer is stuck: its process is stopped.
 const holdTime = time.Second
 
 // HoldSweep keeps sweepers from the directory while sockets are bound there: between the making of
-// the file and its socket the file looks like a left one. A directory that cannot be locked is not swept either.
+// the file and its socket the file looks like one of a killed process. A directory that cannot be locked is not swept
+// either.
 func HoldSweep(dir string) (release func()) {
 	for began := time.Now(); time.Since(began) < holdTime; time.Sleep(time.Millisecond) {
 		release, err := lock(dir, unix.LOCK_SH)
@@ -41,7 +42,8 @@ func SweepSocketDir() {
 	}
 }
 
-// Sweep removes the sockets and the directories of Scratch that killed processes have left behind, unless somebody else is at it.
+// Sweep removes the sockets and the directories of Scratch that killed processes have left behind. It does nothing
+// while another process sweeps.
 func Sweep(dir string) {
 	release, err := lock(dir, unix.LOCK_EX)
 	if err != nil {
@@ -79,7 +81,7 @@ func Abandoned(path string) bool { return errors.Is(probeSocket(path), unix.ECON
 // process may connect to it.
 func Listening(path string) bool { return errors.Is(probeSocket(path), unix.EPROTOTYPE) }
 
-// probeSocket connects a datagram socket, which cannot connect to one of another type, so who listens is not disturbed.
+// probeSocket connects a datagram socket. It cannot connect to a socket of another type, so a listener notices nothing.
 func probeSocket(path string) error {
 	short, release, err := SocketPath(path)
 	if err != nil {
@@ -94,7 +96,7 @@ func probeSocket(path string) error {
 	return unix.Connect(fd, &unix.SockaddrUnix{Name: short})
 }
 
-// mostPath is the longest path of a socket that the kernel takes, without its ending 0.
+// maxPath is the longest path of a socket that the kernel takes, without its ending 0.
 const maxPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
 // SocketPath returns a path for bind and connect that leads to the same file as path, which may be

@@ -20,7 +20,7 @@ func deep(t *testing.T) string {
 	return dir
 }
 
-// bind makes a socket that nobody removes.
+// listenAt makes a socket that nothing removes.
 func listenAt(t *testing.T, path string) *net.UnixListener {
 	t.Helper()
 	short, release, err := SocketPath(path)

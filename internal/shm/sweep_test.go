@@ -29,7 +29,7 @@ func names(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// Only what nobody has any more is swept away, and who has it is not disturbed.
+// A sweep removes only sockets that no process has any more, and a listener notices nothing of it.
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
 	left(t, filepath.Join(dir, "left"))
@@ -55,7 +55,7 @@ func TestSweep(t *testing.T) {
 	require.ErrorIs(t, <-accepted, net.ErrClosed, "the sweep has connected")
 }
 
-// Who binds a socket keeps sweepers away until it is done; who sweeps does not wait.
+// A process that binds a socket keeps sweepers away until it is done. A sweeper does not wait.
 func TestSweepKeepsAwayFromWhoBinds(t *testing.T) {
 	dir := t.TempDir()
 	left(t, filepath.Join(dir, "half made"))

@@ -8,8 +8,8 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// arrival is a message of several pieces on its way in. Its payload is streamed, or copied from where the sender says that
-// it lies. Before it comes the head, when that is long. Poller only.
+// arrival is a message of several pieces on its way in. Its payload is streamed, or copied from where the sender says
+// that it lies. Before it comes the head, when that is long. Poller only.
 type arrival struct {
 	slot *slot
 	kind kind      // of its record

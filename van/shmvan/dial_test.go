@@ -26,7 +26,7 @@ func silent(t *testing.T) (path string, l *net.UnixListener) {
 	return path, l
 }
 
-// Only the context ends a dial to somebody who is there and says nothing.
+// Only the context ends a dial to a listener that takes the connection and says nothing.
 func TestDialToAStoppedListenerEndsWithItsContext(t *testing.T) {
 	p := newParty(t, Options{})
 	path, l := silent(t)

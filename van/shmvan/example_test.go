@@ -12,7 +12,7 @@ import (
 	"github.com/stepvan/stepvan/van/shmvan"
 )
 
-// nowhere is a Placer for messages without payload.
+// noPayload is a Placer for messages without payload.
 type noPayload struct{}
 
 func (noPayload) Place(van.Endpoint, *wire.Header, []byte, [][]byte) ([][]byte, error) {

@@ -17,9 +17,9 @@ var _ van.Granter = granter{}
 
 const allRights = van.RightWrite | van.RightRead
 
-// Grant implements van.Granter. Only memory in the files of Options.Files can be granted, and at most Options.Grants at
-// once. stepvan.ErrWouldBlock says that the peer has not read yet which files this side gave it before. Nothing tells
-// when it has, so the caller asks again when it has use for the grant.
+// Grant implements van.Granter. The memory must lie in the files of Options.Files. An endpoint has at most
+// Options.Grants grants at once. stepvan.ErrWouldBlock says that the peer has not read yet which files this side gave
+// it before. Nothing tells when it has, so the caller asks again when it has use for the grant.
 func (g granter) Grant(mem []byte, generation uint32, rights van.Rights) (van.Grant, error) {
 	e := g.endpoint
 	if rights == 0 || rights&^allRights != 0 {

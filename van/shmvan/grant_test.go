@@ -41,7 +41,7 @@ func TestReleaseOfTheLastViewWakes(t *testing.T) {
 	one.Release()
 	require.False(t, readable(t, a.v.FD()), "woken although a view is out")
 	two.Release()
-	require.True(t, readable(t, a.v.FD()), "nobody woke who waits for the last view")
+	require.True(t, readable(t, a.v.FD()), "the granter was not woken, which waits for the last view")
 	require.Equal(t, van.OpID(9), a.until(van.EventCompletion).Op)
 }
 
@@ -142,7 +142,7 @@ func TestGranterChangesItsTableUnderAView(t *testing.T) {
 	require.False(t, y.conn.stillMapped())
 }
 
-// A file that the peer frees is let go of, also when nothing else happens on the connection.
+// This side unmaps a file that the peer frees, also when nothing else happens on the connection.
 func TestForgottenFile(t *testing.T) {
 	_, b, x, y := pair(t, Options{Files: memory()})
 	g, err := granter{x}.Grant(shared(t, 4096), 1, everything)
@@ -156,7 +156,7 @@ func TestForgottenFile(t *testing.T) {
 	require.Equal(t, int32(1), f.uses.Load(), "the view's")
 	view.Bytes[0] = 1
 	view.Release()
-	require.Zero(t, f.uses.Load(), "it is mapped until somebody polls, who may sleep")
+	require.Zero(t, f.uses.Load(), "it is mapped until the next Poll, and the poller may sleep")
 }
 
 func TestMapAllocatesNothing(t *testing.T) {
@@ -202,7 +202,8 @@ func stuff(t *testing.T, x *endpoint) {
 	}
 }
 
-// That a file cannot be passed on at this moment says nothing about the next: grants and payload by other ways until then.
+// A file that cannot be passed on at this moment can be at the next. Until then grants wait, and payload has other
+// ways.
 func TestFileThatCannotBePassedOnAtThisMoment(t *testing.T) {
 	a, b, x, y := pair(t, Options{Files: memory()})
 	mem := shared(t, 64<<10)
@@ -235,7 +236,7 @@ func TestFileForAPeerThatIsGone(t *testing.T) {
 	require.ErrorIs(t, err, stepvan.ErrPeerLost)
 }
 
-// Room for another file comes back when one of those that the peer has goes, so the error is one of those that may pass.
+// Room for another file comes back when this side frees one that the peer has, so the error is one that may pass.
 func TestMoreFilesThanThePeerTakes(t *testing.T) {
 	_, _, x, _ := pair(t, Options{Files: memory()})
 	mem := shared(t, 4096)

@@ -43,7 +43,7 @@ func (h *hello) encode() []byte {
 
 func (h *hello) decode(b []byte) error {
 	if len(b) != helloBytes || string(b[:8]) != helloMagic {
-		return &stepvan.ProtocolError{Field: "hello", Reason: "who connected is no stepvan peer"}
+		return &stepvan.ProtocolError{Field: "hello", Reason: "what connected is not a stepvan peer"}
 	}
 	le := binary.LittleEndian
 	if v := le.Uint32(b[8:]); v != helloVersion {
@@ -70,9 +70,9 @@ type peer struct {
 	identity
 }
 
-// meet takes what a peer said and sent, and maps it. It closes the descriptors, and keeps who.
-func newPeer(b []byte, fds []int, who identity) (p *peer, err error) {
-	p = &peer{identity: who}
+// newPeer takes the hello and the descriptors of a peer, and maps its files. It closes the descriptors, and keeps id.
+func newPeer(b []byte, fds []int, id identity) (p *peer, err error) {
+	p = &peer{identity: id}
 	defer closeAll(fds)
 	defer func() {
 		if err != nil {
@@ -91,15 +91,16 @@ func newPeer(b []byte, fds []int, who identity) (p *peer, err error) {
 	if p.page, err = shm.MapReadOnly(fds[1], pageBytes); err != nil {
 		return p, peerError(err)
 	}
-	id, err := shm.Identity(fds[0])
+	file, err := shm.Identity(fds[0])
 	if err != nil {
 		return p, err
 	}
-	p.edge = shm.EdgeOf(id)
+	p.edge = shm.EdgeOf(file)
 	return p, nil
 }
 
-// foul marks what only a broken or hostile peer does. What this side lacks (descriptors, memory) is not the peer's fault.
+// peerError marks what only a broken or hostile peer does. The peer is not to blame for what this side lacks
+// (descriptors, memory).
 func peerError(err error) error {
 	if errors.Is(err, stepvan.ErrInvalid) {
 		return fmt.Errorf("%w (%w)", &stepvan.ProtocolError{Field: "file", Reason: err.Error()}, stepvan.ErrInvalid)
@@ -107,10 +108,10 @@ func peerError(err error) error {
 	return err
 }
 
-// part gives back everything of the peer. Nobody may use its memory any more.
+// close releases everything of the peer. Nothing may use its memory any more.
 func (p *peer) close() {
 	if p.file != nil {
-		_ = p.file.Close() // a mapping that is there can be unmapped
+		_ = p.file.Close() // unmapping a mapping cannot fail
 	}
 	if p.page != nil {
 		_ = p.page.Close()

@@ -46,7 +46,7 @@ func TestScribbledWords(t *testing.T) {
 	}
 }
 
-// Words that are no counters are worth nothing: a lie there costs the liar only.
+// Words that this side does not count with are worth nothing: a lie there costs the liar only.
 func TestScribbledFlags(t *testing.T) {
 	a, b, x, y := pair(t, Options{Files: memory()})
 	a.v.page.asleep.Store(1<<64 - 1)
@@ -79,7 +79,7 @@ func memfd(t *testing.T, size, allocated int64, seals int) int {
 
 const sealed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// Who introduces himself badly is turned away without a word, and leaves nothing behind.
+// The van closes the connection of a peer with a bad hello without an answer, and keeps nothing of it.
 func TestHostileHellos(t *testing.T) {
 	b := newParty(t, Options{})
 	addr := b.listen()
@@ -145,7 +145,7 @@ func TestHostileHellos(t *testing.T) {
 	b.until(van.EventMessage).Delivery.Release()
 }
 
-// parcelOf is what goes with a file.
+// fileMessage is what goes with a file.
 func fileMessage(magic, id uint64, size int64) []byte {
 	b := make([]byte, fileMessageBytes)
 	binary.LittleEndian.PutUint64(b, magic)

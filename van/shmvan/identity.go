@@ -13,7 +13,7 @@ import (
 // identity is which process the peer is, as the kernel says.
 type identity struct {
 	pid   int // as this process sees it; 0 when it cannot
-	pidfd int // -1 when there is none, or the peer is this process
+	pidfd int // -1 when the kernel gives none, or the peer is this process
 }
 
 // identify refuses processes of other users.
@@ -40,8 +40,9 @@ func identify(raw syscall.RawConn) (who identity, err error) {
 	return who, nil
 }
 
-// watchable returns a descriptor that tells of the end of the peer's process, or -1: the end of the socket tells
-// of it as well. The kernel since 6.5 gives it with the socket; before that, the number could be another's already.
+// processDescriptor returns a descriptor that tells of the end of the peer's process, or -1: the end of the socket
+// tells of it as well. The kernel since 6.5 gives it with the socket; before that, the number could be another's
+// already.
 func processDescriptor(sock, pid int) int {
 	if fd, err := unix.GetsockoptInt(sock, unix.SOL_SOCKET, unix.SO_PEERPIDFD); err == nil {
 		return fd

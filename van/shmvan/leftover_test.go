@@ -19,7 +19,7 @@ func descriptors(t *testing.T) int {
 }
 
 // A van that is closed has no descriptor left, also of a connection that was over before and whose peer
-// has not let go of everything.
+// has not released everything.
 func TestCloseLeavesNoDescriptor(t *testing.T) {
 	for name, poll := range map[string]bool{"over before": true, "over with it": false} {
 		t.Run(name, func(t *testing.T) {

@@ -36,8 +36,8 @@ type listener struct {
 	path string
 }
 
-// Listen implements van.Van. addr is a name for the socket in Options.Dir, "" or ":0" for one that nobody
-// has, or an address as Listen returns it.
+// Listen implements van.Van. addr is a name for the socket in Options.Dir, "" or ":0" for one that no
+// process has, or an address as Listen returns it.
 func (v *shmVan) Listen(addr string) (bound string, err error) {
 	path, err := v.listen(addr)
 	if err != nil {
@@ -67,7 +67,7 @@ func (v *shmVan) listen(addr string) (string, error) {
 	return path, nil
 }
 
-// bind makes a socket, in a directory that nobody else can enter and that killed processes have left nothing in.
+// listenAt makes a socket in a directory that no other user can enter. It sweeps the directory first.
 func listenAt(path string) (*net.UnixListener, error) {
 	dir := filepath.Dir(path)
 	if err := shm.PrivateDir(dir); err != nil {
@@ -96,14 +96,14 @@ func (v *shmVan) socket(addr string) (string, error) {
 	case strings.HasPrefix(addr, string(v.host)+"/"):
 		return v.host.path(addr)
 	case strings.Trim(addr, nameLetters) != "":
-		return "", errs.Invalid("%q is no name for a socket: letters, digits, dots, dashes, or an address that Listen has returned", text.Cut(addr))
+		return "", errs.Invalid("socket name %q: use letters, digits, dots and dashes, or an address that Listen has returned", text.Cut(addr))
 	}
 	return filepath.Join(v.opt.Dir, addr), nil
 }
 
 const nameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
-// plain drops what net says besides the cause.
+// netCause drops what net says besides the cause.
 func netCause(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -125,7 +125,7 @@ func (l *listener) accept() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // no descriptors left, for example: they come back
+		if err != nil { // no descriptors left, for example: the process may close some
 			l.v.opt.reportStarved(netCause(err))
 			select {
 			case <-time.After(maxPause):
@@ -147,7 +147,7 @@ func (l *listener) accept() {
 	}
 }
 
-// welcome exchanges greetings with who connected. Who does not know how is turned away without a word.
+// admit exchanges hellos with a peer that connected. It closes the connection of one that fails, without an answer.
 func (v *shmVan) admit(c *net.UnixConn) {
 	_ = c.SetDeadline(time.Now().Add(helloTime))
 	stop := context.AfterFunc(v.ctx, func() { _ = c.SetDeadline(time.Now()) })
@@ -167,7 +167,7 @@ func (o *Options) reportStarved(err error) {
 	}
 }
 
-// greet speaks and hears the hellos, the dialer first, and makes the endpoint. It ends by the connection's deadline.
+// handshake exchanges the hellos, the dialer's first, and makes the endpoint. It ends by the connection's deadline.
 func (v *shmVan) handshake(c *net.UnixConn, dialer bool) (*endpoint, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -175,22 +175,22 @@ func (v *shmVan) handshake(c *net.UnixConn, dialer bool) (*endpoint, error) {
 	}
 	var own *ownFile
 	var p *peer
-	speak := func() (err error) {
+	send := func() (err error) {
 		if own, err = newOwnFile(v.opt.RingBytes, v.opt.slots()); err != nil {
 			return err
 		}
 		return v.sendHello(c, own)
 	}
-	hear := func() error {
-		who, err := identify(raw)
+	receive := func() error {
+		id, err := identify(raw)
 		if err == nil {
-			p, err = hear(c, who)
+			p, err = receiveHello(c, id)
 		}
 		return err
 	}
-	steps := []func() error{hear, speak}
+	steps := []func() error{receive, send}
 	if dialer {
-		steps = []func() error{speak, hear}
+		steps = []func() error{send, receive}
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -220,24 +220,24 @@ func (v *shmVan) sendHello(c *net.UnixConn, own *ownFile) error {
 	return netCause(err)
 }
 
-// hear takes what the peer says, and who.
-func hear(c *net.UnixConn, who identity) (*peer, error) {
+// receiveHello takes the hello of the peer, whose process is id.
+func receiveHello(c *net.UnixConn, id identity) (*peer, error) {
 	var b [helloBytes + 1]byte
 	var oob [128]byte
 	n, on, _, _, err := c.ReadMsgUnix(b[:], oob[:])
 	fds := rightsOf(oob[:on])
 	if err == nil && n > 0 {
-		return newPeer(b[:n], fds, who)
+		return newPeer(b[:n], fds, id)
 	}
 	closeAll(fds)
-	who.close()
+	id.close()
 	if err == nil {
 		err = stepvan.ErrPeerLost
 	}
 	return nil, netCause(err)
 }
 
-// Probe implements van.Prober: nil when somebody of this machine and user listens at addr.
+// Probe implements van.Prober: nil when a process of this machine and user listens at addr.
 func (v *shmVan) Probe(addr string) error {
 	path, err := v.host.path(addr)
 	if err != nil {
@@ -245,13 +245,13 @@ func (v *shmVan) Probe(addr string) error {
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
-		return fmt.Errorf("its socket %s is not to be seen from here, as in another container: %w", path, err)
+		return fmt.Errorf("its socket %s cannot be seen from here, as in another container: %w", path, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Getuid() {
-		return fmt.Errorf("%s is no socket of this user: %w", path, stepvan.ErrNotSupported)
+		return fmt.Errorf("%s is not a socket of this user: %w", path, stepvan.ErrNotSupported)
 	}
 	if shm.Abandoned(path) {
-		return fmt.Errorf("who listened at %s has ended: %w", path, stepvan.ErrPeerLost)
+		return fmt.Errorf("the process that listened at %s has ended: %w", path, stepvan.ErrPeerLost)
 	}
 	return nil
 }
@@ -285,7 +285,7 @@ func (v *shmVan) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
 	return fail(err)
 }
 
-// connect tries while nobody listens.
+// dialUntilListening tries again while no process listens.
 func (v *shmVan) dialUntilListening(ctx context.Context, path string) (*endpoint, error) {
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		e, err := v.dialOnce(ctx, path)
@@ -302,13 +302,13 @@ func (v *shmVan) dialUntilListening(ctx context.Context, path string) (*endpoint
 	}
 }
 
-// absent finds errors that go away when somebody listens, or listens with more vigour.
+// notListening finds errors that pass when a process listens at the socket, or accepts faster.
 func notListening(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EAGAIN) ||
 		errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
 }
 
-// attempt connects once. Who listens may be stopped: how long that is waited for is up to ctx.
+// dialOnce connects once. The listening process may be stopped: ctx limits the wait for it.
 func (v *shmVan) dialOnce(ctx context.Context, path string) (*endpoint, error) {
 	short, release, err := shm.SocketPath(path)
 	if err != nil {

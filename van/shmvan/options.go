@@ -106,8 +106,8 @@ func (o *Options) slots() int {
 // maxMeta is the most meta of one message.
 func (o *Options) maxMeta() int { return int(o.Limits.Meta) }
 
-// slack is how many bytes of the ring can be in use while a message of any kind still finds room: its record
-// twice, since the end of the ring may be too short for it, a line behind it, and an errand.
+// headroom is how many bytes of the ring can be in use while a message of any kind still finds room. It leaves room for
+// the record twice, because the end of the ring may be too short for it, a line behind it, and a kindForget record.
 func (o *Options) headroom() uint64 {
 	head := min(o.recordHead(), wire.HeaderSize+o.maxMeta())
 	largest := align(recBody + head + 7 + max(o.InlineBytes, maxSegments*segBytes))

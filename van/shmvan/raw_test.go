@@ -103,7 +103,7 @@ func (r *raw) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// cut finds the first message in b. What is no header is one by itself.
+// cut finds the first message in b. Bytes that do not begin with a header are one by themselves.
 func cut(b []byte) (head, payload int, ok bool) {
 	if binary.LittleEndian.Uint32(b) != wire.Magic || binary.LittleEndian.Uint16(b[4:]) != wire.Version {
 		return min(len(b), 4096), 0, true

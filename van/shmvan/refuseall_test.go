@@ -6,7 +6,7 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// nobody is a Placer that takes nothing.
+// refuseAll is a Placer that takes nothing.
 type refuseAll struct{}
 
 func (refuseAll) Place(_ van.Endpoint, _ *wire.Header, _ []byte, dst [][]byte) ([][]byte, error) {

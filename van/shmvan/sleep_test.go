@@ -103,7 +103,7 @@ func (v *shmVan) listenerPath(t *testing.T) string {
 	for l := range v.listeners {
 		return l.path
 	}
-	require.FailNow(t, "nobody listens")
+	require.FailNow(t, "the van does not listen")
 	return ""
 }
 

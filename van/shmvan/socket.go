@@ -10,9 +10,9 @@ import (
 	"github.com/stepvan/stepvan"
 )
 
-// Two kinds of message go through the socket after the hellos. Single bytes say no more than "wake up". Files come before
-// the first record that names them: number and size, with the descriptor. Each connection wakes its side by a socket of
-// its own, so what a peer does to the socket hurts no other connection.
+// Two kinds of message go through the socket after the hellos. Single bytes say no more than "wake up". Files come
+// before the first record that names them: number and size, with the descriptor. Each connection has a socket of its
+// own, so what a peer does to the socket hurts no other connection.
 const (
 	fileMagic        = 0x70617263656c0001
 	fileMessageBytes = 24
