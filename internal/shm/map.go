@@ -16,10 +16,19 @@ const blockBytes = 512
 // is refused with stepvan.ErrInvalid before it is mapped. The caller keeps the
 // descriptor and may close it at once: the mapping does not need it.
 func Map(fd int, size int64) (*Memory, error) {
+	return mapChecked(fd, size, readWrite, 0)
+}
+
+// MapReadOnly is Map for reading, and maps page by page at once. Writing to the memory faults.
+func MapReadOnly(fd int, size int64) (*Memory, error) {
+	return mapChecked(fd, size, unix.PROT_READ, unix.MAP_POPULATE)
+}
+
+func mapChecked(fd int, size int64, access, flags int) (*Memory, error) {
 	if err := inspect(fd, size); err != nil {
 		return nil, err
 	}
-	mem, err := mapFile(fd, size)
+	mem, err := mapFile(fd, size, access, flags)
 	if err != nil {
 		return nil, err
 	}

@@ -62,12 +62,12 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// mapFile maps the whole file for reading and writing.
-func mapFile(fd int, size int64) ([]byte, error) {
+// mapFile maps the whole file, shared with the other processes that map it.
+func mapFile(fd int, size int64, access, flags int) ([]byte, error) {
 	if size <= 0 || int64(int(size)) != size {
 		return nil, errs.Invalid("shm: a mapping of %d bytes", size)
 	}
-	mem, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := unix.Mmap(fd, 0, int(size), access, unix.MAP_SHARED|flags)
 	if err != nil {
 		return nil, explain("mapping", size, err)
 	}

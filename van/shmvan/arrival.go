@@ -64,7 +64,7 @@ func (r *receiver) beginPayload(s *slot, rec *record, size uint64) (ok bool, err
 	refuse := s.delivery.Refused != nil
 	if rec.kind != kindStream {
 		if refuse {
-			r.in.pass(rec, true)
+			r.in.advance(rec, true)
 			return true, nil
 		}
 		if a.segsMemory, err = s.readSegments(rec, size, a.segsMemory[:0]); err != nil {
@@ -76,7 +76,7 @@ func (r *receiver) beginPayload(s *slot, rec *record, size uint64) (ok bool, err
 	if !refuse {
 		a.fillTo(dst)
 	}
-	r.in.pass(rec, false)
+	r.in.advance(rec, false)
 	return true, nil
 }
 
@@ -94,7 +94,7 @@ func (r *receiver) beginLong(s *slot, rec *record) error {
 	a := &r.arrival
 	a.slot, a.kind, a.left = s, rec.kind, size
 	a.head, a.written = int(n), flag == 1
-	r.in.pass(rec, false)
+	r.in.advance(rec, false)
 	return nil
 }
 
@@ -116,7 +116,7 @@ func (r *receiver) takeChunk(out *sink, rec *record) error {
 		r.endCopy()
 	}
 	r.conn.van.moved = true
-	r.in.pass(rec, false)
+	r.in.advance(rec, false)
 	if a.left -= n; a.left == 0 {
 		r.deliver(out)
 	}
@@ -133,7 +133,7 @@ func (r *receiver) takeHead(out *sink, rec *record, n uint64) error {
 	s.buf = append(s.buf, rec.bytes[recBody:recBody+n]...)
 	if a.head -= int(n); a.head > 0 {
 		r.conn.van.moved = true
-		r.in.pass(rec, false)
+		r.in.advance(rec, false)
 		return nil
 	}
 	d := &s.delivery
@@ -154,7 +154,7 @@ func (r *receiver) takeHead(out *sink, rec *record, n uint64) error {
 		return nil
 	}
 	r.conn.van.moved = true
-	r.in.pass(rec, false)
+	r.in.advance(rec, false)
 	if a.left == 0 || a.written {
 		d.Written = a.written
 		r.deliver(out)

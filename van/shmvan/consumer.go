@@ -58,8 +58,8 @@ func (c *consumer) waiting() bool {
 	return shm.Word64(c.peer.ring, int(c.pos&(uint64(len(c.peer.ring))-1))).Load() != 0
 }
 
-// pass moves behind r. sourced says that the peer waits for its source memory.
-func (c *consumer) pass(r *record, sourced bool) {
+// advance moves behind r. sourced says that the peer waits for its source memory.
+func (c *consumer) advance(r *record, sourced bool) {
 	c.pos += r.word & wordSize
 	if r.word&wordWake != 0 {
 		c.wakeWanted = true

@@ -21,10 +21,10 @@ type endpoint struct {
 	user     atomic.Pointer[any]
 
 	// The poller's.
-	born     uint64 // the Poll that reported it as accepted
-	reported bool   // EventLost
-	detached bool   // EventDetached
-	idle     uint32 // visits that found no record
+	acceptedIn uint64 // the Poll that reported it as accepted
+	reported   bool   // EventLost
+	detached   bool   // EventDetached
+	idle       uint32 // visits that found no record
 }
 
 func (v *shmVan) newEndpoint(sock int, o *ownFile, p *peer) *endpoint {
@@ -150,7 +150,7 @@ func (e *endpoint) step(out *sink, all bool) {
 	if r.in.waiting() || r.arrival.hasSegments() {
 		e.idle = 0
 		r.receive(out)
-	} else if e.idle++; all && e.idle >= lookEvery || c.peerGone.Load() {
+	} else if e.idle++; all && e.idle >= checkPeerEvery || c.peerGone.Load() {
 		e.idle = 0
 		e.checkPeer()
 	} else if c.peerFault.Load() != nil {

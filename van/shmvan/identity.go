@@ -17,27 +17,27 @@ type identity struct {
 }
 
 // identify refuses processes of other users.
-func identify(raw syscall.RawConn) (who identity, err error) {
-	who.pidfd = -1
+func identify(raw syscall.RawConn) (id identity, err error) {
+	id.pidfd = -1
 	var cred *unix.Ucred
 	e := raw.Control(func(fd uintptr) {
 		if cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil {
 			return
 		}
-		if who.pid = int(cred.Pid); who.pid > 0 && who.pid != unix.Getpid() {
-			who.pidfd = processDescriptor(int(fd), who.pid)
+		if id.pid = int(cred.Pid); id.pid > 0 && id.pid != unix.Getpid() {
+			id.pidfd = processDescriptor(int(fd), id.pid)
 		}
 	})
 	switch {
 	case e != nil:
-		return who, netCause(e)
+		return id, netCause(e)
 	case err != nil:
-		return who, err
+		return id, err
 	case int(cred.Uid) != os.Getuid():
-		who.close()
-		return who, fmt.Errorf("the peer is a process of user %d, not of %d: %w", cred.Uid, os.Getuid(), stepvan.ErrNotSupported)
+		id.close()
+		return id, fmt.Errorf("the peer is a process of user %d, not of %d: %w", cred.Uid, os.Getuid(), stepvan.ErrNotSupported)
 	}
-	return who, nil
+	return id, nil
 }
 
 // processDescriptor returns a descriptor that tells of the end of the peer's process, or -1: the end of the socket
@@ -54,18 +54,18 @@ func processDescriptor(sock, pid int) int {
 }
 
 // ended reports whether the process is known to have ended. A system call.
-func (w *identity) ended() bool {
-	if w.pidfd < 0 {
+func (id *identity) ended() bool {
+	if id.pidfd < 0 {
 		return false
 	}
-	fds := []unix.PollFd{{Fd: int32(w.pidfd), Events: unix.POLLIN}}
+	fds := []unix.PollFd{{Fd: int32(id.pidfd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n > 0
 }
 
-func (w *identity) close() {
-	if w.pidfd >= 0 {
-		_ = unix.Close(w.pidfd)
-		w.pidfd = -1
+func (id *identity) close() {
+	if id.pidfd >= 0 {
+		_ = unix.Close(id.pidfd)
+		id.pidfd = -1
 	}
 }

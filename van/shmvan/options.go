@@ -92,7 +92,7 @@ func fill(v *int, preset int) {
 	}
 }
 
-// recordHead is the largest wire header with meta that goes in one record; longer ones go piece by piece (long.go).
+// recordHead is the largest wire header with meta that goes in one record; longer ones go piece by piece (stream.go).
 func (o *Options) recordHead() int { return o.RingBytes / 8 }
 
 // slots is how many grants there is room for in a file.

@@ -9,8 +9,8 @@ import (
 const (
 	// kernelEvery is how many thorough Polls pass between two that ask the kernel, which is a system call.
 	kernelEvery = 64
-	// lookEvery is how many empty looks at a ring pass between two at whether the peer has closed.
-	lookEvery = 32
+	// checkPeerEvery is how many visits in vain pass between two checks whether the peer has closed.
+	checkPeerEvery = 32
 )
 
 // Poll implements van.Van. Budget of an endpoint that has nothing: three loads.
@@ -34,7 +34,7 @@ func (v *shmVan) Poll(events []van.Event, all bool) int {
 	}
 	for i := range eps {
 		e := eps[(v.turn+i)%len(eps)]
-		if e.born != v.polls {
+		if e.acceptedIn != v.polls {
 			e.step(&out, all)
 		}
 		if out.full() {
@@ -60,7 +60,7 @@ func (v *shmVan) reportAccepted(out *sink) {
 	for len(v.accepted) > 0 && !out.full() {
 		e := v.accepted[0]
 		v.accepted = v.accepted[1:]
-		e.born = v.polls
+		e.acceptedIn = v.polls
 		v.appendEndpoint(e)
 		out.emit(van.Event{Kind: van.EventAccepted, Endpoint: e.conn.public})
 	}

@@ -70,7 +70,7 @@ func (r *raw) Read([]byte) (int, error) {
 				if err != nil || !ok {
 					break
 				}
-				r.e.receiver.in.pass(&rec, false)
+				r.e.receiver.in.advance(&rec, false)
 			}
 			r.e.receiver.in.report()
 		}

@@ -68,7 +68,7 @@ func (r *receiver) take(out *sink, rec *record) (more bool, err error) {
 		if err := r.memory.forget(rec); err != nil {
 			return false, err
 		}
-		r.in.pass(rec, false)
+		r.in.advance(rec, false)
 		return true, nil
 	}
 	s := r.credits.take()
@@ -100,7 +100,7 @@ func (r *receiver) takeMessage(s *slot, rec *record) (ok bool, err error) {
 	switch {
 	case size == 0 || rec.kind == kindWritten:
 		d.Written = rec.kind == kindWritten
-		r.in.pass(rec, rec.kind == kindMapped || rec.kind == kindForeign)
+		r.in.advance(rec, rec.kind == kindMapped || rec.kind == kindForeign)
 		return r.open(), nil
 	case rec.kind != kindInline:
 		return r.beginPayload(s, rec, size)
@@ -108,7 +108,7 @@ func (r *receiver) takeMessage(s *slot, rec *record) (ok bool, err error) {
 		if err := s.appendPayload(rec, size); err != nil {
 			return false, err
 		}
-		r.in.pass(rec, false)
+		r.in.advance(rec, false)
 		return r.open(), nil
 	}
 	dst, err := r.place(d)
@@ -126,7 +126,7 @@ func (r *receiver) takeMessage(s *slot, rec *record) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	r.in.pass(rec, false)
+	r.in.advance(rec, false)
 	return true, nil
 }
 

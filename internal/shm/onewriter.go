@@ -21,13 +21,7 @@ func CreateOneWriter(name string, size int64) (*Memory, error) {
 	if err != nil {
 		return nil, explain("creating", size, err)
 	}
-	mem, err := fillAndSeal(fd, size, func() error {
-		_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals|unix.F_SEAL_FUTURE_WRITE)
-		if errors.Is(err, unix.EINVAL) {
-			_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
-		}
-		return err
-	})
+	mem, err := fillOneWriter(fd, size)
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, err
@@ -35,34 +29,23 @@ func CreateOneWriter(name string, size int64) (*Memory, error) {
 	return &Memory{fd: fd, size: size, mem: mem}, nil
 }
 
-// fillAndSeal maps before it seals: the seal forbids later mappings that can write.
-func fillAndSeal(fd int, size int64, seal func() error) ([]byte, error) {
+// fillOneWriter is fill, but maps before it seals: the seal forbids later mappings that can write.
+func fillOneWriter(fd int, size int64) ([]byte, error) {
 	if err := allocate(fd, size); err != nil {
 		return nil, err
 	}
-	mem, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+	mem, err := mapFile(fd, size, readWrite, unix.MAP_POPULATE)
 	if err != nil {
-		return nil, explain("mapping", size, err)
+		return nil, err
 	}
-	if err := seal(); err != nil {
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals|unix.F_SEAL_FUTURE_WRITE)
+	if errors.Is(err, unix.EINVAL) {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+	}
+	if err != nil {
 		return nil, errors.Join(explain("sealing", size, err), unix.Munmap(mem))
 	}
 	return mem, nil
-}
-
-// MapReadOnly is Map for reading. Writing to the memory faults.
-func MapReadOnly(fd int, size int64) (*Memory, error) {
-	if err := inspect(fd, size); err != nil {
-		return nil, err
-	}
-	if int64(int(size)) != size {
-		return nil, errs.Invalid("shm: a mapping of %d bytes", size)
-	}
-	mem, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
-	if err != nil {
-		return nil, explain("mapping", size, err)
-	}
-	return &Memory{fd: -1, size: size, mem: mem}, nil
 }
 
 // Identity names a memory file on this machine: the same for every descriptor of it.
