@@ -52,7 +52,7 @@ func TestProbe(t *testing.T) {
 	require.NoError(t, p.v.Probe(p.v.host.address(path)))
 	l.SetUnlinkOnClose(false)
 	require.NoError(t, l.Close())
-	require.ErrorIs(t, p.v.Probe(p.v.host.address(path)), stepvan.ErrPeerLost, "who listened is gone")
+	require.ErrorIs(t, p.v.Probe(p.v.host.address(path)), stepvan.ErrPeerLost, "the process that listened is gone")
 	require.ErrorIs(t, p.v.Probe(p.v.host.address(path+"none")), unix.ENOENT)
 	require.ErrorIs(t, p.v.Probe(p.v.host.address(t.TempDir())), stepvan.ErrNotSupported, "no socket")
 	for addr, want := range map[string]string{

@@ -17,7 +17,6 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/internal/text"
-	"github.com/stepvan/stepvan/van"
 )
 
 const (
@@ -119,7 +118,7 @@ func (l *listener) close() {
 
 // accept lets peers in until the listener is closed. Each introduces itself on a goroutine of its own.
 func (l *listener) accept() {
-	guests := make(chan struct{}, l.v.opt.Pending)
+	pending := make(chan struct{}, l.v.opt.Pending)
 	for {
 		c, err := l.sock.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
@@ -135,13 +134,13 @@ func (l *listener) accept() {
 			}
 		}
 		select {
-		case guests <- struct{}{}:
+		case pending <- struct{}{}:
 		case <-l.v.ctx.Done():
 			_ = c.Close()
 			return
 		}
 		l.v.work.Go(func() {
-			defer func() { <-guests }()
+			defer func() { <-pending }()
 			l.v.admit(c)
 		})
 	}
@@ -165,164 +164,4 @@ func (o *Options) reportStarved(err error) {
 	if o.Starved != nil && (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) {
 		o.Starved(&stepvan.OpError{Op: "accept", Van: name, Err: errs.Descriptors(err)})
 	}
-}
-
-// handshake exchanges the hellos, the dialer's first, and makes the endpoint. It ends by the connection's deadline.
-func (v *shmVan) handshake(c *net.UnixConn, dialer bool) (*endpoint, error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, netCause(err)
-	}
-	var own *ownFile
-	var p *peer
-	send := func() (err error) {
-		if own, err = newOwnFile(v.opt.RingBytes, v.opt.slots()); err != nil {
-			return err
-		}
-		return v.sendHello(c, own)
-	}
-	receive := func() error {
-		id, err := identify(raw)
-		if err == nil {
-			p, err = receiveHello(c, id)
-		}
-		return err
-	}
-	steps := []func() error{receive, send}
-	if dialer {
-		steps = []func() error{send, receive}
-	}
-	for _, step := range steps {
-		if err := step(); err != nil {
-			if own != nil {
-				own.close()
-			}
-			if p != nil {
-				p.close()
-			}
-			return nil, err
-		}
-	}
-	sock := -1
-	if e := raw.Control(func(fd uintptr) { sock, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); e != nil || err != nil {
-		own.close()
-		p.close()
-		return nil, errors.Join(e, err)
-	}
-	return v.newEndpoint(sock, own, p), nil
-}
-
-func (v *shmVan) sendHello(c *net.UnixConn, own *ownFile) error {
-	if v.isClosed() {
-		return stepvan.ErrClosed
-	}
-	_, _, err := c.WriteMsgUnix(v.hello.encode(), unix.UnixRights(own.mem.FD(), v.page.mem.FD()), nil)
-	return netCause(err)
-}
-
-// receiveHello takes the hello of the peer, whose process is id.
-func receiveHello(c *net.UnixConn, id identity) (*peer, error) {
-	var b [helloBytes + 1]byte
-	var oob [128]byte
-	n, on, _, _, err := c.ReadMsgUnix(b[:], oob[:])
-	fds := rightsOf(oob[:on])
-	if err == nil && n > 0 {
-		return newPeer(b[:n], fds, id)
-	}
-	closeAll(fds)
-	id.close()
-	if err == nil {
-		err = stepvan.ErrPeerLost
-	}
-	return nil, netCause(err)
-}
-
-// Probe implements van.Prober: nil when a process of this machine and user listens at addr.
-func (v *shmVan) Probe(addr string) error {
-	path, err := v.host.path(addr)
-	if err != nil {
-		return err
-	}
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return fmt.Errorf("its socket %s cannot be seen from here, as in another container: %w", path, err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Getuid() {
-		return fmt.Errorf("%s is not a socket of this user: %w", path, stepvan.ErrNotSupported)
-	}
-	if shm.Abandoned(path) {
-		return fmt.Errorf("the process that listened at %s has ended: %w", path, stepvan.ErrPeerLost)
-	}
-	return nil
-}
-
-// Dial implements van.Van.
-func (v *shmVan) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
-	began := time.Now()
-	fail := func(err error) (van.Endpoint, error) {
-		return nil, &stepvan.OpError{Op: "dial", Van: name, Peer: addr, Err: err}
-	}
-	path, err := v.host.path(addr)
-	if err != nil {
-		return fail(err)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(v.ctx, cancel)()
-	e, err := v.dialUntilListening(ctx, path)
-	switch {
-	case err == nil:
-		e.conn.name = path
-		if err := v.add(e, false); err != nil {
-			return fail(err)
-		}
-		return e.conn.public, nil
-	case v.ctx.Err() != nil:
-		return fail(stepvan.ErrClosed)
-	case ctx.Err() != nil:
-		return fail(fmt.Errorf("%w (last cause: %w)", errs.GaveUp(time.Since(began), context.Cause(ctx)), err))
-	}
-	return fail(err)
-}
-
-// dialUntilListening tries again while no process listens.
-func (v *shmVan) dialUntilListening(ctx context.Context, path string) (*endpoint, error) {
-	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		e, err := v.dialOnce(ctx, path)
-		if err == nil || !notListening(err) {
-			return e, err
-		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return nil, err
-		}
-	}
-}
-
-// notListening finds errors that pass when a process listens at the socket, or accepts faster.
-func notListening(err error) bool {
-	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EAGAIN) ||
-		errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
-}
-
-// dialOnce connects once. The listening process may be stopped: ctx limits the wait for it.
-func (v *shmVan) dialOnce(ctx context.Context, path string) (*endpoint, error) {
-	short, release, err := shm.SocketPath(path)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, socketType, short)
-	if err != nil {
-		return nil, netCause(err)
-	}
-	c := conn.(*net.UnixConn)
-	defer func() { _ = c.Close() }()
-	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })
-	defer stop()
-	return v.handshake(c, true)
 }
