@@ -75,7 +75,19 @@ func (e *endpoint) User() any {
 
 // Send implements van.Endpoint. Budget for a small message: no allocation, no system call unless the peer
 // sleeps, one uncontended lock, one copy.
-func (e *endpoint) Send(m *van.Message) error { return e.sender.accept(m) }
+func (e *endpoint) Send(m *van.Message) error {
+	size, err := e.sender.check(m)
+	if err != nil {
+		return err
+	}
+	e.conn.mu.Lock()
+	err = e.sender.send(m, size)
+	if err == nil {
+		e.conn.wakeIfAsleep()
+	}
+	e.conn.mu.Unlock()
+	return err // the peer wakes this side for what completes later
+}
 
 // Close implements van.Endpoint. It returns when nothing reads or writes memory of this endpoint any more.
 func (e *endpoint) Close() error {

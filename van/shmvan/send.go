@@ -35,21 +35,6 @@ type sender struct {
 	drained  atomic.Uint64 // what the peer must have consumed so that there is room behind the last of them
 }
 
-// accept is endpoint.Send.
-func (s *sender) accept(m *van.Message) error {
-	size, err := s.check(m)
-	if err != nil {
-		return err
-	}
-	s.conn.mu.Lock()
-	err = s.send(m, size)
-	if err == nil {
-		s.conn.wakeIfAsleep()
-	}
-	s.conn.mu.Unlock()
-	return err // the peer wakes this side for what completes later
-}
-
 // check holds m against Caps.
 func (s *sender) check(m *van.Message) (size int64, err error) {
 	for _, p := range m.Payload {
