@@ -65,7 +65,7 @@ func Run(ctx context.Context, plan Plan) error {
 	defer signal.Stop(orphans)
 	r.start()
 	r.supervise(ctx, orphans)
-	shm.Tidy() // killed children leave their sockets behind
+	shm.SweepSocketDir() // killed children leave their sockets behind
 	r.drain()
 	return r.err()
 }

@@ -96,7 +96,7 @@ func (e *Endpoint) allows(scheme string) bool {
 // hiddenSocket finds Unix sockets that this process does not see, or may not connect to: those of another machine,
 // container or user. With DMLC_LOCAL=1 there is nothing else, and the server may only have to start.
 func (e *Endpoint) hiddenSocket(addr string) bool {
-	return link.Scheme(addr) == "unix" && !e.o.Settings.Local && !shm.Attended(strings.TrimPrefix(addr, "unix://"))
+	return link.Scheme(addr) == "unix" && !e.o.Settings.Local && !shm.Listening(strings.TrimPrefix(addr, "unix://"))
 }
 
 // hiddenSocketError is the error of a peer that has nothing but Unix sockets which this process does not reach.

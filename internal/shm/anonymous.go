@@ -8,13 +8,13 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// NoFiles reports whether an error of Create says that this process may have no memory files at all,
-// as in a container whose seccomp profile keeps memfd_create or the sealing from it.
+// NoFiles reports whether an error of Create says that this process may have no memory files at all. An example is a
+// container whose seccomp profile forbids memfd_create or the sealing.
 func NoFiles(err error) bool {
 	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOSYS)
 }
 
-// Anonymous takes memory that is in no file, so that no other process can map it: for where Create
+// Anonymous takes memory that is in no file, so that no other process can map it. It is for use where Create
 // fails with NoFiles. All of it is allocated, in small pages, and zero. Its FD is -1.
 func Anonymous(size int64) (*Memory, error) {
 	if size <= 0 || int64(int(size)) != size {

@@ -14,7 +14,7 @@ import (
 
 // checkAvailable refuses to allocate what is not there: the kernel would kill
 // a process for it instead of answering. It is a guard against gross mistakes,
-// and lets pass what cannot be known.
+// and passes where the limits are unknown.
 func checkAvailable(root fs.FS, size int64) error {
 	have, limit, ok := available(root)
 	if !ok || size <= have {
@@ -34,7 +34,7 @@ func available(root fs.FS) (n int64, limit string, ok bool) {
 	return n, limit, ok
 }
 
-// systemAvailable reads what the kernel estimates to be had without swapping,
+// systemAvailable reads what the kernel estimates to be available without swapping,
 // and the free swap, where shared memory may go.
 func systemAvailable(root fs.FS) (int64, bool) {
 	text, err := fs.ReadFile(root, "proc/meminfo")
@@ -69,7 +69,7 @@ func groupAvailable(root fs.FS) (int64, bool) {
 	return limit - used + cache, true
 }
 
-// number reads a file that holds one number; "max" is none.
+// number reads a file that holds one number; "max" is not a number.
 func number(root fs.FS, dir, name string) (int64, bool) {
 	text, err := fs.ReadFile(root, path.Join(dir, name))
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// seals are those that every file has: it keeps its size, and nobody can
+	readWrite = unix.PROT_READ | unix.PROT_WRITE
+	// seals are those that every file has: it keeps its size, and no process can
 	// add a seal that would take writing away.
 	seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 	// maxName is the kernel's limit of a name, less its "memfd:".
@@ -70,7 +71,7 @@ func fill(fd int, size int64) ([]byte, error) {
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
 		return nil, explain("sealing", size, err)
 	}
-	return mapFile(fd, size)
+	return mapFile(fd, size, readWrite, 0)
 }
 
 // allocate sizes the file and gives it all of its memory.

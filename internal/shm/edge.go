@@ -2,10 +2,11 @@
 
 package shm
 
-// Edge is an order between those who publish and those who consume, for the race detector. It costs nothing without it.
+// Edge is an order between the goroutines that publish and those that consume, for the race detector. Without the
+// detector it costs nothing.
 type Edge struct{}
 
-// EdgeOf returns the edge of a file: the same one for everybody in the process.
+// EdgeOf returns the edge of a file: the same one everywhere in the process.
 func EdgeOf(uint64) Edge { return Edge{} }
 
 // Publish comes before the Store that publishes.

@@ -9,11 +9,11 @@ import (
 )
 
 // The race detector does not see memory outside of Go's heap, neither data nor atomics. When two
-// nodes of one process talk through such memory, it would take the Go memory that one filled before
-// it published and the other reads afterwards for a race. So who publishes and who
-// consumes say so, on a Go variable that both find by the file's identity.
+// vans of one process talk through such memory, one fills Go memory before it publishes, and the other reads it
+// afterwards. The detector would take that for a race. So both sides mark their steps on a Go variable, which they find
+// by the file's identity.
 
-// Edge is an order between those who publish and those who consume.
+// Edge is an order between the goroutines that publish and those that consume.
 type Edge struct{ at *byte }
 
 var edges struct {
@@ -21,7 +21,7 @@ var edges struct {
 	of map[uint64]*byte
 }
 
-// EdgeOf returns the edge of a file: the same one for everybody in the process.
+// EdgeOf returns the edge of a file: the same one everywhere in the process.
 func EdgeOf(identity uint64) Edge {
 	edges.Lock()
 	defer edges.Unlock()

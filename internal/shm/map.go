@@ -11,15 +11,24 @@ import (
 // blockBytes is the unit of st_blocks.
 const blockBytes = 512
 
-// Map maps a memory file that somebody else made, all of it. The file must be
+// Map maps all of a memory file that another process made. The file must be
 // exactly size bytes, fully allocated, and sealed as Create does it; any other
 // is refused with stepvan.ErrInvalid before it is mapped. The caller keeps the
 // descriptor and may close it at once: the mapping does not need it.
 func Map(fd int, size int64) (*Memory, error) {
+	return mapChecked(fd, size, readWrite, 0)
+}
+
+// MapReadOnly is Map for reading, and maps page by page at once. Writing to the memory faults.
+func MapReadOnly(fd int, size int64) (*Memory, error) {
+	return mapChecked(fd, size, unix.PROT_READ, unix.MAP_POPULATE)
+}
+
+func mapChecked(fd int, size int64, access, flags int) (*Memory, error) {
 	if err := inspect(fd, size); err != nil {
 		return nil, err
 	}
-	mem, err := mapFile(fd, size)
+	mem, err := mapFile(fd, size, access, flags)
 	if err != nil {
 		return nil, err
 	}

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unmapped explains EFAULT: it names the first of the segments of which this process has unmapped a page, and says what to
-// do. nil when all are mapped. One system call per segment; for failures only.
+// Unmapped explains EFAULT: it names the first of the segments of which this process has unmapped a page, and says what
+// to do. nil when all are mapped. One system call per segment; for failures only.
 func Unmapped(segments [][]byte) error {
 	for _, s := range segments {
 		if len(s) > 0 && !mapped(s) {

@@ -15,7 +15,7 @@ const HugePageBytes = 2 << 20
 // Memory is a mapped memory file. Its bytes are shared with every process that
 // maps the file.
 type Memory struct {
-	fd   int // -1 when the file belongs to somebody else
+	fd   int // -1 when another process made the file
 	size int64
 	huge bool
 
@@ -23,8 +23,8 @@ type Memory struct {
 	mem []byte // nil once closed
 }
 
-// Bytes returns the mapping, nil once closed. Whoever uses it must know that
-// Close does not come in between: memory that is not mapped faults.
+// Bytes returns the mapping, nil once closed. The caller must know that Close
+// does not come while it uses the bytes: memory that is not mapped faults.
 func (m *Memory) Bytes() []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,12 +62,12 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// mapFile maps the whole file for reading and writing.
-func mapFile(fd int, size int64) ([]byte, error) {
+// mapFile maps the whole file, shared with the other processes that map it.
+func mapFile(fd int, size int64, access, flags int) ([]byte, error) {
 	if size <= 0 || int64(int(size)) != size {
 		return nil, errs.Invalid("shm: a mapping of %d bytes", size)
 	}
-	mem, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := unix.Mmap(fd, 0, int(size), access, unix.MAP_SHARED|flags)
 	if err != nil {
 		return nil, explain("mapping", size, err)
 	}

@@ -13,14 +13,15 @@ import (
 	"github.com/stepvan/stepvan/internal/text"
 )
 
-// SocketDir is where the sockets of this user's nodes are, unless somebody says otherwise.
+// SocketDir is the default directory of the sockets of this user's nodes.
 func SocketDir() string { return filepath.Join(os.TempDir(), fmt.Sprintf("stepvan-%d", os.Getuid())) }
 
-// holdTime is how long a sweep is waited for; then it is stuck, and its sweeper gone or stopped.
+// holdTime is how long HoldSweep waits for a sweep. One that takes longer is stuck: its process is stopped.
 const holdTime = time.Second
 
 // HoldSweep keeps sweepers from the directory while sockets are bound there: between the making of
-// the file and its socket the file looks like a left one. A directory that cannot be locked is not swept either.
+// the file and its socket the file looks like one of a killed process. A directory that cannot be locked is not swept
+// either.
 func HoldSweep(dir string) (release func()) {
 	for began := time.Now(); time.Since(began) < holdTime; time.Sleep(time.Millisecond) {
 		release, err := lock(dir, unix.LOCK_SH)
@@ -34,14 +35,15 @@ func HoldSweep(dir string) (release func()) {
 	return func() {}
 }
 
-// Tidy sweeps SocketDir, if there is one and it is this user's alone.
-func Tidy() {
+// SweepSocketDir sweeps SocketDir, if there is one and it is this user's alone.
+func SweepSocketDir() {
 	if dir := SocketDir(); checkPrivate(dir) == nil {
 		Sweep(dir)
 	}
 }
 
-// Sweep removes the sockets and the directories of Scratch that killed processes have left behind, unless somebody else is at it.
+// Sweep removes the sockets and the directories of Scratch that killed processes have left behind. It does nothing
+// while another process sweeps.
 func Sweep(dir string) {
 	release, err := lock(dir, unix.LOCK_EX)
 	if err != nil {
@@ -54,7 +56,7 @@ func Sweep(dir string) {
 		case e.IsDir():
 			sweepScratch(path)
 		case e.Type() == os.ModeSocket:
-			RemoveDeserted(path)
+			RemoveAbandoned(path)
 		}
 	}
 }
@@ -72,22 +74,22 @@ func lock(dir string, how int) (release func(), err error) {
 	return func() { _ = unix.Close(fd) }, nil
 }
 
-// RemoveDeserted removes the file of a socket that a killed process has left behind. It leaves any other file alone.
-func RemoveDeserted(path string) {
-	if fi, err := os.Stat(path); err == nil && fi.Mode()&os.ModeSocket != 0 && Deserted(path) {
+// RemoveAbandoned removes the file of a socket that a killed process has left behind. It leaves any other file alone.
+func RemoveAbandoned(path string) {
+	if fi, err := os.Stat(path); err == nil && fi.Mode()&os.ModeSocket != 0 && Abandoned(path) {
 		_ = os.Remove(path)
 	}
 }
 
-// Deserted reports whether no process has the socket of a file.
-func Deserted(path string) bool { return errors.Is(knock(path), unix.ECONNREFUSED) }
+// Abandoned reports whether no process has the socket of a file.
+func Abandoned(path string) bool { return errors.Is(probeSocket(path), unix.ECONNREFUSED) }
 
-// Attended reports whether a process of this machine has the socket of a file, of a type other than datagram, and this
+// Listening reports whether a process of this machine has the socket of a file, of a type other than datagram, and this
 // process may connect to it.
-func Attended(path string) bool { return errors.Is(knock(path), unix.EPROTOTYPE) }
+func Listening(path string) bool { return errors.Is(probeSocket(path), unix.EPROTOTYPE) }
 
-// knock connects a datagram socket, which cannot connect to one of another type, so who listens is not disturbed.
-func knock(path string) error {
+// probeSocket connects a datagram socket. It cannot connect to a socket of another type, so a listener notices nothing.
+func probeSocket(path string) error {
 	short, release, err := SocketPath(path)
 	if err != nil {
 		return err
@@ -101,13 +103,13 @@ func knock(path string) error {
 	return unix.Connect(fd, &unix.SockaddrUnix{Name: short})
 }
 
-// mostPath is the longest path of a socket that the kernel takes, without its ending 0.
-const mostPath = len(unix.RawSockaddrUnix{}.Path) - 1
+// maxPath is the longest path of a socket that the kernel takes, without its ending 0.
+const maxPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
 // SocketPath returns a path for bind and connect that leads to the same file as path, which may be
 // longer than the kernel takes there. It leads there until release.
 func SocketPath(path string) (short string, release func(), err error) {
-	if len(path) <= mostPath {
+	if len(path) <= maxPath {
 		return path, func() {}, nil
 	}
 	dir, file := filepath.Split(path)
@@ -116,7 +118,7 @@ func SocketPath(path string) (short string, release func(), err error) {
 		return "", nil, fmt.Errorf("opening the directory of a socket: %w", err)
 	}
 	short = fmt.Sprintf("/proc/self/fd/%d/%s", fd, file)
-	if len(short) > mostPath {
+	if len(short) > maxPath {
 		_ = unix.Close(fd)
 		return "", nil, errs.Invalid("shm: the name of the socket %q is longer than the system takes", text.Cut(file))
 	}

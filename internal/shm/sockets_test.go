@@ -20,8 +20,8 @@ func deep(t *testing.T) string {
 	return dir
 }
 
-// bind makes a socket that nobody removes.
-func bind(t *testing.T, path string) *net.UnixListener {
+// listenAt makes a socket that nothing removes.
+func listenAt(t *testing.T, path string) *net.UnixListener {
 	t.Helper()
 	short, release, err := SocketPath(path)
 	require.NoError(t, err)
@@ -38,14 +38,14 @@ func TestSweepTakesOnlyWhatNobodyHas(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			alive, left := filepath.Join(dir, "alive"), filepath.Join(dir, "left")
 			file := filepath.Join(dir, "file")
-			bind(t, alive)
-			require.NoError(t, bind(t, left).Close())
+			listenAt(t, alive)
+			require.NoError(t, listenAt(t, left).Close())
 			require.NoError(t, os.WriteFile(file, nil, 0o600))
-			require.True(t, Deserted(left))
-			require.False(t, Deserted(alive))
-			require.True(t, Attended(alive))
+			require.True(t, Abandoned(left))
+			require.False(t, Abandoned(alive))
+			require.True(t, Listening(alive))
 			for _, path := range []string{left, file, dir, filepath.Join(dir, "none")} {
-				require.False(t, Attended(path), path)
+				require.False(t, Listening(path), path)
 			}
 
 			release := HoldSweep(dir)
@@ -65,7 +65,7 @@ func TestSocketPathRefuses(t *testing.T) {
 	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	_, _, err = SocketPath("/none/" + strings.Repeat("n", 120))
 	require.ErrorIs(t, err, os.ErrNotExist)
-	require.False(t, Deserted("/none/"+strings.Repeat("n", 120)))
+	require.False(t, Abandoned("/none/"+strings.Repeat("n", 120)))
 	Sweep("/none")
 	HoldSweep("/none")()
 }

@@ -29,7 +29,7 @@ func names(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// Only what nobody has any more is swept away, and who has it is not disturbed.
+// A sweep removes only sockets that no process has any more, and a listener notices nothing of it.
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
 	left(t, filepath.Join(dir, "left"))
@@ -55,7 +55,7 @@ func TestSweep(t *testing.T) {
 	require.ErrorIs(t, <-accepted, net.ErrClosed, "the sweep has connected")
 }
 
-// Who binds a socket keeps sweepers away until it is done; who sweeps does not wait.
+// A process that binds a socket keeps sweepers away until it is done. A sweeper does not wait.
 func TestSweepKeepsAwayFromWhoBinds(t *testing.T) {
 	dir := t.TempDir()
 	left(t, filepath.Join(dir, "half made"))
@@ -81,17 +81,17 @@ func TestStuckSweeper(t *testing.T) {
 }
 
 // Only a directory that is the user's alone is tidied, and none is made.
-func TestTidy(t *testing.T) {
+func TestSweepSocketDir(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	Tidy()
+	SweepSocketDir()
 	require.NoDirExists(t, SocketDir())
 	require.NoError(t, os.Mkdir(SocketDir(), 0o700))
 	left := filepath.Join(SocketDir(), "left")
-	require.NoError(t, bind(t, left).Close())
+	require.NoError(t, listenAt(t, left).Close())
 	require.NoError(t, os.Chmod(SocketDir(), 0o755))
-	Tidy()
+	SweepSocketDir()
 	require.FileExists(t, left)
 	require.NoError(t, os.Chmod(SocketDir(), 0o700))
-	Tidy()
+	SweepSocketDir()
 	require.NoFileExists(t, left)
 }

@@ -27,23 +27,25 @@ var machineID = sync.OnceValue(func() string {
 	return fmt.Sprintf("%016x", xxhash.Sum64String(strings.TrimSpace(string(boot))))
 })
 
-// hostOf is the first part of the addresses of a user's processes on this machine.
+// hostOf is the host of a user on this machine.
 func hostOf(user int) string { return machineID() + "." + strconv.Itoa(user) }
 
-// join makes an address.
-func join(host, path string) string { return host + path }
+// host is the first part of the addresses of one user's processes on one machine.
+type host string
 
-// split takes an address apart. An error says why the peer cannot be reached by this van.
-func split(own, addr string) (path string, err error) {
-	host, rest, ok := strings.Cut(addr, "/")
-	machine, user, ok2 := strings.Cut(host, ".")
+func (h host) address(path string) string { return string(h) + path }
+
+// path takes an address apart. An error says why this van cannot reach the peer.
+func (h host) path(addr string) (path string, err error) {
+	peer, rest, ok := strings.Cut(addr, "/")
+	machine, user, ok2 := strings.Cut(peer, ".")
 	if _, err := strconv.ParseUint(user, 10, 32); !ok || !ok2 || err != nil || len(machine) != len(machineID()) || strings.Trim(machine, "0123456789abcdef") != "" {
 		return "", errs.Invalid("shared memory address %q: it reads machine.user/path, as Listen returned it", text.Cut(addr))
 	}
 	switch {
 	case machine != machineID():
 		return "", errOtherMachine
-	case host != own:
+	case peer != string(h):
 		return "", errOtherUser
 	}
 	return "/" + rest, nil

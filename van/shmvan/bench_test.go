@@ -110,10 +110,10 @@ func BenchmarkMap(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	target, face := van.Target{Grant: g.ID, Generation: 1}, granter{y}
+	target, public := van.Target{Grant: g.ID, Generation: 1}, granter{y}
 	b.ReportAllocs()
 	for b.Loop() {
-		v, err := face.Map(target, 4096, van.RightRead)
+		v, err := public.Map(target, 4096, van.RightRead)
 		if err != nil {
 			b.Fatal(err)
 		}

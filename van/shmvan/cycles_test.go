@@ -20,7 +20,7 @@ func mappings(t *testing.T) int {
 // Connections leave nothing behind: no descriptor, no mapping, no goroutine.
 func TestConnectionsLeaveNothing(t *testing.T) {
 	const cycles = 1000
-	a, b := newParty(t, Options{Files: memory(), RingBytes: leastRing}), newParty(t, Options{Files: memory(), RingBytes: leastRing})
+	a, b := newParty(t, Options{Files: memory(), RingBytes: minRing}), newParty(t, Options{Files: memory(), RingBytes: minRing})
 	addr := b.listen()
 	mem := shared(t, 64<<10)
 	cycle := func(i int) {
@@ -43,7 +43,7 @@ func TestConnectionsLeaveNothing(t *testing.T) {
 		a.eventually("the memory to go", func() bool {
 			a.v.Poll(make([]van.Event, 1), true)
 			b.v.Poll(make([]van.Event, 1), true)
-			return !x.tx.stillMapped() && !y.tx.stillMapped() && len(*a.v.eps.Load())+len(*b.v.eps.Load()) == 0
+			return !x.conn.stillMapped() && !y.conn.stillMapped() && len(*a.v.eps.Load())+len(*b.v.eps.Load()) == 0
 		})
 	}
 	cycle(0)
@@ -54,6 +54,6 @@ func TestConnectionsLeaveNothing(t *testing.T) {
 	require.LessOrEqual(t, count(t, "/proc/self/fd"), fds)
 	require.LessOrEqual(t, mappings(t), maps)
 	a.eventually("the goroutines to end", func() bool { return runtime.NumGoroutine() <= routines })
-	require.Empty(t, a.v.set.sources)
-	require.Empty(t, b.v.set.sources)
+	require.Empty(t, a.v.kernel.endpoints)
+	require.Empty(t, b.v.kernel.endpoints)
 }

@@ -26,14 +26,14 @@ func silent(t *testing.T) (path string, l *net.UnixListener) {
 	return path, l
 }
 
-// Only the context ends a dial to somebody who is there and says nothing.
+// Only the context ends a dial to a listener that takes the connection and says nothing.
 func TestDialToAStoppedListenerEndsWithItsContext(t *testing.T) {
 	p := newParty(t, Options{})
 	path, l := silent(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() {
-		_, err := p.v.Dial(ctx, join(p.v.host, path))
+		_, err := p.v.Dial(ctx, p.v.host.address(path))
 		done <- err
 	}()
 	c, err := l.Accept()
@@ -49,12 +49,12 @@ func TestProbe(t *testing.T) {
 	require.NoError(t, p.v.Probe(addr))
 
 	path, l := silent(t)
-	require.NoError(t, p.v.Probe(join(p.v.host, path)))
+	require.NoError(t, p.v.Probe(p.v.host.address(path)))
 	l.SetUnlinkOnClose(false)
 	require.NoError(t, l.Close())
-	require.ErrorIs(t, p.v.Probe(join(p.v.host, path)), stepvan.ErrPeerLost, "who listened is gone")
-	require.ErrorIs(t, p.v.Probe(join(p.v.host, path+"none")), unix.ENOENT)
-	require.ErrorIs(t, p.v.Probe(join(p.v.host, t.TempDir())), stepvan.ErrNotSupported, "no socket")
+	require.ErrorIs(t, p.v.Probe(p.v.host.address(path)), stepvan.ErrPeerLost, "the process that listened is gone")
+	require.ErrorIs(t, p.v.Probe(p.v.host.address(path+"none")), unix.ENOENT)
+	require.ErrorIs(t, p.v.Probe(p.v.host.address(t.TempDir())), stepvan.ErrNotSupported, "no socket")
 	for addr, want := range map[string]string{
 		strings.Repeat("0", 16) + "." + strconv.Itoa(os.Getuid()) + "/x":   "other machine",
 		strings.Repeat("0", 16) + "." + strconv.Itoa(os.Getuid()+1) + "/x": "other machine",

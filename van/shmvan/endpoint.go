@@ -1,104 +1,66 @@
 package shmvan
 
 import (
+	"errors"
 	"fmt"
-	"io"
 	"runtime"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/van"
 )
 
-// ownFile is this side's file of one connection.
-type ownFile struct {
-	mem  *shm.Memory
-	edge shm.Edge
-}
-
-func newOwnFile(ring, slots int) (*ownFile, error) {
-	mem, err := shm.Publish("stepvan:ring", fileBytes(ring, slots))
-	if err != nil {
-		return nil, err
-	}
-	id, err := shm.Identity(mem.FD())
-	if err != nil {
-		_ = mem.Close()
-		return nil, err
-	}
-	return &ownFile{mem, shm.EdgeOf(id)}, nil
-}
-
-func (o *ownFile) close() { _ = o.mem.Close() }
-
-// States of an endpoint.
-const (
-	stateOpen   uint32 = iota
-	stateLost          // the peer is gone, or not to be trusted
-	stateClosed        // by this side
-)
-
-// endpoint is one side of a connection.
+// endpoint is one side of a connection. Its parts lie in it by value, and share the connection.
 type endpoint struct {
-	v          *shmVan
-	tx         sendSide
-	rx         receiveSide
-	pm         peerMemory
-	name       string
-	own        *ownFile
-	peer       *peer
-	peerWords  words
-	closing    *atomic.Uint64 // own control word
-	asleep     *atomic.Uint64 // word of the peer's van
-	woken      atomic.Uint64  // the sleep of the peer from which this side has woken it
-	user       atomic.Pointer[any]
-	state      atomic.Uint32
-	gone       atomic.Bool // the kernel says that the peer has released everything
-	sock       int         // -1 once closed; guarded by tx.mu
-	watchedPid int
+	conn     connection
+	sender   sender // guarded by conn.mu
+	grants   grants // guarded by conn.mu
+	receiver receiver
+	memory   peerMemory
+	user     atomic.Pointer[any]
 
-	// Only Poll uses these.
-	born     uint64 // the Poll that reported the acceptance
-	cause    error  // of the loss
-	reported bool   // EventLost
-	detached bool   // EventDetached
+	// The poller's.
+	acceptedIn uint64 // the Poll that reported it as accepted
+	reported   bool   // EventLost
+	detached   bool   // EventDetached
+	idle       uint32 // visits that found no record
 }
 
 func (v *shmVan) newEndpoint(sock int, o *ownFile, p *peer) *endpoint {
-	e := &endpoint{v: v, sock: sock, own: o, peer: p, watchedPid: p.pidfd, name: fmt.Sprintf("pid %d", p.hello.pid)}
-	mine, theirs := wordsOf(o.mem.Bytes(), v.opt.RingBytes), wordsOf(p.file.Bytes(), int(p.hello.ring))
-	e.closing, e.peerWords = mine.closed, theirs
-	e.asleep = shm.Word64(p.page.Bytes(), offAsleep)
-	e.pm.e = e
-	e.pm.table = tableOf(o.mem.Bytes(), v.opt.RingBytes, v.opt.slots())
-	e.pm.peerTable = tableOf(p.file.Bytes(), int(p.hello.ring), int(p.hello.slots))
-	e.pm.claims = make([]atomic.Pointer[claim], min(e.pm.table.slots, e.pm.peerTable.slots))
-	e.tx.e, e.tx.mapped = e, true
-	e.tx.out = producer{own: mine, peer: theirs, edge: o.edge, slack: v.opt.slack()}
-	e.tx.ops.init(v.opt.SendQueue)
-	e.rx.e = e
-	e.rx.in = consumer{own: mine, peer: theirs, edge: p.edge, lag: p.hello.ring / 64}
-	e.rx.credits.init(e, v.opt.Credits)
-	e.rx.foreign = !v.opt.NoForeign && p.canRead()
-	if e.rx.foreign {
-		mine.reads.Store(1)
+	e := &endpoint{}
+	opt, own, theirs := &v.opt, o.mem.Bytes(), p.file.Bytes()
+	c := &e.conn
+	c.van, c.endpoint, c.sock, c.own, c.peer, c.watchedPid, c.mapped = v, e, sock, o, p, p.pidfd, true
+	c.public = e
+	if !opt.TwoSided {
+		c.public = granter{e}
+	}
+	c.name = fmt.Sprintf("pid %d", p.hello.pid)
+	c.ownWords, c.peerWords = wordsOf(own, opt.RingBytes), wordsOf(theirs, int(p.hello.ring))
+	c.asleep = shm.Word64(p.page.Bytes(), offAsleep)
+
+	table, peerTable := tableOf(own, opt.RingBytes, opt.slots()), tableOf(theirs, int(p.hello.ring), int(p.hello.slots))
+	e.grants = grants{conn: c, table: table, peerTable: peerTable}
+	e.memory = peerMemory{conn: c, table: table, peerTable: peerTable, edge: p.edge}
+	e.memory.grants = make([]atomic.Pointer[peerGrant], min(table.slots, peerTable.slots))
+
+	e.sender.conn, e.sender.memory, e.sender.grants = c, &e.memory, &e.grants
+	e.sender.out = producer{own: c.ownWords, peer: c.peerWords, edge: o.edge, headroom: opt.headroom()}
+	e.sender.ops.init(opt.SendQueue)
+
+	e.receiver.conn, e.receiver.memory = c, &e.memory
+	e.receiver.in = consumer{own: c.ownWords, peer: c.peerWords, edge: p.edge, reportEvery: p.hello.ring / 64}
+	e.receiver.credits.init(v, opt.Credits)
+	if !opt.NoForeign && p.canRead() {
+		e.receiver.canRead = true
+		c.ownWords.reads.Store(1)
 	}
 	return e
 }
 
-// public is the endpoint as its callers see it.
-func (e *endpoint) public() van.Endpoint {
-	if e.v.opt.TwoSided {
-		return e
-	}
-	return granter{e}
-}
-
 // Peer implements van.Endpoint.
-func (e *endpoint) Peer() string { return e.name }
+func (e *endpoint) Peer() string { return e.conn.name }
 
 // SetUser implements van.Endpoint. Concurrent.
 func (e *endpoint) SetUser(u any) { e.user.Store(&u) }
@@ -111,134 +73,190 @@ func (e *endpoint) User() any {
 	return nil
 }
 
+// Send implements van.Endpoint. Budget for a small message: no allocation, no system call unless the peer
+// sleeps, one uncontended lock, one copy.
+func (e *endpoint) Send(m *van.Message) error {
+	size, err := e.sender.check(m)
+	if err != nil {
+		return err
+	}
+	e.conn.mu.Lock()
+	err = e.sender.send(m, size)
+	if err == nil {
+		e.conn.wakeIfAsleep()
+	}
+	e.conn.mu.Unlock()
+	return err // the peer wakes this side for what completes later
+}
+
 // Close implements van.Endpoint. It returns when nothing reads or writes memory of this endpoint any more.
 func (e *endpoint) Close() error {
-	for {
-		s := e.state.Load()
-		if s == stateClosed {
-			break
-		}
-		if e.state.CompareAndSwap(s, stateClosed) {
-			break
-		}
-	}
-	for e.rx.copying.Load() {
+	c := &e.conn
+	c.state.Store(stateClosed)
+	for e.receiver.copying.Load() {
 		runtime.Gosched() // one copy, of a bounded piece
 	}
-	e.tx.mu.Lock()
-	e.announceClose()
-	e.tx.mu.Unlock()
-	e.v.wake()
+	c.mu.Lock()
+	c.sendClosed()
+	c.mu.Unlock()
+	c.van.wakePoller()
 	return nil
 }
 
-// announceClose tells the peer that this side has ended the connection. mu is held.
-func (e *endpoint) announceClose() {
-	if e.tx.mapped && e.closing.Load() == 0 {
-		e.closing.Store(1)
-		e.signalPeer() // no matter whether it sleeps: this happens once
+// unmap releases the peer's memory and the connection's own, once, after the end, when the program has no view. It
+// reports whether that has been done. The poller calls it; once the van is closed, any goroutine may.
+func (e *endpoint) unmap() bool {
+	c := &e.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.mapped || e.memory.views.Load() > 0 {
+		return !c.mapped
 	}
-}
-
-// lose ends the connection for a cause that this side has found. Only Poll calls it.
-func (e *endpoint) lose(cause error) {
-	if e.state.CompareAndSwap(stateOpen, stateLost) {
-		e.cause = cause
-		e.tx.mu.Lock()
-		e.announceClose()
-		e.tx.mu.Unlock()
-	}
-}
-
-var errHungUp = fmt.Errorf("%w: closed by the peer: %w", stepvan.ErrPeerLost, io.EOF)
-
-// failure is the error of an operation whose connection has ended.
-func (e *endpoint) failure(op string) error {
-	cause := stepvan.ErrPeerLost
-	if e.state.Load() == stateClosed {
-		cause = stepvan.ErrClosed
-	}
-	return &stepvan.OpError{Op: op, Van: name, Peer: e.name, Err: cause}
-}
-
-// releaseMemory unmaps the files of both sides and tells the peer. It does so once, after the end of the connection, when
-// the program holds no view. It reports whether that is done. Poll calls it, or Close of the van when Poll has ended.
-func (e *endpoint) releaseMemory() bool {
-	e.tx.mu.Lock()
-	defer e.tx.mu.Unlock()
-	if !e.tx.mapped || e.pm.views.Load() > 0 {
-		return !e.tx.mapped
-	}
-	e.tx.mapped = false
-	e.rx.incoming.stop()
-	e.pm.mu.Lock()
-	e.pm.dropClaims(nil)
-	for _, f := range e.pm.files {
-		f.drop()
-	}
-	e.pm.files = nil
-	e.pm.mu.Unlock()
-	e.v.unwatch(e.watchedPid, e)
-	e.own.close()
-	e.peer.release()
-	if e.v.isClosed() || e.gone.Load() || e.v.opt.TwoSided {
-		e.closeSocket()
-	} else {
-		_ = unix.Shutdown(e.sock, unix.SHUT_WR)
-	}
+	e.receiver.arrival.reset()
+	e.memory.close()
+	c.unmap()
 	return true
 }
 
-// closeSocket closes the socket. mu is held.
-func (e *endpoint) closeSocket() {
-	if e.sock >= 0 {
-		e.v.unwatch(e.sock, e)
-		_ = unix.Close(e.sock)
-		e.sock = -1
+// endView ends the use of the mapped files by a view. Any goroutine.
+func (e *endpoint) endView() {
+	if e.memory.views.Add(-1) > 0 || e.conn.state.Load() == stateOpen {
+		return
 	}
+	if e.conn.van.pollerEnded.Load() {
+		e.closeWithVan()
+		return
+	}
+	e.conn.van.wakePoller() // which unmaps the files
 }
 
-// closeWithVan releases an endpoint when its van is closed, since nobody may call Poll again. It does not wait until the
-// peer has released its memory.
+// closeWithVan ends an endpoint whose van is closed: the poller may never come again. If the files were unmapped
+// before, it does not wait for the peer to unmap its own.
 func (e *endpoint) closeWithVan() {
-	if e.peerIsDone() {
-		e.gone.Store(true)
+	if e.conn.peerShutDown() {
+		e.conn.peerGone.Store(true)
 	}
-	if e.releaseMemory() {
-		e.tx.mu.Lock()
-		e.closeSocket()
-		e.tx.mu.Unlock()
+	if e.unmap() {
+		e.conn.closeSocket()
 	}
 }
 
-// peerIsDone reports whether the socket shows that the peer has released its memory.
-func (e *endpoint) peerIsDone() bool {
-	e.tx.mu.Lock()
-	defer e.tx.mu.Unlock()
-	if e.sock < 0 {
-		return false
-	}
-	fds := []unix.PollFd{{Fd: int32(e.sock), Events: unix.POLLRDHUP}}
-	n, err := unix.Poll(fds, 0)
-	return err == nil && n > 0 && fds[0].Revents&(unix.POLLRDHUP|unix.POLLHUP) != 0
-}
-
-// discard ends an endpoint that Poll does not know.
+// discard ends an endpoint that no poller knows.
 func (e *endpoint) discard() {
-	e.state.Store(stateClosed)
-	e.tx.mu.Lock()
-	e.announceClose()
-	e.tx.mu.Unlock()
-	e.releaseMemory()
-	e.tx.mu.Lock()
-	e.closeSocket()
-	e.tx.mu.Unlock()
+	e.conn.state.Store(stateClosed)
+	e.conn.mu.Lock()
+	e.conn.sendClosed()
+	e.conn.mu.Unlock()
+	e.unmap()
+	e.conn.closeSocket()
 }
 
-// wakePeer wakes the peer if it sleeps, once for each sleep. Any goroutine may call it while the peer's page is mapped.
-func (e *endpoint) wakePeer() {
-	if s := e.asleep.Load(); s&1 != 0 && e.woken.Load() != s {
-		e.woken.Store(s)
-		e.signalPeer()
+// step moves one endpoint. Poller only, as what follows.
+func (e *endpoint) step(out *sink, all bool) {
+	c, r := &e.conn, &e.receiver
+	if c.state.Load() != stateOpen {
+		e.end(out)
+		return
+	}
+	e.sender.complete(out, false)
+	if r.in.waiting() || r.arrival.hasSegments() {
+		e.idle = 0
+		r.receive(out)
+	} else if e.idle++; all && e.idle >= checkPeerEvery || c.peerGone.Load() {
+		e.idle = 0
+		e.checkPeer()
+	} else if c.peerFault.Load() != nil {
+		e.checkPeer()
+	}
+	e.sender.advance(out)
+	if c.state.Load() != stateOpen {
+		e.end(out)
+	}
+}
+
+// checkPeer finds out whether the peer is still there, and keeps the protocol. The last look at its ring found nothing.
+func (e *endpoint) checkPeer() {
+	c := &e.conn
+	if err := c.peerFault.Load(); err != nil {
+		c.lose(&stepvan.OpError{Op: "map", Van: name, Peer: c.name, Err: *err})
+		return
+	}
+	ended := c.peerEnded()
+	if err := e.sender.checkPeerWords(); err != nil {
+		c.lose(err)
+		return
+	}
+	e.memory.mu.Lock()
+	e.memory.dropUnused()
+	e.memory.mu.Unlock()
+	if ended && !e.receiver.in.waiting() {
+		c.lose(errClosedByPeer)
+	}
+}
+
+// end reports what is left of an endpoint that has ended.
+func (e *endpoint) end(out *sink) {
+	c := &e.conn
+	e.sender.complete(out, true)
+	if !e.grants.fail(out) || out.full() || e.sender.ops.left() {
+		return
+	}
+	if c.state.Load() == stateLost && !e.reported {
+		e.reported = true
+		out.emit(van.Event{Kind: van.EventLost, Endpoint: c.public, Err: c.cause})
+	}
+	unmapped := e.unmap()
+	if !c.van.opt.TwoSided && !e.detached {
+		if !c.peerGone.Load() || out.full() { // the kernel tells when the peer holds nothing
+			return
+		}
+		e.detached = true
+		out.emit(van.Event{Kind: van.EventDetached, Endpoint: c.public})
+	}
+	if unmapped { // else the program has views of the peer's memory; the end of the last one wakes the poller
+		c.van.remove(e)
+		c.closeSocket()
+	}
+}
+
+// busy reports whether a visit would find something.
+func (e *endpoint) busy() bool {
+	c, r := &e.conn, &e.receiver
+	if c.state.Load() != stateOpen {
+		return !e.reported && c.state.Load() == stateLost || e.sender.ops.left() ||
+			c.stillMapped() && e.memory.views.Load() == 0 || c.peerGone.Load() && !e.detached
+	}
+	if c.peerFault.Load() != nil || r.arrival.hasSegments() {
+		return true
+	}
+	if r.in.waiting() { // without a credit the poller can sleep even if the peer has ended: the messages come first
+		if !r.credits.starved.Load() {
+			return true
+		}
+	} else if c.peerEnded() {
+		return true
+	}
+	return e.sender.busy()
+}
+
+// readSocket takes what is in the socket.
+func (e *endpoint) readSocket() {
+	c := &e.conn
+	for range maxSocketReads {
+		if c.state.Load() != stateOpen {
+			c.watchEndOnly()
+			return
+		}
+		e.memory.mu.Lock()
+		f, err := e.memory.readMessage()
+		e.memory.mu.Unlock()
+		switch {
+		case errors.Is(err, errNothing):
+			return
+		case err != nil:
+			c.lose(&stepvan.OpError{Op: "receive", Van: name, Peer: c.name, Err: err})
+		case f == nil:
+			return // one byte ends a sleep; the kernel reports again what comes behind it
+		}
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/stepvan/stepvan/van/shmvan"
 )
 
-// nowhere is a Placer for messages without payload.
-type nowhere struct{}
+// noPayload is a Placer for messages without payload.
+type noPayload struct{}
 
-func (nowhere) Place(van.Endpoint, *wire.Header, []byte, [][]byte) ([][]byte, error) {
+func (noPayload) Place(van.Endpoint, *wire.Header, []byte, [][]byte) ([][]byte, error) {
 	return nil, fmt.Errorf("no payload is expected")
 }
 
@@ -29,7 +29,7 @@ func Example() {
 		return
 	}
 	defer func() { _ = memory.Close() }()
-	options := shmvan.Options{Placer: nowhere{}, Files: memory, Dir: dir}
+	options := shmvan.Options{Placer: noPayload{}, Files: memory, Dir: dir}
 	a, _ := shmvan.New(options)
 	b, _ := shmvan.New(options)
 	defer func() { _, _ = a.Close(), b.Close() }()

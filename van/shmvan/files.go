@@ -8,35 +8,34 @@ import (
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
-// peerMemory is the memory of the peer that this side has mapped, and both tables of grants.
-type peerMemory struct {
-	e         *endpoint
-	table     table // own
-	peerTable table
-	claims    []atomic.Pointer[claim] // grants of the peer, by slot
-	views     atomic.Int64            // of the peer's memory, with the program
-	violation atomic.Pointer[error]   // what a goroutine other than Poll's found wrong with the peer
-	replaced  atomic.Bool             // unused is not empty
+// maxFiles is how many files of one peer are mapped at once.
+const maxFiles = 4096
 
-	mu     sync.Mutex // guards the fields below
-	box    fileReceiver
+// peerMemory is what this side has mapped of the peer's memory files, and the grants of the peer that it knows.
+type peerMemory struct {
+	conn      *connection
+	table     table // counts the uses of the peer's grants
+	peerTable table // the peer's grants
+	edge      shm.Edge
+	grants    []atomic.Pointer[peerGrant] // by slot
+	hasUnused atomic.Bool
+	views     atomic.Int64 // that the program has
+
+	mu     sync.Mutex
+	socket socketBuffer
 	files  []*peerFile
-	unused []*claim // replaced; the program may still hold views of them
+	unused []*peerGrant // replaced; the program may have views of them
 }
 
-// mostFiles is how many files of one peer are mapped at once.
-const mostFiles = 4096
-
-// peerFile is a file of the peer, mapped here. It is unmapped when it is forgotten and nobody uses it.
+// peerFile is a file of the peer, mapped here. It is unmapped when the peer has freed it and no grant uses it.
 type peerFile struct {
 	id   uint64
 	mem  *shm.Memory
 	all  []byte
-	uses atomic.Int32 // claims, and 1 until it is forgotten
+	uses atomic.Int32 // grants, and 1 until the peer frees the file
 }
 
 func (f *peerFile) hold() { f.uses.Add(1) }
@@ -50,49 +49,28 @@ func (f *peerFile) drop() {
 // slice is [off, off+n) of the file, or an error for what lies outside.
 func (f *peerFile) slice(off, n uint64) ([]byte, error) {
 	if off > uint64(len(f.all)) || n > uint64(len(f.all))-off {
-		return nil, &stepvan.ProtocolError{Field: "segment", Reason: fmt.Sprintf("[%d,+%d) is outside of a file of %d bytes", off, n, len(f.all))}
+		return nil, &stepvan.ProtocolError{
+			Field: "segment", Reason: fmt.Sprintf("[%d,+%d) is outside of a file of %d bytes", off, n, len(f.all)),
+		}
 	}
 	return f.all[off : off+n : off+n], nil
 }
 
-// passFile makes sure that the peer has the file. stepvan.ErrWouldBlock: the socket is full. Guarded by sendSide.mu.
-func (tx *sendSide) passFile(file uint64, fd int, size int) error {
-	for _, id := range tx.offered {
-		if id == file {
-			return nil
-		}
-	}
-	if len(tx.offered) >= mostFiles {
-		return errManyFiles
-	}
-	var b [fileMessageBytes]byte
-	binary.LittleEndian.PutUint64(b[:], fileMagic)
-	binary.LittleEndian.PutUint64(b[8:], file)
-	binary.LittleEndian.PutUint64(b[16:], uint64(size))
-	if err := sendFile(tx.e.sock, b[:], fd); err != nil {
-		return err
-	}
-	tx.offered = append(tx.offered, file)
-	return nil
+// file returns a mapped file of the peer. A file that it does not know yet comes from the socket.
+func (m *peerMemory) file(id uint64) (*peerFile, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.fileLocked(id)
 }
 
-var errManyFiles = fmt.Errorf("the peer has %d files of this process, and takes no more: %w", mostFiles, errs.ErrNoGrant)
-
-// file returns a mapped file of the peer. It fetches what it does not know yet.
-func (pm *peerMemory) file(id uint64) (*peerFile, error) {
-	pm.mu.Lock()
-	defer pm.mu.Unlock()
-	return pm.fileLocked(id)
-}
-
-// fileLocked is file with filesMu held.
-func (pm *peerMemory) fileLocked(id uint64) (*peerFile, error) {
-	if f := pm.known(id); f != nil {
+// fileLocked is file with m.mu held.
+func (m *peerMemory) fileLocked(id uint64) (*peerFile, error) {
+	if f := m.known(id); f != nil {
 		return f, nil
 	}
-	for range 2 * mostFiles { // a peer that sends wake-ups without end must not keep the poller here
-		f, err := pm.receiveFile()
-		if errors.Is(err, errEmpty) {
+	for range 2 * maxFiles { // a peer that sends wake-ups without end must not keep the poller here
+		f, err := m.readMessage()
+		if errors.Is(err, errNothing) {
 			break
 		}
 		if err != nil {
@@ -105,8 +83,8 @@ func (pm *peerMemory) fileLocked(id uint64) (*peerFile, error) {
 	return nil, &stepvan.ProtocolError{Field: "file", Reason: "a record names a file that was not sent"}
 }
 
-func (pm *peerMemory) known(id uint64) *peerFile {
-	for _, f := range pm.files {
+func (m *peerMemory) known(id uint64) *peerFile {
+	for _, f := range m.files {
 		if f.id == id {
 			return f
 		}
@@ -114,16 +92,57 @@ func (pm *peerMemory) known(id uint64) *peerFile {
 	return nil
 }
 
-// forget drops a file that the peer frees.
-func (pm *peerMemory) forget(id uint64) {
-	pm.mu.Lock()
-	defer pm.mu.Unlock()
-	for i, f := range pm.files {
-		if f.id == id {
-			pm.files = append(pm.files[:i], pm.files[i+1:]...)
-			pm.dropClaims(f)
-			f.drop()
-			return
+// readMessage takes one message off the socket: a file, which is known from here on, or nil.
+// errNothing when the socket is empty. m.mu is held.
+func (m *peerMemory) readMessage() (*peerFile, error) {
+	n, fds, err := m.socket.receive(m.conn.sock)
+	if err != nil || n == len(wakeByte) && len(fds) == 0 {
+		return nil, err
+	}
+	defer closeAll(fds)
+	b, le := &m.socket.bytes, binary.LittleEndian
+	id, size := le.Uint64(b[8:]), le.Uint64(b[16:])
+	if n != fileMessageBytes || len(fds) != 1 || le.Uint64(b[:]) != fileMagic || m.known(id) != nil || len(m.files) >= maxFiles {
+		return nil, &stepvan.ProtocolError{
+			Field: "file", Reason: fmt.Sprintf("a message that gives no file: %d bytes with %d descriptors", n, len(fds)),
 		}
 	}
+	mem, err := shm.Map(fds[0], int64(size))
+	if err != nil {
+		return nil, peerError(err)
+	}
+	f := &peerFile{id: id, mem: mem, all: mem.Bytes()}
+	f.uses.Store(1)
+	m.files = append(m.files, f)
+	return f, nil
+}
+
+// forget takes a record that names a file which the peer frees. Poller only.
+func (m *peerMemory) forget(r *record) error {
+	if len(r.bytes) < recBody+8 {
+		return &stepvan.ProtocolError{Field: "record", Reason: "too short"}
+	}
+	id := binary.LittleEndian.Uint64(r.bytes[recBody:])
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, f := range m.files {
+		if f.id == id {
+			m.files = append(m.files[:i], m.files[i+1:]...)
+			m.dropGrants(f)
+			f.drop()
+			break
+		}
+	}
+	return nil
+}
+
+// close unmaps all files. connection.mu is held, and the program has no view.
+func (m *peerMemory) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dropGrants(nil)
+	for _, f := range m.files {
+		f.drop()
+	}
+	m.files = nil
 }

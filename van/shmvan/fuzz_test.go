@@ -21,7 +21,7 @@ func FuzzRecord(f *testing.F) {
 
 // FuzzHello has hellos of any content read.
 func FuzzHello(f *testing.F) {
-	h := hello{ring: leastRing, slots: leastSlots, pid: 1, at: 4096}
+	h := hello{ring: minRing, slots: minSlots, pid: 1, at: 4096}
 	f.Add(h.encode())
 	f.Add([]byte(helloMagic))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -29,7 +29,7 @@ func FuzzHello(f *testing.F) {
 		if got.decode(b) != nil {
 			return
 		}
-		require.LessOrEqual(t, fileBytes(int(got.ring), int(got.slots)), fileBytes(mostRing, mostSlots))
+		require.LessOrEqual(t, fileBytes(int(got.ring), int(got.slots)), fileBytes(maxRing, maxSlots))
 		var again hello
 		require.NoError(t, again.decode(got.encode()))
 		require.Equal(t, got, again)
@@ -37,10 +37,10 @@ func FuzzHello(f *testing.F) {
 }
 
 // FuzzParcel has messages of any content taken off a socket.
-func FuzzParcel(f *testing.F) {
+func FuzzFileMessage(f *testing.F) {
 	f.Add(wakeByte[:], byte(0))
-	f.Add(parcelOf(fileMagic, 1, 4096), byte(1))
-	f.Add(parcelOf(fileMagic, 1, 1<<40), byte(2))
+	f.Add(fileMessage(fileMagic, 1, 4096), byte(1))
+	f.Add(fileMessage(fileMagic, 1, 1<<40), byte(2))
 	f.Fuzz(func(t *testing.T, b []byte, fds byte) {
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 		require.NoError(t, err)
@@ -49,12 +49,11 @@ func FuzzParcel(f *testing.F) {
 		for i := range mem {
 			mem[i] = pair[0]
 		}
-		if len(b) == 0 || len(b) > 64<<10 || sendFile(pair[0], b, mem...) != nil {
+		if len(b) == 0 || len(b) > 64<<10 || sendDescriptors(pair[0], b, mem...) != nil {
 			return
 		}
-		e := &endpoint{sock: pair[1]}
-		e.pm.e = e
-		file, err := e.pm.receiveFile()
+		m := &peerMemory{conn: &connection{sock: pair[1]}}
+		file, err := m.readMessage()
 		require.Nil(t, file, "a socket is no memory")
 		if err == nil {
 			require.Len(t, b, len(wakeByte))

@@ -17,72 +17,112 @@ var _ van.Granter = granter{}
 
 const allRights = van.RightWrite | van.RightRead
 
-// grants is what this side lets the peer reach. Guarded by sendSide.mu.
-type grants struct {
-	of          map[van.GrantID]int // slots
-	begun       int                 // slots that have been used
-	free        []int               // of these, unused
-	withdrawing []withdrawal        // withdrawn, and used by the peer
-	completed   []van.OpID          // withdrawals that are over
-}
-
-// withdrawal waits until the peer uses the grant no more.
-type withdrawal struct {
-	slot int
-	op   van.OpID
-}
-
-func (g *grants) waiting() bool { return len(g.withdrawing) > 0 || len(g.completed) > 0 }
-
-// slot returns an unused one of n, false when there is none.
-func (g *grants) slot(n int) (slot int, ok bool) {
-	if k := len(g.free); k > 0 {
-		slot, g.free = g.free[k-1], g.free[:k-1]
-		return slot, true
-	}
-	if g.begun == n {
-		return 0, false
-	}
-	g.begun++
-	return g.begun - 1, true
-}
-
-// Grant implements van.Granter. Memory outside of the files of Options.Files cannot be granted, and no more than
-// Options.Grants at once. stepvan.ErrWouldBlock says that the peer has not read yet which files it was given before:
-// nothing tells when it has, so the caller asks again when it has use for the grant.
+// Grant implements van.Granter. The memory must lie in the files of Options.Files. An endpoint has at most
+// Options.Grants grants at once. stepvan.ErrWouldBlock says that the peer has not read yet which files this side gave
+// it before. Nothing tells when it has, so the caller asks again when it has use for the grant.
 func (g granter) Grant(mem []byte, generation uint32, rights van.Rights) (van.Grant, error) {
 	e := g.endpoint
 	if rights == 0 || rights&^allRights != 0 {
 		return van.Grant{}, errs.Invalid("rights %#x: give RightWrite, RightRead or both", rights)
 	}
-	e.tx.mu.Lock()
-	defer e.tx.mu.Unlock()
-	if err := e.usable(); err != nil {
+	e.conn.mu.Lock()
+	defer e.conn.mu.Unlock()
+	if err := e.conn.usable(); err != nil {
 		return van.Grant{}, err
 	}
-	s, err := e.tx.locate(mem)
+	s, err := e.sender.locate(mem)
 	if err != nil {
 		return van.Grant{}, err
 	}
-	slot, ok := e.tx.grants.slot(min(e.pm.table.slots, e.pm.peerTable.slots))
+	return e.grants.add(s, generation, rights)
+}
+
+// Withdraw implements van.Granter. It completes at once when the peer uses nothing, and needs nothing of it for that.
+func (g granter) Withdraw(id van.GrantID, op van.OpID) error {
+	e := g.endpoint
+	e.conn.mu.Lock()
+	err := e.grants.withdraw(id, op)
+	if err == nil {
+		e.sender.updateDue()
+	}
+	e.conn.mu.Unlock()
+	if err == nil {
+		e.conn.van.wakePoller()
+	}
+	return err
+}
+
+// Map implements van.Granter. Budget for a grant that was mapped before: no allocation, no lock.
+func (g granter) Map(t van.Target, n int64, rights van.Rights) (van.View, error) {
+	e := g.endpoint
+	if n < 1 {
+		return van.View{}, errs.Invalid("a view of %d bytes", n)
+	}
+	e.memory.views.Add(1) // keeps the files of the connection mapped, unless it has ended
+	err := e.conn.usable()
+	if err == nil {
+		var p *peerGrant
+		if p, err = e.memory.use(t, n, rights); err == nil {
+			return van.View{Bytes: p.mem[t.Offset : t.Offset+n : t.Offset+n], Holder: p}, nil
+		}
+	}
+	e.endView()
+	return van.View{}, err
+}
+
+// grants is the memory that the peer may reach. Guarded by connection.mu.
+type grants struct {
+	conn      *connection
+	table     table               // of this side
+	peerTable table               // counts the uses by the peer
+	of        map[van.GrantID]int // slots
+	used      int                 // slots that were ever in use
+	free      []int               // the unused ones of these
+	pending   []withdrawal        // the peer uses the grant
+	completed []van.OpID          // withdrawals that are complete
+}
+
+// withdrawal waits for the peer.
+type withdrawal struct {
+	slot int
+	op   van.OpID
+}
+
+func (g *grants) waiting() bool { return len(g.pending) > 0 || len(g.completed) > 0 }
+
+// slot returns an unused slot, false when all are in use.
+func (g *grants) slot() (slot int, ok bool) {
+	if k := len(g.free); k > 0 {
+		slot, g.free = g.free[k-1], g.free[:k-1]
+		return slot, true
+	}
+	if g.used == min(g.table.slots, g.peerTable.slots) {
+		return 0, false
+	}
+	g.used++
+	return g.used - 1, true
+}
+
+func (g *grants) add(s segment, generation uint32, rights van.Rights) (van.Grant, error) {
+	slot, ok := g.slot()
 	if !ok {
-		return van.Grant{}, fmt.Errorf("%w: %d are out", errs.ErrNoGrant, len(e.tx.grants.of))
+		return van.Grant{}, fmt.Errorf("%w: %d are out", errs.ErrNoGrant, len(g.of))
 	}
 	id := newGrantID(slot)
-	e.pm.table.word(slot, lineFile).Store(s.file)
-	e.pm.table.word(slot, lineOffset).Store(s.at)
-	e.pm.table.word(slot, lineLength).Store(s.n)
-	e.pm.table.word(slot, lineRights).Store(uint64(generation) | uint64(rights)<<32)
-	e.own.edge.Publish()
-	e.pm.table.id(slot).Store(uint64(id))
-	if e.tx.grants.of == nil {
-		e.tx.grants.of = map[van.GrantID]int{}
+	g.table.word(slot, lineFile).Store(s.file)
+	g.table.word(slot, lineOffset).Store(s.at)
+	g.table.word(slot, lineLength).Store(s.n)
+	g.table.word(slot, lineRights).Store(uint64(generation) | uint64(rights)<<32)
+	g.conn.own.edge.Publish()
+	g.table.id(slot).Store(uint64(id))
+	if g.of == nil {
+		g.of = map[van.GrantID]int{}
 	}
-	e.tx.grants.of[id] = slot
+	g.of[id] = slot
 	return van.Grant{ID: id, Generation: generation, Rights: rights, Length: int64(s.n)}, nil
 }
 
-// newGrantID names a slot. A peer cannot guess what it was not told, and ids do not come again.
+// newGrantID names a slot. A peer cannot guess an id, and no id comes again.
 func newGrantID(slot int) van.GrantID {
 	for {
 		var b [8]byte
@@ -93,68 +133,54 @@ func newGrantID(slot int) van.GrantID {
 	}
 }
 
-// Withdraw implements van.Granter. It completes at once when the peer uses nothing, and needs nothing of it for that.
-func (g granter) Withdraw(id van.GrantID, op van.OpID) error {
-	e := g.endpoint
-	e.tx.mu.Lock()
-	err := e.tx.withdraw(id, op)
-	e.tx.mu.Unlock()
-	if err == nil {
-		e.v.wake()
-	}
-	return err
-}
-
-func (tx *sendSide) withdraw(id van.GrantID, op van.OpID) error {
-	if err := tx.e.usable(); err != nil {
+func (g *grants) withdraw(id van.GrantID, op van.OpID) error {
+	if err := g.conn.usable(); err != nil {
 		return err
 	}
-	slot, ok := tx.grants.of[id]
+	slot, ok := g.of[id]
 	if !ok {
 		return fmt.Errorf("grant %#x is withdrawn already or another endpoint's: %w", id, stepvan.ErrStale)
 	}
-	delete(tx.grants.of, id)
-	tx.e.pm.table.id(slot).Store(0)
-	tx.grants.withdrawing = append(tx.grants.withdrawing, withdrawal{slot, op})
-	tx.finishWithdrawals()
-	tx.noteDue()
+	delete(g.of, id)
+	g.table.id(slot).Store(0)
+	g.pending = append(g.pending, withdrawal{slot, op})
+	g.settle()
 	return nil
 }
 
-// finishWithdrawals finds the withdrawals that are complete. mu is held, the files are mapped.
-func (tx *sendSide) finishWithdrawals() {
-	g := &tx.grants
-	rest := g.withdrawing[:0]
-	for _, d := range g.withdrawing {
-		if tx.e.pm.peerTable.count(d.slot).Load() > 0 {
-			rest = append(rest, d)
+// settle finds out which withdrawals are complete. The files are mapped.
+func (g *grants) settle() {
+	rest := g.pending[:0]
+	for _, w := range g.pending {
+		if g.peerTable.count(w.slot).Load() > 0 {
+			rest = append(rest, w)
 			continue
 		}
-		tx.out.edge.Consume()
-		g.free = append(g.free, d.slot)
-		g.completed = append(g.completed, d.op)
+		g.conn.own.edge.Consume()
+		g.free = append(g.free, w.slot)
+		g.completed = append(g.completed, w.op)
 	}
-	g.withdrawing = rest
+	g.pending = rest
 }
 
-// reportWithdrawals reports the withdrawals that are complete. mu is held. Only Poll calls it.
-func (tx *sendSide) reportWithdrawals(out *sink) {
-	g := &tx.grants
+// report reports the withdrawals that are complete. Poller only.
+func (g *grants) report(out *sink) {
 	for len(g.completed) > 0 && !out.full() {
-		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: tx.e.public(), Op: g.completed[0]})
+		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: g.conn.public, Op: g.completed[0]})
 		g.completed = append(g.completed[:0], g.completed[1:]...)
 	}
 }
 
-// failWithdrawals reports the withdrawals that were not complete when the connection ended. Only Poll calls it. false: out is full.
-func (tx *sendSide) failWithdrawals(out *sink) bool {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	g := &tx.grants
-	tx.reportWithdrawals(out)
-	for len(g.withdrawing) > 0 && !out.full() {
-		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: tx.e.public(), Op: g.withdrawing[0].op, Err: tx.e.failure("withdraw")})
-		g.withdrawing = g.withdrawing[1:]
+// fail reports the withdrawals that the end of the connection has left open. false: out is full.
+// Poller only, without mu.
+func (g *grants) fail(out *sink) bool {
+	g.conn.mu.Lock()
+	defer g.conn.mu.Unlock()
+	g.report(out)
+	for len(g.pending) > 0 && !out.full() {
+		err := g.conn.endedError("withdraw")
+		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: g.conn.public, Op: g.pending[0].op, Err: err})
+		g.pending = g.pending[1:]
 	}
 	return !g.waiting()
 }

@@ -41,18 +41,18 @@ func TestReleaseOfTheLastViewWakes(t *testing.T) {
 	one.Release()
 	require.False(t, readable(t, a.v.FD()), "woken although a view is out")
 	two.Release()
-	require.True(t, readable(t, a.v.FD()), "nobody woke who waits for the last view")
+	require.True(t, readable(t, a.v.FD()), "the granter was not woken, which waits for the last view")
 	require.Equal(t, van.OpID(9), a.until(van.EventCompletion).Op)
 }
 
 // Slots are used again, with another id.
 func TestGrantsAreLimitedAndComeAgain(t *testing.T) {
-	a, _, x, y := pair(t, Options{Files: memory(), Grants: leastSlots})
+	a, _, x, y := pair(t, Options{Files: memory(), Grants: minSlots})
 	mem := shared(t, 4096)
 	seen := map[van.GrantID]bool{}
 	for round := range 3 {
 		var ids []van.GrantID
-		for range leastSlots {
+		for range minSlots {
 			g, err := granter{x}.Grant(mem, 1, everything)
 			require.NoError(t, err)
 			require.False(t, seen[g.ID])
@@ -102,8 +102,8 @@ func TestMapRefuses(t *testing.T) {
 			c.change(&target)
 			_, err := granter{y}.Map(target, c.n, c.rights)
 			require.ErrorIs(t, err, c.want)
-			require.Zero(t, y.pm.views.Load())
-			require.Zero(t, y.pm.table.count(int(g.ID&slotMask)).Load())
+			require.Zero(t, y.memory.views.Load())
+			require.Zero(t, y.memory.table.count(int(g.ID&slotMask)).Load())
 		})
 	}
 }
@@ -119,30 +119,30 @@ func TestGranterChangesItsTableUnderAView(t *testing.T) {
 	require.NoError(t, err)
 
 	slot := int(g.ID & slotMask)
-	file := x.pm.table.word(slot, lineFile).Load()
+	file := x.memory.table.word(slot, lineFile).Load()
 	other := g.ID + 1<<20
-	x.pm.table.id(slot).Store(uint64(other))
+	x.memory.table.id(slot).Store(uint64(other))
 	again, err := granter{y}.Map(van.Target{Grant: other, Generation: 1}, 4096, everything)
 	require.NoError(t, err)
-	x.pm.table.word(slot, lineLength).Store(1 << 62)
-	x.pm.table.id(slot).Store(uint64(other + 1<<20))
+	x.memory.table.word(slot, lineLength).Store(1 << 62)
+	x.memory.table.id(slot).Store(uint64(other + 1<<20))
 	_, err = granter{y}.Map(van.Target{Grant: other + 1<<20, Generation: 1}, 1, everything)
 	require.ErrorIs(t, err, stepvan.ErrNotSupported)
 
-	x.tx.forgetFile(file) // and takes the file away
+	x.sender.stopSharing(file) // and takes the file away
 	lost := b.until(van.EventLost)
 	require.ErrorAs(t, lost.Err, new(*stepvan.ProtocolError))
 	require.Equal(t, byte(42), view.Bytes[9])
 	require.Equal(t, byte(42), again.Bytes[9])
-	require.True(t, y.tx.stillMapped())
+	require.True(t, y.conn.stillMapped())
 	view.Release()
 	again.Release()
 	a.until(van.EventLost)
 	b.until(van.EventDetached)
-	require.False(t, y.tx.stillMapped())
+	require.False(t, y.conn.stillMapped())
 }
 
-// A file that the peer frees is let go of, also when nothing else happens on the connection.
+// This side unmaps a file that the peer frees, also when nothing else happens on the connection.
 func TestForgottenFile(t *testing.T) {
 	_, b, x, y := pair(t, Options{Files: memory()})
 	g, err := granter{x}.Grant(shared(t, 4096), 1, everything)
@@ -150,22 +150,22 @@ func TestForgottenFile(t *testing.T) {
 	target := van.Target{Grant: g.ID, Generation: 1}
 	view, err := granter{y}.Map(target, 1, everything)
 	require.NoError(t, err)
-	f := y.pm.claims[g.ID&slotMask].Load().file
-	x.tx.forgetFile(f.id)
-	b.eventually("the record", func() bool { b.v.Poll(make([]van.Event, 1), true); return len(y.pm.files) == 0 })
+	f := y.memory.grants[g.ID&slotMask].Load().file
+	x.sender.stopSharing(f.id)
+	b.eventually("the record", func() bool { b.v.Poll(make([]van.Event, 1), true); return len(y.memory.files) == 0 })
 	require.Equal(t, int32(1), f.uses.Load(), "the view's")
 	view.Bytes[0] = 1
 	view.Release()
-	require.Zero(t, f.uses.Load(), "it is mapped until somebody polls, who may sleep")
+	require.Zero(t, f.uses.Load(), "it is mapped until the next Poll, and the poller may sleep")
 }
 
 func TestMapAllocatesNothing(t *testing.T) {
 	_, _, x, y := pair(t, Options{Files: memory()})
 	g, err := granter{x}.Grant(shared(t, 4096), 1, everything)
 	require.NoError(t, err)
-	target, face := van.Target{Grant: g.ID, Generation: 1}, granter{y}
+	target, public := van.Target{Grant: g.ID, Generation: 1}, granter{y}
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		v, err := face.Map(target, 100, van.RightRead)
+		v, err := public.Map(target, 100, van.RightRead)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,9 +175,9 @@ func TestMapAllocatesNothing(t *testing.T) {
 
 // Counts of different slots do not meet.
 func TestCountsHaveWordsOfTheirOwn(t *testing.T) {
-	for _, slots := range []int{leastSlots, 4096, mostSlots} {
-		file := make([]byte, int(fileBytes(leastRing, slots))+8)
-		tab := tableOf(file[:fileBytes(leastRing, slots)], leastRing, slots)
+	for _, slots := range []int{minSlots, 4096, maxSlots} {
+		file := make([]byte, int(fileBytes(minRing, slots))+8)
+		tab := tableOf(file[:fileBytes(minRing, slots)], minRing, slots)
 		for i := range slots {
 			tab.count(i).Add(1)
 			tab.id(i).Add(1)
@@ -192,9 +192,9 @@ func TestCountsHaveWordsOfTheirOwn(t *testing.T) {
 // stuff fills the socket of x until it takes nothing.
 func stuff(t *testing.T, x *endpoint) {
 	t.Helper()
-	require.NoError(t, unix.SetsockoptInt(x.sock, unix.SOL_SOCKET, unix.SO_SNDBUF, 1))
+	require.NoError(t, unix.SetsockoptInt(x.conn.sock, unix.SOL_SOCKET, unix.SO_SNDBUF, 1))
 	for {
-		err := unix.Sendto(x.sock, wakeByte[:], unix.MSG_DONTWAIT, nil)
+		err := unix.Sendto(x.conn.sock, wakeByte[:], unix.MSG_DONTWAIT, nil)
 		if err != nil {
 			require.ErrorIs(t, err, unix.EAGAIN)
 			return
@@ -202,7 +202,8 @@ func stuff(t *testing.T, x *endpoint) {
 	}
 }
 
-// That a file cannot be passed on at this moment says nothing about the next: grants and payload by other ways until then.
+// A file that cannot be passed on at this moment can be at the next. Until then grants wait, and payload has other
+// ways.
 func TestFileThatCannotBePassedOnAtThisMoment(t *testing.T) {
 	a, b, x, y := pair(t, Options{Files: memory()})
 	mem := shared(t, 64<<10)
@@ -215,35 +216,35 @@ func TestFileThatCannotBePassedOnAtThisMoment(t *testing.T) {
 	b.until(van.EventMessage).Delivery.Release()
 	require.Equal(t, byte(42), b.room[7])
 	a.until(van.EventCompletion)
-	require.Empty(t, x.tx.offered)
+	require.Empty(t, x.sender.shared.ids)
 
-	b.eventually("the socket to be read", func() bool { b.v.Poll(make([]van.Event, 1), true); return !readable(t, y.sock) })
+	b.eventually("the socket to be read", func() bool { b.v.Poll(make([]van.Event, 1), true); return !readable(t, y.conn.sock) })
 	g, err := granter{x}.Grant(mem, 1, van.RightRead)
 	require.NoError(t, err)
 	v, err := granter{y}.Map(van.Target{Grant: g.ID, Generation: 1}, 64<<10, van.RightRead)
 	require.NoError(t, err)
 	require.Equal(t, byte(42), v.Bytes[7])
 	v.Release()
-	require.Len(t, x.tx.offered, 1)
+	require.Len(t, x.sender.shared.ids, 1)
 }
 
 // A connection that has ended is not one that waits.
 func TestFileForAPeerThatIsGone(t *testing.T) {
 	_, _, x, y := pair(t, Options{Files: memory()})
-	require.NoError(t, unix.Shutdown(y.sock, unix.SHUT_RD))
+	require.NoError(t, unix.Shutdown(y.conn.sock, unix.SHUT_RD))
 	_, err := granter{x}.Grant(shared(t, 4096), 1, van.RightRead)
 	require.ErrorIs(t, err, stepvan.ErrPeerLost)
 }
 
-// Room for another file comes back when one of those that the peer has goes, so the error is one of those that may pass.
+// Room for another file comes back when this side frees one that the peer has, so the error is one that may pass.
 func TestMoreFilesThanThePeerTakes(t *testing.T) {
 	_, _, x, _ := pair(t, Options{Files: memory()})
 	mem := shared(t, 4096)
-	x.tx.offered = make([]uint64, mostFiles)
+	x.sender.shared.ids = make([]uint64, maxFiles)
 	_, err := granter{x}.Grant(mem, 1, van.RightRead)
 	require.ErrorIs(t, err, errs.ErrNoGrant)
 	require.ErrorContains(t, err, "files")
-	x.tx.forgetFile(0)
+	x.sender.stopSharing(0)
 	_, err = granter{x}.Grant(mem, 1, van.RightRead)
 	require.NoError(t, err)
 }

@@ -43,7 +43,7 @@ func (h *hello) encode() []byte {
 
 func (h *hello) decode(b []byte) error {
 	if len(b) != helloBytes || string(b[:8]) != helloMagic {
-		return &stepvan.ProtocolError{Field: "hello", Reason: "the process that connected is no stepvan peer"}
+		return &stepvan.ProtocolError{Field: "hello", Reason: "what connected is not a stepvan peer"}
 	}
 	le := binary.LittleEndian
 	if v := le.Uint32(b[8:]); v != helloVersion {
@@ -52,10 +52,10 @@ func (h *hello) decode(b []byte) error {
 	h.pid, h.ring, h.at = le.Uint32(b[12:]), le.Uint64(b[16:]), le.Uint64(b[24:])
 	copy(h.nonce[:], b[32:])
 	h.slots = le.Uint32(b[48:])
-	if h.ring < leastRing || h.ring > mostRing || h.ring&(h.ring-1) != 0 {
+	if h.ring < minRing || h.ring > maxRing || h.ring&(h.ring-1) != 0 {
 		return &stepvan.ProtocolError{Field: "ring", Offset: 16, Reason: fmt.Sprintf("%d bytes", h.ring)}
 	}
-	if h.slots != 0 && (h.slots < leastSlots || h.slots > mostSlots || h.slots&(h.slots-1) != 0) {
+	if h.slots != 0 && (h.slots < minSlots || h.slots > maxSlots || h.slots&(h.slots-1) != 0) {
 		return &stepvan.ProtocolError{Field: "slots", Offset: 48, Reason: fmt.Sprintf("%d grants", h.slots)}
 	}
 	return nil
@@ -70,13 +70,13 @@ type peer struct {
 	identity
 }
 
-// mapPeer checks the hello of a peer and maps its files. It closes the descriptors and takes over who.
-func mapPeer(b []byte, fds []int, who identity) (p *peer, err error) {
-	p = &peer{identity: who}
+// newPeer takes the hello and the descriptors of a peer, and maps its files. It closes the descriptors, and keeps id.
+func newPeer(b []byte, fds []int, id identity) (p *peer, err error) {
+	p = &peer{identity: id}
 	defer closeAll(fds)
 	defer func() {
 		if err != nil {
-			p.release()
+			p.close()
 		}
 	}()
 	if err := p.hello.decode(b); err != nil {
@@ -86,36 +86,37 @@ func mapPeer(b []byte, fds []int, who identity) (p *peer, err error) {
 		return p, &stepvan.ProtocolError{Field: "descriptors", Reason: fmt.Sprintf("%d came with the hello, %d belong to it", len(fds), helloFDs)}
 	}
 	if p.file, err = shm.MapReadOnly(fds[0], fileBytes(int(p.hello.ring), int(p.hello.slots))); err != nil {
-		return p, asProtocolError(err)
+		return p, peerError(err)
 	}
 	if p.page, err = shm.MapReadOnly(fds[1], pageBytes); err != nil {
-		return p, asProtocolError(err)
+		return p, peerError(err)
 	}
-	id, err := shm.Identity(fds[0])
+	file, err := shm.Identity(fds[0])
 	if err != nil {
 		return p, err
 	}
-	p.edge = shm.EdgeOf(id)
+	p.edge = shm.EdgeOf(file)
 	return p, nil
 }
 
-// asProtocolError marks an error that only a broken or hostile peer causes. A lack of descriptors or memory on this side is none of these.
-func asProtocolError(err error) error {
+// peerError marks what only a broken or hostile peer does. The peer is not to blame for what this side lacks
+// (descriptors, memory).
+func peerError(err error) error {
 	if errors.Is(err, stepvan.ErrInvalid) {
 		return fmt.Errorf("%w (%w)", &stepvan.ProtocolError{Field: "file", Reason: err.Error()}, stepvan.ErrInvalid)
 	}
 	return err
 }
 
-// release unmaps the memory of the peer. Nobody may use it any more.
-func (p *peer) release() {
+// close releases everything of the peer. Nothing may use its memory any more.
+func (p *peer) close() {
 	if p.file != nil {
-		_ = p.file.Close() // a mapping that is there can be unmapped
+		_ = p.file.Close() // unmapping a mapping cannot fail
 	}
 	if p.page != nil {
 		_ = p.page.Close()
 	}
-	p.identity.forget()
+	p.identity.close()
 }
 
 func closeAll(fds []int) {

@@ -22,17 +22,17 @@ import (
 func TestScribbledWords(t *testing.T) {
 	values := []uint64{1, 63, 1 << 20, 1 << 63, 1<<64 - 1}
 	words := map[string]func(e *endpoint, v uint64){
-		"consumed": func(e *endpoint, v uint64) { e.rx.in.own.consumed.Store(v) },
-		"done":     func(e *endpoint, v uint64) { e.rx.in.own.done.Store(v) },
+		"consumed": func(e *endpoint, v uint64) { e.receiver.in.own.consumed.Store(v) },
+		"done":     func(e *endpoint, v uint64) { e.receiver.in.own.done.Store(v) },
 		"ring": func(e *endpoint, v uint64) {
-			shm.Word64(e.tx.out.own.ring, int(e.tx.out.pos)%len(e.tx.out.own.ring)).Store(v)
+			shm.Word64(e.sender.out.own.ring, int(e.sender.out.pos)%len(e.sender.out.own.ring)).Store(v)
 		},
 	}
 	for name, scribble := range words {
 		t.Run(name, func(t *testing.T) {
 			for _, value := range values {
 				_, b, x, y := pair(t, Options{Files: memory()})
-				z := newParty(t, Options{}).dial(join(b.v.host, b.v.listenerPath(t)))
+				z := newParty(t, Options{}).dial(b.v.host.address(b.v.listenerPath(t)))
 				b.until(van.EventAccepted)
 				scribble(x, value)
 				require.NoError(t, y.Send(message(1)))
@@ -46,14 +46,14 @@ func TestScribbledWords(t *testing.T) {
 	}
 }
 
-// Words that are no counters are worth nothing: a lie there costs the liar only.
+// Words that this side does not count with are worth nothing: a lie there costs the liar only.
 func TestScribbledFlags(t *testing.T) {
 	a, b, x, y := pair(t, Options{Files: memory()})
-	a.v.asleep.Store(1<<64 - 1)
+	a.v.page.asleep.Store(1<<64 - 1)
 	for range 10 {
 		require.NoError(t, y.Send(message(1)))
 	}
-	x.pm.table.count(5).Store(1 << 63) // uses of grants that were never given
+	x.memory.table.count(5).Store(1 << 63) // uses of grants that were never given
 	g, err := granter{y}.Grant(shared(t, 64), 1, everything)
 	require.NoError(t, err)
 	require.NoError(t, granter{y}.Withdraw(g.ID, 3))
@@ -79,13 +79,13 @@ func memfd(t *testing.T, size, allocated int64, seals int) int {
 
 const sealed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// Who introduces himself badly is turned away without a word, and leaves nothing behind.
+// The van closes the connection of a peer with a bad hello without an answer, and keeps nothing of it.
 func TestHostileHellos(t *testing.T) {
 	b := newParty(t, Options{})
 	addr := b.listen()
-	size := fileBytes(leastRing, leastSlots)
+	size := fileBytes(minRing, minSlots)
 	good := func() []byte {
-		h := hello{ring: leastRing, slots: leastSlots, pid: 1}
+		h := hello{ring: minRing, slots: minSlots, pid: 1}
 		return h.encode()
 	}
 	file, page := memfd(t, size, size, sealed), memfd(t, pageBytes, pageBytes, sealed)
@@ -123,7 +123,7 @@ func TestHostileHellos(t *testing.T) {
 	before := count(t, "/proc/self/fd")
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			path, err := split(b.v.host, addr)
+			path, err := b.v.host.path(addr)
 			require.NoError(t, err)
 			conn, err := net.DialUnix(socketType, nil, &net.UnixAddr{Name: path, Net: socketType})
 			require.NoError(t, err)
@@ -145,8 +145,8 @@ func TestHostileHellos(t *testing.T) {
 	b.until(van.EventMessage).Delivery.Release()
 }
 
-// parcelOf is what goes with a file.
-func parcelOf(magic, id uint64, size int64) []byte {
+// fileMessage is what goes with a file.
+func fileMessage(magic, id uint64, size int64) []byte {
 	b := make([]byte, fileMessageBytes)
 	binary.LittleEndian.PutUint64(b, magic)
 	binary.LittleEndian.PutUint64(b[8:], id)
@@ -154,32 +154,32 @@ func parcelOf(magic, id uint64, size int64) []byte {
 	return b
 }
 
-func TestHostileParcels(t *testing.T) {
+func TestHostileFileMessages(t *testing.T) {
 	const size = 1 << 16
 	good := func() int { return memfd(t, size, size, sealed) }
 	cases := map[string]func(sock int){
-		"garbage":       func(s int) { _ = sendFile(s, []byte("garbage")) },
-		"too long":      func(s int) { _ = sendFile(s, make([]byte, 4096)) },
-		"no descriptor": func(s int) { _ = sendFile(s, parcelOf(fileMagic, 1, size)) },
-		"two":           func(s int) { _ = sendFile(s, parcelOf(fileMagic, 1, size), good(), good()) },
+		"garbage":       func(s int) { _ = sendDescriptors(s, []byte("garbage")) },
+		"too long":      func(s int) { _ = sendDescriptors(s, make([]byte, 4096)) },
+		"no descriptor": func(s int) { _ = sendDescriptors(s, fileMessage(fileMagic, 1, size)) },
+		"two":           func(s int) { _ = sendDescriptors(s, fileMessage(fileMagic, 1, size), good(), good()) },
 		"many": func(s int) {
 			f := good()
-			_ = sendFile(s, parcelOf(fileMagic, 1, size), f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f)
+			_ = sendDescriptors(s, fileMessage(fileMagic, 1, size), f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f, f)
 		},
-		"magic":       func(s int) { _ = sendFile(s, parcelOf(1, 1, size), good()) },
-		"unsealed":    func(s int) { _ = sendFile(s, parcelOf(fileMagic, 1, size), memfd(t, size, size, 0)) },
-		"unallocated": func(s int) { _ = sendFile(s, parcelOf(fileMagic, 1, size), memfd(t, size, 0, sealed)) },
-		"short":       func(s int) { _ = sendFile(s, parcelOf(fileMagic, 1, size+4096), good()) },
-		"negative":    func(s int) { _ = sendFile(s, parcelOf(fileMagic, 1, -1), good()) },
+		"magic":       func(s int) { _ = sendDescriptors(s, fileMessage(1, 1, size), good()) },
+		"unsealed":    func(s int) { _ = sendDescriptors(s, fileMessage(fileMagic, 1, size), memfd(t, size, size, 0)) },
+		"unallocated": func(s int) { _ = sendDescriptors(s, fileMessage(fileMagic, 1, size), memfd(t, size, 0, sealed)) },
+		"short":       func(s int) { _ = sendDescriptors(s, fileMessage(fileMagic, 1, size+4096), good()) },
+		"negative":    func(s int) { _ = sendDescriptors(s, fileMessage(fileMagic, 1, -1), good()) },
 		"twice": func(s int) {
-			_ = sendFile(s, parcelOf(fileMagic, 1, size), good())
-			_ = sendFile(s, parcelOf(fileMagic, 1, size), good())
+			_ = sendDescriptors(s, fileMessage(fileMagic, 1, size), good())
+			_ = sendDescriptors(s, fileMessage(fileMagic, 1, size), good())
 		},
-		"a wake with fd": func(s int) { _ = sendFile(s, wakeByte[:], good()) },
+		"a wake with fd": func(s int) { _ = sendDescriptors(s, wakeByte[:], good()) },
 		"a flood": func(s int) {
 			f := good()
-			for i := range mostFiles + 1 {
-				for sendFile(s, parcelOf(fileMagic, uint64(i+1), size), f) != nil {
+			for i := range maxFiles + 1 {
+				for sendDescriptors(s, fileMessage(fileMagic, uint64(i+1), size), f) != nil {
 					runtime.Gosched() // until the receiver has taken some
 				}
 			}
@@ -188,17 +188,17 @@ func TestHostileParcels(t *testing.T) {
 	for name, send := range cases {
 		t.Run(name, func(t *testing.T) {
 			_, b, x, _ := pair(t, Options{Files: memory()})
-			z := newParty(t, Options{}).dial(join(b.v.host, b.v.listenerPath(t)))
+			z := newParty(t, Options{}).dial(b.v.host.address(b.v.listenerPath(t)))
 			b.until(van.EventAccepted)
 			maps := mappings(t)
-			sent, sock := make(chan struct{}), x.sock
+			sent, sock := make(chan struct{}), x.conn.sock
 			go func() { defer close(sent); send(sock) }()
 			lost := b.until(van.EventLost)
 			require.ErrorAs(t, lost.Err, new(*stepvan.ProtocolError))
 			require.NoError(t, z.Send(message(1)))
 			b.until(van.EventMessage).Delivery.Release()
 			<-sent
-			require.NoError(t, x.v.Close())
+			require.NoError(t, x.conn.van.Close())
 			b.until(van.EventDetached)
 			require.LessOrEqual(t, mappings(t), maps)
 		})
@@ -211,7 +211,7 @@ func TestRightsWithoutAByte(t *testing.T) {
 	file := memfd(t, 1<<16, 1<<16, sealed)
 	open := descriptors(t)
 	for range 3 {
-		sendRights(x.sock, file, file)
+		sendRights(x.conn.sock, file, file)
 	}
 	require.ErrorAs(t, b.until(van.EventLost).Err, new(*stepvan.ProtocolError))
 	require.LessOrEqual(t, descriptors(t), open)
@@ -250,12 +250,12 @@ func TestGarbageRecords(t *testing.T) {
 
 // replay has a van read one record of a peer's, and looks whether it still works.
 func replay(t testing.TB, k kind, rec []byte) {
-	_, b, x, y := pair(t, Options{Files: memory(), RingBytes: leastRing, Grants: leastSlots, Credits: MaxCredits})
-	n := min(align(recBody+len(rec)), leastRing/4)
-	out, err := x.tx.out.begin(n)
+	_, b, x, y := pair(t, Options{Files: memory(), RingBytes: minRing, Grants: minSlots, Credits: MaxCredits})
+	n := min(align(recBody+len(rec)), minRing/4)
+	out, err := x.sender.out.begin(n)
 	require.NoError(t, err)
 	copy(out[8:], rec[min(8, len(rec)):])
-	x.tx.out.publish(n, k, 0)
+	x.sender.out.publish(n, k, 0)
 	b.eventually("the record", func() bool {
 		var ev [4]van.Event
 		for _, e := range ev[:b.v.Poll(ev[:], true)] {
@@ -263,17 +263,17 @@ func replay(t testing.TB, k kind, rec []byte) {
 				e.Delivery.Release()
 			}
 		}
-		return y.state.Load() != stateOpen || !y.rx.in.waiting()
+		return y.conn.state.Load() != stateOpen || !y.receiver.in.waiting()
 	})
-	require.NoError(t, x.v.Close())
-	require.NoError(t, y.v.Close())
+	require.NoError(t, x.conn.van.Close())
+	require.NoError(t, y.conn.van.Close())
 }
 
 // A peer that connects and says nothing gets no ring.
 func TestSilentPeersGetNoRing(t *testing.T) {
 	b := newParty(t, Options{})
 	addr := b.listen()
-	path, err := split(b.v.host, addr)
+	path, err := b.v.host.path(addr)
 	require.NoError(t, err)
 	for range 30 {
 		conn, err := net.DialUnix(socketType, nil, &net.UnixAddr{Name: path, Net: socketType})

@@ -42,15 +42,16 @@ func wordsOf(file []byte, ring int) words {
 // A record lies in whole cache lines. Its first word is written last: 0 means that there is nothing yet.
 // The word behind a record is 0 before the record appears, so a consumer looks at one word only.
 //
-//	word   uint64  bytes of the record, kind, tell, 1 in the highest bit
+//	word   uint64  bytes of the record, kind, wake, 1 in the highest bit
 //	head   uint32  bytes of wire header and meta
 //	segs   uint32  segments, 24 bytes each
 //	size   uint64  bytes of payload
 //	header and meta
 //	segments at the next multiple of 8: (file or 0, offset or address, length); or the payload itself
 //
-// A header with meta that is too long for one record follows a kindLong record, whose head says how long, in kindChunk
-// records of its own; its segs is 1 when the payload is in granted memory, else the payload follows behind it likewise.
+// A header with meta that is too long for one record follows a kindLong record, in kindChunk records of its own. The
+// kindLong record's head says how long it is. Its segs is 1 when the payload is in granted memory. Otherwise the
+// payload follows behind the header and meta, in kindChunk records too.
 const (
 	recHead  = 8
 	recSegs  = 12
@@ -60,7 +61,7 @@ const (
 
 	wordSize = 1<<32 - 1
 	wordKind = 32
-	wordTell = 1 << 40 // the producer waits for room: wake it when this has been consumed
+	wordWake = 1 << 40 // the producer waits for room: wake it when this has been consumed
 	wordUsed = 1 << 63
 )
 

@@ -19,7 +19,7 @@ func descriptors(t *testing.T) int {
 }
 
 // A van that is closed has no descriptor left, also of a connection that was over before and whose peer
-// has not let go of everything.
+// has not released everything.
 func TestCloseLeavesNoDescriptor(t *testing.T) {
 	for name, poll := range map[string]bool{"over before": true, "over with it": false} {
 		t.Run(name, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestCloseLeavesNoDescriptor(t *testing.T) {
 
 func started(t *testing.T, dir string) van.Van {
 	t.Helper()
-	v, err := New(Options{Placer: nobody{}, Dir: dir})
+	v, err := New(Options{Placer: refuseAll{}, Dir: dir})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, v.Close()) })
 	return v
@@ -78,10 +78,10 @@ func await(t *testing.T, v van.Van, k van.EventKind) van.Event {
 
 // What is told of the memory of a connection is what it takes.
 func TestSideBytes(t *testing.T) {
-	for _, grants := range []int{0, leastSlots, 1 << 14} {
+	for _, grants := range []int{0, minSlots, 1 << 14} {
 		_, _, x, y := pair(t, Options{Grants: grants})
-		require.EqualValues(t, SideBytes(grants), len(x.own.mem.Bytes()))
-		require.EqualValues(t, SideBytes(grants), len(y.own.mem.Bytes()))
+		require.EqualValues(t, SideBytes(grants), len(x.conn.own.mem.Bytes()))
+		require.EqualValues(t, SideBytes(grants), len(y.conn.own.mem.Bytes()))
 	}
 	require.EqualValues(t, 804<<10, SideBytes(0))
 	require.Equal(t, SideBytes(1<<13), SideBytes(1<<12+1))

@@ -17,13 +17,12 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/internal/text"
-	"github.com/stepvan/stepvan/van"
 )
 
 const (
 	helloTime  = 10 * time.Second // for a peer that connected to introduce itself
-	firstPause = time.Millisecond // between attempts to dial; doubles
-	lastPause  = 100 * time.Millisecond
+	minPause   = time.Millisecond // between attempts to dial; doubles
+	maxPause   = 100 * time.Millisecond
 	socketType = "unixpacket"
 	prefix     = "shm."
 	anyName    = ":0"
@@ -36,22 +35,22 @@ type listener struct {
 	path string
 }
 
-// Listen implements van.Van. addr is a name for the socket in Options.Dir, "" or ":0" for one that nobody
-// has, or an address as Listen returns it.
+// Listen implements van.Van. addr is a name for the socket in Options.Dir, "" or ":0" for one that no
+// process has, or an address as Listen returns it.
 func (v *shmVan) Listen(addr string) (bound string, err error) {
 	path, err := v.listen(addr)
 	if err != nil {
 		return "", &stepvan.OpError{Op: "listen at " + addr, Van: name, Err: err}
 	}
-	return join(v.host, path), nil
+	return v.host.address(path), nil
 }
 
 func (v *shmVan) listen(addr string) (string, error) {
-	path, err := socketPath(v.opt.Dir, v.host, addr)
+	path, err := v.socket(addr)
 	if err != nil {
 		return "", err
 	}
-	l, err := bind(path)
+	l, err := listenAt(path)
 	if err != nil {
 		return "", err
 	}
@@ -67,8 +66,8 @@ func (v *shmVan) listen(addr string) (string, error) {
 	return path, nil
 }
 
-// bind makes a socket in a private directory, and first removes what killed processes have left there.
-func bind(path string) (*net.UnixListener, error) {
+// listenAt makes a socket in a directory that no other user can enter. It sweeps the directory first.
+func listenAt(path string) (*net.UnixListener, error) {
 	dir := filepath.Dir(path)
 	if err := shm.PrivateDir(dir); err != nil {
 		return nil, err
@@ -82,29 +81,29 @@ func bind(path string) (*net.UnixListener, error) {
 	defer release()
 	l, err := net.ListenUnix(socketType, &net.UnixAddr{Name: short, Net: socketType})
 	if err != nil {
-		return nil, plain(err)
+		return nil, netCause(err)
 	}
 	l.SetUnlinkOnClose(false) // by a path that is good at this moment only
 	return l, nil
 }
 
-// socketPath is the path that addr stands for.
-func socketPath(dir, host, addr string) (string, error) {
+// socket is the path that addr stands for.
+func (v *shmVan) socket(addr string) (string, error) {
 	switch {
 	case addr == "" || addr == anyName:
-		return filepath.Join(dir, fmt.Sprintf("%s%d.%016x", prefix, os.Getpid(), rand.Uint64())), nil
-	case strings.HasPrefix(addr, host+"/"):
-		return split(host, addr)
+		return filepath.Join(v.opt.Dir, fmt.Sprintf("%s%d.%016x", prefix, os.Getpid(), rand.Uint64())), nil
+	case strings.HasPrefix(addr, string(v.host)+"/"):
+		return v.host.path(addr)
 	case strings.Trim(addr, nameLetters) != "":
-		return "", errs.Invalid("%q is no name for a socket: letters, digits, dots, dashes, or an address that Listen has returned", text.Cut(addr))
+		return "", errs.Invalid("socket name %q: use letters, digits, dots and dashes, or an address that Listen has returned", text.Cut(addr))
 	}
-	return filepath.Join(dir, addr), nil
+	return filepath.Join(v.opt.Dir, addr), nil
 }
 
 const nameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
-// plain drops what net says besides the cause.
-func plain(err error) error {
+// netCause drops what net says besides the cause.
+func netCause(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
 		return op.Err
@@ -117,7 +116,7 @@ func (l *listener) close() {
 	_ = l.sock.Close()
 }
 
-// accept runs until the listener is closed. Each handshake has a goroutine of its own.
+// accept lets peers in until the listener is closed. Each introduces itself on a goroutine of its own.
 func (l *listener) accept() {
 	pending := make(chan struct{}, l.v.opt.Pending)
 	for {
@@ -125,10 +124,10 @@ func (l *listener) accept() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // no descriptors left, for example: they come back
-			l.starved(plain(err))
+		if err != nil { // no descriptors left, for example: the process may close some
+			l.v.opt.reportStarved(netCause(err))
 			select {
-			case <-time.After(lastPause):
+			case <-time.After(maxPause):
 				continue
 			case <-l.v.ctx.Done():
 				return
@@ -142,187 +141,27 @@ func (l *listener) accept() {
 		}
 		l.v.work.Go(func() {
 			defer func() { <-pending }()
-			l.welcome(c)
+			l.v.admit(c)
 		})
 	}
 }
 
-// welcome does the handshake with a process that connected. It closes the connection of one that cannot do it.
-func (l *listener) welcome(c *net.UnixConn) {
+// admit exchanges hellos with a peer that connected. It closes the connection of one that fails, without an answer.
+func (v *shmVan) admit(c *net.UnixConn) {
 	_ = c.SetDeadline(time.Now().Add(helloTime))
-	stop := context.AfterFunc(l.v.ctx, func() { _ = c.SetDeadline(time.Now()) })
+	stop := context.AfterFunc(v.ctx, func() { _ = c.SetDeadline(time.Now()) })
 	defer stop()
-	e, err := l.v.handshake(c, false)
+	e, err := v.handshake(c, false)
 	_ = c.Close() // the endpoint has a descriptor of its own
 	if err == nil {
-		err = l.v.add(e, true)
+		err = v.add(e, true)
 	}
-	l.starved(err)
+	v.opt.reportStarved(err)
 }
 
-// starved reports an error if it says that descriptors have run out.
-func (l *listener) starved(err error) {
-	if l.v.opt.Starved != nil && (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) {
-		l.v.opt.Starved(&stepvan.OpError{Op: "accept", Van: name, Err: errs.Descriptors(err)})
+// reportStarved calls Starved if err says that descriptors have run out.
+func (o *Options) reportStarved(err error) {
+	if o.Starved != nil && (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) {
+		o.Starved(&stepvan.OpError{Op: "accept", Van: name, Err: errs.Descriptors(err)})
 	}
-}
-
-// handshake sends and receives the hellos, the dialer first, and makes the endpoint. It ends by the connection's deadline.
-func (v *shmVan) handshake(c *net.UnixConn, dialer bool) (*endpoint, error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, plain(err)
-	}
-	var own *ownFile
-	var p *peer
-	speak := func() (err error) {
-		if own, err = newOwnFile(v.opt.RingBytes, v.opt.slots()); err != nil {
-			return err
-		}
-		return v.sendHello(c, own)
-	}
-	hear := func() error {
-		who, err := identify(raw)
-		if err == nil {
-			p, err = receiveHello(c, who)
-		}
-		return err
-	}
-	steps := []func() error{hear, speak}
-	if dialer {
-		steps = []func() error{speak, hear}
-	}
-	for _, step := range steps {
-		if err := step(); err != nil {
-			if own != nil {
-				own.close()
-			}
-			if p != nil {
-				p.release()
-			}
-			return nil, err
-		}
-	}
-	sock := -1
-	if e := raw.Control(func(fd uintptr) { sock, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); e != nil || err != nil {
-		own.close()
-		p.release()
-		return nil, errors.Join(e, err)
-	}
-	return v.newEndpoint(sock, own, p), nil
-}
-
-func (v *shmVan) sendHello(c *net.UnixConn, own *ownFile) error {
-	if v.isClosed() {
-		return stepvan.ErrClosed
-	}
-	_, _, err := c.WriteMsgUnix(v.hello.encode(), unix.UnixRights(own.mem.FD(), v.page.FD()), nil)
-	return plain(err)
-}
-
-// receiveHello reads the hello of the peer. It takes over who.
-func receiveHello(c *net.UnixConn, who identity) (*peer, error) {
-	var b [helloBytes + 1]byte
-	var oob [128]byte
-	n, on, _, _, err := c.ReadMsgUnix(b[:], oob[:])
-	fds := rightsOf(oob[:on])
-	if err == nil && n > 0 {
-		return mapPeer(b[:n], fds, who)
-	}
-	closeAll(fds)
-	who.forget()
-	if err == nil {
-		err = stepvan.ErrPeerLost
-	}
-	return nil, plain(err)
-}
-
-// Probe implements van.Prober: nil when somebody of this machine and user listens at addr.
-func (v *shmVan) Probe(addr string) error {
-	path, err := split(v.host, addr)
-	if err != nil {
-		return err
-	}
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return fmt.Errorf("its socket %s is not visible from here, perhaps because it is in another container: %w", path, err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Getuid() {
-		return fmt.Errorf("%s is no socket of this user: %w", path, stepvan.ErrNotSupported)
-	}
-	if shm.Deserted(path) {
-		return fmt.Errorf("the process that listened at %s has ended: %w", path, stepvan.ErrPeerLost)
-	}
-	return nil
-}
-
-// Dial implements van.Van.
-func (v *shmVan) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
-	began := time.Now()
-	fail := func(err error) (van.Endpoint, error) {
-		return nil, &stepvan.OpError{Op: "dial", Van: name, Peer: addr, Err: err}
-	}
-	path, err := split(v.host, addr)
-	if err != nil {
-		return fail(err)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(v.ctx, cancel)()
-	e, err := v.connect(ctx, path)
-	switch {
-	case err == nil:
-		e.name = path
-		if err := v.add(e, false); err != nil {
-			return fail(err)
-		}
-		return e.public(), nil
-	case v.ctx.Err() != nil:
-		return fail(stepvan.ErrClosed)
-	case ctx.Err() != nil:
-		return fail(fmt.Errorf("%w (last cause: %w)", errs.GaveUp(time.Since(began), context.Cause(ctx)), err))
-	}
-	return fail(err)
-}
-
-// connect tries again while nobody listens.
-func (v *shmVan) connect(ctx context.Context, path string) (*endpoint, error) {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		e, err := v.attempt(ctx, path)
-		if err == nil || !absent(err) {
-			return e, err
-		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return nil, err
-		}
-	}
-}
-
-// absent reports whether the error goes away once a process listens, or accepts more.
-func absent(err error) bool {
-	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EAGAIN) ||
-		errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
-}
-
-// attempt connects once. The listening process may be stopped, so ctx bounds the wait.
-func (v *shmVan) attempt(ctx context.Context, path string) (*endpoint, error) {
-	short, release, err := shm.SocketPath(path)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, socketType, short)
-	if err != nil {
-		return nil, plain(err)
-	}
-	c := conn.(*net.UnixConn)
-	defer func() { _ = c.Close() }()
-	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })
-	defer stop()
-	return v.handshake(c, true)
 }

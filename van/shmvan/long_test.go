@@ -30,13 +30,13 @@ func longMessage(op van.OpID, meta int, payload ...[]byte) *van.Message {
 // Heads longer than the ring pass it, with payload of every kind behind them, and between short messages.
 func TestLongHeads(t *testing.T) {
 	for name, o := range map[string]Options{
-		"shared": {RingBytes: leastRing, Files: memory()}, "private": {RingBytes: leastRing, NoForeign: true}, "two-sided": {RingBytes: leastRing, TwoSided: true},
+		"shared": {RingBytes: minRing, Files: memory()}, "private": {RingBytes: minRing, NoForeign: true}, "two-sided": {RingBytes: minRing, TwoSided: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b, x, _ := pair(t, o)
 			require.Equal(t, int(wire.DefaultLimits.Meta), a.v.Caps().MaxMeta)
 			op := van.OpID(0)
-			for _, meta := range []int{leastRing/8 - wire.HeaderSize, leastRing/8 - wire.HeaderSize + 1, chunkBytes, 3*leastRing + 5, a.v.Caps().MaxMeta} {
+			for _, meta := range []int{minRing/8 - wire.HeaderSize, minRing/8 - wire.HeaderSize + 1, chunkBytes, 3*minRing + 5, a.v.Caps().MaxMeta} {
 				for _, size := range []int{0, 1, 1 << 10, 20 << 10, 300 << 10} {
 					payload := make([]byte, size)
 					for i := range payload {
@@ -77,11 +77,11 @@ func TestLongHeads(t *testing.T) {
 
 // A payload that is written into granted memory can have a long head, too.
 func TestLongHeadOfAWrite(t *testing.T) {
-	a, b, x, y := pair(t, Options{RingBytes: leastRing, Files: memory()})
+	a, b, x, y := pair(t, Options{RingBytes: minRing, Files: memory()})
 	mem := shared(t, 4096)
 	g, err := granter{y}.Grant(mem, 1, everything)
 	require.NoError(t, err)
-	m := longMessage(1, 2*leastRing, []byte("abc"), []byte("def"))
+	m := longMessage(1, 2*minRing, []byte("abc"), []byte("def"))
 	m.Target = []van.Target{{Grant: g.ID, Generation: 1, Offset: 100}, {Grant: g.ID, Generation: 1}}
 	require.NoError(t, x.Send(m))
 	var got *van.Delivery
@@ -94,7 +94,7 @@ func TestLongHeadOfAWrite(t *testing.T) {
 		return got != nil
 	})
 	require.True(t, got.Written)
-	require.Len(t, got.Meta, 2*leastRing)
+	require.Len(t, got.Meta, 2*minRing)
 	require.Equal(t, "abc", string(mem[100:103]))
 	require.Equal(t, "def", string(mem[:3]))
 	got.Release()
@@ -124,7 +124,7 @@ func TestHostileLongHeads(t *testing.T) {
 		"interrupted":         {long(uint32(len(head)), 0, 0), chunk(8, head[:8]), long(uint32(len(head)), 0, 0)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, b, x, _ := pair(t, Options{RingBytes: leastRing})
+			_, b, x, _ := pair(t, Options{RingBytes: minRing})
 			for _, step := range steps {
 				step(x)
 			}
@@ -135,14 +135,14 @@ func TestHostileLongHeads(t *testing.T) {
 
 // put writes a record as a hostile peer would.
 func put(e *endpoint, k kind, head, segs uint32, size uint64, body []byte) {
-	e.tx.mu.Lock()
-	defer e.tx.mu.Unlock()
-	rec, _ := e.tx.out.begin(align(recBody + len(body)))
+	e.conn.mu.Lock()
+	defer e.conn.mu.Unlock()
+	rec, _ := e.sender.out.begin(align(recBody + len(body)))
 	le := binary.LittleEndian
 	le.PutUint32(rec[recHead:], head)
 	le.PutUint32(rec[recSegs:], segs)
 	le.PutUint64(rec[recSize:], size)
 	copy(rec[recBody:], body)
-	e.tx.out.publish(len(rec), k, 0)
-	e.wakePeer()
+	e.sender.out.publish(len(rec), k, 0)
+	e.conn.wakeIfAsleep()
 }

@@ -3,12 +3,11 @@ package shmvan
 import (
 	"sync/atomic"
 
-	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
-// operations are those accepted whose completion was not polled: a ring with one writer (Send, under
-// sendSide.mu) and one reader (Poll). They complete in the order of acceptance.
+// operations are those that were accepted and whose completion was not polled: a ring with one writer (Send, under
+// connection.mu) and one reader (Poll). They complete in the order of acceptance.
 type operations struct {
 	list    []operation
 	mask    uint64
@@ -33,7 +32,7 @@ func (q *operations) init(n int) {
 	q.list, q.mask = make([]operation, size), uint64(size-1)
 }
 
-// next is the entry for an operation that is about to be accepted, nil when there is none.
+// next is the entry for an operation that is about to be accepted, nil while the ring is full.
 func (q *operations) next() *operation {
 	w := q.written.Load()
 	if w-q.read.Load() > q.mask {
@@ -44,29 +43,35 @@ func (q *operations) next() *operation {
 
 func (q *operations) accept() { q.written.Add(1) }
 
-// complete reports the operations that are over, all of them once the connection is.
-func (tx *sendSide) complete(out *sink, over bool) {
-	q := &tx.ops
+// left reports whether an operation has not been reported as complete.
+func (q *operations) left() bool { return q.read.Load() != q.written.Load() }
+
+// complete reports whether the operation depends on nothing any more.
+func (o *operation) complete() bool { return o.done == 0 && o.consumed == 0 && o.streamed == 0 }
+
+// complete reports the operations that are complete, and all of them once the connection has ended.
+func (s *sender) complete(out *sink, ended bool) {
+	q := &s.ops
 	r, w := q.read.Load(), q.written.Load()
 	if r == w {
 		return
 	}
 	before := r
-	if over { // somebody else may let go of the memory
-		tx.mu.Lock()
-		defer tx.mu.Unlock()
-		tx.e.announceClose() // before a source is given back that the peer may be reading
+	if ended { // another goroutine may unmap the memory
+		s.conn.mu.Lock()
+		defer s.conn.mu.Unlock()
+		s.conn.sendClosed() // before this side gives a source back that the peer may be reading
 	}
 	for ; r != w && !out.full(); r++ {
 		o := &q.list[r&q.mask]
 		var err error
-		if !tx.finished(o) {
-			if !over {
+		if !s.finished(o) {
+			if !ended {
 				break
 			}
-			err = tx.e.failure("send")
+			err = s.conn.endedError("send")
 		}
-		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: tx.e.public(), Op: o.id, Err: err})
+		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: s.conn.public, Op: o.id, Err: err})
 		clear(o.keep)
 	}
 	if r != before {
@@ -74,43 +79,24 @@ func (tx *sendSide) complete(out *sink, over bool) {
 	}
 }
 
-// over reports whether the operation depends on nothing any more.
-func (o *operation) over() bool { return o.done == 0 && o.consumed == 0 && o.streamed == 0 }
-
 // finished asks the peer's words only where an operation depends on them.
-func (tx *sendSide) finished(o *operation) bool {
-	if o.over() {
+func (s *sender) finished(o *operation) bool {
+	if o.complete() {
 		return true
 	}
-	if !tx.mapped {
+	if !s.conn.mapped {
 		return false
 	}
 	consumed := o.consumed
 	if o.streamed > 0 {
-		if o.streamed > tx.streamed.Load() {
+		if o.streamed > s.streamed.Load() {
 			return false
 		}
-		consumed = max(consumed, tx.drained.Load())
+		consumed = max(consumed, s.drained.Load())
 	}
-	tx.out.edge.Consume()
-	if consumed > 0 && tx.e.peerWords.consumed.Load() < consumed {
+	s.out.edge.Consume()
+	if consumed > 0 && s.out.peer.consumed.Load() < consumed {
 		return false
 	}
-	return o.done == 0 || tx.e.peerWords.done.Load() >= o.done
-}
-
-func (tx *sendSide) stillMapped() bool {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	return tx.mapped
-}
-
-// checkProgress checks the counters of the peer against what this side has sent. Only Poll calls it.
-func (tx *sendSide) checkProgress() error {
-	tx.mu.Lock()
-	defer tx.mu.Unlock()
-	if d := tx.e.peerWords.done.Load(); d > tx.sourced {
-		return &stepvan.ProtocolError{Field: "done", Reason: "the peer claims to have read what was never sent"}
-	}
-	return tx.out.look()
+	return o.done == 0 || s.out.peer.done.Load() >= o.done
 }

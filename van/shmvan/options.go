@@ -40,14 +40,14 @@ const MaxCredits = 64
 
 const (
 	defaultRing    = 512 << 10
-	leastRing      = 64 << 10
-	mostRing       = 1 << 30
+	minRing        = 64 << 10
+	maxRing        = 1 << 30
 	defaultInline  = 8 << 10
 	defaultGrants  = 4 << 10
 	defaultCredits = 32
 	defaultQueue   = 256
 	defaultPending = 256
-	mostQueue      = 1 << 16
+	maxQueue       = 1 << 16
 
 	maxSegments = 512
 	maxPayload  = 1 << 46
@@ -70,18 +70,18 @@ func (o Options) complete() (Options, error) {
 	fill(&o.SendQueue, defaultQueue)
 	fill(&o.Pending, defaultPending)
 	switch {
-	case o.RingBytes < leastRing || o.RingBytes > mostRing || bits.OnesCount(uint(o.RingBytes)) != 1:
-		return o, errs.Invalid("shmvan: Options.RingBytes is %d: give a power of two from %d to %d", o.RingBytes, leastRing, mostRing)
-	case o.Grants < leastSlots || o.Grants > mostSlots || bits.OnesCount(uint(o.Grants)) != 1:
-		return o, errs.Invalid("shmvan: Options.Grants is %d: give a power of two from %d to %d", o.Grants, leastSlots, mostSlots)
+	case o.RingBytes < minRing || o.RingBytes > maxRing || bits.OnesCount(uint(o.RingBytes)) != 1:
+		return o, errs.Invalid("shmvan: Options.RingBytes is %d: give a power of two from %d to %d", o.RingBytes, minRing, maxRing)
+	case o.Grants < minSlots || o.Grants > maxSlots || bits.OnesCount(uint(o.Grants)) != 1:
+		return o, errs.Invalid("shmvan: Options.Grants is %d: give a power of two from %d to %d", o.Grants, minSlots, maxSlots)
 	case o.InlineBytes < 0 || o.InlineBytes > o.RingBytes/8:
 		return o, errs.Invalid("shmvan: Options.InlineBytes is %d: give 1 to an eighth of RingBytes, %d", o.InlineBytes, o.RingBytes/8)
 	case o.Credits < 0 || o.Credits > MaxCredits:
 		return o, errs.Invalid("shmvan: Options.Credits is %d: give 1 to %d", o.Credits, MaxCredits)
 	case o.Pending < 0:
 		return o, errs.Invalid("shmvan: Options.Pending is %d: give 1 or more", o.Pending)
-	case o.SendQueue < 0 || o.SendQueue > mostQueue:
-		return o, errs.Invalid("shmvan: Options.SendQueue is %d: give 1 to %d", o.SendQueue, mostQueue)
+	case o.SendQueue < 0 || o.SendQueue > maxQueue:
+		return o, errs.Invalid("shmvan: Options.SendQueue is %d: give 1 to %d", o.SendQueue, maxQueue)
 	}
 	return o, nil
 }
@@ -92,7 +92,7 @@ func fill(v *int, preset int) {
 	}
 }
 
-// recordHead is the largest wire header with meta that goes in one record; longer ones go piece by piece (long.go).
+// recordHead is the largest wire header with meta that goes in one record; longer ones go piece by piece (stream.go).
 func (o *Options) recordHead() int { return o.RingBytes / 8 }
 
 // slots is how many grants there is room for in a file.
@@ -106,9 +106,9 @@ func (o *Options) slots() int {
 // maxMeta is the most meta of one message.
 func (o *Options) maxMeta() int { return int(o.Limits.Meta) }
 
-// slack is how many bytes of the ring can be in use while a message of any kind still finds room: its record
-// twice, since the end of the ring may be too short for it, a line behind it, and a record of kindForget.
-func (o *Options) slack() uint64 {
+// headroom is how many bytes of the ring can be in use while a message of any kind still finds room. It leaves room for
+// the record twice, because the end of the ring may be too short for it, a line behind it, and a kindForget record.
+func (o *Options) headroom() uint64 {
 	head := min(o.recordHead(), wire.HeaderSize+o.maxMeta())
 	largest := align(recBody + head + 7 + max(o.InlineBytes, maxSegments*segBytes))
 	return uint64(o.RingBytes - 2*largest - 3*shm.LineBytes)

@@ -15,8 +15,7 @@ import (
 
 // greetDial connects as a peer that has not introduced itself.
 func greetDial(addr string) (io.ReadWriteCloser, error) {
-	v := &shmVan{host: hostOf(os.Getuid())}
-	path, err := split(v.host, addr)
+	path, err := host(hostOf(os.Getuid())).path(addr)
 	if err != nil {
 		return nil, err
 	}
@@ -42,12 +41,12 @@ type raw struct {
 }
 
 func dialRaw(addr string) (*raw, error) {
-	v, err := New(Options{Placer: nobody{}, TwoSided: true, Dir: testDir()})
+	v, err := New(Options{Placer: refuseAll{}, TwoSided: true, Dir: testDir()})
 	if err != nil {
 		return nil, err
 	}
 	r := &raw{van: v.(*shmVan)}
-	path, err := split(r.van.host, addr)
+	path, err := r.van.host.path(addr)
 	if err != nil {
 		return nil, err
 	}
@@ -64,18 +63,18 @@ func dialRaw(addr string) (*raw, error) {
 func (r *raw) Read([]byte) (int, error) {
 	for {
 		r.mu.Lock()
-		over := r.shut || r.e.peerWords.closed.Load() != 0
+		over := r.shut || r.e.conn.peerWords.closed.Load() != 0
 		if !over {
 			for {
-				rec, ok, err := r.e.rx.in.next()
+				rec, ok, err := r.e.receiver.in.next()
 				if err != nil || !ok {
 					break
 				}
-				r.e.rx.in.pass(&rec, false)
+				r.e.receiver.in.advance(&rec, false)
 			}
-			r.e.rx.in.report()
+			r.e.receiver.in.report()
 		}
-		fd := r.e.sock
+		fd := r.e.conn.sock
 		r.mu.Unlock()
 		if over {
 			return 0, io.EOF
@@ -104,7 +103,7 @@ func (r *raw) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// cut finds the first message in b. What is no header is one by itself.
+// cut finds the first message in b. Bytes that do not begin with a header are one by themselves.
 func cut(b []byte) (head, payload int, ok bool) {
 	if binary.LittleEndian.Uint32(b) != wire.Magic || binary.LittleEndian.Uint16(b[4:]) != wire.Version {
 		return min(len(b), 4096), 0, true
@@ -126,10 +125,10 @@ func cut(b []byte) (head, payload int, ok bool) {
 func (r *raw) record(head, payload []byte) error {
 	at := recBody + (len(head)+7)&^7
 	for {
-		if r.shut || r.e.peerWords.closed.Load() != 0 {
+		if r.shut || r.e.conn.peerWords.closed.Load() != 0 {
 			return io.ErrClosedPipe
 		}
-		rec, err := r.e.tx.out.begin(align(at + len(payload)))
+		rec, err := r.e.sender.out.begin(align(at + len(payload)))
 		if err != nil {
 			return err
 		}
@@ -143,8 +142,8 @@ func (r *raw) record(head, payload []byte) error {
 		le.PutUint64(rec[recSize:], uint64(len(payload)))
 		copy(rec[recBody:], head)
 		copy(rec[at:], payload)
-		r.e.tx.out.publish(len(rec), kindInline, 0)
-		r.e.wakePeer()
+		r.e.sender.out.publish(len(rec), kindInline, 0)
+		r.e.conn.wakeIfAsleep()
 		return nil
 	}
 }

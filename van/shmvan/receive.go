@@ -1,15 +1,11 @@
 package shmvan
 
 import (
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan"
-	"github.com/stepvan/stepvan/internal/bulk"
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -20,169 +16,138 @@ func (s *sink) full() bool { return len(s.events) == cap(s.events) }
 
 func (s *sink) emit(e van.Event) { s.events = append(s.events, e) }
 
-// receiveSide receives the messages of an endpoint. Only Poll uses it.
-type receiveSide struct {
-	e        *endpoint
-	in       consumer
-	incoming inflow
-	credits  credits
-	copying  atomic.Bool // Poll writes to placed memory; Close reads it
-	foreign  bool        // this process can read the peer's memory with process_vm_readv
-	idle     uint32      // visits without a record
+// maxRecords is how many records of one endpoint one Poll takes, so that other endpoints have their turn.
+const maxRecords = 64
+
+// receiver is the receiving side of an endpoint. Poller only.
+type receiver struct {
+	conn    *connection
+	memory  *peerMemory
+	in      consumer
+	arrival arrival
+	credits credits
+	copying atomic.Bool // the poller writes to placed memory
+	canRead bool        // the peer's memory, with process_vm_readv
 }
 
-// mostRecords is how many records of one endpoint one Poll takes, so that others have their turn.
-const mostRecords = 64
-
-// receive takes what the peer has sent. Only Poll calls it.
-func (rx *receiveSide) receive(out *sink) {
+// receive takes what the peer has sent.
+func (r *receiver) receive(out *sink) {
 	var err error
-	for n := 0; n < mostRecords && err == nil && !out.full() && rx.e.state.Load() == stateOpen; n++ {
-		var r record
+	for n := 0; n < maxRecords && err == nil && !out.full() && r.open(); n++ {
+		var rec record
 		var ok, more bool
-		if rx.incoming.referred() {
-			more, err = rx.fetch(out)
-		} else if r, ok, err = rx.in.next(); ok {
-			more, err = rx.take(out, &r)
+		if r.arrival.hasSegments() {
+			more, err = r.copySegments(out)
+		} else if rec, ok, err = r.in.next(); ok {
+			more, err = r.take(out, &rec)
 		}
 		if !more {
 			break
 		}
 	}
-	if rx.in.report() {
-		rx.e.wakePeer()
+	if r.in.report() {
+		r.conn.wakeIfAsleep()
 	}
 	if err != nil {
-		rx.e.lose(&stepvan.OpError{Op: "receive", Van: name, Peer: rx.e.name, Err: err})
+		r.conn.lose(&stepvan.OpError{Op: "receive", Van: name, Peer: r.conn.name, Err: err})
 	}
 }
 
-// take deals with the record at the front, and goes on behind it unless more is false.
-func (rx *receiveSide) take(out *sink, r *record) (more bool, err error) {
-	if rx.incoming.slot != nil != (r.kind == kindChunk) && r.kind <= kindChunk {
+// open reports whether the connection has not ended: the program may close it at any time.
+func (r *receiver) open() bool { return r.conn.state.Load() == stateOpen }
+
+// take deals with the record at the front, and moves behind it unless more is false.
+func (r *receiver) take(out *sink, rec *record) (more bool, err error) {
+	if r.arrival.slot != nil != (rec.kind == kindChunk) && rec.kind <= kindChunk {
 		return false, &stepvan.ProtocolError{Field: "record", Reason: "a payload is interrupted"}
 	}
-	switch r.kind {
+	switch rec.kind {
 	case kindChunk:
-		return true, rx.takeChunk(out, r)
+		return true, r.takeChunk(out, rec)
 	case kindForget:
-		if err := rx.takeForget(r); err != nil {
+		if err := r.memory.forget(rec); err != nil {
 			return false, err
 		}
-		rx.in.pass(r, false)
+		r.in.advance(rec, false)
 		return true, nil
 	}
-	s := rx.credits.take()
+	s := r.credits.take()
 	if s == nil {
 		return false, nil
 	}
-	delivered, err := rx.open(s, r)
+	delivered, err := r.takeMessage(s, rec)
 	if !delivered {
-		rx.putBack(s)
+		s.ReleaseDelivery(&s.delivery)
 		return false, err
 	}
-	if rx.incoming.slot == nil {
-		out.emit(van.Event{Kind: van.EventMessage, Endpoint: rx.e.public(), Delivery: &s.delivery})
+	if r.arrival.slot == nil {
+		out.emit(van.Event{Kind: van.EventMessage, Endpoint: r.conn.public, Delivery: &s.delivery})
 	}
 	return true, nil
 }
 
-// putBack returns a slot that was not delivered.
-func (rx *receiveSide) putBack(s *slot) { s.ReleaseDelivery(&s.delivery) }
-
-// open makes a delivery of a record. false without an error: the endpoint was closed meanwhile.
-func (rx *receiveSide) open(s *slot, r *record) (ok bool, err error) {
-	if r.kind == kindLong {
-		err := rx.beginLong(s, r)
+// takeMessage makes a delivery of a record. false without an error: the program has closed the endpoint meanwhile.
+func (r *receiver) takeMessage(s *slot, rec *record) (ok bool, err error) {
+	if rec.kind == kindLong {
+		err := r.beginLong(s, rec)
 		return err == nil, err
 	}
-	size, err := s.fill(r, rx.e.v.opt.Limits)
+	size, err := s.readHead(rec, r.conn.van.opt.Limits)
 	if err != nil {
 		return false, err
 	}
 	d := &s.delivery
 	switch {
-	case size == 0 || r.kind == kindWritten:
-		d.Written = r.kind == kindWritten
-		rx.in.pass(r, r.kind == kindMapped || r.kind == kindForeign)
-		return rx.e.state.Load() == stateOpen, nil
-	case r.kind != kindInline:
-		return rx.begin(s, r, size)
+	case size == 0 || rec.kind == kindWritten:
+		d.Written = rec.kind == kindWritten
+		r.in.advance(rec, rec.kind == kindMapped || rec.kind == kindForeign)
+		return r.open(), nil
+	case rec.kind != kindInline:
+		return r.beginPayload(s, rec, size)
 	case size <= inMessage && size == d.Header.Total:
-		if err := s.keep(r, size); err != nil {
+		if err := s.appendPayload(rec, size); err != nil {
 			return false, err
 		}
-		rx.in.pass(r, false)
-		return rx.e.state.Load() == stateOpen, nil
+		r.in.advance(rec, false)
+		return r.open(), nil
 	}
-	dst, err := rx.place(d)
+	dst, err := r.place(d)
 	if err != nil {
 		return false, err
 	}
-	if !rx.enter() {
+	if !r.beginCopy() {
 		return false, nil
 	}
 	if d.Refused == nil {
-		err = s.unfold(r, dst, size)
+		err = s.scatterInline(rec, dst, size)
 	}
-	clear(dst) // lets go of the memory
-	rx.leave()
+	clear(dst) // releases the memory
+	r.endCopy()
 	if err != nil {
 		return false, err
 	}
-	rx.in.pass(r, false)
+	r.in.advance(rec, false)
 	return true, nil
 }
 
-// enter announces that the poller writes to placed memory; false when the endpoint was closed.
-func (rx *receiveSide) enter() bool {
-	rx.copying.Store(true)
-	if rx.e.state.Load() != stateOpen {
-		rx.leave()
+// beginCopy announces that the poller writes to placed memory; false when the program has closed the endpoint.
+func (r *receiver) beginCopy() bool {
+	r.copying.Store(true)
+	if !r.open() {
+		r.endCopy()
 		return false
 	}
 	return true
 }
 
-// leave ends what enter began. What was read before cannot be read later than what comes behind, on any processor.
-func (rx *receiveSide) leave() { rx.copying.Store(false) }
+// endCopy ends what beginCopy began. No processor moves a read from before it to behind it.
+func (r *receiver) endCopy() { r.copying.Store(false) }
 
-// fill copies the head out of the ring, once, and checks it.
-func (s *slot) fill(r *record, lim wire.Limits) (size uint64, err error) {
-	le := binary.LittleEndian
-	n := uint64(le.Uint32(r.bytes[recHead:]))
-	size = le.Uint64(r.bytes[recSize:])
-	if err := s.allow(n, lim); err != nil {
-		return 0, err
-	}
-	if n > uint64(len(r.bytes)-recBody) {
-		return 0, &stepvan.ProtocolError{Field: "head", Reason: fmt.Sprintf("%d bytes do not fit the record", n)}
-	}
-	s.buf = append(s.buf[:0], r.bytes[recBody:recBody+n]...)
-	return size, s.decode(size, lim)
-}
-
-// decode makes a delivery of the head in the slot, which comes with size bytes of payload.
-func (s *slot) decode(size uint64, lim wire.Limits) error {
-	d := &s.delivery
-	d.Releaser = s
-	if err := d.Header.Decode(s.buf, lim); err != nil {
-		return err
-	}
-	d.Meta = s.buf[wire.HeaderSize:]
-	switch {
-	case int(d.Header.Meta) != len(d.Meta):
-		return &stepvan.ProtocolError{Field: "meta", Reason: "length differs from what came with the header"}
-	case d.Header.Payload != size:
-		return &stepvan.ProtocolError{Field: "payload", Reason: "length differs from what came with the header"}
-	}
-	return nil
-}
-
-// place asks where the payload goes.
-func (rx *receiveSide) place(d *van.Delivery) ([][]byte, error) {
-	dst, err := rx.e.v.opt.Placer.Place(rx.e.public(), &d.Header, d.Meta, rx.e.v.poll.hold[:0])
-	rx.e.v.poll.hold = dst[:0]
+// place asks the Placer for the memory of the payload.
+func (r *receiver) place(d *van.Delivery) ([][]byte, error) {
+	v := r.conn.van
+	dst, err := v.opt.Placer.Place(r.conn.public, &d.Header, d.Meta, v.placed[:0])
+	v.placed = dst[:0]
 	if err == nil {
 		var n uint64
 		for _, b := range dst {
@@ -200,52 +165,4 @@ func (rx *receiveSide) place(d *van.Delivery) ([][]byte, error) {
 	}
 	d.Refused = err
 	return dst, nil
-}
-
-// body is the payload of an inline record.
-func (s *slot) body(r *record, size uint64) ([]byte, error) {
-	body := r.bytes[recBody+(len(s.buf)+7)&^7:]
-	if size > uint64(len(body)) {
-		return nil, &stepvan.ProtocolError{Field: "payload", Reason: "longer than its record"}
-	}
-	return body[:size], nil
-}
-
-// inMessage is the payload that is delivered with its message. Above, a second copy costs more than to ask
-// where the payload belongs.
-const inMessage = 1 << 10
-
-// keep copies the payload of an inline record behind the head.
-func (s *slot) keep(r *record, size uint64) error {
-	body, err := s.body(r, size)
-	if err != nil {
-		return err
-	}
-	n := len(s.buf)
-	s.buf = append(s.buf, body...)
-	s.delivery.Meta, s.delivery.Payload = s.buf[wire.HeaderSize:n:n], s.buf[n:]
-	return nil
-}
-
-// unfold copies the payload of an inline record to dst.
-func (s *slot) unfold(r *record, dst [][]byte, size uint64) error {
-	body, err := s.body(r, size)
-	if err == nil {
-		scatter(dst, body)
-	}
-	return err
-}
-
-// scatter copies from into dst and returns what of dst is left. dst has room for it.
-func scatter(dst [][]byte, from []byte) [][]byte {
-	for len(from) > 0 {
-		n := bulk.Copy(dst[0], from)
-		from = from[n:]
-		if n == len(dst[0]) {
-			dst = dst[1:]
-		} else {
-			dst[0] = dst[0][n:]
-		}
-	}
-	return dst
 }

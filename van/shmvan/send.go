@@ -2,8 +2,6 @@ package shmvan
 
 import (
 	"encoding/binary"
-	"fmt"
-	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -14,53 +12,35 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// sendSide sends the messages of an endpoint, and manages what it grants to the peer.
-type sendSide struct {
-	e   *endpoint
-	ops operations
-
-	mu      sync.Mutex // guards the fields below
-	out     producer
-	sourced uint64   // messages sent whose source the peer reads
-	offered []uint64 // files that the peer has
-	stream  stream
-	forgets forgets
-	segs    []segment
-	spare   [1][]byte // of the message that is being sent
-	grants  grants
-	held    []*claim // of a Send
-	mapped  bool     // the files of both sides are mapped
-
-	due      atomic.Bool   // a stream, withdrawals or forgotten files wait for the peer
-	streamed atomic.Uint64 // streams that are in the ring whole
-	drained  atomic.Uint64 // what the peer must have consumed before there is room behind the last of them
-}
-
 // segment is where a piece of payload lies: in a file of the sender, or at an address.
 type segment struct{ file, at, n uint64 }
 
-// Send implements van.Endpoint. Budget for a small message: no allocation, no system call unless the peer
-// sleeps, one uncontended lock, one copy.
-func (e *endpoint) Send(m *van.Message) error {
-	size, err := e.tx.check(m)
-	if err != nil {
-		return err
-	}
-	e.tx.mu.Lock()
-	err = e.tx.send(m, size)
-	if err == nil {
-		e.wakePeer()
-	}
-	e.tx.mu.Unlock()
-	return err // what completes later is told by the peer, which wakes this side
+// sender is the sending side of an endpoint. Guarded by connection.mu, except the atomic fields.
+type sender struct {
+	conn   *connection
+	memory *peerMemory
+	grants *grants
+
+	out     producer
+	sourced uint64 // messages sent whose source the peer reads
+	shared  sharedFiles
+	stream  stream
+	segs    []segment
+	spare   [1][]byte    // of the message that is being sent
+	held    []*peerGrant // of a Send
+
+	ops      operations
+	due      atomic.Bool   // a stream, dropped files or withdrawals wait for the peer
+	streamed atomic.Uint64 // streams that are in the ring whole
+	drained  atomic.Uint64 // what the peer must have consumed so that there is room behind the last of them
 }
 
 // check holds m against Caps.
-func (tx *sendSide) check(m *van.Message) (size int64, err error) {
+func (s *sender) check(m *van.Message) (size int64, err error) {
 	for _, p := range m.Payload {
 		size += int64(len(p))
 	}
-	caps := &tx.e.v.caps
+	caps := &s.conn.van.caps
 	switch {
 	case len(m.Head) < wire.HeaderSize || len(m.Head)-wire.HeaderSize > caps.MaxMeta:
 		err = errs.Invalid("head of %d bytes: a header has %d, meta at most %d", len(m.Head), wire.HeaderSize, caps.MaxMeta)
@@ -78,53 +58,43 @@ func (tx *sendSide) check(m *van.Message) (size int64, err error) {
 	return size, err
 }
 
-// usable is nil while something can be sent. mu is held.
-func (e *endpoint) usable() error {
-	switch e.state.Load() {
-	case stateClosed:
-		return stepvan.ErrClosed
-	case stateLost:
-		return stepvan.ErrPeerLost
-	}
-	return nil
-}
-
-// send is Send with mu held.
-func (tx *sendSide) send(m *van.Message, size int64) error {
-	if err := tx.e.usable(); err != nil {
+// send chooses the way of the payload. mu is held, as in all functions below.
+func (s *sender) send(m *van.Message, size int64) error {
+	if err := s.conn.usable(); err != nil {
 		return err
 	}
-	o := tx.ops.next()
-	if o == nil || tx.stream.active {
+	o := s.ops.next()
+	if o == nil || s.stream.active {
 		return stepvan.ErrWouldBlock
 	}
 	*o = operation{id: m.Op, keep: o.keep[:0]}
+	opt := &s.conn.van.opt
 	if len(m.Target) > 0 && size > 0 {
-		return tx.sendWritten(o, m, size)
+		return s.sendWritten(o, m, size)
 	}
-	if len(m.Head) > tx.e.v.opt.recordHead() {
-		return tx.sendLong(o, m, size, false)
+	if len(m.Head) > opt.recordHead() {
+		return s.sendLong(o, m, size, false)
 	}
-	if size <= int64(tx.e.v.opt.InlineBytes) {
-		return tx.sendInline(o, m, size)
+	if size <= int64(opt.InlineBytes) {
+		return s.sendInline(o, m, size)
 	}
 	source := m.Payload
 	if m.Spare != nil {
-		tx.spare[0] = m.Spare[:size]
-		source = tx.spare[:]
+		s.spare[0] = m.Spare[:size]
+		source = s.spare[:]
 	}
-	if k, ok := tx.refer(source); ok {
-		return tx.sendReferred(o, m, source, size, k)
+	if k, ok := s.listSegments(source); ok {
+		return s.sendSegments(o, m, source, size, k)
 	}
-	return tx.sendStream(o, m, size)
+	return s.sendStream(o, m, size)
 }
 
-// put writes a record with the head of m and returns where its body goes on, nil when there is no room.
-func (tx *sendSide) put(m *van.Message, size int64, segs, body int) (rec, rest []byte, err error) {
+// put writes a record with the head of m and returns the place of its body, nil when there is no room.
+func (s *sender) put(m *van.Message, size int64, segs, body int) (rec, rest []byte, err error) {
 	at := recBody + (len(m.Head)+7)&^7
-	rec, err = tx.out.begin(align(at + body))
+	rec, err = s.out.begin(align(at + body))
 	if rec == nil {
-		return nil, nil, tx.full(err)
+		return nil, nil, noRoom(err)
 	}
 	le := binary.LittleEndian
 	le.PutUint32(rec[recHead:], uint32(len(m.Head)))
@@ -134,224 +104,194 @@ func (tx *sendSide) put(m *van.Message, size int64, segs, body int) (rec, rest [
 	return rec, rec[at:], nil
 }
 
-// full says why there is no room.
-func (tx *sendSide) full(err error) error {
+// noRoom says why there is no room for a record.
+func noRoom(err error) error {
 	if err == nil {
 		return stepvan.ErrWouldBlock
 	}
-	// The poller reports the loss with the cause; here it is enough to know.
-	return stepvan.ErrPeerLost
+	return stepvan.ErrPeerLost // the poller reports the cause
 }
 
-// commit publishes the record of an operation. One that leaves less room than the largest record needs
-// completes only when the peer has made that room: so whoever finds the ring full has a completion to wait for.
-func (tx *sendSide) commit(m *van.Message, o *operation, rec []byte, k kind) {
+// commit publishes the record of an operation. A record that leaves less room than the largest one needs completes only
+// when the peer has made that room. So a caller that finds the ring full has a completion to wait for.
+func (s *sender) commit(m *van.Message, o *operation, rec []byte, k kind) {
 	flags := uint64(0)
-	if mark := tx.out.mark(len(rec)); mark > tx.out.seen {
-		_ = tx.out.look() // a lie is found when room is needed
-		if mark > tx.out.seen {
-			flags = wordTell
+	if mark := s.out.mark(len(rec)); mark > s.out.consumed {
+		_ = s.out.readConsumed() // begin finds a lie, when it needs room
+		if mark > s.out.consumed {
+			flags = wordWake
 			o.consumed = mark
 		}
 	}
-	tx.out.publish(len(rec), k, flags)
-	if m.Done = o.over(); !m.Done {
-		tx.ops.accept()
+	s.out.publish(len(rec), k, flags)
+	if m.Done = o.complete(); !m.Done {
+		s.ops.accept()
 	}
 }
 
-func (tx *sendSide) sendInline(o *operation, m *van.Message, size int64) error {
-	rec, rest, err := tx.put(m, size, 0, int(size))
+func (s *sender) sendInline(o *operation, m *van.Message, size int64) error {
+	rec, rest, err := s.put(m, size, 0, int(size))
 	if err != nil {
 		return err
 	}
 	for _, p := range m.Payload {
 		rest = rest[copy(rest, p):]
 	}
-	tx.commit(m, o, rec, kindInline)
+	s.commit(m, o, rec, kindInline)
 	return nil
 }
 
-// refer finds out how the peer can read a source where it lies, and lists its segments. mu is held.
-func (tx *sendSide) refer(source [][]byte) (kind, bool) {
-	tx.segs = tx.segs[:0]
+// listSegments finds out how the peer can read a source where it lies, and lists its segments.
+func (s *sender) listSegments(source [][]byte) (kind, bool) {
+	s.segs = s.segs[:0]
 	k := kindMapped
 	for _, p := range source {
 		if len(p) == 0 {
 			continue
 		}
-		s, err := tx.locate(p)
-		if err != nil { // of this message: the next one asks again
+		seg, err := s.locate(p)
+		if err != nil { // for this message: the next one asks again
 			k = kindForeign
 			break
 		}
-		tx.segs = append(tx.segs, s)
+		s.segs = append(s.segs, seg)
 	}
 	if k == kindMapped {
 		return k, true
 	}
-	tx.segs = tx.segs[:0]
+	s.segs = s.segs[:0]
 	for _, p := range source {
 		if len(p) > 0 {
-			tx.segs = append(tx.segs, segment{at: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p)))), n: uint64(len(p))})
+			s.segs = append(s.segs, segment{at: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p)))), n: uint64(len(p))})
 		}
 	}
-	return k, !tx.e.v.opt.NoForeign && tx.e.peerWords.reads.Load() != 0
+	return k, !s.conn.van.opt.NoForeign && s.out.peer.reads.Load() != 0
 }
 
-// locate finds the file of the memory and passes it to the peer. stepvan.ErrWouldBlock: the socket is full.
-func (tx *sendSide) locate(p []byte) (segment, error) {
-	if tx.e.v.opt.Files == nil {
-		return segment{}, errNoFile
-	}
-	at, ok := tx.e.v.opt.Files.Locate(p)
-	if !ok {
-		return segment{}, errNoFile
-	}
-	if err := tx.passFile(at.File, at.FD, len(at.Memory)); err != nil {
-		return segment{}, err
-	}
-	return segment{at.File, uint64(at.Offset), uint64(len(p))}, nil
-}
-
-var errNoFile = fmt.Errorf("the memory lies in no file that can be shared: %w", stepvan.ErrNotSupported)
-
-// sendReferred has the peer read the source where it lies, which is the payload or Message.Spare.
-func (tx *sendSide) sendReferred(o *operation, m *van.Message, source [][]byte, size int64, k kind) error {
-	rec, rest, err := tx.put(m, size, len(tx.segs), segBytes*len(tx.segs))
+// sendSegments has the peer read the source where it lies, which is the payload or Message.Spare.
+func (s *sender) sendSegments(o *operation, m *van.Message, source [][]byte, size int64, k kind) error {
+	rec, rest, err := s.put(m, size, len(s.segs), segBytes*len(s.segs))
 	if err != nil {
 		return err
 	}
 	le := binary.LittleEndian
-	for i, s := range tx.segs {
+	for i, seg := range s.segs {
 		b := rest[segBytes*i:]
-		le.PutUint64(b, s.file)
-		le.PutUint64(b[8:], s.at)
-		le.PutUint64(b[16:], s.n)
+		le.PutUint64(b, seg.file)
+		le.PutUint64(b[8:], seg.at)
+		le.PutUint64(b[16:], seg.n)
 	}
-	tx.sourced++
-	o.done = tx.sourced
+	s.sourced++
+	o.done = s.sourced
 	o.keep = append(o.keep, source...) // an address alone keeps nothing alive
 	if m.Spare != nil {
 		gather(m.Spare, m.Payload)
 	}
-	tx.commit(m, o, rec, k)
+	s.commit(m, o, rec, k)
 	return nil
 }
 
-// stream is a payload on its way through the ring. Guarded by sendSide.mu.
-type stream struct {
-	active bool
-	begun  uint64 // streams so far
-	head   int    // bytes of a long head that come first, in segs[0]
-	segs   [][]byte
-	at     int    // the first of segs that is not in the ring
-	left   int64  // bytes of segs that are not
-	memory []byte // of long heads
+// sendWritten writes the payload into the peer's memory, and the record behind it.
+func (s *sender) sendWritten(o *operation, m *van.Message, size int64) (err error) {
+	held := s.held[:0]
+	for i, t := range m.Target {
+		var g *peerGrant
+		if g, err = s.memory.use(t, int64(len(m.Payload[i])), van.RightWrite); err != nil {
+			break
+		}
+		held = append(held, g)
+	}
+	if err == nil {
+		err = s.writeTo(held, o, m, size)
+	}
+	for _, g := range held {
+		g.release()
+	}
+	clear(held)
+	s.held = held
+	return err
 }
 
-// chunkBytes is the most payload of one kindChunk record. A quarter of the ring always finds its place, whatever is wasted at the end.
-const chunkBytes = 32 << 10
-
-func (tx *sendSide) sendStream(o *operation, m *van.Message, size int64) error {
-	rec, _, err := tx.put(m, size, 0, 0)
-	if err != nil {
+// writeTo writes the payload, and tells the peer. It makes sure of room for the record before it writes anything.
+func (s *sender) writeTo(held []*peerGrant, o *operation, m *van.Message, size int64) error {
+	long := len(m.Head) > s.conn.van.opt.recordHead()
+	var rec []byte
+	var err error
+	if long {
+		if rec, err = s.out.begin(align(recBody)); rec == nil { // sendLong finds the same place
+			return noRoom(err)
+		}
+	} else if rec, _, err = s.put(m, size, 0, 0); err != nil {
 		return err
 	}
-	tx.stream.begun++
-	o.streamed = tx.stream.begun
-	tx.commit(m, o, rec, kindStream)
-	tx.stream.active = true
-	tx.stream.segs, tx.stream.at, tx.stream.left = append(tx.stream.segs[:0], m.Payload...), 0, size
-	tx.writeChunks()
-	tx.stream.spare(m.Spare)
+	for i, t := range m.Target {
+		bulk.Copy(held[i].mem[t.Offset:], m.Payload[i])
+	}
+	if long {
+		return s.sendLong(o, m, size, true)
+	}
+	s.commit(m, o, rec, kindWritten)
 	return nil
 }
 
-// spare moves what is not in the ring yet of a payload to memory that stays. nil: the payload itself does.
-func (s *stream) spare(memory []byte) {
-	if !s.active || memory == nil {
+// updateDue has the poller come back for what waits for the peer.
+func (s *sender) updateDue() {
+	due := s.stream.active || len(s.shared.dropped) > 0 || s.grants.waiting()
+	if due != s.due.Load() {
+		s.due.Store(due)
+	}
+}
+
+// advance writes what waits for room, and ends withdrawals. The poller calls it, without mu; it skips its turn while
+// another goroutine has mu.
+func (s *sender) advance(out *sink) {
+	c := s.conn
+	if !s.due.Load() || !c.mu.TryLock() {
 		return
 	}
-	first := s.at
-	if s.head > 0 {
-		first++ // behind the head, which the stream keeps itself
-	}
-	n := gather(memory, s.segs[first:])
-	clear(s.segs[first:])
-	s.segs = append(s.segs[:first], memory[:n])
-}
-
-// gather copies segments to one piece of memory, which has room for them, and returns their bytes.
-func gather(to []byte, segs [][]byte) (n int) {
-	for _, p := range segs {
-		n += bulk.Copy(to[n:], p)
-	}
-	return n
-}
-
-// writeChunks writes chunks while there is room. mu is held.
-func (tx *sendSide) writeChunks() {
-	s := &tx.stream
-	for s.active {
-		if s.left == 0 {
-			s.active = false
-			clear(s.segs)
-			tx.drained.Store(tx.out.mark(0))
-			tx.streamed.Store(s.begun) // everything is in the ring
-			tx.e.v.wake()
-			break
-		}
-		n := int(min(s.left, chunkBytes, int64(len(tx.out.own.ring)/4)))
-		if s.head > 0 {
-			n = min(n, s.head)
-		}
-		rec, err := tx.out.begin(align(recBody + n))
-		if err != nil || rec == nil {
-			break
-		}
-		binary.LittleEndian.PutUint64(rec[recSize:], uint64(n))
-		s.gather(rec[recBody : recBody+n])
-		s.left -= int64(n)
-		s.head = max(0, s.head-n)
-		tx.out.publish(len(rec), kindChunk, wordTell)
-	}
-	tx.noteDue()
-}
-
-// gather moves the next bytes into to.
-func (s *stream) gather(to []byte) {
-	for len(to) > 0 {
-		k := bulk.Copy(to, s.segs[s.at])
-		if to, s.segs[s.at] = to[k:], s.segs[s.at][k:]; len(s.segs[s.at]) == 0 {
-			s.at++
+	if c.state.Load() == stateOpen && c.mapped {
+		before := s.out.pos
+		s.grants.settle()
+		s.grants.report(out)
+		s.sendDropped()
+		s.writeChunks()
+		if s.out.pos != before {
+			c.van.moved = true
+			c.wakeIfAsleep()
 		}
 	}
+	c.mu.Unlock()
 }
 
-// noteDue tells Poll whether something waits for the peer. mu is held.
-func (tx *sendSide) noteDue() {
-	due := tx.stream.active || tx.forgets.waiting() || tx.grants.waiting()
-	if due != tx.due.Load() {
-		tx.due.Store(due)
+// busy reports whether advance or complete would find something. Poller only, without mu, as what follows.
+func (s *sender) busy() bool {
+	if s.due.Load() && s.couldAdvance() {
+		return true
 	}
+	r := s.ops.read.Load()
+	return r != s.ops.written.Load() && s.finished(&s.ops.list[r&s.ops.mask])
 }
 
-// advance writes what waits for room, and ends withdrawals. It is called by the poller; when a Send is at it, that is as good.
-func (tx *sendSide) advance(out *sink) {
-	if !tx.due.Load() || !tx.mu.TryLock() {
-		return
+// couldAdvance reports whether the peer has made room, or has ended its use of a grant.
+func (s *sender) couldAdvance() bool {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	if !s.conn.mapped {
+		return true
 	}
-	if tx.e.state.Load() == stateOpen && tx.mapped {
-		before := tx.out.pos
-		tx.finishWithdrawals()
-		tx.reportWithdrawals(out)
-		tx.sendForgets()
-		tx.writeChunks()
-		if tx.out.pos != before {
-			tx.e.v.poll.moved = true
-			tx.e.wakePeer()
-		}
+	if s.grants.settle(); len(s.grants.completed) > 0 {
+		return true
 	}
-	tx.mu.Unlock()
+	before := s.out.consumed
+	return s.out.readConsumed() != nil || s.out.consumed != before
+}
+
+// checkPeerWords checks what the peer says to have done against what this side has sent.
+func (s *sender) checkPeerWords() error {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	if d := s.out.peer.done.Load(); d > s.sourced {
+		return &stepvan.ProtocolError{Field: "done", Reason: "the peer claims to have read what was never sent"}
+	}
+	return s.out.readConsumed()
 }

@@ -26,7 +26,7 @@ func (p *party) sleep() {
 func TestOneWakeForEachSleep(t *testing.T) {
 	_, b, x, y := pair(t, Options{})
 	inbox := func() int {
-		n, err := unix.IoctlGetInt(y.sock, unix.SIOCINQ)
+		n, err := unix.IoctlGetInt(y.conn.sock, unix.SIOCINQ)
 		require.NoError(t, err)
 		return n
 	}
@@ -74,23 +74,23 @@ func TestSleepWhileThePeerIsGoneAndCreditsAreOut(t *testing.T) {
 func TestFloodOfWakes(t *testing.T) {
 	_, b, x, y := pair(t, Options{})
 	good := newParty(t, Options{})
-	z := good.dial(join(b.v.host, y.v.listenerPath(t)))
+	z := good.dial(b.v.host.address(y.conn.van.listenerPath(t)))
 	b.until(van.EventAccepted)
-	flags, err := unix.FcntlInt(uintptr(x.sock), unix.F_GETFL, 0)
+	flags, err := unix.FcntlInt(uintptr(x.conn.sock), unix.F_GETFL, 0)
 	require.NoError(t, err)
 	flood := func() {
-		for unix.Sendto(x.sock, wakeByte[:], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil) == nil {
+		for unix.Sendto(x.conn.sock, wakeByte[:], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil) == nil {
 			continue
 		}
 	}
-	_, err = unix.FcntlInt(uintptr(x.sock), unix.F_SETFL, flags&^unix.O_NONBLOCK)
+	_, err = unix.FcntlInt(uintptr(x.conn.sock), unix.F_SETFL, flags&^unix.O_NONBLOCK)
 	require.NoError(t, err)
 	for range 100 {
 		flood()
 		require.NoError(t, z.Send(message(1)))
 		b.until(van.EventMessage).Delivery.Release()
 	}
-	y.signalPeer() // into a full socket
+	y.conn.wakePeer() // into a full socket
 	b.sleep()
 	require.NoError(t, x.Send(message(1)))
 	b.until(van.EventMessage).Delivery.Release()
@@ -103,7 +103,7 @@ func (v *shmVan) listenerPath(t *testing.T) string {
 	for l := range v.listeners {
 		return l.path
 	}
-	require.FailNow(t, "nobody listens")
+	require.FailNow(t, "the van does not listen")
 	return ""
 }
 
@@ -113,9 +113,9 @@ func TestLargePayloadLetsOthersPass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, b, x, _ := pair(t, o)
 			c := newParty(t, o)
-			z := c.dial(join(b.v.host, b.v.listenerPath(t)))
+			z := c.dial(b.v.host.address(b.v.listenerPath(t)))
 			b.until(van.EventAccepted)
-			large := shared(t, 3*pieceBytes+4711)
+			large := shared(t, 3*maxPieceBytes+4711)
 			for i := range large {
 				large[i] = byte(i * 7)
 			}

@@ -7,13 +7,14 @@ import (
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
-// Behind the ring, the file of a one-sided van has the table of what this side grants, one line for each grant, and
-// for each line of the peer's table a word that says how many times this side uses it at the moment:
+// Behind the ring, the file of a one-sided van has the table of this side's grants, with one line for each grant.
+// Behind the table it has a word for each line of the peer's table: how many times this side uses that grant at the
+// moment.
 //
 //	id, file, offset, length, generation and rights<<32: uint64 each
 //
-// To use a grant is to count up and then to find its id in the line. To withdraw one is to wipe the id out and then
-// to find the count 0. So nobody waits for anybody who uses nothing, and no lock is taken.
+// To use a grant, a side counts up and then finds the id in the line. To withdraw one, the other side wipes the id out
+// and then finds the count 0. So a withdrawal waits for uses only, and takes no lock.
 const (
 	lineID     = 0
 	lineFile   = 8
@@ -21,13 +22,13 @@ const (
 	lineLength = 24
 	lineRights = 32
 
-	leastSlots = 64
-	mostSlots  = 1 << 16
-	slotMask   = mostSlots - 1 // the bits of an id that say which line it is in
+	minSlots = 64
+	maxSlots = 1 << 16
+	slotMask = maxSlots - 1 // the bits of an id that say which line it is in
 )
 
-// SideBytes is the memory that each side of a connection takes on its machine, with a ring of the default size and room
-// for grants: 0 for the default number, else rounded up to a power of two.
+// SideBytes is the memory that each side of a connection takes on its machine, with a ring of the default size. It has
+// room for so many grants, rounded up to a power of two; 0 stands for the default number.
 func SideBytes(grants int) int64 {
 	fill(&grants, defaultGrants)
 	return fileBytes(defaultRing, 1<<bits.Len(uint(grants-1)))

@@ -13,7 +13,7 @@ import (
 // EFAULT does not say whose memory is gone; the error does.
 func TestWhoseMemoryIsGoneIsTold(t *testing.T) {
 	_, _, _, y := pair(t, Options{})
-	if !y.rx.foreign {
+	if !y.receiver.canRead {
 		t.Skip("this kernel does not let processes read each other's memory")
 	}
 	m, err := shm.Anonymous(8 << 20) // the kernel puts mappings at its end first, so that nothing gets the place of its beginning
@@ -21,11 +21,11 @@ func TestWhoseMemoryIsGoneIsTold(t *testing.T) {
 	gone := m.Bytes()[:1<<16]
 	require.NoError(t, m.Close())
 	there := make([]byte, 1<<16)
-	_, err = y.rx.copyForeign(segment{at: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(gone)))), n: 1 << 16}, [][]byte{there})
+	_, err = y.receiver.readForeign(segment{at: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(gone)))), n: 1 << 16}, [][]byte{there})
 	require.ErrorIs(t, err, stepvan.ErrPeerLost)
 	require.ErrorContains(t, err, "peer lost: it has unmapped the memory of a tensor in use, 65536 bytes at 0x")
 
-	_, err = y.rx.copyForeign(segment{at: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(there)))), n: 1 << 16}, [][]byte{gone})
+	_, err = y.receiver.readForeign(segment{at: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(there)))), n: 1 << 16}, [][]byte{gone})
 	require.ErrorIs(t, err, stepvan.ErrPeerLost)
 	require.ErrorContains(t, err, "this process has unmapped the memory of a tensor in use, 65536 bytes at 0x")
 }

@@ -26,7 +26,7 @@ func factories() []vantest.Factory {
 	return []vantest.Factory{
 		factory("shm", Options{}),
 		factory("shm-twosided", Options{TwoSided: true}),
-		factory("shm-streamed", Options{NoForeign: true, RingBytes: leastRing}),
+		factory("shm-streamed", Options{NoForeign: true, RingBytes: minRing}),
 	}
 }
 

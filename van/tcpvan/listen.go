@@ -69,7 +69,7 @@ func (l *listener) open() error {
 	lc := net.ListenConfig{KeepAlive: -1}
 	lc.SetMultipathTCP(false) // another kind of socket, and slower
 	if l.addr.unix && !l.addr.abstract() {
-		shm.RemoveDeserted(l.addr.text)
+		shm.RemoveAbandoned(l.addr.text)
 	}
 	n, err := lc.Listen(l.v.ctx, l.addr.network(), l.addr.text)
 	if err != nil {

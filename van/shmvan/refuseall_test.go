@@ -6,9 +6,9 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// nobody is a Placer that takes nothing.
-type nobody struct{}
+// refuseAll is a Placer that takes nothing.
+type refuseAll struct{}
 
-func (nobody) Place(_ van.Endpoint, _ *wire.Header, _ []byte, dst [][]byte) ([][]byte, error) {
+func (refuseAll) Place(_ van.Endpoint, _ *wire.Header, _ []byte, dst [][]byte) ([][]byte, error) {
 	return dst, stepvan.ErrNotSupported
 }

@@ -36,10 +36,10 @@ func readFrom(pid int, b []byte, at uint64) (int, error) {
 	}
 }
 
-// copyForeign copies a segment of the peer's memory. Whether the pid was still the peer's is asked afterwards:
-// if so, it was so all the time.
-func (rx *receiveSide) copyForeign(s segment, dst [][]byte) ([][]byte, error) {
-	if !rx.foreign {
+// readForeign copies a segment of the peer's memory. It asks afterwards whether the peer still lives:
+// if so, the pid was the peer's all the time.
+func (r *receiver) readForeign(s segment, dst [][]byte) ([][]byte, error) {
+	if !r.canRead {
 		return nil, &stepvan.ProtocolError{Field: "segment", Reason: "an address, which this process cannot read"}
 	}
 	for s.n > 0 {
@@ -48,14 +48,14 @@ func (rx *receiveSide) copyForeign(s segment, dst [][]byte) ([][]byte, error) {
 			continue
 		}
 		to := dst[0][:min(uint64(len(dst[0])), s.n)]
-		n, err := readFrom(rx.e.peer.pid, to, s.at)
+		n, err := readFrom(r.conn.peer.pid, to, s.at)
 		if err != nil {
 			return nil, unreadable(err, s, to)
 		}
 		s.at, s.n = s.at+uint64(n), s.n-uint64(n)
 		dst[0] = dst[0][n:]
 	}
-	if rx.e.peer.ended() {
+	if r.conn.peer.ended() {
 		return nil, fmt.Errorf("%w: it ended while its memory was read", stepvan.ErrPeerLost)
 	}
 	return dst, nil

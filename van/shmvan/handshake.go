@@ -1,0 +1,80 @@
+package shmvan
+
+import (
+	"errors"
+	"net"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan"
+)
+
+// handshake exchanges the hellos, the dialer's first, and makes the endpoint. It ends by the connection's deadline.
+func (v *shmVan) handshake(c *net.UnixConn, dialer bool) (*endpoint, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, netCause(err)
+	}
+	var own *ownFile
+	var p *peer
+	send := func() (err error) {
+		if own, err = newOwnFile(v.opt.RingBytes, v.opt.slots()); err != nil {
+			return err
+		}
+		return v.sendHello(c, own)
+	}
+	receive := func() error {
+		id, err := identify(raw)
+		if err == nil {
+			p, err = receiveHello(c, id)
+		}
+		return err
+	}
+	steps := []func() error{receive, send}
+	if dialer {
+		steps = []func() error{send, receive}
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			if own != nil {
+				own.close()
+			}
+			if p != nil {
+				p.close()
+			}
+			return nil, err
+		}
+	}
+	sock := -1
+	if e := raw.Control(func(fd uintptr) { sock, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); e != nil || err != nil {
+		own.close()
+		p.close()
+		return nil, errors.Join(e, err)
+	}
+	return v.newEndpoint(sock, own, p), nil
+}
+
+func (v *shmVan) sendHello(c *net.UnixConn, own *ownFile) error {
+	if v.isClosed() {
+		return stepvan.ErrClosed
+	}
+	_, _, err := c.WriteMsgUnix(v.hello.encode(), unix.UnixRights(own.mem.FD(), v.page.mem.FD()), nil)
+	return netCause(err)
+}
+
+// receiveHello takes the hello of the peer, whose process is id.
+func receiveHello(c *net.UnixConn, id identity) (*peer, error) {
+	var b [helloBytes + 1]byte
+	var oob [128]byte
+	n, on, _, _, err := c.ReadMsgUnix(b[:], oob[:])
+	fds := rightsOf(oob[:on])
+	if err == nil && n > 0 {
+		return newPeer(b[:n], fds, id)
+	}
+	closeAll(fds)
+	id.close()
+	if err == nil {
+		err = stepvan.ErrPeerLost
+	}
+	return nil, netCause(err)
+}
