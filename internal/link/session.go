@@ -30,8 +30,7 @@ type Session struct {
 	passed    []PassedOver // preferred addresses that were not taken
 	peer      Identity
 	ready     progress.Event // the handshake has ended
-	user      atomic.Value
-	tellFirst atomic.Bool // TellLossFirst
+	tellFirst atomic.Bool    // TellLossFirst
 
 	mu          sync.Mutex // guards what follows, out, and what acks and grants say
 	state       sessionState
@@ -56,12 +55,6 @@ func (s *Session) Van() string { return s.caps.Name }
 
 // Address is the peer's address, for people.
 func (s *Session) Address() string { return s.ep.Peer() }
-
-// SetUser attaches a value of the services above. All values must have one type.
-func (s *Session) SetUser(v any) { s.user.Store(v) }
-
-// User returns the attached value, nil at first.
-func (s *Session) User() any { return s.user.Load() }
 
 // String names the peer: `worker 3 (10.0.0.7:4711)`.
 func (s *Session) String() string {
