@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 together=(-p 4 -timeout "${TEST_TIMEOUT:-10m}" ./internal/stress ./ps ./...)
 
 steps=(
-	commits modules format vet build build-arm64 staticcheck golangci-lint shellcheck
+	commits modules format vet build build-arm64 staticcheck golangci-lint locks shellcheck
 	docs layering style test race capi compat python fuzz
 )
 
@@ -49,6 +49,13 @@ step_golangci-lint() {
 	local tool
 	tool=$(scripts/tool.sh golangci-lint)
 	"$tool" run ./...
+}
+
+# No function releases a lock that it did not take, and what a lock guards is used under it.
+step_locks() {
+	local tool
+	tool=$(scripts/tool.sh checklocks)
+	go vet -vettool="$tool" ./internal/link ./server ./worker
 }
 
 step_shellcheck() {

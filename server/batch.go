@@ -95,8 +95,6 @@ type batcher struct {
 	refusals   int            // of the entries in all queues
 }
 
-var errCollecting = fmt.Errorf("another goroutine waits for a batch: call it from one goroutine: %w", stepvan.ErrBusy)
-
 func (b *batcher) get(p Policy, batch *Batch, w batchWait) error {
 	batch.Requests = batch.Requests[:0]
 	if p == Default {
@@ -122,7 +120,7 @@ func (b *batcher) try(p Policy, batch *Batch, again bool) (done bool, err error)
 	var later deferredWork
 	b.s.mu.Lock()
 	if b.collecting && !again {
-		err = &stepvan.OpError{Op: "get_batch", Err: errCollecting}
+		err = &stepvan.OpError{Op: "get_batch", Err: fmt.Errorf("another goroutine waits for a batch: call it from one goroutine: %w", stepvan.ErrBusy)}
 	} else {
 		done, err = b.take(p, batch, &later)
 		b.collecting = !done && err == nil

@@ -22,7 +22,8 @@ type workerView struct {
 
 // viewPool keeps the views that are not in use.
 type viewPool struct {
-	mu   sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	free []*workerView
 }
 

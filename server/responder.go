@@ -45,6 +45,7 @@ type skipped struct {
 // respond answers requests: it claims them, makes the messages, offers these to the link, which takes all or none, and
 // ends the requests. After an error the requests are as before. It unlocks Server.mu for what takes longer than to lock
 // it again: large copies, large messages, and what may come back into the server.
+// +checklocksignore: it unlocks in the middle and locks again.
 func (d *responder) respond(a *answers, copies bool) (resp Response, borrowed bool, err error) {
 	at := trace.Now()
 	mu := &d.s.mu

@@ -97,6 +97,7 @@ func (v *serverPeer) withdrawFile(file uint64) {
 type droppedFiles struct {
 	count atomic.Int32
 	mu    sync.Mutex
+	// +checklocks:mu
 	files []uint64
 }
 

@@ -3,6 +3,7 @@ package worker
 import (
 	"fmt"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -20,7 +21,7 @@ func (w *Worker) Register(t tensor.Tensor) (*Registration, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		return nil, errRegisterClosed
+		return nil, fmt.Errorf("register: this node was stopped: %w", stepvan.ErrClosed)
 	}
 	if err := t.Retain(); err != nil {
 		return nil, fmt.Errorf("register: the tensor cannot be used: %w", err)

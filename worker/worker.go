@@ -22,20 +22,22 @@ type Worker struct {
 	opt     Options
 	limits  wire.Limits
 	results *handles.Table[result]
+	// +checklocks:mu
 	unwatch func()
 
-	mu            sync.Mutex
-	rank          stepvan.Rank
-	closed        bool
-	failed        error      // why no server can be worked with any more
-	servers       serverList // paired; replaced as a whole by Join
-	sessions      map[*link.Session]*serverPeer
-	exchanges     exchangeTable
-	keys          keyTable
-	overlap       overlapCheck
-	lender        lender
-	orphans       orphans
-	fences        fenceSender
+	mu        sync.Mutex
+	rank      stepvan.Rank
+	closed    bool
+	failed    error      // why no server can be worked with any more
+	servers   serverList // paired; replaced as a whole by Join
+	sessions  map[*link.Session]*serverPeer
+	exchanges exchangeTable
+	keys      keyTable
+	overlap   overlapCheck
+	lender    lender
+	orphans   orphans
+	fences    fenceSender
+	// +checklocks:mu
 	registrations map[span]*Registration
 	response      wire.Response // that the driver handles
 }
@@ -166,10 +168,7 @@ func (w *Worker) Close() error {
 	return nil
 }
 
-var (
-	errClosed         = fmt.Errorf("push_pull: this node was stopped: %w", stepvan.ErrClosed)
-	errRegisterClosed = fmt.Errorf("register: this node was stopped: %w", stepvan.ErrClosed)
-)
+var errClosed = fmt.Errorf("push_pull: this node was stopped: %w", stepvan.ErrClosed)
 
 // logUnseen logs an error whose handle was recycled before anybody looked at it. The stop of this node is not worth a
 // line.

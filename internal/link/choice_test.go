@@ -207,7 +207,8 @@ func TestSessionsAreLogged(t *testing.T) {
 // lockedBuffer may be written by the driver and read by the test.
 type lockedBuffer struct {
 	mu sync.Mutex
-	b  bytes.Buffer
+	// +checklocks:mu
+	b bytes.Buffer
 }
 
 func (l *lockedBuffer) Write(p []byte) (int, error) {

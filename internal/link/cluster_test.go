@@ -37,10 +37,12 @@ type echo struct {
 	lost    []error
 	aborted int
 	arrived progress.Event
+	// +checklocks:mu
 	deliver func(*link.Inbound) // instead of keeping
-	place   func(*link.Inbound, [][]byte) ([][]byte, error)
-	opened  chan *link.Session
-	onLost  func(error)
+	// +checklocks:mu
+	place  func(*link.Inbound, [][]byte) ([][]byte, error)
+	opened chan *link.Session
+	onLost func(error)
 }
 
 func newEcho(n *link.Transport) *echo { return &echo{node: n, opened: make(chan *link.Session, 64)} }

@@ -7,7 +7,8 @@ import (
 
 // handoff is a list that any goroutine adds to and the driver empties.
 type handoff[T any] struct {
-	mu    sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	list  []T
 	spare []T // for the next list; driver only
 	count atomic.Int32

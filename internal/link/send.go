@@ -75,6 +75,7 @@ func (t *Transport) SendAll(ss []*Session, os []*Outbound) error {
 
 // enqueueAll holds the locks of all sessions together. Only one caller per transport does so at a time, so that no two
 // wait for each other. A session may be named more than once.
+// +checklocksignore: the number of locks is not known before.
 func (t *Transport) enqueueAll(ss []*Session, os []*Outbound) error {
 	t.sendAllMu.Lock()
 	defer t.sendAllMu.Unlock()

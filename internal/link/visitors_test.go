@@ -264,7 +264,8 @@ func TestRubbishLeavesNoMemory(t *testing.T) {
 
 // counts counts the lines of a log.
 type counts struct {
-	mu    sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	lines []string
 }
 

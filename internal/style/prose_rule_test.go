@@ -112,7 +112,7 @@ func texts(f *file, l *ast.BasicLit) []passage {
 	return found
 }
 
-var directive = regexp.MustCompile(`^//(go:|nolint|lint:|line |export |#|\s*\+build)`)
+var directive = regexp.MustCompile(`^//(go:|nolint|lint:|line |export |#|\s*\+build|\s*\+checklocks)`)
 
 // bare is a comment without its marks.
 func bare(comment string) string {
