@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -262,10 +262,13 @@ func TestOrphansOfTheFirstMomentAreReaped(t *testing.T) {
 	isOrphan := func(p process, c Child) bool { return p.zombie && p.session == c.PID && p.parent == os.Getpid() }
 	out, _, err := launch(t, Plan{
 		Workers: 1,
-		Worker:  sh(`orphan=$(sh -c ': & echo $!'); while [ -e /proc/$orphan ]; do :; done; echo reaped`),
+		Worker:  sh(`orphan=$(sh -c 'sleep 0.1 >&- 2>&- & echo $!'); while [ -e /proc/$orphan ]; do :; done; echo reaped`),
 		Started: func(c Child) {
-			for c.Role == config.RoleWorker && !slices.ContainsFunc(processes(), func(p process) bool { return isOrphan(p, c) }) {
-				runtime.Gosched()
+			if c.Role == config.RoleWorker {
+				ended := func() bool {
+					return slices.ContainsFunc(processes(), func(p process) bool { return isOrphan(p, c) })
+				}
+				assert.Eventually(t, ended, 10*time.Second, time.Millisecond)
 			}
 		},
 	})
