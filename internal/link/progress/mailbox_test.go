@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mailbox is a Source with a descriptor: what others put in is set by whoever polls. A loud one writes its
-// descriptor for each thing that comes, as sockets do; a quiet one only while it is armed.
+// mailbox is a Source with a descriptor. Others put events in, and the goroutine that polls sets them. A loud mailbox
+// writes its descriptor for each thing that comes, as sockets do. A quiet one does so only while it is armed.
 type mailbox struct {
 	engine *Engine
 	quiet  bool

@@ -91,7 +91,7 @@ func TestBudgetEnds(t *testing.T) {
 	require.True(t, endless.spinOrYield(int64(time.Hour), 100*mostRounds))
 }
 
-// Under contention waits sleep at once, but for one in so many.
+// Under contention waits sleep at once, except one in every retryEvery.
 func TestContentionEndsSpinning(t *testing.T) {
 	defer cpus.pressure.Store(0)
 	cpus.pressure.Store(mostPressure)

@@ -41,7 +41,7 @@ func TestArrivalEndsASleep(t *testing.T) {
 	}
 }
 
-// Set by somebody who does not drive wakes a sleepingWaiter too.
+// Set wakes a sleepingWaiter also when the goroutine that calls it does not drive.
 func TestSetEndsASleep(t *testing.T) {
 	m, ev, done := sleepingWaiter(t, true, forEver)
 	m.engine.Set(ev)
@@ -167,7 +167,8 @@ func oversubscribed(t *testing.T) {
 	})
 }
 
-// In an oversubscribed process a wait leaves driving to a driver that listens: nothing is polled, and what comes is found.
+// In an oversubscribed process a wait leaves driving to a driver that listens. The wait polls nothing, and the driver
+// finds what comes.
 func TestOversubscribedWaitsLeaveTheDriverListening(t *testing.T) {
 	oversubscribed(t)
 	for _, quiet := range []bool{false, true} {
