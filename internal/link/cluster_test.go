@@ -28,7 +28,7 @@ func limited(t testing.TB) context.Context {
 	return ctx
 }
 
-// echo is a Handler that keeps what arrives and wakes whoever waits for it.
+// echo is a Handler that keeps what arrives and wakes the goroutine that waits for it.
 type echo struct {
 	link.BaseHandler
 	mu      sync.Mutex

@@ -76,7 +76,8 @@ func TestWrittenPayload(t *testing.T) {
 	}
 }
 
-// A message of many written pieces lets the pieces of other channels pass, and messages with and without targets keep their order.
+// A message of many written pieces lets the pieces of other channels pass. Messages with and without targets keep their
+// order.
 func TestWrittenAndPlacedMessagesTakeTurns(t *testing.T) {
 	p, _ := newOneSidedPair(t, func(o *link.Options) { o.PieceBytes = 1024 })
 	target, mem := grantOf(t, p.sb, 40_000, 1)

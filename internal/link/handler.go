@@ -26,8 +26,8 @@ func credited(c wire.Channel) bool { return c > ChannelRegister }
 // ErrLeft is the reason of a loss that the peer announced: it left on purpose.
 var ErrLeft = errors.New("stepvan: peer left")
 
-// Handler serves one channel of a transport. The driver makes all calls, one at a time. They must not block or wait; they
-// may send.
+// Handler serves one channel of a transport. The driver makes all calls, one at a time. A call must not block or wait.
+// It may send.
 type Handler interface {
 	// Opened reports a session before any message of it. An error refuses the session, and the peer gets its text.
 	Opened(s *Session) error

@@ -130,7 +130,7 @@ func TestUnexplainedLossesWaitForTheirCause(t *testing.T) {
 	require.Contains(t, await(t, h.lost), "scheduler: ")
 	require.Contains(t, await(t, h.lost), "worker: ")
 
-	require.NoError(t, peers["other"].c.Close()) // nobody is left who may be the cause
+	require.NoError(t, peers["other"].c.Close()) // no session is left that may be the cause
 	require.Contains(t, await(t, h.lost), "other: ")
 }
 
@@ -165,7 +165,8 @@ func TestTheLossesOfStrangersDoNotWait(t *testing.T) {
 	require.False(t, loss{session: &Session{opening: opening{phase: phaseOpen}}}.unknownToHandlers())
 }
 
-// A peer whose loss waits for its cause, and that somebody gives up meanwhile, is lost for what happened to it, and in its turn.
+// The loss of a peer waits for its cause, and Drop ends the session meanwhile. The loss keeps its turn, and the reason
+// is what happened to the peer.
 func TestASessionThatIsEndedWhileItsLossWaits(t *testing.T) {
 	h := &names{held: make(chan struct{}, 8), free: make(chan struct{}), lost: make(chan string, 8), opened: make(chan *Session, 8)}
 	close(h.free)

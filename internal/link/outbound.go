@@ -40,7 +40,7 @@ type Outbound struct {
 	cursor     van.Cursor // where the next piece begins in Payload
 	inflight   int        // frames that the van has not completed
 	posted     int64
-	untargeted bool // Targets are not used: there are none, or a grant is gone
+	untargeted bool // Targets are not used: the message has none, or a grant is gone
 	unsaved    bool // Payload is still to be moved to Spare
 	allFramed  bool // the last frame has been accepted
 	spare      [1][]byte

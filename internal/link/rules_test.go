@@ -37,7 +37,7 @@ func TestPayloadSentFromOpenedArrives(t *testing.T) {
 	})
 }
 
-// greeter sends to whoever connects.
+// greeter sends a message to each peer that connects.
 type greeter struct{ link.BaseHandler }
 
 func (*greeter) Opened(s *link.Session) error {

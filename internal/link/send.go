@@ -11,8 +11,8 @@ import (
 // releasing the lock and taking it again.
 const LockedBytes = 16 << 10
 
-// briefBytes is the payload up to which sending takes too little time to look like an absence of the program: some 10 us
-// of the 40 us from which the engine counts one. It spares two clock reads per message.
+// briefBytes is the largest payload that takes too little time to look like an absence of the program. Sending it takes
+// some 10 us, and the engine counts an absence from 40 us. The limit saves two clock reads per message.
 const briefBytes = 64 << 10
 
 var errQueueFull = fmt.Errorf("too many messages wait for this peer: %w", stepvan.ErrWouldBlock)

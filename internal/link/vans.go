@@ -92,7 +92,7 @@ func (x *vanSet) pollOne(v *vanSlot, all bool) int {
 		x.events[j] = van.Event{}
 	}
 	if k == 0 && v.mover != nil && v.mover.Moved() {
-		return 1 // the middle of a large message is no time to yield or sleep
+		return 1 // a large message is moving: the engine must not yield or sleep
 	}
 	return k
 }

@@ -203,8 +203,8 @@ func TestStrangersAreBounded(t *testing.T) {
 	require.Len(t, n.Sessions(), 1)
 }
 
-// rubbish opens so many connections at once, which begin like peers and go on with what no peer says, and waits until the
-// victim has closed them.
+// rubbish opens so many connections at once. Each begins like a peer and continues with bytes that no peer sends. Then
+// rubbish waits until the victim has closed them.
 func rubbish(t testing.TB, addr string, connections int) {
 	t.Helper()
 	begin := make([]byte, wire.HeaderSize)
