@@ -126,8 +126,8 @@ func (h *Header) Encode(b []byte, meta []byte) {
 	binary.LittleEndian.PutUint64(b[offChecksum:], checksum(b[:offChecksum], meta))
 }
 
-// EncodeUnsummed is Encode with 0 for the checksum, for receivers that do not Verify. The sum is half the cost of a small
-// message, and useless where memory carries it.
+// EncodeUnsummed is Encode with 0 for the checksum, for receivers that do not Verify. The sum is half the cost of a
+// small message, and useless where memory carries the message.
 func (h *Header) EncodeUnsummed(b []byte, meta int) {
 	_ = b[HeaderSize-1]
 	le := binary.LittleEndian
