@@ -37,8 +37,8 @@ const (
 	// retryEvery: of so many waits under contention, one spins all the same.
 	retryEvery = 32
 	// A wait that ended well takes gain from the pressure. A wait that lost its core, or kept the other side from its
-	// own, adds loss. The ratio of gain and loss is about that of what spinning gains and loses. A wait that spins under
-	// contention counts for those that did not try, and takes gainContended.
+	// own, adds loss. The ratio of gain and loss is about that of what spinning gains and loses. A wait that spins
+	// under contention counts for those that did not try, and takes gainContended.
 	gain, gainContended, loss = 1, 16, 8
 	// lateAfter is the longest time that a poll of the source takes while the waiter keeps its core.
 	lateAfter = int64(150 * time.Microsecond)

@@ -8,15 +8,15 @@ import (
 
 // Source is what an engine drives. The holder of the token calls all methods except FDs.
 type Source interface {
-	// Poll moves everything that can move without blocking and returns how many things happened. With all == false
-	// it may skip what was not active lately. A driving waiter asks for all every 200 us.
+	// Poll moves everything that can move without blocking and returns how many things happened. When all is false it
+	// may skip what was not active lately. A driving waiter asks for all every 200 us.
 	Poll(all bool) int
-	// Flush sends what was held back to travel with later messages. idle == true says that nobody will poll for a
-	// long time: Flush sends everything. Otherwise it sends only what is overdue.
+	// Flush sends what was held back to travel with later messages. When idle is true, nobody will poll for a long
+	// time, and Flush sends everything. Otherwise it sends only what is overdue.
 	Flush(idle bool)
-	// Arm is called before everybody sleeps. true: one of FDs is readable, or becomes so, when Poll(true) would find
-	// something, until the next Poll. A source without FDs has nothing at this moment, and calls [Engine.Wake] for
-	// the next thing. false: poll again.
+	// Arm is called before everybody sleeps. After true, and until the next Poll, one of FDs is readable, or becomes
+	// so, when Poll(true) would find something. A source without FDs has nothing at this moment, and calls
+	// [Engine.Wake] for the next thing. After false, the caller polls again.
 	Arm() bool
 	// FDs returns the descriptors that become readable while the source is armed.
 	FDs() []Descriptor

@@ -47,7 +47,7 @@ func newMine(t *testing.T, contain bool) (m *mine, e *Engine, told chan bool) {
 	return m, e, told
 }
 
-// eventually yields to other goroutines until what is so.
+// eventually yields to other goroutines until is returns true. The text what says what it waits for.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(bound); !is(); runtime.Gosched() {
@@ -55,7 +55,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// waits begins waits for events that do not happen, of goroutines of their own.
+// waits starts n goroutines that each wait for an event that does not happen.
 func waits(e *Engine, n int) (results chan error) {
 	results = make(chan error, n)
 	for range n {

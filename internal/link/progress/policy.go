@@ -85,7 +85,7 @@ func (b *budget) spinOrYield(idle int64, rounds int) bool {
 	return true
 }
 
-// report tells the waits to come how this one went.
+// report tells later waits how this one went.
 func (b *budget) report(done bool) {
 	switch {
 	case b.lost > 0:

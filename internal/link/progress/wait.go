@@ -216,7 +216,7 @@ func (w *wait) driveGranted(limit error) (done bool, err error) {
 	return done, err
 }
 
-// enqueue puts the caller among the parked waiters. It returns nil when there is nothing to wait for any more.
+// enqueue puts the caller among the parked waiters. It returns nil when nothing is left to wait for.
 func (w *wait) enqueue(turn uint64) *waiter {
 	e := w.engine
 	e.waiters.mu.Lock()
