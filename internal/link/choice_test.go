@@ -169,7 +169,7 @@ func TestDialTakesTheFirstWayThereIs(t *testing.T) {
 	}
 }
 
-// The last way is retried for as long as the caller likes, and no longer.
+// Dial tries the last address again until the caller's context ends, and no longer.
 func TestDialGivesUpWithTheCaller(t *testing.T) {
 	net := memvan.NewNetwork(memvan.NetworkOptions{})
 	d := choosy(t, map[string]*memvan.Network{"a": net}, nil, "a")
@@ -223,7 +223,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// A way that no van of the node knows is an error that says so.
+// Dial fails with ErrInvalid when no van of the node knows any of the addresses.
 func TestDialNowhere(t *testing.T) {
 	net := memvan.NewNetwork(memvan.NetworkOptions{})
 	d := choosy(t, map[string]*memvan.Network{"a": net}, nil, "a")

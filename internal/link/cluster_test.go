@@ -19,7 +19,7 @@ import (
 	"github.com/stepvan/stepvan/van/tcpvan"
 )
 
-// bound is the limit of every wait of these tests: reached only when something hangs.
+// bound is the limit of every wait of these tests. A wait reaches it only when something hangs.
 const bound = 20 * time.Second
 
 func limited(t testing.TB) context.Context {
@@ -92,7 +92,7 @@ func (h *echo) Lost(_ *link.Session, err error) {
 	h.node.Engine().Set(&h.arrived)
 }
 
-// await waits until cond holds; cond is asked with the handler's lock held.
+// await waits until cond holds. It calls cond with the handler's lock held.
 func (h *echo) await(t testing.TB, cond func() bool) {
 	t.Helper()
 	ctx := limited(t)

@@ -37,8 +37,8 @@ func (x *sender) checkReport(h *wire.Header) error {
 	return nil
 }
 
-// finishFrame recycles f when neither the van nor the peer needs it any more, and puts its message into done if f was
-// its last frame.
+// finishFrame recycles f when neither the van nor the peer needs it any more. If f was the last frame of its message,
+// the message goes into done.
 func (x *sender) finishFrame(f *frame, done *queue[Outbound]) {
 	if !f.completed || !f.acked {
 		return

@@ -72,8 +72,8 @@ func (s *Session) Map(t van.Target, n int64, rights van.Rights) (van.View, error
 }
 
 // Withdraw ends a grant of this session. The driver calls done once, without locks, when the peer cannot reach the
-// memory any more: it has given up its views, or the session is detached. Only then may the memory be used for
-// something else. Withdraw itself calls done before it returns when that is so already. Nobody calls done when the
+// memory any more. Then the peer has given up its views, or the session is detached. Only then may the memory be used
+// for something else. Withdraw itself calls done before it returns when that is so already. Nobody calls done when the
 // transport is closed before the peer has given up its views. Any goroutine.
 func (s *Session) Withdraw(g van.GrantID, done func()) {
 	s.mu.Lock()

@@ -15,7 +15,7 @@ const (
 	ChannelBulk                         // server to worker, large
 	channelsOfPS
 
-	// Channels is how many channels a session has; services to come take theirs from channelsOfPS on.
+	// Channels is how many channels a session has; further services take theirs from channelsOfPS on.
 	Channels = 16
 )
 
@@ -48,9 +48,9 @@ type Handler interface {
 
 // Receiver is a Handler that takes small messages in one call.
 type Receiver interface {
-	// Receive replaces Place and Deliver for a whole message whose payload the van has kept. meta, which replaces
-	// m.Meta, and payload are valid until it returns. The link releases m then. With kept == true the handler calls
-	// Release later instead.
+	// Receive replaces Place and Deliver for a whole message whose payload the van has kept. The arguments meta, which
+	// replaces m.Meta, and payload are valid until it returns. The link releases m then. When Receive returns true, the
+	// handler calls Release later instead.
 	Receive(m *Inbound, meta, payload []byte) (kept bool)
 }
 

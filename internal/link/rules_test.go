@@ -121,7 +121,7 @@ func TestOneCallCannotOverfillAQueue(t *testing.T) {
 	})
 }
 
-// Strangers that connect while a node closes must not disturb its end.
+// Unknown peers that connect while a node closes must not disturb its end.
 func TestCloseAmongStrangers(t *testing.T) {
 	k := tcpKind("tcp", 1)
 	for range 20 {
