@@ -144,8 +144,8 @@ type Releaser interface{ ReleaseDelivery(*Delivery) }
 // Release ends the caller's use of the delivery and gives its credit back. Exactly once, from any goroutine.
 func (d *Delivery) Release() { d.Releaser.ReleaseDelivery(d) }
 
-// Placer names the memory for a payload. The van calls it from inside Poll, once per message with payload, after it has
-// read the header and the meta, and before it reads the payload.
+// Placer names the memory for a payload. The van calls it from inside Poll, once per message with payload. It has then
+// read the header and the meta, and not the payload.
 type Placer interface {
 	// Place appends to dst the segments that receive the payload, together exactly h.Payload bytes, and returns dst.
 	// The memory must stay valid until the message is delivered, or the endpoint is lost or closed. An error refuses
