@@ -7,7 +7,7 @@ type Cursor struct {
 }
 
 // Next returns the bytes of segments between c and the end of its segment, at most limit of them, and moves c behind
-// them. It returns nothing for an empty segment, which it passes. c must be before the end of segments.
+// them. It returns nothing for an empty segment, which it passes. The cursor must be before the end of segments.
 func (c *Cursor) Next(segments [][]byte, limit int64) []byte {
 	all := segments[c.Segment]
 	p := all[c.Offset:]

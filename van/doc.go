@@ -1,8 +1,8 @@
 // Package van is the contract between the link and a transport of bytes, and nothing else. It is for stepvan itself.
 //
 // A van carries messages (a wire header, its meta, a payload) between endpoints, one pair of endpoints per connection.
-// The implementations are tcpvan, shmvan and memvan. The conformance suite in internal/vantest holds each of them to the
-// clauses below.
+// The implementations are tcpvan, shmvan and memvan. The conformance suite in internal/vantest holds each of them to
+// the clauses below.
 //
 //  1. An accepted operation has exactly one completion: in Send itself (Message.Done), or as an event. A rejected
 //     operation has none. Completions stay readable with Poll after Close, until they are drained.
@@ -13,10 +13,11 @@
 //  4. Messages of one endpoint arrive in the order in which they were accepted.
 //  5. A full queue is a return value, stepvan.ErrWouldBlock, without side effects. It occurs only while an operation of
 //     that endpoint is outstanding, whose completion tells when to try again.
-//  6. Close is idempotent, may be called at any time from any goroutine, and unblocks callers of Dial. A Poll that begins
-//     after Endpoint.Close has returned delivers no message of that endpoint.
-//  7. Every byte of a peer is hostile. The van checks lengths, versions and bounds before it uses them. A bad peer loses
-//     its own connection (one EventLost with a stepvan.ProtocolError or a wire.VersionError). Nothing else happens.
+//  6. Close is idempotent, may be called at any time from any goroutine, and unblocks callers of Dial. A Poll that
+//     begins after Endpoint.Close has returned delivers no message of that endpoint.
+//  7. Every byte of a peer is hostile. The van checks lengths, versions and bounds before it uses them. A bad peer
+//     loses its own connection (one EventLost with a stepvan.ProtocolError or a wire.VersionError). Nothing else
+//     happens.
 //  8. Placement: the van asks the Placer for destinations before it reads payload. A small message that is whole
 //     (Header.Total bytes) may come with its payload instead (Delivery.Payload). A one-sided van writes and maps
 //     (Granter.Map) only what a Grant allows (peer, range, rights, generation), and nothing of a withdrawn one. It
@@ -32,8 +33,8 @@
 //     An endpoint of a one-sided van has one EventDetached after that (after EventLost, or after the completions when
 //     this side closed it). It says that the peer holds no View of the memory that was granted on the endpoint, and
 //     cannot reach it. It may come long after the loss, when the peer lives and keeps Views. Until then memory whose
-//     withdrawal has not completed must not be used for anything else. No event of the endpoint follows it. A closed van
-//     reports it for endpoints whose peers hold nothing, and does not wait for the others.
+//     withdrawal has not completed must not be used for anything else. No event of the endpoint follows it. A closed
+//     van reports it for endpoints whose peers hold nothing, and does not wait for the others.
 //  12. Maximum sizes are in Caps. A van refuses a larger message with stepvan.ErrInvalid; the caller cuts it.
 //
 // Threads: a van has no thread of its own on the data path. Dial and the acceptance of connections may use goroutines.

@@ -1,7 +1,7 @@
 package van
 
-// GrantID names a grant to the peer that holds it. It tells nothing about the granter's addresses: a peer cannot compute
-// one ID from another.
+// GrantID names a grant to the peer that holds it. It tells nothing about the granter's addresses: a peer cannot
+// compute one ID from another.
 type GrantID uint64
 
 // Rights of a grant.
@@ -43,10 +43,10 @@ type Granter interface {
 	Grant(mem []byte, generation uint32, rights Rights) (Grant, error)
 
 	// Withdraw ends a grant: from here on the peer can begin nothing with it. When the completion with op arrives, no
-	// write of the peer can reach the memory any more, and no View of it is in use. Only then may the memory be used for
-	// something else. That may take as long as the peer keeps a View. A write that comes too late touches nothing: the
-	// van refuses it with stepvan.ErrStale, or completes it with that error. A completion with an error (the connection
-	// has ended) says nothing about the memory; EventDetached does. Errors:
+	// write of the peer can reach the memory any more, and no View of it is in use. Only then may the memory be used
+	// for something else. That may take as long as the peer keeps a View. A write that comes too late touches nothing:
+	// the van refuses it with stepvan.ErrStale, or completes it with that error. A completion with an error (the
+	// connection has ended) says nothing about the memory; EventDetached does. Errors:
 	//
 	//   - stepvan.ErrStale: g is withdrawn already, or not a grant of this endpoint.
 	//   - stepvan.ErrWouldBlock: the queue is full.

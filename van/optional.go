@@ -17,7 +17,7 @@ type Settler interface {
 	Settle()
 }
 
-// Mover is implemented by vans whose Poll may move a part of a message, which is no event. The driver polls again while
+// Vans implement Mover when their Poll may move a part of a message without an event. The driver polls again while
 // parts move, as it does while events come.
 type Mover interface {
 	// Moved reports whether the last Poll moved bytes or handed out completions. The caller of Poll only.

@@ -14,7 +14,8 @@ type Caps struct {
 	MaxSegments int    // segments in one payload
 	InMessage   int64  // whole messages with at most so much payload may come with Delivery.Payload
 	OneSided    bool   // endpoints implement Granter: payload can be written into grants of the peer, and these mapped
-	// Quiet vans make no system call in Poll while nothing comes. Their FD is hardly ever readable while they are not armed.
+	// Quiet vans make no system call in Poll while nothing comes. Their FD is hardly ever readable while they are not
+	// armed.
 	Quiet bool
 	// Sound vans cannot corrupt bytes. Headers may go without checksum (wire.Header.EncodeUnsummed), and the receiver
 	// checks none.
@@ -34,25 +35,25 @@ type Van interface {
 	// Accepted endpoints arrive as EventAccepted. It may be called several times, concurrently.
 	Listen(addr string) (bound string, err error)
 
-	// Dial connects to addr. While nobody listens there it tries again, with growing pauses, until ctx ends. A name that
-	// cannot be resolved, or an address that cannot be parsed, fails at once. It may be called concurrently with
+	// Dial connects to addr. While nobody listens there it tries again, with growing pauses, until ctx ends. A name
+	// that cannot be resolved, or an address that cannot be parsed, fails at once. It may be called concurrently with
 	// everything, and needs nobody to call Poll.
 	Dial(ctx context.Context, addr string) (Endpoint, error)
 
-	// Poll moves everything that can move without blocking, writes what happened into events, and returns how many events
-	// there are. One caller at a time. With all == false it may look only at endpoints that were active lately, which is
-	// cheaper. With all == true it misses nothing.
+	// Poll moves everything that can move without blocking, writes what happened into events, and returns how many
+	// events there are. One caller at a time. When all is false it may look only at endpoints that were active lately,
+	// which is cheaper. When all is true it misses nothing.
 	Poll(events []Event, all bool) int
 
-	// Arm prepares for sleep, by the caller of Poll. true: until the next Poll, FD is readable while Poll(events, true)
-	// would find something, whether it is there already or comes later. A van without FD has nothing at this moment, and
-	// calls the wake function once for the next thing. false: FD may not show everything; poll again. A van that is not
-	// armed need not announce what has come. A peer, a Send or a Release therefore makes a system call only to wake a
-	// sleeper.
+	// Arm prepares for sleep. Only the caller of Poll may call it. After true, and until the next Poll, FD is readable
+	// while Poll(events, true) would find something, whether it is there already or comes later. A van without FD has
+	// nothing at this moment, and calls the wake function once for the next thing. After false, FD may not show
+	// everything: the caller polls again. A van that is not armed need not announce what has come. A peer, a Send or a
+	// Release therefore makes a system call only to wake a sleeper.
 	Arm() bool
 
-	// FD is a descriptor that becomes readable while the van is armed. -1: the van calls the wake function of its options
-	// instead. The descriptor belongs to the van and lives until Close.
+	// FD is a descriptor that becomes readable while the van is armed. It is -1 when the van calls the wake function of
+	// its options instead. The descriptor belongs to the van and lives until Close.
 	FD() int
 
 	// Close closes all endpoints and listeners. Idempotent, concurrent. Completions can still be polled afterwards.
@@ -61,9 +62,9 @@ type Van interface {
 
 // Endpoint is one side of a connection.
 type Endpoint interface {
-	// Send offers one message. After nil exactly one EventCompletion with m.Op follows, unless Send has set m.Done. After
-	// an error nothing has happened. It never blocks. m and its outer slices belong to the caller again when Send returns.
-	// One caller at a time per endpoint, concurrent with Poll and Close. Errors:
+	// Send offers one message. After nil exactly one EventCompletion with m.Op follows, unless Send has set m.Done.
+	// After an error nothing has happened. Send never blocks. When it returns, m and its outer slices belong to the
+	// caller again. One caller at a time per endpoint, concurrent with Poll and Close. Errors:
 	//
 	//   - stepvan.ErrWouldBlock: the queue is full.
 	//   - stepvan.ErrInvalid: the message exceeds Caps.
@@ -89,9 +90,9 @@ type Message struct {
 	Head    []byte   // encoded header (wire.HeaderSize bytes) and its meta
 	Payload [][]byte // segments, in order; together Header.Payload bytes
 	Target  []Target // one-sided vans: where the segments go at the peer, one per segment; empty for the peer's Placer
-	// Spare, when it is set, is memory for the whole payload, which is elsewhere. The segments of Payload then belong to
-	// the caller again when Send returns: the van copies what it still needs of them to Spare, which belongs to the van
-	// until the completion. Not together with Target.
+	// Spare, when it is set, is memory that can hold the whole payload and does not overlap it. The segments of Payload
+	// then belong to the caller again when Send returns. The van copies what it still needs of them to Spare, which
+	// belongs to the van until the completion. Not together with Target.
 	Spare []byte
 	// Done is false when Send is called. Send may set it: the operation is complete, and no event follows.
 	Done bool
@@ -130,7 +131,7 @@ type Delivery struct {
 	// Written says that the peer has written the payload into memory granted to it, where the sender's Message.Target
 	// named it. The van has not asked the Placer. What the meta says of the place is the peer's claim.
 	Written bool
-	// Payload is the payload of a small whole message (Caps.InMessage), which the van has kept beside the meta. It has not
+	// Payload is the payload of a small whole message (Caps.InMessage). The van has kept it beside the meta and has not
 	// asked the Placer. Valid until Release.
 	Payload []byte
 	// Releaser gives the delivery back to its van.
@@ -143,12 +144,12 @@ type Releaser interface{ ReleaseDelivery(*Delivery) }
 // Release ends the caller's use of the delivery and gives its credit back. Exactly once, from any goroutine.
 func (d *Delivery) Release() { d.Releaser.ReleaseDelivery(d) }
 
-// Placer names the memory for a payload. The van calls it from inside Poll, once per message with payload, after it has
-// read the header and the meta, and before it reads the payload.
+// Placer names the memory for a payload. The van calls it from inside Poll, once per message with payload. It has then
+// read the header and the meta, and not the payload.
 type Placer interface {
-	// Place appends to dst the segments that receive the payload, together exactly h.Payload bytes, and returns dst. The
-	// memory must stay valid until the message is delivered, or the endpoint is lost or closed. An error refuses the
-	// payload: the van reads and drops it, and delivers the message with Refused set. A *stepvan.ProtocolError ends the
-	// connection. h and meta are valid during the call only. Place must not block.
+	// Place appends to dst the segments that receive the payload, together exactly h.Payload bytes, and returns dst.
+	// The memory must stay valid until the message is delivered, or the endpoint is lost or closed. An error refuses
+	// the payload: the van reads and drops it, and delivers the message with Refused set. A *stepvan.ProtocolError ends
+	// the connection. h and meta are valid during the call only. Place must not block.
 	Place(ep Endpoint, h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error)
 }

@@ -14,8 +14,8 @@ const (
 	ackEvery = 32
 )
 
-// receipts are what this side owes its peer: acknowledgements of messages, and credit for released payload. Every header
-// carries both; a message of its own does when no other comes.
+// receipts are what this side owes its peer: acknowledgements of messages, and credit for released payload. Every
+// header carries both. This side sends a message of its own for them when no other comes.
 type receipts struct {
 	session *Session
 

@@ -10,9 +10,9 @@ import (
 )
 
 // Break ends the transport because of cause, when its state is unknown: after a panic. Waits return cause, and sessions
-// are lost with it. Nobody gets a goodbye: to its peers the instance is dead. Further panics on the way are logged and
-// change nothing. Break returns when vans and sessions are closed. It never returns when the panic has left one of their
-// locks held. Any goroutine.
+// are lost with it. Nobody gets a goodbye: to its peers the instance is dead. Break logs further panics on the way, and
+// they change nothing. It returns when vans and sessions are closed. It never returns when the panic has left one of
+// their locks held. Any goroutine.
 func (t *Transport) Break(cause error) {
 	t.broken.CompareAndSwap(nil, &cause)
 	t.engine.Fail(cause)
@@ -34,8 +34,8 @@ func (t *Transport) ignorePanics(f func()) {
 
 var errReceiverFailed = &stepvan.ProtocolError{Field: "payload", Reason: "the receiver has failed"}
 
-// recoverPlacement is deferred by Place, so that the panic does not leave the van, which has called Place, in the middle
-// of its Poll. The driver finds the engine failed after that.
+// Place defers recoverPlacement. A panic would otherwise leave the van, which has called Place, in the middle of its
+// Poll. The driver finds the engine failed after that.
 func (x *placer) recoverPlacement(err *error) {
 	value := recover()
 	if value == nil {

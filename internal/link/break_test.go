@@ -13,7 +13,8 @@ import (
 
 var errBroken = errors.New("broken")
 
-// breakable has the first of two nodes broken by its first panic. at gets what the driver was doing then.
+// breakable is two nodes, of which the first breaks at its first panic. The channel at gets what the driver was doing
+// then.
 type breakable struct {
 	*pair
 	at chan string
@@ -96,7 +97,7 @@ type panicking struct{}
 
 func (panicking) Done(*link.Outbound, error) { panic("on purpose") }
 
-// Close that is under way already ends, too, and the engine's failure does not keep it.
+// A Close that has begun before Break returns as well. The failure of the engine does not block it.
 func TestBreakWhileClosing(t *testing.T) {
 	forKinds(t, func(t *testing.T, k vanKind) {
 		b := newBreakable(t, k, nil)

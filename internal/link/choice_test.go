@@ -17,7 +17,7 @@ import (
 	"github.com/stepvan/stepvan/van/memvan"
 )
 
-// picky is memvan under another name, with an opinion on who is within reach.
+// picky is memvan under another name. It decides which addresses are within reach.
 type picky struct {
 	van.Van
 	name  string
@@ -85,7 +85,7 @@ func TestDialTakesTheFirstWayThereIs(t *testing.T) {
 	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	for name, c := range map[string]struct {
 		offer  []string // vans of the listener, in its order
-		have   []string // vans of who dials
+		have   []string // vans of the dialer
 		edit   map[string]*picky
 		want   string   // van
 		passed []string // "van: a part of the reason"
@@ -169,7 +169,7 @@ func TestDialTakesTheFirstWayThereIs(t *testing.T) {
 	}
 }
 
-// The last way is retried for as long as the caller likes, and no longer.
+// Dial tries the last address again until the caller's context ends, and no longer.
 func TestDialGivesUpWithTheCaller(t *testing.T) {
 	net := memvan.NewNetwork(memvan.NetworkOptions{})
 	d := choosy(t, map[string]*memvan.Network{"a": net}, nil, "a")
@@ -181,7 +181,7 @@ func TestDialGivesUpWithTheCaller(t *testing.T) {
 	}
 }
 
-// Who asks for debug lines sees each session come and go, with van and address.
+// A program that asks for debug lines sees each session begin and end, with its van and address.
 func TestSessionsAreLogged(t *testing.T) {
 	net := memvan.NewNetwork(memvan.NetworkOptions{})
 	nets := map[string]*memvan.Network{"a": net}
@@ -223,7 +223,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// A way that no van of the node knows is an error that says so.
+// Dial fails with ErrInvalid when no van of the node knows any of the addresses.
 func TestDialNowhere(t *testing.T) {
 	net := memvan.NewNetwork(memvan.NetworkOptions{})
 	d := choosy(t, map[string]*memvan.Network{"a": net}, nil, "a")
@@ -233,7 +233,7 @@ func TestDialNowhere(t *testing.T) {
 	}
 }
 
-// A van that is not to be had is done without; a node without any is none.
+// A transport does without a van whose maker returns nil. Without any van, NewTransport fails.
 func TestVansThatAreNotHere(t *testing.T) {
 	mem, err := tensor.NewAllocator(tensor.Options{Name: t.Name()})
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 	"github.com/stepvan/stepvan/van/tcpvan"
 )
 
-// bound is the limit of every wait of these tests: reached only when something hangs.
+// bound is the limit of every wait of these tests. A wait reaches it only when something hangs.
 const bound = 20 * time.Second
 
 func limited(t testing.TB) context.Context {
@@ -28,7 +28,7 @@ func limited(t testing.TB) context.Context {
 	return ctx
 }
 
-// echo is a Handler that keeps what arrives and wakes whoever waits for it.
+// echo is a Handler that keeps what arrives and wakes the goroutine that waits for it.
 type echo struct {
 	link.BaseHandler
 	mu      sync.Mutex
@@ -92,7 +92,7 @@ func (h *echo) Lost(_ *link.Session, err error) {
 	h.node.Engine().Set(&h.arrived)
 }
 
-// await waits until cond holds; cond is asked with the handler's lock held.
+// await waits until cond holds. It calls cond with the handler's lock held.
 func (h *echo) await(t testing.TB, cond func() bool) {
 	t.Helper()
 	ctx := limited(t)

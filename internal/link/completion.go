@@ -5,8 +5,8 @@ import (
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// acknowledge takes the acknowledgement and the credit of a header, and sends what they made room for. The last frames of
-// messages that are complete go to done.
+// acknowledge takes the acknowledgement and the credit of a header, and sends what they made room for. The last frames
+// of messages that are complete go to done.
 func (x *sender) acknowledge(h *wire.Header, done *queue[Outbound]) {
 	x.peerAck = h.Ack
 	for f := x.unacked.first(); f != nil && f.sequence <= h.Ack; f = x.unacked.first() {
@@ -37,8 +37,8 @@ func (x *sender) checkReport(h *wire.Header) error {
 	return nil
 }
 
-// finishFrame recycles f when neither the van nor the peer needs it any more, and puts its message into done if f was
-// its last frame.
+// finishFrame recycles f when neither the van nor the peer needs it any more. If f was the last frame of its message,
+// the message goes into done.
 func (x *sender) finishFrame(f *frame, done *queue[Outbound]) {
 	if !f.completed || !f.acked {
 		return

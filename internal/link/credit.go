@@ -1,6 +1,6 @@
 package link
 
-// sendCredit is how much payload the peer allows to be unreleased, and how much of that is in use. Session.mu guards it.
+// sendCredit is how much unreleased payload the peer allows, and how much of that is in use. Session.mu guards it.
 type sendCredit struct {
 	window    uint64 // payload bytes that may be unreleased
 	used      uint64 // what accepted messages on credited channels took of the window, ever
@@ -17,6 +17,6 @@ func (c *sendCredit) covers(o *Outbound) bool {
 	return c.used-c.freed+charge(o.total, c.window) <= c.window
 }
 
-// charge is what a message of n bytes takes of a window: all of n, but never more than half the window, so that a message
-// of any size may go, and others beside it.
+// charge is what a message of n bytes takes of a window: n, but never more than half the window. A message of any size
+// can therefore be sent, and leaves room for others.
 func charge(n, window uint64) uint64 { return min(n, window/2) }

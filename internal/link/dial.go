@@ -45,10 +45,10 @@ func (e *UnreachableError) Unwrap() []error {
 	return all
 }
 
-// Dial opens a session with the peer that announced addrs, in the peer's order of preference. It takes the first address
-// whose van this transport has, for which the van sees a way ([van.Prober]), and that answers. It tries an address with
-// another one behind it once, for a few seconds at most. It tries the last one until ctx ends, while nobody listens
-// there. [Session.PassedOver] lists the addresses that were not taken. When none is left the error is an
+// Dial opens a session with the peer that announced addrs, in the peer's order of preference. It takes the first
+// address whose van this transport has, for which the van sees a way ([van.Prober]), and that answers. An address with
+// another one behind it gets one attempt, of a few seconds at most. Dial tries the last one until ctx ends, while
+// nobody listens there. [Session.PassedOver] lists the addresses that were not taken. When none is left the error is an
 // *UnreachableError.
 //
 // Once connected, Dial tries no further address: a refusal by the peer is stepvan.ErrRemote with the peer's reason;

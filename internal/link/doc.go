@@ -1,16 +1,17 @@
 // Package link keeps one session per peer, over whichever van reaches the peer.
 //
 // A [Transport] is the local end of all sessions of an instance: its vans, its sessions, its channels, and the progress
-// engine that drives them. A [Session] is the link to one peer. It carries messages of any size on channels. It keeps the
-// order of messages within a channel, and not between channels. The sender cuts a large message into pieces, and the
-// pieces of other channels pass between them.
+// engine that drives them. A [Session] is the link to one peer. It carries messages of any size on channels. It keeps
+// the order of messages within a channel, and not between channels. The sender cuts a large message into pieces, and
+// the pieces of other channels pass between them.
 //
 // # Sending
 //
-// [Session.Send] puts the message on the lane of its channel and sends what the van takes, on the caller's goroutine. The
-// rest follows whenever the van completes something. The memory of the message is borrowed until Completer.Done, which
-// says that the peer has acknowledged it. Every header acknowledges all messages of the other direction up to a sequence
-// number. The link sends a message of its own when no other carries the acknowledgement in time.
+// [Session.Send] puts the message on the lane of its channel and sends what the van takes, on the caller's goroutine.
+// The rest follows whenever the van completes something. The link borrows the memory of the message until
+// Completer.Done, which says that the peer has acknowledged it. Every header acknowledges all messages of the other
+// direction up to a sequence number. The link sends a message of its own when no other carries the acknowledgement in
+// time.
 //
 // # Receiving
 //
@@ -21,16 +22,16 @@
 // # Grants
 //
 // Over a one-sided van a session can grant memory to its peer ([Session.Grant]) and see what the peer has granted
-// ([Session.Map]). The payload of an [Outbound] with Targets is written into the peer's grants on the caller's goroutine;
-// the receiver gets the message with Inbound.Written. [Session.Withdraw] and [Detacher] say when granted memory may be
-// used for something else. The loss of a session alone does not say so.
+// ([Session.Map]). The payload of an [Outbound] with Targets is written into the peer's grants on the caller's
+// goroutine. The receiver gets the message with Inbound.Written. [Session.Withdraw] and [Detacher] say when granted
+// memory may be used for something else. The loss of a session alone does not say so.
 //
 // # Visitors and losses
 //
 // A peer that dials is a visitor until it has introduced itself, and until Options.Admit and the handlers have accepted
 // it. A handler may keep it a visitor for longer ([Session.SetVisitor]). The number of visitors is bounded: a newcomer
-// replaces the oldest. A loss is told after everything else that has arrived, and after the loss of a session that may be
-// its cause ([Session.TellLossFirst]).
+// replaces the oldest. The link tells a loss after everything else that has arrived. It also waits for the loss of a
+// session that may be the cause ([Session.TellLossFirst]).
 //
 // # Threads
 //

@@ -20,7 +20,7 @@ func TestExpelEndsTheSessionsOfOnePeer(t *testing.T) {
 	h := p.ha[link.ChannelRequest]
 	h.await(t, func() bool { return len(h.lost) == 1 })
 	require.ErrorIs(t, h.lost[0], cause)
-	h = p.hb[link.ChannelRequest] // to whom it looks like a death
+	h = p.hb[link.ChannelRequest] // the expelled peer sees it as a death
 	h.await(t, func() bool { return len(h.lost) == 1 })
 	require.ErrorIs(t, h.lost[0], stepvan.ErrPeerLost)
 }

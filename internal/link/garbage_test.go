@@ -10,8 +10,8 @@ import (
 	"github.com/stepvan/stepvan/internal/link"
 )
 
-// Nothing keeps a node that is closed, not even a timer that has nothing to do any more:
-// with many short lives those would pile up.
+// Nothing keeps a closed node in memory, not even a timer that has nothing left to do. In a process that opens and
+// closes many nodes those would pile up.
 func TestClosedNodesAreGarbage(t *testing.T) {
 	forKinds(t, func(t *testing.T, k vanKind) {
 		var nodes []weak.Pointer[link.Transport]

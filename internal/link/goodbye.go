@@ -22,8 +22,8 @@ const because = "because of "
 // ("worker 3").
 func Because(lost, text string) string { return because + lost + ": " + text }
 
-// FirstCause is the instance whose loss made a peer leave, as the peer has said with Because; "" for other errors. It is
-// bounded, and safe for logs.
+// FirstCause is the instance whose loss made a peer leave, as the peer has said with Because. It is "" for other
+// errors. Its length is bounded, and it is safe for logs.
 func FirstCause(err error) string {
 	var left *leftError
 	if !errors.As(err, &left) {

@@ -57,12 +57,13 @@ func (s *Session) Grant(mem []byte, generation uint32, rights van.Rights) (van.G
 	return s.grants.granter.Grant(mem, generation, rights)
 }
 
-// Returned counts the withdrawn grants of this session that the peer has given up. While it stays the same, a caller for
-// whose grant there was no room need not try again. Any goroutine; an atomic load.
+// Returned counts the withdrawn grants of this session that the peer has given up. A caller whose grant found no room
+// need not try again while the count stays the same. Any goroutine; an atomic load.
 func (s *Session) Returned() uint64 { return s.grants.returned.Load() }
 
-// Map returns n bytes of the peer's memory from t on. The caller releases the view. Errors and lifetime are those of
-// [van.Granter]; stepvan.ErrNotSupported over vans that are not one-sided. It does not allocate. Any goroutine.
+// Map returns n bytes of the peer's memory from t on. The caller releases the view. [van.Granter] says which errors
+// there are and how long the view lives. Vans that are not one-sided give stepvan.ErrNotSupported. Map does not
+// allocate. Any goroutine.
 func (s *Session) Map(t van.Target, n int64, rights van.Rights) (van.View, error) {
 	if s.grants.granter == nil {
 		return van.View{}, stepvan.ErrNotSupported
@@ -70,9 +71,9 @@ func (s *Session) Map(t van.Target, n int64, rights van.Rights) (van.View, error
 	return s.grants.granter.Map(t, n, rights)
 }
 
-// Withdraw ends a grant of this session. done is called once, without locks, when the peer cannot reach the memory any
-// more: because it has given up its views, or because the session is detached. Only then may the memory be used for
-// something else. The driver calls done, or Withdraw itself does before it returns. done is never called when the
+// Withdraw ends a grant of this session. The driver calls done once, without locks, when the peer cannot reach the
+// memory any more. Then the peer has given up its views, or the session is detached. Only then may the memory be used
+// for something else. Withdraw itself calls done before it returns when that is so already. Nobody calls done when the
 // transport is closed before the peer has given up its views. Any goroutine.
 func (s *Session) Withdraw(g van.GrantID, done func()) {
 	s.mu.Lock()

@@ -76,7 +76,8 @@ func TestWrittenPayload(t *testing.T) {
 	}
 }
 
-// A message of many written pieces lets the pieces of other channels pass, and messages with and without targets keep their order.
+// A message of many written pieces lets the pieces of other channels pass. Messages with and without targets keep their
+// order.
 func TestWrittenAndPlacedMessagesTakeTurns(t *testing.T) {
 	p, _ := newOneSidedPair(t, func(o *link.Options) { o.PieceBytes = 1024 })
 	target, mem := grantOf(t, p.sb, 40_000, 1)
@@ -160,7 +161,7 @@ func TestWithdrawWaitsForViews(t *testing.T) {
 	require.EqualValues(t, 9, mem[99])
 }
 
-// More withdrawals than the van's queue has room for all come back.
+// All withdrawals complete, although there are more of them than the van's queue has room for.
 func TestManyWithdrawals(t *testing.T) {
 	p, _ := newOneSidedPair(t, nil)
 	var over sync.WaitGroup
@@ -172,7 +173,7 @@ func TestManyWithdrawals(t *testing.T) {
 	over.Wait()
 }
 
-// heir is an echo that hears what detaches.
+// heir is an echo that learns which sessions detach.
 type heir struct {
 	*echo
 	detached chan *link.Session
@@ -186,7 +187,7 @@ func withHeir(n *link.Transport) heir {
 	return h
 }
 
-// inherit makes a pair whose second node hears what detaches.
+// inherit makes a pair whose second node learns which sessions detach.
 func inherit(t *testing.T, k vanKind) (*link.Transport, *link.Session, *link.Session, heir) {
 	a, b := newNode(t, k, "a", nil), newNode(t, k, "b", nil)
 	h := withHeir(b)

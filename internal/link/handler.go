@@ -15,7 +15,7 @@ const (
 	ChannelBulk                         // server to worker, large
 	channelsOfPS
 
-	// Channels is how many channels a session has; services to come take theirs from channelsOfPS on.
+	// Channels is how many channels a session has; further services take theirs from channelsOfPS on.
 	Channels = 16
 )
 
@@ -26,8 +26,8 @@ func credited(c wire.Channel) bool { return c > ChannelRegister }
 // ErrLeft is the reason of a loss that the peer announced: it left on purpose.
 var ErrLeft = errors.New("stepvan: peer left")
 
-// Handler serves one channel of a transport. The driver makes all calls, one at a time. They must not block or wait; they
-// may send.
+// Handler serves one channel of a transport. The driver makes all calls, one at a time. A call must not block or wait.
+// It may send.
 type Handler interface {
 	// Opened reports a session before any message of it. An error refuses the session, and the peer gets its text.
 	Opened(s *Session) error
@@ -48,9 +48,9 @@ type Handler interface {
 
 // Receiver is a Handler that takes small messages in one call.
 type Receiver interface {
-	// Receive replaces Place and Deliver for a whole message whose payload the van has kept. meta, which replaces
-	// m.Meta, and payload are valid until it returns. The link releases m then. With kept == true the handler calls
-	// Release later instead.
+	// Receive replaces Place and Deliver for a whole message whose payload the van has kept. The arguments meta, which
+	// replaces m.Meta, and payload are valid until it returns. The link releases m then. When Receive returns true, the
+	// handler calls Release later instead.
 	Receive(m *Inbound, meta, payload []byte) (kept bool)
 }
 

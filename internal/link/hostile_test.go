@@ -243,7 +243,7 @@ func TestAlmostRightProtocolCostsTheConnectionOnly(t *testing.T) {
 		}
 		t.Run(name+c.name, func(t *testing.T) {
 			addr, h, _ := newVictim(t, wraps...)
-			good := attack(t, addr) // whom none of this may touch
+			good := attack(t, addr) // a peer that none of this may disturb
 			good.hello()
 			a := attack(t, addr)
 			c.act(a)

@@ -99,7 +99,7 @@ func TestSmallMessagesAreReceivedInOneGo(t *testing.T) {
 	require.Equal(t, "delivered", <-h.got, "a larger one")
 }
 
-// plain is a Handler that is no Receiver.
+// plain is a Handler that does not implement Receiver.
 type plain struct {
 	BaseHandler
 	got chan *Inbound

@@ -35,8 +35,8 @@ type loss struct {
 	detached bool // the van has reported that meanwhile
 }
 
-// TellLossFirst has the loss of s told before the losses of other sessions that ended at the same moment, or shortly
-// before without a reason: the loss of s may be their cause. Without effect when s is lost already. Any goroutine, once.
+// TellLossFirst puts the loss of s before the losses that it may have caused. These are losses of sessions that ended
+// at the same moment, or shortly before without a reason. It has no effect when s is lost already. Any goroutine, once.
 func (s *Session) TellLossFirst() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

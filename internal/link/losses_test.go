@@ -79,7 +79,7 @@ func listenTwice(t *testing.T, h Handler) (addrs []string) {
 	return addrs
 }
 
-// Of peers that go at one moment, the one that matters to the others is lost first, though its van is asked last.
+// Several peers go at one moment. The one that matters to the others is lost first, though its van is polled last.
 func TestLossesThatComeTogether(t *testing.T) {
 	for name, leave := range map[string]func(*attacker){
 		"broken": func(a *attacker) { _ = a.c.Close() },
@@ -108,8 +108,8 @@ func TestLossesThatComeTogether(t *testing.T) {
 	}
 }
 
-// A peer that goes without a word may do so because of another whose loss is not known yet. One that says goodbye is
-// not waited with.
+// A peer that goes without a goodbye may do so because of another one, whose loss is not known yet. Its loss waits. The
+// loss of a peer that says goodbye does not wait.
 func TestUnexplainedLossesWaitForTheirCause(t *testing.T) {
 	h := &names{held: make(chan struct{}, 8), free: make(chan struct{}), lost: make(chan string, 8)}
 	close(h.free)
@@ -130,7 +130,7 @@ func TestUnexplainedLossesWaitForTheirCause(t *testing.T) {
 	require.Contains(t, await(t, h.lost), "scheduler: ")
 	require.Contains(t, await(t, h.lost), "worker: ")
 
-	require.NoError(t, peers["other"].c.Close()) // nobody is left who may be the cause
+	require.NoError(t, peers["other"].c.Close()) // no session is left that may be the cause
 	require.Contains(t, await(t, h.lost), "other: ")
 }
 
@@ -152,7 +152,7 @@ func TestFirstCause(t *testing.T) {
 	require.EqualError(t, &leftError{"x"}, "stepvan: peer left: x")
 }
 
-// Nothing would count it out again, and all other losses would wait for it.
+// TellLossFirst has no effect on it. Otherwise the count would never fall, and all other losses would wait.
 func TestASessionThatIsLostLeadsNoOther(t *testing.T) {
 	s := &Session{transport: &Transport{}, state: stateLost}
 	s.TellLossFirst()
@@ -165,7 +165,8 @@ func TestTheLossesOfStrangersDoNotWait(t *testing.T) {
 	require.False(t, loss{session: &Session{opening: opening{phase: phaseOpen}}}.unknownToHandlers())
 }
 
-// A peer whose loss waits for its cause, and that somebody gives up meanwhile, is lost for what happened to it, and in its turn.
+// The loss of a peer waits for its cause, and Drop ends the session meanwhile. The loss keeps its turn, and the reason
+// is what happened to the peer.
 func TestASessionThatIsEndedWhileItsLossWaits(t *testing.T) {
 	h := &names{held: make(chan struct{}, 8), free: make(chan struct{}), lost: make(chan string, 8), opened: make(chan *Session, 8)}
 	close(h.free)

@@ -27,9 +27,9 @@ type Outbound struct {
 	// payload goes. If the peer has withdrawn a grant before the first piece went, the message goes without targets.
 	// Borrowed until Done.
 	Targets []van.Target
-	// Spare, when it is set, is memory for all of Payload, which is elsewhere. The caller then owns what Payload points
-	// to again when Send returns: Send copies what has not gone by then to Spare, which is borrowed until Done. Not
-	// together with Targets.
+	// Spare, when it is set, is memory that can hold all of Payload and does not overlap it. The caller then owns what
+	// Payload points to again when Send returns. Send copies what the van has not taken by then to Spare, and the link
+	// borrows Spare until Done. Not together with Targets.
 	Spare     []byte
 	Completer Completer
 	User      any // the caller's
@@ -40,7 +40,7 @@ type Outbound struct {
 	cursor     van.Cursor // where the next piece begins in Payload
 	inflight   int        // frames that the van has not completed
 	posted     int64
-	untargeted bool // Targets are not used: there are none, or a grant is gone
+	untargeted bool // Targets are not used: the message has none, or a grant is gone
 	unsaved    bool // Payload is still to be moved to Spare
 	allFramed  bool // the last frame has been accepted
 	spare      [1][]byte
@@ -48,8 +48,8 @@ type Outbound struct {
 
 // Completer learns the end of a message.
 type Completer interface {
-	// Done is called exactly once per accepted Send, by the driver. err is nil when the peer has acknowledged the
-	// message, which means that it was delivered. It must not block, and may send.
+	// The driver calls Done exactly once per accepted Send. A nil err says that the peer has acknowledged the message,
+	// which means that it was delivered. Done must not block, and may send.
 	Done(o *Outbound, err error)
 }
 
@@ -101,8 +101,8 @@ func (o *Outbound) checkSpare() error {
 	return nil
 }
 
-// cut fills f with the segments, and their targets, of the next piece of at most n bytes and at most maxSegments
-// segments, and moves the cursor behind it. It returns the length of the piece.
+// cut fills f with the segments of the next piece, and with their targets. The piece has at most n bytes and at most
+// maxSegments segments. The cursor moves behind it, and cut returns its length.
 func (o *Outbound) cut(f *frame, n int64, maxSegments int) uint64 {
 	var length int64
 	for o.cursor.Segment < len(o.Payload) && length < n && len(f.segments) < maxSegments {

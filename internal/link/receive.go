@@ -68,7 +68,8 @@ func (x *receiver) answerNow() {
 	}
 }
 
-// onReport takes what a header says of the session: acknowledgement, credit, and the place of a message in the sequence.
+// onReport takes what a header says of the session: acknowledgement, credit, and the place of a message in the
+// sequence.
 func (x *receiver) onReport(h *wire.Header) error {
 	s := x.session
 	if h.Ack == s.out.peerAck && h.Credit == s.out.credit.freed && h.Kind != wire.KindData {
@@ -120,7 +121,8 @@ func (x *receiver) checkData(h *wire.Header) error {
 	return nil
 }
 
-// onData takes a message of a channel, or a piece of one. Its payload was placed, written by the peer, or kept by the van.
+// onData takes a message of a channel, or a piece of one. The van has placed its payload or kept it, or the peer has
+// written it.
 func (x *receiver) onData(d *van.Delivery) error {
 	h, s := &d.Header, x.session
 	if h.Total == 0 {

@@ -9,8 +9,8 @@ import (
 
 // reminder finds messages that have vanished on the way, or whose acknowledgement has. A peer acknowledges what it has
 // received. When it stays silent about a message for long, this side tells it once how many messages there were. The
-// peer then acknowledges again, or finds that some are missing, which ends the session on both sides. This side also asks
-// again for credit when messages wait for it for long, since the message that told of credit may have vanished.
+// peer then acknowledges again, or finds that some are missing, which ends the session on both sides. When messages
+// wait long for credit, this side also asks for credit again: the message that told of it may have vanished.
 type reminder struct {
 	every time.Duration
 	timer *time.Timer // nil: no reminders; guarded by sessionSet.mu

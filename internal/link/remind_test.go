@@ -73,7 +73,8 @@ func newForgetful(t *testing.T, edit ...func(*link.Options)) (p *pair, next *ato
 	}), next
 }
 
-// A message that vanishes would be missed when another one follows. None does: nobody must wait for ever.
+// The peer would notice a vanished message when another one follows. None follows here, and still nobody must wait for
+// ever.
 func TestMessageThatVanished(t *testing.T) {
 	p, next := newForgetful(t)
 	next.Store(uint32(wire.KindData))
@@ -102,7 +103,7 @@ func TestAcknowledgementThatVanished(t *testing.T) {
 	send(wire.FlagAckNow)
 }
 
-// Credit may vanish too. A sender that has nothing else to hear of asks for it again.
+// Credit may vanish too. A sender that expects nothing else from its peer asks for it again.
 func TestCreditThatVanished(t *testing.T) {
 	p, next := newForgetful(t, func(o *link.Options) { o.CreditBytes = 10_000 })
 	send := func(o *link.Outbound) *signal {
@@ -117,7 +118,8 @@ func TestCreditThatVanished(t *testing.T) {
 	}
 	require.NoError(t, sent[0].wait(t))
 	require.NoError(t, sent[1].wait(t))
-	// All that was sent before this is acknowledged, and the request for credit, which the third waits for, has come.
+	// Everything that was sent before this message is acknowledged. The request for the credit that the third message
+	// waits for has arrived.
 	require.NoError(t, send(&link.Outbound{Channel: link.ChannelControl, Flags: wire.FlagAckNow}).wait(t))
 	h := p.ha[link.ChannelBulk]
 	next.Store(uint32(wire.KindAck))
@@ -129,7 +131,7 @@ func TestCreditThatVanished(t *testing.T) {
 	require.NoError(t, sent[2].wait(t))
 }
 
-// A panic of what a reminder calls is contained like any other one of the driver's.
+// The driver contains a panic below a reminder like any other panic.
 func TestAPanicInAReminderBreaksTheNode(t *testing.T) {
 	k, next := forgetfulKind()
 	b := newBreakable(t, k, func(o *link.Options) { o.Remind = 10 * time.Millisecond })

@@ -37,7 +37,7 @@ func TestPayloadSentFromOpenedArrives(t *testing.T) {
 	})
 }
 
-// greeter sends to whoever connects.
+// greeter sends a message to each peer that connects.
 type greeter struct{ link.BaseHandler }
 
 func (*greeter) Opened(s *link.Session) error {
@@ -121,7 +121,7 @@ func TestOneCallCannotOverfillAQueue(t *testing.T) {
 	})
 }
 
-// Strangers that connect while a node closes must not disturb its end.
+// Unknown peers that connect while a node closes must not disturb its end.
 func TestCloseAmongStrangers(t *testing.T) {
 	k := tcpKind("tcp", 1)
 	for range 20 {

@@ -7,19 +7,20 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// LockedBytes is the payload up to which callers of SendAll keep a lock of their own: sending takes less time than
-// releasing the lock and taking it again.
+// LockedBytes is the largest payload for which callers of SendAll keep a lock of their own. Sending it takes less time
+// than releasing the lock and taking it again.
 const LockedBytes = 16 << 10
 
-// briefBytes is the payload up to which sending takes too little time to look like an absence of the program: some 10 us
-// of the 40 us from which the engine counts one. It spares two clock reads per message.
+// briefBytes is the largest payload that takes too little time to look like an absence of the program. Sending it takes
+// some 10 us, and the engine counts an absence from 40 us. The limit saves two clock reads per message.
 const briefBytes = 64 << 10
 
 var errQueueFull = fmt.Errorf("too many messages wait for this peer: %w", stepvan.ErrWouldBlock)
 
-// Send accepts o, or returns an error without effect: stepvan.ErrWouldBlock when too many messages wait for room;
-// stepvan.ErrPeerLost, ErrLeft or stepvan.ErrClosed after the end; stepvan.ErrInvalid when o exceeds a limit. It never
-// blocks. What the van takes at once is sent on the caller's goroutine. It does not allocate.
+// Send accepts o, or returns an error without effect. The error is stepvan.ErrWouldBlock when too many messages wait
+// for room, and stepvan.ErrInvalid when o exceeds a limit. After the end it is stepvan.ErrPeerLost, ErrLeft or
+// stepvan.ErrClosed. Send never blocks, and does not allocate. It sends what the van takes at once on the caller's
+// goroutine.
 func (s *Session) Send(o *Outbound) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -81,8 +81,8 @@ func (x *sender) sendAlone(o *Outbound) bool {
 	return x.filled == 0 && !x.blocked && !x.holdsEnough(o) && x.credit.covers(o) && x.sendPiece(o) && o.allFramed
 }
 
-// copyToSpare moves the payload of all that waits to Outbound.Spare, where there is one. It goes over all messages, since
-// one that was sent meanwhile may belong to its caller again.
+// copyToSpare moves the payload of all that waits to Outbound.Spare, where there is one. It looks at all messages,
+// since one that was sent meanwhile may belong to its caller again.
 func (x *sender) copyToSpare() {
 	for filled := x.filled; x.unsaved > 0 && filled != 0; filled &= filled - 1 {
 		for l := x.lanes[bits.TrailingZeros16(filled)].head; l != nil; l = l.next {

@@ -47,7 +47,7 @@ type Session struct {
 	lost    bool // the driver drops later events of the van; driver only
 }
 
-// Peer is who the peer said it is.
+// Peer is the identity that the peer has given.
 func (s *Session) Peer() Identity { return s.peer }
 
 // Van is the name of the van that carries the session.
@@ -94,8 +94,8 @@ func (s *Session) Close(reason string) error {
 	return nil
 }
 
-// BreakOff is Close for a peer that broke the protocol. The session ends within a second of the goodbye, or of the first
-// call where the goodbye cannot be sent: what was accepted before may be lost. Any goroutine.
+// BreakOff is Close for a peer that broke the protocol. The session ends within a second of the goodbye, or of the
+// first call if the goodbye cannot be sent. What was accepted before may be lost. Any goroutine.
 func (s *Session) BreakOff(reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

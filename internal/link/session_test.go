@@ -139,7 +139,7 @@ func TestCreditHoldsTheSenderAndReleaseFreesIt(t *testing.T) {
 		for range 5 {
 			require.NoError(t, p.sa.Send(&link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{pattern(4000, 0)}}))
 		}
-		// Control passes while data may not.
+		// Control messages pass while data may not.
 		require.NoError(t, p.sa.Send(&link.Outbound{Channel: link.ChannelControl, Payload: [][]byte{pattern(50_000, 0)}}))
 		p.hb[link.ChannelControl].take(t).Release()
 		hb.await(t, func() bool { return len(hb.got) == 2 })

@@ -10,7 +10,8 @@ import (
 	"github.com/stepvan/stepvan/internal/link"
 )
 
-// The source is overwritten the moment Send or SendAll returns, while the peer takes nothing for want of credit.
+// The test overwrites the source as soon as Send or SendAll returns. The peer takes nothing at that moment, since
+// credit is missing.
 func TestTheSourceIsTheCallersAfterSendWithMemoryToSpare(t *testing.T) {
 	for _, piece := range []int64{1000, 1 << 20} {
 		forKinds(t, func(t *testing.T, k vanKind) {

@@ -21,7 +21,7 @@ type pingPong struct {
 	back    *signal
 }
 
-// outgoing is an answer that finds its way back to the free ones.
+// outgoing is an answer that returns to the free answers when it is done.
 type outgoing struct {
 	link.Outbound
 	free chan *outgoing

@@ -38,8 +38,8 @@ type Options struct {
 	// Admit accepts or refuses a peer that dialled. The peer gets the text of the error. The driver calls it: it must
 	// not block.
 	Admit func(peer Identity) error
-	// Opened is called for each session, whoever dialled, before anything is delivered on it. The driver calls it: it
-	// must not block. May be nil.
+	// Opened is called for each session, whichever side has dialled, before anything is delivered on it. The driver
+	// calls it: it must not block. May be nil.
 	Opened func(s *Session)
 	// Reason returns the text of Identity.Reason for a peer that was dialled at address: why this address was taken and
 	// the preferred ones were not. Any goroutine calls it: it must not block. May be nil.
@@ -127,7 +127,8 @@ func (t *Transport) Handle(ch wire.Channel, h Handler) {
 	t.handlers[ch] = h
 }
 
-// SetIdentity sets what later handshakes say of this transport. The incarnation must not change while sessions are open.
+// SetIdentity sets what later handshakes say of this transport. The incarnation must not change while sessions are
+// open.
 func (t *Transport) SetIdentity(id Identity) { t.identity.Store(&id) }
 
 // Identity is what the transport says of itself in handshakes.

@@ -25,8 +25,8 @@ type vanSlot struct {
 	skips skips     // driver only
 }
 
-// skips leaves a van whose Poll costs system calls out of more and more passes while traffic goes over another van, up
-// to some 40 us of polling.
+// skips leaves a van whose Poll costs system calls out of more and more passes while traffic goes over another van. It
+// leaves the van out for at most some 40 us of polling.
 type skips struct {
 	length int // passes that follow the next Poll without events
 	left   int // passes still to be left out
@@ -70,7 +70,7 @@ func (x *vanSet) make(makers []VanMaker) error {
 	return nil
 }
 
-// poll polls the vans. With all == false it may leave out some that cost system calls.
+// poll polls the vans. When all is false it may leave out some that cost system calls.
 func (x *vanSet) poll(all bool) (total int) {
 	for i := range x.slots {
 		v := &x.slots[i]
@@ -92,7 +92,7 @@ func (x *vanSet) pollOne(v *vanSlot, all bool) int {
 		x.events[j] = van.Event{}
 	}
 	if k == 0 && v.mover != nil && v.mover.Moved() {
-		return 1 // the middle of a large message is no time to yield or sleep
+		return 1 // a large message is moving: the engine must not yield or sleep
 	}
 	return k
 }

@@ -89,7 +89,7 @@ func TestCloseEndsAPeerThatNeverAnswersTheHandshake(t *testing.T) {
 	a.dropped()
 }
 
-// The same for one that has something to read, which goes no sooner than its answer comes.
+// Such a peer cannot keep the session either when a message for it waits until it answers the handshake.
 func TestCloseEndsAPeerThatSomethingWaitsFor(t *testing.T) {
 	addr, h, _ := newVisited(t, 0, zerolog.Nop())
 	a := attack(t, addr)
@@ -121,7 +121,7 @@ func TestBreakOffEndsAPeerThatNeverReads(t *testing.T) {
 	}
 }
 
-// One that reads learns why.
+// A peer that reads learns the reason of BreakOff.
 func TestBreakOffSaysGoodbye(t *testing.T) {
 	addr, h, _ := newVisited(t, 0, zerolog.Nop())
 	a := attack(t, addr)
@@ -181,7 +181,7 @@ func TestVisitorsAreBounded(t *testing.T) {
 	}
 }
 
-// Strangers that say nothing do not keep others out, and are bounded too.
+// Unknown peers that send no whole message do not keep others out. Their number is bounded, too.
 func TestStrangersAreBounded(t *testing.T) {
 	addr, h, n := newVisited(t, 3, zerolog.Nop())
 	var silent []net.Conn
@@ -203,8 +203,8 @@ func TestStrangersAreBounded(t *testing.T) {
 	require.Len(t, n.Sessions(), 1)
 }
 
-// rubbish opens so many connections at once, which begin like peers and go on with what no peer says, and waits until the
-// victim has closed them.
+// rubbish opens so many connections at once. Each begins like a peer and continues with bytes that no peer sends. Then
+// rubbish waits until the victim has closed them.
 func rubbish(t testing.TB, addr string, connections int) {
 	t.Helper()
 	begin := make([]byte, wire.HeaderSize)

@@ -15,7 +15,7 @@ import (
 	"github.com/stepvan/stepvan/van/memvan"
 )
 
-// openHanded is a sink that grants memory to whoever comes.
+// openHanded is a sink that grants memory to every peer that connects.
 type openHanded struct {
 	sink
 	granted chan van.Target

@@ -2,20 +2,20 @@ package wire
 
 // Ops of the register channel, server to worker.
 const (
-	// OpAnnounce lists keys of the receiving worker for which the server has registered memory. A worker that has seen it
-	// says so with Header.Generation of its later requests, and the server receives those in place. If a descriptor names
-	// a grant, the worker may write its pushes of that key there.
+	// OpAnnounce lists keys of the receiving worker for which the server has registered memory. A worker that has seen
+	// the announcement says so with Header.Generation of its later requests. The server receives those in place. If a
+	// descriptor names a grant, the worker may write its pushes of that key there.
 	OpAnnounce uint8 = 1
-	// OpWithdraw lists keys whose registration has ended. A worker that may have written into one of their grants answers
-	// with OpFence, after what it has written.
+	// OpWithdraw lists keys whose registration has ended. A worker that may have written into one of their grants
+	// answers with OpFence, after what it has written.
 	OpWithdraw uint8 = 2
 )
 
 // MaxAnnounced is the number of keys in one announcement; more are sent as several.
 const MaxAnnounced = 1024
 
-// Announcement is the meta of OpAnnounce and OpWithdraw: Header.Pushes
-// descriptors made by KeyOf; Header.Generation is that of the registration.
+// Announcement is the meta of OpAnnounce and OpWithdraw: descriptors made by KeyOf, as many as Header.Pushes says.
+// Header.Generation is the generation of the registration.
 type Announcement struct{ Keys []Descriptor }
 
 // Append encodes a behind b.

@@ -85,7 +85,7 @@ func (d *Descriptor) AppendShaped(b []byte, dims []int64) []byte {
 }
 
 // Decode reads a descriptor at the start of b and returns what follows it. It checks the dtype, the shape, and that
-// Bytes is the size of dtype and shape. at is the offset of b in the meta, for the text of an error.
+// Bytes is the size of dtype and shape. The argument at is the offset of b in the meta, for the text of an error.
 func (d *Descriptor) Decode(b []byte, at int) (rest []byte, err error) {
 	if len(b) < descFixed {
 		return nil, bad("descriptor", at, "cut off: %d of %d bytes", len(b), descFixed)

@@ -2,9 +2,9 @@
 //
 //	| header, 128 bytes | meta: descriptors and extensions, Header.Meta bytes | payload, Header.Payload bytes |
 //
-// Every van carries this form, so a message means the same on each of them. Everything that is parsed here comes from a
-// peer. It is checked against [Limits] before it is used. Nothing here allocates, blocks or keeps state. All functions may
-// be called from any goroutine.
+// Every van carries this form, so a message means the same on each of them. Everything that this package parses comes
+// from a peer. The package checks it against [Limits] before use. Nothing here allocates, blocks or keeps state. All
+// functions may be called from any goroutine.
 //
 // Magic and Version keep their place in every later version, so that peers of different versions can report that.
 package wire

@@ -119,15 +119,15 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("peer speaks wire version %d, this program speaks %d: run the same stepvan version on every node", e.Peer, e.Own)
 }
 
-// Encode writes h and its checksum over h and meta into b[:HeaderSize]. meta must be the bytes that follow the header;
-// Encode sets h.Meta from it.
+// Encode writes h and its checksum over h and meta into b[:HeaderSize]. The bytes of meta must be those that follow the
+// header. Encode sets h.Meta to their number.
 func (h *Header) Encode(b []byte, meta []byte) {
 	h.EncodeUnsummed(b, len(meta))
 	binary.LittleEndian.PutUint64(b[offChecksum:], checksum(b[:offChecksum], meta))
 }
 
-// EncodeUnsummed is Encode with 0 for the checksum, for receivers that do not Verify. The sum is half the cost of a small
-// message, and useless where memory carries it.
+// EncodeUnsummed is Encode with 0 for the checksum, for receivers that do not Verify. The sum is half the cost of a
+// small message, and useless where memory carries the message.
 func (h *Header) EncodeUnsummed(b []byte, meta int) {
 	_ = b[HeaderSize-1]
 	le := binary.LittleEndian

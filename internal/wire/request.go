@@ -23,13 +23,13 @@ func CheckFence(h *Header) error {
 
 // Ops of the response channels, server to worker.
 const (
-	// OpResponse answers the request that Header.Request names: with the tensors for its pulls, with nothing when it had
-	// no pulls, or with FlagError and a text.
+	// OpResponse answers the request that Header.Request names. It holds the tensors for its pulls, nothing when it had
+	// no pulls, or a text with FlagError.
 	OpResponse uint8 = 1
 )
 
-// Request is the meta of a request: the tensors of its payload, in order (those with DescInPlace have no bytes there), and
-// the tensors that the response is to hold.
+// Request is the meta of a request. Pushes are the tensors of its payload, in order; those with DescInPlace have no
+// bytes there. Pulls are the tensors that the response is to hold.
 //
 // The same value can be used for the next message: decoding reuses its slices.
 type Request struct {

@@ -28,9 +28,9 @@ type Table[T any] struct {
 	finished int
 }
 
-// New makes a table whose waits drive e. A finished record stays until keep later ones have finished. The table calls
-// forget, if it is not nil, for each error that nobody has seen when it recycles the record. forget must not call the
-// table.
+// New makes a table whose waits drive e. A finished record stays until keep later ones have finished. When the table
+// recycles a record whose error nobody has seen, it calls forget, if that is not nil. The function forget must not call
+// the table.
 func New[T any](e *progress.Engine, keep int, forget func(r *Record[T], err error)) *Table[T] {
 	t := &Table[T]{engine: e, keep: max(keep, 1), forget: forget}
 	t.pages.Store(new([]*page[T]))

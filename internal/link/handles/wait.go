@@ -24,8 +24,9 @@ func (t *Table[T]) Pin(id ID) (*Record[T], error) {
 // Unpin ends a Pin.
 func (t *Table[T]) Unpin(r *Record[T]) { r.life.Add(^uint64(0)) }
 
-// Wait drives the transport until the operation has finished, and returns its error. An error that wraps that of ctx says
-// that the operation has not finished: the caller can wait again. stepvan.ErrStale says that id names nothing.
+// Wait drives the transport until the operation has finished, and returns its error. An error that wraps the error of
+// ctx says that the operation has not finished: the caller can wait again. An error that is stepvan.ErrStale says that
+// id names no record.
 func (t *Table[T]) Wait(ctx context.Context, id ID) error {
 	r, err := t.Pin(id)
 	if err != nil {
@@ -61,8 +62,8 @@ func (t *Table[T]) Done(id ID) bool {
 	return r.Done()
 }
 
-// Err returns the error that the operation finished with, nil before and when
-// there was none, and stepvan.ErrStale when id names nothing.
+// Err returns the error that the operation finished with. It returns nil before that, and for an operation without an
+// error. It returns stepvan.ErrStale when id names no record.
 func (t *Table[T]) Err(id ID) error {
 	r, err := t.Pin(id)
 	if err != nil {

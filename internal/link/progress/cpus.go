@@ -36,9 +36,9 @@ const (
 	calmAfter = 8
 	// retryEvery: of so many waits under contention, one spins all the same.
 	retryEvery = 32
-	// gain is what a wait that ended well takes from the pressure. loss is what a wait adds that had lost its core, or
-	// kept the other side from its own. Their ratio is about that of what spinning gains and loses. A wait under
-	// contention speaks for those that did not try to spin.
+	// A wait that ended well takes gain from the pressure. A wait that lost its core, or kept the other side from its
+	// own, adds loss. The ratio of gain and loss is about that of what spinning gains and loses. A wait that spins
+	// under contention counts for those that did not try, and takes gainContended.
 	gain, gainContended, loss = 1, 16, 8
 	// lateAfter is the longest time that a poll of the source takes while the waiter keeps its core.
 	lateAfter = int64(150 * time.Microsecond)
@@ -62,8 +62,8 @@ func (p *processors) sample(now int64) {
 	}
 }
 
-// noteSample ends the state oversubscribed only after some calm samples in a row: with some hundred transports in a
-// process, the number of waiting goroutines goes up and down. sampling is held.
+// noteSample ends the state oversubscribed only after some calm samples in a row. With some hundred transports in a
+// process, the number of waiting goroutines rises and falls. The caller holds sampling.
 func (p *processors) noteSample(waiting bool) {
 	if p.calmSamples++; waiting {
 		p.calmSamples = 0

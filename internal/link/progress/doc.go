@@ -5,8 +5,8 @@
 //
 //   - A waiter ([Engine.Wait]) that finds the token free drives by itself until its event has happened. The fast path
 //     therefore has no thread switch. The waiter spins first. Then it yields its core to other processes with
-//     sched_yield(2). Then it sleeps in the kernel on the descriptors of the source and keeps the token, so that the
-//     thread that the kernel wakes is the thread that returns. After a few milliseconds it leaves the token to the
+//     sched_yield(2). Then it sleeps in the kernel on the descriptors of the source and keeps the token. The thread
+//     that the kernel wakes is then the thread that returns. After a few milliseconds it leaves the token to the
 //     driver. A source without descriptors lets the waiter sleep on a channel without a limit and without spinning.
 //   - A waiter that finds the token taken parks on a Go channel. So does a waiter that has slept in vain. A waiter
 //     whose wait ends hands the token to a parked waiter that has not driven yet.
@@ -19,10 +19,10 @@
 // the driver's epoll set: otherwise the kernel would wake the driver for what the waiter handles. A waiter whose wait
 // ends does one of two things. It arms the source and has the driver listen, or it only gives the token back.
 //
-// It arms the source when the last absences of the program were long, and when output is stuck. A program that
-// computes between its waits then still overlaps transfer with its computation. In a tight loop of waits it only gives
-// the token back, so that a wait costs no system call. A tick of one millisecond does the rest: it arms the source and
-// sends what was held back as soon as nobody has driven for that long.
+// It arms the source when the last absences of the program were long, and when output is stuck. A program that computes
+// between its waits then still overlaps transfer with its computation. In a tight loop of waits it only gives the token
+// back, so that a wait costs no system call. A tick of one millisecond does the rest. As soon as nobody has driven for
+// that long, it arms the source and sends what was held back.
 //
 // # Many transports in one process
 //
@@ -32,8 +32,8 @@
 // # Budgets
 //
 // The time that a waiter spins and yields depends on the mode (STEPVAN_PROGRESS), the number of cores, and the waits
-// before. When the operating system keeps interrupting spinning waiters, because more threads want to run than there
-// are cores, the waiters of the process sleep at once. One in many still tries to spin.
+// before. When more threads want to run than there are cores, the operating system keeps interrupting spinning waiters.
+// The waiters of the process then sleep at once. One in many still tries to spin.
 //
 // # Panics
 //

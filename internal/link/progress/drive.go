@@ -95,8 +95,8 @@ func (w *wait) spin() (done bool, err error) {
 	}
 }
 
-// sleep sleeps in the kernel with the token, so that the thread that the kernel wakes is the thread that returns.
-// Budget of a sleep that the awaited message ends: one system call, and one Poll.
+// sleep sleeps in the kernel with the token. The thread that the kernel wakes is then the thread that returns. Budget
+// of a sleep that the awaited message ends: one system call, and one Poll.
 func (w *wait) sleep(spun bool) (done bool, err error) {
 	e := w.engine
 	if e.policy.mode == Spin {

@@ -29,7 +29,7 @@ func (e *Engine) runDriver(bind func()) {
 }
 
 // driveOnce moves everything that can move, arms the source, and gives the token back. The caller has taken the token.
-// With idle == false, what was held back waits one tick more, because it may travel with what the program sends next.
+// When idle is false, what was held back waits one tick more, because it may travel with what the program sends next.
 func (e *Engine) driveOnce(idle bool) {
 	for !e.token.has(closed) {
 		exhausted := e.pollUntilIdle()

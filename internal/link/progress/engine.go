@@ -8,15 +8,15 @@ import (
 
 // Source is what an engine drives. The holder of the token calls all methods except FDs.
 type Source interface {
-	// Poll moves everything that can move without blocking and returns how many things happened. With all == false
-	// it may skip what was not active lately. A driving waiter asks for all every 200 us.
+	// Poll moves everything that can move without blocking and returns how many things happened. When all is false it
+	// may skip what was not active lately. A driving waiter asks for all every 200 us.
 	Poll(all bool) int
-	// Flush sends what was held back to travel with later messages. idle == true says that nobody will poll for a
-	// long time: Flush sends everything. Otherwise it sends only what is overdue.
+	// Flush sends what was held back to travel with later messages. When idle is true, nobody will poll for a long
+	// time, and Flush sends everything. Otherwise it sends only what is overdue.
 	Flush(idle bool)
-	// Arm is called before everybody sleeps. true: one of FDs is readable, or becomes so, when Poll(true) would find
-	// something, until the next Poll. A source without FDs has nothing at this moment, and calls [Engine.Wake] for
-	// the next thing. false: poll again.
+	// Arm is called before everybody sleeps. After true, and until the next Poll, one of FDs is readable, or becomes
+	// so, when Poll(true) would find something. A source without FDs has nothing at this moment, and calls
+	// [Engine.Wake] for the next thing. After false, the caller polls again.
 	Arm() bool
 	// FDs returns the descriptors that become readable while the source is armed.
 	FDs() []Descriptor
@@ -48,8 +48,8 @@ type Options struct {
 	Bind  func()        // called once on the driver's thread, which the driver then keeps; nil: any thread
 	Cores float64       // processor time per second that the process may use (cgroup quota); 0: all that Go uses
 	// Panicked is called for a panic below Wait, WaitFor or the driver, on the goroutine that panics, while its stack
-	// still exists. driving: that goroutine holds the token. contain says whether the panic ends here. cause is the
-	// error that all waits return from then on (see [Engine.Fail]). nil: panics continue.
+	// still exists. When driving is true, that goroutine holds the token. The panic ends here when contain is true, and
+	// continues otherwise. All waits return cause from then on (see [Engine.Fail]). Without Panicked, panics continue.
 	Panicked func(value any, driving bool) (contain bool, cause error)
 }
 
@@ -107,7 +107,7 @@ func NewEngine(src Source, o Options) (*Engine, error) {
 	return e, nil
 }
 
-// Set makes ev happen and wakes everybody who waits for it. Budget: one atomic swap when nobody sleeps.
+// Set makes ev happen and wakes all goroutines that wait for it. Budget: one atomic swap when none of them sleeps.
 func (e *Engine) Set(ev *Event) {
 	old := ev.state.Swap(eventSet)
 	if old&eventParked != 0 {
@@ -118,8 +118,9 @@ func (e *Engine) Set(ev *Event) {
 	}
 }
 
-// Wake is for sources without descriptors: something has come that they were armed for. It wakes the sleeping holder of
-// the token, else the driver. A sleeping holder looks at the source once more before it leaves the source to the driver.
+// Wake is for sources without descriptors. An armed source calls it when something has come. It wakes the sleeping
+// holder of the token, or else the driver. A sleeping holder looks at the source once more before it leaves the source
+// to the driver.
 func (e *Engine) Wake() {
 	if e.sleeping.Load() {
 		e.sleeper.wakeSleeper()
@@ -151,8 +152,8 @@ func (e *Engine) ClearStuck() {
 	}
 }
 
-// Close ends the driver and all waits, with stepvan.ErrClosed or the cause of Fail. It keeps the token for its caller,
-// who alone may poll the source from then on.
+// Close ends the driver and all waits, with stepvan.ErrClosed or the cause of Fail. It keeps the token for its caller.
+// Nobody else may poll the source from then on.
 func (e *Engine) Close() {
 	e.token.mark(closed)
 	if e.closing.Swap(true) {
@@ -171,7 +172,7 @@ func (e *Engine) Close() {
 	e.sleeper.close()
 }
 
-// BeginCall and EndCall enclose a call of the program that takes long and is no wait, such as sending much. Without
+// BeginCall and EndCall enclose a call of the program that takes long without waiting, such as sending much. Without
 // them the engine would take the time of the call for an absence of the program.
 func (e *Engine) BeginCall() { e.absence.noteReturn(nanotime()) }
 

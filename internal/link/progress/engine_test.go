@@ -16,7 +16,7 @@ import (
 
 const bound = 20 * time.Second
 
-// inbox is a Source without descriptors: events that others put in are set by whoever polls.
+// inbox is a Source without descriptors. Others put events in, and the goroutine that polls sets them.
 type inbox struct {
 	engine  atomic.Pointer[Engine]
 	ready   chan *Event
@@ -254,7 +254,8 @@ func BenchmarkWaitDriven(b *testing.B) {
 	}
 }
 
-// Moving a large message is no absence: the program leaves the node when the Poll that it came with has ended.
+// The engine does not take the moving of a large message for an absence. The absence of the program begins when the
+// Poll that moved the message has ended.
 func TestALongPollIsNoAbsence(t *testing.T) {
 	in, e := newInbox(t, Options{})
 	until(e.token.takeClosed)

@@ -100,7 +100,7 @@ func (s *epollSleeper) wakeSleeper() { s.holder.wake() }
 
 // listen costs one system call for each descriptor that is not quiet, and one more to listen. The kernel checks a
 // descriptor again when it is listened to again. It reports nothing, however, for a descriptor that is still in the
-// ready list from before. So listen looks at the ready list, which takes out the descriptors that have nothing any more.
+// ready list from before. So listen looks at the ready list, which takes out the descriptors that have nothing left.
 func (s *epollSleeper) listen(on bool) {
 	s.setEvents(s.others, on)
 	changed := on && len(s.others) > 0

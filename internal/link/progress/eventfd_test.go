@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A wake-up after close must not write to a descriptor that has the number of
-// the closed one: that would put bytes into somebody else's stream.
+// A wake-up after close must not write to a descriptor that has the number of the closed one. It would put bytes into a
+// foreign stream.
 func TestWakeAfterCloseWritesNowhere(t *testing.T) {
 	var pipe [2]int
 	require.NoError(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK))

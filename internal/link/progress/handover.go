@@ -68,9 +68,9 @@ func (e *Engine) endDriving(inVain bool) {
 	}
 }
 
-// leavesToDriver reports whether the wait that begins leaves driving to the driver, which listens, because goroutines of
-// the program wait for a processor. The wait would otherwise stop the driver from listening, poll in vain, and have it
-// listen again, which takes several system calls.
+// leavesToDriver reports whether the wait that begins leaves driving to the driver, which listens. It does so while
+// goroutines of the program wait for a processor. The wait would otherwise stop the driver from listening, poll in
+// vain, and have it listen again. That takes several system calls.
 func (e *Engine) leavesToDriver() bool {
 	if !e.listener.on.Load() || e.policy.mode == Spin || !cpus.oversubscribed.Load() {
 		return false

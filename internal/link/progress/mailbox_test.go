@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mailbox is a Source with a descriptor: what others put in is set by whoever polls. A loud one writes its
-// descriptor for each thing that comes, as sockets do; a quiet one only while it is armed.
+// mailbox is a Source with a descriptor. Others put events in, and the goroutine that polls sets them. A loud mailbox
+// writes its descriptor for each thing that comes, as sockets do. A quiet one does so only while it is armed.
 type mailbox struct {
 	engine *Engine
 	quiet  bool
@@ -109,8 +109,8 @@ func forMailboxes(t *testing.T, fn func(t *testing.T, m *mailbox)) {
 	}
 }
 
-// Nothing is slept through: with one waiter and with several, waits that follow each other closely and
-// with absences between, and events that nobody waits for while they come.
+// The engine misses no event, with one waiter and with several. Waits follow each other closely, or with absences
+// between. Some events come while nobody waits for them.
 func TestNothingIsSleptThrough(t *testing.T) {
 	forMailboxes(t, func(t *testing.T, m *mailbox) {
 		for _, waiters := range []int{1, 3} {
@@ -123,7 +123,7 @@ func TestNothingIsSleptThrough(t *testing.T) {
 	})
 }
 
-// correspond has a peer answer after random times, and waits, looks or stays away at random.
+// correspond lets a peer answer after random times. Meanwhile it waits, looks or stays away at random.
 func (m *mailbox) correspond(t *testing.T, rounds int, rng *rand.Rand) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()

@@ -31,8 +31,9 @@ type driving struct {
 	ended      bool // without a panic: spares the call of recover
 }
 
-// recoverPanic is deferred by the outermost functions that drive. The state of the source is unknown after a panic, so
-// the engine fails. If this goroutine holds the token, the token is left to Close. Budget without a panic: a call.
+// The outermost functions that drive defer recoverPanic. The state of the source is unknown after a panic, so the
+// engine fails. If this goroutine holds the token, recoverPanic leaves the token to Close. Budget without a panic: a
+// call.
 func (e *Engine) recoverPanic(d *driving, err *error) {
 	if d.ended {
 		return

@@ -32,7 +32,8 @@ func (m *mine) Arm() bool { return len(m.reason) == 0 && m.inbox.Arm() }
 
 var errBroken = errors.New("broken")
 
-// newMine has panics end as contain says. told gets whether who panicked held the token.
+// newMine makes an engine whose Panicked returns contain. For each panic, told gets whether the goroutine that panicked
+// held the token.
 func newMine(t *testing.T, contain bool) (m *mine, e *Engine, told chan bool) {
 	m = &mine{inbox: inbox{ready: make(chan *Event, 16)}, reason: make(chan string, 16)}
 	told = make(chan bool, 16)
@@ -46,7 +47,7 @@ func newMine(t *testing.T, contain bool) (m *mine, e *Engine, told chan bool) {
 	return m, e, told
 }
 
-// eventually yields to other goroutines until what is so.
+// eventually yields to other goroutines until is returns true. The text what says what it waits for.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(bound); !is(); runtime.Gosched() {
@@ -54,7 +55,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// waits begins waits for events that do not happen, of goroutines of their own.
+// waits starts n goroutines that each wait for an event that does not happen.
 func waits(e *Engine, n int) (results chan error) {
 	results = make(chan error, n)
 	for range n {
@@ -66,7 +67,8 @@ func waits(e *Engine, n int) (results chan error) {
 	return results
 }
 
-// Whoever drives when the source panics: all waits end with the error, those to come too, and Close returns.
+// The source panics, and the driver or a waiter drives at that moment. All waits end with the error, later ones too,
+// and Close returns.
 func TestAPanicEndsAllWaits(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -94,7 +96,7 @@ func TestAPanicEndsAllWaits(t *testing.T) {
 	}
 }
 
-// Where panics go on, a waiter's reaches its goroutine. If the program recovers it there, nothing hangs.
+// Where panics continue, the panic of a waiter reaches its goroutine. If the program recovers it there, nothing hangs.
 func TestAPanicThatGoesOnLeavesNobodyWaiting(t *testing.T) {
 	m, e, _ := newMine(t, false)
 	e.policy.mode = Spin // the waiter drives, and not the driver, whose panic would end the process
@@ -112,7 +114,7 @@ func TestAPanicThatGoesOnLeavesNobodyWaiting(t *testing.T) {
 	e.Close()
 }
 
-// Fail from elsewhere ends whoever drives, sleeps or is parked.
+// Fail, called by another goroutine, ends the waits that drive, sleep or are parked.
 func TestFailEndsWaits(t *testing.T) {
 	for _, mode := range []Mode{Auto, Spin, Park} {
 		_, e := newInbox(t, Options{Mode: mode})

@@ -72,8 +72,8 @@ func (b *budget) noteRound(d int64) {
 	}
 }
 
-// spinOrYield reports whether to poll again after so long without events. It yields the core to other threads first when
-// the time for spinning is over.
+// spinOrYield reports whether to poll again after so long without events. When the time for spinning is over, it first
+// yields the core to other threads.
 func (b *budget) spinOrYield(idle int64, rounds int) bool {
 	if idle < b.spin && rounds < mostRounds {
 		return true
@@ -85,7 +85,7 @@ func (b *budget) spinOrYield(idle int64, rounds int) bool {
 	return true
 }
 
-// report tells the waits to come how this one went.
+// report tells later waits how this one went.
 func (b *budget) report(done bool) {
 	switch {
 	case b.lost > 0:

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A share of waits that lose their core, larger than that at which spinning pays, ends in
-// contention; a smaller one does not.
+// Spinning pays up to some share of waits that lose their core. A larger share ends in contention, and a smaller one
+// does not.
 func TestPressureFollowsTheShareOfLosses(t *testing.T) {
 	for _, c := range []struct {
 		good      int // waits that end well for each that does not
@@ -55,7 +55,7 @@ func TestLongLossWeighsMore(t *testing.T) {
 	require.True(t, cpus.contended())
 }
 
-// One processor is left to the rest of the program, but somebody may always spin.
+// Waiters leave one processor to the rest of the program, but the first ones may always spin.
 func TestSpinningWaitersAreBounded(t *testing.T) {
 	for cores, want := range map[int32][2]int{1: {1, 0}, 2: {1, 1}, 4: {3, 3}} {
 		for i, first := range []int32{1, 0} {
@@ -91,7 +91,7 @@ func TestBudgetEnds(t *testing.T) {
 	require.True(t, endless.spinOrYield(int64(time.Hour), 100*mostRounds))
 }
 
-// Under contention waits sleep at once, but for one in so many.
+// Under contention waits sleep at once, except one in every retryEvery.
 func TestContentionEndsSpinning(t *testing.T) {
 	defer cpus.pressure.Store(0)
 	cpus.pressure.Store(mostPressure)
@@ -109,7 +109,7 @@ func TestContentionEndsSpinning(t *testing.T) {
 	require.True(t, p.spins())
 }
 
-// In a process whose goroutines wait for processors, waiters keep none, unless they were told to spin.
+// When goroutines of the process wait for processors, waiters do not keep any, except in the mode Spin.
 func TestOversubscribedProcessesDoNotSpin(t *testing.T) {
 	defer cpus.oversubscribed.Store(false)
 	cpus.sampledAt.Store(nanotime() + int64(time.Hour)) // nobody looks meanwhile
@@ -124,7 +124,7 @@ func TestOversubscribedProcessesDoNotSpin(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A look is taken once in a while, and finds an idle process idle.
+// A sample is taken at most every sampleEvery, and does not allocate.
 func TestLookAtTheGoroutines(t *testing.T) {
 	var cpus processors
 	cpus.count.Store(1)
@@ -137,7 +137,7 @@ func TestLookAtTheGoroutines(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { cpus.sampledAt.Store(0); cpus.sample(nanotime()) }))
 }
 
-// Oversubscription that comes and goes counts as lasting.
+// A process that is oversubscribed now and then counts as oversubscribed in between.
 func TestOversubscriptionIsForgottenSlowly(t *testing.T) {
 	var cpus processors
 	cpus.noteSample(false)

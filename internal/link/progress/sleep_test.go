@@ -23,7 +23,7 @@ func sleepingWaiter(t *testing.T, quiet bool, wait func(e *Engine, ev *Event) er
 	return m, ev, done
 }
 
-// asleep returns when somebody sleeps for ev.
+// asleep returns when a waiter sleeps for ev.
 func asleep(t *testing.T, e *Engine, ev *Event) {
 	t.Helper()
 	for end := time.Now().Add(bound); ev.state.Load()&(eventSleeping|eventParked) == 0; runtime.Gosched() {
@@ -41,7 +41,7 @@ func TestArrivalEndsASleep(t *testing.T) {
 	}
 }
 
-// Set by somebody who does not drive wakes a sleepingWaiter too.
+// Set wakes a sleepingWaiter also when the goroutine that calls it does not drive.
 func TestSetEndsASleep(t *testing.T) {
 	m, ev, done := sleepingWaiter(t, true, forEver)
 	m.engine.Set(ev)
@@ -63,7 +63,7 @@ func TestCloseEndsASleep(t *testing.T) {
 	require.ErrorIs(t, <-done, stepvan.ErrClosed)
 }
 
-// WakeAll has the source polled although the waiter that drives sleeps.
+// After WakeAll the source is polled, although the waiter that drives sleeps.
 func TestWakeAllPolls(t *testing.T) {
 	m, ev, done := sleepingWaiter(t, true, forEver)
 	m.mu.Lock()
@@ -73,7 +73,7 @@ func TestWakeAllPolls(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// A waiter that finds another one asleep with the token parks, and is told by it, or gets the token.
+// A waiter that finds another one asleep with the token parks. The other one sets its event, or hands the token over.
 func TestSeveralSleepAtOnce(t *testing.T) {
 	m, ev, done := sleepingWaiter(t, false, forEver)
 	var others [8]Event
@@ -96,7 +96,7 @@ func TestSeveralSleepAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// While somebody drives, what comes over a loud descriptor is not the driver's business.
+// While a waiter drives, what comes over a loud descriptor does not wake the driver.
 func TestDriverIsNotWokenForWhatAWaiterHandles(t *testing.T) {
 	before := runtime.GOMAXPROCS(4)
 	defer runtime.GOMAXPROCS(before)
@@ -157,7 +157,7 @@ func own(t *testing.T, e *Engine) {
 	}
 }
 
-// oversubscribed has this process take itself for one whose goroutines wait for a processor.
+// oversubscribed makes the engine believe that goroutines of this process wait for a processor.
 func oversubscribed(t *testing.T) {
 	cpus.sampledAt.Store(nanotime() + int64(time.Hour)) // nobody looks meanwhile
 	cpus.oversubscribed.Store(true)
@@ -167,7 +167,8 @@ func oversubscribed(t *testing.T) {
 	})
 }
 
-// In an oversubscribed process a wait leaves driving to a driver that listens: nothing is polled, and what comes is found.
+// In an oversubscribed process a wait leaves driving to a driver that listens. The wait polls nothing, and the driver
+// finds what comes.
 func TestOversubscribedWaitsLeaveTheDriverListening(t *testing.T) {
 	oversubscribed(t)
 	for _, quiet := range []bool{false, true} {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whoever listens again to a descriptor hears of what came meanwhile, also when it had something
-// to tell before that somebody else has taken.
+// A driver that listens again to a descriptor learns of what came meanwhile. It does so also after another goroutine
+// has read what the descriptor held before.
 func TestListeningMissesNothing(t *testing.T) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	require.NoError(t, err)

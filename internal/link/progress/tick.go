@@ -43,10 +43,11 @@ func (e *Engine) tickPace() int32 {
 	return tickSoon
 }
 
-// tick arms the source in place of a waiter that has not, as soon as nobody has driven for the length of a tick.
+// tick arms the source in place of a waiter that has not done so. It does that as soon as nobody has driven for the
+// length of a tick.
 //
-// A waiter looks at the pace after it has given the token back, and tick clears the pace before it looks at the token:
-// so one of them sees the other.
+// A waiter looks at the pace after it has given the token back. The function tick clears the pace before it looks at
+// the token. So one of them sees the other.
 func (e *Engine) tick() {
 	now := e.token.turns()
 	idle := e.ticker.turns.Swap(now) == now

@@ -160,8 +160,8 @@ func (w *wait) timeLeft() time.Duration {
 	return max(0, time.Until(w.deadline))
 }
 
-// park sleeps on a channel until the event is set, the limit is reached, or another goroutine hands the token over:
-// then it drives. turn is the turn in which the caller has driven in vain and armed the source, or notDriven.
+// park sleeps on a channel until the event is set or the limit is reached. It drives when another goroutine hands the
+// token over. The argument turn is the turn in which the caller has driven in vain and armed the source, or notDriven.
 func (w *wait) park(turn uint64) error {
 	e := w.engine
 	var timeout <-chan time.Time
@@ -216,7 +216,7 @@ func (w *wait) driveGranted(limit error) (done bool, err error) {
 	return done, err
 }
 
-// enqueue puts the caller among the parked waiters. It returns nil when there is nothing to wait for any more.
+// enqueue puts the caller among the parked waiters. It returns nil when nothing is left to wait for.
 func (w *wait) enqueue(turn uint64) *waiter {
 	e := w.engine
 	e.waiters.mu.Lock()

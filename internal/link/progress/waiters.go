@@ -39,7 +39,7 @@ func (q *waiterQueue) wantToken() bool {
 	return q.list.undriven > 0
 }
 
-// handOver gives the token t to a parked waiter that can use it. The caller keeps the token when there is none.
+// handOver gives the token t to a parked waiter that can use it. The caller keeps the token when no waiter can use it.
 func (q *waiterQueue) handOver(t *token) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
