@@ -99,7 +99,7 @@ func (rd *reader) parse() (parseStop, error) {
 	}
 }
 
-// checkPrefix finds out from the first bytes of a header that it will be none: who does not
+// checkPrefix finds out from the first bytes that they do not begin a header. A peer that does not
 // speak this protocol may never send as many bytes as a header has.
 func (in *inbox) checkPrefix() error {
 	if in.flaw != nil {

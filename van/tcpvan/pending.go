@@ -185,7 +185,7 @@ func (v *tcpVan) welcome(ep *endpoint, since time.Time) {
 	ep.visit = v.poller.visitors.PushBack(ep)
 }
 
-// announce emits EventAccepted of those for whom there is room.
+// announce emits EventAccepted of the newcomers, in order, as long as there is room for events.
 func (p *poller) announce() {
 	n := 0
 	for _, ep := range p.newcomers {

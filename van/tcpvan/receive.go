@@ -74,7 +74,7 @@ func (ep *endpoint) tell() (more bool) {
 		return true
 	}
 	if !ep.w.out.drained() {
-		return false // whoever holds the writer's token notes the endpoint
+		return false // the goroutine that holds the writer's token notes the endpoint
 	}
 	ep.told = ep.v.poller.emit(van.Event{Kind: van.EventLost, Endpoint: ep, Err: ep.cause})
 	return !ep.told
@@ -95,7 +95,7 @@ func (ep *endpoint) lose(err error) {
 }
 
 // receive reads and parses until the budget is used, the sockets are empty or
-// something is missing. It reports whether the next Poll should go on.
+// something is missing. It reports whether the next Poll should continue.
 func (rd *reader) receive() (more bool) {
 	if !rd.ep.enter(reading) {
 		return false

@@ -58,7 +58,7 @@ func TestSeveralMessagesInOneRead(t *testing.T) {
 	}
 }
 
-// Whoever accepts must have called SetUser before anything else happens at the endpoint.
+// The side that accepts must be able to call SetUser before anything else happens at the endpoint.
 func TestAcceptedIsNotReadAtOnce(t *testing.T) {
 	b := newParty(t, Options{})
 	c := call(t, b)

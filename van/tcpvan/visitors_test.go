@@ -60,7 +60,7 @@ func TestUnknownPeersThatGoAreForgotten(t *testing.T) {
 	until(t, "nobody", func() bool { return b.poller.visitors.Len() == 0 }, b)
 }
 
-// Buffers come with what may be a peer, and go with it, whoever keeps the endpoint.
+// An endpoint has buffers only while its stream may be a peer's. They go even where a caller keeps the endpoint.
 func TestBuffersOfEndpoints(t *testing.T) {
 	b := newParty(t, Options{})
 	for name, said := range map[string][]byte{

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeBound is the number of bytes that one call of pump offers a rail, so that
-// neither Send nor Poll is kept for long by a peer that reads as fast as they write: 4 MiB and their head.
+// writeBound is the number of bytes that one call of pump offers a rail: 4 MiB and their head. A peer that
+// reads as fast as Send or Poll writes cannot keep either of them for long.
 const writeBound = 4<<20 + 64<<10
 
 // pump writes what waits. Concurrent: one goroutine holds the writer's
