@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// arming is what Van.Arm promises: nobody sleeps through anything, and who has nothing to do can sleep.
+// arming is what Van.Arm promises: a driver sleeps through nothing, and a driver that has nothing to do can sleep.
 var arming = Clause{Number: 0, Name: "arm_and_wake", cases: []testCase{
 	{name: "whatever comes wakes", run: everythingWakes},
 	{name: "both sides sleep between messages", run: sleepersPingPong},

@@ -34,9 +34,9 @@ type Factory struct {
 	// vans that can grant any. It starts at a page, and lives until the test binary ends.
 	Memory func(n int) ([]byte, error)
 
-	// RawDial connects to an address of Listen as a peer that is none. If the
-	// van has a greeting of its own it has been spoken: what is written next is
-	// taken for a wire header, and an EventAccepted follows from what was said.
+	// RawDial connects to an address of Listen as a peer that only pretends to be one. If the
+	// van has a greeting of its own, RawDial has spoken it. The van takes what is written next
+	// for a wire header, and announces the connection with an EventAccepted.
 	RawDial func(addr string) (io.ReadWriteCloser, error)
 
 	// GreetDial is RawDial before the greeting; nil only with NoGreeting.

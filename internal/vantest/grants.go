@@ -84,7 +84,7 @@ func (g *granted) withdraw() {
 	p.until("completion of Withdraw", g.s.idle)
 }
 
-// expectOp starts an operation that is no Send and keeps books on its completion.
+// expectOp starts an operation other than a Send, and keeps books on its completion.
 func (s *side) expectOp(start func(van.OpID) error, what string) {
 	n := s.n
 	n.mu.Lock()
@@ -168,7 +168,7 @@ func grantsRefuse(p *probe) {
 }
 
 // targetFails sends 50 bytes to a target that must not work. Neither the message
-// nor a byte of it may arrive, and the connection goes on.
+// nor a byte of it may arrive, and the connection must continue to work.
 func (s *side) targetFails(name string, t van.Target, kind error) {
 	p := s.n.p
 	s.endangered()

@@ -8,8 +8,8 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// The cases that a van cannot be held to, in the order of the clauses, for what its factory says that it does not have. No
-// van skips any other, but for lossy ones.
+// The suite cannot hold a van to these cases when its factory says that it does not have what they need. The cases
+// are in the order of the clauses. Only lossy vans skip any others.
 var (
 	twoSidedSkips = []string{
 		"grants",

@@ -9,7 +9,7 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// Whoever lets a van skip one more case has to write it down twice.
+// A change that has a van skip one more case must write that down twice.
 func TestSkipsAreListed(t *testing.T) {
 	one := van.Caps{OneSided: true}
 	for what, x := range map[string]struct {

@@ -98,7 +98,7 @@ func New(net *Network, opt Options) (van.Van, error) {
 // Caps implements van.Van.
 func (n *memVan) Caps() van.Caps { return n.caps }
 
-// FD implements van.Van: there is none, Options.Wake is called instead.
+// FD implements van.Van. The van has no descriptor: it calls Options.Wake instead.
 func (n *memVan) FD() int { return -1 }
 
 // Listen implements van.Van. An address is any text without spaces of at

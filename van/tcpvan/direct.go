@@ -15,8 +15,8 @@ const (
 	// directBound is the payload up to which a message may always go to the socket without passing the outbox.
 	directBound = 64 << 10
 	// aheadBound is how much payload of larger messages may do so between two looks of Poll at the endpoint.
-	// A message counts as such when no piece of the same message follows it, or when it has a Spare. The others complete
-	// with an event, which keeps a sender of many pieces polling between them. An event wakes the driver that sleeps
+	// Pieces that more pieces follow (Message.More) may not, unless they have a Spare. They complete with an
+	// event, which keeps a sender of many pieces polling between them. An event wakes the driver that sleeps
 	// on FD, so the last message before a pause does better without one.
 	aheadBound = writeBound
 )

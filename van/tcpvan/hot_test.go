@@ -123,7 +123,7 @@ func TestLossOfAWarmEndpoint(t *testing.T) {
 	require.NoError(t, unix.Close(raw))
 }
 
-// An endpoint that is no longer among the active ones goes back into the epoll set.
+// An endpoint goes back into the epoll set when others are active instead of it.
 func TestWarmEndpointsCool(t *testing.T) {
 	b := newParty(t, Options{})
 	raw := []int{adopt(t, b), adopt(t, b), adopt(t, b)}
