@@ -35,8 +35,8 @@ type Factory struct {
 	Memory func(n int) ([]byte, error)
 
 	// RawDial connects to an address of Listen as a peer that only pretends to be one. If the
-	// van has a greeting of its own, RawDial has spoken it. The van takes what is written next
-	// for a wire header, and announces the connection with an EventAccepted.
+	// van has a greeting of its own, RawDial has spoken it, and an EventAccepted follows from that
+	// greeting. The van takes what is written next for a wire header.
 	RawDial func(addr string) (io.ReadWriteCloser, error)
 
 	// GreetDial is RawDial before the greeting; nil only with NoGreeting.
