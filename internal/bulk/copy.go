@@ -1,7 +1,7 @@
 package bulk
 
-// least is where REP MOVSB wins both ways: what was written for another core is copied faster from 4 KiB on,
-// what another core has written only from here on.
+// least is where REP MOVSB wins both ways. It copies what another core will read faster from 4 KiB on. It copies what
+// another core has written faster only from here on.
 const least = 32 << 10
 
 // lineBytes is the alignment of the destination from which the processor moves whole cache lines.

@@ -26,8 +26,8 @@ type Factory struct {
 	// Credits is how many deliveries of one endpoint can be unreleased in these vans.
 	Credits int
 
-	// Boundaries are payload sizes at which the van changes its ways (1 is tested
-	// below and above each); the usual sizes are tested anyway.
+	// Boundaries are payload sizes at which the van changes its ways. The suite tests each of them,
+	// and one byte below and above. It tests the usual sizes in any case.
 	Boundaries []int
 
 	// Memory makes memory that a one-sided van of the factory can grant; nil for

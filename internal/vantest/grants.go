@@ -185,7 +185,7 @@ func (s *side) targetFails(name string, t van.Target, kind error) {
 	p.want(kind == nil || errors.Is(err, kind), "a write through %s failed with %v, not %v", name, err, kind)
 }
 
-// withdrawUnderFire withdraws a grant that the peer writes to all the time: from
+// withdrawUnderFire withdraws a grant that the peer writes to all the time. From
 // the completion of the withdrawal on, not a byte changes.
 func withdrawUnderFire(p *probe) {
 	a, b := p.pair()

@@ -46,8 +46,8 @@ func Main(m *testing.M, factories ...Factory) int {
 	return code
 }
 
-// ownTemporary makes a directory for the temporary files of this process and of those that it starts, and returns what
-// removes it with all that is in it. Its name is short, as paths of sockets have to be.
+// ownTemporary makes a directory for the temporary files of this process and of those that it starts. clean removes the
+// directory with all that is in it. Its name is short, as paths of sockets have to be.
 func ownTemporary() (clean func(), err error) {
 	dir, err := os.MkdirTemp("", "vt")
 	if err != nil {

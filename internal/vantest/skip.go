@@ -36,7 +36,7 @@ var (
 	}
 )
 
-// agrees says how the vans are other than their factory says, nil when they are not: a van
+// agrees says how the vans differ from what their factory says, and returns nil when they agree. Otherwise a van
 // that lost an ability would skip the cases for it, and pass.
 func (f *Factory) agrees(caps van.Caps) error {
 	if caps.OneSided == f.TwoSided {

@@ -49,8 +49,8 @@ func (net *Network) Kill(name string) bool {
 	return true
 }
 
-// Stall makes the van named name stand still, like a stopped process: its Poll
-// finds nothing, and what it sends stays where it is. It reports whether there is such a van.
+// Stall makes the van named name stand still, like a stopped process. Its Poll
+// finds nothing, and what it sends stays where it is. Stall reports whether there is such a van.
 func (net *Network) Stall(name string) bool {
 	n := net.find(name)
 	if n != nil {
@@ -77,7 +77,7 @@ func (net *Network) Resume(name string) bool {
 }
 
 // Corrupt damages the next message from the van named from to the one named
-// to, on each of their connections; the receiver finds a wrong checksum. It
+// to, on each of their connections. The receiver finds a wrong checksum. Corrupt
 // returns how many connections there are.
 func (net *Network) Corrupt(from, to string) int {
 	list := net.between(from, to)

@@ -17,8 +17,8 @@ const (
 	unwatchAfterMoves = 256
 )
 
-// queueHot queues the endpoints that were active lately as if epoll had named them; when epoll
-// is asked too, only those that it does not know.
+// queueHot queues the endpoints that were active lately as if epoll had named them. When Poll
+// asks epoll too, it queues only the endpoints that are not in the epoll set.
 func (p *poller) queueHot(asked bool) {
 	for i, ep := range p.hot {
 		if ep == nil {

@@ -90,8 +90,8 @@ func newPlainPair(b testing.TB, w wires, size int) plainPair {
 	}}
 }
 
-// zeroPair sends with MSG_ZEROCOPY. An end has done its part when the kernel is done with its memory, as a van has to
-// tell before the source may be written again.
+// zeroPair sends with MSG_ZEROCOPY. An end has done its part when the kernel is done with its memory, because a van
+// must know that before its caller may write the source again.
 type zeroPair struct {
 	plainPair
 	ends [2]zeroEnd

@@ -179,8 +179,8 @@ func (in *inbox) wants(i int) bool {
 }
 
 // checkRails looks, when nothing can be read, for rails whose peer is gone although
-// no message waits for them. That alone is not the loss of the endpoint: messages that were sent
-// before may still be on their way on rail 0.
+// no message waits for them. The endpoint is not lost for that reason alone. Messages that the peer
+// sent before may still be on their way on rail 0.
 func (rd *reader) checkRails() {
 	for i, c := range rd.ep.rails {
 		if i == 0 || !c.hup || rd.in.wants(i) {

@@ -55,9 +55,9 @@ func (w *writer) write() (completed bool) {
 	return w.out.settle(len(w.ep.rails), w.ep.threshold)
 }
 
-// breakOff ends sending because of err, which becomes the reason of the loss. What
-// the peer sent is still delivered: the loss is complete when rail 0 ends, which the
-// peer sees to as soon as it finds its own rail 0 ended. Concurrent, between enter and leave.
+// breakOff ends sending because of err, which becomes the reason of the loss. The van
+// still delivers what the peer sent. The loss is complete when rail 0 ends. The peer ends it
+// as soon as it finds its own rail 0 ended. Concurrent, between enter and leave.
 func (w *writer) breakOff(err error) {
 	w.out.seal()
 	if w.sendErr.CompareAndSwap(nil, &err) {
