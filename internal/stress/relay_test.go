@@ -164,7 +164,7 @@ func (s *relayedConn) sever() {
 	}
 }
 
-// read takes one frame; none and no error at the end of the connection, wherever that comes.
+// read takes one frame. It returns nil and no error at the end of the connection, wherever that comes.
 func read(in io.Reader) (*frame, error) {
 	f := &frame{raw: make([]byte, wire.HeaderSize)}
 	if _, err := io.ReadFull(in, f.raw); err != nil {

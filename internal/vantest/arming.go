@@ -40,7 +40,7 @@ func (n *node) hush() {
 	}
 }
 
-// sleep returns when the van wakes, as a driver would be woken: it may not look at the van meanwhile.
+// sleep returns when the van wakes it, as the van would wake a driver. It may not look at the van meanwhile.
 func (n *node) sleep(what string) {
 	fd := n.van.FD()
 	if fd < 0 {

@@ -27,7 +27,7 @@ func sourceHeld(p *probe, n int, c shape) {
 	x.arrive(y)
 }
 
-// The same with memory to spare: the source is overwritten the moment Send returns.
+// The cases with a Spare overwrite the source the moment that Send returns.
 func spareOfLarge(p *probe) {
 	sourceHeld(p, 12, shape{size: mib + 1, segments: 5, meta: 100, spare: true})
 }

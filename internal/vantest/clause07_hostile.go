@@ -201,7 +201,7 @@ func drip(p *probe) {
 }
 
 func badGreeting(p *probe) {
-	// What is too short to be judged is followed by the end of the connection.
+	// The case closes the connection itself after a greeting that is too short to be judged.
 	for _, g := range [][]byte{nil, {0}, noise[:100], make([]byte, 4096), noise} {
 		a, b := p.pair()
 		x, y := p.connect(a, b)

@@ -25,7 +25,7 @@ func Fuzz(f *testing.F, factory Factory) {
 	})
 }
 
-// endure is suffer for bytes of which nobody knows what they mean.
+// endure is suffer for bytes of unknown meaning.
 func (p *probe) endure(data []byte) {
 	x, y, victim, r := p.besieged()
 	victim.endangered()

@@ -34,7 +34,7 @@ func TestSkipsAreListed(t *testing.T) {
 	}
 }
 
-// What a factory leaves out it has to leave out on purpose.
+// A factory that leaves something out must say so.
 func TestFactoriesSayWhatTheyLack(t *testing.T) {
 	whole := func() Factory {
 		return Factory{

@@ -104,7 +104,7 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
-// The same for a valid stream, at every single point.
+// A valid stream that is split at any single point delivers the same.
 func TestStreamSplitAnywhere(t *testing.T) {
 	stream := append(flat(message(1, 33, pattern(700, 1))), flat(message(2, 0))...)
 	want, _ := feed(t, stream, nil)

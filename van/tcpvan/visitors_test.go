@@ -11,7 +11,7 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// Peers that nobody knows make room for those that come later, once they had their time; known ones stay.
+// Unknown peers make room for later ones, once they had their time. Known peers stay.
 func TestUnknownPeersMakeRoom(t *testing.T) {
 	const most = 3
 	b := newParty(t, Options{Pending: most, PendingTime: 50 * time.Millisecond})
@@ -48,7 +48,7 @@ func TestUnknownPeersMakeRoom(t *testing.T) {
 	talk(t, a, b, out, in)
 }
 
-// Unknown peers that have gone are not kept, though nobody comes after them.
+// The van forgets unknown peers that have gone, even when no other peer comes after them.
 func TestUnknownPeersThatGoAreForgotten(t *testing.T) {
 	b := newParty(t, Options{})
 	c, _ := visit(t, b, good())

@@ -21,8 +21,8 @@ func (w *writer) pump() (completed bool) {
 	return w.yield(1) || completed
 }
 
-// yield gives the writer's token back after serving the wishes that came meanwhile; wishes is how many
-// the holder has served. It reports whether it completed operations.
+// yield gives the writer's token back after serving the wishes that came meanwhile. wishes is how many
+// the holder has served. yield reports whether it completed operations.
 func (w *writer) yield(wishes int32) (completed bool) {
 	for wishes = w.writers.Add(-wishes); wishes != 0; wishes = w.writers.Add(-wishes) {
 		if w.write() {
