@@ -35,8 +35,8 @@ var kinds = []struct {
 	{"bulk", func(_ *core, dst, src []byte) { bulk.Copy(dst, src) }},
 }
 
-// BenchmarkCopy copies what another core reads next (push), or what it has just written (pull), in a memory file, and
-// then reads the copy where it is used: the other core after a push, this one after a pull. The figures are medians
+// BenchmarkCopy copies what another core reads next (push), or what it has just written (pull), in a memory file. Then
+// the core that uses the copy reads it: the other core after a push, this one after a pull. The figures are medians
 // of the copy alone, and of copy and reading.
 func BenchmarkCopy(b *testing.B) {
 	other := new(core)

@@ -20,7 +20,8 @@ func hasFSRM() bool {
 
 func cpuid(leaf uint32) (eax, edx uint32)
 
-// move copies n bytes, from the lowest on. Stores of a string operation may become visible in any order; those after it come after all of them.
+// move copies n bytes, from the lowest on. Its stores may become visible in any order, as it is a string operation. The
+// stores that follow become visible after all of them.
 //
 //go:noescape
 func move(dst, src *byte, n uintptr)

@@ -17,7 +17,7 @@ func random(n int) []byte {
 	return b
 }
 
-// Every size near the edges, at every alignment within a cache line: exactly what copy does, and nothing beside.
+// Copy of this package does exactly what copy of Go does, for sizes near the edges and all alignments in a cache line.
 func TestCopyIsCopy(t *testing.T) {
 	src := random(most)
 	for _, n := range []int{0, 1, 63, 64, 4095, 32<<10 - 1, 32 << 10, 32<<10 + 1, 40<<10 + 63, 99 << 10} {

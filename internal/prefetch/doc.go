@@ -1,3 +1,4 @@
-// Package prefetch has memory fetched into the cache before it is written: of rings and free lists that are larger
-// than the caches. Without it the next atomic operation behind the write waits until the memory is there, some 50 ns.
+// Package prefetch has memory fetched into the cache before it is written. It is for rings and free lists that are
+// larger than the caches. Without it the next atomic operation behind the write waits until the memory is there, which
+// takes some 50 ns.
 package prefetch

@@ -1,7 +1,7 @@
 package reuse
 
-// Slice empties s for its next use and lets go of what it refers to. For the one element that most have it is some
-// instructions in place of a call into the runtime, which is fifty; an exchange empties a dozen.
+// Slice empties s for its next use and releases what it refers to. Most slices have one element. For that one it takes
+// some instructions in place of a call into the runtime, which takes fifty. An exchange empties a dozen slices.
 func Slice[T any](s []T) []T {
 	if len(s) == 1 {
 		var zero T

@@ -38,7 +38,7 @@ func brief(s *ps.Settings) {
 	}
 }
 
-// Nothing grows with the number of exchanges, in processes of their own.
+// Nothing grows with the number of exchanges between nodes that each have a process.
 func TestExchangesStayFlatSoak(t *testing.T) {
 	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
 		for _, d := range exchangeCounts {
@@ -81,7 +81,7 @@ func (cl *cluster) samples() (out []vitals) {
 	return out
 }
 
-// The same in one process, where worker, server and scheduler are counted together.
+// Nothing grows in one process either, where the test counts worker, server and scheduler together.
 func TestExchangesOfOneProcessStayFlatSoak(t *testing.T) {
 	each(t, vans(), func(t *testing.T, van vanKind) {
 		for _, d := range exchangeCounts {

@@ -211,7 +211,7 @@ func (r *run) requireDeathReported() {
 	r.t.Logf("%s was killed %s: the last of the others was told after %v", r.victim.name, r.death.moment, worst.Round(10*time.Microsecond))
 }
 
-// resumeVictim continues a victim that was only stopped. It shows that the victim is no danger to
+// resumeVictim continues a victim that was only stopped. It shows that the victim cannot harm
 // memory that others use again.
 func (r *run) resumeVictim() {
 	r.t.Helper()

@@ -25,7 +25,7 @@ func requireNoLeftovers(t *testing.T, van vanKind, dir string) {
 	require.Empty(t, files(t, dir), "leftovers of the dead are not cleaned up by the next start")
 }
 
-// What processes leave behind that are killed all at once is gone after the next start.
+// Processes that are killed all at once leave things behind. These are gone after the next start.
 func TestLeftoversAreCleanedUpStress(t *testing.T) {
 	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
 		dir := private(t)

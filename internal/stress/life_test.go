@@ -41,7 +41,7 @@ func TestLivesOfOneProcessStayFlatSoak(t *testing.T) {
 	})
 }
 
-// The same with workers in one process, and scheduler and servers in another, both of which live on.
+// Workers run in one process, scheduler and servers in another. Both processes outlive the clusters.
 func TestLivesOfProcessesStayFlatSoak(t *testing.T) {
 	each(t, vansOfMachines(), func(t *testing.T, van vanKind) {
 		c := shape{workers: 1, servers: 1, work: work{Loads: []load{small}}, edit: brief}

@@ -271,7 +271,7 @@ func calls() (warm, proof int) {
 	return 20, 100 / slowness
 }
 
-// A server that lives on is as it was after any number of workers that came, exchanged and left: in one process.
+// A server stays as it was after any number of workers that came, exchanged and left. All run in one process.
 func TestVisitorsOfOneProcessLeaveNothingSoak(t *testing.T) {
 	for _, r := range transportKinds() {
 		t.Run(r.name, func(t *testing.T) {
@@ -301,7 +301,7 @@ func TestVisitorsOfOneProcessLeaveNothingSoak(t *testing.T) {
 	}
 }
 
-// The same with the server and the workers in two processes; and then workers that are killed at a
+// The test does the same with the server and the workers in two processes. Then it kills workers at a
 // random moment of an exchange.
 func TestVisitorsOfProcessesLeaveNothingSoak(t *testing.T) {
 	for _, r := range transportKinds() {

@@ -21,8 +21,8 @@ const (
 	regionPiece = 1 << 20 // pages of a region, except the last
 )
 
-// sizeOf is the size of a round's region: none like the last ones, and each too large to
-// share a file with others. The first is the largest, so that it touches all pages that a pool keeps.
+// sizeOf is the size of a round's region. It differs from the sizes of the last rounds, and is so large that the region
+// shares no file with others. The first is the largest, so that it touches all pages that a pool keeps.
 func sizeOf(round int) int64 {
 	return regionBytes + int64(regionSizes-(round-1)*7%regionSizes)*regionStep
 }

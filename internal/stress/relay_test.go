@@ -16,13 +16,13 @@ type relay struct {
 	listener net.Listener
 	to       string
 	damage   *damage
-	victim   string // of those who dial, whose connection is damaged; "": everybody's
+	victim   string // the dialling node whose connection is damaged; "": every node's
 	wg       sync.WaitGroup
 
 	mu    sync.Mutex
 	over  bool
 	ends  []net.Conn
-	fault error // what was no frame
+	fault error // of what was not a valid frame
 }
 
 // newRelay takes connections at l and passes them on.
@@ -81,7 +81,7 @@ func (r *relay) note(err error) {
 	}
 }
 
-// close ends all connections, and returns what has come over them that is no frame.
+// close ends all connections. It returns an error if something that came over them was not a valid frame.
 func (r *relay) close() error {
 	_ = r.listener.Close()
 	r.mu.Lock()
@@ -106,8 +106,8 @@ type relayedConn struct {
 // preambleSize is the number of bytes before the first frame of the dialling side.
 const preambleSize = 32
 
-// carry passes frames on in one direction. Errors of connections are no concern of it: it ends the other direction as
-// the van would see it end.
+// carry passes frames on in one direction. It does not report errors of connections. It ends the connection to the
+// receiver as the van would see it end.
 func (s *relayedConn) carry(from, to *net.TCPConn, back bool) error {
 	if !back {
 		defer s.know("")
@@ -164,7 +164,7 @@ func (s *relayedConn) sever() {
 	}
 }
 
-// read takes one frame; none and no error at the end of the connection, wherever that comes.
+// read takes one frame. It returns nil and no error at the end of the connection, wherever that comes.
 func read(in io.Reader) (*frame, error) {
 	f := &frame{raw: make([]byte, wire.HeaderSize)}
 	if _, err := io.ReadFull(in, f.raw); err != nil {

@@ -30,7 +30,7 @@ func vansOfMachines() []vanKind { return []vanKind{overTCP, overUnix, overShm} }
 // vans are all.
 func vans() []vanKind { return append(vansOfMachines(), overMem) }
 
-// base is the settings that all nodes share. Silence is no death in these tests, which keep more
+// base is the settings that all nodes share. Silence does not count as a death in these tests, which keep more
 // processes busy than there are cores. They notice a death by other means.
 func base(van vanKind, workers, servers int) ps.Settings {
 	s := ps.DefaultSettings()

@@ -138,14 +138,17 @@ func descriptors() (map[int]string, error) {
 
 // slack is how much more of each a process may have after any number of repetitions.
 //
-// What the repeated things hold has none: descriptors, goroutines, memory files, and all that maps one. Of
+// What the repeated things hold has no slack: descriptors, goroutines, memory files, and all that maps one. Of
 // the files that stay some pages may be touched for the first time: a push that comes before its
 // registration is known lands in pooled memory.
-// What is the Go runtime's own is not exact, but bounded: which pooled objects survive a
-// collection differs by some 10 KiB; tables of the collector and of stacks grow by some
-// 100 KiB in the first minutes; it starts a thread, whose stacks are mapped, and keeps it for
-// ever, whenever all others happen to be in system calls. The heap does not return every page
-// that is free: those make up most of Resident's.
+//
+// What the Go runtime holds is not exact, but bounded:
+//
+//   - Which pooled objects survive a collection differs by some 10 KiB.
+//   - Tables of the collector and of stacks grow by some 100 KiB in the first minutes.
+//   - The runtime starts a thread whenever all others happen to be in system calls. It maps stacks for that thread, and
+//     keeps the thread for ever.
+//   - The heap does not return every page that is free. Such pages make up most of the slack of Resident.
 var slack = vitals{Heap: 64 << 10, Resident: 8<<20 + shadow, Own: 1<<20 + shadow, Shared: 256 << 10, Anonymous: 8 + shadowMaps, Threads: 3}
 
 // grown lists what has grown beyond the slack.
@@ -290,7 +293,7 @@ func TestLeakedMemoryFilesAreFound(t *testing.T) {
 	requireFlat(t, "the process", before, steady(t))
 }
 
-// Mappings without a file count as well. As many as the slack allows are no leak, and more are.
+// Mappings without a file count as well. More of them than the slack allows are a leak.
 func TestLeakedMappingsAreFound(t *testing.T) {
 	before := steady(t)()
 	var kept [][]byte

@@ -9,7 +9,7 @@ import (
 // alarm ends a sleep on descriptors. The zero value has no descriptor yet, and rings nobody. Any goroutine.
 type alarm struct {
 	mu   sync.Mutex
-	fd   int // an eventfd; 0 when there is none
+	fd   int // an eventfd, or 0 while the alarm has no descriptor
 	rung bool
 }
 

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// arming is what Van.Arm promises: nobody sleeps through anything, and who has nothing to do can sleep.
+// arming is what Van.Arm promises: a driver sleeps through nothing, and a driver that has nothing to do can sleep.
 var arming = Clause{Number: 0, Name: "arm_and_wake", cases: []testCase{
 	{name: "whatever comes wakes", run: everythingWakes},
 	{name: "both sides sleep between messages", run: sleepersPingPong},
@@ -40,7 +40,7 @@ func (n *node) hush() {
 	}
 }
 
-// sleep returns when the van wakes, as a driver would be woken: it may not look at the van meanwhile.
+// sleep returns when the van wakes it, as the van would wake a driver. It may not look at the van meanwhile.
 func (n *node) sleep(what string) {
 	fd := n.van.FD()
 	if fd < 0 {

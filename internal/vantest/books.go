@@ -164,7 +164,8 @@ func clauseOf(when string, clause int) int {
 	return clause
 }
 
-// open is how many operations must complete still. One whose Send goes on may be complete, or be rejected.
+// open is how many operations must still complete. It leaves out the one whose Send has not returned, which may be
+// complete or rejected.
 func (s *side) open() int {
 	n := len(s.issued)
 	if s.issued[s.sending] != nil {

@@ -58,8 +58,8 @@ func Clauses() []Clause {
 // title is the name of the clause's sub-test.
 func (c Clause) title() string { return fmt.Sprintf("clause%02d_%s", c.Number, c.Name) }
 
-// Check runs the cases of the clause that suit the van and returns what they found. Unlike Run it needs no *testing.T, and leaves
-// out the cases with other processes. It works inside testing/synctest when the van does.
+// Check runs the cases of the clause that suit the van and returns what they found. Unlike Run it needs no *testing.T,
+// and leaves out the cases with other processes. It works inside testing/synctest when the van does.
 func (c Clause) Check(f Factory) []Failure {
 	if err := f.check(); err != nil {
 		return []Failure{{c.Number, "factory", err.Error()}}

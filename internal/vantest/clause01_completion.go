@@ -33,7 +33,7 @@ func rejectedHasNone(p *probe) {
 	p.quiet()
 }
 
-// unreceived makes a connection with operations outstanding that nobody receives.
+// unreceived makes a connection with operations outstanding that the peer does not receive.
 func unreceived(p *probe) (a *node, x *side) {
 	a, b := p.pair()
 	x, y := p.connect(a, b)

@@ -9,8 +9,8 @@ var clause02 = Clause{Number: 2, Name: "source_belongs_to_the_van_until_completi
 	{name: "the caller's after Send, under way in both directions", run: spareBothWays},
 }}
 
-// The sender is polled as often as it can be before the receiver is, and every
-// source is overwritten the moment it completes: what completes too early arrives as junk.
+// The case polls the sender as often as it can before it polls the receiver. It overwrites every
+// source the moment that its message completes. What completes too early arrives as junk.
 func sourceOfLarge(p *probe) { sourceHeld(p, 12, shape{size: mib + 1, segments: 5, meta: 100}) }
 
 func sourceOfSmall(p *probe) { sourceHeld(p, 400, shape{size: 99, segments: 2, meta: 20}) }
@@ -27,7 +27,7 @@ func sourceHeld(p *probe, n int, c shape) {
 	x.arrive(y)
 }
 
-// The same with memory to spare: the source is overwritten the moment Send returns.
+// The cases with a Spare overwrite the source the moment that Send returns.
 func spareOfLarge(p *probe) {
 	sourceHeld(p, 12, shape{size: mib + 1, segments: 5, meta: 100, spare: true})
 }

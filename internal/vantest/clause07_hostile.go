@@ -42,7 +42,7 @@ func patched(offset int, field ...byte) []byte {
 func le64(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }
 func le32(v uint32) []byte { return binary.LittleEndian.AppendUint32(nil, v) }
 
-// Offsets in the wire header. reseal proves them: a wrong one makes a message that is no attack.
+// Offsets in the wire header. reseal proves them: a wrong offset makes a message that does not attack.
 const (
 	atMagic   = 0
 	atVersion = 4
@@ -120,7 +120,7 @@ func rawMessage(sequence uint64, meta, payload int) []byte {
 	return b
 }
 
-// raw connects to b as a peer that is none.
+// raw connects to b as a peer that only pretends to be one.
 func (p *probe) raw(b *node, dial func(string) (io.ReadWriteCloser, error)) *rawPeer {
 	c, err := dial(b.listen())
 	p.must(err, "dial raw")
@@ -201,7 +201,7 @@ func drip(p *probe) {
 }
 
 func badGreeting(p *probe) {
-	// What is too short to be judged is followed by the end of the connection.
+	// The case closes the connection itself after a greeting that is too short to be judged.
 	for _, g := range [][]byte{nil, {0}, noise[:100], make([]byte, 4096), noise} {
 		a, b := p.pair()
 		x, y := p.connect(a, b)

@@ -144,8 +144,8 @@ func bothClose(p *probe) {
 	}
 }
 
-// lossy sends over connections that are lost by themselves: what arrives is a
-// prefix of what was sent, the loss is one event on each side, every operation completes.
+// lossy sends over connections that are lost by themselves. What arrives is a
+// prefix of what was sent. The loss is one event on each side. Every operation completes.
 func lossy(p *probe) {
 	a, b := p.pair()
 	addr := b.listen()

@@ -40,8 +40,8 @@ func (s *side) refusesAll(list ...shape) {
 	}
 }
 
-// largestPayload offers one byte more than the van takes: address space without
-// memory behind it, which a van that reads before it checks will not survive.
+// largestPayload offers one byte more than the van takes. The payload is address space without
+// memory behind it. A van that reads it before it checks does not survive.
 func largestPayload(p *probe) {
 	a, b := p.pair()
 	x, y := p.connect(a, b)

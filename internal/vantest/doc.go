@@ -1,21 +1,25 @@
 // Package vantest holds every van to the contract in package van.
 //
 // A van's tests describe it with a Factory and call Run: one sub-test per
-// clause, in one process, to be run with the race detector. Unless its factory says that a van does not
-// cross processes (Factory.NoProcesses), its test binary has a TestMain that calls Main with the factory; Run then executes the binary again as the peer, kills it, stops it,
-// and looks at what arrives. Fuzz feeds arbitrary bytes to a van.
+// clause, in one process, for a run with the race detector. The test binary has a TestMain
+// that calls Main with the factory. Run executes the binary again as the peer, kills it, stops it,
+// and looks at what arrives. A van that does not cross processes (Factory.NoProcesses) needs no
+// such TestMain. Fuzz feeds arbitrary bytes to a van.
 //
-// Whatever a case is about, the harness watches all of the contract: every
-// payload and meta carries bytes that follow from its connection, direction and
-// sequence; sources are overwritten at completion; destinations are
-// poisoned before and fenced with canaries; the Message is overwritten when Send returns;
-// completions, order, loss and credits are counted on every endpoint. A
-// violation is reported with the number of the clause that it violates. Every wait has a
+// Whatever a case is about, the harness watches all of the contract:
+//
+//   - Every payload and meta carries bytes that follow from its connection, direction and sequence.
+//   - The harness overwrites sources at completion, and the Message when Send returns.
+//   - It poisons destinations before, and fences them with canaries.
+//   - It counts completions, order, loss and credits on every endpoint.
+//
+// It reports a violation with the number of the clause. Every wait has a
 // deadline, which fails the case and says what did not come.
 //
-// A van skips the cases that are listed in skip.go when its factory says that it has no one-sided operations
-// (Factory.TwoSided), processes (NoProcesses) or greeting (NoGreeting), and all but those made for it when it loses connections (Factory.Lossy). Any other skip is
-// a failure, and so is a van that is not what its factory says.
+// The file skip.go lists the cases that a van skips when its factory says what the van does not have: one-sided
+// operations (Factory.TwoSided), processes (NoProcesses) or a greeting (NoGreeting). A van that loses connections
+// (Factory.Lossy) skips all but the cases made for it. Any other skip is a failure, and so is a van that is not what
+// its factory says.
 //
 // Package vantest/mutant breaks vans on purpose, to prove that the suite notices.
 package vantest

@@ -26,17 +26,17 @@ type Factory struct {
 	// Credits is how many deliveries of one endpoint can be unreleased in these vans.
 	Credits int
 
-	// Boundaries are payload sizes at which the van changes its ways (1 is tested
-	// below and above each); the usual sizes are tested anyway.
+	// Boundaries are payload sizes at which the van changes its ways. The suite tests each of them,
+	// and one byte below and above. It tests the usual sizes in any case.
 	Boundaries []int
 
 	// Memory makes memory that a one-sided van of the factory can grant; nil for
 	// vans that can grant any. It starts at a page, and lives until the test binary ends.
 	Memory func(n int) ([]byte, error)
 
-	// RawDial connects to an address of Listen as a peer that is none. If the
-	// van has a greeting of its own it has been spoken: what is written next is
-	// taken for a wire header, and an EventAccepted follows from what was said.
+	// RawDial connects to an address of Listen as a peer that only pretends to be one. If the
+	// van has a greeting of its own, RawDial has spoken it, and an EventAccepted follows from that
+	// greeting. The van takes what is written next for a wire header.
 	RawDial func(addr string) (io.ReadWriteCloser, error)
 
 	// GreetDial is RawDial before the greeting; nil only with NoGreeting.

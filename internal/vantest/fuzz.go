@@ -6,7 +6,7 @@ import (
 
 // Fuzz feeds arbitrary bytes to a van as a hostile peer would, behind its greeting.
 // The van may deliver what happens to be valid, must lose the connection once
-// when the peer closes, and must go on serving another peer.
+// when the peer closes, and must continue to serve another peer.
 //
 //	func FuzzPeer(f *testing.F) { vantest.Fuzz(f, factory) }
 func Fuzz(f *testing.F, factory Factory) {
@@ -25,7 +25,7 @@ func Fuzz(f *testing.F, factory Factory) {
 	})
 }
 
-// endure is suffer for bytes of which nobody knows what they mean.
+// endure is suffer for bytes of unknown meaning.
 func (p *probe) endure(data []byte) {
 	x, y, victim, r := p.besieged()
 	victim.endangered()

@@ -84,7 +84,7 @@ func (g *granted) withdraw() {
 	p.until("completion of Withdraw", g.s.idle)
 }
 
-// expectOp starts an operation that is no Send and keeps books on its completion.
+// expectOp starts an operation other than a Send, and keeps books on its completion.
 func (s *side) expectOp(start func(van.OpID) error, what string) {
 	n := s.n
 	n.mu.Lock()
@@ -168,7 +168,7 @@ func grantsRefuse(p *probe) {
 }
 
 // targetFails sends 50 bytes to a target that must not work. Neither the message
-// nor a byte of it may arrive, and the connection goes on.
+// nor a byte of it may arrive, and the connection must continue to work.
 func (s *side) targetFails(name string, t van.Target, kind error) {
 	p := s.n.p
 	s.endangered()
@@ -185,7 +185,7 @@ func (s *side) targetFails(name string, t van.Target, kind error) {
 	p.want(kind == nil || errors.Is(err, kind), "a write through %s failed with %v, not %v", name, err, kind)
 }
 
-// withdrawUnderFire withdraws a grant that the peer writes to all the time: from
+// withdrawUnderFire withdraws a grant that the peer writes to all the time. From
 // the completion of the withdrawal on, not a byte changes.
 func withdrawUnderFire(p *probe) {
 	a, b := p.pair()

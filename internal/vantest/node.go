@@ -26,7 +26,7 @@ type node struct {
 	accepted []*side // not claimed by connect yet
 	ops      van.OpID
 	refused  map[van.OpID]bool // operations that Send rejected
-	wild     bool              // whoever connects from here on may say anything
+	wild     bool              // any peer that connects from here on may say anything
 }
 
 // node makes a van that polls batches of up to batch events.

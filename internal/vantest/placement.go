@@ -46,8 +46,8 @@ func (w *placement) examine(p *probe, h *wire.Header, when string) {
 	}
 }
 
-// blame says which clause the wrong byte at an offset violates: still poison means not
-// there yet, junk means taken from the source after its completion.
+// blame says which clause the wrong byte at an offset violates. A byte that is still poison has not
+// come yet. A byte of junk was taken from the source after its completion.
 func (w *placement) blame(at int) int {
 	for _, s := range w.segments {
 		if at < len(s) {

@@ -204,7 +204,7 @@ func (p *probe) state() (s string) {
 	return s
 }
 
-// finish ends a case that found nothing: every van is closed, must hand out the
+// finish ends a case that found nothing. It closes every van, which must hand out the
 // completions that are due, and nothing else.
 func (p *probe) finish() {
 	p.join()

@@ -19,9 +19,10 @@ var families = map[string]Factory{}
 
 func served(name string) bool { _, ok := families[name]; return ok }
 
-// Main is the TestMain of a van: it runs the tests and reports goroutines that
-// they left behind, or, in a re-executed binary, plays the peer. It returns the exit code. While it runs
-// the directory for temporary files, also of the peers, is one that goes with it: peers that are killed leave their sockets.
+// Main is the TestMain of a van. It runs the tests and reports goroutines that
+// they left behind. In a re-executed binary it plays the peer instead. It returns the exit code.
+// Main makes a directory for the temporary files of the tests and the peers, and removes it at the end: peers
+// that are killed leave their sockets.
 //
 //	func TestMain(m *testing.M) { os.Exit(vantest.Main(m, factory)) }
 func Main(m *testing.M, factories ...Factory) int {
@@ -45,8 +46,8 @@ func Main(m *testing.M, factories ...Factory) int {
 	return code
 }
 
-// ownTemporary makes a directory for the temporary files of this process and of those that it starts, and returns what
-// removes it with all that is in it. Its name is short, as paths of sockets have to be.
+// ownTemporary makes a directory for the temporary files of this process and of those that it starts. clean removes the
+// directory with all that is in it. Its name is short, as paths of sockets have to be.
 func ownTemporary() (clean func(), err error) {
 	dir, err := os.MkdirTemp("", "vt")
 	if err != nil {

@@ -102,8 +102,8 @@ func streamAcross(p *probe) {
 	c.exits()
 }
 
-// stoppedProcess stops the peer like a debugger would: the queue fills, nothing is
-// lost, and when the peer goes on everything arrives.
+// stoppedProcess stops the peer as a debugger would. The queue fills, nothing is
+// lost, and everything arrives when the peer continues.
 func stoppedProcess(p *probe) {
 	c := p.startPeer("echo")
 	s := p.node(16).dialPeer(c)

@@ -8,8 +8,8 @@ import (
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// reseal makes the checksum of a message right for its bytes, so that an attack is
-// found by what it says and not by its checksum.
+// reseal makes the checksum of a message right for its bytes. A van then finds an attack
+// by what it says and not by its checksum.
 func reseal(message []byte, meta int) {
 	const at = 120
 	sum := xxhash.Sum64(message[:at])

@@ -20,7 +20,7 @@ type side struct {
 	next      uint64 // sequence of the next message
 	sent      int    // accepted
 	issued    map[van.OpID]*op
-	sending   van.OpID // whose Send goes on
+	sending   van.OpID // whose Send has not returned
 	completed int
 	succeeded int           // completed without error
 	room      chan struct{} // a completion arrived

@@ -8,8 +8,8 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// The cases that a van cannot be held to, in the order of the clauses, for what its factory says that it does not have. No
-// van skips any other, but for lossy ones.
+// The suite cannot hold a van to these cases when its factory says that it does not have what they need. The cases
+// are in the order of the clauses. Only lossy vans skip any others.
 var (
 	twoSidedSkips = []string{
 		"grants",
@@ -36,7 +36,7 @@ var (
 	}
 )
 
-// agrees says how the vans are other than their factory says, nil when they are not: a van
+// agrees says how the vans differ from what their factory says, and returns nil when they agree. Otherwise a van
 // that lost an ability would skip the cases for it, and pass.
 func (f *Factory) agrees(caps van.Caps) error {
 	if caps.OneSided == f.TwoSided {

@@ -9,7 +9,7 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// Whoever lets a van skip one more case has to write it down twice.
+// A change that has a van skip one more case must write that down twice.
 func TestSkipsAreListed(t *testing.T) {
 	one := van.Caps{OneSided: true}
 	for what, x := range map[string]struct {
@@ -34,7 +34,7 @@ func TestSkipsAreListed(t *testing.T) {
 	}
 }
 
-// What a factory leaves out it has to leave out on purpose.
+// A factory that leaves something out must say so.
 func TestFactoriesSayWhatTheyLack(t *testing.T) {
 	whole := func() Factory {
 		return Factory{

@@ -173,7 +173,7 @@ func viewsUnderFire(p *probe) {
 	p.join()
 }
 
-// word is the start of b, for an access that is no data race even where a van is wrong.
+// word is the start of b, for an access that does not race even where a van is wrong.
 func word(b []byte) *uint32 { return (*uint32)(unsafe.Pointer(&b[0])) }
 
 // detachedAfterViews closes a connection on one side while the other side keeps a View.

@@ -21,7 +21,7 @@ func (net *Network) Partition(a, b string) int {
 	return net.Cut(a, b)
 }
 
-// Heal ends a Partition; dials that wait for it go on.
+// Heal ends a Partition. Dials that wait for it continue.
 func (net *Network) Heal(a, b string) {
 	net.mu.Lock()
 	defer net.mu.Unlock()
@@ -31,9 +31,9 @@ func (net *Network) Heal(a, b string) {
 	}
 }
 
-// Kill makes the van named name look to its peers like a process that died:
-// its addresses are free again, its connections lost with a random part of what was on
-// its way. To its owner the van looks closed. It reports whether there was one.
+// Kill makes the van named name look to its peers like a process that died. Its
+// addresses are free again. Its connections are lost, and with them a random part of what was on
+// its way. To its owner the van looks closed. Kill reports whether there was such a van.
 func (net *Network) Kill(name string) bool {
 	n := net.find(name)
 	if n == nil {
@@ -49,8 +49,8 @@ func (net *Network) Kill(name string) bool {
 	return true
 }
 
-// Stall makes the van named name stand still, like a stopped process: its Poll
-// finds nothing, and what it sends stays where it is. It reports whether there is such a van.
+// Stall makes the van named name stand still, like a stopped process. Its Poll
+// finds nothing, and what it sends stays where it is. Stall reports whether there is such a van.
 func (net *Network) Stall(name string) bool {
 	n := net.find(name)
 	if n != nil {
@@ -77,7 +77,7 @@ func (net *Network) Resume(name string) bool {
 }
 
 // Corrupt damages the next message from the van named from to the one named
-// to, on each of their connections; the receiver finds a wrong checksum. It
+// to, on each of their connections. The receiver finds a wrong checksum. Corrupt
 // returns how many connections there are.
 func (net *Network) Corrupt(from, to string) int {
 	list := net.between(from, to)

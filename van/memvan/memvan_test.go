@@ -164,7 +164,7 @@ func TestStallHoldsBothDirections(t *testing.T) {
 	require.Equal(t, "C", kinds(drain(a)))
 }
 
-// What came while the van stood still woke its owner in vain, and does not again: Resume has to.
+// A message that came while the van stood still woke its owner in vain, and later ones do not. So Resume has to.
 func TestResumeWakes(t *testing.T) {
 	net := NewNetwork(NetworkOptions{})
 	wakes := 0

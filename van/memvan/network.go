@@ -69,7 +69,7 @@ func (net *Network) join(n *memVan) error {
 	return nil
 }
 
-// leave closes n for everybody who looks for it and returns its endpoints, nil the second time.
+// leave closes n for every van that looks for it. It returns the endpoints of n, and nil the second time.
 func (net *Network) leave(n *memVan) []*endpoint {
 	net.mu.Lock()
 	defer net.mu.Unlock()
@@ -178,7 +178,8 @@ func (net *Network) waitAndConnect(ctx context.Context, n *memVan, addr string) 
 	}
 }
 
-// tryConnect connects n with the van that listens at addr. It returns nil when there is none. Called with mu held.
+// tryConnect connects n with the van that listens at addr. It returns nil when no van listens there, or when a
+// Partition separates the two. Called with mu held.
 func (net *Network) tryConnect(n *memVan, addr string) *endpoint {
 	l := net.listeners[addr]
 	if l == nil || net.cuts[pair(n.opt.Name, l.opt.Name)] {

@@ -95,7 +95,7 @@ func (n *memVan) enqueue(e *endpoint) (wake bool) {
 	return wake
 }
 
-// dequeue returns the next endpoint to look at, nil when there is none. It ends the armed state.
+// dequeue returns the next endpoint to look at, or nil when the queue is empty. It ends the armed state.
 func (n *memVan) dequeue() *endpoint {
 	n.mu.Lock()
 	defer n.mu.Unlock()

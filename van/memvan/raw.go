@@ -12,8 +12,8 @@ import (
 )
 
 // DialRaw connects to addr as a peer that writes bytes of its own making, to test
-// how a node bears them. What is written is taken for wire messages. Write blocks while the
-// receiver does not poll; Read discards what the receiver sends and returns
+// how a node bears them. The receiver takes what is written for wire messages. Write blocks while the
+// receiver does not poll. Read discards what the receiver sends and returns
 // io.EOF when the connection is over. Read and Write may be called concurrently.
 func (net *Network) DialRaw(addr string) (io.ReadWriteCloser, error) {
 	r := &raw{rung: true}

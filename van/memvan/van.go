@@ -71,9 +71,9 @@ type memVan struct {
 
 // New makes a van in net.
 //
-// It has no descriptor (FD is -1). opt.Wake is called, once, when something appears to be
-// polled after Arm has returned true. It is called from any goroutine, from inside calls
-// of this and of other vans; it must not block and must not call the van.
+// The van has no descriptor (FD is -1). It calls opt.Wake, once, when there is something to
+// poll after Arm has returned true. Any goroutine may call opt.Wake, from inside calls
+// of this and of other vans. opt.Wake must not block and must not call the van.
 func New(net *Network, opt Options) (van.Van, error) {
 	if opt.Placer == nil {
 		return nil, errs.Invalid("memvan: Options.Placer is nil; it names the memory for payload")
@@ -98,11 +98,11 @@ func New(net *Network, opt Options) (van.Van, error) {
 // Caps implements van.Van.
 func (n *memVan) Caps() van.Caps { return n.caps }
 
-// FD implements van.Van: there is none, Options.Wake is called instead.
+// FD implements van.Van. The van has no descriptor: it calls Options.Wake instead.
 func (n *memVan) FD() int { return -1 }
 
 // Listen implements van.Van. An address is any text without spaces of at
-// most 255 bytes; an empty one, and one that ends in ":0", stands for a free one.
+// most 255 bytes. An empty address, and one that ends in ":0", stands for a free one.
 func (n *memVan) Listen(addr string) (bound string, err error) {
 	if bound, err = n.net.listen(n, addr); err != nil {
 		return "", &stepvan.OpError{Op: "listen", Van: vanName, Peer: addr, Err: err}

@@ -35,8 +35,8 @@ func TestExchangeAllocates(t *testing.T) {
 	}
 }
 
-// Budget: sending one message is one system call for any number of segments up to
-// IOV_MAX, which shows in one call of sendmsg taking all of it.
+// Budget: Send is one system call for a message of any number of segments up to
+// IOV_MAX. The test sees that one call of sendmsg takes all of it.
 func TestSendGathersAll(t *testing.T) {
 	a, b := newParty(t, Options{}), newParty(t, Options{})
 	out, _ := connect(t, a, b, "127.0.0.1:0")

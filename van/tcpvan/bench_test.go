@@ -17,8 +17,8 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// BenchmarkExchange measures round trips between two spinning threads: bare
-// non-blocking sockets with the same payload, then the van, in turns, so that
+// BenchmarkExchange measures round trips between two spinning threads. Bare
+// non-blocking sockets and the van carry the same payload in turns, so that
 // both see the same machine. The ratio of the tenth percentiles says most where other work disturbs.
 func BenchmarkExchange(b *testing.B) {
 	for _, size := range []struct {
@@ -80,7 +80,7 @@ func exchange(b *testing.B, addr string, o Options, out, back int) {
 	}
 }
 
-// written is memory with pages of its own: what was never written is all one page of zeros,
+// written is memory with pages of its own. Memory that was never written is all one page of zeros,
 // which is always in the cache.
 func written(n int) []byte {
 	b := make([]byte, n)

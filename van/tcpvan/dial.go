@@ -24,8 +24,8 @@ const (
 	attemptTime = 5 * time.Second // for one address
 )
 
-// Dial implements van.Van. Poll may report events of the endpoint before Dial has returned: a caller that
-// could miss its EventLost finds out from the first Send, which then fails.
+// Dial implements van.Van. Poll may report events of the endpoint before Dial has returned, so a caller could miss
+// its EventLost. Such a caller finds out from the first Send, which then fails.
 func (v *tcpVan) Dial(ctx context.Context, text string) (van.Endpoint, error) {
 	began := time.Now()
 	fail := func(err error) (van.Endpoint, error) {

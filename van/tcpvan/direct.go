@@ -14,14 +14,15 @@ import (
 const (
 	// directBound is the payload up to which a message may always go to the socket without passing the outbox.
 	directBound = 64 << 10
-	// aheadBound is how much payload of larger ones that are whole may do so between two looks of Poll at the
-	// endpoint. The others complete with an event, which is what keeps a sender of many pieces polling between
-	// them. An event wakes whoever sleeps on FD, so the last message before a pause does better without.
+	// aheadBound is how much payload of larger messages may do so between two looks of Poll at the endpoint.
+	// Pieces that more pieces follow (Message.More) may not, unless they have a Spare. They complete with an
+	// event, which keeps a sender of many pieces polling between them. An event wakes the driver that sleeps
+	// on FD, so the last message before a pause does better without one.
 	aheadBound = writeBound
 )
 
-// direct reports whether m may go past the outbox: it goes over one rail, nothing is before it, and it is small
-// or not too much has gone since the last look of Poll. Send only.
+// direct reports whether m may go past the outbox. It may if it goes over one rail and nothing is before it. It must
+// also be small, or little enough must have passed the outbox since the last look of Poll. Send only.
 func (w *writer) direct(m *van.Message, payload int64) bool {
 	if len(m.Payload)+lead > maxIovecs || w.out.pending() || w.ep.rails[0].blocked.Load() ||
 		len(w.ep.rails) > 1 && payload >= int64(w.ep.threshold) {
@@ -93,7 +94,8 @@ func (w *writer) writeDirect(m *van.Message, payload int64) (n int) {
 // failSend ends sending because a socket is broken. Between enter and leave.
 func (w *writer) failSend(err error) { w.breakOff(w.ep.fault("send", err)) }
 
-// explain is the reason of a loss: a socket that is broken, or memory of this process that is gone, which leaves a message cut off.
+// explain is the reason of a loss: the socket is broken, or memory of this process is gone. Memory that is gone leaves
+// a message cut off.
 func explain(e syscall.Errno, memory [][]byte) error {
 	if e == unix.EFAULT {
 		if own := shm.Unmapped(memory); own != nil {

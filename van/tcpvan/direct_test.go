@@ -71,7 +71,7 @@ func TestLargeMessagesCompleteInSendForAWhile(t *testing.T) {
 	completed(t, m, a, b)
 }
 
-// What the socket does not take at all, or takes in part, goes on later, in order with what follows.
+// The van sends later what the socket does not take at all, or takes in part. It stays in order with what follows.
 func TestSmallMessagesThatDoNotFit(t *testing.T) {
 	b := newParty(t, tiny)
 	raw := adopt(t, b)

@@ -103,7 +103,7 @@ func (ep *endpoint) allocate() {
 	ep.credits.init(ep, ep.v.opts.Credits)
 }
 
-// freeBuffers lets go of what an ended endpoint receives with: whoever keeps the endpoint keeps no buffers.
+// freeBuffers releases what an ended endpoint receives with, so that a caller that keeps the endpoint keeps no buffers.
 func (ep *endpoint) freeBuffers() {
 	ep.rd.in.buf, ep.rd.in.slot, ep.credits.slots = nil, nil, nil
 }
@@ -219,7 +219,7 @@ func (ep *endpoint) blocked() bool {
 	return true
 }
 
-// note makes the next Poll look at the endpoint, and wakes whoever sleeps on FD. Concurrent.
+// note makes the next Poll look at the endpoint, and wakes the driver that sleeps on FD. Concurrent.
 func (ep *endpoint) note() {
 	v := ep.v
 	if ep.noted.CompareAndSwap(false, true) {

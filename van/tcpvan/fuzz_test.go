@@ -82,8 +82,8 @@ func feed(t *testing.T, stream, cuts []byte) (got []string, reason error) {
 	return got, reason
 }
 
-// FuzzStream splits arbitrary bytes at arbitrary points: what is delivered must
-// not depend on the points, and every connection is lost in the end, once.
+// FuzzStream splits arbitrary bytes at arbitrary points. What the van delivers must
+// not depend on the points, and it loses every connection in the end, once.
 func FuzzStream(f *testing.F) {
 	var valid []byte
 	for op, size := range []int{0, 1, 300, 5000} {
@@ -104,7 +104,7 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
-// The same for a valid stream, at every single point.
+// A valid stream that is split at any single point delivers the same.
 func TestStreamSplitAnywhere(t *testing.T) {
 	stream := append(flat(message(1, 33, pattern(700, 1))), flat(message(2, 0))...)
 	want, _ := feed(t, stream, nil)

@@ -85,7 +85,7 @@ func TestOtherVersion(t *testing.T) {
 	}
 }
 
-// Connections that end before they have said anything are nobody's business.
+// The van reports nothing about connections that end before they have said what they are.
 func TestSilentVisitors(t *testing.T) {
 	b := newParty(t, Options{})
 	for _, said := range [][]byte{nil, good()[:1], good()[:preambleSize-1]} {

@@ -17,8 +17,8 @@ const (
 	unwatchAfterMoves = 256
 )
 
-// queueHot queues the endpoints that were active lately as if epoll had named them; when epoll
-// is asked too, only those that it does not know.
+// queueHot queues the endpoints that were active lately as if epoll had named them. When Poll
+// asks epoll too, it queues only the endpoints that are not in the epoll set.
 func (p *poller) queueHot(asked bool) {
 	for i, ep := range p.hot {
 		if ep == nil {
@@ -74,8 +74,8 @@ func (p *poller) cool() {
 	}
 }
 
-// unwatch takes ep out of the epoll set: each call of Poll looks at it anyway, and a socket that is
-// in a set wakes it with each packet, inside the peer's system call when that is on this machine.
+// unwatch takes ep out of the epoll set, since each call of Poll looks at ep anyway. A socket that is in a set
+// wakes the set with each packet. When the peer is on this machine, that happens inside the peer's system call.
 // Endpoints of several rails stay: epoll alone tells of the loss of a rail from which nothing is expected. Poll only.
 func (p *poller) unwatch(ep *endpoint) {
 	p.v.mu.Lock()

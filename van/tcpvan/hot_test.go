@@ -80,7 +80,7 @@ func TestBytesBeforeArmWake(t *testing.T) {
 	require.NoError(t, unix.Close(raw))
 }
 
-// A message that did not fit goes on without another call of Send, whether Poll spins or sleeps.
+// The van sends the rest of a message that did not fit without another call of Send, whether Poll spins or sleeps.
 func TestRoomForAWarmEndpoint(t *testing.T) {
 	for _, sleep := range []bool{false, true} {
 		b := newParty(t, Options{})
@@ -123,7 +123,7 @@ func TestLossOfAWarmEndpoint(t *testing.T) {
 	require.NoError(t, unix.Close(raw))
 }
 
-// Who is active no more is one of many again.
+// An endpoint goes back into the epoll set when others are active instead of it.
 func TestWarmEndpointsCool(t *testing.T) {
 	b := newParty(t, Options{})
 	raw := []int{adopt(t, b), adopt(t, b), adopt(t, b)}

@@ -99,7 +99,7 @@ func (rd *reader) parse() (parseStop, error) {
 	}
 }
 
-// checkPrefix finds out from the first bytes of a header that it will be none: who does not
+// checkPrefix finds out from the first bytes that they do not begin a header. A peer that does not
 // speak this protocol may never send as many bytes as a header has.
 func (in *inbox) checkPrefix() error {
 	if in.flaw != nil {
@@ -237,9 +237,9 @@ func (rd *reader) deliver() bool {
 	return true
 }
 
-// sizeNextRead sets how much to read where the next header is expected. Behind a large message
-// there is often another of its kind: then no more than head and meta, so that
-// none of the payload is staged and copied.
+// sizeNextRead sets how much to read where the next header is expected. Another large message
+// often follows a large one. The read then takes only head and meta, so that
+// the payload is not staged and copied.
 func (in *inbox) sizeNextRead(h *wire.Header) {
 	in.first = len(in.buf)
 	if small := len(in.buf) - roomForHeads; h.Payload > uint64(small) {

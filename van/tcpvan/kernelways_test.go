@@ -10,10 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkKernelWays compares what the kernel offers to move bytes between two sockets: sendmsg and recv of sockets that
-// do not block (what the van does), sendmsg with MSG_ZEROCOPY, and io_uring with and without copying. A round is the
-// payload there and back between two spinning threads; the ways take turns, so that all see the same machine. Over
-// loopback and, for root, over a veth pair between two network namespaces.
+// BenchmarkKernelWays compares the ways in which the kernel moves bytes between two sockets:
+//
+//   - sendmsg and recv of sockets that do not block, which is what the van does,
+//   - sendmsg with MSG_ZEROCOPY,
+//   - io_uring with and without copying.
+//
+// A round is the payload there and back between two spinning threads. The ways take turns, so that all see the same
+// machine. The bytes go over loopback and, for root, over a veth pair between two network namespaces.
 //
 // "copied" is the share of zero-copy sends that the kernel had to copy after all.
 func BenchmarkKernelWays(b *testing.B) {
@@ -86,8 +90,8 @@ func newPlainPair(b testing.TB, w wires, size int) plainPair {
 	}}
 }
 
-// zeroPair sends with MSG_ZEROCOPY. An end has done its part when the kernel is done with its memory, as a van has to
-// tell before the source may be written again.
+// zeroPair sends with MSG_ZEROCOPY. An end has done its part when the kernel is done with its memory, because a van
+// must know that before its caller may write the source again.
 type zeroPair struct {
 	plainPair
 	ends [2]zeroEnd

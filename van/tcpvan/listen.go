@@ -28,8 +28,8 @@ type listener struct {
 	file os.FileInfo // of a Unix socket with a path, to remove no other than its own
 }
 
-// Listen implements van.Van. The returned address has the port that was taken; the host is as given, so
-// whoever listens at "[::]:0" must tell peers a host by which they reach this machine.
+// Listen implements van.Van. The returned address has the port that was taken, and the host as given. A
+// caller that listens at "[::]:0" must tell peers a host by which they reach this machine.
 func (v *tcpVan) Listen(text string) (bound string, err error) {
 	a, err := parseAddress(text)
 	if err == nil && v.opts.Local && !a.unix {

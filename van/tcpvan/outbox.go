@@ -9,9 +9,9 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// outbox holds the operations of an endpoint in a ring: the caller of Send
-// appends at tail, whoever holds the writer's token (endpoint.pump) finishes them
-// at done, Poll hands out completions at polled.
+// outbox holds the operations of an endpoint in a ring. The caller of Send
+// appends at tail. The goroutine that holds the writer's token (writer.pump) finishes them
+// at done. Poll hands out completions at polled.
 //
 //	polled <= done <= tail <= polled + len(ring)
 type outbox struct {
@@ -75,8 +75,8 @@ func (o *outbox) drained() bool { return o.polled.Load() == o.accepted() }
 
 func (o *outbox) full() bool { return o.accepted()-o.polled.Load() == uint64(len(o.ring)) }
 
-// push appends m, with its payload copied to spare unless that is nil; false means that the box was sealed meanwhile. The
-// caller of Send only, when the box is not full.
+// push appends m, with its payload copied to spare unless that is nil. False means that the box was sealed meanwhile.
+// The caller of Send only, when the box is not full.
 func (o *outbox) push(m *van.Message, payload int64, spare []byte) bool {
 	t := o.tail.Load()
 	if t&sealed != 0 {
@@ -156,7 +156,7 @@ func (o *outbox) finish(end uint64, err error) {
 	o.done.Store(end)
 }
 
-// next is the contiguous bytes that rail i of n sends next at c; nil when there are none.
+// next is the contiguous bytes that rail i of n sends next at c, or nil when nothing is left to send.
 func (o *outbox) next(c *cursor, threshold, n, i int) []byte {
 	for {
 		if !c.begun {

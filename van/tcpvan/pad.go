@@ -7,10 +7,10 @@ const (
 	padUnit = 64
 )
 
-// padding is how many bytes, which mean nothing, go between a head and its payload so that the
+// padding is how many bytes, which mean nothing, go between a head and its payload. With them the
 // payload begins at a multiple of padUnit from where the message began. The kernel copies the stream
-// into its pages one after the other: where head and payload together would shift payload against
-// the lines that it lies in at both ends, each copy costs 5 to 10 % more. Both sides compute it.
+// into its pages one after the other. Without padding, the payload would lie at another offset within the cache lines
+// of those pages than in its memory at both ends. Each copy would then cost 5 to 10 % more. Both sides compute padding.
 func padding(head int, payload int64) int {
 	if payload < padFrom {
 		return 0

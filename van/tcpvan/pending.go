@@ -7,7 +7,7 @@ import (
 )
 
 // pending holds accepted connections that have not said yet what they are, or whose
-// other rails are missing: bounded in number and time. Guarded by tcpVan.accepting.
+// other rails are missing. Their number and time are bounded. Guarded by tcpVan.accepting.
 type pending struct {
 	v     *tcpVan
 	list  []*pendingConn // oldest first
@@ -135,8 +135,8 @@ func (k *pendingConn) detach() {
 	k.v.mu.Unlock()
 }
 
-// promote makes a connection that did not open with a good preamble an endpoint of one rail, which reads what was
-// said as its first bytes. With a flaw it is lost as soon as it is known, and gets no buffers.
+// promote makes an endpoint of one rail from a connection that did not open with a good preamble. The endpoint reads
+// the bytes that came as its first ones. With a flaw it is lost as soon as it is announced, and gets no buffers.
 func (k *pendingConn) promote(flaw error) {
 	k.detach()
 	ep := k.v.bareEndpoint([]int{k.fd}, maxThreshold, k.peer)
@@ -185,7 +185,7 @@ func (v *tcpVan) welcome(ep *endpoint, since time.Time) {
 	ep.visit = v.poller.visitors.PushBack(ep)
 }
 
-// announce emits EventAccepted of those for whom there is room.
+// announce emits EventAccepted of the newcomers, in order, as long as there is room for events.
 func (p *poller) announce() {
 	n := 0
 	for _, ep := range p.newcomers {

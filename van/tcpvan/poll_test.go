@@ -199,7 +199,7 @@ func openFiles(t *testing.T) int {
 	return len(list)
 }
 
-// Every descriptor is given back, whoever ends the connection and however far it came.
+// The van gives every descriptor back, whichever side ends the connection and however far it came.
 func TestNoDescriptorLeaks(t *testing.T) {
 	cycle := func() {
 		o := Options{Rails: 2, Placer: &memory{}}
@@ -246,7 +246,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	require.NoError(t, err)
 	out, err := a.Dial(t.Context(), bound)
 	require.NoError(t, err)
-	openFiles(t) // let Go open what it needs for the calls below
+	openFiles(t) // Go opens here what it needs for the calls below
 
 	var old unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
@@ -346,7 +346,7 @@ func closeDuringTraffic(t *testing.T, addr string) {
 	}
 }
 
-// Parts of a message are told to whoever drives, though they are no events.
+// The driver learns that parts of a message have come, although Poll returns no event for them.
 func TestMoved(t *testing.T) {
 	b := newParty(t, Options{})
 	raw := adopt(t, b)

@@ -74,7 +74,7 @@ func (ep *endpoint) tell() (more bool) {
 		return true
 	}
 	if !ep.w.out.drained() {
-		return false // whoever holds the writer's token notes the endpoint
+		return false // the goroutine that holds the writer's token notes the endpoint
 	}
 	ep.told = ep.v.poller.emit(van.Event{Kind: van.EventLost, Endpoint: ep, Err: ep.cause})
 	return !ep.told
@@ -95,7 +95,7 @@ func (ep *endpoint) lose(err error) {
 }
 
 // receive reads and parses until the budget is used, the sockets are empty or
-// something is missing. It reports whether the next Poll should go on.
+// something is missing. It reports whether the next Poll should continue.
 func (rd *reader) receive() (more bool) {
 	if !rd.ep.enter(reading) {
 		return false
@@ -179,8 +179,8 @@ func (in *inbox) wants(i int) bool {
 }
 
 // checkRails looks, when nothing can be read, for rails whose peer is gone although
-// no message waits for them. That alone is not the loss of the endpoint: messages that were sent
-// before may still be on their way on rail 0.
+// no message waits for them. The endpoint is not lost for that reason alone. Messages that the peer
+// sent before may still be on their way on rail 0.
 func (rd *reader) checkRails() {
 	for i, c := range rd.ep.rails {
 		if i == 0 || !c.hup || rd.in.wants(i) {

@@ -58,7 +58,7 @@ func TestSeveralMessagesInOneRead(t *testing.T) {
 	}
 }
 
-// Whoever accepts must have called SetUser before anything else happens at the endpoint.
+// The side that accepts must be able to call SetUser before anything else happens at the endpoint.
 func TestAcceptedIsNotReadAtOnce(t *testing.T) {
 	b := newParty(t, Options{})
 	c := call(t, b)
@@ -174,7 +174,7 @@ func TestCredits(t *testing.T) {
 	}
 }
 
-// What was sent before the peer closed arrives before the loss, even when credits are out.
+// Messages that the peer sent before it closed arrive before the loss, even when credits are out.
 func TestLossComesAfterWhatIsHeldBack(t *testing.T) {
 	a, b := newParty(t, Options{}), newParty(t, Options{Credits: 1})
 	out, _ := connect(t, a, b, "127.0.0.1:0")

@@ -43,8 +43,8 @@ func tune(fd int, unixSocket bool, buffer int) {
 }
 
 // loopbackControl is the congestion control of connections within this machine: the one
-// that every kernel has and allows. There is no congestion; those that pace their packets
-// (bbr) only add timers, which cost half as much again for messages of some MiB.
+// that every kernel has and allows. There is no congestion. A control that paces its packets
+// (bbr) only adds timers, which cost half as much again for messages of some MiB.
 const loopbackControl = "reno"
 
 // sameMachine reports whether both ends of a TCP socket have the same address.

@@ -64,7 +64,8 @@ func (v *tcpVan) checkStalls() {
 	}
 }
 
-// stalled makes one turn over all endpoints, so long after the one before. again says that some wait for the rest of a message.
+// stalled makes one turn over all endpoints, a time of passed after the turn before. It returns the endpoints whose
+// peer was silent for too long (lost), and whether some endpoint waits for the rest of a message (again).
 func (v *tcpVan) stalled(passed time.Duration) (lost []*endpoint, again bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -22,11 +22,11 @@ func (p *party) turn() {
 // midMessage is a party to which somebody has sent the beginning of a message only, and what is left of that.
 func midMessage(t *testing.T, first int) (b *party, c net.Conn, rest []byte) {
 	t.Helper()
-	b = newParty(t, Options{Stall: time.Hour}) // turns are those of the test
+	b = newParty(t, Options{Stall: time.Hour}) // only the test makes turns
 	whole := flat(message(1, 40, pattern(100<<10, 1)))
 	c, in := visit(t, b, whole[:first])
 	until(t, "the beginning", func() bool { return in.(*endpoint).rd.in.got == uint64(first) }, b)
-	b.turn() // which sees that something has come
+	b.turn() // it sees that something has come
 	return b, c, whole[first:]
 }
 
@@ -78,7 +78,7 @@ func TestSlownessIsNoSilence(t *testing.T) {
 	require.Empty(t, b.got)
 }
 
-// What came while this side did not look is no silence.
+// A peer was not silent when its bytes came while this side did not look.
 func TestBytesThatWaitAreNoSilence(t *testing.T) {
 	b, c, rest := midMessage(t, 130)
 	for range stallTurns - 1 {
@@ -92,7 +92,7 @@ func TestBytesThatWaitAreNoSilence(t *testing.T) {
 	require.Empty(t, b.got)
 }
 
-// The timer wakes who sleeps.
+// The timer wakes a driver that sleeps.
 func TestSilenceIsNoticedAsleep(t *testing.T) {
 	b := newParty(t, Options{Stall: 50 * time.Millisecond})
 	visit(t, b, flat(message(1, 40, pattern(100, 1)))[:150])

@@ -11,7 +11,8 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// unmapped is memory that is gone. More is gone behind it, where the kernel puts mappings first, so that nothing gets its place.
+// unmapped is memory that is gone. More memory behind it is gone too. The kernel puts mappings there first, so that
+// nothing takes the place of this memory.
 func unmapped(t *testing.T, n int) []byte {
 	m, err := shm.Anonymous(8 << 20)
 	require.NoError(t, err)

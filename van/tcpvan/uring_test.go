@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The least of io_uring (linux/io_uring.h) that sends and receives, one operation at a time. Looking for a completion is a
-// system call, in which the kernel also goes on with the operation: to spin on the ring in memory, and be interrupted
-// by the kernel for each step of it, takes 2.3 times as long for 64 KiB, and 1.6 times for 8 MiB.
+// This is the least of io_uring (linux/io_uring.h) that sends and receives, one operation at a time. A look for a
+// completion is a system call, in which the kernel also continues the operation. The other way is to spin on the ring
+// in memory, where the kernel interrupts the thread for each step of the operation. That takes 2.3 times as long for
+// 64 KiB, and 1.6 times for 8 MiB.
 
 const (
 	ringEntries     = 8

@@ -146,7 +146,7 @@ func (v *tcpVan) Close() error {
 	return nil
 }
 
-// closeOrNext returns an open endpoint. When there is none it frees all other descriptors.
+// closeOrNext returns an open endpoint. When no endpoint is open it frees all other descriptors and returns nil.
 func (v *tcpVan) closeOrNext() *endpoint {
 	v.accepting.Lock()
 	defer v.accepting.Unlock()

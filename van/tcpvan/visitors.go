@@ -22,7 +22,8 @@ func (ep *endpoint) Settle() {
 	}
 }
 
-// crowded reports whether as many are connected that nobody knows as may be, after giving up one that had its time. Poll only.
+// crowded reports whether the connections that nobody knows leave no room for another. When they have reached
+// Options.Pending, it first gives up one that had its time. Poll only.
 func (p *pending) crowded() bool {
 	return len(p.list)+p.v.poller.visitors.Len() >= p.v.opts.Pending && !p.makeRoom()
 }

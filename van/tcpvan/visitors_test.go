@@ -11,7 +11,7 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// Peers that nobody knows make room for those that come later, once they had their time; known ones stay.
+// Unknown peers make room for later ones, once they had their time. Known peers stay.
 func TestUnknownPeersMakeRoom(t *testing.T) {
 	const most = 3
 	b := newParty(t, Options{Pending: most, PendingTime: 50 * time.Millisecond})
@@ -48,7 +48,7 @@ func TestUnknownPeersMakeRoom(t *testing.T) {
 	talk(t, a, b, out, in)
 }
 
-// Unknown peers that have gone are not kept, though nobody comes after them.
+// The van forgets unknown peers that have gone, even when no other peer comes after them.
 func TestUnknownPeersThatGoAreForgotten(t *testing.T) {
 	b := newParty(t, Options{})
 	c, _ := visit(t, b, good())
@@ -60,7 +60,7 @@ func TestUnknownPeersThatGoAreForgotten(t *testing.T) {
 	until(t, "nobody", func() bool { return b.poller.visitors.Len() == 0 }, b)
 }
 
-// Buffers come with what may be a peer, and go with it, whoever keeps the endpoint.
+// An endpoint has buffers only while its stream may be a peer's. They go even where a caller keeps the endpoint.
 func TestBuffersOfEndpoints(t *testing.T) {
 	b := newParty(t, Options{})
 	for name, said := range map[string][]byte{

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeBound is the number of bytes that one call of pump offers a rail, so that
-// neither Send nor Poll is kept for long by a peer that reads as fast as they write: 4 MiB and their head.
+// writeBound is the number of bytes that one call of pump offers a rail: 4 MiB and their head. A peer that
+// reads as fast as Send or Poll writes cannot keep either of them for long.
 const writeBound = 4<<20 + 64<<10
 
 // pump writes what waits. Concurrent: one goroutine holds the writer's
@@ -21,8 +21,8 @@ func (w *writer) pump() (completed bool) {
 	return w.yield(1) || completed
 }
 
-// yield gives the writer's token back after serving the wishes that came meanwhile; wishes is how many
-// the holder has served. It reports whether it completed operations.
+// yield gives the writer's token back after serving the wishes that came meanwhile. wishes is how many
+// the holder has served. yield reports whether it completed operations.
 func (w *writer) yield(wishes int32) (completed bool) {
 	for wishes = w.writers.Add(-wishes); wishes != 0; wishes = w.writers.Add(-wishes) {
 		if w.write() {
@@ -55,9 +55,9 @@ func (w *writer) write() (completed bool) {
 	return w.out.settle(len(w.ep.rails), w.ep.threshold)
 }
 
-// breakOff ends sending because of err, which becomes the reason of the loss. What
-// the peer sent is still delivered: the loss is complete when rail 0 ends, which the
-// peer sees to as soon as it finds its own rail 0 ended. Concurrent, between enter and leave.
+// breakOff ends sending because of err, which becomes the reason of the loss. The van
+// still delivers what the peer sent. The loss is complete when rail 0 ends. The peer ends it
+// as soon as it finds its own rail 0 ended. Concurrent, between enter and leave.
 func (w *writer) breakOff(err error) {
 	w.out.seal()
 	if w.sendErr.CompareAndSwap(nil, &err) {

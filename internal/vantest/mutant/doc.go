@@ -2,7 +2,7 @@
 // vantest notices. Its test runs the suite against every mutation and fails
 // when one survives, or is blamed on the wrong clause.
 //
-// A mutant wraps a working van. It has no threads, and its methods
-// may be called as those of the van inside; it owns no memory but what a
+// A mutant wraps a working van. It has no threads. The rules for calls of its methods
+// are the same as for the van inside. It owns no memory except what a
 // mutation holds back.
 package mutant
