@@ -129,10 +129,10 @@ func TestCloseAmongStrangers(t *testing.T) {
 		bound, err := b.Listen(k.addr("b"))
 		require.NoError(t, err)
 		addr := strings.TrimPrefix(bound[0], "tcp://")
-		var strangers sync.WaitGroup
+		var visiting sync.WaitGroup
 		var over atomic.Bool
 		for range 4 {
-			strangers.Go(func() {
+			visiting.Go(func() {
 				for !over.Load() { // nobody listens any more, unless another process has taken the port
 					c, err := net.Dial("tcp", addr)
 					if err != nil {
@@ -145,6 +145,6 @@ func TestCloseAmongStrangers(t *testing.T) {
 		}
 		require.NoError(t, b.Close())
 		over.Store(true)
-		strangers.Wait()
+		visiting.Wait()
 	}
 }

@@ -30,7 +30,7 @@ func (v *visitors) add(s *Session) {
 	s.opening.group, s.opening.place = v, v.list.PushBack(s)
 	if v.list.Len() > v.most {
 		oldest, _ := v.list.Front().Value.(*Session)
-		oldest.fail(errors.New("too many peers connect that are no members of the cluster: the oldest of them makes room"))
+		oldest.fail(errors.New("too many peers connect that do not belong to the cluster: the oldest of them makes room"))
 	}
 }
 

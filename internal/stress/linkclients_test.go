@@ -100,7 +100,7 @@ func (p *transportNode) close() error { return errors.Join(p.node.Close(), p.mem
 const (
 	linkServerID wire.PeerID = 1
 	linkClientID wire.PeerID = 100
-	strangers    wire.PeerID = 101 // a worker that the link server waits for and that never comes
+	strangerID   wire.PeerID = 101 // a worker that the link server waits for and that never comes
 )
 
 // visit is the payload of one exchange with a link server.
@@ -143,7 +143,7 @@ func newLinkServer(r transportKind, dir string, report sink) (*linkServer, error
 	if o.server, err = server.New(p.node, server.Options{Policy: server.AnyReady, Handles: 16, Log: zerolog.Nop()}); err != nil {
 		return nil, err
 	}
-	if err = o.server.Join(0, []server.Worker{{Rank: 0, Name: "visitor", ID: linkClientID}, {Rank: 1, Name: "stranger", ID: strangers}}); err != nil {
+	if err = o.server.Join(0, []server.Worker{{Rank: 0, Name: "visitor", ID: linkClientID}, {Rank: 1, Name: "stranger", ID: strangerID}}); err != nil {
 		return nil, err
 	}
 	if o.buffer, err = p.mem.Empty(tensor.Uint8, visit.Placed); err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // limits are how many places still break each rule. They may only fall: to 0, where the rule binds all that is written.
-var limits = map[string]int{"word": 226, "sentence": 113, "column": 95}
+var limits = map[string]int{"word": 115, "sentence": 78, "column": 19}
 
 // STYLE_FINDINGS=folder lists all places below it.
 func TestTheProseIsPlain(t *testing.T) {

@@ -43,8 +43,8 @@ func refusedAfterClose(p *probe) {
 	p.quiet()
 }
 
-// deserted returns an address at which nobody listens.
-func (p *probe) deserted() string {
+// unusedAddress returns an address at which nobody listens.
+func (p *probe) unusedAddress() string {
 	v, err := p.f.New(noPlacer{}, func() {})
 	p.must(err, "make a van")
 	addr, err := v.Listen(p.f.Listen)
@@ -55,7 +55,7 @@ func (p *probe) deserted() string {
 
 func closeUnblocksDial(p *probe) {
 	a := p.node(4)
-	addr := p.deserted()
+	addr := p.unusedAddress()
 	var started, returned sync.WaitGroup
 	for range 4 {
 		started.Add(1)

@@ -16,7 +16,7 @@ var clause08 = Clause{Number: 8, Name: "payload_goes_where_it_is_told", cases: [
 	{name: "views", run: viewsAreTheMemory, need: needOneSided},
 	{name: "foreign, stale and short views", run: viewsRefuse, need: needOneSided},
 	{name: "views hold up withdrawals", run: viewsHoldWithdrawals, need: needOneSided},
-	{name: "a grant is known to who hears of it", run: grantsAreKnown, need: needOneSided},
+	{name: "a peer that hears of a grant knows it", run: grantsAreKnown, need: needOneSided},
 	{name: "views under fire", run: viewsUnderFire, need: needOneSided},
 	{name: "targets need a one-sided van", run: targetsRefused},
 }}

@@ -20,7 +20,7 @@ var dialing = Clause{Number: 0, Name: "dial_and_listen", cases: []testCase{
 
 func dialWaits(p *probe) {
 	a := p.node(4)
-	addr := p.deserted()
+	addr := p.unusedAddress()
 	var ep van.Endpoint
 	var err error
 	dialed := make(chan struct{})
@@ -54,7 +54,7 @@ func dialGivesUp(p *probe) {
 	a := p.node(4)
 	ctx, cancel := context.WithTimeout(p.ctx, 30*time.Millisecond)
 	defer cancel()
-	_, err := a.van.Dial(ctx, p.deserted())
+	_, err := a.van.Dial(ctx, p.unusedAddress())
 	p.want(errors.Is(err, context.DeadlineExceeded), "Dial past its deadline returned %v", err)
 	gone, cancel := context.WithCancel(p.ctx)
 	cancel()

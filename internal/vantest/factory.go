@@ -66,7 +66,7 @@ func (f *Factory) check() error {
 	case f.Credits <= 0:
 		return errors.New("vantest: Factory.Credits must say how many deliveries may be unreleased")
 	case f.RawDial == nil:
-		return errors.New("vantest: Factory.RawDial is missing: clause 7 needs a peer that is none")
+		return errors.New("vantest: Factory.RawDial is missing: clause 7 needs a peer that is not a van")
 	case (f.GreetDial == nil) != f.NoGreeting:
 		return errors.New("vantest: give Factory.GreetDial, or set NoGreeting when the van has no greeting of its own")
 	}

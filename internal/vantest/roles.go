@@ -113,7 +113,7 @@ func stoppedProcess(p *probe) {
 	s.stuff(shape{size: 64 * kib, meta: 10})
 	p.want(!s.count().lost, "a stopped peer was declared lost")
 	c.signal(syscall.SIGCONT)
-	p.until("all echoes after the peer goes on", func() bool { return s.idle() && s.count().delivered == s.count().sent })
+	p.until("all echoes after the peer continues", func() bool { return s.idle() && s.count().delivered == s.count().sent })
 	s.endangered()
 	s.close()
 	c.exits()

@@ -18,7 +18,7 @@ var (
 		"views",
 		"foreign, stale and short views",
 		"views hold up withdrawals",
-		"a grant is known to who hears of it",
+		"a peer that hears of a grant knows it",
 		"views under fire",
 		"detached when no view is left",
 		"detached in the end",

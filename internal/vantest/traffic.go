@@ -81,7 +81,7 @@ func (s *side) tryOften(c shape) bool {
 func (s *side) granter() van.Granter {
 	g, ok := s.ep.(van.Granter)
 	if !ok {
-		s.n.p.fail(8, "Caps.OneSided is true, but endpoint %T is no van.Granter", s.ep)
+		s.n.p.fail(8, "Caps.OneSided is true, but endpoint %T is not a van.Granter", s.ep)
 	}
 	return g
 }

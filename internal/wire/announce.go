@@ -29,7 +29,7 @@ func (a *Announcement) Append(b []byte) []byte {
 // Decode reads the meta of the announcement that h heads. An error is a *stepvan.ProtocolError.
 func (a *Announcement) Decode(h *Header, meta []byte) error {
 	if h.Op != OpAnnounce && h.Op != OpWithdraw {
-		return bad("op", offOp, "%d is no announcement", h.Op)
+		return bad("op", offOp, "%d is not an announcement", h.Op)
 	}
 	if h.Total != 0 || h.Pulls != 0 {
 		return bad("total", offTotal, "an announcement with %d bytes of payload and %d pulls", h.Total, h.Pulls)

@@ -41,7 +41,7 @@ type Request struct {
 // 0 allocations in the steady state. An error is a *stepvan.ProtocolError.
 func (r *Request) Decode(h *Header, meta []byte) error {
 	if h.Op != OpRequest && h.Op != OpRouted {
-		return bad("op", offOp, "%d is no request", h.Op)
+		return bad("op", offOp, "%d is not a request", h.Op)
 	}
 	l := list{rest: meta}
 	r.Pushes = l.decode(r.Pushes[:0], h.Pushes)
@@ -93,7 +93,7 @@ func (r *Response) Decode(h *Header, meta []byte) (err error) {
 
 func checkResponse(h *Header) error {
 	if h.Op != OpResponse {
-		return bad("op", offOp, "%d is no response", h.Op)
+		return bad("op", offOp, "%d is not a response", h.Op)
 	}
 	if h.Pushes != 0 {
 		return bad("pushes", offPushes, "a response with %d pushes", h.Pushes)

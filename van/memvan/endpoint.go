@@ -157,8 +157,8 @@ func (e *endpoint) recycle(f *frame) {
 
 // completeFrame completes the operation behind a frame on its way to e, once.
 func (e *endpoint) completeFrame(f *frame, err error) {
-	if !f.told {
-		f.told = true
+	if !f.completed {
+		f.completed = true
 		e.peer.complete(f.op, err)
 	}
 }

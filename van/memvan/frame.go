@@ -11,14 +11,14 @@ const keepBuffer = 64 << 10
 
 // frame is one message on its way. Guarded by conn.mu.
 type frame struct {
-	op      van.OpID
-	number  uint64    // distinguishes the lives of a recycled frame
-	due     time.Time // when it may be received; zero for at once
-	head    []byte    // header and meta, owned by the frame
-	source  [][]byte  // payload in the sender's memory
-	size    int64     // bytes of payload
-	written bool      // payload is in the peer's memory already (one-sided)
-	told    bool      // the sender has its completion
+	op        van.OpID
+	number    uint64    // distinguishes the lives of a recycled frame
+	due       time.Time // when it may be received; zero for at once
+	head      []byte    // header and meta, owned by the frame
+	source    [][]byte  // payload in the sender's memory
+	size      int64     // bytes of payload
+	written   bool      // payload is in the peer's memory already (one-sided)
+	completed bool      // the sender has its completion
 }
 
 // intact reports whether the frame can be delivered without the sender's memory.
@@ -26,7 +26,7 @@ func (f *frame) intact() bool { return f.size == 0 || f.written }
 
 // fill makes f carry m. It keeps no reference to m or to its slices of slices.
 func (f *frame) fill(m *van.Message, size int64, written bool) {
-	f.op, f.size, f.written, f.told = m.Op, size, written, false
+	f.op, f.size, f.written, f.completed = m.Op, size, written, false
 	f.head = append(f.head[:0], m.Head...)
 	f.source = f.source[:0]
 	switch {

@@ -135,7 +135,7 @@ func (net *Network) unused(prefix string, taken func(string) bool) string {
 
 func checkAddr(addr string) error {
 	if addr == "" || len(addr) > 255 || strings.ContainsFunc(addr, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
-		return errs.Invalid("%q is no address: 1 to 255 bytes without spaces", text.Cut(addr))
+		return errs.Invalid("%q is not an address: 1 to 255 bytes without spaces", text.Cut(addr))
 	}
 	return nil
 }

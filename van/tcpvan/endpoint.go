@@ -31,15 +31,15 @@ type endpoint struct {
 	unwatched bool        // not in the epoll set; written by Poll and Arm under tcpVan.mu
 
 	// Owned by Poll.
-	queued bool          // in poller.run
-	visit  *list.Element // of poller.visitors
-	since  time.Time     // it was accepted
-	warmth int           // moves since it was last cold
-	fresh  bool          // accepted, but not announced
-	born   uint64        // the Poll that announced it
-	cause  error         // of the loss
-	lost   bool          // EventLost is due, or was reported
-	told   bool          // EventLost was reported
+	queued       bool          // in poller.run
+	visit        *list.Element // of poller.visitors
+	since        time.Time     // it was accepted
+	warmth       int           // moves since it was last cold
+	fresh        bool          // accepted, but not announced
+	born         uint64        // the Poll that announced it
+	cause        error         // of the loss
+	lost         bool          // EventLost is due, or was reported
+	lossReported bool          // as EventLost
 }
 
 // Bits of endpoint.state.

@@ -240,8 +240,8 @@ func TestNoDescriptorLeaks(t *testing.T) {
 
 // While descriptors have run out, connections wait; then they are accepted.
 func TestOutOfDescriptors(t *testing.T) {
-	var told []error
-	a, b := newParty(t, Options{}), newParty(t, Options{Starved: func(err error) { told = append(told, err) }})
+	var starved []error
+	a, b := newParty(t, Options{}), newParty(t, Options{Starved: func(err error) { starved = append(starved, err) }})
 	bound, err := b.Listen("127.0.0.1:0")
 	require.NoError(t, err)
 	out, err := a.Dial(t.Context(), bound)
@@ -261,9 +261,9 @@ func TestOutOfDescriptors(t *testing.T) {
 	require.Zero(t, n)
 	require.ErrorIs(t, failed, unix.EMFILE)
 	require.ErrorContains(t, failed, "ulimit -n")
-	require.Len(t, told, 1)
-	require.ErrorIs(t, told[0], unix.EMFILE)
-	require.ErrorContains(t, told[0], "all 3 files that this process may have open are in use: raise the limit (ulimit -n)")
+	require.Len(t, starved, 1)
+	require.ErrorIs(t, starved[0], unix.EMFILE)
+	require.ErrorContains(t, starved[0], "all 3 files that this process may have open are in use: raise the limit (ulimit -n)")
 	in := expect(t, van.EventAccepted, b).Endpoint
 	talk(t, a, b, out, in)
 }

@@ -38,7 +38,7 @@ func (ep *endpoint) step() (more bool) {
 	if !ep.lost && ep.state.Load()&ended == 0 {
 		more = ep.rd.receive()
 	}
-	if ep.lost && !ep.told {
+	if ep.lost && !ep.lossReported {
 		return ep.tell()
 	}
 	return more || ep.w.more.Load() && ep.w.out.pending()
@@ -67,7 +67,7 @@ func (ep *endpoint) complete() bool {
 // tell reports the loss once all completions are handed out. It returns whether to try again soon.
 func (ep *endpoint) tell() (more bool) {
 	if ep.state.Load()&closed != 0 {
-		ep.told = true
+		ep.lossReported = true
 		return false
 	}
 	if !ep.complete() {
@@ -76,8 +76,8 @@ func (ep *endpoint) tell() (more bool) {
 	if !ep.w.out.drained() {
 		return false // the goroutine that holds the writer's token notes the endpoint
 	}
-	ep.told = ep.v.poller.emit(van.Event{Kind: van.EventLost, Endpoint: ep, Err: ep.cause})
-	return !ep.told
+	ep.lossReported = ep.v.poller.emit(van.Event{Kind: van.EventLost, Endpoint: ep, Err: ep.cause})
+	return !ep.lossReported
 }
 
 // lose ends the endpoint because of the peer.

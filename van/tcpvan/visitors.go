@@ -48,4 +48,4 @@ func (p *pending) makeRoom() bool {
 	return true
 }
 
-var errCrowded = errors.New("too many peers connect that are no members of the cluster: the oldest of them makes room")
+var errCrowded = errors.New("too many peers connect that do not belong to the cluster: the oldest of them makes room")

@@ -81,8 +81,8 @@ func TestTimeoutLeavesTheRecordWaitable(t *testing.T) {
 }
 
 func TestErrorsThatNobodySawAreCounted(t *testing.T) {
-	var told []error
-	tab := newTable(t, 1, func(_ *Record[int], err error) { told = append(told, err) })
+	var unseenErrors []error
+	tab := newTable(t, 1, func(_ *Record[int], err error) { unseenErrors = append(unseenErrors, err) })
 	seen, unseen := errors.New("seen"), errors.New("unseen")
 	r := tab.Open()
 	tab.Finish(r, seen)
@@ -90,7 +90,7 @@ func TestErrorsThatNobodySawAreCounted(t *testing.T) {
 	tab.Finish(tab.Open(), unseen)
 	tab.Finish(tab.Open(), nil)
 	tab.Finish(tab.Open(), nil)
-	require.Equal(t, []error{unseen}, told)
+	require.Equal(t, []error{unseen}, unseenErrors)
 	require.EqualValues(t, 1, tab.Unseen())
 }
 

@@ -32,19 +32,19 @@ func (m *mine) Arm() bool { return len(m.reason) == 0 && m.inbox.Arm() }
 
 var errBroken = errors.New("broken")
 
-// newMine makes an engine whose Panicked returns contain. For each panic, told gets whether the goroutine that panicked
+// newMine makes an engine whose Panicked returns contain. For each panic, reports gets whether the goroutine that panicked
 // held the token.
-func newMine(t *testing.T, contain bool) (m *mine, e *Engine, told chan bool) {
+func newMine(t *testing.T, contain bool) (m *mine, e *Engine, reports chan bool) {
 	m = &mine{inbox: inbox{ready: make(chan *Event, 16)}, reason: make(chan string, 16)}
-	told = make(chan bool, 16)
+	reports = make(chan bool, 16)
 	e, err := NewEngine(m, Options{Panicked: func(value any, driving bool) (bool, error) {
-		told <- driving
+		reports <- driving
 		return contain, errBroken
 	}})
 	require.NoError(t, err)
 	m.engine.Store(e)
 	t.Cleanup(e.Close)
-	return m, e, told
+	return m, e, reports
 }
 
 // eventually yields to other goroutines until is returns true. The text what says what it waits for.
@@ -75,7 +75,7 @@ func TestAPanicEndsAllWaits(t *testing.T) {
 		waiters int
 	}{{"driver", 0}, {"one waiter", 1}, {"some wait", 8}} {
 		t.Run(c.name, func(t *testing.T) {
-			m, e, told := newMine(t, true)
+			m, e, reports := newMine(t, true)
 			results := waits(e, c.waiters)
 			eventually(t, "a waiter drives or is parked", func() bool { return c.waiters == 0 || e.token.has(held|parked) })
 			m.reason <- "on purpose"
@@ -83,7 +83,7 @@ func TestAPanicEndsAllWaits(t *testing.T) {
 			for range c.waiters {
 				require.ErrorIs(t, <-results, errBroken)
 			}
-			require.True(t, <-told, "who panicked held the token")
+			require.True(t, <-reports, "who panicked held the token")
 			var ev Event
 			require.ErrorIs(t, e.WaitFor(bound, &ev), errBroken)
 			ctx, cancel := context.WithTimeout(context.Background(), bound)

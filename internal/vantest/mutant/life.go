@@ -114,7 +114,7 @@ var lifeMutations = []Mutation{
 		})
 	}},
 	{Name: "wakes nobody", Clauses: []int{0, 1, 6, 10}, mutate: func(v *mutantVan) { v.deaf.Store(true) }},
-	{Name: "wakes nobody who is armed", Clauses: []int{0}, mutate: func(v *mutantVan) {
+	{Name: "wakes no van that is armed", Clauses: []int{0}, mutate: func(v *mutantVan) {
 		v.onArm = func(armed bool) bool {
 			v.deaf.Store(armed)
 			return armed
