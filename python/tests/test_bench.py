@@ -66,7 +66,7 @@ def test_answers_wrap_around():
 def test_without_nixl():
     done = bench("--workload", "echo", "--van", "shm", "--peer", "nixl", "--count", "20", "--rounds", "2")
     assert done.returncode != 0
-    assert " has no NIXL, which --peer nixl measures" in done.stderr
+    assert " has no NIXL, which --peer nixl needs" in done.stderr
     assert "pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1 numpy" in done.stderr
     [report] = map(json.loads, done.stdout.splitlines())
     assert "nodes" not in report

@@ -323,7 +323,7 @@ def test_a_buffer_with_the_rows_of_one_worker_only(run, scheduler):
         {**scheduler(), "DMLC_ROLE": "joint"},
     )
     text = program.result()
-    assert "(got 2, want 4)" in text and "give a buffer with the rows of all of them" in text, text
+    assert "(got 2, want 4)" in text and "give the rows of all 2 requests" in text, text
 
 
 def test_buffers_of_a_worker(run, scheduler):
