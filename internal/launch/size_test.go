@@ -23,7 +23,7 @@ func TestParseSizeSaysWhatIsWrong(t *testing.T) {
 		"2":                     "2 of what? Write 2w for workers or 2s for servers",
 		"2w2":                   "2 of what?",
 		"2w3w":                  "has the letter w twice",
-		"2x":                    `"2x" is no count with w (workers) or s (servers)`,
+		"2x":                    `"2x" is not a count with w (workers) or s (servers)`,
 		"2 w":                   `"2 w" is no count`,
 		"2w,2s":                 `",2s" is no count`,
 		"-1w":                   `"-1w" is no count`,
