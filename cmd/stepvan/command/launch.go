@@ -48,11 +48,11 @@ commands have started.
 launch exits with the code of the first process that failed. After a signal the code
 is 128 plus its number, and after --timeout it is 124. The code is 126 when COMMAND
 cannot run, and 127 when it does not exist.`,
-		Example: `  stepvan launch -n 2w2s -- ./node                    two workers, two servers
-  stepvan launch -n 8w4s --van tcp -- ./node          ... over TCP
-  stepvan launch --server-command './server -v' -n 4w1s -- ./worker
-  stepvan launch -n 1w1s --group-size 8 -- ./node     nodes of 8 instances each
-  STEPVAN_LOG_LEVEL=debug stepvan launch -n 1w1s -- sh -c 'echo I am $DMLC_ROLE'`,
+		Example: `    stepvan launch -n 2w2s -- ./node                    two workers, two servers
+    stepvan launch -n 8w4s --van tcp -- ./node          ... over TCP
+    stepvan launch --server-command './server -v' -n 4w1s -- ./worker
+    stepvan launch -n 1w1s --group-size 8 -- ./node     nodes of 8 instances each
+    STEPVAN_LOG_LEVEL=debug stepvan launch -n 1w1s -- sh -c 'echo I am $DMLC_ROLE'`,
 		GroupID: groupRun,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -133,7 +133,7 @@ func TestFindings(t *testing.T) {
 		{"interface without address", "DMLC_INTERFACE=eth2", nil, Check{"interface", Fail, "eth2 has no address", "ip addr add ADDRESS/PREFIX dev eth2"}},
 		{"interface is loopback", "DMLC_INTERFACE=lo", nil, Check{"interface", Warn, "lo is the loopback", "set DMLC_INTERFACE to one of eth0"}},
 		{"nothing to choose from", "DMLC_INTERFACE=eth7", func(m *machine) { m.interfaces = nil }, Check{"interface", Fail, "eth7", "`ip addr`"}},
-		{"auto without rdma", "DMLC_INTERFACE=auto", nil, Check{"interface", Warn, "there is none", "set DMLC_INTERFACE to one of eth0"}},
+		{"auto without rdma", "DMLC_INTERFACE=auto", nil, Check{"interface", Warn, "this machine has none", "set DMLC_INTERFACE to one of eth0"}},
 		{"auto with rdma", "DMLC_INTERFACE=auto", func(m *machine) { m.write("sys/class/infiniband/mlx5_0/x", "") }, Check{"interface", OK, "mlx5_0", ""}},
 		{"rdma without a device", "STEPVAN_VAN=rdma", nil, Check{"rdma", Fail, "no RDMA in this build", "set STEPVAN_VAN=auto, shm or tcp"}},
 		{"rdma with a device", "DMLC_ENABLE_RDMA=ibverbs", func(m *machine) { m.write("sys/class/infiniband/mlx5_0/x", "") }, Check{"rdma", Fail, "no RDMA in this build", "set STEPVAN_VAN=auto, shm or tcp"}},
