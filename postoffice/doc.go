@@ -39,9 +39,9 @@
 // only some, but always the same ones.
 //
 // The members of a group are fixed at the start. When one of them has left or died, all calls in the round and all
-// later calls get an error that names it. A caller whose context ends is withdrawn from the round. Its next Barrier over the
-// same group continues the one that timed out. If the round was completed in the very moment of the timeout, that call
-// passes at once.
+// later calls get an error that names it. A caller whose context ends is withdrawn from the round. Its next Barrier
+// over the same group continues the one that timed out. If the round was completed in the very moment of the timeout,
+// that call passes at once.
 //
 // # Loss
 //

@@ -17,8 +17,8 @@ import (
 // listen there already. A worker has no address of its own. Call Join once.
 //
 // It returns an error that names what is wrong. [stepvan.ErrRemote] has the scheduler's reason for refusing.
-// [stepvan.ErrPeerLost] means that the scheduler or an instance is lost meanwhile. The error of ctx comes with the names
-// of the instances that are missing. After an error the office is over.
+// [stepvan.ErrPeerLost] means that the scheduler or an instance was lost meanwhile. The error of ctx comes with the
+// names of the instances that are missing. After an error the office is over.
 func (f *Office) Join(ctx context.Context, scheduler, own []string) error {
 	request, err := f.o.joinMessage(own)
 	if err != nil {

@@ -34,7 +34,7 @@ func (e *Entry) title() string {
 }
 
 // span is the time that the entry takes in the view of its node, in ns of the
-// node's clock. ok is false when the entry has the stamps of neither side.
+// node's clock. If the entry has the stamps of neither side, ok is false.
 func (e *Entry) span() (begin, end int64, ok bool) {
 	s := &e.Stamps
 	switch {

@@ -25,7 +25,7 @@ func TestParseSizeSaysWhatIsWrong(t *testing.T) {
 		"2w3w":                  "has the letter w twice",
 		"2x":                    `"2x" is not a count with w (workers) or s (servers)`,
 		"2 w":                   `"2 w" is no count`,
-		"2w,2s":                 `",2s" is no count`,
+		"2w,2s":                 `",2s" is not a count`,
 		"-1w":                   `"-1w" is no count`,
 		"0w0s":                  "has no nodes",
 		"1000001w":              "are too many",
