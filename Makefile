@@ -5,9 +5,10 @@ SHELL         := bash
 .SHELLFLAGS   := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# May be set: the packages of test, race, gobench and soak, the time that the
-# tests of one package may take, the benchmarks, the time per fuzz target, and
-# how many tests of Python run at a time.
+# The caller may set these variables. PKG names the packages of test, race,
+# gobench and soak. TEST_TIMEOUT bounds the tests of one package. BENCH selects
+# benchmarks. FUZZ_SECONDS is the time per fuzz target. PYTEST_WORKERS is how
+# many tests of Python run at a time.
 PKG          ?= ./...
 TEST_TIMEOUT ?= 10m
 BENCH        ?= .

@@ -3,7 +3,7 @@ package stepvan
 // Rank numbers the instances of one role, from 0. The scheduler gives it, unless the settings do.
 type Rank int
 
-// Role is what an instance or a process is in the cluster. Its text is that of DMLC_ROLE.
+// Role is what an instance or a process is in the cluster. DMLC_ROLE has the same text.
 type Role string
 
 // The roles of DMLC_ROLE. A joint process is two instances, a worker and a server: no instance has the role joint.
@@ -14,7 +14,7 @@ const (
 	RoleJoint     Role = "joint"
 )
 
-// Pairing says which servers a worker exchanges tensors with. Its text is that of STEPVAN_PAIRING.
+// Pairing says which servers a worker exchanges tensors with. STEPVAN_PAIRING has the same text.
 type Pairing string
 
 // The pairings of STEPVAN_PAIRING.

@@ -1,6 +1,6 @@
-// Package stepvan is the front page of stepvan, a parameter server. Workers push and pull tensors, servers answer them in
-// batches, and a scheduler brings both together. The package has what all packages of stepvan share: the errors, and the
-// words that name roles, ranks, routings and policies.
+// Package stepvan is the front page of stepvan, a parameter server. Workers push and pull tensors, servers answer them
+// in batches, and a scheduler brings both together. The package has what all packages of stepvan share: the errors, and
+// the words that name roles, ranks, routings and policies.
 //
 // A program imports these packages:
 //

@@ -102,7 +102,7 @@ func (e *ProtocolError) Error() string {
 type InternalError struct {
 	Version string // of the library
 	Node    string // "worker 3"
-	Peer    string // the peer of the message or connection: "server 0 (10.0.0.7:4711)"; "" when there is none
+	Peer    string // the peer of the message or connection: "server 0 (10.0.0.7:4711)"; "" without a peer
 	Op      string // the operation: "deliver a large response (request 17)"
 	Panic   string // what the panic says
 	Where   string // the function, file and line that panicked; "" when not known

@@ -2,7 +2,7 @@ package stepvan
 
 import "strconv"
 
-// Routing says which servers the tensors of an exchange go to. Its text is that of STEPVAN_ROUTING.
+// Routing says which servers the tensors of an exchange go to. STEPVAN_ROUTING has the same text.
 type Routing string
 
 // The routings of STEPVAN_ROUTING, and the default.
@@ -14,8 +14,8 @@ const (
 	Broadcast Routing = "broadcast"
 	// ByKey sends each tensor to the owner of its key. Pulls are in plain order.
 	ByKey Routing = "key"
-	// Named sends each tensor to the server that the exchange names for it. A tensor for which it names no server goes to
-	// the owner of its key. Pulls are in plain order.
+	// Named sends each tensor to the server that the exchange names for it. A tensor for which it names no server goes
+	// to the owner of its key. Pulls are in plain order.
 	Named Routing = "named"
 )
 

@@ -8,9 +8,9 @@
 // for the pull. Workloads differ in nodes, in sizes, and in what a server answers:
 //
 //   - echo, incast and fanout send the pushed bytes back from where they arrived
-//   - afd sends a buffer of its own, as an FFN server of a split transformer does, and
-//     waits for the pushes of all workers (lock-step); in place it computes in the
-//     memory of the worker where the van allows it
+//   - afd waits for the pushes of all workers (lock-step) and sends a buffer of its own,
+//     as an FFN server of a split transformer does. In place it computes in the memory
+//     of the worker where the van allows it
 //   - afd3 is afd between computations on both sides, with several micro-batches in flight
 //   - weights is a large push with a small answer
 //   - batch times the server alone, on requests that have arrived
@@ -37,8 +37,8 @@
 // and count their exchanges by time.
 //
 // A peer is another library that exchanges the same bytes between two processes in Python.
-// Its processes start and get commands in the same way, but they are no nodes. They find
-// each other by files next to the coordinator's socket.
+// Its processes start and get commands in the same way, but they are not nodes of stepvan.
+// They find each other by files next to the coordinator's socket.
 //
 // # Plans
 //

@@ -30,7 +30,7 @@ func (l latencies) add(d time.Duration) {
 // histograms.
 type counts map[int64]int64
 
-// addCounts adds counts as add does. The error names an entry that is no count.
+// addCounts adds counts as add does. The error names an entry that is not a count.
 func (l latencies) addCounts(c counts) error {
 	for ns, n := range c {
 		if n < 1 {

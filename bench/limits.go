@@ -78,7 +78,7 @@ func (l limits) name() string {
 }
 
 // bare reports whether the limit is an exchange of worker 0 and servers without stepvan.
-// Otherwise the limit is another measurement, or there is none.
+// Otherwise the limit is another measurement, or the options have no limit.
 func (l limits) bare() bool {
 	return l.o.Workload != Incast && l.o.Workload != Batch && !l.o.Nodes.Python() && !l.o.baseline
 }

@@ -101,7 +101,7 @@ func (m *nodeRunner) handleCommand(ctx context.Context, c *command) (*reply, err
 	case verbLimit:
 		return m.runLimit(c.Count)
 	}
-	return nil, errs.Invalid("%q is no command for a %s", c.Verb, m.node.Role())
+	return nil, errs.Invalid("%q is not a command for a %s", c.Verb, m.node.Role())
 }
 
 // prepare makes the program of the node's role.

@@ -32,7 +32,7 @@ type Report struct {
 	Allocs     float64 `json:"allocs_per_op"` // of Go; 0 of nodes in Python, where they are not counted
 	CPUPerOpUS float64 `json:"cpu_per_op_us"` // of all processes, waiting included; median of the rounds
 
-	Nodes    Nodes   `json:"nodes,omitempty"`      // "" is go; those of a peer are no nodes of stepvan
+	Nodes    Nodes   `json:"nodes,omitempty"`      // "" is go; the processes of a peer are not nodes of stepvan
 	Over     float64 `json:"over_go_us,omitempty"` // what p50 is above that of the same between Go nodes; median of the rounds
 	InPlace  bool    `json:"in_place,omitempty"`
 	Together bool    `json:"one_process,omitempty"` // all nodes in one process, with another van than mem

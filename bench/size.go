@@ -13,7 +13,7 @@ import (
 // Size is a number of bytes that prints like 1.75MiB. It implements pflag.Value.
 type Size int64
 
-// maxSize keeps sizes far from where floating point is no longer exact.
+// maxSize keeps sizes far below the numbers that floating point cannot hold exactly.
 const maxSize = 1 << 50
 
 // ParseSize reads a number of bytes: 8, 4KiB, 1.75MiB. A fraction must give a whole number of bytes.

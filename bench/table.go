@@ -50,7 +50,7 @@ func legend(reports []*Report) []string {
 	}
 	lines := []string{"p50 and ratio are medians of rounds, +- is half the width of their middle half; the limit is of the same rounds, ratio is p50 by it."}
 	if has(limitOneWorker) {
-		lines = append(lines, "one worker: what a request costs then, on the clock; ratio is that of the costs, on the clock or in processor time, whichever grew more.")
+		lines = append(lines, "one worker: what a request costs then, on the clock; ratio compares the costs, on the clock or in processor time, whichever grew more.")
 	}
 	if has(limitStages) {
 		lines = append(lines, "ideal pipeline: a layer when the bare exchange and the computations overlap as far as they can.")
@@ -129,7 +129,7 @@ func (v *GoalResult) Wanted() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %.4g %s", sign, v.Bound, v.Unit))
 }
 
-// Measured is the figure with its unit, or "-". Status says why there is none.
+// Measured is the figure with its unit, or "-" when Status says why the figure is missing.
 func (v *GoalResult) Measured() string {
 	if v.Err != nil {
 		return "-"

@@ -65,7 +65,7 @@ func (k *call) load(c *cExchange) (err error) {
 	return err
 }
 
-// routings are those of stepvan_routing, by its numbers.
+// routings has the routing for each number of stepvan_routing.
 var routings = [...]ps.Routing{ps.DefaultRouting, ps.Broadcast, ps.ByKey, ps.Named}
 
 func checkArrays(c *cExchange) error {

@@ -10,14 +10,14 @@ import (
 	"github.com/stepvan/stepvan/internal/text"
 )
 
-// FromEnv reads the settings from an environment. lookup is called with the names
-// of settings only and answers like os.LookupEnv; a variable that is empty counts
-// as not set. environ lists the whole environment as NAME=value (os.Environ) and
-// serves to find names that are no settings; nil skips that.
+// FromEnv reads the settings from an environment. It calls lookup with the names
+// of settings only. lookup answers like os.LookupEnv; an empty variable counts as
+// not set. The list environ is the whole environment as NAME=value (os.Environ).
+// FromEnv looks there for names that do not belong to a setting; nil skips that.
 //
-// The error joins every mistake; each is a *stepvan.ConfigError whose Key is the
-// variable as the user wrote it. Settings that are wrong have their defaults in
-// the result, so that a caller which only shows settings can go on.
+// The error joins every mistake. Each mistake is a *stepvan.ConfigError whose Key
+// is the variable as the user wrote it. Settings that are wrong have their defaults
+// in the result, so that a caller which only shows settings can continue.
 func FromEnv(lookup func(string) (string, bool), environ []string) (Settings, []Warning, error) {
 	r := &reader{lookup: lookup, checker: checker{written: map[string]source{}, bad: map[string]bool{}}}
 	unknown := r.scan(environ)

@@ -15,7 +15,7 @@ each came from, ` + "`stepvan doctor`" + ` says what would go wrong with them. A
 - Sizes take B, KiB, MiB, GiB or TiB; times are Go durations (500ms, 1.5s, 10m) or bare numbers; a variable
   that is empty counts as not set.
 - Two names of one setting with different values are an error. Only ` + "`STEPVAN_VAN`" + ` wins over its other names;
-  those are ` + "`ibverbs`, `verbs` or `1` for rdma, `zmq` or `0` for tcp. `DMLC_ENABLE_RDMA=0` beside a `DMLC_PS_VAN_TYPE`\n  that is not RDMA is no contradiction" + `.
+  those are ` + "`ibverbs`, `verbs` or `1` for rdma, `zmq` or `0` for tcp. `DMLC_ENABLE_RDMA=0` beside a `DMLC_PS_VAN_TYPE`\n  that is not RDMA does not contradict it" + `.
 - *Everywhere* marks the settings on which all nodes of a cluster must agree; the scheduler refuses a node that
   differs and names the setting.
 - Names with the prefixes ` + "`STEPVAN_`, `STEPMESH_`, `DMLC_` and `PS_`" + ` that are not listed are ignored with a

@@ -7,9 +7,10 @@ import (
 	"github.com/stepvan/stepvan"
 )
 
-// chooseVan applies the precedence of the names of the van: STEPVAN_VAN, then
-// DMLC_ENABLE_RDMA and DMLC_PS_VAN_TYPE, which must agree, except that
-// DMLC_ENABLE_RDMA=0 names no van, and leaves the choice to DMLC_PS_VAN_TYPE if that is not RDMA.
+// chooseVan applies the precedence of the names of the van. STEPVAN_VAN comes
+// first. DMLC_ENABLE_RDMA and DMLC_PS_VAN_TYPE come next, and must agree. But
+// DMLC_ENABLE_RDMA=0 names no van: it leaves the choice to a DMLC_PS_VAN_TYPE
+// that is not RDMA.
 func (r *reader) chooseVan(given []source, values []reflect.Value) int {
 	van := func(i int) Van { return Van(values[i].String()) }
 	if given[0].name == "STEPVAN_VAN" {

@@ -51,7 +51,7 @@ type Row struct {
 	Name    string   // the variable
 	Aliases []string // further names, misspelt ones included
 	Value   string   // as Env writes it
-	Default string   // "" when there is none
+	Default string   // "" for a setting without a default
 	Source  string   // the variable that was set, "default" or "derived"
 	Accepts string   // words or limits
 	Shared  bool     // all nodes must agree
@@ -75,9 +75,9 @@ func (s Settings) Table(lookup func(string) (string, bool)) []Row {
 	return rows
 }
 
-// Written returns the variable by which the user has set one of the settings called names, and its text: of the
-// first that lookup knows; else of the first that is not its default; else of the first. Nil
-// stands for an environment without settings.
+// Written returns the variable by which the user has set one of the settings called names, and its text. It takes the
+// first setting that lookup knows. Without one, it takes the first whose value is not the default, else the first of
+// names. A nil lookup stands for an environment without settings.
 func (s Settings) Written(lookup func(string) (string, bool), names ...string) (variable, value string) {
 	chosen := byName[names[0]]
 	for i := len(names) - 1; i >= 0; i-- {

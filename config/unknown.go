@@ -6,8 +6,8 @@ import (
 )
 
 // prefixes mark variables that are meant for this library. others are variables with
-// such a prefix that are not: those of ps(1), and of programs that were written for StepMesh and
-// read these variables themselves.
+// such a prefix that are meant for other programs. ps(1) reads some. Programs that were
+// written for StepMesh read the rest themselves.
 var (
 	prefixes = []string{"STEPVAN_", "STEPMESH_", "DMLC_", "PS_"}
 	others   = []string{"PS_FORMAT", "PS_PERSONALITY", "PS_COLORS", "PS_SYSTEM_MAP", "STEPMESH_CONNECTOR_DEBUG", schedulerStarted, "STEPAF_GPU"}
@@ -26,9 +26,9 @@ func meaningless(name string) bool {
 		name == "DMLC_ENABLE_UCX" || name == "DMLC_USE_KUBERNETES"
 }
 
-// scan warns of the names in environ that are no settings: one line each for the
-// unknown, one line for all that have no meaning. It returns, for each known name,
-// an unknown one that resembles it.
+// scan warns of the names in environ that do not belong to a setting. Each unknown
+// name has a line of its own, and one line lists all names without a meaning. scan
+// returns, for each known name, an unknown one that resembles it.
 func (r *reader) scan(environ []string) map[string]string {
 	near := map[string]string{}
 	var without []string

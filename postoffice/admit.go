@@ -8,9 +8,9 @@ import (
 	"github.com/stepvan/stepvan/internal/link"
 )
 
-// Admit vets an instance that dials this one (link.Options.Admit), or that was dialled: it must be a peer of the view,
-// in the life that the view knows, and not dead. The error is for both sides. Admit does not block. The scheduler tells
-// workers of their servers only after the servers know their workers, so no worker comes too early.
+// Admit vets an instance that dials this one (link.Options.Admit), or that this one has dialled. The instance must be a
+// peer of the view, in the life that the view knows, and not dead. The error is for both sides. Admit does not block.
+// The scheduler tells workers of their servers only after the servers know their workers, so no worker comes too early.
 func (f *Office) Admit(peer link.Identity) error {
 	f.lock()
 	defer f.unlock()

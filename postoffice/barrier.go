@@ -64,9 +64,9 @@ func (m *member) passage(k barrierKey) *passage {
 	return p
 }
 
-// enter adds m to the round of k and returns the arrivals that this releases. A member that is behind passes by itself:
-// its node took part without it, or it gave up when the round was complete already. ok is false when m is in the round
-// already. A line of the log reminds of a round after step.
+// enter adds m to the round of k and returns the arrivals that this releases. A member that is behind passes by itself.
+// Its node took part without it, or it gave up when the round was complete already. If m is in the round already, ok is
+// false. A line of the log reminds of a round after step.
 func (b *barriers) enter(m *member, k barrierKey, request uint64, step time.Duration) (released []arrival, ok bool) {
 	p := m.passage(k)
 	switch {

@@ -30,8 +30,8 @@ func newBarrierCalls(e *progress.Engine) *barrierCalls {
 	return &barrierCalls{engine: e, open: map[uint64]*barrierCall{}, busy: map[barrierKey]bool{}}
 }
 
-// wait enters the round of k and waits until the round is complete or broken, or ctx ends; then
-// it withdraws from the round. send delivers a frame to the scheduler, in order.
+// wait enters the round of k and waits until the round is complete or broken, or until ctx ends. When
+// ctx ends, it withdraws from the round. The function send delivers a frame to the scheduler, in order.
 func (c *barrierCalls) wait(ctx context.Context, k barrierKey, send func(frame)) error {
 	w, id, err := c.begin(k)
 	if err != nil {

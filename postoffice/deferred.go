@@ -3,7 +3,7 @@ package postoffice
 import "sync"
 
 // deferred is a mutex with work to do after unlocking. Sending to peers and calling the program may lead back here, so
-// neither happens under the lock. The order of messages is that of post, which does happen under it.
+// neither happens under the lock. post does run under it, and so sets the order of messages.
 type deferred struct {
 	mu    sync.Mutex
 	after []func()

@@ -1,9 +1,10 @@
-// Package postoffice tells every instance of a cluster who it is and whom it talks to: roles, ranks, pairing, barriers,
-// signs of life, and an orderly end. It is for stepvan itself: package ps shows what programs need of it.
+// Package postoffice tells every instance of a cluster its role and rank, and the peers that it talks to. It has the
+// pairing, barriers, signs of life, and an orderly end. It is for stepvan itself: package ps shows what programs need
+// of it.
 //
 // One [Scheduler] keeps the list of the cluster. Every worker and server has an [Office], which keeps one session to
-// the scheduler. The postoffice does not open sessions between workers and servers: [Office.Peers] says whom to dial,
-// and [Office.Admit] vets the peers that dial.
+// the scheduler. The postoffice does not open sessions between workers and servers: [Office.Peers] lists the peers to
+// dial, and [Office.Admit] vets the peers that dial.
 //
 // # Start
 //
@@ -37,10 +38,10 @@
 // instance returns when every node has an instance that has made its n-th call. So all instances of a node may call, or
 // only some, but always the same ones.
 //
-// Membership is that of the start. When a member of the group has left or died, all calls in the round and all later
-// calls get an error that names it. A caller whose context ends is withdrawn from the round. Its next Barrier over the
-// same group continues the one that timed out. If the round was completed in the very moment of the timeout, that call
-// passes at once.
+// The members of a group are fixed at the start. When one of them has left or died, all calls in the round and all
+// later calls get an error that names it. A caller whose context ends is withdrawn from the round. Its next Barrier
+// over the same group continues the one that timed out. If the round was completed in the very moment of the timeout,
+// that call passes at once.
 //
 // # Loss
 //

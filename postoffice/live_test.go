@@ -32,7 +32,7 @@ type live struct {
 	offices []*Office
 	nodes   []*link.Transport
 
-	dead chan string // who died, once per node that hears of it
+	dead chan string // the name of the dead node, once per node that hears of the death
 }
 
 func newLive(t testing.TB, net *memvan.Network, o SchedulerOptions) *live {

@@ -44,8 +44,8 @@ func (c *membership) living() []*member {
 	return out
 }
 
-// peersOf lists whom an instance talks to, by role and rank. Those of role peer are in
-// their own list too, so that they can share it.
+// peersOf lists the instances that n talks to, by role and rank. An instance of role
+// peer is in its own list too, so that all of them can share one list.
 func (c *membership) peersOf(n Peer) []Peer {
 	var out []Peer
 	for role := range c.o.sizes() {

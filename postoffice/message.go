@@ -13,8 +13,8 @@ const (
 	opJoin      op = 1  // node: registers; joinBody
 	opJoined    op = 2  // scheduler: registered, the cluster is not complete yet
 	opRefused   op = 3  // scheduler: the peer is not, or no longer, a member; failure
-	opWaiting   op = 4  // scheduler: for whom something waits; waitingBody
-	opStart     op = 5  // scheduler: who the instance is, in which epoch; startBody
+	opWaiting   op = 4  // scheduler: which nodes something waits for; waitingBody
+	opStart     op = 5  // scheduler: the role and rank of the instance, and the epoch; startBody
 	opPeers     op = 6  // scheduler: a part of the node's list of peers; peersBody
 	opReady     op = 7  // node: knows its peers
 	opHeartbeat op = 8  // node: lives; the scheduler answers with the same

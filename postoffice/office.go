@@ -63,7 +63,7 @@ type Office struct {
 	phase     officePhase
 	scheduler conn
 	where     string // the scheduler's addresses, for messages
-	waiting   string // what the scheduler said last about whom it waits for
+	waiting   string // what the scheduler said last about the nodes that it waits for
 	tries     registrationTries
 	signs     signsOfLife
 
@@ -174,7 +174,7 @@ func (f *Office) Epoch() uint64 {
 }
 
 // Peers lists the instances that this one talks to, by rank: the servers of a worker, the workers of a server. The list
-// is that of the start. The caller must not change it.
+// stays as it was at the start. The caller must not change it.
 func (f *Office) Peers() []Peer {
 	f.lock()
 	defer f.unlock()

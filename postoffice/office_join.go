@@ -12,13 +12,13 @@ import (
 	"github.com/stepvan/stepvan/internal/link"
 )
 
-// Join registers at the scheduler and waits until the cluster is complete and this instance knows its peers. scheduler
-// has the addresses to try. own has those at which peers reach this instance, which must listen there already; a worker
-// has none. Call Join once.
+// Join registers at the scheduler and waits until the cluster is complete and this instance knows its peers. The list
+// scheduler has the addresses to try. The list own has the addresses at which peers reach this instance, which must
+// listen there already. A worker has no address of its own. Call Join once.
 //
-// It returns an error that names what is wrong: [stepvan.ErrRemote] with the scheduler's reason for refusing,
-// [stepvan.ErrPeerLost] when the scheduler or an instance is lost meanwhile, or the error of ctx with the names of the
-// instances that are missing. After an error the office is over.
+// It returns an error that names what is wrong. [stepvan.ErrRemote] has the scheduler's reason for refusing.
+// [stepvan.ErrPeerLost] means that the scheduler or an instance was lost meanwhile. The error of ctx comes with the
+// names of the instances that are missing. After an error the office is over.
 func (f *Office) Join(ctx context.Context, scheduler, own []string) error {
 	request, err := f.o.joinMessage(own)
 	if err != nil {

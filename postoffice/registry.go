@@ -38,11 +38,11 @@ type registry struct {
 	size      int // instances that are expected
 	groupSize int
 	members   []*member // in order of arrival
-	told      bool      // its members know who they are
+	told      bool      // its members know their roles and ranks
 	ready     int       // members that have confirmed it
 
 	byRank  map[stepvan.Rank]*member // that asked for a rank
-	bySeat  map[seat]*member         // and the seat that it has thereby
+	bySeat  map[seat]*member         // by the seat that this rank gives
 	indices map[LocalRank]int        // how many asked for a local rank
 }
 

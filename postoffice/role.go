@@ -11,7 +11,7 @@ import (
 // RolePeer is the role of an instance that may talk to any other peer. No process has it yet.
 const RolePeer stepvan.Role = "peer"
 
-// roles lists those that an instance can have. Their order is that of lists, and part of their PeerIDs.
+// roles lists the roles that an instance can have. Lists of instances have the same order, and PeerIDs depend on it.
 var roles = [...]stepvan.Role{stepvan.RoleScheduler, stepvan.RoleServer, stepvan.RoleWorker, RolePeer}
 
 // roleNumber is the place of r among roles, from 1, or 0 for a role that no instance has.
@@ -31,7 +31,7 @@ func checkRole(r stepvan.Role) error {
 // Group is a set of roles.
 type Group uint8
 
-// Groups. The bits of scheduler, servers and workers are those of ps-lite.
+// Groups. Scheduler, servers and workers have the same bits as in ps-lite.
 const (
 	GroupScheduler Group = 1 << iota
 	GroupServers

@@ -101,7 +101,7 @@ func (s *Scheduler) Start(ctx context.Context) error {
 }
 
 // Barrier takes part in a round as the scheduler: group must include
-// GroupScheduler. Errors are those of Office.Barrier.
+// GroupScheduler. It returns the same errors as Office.Barrier.
 func (s *Scheduler) Barrier(ctx context.Context, group Group, instances bool) error {
 	if err := group.check(stepvan.RoleScheduler); err != nil {
 		return err

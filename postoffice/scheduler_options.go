@@ -20,8 +20,8 @@ type SchedulerOptions struct {
 	Shared []Setting
 	// StartTimeout is how long the cluster may take to become complete; 0: for ever.
 	StartTimeout time.Duration
-	// HeartbeatInterval and HeartbeatTimeout are those of every node: a node that is
-	// silent for HeartbeatTimeout is dead. 0: off, only a broken session is death.
+	// Every node uses HeartbeatInterval and HeartbeatTimeout. A node that is silent
+	// for HeartbeatTimeout is dead. 0: off, only a broken session is death.
 	HeartbeatInterval, HeartbeatTimeout time.Duration
 	// WaitingEvery is the time between two lines that name missing instances; 0 is 5 s.
 	WaitingEvery time.Duration

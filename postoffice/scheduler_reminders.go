@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// reminders are the lines that say for whom something waits.
+// reminders are the lines that name the nodes that something waits for.
 type reminders struct {
 	s    *Scheduler
 	next time.Time // the next one about the start

@@ -65,7 +65,7 @@ func (s *Scheduler) checkStop() {
 	if s.phase == phaseRunning && s.members.alive > 0 && s.members.stopping == s.members.alive {
 		s.phase = phaseStopped
 		s.o.Log.Info().Msgf("all %d nodes that live have stopped", s.members.alive)
-		s.losses.send() // an instance that leaves knows whom the cluster has lost
+		s.losses.send() // an instance that leaves knows which nodes the cluster has lost
 		s.broadcast(frame{op: opStopped})
 	}
 }

@@ -65,7 +65,7 @@ func (v *view) lose(g goneNode) Peer {
 	return s.info
 }
 
-// admit refuses instances that are no peers, have another life than the view knows, or are gone.
+// admit refuses an instance that is not a peer, that has another life than the view knows, or that is gone.
 func (v *view) admit(peer link.Identity, name, self, scheduler string) error {
 	s := v.states[peer.ID]
 	switch {

@@ -90,8 +90,8 @@ func TestVisitorsArePutOut(t *testing.T) {
 	}
 }
 
-// Visitors that come faster than they are put out keep no node of the cluster from it, neither the one that has
-// registered long ago nor the one that comes late.
+// Visitors may come faster than they are put out. They keep no node out of the cluster: neither a node that has
+// registered long ago nor a node that comes late.
 func TestNodesGetInDuringAFlood(t *testing.T) {
 	const rooms, enough = 16, 400
 	registered := make(lines, 64)

@@ -199,7 +199,8 @@ func endIfStuck(e *stepvan.InternalError, steps *atomic.Int64) {
 	panic("stepvan: the node cannot be closed, since the panic has left a lock locked: the process ends\n" + e.Report())
 }
 
-// panicSite is the function that panicked, with file and line: the first frame below the panic that is not the runtime's.
+// panicSite is the function that panicked, with file and line. It takes the first frame below the panic that does not
+// belong to the runtime.
 func panicSite() string {
 	pcs := make([]uintptr, 64)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])

@@ -52,8 +52,8 @@ func internal(t *testing.T, err error, node string) *stepvan.InternalError {
 	return e
 }
 
-// A panic while a worker's or a server's bytes are moved ends that node, and nothing else of the process: its waits and
-// operations return the error, Stop does at once, and the others hear of a death.
+// A panic while a worker's or a server's bytes are moved ends that node, and nothing else of the process. Its waits and
+// operations return the error, and Stop returns it at once. The other nodes hear of a death.
 func TestAPanicEndsTheNode(t *testing.T) {
 	for _, van := range vans() {
 		t.Run(van.name+"/worker", func(t *testing.T) {
@@ -216,8 +216,8 @@ func TestAPanicInACallback(t *testing.T) {
 	}
 }
 
-// In processes: without ContainPanics the process ends by the panic, after a line that names what a report needs. With
-// it, it goes on, unless a lock was left locked: then it ends with its last words.
+// Without ContainPanics the panic ends the process, after a line that names what a report needs. With ContainPanics the
+// process continues, unless a lock was left locked: then it ends with its last words.
 func TestAPanicInAProcess(t *testing.T) {
 	for _, c := range []struct {
 		name            string

@@ -89,7 +89,7 @@ func (m *member) connection(p Peer, s *link.Session) Connection {
 	return Connection{Peer: p, Van: van, Reason: reason}
 }
 
-// Connections are those of one node: see [Node.Connections].
+// Connections has the connections of one node: see [Node.Connections].
 type Connections []Connection
 
 // String is one line, however many there are, with those that are alike together: "servers 0-2: shm (same

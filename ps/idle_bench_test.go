@@ -11,8 +11,8 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
-// What a cluster costs that has nothing to do but to tell each other that it is alive, a server
-// waiting for a batch included: percent of a core, of all three nodes together. Budget: below 1 each.
+// BenchmarkIdle measures what an idle cluster costs. Its nodes only send signs of life, and the server
+// waits for a batch. The unit is percent of a core, all three nodes together. Budget: below 1 each.
 func BenchmarkIdle(b *testing.B) {
 	for _, van := range []vanKind{overTCP, byChoice} {
 		b.Run(van.name, func(b *testing.B) {

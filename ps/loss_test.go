@@ -78,7 +78,7 @@ func (f *family) killed(victim *process, name string) {
 	}
 }
 
-// With batches of any ready worker the others go on.
+// With batches of any ready worker, the workers that live continue after one has died.
 func TestOthersGoOnWithoutTheDead(t *testing.T) {
 	for _, van := range []vanKind{overTCP, overShm} {
 		t.Run(van.name, func(t *testing.T) {

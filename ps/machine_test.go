@@ -130,8 +130,8 @@ func TestProcessesOfOtherNamespacesShare(t *testing.T) {
 	}
 }
 
-// Who cannot share memory with the others is reached over a Unix socket, or over TCP where it sees none, and says why,
-// also to its peer; where shared memory is demanded that is an error of the pair.
+// Others reach a node that cannot share memory with them over a Unix socket, or over TCP where it sees no socket. The
+// node says why, also to its peer. Where the settings demand shared memory, that is an error of the pair.
 func TestProcessesThatCannotShare(t *testing.T) {
 	root(t)
 	dir := short(t)

@@ -157,8 +157,8 @@ type Network = memvan.Network
 // NetworkOptions say how a [Network] behaves. The zero value is a perfect one.
 type NetworkOptions = memvan.NetworkOptions
 
-// DefaultSettings are those of an empty environment. The program must set Role, NumWorker, NumServer, RootURI and
-// RootPort.
+// DefaultSettings returns the settings of an empty environment. The program must set Role, NumWorker, NumServer,
+// RootURI and RootPort.
 func DefaultSettings() Settings { return config.Default() }
 
 // NewNetwork makes a network for nodes of one process: see [WithNetwork].

@@ -24,7 +24,7 @@ type Node struct {
 	closing sync.Once
 }
 
-// Role is that of the settings: [RoleJoint] for a worker and a server in one process.
+// Role returns the role in the settings: [RoleJoint] for a worker and a server in one process.
 func (n *Node) Role() Role { return n.settings.Role }
 
 // Rank is the rank of this instance within its role. Of a joint node it is the worker's: Server().Rank() is the other.

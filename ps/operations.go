@@ -10,8 +10,8 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// PushPull sends every push tensor to the servers, and has them write the pull tensors. The routing is that of the
-// settings. With [Broadcast] every server gets all pushes, and the pull tensors are server-major. PushPull never
+// PushPull sends every push tensor to the servers, and has them write the pull tensors. The settings say which routing
+// it uses. With [Broadcast] every server gets all pushes, and the pull tensors are server-major. PushPull never
 // blocks: the [Handle] tells when the exchange has completed. The tensors are borrowed until then: see [Exchange]. 0
 // allocations.
 //
@@ -32,7 +32,7 @@ func (n *Node) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []tens
 }
 
 // Do sends an exchange. Unlike [Node.PushPull] it can route it otherwise, name servers, accept pulls of variable length
-// and set a label for traces. Errors are those of PushPull. 0 allocations.
+// and set a label for traces. It returns the same errors as PushPull. 0 allocations.
 func (n *Node) Do(x *Exchange) (Handle, error) {
 	w, err := n.asWorker("push_pull")
 	if err != nil {
@@ -110,7 +110,7 @@ func (n *Node) Respond(tensors []tensor.Tensor, h RequestID) (Response, error) {
 }
 
 // RespondVec cuts ret along dimension 0 into consecutive slices, slice i as long as like[i], and answers handlers[i]
-// with it. It answers all requests or, on an error, none. Errors are those of [Node.Respond].
+// with it. It answers all requests or, on an error, none. It returns the same errors as [Node.Respond].
 func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (Response, error) {
 	s, err := n.asServer("respond_vec")
 	if err != nil {
@@ -167,8 +167,8 @@ func (n *Node) RegisterRecvBuffer(t tensor.Tensor, ranks []Rank, keys []tensor.K
 // every node. A joint node enters for each of its roles that is in the group. Barrier waits as long as the members
 // live, or until ctx ends. The next Barrier over the same group then continues this one.
 //
-// Errors: [stepvan.ErrInvalid] when this node is not in the group, or another goroutine waits in the same barrier;
-// [stepvan.ErrPeerLost] when a member died or left; [stepvan.ErrClosed] after Stop; the error of ctx.
+// The error is [stepvan.ErrInvalid] when this node is not in the group, or another goroutine waits in the same barrier.
+// It is [stepvan.ErrPeerLost] when a member died or left, [stepvan.ErrClosed] after Stop, or the error of ctx.
 func (n *Node) Barrier(ctx context.Context, group Group, perInstance bool) error {
 	if err := n.life.usable("barrier"); err != nil {
 		return err
@@ -231,8 +231,8 @@ func (n *Node) preferPanic(op string, err error) error {
 	return err
 }
 
-// preferCause replaces err by the panic that has ended the node. If err is the loss of a peer, it waits for the
-// scheduler to say which loss came first, and replaces err by that one where it has ended the cluster.
+// preferCause replaces err by the panic that has ended the node. If err is the loss of a peer, it waits until the
+// scheduler says which loss came first. Where that loss has ended the cluster, it replaces err by it.
 func (n *Node) preferCause(op string, err error) error {
 	err = n.preferPanic(op, err)
 	if errors.Is(err, stepvan.ErrPeerLost) && n.awaitDeathReport() {

@@ -30,7 +30,7 @@ func collect(opts []Option) options {
 // WithNetwork has the node find the others in net, within this process, when STEPVAN_VAN is mem or auto.
 func WithNetwork(net *Network) Option { return func(o *options) { o.network = net } }
 
-// WithLogger writes the log to l instead of standard error, and adds role and rank. The level is that of l.
+// WithLogger writes the log to l instead of standard error, and adds role and rank. The level of l applies.
 func WithLogger(l zerolog.Logger) Option { return func(o *options) { o.log = &l } }
 
 // ReadFrom makes errors begin with the variable that the user has set. lookup answers like os.LookupEnv for the

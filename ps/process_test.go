@@ -82,7 +82,7 @@ var programs = map[string]func(ctx context.Context, n *ps.Node) error{
 			return ctx.Err()
 		}
 	},
-	// mourn waits until the cluster no longer works, and returns whom the errors of all operations are about.
+	// mourn waits until the cluster no longer works, and returns the peers that the errors of all operations name.
 	"mourn": func(ctx context.Context, n *ps.Node) error {
 		<-n.Done()
 		failed := []error{n.Err(), n.Barrier(ctx, ps.Servers|ps.Workers, true)}
@@ -102,7 +102,7 @@ var programs = map[string]func(ctx context.Context, n *ps.Node) error{
 		}
 		return fmt.Errorf("about %q", slices.Compact(about))
 	},
-	// blame exchanges until that fails, and returns whom the error is about.
+	// blame exchanges until that fails, and returns the peer that the error names.
 	"blame": func(ctx context.Context, n *ps.Node) error {
 		err := work(ctx, n, 4096, 1<<30)
 		op := &stepvan.OpError{Peer: "nobody"}

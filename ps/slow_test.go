@@ -12,7 +12,7 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
-// patient is for tests that keep more processes busy than there are cores: silence is no death there.
+// patient is for tests that keep more processes busy than there are cores: silence does not mean death there.
 func patient(s *ps.Settings) { s.HeartbeatTimeout, s.StartTimeout = bound, 2*bound }
 
 // soakLimit bounds a soak test.

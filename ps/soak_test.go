@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// soakExchanges are those of all workers together.
+// soakExchanges is the number of exchanges of all workers together.
 func soakExchanges() int {
 	if *long {
 		return 100_000

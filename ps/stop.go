@@ -19,8 +19,8 @@ import (
 //
 // From the call on, barriers and the operations of a worker return [stepvan.ErrClosed]. Requests in flight may still
 // arrive, and their handles fail. Stop answers requests without pulls that a server has taken, unless a goroutine is in
-// [Node.GetBatch]. Other goroutines may go on serving until Stop returns. When none of them has been in GetBatch or had
-// a request to answer for a second, Stop refuses the waiting requests, so that no worker waits for a server that waits
+// [Node.GetBatch]. Other goroutines may continue to serve until Stop returns. When none of them has been in GetBatch or
+// had a request to answer for a second, Stop refuses the waiting requests. So no worker waits for a server that waits
 // for it. Everything is closed when Stop returns. Further calls wait for the first one and return nil.
 func (n *Node) Stop(ctx context.Context) error {
 	if !n.life.beginStop() {

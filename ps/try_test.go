@@ -55,7 +55,7 @@ func TestTryPair(t *testing.T) {
 	require.ErrorContains(t, err, "STEPVAN_VAN")
 }
 
-// A server is no scheduler, though it is a node.
+// A server is not a scheduler, though it is a node.
 func TestTryScheduler(t *testing.T) {
 	scheduler, server := 0, port(t)
 	c := start(t, overTCP, shape{

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Builds libstepvan.so, and holds it to stepvan.h: what it shows is what the
-# header declares; header and example compile as C and as C++; programs of C do
-# exchanges in processes of their own over shared memory and TCP; a C program
-# tries every function with wrong arguments. Library and programs are built once
-# as they are, once with the address sanitizer. The page docs/c.md shows the example as it
-# is, and its command lines compile and run it with what make install has installed.
+# Builds libstepvan.so, and checks it against stepvan.h. The library exports what
+# the header declares. Header and example compile as C and as C++. Programs in C
+# exchange tensors over shared memory and TCP, each in a process of its own. A C
+# program tries every function with wrong arguments. The script builds library and
+# programs twice: as they are, and with the address sanitizer. The page docs/c.md
+# shows the example as it is. The command lines of the page compile and run it with
+# what make install has installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Tests the headers for programs of StepMesh in C++: builds a worker and a server that use
-# them in StepMesh's manner, under the address and undefined behaviour sanitizers, and runs them as
-# clusters of processes.
+# Tests the headers for programs of StepMesh in C++. The script builds a worker and a
+# server that use them in StepMesh's manner, and runs them as clusters of processes. Both
+# run under the address and undefined behaviour sanitizers.
 #
 # They need libtorch: Debian's, which is installed where this user may, or the one that
 # TORCH names (the folder with include and lib). Without it the step is skipped, with exit

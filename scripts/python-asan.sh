@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Tests the Python extension under the address and undefined behaviour sanitizers, over a
-# libstepvan.so with the address sanitizer: what either does to memory is seen, also to that of
-# tensors. Objects come from malloc, one by one, so that those that were freed too early are seen as well.
-# Builds into build/asan; what is installed stays as it is. Left out: test_package.py and test_archive.py, which are about
-# what is installed, and test_steady.py, which measures the memory of processes.
+# libstepvan.so with the address sanitizer. So the sanitizer sees what both do to memory, also to
+# the memory of tensors. Objects come from malloc, one by one, so that it also sees objects that were
+# freed too early. The script builds into build/asan; what is installed stays as it is. It leaves out
+# test_package.py and test_archive.py, which are about what is installed, and test_steady.py, which
+# measures the memory of processes.
 #
 #   short  tests without processes of their own, and what was leaked from csrc
 #   long   those, and the others, whose processes are not searched for leaks: that takes each many seconds
@@ -28,8 +29,9 @@ build() {
 		-ldl -pthread -o "$to/stepvan/_core.abi3.so"
 }
 
-# tested OPTIONS ARGUMENT...: pytest, with these options of the address sanitizer more. Its runtime is loaded first, and that of
-# C++, whose exceptions it must find. Reports go to files: pytest takes what processes print.
+# tested OPTIONS ARGUMENT...: runs pytest, with more OPTIONS of the address sanitizer. The sanitizer's
+# runtime is loaded first, together with the runtime of C++, whose exceptions it must find. Reports go to
+# files, because pytest takes what processes print.
 tested() {
 	local options=$1
 	shift

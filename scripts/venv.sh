@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# venv.sh PYTHON FOLDER REQUIREMENTS: makes an environment that sees what is installed beside PYTHON, torch above all, with the
-# requirements. It makes it again when what lies beside has changed: a numpy that came before torch may not work with it.
+# venv.sh PYTHON FOLDER REQUIREMENTS: makes an environment with the requirements. It sees what is installed
+# beside PYTHON, torch above all. The script makes it again when what lies beside has changed: a numpy that
+# came before torch may not work with it.
 set -euo pipefail
 python=$1 folder=$2 requirements=$3
 

@@ -19,7 +19,7 @@ const maxRefusals = 4096
 // queueRefusal queues an entry for the request m, which the server refuses because of why. It reports whether that may
 // wake GetBatch. It returns what to tell the worker: why, or that too many were refused, which ends the session.
 //
-// Requests that belong to no batch leave no entry: those of peers that are not paired, those that end the session, and
+// Requests that belong to no batch leave no entry. They come from peers that are not paired, or end the session, or are
 // routed ones on a server whose policy is LockStep. A server of another policy takes routed requests into batches, so
 // they leave an entry there. While the server takes no batches in lock-step, no request leaves one. Under Server.mu.
 func (b *batcher) queueRefusal(from *workerPeer, m *link.Inbound, why error) (wake bool, tell error) {

@@ -12,9 +12,9 @@ const (
 	noClass     = -1
 )
 
-// classOf returns the pool class for n bytes and the size of its regions, at
-// least n and at most 25% more beyond the first four: there are four classes to
-// each power of two. Sizes past the last class have none.
+// classOf returns the pool class for n bytes and the size of its regions. The
+// size is at least n. Beyond the first four classes it is at most 25% more,
+// because each power of two has four classes. Sizes past the last class get noClass.
 func classOf(n int64) (class int, size int64) {
 	if n <= 4*granule {
 		c := (max(n, 1) - 1) / granule

@@ -106,5 +106,5 @@ func ParseDType(name string) (DType, error) {
 			return d, nil
 		}
 	}
-	return 0, errs.Invalid("%q is no dense element type; use a torch name such as float32, bfloat16 or float8_e4m3fn", text.Cut(name))
+	return 0, errs.Invalid("%q is not a dense element type; use a torch name such as float32, bfloat16 or float8_e4m3fn", text.Cut(name))
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// Element is a Go type whose slices are tensors. A type that Go does not have is handled as the unsigned integer of its
-// size: float16 and bfloat16 as uint16, the 8-bit and packed floats as uint8, complex32 as uint32.
+// Element is a Go type whose slices are tensors. An unsigned integer of the same size stands for a type that Go does
+// not have: uint16 for float16 and bfloat16, uint8 for 8-bit and packed floats, uint32 for complex32.
 type Element interface {
 	bool | uint8 | int8 | uint16 | int16 | uint32 | int32 | uint64 | int64 |
 		float32 | float64 | complex64 | complex128

@@ -108,7 +108,7 @@ func fromHeap(p unsafe.Pointer, have int64, d DType, shape Shape) (Tensor, error
 
 func sizeOf(d DType, shape *Shape) (int64, error) {
 	if !d.Valid() {
-		return 0, errs.Invalid("%s is no element type", d)
+		return 0, errs.Invalid("%s is not an element type", d)
 	}
 	if !shape.Valid() {
 		return 0, errs.Invalid("the shape is invalid; MakeShape says why")

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// FuzzViews applies slices and views that the input chooses to a tensor, and
-// compares each with what its arguments allow: a view never leaves the memory
-// of the one it was made of, whatever a peer or a program asks for.
+// FuzzViews applies slices and views that the input chooses to a tensor. It
+// compares each with what its arguments allow. Whatever a peer or a program asks
+// for, a view never leaves the memory of the tensor that it was made of.
 func FuzzViews(f *testing.F) {
 	f.Add(uint8(12), encode(2, 3, 4), encode(0, 1, 1, 3))
 	f.Add(uint8(1), encode(-1), encode(0, 0))

@@ -1,8 +1,8 @@
 package tensor
 
-// life is the state of a region in one word, so that every change is one
-// atomic operation: the generation in the upper half; below it two bits and the
-// number of operations that hold the region.
+// life is the state of a region in one word, so that every change is one atomic
+// operation. The upper half is the generation. The lower half has two bits, and
+// the number of operations that hold the region.
 type life uint64
 
 const (

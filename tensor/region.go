@@ -56,7 +56,7 @@ func (r *Region) Generation() uint32 { return r.life().generation() }
 func (r *Region) Len() int { return int(r.n.Load()) }
 
 // Bytes returns the memory, or nil when the region is closed. The program may use the slice until Close or Put. After
-// that the memory belongs to others, or is no longer mapped.
+// that the memory belongs to others, or is not mapped any more.
 func (r *Region) Bytes() []byte {
 	if !r.life().open() {
 		return nil

@@ -52,10 +52,10 @@ func (t *Tensor) Offset() int64 { return t.off }
 // Valid reports whether Check finds nothing.
 func (t *Tensor) Valid() bool { return t.Check() == nil }
 
-// Check says why the tensor cannot be used: it is the zero value
-// (stepvan.ErrInvalid), its region was closed (stepvan.ErrClosed), or the region's
-// memory has been given to somebody else (stepvan.ErrStale). Every tensor is
-// contiguous; the constructors refuse others. 0 allocations.
+// Check says why the tensor cannot be used. The error is stepvan.ErrInvalid for the
+// zero value, and stepvan.ErrClosed after the region was closed. It is
+// stepvan.ErrStale when the region's memory belongs to somebody else. Every tensor
+// is contiguous; the constructors refuse others. 0 allocations.
 func (t *Tensor) Check() error {
 	if !t.dtype.Valid() {
 		return errNoTensor

@@ -111,7 +111,7 @@ func TestFromBytesRefuses(t *testing.T) {
 		b     []byte
 		want  string
 	}{
-		"no type":       {0, ShapeOf(4), b, "no element type"},
+		"no type":       {0, ShapeOf(4), b, "not an element type"},
 		"no shape":      {Float32, ShapeOf(-1), b, "shape is invalid"},
 		"overflow":      {Float32, ShapeOf(1 << 62), b, "63 bits"},
 		"too few":       {Float32, ShapeOf(5), b, "takes 20 bytes, the slice has 16"},

@@ -12,17 +12,17 @@ import (
 // counted is the clock of the process.
 var counted = &counter{steady: steadyTicks(), offset: monotonicOffset()}
 
-// counter makes time of the processor's counter. An anchor, a pair of a counter value and a time,
-// holds for a few ms; then the next one is taken of the kernel's clock, so that
-// this one follows whatever the kernel does to its clock (NTP), and can be off by what that
-// changes within an anchor: some ns, 2 us at the kernel's limit of 500 ppm.
+// counter makes time of the processor's counter. An anchor is a pair of a counter value and a time.
+// It holds for a few ms. Then the counter takes the next anchor from the kernel's clock, and so
+// follows whatever the kernel does to that clock (NTP). Within an anchor it can be off by what the
+// kernel changes meanwhile: some ns, and 2 us at the kernel's limit of 500 ppm.
 type counter struct {
 	// The anchor. Writers make seq odd meanwhile.
 	seq  atomic.Uint32
 	from atomic.Int64  // its ticks
 	at   atomic.Int64  // its time, ns
 	rate atomic.Uint64 // ns per tick, in 2^-32
-	span atomic.Uint64 // ticks that it holds; 0: there is none
+	span atomic.Uint64 // ticks that it holds; 0: the counter has no anchor
 
 	steady bool  // the counter can be used
 	offset int64 // of the kernel's monotonic clock from Now

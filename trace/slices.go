@@ -33,8 +33,8 @@ func (e *Entry) title() string {
 	return fmt.Sprintf("key %#x", e.Key)
 }
 
-// span is the time that the entry takes in the view of its node, in ns of that
-// node's clock. ok is false for an entry without the stamps of either side.
+// span is the time that the entry takes in the view of its node, in ns of the
+// node's clock. If the entry has the stamps of neither side, ok is false.
 func (e *Entry) span() (begin, end int64, ok bool) {
 	s := &e.Stamps
 	switch {

@@ -10,7 +10,7 @@ import (
 // send, network, server (queue, compute, respond), network and back. In the track of a server it has queue, compute and
 // respond.
 //
-// WriteJSON leaves out entries that have a complete set of stamps of neither side. Errors are those of w.
+// WriteJSON leaves out entries that have a complete set of stamps of neither side. It returns the errors of w.
 func WriteJSON(w io.Writer, processes []Process) error {
 	origin := earliest(processes)
 	out := newEncoder(w)

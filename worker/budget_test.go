@@ -40,9 +40,9 @@ func newEcho(t testing.TB, v Van) *steady {
 }
 
 // BenchmarkBudget measures what an exchange of 8 bytes costs both sides together in CPU time. One goroutine plays both
-// sides over a van that costs next to nothing. So nobody waits, and no cache line travels. The figures are those of
-// the best run of 256, because other work of the machine only ever adds. The parts come from a second benchmark, less
-// its clock reads.
+// sides over a van that costs next to nothing. So nobody waits, and no cache line travels. The figures come from the
+// best run of 256, because other work of the machine only ever adds. The parts come from a second benchmark, less its
+// clock reads.
 func BenchmarkBudget(b *testing.B) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

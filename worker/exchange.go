@@ -46,7 +46,7 @@ func (e *Exchange) check() error {
 		return errs.Invalid("push_pull: pull keys: wrong number (got %d, want %d): give one key per pull tensor", len(e.PullKeys), len(e.Pull))
 	}
 	if len(e.Push)+len(e.Pull) == 0 {
-		return errs.Invalid("push_pull: tensors: there are none: give tensors to push or to pull")
+		return errs.Invalid("push_pull: tensors: the exchange has no tensors: give tensors to push or to pull")
 	}
 	if len(e.Variable) != 0 && len(e.Variable) != len(e.Pull) {
 		return errs.Invalid("push_pull: marks of variable length: wrong number (got %d, want 0 or %d): give one mark per pull tensor, or none", len(e.Variable), len(e.Pull))

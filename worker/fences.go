@@ -61,7 +61,7 @@ func (t *fenceTracker) take() (generation uint32) {
 	return generation
 }
 
-// fenceSender sends fences after Worker.mu is released. Worker.mu guards it, but for due.
+// fenceSender sends fences after Worker.mu is released. Worker.mu guards it, except due.
 type fenceSender struct {
 	mu      *sync.Mutex // Worker.mu
 	servers []*serverPeer

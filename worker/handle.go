@@ -77,7 +77,7 @@ func (h Handle) Err() error {
 }
 
 // Handles returns the handles of the operations of the exchange: its pushes,
-// then the pulls of one server. The first is that of the exchange itself.
+// then the pulls of one server. The first handle is the exchange's own.
 func (h Handle) Handles() ([]Handle, error) {
 	r, err := h.pin()
 	if err != nil {
@@ -92,7 +92,7 @@ func (h Handle) Handles() ([]Handle, error) {
 }
 
 // Trace returns the eight timestamps of a finished exchange in ns. With several
-// servers they are those of the server that answered last. The clock of the
+// servers they belong to the server that answered last. The clock of the
 // server gives the middle four.
 func (h Handle) Trace() (trace.Stamps, error) {
 	r, err := h.finished()

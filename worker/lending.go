@@ -41,7 +41,7 @@ type fileGrant struct {
 // never is the fileGrant.freed of a file that the van cannot share.
 const never = ^uint64(0)
 
-// fileGeneration is that of every grant of a file. A file is never used for something else.
+// fileGeneration is the generation of every grant of a file. A file is never used for something else.
 const fileGeneration = 1
 
 const allRights = link.RightRead | link.RightWrite

@@ -127,7 +127,7 @@ func (x *activeExchange) computeChecksums() {
 	}
 }
 
-// checksum is that of push i, or 0 for a push that the answer may be written into.
+// checksum is the checksum of push i, or 0 for a push that the answer may be written into.
 func (x *activeExchange) checksum(i int) uint64 {
 	if x.pullsInto(i) {
 		return 0
@@ -141,7 +141,7 @@ func (x *activeExchange) compareChecksums() {
 	for i, want := range x.checksums {
 		if got := x.checksum(i); got != want {
 			x.fail(&stepvan.OpError{Op: "push_pull", Err: errs.Invalid(
-				"push tensor %d (key %d): it was changed before its handle had finished (got checksum %016x, want %016x), and servers may have received either: wait for the handle before you write to it, move it or free it",
+				"push tensor %d (key %d): it was changed before its handle had finished (got checksum %016x, want %016x). Servers may have received either: wait for the handle before you write to it, move it or free it",
 				i, x.pushKeys[i], got, want)})
 		}
 	}

@@ -23,7 +23,7 @@ func (o *orphans) remove(x *activeExchange) {
 }
 
 // check refuses x when a server may still read, for an orphan, what x has servers write, or write what x uses.
-// Budget: one comparison while there is none.
+// Budget: one comparison without orphans.
 func (o *orphans) check(x *activeExchange) error {
 	for _, old := range o.list {
 		for _, r := range old.requests {

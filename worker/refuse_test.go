@@ -61,7 +61,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	big := Floats(t, make([]float32, 257)...)
 
 	cases := []refused{
-		{"empty", worker.Exchange{}, stepvan.ErrInvalid, "there are none"},
+		{"empty", worker.Exchange{}, stepvan.ErrInvalid, "the exchange has no tensors"},
 		{"push keys", worker.Exchange{Push: List(one, one), PushKeys: Keys(1)}, stepvan.ErrInvalid, "push keys: wrong number (got 1, want 2)"},
 		{"pull keys", worker.Exchange{Pull: List(one), PullKeys: Keys(1, 2)}, stepvan.ErrInvalid, "pull keys: wrong number (got 2, want 1)"},
 		{"pulls do not divide", worker.Exchange{Pull: List(one, one, one), PullKeys: Keys(1, 2, 3)}, stepvan.ErrInvalid, "(got 3, want a multiple of 2)"},

@@ -188,8 +188,8 @@ func (c *completer) endSend(r *request, posted int64, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
-		// The link fails messages only with their session, and tells its channels of the loss after that. Whoever sees this
-		// failure must find the server lost as well.
+		// The link fails messages only with their session, and tells its channels of the loss after that. A caller that
+		// sees this failure must find the server lost as well.
 		w.loseLocked(r.server.session, err)
 		r.exchange.fail(r.server.failure(err))
 	}

@@ -96,7 +96,7 @@ func (w *Worker) Join(rank stepvan.Rank, servers []Server) error {
 
 func byRank(servers []Server) ([]Server, error) {
 	if len(servers) == 0 {
-		return nil, errs.Invalid("join: servers: there are none: pair the worker with at least one")
+		return nil, errs.Invalid("join: servers: the worker has no servers: pair the worker with at least one")
 	}
 	list := slices.Clone(servers)
 	slices.SortFunc(list, func(a, b Server) int { return int(a.Rank - b.Rank) })

@@ -2,7 +2,7 @@
 //
 // A measurement is a Report of package bench as one line of JSON. Each report is a run. The
 // runs of one name (see bench.Report.Name) in a file form a sample, and the figure of a run is
-// the median of its rounds. Rounds themselves are no sample: the rounds of one run share
+// the median of its rounds. Rounds do not form a sample: the rounds of one run share
 // processes, memory and the state of the machine. They differ less from each other than from
 // those of a second run. A test on rounds would find differences where the program is the same.
 //

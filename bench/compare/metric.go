@@ -22,8 +22,8 @@ var metrics = []metric{
 	{"processor time", func(r *bench.Report) []float64 { return r.Samples.CPU }, func(r *bench.Report) float64 { return r.CPUPerOpUS }, micros},
 }
 
-// of returns the figure of each report: the median of its rounds. Rounds are no sample, because
-// they share the state of the machine.
+// of returns the figure of each report: the median of its rounds. Rounds do not form a sample,
+// because they share the state of the machine.
 func (m *metric) of(reports []*bench.Report) (runs []float64) {
 	for _, r := range reports {
 		switch rounds := m.rounds(r); {

@@ -25,10 +25,10 @@ func Read(r io.Reader) (reports []*bench.Report, err error) {
 		}
 		one := &bench.Report{}
 		if err := json.Unmarshal(lines.Bytes(), one); err != nil {
-			return nil, errs.Invalid("line %d is no JSON object of stepvan bench --json: %v", number, err)
+			return nil, errs.Invalid("line %d is not a JSON object of stepvan bench --json: %v", number, err)
 		}
 		if one.Workload == "" || one.Van == "" {
-			return nil, errs.Invalid("line %d is no report of stepvan bench --json: it names no workload and van", number)
+			return nil, errs.Invalid("line %d is not a report of stepvan bench --json: it names no workload and van", number)
 		}
 		reports = append(reports, one)
 	}

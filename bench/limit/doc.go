@@ -7,9 +7,9 @@
 //   - Socket and UnixSocket: non-blocking send and recv in tight loops, without a poller or
 //     frames; the bytes are read into one buffer
 //   - Netpoll and UnixNetpoll: Read and Write of package net, which park the goroutine
-//   - Memory: both sides copy from their own memory into a file that both have mapped,
-//     and raise an atomic number on which the other side spins; without bytes to copy
-//     only the number remains
+//   - Memory: both sides copy from their own memory into a file that both have mapped.
+//     Then they raise an atomic number on which the other side spins. Without bytes to
+//     copy only the number remains
 //
 // A Copier measures a copy of the same bytes within one thread.
 //

@@ -56,7 +56,7 @@ const addrFormat = "/proc/%d/fd/%d"
 func openMemory(s *Spec, addr string) (*memory, error) {
 	var pid, fd uint32
 	if _, err := fmt.Sscanf(addr, addrFormat, &pid, &fd); err != nil || addr != fmt.Sprintf(addrFormat, pid, fd) {
-		return nil, errs.Invalid("%q is no address of a shared memory file", addr)
+		return nil, errs.Invalid("%q is not the address of a shared memory file", addr)
 	}
 	opened, err := os.OpenFile(addr, os.O_RDWR, 0)
 	if err != nil {

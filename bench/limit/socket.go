@@ -88,7 +88,7 @@ func (s *rawSocket) receive(b []byte) error {
 	return nil
 }
 
-// moved checks the result of a call. An empty or a full socket is no error.
+// moved checks the result of a call. An empty or a full socket is not an error.
 func (s *rawSocket) moved(n int, e syscall.Errno) error {
 	switch {
 	case e == 0 && n > 0:

@@ -36,7 +36,7 @@ func (s *Spec) check() error {
 		least = 0
 	case Socket, UnixSocket, Netpoll, UnixNetpoll:
 	default:
-		return errs.Invalid("%q is no kind of limit", s.Kind)
+		return errs.Invalid("%q is not a kind of limit", s.Kind)
 	}
 	if s.Push < least || s.Pull < least {
 		return errs.Invalid("a limit of %d and %d bytes, want %d at least", s.Push, s.Pull, least)

@@ -156,7 +156,7 @@ func TestMeasurementsWithoutCurves(t *testing.T) {
 	require.Equal(t, "tcp", all[0].Series[0].Name)
 }
 
-// A way with few sizes is no curve, and a measurement that was made twice one line.
+// A way with few sizes does not get a curve. A measurement that was made twice gets one line.
 func TestCurvesNeedSizes(t *testing.T) {
 	c := example()
 	parked := report(bench.TCP, 8, 50)

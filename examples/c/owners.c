@@ -1,7 +1,7 @@
 /*
- * Owners: who frees memory that the library uses. Workers push numbers from memory of malloc, eight exchanges at a
- * time, and one server answers them from memory of malloc. A piece of memory is freed when the program has
- * given it up and stepvan_released has returned its owner: either may come first. It is C11 and C++11.
+ * Owners: when a program may free memory that the library uses. Workers push numbers from memory of malloc, eight
+ * exchanges at a time, and one server answers them from memory of malloc. The program frees a piece of memory after it
+ * has given it up and stepvan_released has returned its owner: either may come first. It is C11 and C++11.
  */
 #include <inttypes.h>
 #include <stdio.h>

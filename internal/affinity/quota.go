@@ -53,7 +53,7 @@ func (m Machine) quotaAt(dir string) float64 {
 	if both := strings.Fields(m.text(dir + "/cpu.max")); len(both) == 2 {
 		quota, period = both[0], both[1]
 	}
-	q, errQ := strconv.ParseFloat(quota, 64) // "max" and -1 are no limit
+	q, errQ := strconv.ParseFloat(quota, 64) // "max" and -1 mean no limit
 	p, errP := strconv.ParseFloat(period, 64)
 	if errQ != nil || errP != nil || !(q > 0 && p > 0) {
 		return math.Inf(1)

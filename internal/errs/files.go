@@ -6,7 +6,8 @@ import (
 	"syscall"
 )
 
-// Descriptors says of an error that descriptors have run out, and where the limit is; other errors it returns as they are.
+// Descriptors adds to an error of the kernel that file descriptors have run out, and where the limit is. It returns
+// other errors as they are.
 func Descriptors(err error) error {
 	switch {
 	case errors.Is(err, syscall.EMFILE):

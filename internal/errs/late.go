@@ -22,7 +22,8 @@ func (e *lateError) Unwrap() error { return e.cause }
 // Timeout reports whether the time was up, as net.Error does.
 func (e *lateError) Timeout() bool { return errors.Is(e.cause, context.DeadlineExceeded) }
 
-// Late is the end of a wait because of cause, that of a context, whose own text tells people nothing: text is in its place.
+// Late is the error of a wait that a context has ended. cause is the error of the context. Its own text tells people
+// nothing, so text replaces it.
 func Late(text string, cause error) error { return &lateError{text, cause} }
 
 // GaveUp is Late with how long the wait has lasted. The caller adds what it was for.

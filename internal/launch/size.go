@@ -67,7 +67,7 @@ func (s *Size) set(n int, digits, rest string, seen map[byte]bool) (string, erro
 	case 's':
 		s.Servers = n
 	default:
-		return "", fmt.Errorf("%q is no count with w (workers) or s (servers): write it like 2w2s", text.Cut(digits+rest))
+		return "", fmt.Errorf("%q is not a count with w (workers) or s (servers): write it like 2w2s", text.Cut(digits+rest))
 	}
 	return rest[1:], nil
 }

@@ -59,8 +59,8 @@ func (s *stream) end() {
 	s.pending, s.cut = s.pending[:0], false
 }
 
-// shorten makes room in a full pending line: it forgets what was overwritten, or
-// prints what there is.
+// shorten makes room in a full pending line. It forgets what was overwritten, or
+// prints the part that has come.
 func (s *stream) shorten() {
 	if i := bytes.LastIndexByte(s.pending[:maxLine-1], '\r'); i >= 0 {
 		s.pending = append(s.pending[:0], s.pending[i+1:]...)

@@ -1,6 +1,6 @@
 package layering
 
-// owner says who alone may use some names of other packages.
+// owner says which packages alone may use some names of other packages.
 type owner struct {
 	names []string // import path and name, as in "os.Getenv"; "C" is import "C"
 	may   []string // rooms

@@ -91,7 +91,7 @@ func onInterface(name string, root addresses) (dataAddress, error) {
 	}
 	i := slices.IndexFunc(all, func(f net.Interface) bool { return f.Name == name })
 	if i < 0 {
-		return dataAddress{}, &stepvan.ConfigError{Key: netDevice, Value: name, Reason: "is no network interface of this machine: set one of " + strings.Join(up(all), ", ")}
+		return dataAddress{}, &stepvan.ConfigError{Key: netDevice, Value: name, Reason: "is not a network interface of this machine: set one of " + strings.Join(up(all), ", ")}
 	}
 	ips := addressesOf(all[i])
 	if len(ips) == 0 {

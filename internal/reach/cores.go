@@ -51,6 +51,6 @@ func checkCores(s *config.Settings, lookup func(string) (string, bool)) error {
 	}
 	key, value := s.Written(lookup, "STEPMESH_CPU_START_OFFSET", "STEPMESH_CPU_CORES_PER_GPU", "STEPMESH_CPU_CORES_PER_SOCKET", "STEPVAN_BIND_CPU_CORE", "STEPMESH_BIND_CPU_CORE")
 	return &stepvan.ConfigError{Key: key, Value: value, Reason: fmt.Sprintf(
-		"%s: set STEPMESH_CPU_START_OFFSET (%d), STEPMESH_CPU_CORES_PER_GPU (%d) and STEPMESH_CPU_CORES_PER_SOCKET (%d) so that they fit, or STEPVAN_BIND_CPU_CORE to auto, which goes on without the cores, or off",
+		"%s: set STEPMESH_CPU_START_OFFSET (%d), STEPMESH_CPU_CORES_PER_GPU (%d) and STEPMESH_CPU_CORES_PER_SOCKET (%d) so that they fit, or STEPVAN_BIND_CPU_CORE to auto, which continues without the cores, or off",
 		why, s.CPUStartOffset, s.CPUCoresPerGPU, s.CPUCoresPerSocket)}
 }

@@ -77,7 +77,7 @@ func (e *Endpoint) usable(p postoffice.Peer) ([]string, error) {
 		own = slices.DeleteFunc(slices.Clone(seen), isLoopback)
 	}
 	if len(own) == 0 {
-		return nil, errs.Invalid("it tells others to reach it at %s, which is every machine's own: set DMLC_PS_ROOT_URI there to an address of the scheduler that all machines reach, or DMLC_NODE_HOST to its own", seen[0])
+		return nil, errs.Invalid("it tells others to reach it at %s, which is every machine's own: set DMLC_PS_ROOT_URI there to a scheduler address that all machines reach, or DMLC_NODE_HOST to its own", seen[0])
 	}
 	return own, nil
 }
@@ -101,7 +101,7 @@ func (e *Endpoint) hiddenSocket(addr string) bool {
 
 // hiddenSocketError is the error of a peer that has nothing but Unix sockets which this process does not reach.
 func hiddenSocketError(addr string) error {
-	return errs.Invalid("its only address is %s, a socket that this process does not see or may not connect to: it was started with DMLC_LOCAL=1 on another machine, in another container, or by another user: set DMLC_LOCAL=0 there, or start both where they share the directory of the socket", addr)
+	return errs.Invalid("its only address is %s, a socket that this process does not see or may not connect to. It was started with DMLC_LOCAL=1 on another machine, in another container, or by another user: set DMLC_LOCAL=0 there, or start both where they share the socket's directory", addr)
 }
 
 // isLoopback finds addresses that lead every machine to itself.

@@ -48,7 +48,7 @@ type Endpoint struct {
 // sharedMemory is the state of the shared memory van.
 type sharedMemory struct {
 	made   bool
-	absent error // why there is none though the settings allow it
+	absent error // why the van is missing though the settings allow it
 }
 
 // remindersPerBeat is how often, between two signs of life, a peer may be reminded of what it has not acknowledged. A
@@ -93,7 +93,7 @@ func (e *Endpoint) closePool() {
 	}
 }
 
-// Settings are those of the node.
+// Settings returns the settings of the node.
 func (e *Endpoint) Settings() config.Settings { return *e.o.Settings }
 
 // Meeting says what the nodes of a cluster must have in common to find each other, or "".
@@ -120,7 +120,7 @@ func SocketDir() (string, error) {
 	return dir, shm.PrivateDir(dir)
 }
 
-// Limits are those of messages.
+// Limits returns the limits of messages.
 func Limits(s *config.Settings) wire.Limits {
 	return wire.Limits{Meta: uint32(s.MaxHeaderBytes), Message: uint64(s.MaxMessageBytes), Tensors: uint32(s.MaxTensors)}
 }
@@ -144,7 +144,7 @@ func (e *Endpoint) wantsShm() bool {
 	return e.o.Settings.Van == config.VanAuto || e.o.Settings.Van == config.VanShm
 }
 
-// vans are those of the link, best first.
+// vans returns what makes the vans of the link, best first.
 func (e *Endpoint) vans() []link.VanMaker {
 	if !e.wantsShm() {
 		return []link.VanMaker{e.base.make}

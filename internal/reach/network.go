@@ -44,7 +44,7 @@ func (w *networkVan) listenScheduler(ctx context.Context, t *link.Transport) (in
 	if root.loopback() {
 		host = root[0].String()
 	} else if !root.ours() {
-		t.Log().Warn().Msgf("%s=%s is no address of this machine, where the scheduler runs: nodes find it only if something forwards to here", rootURI, w.settings.RootURI)
+		t.Log().Warn().Msgf("%s=%s is not an address of this machine, where the scheduler runs: nodes find it only if something forwards to here", rootURI, w.settings.RootURI)
 	}
 	bound, err := listenTCP(t, rootPort, host, w.settings.RootPort)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 )
 
 // TryPair connects a server and a worker with settings s within this process, for a moment. It tells what would carry
-// tensors between nodes of this machine and user, and why. Role, sizes and addresses of s do not matter. Nothing is
-// left open. The error is that of a start.
+// tensors between nodes of this machine and user, and why. Role, sizes and addresses of s do not matter. TryPair leaves
+// nothing open. It returns the errors of a start.
 func TryPair(ctx context.Context, s config.Settings) (van, reason string, err error) {
 	s.Role, s.RootURI, s.NodeHost, s.Interface, s.Port = stepvan.RoleJoint, "127.0.0.1", "", "", 0
 	if err := refused(&s, false, nil); err != nil {

@@ -17,7 +17,8 @@ const (
 // -ldflags "-X github.com/stepvan/stepvan/internal/version.given=v1.2.3".
 var given string
 
-// Text is the best that is known: "v1.2.3", "v1.2.4-0.20260102030405-abcdef012345+dirty", "(devel) abcdef012345", "(devel)".
+// Text is the most exact version that is known: "v1.2.3", "v1.2.4-0.20260102030405-abcdef012345+dirty",
+// "(devel) abcdef012345" or "(devel)".
 func Text() string {
 	info, _ := debug.ReadBuildInfo()
 	return Of(info)

@@ -2,7 +2,8 @@
 //
 //	go run ./scripts/lines [COMMIT]
 //
-// With a commit it counts both, and says by how much the tree has grown or shrunk. Tests and what only helps tests are counted apart.
+// With a commit it counts both, and says by how much the tree has grown or shrunk. It counts tests, and what only helps
+// tests, apart.
 package main
 
 import (
@@ -23,7 +24,7 @@ import (
 // count is what some files have.
 type count struct{ lines, bytes int }
 
-// counts are those of the product, and of its tests.
+// counts has the count of the product, and the count of its tests.
 type counts struct{ product, tests count }
 
 func main() {

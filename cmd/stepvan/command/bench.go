@@ -30,18 +30,19 @@ the same bytes without stepvan. Lists like --van tcp,shm or --push 8,64KiB measu
 combination. Vans, programs and ways of waiting alternate in rounds, under the same conditions.
 
 Workloads:
-  goals    the goals of the project, and whether they are met
-  echo     a server sends back what it gets
-  afd      a server answers with memory of its own, to all workers at once, with the
-           sizes of one layer of Step-3 (896 KiB pushed, 1.75 MiB pulled)
-  afd3     a pipeline of attention (worker), afd and FFN (server) with three
-           micro-batches in flight; the time is that of a layer of a micro-batch
-  incast   8 workers, one server: the cost of a request, compared with one worker
-  fanout   one worker, 4 servers
-  weights  256 MiB one way and 8 bytes back
-  barrier  all workers and servers wait for each other
-  batch    8 workers, one server: taking a batch that has arrived, and answering it
-  start    processes start, exchange once and stop
+
+    goals    the goals of the project, and whether they are met
+    echo     a server sends back what it gets
+    afd      a server answers with memory of its own, to all workers at once, with the
+             sizes of one layer of Step-3 (896 KiB pushed, 1.75 MiB pulled)
+    afd3     a pipeline of attention (worker), afd and FFN (server) with three
+             micro-batches in flight; one layer of one micro-batch is timed
+    incast   8 workers, one server: the cost of a request, compared with one worker
+    fanout   one worker, 4 servers
+    weights  256 MiB one way and 8 bytes back
+    barrier  all workers and servers wait for each other
+    batch    8 workers, one server: taking a batch that has arrived, and answering it
+    start    processes start, exchange once and stop
 
 Limits: non-blocking sockets in tight loops; with --progress park Go's netpoll; with
 shared memory two processes that copy the bytes and raise a flag.
@@ -51,26 +52,27 @@ Their limit is the same between Go nodes, in turns. Without --workload bench mea
 goals of these nodes; --nodes go,torch measures both.
 
 --peer nixl measures two processes in Python that exchange the same bytes with agents of
-NIXL, in turns with the others: echo and afd, one worker and one server, --van shm and tcp.
-It needs NIXL: pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1 numpy
+NIXL, in turns with the others. It measures echo and afd with one worker and one server, and
+--van shm and tcp. It needs NIXL: pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1 numpy
 
---json writes one object per measurement: workload, van, workers, servers,
-push_bytes, pull_bytes, inflight, progress, p50_us, p90_us, p99_us, p999_us, max_us,
-rate (exchanges per second), gbps, limit (its name), limit_p50_us, ratio,
-allocs_per_op, cpu_per_op_us (of all processes), nodes, and over_go_us (in Python: p50
-above that of Go nodes). The options, the spread, percentiles for curves, and the figures
-of each round follow.`
+--json writes one object per measurement. The first fields say what was measured:
+workload, van, workers, servers, push_bytes, pull_bytes, inflight, progress.
+The times of an exchange follow: p50_us, p90_us, p99_us, p999_us, max_us.
+The next fields are rate (exchanges per second), gbps, limit (its name), limit_p50_us
+and ratio. The last ones are allocs_per_op, cpu_per_op_us (of all processes), nodes, and
+over_go_us (in Python: p50 above that of Go nodes). The options, the spread, percentiles
+for curves, and the figures of each round follow.`
 
-const benchExample = `  stepvan bench                                         all goals
-  stepvan bench --html bench.html                       and a page with them and a sweep
-  stepvan bench --workload echo --van tcp,shm --sweep   8 B to 1 GiB, side by side
-  stepvan bench --workload afd --workers 2 --servers 2 --inflight 3
-  stepvan bench --workload incast --workers 64,256 --one-process
-  stepvan bench --workload echo --bulk 1GiB             8 bytes beside a bulk transfer
-  stepvan bench --workload echo --pin 1 --json          all processes on the first core
-  stepvan bench --workload echo,afd --van shm --nodes go,torch     Python beside Go
-  stepvan bench --workload echo,afd --van shm --nodes go,torch --peer nixl
-  stepvan bench compare old.json new.json               what has changed`
+const benchExample = `    stepvan bench                                         all goals
+    stepvan bench --html bench.html                       and a page with them and a sweep
+    stepvan bench --workload echo --van tcp,shm --sweep   8 B to 1 GiB, side by side
+    stepvan bench --workload afd --workers 2 --servers 2 --inflight 3
+    stepvan bench --workload incast --workers 64,256 --one-process
+    stepvan bench --workload echo --bulk 1GiB             8 bytes beside a bulk transfer
+    stepvan bench --workload echo --pin 1 --json          all processes on the first core
+    stepvan bench --workload echo,afd --van shm --nodes go,torch     Python beside Go
+    stepvan bench --workload echo,afd --van shm --nodes go,torch --peer nixl
+    stepvan bench compare old.json new.json               what has changed`
 
 func newBench(self launch.Program) *cobra.Command {
 	f := &benchFlags{self: self, workloads: []string{goals}, vans: []string{string(bench.TCP)}, progresses: bench.Progresses[:1], nodes: []string{string(bench.GoNodes)}}

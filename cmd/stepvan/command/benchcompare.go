@@ -22,11 +22,11 @@ a run is the median of its rounds. Four runs in each file can tell a difference 
 noise; an interval needs six. With fewer runs the difference has the mark
 "~ (needs 4 runs)". Run both programs in turns, under the same conditions. Of 20 figures
 of the same program, one differs by chance.`,
-		Example: `  for i in 1 2 3 4 5 6; do
-    ./old bench --workload echo --json >>old.json
-    ./new bench --workload echo --json >>new.json
-  done
-  stepvan bench compare old.json new.json`,
+		Example: `    for i in 1 2 3 4 5 6; do
+      ./old bench --workload echo --json >>old.json
+      ./new bench --workload echo --json >>new.json
+    done
+    stepvan bench compare old.json new.json`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			var both [2]compare.Series

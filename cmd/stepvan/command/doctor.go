@@ -20,8 +20,8 @@ ports, limits, cores, memory. It also shows which van would carry tensors betwee
 of this machine, and why. It changes nothing.
 
 The exit code is 1 when a node could not start.`,
-		Example: `  DMLC_ROLE=worker DMLC_NUM_WORKER=2 DMLC_NUM_SERVER=2 \
-  DMLC_PS_ROOT_URI=10.0.0.1 DMLC_PS_ROOT_PORT=9000 stepvan doctor`,
+		Example: `    DMLC_ROLE=worker DMLC_NUM_WORKER=2 DMLC_NUM_SERVER=2 \
+    DMLC_PS_ROOT_URI=10.0.0.1 DMLC_PS_ROOT_PORT=9000 stepvan doctor`,
 		GroupID: groupInspect,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

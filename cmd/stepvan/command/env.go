@@ -28,10 +28,10 @@ the variable that was set, "default", or "derived" when the value follows from o
 settings. env prints mistakes and unknown names on standard error.
 
 The exit code is 1 after a mistake.`,
-		Example: `  stepvan env                 every setting and its value
-  stepvan env --changed       only those that differ from the default
-  stepvan env --all           with meaning, limits and other names
-  stepvan env --json | jq -r '.[] | select(.shared) | .name'`,
+		Example: `    stepvan env                 every setting and its value
+    stepvan env --changed       only those that differ from the default
+    stepvan env --all           with meaning, limits and other names
+    stepvan env --json | jq -r '.[] | select(.shared) | .name'`,
 		GroupID: groupInspect,
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return f.run(c.OutOrStdout(), c.ErrOrStderr()) },

@@ -45,13 +45,14 @@ stops the others with SIGTERM, and after --grace with SIGKILL. Ctrl-C does the s
 second Ctrl-C kills at once. No process is left behind, not even those that the
 commands have started.
 
-The exit code is that of the first failure; 128 plus the number of a signal; 124
-after --timeout; 126 when COMMAND cannot run, and 127 when it does not exist.`,
-		Example: `  stepvan launch -n 2w2s -- ./node                    two workers, two servers
-  stepvan launch -n 8w4s --van tcp -- ./node          ... over TCP
-  stepvan launch --server-command './server -v' -n 4w1s -- ./worker
-  stepvan launch -n 1w1s --group-size 8 -- ./node     nodes of 8 instances each
-  STEPVAN_LOG_LEVEL=debug stepvan launch -n 1w1s -- sh -c 'echo I am $DMLC_ROLE'`,
+launch exits with the code of the first process that failed. After a signal the code
+is 128 plus its number, and after --timeout it is 124. The code is 126 when COMMAND
+cannot run, and 127 when it does not exist.`,
+		Example: `    stepvan launch -n 2w2s -- ./node                    two workers, two servers
+    stepvan launch -n 8w4s --van tcp -- ./node          ... over TCP
+    stepvan launch --server-command './server -v' -n 4w1s -- ./worker
+    stepvan launch -n 1w1s --group-size 8 -- ./node     nodes of 8 instances each
+    STEPVAN_LOG_LEVEL=debug stepvan launch -n 1w1s -- sh -c 'echo I am $DMLC_ROLE'`,
 		GroupID: groupRun,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {

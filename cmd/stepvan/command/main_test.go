@@ -19,7 +19,7 @@ import (
 )
 
 // asNode as first argument makes this test binary a node that joins, meets the
-// others and leaves. Any other first argument that is no flag makes it stepvan.
+// others and leaves. Any other first argument makes it stepvan, except a flag.
 const asNode = "run-as-node"
 
 func TestMain(m *testing.M) {

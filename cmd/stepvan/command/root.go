@@ -26,9 +26,9 @@ func newRoot(self launch.Program) *cobra.Command {
 the workers' memory. A scheduler introduces them to each other.
 
 Nodes read their settings from environment variables; ` + "`stepvan env`" + ` lists them.`,
-		Example: `  stepvan launch -n 2w2s -- ./node            a cluster on this machine
-  stepvan doctor                              check settings and machine
-  stepvan env --changed                       the settings that differ from the default`,
+		Example: `    stepvan launch -n 2w2s -- ./node            a cluster on this machine
+    stepvan doctor                              check settings and machine
+    stepvan env --changed                       the settings that differ from the default`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

@@ -28,8 +28,8 @@ itself; a cluster over several machines needs one, at DMLC_PS_ROOT_URI.
 
 It ends when every node has left or is dead. With DMLC_PS_ROOT_PORT=0 it takes a
 free port and prints it.`,
-		Example: `  DMLC_NUM_WORKER=2 DMLC_NUM_SERVER=2 DMLC_PS_ROOT_URI=10.0.0.1 DMLC_PS_ROOT_PORT=9000 \
-  stepvan scheduler`,
+		Example: `    DMLC_NUM_WORKER=2 DMLC_NUM_SERVER=2 DMLC_PS_ROOT_URI=10.0.0.1 DMLC_PS_ROOT_PORT=9000 \
+    stepvan scheduler`,
 		GroupID: groupRun,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

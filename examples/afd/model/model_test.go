@@ -114,7 +114,7 @@ func TestPartialDoesNotDependOnAddresses(t *testing.T) {
 }
 
 // The steps of a layer run once per layer and micro-batch on a worker or server:
-// their budget is no allocation.
+// their budget is 0 allocations.
 func TestStepsDoNotAllocate(t *testing.T) {
 	a, slices := load(t, 1)
 	b := pack(t, sentences(t, 12), 1000)[0]

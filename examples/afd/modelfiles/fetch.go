@@ -12,9 +12,9 @@ import (
 // error that wraps it says why, and what to do.
 var ErrUnavailable = errors.New("the model all-MiniLM-L6-v2 is not available")
 
-// Fetch verifies the files in dir ("" for DefaultDir) and, where that fails,
-// downloads them there with pip. notify is called with a line for the user when
-// something takes time; it may be nil.
+// Fetch verifies the files in dir ("" for DefaultDir). Where that fails, it
+// downloads them there with pip. It calls notify with a line for the user when
+// something takes time. A caller that wants no lines passes nil.
 func Fetch(ctx context.Context, dir string, notify func(line string)) (Files, error) {
 	dir, err := orDefault(dir)
 	if err != nil {

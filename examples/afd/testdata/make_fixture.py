@@ -6,8 +6,8 @@
 The program takes every eighth sentence of sentences.txt, one at a time. It runs the
 tokenizers library and the BertModel of transformers on torch, in float32 on one CPU
 thread. Mean pooling over the tokens and division by the length follow, as the model's
-card prescribes. embeddings.f32 holds the vectors one after the other, little-endian.
-embeddings.json holds their sentences, token ids and this origin.
+card prescribes. The file embeddings.f32 holds the vectors one after the other,
+little-endian. The file embeddings.json holds their sentences, token ids and this origin.
 """
 import json
 import sys

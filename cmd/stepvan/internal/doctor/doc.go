@@ -5,7 +5,7 @@
 // behind except the empty directory of the user's sockets. It opens ports and closes them
 // again, and connects two nodes of its own for a moment. The scheduler sees at most a
 // connection that opens, sends its hello, and closes. A missing file, or a limit that
-// cannot be read, is no finding.
+// cannot be read, is not a finding.
 //
 // Run reads the system only through System, so that each finding has a test. Any goroutine
 // may call it.

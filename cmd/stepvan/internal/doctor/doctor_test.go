@@ -122,18 +122,18 @@ func TestFindings(t *testing.T) {
 
 		{"scheduler unknown", "DMLC_PS_ROOT_URI=haed", nil, Check{"scheduler name", Fail, "haed has no address", "set DMLC_PS_ROOT_URI to an address"}},
 		{"local elsewhere", "DMLC_LOCAL=1", nil, Check{"scheduler name", Fail, "head (10.0.0.1) is another machine", "DMLC_PS_ROOT_URI=127.0.0.1"}},
-		{"scheduler elsewhere", "DMLC_ROLE=scheduler", nil, Check{"scheduler name", Warn, "head (10.0.0.1) is no address of this machine", "set DMLC_PS_ROOT_URI to one of 10.0.0.2, 10.1.0.2"}},
+		{"scheduler elsewhere", "DMLC_ROLE=scheduler", nil, Check{"scheduler name", Warn, "head (10.0.0.1) is not an address of this machine", "set DMLC_PS_ROOT_URI to one of 10.0.0.2, 10.1.0.2"}},
 		{"name of the loopback", "", func(m *machine) { m.hosts["head"] = []string{"127.0.1.1"} }, Check{"scheduler name", Warn, "head (127.0.1.1) is the loopback", "/etc/hosts"}},
 		{"localhost is meant", "DMLC_PS_ROOT_URI=localhost", func(m *machine) { m.hosts["localhost"] = []string{"::1"} }, Check{"scheduler name", OK, "localhost (::1)", ""}},
 		{"node unknown", "DMLC_NODE_HOST=nobody", nil, Check{"node name", Fail, "nobody has no address", "set DMLC_NODE_HOST to an address"}},
-		{"node elsewhere", "DMLC_NODE_HOST=10.9.9.9", nil, Check{"node name", Warn, "10.9.9.9 is no address of this machine", "set DMLC_NODE_HOST to one of 10.0.0.2"}},
+		{"node elsewhere", "DMLC_NODE_HOST=10.9.9.9", nil, Check{"node name", Warn, "10.9.9.9 is not an address of this machine", "set DMLC_NODE_HOST to one of 10.0.0.2"}},
 
 		{"no interface", "DMLC_INTERFACE=eth7", nil, Check{"interface", Fail, "there is no interface eth7", "set DMLC_INTERFACE to one of eth0 (10.0.0.2)"}},
 		{"interface down", "DMLC_INTERFACE=eth1", nil, Check{"interface", Fail, "eth1 is down", "ip link set eth1 up"}},
 		{"interface without address", "DMLC_INTERFACE=eth2", nil, Check{"interface", Fail, "eth2 has no address", "ip addr add ADDRESS/PREFIX dev eth2"}},
 		{"interface is loopback", "DMLC_INTERFACE=lo", nil, Check{"interface", Warn, "lo is the loopback", "set DMLC_INTERFACE to one of eth0"}},
 		{"nothing to choose from", "DMLC_INTERFACE=eth7", func(m *machine) { m.interfaces = nil }, Check{"interface", Fail, "eth7", "`ip addr`"}},
-		{"auto without rdma", "DMLC_INTERFACE=auto", nil, Check{"interface", Warn, "there is none", "set DMLC_INTERFACE to one of eth0"}},
+		{"auto without rdma", "DMLC_INTERFACE=auto", nil, Check{"interface", Warn, "this machine has none", "set DMLC_INTERFACE to one of eth0"}},
 		{"auto with rdma", "DMLC_INTERFACE=auto", func(m *machine) { m.write("sys/class/infiniband/mlx5_0/x", "") }, Check{"interface", OK, "mlx5_0", ""}},
 		{"rdma without a device", "STEPVAN_VAN=rdma", nil, Check{"rdma", Fail, "no RDMA in this build", "set STEPVAN_VAN=auto, shm or tcp"}},
 		{"rdma with a device", "DMLC_ENABLE_RDMA=ibverbs", func(m *machine) { m.write("sys/class/infiniband/mlx5_0/x", "") }, Check{"rdma", Fail, "no RDMA in this build", "set STEPVAN_VAN=auto, shm or tcp"}},
@@ -149,7 +149,7 @@ func TestFindings(t *testing.T) {
 		{"scheduler", "", nil, Check{"root port", OK, "the scheduler listens at head:8123", ""}},
 		{"another program at the root port", "", func(m *machine) {
 			m.scheduler = &stepvan.ProtocolError{Field: "magic", Reason: "no stepvan peer"}
-		}, Check{"root port", Fail, "what listens at head:8123 is no scheduler of this version: protocol error", "ss -ltnp 'sport = :8123'"}},
+		}, Check{"root port", Fail, "what listens at head:8123 is not a scheduler of this version: protocol error", "ss -ltnp 'sport = :8123'"}},
 		{"silent program at the root port", "", func(m *machine) { m.scheduler = context.DeadlineExceeded }, Check{"root port", Warn, "what listens at head:8123 has not answered as a scheduler within 3s", "ss -ltnp"}},
 		{"short heartbeat timeout", "PS_HEARTBEAT_TIMEOUT=3ms", nil, Check{"heartbeats", Warn, "a peer that is silent for 3ms is lost", "PS_HEARTBEAT_TIMEOUT"}},
 		{"heartbeats off", "PS_HEARTBEAT_INTERVAL=0", nil, Check{"heartbeats", OK, "off", ""}},
@@ -291,7 +291,7 @@ func TestSettingsMistakesAreFindings(t *testing.T) {
 	}
 }
 
-// What ps says of cores that are missing is said once, and asks for nothing where the node goes on without them.
+// doctor repeats once what ps says of missing cores. It asks for nothing where the node continues without them.
 func TestMissingCoresAreSaidOnce(t *testing.T) {
 	m := healthy()
 	m.cpus = 8

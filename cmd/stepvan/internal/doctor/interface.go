@@ -37,7 +37,7 @@ func (d network) rdmaDevices() []string {
 
 func (d network) checkAutoInterface(devices []string) {
 	if len(devices) == 0 {
-		d.warn("interface", "DMLC_INTERFACE=auto looks for an RDMA port, and there is none", "set DMLC_INTERFACE to one of "+d.candidates())
+		d.warn("interface", "DMLC_INTERFACE=auto looks for an RDMA port, and this machine has none", "set DMLC_INTERFACE to one of "+d.candidates())
 		return
 	}
 	d.ok("interface", "auto, of "+strings.Join(devices, ", "))

@@ -23,7 +23,7 @@ func (d network) checkNames(ctx context.Context) {
 	}
 }
 
-// lookup returns the addresses of host, or reports that there are none.
+// lookup returns the addresses of host, or reports that host does not have any.
 func (d network) lookup(ctx context.Context, name, variable, host string) []string {
 	if isAddr(host) {
 		return []string{host}
@@ -53,7 +53,7 @@ func (d network) checkRootAddrs(addrs []string) {
 	case !mine && s.Local:
 		d.fail(name, found+" is another machine, and DMLC_LOCAL=1 means this one only", "set DMLC_PS_ROOT_URI=127.0.0.1, or unset DMLC_LOCAL")
 	case !mine && s.Role == config.RoleScheduler:
-		d.warn(name, found+" is no address of this machine, which is the scheduler",
+		d.warn(name, found+" is not an address of this machine, which is the scheduler",
 			"set DMLC_PS_ROOT_URI to one of "+strings.Join(reachable(own), ", ")+" everywhere, unless a service or NAT address leads here")
 	case !isAddr(s.RootURI) && !s.Local && !slices.ContainsFunc(addrs, func(a string) bool { return !loopback(a) }) && s.RootURI != "localhost":
 		d.warn(name, found+" is the loopback address, which other machines cannot reach",
@@ -68,7 +68,7 @@ func (d network) checkNodeAddrs(addrs []string) {
 	own := d.ownAddrs()
 	found := describe(d.settings.NodeHost, addrs)
 	if len(own) > 0 && !slices.ContainsFunc(addrs, func(a string) bool { return loopback(a) || slices.Contains(own, a) }) {
-		d.warn("node name", found+" is no address of this machine, and other nodes connect to it",
+		d.warn("node name", found+" is not an address of this machine, and other nodes connect to it",
 			"set DMLC_NODE_HOST to one of "+strings.Join(reachable(own), ", ")+", unless a service or NAT address leads here")
 		return
 	}

@@ -39,7 +39,7 @@ func (d network) checkFree(ctx context.Context, name string, port int, instead s
 	case err == nil:
 		d.ok(name, fmt.Sprintf("%d is free", port))
 	case errors.Is(err, unix.EADDRINUSE):
-		d.fail(name, fmt.Sprintf("%d is taken", port), fmt.Sprintf("ss -ltnp 'sport = :%d' shows by whom: stop that, or set %s", port, instead))
+		d.fail(name, fmt.Sprintf("%d is taken", port), fmt.Sprintf("ss -ltnp 'sport = :%d' shows the process: stop it, or set %s", port, instead))
 	case errors.Is(err, unix.EACCES):
 		d.fail(name, fmt.Sprintf("%d is for privileged processes", port), "set "+instead+", 1024 or above")
 	default:
@@ -62,11 +62,11 @@ func (d network) checkScheduler(ctx context.Context, addr string) {
 	case errors.Is(err, context.DeadlineExceeded):
 		d.warn("root port", fmt.Sprintf("what listens at %s has not answered as a scheduler within %v", addr, meetTime*d.reach), fix)
 	default:
-		d.fail("root port", fmt.Sprintf("what listens at %s is no scheduler of this version: %v", addr, err), fix)
+		d.fail("root port", fmt.Sprintf("what listens at %s is not a scheduler of this version: %v", addr, err), fix)
 	}
 }
 
-// checkReach connects to the scheduler. No answer is no failure: the scheduler may start later.
+// checkReach connects to the scheduler. A missing answer is not a failure: the scheduler may start later.
 func (d network) checkReach(ctx context.Context) {
 	addr := d.settings.RootAddr()
 	limited, cancel := context.WithTimeout(ctx, d.reach)

@@ -47,5 +47,5 @@ func TestRootPortOfThisMachine(t *testing.T) {
 	s.RootPort = l.Addr().(*net.TCPAddr).Port
 	got := worstNamed(Run(t.Context(), s, Options{Reach: 10 * time.Second}), "root port")
 	require.Equal(t, Fail, got.Status, "%+v", got)
-	require.Contains(t, got.Found, "is no scheduler")
+	require.Contains(t, got.Found, "is not a scheduler")
 }

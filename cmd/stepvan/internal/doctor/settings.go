@@ -44,7 +44,8 @@ func (d *doctor) checkSettings(mistakes error, warnings []config.Warning) {
 	d.checkTraceFile()
 }
 
-// pinningKeys are the settings that name cores. What ps says of them stands for checkPinning, as it knows the cores of the process.
+// pinningKeys are the settings that name cores. ps knows the cores of the process, so what ps says of these settings
+// replaces checkPinning.
 var pinningKeys = []string{
 	"STEPVAN_BIND_CPU_CORE", "STEPMESH_BIND_CPU_CORE", "STEPMESH_CPU_START_OFFSET", "STEPMESH_CPU_CORES_PER_GPU", "STEPMESH_CPU_CORES_PER_SOCKET",
 }

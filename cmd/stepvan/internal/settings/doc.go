@@ -1,4 +1,4 @@
-// Package settings shows the table of settings to people and programs. The table
-// itself is that of package config. All functions may be called concurrently, and
-// their errors are those of the writer.
+// Package settings shows the table of settings to people and programs. Package
+// config has the table itself. All functions may be called concurrently. They
+// return the errors of the writer.
 package settings
