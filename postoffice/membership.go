@@ -99,7 +99,7 @@ func (c *membership) unregistered() string {
 func (c *membership) unconfirmed() string {
 	var silent []Peer
 	for _, m := range c.living() {
-		if !m.ready && c.roles[m.info.Role].told {
+		if !m.ready && c.roles[m.info.Role].reported {
 			silent = append(silent, m.info)
 		}
 	}

@@ -75,7 +75,7 @@ type Office struct {
 	stopped progress.Event
 	stop    stopper
 	done    chan struct{}
-	told    callbacks
+	heardOf callbacks
 }
 
 // linkEnds is what an office needs of its transport.
@@ -105,7 +105,7 @@ func NewOffice(node *link.Transport, o OfficeOptions) (*Office, error) {
 func newOffice(e *progress.Engine, o OfficeOptions) *Office {
 	return &Office{
 		o: o, engine: e, barriers: newBarrierCalls(e), view: view{states: map[wire.PeerID]*standing{}},
-		stop: newStopper(), done: make(chan struct{}), told: callbacks{dead: o.OnDead, left: o.OnLeft},
+		stop: newStopper(), done: make(chan struct{}), heardOf: callbacks{dead: o.OnDead, left: o.OnLeft},
 		self: Peer{
 			Role: o.Role, Rank: o.Rank, NodeRank: -1, LocalRank: o.Instance, GroupSize: o.GroupSize,
 			Incarnation: newIncarnation(), Host: o.Host, PID: o.PID,

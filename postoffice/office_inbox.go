@@ -164,12 +164,12 @@ func (in *officeInbox) tellGone(info Peer, g goneNode) {
 	f := in.f
 	if g.Left {
 		f.o.Log.Info().Uint64("epoch", f.view.epoch).Msgf("%s left: %s", info, g.Reason)
-		f.later(func() { f.told.tellLeft(info) })
+		f.later(func() { f.heardOf.tellLeft(info) })
 		return
 	}
 	f.o.Log.Error().Uint64("epoch", f.view.epoch).Msgf("%s died: %s", info, g.Reason)
 	err := fmt.Errorf("%w: %s died: %s", stepvan.ErrPeerLost, info, g.Reason)
-	f.later(func() { f.told.tellDead(info, err) })
+	f.later(func() { f.heardOf.tellDead(info, err) })
 }
 
 // end makes the office over because of cause, and tells all waiting calls. Only the first cause counts.
@@ -186,7 +186,7 @@ func (f *Office) end(cause error, goodbye string) {
 	if joined && !errors.Is(cause, stepvan.ErrClosed) {
 		f.o.Log.Error().Msgf("%s lost: %v", f.schedulerName(), cause)
 		loss := &stepvan.OpError{Op: "cluster", Peer: f.schedulerName(), Err: cause}
-		f.later(func() { f.told.tellDead(Peer{ID: SchedulerID, Role: stepvan.RoleScheduler}, loss) })
+		f.later(func() { f.heardOf.tellDead(Peer{ID: SchedulerID, Role: stepvan.RoleScheduler}, loss) })
 	}
 	f.engine.Set(&f.joined)
 	f.engine.Set(&f.stopped)

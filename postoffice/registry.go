@@ -38,7 +38,7 @@ type registry struct {
 	size      int // instances that are expected
 	groupSize int
 	members   []*member // in order of arrival
-	told      bool      // its members know their roles and ranks
+	reported  bool      // its members know their roles and ranks
 	ready     int       // members that have confirmed it
 
 	byRank  map[stepvan.Rank]*member // that asked for a rank

@@ -40,10 +40,10 @@ func (s *Scheduler) continueStart() {
 // sendViews sends the members of a role their ranks and their peers. The
 // list of peers is encoded once for all instances that share it: those of one local rank.
 func (s *Scheduler) sendViews(r *registry) {
-	if r.told {
+	if r.reported {
 		return
 	}
-	r.told = true
+	r.reported = true
 	lists := map[LocalRank][]frame{}
 	counts := map[LocalRank]int{}
 	for _, m := range r.members {

@@ -11,14 +11,14 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// desk is a server that answers each request with the request's own pushes.
-type desk struct {
+// replier is a server that answers each request with the request's own pushes.
+type replier struct {
 	node  *ps.Node
 	batch ps.Batch
 }
 
 // turn serves one batch. 0 allocations in the steady state.
-func (d *desk) turn(ctx context.Context) error {
+func (d *replier) turn(ctx context.Context) error {
 	if err := d.node.GetBatchInto(ctx, ps.DefaultPolicy, &d.batch); err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (d *desk) turn(ctx context.Context) error {
 }
 
 // pairOf is a cluster of two with registered memory of size bytes on both sides.
-func pairOf(t testing.TB, van vanKind, size int64) (d *desk, exchange func() error) {
+func pairOf(t testing.TB, van vanKind, size int64) (d *replier, exchange func() error) {
 	t.Helper()
 	c := start(t, van, shape{workers: 1, servers: 1, edit: func(s *ps.Settings) { s.Handles = 256 }})
 	w, s := c.workers[0], c.servers[0]
@@ -41,7 +41,7 @@ func pairOf(t testing.TB, van vanKind, size int64) (d *desk, exchange func() err
 	require.NoError(t, err)
 	push, pull := []tensor.Tensor{filled(t, w, size, 3)}, []tensor.Tensor{filled(t, w, size, 0)}
 	pushKeys, pullKeys := []tensor.Key{1}, []tensor.Key{2}
-	return &desk{node: s}, func() error {
+	return &replier{node: s}, func() error {
 		h, err := w.PushPull(push, pushKeys, pull, pullKeys)
 		if err != nil {
 			return err
@@ -51,7 +51,7 @@ func pairOf(t testing.TB, van vanKind, size int64) (d *desk, exchange func() err
 }
 
 // serveUntil runs the desk in the background until the test ends.
-func (d *desk) serveUntil(ctx context.Context) {
+func (d *replier) serveUntil(ctx context.Context) {
 	go func() {
 		for d.turn(ctx) == nil {
 		}

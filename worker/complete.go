@@ -22,7 +22,7 @@ func (w *Worker) advance(x *activeExchange) {
 	if completes && len(x.checksums) > 0 {
 		x.compareChecksums()
 	}
-	unused := (x.state.completed() || completes) && x.pending&(sending|placing|lent) == 0
+	unused := (x.state.completed() || completes) && x.pending&(sending|placing|lentOut) == 0
 	if unused {
 		x.release() // before the handle completes: the program may close the memory at once
 	}
@@ -52,7 +52,7 @@ func (w *Worker) complete(x *activeExchange) {
 		x.trace(w.opt.Trace, w.rank)
 	}
 	x.record = nil
-	if x.err != nil && x.pending&(sending|lent) != 0 {
+	if x.err != nil && x.pending&(sending|lentOut) != 0 {
 		w.orphans.add(x)
 	}
 	w.results.Finish(record, x.err)

@@ -55,7 +55,7 @@ func (r *request) checkUse(x *activeExchange) error {
 
 // mayWrite reports whether the server of r may still write to memory in b.
 func (r *request) mayWrite(b []byte) bool {
-	if r.state&lent == 0 {
+	if r.state&lentOut == 0 {
 		return false
 	}
 	for j, i := range r.pulls {
@@ -69,7 +69,7 @@ func (r *request) mayWrite(b []byte) bool {
 // mayRead reports whether the link or the server of r may still read memory in b.
 func (r *request) mayRead(b []byte) bool {
 	for j, i := range r.pushes {
-		inUse := r.state&sending != 0 || r.state&lent != 0 && r.plan.pushes[j].inPlace
+		inUse := r.state&sending != 0 || r.state&lentOut != 0 && r.plan.pushes[j].inPlace
 		if inUse && overlap(b, r.exchange.push[i].Bytes()) {
 			return true
 		}
@@ -83,7 +83,7 @@ func (r *request) inUseError(kind string, i int, k tensor.Key, does string) erro
 	switch {
 	case r.server.lost != nil:
 		when = "the process of the server has released the memory or ended (the worker has lost that server, but its process still runs)"
-	case r.state&lent == 0:
+	case r.state&lentOut == 0:
 		when = "the server has received that exchange"
 	}
 	return &stepvan.OpError{Op: "push_pull", Van: r.server.session.Van(), Peer: r.server.name, Err: fmt.Errorf(

@@ -11,7 +11,7 @@ const (
 	unanswered                          // the server has neither answered nor been lost
 	receiving                           // the beginning of a response has come, and refers to the request
 	placing                             // that response goes straight into the pull tensors
-	lent                                // the server may reach tensors where they are
+	lentOut                             // the server may reach tensors where they are
 
 	requestStates = iota
 )
@@ -36,15 +36,15 @@ const (
 // requestTransitions tells when an event can happen, and what it changes. A loss ends the wait for an answer, but
 // neither the response that is being received nor the reach of the server. So an answer may come after it.
 var requestTransitions = [requestEvents]struct{ needs, refuses, sets, clears requestState }{
-	lendTensors:  {refuses: sending | unanswered | receiving, sets: lent},
+	lendTensors:  {refuses: sending | unanswered | receiving, sets: lentOut},
 	offer:        {refuses: sending | unanswered | receiving, sets: sending | unanswered},
 	endSend:      {needs: sending, clears: sending},
 	beginPlace:   {needs: unanswered, refuses: receiving, sets: receiving | placing},
 	beginDiscard: {needs: unanswered, refuses: receiving, sets: receiving},
 	endReceive:   {needs: receiving, clears: receiving | placing},
-	answer:       {refuses: receiving, clears: unanswered | lent},
+	answer:       {refuses: receiving, clears: unanswered | lentOut},
 	loseServer:   {needs: unanswered, clears: unanswered},
-	detachMemory: {needs: lent, clears: lent},
+	detachMemory: {needs: lentOut, clears: lentOut},
 }
 
 // after returns the state after e, and whether e can happen in s at all.

@@ -14,37 +14,37 @@ func TestRequestTransitions(t *testing.T) {
 		steps map[requestState]requestState
 	}{
 		{"tensors are lent before the message is sent", lendTensors, map[requestState]requestState{
-			0: lent, lent: lent, sending | unanswered: no, receiving: no,
+			0: lentOut, lentOut: lentOut, sending | unanswered: no, receiving: no,
 		}},
 		{"the message is offered once", offer, map[requestState]requestState{
-			0: sending | unanswered, lent: sending | unanswered | lent, sending: no, unanswered: no, receiving: no,
+			0: sending | unanswered, lentOut: sending | unanswered | lentOut, sending: no, unanswered: no, receiving: no,
 		}},
 		{"the message is received once, before or after the answer", endSend, map[requestState]requestState{
-			sending | unanswered: unanswered, sending | unanswered | lent: unanswered | lent, sending: 0, unanswered: no, 0: no,
+			sending | unanswered: unanswered, sending | unanswered | lentOut: unanswered | lentOut, sending: 0, unanswered: no, 0: no,
 			sending | unanswered | receiving | placing: unanswered | receiving | placing,
 		}},
 		{"one response, while it is waited for", beginPlace, map[requestState]requestState{
-			unanswered: unanswered | receiving | placing, unanswered | sending | lent: unanswered | sending | lent | receiving | placing,
-			0: no, lent: no, unanswered | receiving: no, unanswered | receiving | placing: no, receiving: no,
+			unanswered: unanswered | receiving | placing, unanswered | sending | lentOut: unanswered | sending | lentOut | receiving | placing,
+			0: no, lentOut: no, unanswered | receiving: no, unanswered | receiving | placing: no, receiving: no,
 		}},
 		{"one response, also for nobody", beginDiscard, map[requestState]requestState{
-			unanswered: unanswered | receiving, unanswered | lent: unanswered | lent | receiving,
-			0: no, lent: no, unanswered | receiving: no, unanswered | receiving | placing: no, receiving: no,
+			unanswered: unanswered | receiving, unanswered | lentOut: unanswered | lentOut | receiving,
+			0: no, lentOut: no, unanswered | receiving: no, unanswered | receiving | placing: no, receiving: no,
 		}},
 		{"a response that ends is not the answer yet", endReceive, map[requestState]requestState{
-			unanswered | receiving | placing: unanswered, unanswered | receiving | lent: unanswered | lent,
-			receiving: 0, receiving | placing: 0, receiving | lent: lent, unanswered: no, 0: no,
+			unanswered | receiving | placing: unanswered, unanswered | receiving | lentOut: unanswered | lentOut,
+			receiving: 0, receiving | placing: 0, receiving | lentOut: lentOut, unanswered: no, 0: no,
 		}},
 		{"an answer gives back what was lent", answer, map[requestState]requestState{
-			unanswered: 0, unanswered | lent: 0, unanswered | sending: sending, lent: 0, 0: 0,
+			unanswered: 0, unanswered | lentOut: 0, unanswered | sending: sending, lentOut: 0, 0: 0,
 			unanswered | receiving: no, receiving | placing: no,
 		}},
 		{"a lost server keeps what it reaches, and what is being received stays", loseServer, map[requestState]requestState{
-			unanswered: 0, unanswered | lent: lent, unanswered | sending: sending, 0: no, lent: no,
+			unanswered: 0, unanswered | lentOut: lentOut, unanswered | sending: sending, 0: no, lentOut: no,
 			unanswered | receiving | placing: receiving | placing, unanswered | receiving: receiving, receiving: no,
 		}},
 		{"a lost server reaches nothing any more", detachMemory, map[requestState]requestState{
-			lent: 0, lent | receiving: receiving, lent | sending: sending, lent | unanswered | sending: unanswered | sending, 0: no, unanswered: no,
+			lentOut: 0, lentOut | receiving: receiving, lentOut | sending: sending, lentOut | unanswered | sending: unanswered | sending, 0: no, unanswered: no,
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -97,10 +97,10 @@ func TestRequestCounts(t *testing.T) {
 	a.on(lendTensors)
 	a.on(offer)
 	b.on(offer)
-	require.Equal(t, sending|unanswered|lent, x.pending)
+	require.Equal(t, sending|unanswered|lentOut, x.pending)
 	require.Equal(t, 2, x.count(unanswered))
 	require.False(t, b.on(detachMemory), "nothing was lent")
-	require.Equal(t, 1, x.count(lent))
+	require.Equal(t, 1, x.count(lentOut))
 	require.True(t, b.on(endSend))
 	require.True(t, b.on(answer))
 	require.Equal(t, 1, x.count(sending))

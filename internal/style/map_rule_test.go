@@ -81,7 +81,8 @@ var (
 	arguments = regexp.MustCompile(`\(.*\)$`)
 )
 
-// lost returns what a document names in code spans and does not exist: paths, files, names in Go, settings, targets of make.
+// lost returns what a document names in code spans and does not exist: paths, files, names in Go, settings, targets
+// of make.
 func lost(root, document string, files []file) (complaints []string) {
 	known := declared(files)
 	settings, _ := os.ReadFile(filepath.Join(root, "docs/settings.md"))

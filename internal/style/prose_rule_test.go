@@ -248,7 +248,7 @@ var refused = []struct {
 	{regexp.MustCompile(`(?i)\b(hitherto|thereof|whereof|therein|wherein|thereby|whereby|lest|forthwith|henceforth)\b`), "plain words"},
 }
 
-// isNo finds "is no program", and leaves "there is no program" alone.
+// isNo finds `is no program`, and leaves `there is no program` alone.
 var isNo = regexp.MustCompile(`(?i)(\bthere )?\b(is|are|was|were) no \w+`)
 
 func (p *passage) words() (found []finding) {
@@ -271,7 +271,7 @@ func (p *passage) words() (found []finding) {
 	return found
 }
 
-// at is the line of the file; of a text of the program it is that of its beginning.
+// at is the line of the file; a text of the program has the line of its beginning.
 func (p *passage) at(i int) int {
 	if p.short {
 		return p.line
@@ -335,16 +335,22 @@ var (
 	row = regexp.MustCompile(`^\s*\|`)
 )
 
-// columns finds lines of prose that are too long: comments, and documents but for tables, code and addresses.
+// columns finds lines of prose that are too long: comments, and documents, except tables, code and addresses.
 func columns(f *file) (found []finding) {
 	ext := filepath.Ext(f.path)
 	lines := strings.Split(f.text, "\n")
 	if ext == ".md" {
 		lines = prosaic(f.text)
 	}
+	output := false // of an example, which is a program's
 	for i, line := range lines {
+		trimmed := strings.TrimSpace(line)
+		output = strings.HasPrefix(trimmed, "//") && (output || trimmed == "// Output:")
+		if output {
+			continue
+		}
 		prose := ext == ".md" && !row.MatchString(line) || comment[ext] != nil && comment[ext].MatchString(line)
-		if !prose || address.MatchString(line) || directive.MatchString(strings.TrimSpace(line)) {
+		if !prose || address.MatchString(line) || directive.MatchString(trimmed) {
 			continue
 		}
 		if n := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    ")); n > maxColumns {

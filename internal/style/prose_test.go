@@ -9,7 +9,7 @@ import (
 )
 
 // limits are how many places still break each rule. They may only fall: to 0, where the rule binds all that is written.
-var limits = map[string]int{"word": 115, "sentence": 78, "column": 19}
+var limits = map[string]int{"word": 0, "sentence": 0, "column": 0}
 
 // STYLE_FINDINGS=folder lists all places below it.
 func TestTheProseIsPlain(t *testing.T) {
@@ -64,6 +64,7 @@ func TestEachRuleOfProseFinds(t *testing.T) {
 		"a wide line":             {"a.go", "package a\n\n// " + wide + "\n", []string{"column"}},
 		"a wide table":            {"a.md", "| " + wide + " |\n", nil},
 		"an address":              {"a.md", "See https://example.org/" + wide + "\n", nil},
+		"output of an example":    {"a_test.go", "package a\n\n// Output:\n// " + wide + "\n", nil},
 		"a directive":             {"a.go", "package a\n\n//nolint:gosec // " + wide + "\n", nil},
 	} {
 		t.Run(name, func(t *testing.T) {

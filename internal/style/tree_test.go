@@ -24,7 +24,7 @@ type file struct {
 // ignored are folders that hold what was built, installed or given.
 var ignored = []string{".git", ".cache", ".ci", "bin", "build", "dist", "__pycache__", "node_modules", "testdata/fuzz"}
 
-// extensions are those of the files that people read.
+// extensions end the names of files that people read.
 var extensions = []string{".go", ".md", ".py", ".pyi", ".c", ".h", ".cc", ".sh", ".golden"}
 
 // read reads the files under root that people read.

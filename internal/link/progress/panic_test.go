@@ -32,8 +32,8 @@ func (m *mine) Arm() bool { return len(m.reason) == 0 && m.inbox.Arm() }
 
 var errBroken = errors.New("broken")
 
-// newMine makes an engine whose Panicked returns contain. For each panic, reports gets whether the goroutine that panicked
-// held the token.
+// newMine makes an engine whose Panicked returns contain. For each panic, reports gets whether the goroutine that
+// panicked held the token.
 func newMine(t *testing.T, contain bool) (m *mine, e *Engine, reports chan bool) {
 	m = &mine{inbox: inbox{ready: make(chan *Event, 16)}, reason: make(chan string, 16)}
 	reports = make(chan bool, 16)
