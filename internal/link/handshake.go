@@ -163,10 +163,10 @@ func (x *opening) answered() {
 	if x.phase != phaseOpen {
 		return
 	}
-	x.phase = phaseAnswered
 	s := x.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	x.phase = phaseAnswered // a sender that is not blocked reads it, under mu
 	s.out.blocked = false
 	s.out.pump()
 }
