@@ -8,7 +8,7 @@ import (
 	"github.com/stepvan/stepvan/cmd/stepvan/internal/doctor"
 	"github.com/stepvan/stepvan/cmd/stepvan/internal/terminal"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/ps"
+	"github.com/stepvan/stepvan/internal/reach"
 )
 
 func newDoctor() *cobra.Command {
@@ -26,7 +26,7 @@ The exit code is 1 when a node could not start.`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			s, warnings, mistakes := config.FromProcess()
-			odd, refused := ps.CheckFrom(s, config.OfProcess)
+			odd, refused := reach.Check(&s, false, config.OfProcess)
 			warnings, mistakes = append(warnings, odd...), errors.Join(mistakes, refused)
 			checks := doctor.Run(c.Context(), s, doctor.Options{Mistakes: mistakes, Warnings: warnings})
 			out := c.OutOrStdout()

@@ -12,7 +12,7 @@ import (
 	"github.com/stepvan/stepvan/cmd/stepvan/internal/settings"
 	"github.com/stepvan/stepvan/cmd/stepvan/internal/terminal"
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/ps"
+	"github.com/stepvan/stepvan/internal/reach"
 )
 
 // envFlags are the flags of `stepvan env`.
@@ -51,7 +51,7 @@ func (f *envFlags) run(out, errOut io.Writer) error {
 		return err
 	}
 	s, warnings, mistakes := config.FromProcess()
-	odd, refused := ps.CheckFrom(s, config.OfProcess)
+	odd, refused := reach.Check(&s, false, config.OfProcess)
 	warnings, mistakes = append(warnings, odd...), errors.Join(mistakes, refused)
 	rows := s.Table(settings.Lookup(os.Environ()))
 	if f.changed {

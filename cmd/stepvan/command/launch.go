@@ -13,7 +13,7 @@ import (
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/launch"
-	"github.com/stepvan/stepvan/ps"
+	"github.com/stepvan/stepvan/internal/reach"
 )
 
 // launchFlags are the flags of `stepvan launch`.
@@ -130,7 +130,7 @@ func refused(van string) error {
 	if s.Van == config.VanMem {
 		return nil // launch.Run says that children are processes
 	}
-	_, err := ps.CheckFrom(s, lookup)
+	_, err := reach.Check(&s, false, lookup)
 	return err
 }
 
@@ -153,11 +153,11 @@ func opening(ctx context.Context, s config.Settings) string {
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
 	line := fmt.Sprintf("a scheduler, %s and %s", plural(s.NumServerInstances(), "server"), plural(s.NumWorkerInstances(), "worker"))
-	c, err := ps.TryPair(ctx, s)
+	van, reason, err := reach.TryPair(ctx, s)
 	if err != nil {
 		return line // the errors of the nodes say more
 	}
-	return fmt.Sprintf("%s; tensors by %s (%s)", line, c.Van, c.Reason)
+	return fmt.Sprintf("%s; tensors by %s (%s)", line, van, reason)
 }
 
 func plural(n int, what string) string {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/reach"
 	"github.com/stepvan/stepvan/internal/shm"
-	"github.com/stepvan/stepvan/ps"
 )
 
 // System is how the doctor reads the machine. Tests replace its functions.
@@ -50,13 +50,13 @@ func ThisMachine() *System {
 		Interfaces: interfaces,
 		Listen:     listen,
 		Dial:       dial,
-		Scheduler:  ps.TryScheduler,
+		Scheduler:  reach.TryScheduler,
 		Limit:      limit,
 		Memory:     takeMemory,
 		CPUs:       runtime.NumCPU,
-		Directory:  ps.PrivateDir,
+		Directory:  reach.SocketDir,
 		PeerMemory: readMemory,
-		Pair:       pair,
+		Pair:       reach.TryPair,
 	}
 }
 
@@ -111,9 +111,4 @@ func takeMemory(size int64, huge bool) error {
 		return err
 	}
 	return m.Close()
-}
-
-func pair(ctx context.Context, s config.Settings) (van, reason string, err error) {
-	c, err := ps.TryPair(ctx, s)
-	return c.Van, c.Reason, err
 }
