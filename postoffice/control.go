@@ -2,6 +2,7 @@ package postoffice
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/rs/zerolog"
@@ -59,30 +60,27 @@ func (h *control) Opened(s *link.Session) error {
 	return nil
 }
 
-// Place implements link.Handler: a body gets its own small memory.
+// Place implements link.Handler.
 func (h *control) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 	if m.Header.Total > MaxMessage {
 		return dst, errs.Invalid("control message of %d bytes, limit %d", m.Header.Total, MaxMessage)
 	}
-	body := make([]byte, m.Header.Total)
-	m.User = body
-	return append(dst, body), nil
+	return dst, nil
 }
 
-// Deliver implements link.Handler. It drops messages of sessions that do not lead to the scheduler.
-func (h *control) Deliver(m *link.Inbound) {
-	c, refused := h.find(m.Session), m.Refused
-	f := frame{op: op(m.Header.Op), request: m.Header.Request}
-	f.body, _ = m.User.([]byte)
-	m.Release()
+// Receive implements link.Handler. It drops messages of sessions that do not lead to the scheduler.
+func (h *control) Receive(m *link.Inbound) (kept bool) {
+	c := h.find(m.Session)
+	f := frame{op: op(m.Header.Op), request: m.Header.Request, body: slices.Clone(m.Payload)}
 	switch {
 	case c == nil:
 		h.log.Debug().Uint8("op", uint8(f.op)).Msg("control message from a peer that is not the scheduler: dropped")
-	case refused != nil:
-		h.log.Warn().Err(refused).Msg("control message dropped")
+	case m.Refused != nil:
+		h.log.Warn().Err(m.Refused).Msg("control message dropped")
 	default:
 		h.to.deliver(c, f)
 	}
+	return false
 }
 
 // Lost implements link.Handler.

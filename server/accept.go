@@ -15,15 +15,35 @@ const poolAlign = 64
 
 func alignUp(n int64) int64 { return (n + poolAlign - 1) &^ (poolAlign - 1) }
 
+// pushForm says how the bytes of a push come to this server. The pushes of one message may come in different forms.
+type pushForm uint8
+
+const (
+	sent    pushForm = iota // in the message
+	written                 // the worker has written them into memory that it was granted
+	inPlace                 // they stay where the worker has them, and the server reads them there
+)
+
+// formOf returns the form of the push that d describes.
+func formOf(m *link.Inbound, d *wire.Descriptor) pushForm {
+	switch {
+	case d.Flags&wire.DescInPlace != 0:
+		return inPlace
+	case m.Written > 0 && d.Region != 0 && d.Bytes > 0:
+		return written
+	}
+	return sent
+}
+
 // latePush was written into a chunk that has ended meanwhile.
 type latePush struct {
 	index int
 	mem   []byte
 }
 
-// accept makes a request of a message with this meta, and finds memory for its pushes. An error refuses the request; a
+// accept makes a request of a message, and finds memory for its pushes. An error refuses the request; a
 // *stepvan.ProtocolError ends the session. Under Server.mu. 0 allocations in the steady state.
-func (r receiver) accept(m *link.Inbound, meta []byte) (*requestSlot, error) {
+func (r receiver) accept(m *link.Inbound) (*requestSlot, error) {
 	s := r.s
 	if s.closed {
 		return nil, errClosed("push_pull")
@@ -41,7 +61,7 @@ func (r receiver) accept(m *link.Inbound, meta []byte) (*requestSlot, error) {
 	req := s.requests.take(eventArrive)
 	req.from, req.session = from, m.Session
 	req.number, req.traced = m.Header.Request, m.Header.Flags&wire.FlagTrace != 0
-	if err := r.prepare(req, m, meta); err != nil {
+	if err := r.prepare(req, m); err != nil {
 		s.requests.recycle(req)
 		return nil, err
 	}
@@ -49,9 +69,9 @@ func (r receiver) accept(m *link.Inbound, meta []byte) (*requestSlot, error) {
 }
 
 // prepare decodes the meta and finds memory.
-func (r receiver) prepare(req *requestSlot, m *link.Inbound, meta []byte) error {
+func (r receiver) prepare(req *requestSlot, m *link.Inbound) error {
 	s := r.s
-	if err := req.meta.Decode(&m.Header, meta); err != nil {
+	if err := req.meta.Decode(&m.Header, m.Meta); err != nil {
 		return err
 	}
 	req.makeLists()
@@ -87,15 +107,16 @@ func (r *requestSlot) makeLists() {
 
 // claimChunks takes the chunks of the pushes. It returns how many bytes the pushes without a chunk need.
 func (r *requestSlot) claimChunks(m *link.Inbound) (pooled int64, err error) {
+	var sum uint64 // of what was written
 	for i := range r.meta.Pushes {
 		d := &r.meta.Pushes[i]
-		if d.Flags&wire.DescInPlace != 0 {
+		c := r.from.chunks[d.Key]
+		switch form := formOf(m, d); {
+		case form == inPlace:
 			r.chunks = append(r.chunks, nil)
 			continue
-		}
-		c := r.from.chunks[d.Key]
-		switch {
-		case m.Written && d.Bytes > 0:
+		case form == written:
+			sum += d.Bytes
 			if c, err = r.writtenChunk(i, c); err != nil {
 				return 0, err
 			}
@@ -108,6 +129,9 @@ func (r *requestSlot) claimChunks(m *link.Inbound) (pooled int64, err error) {
 			return 0, err
 		}
 		r.chunks = append(r.chunks, c)
+	}
+	if sum != m.Written {
+		return 0, &stepvan.ProtocolError{Field: "region", Reason: fmt.Sprintf("the worker wrote %d bytes, and the pushes name grants for %d", m.Written, sum)}
 	}
 	return pooled, nil
 }

@@ -494,7 +494,7 @@ func TestHostileOffers(t *testing.T) {
 	respond(t, w.s, r.ID, answers...)
 	m := w.Take(t)
 	require.EqualValues(t, 6*8, m.Header.Total, "all of it is sent")
-	require.EqualValues(t, 5, m.Data[40])
+	require.EqualValues(t, 5, m.Payload[40])
 	m.Release()
 }
 

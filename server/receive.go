@@ -25,57 +25,50 @@ func (r receiver) Lost(session *link.Session, err error) { r.s.endSession(sessio
 func (r receiver) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
-	req, err := r.accept(m, m.Meta)
+	req, err := r.accept(m)
 	if err != nil {
 		return dst, err
 	}
 	m.User = req
 	for i := range req.pushes {
-		if b := req.pushes[i].Bytes(); len(b) > 0 && req.meta.Pushes[i].Flags&wire.DescInPlace == 0 {
+		if b := req.pushes[i].Bytes(); len(b) > 0 && formOf(m, &req.meta.Pushes[i]) == sent {
 			dst = append(dst, b)
 		}
 	}
 	return dst, nil
 }
 
-// Deliver queues a complete request, or refuses it.
-func (r receiver) Deliver(m *link.Inbound) {
+// Receive queues a request, or refuses it.
+func (r receiver) Receive(m *link.Inbound) (kept bool) {
 	s := r.s
 	if m.Header.Op == wire.OpFence {
 		r.fence(m)
-		return
+		return false
 	}
 	s.mu.Lock()
-	req, _ := m.User.(*requestSlot)
-	err := m.Refused
-	switch {
-	case req != nil && s.closed:
-		err = errClosed("push_pull")
-		s.requests.recycle(req)
-	case req != nil && err != nil:
-		s.requests.recycle(req) // the link could not use the placement
-	case err == nil && req == nil:
-		req, err = r.accept(m, m.Meta) // the link places no message without payload, nor one that the worker has written
-	}
+	req, err := r.whole(m)
 	a := r.enqueue(m, req, err)
 	s.mu.Unlock()
 	a.finish(s, m)
-	if !a.kept {
-		m.ReleaseHere()
-	}
+	return a.kept
 }
 
-// Receive implements link.Receiver: it takes a small request in one call.
-func (r receiver) Receive(m *link.Inbound, meta, payload []byte) (kept bool) {
-	r.s.mu.Lock()
-	req, err := r.accept(m, meta)
-	if err == nil {
-		req.copyPayload(payload)
+// whole returns the request of a whole message. Its pushes have all their bytes. Under Server.mu.
+func (r receiver) whole(m *link.Inbound) (*requestSlot, error) {
+	req, placed := m.User.(*requestSlot)
+	err := m.Refused
+	switch {
+	case placed && err == nil && r.s.closed:
+		err = errClosed("push_pull")
+	case !placed && err == nil:
+		if req, err = r.accept(m); err == nil {
+			req.copyPayload(m)
+		}
 	}
-	a := r.enqueue(m, req, err)
-	r.s.mu.Unlock()
-	a.finish(r.s, m)
-	return a.kept
+	if placed && err != nil {
+		r.s.requests.recycle(req) // the link could not use the placement, or the server was closed
+	}
+	return req, err
 }
 
 // Abort drops a request whose session was lost before all of it came.
@@ -89,24 +82,22 @@ func (r receiver) Abort(m *link.Inbound, _ error) {
 
 // fence notes that a worker writes no more into the grants that it was told to leave.
 func (r receiver) fence(m *link.Inbound) {
-	session, generation := m.Session, m.Header.Generation
-	err := wire.CheckFence(&m.Header)
-	m.Release()
-	if err != nil {
-		r.s.breakOff(session, err)
+	if err := wire.CheckFence(&m.Header); err != nil {
+		r.s.breakOff(m.Session, err)
 		return
 	}
 	var later deferredWork
 	r.s.mu.Lock()
-	r.s.buffers.reclaim(session, generation, &later)
+	r.s.buffers.reclaim(m.Session, m.Header.Generation, &later)
 	r.s.mu.Unlock()
 	later.run(r.s)
 }
 
-// copyPayload copies the payload of a small request to its pushes.
-func (r *requestSlot) copyPayload(payload []byte) {
+// copyPayload copies what the van has kept of the payload to its pushes.
+func (r *requestSlot) copyPayload(m *link.Inbound) {
+	payload := m.Payload
 	for i := range r.pushes {
-		if d := &r.meta.Pushes[i]; d.Flags&wire.DescInPlace == 0 {
+		if d := &r.meta.Pushes[i]; formOf(m, d) == sent {
 			copy(r.pushes[i].Bytes(), payload[:d.Bytes])
 			payload = payload[d.Bytes:]
 		}

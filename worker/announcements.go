@@ -50,18 +50,17 @@ func (h announcements) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 	return dst, new(wire.Announcement).Decode(&m.Header, m.Meta)
 }
 
-// Deliver implements link.Handler.
-func (h announcements) Deliver(m *link.Inbound) {
+// Receive implements link.Handler.
+func (h announcements) Receive(m *link.Inbound) (kept bool) {
 	var a wire.Announcement
-	session, op, generation := m.Session, m.Header.Op, m.Header.Generation
 	err := a.Decode(&m.Header, m.Meta)
-	m.Release()
 	if err != nil {
-		h.breakOff(session, err)
-		return
+		h.breakOff(m.Session, err)
+		return false
 	}
-	h.take(session, op, &a, generation)
+	h.take(m.Session, m.Header.Op, &a, m.Header.Generation)
 	h.w.fences.send()
+	return false
 }
 
 func (h announcements) take(s *link.Session, op uint8, a *wire.Announcement, generation uint32) {
@@ -77,9 +76,6 @@ func (h announcements) take(s *link.Session, op uint8, a *wire.Announcement, gen
 		h.w.fences.note(v)
 	}
 }
-
-// Abort implements link.Handler.
-func (h announcements) Abort(*link.Inbound, error) {}
 
 // Detached implements link.Detacher.
 func (h announcements) Detached(s *link.Session) {

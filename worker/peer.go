@@ -36,7 +36,10 @@ func (w *Worker) peer(s *link.Session) *serverPeer {
 }
 
 // sessionEvents is what the handlers of all channels do alike.
-type sessionEvents struct{ w *Worker }
+type sessionEvents struct {
+	link.BaseHandler
+	w *Worker
+}
 
 // Opened implements link.Handler.
 func (h sessionEvents) Opened(s *link.Session) error {

@@ -18,7 +18,7 @@ func (h responses) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 	w := h.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r, err := h.find(m, m.Meta)
+	r, err := h.find(m)
 	if err != nil {
 		return dst, err
 	}
@@ -37,29 +37,8 @@ func (h responses) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 	return dst, nil
 }
 
-// Receive implements link.Receiver: a small response in one call.
-func (h responses) Receive(m *link.Inbound, meta, payload []byte) (kept bool) {
-	w := h.w
-	now := trace.Now()
-	w.mu.Lock()
-	r, err := h.find(m, meta)
-	if err == nil {
-		if !r.exchange.state.completed() {
-			r.copyResponse(w.response.Pulls, payload)
-			r.noteResponse(&w.response)
-		}
-		r.stamps[trace.ResponsePostRecv], r.stamps[trace.ResponseProcess] = m.Received, now
-		w.answered(r)
-	}
-	w.mu.Unlock()
-	if err != nil {
-		h.breakOff(m.Session, err)
-	}
-	return false
-}
-
-// Deliver ends the request that the response answers.
-func (h responses) Deliver(m *link.Inbound) {
+// Receive ends the request that the response answers.
+func (h responses) Receive(m *link.Inbound) (kept bool) {
 	w := h.w
 	now := trace.Now()
 	w.mu.Lock()
@@ -72,11 +51,10 @@ func (h responses) Deliver(m *link.Inbound) {
 		w.advance(r.exchange)
 	}
 	w.mu.Unlock()
-	session := m.Session
-	m.ReleaseHere()
 	if err != nil {
-		h.breakOff(session, err)
+		h.breakOff(m.Session, err)
 	}
+	return false
 }
 
 // Abort ends a response whose server was lost before all of it had come.
@@ -99,21 +77,23 @@ func (h responses) whole(m *link.Inbound) (*request, error) {
 	if m.Refused != nil {
 		return nil, m.Refused
 	}
-	r, err := h.find(m, m.Meta)
+	r, err := h.find(m)
 	if err != nil {
 		return nil, err
 	}
-	if m.Header.Flags&wire.FlagError != 0 {
+	switch {
+	case m.Header.Flags&wire.FlagError != 0:
 		r.exchange.fail(r.server.failure(fmt.Errorf("%w: %s", stepvan.ErrRemote, wire.Text(m.Meta))))
-	} else {
+	case !r.exchange.state.completed():
+		r.copyResponse(h.w.response.Pulls, m.Payload)
 		r.noteResponse(&h.w.response)
 	}
 	return r, nil
 }
 
-// find returns the request that m, with this meta, answers. It decodes the answer into Worker.response, and checks
+// find returns the request that m answers. It decodes the answer into Worker.response, and checks
 // that it fits the request. Under Worker.mu.
-func (h responses) find(m *link.Inbound, meta []byte) (*request, error) {
+func (h responses) find(m *link.Inbound) (*request, error) {
 	header := &m.Header
 	r := h.w.exchanges.find(header.Request)
 	if r == nil || r.server.session != m.Session || r.state&(unanswered|receiving) != unanswered {
@@ -125,7 +105,10 @@ func (h responses) find(m *link.Inbound, meta []byte) (*request, error) {
 		}
 		return r, nil
 	}
-	if err := h.w.response.Decode(header, meta); err != nil {
+	if m.Written > 0 {
+		return nil, &stepvan.ProtocolError{Field: "payload", Reason: fmt.Sprintf("%d bytes of an answer are written outside of its pulls", m.Written)}
+	}
+	if err := h.w.response.Decode(header, m.Meta); err != nil {
 		return nil, err
 	}
 	return r, r.checkResponse(h.w.response.Pulls)

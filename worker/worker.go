@@ -69,9 +69,9 @@ func New(t *link.Transport, o Options) *Worker {
 	w.exchanges.completer = (*completer)(w)
 	w.unwatch = o.Files.Watch(w.fileDropped)
 	w.results = handles.New(t.Engine(), o.Handles, w.logUnseen)
-	t.Handle(link.ChannelResponse, responses{sessionEvents{w}})
-	t.Handle(link.ChannelBulk, responses{sessionEvents{w}})
-	t.Handle(link.ChannelRegister, announcements{sessionEvents{w}})
+	t.Handle(link.ChannelResponse, responses{sessionEvents{w: w}})
+	t.Handle(link.ChannelBulk, responses{sessionEvents{w: w}})
+	t.Handle(link.ChannelRegister, announcements{sessionEvents{w: w}})
 	return w
 }
 

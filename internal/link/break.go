@@ -109,23 +109,16 @@ func (r *rehearsal) countArrival() {
 	panic(errors.New("STEPVAN_PANIC_AFTER: a panic on purpose"))
 }
 
-// wrap makes h panic when its time has come. A Receiver stays one.
-func (r *rehearsal) wrap(h Handler) Handler {
-	if take, ok := h.(Receiver); ok {
-		return rehearsingReceiver{rehearsing{h, r}, take}
-	}
-	return rehearsing{h, r}
-}
-
+// rehearsing is a Handler that panics when its time has come.
 type rehearsing struct {
 	Handler
 	r *rehearsal
 }
 
-// Deliver implements Handler.
-func (h rehearsing) Deliver(m *Inbound) {
+// Receive implements Handler.
+func (h rehearsing) Receive(m *Inbound) (kept bool) {
 	h.r.countArrival()
-	h.Handler.Deliver(m)
+	return h.Handler.Receive(m)
 }
 
 // Detached implements Detacher.
@@ -133,15 +126,4 @@ func (h rehearsing) Detached(s *Session) {
 	if d, ok := h.Handler.(Detacher); ok {
 		d.Detached(s)
 	}
-}
-
-type rehearsingReceiver struct {
-	rehearsing
-	take Receiver
-}
-
-// Receive implements Receiver.
-func (h rehearsingReceiver) Receive(m *Inbound, meta, payload []byte) (kept bool) {
-	h.r.countArrival()
-	return h.take.Receive(m, meta, payload)
 }

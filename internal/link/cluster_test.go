@@ -3,6 +3,7 @@ package link_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -65,18 +66,21 @@ func (h *echo) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 	return dst, nil
 }
 
-func (h *echo) Deliver(m *link.Inbound) {
+// Receive keeps m, with copies of what is valid only now, or gives it to h.deliver, which releases it.
+func (h *echo) Receive(m *link.Inbound) (kept bool) {
 	h.mu.Lock()
 	deliver := h.deliver
 	if deliver == nil {
+		m.Meta, m.Payload = slices.Clone(m.Meta), slices.Clone(m.Payload)
 		h.got = append(h.got, m)
 	}
 	h.mu.Unlock()
 	if deliver != nil {
 		deliver(m)
-		return
+	} else {
+		h.node.Engine().Set(&h.arrived)
 	}
-	h.node.Engine().Set(&h.arrived)
+	return true
 }
 
 func (h *echo) Abort(*link.Inbound, error) { h.mu.Lock(); h.aborted++; h.mu.Unlock() }

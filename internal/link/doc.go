@@ -15,15 +15,15 @@
 //
 // # Receiving
 //
-// The driver (package progress) calls the [Handler] of the message's channel: Place before the payload is read, Deliver
-// when the message is whole. Payload that the receiver has not released counts against the sender's credit. A receiver
+// The driver (package progress) calls the [Handler] of the message's channel: Place before the van reads the payload,
+// Receive when the message is whole. A small payload comes with its header, and the driver calls Receive alone. Payload that the receiver has not released counts against the sender's credit. A receiver
 // that keeps memory therefore slows only the senders of that memory.
 //
 // # Grants
 //
 // Over a one-sided van a session can grant memory to its peer ([Session.Grant]) and see what the peer has granted
 // ([Session.Map]). The payload of an [Outbound] with Targets is written into the peer's grants on the caller's
-// goroutine. The receiver gets the message with Inbound.Written. [Session.Withdraw] and [Detacher] say when granted
+// goroutine. Inbound.Written tells the receiver how much. [Session.Withdraw] and [Detacher] say when granted
 // memory may be used for something else. The loss of a session alone does not say so.
 //
 // # Visitors and losses

@@ -64,8 +64,8 @@ func TestWrittenPayload(t *testing.T) {
 			Channel: link.ChannelRequest, Meta: []byte("m"), Payload: [][]byte{x, y}, Targets: []van.Target{one, two}, Completer: done,
 		}))
 		m := h.take(t)
-		require.True(t, m.Written)
-		require.Nil(t, m.Data)
+		require.NotZero(t, m.Written)
+		require.Nil(t, m.Payload)
 		require.Equal(t, "m", string(m.Meta))
 		require.EqualValues(t, len(x)+len(y), m.Header.Total)
 		require.True(t, bytes.Equal(x, first[:len(x)]), "%v", sizes)
@@ -99,9 +99,9 @@ func TestWrittenAndPlacedMessagesTakeTurns(t *testing.T) {
 			}
 			m := h.take(t)
 			require.EqualValues(t, k, m.Header.Request)
-			require.Equal(t, k%3 > 0, m.Written)
-			data := m.Data
-			if m.Written {
+			require.Equal(t, k%3 > 0, m.Written > 0)
+			data := m.Payload
+			if m.Written > 0 {
 				data = mem[:m.Header.Total]
 			}
 			require.True(t, bytes.Equal(pattern(100+k*1300, byte(k)), data), "message %d", k)
@@ -122,8 +122,8 @@ func TestTargetsThatAreGoneAreNotUsed(t *testing.T) {
 	gone.Wait()
 	require.NoError(t, p.sa.Send(&link.Outbound{Channel: link.ChannelRequest, Payload: [][]byte{pattern(100, 5)}, Targets: []van.Target{target}}))
 	m := p.hb[link.ChannelRequest].take(t)
-	require.False(t, m.Written)
-	require.Equal(t, pattern(100, 5), m.Data)
+	require.Zero(t, m.Written)
+	require.Equal(t, pattern(100, 5), m.Payload)
 	require.Equal(t, make([]byte, 100), mem)
 	m.Release()
 }

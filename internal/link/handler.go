@@ -31,27 +31,21 @@ var ErrLeft = errors.New("stepvan: peer left")
 type Handler interface {
 	// Opened reports a session before any message of it. An error refuses the session, and the peer gets its text.
 	Opened(s *Session) error
-	// Place appends to dst where the payload of m goes, together m.Header.Total bytes, and returns dst. If it appends
-	// nothing, the link takes pooled memory (m.Data). An error refuses the payload: it is dropped, and m is delivered
-	// with Refused set. A *stepvan.ProtocolError ends the session. Place is not called for messages without payload,
-	// nor for those with Inbound.Written.
+	// Place appends to dst where the payload of m goes, together m.Header.Total bytes, and returns dst. The link calls it
+	// for payload that the van is about to read: not for messages without payload, nor for payload that the van has kept
+	// or the peer has written. If Place appends nothing, the link takes pooled memory, which Receive finds in m.Payload.
+	// An error refuses the payload: it is dropped, and m is received with Refused set. A *stepvan.ProtocolError ends the
+	// session.
 	Place(m *Inbound, dst [][]byte) ([][]byte, error)
-	// Deliver hands over a message that is whole. The handler calls m.Release, then or later.
-	Deliver(m *Inbound)
-	// Abort replaces Deliver when the session is lost after Place, also when Place itself ended it. The link releases m
+	// Receive hands over a message that is whole. m.Meta and m.Payload are valid until it returns. The link releases m
+	// then. When Receive returns true, the handler calls m.Release later instead.
+	Receive(m *Inbound) (kept bool)
+	// Abort replaces Receive when the session is lost after Place, also when Place itself ended it. The link releases m
 	// afterwards.
 	Abort(m *Inbound, err error)
 	// Lost ends a session, after everything else of it. The error wraps ErrLeft when the peer said goodbye,
 	// stepvan.ErrClosed when this side closed, else stepvan.ErrPeerLost.
 	Lost(s *Session, err error)
-}
-
-// Receiver is a Handler that takes small messages in one call.
-type Receiver interface {
-	// Receive replaces Place and Deliver for a whole message whose payload the van has kept. The arguments meta, which
-	// replaces m.Meta, and payload are valid until it returns. The link releases m then. When Receive returns true, the
-	// handler calls Release later instead.
-	Receive(m *Inbound, meta, payload []byte) (kept bool)
 }
 
 // Detacher is a Handler that grants memory to peers.
@@ -62,7 +56,7 @@ type Detacher interface {
 	Detached(s *Session)
 }
 
-// BaseHandler implements the methods that a Handler may leave out: all except Deliver.
+// BaseHandler implements the methods that a Handler may leave out: all except Receive.
 type BaseHandler struct{}
 
 // Opened accepts.

@@ -24,12 +24,12 @@ const hostileBound = 20 * time.Second
 // sink is a Handler that counts, and tells losses.
 type sink struct {
 	BaseHandler
-	node      *Transport
-	delivered int
-	lost      chan error
+	node     *Transport
+	received int
+	lost     chan error
 }
 
-func (h *sink) Deliver(m *Inbound) { h.delivered++; m.Release() }
+func (h *sink) Receive(*Inbound) (kept bool) { h.received++; return false }
 
 func (h *sink) Lost(_ *Session, err error) { h.lost <- err }
 

@@ -9,21 +9,23 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// Inbound is one message that has arrived, or that is arriving.
+// Inbound is one message that has arrived, or that is arriving. Each byte of its payload came in one of three ways: it
+// was read to where Handler.Place said, it is in Payload, or the peer has written it.
 type Inbound struct {
 	Session  *Session
 	Header   wire.Header // of the whole message: Payload == Total, Offset == 0
-	Meta     []byte      // until Release
-	Data     []byte      // pooled memory, when the handler left the placement to the link; until Release
+	Meta     []byte      // until Receive returns
+	Payload  []byte      // bytes that nobody placed or wrote, in memory of the van or of the pool; until Receive returns
 	Received int64       // when the message was whole, ns of the trace clock
-	User     any         // the handler's, from Place to Deliver
+	User     any         // the handler's, from Place to Receive
 	Refused  error       // Place refused; the payload was dropped
-	// Written says that the peer has written the payload into memory that was granted to it, and that Place was not
-	// called. The meta says where the payload is, which is the peer's claim.
-	Written bool
+	// Written is how many bytes of the payload the peer has written into memory that was granted to it. The meta says
+	// where they are, which is the peer's claim.
+	Written uint64
 
 	link   queueLink[Inbound]
 	next   *Inbound // in inboundPool
+	meta   []byte   // memory for Meta
 	region *tensor.Region
 	dst    [][]byte
 	cursor van.Cursor // where the next piece begins in dst
@@ -31,16 +33,16 @@ type Inbound struct {
 	got    uint64
 }
 
-// Release ends the use of m and its memory, and gives its credit back to the sender. Exactly once, after Deliver; any
-// goroutine.
+// Release ends the use of m and its memory, and gives its credit back to the sender. Exactly once, by a
+// handler that has kept m; any goroutine.
 func (m *Inbound) Release() {
 	t := m.Session.transport
 	m.returnCredit()
 	t.inbounds.put(m)
 }
 
-// ReleaseHere is Release for the driver, within a call of the Handler. It needs no atomics for the memory of m.
-func (m *Inbound) ReleaseHere() {
+// releaseHere is Release for the driver. It needs no atomics for the memory of m.
+func (m *Inbound) releaseHere() {
 	t := m.Session.transport
 	m.returnCredit()
 	t.inbounds.putHere(m)
@@ -73,15 +75,16 @@ type inboundPool struct {
 	released atomic.Pointer[Inbound] // on their way back to the driver
 }
 
-// take returns an unused Inbound for s. Driver only.
-func (x *inboundPool) take(s *Session, h *wire.Header, meta []byte) *Inbound {
-	m := x.takeBare(s, h)
-	m.Meta = append(m.Meta, meta...)
+// takePiece is take for the first piece of a message. It copies meta, which the van takes back before the last piece.
+func (x *inboundPool) takePiece(s *Session, h *wire.Header, meta []byte) *Inbound {
+	m := x.take(s, h)
+	m.meta = append(m.meta[:0], meta...)
+	m.Meta = m.meta
 	return m
 }
 
-// takeBare is take without the meta.
-func (x *inboundPool) takeBare(s *Session, h *wire.Header) *Inbound {
+// take returns an unused Inbound for s. Driver only.
+func (x *inboundPool) take(s *Session, h *wire.Header) *Inbound {
 	m := x.free
 	if m == nil {
 		m = x.released.Swap(nil)
@@ -90,9 +93,9 @@ func (x *inboundPool) takeBare(s *Session, h *wire.Header) *Inbound {
 		m = &Inbound{}
 	}
 	x.free = m.next
-	m.next, m.Session, m.Header, m.Meta, m.dst = nil, s, *h, m.Meta[:0], m.dst[:0]
+	m.next, m.Session, m.Header, m.dst = nil, s, *h, m.dst[:0]
 	m.Header.Payload, m.Header.Offset = h.Total, 0
-	m.cursor, m.placed, m.got, m.Received, m.Written = van.Cursor{}, 0, 0, 0, false
+	m.cursor, m.placed, m.got, m.Received, m.Written = van.Cursor{}, 0, 0, 0, 0
 	return m
 }
 
@@ -120,5 +123,5 @@ func (x *inboundPool) clean(m *Inbound) {
 		m.region = nil
 	}
 	m.dst = reuse.Slice(m.dst)
-	m.User, m.Data, m.Session, m.Refused = nil, nil, nil, nil
+	m.Meta, m.Payload, m.User, m.Session, m.Refused = nil, nil, nil, nil, nil
 }

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -57,15 +58,15 @@ func (k *keeping) Poll(events []van.Event, all bool) int {
 	return n
 }
 
-// taker is a Receiver that keeps every second message for a while.
+// taker is a Handler that keeps every second message for a while.
 type taker struct {
 	sink
 	held []*Inbound
 	got  chan string
 }
 
-func (h *taker) Receive(m *Inbound, meta, payload []byte) (kept bool) {
-	h.got <- string(meta) + " " + string(payload)
+func (h *taker) Receive(m *Inbound) (kept bool) {
+	h.got <- string(m.Meta) + " " + string(m.Payload[:min(8, len(m.Payload))])
 	if m.Header.Sequence%2 == 0 {
 		h.held = append(h.held, m)
 		return true
@@ -77,12 +78,7 @@ func (h *taker) Receive(m *Inbound, meta, payload []byte) (kept bool) {
 	return false
 }
 
-func (h *taker) Deliver(m *Inbound) {
-	m.Release()
-	h.got <- "delivered"
-}
-
-func TestSmallMessagesAreReceivedInOneGo(t *testing.T) {
+func TestKeptAndPlacedMessagesAreReceivedAlike(t *testing.T) {
 	n := newNode(t, keep)
 	h := &taker{sink: sink{node: n, lost: make(chan error, 16)}, got: make(chan string, 1)}
 	a := attack(t, listen(t, n, h))
@@ -95,27 +91,6 @@ func TestSmallMessagesAreReceivedInOneGo(t *testing.T) {
 	}
 	m := data(51)
 	m.Payload, m.Total, m.Flags = keepBytes+1, keepBytes+1, wire.FlagAckNow
-	a.send(m, nil, make([]byte, keepBytes+1))
-	require.Equal(t, "delivered", <-h.got, "a larger one")
-}
-
-// plain is a Handler that does not implement Receiver.
-type plain struct {
-	BaseHandler
-	got chan *Inbound
-}
-
-func (h plain) Deliver(m *Inbound) { h.got <- m }
-
-func TestSmallMessagesAreDeliveredToOtherHandlers(t *testing.T) {
-	h := plain{got: make(chan *Inbound, 1)}
-	a := attack(t, listen(t, newNode(t, keep), h))
-	a.hello()
-	m := data(1)
-	m.Payload, m.Total = 8, 8
-	a.send(m, []byte("meta"), []byte("payload!"))
-	got := <-h.got
-	require.Equal(t, "meta", string(got.Meta))
-	require.Equal(t, "payload!", string(got.Data), "in pooled memory")
-	got.Release()
+	a.send(m, []byte("large"), bytes.Repeat([]byte("payload!"), keepBytes/8+1)[:keepBytes+1])
+	require.Equal(t, "large payload!", <-h.got, "in pooled memory")
 }

@@ -34,10 +34,11 @@ func (h *names) Opened(s *Session) error {
 	return nil
 }
 
-func (h *names) Deliver(m *Inbound) {
+func (h *names) Receive(m *Inbound) (kept bool) {
 	m.Release()
 	h.held <- struct{}{}
 	<-h.free
+	return true
 }
 
 func (h *names) Lost(s *Session, err error) {

@@ -23,7 +23,7 @@ type Outbound struct {
 	Meta       []byte   // borrowed until Done
 	Payload    [][]byte // borrowed until Done
 	// Targets name, for each segment of Payload, the place in the peer's grants to which it is written
-	// ([Session.OneSided]). The peer gets the message with Inbound.Written. Empty: the peer's handler says where the
+	// ([Session.OneSided]). Inbound.Written tells the peer how much. Empty: the peer's handler says where the
 	// payload goes. If the peer has withdrawn a grant before the first piece went, the message goes without targets.
 	// Borrowed until Done.
 	Targets []van.Target

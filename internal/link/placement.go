@@ -40,7 +40,7 @@ func (x *receiver) place(h *wire.Header, meta []byte, dst [][]byte) ([][]byte, e
 		if err := x.takeCredit(h); err != nil {
 			return nil, err
 		}
-		m = x.session.transport.inbounds.take(x.session, h, meta)
+		m = x.session.transport.inbounds.takePiece(x.session, h, meta)
 		q.push(m, &m.link)
 		if err := x.choosePlace(m); err != nil {
 			return nil, err
@@ -95,6 +95,6 @@ func (x *inboundPool) placePooled(m *Inbound, dst [][]byte) ([][]byte, error) {
 		return dst, fmt.Errorf("no receive memory for %d bytes: %w", m.Header.Total, err)
 	}
 	m.region = r
-	m.Data = r.Bytes()[:m.Header.Total]
-	return append(dst, m.Data), nil
+	m.Payload = r.Bytes()[:m.Header.Total]
+	return append(dst, m.Payload), nil
 }

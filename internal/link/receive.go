@@ -121,24 +121,29 @@ func (x *receiver) checkData(h *wire.Header) error {
 	return nil
 }
 
-// onData takes a message of a channel, or a piece of one. The van has placed its payload or kept it, or the peer has
-// written it.
+// onData takes a message of a channel, or a piece of one.
 func (x *receiver) onData(d *van.Delivery) error {
 	h, s := &d.Header, x.session
-	if h.Total == 0 {
-		x.deliver(s.transport.inbounds.take(s, h, d.Meta))
-		s.acks.owe(h.Flags, true)
-		return nil
-	}
-	if s.acks.wanted.Load() {
+	if h.Total > 0 && s.acks.wanted.Load() {
 		s.acks.wanted.Store(false)
 	}
-	if d.Written {
-		return x.onWritten(d)
+	var err error
+	switch placed := h.Payload > 0 && d.Payload == nil && !d.Written; {
+	case placed:
+		err = x.onPlaced(h)
+	case h.Payload == h.Total:
+		err = x.onWhole(d)
+	default:
+		err = x.onWrittenPiece(d)
 	}
-	if d.Payload != nil {
-		return x.onKept(d)
+	if err == nil {
+		s.acks.owe(h.Flags, h.Offset+h.Payload == h.Total)
 	}
+	return err
+}
+
+// onPlaced takes a piece that the van has read to where receiver.place said.
+func (x *receiver) onPlaced(h *wire.Header) error {
 	q := &x.incoming[h.Channel]
 	m := q.first()
 	if m == nil || x.writing[h.Channel] != nil {
@@ -148,82 +153,72 @@ func (x *receiver) onData(d *van.Delivery) error {
 		q.pop()
 		x.deliver(m)
 	}
-	s.acks.owe(h.Flags, h.Offset+h.Payload == h.Total)
 	return nil
 }
 
-// deliver hands a whole message to its handler.
-func (x *receiver) deliver(m *Inbound) {
-	m.Received = now()
-	x.session.transport.handlers[m.Header.Channel].Deliver(m)
-}
-
-// onKept takes a small message that came with its payload.
-func (x *receiver) onKept(d *van.Delivery) error {
-	h, s := &d.Header, x.session
-	// Pieces that wait in the queue were sent later, unless one of their message has been delivered.
-	if q := x.incoming[h.Channel].first(); q != nil && q.got > 0 || x.writing[h.Channel] != nil || h.Payload != h.Total {
-		return &stepvan.ProtocolError{Field: "offset", Reason: "a message begins inside another one"}
-	}
-	if err := x.takeCredit(h); err != nil {
-		return err
-	}
-	t := s.transport
-	handler := t.handlers[h.Channel]
-	if r, ok := handler.(Receiver); ok {
-		m := t.inbounds.takeBare(s, h)
-		m.Received = now()
-		if !r.Receive(m, d.Meta, d.Payload) {
-			m.ReleaseHere()
+// onWhole takes a message that comes at once. It has no payload, or the van has kept some of it and the peer has
+// written the rest.
+func (x *receiver) onWhole(d *van.Delivery) error {
+	h := &d.Header
+	if h.Total > 0 {
+		if x.writing[h.Channel] != nil || x.begun(h.Channel) {
+			return &stepvan.ProtocolError{Field: "offset", Reason: "a message begins inside another one"}
 		}
-		s.acks.owe(h.Flags, true)
-		return nil
-	}
-	m := t.inbounds.take(s, h, d.Meta)
-	if err := x.choosePlace(m); err != nil {
-		handler.Abort(m, err)
-		t.inbounds.put(m)
-		return err
-	}
-	if m.Refused == nil {
-		rest := d.Payload
-		for _, p := range m.dst {
-			rest = rest[copy(p, rest):]
+		if err := x.takeCredit(h); err != nil {
+			return err
 		}
+	}
+	m := x.session.transport.inbounds.take(x.session, h)
+	m.Meta, m.Payload = d.Meta, d.Payload
+	if d.Written {
+		m.Written = h.Total - uint64(len(d.Payload))
 	}
 	x.deliver(m)
-	s.acks.owe(h.Flags, true)
 	return nil
 }
 
-// onWritten takes a piece that the peer has written into granted memory. Pieces that were placed may wait in the queue
-// already, although they were sent later. So only the order of the deliveries shows whether messages are mixed up.
-func (x *receiver) onWritten(d *van.Delivery) error {
-	h, s := &d.Header, x.session
+// begun reports whether a message of ch has come in part. Messages without a piece in the queue were sent later than
+// one that comes now, although the van has placed them already.
+func (x *receiver) begun(ch wire.Channel) bool {
+	m := x.incoming[ch].first()
+	return m != nil && m.got > 0
+}
+
+// onWrittenPiece takes a piece that the peer has written into granted memory. Pieces that were placed may wait in the
+// queue already, although they were sent later. So only the order of the deliveries shows whether messages are mixed up.
+func (x *receiver) onWrittenPiece(d *van.Delivery) error {
+	h := &d.Header
 	m := x.writing[h.Channel]
-	if q := x.incoming[h.Channel].first(); (m == nil) != (h.Offset == 0) || q != nil && q.got > 0 {
+	if !d.Written || len(d.Payload) > 0 || (m == nil) != (h.Offset == 0) || x.begun(h.Channel) {
 		return errNotContinued
 	}
 	if m == nil {
 		if err := x.takeCredit(h); err != nil {
 			return err
 		}
-		m = s.transport.inbounds.take(s, h, d.Meta)
-		m.Written = true
+		m = x.session.transport.inbounds.takePiece(x.session, h, d.Meta)
 		x.writing[h.Channel] = m
 	}
 	if m.got != h.Offset || m.Header.Total != h.Total {
 		return errNotContinued
 	}
+	m.Written += h.Payload
 	if m.got += h.Payload; m.got == h.Total {
 		x.writing[h.Channel] = nil
 		x.deliver(m)
 	}
-	s.acks.owe(h.Flags, h.Offset+h.Payload == h.Total)
 	return nil
 }
 
-var errNotContinued = &stepvan.ProtocolError{Field: "offset", Reason: "a written piece does not continue its message"}
+var errNotContinued = &stepvan.ProtocolError{Field: "offset", Reason: "a piece does not continue its message"}
+
+// deliver hands a whole message to its handler.
+func (x *receiver) deliver(m *Inbound) {
+	m.Received = now()
+	if !x.session.transport.handlers[m.Header.Channel].Receive(m) {
+		m.releaseHere()
+	}
+}
 
 // takeCredit holds the peer to its window: it may not send what it has no credit for.
 func (x *receiver) takeCredit(h *wire.Header) error {

@@ -29,7 +29,7 @@ func TestPayloadSentFromOpenedArrives(t *testing.T) {
 			_, err = a.Dial(limited(t), bound)
 			require.NoError(t, err)
 			m := ha.take(t)
-			require.Equal(t, "welcome", string(m.Data))
+			require.Equal(t, "welcome", string(m.Payload))
 			m.Release()
 			require.NoError(t, a.Close())
 			require.NoError(t, b.Close())
@@ -44,13 +44,13 @@ func (*greeter) Opened(s *link.Session) error {
 	return s.Send(&link.Outbound{Channel: link.ChannelRequest, Payload: [][]byte{[]byte("welcome")}})
 }
 
-func (*greeter) Deliver(m *link.Inbound) { m.Release() }
+func (*greeter) Receive(*link.Inbound) (kept bool) { return false }
 
 // picky refuses in Opened.
 type picky struct{ link.BaseHandler }
 
-func (picky) Opened(*link.Session) error { return errors.New("wrong shard") }
-func (picky) Deliver(m *link.Inbound)    { m.Release() }
+func (picky) Opened(*link.Session) error        { return errors.New("wrong shard") }
+func (picky) Receive(*link.Inbound) (kept bool) { return false }
 
 func TestRefusalOfTheDiallingSideIsToldToBoth(t *testing.T) {
 	forKinds(t, func(t *testing.T, k vanKind) {
@@ -99,7 +99,7 @@ func TestSeveralClosersWaitForTheOrderlyEnd(t *testing.T) {
 		}
 		closers.Wait()
 		m := p.hb[link.ChannelBulk].take(t)
-		require.True(t, bytes.Equal(data, m.Data))
+		require.True(t, bytes.Equal(data, m.Payload))
 		m.Release()
 	})
 }

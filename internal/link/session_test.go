@@ -40,7 +40,7 @@ func TestMessagesOfAllSizesArriveWholeAndInOrder(t *testing.T) {
 			m := p.hb[link.ChannelRequest].take(t)
 			require.Equal(t, describe(i), string(m.Meta))
 			require.Equal(t, uint8(i), m.Header.Op)
-			require.True(t, bytes.Equal(data, m.Data), "size %d", size)
+			require.True(t, bytes.Equal(data, m.Payload), "size %d", size)
 			m.Release()
 			require.NoError(t, done.wait(t))
 		}
@@ -55,7 +55,7 @@ func TestBothEndsSend64MiBBeforeEitherWaits(t *testing.T) {
 		require.NoError(t, p.sa.Send(&link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{data}, Completer: da}))
 		require.NoError(t, p.sb.Send(&link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{data}, Completer: db}))
 		ma, mb := p.ha[link.ChannelBulk].take(t), p.hb[link.ChannelBulk].take(t)
-		require.True(t, bytes.Equal(data, ma.Data) && bytes.Equal(data, mb.Data))
+		require.True(t, bytes.Equal(data, ma.Payload) && bytes.Equal(data, mb.Payload))
 		ma.Release()
 		mb.Release()
 		require.NoError(t, da.wait(t))
@@ -69,7 +69,7 @@ func TestTransferGoesOnWhileNobodyWaits(t *testing.T) {
 		data := pattern(64<<20, 9)
 		whole := make(chan bool, 1)
 		p.ha[link.ChannelBulk].use(nil, func(m *link.Inbound) {
-			whole <- bytes.Equal(data, m.Data)
+			whole <- bytes.Equal(data, m.Payload)
 			m.Release()
 		})
 		require.NoError(t, p.sb.Send(&link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{data}}))
@@ -95,7 +95,7 @@ func TestGoodbyeArrivesAfterEverythingAccepted(t *testing.T) {
 		require.ErrorIs(t, hb.lost[0], link.ErrLeft)
 		require.ErrorContains(t, hb.lost[0], "work is done")
 		m := hb.take(t)
-		require.True(t, bytes.Equal(data, m.Data))
+		require.True(t, bytes.Equal(data, m.Payload))
 		m.Release()
 		ha := p.ha[link.ChannelBulk]
 		ha.await(t, func() bool { return len(ha.lost) == 1 })
@@ -160,7 +160,7 @@ func TestPlacementGoesToTheHandlersMemory(t *testing.T) {
 		require.NoError(t, p.sa.Send(&link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{data}}))
 		m := p.hb[link.ChannelBulk].take(t)
 		require.Equal(t, data, append(append([]byte(nil), one...), two...))
-		require.Empty(t, m.Data)
+		require.Empty(t, m.Payload)
 		m.Release()
 
 		p.hb[link.ChannelBulk].use(func(_ *link.Inbound, dst [][]byte) ([][]byte, error) {

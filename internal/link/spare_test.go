@@ -39,7 +39,7 @@ func TestTheSourceIsTheCallersAfterSendWithMemoryToSpare(t *testing.T) {
 			for i := range want {
 				m := p.hb[link.ChannelBulk].take(t)
 				require.Equal(t, uint8(i), m.Header.Op)
-				require.True(t, bytes.Equal(want[i], m.Data), "message %d", i)
+				require.True(t, bytes.Equal(want[i], m.Payload), "message %d", i)
 				m.Release()
 				require.NoError(t, done[i].wait(t))
 			}

@@ -122,7 +122,7 @@ func NewTransport(o Options) (*Transport, error) {
 // Handle gives channel ch to h. Before the first Listen or Dial.
 func (t *Transport) Handle(ch wire.Channel, h Handler) {
 	if t.rehearsal != nil && credited(ch) {
-		h = t.rehearsal.wrap(h)
+		h = rehearsing{h, t.rehearsal}
 	}
 	t.handlers[ch] = h
 }

@@ -35,12 +35,12 @@ func (h *door) Opened(s *Session) error {
 	return nil
 }
 
-func (h *door) Deliver(m *Inbound) {
+func (h *door) Receive(m *Inbound) (kept bool) {
 	m.Session.SetVisitor(false)
-	m.Release()
 	if h.driver != nil {
 		h.driver()
 	}
+	return false
 }
 
 func (h *door) Lost(_ *Session, err error) { h.lost <- err }

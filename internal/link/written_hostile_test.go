@@ -114,7 +114,7 @@ func TestHostileWriters(t *testing.T) {
 			case <-time.After(hostileBound):
 				t.Fatal("the victim never gave the peer up")
 			}
-			require.Zero(t, h.delivered)
+			require.Zero(t, h.received)
 		})
 	}
 }

@@ -16,8 +16,8 @@ type losses struct {
 	peers chan wire.PeerID
 }
 
-// Deliver implements link.Handler.
-func (l losses) Deliver(m *link.Inbound) { m.Release() }
+// Receive implements link.Handler.
+func (l losses) Receive(*link.Inbound) (kept bool) { return false }
 
 // Lost implements link.Handler.
 func (l losses) Lost(s *link.Session, _ error) {

@@ -1,6 +1,7 @@
 package pairtest
 
 import (
+	"slices"
 	"sync"
 	"testing"
 
@@ -43,8 +44,9 @@ func (p *Peer) Opened(s *link.Session) error {
 	return nil
 }
 
-// Deliver implements link.Handler.
-func (p *Peer) Deliver(m *link.Inbound) {
+// Receive implements link.Handler. It keeps m, with copies of what is valid only now.
+func (p *Peer) Receive(m *link.Inbound) (kept bool) {
+	m.Meta, m.Payload = slices.Clone(m.Meta), slices.Clone(m.Payload)
 	p.mu.Lock()
 	p.received = append(p.received, m)
 	deaf := p.deaf
@@ -55,6 +57,7 @@ func (p *Peer) Deliver(m *link.Inbound) {
 		close(deaf.begun)
 		<-deaf.over
 	}
+	return true
 }
 
 // Deafen has the next message hold the peer's driver up until the test ends: the peer reads nothing after it. The
