@@ -16,8 +16,9 @@
 // # Receiving
 //
 // The driver (package progress) calls the [Handler] of the message's channel: Place before the van reads the payload,
-// Receive when the message is whole. A small payload comes with its header, and the driver calls Receive alone. Payload that the receiver has not released counts against the sender's credit. A receiver
-// that keeps memory therefore slows only the senders of that memory.
+// Receive when the message is whole. A small payload comes with its header, and the driver calls Receive alone.
+// Payload that the receiver has not released counts against the sender's credit. A receiver that keeps memory
+// therefore slows only the senders of that memory.
 //
 // # Grants
 //

@@ -31,11 +31,10 @@ var ErrLeft = errors.New("stepvan: peer left")
 type Handler interface {
 	// Opened reports a session before any message of it. An error refuses the session, and the peer gets its text.
 	Opened(s *Session) error
-	// Place appends to dst where the payload of m goes, together m.Header.Total bytes, and returns dst. The link calls it
-	// for payload that the van is about to read: not for messages without payload, nor for payload that the van has kept
-	// or the peer has written. If Place appends nothing, the link takes pooled memory, which Receive finds in m.Payload.
-	// An error refuses the payload: it is dropped, and m is received with Refused set. A *stepvan.ProtocolError ends the
-	// session.
+	// Place appends to dst where the payload of m goes, together m.Header.Total bytes, and returns dst. Only payload
+	// that the van is about to read is placed: none that the van has kept or the peer has written. If Place appends
+	// nothing, the link takes pooled memory, which Receive finds in m.Payload. An error refuses the payload: it is
+	// dropped, and m is received with Refused set. A *stepvan.ProtocolError ends the session.
 	Place(m *Inbound, dst [][]byte) ([][]byte, error)
 	// Receive hands over a message that is whole. m.Meta and m.Payload are valid until it returns. The link releases m
 	// then. When Receive returns true, the handler calls m.Release later instead.
