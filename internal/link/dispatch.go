@@ -124,11 +124,11 @@ func (s *Session) fail(cause error) {
 func (s *Session) lose(err error) {
 	var ended queue[Outbound]
 	s.mu.Lock()
-	if s.state == stateLost {
+	if !s.state.advance(stateLost) {
 		s.mu.Unlock()
 		return
 	}
-	s.state, s.err = stateLost, err
+	s.err = err
 	s.out.abandon(&ended)
 	s.out.noteStuck()
 	if s.grace != nil {

@@ -99,8 +99,8 @@ func (x *opening) admit() error {
 		}
 	}
 	s.mu.Lock()
-	if s.state == stateHandshake {
-		s.state, s.out.blocked = stateOpen, true // what Opened sends follows the answer
+	if s.state.advance(stateOpen) {
+		s.out.blocked = true // what Opened sends follows the answer
 	}
 	s.mu.Unlock()
 	x.leaveGroup() // a handler may make it a visitor again
@@ -128,7 +128,8 @@ func (x *opening) refuse(why error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.state, s.goodbyeSent = stateClosing, true
+	s.state.advance(stateClosing)
+	s.goodbyeSent = true
 	_ = s.out.sendOwn(wire.KindRefuse, 0, wire.AppendText(nil, why.Error()))
 	s.endAfterGrace(why)
 }

@@ -11,14 +11,24 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
+// sessionState is how far the life of a session has come. It only rises (advance), and may skip states.
 type sessionState uint8
 
 const (
 	stateHandshake sessionState = iota // Hello or Welcome is outstanding
-	stateOpen
-	stateClosing // the goodbye follows what was accepted
-	stateLost
+	stateOpen                          // it sends and receives
+	stateClosing                       // the goodbye, or the refusal, follows what was accepted
+	stateLost                          // everything unfinished has failed
 )
+
+// advance moves to a later state. It reports false, and changes nothing, when the session is there or further.
+func (x *sessionState) advance(to sessionState) bool {
+	if *x >= to {
+		return false
+	}
+	*x = to
+	return true
+}
 
 // Session is the link to one peer. All exported methods may be called from any goroutine.
 type Session struct {
@@ -107,16 +117,16 @@ func (s *Session) BreakOff(reason string) {
 
 // closeLocked begins to close s. With limit the session ends after a grace, whatever the peer does. mu is held.
 func (s *Session) closeLocked(reason string, limit bool) {
-	switch s.state {
-	case stateOpen:
-		s.state, s.goodbye = stateClosing, reason
-		if limit {
-			s.endAfterGrace(stepvan.ErrClosed)
-		}
-		s.out.pump()
-	case stateHandshake:
-		s.state = stateClosing
+	opened := s.state == stateOpen
+	if !s.state.advance(stateClosing) {
+		return
+	}
+	if limit || !opened {
 		s.endAfterGrace(stepvan.ErrClosed)
+	}
+	if opened {
+		s.goodbye = reason
+		s.out.pump()
 	}
 }
 
