@@ -2,12 +2,10 @@ package server
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 
 	"github.com/stepvan/stepvan"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
@@ -96,20 +94,4 @@ func (s *Server) endSession(session *link.Session, err error) {
 }
 
 // failure returns the error of an operation that failed because of this worker.
-func (w *workerPeer) failure(op string, err error) error {
-	var lost *stepvan.OpError
-	switch {
-	case !errors.As(err, &lost):
-	case lost.Op == "session":
-		err = lost.Err // which names the same peer
-	case lost.Peer != "" && lost.Peer != w.name:
-		return errs.Ended(op, err) // a peer without which the cluster cannot work
-	}
-	if first := link.FirstCause(err); first != "" {
-		return &stepvan.OpError{Op: op, Peer: first, Err: fmt.Errorf("%w: with it %s is lost: %w", stepvan.ErrPeerLost, w.name, err)}
-	}
-	if errors.Is(err, link.ErrLeft) {
-		err = fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err)
-	}
-	return &stepvan.OpError{Op: op, Peer: w.name, Err: err}
-}
+func (w *workerPeer) failure(op string, err error) error { return link.PeerError(op, "", w.name, err) }

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/stepvan/stepvan"
@@ -84,15 +83,5 @@ func (h sessionEvents) breakOff(s *link.Session, err error) {
 
 // failure says which server an operation failed with.
 func (v *serverPeer) failure(err error) error {
-	var op *stepvan.OpError
-	if errors.As(err, &op) && op.Op == "session" {
-		err = op.Err // which names the same peer
-	}
-	if first := link.FirstCause(err); first != "" {
-		return &stepvan.OpError{Op: "push_pull", Peer: first, Err: fmt.Errorf("%w: with it %s is lost: %w", stepvan.ErrPeerLost, v.name, err)}
-	}
-	if errors.Is(err, link.ErrLeft) {
-		err = fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err)
-	}
-	return &stepvan.OpError{Op: "push_pull", Van: v.session.Van(), Peer: v.name, Err: err}
+	return link.PeerError("push_pull", v.session.Van(), v.name, err)
 }

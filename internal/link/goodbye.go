@@ -2,8 +2,11 @@ package link
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/text"
 )
 
@@ -21,6 +24,26 @@ const because = "because of "
 // Because makes the reason of a goodbye that the loss of another instance has caused. lost names that instance
 // ("worker 3").
 func Because(lost, text string) string { return because + lost + ": " + text }
+
+// PeerError returns the error of an operation that failed because of err with a peer. It names the peer that was lost
+// first, when the error of a session tells that.
+func PeerError(op, van, peer string, err error) error {
+	var e *stepvan.OpError
+	switch {
+	case !errors.As(err, &e):
+	case e.Op == "session":
+		err = e.Err // which names the same peer
+	case e.Peer != "" && e.Peer != peer:
+		return errs.Ended(op, err) // a peer without which the cluster cannot work
+	}
+	if first := FirstCause(err); first != "" {
+		return &stepvan.OpError{Op: op, Peer: first, Err: fmt.Errorf("%w: with it %s is lost: %w", stepvan.ErrPeerLost, peer, err)}
+	}
+	if errors.Is(err, ErrLeft) {
+		err = fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err)
+	}
+	return &stepvan.OpError{Op: op, Van: van, Peer: peer, Err: err}
+}
 
 // FirstCause is the instance whose loss made a peer leave, as the peer has said with Because. It is "" for other
 // errors. Its length is bounded, and it is safe for logs.
