@@ -1,8 +1,10 @@
 package link
 
 import (
+	"fmt"
 	"sync/atomic"
 
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
@@ -124,4 +126,21 @@ func (x *inboundPool) clean(m *Inbound) {
 	}
 	m.dst = reuse.Slice(m.dst)
 	m.Meta, m.Payload, m.User, m.Session, m.Refused = nil, nil, nil, nil, nil
+}
+
+// maxControl bounds a message on a channel without credit, in bytes.
+const maxControl = 64 << 20
+
+// placePooled gives m pooled memory.
+func (x *inboundPool) placePooled(m *Inbound, dst [][]byte) ([][]byte, error) {
+	if !credited(m.Header.Channel) && m.Header.Total > maxControl {
+		return dst, errs.Invalid("control message of %d bytes, limit %d", m.Header.Total, maxControl)
+	}
+	r, err := x.memory.Get(int(m.Header.Total))
+	if err != nil {
+		return dst, fmt.Errorf("no receive memory for %d bytes: %w", m.Header.Total, err)
+	}
+	m.region = r
+	m.Payload = r.Bytes()[:m.Header.Total]
+	return append(dst, m.Payload), nil
 }

@@ -82,6 +82,14 @@ func (o *Outbound) copyToSpare() {
 	o.Payload, o.cursor = o.spare[:], van.Cursor{}
 }
 
+// spareOf returns the part of Spare for the next n bytes, or nil when the van need not copy them.
+func (o *Outbound) spareOf(n uint64) []byte {
+	if !o.unsaved || n == 0 {
+		return nil
+	}
+	return o.Spare[o.sent : o.sent+n : o.sent+n]
+}
+
 // checkTargets refuses targets that do not belong to the payload.
 func (o *Outbound) checkTargets(oneSided bool) error {
 	if len(o.Targets) > 0 && (!oneSided || len(o.Targets) != len(o.Payload)) {

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/stepvan/stepvan"
@@ -16,13 +17,46 @@ type receiver struct {
 	charged  uint64                   // what accepted messages took of the window that this side grants, ever
 }
 
+// onMessage takes a message, unless the session is over.
+func (s *Session) onMessage(d *van.Delivery) {
+	if d.Header.Payload > briefBytes {
+		s.transport.engine.NoteDelay()
+	}
+	var err error
+	switch {
+	case s.lost:
+	case s.opening.phase == phaseRefused:
+		err = &stepvan.ProtocolError{Field: "kind", Reason: "message after a refusal"}
+	default:
+		err = s.in.onMessage(d)
+	}
+	d.Release()
+	if err != nil {
+		s.fail(err)
+	}
+}
+
 // onMessage takes a message of the peer.
 func (x *receiver) onMessage(d *van.Delivery) error {
-	h, s := &d.Header, x.session
-	switch h.Kind {
-	case wire.KindHello, wire.KindWelcome, wire.KindRefuse:
-		return s.opening.onMessage(h, d.Meta)
+	h := &d.Header
+	if h.Kind != wire.KindData {
+		return x.onOwn(d)
 	}
+	if err := x.checkPeer(h); err != nil {
+		return err
+	}
+	if err := x.checkData(h); err != nil {
+		return err
+	}
+	if err := x.onReport(h); err != nil {
+		return err
+	}
+	return x.onData(d)
+}
+
+// checkPeer refuses a message before the handshake, and one of another life of the peer.
+func (x *receiver) checkPeer(h *wire.Header) error {
+	s := x.session
 	if !s.opening.phase.open() {
 		return &stepvan.ProtocolError{Field: "kind", Reason: "message before the handshake"}
 	}
@@ -30,42 +64,7 @@ func (x *receiver) onMessage(d *van.Delivery) error {
 		return &stepvan.ProtocolError{Field: "incarnation", Reason: fmt.Sprintf("%d, the peer introduced itself as %d", h.Incarnation, s.peer.Incarnation)}
 	}
 	s.opening.answered()
-	if h.Kind == wire.KindData {
-		if err := x.checkData(h); err != nil {
-			return err
-		}
-	}
-	if err := x.onReport(h); err != nil {
-		return err
-	}
-	switch h.Kind {
-	case wire.KindGoodbye:
-		s.onGoodbye(wire.Text(d.Meta))
-		return nil
-	case wire.KindData:
-		return x.onData(d)
-	}
-	if h.Sequence != 0 {
-		if err := x.checkCount(h); err != nil {
-			return err
-		}
-	}
-	if h.Flags&wire.FlagAckNow != 0 {
-		x.answerNow()
-	}
 	return nil
-}
-
-// answerNow acknowledges at once, as the peer has asked.
-func (x *receiver) answerNow() {
-	s := x.session
-	s.acks.wanted.Store(true)
-	s.mu.Lock()
-	err := s.out.sendOwn(wire.KindAck, 0, nil)
-	s.mu.Unlock()
-	if err != nil {
-		s.acks.schedule()
-	}
 }
 
 // onReport takes what a header says of the session: acknowledgement, credit, and the place of a message in the
@@ -221,6 +220,46 @@ func (x *receiver) deliver(m *Inbound) {
 	}
 }
 
+// onOwn takes a message of the link itself.
+func (x *receiver) onOwn(d *van.Delivery) error {
+	h, s := &d.Header, x.session
+	switch h.Kind {
+	case wire.KindHello, wire.KindWelcome, wire.KindRefuse:
+		return s.opening.onMessage(h, d.Meta)
+	}
+	if err := x.checkPeer(h); err != nil {
+		return err
+	}
+	if err := x.onReport(h); err != nil {
+		return err
+	}
+	if h.Kind == wire.KindGoodbye {
+		s.onGoodbye(wire.Text(d.Meta))
+		return nil
+	}
+	if h.Sequence != 0 {
+		if err := x.checkCount(h); err != nil {
+			return err
+		}
+	}
+	if h.Flags&wire.FlagAckNow != 0 {
+		x.answerNow()
+	}
+	return nil
+}
+
+// answerNow acknowledges at once, as the peer has asked.
+func (x *receiver) answerNow() {
+	s := x.session
+	s.acks.wanted.Store(true)
+	s.mu.Lock()
+	err := s.out.sendOwn(wire.KindAck, 0, nil)
+	s.mu.Unlock()
+	if err != nil {
+		s.acks.schedule()
+	}
+}
+
 // takeCredit holds the peer to its window: it may not send what it has no credit for.
 func (x *receiver) takeCredit(h *wire.Header) error {
 	if !credited(h.Channel) {
@@ -248,4 +287,76 @@ func (x *receiver) abort(err error) {
 			t.inbounds.put(m)
 		}
 	}
+}
+
+// placer is the transport as its vans see it.
+type placer Transport
+
+// Place implements van.Placer.
+func (x *placer) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte) (_ [][]byte, err error) {
+	defer x.recoverPlacement(&err)
+	s, _ := ep.User().(*Session)
+	if s == nil || !s.opening.phase.open() || s.lost || h.Kind != wire.KindData {
+		return nil, &stepvan.ProtocolError{Field: "payload", Reason: "payload outside of a message of an open session"}
+	}
+	return s.in.place(h, meta, dst)
+}
+
+// place appends to dst the destinations of a piece that the van is about to read.
+func (x *receiver) place(h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error) {
+	if err := x.checkData(h); err != nil {
+		return nil, err
+	}
+	q := &x.incoming[h.Channel]
+	m := q.last()
+	if h.Offset == 0 {
+		if m != nil && m.placed < m.Header.Total {
+			return nil, &stepvan.ProtocolError{Field: "offset", Reason: "a message begins inside another one"}
+		}
+		if err := x.takeCredit(h); err != nil {
+			return nil, err
+		}
+		m = x.session.transport.inbounds.takePiece(x.session, h, meta)
+		q.push(m, &m.link)
+		if err := x.choosePlace(m); err != nil {
+			return nil, err
+		}
+	} else if m == nil || m.placed != h.Offset || m.Header.Total != h.Total {
+		return nil, &stepvan.ProtocolError{Field: "offset", Reason: "piece does not continue its message"}
+	}
+	if m.Refused != nil {
+		m.placed += h.Payload
+		return nil, m.Refused
+	}
+	return m.place(dst, h.Payload), nil
+}
+
+// choosePlace asks the handler for the memory of m, and takes pooled memory where the handler leaves that to the link.
+func (x *receiver) choosePlace(m *Inbound) error {
+	t := x.session.transport
+	dst, err := t.handlers[m.Header.Channel].Place(m, m.dst)
+	if err != nil && isProtocol(err) {
+		return err
+	}
+	if err == nil && len(dst) == 0 {
+		dst, err = t.inbounds.placePooled(m, dst)
+	}
+	if err != nil {
+		m.Refused = err
+		return nil
+	}
+	m.dst = dst
+	var sum uint64
+	for _, p := range dst {
+		sum += uint64(len(p))
+	}
+	if sum != m.Header.Total {
+		m.Refused = fmt.Errorf("placement of %d bytes for a message of %d", sum, m.Header.Total)
+	}
+	return nil
+}
+
+func isProtocol(err error) bool {
+	var protocol *stepvan.ProtocolError
+	return errors.As(err, &protocol)
 }

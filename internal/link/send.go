@@ -1,10 +1,13 @@
 package link
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan/van"
 )
 
 // LockedBytes is the largest payload for which callers of SendAll keep a lock of their own. Sending it takes less time
@@ -17,6 +20,30 @@ const briefBytes = 64 << 10
 
 var errQueueFull = fmt.Errorf("too many messages wait for this peer: %w", stepvan.ErrWouldBlock)
 
+// sender is the sending side of a session. Session.mu guards it.
+type sender struct {
+	session        *Session
+	incarnation    uint32 // own, as told in the handshake
+	peerID         wire.PeerID
+	blocked        bool // the answer to the handshake goes before anything else
+	stuck          bool // counted in Transport.stuck
+	filled         uint16
+	lanes          [Channels]queue[Outbound] // of channel c; bit c of filled: it is not empty
+	nextChannel    int                       // that is asked first, after ChannelControl
+	waiting        int                       // messages in lanes
+	unsaved        int                       // of these, those whose payload is still to be moved to Outbound.Spare
+	interleaveLeft int                       // pieces of long messages that are still cut to let other channels pass
+	credit         sendCredit
+	frames         frameTable
+	unacked        queue[frame] // frames that the peer has not acknowledged, in order of sequence
+	sequence       uint64       // of the last accepted frame
+	peerAck        uint64       // highest sequence that the peer has acknowledged
+	inVan          uint64       // payload bytes that the van holds
+	msg            van.Message
+	overdue        uint64 // sequence of the frame that was unacknowledged at the last turn of the reminder
+	reminded       uint64 // sequence of the last frame of which the peer was reminded
+}
+
 // Send accepts o, or returns an error without effect. The error is stepvan.ErrWouldBlock when too many messages wait
 // for room, and stepvan.ErrInvalid when o exceeds a limit. After the end it is stepvan.ErrPeerLost, ErrLeft or
 // stepvan.ErrClosed. Send never blocks, and does not allocate. It sends what the van takes at once on the caller's
@@ -24,7 +51,7 @@ var errQueueFull = fmt.Errorf("too many messages wait for this peer: %w", stepva
 func (s *Session) Send(o *Outbound) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.out.prepare(o, 0); err != nil {
+	if err := s.out.check(o, 0); err != nil {
 		return err
 	}
 	long := o.total > briefBytes
@@ -74,42 +101,155 @@ func (t *Transport) SendAll(ss []*Session, os []*Outbound) error {
 	return nil
 }
 
-// enqueueAll holds the locks of all sessions together. Only one caller per transport does so at a time, so that no two
-// wait for each other. A session may be named more than once.
-// +checklocksignore: the number of locks is not known before.
-func (t *Transport) enqueueAll(ss []*Session, os []*Outbound) error {
-	t.sendAllMu.Lock()
-	defer t.sendAllMu.Unlock()
-	var err error
-	locked := 0
-	for i, s := range ss {
-		if count(ss[:i], s) == 0 {
-			s.mu.Lock()
-		}
-		locked++
-		if err = s.out.prepare(os[i], count(ss[:i], s)); err != nil {
-			break
-		}
+// check tells whether o can be accepted behind so many others of the same call, and resets it.
+func (x *sender) check(o *Outbound, others int) error {
+	s, options := x.session, &x.session.transport.options
+	if s.state != stateOpen {
+		return s.refusal()
 	}
-	for i, s := range ss[:locked] {
-		if err == nil {
-			s.out.enqueue(os[i])
-		}
+	if o.Channel >= Channels {
+		return errs.Invalid("channel %d, there are %d", o.Channel, Channels)
 	}
-	for i, s := range ss[:locked] {
-		if count(ss[:i], s) == 0 {
-			s.mu.Unlock()
-		}
+	if most := min(s.caps.MaxMeta, int(options.Limits.Meta)); len(o.Meta) > most {
+		return errs.Invalid("descriptors take %d bytes, limit %d: send fewer tensors at once or raise STEPVAN_MAX_HEADER_BYTES", len(o.Meta), most)
 	}
-	return err
+	if err := o.checkTargets(s.caps.OneSided); err != nil {
+		return err
+	}
+	o.reset()
+	if err := o.checkSpare(); err != nil {
+		return err
+	}
+	if o.total > options.Limits.Message {
+		return errs.Invalid("message of %d bytes, limit %d: raise STEPVAN_MAX_MESSAGE_BYTES on every node", o.total, options.Limits.Message)
+	}
+	if x.waiting+others >= options.QueueMessages {
+		return errQueueFull
+	}
+	return nil
 }
 
-// count returns how often s is among ss.
-func count(ss []*Session, s *Session) (n int) {
-	for i := range ss {
-		if ss[i] == s {
-			n++
+// sendAlone sends all of o past the lanes, if nothing else waits and the van takes it. Most messages go this way.
+func (x *sender) sendAlone(o *Outbound) bool {
+	return x.filled == 0 && !x.blocked && !x.holdsEnough(o) && x.credit.covers(o) && x.sendFrame(o) && o.allFramed
+}
+
+// sendFrame sends the next piece of o. false: the van has no room, or is gone.
+func (x *sender) sendFrame(o *Outbound) bool {
+	s := x.session
+	f := x.frames.take()
+	before := o.cursor
+	n := o.cut(f, min(x.pieceSize(o), s.caps.MaxPayload), s.caps.MaxSegments)
+	h := wire.Header{
+		Kind: wire.KindData, Op: o.Op, Flags: o.Flags, Channel: o.Channel, Sequence: x.sequence + 1,
+		Request: o.Request, Generation: o.Generation, Pushes: o.Pushes, Pulls: o.Pulls,
+		Payload: n, Total: o.total, Offset: o.sent,
+	}
+	meta := o.Meta
+	if o.sent > 0 {
+		meta = nil
+	}
+	x.msg.Spare = o.spareOf(n)
+	done, err := x.post(f, &h, meta)
+	x.msg.Spare = nil
+	if err != nil {
+		o.cursor = before
+		return x.mayRetry(o, err)
+	}
+	x.sequence++
+	f.sequence, f.out, f.size, f.completed = x.sequence, o, n, done
+	if !done {
+		x.inVan += n
+		o.inflight++
+	}
+	if o.sent == 0 && credited(o.Channel) {
+		x.credit.used += charge(o.total, x.credit.window)
+	}
+	o.sent += n
+	if o.total > 0 {
+		x.credit.requested = false // the peer drops the request when payload comes (receiver.onData)
+	}
+	x.unacked.push(f, &f.link)
+	if o.sent == o.total {
+		f.last, o.allFramed = true, true
+		if o.Timed {
+			o.posted = now()
 		}
 	}
-	return n
+	return true
+}
+
+// mayRetry reports whether o, which the van has refused, may be offered again at once.
+func (x *sender) mayRetry(o *Outbound, err error) bool {
+	if !errors.Is(err, stepvan.ErrStale) {
+		return false
+	}
+	if o.sent == 0 && !o.untargeted {
+		o.untargeted = true
+		return true
+	}
+	// The peer does not look at what was written so far.
+	x.session.Drop(fmt.Errorf("a grant was withdrawn while a message was being written: %w", err))
+	return false
+}
+
+const (
+	// wholePieces is how many pieces go as one when nothing else waits: each cut costs a header and a wake-up, and
+	// helps nobody then.
+	wholePieces = 4
+	// interleavedPieces is how many pieces of longer messages are cut after a message of another channel had to pass:
+	// others may follow it.
+	interleavedPieces = 64
+)
+
+// pieceSize is the most that the next piece of o may have.
+func (x *sender) pieceSize(o *Outbound) int64 {
+	piece, oneSided := x.session.transport.options.PieceBytes, x.session.caps.OneSided
+	switch {
+	case o.unsaved && oneSided:
+		return max(1, piece/2) // the peer copies one out of Spare while the next is copied there
+	case x.filled&^(1<<o.Channel) != 0:
+		return piece
+	case o.total <= wholePieces*uint64(piece):
+		return wholePieces * piece
+	case x.interleaveLeft > 0:
+		x.interleaveLeft--
+		return piece
+	case oneSided:
+		return piece // each is copied within the call
+	}
+	return wholePieces * piece
+}
+
+// post encodes f and offers it to the van. done says that the van does not need f any more. On error f is recycled.
+func (x *sender) post(f *frame, h *wire.Header, meta []byte) (done bool, err error) {
+	s := x.session
+	x.encode(f, h, meta)
+	x.msg.Done, x.msg.More = false, h.Offset+h.Payload < h.Total
+	x.msg.Op, x.msg.Head, x.msg.Payload, x.msg.Target = f.id(), f.head, f.segments, f.targets
+	if err := s.ep.Send(&x.msg); err != nil {
+		x.frames.put(f)
+		if !errors.Is(err, stepvan.ErrWouldBlock) {
+			s.transport.engine.SetStuck() // the van is about to report the loss
+		}
+		return false, err
+	}
+	s.acks.toldAck, s.acks.toldCredit = h.Ack, h.Credit
+	return x.msg.Done, nil
+}
+
+// encode fills f.head with h and meta, and with the fields that every header of the session has.
+func (x *sender) encode(f *frame, h *wire.Header, meta []byte) {
+	s := x.session
+	h.Source, h.Incarnation = s.transport.identity.Load().ID, x.incarnation
+	h.Destination = x.peerID
+	h.Epoch = s.transport.epoch.Load()
+	h.Ack = s.acks.received
+	h.Credit = s.acks.released.Load()
+	f.head = append(f.head[:wire.HeaderSize], meta...)
+	if s.caps.Sound {
+		h.EncodeUnsummed(f.head, len(meta))
+	} else {
+		h.Encode(f.head, f.head[wire.HeaderSize:])
+	}
 }

@@ -1,8 +1,11 @@
 package link
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link/progress"
 	"github.com/stepvan/stepvan/internal/text"
@@ -210,4 +213,63 @@ func (x *source) FDs() []progress.Descriptor {
 		}
 	}
 	return fds
+}
+
+// dispatch handles one event of a van. Driver only.
+func (t *Transport) dispatch(v *vanSlot, e *van.Event) {
+	if e.Kind == van.EventAccepted {
+		t.accept(v, e.Endpoint)
+		return
+	}
+	s := t.sessionOf(e)
+	if s == nil {
+		if e.Kind == van.EventMessage {
+			e.Delivery.Release()
+		}
+		return
+	}
+	switch e.Kind {
+	case van.EventMessage:
+		s.onMessage(e.Delivery)
+	case van.EventCompletion:
+		s.onCompleted(e)
+	case van.EventLost:
+		t.losses.add(s, s.lossCause(e.Err))
+	case van.EventDetached:
+		if t.losses.noteDetached(s) {
+			return
+		}
+		s.lose(s.wrap(stepvan.ErrClosed)) // without effect when it is lost already
+		s.grants.detach()
+	}
+}
+
+// sessionOf returns the session of an event. It is nil while Dial has not made one, and finds the connection broken.
+func (t *Transport) sessionOf(e *van.Event) *Session {
+	s, _ := e.Endpoint.User().(*Session)
+	if s == nil && e.Kind == van.EventLost && !t.sessions.keepEarlyLoss(e.Endpoint, e.Err) {
+		s, _ = e.Endpoint.User().(*Session) // Dial has made one meanwhile
+	}
+	return s
+}
+
+// onCompleted takes a completion: of a withdrawal, or of a frame.
+func (s *Session) onCompleted(e *van.Event) {
+	if e.Op&opWithdraw != 0 {
+		s.grants.onWithdrawn(e.Op, e.Err)
+		return
+	}
+	var delivered, lost queue[Outbound]
+	s.mu.Lock()
+	s.out.onCompletion(int(e.Op), &delivered, &lost)
+	if len(s.grants.withdrawn) > 0 {
+		s.grants.startWithdrawals()
+	}
+	err := s.err
+	s.mu.Unlock()
+	callCompleters(delivered, nil)
+	callCompleters(lost, err)
+	if errors.Is(e.Err, stepvan.ErrStale) && !s.lost {
+		s.fail(fmt.Errorf("a grant was withdrawn while a message was being written: %w", e.Err))
+	}
 }
