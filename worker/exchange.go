@@ -67,8 +67,8 @@ func checkTensors(kind string, list []tensor.Tensor, keys []tensor.Key) error {
 	return nil
 }
 
-// checkNames refuses lists of servers that do not fit the routing or the tensors.
-func (e *Exchange) checkNames(routing Routing) error {
+// checkRouting refuses lists of servers that do not fit the routing or the tensors.
+func (e *Exchange) checkRouting(routing Routing) error {
 	switch routing {
 	case Broadcast, ByKey, Named:
 	default:

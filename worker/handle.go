@@ -200,7 +200,7 @@ func (x *activeExchange) timeoutError(cause error) error {
 	}
 	first, others := x.requests[i], x.count(unanswered)-1
 	progress := "delivered, not answered"
-	if first.state&sending != 0 {
+	if first.state&unacknowledged != 0 {
 		progress = "not delivered"
 	}
 	why := "the wait was cancelled"

@@ -63,41 +63,6 @@ func (r *request) reset() {
 	r.bytesOut, r.bytesBack = 0, 0
 }
 
-// encode makes the message. op says how the exchange was routed.
-func (r *request) encode(op uint8) {
-	x := r.exchange
-	meta := r.meta[:0]
-	for j, i := range r.pushes {
-		d := describe(&x.push[i], x.pushKeys[i])
-		r.bytesOut += d.Bytes
-		if !r.plan.describePush(j, &d) {
-			r.payload = append(r.payload, x.push[i].Bytes())
-		}
-		meta = d.AppendShaped(meta, x.push[i].Dims())
-	}
-	for j, i := range r.pulls {
-		d := describe(&x.pull[i], x.pullKeys[i])
-		if len(r.plan.pulls) > 0 {
-			setTarget(&d, &r.plan.pulls[j])
-		}
-		if len(x.variable) > 0 && x.variable[i] {
-			d.Flags |= wire.DescVariable
-		}
-		meta = d.AppendShaped(meta, x.pull[i].Dims())
-	}
-	r.meta = meta
-	m := &r.message
-	m.Op, m.Flags, m.Request, m.Generation = op, wire.FlagTrace, r.id(), r.server.generation
-	m.Pushes, m.Pulls = uint32(len(r.pushes)), uint32(len(r.pulls))
-	m.Meta, m.Payload, m.Targets = meta, r.payload, r.plan.targets
-}
-
-// describe says what t is; AppendShaped adds its shape.
-func describe(t *tensor.Tensor, k tensor.Key) (d wire.Descriptor) {
-	d.Key, d.Bytes, d.DType = k, uint64(t.Len()), t.DType()
-	return d
-}
-
 // setTarget says in d where memory is.
 func setTarget(d *wire.Descriptor, t *link.Target) {
 	d.Region, d.Offset, d.Generation = uint64(t.Grant), uint64(t.Offset), t.Generation

@@ -15,17 +15,9 @@ func (w *Worker) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []te
 	return w.Do(&Exchange{Push: push, PushKeys: pushKeys, Pull: pull, PullKeys: pullKeys})
 }
 
-// Do sends an exchange and returns its handle. When it returns an error, it has sent nothing:
-//
-//   - [stepvan.ErrInvalid]: the exchange contradicts the contract.
-//   - [stepvan.ErrBusy]: the text names a push key whose last push has not been answered. Or it names a tensor that
-//     shares memory with a failed exchange, and the server that may still use that memory.
-//   - [stepvan.ErrWouldBlock]: too many exchanges are outstanding, or the queue to a server is
-//     full. Wait for a handle and try again.
-//   - A [*stepvan.OpError] names a server that was lost ([stepvan.ErrPeerLost]).
-//   - [stepvan.ErrClosed]: after [Worker.Close], or of a tensor whose region is closed.
-//
-// Any goroutine may call Do. It never blocks. Budget: 0 allocations, one message per server.
+// Do sends an exchange and returns its handle. After an error it has sent nothing: the documentation of
+// ps.Node.PushPull lists the errors. Any goroutine may call Do. It never blocks. Budget: 0 allocations, one message
+// per server.
 func (w *Worker) Do(e *Exchange) (Handle, error) {
 	start := trace.Now()
 	if err := e.check(); err != nil {
@@ -35,10 +27,10 @@ func (w *Worker) Do(e *Exchange) (Handle, error) {
 	if routing == Default {
 		routing = w.opt.Routing
 	}
-	if err := e.checkNames(routing); err != nil {
+	if err := e.checkRouting(routing); err != nil {
 		return Handle{}, err
 	}
-	h, unsent, err := w.start(e, routing, start)
+	h, unsent, err := w.sendSmall(e, routing, start)
 	if unsent != nil {
 		err = w.sendUnlocked(unsent)
 	}
@@ -49,8 +41,8 @@ func (w *Worker) Do(e *Exchange) (Handle, error) {
 	return h, nil
 }
 
-// start begins an exchange, and sends it unless that may take long. Then it returns the exchange, for sendUnlocked.
-func (w *Worker) start(e *Exchange, routing Routing, now int64) (Handle, *activeExchange, error) {
+// sendSmall makes an exchange. It sends a small one. A large one it returns, for sendUnlocked to send.
+func (w *Worker) sendSmall(e *Exchange, routing Routing, now int64) (Handle, *activeExchange, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	x, err := w.prepare(e, routing)
@@ -62,7 +54,7 @@ func (w *Worker) start(e *Exchange, routing Routing, now int64) (Handle, *active
 	if len(x.requests) > 1 || x.requests[0].bytesOut > link.LockedBytes {
 		return h, x, nil
 	}
-	return h, nil, w.afterSend(x, w.link.SendAll(x.sessions, x.messages))
+	return h, nil, w.endOffer(x, w.link.SendAll(x.sessions, x.messages))
 }
 
 // sendUnlocked sends x while others may use the worker.
@@ -70,7 +62,7 @@ func (w *Worker) sendUnlocked(x *activeExchange) error {
 	err := w.link.SendAll(x.sessions, x.messages)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.afterSend(x, err)
+	return w.endOffer(x, err)
 }
 
 // prepare makes an exchange whose messages are complete. Under Worker.mu.
@@ -134,8 +126,43 @@ func (w *Worker) admit(x *activeExchange, e *Exchange, routing Routing) error {
 	return x.retain()
 }
 
-// afterSend ends the sending of x, which the link has taken as a whole or refused with err. Under Worker.mu.
-func (w *Worker) afterSend(x *activeExchange, err error) error {
+// encode makes the message. op says how the exchange was routed.
+func (r *request) encode(op uint8) {
+	x := r.exchange
+	meta := r.meta[:0]
+	for j, i := range r.pushes {
+		d := describe(&x.push[i], x.pushKeys[i])
+		r.bytesOut += d.Bytes
+		if !r.plan.describePush(j, &d) {
+			r.payload = append(r.payload, x.push[i].Bytes())
+		}
+		meta = d.AppendShaped(meta, x.push[i].Dims())
+	}
+	for j, i := range r.pulls {
+		d := describe(&x.pull[i], x.pullKeys[i])
+		if len(r.plan.pulls) > 0 {
+			setTarget(&d, &r.plan.pulls[j])
+		}
+		if len(x.variable) > 0 && x.variable[i] {
+			d.Flags |= wire.DescVariable
+		}
+		meta = d.AppendShaped(meta, x.pull[i].Dims())
+	}
+	r.meta = meta
+	m := &r.message
+	m.Op, m.Flags, m.Request, m.Generation = op, wire.FlagTrace, r.id(), r.server.generation
+	m.Pushes, m.Pulls = uint32(len(r.pushes)), uint32(len(r.pulls))
+	m.Meta, m.Payload, m.Targets = meta, r.payload, r.plan.targets
+}
+
+// describe says what t is; AppendShaped adds its shape.
+func describe(t *tensor.Tensor, k tensor.Key) (d wire.Descriptor) {
+	d.Key, d.Bytes, d.DType = k, uint64(t.Len()), t.DType()
+	return d
+}
+
+// endOffer ends the offer of x, which the link has taken as a whole or refused with err. Under Worker.mu.
+func (w *Worker) endOffer(x *activeExchange, err error) error {
 	for _, r := range x.requests {
 		r.endWrites(&w.fences)
 	}
@@ -174,26 +201,22 @@ func (x *activeExchange) refusal(err error) error {
 	return err
 }
 
-// completer is told the end of each request's message.
+// completer hears when a server has acknowledged a request, or when its session has ended.
 type completer Worker
 
-// Done implements link.Completer. The server has received the request, or the link has given it up.
+// Done implements link.Completer. The server has acknowledged the request, or the link has given it up.
 func (c *completer) Done(m *link.Outbound, err error) {
-	c.endSend(m.User.(*request), m.Posted(), err)
-	c.fences.send()
-}
-
-func (c *completer) endSend(r *request, posted int64, err error) {
-	w := (*Worker)(c)
+	w, r := (*Worker)(c), m.User.(*request)
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	if err != nil {
 		// The link fails messages only with their session, and tells its channels of the loss after that. A caller that
 		// sees this failure must find the server lost as well.
 		w.loseLocked(r.server.session, err)
 		r.exchange.fail(r.server.failure(err))
 	}
-	r.stamps[trace.RequestPostSend] = posted
-	r.on(endSend)
+	r.stamps[trace.RequestPostSend] = m.Posted()
+	r.on(acknowledge)
 	w.advance(r.exchange)
+	w.mu.Unlock()
+	w.fences.send()
 }

@@ -7,11 +7,11 @@ import "math/bits"
 type requestState uint8
 
 const (
-	sending    requestState = 1 << iota // the link still reads the message
-	unanswered                          // the server has neither answered nor been lost
-	receiving                           // the beginning of a response has come, and refers to the request
-	placing                             // that response goes straight into the pull tensors
-	lentOut                             // the server may reach tensors where they are
+	unacknowledged requestState = 1 << iota // the server has not acknowledged the message, so the link may still read it
+	unanswered                              // the server has neither answered nor been lost
+	receiving                               // the beginning of a response has come, and refers to the request
+	placing                                 // that response goes straight into the pull tensors
+	lentOut                                 // the server may reach tensors where they are
 
 	requestStates = iota
 )
@@ -22,7 +22,7 @@ type requestEvent uint8
 const (
 	lendTensors  requestEvent = iota // the message will tell the server where tensors are
 	offer                            // the link is about to get the message
-	endSend                          // the server has the message, or the link has given it up
+	acknowledge                      // the server has the message, or the link has given it up
 	beginPlace                       // a response begins, for the pull tensors
 	beginDiscard                     // a response begins, for nobody
 	endReceive                       // the response is whole, or will never be
@@ -36,9 +36,9 @@ const (
 // requestTransitions tells when an event can happen, and what it changes. A loss ends the wait for an answer, but
 // neither the response that is being received nor the reach of the server. So an answer may come after it.
 var requestTransitions = [requestEvents]struct{ needs, refuses, sets, clears requestState }{
-	lendTensors:  {refuses: sending | unanswered | receiving, sets: lentOut},
-	offer:        {refuses: sending | unanswered | receiving, sets: sending | unanswered},
-	endSend:      {needs: sending, clears: sending},
+	lendTensors:  {refuses: unacknowledged | unanswered | receiving, sets: lentOut},
+	offer:        {refuses: unacknowledged | unanswered | receiving, sets: unacknowledged | unanswered},
+	acknowledge:  {needs: unacknowledged, clears: unacknowledged},
 	beginPlace:   {needs: unanswered, refuses: receiving, sets: receiving | placing},
 	beginDiscard: {needs: unanswered, refuses: receiving, sets: receiving},
 	endReceive:   {needs: receiving, clears: receiving | placing},
@@ -86,7 +86,7 @@ type exchangeState uint8
 const (
 	unsent        exchangeState = iota // the link has never had it
 	offered                            // the link decides whether it takes it; responses may already come
-	finishedEarly                      // its handle has completed before the link has said that it took the exchange
+	finishedEarly                      // its handle has completed while SendAll was still running
 	inFlight                           // the link has taken it
 	finished                           // its handle has completed
 

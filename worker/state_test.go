@@ -14,17 +14,17 @@ func TestRequestTransitions(t *testing.T) {
 		steps map[requestState]requestState
 	}{
 		{"tensors are lent before the message is sent", lendTensors, map[requestState]requestState{
-			0: lentOut, lentOut: lentOut, sending | unanswered: no, receiving: no,
+			0: lentOut, lentOut: lentOut, unacknowledged | unanswered: no, receiving: no,
 		}},
 		{"the message is offered once", offer, map[requestState]requestState{
-			0: sending | unanswered, lentOut: sending | unanswered | lentOut, sending: no, unanswered: no, receiving: no,
+			0: unacknowledged | unanswered, lentOut: unacknowledged | unanswered | lentOut, unacknowledged: no, unanswered: no, receiving: no,
 		}},
-		{"the message is received once, before or after the answer", endSend, map[requestState]requestState{
-			sending | unanswered: unanswered, sending | unanswered | lentOut: unanswered | lentOut, sending: 0, unanswered: no, 0: no,
-			sending | unanswered | receiving | placing: unanswered | receiving | placing,
+		{"the message is received once, before or after the answer", acknowledge, map[requestState]requestState{
+			unacknowledged | unanswered: unanswered, unacknowledged | unanswered | lentOut: unanswered | lentOut, unacknowledged: 0, unanswered: no, 0: no,
+			unacknowledged | unanswered | receiving | placing: unanswered | receiving | placing,
 		}},
 		{"one response, while it is waited for", beginPlace, map[requestState]requestState{
-			unanswered: unanswered | receiving | placing, unanswered | sending | lentOut: unanswered | sending | lentOut | receiving | placing,
+			unanswered: unanswered | receiving | placing, unanswered | unacknowledged | lentOut: unanswered | unacknowledged | lentOut | receiving | placing,
 			0: no, lentOut: no, unanswered | receiving: no, unanswered | receiving | placing: no, receiving: no,
 		}},
 		{"one response, also for nobody", beginDiscard, map[requestState]requestState{
@@ -36,15 +36,15 @@ func TestRequestTransitions(t *testing.T) {
 			receiving: 0, receiving | placing: 0, receiving | lentOut: lentOut, unanswered: no, 0: no,
 		}},
 		{"an answer gives back what was lent", answer, map[requestState]requestState{
-			unanswered: 0, unanswered | lentOut: 0, unanswered | sending: sending, lentOut: 0, 0: 0,
+			unanswered: 0, unanswered | lentOut: 0, unanswered | unacknowledged: unacknowledged, lentOut: 0, 0: 0,
 			unanswered | receiving: no, receiving | placing: no,
 		}},
 		{"a lost server keeps what it reaches, and what is being received stays", loseServer, map[requestState]requestState{
-			unanswered: 0, unanswered | lentOut: lentOut, unanswered | sending: sending, 0: no, lentOut: no,
+			unanswered: 0, unanswered | lentOut: lentOut, unanswered | unacknowledged: unacknowledged, 0: no, lentOut: no,
 			unanswered | receiving | placing: receiving | placing, unanswered | receiving: receiving, receiving: no,
 		}},
 		{"a lost server reaches nothing any more", detachMemory, map[requestState]requestState{
-			lentOut: 0, lentOut | receiving: receiving, lentOut | sending: sending, lentOut | unanswered | sending: unanswered | sending, 0: no, unanswered: no,
+			lentOut: 0, lentOut | receiving: receiving, lentOut | unacknowledged: unacknowledged, lentOut | unanswered | unacknowledged: unanswered | unacknowledged, 0: no, unanswered: no,
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestRequestStates(t *testing.T) {
 		if s&placing != 0 {
 			require.NotZero(t, s&receiving, "%05b: what is placed is received", s)
 		}
-		for _, e := range []requestEvent{endSend, endReceive, answer, detachMemory} { // all that may still come
+		for _, e := range []requestEvent{acknowledge, endReceive, answer, detachMemory} { // all that may still come
 			s, _ = s.after(e)
 		}
 		require.Zero(t, s, "a request that ends leaves nothing")
@@ -97,16 +97,16 @@ func TestRequestCounts(t *testing.T) {
 	a.on(lendTensors)
 	a.on(offer)
 	b.on(offer)
-	require.Equal(t, sending|unanswered|lentOut, x.pending)
+	require.Equal(t, unacknowledged|unanswered|lentOut, x.pending)
 	require.Equal(t, 2, x.count(unanswered))
 	require.False(t, b.on(detachMemory), "nothing was lent")
 	require.Equal(t, 1, x.count(lentOut))
-	require.True(t, b.on(endSend))
+	require.True(t, b.on(acknowledge))
 	require.True(t, b.on(answer))
-	require.Equal(t, 1, x.count(sending))
+	require.Equal(t, 1, x.count(unacknowledged))
 	require.True(t, a.on(answer))
-	require.Equal(t, sending, x.pending)
-	require.True(t, a.on(endSend))
+	require.Equal(t, unacknowledged, x.pending)
+	require.True(t, a.on(acknowledge))
 	require.Zero(t, x.requestCounts)
 }
 
