@@ -159,3 +159,16 @@ func (t *bufferTable) awaitWithdrawn(change *bufferChange, chunks []*chunk) {
 func (c *chunk) overlapsAny(chunks []*chunk) bool {
 	return slices.ContainsFunc(chunks, func(other *chunk) bool { return overlap(c.mem, other.mem) })
 }
+
+// fence notes that a worker writes no more into the grants that it was told to leave.
+func (h requestHandler) fence(m *link.Inbound) {
+	if err := wire.CheckFence(&m.Header); err != nil {
+		h.s.breakOff(m.Session, err)
+		return
+	}
+	var later deferredWork
+	h.s.mu.Lock()
+	h.s.buffers.reclaim(m.Session, m.Header.Generation, &later)
+	h.s.mu.Unlock()
+	later.run(h.s)
+}

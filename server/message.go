@@ -45,16 +45,16 @@ type answer struct {
 	checksum uint64
 }
 
-// messagePool has the messages of a server and sends those in the workers' outboxes. Guarded by Server.mu. It is the
+// messageSender has the messages of a server and sends those in the workers' outboxes. Guarded by Server.mu. It is the
 // link.Completer of all messages.
-type messagePool struct {
+type messageSender struct {
 	s    *Server
 	free *message
 	made int // free ones too
 }
 
 // take returns an empty message. Under Server.mu.
-func (p *messagePool) take(to *workerPeer) *message {
+func (p *messageSender) take(to *workerPeer) *message {
 	m := p.free
 	if m == nil {
 		m = new(message)
@@ -67,7 +67,7 @@ func (p *messagePool) take(to *workerPeer) *message {
 }
 
 // recycle takes m back. Under Server.mu.
-func (p *messagePool) recycle(m *message) {
+func (p *messageSender) recycle(m *message) {
 	for i := range m.answers {
 		if a := &m.answers[i]; !a.inPlace && m.spare == nil { // with spare memory the call of RespondCopy releases them
 			a.tensor.Release()
@@ -89,7 +89,7 @@ func (m *message) failsResponse(why error) bool {
 }
 
 // Done implements link.Completer: the worker has acknowledged the message, or the message has failed.
-func (p *messagePool) Done(o *link.Outbound, err error) {
+func (p *messageSender) Done(o *link.Outbound, err error) {
 	s, m := p.s, o.User.(*message)
 	s.mu.Lock()
 	to, record, change := m.to, m.record, m.change
@@ -121,7 +121,7 @@ func (p *messagePool) Done(o *link.Outbound, err error) {
 }
 
 // queueError puts an answer with an error into the worker's outbox. Under Server.mu; the caller flushes it.
-func (p *messagePool) queueError(to *workerPeer, number uint64, err error) {
+func (p *messageSender) queueError(to *workerPeer, number uint64, err error) {
 	if to.session == nil {
 		return
 	}
@@ -136,7 +136,7 @@ func (p *messagePool) queueError(to *workerPeer, number uint64, err error) {
 
 // flush offers the worker's outbox to the link, in order. What does not fit stays, and is offered again with the next
 // message from or to that worker. The caller does not hold Server.mu.
-func (p *messagePool) flush(w *workerPeer) {
+func (p *messageSender) flush(w *workerPeer) {
 	for {
 		p.s.mu.Lock()
 		m, session := p.next(w)
@@ -163,7 +163,7 @@ func (p *messagePool) flush(w *workerPeer) {
 
 // next takes the message that goes next out of the outbox. That is the first one. While the first one is an
 // announcement that has to wait, it is the first message of another kind. Under Server.mu.
-func (p *messagePool) next(w *workerPeer) (*message, *link.Session) {
+func (p *messageSender) next(w *workerPeer) (*message, *link.Session) {
 	if w.sending || len(w.outbox) == 0 || w.session == nil {
 		return nil, nil
 	}
@@ -181,48 +181,3 @@ func (p *messagePool) next(w *workerPeer) (*message, *link.Session) {
 }
 
 func (m *message) isAnnouncement() bool { return m.out.Channel == link.ChannelRegister }
-
-// encodeResponse makes m the response to r. Under Server.mu.
-func (m *message) encodeResponse(s *Server, r *requestSlot, at int64) {
-	var sent int64
-	m.bytes = 0
-	meta := m.meta[:0]
-	for i := range m.answers {
-		t := &m.answers[i].tensor
-		var d wire.Descriptor
-		d.Key, d.Bytes, d.DType = r.pulls[i].Key, uint64(t.Len()), t.DType()
-		m.bytes += int64(t.Len())
-		if m.answers[i].inPlace {
-			d.Flags |= wire.DescInPlace
-		} else {
-			sent += int64(t.Len())
-			m.payload = append(m.payload, t.Bytes())
-		}
-		meta = d.AppendShaped(meta, t.Dims())
-	}
-	var flags wire.Flags
-	var stamps [4]int64
-	if r.traced {
-		flags = wire.FlagTrace
-		stamps = [4]int64{r.received, r.processed, at, trace.Now()}
-		meta = wire.AppendStamps(meta, stamps)
-	}
-	m.meta = meta
-	if s.opt.Trace != nil {
-		e := &m.entry // whose other fields stay zero
-		e.RequestID, e.Key, e.BytesOut, e.BytesBack = r.number, r.firstKey(), r.pushedBytes, m.bytes
-		e.Worker, e.Server = int32(r.from.rank), int32(s.rank)
-		*(*[4]int64)(e.Stamps[trace.RequestPostRecv:]) = stamps
-	}
-	channel := link.ChannelResponse
-	if sent > s.transport.PieceBytes() {
-		channel = link.ChannelBulk
-	}
-	o := &m.out // one assignment of the whole is 40 instructions more
-	o.Channel, o.Op, o.Flags, o.Request, o.Generation = channel, wire.OpResponse, flags, r.number, 0
-	o.Pushes, o.Pulls, o.Meta, o.Payload, o.Targets = 0, uint32(len(m.answers)), meta, m.payload, nil
-	o.Spare, o.Completer, o.User = nil, &s.messages, m
-	if m.spare != nil {
-		o.Spare = m.spare.Bytes()
-	}
-}

@@ -5,33 +5,35 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan/tensor"
 )
 
-// receiver handles the channel of requests. The driver makes all calls, one at a time.
-type receiver struct{ s *Server }
+// requestHandler handles the channel of requests. The driver makes all calls, one at a time.
+type requestHandler struct{ s *Server }
 
 // Opened implements link.Handler.
-func (r receiver) Opened(session *link.Session) error {
-	r.s.openSession(session)
+func (h requestHandler) Opened(session *link.Session) error {
+	h.s.openSession(session)
 	return nil
 }
 
 // Lost implements link.Handler.
-func (r receiver) Lost(session *link.Session, err error) { r.s.endSession(session, err) }
+func (h requestHandler) Lost(session *link.Session, err error) { h.s.endSession(session, err) }
 
 // Place tells the link which memory the pushes go to.
-func (r receiver) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
-	req, err := r.accept(m)
+func (h requestHandler) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	req, err := h.accept(m)
 	if err != nil {
 		return dst, err
 	}
 	m.User = req
 	for i := range req.pushes {
-		if b := req.pushes[i].Bytes(); len(b) > 0 && formOf(m, &req.meta.Pushes[i]) == sent {
+		if b := req.pushes[i].Bytes(); len(b) > 0 && formOf(m, &req.meta.Pushes[i]) == pushSent {
 			dst = append(dst, b)
 		}
 	}
@@ -39,74 +41,61 @@ func (r receiver) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 }
 
 // Receive queues a request, or refuses it.
-func (r receiver) Receive(m *link.Inbound) (kept bool) {
-	s := r.s
+func (h requestHandler) Receive(m *link.Inbound) (kept bool) {
+	s := h.s
 	if m.Header.Op == wire.OpFence {
-		r.fence(m)
+		h.fence(m)
 		return false
 	}
 	s.mu.Lock()
-	req, err := r.whole(m)
-	a := r.enqueue(m, req, err)
+	req, err := h.whole(m)
+	next := h.enqueue(m, req, err)
 	s.mu.Unlock()
-	a.finish(s, m)
-	return a.kept
+	next.finish(s, m)
+	return next.kept
 }
 
 // whole returns the request of a whole message. Its pushes have all their bytes. Under Server.mu.
-func (r receiver) whole(m *link.Inbound) (*requestSlot, error) {
+func (h requestHandler) whole(m *link.Inbound) (*requestSlot, error) {
 	req, placed := m.User.(*requestSlot)
 	err := m.Refused
 	switch {
-	case placed && err == nil && r.s.closed:
+	case placed && err == nil && h.s.closed:
 		err = errClosed("push_pull")
 	case !placed && err == nil:
-		if req, err = r.accept(m); err == nil {
+		if req, err = h.accept(m); err == nil {
 			req.copyPayload(m)
 		}
 	}
 	if placed && err != nil {
-		r.s.requests.recycle(req) // the link could not use the placement, or the server was closed
+		h.s.requests.recycle(req) // the link could not use the placement, or the server was closed
 	}
 	return req, err
 }
 
 // Abort drops a request whose session was lost before all of it came.
-func (r receiver) Abort(m *link.Inbound, _ error) {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
+func (h requestHandler) Abort(m *link.Inbound, _ error) {
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
 	if req, ok := m.User.(*requestSlot); ok {
-		r.s.requests.recycle(req)
+		h.s.requests.recycle(req)
 	}
-}
-
-// fence notes that a worker writes no more into the grants that it was told to leave.
-func (r receiver) fence(m *link.Inbound) {
-	if err := wire.CheckFence(&m.Header); err != nil {
-		r.s.breakOff(m.Session, err)
-		return
-	}
-	var later deferredWork
-	r.s.mu.Lock()
-	r.s.buffers.reclaim(m.Session, m.Header.Generation, &later)
-	r.s.mu.Unlock()
-	later.run(r.s)
 }
 
 // copyPayload copies what the van has kept of the payload to its pushes.
 func (r *requestSlot) copyPayload(m *link.Inbound) {
 	payload := m.Payload
 	for i := range r.pushes {
-		if d := &r.meta.Pushes[i]; formOf(m, d) == sent {
+		if d := &r.meta.Pushes[i]; formOf(m, d) == pushSent {
 			copy(r.pushes[i].Bytes(), payload[:d.Bytes])
 			payload = payload[d.Bytes:]
 		}
 	}
 }
 
-// receipt is what follows the receipt of a request without Server.mu. The hot path has this in place of deferredWork,
+// followUp is what follows the receipt of a request, without Server.mu. The hot path has this in place of deferredWork,
 // which is larger.
-type receipt struct {
+type followUp struct {
 	from    *workerPeer
 	refusal error // why the request was refused; nil: it was not
 	kept    bool  // the request keeps the message
@@ -115,10 +104,10 @@ type receipt struct {
 }
 
 // enqueue queues a complete request, or refuses it because of err. Under Server.mu; finish follows without it.
-func (r receiver) enqueue(m *link.Inbound, req *requestSlot, err error) receipt {
-	s := r.s
+func (h requestHandler) enqueue(m *link.Inbound, req *requestSlot, err error) followUp {
+	s := h.s
 	if err != nil {
-		return r.refuse(m, err)
+		return h.refuse(m, err)
 	}
 	req.received = m.Received
 	req.on(eventComplete)
@@ -127,33 +116,33 @@ func (r receiver) enqueue(m *link.Inbound, req *requestSlot, err error) receipt 
 		req.held = m
 	}
 	s.batches.push(req)
-	return receipt{from: req.from, kept: kept, flush: len(req.from.outbox) > 0, wake: s.batches.enough()}
+	return followUp{from: req.from, kept: kept, flush: len(req.from.outbox) > 0, wake: s.batches.enough()}
 }
 
 // refuse queues the error for the worker. Under Server.mu.
-func (r receiver) refuse(m *link.Inbound, err error) receipt {
-	a := receipt{from: r.s.sessions[m.Session]}
-	a.wake, a.refusal = r.s.batches.queueRefusal(a.from, m, err)
-	if a.from != nil && !isProtocolError(a.refusal) {
-		r.s.messages.queueError(a.from, m.Header.Request, a.refusal)
-		a.flush = true
+func (h requestHandler) refuse(m *link.Inbound, err error) followUp {
+	f := followUp{from: h.s.sessions[m.Session]}
+	f.wake, f.refusal = h.s.batches.queueRefusal(f.from, m, err)
+	if f.from != nil && !isProtocolError(f.refusal) {
+		h.s.messages.queueError(f.from, m.Header.Request, f.refusal)
+		f.flush = true
 	}
-	return a
+	return f
 }
 
 // finish sends and wakes. The caller does not hold Server.mu.
-func (a *receipt) finish(s *Server, m *link.Inbound) {
+func (f *followUp) finish(s *Server, m *link.Inbound) {
 	switch {
-	case a.refusal == nil:
-	case isProtocolError(a.refusal):
-		s.breakOff(m.Session, a.refusal)
-	case a.from != nil:
-		s.opt.Log.Warn().Err(a.refusal).Str("peer", a.from.name).Msg("refused a request")
+	case f.refusal == nil:
+	case isProtocolError(f.refusal):
+		s.breakOff(m.Session, f.refusal)
+	case f.from != nil:
+		s.opt.Log.Warn().Err(f.refusal).Str("peer", f.from.name).Msg("refused a request")
 	}
-	if a.flush {
-		s.messages.flush(a.from)
+	if f.flush {
+		s.messages.flush(f.from)
 	}
-	if a.wake {
+	if f.wake {
 		s.transport.Engine().Set(&s.batches.arrival)
 	}
 }
@@ -164,8 +153,175 @@ func isProtocolError(err error) bool {
 	return errors.As(err, &broken)
 }
 
-// breakOff ends the session with a worker that has broken the protocol.
-func (s *Server) breakOff(session *link.Session, err error) {
-	s.endSession(session, fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err))
-	session.BreakOff(err.Error()) // this server has lost it in any case
+// pushForm says how the bytes of a push come to this server. The pushes of one message may come in different forms.
+type pushForm uint8
+
+const (
+	pushSent    pushForm = iota // in the message
+	pushWritten                 // the worker has written them into memory that it was granted
+	pushInPlace                 // they stay where the worker has them, and the server reads them there
+)
+
+// formOf returns the form of the push that d describes.
+func formOf(m *link.Inbound, d *wire.Descriptor) pushForm {
+	switch {
+	case d.Flags&wire.DescInPlace != 0:
+		return pushInPlace
+	case m.Written > 0 && d.Region != 0 && d.Bytes > 0:
+		return pushWritten
+	}
+	return pushSent
+}
+
+// poolAlign is the alignment of each push in pooled memory. It suits every element type and is a cache line.
+const poolAlign = 64
+
+func alignUp(n int64) int64 { return (n + poolAlign - 1) &^ (poolAlign - 1) }
+
+// accept makes a request of a message, and finds memory for its pushes. An error refuses the request; a
+// *stepvan.ProtocolError ends the session. Under Server.mu. 0 allocations in the steady state.
+func (h requestHandler) accept(m *link.Inbound) (*requestSlot, error) {
+	from, err := h.admit(m)
+	if err != nil {
+		return nil, err
+	}
+	req := h.s.requests.take(eventArrive)
+	req.from, req.session = from, m.Session
+	req.number, req.traced = m.Header.Request, m.Header.Flags&wire.FlagTrace != 0
+	if err = req.meta.Decode(&m.Header, m.Meta); err == nil {
+		err = req.claimMemory(m)
+	}
+	if err != nil {
+		h.s.requests.recycle(req)
+		return nil, err
+	}
+	return req, nil
+}
+
+// admit returns the worker that has sent a request, and refuses requests that no worker may send now.
+func (h requestHandler) admit(m *link.Inbound) (*workerPeer, error) {
+	s := h.s
+	if s.closed {
+		return nil, errClosed("push_pull")
+	}
+	if s.stop.over() {
+		return nil, s.stop.err()
+	}
+	from := s.sessions[m.Session]
+	if from == nil || !from.paired {
+		return nil, errs.Invalid("server %d: it is not paired with %s, or has not started", s.rank, m.Session.Peer().Name)
+	}
+	if m.Header.Op == wire.OpRouted && s.opt.Policy == LockStep {
+		return nil, errs.Invalid("server %d: lock-step batches need broadcast routing: set STEPVAN_ROUTING=broadcast on the workers, or STEPVAN_BATCH=any on the servers", s.rank)
+	}
+	return from, nil
+}
+
+// claimMemory finds memory for the pushes of m, and makes the lists that Request returns.
+func (r *requestSlot) claimMemory(m *link.Inbound) error {
+	r.makeLists()
+	pooled, err := r.claimChunks(m)
+	if err != nil {
+		return err
+	}
+	opt := &r.server.opt
+	if pooled > opt.PoolLimit {
+		return errs.Invalid("server %d: a push outside its receive buffers is too large (got %d bytes, want at most %d): register a buffer for the keys, or raise STEPVAN_POOL_BYTES there", r.server.rank, pooled, opt.PoolLimit)
+	}
+	if pooled > 0 {
+		if r.pool, err = opt.Memory.Get(int(pooled)); err != nil {
+			return fmt.Errorf("server %d: no memory for a push outside its receive buffers: %w", r.server.rank, err)
+		}
+	}
+	return r.makeTensors()
+}
+
+// makeLists fills the lists that Request returns.
+func (r *requestSlot) makeLists() {
+	for i := range r.meta.Pushes {
+		r.keys = append(r.keys, r.meta.Pushes[i].Key)
+		r.pushedBytes += int64(r.meta.Pushes[i].Bytes)
+	}
+	for i := range r.meta.Pulls {
+		d := &r.meta.Pulls[i]
+		r.pulls = append(r.pulls, Pull{})
+		p := &r.pulls[i]
+		p.Key, p.Bytes, p.DType, p.Shape = d.Key, int64(d.Bytes), d.DType, d.Shape
+		p.Variable = d.Flags&wire.DescVariable != 0
+	}
+}
+
+// claimChunks takes the chunks of the pushes. It returns how many bytes the pushes without a chunk need.
+func (r *requestSlot) claimChunks(m *link.Inbound) (pooled int64, err error) {
+	var sum uint64 // of what was written
+	for i := range r.meta.Pushes {
+		d := &r.meta.Pushes[i]
+		c := r.from.chunks[d.Key]
+		switch form := formOf(m, d); {
+		case form == pushInPlace:
+			r.chunks = append(r.chunks, nil)
+			continue
+		case form == pushWritten:
+			sum += d.Bytes
+			if c, err = r.writtenChunk(i, c); err != nil {
+				return 0, err
+			}
+		case c != nil && m.Header.Generation < c.generation:
+			c = nil // the worker prepared the request before it knew of the chunk
+		}
+		if c == nil {
+			pooled += alignUp(int64(d.Bytes))
+		} else if err := c.claim(r, d); err != nil {
+			return 0, err
+		}
+		r.chunks = append(r.chunks, c)
+	}
+	if sum != m.Written {
+		return 0, &stepvan.ProtocolError{Field: "region", Reason: fmt.Sprintf("the worker wrote %d bytes, and the pushes name grants for %d", m.Written, sum)}
+	}
+	return pooled, nil
+}
+
+// writtenChunk returns the chunk into which the worker has written push i, after a check of what the worker says. For a
+// chunk that has ended since, it returns nil, and makeTensors copies the push out of the chunk. registered is the chunk
+// that the key has now, or nil.
+func (r *requestSlot) writtenChunk(i int, registered *chunk) (*chunk, error) {
+	d := &r.meta.Pushes[i]
+	if registered != nil && registered.state == chunkGranted && registered.named(d) {
+		return registered, nil
+	}
+	if c := r.server.buffers.findWithdrawn(r.session, d); c != nil {
+		r.late = append(r.late, latePush{i, c.mem[:d.Bytes]})
+		return nil, nil
+	}
+	return nil, &stepvan.ProtocolError{Field: "region", Reason: fmt.Sprintf("the push of key %d was written into memory that is not registered for it", d.Key)}
+}
+
+// makeTensors makes the tensors of the pushes.
+func (r *requestSlot) makeTensors() error {
+	var at int64
+	for i := range r.meta.Pushes {
+		d := &r.meta.Pushes[i]
+		r.pushes = append(r.pushes, tensor.Tensor{})
+		t := &r.pushes[i]
+		var err error
+		switch c := r.chunks[i]; {
+		case c != nil:
+			err = c.makeTensor(t, d)
+		case d.Bytes > 0 && d.Flags&wire.DescInPlace != 0:
+			*t, err = r.viewPush(d)
+		case d.Bytes == 0:
+			*t, err = tensor.FromBytes(d.DType, d.Shape, nil)
+		default:
+			err = t.SetRegion(r.pool, at, d.DType, &d.Shape)
+			at += alignUp(int64(d.Bytes))
+		}
+		if err != nil {
+			return fmt.Errorf("push of key %d: %w", d.Key, err)
+		}
+	}
+	for _, l := range r.late {
+		copy(r.pushes[l.index].Bytes(), l.mem)
+	}
+	return nil
 }

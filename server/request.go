@@ -179,3 +179,9 @@ func (t *requestTable) find(id RequestID) *requestSlot {
 	}
 	return nil
 }
+
+// latePush was written into a chunk that has ended meanwhile.
+type latePush struct {
+	index int
+	mem   []byte
+}

@@ -5,59 +5,56 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/link/handles"
+	"github.com/stepvan/stepvan/internal/reuse"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/trace"
 )
 
 // Respond answers the pulls of one request, in their order, and ends the request: its ID is stale, and its chunks may
 // be written again. A request without pulls is answered with no tensors, which ends it at the worker and frees its
 // keys. If the worker of such a request has left meanwhile, the Respond has no effect and returns nil.
 //
-// Respond returns at once. The tensors are borrowed until the Response is done; a program that writes to them earlier
-// uses [Server.RespondCopy]. A worker that is gone fails the Response, not the call. After an error of the call nothing
-// was sent, and the request is still to be answered:
-//
-//   - stepvan.ErrInvalid: number or sizes of the tensors do not fit the pulls. A tensor that is smaller than its pull
-//     fits only a Variable pull;
-//   - stepvan.ErrStale: the request was answered before, or never given;
-//   - stepvan.ErrWouldBlock: the queue to the worker is full. Wait for an earlier Response and try again;
-//   - stepvan.ErrClosed: the server was stopped, or a tensor's region is closed.
-//
-// Any goroutine may call it. Budget: 0 allocations in the steady state, one message.
+// Respond returns at once, and any goroutine may call it. The tensors are borrowed until the Response is done. A worker
+// that is gone fails the Response, not the call. After an error of the call nothing was sent, and the request is still
+// to be answered: the documentation of ps.Node.Respond lists the errors. Budget: 0 allocations in the steady state, one
+// message.
 func (s *Server) Respond(tensors []tensor.Tensor, id RequestID) (Response, error) {
 	r, _, err := s.responder.respond(&answers{tensors: tensors, id: id}, false)
 	return r, err
 }
 
-// RespondVec answers several requests with rows of one tensor. It cuts ret along dimension 0 into consecutive slices.
-// Slice i has as many rows as like[i], and answers ids[i]. Where a request has several pulls, its slice is cut further
-// by their row counts, in pull order. Surplus rows of ret are ignored.
-//
-// RespondVec sends all responses or none, and returns the errors of [Server.Respond]. It refuses lists of unequal
-// length, too few rows, rows that do not fit a pull, and an ID that occurs twice. The Response is done when all workers
-// have acknowledged.
-func (s *Server) RespondVec(ret tensor.Tensor, like []tensor.Tensor, ids []RequestID) (Response, error) {
-	r, _, err := s.responder.respond(&answers{rows: &ret, like: like, ids: ids}, false)
-	return r, err
+// responder runs the calls of Respond and its variants. Server.mu guards it.
+type responder struct {
+	s       *Server
+	records *handles.Table[responseState]
+	free    *respondCall
 }
 
-// RespondCopy is [Server.Respond] for programs that write to their tensors again at once. When it returns and borrowed
-// is false, the tensors are the caller's again. The server writes an answer into the worker's memory where it reaches
-// that (see [Request.Out]). Of the other answers it copies to pooled memory what the van does not take at once. When
-// the pool is full, borrowed is true. Then the tensors are borrowed until the Response is done, and the caller waits
-// for it before it writes to them.
-//
-// RespondCopy returns the errors of Respond without stepvan.ErrWouldBlock: what a full queue does not take goes as soon
-// as it fits.
-//
-// Any goroutine may call it, and it never waits. Budget: 0 allocations in the steady state, and one message. It copies
-// once where it reaches the worker's memory, else at most once beside the copies of the van.
-func (s *Server) RespondCopy(tensors []tensor.Tensor, id RequestID) (r Response, borrowed bool, err error) {
-	return s.responder.respond(&answers{tensors: tensors, id: id}, true)
+// respondCall is one call of Respond or a variant, on its caller's goroutine.
+type respondCall struct {
+	next     *respondCall // among the free ones
+	requests []*requestSlot
+	messages []*message      // one per request
+	copies   bool            // the tensors are the caller's again at the end of the call
+	sources  []tensor.Tensor // that have spare memory, retained until the end of the call
+
+	// What the link gets.
+	sessions  []*link.Session
+	outbounds []*link.Outbound
+	skipped   []skipped
+
+	// For the time after the unlock.
+	release []*link.Inbound // messages of the answered requests
+	queued  []*workerPeer   // whose outboxes have messages of this call
 }
 
-// RespondVecCopy is [Server.RespondVec] with the copies of [Server.RespondCopy].
-func (s *Server) RespondVecCopy(ret tensor.Tensor, like []tensor.Tensor, ids []RequestID) (r Response, borrowed bool, err error) {
-	return s.responder.respond(&answers{rows: &ret, like: like, ids: ids}, true)
+// skipped is a message that cannot be sent.
+type skipped struct {
+	message *message
+	why     error
 }
 
 // answers is what a program has given to answer requests with.
@@ -85,87 +82,6 @@ func (d *responder) prepare(c *respondCall, a *answers) error {
 		if err := c.messages[0].addAnswer(r, i, &a.tensors[i]); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// prepareRows is prepare for RespondVec.
-func (d *responder) prepareRows(c *respondCall, a *answers) error {
-	if len(a.like) != len(a.ids) {
-		return errs.Invalid("respond_vec: tensors that count the rows: there must be one per request (got %d, want %d)", len(a.like), len(a.ids))
-	}
-	if len(a.ids) == 0 {
-		return errs.Invalid("respond_vec: no requests to answer")
-	}
-	if err := a.rows.Check(); err != nil {
-		return err
-	}
-	if a.rows.Shape().Rank() == 0 {
-		return errs.Invalid("respond_vec: ret_buffer: a scalar has no rows to cut")
-	}
-	var row int64
-	for i, id := range a.ids {
-		if a.like[i].Shape().Rank() == 0 || !a.like[i].DType().Valid() {
-			return errs.Invalid("respond_vec: tensor %d has no rows to count", i)
-		}
-		n := a.like[i].Shape().Dim(0)
-		if n > a.rows.Shape().Dim(0)-row {
-			return tooFewRows(a.rows.Shape().Dim(0), a.like)
-		}
-		slice, err := a.rows.Slice(row, row+n)
-		if err != nil {
-			return err
-		}
-		row += n
-		if err := d.claim(c, id); err != nil {
-			return err
-		}
-		if err := c.messages[i].addRows(c.requests[i], &slice); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// tooFewRows says how many rows all requests need together.
-func tooFewRows(have int64, like []tensor.Tensor) error {
-	want := int64(0)
-	for i := range like {
-		if like[i].Shape().Rank() > 0 {
-			want += like[i].Shape().Dim(0)
-		}
-	}
-	return errs.Invalid("respond_vec: ret_buffer: it has too few rows (got %d, want %d): give the rows of all %d requests, or answer them one by one with respond",
-		have, want, len(like))
-}
-
-// addRows cuts a slice by the row counts of the pulls of r.
-func (m *message) addRows(r *requestSlot, slice *tensor.Tensor) error {
-	if len(r.pulls) == 1 {
-		return m.addAnswer(r, 0, slice)
-	}
-	var row int64
-	have := slice.Shape().Dim(0)
-	for i := range r.pulls {
-		p := &r.pulls[i]
-		if p.Shape.Rank() == 0 {
-			return errs.Invalid("respond_vec: the pull of key %d is a scalar and cannot be cut from rows", p.Key)
-		}
-		n := p.Shape.Dim(0)
-		if n > have-row {
-			return errs.Invalid("respond_vec: the pull of key %d has %d rows, and its slice of %d rows has %d left", p.Key, n, have, have-row)
-		}
-		part, err := slice.Slice(row, row+n)
-		if err != nil {
-			return err
-		}
-		row += n
-		if err := m.addAnswer(r, i, &part); err != nil {
-			return err
-		}
-	}
-	if row != have {
-		return errs.Invalid("respond_vec: a slice of %d rows for pulls of %d together", have, row)
 	}
 	return nil
 }
@@ -227,4 +143,199 @@ func (d *responder) claim(c *respondCall, id RequestID) error {
 	c.requests = append(c.requests, r)
 	c.messages = append(c.messages, s.messages.take(r.from))
 	return nil
+}
+
+// respond answers requests: it claims them, makes the messages, offers these to the link, which takes all or none, and
+// ends the requests. After an error the requests are as before. It unlocks Server.mu for what takes longer than to lock
+// it again: large copies, large messages, and what may come back into the server.
+// +checklocksignore: it unlocks in the middle and locks again.
+func (d *responder) respond(a *answers, copies bool) (resp Response, borrowed bool, err error) {
+	at := trace.Now()
+	mu := &d.s.mu
+	mu.Lock()
+	defer mu.Unlock()
+	c := d.newCall(copies)
+	if err = d.prepare(c, a); err == nil && copies {
+		if c.unsentBytes() <= link.LockedBytes {
+			borrowed = d.copyOut(c)
+		} else {
+			func() {
+				mu.Unlock()
+				defer mu.Lock()
+				borrowed = d.copyOut(c)
+			}()
+		}
+	}
+	var record *handles.Record[responseState]
+	if err == nil {
+		record = d.encode(c, at)
+		for again := len(c.sessions) > 0; again; again = err != nil && d.refused(c, &err) {
+			if c.isSmall() {
+				err = d.s.transport.SendAll(c.sessions, c.outbounds)
+			} else {
+				func() {
+					mu.Unlock()
+					defer mu.Lock()
+					err = d.s.transport.SendAll(c.sessions, c.outbounds)
+				}()
+			}
+		}
+	}
+	if err == nil {
+		resp = d.finish(c, record)
+	} else {
+		d.undo(c, record)
+		borrowed = false
+	}
+	if len(c.release) > 0 || len(c.queued) > 0 {
+		func() {
+			mu.Unlock()
+			defer mu.Lock()
+			d.cleanUp(c)
+		}()
+	}
+	d.recycle(c)
+	return resp, borrowed, err
+}
+
+// newCall returns an empty call. Under Server.mu, as what follows unless it says else.
+func (d *responder) newCall(copies bool) *respondCall {
+	c := d.free
+	if c == nil {
+		c = new(respondCall)
+	} else {
+		d.free, c.next = c.next, nil
+	}
+	c.copies = copies
+	return c
+}
+
+// encode makes the messages and lists them for the link. It leaves out those of requests that were answered at stop.
+func (d *responder) encode(c *respondCall, at int64) *handles.Record[responseState] {
+	record := d.records.Open()
+	record.Value = responseState{pending: len(c.messages) + 1} // one for this call
+	stopped := false
+	for i, m := range c.messages {
+		r := c.requests[i]
+		m.record = record
+		if d.s.opt.CheckBorrowed && m.spare == nil {
+			m.recordChecksums(r)
+		}
+		m.encodeResponse(d.s, r, at)
+		c.sessions = append(c.sessions, r.session)
+		c.outbounds = append(c.outbounds, &m.out)
+		stopped = stopped || r.answeredAtStop()
+	}
+	if stopped {
+		c.dropUnsendable()
+	}
+	return record
+}
+
+// isSmall reports whether the link takes less time for the messages than unlocking would.
+func (c *respondCall) isSmall() bool {
+	return len(c.messages) == 1 && c.messages[0].bytes <= link.LockedBytes
+}
+
+// finish ends the answered requests. The messages are the link's, except those that were skipped.
+func (d *responder) finish(c *respondCall, record *handles.Record[responseState]) Response {
+	resp := Response{s: d.s, id: record.ID()}
+	for _, k := range c.skipped {
+		if k.message.failsResponse(k.why) {
+			record.Value.fail(k.message.to.failure("respond", k.why))
+		}
+		d.s.messages.recycle(k.message)
+		d.countDown(record)
+	}
+	for _, r := range c.requests {
+		if m := d.s.requests.recycle(r); m != nil {
+			c.release = append(c.release, m)
+		}
+	}
+	d.countDown(record)
+	return resp
+}
+
+// undo gives the requests back to the program. record is nil when it was not opened.
+func (d *responder) undo(c *respondCall, record *handles.Record[responseState]) {
+	if record != nil {
+		d.records.Drop(record)
+	}
+	for i, m := range c.messages {
+		c.requests[i].on(eventUndo)
+		d.s.messages.recycle(m)
+	}
+}
+
+// cleanUp releases the messages of the answered requests, and sends what is queued. Without Server.mu.
+func (d *responder) cleanUp(c *respondCall) {
+	for _, m := range c.release {
+		m.Release()
+	}
+	for _, w := range c.queued {
+		d.s.messages.flush(w)
+	}
+}
+
+// recycle takes the call back.
+func (d *responder) recycle(c *respondCall) {
+	for i := range c.sources {
+		c.sources[i].Release()
+	}
+	c.sessions, c.skipped, c.release = reuse.Slice(c.sessions), reuse.Slice(c.skipped), reuse.Slice(c.release)
+	c.sources, c.queued = reuse.Slice(c.sources), reuse.Slice(c.queued)
+	c.requests, c.messages, c.outbounds = c.requests[:0], c.messages[:0], c.outbounds[:0] // which the server keeps anyway
+	c.next, d.free = d.free, c
+}
+
+// countDown counts one message of a response, or the call that made them.
+func (d *responder) countDown(record *handles.Record[responseState]) {
+	if record.Value.countDown() {
+		d.records.Finish(record, record.Value.err)
+	}
+}
+
+// encodeResponse makes m the response to r. Under Server.mu.
+func (m *message) encodeResponse(s *Server, r *requestSlot, at int64) {
+	var sent int64
+	m.bytes = 0
+	meta := m.meta[:0]
+	for i := range m.answers {
+		t := &m.answers[i].tensor
+		var d wire.Descriptor
+		d.Key, d.Bytes, d.DType = r.pulls[i].Key, uint64(t.Len()), t.DType()
+		m.bytes += int64(t.Len())
+		if m.answers[i].inPlace {
+			d.Flags |= wire.DescInPlace
+		} else {
+			sent += int64(t.Len())
+			m.payload = append(m.payload, t.Bytes())
+		}
+		meta = d.AppendShaped(meta, t.Dims())
+	}
+	var flags wire.Flags
+	var stamps [4]int64
+	if r.traced {
+		flags = wire.FlagTrace
+		stamps = [4]int64{r.received, r.processed, at, trace.Now()}
+		meta = wire.AppendStamps(meta, stamps)
+	}
+	m.meta = meta
+	if s.opt.Trace != nil {
+		e := &m.entry // whose other fields stay zero
+		e.RequestID, e.Key, e.BytesOut, e.BytesBack = r.number, r.firstKey(), r.pushedBytes, m.bytes
+		e.Worker, e.Server = int32(r.from.rank), int32(s.rank)
+		*(*[4]int64)(e.Stamps[trace.RequestPostRecv:]) = stamps
+	}
+	channel := link.ChannelResponse
+	if sent > s.transport.PieceBytes() {
+		channel = link.ChannelBulk
+	}
+	o := &m.out // one assignment of the whole is 40 instructions more
+	o.Channel, o.Op, o.Flags, o.Request, o.Generation = channel, wire.OpResponse, flags, r.number, 0
+	o.Pushes, o.Pulls, o.Meta, o.Payload, o.Targets = 0, uint32(len(m.answers)), meta, m.payload, nil
+	o.Spare, o.Completer, o.User = nil, &s.messages, m
+	if m.spare != nil {
+		o.Spare = m.spare.Bytes()
+	}
 }

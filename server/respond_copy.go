@@ -2,10 +2,12 @@ package server
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/bulk"
+	"github.com/stepvan/stepvan/tensor"
 )
 
 // unsentBytes returns the bytes of the answers that are not in the workers' memory.
@@ -95,4 +97,51 @@ func (m *message) moveToSpare() {
 	clear(m.payload)
 	m.payload = append(m.payload[:0], mem[:len(mem)-len(to)])
 	m.out.Payload, m.out.Spare = m.payload, nil
+}
+
+// RespondCopy is [Server.Respond] for programs that write to their tensors again at once. When it returns and borrowed
+// is false, the tensors are the caller's again. The server writes an answer into the worker's memory where it reaches
+// that (see [Request.Out]). Of the other answers it copies to pooled memory what the van does not take at once. When
+// the pool is full, borrowed is true. Then the tensors are borrowed until the Response is done, and the caller waits
+// for it before it writes to them.
+//
+// RespondCopy returns the errors of Respond without stepvan.ErrWouldBlock: what a full queue does not take goes as soon
+// as it fits.
+//
+// Any goroutine may call it, and it never waits. Budget: 0 allocations in the steady state, and one message. It copies
+// once where it reaches the worker's memory, else at most once beside the copies of the van.
+func (s *Server) RespondCopy(tensors []tensor.Tensor, id RequestID) (r Response, borrowed bool, err error) {
+	return s.responder.respond(&answers{tensors: tensors, id: id}, true)
+}
+
+// refused reports whether to offer the messages again after a refusal of the link, and clears err where that was no
+// failure. It leaves out the messages whose workers are gone. Where the call copies, the workers' outboxes take what a
+// full queue does not.
+func (d *responder) refused(c *respondCall, err *error) (again bool) {
+	switch {
+	case c.copies && errors.Is(*err, stepvan.ErrWouldBlock):
+		c.queue()
+	case !c.dropUnsendable():
+		return false
+	default:
+		again = len(c.sessions) > 0
+	}
+	*err = nil
+	return again
+}
+
+// dropUnsendable lists again what can be sent, and what cannot. It reports whether something that was listed cannot.
+func (c *respondCall) dropUnsendable() bool {
+	offered := len(c.sessions)
+	c.sessions, c.outbounds, c.skipped = c.sessions[:0], c.outbounds[:0], c.skipped[:0]
+	for i, m := range c.messages {
+		r := c.requests[i]
+		if err := r.unsendable(); err != nil {
+			c.skipped = append(c.skipped, skipped{m, err})
+			continue
+		}
+		c.sessions = append(c.sessions, r.session)
+		c.outbounds = append(c.outbounds, &m.out)
+	}
+	return len(c.sessions) < offered
 }

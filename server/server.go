@@ -28,7 +28,7 @@ type Server struct {
 	batches   batcher
 	stop      stopWatch
 	buffers   bufferTable
-	messages  messagePool
+	messages  messageSender
 	responder responder
 
 	views viewPool // has a mutex of its own
@@ -58,7 +58,7 @@ func New(t *link.Transport, o Options) (*Server, error) {
 	s.requests.s, s.batches.s, s.stop.s, s.buffers.s, s.messages.s, s.responder.s = s, s, s, s, s, s
 	s.batches.lockStep = o.Policy == LockStep
 	s.responder.records = handles.New(t.Engine(), o.Handles, s.logUnseenError)
-	t.Handle(link.ChannelRequest, receiver{s})
+	t.Handle(link.ChannelRequest, requestHandler{s})
 	return s, nil
 }
 

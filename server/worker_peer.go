@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 
@@ -95,3 +96,9 @@ func (s *Server) endSession(session *link.Session, err error) {
 
 // failure returns the error of an operation that failed because of this worker.
 func (w *workerPeer) failure(op string, err error) error { return link.PeerError(op, "", w.name, err) }
+
+// breakOff ends the session with a worker that has broken the protocol.
+func (s *Server) breakOff(session *link.Session, err error) {
+	s.endSession(session, fmt.Errorf("%w: %w", stepvan.ErrPeerLost, err))
+	session.BreakOff(err.Error()) // this server has lost it in any case
+}
