@@ -89,7 +89,7 @@ type batcher struct {
 	s          *Server
 	arrival    progress.Event // wakes GetBatch
 	collecting bool           // a goroutine is in GetBatch
-	lockStep   bool           // a batch is or was taken in lock-step, or will be by the server's policy
+	lockStep   bool           // from the first GetBatch(LockStep), or from the start when that is the policy of the server
 	ready      int            // workers with a request in their queue
 	wanted     int            // how many of them wake GetBatch
 	refusals   int            // of the entries in all queues
@@ -132,7 +132,7 @@ func (b *batcher) try(p Policy, batch *Batch, again bool) (done bool, err error)
 	return done || err != nil, err
 }
 
-// take is try for the only goroutine that may. Under Server.mu.
+// take does the work of try. Its caller has made sure that no other goroutine is in GetBatch. Under Server.mu.
 func (b *batcher) take(p Policy, batch *Batch, later *deferredWork) (bool, error) {
 	if b.s.closed {
 		return false, errClosed("get_batch")

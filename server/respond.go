@@ -198,7 +198,7 @@ func (d *responder) respond(a *answers, copies bool) (resp Response, borrowed bo
 	return resp, borrowed, err
 }
 
-// newCall returns an empty call. Under Server.mu, as what follows unless it says else.
+// newCall returns an empty call. Under Server.mu, like all functions of responder below except copyOut and cleanUp.
 func (d *responder) newCall(copies bool) *respondCall {
 	c := d.free
 	if c == nil {

@@ -5,8 +5,8 @@ import (
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// acknowledge takes the acknowledgement and the credit of a header, and sends what they made room for. The last frames
-// of messages that are complete go to done.
+// acknowledge takes the acknowledgement and the credit of a header, and sends what they made room for. Messages
+// whose last frame is acknowledged go to done.
 func (x *sender) acknowledge(h *wire.Header, done *queue[Outbound]) {
 	x.peerAck = h.Ack
 	for f := x.unacked.first(); f != nil && f.sequence <= h.Ack; f = x.unacked.first() {

@@ -93,8 +93,7 @@ func (x *sender) chooseLane() int {
 	return -1
 }
 
-// piecesInVan bounds the payload that the van gets ahead of its completion, in pieces: no other channel can overtake
-// what the van holds.
+// piecesInVan bounds, in pieces, the payload that the van has not completed. Nothing overtakes what the van holds.
 const piecesInVan = 2
 
 // holdsEnough reports whether o is large and the van holds enough of large messages.

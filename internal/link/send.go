@@ -14,8 +14,8 @@ import (
 // than releasing the lock and taking it again.
 const LockedBytes = 16 << 10
 
-// briefBytes is the largest payload that takes too little time to look like an absence of the program. Sending it takes
-// some 10 us, and the engine counts an absence from 40 us. The limit saves two clock reads per message.
+// briefBytes is the largest payload whose sending the engine is not told of. Sending more may take over 40 us, which the
+// engine would take for time that the program spent elsewhere. To tell it costs two clock reads.
 const briefBytes = 64 << 10
 
 var errQueueFull = fmt.Errorf("too many messages wait for this peer: %w", stepvan.ErrWouldBlock)
@@ -32,7 +32,7 @@ type sender struct {
 	nextChannel    int                       // that is asked first, after ChannelControl
 	waiting        int                       // messages in lanes
 	unsaved        int                       // of these, those whose payload is still to be moved to Outbound.Spare
-	interleaveLeft int                       // pieces of long messages that are still cut to let other channels pass
+	interleaveLeft int                       // next pieces that are still cut small: another channel had to pass lately
 	credit         sendCredit
 	frames         frameTable
 	unacked        queue[frame] // frames that the peer has not acknowledged, in order of sequence
