@@ -7,8 +7,8 @@
 //
 // # Sending
 //
-// [Session.Send] sends on the caller's goroutine what the van takes. What the van does not take waits on the lane of its
-// channel, and follows whenever the van completes something. The link borrows the memory of the message until
+// [Session.Send] sends on the caller's goroutine what the van takes. What the van does not take waits on the lane of
+// its channel, and follows whenever the van completes something. The link borrows the memory of the message until
 // Completer.Done, which says that the peer has acknowledged it. Every header acknowledges all messages of the other
 // direction up to a sequence number. The link sends a message of its own when no other carries the acknowledgement in
 // time.
@@ -36,7 +36,7 @@
 //
 // # Threads
 //
-// A transport has no goroutine of its own except the one of its engine, and timers. The holder of the driver token calls the handlers, one
-// call at a time. Handlers must not block or wait, and may send. Session.mu guards the sending side; only the driver
-// touches the receiving side.
+// A transport has no goroutine of its own except the one of its engine, and timers. The holder of the driver token
+// calls the handlers, one call at a time. Handlers must not block or wait, and may send. Session.mu guards the
+// sending side; only the driver touches the receiving side.
 package link

@@ -14,8 +14,8 @@ import (
 // than releasing the lock and taking it again.
 const LockedBytes = 16 << 10
 
-// briefBytes is the largest payload whose sending the engine is not told of. Sending more may take over 40 us, which the
-// engine would take for time that the program spent elsewhere. To tell it costs two clock reads.
+// briefBytes is the largest payload whose sending the engine is not told of. Sending more may take over 40 us, which
+// the engine would take for time that the program spent elsewhere. To tell it costs two clock reads.
 const briefBytes = 64 << 10
 
 var errQueueFull = fmt.Errorf("too many messages wait for this peer: %w", stepvan.ErrWouldBlock)
