@@ -16,7 +16,7 @@ const cgroups = "sys/fs/cgroup"
 // such as "cpu". It lists folders of version 2 and version 1, each group from the innermost out. A
 // container may list the path of the host, where only the outermost folder exists.
 func (m Machine) GroupDirs(controller string) (dirs []string) {
-	for line := range strings.Lines(m.text("proc/self/cgroup")) {
+	for line := range strings.Lines(m.Text("proc/self/cgroup")) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3) // number:controllers:path
 		if len(parts) != 3 {
 			continue
@@ -49,8 +49,8 @@ func (m Machine) Quota() float64 {
 }
 
 func (m Machine) quotaAt(dir string) float64 {
-	quota, period := m.text(dir+"/cpu.cfs_quota_us"), m.text(dir+"/cpu.cfs_period_us")
-	if both := strings.Fields(m.text(dir + "/cpu.max")); len(both) == 2 {
+	quota, period := m.Text(dir+"/cpu.cfs_quota_us"), m.Text(dir+"/cpu.cfs_period_us")
+	if both := strings.Fields(m.Text(dir + "/cpu.max")); len(both) == 2 {
 		quota, period = both[0], both[1]
 	}
 	q, errQ := strconv.ParseFloat(quota, 64) // "max" and -1 mean no limit
@@ -61,7 +61,8 @@ func (m Machine) quotaAt(dir string) float64 {
 	return q / p
 }
 
-func (m Machine) text(path string) string {
+// Text reads a file of the machine, without the space around it: "" where that fails.
+func (m Machine) Text(path string) string {
 	b, err := fs.ReadFile(m.root(), path)
 	if err != nil {
 		return ""

@@ -3,177 +3,108 @@ package reach
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/stepvan/stepvan"
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/config"
 )
 
-// dataAddress is where a server listens, and what it tells workers: both hosts without port.
-type dataAddress struct{ bind, advertised string }
+// ServerAddress is where a server listens, and what it tells workers: both hosts without port. An empty Bind means all
+// addresses.
+type ServerAddress struct{ Bind, Advertised string }
 
-// listenAddress finds the address by which workers reach this server. Its errors name the setting to change.
-func (w *networkVan) listenAddress(ctx context.Context) (dataAddress, error) {
-	s := w.settings
-	root, err := lookup(ctx, rootURI, s.RootURI)
+// ServerAddress finds the address by which workers reach a server with settings s. Its errors name the setting to
+// change.
+func (h Host) ServerAddress(ctx context.Context, s *config.Settings) (ServerAddress, error) {
+	root, err := h.Resolve(ctx, rootURI, s.RootURI)
 	if err != nil {
-		return dataAddress{}, err
+		return ServerAddress{}, err
 	}
-	var at dataAddress
+	var at ServerAddress
 	switch {
 	case s.Interface != "" && s.Interface != "auto":
-		at, err = onInterface(s.Interface, root)
+		at.Bind, err = h.onInterface(s.Interface, root)
 	case s.NodeHost == "":
-		at, err = onRoute(root)
+		at.Bind, err = h.onRoute(root)
 	}
+	at.Advertised = at.Bind
 	if err == nil && s.NodeHost != "" {
-		at, err = w.advertiseNodeHost(ctx, at)
+		at, err = h.advertise(ctx, s.NodeHost, at.Bind)
 	}
-	if err == nil && !root.ours() {
-		err = w.refuseLoopback(ctx, at)
+	if err == nil && !h.Owns(root) {
+		err = h.refuseLoopback(ctx, s, at)
 	}
 	return at, err
 }
 
-// advertiseNodeHost tells workers DMLC_NODE_HOST, which may be an address of a gateway.
-func (w *networkVan) advertiseNodeHost(ctx context.Context, at dataAddress) (dataAddress, error) {
-	ips, err := lookup(ctx, nodeHost, w.settings.NodeHost)
-	if err != nil {
-		return at, err
+// advertise tells workers the value of DMLC_NODE_HOST, which may be an address of a gateway.
+func (h Host) advertise(ctx context.Context, host, bind string) (ServerAddress, error) {
+	ips, err := h.Resolve(ctx, nodeHost, host)
+	if err == nil && bind == "" && ips.Loopback() {
+		bind = ips[0].String()
 	}
-	at.advertised = w.settings.NodeHost
-	if at.bind == "" && ips.loopback() {
-		at.bind = ips[0].String()
-	}
-	return at, nil
+	return ServerAddress{bind, host}, err
 }
 
 // refuseLoopback refuses an address that leads every other machine to itself.
-func (w *networkVan) refuseLoopback(ctx context.Context, at dataAddress) error {
-	key, value := netDevice, w.settings.Interface
-	if w.settings.NodeHost != "" {
-		key, value = nodeHost, w.settings.NodeHost
+func (h Host) refuseLoopback(ctx context.Context, s *config.Settings, at ServerAddress) error {
+	key, value := netDevice, s.Interface
+	if s.NodeHost != "" {
+		key, value = nodeHost, s.NodeHost
 	}
-	ips, err := lookup(ctx, key, at.advertised)
-	if err != nil || !ips.loopback() {
+	ips, err := h.Resolve(ctx, key, at.Advertised)
+	if err != nil || !ips.Loopback() {
 		return err
 	}
 	return &stepvan.ConfigError{Key: key, Value: value,
-		Reason: "leads every machine to itself, and the scheduler at " + w.settings.RootURI + " is another machine: set an address by which that one reaches this one, or unset it"}
+		Reason: "leads every machine to itself, and the scheduler at " + s.RootURI + " is another machine: set an address by which that one reaches this one, or unset it"}
 }
 
 // onRoute takes the address from which the scheduler is reached.
-func onRoute(root addresses) (dataAddress, error) {
+func (h Host) onRoute(root Addresses) (string, error) {
 	var last error
 	for _, ip := range root {
-		// Connecting a UDP socket sends nothing: it asks the kernel for the route.
-		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, 9)))
-		if err != nil {
-			last = err
-			continue
+		from, err := h.Route(ip)
+		if err == nil {
+			return from.String(), nil
 		}
-		local := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
-		_ = c.Close()
-		return dataAddress{local.String(), local.String()}, nil
+		last = err
 	}
-	return dataAddress{}, &stepvan.ConfigError{Key: rootURI, Value: root.String(), Reason: fmt.Sprintf("no route leads there: %v", last)}
+	return "", &stepvan.ConfigError{Key: rootURI, Value: root.String(), Reason: fmt.Sprintf("no route leads there: %v", last)}
 }
 
 // onInterface takes an address of a network interface, of the scheduler's family if it has one.
-func onInterface(name string, root addresses) (dataAddress, error) {
-	all, err := net.Interfaces()
+func (h Host) onInterface(name string, root Addresses) (string, error) {
+	all, err := h.Interfaces()
 	if err != nil {
-		return dataAddress{}, fmt.Errorf("network interfaces cannot be listed: %w", err)
+		return "", err
 	}
-	i := slices.IndexFunc(all, func(f net.Interface) bool { return f.Name == name })
+	i := slices.IndexFunc(all, func(f Interface) bool { return f.Name == name })
 	if i < 0 {
-		return dataAddress{}, &stepvan.ConfigError{Key: netDevice, Value: name, Reason: "is not a network interface of this machine: set one of " + strings.Join(up(all), ", ")}
+		return "", &stepvan.ConfigError{Key: netDevice, Value: name, Reason: "is not a network interface of this machine: set one of " + inUse(all)}
 	}
-	ips := addressesOf(all[i])
+	ips := all[i].Addresses
 	if len(ips) == 0 {
-		return dataAddress{}, &stepvan.ConfigError{Key: netDevice, Value: name, Reason: "has no address: give it one, or set one of " + strings.Join(up(all), ", ")}
+		return "", &stepvan.ConfigError{Key: netDevice, Value: name, Reason: "has no address: give it one (ip addr add ADDRESS/PREFIX dev " + name + "), or set one of " + inUse(all)}
 	}
 	best := slices.IndexFunc(ips, func(ip netip.Addr) bool { return !ip.IsLinkLocalUnicast() && ip.Is4() == root[0].Is4() })
-	ip := ips[max(best, 0)].String()
-	return dataAddress{ip, ip}, nil
+	return ips[max(best, 0)].String(), nil
 }
 
-// up names the interfaces that have an address and are in use.
-func up(all []net.Interface) []string {
-	var out []string
+// inUse names the interfaces that are up and have an address, with the one by which others may reach it.
+func inUse(all []Interface) string {
+	var names []string
 	for _, f := range all {
-		if f.Flags&net.FlagUp != 0 && len(addressesOf(f)) > 0 {
-			out = append(out, f.Name)
+		if public := f.Addresses.Public(); f.Up && len(public) > 0 {
+			names = append(names, fmt.Sprintf("%s (%s)", f.Name, public[0]))
+		} else if f.Up && len(f.Addresses) > 0 {
+			names = append(names, f.Name)
 		}
 	}
-	return out
-}
-
-// addresses are what a host name stands for.
-type addresses []netip.Addr
-
-func (a addresses) String() string {
-	text := make([]string, len(a))
-	for i, ip := range a {
-		text[i] = ip.String()
+	if len(names) == 0 {
+		return "those of `ip addr`, none of which is up with an address"
 	}
-	return strings.Join(text, ", ")
-}
-
-// lookup resolves a host name of the setting called key.
-func lookup(ctx context.Context, key, host string) (addresses, error) {
-	begun := time.Now()
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("%s=%s cannot be looked up: %w", key, host, errs.GaveUp(time.Since(begun), ctx.Err()))
-	}
-	if err != nil || len(ips) == 0 {
-		return nil, &stepvan.ConfigError{Key: key, Value: host,
-			Reason: fmt.Sprintf("is not known on this machine: set an address, or a name that `getent hosts %s` finds (%v)", host, err)}
-	}
-	for i := range ips {
-		ips[i] = ips[i].Unmap()
-	}
-	return ips, nil
-}
-
-// loopback reports whether only this machine is reached there.
-func (a addresses) loopback() bool {
-	return !slices.ContainsFunc(a, func(ip netip.Addr) bool { return !ip.IsLoopback() })
-}
-
-// ours reports whether one of the addresses is this machine's.
-func (a addresses) ours() bool {
-	if slices.ContainsFunc(a, netip.Addr.IsLoopback) {
-		return true
-	}
-	all, err := net.Interfaces()
-	if err != nil {
-		return true // nothing is known against it
-	}
-	for _, f := range all {
-		for _, ip := range addressesOf(f) {
-			if slices.Contains(a, ip) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func addressesOf(f net.Interface) addresses {
-	var out addresses
-	list, _ := f.Addrs() // an interface that has vanished has none
-	for _, a := range list {
-		if p, ok := a.(*net.IPNet); ok {
-			if ip, ok := netip.AddrFromSlice(p.IP); ok {
-				out = append(out, ip.Unmap())
-			}
-		}
-	}
-	return out
+	return strings.Join(names, ", ")
 }

@@ -41,7 +41,7 @@ func newBaseVan(o *Options) baseVan {
 	case s.Local:
 		return &machineVan{port: s.RootPort, tcp: tcp}
 	}
-	return &networkVan{settings: s, tcp: tcp}
+	return &networkVan{settings: s, host: ThisHost(), tcp: tcp}
 }
 
 // processVan is the base within one process.

@@ -58,15 +58,7 @@ func ineffective(s *config.Settings, lookup func(string) (string, bool)) []confi
 
 // ineffectiveAddresses lists settings about the address of a server, where no worker uses it.
 func ineffectiveAddresses(s *config.Settings) []config.Warning {
-	reason := ""
-	switch {
-	case s.Role == stepvan.RoleWorker || s.Role == stepvan.RoleScheduler:
-		reason = "has no effect on a " + string(s.Role) + ": it is for servers, which workers dial"
-	case s.Local:
-		reason = "has no effect with DMLC_LOCAL=1: no network is used"
-	case s.Van == config.VanShm || s.Van == config.VanMem:
-		reason = "has no effect with STEPVAN_VAN=" + string(s.Van) + ": no network carries tensors"
-	}
+	reason := whyNotDialled(s)
 	var out []config.Warning
 	add := func(on bool, key, reason string) {
 		if on && reason != "" {
@@ -78,4 +70,19 @@ func ineffectiveAddresses(s *config.Settings) []config.Warning {
 	add(s.Port != 0, dataPort, reason)
 	add(s.NumPorts > 1 && s.Port == 0, "DMLC_NUM_PORTS", "has no effect without DMLC_PORT, the first of them")
 	return out
+}
+
+// Dialled reports whether workers dial a node with these settings over a network.
+func Dialled(s *config.Settings) bool { return whyNotDialled(s) == "" }
+
+func whyNotDialled(s *config.Settings) string {
+	switch {
+	case s.Role == stepvan.RoleWorker || s.Role == stepvan.RoleScheduler:
+		return "has no effect on a " + string(s.Role) + ": it is for servers, which workers dial"
+	case s.Local:
+		return "has no effect with DMLC_LOCAL=1: no network is used"
+	case s.Van == config.VanShm || s.Van == config.VanMem:
+		return "has no effect with STEPVAN_VAN=" + string(s.Van) + ": no network carries tensors"
+	}
+	return ""
 }

@@ -3,6 +3,7 @@ package reach
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ import (
 // networkVan is the base between machines: TCP.
 type networkVan struct {
 	settings *config.Settings
+	host     Host
 	tcp      tcpvan.Options
 }
 
@@ -36,14 +38,14 @@ func (w *networkVan) scheduler() []string { return []string{"tcp://" + w.setting
 // listenScheduler listens at all addresses of the machine, since nodes of other machines may know it by any of them. It
 // listens at the loopback address only where DMLC_PS_ROOT_URI is that.
 func (w *networkVan) listenScheduler(ctx context.Context, t *link.Transport) (int, error) {
-	root, err := lookup(ctx, rootURI, w.settings.RootURI)
+	root, err := w.host.Resolve(ctx, rootURI, w.settings.RootURI)
 	if err != nil {
 		return 0, err
 	}
 	host := ""
-	if root.loopback() {
+	if root.Loopback() {
 		host = root[0].String()
-	} else if !root.ours() {
+	} else if !w.host.Owns(root) {
 		t.Log().Warn().Msgf("%s=%s is not an address of this machine, where the scheduler runs: nodes find it only if something forwards to here", rootURI, w.settings.RootURI)
 	}
 	bound, err := listenTCP(t, rootPort, host, w.settings.RootPort)
@@ -55,7 +57,7 @@ func (w *networkVan) listenScheduler(ctx context.Context, t *link.Transport) (in
 
 // listenData listens at the data ports, and returns the addresses that workers dial.
 func (w *networkVan) listenData(ctx context.Context, t *link.Transport) ([]string, error) {
-	at, err := w.listenAddress(ctx)
+	at, err := w.host.ServerAddress(ctx, w.settings)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +67,7 @@ func (w *networkVan) listenData(ctx context.Context, t *link.Transport) ([]strin
 	}
 	var out []string
 	for _, p := range ports {
-		bound, err := listenTCP(t, dataPort, at.bind, p)
+		bound, err := listenTCP(t, dataPort, at.Bind, p)
 		if err != nil {
 			return nil, err
 		}
@@ -73,7 +75,7 @@ func (w *networkVan) listenData(ctx context.Context, t *link.Transport) ([]strin
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, tcpAddr(at.advertised, port))
+		out = append(out, tcpAddr(at.Advertised, port))
 	}
 	return out, nil
 }
@@ -82,22 +84,27 @@ func tcpAddr(host string, port int) string {
 	return "tcp://" + net.JoinHostPort(host, strconv.Itoa(port))
 }
 
-// listenTCP listens at one port; the error names the setting that the port is from.
+// listenTCP listens at one port of the setting called key.
 func listenTCP(t *link.Transport, key, host string, port int) (string, error) {
 	bound, err := t.Listen(tcpAddr(host, port))
-	if err == nil {
-		return bound[0], nil
+	if err != nil {
+		return "", PortError(key, host, port, err)
 	}
+	return bound[0], nil
+}
+
+// PortError says why nothing can listen at a port of the setting called key, and what to do.
+func PortError(key, host string, port int, err error) error {
 	reason := err.Error()
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		reason = "another program listens at this port: stop it, or set a free port"
+		reason = fmt.Sprintf("another program listens at this port: stop it (ss -ltnp 'sport = :%d' shows it), or set a free port", port)
 	case errors.Is(err, syscall.EACCES):
 		reason = "ports below 1024 are for root: set one above"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		reason = "address " + host + " is not usable on this machine: " + reason
 	}
-	return "", &stepvan.ConfigError{Key: key, Value: strconv.Itoa(port), Reason: reason}
+	return &stepvan.ConfigError{Key: key, Value: strconv.Itoa(port), Reason: reason}
 }
 
 func portOf(addr string) (int, error) {

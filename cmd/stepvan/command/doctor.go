@@ -1,14 +1,10 @@
 package command
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 
 	"github.com/stepvan/stepvan/cmd/stepvan/internal/doctor"
 	"github.com/stepvan/stepvan/cmd/stepvan/internal/terminal"
-	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/internal/reach"
 )
 
 func newDoctor() *cobra.Command {
@@ -25,9 +21,7 @@ The exit code is 1 when a node could not start.`,
 		GroupID: groupInspect,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			s, warnings, mistakes := config.FromProcess()
-			odd, refused := reach.Check(&s, false, config.OfProcess)
-			warnings, mistakes = append(warnings, odd...), errors.Join(mistakes, refused)
+			s, warnings, mistakes := settingsOfStart()
 			checks := doctor.Run(c.Context(), s, doctor.Options{Mistakes: mistakes, Warnings: warnings})
 			out := c.OutOrStdout()
 			if err := doctor.Print(out, checks, terminal.Color(out)); err != nil {

@@ -50,9 +50,7 @@ func (f *envFlags) run(out, errOut io.Writer) error {
 		_, err := io.WriteString(out, config.Markdown())
 		return err
 	}
-	s, warnings, mistakes := config.FromProcess()
-	odd, refused := reach.Check(&s, false, config.OfProcess)
-	warnings, mistakes = append(warnings, odd...), errors.Join(mistakes, refused)
+	s, warnings, mistakes := settingsOfStart()
 	rows := s.Table(settings.Lookup(os.Environ()))
 	if f.changed {
 		rows = settings.Changed(rows)
@@ -70,6 +68,14 @@ func (f *envFlags) run(out, errOut io.Writer) error {
 		fmt.Fprintf(errOut, "mistake: %s\n", strings.TrimSuffix(line, "\n"))
 	}
 	return exitCode(1)
+}
+
+// settingsOfStart are the settings of a node that starts in this environment, what the start would warn of, and what it
+// would refuse.
+func settingsOfStart() (config.Settings, []config.Warning, error) {
+	s, warnings, mistakes := config.FromProcess()
+	more, refused := reach.Check(&s, false, config.OfProcess)
+	return s, append(warnings, more...), errors.Join(mistakes, refused)
 }
 
 func (f *envFlags) print(out io.Writer, rows []config.Row) error {

@@ -2,9 +2,10 @@ package doctor
 
 import (
 	"fmt"
+	"net/netip"
+	"strings"
 
 	"github.com/stepvan/stepvan/config"
-	"github.com/stepvan/stepvan/internal/affinity"
 )
 
 // checkCores compares cores and processes: a waiting call that spins while its
@@ -22,14 +23,13 @@ func (d host) checkCores() {
 		d.warn("cores", found+", which share them", "set STEPVAN_PROGRESS=park for steady times, or start fewer processes here")
 	}
 	d.checkQuota(cores)
-	d.checkPinning()
 }
 
 // processes is the number of processes of the cluster on this machine, according to the settings.
 func (d host) processes() int {
 	s := d.settings
 	switch {
-	case s.Local || loopback(s.RootURI) || s.RootURI == "localhost":
+	case s.Local || isLoopback(s.RootURI):
 		if s.Role == config.RoleJoint {
 			return 2
 		}
@@ -43,7 +43,7 @@ func (d host) processes() int {
 // checkQuota finds a control group that allows less processor time than the machine has cores. The
 // kernel stops a process that has used up its time for the rest of the period.
 func (d host) checkQuota(cores int) {
-	quota := d.machine().Quota()
+	quota := d.sys.Machine.Quota()
 	if quota >= float64(cores) {
 		return
 	}
@@ -56,22 +56,34 @@ func (d host) checkQuota(cores int) {
 	d.warn("core quota", found, fix)
 }
 
-// checkPinning finds cores to bind to that the machine does not have.
-func (d host) checkPinning() {
-	s := d.settings
-	wanted, must := s.Binds()
-	if !wanted || d.pinning {
-		return
+// isLoopback reports whether a host of a setting is this machine for everybody.
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// checkClock finds clock sources that are slow to read. Each request takes eight timestamps.
+func (d host) checkClock() {
+	const dir = "sys/devices/system/clocksource/clocksource0/"
+	source := d.text(dir + "current_clocksource")
+	slow := source == "hpet" || source == "acpi_pm" || source == "jiffies" || source == "pit" || source == "refined-jiffies"
+	switch {
+	case source == "":
+	case slow:
+		d.warn("clock", source+" takes microseconds to read, or is coarse", "echo "+better(d.text(dir+"available_clocksource"))+" > /"+dir+"current_clocksource; if the kernel refuses it, boot with tsc=reliable, or set STEPVAN_TRACE_EVENTS=0")
+	default:
+		d.ok("clock", source)
 	}
-	cores := affinity.Layout{PerSocket: s.CPUCoresPerSocket, PerDevice: s.CPUCoresPerGPU, Start: s.CPUStartOffset}.Cores(s.GPU)
-	if missing := cores.Minus(affinity.Range(0, d.sys.CPUs())); missing.Len() > 0 {
-		found, fix := fmt.Sprintf("device %d gets the cores %v, and there are %d", s.GPU, cores, d.sys.CPUs()), "set STEPMESH_CPU_START_OFFSET=0, a smaller STEPMESH_CPU_CORES_PER_GPU, or STEPVAN_BIND_CPU_CORE=off"
-		if must {
-			d.fail("pinning", found, fix+", or STEPVAN_BIND_CPU_CORE=auto, which starts without the cores")
-			return
+}
+
+// better is the available clock source that is best, tsc when none is known.
+func better(available string) string {
+	for _, want := range []string{"tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"} {
+		for have := range strings.FieldsSeq(available) {
+			if have == want {
+				return want
+			}
 		}
-		d.warn("pinning", found+": nothing is bound", fix)
-		return
 	}
-	d.ok("pinning", fmt.Sprintf("cores %v", cores))
+	return "tsc"
 }

@@ -2,8 +2,10 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 )
 
@@ -31,8 +33,8 @@ type Check struct {
 // Options are what Run needs besides the settings. The zero value checks this machine, and takes
 // the settings as correct.
 type Options struct {
-	Mistakes error            // of config.FromEnv
-	Warnings []config.Warning // of config.FromEnv
+	Mistakes error            // of config.FromEnv and reach.Check
+	Warnings []config.Warning // of config.FromEnv and reach.Check
 	System   *System          // nil: this machine
 	Reach    time.Duration    // limit for the lookup of a name and for the scheduler's port; 0: one second
 }
@@ -49,9 +51,9 @@ func Run(ctx context.Context, s config.Settings, o Options) []Check {
 	onNetwork, onHost, onSharing := network{d}, host{d}, sharing{d}
 	d.checkSettings(o.Mistakes, o.Warnings)
 	d.checkHeartbeats()
-	onNetwork.checkNames(ctx)
-	onNetwork.checkInterface()
-	onNetwork.checkPorts(ctx)
+	root := onNetwork.checkRoot(ctx)
+	onNetwork.checkAddress(ctx, root)
+	onNetwork.checkRootPort(ctx, root)
 	onHost.checkLimits()
 	onHost.checkCores()
 	onSharing.checkMemory()
@@ -70,7 +72,7 @@ func Worst(checks []Check) Status {
 	return worst
 }
 
-// The checks of names, interfaces, ports and sockets, of limits, cores and clock, and of
+// The checks of names, addresses, ports and sockets, of limits, cores and clock, and of
 // memory that processes share.
 type (
 	network struct{ *doctor }
@@ -84,7 +86,6 @@ type doctor struct {
 	sys      *System
 	reach    time.Duration
 	checks   []Check
-	pinning  bool // what is wrong with the cores stands there already
 }
 
 func (d *doctor) add(name string, status Status, found, fix string) {
@@ -94,3 +95,13 @@ func (d *doctor) add(name string, status Status, found, fix string) {
 func (d *doctor) ok(name, found string)        { d.add(name, OK, found, "") }
 func (d *doctor) warn(name, found, fix string) { d.add(name, Warn, found, fix) }
 func (d *doctor) fail(name, found, fix string) { d.add(name, Fail, found, fix) }
+
+// refused reports the error of a check that a start makes, too.
+func (d *doctor) refused(name string, err error) {
+	var c *stepvan.ConfigError
+	if !errors.As(err, &c) {
+		d.fail(name, err.Error(), "stepvan env shows the settings")
+		return
+	}
+	d.fail(name, assignment(c.Key, c.Value), c.Key+": "+c.Reason)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/affinity"
+	"github.com/stepvan/stepvan/internal/reach"
 )
 
 // machine is a System whose answers a test can change.
@@ -22,7 +25,7 @@ type machine struct {
 	System
 	files      fstest.MapFS
 	hosts      map[string][]string
-	interfaces []Interface
+	interfaces []reach.Interface
 	listen     map[string]error
 	dial       error
 	scheduler  error
@@ -35,6 +38,13 @@ type machine struct {
 	pair       error
 }
 
+func addresses(texts ...string) (all reach.Addresses) {
+	for _, text := range texts {
+		all = append(all, netip.MustParseAddr(text))
+	}
+	return all
+}
+
 func (m *machine) write(name, text string) { m.files[name] = &fstest.MapFile{Data: []byte(text)} }
 
 // healthy is a machine with nothing to find for worker().
@@ -42,10 +52,10 @@ func healthy() *machine {
 	m := &machine{
 		files: fstest.MapFS{},
 		hosts: map[string][]string{"head": {"10.0.0.1"}, "self": {"10.0.0.2"}},
-		interfaces: []Interface{
-			{Name: "lo", Up: true, Loopback: true, Addrs: []string{"127.0.0.1", "::1"}},
-			{Name: "eth0", Up: true, Addrs: []string{"10.0.0.2", "fe80::1"}},
-			{Name: "eth1", Addrs: []string{"10.1.0.2"}},
+		interfaces: []reach.Interface{
+			{Name: "lo", Up: true, Addresses: addresses("127.0.0.1", "::1")},
+			{Name: "eth0", Up: true, Addresses: addresses("10.0.0.2", "fe80::1")},
+			{Name: "eth1", Addresses: addresses("10.1.0.2")},
 			{Name: "eth2", Up: true},
 		},
 		listen: map[string]error{},
@@ -60,14 +70,20 @@ func healthy() *machine {
 	m.write("proc/sys/net/core/wmem_max", "4194304\n")
 	m.write("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n")
 	m.System = System{
-		Root: m.files,
-		Lookup: func(_ context.Context, host string) ([]string, error) {
-			if a := m.hosts[host]; a != nil {
-				return a, nil
-			}
-			return nil, &net.DNSError{Err: "no such host", Name: host}
+		Host: reach.Host{
+			Lookup: func(_ context.Context, _, host string) ([]netip.Addr, error) {
+				if ip, err := netip.ParseAddr(host); err == nil {
+					return []netip.Addr{ip}, nil
+				}
+				if a := m.hosts[host]; a != nil {
+					return addresses(a...), nil
+				}
+				return nil, &net.DNSError{Err: "no such host", Name: host}
+			},
+			Interfaces: func() ([]reach.Interface, error) { return m.interfaces, nil },
+			Route:      func(netip.Addr) (netip.Addr, error) { return netip.MustParseAddr("10.0.0.2"), nil },
 		},
-		Interfaces: func() ([]Interface, error) { return m.interfaces, nil },
+		Machine:    affinity.Machine{Root: m.files},
 		Listen:     func(_ context.Context, addr string) error { return m.listen[addr] },
 		Dial:       func(context.Context, string) error { return m.dial },
 		Scheduler:  func(context.Context, config.Settings) error { return m.scheduler },
@@ -95,7 +111,7 @@ func worker(t *testing.T, words string) config.Settings {
 }
 
 func TestHealthyMachine(t *testing.T) {
-	checks := Run(t.Context(), worker(t, "DMLC_NODE_HOST=self DMLC_INTERFACE=eth0 DMLC_PORT=9000"), Options{System: &healthy().System})
+	checks := Run(t.Context(), worker(t, "DMLC_ROLE=joint DMLC_NODE_HOST=self DMLC_INTERFACE=eth0 DMLC_PORT=9000"), Options{System: &healthy().System})
 	require.Equal(t, OK, Worst(checks), "%+v", checks)
 	var names []string
 	for _, c := range checks {
@@ -104,14 +120,14 @@ func TestHealthyMachine(t *testing.T) {
 		require.Empty(t, c.Fix)
 	}
 	require.Equal(t, []string{
-		"settings", "heartbeats", "scheduler name", "node name", "interface", "root port", "data port", "memlock", "open files",
+		"settings", "heartbeats", "scheduler name", "address", "data port", "root port", "memlock", "open files",
 		"threads", "cores", "shared memory", "memory", "huge pages",
 		"private directory", "peer memory", "ring memory", "van", "socket buffers", "clock",
 	}, names)
 }
 
 func TestFindings(t *testing.T) {
-	const scheduler = "DMLC_ROLE=scheduler DMLC_PS_ROOT_URI=10.0.0.2 "
+	const scheduler, server = "DMLC_ROLE=scheduler DMLC_PS_ROOT_URI=10.0.0.2 ", "DMLC_ROLE=server "
 	cases := []struct {
 		title, env string
 		damage     func(*machine)
@@ -120,27 +136,26 @@ func TestFindings(t *testing.T) {
 		{"trace directory", "STEPVAN_TRACE_FILE=/no/such/t.json", nil, Check{"trace file", Fail, "/no/such is not a directory", "mkdir -p /no/such"}},
 		{"trace directory there", "STEPVAN_TRACE_FILE=/proc/t.json", nil, Check{"trace file", OK, "/proc is there", ""}},
 
-		{"scheduler unknown", "DMLC_PS_ROOT_URI=haed", nil, Check{"scheduler name", Fail, "haed has no address", "set DMLC_PS_ROOT_URI to an address"}},
-		{"local elsewhere", "DMLC_LOCAL=1", nil, Check{"scheduler name", Fail, "head (10.0.0.1) is another machine", "DMLC_PS_ROOT_URI=127.0.0.1"}},
+		{"scheduler unknown", "DMLC_PS_ROOT_URI=haed", nil, Check{"scheduler name", Fail, "DMLC_PS_ROOT_URI=haed", "set an address, or a name that `getent hosts haed` finds"}},
+		{"local elsewhere", "DMLC_LOCAL=1", nil, Check{"scheduler name", Warn, "head (10.0.0.1) is another machine", "DMLC_PS_ROOT_URI=127.0.0.1"}},
 		{"scheduler elsewhere", "DMLC_ROLE=scheduler", nil, Check{"scheduler name", Warn, "head (10.0.0.1) is not an address of this machine", "set DMLC_PS_ROOT_URI to one of 10.0.0.2, 10.1.0.2"}},
 		{"name of the loopback", "", func(m *machine) { m.hosts["head"] = []string{"127.0.1.1"} }, Check{"scheduler name", Warn, "head (127.0.1.1) is the loopback", "/etc/hosts"}},
 		{"localhost is meant", "DMLC_PS_ROOT_URI=localhost", func(m *machine) { m.hosts["localhost"] = []string{"::1"} }, Check{"scheduler name", OK, "localhost (::1)", ""}},
-		{"node unknown", "DMLC_NODE_HOST=nobody", nil, Check{"node name", Fail, "nobody has no address", "set DMLC_NODE_HOST to an address"}},
-		{"node elsewhere", "DMLC_NODE_HOST=10.9.9.9", nil, Check{"node name", Warn, "10.9.9.9 is not an address of this machine", "set DMLC_NODE_HOST to one of 10.0.0.2"}},
 
-		{"no interface", "DMLC_INTERFACE=eth7", nil, Check{"interface", Fail, "there is no interface eth7", "set DMLC_INTERFACE to one of eth0 (10.0.0.2)"}},
-		{"interface down", "DMLC_INTERFACE=eth1", nil, Check{"interface", Fail, "eth1 is down", "ip link set eth1 up"}},
-		{"interface without address", "DMLC_INTERFACE=eth2", nil, Check{"interface", Fail, "eth2 has no address", "ip addr add ADDRESS/PREFIX dev eth2"}},
-		{"interface is loopback", "DMLC_INTERFACE=lo", nil, Check{"interface", Warn, "lo is the loopback", "set DMLC_INTERFACE to one of eth0"}},
-		{"nothing to choose from", "DMLC_INTERFACE=eth7", func(m *machine) { m.interfaces = nil }, Check{"interface", Fail, "eth7", "`ip addr`"}},
-		{"auto without rdma", "DMLC_INTERFACE=auto", nil, Check{"interface", Warn, "this machine has none", "set DMLC_INTERFACE to one of eth0"}},
-		{"auto with rdma", "DMLC_INTERFACE=auto", func(m *machine) { m.write("sys/class/infiniband/mlx5_0/x", "") }, Check{"interface", OK, "mlx5_0", ""}},
-		{"rdma without a device", "STEPVAN_VAN=rdma", nil, Check{"rdma", Fail, "no RDMA in this build", "set STEPVAN_VAN=auto, shm or tcp"}},
-		{"rdma with a device", "DMLC_ENABLE_RDMA=ibverbs", func(m *machine) { m.write("sys/class/infiniband/mlx5_0/x", "") }, Check{"rdma", Fail, "no RDMA in this build", "set STEPVAN_VAN=auto, shm or tcp"}},
+		{"address on the route", server, nil, Check{"address", OK, "workers reach this server at 10.0.0.2", ""}},
+		{"node unknown", server + "DMLC_NODE_HOST=nobody", nil, Check{"address", Fail, "DMLC_NODE_HOST=nobody", "set an address, or a name that `getent hosts nobody` finds"}},
+		{"node elsewhere", server + "DMLC_NODE_HOST=10.9.9.9", nil, Check{"address", Warn, "10.9.9.9 is not an address of this machine", "set DMLC_NODE_HOST to one of 10.0.0.2"}},
+		{"no interface", server + "DMLC_INTERFACE=eth7", nil, Check{"address", Fail, "DMLC_INTERFACE=eth7", "is not a network interface of this machine: set one of lo, eth0 (10.0.0.2)"}},
+		{"interface down", server + "DMLC_INTERFACE=eth1", nil, Check{"address", Warn, "eth1 is down", "ip link set eth1 up"}},
+		{"interface without address", server + "DMLC_INTERFACE=eth2", nil, Check{"address", Fail, "DMLC_INTERFACE=eth2", "ip addr add ADDRESS/PREFIX dev eth2"}},
+		{"interface is loopback", server + "DMLC_INTERFACE=lo", nil, Check{"address", Fail, "DMLC_INTERFACE=lo", "leads every machine to itself"}},
+		{"interface is loopback, beside the scheduler", server + "DMLC_INTERFACE=lo DMLC_PS_ROOT_URI=10.0.0.2", nil, Check{"address", Warn, "127.0.0.1 is the loopback", "set DMLC_NODE_HOST to one of 10.0.0.2"}},
+		{"nothing to choose from", server + "DMLC_INTERFACE=eth7", func(m *machine) { m.interfaces = nil }, Check{"address", Fail, "eth7", "`ip addr`"}},
+		{"auto interface", server + "DMLC_INTERFACE=auto", nil, Check{"address", OK, "workers reach this server at 10.0.0.2", ""}},
 
-		{"root port taken", scheduler, func(m *machine) { m.listen[":8123"] = opError(unix.EADDRINUSE) }, Check{"root port", Fail, "8123 is taken", "ss -ltnp 'sport = :8123'"}},
-		{"root port privileged", scheduler + "DMLC_PS_ROOT_PORT=80", func(m *machine) { m.listen[":80"] = opError(unix.EACCES) }, Check{"root port", Fail, "80 is for privileged", "1024 or above"}},
-		{"root port impossible", scheduler, func(m *machine) { m.listen[":8123"] = opError(unix.ENETDOWN) }, Check{"root port", Fail, "network is down", "set DMLC_PS_ROOT_PORT"}},
+		{"root port taken", scheduler, func(m *machine) { m.listen[":8123"] = opError(unix.EADDRINUSE) }, Check{"root port", Fail, "DMLC_PS_ROOT_PORT=8123", "another program listens at this port: stop it (ss -ltnp 'sport = :8123' shows it)"}},
+		{"root port privileged", scheduler + "DMLC_PS_ROOT_PORT=80", func(m *machine) { m.listen[":80"] = opError(unix.EACCES) }, Check{"root port", Fail, "DMLC_PS_ROOT_PORT=80", "ports below 1024 are for root"}},
+		{"root port impossible", scheduler, func(m *machine) { m.listen[":8123"] = opError(unix.ENETDOWN) }, Check{"root port", Fail, "DMLC_PS_ROOT_PORT=8123", "network is down"}},
 		{"root port free", scheduler, nil, Check{"root port", OK, "8123 is free", ""}},
 		{"root port any", scheduler + "DMLC_PS_ROOT_PORT=0", nil, Check{"root port", OK, "a free one", ""}},
 		{"scheduler not started", "", func(m *machine) { m.dial = opError(unix.ECONNREFUSED) }, Check{"root port", Warn, "nothing listens at head:8123", "start the scheduler"}},
@@ -153,7 +168,7 @@ func TestFindings(t *testing.T) {
 		{"silent program at the root port", "", func(m *machine) { m.scheduler = context.DeadlineExceeded }, Check{"root port", Warn, "what listens at head:8123 has not answered as a scheduler within 3s", "ss -ltnp"}},
 		{"short heartbeat timeout", "PS_HEARTBEAT_TIMEOUT=3ms", nil, Check{"heartbeats", Warn, "a peer that is silent for 3ms is lost", "PS_HEARTBEAT_TIMEOUT"}},
 		{"heartbeats off", "PS_HEARTBEAT_INTERVAL=0", nil, Check{"heartbeats", OK, "off", ""}},
-		{"data port taken", "DMLC_PORT=9000 DMLC_NUM_PORTS=2", func(m *machine) { m.listen[":9001"] = opError(unix.EADDRINUSE) }, Check{"data port", Fail, "9001 is taken", "DMLC_PORT"}},
+		{"data port taken", server + "DMLC_PORT=9000 DMLC_NUM_PORTS=2", func(m *machine) { m.listen["10.0.0.2:9001"] = opError(unix.EADDRINUSE) }, Check{"data port", Fail, "DMLC_PORT=9001", "another program listens at this port"}},
 
 		{"memlock without RDMA", "STEPVAN_VAN=rdma", nil, Check{"memlock", OK, "may pin 8MiB", ""}},
 		{"memlock with a higher hard limit", "STEPMESH_BACKEND=GPU", func(m *machine) { m.limits[unix.RLIMIT_MEMLOCK] = [2]uint64{65536, unlimited} }, Check{"memlock", Warn, "may pin 64KiB (any amount when asked for)", "ulimit -l unlimited"}},
@@ -186,9 +201,6 @@ func TestFindings(t *testing.T) {
 			m.write("sys/fs/cgroup/cpu/box/cpu.cfs_period_us", "100000")
 		}, Check{"core quota", Warn, "2 of 16", "CPUQuota=1600%"}},
 		{"quota and spinning", "STEPVAN_PROGRESS=spin", func(m *machine) { m.write("sys/fs/cgroup/cpu.max", "50000 100000\n") }, Check{"core quota", Fail, "spinning uses up", "STEPVAN_PROGRESS=park"}},
-		{"pinning beyond the cores", "STEPMESH_BIND_CPU_CORE=1", func(m *machine) { m.cpus = 8 }, Check{"pinning", Warn, "device 0 gets the cores 10-14, and there are 8: nothing is bound", "STEPMESH_CPU_START_OFFSET=0"}},
-		{"pinning to cores that were set", "STEPMESH_BIND_CPU_CORE=1 STEPMESH_CPU_START_OFFSET=10", func(m *machine) { m.cpus = 8 }, Check{"pinning", Fail, "device 0 gets the cores 10-14, and there are 8", "STEPVAN_BIND_CPU_CORE=auto"}},
-		{"pinning overruled", "STEPMESH_BIND_CPU_CORE=1 STEPMESH_CPU_START_OFFSET=10 STEPVAN_BIND_CPU_CORE=auto", func(m *machine) { m.cpus = 8 }, Check{"pinning", Warn, "nothing is bound", "STEPVAN_BIND_CPU_CORE=off"}},
 		{"pinning", "STEPMESH_BIND_CPU_CORE=1", nil, Check{"pinning", OK, "cores 10-14", ""}},
 
 		{"no memfd", "", func(m *machine) { m.memory[false] = unix.EPERM }, Check{"shared memory", Warn, "operation not permitted", "seccomp"}},
@@ -281,10 +293,10 @@ func TestSettingsMistakesAreFindings(t *testing.T) {
 	warnings := []config.Warning{{Key: "STEPVAN_VNA", Value: "tcp", Reason: "is not a setting; did you mean STEPVAN_VAN?"}}
 	checks := Run(t.Context(), config.Default(), Options{System: &healthy().System, Mistakes: mistakes, Warnings: warnings})
 	require.Equal(t, []Check{
-		{"settings", Fail, "DMLC_ROLE", "DMLC_ROLE is not set: set it to one of worker, server"},
-		{"settings", Fail, "DMLC_NUM_WORKER=x", "DMLC_NUM_WORKER must be a whole number"},
-		{"settings", Fail, "something else", "stepvan env"},
-		{"settings", Warn, "STEPVAN_VNA=tcp", "STEPVAN_VNA is not a setting; did you mean STEPVAN_VAN?"},
+		{"settings", Fail, "DMLC_ROLE", "DMLC_ROLE: is not set: set it to one of worker, server"},
+		{"settings", Fail, "DMLC_NUM_WORKER=x", "DMLC_NUM_WORKER: must be a whole number"},
+		{"settings", Fail, "something else", "stepvan env shows the settings"},
+		{"settings", Warn, "STEPVAN_VNA=tcp", "STEPVAN_VNA: is not a setting; did you mean STEPVAN_VAN?"},
 	}, checks[:4])
 	for _, c := range checks {
 		require.NotEqual(t, "root port", c.Name, "without a role there is no port to look at")
@@ -316,7 +328,7 @@ func TestMissingCoresAreSaidOnce(t *testing.T) {
 func TestSilentMachineIsNoFinding(t *testing.T) {
 	m := healthy()
 	clear(m.files)
-	m.Interfaces = func() ([]Interface, error) { return nil, unix.EPERM }
+	m.Interfaces = func() ([]reach.Interface, error) { return nil, unix.EPERM }
 	m.Limit = func(int) (uint64, uint64, error) { return 0, 0, unix.EPERM }
 	checks := Run(t.Context(), worker(t, "DMLC_NODE_HOST=10.9.9.9 DMLC_INTERFACE=eth9"), Options{System: &m.System})
 	require.Equal(t, OK, Worst(checks), "%+v", checks)
@@ -331,10 +343,10 @@ func TestThisMachine(t *testing.T) {
 	s := worker(t, "DMLC_ROLE=scheduler DMLC_PS_ROOT_URI=127.0.0.1 DMLC_PS_ROOT_PORT="+strconv.Itoa(taken))
 	require.Equal(t, Fail, worstNamed(Run(t.Context(), s, Options{}), "root port").Status)
 
-	s = worker(t, "DMLC_INTERFACE=lo DMLC_PS_ROOT_URI=127.0.0.1 DMLC_PS_ROOT_PORT="+strconv.Itoa(taken))
+	s = worker(t, "DMLC_ROLE=joint DMLC_INTERFACE=lo DMLC_PS_ROOT_URI=127.0.0.1 DMLC_PS_ROOT_PORT="+strconv.Itoa(taken))
 	checks := Run(t.Context(), s, Options{})
 	require.Equal(t, Warn, worstNamed(checks, "root port").Status, "who listens there says nothing: %+v", checks)
-	for _, name := range []string{"interface", "shared memory", "private directory", "van"} {
+	for _, name := range []string{"address", "shared memory", "private directory", "van"} {
 		require.Equal(t, OK, worstNamed(checks, name).Status, "%+v", checks)
 	}
 }

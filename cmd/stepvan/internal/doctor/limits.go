@@ -86,7 +86,7 @@ func (d host) checkFiles() {
 
 // checkPIDs looks for room for the threads of a node.
 func (d host) checkPIDs() {
-	for _, dir := range d.machine().GroupDirs("pids") {
+	for _, dir := range d.sys.Machine.GroupDirs("pids") {
 		most, ok := d.number(dir + "/pids.max")
 		used, ok2 := d.number(dir + "/pids.current")
 		if ok && ok2 && most-used < ownThreads {

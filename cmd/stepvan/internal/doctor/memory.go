@@ -56,7 +56,7 @@ func (d sharing) checkPool() {
 func (d sharing) memory() (config.Bytes, string) {
 	free, _ := d.lineNumber("proc/meminfo", "MemAvailable:")
 	have, where := config.Bytes(free)<<10, "available on this machine"
-	for _, dir := range d.machine().GroupDirs("memory") {
+	for _, dir := range d.sys.Machine.GroupDirs("memory") {
 		for _, name := range []string{"/memory.max", "/memory.limit_in_bytes"} {
 			most, ok := d.number(dir + name)
 			if ok && (have == 0 || config.Bytes(most) < have) {

@@ -2,53 +2,45 @@ package doctor
 
 import (
 	"cmp"
-	"errors"
+	"fmt"
 	"io/fs"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
-	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/affinity"
+	"github.com/stepvan/stepvan/internal/reach"
 	"github.com/stepvan/stepvan/internal/text"
 )
 
-// checkSettings reports what config.FromEnv found.
+// checkSettings reports what a start refuses of the settings, and what it warns of.
 func (d *doctor) checkSettings(mistakes error, warnings []config.Warning) {
 	for _, err := range split(mistakes) {
-		var c *stepvan.ConfigError
-		switch {
-		case !errors.As(err, &c):
-		case slices.Contains(pinningKeys, c.Key):
-			d.pinning = true
-			d.fail("settings", assignment(c.Key, c.Value), c.Key+": "+c.Reason)
-			continue
-		default:
-			d.fail("settings", assignment(c.Key, c.Value), c.Key+" "+c.Reason)
-			continue
-		}
-		d.fail("settings", err.Error(), "stepvan env")
+		d.refused("settings", err)
 	}
+	bound := reach.Cores(&d.settings)
 	for _, w := range warnings {
-		if slices.Contains(pinningKeys, w.Key) {
-			d.pinning = true
+		if slices.Contains(bindKeys, w.Key) {
+			bound = affinity.Set{}
 			d.warn("pinning", w.Reason, "") // the node starts without it
 			continue
 		}
-		d.warn("settings", assignment(w.Key, w.Value), text.Cut(w.Key)+" "+w.Reason)
+		d.warn("settings", assignment(w.Key, w.Value), text.Cut(w.Key)+": "+w.Reason)
 	}
 	if mistakes == nil && len(warnings) == 0 {
 		d.ok("settings", "no mistakes")
 	}
+	if mistakes == nil && bound.Len() > 0 {
+		d.ok("pinning", fmt.Sprintf("cores %v", bound))
+	}
 	d.checkTraceFile()
 }
 
-// pinningKeys are the settings that name cores. ps knows the cores of the process, so what ps says of these settings
-// replaces checkPinning.
-var pinningKeys = []string{
-	"STEPVAN_BIND_CPU_CORE", "STEPMESH_BIND_CPU_CORE", "STEPMESH_CPU_START_OFFSET", "STEPMESH_CPU_CORES_PER_GPU", "STEPMESH_CPU_CORES_PER_SOCKET",
-}
+// bindKeys are the settings with which reach.Check says that a node starts without its cores.
+var bindKeys = []string{"STEPVAN_BIND_CPU_CORE", "STEPMESH_BIND_CPU_CORE"}
 
 // split takes apart what errors.Join has joined, and what was joined in that.
 func split(err error) (all []error) {
@@ -84,10 +76,29 @@ func (d *doctor) checkTraceFile() {
 		return
 	}
 	dir := path.Dir(abs)
-	info, err := fs.Stat(d.sys.Root, cmp.Or(strings.TrimPrefix(dir, "/"), "."))
+	info, err := fs.Stat(d.sys.Machine.Root, cmp.Or(strings.TrimPrefix(dir, "/"), "."))
 	if err != nil || !info.IsDir() {
 		d.fail("trace file", dir+" is not a directory", "mkdir -p "+dir+", or set STEPVAN_TRACE_FILE to a file elsewhere")
 		return
 	}
 	d.ok("trace file", dir+" is there")
+}
+
+// briefSilence is how long a healthy node may be silent while its process waits for a core or for
+// memory.
+const briefSilence = 200 * time.Millisecond
+
+// checkHeartbeats finds a timeout so short that healthy nodes count as lost.
+func (d *doctor) checkHeartbeats() {
+	s := d.settings
+	if s.HeartbeatTimeout == 0 {
+		d.ok("heartbeats", "off: a silent peer is noticed when its connection breaks")
+		return
+	}
+	found := fmt.Sprintf("a peer that is silent for %v is lost", s.HeartbeatTimeout)
+	if s.HeartbeatTimeout < briefSilence {
+		d.warn("heartbeats", found+", and a healthy peer may be silent for that long", fmt.Sprintf("set PS_HEARTBEAT_TIMEOUT to %v or more, the same everywhere", briefSilence))
+		return
+	}
+	d.ok("heartbeats", found)
 }

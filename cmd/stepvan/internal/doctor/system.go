@@ -2,23 +2,24 @@ package doctor
 
 import (
 	"context"
-	"io/fs"
 	"net"
 	"os"
 	"runtime"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/affinity"
 	"github.com/stepvan/stepvan/internal/reach"
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
 // System is how the doctor reads the machine. Tests replace its functions.
 type System struct {
-	Root       fs.FS // the file system, for /proc and /sys
-	Lookup     func(ctx context.Context, host string) ([]string, error)
-	Interfaces func() ([]Interface, error)
+	reach.Host
+	Machine    affinity.Machine
 	Listen     func(ctx context.Context, addr string) error       // opens a TCP port and closes it
 	Dial       func(ctx context.Context, addr string) error       // connects and closes
 	Scheduler  func(ctx context.Context, s config.Settings) error // meets the scheduler, and leaves
@@ -31,23 +32,14 @@ type System struct {
 	Pair func(ctx context.Context, s config.Settings) (van, reason string, err error)
 }
 
-// Interface is a network interface of the machine.
-type Interface struct {
-	Name     string
-	Up       bool
-	Loopback bool
-	Addrs    []string // without prefix length
-}
-
 // unlimited is the value of a limit that is switched off.
 const unlimited = unix.RLIM_INFINITY
 
 // ThisMachine reads the machine of this process.
 func ThisMachine() *System {
 	return &System{
-		Root:       os.DirFS("/"),
-		Lookup:     net.DefaultResolver.LookupHost,
-		Interfaces: interfaces,
+		Host:       reach.ThisHost(),
+		Machine:    affinity.Machine{Root: os.DirFS("/")},
 		Listen:     listen,
 		Dial:       dial,
 		Scheduler:  reach.TryScheduler,
@@ -58,27 +50,6 @@ func ThisMachine() *System {
 		PeerMemory: readMemory,
 		Pair:       reach.TryPair,
 	}
-}
-
-func interfaces() ([]Interface, error) {
-	all, err := net.Interfaces()
-	if err != nil {
-		return nil, err
-	}
-	out := make([]Interface, len(all))
-	for i, n := range all {
-		out[i] = Interface{Name: n.Name, Up: n.Flags&net.FlagUp != 0, Loopback: n.Flags&net.FlagLoopback != 0}
-		addrs, err := n.Addrs()
-		if err != nil {
-			continue
-		}
-		for _, a := range addrs {
-			if ip, ok := a.(*net.IPNet); ok {
-				out[i].Addrs = append(out[i].Addrs, ip.IP.String())
-			}
-		}
-	}
-	return out, nil
 }
 
 func listen(ctx context.Context, addr string) error {
@@ -111,4 +82,29 @@ func takeMemory(size int64, huge bool) error {
 		return err
 	}
 	return m.Close()
+}
+
+// text reads a file of the machine, without surrounding space; "" when it cannot.
+func (d *doctor) text(name string) string { return d.sys.Machine.Text(name) }
+
+// number reads a file that begins with a number.
+func (d *doctor) number(name string) (int64, bool) { return firstNumber(d.text(name)) }
+
+func firstNumber(text string) (int64, bool) {
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(words[0], 10, 64)
+	return n, err == nil
+}
+
+// lineNumber finds the number behind a key at the start of a line, as in /proc/meminfo.
+func (d *doctor) lineNumber(name, key string) (int64, bool) {
+	for line := range strings.Lines(d.text(name)) {
+		if rest, ok := strings.CutPrefix(line, key); ok {
+			return firstNumber(rest)
+		}
+	}
+	return 0, false
 }
