@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/stepvan/stepvan/internal/affinity"
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 // The pipeline of a split transformer has three stages: attention at the worker, the
@@ -15,7 +15,7 @@ import (
 // event of the device, it looks at the clock and yields its core, so that the node can move bytes.
 func compute(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
-		affinity.Yield()
+		sys.Yield()
 	}
 }
 

@@ -4,8 +4,8 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/stepvan/stepvan/internal/affinity"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 // Looks in a row. Offering the core late would save little where it is idle, and cost
@@ -35,7 +35,7 @@ func (s *spin) missed() error {
 	case s.inside:
 		runtime.Gosched()
 	case s.crowded, s.empty%emptyBeforeYield == 0:
-		affinity.Yield()
+		sys.Yield()
 	}
 	if s.empty == emptyBeforeClock {
 		s.since = time.Now()

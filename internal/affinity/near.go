@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 // Policies of set_mempolicy(2), as linux/mempolicy.h numbers them.
@@ -27,7 +27,7 @@ func Near(nodes []int, fn func()) error {
 	defer runtime.UnlockOSThread()
 	before, err := prefer(nodes)
 	if err == nil {
-		defer func() { _ = setPolicy(before.mode, before.nodes[:]) }()
+		defer func() { _ = sys.SetMemoryPolicy(before.mode, before.nodes[:]) }()
 	}
 	fn()
 	return err
@@ -41,12 +41,9 @@ type policy struct {
 
 // currentPolicy returns the policy of the calling thread.
 func currentPolicy() (p policy, err error) {
-	var mode int32
-	_, _, errno := unix.RawSyscall6(unix.SYS_GET_MEMPOLICY, uintptr(unsafe.Pointer(&mode)), uintptr(unsafe.Pointer(&p.nodes[0])), uintptr(len(p.nodes)*64+1), 0, 0, 0)
-	if errno != 0 {
-		return p, refused("get_mempolicy", errno)
+	if p.mode, err = sys.MemoryPolicy(p.nodes[:]); err != nil {
+		return p, refused("get_mempolicy", err)
 	}
-	p.mode = int(mode)
 	return p, nil
 }
 
@@ -76,25 +73,14 @@ func prefer(nodes []int) (before policy, err error) {
 	if before, err = currentPolicy(); err != nil {
 		return before, err
 	}
-	err = setPolicy(policyPreferredMany, mask[:])
+	err = sys.SetMemoryPolicy(policyPreferredMany, mask[:])
 	if errors.Is(err, unix.EINVAL) { // an older kernel, which prefers one node at most
 		mask = [maxNodes / 64]uint64{}
 		mask[nodes[0]/64] |= 1 << (nodes[0] % 64)
-		err = setPolicy(policyPreferred, mask[:])
+		err = sys.SetMemoryPolicy(policyPreferred, mask[:])
 	}
 	if err != nil {
 		return before, fmt.Errorf("nodes %v: %w", nodes, refused("set_mempolicy", err))
 	}
 	return before, nil
-}
-
-func setPolicy(mode int, mask []uint64) error {
-	var p unsafe.Pointer
-	if len(mask) > 0 {
-		p = unsafe.Pointer(&mask[0])
-	}
-	if _, _, errno := unix.RawSyscall(unix.SYS_SET_MEMPOLICY, uintptr(mode), uintptr(p), uintptr(len(mask)*64+1)); errno != 0 {
-		return errno
-	}
-	return nil
 }

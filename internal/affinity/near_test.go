@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 // supported skips a test where the kernel or a seccomp profile has no memory policies.
@@ -16,7 +17,7 @@ func supported(t *testing.T) {
 	if _, err := currentPolicy(); errors.Is(err, stepvan.ErrNotSupported) {
 		t.Skip(err)
 	}
-	if err := setPolicy(0, nil); err != nil {
+	if err := sys.SetMemoryPolicy(0, nil); err != nil {
 		t.Skip(err)
 	}
 }
@@ -26,7 +27,7 @@ func TestNearRestoresThePolicy(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	supported(t)
-	defer func() { require.NoError(t, setPolicy(0, nil)) }()
+	defer func() { require.NoError(t, sys.SetMemoryPolicy(0, nil)) }()
 	const interleave, bind, static = 3, 2, 1 << 15
 	first := []uint64{1}
 	for name, c := range map[string]struct {
@@ -38,8 +39,8 @@ func TestNearRestoresThePolicy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			require.NoError(t, setPolicy(c.mode, c.mask))
-			defer func() { require.NoError(t, setPolicy(0, nil)) }()
+			require.NoError(t, sys.SetMemoryPolicy(c.mode, c.mask))
+			defer func() { require.NoError(t, sys.SetMemoryPolicy(0, nil)) }()
 			want, err := currentPolicy()
 			require.NoError(t, err)
 			require.Equal(t, c.mode, want.mode)

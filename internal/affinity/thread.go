@@ -3,11 +3,11 @@ package affinity
 import (
 	"errors"
 	"fmt"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 // self names the calling thread to the kernel.
@@ -18,11 +18,11 @@ func Allowed() (Set, error) { return maskOf(self) }
 
 func maskOf(tid int) (Set, error) {
 	s := Set{words: make([]uint64, MaxCores/64)}
-	n, _, errno := unix.RawSyscall(unix.SYS_SCHED_GETAFFINITY, uintptr(tid), uintptr(len(s.words)*8), uintptr(unsafe.Pointer(&s.words[0])))
-	if errno != 0 {
-		return Set{}, fmt.Errorf("sched_getaffinity: %w", errno)
+	n, err := sys.Affinity(tid, s.words)
+	if err != nil {
+		return Set{}, fmt.Errorf("sched_getaffinity: %w", err)
 	}
-	s.words = s.words[:n/8]
+	s.words = s.words[:n]
 	return s, nil
 }
 
@@ -35,17 +35,14 @@ func bind(tid int, s Set) error {
 	if s.Len() == 0 {
 		return errs.Invalid("no core to bind to")
 	}
-	_, _, errno := unix.RawSyscall(unix.SYS_SCHED_SETAFFINITY, uintptr(tid), uintptr(len(s.words)*8), uintptr(unsafe.Pointer(&s.words[0])))
-	switch errno {
-	case 0:
+	err := sys.SetAffinity(tid, s.words)
+	switch {
+	case err == nil:
 		return nil
-	case unix.EINVAL:
+	case errors.Is(err, unix.EINVAL):
 		return errs.Invalid("none of the cores %v exists here and is allowed (cpuset of the control group)", s)
 	}
-	return fmt.Errorf("sched_setaffinity to cores %v: %w", s, errno)
+	return fmt.Errorf("sched_setaffinity to cores %v: %w", s, err)
 }
-
-// Yield offers the core of the calling thread to other threads. The Go runtime does not learn of it.
-func Yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) } // cannot fail
 
 func gone(err error) bool { return errors.Is(err, unix.ESRCH) }

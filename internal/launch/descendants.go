@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 // procFS is the folder with the kernel's table of processes.
@@ -18,11 +18,6 @@ const procFS = "/proc"
 type process struct {
 	pid, parent, group, session int
 	zombie                      bool // it has ended, and its parent has not waited for it
-}
-
-// adoptOrphans makes this process the parent of whatever its descendants leave behind.
-func adoptOrphans() error {
-	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
 
 // processes lists all processes that this one can see. It leaves out those that end while it reads.
@@ -131,16 +126,10 @@ func (d *descendants) dropEnded(all []process) {
 	}
 }
 
-// hasNoChild reports that this process has no child, and so, because it adopts orphans, no
-// descendant. It is faster than a list of all processes, and reaps nothing.
-func hasNoChild() bool {
-	return unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == unix.ECHILD
-}
-
 // survivors returns the living processes of the run that are not its children. It reaps the adopted
 // ones that have ended.
 func (d *descendants) survivors() []process {
-	if hasNoChild() {
+	if sys.HasNoChild() { // nor, because it adopts orphans, a descendant; faster than a list of all processes
 		return nil
 	}
 	var out []process
@@ -150,7 +139,7 @@ func (d *descendants) survivors() []process {
 		case !p.zombie:
 			out = append(out, p)
 		case p.parent == d.self:
-			_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil)
+			sys.Reap(p.pid)
 		}
 	}
 	return out

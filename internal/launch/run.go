@@ -15,6 +15,7 @@ import (
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 // Times of the end of a run.
@@ -51,7 +52,7 @@ func Run(ctx context.Context, plan Plan) error {
 	if err != nil {
 		return err
 	}
-	if err := adoptOrphans(); err != nil {
+	if err := sys.AdoptOrphans(); err != nil {
 		return fmt.Errorf("become the parent of orphans: %w", err)
 	}
 	if r.guard, err = startGuard(plan.Guard, r.descendants.id); err != nil {

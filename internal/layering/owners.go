@@ -23,6 +23,15 @@ var owners = []owner{
 		why: "the rules for mapped memory (sealed, sized, unmapped once) are kept in one place",
 	},
 	{
+		names: []string{
+			unix + ".Syscall", unix + ".Syscall6", unix + ".RawSyscall", unix + ".RawSyscall6", unix + ".SyscallNoError", unix + ".RawSyscallNoError",
+			"syscall.Syscall", "syscall.Syscall6", "syscall.RawSyscall", "syscall.RawSyscall6",
+			unix + ".Prctl", unix + ".Waitid", unix + ".Wait4", unix + ".SchedSetaffinity", unix + ".SchedGetaffinity",
+		},
+		may: []string{"internal/sys", "internal/shm", "internal/link", "van/tcpvan", "van/shmvan", "bench"},
+		why: "memory that the kernel reads and writes is kept in one place",
+	},
+	{
 		names: []string{"os.Getenv", "os.LookupEnv", "os.ExpandEnv", "syscall.Getenv", unix + ".Getenv"},
 		may:   []string{"config"},
 		why:   "a setting that the table of settings does not know is neither checked nor documented",

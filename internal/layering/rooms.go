@@ -31,6 +31,7 @@ var rooms = []room{
 	{path: "internal/text", level: 0},
 	{path: "", level: 1}, // the errors, for programs too
 	{path: "internal/errs", level: 2},
+	{path: "internal/sys", level: 2},
 
 	{path: "internal/bulk", level: 3},
 	{path: "internal/prefetch", level: 3},

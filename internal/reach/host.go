@@ -62,7 +62,7 @@ func route(to netip.Addr) (netip.Addr, error) {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 }
 
-// Addresses are those of a host name, an interface or a machine.
+// Addresses belong to a host name, an interface or a machine.
 type Addresses []netip.Addr
 
 func (a Addresses) String() string {

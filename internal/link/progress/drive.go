@@ -4,8 +4,6 @@ import (
 	"math"
 	"runtime"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -184,8 +182,4 @@ func (w *wait) sleepOnce(end, now int64) {
 		w.until = 1 // timers and nanotime need not agree
 	}
 	w.ev.state.And(^uint32(eventSleeping))
-}
-
-func schedYield() {
-	_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"runtime"
 	"time"
+
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 const (
@@ -81,7 +83,7 @@ func (b *budget) spinOrYield(idle int64, rounds int) bool {
 	if b.yield != math.MaxInt64 && (idle >= b.spin+b.yield || rounds >= 2*mostRounds) {
 		return false
 	}
-	schedYield()
+	sys.Yield()
 	return true
 }
 
