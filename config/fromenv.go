@@ -35,6 +35,19 @@ func FromProcess() (Settings, []Warning, error) { return FromEnv(OfProcess, os.E
 // OfProcess is the lookup of FromProcess.
 func OfProcess(name string) (string, bool) { return os.LookupEnv(name) }
 
+// Lookup answers like OfProcess for an environment of NAME=value entries. Of several with one name the last counts.
+func Lookup(environ []string) func(name string) (string, bool) {
+	values := make(map[string]string, len(environ))
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		values[name] = value
+	}
+	return func(name string) (string, bool) {
+		value, ok := values[name]
+		return value, ok
+	}
+}
+
 // Default returns the settings of an empty environment. The required ones are
 // zero, and Validate names them.
 func Default() Settings {

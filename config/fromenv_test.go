@@ -257,3 +257,14 @@ func TestFromProcess(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 8123, s.RootPort)
 }
+
+func TestLookup(t *testing.T) {
+	lookup := Lookup([]string{"A=1", "B=", "A=2=3"})
+	value, ok := lookup("A")
+	require.True(t, ok)
+	require.Equal(t, "2=3", value)
+	_, ok = lookup("B")
+	require.True(t, ok)
+	_, ok = lookup("C")
+	require.False(t, ok)
+}

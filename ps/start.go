@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -97,16 +96,7 @@ func StartFromEnv(ctx context.Context, opts ...Option) (*Node, error) {
 
 // StartFrom is [StartFromEnv] with the environment environ: NAME=value. Of several with one name the last counts.
 func StartFrom(ctx context.Context, environ []string, opts ...Option) (*Node, error) {
-	values := map[string]string{}
-	for _, pair := range environ {
-		if name, value, ok := strings.Cut(pair, "="); ok {
-			values[name] = value
-		}
-	}
-	lookup := func(name string) (string, bool) {
-		value, ok := values[name]
-		return value, ok
-	}
+	lookup := config.Lookup(environ)
 	s, warnings, err := config.FromEnv(lookup, environ)
 	return startWith(ctx, s, warnings, err, append([]Option{ReadFrom(lookup)}, opts...))
 }

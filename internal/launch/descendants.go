@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -67,33 +68,40 @@ func parseStat(text []byte) (process, bool) {
 
 // descendants finds the processes that belong to a run.
 type descendants struct {
-	self  int          // this process
+	self  int          // this process, or anyProcess
 	id    string       // of the run, in the value of its mark
 	roots map[int]bool // pids, and so sessions, of the run's children
 	known map[int]bool // pids of other processes that were found while they lived
 }
 
+// anyProcess is descendants.self where the processes of a run are not below this process.
+const anyProcess = 0
+
 // find returns the processes of the run, with the run's children.
-func (d *descendants) find(all []process) []process {
-	byParent := map[int][]process{}
+func (d *descendants) find(all []process) (found []process) {
+	children, alive := map[int][]process{}, map[int]bool{}
 	for _, p := range all {
-		byParent[p.parent] = append(byParent[p.parent], p)
+		children[p.parent] = append(children[p.parent], p)
+		alive[p.pid] = true
 	}
-	var out []process
-	var walk func(parent int, inside bool)
-	walk = func(parent int, inside bool) {
-		for _, p := range byParent[parent] {
-			in := inside || d.belongs(p)
-			if in {
-				out = append(out, p)
-				d.known[p.pid] = !d.roots[p.pid]
-			}
-			walk(p.pid, in)
+	var walk func(p process, inside bool)
+	walk = func(p process, inside bool) {
+		inside = inside || d.belongs(p)
+		if inside {
+			found = append(found, p)
+			d.known[p.pid] = !d.roots[p.pid]
+		}
+		for _, c := range children[p.pid] {
+			walk(c, inside)
 		}
 	}
-	walk(d.self, false)
-	d.dropEnded(all)
-	return out
+	for _, p := range all {
+		if p.parent == d.self || d.self == anyProcess && !alive[p.parent] {
+			walk(p, false)
+		}
+	}
+	maps.DeleteFunc(d.known, func(pid int, _ bool) bool { return !alive[pid] }) // the kernel may give it to others
+	return found
 }
 
 // belongs reports whether a process belongs to the run although its parent does not. The
@@ -111,19 +119,6 @@ func (d *descendants) belongs(p process) bool {
 func (d *descendants) hasMark(entry []byte) bool {
 	ids, ok := strings.CutPrefix(string(entry), markName+"=")
 	return ok && d.id != "" && slices.Contains(strings.Split(ids, ","), d.id)
-}
-
-// dropEnded removes the pids of ended processes, because the kernel may give them to others.
-func (d *descendants) dropEnded(all []process) {
-	alive := make(map[int]bool, len(all))
-	for _, p := range all {
-		alive[p.pid] = true
-	}
-	for pid := range d.known {
-		if !alive[pid] {
-			delete(d.known, pid)
-		}
-	}
 }
 
 // survivors returns the living processes of the run that are not its children. It reaps the adopted

@@ -43,7 +43,7 @@ func newEnvironment(plan *Plan, port int) (*environment, error) {
 	if err != nil {
 		return nil, err
 	}
-	settings, _, err := config.FromEnv(lookupFor(plan, port, all), nil)
+	settings, _, err := config.FromEnv(config.Lookup(ofScheduler(plan, port, all)), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func newEnvironment(plan *Plan, port int) (*environment, error) {
 // default.
 func explicitSettings(all, inherited []string) (list []string) {
 	for _, entry := range all {
-		name, _, _ := strings.Cut(entry, "=")
+		name := nameOf(entry)
 		own := strings.HasPrefix(name, "STEPVAN_") || strings.HasPrefix(name, "STEPMESH_CPU_")
 		if own && !slices.Contains(assigned, name) && !slices.Contains(inherited, entry) {
 			list = append(list, entry)
@@ -85,39 +85,38 @@ func markVariable(id string) string {
 // mergedEnvironment is the environment of this process with the plan's entries on top.
 func mergedEnvironment(extra []string) ([]string, error) {
 	for _, entry := range extra {
-		if name, _, ok := strings.Cut(entry, "="); !ok || name == "" {
+		if name := nameOf(entry); name == "" || name == entry {
 			return nil, errs.Invalid("Plan.Env: %q is not NAME=value", text.Cut(entry))
 		}
 	}
-	names := func(entry string) bool {
-		name, _, _ := strings.Cut(entry, "=")
-		return name == markName || slices.ContainsFunc(extra, func(e string) bool { return strings.HasPrefix(e, name+"=") })
-	}
-	return append(slices.DeleteFunc(os.Environ(), names), extra...), nil
+	replaced := func(entry string) bool { return nameOf(entry) == markName || has(extra, nameOf(entry)) }
+	return append(slices.DeleteFunc(os.Environ(), replaced), extra...), nil
 }
 
-// lookupFor looks up variables in the scheduler's environment.
-func lookupFor(plan *Plan, port int, environ []string) func(string) (string, bool) {
-	values := map[string]string{}
-	for _, entry := range environ {
-		name, value, _ := strings.Cut(entry, "=")
-		values[name] = value
-	}
-	for _, name := range assigned {
-		delete(values, name)
-	}
-	values["DMLC_ROLE"] = string(config.RoleScheduler)
-	values["DMLC_NUM_WORKER"] = strconv.Itoa(plan.Workers)
-	values["DMLC_NUM_SERVER"] = strconv.Itoa(plan.Servers)
-	values["DMLC_PS_ROOT_URI"] = rootURI
-	values["DMLC_PS_ROOT_PORT"] = strconv.Itoa(port)
+func nameOf(entry string) string {
+	name, _, _ := strings.Cut(entry, "=")
+	return name
+}
+
+// has reports whether an environment has a variable.
+func has(environ []string, name string) bool {
+	return slices.ContainsFunc(environ, func(entry string) bool { return nameOf(entry) == name })
+}
+
+// ofScheduler is the environment of the scheduler.
+func ofScheduler(plan *Plan, port int, all []string) []string {
+	out := slices.DeleteFunc(slices.Clone(all), func(entry string) bool { return slices.Contains(assigned, nameOf(entry)) })
+	out = append(out,
+		"DMLC_ROLE="+string(config.RoleScheduler),
+		"DMLC_NUM_WORKER="+strconv.Itoa(plan.Workers),
+		"DMLC_NUM_SERVER="+strconv.Itoa(plan.Servers),
+		"DMLC_PS_ROOT_URI="+rootURI,
+		"DMLC_PS_ROOT_PORT="+strconv.Itoa(port),
+	)
 	if plan.GroupSize != 0 {
-		values["DMLC_GROUP_SIZE"] = strconv.Itoa(plan.GroupSize)
+		out = append(out, "DMLC_GROUP_SIZE="+strconv.Itoa(plan.GroupSize))
 	}
-	return func(name string) (string, bool) {
-		value, ok := values[name]
-		return value, ok
-	}
+	return out
 }
 
 // of returns the environment of one child.
@@ -135,8 +134,7 @@ func (e *environment) of(c Child) ([]string, error) {
 	env := s.Env()
 	list := slices.Concat(e.inherited, env)
 	for _, entry := range e.written {
-		name, _, _ := strings.Cut(entry, "=")
-		if !slices.ContainsFunc(env, func(other string) bool { return strings.HasPrefix(other, name+"=") }) {
+		if !has(env, nameOf(entry)) {
 			list = append(list, entry)
 		}
 	}

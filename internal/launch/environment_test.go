@@ -12,17 +12,6 @@ import (
 	"github.com/stepvan/stepvan/config"
 )
 
-func lookup(environ []string) func(string) (string, bool) {
-	return func(name string) (string, bool) {
-		for _, e := range environ {
-			if value, ok := strings.CutPrefix(e, name+"="); ok {
-				return value, true
-			}
-		}
-		return "", false
-	}
-}
-
 func TestEachChildKnowsItsPlace(t *testing.T) {
 	t.Setenv("DMLC_ROLE", "joint") // of another cluster
 	t.Setenv("DMLC_PS_ROOT_URI", "elsewhere")
@@ -38,7 +27,7 @@ func TestEachChildKnowsItsPlace(t *testing.T) {
 	for _, c := range children(env.settings) {
 		environ, err := env.of(c)
 		require.NoError(t, err)
-		s, warnings, err := config.FromEnv(lookup(environ), environ)
+		s, warnings, err := config.FromEnv(config.Lookup(environ), environ)
 		require.NoError(t, err, "%v", c)
 		require.Empty(t, warnings, "%v", c)
 		require.Equal(t, c.Role, s.Role)

@@ -69,7 +69,7 @@ func Guard(in io.Reader) error {
 	ignored := make(chan os.Signal, 1) // never read
 	signal.Notify(ignored, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	defer signal.Stop(ignored)
-	d := descendants{self: noParent, roots: map[int]bool{}, known: map[int]bool{}}
+	d := descendants{self: anyProcess, roots: map[int]bool{}, known: map[int]bool{}}
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
 		if d.id == "" {
@@ -88,28 +88,11 @@ func Guard(in io.Reader) error {
 	return d.killAll()
 }
 
-// noParent is the parent that withRoots gives to processes whose parent is not visible.
-const noParent = 0
-
-// withRoots gives every process an ancestor at which find begins.
-func withRoots(all []process) []process {
-	visible := make(map[int]bool, len(all))
-	for _, p := range all {
-		visible[p.pid] = true
-	}
-	for i := range all {
-		if !visible[all[i].parent] {
-			all[i].parent = noParent
-		}
-	}
-	return all
-}
-
 // killAll kills the processes of a run whose launcher is gone, until none is left.
 func (d *descendants) killAll() error {
 	for began := time.Now(); time.Since(began) < stuckTime; time.Sleep(sweepTime) {
 		left := 0
-		for _, p := range d.find(withRoots(processes())) {
+		for _, p := range d.find(processes()) {
 			if !p.zombie {
 				left++
 				_ = unix.Kill(p.pid, unix.SIGKILL)

@@ -15,10 +15,10 @@ func TestGuardOfNothing(t *testing.T) {
 }
 
 // Processes whose parent cannot be seen are found all the same.
-func TestRooted(t *testing.T) {
+func TestAnOrphanOfTheRunIsFound(t *testing.T) {
 	const pid = 1 << 30 // no process has such a pid
-	d := &descendants{self: noParent, id: "none", roots: map[int]bool{pid: true}, known: map[int]bool{}}
-	got := d.find(withRoots([]process{{pid: pid + 1, parent: pid + 9, session: pid}, {pid: pid + 2, parent: pid + 1}, {pid: pid + 3, parent: pid + 9}}))
+	d := &descendants{self: anyProcess, id: "none", roots: map[int]bool{pid: true}, known: map[int]bool{}}
+	got := d.find([]process{{pid: pid + 1, parent: pid + 9, session: pid}, {pid: pid + 2, parent: pid + 1}, {pid: pid + 3, parent: pid + 9}})
 	require.Len(t, got, 2)
 }
 

@@ -27,42 +27,35 @@ func reserve() (*reservation, error) {
 }
 
 // bind takes a free port of one address family; any has neither address nor port.
-func bind(family int, any unix.Sockaddr) (*reservation, error) {
+func bind(family int, any unix.Sockaddr) (r *reservation, err error) {
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("socket: %w", err)
 	}
-	r := &reservation{fd: fd}
-	if err := r.take(family, any); err != nil {
-		r.close()
-		return nil, err
-	}
-	return r, nil
-}
-
-func (r *reservation) take(family int, any unix.Sockaddr) error {
-	if err := unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-		return fmt.Errorf("SO_REUSEADDR: %w", err)
+	defer func() {
+		if err != nil {
+			_ = unix.Close(fd)
+		}
+	}()
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		return nil, fmt.Errorf("SO_REUSEADDR: %w", err)
 	}
 	if family == unix.AF_INET6 { // IPv4 as well
-		if err := unix.SetsockoptInt(r.fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0); err != nil {
-			return fmt.Errorf("IPV6_V6ONLY: %w", err)
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0); err != nil {
+			return nil, fmt.Errorf("IPV6_V6ONLY: %w", err)
 		}
 	}
-	if err := unix.Bind(r.fd, any); err != nil {
-		return fmt.Errorf("bind: %w", err)
+	if err := unix.Bind(fd, any); err != nil {
+		return nil, fmt.Errorf("bind: %w", err)
 	}
-	name, err := unix.Getsockname(r.fd)
-	if err != nil {
-		return fmt.Errorf("getsockname: %w", err)
-	}
+	name, err := unix.Getsockname(fd)
 	switch a := name.(type) {
 	case *unix.SockaddrInet6:
-		r.port = a.Port
+		return &reservation{fd, a.Port}, nil
 	case *unix.SockaddrInet4:
-		r.port = a.Port
+		return &reservation{fd, a.Port}, nil
 	}
-	return nil
+	return nil, fmt.Errorf("getsockname: %w", err)
 }
 
 // close gives the port back.

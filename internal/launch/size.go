@@ -18,20 +18,29 @@ type Size struct{ Workers, Servers int }
 // ParseSize reads counts with their letters: 2w2s, 8w, 4s2w. A letter without a
 // count means one. The error says what is wrong and what to write.
 func ParseSize(size string) (Size, error) {
-	var s Size
 	if size == "" {
-		return s, errors.New("is empty: write counts of workers and servers, like 2w2s")
+		return Size{}, errors.New("is empty: write counts of workers and servers, like 2w2s")
 	}
-	seen := map[byte]bool{}
+	var s Size
+	counts := map[byte]*int{'w': &s.Workers, 's': &s.Servers}
+	seen := ""
 	for rest := size; rest != ""; {
-		digits := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
-		n, err := count(rest[:digits])
+		digits := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
+		n, err := count(digits)
 		if err != nil {
 			return Size{}, err
 		}
-		if rest, err = s.set(n, rest[:digits], rest[digits:], seen); err != nil {
-			return Size{}, err
+		letter := strings.TrimPrefix(rest, digits)
+		switch {
+		case letter == "":
+			return Size{}, fmt.Errorf("%s of what? Write %[1]sw for workers or %[1]ss for servers", text.Cut(digits))
+		case strings.ContainsRune(seen, rune(letter[0])):
+			return Size{}, fmt.Errorf("has the letter %c twice: write each role once, like 2w2s", letter[0])
+		case counts[letter[0]] == nil:
+			return Size{}, fmt.Errorf("%q is not a count with w (workers) or s (servers): write it like 2w2s", text.Cut(rest))
 		}
+		*counts[letter[0]] = n
+		seen, rest = seen+letter[:1], letter[1:]
 	}
 	if s.Workers+s.Servers == 0 {
 		return s, errors.New("has no nodes: write at least 1w or 1s")
@@ -49,27 +58,6 @@ func count(digits string) (int, error) {
 		return 0, fmt.Errorf("%s are too many: there can be up to %d of each role", text.Cut(digits), maxNodes)
 	}
 	return n, nil
-}
-
-// set gives n to the role whose letter begins rest, and returns what follows it.
-func (s *Size) set(n int, digits, rest string, seen map[byte]bool) (string, error) {
-	if rest == "" {
-		return "", fmt.Errorf("%s of what? Write %[1]sw for workers or %[1]ss for servers", text.Cut(digits))
-	}
-	letter := rest[0]
-	if seen[letter] {
-		return "", fmt.Errorf("has the letter %c twice: write each role once, like 2w2s", letter)
-	}
-	seen[letter] = true
-	switch letter {
-	case 'w':
-		s.Workers = n
-	case 's':
-		s.Servers = n
-	default:
-		return "", fmt.Errorf("%q is not a count with w (workers) or s (servers): write it like 2w2s", text.Cut(digits+rest))
-	}
-	return rest[1:], nil
 }
 
 // String writes the size as ParseSize reads it.

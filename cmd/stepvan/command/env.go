@@ -51,7 +51,7 @@ func (f *envFlags) run(out, errOut io.Writer) error {
 		return err
 	}
 	s, warnings, mistakes := settingsOfStart()
-	rows := s.Table(settings.Lookup(os.Environ()))
+	rows := s.Table(config.Lookup(os.Environ()))
 	if f.changed {
 		rows = settings.Changed(rows)
 	}

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
-	"github.com/stepvan/stepvan/cmd/stepvan/internal/settings"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/launch"
 	"github.com/stepvan/stepvan/ps"
@@ -44,7 +43,7 @@ free port and prints it.`,
 
 // schedulerSettings reads the environment. DMLC_ROLE may be missing.
 func schedulerSettings(environ []string, warnTo io.Writer) (config.Settings, error) {
-	given := settings.Lookup(environ)
+	given := config.Lookup(environ)
 	s, warnings, err := config.FromEnv(func(name string) (string, bool) {
 		value, ok := given(name)
 		if name == "DMLC_ROLE" && value == "" {

@@ -56,14 +56,3 @@ func TestJSONHasEverything(t *testing.T) {
 func TestChanged(t *testing.T) {
 	require.Equal(t, []config.Row{rows[0], rows[2]}, Changed(rows))
 }
-
-func TestLookup(t *testing.T) {
-	lookup := Lookup([]string{"A=1", "B=", "A=2=3"})
-	value, ok := lookup("A")
-	require.True(t, ok)
-	require.Equal(t, "2=3", value)
-	_, ok = lookup("B")
-	require.True(t, ok)
-	_, ok = lookup("C")
-	require.False(t, ok)
-}
