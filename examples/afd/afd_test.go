@@ -13,7 +13,9 @@ import (
 	"github.com/stepvan/stepvan/examples/afd"
 	"github.com/stepvan/stepvan/examples/afd/model"
 	"github.com/stepvan/stepvan/examples/afd/model/modeltest"
+	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/trace"
 )
 
 // smallModel gives both halves of a model that needs no download.
@@ -32,18 +34,14 @@ func smallModel(t testing.TB, parts int) (*model.Attention, []*model.FFNSlice) {
 	return a, slices
 }
 
-// split runs workers and servers of a fabric on their shares of sentences.
-func split(t testing.TB, a *model.Attention, slices []*model.FFNSlice, workers, maxTokens int, sentences [][]int32) ([]model.Embedding, *fabric) {
+// split runs workers and servers of a cluster on their shares of sentences.
+func split(t testing.TB, a *model.Attention, slices []*model.FFNSlice, workers, maxTokens int, sentences [][]int32) ([]model.Embedding, *cluster) {
 	t.Helper()
-	f := newFabric(workers, len(slices))
-	var ranks []stepvan.Rank
-	for rank := range workers {
-		ranks = append(ranks, stepvan.Rank(rank))
-	}
-	serving := serve(t, f, slices, ranks, maxTokens)
+	c := start(t, workers, len(slices))
+	c.serve(slices, maxTokens)
 	shares := make([][]model.Embedding, workers)
 	var working sync.WaitGroup
-	for rank := range workers {
+	for rank, n := range c.workers {
 		working.Go(func() {
 			lo, hi := afd.Share(len(sentences), rank, workers)
 			batches, err := model.Pack(sentences[lo:hi], maxTokens)
@@ -51,50 +49,19 @@ func split(t testing.TB, a *model.Attention, slices []*model.FFNSlice, workers, 
 				t.Errorf("pack: %v", err)
 				return
 			}
-			w := afd.Worker{Node: f.workers[rank], Memory: heap{}, Attention: a, Rank: stepvan.Rank(rank), Servers: len(slices)}
-			if shares[rank], err = w.Run(t.Context(), batches); err != nil {
+			w := afd.Worker{Node: n, Attention: a, Servers: len(slices)}
+			if shares[rank], err = w.Run(limited(t), batches); err != nil {
 				t.Errorf("worker %d: %v", rank, err)
 			}
 		})
 	}
 	working.Wait()
-	f.leave()
-	serving.Wait()
+	c.stop()
 	var all []model.Embedding
 	for _, s := range shares {
 		all = append(all, s...)
 	}
-	return all, f
-}
-
-// serve starts the servers and returns when each has registered its memory.
-func serve(t testing.TB, f *fabric, slices []*model.FFNSlice, ranks []stepvan.Rank, maxTokens int) *sync.WaitGroup {
-	t.Helper()
-	var serving, ready sync.WaitGroup
-	for i, slice := range slices {
-		ready.Add(1)
-		s := afd.Server{
-			Node: readyNode{f.servers[i], ready.Done}, Memory: heap{}, FFN: slice, Workers: ranks, MaxTokens: maxTokens,
-		}
-		serving.Go(func() {
-			if err := s.Run(t.Context()); err != nil {
-				t.Errorf("server %d: %v", i, err)
-			}
-		})
-	}
-	ready.Wait()
-	return &serving
-}
-
-// readyNode calls ready after the memory is registered, in place of a barrier.
-type readyNode struct {
-	*fakeServer
-	ready func()
-}
-
-func (r readyNode) RegisterRecvBuffer(t tensor.Tensor, ranks []stepvan.Rank, keys []tensor.Key) (afd.Registration, error) {
-	defer r.ready()
-	return r.fakeServer.RegisterRecvBuffer(t, ranks, keys)
+	return all, c
 }
 
 func requireSameBits(t testing.TB, want, got []model.Embedding) {
@@ -116,11 +83,11 @@ func TestSplitEqualsOneProcess(t *testing.T) {
 		require.NoError(t, err)
 		want, err := model.Run(a, slices, batches)
 		require.NoError(t, err)
-		got, f := split(t, a, slices, size.workers, 100, sentences)
+		got, c := split(t, a, slices, size.workers, 100, sentences)
 		requireSameBits(t, want, got)
-		for _, w := range f.workers {
-			require.Equal(t, afd.DefaultInFlight, w.most, "micro-batches in flight")
-			require.Zero(t, w.inFlight)
+		for _, w := range c.workers {
+			require.Len(t, w.slots, afd.DefaultInFlight, "micro-batches in flight")
+			require.Zero(t, w.inFlight())
 		}
 	}
 }
@@ -143,27 +110,30 @@ func TestRealSplitEqualsOneProcess(t *testing.T) {
 
 func TestWorkerReports(t *testing.T) {
 	a, slices := smallModel(t, 2)
-	f := newFabric(1, 2)
-	serving := serve(t, f, slices, []stepvan.Rank{0}, 64)
+	c := start(t, 1, 2)
+	c.serve(slices, 64)
 	batches, err := model.Pack(modeltest.Sentences(modeltest.Config(), 9, 60, 5), 64)
 	require.NoError(t, err)
 	var progress []int
 	w := afd.Worker{
-		Node: f.workers[0], Memory: heap{}, Attention: a, Servers: 2, InFlight: 2,
+		Node: c.workers[0], Attention: a, Servers: 2, InFlight: 2,
 		Progress: func(done, total int) {
 			require.Equal(t, len(batches), total)
 			progress = append(progress, done)
 		},
 	}
-	_, err = w.Run(t.Context(), batches)
+	_, err = w.Run(limited(t), batches)
 	require.NoError(t, err)
-	f.leave()
-	serving.Wait()
+	c.stop()
 	require.Len(t, progress, len(batches))
 	require.IsIncreasing(t, progress)
-	require.Equal(t, map[string]int{"layer 0": len(batches), "layer 1": len(batches)}, f.workers[0].labels)
-	require.Equal(t, 2, f.workers[0].most)
-	require.True(t, f.servers[0].ended, "the registration ends with the server")
+	require.Equal(t, map[string]int{"layer 0": len(batches), "layer 1": len(batches)}, c.workers[0].labels)
+	require.Len(t, c.workers[0].slots, 2)
+
+	summary := trace.Summarize(c.workers[0].Trace(), trace.ByLabel)
+	require.Len(t, summary.Rows, 2, "a row per layer")
+	require.Equal(t, "layer 0", summary.Rows[0].Label)
+	require.Positive(t, summary.Rows[0].Server.P50, "the server's part is known to the worker")
 }
 
 // everyOther is true on each second call.
@@ -183,44 +153,67 @@ func TestFullQueuesAreWaitedFor(t *testing.T) {
 	want, err := model.Run(a, slices, batches)
 	require.NoError(t, err)
 	for inFlight := 1; inFlight <= 3; inFlight++ {
-		f := newFabric(1, 2)
-		f.workers[0].refuse = everyOther()
-		f.servers[0].refuse, f.servers[1].refuse = everyOther(), everyOther()
-		serving := serve(t, f, slices, []stepvan.Rank{0}, 64)
-		w := afd.Worker{Node: f.workers[0], Memory: heap{}, Attention: a, Servers: 2, InFlight: inFlight}
-		got, err := w.Run(t.Context(), batches)
+		c := start(t, 1, 2)
+		c.workers[0].refuse = everyOther()
+		c.servers[0].refuse, c.servers[1].refuse = everyOther(), everyOther()
+		c.serve(slices, 64)
+		w := afd.Worker{Node: c.workers[0], Attention: a, Servers: 2, InFlight: inFlight}
+		got, err := w.Run(limited(t), batches)
 		require.NoError(t, err)
 		requireSameBits(t, want, got)
-		f.leave()
-		serving.Wait()
+		c.stop()
 	}
 }
 
 func TestFullQueueWithNothingUnderWay(t *testing.T) {
 	a, slices := smallModel(t, 1)
-	f := newFabric(1, 1)
-	f.workers[0].refuse = func() bool { return true }
-	w := afd.Worker{Node: f.workers[0], Memory: heap{}, Attention: a, Servers: 1}
-	_, err := w.Run(t.Context(), []model.Batch{{IDs: []int32{1}, Ends: []int{1}}})
+	c := start(t, 1, 1)
+	c.workers[0].refuse = func() bool { return true }
+	w := afd.Worker{Node: c.workers[0], Attention: a, Servers: 1}
+	_, err := w.Run(limited(t), []model.Batch{{IDs: []int32{1}, Ends: []int{1}}})
 	require.ErrorIs(t, err, stepvan.ErrWouldBlock)
 
-	f.servers[0].refuse = func() bool { return true }
-	x, err := heap{}.Empty(tensor.Float32, 1, 48)
-	require.NoError(t, err)
-	s := afd.Server{
-		Node:   scripted{f.servers[0], &fakeRequest{keys: []tensor.Key{0}, tensors: []tensor.Tensor{x}}},
-		Memory: heap{}, FFN: slices[0], Workers: []stepvan.Rank{0}, MaxTokens: 8,
+	c.servers[0].refuse = func() bool { return true }
+	c.push(0, floats(t, 1, 48))
+	s := afd.Server{Node: c.servers[0], FFN: slices[0], Workers: []stepvan.Rank{0}, MaxTokens: 8}
+	require.ErrorIs(t, s.Run(limited(t)), stepvan.ErrWouldBlock)
+}
+
+// push has worker 0 push a tensor to the only server, as another program than afd.Worker may.
+func (c *cluster) push(key tensor.Key, x tensor.Tensor) {
+	c.t.Helper()
+	_, err := c.workers[0].Node.Do(&ps.Exchange{
+		Push: []tensor.Tensor{x}, PushKeys: []tensor.Key{key}, Pull: []tensor.Tensor{floats(c.t, 1, 48)}, PullKeys: []tensor.Key{key | 1<<48},
+	})
+	require.NoError(c.t, err)
+}
+
+func floats(t testing.TB, dims ...int64) tensor.Tensor {
+	t.Helper()
+	n := int64(1)
+	for _, d := range dims {
+		n *= d
 	}
-	require.ErrorIs(t, s.Run(t.Context()), stepvan.ErrWouldBlock)
+	x, err := tensor.FromSlice(make([]float32, n), dims...)
+	require.NoError(t, err)
+	return x
 }
 
 func TestWorkerWithoutBatches(t *testing.T) {
 	a, _ := smallModel(t, 1)
-	w := afd.Worker{Node: newFabric(1, 1).workers[0], Memory: heap{}, Attention: a, Servers: 1}
+	w := afd.Worker{Node: ranked{}, Attention: a, Servers: 1}
 	got, err := w.Run(t.Context(), nil)
 	require.NoError(t, err)
 	require.Empty(t, got)
 }
+
+// ranked is a node that has a rank and does nothing.
+type ranked struct {
+	*ps.Node
+	rank stepvan.Rank
+}
+
+func (r ranked) Rank() stepvan.Rank { return r.rank }
 
 func TestWorkerRefuses(t *testing.T) {
 	a, _ := smallModel(t, 1)
@@ -230,14 +223,13 @@ func TestWorkerRefuses(t *testing.T) {
 		batches []model.Batch
 		want    string
 	}{
-		"no servers":        {func(w *afd.Worker) { w.Servers = 0 }, good, "0 servers"},
-		"negative rank":     {func(w *afd.Worker) { w.Rank = -1 }, good, "rank -1"},
-		"too many slots":    {func(w *afd.Worker) { w.InFlight = 257 }, good, "257 micro-batches"},
-		"bad batch":         {func(*afd.Worker) {}, []model.Batch{{}}, "micro-batch 0"},
-		"nothing is served": {func(*afd.Worker) {}, good, "not registered"},
+		"no servers":     {func(w *afd.Worker) { w.Servers = 0 }, good, "0 servers"},
+		"negative rank":  {func(w *afd.Worker) { w.Node = ranked{rank: -1} }, good, "rank -1"},
+		"too many slots": {func(w *afd.Worker) { w.InFlight = 257 }, good, "257 micro-batches"},
+		"bad batch":      {func(*afd.Worker) {}, []model.Batch{{}}, "micro-batch 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := afd.Worker{Node: newFabric(1, 1).workers[0], Memory: heap{}, Attention: a, Servers: 1}
+			w := afd.Worker{Node: ranked{}, Attention: a, Servers: 1}
 			c.change(&w)
 			_, err := w.Run(t.Context(), c.batches)
 			require.ErrorContains(t, err, c.want)
@@ -245,61 +237,53 @@ func TestWorkerRefuses(t *testing.T) {
 	}
 }
 
-func TestWorkerEndsWithItsContext(t *testing.T) {
+func TestProgramsEndWithTheirContext(t *testing.T) {
 	a, slices := smallModel(t, 1)
-	f := newFabric(1, 1)
-	s := afd.Server{Node: f.servers[0], Memory: heap{}, FFN: slices[0], Workers: []stepvan.Rank{0}, MaxTokens: 8}
+	c := start(t, 1, 1)
+	s := afd.Server{Node: c.servers[0], FFN: slices[0], Workers: []stepvan.Rank{0}, MaxTokens: 8}
 	ended, end := context.WithCancel(t.Context())
 	end()
 	require.ErrorIs(t, s.Run(ended), context.Canceled, "a server ends with its context too")
-	w := afd.Worker{Node: f.workers[0], Memory: heap{}, Attention: a, Servers: 1}
+	w := afd.Worker{Node: c.workers[0], Attention: a, Servers: 1}
 	_, err := w.Run(ended, []model.Batch{{IDs: []int32{1}, Ends: []int{1}}})
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "micro-batch 0, layer 0")
 }
 
-// scripted is a node with one request.
-type scripted struct {
-	*fakeServer
-	request *fakeRequest
-}
-
-func (s scripted) GetBatch(context.Context) ([]afd.Request, error) {
-	return []afd.Request{s.handOut(s.request)}, nil
-}
-
 func TestServerRefuses(t *testing.T) {
 	_, slices := smallModel(t, 1)
-	floats := func(dims ...int64) tensor.Tensor {
-		x, err := heap{}.Empty(tensor.Float32, dims...)
-		require.NoError(t, err)
-		return x
-	}
 	bytes, err := tensor.FromSlice(make([]uint8, 48), 1, 48)
 	require.NoError(t, err)
 	const pull, layer, slot = 1 << 48, 1, 1 << 8
 	for name, c := range map[string]struct {
-		keys    []tensor.Key
-		tensors []tensor.Tensor
-		want    string
+		key    tensor.Key
+		pushed tensor.Tensor
+		want   string
 	}{
-		"no tensor":       {nil, nil, "0 keys"},
-		"layer unknown":   {[]tensor.Key{2 * layer}, []tensor.Tensor{floats(1, 48)}, "layer 2"},
-		"slot unknown":    {[]tensor.Key{3 * slot}, []tensor.Tensor{floats(1, 48)}, "slot 3"},
-		"pull as push":    {[]tensor.Key{pull}, []tensor.Tensor{floats(1, 48)}, "asks for"},
-		"other width":     {[]tensor.Key{0}, []tensor.Tensor{floats(1, 64)}, "tokens of 48"},
-		"other rank":      {[]tensor.Key{0}, []tensor.Tensor{floats(48)}, "tokens of 48"},
-		"too many tokens": {[]tensor.Key{0}, []tensor.Tensor{floats(9, 48)}, "1 to 8 tokens"},
-		"other type":      {[]tensor.Key{0}, []tensor.Tensor{bytes}, "worker 0"},
+		"layer unknown":   {2 * layer, floats(t, 1, 48), "layer 2"},
+		"slot unknown":    {3 * slot, floats(t, 1, 48), "slot 3"},
+		"pull as push":    {pull, floats(t, 1, 48), "asks for"},
+		"other width":     {0, floats(t, 1, 64), "tokens of 48"},
+		"other rank":      {0, floats(t, 48), "tokens of 48"},
+		"too many tokens": {0, floats(t, 9, 48), "1 to 8 tokens"},
+		"other type":      {0, bytes, "worker 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := afd.Server{
-				Node:   scripted{newFabric(1, 1).servers[0], &fakeRequest{keys: c.keys, tensors: c.tensors}},
-				Memory: heap{}, FFN: slices[0], Workers: []stepvan.Rank{0}, MaxTokens: 8,
-			}
-			require.ErrorContains(t, s.Run(t.Context()), c.want)
+			cl := start(t, 1, 1)
+			cl.servers[0].pooled = true
+			cl.push(c.key, c.pushed)
+			s := afd.Server{Node: cl.servers[0], FFN: slices[0], Workers: []stepvan.Rank{0}, MaxTokens: 8}
+			require.ErrorContains(t, s.Run(limited(t)), c.want)
 		})
 	}
+	t.Run("two tensors", func(t *testing.T) {
+		c := start(t, 1, 1)
+		x := floats(t, 1, 48)
+		_, err := c.workers[0].Node.Do(&ps.Exchange{Push: []tensor.Tensor{x, x}, PushKeys: []tensor.Key{0, layer}})
+		require.NoError(t, err)
+		s := afd.Server{Node: c.servers[0], FFN: slices[0], Workers: []stepvan.Rank{0}, MaxTokens: 8}
+		require.ErrorContains(t, s.Run(limited(t)), "2 keys and 2 tensors")
+	})
 	for want, s := range map[string]afd.Server{
 		"MaxTokens":     {Workers: []stepvan.Rank{0}},
 		"ranks":         {MaxTokens: 1},

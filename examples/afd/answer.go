@@ -23,10 +23,10 @@ type responder struct {
 // it from Respond until the worker has acknowledged. The worker has done so, at the
 // latest, when it pushes from the same slot again.
 type answer struct {
-	whole  tensor.Tensor   // [max tokens, hidden]
-	out    []tensor.Tensor // the rows that are sent
-	handle Handle
-	busy   bool
+	whole    tensor.Tensor   // [max tokens, hidden]
+	out      []tensor.Tensor // the rows that are sent
+	response ps.Response     // when busy
+	busy     bool
 }
 
 // wait returns when the memory is free. A lost worker does not read it any more.
@@ -34,7 +34,7 @@ func (a *answer) wait(ctx context.Context) error {
 	if !a.busy {
 		return nil
 	}
-	if err := a.handle.Wait(ctx); err != nil && !errors.Is(err, stepvan.ErrPeerLost) {
+	if err := a.response.Wait(ctx); err != nil && !errors.Is(err, stepvan.ErrPeerLost) {
 		return err
 	}
 	a.busy = false
@@ -43,15 +43,17 @@ func (a *answer) wait(ctx context.Context) error {
 
 // serve answers until all workers have left.
 func (r *responder) serve(ctx context.Context) error {
+	var batch ps.Batch // used again for every batch
 	for {
-		requests, err := r.server.Node.GetBatch(ctx)
+		// Workers may have different numbers of micro-batches, so a batch has the requests of any.
+		err := r.server.Node.GetBatchInto(ctx, ps.AnyReady, &batch)
 		if errors.Is(err, stepvan.ErrClosed) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		for _, request := range requests {
+		for _, request := range batch.Requests {
 			if err := r.answer(ctx, request); err != nil {
 				return err
 			}
@@ -63,7 +65,7 @@ func (r *responder) serve(ctx context.Context) error {
 	}
 }
 
-func (r *responder) answer(ctx context.Context, request Request) error {
+func (r *responder) answer(ctx context.Context, request ps.Request) error {
 	from, in, err := r.read(request)
 	if err != nil {
 		return err
@@ -82,25 +84,25 @@ func (r *responder) answer(ctx context.Context, request Request) error {
 
 // respond sends an answer. When the node has no room, it waits once for the earlier answers.
 func (r *responder) respond(ctx context.Context, a *answer, id ps.RequestID) error {
-	h, err := r.server.Node.Respond(a.out, id)
+	response, err := r.server.Node.Respond(a.out, id)
 	if errors.Is(err, stepvan.ErrWouldBlock) {
 		for _, earlier := range r.answers {
 			if err := earlier.wait(ctx); err != nil {
 				return err
 			}
 		}
-		h, err = r.server.Node.Respond(a.out, id)
+		response, err = r.server.Node.Respond(a.out, id)
 	}
 	if err != nil {
 		return err
 	}
-	a.handle, a.busy = h, true
+	a.response, a.busy = response, true
 	return nil
 }
 
 // read checks what a worker pushed, because the worker may run another model or have other limits.
-func (r *responder) read(request Request) (from chunk, in []float32, err error) {
-	keys, tensors := request.Keys, request.Tensors
+func (r *responder) read(request ps.Request) (from chunk, in []float32, err error) {
+	keys, tensors := request.PushKeys(), request.Pushes()
 	if len(keys) != 1 || len(tensors) != 1 {
 		return from, nil, fmt.Errorf("afd: a request with %d keys and %d tensors; a micro-batch has one of each", len(keys), len(tensors))
 	}
@@ -124,7 +126,7 @@ func (r *responder) memoryFor(ctx context.Context, from chunk) (*answer, error) 
 	from.layer = 0
 	a := r.answers[from]
 	if a == nil {
-		whole, err := r.server.Memory.Empty(tensor.Float32, int64(r.server.MaxTokens), int64(r.server.FFN.Config().Hidden))
+		whole, err := r.server.Node.Memory().Empty(tensor.Float32, int64(r.server.MaxTokens), int64(r.server.FFN.Config().Hidden))
 		if err != nil {
 			return nil, err
 		}

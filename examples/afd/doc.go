@@ -8,7 +8,7 @@
 // flight keep both sides busy.
 //
 // Worker and Server are the two programs. Each names the few methods that it needs
-// of its node (WorkerNode, ServerNode), so tests run them without processes or sockets.
+// of its node (WorkerNode, ServerNode), so tests run them on nodes that refuse work.
 //
 // A tensor on the wire is float32 [tokens, hidden]. A key holds the layer, the
 // micro-batch's slot and the worker's rank (key.go), so a server keeps nothing between requests

@@ -13,7 +13,6 @@ import (
 // Server is the program of the FFN side.
 type Server struct {
 	Node      ServerNode
-	Memory    Memory
 	FFN       *model.FFNSlice
 	Workers   []ps.Rank // ranks of the workers that push to this server
 	MaxTokens int       // of a micro-batch
@@ -66,7 +65,7 @@ func (s *Server) check() error {
 }
 
 // register gives every (worker, slot, layer) a chunk of one buffer.
-func (s *Server) register() (tensor.Tensor, Registration, error) {
+func (s *Server) register() (tensor.Tensor, *ps.ReceiveBuffer, error) {
 	var ranks []ps.Rank
 	var keys []tensor.Key
 	for _, rank := range s.Workers {
@@ -77,7 +76,7 @@ func (s *Server) register() (tensor.Tensor, Registration, error) {
 			}
 		}
 	}
-	buffer, err := s.Memory.Empty(tensor.Float32, int64(len(keys)), int64(s.MaxTokens), int64(s.FFN.Config().Hidden))
+	buffer, err := s.Node.Memory().Empty(tensor.Float32, int64(len(keys)), int64(s.MaxTokens), int64(s.FFN.Config().Hidden))
 	if err != nil {
 		return tensor.Tensor{}, nil, err
 	}

@@ -27,7 +27,7 @@ type slot struct {
 	input  model.Batch
 	layer  int // whose exchange is in flight, or comes next
 	sent   bool
-	handle Handle // when sent
+	handle ps.Handle // when sent
 }
 
 func newSlot(w *Worker, index, tokens int) (*slot, error) {
@@ -41,7 +41,7 @@ func newSlot(w *Worker, index, tokens int) (*slot, error) {
 		partials: make([][]float32, w.Servers),
 	}
 	for range 1 + w.Servers {
-		t, err := w.Memory.Empty(tensor.Float32, int64(tokens), int64(w.Attention.Config().Hidden))
+		t, err := w.Node.Memory().Empty(tensor.Float32, int64(tokens), int64(w.Attention.Config().Hidden))
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +81,7 @@ func rows(t tensor.Tensor, n int) (tensor.Tensor, []float32, error) {
 func (s *slot) push() error {
 	w := s.worker
 	w.Attention.Attend(s.layer, s.input, s.x, s.scratch)
-	at := chunk{layer: s.layer, slot: s.index, rank: w.Rank}
+	at := chunk{layer: s.layer, slot: s.index, rank: w.Node.Rank()}
 	s.request.Label = layerLabels[s.layer]
 	s.request.PushKeys[0] = at.pushKey()
 	for i := range s.request.PullKeys {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan/examples/afd/model"
-	"github.com/stepvan/stepvan/ps"
 )
 
 // DefaultInFlight is how many micro-batches a worker has in flight at a time: one at the servers,
@@ -16,9 +15,7 @@ const DefaultInFlight = 3
 // labels "layer 0", "layer 1" and so on.
 type Worker struct {
 	Node      WorkerNode
-	Memory    Memory
 	Attention *model.Attention
-	Rank      ps.Rank
 	Servers   int // the number of servers, each of which answers every push
 	InFlight  int // DefaultInFlight when 0; servers need the same number
 
@@ -69,8 +66,8 @@ func (w *Worker) check(batches []model.Batch) error {
 		return fmt.Errorf("afd: %d micro-batches in flight; 1 to %d are possible", w.inFlight(), maxSlots)
 	case w.Servers < 1 || w.Servers > maxServers:
 		return fmt.Errorf("afd: %d servers; 1 to %d are possible", w.Servers, maxServers)
-	case w.Rank < 0 || w.Rank >= maxRanks:
-		return fmt.Errorf("afd: rank %d; a key has room for 0 to %d", w.Rank, maxRanks-1)
+	case w.Node.Rank() < 0 || w.Node.Rank() >= maxRanks:
+		return fmt.Errorf("afd: rank %d; a key has room for 0 to %d", w.Node.Rank(), maxRanks-1)
 	}
 	for i, b := range batches {
 		if err := w.Attention.Check(b); err != nil {

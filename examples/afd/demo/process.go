@@ -82,8 +82,7 @@ func (p Process) embed(ctx context.Context, node *ps.Node, r *Result) error {
 		return err
 	}
 	program := afd.Worker{
-		Node: afd.WorkerOf(node), Memory: node.Memory(), Attention: attention,
-		Rank: node.Rank(), Servers: p.Servers, Progress: p.progress(len(texts)),
+		Node: node, Attention: attention, Servers: p.Servers, Progress: p.progress(len(texts)),
 	}
 	all, err := program.Run(ctx, batches)
 	if err != nil {
@@ -132,8 +131,7 @@ func (p Process) feedForward(ctx context.Context, node *ps.Node) error {
 		return err
 	}
 	program := afd.Server{
-		Node: afd.ServerOf(node), Memory: node.Memory(), FFN: slice,
-		Workers: ranks(p.Workers), MaxTokens: maxTokens,
+		Node: node, FFN: slice, Workers: ranks(p.Workers), MaxTokens: maxTokens,
 	}
 	return program.Run(ctx)
 }

@@ -13,9 +13,6 @@ type ffnLayer struct {
 	down matrix // [hidden, hi-lo]
 }
 
-// Bounds gives the columns that the slice computes.
-func (f *FFNSlice) Bounds() (lo, hi int) { return f.lo, f.hi }
-
 // Config is the model's configuration.
 func (f *FFNSlice) Config() Config { return f.cfg }
 
