@@ -98,36 +98,25 @@ func (s Set) Cores() []int {
 }
 
 // And is the set of cores in both sets.
-func (s Set) And(o Set) Set {
-	var both Set
-	for _, c := range s.Cores() {
-		if o.Has(c) {
-			both.add(c)
-		}
-	}
-	return both
-}
+func (s Set) And(o Set) Set { return s.merge(o, func(a, b uint64) uint64 { return a & b }) }
 
 // Or is the set of cores in one of the sets.
-func (s Set) Or(o Set) Set {
-	var all Set
-	for _, set := range []Set{s, o} {
-		for _, c := range set.Cores() {
-			all.add(c)
-		}
-	}
-	return all
-}
+func (s Set) Or(o Set) Set { return s.merge(o, func(a, b uint64) uint64 { return a | b }) }
 
 // Minus is the set of cores in s that are not in o.
-func (s Set) Minus(o Set) Set {
-	var rest Set
-	for _, c := range s.Cores() {
-		if !o.Has(c) {
-			rest.add(c)
+func (s Set) Minus(o Set) Set { return s.merge(o, func(a, b uint64) uint64 { return a &^ b }) }
+
+func (s Set) merge(o Set, word func(a, b uint64) uint64) Set {
+	merged := make([]uint64, max(len(s.words), len(o.words)))
+	copy(merged, s.words)
+	for i := range merged {
+		b := uint64(0)
+		if i < len(o.words) {
+			b = o.words[i]
 		}
+		merged[i] = word(merged[i], b)
 	}
-	return rest
+	return Set{merged}
 }
 
 // String is the shortest list that Parse reads: "0-3,8".

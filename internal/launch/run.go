@@ -92,7 +92,6 @@ type run struct {
 
 	phase        phase
 	running      int              // children
-	nodes        int              // of these, workers and servers
 	cause        error            // why the run was stopped
 	failed       *childProcess    // the first that failed
 	timer        <-chan time.Time // of the phase
@@ -162,9 +161,6 @@ func (r *run) start() {
 		r.descendants.roots[m.child.PID] = true
 		r.guard.send(strconv.Itoa(m.child.PID))
 		r.running++
-		if m.child.Role != config.RoleScheduler {
-			r.nodes++
-		}
 		go func() {
 			_ = m.cmd.Wait() // ProcessState says more than the error
 			r.exits <- m
@@ -235,16 +231,13 @@ func (r *run) runningChildren() []Child {
 func (r *run) handleExit(m *childProcess) {
 	m.ended = true
 	r.running--
-	if m.child.Role != config.RoleScheduler {
-		r.nodes--
-	}
 	if r.phase != normal {
 		return
 	}
 	if f := m.failure(); f != nil {
 		r.failed = m
 		r.stop(f)
-	} else if r.nodes == 0 && r.running > 0 {
+	} else if scheduler := r.processes[0]; r.running == 1 && !scheduler.ended {
 		r.timer = time.After(schedulerGrace)
 	}
 }

@@ -64,22 +64,26 @@ func (e *Endpoint) dialUntilHeard(ctx context.Context, addrs []string) (s *link.
 
 // usable are those addresses of p that the settings of this node allow and that can lead there.
 func (e *Endpoint) usable(p postoffice.Peer) ([]string, error) {
-	allowed := slices.DeleteFunc(slices.Clone(p.Addresses), func(a string) bool { return !e.allows(link.Scheme(a)) })
+	allowed := without(p.Addresses, func(a string) bool { return !e.allows(link.Scheme(a)) })
 	if len(allowed) == 0 {
 		return nil, e.noCommonVan(p)
 	}
-	seen := slices.DeleteFunc(slices.Clone(allowed), e.hiddenSocket)
-	if len(seen) == 0 {
+	visible := without(allowed, e.hiddenSocket)
+	if len(visible) == 0 {
 		return nil, hiddenSocketError(allowed[0])
 	}
-	own := seen
-	if p.Host != "" && p.Host != HostName() && !e.o.Settings.Local {
-		own = slices.DeleteFunc(slices.Clone(seen), isLoopback)
+	if p.Host == "" || p.Host == HostName() || e.o.Settings.Local {
+		return visible, nil
 	}
-	if len(own) == 0 {
-		return nil, errs.Invalid("it tells others to reach it at %s, which is every machine's own: set DMLC_PS_ROOT_URI there to a scheduler address that all machines reach, or DMLC_NODE_HOST to its own", seen[0])
+	reachable := without(visible, isLoopback)
+	if len(reachable) == 0 {
+		return nil, errs.Invalid("it tells others to reach it at %s, which is every machine's own: set DMLC_PS_ROOT_URI there to a scheduler address that all machines reach, or DMLC_NODE_HOST to its own", visible[0])
 	}
-	return own, nil
+	return reachable, nil
+}
+
+func without(addrs []string, drop func(addr string) bool) []string {
+	return slices.DeleteFunc(slices.Clone(addrs), drop)
 }
 
 // allows reports whether STEPVAN_VAN lets this node use addresses of a scheme.

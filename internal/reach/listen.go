@@ -4,25 +4,27 @@ import (
 	"context"
 
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
 // Listen has the endpoint listen for workers, and returns the addresses that they dial, best first.
 func (e *Endpoint) Listen(ctx context.Context) ([]string, error) {
-	var own []string
+	var bound []string
 	if e.shm.made {
-		bound, err := e.listenShm()
+		var err error
+		bound, err = listenInSocketDir(e.Link, "shm://")
 		if err != nil && e.o.Settings.Van == config.VanShm {
 			return nil, shmRefused(err)
 		}
-		own, e.shm.absent = append(own, bound...), err
+		e.shm.absent = err
 	}
 	if e.o.Settings.Van == config.VanShm {
-		return own, nil
+		return bound, nil
 	}
-	own = append(own, e.listenUnixBeside()...)
+	bound = append(bound, e.listenUnixBeside()...)
 	more, err := e.base.listenData(ctx, e.Link)
-	return append(own, more...), err
+	return append(bound, more...), err
 }
 
 // listenUnixBeside also listens on a Unix socket, for workers of this machine with which no memory can be shared: a
@@ -43,9 +45,10 @@ func (e *Endpoint) listenUnixBeside() []string {
 	return bound
 }
 
-// listenShm listens for peers of this machine, where killed processes may have left sockets.
-func (e *Endpoint) listenShm() ([]string, error) {
+// listenInSocketDir listens for peers of this machine, in the directory of their sockets. Killed processes may have left
+// sockets there.
+func listenInSocketDir(t *link.Transport, addr string) ([]string, error) {
 	shm.Sweep(shm.SocketDir())
 	defer shm.HoldSweep(shm.SocketDir())()
-	return e.Link.Listen("shm://")
+	return t.Listen(addr)
 }

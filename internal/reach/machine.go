@@ -49,8 +49,6 @@ func (m *machineVan) scheduler() []string { return []string{"unix://" + schedule
 const anyPort = 100
 
 func (m *machineVan) listenScheduler(_ context.Context, t *link.Transport) (int, error) {
-	shm.Sweep(shm.SocketDir())
-	defer shm.HoldSweep(shm.SocketDir())()
 	port, tries := m.port, 1
 	if port == 0 {
 		tries = anyPort
@@ -60,7 +58,7 @@ func (m *machineVan) listenScheduler(_ context.Context, t *link.Transport) (int,
 		if m.port == 0 {
 			port = 1 + rand.IntN(1<<16-1)
 		}
-		if _, err = t.Listen("unix://" + schedulerSocket(port)); err == nil {
+		if _, err = listenInSocketDir(t, "unix://"+schedulerSocket(port)); err == nil {
 			return port, nil
 		}
 	}
@@ -77,8 +75,6 @@ func (m *machineVan) listenData(_ context.Context, t *link.Transport) ([]string,
 
 // listenUnix listens for workers of this machine. The directory is private.
 func listenUnix(t *link.Transport, port int) ([]string, error) {
-	shm.Sweep(shm.SocketDir())
-	defer shm.HoldSweep(shm.SocketDir())()
 	name := fmt.Sprintf("%d.%d.%016x", port, os.Getpid(), rand.Uint64())
-	return t.Listen("unix://" + filepath.Join(shm.SocketDir(), name))
+	return listenInSocketDir(t, "unix://"+filepath.Join(shm.SocketDir(), name))
 }
