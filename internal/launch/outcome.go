@@ -40,13 +40,13 @@ func (r *run) stuckError() error {
 
 // deliverResults hands the results to the caller.
 func (r *run) deliverResults() error {
-	for _, m := range r.processes {
-		if m.resErr != nil {
-			return fmt.Errorf("%v: %w", m.child, m.resErr)
+	for _, c := range r.processes {
+		if c.resErr != nil {
+			return fmt.Errorf("%v: %w", c.child, c.resErr)
 		}
 	}
-	for _, m := range r.processes {
-		r.plan.Result(m.child, m.result)
+	for _, c := range r.processes {
+		r.plan.Result(c.child, c.result)
 	}
 	return nil
 }

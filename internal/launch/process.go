@@ -28,29 +28,29 @@ type childProcess struct {
 }
 
 // start runs the child, and adds the readers of its pipes to readers.
-func (m *childProcess) start(plan *Plan, p *printer, readers *sync.WaitGroup) error {
-	m.cmd = &exec.Cmd{
-		Path: m.path, Args: m.args, Env: m.env, Dir: plan.Dir,
+func (c *childProcess) start(plan *Plan, p *printer, readers *sync.WaitGroup) error {
+	c.cmd = &exec.Cmd{
+		Path: c.path, Args: c.args, Env: c.env, Dir: plan.Dir,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	}
-	writeEnds, err := m.connect(plan)
+	writeEnds, err := c.connect(plan)
 	if err == nil {
-		err = m.cmd.Start()
+		err = c.cmd.Start()
 	}
 	for _, f := range writeEnds {
 		_ = f.Close()
 	}
 	if err != nil {
-		m.close()
-		return fmt.Errorf("start %v: %w%s", m.child, err, startHint(err))
+		c.close()
+		return fmt.Errorf("start %v: %w%s", c.child, err, startHint(err))
 	}
-	m.child.PID = m.cmd.Process.Pid
-	m.read(plan, p, readers)
+	c.child.PID = c.cmd.Process.Pid
+	c.read(plan, p, readers)
 	return nil
 }
 
 // connect makes the pipes. Standard input is /dev/null, so that no child waits for a terminal.
-func (m *childProcess) connect(plan *Plan) (writeEnds []*os.File, err error) {
+func (c *childProcess) connect(plan *Plan) (writeEnds []*os.File, err error) {
 	n := 2
 	if plan.Result != nil {
 		n = 3
@@ -60,20 +60,20 @@ func (m *childProcess) connect(plan *Plan) (writeEnds []*os.File, err error) {
 		if err != nil {
 			return writeEnds, err
 		}
-		m.pipes, writeEnds = append(m.pipes, r), append(writeEnds, w)
+		c.pipes, writeEnds = append(c.pipes, r), append(writeEnds, w)
 	}
-	m.cmd.Stdout, m.cmd.Stderr, m.cmd.ExtraFiles = writeEnds[0], writeEnds[1], writeEnds[2:]
+	c.cmd.Stdout, c.cmd.Stderr, c.cmd.ExtraFiles = writeEnds[0], writeEnds[1], writeEnds[2:]
 	return writeEnds, nil
 }
 
 // read starts one goroutine for each pipe. A goroutine ends with the last process that holds the
 // other end, or at close.
-func (m *childProcess) read(plan *Plan, p *printer, readers *sync.WaitGroup) {
-	name := m.child.String()
-	readers.Go(func() { pump(m.pipes[0], p.stream(name, m.index, nil), p, plan.Stdout) })
-	readers.Go(func() { pump(m.pipes[1], p.stream(name, m.index, &m.tail), p, plan.Stderr) })
+func (c *childProcess) read(plan *Plan, p *printer, readers *sync.WaitGroup) {
+	name := c.child.String()
+	readers.Go(func() { pump(c.pipes[0], p.stream(name, c.index, nil), p, plan.Stdout) })
+	readers.Go(func() { pump(c.pipes[1], p.stream(name, c.index, &c.tail), p, plan.Stderr) })
 	if plan.Result != nil {
-		readers.Go(func() { m.result, m.resErr = collect(m.pipes[2]) })
+		readers.Go(func() { c.result, c.resErr = collect(c.pipes[2]) })
 	}
 }
 
@@ -94,22 +94,22 @@ func pump(from io.Reader, s *stream, p *printer, to io.Writer) {
 }
 
 // close ends the readers.
-func (m *childProcess) close() {
-	for _, f := range m.pipes {
+func (c *childProcess) close() {
+	for _, f := range c.pipes {
 		_ = f.Close()
 	}
 }
 
 // failure is how the child ended; nil after success.
-func (m *childProcess) failure() *Failure {
-	status, ok := m.cmd.ProcessState.Sys().(syscall.WaitStatus)
+func (c *childProcess) failure() *Failure {
+	status, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	switch {
 	case !ok, status.Exited() && status.ExitStatus() == 0:
 		return nil
 	case status.Signaled():
-		return &Failure{Child: m.child, Status: -1, Signal: status.Signal(), Core: status.CoreDump()}
+		return &Failure{Child: c.child, Status: -1, Signal: status.Signal(), Core: status.CoreDump()}
 	}
-	return &Failure{Child: m.child, Status: status.ExitStatus()}
+	return &Failure{Child: c.child, Status: status.ExitStatus()}
 }
 
 // startHint says what to do when the kernel does not start a program.

@@ -153,20 +153,20 @@ func (r *run) add(all []Child, env *environment) error {
 
 // start starts all children. When one does not start, it stops the others.
 func (r *run) start() {
-	for _, m := range r.processes {
-		if err := m.start(&r.plan, r.printer, &r.readers); err != nil {
+	for _, c := range r.processes {
+		if err := c.start(&r.plan, r.printer, &r.readers); err != nil {
 			r.stop(err)
 			return
 		}
-		r.descendants.roots[m.child.PID] = true
-		r.guard.send(strconv.Itoa(m.child.PID))
+		r.descendants.roots[c.child.PID] = true
+		r.guard.send(strconv.Itoa(c.child.PID))
 		r.running++
 		go func() {
-			_ = m.cmd.Wait() // ProcessState says more than the error
-			r.exits <- m
+			_ = c.cmd.Wait() // ProcessState says more than the error
+			r.exits <- c
 		}()
 		if r.plan.Started != nil {
-			r.plan.Started(m.child)
+			r.plan.Started(c.child)
 		}
 	}
 }
@@ -183,8 +183,8 @@ func (r *run) supervise(ctx context.Context, orphans <-chan os.Signal) {
 			sweeps = sweep.C
 		}
 		select {
-		case m := <-r.exits:
-			r.handleExit(m)
+		case c := <-r.exits:
+			r.handleExit(c)
 		case <-orphans:
 			reap = time.After(reapTime)
 		case <-reap:
@@ -219,23 +219,23 @@ func (r *run) finished() bool {
 
 func (r *run) runningChildren() []Child {
 	var out []Child
-	for _, m := range r.processes {
-		if m.child.PID != 0 && !m.ended {
-			out = append(out, m.child)
+	for _, c := range r.processes {
+		if c.child.PID != 0 && !c.ended {
+			out = append(out, c.child)
 		}
 	}
 	return out
 }
 
 // handleExit records the end of a child. The first child that fails ends the run.
-func (r *run) handleExit(m *childProcess) {
-	m.ended = true
+func (r *run) handleExit(c *childProcess) {
+	c.ended = true
 	r.running--
 	if r.phase != normal {
 		return
 	}
-	if f := m.failure(); f != nil {
-		r.failed = m
+	if f := c.failure(); f != nil {
+		r.failed = c
 		r.stop(f)
 	} else if scheduler := r.processes[0]; r.running == 1 && !scheduler.ended {
 		r.timer = time.After(schedulerGrace)
@@ -338,8 +338,8 @@ func (r *run) drain() {
 		r.readers.Wait()
 	}()
 	held := time.AfterFunc(drainTime, func() {
-		for _, m := range r.processes {
-			for _, f := range m.pipes {
+		for _, c := range r.processes {
+			for _, f := range c.pipes {
 				_ = f.SetReadDeadline(time.Now()) // ends reads, not prints
 			}
 		}
@@ -352,8 +352,8 @@ func (r *run) drain() {
 	select {
 	case <-printed:
 		r.printed = true
-		for _, m := range r.processes {
-			m.close()
+		for _, c := range r.processes {
+			c.close()
 		}
 	case <-r.plan.Signals:
 	case <-late:

@@ -2,11 +2,8 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/van/shmvan"
@@ -67,8 +64,6 @@ func (d sharing) checkPeerMemory() {
 	err := d.sys.PeerMemory()
 	scope, known := d.number(yama)
 	switch {
-	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
-		d.add(name, OK, "may not be read ("+err.Error()+")"+cost, allow)
 	case err != nil:
 		d.add(name, OK, "cannot be read ("+err.Error()+")"+cost, allow)
 	case known && scope > 0:
