@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,4 +69,65 @@ func (m Machine) list(path string) (Set, error) {
 		return Set{}, fmt.Errorf("read a list of cores: %w", err)
 	}
 	return Parse(string(text))
+}
+
+// cgroups is the folder where control groups are mounted.
+const cgroups = "sys/fs/cgroup"
+
+// GroupDirs lists the folders of the process's control groups that hold the limits of a controller,
+// such as "cpu". It lists folders of version 2 and version 1, each group from the innermost out. A
+// container may list the path of the host, where only the outermost folder exists.
+func (m Machine) GroupDirs(controller string) (dirs []string) {
+	for line := range strings.Lines(m.Text("proc/self/cgroup")) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3) // number:controllers:path
+		if len(parts) != 3 {
+			continue
+		}
+		root := cgroups
+		if parts[1] != "" {
+			if !slices.Contains(strings.Split(parts[1], ","), controller) {
+				continue
+			}
+			root = path.Join(cgroups, controller)
+		}
+		for at := path.Clean("/" + parts[2]); ; at = path.Dir(at) {
+			dirs = append(dirs, path.Join(root, at))
+			if at == "/" {
+				break
+			}
+		}
+	}
+	return dirs
+}
+
+// Quota is the least processor time per second, in cores, that a control group of the process
+// allows. Without a limit, or when none can be read, it is +Inf.
+func (m Machine) Quota() float64 {
+	least := math.Inf(1)
+	for _, dir := range m.GroupDirs("cpu") {
+		least = min(least, m.quotaAt(dir))
+	}
+	return least
+}
+
+func (m Machine) quotaAt(dir string) float64 {
+	quota, period := m.Text(dir+"/cpu.cfs_quota_us"), m.Text(dir+"/cpu.cfs_period_us")
+	if both := strings.Fields(m.Text(dir + "/cpu.max")); len(both) == 2 {
+		quota, period = both[0], both[1]
+	}
+	q, errQ := strconv.ParseFloat(quota, 64) // "max" and -1 mean no limit
+	p, errP := strconv.ParseFloat(period, 64)
+	if errQ != nil || errP != nil || !(q > 0 && p > 0) {
+		return math.Inf(1)
+	}
+	return q / p
+}
+
+// Text reads a file of the machine, without the space around it: "" where that fails.
+func (m Machine) Text(path string) string {
+	b, err := fs.ReadFile(m.root(), path)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
 }

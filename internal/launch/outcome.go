@@ -3,6 +3,12 @@ package launch
 import (
 	"errors"
 	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/errs"
 )
 
 // err is what Run returns, after all processes have ended.
@@ -49,4 +55,34 @@ func (r *run) deliverResults() error {
 		r.plan.Result(c.child, c.result)
 	}
 	return nil
+}
+
+// MaxResult is the most that a child may write as its result, in bytes.
+const MaxResult = 16 << 20
+
+// resultFD is the descriptor of the pipe in the child.
+const resultFD = 3
+
+// ResultFile returns the pipe on which a child hands its result to Plan.Result. Call it once, in a
+// child of a run with Plan.Result, and close the file after the last write. Programs that the child
+// starts do not inherit it.
+func ResultFile() (*os.File, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(resultFD, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return nil, errs.Invalid("descriptor %d is not a pipe: the launcher of this process expects no result", resultFD)
+	}
+	unix.CloseOnExec(resultFD)
+	return os.NewFile(resultFD, "result"), nil
+}
+
+// collect reads a result to its end.
+func collect(r io.Reader) ([]byte, error) {
+	content, err := io.ReadAll(io.LimitReader(r, MaxResult+1))
+	if err != nil {
+		return nil, fmt.Errorf("result: %w", err)
+	}
+	if len(content) > MaxResult {
+		return nil, errs.Invalid("result: more than %d MiB", MaxResult>>20)
+	}
+	return content, nil
 }
