@@ -33,7 +33,7 @@ func newBaseVan(o *Options) baseVan {
 	s := o.Settings
 	tcp := tcpvan.Options{
 		Limits: Limits(s), Rails: min(s.Rails, tcpvan.MaxRails), SmallBytes: int(s.SmallBytes), Local: s.Local,
-		Pending: pendingLimit(s, files()), Starved: o.Starved, Stall: s.HeartbeatTimeout,
+		Pending: visitorLimit(s, files()), Starved: o.Starved, Stall: s.HeartbeatTimeout,
 	}
 	switch {
 	case o.Network != nil && (s.Van == config.VanMem || s.Van == config.VanAuto):

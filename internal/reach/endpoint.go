@@ -71,7 +71,7 @@ func Open(o Options) (e *Endpoint, err error) {
 	vans := e.vans()
 	lo := o.Link
 	lo.Vans, lo.Memory, lo.Limits, lo.Reason, lo.Log = vans, e.Pool, Limits(s), e.reasonForPeer, o.Log
-	lo.Visitors, lo.Remind = len(vans)*pendingLimit(s, files()), s.HeartbeatInterval/remindersPerBeat
+	lo.Visitors, lo.Remind = len(vans)*visitorLimit(s, files()), s.HeartbeatInterval/remindersPerBeat
 	lo.PieceBytes, lo.CreditBytes = int64(s.PieceBytes), int64(s.CreditBytes)
 	if e.Link, err = link.NewTransport(lo); err != nil {
 		e.closePool()
@@ -178,7 +178,7 @@ func newShm(e *Endpoint, p van.Placer, _ func()) (van.Van, error) {
 	s := e.o.Settings
 	return shmvan.New(shmvan.Options{
 		Placer: p, Limits: Limits(s), Dir: dir, Files: e.Memories(),
-		Pending: pendingLimit(s, files()), Starved: e.o.Starved, NoForeign: !s.PeerMemory, Grants: powerOfTwo(s.Grants),
+		Pending: visitorLimit(s, files()), Starved: e.o.Starved, NoForeign: !s.PeerMemory, Grants: powerOfTwo(s.Grants),
 	})
 }
 

@@ -45,8 +45,8 @@ func (e *Endpoint) listenUnixBeside() []string {
 	return bound
 }
 
-// listenInSocketDir listens for peers of this machine, in the directory of their sockets. Killed processes may have left
-// sockets there.
+// listenInSocketDir listens for peers of this machine, in the directory of their sockets. Killed processes may have
+// left sockets there.
 func listenInSocketDir(t *link.Transport, addr string) ([]string, error) {
 	shm.Sweep(shm.SocketDir())
 	defer shm.HoldSweep(shm.SocketDir())()

@@ -8,7 +8,7 @@ import (
 	"github.com/stepvan/stepvan/config"
 )
 
-func TestPendingLimitFollowsClusterAndDescriptors(t *testing.T) {
+func TestVisitorLimitFollowsClusterAndDescriptors(t *testing.T) {
 	for _, c := range []struct {
 		workers, servers, rails int
 		files                   uint64
@@ -24,6 +24,6 @@ func TestPendingLimitFollowsClusterAndDescriptors(t *testing.T) {
 	} {
 		s := config.Default()
 		s.NumWorker, s.NumServer, s.Rails = c.workers, c.servers, c.rails
-		require.Equal(t, c.want, pendingLimit(&s, c.files), "%+v", c)
+		require.Equal(t, c.want, visitorLimit(&s, c.files), "%+v", c)
 	}
 }
