@@ -47,15 +47,15 @@ func Clean(environ []string) []string {
 
 // Row is a setting with all that is known of it.
 type Row struct {
-	Group   string   // section of docs/settings.md
-	Name    string   // the variable
-	Aliases []string // further names, misspelt ones included
-	Value   string   // as Env writes it
-	Default string   // "" for a setting without a default
-	Source  string   // the variable that was set, "default" or "derived"
-	Accepts string   // words or limits
-	Shared  bool     // all nodes must agree
-	Doc     string
+	Group   string   `json:"group"`   // section of docs/settings.md
+	Name    string   `json:"name"`    // the variable
+	Aliases []string `json:"aliases"` // further names, misspelt ones included
+	Value   string   `json:"value"`   // as Env writes it
+	Default string   `json:"default"` // "" for a setting without a default
+	Source  string   `json:"source"`  // the variable that was set, "default" or "derived"
+	Accepts string   `json:"accepts"` // words or limits
+	Shared  bool     `json:"shared"`  // all nodes must agree
+	Doc     string   `json:"doc"`
 }
 
 // Table returns every setting in the order of Settings. lookup serves to say where

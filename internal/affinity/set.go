@@ -56,11 +56,6 @@ func Parse(list string) (Set, error) {
 }
 
 func core(digits string) (int, error) {
-	for _, d := range digits {
-		if d < '0' || d > '9' {
-			return 0, fmt.Errorf("%q is not a number", text.Cut(digits))
-		}
-	}
 	n, err := strconv.ParseUint(digits, 10, 16)
 	if err != nil || n >= MaxCores {
 		return 0, fmt.Errorf("%q is not a core from 0 to %d", text.Cut(digits), MaxCores-1)

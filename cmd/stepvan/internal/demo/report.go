@@ -88,14 +88,10 @@ func (o *Options) reportVans(results []process.Result) {
 
 // firstDifference compares bits. It returns -1 when there is no difference.
 func firstDifference(want, got []model.Embedding) int {
+	sameBits := func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }
 	for i := range want {
-		if len(want[i]) != len(got[i]) {
+		if !slices.EqualFunc(want[i], got[i], sameBits) {
 			return i
-		}
-		for j := range want[i] {
-			if math.Float32bits(want[i][j]) != math.Float32bits(got[i][j]) {
-				return i
-			}
 		}
 	}
 	return -1

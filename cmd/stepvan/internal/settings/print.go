@@ -78,25 +78,11 @@ func long(b *strings.Builder, r config.Row) {
 	b.WriteByte('\n')
 }
 
-// row is the form of config.Row for programs.
-type row struct {
-	Group   string   `json:"group"`
-	Name    string   `json:"name"`
-	Aliases []string `json:"aliases"`
-	Value   string   `json:"value"`
-	Default string   `json:"default"`
-	Source  string   `json:"source"`
-	Accepts string   `json:"accepts"`
-	Shared  bool     `json:"shared"`
-	Doc     string   `json:"doc"`
-}
-
 // JSON writes the rows as one array.
 func JSON(w io.Writer, rows []config.Row) error {
-	out := make([]row, len(rows))
-	for i, r := range rows {
-		out[i] = row(r)
-		if r.Aliases == nil {
+	out := append([]config.Row{}, rows...)
+	for i := range out {
+		if out[i].Aliases == nil {
 			out[i].Aliases = []string{}
 		}
 	}
