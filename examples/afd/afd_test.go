@@ -175,7 +175,7 @@ func TestFullQueueWithNothingUnderWay(t *testing.T) {
 
 	c.servers[0].refuse = func() bool { return true }
 	c.push(0, floats(t, 1, 48))
-	s := afd.Server{Node: c.servers[0], FFN: slices[0], Workers: []stepvan.Rank{0}, MaxTokens: 8}
+	s := afd.Server{Node: c.servers[0], FFN: slices[0], Workers: 1, MaxTokens: 8}
 	require.ErrorIs(t, s.Run(limited(t)), stepvan.ErrWouldBlock)
 }
 
@@ -240,7 +240,7 @@ func TestWorkerRefuses(t *testing.T) {
 func TestProgramsEndWithTheirContext(t *testing.T) {
 	a, slices := smallModel(t, 1)
 	c := start(t, 1, 1)
-	s := afd.Server{Node: c.servers[0], FFN: slices[0], Workers: []stepvan.Rank{0}, MaxTokens: 8}
+	s := afd.Server{Node: c.servers[0], FFN: slices[0], Workers: 1, MaxTokens: 8}
 	ended, end := context.WithCancel(t.Context())
 	end()
 	require.ErrorIs(t, s.Run(ended), context.Canceled, "a server ends with its context too")
@@ -272,7 +272,7 @@ func TestServerRefuses(t *testing.T) {
 			cl := start(t, 1, 1)
 			cl.servers[0].pooled = true
 			cl.push(c.key, c.pushed)
-			s := afd.Server{Node: cl.servers[0], FFN: slices[0], Workers: []stepvan.Rank{0}, MaxTokens: 8}
+			s := afd.Server{Node: cl.servers[0], FFN: slices[0], Workers: 1, MaxTokens: 8}
 			require.ErrorContains(t, s.Run(limited(t)), c.want)
 		})
 	}
@@ -281,13 +281,13 @@ func TestServerRefuses(t *testing.T) {
 		x := floats(t, 1, 48)
 		_, err := c.workers[0].Node.Do(&ps.Exchange{Push: []tensor.Tensor{x, x}, PushKeys: []tensor.Key{0, layer}})
 		require.NoError(t, err)
-		s := afd.Server{Node: c.servers[0], FFN: slices[0], Workers: []stepvan.Rank{0}, MaxTokens: 8}
+		s := afd.Server{Node: c.servers[0], FFN: slices[0], Workers: 1, MaxTokens: 8}
 		require.ErrorContains(t, s.Run(limited(t)), "2 keys and 2 tensors")
 	})
 	for want, s := range map[string]afd.Server{
-		"MaxTokens":     {Workers: []stepvan.Rank{0}},
-		"ranks":         {MaxTokens: 1},
-		"micro-batches": {MaxTokens: 1, Workers: []stepvan.Rank{0}, InFlight: -1},
+		"MaxTokens":     {Workers: 1},
+		"0 workers":     {MaxTokens: 1},
+		"micro-batches": {MaxTokens: 1, Workers: 1, InFlight: -1},
 	} {
 		s.FFN = slices[0]
 		require.ErrorContains(t, s.Run(t.Context()), want)

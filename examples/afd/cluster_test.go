@@ -65,12 +65,8 @@ func start(t testing.TB, workers, servers int) *cluster {
 
 // serve runs the program of each server. It ends when all workers have left.
 func (c *cluster) serve(slices []*model.FFNSlice, maxTokens int) {
-	var ranks []ps.Rank
-	for _, w := range c.workers {
-		ranks = append(ranks, w.Rank())
-	}
 	for i, n := range c.servers {
-		s := afd.Server{Node: n, FFN: slices[i], Workers: ranks, MaxTokens: maxTokens}
+		s := afd.Server{Node: n, FFN: slices[i], Workers: len(c.workers), MaxTokens: maxTokens}
 		c.serving.Go(func() {
 			if err := s.Run(limited(c.t)); err != nil {
 				c.t.Errorf("server %d: %v", i, err)

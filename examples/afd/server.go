@@ -14,9 +14,9 @@ import (
 type Server struct {
 	Node      ServerNode
 	FFN       *model.FFNSlice
-	Workers   []ps.Rank // ranks of the workers that push to this server
-	MaxTokens int       // of a micro-batch
-	InFlight  int       // micro-batches of a worker; DefaultInFlight when 0
+	Workers   int // the number of workers, each of which pushes to every server
+	MaxTokens int // of a micro-batch
+	InFlight  int // micro-batches of a worker; DefaultInFlight when 0
 
 	// Run calls Progress, if it is set, after each answer with the number so far.
 	Progress func(answered int)
@@ -54,8 +54,8 @@ func (s *Server) check() error {
 	switch {
 	case s.MaxTokens < 1:
 		return fmt.Errorf("afd: MaxTokens is %d; a micro-batch has at least one token", s.MaxTokens)
-	case len(s.Workers) == 0:
-		return errors.New("afd: a server needs the ranks of its workers")
+	case s.Workers < 1:
+		return fmt.Errorf("afd: %d workers; a server needs at least one", s.Workers)
 	case s.inFlight() < 1 || s.inFlight() > maxSlots:
 		return fmt.Errorf("afd: %d micro-batches in flight; 1 to %d are possible", s.inFlight(), maxSlots)
 	case s.FFN.Config().Layers > maxLayers:
@@ -68,7 +68,7 @@ func (s *Server) check() error {
 func (s *Server) register() (tensor.Tensor, *ps.ReceiveBuffer, error) {
 	var ranks []ps.Rank
 	var keys []tensor.Key
-	for _, rank := range s.Workers {
+	for rank := range ps.Rank(s.Workers) {
 		for slot := range s.inFlight() {
 			for layer := range s.FFN.Config().Layers {
 				ranks = append(ranks, rank)

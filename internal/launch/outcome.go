@@ -47,8 +47,8 @@ func (r *run) stuckError() error {
 // deliverResults hands the results to the caller.
 func (r *run) deliverResults() error {
 	for _, c := range r.processes {
-		if c.resErr != nil {
-			return fmt.Errorf("%v: %w", c.child, c.resErr)
+		if c.broken != nil {
+			return fmt.Errorf("%v: %w", c.child, c.broken)
 		}
 	}
 	for _, c := range r.processes {

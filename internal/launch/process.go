@@ -16,23 +16,16 @@ import (
 type childProcess struct {
 	child  Child
 	index  int // chooses its colour
-	path   string
-	args   []string
-	env    []string
 	cmd    *exec.Cmd
 	tail   tail
 	ended  bool
 	pipes  []*os.File // read ends
 	result []byte
-	resErr error
+	broken error // why the result could not be read
 }
 
 // start runs the child, and adds the readers of its pipes to readers.
 func (c *childProcess) start(plan *Plan, p *printer, readers *sync.WaitGroup) error {
-	c.cmd = &exec.Cmd{
-		Path: c.path, Args: c.args, Env: c.env, Dir: plan.Dir,
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
-	}
 	writeEnds, err := c.connect(plan)
 	if err == nil {
 		err = c.cmd.Start()
@@ -73,7 +66,7 @@ func (c *childProcess) read(plan *Plan, p *printer, readers *sync.WaitGroup) {
 	readers.Go(func() { pump(c.pipes[0], p.stream(name, c.index, nil), p, plan.Stdout) })
 	readers.Go(func() { pump(c.pipes[1], p.stream(name, c.index, &c.tail), p, plan.Stderr) })
 	if plan.Result != nil {
-		readers.Go(func() { c.result, c.resErr = collect(c.pipes[2]) })
+		readers.Go(func() { c.result, c.broken = collect(c.pipes[2]) })
 	}
 }
 

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"runtime"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -146,7 +148,11 @@ func (r *run) add(all []Child, env *environment) error {
 		if err != nil {
 			return err
 		}
-		r.processes = append(r.processes, &childProcess{child: c, index: i, path: paths[c.Role], args: r.plan.command(c.Role), env: variables})
+		cmd := &exec.Cmd{
+			Path: paths[c.Role], Args: r.plan.command(c.Role), Env: variables, Dir: r.plan.Dir,
+			SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+		}
+		r.processes = append(r.processes, &childProcess{child: c, index: i, cmd: cmd})
 	}
 	return nil
 }

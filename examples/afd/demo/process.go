@@ -131,17 +131,9 @@ func (p Process) feedForward(ctx context.Context, node *ps.Node) error {
 		return err
 	}
 	program := afd.Server{
-		Node: node, FFN: slice, Workers: ranks(p.Workers), MaxTokens: maxTokens,
+		Node: node, FFN: slice, Workers: p.Workers, MaxTokens: maxTokens,
 	}
 	return program.Run(ctx)
-}
-
-func ranks(n int) []ps.Rank {
-	all := make([]ps.Rank, n)
-	for i := range all {
-		all[i] = ps.Rank(i)
-	}
-	return all
 }
 
 // Model is the opened files of a model.
