@@ -20,12 +20,10 @@ type baseVan interface {
 	make(p van.Placer, wake func()) (van.Van, error)
 	// listenScheduler has t listen as the scheduler, and returns its port.
 	listenScheduler(ctx context.Context, t *link.Transport) (int, error)
-	// scheduler lists the addresses of the scheduler.
-	scheduler() []string
+	// scheduler is the address of the scheduler.
+	scheduler() string
 	// listenData has t listen for workers, and returns the addresses that reach it from there.
 	listenData(ctx context.Context, t *link.Transport) ([]string, error)
-	// meeting says what the nodes of a cluster must have in common to find each other, where that is not plain.
-	meeting() string
 }
 
 // newBaseVan chooses the base van. starved is called when no descriptor is left for a peer that connects.
@@ -39,9 +37,9 @@ func newBaseVan(o *Options) baseVan {
 	case o.Network != nil && (s.Van == config.VanMem || s.Van == config.VanAuto):
 		return &processVan{port: s.RootPort, net: o.Network, opts: memvan.Options{Limits: Limits(s)}}
 	case s.Local:
-		return &machineVan{port: s.RootPort, tcp: tcp}
+		return &unixVan{port: s.RootPort, tcp: tcp}
 	}
-	return &networkVan{settings: s, host: ThisHost(), tcp: tcp}
+	return &tcpVan{settings: s, host: ThisHost(), tcp: tcp}
 }
 
 // processVan is the base within one process.
@@ -60,16 +58,14 @@ func (p *processVan) make(pl van.Placer, wake func()) (van.Van, error) {
 const memScheduler = "mem://scheduler:"
 
 func (p *processVan) listenScheduler(_ context.Context, t *link.Transport) (int, error) {
-	bound, err := t.Listen(memScheduler + strconv.Itoa(p.port))
+	bound, err := t.Listen(p.scheduler())
 	if err != nil {
 		return 0, &stepvan.ConfigError{Key: rootPort, Value: strconv.Itoa(p.port), Reason: err.Error()}
 	}
 	return strconv.Atoi(strings.TrimPrefix(bound[0], memScheduler))
 }
 
-func (p *processVan) meeting() string { return "" }
-
-func (p *processVan) scheduler() []string { return []string{memScheduler + strconv.Itoa(p.port)} }
+func (p *processVan) scheduler() string { return memScheduler + strconv.Itoa(p.port) }
 
 func (p *processVan) listenData(_ context.Context, t *link.Transport) ([]string, error) {
 	return t.Listen("mem://data:0")

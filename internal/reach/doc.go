@@ -5,6 +5,7 @@
 //
 //   - [Endpoint.Listen] makes the addresses of a server. [Endpoint.Dial] chooses among those of a peer.
 //   - [Endpoint.Explain] says what carries the tensors of a session, and why.
+//   - [Host.ServerAddress] finds the address of a server between machines.
 //   - [Check] says which settings this build and this machine refuse. [TryPair] and [TryScheduler] look without a
 //     cluster.
 //

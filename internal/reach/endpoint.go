@@ -97,10 +97,21 @@ func (e *Endpoint) closePool() {
 func (e *Endpoint) Settings() config.Settings { return *e.o.Settings }
 
 // Meeting says what the nodes of a cluster must have in common to find each other, or "".
-func (e *Endpoint) Meeting() string { return e.base.meeting() }
+func (e *Endpoint) Meeting() string {
+	if !e.overUnix() {
+		return ""
+	}
+	return "with DMLC_LOCAL=1 nodes meet in " + shm.SocketDir() + ", the directory of one user: start all nodes as the same user and with the same TMPDIR, or unset DMLC_LOCAL"
+}
+
+// overUnix reports whether the nodes of the cluster find each other by Unix sockets.
+func (e *Endpoint) overUnix() bool {
+	_, ok := e.base.(*unixVan)
+	return ok
+}
 
 // Scheduler lists the addresses of the scheduler.
-func (e *Endpoint) Scheduler() []string { return e.base.scheduler() }
+func (e *Endpoint) Scheduler() []string { return []string{e.base.scheduler()} }
 
 // ListenAsScheduler has the endpoint listen as the scheduler, and returns its port.
 func (e *Endpoint) ListenAsScheduler(ctx context.Context) (int, error) {
@@ -109,8 +120,7 @@ func (e *Endpoint) ListenAsScheduler(ctx context.Context) (int, error) {
 
 // UsesSocketDir reports whether the endpoint has used the directory in which processes of this machine find each other.
 func (e *Endpoint) UsesSocketDir() bool {
-	_, local := e.base.(*machineVan)
-	return local || e.shm.made
+	return e.overUnix() || e.shm.made
 }
 
 // SocketDir is the directory in which nodes of this user find each other on this machine. It makes the directory. An
@@ -146,10 +156,10 @@ func (e *Endpoint) wantsShm() bool {
 
 // vans returns what makes the vans of the link, best first.
 func (e *Endpoint) vans() []link.VanMaker {
-	if !e.wantsShm() {
-		return []link.VanMaker{e.base.make}
+	if e.wantsShm() {
+		return []link.VanMaker{e.makeShm, e.base.make}
 	}
-	return []link.VanMaker{e.makeShm, e.base.make}
+	return []link.VanMaker{e.base.make}
 }
 
 // makeShm makes the shared memory van. Where that fails, only STEPVAN_VAN=shm takes it for an error.

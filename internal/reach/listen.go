@@ -31,7 +31,7 @@ func (e *Endpoint) Listen(ctx context.Context) ([]string, error) {
 // container may forbid memory files. They need to see this user's directory. There is no such socket where the settings
 // allow only TCP, where there is no such directory, or where its name is too long.
 func (e *Endpoint) listenUnixBeside() []string {
-	if _, remote := e.base.(*networkVan); !remote || e.o.Settings.Van != config.VanAuto {
+	if _, remote := e.base.(*tcpVan); !remote || e.o.Settings.Van != config.VanAuto {
 		return nil
 	}
 	_, err := SocketDir()

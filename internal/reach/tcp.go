@@ -18,26 +18,24 @@ import (
 	"github.com/stepvan/stepvan/van/tcpvan"
 )
 
-// networkVan is the base between machines: TCP.
-type networkVan struct {
+// tcpVan is the base between machines: TCP.
+type tcpVan struct {
 	settings *config.Settings
 	host     Host
 	tcp      tcpvan.Options
 }
 
-func (w *networkVan) make(p van.Placer, _ func()) (van.Van, error) {
+func (w *tcpVan) make(p van.Placer, _ func()) (van.Van, error) {
 	o := w.tcp
 	o.Placer = p
 	return tcpvan.New(o)
 }
 
-func (w *networkVan) meeting() string { return "" }
-
-func (w *networkVan) scheduler() []string { return []string{"tcp://" + w.settings.RootAddr()} }
+func (w *tcpVan) scheduler() string { return "tcp://" + w.settings.RootAddr() }
 
 // listenScheduler listens at all addresses of the machine, since nodes of other machines may know it by any of them. It
 // listens at the loopback address only where DMLC_PS_ROOT_URI is that.
-func (w *networkVan) listenScheduler(ctx context.Context, t *link.Transport) (int, error) {
+func (w *tcpVan) listenScheduler(ctx context.Context, t *link.Transport) (int, error) {
 	root, err := w.host.Resolve(ctx, rootURI, w.settings.RootURI)
 	if err != nil {
 		return 0, err
@@ -56,7 +54,7 @@ func (w *networkVan) listenScheduler(ctx context.Context, t *link.Transport) (in
 }
 
 // listenData listens at the data ports, and returns the addresses that workers dial.
-func (w *networkVan) listenData(ctx context.Context, t *link.Transport) ([]string, error) {
+func (w *tcpVan) listenData(ctx context.Context, t *link.Transport) ([]string, error) {
 	at, err := w.host.ServerAddress(ctx, w.settings)
 	if err != nil {
 		return nil, err

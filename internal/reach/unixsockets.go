@@ -17,20 +17,20 @@ import (
 	"github.com/stepvan/stepvan/van/tcpvan"
 )
 
-// machineVan is the base on one machine: Unix sockets in a directory that only its user can
+// unixVan is the base on one machine: Unix sockets in a directory that only its user can
 // enter. The scheduler's port is part of the name of its socket, so clusters are told apart
 // as on a network.
-type machineVan struct {
+type unixVan struct {
 	port int
 	tcp  tcpvan.Options
 }
 
 // make also checks the directory: workers trust what they find in it.
-func (m *machineVan) make(p van.Placer, _ func()) (van.Van, error) {
+func (u *unixVan) make(p van.Placer, _ func()) (van.Van, error) {
 	if _, err := SocketDir(); err != nil {
 		return nil, &stepvan.ConfigError{Key: "DMLC_LOCAL", Value: "1", Reason: "the directory of the Unix sockets cannot be used: " + err.Error()}
 	}
-	o := m.tcp
+	o := u.tcp
 	o.Placer = p
 	return tcpvan.New(o)
 }
@@ -39,23 +39,19 @@ func schedulerSocket(port int) string {
 	return filepath.Join(shm.SocketDir(), strconv.Itoa(port)+".scheduler")
 }
 
-func (m *machineVan) meeting() string {
-	return "with DMLC_LOCAL=1 nodes meet in " + shm.SocketDir() + ", the directory of one user: start all nodes as the same user and with the same TMPDIR, or unset DMLC_LOCAL"
-}
-
-func (m *machineVan) scheduler() []string { return []string{"unix://" + schedulerSocket(m.port)} }
+func (u *unixVan) scheduler() string { return "unix://" + schedulerSocket(u.port) }
 
 // anyPort is how often a free port is looked for.
 const anyPort = 100
 
-func (m *machineVan) listenScheduler(_ context.Context, t *link.Transport) (int, error) {
-	port, tries := m.port, 1
+func (u *unixVan) listenScheduler(_ context.Context, t *link.Transport) (int, error) {
+	port, tries := u.port, 1
 	if port == 0 {
 		tries = anyPort
 	}
 	var err error
 	for range tries {
-		if m.port == 0 {
+		if u.port == 0 {
 			port = 1 + rand.IntN(1<<16-1)
 		}
 		if _, err = listenInSocketDir(t, "unix://"+schedulerSocket(port)); err == nil {
@@ -66,11 +62,11 @@ func (m *machineVan) listenScheduler(_ context.Context, t *link.Transport) (int,
 	if errors.Is(err, syscall.EADDRINUSE) {
 		reason = "another scheduler of this machine listens at " + schedulerSocket(port) + ": stop it, or set another port"
 	}
-	return 0, &stepvan.ConfigError{Key: rootPort, Value: strconv.Itoa(m.port), Reason: reason}
+	return 0, &stepvan.ConfigError{Key: rootPort, Value: strconv.Itoa(u.port), Reason: reason}
 }
 
-func (m *machineVan) listenData(_ context.Context, t *link.Transport) ([]string, error) {
-	return listenUnix(t, m.port)
+func (u *unixVan) listenData(_ context.Context, t *link.Transport) ([]string, error) {
+	return listenUnix(t, u.port)
 }
 
 // listenUnix listens for workers of this machine. The directory is private.
