@@ -61,12 +61,12 @@ const maxNodes = 1024
 // prefer sets the policy of the calling thread, and returns the earlier one.
 func prefer(nodes []int) (before policy, err error) {
 	if len(nodes) == 0 {
-		return before, errs.Invalid("no NUMA node to take memory from")
+		return before, errs.Invalid("NUMA nodes: too few (got 0, want 1 or more)")
 	}
 	var mask [maxNodes / 64]uint64
 	for _, n := range nodes {
 		if n < 0 || n >= maxNodes {
-			return before, errs.Invalid("NUMA node %d", n)
+			return before, errs.Invalid("NUMA node: none that Linux can have (got %d, want 0 to %d)", n, maxNodes-1)
 		}
 		mask[n/64] |= 1 << (n % 64)
 	}

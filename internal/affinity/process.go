@@ -50,7 +50,7 @@ func (p *claims) claim(s Set) (release func() error, err error) {
 		return nil, err
 	}
 	if missing := s.Minus(home); s.Len() == 0 || missing.Len() > 0 {
-		return nil, errs.Invalid("cores %q: this process may use %v", s, home)
+		return nil, errs.Invalid("cores: not those of this process (got %q, want some of %v)", s, home)
 	}
 	if len(p.sets) == 0 {
 		p.home, p.sets = home, map[*Set]struct{}{}

@@ -43,10 +43,10 @@ func Parse(list string) (Set, error) {
 			last, err = core(to)
 		}
 		if err != nil {
-			return Set{}, errs.Invalid("%q in the list of cores %q: %v", text.Cut(part), text.Cut(list), err)
+			return Set{}, errs.Invalid("list of cores %q: %q: %v", text.Cut(list), text.Cut(part), err)
 		}
 		if last < first {
-			return Set{}, errs.Invalid("%q in the list of cores %q: the range runs backwards", text.Cut(part), text.Cut(list))
+			return Set{}, errs.Invalid("list of cores %q: %q: the range runs backwards", text.Cut(list), text.Cut(part))
 		}
 		for c := first; c <= last; c++ {
 			s.add(c)

@@ -33,14 +33,14 @@ func Pin(s Set) error { return bind(self, s) }
 
 func bind(tid int, s Set) error {
 	if s.Len() == 0 {
-		return errs.Invalid("no core to bind to")
+		return errs.Invalid("cores: too few to bind to (got 0, want 1 or more)")
 	}
 	err := sys.SetAffinity(tid, s.words)
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EINVAL):
-		return errs.Invalid("none of the cores %v exists here and is allowed (cpuset of the control group)", s)
+		return errs.Invalid("cores: none exists here and is allowed (got %v): look at the cpuset of the control group", s)
 	}
 	return fmt.Errorf("sched_setaffinity to cores %v: %w", s, err)
 }

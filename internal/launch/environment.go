@@ -86,7 +86,7 @@ func markVariable(id string) string {
 func mergedEnvironment(extra []string) ([]string, error) {
 	for _, entry := range extra {
 		if name := nameOf(entry); name == "" || name == entry {
-			return nil, errs.Invalid("Plan.Env: %q is not NAME=value", text.Cut(entry))
+			return nil, errs.Invalid("Plan.Env: not a variable (got %q, want NAME=value)", text.Cut(entry))
 		}
 	}
 	replaced := func(entry string) bool { return nameOf(entry) == markName || has(extra, nameOf(entry)) }

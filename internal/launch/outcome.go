@@ -82,7 +82,7 @@ func collect(r io.Reader) ([]byte, error) {
 		return nil, fmt.Errorf("result: %w", err)
 	}
 	if len(content) > MaxResult {
-		return nil, errs.Invalid("result: more than %d MiB", MaxResult>>20)
+		return nil, errs.Invalid("result: too long (want at most %d MiB)", MaxResult>>20)
 	}
 	return content, nil
 }

@@ -110,7 +110,7 @@ func prepare(plan Plan, port int) (*run, error) {
 	}
 	switch {
 	case plan.Grace < 0:
-		return nil, errs.Invalid("Plan.Grace is %v: it must be a time above 0, or 0 for %v", plan.Grace, defaultGrace)
+		return nil, errs.Invalid("Plan.Grace: too short (got %v, want above 0, or 0 for %v)", plan.Grace, defaultGrace)
 	case plan.Grace == 0:
 		plan.Grace = defaultGrace
 	}

@@ -410,7 +410,7 @@ func TestANegativeGraceIsRefused(t *testing.T) {
 	_, _, err := launch(t, Plan{Workers: 1, Worker: sh(":"), Grace: -time.Second,
 		Started: func(c Child) { t.Errorf("%v was started", c) }})
 	require.ErrorIs(t, err, stepvan.ErrInvalid)
-	require.ErrorContains(t, err, "Plan.Grace is -1s")
+	require.ErrorContains(t, err, "Plan.Grace: too short (got -1s")
 }
 
 func TestAChildThatCannotStartEndsTheRun(t *testing.T) {

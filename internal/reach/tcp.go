@@ -108,7 +108,7 @@ func PortError(key, host string, port int, err error) error {
 func portOf(addr string) (int, error) {
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(addr, "tcp://"))
 	if err != nil {
-		return 0, errs.Invalid("address %q: %v", text.Cut(addr), err)
+		return 0, errs.Invalid("address: no port (got %q): %v", text.Cut(addr), err)
 	}
 	return strconv.Atoi(port)
 }

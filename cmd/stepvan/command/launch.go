@@ -84,11 +84,11 @@ func (f *launchFlags) define(c *cobra.Command) {
 // check refuses numbers that launch.Plan would replace by a default.
 func (f *launchFlags) check(given func(flag string) bool) error {
 	if given("group-size") && f.groupSize < 1 {
-		return fmt.Errorf("--group-size is %d: it must be 1 or more; leave it out for DMLC_GROUP_SIZE", f.groupSize)
+		return fmt.Errorf("--group-size: too small (got %d, want 1 or more): leave it out for DMLC_GROUP_SIZE", f.groupSize)
 	}
 	for flag, d := range map[string]time.Duration{"timeout": f.timeout, "grace": f.grace} {
 		if given(flag) && d <= 0 {
-			return fmt.Errorf("--%s is %v: it must be a time above 0; leave it out for the default", flag, d)
+			return fmt.Errorf("--%s: too short (got %v, want above 0): leave it out for the default", flag, d)
 		}
 	}
 	return nil

@@ -88,12 +88,12 @@ func TestLaunchRefuses(t *testing.T) {
 		{[]string{"--", "no-such-program-anywhere"}, 127, "is not in PATH"},
 		{[]string{"--van", "pigeon", "--", "true"}, 1, "STEPVAN_VAN"},
 		{[]string{"--van", "mem", "--", "true"}, 1, "set auto, shm or tcp"},
-		{[]string{"--group-size", "-3", "--", "true"}, codeUsage, "--group-size is -3: it must be 1 or more"},
-		{[]string{"--group-size", "0", "--", "true"}, codeUsage, "--group-size is 0: it must be 1 or more"},
-		{[]string{"--grace", "0s", "--", "true"}, codeUsage, "--grace is 0s: it must be a time above 0"},
-		{[]string{"--grace", "-1s", "--", "true"}, codeUsage, "--grace is -1s: it must be a time above 0"},
-		{[]string{"--timeout", "0s", "--", "true"}, codeUsage, "--timeout is 0s: it must be a time above 0"},
-		{[]string{"--timeout", "-5s", "--", "true"}, codeUsage, "--timeout is -5s: it must be a time above 0"},
+		{[]string{"--group-size", "-3", "--", "true"}, codeUsage, "--group-size: too small (got -3, want 1 or more)"},
+		{[]string{"--group-size", "0", "--", "true"}, codeUsage, "--group-size: too small (got 0, want 1 or more)"},
+		{[]string{"--grace", "0s", "--", "true"}, codeUsage, "--grace: too short (got 0s, want above 0)"},
+		{[]string{"--grace", "-1s", "--", "true"}, codeUsage, "--grace: too short (got -1s, want above 0)"},
+		{[]string{"--timeout", "0s", "--", "true"}, codeUsage, "--timeout: too short (got 0s, want above 0)"},
+		{[]string{"--timeout", "-5s", "--", "true"}, codeUsage, "--timeout: too short (got -5s, want above 0)"},
 	} {
 		code, out, errOut := run(t, append([]string{"launch"}, c.args...)...)
 		require.Equal(t, c.code, code, "%q", c.args)

@@ -32,9 +32,9 @@ const DefaultTrace = "stepvan-trace.json"
 func (o *Options) check() error {
 	switch {
 	case o.Workers < 1 || o.Servers < 1:
-		return errs.Invalid("a demo of %d workers and %d servers: at least one of each", o.Workers, o.Servers)
+		return errs.Invalid("demo: too few processes (got %d workers and %d servers, want 1 or more of each)", o.Workers, o.Servers)
 	case o.Synthetic && o.Exchanges < 1:
-		return errs.Invalid("%d exchanges: at least one", o.Exchanges)
+		return errs.Invalid("demo: too few exchanges (got %d, want 1 or more)", o.Exchanges)
 	}
 	return nil
 }

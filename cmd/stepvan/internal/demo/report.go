@@ -48,7 +48,7 @@ func (o *Options) reportEmbeddings(results []process.Result, took time.Duration)
 	}
 	sentences := afd.Sentences()
 	if len(all) != len(sentences) {
-		return fmt.Errorf("demo: %d embeddings of %d sentences", len(all), len(sentences))
+		return fmt.Errorf("demo: sentences are missing (got %d embeddings, want %d)", len(all), len(sentences))
 	}
 	o.say("\n%d sentences embedded in %.1f s, start and stop of all processes included.", len(all), took.Seconds())
 	want, err := o.reference()

@@ -138,7 +138,7 @@ func (o *Options) mergeTraces(dir string) (err error) {
 	}
 	out, err := os.Create(o.Trace)
 	if err != nil {
-		return fmt.Errorf("trace: %w; name another file with --trace", err)
+		return fmt.Errorf("trace: %w: name another file with --trace", err)
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 	if err := trace.Merge(out, readers...); err != nil {
