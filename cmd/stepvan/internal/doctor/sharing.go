@@ -29,11 +29,11 @@ func (d sharing) checkSharing(ctx context.Context) {
 func (d sharing) checkDirectory() {
 	dir, err := d.sys.Directory()
 	if err != nil {
+		fix := "let " + dir + " belong to this user alone (chmod 700), remove it, or set TMPDIR to another directory, the same for all nodes"
 		if !filepath.IsAbs(dir) {
-			d.add("private directory", d.sharingStatus(), err.Error(), "export TMPDIR=/tmp, or another absolute path, the same for all nodes")
-			return
+			fix = "export TMPDIR=/tmp, or another absolute path, the same for all nodes"
 		}
-		d.add("private directory", d.sharingStatus(), err.Error(), "let "+dir+" belong to this user alone (chmod 700), remove it, or set TMPDIR to another directory, the same for all nodes")
+		d.add("private directory", d.sharingStatus(), err.Error(), fix)
 		return
 	}
 	d.ok("private directory", dir+", for this user alone")
