@@ -10,13 +10,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/text"
 )
 
 // CommandError says that a program cannot run, and what to write instead. Nothing was started.
 type CommandError struct {
-	Role    config.Role
+	Role    stepvan.Role
 	Program string // as the caller wrote it
 	Reason  string
 	Err     error // of exec.LookPath
@@ -47,7 +47,7 @@ func (p Program) Command(args ...string) ([]string, error) {
 }
 
 // resolve finds the program of a command.
-func resolve(role config.Role, command []string, dir string) (string, error) {
+func resolve(role stepvan.Role, command []string, dir string) (string, error) {
 	if len(command) == 0 || command[0] == "" {
 		return "", &CommandError{Role: role, Reason: "is empty: write the program and its arguments", Err: exec.ErrNotFound}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan"
 )
 
 func TestResolveExplains(t *testing.T) {
@@ -29,7 +29,7 @@ func TestResolveExplains(t *testing.T) {
 		{[]string{"runs"}, "write ./runs", 127},
 		{[]string{"echo hello"}, "as words of their own", 127},
 	} {
-		_, err := resolve(config.RoleWorker, c.command, "")
+		_, err := resolve(stepvan.RoleWorker, c.command, "")
 		var e *CommandError
 		require.ErrorAs(t, err, &e, "%q", c.command)
 		require.ErrorContains(t, err, c.want)
@@ -40,10 +40,10 @@ func TestResolveExplains(t *testing.T) {
 func TestResolve(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "runs"), []byte("#!/bin/sh\n"), 0o700))
-	path, err := resolve(config.RoleWorker, []string{"./runs"}, dir)
+	path, err := resolve(stepvan.RoleWorker, []string{"./runs"}, dir)
 	require.NoError(t, err)
 	require.Equal(t, filepath.Join(dir, "runs"), path, "as the child sees it from its folder")
-	path, err = resolve(config.RoleWorker, []string{"sh", "-c", ":"}, dir)
+	path, err = resolve(stepvan.RoleWorker, []string{"sh", "-c", ":"}, dir)
 	require.NoError(t, err)
 	require.True(t, filepath.IsAbs(path))
 }

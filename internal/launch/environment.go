@@ -107,7 +107,7 @@ func has(environ []string, name string) bool {
 func ofScheduler(plan *Plan, port int, all []string) []string {
 	out := slices.DeleteFunc(slices.Clone(all), func(entry string) bool { return slices.Contains(assigned, nameOf(entry)) })
 	out = append(out,
-		"DMLC_ROLE="+string(config.RoleScheduler),
+		"DMLC_ROLE="+string(stepvan.RoleScheduler),
 		"DMLC_NUM_WORKER="+strconv.Itoa(plan.Workers),
 		"DMLC_NUM_SERVER="+strconv.Itoa(plan.Servers),
 		"DMLC_PS_ROOT_URI="+rootURI,
@@ -122,10 +122,10 @@ func ofScheduler(plan *Plan, port int, all []string) []string {
 // of returns the environment of one child.
 func (e *environment) of(c Child) ([]string, error) {
 	s := e.settings
-	if s.Role = c.Role; c.Role != config.RoleScheduler {
+	if s.Role = c.Role; c.Role != stepvan.RoleScheduler {
 		s.NodeRank, s.GPU = c.Node, c.Device
 	}
-	if c.Role != config.RoleServer { // only servers are dialled
+	if c.Role != stepvan.RoleServer { // only servers are dialled
 		s.Interface, s.NodeHost, s.NumPorts = "", "", 1
 	}
 	if err := s.Validate(); err != nil {

@@ -36,7 +36,7 @@ func TestEachChildKnowsItsPlace(t *testing.T) {
 		require.Equal(t, config.VanTCP, s.Van)
 		require.Equal(t, config.LogDebug, s.LogLevel, "the plan's entries are on top")
 		require.Zero(t, s.Port)
-		if c.Role != config.RoleScheduler {
+		if c.Role != stepvan.RoleScheduler {
 			require.Equal(t, c.Rank, s.Rank())
 			require.Equal(t, c.Device, s.Instance())
 		}
@@ -72,7 +72,7 @@ func TestRunsInRunsHaveTheirOwnMark(t *testing.T) {
 	t.Setenv(markName, "outer")
 	env, err := newEnvironment(&Plan{Workers: 1}, 1)
 	require.NoError(t, err)
-	environ, err := env.of(Child{Role: config.RoleScheduler})
+	environ, err := env.of(Child{Role: stepvan.RoleScheduler})
 	require.NoError(t, err)
 	marks := slices.DeleteFunc(environ, func(e string) bool { return !strings.HasPrefix(e, markName) })
 	require.Equal(t, []string{env.mark}, marks)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan"
 )
 
 func TestExitCode(t *testing.T) {
@@ -37,16 +37,16 @@ func TestExitCode(t *testing.T) {
 }
 
 func TestErrorsNameWho(t *testing.T) {
-	worker := Child{Role: config.RoleWorker, Rank: 3}
+	worker := Child{Role: stepvan.RoleWorker, Rank: 3}
 	for want, err := range map[string]error{
 		"worker 3 failed: exit status 7":                                &Failure{Child: worker, Status: 7},
 		"worker 3 failed: exit status 7; its last lines:\n    a\n    b": &Failure{Child: worker, Status: 7, Stderr: []string{"a", "b"}},
 		"worker 3 failed: killed by SIGSEGV, core dumped":               &Failure{Child: worker, Signal: unix.SIGSEGV, Core: true},
 		"worker 3 failed: killed by SIGTERM":                            &Failure{Child: worker, Signal: unix.SIGTERM},
 		"stopped by SIGINT":                                             &Interrupted{Signal: unix.SIGINT},
-		"stopped: why; still running: worker 3, scheduler":              &Stopped{Err: errors.New("why"), Running: []Child{worker, {Role: config.RoleScheduler}}},
+		"stopped: why; still running: worker 3, scheduler":              &Stopped{Err: errors.New("why"), Running: []Child{worker, {Role: stepvan.RoleScheduler}}},
 		"stopped: why": &Stopped{Err: errors.New("why")},
-		"the server's command \"x\" is not there": &CommandError{Role: config.RoleServer, Program: "x", Reason: "is not there"},
+		"the server's command \"x\" is not there": &CommandError{Role: stepvan.RoleServer, Program: "x", Reason: "is not there"},
 	} {
 		require.EqualError(t, err, want)
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 )
 
@@ -57,16 +58,16 @@ const defaultGrace = 5 * time.Second
 
 // Child is a process of a run.
 type Child struct {
-	Role   config.Role // scheduler, server or worker
-	Rank   int         // of the instance within its role: Node * group size + Device
-	Node   int         // DMLC_NODE_RANK
-	Device int         // STEPMESH_GPU, the instance within the node
-	PID    int         // 0 until it runs
+	Role   stepvan.Role // scheduler, server or worker
+	Rank   int          // of the instance within its role: Node * group size + Device
+	Node   int          // DMLC_NODE_RANK
+	Device int          // STEPMESH_GPU, the instance within the node
+	PID    int          // 0 until it runs
 }
 
 // String is the child's name: "worker 3", "scheduler".
 func (c Child) String() string {
-	if c.Role == config.RoleScheduler {
+	if c.Role == stepvan.RoleScheduler {
 		return string(c.Role)
 	}
 	return fmt.Sprintf("%s %d", c.Role, c.Rank)
@@ -75,26 +76,26 @@ func (c Child) String() string {
 // children lists all children in the order of their start. Those that accept connections come
 // first.
 func children(s config.Settings) []Child {
-	out := []Child{{Role: config.RoleScheduler}}
+	out := []Child{{Role: stepvan.RoleScheduler}}
 	for rank := range s.NumServerInstances() {
-		out = append(out, instance(config.RoleServer, rank, s.GroupSize))
+		out = append(out, instance(stepvan.RoleServer, rank, s.GroupSize))
 	}
 	for rank := range s.NumWorkerInstances() {
-		out = append(out, instance(config.RoleWorker, rank, s.GroupSize))
+		out = append(out, instance(stepvan.RoleWorker, rank, s.GroupSize))
 	}
 	return out
 }
 
-func instance(role config.Role, rank, groupSize int) Child {
+func instance(role stepvan.Role, rank, groupSize int) Child {
 	return Child{Role: role, Rank: rank, Node: rank / groupSize, Device: rank % groupSize}
 }
 
 // command is the command line of a role.
-func (p *Plan) command(role config.Role) []string {
+func (p *Plan) command(role stepvan.Role) []string {
 	switch role {
-	case config.RoleWorker:
+	case stepvan.RoleWorker:
 		return p.Worker
-	case config.RoleServer:
+	case stepvan.RoleServer:
 		return p.Server
 	}
 	return p.Scheduler

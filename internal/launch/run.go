@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/internal/sys"
@@ -135,7 +135,7 @@ func prepare(plan Plan, port int) (*run, error) {
 
 // add makes the processes. It looks for the program of each role once.
 func (r *run) add(all []Child, env *environment) error {
-	paths := map[config.Role]string{}
+	paths := map[stepvan.Role]string{}
 	for i, c := range all {
 		if paths[c.Role] == "" {
 			path, err := resolve(c.Role, r.plan.command(c.Role), r.plan.Dir)

@@ -188,7 +188,7 @@ func TestAKilledChildIsAFailure(t *testing.T) {
 	_, _, err := launch(t, Plan{
 		Workers: 1, Servers: 1, Worker: forever, Server: forever, Scheduler: forever,
 		Started: func(c Child) {
-			if c.Role == config.RoleWorker {
+			if c.Role == stepvan.RoleWorker {
 				require.NoError(t, unix.Kill(c.PID, unix.SIGKILL))
 			}
 		},
@@ -264,7 +264,7 @@ func TestOrphansOfTheFirstMomentAreReaped(t *testing.T) {
 		Workers: 1,
 		Worker:  sh(`orphan=$(sh -c 'sleep 0.1 >&- 2>&- & echo $!'); while [ -e /proc/$orphan ]; do :; done; echo reaped`),
 		Started: func(c Child) {
-			if c.Role == config.RoleWorker {
+			if c.Role == stepvan.RoleWorker {
 				ended := func() bool {
 					return slices.ContainsFunc(processes(), func(p process) bool { return isOrphan(p, c) })
 				}

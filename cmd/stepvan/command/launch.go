@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/cmd/stepvan/internal/terminal"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -126,7 +127,7 @@ func refused(van string) error {
 		return config.OfProcess(name)
 	}
 	s, _, _ := config.FromEnv(lookup, nil) // what is missing or wrong, launch.Run says
-	s.Role = config.RoleScheduler
+	s.Role = stepvan.RoleScheduler
 	if s.Van == config.VanMem {
 		return nil // launch.Run says that children are processes
 	}

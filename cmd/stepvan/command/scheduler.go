@@ -47,14 +47,14 @@ func schedulerSettings(environ []string, warnTo io.Writer) (config.Settings, err
 	s, warnings, err := config.FromEnv(func(name string) (string, bool) {
 		value, ok := given(name)
 		if name == "DMLC_ROLE" && value == "" {
-			return string(config.RoleScheduler), true
+			return string(stepvan.RoleScheduler), true
 		}
 		return value, ok
 	}, environ)
 	for _, w := range warnings {
 		fmt.Fprintf(warnTo, "warning: %v\n", w)
 	}
-	if err == nil && s.Role != config.RoleScheduler {
+	if err == nil && s.Role != stepvan.RoleScheduler {
 		err = &stepvan.ConfigError{Key: "DMLC_ROLE", Value: string(s.Role), Reason: "this command is the scheduler: unset it, or start the program of that role"}
 	}
 	return s, err

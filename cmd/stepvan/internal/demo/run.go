@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/examples/afd"
 	process "github.com/stepvan/stepvan/examples/afd/demo"
 	"github.com/stepvan/stepvan/examples/afd/model"
@@ -76,7 +76,7 @@ func (o *Options) launch(ctx context.Context, traces string) ([]process.Result, 
 		},
 		Stdout: o.Output, Stderr: o.Errors, Prefix: true, Color: o.Color, Signals: o.Signals,
 		Result: func(c launch.Child, b []byte) {
-			if c.Role == config.RoleWorker {
+			if c.Role == stepvan.RoleWorker {
 				if err := gob.NewDecoder(bytes.NewReader(b)).Decode(&results[c.Rank]); err != nil {
 					broken = fmt.Errorf("result of %v: %w", c, err)
 				}

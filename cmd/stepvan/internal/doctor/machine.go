@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 )
 
@@ -74,7 +75,7 @@ func (d host) checkFiles() {
 	have := max(soft, hard)
 	peers := d.settings.Peers()
 	each := d.settings.Rails
-	if d.wantsShm() && d.settings.Role != config.RoleScheduler {
+	if d.wantsShm() && d.settings.Role != stepvan.RoleScheduler {
 		each = max(each, sharedFiles)
 	}
 	need := uint64(peers*each + ownFiles)
@@ -126,11 +127,11 @@ func (d host) processes() int {
 	s := d.settings
 	switch {
 	case s.Local || isLoopback(s.RootURI):
-		if s.Role == config.RoleJoint {
+		if s.Role == stepvan.RoleJoint {
 			return 2
 		}
 		return s.NumWorkerInstances() + s.NumServerInstances() + 1
-	case s.Role == config.RoleWorker || s.Role == config.RoleServer:
+	case s.Role == stepvan.RoleWorker || s.Role == stepvan.RoleServer:
 		return s.GroupSize
 	}
 	return 1

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/reach"
 )
@@ -39,7 +40,7 @@ func (d network) checkRoot(ctx context.Context) reach.Addresses {
 	switch {
 	case !mine && s.Local:
 		d.warn(name, found+" is another machine, and DMLC_LOCAL=1 means this one only", "set DMLC_PS_ROOT_URI=127.0.0.1, or unset DMLC_LOCAL")
-	case !mine && s.Role == config.RoleScheduler:
+	case !mine && s.Role == stepvan.RoleScheduler:
 		d.warn(name, found+" is not an address of this machine, which is the scheduler",
 			fmt.Sprintf("set DMLC_PS_ROOT_URI to one of %v everywhere, unless a service or NAT address leads here", public))
 	case root.Loopback() && root.String() != s.RootURI && s.RootURI != "localhost" && !s.Local:
@@ -101,9 +102,9 @@ func (d network) checkRootPort(ctx context.Context, root reach.Addresses) {
 	s := d.settings
 	switch {
 	case s.Local || root == nil || s.Role == "":
-	case s.Role == config.RoleScheduler && s.RootPort == 0:
+	case s.Role == stepvan.RoleScheduler && s.RootPort == 0:
 		d.ok("root port", "a free one")
-	case s.Role == config.RoleScheduler:
+	case s.Role == stepvan.RoleScheduler:
 		bind := ""
 		if root.Loopback() {
 			bind = root[0].String()

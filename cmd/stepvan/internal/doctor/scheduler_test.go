@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/ps"
 )
@@ -24,7 +25,7 @@ func TestRootPortOfThisMachine(t *testing.T) {
 		_, err := ps.Start(ctx, s, ps.OnListen(func(port int) { listening <- port }))
 		started <- err
 	}()
-	s.RootPort, s.Role = <-listening, config.RoleWorker
+	s.RootPort, s.Role = <-listening, stepvan.RoleWorker
 	for range 3 {
 		require.Equal(t, Check{"root port", OK, "the scheduler listens at " + s.RootAddr(), ""}, worstNamed(Run(ctx, s, Options{Reach: 10 * time.Second}), "root port"))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/van/shmvan"
 )
@@ -78,9 +79,9 @@ func (d sharing) checkRings() {
 	each := config.Bytes(shmvan.SideBytes(d.settings.Grants))
 	peers := d.settings.Peers() - 1 // the scheduler carries no tensors
 	switch d.settings.Role {
-	case config.RoleScheduler:
+	case stepvan.RoleScheduler:
 		return
-	case config.RoleJoint:
+	case stepvan.RoleJoint:
 		peers--
 	}
 	have, where := d.memory()
