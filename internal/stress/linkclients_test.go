@@ -126,7 +126,7 @@ type watch struct {
 }
 
 func (w watch) Receive(*link.Inbound) (kept bool) { return false }
-func (w watch) Lost(s *link.Session, _ error) { w.report(event{Kind: evDead, Text: s.Peer().Name}) }
+func (w watch) Lost(s *link.Session, _ error)     { w.report(event{Kind: evDead, Text: s.Peer().Name}) }
 func (o *linkServer) wrong(what string, err error) {
 	o.report(event{Kind: evWrong, Text: fmt.Sprintf("%s: %v", what, err)})
 }
