@@ -1,104 +1,176 @@
 package vantest
 
 import (
+	"context"
+	"math/rand/v2"
+
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
 
-// The methods of this file are called with node.mu held, for every event.
-
-func (s *side) onAccepted() {
-	p := s.n.p
-	if s.end.accepts++; s.end.accepts > 1 {
-		p.fail(10, "one endpoint was accepted twice")
-	}
-	if s.delivered > 0 || s.end.lost {
-		p.fail(10, "EventAccepted came after other events of the endpoint")
-	}
-	if s.ep.User() != nil {
-		p.fail(10, "User of a fresh endpoint is %v", s.ep.User())
-	}
-	s.n.accepted = append(s.n.accepted, s)
+// books are what is known about one endpoint: what was sent and what arrived, how the connection ended, and what the
+// case allows. Guarded by node.mu. The methods of this file are called with it held, for every event.
+type books struct {
+	t     *trial
+	ep    van.Endpoint
+	caps  van.Caps
+	out   outgoing
+	in    incoming
+	end   ending
+	allow allowance
 }
 
-func (s *side) onCompletion(id van.OpID, err error) {
-	p := s.n.p
-	o := s.issued[id]
+// outgoing is what this side has sent.
+type outgoing struct {
+	salt      uint64
+	next      uint64                // sequence of the next message
+	sent      int                   // accepted
+	issued    map[van.OpID][][]byte // operations without completion, with their source memory
+	rejected  map[van.OpID]bool     // by Send
+	sending   van.OpID              // whose Send has not returned
+	completed int
+	succeeded int           // completed without error
+	room      chan struct{} // a completion arrived
+	rng       *rand.Rand    // of the goroutine that sends
+	lastErr   error         // of the last completion
+}
+
+// incoming is what has arrived at this side.
+type incoming struct {
+	salt      uint64 // 0 until known
+	expect    uint64 // sequence of the next message
+	delivered int
+	hold      bool // keep deliveries
+	held      []*arrival
+	places    map[uint64]*placement // by sequence, until the delivery
+	parts     int                   // segments that a payload is placed into
+	refuse    func(sequence uint64) error
+	peek      func(*arrival) // looks at every message
+}
+
+// ending is how the life of an endpoint began and ended.
+type ending struct {
+	accepts  int
+	lost     bool
+	detached bool // EventDetached has come
+	reason   error
+	closed   bool // on this side
+}
+
+// allowance is what a case permits that the suite otherwise reports.
+type allowance struct {
+	grants   bool // payload may arrive through a grant
+	failures bool // operations may fail
+	gaps     bool // messages may be missing: the peer sends what must fail
+	closes   bool // many goroutines close the endpoint
+	hostile  bool // the peer says anything; the suite does not compare its messages
+}
+
+// arrival is a delivered message.
+type arrival struct {
+	*van.Delivery
+	sequence uint64
+	where    *placement
+}
+
+func (b *books) onAccepted() {
+	if b.end.accepts++; b.end.accepts > 1 {
+		b.t.fail(10, "one endpoint was accepted twice")
+	}
+	if b.in.delivered > 0 || b.end.lost {
+		b.t.fail(10, "EventAccepted came after other events of the endpoint")
+	}
+	if b.ep.User() != nil {
+		b.t.fail(10, "User of a fresh endpoint is %v", b.ep.User())
+	}
+}
+
+func (b *books) onCompletion(id van.OpID, err error) {
+	_, open := b.out.issued[id]
 	switch {
-	case s.n.refused[id]:
-		p.fail(5, "operation %d completed, though Send rejected it", id)
-	case o == nil:
-		p.fail(1, "operation %d completed a second time, or was never accepted on this endpoint", id)
-	case s.end.lost:
-		p.fail(11, "a completion came after EventLost")
-	case s.end.detached:
-		p.fail(11, "a completion came after EventDetached")
-	case err != nil && !s.allow.faulty:
-		p.fail(1, "operation %d failed though nothing is wrong: %v", id, err)
+	case b.out.rejected[id]:
+		b.t.fail(5, "operation %d completed, though Send rejected it", id)
+	case !open:
+		b.t.fail(1, "operation %d completed a second time, or was never accepted on this endpoint", id)
+	case b.end.lost:
+		b.t.fail(11, "a completion came after EventLost")
+	case b.end.detached:
+		b.t.fail(11, "a completion came after EventDetached")
+	case err != nil && !b.allow.failures:
+		b.t.fail(1, "operation %d failed though nothing is wrong: %v", id, err)
 	}
-	s.settle(id, o, err)
+	b.out.settle(id, err)
 }
 
-// settle notes that an operation is complete.
-func (s *side) settle(id van.OpID, o *op, err error) {
-	delete(s.issued, id)
-	s.completed++
-	s.lastErr = err
+// settle notes that an operation is complete. The memory is the caller's again. A van that still needs it delivers
+// junk.
+func (o *outgoing) settle(id van.OpID, err error) {
+	paint(junk, o.issued[id]...)
+	delete(o.issued, id)
+	o.completed++
+	o.lastErr = err
 	if err == nil {
-		s.succeeded++
+		o.succeeded++
 	}
-	// The memory is the caller's again: a van that still needs it will deliver junk.
-	paint(o.head, junk)
-	for _, b := range o.segments {
-		paint(b, junk)
+	notify(o.room)
+}
+
+// open is how many operations must still complete. It leaves out the one whose Send has not returned, which may be
+// complete or rejected.
+func (o *outgoing) open() int {
+	n := len(o.issued)
+	if _, ok := o.issued[o.sending]; ok {
+		n--
 	}
+	return n
+}
+
+// await sleeps until a completion arrived, which another goroutine must poll.
+func (o *outgoing) await(ctx context.Context) {
 	select {
-	case s.room <- struct{}{}:
-	default:
+	case <-o.room:
+	case <-ctx.Done():
 	}
 }
 
-func (s *side) onMessage(d *van.Delivery) {
-	p := s.n.p
+func (b *books) onMessage(d *van.Delivery) {
 	if d == nil {
-		p.fail(9, "EventMessage without Delivery")
+		b.t.fail(9, "EventMessage without Delivery")
 	}
 	h := &d.Header
-	if s.allow.stranger {
-		s.delivered++
+	if b.allow.hostile {
+		b.in.delivered++
 		d.Release()
 		return
 	}
 	switch {
-	case s.end.lost:
-		p.fail(11, "message %d was delivered after EventLost", h.Sequence)
-	case s.end.closed:
-		p.fail(11, "message %d was delivered after Close of the endpoint", h.Sequence)
-	case s.rejected[h.Sequence] && h.Sequence < s.expect:
-		p.fail(5, "message %d was delivered, though Send said ErrWouldBlock", h.Sequence)
-	case s.in == 0:
-		s.in = h.Request
-	case h.Request != s.in:
-		p.fail(4, "a message of connection %d arrived at connection %d", h.Request/2, s.in/2)
+	case b.end.lost:
+		b.t.fail(11, "message %d was delivered after EventLost", h.Sequence)
+	case b.end.closed:
+		b.t.fail(11, "message %d was delivered after Close of the endpoint", h.Sequence)
+	case b.in.salt == 0:
+		b.in.salt = h.Request
+	case h.Request != b.in.salt:
+		b.t.fail(4, "a message of connection %d arrived at connection %d", h.Request/2, b.in.salt/2)
 	}
 	switch {
-	case h.Sequence < s.expect:
-		p.fail(4, "message %d arrived again, or after message %d", h.Sequence, s.expect-1)
-	case h.Sequence > s.expect && !s.allow.anything:
-		p.fail(4, "message %d arrived, message %d is missing", h.Sequence, s.expect)
+	case h.Sequence < b.in.expect:
+		b.t.fail(4, "message %d arrived again, or after message %d", h.Sequence, b.in.expect-1)
+	case h.Sequence > b.in.expect && !b.allow.gaps:
+		b.t.fail(4, "message %d arrived, message %d is missing", h.Sequence, b.in.expect)
 	}
-	s.expect = h.Sequence + 1
-	s.delivered++
-	a := &arrival{d: d, sequence: h.Sequence, where: s.places[h.Sequence]}
-	delete(s.places, h.Sequence)
-	a.examine(s, "delivered")
-	if s.peek != nil {
-		s.peek(a)
+	b.in.expect = h.Sequence + 1
+	b.in.delivered++
+	a := &arrival{Delivery: d, sequence: h.Sequence, where: b.in.places[h.Sequence]}
+	delete(b.in.places, h.Sequence)
+	a.examine(b, "delivered")
+	if b.in.peek != nil {
+		b.in.peek(a)
 	}
-	if s.hold {
-		s.held = append(s.held, a)
-		if len(s.held) > p.f.Credits {
-			p.fail(9, "%d deliveries are unreleased, the endpoint has %d credits", len(s.held), p.f.Credits)
+	if b.in.hold {
+		b.in.held = append(b.in.held, a)
+		if len(b.in.held) > b.t.f.Credits {
+			b.t.fail(9, "%d deliveries are unreleased, the endpoint has %d credits", len(b.in.held), b.t.f.Credits)
 		}
 		return
 	}
@@ -106,53 +178,52 @@ func (s *side) onMessage(d *van.Delivery) {
 }
 
 // examine compares a delivery with what was sent. It needs no lock.
-func (a *arrival) examine(s *side, when string) {
-	p, h := s.n.p, &a.d.Header
+func (a *arrival) examine(b *books, when string) {
+	h := &a.Header
 	if h.Sequence != a.sequence {
-		p.fail(9, "the header of message %d was overwritten while the delivery was held", a.sequence)
+		b.t.fail(9, "the header of message %d was overwritten while the delivery was held", a.sequence)
 	}
-	if at := metaOf(h.Request, a.sequence).differs(a.d.Meta); at >= 0 {
-		p.fail(clauseOf(when, 2), "meta of message %d (%s) differs at byte %d of %d", a.sequence, when, at, len(a.d.Meta))
+	if at := metaOf(h.Request, a.sequence).differs(a.Meta); at >= 0 {
+		b.t.fail(clauseOf(when, 2), "meta of message %d (%s) differs at byte %d of %d", a.sequence, when, at, len(a.Meta))
 	}
-	if int(h.Meta) != len(a.d.Meta) {
-		p.fail(3, "message %d announces %d bytes of meta and has %d", a.sequence, h.Meta, len(a.d.Meta))
+	if int(h.Meta) != len(a.Meta) {
+		b.t.fail(3, "message %d announces %d bytes of meta and has %d", a.sequence, h.Meta, len(a.Meta))
 	}
-	if a.d.Written && (h.Payload == 0 || !s.allow.granting && !s.allow.stranger || a.where != nil || a.d.Refused != nil) {
-		p.fail(8, "message %d is said to be written one-sided, and was not", a.sequence)
+	if a.Written && (h.Payload == 0 || !b.allow.grants || a.where != nil || a.Refused != nil) {
+		b.t.fail(8, "message %d is said to be written one-sided, and was not", a.sequence)
 	}
-	if a.d.Payload != nil {
-		a.examineKept(s, when)
+	if a.Payload != nil {
+		a.examineKept(b, when)
 		return
 	}
-	if a.d.Refused != nil || h.Payload == 0 || a.where == nil {
-		a.examineUnplaced(s)
+	if a.Refused != nil || h.Payload == 0 || a.where == nil {
+		a.examineUnplaced(b)
 		return
 	}
-	a.where.examine(p, h, when)
+	a.where.examine(b.t, h, when)
 }
 
 // examineKept looks at a message that came with its payload.
-func (a *arrival) examineKept(s *side, when string) {
-	p, h := s.n.p, &a.d.Header
-	if most := s.n.van.Caps().InMessage; h.Payload > uint64(most) || h.Payload != h.Total || a.where != nil || a.d.Written || a.d.Refused != nil {
-		p.fail(8, "message %d came with its payload of %d bytes, which is for whole ones up to %d that were neither placed nor written", a.sequence, h.Payload, most)
+func (a *arrival) examineKept(b *books, when string) {
+	h := &a.Header
+	if most := b.caps.InMessage; h.Payload > uint64(most) || h.Payload != h.Total || a.where != nil || a.Written || a.Refused != nil {
+		b.t.fail(8, "message %d came with its payload of %d bytes, which is for whole ones up to %d that were neither placed nor written", a.sequence, h.Payload, most)
 	}
-	if uint64(len(a.d.Payload)) != h.Payload {
-		p.fail(3, "message %d announces %d bytes of payload and came with %d", a.sequence, h.Payload, len(a.d.Payload))
+	if uint64(len(a.Payload)) != h.Payload {
+		b.t.fail(3, "message %d announces %d bytes of payload and came with %d", a.sequence, h.Payload, len(a.Payload))
 	}
-	if at := payloadOf(h.Request, a.sequence).differs(a.d.Payload); at >= 0 {
-		p.fail(clauseOf(when, 3), "payload of message %d (%s) differs at byte %d of %d", a.sequence, when, at, len(a.d.Payload))
+	if at := payloadOf(h.Request, a.sequence).differs(a.Payload); at >= 0 {
+		b.t.fail(clauseOf(when, 3), "payload of message %d (%s) differs at byte %d of %d", a.sequence, when, at, len(a.Payload))
 	}
 }
 
 // examineUnplaced looks at a message whose payload did not go to the Placer's memory.
-func (a *arrival) examineUnplaced(s *side) {
-	p := s.n.p
+func (a *arrival) examineUnplaced(b *books) {
 	switch {
-	case a.d.Refused == nil && a.d.Header.Payload > 0 && !a.d.Written:
-		p.fail(8, "payload of message %d was delivered without asking the Placer", a.sequence)
-	case a.d.Refused != nil && (s.refuse == nil || s.refuse(a.sequence) == nil):
-		p.fail(8, "message %d arrived refused, but the Placer did not refuse it: %v", a.sequence, a.d.Refused)
+	case a.Refused == nil && a.Header.Payload > 0 && !a.Written:
+		b.t.fail(8, "payload of message %d was delivered without asking the Placer", a.sequence)
+	case a.Refused != nil && (b.in.refuse == nil || b.in.refuse(a.sequence) == nil):
+		b.t.fail(8, "message %d arrived refused, but the Placer did not refuse it: %v", a.sequence, a.Refused)
 	}
 }
 
@@ -164,55 +235,42 @@ func clauseOf(when string, clause int) int {
 	return clause
 }
 
-// open is how many operations must still complete. It leaves out the one whose Send has not returned, which may be
-// complete or rejected.
-func (s *side) open() int {
-	n := len(s.issued)
-	if s.issued[s.sending] != nil {
-		n--
-	}
-	return n
-}
-
 // onDetached hears that the peer can reach nothing of this side any more.
-func (s *side) onDetached() {
-	p := s.n.p
+func (b *books) onDetached() {
 	switch {
-	case !s.n.van.Caps().OneSided:
-		p.fail(11, "EventDetached of a van that is not one-sided")
-	case s.end.detached:
-		p.fail(11, "EventDetached came twice for one endpoint")
-	case !s.end.lost && !s.end.closed && !s.allow.stormy && s.out != 0: // a case may close endpoints without a salt
-		p.fail(11, "EventDetached of an endpoint that is neither lost nor closed")
-	case s.open() > 0:
-		p.fail(11, "EventDetached came while %d accepted operations had no completion", s.open())
+	case !b.caps.OneSided:
+		b.t.fail(11, "EventDetached of a van that is not one-sided")
+	case b.end.detached:
+		b.t.fail(11, "EventDetached came twice for one endpoint")
+	case !b.end.lost && !b.end.closed && !b.allow.closes && b.out.salt != 0: // a case may close endpoints without a salt
+		b.t.fail(11, "EventDetached of an endpoint that is neither lost nor closed")
+	case b.out.open() > 0:
+		b.t.fail(11, "EventDetached came while %d accepted operations had no completion", b.out.open())
 	}
-	s.end.detached = true
+	b.end.detached = true
 }
 
-func (s *side) onLost(reason error) {
-	p := s.n.p
+func (b *books) onLost(reason error) {
 	switch {
-	case s.end.detached:
-		p.fail(11, "EventLost came after EventDetached")
-	case s.end.lost:
-		p.fail(11, "EventLost came twice for one endpoint")
-	case s.end.closed:
-		p.fail(11, "EventLost came though the endpoint was closed on this side")
-	case s.open() > 0:
-		p.fail(11, "EventLost came while %d accepted operations had no completion", s.open())
+	case b.end.detached:
+		b.t.fail(11, "EventLost came after EventDetached")
+	case b.end.lost:
+		b.t.fail(11, "EventLost came twice for one endpoint")
+	case b.end.closed:
+		b.t.fail(11, "EventLost came though the endpoint was closed on this side")
+	case b.out.open() > 0:
+		b.t.fail(11, "EventLost came while %d accepted operations had no completion", b.out.open())
 	case reason == nil:
-		p.fail(11, "EventLost without Err")
-	case !s.allow.faulty:
-		p.fail(11, "the connection was lost though nothing is wrong: %v", reason)
+		b.t.fail(11, "EventLost without Err")
+	case !b.allow.failures:
+		b.t.fail(11, "the connection was lost though nothing is wrong: %v", reason)
 	}
-	s.end.lost, s.end.reason = true, reason
+	b.end.lost, b.end.reason = true, reason
 }
 
 // place is the Placer of this side.
-func (s *side) place(h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error) {
-	p := s.n.p
-	if s.allow.stranger {
+func (b *books) place(h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error) {
+	if b.allow.hostile {
 		if h.Payload > mib {
 			return dst, errNoRoom
 		}
@@ -220,18 +278,18 @@ func (s *side) place(h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error
 	}
 	switch {
 	case h.Payload == 0:
-		p.fail(8, "the Placer was asked for message %d, which has no payload", h.Sequence)
-	case s.places[h.Sequence] != nil:
-		p.fail(8, "the Placer was asked twice for message %d", h.Sequence)
+		b.t.fail(8, "the Placer was asked for message %d, which has no payload", h.Sequence)
+	case b.in.places[h.Sequence] != nil:
+		b.t.fail(8, "the Placer was asked twice for message %d", h.Sequence)
 	case int(h.Meta) != len(meta) || metaOf(h.Request, h.Sequence).differs(meta) >= 0:
-		p.fail(8, "the Placer saw another meta than was sent with message %d", h.Sequence)
+		b.t.fail(8, "the Placer saw another meta than was sent with message %d", h.Sequence)
 	}
-	if s.refuse != nil {
-		if err := s.refuse(h.Sequence); err != nil {
+	if b.in.refuse != nil {
+		if err := b.in.refuse(h.Sequence); err != nil {
 			return dst, err
 		}
 	}
-	w := newPlacement(int(h.Payload), s.parts, p)
-	s.places[h.Sequence] = w
+	w := newPlacement(int(h.Payload), b.in.parts)
+	b.in.places[h.Sequence] = w
 	return append(dst, w.segments...), nil
 }

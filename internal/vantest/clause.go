@@ -17,7 +17,7 @@ type Clause struct {
 
 type testCase struct {
 	name string
-	run  func(*probe)
+	run  func(*trial)
 	need need
 }
 
@@ -121,8 +121,8 @@ func runCase(f Factory, c Clause, tc testCase) *Failure {
 }
 
 func perform(f Factory, c Clause, tc testCase) (found *Failure) {
-	p := newProbe(f, c.Number, tc.name)
-	defer p.cleanUp()
+	t := newTrial(f, c.Number)
+	defer t.cleanUp()
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -132,7 +132,7 @@ func perform(f Factory, c Clause, tc testCase) (found *Failure) {
 			panic(r)
 		}
 	}()
-	tc.run(p)
-	p.finish()
+	tc.run(t)
+	t.finish()
 	return nil
 }

@@ -1,45 +1,36 @@
 package vantest
 
 var clause04 = Clause{Number: 4, Name: "order_within_an_endpoint", cases: []testCase{
-	{name: "thousands of messages", run: thousands},
-	{name: "large between small", run: largeBetweenSmall},
-	{name: "several connections", run: severalConnections},
-}}
-
-func thousands(p *probe) {
-	a, b := p.pair()
-	x, y := p.connect(a, b)
-	duplex(x, y, p.mix(4000, 2*kib))
-}
-
-func largeBetweenSmall(p *probe) {
-	a, b := p.pair()
-	x, y := p.connect(a, b)
-	for range 20 {
-		x.send(shape{size: 2 * mib, meta: 10})
-		for range 10 {
-			x.send(shape{size: 1, meta: 1})
-			x.send(shape{})
+	{name: "thousands of messages", run: func(t *trial) {
+		x, _ := t.pair()
+		x.exchange(t.mix(4000, 2*kib)...)
+	}},
+	{name: "large between small", run: func(t *trial) {
+		x, _ := t.pair()
+		for range 20 {
+			x.send(shape{size: 2 * mib, meta: 10})
+			for range 10 {
+				x.send(shape{size: 1, meta: 1}, shape{})
+			}
 		}
-	}
-	x.arrive(y)
-}
-
-func severalConnections(p *probe) {
-	a, b := p.pair()
-	addr := b.listen()
-	const n = 8
-	var outs, ins [n]*side
-	for i := range n {
-		outs[i], ins[i] = p.dial(a, b, addr)
-	}
-	for _, c := range p.mix(600, 64*kib) {
-		i := p.rng.IntN(n)
-		outs[i].send(c)
-		ins[(i+1)%n].send(c)
-	}
-	for i := range n {
-		outs[i].arrive(ins[i])
-		ins[i].arrive(outs[i])
-	}
-}
+		x.drain()
+	}},
+	{name: "several connections", run: func(t *trial) {
+		a, b := t.node(16), t.node(16)
+		addr := b.listen()
+		const n = 8
+		var outs, ins [n]*side
+		for i := range n {
+			outs[i], ins[i] = t.dial(a, b, addr)
+		}
+		for _, c := range t.mix(600, 64*kib) {
+			i := t.rng.IntN(n)
+			outs[i].send(c)
+			ins[(i+1)%n].send(c)
+		}
+		for i := range n {
+			outs[i].drain()
+			ins[i].drain()
+		}
+	}},
+}}

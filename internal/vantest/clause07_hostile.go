@@ -4,14 +4,46 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"sync/atomic"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
 var clause07 = Clause{Number: 7, Name: "a_bad_peer_costs_its_own_connection", cases: append([]testCase{
-	{name: "a good raw peer byte by byte", run: drip},
-	{name: "garbage instead of the greeting", run: badGreeting, need: needGreeting},
+	{name: "a good raw peer byte by byte", run: func(t *trial) {
+		x, raw, r := t.withRawPeer()
+		var b []byte
+		for i := range uint64(3) {
+			b = append(b, rawMessage(i+1, 40*int(i), 150*int(i))...)
+		}
+		for i := range b {
+			t.call("Write of one byte", func() {
+				_, err := r.Write(b[i : i+1])
+				t.must(err, "write one byte")
+			})
+		}
+		t.until("messages that came byte by byte", func() bool { return raw.count().delivered == 3 })
+		x.deliver(t.mix(20, 100*kib)...)
+		mayFail(raw)
+		t.must(r.Close(), "close the raw connection")
+		t.until("EventLost of the raw peer", raw.isLost)
+	}},
+	{name: "garbage instead of the greeting", need: needGreeting, run: func(t *trial) {
+		// The case closes the connection itself after a greeting that is too short to be judged.
+		for _, greeting := range [][]byte{nil, {0}, noise[:100], make([]byte, 4096), noise} {
+			x, y := t.pair()
+			y.n.mu.Lock()
+			y.n.hostile = true
+			y.n.mu.Unlock()
+			r := y.n.rawPeer(t.f.GreetDial)
+			r.attack(greeting, len(greeting) <= 100)
+			t.until("the end of the hostile peer's connection", r.ended.Load)
+			x.deliver(t.mix(10, 10*kib)...)
+		}
+	}},
 }, attackCases()...)}
 
 // attack is what a hostile peer writes after its greeting.
@@ -26,7 +58,7 @@ type attack struct {
 func attackCases() []testCase {
 	list := make([]testCase, 0, 32)
 	for _, a := range attacks() {
-		list = append(list, testCase{name: a.name, run: func(p *probe) { p.suffer(a) }})
+		list = append(list, testCase{name: a.name, run: a.run})
 	}
 	return list
 }
@@ -37,6 +69,17 @@ func patched(offset int, field ...byte) []byte {
 	copy(m[offset:], field)
 	reseal(m, 40)
 	return m
+}
+
+// reseal makes the checksum of a message right for its bytes. A van then finds an attack
+// by what it says and not by its checksum.
+func reseal(message []byte, meta int) {
+	const at = 120
+	sum := xxhash.Sum64(message[:at])
+	if meta > 0 {
+		sum = sum*0x9E3779B185EBCA87 ^ xxhash.Sum64(message[wire.HeaderSize:wire.HeaderSize+meta])
+	}
+	binary.LittleEndian.PutUint64(message[at:], sum)
 }
 
 func le64(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }
@@ -113,107 +156,63 @@ func isGone(err error) bool { return errors.Is(err, stepvan.ErrPeerLost) || isPr
 // rawMessage is a valid message as it is on the wire.
 func rawMessage(sequence uint64, meta, payload int) []byte {
 	const salt = 999
-	b := encode(wire.Header{Kind: wire.KindData, Sequence: sequence, Request: salt, Payload: uint64(payload), Total: uint64(payload)}, meta)
-	at := len(b)
-	b = append(b, make([]byte, payload)...)
-	payloadOf(salt, sequence).fill(b[at:])
+	b := append(head(salt, sequence, meta, uint64(payload)), make([]byte, payload)...)
+	payloadOf(salt, sequence).fill(b[len(b)-payload:])
 	return b
 }
 
-// raw connects to b as a peer that only pretends to be one.
-func (p *probe) raw(b *node, dial func(string) (io.ReadWriteCloser, error)) *rawPeer {
-	c, err := dial(b.listen())
-	p.must(err, "dial raw")
-	r := &rawPeer{ReadWriteCloser: c, ended: make(chan struct{})}
-	p.atEnd = append(p.atEnd, func() { _ = c.Close() })
-	p.spawn(func() {
-		defer close(r.ended)
+// rawPeer is a connection to a van by a peer that only pretends to be one.
+type rawPeer struct {
+	io.ReadWriteCloser
+	t     *trial
+	ended atomic.Bool // reading has ended
+}
+
+// rawPeer connects to n.
+func (n *node) rawPeer(dial func(string) (io.ReadWriteCloser, error)) *rawPeer {
+	c, err := dial(n.listen())
+	n.t.must(err, "dial raw")
+	r := &rawPeer{ReadWriteCloser: c, t: n.t}
+	n.t.atEnd = append(n.t.atEnd, func() { _ = c.Close() })
+	n.t.spawn(func() {
 		_, _ = io.Copy(io.Discard, c)
+		r.ended.Store(true)
 	})
 	return r
 }
 
-type rawPeer struct {
-	io.ReadWriteCloser
-	ended chan struct{} // reading has ended
+// withRawPeer makes a van with a good connection from x and a raw one, of which raw is the van's side.
+func (t *trial) withRawPeer() (x, raw *side, r *rawPeer) {
+	x, y := t.pair()
+	r = y.n.rawPeer(t.f.RawDial)
+	raw = y.n.accept("a raw peer")
+	x.deliver(t.mix(5, 10*kib)...)
+	return x, raw, r
 }
 
-func (r *rawPeer) gone() bool {
-	select {
-	case <-r.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-// suffer lets a hostile peer have its way with a van that has a good peer too.
-func (p *probe) suffer(a attack) {
-	x, y, victim, r := p.besieged()
-	if a.sum && x.n.van.Caps().Sound {
-		victim.endangered()
-		p.must(r.Close(), "close the raw connection")
-		return // what damages messages there can make the checksum right as well
-	}
-	victim.endangered()
-	p.call("a hostile Write to return", func() {
-		_, _ = r.Write(a.bytes)
-		if a.close {
+// attack writes what a hostile peer writes, and perhaps closes its connection.
+func (r *rawPeer) attack(bytes []byte, thenClose bool) {
+	r.t.call("a hostile Write to return", func() {
+		_, _ = r.Write(bytes)
+		if thenClose {
 			_ = r.Close()
 		}
 	})
-	p.until("EventLost of the hostile peer", func() bool { return victim.count().lost })
-	got := victim.count().reason
-	p.want(a.want(got), "EventLost says %q", got)
-	p.until("the end of the hostile peer's connection", r.gone)
-	x.run(y, p.mix(20, 100*kib)...)
-	y.run(x, p.mix(20, 100*kib)...)
-	p.quiet()
 }
 
-// besieged makes a van with a good and a raw connection.
-func (p *probe) besieged() (x, y, victim *side, r *rawPeer) {
-	a, b := p.pair()
-	x, y = p.connect(a, b)
-	r = p.raw(b, p.f.RawDial)
-	p.until("EventAccepted of a raw peer", func() bool { victim = b.claim(); return victim != nil })
-	x.run(y, p.mix(5, 10*kib)...)
-	return x, y, victim, r
-}
-
-func drip(p *probe) {
-	x, y, victim, r := p.besieged()
-	var b []byte
-	for i := range uint64(3) {
-		b = append(b, rawMessage(i+1, 40*int(i), 150*int(i))...)
+// run attacks a van that has a good peer too.
+func (a attack) run(t *trial) {
+	x, raw, r := t.withRawPeer()
+	mayFail(raw)
+	if a.sum && x.caps.Sound {
+		t.must(r.Close(), "close the raw connection")
+		return // what damages messages there can make the checksum right as well
 	}
-	for i := range b {
-		p.call("Write of one byte", func() {
-			_, err := r.Write(b[i : i+1])
-			p.must(err, "write one byte")
-		})
-	}
-	p.until("messages that came byte by byte", func() bool { return victim.count().delivered == 3 })
-	x.run(y, p.mix(20, 100*kib)...)
-	victim.endangered()
-	p.must(r.Close(), "close the raw connection")
-	p.until("EventLost of the raw peer", func() bool { return victim.count().lost })
-}
-
-func badGreeting(p *probe) {
-	// The case closes the connection itself after a greeting that is too short to be judged.
-	for _, g := range [][]byte{nil, {0}, noise[:100], make([]byte, 4096), noise} {
-		a, b := p.pair()
-		x, y := p.connect(a, b)
-		b.mu.Lock()
-		b.wild = true
-		b.mu.Unlock()
-		r := p.raw(b, p.f.GreetDial)
-		p.call("a hostile Write to return", func() { _, _ = r.Write(g) })
-		if len(g) <= 100 {
-			p.must(r.Close(), "close the raw connection")
-		}
-		p.until("the end of the hostile peer's connection", r.gone)
-		x.run(y, p.mix(10, 10*kib)...)
-	}
+	r.attack(a.bytes, a.close)
+	t.until("EventLost of the hostile peer", raw.isLost)
+	t.want(a.want(raw.count().reason), "EventLost says %q", raw.count().reason)
+	t.until("the end of the hostile peer's connection", r.ended.Load)
+	x.deliver(t.mix(20, 100*kib)...)
+	x.peer.deliver(t.mix(20, 100*kib)...)
+	t.quiet()
 }

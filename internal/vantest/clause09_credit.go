@@ -1,125 +1,95 @@
 package vantest
 
+import "sync"
+
 var clause09 = Clause{Number: 9, Name: "a_delivery_owns_meta_and_credit_until_release", cases: []testCase{
-	{name: "credits run out and come back", run: creditsRunOut},
-	{name: "held deliveries stay as they are", run: heldStay},
-	{name: "release from other goroutines", run: releaseElsewhere},
-	{name: "release after the end", run: releaseAfterEnd},
-}}
-
-// exhaust sends until all credits of y are out and at least extra messages wait behind them.
-func exhaust(p *probe, x, y *side, extra int) {
-	y.hold = true
-	before := y.count().delivered
-	p.until("as many deliveries as there are credits", func() bool {
-		if c := x.count(); c.sent-before < p.f.Credits+extra {
-			x.try(shape{size: 100, meta: 30})
+	{name: "credits run out and come back", run: func(t *trial) {
+		x, y := t.pair()
+		z, _ := t.connect(x.n, y.n)
+		x.exhaust(10)
+		wantDelivered := func(n int) {
+			got := y.count().delivered
+			t.want(got == n, "%d deliveries with %d credits, %d can have arrived", got, t.f.Credits, n)
 		}
-		return y.count().held == p.f.Credits && x.count().sent-before > p.f.Credits
-	})
-	for range extra {
-		x.try(shape{size: 100, meta: 30})
-	}
-	p.quiet()
-}
-
-func creditsRunOut(p *probe) {
-	a, b := p.pair()
-	x, y := p.connect(a, b)
-	z, w := p.connect(a, b)
-	exhaust(p, x, y, 10)
-	p.want(y.count().delivered == p.f.Credits, "%d deliveries with %d credits", y.count().delivered, p.f.Credits)
-	duplex(z, w, p.mix(30, 10*kib)) // another endpoint has its own
-	y.run(x, p.mix(30, 10*kib)...)  // and so has the other direction
-	y.release(1)
-	p.until("one delivery for one released credit", func() bool { return y.count().delivered == p.f.Credits+1 })
-	p.quiet()
-	p.want(y.count().delivered == p.f.Credits+1, "%d deliveries with %d credits and one released", y.count().delivered, p.f.Credits)
-	y.hold = false
-	y.release(p.f.Credits)
-	x.arrive(y)
-	for range 3 { // none was lost on the way
-		x.run(y, p.mix(p.f.Credits, kib)...)
-		exhaust(p, x, y, 1)
-		y.hold = false
-		y.release(p.f.Credits)
-		x.arrive(y)
-	}
-}
-
-func heldStay(p *probe) {
-	a, b := p.pair()
-	x, y := p.connect(a, b)
-	y.hold = true
-	keep := max(1, p.f.Credits/2)
-	for i := range 3 * p.f.Credits {
-		x.send(shape{size: 50 + i, meta: x.n.fits(10 + i%200)})
-		if y.count().held > keep {
-			y.release(1)
+		wantDelivered(t.f.Credits)
+		z.exchange(t.mix(30, 10*kib)...) // another endpoint has its own
+		y.deliver(t.mix(30, 10*kib)...)  // and so has the other direction
+		y.release(1)
+		t.until("one delivery for one released credit", func() bool { return y.count().delivered == t.f.Credits+1 })
+		t.quiet()
+		wantDelivered(t.f.Credits + 1)
+		y.releaseAll()
+		x.drain()
+		for range 3 { // none was lost on the way
+			x.deliver(t.mix(t.f.Credits, kib)...)
+			x.exhaust(1)
+			y.releaseAll()
+			x.drain()
 		}
-	}
-	p.until("all deliveries", func() bool {
-		if y.count().held > keep {
-			y.release(1)
-		}
-		return y.count().delivered == x.count().sent
-	})
-	y.release(keep + 1)
-}
-
-func releaseElsewhere(p *probe) {
-	a, b := p.pair()
-	x, y := p.connect(a, b)
-	y.hold = true
-	todo := make(chan struct{}, 1)
-	for range 3 {
-		p.spawn(func() {
-			for range todo {
-				if y.release(3) > 0 {
-					p.ring()
-				}
+	}},
+	{name: "held deliveries stay as they are", run: func(t *trial) {
+		x, y := t.pair()
+		y.in.hold = true
+		keep := max(1, t.f.Credits/2)
+		releaseOldest := func() {
+			if y.count().held > keep {
+				y.release(1)
 			}
+		}
+		for i := range 3 * t.f.Credits {
+			x.send(shape{size: 50 + i, meta: x.n.fits(10 + i%200)})
+			releaseOldest()
+		}
+		t.until("all deliveries", func() bool {
+			releaseOldest()
+			return y.received()
 		})
-	}
-	p.atEnd = append(p.atEnd, func() { close(todo) })
-	feed := func() {
-		select {
-		case todo <- struct{}{}:
-		default:
+		y.release(keep + 1)
+	}},
+	{name: "release from other goroutines", run: func(t *trial) {
+		x, y := t.pair()
+		y.in.hold = true
+		todo := make(chan struct{}, 1)
+		stop := sync.OnceFunc(func() { close(todo) })
+		t.atEnd = append(t.atEnd, stop)
+		for range 3 {
+			t.spawn(func() {
+				for range todo {
+					if y.release(3) > 0 {
+						t.ring()
+					}
+				}
+			})
 		}
-	}
-	n := 4 * p.f.Credits
-	p.until("deliveries while other goroutines release", func() bool {
-		if c := x.count(); c.sent < n {
-			x.try(shape{size: 64, meta: 20})
+		n := 4 * t.f.Credits
+		t.until("deliveries while other goroutines release", func() bool {
+			if x.count().sent < n {
+				x.try(shape{size: 64, meta: 20})
+			}
+			notify(todo)
+			return y.count().delivered == n && y.count().held == 0
+		})
+		stop()
+	}},
+	{name: "release after the end", run: func(t *trial) {
+		x, y := t.pair()
+		z, w := t.connect(x.n, y.n)
+		y.in.hold, w.in.hold = true, true
+		for range min(5, t.f.Credits) {
+			x.send(shape{size: 1000, meta: 100})
+			z.send(shape{size: 1000, meta: 100})
 		}
-		feed()
-		return y.count().delivered == n && y.count().held == 0
-	})
-	p.atEnd = nil
-	close(todo)
-}
-
-func releaseAfterEnd(p *probe) {
-	a, b := p.pair()
-	x, y := p.connect(a, b)
-	z, w := p.connect(a, b)
-	y.hold, w.hold = true, true
-	for range min(5, p.f.Credits) {
-		x.send(shape{size: 1000, meta: 100})
-		z.send(shape{size: 1000, meta: 100})
-	}
-	x.arrive(y)
-	z.arrive(w)
-	z.endangered()
-	w.close() // here
-	y.endangered()
-	x.close() // there
-	p.until("EventLost of the closed peer", func() bool { return y.count().lost && z.count().lost })
-	y.release(2)
-	w.release(2)
-	p.quiet()
-	b.close()
-	y.release(10)
-	w.release(10)
-}
+		x.drain()
+		z.drain()
+		mayFail(y, z)
+		w.close() // here
+		x.close() // there
+		t.until("EventLost of the closed peer", func() bool { return y.isLost() && z.isLost() })
+		y.release(2)
+		w.release(2)
+		t.quiet()
+		y.n.close()
+		y.release(10)
+		w.release(10)
+	}},
+}}

@@ -2,6 +2,7 @@ package vantest
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -9,94 +10,74 @@ import (
 )
 
 var clause10 = Clause{Number: 10, Name: "methods_may_be_called_concurrently_as_stated", cases: []testCase{
-	{name: "senders, pollers and everything else", run: everythingAtOnce},
-	{name: "dials and listens", run: manyDials},
-}}
-
-// everythingAtOnce has a sender for each endpoint, a poller for each van, and
-// the methods that may always be called beside them. The race detector judges.
-func everythingAtOnce(p *probe) {
-	a, b := p.pair()
-	addr := b.listen()
-	const conns, messages = 3, 300
-	var sides []*side
-	for range conns {
-		x, y := p.dial(a, b, addr)
-		sides = append(sides, x, y)
-	}
-	var over atomic.Bool
-	a.pump(over.Load)
-	b.pump(over.Load)
-	var senders sync.WaitGroup
-	for _, s := range sides {
-		senders.Add(1)
-		p.spawn(func() {
-			defer senders.Done()
-			s.stream(messages)
-		})
-	}
-	p.spawn(func() { p.meddle(a, sides) })
-	senders.Wait()
-	p.until("delivery and completion of everything sent", func() bool {
-		for i := 0; i < len(sides); i += 2 {
-			if !sides[i].idle() || !sides[i+1].idle() || sides[i].count().delivered < messages || sides[i+1].count().delivered < messages {
-				return false
-			}
+	// Each endpoint has a sender, each van has a poller, and the methods that may always be called are called beside
+	// them. The race detector judges.
+	{name: "senders, pollers and everything else", run: func(t *trial) {
+		a, b := t.node(16), t.node(16)
+		addr := b.listen()
+		const conns, messages = 3, 300
+		var sides []*side
+		for range conns {
+			x, y := t.dial(a, b, addr)
+			sides = append(sides, x, y)
 		}
-		return true
-	})
-	over.Store(true)
-	a.wake()
-	b.wake()
-	p.join()
-}
-
-// stream sends n messages while somebody else polls.
-func (s *side) stream(n int) {
-	for i := 0; i < n && s.n.p.ctx.Err() == nil; {
-		switch err := s.offer(shape{size: i * 37 % 9000, segments: 1 + i%3, meta: i % 60}); {
-		case err == nil:
-			i++
-		case errors.Is(err, stepvan.ErrWouldBlock):
-			s.await()
-		default:
-			s.n.p.fail(10, "Send: %v", err)
-		}
-	}
-}
-
-// meddle calls what may be called at any time.
-func (p *probe) meddle(n *node, sides []*side) {
-	for range 50 {
-		n.van.Caps()
-		n.van.FD()
-		_, err := n.van.Listen(p.f.Listen)
-		p.must(err, "Listen beside traffic")
+		var over atomic.Bool
+		a.pump(over.Load)
+		b.pump(over.Load)
+		var senders sync.WaitGroup
 		for _, s := range sides {
-			s.ep.Peer()
+			senders.Add(1)
+			t.spawn(func() {
+				defer senders.Done()
+				for i := 0; i < messages && t.ctx.Err() == nil; {
+					switch err := s.offer(shape{size: i * 37 % 9000, segments: 1 + i%3, meta: i % 60}); {
+					case err == nil:
+						i++
+					case errors.Is(err, stepvan.ErrWouldBlock):
+						s.out.await(t.ctx)
+					default:
+						t.fail(10, "Send: %v", err)
+					}
+				}
+			})
 		}
-	}
-}
-
-func manyDials(p *probe) {
-	a, b := p.pair()
-	const n = 24
-	var dialers sync.WaitGroup
-	for range n {
-		dialers.Add(1)
-		p.spawn(func() {
-			defer dialers.Done()
-			addr := b.listen()
-			ep, err := a.van.Dial(p.ctx, addr)
-			p.must(err, "dial")
-			a.adopt(ep).endangered()
+		t.spawn(func() {
+			for range 50 {
+				a.van.Caps()
+				a.van.FD()
+				_, err := a.van.Listen(t.f.Listen)
+				t.must(err, "Listen beside traffic")
+				for _, s := range sides {
+					s.ep.Peer()
+				}
+			}
 		})
-	}
-	b.pump(func() bool { return len(b.accepts()) == n })
-	a.pump(func() bool { return len(b.accepts()) == n })
-	p.until("EventAccepted of every dial", func() bool { return len(b.accepts()) == n })
-	a.wake()
-	b.wake()
-	dialers.Wait()
-	p.join()
-}
+		senders.Wait()
+		t.until("delivery and completion of everything sent", func() bool {
+			return !slices.ContainsFunc(sides, func(s *side) bool { return !s.idle() || s.count().delivered < messages })
+		})
+		over.Store(true)
+		a.wake()
+		b.wake()
+		t.join()
+	}},
+	{name: "dials and listens", run: func(t *trial) {
+		a, b := t.node(16), t.node(16)
+		const n = 24
+		for range n {
+			t.spawn(func() {
+				addr := b.listen()
+				ep, err := a.van.Dial(t.ctx, addr)
+				t.must(err, "dial")
+				mayFail(a.adopt(ep))
+			})
+		}
+		all := func() bool { return len(b.unclaimed()) == n }
+		b.pump(all)
+		a.pump(all)
+		t.until("EventAccepted of every dial", all)
+		a.wake()
+		b.wake()
+		t.join()
+	}},
+}}

@@ -75,3 +75,23 @@ func (f *Factory) check() error {
 	}
 	return nil
 }
+
+// memory is what the vans can grant.
+func (f *Factory) memory(n int) ([]byte, error) {
+	if f.Memory == nil {
+		return make([]byte, n), nil
+	}
+	return f.Memory(n)
+}
+
+// sizes are the payloads at which transports change their ways.
+func (f *Factory) sizes() []int {
+	list := []int{
+		0, 1, 7, 8, 63, 64, 127, 128, 129, 1500, 4095, 4096, 4097, 16*kib - 1, 16 * kib, 16*kib + 1,
+		64*kib - 1, 64 * kib, 64*kib + 1, 200*kib + 13, mib,
+	}
+	for _, b := range f.Boundaries {
+		list = append(list, max(0, b-1), b, b+1)
+	}
+	return list
+}

@@ -2,6 +2,8 @@ package vantest
 
 import (
 	"testing"
+
+	"github.com/stepvan/stepvan/internal/wire"
 )
 
 // Fuzz feeds arbitrary bytes to a van as a hostile peer would, behind its greeting.
@@ -18,23 +20,17 @@ func Fuzz(f *testing.F, factory Factory) {
 	}
 	f.Add(append(rawMessage(1, 40, 100), rawMessage(2, 0, 0)...))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		tc := testCase{name: "fuzz", run: func(p *probe) { p.endure(data) }}
+		tc := testCase{name: "fuzz", run: func(t *trial) {
+			x, raw, r := t.withRawPeer()
+			mayFail(raw)
+			raw.allow.hostile = true
+			r.attack(data, true)
+			t.until("EventLost of the hostile peer", raw.isLost)
+			t.want(raw.count().delivered <= len(data)/wire.HeaderSize, "%d messages in %d bytes", raw.count().delivered, len(data))
+			x.deliver(t.mix(3, kib)...)
+		}}
 		if found := runCase(factory, clause07, tc); found != nil {
 			t.Error(found)
 		}
 	})
-}
-
-// endure is suffer for bytes of unknown meaning.
-func (p *probe) endure(data []byte) {
-	x, y, victim, r := p.besieged()
-	victim.endangered()
-	victim.allow.stranger = true
-	p.call("a hostile Write to return", func() {
-		_, _ = r.Write(data)
-		_ = r.Close()
-	})
-	p.until("EventLost of the hostile peer", func() bool { return victim.count().lost })
-	p.want(victim.count().delivered <= len(data)/128, "%d messages in %d bytes", victim.count().delivered, len(data))
-	x.run(y, p.mix(3, kib)...)
 }

@@ -3,10 +3,12 @@ package vantest
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
+	"time"
 
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
@@ -14,92 +16,61 @@ import (
 
 // node is a van under test with everything that is known about its endpoints.
 type node struct {
-	p        *probe
-	van      van.Van
-	events   []van.Event
-	closed   atomic.Bool
-	detached atomic.Bool // not polled by probe.poll, but by a goroutine of its own or not at all
-	bell     chan struct{}
+	t      *trial
+	van    van.Van
+	events []van.Event
+	closed atomic.Bool
+	paused atomic.Bool   // the driver does not poll it: a goroutine of its own does, or nobody
+	bell   chan struct{} // rung by a van without FD
 
 	mu       sync.Mutex
 	sides    map[van.Endpoint]*side
-	accepted []*side // not claimed by connect yet
+	accepted []*side // not handed out by claim yet
 	ops      van.OpID
-	refused  map[van.OpID]bool // operations that Send rejected
-	wild     bool              // any peer that connects from here on may say anything
+	hostile  bool // any peer that connects from here on may say anything
 }
 
-// node makes a van that polls batches of up to batch events.
-func (p *probe) node(batch int) *node {
-	n := &node{p: p, events: make([]van.Event, batch), sides: map[van.Endpoint]*side{}, refused: map[van.OpID]bool{}, bell: make(chan struct{}, 1)}
-	var err error
-	n.van, err = p.f.New(n, n.wake)
-	p.must(err, "make a van")
-	p.nodes = append(p.nodes, n)
-	return n
-}
+// pause stops the driver from polling n.
+func (n *node) pause() { n.paused.Store(true) }
 
-func (p *probe) pair() (a, b *node) { return p.node(16), p.node(16) }
+func (n *node) resume() { n.paused.Store(false) }
 
 // wake is what the van under test calls.
 func (n *node) wake() {
-	n.p.ring()
-	select {
-	case n.bell <- struct{}{}:
-	default:
-	}
+	n.t.ring()
+	notify(n.bell)
 }
 
 // pump polls n on a goroutine of its own until over, which somebody calls wake for.
 func (n *node) pump(over func() bool) {
-	n.detached.Store(true)
-	n.p.spawn(func() {
-		defer n.detached.Store(false)
-		for !over() && n.p.ctx.Err() == nil {
-			if n.poll(true) == 0 {
-				n.idle()
-			} else {
-				n.p.ring() // the case may wait for what has happened
+	n.pause()
+	n.t.spawn(func() {
+		defer n.resume()
+		for !over() && n.t.ctx.Err() == nil {
+			switch {
+			case n.poll(true) > 0:
+				n.t.ring() // the case may wait for what has happened
+			case !n.van.Arm():
+			case n.van.FD() >= 0:
+				readable(20*time.Millisecond, n.van.FD())
+			default:
+				select {
+				case <-n.bell:
+				case <-n.t.ctx.Done():
+				}
 			}
 		}
 	})
 }
 
-// idle waits until the van may have something to poll, unless it has.
-func (n *node) idle() {
-	if !n.van.Arm() {
-		return
-	}
-	if fd := n.van.FD(); fd >= 0 {
-		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 20)
-		return
-	}
-	select {
-	case <-n.bell:
-	case <-n.p.ctx.Done():
-	}
-}
+// fits is the largest meta of the suite that the van can carry.
+func (n *node) fits(meta int) int { return min(meta, n.van.Caps().MaxMeta) }
 
 // listen returns an address at which n can be dialed.
 func (n *node) listen() string {
-	addr, err := n.van.Listen(n.p.f.Listen)
-	n.p.must(err, "listen")
+	addr, err := n.van.Listen(n.t.f.Listen)
+	n.t.must(err, "listen")
 	return addr
-}
-
-// connect joins two vans and returns both sides.
-func (p *probe) connect(from, to *node) (out, in *side) { return p.dial(from, to, to.listen()) }
-
-func (p *probe) dial(from, to *node, addr string) (out, in *side) {
-	ep, err := from.van.Dial(p.ctx, addr)
-	p.must(err, "dial "+addr)
-	p.salts++
-	out = from.adopt(ep)
-	out.out, out.in = 2*p.salts, 2*p.salts+1
-	p.until("EventAccepted of a dialed connection", func() bool { in = to.claim(); return in != nil })
-	in.out, in.in = out.in, out.out
-	in.peer, out.peer = out, in
-	return out, in
 }
 
 // claim returns an accepted endpoint that nobody has claimed.
@@ -114,8 +85,14 @@ func (n *node) claim() *side {
 	return s
 }
 
-// accepts returns all endpoints that were accepted and not claimed.
-func (n *node) accepts() []*side {
+// accept waits for an accepted endpoint.
+func (n *node) accept(what string) (s *side) {
+	n.t.until("EventAccepted of "+what, func() bool { s = n.claim(); return s != nil })
+	return s
+}
+
+// unclaimed returns all endpoints that were accepted and not claimed.
+func (n *node) unclaimed() []*side {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.accepted
@@ -132,7 +109,7 @@ func (n *node) side(ep van.Endpoint) *side {
 	s := n.sides[ep]
 	if s == nil {
 		s = newSide(n, ep)
-		s.allow.faulty, s.allow.stranger = n.wild, n.wild
+		s.allow.failures, s.allow.hostile = n.hostile, n.hostile
 		n.sides[ep] = s
 	}
 	return s
@@ -141,9 +118,9 @@ func (n *node) side(ep van.Endpoint) *side {
 func (n *node) poll(all bool) int {
 	k := n.van.Poll(n.events, all)
 	if k < 0 || k > len(n.events) {
-		n.p.fail(10, "Poll of %d events returned %d", len(n.events), k)
+		n.t.fail(10, "Poll of %d events returned %d", len(n.events), k)
 	}
-	n.p.relay() // what Place has found comes first
+	n.t.relay() // what Place has found comes first
 	for i := range k {
 		ev := n.events[i]
 		n.events[i] = van.Event{}
@@ -156,12 +133,13 @@ func (n *node) handle(ev van.Event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if ev.Endpoint == nil {
-		n.p.fail(1, "event of kind %d without endpoint", ev.Kind)
+		n.t.fail(1, "event of kind %d without endpoint", ev.Kind)
 	}
 	s := n.side(ev.Endpoint)
 	switch ev.Kind {
 	case van.EventAccepted:
 		s.onAccepted()
+		n.accepted = append(n.accepted, s)
 	case van.EventCompletion:
 		s.onCompletion(ev.Op, ev.Err)
 	case van.EventMessage:
@@ -171,7 +149,7 @@ func (n *node) handle(ev van.Event) {
 	case van.EventDetached:
 		s.onDetached()
 	default:
-		n.p.fail(1, "event of unknown kind %d", ev.Kind)
+		n.t.fail(1, "event of unknown kind %d", ev.Kind)
 	}
 }
 
@@ -180,7 +158,7 @@ func (n *node) handle(ev van.Event) {
 func (n *node) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte) (_ [][]byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			n.p.note(r)
+			n.t.keep(r)
 			err = errors.New("vantest: the case has failed")
 		}
 	}()
@@ -189,49 +167,45 @@ func (n *node) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte)
 	return n.side(ep).place(h, meta, dst)
 }
 
+// all returns every endpoint of n.
+func (n *node) all() []*side {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Values(n.sides))
+}
+
 // close closes the van, twice.
 func (n *node) close() {
-	n.mu.Lock()
-	for _, s := range n.sides {
-		s.end.closed, s.allow.faulty = true, true
+	for _, s := range n.all() {
+		s.closing()
 	}
-	n.mu.Unlock()
 	n.closed.Store(true)
 	for range 2 {
 		if err := n.van.Close(); err != nil {
-			n.p.fail(6, "Close: %v", err)
+			n.t.fail(6, "Close: %v", err)
 		}
 	}
 }
 
 // outstanding counts accepted operations without completion.
 func (n *node) outstanding() (k int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, s := range n.sides {
-		k += len(s.issued)
+	for _, s := range n.all() {
+		k += s.count().outstanding
 	}
 	return k
 }
 
 func (n *node) releaseAll() {
-	n.mu.Lock()
-	sides := make([]*side, 0, len(n.sides))
-	for _, s := range n.sides {
-		sides = append(sides, s)
-	}
-	n.mu.Unlock()
-	for _, s := range sides {
-		s.release(1 << 30)
+	for _, s := range n.all() {
+		s.release(math.MaxInt)
 	}
 }
 
 func (n *node) describe(i int) (text string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, s := range n.sides {
+	for _, s := range n.all() {
+		c := s.count()
 		text += fmt.Sprintf("; van %d, peer %s: %d accepted, %d completed, %d delivered, %d held, lost %v",
-			i, s.ep.Peer(), s.sent, s.completed, s.delivered, len(s.held), s.end.lost)
+			i, s.ep.Peer(), c.sent, c.completed, c.delivered, c.held, c.lost)
 	}
 	return text
 }

@@ -61,13 +61,12 @@ func (s stream) differs(segments ...[]byte) int {
 	return -1
 }
 
-func paint(b []byte, c byte) {
-	if len(b) == 0 {
-		return
-	}
-	b[0] = c
-	for n := 1; n < len(b); n *= 2 {
-		copy(b[n:], b[:n])
+// paint fills the segments with c.
+func paint(c byte, segments ...[]byte) {
+	for _, b := range segments {
+		for n := copy(b, []byte{c}); n < len(b); n *= 2 {
+			copy(b[n:], b[:n])
+		}
 	}
 }
 

@@ -15,16 +15,16 @@ type placement struct {
 
 const fence = 3 // bytes between segments: what follows them is not aligned
 
-func newPlacement(size, parts int, p *probe) *placement {
+func newPlacement(size, parts int) *placement {
 	w := &placement{arena: make([]byte, size+fence*(parts+1))}
-	paint(w.arena, canary)
+	paint(canary, w.arena)
 	plan := cutUp(make([]byte, size), parts, rand.New(rand.NewPCG(uint64(size), uint64(parts))))
 	at := 0
 	for _, part := range plan {
 		w.fences = append(w.fences, w.arena[at:at+fence])
 		at += fence
 		seg := w.arena[at : at+len(part) : at+len(part)]
-		paint(seg, poison)
+		paint(poison, seg)
 		w.segments = append(w.segments, seg)
 		at += len(part)
 	}
@@ -33,14 +33,14 @@ func newPlacement(size, parts int, p *probe) *placement {
 }
 
 // examine fails unless the payload of h is here, and nothing around it was touched.
-func (w *placement) examine(p *probe, h *wire.Header, when string) {
+func (w *placement) examine(t *trial, h *wire.Header, when string) {
 	if at := payloadOf(h.Request, h.Sequence).differs(w.segments...); at >= 0 {
-		p.fail(clauseOf(when, w.blame(at)), "payload of message %d (%s) differs at byte %d of %d", h.Sequence, when, at, h.Payload)
+		t.fail(clauseOf(when, w.blame(at)), "payload of message %d (%s) differs at byte %d of %d", h.Sequence, when, at, h.Payload)
 	}
 	for i, f := range w.fences {
 		for _, c := range f {
 			if c != canary {
-				p.fail(8, "the van wrote outside the Placer's memory, at segment %d of message %d", i, h.Sequence)
+				t.fail(8, "the van wrote outside the Placer's memory, at segment %d of message %d", i, h.Sequence)
 			}
 		}
 	}

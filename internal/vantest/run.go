@@ -8,7 +8,7 @@ func Run(t *testing.T, f Factory) {
 	if err := f.check(); err != nil {
 		t.Fatal(err)
 	}
-	if !f.NoProcesses && !served(f.Name) {
+	if _, ok := factories[f.Name]; !ok && !f.NoProcesses {
 		t.Fatalf("vantest: %s crosses processes, but TestMain does not give it to vantest.Main; set Factory.NoProcesses if it does not", f.Name)
 	}
 	caps, err := capsOf(f)

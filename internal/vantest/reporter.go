@@ -1,0 +1,69 @@
+package vantest
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync/atomic"
+)
+
+// reporter takes what a case finds, with the number of the clause that the van violates. The first violation ends the
+// case. Methods that name no clause report the clause of the case. A violation panics, so they run on a goroutine of
+// the case, or of driver.spawn.
+type reporter struct {
+	clause int
+	found  atomic.Pointer[verdict] // by a goroutine beside the case, or inside of Poll
+}
+
+// verdict is how a case ends at the first violation.
+type verdict struct {
+	clause int
+	text   string
+}
+
+// fail ends the case: the van violates the clause.
+func (r *reporter) fail(clause int, format string, args ...any) { r.failAt(2, clause, format, args...) }
+
+func (*reporter) failAt(depth, clause int, format string, args ...any) {
+	_, file, line, _ := runtime.Caller(depth)
+	panic(verdict{clause, fmt.Sprintf(format, args...) + fmt.Sprintf(" [%s:%d]", filepath.Base(file), line)})
+}
+
+func (r *reporter) must(err error, doing string) {
+	if err != nil {
+		r.failAt(2, r.clause, "%s: %v", doing, err)
+	}
+}
+
+func (r *reporter) want(ok bool, format string, args ...any) {
+	if !ok {
+		r.failAt(2, r.clause, format, args...)
+	}
+}
+
+// wantErr fails the case unless what was called has returned an error of one of the kinds.
+func (r *reporter) wantErr(err error, called string, kinds ...error) {
+	if !slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) }) {
+		r.failAt(2, r.clause, "%s returned the wrong error (got %v, want %v)", called, err, kinds)
+	}
+}
+
+// keep stores a recovered verdict for the case's own goroutine.
+func (r *reporter) keep(recovered any) {
+	switch v := recovered.(type) {
+	case nil:
+	case verdict:
+		r.found.CompareAndSwap(nil, &v)
+	default:
+		panic(v)
+	}
+}
+
+// relay ends the case when another goroutine has kept a verdict.
+func (r *reporter) relay() {
+	if v := r.found.Load(); v != nil {
+		panic(*v)
+	}
+}
