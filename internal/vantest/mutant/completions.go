@@ -2,46 +2,39 @@ package mutant
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
 var completionMutations = []Mutation{
-	{Name: "completes twice", Clauses: []int{1}, mutate: func(v *mutantVan) {
-		v.onEvents = each(func(ev van.Event) []van.Event {
-			if ev.Kind == van.EventCompletion && v.every(10) {
-				return []van.Event{ev, ev}
-			}
-			return []van.Event{ev}
-		})
-	}},
-	{Name: "loses a completion", Clauses: []int{1}, mutate: func(v *mutantVan) {
-		v.onEvents = each(func(ev van.Event) []van.Event {
-			if ev.Kind == van.EventCompletion && v.every(40) {
-				return nil
-			}
-			return []van.Event{ev}
-		})
-	}},
+	{Name: "completes twice", Clauses: []int{1}, mutate: repeat(van.EventCompletion, every(10))},
+	{Name: "loses a completion", Clauses: []int{1}, mutate: drop(van.EventCompletion, every(40))},
 	{Name: "completes an operation that was not accepted", Clauses: []int{1, 5}, mutate: func(v *mutantVan) {
-		v.onSend = func(e *endpoint, m *van.Message) error {
-			op := m.Op
-			err := e.Endpoint.Send(m)
-			if err != nil {
-				v.add(van.Event{Kind: van.EventCompletion, Endpoint: e, Op: op, Err: err})
+		v.afterSend(func(s sent) error {
+			if s.err != nil {
+				v.complete(s.e, s.op, s.err)
 			}
-			return err
-		}
+			return s.err
+		})
 	}},
 	{Name: "completes in Send and once more", Clauses: []int{1}, mutate: func(v *mutantVan) {
-		v.onSend = func(e *endpoint, m *van.Message) error {
-			err := e.Endpoint.Send(m)
-			m.Done = m.Done || v.every(10)
-			return err
-		}
+		v.afterSend(func(s sent) error {
+			s.m.Done = s.m.Done || v.every(10)
+			return s.err
+		})
 	}},
-	{Name: "completes in Send before it has read the source", Clauses: []int{2, 3}, mutate: doneEarly},
+	{Name: "completes in Send before it has read the source", Clauses: []int{2, 3}, mutate: func(v *mutantVan) {
+		early := map[van.OpID]bool{}
+		v.afterSend(func(s sent) error {
+			if s.err == nil && !s.m.Done {
+				s.m.Done, early[s.op] = true, true
+			}
+			return s.err
+		})
+		drop(van.EventCompletion, func(_ *mutantVan, ev van.Event) bool { return early[ev.Op] })(v)
+	}},
 	{Name: "forgets completions at Close", Clauses: []int{1}, mutate: func(v *mutantVan) {
 		v.onEvents = func(events []van.Event) []van.Event {
 			if v.isClosed() {
@@ -50,7 +43,15 @@ var completionMutations = []Mutation{
 			return events
 		}
 	}},
-	{Name: "completes before it has read the source", Clauses: []int{2}, mutate: completeEarly},
+	{Name: "completes before it has read the source", Clauses: []int{2}, mutate: func(v *mutantVan) {
+		v.afterSend(func(s sent) error {
+			if s.err == nil {
+				v.complete(s.e, s.op, nil)
+			}
+			return s.err
+		})
+		drop(van.EventCompletion, every(1))(v)
+	}},
 	{Name: "keeps the message after Send", Clauses: []int{1, 2, 3}, mutate: keepMessage},
 	{Name: "reads the source after Send, though there is memory to spare", Clauses: []int{2, 3}, mutate: func(v *mutantVan) {
 		v.onSend = func(e *endpoint, m *van.Message) error {
@@ -70,46 +71,21 @@ var completionMutations = []Mutation{
 			return err
 		}
 	}},
-	{Name: "never says that it is full", Clauses: []int{5}, mutate: func(v *mutantVan) {
-		v.onSend = func(e *endpoint, m *van.Message) error {
-			op := m.Op
-			err := e.Endpoint.Send(m)
-			if errors.Is(err, stepvan.ErrWouldBlock) {
-				v.add(van.Event{Kind: van.EventCompletion, Endpoint: e, Op: op})
-				return nil
-			}
-			return err
-		}
-	}},
-	{Name: "takes messages of any size", Clauses: []int{1, 12}, mutate: func(v *mutantVan) {
-		v.onSend = func(e *endpoint, m *van.Message) error {
-			op := m.Op
-			err := e.Endpoint.Send(m)
-			if errors.Is(err, stepvan.ErrInvalid) {
-				v.add(van.Event{Kind: van.EventCompletion, Endpoint: e, Op: op})
-				return nil
-			}
-			return err
-		}
-	}},
+	{Name: "never says that it is full", Clauses: []int{5}, mutate: hideError(stepvan.ErrWouldBlock)},
+	{Name: "takes messages of any size", Clauses: []int{1, 12}, mutate: hideError(stepvan.ErrInvalid)},
 }
 
-// completeEarly reports completions at the first Poll after Send.
-func completeEarly(v *mutantVan) {
-	v.onSend = func(e *endpoint, m *van.Message) error {
-		op := m.Op
-		err := e.Endpoint.Send(m)
-		if err == nil {
-			v.add(van.Event{Kind: van.EventCompletion, Endpoint: e, Op: op})
-		}
-		return err
+// hideError completes operations that the inner Send rejects with an error.
+func hideError(kind error) func(*mutantVan) {
+	return func(v *mutantVan) {
+		v.afterSend(func(s sent) error {
+			if errors.Is(s.err, kind) {
+				v.complete(s.e, s.op, nil)
+				return nil
+			}
+			return s.err
+		})
 	}
-	v.onEvents = each(func(ev van.Event) []van.Event {
-		if ev.Kind == van.EventCompletion {
-			return nil
-		}
-		return []van.Event{ev}
-	})
 }
 
 // keepMessage gives a message to the inner van at the next Poll only, out of the caller's own Message.
@@ -138,51 +114,21 @@ func keepMessage(v *mutantVan) {
 // sendRejected sends a copy of what a full queue has rejected later on.
 func sendRejected(v *mutantVan) {
 	const hidden = 1 << 60
-	type copied struct {
-		e *endpoint
-		m *van.Message
-	}
-	var kept []copied
-	v.onSend = func(e *endpoint, m *van.Message) error {
-		err := e.Endpoint.Send(m)
-		if errors.Is(err, stepvan.ErrWouldBlock) && len(kept) == 0 {
-			c := &van.Message{Op: hidden, Head: append([]byte(nil), m.Head...)}
-			for _, s := range m.Payload {
-				c.Payload = append(c.Payload, append([]byte(nil), s...))
+	var kept *van.Message
+	var to *endpoint
+	v.afterSend(func(s sent) error {
+		if errors.Is(s.err, stepvan.ErrWouldBlock) && kept == nil {
+			to, kept = s.e, &van.Message{Op: hidden, Head: slices.Clone(s.m.Head)}
+			for _, b := range s.m.Payload {
+				kept.Payload = append(kept.Payload, slices.Clone(b))
 			}
-			kept = append(kept, copied{e, c})
 		}
-		return err
-	}
+		return s.err
+	})
 	v.onPoll = func() {
-		if len(kept) > 0 && kept[0].e.Endpoint.Send(kept[0].m) == nil {
+		if kept != nil && to.Endpoint.Send(kept) == nil {
 			kept = nil
 		}
 	}
-	v.onEvents = each(func(ev van.Event) []van.Event {
-		if ev.Kind == van.EventCompletion && ev.Op == hidden {
-			return nil
-		}
-		return []van.Event{ev}
-	})
-}
-
-// doneEarly swallows the completions of operations that it called complete.
-func doneEarly(v *mutantVan) {
-	called := map[van.OpID]bool{}
-	v.onSend = func(e *endpoint, m *van.Message) error {
-		op := m.Op
-		err := e.Endpoint.Send(m)
-		if err == nil && !m.Done {
-			m.Done, called[op] = true, true
-		}
-		return err
-	}
-	v.onEvents = each(func(ev van.Event) []van.Event {
-		if ev.Kind == van.EventCompletion && called[ev.Op] {
-			delete(called, ev.Op)
-			return nil
-		}
-		return []van.Event{ev}
-	})
+	drop(van.EventCompletion, func(_ *mutantVan, ev van.Event) bool { return ev.Op == hidden })(v)
 }

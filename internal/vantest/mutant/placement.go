@@ -1,70 +1,57 @@
 package mutant
 
 import (
+	"slices"
 	"unsafe"
 
-	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
 
 var placementMutations = []Mutation{
 	{Name: "delivers before the payload is there", Clauses: []int{3}, mutate: payloadLate},
-	{Name: "cuts the last byte of a payload", Clauses: []int{3}, mutate: func(v *mutantVan) {
-		v.afterPlace(func(dst [][]byte) {
-			if s := longest(dst); len(s) > 100 {
-				s[len(s)-1] ^= 1
-			}
-		})
-	}},
-	{Name: "writes one byte too much", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.afterPlace(func(dst [][]byte) {
-			if s := longest(dst); len(s) > 100 {
-				unsafe.Slice(&s[0], len(s)+1)[len(s)] = 0
-			}
-		})
-	}},
+	{Name: "cuts the last byte of a payload", Clauses: []int{3}, mutate: afterPlace(func(longest []byte) {
+		longest[len(longest)-1] ^= 1
+	})},
+	{Name: "writes one byte too much", Clauses: []int{8}, mutate: afterPlace(func(longest []byte) {
+		unsafe.Slice(&longest[0], len(longest)+1)[len(longest)] = 0
+	})},
 	{Name: "asks the Placer twice", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.onPlace = func(ep *endpoint, h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error) {
+		v.onPlace = func(r placeRequest) ([][]byte, error) {
 			if v.every(10) {
-				_, _ = v.placer.Place(ep, h, meta, nil)
+				_, _ = v.ask(r)
 			}
-			return v.placer.Place(ep, h, meta, dst)
+			return v.ask(r)
 		}
 	}},
 	{Name: "does not show the Placer the meta", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.onPlace = func(ep *endpoint, h *wire.Header, _ []byte, dst [][]byte) ([][]byte, error) {
-			return v.placer.Place(ep, h, nil, dst)
+		v.onPlace = func(r placeRequest) ([][]byte, error) {
+			r.meta = nil
+			return v.ask(r)
 		}
 	}},
 	{Name: "does not ask the Placer", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.onPlace = func(ep *endpoint, h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error) {
+		v.onPlace = func(r placeRequest) ([][]byte, error) {
 			if v.every(10) {
-				return append(dst, make([]byte, h.Payload)), nil
+				return append(r.dst, make([]byte, r.h.Payload)), nil
 			}
-			return v.placer.Place(ep, h, meta, dst)
+			return v.ask(r)
 		}
 	}},
 	{Name: "hides a refusal", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.onPlace = func(ep *endpoint, h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error) {
-			got, err := v.placer.Place(ep, h, meta, dst)
+		v.onPlace = func(r placeRequest) ([][]byte, error) {
+			got, err := v.ask(r)
 			if err != nil {
-				return append(dst, make([]byte, h.Payload)), nil
+				return append(r.dst, make([]byte, r.h.Payload)), nil
 			}
 			return got, nil
 		}
 	}},
-	{Name: "drops refused messages", Clauses: []int{4, 8}, mutate: func(v *mutantVan) {
-		v.onEvents = onMessages(func(ev van.Event) []van.Event {
-			if ev.Delivery.Refused != nil {
-				ev.Delivery.Release()
-				return nil
-			}
-			return []van.Event{ev}
-		})
-	}},
+	{Name: "drops refused messages", Clauses: []int{4, 8}, mutate: drop(van.EventMessage, func(_ *mutantVan, ev van.Event) bool {
+		return ev.Delivery.Refused != nil
+	})},
 	{Name: "completes a withdrawal without withdrawing", Clauses: []int{8}, races: true, mutate: func(v *mutantVan) {
 		v.withdraw = func(e *endpoint, _ van.GrantID, op van.OpID) error {
-			v.add(van.Event{Kind: van.EventCompletion, Endpoint: e, Op: op})
+			v.complete(e, op, nil)
 			return nil
 		}
 	}},
@@ -81,47 +68,39 @@ var placementMutations = []Mutation{
 	}},
 }
 
-func longest(dst [][]byte) (s []byte) {
-	for _, d := range dst {
-		if len(d) > len(s) {
-			s = d
-		}
+// afterPlace harms the longest segment of every tenth destination just before its message is delivered.
+func afterPlace(harm func(longest []byte)) func(*mutantVan) {
+	type message struct {
+		ep       van.Endpoint
+		sequence uint64
 	}
-	return s
-}
-
-// placed is what the Placer gave for a message.
-type placed struct {
-	ep       van.Endpoint
-	sequence uint64
-}
-
-// afterPlace does something to the destination of a payload just before its message is delivered.
-func (v *mutantVan) afterPlace(harm func(dst [][]byte)) {
-	where := map[placed][][]byte{}
-	v.onPlace = func(ep *endpoint, h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error) {
-		dst, err := v.placer.Place(ep, h, meta, dst)
-		if err == nil {
-			where[placed{ep, h.Sequence}] = append([][]byte(nil), dst...)
+	return func(v *mutantVan) {
+		longest := map[message][]byte{}
+		v.onPlace = func(r placeRequest) ([][]byte, error) {
+			dst, err := v.ask(r)
+			if err == nil {
+				longest[message{r.e, r.h.Sequence}] = slices.MaxFunc(dst, func(a, b []byte) int { return len(a) - len(b) })
+			}
+			return dst, err
 		}
-		return dst, err
+		v.edit(van.EventMessage, func(ev *van.Event) {
+			m := message{ev.Endpoint, ev.Delivery.Header.Sequence}
+			if b, ok := longest[m]; ok && v.every(10) && len(b) > 100 {
+				harm(b)
+			}
+			delete(longest, m)
+		})
 	}
-	v.onEvents = onMessages(func(ev van.Event) []van.Event {
-		key := placed{ev.Endpoint, ev.Delivery.Header.Sequence}
-		if dst := where[key]; dst != nil && v.every(10) {
-			harm(dst)
-		}
-		delete(where, key)
-		return []van.Event{ev}
-	})
 }
 
 // payloadLate receives every tenth payload somewhere else and moves it at the next Poll.
 func payloadLate(v *mutantVan) {
 	type move struct{ to, from [][]byte }
 	var moves []move
-	v.onPlace = func(ep *endpoint, h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error) {
-		real, err := v.placer.Place(ep, h, meta, nil)
+	v.onPlace = func(r placeRequest) ([][]byte, error) {
+		dst := r.dst
+		r.dst = nil
+		real, err := v.ask(r)
 		if err != nil || !v.every(10) {
 			return append(dst, real...), err
 		}

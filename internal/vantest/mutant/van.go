@@ -2,6 +2,7 @@ package mutant
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -28,14 +29,14 @@ type mutantVan struct {
 	onEvents func(events []van.Event) []van.Event // sees what Poll is about to return, may add and drop
 	onPoll   func()                               // before the inner Poll
 	onSend   func(*endpoint, *van.Message) error
-	onPlace  func(ep *endpoint, h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error)
+	onPlace  func(placeRequest) ([][]byte, error)
 	onClose  func(times int) error // instead of nil, after the inner Close
 	onEnd    func(*endpoint)       // after Close of an endpoint
 	onDial   func(error) error
 	deaf     atomic.Bool           // never wakes
 	onArm    func(armed bool) bool // sees what the inner Arm has returned
 	withdraw func(*endpoint, van.GrantID, van.OpID) error
-	onMap    func(e *endpoint, t van.Target, n int64, rights van.Rights) (van.View, error)
+	onMap    func(van.Granter, mapRequest) (van.View, error)
 }
 
 func (v *mutantVan) ring() {
@@ -56,6 +57,11 @@ func (v *mutantVan) add(ev van.Event) {
 	v.extra = append(v.extra, ev)
 	v.mu.Unlock()
 	v.ring()
+}
+
+// complete reports the completion of an operation with one of the next Polls.
+func (v *mutantVan) complete(e *endpoint, op van.OpID, err error) {
+	v.add(van.Event{Kind: van.EventCompletion, Endpoint: e, Op: op, Err: err})
 }
 
 func (v *mutantVan) outer(inner van.Endpoint) *endpoint {
@@ -104,7 +110,7 @@ func (v *mutantVan) Poll(events []van.Event, all bool) int {
 		return k
 	}
 	n := v.inner.Poll(events[k:], all)
-	got := append([]van.Event(nil), events[k:k+n]...)
+	got := slices.Clone(events[k : k+n])
 	for i := range got {
 		got[i].Endpoint = v.outer(got[i].Endpoint)
 	}
@@ -134,14 +140,27 @@ func (v *mutantVan) Arm() bool {
 	return armed
 }
 
+// placeRequest is what a van asks of its Placer.
+type placeRequest struct {
+	e    *endpoint
+	h    *wire.Header
+	meta []byte
+	dst  [][]byte
+}
+
+// ask asks the Placer.
+func (v *mutantVan) ask(r placeRequest) ([][]byte, error) {
+	return v.placer.Place(r.e, r.h, r.meta, r.dst)
+}
+
 func (v *mutantVan) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte) ([][]byte, error) {
-	e := v.outer(ep)
-	if v.onPlace != nil {
-		v.hook.Lock()
-		defer v.hook.Unlock()
-		return v.onPlace(e, h, meta, dst)
+	r := placeRequest{v.outer(ep), h, meta, dst}
+	if v.onPlace == nil {
+		return v.ask(r)
 	}
-	return v.placer.Place(e, h, meta, dst)
+	v.hook.Lock()
+	defer v.hook.Unlock()
+	return v.onPlace(r)
 }
 
 func (v *mutantVan) Close() error {
@@ -165,13 +184,16 @@ type endpoint struct {
 	van *mutantVan
 }
 
+// granter is the inner endpoint as one that grants.
+func (e *endpoint) granter() van.Granter { return e.Endpoint.(van.Granter) }
+
 func (e *endpoint) Send(m *van.Message) error {
-	if e.van.onSend != nil {
-		e.van.hook.Lock()
-		defer e.van.hook.Unlock()
-		return e.van.onSend(e, m)
+	if e.van.onSend == nil {
+		return e.Endpoint.Send(m)
 	}
-	return e.Endpoint.Send(m)
+	e.van.hook.Lock()
+	defer e.van.hook.Unlock()
+	return e.van.onSend(e, m)
 }
 
 func (e *endpoint) Close() error {
@@ -183,44 +205,31 @@ func (e *endpoint) Close() error {
 }
 
 func (e *endpoint) Grant(mem []byte, generation uint32, rights van.Rights) (van.Grant, error) {
-	return e.Endpoint.(van.Granter).Grant(mem, generation, rights)
+	return e.granter().Grant(mem, generation, rights)
 }
 
 func (e *endpoint) Withdraw(g van.GrantID, op van.OpID) error {
 	if e.van.withdraw != nil {
 		return e.van.withdraw(e, g, op)
 	}
-	return e.Endpoint.(van.Granter).Withdraw(g, op)
+	return e.granter().Withdraw(g, op)
 }
+
+// mapRequest is what a caller of Map asks for.
+type mapRequest struct {
+	to     van.Target
+	n      int64
+	rights van.Rights
+}
+
+func (r mapRequest) ask(g van.Granter) (van.View, error) { return g.Map(r.to, r.n, r.rights) }
 
 func (e *endpoint) Map(t van.Target, n int64, rights van.Rights) (van.View, error) {
-	if e.van.onMap != nil {
-		e.van.hook.Lock()
-		defer e.van.hook.Unlock()
-		return e.van.onMap(e, t, n, rights)
+	r := mapRequest{t, n, rights}
+	if e.van.onMap == nil {
+		return r.ask(e.granter())
 	}
-	return e.Endpoint.(van.Granter).Map(t, n, rights)
-}
-
-// each rewrites a batch event by event: fn returns what comes in its place.
-func each(fn func(ev van.Event) []van.Event) func([]van.Event) []van.Event {
-	return func(events []van.Event) (out []van.Event) {
-		for _, ev := range events {
-			out = append(out, fn(ev)...)
-		}
-		return out
-	}
-}
-
-// swap exchanges neighbours of one endpoint when the first is of one kind and the second of another.
-func swap(first, second van.EventKind) func([]van.Event) []van.Event {
-	return func(events []van.Event) []van.Event {
-		for i := 1; i < len(events); i++ {
-			a, b := &events[i-1], &events[i]
-			if a.Kind == first && b.Kind == second && a.Endpoint == b.Endpoint {
-				*a, *b = *b, *a
-			}
-		}
-		return events
-	}
+	e.van.hook.Lock()
+	defer e.van.hook.Unlock()
+	return e.van.onMap(e.granter(), r)
 }

@@ -2,118 +2,85 @@ package mutant
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
 var viewMutations = []Mutation{
-	{Name: "maps a copy", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.onMap = func(e *endpoint, t van.Target, n int64, rights van.Rights) (van.View, error) {
-			w, err := e.granter().Map(t, n, rights)
-			w.Bytes = append([]byte(nil), w.Bytes...)
-			return w, err
-		}
-	}},
+	{Name: "maps a copy", Clauses: []int{8}, mutate: mapped(func(w *van.View) { w.Bytes = slices.Clone(w.Bytes) })},
 	{Name: "maps one byte beside", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.onMap = func(e *endpoint, t van.Target, n int64, rights van.Rights) (van.View, error) {
-			if t.Offset > 0 && t.Offset < 8192 {
-				t.Offset--
+		v.onMap = func(g van.Granter, r mapRequest) (van.View, error) {
+			if r.to.Offset > 0 && r.to.Offset < 8192 {
+				r.to.Offset--
 			}
-			return e.granter().Map(t, n, rights)
+			return r.ask(g)
 		}
 	}},
-	{Name: "gives every right in a view", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.onMap = func(e *endpoint, t van.Target, n int64, rights van.Rights) (van.View, error) {
-			w, err := e.granter().Map(t, n, rights)
-			if errors.Is(err, stepvan.ErrInvalid) && rights&van.RightWrite != 0 {
-				return e.granter().Map(t, n, van.RightRead)
-			}
-			return w, err
+	{Name: "gives every right in a view", Clauses: []int{8}, mutate: mapInstead(stepvan.ErrInvalid, func(r *mapRequest) {
+		r.rights &^= van.RightWrite
+	})},
+	{Name: "maps what lies behind the grant", Clauses: []int{8}, mutate: mapInstead(stepvan.ErrInvalid, func(r *mapRequest) {
+		if r.to.Offset > 50 && r.n < 1<<20 {
+			r.to.Offset = 0
 		}
-	}},
-	{Name: "maps what lies behind the grant", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.onMap = func(e *endpoint, t van.Target, n int64, rights van.Rights) (van.View, error) {
-			w, err := e.granter().Map(t, n, rights)
-			if errors.Is(err, stepvan.ErrInvalid) && t.Offset > 50 && n < 1<<20 {
-				return e.granter().Map(van.Target{Grant: t.Grant, Generation: t.Generation}, n, rights)
-			}
-			return w, err
-		}
-	}},
-	{Name: "maps through an older generation", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.onMap = func(e *endpoint, t van.Target, n int64, rights van.Rights) (van.View, error) {
-			w, err := e.granter().Map(t, n, rights)
-			if errors.Is(err, stepvan.ErrStale) {
-				t.Generation++
-				return e.granter().Map(t, n, rights)
-			}
-			return w, err
-		}
-	}},
-	{Name: "releases a view at once", Clauses: []int{8, 11}, mutate: func(v *mutantVan) {
-		v.onMap = func(e *endpoint, t van.Target, n int64, rights van.Rights) (van.View, error) {
-			w, err := e.granter().Map(t, n, rights)
-			if err == nil {
-				w.Release()
-				w.Holder = nobody{}
-			}
-			return w, err
-		}
-	}},
-	{Name: "never releases a view", Clauses: []int{8, 11}, mutate: func(v *mutantVan) {
-		v.onMap = func(e *endpoint, t van.Target, n int64, rights van.Rights) (van.View, error) {
-			w, err := e.granter().Map(t, n, rights)
-			w.Holder = nobody{}
-			return w, err
-		}
-	}},
+	})},
+	{Name: "maps through an older generation", Clauses: []int{8}, mutate: mapInstead(stepvan.ErrStale, func(r *mapRequest) {
+		r.to.Generation++
+	})},
+	{Name: "releases a view at once", Clauses: []int{8, 11}, mutate: mapped(func(w *van.View) {
+		w.Release()
+		w.Holder = nobody{}
+	})},
+	{Name: "never releases a view", Clauses: []int{8, 11}, mutate: mapped(func(w *van.View) { w.Holder = nobody{} })},
 	{Name: "hides that a message was written", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.onEvents = onMessages(func(ev van.Event) []van.Event {
-			ev.Delivery.Written = false
-			return []van.Event{ev}
-		})
+		v.edit(van.EventMessage, func(ev *van.Event) { ev.Delivery.Written = false })
 	}},
 	{Name: "calls every message written", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.onEvents = onMessages(func(ev van.Event) []van.Event {
-			ev.Delivery.Written = true
-			return []van.Event{ev}
-		})
+		v.edit(van.EventMessage, func(ev *van.Event) { ev.Delivery.Written = true })
 	}},
-	{Name: "tells nobody when its peer is detached", Clauses: []int{11}, mutate: func(v *mutantVan) {
-		v.onEvents = each(func(ev van.Event) []van.Event {
-			if ev.Kind == van.EventDetached {
-				return nil
-			}
-			return []van.Event{ev}
-		})
-	}},
-	{Name: "tells twice that a peer is detached", Clauses: []int{11}, mutate: func(v *mutantVan) {
-		v.onEvents = each(func(ev van.Event) []van.Event {
-			if ev.Kind == van.EventDetached {
-				return []van.Event{ev, ev}
-			}
-			return []van.Event{ev}
-		})
-	}},
+	{Name: "tells nobody when its peer is detached", Clauses: []int{11}, mutate: drop(van.EventDetached, every(1))},
+	{Name: "tells twice that a peer is detached", Clauses: []int{11}, mutate: repeat(van.EventDetached, every(1))},
 	{Name: "tells with the loss that the peer is detached", Clauses: []int{11}, mutate: func(v *mutantVan) {
-		v.onEvents = each(func(ev van.Event) []van.Event {
-			switch ev.Kind {
-			case van.EventLost:
+		v.onEvents = func(events []van.Event) []van.Event {
+			events = rewrite(events, van.EventDetached, func(van.Event) []van.Event { return nil })
+			return rewrite(events, van.EventLost, func(ev van.Event) []van.Event {
 				return []van.Event{ev, {Kind: van.EventDetached, Endpoint: ev.Endpoint}}
-			case van.EventDetached:
-				return nil
-			}
-			return []van.Event{ev}
-		})
+			})
+		}
 	}},
-	{Name: "detaches before the loss", Clauses: []int{11}, mutate: func(v *mutantVan) {
-		v.onEvents = swap(van.EventLost, van.EventDetached)
-	}},
+	{Name: "detaches before the loss", Clauses: []int{11}, mutate: swap(van.EventLost, van.EventDetached)},
 }
 
+// mapped changes a view that the inner Map has returned.
+func mapped(change func(*van.View)) func(*mutantVan) {
+	return func(v *mutantVan) {
+		v.onMap = func(g van.Granter, r mapRequest) (van.View, error) {
+			w, err := r.ask(g)
+			if err == nil {
+				change(&w)
+			}
+			return w, err
+		}
+	}
+}
+
+// mapInstead asks for another view when the inner Map returns an error.
+func mapInstead(kind error, change func(*mapRequest)) func(*mutantVan) {
+	return func(v *mutantVan) {
+		v.onMap = func(g van.Granter, r mapRequest) (van.View, error) {
+			w, err := r.ask(g)
+			if errors.Is(err, kind) {
+				change(&r)
+				return r.ask(g)
+			}
+			return w, err
+		}
+	}
+}
+
+// nobody releases nothing.
 type nobody struct{}
 
 func (nobody) ReleaseView(van.View) {}
-
-func (e *endpoint) granter() van.Granter { return e.Endpoint.(van.Granter) }

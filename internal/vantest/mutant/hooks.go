@@ -1,0 +1,100 @@
+package mutant
+
+import "github.com/stepvan/stepvan/van"
+
+// rewrite returns the events with others in place of those of one kind: fn says which.
+func rewrite(events []van.Event, kind van.EventKind, fn func(van.Event) []van.Event) (out []van.Event) {
+	for _, ev := range events {
+		if ev.Kind == kind {
+			out = append(out, fn(ev)...)
+		} else {
+			out = append(out, ev)
+		}
+	}
+	return out
+}
+
+// edit has fn change the events of one kind.
+func (v *mutantVan) edit(kind van.EventKind, fn func(*van.Event)) {
+	v.onEvents = func(events []van.Event) []van.Event {
+		for i := range events {
+			if events[i].Kind == kind {
+				fn(&events[i])
+			}
+		}
+		return events
+	}
+}
+
+// when chooses events.
+type when func(*mutantVan, van.Event) bool
+
+// every chooses each n-th event.
+func every(n int) when { return func(v *mutantVan, _ van.Event) bool { return v.every(n) } }
+
+// drop makes a mutation that hides events of one kind.
+func drop(kind van.EventKind, chosen when) func(*mutantVan) {
+	return func(v *mutantVan) {
+		v.onEvents = func(events []van.Event) []van.Event {
+			return rewrite(events, kind, func(ev van.Event) []van.Event {
+				if !chosen(v, ev) {
+					return []van.Event{ev}
+				}
+				if ev.Delivery != nil {
+					ev.Delivery.Release()
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// repeat makes a mutation that reports events of one kind twice.
+func repeat(kind van.EventKind, chosen when) func(*mutantVan) {
+	return func(v *mutantVan) {
+		v.onEvents = func(events []van.Event) []van.Event {
+			return rewrite(events, kind, func(ev van.Event) []van.Event {
+				if !chosen(v, ev) {
+					return []van.Event{ev}
+				}
+				again := ev
+				if ev.Delivery != nil {
+					again.Delivery = clone(ev.Delivery)
+				}
+				return []van.Event{ev, again}
+			})
+		}
+	}
+}
+
+// swap makes a mutation that exchanges neighbours of one endpoint when the first is of one kind and the second of
+// another.
+func swap(first, second van.EventKind) func(*mutantVan) {
+	return func(v *mutantVan) {
+		v.onEvents = func(events []van.Event) []van.Event {
+			for i := 1; i < len(events); i++ {
+				a, b := &events[i-1], &events[i]
+				if a.Kind == first && b.Kind == second && a.Endpoint == b.Endpoint {
+					*a, *b = *b, *a
+				}
+			}
+			return events
+		}
+	}
+}
+
+// sent is a message that the inner van was asked to send.
+type sent struct {
+	e   *endpoint
+	m   *van.Message
+	op  van.OpID // of m
+	err error    // of the inner Send
+}
+
+// afterSend has fn say what Send returns.
+func (v *mutantVan) afterSend(fn func(sent) error) {
+	v.onSend = func(e *endpoint, m *van.Message) error {
+		op := m.Op
+		return fn(sent{e, m, op, e.Endpoint.Send(m)})
+	}
+}
