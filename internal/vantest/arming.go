@@ -11,7 +11,7 @@ var arming = Clause{Number: 0, Name: "arm_and_wake", cases: []testCase{
 	{name: "whatever comes wakes", run: func(t *trial) {
 		a, b := t.node(16), t.node(16)
 		addr := b.listen()
-		b.pause()
+		pause(b)
 		b.arm()
 		ep, err := a.van.Dial(t.ctx, addr)
 		t.must(err, "dial")
@@ -38,9 +38,9 @@ var arming = Clause{Number: 0, Name: "arm_and_wake", cases: []testCase{
 		a.wake()
 		t.until("the peer to stop polling", func() bool { return !a.paused.Load() })
 
-		b.resume()
+		resume(b)
 		x.exhaust(2) // messages wait for a credit
-		b.pause()
+		pause(b)
 		b.arm()
 		y.releaseAll()
 		b.wakesFor("a release", y.received)
@@ -54,8 +54,7 @@ var arming = Clause{Number: 0, Name: "arm_and_wake", cases: []testCase{
 	{name: "both sides sleep between messages", run: func(t *trial) {
 		const rounds = 300
 		x, y := t.pair()
-		x.n.pause()
-		y.n.pause()
+		pause(x.n, y.n)
 		pingPong := func(s *side, i int) {
 			s.n.sleepUntil("a message", func() bool { return s.count().delivered > i })
 		}
@@ -69,18 +68,17 @@ var arming = Clause{Number: 0, Name: "arm_and_wake", cases: []testCase{
 			x.send(shape{size: i % 200, meta: 4})
 			pingPong(x, i)
 		}
-		x.n.resume()
-		y.n.resume()
+		resume(x.n, y.n)
 		t.join()
 	}},
 	// The receiver of a stream tries to sleep after every Poll, so that messages come while it arms.
 	{name: "wakes while it goes to sleep", run: func(t *trial) {
 		const messages = 2000
 		x, y := t.pair()
-		y.n.pause()
+		pause(y.n)
 		t.spawn(func() {
 			y.n.sleepUntil("a message", func() bool { return y.count().delivered == messages })
-			y.n.resume()
+			resume(y.n)
 		})
 		for range messages {
 			x.send(shape{size: t.rng.IntN(100), meta: 4})
@@ -103,7 +101,7 @@ var arming = Clause{Number: 0, Name: "arm_and_wake", cases: []testCase{
 		const messages = 5
 		x, y := t.connect(t.node(16), t.node(1))
 		b := y.n
-		b.pause()
+		pause(b)
 		b.arm()
 		for range messages {
 			x.send(shape{size: 20, meta: 8})
@@ -118,14 +116,14 @@ var arming = Clause{Number: 0, Name: "arm_and_wake", cases: []testCase{
 				}
 			}
 		}
-		b.resume()
+		resume(b)
 		x.drain()
 	}},
 	// The receiver arms without having looked, or having looked at a part: what is there already must be told too.
 	{name: "tells what was there before", run: func(t *trial) {
 		x, y := t.pair()
 		b := y.n
-		b.pause()
+		pause(b)
 		for i := range 200 {
 			x.send(shape{size: i % 3 * 50, meta: 8})
 			if i%2 == 0 {
@@ -139,7 +137,7 @@ var arming = Clause{Number: 0, Name: "arm_and_wake", cases: []testCase{
 				b.poll(true)
 			}
 		}
-		b.resume()
+		resume(b)
 		x.drain()
 	}},
 }}

@@ -61,10 +61,7 @@ func (c Clause) title() string { return fmt.Sprintf("clause%02d_%s", c.Number, c
 // Check runs the cases of the clause that suit the van and returns what they found. Unlike Run it needs no *testing.T,
 // and leaves out the cases with other processes. It works inside testing/synctest when the van does.
 func (c Clause) Check(f Factory) []Failure {
-	if err := f.check(); err != nil {
-		return []Failure{{c.Number, "factory", err.Error()}}
-	}
-	caps, err := capsOf(f)
+	caps, err := capsOf(&f)
 	if err != nil {
 		return []Failure{{c.Number, "factory", err.Error()}}
 	}
@@ -96,8 +93,11 @@ func (tc testCase) unfit(f *Factory, caps van.Caps) string {
 	return ""
 }
 
-// capsOf is what these vans can do; an error when it is not what f says.
-func capsOf(f Factory) (van.Caps, error) {
+// capsOf checks the factory, and returns what its vans can do; an error when it is not what f says.
+func capsOf(f *Factory) (van.Caps, error) {
+	if err := f.check(); err != nil {
+		return van.Caps{}, err
+	}
 	v, err := f.New(noPlacer{}, func() {})
 	if err != nil {
 		return van.Caps{}, fmt.Errorf("vantest: %s: %w", f.Name, err)

@@ -32,11 +32,8 @@ var clause01 = Clause{Number: 1, Name: "one_completion_per_accepted_operation", 
 // completesAfter closes the sender while the peer receives nothing.
 func completesAfter(t *trial, what string, end func(*side)) {
 	x, y := t.pair()
-	y.n.pause()
-	for range 20 {
-		x.try(shape{size: 256 * kib, meta: 10})
-		x.try(shape{meta: 10})
-	}
+	pause(y.n)
+	x.tryAll(times(20, shape{size: 256 * kib, meta: 10}, shape{meta: 10})...)
 	t.want(x.count().sent > 0, "no message was accepted by an empty queue")
 	mayFail(x, y)
 	end(x)

@@ -11,12 +11,8 @@ var clause02 = Clause{Number: 2, Name: "source_belongs_to_the_van_until_completi
 	}},
 	{name: "the caller's after Send, behind a long head", run: func(t *trial) {
 		x, _ := t.pair()
-		for range 4 {
-			x.send(
-				shape{size: 700 * kib, segments: 3, meta: x.n.fits(100 * kib), spare: true},
-				shape{size: 70 * kib, segments: 3, meta: 10})
-		}
-		x.drain()
+		long := shape{size: 700 * kib, segments: 3, meta: x.n.fits(100 * kib), spare: true}
+		x.deliver(times(4, long, shape{size: 70 * kib, segments: 3, meta: 10})...)
 	}},
 	{name: "the caller's after Send, under way in both directions", run: func(t *trial) {
 		x, _ := t.pair()

@@ -33,11 +33,7 @@ var clause03 = Clause{Number: 3, Name: "payload_is_visible_before_its_message", 
 	{name: "while both directions are busy", run: func(t *trial) {
 		x, y := t.pair()
 		x.in.parts, y.in.parts = 2, 4
-		var list []shape
-		for range 40 {
-			list = append(list, shape{size: 300 * kib, meta: 10}, shape{size: 20, meta: 10})
-		}
-		x.exchange(list...)
+		x.exchange(times(40, shape{size: 300 * kib, meta: 10}, shape{size: 20, meta: 10})...)
 	}},
 	{name: "ping-pong between processes", need: needProcess, run: func(t *trial) {
 		s, peer := t.startPeer("echo")

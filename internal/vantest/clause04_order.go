@@ -9,9 +9,7 @@ var clause04 = Clause{Number: 4, Name: "order_within_an_endpoint", cases: []test
 		x, _ := t.pair()
 		for range 20 {
 			x.send(shape{size: 2 * mib, meta: 10})
-			for range 10 {
-				x.send(shape{size: 1, meta: 1}, shape{})
-			}
+			x.send(times(10, shape{size: 1, meta: 1}, shape{})...)
 		}
 		x.drain()
 	}},

@@ -23,12 +23,7 @@ var clause05 = Clause{Number: 5, Name: "a_full_queue_is_a_return_value", cases: 
 		c := shape{size: 128 * kib, meta: 16}
 		x.fill(c)
 		y.fill(c)
-		for range 20 {
-			x.send(c)
-			y.send(c)
-		}
-		x.drain()
-		y.drain()
+		x.exchange(times(20, c)...)
 	}},
 	// The peer stops as in a debugger. The queue fills, nothing is lost, and everything arrives when the peer
 	// continues.

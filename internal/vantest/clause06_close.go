@@ -15,7 +15,7 @@ var clause06 = Clause{Number: 6, Name: "close_is_idempotent_and_unblocks", cases
 		z, _ := t.connect(a, y.n)
 		x.deliver(shape{size: 100})
 		mayFail(z)
-		mayFail(y.n.all()...)
+		mayFail(y.n.endpoints()...)
 		x.close()
 		t.wantErr(x.offer(shape{size: 1}), "Send after Endpoint.Close", stepvan.ErrClosed)
 		addr := a.listen()
@@ -63,7 +63,7 @@ func closesUnderLoad(t *trial, end func(*side) error) {
 	var closing sync.WaitGroup
 	begin := make(chan struct{})
 	for _, s := range []*side{x, y} {
-		s.n.pause()
+		pause(s.n)
 		s.allow.closes = true
 		t.spawn(func() {
 			for i := 0; t.ctx.Err() == nil; i++ {
@@ -94,8 +94,7 @@ func closesUnderLoad(t *trial, end func(*side) error) {
 	}
 	close(begin)
 	closing.Wait()
-	x.n.resume()
-	y.n.resume()
+	resume(x.n, y.n)
 	t.join()
 	t.until("completions of everything accepted before Close", func() bool { return x.idle() && y.idle() })
 	t.quiet()

@@ -2,7 +2,6 @@ package vantest
 
 import (
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -54,7 +53,7 @@ var clause10 = Clause{Number: 10, Name: "methods_may_be_called_concurrently_as_s
 		})
 		senders.Wait()
 		t.until("delivery and completion of everything sent", func() bool {
-			return !slices.ContainsFunc(sides, func(s *side) bool { return !s.idle() || s.count().delivered < messages })
+			return all(sides, func(s *side) bool { return s.idle() && s.count().delivered >= messages })
 		})
 		over.Store(true)
 		a.wake()

@@ -2,7 +2,6 @@ package vantest
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/stepvan/stepvan"
 )
@@ -12,13 +11,10 @@ var clause11 = Clause{Number: 11, Name: "the_loss_of_a_peer_is_one_event", cases
 		for _, viaVan := range []bool{false, true} {
 			x, y := t.pair()
 			x.deliver(t.mix(50, 10*kib)...)
-			y.n.pause()
-			for range 10 {
-				x.try(shape{meta: 9})
-			}
+			pause(y.n)
+			x.tryAll(times(10, shape{meta: 9})...)
 			for range 20 {
-				x.try(shape{size: t.rng.IntN(3000), meta: 9})
-				x.try(shape{meta: 9})
+				x.tryAll(shape{size: t.rng.IntN(3000), meta: 9}, shape{meta: 9})
 			}
 			t.quiet()
 			mayFail(y)
@@ -28,7 +24,7 @@ var clause11 = Clause{Number: 11, Name: "the_loss_of_a_peer_is_one_event", cases
 				x.close()
 			}
 			t.until("completions after Close", x.idle)
-			y.n.resume()
+			resume(y.n)
 			t.until("EventLost", y.isLost)
 			t.wantErr(y.count().reason, "EventLost", stepvan.ErrPeerLost)
 			x.wantSucceededDelivered()
@@ -40,15 +36,12 @@ var clause11 = Clause{Number: 11, Name: "the_loss_of_a_peer_is_one_event", cases
 	}},
 	{name: "after the completions", run: func(t *trial) {
 		x, y := t.pair()
-		x.n.pause()
-		for range 40 {
-			y.try(shape{size: 200 * kib, meta: 7})
-			y.try(shape{meta: 7})
-		}
+		pause(x.n)
+		y.tryAll(times(40, shape{size: 200 * kib, meta: 7}, shape{meta: 7})...)
 		mayFail(y)
 		x.close()
 		t.until("EventLost, after the completions", y.isLost) // the books check the order
-		x.n.resume()
+		resume(x.n)
 		t.quiet()
 	}},
 	{name: "for every endpoint of a closed van", run: func(t *trial) {
@@ -63,9 +56,7 @@ var clause11 = Clause{Number: 11, Name: "the_loss_of_a_peer_is_one_event", cases
 		}
 		mayFail(ends...)
 		a.close()
-		t.until("EventLost of every endpoint", func() bool {
-			return !slices.ContainsFunc(ends, func(y *side) bool { return !y.isLost() })
-		})
+		t.until("EventLost of every endpoint", func() bool { return all(ends, (*side).isLost) })
 		z.exchange(t.mix(10, kib)...) // the others live on
 		t.quiet()
 	}},
@@ -97,10 +88,8 @@ var clause11 = Clause{Number: 11, Name: "the_loss_of_a_peer_is_one_event", cases
 	{name: "both close", run: func(t *trial) {
 		for range 20 {
 			x, y := t.pair()
-			for range 5 {
-				x.try(shape{size: 5000})
-				y.try(shape{size: 5000})
-			}
+			x.tryAll(times(5, shape{size: 5000})...)
+			y.tryAll(times(5, shape{size: 5000})...)
 			mayFail(x, y)
 			x.close()
 			y.close()
@@ -135,9 +124,7 @@ var clause11 = Clause{Number: 11, Name: "the_loss_of_a_peer_is_one_event", cases
 	}},
 	{name: "a killed process that floods", need: needProcess, run: func(t *trial) {
 		s, peer := t.startPeer("flood")
-		for range 20 {
-			s.try(shape{size: 100 * kib, meta: 10})
-		}
+		s.tryAll(times(20, shape{size: 100 * kib, meta: 10})...)
 		t.until("messages of a peer that floods", func() bool { return s.count().delivered > 300 })
 		peer.kill()
 	}},
@@ -150,7 +137,8 @@ var clause11 = Clause{Number: 11, Name: "the_loss_of_a_peer_is_one_event", cases
 		s, peer := t.startPeer("leave")
 		mayFail(s)
 		t.until("EventLost of a peer that leaves", s.isLost)
-		t.want(s.count().delivered == lastMessages, "the peer completed %d messages before it closed, %d arrived", lastMessages, s.count().delivered)
+		got := s.count().delivered
+		t.want(got == lastMessages, "the peer completed %d messages before it closed, %d arrived", lastMessages, got)
 		t.must(peer.ended(), "the peer process says")
 	}},
 }, detachCases...)}

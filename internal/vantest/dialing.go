@@ -51,15 +51,13 @@ var dialing = Clause{Number: 0, Name: "dial_and_listen", cases: []testCase{
 	}},
 	{name: "needs no Poll", run: func(t *trial) {
 		a, b := t.node(16), t.node(16)
-		a.pause()
-		b.pause()
+		pause(a, b)
 		addr := b.listen()
 		for range 3 {
 			_, err := a.van.Dial(t.ctx, addr)
 			t.must(err, "dial while nobody polls")
 		}
-		a.resume()
-		b.resume()
+		resume(a, b)
 		for range 3 {
 			b.accept("a dial while nobody polls")
 		}

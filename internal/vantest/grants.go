@@ -66,8 +66,8 @@ var grantCases = []testCase{
 		}
 		x.deliver(shape{size: 10}, shape{size: 100, target: []van.Target{good.at(0)}})
 		z.deliver(shape{size: 10})
-		t.wantErr(y.granter().Withdraw(withdrawn.ID, 1<<40), "a second Withdraw", stepvan.ErrStale)
-		err := w.granter().Withdraw(good.ID, 1<<40)
+		t.wantErr(y.granter.Withdraw(withdrawn.ID, 1<<40), "a second Withdraw", stepvan.ErrStale)
+		err := w.granter.Withdraw(good.ID, 1<<40)
 		t.want(err != nil, "Withdraw of another endpoint's grant succeeded")
 		t.quiet()
 	}},
@@ -130,7 +130,7 @@ func (s *side) grantUntold(size int, generation uint32, rights van.Rights) *gran
 	g := &granted{s: s, arena: arena, mem: arena[grantFence : grantFence+size : grantFence+size]}
 	paint(canary, g.arena)
 	paint(poison, g.mem)
-	g.Grant, err = s.granter().Grant(g.mem, generation, rights)
+	g.Grant, err = s.granter.Grant(g.mem, generation, rights)
 	s.t.must(err, "Grant")
 	s.t.want(g.Generation == generation && g.Rights == rights && g.Length == int64(size), "Grant returned %+v for %d bytes of generation %d", g.Grant, size, generation)
 	s.allow.grants = true
@@ -176,22 +176,13 @@ func (g *granted) unknown() van.Target {
 
 // startWithdraw withdraws the grant.
 func (g *granted) startWithdraw() {
-	g.s.t.must(g.s.granter().Withdraw(g.ID, g.s.begin(nil)), "Withdraw")
+	g.s.t.must(g.s.granter.Withdraw(g.ID, g.s.begin(nil)), "Withdraw")
 }
 
 // withdraw withdraws the grant and waits for the completion.
 func (g *granted) withdraw() {
 	g.startWithdraw()
 	g.s.t.until("completion of Withdraw", g.s.idle)
-}
-
-// granter is the endpoint as one that grants.
-func (s *side) granter() van.Granter {
-	g, ok := s.ep.(van.Granter)
-	if !ok {
-		s.t.fail(8, "Caps.OneSided is true, but endpoint %T is not a van.Granter", s.ep)
-	}
-	return g
 }
 
 // writeFails sends 50 bytes to a target that must not work, with an error of the kind, unless that is nil. Neither the

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,10 +29,18 @@ type node struct {
 	hostile  bool // any peer that connects from here on may say anything
 }
 
-// pause stops the driver from polling n.
-func (n *node) pause() { n.paused.Store(true) }
+// pause stops the driver from polling the nodes, until resume.
+func pause(nodes ...*node) {
+	for _, n := range nodes {
+		n.paused.Store(true)
+	}
+}
 
-func (n *node) resume() { n.paused.Store(false) }
+func resume(nodes ...*node) {
+	for _, n := range nodes {
+		n.paused.Store(false)
+	}
+}
 
 // wake is what the van under test calls.
 func (n *node) wake() {
@@ -43,9 +50,9 @@ func (n *node) wake() {
 
 // pump polls n on a goroutine of its own until over, which somebody calls wake for.
 func (n *node) pump(over func() bool) {
-	n.pause()
+	pause(n)
 	n.t.spawn(func() {
-		defer n.resume()
+		defer resume(n)
 		for !over() && n.t.ctx.Err() == nil {
 			switch {
 			case n.poll(true) > 0:
@@ -167,8 +174,8 @@ func (n *node) Place(ep van.Endpoint, h *wire.Header, meta []byte, dst [][]byte)
 	return n.side(ep).place(h, meta, dst)
 }
 
-// all returns every endpoint of n.
-func (n *node) all() []*side {
+// endpoints returns every endpoint of n.
+func (n *node) endpoints() []*side {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Collect(maps.Values(n.sides))
@@ -176,7 +183,7 @@ func (n *node) all() []*side {
 
 // close closes the van, twice.
 func (n *node) close() {
-	for _, s := range n.all() {
+	for _, s := range n.endpoints() {
 		s.closing()
 	}
 	n.closed.Store(true)
@@ -187,27 +194,18 @@ func (n *node) close() {
 	}
 }
 
-// outstanding counts accepted operations without completion.
-func (n *node) outstanding() (k int) {
-	for _, s := range n.all() {
-		k += s.count().outstanding
-	}
-	return k
-}
-
-func (n *node) releaseAll() {
-	for _, s := range n.all() {
-		s.release(math.MaxInt)
-	}
-}
-
 func (n *node) describe(i int) (text string) {
-	for _, s := range n.all() {
+	for _, s := range n.endpoints() {
 		c := s.count()
 		text += fmt.Sprintf("; van %d, peer %s: %d accepted, %d completed, %d delivered, %d held, lost %v",
 			i, s.ep.Peer(), c.sent, c.completed, c.delivered, c.held, c.lost)
 	}
 	return text
+}
+
+// all reports whether something is so for each of the list.
+func all[T any](list []T, is func(T) bool) bool {
+	return !slices.ContainsFunc(list, func(x T) bool { return !is(x) })
 }
 
 // noPlacer refuses everything.

@@ -175,7 +175,7 @@ var roles = map[string]func(*trial, *side){
 	"stall": func(t *trial, s *side) {
 		mayFail(s)
 		t.until("a first message", func() bool { return s.count().delivered > 0 })
-		s.n.pause()
+		pause(s.n)
 		<-t.ctx.Done()
 	},
 	// Sends a number of messages, waits for their completions, and closes.

@@ -5,15 +5,12 @@ import "testing"
 // Run holds the vans of f to every clause, one sub-test each.
 func Run(t *testing.T, f Factory) {
 	t.Helper()
-	if err := f.check(); err != nil {
+	caps, err := capsOf(&f)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := factories[f.Name]; !ok && !f.NoProcesses {
 		t.Fatalf("vantest: %s crosses processes, but TestMain does not give it to vantest.Main; set Factory.NoProcesses if it does not", f.Name)
-	}
-	caps, err := capsOf(f)
-	if err != nil {
-		t.Fatal(err)
 	}
 	for _, c := range Clauses() {
 		t.Run(c.title(), func(t *testing.T) {

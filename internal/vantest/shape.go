@@ -27,6 +27,9 @@ func (c shape) String() string {
 	return fmt.Sprintf("Send of %d bytes in %d segments with %d of meta", c.size, max(c.segments, 1), c.meta)
 }
 
+// times is n repetitions of shapes.
+func times(n int, shapes ...shape) []shape { return slices.Repeat(shapes, n) }
+
 // mix is n shapes of random small and, now and then, larger sizes.
 func (t *trial) mix(n, large int) []shape {
 	list := make([]shape, n)

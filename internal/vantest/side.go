@@ -11,13 +11,19 @@ import (
 // side is one endpoint, as a case uses it.
 type side struct {
 	books
-	n    *node
-	peer *side // the other side, where this process has it
+	n       *node
+	peer    *side       // the other side, where this process has it
+	granter van.Granter // ep, with Caps.OneSided
 }
 
 func newSide(n *node, ep van.Endpoint) *side {
-	return &side{n: n, books: books{
-		t: n.t, ep: ep, caps: n.van.Caps(),
+	caps := n.van.Caps()
+	granter, ok := ep.(van.Granter)
+	if caps.OneSided && !ok {
+		n.t.fail(8, "Caps.OneSided is true, but endpoint %T is not a van.Granter", ep)
+	}
+	return &side{n: n, granter: granter, books: books{
+		t: n.t, ep: ep, caps: caps,
 		out: outgoing{
 			next: 1, issued: map[van.OpID][][]byte{}, rejected: map[van.OpID]bool{},
 			room: make(chan struct{}, 1), rng: rand.New(rand.NewPCG(uint64(len(n.sides)), 4)),
@@ -83,6 +89,13 @@ func (s *side) try(c shape) bool {
 	return err == nil
 }
 
+// tryAll offers messages to the queue, and leaves out those for which there is no room.
+func (s *side) tryAll(shapes ...shape) {
+	for _, c := range shapes {
+		s.try(c)
+	}
+}
+
 // send sends messages, and polls while the queue is full.
 func (s *side) send(shapes ...shape) {
 	for _, c := range shapes {
@@ -141,9 +154,7 @@ func (s *side) exhaust(extra int) {
 		}
 		return s.peer.count().held == s.t.f.Credits && s.count().sent-before > s.t.f.Credits
 	})
-	for range extra {
-		s.try(small)
-	}
+	s.tryAll(times(extra, small)...)
 	s.t.quiet()
 }
 

@@ -82,16 +82,13 @@ func (t *trial) finish() {
 	}
 	t.clause = 1
 	t.until("the completions of all accepted operations after Close", func() bool {
-		for _, n := range t.nodes {
-			if n.outstanding() > 0 {
-				return false
-			}
-		}
-		return true
+		return all(t.nodes, func(n *node) bool { return all(n.endpoints(), (*side).idle) })
 	})
 	t.quiet()
 	for _, n := range t.nodes {
-		n.releaseAll()
+		for _, s := range n.endpoints() {
+			s.releaseAll()
+		}
 	}
 	t.quiet()
 	t.relay()

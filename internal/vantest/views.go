@@ -59,13 +59,13 @@ var viewCases = []testCase{
 			"a negative offset":        {good.at(-1), 1, van.RightRead, stepvan.ErrInvalid},
 			"an offset that wraps":     {good.at(math.MaxInt64 - 9), 50, van.RightRead, stepvan.ErrInvalid},
 		} {
-			_, err := x.granter().Map(c.to, c.n, c.rights)
+			_, err := x.granter.Map(c.to, c.n, c.rights)
 			t.wantErr(err, "Map of "+name, c.kind)
 		}
 		readOnly.view(99, 1, van.RightRead).Release()
 		good.view(0, 100, bothRights).Release()
 		x.close()
-		_, err := x.granter().Map(good.at(0), 1, van.RightRead)
+		_, err := x.granter.Map(good.at(0), 1, van.RightRead)
 		t.wantErr(err, "Map after Close", stepvan.ErrClosed)
 	}},
 	// Views are in use beyond the withdrawal of their grant.
@@ -77,7 +77,7 @@ var viewCases = []testCase{
 		x.deliver(shape{size: 10})
 		t.quiet()
 		t.want(y.count().outstanding == 1, "Withdraw completed while Views were out")
-		_, err := x.granter().Map(g.at(0), 1, van.RightRead)
+		_, err := x.granter.Map(g.at(0), 1, van.RightRead)
 		t.wantErr(err, "Map after Withdraw", stepvan.ErrStale)
 		x.writeFails("a grant that is being withdrawn", g.at(0), stepvan.ErrStale)
 		paint('v', second.Bytes)
@@ -95,7 +95,7 @@ var viewCases = []testCase{
 		for i := range 20 {
 			g := y.grantUntold(100, uint32(i), van.RightRead)
 			x.in.peek = func(*arrival) {
-				v, err := x.granter().Map(g.at(0), 100, van.RightRead)
+				v, err := x.granter.Map(g.at(0), 100, van.RightRead)
 				if err != nil {
 					t.fail(8, "a grant is not known when a message arrives that was sent after it: %v", err)
 				}
@@ -126,7 +126,7 @@ var viewCases = []testCase{
 			t.spawn(func() {
 				defer viewers.Done()
 				for !over.Load() && t.ctx.Err() == nil && seen.Load() < 1e5 {
-					v, err := x.granter().Map(current.Load().at(0), 4*kib, van.RightRead)
+					v, err := x.granter.Map(current.Load().at(0), 4*kib, van.RightRead)
 					if err != nil {
 						t.wantErr(err, "Map beside Withdraw", stepvan.ErrStale)
 						continue
@@ -209,7 +209,7 @@ var detachCases = []testCase{
 
 // view has the peer map a part of the grant.
 func (g *granted) view(offset, n int, rights van.Rights) van.View {
-	v, err := g.s.peer.granter().Map(g.at(offset), int64(n), rights)
+	v, err := g.s.peer.granter.Map(g.at(offset), int64(n), rights)
 	g.s.t.must(err, "Map")
 	g.s.t.want(len(v.Bytes) == n, "Map of %d bytes returned %d", n, len(v.Bytes))
 	return v

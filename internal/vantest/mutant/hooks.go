@@ -14,6 +14,11 @@ func rewrite(events []van.Event, kind van.EventKind, fn func(van.Event) []van.Ev
 	return out
 }
 
+// replace has fn say what is reported in place of the events of one kind.
+func (v *mutantVan) replace(kind van.EventKind, fn func(van.Event) []van.Event) {
+	v.onEvents = func(events []van.Event) []van.Event { return rewrite(events, kind, fn) }
+}
+
 // edit has fn change the events of one kind.
 func (v *mutantVan) edit(kind van.EventKind, fn func(*van.Event)) {
 	v.onEvents = func(events []van.Event) []van.Event {
@@ -34,36 +39,34 @@ func every(n int) when { return func(v *mutantVan, _ van.Event) bool { return v.
 
 // drop makes a mutation that hides events of one kind.
 func drop(kind van.EventKind, chosen when) func(*mutantVan) {
-	return func(v *mutantVan) {
-		v.onEvents = func(events []van.Event) []van.Event {
-			return rewrite(events, kind, func(ev van.Event) []van.Event {
-				if !chosen(v, ev) {
-					return []van.Event{ev}
-				}
-				if ev.Delivery != nil {
-					ev.Delivery.Release()
-				}
-				return nil
-			})
+	return report(kind, chosen, func(ev van.Event) []van.Event {
+		if ev.Delivery != nil {
+			ev.Delivery.Release()
 		}
-	}
+		return nil
+	})
 }
 
 // repeat makes a mutation that reports events of one kind twice.
 func repeat(kind van.EventKind, chosen when) func(*mutantVan) {
-	return func(v *mutantVan) {
-		v.onEvents = func(events []van.Event) []van.Event {
-			return rewrite(events, kind, func(ev van.Event) []van.Event {
-				if !chosen(v, ev) {
-					return []van.Event{ev}
-				}
-				again := ev
-				if ev.Delivery != nil {
-					again.Delivery = clone(ev.Delivery)
-				}
-				return []van.Event{ev, again}
-			})
+	return report(kind, chosen, func(ev van.Event) []van.Event {
+		again := ev
+		if ev.Delivery != nil {
+			again.Delivery = clone(ev.Delivery)
 		}
+		return []van.Event{ev, again}
+	})
+}
+
+// report makes a mutation that reports something else instead of the chosen events of one kind.
+func report(kind van.EventKind, chosen when, instead func(van.Event) []van.Event) func(*mutantVan) {
+	return func(v *mutantVan) {
+		v.replace(kind, func(ev van.Event) []van.Event {
+			if chosen(v, ev) {
+				return instead(ev)
+			}
+			return []van.Event{ev}
+		})
 	}
 }
 

@@ -31,16 +31,14 @@ var messageMutations = []Mutation{
 	}},
 	{Name: "delivers before EventAccepted", Clauses: []int{10}, mutate: func(v *mutantVan) {
 		waiting := false
-		v.onEvents = func(events []van.Event) []van.Event {
-			return rewrite(events, van.EventAccepted, func(ev van.Event) []van.Event {
-				if !waiting && v.every(2) {
-					waiting = true
-					v.ring()
-					return nil
-				}
-				return []van.Event{ev, ev}
-			})
-		}
+		v.replace(van.EventAccepted, func(ev van.Event) []van.Event {
+			if !waiting && v.every(2) {
+				waiting = true
+				v.ring()
+				return nil
+			}
+			return []van.Event{ev, ev}
+		})
 	}},
 	{Name: "overwrites the meta of a held delivery", Clauses: []int{9}, mutate: func(v *mutantVan) {
 		v.spoilHeld(func(d *van.Delivery) {
