@@ -32,6 +32,11 @@ func (c *checker) fail(name, reason string) {
 	if !ok {
 		src.name = name
 	}
+	c.mistake(name, src, reason)
+}
+
+// mistake reports what is wrong with a variable of the row called name.
+func (c *checker) mistake(name string, src source, reason string) {
 	c.bad[name] = true
 	c.errs = append(c.errs, &stepvan.ConfigError{Key: src.name, Value: src.value, Reason: reason})
 }
@@ -88,8 +93,8 @@ func (c *checker) checkCluster(s *Settings) {
 	c.rule(!isServer || s.NumServer > 0, "must be at least 1 where DMLC_ROLE is "+string(s.Role), ns, role)
 	c.rule(s.NumWorker+s.NumServer > 0, "must be at least 1 when DMLC_NUM_SERVER is 0", nw, ns)
 	c.rule(s.RootPort > 0 || s.Role == RoleScheduler, "must be the port of the scheduler, 1 to 65535; only the scheduler may have 0", "DMLC_PS_ROOT_PORT", role)
-	c.host("DMLC_PS_ROOT_URI", s.RootURI, "the port belongs into DMLC_PS_ROOT_PORT")
-	c.host("DMLC_NODE_HOST", s.NodeHost, "the port belongs into DMLC_PORT")
+	c.host("DMLC_PS_ROOT_URI", s.RootURI, "set DMLC_PS_ROOT_PORT to the port")
+	c.host("DMLC_NODE_HOST", s.NodeHost, "set DMLC_PORT to the port")
 	c.rule(len(s.Interface) <= longestInterface && !strings.ContainsAny(s.Interface, "/ \t\n"), "must be the name of a network interface, as `ip link` shows it, or auto", "DMLC_INTERFACE")
 }
 
@@ -105,7 +110,7 @@ func (c *checker) host(name, host, portHint string) {
 	c.rule(len(host) <= longestHost, fmt.Sprintf("must be a host name or address of at most %d bytes", longestHost), name)
 	c.rule(!strings.Contains(host, "://"), "must be a host name or address without scheme", name)
 	c.rule(strings.Contains(host, "://") || !strings.ContainsAny(host, "/ \t\n\"'[]"), "must be one host name or address", name)
-	c.rule(strings.Contains(host, "://") || strings.Count(host, ":") != 1, "must be a host name or address without port; "+portHint, name)
+	c.rule(strings.Contains(host, "://") || strings.Count(host, ":") != 1, "must be a host name or address without port: "+portHint, name)
 }
 
 func (c *checker) checkRequests(s *Settings) {
@@ -146,5 +151,5 @@ func (c *checker) checkTime(s *Settings) {
 	c.rule(s.HeartbeatInterval == 0 || s.HeartbeatInterval >= time.Millisecond, "an interval below 1ms is only noise: set at least 0.001, or 0 for off", c.author(interval, timeout))
 	c.rule((s.HeartbeatInterval == 0) == (s.HeartbeatTimeout == 0), "must be 0 exactly when PS_HEARTBEAT_INTERVAL is 0: both off, or both on", timeout, interval)
 	c.rule(s.HeartbeatInterval == 0 || s.HeartbeatTimeout == 0 || s.HeartbeatTimeout > s.HeartbeatInterval,
-		"must be greater than PS_HEARTBEAT_INTERVAL, which is "+formatDuration(s.HeartbeatInterval)+"; three times as much is usual", timeout, interval)
+		"must be greater than PS_HEARTBEAT_INTERVAL, which is "+formatDuration(s.HeartbeatInterval)+": three times as much is usual", timeout, interval)
 }

@@ -58,18 +58,16 @@ func (s Settings) roleInstances() int {
 }
 
 // pairedWorkers is the number of workers that one server instance gets requests from.
-func (s Settings) pairedWorkers() int {
-	if s.Pairing == stepvan.PairAll {
-		return s.NumWorkerInstances()
-	}
-	return s.NumWorker
-}
+func (s Settings) pairedWorkers() int { return s.paired(s.NumWorker) }
 
-func (s Settings) pairedServers() int {
+func (s Settings) pairedServers() int { return s.paired(s.NumServer) }
+
+// paired is the number of instances on so many nodes that are paired with one instance of the other role.
+func (s Settings) paired(nodes int) int {
 	if s.Pairing == stepvan.PairAll {
-		return s.NumServerInstances()
+		return nodes * s.GroupSize
 	}
-	return s.NumServer
+	return nodes
 }
 
 // Policy is the policy of get_batch: STEPVAN_BATCH with STEPVAN_BATCH_MIN.

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 
-	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/text"
 )
 
@@ -72,23 +72,21 @@ type reader struct {
 
 // initial is the default; the test of the table proves that it can be read.
 func (f *field) initial() reflect.Value {
-	if f.def == "" {
-		return reflect.Zero(f.typ)
+	if v, err := f.parse(f.def); err == nil && f.def != "" {
+		return v
 	}
-	v, err := f.parse(f.def)
-	if err != nil {
-		return reflect.Zero(f.typ)
-	}
-	return v
+	return reflect.Zero(f.typ)
 }
 
 func (r *reader) warn(src source, reason string) {
 	r.warnings = append(r.warnings, Warning{Key: src.name, Value: src.value, Reason: reason})
 }
 
-// set returns those of names that are set, with their values, in the given order.
-func set(lookup func(string) (string, bool), names []string) []source {
-	var out []source
+// set returns those of names that are set, with their values, in the given order. A nil lookup knows none.
+func set(lookup func(string) (string, bool), names []string) (out []source) {
+	if lookup == nil {
+		return nil
+	}
 	for _, name := range names {
 		text, _ := lookup(name)
 		if text = strings.TrimSpace(text); text != "" {
@@ -141,13 +139,10 @@ func (r *reader) parseAll(f *field, given []source) []reflect.Value {
 	for i, src := range given {
 		v, err := f.parse(src.value)
 		if err != nil {
-			r.bad[f.name] = true
-			r.errs = append(r.errs, &stepvan.ConfigError{Key: src.name, Value: src.value, Reason: err.Error()})
+			r.mistake(f.name, src, err.Error())
 		}
-		for _, m := range f.misspelt {
-			if src.name == m {
-				r.warn(src, "is misspelt but accepted; write "+f.name)
-			}
+		if slices.Contains(f.misspelt, src.name) {
+			r.warn(src, "is misspelt but accepted: write "+f.name)
 		}
 		values[i] = v
 	}
@@ -170,9 +165,5 @@ func (r *reader) choose(f *field, given []source, values []reflect.Value) int {
 }
 
 func (r *reader) contradict(f *field, a, b source) {
-	r.bad[f.name] = true
-	r.errs = append(r.errs, &stepvan.ConfigError{
-		Key: a.name, Value: a.value,
-		Reason: "contradicts " + b.name + "=" + text.Cut(b.value) + ": unset one of them",
-	})
+	r.mistake(f.name, a, "contradicts "+b.name+"="+text.Cut(b.value)+": unset one of them")
 }

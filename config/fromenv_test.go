@@ -146,7 +146,7 @@ func TestMistakes(t *testing.T) {
 		{"DMLC_ROLE=scheduler DMLC_NUM_WORKER=0 DMLC_NUM_SERVER=0", []string{`DMLC_NUM_WORKER="0": must be at least 1 when DMLC_NUM_SERVER is 0`}},
 		{"DMLC_PS_ROOT_URI=", []string{"DMLC_PS_ROOT_URI: is not set: set it to the host name or address of the scheduler"}},
 		{"DMLC_PS_ROOT_URI=tcp://10.0.0.1", []string{`DMLC_PS_ROOT_URI="tcp://10.0.0.1": must be a host name or address without scheme`}},
-		{"DMLC_PS_ROOT_URI=10.0.0.1:8123", []string{`DMLC_PS_ROOT_URI="10.0.0.1:8123": must be a host name or address without port; the port belongs into DMLC_PS_ROOT_PORT`}},
+		{"DMLC_PS_ROOT_URI=10.0.0.1:8123", []string{`DMLC_PS_ROOT_URI="10.0.0.1:8123": must be a host name or address without port: set DMLC_PS_ROOT_PORT to the port`}},
 		{"DMLC_NODE_HOST=a/b", []string{`DMLC_NODE_HOST="a/b": must be one host name or address`}},
 		{"DMLC_PS_ROOT_PORT=", []string{"DMLC_PS_ROOT_PORT: is not set: set it to the port of the scheduler"}},
 		{"DMLC_PS_ROOT_PORT=0", []string{`DMLC_PS_ROOT_PORT="0": must be the port of the scheduler, 1 to 65535`}},
@@ -222,9 +222,9 @@ func TestWarnings(t *testing.T) {
 		{"DMLC_NODE_RNAK=1", `DMLC_NODE_RNAK="1": is not a setting of stepvan and is ignored; did you mean DMLC_NODE_RANK?`},
 		{"PS_HEARTBEAT_TIMEUOT=1", `PS_HEARTBEAT_TIMEUOT="1": is not a setting of stepvan and is ignored; did you mean PS_HEARTBEAT_TIMEOUT?`},
 		{"STEPMESH_QUITE_SOMETHING_ELSE=1", "STEPMESH_QUITE_SOMETHING_ELSE=\"1\": is not a setting of stepvan and is ignored; `stepvan env` lists them"},
-		{"STEPMESH_BAKCEND=CPU", `STEPMESH_BAKCEND="CPU": is misspelt but accepted; write STEPMESH_BACKEND`},
-		{"BYTEPS_LOCAL_SIZE=8 STEPAF_A=1 DMLC_ENABLE_UCX=1 DMLC_USE_KUBERNETES=0", "BYTEPS_LOCAL_SIZE, DMLC_ENABLE_UCX, DMLC_USE_KUBERNETES, STEPAF_A: has no meaning in stepvan and is ignored; unset it"},
-		{"STEPVAN_VAN=tcp DMLC_ENABLE_RDMA=ibverbs", `DMLC_ENABLE_RDMA="ibverbs": is overruled by STEPVAN_VAN=tcp; unset it`},
+		{"STEPMESH_BAKCEND=CPU", `STEPMESH_BAKCEND="CPU": is misspelt but accepted: write STEPMESH_BACKEND`},
+		{"BYTEPS_LOCAL_SIZE=8 STEPAF_A=1 DMLC_ENABLE_UCX=1 DMLC_USE_KUBERNETES=0", "BYTEPS_LOCAL_SIZE, DMLC_ENABLE_UCX, DMLC_USE_KUBERNETES, STEPAF_A: has no meaning in stepvan and is ignored: unset it"},
+		{"STEPVAN_VAN=tcp DMLC_ENABLE_RDMA=ibverbs", `DMLC_ENABLE_RDMA="ibverbs": is overruled by STEPVAN_VAN=tcp: unset it`},
 		{"PS_HEARTBEAT_INTERVAL=0", `PS_HEARTBEAT_INTERVAL="0": heartbeats are off: a peer that falls silent is noticed only when its connection breaks`},
 	}
 	for _, c := range cases {

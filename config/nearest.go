@@ -1,6 +1,7 @@
 package config
 
 import (
+	"iter"
 	"slices"
 	"strings"
 )
@@ -8,9 +9,9 @@ import (
 // nearest returns the candidate with the smallest edit distance to name, or ""
 // when none is near enough to be meant: at most a third of name may differ. Ties
 // go to the candidate that sorts first.
-func nearest(name string, candidates []string) string {
+func nearest(name string, candidates iter.Seq[string]) string {
 	best, bestDistance := "", len(name)/3+1
-	for _, c := range slices.Sorted(slices.Values(candidates)) {
+	for _, c := range slices.Sorted(candidates) {
 		if d := nameDistance(name, c); d < bestDistance {
 			best, bestDistance = c, d
 		}

@@ -16,7 +16,7 @@ func (r *reader) chooseVan(given []source, values []reflect.Value) int {
 	if given[0].name == "STEPVAN_VAN" {
 		for i := 1; i < len(given); i++ {
 			if van(i) != van(0) {
-				r.warn(given[i], "is overruled by STEPVAN_VAN="+given[0].value+"; unset it")
+				r.warn(given[i], "is overruled by STEPVAN_VAN="+given[0].value+": unset it")
 			}
 		}
 		return 0

@@ -61,9 +61,6 @@ type Row struct {
 // Table returns every setting in the order of Settings. lookup serves to say where
 // a value is from; nil means that no variable was set.
 func (s Settings) Table(lookup func(string) (string, bool)) []Row {
-	if lookup == nil {
-		lookup = func(string) (string, bool) { return "", false }
-	}
 	rows := make([]Row, len(table))
 	for i := range table {
 		f := &table[i]
@@ -85,7 +82,7 @@ func (s Settings) Written(lookup func(string) (string, bool), names ...string) (
 			chosen = f
 		}
 	}
-	for i := len(names) - 1; i >= 0 && lookup != nil; i-- {
+	for i := len(names) - 1; i >= 0; i-- {
 		if f := byName[names[i]]; f != nil && len(set(lookup, f.names())) > 0 {
 			chosen = f
 		}
@@ -93,26 +90,28 @@ func (s Settings) Written(lookup func(string) (string, bool), names ...string) (
 	if chosen == nil {
 		return names[0], ""
 	}
-	value = chosen.format(chosen.at(&s))
-	if lookup == nil {
-		return chosen.name, value
+	if src, ok := chosen.written(&s, lookup); ok {
+		return src.name, src.value
 	}
-	for _, src := range set(lookup, chosen.names()) {
-		if v, err := chosen.parse(src.value); err == nil && v.Equal(chosen.at(&s)) {
-			return src.name, src.value
-		}
-	}
-	return chosen.name, value
+	return chosen.name, chosen.format(chosen.at(&s))
 }
 
-func (f *field) source(s *Settings, lookup func(string) (string, bool)) string {
-	value := f.at(s)
+// written returns the variable that has given the row the value that it has in s, if there is one.
+func (f *field) written(s *Settings, lookup func(string) (string, bool)) (source, bool) {
 	for _, src := range set(lookup, f.names()) {
-		if v, err := f.parse(src.value); err == nil && v.Equal(value) {
-			return src.name
+		if v, err := f.parse(src.value); err == nil && v.Equal(f.at(s)) {
+			return src, true
 		}
 	}
-	if value.Equal(f.initial()) {
+	return source{}, false
+}
+
+// source says where the value that the row has in s is from.
+func (f *field) source(s *Settings, lookup func(string) (string, bool)) string {
+	if src, ok := f.written(s, lookup); ok {
+		return src.name
+	}
+	if f.at(s).Equal(f.initial()) {
 		return "default"
 	}
 	return "derived"

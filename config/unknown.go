@@ -44,7 +44,7 @@ func (r *reader) scan(environ []string) map[string]string {
 		}
 	}
 	if len(without) > 0 {
-		r.warn(source{name: strings.Join(slices.Compact(without), ", ")}, "has no meaning in stepvan and is ignored; unset it")
+		r.warn(source{name: strings.Join(slices.Compact(without), ", ")}, "has no meaning in stepvan and is ignored: unset it")
 	}
 	return near
 }
@@ -57,7 +57,7 @@ func unknown(name string) bool {
 }
 
 func (r *reader) warnUnknown(src source) string {
-	guess := nearest(src.name, knownNames())
+	guess := nearest(src.name, knownNames)
 	if guess == "" {
 		r.warn(src, "is not a setting of stepvan and is ignored; `stepvan env` lists them")
 		return ""
@@ -66,12 +66,11 @@ func (r *reader) warnUnknown(src source) string {
 	return guess
 }
 
-// knownNames lists every variable that is spelt as it should be.
-func knownNames() []string {
-	var names []string
-	for i := range table {
-		names = append(names, table[i].name)
-		names = append(names, table[i].aliases...)
+// knownNames has every variable that is spelt as it should be.
+func knownNames(yield func(string) bool) {
+	for name, f := range byName {
+		if !slices.Contains(f.misspelt, name) && !yield(name) {
+			return
+		}
 	}
-	return names
 }

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"strconv"
 	"strings"
@@ -17,32 +18,23 @@ var (
 // parse turns the text of a variable into a value of the row's type. The error
 // says what the text must be; limits are checked by inRange.
 func (f *field) parse(text string) (reflect.Value, error) {
-	v := reflect.New(f.typ).Elem()
+	var value any
+	var err error
 	switch {
 	case f.typ == bytesType:
-		n, err := ParseBytes(text)
-		v.SetInt(int64(n))
-		return v, err
+		value, err = ParseBytes(text)
 	case f.typ == durationType:
-		d, err := parseDuration(text, f.unit)
-		v.SetInt(int64(d))
-		return v, err
+		value, err = parseDuration(text, f.unit)
 	case f.typ.Kind() == reflect.Int:
-		n, err := strconv.Atoi(text)
-		if err != nil {
+		if value, err = strconv.Atoi(text); err != nil {
 			err = fmt.Errorf("must be a whole number from %s to %s", f.min, f.max)
 		}
-		v.SetInt(int64(n))
-		return v, err
 	case f.typ.Kind() == reflect.Bool:
-		b, err := parseBool(text)
-		v.SetBool(b)
-		return v, err
+		value, err = parseBool(text)
 	default:
-		word, err := f.word(text)
-		v.SetString(word)
-		return v, err
+		value, err = f.word(text)
 	}
+	return reflect.ValueOf(value).Convert(f.typ), err
 }
 
 func parseBool(text string) (bool, error) {
@@ -64,7 +56,7 @@ func (f *field) word(text string) (string, error) {
 		return w, nil
 	}
 	err := "must be one of " + strings.Join(f.values, ", ")
-	if near := nearest(strings.ToLower(text), keys(f.words)); near != "" {
+	if near := nearest(strings.ToLower(text), maps.Keys(f.words)); near != "" {
 		err += "; did you mean " + f.words[near] + "?"
 	}
 	return "", errors.New(err)
@@ -123,12 +115,4 @@ func (f *field) missing() string {
 	}
 	what, _, _ := strings.Cut(strings.TrimSuffix(f.doc, "."), ". ")
 	return "is not set: set it to the " + strings.ToLower(what[:1]) + what[1:]
-}
-
-func keys(m map[string]string) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	return out
 }

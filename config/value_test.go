@@ -54,5 +54,5 @@ func TestDistance(t *testing.T) {
 		require.Equal(t, c.want, distance(c.a, c.b), "%s %s", c.a, c.b)
 		require.Equal(t, c.want, distance(c.b, c.a), "%s %s", c.b, c.a)
 	}
-	require.Equal(t, "", nearest("STEPVAN_SOMETHING_ELSE", knownNames()))
+	require.Equal(t, "", nearest("STEPVAN_SOMETHING_ELSE", knownNames))
 }
