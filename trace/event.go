@@ -49,32 +49,32 @@ func newEncoder(w io.Writer) *encoder {
 	return e
 }
 
-func (e *encoder) text(s string) {
+// text writes s. The writer keeps its first error until close.
+func (e *encoder) text(s string) { _, _ = e.w.WriteString(s) }
+
+// json writes v, and keeps the first error.
+func (e *encoder) json(v any) {
+	b, err := json.Marshal(v)
 	if e.err == nil {
-		_, e.err = e.w.WriteString(s)
+		e.err = err
 	}
+	_, _ = e.w.Write(b)
 }
 
 func (e *encoder) event(v *event) {
-	line, err := json.Marshal(v)
-	if err != nil && e.err == nil {
-		e.err = err
-	}
 	if !e.first {
 		e.text(",")
 	}
 	e.first = false
 	e.text("\n")
-	e.text(string(line))
+	e.json(v)
 }
 
 // close ends the file. origin is the time of ts 0 in ns.
 func (e *encoder) close(origin int64) error {
-	tail, err := json.Marshal(other{Format: formatName, Origin: strconv.FormatInt(origin, 10)})
-	if err != nil && e.err == nil {
-		e.err = err
-	}
-	e.text("\n],\n\"displayTimeUnit\":\"ns\",\"otherData\":" + string(tail) + "}\n")
+	e.text("\n],\n\"displayTimeUnit\":\"ns\",\"otherData\":")
+	e.json(other{Format: formatName, Origin: strconv.FormatInt(origin, 10)})
+	e.text("}\n")
 	if e.err == nil {
 		e.err = e.w.Flush()
 	}
@@ -84,10 +84,10 @@ func (e *encoder) close(origin int64) error {
 	return nil
 }
 
-// named writes the events that give a process its name and place.
-func (e *encoder) named(pid int, name string) {
-	e.event(&event{Name: "process_name", Phase: phaseMeta, Pid: pid, Args: nameArgs{name}})
-	e.event(&event{Name: "process_sort_index", Phase: phaseMeta, Pid: pid, Args: sortArgs{pid}})
+// named writes the events that give a process or a thread its name and place.
+func (e *encoder) named(what string, pid, tid int, name string, index int) {
+	e.event(&event{Name: what + "_name", Phase: phaseMeta, Pid: pid, Tid: tid, Args: nameArgs{name}})
+	e.event(&event{Name: what + "_sort_index", Phase: phaseMeta, Pid: pid, Tid: tid, Args: sortArgs{index}})
 }
 
 type nameArgs struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/stepvan/stepvan/internal/errs"
@@ -55,11 +56,11 @@ func parse(r io.Reader) (*file, error) {
 		return nil, errs.Invalid("not a trace that stepvan wrote: %v", err)
 	}
 	if f.Other.Format != formatName {
-		return nil, errs.Invalid("not a trace that stepvan wrote: otherData.format is %q", text.Cut(f.Other.Format))
+		return nil, errs.Invalid("not a trace that stepvan wrote: otherData.format is wrong (got %q, want %q)", text.Cut(f.Other.Format), formatName)
 	}
 	f.origin, err = strconv.ParseInt(f.Other.Origin, 10, 64)
 	if err != nil || f.origin < 0 {
-		return nil, errs.Invalid("otherData.origin_ns is %q: must be ns from 0", text.Cut(f.Other.Origin))
+		return nil, errs.Invalid("otherData.origin_ns is not a time (got %q, want ns from 0)", text.Cut(f.Other.Origin))
 	}
 	return f, f.check()
 }
@@ -68,28 +69,19 @@ func (f *file) check() error {
 	for i := range f.Events {
 		switch e := &f.Events[i]; {
 		case e.Phase != phaseSlice && e.Phase != phaseMeta:
-			return errs.Invalid("event %d has the phase %q, which stepvan does not write", i, text.Cut(e.Phase))
+			return errs.Invalid("event %d: its phase is unknown (got %q, want %q or %q)", i, text.Cut(e.Phase), phaseSlice, phaseMeta)
 		case e.Phase == phaseSlice && e.Len == nil:
-			return errs.Invalid("event %d is a slice without a length", i)
+			return errs.Invalid("event %d: it is a slice without a length", i)
 		}
 	}
 	return nil
 }
 
-// slices reports whether the file shows anything: without, its origin says nothing.
-func (f *file) slices() bool {
-	for i := range f.Events {
-		if f.Events[i].Phase == phaseSlice {
-			return true
-		}
-	}
-	return false
-}
-
+// firstOrigin is the earliest origin of the files that show anything: without a slice the origin says nothing.
 func firstOrigin(all []*file) int64 {
 	first := int64(math.MaxInt64)
 	for _, f := range all {
-		if f.slices() {
+		if slices.ContainsFunc(f.Events, func(e fileEvent) bool { return e.Phase == phaseSlice }) {
 			first = min(first, f.origin)
 		}
 	}
@@ -107,7 +99,7 @@ func (f *file) shift(ns int64) error {
 			continue
 		}
 		if int64(e.Start) > math.MaxInt64-ns {
-			return errs.Invalid("event %d is %d ns after the origin of its file: out of range", i, e.Start)
+			return errs.Invalid("event %d: its time is out of range (got %d ns after the origin of its file)", i, e.Start)
 		}
 		e.Start += micros(ns)
 	}

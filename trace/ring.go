@@ -22,12 +22,12 @@ type slot struct {
 	_     [128 - unsafe.Sizeof(Entry{})]byte
 }
 
-// MaxRing is the largest capacity of a Ring: 2 GiB of memory.
-const MaxRing = 1 << 24
+// maxRing is the largest capacity of a Ring: 2 GiB of memory.
+const maxRing = 1 << 24
 
-// NewRing makes a [Ring] for at least capacity entries of 128 bytes: the next power of two, from 1 to [MaxRing].
+// NewRing makes a [Ring] for at least capacity entries of 128 bytes: the next power of two, from 1 to 2^24.
 func NewRing(capacity int) *Ring {
-	capacity = min(max(capacity, 1), MaxRing)
+	capacity = min(max(capacity, 1), maxRing)
 	return &Ring{slots: make([]slot, 1<<bits.Len(uint(capacity-1)))}
 }
 

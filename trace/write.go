@@ -35,11 +35,10 @@ func earliest(processes []Process) int64 {
 }
 
 func (e *encoder) process(pid int, p *Process, origin int64) {
-	e.named(pid, p.Name)
+	e.named("process", pid, 0, p.Name, pid)
 	for i, l := range lanes(p.Entries) {
 		t := track{out: e, pid: pid, tid: i + 1, shift: p.Offset - origin}
-		e.event(&event{Name: "thread_name", Phase: phaseMeta, Pid: pid, Tid: t.tid, Args: nameArgs{l.name()}})
-		e.event(&event{Name: "thread_sort_index", Phase: phaseMeta, Pid: pid, Tid: t.tid, Args: sortArgs{t.tid}})
+		e.named("thread", pid, t.tid, l.name(), t.tid)
 		for _, entry := range l.entries {
 			t.entry(entry)
 		}
