@@ -11,28 +11,24 @@ import (
 var completionMutations = []Mutation{
 	{Name: "completes twice", Clauses: []int{1}, mutate: repeat(van.EventCompletion, every(10))},
 	{Name: "loses a completion", Clauses: []int{1}, mutate: drop(van.EventCompletion, every(40))},
-	{Name: "completes an operation that was not accepted", Clauses: []int{1, 5}, mutate: func(v *mutantVan) {
-		v.afterSend(func(s sent) error {
-			if s.err != nil {
-				v.complete(s.e, s.op, s.err)
-			}
-			return s.err
-		})
-	}},
-	{Name: "completes in Send and once more", Clauses: []int{1}, mutate: func(v *mutantVan) {
-		v.afterSend(func(s sent) error {
-			s.m.Done = s.m.Done || v.every(10)
-			return s.err
-		})
-	}},
+	{Name: "completes an operation that was not accepted", Clauses: []int{1, 5}, mutate: afterSend(func(s sent) error {
+		if s.err != nil {
+			s.complete(s.op, s.err)
+		}
+		return s.err
+	})},
+	{Name: "completes in Send and once more", Clauses: []int{1}, mutate: afterSend(func(s sent) error {
+		s.m.Done = s.m.Done || s.van.every(10)
+		return s.err
+	})},
 	{Name: "completes in Send before it has read the source", Clauses: []int{2, 3}, mutate: func(v *mutantVan) {
 		early := map[van.OpID]bool{}
-		v.afterSend(func(s sent) error {
+		afterSend(func(s sent) error {
 			if s.err == nil && !s.m.Done {
 				s.m.Done, early[s.op] = true, true
 			}
 			return s.err
-		})
+		})(v)
 		drop(van.EventCompletion, func(_ *mutantVan, ev van.Event) bool { return early[ev.Op] })(v)
 	}},
 	{Name: "forgets completions at Close", Clauses: []int{1}, mutate: func(v *mutantVan) {
@@ -44,21 +40,17 @@ var completionMutations = []Mutation{
 		}
 	}},
 	{Name: "completes before it has read the source", Clauses: []int{2}, mutate: func(v *mutantVan) {
-		v.afterSend(func(s sent) error {
+		afterSend(func(s sent) error {
 			if s.err == nil {
-				v.complete(s.e, s.op, nil)
+				s.complete(s.op, nil)
 			}
 			return s.err
-		})
+		})(v)
 		drop(van.EventCompletion, every(1))(v)
 	}},
 	{Name: "keeps the message after Send", Clauses: []int{1, 2, 3}, mutate: keepMessage},
-	{Name: "reads the source after Send, though there is memory to spare", Clauses: []int{2, 3}, mutate: func(v *mutantVan) {
-		v.onSend = func(e *endpoint, m *van.Message) error {
-			m.Spare = nil
-			return e.Endpoint.Send(m)
-		}
-	}},
+	{Name: "reads the source after Send, though there is memory to spare", Clauses: []int{2, 3},
+		mutate: beforeSend(func(m *van.Message) { m.Spare = nil })},
 	{Name: "sends what it rejected", Clauses: []int{5}, mutate: sendRejected},
 	{Name: "stays full for ever", Clauses: []int{5}, mutate: func(v *mutantVan) {
 		full := map[*endpoint]bool{}
@@ -77,15 +69,13 @@ var completionMutations = []Mutation{
 
 // hideError completes operations that the inner Send rejects with an error.
 func hideError(kind error) func(*mutantVan) {
-	return func(v *mutantVan) {
-		v.afterSend(func(s sent) error {
-			if errors.Is(s.err, kind) {
-				v.complete(s.e, s.op, nil)
-				return nil
-			}
-			return s.err
-		})
-	}
+	return afterSend(func(s sent) error {
+		if errors.Is(s.err, kind) {
+			s.complete(s.op, nil)
+			return nil
+		}
+		return s.err
+	})
 }
 
 // keepMessage gives a message to the inner van at the next Poll only, out of the caller's own Message.
@@ -116,15 +106,15 @@ func sendRejected(v *mutantVan) {
 	const hidden = 1 << 60
 	var kept *van.Message
 	var to *endpoint
-	v.afterSend(func(s sent) error {
+	afterSend(func(s sent) error {
 		if errors.Is(s.err, stepvan.ErrWouldBlock) && kept == nil {
-			to, kept = s.e, &van.Message{Op: hidden, Head: slices.Clone(s.m.Head)}
+			to, kept = s.endpoint, &van.Message{Op: hidden, Head: slices.Clone(s.m.Head)}
 			for _, b := range s.m.Payload {
 				kept.Payload = append(kept.Payload, slices.Clone(b))
 			}
 		}
 		return s.err
-	})
+	})(v)
 	v.onPoll = func() {
 		if kept != nil && to.Endpoint.Send(kept) == nil {
 			kept = nil

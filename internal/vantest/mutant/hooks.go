@@ -19,15 +19,13 @@ func (v *mutantVan) replace(kind van.EventKind, fn func(van.Event) []van.Event) 
 	v.onEvents = func(events []van.Event) []van.Event { return rewrite(events, kind, fn) }
 }
 
-// edit has fn change the events of one kind.
-func (v *mutantVan) edit(kind van.EventKind, fn func(*van.Event)) {
-	v.onEvents = func(events []van.Event) []van.Event {
-		for i := range events {
-			if events[i].Kind == kind {
-				fn(&events[i])
-			}
-		}
-		return events
+// edit makes a mutation that changes the events of one kind.
+func edit(kind van.EventKind, change func(*mutantVan, *van.Event)) func(*mutantVan) {
+	return func(v *mutantVan) {
+		v.replace(kind, func(ev van.Event) []van.Event {
+			change(v, &ev)
+			return []van.Event{ev}
+		})
 	}
 }
 
@@ -71,13 +69,13 @@ func report(kind van.EventKind, chosen when, instead func(van.Event) []van.Event
 }
 
 // swap makes a mutation that exchanges neighbours of one endpoint when the first is of one kind and the second of
-// another.
-func swap(first, second van.EventKind) func(*mutantVan) {
+// another, and chosen.
+func swap(first, second van.EventKind, chosen when) func(*mutantVan) {
 	return func(v *mutantVan) {
 		v.onEvents = func(events []van.Event) []van.Event {
 			for i := 1; i < len(events); i++ {
 				a, b := &events[i-1], &events[i]
-				if a.Kind == first && b.Kind == second && a.Endpoint == b.Endpoint {
+				if a.Kind == first && b.Kind == second && a.Endpoint == b.Endpoint && chosen(v, *b) {
 					*a, *b = *b, *a
 				}
 			}
@@ -88,16 +86,28 @@ func swap(first, second van.EventKind) func(*mutantVan) {
 
 // sent is a message that the inner van was asked to send.
 type sent struct {
-	e   *endpoint
+	*endpoint
 	m   *van.Message
 	op  van.OpID // of m
 	err error    // of the inner Send
 }
 
-// afterSend has fn say what Send returns.
-func (v *mutantVan) afterSend(fn func(sent) error) {
-	v.onSend = func(e *endpoint, m *van.Message) error {
-		op := m.Op
-		return fn(sent{e, m, op, e.Endpoint.Send(m)})
+// afterSend makes a mutation that says what Send returns.
+func afterSend(fn func(sent) error) func(*mutantVan) {
+	return func(v *mutantVan) {
+		v.onSend = func(e *endpoint, m *van.Message) error {
+			op := m.Op
+			return fn(sent{e, m, op, e.Endpoint.Send(m)})
+		}
+	}
+}
+
+// beforeSend makes a mutation that changes messages.
+func beforeSend(change func(*van.Message)) func(*mutantVan) {
+	return func(v *mutantVan) {
+		v.onSend = func(e *endpoint, m *van.Message) error {
+			change(m)
+			return e.Endpoint.Send(m)
+		}
 	}
 }

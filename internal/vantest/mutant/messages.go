@@ -9,25 +9,16 @@ import (
 var messageMutations = []Mutation{
 	{Name: "drops a message", Clauses: []int{4}, mutate: drop(van.EventMessage, every(20))},
 	{Name: "delivers twice", Clauses: []int{4}, mutate: repeat(van.EventMessage, every(20))},
-	{Name: "reorders", Clauses: []int{4}, mutate: func(v *mutantVan) {
-		swap(van.EventMessage, van.EventMessage)(v)
-		swapped := v.onEvents
-		v.onEvents = func(events []van.Event) []van.Event {
-			if v.every(5) {
-				return swapped(events)
-			}
-			return events
-		}
-	}},
+	{Name: "reorders", Clauses: []int{4}, mutate: swap(van.EventMessage, van.EventMessage, every(5))},
 	{Name: "delivers at another connection", Clauses: []int{4}, mutate: func(v *mutantVan) {
 		var last van.Endpoint
-		v.edit(van.EventMessage, func(ev *van.Event) {
+		edit(van.EventMessage, func(_ *mutantVan, ev *van.Event) {
 			at := ev.Endpoint
 			if last != nil && v.every(20) {
 				ev.Endpoint = last
 			}
 			last = at
-		})
+		})(v)
 	}},
 	{Name: "delivers before EventAccepted", Clauses: []int{10}, mutate: func(v *mutantVan) {
 		waiting := false
@@ -40,30 +31,24 @@ var messageMutations = []Mutation{
 			return []van.Event{ev, ev}
 		})
 	}},
-	{Name: "overwrites the meta of a held delivery", Clauses: []int{9}, mutate: func(v *mutantVan) {
-		v.spoilHeld(func(d *van.Delivery) {
-			if len(d.Meta) > 0 {
-				d.Meta[len(d.Meta)-1] ^= 0xFF
-			}
-		})
-	}},
-	{Name: "overwrites the header of a held delivery", Clauses: []int{9}, mutate: func(v *mutantVan) {
-		v.spoilHeld(func(d *van.Delivery) { d.Header.Sequence++ })
-	}},
-	{Name: "gives credit back by itself", Clauses: []int{9}, mutate: func(v *mutantVan) {
-		v.edit(van.EventMessage, func(ev *van.Event) {
-			d := clone(ev.Delivery)
-			ev.Delivery.Release()
-			ev.Delivery = d
-		})
-	}},
-	{Name: "keeps a credit", Clauses: []int{9}, mutate: func(v *mutantVan) {
-		v.edit(van.EventMessage, func(ev *van.Event) {
-			if v.every(7) {
-				ev.Delivery = clone(ev.Delivery)
-			}
-		})
-	}},
+	{Name: "overwrites the meta of a held delivery", Clauses: []int{9}, mutate: spoilHeld(func(d *van.Delivery) {
+		if len(d.Meta) > 0 {
+			d.Meta[len(d.Meta)-1] ^= 0xFF
+		}
+	})},
+	{Name: "overwrites the header of a held delivery", Clauses: []int{9}, mutate: spoilHeld(func(d *van.Delivery) {
+		d.Header.Sequence++
+	})},
+	{Name: "gives credit back by itself", Clauses: []int{9}, mutate: edit(van.EventMessage, func(_ *mutantVan, ev *van.Event) {
+		d := clone(ev.Delivery)
+		ev.Delivery.Release()
+		ev.Delivery = d
+	})},
+	{Name: "keeps a credit", Clauses: []int{9}, mutate: edit(van.EventMessage, func(v *mutantVan, ev *van.Event) {
+		if v.every(7) {
+			ev.Delivery = clone(ev.Delivery)
+		}
+	})},
 }
 
 // inert releases nothing.
@@ -80,20 +65,22 @@ func clone(d *van.Delivery) *van.Delivery {
 }
 
 // spoilHeld damages every 20th delivery once, if it is still held when the next Poll begins.
-func (v *mutantVan) spoilHeld(damage func(*van.Delivery)) {
-	held := map[*van.Delivery]bool{}
-	v.edit(van.EventMessage, func(ev *van.Event) {
-		d := clone(ev.Delivery)
-		d.Releaser = forget{v, held, ev.Delivery}
-		if v.every(20) {
-			held[d] = true
-		}
-		ev.Delivery = d
-	})
-	v.onPoll = func() {
-		for d := range held {
-			delete(held, d)
-			damage(d)
+func spoilHeld(damage func(*van.Delivery)) func(*mutantVan) {
+	return func(v *mutantVan) {
+		held := map[*van.Delivery]bool{}
+		edit(van.EventMessage, func(_ *mutantVan, ev *van.Event) {
+			d := clone(ev.Delivery)
+			d.Releaser = forget{v, held, ev.Delivery}
+			if v.every(20) {
+				held[d] = true
+			}
+			ev.Delivery = d
+		})(v)
+		v.onPoll = func() {
+			for d := range held {
+				delete(held, d)
+				damage(d)
+			}
 		}
 	}
 }

@@ -15,57 +15,53 @@ var placementMutations = []Mutation{
 	{Name: "writes one byte too much", Clauses: []int{8}, mutate: afterPlace(func(longest []byte) {
 		unsafe.Slice(&longest[0], len(longest)+1)[len(longest)] = 0
 	})},
-	{Name: "asks the Placer twice", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.onPlace = func(r placeRequest) ([][]byte, error) {
-			if v.every(10) {
-				_, _ = v.ask(r)
-			}
-			return v.ask(r)
+	{Name: "asks the Placer twice", Clauses: []int{8}, mutate: place(func(v *mutantVan, r placeRequest) ([][]byte, error) {
+		if v.every(10) {
+			_, _ = v.ask(r)
 		}
-	}},
-	{Name: "does not show the Placer the meta", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.onPlace = func(r placeRequest) ([][]byte, error) {
-			r.meta = nil
-			return v.ask(r)
+		return v.ask(r)
+	})},
+	{Name: "does not show the Placer the meta", Clauses: []int{8}, mutate: place(func(v *mutantVan, r placeRequest) ([][]byte, error) {
+		r.meta = nil
+		return v.ask(r)
+	})},
+	{Name: "does not ask the Placer", Clauses: []int{8}, mutate: place(func(v *mutantVan, r placeRequest) ([][]byte, error) {
+		if v.every(10) {
+			return append(r.dst, make([]byte, r.h.Payload)), nil
 		}
-	}},
-	{Name: "does not ask the Placer", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.onPlace = func(r placeRequest) ([][]byte, error) {
-			if v.every(10) {
-				return append(r.dst, make([]byte, r.h.Payload)), nil
-			}
-			return v.ask(r)
+		return v.ask(r)
+	})},
+	{Name: "hides a refusal", Clauses: []int{8}, mutate: place(func(v *mutantVan, r placeRequest) ([][]byte, error) {
+		got, err := v.ask(r)
+		if err != nil {
+			return append(r.dst, make([]byte, r.h.Payload)), nil
 		}
-	}},
-	{Name: "hides a refusal", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.onPlace = func(r placeRequest) ([][]byte, error) {
-			got, err := v.ask(r)
-			if err != nil {
-				return append(r.dst, make([]byte, r.h.Payload)), nil
-			}
-			return got, nil
-		}
-	}},
+		return got, nil
+	})},
 	{Name: "drops refused messages", Clauses: []int{4, 8}, mutate: drop(van.EventMessage, func(_ *mutantVan, ev van.Event) bool {
 		return ev.Delivery.Refused != nil
 	})},
 	{Name: "completes a withdrawal without withdrawing", Clauses: []int{8}, races: true, mutate: func(v *mutantVan) {
 		v.withdraw = func(e *endpoint, _ van.GrantID, op van.OpID) error {
-			v.complete(e, op, nil)
+			e.complete(op, nil)
 			return nil
 		}
 	}},
 	{Name: "ignores withdrawals", Clauses: []int{8}, races: true, mutate: func(v *mutantVan) {
 		v.withdraw = func(*endpoint, van.GrantID, van.OpID) error { return nil }
 	}},
-	{Name: "writes one-sided beside the target", Clauses: []int{3, 8}, mutate: func(v *mutantVan) {
-		v.onSend = func(e *endpoint, m *van.Message) error {
-			if len(m.Target) > 0 && m.Target[0].Offset > 0 {
-				m.Target[0].Offset--
-			}
-			return e.Endpoint.Send(m)
+	{Name: "writes one-sided beside the target", Clauses: []int{3, 8}, mutate: beforeSend(func(m *van.Message) {
+		if len(m.Target) > 0 && m.Target[0].Offset > 0 {
+			m.Target[0].Offset--
 		}
-	}},
+	})},
+}
+
+// place makes a mutation that says what Place returns.
+func place(fn func(*mutantVan, placeRequest) ([][]byte, error)) func(*mutantVan) {
+	return func(v *mutantVan) {
+		v.onPlace = func(r placeRequest) ([][]byte, error) { return fn(v, r) }
+	}
 }
 
 // afterPlace harms the longest segment of every tenth destination just before its message is delivered.
@@ -83,13 +79,13 @@ func afterPlace(harm func(longest []byte)) func(*mutantVan) {
 			}
 			return dst, err
 		}
-		v.edit(van.EventMessage, func(ev *van.Event) {
+		edit(van.EventMessage, func(_ *mutantVan, ev *van.Event) {
 			m := message{ev.Endpoint, ev.Delivery.Header.Sequence}
 			if b, ok := longest[m]; ok && v.every(10) && len(b) > 100 {
 				harm(b)
 			}
 			delete(longest, m)
-		})
+		})(v)
 	}
 }
 

@@ -60,8 +60,8 @@ func (v *mutantVan) add(ev van.Event) {
 }
 
 // complete reports the completion of an operation with one of the next Polls.
-func (v *mutantVan) complete(e *endpoint, op van.OpID, err error) {
-	v.add(van.Event{Kind: van.EventCompletion, Endpoint: e, Op: op, Err: err})
+func (e *endpoint) complete(op van.OpID, err error) {
+	e.van.add(van.Event{Kind: van.EventCompletion, Endpoint: e, Op: op, Err: err})
 }
 
 func (v *mutantVan) outer(inner van.Endpoint) *endpoint {

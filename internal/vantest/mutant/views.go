@@ -34,12 +34,12 @@ var viewMutations = []Mutation{
 		w.Holder = nobody{}
 	})},
 	{Name: "never releases a view", Clauses: []int{8, 11}, mutate: mapped(func(w *van.View) { w.Holder = nobody{} })},
-	{Name: "hides that a message was written", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.edit(van.EventMessage, func(ev *van.Event) { ev.Delivery.Written = false })
-	}},
-	{Name: "calls every message written", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.edit(van.EventMessage, func(ev *van.Event) { ev.Delivery.Written = true })
-	}},
+	{Name: "hides that a message was written", Clauses: []int{8}, mutate: edit(van.EventMessage, func(_ *mutantVan, ev *van.Event) {
+		ev.Delivery.Written = false
+	})},
+	{Name: "calls every message written", Clauses: []int{8}, mutate: edit(van.EventMessage, func(_ *mutantVan, ev *van.Event) {
+		ev.Delivery.Written = true
+	})},
 	{Name: "tells nobody when its peer is detached", Clauses: []int{11}, mutate: drop(van.EventDetached, every(1))},
 	{Name: "tells twice that a peer is detached", Clauses: []int{11}, mutate: repeat(van.EventDetached, every(1))},
 	{Name: "tells with the loss that the peer is detached", Clauses: []int{11}, mutate: func(v *mutantVan) {
@@ -50,7 +50,7 @@ var viewMutations = []Mutation{
 			})
 		}
 	}},
-	{Name: "detaches before the loss", Clauses: []int{11}, mutate: swap(van.EventLost, van.EventDetached)},
+	{Name: "detaches before the loss", Clauses: []int{11}, mutate: swap(van.EventLost, van.EventDetached, every(1))},
 }
 
 // mapped changes a view that the inner Map has returned.
