@@ -183,12 +183,7 @@ func (a *arrival) examine(b *books, when string) {
 	if h.Sequence != a.sequence {
 		b.t.fail(9, "the header of message %d was overwritten while the delivery was held", a.sequence)
 	}
-	if at := metaOf(h.Request, a.sequence).differs(a.Meta); at >= 0 {
-		b.t.fail(clauseOf(when, 2), "meta of message %d (%s) differs at byte %d of %d", a.sequence, when, at, len(a.Meta))
-	}
-	if int(h.Meta) != len(a.Meta) {
-		b.t.fail(3, "message %d announces %d bytes of meta and has %d", a.sequence, h.Meta, len(a.Meta))
-	}
+	a.compare(b, when, 2, "meta", metaOf(h.Request, a.sequence), a.Meta, uint64(h.Meta))
 	if a.Written && (h.Payload == 0 || !b.allow.grants || a.where != nil || a.Refused != nil) {
 		b.t.fail(8, "message %d is said to be written one-sided, and was not", a.sequence)
 	}
@@ -209,11 +204,16 @@ func (a *arrival) examineKept(b *books, when string) {
 	if most := b.caps.InMessage; h.Payload > uint64(most) || h.Payload != h.Total || a.where != nil || a.Written || a.Refused != nil {
 		b.t.fail(8, "message %d came with its payload of %d bytes, which is for whole ones up to %d that were neither placed nor written", a.sequence, h.Payload, most)
 	}
-	if uint64(len(a.Payload)) != h.Payload {
-		b.t.fail(3, "message %d announces %d bytes of payload and came with %d", a.sequence, h.Payload, len(a.Payload))
+	a.compare(b, when, 3, "payload", payloadOf(h.Request, a.sequence), a.Payload, h.Payload)
+}
+
+// compare fails unless the message has the bytes that were sent, as many as its header announces.
+func (a *arrival) compare(b *books, when string, clause int, what string, want stream, got []byte, announced uint64) {
+	if uint64(len(got)) != announced {
+		b.t.fail(3, "message %d announces %d bytes of %s and has %d", a.sequence, announced, what, len(got))
 	}
-	if at := payloadOf(h.Request, a.sequence).differs(a.Payload); at >= 0 {
-		b.t.fail(clauseOf(when, 3), "payload of message %d (%s) differs at byte %d of %d", a.sequence, when, at, len(a.Payload))
+	if at := want.differs(got); at >= 0 {
+		b.t.fail(clauseOf(when, clause), "%s of message %d (%s) differs at byte %d of %d", what, a.sequence, when, at, len(got))
 	}
 }
 

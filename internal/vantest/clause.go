@@ -120,19 +120,13 @@ func runCase(f Factory, c Clause, tc testCase) *Failure {
 	}
 }
 
-func perform(f Factory, c Clause, tc testCase) (found *Failure) {
-	t := newTrial(f, c.Number)
+func perform(f Factory, c Clause, tc testCase) *Failure {
+	t := newTrial(f, c.Number, tc.name)
 	defer t.cleanUp()
-	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case verdict:
-			found = &Failure{Clause: r.clause, Case: tc.name, Text: r.text}
-		default:
-			panic(r)
-		}
+	func() {
+		defer func() { t.keep(recover()) }()
+		tc.run(t)
+		t.finish()
 	}()
-	tc.run(t)
-	t.finish()
-	return nil
+	return t.found.Load()
 }

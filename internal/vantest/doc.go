@@ -16,6 +16,10 @@
 // It reports a violation with the number of the clause. Every wait has a
 // deadline, which fails the case and says what did not come.
 //
+// A case is a function of a trial, which makes the vans (node) and the connections between them. A side is one end of a
+// connection, with the books that the harness keeps on it. The driver polls all vans and waits, and the reporter ends
+// the case at the first violation.
+//
 // The file skip.go lists the cases that a van skips when its factory says what the van does not have: one-sided
 // operations (Factory.TwoSided), processes (NoProcesses) or a greeting (NoGreeting). A van that loses connections
 // (Factory.Lossy) skips all but the cases made for it. Any other skip is a failure, and so is a van that is not what

@@ -27,7 +27,7 @@ var grantCases = []testCase{
 			at += size
 			x.deliver(shape{size: size, meta: i}) // the Placer's turn in between
 		}
-		g.fenced()
+		g.fenced("a write through a grant")
 		segments := y.grant(200, 8, van.RightWrite)
 		y.in.peek = func(a *arrival) {
 			if d := payloadOf(y.in.salt, a.sequence).differs(segments.mem[150:], segments.mem[:50]); d >= 0 {
@@ -144,23 +144,16 @@ func (g *granted) at(offset int) van.Target {
 
 // untouched fails unless all of the memory is as it was.
 func (g *granted) untouched(what string) {
-	for i, c := range g.arena {
-		want := byte(canary)
-		if i >= grantFence && i < grantFence+len(g.mem) {
-			want = poison
-		}
-		if c != want {
-			g.s.t.fail(8, "%s wrote at byte %d of the grant", what, i-grantFence)
-		}
+	g.fenced(what)
+	if at := unpainted(poison, g.mem); at >= 0 {
+		g.s.t.fail(8, "%s wrote at byte %d of the grant", what, at)
 	}
 }
 
 // fenced fails unless the memory around the grant is as it was.
-func (g *granted) fenced() {
-	for i := range grantFence {
-		if g.arena[i] != canary || g.arena[len(g.arena)-1-i] != canary {
-			g.s.t.fail(8, "a write left its grant")
-		}
+func (g *granted) fenced(what string) {
+	if unpainted(canary, g.arena[:grantFence]) >= 0 || unpainted(canary, g.arena[grantFence+len(g.mem):]) >= 0 {
+		g.s.t.fail(8, "%s wrote outside of its grant", what)
 	}
 }
 

@@ -3,6 +3,7 @@ package vantest
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 )
 
 const (
@@ -69,6 +70,9 @@ func paint(c byte, segments ...[]byte) {
 		}
 	}
 }
+
+// unpainted returns where b is not c, -1 when all of it is.
+func unpainted(c byte, b []byte) int { return slices.IndexFunc(b, func(x byte) bool { return x != c }) }
 
 // cutUp cuts b into n segments of odd lengths, some of them empty.
 func cutUp(b []byte, n int, r *rand.Rand) [][]byte {

@@ -1,7 +1,6 @@
 package vantest
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -82,7 +81,7 @@ func (t *trial) startPeer(role string) (*side, *process) {
 	t.must(err, "pipe from the peer")
 	t.must(c.cmd.Start(), "start the peer")
 	t.atEnd = append(t.atEnd, func() { _ = stdin.Close(); _ = c.cmd.Process.Kill() })
-	lines := json.NewDecoder(bufio.NewReader(out))
+	lines := json.NewDecoder(out)
 	var r report
 	if err := lines.Decode(&r); err != nil || r.Addr == "" {
 		_ = c.cmd.Process.Kill()

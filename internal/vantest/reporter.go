@@ -14,21 +14,16 @@ import (
 // the case, or of driver.spawn.
 type reporter struct {
 	clause int
-	found  atomic.Pointer[verdict] // by a goroutine beside the case, or inside of Poll
-}
-
-// verdict is how a case ends at the first violation.
-type verdict struct {
-	clause int
-	text   string
+	name   string                  // of the case
+	found  atomic.Pointer[Failure] // the first violation
 }
 
 // fail ends the case: the van violates the clause.
 func (r *reporter) fail(clause int, format string, args ...any) { r.failAt(2, clause, format, args...) }
 
-func (*reporter) failAt(depth, clause int, format string, args ...any) {
+func (r *reporter) failAt(depth, clause int, format string, args ...any) {
 	_, file, line, _ := runtime.Caller(depth)
-	panic(verdict{clause, fmt.Sprintf(format, args...) + fmt.Sprintf(" [%s:%d]", filepath.Base(file), line)})
+	panic(Failure{clause, r.name, fmt.Sprintf(format, args...) + fmt.Sprintf(" [%s:%d]", filepath.Base(file), line)})
 }
 
 func (r *reporter) must(err error, doing string) {
@@ -50,18 +45,18 @@ func (r *reporter) wantErr(err error, called string, kinds ...error) {
 	}
 }
 
-// keep stores a recovered verdict for the case's own goroutine.
+// keep keeps the first violation that was recovered.
 func (r *reporter) keep(recovered any) {
 	switch v := recovered.(type) {
 	case nil:
-	case verdict:
+	case Failure:
 		r.found.CompareAndSwap(nil, &v)
 	default:
 		panic(v)
 	}
 }
 
-// relay ends the case when another goroutine has kept a verdict.
+// relay ends the case when another goroutine has found a violation.
 func (r *reporter) relay() {
 	if v := r.found.Load(); v != nil {
 		panic(*v)

@@ -17,9 +17,9 @@ type trial struct {
 	atEnd []func()
 }
 
-func newTrial(f Factory, clause int) *trial {
+func newTrial(f Factory, clause int, name string) *trial {
 	t := &trial{f: f, rng: rand.New(rand.NewPCG(uint64(clause), 3))}
-	t.clause = clause
+	t.clause, t.name = clause, name
 	t.deadline = time.Now().Add(f.Deadline)
 	t.ctx, t.cancel = context.WithDeadline(context.Background(), t.deadline)
 	t.bell = make(chan struct{}, 1)

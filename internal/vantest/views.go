@@ -28,7 +28,7 @@ var viewCases = []testCase{
 			t.want(own[0] == ^byte(n) && own[n-1] == ^byte(n), "the owner does not see what was written into a View")
 			v.Release()
 		}
-		g.fenced()
+		g.fenced("a write into a View")
 		g.withdraw()
 	}},
 	{name: "foreign, stale and short views", need: needOneSided, run: func(t *trial) {
