@@ -1,7 +1,6 @@
 package vantest
 
 import (
-	"context"
 	"math/rand/v2"
 
 	"github.com/stepvan/stepvan/internal/wire"
@@ -123,14 +122,6 @@ func (o *outgoing) open() int {
 		n--
 	}
 	return n
-}
-
-// await sleeps until a completion arrived, which another goroutine must poll.
-func (o *outgoing) await(ctx context.Context) {
-	select {
-	case <-o.room:
-	case <-ctx.Done():
-	}
 }
 
 func (b *books) onMessage(d *van.Delivery) {

@@ -2,7 +2,6 @@ package vantest
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	"github.com/stepvan/stepvan"
@@ -67,10 +66,7 @@ func closesUnderLoad(t *trial, end func(*side) error) {
 		s.allow.closes = true
 		t.spawn(func() {
 			for i := 0; t.ctx.Err() == nil; i++ {
-				err := s.offer(shape{size: i % 5000, meta: i % 50})
-				if errors.Is(err, stepvan.ErrWouldBlock) {
-					s.out.await(t.ctx)
-				} else if err != nil {
+				if err := s.offerWaiting(shape{size: i % 5000, meta: i % 50}); err != nil {
 					t.wantErr(err, "Send during Close", stepvan.ErrClosed, stepvan.ErrPeerLost)
 					return
 				}

@@ -1,11 +1,6 @@
 package vantest
 
-import (
-	"errors"
-	"sync/atomic"
-
-	"github.com/stepvan/stepvan"
-)
+import "sync/atomic"
 
 var clause10 = Clause{Number: 10, Name: "methods_may_be_called_concurrently_as_stated", cases: []testCase{
 	// Each endpoint has a sender, each van has a poller, and the methods that may always be called are called beside
@@ -24,15 +19,8 @@ var clause10 = Clause{Number: 10, Name: "methods_may_be_called_concurrently_as_s
 		b.pump(over.Load)
 		for _, s := range sides {
 			t.spawn(func() {
-				for i := 0; i < messages && t.ctx.Err() == nil; {
-					switch err := s.offer(shape{size: i * 37 % 9000, segments: 1 + i%3, meta: i % 60}); {
-					case err == nil:
-						i++
-					case errors.Is(err, stepvan.ErrWouldBlock):
-						s.out.await(t.ctx)
-					default:
-						t.fail(10, "Send: %v", err)
-					}
+				for i := range messages {
+					t.must(s.offerWaiting(shape{size: i * 37 % 9000, segments: 1 + i%3, meta: i % 60}), "Send")
 				}
 			})
 		}

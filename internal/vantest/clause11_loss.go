@@ -12,9 +12,9 @@ var clause11 = Clause{Number: 11, Name: "the_loss_of_a_peer_is_one_event", cases
 			x, y := t.pair()
 			x.deliver(t.mix(50, 10*kib)...)
 			pause(y.n)
-			x.tryAll(times(10, shape{meta: 9})...)
+			x.try(times(10, shape{meta: 9})...)
 			for range 20 {
-				x.tryAll(shape{size: t.rng.IntN(3000), meta: 9}, shape{meta: 9})
+				x.try(shape{size: t.rng.IntN(3000), meta: 9}, shape{meta: 9})
 			}
 			t.quiet()
 			mayFail(y)
@@ -37,7 +37,7 @@ var clause11 = Clause{Number: 11, Name: "the_loss_of_a_peer_is_one_event", cases
 	{name: "after the completions", run: func(t *trial) {
 		x, y := t.pair()
 		pause(x.n)
-		y.tryAll(times(40, shape{size: 200 * kib, meta: 7}, shape{meta: 7})...)
+		y.try(times(40, shape{size: 200 * kib, meta: 7}, shape{meta: 7})...)
 		mayFail(y)
 		x.close()
 		t.until("EventLost, after the completions", y.isLost) // the books check the order
@@ -88,8 +88,8 @@ var clause11 = Clause{Number: 11, Name: "the_loss_of_a_peer_is_one_event", cases
 	{name: "both close", run: func(t *trial) {
 		for range 20 {
 			x, y := t.pair()
-			x.tryAll(times(5, shape{size: 5000})...)
-			y.tryAll(times(5, shape{size: 5000})...)
+			x.try(times(5, shape{size: 5000})...)
+			y.try(times(5, shape{size: 5000})...)
 			mayFail(x, y)
 			x.close()
 			y.close()
@@ -124,7 +124,7 @@ var clause11 = Clause{Number: 11, Name: "the_loss_of_a_peer_is_one_event", cases
 	}},
 	{name: "a killed process that floods", need: needProcess, run: func(t *trial) {
 		s, peer := t.startPeer("flood")
-		s.tryAll(times(20, shape{size: 100 * kib, meta: 10})...)
+		s.try(times(20, shape{size: 100 * kib, meta: 10})...)
 		t.until("messages of a peer that floods", func() bool { return s.count().delivered > 300 })
 		peer.kill()
 	}},

@@ -27,13 +27,11 @@ type driver struct {
 // spawn runs fn beside the case. fn may fail; it must end when ctx does.
 func (d *driver) spawn(fn func()) {
 	d.parallel.Store(true)
-	d.spawned.Add(1)
-	go func() {
-		defer d.spawned.Done()
+	d.spawned.Go(func() {
 		defer d.ring()
 		defer func() { d.keep(recover()) }()
 		fn()
-	}()
+	})
 }
 
 // call runs fn, which may block, beside the case, and polls until it has returned.

@@ -83,10 +83,8 @@ var grantCases = []testCase{
 		a.pump(stop.Load)
 		t.spawn(func() {
 			for !stop.Load() && t.ctx.Err() == nil && rejected.Load() < 100 {
-				switch err := x.offer(shape{size: 32 * kib, target: []van.Target{g.at(0)}}); {
-				case errors.Is(err, stepvan.ErrWouldBlock):
-					x.out.await(t.ctx)
-				case errors.Is(err, stepvan.ErrStale):
+				err := x.offerWaiting(shape{size: 32 * kib, target: []van.Target{g.at(0)}})
+				if errors.Is(err, stepvan.ErrStale) {
 					rejected.Add(1)
 					t.ring()
 				}

@@ -68,6 +68,21 @@ func (s *side) offer(c shape) error {
 	return nil
 }
 
+// offerWaiting is offer for a goroutine of its own: it waits for room while somebody else polls.
+func (s *side) offerWaiting(c shape) error {
+	for {
+		err := s.offer(c)
+		if !errors.Is(err, stepvan.ErrWouldBlock) {
+			return err
+		}
+		select {
+		case <-s.out.room:
+		case <-s.t.ctx.Done():
+			return err
+		}
+	}
+}
+
 // begin notes an operation that the caller is about to start. source is nil unless the operation is a Send.
 func (s *side) begin(source [][]byte) van.OpID {
 	s.n.mu.Lock()
@@ -80,20 +95,17 @@ func (s *side) begin(source [][]byte) van.OpID {
 	return s.n.ops
 }
 
-// try sends one message; false means that the queue was full.
-func (s *side) try(c shape) bool {
-	err := s.offer(c)
-	if err != nil && !errors.Is(err, stepvan.ErrWouldBlock) {
-		s.t.fail(s.t.clause, "Send of %d bytes: %v", c.size, err)
-	}
-	return err == nil
-}
-
-// tryAll offers messages to the queue, and leaves out those for which there is no room.
-func (s *side) tryAll(shapes ...shape) {
+// try offers messages, and leaves out those for which there is no room. It reports whether all were accepted.
+func (s *side) try(shapes ...shape) bool {
+	accepted := true
 	for _, c := range shapes {
-		s.try(c)
+		err := s.offer(c)
+		if err != nil && !errors.Is(err, stepvan.ErrWouldBlock) {
+			s.t.fail(s.t.clause, "Send of %d bytes: %v", c.size, err)
+		}
+		accepted = accepted && err == nil
 	}
+	return accepted
 }
 
 // send sends messages, and polls while the queue is full.
@@ -154,7 +166,7 @@ func (s *side) exhaust(extra int) {
 		}
 		return s.peer.count().held == s.t.f.Credits && s.count().sent-before > s.t.f.Credits
 	})
-	s.tryAll(times(extra, small)...)
+	s.try(times(extra, small)...)
 	s.t.quiet()
 }
 
