@@ -93,7 +93,7 @@ func TestArgumentsOfANode(t *testing.T) {
 }
 
 func TestKeysDiffer(t *testing.T) {
-	s := &spec{Inflight: 3}
+	s := &Options{Inflight: 3}
 	seen := map[any]bool{}
 	for rank := range 3 {
 		for slot := range s.bulkSlot() + 1 {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/stepvan/stepvan/bench/limit"
 	"github.com/stepvan/stepvan/config"
 )
 
@@ -29,33 +28,9 @@ const (
 // command is one line from the coordinator to a node. The node answers each with one reply.
 type command struct {
 	Verb  verb     `json:"verb"`
-	Spec  *spec    `json:"spec,omitempty"`  // of prepare
+	Spec  *Options `json:"spec,omitempty"`  // of prepare
 	Count int      `json:"count,omitempty"` // of check, measure, limit: exchanges per worker
 	Addrs []string `json:"addrs,omitempty"` // of connect
-}
-
-// spec is the part of the Options that a node needs.
-type spec struct {
-	Workload Workload      `json:"workload"`
-	Van      Van           `json:"van"`
-	Workers  int           `json:"workers"`
-	Push     int64         `json:"push"`
-	Pull     int64         `json:"pull"`
-	Inflight int           `json:"inflight"`
-	Bulk     int64         `json:"bulk"`
-	InPlace  bool          `json:"in_place"`
-	Compute  time.Duration `json:"compute"`
-	Limit    limit.Spec    `json:"limit"`
-	Inside   bool          `json:"inside"` // all nodes are in one process
-	Profile  string        `json:"profile,omitempty"`
-}
-
-func (o *Options) spec() *spec {
-	return &spec{
-		Workload: o.Workload, Van: o.Van, Workers: o.Workers,
-		Push: int64(o.Push), Pull: int64(o.Pull), Inflight: o.Inflight, Bulk: int64(o.Bulk),
-		InPlace: o.InPlace, Compute: o.Compute, Limit: o.limit().spec(), Inside: o.inOneProcess(), Profile: o.Profile,
-	}
 }
 
 // hello is the first line of a node.

@@ -19,10 +19,18 @@ type coordinator struct {
 	servers []*controlConn
 
 	measured, limit         latencies // of all rounds
-	rounds                  []round
-	allocs                  uint64 // of all rounds
+	samples                 Samples
+	copies                  []float64 // us of a copy of the bytes, one for each round of the limit
+	allocs                  uint64    // of all rounds
 	exchanges               int64
 	perRound, limitPerRound int // exchanges per worker and round
+}
+
+func newCoordinator(o *Options, t *turn) *coordinator {
+	return &coordinator{
+		opts: *o, turn: t, workers: make([]*controlConn, o.Workers), servers: make([]*controlConn, o.Servers),
+		measured: newLatencies(), limit: newLatencies(),
+	}
 }
 
 // Bounds of a measurement.
@@ -39,7 +47,6 @@ const (
 // run does all rounds and ends the nodes. The caller has the turn, and still has it when run
 // returns.
 func (c *coordinator) run(ctx context.Context) (*Report, error) {
-	c.measured, c.limit = newLatencies(), newLatencies()
 	err := c.begin()
 	if err == nil {
 		err = c.calibrate()
@@ -90,7 +97,7 @@ func (c *coordinator) close() {
 // begin prepares servers before workers, checks the bytes of some exchanges, and connects the nodes
 // of the limit.
 func (c *coordinator) begin() error {
-	prepare := command{Verb: verbPrepare, Spec: c.opts.spec()}
+	prepare := command{Verb: verbPrepare, Spec: &c.opts}
 	for _, role := range [][]*controlConn{c.servers, c.workers} {
 		if _, err := c.execute(prepare, role); err != nil {
 			return err
@@ -201,21 +208,32 @@ func (c *coordinator) round() error {
 			return err
 		}
 		this.limit = c.opts.limit().from(own.micros(50))
-		this.memcpy = float64(bare[0].Copy.Nanoseconds()) / 1e3
+		c.copies = append(c.copies, inMicros(bare[0].Copy))
 	}
-	start := used()
+	before := used()
 	replies, err := c.exchange(command{Verb: verbMeasure, Count: c.perRound})
 	if err != nil {
 		return err
 	}
-	spent := start.since()
+	spent := before.since()
 	own, err := c.collectLatencies(c.timedNodes(), c.measured)
 	if err != nil {
 		return err
 	}
+	if !c.opts.inOneProcess() {
+		spent = usage{}
+		for _, r := range replies {
+			spent.allocs += r.Allocs
+			spent.cpu += r.CPU
+		}
+	}
+	n := c.perRound * len(c.workers)
+	c.exchanges += int64(n)
+	c.allocs += spent.allocs
 	this.p50, this.p99 = own.micros(50), own.micros(99)
-	c.addUsage(&this, replies, spent)
-	c.rounds = append(c.rounds, this)
+	this.elapsed = inMicros(longest(replies[:len(c.workers)])) / float64(n)
+	this.cpu = inMicros(spent.cpu) / float64(n)
+	c.samples.add(this)
 	return nil
 }
 
@@ -245,24 +263,6 @@ func (c *coordinator) collectLatencies(nodes []*controlConn, all latencies) (lat
 	}
 	all.h.Merge(own.h)
 	return own, nil
-}
-
-// addUsage adds what the processes used in a round. With all nodes in this process, own is their
-// usage.
-func (c *coordinator) addUsage(this *round, replies []reply, own usage) {
-	allocs, cpu := own.allocs, own.cpu
-	if !c.opts.inOneProcess() {
-		allocs, cpu = 0, 0
-		for _, r := range replies {
-			allocs += r.Allocs
-			cpu += r.CPU
-		}
-	}
-	n := int64(c.perRound) * int64(len(c.workers))
-	c.exchanges += n
-	c.allocs += allocs
-	this.elapsed = longest(replies[:len(c.workers)]).Seconds() * 1e6 / float64(n)
-	this.cpu = cpu.Seconds() * 1e6 / float64(n)
 }
 
 // exchange has the servers serve while the workers run the command. The replies of the workers come
@@ -304,4 +304,18 @@ func collectReplies(lines []*controlConn) ([]reply, error) {
 		}
 	}
 	return replies, nil
+}
+
+// report makes the report of all rounds.
+func (c *coordinator) report() *Report {
+	r, l, s := newReport(&c.opts), c.opts.limit(), c.samples
+	r.setFigures(c.measured, s)
+	r.Allocs = rounded(float64(c.allocs)/float64(c.exchanges), digits)
+	if l.bare() {
+		r.setLimit(s.Limit, s.Ratio, Curve{Latency: c.limit.curve(l.from), Count: c.limit.count()})
+		d, spec := &r.Details, l.spec()
+		d.Memcpy = rounded(median(c.copies), digits)
+		d.Memory = rounded(float64(spec.Push+spec.Pull)*8/d.Memcpy/1e3, digits)
+	}
+	return r
 }

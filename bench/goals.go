@@ -1,6 +1,9 @@
 package bench
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // Goal is a figure that the project wants to keep, and how to measure it.
 type Goal struct {
@@ -62,7 +65,7 @@ func Goals() []Goal {
 // PythonGoals lists the goals of nodes in Python.
 func PythonGoals(nodes Nodes) []Goal {
 	with := func(w Workload, v Van) Options { return Options{Workload: w, Van: v, Nodes: nodes} }
-	over := func(r *Report) float64 { return r.Over }
+	over := func(r *Report) float64 { return r.Details.Over }
 	name := string(nodes) + ": "
 	return []Goal{
 		{Name: name + "shm, echo of 8 bytes: p50 above that of Go", Options: with(Echo, Shm), Unit: "us", Bound: 2.5, figure: over},
@@ -100,10 +103,7 @@ func (v *GoalResult) Met() bool {
 // measurement that failed is an error of its goals, or of its further outcome.
 func RunGoals(ctx context.Context, base Options, goals []Goal, more Plan, w Watch) (goalResults []GoalResult, further []Outcome, err error) {
 	plan, positions := planGoals(goals, base)
-	needed := 0
-	for _, group := range plan {
-		needed += len(group)
-	}
+	needed := len(slices.Concat(plan...))
 	outcomes, err := append(plan, more...).Run(ctx, w)
 	if err != nil {
 		return nil, nil, err
@@ -123,36 +123,29 @@ func RunGoals(ctx context.Context, base Options, goals []Goal, more Plan, w Watc
 // group. positions[i] is the index of goal i in the list.
 func planGoals(goals []Goal, base Options) (plan Plan, positions []int) {
 	groups := map[string]int{}
-	type place struct{ group, index int }
-	at := map[string]place{}
-	var of []place
 	for _, g := range goals {
-		o := base
-		o.Workload, o.Van, o.Workers, o.Servers = g.Options.Workload, g.Options.Van, g.Options.Workers, g.Options.Servers
-		o.InPlace, o.Together, o.Nodes = g.Options.InPlace, g.Options.Together, g.Options.Nodes
-		if g.Options.Progress != "" {
-			o.Progress = g.Options.Progress
+		o := g.options(base)
+		alike := string(o.Workload) + " " + o.nodes()
+		if _, known := groups[alike]; !known {
+			groups[alike], plan = len(plan), append(plan, nil)
 		}
-		name := o.String()
-		p, known := at[name]
-		if !known {
-			alike := string(o.Workload) + " " + o.nodes()
-			i, ok := groups[alike]
-			if !ok {
-				i = len(plan)
-				groups[alike], plan = i, append(plan, nil)
-			}
-			p = place{i, len(plan[i])}
-			at[name], plan[i] = p, append(plan[i], o)
+		group := &plan[groups[alike]]
+		if !slices.ContainsFunc(*group, func(other Options) bool { return other.String() == o.String() }) {
+			*group = append(*group, o)
 		}
-		of = append(of, p)
 	}
-	for _, p := range of {
-		index := p.index
-		for _, group := range plan[:p.group] {
-			index += len(group)
-		}
-		positions = append(positions, index)
+	all := slices.Concat(plan...)
+	for _, g := range goals {
+		name := g.Options.String()
+		positions = append(positions, slices.IndexFunc(all, func(o Options) bool { return o.String() == name }))
 	}
 	return plan, positions
+}
+
+// options adds what base holds to the options of the goal.
+func (g *Goal) options(base Options) Options {
+	o := g.Options
+	o.Node, o.Python, o.Env, o.Signals, o.Stderr = base.Node, base.Python, base.Env, base.Signals, base.Stderr
+	o.Duration, o.Rounds = base.Duration, base.Rounds
+	return o
 }

@@ -3,9 +3,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
-	"os"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
@@ -15,75 +12,33 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
-// runInProcess runs a measurement with all nodes in this process.
-func runInProcess(ctx context.Context, o *Options, t *turn) (*Report, error) {
+// runInside runs all nodes in this process. path is the coordinator's socket.
+func (o *Options) runInside(ctx context.Context, path string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer o.interrupt(cancel)()
 	nodes, err := ps.StartAll(ctx, o.clusterSettings(), ps.WithNetwork(ps.NewNetwork(ps.NetworkOptions{})), ps.WithLogger(zerolog.Nop()))
 	if err != nil {
-		return nil, preferCause(ctx, err)
+		return preferCause(ctx, err)
 	}
-	c := newCoordinator(o, t)
 	ended := make(chan error, len(nodes))
-	scheduler, members := nodes[0], nodes[1:]
-	go func() { ended <- scheduler.Stop(ctx) }()
-	var ours []*controlConn
-	for _, n := range members {
-		here, there, pairErr := connPair()
-		if pairErr != nil {
-			err = pairErr
-			ended <- nil
-			continue
-		}
-		m := &nodeRunner{node: n, line: newControlConn(there)}
-		go func() { ended <- m.run(ctx) }()
-		ours = append(ours, newControlConn(here))
-	}
-	var r *Report
-	if err == nil {
-		r, err = coordinateConns(ctx, c, ours)
-	}
-	if err != nil {
-		cancel(err)
+	go func() { ended <- nodes[0].Stop(ctx) }() // the scheduler
+	for _, n := range nodes[1:] {
+		go func() { ended <- runNode(ctx, n, path) }()
 	}
 	for range nodes {
-		err = errors.Join(err, <-ended)
+		if e := <-ended; e != nil {
+			err = errors.Join(err, e)
+			cancel(e)
+		}
 	}
 	for _, n := range nodes {
 		_ = n.Stop(ctx) // after an error, when ctx has ended
 	}
 	if err != nil {
-		return nil, preferCause(ctx, err)
+		return preferCause(ctx, err)
 	}
-	return r, nil
-}
-
-// connPair makes both ends of a connection. Unlike net.Pipe it has a buffer: one side may write and
-// end before the other reads, as between processes.
-func connPair() (here, there net.Conn, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("socket pair: %w", err)
-	}
-	var ends [2]net.Conn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "line")
-		c, connErr := net.FileConn(f)
-		f.Close()
-		ends[i], err = c, errors.Join(err, connErr)
-	}
-	return ends[0], ends[1], err
-}
-
-func coordinateConns(ctx context.Context, c *coordinator, lines []*controlConn) (*Report, error) {
-	defer c.close()
-	for _, l := range lines {
-		if err := c.registerNode(l); err != nil {
-			return nil, err
-		}
-	}
-	return c.run(ctx)
+	return nil
 }
 
 // clusterSettings lists the settings of the scheduler, the servers and the workers.

@@ -70,8 +70,8 @@ func TestQuartiles(t *testing.T) {
 	require.Equal(t, Range{}, middleHalf(nil))
 	require.Equal(t, Range{3, 3}, middleHalf([]float64{3}))
 	require.Equal(t, Range{2, 4}, middleHalf([]float64{5, 1, 3, 2, 4}))
-	require.Equal(t, "50%", Range{2, 4}.Around(2))
-	require.Empty(t, Range{}.Around(0))
+	require.Equal(t, "50%", Range{2, 4}.around(2))
+	require.Empty(t, Range{}.around(0))
 }
 
 func TestACurveNeverFalls(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/stepvan/stepvan/bench/limit"
@@ -12,17 +13,35 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
+// program is what a worker or a server does.
+type program interface {
+	check(ctx context.Context, count int) error // exchanges and looks at every byte
+	run(ctx context.Context, count int) error   // exchanges as fast as possible; budget: 0 allocations
+	finish(ctx context.Context) error           // ends the round of check or run
+}
+
 // nodeRunner runs the commands of the coordinator on one node. One goroutine uses it.
 type nodeRunner struct {
 	node     *ps.Node
 	line     *controlConn
-	spec     *spec
-	worker   *worker         // of a worker
-	server   *server         // of a server
+	spec     *Options
+	program  program
+	times    latencies       // of the last round
 	caller   *limit.Caller   // of worker 0
 	copier   *limit.Copier   // of worker 0
 	answerer *limit.Answerer // of the servers that the limit has
 	profile  profile
+}
+
+// runNode connects a node with the coordinator at path, runs its commands until finish, and stops the
+// node.
+func runNode(ctx context.Context, n *ps.Node, path string) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	if err != nil {
+		return err
+	}
+	m := &nodeRunner{node: n, line: newControlConn(conn), times: newLatencies()}
+	return m.run(ctx)
 }
 
 // run sends hello, runs commands until finish, and stops the node.
@@ -80,20 +99,14 @@ func (m *nodeRunner) handleCommand(ctx context.Context, c *command) (*reply, err
 	}
 	switch c.Verb {
 	case verbCheck:
-		if m.worker != nil {
-			return &reply{}, m.worker.check(ctx, c.Count)
+		if err := m.program.check(ctx, c.Count); err != nil {
+			return nil, err
 		}
-		return &reply{}, m.server.check(ctx, c.Count)
+		return &reply{}, m.program.finish(ctx)
 	case verbMeasure:
-		if m.worker != nil {
-			return m.worker.measure(ctx, c.Count)
-		}
-		return m.server.measure(ctx, c.Count)
+		return m.measure(ctx, c.Count)
 	case verbReport:
-		if m.worker != nil {
-			return m.worker.times.report()
-		}
-		return m.server.times.report()
+		return m.times.report()
 	case verbOpen:
 		return m.open()
 	case verbConnect:
@@ -105,24 +118,34 @@ func (m *nodeRunner) handleCommand(ctx context.Context, c *command) (*reply, err
 }
 
 // prepare makes the program of the node's role.
-func (m *nodeRunner) prepare(s *spec) (err error) {
+func (m *nodeRunner) prepare(s *Options) (err error) {
 	if m.spec = s; s == nil {
 		return errs.Invalid("%s without a specification", verbPrepare)
 	}
-	if !s.Inside || m.node.Role() == config.RoleWorker && m.node.Rank() == 0 { // a process has one profile
+	if !s.inOneProcess() || m.node.Role() == config.RoleWorker && m.node.Rank() == 0 { // a process has one profile
 		if err := m.profile.start(s.Profile, m.node); err != nil {
 			return err
 		}
 	}
-	if m.node.Role() == config.RoleWorker {
-		if err := checkVan(m.node.Connections(), s.Van); err != nil {
-			return fmt.Errorf("%s: %w", m.node, err)
-		}
-		m.worker, err = newWorker(m.node, s)
-	} else {
-		m.server, err = newServer(m.node, s)
+	if m.node.Role() == config.RoleServer {
+		m.program, err = newServer(m.node, s, m.times)
+		return err
 	}
+	if err := checkVan(m.node.Connections(), s.Van); err != nil {
+		return fmt.Errorf("%s: %w", m.node, err)
+	}
+	m.program, err = newWorker(m.node, s, m.times)
 	return err
+}
+
+// measure runs a round, and times it.
+func (m *nodeRunner) measure(ctx context.Context, count int) (*reply, error) {
+	m.times.reset()
+	r, err := m.spec.measured(func() error { return m.program.run(ctx, count) })
+	if err == nil {
+		err = m.program.finish(ctx)
+	}
+	return r, err
 }
 
 // checkVan makes sure that the payload travels by the wanted van.
@@ -136,16 +159,17 @@ func checkVan(all ps.Connections, wanted Van) error {
 }
 
 // open listens for worker 0 of the limit.
-func (m *nodeRunner) open() (*reply, error) {
-	a, addr, err := limit.Listen(m.spec.Limit)
-	m.answerer = a
-	return &reply{Addr: addr}, err
+func (m *nodeRunner) open() (r *reply, err error) {
+	r = &reply{}
+	m.answerer, r.Addr, err = limit.Listen(m.spec.limit().spec())
+	return r, err
 }
 
 // connect connects worker 0 to the servers of the limit.
 func (m *nodeRunner) connect(ctx context.Context, addrs []string) (err error) {
-	m.copier = limit.NewCopier(m.spec.Limit.Push + m.spec.Limit.Pull)
-	m.caller, err = limit.Connect(ctx, m.spec.Limit, addrs...)
+	spec := m.spec.limit().spec()
+	m.copier = limit.NewCopier(spec.Push + spec.Pull)
+	m.caller, err = limit.Connect(ctx, spec, addrs...)
 	return err
 }
 
@@ -153,26 +177,19 @@ func (m *nodeRunner) connect(ctx context.Context, addrs []string) (err error) {
 const copyTime = time.Millisecond
 
 // runLimit exchanges the same bytes without stepvan.
-func (m *nodeRunner) runLimit(count int) (*reply, error) {
+func (m *nodeRunner) runLimit(count int) (r *reply, err error) {
 	switch {
 	case m.answerer != nil:
-		return &reply{}, limitError(m.answerer.Run(count))
-	case m.caller == nil:
+		r, err = &reply{}, m.answerer.Run(count)
+	case m.caller != nil:
+		m.times.reset()
+		r, err = m.spec.measured(func() error { return m.caller.Run(count, m.times.add) })
+		r.Copy = m.copier.Run(copyTime)
+	default:
 		return nil, errs.Invalid("%s before %s and %s", verbLimit, verbOpen, verbConnect)
 	}
-	m.worker.times.reset()
-	start, r := m.spec.meter(), &reply{}
-	if err := m.caller.Run(count, m.worker.times.add); err != nil {
-		return nil, limitError(err)
+	if err != nil {
+		return nil, fmt.Errorf("limit: %w", err)
 	}
-	start.read(r)
-	r.Copy = m.copier.Run(copyTime)
 	return r, nil
-}
-
-func limitError(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("limit: %w", err)
 }

@@ -116,13 +116,10 @@ func (o *Options) sameMeasurement(other *Options) bool {
 
 // measure runs a cluster. It has the turn when it begins, and yields it between rounds.
 func (o *Options) measure(ctx context.Context, t *turn) (*Report, error) {
-	switch {
-	case o.Workload == Start:
+	if o.Workload == Start {
 		return runStarts(ctx, o, t)
-	case o.inOneProcess():
-		return runInProcess(ctx, o, t)
 	}
-	return runProcesses(ctx, o, t)
+	return runCluster(ctx, o, t)
 }
 
 func outcomes(runs []*run) (out []Outcome) {
@@ -141,14 +138,6 @@ func (r *run) outcome() Outcome {
 	if err := errors.Join(r.err, r.base.err); err != nil {
 		return Outcome{Err: err}
 	}
-	if r.opts.Nodes.Python() {
-		r.report.compareWithGo(r.base.report)
-	} else {
-		r.report.compareWithOneWorker(r.base.report)
-	}
+	r.report.compareWith(r.base.report)
 	return Outcome{Report: r.report}
-}
-
-func newCoordinator(o *Options, t *turn) *coordinator {
-	return &coordinator{opts: *o, turn: t, workers: make([]*controlConn, o.Workers), servers: make([]*controlConn, o.Servers)}
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -14,7 +15,7 @@ import (
 // runStarts measures a cluster from the start of the first process to the end of the last, with one
 // exchange of each worker. The limit is the same number of processes that end at once.
 func runStarts(ctx context.Context, o *Options, t *turn) (*Report, error) {
-	setDefault(&o.Count, defaultStarts)
+	o.Count = cmp.Or(o.Count, defaultStarts)
 	whole, bare := newLatencies(), newLatencies()
 	var all Samples
 	for range o.Count {
@@ -29,14 +30,11 @@ func runStarts(ctx context.Context, o *Options, t *turn) (*Report, error) {
 		if err := t.yield(ctx); err != nil {
 			return nil, err
 		}
-		all.P50, all.Limit = append(all.P50, took), append(all.Limit, limit)
-		all.Ratio, all.Rate = append(all.Ratio, rounded(took/limit, digits)), append(all.Rate, rounded(1e6/took, digits))
+		all.add(round{p50: took, limit: limit, elapsed: took})
 	}
-	r := newReport(o, whole)
-	limits, ratios := all.Limit, all.Ratio
-	r.setRounds(all)
-	r.compareWith(limits, ratios)
-	r.Curve.Limit, r.Curve.LimitCount = bare.curve(nil), bare.count()
+	r := newReport(o)
+	r.setFigures(whole, all)
+	r.setLimit(all.Limit, all.Ratio, Curve{Latency: bare.curve(nil), Count: bare.count()})
 	return r, nil
 }
 
@@ -46,14 +44,14 @@ func timeRun(ctx context.Context, plan launch.Plan, into latencies) (float64, er
 	err := launch.Run(ctx, plan)
 	took := time.Since(began)
 	into.add(took)
-	return rounded(took.Seconds()*1e6, digits), err
+	return inMicros(took), err
 }
 
 // exchangeOnce is the program of a node that starts, exchanges once and stops.
 func exchangeOnce(ctx context.Context, n *ps.Node) error {
-	s := &spec{Workload: Echo, Workers: 1, Push: 8, Pull: 8, Inflight: 1}
+	s := &Options{Workload: Echo, Workers: 1, Push: smallBytes, Pull: smallBytes, Inflight: 1}
 	if n.Role() == config.RoleWorker {
-		w, err := newWorker(n, s)
+		w, err := newWorker(n, s, newLatencies())
 		if err == nil {
 			err = w.checkSlot(ctx, &w.slots[0])
 		}
