@@ -103,7 +103,7 @@ func TestMistakesInBench(t *testing.T) {
 		"unknown peer":       {[]string{"--workload", "echo", "--peer", "pigeon"}, 1, `--peer "pigeon" is unknown: write nixl`},
 		"goals with a peer":  {[]string{"--peer", "nixl"}, 1, "--peer does not go with the goals"},
 		"weights of a peer":  {[]string{"--workload", "weights", "--peer", "nixl"}, 1, "--workload weights does not work with --peer nixl: use echo or afd"},
-		"no size":            {[]string{"--workload", "echo", "--push", "many"}, codeUsage, `size "many" cannot be read`},
+		"no size":            {[]string{"--workload", "echo", "--push", "many"}, codeUsage, `size "many" is not a whole number of bytes`},
 		"size 0":             {[]string{"--workload", "echo", "--push", "0"}, codeUsage, "at least 1 byte"},
 		"lists unlike":       {[]string{"--workload", "afd", "--push", "1,2,3", "--pull", "1,2"}, 1, "--pull has 2 sizes and --push 3"},
 		"no workers":         {[]string{"--workload", "echo", "--workers", "0"}, 1, "must be at least 1"},
