@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,38 +58,33 @@ var errConnLost = errors.New("the connection with the measuring process broke")
 // controlConn is one end of the connection between coordinator and node. One goroutine at a time
 // may use it.
 type controlConn struct {
+	net.Conn
 	name string // of the node, after its hello
-	conn net.Conn
 	in   *json.Decoder
 	out  *json.Encoder
 }
 
 func newControlConn(c net.Conn) *controlConn {
-	return &controlConn{conn: c, in: json.NewDecoder(c), out: json.NewEncoder(c)}
+	return &controlConn{Conn: c, in: json.NewDecoder(c), out: json.NewEncoder(c)}
 }
 
-// closeWhenDone closes the connection when ctx ends, until release is called.
-func (l *controlConn) closeWhenDone(ctx context.Context) (release func() bool) {
-	return context.AfterFunc(ctx, func() { l.conn.Close() })
-}
-
-func (l *controlConn) send(v any) error { return l.out.Encode(v) }
+func (c *controlConn) send(v any) error { return c.out.Encode(v) }
 
 // receive reads one line into v. errConnLost means that the other side is gone.
-func (l *controlConn) receive(v any) error {
-	if err := l.in.Decode(v); err != nil {
+func (c *controlConn) receive(v any) error {
+	if err := c.in.Decode(v); err != nil {
 		return fmt.Errorf("%w: %w", errConnLost, err)
 	}
 	return nil
 }
 
 // receiveReply reads the reply of a node. The error may come from the node.
-func (l *controlConn) receiveReply(r *reply) error {
-	if err := l.receive(r); err != nil {
-		return fmt.Errorf("%s: %w", l.name, err)
+func (c *controlConn) receiveReply(r *reply) error {
+	if err := c.receive(r); err != nil {
+		return fmt.Errorf("%s: %w", c.name, err)
 	}
 	if r.Error != "" {
-		return fmt.Errorf("%s: %s", l.name, r.Error)
+		return fmt.Errorf("%s: %s", c.name, r.Error)
 	}
 	return nil
 }

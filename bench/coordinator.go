@@ -72,24 +72,24 @@ func (c *coordinator) run(ctx context.Context) (*Report, error) {
 }
 
 // registerNode reads the hello of a node and stores its connection by role and rank.
-func (c *coordinator) registerNode(l *controlConn) error {
+func (c *coordinator) registerNode(conn *controlConn) error {
 	var h hello
-	if err := l.receive(&h); err != nil {
+	if err := conn.receive(&h); err != nil {
 		return fmt.Errorf("hello of a node: %w", err)
 	}
-	places := map[config.Role][]*controlConn{config.RoleWorker: c.workers, config.RoleServer: c.servers}[h.Role]
-	if h.Rank < 0 || h.Rank >= len(places) || places[h.Rank] != nil {
+	ranks := map[config.Role][]*controlConn{config.RoleWorker: c.workers, config.RoleServer: c.servers}[h.Role]
+	if h.Rank < 0 || h.Rank >= len(ranks) || ranks[h.Rank] != nil {
 		return errs.Invalid("hello of a node: %v is not one of the missing nodes", h)
 	}
-	l.name, places[h.Rank] = h.String(), l
+	conn.name, ranks[h.Rank] = h.String(), conn
 	return nil
 }
 
 // close closes the connections, and ends every read from them.
 func (c *coordinator) close() {
-	for _, l := range slices.Concat(c.servers, c.workers) {
-		if l != nil {
-			l.conn.Close()
+	for _, conn := range slices.Concat(c.servers, c.workers) {
+		if conn != nil {
+			conn.Close()
 		}
 	}
 }
@@ -129,7 +129,7 @@ func (c *coordinator) limitServers() []*controlConn { return c.servers[:c.opts.l
 
 // calibrate warms up, and finds how many exchanges make a round.
 func (c *coordinator) calibrate() (err error) {
-	stack := func(n int) (time.Duration, error) {
+	measured := func(n int) (time.Duration, error) {
 		r, err := c.exchange(command{Verb: verbMeasure, Count: n})
 		return longest(r), err
 	}
@@ -141,10 +141,10 @@ func (c *coordinator) calibrate() (err error) {
 	if c.opts.Count > 0 {
 		c.opts.Rounds = min(c.opts.Rounds, c.opts.Count)
 		c.perRound = (c.opts.Count + c.opts.Rounds - 1) / c.opts.Rounds
-		_, err = stack(c.perRound)
+		_, err = measured(c.perRound)
 		half = 0
 	} else {
-		c.perRound, err = calibrateCount(half, c.opts.minCount(), stack)
+		c.perRound, err = calibrateCount(half, c.opts.minCount(), measured)
 	}
 	switch {
 	case err != nil || !c.opts.limit().bare():
@@ -280,9 +280,9 @@ func (c *coordinator) exchangeBare(count int) ([]reply, error) {
 // the last group first.
 func (c *coordinator) execute(cmd command, groups ...[]*controlConn) (replies []reply, failed error) {
 	for _, g := range groups {
-		for _, l := range g {
-			if err := l.send(cmd); err != nil {
-				return nil, fmt.Errorf("%s: %w", l.name, err)
+		for _, conn := range g {
+			if err := conn.send(cmd); err != nil {
+				return nil, fmt.Errorf("%s: %w", conn.name, err)
 			}
 		}
 	}
@@ -292,13 +292,13 @@ func (c *coordinator) execute(cmd command, groups ...[]*controlConn) (replies []
 
 // collectReplies waits for the replies of all nodes at the same time, so that the first failure
 // ends it.
-func collectReplies(lines []*controlConn) ([]reply, error) {
-	replies := make([]reply, len(lines))
-	results := make(chan error, len(lines))
-	for i, l := range lines {
-		go func() { results <- l.receiveReply(&replies[i]) }()
+func collectReplies(nodes []*controlConn) ([]reply, error) {
+	replies := make([]reply, len(nodes))
+	results := make(chan error, len(nodes))
+	for i, conn := range nodes {
+		go func() { results <- conn.receiveReply(&replies[i]) }()
 	}
-	for range lines {
+	for range nodes {
 		if err := <-results; err != nil {
 			return nil, err // the other goroutines end when their connections are closed
 		}

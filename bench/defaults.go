@@ -24,6 +24,11 @@ const (
 // withDefaults sets what is zero to its default. The error joins every mistake, in the words of the
 // flags.
 func (o Options) withDefaults() (Options, error) {
+	o.setDefaults()
+	return o, errors.Join(o.mistakes()...)
+}
+
+func (o *Options) setDefaults() {
 	o.Workload = cmp.Or(o.Workload, Echo)
 	o.Van = cmp.Or(o.Van, TCP)
 	o.Progress = cmp.Or(o.Progress, progressAuto)
@@ -39,11 +44,10 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Count == 0 {
 		o.Duration = cmp.Or(o.Duration, defaultDuration)
 	}
-	return o, errors.Join(o.checkRanges(), o.checkCombinations())
 }
 
-// checkRanges finds values that no measurement has.
-func (o *Options) checkRanges() error {
+// mistakes lists values that no measurement has, and options that exclude each other.
+func (o *Options) mistakes() []error {
 	mistakes := []error{
 		oneOf("--workload", o.Workload, Workloads),
 		oneOf("--van", o.Van, Vans),
@@ -70,7 +74,8 @@ func (o *Options) checkRanges() error {
 			mistakes = append(mistakes, errs.Invalid("%s is out of range (got %d, want %d to %d)", v.flag, v.value, v.least, v.most))
 		}
 	}
-	return errors.Join(mistakes...)
+	mistakes = append(mistakes, o.contradictions()...)
+	return slices.DeleteFunc(mistakes, func(err error) bool { return err == nil })
 }
 
 func oneOf[T ~string](flag string, value T, words []T) error {
@@ -84,9 +89,8 @@ func oneOf[T ~string](flag string, value T, words []T) error {
 	return errs.Invalid("%s %q is unknown: write %s", flag, value, strings.Join(names, ", "))
 }
 
-// checkCombinations finds options that exclude each other.
-func (o *Options) checkCombinations() error {
-	var mistakes []error
+// contradictions lists the options that exclude each other.
+func (o *Options) contradictions() (mistakes []error) {
 	refuse := func(mistake bool, format string, args ...any) {
 		if mistake {
 			mistakes = append(mistakes, errs.Invalid(format, args...))
@@ -96,12 +100,12 @@ func (o *Options) checkCombinations() error {
 	refuse(o.traits().echoes && o.Pull != o.Push, "--pull %v differs from --push %v: %s answers with what it gets; leave --pull out, or use --workload afd", o.Pull, o.Push, w)
 	refuse(w == Barrier && o.Push != smallBytes, "--push %v has no meaning for --workload barrier, which carries no tensors: leave it out", o.Push)
 	refuse(w == Barrier && o.Inflight != 1, "--inflight %d has no meaning for --workload barrier, where one is passed after the other: leave it out", o.Inflight)
-	refuse(w != Echo && o.Bulk != 0, "--bulk needs --workload echo: with lock-step every request waits for all workers")
+	refuse(w != Echo && o.Bulk != 0, "--bulk needs --workload echo (got %s): leave it out", w)
 	refuse(w == Start && inside, "--workload start is about processes: use --van tcp, unix or shm, without --one-process")
 	refuse(w == Start && o.Profile != "", "--profile has nothing to measure with --workload start: use another")
 	refuse(w == Incast && o.Workers == 1, "--workers 1 is what --workload incast is compared with: use 2 or more, or --workload echo")
-	refuse(o.InPlace && w != AFD && w != AFD3, "--in-place needs --workload afd or afd3: %s has nothing to compute", w)
-	refuse(o.Compute != 0 && w != AFD3, "--compute needs --workload afd3")
+	refuse(o.InPlace && w != AFD && w != AFD3, "--in-place needs --workload afd or afd3 (got %s, which has nothing to compute): leave it out", w)
+	refuse(o.Compute != 0 && w != AFD3, "--compute needs --workload afd3 (got %s): leave it out", w)
 	refuse(inside && o.Pin != 0, "--pin is for processes: use --van tcp, unix or shm without --one-process, or start this program with taskset")
 	refuse(!inside && len(o.Node) == 0, "Options.Node is missing: the command line of the program for each process")
 	if o.Nodes.Python() {
@@ -110,7 +114,7 @@ func (o *Options) checkCombinations() error {
 		})
 		refuse(len(o.Python) == 0 && !inside, "Options.Python is missing: the command line of the interpreter")
 	}
-	return errors.Join(mistakes...)
+	return mistakes
 }
 
 // checkPython finds options that nodes in Python do not have.

@@ -23,7 +23,7 @@ type program interface {
 // nodeRunner runs the commands of the coordinator on one node. One goroutine uses it.
 type nodeRunner struct {
 	node     *ps.Node
-	line     *controlConn
+	conn     *controlConn
 	spec     *Options
 	program  program
 	times    latencies       // of the last round
@@ -40,32 +40,31 @@ func runNode(ctx context.Context, n *ps.Node, path string) error {
 	if err != nil {
 		return err
 	}
-	m := &nodeRunner{node: n, line: newControlConn(conn), times: newLatencies()}
+	m := &nodeRunner{node: n, conn: newControlConn(conn), times: newLatencies()}
 	return m.run(ctx)
 }
 
 // run sends hello, runs commands until finish, and stops the node.
 func (m *nodeRunner) run(ctx context.Context) error {
 	defer m.close()
-	release := m.line.closeWhenDone(ctx)
-	defer release()
-	if err := m.line.send(hello{Role: m.node.Role(), Rank: int(m.node.Rank())}); err != nil {
+	defer context.AfterFunc(ctx, func() { m.conn.Close() })()
+	if err := m.conn.send(hello{Role: m.node.Role(), Rank: int(m.node.Rank())}); err != nil {
 		return m.lost(ctx, err)
 	}
 	for {
 		var c command
-		if err := m.line.receive(&c); err != nil {
+		if err := m.conn.receive(&c); err != nil {
 			return m.lost(ctx, err)
 		}
 		if c.Verb == verbFinish {
-			return errors.Join(m.profile.stop(), m.node.Stop(ctx), m.line.send(&reply{}))
+			return errors.Join(m.profile.stop(), m.node.Stop(ctx), m.conn.send(&reply{}))
 		}
 		r, err := m.handleCommand(ctx, &c)
 		if err != nil {
-			_ = m.line.send(&reply{Error: err.Error()}) // the error of the command says more than an error of send
+			_ = m.conn.send(&reply{Error: err.Error()}) // the error of the command says more than an error of send
 			return err
 		}
-		if err := m.line.send(r); err != nil {
+		if err := m.conn.send(r); err != nil {
 			return m.lost(ctx, err)
 		}
 	}
@@ -80,7 +79,7 @@ func (m *nodeRunner) lost(ctx context.Context, err error) error {
 }
 
 func (m *nodeRunner) close() {
-	m.line.conn.Close()
+	m.conn.Close()
 	if m.answerer != nil {
 		m.answerer.Close()
 	}
@@ -114,7 +113,7 @@ func (m *nodeRunner) handleCommand(ctx context.Context, c *command) (*reply, err
 	case verbLimit:
 		return m.runLimit(c.Count)
 	}
-	return nil, errs.Invalid("%q is not a command for a %s", c.Verb, m.node.Role())
+	return nil, errs.Invalid("a %s has no command %q: use the same version for all processes", m.node.Role(), c.Verb)
 }
 
 // prepare makes the program of the node's role.

@@ -125,11 +125,11 @@ func TestRead(t *testing.T) {
 
 func TestWhatIsNoReport(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"nothing":   {"\n\n", "there is no report in it"},
-		"no JSON":   {"{\"workload\":\"echo\",\"van\":\"tcp\"}\nBenchmarkX 1\n", "line 2 is not a JSON object"},
+		"nothing":   {"\n\n", "it has no report"},
+		"no JSON":   {"{\"workload\":\"echo\",\"van\":\"tcp\"}\nBenchmarkX 1\n", "line 2 is not a report (invalid"},
 		"other":     {`{"a":1}`, "line 1 is not a report"},
 		"too long":  {strings.Repeat("x", longestLine+1), "line 1: "},
-		"many rows": {`[1,2]`, "line 1 is not a JSON object"},
+		"many rows": {`[1,2]`, "line 1 is not a report (json: cannot unmarshal"},
 	} {
 		_, err := Read(strings.NewReader(c.text))
 		require.ErrorContains(t, err, c.want, name)

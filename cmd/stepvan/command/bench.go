@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -254,14 +253,4 @@ func (b *benchResults) page() error {
 		fmt.Fprintln(b.errOut, "wrote", b.flags.html)
 	}
 	return err
-}
-
-func makeFolder(path string) error {
-	if path == "" {
-		return nil
-	}
-	if err := os.MkdirAll(path, 0o777); err != nil {
-		return fmt.Errorf("--profile: %w", err)
-	}
-	return nil
 }
