@@ -42,23 +42,21 @@ func (o *Options) runInside(ctx context.Context, path string) error {
 }
 
 // clusterSettings lists the settings of the scheduler, the servers and the workers.
-func (o *Options) clusterSettings() []ps.Settings {
+func (o *Options) clusterSettings() (all []ps.Settings) {
 	base := ps.DefaultSettings()
 	base.NumWorker, base.NumServer, base.RootURI = o.Workers, o.Servers, "127.0.0.1"
 	base.Batch, base.Progress = config.BatchAny, o.progressSetting()
 	base.HeartbeatTimeout = heartbeatTimeout
 	base.Van, base.Local = o.vanSetting(), o.Van == Unix
-	all := []ps.Settings{base}
-	all[0].Role = ps.RoleScheduler
-	add := func(role ps.Role, count int) {
-		for i := range count {
-			s := base
-			s.Role, s.NodeRank = role, i
-			all = append(all, s)
+	for _, nodes := range []struct {
+		role  ps.Role
+		count int
+	}{{ps.RoleScheduler, 1}, {ps.RoleServer, o.Servers}, {ps.RoleWorker, o.Workers}} {
+		for i := range nodes.count {
+			base.Role, base.NodeRank = nodes.role, i
+			all = append(all, base)
 		}
 	}
-	add(ps.RoleServer, o.Servers)
-	add(ps.RoleWorker, o.Workers)
 	return all
 }
 

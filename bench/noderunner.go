@@ -62,7 +62,7 @@ func (m *nodeRunner) run(ctx context.Context) error {
 		r, err := m.handleCommand(ctx, &c)
 		if err != nil {
 			_ = m.conn.send(&reply{Error: err.Error()}) // the error of the command says more than an error of send
-			return err
+			return fmt.Errorf("%s: %w", m.node, err)
 		}
 		if err := m.conn.send(r); err != nil {
 			return m.lost(ctx, err)
@@ -131,7 +131,7 @@ func (m *nodeRunner) prepare(s *Options) (err error) {
 		return err
 	}
 	if err := checkVan(m.node.Connections(), s.Van); err != nil {
-		return fmt.Errorf("%s: %w", m.node, err)
+		return err
 	}
 	m.program, err = newWorker(m.node, s, m.times)
 	return err

@@ -187,7 +187,7 @@ func (w *worker) checkSlot(ctx context.Context, s *slot) error {
 	}
 	for i, t := range s.pull {
 		if at := firstWrong(t.Bytes(), pushed, w.spec.mark(w.servers[i])); at >= 0 {
-			return fmt.Errorf("%s: byte %d of the answer of server %d is wrong", w.node, at, w.servers[i])
+			return fmt.Errorf("byte %d of the answer of server %d is wrong", at, w.servers[i])
 		}
 	}
 	return nil

@@ -53,8 +53,8 @@ func ExecuteAs(ctx context.Context, self launch.Program, args []string, stdout, 
 	return launch.ExitCode(err)
 }
 
-// plain is the text of an error for the person who wrote args: without the name of the kind of error, and
-// with long arguments shortened.
+// plain is the text of an error for people: without the name of the kind of error, and with long
+// arguments shortened.
 func plain(err error, args []string) string {
 	message := strings.ReplaceAll(err.Error(), stepvan.ErrInvalid.Error()+": ", "")
 	for _, arg := range args {
