@@ -3,10 +3,8 @@ package bench
 import (
 	"cmp"
 	"context"
-	"errors"
 	"time"
 
-	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/launch"
 	"github.com/stepvan/stepvan/ps"
@@ -47,34 +45,23 @@ func timeRun(ctx context.Context, plan launch.Plan, into latencies) (float64, er
 	return inMicros(took), err
 }
 
-// exchangeOnce is the program of a node that starts, exchanges once and stops.
+// exchangeOnce is the program of a node that starts, exchanges once and stops. The workers end the
+// only round of the servers.
 func exchangeOnce(ctx context.Context, n *ps.Node) error {
-	s := &Options{Workload: Echo, Workers: 1, Push: smallBytes, Pull: smallBytes, Inflight: 1}
-	if n.Role() == config.RoleWorker {
-		w, err := newWorker(n, s, newLatencies())
+	o := &Options{Workload: Echo, Workers: len(n.Peers()), Push: smallBytes, Pull: smallBytes, Inflight: 1}
+	if n.Role() == config.RoleServer {
+		s, err := newServer(n, o, newLatencies())
 		if err == nil {
-			err = w.checkSlot(ctx, &w.slots[0])
+			err = s.check(ctx, 1)
 		}
 		return err
 	}
-	return echoUntilClosed(ctx, n)
-}
-
-// echoUntilClosed sends back what workers push, until all have left.
-func echoUntilClosed(ctx context.Context, n *ps.Node) error {
-	var batch ps.Batch
-	for {
-		err := n.GetBatchInto(ctx, ps.AnyReady, &batch)
-		if errors.Is(err, stepvan.ErrClosed) && !errors.Is(err, stepvan.ErrPeerLost) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for _, r := range batch.Requests {
-			if _, err := n.Respond(r.Pushes(), r.ID); err != nil {
-				return err
-			}
-		}
+	w, err := newWorker(n, o, newLatencies())
+	if err == nil {
+		err = w.check(ctx, 1)
 	}
+	if err == nil {
+		err = w.finish(ctx)
+	}
+	return err
 }

@@ -2,7 +2,6 @@ package page
 
 // chart is lines over an axis of numbers. page.js draws it from its JSON.
 type chart struct {
-	ID          string `json:"-"` // set when the page has all charts
 	Title, Note string `json:"-"`
 	X           axis   `json:"x"`
 	Y           axis   `json:"y"`

@@ -99,13 +99,6 @@ func newView(c *Content) *view {
 			v.Met++
 		}
 	}
-	id := 0
-	for _, s := range v.Sections {
-		for _, one := range s.Charts {
-			id++
-			one.ID = fmt.Sprintf("chart%d", id)
-		}
-	}
 	return v
 }
 

@@ -56,7 +56,7 @@ func write(t *testing.T, c *Content) string {
 // charts reads the charts of a page as the browser gets them. Each format is a function of page.js.
 func charts(t *testing.T, text string) (out []chart) {
 	t.Helper()
-	for _, m := range regexp.MustCompile(`(?m)^draw\("chart\d+", (.*)\);$`).FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^draw\("chart\d+-\d+", (.*)\);$`).FindAllStringSubmatch(text, -1) {
 		var c chart
 		require.NoError(t, json.Unmarshal([]byte(m[1]), &c), m[1])
 		for _, format := range []string{c.X.Format, c.Y.Format} {
