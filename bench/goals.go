@@ -1,14 +1,15 @@
 package bench
 
 import (
-	"context"
 	"slices"
+
+	"github.com/stepvan/stepvan/internal/errs"
 )
 
 // Goal is a figure that the project wants to keep, and how to measure it.
 type Goal struct {
 	Name    string
-	Options Options // to which RunGoals adds what base holds
+	Options Options // to which PlanGoals adds what base holds
 	Unit    string
 	Bound   float64
 	Least   bool // the figure must reach Bound; else it must not exceed it
@@ -83,8 +84,7 @@ func allocations(r *Report) float64 { return rounded(r.Allocs, 0) }
 type GoalResult struct {
 	Goal
 	Figure float64
-	Report *Report // several goals may share it; nil after an error
-	Err    error   // why it could not be measured
+	Err    error // why it could not be measured
 }
 
 // Met reports whether the figure is good enough.
@@ -98,33 +98,14 @@ func (v *GoalResult) Met() bool {
 	return v.Figure <= v.Bound
 }
 
-// RunGoals measures goals, and then the measurements of more. base holds the options that no goal
-// sets: Node, Python, Env, Duration, Rounds, Signals, Stderr. The error comes from Plan.Run. A
-// measurement that failed is an error of its goals, or of its further outcome.
-func RunGoals(ctx context.Context, base Options, goals []Goal, more Plan, w Watch) (goalResults []GoalResult, further []Outcome, err error) {
-	plan, positions := planGoals(goals, base)
-	needed := len(slices.Concat(plan...))
-	outcomes, err := append(plan, more...).Run(ctx, w)
-	if err != nil {
-		return nil, nil, err
-	}
-	for i, g := range goals {
-		got := outcomes[positions[i]]
-		v := GoalResult{Goal: g, Report: got.Report, Err: got.Err}
-		if v.Err == nil {
-			v.Figure = rounded(g.figure(got.Report), 2)
-		}
-		goalResults = append(goalResults, v)
-	}
-	return goalResults, outcomes[needed:], nil
-}
-
-// planGoals lists each measurement once. Measurements of one workload with the same nodes form a
-// group. positions[i] is the index of goal i in the list.
-func planGoals(goals []Goal, base Options) (plan Plan, positions []int) {
+// PlanGoals lists each measurement of goals once. Those of one workload with the same nodes form a
+// group. base holds the options that no goal sets: Node, Python, Env, Duration, Rounds, Signals, Stderr.
+func PlanGoals(goals []Goal, base Options) (plan Plan) {
 	groups := map[string]int{}
 	for _, g := range goals {
-		o := g.options(base)
+		o := g.Options
+		o.Node, o.Python, o.Env, o.Signals, o.Stderr = base.Node, base.Python, base.Env, base.Signals, base.Stderr
+		o.Duration, o.Rounds = base.Duration, base.Rounds
 		alike := string(o.Workload) + " " + o.nodes()
 		if _, known := groups[alike]; !known {
 			groups[alike], plan = len(plan), append(plan, nil)
@@ -134,18 +115,25 @@ func planGoals(goals []Goal, base Options) (plan Plan, positions []int) {
 			*group = append(*group, o)
 		}
 	}
-	all := slices.Concat(plan...)
-	for _, g := range goals {
-		name := g.Options.String()
-		positions = append(positions, slices.IndexFunc(all, func(o Options) bool { return o.String() == name }))
-	}
-	return plan, positions
+	return plan
 }
 
-// options adds what base holds to the options of the goal.
-func (g *Goal) options(base Options) Options {
-	o := g.Options
-	o.Node, o.Python, o.Env, o.Signals, o.Stderr = base.Node, base.Python, base.Env, base.Signals, base.Stderr
-	o.Duration, o.Rounds = base.Duration, base.Rounds
-	return o
+// Results reads the figure of each goal from the outcomes of a plan that has all its measurements.
+func Results(goals []Goal, outcomes []Outcome) (all []GoalResult) {
+	byName := map[string]Outcome{}
+	for _, o := range outcomes {
+		byName[o.Name] = o
+	}
+	for _, g := range goals {
+		got, known := byName[g.Options.String()]
+		v := GoalResult{Goal: g, Err: got.Err}
+		switch {
+		case !known:
+			v.Err = errs.Invalid("the plan lacks %v", &g.Options)
+		case got.Report != nil:
+			v.Figure = rounded(g.figure(got.Report), 2)
+		}
+		all = append(all, v)
+	}
+	return all
 }

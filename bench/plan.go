@@ -71,7 +71,7 @@ func runFitting(ctx context.Context, group []Options) ([]Outcome, error) {
 	free := freeMemory()
 	if len(group) == 1 && free > 0 && group[0].memory() > free {
 		o := &group[0]
-		return []Outcome{{Err: fmt.Errorf("%w: %s needs %v and %v is free: make --push, --pull, --workers or --inflight smaller",
+		return []Outcome{{Name: o.String(), Err: fmt.Errorf("%w: %s needs %v and %v is free: make --push, --pull, --workers or --inflight smaller",
 			ErrTooLarge, o, inMiB(o.memory()), inMiB(free))}}, nil
 	}
 	return RunTogether(ctx, group...)

@@ -138,18 +138,22 @@ func TestGoalsReadTheirFigure(t *testing.T) {
 // Each measurement is made once, and every goal finds its own.
 func TestPlanOfTheGoals(t *testing.T) {
 	goals := slices.Concat(Goals(), PythonGoals(TorchNodes))
-	plan, places := planGoals(goals, Options{Node: []string{"x"}, Python: []string{"x"}, Rounds: 7})
+	plan := PlanGoals(goals, Options{Node: []string{"x"}, Python: []string{"x"}, Rounds: 7})
 	require.NoError(t, plan.Check())
-	all := slices.Concat(plan...)
 	seen := map[string]bool{}
-	for i := range all {
-		require.False(t, seen[all[i].String()], all[i].String())
-		seen[all[i].String()] = true
-		require.Equal(t, 7, all[i].Rounds)
+	var outcomes []Outcome
+	for _, o := range slices.Concat(plan...) {
+		require.False(t, seen[o.String()], o.String())
+		seen[o.String()] = true
+		require.Equal(t, 7, o.Rounds)
+		outcomes = append(outcomes, Outcome{Name: o.String(), Err: errors.New(o.String())})
 	}
-	for i, g := range goals {
-		require.Equal(t, g.Options.String(), all[places[i]].String(), g.Name)
+	for i, r := range Results(goals, outcomes) {
+		require.Equal(t, goals[i].Name, r.Name)
+		require.EqualError(t, r.Err, goals[i].Options.String())
 	}
+	results := Results(goals[:1], []Outcome{{Name: goals[0].Options.String(), Report: &Report{Figures: Figures{P50: 0.456}}}})
+	require.InDelta(t, 0.46, results[0].Figure, 1e-9)
 	require.Contains(t, seen, "shm afd 1w1s 896KiB/1.75MiB in place")
 	require.Contains(t, seen, "tcp echo 1w1s 8B/8B park")
 	require.Contains(t, seen, "shm batch 8w1s torch 8B/8B x64")

@@ -20,6 +20,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 
 // Outcome is the report or the error of a measurement.
 type Outcome struct {
+	Name   string // of the Options
 	Report *Report
 	Err    error
 }
@@ -132,12 +133,14 @@ func outcomes(runs []*run) (out []Outcome) {
 }
 
 func (r *run) outcome() Outcome {
+	out := Outcome{Name: r.opts.String(), Report: r.report, Err: r.err}
 	if r.base == nil {
-		return Outcome{Report: r.report, Err: r.err}
+		return out
 	}
-	if err := errors.Join(r.err, r.base.err); err != nil {
-		return Outcome{Err: err}
+	if out.Err = errors.Join(r.err, r.base.err); out.Err != nil {
+		out.Report = nil
+	} else {
+		r.report.compareWith(r.base.report)
 	}
-	r.report.compareWith(r.base.report)
-	return Outcome{Report: r.report}
+	return out
 }

@@ -208,11 +208,18 @@ func (f *benchFlags) plan(base bench.Options) (bench.Plan, error) {
 // sweepTime is the time of each point of a sweep.
 const sweepTime = time.Second
 
-// pageSweep is the sweep that a page shows besides the goals, which have the smallest size.
-func pageSweep(base bench.Options) (bench.Plan, error) {
+// goalsPlan lists the measurements of goals. A page shows a sweep besides them, without the smallest
+// size, which the goals have.
+func (f *benchFlags) goalsPlan(wanted []bench.Goal, base bench.Options) (bench.Plan, error) {
+	plan := bench.PlanGoals(wanted, base)
+	if f.html == "" {
+		return plan, nil
+	}
+	f.sweep = true
 	base.Workload, base.Duration = bench.Echo, min(base.Duration, sweepTime)
 	sizes := slices.DeleteFunc(bench.SweepSizes()[1:], func(s bench.Size) bool { return s > pageSweepMost })
-	return bench.Matrix{Base: base, Vans: bench.Vans, Pushes: sizes}.Plan()
+	sweep, err := bench.Matrix{Base: base, Vans: bench.Vans, Pushes: sizes}.Plan()
+	return append(plan, sweep...), err
 }
 
 // pageSweepMost keeps the time of a page short.
