@@ -126,14 +126,19 @@ func (m *nodeRunner) prepare(s *Options) (err error) {
 			return err
 		}
 	}
-	if m.node.Role() == config.RoleServer {
+	if m.node.Role() == config.RoleWorker {
+		if err := checkVan(m.node.Connections(), s.Van); err != nil {
+			return err
+		}
+	}
+	switch {
+	case s.Workload == Barrier:
+		m.program = &barriers{node: m.node, times: m.times}
+	case m.node.Role() == config.RoleServer:
 		m.program, err = newServer(m.node, s, m.times)
-		return err
+	default:
+		m.program, err = newWorker(m.node, s, m.times)
 	}
-	if err := checkVan(m.node.Connections(), s.Van); err != nil {
-		return err
-	}
-	m.program, err = newWorker(m.node, s, m.times)
 	return err
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/ps"
@@ -32,9 +31,6 @@ func newServer(n *ps.Node, o *Options, times latencies) (*server, error) {
 	s := &server{node: n, spec: o, policy: ps.AnyReady, echoes: t.echoes, times: times}
 	if t.lockStep {
 		s.policy = ps.LockStep
-	}
-	if o.Workload == Barrier {
-		return s, nil
 	}
 	return s, errors.Join(s.register(), s.allocate(), s.batchAnswer.allocate(n, o))
 }
@@ -86,19 +82,11 @@ func (s *server) allocate() (failed error) {
 }
 
 // check serves with answers that depend on the pushed bytes.
-func (s *server) check(ctx context.Context, count int) error {
-	if s.spec.Workload == Barrier {
-		return s.run(ctx, count)
-	}
-	return s.serve(ctx, true)
-}
+func (s *server) check(ctx context.Context, _ int) error { return s.serve(ctx, true) }
 
 // run serves a round.
 func (s *server) run(ctx context.Context, count int) error {
-	switch s.spec.Workload {
-	case Barrier:
-		return passBarriers(ctx, s.node, count, func(time.Duration) {})
-	case Batch:
+	if s.spec.Workload == Batch {
 		if err := s.serveBatches(ctx, count); err != nil {
 			return err
 		}

@@ -34,14 +34,10 @@ type slot struct {
 }
 
 func newWorker(n *ps.Node, s *Options, times latencies) (*worker, error) {
-	w := &worker{node: n, spec: s, times: times}
-	if s.Workload == Barrier {
-		return w, nil
-	}
+	w := &worker{node: n, spec: s, times: times, slots: make([]slot, s.Inflight)}
 	for _, p := range n.Peers() {
 		w.servers = append(w.servers, ps.Rank(p.Rank))
 	}
-	w.slots = make([]slot, s.Inflight)
 	err := w.allocate(&w.end, s.endSlot(), 0, 1)
 	for i := range w.slots {
 		err = errors.Join(err, w.allocate(&w.slots[i], i, s.Push, s.Pull))
@@ -90,8 +86,6 @@ func (s *slot) begin(n *ps.Node) (err error) {
 // run does count exchanges, or what the workload has in their place, and times each.
 func (w *worker) run(ctx context.Context, count int) error {
 	switch w.spec.Workload {
-	case Barrier:
-		return passBarriers(ctx, w.node, count, w.times.add)
 	case AFD3:
 		return w.pipeline(ctx, count)
 	case Batch:
@@ -140,9 +134,6 @@ func (w *worker) keepBulk() error {
 
 // finish waits for the bulk transfer, and sends the servers the end of the round.
 func (w *worker) finish(ctx context.Context) error {
-	if w.spec.Workload == Barrier {
-		return nil // the servers know the count
-	}
 	if w.bulk.handle != (ps.Handle{}) {
 		if err := w.bulk.handle.Wait(ctx); err != nil {
 			return err
@@ -157,9 +148,6 @@ func (w *worker) finish(ctx context.Context) error {
 // check runs count exchanges of each slot, one after the other, with bytes of their own, and
 // compares the answers.
 func (w *worker) check(ctx context.Context, count int) error {
-	if w.spec.Workload == Barrier {
-		return passBarriers(ctx, w.node, count, func(time.Duration) {})
-	}
 	for range count {
 		for i := range w.slots {
 			if err := w.checkSlot(ctx, &w.slots[i]); err != nil {
@@ -189,20 +177,6 @@ func (w *worker) checkSlot(ctx context.Context, s *slot) error {
 		if at := firstWrong(t.Bytes(), pushed, w.spec.mark(w.servers[i])); at >= 0 {
 			return fmt.Errorf("byte %d of the answer of server %d is wrong", at, w.servers[i])
 		}
-	}
-	return nil
-}
-
-// passBarriers passes count barriers of all workers and servers, and reports the time of each to
-// took.
-func passBarriers(ctx context.Context, n *ps.Node, count int, took func(time.Duration)) error {
-	for last := time.Now(); count > 0; count-- {
-		if err := n.Barrier(ctx, ps.Workers|ps.Servers, true); err != nil {
-			return err
-		}
-		next := time.Now()
-		took(next.Sub(last))
-		last = next
 	}
 	return nil
 }
