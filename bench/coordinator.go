@@ -18,19 +18,36 @@ type coordinator struct {
 	workers []*controlConn // by rank
 	servers []*controlConn
 
-	measured, limit         latencies // of all rounds
-	samples                 Samples
-	copies                  []float64 // us of a copy of the bytes, one for each round of the limit
-	allocs                  uint64    // of all rounds
-	exchanges               int64
-	perRound, limitPerRound int // exchanges per worker and round
+	exchange  series
+	limit     series // without nodes when it is not an exchange of the same nodes
+	samples   Samples
+	copies    []float64 // us of a copy of the bytes, one for each round of the limit
+	allocs    uint64    // of all rounds
+	exchanges int64
+}
+
+// series is what is measured in each round: exchanges of stepvan, or those of the limit.
+type series struct {
+	verb     verb
+	nodes    [][]*controlConn // servers, then workers
+	timed    []*controlConn   // the nodes whose times count
+	atLeast  int              // exchanges per worker and round
+	perRound int              // found by calibrate
+	all      latencies        // of all rounds
 }
 
 func newCoordinator(o *Options, t *turn) *coordinator {
-	return &coordinator{
-		opts: *o, turn: t, workers: make([]*controlConn, o.Workers), servers: make([]*controlConn, o.Servers),
-		measured: newLatencies(), limit: newLatencies(),
+	c := &coordinator{opts: *o, turn: t, workers: make([]*controlConn, o.Workers), servers: make([]*controlConn, o.Servers)}
+	c.exchange = series{verb: verbMeasure, nodes: [][]*controlConn{c.servers, c.workers}, timed: c.workers, atLeast: o.minCount(), all: newLatencies()}
+	if o.Workload == Batch {
+		c.exchange.timed = c.servers
 	}
+	c.limit = series{verb: verbLimit, atLeast: 1, all: newLatencies()}
+	if l := o.limit(); l.bare() {
+		caller := c.workers[:1]
+		c.limit.nodes, c.limit.timed = [][]*controlConn{c.servers[:l.servers()], caller}, caller
+	}
+	return c
 }
 
 // Bounds of a measurement.
@@ -107,13 +124,13 @@ func (c *coordinator) begin() error {
 	if c.opts.Push+c.opts.Pull > singleCheckBytes {
 		count = 1
 	}
-	if _, err := c.exchange(command{Verb: verbCheck, Count: count}); err != nil {
+	if _, err := c.execute(command{Verb: verbCheck, Count: count}, c.exchange.nodes...); err != nil {
 		return err
 	}
-	if !c.opts.limit().bare() {
+	if c.limit.nodes == nil {
 		return nil
 	}
-	opened, err := c.execute(command{Verb: verbOpen}, c.limitServers())
+	opened, err := c.execute(command{Verb: verbOpen}, c.limit.nodes[0])
 	if err != nil {
 		return err
 	}
@@ -121,40 +138,33 @@ func (c *coordinator) begin() error {
 	for _, r := range opened {
 		addrs = append(addrs, r.Addr)
 	}
-	_, err = c.execute(command{Verb: verbConnect, Addrs: addrs}, c.workers[:1])
+	_, err = c.execute(command{Verb: verbConnect, Addrs: addrs}, c.limit.timed)
 	return err
 }
 
-func (c *coordinator) limitServers() []*controlConn { return c.servers[:c.opts.limit().servers()] }
-
 // calibrate warms up, and finds how many exchanges make a round.
 func (c *coordinator) calibrate() (err error) {
-	measured := func(n int) (time.Duration, error) {
-		r, err := c.exchange(command{Verb: verbMeasure, Count: n})
-		return longest(r), err
-	}
-	bare := func(n int) (time.Duration, error) {
-		r, err := c.exchangeBare(n)
-		return longest(r), err
-	}
-	half := c.opts.Duration / time.Duration(2*c.opts.Rounds)
 	if c.opts.Count > 0 {
 		c.opts.Rounds = min(c.opts.Rounds, c.opts.Count)
-		c.perRound = (c.opts.Count + c.opts.Rounds - 1) / c.opts.Rounds
-		_, err = measured(c.perRound)
-		half = 0
-	} else {
-		c.perRound, err = calibrateCount(half, c.opts.minCount(), measured)
 	}
-	switch {
-	case err != nil || !c.opts.limit().bare():
-	case half == 0:
-		c.limitPerRound = max(c.perRound, firstTryCount)
-		_, err = bare(c.limitPerRound)
-	default:
-		c.limitPerRound, err = calibrateCount(half, 1, bare)
+	for _, s := range []*series{&c.exchange, &c.limit} {
+		try := func(n int) (time.Duration, error) {
+			r, err := c.execute(command{Verb: s.verb, Count: n}, s.nodes...)
+			return longest(r), err
+		}
+		switch {
+		case s.nodes == nil:
+		case c.opts.Count > 0:
+			s.perRound = (c.opts.Count + c.opts.Rounds - 1) / c.opts.Rounds
+			_, err = try(s.perRound)
+		default:
+			s.perRound, err = calibrateCount(c.opts.Duration/time.Duration(2*c.opts.Rounds), s.atLeast, try)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // minCount is the least number of exchanges of a worker in a round. With many workers it is so
@@ -198,58 +208,57 @@ func longest(replies []reply) (most time.Duration) {
 // round measures the limit, then the exchange.
 func (c *coordinator) round() error {
 	var this round
-	if c.opts.limit().bare() {
-		bare, err := c.exchangeBare(c.limitPerRound)
+	if c.limit.nodes != nil {
+		bare, err := c.measure(&c.limit)
 		if err != nil {
 			return err
 		}
-		own, err := c.collectLatencies(c.workers[:1], c.limit)
-		if err != nil {
-			return err
-		}
-		this.limit = c.opts.limit().from(own.micros(50))
-		c.copies = append(c.copies, inMicros(bare[0].Copy))
+		this.limit = c.opts.limit().from(bare.times.micros(50))
+		c.copies = append(c.copies, inMicros(bare.replies[0].Copy))
 	}
-	before := used()
-	replies, err := c.exchange(command{Verb: verbMeasure, Count: c.perRound})
+	own, err := c.measure(&c.exchange)
 	if err != nil {
 		return err
 	}
-	spent := before.since()
-	own, err := c.collectLatencies(c.timedNodes(), c.measured)
-	if err != nil {
-		return err
-	}
-	if !c.opts.inOneProcess() {
-		spent = usage{}
-		for _, r := range replies {
-			spent.allocs += r.Allocs
-			spent.cpu += r.CPU
-		}
-	}
-	n := c.perRound * len(c.workers)
+	n := c.exchange.perRound * len(c.workers)
 	c.exchanges += int64(n)
-	c.allocs += spent.allocs
-	this.p50, this.p99 = own.micros(50), own.micros(99)
-	this.elapsed = inMicros(longest(replies[:len(c.workers)])) / float64(n)
-	this.cpu = inMicros(spent.cpu) / float64(n)
+	c.allocs += own.spent.allocs
+	this.p50, this.p99 = own.times.micros(50), own.times.micros(99)
+	this.elapsed = inMicros(longest(own.replies[:len(c.workers)])) / float64(n)
+	this.cpu = inMicros(own.spent.cpu) / float64(n)
 	c.samples.add(this)
 	return nil
 }
 
-// timedNodes lists the nodes whose times the report shows.
-func (c *coordinator) timedNodes() []*controlConn {
-	if c.opts.Workload == Batch {
-		return c.servers
+// measured is what a round of a series gives.
+type measured struct {
+	replies []reply   // of workers, then of servers
+	times   latencies // of the timed nodes
+	spent   usage     // of all processes
+}
+
+// measure measures a round of a series.
+func (c *coordinator) measure(s *series) (m measured, err error) {
+	before := used()
+	if m.replies, err = c.execute(command{Verb: s.verb, Count: s.perRound}, s.nodes...); err != nil {
+		return m, err
 	}
-	return c.workers
+	if c.opts.inOneProcess() {
+		m.spent = before.since()
+	}
+	for _, r := range m.replies {
+		m.spent.allocs += r.Allocs
+		m.spent.cpu += r.CPU
+	}
+	m.times, err = c.collectLatencies(s)
+	return m, err
 }
 
 // collectLatencies asks nodes for the latencies of the last round. It adds them to those of all
 // rounds, and returns those of the round.
-func (c *coordinator) collectLatencies(nodes []*controlConn, all latencies) (latencies, error) {
+func (c *coordinator) collectLatencies(s *series) (latencies, error) {
 	own := newLatencies()
-	replies, err := c.execute(command{Verb: verbReport}, nodes)
+	replies, err := c.execute(command{Verb: verbReport}, s.timed)
 	if err != nil {
 		return own, err
 	}
@@ -261,19 +270,8 @@ func (c *coordinator) collectLatencies(nodes []*controlConn, all latencies) (lat
 	if own.count() == 0 {
 		return own, errs.Invalid("a round measured nothing")
 	}
-	all.h.Merge(own.h)
+	s.all.h.Merge(own.h)
 	return own, nil
-}
-
-// exchange has the servers serve while the workers run the command. The replies of the workers come
-// first.
-func (c *coordinator) exchange(cmd command) ([]reply, error) {
-	return c.execute(cmd, c.servers, c.workers)
-}
-
-// exchangeBare has worker 0 and the servers of the limit exchange without stepvan.
-func (c *coordinator) exchangeBare(count int) ([]reply, error) {
-	return c.execute(command{Verb: verbLimit, Count: count}, c.limitServers(), c.workers[:1])
 }
 
 // execute sends a command to groups of nodes, in this order. It collects the replies, with those of
@@ -309,10 +307,10 @@ func collectReplies(nodes []*controlConn) ([]reply, error) {
 // report makes the report of all rounds.
 func (c *coordinator) report() *Report {
 	r, l, s := newReport(&c.opts), c.opts.limit(), c.samples
-	r.setFigures(c.measured, s)
+	r.setFigures(c.exchange.all, s)
 	r.Allocs = rounded(float64(c.allocs)/float64(c.exchanges), digits)
 	if l.bare() {
-		r.setLimit(s.Limit, s.Ratio, Curve{Latency: c.limit.curve(l.from), Count: c.limit.count()})
+		r.setLimit(s.Limit, s.Ratio, Curve{Latency: c.limit.all.curve(l.from), Count: c.limit.all.count()})
 		d, spec := &r.Details, l.spec()
 		d.Memcpy = rounded(median(c.copies), digits)
 		d.Memory = rounded(float64(spec.Push+spec.Pull)*8/d.Memcpy/1e3, digits)

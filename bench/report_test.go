@@ -30,8 +30,8 @@ func example(t *testing.T) *Report {
 	c.samples.add(round{p50: 500, limit: 400.5, elapsed: 500, cpu: 750})
 	c.samples.add(round{p50: 1000, limit: 800, elapsed: 600, cpu: 800})
 	for us := 1; us <= 1000; us++ {
-		c.measured.add(time.Duration(us) * time.Microsecond)
-		c.limit.add(time.Duration(us) * time.Microsecond / 2)
+		c.exchange.all.add(time.Duration(us) * time.Microsecond)
+		c.limit.all.add(time.Duration(us) * time.Microsecond / 2)
 	}
 	return c.report()
 }
