@@ -16,7 +16,14 @@ import (
 func (o *Options) runInside(ctx context.Context, path string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer o.interrupt(cancel)()
+	go func() {
+		select {
+		case s := <-o.Signals: // ends the run with the same error as one of processes
+			number, _ := s.(unix.Signal)
+			cancel(&launch.Interrupted{Signal: number})
+		case <-ctx.Done():
+		}
+	}()
 	nodes, err := ps.StartAll(ctx, o.clusterSettings(), ps.WithNetwork(ps.NewNetwork(ps.NetworkOptions{})), ps.WithLogger(zerolog.Nop()))
 	if err != nil {
 		return preferCause(ctx, err)
@@ -35,10 +42,7 @@ func (o *Options) runInside(ctx context.Context, path string) error {
 	for _, n := range nodes {
 		_ = n.Stop(ctx) // after an error, when ctx has ended
 	}
-	if err != nil {
-		return preferCause(ctx, err)
-	}
-	return nil
+	return preferCause(ctx, err)
 }
 
 // clusterSettings lists the settings of the scheduler, the servers and the workers.
@@ -80,25 +84,10 @@ func (o *Options) vanSetting() config.Van {
 	return config.VanTCP
 }
 
-// preferCause returns the cause of the end of ctx, if it has ended, rather than err.
+// preferCause returns the cause of the end of ctx, if it has ended, rather than an error.
 func preferCause(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
-}
-
-// interrupt cancels the run in this process at the first signal, with the same error as a run of
-// processes, until release is called.
-func (o *Options) interrupt(cancel context.CancelCauseFunc) (release func()) {
-	over := make(chan struct{})
-	go func() {
-		select {
-		case s := <-o.Signals:
-			number, _ := s.(unix.Signal)
-			cancel(&launch.Interrupted{Signal: number})
-		case <-over:
-		}
-	}()
-	return func() { close(over) }
 }

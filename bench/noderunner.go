@@ -72,10 +72,7 @@ func (m *nodeRunner) run(ctx context.Context) error {
 
 // lost is the error after the connection broke.
 func (m *nodeRunner) lost(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return fmt.Errorf("%s: the measuring process is gone: %w", m.node, err)
+	return preferCause(ctx, fmt.Errorf("%s: the measuring process is gone: %w", m.node, err))
 }
 
 func (m *nodeRunner) close() {
