@@ -53,29 +53,27 @@ func (o *Options) mistakes() []error {
 		oneOf("--van", o.Van, Vans),
 		oneOf("--progress", o.Progress, Progresses),
 		oneOf("--nodes", o.Nodes, slices.Concat(AllNodes, Peers)),
-	}
-	for _, v := range []struct {
-		flag               string
-		value, least, most int64
-	}{
-		{"--workers", int64(o.Workers), 1, maxNodes},
-		{"--servers", int64(o.Servers), 1, maxNodes},
-		{"--inflight", int64(o.Inflight), 1, maxInflight},
-		{"--rounds", int64(o.Rounds), 1, 1 << 20},
-		{"--count", int64(o.Count), 0, 1 << 40},
-		{"--push", int64(o.Push), 1, maxBytes},
-		{"--pull", int64(o.Pull), 1, maxBytes},
-		{"--bulk", int64(o.Bulk), 0, maxBytes},
-		{"--compute", int64(o.Compute), 0, int64(time.Minute)},
-		{"--pin", int64(o.Pin), 0, int64(runtime.NumCPU())},
-		{"--duration", int64(o.Duration), 0, int64(24 * time.Hour)},
-	} {
-		if v.value < v.least || v.value > v.most {
-			mistakes = append(mistakes, errs.Invalid("%s is out of range (got %d, want %d to %d)", v.flag, v.value, v.least, v.most))
-		}
+		within("--workers", o.Workers, 1, maxNodes),
+		within("--servers", o.Servers, 1, maxNodes),
+		within("--inflight", o.Inflight, 1, maxInflight),
+		within("--rounds", o.Rounds, 1, 1<<20),
+		within("--count", o.Count, 0, 1<<40),
+		within("--push", o.Push, 1, maxBytes),
+		within("--pull", o.Pull, 1, maxBytes),
+		within("--bulk", o.Bulk, 0, maxBytes),
+		within("--compute", o.Compute, 0, time.Minute),
+		within("--pin", o.Pin, 0, runtime.NumCPU()),
+		within("--duration", o.Duration, 0, 24*time.Hour),
 	}
 	mistakes = append(mistakes, o.contradictions()...)
 	return slices.DeleteFunc(mistakes, func(err error) bool { return err == nil })
+}
+
+func within[T int | Size | time.Duration](flag string, value, least, most T) error {
+	if value < least || value > most {
+		return errs.Invalid("%s is out of range (got %v, want %v to %v)", flag, value, least, most)
+	}
+	return nil
 }
 
 func oneOf[T ~string](flag string, value T, words []T) error {

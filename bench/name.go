@@ -31,7 +31,7 @@ func (r *Report) How() string {
 	return strings.Join(out, " ")
 }
 
-// Family is the same for measurements that differ only in their size and in their Route.
+// Family is the same for measurements that differ only in their size and in their DataPath.
 func (r *Report) Family() string {
 	v, out := &r.Variant, words{string(r.Workload), fmt.Sprintf("%d to %d", r.Workers, r.Servers)}
 	out.add(r.Inflight > 1, "%d in flight", r.Inflight)
@@ -40,8 +40,8 @@ func (r *Report) Family() string {
 	return strings.Join(out, ", ")
 }
 
-// Route says how the bytes travel.
-func (r *Report) Route() string {
+// DataPath says how the bytes travel.
+func (r *Report) DataPath() string {
 	v, out := &r.Variant, words{string(r.Van)}
 	out.add(v.Nodes.Python(), "%s", v.Nodes)
 	out.add(v.InPlace, "in place")

@@ -31,9 +31,9 @@ func rate(us figure) figure {
 func (f *family) sweep() section {
 	latencies := &chart{Title: "Latency", Note: "p50 of an exchange", X: sizeAxis, Y: axis{Name: "p50", Log: true, Format: "byTime"}}
 	f.curves(latencies, p50, limitP50)
-	for _, route := range f.routes() {
-		p99 := points(f.along(route), func(r *bench.Report) float64 { return r.P99 })
-		latencies.add(line{Name: route + " p99", Colour: f.colours()[route], Dash: "dotted", Hidden: true, Points: p99})
+	for _, path := range f.dataPaths() {
+		p99 := points(f.along(path), func(r *bench.Report) float64 { return r.P99 })
+		latencies.add(line{Name: path + " p99", Colour: f.colours()[path], Dash: "dotted", Hidden: true, Points: p99})
 	}
 	copies := points(f.copies(), func(r *bench.Report) float64 { return r.Details.Memcpy })
 	latencies.add(line{Name: "one memcpy of both", Colour: "#94a3b8", Dash: "dotted", Points: copies})
@@ -66,13 +66,13 @@ func (f *family) copies() (out []*bench.Report) {
 	return out
 }
 
-// curves adds a line for each route, and for its limit.
+// curves adds a line for each path, and for its limit.
 func (f *family) curves(c *chart, own, limit figure) {
-	for _, route := range f.routes() {
-		along, colour := f.along(route), f.colours()[route]
-		c.add(line{Name: route, Colour: colour, Dash: "solid", Points: points(along, own)})
+	for _, path := range f.dataPaths() {
+		along, colour := f.along(path), f.colours()[path]
+		c.add(line{Name: path, Colour: colour, Dash: "solid", Points: points(along, own)})
 		if limit != nil {
-			c.add(line{Name: route + " limit", Colour: colour, Dash: "dashed", Points: points(along, limit)})
+			c.add(line{Name: path + " limit", Colour: colour, Dash: "dashed", Points: points(along, limit)})
 		}
 	}
 }
@@ -87,20 +87,20 @@ func points(reports []*bench.Report, of figure) (out [][2]float64) {
 	return out
 }
 
-// distribution shows all routes of one size.
+// distribution shows all data paths of one size.
 func (f *family) distribution(size int64) *chart {
 	c := &chart{X: rarityAxis, Y: axis{Name: "latency", Log: true, Format: "byTime"}}
 	for _, r := range f.reports {
 		if r.PushBytes != size {
 			continue
 		}
-		route, curve := r.Route(), &r.Details.Curve
-		colour := f.colours()[route]
+		path, curve := r.DataPath(), &r.Details.Curve
+		colour := f.colours()[path]
 		if c.Title = r.Family(); size > 0 {
 			c.Note = fmt.Sprintf("%v pushed, %v pulled", bench.Size(r.PushBytes), bench.Size(r.PullBytes))
 		}
-		c.add(line{Name: route, Colour: colour, Dash: "solid", Points: rarities(curve.Percent, curve.Latency, curve.Count)})
-		c.add(line{Name: route + " limit", Colour: colour, Dash: "dashed", Points: rarities(curve.Percent, curve.Limit, curve.LimitCount)})
+		c.add(line{Name: path, Colour: colour, Dash: "solid", Points: rarities(curve.Percent, curve.Latency, curve.Count)})
+		c.add(line{Name: path + " limit", Colour: colour, Dash: "dashed", Points: rarities(curve.Percent, curve.Limit, curve.LimitCount)})
 	}
 	return c
 }

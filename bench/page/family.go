@@ -44,11 +44,11 @@ func (f *family) sizes() []int64 {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// routes lists how bytes travel, in order of appearance.
-func (f *family) routes() (out []string) {
+// dataPaths lists how bytes travel, in order of appearance.
+func (f *family) dataPaths() (out []string) {
 	for _, r := range f.reports {
-		if route := r.Route(); !slices.Contains(out, route) {
-			out = append(out, route)
+		if path := r.DataPath(); !slices.Contains(out, path) {
+			out = append(out, path)
 		}
 	}
 	return out
@@ -62,11 +62,11 @@ func (f *family) find(wanted func(*bench.Report) bool) *bench.Report {
 	return nil
 }
 
-// split separates the routes with enough sizes for a curve from the other reports.
+// split separates the data paths with enough sizes for a curve from the other reports.
 func (f *family) split() (swept *family, others []*bench.Report) {
 	swept = &family{}
 	for _, r := range f.reports {
-		if len(f.along(r.Route())) >= fewestSizes {
+		if len(f.along(r.DataPath())) >= fewestSizes {
 			swept.reports = append(swept.reports, r)
 		} else {
 			others = append(others, r)
@@ -75,32 +75,32 @@ func (f *family) split() (swept *family, others []*bench.Report) {
 	return swept, others
 }
 
-// along lists the reports of one route, by size.
-func (f *family) along(route string) (out []*bench.Report) {
+// along lists the reports of one path, by size.
+func (f *family) along(path string) (out []*bench.Report) {
 	for _, size := range f.sizes() {
-		if r := f.find(func(r *bench.Report) bool { return r.PushBytes == size && r.Route() == route }); r != nil {
+		if r := f.find(func(r *bench.Report) bool { return r.PushBytes == size && r.DataPath() == path }); r != nil {
 			out = append(out, r)
 		}
 	}
 	return out
 }
 
-// palette has a colour for each van, and others for further routes.
+// palette has a colour for each van, and others for further ones.
 var palette = map[string]string{"tcp": "#2563eb", "unix": "#0d9488", "shm": "#ea580c", "mem": "#7c3aed"}
 
 var furtherColours = []string{"#db2777", "#65a30d", "#ca8a04", "#475569", "#0284c7", "#b91c1c"}
 
-// colours gives every route its own colour. The first route of a van has the van's.
+// colours gives every path its own colour. The first path of a van has the van's.
 func (f *family) colours() map[string]string {
 	out, taken, next := map[string]string{}, map[string]bool{}, 0
-	for _, route := range f.routes() {
-		van, _, _ := strings.Cut(route, " ")
+	for _, path := range f.dataPaths() {
+		van, _, _ := strings.Cut(path, " ")
 		colour := palette[van]
 		if colour == "" || taken[van] {
 			colour = furtherColours[next%len(furtherColours)]
 			next++
 		}
-		taken[van], out[route] = true, colour
+		taken[van], out[path] = true, colour
 	}
 	return out
 }

@@ -192,7 +192,7 @@ func (f *benchFlags) goals() (all []bench.Goal) {
 // plan lists the measurements.
 func (f *benchFlags) plan(base bench.Options) (bench.Plan, error) {
 	m := bench.Matrix{
-		Base: base, Workloads: typed[bench.Workload](f.workloads), Vans: typed[bench.Van](f.vans), Progresses: f.progresses, Nodes: typed[bench.Nodes](slices.Concat(f.nodes, f.peers)),
+		Base: base, Workloads: typed[bench.Workload](f.workloads), Vans: typed[bench.Van](f.vans), Progresses: typed[string](f.progresses), Nodes: typed[bench.Nodes](slices.Concat(f.nodes, f.peers)),
 		Workers: f.workers, Servers: f.servers, Pushes: f.pushes, Pulls: f.pulls,
 	}
 	if f.sweep {
