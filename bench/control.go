@@ -42,14 +42,13 @@ func (h hello) String() string { return fmt.Sprintf("%s %d", h.Role, h.Rank) }
 
 // reply is the answer of a node: an error, or the result of the verb.
 type reply struct {
-	Error     string        `json:"error,omitempty"`
-	Addr      string        `json:"addr,omitempty"`      // of open
-	Latencies []byte        `json:"latencies,omitempty"` // of report; see latencies.encode
-	Counts    counts        `json:"counts,omitempty"`    // of report, in place of Latencies
-	Elapsed   time.Duration `json:"elapsed,omitempty"`   // of measure and limit
-	Allocs    uint64        `json:"allocs,omitempty"`    // of measure, of a process of its own
-	CPU       time.Duration `json:"cpu,omitempty"`       // of measure, of a process of its own
-	Copy      time.Duration `json:"copy,omitempty"`      // of limit, worker only: of one copy of the bytes both ways
+	Error   string        `json:"error,omitempty"`
+	Addr    string        `json:"addr,omitempty"`    // of open
+	Counts  counts        `json:"counts,omitempty"`  // of report
+	Elapsed time.Duration `json:"elapsed,omitempty"` // of measure and limit
+	Allocs  uint64        `json:"allocs,omitempty"`  // of measure, of a process of its own
+	CPU     time.Duration `json:"cpu,omitempty"`     // of measure, of a process of its own
+	Copy    time.Duration `json:"copy,omitempty"`    // of limit, worker only: of one copy of the bytes both ways
 }
 
 // errConnLost means that the other end of a controlConn is gone.

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -263,8 +262,8 @@ func (c *coordinator) collectLatencies(s *series) (latencies, error) {
 		return own, err
 	}
 	for _, r := range replies {
-		if err := errors.Join(own.merge(r.Latencies), own.addCounts(r.Counts)); err != nil {
-			return own, fmt.Errorf("histogram of a node: %w", err)
+		if err := own.addCounts(r.Counts); err != nil {
+			return own, fmt.Errorf("latencies of a node: %w", err)
 		}
 	}
 	if own.count() == 0 {

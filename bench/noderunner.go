@@ -102,7 +102,7 @@ func (m *nodeRunner) handleCommand(ctx context.Context, c *command) (*reply, err
 	case verbMeasure:
 		return m.measure(ctx, c.Count)
 	case verbReport:
-		return m.times.report()
+		return &reply{Counts: m.times.counts()}, nil
 	case verbOpen:
 		return m.open()
 	case verbConnect:
