@@ -48,28 +48,27 @@ type batchAnswer struct {
 	ids    []ps.RequestID
 }
 
-func (v *batchAnswer) allocate(n *ps.Node, s *spec) (err error) {
-	if s.Workload != Batch {
+func (v *batchAnswer) allocate(n *ps.Node, o *Options) (err error) {
+	if o.Workload != Batch {
 		return nil
 	}
-	if v.buffer, err = n.Memory().Zeros(tensor.Uint8, s.Pull*int64(s.Workers)); err != nil {
+	if v.buffer, err = n.Memory().Zeros(tensor.Uint8, int64(o.Pull)*int64(o.Workers)); err != nil {
 		return err
 	}
-	for i := range s.Workers {
-		row, err := v.buffer.Slice(int64(i)*s.Pull, int64(i+1)*s.Pull)
+	for i := range o.Workers {
+		row, err := v.buffer.Slice(int64(i)*int64(o.Pull), int64(i+1)*int64(o.Pull))
 		if err != nil {
 			return err
 		}
 		v.rows = append(v.rows, row)
 	}
-	v.ids = make([]ps.RequestID, s.Workers)
+	v.ids = make([]ps.RequestID, o.Workers)
 	return nil
 }
 
 // serveBatches takes and answers count batches that have arrived, and times each. Budget: 0
 // allocations.
 func (s *server) serveBatches(ctx context.Context, count int) error {
-	s.times.reset()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for done := 0; done < count; {

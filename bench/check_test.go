@@ -64,13 +64,13 @@ func TestANodeThatComplains(t *testing.T) {
 	c := newCoordinator(&Options{Workers: 1, Servers: 1}, newRotation(1)[0])
 	l := newControlConn(here)
 	l.name = "server 0"
-	m := &nodeRunner{line: newControlConn(there)}
+	m := &nodeRunner{conn: newControlConn(there)}
 	go func() {
 		var cmd command
-		_ = m.line.receive(&cmd)
+		_ = m.conn.receive(&cmd)
 		_, err := m.handleCommand(t.Context(), &cmd)
-		_ = m.line.send(&reply{Error: err.Error()})
-		_ = m.line.receive(&cmd)
+		_ = m.conn.send(&reply{Error: err.Error()})
+		_ = m.conn.receive(&cmd)
 		there.Close()
 	}()
 	_, err := c.execute(command{Verb: verbCheck}, []*controlConn{l})
@@ -93,7 +93,7 @@ func TestArgumentsOfANode(t *testing.T) {
 }
 
 func TestKeysDiffer(t *testing.T) {
-	s := &spec{Inflight: 3}
+	s := &Options{Inflight: 3}
 	seen := map[any]bool{}
 	for rank := range 3 {
 		for slot := range s.bulkSlot() + 1 {

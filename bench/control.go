@@ -1,14 +1,12 @@
 package bench
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"time"
 
-	"github.com/stepvan/stepvan/bench/limit"
 	"github.com/stepvan/stepvan/config"
 )
 
@@ -29,33 +27,9 @@ const (
 // command is one line from the coordinator to a node. The node answers each with one reply.
 type command struct {
 	Verb  verb     `json:"verb"`
-	Spec  *spec    `json:"spec,omitempty"`  // of prepare
+	Spec  *Options `json:"spec,omitempty"`  // of prepare
 	Count int      `json:"count,omitempty"` // of check, measure, limit: exchanges per worker
 	Addrs []string `json:"addrs,omitempty"` // of connect
-}
-
-// spec is the part of the Options that a node needs.
-type spec struct {
-	Workload Workload      `json:"workload"`
-	Van      Van           `json:"van"`
-	Workers  int           `json:"workers"`
-	Push     int64         `json:"push"`
-	Pull     int64         `json:"pull"`
-	Inflight int           `json:"inflight"`
-	Bulk     int64         `json:"bulk"`
-	InPlace  bool          `json:"in_place"`
-	Compute  time.Duration `json:"compute"`
-	Limit    limit.Spec    `json:"limit"`
-	Inside   bool          `json:"inside"` // all nodes are in one process
-	Profile  string        `json:"profile,omitempty"`
-}
-
-func (o *Options) spec() *spec {
-	return &spec{
-		Workload: o.Workload, Van: o.Van, Workers: o.Workers,
-		Push: int64(o.Push), Pull: int64(o.Pull), Inflight: o.Inflight, Bulk: int64(o.Bulk),
-		InPlace: o.InPlace, Compute: o.Compute, Limit: o.limit().spec(), Inside: o.inOneProcess(), Profile: o.Profile,
-	}
 }
 
 // hello is the first line of a node.
@@ -68,14 +42,13 @@ func (h hello) String() string { return fmt.Sprintf("%s %d", h.Role, h.Rank) }
 
 // reply is the answer of a node: an error, or the result of the verb.
 type reply struct {
-	Error     string        `json:"error,omitempty"`
-	Addr      string        `json:"addr,omitempty"`      // of open
-	Latencies []byte        `json:"latencies,omitempty"` // of report; see latencies.encode
-	Counts    counts        `json:"counts,omitempty"`    // of report, in place of Latencies
-	Elapsed   time.Duration `json:"elapsed,omitempty"`   // of measure and limit
-	Allocs    uint64        `json:"allocs,omitempty"`    // of measure, of a process of its own
-	CPU       time.Duration `json:"cpu,omitempty"`       // of measure, of a process of its own
-	Copy      time.Duration `json:"copy,omitempty"`      // of limit, worker only: of one copy of the bytes both ways
+	Error   string        `json:"error,omitempty"`
+	Addr    string        `json:"addr,omitempty"`    // of open
+	Counts  counts        `json:"counts,omitempty"`  // of report
+	Elapsed time.Duration `json:"elapsed,omitempty"` // of measure and limit
+	Allocs  uint64        `json:"allocs,omitempty"`  // of measure, of a process of its own
+	CPU     time.Duration `json:"cpu,omitempty"`     // of measure, of a process of its own
+	Copy    time.Duration `json:"copy,omitempty"`    // of limit, worker only: of one copy of the bytes both ways
 }
 
 // errConnLost means that the other end of a controlConn is gone.
@@ -84,38 +57,33 @@ var errConnLost = errors.New("the connection with the measuring process broke")
 // controlConn is one end of the connection between coordinator and node. One goroutine at a time
 // may use it.
 type controlConn struct {
+	net.Conn
 	name string // of the node, after its hello
-	conn net.Conn
 	in   *json.Decoder
 	out  *json.Encoder
 }
 
 func newControlConn(c net.Conn) *controlConn {
-	return &controlConn{conn: c, in: json.NewDecoder(c), out: json.NewEncoder(c)}
+	return &controlConn{Conn: c, in: json.NewDecoder(c), out: json.NewEncoder(c)}
 }
 
-// closeWhenDone closes the connection when ctx ends, until release is called.
-func (l *controlConn) closeWhenDone(ctx context.Context) (release func() bool) {
-	return context.AfterFunc(ctx, func() { l.conn.Close() })
-}
-
-func (l *controlConn) send(v any) error { return l.out.Encode(v) }
+func (c *controlConn) send(v any) error { return c.out.Encode(v) }
 
 // receive reads one line into v. errConnLost means that the other side is gone.
-func (l *controlConn) receive(v any) error {
-	if err := l.in.Decode(v); err != nil {
+func (c *controlConn) receive(v any) error {
+	if err := c.in.Decode(v); err != nil {
 		return fmt.Errorf("%w: %w", errConnLost, err)
 	}
 	return nil
 }
 
 // receiveReply reads the reply of a node. The error may come from the node.
-func (l *controlConn) receiveReply(r *reply) error {
-	if err := l.receive(r); err != nil {
-		return fmt.Errorf("%s: %w", l.name, err)
+func (c *controlConn) receiveReply(r *reply) error {
+	if err := c.receive(r); err != nil {
+		return fmt.Errorf("%s: %w", c.name, err)
 	}
 	if r.Error != "" {
-		return fmt.Errorf("%s: %s", l.name, r.Error)
+		return fmt.Errorf("%s: %s", c.name, r.Error)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -18,11 +17,36 @@ type coordinator struct {
 	workers []*controlConn // by rank
 	servers []*controlConn
 
-	measured, limit         latencies // of all rounds
-	rounds                  []round
-	allocs                  uint64 // of all rounds
-	exchanges               int64
-	perRound, limitPerRound int // exchanges per worker and round
+	exchange  series
+	limit     series // without nodes when it is not an exchange of the same nodes
+	samples   Samples
+	copies    []float64 // us of a copy of the bytes, one for each round of the limit
+	allocs    uint64    // of all rounds
+	exchanges int64
+}
+
+// series is what is measured in each round: exchanges of stepvan, or those of the limit.
+type series struct {
+	verb     verb
+	nodes    [][]*controlConn // servers, then workers
+	timed    []*controlConn   // the nodes whose times count
+	atLeast  int              // exchanges per worker and round
+	perRound int              // found by calibrate
+	all      latencies        // of all rounds
+}
+
+func newCoordinator(o *Options, t *turn) *coordinator {
+	c := &coordinator{opts: *o, turn: t, workers: make([]*controlConn, o.Workers), servers: make([]*controlConn, o.Servers)}
+	c.exchange = series{verb: verbMeasure, nodes: [][]*controlConn{c.servers, c.workers}, timed: c.workers, atLeast: o.minCount(), all: newLatencies()}
+	if o.Workload == Batch {
+		c.exchange.timed = c.servers
+	}
+	c.limit = series{verb: verbLimit, atLeast: 1, all: newLatencies()}
+	if l := o.limit(); l.bare() {
+		caller := c.workers[:1]
+		c.limit.nodes, c.limit.timed = [][]*controlConn{c.servers[:l.servers()], caller}, caller
+	}
+	return c
 }
 
 // Bounds of a measurement.
@@ -39,7 +63,6 @@ const (
 // run does all rounds and ends the nodes. The caller has the turn, and still has it when run
 // returns.
 func (c *coordinator) run(ctx context.Context) (*Report, error) {
-	c.measured, c.limit = newLatencies(), newLatencies()
 	err := c.begin()
 	if err == nil {
 		err = c.calibrate()
@@ -65,24 +88,24 @@ func (c *coordinator) run(ctx context.Context) (*Report, error) {
 }
 
 // registerNode reads the hello of a node and stores its connection by role and rank.
-func (c *coordinator) registerNode(l *controlConn) error {
+func (c *coordinator) registerNode(conn *controlConn) error {
 	var h hello
-	if err := l.receive(&h); err != nil {
+	if err := conn.receive(&h); err != nil {
 		return fmt.Errorf("hello of a node: %w", err)
 	}
-	places := map[config.Role][]*controlConn{config.RoleWorker: c.workers, config.RoleServer: c.servers}[h.Role]
-	if h.Rank < 0 || h.Rank >= len(places) || places[h.Rank] != nil {
+	ranks := map[config.Role][]*controlConn{config.RoleWorker: c.workers, config.RoleServer: c.servers}[h.Role]
+	if h.Rank < 0 || h.Rank >= len(ranks) || ranks[h.Rank] != nil {
 		return errs.Invalid("hello of a node: %v is not one of the missing nodes", h)
 	}
-	l.name, places[h.Rank] = h.String(), l
+	conn.name, ranks[h.Rank] = h.String(), conn
 	return nil
 }
 
 // close closes the connections, and ends every read from them.
 func (c *coordinator) close() {
-	for _, l := range slices.Concat(c.servers, c.workers) {
-		if l != nil {
-			l.conn.Close()
+	for _, conn := range slices.Concat(c.servers, c.workers) {
+		if conn != nil {
+			conn.Close()
 		}
 	}
 }
@@ -90,7 +113,7 @@ func (c *coordinator) close() {
 // begin prepares servers before workers, checks the bytes of some exchanges, and connects the nodes
 // of the limit.
 func (c *coordinator) begin() error {
-	prepare := command{Verb: verbPrepare, Spec: c.opts.spec()}
+	prepare := command{Verb: verbPrepare, Spec: &c.opts}
 	for _, role := range [][]*controlConn{c.servers, c.workers} {
 		if _, err := c.execute(prepare, role); err != nil {
 			return err
@@ -100,13 +123,13 @@ func (c *coordinator) begin() error {
 	if c.opts.Push+c.opts.Pull > singleCheckBytes {
 		count = 1
 	}
-	if _, err := c.exchange(command{Verb: verbCheck, Count: count}); err != nil {
+	if _, err := c.execute(command{Verb: verbCheck, Count: count}, c.exchange.nodes...); err != nil {
 		return err
 	}
-	if !c.opts.limit().bare() {
+	if c.limit.nodes == nil {
 		return nil
 	}
-	opened, err := c.execute(command{Verb: verbOpen}, c.limitServers())
+	opened, err := c.execute(command{Verb: verbOpen}, c.limit.nodes[0])
 	if err != nil {
 		return err
 	}
@@ -114,40 +137,33 @@ func (c *coordinator) begin() error {
 	for _, r := range opened {
 		addrs = append(addrs, r.Addr)
 	}
-	_, err = c.execute(command{Verb: verbConnect, Addrs: addrs}, c.workers[:1])
+	_, err = c.execute(command{Verb: verbConnect, Addrs: addrs}, c.limit.timed)
 	return err
 }
 
-func (c *coordinator) limitServers() []*controlConn { return c.servers[:c.opts.limit().servers()] }
-
 // calibrate warms up, and finds how many exchanges make a round.
 func (c *coordinator) calibrate() (err error) {
-	stack := func(n int) (time.Duration, error) {
-		r, err := c.exchange(command{Verb: verbMeasure, Count: n})
-		return longest(r), err
-	}
-	bare := func(n int) (time.Duration, error) {
-		r, err := c.exchangeBare(n)
-		return longest(r), err
-	}
-	half := c.opts.Duration / time.Duration(2*c.opts.Rounds)
 	if c.opts.Count > 0 {
 		c.opts.Rounds = min(c.opts.Rounds, c.opts.Count)
-		c.perRound = (c.opts.Count + c.opts.Rounds - 1) / c.opts.Rounds
-		_, err = stack(c.perRound)
-		half = 0
-	} else {
-		c.perRound, err = calibrateCount(half, c.opts.minCount(), stack)
 	}
-	switch {
-	case err != nil || !c.opts.limit().bare():
-	case half == 0:
-		c.limitPerRound = max(c.perRound, firstTryCount)
-		_, err = bare(c.limitPerRound)
-	default:
-		c.limitPerRound, err = calibrateCount(half, 1, bare)
+	for _, s := range []*series{&c.exchange, &c.limit} {
+		try := func(n int) (time.Duration, error) {
+			r, err := c.execute(command{Verb: s.verb, Count: n}, s.nodes...)
+			return longest(r), err
+		}
+		switch {
+		case s.nodes == nil:
+		case c.opts.Count > 0:
+			s.perRound = (c.opts.Count + c.opts.Rounds - 1) / c.opts.Rounds
+			_, err = try(s.perRound)
+		default:
+			s.perRound, err = calibrateCount(c.opts.Duration/time.Duration(2*c.opts.Rounds), s.atLeast, try)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // minCount is the least number of exchanges of a worker in a round. With many workers it is so
@@ -191,98 +207,79 @@ func longest(replies []reply) (most time.Duration) {
 // round measures the limit, then the exchange.
 func (c *coordinator) round() error {
 	var this round
-	if c.opts.limit().bare() {
-		bare, err := c.exchangeBare(c.limitPerRound)
+	if c.limit.nodes != nil {
+		bare, err := c.measure(&c.limit)
 		if err != nil {
 			return err
 		}
-		own, err := c.collectLatencies(c.workers[:1], c.limit)
-		if err != nil {
-			return err
-		}
-		this.limit = c.opts.limit().from(own.micros(50))
-		this.memcpy = float64(bare[0].Copy.Nanoseconds()) / 1e3
+		this.limit = c.opts.limit().from(bare.times.micros(50))
+		c.copies = append(c.copies, inMicros(bare.replies[0].Copy))
 	}
-	start := used()
-	replies, err := c.exchange(command{Verb: verbMeasure, Count: c.perRound})
+	own, err := c.measure(&c.exchange)
 	if err != nil {
 		return err
 	}
-	spent := start.since()
-	own, err := c.collectLatencies(c.timedNodes(), c.measured)
-	if err != nil {
-		return err
-	}
-	this.p50, this.p99 = own.micros(50), own.micros(99)
-	c.addUsage(&this, replies, spent)
-	c.rounds = append(c.rounds, this)
+	n := c.exchange.perRound * len(c.workers)
+	c.exchanges += int64(n)
+	c.allocs += own.spent.allocs
+	this.p50, this.p99 = own.times.micros(50), own.times.micros(99)
+	this.elapsed = inMicros(longest(own.replies[:len(c.workers)])) / float64(n)
+	this.cpu = inMicros(own.spent.cpu) / float64(n)
+	c.samples.add(this)
 	return nil
 }
 
-// timedNodes lists the nodes whose times the report shows.
-func (c *coordinator) timedNodes() []*controlConn {
-	if c.opts.Workload == Batch {
-		return c.servers
+// measured is what a round of a series gives.
+type measured struct {
+	replies []reply   // of workers, then of servers
+	times   latencies // of the timed nodes
+	spent   usage     // of all processes
+}
+
+// measure measures a round of a series.
+func (c *coordinator) measure(s *series) (m measured, err error) {
+	before := used()
+	if m.replies, err = c.execute(command{Verb: s.verb, Count: s.perRound}, s.nodes...); err != nil {
+		return m, err
 	}
-	return c.workers
+	if c.opts.inOneProcess() {
+		m.spent = before.since()
+	}
+	for _, r := range m.replies {
+		m.spent.allocs += r.Allocs
+		m.spent.cpu += r.CPU
+	}
+	m.times, err = c.collectLatencies(s)
+	return m, err
 }
 
 // collectLatencies asks nodes for the latencies of the last round. It adds them to those of all
 // rounds, and returns those of the round.
-func (c *coordinator) collectLatencies(nodes []*controlConn, all latencies) (latencies, error) {
+func (c *coordinator) collectLatencies(s *series) (latencies, error) {
 	own := newLatencies()
-	replies, err := c.execute(command{Verb: verbReport}, nodes)
+	replies, err := c.execute(command{Verb: verbReport}, s.timed)
 	if err != nil {
 		return own, err
 	}
 	for _, r := range replies {
-		if err := errors.Join(own.merge(r.Latencies), own.addCounts(r.Counts)); err != nil {
-			return own, fmt.Errorf("histogram of a node: %w", err)
+		if err := own.addCounts(r.Counts); err != nil {
+			return own, fmt.Errorf("latencies of a node: %w", err)
 		}
 	}
 	if own.count() == 0 {
 		return own, errs.Invalid("a round measured nothing")
 	}
-	all.h.Merge(own.h)
+	s.all.h.Merge(own.h)
 	return own, nil
-}
-
-// addUsage adds what the processes used in a round. With all nodes in this process, own is their
-// usage.
-func (c *coordinator) addUsage(this *round, replies []reply, own usage) {
-	allocs, cpu := own.allocs, own.cpu
-	if !c.opts.inOneProcess() {
-		allocs, cpu = 0, 0
-		for _, r := range replies {
-			allocs += r.Allocs
-			cpu += r.CPU
-		}
-	}
-	n := int64(c.perRound) * int64(len(c.workers))
-	c.exchanges += n
-	c.allocs += allocs
-	this.elapsed = longest(replies[:len(c.workers)]).Seconds() * 1e6 / float64(n)
-	this.cpu = cpu.Seconds() * 1e6 / float64(n)
-}
-
-// exchange has the servers serve while the workers run the command. The replies of the workers come
-// first.
-func (c *coordinator) exchange(cmd command) ([]reply, error) {
-	return c.execute(cmd, c.servers, c.workers)
-}
-
-// exchangeBare has worker 0 and the servers of the limit exchange without stepvan.
-func (c *coordinator) exchangeBare(count int) ([]reply, error) {
-	return c.execute(command{Verb: verbLimit, Count: count}, c.limitServers(), c.workers[:1])
 }
 
 // execute sends a command to groups of nodes, in this order. It collects the replies, with those of
 // the last group first.
 func (c *coordinator) execute(cmd command, groups ...[]*controlConn) (replies []reply, failed error) {
 	for _, g := range groups {
-		for _, l := range g {
-			if err := l.send(cmd); err != nil {
-				return nil, fmt.Errorf("%s: %w", l.name, err)
+		for _, conn := range g {
+			if err := conn.send(cmd); err != nil {
+				return nil, fmt.Errorf("%s: %w", conn.name, err)
 			}
 		}
 	}
@@ -292,16 +289,30 @@ func (c *coordinator) execute(cmd command, groups ...[]*controlConn) (replies []
 
 // collectReplies waits for the replies of all nodes at the same time, so that the first failure
 // ends it.
-func collectReplies(lines []*controlConn) ([]reply, error) {
-	replies := make([]reply, len(lines))
-	results := make(chan error, len(lines))
-	for i, l := range lines {
-		go func() { results <- l.receiveReply(&replies[i]) }()
+func collectReplies(nodes []*controlConn) ([]reply, error) {
+	replies := make([]reply, len(nodes))
+	results := make(chan error, len(nodes))
+	for i, conn := range nodes {
+		go func() { results <- conn.receiveReply(&replies[i]) }()
 	}
-	for range lines {
+	for range nodes {
 		if err := <-results; err != nil {
 			return nil, err // the other goroutines end when their connections are closed
 		}
 	}
 	return replies, nil
+}
+
+// report makes the report of all rounds.
+func (c *coordinator) report() *Report {
+	r, l, s := newReport(&c.opts), c.opts.limit(), c.samples
+	r.setFigures(c.exchange.all, s)
+	r.Allocs = rounded(float64(c.allocs)/float64(c.exchanges), digits)
+	if l.bare() {
+		r.setLimit(s.Limit, s.Ratio, Curve{Latency: c.limit.all.curve(l.from), Count: c.limit.all.count()})
+		d, spec := &r.Details, l.spec()
+		d.Memcpy = rounded(median(c.copies), digits)
+		d.Memory = rounded(float64(spec.Push+spec.Pull)*8/d.Memcpy/1e3, digits)
+	}
+	return r
 }

@@ -1,7 +1,9 @@
 package bench
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -10,148 +12,68 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// Sizes and time of one layer of Step-3. It has 128 tokens of hidden size 7168, pushed as
-// fp8 and pulled as bf16, and three stages of 273 us.
-const (
-	afdPush     Size = 896 << 10
-	afdStage         = 273 * time.Microsecond
-	weightsPush Size = 256 << 20
-	smallBytes  Size = 8
-)
-
 const (
 	defaultDuration = 3 * time.Second
 	defaultRounds   = 10
 	defaultStarts   = 10
 	maxNodes        = 1 << 12
-	batchInflight   = 64 // batches between two barriers, which take much longer
 	maxInflight     = 1 << 15
+	maxBytes        = 1 << 40
 )
 
 // withDefaults sets what is zero to its default. The error joins every mistake, in the words of the
 // flags.
 func (o Options) withDefaults() (Options, error) {
-	setDefault(&o.Workload, Echo)
-	setDefault(&o.Van, TCP)
-	setDefault(&o.Progress, progressAuto)
-	setDefault(&o.Nodes, GoNodes)
-	setDefault(&o.Rounds, defaultRounds)
-	o.setNodeDefaults()
-	o.setSizeDefaults()
+	o.setDefaults()
+	return o, errors.Join(o.mistakes()...)
+}
+
+func (o *Options) setDefaults() {
+	o.Workload = cmp.Or(o.Workload, Echo)
+	o.Van = cmp.Or(o.Van, TCP)
+	o.Progress = cmp.Or(o.Progress, progressAuto)
+	o.Nodes = cmp.Or(o.Nodes, GoNodes)
+	o.Rounds = cmp.Or(o.Rounds, defaultRounds)
+	t := o.traits()
+	o.Workers = cmp.Or(o.Workers, t.workers, 1)
+	o.Servers = cmp.Or(o.Servers, t.servers, 1)
+	o.Inflight = cmp.Or(o.Inflight, t.inflight, 1)
+	o.Push = cmp.Or(o.Push, t.push, smallBytes)
+	o.Pull = cmp.Or(o.Pull, t.pull, o.Push*cmp.Or(t.pullsPerPush, 1))
+	o.Compute = cmp.Or(o.Compute, t.compute)
 	if o.Count == 0 {
-		setDefault(&o.Duration, defaultDuration)
+		o.Duration = cmp.Or(o.Duration, defaultDuration)
 	}
+}
+
+// mistakes lists values that no measurement has, and options that exclude each other.
+func (o *Options) mistakes() []error {
 	mistakes := []error{
 		oneOf("--workload", o.Workload, Workloads),
 		oneOf("--van", o.Van, Vans),
 		oneOf("--progress", o.Progress, Progresses),
 		oneOf("--nodes", o.Nodes, slices.Concat(AllNodes, Peers)),
-		within("--workers", int64(o.Workers), 1, maxNodes),
-		within("--servers", int64(o.Servers), 1, maxNodes),
-		within("--inflight", int64(o.Inflight), 1, maxInflight),
-		within("--rounds", int64(o.Rounds), 1, 1<<20),
-		within("--count", int64(o.Count), 0, 1<<40),
-		within("--push", int64(o.Push), 1, 1<<40),
-		within("--pull", int64(o.Pull), 1, 1<<40),
-		within("--bulk", int64(o.Bulk), 0, 1<<40),
-		within("--compute", int64(o.Compute), 0, int64(time.Minute)),
-		within("--pin", int64(o.Pin), 0, int64(runtime.NumCPU())),
-		within("--duration", int64(o.Duration), 0, int64(24*time.Hour)),
-		o.checkCombinations(),
+		within("--workers", o.Workers, 1, maxNodes),
+		within("--servers", o.Servers, 1, maxNodes),
+		within("--inflight", o.Inflight, 1, maxInflight),
+		within("--rounds", o.Rounds, 1, 1<<20),
+		within("--count", o.Count, 0, 1<<40),
+		within("--push", o.Push, 1, maxBytes),
+		within("--pull", o.Pull, 1, maxBytes),
+		within("--bulk", o.Bulk, 0, maxBytes),
+		within("--compute", o.Compute, 0, time.Minute),
+		within("--pin", o.Pin, 0, runtime.NumCPU()),
+		within("--duration", o.Duration, 0, 24*time.Hour),
 	}
-	return o, errors.Join(mistakes...)
+	mistakes = append(mistakes, o.contradictions()...)
+	return slices.DeleteFunc(mistakes, func(err error) bool { return err == nil })
 }
 
-// setNodeDefaults sets the numbers of nodes and of exchanges in flight of the workload.
-func (o *Options) setNodeDefaults() {
-	switch o.Workload {
-	case Incast:
-		setDefault(&o.Workers, 8)
-	case Batch:
-		setDefault(&o.Workers, 8)
-		setDefault(&o.Inflight, batchInflight)
-	case Fanout:
-		setDefault(&o.Servers, 4)
-	case AFD3:
-		setDefault(&o.Inflight, 3)
-		setDefault(&o.Compute, afdStage)
-	}
-	setDefault(&o.Workers, 1)
-	setDefault(&o.Servers, 1)
-	setDefault(&o.Inflight, 1)
-}
-
-// setSizeDefaults sets the sizes of the workload.
-func (o *Options) setSizeDefaults() {
-	switch o.Workload {
-	case AFD, AFD3:
-		setDefault(&o.Push, afdPush)
-		setDefault(&o.Pull, 2*o.Push)
-	case Weights:
-		setDefault(&o.Push, weightsPush)
-		setDefault(&o.Pull, smallBytes)
-	default:
-		setDefault(&o.Push, smallBytes)
-		setDefault(&o.Pull, o.Push)
-	}
-}
-
-// checkCombinations finds options that exclude each other.
-func (o *Options) checkCombinations() error {
-	return errors.Join(o.checkSizes(), o.checkProcesses(), o.checkWorkload(), o.checkNodes())
-}
-
-func (o *Options) checkSizes() error {
-	switch {
-	case o.echoes() && o.Pull != o.Push:
-		return errs.Invalid("--pull %v differs from --push %v: %s answers with what it gets; leave --pull out, or use --workload afd", o.Pull, o.Push, o.Workload)
-	case o.Workload == Barrier && o.Push != smallBytes:
-		return errs.Invalid("--push %v has no meaning for --workload barrier, which carries no tensors", o.Push)
-	case o.Workload != Echo && o.Bulk != 0:
-		return errs.Invalid("--bulk needs --workload echo: with lock-step every request waits for all workers")
+func within[T int | Size | time.Duration](flag string, value, least, most T) error {
+	if value < least || value > most {
+		return errs.Invalid("%s is out of range (got %v, want %v to %v)", flag, value, least, most)
 	}
 	return nil
-}
-
-func (o *Options) checkProcesses() error {
-	switch {
-	case o.Workload == Start && o.inOneProcess():
-		return errs.Invalid("--workload start is about processes: use --van tcp, unix or shm, without --one-process")
-	case o.inOneProcess() && o.Pin != 0:
-		return errs.Invalid("--pin is for processes: use --van tcp, unix or shm without --one-process, or start this program with taskset")
-	case !o.inOneProcess() && len(o.Node) == 0:
-		return errs.Invalid("Options.Node is missing: the command line of the program for each process")
-	}
-	return nil
-}
-
-func (o *Options) checkWorkload() error {
-	switch {
-	case o.Workload == Start && o.Profile != "":
-		return errs.Invalid("--profile has nothing to measure with --workload start: use another")
-	case o.Workload == Incast && o.Workers == 1:
-		return errs.Invalid("--workers 1 is what --workload incast is compared with: use 2 or more, or --workload echo")
-	case o.Workload == Barrier && o.Inflight != 1:
-		return errs.Invalid("--inflight %d has no meaning for --workload barrier: one is passed after the other", o.Inflight)
-	case o.InPlace && o.Workload != AFD && o.Workload != AFD3:
-		return errs.Invalid("--in-place needs --workload afd or afd3: %s has nothing to compute", o.Workload)
-	case o.Compute != 0 && o.Workload != AFD3:
-		return errs.Invalid("--compute needs --workload afd3")
-	}
-	return nil
-}
-
-// echoes reports whether the answers are the pushed bytes.
-func (o *Options) echoes() bool { return echoes(o.Workload) }
-
-func echoes(w Workload) bool { return w != AFD && w != AFD3 && w != Weights }
-
-// setDefault sets a value that is zero.
-func setDefault[T comparable](value *T, preset T) {
-	var zero T
-	if *value == zero {
-		*value = preset
-	}
 }
 
 func oneOf[T ~string](flag string, value T, words []T) error {
@@ -165,9 +87,58 @@ func oneOf[T ~string](flag string, value T, words []T) error {
 	return errs.Invalid("%s %q is unknown: write %s", flag, value, strings.Join(names, ", "))
 }
 
-func within(flag string, value, least, most int64) error {
-	if value < least || value > most {
-		return errs.Invalid("%s is out of range: %d, must be from %d to %d", flag, value, least, most)
+// contradictions lists the options that exclude each other.
+func (o *Options) contradictions() (mistakes []error) {
+	refuse := func(mistake bool, format string, args ...any) {
+		if mistake {
+			mistakes = append(mistakes, errs.Invalid(format, args...))
+		}
 	}
-	return nil
+	w, inside := o.Workload, o.inOneProcess()
+	refuse(o.traits().echoes && o.Pull != o.Push, "--pull %v differs from --push %v: %s answers with what it gets; leave --pull out, or use --workload afd", o.Pull, o.Push, w)
+	refuse(w == Barrier && o.Push != smallBytes, "--push %v has no meaning for --workload barrier, which carries no tensors: leave it out", o.Push)
+	refuse(w == Barrier && o.Inflight != 1, "--inflight %d has no meaning for --workload barrier, where one is passed after the other: leave it out", o.Inflight)
+	refuse(w != Echo && o.Bulk != 0, "--bulk needs --workload echo (got %s): leave it out", w)
+	refuse(w == Start && inside, "--workload start is about processes: use --van tcp, unix or shm, without --one-process")
+	refuse(w == Start && o.Profile != "", "--profile has nothing to measure with --workload start: use another")
+	refuse(w == Incast && o.Workers == 1, "--workers 1 is what --workload incast is compared with: use 2 or more, or --workload echo")
+	refuse(o.InPlace && w != AFD && w != AFD3, "--in-place needs --workload afd or afd3 (got %s, which has nothing to compute): leave it out", w)
+	refuse(o.Compute != 0 && w != AFD3, "--compute needs --workload afd3 (got %s): leave it out", w)
+	refuse(inside && o.Pin != 0, "--pin is for processes: use --van tcp, unix or shm without --one-process, or start this program with taskset")
+	refuse(!inside && len(o.Node) == 0, "Options.Node is missing: the command line of the program for each process")
+	if o.Nodes.Python() {
+		o.checkPython(func(mistake bool, what, instead string) {
+			refuse(mistake, "%s does not work with %s: %s", what, o.Nodes.flag(), instead)
+		})
+		refuse(len(o.Python) == 0 && !inside, "Options.Python is missing: the command line of the interpreter")
+	}
+	return mistakes
+}
+
+// checkPython finds options that nodes in Python do not have.
+func (o *Options) checkPython(refuse func(mistake bool, what, instead string)) {
+	able, peer := o.traits().python, o.Nodes.peer()
+	if peer {
+		able = o.traits().peers
+	}
+	var others []string
+	for _, w := range Workloads {
+		if t := workloads[w]; t.peers || t.python && !peer {
+			others = append(others, string(w))
+		}
+	}
+	refuse(!able, fmt.Sprintf("--workload %s", o.Workload), "use "+alternatives(others))
+	refuse(o.inOneProcess(), "one process", "use --van tcp, unix or shm, without --one-process")
+	refuse(o.Bulk != 0, "--bulk", "leave it out")
+	refuse(o.Profile != "", "--profile", "use a profiler that knows Python")
+	refuse(peer && o.Van == Unix, "--van unix", "use shm or tcp")
+	refuse(peer && (o.Workers > 1 || o.Servers > 1 || o.Inflight > 1), "more than one worker, server or exchange in flight", "leave out --workers, --servers and --inflight")
+	refuse(peer && o.InPlace, "--in-place", "leave it out")
+	refuse(peer && o.Progress == progressPark, "--progress park", "use auto or spin: it polls")
+}
+
+// alternatives writes words as "a, b or c".
+func alternatives(words []string) string {
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }

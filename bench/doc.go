@@ -33,8 +33,7 @@
 // # Nodes in Python
 //
 // Options.Nodes chooses workers and servers that are programs in Python: module
-// stepvan._bench. They run the same commands as nodes in Go, except those of the limit,
-// and count their exchanges by time.
+// stepvan._bench. They run the same commands as nodes in Go, except those of the limit.
 //
 // A peer is another library that exchanges the same bytes between two processes in Python.
 // Its processes start and get commands in the same way, but they are not nodes of stepvan.
@@ -49,7 +48,7 @@
 // # Coordination
 //
 // The coordinator of each cluster sends its nodes one command at a time over a Unix socket,
-// and collects their histograms. A server learns of the end of a round from the
+// and collects their latencies. A server learns of the end of a round from the
 // requests themselves: each worker sends one more after its last exchange.
 //
 // # Threads and memory

@@ -1,11 +1,15 @@
 package bench
 
-import "context"
+import (
+	"slices"
+
+	"github.com/stepvan/stepvan/internal/errs"
+)
 
 // Goal is a figure that the project wants to keep, and how to measure it.
 type Goal struct {
 	Name    string
-	Options Options // to which RunGoals adds what base holds
+	Options Options // to which PlanGoals adds what base holds
 	Unit    string
 	Bound   float64
 	Least   bool // the figure must reach Bound; else it must not exceed it
@@ -62,7 +66,7 @@ func Goals() []Goal {
 // PythonGoals lists the goals of nodes in Python.
 func PythonGoals(nodes Nodes) []Goal {
 	with := func(w Workload, v Van) Options { return Options{Workload: w, Van: v, Nodes: nodes} }
-	over := func(r *Report) float64 { return r.Over }
+	over := func(r *Report) float64 { return r.Details.Over }
 	name := string(nodes) + ": "
 	return []Goal{
 		{Name: name + "shm, echo of 8 bytes: p50 above that of Go", Options: with(Echo, Shm), Unit: "us", Bound: 2.5, figure: over},
@@ -80,8 +84,7 @@ func allocations(r *Report) float64 { return rounded(r.Allocs, 0) }
 type GoalResult struct {
 	Goal
 	Figure float64
-	Report *Report // several goals may share it; nil after an error
-	Err    error   // why it could not be measured
+	Err    error // why it could not be measured
 }
 
 // Met reports whether the figure is good enough.
@@ -95,64 +98,42 @@ func (v *GoalResult) Met() bool {
 	return v.Figure <= v.Bound
 }
 
-// RunGoals measures goals, and then the measurements of more. base holds the options that no goal
-// sets: Node, Python, Env, Duration, Rounds, Signals, Stderr. The error comes from Plan.Run. A
-// measurement that failed is an error of its goals, or of its further outcome.
-func RunGoals(ctx context.Context, base Options, goals []Goal, more Plan, w Watch) (goalResults []GoalResult, further []Outcome, err error) {
-	plan, positions := planGoals(goals, base)
-	needed := 0
-	for _, group := range plan {
-		needed += len(group)
-	}
-	outcomes, err := append(plan, more...).Run(ctx, w)
-	if err != nil {
-		return nil, nil, err
-	}
-	for i, g := range goals {
-		got := outcomes[positions[i]]
-		v := GoalResult{Goal: g, Report: got.Report, Err: got.Err}
-		if v.Err == nil {
-			v.Figure = rounded(g.figure(got.Report), 2)
+// PlanGoals lists each measurement of goals once. Those of one workload with the same nodes form a
+// group. base holds the options that no goal sets: Node, Python, Env, Duration, Rounds, Signals, Stderr.
+func PlanGoals(goals []Goal, base Options) (plan Plan) {
+	groups := map[string]int{}
+	for _, g := range goals {
+		o := g.Options
+		o.Node, o.Python, o.Env, o.Signals, o.Stderr = base.Node, base.Python, base.Env, base.Signals, base.Stderr
+		o.Duration, o.Rounds = base.Duration, base.Rounds
+		alike := string(o.Workload) + " " + o.nodes()
+		if _, known := groups[alike]; !known {
+			groups[alike], plan = len(plan), append(plan, nil)
 		}
-		goalResults = append(goalResults, v)
+		group := &plan[groups[alike]]
+		if !slices.ContainsFunc(*group, func(other Options) bool { return other.String() == o.String() }) {
+			*group = append(*group, o)
+		}
 	}
-	return goalResults, outcomes[needed:], nil
+	return plan
 }
 
-// planGoals lists each measurement once. Measurements of one workload with the same nodes form a
-// group. positions[i] is the index of goal i in the list.
-func planGoals(goals []Goal, base Options) (plan Plan, positions []int) {
-	groups := map[string]int{}
-	type place struct{ group, index int }
-	at := map[string]place{}
-	var of []place
+// Results reads the figure of each goal from the outcomes of a plan that has all its measurements.
+func Results(goals []Goal, outcomes []Outcome) (all []GoalResult) {
+	byName := map[string]Outcome{}
+	for _, o := range outcomes {
+		byName[o.Name] = o
+	}
 	for _, g := range goals {
-		o := base
-		o.Workload, o.Van, o.Workers, o.Servers = g.Options.Workload, g.Options.Van, g.Options.Workers, g.Options.Servers
-		o.InPlace, o.Together, o.Nodes = g.Options.InPlace, g.Options.Together, g.Options.Nodes
-		if g.Options.Progress != "" {
-			o.Progress = g.Options.Progress
+		got, known := byName[g.Options.String()]
+		v := GoalResult{Goal: g, Err: got.Err}
+		switch {
+		case !known:
+			v.Err = errs.Invalid("the plan lacks %v", &g.Options)
+		case got.Report != nil:
+			v.Figure = rounded(g.figure(got.Report), 2)
 		}
-		name := o.String()
-		p, known := at[name]
-		if !known {
-			alike := string(o.Workload) + " " + o.nodes()
-			i, ok := groups[alike]
-			if !ok {
-				i = len(plan)
-				groups[alike], plan = i, append(plan, nil)
-			}
-			p = place{i, len(plan[i])}
-			at[name], plan[i] = p, append(plan[i], o)
-		}
-		of = append(of, p)
+		all = append(all, v)
 	}
-	for _, p := range of {
-		index := p.index
-		for _, group := range plan[:p.group] {
-			index += len(group)
-		}
-		positions = append(positions, index)
-	}
-	return plan, positions
+	return all
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // Keys: bits 0-15 are the slot, 16-47 the worker's rank, bit 48 marks a pull.
-// Each exchange in flight has a slot of its own, below spec.Inflight; two more follow.
+// Each exchange in flight has a slot of its own, below Options.Inflight; two more follow.
 const (
 	slotMask  = 1<<16 - 1
 	rankShift = 16
@@ -22,7 +22,7 @@ func pullKey(rank ps.Rank, slot int) tensor.Key { return pullBit | pushKey(rank,
 func slotOf(k tensor.Key) int { return int(k & slotMask) }
 
 // endSlot is the slot of the request with which a worker ends a round.
-func (s *spec) endSlot() int { return s.Inflight }
+func (o *Options) endSlot() int { return o.Inflight }
 
 // bulkSlot is the slot of the pull that is in flight besides the exchanges.
-func (s *spec) bulkSlot() int { return s.Inflight + 1 }
+func (o *Options) bulkSlot() int { return o.Inflight + 1 }

@@ -26,11 +26,22 @@ func (l latencies) add(d time.Duration) {
 	_ = l.h.RecordValue(min(max(int64(d), 1), maxLatency)) // in range
 }
 
-// counts holds the number of exchanges by their time in ns: the latencies of a node without
-// histograms.
+// counts holds the number of exchanges by their time in ns. Nodes send their latencies so.
 type counts map[int64]int64
 
-// addCounts adds counts as add does. The error names an entry that is not a count.
+// counts costs milliseconds, which nodes that still measure would pay for, so the coordinator asks for
+// it after the round.
+func (l latencies) counts() counts {
+	all := counts{}
+	for _, b := range l.h.Distribution() {
+		if b.Count > 0 {
+			all[b.To] = b.Count
+		}
+	}
+	return all
+}
+
+// addCounts adds the latencies of a node as add does. The error names an entry that is not a count.
 func (l latencies) addCounts(c counts) error {
 	for ns, n := range c {
 		if n < 1 {
@@ -39,14 +50,6 @@ func (l latencies) addCounts(c counts) error {
 		_ = l.h.RecordValues(min(max(ns, 1), maxLatency), n) // in range
 	}
 	return nil
-}
-
-// report encodes the latencies of the last round. Encoding costs milliseconds, which nodes that
-// still measure would pay for, so the coordinator asks for it after the round.
-func (l latencies) report() (r *reply, err error) {
-	r = &reply{}
-	r.Latencies, err = l.encode()
-	return r, err
 }
 
 func (l latencies) reset()       { l.h.Reset() }
@@ -58,22 +61,6 @@ func (l latencies) micros(percent float64) float64 {
 		return float64(l.h.Max()) / 1e3
 	}
 	return float64(l.h.ValueAtQuantile(percent)) / 1e3
-}
-
-// merge adds the encoded latencies of another process.
-func (l latencies) merge(encoded []byte) error {
-	if len(encoded) == 0 {
-		return nil
-	}
-	other, err := hdrhistogram.Decode(encoded)
-	if err == nil {
-		l.h.Merge(other)
-	}
-	return err
-}
-
-func (l latencies) encode() ([]byte, error) {
-	return l.h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
 }
 
 // Curve is a distribution. Latency[i] is the time in us within which Percent[i] of all exchanges

@@ -1,8 +1,12 @@
 package bench
 
-import "github.com/stepvan/stepvan/bench/limit"
+import (
+	"time"
 
-// Names of limits in reports.
+	"github.com/stepvan/stepvan/bench/limit"
+)
+
+// Names of limits that are not an exchange of the same bytes alone.
 const (
 	limitOneWorker = "one worker"
 	limitStages    = "ideal pipeline"
@@ -49,51 +53,34 @@ func (l limits) servers() int {
 
 // name is the name of the limit in reports; "" means that there is no limit.
 func (l limits) name() string {
-	if l.o.Nodes.Python() {
-		return limitGo
-	}
-	switch l.o.Workload {
-	case Batch:
-		return ""
-	case Incast:
-		return limitOneWorker
-	case AFD3:
-		return limitStages
-	case Start:
-		return limitProcess
-	}
-	how := map[limit.Kind]string{
-		limit.Socket: "socket", limit.UnixSocket: "unix socket", limit.Netpoll: "netpoll",
-		limit.UnixNetpoll: "unix netpoll", limit.Memory: "copy and flag",
-	}[l.kind()]
+	t, kind := l.o.traits(), l.kind()
 	switch {
-	case l.o.InPlace && l.kind() == limit.Memory:
+	case l.o.Nodes.Python():
+		return limitGo
+	case t.limit != "" || !t.bare:
+		return t.limit
+	case kind == limit.Memory && l.o.InPlace:
 		return "flag"
-	case l.kind() == limit.Memory:
-		return how
+	case kind == limit.Memory:
+		return "copy and flag"
 	case l.o.Workload == Weights:
-		return how + " stream"
+		return string(kind) + " stream"
 	}
-	return how + " ping-pong"
+	return string(kind) + " ping-pong"
 }
 
 // bare reports whether the limit is an exchange of worker 0 and servers without stepvan.
 // Otherwise the limit is another measurement, or the options have no limit.
-func (l limits) bare() bool {
-	return l.o.Workload != Incast && l.o.Workload != Batch && !l.o.Nodes.Python() && !l.o.baseline
-}
+func (l limits) bare() bool { return l.o.traits().bare && !l.o.Nodes.Python() && !l.o.baseline }
 
-// from is the limit in us when a bare exchange takes bare us.
-func (l limits) from(bare float64) float64 {
-	if l.o.Workload == AFD3 {
-		return l.idealLayer(bare)
-	}
-	return bare
-}
-
-// idealLayer is the least time of a layer, in us, when an exchange takes exchangeUS. Either the
+// from is the limit in us when a bare exchange takes bare us. For a layer of afd3, either the
 // micro-batches wait for the slowest stage, or a single one passes all stages.
-func (l limits) idealLayer(exchangeUS float64) float64 {
-	stage := float64(l.o.Compute.Nanoseconds()) / 1e3
-	return max(float64(l.o.Inflight)*max(stage, exchangeUS), 2*stage+exchangeUS)
+func (l limits) from(bare float64) float64 {
+	if l.o.Workload != AFD3 {
+		return bare
+	}
+	stage := inMicros(l.o.Compute)
+	return max(float64(l.o.Inflight)*max(stage, bare), 2*stage+bare)
 }
+
+func inMicros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }

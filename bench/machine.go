@@ -1,11 +1,10 @@
 package bench
 
 import (
-	"bytes"
 	"fmt"
 	"os"
+	"regexp"
 	"runtime"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -16,16 +15,13 @@ var machine = sync.OnceValue(func() string {
 	return fmt.Sprintf("%s, %d cores, Linux %s, %s %s", processor(), runtime.NumCPU(), kernel(), runtime.Version(), runtime.GOARCH)
 })
 
+var modelName = regexp.MustCompile(`(?m)^model name\s*: *(.*?)\s*$`)
+
 // processor reads the name of the processor. Not every architecture has it.
 func processor() string {
-	text, err := os.ReadFile("/proc/cpuinfo")
-	if err == nil {
-		for line := range bytes.Lines(text) {
-			name, value, found := strings.Cut(string(line), ":")
-			if found && strings.TrimSpace(name) == "model name" {
-				return strings.TrimSpace(value)
-			}
-		}
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	if found := modelName.FindSubmatch(text); found != nil {
+		return string(found[1])
 	}
 	return "unknown processor"
 }

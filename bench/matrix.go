@@ -29,49 +29,36 @@ func (m Matrix) Plan() (p Plan, err error) {
 	if len(m.Pulls) > 1 && len(m.Pulls) != len(m.Pushes) {
 		return nil, errs.Invalid("--pull has %d sizes and --push %d: write as many, one, or none", len(m.Pulls), len(m.Pushes))
 	}
-	for _, workload := range values(m.Workloads, m.Base.Workload) {
-		for _, workers := range values(m.Workers, m.Base.Workers) {
-			for _, servers := range values(m.Servers, m.Base.Servers) {
-				o := m.Base
-				o.Workload, o.Workers, o.Servers = workload, workers, servers
-				p = append(p, m.sizes(o)...)
-			}
+	all := []Options{m.Base}
+	all = combine(all, m.Workloads, func(o *Options, _ int, w Workload) { o.Workload = w })
+	all = combine(all, m.Workers, func(o *Options, _, n int) { o.Workers = n })
+	all = combine(all, m.Servers, func(o *Options, _, n int) { o.Servers = n })
+	if len(m.Pulls) == 1 {
+		all = combine(all, m.Pulls, func(o *Options, _ int, s Size) { o.Pull = s })
+	}
+	all = combine(all, m.Pushes, func(o *Options, i int, s Size) {
+		if o.Push = s; len(m.Pulls) > 1 {
+			o.Pull = m.Pulls[i]
 		}
+	})
+	for _, o := range all {
+		group := combine([]Options{o}, m.Vans, func(o *Options, _ int, v Van) { o.Van = v })
+		group = combine(group, m.Progresses, func(o *Options, _ int, s string) { o.Progress = s })
+		p = append(p, combine(group, m.Nodes, func(o *Options, _ int, n Nodes) { o.Nodes = n }))
 	}
 	return p, nil
 }
 
-// sizes lists a group for each size.
-func (m Matrix) sizes(o Options) (p Plan) {
-	for i, push := range values(m.Pushes, o.Push) {
-		o.Push = push
-		switch {
-		case len(m.Pulls) == 1:
-			o.Pull = m.Pulls[0]
-		case len(m.Pulls) > 1:
-			o.Pull = m.Pulls[i]
-		}
-		p = append(p, m.group(o))
+// combine sets each of the values in a copy of each of the options. Without values the options stay.
+func combine[T any](all []Options, values []T, set func(o *Options, i int, value T)) (out []Options) {
+	if len(values) == 0 {
+		return all
 	}
-	return p
-}
-
-// group lists the measurements of one size, which alternate.
-func (m Matrix) group(o Options) (group []Options) {
-	for _, van := range values(m.Vans, o.Van) {
-		for _, progress := range values(m.Progresses, o.Progress) {
-			for _, nodes := range values(m.Nodes, o.Nodes) {
-				o.Van, o.Progress, o.Nodes = van, progress, nodes
-				group = append(group, o)
-			}
+	for _, o := range all {
+		for i, v := range values {
+			set(&o, i, v)
+			out = append(out, o)
 		}
 	}
-	return group
-}
-
-func values[T any](list []T, one T) []T {
-	if len(list) > 0 {
-		return list
-	}
-	return []T{one}
+	return out
 }

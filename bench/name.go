@@ -8,7 +8,7 @@ import (
 // String names a measurement: workload, nodes, sizes and options.
 func (o *Options) String() string {
 	done, _ := o.withDefaults() // options with a mistake have a name, too
-	return newReport(&done, newLatencies()).Name()
+	return newReport(&done).Name()
 }
 
 // Name is the same for measurements of the same kind, and differs for others.
@@ -18,24 +18,46 @@ func (r *Report) Name() string {
 
 // How is the part of the name after van and workload.
 func (r *Report) How() string {
-	parts := []string{nodes(r.Workers, r.Servers)}
-	if r.Nodes.Python() {
-		parts = append(parts, string(r.Nodes))
+	v, out := &r.Variant, words{nodes(r.Workers, r.Servers)}
+	out.add(v.Nodes.Python(), "%s", v.Nodes)
+	out.add(r.PushBytes > 0, "%v/%v", Size(r.PushBytes), Size(r.PullBytes))
+	out.add(v.InPlace, "in place")
+	out.add(r.Inflight > 1, "x%d", r.Inflight)
+	out.add(v.Compute > 0, "compute %s", Micros(v.Compute))
+	out.add(v.Bulk > 0, "beside %v", Size(v.Bulk))
+	out.add(v.Together, "one process")
+	out.add(v.Pin > 0, "core %d", v.Pin)
+	out.add(r.Progress != progressAuto, "%s", r.Progress)
+	return strings.Join(out, " ")
+}
+
+// Family is the same for measurements that differ only in their size and in their DataPath.
+func (r *Report) Family() string {
+	v, out := &r.Variant, words{string(r.Workload), fmt.Sprintf("%d to %d", r.Workers, r.Servers)}
+	out.add(r.Inflight > 1, "%d in flight", r.Inflight)
+	out.add(v.Bulk > 0, "beside %v", Size(v.Bulk))
+	out.add(v.Pin > 0, "on core %d", v.Pin)
+	return strings.Join(out, ", ")
+}
+
+// DataPath says how the bytes travel.
+func (r *Report) DataPath() string {
+	v, out := &r.Variant, words{string(r.Van)}
+	out.add(v.Nodes.Python(), "%s", v.Nodes)
+	out.add(v.InPlace, "in place")
+	out.add(v.Together, "one process")
+	out.add(r.Progress != progressAuto, "%s", r.Progress)
+	return strings.Join(out, " ")
+}
+
+// words are the parts of a name.
+type words []string
+
+// add adds a part that a measurement has.
+func (w *words) add(has bool, format string, args ...any) {
+	if has {
+		*w = append(*w, fmt.Sprintf(format, args...))
 	}
-	add := func(is bool, format string, args ...any) {
-		if is {
-			parts = append(parts, fmt.Sprintf(format, args...))
-		}
-	}
-	add(r.PushBytes > 0, "%v/%v", Size(r.PushBytes), Size(r.PullBytes))
-	add(r.InPlace, "in place")
-	add(r.Inflight > 1, "x%d", r.Inflight)
-	add(r.Compute > 0, "compute %s", micros(r.Compute))
-	add(r.Bulk > 0, "beside %v", Size(r.Bulk))
-	add(r.Together, "one process")
-	add(r.Pin > 0, "core %d", r.Pin)
-	add(r.Progress != progressAuto, "%s", r.Progress)
-	return strings.Join(parts, " ")
 }
 
 // nodes writes the numbers as launch reads them: 8w4s.

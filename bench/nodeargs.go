@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"io"
-	"net"
 	"strconv"
 
 	"github.com/stepvan/stepvan/config"
@@ -66,10 +65,5 @@ func Node(ctx context.Context, args []string) error {
 	case a.Control == "":
 		return errors.Join(exchangeOnce(ctx, node), node.Stop(ctx))
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", a.Control)
-	if err != nil {
-		return err
-	}
-	m := &nodeRunner{node: node, line: newControlConn(conn)}
-	return m.run(ctx)
+	return runNode(ctx, node, a.Control)
 }

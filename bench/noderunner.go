@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/stepvan/stepvan/bench/limit"
@@ -12,41 +13,58 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
+// program is what a worker or a server does.
+type program interface {
+	check(ctx context.Context, count int) error // exchanges and looks at every byte
+	run(ctx context.Context, count int) error   // exchanges as fast as possible; budget: 0 allocations
+	finish(ctx context.Context) error           // ends the round of check or run
+}
+
 // nodeRunner runs the commands of the coordinator on one node. One goroutine uses it.
 type nodeRunner struct {
 	node     *ps.Node
-	line     *controlConn
-	spec     *spec
-	worker   *worker         // of a worker
-	server   *server         // of a server
+	conn     *controlConn
+	spec     *Options
+	program  program
+	times    latencies       // of the last round
 	caller   *limit.Caller   // of worker 0
 	copier   *limit.Copier   // of worker 0
 	answerer *limit.Answerer // of the servers that the limit has
 	profile  profile
 }
 
+// runNode connects a node with the coordinator at path, runs its commands until finish, and stops the
+// node.
+func runNode(ctx context.Context, n *ps.Node, path string) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	if err != nil {
+		return err
+	}
+	m := &nodeRunner{node: n, conn: newControlConn(conn), times: newLatencies()}
+	return m.run(ctx)
+}
+
 // run sends hello, runs commands until finish, and stops the node.
 func (m *nodeRunner) run(ctx context.Context) error {
 	defer m.close()
-	release := m.line.closeWhenDone(ctx)
-	defer release()
-	if err := m.line.send(hello{Role: m.node.Role(), Rank: int(m.node.Rank())}); err != nil {
+	defer context.AfterFunc(ctx, func() { m.conn.Close() })()
+	if err := m.conn.send(hello{Role: m.node.Role(), Rank: int(m.node.Rank())}); err != nil {
 		return m.lost(ctx, err)
 	}
 	for {
 		var c command
-		if err := m.line.receive(&c); err != nil {
+		if err := m.conn.receive(&c); err != nil {
 			return m.lost(ctx, err)
 		}
 		if c.Verb == verbFinish {
-			return errors.Join(m.profile.stop(), m.node.Stop(ctx), m.line.send(&reply{}))
+			return errors.Join(m.profile.stop(), m.node.Stop(ctx), m.conn.send(&reply{}))
 		}
 		r, err := m.handleCommand(ctx, &c)
 		if err != nil {
-			_ = m.line.send(&reply{Error: err.Error()}) // the error of the command says more than an error of send
-			return err
+			_ = m.conn.send(&reply{Error: err.Error()}) // the error of the command says more than an error of send
+			return fmt.Errorf("%s: %w", m.node, err)
 		}
-		if err := m.line.send(r); err != nil {
+		if err := m.conn.send(r); err != nil {
 			return m.lost(ctx, err)
 		}
 	}
@@ -54,14 +72,11 @@ func (m *nodeRunner) run(ctx context.Context) error {
 
 // lost is the error after the connection broke.
 func (m *nodeRunner) lost(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return fmt.Errorf("%s: the measuring process is gone: %w", m.node, err)
+	return preferCause(ctx, fmt.Errorf("%s: the measuring process is gone: %w", m.node, err))
 }
 
 func (m *nodeRunner) close() {
-	m.line.conn.Close()
+	m.conn.Close()
 	if m.answerer != nil {
 		m.answerer.Close()
 	}
@@ -80,20 +95,14 @@ func (m *nodeRunner) handleCommand(ctx context.Context, c *command) (*reply, err
 	}
 	switch c.Verb {
 	case verbCheck:
-		if m.worker != nil {
-			return &reply{}, m.worker.check(ctx, c.Count)
+		if err := m.program.check(ctx, c.Count); err != nil {
+			return nil, err
 		}
-		return &reply{}, m.server.check(ctx, c.Count)
+		return &reply{}, m.program.finish(ctx)
 	case verbMeasure:
-		if m.worker != nil {
-			return m.worker.measure(ctx, c.Count)
-		}
-		return m.server.measure(ctx, c.Count)
+		return m.measure(ctx, c.Count)
 	case verbReport:
-		if m.worker != nil {
-			return m.worker.times.report()
-		}
-		return m.server.times.report()
+		return &reply{Counts: m.times.counts()}, nil
 	case verbOpen:
 		return m.open()
 	case verbConnect:
@@ -101,28 +110,43 @@ func (m *nodeRunner) handleCommand(ctx context.Context, c *command) (*reply, err
 	case verbLimit:
 		return m.runLimit(c.Count)
 	}
-	return nil, errs.Invalid("%q is not a command for a %s", c.Verb, m.node.Role())
+	return nil, errs.Invalid("a %s has no command %q: use the same version for all processes", m.node.Role(), c.Verb)
 }
 
 // prepare makes the program of the node's role.
-func (m *nodeRunner) prepare(s *spec) (err error) {
+func (m *nodeRunner) prepare(s *Options) (err error) {
 	if m.spec = s; s == nil {
 		return errs.Invalid("%s without a specification", verbPrepare)
 	}
-	if !s.Inside || m.node.Role() == config.RoleWorker && m.node.Rank() == 0 { // a process has one profile
+	if !s.inOneProcess() || m.node.Role() == config.RoleWorker && m.node.Rank() == 0 { // a process has one profile
 		if err := m.profile.start(s.Profile, m.node); err != nil {
 			return err
 		}
 	}
 	if m.node.Role() == config.RoleWorker {
 		if err := checkVan(m.node.Connections(), s.Van); err != nil {
-			return fmt.Errorf("%s: %w", m.node, err)
+			return err
 		}
-		m.worker, err = newWorker(m.node, s)
-	} else {
-		m.server, err = newServer(m.node, s)
+	}
+	switch {
+	case s.Workload == Barrier:
+		m.program = &barriers{node: m.node, times: m.times}
+	case m.node.Role() == config.RoleServer:
+		m.program, err = newServer(m.node, s, m.times)
+	default:
+		m.program, err = newWorker(m.node, s, m.times)
 	}
 	return err
+}
+
+// measure runs a round, and times it.
+func (m *nodeRunner) measure(ctx context.Context, count int) (*reply, error) {
+	m.times.reset()
+	r, err := m.spec.measured(func() error { return m.program.run(ctx, count) })
+	if err == nil {
+		err = m.program.finish(ctx)
+	}
+	return r, err
 }
 
 // checkVan makes sure that the payload travels by the wanted van.
@@ -136,16 +160,17 @@ func checkVan(all ps.Connections, wanted Van) error {
 }
 
 // open listens for worker 0 of the limit.
-func (m *nodeRunner) open() (*reply, error) {
-	a, addr, err := limit.Listen(m.spec.Limit)
-	m.answerer = a
-	return &reply{Addr: addr}, err
+func (m *nodeRunner) open() (r *reply, err error) {
+	r = &reply{}
+	m.answerer, r.Addr, err = limit.Listen(m.spec.limit().spec())
+	return r, err
 }
 
 // connect connects worker 0 to the servers of the limit.
 func (m *nodeRunner) connect(ctx context.Context, addrs []string) (err error) {
-	m.copier = limit.NewCopier(m.spec.Limit.Push + m.spec.Limit.Pull)
-	m.caller, err = limit.Connect(ctx, m.spec.Limit, addrs...)
+	spec := m.spec.limit().spec()
+	m.copier = limit.NewCopier(spec.Push + spec.Pull)
+	m.caller, err = limit.Connect(ctx, spec, addrs...)
 	return err
 }
 
@@ -153,26 +178,19 @@ func (m *nodeRunner) connect(ctx context.Context, addrs []string) (err error) {
 const copyTime = time.Millisecond
 
 // runLimit exchanges the same bytes without stepvan.
-func (m *nodeRunner) runLimit(count int) (*reply, error) {
+func (m *nodeRunner) runLimit(count int) (r *reply, err error) {
 	switch {
 	case m.answerer != nil:
-		return &reply{}, limitError(m.answerer.Run(count))
-	case m.caller == nil:
+		r, err = &reply{}, m.answerer.Run(count)
+	case m.caller != nil:
+		m.times.reset()
+		r, err = m.spec.measured(func() error { return m.caller.Run(count, m.times.add) })
+		r.Copy = m.copier.Run(copyTime)
+	default:
 		return nil, errs.Invalid("%s before %s and %s", verbLimit, verbOpen, verbConnect)
 	}
-	m.worker.times.reset()
-	start, r := m.spec.meter(), &reply{}
-	if err := m.caller.Run(count, m.worker.times.add); err != nil {
-		return nil, limitError(err)
+	if err != nil {
+		return nil, fmt.Errorf("limit: %w", err)
 	}
-	start.read(r)
-	r.Copy = m.copier.Run(copyTime)
 	return r, nil
-}
-
-func limitError(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("limit: %w", err)
 }

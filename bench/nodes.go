@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/launch"
 )
 
@@ -54,12 +53,12 @@ func (o *Options) nodeCommand(args nodeArgs) []string {
 	return slices.Concat(o.Python, []string{"-m", nodeModule, "--tensors=" + string(o.Nodes)}, args.list())
 }
 
-// errNoPackage means that an interpreter has no package stepvan.
-var errNoPackage = errors.New("has no package stepvan: " +
-	"pip install ./python in a clone of the repository, or a wheel, and name the interpreter with --python (of `make installed-wheel`: .cache/venv/bin/python)")
-
-// errNoNixl means that an interpreter has no NIXL.
-var errNoNixl = errors.New("has no NIXL, which --peer nixl needs: pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1 numpy")
+// Why nodes in Python did not start: the interpreter misses a package.
+var (
+	errNoPackage = errors.New("has no package stepvan: " +
+		"pip install ./python in a clone of the repository, or a wheel, and name the interpreter with --python (of `make installed-wheel`: .cache/venv/bin/python)")
+	errNoNixl = errors.New("has no NIXL, which --peer nixl needs: pip install --no-deps nixl-cu12==1.5.1 nixl==1.5.1 numpy")
+)
 
 // explainMissing says what to install when nodes in Python did not start because a package is
 // missing.
@@ -70,45 +69,12 @@ func (o *Options) explainMissing(err error) error {
 	}
 	for _, line := range failure.Stderr {
 		_, missing, _ := strings.Cut(line, "No module named ")
-		switch missing = strings.TrimLeft(missing, "'"); {
-		case strings.HasPrefix(missing, "stepvan"):
-			return fmt.Errorf("%s %w", strings.Join(o.Python, " "), errNoPackage)
-		case strings.HasPrefix(missing, "nixl"):
-			return fmt.Errorf("%s %w", strings.Join(o.Python, " "), errNoNixl)
+		missing = strings.TrimLeft(missing, "'")
+		for prefix, why := range map[string]error{"stepvan": errNoPackage, "nixl": errNoNixl} {
+			if strings.HasPrefix(missing, prefix) {
+				return fmt.Errorf("%s %w", strings.Join(o.Python, " "), why)
+			}
 		}
 	}
 	return err
-}
-
-// checkNodes finds options that nodes in Python do not have.
-func (o *Options) checkNodes() error {
-	if !o.Nodes.Python() {
-		return nil
-	}
-	no := func(what, instead string) error {
-		return errs.Invalid("%s does not work with %s: %s", what, o.Nodes.flag(), instead)
-	}
-	switch {
-	case o.Nodes.peer() && o.Workload != Echo && o.Workload != AFD:
-		return no("--workload "+string(o.Workload), "use echo or afd")
-	case o.Workload != Echo && o.Workload != AFD && o.Workload != Fanout && o.Workload != Weights && o.Workload != Batch:
-		return no("--workload "+string(o.Workload), "use echo, afd, fanout, weights or batch")
-	case o.inOneProcess():
-		return no("one process", "use --van tcp, unix or shm, without --one-process")
-	case o.Nodes.peer() && o.Van == Unix:
-		return no("--van unix", "use shm or tcp")
-	case o.Nodes.peer() && (o.Workers > 1 || o.Servers > 1 || o.Inflight > 1):
-		return no("more than one worker, server or exchange in flight", "leave out --workers, --servers and --inflight")
-	case o.Nodes.peer() && o.InPlace:
-		return no("--in-place", "leave it out")
-	case o.Nodes.peer() && o.Progress == progressPark:
-		return no("--progress park", "use auto or spin: it polls")
-	case o.Bulk != 0:
-		return no("--bulk", "leave it out")
-	case o.Profile != "":
-		return no("--profile", "use a profiler that knows Python")
-	case len(o.Python) == 0:
-		return errs.Invalid("Options.Python is missing: the command line of the interpreter")
-	}
-	return nil
 }

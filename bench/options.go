@@ -6,25 +6,6 @@ import (
 	"time"
 )
 
-// Workload is what is measured.
-type Workload string
-
-// The workloads.
-const (
-	Echo    Workload = "echo"    // a server sends back what it gets
-	AFD     Workload = "afd"     // a server answers with a buffer of its own, to all workers at once
-	AFD3    Workload = "afd3"    // afd between computations on both sides, several micro-batches in flight
-	Incast  Workload = "incast"  // many workers, one server: the cost of a request, compared with one worker
-	Fanout  Workload = "fanout"  // one worker, many servers
-	Weights Workload = "weights" // large tensors one way, a few bytes back
-	Barrier Workload = "barrier" // all workers and servers wait for each other
-	Batch   Workload = "batch"   // a server takes and answers a batch that has arrived
-	Start   Workload = "start"   // processes start, exchange once and stop
-)
-
-// Workloads lists them all.
-var Workloads = []Workload{Echo, AFD, AFD3, Incast, Fanout, Weights, Barrier, Batch, Start}
-
 // Van is how payload travels in a measurement.
 type Van string
 
@@ -49,36 +30,37 @@ const (
 // Progresses lists the values of Options.Progress.
 var Progresses = []string{progressAuto, progressSpin, progressPark}
 
-// Options say what to measure. Zero values mean the defaults, which follow the workload.
+// Options say what to measure. Zero values mean the defaults, which follow the workload. The JSON
+// is what a node needs of them.
 type Options struct {
-	Workload Workload      // echo
-	Van      Van           // tcp
-	Workers  int           // 1; incast and batch 8
-	Servers  int           // 1; fanout 4. Each gets every push and answers every pull
-	Push     Size          // bytes that a worker pushes to each server; 8, afd and afd3 896 KiB, weights 256 MiB
-	Pull     Size          // bytes that each server answers; as Push, afd and afd3 twice as many, weights 8
-	Inflight int           // exchanges that a worker has going at once; 1, afd3 3, batch 64
-	Bulk     Size          // bytes of another pull that is always in flight; 0: none. Echo only
-	InPlace  bool          // the server computes the answer in the worker's memory. Afd only
-	Compute  time.Duration // that each side of afd3 computes per micro-batch; 273 us
-	Progress string        // auto: STEPVAN_PROGRESS of all nodes
-	Nodes    Nodes         // programs of workers and servers; go. Others are compared with go
-	Together bool          // all nodes in this process, as with the mem van
+	Workload Workload      `json:"workload"` // echo
+	Van      Van           `json:"van"`      // tcp
+	Workers  int           `json:"workers"`  // 1; incast and batch 8
+	Servers  int           `json:"servers"`  // 1; fanout 4. Each gets every push and answers every pull
+	Push     Size          `json:"push"`     // bytes that a worker pushes to each server; 8, afd and afd3 896 KiB, weights 256 MiB
+	Pull     Size          `json:"pull"`     // bytes that each server answers; as Push, afd and afd3 twice as many, weights 8
+	Inflight int           `json:"inflight"` // exchanges that a worker has going at once; 1, afd3 3, batch 64
+	Bulk     Size          `json:"bulk"`     // bytes of another pull that is always in flight; 0: none. Echo only
+	InPlace  bool          `json:"in_place"` // the server computes the answer in the worker's memory. Afd only
+	Compute  time.Duration `json:"compute"`  // that each side of afd3 computes per micro-batch; 273 us
+	Progress string        `json:"progress"` // auto: STEPVAN_PROGRESS of all nodes
+	Nodes    Nodes         `json:"nodes"`    // programs of workers and servers; go. Others are compared with go
+	Together bool          `json:"together"` // all nodes in this process, as with the mem van
+	Profile  string        `json:"profile"`  // folder that gets a CPU profile of each process; "": none
 
-	Duration time.Duration // of all rounds, limit included; 3 s
-	Count    int           // exchanges of each worker in all rounds, in place of Duration; starts: how many (10)
-	Rounds   int           // 10
-	Pin      int           // every process is pinned to this core, which counts from 1; 0: none
-	Profile  string        // folder that gets a CPU profile of each process; "": none
+	Duration time.Duration `json:"-"` // of all rounds, limit included; 3 s
+	Count    int           `json:"-"` // exchanges of each worker in all rounds, in place of Duration; starts: how many (10)
+	Rounds   int           `json:"-"` // 10
+	Pin      int           `json:"-"` // every process is pinned to this core, which counts from 1; 0: none
 
 	// Node is the command line of the program that runs Node with the arguments
 	// that are added to it. Not needed with all nodes in this process.
-	Node   []string
-	Python []string // command line of the interpreter of nodes in Python, which has package stepvan
-	Env    []string // NAME=value settings for all processes
+	Node   []string `json:"-"`
+	Python []string `json:"-"` // command line of the interpreter of nodes in Python, which has package stepvan
+	Env    []string `json:"-"` // NAME=value settings for all processes
 
-	Signals <-chan os.Signal // stop the run: see launch.Signals
-	Stderr  io.Writer        // of the processes; nil: nowhere
+	Signals <-chan os.Signal `json:"-"` // stop the run: see launch.Signals
+	Stderr  io.Writer        `json:"-"` // of the processes; nil: nowhere
 
 	baseline bool // another measurement is compared with it; it has no limit
 }

@@ -21,9 +21,12 @@ func (p Plan) Check() error {
 	var all []error
 	told := map[string]bool{}
 	for _, o := range slices.Concat(p...) {
-		if _, err := o.withDefaults(); err != nil && !told[err.Error()] {
-			told[err.Error()] = true
-			all = append(all, err)
+		o.setDefaults()
+		for _, err := range o.mistakes() {
+			if !told[err.Error()] {
+				told[err.Error()] = true
+				all = append(all, err)
+			}
 		}
 	}
 	return errors.Join(all...)
@@ -68,8 +71,8 @@ func runFitting(ctx context.Context, group []Options) ([]Outcome, error) {
 	free := freeMemory()
 	if len(group) == 1 && free > 0 && group[0].memory() > free {
 		o := &group[0]
-		return []Outcome{{Err: fmt.Errorf("%w: %s needs %v and %v is free: make --push, --pull, --workers or --inflight smaller",
-			ErrTooLarge, o, Size(o.memory()), Size(free))}}, nil
+		return []Outcome{{Name: o.String(), Err: fmt.Errorf("%w: %s needs %v and %v is free: make --push, --pull, --workers or --inflight smaller",
+			ErrTooLarge, o, inMiB(o.memory()), inMiB(free))}}, nil
 	}
 	return RunTogether(ctx, group...)
 }
@@ -92,3 +95,6 @@ func (p Plan) fitting(free int64) (out Plan) {
 	}
 	return out
 }
+
+// inMiB rounds a size for people.
+func inMiB(bytes int64) Size { return Size(bytes &^ (1<<20 - 1)) }

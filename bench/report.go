@@ -6,9 +6,17 @@ import (
 	"math"
 )
 
-// Report is the result of a measurement, with times in us. Its JSON is one line. The first twenty
-// fields, to cpu_per_op_us, keep their names and their order.
+// Report is the result of a measurement, with times in us. Its JSON is one line: an object with the
+// fields of all parts. The first twenty, to cpu_per_op_us, keep their names and their order.
 type Report struct {
+	Setup
+	Figures
+	Variant Variant
+	Details Details
+}
+
+// Setup says what was measured.
+type Setup struct {
 	Workload  Workload `json:"workload"`
 	Van       Van      `json:"van"`
 	Workers   int      `json:"workers"`
@@ -17,7 +25,10 @@ type Report struct {
 	PullBytes int64    `json:"pull_bytes"` // from each server
 	Inflight  int      `json:"inflight"`
 	Progress  string   `json:"progress"`
+}
 
+// Figures are the results.
+type Figures struct {
 	P50  float64 `json:"p50_us"` // of an exchange with all servers; afd3: of a layer; median of the rounds
 	P90  float64 `json:"p90_us"` // this and the others: of all rounds together
 	P99  float64 `json:"p99_us"`
@@ -31,64 +42,67 @@ type Report struct {
 	Ratio      float64 `json:"ratio"`         // median over rounds of the exchange's median by the limit's; incast: of the costs
 	Allocs     float64 `json:"allocs_per_op"` // of Go; 0 of nodes in Python, where they are not counted
 	CPUPerOpUS float64 `json:"cpu_per_op_us"` // of all processes, waiting included; median of the rounds
+}
 
-	Nodes    Nodes   `json:"nodes,omitempty"`      // "" is go; the processes of a peer are not nodes of stepvan
-	Over     float64 `json:"over_go_us,omitempty"` // what p50 is above that of the same between Go nodes; median of the rounds
+// Variant says how a measurement differs from the plain one of its setup. The zero value is plain.
+type Variant struct {
+	Nodes    Nodes   `json:"nodes,omitempty"` // "" is go; the processes of a peer are not nodes of stepvan
 	InPlace  bool    `json:"in_place,omitempty"`
 	Together bool    `json:"one_process,omitempty"` // all nodes in one process, with another van than mem
 	Pin      int     `json:"pin,omitempty"`
 	Bulk     int64   `json:"bulk_bytes,omitempty"`
 	Compute  float64 `json:"compute_us,omitempty"`
-	Memcpy   float64 `json:"memcpy_us,omitempty"` // one copy of the bytes of both directions, in one thread
-	Memory   float64 `json:"memcpy_gbps,omitempty"`
-	P50Range Range   `json:"p50_range_us"` // of the middle half of the rounds
-	Ratios   Range   `json:"ratio_range"`
-
-	Curve   Curve   `json:"percentiles"`
-	Samples Samples `json:"samples"`
-	Machine string  `json:"machine"`
 }
+
+// Details are further figures, and what the figures come from.
+type Details struct {
+	Over     float64 `json:"over_go_us,omitempty"`  // what p50 is above that of the same between Go nodes; median of the rounds
+	Memcpy   float64 `json:"memcpy_us,omitempty"`   // one copy of the bytes of both directions, in one thread
+	Memory   float64 `json:"memcpy_gbps,omitempty"` // the rate of that copy
+	P50Range Range   `json:"p50_range_us"`          // of the middle half of the rounds
+	Ratios   Range   `json:"ratio_range"`
+	Curve    Curve   `json:"percentiles"`
+	Samples  Samples `json:"samples"`
+	Machine  string  `json:"machine"`
+}
+
+// flat has the fields of all parts side by side.
+func (r *Report) flat() any {
+	return &struct {
+		*Setup
+		*Figures
+		*Variant
+		*Details
+	}{&r.Setup, &r.Figures, &r.Variant, &r.Details}
+}
+
+// MarshalJSON writes the fields of all parts into one object.
+func (r *Report) MarshalJSON() ([]byte, error) { return json.Marshal(r.flat()) }
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (r *Report) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, r.flat()) }
+
+// WriteJSON writes the report as one line.
+func (r *Report) WriteJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
 
 // digits is the number of decimals of times in reports.
 const digits = 3
 
-func (c *coordinator) report() *Report {
-	o, all := &c.opts, c.rounds
-	r := newReport(o, c.measured)
-	r.setRounds(Samples{
-		P50:  perRoundFigures(all, func(r round) float64 { return r.p50 }),
-		P99:  perRoundFigures(all, func(r round) float64 { return r.p99 }),
-		Rate: perRoundFigures(all, func(r round) float64 { return 1e6 / r.elapsed }),
-		CPU:  perRoundFigures(all, func(r round) float64 { return r.cpu }),
-	})
-	r.Allocs = rounded(float64(c.allocs)/float64(c.exchanges), digits)
-	if o.limit().bare() {
-		r.compareWith(perRoundFigures(all, func(r round) float64 { return r.limit }), perRoundFigures(all, func(r round) float64 { return r.p50 / r.limit }))
-		r.Curve.Limit, r.Curve.LimitCount = c.limit.curve(o.limit().from), c.limit.count()
-		r.Memcpy = rounded(median(perRoundFigures(all, func(r round) float64 { return r.memcpy })), digits)
-		if r.Memcpy > 0 {
-			r.Memory = rounded(float64(c.limitBytes())*8/r.Memcpy/1e3, digits)
-		}
-	}
-	return r
-}
-
-func (c *coordinator) limitBytes() int64 {
-	s := c.opts.limit().spec()
-	return s.Push + s.Pull
-}
-
-func newReport(o *Options, l latencies) *Report {
+// newReport makes a report without figures.
+func newReport(o *Options) *Report {
 	r := &Report{
-		Workload: o.Workload, Van: o.Van, Workers: o.Workers, Servers: o.Servers,
-		PushBytes: int64(o.Push), PullBytes: int64(o.Pull), Inflight: o.Inflight, Progress: o.Progress,
-		P50: l.micros(50), P90: l.micros(90), P99: l.micros(99), P999: l.micros(99.9), Max: l.micros(100),
-		Limit: o.limit().name(), InPlace: o.InPlace, Together: o.Together && o.Van != Mem, Pin: o.Pin, Bulk: int64(o.Bulk),
-		Compute: float64(o.Compute.Nanoseconds()) / 1e3,
-		Curve:   Curve{Percent: levels, Latency: l.curve(nil), Count: l.count()}, Machine: machine(),
+		Setup: Setup{
+			Workload: o.Workload, Van: o.Van, Workers: o.Workers, Servers: o.Servers,
+			PushBytes: int64(o.Push), PullBytes: int64(o.Pull), Inflight: o.Inflight, Progress: o.Progress,
+		},
+		Variant: Variant{
+			InPlace: o.InPlace, Together: o.Together && o.Van != Mem, Pin: o.Pin,
+			Bulk: int64(o.Bulk), Compute: inMicros(o.Compute),
+		},
 	}
+	r.Limit = o.limit().name()
 	if o.Nodes.Python() {
-		r.Nodes = o.Nodes
+		r.Variant.Nodes = o.Nodes
 	}
 	if o.Workload == Barrier {
 		r.PushBytes, r.PullBytes = 0, 0
@@ -96,21 +110,51 @@ func newReport(o *Options, l latencies) *Report {
 	return r
 }
 
-// setRounds sets the figures that come from those of the rounds.
-func (r *Report) setRounds(s Samples) {
-	r.Samples = s
-	r.P50, r.P50Range = rounded(median(s.P50), digits), middleHalf(s.P50)
+// setFigures sets the figures of all rounds together, and the medians of the rounds.
+func (r *Report) setFigures(all latencies, s Samples) {
+	d := &r.Details
+	d.Machine, d.Samples = machine(), s
+	d.Curve.Percent, d.Curve.Latency, d.Curve.Count = levels, all.curve(nil), all.count()
+	r.P90, r.P99, r.P999, r.Max = all.micros(90), all.micros(99), all.micros(99.9), all.micros(100)
+	r.P50, d.P50Range = rounded(median(s.P50), digits), middleHalf(s.P50)
 	r.Rate = rounded(median(s.Rate), 1)
 	bytes := float64(r.PushBytes+r.PullBytes) * float64(r.Servers)
 	r.Gbps = rounded(r.Rate*bytes*8/1e9, digits)
 	r.CPUPerOpUS = rounded(median(s.CPU), digits)
+	r.setLimit(s.Limit, s.Ratio, Curve{})
 }
 
-// compareWith compares with a limit, round by round.
-func (r *Report) compareWith(limits, ratios []float64) {
-	r.Samples.Limit, r.Samples.Ratio = limits, ratios
+// setLimit sets the figures of the limit in each round, and its curve.
+func (r *Report) setLimit(limits, ratios []float64, of Curve) {
+	d := &r.Details
+	d.Samples.Limit, d.Samples.Ratio = limits, ratios
+	d.Curve.Limit, d.Curve.LimitCount = of.Latency, of.Count
 	r.LimitP50 = rounded(median(limits), digits)
-	r.Ratio, r.Ratios = rounded(median(ratios), digits), middleHalf(ratios)
+	r.Ratio, d.Ratios = rounded(median(ratios), digits), middleHalf(ratios)
+}
+
+// compareWith sets the limit to another measurement, in the same rounds: for nodes in Python the same
+// in Go, for incast the same with one worker. The cost of a request of incast has two sides, processor
+// time and time on the clock; the ratio takes the side that grew more.
+func (r *Report) compareWith(base *Report) {
+	own, other := &r.Details.Samples, &base.Details.Samples
+	var limits, ratios, over []float64
+	rounds := min(len(own.P50), len(other.P50))
+	if r.Workload == Incast {
+		rounds = min(rounds, len(own.CPU), len(other.CPU))
+	}
+	for i := range rounds {
+		limit, ratio := other.P50[i], own.P50[i]/other.P50[i]
+		if r.Workload == Incast {
+			limit, ratio = 1e6/other.Rate[i], max(other.Rate[i]/own.Rate[i], own.CPU[i]/other.CPU[i])
+		}
+		limits, ratios = append(limits, rounded(limit, digits)), append(ratios, rounded(ratio, digits))
+		over = append(over, own.P50[i]-other.P50[i])
+	}
+	r.setLimit(limits, ratios, base.Details.Curve)
+	if r.Workload != Incast {
+		r.Details.Over = rounded(median(over), digits)
+	}
 }
 
 // rounded keeps a number of decimals. It turns infinity and NaN into 0.
@@ -121,6 +165,3 @@ func rounded(v float64, digits int) float64 {
 	unit := math.Pow10(digits)
 	return math.Round(v*unit) / unit
 }
-
-// WriteJSON writes the report as one line.
-func (r *Report) WriteJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }

@@ -24,14 +24,14 @@ func example(t *testing.T) *Report {
 	t.Helper()
 	o, err := Options{Workload: AFD, Workers: 2, Servers: 3, Inflight: 4, Node: []string{"x"}}.withDefaults()
 	require.NoError(t, err)
-	c := &coordinator{opts: o, measured: newLatencies(), limit: newLatencies(), exchanges: 1000, allocs: 8, rounds: []round{
-		{p50: 400, limit: 100, elapsed: 400, cpu: 700, memcpy: 50},
-		{p50: 500, limit: 400.5, elapsed: 500, cpu: 750, memcpy: 55.05},
-		{p50: 1000, limit: 800, elapsed: 600, cpu: 800, memcpy: 60},
-	}}
+	c := newCoordinator(&o, nil)
+	c.exchanges, c.allocs, c.copies = 1000, 8, []float64{50, 55.05, 60}
+	c.samples.add(round{p50: 400, limit: 100, elapsed: 400, cpu: 700})
+	c.samples.add(round{p50: 500, limit: 400.5, elapsed: 500, cpu: 750})
+	c.samples.add(round{p50: 1000, limit: 800, elapsed: 600, cpu: 800})
 	for us := 1; us <= 1000; us++ {
-		c.measured.add(time.Duration(us) * time.Microsecond)
-		c.limit.add(time.Duration(us) * time.Microsecond / 2)
+		c.exchange.all.add(time.Duration(us) * time.Microsecond)
+		c.limit.all.add(time.Duration(us) * time.Microsecond / 2)
 	}
 	return c.report()
 }
@@ -49,31 +49,35 @@ func TestReportAsJSON(t *testing.T) {
 
 func TestFurtherFieldsOfAReport(t *testing.T) {
 	r := example(t)
-	require.Equal(t, []float64{400, 500, 1000}, r.Samples.P50)
-	require.Equal(t, []float64{4, 1.248, 1.25}, r.Samples.Ratio)
-	require.Equal(t, Range{450, 750}, r.P50Range)
-	require.Equal(t, Range{1.249, 2.625}, r.Ratios)
-	require.InDelta(t, 55.05, r.Memcpy, 1e-9)
-	require.InDelta(t, 400, r.Memory, 0.01, "2.625 MiB in 55.05 us")
-	require.Len(t, r.Curve.Latency, len(levels))
-	require.Len(t, r.Curve.Limit, len(levels))
-	require.InEpsilon(t, 500, r.Curve.Latency[slices.Index(levels, 50)], 0.001)
-	require.InEpsilon(t, 500, r.Curve.Limit[slices.Index(levels, 100)], 0.001)
-	require.Contains(t, r.Machine, "cores, Linux ")
+	require.Equal(t, []float64{400, 500, 1000}, r.Details.Samples.P50)
+	require.Equal(t, []float64{4, 1.248, 1.25}, r.Details.Samples.Ratio)
+	require.Equal(t, Range{450, 750}, r.Details.P50Range)
+	require.Equal(t, Range{1.249, 2.625}, r.Details.Ratios)
+	require.InDelta(t, 55.05, r.Details.Memcpy, 1e-9)
+	require.InDelta(t, 400, r.Details.Memory, 0.01, "2.625 MiB in 55.05 us")
+	require.Len(t, r.Details.Curve.Latency, len(levels))
+	require.Len(t, r.Details.Curve.Limit, len(levels))
+	require.InEpsilon(t, 500, r.Details.Curve.Latency[slices.Index(levels, 50)], 0.001)
+	require.InEpsilon(t, 500, r.Details.Curve.Limit[slices.Index(levels, 100)], 0.001)
+	require.Contains(t, r.Details.Machine, "cores, Linux ")
 	require.Equal(t, "tcp afd 2w3s 896KiB/1.75MiB x4", r.Name())
 }
 
 func TestTables(t *testing.T) {
 	var b bytes.Buffer
-	require.NoError(t, WriteTable(&b, example(t), &Report{Limit: limitOneWorker}, &Report{Limit: limitStages}))
+	require.NoError(t, WriteTable(&b, example(t), &Report{Figures: Figures{Limit: limitOneWorker}}, &Report{Figures: Figures{Limit: limitStages}}))
 	require.Regexp(t, `afd +tcp +2w3s 896KiB/1\.75MiB x4 +500µs +30% .* socket ping-pong +400\.5µs +1\.25 +55% `, b.String())
 	require.Contains(t, b.String(), "\none worker: ")
 	require.Contains(t, b.String(), "\nmemcpy in one thread: 2688KiB 55.05µs (50 GB/s).\n")
 	require.Contains(t, b.String(), "\nideal pipeline: ")
 	b.Reset()
-	require.NoError(t, WriteTable(&b, &Report{Workload: Batch, Ratio: 3}, &Report{Van: Shm, Workload: Echo, Workers: 1, Servers: 1, Progress: "auto", Nodes: TorchNodes, Limit: limitGo, Over: 2.345}))
+	require.NoError(t, WriteTable(&b, &Report{Setup: Setup{Workload: Batch}, Figures: Figures{Ratio: 3}}, &Report{
+		Setup:   Setup{Van: Shm, Workload: Echo, Workers: 1, Servers: 1, Progress: "auto"},
+		Variant: Variant{Nodes: TorchNodes}, Figures: Figures{Limit: limitGo}, Details: Details{Over: 2.345},
+	}))
 	require.Regexp(t, `batch .* - +- +- `, b.String())
-	require.Contains(t, b.String(), "\ngo nodes: the same between Go nodes, in turns with those in Python. Above it: shm echo 1w1s torch 2.35µs.\n")
+	require.Contains(t, b.String(), "\ngo nodes: the same between Go nodes, in turns with those in Python.\n")
+	require.Contains(t, b.String(), "\nabove go nodes: shm echo 1w1s torch 2.35µs.\n")
 	require.Contains(t, b.String(), "\nbatch: processor time ")
 	b.Reset()
 	goalResults := []GoalResult{
@@ -90,18 +94,27 @@ func TestTables(t *testing.T) {
 }
 
 func TestAgainstGo(t *testing.T) {
-	r := &Report{Samples: Samples{P50: []float64{3, 5, 10, 1}}}
-	r.compareWithGo(&Report{Samples: Samples{P50: []float64{1, 2, 5}}, Curve: Curve{Latency: []float64{9}, Count: 4}})
-	require.InDelta(t, 3, r.Over, 1e-9)
+	r := &Report{Details: Details{Samples: Samples{P50: []float64{3, 5, 10, 1}}}}
+	r.compareWith(&Report{Details: Details{Samples: Samples{P50: []float64{1, 2, 5}}, Curve: Curve{Latency: []float64{9}, Count: 4}}})
+	require.InDelta(t, 3, r.Details.Over, 1e-9)
 	require.InDelta(t, 2.5, r.Ratio, 1e-9)
 	require.InDelta(t, 2, r.LimitP50, 1e-9)
-	require.Equal(t, []float64{3, 2.5, 2}, r.Samples.Ratio)
-	require.Equal(t, Curve{Limit: []float64{9}, LimitCount: 4}, r.Curve)
+	require.Equal(t, []float64{3, 2.5, 2}, r.Details.Samples.Ratio)
+	require.Equal(t, Curve{Limit: []float64{9}, LimitCount: 4}, r.Details.Curve)
+}
+
+// The ratio of incast takes the side of the cost that grew more.
+func TestAgainstOneWorker(t *testing.T) {
+	r := &Report{Setup: Setup{Workload: Incast}, Details: Details{Samples: Samples{P50: []float64{9, 9}, Rate: []float64{5e5, 1e6}, CPU: []float64{2, 6}}}}
+	r.compareWith(&Report{Details: Details{Samples: Samples{P50: []float64{1, 1}, Rate: []float64{1e6, 1e6}, CPU: []float64{2, 2}}}})
+	require.Equal(t, []float64{1, 1}, r.Details.Samples.Limit)
+	require.Equal(t, []float64{2, 3}, r.Details.Samples.Ratio)
+	require.Zero(t, r.Details.Over)
 }
 
 // Each goal reads the figure that its name says.
 func TestGoalsReadTheirFigure(t *testing.T) {
-	r := &Report{Ratio: 1.25, Allocs: 0.6, P50: 1000, P99: 5000, Max: 70_000, Over: 7}
+	r := &Report{Figures: Figures{Ratio: 1.25, Allocs: 0.6, P50: 1000, P99: 5000, Max: 70_000}, Details: Details{Over: 7}}
 	for _, g := range slices.Concat(Goals(), PythonGoals(TorchNodes)) {
 		want := map[string]float64{
 			"p50": 1000, "p99": 5000, "shm, AFD exchange, one copy: p50 by copy and flag of two bare processes": 1.25,
@@ -125,18 +138,22 @@ func TestGoalsReadTheirFigure(t *testing.T) {
 // Each measurement is made once, and every goal finds its own.
 func TestPlanOfTheGoals(t *testing.T) {
 	goals := slices.Concat(Goals(), PythonGoals(TorchNodes))
-	plan, places := planGoals(goals, Options{Node: []string{"x"}, Python: []string{"x"}, Rounds: 7})
+	plan := PlanGoals(goals, Options{Node: []string{"x"}, Python: []string{"x"}, Rounds: 7})
 	require.NoError(t, plan.Check())
-	all := slices.Concat(plan...)
 	seen := map[string]bool{}
-	for i := range all {
-		require.False(t, seen[all[i].String()], all[i].String())
-		seen[all[i].String()] = true
-		require.Equal(t, 7, all[i].Rounds)
+	var outcomes []Outcome
+	for _, o := range slices.Concat(plan...) {
+		require.False(t, seen[o.String()], o.String())
+		seen[o.String()] = true
+		require.Equal(t, 7, o.Rounds)
+		outcomes = append(outcomes, Outcome{Name: o.String(), Err: errors.New(o.String())})
 	}
-	for i, g := range goals {
-		require.Equal(t, g.Options.String(), all[places[i]].String(), g.Name)
+	for i, r := range Results(goals, outcomes) {
+		require.Equal(t, goals[i].Name, r.Name)
+		require.EqualError(t, r.Err, goals[i].Options.String())
 	}
+	results := Results(goals[:1], []Outcome{{Name: goals[0].Options.String(), Report: &Report{Figures: Figures{P50: 0.456}}}})
+	require.InDelta(t, 0.46, results[0].Figure, 1e-9)
 	require.Contains(t, seen, "shm afd 1w1s 896KiB/1.75MiB in place")
 	require.Contains(t, seen, "tcp echo 1w1s 8B/8B park")
 	require.Contains(t, seen, "shm batch 8w1s torch 8B/8B x64")
@@ -144,8 +161,8 @@ func TestPlanOfTheGoals(t *testing.T) {
 }
 
 func TestTimesForPeople(t *testing.T) {
-	for us, want := range map[float64]string{0: "0s", 7.4812: "7.48µs", 1234.56: "1.23ms", 2500000: "2.5s"} {
-		require.Equal(t, want, micros(us))
+	for us, want := range map[float64]string{0: "0µs", 0.185: "0.185µs", 7.48123: "7.481µs", 1234.56: "1.235ms", 2500000: "2.5s"} {
+		require.Equal(t, want, Micros(us))
 	}
 }
 

@@ -20,6 +20,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 
 // Outcome is the report or the error of a measurement.
 type Outcome struct {
+	Name   string // of the Options
 	Report *Report
 	Err    error
 }
@@ -116,13 +117,10 @@ func (o *Options) sameMeasurement(other *Options) bool {
 
 // measure runs a cluster. It has the turn when it begins, and yields it between rounds.
 func (o *Options) measure(ctx context.Context, t *turn) (*Report, error) {
-	switch {
-	case o.Workload == Start:
+	if o.Workload == Start {
 		return runStarts(ctx, o, t)
-	case o.inOneProcess():
-		return runInProcess(ctx, o, t)
 	}
-	return runProcesses(ctx, o, t)
+	return runCluster(ctx, o, t)
 }
 
 func outcomes(runs []*run) (out []Outcome) {
@@ -135,20 +133,14 @@ func outcomes(runs []*run) (out []Outcome) {
 }
 
 func (r *run) outcome() Outcome {
+	out := Outcome{Name: r.opts.String(), Report: r.report, Err: r.err}
 	if r.base == nil {
-		return Outcome{Report: r.report, Err: r.err}
+		return out
 	}
-	if err := errors.Join(r.err, r.base.err); err != nil {
-		return Outcome{Err: err}
-	}
-	if r.opts.Nodes.Python() {
-		r.report.compareWithGo(r.base.report)
+	if out.Err = errors.Join(r.err, r.base.err); out.Err != nil {
+		out.Report = nil
 	} else {
-		r.report.compareWithOneWorker(r.base.report)
+		r.report.compareWith(r.base.report)
 	}
-	return Outcome{Report: r.report}
-}
-
-func newCoordinator(o *Options, t *turn) *coordinator {
-	return &coordinator{opts: *o, turn: t, workers: make([]*controlConn, o.Workers), servers: make([]*controlConn, o.Servers)}
+	return out
 }

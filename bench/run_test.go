@@ -52,9 +52,9 @@ func TestRuns(t *testing.T) {
 			require.GreaterOrEqual(t, r.P99, r.P50)
 			require.Positive(t, r.LimitP50)
 			require.Positive(t, r.Ratio)
-			require.NotEmpty(t, r.Samples.P50)
-			require.Len(t, r.Samples.Ratio, len(r.Samples.P50))
-			require.Len(t, r.Curve.Limit, len(r.Curve.Percent))
+			require.NotEmpty(t, r.Details.Samples.P50)
+			require.Len(t, r.Details.Samples.Ratio, len(r.Details.Samples.P50))
+			require.Len(t, r.Details.Curve.Limit, len(r.Details.Curve.Percent))
 		})
 	}
 }
@@ -72,7 +72,7 @@ func TestBatches(t *testing.T) {
 			require.Positive(t, r.P50)
 			require.Empty(t, r.Limit)
 			require.Zero(t, r.Ratio)
-			require.GreaterOrEqual(t, r.Curve.Count, int64(o.Count))
+			require.GreaterOrEqual(t, r.Details.Curve.Count, int64(o.Count))
 		})
 	}
 }
@@ -93,14 +93,14 @@ func TestPythonIsComparedWithGo(t *testing.T) {
 			require.Len(t, got, len(all))
 			r := got[0].Report
 			require.NoError(t, got[0].Err)
-			require.Equal(t, NumpyNodes, r.Nodes)
+			require.Equal(t, NumpyNodes, r.Variant.Nodes)
 			require.Equal(t, limitGo, r.Limit)
-			for i := range r.Samples.P50 {
-				require.InDelta(t, r.Samples.P50[i]/r.Samples.Limit[i], r.Samples.Ratio[i], 1e-3)
+			for i := range r.Details.Samples.P50 {
+				require.InDelta(t, r.Details.Samples.P50[i]/r.Details.Samples.Limit[i], r.Details.Samples.Ratio[i], 1e-3)
 			}
 			require.Equal(t, "tcp echo 1w1s numpy 8B/8B", r.Name())
 			if len(others) > 0 {
-				require.Equal(t, got[1].Report.Samples.P50, r.Samples.Limit)
+				require.Equal(t, got[1].Report.Details.Samples.P50, r.Details.Samples.Limit)
 				require.Equal(t, "socket ping-pong", got[1].Report.Limit)
 			}
 		})
@@ -176,7 +176,7 @@ func TestRunsTogether(t *testing.T) {
 	require.Len(t, got, 3)
 	require.NoError(t, got[0].Err)
 	require.Equal(t, TCP, got[0].Report.Van)
-	require.Len(t, got[0].Report.Samples.P50, 3)
+	require.Len(t, got[0].Report.Details.Samples.P50, 3)
 	var failure *launch.Failure
 	require.ErrorAs(t, got[1].Err, &failure)
 	require.Nil(t, got[1].Report)

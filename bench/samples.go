@@ -2,13 +2,12 @@ package bench
 
 import "slices"
 
-// round holds the figures of one round, in us.
+// round holds the figures of one round, in us. 0 is a figure that was not measured.
 type round struct {
 	p50, p99 float64
 	limit    float64 // median
 	elapsed  float64 // per exchange of all workers: the inverse of the rate
 	cpu      float64 // per exchange, of all processes
-	memcpy   float64
 }
 
 // Samples are the figures of each round, in order. Times are in us.
@@ -19,6 +18,17 @@ type Samples struct {
 	Ratio []float64 `json:"ratio,omitempty"`
 	Rate  []float64 `json:"rate"`
 	CPU   []float64 `json:"cpu_per_op_us,omitempty"`
+}
+
+// add adds the figures of a round that were measured.
+func (s *Samples) add(r round) {
+	for list, figure := range map[*[]float64]float64{
+		&s.P50: r.p50, &s.P99: r.p99, &s.Limit: r.limit, &s.Ratio: r.p50 / r.limit, &s.Rate: 1e6 / r.elapsed, &s.CPU: r.cpu,
+	} {
+		if v := rounded(figure, digits); v != 0 {
+			*list = append(*list, v)
+		}
+	}
 }
 
 // Range is the first and the third quartile of the rounds.
@@ -42,12 +52,4 @@ func quantile(values []float64, p float64) float64 {
 	below := int(at)
 	above := min(below+1, len(sorted)-1)
 	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
-}
-
-// perRoundFigures returns one figure of every round.
-func perRoundFigures(rounds []round, figure func(round) float64) (out []float64) {
-	for _, r := range rounds {
-		out = append(out, rounded(figure(r), digits))
-	}
-	return out
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/ps"
@@ -14,8 +13,9 @@ import (
 // server is the program of a server. One goroutine.
 type server struct {
 	node        *ps.Node
-	spec        *spec
+	spec        *Options
 	policy      ps.Policy
+	echoes      bool // the answers are the pushed bytes
 	batch       ps.Batch
 	answers     [][]tensor.Tensor // by worker rank and slot; echo puts the pushed tensor there
 	end         []tensor.Tensor
@@ -26,15 +26,18 @@ type server struct {
 	times       latencies // of workload batch
 }
 
-func newServer(n *ps.Node, sp *spec) (*server, error) {
-	s := &server{node: n, spec: sp, policy: ps.AnyReady, times: newLatencies()}
-	switch sp.Workload {
-	case Barrier:
-		return s, nil
-	case AFD, AFD3, Batch:
+func newServer(n *ps.Node, o *Options, times latencies) (*server, error) {
+	t := o.traits()
+	s := &server{node: n, spec: o, policy: ps.AnyReady, echoes: t.echoes, times: times}
+	if t.lockStep {
 		s.policy = ps.LockStep
 	}
-	return s, errors.Join(s.register(), s.allocate(), s.batchAnswer.allocate(n, sp))
+	return s, errors.Join(s.register(), s.allocate(), s.batchAnswer.allocate(n, o))
+}
+
+// zeros allocates bytes.
+func (s *server) zeros(size Size) (tensor.Tensor, error) {
+	return s.node.Memory().Zeros(tensor.Uint8, int64(size))
 }
 
 // register registers a chunk for every push. With --in-place pushes stay in the worker's memory.
@@ -49,7 +52,7 @@ func (s *server) register() error {
 			ranks, keys = append(ranks, ps.Rank(rank)), append(keys, pushKey(ps.Rank(rank), i))
 		}
 	}
-	all, err := s.node.Memory().Zeros(tensor.Uint8, s.spec.Push*int64(len(keys)))
+	all, err := s.zeros(s.spec.Push * Size(len(keys)))
 	if err == nil {
 		_, err = s.node.RegisterRecvBuffer(all, ranks, keys)
 	}
@@ -57,53 +60,42 @@ func (s *server) register() error {
 }
 
 // allocate makes the answers.
-func (s *server) allocate() error {
-	s.answers = make([][]tensor.Tensor, s.spec.Workers*s.spec.Inflight)
-	one := func(size int64) ([]tensor.Tensor, error) {
-		t, err := s.node.Memory().Zeros(tensor.Uint8, size)
-		return []tensor.Tensor{t}, err
-	}
-	var err, failed error
-	for i := range s.answers {
-		if echoes(s.spec.Workload) || s.spec.InPlace {
-			s.answers[i] = make([]tensor.Tensor, 1)
-			continue
-		}
-		s.answers[i], err = one(s.spec.Pull)
+func (s *server) allocate() (failed error) {
+	one := func(size Size) []tensor.Tensor {
+		t, err := s.zeros(size)
 		failed = errors.Join(failed, err)
+		return []tensor.Tensor{t}
 	}
-	if s.end, err = one(1); err != nil {
-		return err
+	s.answers = make([][]tensor.Tensor, s.spec.Workers*s.spec.Inflight)
+	for i := range s.answers {
+		if s.echoes || s.spec.InPlace {
+			s.answers[i] = make([]tensor.Tensor, 1)
+		} else {
+			s.answers[i] = one(s.spec.Pull)
+		}
 	}
+	s.end = one(1)
 	if s.spec.Bulk > 0 {
-		s.bulk, err = one(s.spec.Bulk)
+		s.bulk = one(s.spec.Bulk)
 	}
-	return errors.Join(failed, err)
+	return failed
 }
 
 // check serves with answers that depend on the pushed bytes.
-func (s *server) check(ctx context.Context, count int) error { return s.run(ctx, count, true) }
+func (s *server) check(ctx context.Context, _ int) error { return s.serve(ctx, true) }
 
-// measure serves a round.
-func (s *server) measure(ctx context.Context, count int) (*reply, error) {
-	start := s.spec.meter()
-	err := s.run(ctx, count, false)
-	r := &reply{}
-	start.read(r)
-	return r, err
-}
-
-func (s *server) run(ctx context.Context, count int, check bool) error {
-	switch {
-	case s.spec.Workload == Barrier:
-		return passBarriers(ctx, s.node, count, func(time.Duration) {})
-	case s.spec.Workload == Batch && !check:
+// run serves a round.
+func (s *server) run(ctx context.Context, count int) error {
+	if s.spec.Workload == Batch {
 		if err := s.serveBatches(ctx, count); err != nil {
 			return err
 		}
 	}
-	return s.serve(ctx, check)
+	return s.serve(ctx, false)
 }
+
+// finish has nothing to do: a round ends with the last request of each worker.
+func (s *server) finish(context.Context) error { return nil }
 
 // serve answers until every worker has ended the round. With check it computes the answers from the
 // pushes, otherwise it sends the memory as it is. Budget: 0 allocations.
@@ -167,10 +159,10 @@ func (s *server) fill(answer []tensor.Tensor, r ps.Request, check bool) (err err
 		return err
 	case s.spec.InPlace:
 		answer[0], err = r.Out(0)
-	case echoes(s.spec.Workload):
+	case s.echoes:
 		answer[0] = pushed
 	}
-	if err == nil && check && !echoes(s.spec.Workload) {
+	if err == nil && check && !s.echoes {
 		writeAnswer(answer[0].Bytes(), pushed.Bytes(), s.spec.mark(s.node.Rank()))
 	}
 	return err

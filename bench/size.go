@@ -3,7 +3,6 @@ package bench
 import (
 	"math"
 	"strconv"
-	"strings"
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -16,28 +15,13 @@ type Size int64
 // maxSize keeps sizes far below the numbers that floating point cannot hold exactly.
 const maxSize = 1 << 50
 
-// ParseSize reads a number of bytes: 8, 4KiB, 1.75MiB. A fraction must give a whole number of bytes.
+// ParseSize reads a number of bytes: 8, 4KiB, 1.75MiB.
 func ParseSize(size string) (Size, error) {
-	if whole, err := config.ParseBytes(size); err == nil && whole <= maxSize {
-		return Size(whole), nil
+	n, err := config.ParseBytes(size)
+	if err != nil || n > maxSize {
+		return 0, errs.Invalid("size %q is not a whole number of bytes: write one like 8, 4KiB or 1.75MiB", text.Cut(size))
 	}
-	trimmed := strings.TrimSpace(size)
-	for _, u := range text.ByteUnits {
-		number, ok := strings.CutSuffix(trimmed, u.Suffix)
-		if !ok {
-			continue
-		}
-		value, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-		bytes := value * float64(u.Bytes)
-		if err != nil || math.IsNaN(bytes) || bytes < 0 || bytes > maxSize {
-			break
-		}
-		if bytes != math.Trunc(bytes) {
-			return 0, errs.Invalid("size %q is not a whole number of bytes", text.Cut(size))
-		}
-		return Size(bytes), nil
-	}
-	return 0, errs.Invalid("size %q cannot be read: write 8, 4KiB or 1.75MiB", text.Cut(size))
+	return Size(n), nil
 }
 
 // String writes the size with the largest unit that needs at most two decimals.

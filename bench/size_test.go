@@ -10,7 +10,7 @@ import (
 
 func TestSizes(t *testing.T) {
 	for text, want := range map[string]Size{
-		"8": 8, "0": 0, "4KiB": 4096, "1.75MiB": 1835008, " 0.5 KiB ": 512, "896KiB": 917504, "1GiB": 1 << 30, "12B": 12,
+		"8": 8, "0": 0, "4KiB": 4096, "1.75MiB": 1835008, " 0.5 KiB ": 512, "896KiB": 917504, "1GiB": 1 << 30, "12B": 12, "12.0B": 12, "4k": 4096,
 	} {
 		got, err := ParseSize(text)
 		require.NoError(t, err, text)

@@ -1,11 +1,10 @@
 package bench
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"time"
 
-	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/launch"
 	"github.com/stepvan/stepvan/ps"
@@ -14,7 +13,7 @@ import (
 // runStarts measures a cluster from the start of the first process to the end of the last, with one
 // exchange of each worker. The limit is the same number of processes that end at once.
 func runStarts(ctx context.Context, o *Options, t *turn) (*Report, error) {
-	setDefault(&o.Count, defaultStarts)
+	o.Count = cmp.Or(o.Count, defaultStarts)
 	whole, bare := newLatencies(), newLatencies()
 	var all Samples
 	for range o.Count {
@@ -29,14 +28,11 @@ func runStarts(ctx context.Context, o *Options, t *turn) (*Report, error) {
 		if err := t.yield(ctx); err != nil {
 			return nil, err
 		}
-		all.P50, all.Limit = append(all.P50, took), append(all.Limit, limit)
-		all.Ratio, all.Rate = append(all.Ratio, rounded(took/limit, digits)), append(all.Rate, rounded(1e6/took, digits))
+		all.add(round{p50: took, limit: limit, elapsed: took})
 	}
-	r := newReport(o, whole)
-	limits, ratios := all.Limit, all.Ratio
-	r.setRounds(all)
-	r.compareWith(limits, ratios)
-	r.Curve.Limit, r.Curve.LimitCount = bare.curve(nil), bare.count()
+	r := newReport(o)
+	r.setFigures(whole, all)
+	r.setLimit(all.Limit, all.Ratio, Curve{Latency: bare.curve(nil), Count: bare.count()})
 	return r, nil
 }
 
@@ -46,37 +42,26 @@ func timeRun(ctx context.Context, plan launch.Plan, into latencies) (float64, er
 	err := launch.Run(ctx, plan)
 	took := time.Since(began)
 	into.add(took)
-	return rounded(took.Seconds()*1e6, digits), err
+	return inMicros(took), err
 }
 
-// exchangeOnce is the program of a node that starts, exchanges once and stops.
+// exchangeOnce is the program of a node that starts, exchanges once and stops. The workers end the
+// only round of the servers.
 func exchangeOnce(ctx context.Context, n *ps.Node) error {
-	s := &spec{Workload: Echo, Workers: 1, Push: 8, Pull: 8, Inflight: 1}
-	if n.Role() == config.RoleWorker {
-		w, err := newWorker(n, s)
+	o := &Options{Workload: Echo, Workers: len(n.Peers()), Push: smallBytes, Pull: smallBytes, Inflight: 1}
+	if n.Role() == config.RoleServer {
+		s, err := newServer(n, o, newLatencies())
 		if err == nil {
-			err = w.checkSlot(ctx, &w.slots[0])
+			err = s.check(ctx, 1)
 		}
 		return err
 	}
-	return echoUntilClosed(ctx, n)
-}
-
-// echoUntilClosed sends back what workers push, until all have left.
-func echoUntilClosed(ctx context.Context, n *ps.Node) error {
-	var batch ps.Batch
-	for {
-		err := n.GetBatchInto(ctx, ps.AnyReady, &batch)
-		if errors.Is(err, stepvan.ErrClosed) && !errors.Is(err, stepvan.ErrPeerLost) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for _, r := range batch.Requests {
-			if _, err := n.Respond(r.Pushes(), r.ID); err != nil {
-				return err
-			}
-		}
+	w, err := newWorker(n, o, newLatencies())
+	if err == nil {
+		err = w.check(ctx, 1)
 	}
+	if err == nil {
+		err = w.finish(ctx)
+	}
+	return err
 }

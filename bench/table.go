@@ -1,38 +1,40 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 )
 
-var columns = []string{
-	"workload", "van", "how", "p50", "+-", "p90", "p99", "p99.9", "max",
-	"rate/s", "Gbit/s", "limit", "limit p50", "ratio", "+-", "allocs/op", "cpu/op",
+// Column is a column of the table of reports.
+type Column struct {
+	Name string
+	Cell func(*Report) string
 }
 
-// WriteTable writes reports as a table, with a legend.
-func WriteTable(w io.Writer, reports ...*Report) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, strings.Join(columns, "\t")+"\t")
-	for _, r := range reports {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.0f\t%.3g\t%s\t%s\t%s\t%s\t%.3g\t%s\t\n",
-			r.Workload, r.Van, r.How(), micros(r.P50), r.P50Range.Around(r.P50), micros(r.P90), micros(r.P99), micros(r.P999), micros(r.Max),
-			r.Rate, r.Gbps, orNone(r, r.Limit), orNone(r, micros(r.LimitP50)), orNone(r, fmt.Sprintf("%.2f", r.Ratio)), r.Ratios.Around(r.Ratio), r.Allocs, micros(r.CPUPerOpUS))
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	for _, line := range legend(reports) {
-		if _, err := fmt.Fprintln(w, line); err != nil {
-			return err
-		}
-	}
-	return nil
+// Columns lists the columns of the table.
+var Columns = []Column{
+	{"workload", func(r *Report) string { return string(r.Workload) }},
+	{"van", func(r *Report) string { return string(r.Van) }},
+	{"how", (*Report).How},
+	{"p50", func(r *Report) string { return Micros(r.P50) }},
+	{"+-", func(r *Report) string { return r.Details.P50Range.around(r.P50) }},
+	{"p90", func(r *Report) string { return Micros(r.P90) }},
+	{"p99", func(r *Report) string { return Micros(r.P99) }},
+	{"p99.9", func(r *Report) string { return Micros(r.P999) }},
+	{"max", func(r *Report) string { return Micros(r.Max) }},
+	{"rate/s", func(r *Report) string { return fmt.Sprintf("%.0f", r.Rate) }},
+	{"Gbit/s", func(r *Report) string { return fmt.Sprintf("%.3g", r.Gbps) }},
+	{"limit", func(r *Report) string { return cmp.Or(r.Limit, "-") }},
+	{"limit p50", func(r *Report) string { return orNone(r, Micros(r.LimitP50)) }},
+	{"ratio", func(r *Report) string { return orNone(r, fmt.Sprintf("%.2f", r.Ratio)) }},
+	{"+-", func(r *Report) string { return r.Details.Ratios.around(r.Ratio) }},
+	{"allocs/op", func(r *Report) string { return fmt.Sprintf("%.3g", r.Allocs) }},
+	{"cpu/op", func(r *Report) string { return Micros(r.CPUPerOpUS) }},
 }
 
 // orNone returns "-" in place of a figure of the limit when there is no limit.
@@ -43,26 +45,58 @@ func orNone(r *Report, figure string) string {
 	return figure
 }
 
+// WriteTable writes reports as a table, with a legend.
+func WriteTable(w io.Writer, reports ...*Report) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	writeRow := func(cell func(Column) string) {
+		for _, c := range Columns {
+			fmt.Fprint(t, cell(c), "\t")
+		}
+		fmt.Fprintln(t)
+	}
+	writeRow(func(c Column) string { return c.Name })
+	for _, r := range reports {
+		writeRow(func(c Column) string { return c.Cell(r) })
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, strings.Join(legend(reports), "\n"))
+	return err
+}
+
+// explained are the limits, workloads and nodes that the legend explains.
+var explained = []struct {
+	has  func(*Report) bool
+	text string
+}{
+	{limitedBy(limitOneWorker), "one worker: what a request costs then, on the clock; ratio compares the costs, on the clock or in processor time, whichever grew more."},
+	{limitedBy(limitStages), "ideal pipeline: a layer when the bare exchange and the computations overlap as far as they can."},
+	{limitedBy(limitGo), "go nodes: the same between Go nodes, in turns with those in Python."},
+	{
+		func(r *Report) bool { return r.Variant.Nodes == NixlNodes },
+		"nixl: the same bytes by two agents of NIXL in Python over UCX, each way a write with a notification; both poll.",
+	},
+	{
+		func(r *Report) bool { return r.Workload == Batch },
+		"batch: processor time of the server's thread in GetBatch and RespondVec, for requests that are there; rate and cpu/op are of the whole.",
+	},
+}
+
+func limitedBy(name string) func(*Report) bool {
+	return func(r *Report) bool { return r.Limit == name }
+}
+
 // legend explains the figures that need it.
 func legend(reports []*Report) []string {
-	has := func(name string) bool {
-		return slices.ContainsFunc(reports, func(r *Report) bool { return r.Limit == name })
-	}
 	lines := []string{"p50 and ratio are medians of rounds, +- is half the width of their middle half; the limit is of the same rounds, ratio is p50 by it."}
-	if has(limitOneWorker) {
-		lines = append(lines, "one worker: what a request costs then, on the clock; ratio compares the costs, on the clock or in processor time, whichever grew more.")
+	for _, e := range explained {
+		if slices.ContainsFunc(reports, e.has) {
+			lines = append(lines, e.text)
+		}
 	}
-	if has(limitStages) {
-		lines = append(lines, "ideal pipeline: a layer when the bare exchange and the computations overlap as far as they can.")
-	}
-	if has(limitGo) {
-		lines = append(lines, "go nodes: the same between Go nodes, in turns with those in Python. Above it: "+strings.Join(overGo(reports), ", ")+".")
-	}
-	if slices.ContainsFunc(reports, func(r *Report) bool { return r.Nodes == NixlNodes }) {
-		lines = append(lines, "nixl: the same bytes by two agents of NIXL in Python over UCX, each way a write with a notification; both poll.")
-	}
-	if slices.ContainsFunc(reports, func(r *Report) bool { return r.Workload == Batch }) {
-		lines = append(lines, "batch: processor time of the server's thread in GetBatch and RespondVec, for requests that are there; rate and cpu/op are of the whole.")
+	if over := overGo(reports); len(over) > 0 {
+		lines = append(lines, "above go nodes: "+strings.Join(over, ", ")+".")
 	}
 	if copies := copyRates(reports); len(copies) > 0 {
 		lines = append(lines, "memcpy in one thread: "+strings.Join(copies, ", ")+".")
@@ -74,23 +108,8 @@ func legend(reports []*Report) []string {
 func overGo(reports []*Report) (out []string) {
 	for _, r := range reports {
 		if r.Limit == limitGo {
-			out = append(out, fmt.Sprintf("%s %.2fµs", r.Name(), r.Over))
+			out = append(out, fmt.Sprintf("%s %.2fµs", r.Name(), r.Details.Over))
 		}
-	}
-	return out
-}
-
-// copyRates lists the time and the rate of a copy of both directions' bytes, for each size.
-func copyRates(reports []*Report) (out []string) {
-	times := map[int64][]float64{}
-	for _, r := range reports {
-		if r.Memcpy > 0 && !r.InPlace && bytesOf(r) >= minCopyBytes {
-			times[bytesOf(r)] = append(times[bytesOf(r)], r.Memcpy)
-		}
-	}
-	for _, bytes := range slices.Sorted(maps.Keys(times)) {
-		us := median(times[bytes])
-		out = append(out, fmt.Sprintf("%v %s (%.3g GB/s)", Size(bytes), micros(us), float64(bytes)/us/1e3))
 	}
 	return out
 }
@@ -98,11 +117,24 @@ func copyRates(reports []*Report) (out []string) {
 // minCopyBytes is the least size at which the start of a copy does not dominate its time.
 const minCopyBytes = 16 << 10
 
-// bytesOf is the number of bytes of an exchange with one server.
-func bytesOf(r *Report) int64 { return r.PushBytes + r.PullBytes }
+// copyRates lists the time and the rate of a copy of both directions' bytes, for each size.
+func copyRates(reports []*Report) (out []string) {
+	times := map[int64][]float64{}
+	for _, r := range reports {
+		bytes, us := r.PushBytes+r.PullBytes, r.Details.Memcpy
+		if us > 0 && !r.Variant.InPlace && bytes >= minCopyBytes {
+			times[bytes] = append(times[bytes], us)
+		}
+	}
+	for _, bytes := range slices.Sorted(maps.Keys(times)) {
+		us := median(times[bytes])
+		out = append(out, fmt.Sprintf("%v %s (%.3g GB/s)", Size(bytes), Micros(us), float64(bytes)/us/1e3))
+	}
+	return out
+}
 
-// Around is half the range, in percent of the value in its middle.
-func (r Range) Around(value float64) string {
+// around is half the range, in percent of the value in its middle.
+func (r Range) around(value float64) string {
 	if value == 0 {
 		return ""
 	}
@@ -148,14 +180,13 @@ func (v *GoalResult) Status() string {
 	return "missed"
 }
 
-// micros writes a time in us with a unit that fits its size.
-func micros(us float64) string {
-	d := time.Duration(us * 1e3)
+// Micros writes a time in us with four digits and a unit that fits its size.
+func Micros(us float64) string {
 	switch {
-	case d >= time.Second:
-		return d.Round(time.Millisecond).String()
-	case d >= time.Millisecond:
-		return d.Round(10 * time.Microsecond).String()
+	case us >= 1e6:
+		return fmt.Sprintf("%.4gs", us/1e6)
+	case us >= 1e3:
+		return fmt.Sprintf("%.4gms", us/1e3)
 	}
-	return d.Round(10 * time.Nanosecond).String()
+	return fmt.Sprintf("%.4gµs", us)
 }

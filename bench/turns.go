@@ -1,37 +1,31 @@
 package bench
 
-import (
-	"context"
-	"sync"
-)
+import "context"
 
 // turn is the part of one measurement in a rotation: one measurement acts at a time. The
-// first has the turn at the beginning.
+// first has the turn at the beginning. One goroutine at a time uses a turn.
 type turn struct {
-	rotation *rotation
-	token    chan struct{} // holds the turn until acquire takes it
-	released bool
+	waiting chan *turn    // those that wait, in order
+	token   chan struct{} // holds the turn until acquire takes it
+	acting  bool
 }
 
-type rotation struct {
-	mu     sync.Mutex
-	turns  []*turn
-	holder int // index of the one that acts
-}
-
-func newRotation(size int) []*turn {
-	r := &rotation{}
+func newRotation(size int) (turns []*turn) {
+	waiting := make(chan *turn, size)
 	for range size {
-		r.turns = append(r.turns, &turn{rotation: r, token: make(chan struct{}, 1)})
+		t := &turn{waiting: waiting, token: make(chan struct{}, 1)}
+		turns = append(turns, t)
+		waiting <- t
 	}
-	r.turns[0].token <- struct{}{}
-	return r.turns
+	turns[0].pass()
+	return turns
 }
 
 // acquire waits for the turn. The error is the cause of the end of ctx.
 func (t *turn) acquire(ctx context.Context) error {
 	select {
 	case <-t.token:
+		t.acting = true
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -40,30 +34,25 @@ func (t *turn) acquire(ctx context.Context) error {
 
 // yield passes the turn on, and waits until it is back.
 func (t *turn) yield(ctx context.Context) error {
-	t.rotation.mu.Lock()
-	t.rotation.pass()
-	t.rotation.mu.Unlock()
+	t.waiting <- t
+	t.pass()
 	return t.acquire(ctx)
 }
 
-// release gives the turn up for good, even before acquire took it.
+// release gives the turn up for good. Without the turn it waits for it, so that it can be passed on.
 func (t *turn) release() {
-	t.rotation.mu.Lock()
-	defer t.rotation.mu.Unlock()
-	t.released = true
-	if t.rotation.turns[t.rotation.holder] == t {
-		t.rotation.pass()
+	if !t.acting {
+		<-t.token
 	}
+	t.pass()
 }
 
-// pass gives the turn to the next measurement that has not released it.
-func (r *rotation) pass() {
-	for i := range r.turns {
-		next := (r.holder + 1 + i) % len(r.turns)
-		if !r.turns[next].released {
-			r.holder = next
-			r.turns[next].token <- struct{}{}
-			return
-		}
+// pass gives the turn to the measurement that has waited longest.
+func (t *turn) pass() {
+	t.acting = false
+	select {
+	case next := <-t.waiting:
+		next.token <- struct{}{}
+	default: // no other measurement is left
 	}
 }

@@ -29,18 +29,25 @@ func TestTurns(t *testing.T) {
 	require.Equal(t, []int{0, 1, 2, 1, 2, 2}, order)
 }
 
-// A measurement that releases its turn is passed over, even when it holds the turn.
-func TestAReleasedTurnIsPassedOver(t *testing.T) {
+// A measurement that releases its turn passes it on, as soon as it has it.
+func TestAReleasedTurnIsPassedOn(t *testing.T) {
 	turns := newRotation(3)
-	turns[1].release()
+	released := make(chan struct{})
+	go func() {
+		turns[1].release()
+		close(released)
+	}()
 	require.NoError(t, turns[0].acquire(t.Context()))
+	require.Empty(t, turns[2].token)
 	turns[0].release()
+	<-released
 	require.NotEmpty(t, turns[2].token)
 	turns[2].release()
 
 	turns = newRotation(2)
 	turns[0].release()
 	require.NotEmpty(t, turns[1].token)
+	turns[1].release()
 }
 
 func TestTheContextEndsTheWaitForATurn(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 // worker is the program of a worker. One goroutine uses it.
 type worker struct {
 	node    *ps.Node
-	spec    *spec
+	spec    *Options
 	slots   []slot
 	end     slot
 	bulk    slot
@@ -33,13 +33,10 @@ type slot struct {
 	layer              time.Time // of afd3: when its last attention began
 }
 
-func newWorker(n *ps.Node, s *spec) (*worker, error) {
-	w := &worker{node: n, spec: s, times: newLatencies(), slots: make([]slot, s.Inflight)}
+func newWorker(n *ps.Node, s *Options, times latencies) (*worker, error) {
+	w := &worker{node: n, spec: s, times: times, slots: make([]slot, s.Inflight)}
 	for _, p := range n.Peers() {
 		w.servers = append(w.servers, ps.Rank(p.Rank))
-	}
-	if s.Workload == Barrier {
-		return &worker{node: n, spec: s, times: w.times}, nil
 	}
 	err := w.allocate(&w.end, s.endSlot(), 0, 1)
 	for i := range w.slots {
@@ -53,7 +50,7 @@ func newWorker(n *ps.Node, s *spec) (*worker, error) {
 
 // allocate makes the tensors of a slot, without a push when push is 0, and registers them with the
 // worker.
-func (w *worker) allocate(s *slot, number int, push, pull int64) error {
+func (w *worker) allocate(s *slot, number int, push, pull Size) error {
 	rank := w.node.Rank()
 	if push > 0 {
 		t, err := w.tensor(push)
@@ -72,8 +69,8 @@ func (w *worker) allocate(s *slot, number int, push, pull int64) error {
 	return nil
 }
 
-func (w *worker) tensor(size int64) (tensor.Tensor, error) {
-	t, err := w.node.Memory().Zeros(tensor.Uint8, size)
+func (w *worker) tensor(size Size) (tensor.Tensor, error) {
+	t, err := w.node.Memory().Zeros(tensor.Uint8, int64(size))
 	if err == nil {
 		_, err = w.node.Worker().Register(t)
 	}
@@ -86,23 +83,9 @@ func (s *slot) begin(n *ps.Node) (err error) {
 	return err
 }
 
-// measure runs the workload count times, and times it. Budget: 0 allocations.
-func (w *worker) measure(ctx context.Context, count int) (*reply, error) {
-	w.times.reset()
-	start := w.spec.meter()
-	err := w.run(ctx, count)
-	r := &reply{}
-	start.read(r)
-	if err == nil {
-		err = w.finishRound(ctx)
-	}
-	return r, err
-}
-
+// run does count exchanges, or what the workload has in their place, and times each.
 func (w *worker) run(ctx context.Context, count int) error {
 	switch w.spec.Workload {
-	case Barrier:
-		return passBarriers(ctx, w.node, count, w.times.add)
 	case AFD3:
 		return w.pipeline(ctx, count)
 	case Batch:
@@ -149,11 +132,8 @@ func (w *worker) keepBulk() error {
 	return w.bulk.begin(w.node)
 }
 
-// finishRound waits for the bulk transfer, and sends the servers the end of the round.
-func (w *worker) finishRound(ctx context.Context) error {
-	if w.spec.Workload == Barrier {
-		return nil // the servers know the count
-	}
+// finish waits for the bulk transfer, and sends the servers the end of the round.
+func (w *worker) finish(ctx context.Context) error {
 	if w.bulk.handle != (ps.Handle{}) {
 		if err := w.bulk.handle.Wait(ctx); err != nil {
 			return err
@@ -168,9 +148,6 @@ func (w *worker) finishRound(ctx context.Context) error {
 // check runs count exchanges of each slot, one after the other, with bytes of their own, and
 // compares the answers.
 func (w *worker) check(ctx context.Context, count int) error {
-	if w.spec.Workload == Barrier {
-		return passBarriers(ctx, w.node, count, func(time.Duration) {})
-	}
 	for range count {
 		for i := range w.slots {
 			if err := w.checkSlot(ctx, &w.slots[i]); err != nil {
@@ -178,7 +155,7 @@ func (w *worker) check(ctx context.Context, count int) error {
 			}
 		}
 	}
-	return w.finishRound(ctx)
+	return nil
 }
 
 func (w *worker) checkSlot(ctx context.Context, s *slot) error {
@@ -198,22 +175,8 @@ func (w *worker) checkSlot(ctx context.Context, s *slot) error {
 	}
 	for i, t := range s.pull {
 		if at := firstWrong(t.Bytes(), pushed, w.spec.mark(w.servers[i])); at >= 0 {
-			return fmt.Errorf("%s: byte %d of the answer of server %d is wrong", w.node, at, w.servers[i])
+			return fmt.Errorf("byte %d of the answer of server %d is wrong", at, w.servers[i])
 		}
-	}
-	return nil
-}
-
-// passBarriers passes count barriers of all workers and servers, and reports the time of each to
-// took.
-func passBarriers(ctx context.Context, n *ps.Node, count int, took func(time.Duration)) error {
-	for last := time.Now(); count > 0; count-- {
-		if err := n.Barrier(ctx, ps.Workers|ps.Servers, true); err != nil {
-			return err
-		}
-		next := time.Now()
-		took(next.Sub(last))
-		last = next
 	}
 	return nil
 }

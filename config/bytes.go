@@ -2,7 +2,7 @@ package config
 
 import (
 	"errors"
-	"math"
+	"math/big"
 	"strconv"
 	"strings"
 
@@ -22,30 +22,37 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10)
 }
 
-var errBytes = errors.New("must be a size such as 65536, 64KiB, 16MiB or 2GiB")
+var errBytes = errors.New("must be a size in whole bytes, such as 65536, 64KiB or 1.5GiB")
 
-// ParseBytes reads a whole number of bytes with an optional suffix: B, KiB, MiB,
-// GiB, TiB, or K, M, G, T, which mean the same (1024-based). KB, MB and GB are
-// refused, because people disagree about them.
+// ParseBytes reads a number with an optional suffix: B, KiB, MiB, GiB, TiB, or K, M, G, T,
+// which mean the same (1024-based). A decimal fraction must give a whole number of bytes. KB,
+// MB and GB are refused, because people disagree about them.
 func ParseBytes(s string) (Bytes, error) {
-	digits := strings.TrimRight(s, "BIKMGTbikmgt")
-	factor, ok := byteFactor(strings.ToLower(s[len(digits):]))
-	n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
-	if err != nil || !ok || n < 0 || n > math.MaxInt64/int64(factor) {
+	s = strings.TrimSpace(s)
+	number := strings.TrimRight(s, "BIKMGTbikmgt")
+	factor, known := byteFactor(strings.ToLower(s[len(number):]))
+	number = strings.TrimSpace(number)
+	decimal := strings.Trim(number, "0123456789.") == ""
+	n, ok := new(big.Rat).SetString(number)
+	if !known || !decimal || !ok {
 		return 0, errBytes
 	}
-	return Bytes(n) * factor, nil
+	n.Mul(n, new(big.Rat).SetInt64(factor))
+	if !n.IsInt() || !n.Num().IsInt64() {
+		return 0, errBytes
+	}
+	return Bytes(n.Num().Int64()), nil
 }
 
-func byteFactor(suffix string) (Bytes, bool) {
+func byteFactor(suffix string) (int64, bool) {
 	if suffix == "" || suffix == "b" {
 		return 1, true
 	}
 	for _, u := range text.ByteUnits {
 		whole := strings.ToLower(u.Suffix)
 		if suffix == whole || suffix == whole[:1] {
-			return Bytes(u.Bytes), true
+			return u.Bytes, true
 		}
 	}
-	return 1, false
+	return 0, false
 }

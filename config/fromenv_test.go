@@ -176,7 +176,7 @@ func TestMistakes(t *testing.T) {
 		{"STEPVAN_BATCH=k STEPVAN_BATCH_MIN=3", []string{`STEPVAN_BATCH_MIN="3": must be at most 2, the workers paired with a server`}},
 		{"STEPVAN_SMALL_BYTES=1MiB STEPVAN_PIECE_BYTES=512KiB", []string{`STEPVAN_SMALL_BYTES="1MiB": must be at most STEPVAN_PIECE_BYTES, which is 512KiB`}},
 		{"STEPVAN_CREDIT_BYTES=64KiB", []string{`STEPVAN_CREDIT_BYTES="64KiB": must be at least STEPVAN_PIECE_BYTES, which is 1MiB`}},
-		{"STEPVAN_POOL_BYTES=12MB", []string{`STEPVAN_POOL_BYTES="12MB": must be a size such as 65536, 64KiB, 16MiB or 2GiB`}},
+		{"STEPVAN_POOL_BYTES=12MB", []string{`STEPVAN_POOL_BYTES="12MB": must be a size in whole bytes, such as 65536, 64KiB or 1.5GiB`}},
 		{"STEPVAN_POOL_BYTES=9999999TiB", []string{`STEPVAN_POOL_BYTES="9999999TiB": must be a size`}},
 		{"STEPVAN_START_TIMEOUT=soon", []string{`STEPVAN_START_TIMEOUT="soon": must be a time such as 500ms`}},
 		{"STEPVAN_START_TIMEOUT=-5s", []string{`STEPVAN_START_TIMEOUT="-5s": must be a time such as 500ms`}},

@@ -11,6 +11,7 @@ func TestParseBytes(t *testing.T) {
 	good := map[string]Bytes{
 		"0": 0, "17": 17, "64KiB": 64 << 10, "64kib": 64 << 10, "64K": 64 << 10, "3 MiB": 3 << 20,
 		"2G": 2 << 30, "1TiB": 1 << 40, "5B": 5,
+		"1.5GiB": 3 << 29, "12.0B": 12, "0.25k": 256, " 8 ": 8,
 	}
 	for text, want := range good {
 		got, err := ParseBytes(text)
@@ -20,7 +21,7 @@ func TestParseBytes(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, got, again)
 	}
-	for _, text := range []string{"", "KiB", "-1", "1.5GiB", "1KB", "1PiB", "9223372036854775808", "8388608TiB", "1 2", "1KiBKiB"} {
+	for _, text := range []string{"", "KiB", "-1", "1.3", "0.3KiB", "1e3", "1/2", "0x8", "1_0", ".", "1.2.3", "1KB", "1PiB", "9223372036854775808", "8388608TiB", "1 2", "1KiBKiB"} {
 		_, err := ParseBytes(text)
 		require.Error(t, err, text)
 	}

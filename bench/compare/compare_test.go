@@ -25,8 +25,8 @@ func rounds(name string, samples ...[]float64) Series {
 	s := Series{Name: name}
 	for _, p50 := range samples {
 		s.Reports = append(s.Reports, &bench.Report{
-			Workload: bench.Echo, Van: bench.TCP, Workers: 1, Servers: 1, PushBytes: 8, PullBytes: 8, Inflight: 1, Progress: "auto",
-			P50: p50[0], Rate: 5e4, Samples: bench.Samples{P50: p50},
+			Setup:   bench.Setup{Workload: bench.Echo, Van: bench.TCP, Workers: 1, Servers: 1, PushBytes: 8, PullBytes: 8, Inflight: 1, Progress: "auto"},
+			Figures: bench.Figures{P50: p50[0], Rate: 5e4}, Details: bench.Details{Samples: bench.Samples{P50: p50}},
 		})
 	}
 	return s
@@ -99,13 +99,13 @@ func TestMeasurementsOfOneFileOnly(t *testing.T) {
 // A report without rounds, as others may write, has its one figure.
 func TestAReportWithoutRounds(t *testing.T) {
 	a := series("a", 50)
-	a.Reports[0].Samples = bench.Samples{}
+	a.Reports[0].Details.Samples = bench.Samples{}
 	require.Regexp(t, `8B/8B +50µs`, text(t, a, a))
 }
 
 func TestUnits(t *testing.T) {
 	for us, want := range map[float64]string{0.185: "0.185µs", 1234.56: "1.235ms", 2.5e6: "2.5s"} {
-		require.Equal(t, want, micros(us))
+		require.Equal(t, want, bench.Micros(us))
 	}
 	require.Equal(t, "123457", plain(123456.7))
 	require.Equal(t, "1.235", plain(1.23456))
@@ -120,16 +120,16 @@ func TestRead(t *testing.T) {
 	got, err := Read(&b)
 	require.NoError(t, err)
 	require.Len(t, got, 2)
-	require.Equal(t, []float64{1, 2}, got[0].Samples.P50)
+	require.Equal(t, []float64{1, 2}, got[0].Details.Samples.P50)
 }
 
 func TestWhatIsNoReport(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"nothing":   {"\n\n", "there is no report in it"},
-		"no JSON":   {"{\"workload\":\"echo\",\"van\":\"tcp\"}\nBenchmarkX 1\n", "line 2 is not a JSON object"},
+		"nothing":   {"\n\n", "it has no report"},
+		"no JSON":   {"{\"workload\":\"echo\",\"van\":\"tcp\"}\nBenchmarkX 1\n", "line 2 is not a report (invalid"},
 		"other":     {`{"a":1}`, "line 1 is not a report"},
 		"too long":  {strings.Repeat("x", longestLine+1), "line 1: "},
-		"many rows": {`[1,2]`, "line 1 is not a JSON object"},
+		"many rows": {`[1,2]`, "line 1 is not a report (json: cannot unmarshal"},
 	} {
 		_, err := Read(strings.NewReader(c.text))
 		require.ErrorContains(t, err, c.want, name)

@@ -15,11 +15,11 @@ type metric struct {
 }
 
 var metrics = []metric{
-	{"p50", func(r *bench.Report) []float64 { return r.Samples.P50 }, func(r *bench.Report) float64 { return r.P50 }, micros},
-	{"p99", func(r *bench.Report) []float64 { return r.Samples.P99 }, func(r *bench.Report) float64 { return r.P99 }, micros},
-	{"ratio to the limit", func(r *bench.Report) []float64 { return r.Samples.Ratio }, func(r *bench.Report) float64 { return r.Ratio }, plain},
-	{"exchanges/s", func(r *bench.Report) []float64 { return r.Samples.Rate }, func(r *bench.Report) float64 { return r.Rate }, plain},
-	{"processor time", func(r *bench.Report) []float64 { return r.Samples.CPU }, func(r *bench.Report) float64 { return r.CPUPerOpUS }, micros},
+	{"p50", func(r *bench.Report) []float64 { return r.Details.Samples.P50 }, func(r *bench.Report) float64 { return r.P50 }, bench.Micros},
+	{"p99", func(r *bench.Report) []float64 { return r.Details.Samples.P99 }, func(r *bench.Report) float64 { return r.P99 }, bench.Micros},
+	{"ratio to the limit", func(r *bench.Report) []float64 { return r.Details.Samples.Ratio }, func(r *bench.Report) float64 { return r.Ratio }, plain},
+	{"exchanges/s", func(r *bench.Report) []float64 { return r.Details.Samples.Rate }, func(r *bench.Report) float64 { return r.Rate }, plain},
+	{"processor time", func(r *bench.Report) []float64 { return r.Details.Samples.CPU }, func(r *bench.Report) float64 { return r.CPUPerOpUS }, bench.Micros},
 }
 
 // of returns the figure of each report: the median of its rounds. Rounds do not form a sample,
@@ -34,16 +34,6 @@ func (m *metric) of(reports []*bench.Report) (runs []float64) {
 		}
 	}
 	return runs
-}
-
-func micros(us float64) string {
-	switch {
-	case us >= 1e6:
-		return fmt.Sprintf("%.4gs", us/1e6)
-	case us >= 1e3:
-		return fmt.Sprintf("%.4gms", us/1e3)
-	}
-	return fmt.Sprintf("%.4gµs", us)
 }
 
 func plain(v float64) string {

@@ -25,10 +25,10 @@ func Read(r io.Reader) (reports []*bench.Report, err error) {
 		}
 		one := &bench.Report{}
 		if err := json.Unmarshal(lines.Bytes(), one); err != nil {
-			return nil, errs.Invalid("line %d is not a JSON object of stepvan bench --json: %v", number, err)
+			return nil, errs.Invalid("line %d is not a report (%v): write the file with stepvan bench --json", number, err)
 		}
 		if one.Workload == "" || one.Van == "" {
-			return nil, errs.Invalid("line %d is not a report of stepvan bench --json: it names no workload and van", number)
+			return nil, errs.Invalid("line %d is not a report, because it names no workload and van: write the file with stepvan bench --json", number)
 		}
 		reports = append(reports, one)
 	}
@@ -36,7 +36,7 @@ func Read(r io.Reader) (reports []*bench.Report, err error) {
 		return nil, fmt.Errorf("line %d: %w", number+1, err)
 	}
 	if len(reports) == 0 {
-		return nil, errs.Invalid("there is no report in it: write it with stepvan bench --json")
+		return nil, errs.Invalid("it has no report: write the file with stepvan bench --json")
 	}
 	return reports, nil
 }

@@ -17,55 +17,62 @@ type Series struct {
 	Reports []*bench.Report
 }
 
-// names lists the names of the reports, in order, each once.
-func (s *Series) names() (out []string) {
-	for _, r := range s.Reports {
-		if n := r.Name(); !slices.Contains(out, n) {
-			out = append(out, n)
+// pair has the reports of one measurement from both sides.
+type pair struct {
+	name          string
+	before, after []*bench.Report
+}
+
+// pairs groups the reports by measurement, in order of appearance.
+func pairs(before, after Series) (out []*pair) {
+	byName := map[string]*pair{}
+	of := func(r *bench.Report) *pair {
+		p := byName[r.Name()]
+		if p == nil {
+			p = &pair{name: r.Name()}
+			byName[p.name], out = p, append(out, p)
 		}
+		return p
+	}
+	for _, r := range before.Reports {
+		p := of(r)
+		p.before = append(p.before, r)
+	}
+	for _, r := range after.Reports {
+		p := of(r)
+		p.after = append(p.after, r)
 	}
 	return out
 }
 
-func (s *Series) named(name string) (out []*bench.Report) {
-	for _, r := range s.Reports {
-		if r.Name() == name {
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
-// Write writes a table for each metric, with a line for each measurement of either series.
+// Write writes a table for each metric, with a line for each measurement of either series. A note
+// says once how many runs a comparison needs, when there are too few.
 func Write(w io.Writer, before, after Series) error {
-	names := before.names()
-	for _, n := range after.names() {
-		if !slices.Contains(names, n) {
-			names = append(names, n)
-		}
-	}
+	all, few := pairs(before, after), false
 	for i := range metrics {
-		if i > 0 {
-			fmt.Fprintln(w)
+		m := &metrics[i]
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintf(t, "%s\t%s\t%s\tdelta\t\n", m.name, before.Name, after.Name)
+		for _, p := range all {
+			old, now := m.of(p.before), m.of(p.after)
+			if len(old)+len(now) > 0 {
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\n", p.name, m.summary(old), m.summary(now), delta(old, now))
+			}
+			few = few || tooFew(old, now)
 		}
-		if err := metrics[i].write(w, names, before, after); err != nil {
+		if i < len(metrics)-1 {
+			fmt.Fprintln(t)
+		}
+		if err := t.Flush(); err != nil {
 			return err
 		}
 	}
-	return writeNote(w, names, before, after)
-}
-
-// write writes the table of a metric. It leaves out measurements without that figure.
-func (m *metric) write(w io.Writer, names []string, before, after Series) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "%s\t%s\t%s\tdelta\t\n", m.name, before.Name, after.Name)
-	for _, name := range names {
-		old, now := m.of(before.named(name)), m.of(after.named(name))
-		if len(old)+len(now) > 0 {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\n", name, m.summary(old), m.summary(now), delta(old, now))
-		}
+	if !few {
+		return nil
 	}
-	return t.Flush()
+	_, err := fmt.Fprintf(w, "\nnote: %d runs in each file, written with >>, can tell a difference from noise; %d have a confidence interval\n",
+		runsForDelta, runsForInterval)
+	return err
 }
 
 const confidence = 0.95
@@ -101,8 +108,11 @@ func delta(old, now []float64) string {
 	return c.FormatDelta(middle(a), middle(b)) + " (" + c.String() + ")"
 }
 
-// tooFew reports whether the runs are too few to tell a difference from noise.
-func tooFew(old, now []float64) bool { return min(len(old), len(now)) < runsForDelta }
+// tooFew reports whether there are runs of both, and too few to tell a difference from noise.
+func tooFew(old, now []float64) bool {
+	n := min(len(old), len(now))
+	return 0 < n && n < runsForDelta
+}
 
 func middle(s *benchmath.Sample) float64 {
 	return benchmath.AssumeNothing.Summary(s, confidence).Center
@@ -110,17 +120,4 @@ func middle(s *benchmath.Sample) float64 {
 
 func sample(values []float64) *benchmath.Sample {
 	return benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds)
-}
-
-// writeNote says once how many runs a comparison needs, when there are too few.
-func writeNote(w io.Writer, names []string, before, after Series) error {
-	for _, name := range names {
-		old, now := metrics[0].of(before.named(name)), metrics[0].of(after.named(name))
-		if len(old) > 0 && len(now) > 0 && tooFew(old, now) {
-			_, err := fmt.Fprintf(w, "\nnote: %d runs in each file, written with >>, can tell a difference from noise; %d have a confidence interval\n",
-				runsForDelta, runsForInterval)
-			return err
-		}
-	}
-	return nil
 }

@@ -2,17 +2,11 @@ package limit
 
 import "net"
 
-// answerer is one side toward a caller.
-type answerer interface {
-	answer() error
-	close()
-}
-
 // Answerer answers one caller. One goroutine at a time.
 type Answerer struct {
 	spec   Spec
 	listen net.Listener // until the caller connects; nil with Memory
-	side   answerer
+	side   side
 }
 
 // Listen makes an answerer, and the address that its caller must know.
@@ -22,7 +16,10 @@ func Listen(s Spec) (*Answerer, string, error) {
 	}
 	if s.Kind == Memory {
 		m, addr, err := createMemory(&s)
-		return &Answerer{spec: s, side: m}, addr, err
+		if err != nil {
+			return nil, "", err
+		}
+		return &Answerer{spec: s, side: m}, addr, nil
 	}
 	l, err := net.Listen(s.network())
 	if err != nil {
@@ -38,7 +35,10 @@ func (a *Answerer) Run(count int) error {
 	}
 	defer a.spec.lock()()
 	for ; count > 0; count-- {
-		if err := a.side.answer(); err != nil {
+		if err := a.side.receive(); err != nil {
+			return err
+		}
+		if err := a.side.send(); err != nil {
 			return err
 		}
 	}
@@ -54,12 +54,11 @@ func (a *Answerer) accept() error {
 		return err
 	}
 	a.listen.Close()
-	st, err := take(conn, &a.spec)
-	if err != nil {
-		return err
+	one, err := newStream(conn, &a.spec, written(a.spec.Pull), written(a.spec.Push))
+	if err == nil {
+		a.side = one
 	}
-	a.side = &answering{stream: st, in: written(a.spec.Push), out: written(a.spec.Pull)}
-	return nil
+	return err
 }
 
 // Close ends the connection, and the wait of a caller.
@@ -71,17 +70,4 @@ func (a *Answerer) Close() {
 		a.side.close()
 		a.side = nil
 	}
-}
-
-// answering is the answerer's side of a stream.
-type answering struct {
-	stream
-	in, out []byte
-}
-
-func (a *answering) answer() error {
-	if err := a.receive(a.in); err != nil {
-		return err
-	}
-	return a.send(a.out)
 }

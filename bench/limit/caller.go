@@ -8,24 +8,18 @@ import (
 	"github.com/stepvan/stepvan/trace"
 )
 
-// caller is one side toward an answerer.
-type caller interface {
-	push() error
-	wait() error
-	close()
-}
-
-// stream carries bytes in order.
-type stream interface {
-	send(b []byte) error
-	receive(b []byte) error
+// side is one end of a connection between a caller and an answerer. It has the bytes that it sends and
+// the memory for those that it receives.
+type side interface {
+	send() error
+	receive() error
 	close()
 }
 
 // Caller pushes to all its answerers, and waits for all their answers. One goroutine at a time.
 type Caller struct {
 	spec Spec
-	to   []caller
+	to   []side
 }
 
 // Connect connects with the answerers that listen at addrs.
@@ -49,7 +43,7 @@ func Connect(ctx context.Context, s Spec, addrs ...string) (*Caller, error) {
 	return c, nil
 }
 
-func connect(ctx context.Context, s *Spec, addr string, push, pull []byte) (caller, error) {
+func connect(ctx context.Context, s *Spec, addr string, push, pull []byte) (side, error) {
 	if s.Kind == Memory {
 		return openMemory(s, addr)
 	}
@@ -58,17 +52,7 @@ func connect(ctx context.Context, s *Spec, addr string, push, pull []byte) (call
 	if err != nil {
 		return nil, err
 	}
-	st, err := take(conn, s)
-	return &calling{stream: st, out: push, in: pull}, err
-}
-
-// take makes a stream of a connection, which belongs to it from then on.
-func take(c net.Conn, s *Spec) (stream, error) {
-	tune(c)
-	if s.parks() {
-		return parked{c}, nil
-	}
-	return takeSocket(c, s.spin())
+	return newStream(conn, s, push, pull)
 }
 
 // Run does count exchanges and reports the time of each. Budget: 0 allocations per exchange.
@@ -87,12 +71,12 @@ func (c *Caller) Run(count int, took func(time.Duration)) error {
 
 func (c *Caller) exchange() error {
 	for _, to := range c.to {
-		if err := to.push(); err != nil {
+		if err := to.send(); err != nil {
 			return err
 		}
 	}
 	for _, to := range c.to {
-		if err := to.wait(); err != nil {
+		if err := to.receive(); err != nil {
 			return err
 		}
 	}
@@ -106,12 +90,3 @@ func (c *Caller) Close() {
 	}
 	c.to = nil
 }
-
-// calling is the caller's side of a stream.
-type calling struct {
-	stream
-	out, in []byte
-}
-
-func (c *calling) push() error { return c.send(c.out) }
-func (c *calling) wait() error { return c.receive(c.in) }

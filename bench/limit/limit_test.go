@@ -86,7 +86,7 @@ func TestAnAnswererHearsThatTheCallerHasGone(t *testing.T) {
 
 func TestTheBytesArrive(t *testing.T) {
 	c, all := meet(t, spec(Socket), 1)
-	here := c.to[0].(*calling)
+	here := c.to[0].(*rawSocket)
 	for i := range here.out {
 		here.out[i] = byte(i * 7)
 	}
@@ -94,7 +94,7 @@ func TestTheBytesArrive(t *testing.T) {
 	go func() { ended <- all[0].Run(1) }()
 	require.NoError(t, c.Run(1, func(time.Duration) {}))
 	require.NoError(t, <-ended)
-	require.Equal(t, here.out, all[0].side.(*answering).in)
+	require.Equal(t, here.out, all[0].side.(*rawSocket).in)
 
 	c, all = meet(t, spec(Memory), 1)
 	caller, answerer := c.to[0].(*memory), all[0].side.(*memory)

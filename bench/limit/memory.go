@@ -27,7 +27,8 @@ type memory struct {
 	file        *shm.Memory
 	own, others *atomic.Uint64 // what this side raises, and waits for
 	from, to    []byte         // memory of its own, and of the file
-	count       uint64         // of own
+	sent        uint64         // of own
+	received    uint64         // of others
 	spin        spin
 }
 
@@ -41,11 +42,8 @@ func createMemory(s *Spec) (*memory, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	m := &memory{
-		file: file, own: number(file, answeredAt), others: number(file, pushedAt),
-		from: written(s.Pull), to: file.Bytes()[bytesAt+onPages(s.Push):][:s.Pull],
-		spin: s.spin(),
-	}
+	m := newMemory(s, file, answeredAt, pushedAt)
+	m.from, m.to = written(s.Pull), file.Bytes()[bytesAt+onPages(s.Push):][:s.Pull]
 	return m, fmt.Sprintf(addrFormat, os.Getpid(), file.FD()), nil
 }
 
@@ -67,11 +65,13 @@ func openMemory(s *Spec, addr string) (*memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &memory{
-		file: file, own: number(file, pushedAt), others: number(file, answeredAt),
-		from: written(s.Push), to: file.Bytes()[bytesAt:][:s.Push],
-		spin: s.spin(),
-	}, nil
+	m := newMemory(s, file, pushedAt, answeredAt)
+	m.from, m.to = written(s.Push), file.Bytes()[bytesAt:][:s.Push]
+	return m, nil
+}
+
+func newMemory(s *Spec, file *shm.Memory, own, others int) *memory {
+	return &memory{file: file, own: number(file, own), others: number(file, others), spin: s.spin()}
 }
 
 // number is the atomic number at an offset, which is a multiple of 8.
@@ -79,20 +79,22 @@ func number(file *shm.Memory, offset int) *atomic.Uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(&file.Bytes()[offset]))
 }
 
-// hand copies this side's bytes into the file and raises its number.
-func (m *memory) hand() {
+// send copies this side's bytes into the file and raises its number.
+func (m *memory) send() error {
 	copy(m.to, m.from)
-	m.count++
-	m.own.Store(m.count)
+	m.sent++
+	m.own.Store(m.sent)
+	return nil
 }
 
-// await spins until the other side has reached a number.
-func (m *memory) await(reached uint64) error {
+// receive spins until the other side has raised its number once more.
+func (m *memory) receive() error {
+	m.received++
 	for {
 		switch n := m.others.Load(); {
 		case n == goneNumber:
 			return errGone
-		case n >= reached:
+		case n >= m.received:
 			m.spin.found()
 			return nil
 		}
@@ -100,21 +102,6 @@ func (m *memory) await(reached uint64) error {
 			return err
 		}
 	}
-}
-
-func (m *memory) push() error {
-	m.hand()
-	return nil
-}
-
-func (m *memory) wait() error { return m.await(m.count) }
-
-func (m *memory) answer() error {
-	err := m.await(m.count + 1)
-	if err == nil {
-		m.hand()
-	}
-	return err
 }
 
 // close raises the number to goneNumber, and unmaps the file.

@@ -10,19 +10,22 @@ import (
 )
 
 // parked is a connection whose reader sleeps in Go's poller.
-type parked struct{ net.Conn }
+type parked struct {
+	net.Conn
+	out, in []byte
+}
 
-func (p parked) send(b []byte) error {
-	_, err := p.Write(b)
+func (p *parked) send() error {
+	_, err := p.Write(p.out)
 	return gone("write", err)
 }
 
-func (p parked) receive(b []byte) error {
-	_, err := io.ReadFull(p.Conn, b)
+func (p *parked) receive() error {
+	_, err := io.ReadFull(p.Conn, p.in)
 	return gone("read", err)
 }
 
-func (p parked) close() { p.Conn.Close() }
+func (p *parked) close() { p.Conn.Close() }
 
 // gone makes one error of the ways in which a closed connection shows.
 func gone(what string, err error) error {

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"syscall"
@@ -11,95 +12,91 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// rawSocket is a connected non-blocking socket that Go's poller does not know.
-// One goroutine at a time.
+// rawSocket is a connected socket that Go's poller does not know. One goroutine at a time.
 type rawSocket struct {
-	fd int
+	fd      int
+	out, in []byte
 	spin
 }
 
 // errGone means that the other side has closed.
 var errGone = fmt.Errorf("the other side of the limit is gone: %w", net.ErrClosed)
 
-// takeSocket makes a rawSocket of a connection, which is closed.
-func takeSocket(c net.Conn, how spin) (*rawSocket, error) {
-	defer c.Close()
+// newStream makes a side of a connection, which belongs to it from then on.
+func newStream(c net.Conn, s *Spec, out, in []byte) (side, error) {
+	fd := -1
+	err := control(c, func(own int) (err error) {
+		tune(c, own)
+		if !s.parks() {
+			fd, err = unix.FcntlInt(uintptr(own), unix.F_DUPFD_CLOEXEC, 0)
+		}
+		return err
+	})
+	if err == nil && s.parks() {
+		return &parked{c, out, in}, nil
+	}
+	c.Close()
+	if err != nil {
+		return nil, fmt.Errorf("take over a socket: %w", err)
+	}
+	return &rawSocket{fd, out, in, s.spin()}, nil
+}
+
+// control calls use with the descriptor of a connection.
+func control(c net.Conn, use func(fd int) error) error {
 	s, ok := c.(syscall.Conn)
 	if !ok {
-		return nil, errs.Invalid("a %T has no descriptor", c)
+		return errs.Invalid("a %T has no descriptor", c)
 	}
 	raw, err := s.SyscallConn()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	fd, dupErr := -1, error(nil)
-	err = raw.Control(func(old uintptr) { fd, dupErr = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
-	if err == nil {
-		err = dupErr
-	}
-	if err != nil {
-		return nil, fmt.Errorf("duplicate socket: %w", err)
-	}
-	return &rawSocket{fd: fd, spin: how}, nil
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = use(int(fd)) })
+	return errors.Join(err, failed)
 }
 
 // tune sets the options that tcpvan sets within one machine. Otherwise congestion control, or
 // waiting to fill a packet, would slow the limit down. A Unix socket needs neither.
-func tune(c net.Conn) {
-	t, ok := c.(*net.TCPConn)
-	if !ok {
-		return
+func tune(c net.Conn, fd int) {
+	if _, tcp := c.(*net.TCPConn); tcp {
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
 	}
-	raw, err := t.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = raw.Control(func(fd uintptr) {
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-		_ = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
-	})
 }
 
-// send writes all of b.
-func (s *rawSocket) send(b []byte) error {
+// send writes all bytes that go out.
+func (s *rawSocket) send() error {
+	return s.move("send", s.out, unix.SYS_SENDTO, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+}
+
+// receive fills the memory for the bytes that come in.
+func (s *rawSocket) receive() error {
+	return s.move("receive", s.in, unix.SYS_RECVFROM, unix.MSG_DONTWAIT)
+}
+
+// move repeats a system call until it has moved all of b. An empty or a full socket is not an error.
+func (s *rawSocket) move(what string, b []byte, call, flags uintptr) error {
 	for len(b) > 0 {
-		n, _, e := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
-		if err := s.moved(int(n), e); err != nil {
-			return fmt.Errorf("send: %w", err)
-		}
-		if e == 0 {
+		n, _, e := unix.RawSyscall6(call, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), flags, 0, 0)
+		var err error
+		switch {
+		case e == 0 && n > 0:
+			s.found()
 			b = b[n:]
+		case e == unix.EAGAIN, e == unix.EINTR:
+			err = s.missed()
+		case e == 0, e == unix.EPIPE, e == unix.ECONNRESET:
+			err = errGone
+		default:
+			err = e
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
 	return nil
-}
-
-// receive fills b.
-func (s *rawSocket) receive(b []byte) error {
-	for len(b) > 0 {
-		n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
-		if err := s.moved(int(n), e); err != nil {
-			return fmt.Errorf("receive: %w", err)
-		}
-		if e == 0 {
-			b = b[n:]
-		}
-	}
-	return nil
-}
-
-// moved checks the result of a call. An empty or a full socket is not an error.
-func (s *rawSocket) moved(n int, e syscall.Errno) error {
-	switch {
-	case e == 0 && n > 0:
-		s.found()
-		return nil
-	case e == 0, e == unix.EPIPE, e == unix.ECONNRESET:
-		return errGone
-	case e != unix.EAGAIN && e != unix.EINTR:
-		return e
-	}
-	return s.missed()
 }
 
 func (s *rawSocket) close() { unix.Close(s.fd) }

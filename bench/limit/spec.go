@@ -21,11 +21,11 @@ const (
 
 // Spec is what both sides must agree on.
 type Spec struct {
-	Kind    Kind  `json:"kind"`
-	Push    int64 `json:"push"`    // bytes to each answerer; 0 with Memory only
-	Pull    int64 `json:"pull"`    // bytes from each answerer; 0 with Memory only
-	Parties int   `json:"parties"` // threads that spin: the caller and its answerers
-	Inside  bool  `json:"inside"`  // all sides are goroutines of one process
+	Kind    Kind
+	Push    int64 // bytes to each answerer; 0 with Memory only
+	Pull    int64 // bytes from each answerer; 0 with Memory only
+	Parties int   // threads that spin: the caller and its answerers
+	Inside  bool  // all sides are goroutines of one process
 }
 
 // check refuses what a mistaken side may ask for.

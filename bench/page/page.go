@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stepvan/stepvan/bench"
@@ -33,9 +34,22 @@ var scriptText string
 //go:embed echarts/echarts.common.min.js.gz
 var echarts []byte
 
+// signs replaces texts by signs that a terminal may not have.
+var signs = strings.NewReplacer("<=", "≤", ">=", "≥", " x", " ×", " us", " µs", "+-", "±")
+
+// classes of the columns whose cells are not just numbers.
+var classes = map[string]string{"workload": "", "van": "", "how": "", "limit": "soft", "p50": "n strong", "ratio": "n strong", "+-": "n soft"}
+
+func class(column string) string {
+	if c, ok := classes[column]; ok {
+		return c
+	}
+	return "n"
+}
+
 // Write writes the page.
 func Write(w io.Writer, c *Content) error {
-	t, err := template.New("page").Parse(pageText)
+	t, err := template.New("page").Funcs(template.FuncMap{"signs": signs.Replace, "class": class}).Parse(pageText)
 	if err != nil {
 		return err
 	}
@@ -59,15 +73,14 @@ func unpack(packed []byte) (string, error) {
 
 // view is what the template reads.
 type view struct {
-	Style         template.CSS
-	Library       template.JS
-	Script        template.JS
-	Machine       string
-	Made, Version string
-	Met, Goals    int
-	GoalResults   []goalRow
-	Sections      []section
-	Rows          []row
+	*Content
+	Style    template.CSS
+	Library  template.JS
+	Script   template.JS
+	Machine  string
+	Met      int
+	Columns  []bench.Column
+	Sections []section
 }
 
 // section is a heading with charts below it.
@@ -77,27 +90,14 @@ type section struct {
 }
 
 func newView(c *Content) *view {
-	v := &view{Made: c.Made.Format("2006-01-02 15:04 MST"), Version: c.Version, Goals: len(c.GoalResults)}
+	v := &view{Content: c, Columns: bench.Columns, Sections: sections(c.Reports)}
 	if len(c.Reports) > 0 {
-		v.Machine = c.Reports[0].Machine
+		v.Machine = c.Reports[0].Details.Machine
 	}
 	for i := range c.GoalResults {
-		one := newGoalRow(&c.GoalResults[i])
-		v.GoalResults = append(v.GoalResults, one)
-		if one.Class == "met" {
+		if c.GoalResults[i].Met() {
 			v.Met++
 		}
-	}
-	v.Sections = sections(c.Reports)
-	id := 0
-	for _, s := range v.Sections {
-		for _, one := range s.Charts {
-			id++
-			one.ID = fmt.Sprintf("chart%d", id)
-		}
-	}
-	for _, r := range c.Reports {
-		v.Rows = append(v.Rows, newRow(r))
 	}
 	return v
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -117,22 +116,31 @@ func (f *benchFlags) run(ctx context.Context, out, errOut io.Writer) error {
 	signals, release := launch.Signals()
 	defer release()
 	base.Signals = signals
+	var wanted []bench.Goal
 	var plan bench.Plan
-	if !checkGoals {
-		if plan, err = f.plan(base); err != nil {
-			return err
-		}
+	if checkGoals {
+		base.Stderr = nil // the error quotes the process that failed
+		wanted = f.goals()
+		plan, err = f.goalsPlan(wanted, base)
+	} else {
+		plan, err = f.plan(base)
+	}
+	if err != nil {
+		return err
 	}
 	html, err := createPage(f.html)
 	if err != nil {
 		return err
 	}
 	defer html.discard()
-	results := &benchResults{flags: f, out: out, errOut: errOut, html: html, reasons: map[string]bool{}}
-	if checkGoals {
-		return results.goals(ctx, base)
+	b := &benchResults{flags: f, out: out, errOut: errOut, html: html, reasons: map[string]bool{}}
+	outcomes, err := plan.Run(ctx, b.watch())
+	if err != nil {
+		return err
 	}
-	return results.plan(ctx, plan)
+	b.goalResults = bench.Results(wanted, outcomes)
+	b.note(outcomes)
+	return b.write()
 }
 
 // benchResults collects the reports and writes them.
@@ -169,15 +177,6 @@ func (b *benchResults) add(o bench.Outcome) {
 	}
 }
 
-func (b *benchResults) plan(ctx context.Context, p bench.Plan) error {
-	outcomes, err := p.Run(ctx, b.watch())
-	if err != nil {
-		return err
-	}
-	b.note(outcomes)
-	return b.write()
-}
-
 // note keeps the errors of measurements. A sweep leaves out sizes that need more memory than is free.
 func (b *benchResults) note(outcomes []bench.Outcome) {
 	for _, o := range outcomes {
@@ -186,6 +185,9 @@ func (b *benchResults) note(outcomes []bench.Outcome) {
 			continue
 		}
 		b.fail(o.Err)
+	}
+	for i := range b.goalResults {
+		b.fail(b.goalResults[i].Err)
 	}
 }
 
@@ -196,28 +198,6 @@ func (b *benchResults) fail(err error) {
 	}
 	b.reasons[bench.Reason(err)] = true
 	b.failed = errors.Join(b.failed, err)
-}
-
-// goals measures all goals, and the sweep for the page.
-func (b *benchResults) goals(ctx context.Context, base bench.Options) (err error) {
-	base.Stderr = nil // the error quotes the process that failed
-	var more bench.Plan
-	if b.html != nil {
-		b.flags.sweep = true
-		if more, err = pageSweep(base); err != nil {
-			return err
-		}
-	}
-	goalResults, further, err := bench.RunGoals(ctx, base, b.flags.goals(), more, b.watch())
-	if err != nil {
-		return err
-	}
-	b.goalResults = goalResults
-	b.note(further)
-	for i := range goalResults {
-		b.fail(goalResults[i].Err)
-	}
-	return b.write()
 }
 
 // write writes tables and page.
@@ -254,14 +234,4 @@ func (b *benchResults) page() error {
 		fmt.Fprintln(b.errOut, "wrote", b.flags.html)
 	}
 	return err
-}
-
-func makeFolder(path string) error {
-	if path == "" {
-		return nil
-	}
-	if err := os.MkdirAll(path, 0o777); err != nil {
-		return fmt.Errorf("--profile: %w", err)
-	}
-	return nil
 }

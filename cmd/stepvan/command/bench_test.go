@@ -91,8 +91,12 @@ func TestMistakesInBench(t *testing.T) {
 		code int
 		want string
 	}{
-		"unknown workload":   {[]string{"--workload", "ecco"}, 1, `--workload "ecco" is unknown: write echo, afd, afd3, incast,`},
+		"unknown workload":   {[]string{"--workload", "ecco"}, 1, `--workload "ecco" is unknown: write goals, echo, afd, afd3, incast,`},
 		"unknown van":        {[]string{"--workload", "echo", "--van", "tcp,pigeon"}, 1, `--van "pigeon" is unknown: write tcp, unix, shm, mem`},
+		"no workload":        {[]string{"--workload", ""}, 1, "--workload is empty: write goals, echo,"},
+		"half a list":        {[]string{"--workload", "echo,"}, 1, `--workload "" is unknown: write goals, echo,`},
+		"no such folder":     {[]string{"--workload", "echo", "--html", "/nowhere/x.html"}, 1, "--html: /nowhere/x.html: no such file or directory: name a file in a folder that exists"},
+		"no rounds":          {[]string{"--workload", "echo", "--rounds", "0"}, 1, "--rounds must be above 0: leave it out for the default"},
 		"goals with a van":   {[]string{"--van", "mem"}, 1, "--van does not go with the goals"},
 		"goals and others":   {[]string{"--workload", "goals,echo"}, 1, "goals are measured alone"},
 		"nodes in process":   {[]string{"--workload", "echo", "--van", "mem", "--nodes", "numpy"}, 1, "one process does not work with --nodes numpy"},
@@ -103,20 +107,20 @@ func TestMistakesInBench(t *testing.T) {
 		"unknown peer":       {[]string{"--workload", "echo", "--peer", "pigeon"}, 1, `--peer "pigeon" is unknown: write nixl`},
 		"goals with a peer":  {[]string{"--peer", "nixl"}, 1, "--peer does not go with the goals"},
 		"weights of a peer":  {[]string{"--workload", "weights", "--peer", "nixl"}, 1, "--workload weights does not work with --peer nixl: use echo or afd"},
-		"no size":            {[]string{"--workload", "echo", "--push", "many"}, codeUsage, `size "many" cannot be read`},
-		"size 0":             {[]string{"--workload", "echo", "--push", "0"}, codeUsage, "at least 1 byte"},
+		"no size":            {[]string{"--workload", "echo", "--push", "many"}, codeUsage, `size "many" is not a whole number of bytes`},
+		"size 0":             {[]string{"--workload", "echo", "--push", "0"}, codeUsage, `size "0" is too small: write at least 1 byte`},
 		"lists unlike":       {[]string{"--workload", "afd", "--push", "1,2,3", "--pull", "1,2"}, 1, "--pull has 2 sizes and --push 3"},
-		"no workers":         {[]string{"--workload", "echo", "--workers", "0"}, 1, "must be at least 1"},
+		"no workers":         {[]string{"--workload", "echo", "--workers", "0"}, 1, "--workers must be above 0"},
 		"no exchanges":       {[]string{"--workload", "echo", "--count", "0"}, 1, "--count must be above 0"},
 		"none in flight":     {[]string{"--workload", "echo", "--inflight", "0"}, 1, "--inflight must be above 0"},
 		"negative compute":   {[]string{"--workload", "afd3", "--compute", "-1s"}, 1, "--compute must be above 0"},
 		"core below 1":       {[]string{"--workload", "echo", "--pin", "-1"}, 1, "--pin must be above 0"},
-		"no time":            {[]string{"--workload", "echo", "--duration", "0s"}, 1, "--duration: must be above 0 (got 0s)"},
+		"no time":            {[]string{"--workload", "echo", "--duration", "0s"}, 1, "--duration must be above 0"},
 		"two lengths":        {[]string{"--duration", "1s", "--count", "1"}, codeUsage, "none of the others can be"},
 		"sweep of one size":  {[]string{"--sweep", "--push", "1"}, codeUsage, "none of the others can be"},
 		"compare nothing":    {[]string{"compare", "one"}, codeUsage, "accepts 2 arg(s), received 1"},
 		"compare no file":    {[]string{"compare", "/nowhere", "/nowhere"}, 1, "/nowhere: no such file"},
-		"compare empty file": {[]string{"compare", empty, empty}, 1, "empty.json: stepvan: invalid argument: there is no report in it"},
+		"compare empty file": {[]string{"compare", empty, empty}, 1, "empty.json: it has no report"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, _, errOut := run(t, append([]string{"bench"}, c.args...)...)

@@ -1,7 +1,10 @@
 package command
 
 import (
+	"errors"
+	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -72,30 +75,21 @@ func asStrings[T ~string](values []T) (out []string) {
 
 // base is the options that all measurements share.
 func (f *benchFlags) base(errOut io.Writer) (o bench.Options, err error) {
-	if err := f.checkNodeNames(); err != nil {
+	if err := errors.Join(f.checkWords(), f.checkNumbers()); err != nil {
 		return o, err
 	}
 	o = f.options
 	o.Stderr = errOut
-	if o.Rounds < 1 || o.Inflight < 0 || slices.ContainsFunc(slices.Concat(f.workers, f.servers), func(n int) bool { return n < 1 }) {
-		return o, errs.Invalid("--workers, --servers and --rounds must be at least 1, and --inflight must not be negative")
-	}
-	if o.Count == 0 && o.Duration <= 0 {
-		return o, errs.Invalid("--duration: must be above 0 (got %v): write 3s, or use --count", o.Duration)
-	}
-	for flag, fine := range map[string]bool{"count": o.Count > 0, "inflight": o.Inflight > 0, "compute": o.Compute > 0, "pin": o.Pin > 0} {
-		if f.given(flag) && !fine {
-			return o, errs.Invalid("--%s must be above 0; leave it out for the default", flag)
-		}
-	}
 	switch {
 	case o.Count > 0:
 		o.Duration = 0
 	case f.sweep && !f.given("duration"):
 		o.Duration = sweepTime
 	}
-	if err := makeFolder(o.Profile); err != nil {
-		return o, err
+	if o.Profile != "" {
+		if err := os.MkdirAll(o.Profile, 0o777); err != nil {
+			return o, fmt.Errorf("--profile: %w: name another folder", err)
+		}
 	}
 	if o.Node, err = f.self.Command(nodeCommand); err != nil {
 		return o, err
@@ -104,16 +98,49 @@ func (f *benchFlags) base(errOut io.Writer) (o bench.Options, err error) {
 	return o, nil
 }
 
-// checkNodeNames refuses unknown names of nodes and peers.
-func (f *benchFlags) checkNodeNames() error {
+// checkWords refuses unknown words. Of nodes and peers, each flag knows its own.
+func (f *benchFlags) checkWords() error {
 	for _, list := range []struct {
 		flag         string
 		given, known []string
-	}{{"--nodes", f.nodes, asStrings(bench.AllNodes)}, {"--peer", f.peers, asStrings(bench.Peers)}} {
+	}{
+		{"workload", f.workloads, append([]string{goals}, asStrings(bench.Workloads)...)},
+		{"van", f.vans, asStrings(bench.Vans)},
+		{"progress", f.progresses, bench.Progresses},
+		{"nodes", f.nodes, asStrings(bench.AllNodes)},
+		{"peer", f.peers, asStrings(bench.Peers)},
+	} {
+		known := strings.Join(list.known, ", ")
+		if f.given(list.flag) && len(list.given) == 0 {
+			return errs.Invalid("--%s is empty: write %s", list.flag, known)
+		}
 		for _, word := range list.given {
 			if !slices.Contains(list.known, strings.TrimSpace(word)) {
-				return errs.Invalid("%s %q is unknown: write %s", list.flag, text.Cut(word), strings.Join(list.known, ", "))
+				return errs.Invalid("--%s %q is unknown: write %s", list.flag, text.Cut(word), known)
 			}
+		}
+	}
+	return nil
+}
+
+// checkNumbers refuses numbers that mean nothing. The zeros of flags that were not given mean the default.
+func (f *benchFlags) checkNumbers() error {
+	o := &f.options
+	for _, number := range []struct {
+		flag   string
+		values []int
+	}{
+		{"workers", f.workers},
+		{"servers", f.servers},
+		{"rounds", []int{o.Rounds}},
+		{"count", []int{o.Count}},
+		{"inflight", []int{o.Inflight}},
+		{"pin", []int{o.Pin}},
+		{"compute", []int{int(o.Compute)}},
+		{"duration", []int{int(o.Duration)}},
+	} {
+		if f.given(number.flag) && slices.ContainsFunc(number.values, func(n int) bool { return n < 1 }) {
+			return errs.Invalid("--%s must be above 0: leave it out for the default", number.flag)
 		}
 	}
 	return nil
@@ -141,7 +168,7 @@ func (f *benchFlags) checkGoals() (bool, error) {
 		"progress", "one-process", "count", "pin", "profile", "peer",
 	} {
 		if f.given(name) {
-			return true, errs.Invalid("--%s does not go with the goals, which have vans, nodes and sizes of their own: choose a workload with --workload, %s", name, words(bench.Workloads))
+			return true, errs.Invalid("--%s does not go with the goals, which have vans, nodes and sizes of their own: choose another workload with --workload %s", name, words(bench.Workloads))
 		}
 	}
 	if len(f.workloads) > 1 {
@@ -165,7 +192,7 @@ func (f *benchFlags) goals() (all []bench.Goal) {
 // plan lists the measurements.
 func (f *benchFlags) plan(base bench.Options) (bench.Plan, error) {
 	m := bench.Matrix{
-		Base: base, Workloads: typed[bench.Workload](f.workloads), Vans: typed[bench.Van](f.vans), Progresses: f.progresses, Nodes: typed[bench.Nodes](slices.Concat(f.nodes, f.peers)),
+		Base: base, Workloads: typed[bench.Workload](f.workloads), Vans: typed[bench.Van](f.vans), Progresses: typed[string](f.progresses), Nodes: typed[bench.Nodes](slices.Concat(f.nodes, f.peers)),
 		Workers: f.workers, Servers: f.servers, Pushes: f.pushes, Pulls: f.pulls,
 	}
 	if f.sweep {
@@ -181,11 +208,18 @@ func (f *benchFlags) plan(base bench.Options) (bench.Plan, error) {
 // sweepTime is the time of each point of a sweep.
 const sweepTime = time.Second
 
-// pageSweep is the sweep that a page shows besides the goals, which have the smallest size.
-func pageSweep(base bench.Options) (bench.Plan, error) {
+// goalsPlan lists the measurements of goals. A page shows a sweep besides them, without the smallest
+// size, which the goals have.
+func (f *benchFlags) goalsPlan(wanted []bench.Goal, base bench.Options) (bench.Plan, error) {
+	plan := bench.PlanGoals(wanted, base)
+	if f.html == "" {
+		return plan, nil
+	}
+	f.sweep = true
 	base.Workload, base.Duration = bench.Echo, min(base.Duration, sweepTime)
 	sizes := slices.DeleteFunc(bench.SweepSizes()[1:], func(s bench.Size) bool { return s > pageSweepMost })
-	return bench.Matrix{Base: base, Vans: bench.Vans, Pushes: sizes}.Plan()
+	sweep, err := bench.Matrix{Base: base, Vans: bench.Vans, Pushes: sizes}.Plan()
+	return append(plan, sweep...), err
 }
 
 // pageSweepMost keeps the time of a page short.
@@ -209,7 +243,7 @@ func (s *sizes) Set(list string) error {
 			return err
 		}
 		if one < 1 {
-			return errs.Invalid("size %q must be at least 1 byte", text.Cut(word))
+			return errs.Invalid("size %q is too small: write at least 1 byte", text.Cut(word))
 		}
 		*s = append(*s, one)
 	}

@@ -28,7 +28,11 @@ func createPage(path string) (*pageFile, error) {
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
-		return nil, fmt.Errorf("--html: %w", err)
+		var cause *os.PathError
+		if errors.As(err, &cause) {
+			err = cause.Err // its path is the temporary one
+		}
+		return nil, fmt.Errorf("--html: %s: %w: name a file in a folder that exists and can be written to", path, err)
 	}
 	return &pageFile{path: path, file: f}, nil
 }

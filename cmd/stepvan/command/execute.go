@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/launch"
 	"github.com/stepvan/stepvan/internal/text"
 )
@@ -45,15 +46,17 @@ func ExecuteAs(ctx context.Context, self launch.Program, args []string, stdout, 
 	case errors.As(err, &code):
 		return int(code)
 	case !understood:
-		fmt.Fprintf(stderr, "%s: %s\nSee '%s --help'.\n", c.CommandPath(), cut(err.Error(), args), c.CommandPath())
+		fmt.Fprintf(stderr, "%s: %s\nSee '%s --help'.\n", c.CommandPath(), plain(err, args), c.CommandPath())
 		return codeUsage
 	}
-	fmt.Fprintf(stderr, "%s: %s\n", c.CommandPath(), cut(err.Error(), args))
+	fmt.Fprintf(stderr, "%s: %s\n", c.CommandPath(), plain(err, args))
 	return launch.ExitCode(err)
 }
 
-// cut shortens long arguments in the text of an error.
-func cut(message string, args []string) string {
+// plain is the text of an error for people: without the name of the kind of error, and with long
+// arguments shortened.
+func plain(err error, args []string) string {
+	message := strings.ReplaceAll(err.Error(), stepvan.ErrInvalid.Error()+": ", "")
 	for _, arg := range args {
 		_, value, _ := strings.Cut(arg, "=")
 		for _, part := range []string{arg, value} {

@@ -19,7 +19,7 @@ from stepvan._bench.spec import Spec
 from stepvan._bench.worker import Worker
 
 
-class Line:
+class ControlConn:
     """The connection with the measuring process: one command in, one reply out."""
 
     def __init__(self, path: str) -> None:
@@ -31,7 +31,7 @@ class Line:
         """The next command. The end of the other side ends this process."""
         line = self._file.readline()
         if not line:
-            raise SystemExit("the process that measures is gone")
+            raise SystemExit("the measuring process is gone")
         return json.loads(line)
 
     def send(self, message: dict[str, Any]) -> None:
@@ -42,30 +42,30 @@ class Line:
 Program = Worker | Server | nixl_peer.NixlPeer
 
 
-class Member:
+class NodeRunner:
     """A program and the connection that brings its commands. One thread."""
 
-    def __init__(self, role: str, rank: int, line: Line, prepare: Callable[[Spec], Program]) -> None:
-        self._role, self._rank, self._line, self._prepare = role, rank, line, prepare
+    def __init__(self, role: str, rank: int, conn: ControlConn, prepare: Callable[[Spec], Program]) -> None:
+        self._role, self._rank, self._conn, self._prepare = role, rank, conn, prepare
         self._program: Program | None = None
 
     def run(self) -> None:
-        """Says hello and obeys commands until the command to finish."""
-        self._line.send({"role": self._role, "rank": self._rank})
+        """Says hello and runs commands until the command to finish."""
+        self._conn.send({"role": self._role, "rank": self._rank})
         while True:
-            command = self._line.receive()
+            command = self._conn.receive()
             if command["verb"] == "finish":
                 if self._program is not None:
                     self._program.stop()
-                return self._line.send({})
+                return self._conn.send({})
             try:
-                reply = self._obey(command["verb"], command)
+                reply = self._handle(command["verb"], command)
             except Exception as error:
-                self._line.send({"error": f"{type(error).__name__}: {error}"})
+                self._conn.send({"error": f"{type(error).__name__}: {error}"})
                 raise
-            self._line.send(reply)
+            self._conn.send(reply)
 
-    def _obey(self, verb: str, command: dict[str, Any]) -> dict[str, Any]:
+    def _handle(self, verb: str, command: dict[str, Any]) -> dict[str, Any]:
         if verb == "prepare":
             self._program = self._prepare(Spec.read(command["spec"]))
             return {}
@@ -78,7 +78,7 @@ class Member:
             return self._program.measure(command["count"])
         if verb == "report":
             return {"counts": Counter(self._program.times)}
-        raise ValueError(f"{verb!r} is no command for a {self._role} in Python")
+        raise ValueError(f"a {self._role} in Python has no command {verb!r}: use the same version of stepvan and of its Python package")
 
 
 def program_of(node: stepvan.Node, tensors: str, spec: Spec) -> Program:
@@ -115,14 +115,14 @@ def main() -> None:
         nixl_peer.load()
         role = os.environ["DMLC_ROLE"]
         prepare: Callable[[Spec], Program] = partial(nixl_peer.NixlPeer, role, Path(args.control).parent)
-        return Member(role, 0, Line(args.control), prepare).run()
+        return NodeRunner(role, 0, ControlConn(args.control), prepare).run()
     try:
         importlib.import_module(args.tensors)
     except ImportError as error:
         raise SystemExit(f"{sys.executable}: --nodes {args.tensors} needs {args.tensors}: {error}") from None
     with stepvan.Node() as node:
         rank = max(node.worker_rank, node.server_rank)
-        Member(node.role, rank, Line(args.control), partial(program_of, node, args.tensors)).run()
+        NodeRunner(node.role, rank, ControlConn(args.control), partial(program_of, node, args.tensors)).run()
 
 
 if __name__ == "__main__":

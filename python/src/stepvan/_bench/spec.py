@@ -1,4 +1,4 @@
-"""What is measured, and by which keys. See bench/control.go, bench/keys.go and bench/answer.go."""
+"""What is measured, and by which keys. See bench/options.go, bench/keys.go and bench/answer.go."""
 
 from __future__ import annotations
 

@@ -1,0 +1,62 @@
+package bench
+
+import "time"
+
+// Workload is what is measured.
+type Workload string
+
+// The workloads.
+const (
+	Echo    Workload = "echo"    // a server sends back what it gets
+	AFD     Workload = "afd"     // a server answers with a buffer of its own, to all workers at once
+	AFD3    Workload = "afd3"    // afd between computations on both sides, several micro-batches in flight
+	Incast  Workload = "incast"  // many workers, one server: the cost of a request, compared with one worker
+	Fanout  Workload = "fanout"  // one worker, many servers
+	Weights Workload = "weights" // large tensors one way, a few bytes back
+	Barrier Workload = "barrier" // all workers and servers wait for each other
+	Batch   Workload = "batch"   // a server takes and answers a batch that has arrived
+	Start   Workload = "start"   // processes start, exchange once and stop
+)
+
+// Workloads lists them all.
+var Workloads = []Workload{Echo, AFD, AFD3, Incast, Fanout, Weights, Barrier, Batch, Start}
+
+// Sizes and time of one layer of Step-3. It has 128 tokens of hidden size 7168, pushed as
+// fp8 and pulled as bf16, and three stages of 273 us.
+const (
+	afdPush     Size = 896 << 10
+	afdStage         = 273 * time.Microsecond
+	weightsPush Size = 256 << 20
+	smallBytes  Size = 8
+
+	batchInflight = 64 // batches between two barriers, which take much longer
+)
+
+// traits are the defaults of a workload, and what else differs between workloads.
+type traits struct {
+	workers, servers, inflight int           // 0: 1
+	push                       Size          // 0: 8
+	pull                       Size          // 0: pullsPerPush times the push
+	pullsPerPush               Size          // 0: 1
+	compute                    time.Duration // 0: none
+	echoes                     bool          // the answers are the pushed bytes
+	lockStep                   bool          // a server takes a request of each worker at once
+	bare                       bool          // the limit is an exchange of worker 0 and servers without stepvan
+	limit                      string        // name of a limit that is not such an exchange alone; "": none
+	python, peers              bool          // nodes in Python, or peers, can run it
+}
+
+var workloads = map[Workload]traits{
+	Echo:    {echoes: true, bare: true, python: true, peers: true},
+	AFD:     {push: afdPush, pullsPerPush: 2, lockStep: true, bare: true, python: true, peers: true},
+	AFD3:    {push: afdPush, pullsPerPush: 2, lockStep: true, bare: true, inflight: 3, compute: afdStage, limit: limitStages},
+	Incast:  {workers: 8, echoes: true, limit: limitOneWorker},
+	Fanout:  {servers: 4, echoes: true, bare: true, python: true},
+	Weights: {push: weightsPush, pull: smallBytes, bare: true, python: true},
+	Barrier: {echoes: true, bare: true},
+	Batch:   {workers: 8, inflight: batchInflight, echoes: true, lockStep: true, python: true},
+	Start:   {echoes: true, limit: limitProcess},
+}
+
+// traits of the workload. Those of an unknown one are all zero.
+func (o *Options) traits() traits { return workloads[o.Workload] }
