@@ -9,6 +9,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 const (
@@ -76,24 +77,16 @@ func fill(fd int, size int64) ([]byte, error) {
 
 // allocate sizes the file and gives it all of its memory.
 func allocate(fd int, size int64) error {
-	if err := retry(func() error { return unix.Ftruncate(fd, size) }); err != nil {
+	if err := sys.Retry(func() error { return unix.Ftruncate(fd, size) }); err != nil {
 		return explain("sizing", size, err)
 	}
 	for off := int64(0); off < size; off += stepBytes {
 		n := min(stepBytes, size-off)
-		if err := retry(func() error { return unix.Fallocate(fd, 0, off, n) }); err != nil {
+		if err := sys.Retry(func() error { return unix.Fallocate(fd, 0, off, n) }); err != nil {
 			return explain("allocating", size, err)
 		}
 	}
 	return nil
-}
-
-func retry(call func() error) error {
-	for {
-		if err := call(); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
 }
 
 // explain says what an exhausted resource is and what to do.

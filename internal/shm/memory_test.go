@@ -204,18 +204,6 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-func TestRetryRepeatsInterruptedCalls(t *testing.T) {
-	left := 3
-	err := retry(func() error {
-		if left--; left > 0 {
-			return unix.EINTR
-		}
-		return unix.EIO
-	})
-	require.Equal(t, unix.EIO, err)
-	require.Zero(t, left)
-}
-
 func TestCheckAvailable(t *testing.T) {
 	meminfo := "MemTotal: 900 kB\nMemAvailable:   100 kB\nSwapFree: 28 kB\n"
 	group := map[string]string{

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
+	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -117,11 +118,7 @@ func (c *connection) sendClosed() {
 // wakePeer makes the peer's FD readable. A full socket makes it readable as well, so an error does not matter.
 // The memory of the connection must be mapped: the socket is open at least as long.
 func (c *connection) wakePeer() {
-	for {
-		if unix.Sendto(c.sock, wakeByte[:], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil) != unix.EINTR {
-			return
-		}
-	}
+	_, _ = sys.Send(c.sock, wakeByte[:])
 }
 
 // wakeIfAsleep wakes the peer if it sleeps and this side has not ended this sleep yet.
@@ -173,12 +170,7 @@ func (c *connection) closeSocketLocked() {
 func (c *connection) peerShutDown() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.sock < 0 {
-		return false
-	}
-	fds := []unix.PollFd{{Fd: int32(c.sock), Events: unix.POLLRDHUP}}
-	n, err := unix.Poll(fds, 0)
-	return err == nil && n > 0 && fds[0].Revents&(unix.POLLRDHUP|unix.POLLHUP) != 0
+	return c.sock >= 0 && sys.Shows(c.sock, unix.POLLRDHUP|unix.POLLHUP)
 }
 
 // watchEndOnly has the kernel report nothing of the socket but its end.
@@ -186,6 +178,6 @@ func (c *connection) watchEndOnly() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.sock >= 0 {
-		c.van.kernel.change(unix.EPOLL_CTL_MOD, c.sock, unix.EPOLLRDHUP)
+		_ = c.van.kernel.epoll.Change(c.sock, unix.EPOLLRDHUP, c.sock)
 	}
 }

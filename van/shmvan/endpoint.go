@@ -8,6 +8,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
+	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -251,7 +252,7 @@ func (e *endpoint) readSocket() {
 		f, err := e.memory.readMessage()
 		e.memory.mu.Unlock()
 		switch {
-		case errors.Is(err, errNothing):
+		case errors.Is(err, sys.Again):
 			return
 		case err != nil:
 			c.lose(&stepvan.OpError{Op: "receive", Van: name, Peer: c.name, Err: err})

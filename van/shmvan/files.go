@@ -9,6 +9,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 // maxFiles is how many files of one peer are mapped at once.
@@ -25,7 +26,8 @@ type peerMemory struct {
 	views     atomic.Int64 // that the program has
 
 	mu     sync.Mutex
-	socket socketBuffer
+	socket sys.MessageBuffer
+	bytes  [fileMessageBytes + 1]byte // of the last message
 	files  []*peerFile
 	unused []*peerGrant // replaced; the program may have views of them
 }
@@ -70,7 +72,7 @@ func (m *peerMemory) fileLocked(id uint64) (*peerFile, error) {
 	}
 	for range 2 * maxFiles { // a peer that sends wake-ups without end must not keep the poller here
 		f, err := m.readMessage()
-		if errors.Is(err, errNothing) {
+		if errors.Is(err, sys.Again) {
 			break
 		}
 		if err != nil {
@@ -93,14 +95,17 @@ func (m *peerMemory) known(id uint64) *peerFile {
 }
 
 // readMessage takes one message off the socket: a file, which is known from here on, or nil.
-// errNothing when the socket is empty. m.mu is held.
+// sys.Again when the socket is empty. m.mu is held.
 func (m *peerMemory) readMessage() (*peerFile, error) {
-	n, fds, err := m.socket.receive(m.conn.sock)
+	n, fds, err := m.socket.Receive(m.conn.sock, m.bytes[:])
+	if errors.Is(err, sys.ErrCut) {
+		err = &stepvan.ProtocolError{Field: "message", Reason: "it is longer than any"}
+	}
 	if err != nil || n == len(wakeByte) && len(fds) == 0 {
 		return nil, err
 	}
-	defer closeAll(fds)
-	b, le := &m.socket.bytes, binary.LittleEndian
+	defer sys.CloseAll(fds)
+	b, le := &m.bytes, binary.LittleEndian
 	id, size := le.Uint64(b[8:]), le.Uint64(b[16:])
 	if n != fileMessageBytes || len(fds) != 1 || le.Uint64(b[:]) != fileMagic || m.known(id) != nil || len(m.files) >= maxFiles {
 		return nil, &stepvan.ProtocolError{

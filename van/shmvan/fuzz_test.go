@@ -3,6 +3,7 @@ package shmvan
 import (
 	"testing"
 
+	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -44,7 +45,7 @@ func FuzzFileMessage(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, fds byte) {
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 		require.NoError(t, err)
-		defer closeAll(pair[:])
+		defer sys.CloseAll(pair[:])
 		mem := make([]int, fds%8)
 		for i := range mem {
 			mem[i] = pair[0]

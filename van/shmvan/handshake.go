@@ -1,20 +1,16 @@
 package shmvan
 
 import (
-	"errors"
 	"net"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 // handshake exchanges the hellos, the dialer's first, and makes the endpoint. It ends by the connection's deadline.
 func (v *shmVan) handshake(c *net.UnixConn, dialer bool) (*endpoint, error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, netCause(err)
-	}
 	var own *ownFile
 	var p *peer
 	send := func() (err error) {
@@ -24,7 +20,7 @@ func (v *shmVan) handshake(c *net.UnixConn, dialer bool) (*endpoint, error) {
 		return v.sendHello(c, own)
 	}
 	receive := func() error {
-		id, err := identify(raw)
+		id, err := identify(c)
 		if err == nil {
 			p, err = receiveHello(c, id)
 		}
@@ -45,11 +41,11 @@ func (v *shmVan) handshake(c *net.UnixConn, dialer bool) (*endpoint, error) {
 			return nil, err
 		}
 	}
-	sock := -1
-	if e := raw.Control(func(fd uintptr) { sock, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); e != nil || err != nil {
+	sock, err := sys.Duplicate(c)
+	if err != nil {
 		own.close()
 		p.close()
-		return nil, errors.Join(e, err)
+		return nil, err
 	}
 	return v.newEndpoint(sock, own, p), nil
 }
@@ -67,11 +63,11 @@ func receiveHello(c *net.UnixConn, id identity) (*peer, error) {
 	var b [helloBytes + 1]byte
 	var oob [128]byte
 	n, on, _, _, err := c.ReadMsgUnix(b[:], oob[:])
-	fds := rightsOf(oob[:on])
+	fds := sys.Rights(oob[:on])
 	if err == nil && n > 0 {
 		return newPeer(b[:n], fds, id)
 	}
-	closeAll(fds)
+	sys.CloseAll(fds)
 	id.close()
 	if err == nil {
 		err = stepvan.ErrPeerLost

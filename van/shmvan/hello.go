@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 // hello is what each side says of itself before anything else, with two descriptors: its
@@ -73,7 +72,7 @@ type peer struct {
 // newPeer takes the hello and the descriptors of a peer, and maps its files. It closes the descriptors, and keeps id.
 func newPeer(b []byte, fds []int, id identity) (p *peer, err error) {
 	p = &peer{identity: id}
-	defer closeAll(fds)
+	defer sys.CloseAll(fds)
 	defer func() {
 		if err != nil {
 			p.close()
@@ -117,10 +116,4 @@ func (p *peer) close() {
 		_ = p.page.Close()
 	}
 	p.identity.close()
-}
-
-func closeAll(fds []int) {
-	for _, fd := range fds {
-		_ = unix.Close(fd)
-	}
 }

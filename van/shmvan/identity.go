@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 // identity is which process the peer is, as the kernel says.
@@ -17,15 +18,15 @@ type identity struct {
 }
 
 // identify refuses processes of other users.
-func identify(raw syscall.RawConn) (id identity, err error) {
+func identify(c syscall.Conn) (id identity, err error) {
 	id.pidfd = -1
 	var cred *unix.Ucred
-	e := raw.Control(func(fd uintptr) {
-		if cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil {
+	e := sys.Control(c, func(fd int) {
+		if cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil {
 			return
 		}
 		if id.pid = int(cred.Pid); id.pid > 0 && id.pid != unix.Getpid() {
-			id.pidfd = processDescriptor(int(fd), id.pid)
+			id.pidfd = processDescriptor(fd, id.pid)
 		}
 	})
 	switch {
@@ -55,12 +56,7 @@ func processDescriptor(sock, pid int) int {
 
 // ended reports whether the process is known to have ended. A system call.
 func (id *identity) ended() bool {
-	if id.pidfd < 0 {
-		return false
-	}
-	fds := []unix.PollFd{{Fd: int32(id.pidfd), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds, 0)
-	return err == nil && n > 0
+	return id.pidfd >= 0 && sys.Shows(id.pidfd, unix.POLLIN)
 }
 
 func (id *identity) close() {

@@ -82,11 +82,8 @@ func (v *shmVan) pollKernel() (found bool) {
 func (v *shmVan) readKernel() (found bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.kernel.epoll < 0 {
-		return false
-	}
 	var events [64]unix.EpollEvent
-	n := v.kernel.wait(events[:])
+	n := v.kernel.epoll.Wait(events[:])
 	for _, ev := range events[:n] {
 		e := v.kernel.endpoints[ev.Fd]
 		switch {
@@ -96,7 +93,7 @@ func (v *shmVan) readKernel() (found bool) {
 		case ev.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0:
 			e.conn.peerGone.Store(true)
 			// The poller reads what is still in the socket when a record names it.
-			v.kernel.change(unix.EPOLL_CTL_DEL, int(ev.Fd), 0)
+			_ = v.kernel.epoll.Remove(int(ev.Fd))
 		default:
 			v.withInput = append(v.withInput, e)
 		}

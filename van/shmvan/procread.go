@@ -3,12 +3,12 @@ package shmvan
 import (
 	"errors"
 	"fmt"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 // canRead finds out whether this process may read the peer's memory: it reads what the peer has told about itself.
@@ -19,21 +19,8 @@ func (p *peer) canRead() bool {
 		return false
 	}
 	var got [len(p.hello.nonce)]byte
-	n, err := readFrom(p.pid, got[:], p.hello.at)
+	n, err := sys.ReadProcess(p.pid, got[:], p.hello.at)
 	return err == nil && n == len(got) && got == p.hello.nonce
-}
-
-// readFrom reads memory of another process at an address of its own.
-func readFrom(pid int, b []byte, at uint64) (int, error) {
-	local := []unix.Iovec{{Base: unsafe.SliceData(b)}}
-	local[0].SetLen(len(b))
-	remote := []unix.RemoteIovec{{Base: uintptr(at), Len: len(b)}}
-	for {
-		n, err := unix.ProcessVMReadv(pid, local, remote, 0)
-		if err != unix.EINTR {
-			return n, err
-		}
-	}
 }
 
 // readForeign copies a segment of the peer's memory. It asks afterwards whether the peer still lives:
@@ -48,7 +35,7 @@ func (r *receiver) readForeign(s segment, dst [][]byte) ([][]byte, error) {
 			continue
 		}
 		to := dst[0][:min(uint64(len(dst[0])), s.n)]
-		n, err := readFrom(r.conn.peer.pid, to, s.at)
+		n, err := sys.ReadProcess(r.conn.peer.pid, to, s.at)
 		if err != nil {
 			return nil, unreadable(err, s, to)
 		}

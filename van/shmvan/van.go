@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -56,7 +57,7 @@ func New(o Options) (van.Van, error) {
 	}
 	v := &shmVan{
 		opt: o, host: host(hostOf(os.Getuid())), listeners: map[*listener]struct{}{},
-		kernel: kernelEvents{epoll: -1, event: -1, endpoints: map[int32]*endpoint{}},
+		kernel: kernelEvents{endpoints: map[int32]*endpoint{}},
 		hello:  hello{pid: uint32(unix.Getpid()), ring: uint64(o.RingBytes), slots: uint32(o.slots())},
 		caps: van.Caps{
 			Name: name, MaxMeta: o.maxMeta(), MaxPayload: maxPayload, MaxSegments: maxSegments,
@@ -65,8 +66,8 @@ func New(o Options) (van.Van, error) {
 	}
 	v.eps.Store(new([]*endpoint))
 	v.ctx, v.cancel = context.WithCancel(context.Background())
-	if err = v.page.open(&v.hello, &v.opt); err == nil {
-		err = v.kernel.open()
+	if v.kernel.epoll, err = sys.OpenEpoll(); err == nil {
+		err = v.page.open(&v.hello, &v.opt)
 	}
 	if err != nil {
 		v.release()
@@ -82,13 +83,13 @@ func New(o Options) (van.Van, error) {
 func (v *shmVan) Caps() van.Caps { return v.caps }
 
 // FD implements van.Van.
-func (v *shmVan) FD() int { return v.kernel.epoll }
+func (v *shmVan) FD() int { return v.kernel.epoll.FD() }
 
 // wakePoller has a poller that sleeps look again. Concurrent.
 func (v *shmVan) wakePoller() {
 	if v.page.armed.Load() {
 		v.mu.Lock()
-		v.kernel.wake()
+		v.kernel.epoll.Wake()
 		v.mu.Unlock()
 	}
 }
@@ -207,6 +208,6 @@ func (v *shmVan) Close() error {
 func (v *shmVan) release() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.kernel.close()
+	v.kernel.epoll.Close()
 	v.page.close()
 }

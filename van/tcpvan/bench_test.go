@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
@@ -137,7 +138,7 @@ func newBarePair(b *testing.B, addr string, out, back int) *barePair {
 	require.NoError(b, err)
 	var fds [2]int
 	for i, c := range []net.Conn{c, s} {
-		fds[i], err = ownFD(c.(syscall.Conn))
+		fds[i], err = sys.Duplicate(c.(syscall.Conn))
 		require.NoError(b, err)
 		tune(fds[i], network == "unix", 0)
 		_ = c.Close()
@@ -156,12 +157,12 @@ func (p *barePair) echo() {
 	bareSend(p.fds[1], p.answer)
 }
 
-func (p *barePair) stop() { closeAll(p.fds[:]) }
+func (p *barePair) stop() { sys.CloseAll(p.fds[:]) }
 
 func bareSend(fd int, b []byte) bool {
 	for len(b) > 0 {
-		n, e := sendmsg(fd, []unix.Iovec{iovec(b)})
-		if e != 0 && e != again {
+		n, e := sys.Sendmsg(fd, []unix.Iovec{sys.Iovec(b)})
+		if e != 0 && e != sys.Again {
 			return false
 		}
 		if e == 0 {
@@ -173,8 +174,8 @@ func bareSend(fd int, b []byte) bool {
 
 func bareRecv(fd int, b []byte) bool {
 	for len(b) > 0 {
-		n, e := recv(fd, b, 0)
-		if e != 0 && e != again || e == 0 && n == 0 {
+		n, e := sys.Recv(fd, b, 0)
+		if e != 0 && e != sys.Again || e == 0 && n == 0 {
 			return false
 		}
 		if e == 0 {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -41,7 +42,7 @@ func (v *tcpVan) Dial(ctx context.Context, text string) (van.Endpoint, error) {
 	fds, err := v.connect(ctx, a)
 	switch {
 	case v.ctx.Err() != nil:
-		closeAll(fds)
+		sys.CloseAll(fds)
 		return fail(stepvan.ErrClosed)
 	case err != nil && ctx.Err() != nil:
 		return fail(fmt.Errorf("%w (last cause: %w)", errs.GaveUp(time.Since(began), context.Cause(ctx)), err))
@@ -106,7 +107,7 @@ func (v *tcpVan) attempt(ctx context.Context, a address) (fds []int, err error) 
 			err = introduce(fd, hello)
 		}
 		if err != nil {
-			closeAll(fds)
+			sys.CloseAll(fds)
 			return nil, err
 		}
 	}
@@ -160,14 +161,14 @@ func connectOne(ctx context.Context, a address, target string, buffer int) (int,
 	c, err := d.DialContext(ctx, a.network(), target)
 	if err != nil {
 		if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT) {
-			return -1, fmt.Errorf("%w: is the other side running there, and does it listen already?", plain(err))
+			return -1, fmt.Errorf("%w: is the other side running there, and does it listen already?", netCause(err))
 		}
-		return -1, plain(err)
+		return -1, netCause(err)
 	}
 	defer func() { _ = c.Close() }()
-	fd, err := ownFD(c.(syscall.Conn))
+	fd, err := sys.Duplicate(c.(syscall.Conn))
 	if err != nil {
-		return -1, err
+		return -1, errs.Descriptors(err)
 	}
 	tune(fd, a.unix, buffer)
 	return fd, nil
@@ -176,7 +177,7 @@ func connectOne(ctx context.Context, a address, target string, buffer int) (int,
 // introduce sends the preamble, for which a fresh socket has room.
 func introduce(fd int, p preamble) error {
 	b := p.encode()
-	n, e := sendmsg(fd, []unix.Iovec{iovec(b)})
+	n, e := sys.Send(fd, b)
 	if e != 0 {
 		return e
 	}
@@ -184,10 +185,4 @@ func introduce(fd int, p preamble) error {
 		return unix.ENOBUFS
 	}
 	return nil
-}
-
-func closeAll(fds []int) {
-	for _, fd := range fds {
-		_ = unix.Close(fd)
-	}
 }

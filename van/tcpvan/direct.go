@@ -8,6 +8,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
+	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -24,7 +25,7 @@ const (
 // direct reports whether m may go past the outbox. It may if it goes over one rail and nothing is before it. It must
 // also be small, or little enough must have passed the outbox since the last look of Poll. Send only.
 func (w *writer) direct(m *van.Message, payload int64) bool {
-	if len(m.Payload)+lead > maxIovecs || w.out.pending() || w.ep.rails[0].blocked.Load() ||
+	if len(m.Payload)+lead > sys.MaxIovecs || w.out.pending() || w.ep.rails[0].blocked.Load() ||
 		len(w.ep.rails) > 1 && payload >= int64(w.ep.threshold) {
 		return false
 	}
@@ -70,21 +71,21 @@ func (w *writer) writeDirect(m *van.Message, payload int64) (n int) {
 	}
 	defer w.ep.leave(writing)
 	o := &w.out
-	o.iov = append(o.iov[:0], iovec(m.Head))
+	o.iov = append(o.iov[:0], sys.Iovec(m.Head))
 	if pad := padding(len(m.Head), payload); pad > 0 {
-		o.iov = append(o.iov, iovec(zeros[:pad]))
+		o.iov = append(o.iov, sys.Iovec(zeros[:pad]))
 	}
 	for _, b := range m.Payload {
 		if len(b) > 0 {
-			o.iov = append(o.iov, iovec(b))
+			o.iov = append(o.iov, sys.Iovec(b))
 		}
 	}
-	n, e := sendmsg(w.ep.rails[0].fd, o.iov)
+	n, e := sys.Sendmsg(w.ep.rails[0].fd, o.iov)
 	clear(o.iov)
 	switch e {
 	case 0:
 		return n
-	case again, unix.ENOBUFS, unix.ENOMEM:
+	case sys.Again, unix.ENOBUFS, unix.ENOMEM:
 	default:
 		w.failSend(explain(e, m.Payload))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
@@ -291,11 +292,11 @@ func (w *writer) refuse() {
 	h := wire.Header{Kind: wire.KindRefuse}
 	h.Encode(b[:], nil)
 	fd := w.ep.rails[0].fd
-	_, _ = sendmsg(fd, []unix.Iovec{iovec(b[:])})
+	_, _ = sys.Send(fd, b[:])
 	_ = unix.Shutdown(fd, unix.SHUT_WR)
 	// Unread bytes would turn the close into a reset, which may overtake the refusal.
 	for range 64 {
-		if n, e := recv(fd, w.ep.v.poller.scratch, 0); n <= 0 || e != 0 {
+		if n, e := sys.Recv(fd, w.ep.v.poller.scratch, 0); n <= 0 || e != 0 {
 			return
 		}
 	}

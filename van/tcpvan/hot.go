@@ -80,8 +80,8 @@ func (p *poller) cool() {
 func (p *poller) unwatch(ep *endpoint) {
 	p.v.mu.Lock()
 	defer p.v.mu.Unlock()
-	if _, ok := p.v.endpoints[ep]; ok && len(ep.rails) == 1 && p.v.set.epfd >= 0 {
-		ep.unwatched = unix.EpollCtl(p.v.set.epfd, unix.EPOLL_CTL_DEL, ep.rails[0].fd, nil) == nil
+	if _, ok := p.v.endpoints[ep]; ok && len(ep.rails) == 1 {
+		ep.unwatched = p.v.set.epoll.Remove(ep.rails[0].fd) == nil
 	}
 }
 
@@ -97,17 +97,16 @@ func (p *poller) rewatch(ep *endpoint) {
 	p.v.mu.Lock()
 	defer p.v.mu.Unlock()
 	ep.unwatched = false
-	if _, ok := p.v.endpoints[ep]; ok && p.v.set.epfd >= 0 {
-		e := ep.rails[0].interest()
-		_ = unix.EpollCtl(p.v.set.epfd, unix.EPOLL_CTL_ADD, ep.rails[0].fd, &e)
+	if _, ok := p.v.endpoints[ep]; ok {
+		c := ep.rails[0]
+		_ = p.v.set.epoll.Add(c.fd, c.interest(), c.slot)
 	}
 }
 
 // interest is what epoll is to tell of c.
-func (c *conn) interest() unix.EpollEvent {
-	e := unix.EpollEvent{Events: connMask, Fd: int32(c.slot)}
+func (c *conn) interest() uint32 {
 	if c.polled.Load() {
-		e.Events |= unix.EPOLLOUT
+		return connMask | unix.EPOLLOUT
 	}
-	return e
+	return connMask
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
@@ -266,11 +267,11 @@ func (rd *reader) fill() (n int, short bool, e syscall.Errno) {
 		s.meta = slices.Grow(s.meta, min(left, keepMeta))
 		room := s.meta[len(s.meta):cap(s.meta)]
 		room = room[:min(left, len(room))]
-		iov, asked = append(iov, iovec(room)), len(room)
+		iov, asked = append(iov, sys.Iovec(room)), len(room)
 		direct = asked == left
 	case in.phase == phasePayload && in.drop:
 		asked = int(min(in.parts[0].left, int64(len(v.poller.scratch))))
-		iov = append(iov, iovec(v.poller.scratch[:asked]))
+		iov = append(iov, sys.Iovec(v.poller.scratch[:asked]))
 		direct = false
 	case in.phase == phasePayload:
 		iov, asked = gatherInto(iov, in.dst, in.parts[0], in.unread)
@@ -282,13 +283,13 @@ func (rd *reader) fill() (n int, short bool, e syscall.Errno) {
 		if in.phase == phaseHead && in.w < in.first {
 			room = in.buf[in.w:in.first]
 		}
-		iov = append(iov, iovec(room))
+		iov = append(iov, sys.Iovec(room))
 		asked += len(room)
 	}
 	if len(iov) == 1 && first == 0 {
-		n, e = recv(fd, in.buf[in.w:in.w+asked], 0)
+		n, e = sys.Recv(fd, in.buf[in.w:in.w+asked], 0)
 	} else {
-		n, e = readv(fd, iov)
+		n, e = sys.Readv(fd, iov)
 		clear(iov)
 	}
 	if e != 0 {
@@ -302,7 +303,7 @@ func (rd *reader) fill() (n int, short bool, e syscall.Errno) {
 
 // fillPad reads padding alone, which mostly comes with the head.
 func (in *inbox) fillPad(fd int) (n int, short bool, e syscall.Errno) {
-	n, e = recv(fd, in.buf[:in.pad], 0)
+	n, e = sys.Recv(fd, in.buf[:in.pad], 0)
 	in.w = max(0, n)
 	return n, false, e
 }
@@ -340,11 +341,11 @@ func (rd *reader) fillRail(i int) (n int, short bool, e syscall.Errno) {
 	asked := 0
 	if in.drop {
 		asked = int(min(p.left, int64(len(v.poller.scratch))))
-		n, e = recv(fd, v.poller.scratch[:asked], 0)
+		n, e = sys.Recv(fd, v.poller.scratch[:asked], 0)
 	} else {
 		iov, size := gatherInto(v.poller.iov[:0], in.dst, *p, in.unread)
 		asked = size
-		n, e = readv(fd, iov)
+		n, e = sys.Readv(fd, iov)
 		clear(iov)
 	}
 	if e != 0 {

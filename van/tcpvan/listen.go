@@ -16,6 +16,7 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
+	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -54,7 +55,7 @@ func (v *tcpVan) listen(a address) (*listener, error) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	slot, err := v.set.add(l.fd, l, unix.EPOLLIN|edge)
+	slot, err := v.set.add(l.fd, l, unix.EPOLLIN|sys.EdgeTriggered)
 	if err != nil {
 		l.close()
 		return nil, err
@@ -73,7 +74,7 @@ func (l *listener) open() error {
 	}
 	n, err := lc.Listen(l.v.ctx, l.addr.network(), l.addr.text)
 	if err != nil {
-		return plain(err)
+		return netCause(err)
 	}
 	defer func() { _ = n.Close() }()
 	if u, ok := n.(*net.UnixListener); ok {
@@ -82,8 +83,8 @@ func (l *listener) open() error {
 	} else {
 		l.addr.text = n.Addr().String()
 	}
-	l.fd, err = ownFD(n.(syscall.Conn))
-	return err
+	l.fd, err = sys.Duplicate(n.(syscall.Conn))
+	return errs.Descriptors(err)
 }
 
 // close frees the socket and its file. Any goroutine, once.
@@ -135,10 +136,7 @@ const restTime = 100 * time.Millisecond
 func (l *listener) rearm() {
 	l.v.mu.Lock()
 	defer l.v.mu.Unlock()
-	e := unix.EpollEvent{Events: unix.EPOLLIN | edge, Fd: int32(l.slot)}
-	if l.v.set.epfd >= 0 {
-		_ = unix.EpollCtl(l.v.set.epfd, unix.EPOLL_CTL_MOD, l.fd, &e)
-	}
+	_ = l.v.set.epoll.Change(l.fd, unix.EPOLLIN|sys.EdgeTriggered, l.slot)
 }
 
 // nameOf names the peer of an accepted socket.
@@ -173,13 +171,21 @@ func (p *poller) emitAccepted(ep *endpoint) bool {
 	return true
 }
 
-// plain takes the errno out of an error of package net, whose text repeats the address, and adds what to do.
-func plain(err error) error {
+// netCause takes the errno out of an error of package net, whose text repeats the address, and adds what to do.
+func netCause(err error) error {
 	var no syscall.Errno
-	if errors.As(err, &no) {
-		return fmt.Errorf("%w%s", no, advice(no))
+	if !errors.As(err, &no) {
+		return err
 	}
-	return err
+	switch no {
+	case unix.EADDRINUSE:
+		return fmt.Errorf("%w: choose another port or stop the process that holds it", no)
+	case unix.EADDRNOTAVAIL:
+		return fmt.Errorf("%w: no interface of this machine has that address", no)
+	case unix.EACCES, unix.EPERM:
+		return fmt.Errorf("%w: not allowed for this user; ports below 1024 need more rights", no)
+	}
+	return errs.Descriptors(no)
 }
 
 // resolveTime bounds the look-up of a name in Listen.

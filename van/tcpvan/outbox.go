@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/internal/bulk"
+	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -197,13 +198,13 @@ func (c *cursor) skip(n int) {
 func (o *outbox) gather(i, n, threshold, limit int) (size int, behind cursor) {
 	c := o.cursors[i]
 	o.iov = o.iov[:0]
-	for size < limit && len(o.iov) < maxIovecs {
+	for size < limit && len(o.iov) < sys.MaxIovecs {
 		b := o.next(&c, threshold, n, i)
 		if b == nil {
 			break
 		}
 		b = b[:min(len(b), limit-size)]
-		o.iov = append(o.iov, iovec(b))
+		o.iov = append(o.iov, sys.Iovec(b))
 		size += len(b)
 		c.skip(len(b))
 	}

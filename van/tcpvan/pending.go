@@ -3,6 +3,7 @@ package tcpvan
 import (
 	"time"
 
+	"github.com/stepvan/stepvan/internal/sys"
 	"golang.org/x/sys/unix"
 )
 
@@ -92,9 +93,9 @@ func (k *pendingConn) ready(mask uint32) {
 // read takes what the connection says first, up to a whole preamble.
 func (k *pendingConn) read() {
 	for k.n < preambleSize {
-		n, e := recv(k.fd, k.buf[k.n:], 0)
+		n, e := sys.Recv(k.fd, k.buf[k.n:], 0)
 		switch {
-		case e == again:
+		case e == sys.Again:
 			return
 		case e != 0 || n == 0:
 			k.refuse() // gone without having been a peer

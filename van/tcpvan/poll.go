@@ -3,6 +3,7 @@ package tcpvan
 import (
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -75,9 +76,7 @@ func (v *tcpVan) Arm() bool {
 func (v *tcpVan) wake() {
 	if v.armed.Load() && v.armed.CompareAndSwap(true, false) {
 		v.mu.Lock()
-		if v.set.epfd >= 0 {
-			signalEventfd(v.set.evfd)
-		}
+		v.set.epoll.Wake()
 		v.mu.Unlock()
 	}
 }
@@ -166,10 +165,7 @@ func (v *tcpVan) pollKernel() {
 func (v *tcpVan) waitKernel() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.set.epfd < 0 {
-		return 0
-	}
-	n := epollWait(v.set.epfd, v.poller.kernel[:])
+	n := v.set.epoll.Wait(v.poller.kernel[:])
 	for i := range n {
 		if slot := v.poller.kernel[i].Fd; slot >= 0 && int(slot) < len(v.set.sources) {
 			v.poller.readySet[i] = v.set.sources[slot]
@@ -199,13 +195,13 @@ func (c *conn) ready(mask uint32) {
 // and returns their number. One entry is left for the staging buffer.
 func gatherInto(iov []unix.Iovec, dst [][]byte, s span, limit int) ([]unix.Iovec, int) {
 	size := 0
-	for size < limit && len(iov) < maxIovecs-1 {
+	for size < limit && len(iov) < sys.MaxIovecs-1 {
 		b := s.chunk(dst)
 		if b == nil {
 			break
 		}
 		b = b[:min(len(b), limit-size)]
-		iov = append(iov, iovec(b))
+		iov = append(iov, sys.Iovec(b))
 		size += len(b)
 		s.skip(len(b))
 	}

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
@@ -155,7 +156,7 @@ func (rd *reader) readOnce() (read bool, err error) {
 			n, short, e = rd.fillRail(i)
 		}
 		switch {
-		case e == again:
+		case e == sys.Again:
 			c.readable = false
 			continue
 		case e != 0 || n == 0:
@@ -187,8 +188,8 @@ func (rd *reader) checkRails() {
 			continue
 		}
 		var b [1]byte
-		switch n, e := recv(c.fd, b[:], unix.MSG_PEEK); {
-		case e == again:
+		switch n, e := sys.Recv(c.fd, b[:], unix.MSG_PEEK); {
+		case e == sys.Again:
 			c.hup = false
 		case e != 0 || n == 0:
 			c.hup = false

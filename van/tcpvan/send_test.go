@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
@@ -44,10 +45,10 @@ func TestManySegments(t *testing.T) {
 	a, b := newParty(t, Options{}), newParty(t, Options{})
 	b.memory.piece = 13
 	out, _ := connect(t, a, b, "127.0.0.1:0")
-	payload := pattern(3*maxIovecs*10, 3)
+	payload := pattern(3*sys.MaxIovecs*10, 3)
 	segments := cut(payload, 10)
 	segments = append(segments, nil, []byte{}) // empty ones are nothing special
-	require.Greater(t, len(segments), 2*maxIovecs)
+	require.Greater(t, len(segments), 2*sys.MaxIovecs)
 	send(t, out, message(1, 0, segments...), a, b)
 	expect(t, van.EventMessage, b, a).Delivery.Release()
 	require.True(t, bytes.Equal(payload, b.memory.bytes()))

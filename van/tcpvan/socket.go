@@ -1,9 +1,6 @@
 package tcpvan
 
 import (
-	"fmt"
-	"syscall"
-
 	"golang.org/x/sys/unix"
 )
 
@@ -73,19 +70,4 @@ func setBuffer(fd, option, force, size int) {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, size)
 	}
-}
-
-// ownFD duplicates the non-blocking socket of c, which may be closed afterwards.
-func ownFD(c syscall.Conn) (fd int, err error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	if e := raw.Control(func(s uintptr) { fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) }); e != nil {
-		return -1, e
-	}
-	if err != nil {
-		return -1, fmt.Errorf("duplicate socket: %w%s", err, advice(err))
-	}
-	return fd, nil
 }

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 // stallTurns is how many turns there are in Options.Stall.
@@ -90,7 +91,7 @@ func (rd *reader) hasBytes() bool {
 			continue
 		}
 		var b [1]byte
-		if _, e := recv(c.fd, b[:], unix.MSG_PEEK); e != again {
+		if _, e := sys.Recv(c.fd, b[:], unix.MSG_PEEK); e != sys.Again {
 			return true // or the end, which the next read finds
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
+	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
@@ -30,7 +31,7 @@ func (l lostMemory) Place(_ van.Endpoint, _ *wire.Header, _ []byte, dst [][]byte
 }
 
 func TestTheSenderIsToldThatItsMemoryIsGone(t *testing.T) {
-	for _, segments := range []int{1, maxIovecs} { // at once, and through the outbox
+	for _, segments := range []int{1, sys.MaxIovecs} { // at once, and through the outbox
 		a, b := newParty(t, Options{}), newParty(t, Options{})
 		out, _ := connect(t, a, b, "127.0.0.1:0")
 		payload := make([][]byte, segments)

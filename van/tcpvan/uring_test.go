@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -121,7 +122,7 @@ func (r *ring) close() {
 func (r *ring) register(b testing.TB, buffers ...[]byte) {
 	var list []unix.Iovec
 	for _, m := range buffers {
-		list = append(list, iovec(m))
+		list = append(list, sys.Iovec(m))
 	}
 	_, _, e := unix.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(r.fd), registerBuffers, uintptr(unsafe.Pointer(&list[0])), uintptr(len(list)), 0, 0)
 	require.Zero(b, e)

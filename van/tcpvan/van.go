@@ -3,8 +3,6 @@ package tcpvan
 import (
 	"container/list"
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -13,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -69,8 +69,7 @@ type poller struct {
 
 // pollSet is the epoll set of a van. Guarded by tcpVan.mu.
 type pollSet struct {
-	epfd    int // -1 after Close
-	evfd    int
+	epoll   sys.Epoll
 	sources []source // by the number that epoll knows them under
 	unused  []int    // of sources
 }
@@ -83,11 +82,11 @@ func New(o Options) (van.Van, error) {
 	}
 	v := &tcpVan{
 		opts: o, endpoints: map[*endpoint]struct{}{},
-		poller: poller{iov: make([]unix.Iovec, 0, maxIovecs), scratch: make([]byte, scratchSize)},
+		poller: poller{iov: make([]unix.Iovec, 0, sys.MaxIovecs), scratch: make([]byte, scratchSize)},
 	}
 	v.pending.v, v.poller.v = v, v
-	if err := v.open(); err != nil {
-		return nil, &stepvan.OpError{Op: "open", Van: name, Err: err}
+	if v.set.epoll, err = sys.OpenEpoll(); err != nil {
+		return nil, &stepvan.OpError{Op: "open", Van: name, Err: errs.Descriptors(err)}
 	}
 	v.ctx, v.cancel = context.WithCancel(context.Background())
 	return v, nil
@@ -95,27 +94,6 @@ func New(o Options) (van.Van, error) {
 
 // scratchSize is the size of the memory that payload nobody wants is read into.
 const scratchSize = 64 << 10
-
-// wakeSlot is what epoll knows the eventfd under.
-const wakeSlot = -1
-
-func (v *tcpVan) open() (err error) {
-	if v.set.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return fmt.Errorf("epoll_create: %w%s", err, advice(err))
-	}
-	if v.set.evfd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		_ = unix.Close(v.set.epfd)
-		return fmt.Errorf("eventfd: %w%s", err, advice(err))
-	}
-	_ = unix.SetNonblock(v.set.epfd, true)
-	e := unix.EpollEvent{Events: unix.EPOLLIN | edge, Fd: wakeSlot}
-	if err = unix.EpollCtl(v.set.epfd, unix.EPOLL_CTL_ADD, v.set.evfd, &e); err != nil {
-		_ = unix.Close(v.set.epfd)
-		_ = unix.Close(v.set.evfd)
-		return fmt.Errorf("epoll_ctl: %w", err)
-	}
-	return nil
-}
 
 // Caps implements van.Van.
 func (v *tcpVan) Caps() van.Caps {
@@ -131,7 +109,7 @@ func (v *tcpVan) Caps() van.Caps {
 func (v *tcpVan) FD() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.set.epfd
+	return v.set.epoll.FD()
 }
 
 // Close implements van.Van.
@@ -156,34 +134,25 @@ func (v *tcpVan) closeOrNext() *endpoint {
 	for ep := range v.endpoints {
 		return ep
 	}
-	if v.set.epfd < 0 {
-		return nil
-	}
 	for _, l := range v.listeners {
 		l.close()
 	}
-	_ = unix.Close(v.set.epfd)
-	_ = unix.Close(v.set.evfd)
-	v.set.epfd, v.set.evfd = -1, -1
+	v.set.epoll.Close()
 	v.listeners, v.set.sources, v.set.unused = nil, nil, nil
 	return nil
 }
 
-// edge makes epoll report changes. EpollEvent.Events is unsigned, unix.EPOLLET is not.
-const edge = uint32(1) << 31
-
 // add puts a descriptor into the epoll set and returns its slot. mu is held.
 func (p *pollSet) add(fd int, s source, mask uint32) (slot int, err error) {
-	if p.epfd < 0 {
+	if p.epoll.FD() < 0 {
 		return 0, stepvan.ErrClosed
 	}
 	slot = len(p.sources)
 	if n := len(p.unused); n > 0 {
 		slot = p.unused[n-1]
 	}
-	e := unix.EpollEvent{Events: mask, Fd: int32(slot)}
-	if err := unix.EpollCtl(p.epfd, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
-		return 0, fmt.Errorf("epoll_ctl: %w%s", err, advice(err))
+	if err := p.epoll.Add(fd, mask, slot); err != nil {
+		return 0, errs.Descriptors(err)
 	}
 	if slot == len(p.sources) {
 		p.sources = append(p.sources, s)
@@ -194,7 +163,7 @@ func (p *pollSet) add(fd int, s source, mask uint32) (slot int, err error) {
 	return slot, nil
 }
 
-const connMask = unix.EPOLLIN | unix.EPOLLRDHUP | edge
+const connMask = unix.EPOLLIN | unix.EPOLLRDHUP | sys.EdgeTriggered
 
 // join makes ep one of the van's: its sockets go into the epoll set. On error they are closed.
 func (v *tcpVan) join(ep *endpoint) error {
@@ -224,11 +193,11 @@ func (v *tcpVan) unjoin(ep *endpoint, n int) {
 
 // remove takes a descriptor out of the epoll set. mu is held.
 func (p *pollSet) remove(slot, fd int) {
-	if p.epfd < 0 {
+	if p.epoll.FD() < 0 {
 		return
 	}
 	// A child process may still hold the socket: closing it would not be enough.
-	_ = unix.EpollCtl(p.epfd, unix.EPOLL_CTL_DEL, fd, nil)
+	_ = p.epoll.Remove(fd)
 	p.sources[slot] = nil
 	p.unused = append(p.unused, slot)
 }
@@ -249,29 +218,9 @@ func (v *tcpVan) leave(ep *endpoint) {
 func (v *tcpVan) watch(c *conn) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.set.epfd >= 0 && !c.ep.unwatched {
-		e := c.interest()
-		_ = unix.EpollCtl(v.set.epfd, unix.EPOLL_CTL_MOD, c.fd, &e)
+	if !c.ep.unwatched {
+		_ = v.set.epoll.Change(c.fd, c.interest(), c.slot)
 	}
-}
-
-// advice says what to do about an errno that has a remedy.
-func advice(err error) string {
-	var errno unix.Errno
-	if !errors.As(err, &errno) {
-		return ""
-	}
-	switch errno {
-	case unix.EMFILE, unix.ENFILE:
-		return " (raise the limit of open files: ulimit -n)"
-	case unix.EADDRINUSE:
-		return " (choose another port or stop the process that holds it)"
-	case unix.EADDRNOTAVAIL:
-		return " (no interface of this machine has that address)"
-	case unix.EACCES, unix.EPERM:
-		return " (not allowed for this user; ports below 1024 need more rights)"
-	}
-	return ""
 }
 
 // expiry arms the timer of pending connections. Poll only.

@@ -3,6 +3,7 @@ package tcpvan
 import (
 	"syscall"
 
+	"github.com/stepvan/stepvan/internal/sys"
 	"golang.org/x/sys/unix"
 )
 
@@ -75,14 +76,14 @@ func (w *writer) writeRail(i int, c *conn) syscall.Errno {
 			return 0
 		}
 		room := c.room.Load()
-		n, e := sendmsg(c.fd, o.iov)
+		n, e := sys.Sendmsg(c.fd, o.iov)
 		clear(o.iov)
 		switch {
 		case e == 0 && n == size:
 			o.cursors[i] = behind
 		case e == 0:
 			o.advance(i, rails, w.ep.threshold, n)
-		case e == again:
+		case e == sys.Again:
 			if c.block(room) {
 				return 0
 			}
