@@ -20,6 +20,9 @@ type room struct {
 // composers put nodes together: they alone read settings and choose vans.
 var composers = []string{"ps", "internal/reach", "internal/launch", "cmd/stepvan", "bench"}
 
+// transports are built of van/parts. Nobody else needs to know how they are made.
+var transports = []string{"van/tcpvan", "van/shmvan", "van/memvan"}
+
 // public is what a user's program imports.
 var public = []string{"", "ps", "tensor", "trace"}
 
@@ -49,6 +52,7 @@ var rooms = []room{
 	{path: "internal/wire", level: 5},
 	{path: "van", level: 5, beside: []string{"internal/wire"}},
 
+	{path: "van/parts", level: 5, beside: []string{"van", "internal/wire"}, only: transports},
 	{path: "van/tcpvan", level: 6, only: composers},
 	{path: "van/shmvan", level: 6, only: composers},
 	{path: "van/memvan", level: 6, only: composers},

@@ -43,10 +43,10 @@ func TestSendGathersAll(t *testing.T) {
 	ep := out.(*endpoint)
 	m := message(1, 40, cut(pattern(10_000, 1), 10)...)
 	require.True(t, ep.w.out.push(m, 10_000, nil))
-	size, behind := ep.w.out.gather(0, 1, ep.threshold, writeBound)
+	size, behind := ep.w.out.gather(0, writeBound)
 	require.Equal(t, len(m.Head)+10_000, size)
 	require.Len(t, ep.w.out.iov, 1001)
-	require.Equal(t, uint64(1), behind.op+boolToUint(behind.begun && behind.body.left == 0))
+	require.Equal(t, uint64(1), behind.op+boolToUint(behind.begun && behind.left == 0))
 	ep.w.pump()
 	expect(t, van.EventMessage, b, a).Delivery.Release()
 }

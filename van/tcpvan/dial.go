@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
 	"net"
 	"net/netip"
 	"syscall"
@@ -17,67 +16,33 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/van/parts"
 )
 
-const (
-	firstPause  = 2 * time.Millisecond // between attempts; doubles
-	lastPause   = 250 * time.Millisecond
-	attemptTime = 5 * time.Second // for one address
-)
+const attemptTime = 5 * time.Second // for one address
 
 // Dial implements van.Van. Poll may report events of the endpoint before Dial has returned, so a caller could miss
 // its EventLost. Such a caller finds out from the first Send, which then fails.
 func (v *tcpVan) Dial(ctx context.Context, text string) (van.Endpoint, error) {
-	began := time.Now()
-	fail := func(err error) (van.Endpoint, error) {
-		return nil, &stepvan.OpError{Op: "dial", Van: name, Peer: text, Err: err}
-	}
-	a, err := parseAddress(text)
+	ep, err := v.dial(ctx, text)
 	if err != nil {
-		return fail(err)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(v.ctx, cancel)()
-	fds, err := v.connect(ctx, a)
-	switch {
-	case v.ctx.Err() != nil:
-		sys.CloseAll(fds)
-		return fail(stepvan.ErrClosed)
-	case err != nil && ctx.Err() != nil:
-		return fail(fmt.Errorf("%w (last cause: %w)", errs.GaveUp(time.Since(began), context.Cause(ctx)), err))
-	case err != nil:
-		return fail(err)
-	}
-	ep := v.newEndpoint(fds, v.opts.RailThreshold, text)
-	if err := v.join(ep); err != nil {
-		return fail(err)
+		return nil, &stepvan.OpError{Op: "dial", Van: name, Peer: text, Err: err}
 	}
 	return ep, nil
 }
 
-// connect tries until all rails are connected or trying again makes no sense.
-func (v *tcpVan) connect(ctx context.Context, a address) (fds []int, err error) {
-	var last error
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		fds, err = v.attempt(ctx, a)
-		if err == nil {
-			return fds, nil
-		}
-		if ctx.Err() == nil || last == nil {
-			last = err // an attempt that the end of ctx cut short says less than the one before
-		}
-		if !mayAnswerLater(err) {
-			return nil, err
-		}
-		t := time.NewTimer(pause/2 + mathrand.N(pause/2))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return nil, last
-		}
+func (v *tcpVan) dial(ctx context.Context, text string) (*endpoint, error) {
+	a, err := parseAddress(text)
+	if err != nil {
+		return nil, err
 	}
+	retry := parts.Retry{MayPass: mayAnswerLater, First: 2 * time.Millisecond, Last: 250 * time.Millisecond}
+	fds, err := parts.Dial(ctx, v.ctx, retry, func(ctx context.Context) ([]int, error) { return v.attempt(ctx, a) })
+	if err != nil {
+		return nil, err
+	}
+	ep := v.newEndpoint(fds, v.opts.RailThreshold, text)
+	return ep, v.join(ep)
 }
 
 // mayAnswerLater reports whether the same address may answer later.

@@ -44,15 +44,21 @@ func (w *writer) direct(m *van.Message, payload int64) bool {
 // what it takes in part goes into the outbox. Writer's token, which it returns. Send only.
 func (w *writer) sendDirect(m *van.Message, payload int64) error {
 	n := w.writeDirect(m, payload)
-	queued := false
-	if m.Done = n == len(m.Head)+padding(len(m.Head), payload)+int(payload); !m.Done {
-		if queued = w.out.push(m, payload, nil); queued {
-			w.out.advance(0, len(w.ep.rails), w.ep.threshold, n)
+	m.Done = n == len(m.Head)+padding(len(m.Head), payload)+int(payload)
+	return w.sendRest(m, payload, n)
+}
+
+// sendRest sends by the outbox what is not done of m, of which the socket has taken n bytes. It moves to m.Spare what
+// the sockets do not take at once. Writer's token, which it returns. Send only.
+func (w *writer) sendRest(m *van.Message, payload int64, n int) error {
+	queued := !m.Done && w.out.push(m, payload, nil)
+	completed := false
+	if queued {
+		w.out.advance(0, n)
+		completed = w.write()
+		if m.Spare != nil {
+			w.out.moveToSpare(m.Spare)
 		}
-	}
-	completed := queued && w.write()
-	if queued && m.Spare != nil {
-		w.out.moveToSpare(m.Spare, w.ep.threshold)
 	}
 	if w.yield(1) || completed || queued && w.more.Load() {
 		w.ep.note()

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/van/parts"
 )
 
 // endpoint is one side of a connection: its rails, what goes out and what comes in.
@@ -21,12 +21,12 @@ type endpoint struct {
 	peer      string
 	rails     []*conn
 	threshold int // bytes of payload from which it is cut over the rails
-	user      atomic.Pointer[any]
+	parts.UserValue
 
 	state   atomic.Uint32 // bits below
 	w       writer
 	rd      reader
-	credits credits
+	credits *parts.Credits // nil without buffers
 
 	noted     atomic.Bool // in tcpVan.notes
 	unwatched bool        // not in the epoll set; written by Poll and Arm under tcpVan.mu
@@ -99,25 +99,14 @@ func (v *tcpVan) bareEndpoint(fds []int, threshold int, peer string) *endpoint {
 
 // allocate allocates the buffers, before the endpoint is known to anybody.
 func (ep *endpoint) allocate() {
-	ep.w.out.init(ep.v.opts.SendQueue, len(ep.rails))
+	ep.w.out.init(ep.v.opts.SendQueue, len(ep.rails), ep.threshold)
 	ep.rd.in.init(ep.v.opts.SmallBytes, len(ep.rails))
-	ep.credits.init(ep, ep.v.opts.Credits)
+	ep.credits = parts.NewCredits(ep.v.opts.Credits, ep.note)
 }
 
 // freeBuffers releases what an ended endpoint receives with, so that a caller that keeps the endpoint keeps no buffers.
 func (ep *endpoint) freeBuffers() {
-	ep.rd.in.buf, ep.rd.in.slot, ep.credits.slots = nil, nil, nil
-}
-
-// SetUser implements van.Endpoint. Concurrent.
-func (ep *endpoint) SetUser(u any) { ep.user.Store(&u) }
-
-// User implements van.Endpoint. Concurrent.
-func (ep *endpoint) User() any {
-	if p := ep.user.Load(); p != nil {
-		return *p
-	}
-	return nil
+	ep.rd.in.buf, ep.rd.in.slot, ep.credits = nil, nil, nil
 }
 
 // Peer implements van.Endpoint. Concurrent.
@@ -125,7 +114,7 @@ func (ep *endpoint) Peer() string { return ep.peer }
 
 // Send implements van.Endpoint. Budget: one system call, no allocation, when the socket takes the message.
 func (ep *endpoint) Send(m *van.Message) error {
-	payload, err := ep.v.opts.measure(m)
+	payload, err := ep.v.caps.Check(m)
 	if err != nil {
 		return err
 	}
@@ -139,7 +128,7 @@ func (ep *endpoint) Send(m *van.Message) error {
 		return ep.w.sendDirect(m, payload)
 	}
 	if m.Spare != nil && !ep.blocked() && ep.w.writers.CompareAndSwap(0, 1) {
-		return ep.w.sendSpared(m, payload)
+		return ep.w.sendRest(m, payload, 0)
 	}
 	if !ep.w.out.push(m, payload, m.Spare) {
 		return ep.gone()
@@ -151,49 +140,6 @@ func (ep *endpoint) Send(m *van.Message) error {
 		ep.note()
 	}
 	return nil
-}
-
-// sendSpared sends by the outbox, and moves to m.Spare what the sockets do not take at once. Writer's token, which it
-// returns. Send only.
-func (w *writer) sendSpared(m *van.Message, payload int64) error {
-	queued := w.out.push(m, payload, nil)
-	completed := queued && w.write()
-	if queued {
-		w.out.moveToSpare(m.Spare, w.ep.threshold)
-	}
-	if w.yield(1) || completed || queued && w.more.Load() {
-		w.ep.note()
-	}
-	if !queued {
-		return w.ep.gone()
-	}
-	return nil
-}
-
-// measure checks m against Caps and returns the bytes of its payload.
-func (o *Options) measure(m *van.Message) (int64, error) {
-	meta := len(m.Head) - wire.HeaderSize
-	switch {
-	case meta < 0:
-		return 0, errs.Invalid("tcpvan: the head has %d bytes, a header alone has %d", len(m.Head), wire.HeaderSize)
-	case meta > int(o.Limits.Meta):
-		return 0, errs.Invalid("tcpvan: %d bytes of meta, the limit is %d", meta, o.Limits.Meta)
-	case len(m.Payload) > maxSegments:
-		return 0, errs.Invalid("tcpvan: %d segments, the limit is %d: send several messages", len(m.Payload), maxSegments)
-	case len(m.Target) > 0:
-		return 0, errs.Invalid("tcpvan: a message with targets, but this van is not one-sided")
-	}
-	var n uint64
-	for _, b := range m.Payload {
-		n += uint64(len(b))
-	}
-	if m.Spare != nil && uint64(len(m.Spare)) < n {
-		return 0, errs.Invalid("tcpvan: %d bytes to spare for a payload of %d", len(m.Spare), n)
-	}
-	if n > o.Limits.Message {
-		return 0, errs.Invalid("tcpvan: %d bytes of payload, the limit is %d: send several messages", n, o.Limits.Message)
-	}
-	return int64(n), nil
 }
 
 // gone is what an ended endpoint answers to Send.

@@ -8,10 +8,10 @@ import (
 	"syscall"
 
 	"github.com/stepvan/stepvan"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/van/parts"
 )
 
 // inbox reads the messages of an endpoint. Poll only.
@@ -19,7 +19,7 @@ type inbox struct {
 	buf    []byte // staging: what was read of rail 0 and not used yet is buf[r:w]
 	r, w   int
 	phase  phase
-	slot   *slot // takes the message that is being read
+	slot   *parts.Slot // takes the message that is being read
 	head   [wire.HeaderSize]byte
 	dst    [][]byte // where its payload goes
 	parts  []span   // of dst: what each rail still has to bring; when drop is set only left counts
@@ -70,7 +70,7 @@ func (rd *reader) parse() (parseStop, error) {
 				return wantBytes, in.checkPrefix()
 			}
 			if in.slot == nil {
-				if in.slot = rd.ep.credits.take(); in.slot == nil {
+				if in.slot = rd.ep.credits.Take(); in.slot == nil {
 					return wantCredit, nil
 				}
 			}
@@ -128,8 +128,8 @@ const versionEnd = 6
 func (rd *reader) parseHead() error {
 	in := &rd.in
 	copy(in.head[:], in.buf[in.r:])
-	in.slot.delivery = van.Delivery{Releaser: in.slot}
-	if err := in.slot.delivery.Header.Decode(in.head[:], rd.ep.v.opts.Limits); err != nil {
+	in.slot.Delivery = van.Delivery{Releaser: in.slot}
+	if err := in.slot.Delivery.Header.Decode(in.head[:], rd.ep.v.opts.Limits); err != nil {
 		return err
 	}
 	in.r += wire.HeaderSize
@@ -140,19 +140,19 @@ func (rd *reader) parseHead() error {
 // takeMeta moves staged bytes to the meta and reports whether it is whole.
 func (in *inbox) takeMeta() bool {
 	s := in.slot
-	n := min(int(s.delivery.Header.Meta)-len(s.meta), in.w-in.r)
-	s.meta = append(s.meta, in.buf[in.r:in.r+n]...)
+	n := min(int(s.Delivery.Header.Meta)-len(s.Bytes), in.w-in.r)
+	s.Bytes = append(s.Bytes, in.buf[in.r:in.r+n]...)
 	in.r += n
-	return len(s.meta) == int(s.delivery.Header.Meta)
+	return len(s.Bytes) == int(s.Delivery.Header.Meta)
 }
 
 func (rd *reader) parseMeta() error {
 	in := &rd.in
-	d := &in.slot.delivery
-	if err := wire.Verify(in.head[:], in.slot.meta); err != nil {
+	d := &in.slot.Delivery
+	if err := wire.Verify(in.head[:], in.slot.Bytes); err != nil {
 		return err
 	}
-	d.Meta = in.slot.meta
+	d.Meta = in.slot.Bytes
 	if d.Header.Payload == 0 {
 		in.phase = phaseWhole
 		return nil
@@ -165,20 +165,16 @@ func (rd *reader) parseMeta() error {
 // place asks the Placer where the payload goes and splits it over the rails.
 func (rd *reader) place() error {
 	in := &rd.in
-	d := &in.slot.delivery
+	d := &in.slot.Delivery
 	rd.ep.leave(reading) // the Placer may close the endpoint
-	dst, err := rd.ep.v.opts.Placer.Place(rd.ep, &d.Header, d.Meta, in.dst[:0])
-	in.dst = dst
+	dst, err := parts.Place(rd.ep.v.opts.Placer, rd.ep, d, in.dst[:0])
+	in.dst, in.drop = dst, d.Refused != nil
 	if !rd.ep.enter(reading) {
 		return nil
 	}
-	if err == nil {
-		err = in.fits(int64(d.Header.Payload))
-	}
-	if err != nil && isProtocol(err) {
+	if err != nil {
 		return err
 	}
-	in.drop, d.Refused = err != nil, err
 	for i := range in.parts {
 		from, to := share(int64(d.Header.Payload), rd.ep.threshold, len(in.parts), i)
 		if in.drop {
@@ -190,33 +186,17 @@ func (rd *reader) place() error {
 	return nil
 }
 
-// fits holds the Placer to its promise.
-func (in *inbox) fits(payload int64) error {
-	var n int64
-	for _, b := range in.dst {
-		n += int64(len(b))
-	}
-	if n != payload {
-		return errs.Invalid("tcpvan: the Placer gave %d bytes for a payload of %d", n, payload)
-	}
-	return nil
-}
-
 // takePayload moves staged bytes to where rail 0's part goes and reports whether all parts are complete.
 func (in *inbox) takePayload() bool {
 	p := &in.parts[0]
 	skipped := min(in.pad, in.w-in.r)
 	in.r, in.pad = in.r+skipped, in.pad-skipped
-	for p.left > 0 && in.r < in.w {
-		n := int(min(p.left, int64(in.w-in.r)))
-		if in.drop {
-			p.left -= int64(n)
-		} else {
-			n = copy(p.chunk(in.dst), in.buf[in.r:in.w])
-			p.skip(n)
-		}
-		in.r += n
+	n := int(min(p.left, int64(in.w-in.r)))
+	if !in.drop {
+		p.at.Scatter(in.dst, in.buf[in.r:in.r+n])
 	}
+	p.left -= int64(n)
+	in.r += n
 	for i := range in.parts {
 		if in.parts[i].left > 0 {
 			return false
@@ -228,10 +208,10 @@ func (in *inbox) takePayload() bool {
 // deliver emits the message that is whole; false when there is no room for it.
 func (rd *reader) deliver() bool {
 	in := &rd.in
-	if !rd.ep.v.poller.emit(van.Event{Kind: van.EventMessage, Endpoint: rd.ep, Delivery: &in.slot.delivery}) {
+	if !rd.ep.v.poller.emit(van.Event{Kind: van.EventMessage, Endpoint: rd.ep, Delivery: &in.slot.Delivery}) {
 		return false
 	}
-	in.sizeNextRead(&in.slot.delivery.Header)
+	in.sizeNextRead(&in.slot.Delivery.Header)
 	in.slot = nil
 	clear(in.dst)
 	in.phase = phaseHead
@@ -249,36 +229,38 @@ func (in *inbox) sizeNextRead(h *wire.Header) {
 	}
 }
 
-// fill reads from rail 0 once, as far as possible to where the bytes belong.
-func (rd *reader) fill() (n int, short bool, e syscall.Errno) {
-	in, v, fd := &rd.in, rd.ep.v, rd.ep.rails[0].fd
-	in.compact()
-	if in.phase == phasePayload && in.pad > 0 {
-		return in.fillPad(fd)
+// fill reads from rail i once, as far as possible to where the bytes belong.
+func (rd *reader) fill(i int) (n int, short bool, e syscall.Errno) {
+	in, v, fd, part := &rd.in, rd.ep.v, rd.ep.rails[i].fd, &rd.in.parts[i]
+	if i == 0 {
+		in.compact()
+		if in.phase == phasePayload && in.pad > 0 {
+			return in.fillPad(fd)
+		}
 	}
 	iov := v.poller.iov[:0]
 	asked := 0
-	direct := true // the staging buffer may be read into behind what comes first
+	staged := true // the staging buffer may be read into behind what comes first
 	switch {
 	case in.phase == phaseMeta:
 		s := in.slot
-		left := int(s.delivery.Header.Meta) - len(s.meta)
+		left := int(s.Delivery.Header.Meta) - len(s.Bytes)
 		// Memory follows the bytes that come, not the announcement.
-		s.meta = slices.Grow(s.meta, min(left, keepMeta))
-		room := s.meta[len(s.meta):cap(s.meta)]
+		s.Bytes = slices.Grow(s.Bytes, min(left, parts.MaxKeptBytes))
+		room := s.Bytes[len(s.Bytes):cap(s.Bytes)]
 		room = room[:min(left, len(room))]
 		iov, asked = append(iov, sys.Iovec(room)), len(room)
-		direct = asked == left
+		staged = asked == left
 	case in.phase == phasePayload && in.drop:
-		asked = int(min(in.parts[0].left, int64(len(v.poller.scratch))))
+		asked = int(min(part.left, int64(len(v.poller.scratch))))
 		iov = append(iov, sys.Iovec(v.poller.scratch[:asked]))
-		direct = false
+		staged = false
 	case in.phase == phasePayload:
-		iov, asked = gatherInto(iov, in.dst, in.parts[0], in.unread)
-		direct = int64(asked) == in.parts[0].left
+		iov, asked = part.gather(iov, in.dst, in.unread)
+		staged = int64(asked) == part.left
 	}
 	first := asked
-	if direct {
+	if staged && i == 0 {
 		room := in.buf[in.w:]
 		if in.phase == phaseHead && in.w < in.first {
 			room = in.buf[in.w:in.first]
@@ -296,7 +278,7 @@ func (rd *reader) fill() (n int, short bool, e syscall.Errno) {
 		return 0, true, e
 	}
 	in.unread -= n
-	in.arrived(min(n, first))
+	in.arrived(i, min(n, first))
 	in.w += max(0, n-first)
 	return n, n < asked, 0
 }
@@ -308,17 +290,17 @@ func (in *inbox) fillPad(fd int) (n int, short bool, e syscall.Errno) {
 	return n, false, e
 }
 
-// arrived counts n bytes that were read straight to where they belong.
-func (in *inbox) arrived(n int) {
+// arrived counts n bytes of rail i that were read straight to where they belong.
+func (in *inbox) arrived(i, n int) {
 	switch {
 	case n == 0:
 	case in.phase == phaseMeta:
 		s := in.slot
-		s.meta = s.meta[:len(s.meta)+n]
+		s.Bytes = s.Bytes[:len(s.Bytes)+n]
 	case in.drop:
-		in.parts[0].left -= int64(n)
+		in.parts[i].left -= int64(n)
 	default:
-		in.parts[0].pass(in.dst, n)
+		in.parts[i].skip(in.dst, n)
 	}
 }
 
@@ -332,32 +314,6 @@ func (in *inbox) compact() {
 		in.w = copy(in.buf, in.buf[in.r:in.w])
 		in.r = 0
 	}
-}
-
-// fillRail reads the part of rail i > 0 once.
-func (rd *reader) fillRail(i int) (n int, short bool, e syscall.Errno) {
-	in, v, fd := &rd.in, rd.ep.v, rd.ep.rails[i].fd
-	p := &in.parts[i]
-	asked := 0
-	if in.drop {
-		asked = int(min(p.left, int64(len(v.poller.scratch))))
-		n, e = sys.Recv(fd, v.poller.scratch[:asked], 0)
-	} else {
-		iov, size := gatherInto(v.poller.iov[:0], in.dst, *p, in.unread)
-		asked = size
-		n, e = sys.Readv(fd, iov)
-		clear(iov)
-	}
-	if e != 0 {
-		return 0, true, e
-	}
-	in.unread -= n
-	if in.drop {
-		p.left -= int64(n)
-	} else {
-		p.pass(in.dst, n)
-	}
-	return n, n < asked, 0
 }
 
 // lossOf is the reason of a stream that ended (e == 0) or broke.

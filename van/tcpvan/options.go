@@ -6,6 +6,7 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/van/parts"
 )
 
 // Options of a van. Zero values take the defaults.
@@ -28,7 +29,7 @@ type Options struct {
 // Bounds of options.
 const (
 	MaxRails   = 16
-	MaxCredits = 64
+	MaxCredits = parts.MaxCredits
 )
 
 const (

@@ -5,7 +5,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/bulk"
 	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/van"
 )
@@ -20,6 +19,8 @@ type outbox struct {
 	tail   atomic.Uint64 // sealed, or the count of operations accepted
 	done   atomic.Uint64
 	polled atomic.Uint64
+
+	threshold int // bytes of payload from which it is cut over the rails
 
 	// Owned by the writer's token.
 	cursors []cursor // one per rail
@@ -43,12 +44,11 @@ const lead = 2
 // cursor is where a rail is in the stream of operations.
 type cursor struct {
 	op    uint64 // first operation that the rail has not finished
-	begun bool   // parts hold what remains of it
-	head  span   // of segs[:lead]; rail 0 only
-	body  span   // of segs[lead:]
+	begun bool   // span is what remains of it
+	span         // of segs
 }
 
-func (o *outbox) init(capacity, rails int) {
+func (o *outbox) init(capacity, rails, threshold int) {
 	n := 1
 	for n < capacity {
 		n *= 2
@@ -59,7 +59,7 @@ func (o *outbox) init(capacity, rails int) {
 	for i := range o.ring {
 		o.ring[i].segs = segs[most*i : most*i : most*(i+1)]
 	}
-	o.cursors = make([]cursor, rails)
+	o.cursors, o.threshold = make([]cursor, rails), threshold
 	o.iov = make([]unix.Iovec, 0, 16)
 }
 
@@ -103,7 +103,7 @@ func (o *outbox) push(m *van.Message, payload int64, spare []byte) bool {
 
 // moveToSpare moves to spare what the rails have not sent of the payload of the last operation. Writer's token, and the
 // caller of the Send that has pushed it.
-func (o *outbox) moveToSpare(spare []byte, threshold int) {
+func (o *outbox) moveToSpare(spare []byte) {
 	last := o.accepted() - 1
 	if o.done.Load() > last {
 		return
@@ -111,12 +111,12 @@ func (o *outbox) moveToSpare(spare []byte, threshold int) {
 	op := o.at(last)
 	for i := range o.cursors {
 		c := &o.cursors[i]
-		from, to := share(op.payload, threshold, len(o.cursors), i)
-		switch {
-		case c.op > last:
+		if c.op > last {
 			continue
-		case c.op == last && c.begun:
-			from = to - c.body.left
+		}
+		from, to := share(op.payload, o.threshold, len(o.cursors), i)
+		if c.op == last && c.begun {
+			from = max(from, to-c.left) // rail 0 may have a part of the head left, too
 		}
 		op.copyTo(spare, from, to)
 	}
@@ -134,14 +134,8 @@ func (op *operation) move(spare []byte, from, to int64) {
 
 // copyTo copies the bytes [from, to) of the payload to the same place in spare.
 func (op *operation) copyTo(spare []byte, from, to int64) {
-	at := int64(0)
-	for _, b := range op.segs[lead:] {
-		lo, hi := max(from-at, 0), min(to-at, int64(len(b)))
-		if lo < hi {
-			bulk.Copy(spare[at+lo:at+hi], b[lo:hi])
-		}
-		at += int64(len(b))
-	}
+	at := spanOf(op.segs[lead:], from, to).at
+	at.Gather(spare[from:to], op.segs[lead:])
 }
 
 // seal ends acceptance.
@@ -157,67 +151,44 @@ func (o *outbox) finish(end uint64, err error) {
 	o.done.Store(end)
 }
 
-// next is the contiguous bytes that rail i of n sends next at c, or nil when nothing is left to send.
-func (o *outbox) next(c *cursor, threshold, n, i int) []byte {
+// stand has c stand at an operation that rail i has not finished. It reports whether there is one.
+func (o *outbox) stand(c *cursor, i int) bool {
 	for {
-		if !c.begun {
-			if c.op == o.accepted() {
-				return nil
+		if c.begun {
+			if c.left > 0 {
+				return true
 			}
-			op := o.at(c.op)
-			from, to := share(op.payload, threshold, n, i)
-			c.head = span{}
-			if i == 0 {
-				c.head.left = int64(len(op.segs[0]) + len(op.segs[1]))
-			}
-			c.body = spanOf(op.segs[lead:], from, to)
-			c.begun = true
+			c.op, c.begun = c.op+1, false
+		}
+		if c.op == o.accepted() {
+			return false
 		}
 		op := o.at(c.op)
-		if c.head.left > 0 {
-			return c.head.chunk(op.segs[:lead])
+		from, to := share(op.payload, o.threshold, len(o.cursors), i)
+		head := int64(len(op.segs[0]) + len(op.segs[1]))
+		if to += head; i > 0 {
+			from += head
 		}
-		if b := c.body.chunk(op.segs[lead:]); b != nil {
-			return b
-		}
-		c.op, c.begun = c.op+1, false
+		c.span, c.begun = spanOf(op.segs, from, to), true
 	}
 }
 
-// skip moves c by n bytes of the chunk that next returned.
-func (c *cursor) skip(n int) {
-	if c.head.left > 0 {
-		c.head.skip(n)
-	} else {
-		c.body.skip(n)
-	}
-}
-
-// gather fills iov with what rail i of n sends next, up to limit bytes, and
-// returns their number and the cursor behind them.
-func (o *outbox) gather(i, n, threshold, limit int) (size int, behind cursor) {
+// gather fills iov with what rail i sends next, up to limit bytes, and returns their number and the cursor behind them.
+func (o *outbox) gather(i, limit int) (size int, behind cursor) {
 	c := o.cursors[i]
 	o.iov = o.iov[:0]
-	for size < limit && len(o.iov) < sys.MaxIovecs {
-		b := o.next(&c, threshold, n, i)
-		if b == nil {
-			break
-		}
-		b = b[:min(len(b), limit-size)]
+	for size < limit && len(o.iov) < sys.MaxIovecs && o.stand(&c, i) {
+		b := c.next(o.at(c.op).segs, limit-size)
 		o.iov = append(o.iov, sys.Iovec(b))
 		size += len(b)
-		c.skip(len(b))
 	}
 	return size, c
 }
 
 // advance moves rail i by n bytes that the socket took.
-func (o *outbox) advance(i, rails, threshold, n int) {
-	c := &o.cursors[i]
-	for n > 0 {
-		k := min(n, len(o.next(c, threshold, rails, i)))
-		c.skip(k)
-		n -= k
+func (o *outbox) advance(i, n int) {
+	for c := &o.cursors[i]; n > 0 && o.stand(c, i); {
+		n -= len(c.next(o.at(c.op).segs, n))
 	}
 }
 
@@ -230,11 +201,11 @@ func (o *outbox) memory() (segs [][]byte) {
 }
 
 // settle finishes what all rails have sent and reports whether there was anything. Writer's token.
-func (o *outbox) settle(rails, threshold int) bool {
+func (o *outbox) settle() bool {
 	end := o.accepted()
 	for i := range o.cursors {
 		c := &o.cursors[i]
-		o.next(c, threshold, rails, i) // steps over what is finished
+		o.stand(c, i) // steps over what is finished
 		end = min(end, c.op)
 	}
 	if end == o.done.Load() {

@@ -3,7 +3,6 @@ package tcpvan
 import (
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -189,21 +188,4 @@ func (c *conn) ready(mask uint32) {
 		c.unblock()
 	}
 	c.ep.v.poller.enqueue(c.ep)
-}
-
-// gatherInto appends to iov where the next bytes of a span go, at most limit bytes,
-// and returns their number. One entry is left for the staging buffer.
-func gatherInto(iov []unix.Iovec, dst [][]byte, s span, limit int) ([]unix.Iovec, int) {
-	size := 0
-	for size < limit && len(iov) < sys.MaxIovecs-1 {
-		b := s.chunk(dst)
-		if b == nil {
-			break
-		}
-		b = b[:min(len(b), limit-size)]
-		iov = append(iov, sys.Iovec(b))
-		size += len(b)
-		s.skip(len(b))
-	}
-	return iov, size
 }

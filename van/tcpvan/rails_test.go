@@ -49,14 +49,15 @@ func TestSpan(t *testing.T) {
 		to := from + r.Int64N(5001-from)
 		s := spanOf(segs, from, to)
 		var got []byte
-		for b := s.chunk(segs); b != nil; b = s.chunk(segs) {
-			n := 1 + r.IntN(len(b))
-			got = append(got, b[:n]...)
-			s.skip(n)
+		for s.left > 0 {
+			b := s.next(segs, 1+r.IntN(700))
+			require.NotEmpty(t, b)
+			got = append(got, b...)
 		}
+		require.Empty(t, s.next(segs, 1))
 		require.True(t, bytes.Equal(all[from:to], got))
 		s = spanOf(segs, from, to)
-		s.pass(segs, int(to-from))
+		s.skip(segs, int(to-from))
 		require.Zero(t, s.left)
 	}
 }

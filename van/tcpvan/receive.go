@@ -2,11 +2,9 @@ package tcpvan
 
 import (
 	"errors"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
@@ -147,14 +145,7 @@ func (rd *reader) readOnce() (read bool, err error) {
 		if in.unread <= 0 {
 			return true, nil
 		}
-		var n int
-		var short bool
-		var e syscall.Errno
-		if i == 0 {
-			n, short, e = rd.fill()
-		} else {
-			n, short, e = rd.fillRail(i)
-		}
+		n, short, e := rd.fill(i)
 		switch {
 		case e == sys.Again:
 			c.readable = false
@@ -196,9 +187,4 @@ func (rd *reader) checkRails() {
 			rd.ep.w.breakOff(rd.ep.fault("receive", rd.lossOf(e)))
 		}
 	}
-}
-
-func isProtocol(err error) bool {
-	var pe *stepvan.ProtocolError
-	return errors.As(err, &pe)
 }

@@ -1,5 +1,11 @@
 package tcpvan
 
+import (
+	"github.com/stepvan/stepvan/internal/sys"
+	"github.com/stepvan/stepvan/van"
+	"golang.org/x/sys/unix"
+)
+
 // pageMask keeps the parts of rails aligned to pages.
 const pageMask = 4095
 
@@ -15,49 +21,42 @@ func share(payload int64, threshold, n, i int) (from, to int64) {
 	return min(part*int64(i), payload), min(part*int64(i+1), payload)
 }
 
-// span walks over bytes that lie in several segments.
+// span is bytes that lie in several segments.
 type span struct {
-	seg, off int
-	left     int64 // bytes that remain of the span
+	at   van.Cursor
+	left int64 // bytes that remain of the span
 }
 
 // spanOf is the span [from, to) of segs.
 func spanOf(segs [][]byte, from, to int64) span {
 	s := span{left: to - from}
-	if s.left == 0 {
-		return s
-	}
-	for from >= int64(len(segs[s.seg])) {
-		from -= int64(len(segs[s.seg]))
-		s.seg++
-	}
-	s.off = int(from)
+	s.at.Skip(segs, from)
 	return s
 }
 
-// chunk is the contiguous bytes that come next, empty at the end of the span.
-func (s *span) chunk(segs [][]byte) []byte {
-	for s.left > 0 && s.off == len(segs[s.seg]) {
-		s.seg, s.off = s.seg+1, 0
+// next returns contiguous bytes, at most limit, and moves s behind them. It returns none at the end of the span only.
+func (s *span) next(segs [][]byte, limit int) (b []byte) {
+	for len(b) == 0 && s.left > 0 {
+		b = s.at.Next(segs, min(s.left, int64(limit)))
+		s.left -= int64(len(b))
 	}
-	if s.left == 0 {
-		return nil
-	}
-	b := segs[s.seg][s.off:]
-	return b[:min(int64(len(b)), s.left)]
+	return b
 }
 
-// skip moves n bytes on, at most the length of the last chunk.
-func (s *span) skip(n int) {
-	s.off += n
+// skip moves s by n bytes, which it has.
+func (s *span) skip(segs [][]byte, n int) {
+	s.at.Skip(segs, int64(n))
 	s.left -= int64(n)
 }
 
-// pass moves n bytes on, over any number of segments.
-func (s *span) pass(segs [][]byte, n int) {
-	for n > 0 {
-		k := min(n, len(s.chunk(segs)))
-		s.skip(k)
-		n -= k
+// gather appends to iov where the next bytes of s are, at most limit bytes, and returns their number. One entry is left
+// for the staging buffer.
+func (s span) gather(iov []unix.Iovec, segs [][]byte, limit int) ([]unix.Iovec, int) {
+	size := 0
+	for s.left > 0 && size < limit && len(iov) < sys.MaxIovecs-1 {
+		b := s.next(segs, limit-size)
+		iov = append(iov, sys.Iovec(b))
+		size += len(b)
 	}
+	return iov, size
 }

@@ -21,6 +21,7 @@ const name = "tcp"
 // tcpVan implements van.Van.
 type tcpVan struct {
 	opts   Options
+	caps   van.Caps
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 
@@ -82,6 +83,10 @@ func New(o Options) (van.Van, error) {
 	}
 	v := &tcpVan{
 		opts: o, endpoints: map[*endpoint]struct{}{},
+		caps: van.Caps{
+			Name: name, MaxMeta: int(min(o.Limits.Meta, math.MaxInt32)), MaxPayload: int64(o.Limits.Message),
+			MaxSegments: maxSegments,
+		},
 		poller: poller{iov: make([]unix.Iovec, 0, sys.MaxIovecs), scratch: make([]byte, scratchSize)},
 	}
 	v.pending.v, v.poller.v = v, v
@@ -96,14 +101,7 @@ func New(o Options) (van.Van, error) {
 const scratchSize = 64 << 10
 
 // Caps implements van.Van.
-func (v *tcpVan) Caps() van.Caps {
-	return van.Caps{
-		Name:        name,
-		MaxMeta:     int(min(v.opts.Limits.Meta, math.MaxInt32)),
-		MaxPayload:  int64(v.opts.Limits.Message),
-		MaxSegments: maxSegments,
-	}
-}
+func (v *tcpVan) Caps() van.Caps { return v.caps }
 
 // FD implements van.Van: an epoll descriptor. See the package comment for when it becomes readable.
 func (v *tcpVan) FD() int {

@@ -53,7 +53,7 @@ func (w *writer) write() (completed bool) {
 			return true
 		}
 	}
-	return w.out.settle(len(w.ep.rails), w.ep.threshold)
+	return w.out.settle()
 }
 
 // breakOff ends sending because of err, which becomes the reason of the loss. The van
@@ -69,9 +69,9 @@ func (w *writer) breakOff(err error) {
 
 // writeRail writes to one socket until it takes no more.
 func (w *writer) writeRail(i int, c *conn) syscall.Errno {
-	o, rails := &w.out, len(w.ep.rails)
+	o := &w.out
 	for sent := 0; sent < writeBound; {
-		size, behind := o.gather(i, rails, w.ep.threshold, writeBound)
+		size, behind := o.gather(i, writeBound)
 		if size == 0 {
 			return 0
 		}
@@ -82,7 +82,7 @@ func (w *writer) writeRail(i int, c *conn) syscall.Errno {
 		case e == 0 && n == size:
 			o.cursors[i] = behind
 		case e == 0:
-			o.advance(i, rails, w.ep.threshold, n)
+			o.advance(i, n)
 		case e == sys.Again:
 			if c.block(room) {
 				return 0
