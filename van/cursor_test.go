@@ -24,3 +24,23 @@ func TestCursorWalksThroughSegments(t *testing.T) {
 		require.Equal(t, Cursor{Segment: len(segments)}, c)
 	}
 }
+
+func TestCursorCopies(t *testing.T) {
+	for step := 1; step < 10; step++ {
+		segments := [][]byte{make([]byte, 3), nil, make([]byte, 5), make([]byte, 1)}
+		var to, from, skipped Cursor
+		var got []byte
+		for rest := []byte("abcdefghi"); len(rest) > 0; {
+			n := min(step, len(rest))
+			to.Scatter(segments, rest[:n])
+			piece := make([]byte, n)
+			from.Gather(piece, segments)
+			got, rest = append(got, piece...), rest[n:]
+			skipped.Skip(segments, int64(n))
+			require.Equal(t, to, from)
+			require.Equal(t, to, skipped)
+		}
+		require.Equal(t, "abcdefghi", string(got))
+		require.EqualValues(t, 9, Total(segments))
+	}
+}

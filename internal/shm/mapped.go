@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"unsafe"
 
-	"github.com/stepvan/stepvan/internal/sys"
 	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 // Unmapped explains EFAULT: it names the first of the segments of which this process has unmapped a page, and says what

@@ -1,27 +1,27 @@
 package shmvan
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/van/parts"
 )
 
 // arrival is a message of several pieces on its way in. Its payload is streamed, or copied from where the sender says
 // that it lies. Before it comes the head, when that is long. Poller only.
 type arrival struct {
-	slot *slot
-	kind kind      // of its record
-	dst  [][]byte  // what is still to be filled
-	left uint64    // bytes
-	segs []segment // that are still to be read
+	slot    *parts.Slot
+	kind    kind       // of its record
+	dst     [][]byte   // where the payload goes; none when it is dropped
+	at      van.Cursor // the part of dst that is still to be filled
+	left    uint64     // bytes
+	segs    []segment  // where the payload lies
+	segment int        // the first of segs that is still to be read
 
 	head    int  // bytes of a long head that are still to come
 	written bool // no payload follows: it is in granted memory
-
-	dstMemory  [][]byte // kept from message to message
-	segsMemory []segment
 }
 
 // maxPieceBytes is the most that one visit copies. So other endpoints have their turn, and Close waits no longer than
@@ -29,134 +29,109 @@ type arrival struct {
 const maxPieceBytes = 4 << 20
 
 // hasSegments reports whether there is something to copy that needs no further record.
-func (a *arrival) hasSegments() bool { return len(a.segs) > 0 }
+func (a *arrival) hasSegments() bool { return a.segment < len(a.segs) }
 
-// reset ends it, and releases the memory.
-func (a *arrival) reset() { *a = arrival{} }
+// end releases the memory of the payload, and makes room for the next message.
+func (a *arrival) end() { *a = arrival{dst: reuse.Slice(a.dst), segs: a.segs[:0]} }
 
-// fillTo names the memory of the payload. It keeps no part of dst itself.
-func (a *arrival) fillTo(dst [][]byte) {
-	a.dstMemory = append(a.dstMemory[:0], dst...)
-	a.dst = a.dstMemory
-}
-
-// advance moves behind n bytes of the first segment.
-func (a *arrival) advance(n uint64) {
+// skip moves behind n bytes of the segment that is being read.
+func (a *arrival) skip(n uint64) {
 	a.left -= n
-	s := &a.segs[0]
+	s := &a.segs[a.segment]
 	s.at, s.n = s.at+n, s.n-n
 	if s.n == 0 {
-		a.segs = a.segs[1:]
+		a.segment++
 	}
 }
 
 // beginPayload starts a payload that is not in its record.
-func (r *receiver) beginPayload(s *slot, rec *record, size uint64) (ok bool, err error) {
+func (r *receiver) beginPayload(s *parts.Slot, rec *record) (ok bool, err error) {
 	a := &r.arrival
-	dst, err := r.place(&s.delivery)
-	if err != nil {
+	if err := r.place(&s.Delivery); err != nil || !r.open() {
 		return false, err
 	}
-	defer clear(dst)
-	if !r.open() {
-		return false, nil
-	}
-	refuse := s.delivery.Refused != nil
 	if rec.kind != kindStream {
-		if refuse {
-			r.in.advance(rec, true)
+		if s.Delivery.Refused != nil {
+			r.advance(rec, true)
 			return true, nil
 		}
-		if a.segsMemory, err = s.readSegments(rec, size, a.segsMemory[:0]); err != nil {
+		segs, err := rec.segments(a.segs)
+		if err != nil {
 			return false, err
 		}
-		a.segs = a.segsMemory
+		a.segs = segs
 	}
-	a.slot, a.kind, a.left = s, rec.kind, size
-	if !refuse {
-		a.fillTo(dst)
-	}
-	r.in.advance(rec, false)
+	a.slot, a.kind, a.left = s, rec.kind, rec.size
+	r.advance(rec, false)
 	return true, nil
 }
 
 // beginLong starts a message whose head follows.
-func (r *receiver) beginLong(s *slot, rec *record) error {
-	le := binary.LittleEndian
-	n, flag, size := le.Uint32(rec.bytes[recHead:]), le.Uint32(rec.bytes[recSegs:]), le.Uint64(rec.bytes[recSize:])
-	if err := checkHeadLength(uint64(n), r.conn.van.opt.Limits); err != nil {
+func (r *receiver) beginLong(s *parts.Slot, rec *record) error {
+	if err := rec.checkHead(r.conn.van.opt.Limits); err != nil {
 		return err
 	}
-	if flag > 1 {
-		return &stepvan.ProtocolError{Field: "record", Reason: fmt.Sprintf("flags %#x", flag)}
+	if rec.segs > 1 {
+		return &stepvan.ProtocolError{Field: "record", Reason: fmt.Sprintf("flags %#x", rec.segs)}
 	}
-	s.buf = s.buf[:0] // it grows with what comes
 	a := &r.arrival
-	a.slot, a.kind, a.left = s, rec.kind, size
-	a.head, a.written = int(n), flag == 1
-	r.in.advance(rec, false)
+	a.slot, a.kind, a.left = s, rec.kind, rec.size
+	a.head, a.written = int(rec.head), rec.segs == 1
+	r.advance(rec, false)
 	return nil
 }
 
 // takeChunk takes a part of a payload, or of a long head, that is streamed through the ring.
 func (r *receiver) takeChunk(out *sink, rec *record) error {
 	a := &r.arrival
-	n := binary.LittleEndian.Uint64(rec.bytes[recSize:])
-	if n > 0 && n <= uint64(len(rec.bytes)-recBody) && a.head > 0 {
-		return r.takeHead(out, rec, n)
+	want := a.left
+	if a.head > 0 {
+		want = uint64(a.head)
 	}
-	if n == 0 || n > uint64(len(rec.bytes)-recBody) || n > a.left {
-		return &stepvan.ProtocolError{Field: "chunk", Reason: fmt.Sprintf("%d bytes of %d", n, a.left)}
+	if rec.size == 0 || rec.size > uint64(len(rec.bytes)-recBody) || rec.size > want {
+		return &stepvan.ProtocolError{Field: "chunk", Reason: fmt.Sprintf("%d bytes of %d", rec.size, want)}
+	}
+	chunk := rec.bytes[recBody : recBody+rec.size]
+	if a.head > 0 {
+		return r.takeHead(out, rec, chunk)
 	}
 	if len(a.dst) > 0 {
 		if !r.beginCopy() {
 			return nil
 		}
-		a.dst = scatter(a.dst, rec.bytes[recBody:recBody+n])
+		a.at.Scatter(a.dst, chunk)
 		r.endCopy()
 	}
-	r.conn.van.moved = true
-	r.in.advance(rec, false)
-	if a.left -= n; a.left == 0 {
+	r.advance(rec, false)
+	if a.left -= rec.size; a.left == 0 {
 		r.deliver(out)
 	}
 	return nil
 }
 
-// takeHead takes n bytes of a head, and continues with the payload when the head is whole.
-func (r *receiver) takeHead(out *sink, rec *record, n uint64) error {
+// takeHead takes a part of a head, and continues with the payload when the head is whole.
+func (r *receiver) takeHead(out *sink, rec *record, chunk []byte) error {
 	a := &r.arrival
-	if n > uint64(a.head) {
-		return &stepvan.ProtocolError{Field: "chunk", Reason: fmt.Sprintf("%d bytes, and the head lacks %d", n, a.head)}
-	}
 	s := a.slot
-	s.buf = append(s.buf, rec.bytes[recBody:recBody+n]...)
-	if a.head -= int(n); a.head > 0 {
-		r.conn.van.moved = true
-		r.in.advance(rec, false)
+	s.Bytes = append(s.Bytes, chunk...) // it grows with what comes
+	if a.head -= len(chunk); a.head > 0 {
+		r.advance(rec, false)
 		return nil
 	}
-	d := &s.delivery
-	if err := s.decode(a.left, r.conn.van.opt.Limits); err != nil {
+	if err := r.decode(s, a.left); err != nil {
 		return err
 	}
 	if a.left > 0 && !a.written {
-		dst, err := r.place(d)
-		if err != nil {
+		if err := r.place(&s.Delivery); err != nil {
 			return err
 		}
-		if r.open() && d.Refused == nil {
-			a.fillTo(dst)
-		}
-		clear(dst)
 	}
 	if !r.open() {
 		return nil
 	}
-	r.conn.van.moved = true
-	r.in.advance(rec, false)
+	r.advance(rec, false)
 	if a.left == 0 || a.written {
-		d.Written = a.written
+		s.Delivery.Written = a.written
 		r.deliver(out)
 	}
 	return nil
@@ -166,15 +141,15 @@ func (r *receiver) takeHead(out *sink, rec *record, n uint64) error {
 func (r *receiver) copySegments(out *sink) (more bool, err error) {
 	a := &r.arrival
 	for budget := uint64(maxPieceBytes); a.hasSegments() && budget > 0; {
-		s := a.segs[0]
+		s := a.segs[a.segment]
 		s.n = min(s.n, budget)
 		if !r.beginCopy() {
 			return false, nil
 		}
 		if a.kind == kindForeign {
-			a.dst, err = r.readForeign(s, a.dst)
+			err = r.readForeign(s)
 		} else {
-			a.dst, err = r.copyMapped(s, a.dst)
+			err = r.copyMapped(s)
 		}
 		r.endCopy()
 		if err != nil {
@@ -185,7 +160,7 @@ func (r *receiver) copySegments(out *sink) (more bool, err error) {
 		}
 		r.conn.van.moved = true
 		budget -= s.n
-		a.advance(s.n)
+		a.skip(s.n)
 	}
 	if a.hasSegments() {
 		return false, nil
@@ -195,23 +170,21 @@ func (r *receiver) copySegments(out *sink) (more bool, err error) {
 	return true, nil
 }
 
-func (r *receiver) copyMapped(s segment, dst [][]byte) ([][]byte, error) {
+func (r *receiver) copyMapped(s segment) error {
 	f, err := r.memory.file(s.file)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	from, err := f.slice(s.at, s.n)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		r.arrival.at.Scatter(r.arrival.dst, from)
 	}
-	return scatter(dst, from), nil
+	return err
 }
 
 // deliver reports the message whose payload is complete.
 func (r *receiver) deliver(out *sink) {
-	a := &r.arrival
-	s := a.slot
-	clear(a.dstMemory)
-	*a = arrival{dstMemory: a.dstMemory[:0], segsMemory: a.segsMemory[:0]}
-	out.emit(van.Event{Kind: van.EventMessage, Endpoint: r.conn.public, Delivery: &s.delivery})
+	s := r.arrival.slot
+	r.arrival.end()
+	out.emit(van.Event{Kind: van.EventMessage, Endpoint: r.conn.public, Delivery: &s.Delivery})
 }

@@ -79,11 +79,7 @@ func (c *connection) usable() error {
 
 // endedError is why an operation of an ended connection failed.
 func (c *connection) endedError(op string) error {
-	cause := stepvan.ErrPeerLost
-	if c.state.Load() == stateClosed {
-		cause = stepvan.ErrClosed
-	}
-	return &stepvan.OpError{Op: op, Van: name, Peer: c.name, Err: cause}
+	return &stepvan.OpError{Op: op, Van: name, Peer: c.name, Err: c.usable()}
 }
 
 var errClosedByPeer = fmt.Errorf("%w: closed by the peer: %w", stepvan.ErrPeerLost, io.EOF)
@@ -92,9 +88,7 @@ var errClosedByPeer = fmt.Errorf("%w: closed by the peer: %w", stepvan.ErrPeerLo
 func (c *connection) lose(cause error) {
 	if c.state.CompareAndSwap(stateOpen, stateLost) {
 		c.cause = cause
-		c.mu.Lock()
 		c.sendClosed()
-		c.mu.Unlock()
 	}
 }
 
@@ -107,8 +101,15 @@ func (c *connection) reportFault(err error) {
 	}
 }
 
-// sendClosed tells the peer that this side has ended the connection. mu is held.
+// sendClosed tells the peer that this side has ended the connection.
 func (c *connection) sendClosed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sendClosedLocked()
+}
+
+// sendClosedLocked is sendClosed with mu held.
+func (c *connection) sendClosedLocked() {
 	if c.mapped && c.ownWords.closed.Load() == 0 {
 		c.ownWords.closed.Store(1)
 		c.wakePeer() // no matter whether it sleeps: this happens once

@@ -18,14 +18,6 @@ type consumer struct {
 	edge        shm.Edge
 }
 
-// record is a record in the peer's ring. Its bytes can change under the reader, which copies what it reads before it
-// checks it.
-type record struct {
-	kind  kind
-	bytes []byte
-	word  uint64
-}
-
 // next returns the record at the front, if there is one.
 func (c *consumer) next() (r record, ok bool, err error) {
 	size := uint64(len(c.peer.ring))
@@ -48,7 +40,7 @@ func (c *consumer) next() (r record, ok bool, err error) {
 			continue
 		}
 		c.edge.Consume()
-		r.bytes = c.peer.ring[at : at+n : at+n]
+		r.read(c.peer.ring[at : at+n : at+n])
 		return r, true, nil
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/van/parts"
 )
 
 // Probe implements van.Prober: nil when a process of this machine and user listens at addr.
@@ -37,48 +37,25 @@ func (v *shmVan) Probe(addr string) error {
 
 // Dial implements van.Van.
 func (v *shmVan) Dial(ctx context.Context, addr string) (van.Endpoint, error) {
-	began := time.Now()
-	fail := func(err error) (van.Endpoint, error) {
+	e, err := v.dial(ctx, addr)
+	if err != nil {
 		return nil, &stepvan.OpError{Op: "dial", Van: name, Peer: addr, Err: err}
 	}
-	path, err := v.host.path(addr)
-	if err != nil {
-		return fail(err)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(v.ctx, cancel)()
-	e, err := v.dialUntilListening(ctx, path)
-	switch {
-	case err == nil:
-		e.conn.name = path
-		if err := v.add(e, false); err != nil {
-			return fail(err)
-		}
-		return e.conn.public, nil
-	case v.ctx.Err() != nil:
-		return fail(stepvan.ErrClosed)
-	case ctx.Err() != nil:
-		return fail(fmt.Errorf("%w (last cause: %w)", errs.GaveUp(time.Since(began), context.Cause(ctx)), err))
-	}
-	return fail(err)
+	return e.conn.public, nil
 }
 
-// dialUntilListening tries again while no process listens.
-func (v *shmVan) dialUntilListening(ctx context.Context, path string) (*endpoint, error) {
-	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		e, err := v.dialOnce(ctx, path)
-		if err == nil || !notListening(err) {
-			return e, err
-		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return nil, err
-		}
+func (v *shmVan) dial(ctx context.Context, addr string) (*endpoint, error) {
+	path, err := v.host.path(addr)
+	if err != nil {
+		return nil, err
 	}
+	retry := parts.Retry{MayPass: notListening, First: time.Millisecond, Last: maxPause}
+	e, err := parts.Dial(ctx, v.ctx, retry, func(ctx context.Context) (*endpoint, error) { return v.dialOnce(ctx, path) })
+	if err != nil {
+		return nil, err
+	}
+	e.conn.name = path
+	return e, v.add(e, false)
 }
 
 // notListening finds errors that pass when a process listens at the socket, or accepts faster.
@@ -99,9 +76,5 @@ func (v *shmVan) dialOnce(ctx context.Context, path string) (*endpoint, error) {
 	if err != nil {
 		return nil, netCause(err)
 	}
-	c := conn.(*net.UnixConn)
-	defer func() { _ = c.Close() }()
-	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })
-	defer stop()
-	return v.handshake(c, true)
+	return v.handshake(ctx, conn.(*net.UnixConn), true)
 }

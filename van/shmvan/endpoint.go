@@ -10,6 +10,7 @@ import (
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/van/parts"
 )
 
 // endpoint is one side of a connection. Its parts lie in it by value, and share the connection.
@@ -19,7 +20,7 @@ type endpoint struct {
 	grants   grants // guarded by conn.mu
 	receiver receiver
 	memory   peerMemory
-	user     atomic.Pointer[any]
+	parts.UserValue
 
 	// The poller's.
 	acceptedIn uint64 // the Poll that reported it as accepted
@@ -52,7 +53,7 @@ func (v *shmVan) newEndpoint(sock int, o *ownFile, p *peer) *endpoint {
 
 	e.receiver.conn, e.receiver.memory = c, &e.memory
 	e.receiver.in = consumer{own: c.ownWords, peer: c.peerWords, edge: p.edge, reportEvery: p.hello.ring / 64}
-	e.receiver.credits.init(v, opt.Credits)
+	e.receiver.credits = parts.NewCredits(opt.Credits, v.wakePoller)
 	if !opt.NoForeign && p.canRead() {
 		e.receiver.canRead = true
 		c.ownWords.reads.Store(1)
@@ -63,21 +64,10 @@ func (v *shmVan) newEndpoint(sock int, o *ownFile, p *peer) *endpoint {
 // Peer implements van.Endpoint.
 func (e *endpoint) Peer() string { return e.conn.name }
 
-// SetUser implements van.Endpoint. Concurrent.
-func (e *endpoint) SetUser(u any) { e.user.Store(&u) }
-
-// User implements van.Endpoint. Concurrent.
-func (e *endpoint) User() any {
-	if p := e.user.Load(); p != nil {
-		return *p
-	}
-	return nil
-}
-
 // Send implements van.Endpoint. Budget for a small message: no allocation, no system call unless the peer
 // sleeps, one uncontended lock, one copy.
 func (e *endpoint) Send(m *van.Message) error {
-	size, err := e.sender.check(m)
+	size, err := e.conn.van.caps.Check(m)
 	if err != nil {
 		return err
 	}
@@ -97,9 +87,7 @@ func (e *endpoint) Close() error {
 	for e.receiver.copying.Load() {
 		runtime.Gosched() // one copy, of a bounded piece
 	}
-	c.mu.Lock()
 	c.sendClosed()
-	c.mu.Unlock()
 	c.van.wakePoller()
 	return nil
 }
@@ -113,7 +101,7 @@ func (e *endpoint) unmap() bool {
 	if !c.mapped || e.memory.views.Load() > 0 {
 		return !c.mapped
 	}
-	e.receiver.arrival.reset()
+	e.receiver.arrival = arrival{}
 	e.memory.close()
 	c.unmap()
 	return true
@@ -145,9 +133,7 @@ func (e *endpoint) closeWithVan() {
 // discard ends an endpoint that no poller knows.
 func (e *endpoint) discard() {
 	e.conn.state.Store(stateClosed)
-	e.conn.mu.Lock()
 	e.conn.sendClosed()
-	e.conn.mu.Unlock()
 	e.unmap()
 	e.conn.closeSocket()
 }
@@ -231,7 +217,7 @@ func (e *endpoint) busy() bool {
 		return true
 	}
 	if r.in.waiting() { // without a credit the poller can sleep even if the peer has ended: the messages come first
-		if !r.credits.starved.Load() {
+		if !r.credits.Starved() {
 			return true
 		}
 	} else if c.peerEnded() {

@@ -3,9 +3,10 @@ package shmvan
 import (
 	"testing"
 
-	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 // FuzzRecord has a van read records of any kind and content.

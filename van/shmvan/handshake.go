@@ -1,7 +1,9 @@
 package shmvan
 
 import (
+	"context"
 	"net"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -9,8 +11,11 @@ import (
 	"github.com/stepvan/stepvan/internal/sys"
 )
 
-// handshake exchanges the hellos, the dialer's first, and makes the endpoint. It ends by the connection's deadline.
-func (v *shmVan) handshake(c *net.UnixConn, dialer bool) (*endpoint, error) {
+// handshake exchanges the hellos, the dialer's first, and makes the endpoint, which has a descriptor of its own. It ends
+// with ctx, and closes c.
+func (v *shmVan) handshake(ctx context.Context, c *net.UnixConn, dialer bool) (*endpoint, error) {
+	defer func() { _ = c.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })()
 	var own *ownFile
 	var p *peer
 	send := func() (err error) {

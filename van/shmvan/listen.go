@@ -20,9 +20,8 @@ import (
 )
 
 const (
-	helloTime  = 10 * time.Second // for a peer that connected to introduce itself
-	minPause   = time.Millisecond // between attempts to dial; doubles
-	maxPause   = 100 * time.Millisecond
+	helloTime  = 10 * time.Second       // for a peer that connected to introduce itself
+	maxPause   = 100 * time.Millisecond // between attempts to dial, or to accept
 	socketType = "unixpacket"
 	prefix     = "shm."
 	anyName    = ":0"
@@ -148,11 +147,9 @@ func (l *listener) accept() {
 
 // admit exchanges hellos with a peer that connected. It closes the connection of one that fails, without an answer.
 func (v *shmVan) admit(c *net.UnixConn) {
-	_ = c.SetDeadline(time.Now().Add(helloTime))
-	stop := context.AfterFunc(v.ctx, func() { _ = c.SetDeadline(time.Now()) })
-	defer stop()
-	e, err := v.handshake(c, false)
-	_ = c.Close() // the endpoint has a descriptor of its own
+	ctx, cancel := context.WithTimeout(v.ctx, helloTime)
+	defer cancel()
+	e, err := v.handshake(ctx, c, false)
 	if err == nil {
 		err = v.add(e, true)
 	}

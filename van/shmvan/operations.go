@@ -1,6 +1,7 @@
 package shmvan
 
 import (
+	"math/bits"
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan/van"
@@ -25,10 +26,7 @@ type operation struct {
 }
 
 func (q *operations) init(n int) {
-	size := 1
-	for size < n {
-		size *= 2
-	}
+	size := 1 << bits.Len(uint(n-1))
 	q.list, q.mask = make([]operation, size), uint64(size-1)
 }
 
@@ -60,7 +58,7 @@ func (s *sender) complete(out *sink, ended bool) {
 	if ended { // another goroutine may unmap the memory
 		s.conn.mu.Lock()
 		defer s.conn.mu.Unlock()
-		s.conn.sendClosed() // before this side gives a source back that the peer may be reading
+		s.conn.sendClosedLocked() // before this side gives a source back that the peer may be reading
 	}
 	for ; r != w && !out.full(); r++ {
 		o := &q.list[r&q.mask]

@@ -8,6 +8,7 @@ import (
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/van/parts"
 )
 
 // Files knows the memory files of this process. *tensor.Allocator implements it.
@@ -36,7 +37,7 @@ type Options struct {
 }
 
 // MaxCredits is the most that Options.Credits can be.
-const MaxCredits = 64
+const MaxCredits = parts.MaxCredits
 
 const (
 	defaultRing    = 512 << 10

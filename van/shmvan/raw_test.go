@@ -54,8 +54,7 @@ func dialRaw(addr string) (*raw, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = c.Close() }()
-	r.e, err = r.van.handshake(c, true)
+	r.e, err = r.van.handshake(r.van.ctx, c, true)
 	return r, err
 }
 
@@ -136,10 +135,7 @@ func (r *raw) record(head, payload []byte) error {
 			time.Sleep(time.Millisecond)
 			continue
 		}
-		le := binary.LittleEndian
-		le.PutUint32(rec[recHead:], uint32(len(head)))
-		le.PutUint32(rec[recSegs:], 0)
-		le.PutUint64(rec[recSize:], uint64(len(payload)))
+		writeRecord(rec, len(head), 0, int64(len(payload)))
 		copy(rec[recBody:], head)
 		copy(rec[at:], payload)
 		r.e.sender.out.publish(len(rec), kindInline, 0)

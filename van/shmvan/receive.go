@@ -1,12 +1,13 @@
 package shmvan
 
 import (
-	"errors"
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan"
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/reuse"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
+	"github.com/stepvan/stepvan/van/parts"
 )
 
 // sink takes events.
@@ -25,7 +26,7 @@ type receiver struct {
 	memory  *peerMemory
 	in      consumer
 	arrival arrival
-	credits credits
+	credits *parts.Credits
 	copying atomic.Bool // the poller writes to placed memory
 	canRead bool        // the peer's memory, with process_vm_readv
 }
@@ -68,66 +69,100 @@ func (r *receiver) take(out *sink, rec *record) (more bool, err error) {
 		if err := r.memory.forget(rec); err != nil {
 			return false, err
 		}
-		r.in.advance(rec, false)
+		r.advance(rec, false)
 		return true, nil
 	}
-	s := r.credits.take()
+	s := r.credits.Take()
 	if s == nil {
 		return false, nil
 	}
 	delivered, err := r.takeMessage(s, rec)
 	if !delivered {
-		s.ReleaseDelivery(&s.delivery)
+		s.ReleaseDelivery(&s.Delivery)
 		return false, err
 	}
 	if r.arrival.slot == nil {
-		out.emit(van.Event{Kind: van.EventMessage, Endpoint: r.conn.public, Delivery: &s.delivery})
+		out.emit(van.Event{Kind: van.EventMessage, Endpoint: r.conn.public, Delivery: &s.Delivery})
 	}
 	return true, nil
 }
 
+// inMessage is the largest payload that is delivered with its message. Above, a second copy costs more than to ask
+// where the payload belongs.
+const inMessage = 1 << 10
+
 // takeMessage makes a delivery of a record. false without an error: the program has closed the endpoint meanwhile.
-func (r *receiver) takeMessage(s *slot, rec *record) (ok bool, err error) {
+func (r *receiver) takeMessage(s *parts.Slot, rec *record) (ok bool, err error) {
 	if rec.kind == kindLong {
 		err := r.beginLong(s, rec)
 		return err == nil, err
 	}
-	size, err := s.readHead(rec, r.conn.van.opt.Limits)
+	head, err := rec.headBytes(r.conn.van.opt.Limits)
 	if err != nil {
 		return false, err
 	}
-	d := &s.delivery
-	switch {
-	case size == 0 || rec.kind == kindWritten:
-		d.Written = rec.kind == kindWritten
-		r.in.advance(rec, rec.kind == kindMapped || rec.kind == kindForeign)
-		return r.open(), nil
-	case rec.kind != kindInline:
-		return r.beginPayload(s, rec, size)
-	case size <= inMessage && size == d.Header.Total:
-		if err := s.appendPayload(rec, size); err != nil {
-			return false, err
-		}
-		r.in.advance(rec, false)
+	s.Bytes = append(s.Bytes, head...)
+	if err := r.decode(s, rec.size); err != nil {
+		return false, err
+	}
+	if rec.size == 0 || rec.kind == kindWritten {
+		s.Delivery.Written = rec.kind == kindWritten
+		r.advance(rec, rec.kind == kindMapped || rec.kind == kindForeign)
 		return r.open(), nil
 	}
-	dst, err := r.place(d)
+	if rec.kind != kindInline {
+		return r.beginPayload(s, rec)
+	}
+	return r.takeInline(s, rec)
+}
+
+// takeInline takes the payload of an inline record: with its message when it is small and whole.
+func (r *receiver) takeInline(s *parts.Slot, rec *record) (ok bool, err error) {
+	d := &s.Delivery
+	payload, err := rec.payload()
 	if err != nil {
 		return false, err
 	}
-	if !r.beginCopy() {
-		return false, nil
+	if rec.size <= inMessage && rec.size == d.Header.Total {
+		n := len(s.Bytes)
+		s.Bytes = append(s.Bytes, payload...)
+		d.Meta, d.Payload = s.Bytes[wire.HeaderSize:n:n], s.Bytes[n:]
+		r.advance(rec, false)
+		return r.open(), nil
+	}
+	if err := r.place(d); err != nil || !r.beginCopy() {
+		return false, err
 	}
 	if d.Refused == nil {
-		err = s.scatterInline(rec, dst, size)
+		r.arrival.at.Scatter(r.arrival.dst, payload)
 	}
-	clear(dst) // releases the memory
+	r.arrival.end()
 	r.endCopy()
-	if err != nil {
-		return false, err
-	}
-	r.in.advance(rec, false)
+	r.advance(rec, false)
 	return true, nil
+}
+
+// decode makes a delivery of the head in a slot, which comes with size bytes of payload.
+func (r *receiver) decode(s *parts.Slot, size uint64) error {
+	d := &s.Delivery
+	d.Releaser = s
+	if err := d.Header.Decode(s.Bytes, r.conn.van.opt.Limits); err != nil {
+		return err
+	}
+	d.Meta = s.Bytes[wire.HeaderSize:]
+	switch {
+	case int(d.Header.Meta) != len(d.Meta):
+		return &stepvan.ProtocolError{Field: "meta", Reason: "length differs from what came with the header"}
+	case d.Header.Payload != size:
+		return &stepvan.ProtocolError{Field: "payload", Reason: "length differs from what came with the header"}
+	}
+	return nil
+}
+
+// advance moves behind rec. sourced says that the peer waits for its source memory.
+func (r *receiver) advance(rec *record, sourced bool) {
+	r.in.advance(rec, sourced)
+	r.conn.van.moved = true
 }
 
 // beginCopy announces that the poller writes to placed memory; false when the program has closed the endpoint.
@@ -143,26 +178,12 @@ func (r *receiver) beginCopy() bool {
 // endCopy ends what beginCopy began. No processor moves a read from before it to behind it.
 func (r *receiver) endCopy() { r.copying.Store(false) }
 
-// place asks the Placer for the memory of the payload.
-func (r *receiver) place(d *van.Delivery) ([][]byte, error) {
-	v := r.conn.van
-	dst, err := v.opt.Placer.Place(r.conn.public, &d.Header, d.Meta, v.placed[:0])
-	v.placed = dst[:0]
-	if err == nil {
-		var n uint64
-		for _, b := range dst {
-			n += uint64(len(b))
-		}
-		if n != d.Header.Payload {
-			err = errs.Invalid("shmvan: the Placer gave %d bytes for a payload of %d", n, d.Header.Payload)
-		}
+// place asks the Placer for the memory of the payload. It keeps none of a payload that will not be written.
+func (r *receiver) place(d *van.Delivery) (err error) {
+	a := &r.arrival
+	a.dst, err = parts.Place(r.conn.van.opt.Placer, r.conn.public, d, a.dst)
+	if err != nil || d.Refused != nil || !r.open() {
+		a.dst = reuse.Slice(a.dst)
 	}
-	if err != nil {
-		var broken *stepvan.ProtocolError // here, as it is on the heap
-		if errors.As(err, &broken) {
-			return nil, err
-		}
-	}
-	d.Refused = err
-	return dst, nil
+	return err
 }

@@ -7,8 +7,6 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/bulk"
-	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -33,29 +31,6 @@ type sender struct {
 	due      atomic.Bool   // a stream, dropped files or withdrawals wait for the peer
 	streamed atomic.Uint64 // streams that are in the ring whole
 	drained  atomic.Uint64 // what the peer must have consumed so that there is room behind the last of them
-}
-
-// check holds m against Caps.
-func (s *sender) check(m *van.Message) (size int64, err error) {
-	for _, p := range m.Payload {
-		size += int64(len(p))
-	}
-	caps := &s.conn.van.caps
-	switch {
-	case len(m.Head) < wire.HeaderSize || len(m.Head)-wire.HeaderSize > caps.MaxMeta:
-		err = errs.Invalid("head of %d bytes: a header has %d, meta at most %d", len(m.Head), wire.HeaderSize, caps.MaxMeta)
-	case size > caps.MaxPayload:
-		err = errs.Invalid("payload of %d bytes, at most %d", size, caps.MaxPayload)
-	case len(m.Payload) > caps.MaxSegments:
-		err = errs.Invalid("payload in %d segments, at most %d", len(m.Payload), caps.MaxSegments)
-	case len(m.Target) > 0 && !caps.OneSided:
-		err = stepvan.ErrNotSupported
-	case len(m.Target) > 0 && len(m.Target) != len(m.Payload):
-		err = errs.Invalid("%d targets for %d segments", len(m.Target), len(m.Payload))
-	case m.Spare != nil && int64(len(m.Spare)) < size:
-		err = errs.Invalid("%d bytes to spare for a payload of %d", len(m.Spare), size)
-	}
-	return size, err
 }
 
 // send chooses the way of the payload. mu is held, as in all functions below.
@@ -91,15 +66,12 @@ func (s *sender) send(m *van.Message, size int64) error {
 
 // put writes a record with the head of m and returns the place of its body, nil when there is no room.
 func (s *sender) put(m *van.Message, size int64, segs, body int) (rec, rest []byte, err error) {
-	at := recBody + (len(m.Head)+7)&^7
+	at := bodyAt(len(m.Head))
 	rec, err = s.out.begin(align(at + body))
 	if rec == nil {
 		return nil, nil, noRoom(err)
 	}
-	le := binary.LittleEndian
-	le.PutUint32(rec[recHead:], uint32(len(m.Head)))
-	le.PutUint32(rec[recSegs:], uint32(segs))
-	le.PutUint64(rec[recSize:], uint64(size))
+	writeRecord(rec, len(m.Head), segs, size)
 	copy(rec[recBody:], m.Head)
 	return rec, rec[at:], nil
 }
@@ -185,7 +157,7 @@ func (s *sender) sendSegments(o *operation, m *van.Message, source [][]byte, siz
 	o.done = s.sourced
 	o.keep = append(o.keep, source...) // an address alone keeps nothing alive
 	if m.Spare != nil {
-		gather(m.Spare, m.Payload)
+		new(van.Cursor).Gather(m.Spare[:size], m.Payload)
 	}
 	s.commit(m, o, rec, k)
 	return nil

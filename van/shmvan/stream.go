@@ -3,7 +3,6 @@ package shmvan
 import (
 	"encoding/binary"
 
-	"github.com/stepvan/stepvan/internal/bulk"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -15,9 +14,9 @@ type stream struct {
 	begun  uint64 // streams so far
 	head   int    // bytes of a long head that come first, in segs[0]
 	segs   [][]byte
-	at     int    // the first of segs that is not in the ring
-	left   int64  // bytes of segs that are not
-	memory []byte // of long heads
+	at     van.Cursor // the first byte of segs that is not in the ring
+	left   int64      // bytes of segs that are not
+	memory []byte     // of long heads
 }
 
 // chunkBytes is the most payload of one kindChunk record. A quarter of the ring always finds its place, whatever the
@@ -30,14 +29,7 @@ func (s *sender) sendStream(o *operation, m *van.Message, size int64) error {
 	if err != nil {
 		return err
 	}
-	st := &s.stream
-	st.begun++
-	o.streamed = st.begun
-	s.commit(m, o, rec, kindStream)
-	st.active = true
-	st.segs, st.at, st.left = append(st.segs[:0], m.Payload...), 0, size
-	s.writeChunks()
-	st.moveToSpare(m.Spare)
+	s.beginStream(o, m, rec, kindStream, size)
 	return nil
 }
 
@@ -47,31 +39,34 @@ func (s *sender) sendLong(o *operation, m *van.Message, size int64, written bool
 	if rec == nil {
 		return noRoom(err)
 	}
-	flag := uint32(0)
 	if written {
-		flag = 1
+		writeRecord(rec, len(m.Head), 1, size)
+		size = 0
+	} else {
+		writeRecord(rec, len(m.Head), 0, size)
 	}
-	le := binary.LittleEndian
-	le.PutUint32(rec[recHead:], uint32(len(m.Head)))
-	le.PutUint32(rec[recSegs:], flag)
-	le.PutUint64(rec[recSize:], uint64(size))
+	s.beginStream(o, m, rec, kindLong, size)
+	return nil
+}
+
+// beginStream publishes the record of a stream of the given kind, with size bytes of payload, and writes what it can.
+func (s *sender) beginStream(o *operation, m *van.Message, rec []byte, k kind, size int64) {
 	st := &s.stream
 	st.begun++
 	o.streamed = st.begun
-	s.commit(m, o, rec, kindLong)
-	st.active = true
-	st.memory = append(st.memory[:0], m.Head...) // the caller may reuse m.Head
-	st.head = len(st.memory)
-	st.segs, st.at, st.left = append(st.segs[:0], st.memory), 0, int64(st.head)
-	if !written {
+	s.commit(m, o, rec, k)
+	st.active, st.segs, st.at, st.left = true, st.segs[:0], van.Cursor{}, size
+	if k == kindLong {
+		st.memory = append(st.memory[:0], m.Head...) // the caller may reuse m.Head
+		st.head = len(st.memory)
+		st.segs = append(st.segs, st.memory)
+		st.left += int64(st.head)
+	}
+	if size > 0 {
 		st.segs = append(st.segs, m.Payload...)
-		st.left += size
 	}
 	s.writeChunks()
-	if !written {
-		st.moveToSpare(m.Spare)
-	}
-	return nil
+	st.moveToSpare(m.Spare)
 }
 
 // moveToSpare moves what is not in the ring yet of a payload to memory that stays. nil: the payload itself does.
@@ -79,21 +74,16 @@ func (st *stream) moveToSpare(memory []byte) {
 	if !st.active || memory == nil {
 		return
 	}
-	first := st.at
+	from := st.at
 	if st.head > 0 {
-		first++ // the stream keeps the head itself
+		from = van.Cursor{Segment: 1} // the stream keeps the head itself
+	} else {
+		st.at.Offset = 0
 	}
-	n := gather(memory, st.segs[first:])
+	first, rest := from.Segment, memory[:st.left-int64(st.head)]
+	from.Gather(rest, st.segs)
 	clear(st.segs[first:])
-	st.segs = append(st.segs[:first], memory[:n])
-}
-
-// gather copies segments to one piece of memory, which has room for them, and returns their bytes.
-func gather(to []byte, segs [][]byte) (n int) {
-	for _, p := range segs {
-		n += bulk.Copy(to[n:], p)
-	}
-	return n
+	st.segs = append(st.segs[:first], rest)
 }
 
 // writeChunks writes chunks while there is room. mu is held.
@@ -117,20 +107,10 @@ func (s *sender) writeChunks() {
 			break
 		}
 		binary.LittleEndian.PutUint64(rec[recSize:], uint64(n))
-		st.next(rec[recBody : recBody+n])
+		st.at.Gather(rec[recBody:recBody+n], st.segs)
 		st.left -= int64(n)
 		st.head = max(0, st.head-n)
 		s.out.publish(len(rec), kindChunk, wordWake)
 	}
 	s.updateDue()
-}
-
-// next moves the next bytes into to.
-func (st *stream) next(to []byte) {
-	for len(to) > 0 {
-		k := bulk.Copy(to, st.segs[st.at])
-		if to, st.segs[st.at] = to[k:], st.segs[st.at][k:]; len(st.segs[st.at]) == 0 {
-			st.at++
-		}
-	}
 }

@@ -21,11 +21,13 @@ func TestWhoseMemoryIsGoneIsTold(t *testing.T) {
 	gone := m.Bytes()[:1<<16]
 	require.NoError(t, m.Close())
 	there := make([]byte, 1<<16)
-	_, err = y.receiver.readForeign(segment{at: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(gone)))), n: 1 << 16}, [][]byte{there})
+	y.receiver.arrival = arrival{dst: [][]byte{there}}
+	err = y.receiver.readForeign(segment{at: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(gone)))), n: 1 << 16})
 	require.ErrorIs(t, err, stepvan.ErrPeerLost)
 	require.ErrorContains(t, err, "peer lost: it has unmapped the memory of a tensor in use, 65536 bytes at 0x")
 
-	_, err = y.receiver.readForeign(segment{at: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(there)))), n: 1 << 16}, [][]byte{gone})
+	y.receiver.arrival = arrival{dst: [][]byte{gone}}
+	err = y.receiver.readForeign(segment{at: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(there)))), n: 1 << 16})
 	require.ErrorIs(t, err, stepvan.ErrPeerLost)
 	require.ErrorContains(t, err, "this process has unmapped the memory of a tensor in use, 65536 bytes at 0x")
 }

@@ -40,7 +40,6 @@ type shmVan struct {
 	kernelDue bool
 	withInput []*endpoint // whose socket has something
 	turn      int         // endpoint that the poller visits first
-	placed    [][]byte    // memory for the Placer's answers
 	moved     bool        // the last Poll has moved something
 
 	mu        sync.Mutex

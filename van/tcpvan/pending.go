@@ -3,8 +3,9 @@ package tcpvan
 import (
 	"time"
 
-	"github.com/stepvan/stepvan/internal/sys"
 	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 // pending holds accepted connections that have not said yet what they are, or whose

@@ -1,9 +1,10 @@
 package tcpvan
 
 import (
+	"golang.org/x/sys/unix"
+
 	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/van"
-	"golang.org/x/sys/unix"
 )
 
 // pageMask keeps the parts of rails aligned to pages.

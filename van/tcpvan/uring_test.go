@@ -6,9 +6,10 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 // This is the least of io_uring (linux/io_uring.h) that sends and receives, one operation at a time. A look for a

@@ -3,8 +3,9 @@ package tcpvan
 import (
 	"syscall"
 
-	"github.com/stepvan/stepvan/internal/sys"
 	"golang.org/x/sys/unix"
+
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 // writeBound is the number of bytes that one call of pump offers a rail: 4 MiB and their head. A peer that

@@ -25,27 +25,29 @@ func (p *peer) canRead() bool {
 
 // readForeign copies a segment of the peer's memory. It asks afterwards whether the peer still lives:
 // if so, the pid was the peer's all the time.
-func (r *receiver) readForeign(s segment, dst [][]byte) ([][]byte, error) {
+func (r *receiver) readForeign(s segment) error {
 	if !r.canRead {
-		return nil, &stepvan.ProtocolError{Field: "segment", Reason: "an address, which this process cannot read"}
+		return &stepvan.ProtocolError{Field: "segment", Reason: "an address, which this process cannot read"}
 	}
+	a := &r.arrival
 	for s.n > 0 {
-		if len(dst[0]) == 0 {
-			dst = dst[1:]
+		next := a.at
+		to := next.Next(a.dst, int64(s.n))
+		if len(to) == 0 {
+			a.at = next
 			continue
 		}
-		to := dst[0][:min(uint64(len(dst[0])), s.n)]
 		n, err := sys.ReadProcess(r.conn.peer.pid, to, s.at)
 		if err != nil {
-			return nil, unreadable(err, s, to)
+			return unreadable(err, s, to)
 		}
 		s.at, s.n = s.at+uint64(n), s.n-uint64(n)
-		dst[0] = dst[0][n:]
+		a.at.Skip(a.dst, int64(n))
 	}
 	if r.conn.peer.ended() {
-		return nil, fmt.Errorf("%w: it ended while its memory was read", stepvan.ErrPeerLost)
+		return fmt.Errorf("%w: it ended while its memory was read", stepvan.ErrPeerLost)
 	}
-	return dst, nil
+	return nil
 }
 
 // unreadable is the reason of a loss. EFAULT says that one of the two programs has unmapped a tensor, not which.

@@ -1,0 +1,44 @@
+package van
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/wire"
+)
+
+func TestCapsRefuseWhatTheyDoNotCarry(t *testing.T) {
+	two := Caps{MaxMeta: 10, MaxPayload: 100, MaxSegments: 2}
+	one := two
+	one.OneSided = true
+	head, long := make([]byte, wire.HeaderSize+10), make([]byte, 100)
+	for name, c := range map[string]struct {
+		caps *Caps
+		m    Message
+		want string // "" when it is carried
+	}{
+		"largest":           {&two, Message{Head: head, Payload: [][]byte{long[:60], long[60:]}, Spare: long}, ""},
+		"nothing":           {&two, Message{Head: head[:wire.HeaderSize]}, ""},
+		"targets":           {&one, Message{Head: head, Payload: [][]byte{long}, Target: make([]Target, 1)}, ""},
+		"no header":         {&two, Message{Head: head[:wire.HeaderSize-1]}, "header"},
+		"meta":              {&two, Message{Head: append(head, 0)}, "got 11 bytes, want at most 10"},
+		"payload":           {&two, Message{Head: head, Payload: [][]byte{long, long[:1]}}, "got 101 bytes, want at most 100"},
+		"segments":          {&two, Message{Head: head, Payload: make([][]byte, 3)}, "got 3, want at most 2"},
+		"spare":             {&two, Message{Head: head, Payload: [][]byte{long}, Spare: long[1:]}, "got 99 bytes, want 100"},
+		"not one-sided":     {&two, Message{Head: head, Payload: [][]byte{long}, Target: make([]Target, 1)}, "not one-sided"},
+		"number of targets": {&one, Message{Head: head, Payload: [][]byte{long}, Target: make([]Target, 2)}, "got 2, want 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, err := c.caps.Check(&c.m)
+			if c.want == "" {
+				require.NoError(t, err)
+				require.Equal(t, Total(c.m.Payload), n)
+				return
+			}
+			require.ErrorIs(t, err, stepvan.ErrInvalid)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
