@@ -4,8 +4,6 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/stepvan/stepvan/internal/errs"
 )
 
 // NoFiles reports whether an error of Create says that this process may have no memory files at all. An example is a
@@ -17,8 +15,8 @@ func NoFiles(err error) bool {
 // Anonymous takes memory that is in no file, so that no other process can map it. It is for use where Create
 // fails with NoFiles. All of it is allocated, in small pages, and zero. Its FD is -1.
 func Anonymous(size int64) (*Memory, error) {
-	if size <= 0 || int64(int(size)) != size {
-		return nil, errs.Invalid("shm: %d bytes of memory without a file", size)
+	if err := checkSize(size); err != nil {
+		return nil, err
 	}
 	if err := checkAvailable(systemRoot(), size); err != nil {
 		return nil, explain("allocating", size, err)

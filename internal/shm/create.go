@@ -30,24 +30,50 @@ const (
 // HugePageBytes, and it fails where the system has none to give. The name shows
 // in /proc/PID/maps. The memory is zero.
 func Create(name string, size int64, huge bool) (*Memory, error) {
-	if size <= 0 || huge && size%HugePageBytes != 0 {
-		return nil, errs.Invalid("shm: a memory file of %d bytes (huge pages: %t)", size, huge)
+	if huge && size%HugePageBytes != 0 {
+		return nil, errs.Invalid("shm: a memory file of %d bytes: huge pages have %d", size, HugePageBytes)
 	}
 	if !huge { // huge pages are a reserve of their own, which answers by itself
 		if err := checkAvailable(systemRoot(), size); err != nil {
 			return nil, explain("allocating", size, err)
 		}
 	}
+	return makeFile(name, size, huge, 0, seals)
+}
+
+// CreateOneWriter makes a memory file that this process alone can write. A process that gets its
+// descriptor can only map it for reading (MapReadOnly). The file is allocated and sealed as Create does it, and mapped
+// page by page at once: neither writing to it nor reading it with MapReadOnly meets a page fault. Kernels before 5.1
+// cannot keep a peer from mapping it for writing.
+func CreateOneWriter(name string, size int64) (*Memory, error) {
+	m, err := makeFile(name, size, false, unix.MAP_POPULATE, seals|unix.F_SEAL_FUTURE_WRITE)
+	if err == nil {
+		m.edge = edgeOf(m.fd)
+	}
+	return m, err
+}
+
+func makeFile(name string, size int64, huge bool, mapFlags, seal int) (*Memory, error) {
+	if err := checkSize(size); err != nil {
+		return nil, err
+	}
 	fd, err := open(name, huge)
 	if err != nil {
 		return nil, explain("creating", size, err)
 	}
-	mem, err := fill(fd, size)
+	mem, err := fill(fd, size, mapFlags, seal)
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, err
 	}
 	return &Memory{fd: fd, size: size, huge: huge, mem: mem}, nil
+}
+
+func checkSize(size int64) error {
+	if size <= 0 || int64(int(size)) != size {
+		return errs.Invalid("shm: memory of %d bytes", size)
+	}
+	return nil
 }
 
 func open(name string, huge bool) (int, error) {
@@ -64,15 +90,24 @@ func open(name string, huge bool) (int, error) {
 	return fd, err
 }
 
-// fill sizes, allocates, seals and maps the file, in this order.
-func fill(fd int, size int64) ([]byte, error) {
+// fill sizes, allocates, maps and seals the file. It maps before it seals: a seal may forbid later mappings that can
+// write.
+func fill(fd int, size int64, mapFlags, seal int) ([]byte, error) {
 	if err := allocate(fd, size); err != nil {
 		return nil, err
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-		return nil, explain("sealing", size, err)
+	mem, err := mapFile(fd, size, readWrite, mapFlags)
+	if err != nil {
+		return nil, err
 	}
-	return mapFile(fd, size, readWrite, 0)
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seal)
+	if errors.Is(err, unix.EINVAL) { // kernels before 5.1 do not know F_SEAL_FUTURE_WRITE
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+	}
+	if err != nil {
+		return nil, errors.Join(explain("sealing", size, err), unix.Munmap(mem))
+	}
+	return mem, nil
 }
 
 // allocate sizes the file and gives it all of its memory.
@@ -93,15 +128,11 @@ func allocate(fd int, size int64) error {
 func explain(doing string, size int64, err error) error {
 	hint := ""
 	switch {
-	case errors.Is(err, unix.EMFILE):
-		hint = "; this process has no file descriptor left: raise the limit (ulimit -n)"
-	case errors.Is(err, unix.ENFILE):
-		hint = "; the system has no file descriptor left: raise fs.file-max"
 	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOSPC):
 		err = fmt.Errorf("%w: %w", stepvan.ErrNoMemory, err)
-		hint = "; the system or container has no memory left for it: free some, raise the limit, or ask for less"
+		hint = ": the system or container has no memory left for it: free some, raise the limit, or ask for less"
 	case errors.Is(err, unix.ENOSYS):
-		hint = "; the kernel has no memfd_create: Linux 4.16 or later is needed"
+		hint = ": the kernel has no memfd_create: Linux 4.16 or later is needed"
 	}
-	return fmt.Errorf("shm: %s %d bytes of shared memory: %w%s", doing, size, err, hint)
+	return fmt.Errorf("shm: %s %d bytes of shared memory: %w%s", doing, size, errs.Descriptors(err), hint)
 }

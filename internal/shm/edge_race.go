@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"sync"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // The race detector does not see memory outside of Go's heap, neither data nor atomics. When two
@@ -21,17 +23,21 @@ var edges struct {
 	of map[uint64]*byte
 }
 
-// EdgeOf returns the edge of a file: the same one everywhere in the process.
-func EdgeOf(identity uint64) Edge {
+// edgeOf returns the edge of an open file: the same one everywhere in the process.
+func edgeOf(fd int) Edge {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		panic(err) // it is open
+	}
 	edges.Lock()
 	defer edges.Unlock()
 	if edges.of == nil {
 		edges.of = map[uint64]*byte{}
 	}
-	if edges.of[identity] == nil {
-		edges.of[identity] = new(byte)
+	if edges.of[st.Ino] == nil {
+		edges.of[st.Ino] = new(byte)
 	}
-	return Edge{edges.of[identity]}
+	return Edge{edges.of[st.Ino]}
 }
 
 // Publish comes before the Store that publishes.

@@ -21,7 +21,11 @@ func Map(fd int, size int64) (*Memory, error) {
 
 // MapReadOnly is Map for reading, and maps page by page at once. Writing to the memory faults.
 func MapReadOnly(fd int, size int64) (*Memory, error) {
-	return mapChecked(fd, size, unix.PROT_READ, unix.MAP_POPULATE)
+	m, err := mapChecked(fd, size, unix.PROT_READ, unix.MAP_POPULATE)
+	if err == nil {
+		m.edge = edgeOf(fd)
+	}
+	return m, err
 }
 
 func mapChecked(fd int, size int64, access, flags int) (*Memory, error) {
@@ -49,7 +53,7 @@ func inspect(fd int, size int64) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fmt.Errorf("shm: looking at a shared memory file: %w", err)
 	}
-	if size <= 0 || st.Size != size {
+	if err := checkSize(size); err != nil || st.Size != size {
 		return refuse("it has %d bytes and was announced with %d", st.Size, size)
 	}
 	if int64(st.Blocks)*blockBytes < size {

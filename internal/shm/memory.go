@@ -5,8 +5,6 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/stepvan/stepvan/internal/errs"
 )
 
 // HugePageBytes is the size of the huge pages that Create uses.
@@ -18,6 +16,7 @@ type Memory struct {
 	fd   int // -1 when another process made the file
 	size int64
 	huge bool
+	edge Edge
 
 	mu  sync.Mutex
 	mem []byte // nil once closed
@@ -37,6 +36,10 @@ func (m *Memory) Size() int64 { return m.size }
 // FD returns the descriptor, for passing to a peer. It belongs to the Memory
 // and is closed with it; -1 for memory that Map made.
 func (m *Memory) FD() int { return m.fd }
+
+// Edge is the order between those who write the memory and those who read it. CreateOneWriter and MapReadOnly give the
+// same one for the same file.
+func (m *Memory) Edge() Edge { return m.edge }
 
 // Huge reports whether the memory is in huge pages of its own.
 func (m *Memory) Huge() bool { return m.huge }
@@ -64,9 +67,6 @@ func (m *Memory) Close() error {
 
 // mapFile maps the whole file, shared with the other processes that map it.
 func mapFile(fd int, size int64, access, flags int) ([]byte, error) {
-	if size <= 0 || int64(int(size)) != size {
-		return nil, errs.Invalid("shm: a mapping of %d bytes", size)
-	}
 	mem, err := unix.Mmap(fd, 0, int(size), access, unix.MAP_SHARED|flags)
 	if err != nil {
 		return nil, explain("mapping", size, err)

@@ -15,27 +15,6 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// ownFile is this side's file of one connection.
-type ownFile struct {
-	mem  *shm.Memory
-	edge shm.Edge
-}
-
-func newOwnFile(ring, slots int) (*ownFile, error) {
-	mem, err := shm.CreateOneWriter("stepvan:ring", fileBytes(ring, slots))
-	if err != nil {
-		return nil, err
-	}
-	id, err := shm.Identity(mem.FD())
-	if err != nil {
-		_ = mem.Close()
-		return nil, err
-	}
-	return &ownFile{mem, shm.EdgeOf(id)}, nil
-}
-
-func (o *ownFile) close() { _ = o.mem.Close() }
-
 // States of a connection.
 const (
 	stateOpen   uint32 = iota
@@ -49,8 +28,8 @@ type connection struct {
 	endpoint   *endpoint
 	public     van.Endpoint // the endpoint as the program sees it
 	name       string
-	sock       int // -1 once closed
-	own        *ownFile
+	sock       int         // -1 once closed
+	own        *shm.Memory // this side's file
 	peer       *peer
 	watchedPid int
 	asleep     *atomic.Uint64 // the word of the peer's van
@@ -144,7 +123,7 @@ func (c *connection) stillMapped() bool {
 func (c *connection) unmap() {
 	c.mapped = false
 	c.van.unwatch(c.watchedPid, c.endpoint)
-	c.own.close()
+	_ = c.own.Close() // unmapping a mapping cannot fail
 	c.peer.close()
 	if c.van.isClosed() || c.peerGone.Load() || c.van.opt.TwoSided {
 		c.closeSocketLocked()

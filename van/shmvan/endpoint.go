@@ -29,30 +29,30 @@ type endpoint struct {
 	idle       uint32 // visits that found no record
 }
 
-func (v *shmVan) newEndpoint(sock int, o *ownFile, p *peer) *endpoint {
+func (v *shmVan) newEndpoint(sock int, own *shm.Memory, p *peer) *endpoint {
 	e := &endpoint{}
-	opt, own, theirs := &v.opt, o.mem.Bytes(), p.file.Bytes()
+	opt, ownBytes, peerBytes := &v.opt, own.Bytes(), p.file.Bytes()
 	c := &e.conn
-	c.van, c.endpoint, c.sock, c.own, c.peer, c.watchedPid, c.mapped = v, e, sock, o, p, p.pidfd, true
+	c.van, c.endpoint, c.sock, c.own, c.peer, c.watchedPid, c.mapped = v, e, sock, own, p, p.pidfd, true
 	c.public = e
 	if !opt.TwoSided {
 		c.public = granter{e}
 	}
 	c.name = fmt.Sprintf("pid %d", p.hello.pid)
-	c.ownWords, c.peerWords = wordsOf(own, opt.RingBytes), wordsOf(theirs, int(p.hello.ring))
+	c.ownWords, c.peerWords = wordsOf(ownBytes, opt.RingBytes), wordsOf(peerBytes, int(p.hello.ring))
 	c.asleep = shm.Word64(p.page.Bytes(), offAsleep)
 
-	table, peerTable := tableOf(own, opt.RingBytes, opt.slots()), tableOf(theirs, int(p.hello.ring), int(p.hello.slots))
+	table, peerTable := tableOf(ownBytes, opt.RingBytes, opt.slots()), tableOf(peerBytes, int(p.hello.ring), int(p.hello.slots))
 	e.grants = grants{conn: c, table: table, peerTable: peerTable}
-	e.memory = peerMemory{conn: c, table: table, peerTable: peerTable, edge: p.edge}
+	e.memory = peerMemory{conn: c, table: table, peerTable: peerTable, edge: p.file.Edge()}
 	e.memory.grants = make([]atomic.Pointer[peerGrant], min(table.slots, peerTable.slots))
 
 	e.sender.conn, e.sender.memory, e.sender.grants = c, &e.memory, &e.grants
-	e.sender.out = producer{own: c.ownWords, peer: c.peerWords, edge: o.edge, headroom: opt.headroom()}
+	e.sender.out = producer{own: c.ownWords, peer: c.peerWords, edge: own.Edge(), headroom: opt.headroom()}
 	e.sender.ops.init(opt.SendQueue)
 
 	e.receiver.conn, e.receiver.memory = c, &e.memory
-	e.receiver.in = consumer{own: c.ownWords, peer: c.peerWords, edge: p.edge, reportEvery: p.hello.ring / 64}
+	e.receiver.in = consumer{own: c.ownWords, peer: c.peerWords, edge: p.file.Edge(), reportEvery: p.hello.ring / 64}
 	e.receiver.credits = parts.NewCredits(opt.Credits, v.wakePoller)
 	if !opt.NoForeign && p.canRead() {
 		e.receiver.canRead = true

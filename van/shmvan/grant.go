@@ -113,7 +113,7 @@ func (g *grants) add(s segment, generation uint32, rights van.Rights) (van.Grant
 	g.table.word(slot, lineOffset).Store(s.at)
 	g.table.word(slot, lineLength).Store(s.n)
 	g.table.word(slot, lineRights).Store(uint64(generation) | uint64(rights)<<32)
-	g.conn.own.edge.Publish()
+	g.conn.own.Edge().Publish()
 	g.table.id(slot).Store(uint64(id))
 	if g.of == nil {
 		g.of = map[van.GrantID]int{}
@@ -156,7 +156,7 @@ func (g *grants) settle() {
 			rest = append(rest, w)
 			continue
 		}
-		g.conn.own.edge.Consume()
+		g.conn.own.Edge().Consume()
 		g.free = append(g.free, w.slot)
 		g.completed = append(g.completed, w.op)
 	}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/internal/sys"
 )
 
@@ -16,10 +17,10 @@ import (
 func (v *shmVan) handshake(ctx context.Context, c *net.UnixConn, dialer bool) (*endpoint, error) {
 	defer func() { _ = c.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })()
-	var own *ownFile
+	var own *shm.Memory
 	var p *peer
 	send := func() (err error) {
-		if own, err = newOwnFile(v.opt.RingBytes, v.opt.slots()); err != nil {
+		if own, err = shm.CreateOneWriter("stepvan:ring", fileBytes(v.opt.RingBytes, v.opt.slots())); err != nil {
 			return err
 		}
 		return v.sendHello(c, own)
@@ -31,14 +32,19 @@ func (v *shmVan) handshake(ctx context.Context, c *net.UnixConn, dialer bool) (*
 		}
 		return err
 	}
-	steps := []func() error{receive, send}
+	sock := -1
+	duplicate := func() (err error) {
+		sock, err = sys.Duplicate(c)
+		return err
+	}
+	steps := []func() error{receive, send, duplicate}
 	if dialer {
-		steps = []func() error{send, receive}
+		steps = []func() error{send, receive, duplicate}
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			if own != nil {
-				own.close()
+				_ = own.Close()
 			}
 			if p != nil {
 				p.close()
@@ -46,20 +52,14 @@ func (v *shmVan) handshake(ctx context.Context, c *net.UnixConn, dialer bool) (*
 			return nil, err
 		}
 	}
-	sock, err := sys.Duplicate(c)
-	if err != nil {
-		own.close()
-		p.close()
-		return nil, err
-	}
 	return v.newEndpoint(sock, own, p), nil
 }
 
-func (v *shmVan) sendHello(c *net.UnixConn, own *ownFile) error {
+func (v *shmVan) sendHello(c *net.UnixConn, own *shm.Memory) error {
 	if v.isClosed() {
 		return stepvan.ErrClosed
 	}
-	_, _, err := c.WriteMsgUnix(v.hello.encode(), unix.UnixRights(own.mem.FD(), v.page.mem.FD()), nil)
+	_, _, err := c.WriteMsgUnix(v.hello.encode(), unix.UnixRights(own.FD(), v.page.mem.FD()), nil)
 	return netCause(err)
 }
 

@@ -65,19 +65,14 @@ type peer struct {
 	hello hello
 	file  *shm.Memory // its file and its van's page, for reading
 	page  *shm.Memory
-	edge  shm.Edge // of its file
 	identity
 }
 
-// newPeer takes the hello and the descriptors of a peer, and maps its files. It closes the descriptors, and keeps id.
+// newPeer takes the hello and the descriptors of a peer, and maps its files. It closes the descriptors, and keeps
+// id. The caller closes the peer, also after an error.
 func newPeer(b []byte, fds []int, id identity) (p *peer, err error) {
 	p = &peer{identity: id}
 	defer sys.CloseAll(fds)
-	defer func() {
-		if err != nil {
-			p.close()
-		}
-	}()
 	if err := p.hello.decode(b); err != nil {
 		return p, err
 	}
@@ -90,11 +85,6 @@ func newPeer(b []byte, fds []int, id identity) (p *peer, err error) {
 	if p.page, err = shm.MapReadOnly(fds[1], pageBytes); err != nil {
 		return p, peerError(err)
 	}
-	file, err := shm.Identity(fds[0])
-	if err != nil {
-		return p, err
-	}
-	p.edge = shm.EdgeOf(file)
 	return p, nil
 }
 

@@ -80,8 +80,8 @@ func await(t *testing.T, v van.Van, k van.EventKind) van.Event {
 func TestSideBytes(t *testing.T) {
 	for _, grants := range []int{0, minSlots, 1 << 14} {
 		_, _, x, y := pair(t, Options{Grants: grants})
-		require.EqualValues(t, SideBytes(grants), len(x.conn.own.mem.Bytes()))
-		require.EqualValues(t, SideBytes(grants), len(y.conn.own.mem.Bytes()))
+		require.EqualValues(t, SideBytes(grants), len(x.conn.own.Bytes()))
+		require.EqualValues(t, SideBytes(grants), len(y.conn.own.Bytes()))
 	}
 	require.EqualValues(t, 804<<10, SideBytes(0))
 	require.Equal(t, SideBytes(1<<13), SideBytes(1<<12+1))
