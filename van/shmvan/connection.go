@@ -125,7 +125,7 @@ func (c *connection) unmap() {
 	c.van.unwatch(c.watchedPid, c.endpoint)
 	_ = c.own.Close() // unmapping a mapping cannot fail
 	c.peer.close()
-	if c.van.isClosed() || c.peerGone.Load() || c.van.opt.TwoSided {
+	if c.van.ctx.Err() != nil || c.peerGone.Load() || c.van.opt.TwoSided {
 		c.closeSocketLocked()
 	} else {
 		_ = unix.Shutdown(c.sock, unix.SHUT_WR)

@@ -4,6 +4,7 @@ import (
 	crand "crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -167,7 +168,7 @@ func (g *grants) settle() {
 func (g *grants) report(out *sink) {
 	for len(g.completed) > 0 && !out.full() {
 		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: g.conn.public, Op: g.completed[0]})
-		g.completed = append(g.completed[:0], g.completed[1:]...)
+		g.completed = slices.Delete(g.completed, 0, 1)
 	}
 }
 

@@ -56,7 +56,7 @@ func (v *shmVan) handshake(ctx context.Context, c *net.UnixConn, dialer bool) (*
 }
 
 func (v *shmVan) sendHello(c *net.UnixConn, own *shm.Memory) error {
-	if v.isClosed() {
+	if v.ctx.Err() != nil {
 		return stepvan.ErrClosed
 	}
 	_, _, err := c.WriteMsgUnix(v.hello.encode(), unix.UnixRights(own.FD(), v.page.mem.FD()), nil)

@@ -1,9 +1,9 @@
 package shmvan
 
 import (
-	"math/bits"
+	"cmp"
+	"math"
 
-	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
@@ -55,42 +55,20 @@ const (
 )
 
 func (o Options) complete() (Options, error) {
-	if o.Placer == nil {
-		return o, errs.Invalid("shmvan: Options.Placer is missing: it names the memory for received payload")
-	}
-	if o.Limits == (wire.Limits{}) {
-		o.Limits = wire.DefaultLimits
-	}
 	if o.Dir == "" {
 		o.Dir = shm.SocketDir()
 	}
-	fill(&o.RingBytes, defaultRing)
-	fill(&o.Grants, defaultGrants)
-	fill(&o.InlineBytes, min(defaultInline, o.RingBytes/8))
-	fill(&o.Credits, defaultCredits)
-	fill(&o.SendQueue, defaultQueue)
-	fill(&o.Pending, defaultPending)
-	switch {
-	case o.RingBytes < minRing || o.RingBytes > maxRing || bits.OnesCount(uint(o.RingBytes)) != 1:
-		return o, errs.Invalid("shmvan: Options.RingBytes is %d: give a power of two from %d to %d", o.RingBytes, minRing, maxRing)
-	case o.Grants < minSlots || o.Grants > maxSlots || bits.OnesCount(uint(o.Grants)) != 1:
-		return o, errs.Invalid("shmvan: Options.Grants is %d: give a power of two from %d to %d", o.Grants, minSlots, maxSlots)
-	case o.InlineBytes < 0 || o.InlineBytes > o.RingBytes/8:
-		return o, errs.Invalid("shmvan: Options.InlineBytes is %d: give 1 to an eighth of RingBytes, %d", o.InlineBytes, o.RingBytes/8)
-	case o.Credits < 0 || o.Credits > MaxCredits:
-		return o, errs.Invalid("shmvan: Options.Credits is %d: give 1 to %d", o.Credits, MaxCredits)
-	case o.Pending < 0:
-		return o, errs.Invalid("shmvan: Options.Pending is %d: give 1 or more", o.Pending)
-	case o.SendQueue < 0 || o.SendQueue > maxQueue:
-		return o, errs.Invalid("shmvan: Options.SendQueue is %d: give 1 to %d", o.SendQueue, maxQueue)
-	}
-	return o, nil
-}
-
-func fill(v *int, preset int) {
-	if *v == 0 {
-		*v = preset
-	}
+	o.RingBytes = cmp.Or(o.RingBytes, defaultRing)
+	eighth := o.RingBytes / 8
+	err := parts.Complete("shmvan", o.Placer, &o.Limits, []parts.Number{
+		{Name: "RingBytes", Value: &o.RingBytes, Least: minRing, Most: maxRing, PowerOfTwo: true},
+		{Name: "Grants", Value: &o.Grants, Default: defaultGrants, Least: minSlots, Most: maxSlots, PowerOfTwo: true},
+		{Name: "InlineBytes", Value: &o.InlineBytes, Default: min(defaultInline, eighth), Least: 1, Most: eighth},
+		{Name: "Credits", Value: &o.Credits, Default: defaultCredits, Least: 1, Most: MaxCredits},
+		{Name: "SendQueue", Value: &o.SendQueue, Default: defaultQueue, Least: 1, Most: maxQueue},
+		{Name: "Pending", Value: &o.Pending, Default: defaultPending, Least: 1, Most: math.MaxInt32},
+	}...)
+	return o, err
 }
 
 // recordHead is the largest wire header with meta that goes in one record; longer ones go piece by piece (stream.go).

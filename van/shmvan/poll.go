@@ -108,10 +108,7 @@ func (v *shmVan) Arm() bool {
 		return false
 	}
 	defer v.polling.Store(false)
-	v.mu.Lock()
-	closed := v.closed
-	v.mu.Unlock()
-	if closed {
+	if v.ctx.Err() != nil {
 		return true
 	}
 	v.page.arm()

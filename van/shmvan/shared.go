@@ -3,6 +3,7 @@ package shmvan
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -17,10 +18,8 @@ type sharedFiles struct {
 
 // add makes sure that the peer has the file. stepvan.ErrWouldBlock: not at this moment.
 func (l *sharedFiles) add(sock int, file uint64, fd int, size int) error {
-	for _, id := range l.ids {
-		if id == file {
-			return nil
-		}
+	if slices.Contains(l.ids, file) {
+		return nil
 	}
 	if len(l.ids) >= maxFiles {
 		return errManyFiles
@@ -63,18 +62,16 @@ func (s *sender) stopSharing(file uint64) {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	l := &s.shared
-	for i, id := range l.ids {
-		if id != file {
-			continue
-		}
-		l.ids = append(l.ids[:i], l.ids[i+1:]...)
-		if s.conn.usable() == nil {
-			l.dropped = append(l.dropped, file)
-			s.sendDropped()
-			s.updateDue()
-			s.conn.wakeIfAsleep()
-		}
+	i := slices.Index(l.ids, file)
+	if i < 0 {
 		return
+	}
+	l.ids = slices.Delete(l.ids, i, i+1)
+	if s.conn.usable() == nil {
+		l.dropped = append(l.dropped, file)
+		s.sendDropped()
+		s.updateDue()
+		s.conn.wakeIfAsleep()
 	}
 }
 
@@ -90,7 +87,7 @@ func (s *sender) sendDropped() {
 			return
 		}
 		binary.LittleEndian.PutUint64(rec[recBody:], l.dropped[0])
-		l.dropped = append(l.dropped[:0], l.dropped[1:]...)
+		l.dropped = slices.Delete(l.dropped, 0, 1)
 		s.out.publish(len(rec), kindForget, wordWake)
 		l.end = s.out.pos
 	}

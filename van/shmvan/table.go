@@ -1,6 +1,7 @@
 package shmvan
 
 import (
+	"cmp"
 	"math/bits"
 	"sync/atomic"
 
@@ -30,8 +31,7 @@ const (
 // SideBytes is the memory that each side of a connection takes on its machine, with a ring of the default size. It has
 // room for so many grants, rounded up to a power of two; 0 stands for the default number.
 func SideBytes(grants int) int64 {
-	fill(&grants, defaultGrants)
-	return fileBytes(defaultRing, 1<<bits.Len(uint(grants-1)))
+	return fileBytes(defaultRing, 1<<bits.Len(uint(cmp.Or(grants, defaultGrants)-1)))
 }
 
 // fileBytes is the size of a side's file.

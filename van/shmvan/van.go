@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -123,8 +124,7 @@ func (v *shmVan) addLocked(e *endpoint, accepted bool) error {
 
 // appendEndpoint gives e to the poller. mu is held.
 func (v *shmVan) appendEndpoint(e *endpoint) {
-	old := *v.eps.Load()
-	list := append(append(make([]*endpoint, 0, len(old)+1), old...), e)
+	list := append(slices.Clone(*v.eps.Load()), e)
 	v.eps.Store(&list)
 }
 
@@ -132,12 +132,7 @@ func (v *shmVan) appendEndpoint(e *endpoint) {
 func (v *shmVan) remove(e *endpoint) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	var list []*endpoint
-	for _, x := range *v.eps.Load() {
-		if x != e {
-			list = append(list, x)
-		}
-	}
+	list := slices.DeleteFunc(slices.Clone(*v.eps.Load()), func(x *endpoint) bool { return x == e })
 	v.eps.Store(&list)
 }
 
@@ -148,12 +143,6 @@ func (v *shmVan) unwatch(fd int, e *endpoint) {
 	if v.kernel.endpoints[int32(fd)] == e {
 		delete(v.kernel.endpoints, int32(fd))
 	}
-}
-
-func (v *shmVan) isClosed() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.closed
 }
 
 // fileDropped tells all peers that have a file to unmap it. Concurrent.

@@ -61,24 +61,34 @@ func (a address) network() string {
 
 func (a address) abstract() bool { return a.unix && a.text[0] == '@' }
 
-// resolve looks up the host of a TCP address. An empty host is this machine's wildcard.
-// With Options.Local, addresses that other machines can reach are refused.
-func resolve(ctx context.Context, local bool, a address) ([]netip.AddrPort, error) {
-	host, p, _ := net.SplitHostPort(a.text)
-	port, _ := strconv.ParseUint(p, 10, 16)
+// targets looks up the addresses that a may mean, in order of preference. An empty host is this machine's wildcard, at
+// which nobody can be dialed: loopback stands for it. With Options.Local, addresses that other machines can reach are
+// refused.
+func (a address) targets(ctx context.Context, local bool) ([]string, error) {
+	if a.unix {
+		return []string{a.text}, nil
+	}
+	host, port, _ := net.SplitHostPort(a.text)
 	ips := []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
 	if host != "" {
 		var err error
 		if ips, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host); err != nil {
-			return nil, fmt.Errorf("%w (check the name, or give an IP address)", err)
+			return nil, fmt.Errorf("%w: check the name, or give an IP address", err)
 		}
 	}
-	list := make([]netip.AddrPort, 0, len(ips))
+	var list []string
 	for _, ip := range ips {
-		if local && !ip.Unmap().IsLoopback() {
+		ip = ip.Unmap()
+		if local && !ip.IsLoopback() {
 			return nil, errs.Invalid("%v is reachable from other machines, but only this machine is allowed: use 127.0.0.1, [::1] or unix:/path", ip)
 		}
-		list = append(list, netip.AddrPortFrom(ip.Unmap(), uint16(port)))
+		switch ip {
+		case netip.IPv4Unspecified():
+			ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		case netip.IPv6Unspecified():
+			ip = netip.IPv6Loopback()
+		}
+		list = append(list, net.JoinHostPort(ip.String(), port))
 	}
 	return list, nil
 }

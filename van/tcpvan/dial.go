@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"syscall"
 	"time"
 
@@ -60,7 +59,7 @@ func (v *tcpVan) attempt(ctx context.Context, a address) (fds []int, err error) 
 	if hello.count > 1 {
 		_, _ = rand.Read(hello.token[:])
 	}
-	targets, err := v.targets(ctx, a)
+	targets, err := a.targets(ctx, v.opts.Local)
 	if err != nil {
 		return nil, err
 	}
@@ -77,33 +76,6 @@ func (v *tcpVan) attempt(ctx context.Context, a address) (fds []int, err error) 
 		}
 	}
 	return fds, nil
-}
-
-// targets are the addresses that a may mean, in order of preference.
-func (v *tcpVan) targets(ctx context.Context, a address) ([]string, error) {
-	if a.unix {
-		return []string{a.text}, nil
-	}
-	ips, err := resolve(ctx, v.opts.Local, a)
-	if err != nil {
-		return nil, err
-	}
-	list := make([]string, len(ips))
-	for i, ip := range ips {
-		list[i] = loopbackFor(ip).String()
-	}
-	return list, nil
-}
-
-// loopbackFor replaces the wildcard, at which nobody can be dialed.
-func loopbackFor(ip netip.AddrPort) netip.AddrPort {
-	switch ip.Addr() {
-	case netip.IPv4Unspecified():
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), ip.Port())
-	case netip.IPv6Unspecified():
-		return netip.AddrPortFrom(netip.IPv6Loopback(), ip.Port())
-	}
-	return ip
 }
 
 // connectAny connects to the first target that answers.

@@ -111,7 +111,7 @@ func (in *inbox) checkPrefix() error {
 
 // flawOf is what is wrong with the first bytes of a header, as far as they tell.
 func flawOf(b []byte) error {
-	if startsHeader(b) && len(b) < versionEnd {
+	if startsWith(b, wire.Magic) && len(b) < versionEnd {
 		return nil
 	}
 	if len(b) >= versionEnd && binary.LittleEndian.Uint32(b) == wire.Magic && binary.LittleEndian.Uint16(b[4:]) == wire.Version {

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -33,9 +31,9 @@ type listener struct {
 // caller that listens at "[::]:0" must tell peers a host by which they reach this machine.
 func (v *tcpVan) Listen(text string) (bound string, err error) {
 	a, err := parseAddress(text)
-	if err == nil && v.opts.Local && !a.unix {
+	if err == nil && v.opts.Local {
 		ctx, cancel := context.WithTimeout(v.ctx, resolveTime)
-		_, err = resolve(ctx, v.opts.Local, a)
+		_, err = a.targets(ctx, v.opts.Local)
 		cancel()
 	}
 	var l *listener
@@ -141,15 +139,8 @@ func (l *listener) rearm() {
 
 // nameOf names the peer of an accepted socket.
 func (l *listener) nameOf(fd int, from unix.Sockaddr) string {
-	switch a := from.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)).String()
-	case *unix.SockaddrInet6:
-		ip := netip.AddrFrom16(a.Addr).Unmap()
-		if a.ZoneId != 0 {
-			ip = ip.WithZone(strconv.FormatUint(uint64(a.ZoneId), 10))
-		}
-		return netip.AddrPortFrom(ip, uint16(a.Port)).String()
+	if a := addrPort(from); a.IsValid() {
+		return a.String()
 	}
 	if c, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
 		return fmt.Sprintf("%v (process %d)", l.addr, c.Pid)

@@ -1,6 +1,7 @@
 package tcpvan
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/stepvan/stepvan/internal/errs"
@@ -49,41 +50,22 @@ const (
 )
 
 func (o Options) complete() (Options, error) {
-	if o.Placer == nil {
-		return o, errs.Invalid("tcpvan: Options.Placer is missing: it names the memory for received payload")
+	switch {
+	case o.PendingTime < 0:
+		return o, errs.Invalid("tcpvan: Options.PendingTime: negative (got %v): give a positive duration, or 0 for the default", o.PendingTime)
+	case o.Stall < 0:
+		return o, errs.Invalid("tcpvan: Options.Stall: negative (got %v): give a positive duration, or 0 for no limit", o.Stall)
 	}
-	if o.Limits == (wire.Limits{}) {
-		o.Limits = wire.DefaultLimits
-	}
+	o.PendingTime = cmp.Or(o.PendingTime, defaultPendingTime)
+	err := parts.Complete("tcpvan", o.Placer, &o.Limits, []parts.Number{
+		{Name: "Rails", Value: &o.Rails, Default: 1, Least: 1, Most: MaxRails},
+		{Name: "RailThreshold", Value: &o.RailThreshold, Default: defaultRailThreshold, Least: 1, Most: maxThreshold},
+		{Name: "SmallBytes", Value: &o.SmallBytes, Default: defaultSmallBytes, Least: 1, Most: maxSmall},
+		{Name: "SocketBuffer", Value: &o.SocketBuffer, Least: 1, Most: maxSockBuf},
+		{Name: "Credits", Value: &o.Credits, Default: defaultCredits, Least: 1, Most: MaxCredits},
+		{Name: "SendQueue", Value: &o.SendQueue, Default: defaultSendQueue, Least: 1, Most: maxQueue},
+		{Name: "Pending", Value: &o.Pending, Default: defaultPending, Least: 1, Most: maxQueue},
+	}...)
 	o.Limits.Message = min(o.Limits.Message, maxMessage)
-	if o.PendingTime < 0 {
-		return o, errs.Invalid("tcpvan: Options.PendingTime is %v: give a positive duration", o.PendingTime)
-	}
-	if o.Stall < 0 {
-		return o, errs.Invalid("tcpvan: Options.Stall is %v: give a positive duration, or 0 for no limit", o.Stall)
-	}
-	if o.PendingTime == 0 {
-		o.PendingTime = defaultPendingTime
-	}
-	for _, b := range []struct {
-		name         string
-		value        *int
-		preset, most int
-	}{
-		{"Rails", &o.Rails, 1, MaxRails},
-		{"RailThreshold", &o.RailThreshold, defaultRailThreshold, maxThreshold},
-		{"SmallBytes", &o.SmallBytes, defaultSmallBytes, maxSmall},
-		{"SocketBuffer", &o.SocketBuffer, 0, maxSockBuf},
-		{"Credits", &o.Credits, defaultCredits, MaxCredits},
-		{"SendQueue", &o.SendQueue, defaultSendQueue, maxQueue},
-		{"Pending", &o.Pending, defaultPending, maxQueue},
-	} {
-		if *b.value < 0 || *b.value > b.most {
-			return o, errs.Invalid("tcpvan: Options.%s is %d: give 1 to %d, or 0 for the default", b.name, *b.value, b.most)
-		}
-		if *b.value == 0 {
-			*b.value = b.preset
-		}
-	}
-	return o, nil
+	return o, err
 }

@@ -1,6 +1,7 @@
 package tcpvan
 
 import (
+	"math/bits"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -49,10 +50,7 @@ type cursor struct {
 }
 
 func (o *outbox) init(capacity, rails, threshold int) {
-	n := 1
-	for n < capacity {
-		n *= 2
-	}
+	n := 1 << bits.Len(uint(capacity-1))
 	o.ring = make([]operation, n)
 	const most = lead + 1 // of nearly all messages
 	segs := make([][]byte, most*n)

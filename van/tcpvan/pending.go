@@ -1,19 +1,20 @@
 package tcpvan
 
 import (
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/internal/sys"
+	"github.com/stepvan/stepvan/internal/wire"
 )
 
 // pending holds accepted connections that have not said yet what they are, or whose
 // other rails are missing. Their number and time are bounded. Guarded by tcpVan.accepting.
 type pending struct {
-	v     *tcpVan
-	list  []*pendingConn // oldest first
-	timer *time.Timer
+	v    *tcpVan
+	list []*pendingConn // oldest first
 }
 
 // pendingConn is one of them.
@@ -44,7 +45,7 @@ func (p *pending) admit(fd int, peer string) {
 	k.slot = slot
 	p.list = append(p.list, k)
 	if len(p.list) == 1 {
-		p.timer = p.expiry(p.timer, v.opts.PendingTime)
+		v.expiry.set(v.opts.PendingTime)
 	}
 	k.read()
 }
@@ -54,7 +55,7 @@ func (p *pending) expire() {
 	for len(p.list) > 0 {
 		left := p.v.opts.PendingTime - time.Since(p.list[0].since)
 		if left > 0 {
-			p.timer = p.expiry(p.timer, left)
+			p.v.expiry.set(left)
 			return
 		}
 		p.list[0].refuse()
@@ -66,14 +67,12 @@ func (p *pending) closeAll() {
 	for len(p.list) > 0 {
 		p.list[0].refuse()
 	}
-	if p.timer != nil {
-		p.timer.Stop()
-	}
+	p.v.expiry.stop()
 }
 
 // checkPending acts when the timer went off.
 func (v *tcpVan) checkPending() {
-	if v.expired.Load() && v.expired.CompareAndSwap(true, false) {
+	if v.expiry.take() {
 		v.accepting.Lock()
 		v.pending.expire()
 		v.accepting.Unlock()
@@ -103,7 +102,7 @@ func (k *pendingConn) read() {
 			return
 		}
 		k.n += n
-		if b := k.buf[:k.n]; !startsPreamble(b) && (k.n >= versionEnd || !startsHeader(b)) {
+		if b := k.buf[:k.n]; !startsWith(b, preambleMagic) && (k.n >= versionEnd || !startsWith(b, wire.Magic)) {
 			k.promote(flawOf(b))
 			return
 		}
@@ -126,12 +125,7 @@ func (k *pendingConn) refuse() {
 func (k *pendingConn) detach() {
 	k.done = true
 	p := &k.v.pending
-	for i, o := range p.list {
-		if o == k {
-			p.list = append(p.list[:i], p.list[i+1:]...)
-			break
-		}
-	}
+	p.list = slices.DeleteFunc(p.list, func(o *pendingConn) bool { return o == k })
 	k.v.mu.Lock()
 	k.v.set.remove(k.slot, k.fd)
 	k.v.mu.Unlock()
@@ -198,10 +192,5 @@ func (p *poller) announce() {
 		}
 		n++
 	}
-	if n == 0 {
-		return
-	}
-	rest := copy(p.newcomers, p.newcomers[n:])
-	clear(p.newcomers[rest:])
-	p.newcomers = p.newcomers[:rest]
+	p.newcomers = slices.Delete(p.newcomers, 0, n)
 }

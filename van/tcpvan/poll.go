@@ -64,7 +64,7 @@ func (v *tcpVan) Arm() bool {
 	}
 	v.poller.cool()
 	v.armed.Store(true)
-	if v.noteCount.Load() > 0 || v.expired.Load() || v.guardDue.Load() {
+	if v.noteCount.Load() > 0 || v.expiry.due.Load() || v.silence.due.Load() {
 		v.armed.Store(false)
 		return false
 	}

@@ -70,18 +70,8 @@ func badPreamble(field string, offset int, format string, args ...any) error {
 	return &stepvan.ProtocolError{Field: "preamble " + field, Offset: offset, Reason: fmt.Sprintf(format, args...)}
 }
 
-// startsHeader reports whether b, the first bytes of a connection, may grow into a wire header.
-func startsHeader(b []byte) bool {
-	var magic [4]byte
-	binary.LittleEndian.PutUint32(magic[:], wire.Magic)
+// startsWith reports whether b, the first bytes of a connection, may grow into what begins with magic.
+func startsWith(b []byte, magic uint32) bool {
 	n := min(len(b), 4)
-	return string(b[:n]) == string(magic[:n])
-}
-
-// startsPreamble reports whether b, the first bytes of a connection, may grow into a preamble.
-func startsPreamble(b []byte) bool {
-	var magic [4]byte
-	binary.LittleEndian.PutUint32(magic[:], preambleMagic)
-	n := min(len(b), 4)
-	return string(b[:n]) == string(magic[:n])
+	return string(b[:n]) == string(binary.LittleEndian.AppendUint32(nil, magic)[:n])
 }

@@ -247,6 +247,6 @@ func FuzzPreamble(f *testing.F) {
 		}
 		require.True(t, p.index < p.count && p.count <= MaxRails && p.threshold > 0)
 		require.Equal(t, b[:preambleSize], p.encode())
-		require.True(t, startsPreamble(b))
+		require.True(t, startsWith(b, preambleMagic))
 	})
 }

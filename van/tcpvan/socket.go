@@ -1,6 +1,9 @@
 package tcpvan
 
 import (
+	"net/netip"
+	"strconv"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -54,15 +57,23 @@ func sameMachine(fd int) bool {
 	if err != nil {
 		return false
 	}
-	switch a := own.(type) {
+	a, b := addrPort(own), addrPort(peer)
+	return a.IsValid() && a.Addr() == b.Addr()
+}
+
+// addrPort is the address of a TCP socket, and not valid for another socket.
+func addrPort(s unix.Sockaddr) netip.AddrPort {
+	switch a := s.(type) {
 	case *unix.SockaddrInet4:
-		b, ok := peer.(*unix.SockaddrInet4)
-		return ok && a.Addr == b.Addr
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
 	case *unix.SockaddrInet6:
-		b, ok := peer.(*unix.SockaddrInet6)
-		return ok && a.Addr == b.Addr
+		ip := netip.AddrFrom16(a.Addr).Unmap()
+		if a.ZoneId != 0 {
+			ip = ip.WithZone(strconv.FormatUint(uint64(a.ZoneId), 10))
+		}
+		return netip.AddrPortFrom(ip, uint16(a.Port))
 	}
-	return false
+	return netip.AddrPort{}
 }
 
 // setBuffer goes past the system's limit where the process may.

@@ -35,25 +35,16 @@ func (rd *reader) noteWait() {
 // guard has checkStalls look at all endpoints in one turn's time. Poll only.
 func (v *tcpVan) guard() {
 	v.poller.guarded, v.poller.turned = true, time.Now()
-	every := v.opts.turnTime()
-	if t := v.guardian.Load(); t != nil {
-		t.Reset(every)
-		return
-	}
-	v.guardian.Store(time.AfterFunc(every, func() {
-		v.guardDue.Store(true)
-		v.wake()
-	}))
+	v.silence.set(v.opts.turnTime())
 }
 
 func (o *Options) turnTime() time.Duration { return max(o.Stall/stallTurns, time.Millisecond) }
 
 // checkStalls ends the endpoints whose peer went silent in the middle of a message. Poll only.
 func (v *tcpVan) checkStalls() {
-	if !v.guardDue.Load() {
+	if !v.silence.take() {
 		return
 	}
-	v.guardDue.Store(false)
 	v.poller.guarded = false
 	// A process that was itself stopped takes little of that time for silence of others.
 	lost, again := v.stalled(min(time.Since(v.poller.turned), 2*v.opts.turnTime()))

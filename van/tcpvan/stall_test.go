@@ -15,7 +15,7 @@ import (
 // turn has b look for silence, as its timer does, and take what has come.
 func (p *party) turn() {
 	p.poller.turned = time.Now().Add(-p.opts.turnTime())
-	p.guardDue.Store(true)
+	p.silence.due.Store(true)
 	p.poll(true)
 }
 
@@ -49,7 +49,7 @@ func TestSilenceInTheMiddleOfAMessage(t *testing.T) {
 func TestOwnPauseIsNoSilence(t *testing.T) {
 	b, _, _ := midMessage(t, 130)
 	b.poller.turned = time.Now().Add(-10 * b.opts.Stall)
-	b.guardDue.Store(true)
+	b.silence.due.Store(true)
 	b.poll(true)
 	for range stallTurns - 3 {
 		b.turn()

@@ -37,9 +37,8 @@ type tcpVan struct {
 	notes     []*endpoint
 	noteCount atomic.Int32
 	polling   atomic.Bool
-	expired   atomic.Bool // the timer of pending connections has fired
-	guardDue  atomic.Bool // the timer of checkStalls has fired
-	guardian  atomic.Pointer[time.Timer]
+	expiry    alarm // of pending connections
+	silence   alarm // of checkStalls
 
 	poller poller
 }
@@ -90,6 +89,7 @@ func New(o Options) (van.Van, error) {
 		poller: poller{iov: make([]unix.Iovec, 0, sys.MaxIovecs), scratch: make([]byte, scratchSize)},
 	}
 	v.pending.v, v.poller.v = v, v
+	v.expiry.wake, v.silence.wake = v.wake, v.wake
 	if v.set.epoll, err = sys.OpenEpoll(); err != nil {
 		return nil, &stepvan.OpError{Op: "open", Van: name, Err: errs.Descriptors(err)}
 	}
@@ -113,9 +113,7 @@ func (v *tcpVan) FD() int {
 // Close implements van.Van.
 func (v *tcpVan) Close() error {
 	v.cancel()
-	if t := v.guardian.Load(); t != nil {
-		t.Stop() // it would keep the van in memory
-	}
+	v.silence.stop()
 	for ep := v.closeOrNext(); ep != nil; ep = v.closeOrNext() {
 		_ = ep.Close()
 	}
@@ -219,16 +217,4 @@ func (v *tcpVan) watch(c *conn) {
 	if !c.ep.unwatched {
 		_ = v.set.epoll.Change(c.fd, c.interest(), c.slot)
 	}
-}
-
-// expiry arms the timer of pending connections. Poll only.
-func (p *pending) expiry(t *time.Timer, d time.Duration) *time.Timer {
-	if t != nil {
-		t.Reset(d)
-		return t
-	}
-	return time.AfterFunc(d, func() {
-		p.v.expired.Store(true)
-		p.v.wake()
-	})
 }
