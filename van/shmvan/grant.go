@@ -80,13 +80,14 @@ type grants struct {
 	used      int                 // slots that were ever in use
 	free      []int               // the unused ones of these
 	pending   []withdrawal        // the peer uses the grant
-	completed []van.OpID          // withdrawals that are complete
+	completed []withdrawal        // they are complete, or have failed
 }
 
-// withdrawal waits for the peer.
+// withdrawal waits for the peer, and then for Poll.
 type withdrawal struct {
 	slot int
 	op   van.OpID
+	err  error
 }
 
 func (g *grants) waiting() bool { return len(g.pending) > 0 || len(g.completed) > 0 }
@@ -144,7 +145,7 @@ func (g *grants) withdraw(id van.GrantID, op van.OpID) error {
 	}
 	delete(g.of, id)
 	g.table.id(slot).Store(0)
-	g.pending = append(g.pending, withdrawal{slot, op})
+	g.pending = append(g.pending, withdrawal{slot: slot, op: op})
 	g.settle()
 	return nil
 }
@@ -159,7 +160,7 @@ func (g *grants) settle() {
 		}
 		g.conn.own.Edge().Consume()
 		g.free = append(g.free, w.slot)
-		g.completed = append(g.completed, w.op)
+		g.completed = append(g.completed, w)
 	}
 	g.pending = rest
 }
@@ -167,7 +168,7 @@ func (g *grants) settle() {
 // report reports the withdrawals that are complete. Poller only.
 func (g *grants) report(out *sink) {
 	for len(g.completed) > 0 && !out.full() {
-		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: g.conn.public, Op: g.completed[0]})
+		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: g.conn.public, Op: g.completed[0].op, Err: g.completed[0].err})
 		g.completed = slices.Delete(g.completed, 0, 1)
 	}
 }
@@ -177,11 +178,11 @@ func (g *grants) report(out *sink) {
 func (g *grants) fail(out *sink) bool {
 	g.conn.mu.Lock()
 	defer g.conn.mu.Unlock()
-	g.report(out)
-	for len(g.pending) > 0 && !out.full() {
-		err := g.conn.endedError("withdraw")
-		out.emit(van.Event{Kind: van.EventCompletion, Endpoint: g.conn.public, Op: g.pending[0].op, Err: err})
-		g.pending = g.pending[1:]
+	for _, w := range g.pending {
+		w.err = g.conn.endedError("withdraw")
+		g.completed = append(g.completed, w)
 	}
+	g.pending = nil
+	g.report(out)
 	return !g.waiting()
 }

@@ -43,14 +43,13 @@ func (s *sender) send(m *van.Message, size int64) error {
 		return stepvan.ErrWouldBlock
 	}
 	*o = operation{id: m.Op, keep: o.keep[:0]}
-	opt := &s.conn.van.opt
 	if len(m.Target) > 0 && size > 0 {
 		return s.sendWritten(o, m, size)
 	}
-	if len(m.Head) > opt.recordHead() {
-		return s.sendLong(o, m, size, false)
+	if s.isLong(m) {
+		return s.sendStream(o, m, kindLong, size)
 	}
-	if size <= int64(opt.InlineBytes) {
+	if size <= int64(s.conn.van.opt.InlineBytes) {
 		return s.sendInline(o, m, size)
 	}
 	source := m.Payload
@@ -61,28 +60,29 @@ func (s *sender) send(m *van.Message, size int64) error {
 	if k, ok := s.listSegments(source); ok {
 		return s.sendSegments(o, m, source, size, k)
 	}
-	return s.sendStream(o, m, size)
+	return s.sendStream(o, m, kindStream, size)
 }
 
-// put writes a record with the head of m and returns the place of its body, nil when there is no room.
+// put writes a record with the head of m, unless that is long, and returns the place of its body.
 func (s *sender) put(m *van.Message, size int64, segs, body int) (rec, rest []byte, err error) {
-	at := bodyAt(len(m.Head))
-	rec, err = s.out.begin(align(at + body))
+	head := m.Head
+	if s.isLong(m) {
+		head = nil
+	}
+	at := bodyAt(len(head))
+	if rec, err = s.out.begin(align(at + body)); err != nil {
+		return nil, nil, stepvan.ErrPeerLost // the poller reports the cause
+	}
 	if rec == nil {
-		return nil, nil, noRoom(err)
+		return nil, nil, stepvan.ErrWouldBlock
 	}
 	writeRecord(rec, len(m.Head), segs, size)
-	copy(rec[recBody:], m.Head)
+	copy(rec[recBody:], head)
 	return rec, rec[at:], nil
 }
 
-// noRoom says why there is no room for a record.
-func noRoom(err error) error {
-	if err == nil {
-		return stepvan.ErrWouldBlock
-	}
-	return stepvan.ErrPeerLost // the poller reports the cause
-}
+// isLong reports whether the head of m fits no record.
+func (s *sender) isLong(m *van.Message) bool { return len(m.Head) > s.conn.van.opt.recordHead() }
 
 // commit publishes the record of an operation. A record that leaves less room than the largest one needs completes only
 // when the peer has made that room. So a caller that finds the ring full has a completion to wait for.
@@ -186,23 +186,22 @@ func (s *sender) sendWritten(o *operation, m *van.Message, size int64) (err erro
 
 // writeTo writes the payload, and tells the peer. It makes sure of room for the record before it writes anything.
 func (s *sender) writeTo(held []*peerGrant, o *operation, m *van.Message, size int64) error {
-	long := len(m.Head) > s.conn.van.opt.recordHead()
-	var rec []byte
-	var err error
+	long, flag := s.isLong(m), 0
 	if long {
-		if rec, err = s.out.begin(align(recBody)); rec == nil { // sendLong finds the same place
-			return noRoom(err)
-		}
-	} else if rec, _, err = s.put(m, size, 0, 0); err != nil {
+		flag = 1
+	}
+	rec, _, err := s.put(m, size, flag, 0)
+	if err != nil {
 		return err
 	}
 	for i, t := range m.Target {
 		bulk.Copy(held[i].mem[t.Offset:], m.Payload[i])
 	}
 	if long {
-		return s.sendLong(o, m, size, true)
+		s.beginStream(o, m, rec, kindLong, 0)
+	} else {
+		s.commit(m, o, rec, kindWritten)
 	}
-	s.commit(m, o, rec, kindWritten)
 	return nil
 }
 

@@ -23,30 +23,13 @@ type stream struct {
 // end of the ring wastes.
 const chunkBytes = 32 << 10
 
-// sendStream sends the payload through the ring, piece by piece. mu is held.
-func (s *sender) sendStream(o *operation, m *van.Message, size int64) error {
+// sendStream sends the payload through the ring, piece by piece, behind the head when that is long. mu is held.
+func (s *sender) sendStream(o *operation, m *van.Message, k kind, size int64) error {
 	rec, _, err := s.put(m, size, 0, 0)
-	if err != nil {
-		return err
+	if err == nil {
+		s.beginStream(o, m, rec, k, size)
 	}
-	s.beginStream(o, m, rec, kindStream, size)
-	return nil
-}
-
-// sendLong sends a message whose head fits no record. written: the payload lies in granted memory already. mu is held.
-func (s *sender) sendLong(o *operation, m *van.Message, size int64, written bool) error {
-	rec, err := s.out.begin(align(recBody))
-	if rec == nil {
-		return noRoom(err)
-	}
-	if written {
-		writeRecord(rec, len(m.Head), 1, size)
-		size = 0
-	} else {
-		writeRecord(rec, len(m.Head), 0, size)
-	}
-	s.beginStream(o, m, rec, kindLong, size)
-	return nil
+	return err
 }
 
 // beginStream publishes the record of a stream of the given kind, with size bytes of payload, and writes what it can.

@@ -2,6 +2,7 @@ package tcpvan
 
 import (
 	"errors"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -178,8 +179,7 @@ func (rd *reader) checkRails() {
 		if i == 0 || !c.hup || rd.in.wants(i) {
 			continue
 		}
-		var b [1]byte
-		switch n, e := sys.Recv(c.fd, b[:], unix.MSG_PEEK); {
+		switch n, e := c.peek(); {
 		case e == sys.Again:
 			c.hup = false
 		case e != 0 || n == 0:
@@ -187,4 +187,10 @@ func (rd *reader) checkRails() {
 			rd.ep.w.breakOff(rd.ep.fault("receive", rd.lossOf(e)))
 		}
 	}
+}
+
+// peek looks for a byte, and leaves it there.
+func (c *conn) peek() (n int, e syscall.Errno) {
+	var b [1]byte
+	return sys.Recv(c.fd, b[:], unix.MSG_PEEK)
 }

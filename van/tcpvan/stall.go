@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/sys"
 )
@@ -81,8 +79,7 @@ func (rd *reader) hasBytes() bool {
 		if !rd.in.wants(i) {
 			continue
 		}
-		var b [1]byte
-		if _, e := sys.Recv(c.fd, b[:], unix.MSG_PEEK); e != sys.Again {
+		if _, e := c.peek(); e != sys.Again {
 			return true // or the end, which the next read finds
 		}
 	}

@@ -202,10 +202,7 @@ func (p *pollSet) remove(slot, fd int) {
 func (v *tcpVan) leave(ep *endpoint) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, c := range ep.rails {
-		v.set.remove(c.slot, c.fd)
-		_ = unix.Close(c.fd)
-	}
+	v.unjoin(ep, len(ep.rails))
 	delete(v.endpoints, ep)
 }
 
