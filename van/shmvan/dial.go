@@ -55,7 +55,7 @@ func (v *shmVan) dial(ctx context.Context, addr string) (*endpoint, error) {
 		return nil, err
 	}
 	e.conn.name = path
-	return e, v.add(e, false)
+	return e, v.add(e)
 }
 
 // notListening finds errors that pass when a process listens at the socket, or accepts faster.

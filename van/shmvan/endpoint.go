@@ -23,10 +23,10 @@ type endpoint struct {
 	parts.UserValue
 
 	// The poller's.
-	acceptedIn uint64 // the Poll that reported it as accepted
-	reported   bool   // EventLost
-	detached   bool   // EventDetached
-	idle       uint32 // visits that found no record
+	fresh    bool   // accepted, and not announced
+	reported bool   // EventLost
+	detached bool   // EventDetached
+	idle     uint32 // visits that found no record
 }
 
 func (v *shmVan) newEndpoint(sock int, own *shm.Memory, p *peer) *endpoint {
@@ -141,6 +141,10 @@ func (e *endpoint) discard() {
 // step moves one endpoint. Poller only, as what follows.
 func (e *endpoint) step(out *sink, all bool) {
 	c, r := &e.conn, &e.receiver
+	if e.fresh {
+		e.announce(out)
+		return
+	}
 	if c.state.Load() != stateOpen {
 		e.end(out)
 		return
@@ -159,6 +163,16 @@ func (e *endpoint) step(out *sink, all bool) {
 	if c.state.Load() != stateOpen {
 		e.end(out)
 	}
+}
+
+// announce reports an endpoint that was accepted, unless the van has closed it. It receives from the next Poll on.
+func (e *endpoint) announce(out *sink) {
+	e.fresh = false
+	if e.conn.state.Load() == stateClosed {
+		e.detached = true // nothing is reported of it
+		return
+	}
+	out.emit(van.Event{Kind: van.EventAccepted, Endpoint: e.conn.public})
 }
 
 // checkPeer finds out whether the peer is still there, and keeps the protocol. The last look at its ring found nothing.
@@ -209,6 +223,9 @@ func (e *endpoint) end(out *sink) {
 // busy reports whether a visit would find something.
 func (e *endpoint) busy() bool {
 	c, r := &e.conn, &e.receiver
+	if e.fresh {
+		return true
+	}
 	if c.state.Load() != stateOpen {
 		return !e.reported && c.state.Load() == stateLost || e.sender.ops.left() ||
 			c.stillMapped() && e.memory.views.Load() == 0 || c.peerGone.Load() && !e.detached

@@ -74,13 +74,12 @@ func (g granter) Map(t van.Target, n int64, rights van.Rights) (van.View, error)
 // grants is the memory that the peer may reach. Guarded by connection.mu.
 type grants struct {
 	conn      *connection
-	table     table               // of this side
-	peerTable table               // counts the uses by the peer
-	of        map[van.GrantID]int // slots
-	used      int                 // slots that were ever in use
-	free      []int               // the unused ones of these
-	pending   []withdrawal        // the peer uses the grant
-	completed []withdrawal        // they are complete, or have failed
+	table     table        // of this side
+	peerTable table        // counts the uses by the peer
+	used      int          // slots that were ever in use
+	free      []int        // the unused ones of these
+	pending   []withdrawal // the peer uses the grant
+	completed []withdrawal // they are complete, or have failed
 }
 
 // withdrawal waits for the peer, and then for Poll.
@@ -108,7 +107,7 @@ func (g *grants) slot() (slot int, ok bool) {
 func (g *grants) add(s segment, generation uint32, rights van.Rights) (van.Grant, error) {
 	slot, ok := g.slot()
 	if !ok {
-		return van.Grant{}, fmt.Errorf("%w: %d are out", errs.ErrNoGrant, len(g.of))
+		return van.Grant{}, fmt.Errorf("%w: %d are out", errs.ErrNoGrant, g.used)
 	}
 	id := newGrantID(slot)
 	g.table.word(slot, lineFile).Store(s.file)
@@ -117,10 +116,6 @@ func (g *grants) add(s segment, generation uint32, rights van.Rights) (van.Grant
 	g.table.word(slot, lineRights).Store(uint64(generation) | uint64(rights)<<32)
 	g.conn.own.Edge().Publish()
 	g.table.id(slot).Store(uint64(id))
-	if g.of == nil {
-		g.of = map[van.GrantID]int{}
-	}
-	g.of[id] = slot
 	return van.Grant{ID: id, Generation: generation, Rights: rights, Length: int64(s.n)}, nil
 }
 
@@ -139,11 +134,10 @@ func (g *grants) withdraw(id van.GrantID, op van.OpID) error {
 	if err := g.conn.usable(); err != nil {
 		return err
 	}
-	slot, ok := g.of[id]
-	if !ok {
+	slot := int(id & slotMask)
+	if id == 0 || slot >= g.used || g.table.id(slot).Load() != uint64(id) {
 		return fmt.Errorf("grant %#x is withdrawn already or another endpoint's: %w", id, stepvan.ErrStale)
 	}
-	delete(g.of, id)
 	g.table.id(slot).Store(0)
 	g.pending = append(g.pending, withdrawal{slot: slot, op: op})
 	g.settle()

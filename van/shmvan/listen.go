@@ -151,7 +151,8 @@ func (v *shmVan) admit(c *net.UnixConn) {
 	defer cancel()
 	e, err := v.handshake(ctx, c, false)
 	if err == nil {
-		err = v.add(e, true)
+		e.fresh = true
+		err = v.add(e)
 	}
 	v.opt.reportStarved(err)
 }

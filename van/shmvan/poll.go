@@ -1,6 +1,8 @@
 package shmvan
 
 import (
+	"slices"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/van"
@@ -25,18 +27,12 @@ func (v *shmVan) Poll(events []van.Event, all bool) int {
 	out := sink{events[:0:len(events)]}
 	v.polls++
 	v.moved = false
-	if v.acceptedCount.Load() > 0 {
-		v.reportAccepted(&out)
-	}
 	eps := *v.eps.Load()
 	if v.turn++; v.turn >= len(eps) {
 		v.turn = 0
 	}
 	for i := range eps {
-		e := eps[(v.turn+i)%len(eps)]
-		if e.acceptedIn != v.polls {
-			e.step(&out, all)
-		}
+		eps[(v.turn+i)%len(eps)].step(&out, all)
 		if out.full() {
 			break
 		}
@@ -52,20 +48,6 @@ func (v *shmVan) Poll(events []van.Event, all bool) int {
 
 // Moved implements van.Mover.
 func (v *shmVan) Moved() bool { return v.moved }
-
-// reportAccepted reports peers that connected.
-func (v *shmVan) reportAccepted(out *sink) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for len(v.accepted) > 0 && !out.full() {
-		e := v.accepted[0]
-		v.accepted = v.accepted[1:]
-		e.acceptedIn = v.polls
-		v.appendEndpoint(e)
-		out.emit(van.Event{Kind: van.EventAccepted, Endpoint: e.conn.public})
-	}
-	v.acceptedCount.Store(int32(len(v.accepted)))
-}
 
 // pollKernel asks which peers are gone or have put something in their socket. It reports whether it found any.
 func (v *shmVan) pollKernel() (found bool) {
@@ -122,13 +104,5 @@ func (v *shmVan) Arm() bool {
 
 // busy reports whether a Poll would find something.
 func (v *shmVan) busy() bool {
-	if v.acceptedCount.Load() > 0 {
-		return true
-	}
-	for _, e := range *v.eps.Load() {
-		if e.busy() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(*v.eps.Load(), (*endpoint).busy)
 }

@@ -30,11 +30,10 @@ type shmVan struct {
 	hello  hello
 	kernel kernelEvents
 
-	eps           atomic.Pointer[[]*endpoint] // replaced whole, under mu
-	polling       atomic.Bool
-	acceptedCount atomic.Int32
-	pollerEnded   atomic.Bool // Close has ended the endpoints, and nothing is polled any more
-	stopWatching  func()      // of Options.Files
+	eps          atomic.Pointer[[]*endpoint] // replaced whole, under mu
+	polling      atomic.Bool
+	pollerEnded  atomic.Bool // Close has ended the endpoints, and nothing is polled any more
+	stopWatching func()      // of Options.Files
 
 	// The poller's.
 	polls     uint64
@@ -45,7 +44,6 @@ type shmVan struct {
 
 	mu        sync.Mutex
 	closed    bool
-	accepted  []*endpoint // and not reported
 	listeners map[*listener]struct{}
 }
 
@@ -95,8 +93,8 @@ func (v *shmVan) wakePoller() {
 }
 
 // add makes an endpoint known to the poller. If the van is closed, it ends the endpoint.
-func (v *shmVan) add(e *endpoint, accepted bool) error {
-	if err := v.addLocked(e, accepted); err != nil {
+func (v *shmVan) add(e *endpoint) error {
+	if err := v.addLocked(e); err != nil {
 		e.discard()
 		return err
 	}
@@ -104,7 +102,7 @@ func (v *shmVan) add(e *endpoint, accepted bool) error {
 	return nil
 }
 
-func (v *shmVan) addLocked(e *endpoint, accepted bool) error {
+func (v *shmVan) addLocked(e *endpoint) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.closed {
@@ -113,19 +111,9 @@ func (v *shmVan) addLocked(e *endpoint, accepted bool) error {
 	if err := v.kernel.watch(e); err != nil {
 		return err
 	}
-	if accepted {
-		v.accepted = append(v.accepted, e)
-		v.acceptedCount.Store(int32(len(v.accepted)))
-	} else {
-		v.appendEndpoint(e)
-	}
-	return nil
-}
-
-// appendEndpoint gives e to the poller. mu is held.
-func (v *shmVan) appendEndpoint(e *endpoint) {
 	list := append(slices.Clone(*v.eps.Load()), e)
 	v.eps.Store(&list)
+	return nil
 }
 
 // remove takes e from the poller.
@@ -160,9 +148,6 @@ func (v *shmVan) Close() error {
 		return nil
 	}
 	v.closed = true
-	accepted := v.accepted
-	v.accepted = nil
-	v.acceptedCount.Store(0)
 	listeners := v.listeners
 	v.listeners = nil
 	v.mu.Unlock()
@@ -173,9 +158,6 @@ func (v *shmVan) Close() error {
 	v.work.Wait()
 	if v.stopWatching != nil {
 		v.stopWatching()
-	}
-	for _, e := range accepted {
-		e.discard()
 	}
 	for _, e := range *v.eps.Load() {
 		_ = e.Close()

@@ -28,8 +28,9 @@ type endpoint struct {
 	rd      reader
 	credits *parts.Credits // nil without buffers
 
-	noted     atomic.Bool // in tcpVan.notes
-	unwatched bool        // not in the epoll set; written by Poll and Arm under tcpVan.mu
+	noted     atomic.Bool // in the list of tcpVan.noted
+	nextNoted *endpoint
+	unwatched bool // not in the epoll set; written by Poll and Arm under tcpVan.mu
 
 	// Owned by Poll.
 	queued       bool          // in poller.run
@@ -37,7 +38,6 @@ type endpoint struct {
 	since        time.Time     // it was accepted
 	warmth       int           // moves since it was last cold
 	fresh        bool          // accepted, but not announced
-	born         uint64        // the Poll that announced it
 	cause        error         // of the loss
 	lost         bool          // EventLost is due, or was reported
 	lossReported bool          // as EventLost
@@ -170,10 +170,10 @@ func (ep *endpoint) blocked() bool {
 func (ep *endpoint) note() {
 	v := ep.v
 	if ep.noted.CompareAndSwap(false, true) {
-		v.notesMu.Lock()
-		v.notes = append(v.notes, ep)
-		v.noteCount.Store(int32(len(v.notes)))
-		v.notesMu.Unlock()
+		ep.nextNoted = v.noted.Load()
+		for !v.noted.CompareAndSwap(ep.nextNoted, ep) {
+			ep.nextNoted = v.noted.Load()
+		}
 	}
 	v.wake()
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/internal/sys"
-	"github.com/stepvan/stepvan/van"
 )
 
 // listener accepts connections.
@@ -146,20 +145,6 @@ func (l *listener) nameOf(fd int, from unix.Sockaddr) string {
 		return fmt.Sprintf("%v (process %d)", l.addr, c.Pid)
 	}
 	return l.addr.String()
-}
-
-// emitAccepted reports ep; false when there is no room. It is read from the next Poll on.
-func (p *poller) emitAccepted(ep *endpoint) bool {
-	if !p.emit(van.Event{Kind: van.EventAccepted, Endpoint: ep}) {
-		return false
-	}
-	ep.fresh = false
-	ep.born = p.round
-	for _, c := range ep.rails {
-		c.readable = true
-	}
-	p.enqueue(ep)
-	return true
 }
 
 // netCause takes the errno out of an error of package net, whose text repeats the address, and adds what to do.

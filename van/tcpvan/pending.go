@@ -8,6 +8,7 @@ import (
 
 	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan/van"
 )
 
 // pending holds accepted connections that have not said yet what they are, or whose
@@ -177,20 +178,21 @@ func (v *tcpVan) welcome(ep *endpoint, since time.Time) {
 	if v.join(ep) != nil {
 		return // the van is closed
 	}
-	v.poller.newcomers = append(v.poller.newcomers, ep)
+	v.poller.enqueue(ep)
 	ep.visit = v.poller.visitors.PushBack(ep)
 }
 
-// announce emits EventAccepted of the newcomers, in order, as long as there is room for events.
-func (p *poller) announce() {
-	n := 0
-	for _, ep := range p.newcomers {
-		if ep.state.Load()&ended != 0 {
-			ep.Settle()
-		} else if !p.emitAccepted(ep) {
-			break
-		}
-		n++
+// announce reports an endpoint that was accepted, unless it has ended. It reads from the next Poll on.
+func (ep *endpoint) announce() (more bool) {
+	if ep.state.Load()&ended != 0 {
+		ep.Settle()
+		return false
 	}
-	p.newcomers = slices.Delete(p.newcomers, 0, n)
+	if ep.v.poller.emit(van.Event{Kind: van.EventAccepted, Endpoint: ep}) {
+		ep.fresh = false
+		for _, c := range ep.rails {
+			c.readable = true
+		}
+	}
+	return true
 }

@@ -29,13 +29,11 @@ func (v *tcpVan) Poll(events []van.Event, all bool) int {
 	v.takeNotes()
 	v.checkPending()
 	v.checkStalls()
-	v.poller.announce()
 	ask := all || v.poller.mustAskKernel()
 	v.poller.queueHot(ask)
 	if ask {
 		v.poller.misses, v.poller.asked = 0, v.poller.round
 		v.pollKernel()
-		v.poller.announce()
 	}
 	before := v.poller.touched
 	v.poller.runQueue()
@@ -59,12 +57,12 @@ func (p *poller) mustAskKernel() bool {
 
 // Arm implements van.Van. FD is an epoll set: it tells by itself what the kernel has.
 func (v *tcpVan) Arm() bool {
-	if len(v.poller.run) > 0 || len(v.poller.newcomers) > 0 {
+	if len(v.poller.run) > 0 {
 		return false
 	}
 	v.poller.cool()
 	v.armed.Store(true)
-	if v.noteCount.Load() > 0 || v.expiry.due.Load() || v.silence.due.Load() {
+	if v.noted.Load() != nil || v.expiry.due.Load() || v.silence.due.Load() {
 		v.armed.Store(false)
 		return false
 	}
@@ -89,22 +87,18 @@ func (p *poller) emit(e van.Event) bool {
 	return true
 }
 
-// takeNotes puts endpoints that asked for askAfterCalls into the queue.
+// takeNotes puts the endpoints that were noted into the queue.
 func (v *tcpVan) takeNotes() {
-	if v.noteCount.Load() == 0 {
+	if v.noted.Load() == nil {
 		return
 	}
-	v.notesMu.Lock()
-	list := v.notes
-	v.notes = v.poller.spare[:0]
-	v.noteCount.Store(0)
-	v.notesMu.Unlock()
-	for _, ep := range list {
+	for ep := v.noted.Swap(nil); ep != nil; {
+		next := ep.nextNoted
+		ep.nextNoted = nil
 		ep.noted.Store(false)
 		v.poller.enqueue(ep)
+		ep = next
 	}
-	clear(list)
-	v.poller.spare = list
 }
 
 // enqueue has the endpoint looked at by this Poll or, once the queue has run, by the next.
@@ -132,10 +126,7 @@ func (p *poller) runQueue() {
 			break
 		}
 		ep.queued = false
-		if ep.fresh {
-			continue // announce queues it
-		}
-		if ep.born == p.round || ep.step() {
+		if ep.step() {
 			p.enqueue(ep)
 		}
 	}

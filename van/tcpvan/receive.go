@@ -17,6 +17,9 @@ const readBound = 2 << 20
 
 // step moves one endpoint and reports whether there is more to do at once. Poll only.
 func (ep *endpoint) step() (more bool) {
+	if ep.fresh {
+		return ep.announce()
+	}
 	if ep.w.ahead.Load() != 0 {
 		ep.w.ahead.Store(0) // it matters little which of two that happen at once comes first
 	}

@@ -32,13 +32,11 @@ type tcpVan struct {
 	endpoints map[*endpoint]struct{}
 	listeners []*listener
 
-	armed     atomic.Bool // the program may sleep on FD
-	notesMu   sync.Mutex  // leaf
-	notes     []*endpoint
-	noteCount atomic.Int32
-	polling   atomic.Bool
-	expiry    alarm // of pending connections
-	silence   alarm // of checkStalls
+	armed   atomic.Bool              // the program may sleep on FD
+	noted   atomic.Pointer[endpoint] // that was noted last; the others follow by nextNoted
+	polling atomic.Bool
+	expiry  alarm // of pending connections
+	silence alarm // of checkStalls
 
 	poller poller
 }
@@ -49,7 +47,6 @@ type poller struct {
 	events    []van.Event // the caller's
 	round     uint64
 	run, idle []*endpoint // the queue, and the memory of the one before
-	spare     []*endpoint // memory of notes
 	hot       [2]*endpoint
 	alone     int    // moves of hot[0] since another endpoint moved
 	strays    int    // counts down from trustAfterMoves since an endpoint moved that was not hot
@@ -61,10 +58,9 @@ type poller struct {
 	readySet  [epollBatch]source
 	iov       []unix.Iovec
 	scratch   []byte
-	newcomers []*endpoint // accepted, EventAccepted is due
-	visitors  list.List   // accepted and not settled (van.Settler); oldest first
-	guarded   bool        // the timer of checkStalls runs
-	turned    time.Time   // since when
+	visitors  list.List // accepted and not settled (van.Settler); oldest first
+	guarded   bool      // the timer of checkStalls runs
+	turned    time.Time // since when
 }
 
 // pollSet is the epoll set of a van. Guarded by tcpVan.mu.
