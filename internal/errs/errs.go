@@ -19,6 +19,12 @@ func Ended(op string, cause error) error {
 	return &stepvan.OpError{Op: op, Err: cause}
 }
 
+// Protocol makes a stepvan.ProtocolError with a reason. offset is where in the field's message the peer is wrong, in
+// bytes.
+func Protocol(field string, offset int, format string, args ...any) error {
+	return &stepvan.ProtocolError{Field: field, Offset: offset, Reason: fmt.Sprintf(format, args...)}
+}
+
 // Invalid makes a stepvan.ErrInvalid with a reason.
 func Invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", stepvan.ErrInvalid, fmt.Sprintf(format, args...))

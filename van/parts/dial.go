@@ -18,7 +18,7 @@ type Retry struct {
 }
 
 // Dial makes attempts until one succeeds, or fails with an error that does not pass, or ctx ends. life is the context
-// of the van, which also ends the attempts; the error is stepvan.ErrClosed then.
+// of the van. Its end ends the attempts with stepvan.ErrClosed.
 func Dial[T any](ctx, life context.Context, r Retry, attempt func(context.Context) (T, error)) (T, error) {
 	began := time.Now()
 	ctx, cancel := context.WithCancel(ctx)

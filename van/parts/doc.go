@@ -1,3 +1,8 @@
-// Package parts has what transports have in common: the deliveries of an endpoint and their credits, the attempts of
-// Dial, the question to the Placer and the caller's value of an endpoint. It is for vans.
+// Package parts has what vans have in common, and is for them alone:
+//
+//   - the deliveries of an endpoint, and their credits;
+//   - the attempts of Dial;
+//   - the question to the Placer;
+//   - the caller's value of an endpoint;
+//   - the defaults and the bounds of options.
 package parts

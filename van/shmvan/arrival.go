@@ -1,9 +1,7 @@
 package shmvan
 
 import (
-	"fmt"
-
-	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/parts"
@@ -72,7 +70,7 @@ func (r *receiver) beginLong(s *parts.Slot, rec *record) error {
 		return err
 	}
 	if rec.segs > 1 {
-		return &stepvan.ProtocolError{Field: "record", Reason: fmt.Sprintf("flags %#x", rec.segs)}
+		return errs.Protocol("record", 0, "flags %#x", rec.segs)
 	}
 	a := &r.arrival
 	a.slot, a.kind, a.left = s, rec.kind, rec.size
@@ -89,7 +87,7 @@ func (r *receiver) takeChunk(out *sink, rec *record) error {
 		want = uint64(a.head)
 	}
 	if rec.size == 0 || rec.size > uint64(len(rec.bytes)-recBody) || rec.size > want {
-		return &stepvan.ProtocolError{Field: "chunk", Reason: fmt.Sprintf("%d bytes of %d", rec.size, want)}
+		return errs.Protocol("chunk", 0, "%d bytes of %d", rec.size, want)
 	}
 	chunk := rec.bytes[recBody : recBody+rec.size]
 	if a.head > 0 {
@@ -156,7 +154,7 @@ func (r *receiver) copySegments(out *sink) (more bool, err error) {
 			return false, err
 		}
 		if r.in.peer.closed.Load() != 0 {
-			return false, errClosedByPeer // its program may have reused the source already
+			return false, parts.ErrClosedByPeer // its program may have reused the source already
 		}
 		r.conn.van.moved = true
 		budget -= s.n

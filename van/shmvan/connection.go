@@ -2,8 +2,6 @@ package shmvan
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
 
@@ -60,8 +58,6 @@ func (c *connection) usable() error {
 func (c *connection) endedError(op string) error {
 	return &stepvan.OpError{Op: op, Van: name, Peer: c.name, Err: c.usable()}
 }
-
-var errClosedByPeer = fmt.Errorf("%w: closed by the peer: %w", stepvan.ErrPeerLost, io.EOF)
 
 // lose ends the connection for a cause that this side has found. Poller only.
 func (c *connection) lose(cause error) {

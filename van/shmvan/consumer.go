@@ -1,7 +1,7 @@
 package shmvan
 
 import (
-	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
@@ -30,11 +30,11 @@ func (c *consumer) next() (r record, ok bool, err error) {
 		n := w & wordSize
 		r.kind, r.word = kind(w>>wordKind), w
 		if w&wordUsed == 0 || n == 0 || n%shm.LineBytes != 0 || n > size-at || r.kind == 0 || r.kind >= kindEnd {
-			return r, false, &stepvan.ProtocolError{Field: "record", Offset: int(at), Reason: "not a record"}
+			return r, false, errs.Protocol("record", int(at), "not a record")
 		}
 		if r.kind == kindSkip {
 			if n != size-at || at == 0 {
-				return r, false, &stepvan.ProtocolError{Field: "record", Offset: int(at), Reason: "skips to the middle of the ring"}
+				return r, false, errs.Protocol("record", int(at), "skips to the middle of the ring")
 			}
 			c.pos += n
 			continue

@@ -38,11 +38,11 @@ func (v *shmVan) newEndpoint(sock int, own *shm.Memory, p *peer) *endpoint {
 	if !opt.TwoSided {
 		c.public = granter{e}
 	}
-	c.name = fmt.Sprintf("pid %d", p.hello.pid)
-	c.ownWords, c.peerWords = wordsOf(ownBytes, opt.RingBytes), wordsOf(peerBytes, int(p.hello.ring))
+	c.name = fmt.Sprintf("pid %d", p.hello.Pid)
+	c.ownWords, c.peerWords = wordsOf(ownBytes, opt.RingBytes), wordsOf(peerBytes, int(p.hello.Ring))
 	c.asleep = shm.Word64(p.page.Bytes(), offAsleep)
 
-	table, peerTable := tableOf(ownBytes, opt.RingBytes, opt.slots()), tableOf(peerBytes, int(p.hello.ring), int(p.hello.slots))
+	table, peerTable := tableOf(ownBytes, opt.RingBytes, opt.slots()), tableOf(peerBytes, int(p.hello.Ring), int(p.hello.Slots))
 	e.grants = grants{conn: c, table: table, peerTable: peerTable}
 	e.memory = peerMemory{conn: c, table: table, peerTable: peerTable, edge: p.file.Edge()}
 	e.memory.grants = make([]atomic.Pointer[peerGrant], min(table.slots, peerTable.slots))
@@ -52,7 +52,7 @@ func (v *shmVan) newEndpoint(sock int, own *shm.Memory, p *peer) *endpoint {
 	e.sender.ops.init(opt.SendQueue)
 
 	e.receiver.conn, e.receiver.memory = c, &e.memory
-	e.receiver.in = consumer{own: c.ownWords, peer: c.peerWords, edge: p.file.Edge(), reportEvery: p.hello.ring / 64}
+	e.receiver.in = consumer{own: c.ownWords, peer: c.peerWords, edge: p.file.Edge(), reportEvery: p.hello.Ring / 64}
 	e.receiver.credits = parts.NewCredits(opt.Credits, v.wakePoller)
 	if !opt.NoForeign && p.canRead() {
 		e.receiver.canRead = true
@@ -191,7 +191,7 @@ func (e *endpoint) checkPeer() {
 	e.memory.dropUnused()
 	e.memory.mu.Unlock()
 	if ended && !e.receiver.in.waiting() {
-		c.lose(errClosedByPeer)
+		c.lose(parts.ErrClosedByPeer)
 	}
 }
 

@@ -3,11 +3,10 @@ package shmvan
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
-	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/internal/sys"
 )
@@ -51,9 +50,7 @@ func (f *peerFile) drop() {
 // slice is [off, off+n) of the file, or an error for what lies outside.
 func (f *peerFile) slice(off, n uint64) ([]byte, error) {
 	if off > uint64(len(f.all)) || n > uint64(len(f.all))-off {
-		return nil, &stepvan.ProtocolError{
-			Field: "segment", Reason: fmt.Sprintf("[%d,+%d) is outside of a file of %d bytes", off, n, len(f.all)),
-		}
+		return nil, errs.Protocol("segment", 0, "[%d,+%d) is outside of a file of %d bytes", off, n, len(f.all))
 	}
 	return f.all[off : off+n : off+n], nil
 }
@@ -82,7 +79,7 @@ func (m *peerMemory) fileLocked(id uint64) (*peerFile, error) {
 			return f, nil
 		}
 	}
-	return nil, &stepvan.ProtocolError{Field: "file", Reason: "a record names a file that was not sent"}
+	return nil, errs.Protocol("file", 0, "a record names a file that was not sent")
 }
 
 func (m *peerMemory) known(id uint64) *peerFile {
@@ -99,7 +96,7 @@ func (m *peerMemory) known(id uint64) *peerFile {
 func (m *peerMemory) readMessage() (*peerFile, error) {
 	n, fds, err := m.socket.Receive(m.conn.sock, m.bytes[:])
 	if errors.Is(err, sys.ErrCut) {
-		err = &stepvan.ProtocolError{Field: "message", Reason: "it is longer than any"}
+		err = errs.Protocol("message", 0, "it is longer than any")
 	}
 	if err != nil || n == len(wakeByte) && len(fds) == 0 {
 		return nil, err
@@ -108,9 +105,7 @@ func (m *peerMemory) readMessage() (*peerFile, error) {
 	b, le := &m.bytes, binary.LittleEndian
 	id, size := le.Uint64(b[8:]), le.Uint64(b[16:])
 	if n != fileMessageBytes || len(fds) != 1 || le.Uint64(b[:]) != fileMagic || m.known(id) != nil || len(m.files) >= maxFiles {
-		return nil, &stepvan.ProtocolError{
-			Field: "file", Reason: fmt.Sprintf("a message that gives no file: %d bytes with %d descriptors", n, len(fds)),
-		}
+		return nil, errs.Protocol("file", 0, "a message that gives no file: %d bytes with %d descriptors", n, len(fds))
 	}
 	mem, err := shm.Map(fds[0], int64(size))
 	if err != nil {
@@ -125,7 +120,7 @@ func (m *peerMemory) readMessage() (*peerFile, error) {
 // forget takes a record that names a file which the peer frees. Poller only.
 func (m *peerMemory) forget(r *record) error {
 	if len(r.bytes) < recBody+8 {
-		return &stepvan.ProtocolError{Field: "record", Reason: "too short"}
+		return errs.Protocol("record", 0, "too short")
 	}
 	id := binary.LittleEndian.Uint64(r.bytes[recBody:])
 	m.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/internal/sys"
 )
@@ -15,19 +16,19 @@ import (
 // That fails where the kernel forbids it (yama, seccomp, missing rights) or the pid is another
 // process's from here (pid namespaces).
 func (p *peer) canRead() bool {
-	if p.hello.at == 0 || p.pid <= 0 {
+	if p.hello.At == 0 || p.pid <= 0 {
 		return false
 	}
-	var got [len(p.hello.nonce)]byte
-	n, err := sys.ReadProcess(p.pid, got[:], p.hello.at)
-	return err == nil && n == len(got) && got == p.hello.nonce
+	var got [len(p.hello.Nonce)]byte
+	n, err := sys.ReadProcess(p.pid, got[:], p.hello.At)
+	return err == nil && n == len(got) && got == p.hello.Nonce
 }
 
 // readForeign copies a segment of the peer's memory. It asks afterwards whether the peer still lives:
 // if so, the pid was the peer's all the time.
 func (r *receiver) readForeign(s segment) error {
 	if !r.canRead {
-		return &stepvan.ProtocolError{Field: "segment", Reason: "an address, which this process cannot read"}
+		return errs.Protocol("segment", 0, "an address, which this process cannot read")
 	}
 	a := &r.arrival
 	for s.n > 0 {
@@ -56,7 +57,7 @@ func unreadable(err error, s segment, to []byte) error {
 		return fmt.Errorf("%w: its memory cannot be read: %w", stepvan.ErrPeerLost, err)
 	}
 	if own := shm.Unmapped([][]byte{to}); own != nil {
-		return fmt.Errorf("%w; it ends the connection: %w", own, stepvan.ErrPeerLost)
+		return own
 	}
 	return fmt.Errorf("%w: it has unmapped the memory of a tensor in use, %d bytes at %#x of its process: its program must keep it until the exchange has ended (%w)",
 		stepvan.ErrPeerLost, s.n, s.at, err)

@@ -23,7 +23,7 @@ func FuzzRecord(f *testing.F) {
 
 // FuzzHello has hellos of any content read.
 func FuzzHello(f *testing.F) {
-	h := hello{ring: minRing, slots: minSlots, pid: 1, at: 4096}
+	h := hello{Ring: minRing, Slots: minSlots, Pid: 1, At: 4096}
 	f.Add(h.encode())
 	f.Add([]byte(helloMagic))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -31,7 +31,7 @@ func FuzzHello(f *testing.F) {
 		if got.decode(b) != nil {
 			return
 		}
-		require.LessOrEqual(t, fileBytes(int(got.ring), int(got.slots)), fileBytes(maxRing, maxSlots))
+		require.LessOrEqual(t, fileBytes(int(got.Ring), int(got.Slots)), fileBytes(maxRing, maxSlots))
 		var again hello
 		require.NoError(t, again.decode(got.encode()))
 		require.Equal(t, got, again)

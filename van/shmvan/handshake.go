@@ -12,8 +12,8 @@ import (
 	"github.com/stepvan/stepvan/internal/sys"
 )
 
-// handshake exchanges the hellos, the dialer's first, and makes the endpoint, which has a descriptor of its own. It ends
-// with ctx, and closes c.
+// handshake exchanges the hellos, the dialer's first, and makes the endpoint, which has a descriptor of its own. It
+// ends with ctx, and closes c.
 func (v *shmVan) handshake(ctx context.Context, c *net.UnixConn, dialer bool) (*endpoint, error) {
 	defer func() { _ = c.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })()

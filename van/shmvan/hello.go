@@ -6,18 +6,22 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/internal/sys"
 )
 
 // hello is what each side says of itself before anything else, with two descriptors: its
-// file (layout.go) and its van's page.
+// file (layout.go) and its van's page. It lies in the message as it does here, little-endian.
 type hello struct {
-	ring  uint64   // bytes of its ring
-	pid   uint32   // as it sees itself
-	nonce [16]byte // in its page
-	slots uint32   // grants in its file; 0: it takes none
-	at    uint64   // address of the nonce; 0: do not read my memory
+	Magic   [8]byte
+	Version uint32
+	Pid     uint32   // as it sees itself
+	Ring    uint64   // bytes of its ring
+	At      uint64   // address of the nonce; 0: do not read my memory
+	Nonce   [16]byte // in its page
+	Slots   uint32   // grants in its file; 0: it takes none
+	_       [12]byte
 }
 
 const (
@@ -27,35 +31,25 @@ const (
 	helloFDs     = 2
 )
 
-func (h *hello) encode() []byte {
-	b := make([]byte, helloBytes)
-	copy(b, helloMagic)
-	le := binary.LittleEndian
-	le.PutUint32(b[8:], helloVersion)
-	le.PutUint32(b[12:], h.pid)
-	le.PutUint64(b[16:], h.ring)
-	le.PutUint64(b[24:], h.at)
-	copy(b[32:], h.nonce[:])
-	le.PutUint32(b[48:], h.slots)
+func (h hello) encode() []byte {
+	copy(h.Magic[:], helloMagic)
+	h.Version = helloVersion
+	b, _ := binary.Append(nil, binary.LittleEndian, &h) // its fields have fixed sizes
 	return b
 }
 
 func (h *hello) decode(b []byte) error {
-	if len(b) != helloBytes || string(b[:8]) != helloMagic {
-		return &stepvan.ProtocolError{Field: "hello", Reason: "what connected is not a stepvan peer"}
+	if _, err := binary.Decode(b, binary.LittleEndian, h); err != nil || len(b) != helloBytes || string(h.Magic[:]) != helloMagic {
+		return errs.Protocol("hello", 0, "what connected is not a stepvan peer")
 	}
-	le := binary.LittleEndian
-	if v := le.Uint32(b[8:]); v != helloVersion {
-		return &stepvan.ProtocolError{Field: "hello", Offset: 8, Reason: fmt.Sprintf("the peer shares memory by version %d, this program by %d: run the same stepvan version on every node", v, helloVersion)}
+	if h.Version != helloVersion {
+		return errs.Protocol("hello", 8, "the peer shares memory by version %d, this program by %d: run the same stepvan version on every node", h.Version, helloVersion)
 	}
-	h.pid, h.ring, h.at = le.Uint32(b[12:]), le.Uint64(b[16:]), le.Uint64(b[24:])
-	copy(h.nonce[:], b[32:])
-	h.slots = le.Uint32(b[48:])
-	if h.ring < minRing || h.ring > maxRing || h.ring&(h.ring-1) != 0 {
-		return &stepvan.ProtocolError{Field: "ring", Offset: 16, Reason: fmt.Sprintf("%d bytes", h.ring)}
+	if h.Ring < minRing || h.Ring > maxRing || h.Ring&(h.Ring-1) != 0 {
+		return errs.Protocol("ring", 16, "%d bytes", h.Ring)
 	}
-	if h.slots != 0 && (h.slots < minSlots || h.slots > maxSlots || h.slots&(h.slots-1) != 0) {
-		return &stepvan.ProtocolError{Field: "slots", Offset: 48, Reason: fmt.Sprintf("%d grants", h.slots)}
+	if h.Slots != 0 && (h.Slots < minSlots || h.Slots > maxSlots || h.Slots&(h.Slots-1) != 0) {
+		return errs.Protocol("slots", 48, "%d grants", h.Slots)
 	}
 	return nil
 }
@@ -77,9 +71,9 @@ func newPeer(b []byte, fds []int, id identity) (p *peer, err error) {
 		return p, err
 	}
 	if len(fds) != helloFDs {
-		return p, &stepvan.ProtocolError{Field: "descriptors", Reason: fmt.Sprintf("%d came with the hello, %d belong to it", len(fds), helloFDs)}
+		return p, errs.Protocol("descriptors", 0, "%d came with the hello, %d belong to it", len(fds), helloFDs)
 	}
-	if p.file, err = shm.MapReadOnly(fds[0], fileBytes(int(p.hello.ring), int(p.hello.slots))); err != nil {
+	if p.file, err = shm.MapReadOnly(fds[0], fileBytes(int(p.hello.Ring), int(p.hello.Slots))); err != nil {
 		return p, peerError(err)
 	}
 	if p.page, err = shm.MapReadOnly(fds[1], pageBytes); err != nil {
@@ -92,7 +86,7 @@ func newPeer(b []byte, fds []int, id identity) (p *peer, err error) {
 // (descriptors, memory).
 func peerError(err error) error {
 	if errors.Is(err, stepvan.ErrInvalid) {
-		return fmt.Errorf("%w (%w)", &stepvan.ProtocolError{Field: "file", Reason: err.Error()}, stepvan.ErrInvalid)
+		return fmt.Errorf("%w (%w)", errs.Protocol("file", 0, "%v", err), stepvan.ErrInvalid)
 	}
 	return err
 }

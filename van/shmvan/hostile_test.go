@@ -85,7 +85,7 @@ func TestHostileHellos(t *testing.T) {
 	addr := b.listen()
 	size := fileBytes(minRing, minSlots)
 	good := func() []byte {
-		h := hello{ring: minRing, slots: minSlots, pid: 1}
+		h := hello{Ring: minRing, Slots: minSlots, Pid: 1}
 		return h.encode()
 	}
 	file, page := memfd(t, size, size, sealed), memfd(t, pageBytes, pageBytes, sealed)

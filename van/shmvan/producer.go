@@ -3,7 +3,7 @@ package shmvan
 import (
 	"encoding/binary"
 
-	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
@@ -33,7 +33,7 @@ func (p *producer) room() uint64 { return uint64(len(p.own.ring)) - (p.pos - p.c
 func (p *producer) readConsumed() error {
 	c := p.peer.consumed.Load()
 	if c < p.consumed || c > p.pos || c%shm.LineBytes != 0 {
-		return &stepvan.ProtocolError{Field: "consumed", Reason: "the peer claims to have read what was never sent"}
+		return errs.Protocol("consumed", 0, "the peer claims to have read what was never sent")
 	}
 	p.consumed = c
 	return nil

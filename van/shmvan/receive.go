@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
@@ -60,7 +61,7 @@ func (r *receiver) open() bool { return r.conn.state.Load() == stateOpen }
 // take deals with the record at the front, and moves behind it unless more is false.
 func (r *receiver) take(out *sink, rec *record) (more bool, err error) {
 	if r.arrival.slot != nil != (rec.kind == kindChunk) && rec.kind <= kindChunk {
-		return false, &stepvan.ProtocolError{Field: "record", Reason: "a payload is interrupted"}
+		return false, errs.Protocol("record", 0, "a payload is interrupted")
 	}
 	switch rec.kind {
 	case kindChunk:
@@ -152,9 +153,9 @@ func (r *receiver) decode(s *parts.Slot, size uint64) error {
 	d.Meta = s.Bytes[wire.HeaderSize:]
 	switch {
 	case int(d.Header.Meta) != len(d.Meta):
-		return &stepvan.ProtocolError{Field: "meta", Reason: "length differs from what came with the header"}
+		return errs.Protocol("meta", 0, "length differs from what came with the header")
 	case d.Header.Payload != size:
-		return &stepvan.ProtocolError{Field: "payload", Reason: "length differs from what came with the header"}
+		return errs.Protocol("payload", 0, "length differs from what came with the header")
 	}
 	return nil
 }

@@ -2,9 +2,8 @@ package shmvan
 
 import (
 	"encoding/binary"
-	"fmt"
 
-	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
@@ -40,9 +39,9 @@ func bodyAt(n int) int { return recBody + (n+7)&^7 }
 func (r *record) checkHead(lim wire.Limits) error {
 	switch limit := wire.HeaderSize + uint64(lim.Meta); {
 	case r.head < wire.HeaderSize:
-		return &stepvan.ProtocolError{Field: "header", Reason: fmt.Sprintf("cut off: %d of %d bytes", r.head, wire.HeaderSize)}
+		return errs.Protocol("header", 0, "cut off: %d of %d bytes", r.head, wire.HeaderSize)
 	case uint64(r.head) > limit:
-		return &stepvan.ProtocolError{Field: "head", Reason: fmt.Sprintf("%d bytes, limit %d", r.head, limit)}
+		return errs.Protocol("head", 0, "%d bytes, limit %d", r.head, limit)
 	}
 	return nil
 }
@@ -53,7 +52,7 @@ func (r *record) headBytes(lim wire.Limits) ([]byte, error) {
 		return nil, err
 	}
 	if uint64(r.head) > uint64(len(r.bytes)-recBody) {
-		return nil, &stepvan.ProtocolError{Field: "head", Reason: fmt.Sprintf("%d bytes do not fit the record", r.head)}
+		return nil, errs.Protocol("head", 0, "%d bytes do not fit the record", r.head)
 	}
 	return r.bytes[recBody : recBody+r.head], nil
 }
@@ -62,7 +61,7 @@ func (r *record) headBytes(lim wire.Limits) ([]byte, error) {
 func (r *record) payload() ([]byte, error) {
 	body := r.bytes[bodyAt(int(r.head)):]
 	if r.size > uint64(len(body)) {
-		return nil, &stepvan.ProtocolError{Field: "payload", Reason: "longer than its record"}
+		return nil, errs.Protocol("payload", 0, "longer than its record")
 	}
 	return body[:r.size], nil
 }
@@ -72,21 +71,21 @@ func (r *record) payload() ([]byte, error) {
 func (r *record) segments(segs []segment) ([]segment, error) {
 	body, left := r.bytes[bodyAt(int(r.head)):], r.size
 	if r.segs > maxSegments || int(r.segs)*segBytes > len(body) {
-		return nil, &stepvan.ProtocolError{Field: "segments", Reason: fmt.Sprintf("%d do not fit the record", r.segs)}
+		return nil, errs.Protocol("segments", 0, "%d do not fit the record", r.segs)
 	}
 	le := binary.LittleEndian
 	for i := range r.segs {
 		b := body[segBytes*i:]
 		x := segment{le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:])}
 		if x.n > left {
-			return nil, &stepvan.ProtocolError{Field: "segments", Reason: "longer than the payload"}
+			return nil, errs.Protocol("segments", 0, "longer than the payload")
 		}
 		if left -= x.n; x.n > 0 {
 			segs = append(segs, x)
 		}
 	}
 	if left > 0 {
-		return nil, &stepvan.ProtocolError{Field: "segments", Reason: "shorter than the payload"}
+		return nil, errs.Protocol("segments", 0, "shorter than the payload")
 	}
 	return segs, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/bulk"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -262,7 +263,7 @@ func (s *sender) checkPeerWords() error {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	if d := s.out.peer.done.Load(); d > s.sourced {
-		return &stepvan.ProtocolError{Field: "done", Reason: "the peer claims to have read what was never sent"}
+		return errs.Protocol("done", 0, "the peer claims to have read what was never sent")
 	}
 	return s.out.readConsumed()
 }

@@ -23,11 +23,11 @@ func (p *sleepPage) open(h *hello, o *Options) (err error) {
 	}
 	page := p.mem.Bytes()
 	p.asleep = shm.Word64(page, offAsleep)
-	nonce := page[offNonce : offNonce+len(h.nonce)]
+	nonce := page[offNonce : offNonce+len(h.Nonce)]
 	_, _ = crand.Read(nonce) // never fails
-	copy(h.nonce[:], nonce)
+	copy(h.Nonce[:], nonce)
 	if !o.NoForeign {
-		h.at = uint64(uintptr(unsafe.Pointer(&nonce[0])))
+		h.At = uint64(uintptr(unsafe.Pointer(&nonce[0])))
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func New(o Options) (van.Van, error) {
 	v := &shmVan{
 		opt: o, host: host(hostOf(os.Getuid())), listeners: map[*listener]struct{}{},
 		kernel: kernelEvents{endpoints: map[int32]*endpoint{}},
-		hello:  hello{pid: uint32(unix.Getpid()), ring: uint64(o.RingBytes), slots: uint32(o.slots())},
+		hello:  hello{Pid: uint32(unix.Getpid()), Ring: uint64(o.RingBytes), Slots: uint32(o.slots())},
 		caps: van.Caps{
 			Name: name, MaxMeta: o.maxMeta(), MaxPayload: maxPayload, MaxSegments: maxSegments,
 			OneSided: !o.TwoSided, Quiet: true, Sound: true, InMessage: inMessage,

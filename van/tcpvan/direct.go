@@ -106,7 +106,7 @@ func (w *writer) failSend(err error) { w.breakOff(w.ep.fault("send", err)) }
 func explain(e syscall.Errno, memory [][]byte) error {
 	if e == unix.EFAULT {
 		if own := shm.Unmapped(memory); own != nil {
-			return fmt.Errorf("%w; it ends the connection: %w", own, stepvan.ErrPeerLost)
+			return own
 		}
 	}
 	return fmt.Errorf("%w: %w", stepvan.ErrPeerLost, e)

@@ -318,15 +318,11 @@ func (in *inbox) compact() {
 
 // lossOf is the reason of a stream that ended (e == 0) or broke.
 func (rd *reader) lossOf(e syscall.Errno) error {
-	in := &rd.in
-	var cause error
 	switch {
 	case e != 0:
-		return explain(e, in.dst)
-	case in.phase != phaseHead || in.r != in.w:
-		cause = fmt.Errorf("closed in the middle of a message: %w", io.ErrUnexpectedEOF)
-	default:
-		cause = fmt.Errorf("closed by the peer: %w", io.EOF)
+		return explain(e, rd.in.dst)
+	case rd.in.midway():
+		return fmt.Errorf("%w: closed in the middle of a message: %w", stepvan.ErrPeerLost, io.ErrUnexpectedEOF)
 	}
-	return fmt.Errorf("%w: %w", stepvan.ErrPeerLost, cause)
+	return parts.ErrClosedByPeer
 }

@@ -2,9 +2,8 @@ package tcpvan
 
 import (
 	"encoding/binary"
-	"fmt"
 
-	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
@@ -44,7 +43,7 @@ func (p *preamble) encode() []byte {
 func (p *preamble) decode(b []byte) error {
 	le := binary.LittleEndian
 	if m := le.Uint32(b); m != preambleMagic {
-		return badPreamble("magic", 0, "%#08x is not a stepvan peer", m)
+		return errs.Protocol("preamble magic", 0, "%#08x is not a stepvan peer", m)
 	}
 	if v := le.Uint16(b[4:]); v != wire.Version {
 		return &wire.VersionError{Peer: v, Own: wire.Version}
@@ -53,21 +52,17 @@ func (p *preamble) decode(b []byte) error {
 	threshold := le.Uint32(b[8:])
 	switch {
 	case p.count < 1 || p.count > MaxRails:
-		return badPreamble("count", 7, "%d rails, 1 to %d are possible", p.count, MaxRails)
+		return errs.Protocol("preamble count", 7, "%d rails, 1 to %d are possible", p.count, MaxRails)
 	case p.index >= p.count:
-		return badPreamble("index", 6, "rail %d of %d", p.index, p.count)
+		return errs.Protocol("preamble index", 6, "rail %d of %d", p.index, p.count)
 	case threshold < 1 || threshold > maxThreshold:
-		return badPreamble("threshold", 8, "%d bytes, 1 to %d are possible", threshold, maxThreshold)
+		return errs.Protocol("preamble threshold", 8, "%d bytes, 1 to %d are possible", threshold, maxThreshold)
 	case le.Uint32(b[12:]) != 0:
-		return badPreamble("reserved", 12, "not zero")
+		return errs.Protocol("preamble reserved", 12, "not zero")
 	}
 	p.threshold = int(threshold)
 	copy(p.token[:], b[16:])
 	return nil
-}
-
-func badPreamble(field string, offset int, format string, args ...any) error {
-	return &stepvan.ProtocolError{Field: "preamble " + field, Offset: offset, Reason: fmt.Sprintf(format, args...)}
 }
 
 // startsWith reports whether b, the first bytes of a connection, may grow into what begins with magic.
