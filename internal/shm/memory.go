@@ -37,8 +37,8 @@ func (m *Memory) Size() int64 { return m.size }
 // and is closed with it; -1 for memory that Map made.
 func (m *Memory) FD() int { return m.fd }
 
-// Edge is the order between the writers and the readers of the memory. CreateOneWriter and MapReadOnly give the same one
-// for the same file.
+// Edge is the order between the writers and the readers of the memory. CreateOneWriter and MapReadOnly give the same
+// one for the same file.
 func (m *Memory) Edge() Edge { return m.edge }
 
 // Huge reports whether the memory is in huge pages of its own.
