@@ -61,12 +61,6 @@ type writer struct {
 	ahead   atomic.Int64 // payload of large messages that passed the outbox since Poll looked last
 }
 
-// reader receives the messages of an endpoint. Only Poll uses it.
-type reader struct {
-	ep *endpoint
-	in inbox
-}
-
 // conn is one socket of an endpoint.
 type conn struct {
 	fd      int
@@ -100,13 +94,13 @@ func (v *tcpVan) bareEndpoint(fds []int, threshold int, peer string) *endpoint {
 // allocate allocates the buffers, before the endpoint is known to anybody.
 func (ep *endpoint) allocate() {
 	ep.w.out.init(ep.v.opts.SendQueue, len(ep.rails), ep.threshold)
-	ep.rd.in.init(ep.v.opts.SmallBytes, len(ep.rails))
+	ep.rd.init(ep.v.opts.SmallBytes, len(ep.rails))
 	ep.credits = parts.NewCredits(ep.v.opts.Credits, ep.note)
 }
 
 // freeBuffers releases what an ended endpoint receives with, so that a caller that keeps the endpoint keeps no buffers.
 func (ep *endpoint) freeBuffers() {
-	ep.rd.in.buf, ep.rd.in.slot, ep.credits = nil, nil, nil
+	ep.rd.buf, ep.rd.slot, ep.credits = nil, nil, nil
 }
 
 // Peer implements van.Endpoint. Concurrent.

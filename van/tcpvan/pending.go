@@ -137,10 +137,10 @@ func (k *pendingConn) detach() {
 func (k *pendingConn) promote(flaw error) {
 	k.detach()
 	ep := k.v.bareEndpoint([]int{k.fd}, maxThreshold, k.peer)
-	if ep.rd.in.flaw = flaw; flaw == nil {
+	if ep.rd.flaw = flaw; flaw == nil {
 		ep.allocate()
-		ep.rd.in.w = copy(ep.rd.in.buf, k.buf[:k.n])
-		ep.rd.in.got = uint64(k.n)
+		ep.rd.w = copy(ep.rd.buf, k.buf[:k.n])
+		ep.rd.got = uint64(k.n)
 	}
 	k.v.welcome(ep, k.since)
 }

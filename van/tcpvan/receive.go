@@ -103,7 +103,7 @@ func (rd *reader) receive() (more bool) {
 	if !rd.ep.enter(reading) {
 		return false
 	}
-	rd.in.unread, rd.in.waits = readBound, false
+	rd.unread, rd.waits = readBound, false
 	more, err := rd.read()
 	rd.ep.leave(reading)
 	if err != nil {
@@ -124,7 +124,7 @@ func (rd *reader) read() (more bool, err error) {
 		if why == wantCredit {
 			return false, nil // the first Release notes the endpoint
 		}
-		if rd.in.unread <= 0 {
+		if rd.unread <= 0 {
 			return true, nil
 		}
 		read, err := rd.readOnce()
@@ -141,12 +141,11 @@ func (rd *reader) read() (more bool, err error) {
 
 // readOnce reads once from every rail that has something, and reports whether any had.
 func (rd *reader) readOnce() (read bool, err error) {
-	in := &rd.in
 	for i, c := range rd.ep.rails {
-		if !c.readable || !in.wants(i) {
+		if !c.readable || !rd.wants(i) {
 			continue
 		}
-		if in.unread <= 0 {
+		if rd.unread <= 0 {
 			return true, nil
 		}
 		n, short, e := rd.fill(i)
@@ -160,18 +159,18 @@ func (rd *reader) readOnce() (read bool, err error) {
 			c.readable = false // a stream that gave less than asked is empty
 		}
 		rd.ep.v.poller.touch(rd.ep)
-		rd.in.got += uint64(n)
+		rd.got += uint64(n)
 		read = true
 	}
 	return read, nil
 }
 
 // wants reports whether rail i has something to bring in this phase.
-func (in *inbox) wants(i int) bool {
-	if in.phase != phasePayload {
+func (rd *reader) wants(i int) bool {
+	if rd.phase != phasePayload {
 		return i == 0
 	}
-	return in.parts[i].left > 0
+	return rd.parts[i].left > 0
 }
 
 // checkRails looks, when nothing can be read, for rails whose peer is gone although
@@ -179,7 +178,7 @@ func (in *inbox) wants(i int) bool {
 // sent before may still be on their way on rail 0.
 func (rd *reader) checkRails() {
 	for i, c := range rd.ep.rails {
-		if i == 0 || !c.hup || rd.in.wants(i) {
+		if i == 0 || !c.hup || rd.wants(i) {
 			continue
 		}
 		switch n, e := c.peek(); {

@@ -20,12 +20,12 @@ type stall struct {
 }
 
 // midway reports whether a message has begun and is not whole.
-func (in *inbox) midway() bool { return in.phase != phaseHead || in.r != in.w }
+func (rd *reader) midway() bool { return rd.phase != phaseHead || rd.r != rd.w }
 
 // noteWait notes that nothing more can be read for the present. Budget: a few comparisons.
 func (rd *reader) noteWait() {
-	rd.in.waits = true
-	if v := rd.ep.v; v.opts.Stall > 0 && !v.poller.guarded && rd.in.midway() {
+	rd.waits = true
+	if v := rd.ep.v; v.opts.Stall > 0 && !v.poller.guarded && rd.midway() {
 		v.guard()
 	}
 }
@@ -60,8 +60,8 @@ func (v *tcpVan) stalled(passed time.Duration) (lost []*endpoint, again bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for ep := range v.endpoints {
-		s := &ep.rd.in.stall
-		waits := s.waits && ep.rd.in.midway() && ep.state.Load()&ended == 0
+		s := &ep.rd.stall
+		waits := s.waits && ep.rd.midway() && ep.state.Load()&ended == 0
 		if !waits || s.got != s.seen {
 			s.silent = 0
 		} else if s.silent += passed; s.silent >= v.opts.Stall && !ep.rd.hasBytes() {
@@ -76,7 +76,7 @@ func (v *tcpVan) stalled(passed time.Duration) (lost []*endpoint, again bool) {
 // hasBytes reports whether something came after the last read, which may be long ago.
 func (rd *reader) hasBytes() bool {
 	for i, c := range rd.ep.rails {
-		if !rd.in.wants(i) {
+		if !rd.wants(i) {
 			continue
 		}
 		if _, e := c.peek(); e != sys.Again {

@@ -25,7 +25,7 @@ func midMessage(t *testing.T, first int) (b *party, c net.Conn, rest []byte) {
 	b = newParty(t, Options{Stall: time.Hour}) // only the test makes turns
 	whole := flat(message(1, 40, pattern(100<<10, 1)))
 	c, in := visit(t, b, whole[:first])
-	until(t, "the beginning", func() bool { return in.(*endpoint).rd.in.got == uint64(first) }, b)
+	until(t, "the beginning", func() bool { return in.(*endpoint).rd.got == uint64(first) }, b)
 	b.turn() // it sees that something has come
 	return b, c, whole[first:]
 }
@@ -66,7 +66,7 @@ func TestSlownessIsNoSilence(t *testing.T) {
 		_, err := c.Write(rest[i : i+1])
 		require.NoError(t, err)
 		ep := b.endpoint(t)
-		until(t, "a byte", func() bool { return ep.rd.in.got == uint64(131+i) }, b)
+		until(t, "a byte", func() bool { return ep.rd.got == uint64(131+i) }, b)
 		b.turn()
 	}
 	_, err := c.Write(rest[5:])

@@ -69,7 +69,7 @@ func TestBuffersOfEndpoints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, in := visit(t, b, said)
 			ep := in.(*endpoint)
-			require.Nil(t, ep.rd.in.buf)
+			require.Nil(t, ep.rd.buf)
 			require.Nil(t, ep.credits)
 			require.Nil(t, ep.w.out.ring)
 			require.Error(t, in.Send(message(1, 0)))
@@ -84,12 +84,12 @@ func TestBuffersOfEndpoints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, in := visit(t, b, good())
 			ep := in.(*endpoint)
-			require.NotNil(t, ep.rd.in.buf)
+			require.NotNil(t, ep.rd.buf)
 			require.NotNil(t, ep.credits)
 			end(c, in)
 			until(t, "the end", func() bool { return ep.state.Load()&ended != 0 }, b)
 			b.got = nil
-			require.Nil(t, ep.rd.in.buf)
+			require.Nil(t, ep.rd.buf)
 			require.Nil(t, ep.credits)
 		})
 	}
