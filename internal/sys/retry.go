@@ -1,6 +1,7 @@
 package sys
 
 import (
+	"errors"
 	"syscall"
 	"unsafe"
 
@@ -10,7 +11,7 @@ import (
 // Retry makes a call until no signal interrupts it.
 func Retry(call func() error) error {
 	for {
-		if err := call(); err != unix.EINTR {
+		if err := call(); !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}

@@ -26,7 +26,7 @@ type dialing struct {
 
 func (d *dialing) dial(ctx, life context.Context) (int, error) {
 	began := time.Now()
-	r := Retry{MayPass: func(err error) bool { return err == errPasses }, First: 8 * time.Millisecond, Last: 30 * time.Millisecond}
+	r := Retry{MayPass: func(err error) bool { return errors.Is(err, errPasses) }, First: 8 * time.Millisecond, Last: 30 * time.Millisecond}
 	return Dial(ctx, life, r, func(context.Context) (int, error) {
 		d.times = append(d.times, time.Since(began))
 		if len(d.times) <= d.fails {
@@ -42,10 +42,11 @@ func TestDialTriesAgainWithGrowingPauses(t *testing.T) {
 		got, err := d.dial(t.Context(), t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 7, got)
-		for i, most := range []time.Duration{8, 16, 30, 30, 30} {
+		const ms = time.Millisecond
+		for i, most := range []time.Duration{8 * ms, 16 * ms, 30 * ms, 30 * ms, 30 * ms} {
 			pause := d.times[i+1] - d.times[i]
-			require.LessOrEqual(t, pause, most*time.Millisecond)
-			require.GreaterOrEqual(t, pause, most*time.Millisecond/2)
+			require.LessOrEqual(t, pause, most)
+			require.GreaterOrEqual(t, pause, most/2)
 		}
 	})
 }

@@ -2,7 +2,6 @@ package shmvan
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -60,8 +59,7 @@ func (v *shmVan) dial(ctx context.Context, addr string) (*endpoint, error) {
 
 // notListening finds errors that pass when a process listens at the socket, or accepts faster.
 func notListening(err error) bool {
-	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EAGAIN) ||
-		errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
+	return isOneOf(err, unix.ENOENT, unix.ECONNREFUSED, unix.EAGAIN, unix.ECONNRESET, unix.EPIPE, stepvan.ErrPeerLost)
 }
 
 // dialOnce connects once. The listening process may be stopped: ctx limits the wait for it.

@@ -1,7 +1,9 @@
 package shmvan
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -24,14 +26,19 @@ var wakeByte = [1]byte{1}
 // sendDescriptors sends without blocking. stepvan.ErrWouldBlock: not at this moment, because the peer has to read first
 // or the kernel has to find memory.
 func sendDescriptors(sock int, b []byte, fds ...int) error {
-	switch err := sys.SendRights(sock, b, fds...); err {
-	case nil:
+	switch err := sys.SendRights(sock, b, fds...); {
+	case err == nil:
 		return nil
-	case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM, unix.ETOOMANYREFS:
+	case isOneOf(err, unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM, unix.ETOOMANYREFS):
 		return stepvan.ErrWouldBlock
-	case unix.EPIPE, unix.ECONNRESET:
+	case isOneOf(err, unix.EPIPE, unix.ECONNRESET):
 		return stepvan.ErrPeerLost
 	default:
 		return fmt.Errorf("the kernel does not pass the descriptor on: %w: %w", err, stepvan.ErrNotSupported)
 	}
+}
+
+// isOneOf reports whether err is one of the kernel's errors.
+func isOneOf(err error, codes ...error) bool {
+	return slices.ContainsFunc(codes, func(code error) bool { return errors.Is(err, code) })
 }
