@@ -139,19 +139,16 @@ func (p *pollSet) add(fd int, s source, mask uint32) (slot int, err error) {
 	if p.epoll.FD() < 0 {
 		return 0, stepvan.ErrClosed
 	}
-	slot = len(p.sources)
 	if n := len(p.unused); n > 0 {
-		slot = p.unused[n-1]
+		slot, p.unused = p.unused[n-1], p.unused[:n-1]
+	} else {
+		slot, p.sources = len(p.sources), append(p.sources, nil)
 	}
 	if err := p.epoll.Add(fd, mask, slot); err != nil {
+		p.unused = append(p.unused, slot)
 		return 0, errs.Descriptors(err)
 	}
-	if slot == len(p.sources) {
-		p.sources = append(p.sources, s)
-	} else {
-		p.unused = p.unused[:len(p.unused)-1]
-		p.sources[slot] = s
-	}
+	p.sources[slot] = s
 	return slot, nil
 }
 
