@@ -67,6 +67,8 @@ func (p *preamble) decode(b []byte) error {
 
 // startsWith reports whether b, the first bytes of a connection, may grow into what begins with magic.
 func startsWith(b []byte, magic uint32) bool {
+	var first [4]byte
+	binary.LittleEndian.PutUint32(first[:], magic)
 	n := min(len(b), 4)
-	return string(b[:n]) == string(binary.LittleEndian.AppendUint32(nil, magic)[:n])
+	return string(b[:n]) == string(first[:n])
 }
