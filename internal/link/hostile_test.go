@@ -33,8 +33,8 @@ func (h *sink) Receive(*Inbound) (kept bool) { h.received++; return false }
 
 func (h *sink) Lost(_ *Session, err error) { h.lost <- err }
 
-func newVictim(t testing.TB, wrap ...func(VanMaker) VanMaker) (addr string, h *sink, n *Transport) {
-	n = newNode(t, wrap...)
+func newVictim(t testing.TB, o ...tcpvan.Options) (addr string, h *sink, n *Transport) {
+	n = newNode(t, o...)
 	h = &sink{node: n, lost: make(chan error, 16)}
 	return listen(t, n, h), h, n
 }
@@ -49,12 +49,13 @@ func listen(t testing.TB, n *Transport, h Handler) (addr string) {
 	return strings.TrimPrefix(bound[0], "tcp://")
 }
 
-func newNode(t testing.TB, wrap ...func(VanMaker) VanMaker) *Transport {
+func newNode(t testing.TB, o ...tcpvan.Options) *Transport {
 	mem, err := tensor.NewAllocator(tensor.Options{})
 	require.NoError(t, err)
-	maker := func(p van.Placer, _ func()) (van.Van, error) { return tcpvan.New(tcpvan.Options{Placer: p}) }
-	for _, w := range wrap {
-		maker = w(maker)
+	maker := func(p van.Placer, _ func()) (van.Van, error) {
+		options := append(o, tcpvan.Options{})[0]
+		options.Placer = p
+		return tcpvan.New(options)
 	}
 	n, err := NewTransport(Options{
 		Vans:   []VanMaker{maker},
@@ -237,12 +238,12 @@ func TestAlmostRightProtocolCostsTheConnectionOnly(t *testing.T) {
 		}},
 	}
 	for i := range 2 * len(cases) {
-		c, name, wraps := cases[i%len(cases)], "placed/", []func(VanMaker) VanMaker(nil)
+		c, name, options := cases[i%len(cases)], "kept/", tcpvan.Options{}
 		if i >= len(cases) {
-			name, wraps = "kept/", []func(VanMaker) VanMaker{keep}
+			name, options.InMessage = "placed/", -1
 		}
 		t.Run(name+c.name, func(t *testing.T) {
-			addr, h, _ := newVictim(t, wraps...)
+			addr, h, _ := newVictim(t, options)
 			good := attack(t, addr) // a peer that none of this may disturb
 			good.hello()
 			a := attack(t, addr)

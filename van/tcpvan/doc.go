@@ -52,9 +52,10 @@
 //
 // Sending copies nothing: head and segments go to the kernel in one gathering
 // call. Receiving reads head, meta and up to Options.SmallBytes of payload into a
-// staging buffer of the endpoint, and copies that payload once. It reads the
-// rest of a larger payload straight into the segments that the Placer
-// named. After Endpoint.Close returns nothing writes to those any more.
+// staging buffer of the endpoint, and copies that payload once. A whole payload
+// of at most Options.InMessage goes beside the meta (Delivery.Payload), others to
+// the segments that the Placer named. Receiving reads the rest of a larger payload
+// straight into those. After Endpoint.Close returns nothing writes to them any more.
 //
 // # Budget
 //

@@ -53,7 +53,7 @@ func ExampleNew() {
 			case van.EventAccepted:
 				fmt.Println("a worker connected")
 			case van.EventMessage:
-				fmt.Printf("%s\n", memory[:e.Delivery.Header.Payload])
+				fmt.Printf("%s\n", e.Delivery.Payload) // a larger one would be in memory
 				e.Delivery.Release()
 				got = true
 			}

@@ -58,7 +58,9 @@ func feed(t *testing.T, stream, cuts []byte) (got []string, reason error) {
 			require.Equal(t, van.EventMessage, e.Kind)
 			d := e.Delivery
 			text := string(d.Meta)
-			if d.Refused == nil && d.Header.Payload > 0 {
+			if d.Payload != nil {
+				text += "|" + string(d.Payload)
+			} else if d.Refused == nil && d.Header.Payload > 0 {
 				text += "|" + string(s.placed[0])
 				s.placed = s.placed[1:]
 			}

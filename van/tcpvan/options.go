@@ -17,6 +17,7 @@ type Options struct {
 	Rails         int           // connections per dialed endpoint, 1 to MaxRails; 1. The dialing side decides.
 	RailThreshold int           // bytes of payload from which it is cut over the rails; 256 KiB
 	SmallBytes    int           // bytes of payload that are read together with their header; 16 KiB
+	InMessage     int           // bytes of payload up to which a message comes with it (van.Caps.InMessage), at most 64 KiB; 1 KiB; negative: none does
 	SocketBuffer  int           // bytes of SO_SNDBUF and SO_RCVBUF; 0 leaves the size to the kernel for TCP, 1 MiB for Unix sockets
 	Local         bool          // only Unix sockets and loopback addresses
 	Credits       int           // unreleased deliveries per endpoint, 1 to MaxCredits; 32
@@ -36,6 +37,7 @@ const (
 const (
 	defaultRailThreshold = 256 << 10
 	defaultSmallBytes    = 16 << 10
+	defaultInMessage     = 1 << 10
 	defaultUnixBuffer    = 1 << 20
 	defaultCredits       = 32
 	defaultSendQueue     = 64
@@ -56,6 +58,10 @@ func (o Options) complete() (Options, error) {
 	case o.Stall < 0:
 		return o, errs.Invalid("tcpvan: Options.Stall: negative (got %v): give a positive duration, or 0 for no limit", o.Stall)
 	}
+	if o.InMessage > parts.MaxKeptBytes {
+		return o, errs.Invalid("tcpvan: Options.InMessage: too large (got %d, want at most %d)", o.InMessage, parts.MaxKeptBytes)
+	}
+	o.InMessage = max(0, cmp.Or(o.InMessage, defaultInMessage))
 	o.PendingTime = cmp.Or(o.PendingTime, defaultPendingTime)
 	err := parts.Complete("tcpvan", o.Placer, &o.Limits, []parts.Number{
 		{Name: "Rails", Value: &o.Rails, Default: 1, Least: 1, Most: MaxRails},

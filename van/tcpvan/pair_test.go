@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,7 +20,8 @@ import (
 // limit bounds every wait of these tests; none waits that long when nothing is wrong.
 const limit = 20 * time.Second
 
-// memory is a Placer that gives fresh memory in segments of at most piece bytes.
+// memory is a Placer that gives fresh memory in segments of at most piece bytes. It also has a copy of the last payload
+// that came with its message.
 type memory struct {
 	piece int // 0 for one segment
 	dst   [][]byte
@@ -74,6 +76,11 @@ func newParty(t testing.TB, o Options) *party {
 
 func (p *party) poll(all bool) int {
 	n := p.Poll(p.buf[:], all)
+	for _, e := range p.buf[:n] {
+		if e.Kind == van.EventMessage && e.Delivery.Payload != nil && p.memory != nil {
+			p.memory.dst = [][]byte{slices.Clone(e.Delivery.Payload)}
+		}
+	}
 	p.got = append(p.got, p.buf[:n]...)
 	return n
 }

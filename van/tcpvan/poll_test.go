@@ -100,7 +100,7 @@ func TestPollIsExclusive(t *testing.T) {
 	out, _ := connect(t, a, b, "127.0.0.1:0")
 	inside := -1
 	b.memory.hook = func(van.Endpoint) { inside = b.Poll(make([]van.Event, 1), true) }
-	require.NoError(t, out.Send(message(1, 0, make([]byte, 10))))
+	require.NoError(t, out.Send(message(1, 0, make([]byte, defaultInMessage+1))))
 	expect(t, van.EventMessage, b, a).Delivery.Release()
 	require.Zero(t, inside)
 }

@@ -150,17 +150,31 @@ func (rd *reader) parseMeta() error {
 	if err := wire.Verify(rd.head[:], rd.slot.Bytes); err != nil {
 		return err
 	}
-	d.Meta = rd.slot.Bytes
 	if d.Header.Payload == 0 {
-		rd.phase = phaseWhole
+		d.Meta, rd.phase = rd.slot.Bytes, phaseWhole
 		return nil
 	}
 	rd.phase = phasePayload
-	rd.pad = padding(wire.HeaderSize+len(d.Meta), int64(d.Header.Payload))
+	rd.pad = padding(wire.HeaderSize+len(rd.slot.Bytes), int64(d.Header.Payload))
+	if d.Header.Payload == d.Header.Total && d.Header.Payload <= uint64(rd.ep.v.opts.InMessage) {
+		rd.keep()
+		rd.split()
+		return nil
+	}
+	d.Meta = rd.slot.Bytes
 	return rd.place()
 }
 
-// place asks the Placer where the payload goes and splits it over the rails.
+// keep has the slot take the payload.
+func (rd *reader) keep() {
+	d, meta := &rd.slot.Delivery, len(rd.slot.Bytes)
+	whole := meta + int(d.Header.Payload)
+	rd.slot.Bytes = slices.Grow(rd.slot.Bytes, whole-meta)[:whole]
+	d.Meta, d.Payload = rd.slot.Bytes[:meta:meta], rd.slot.Bytes[meta:]
+	rd.dst, rd.drop = append(rd.dst[:0], d.Payload), false
+}
+
+// place asks the Placer where the payload goes.
 func (rd *reader) place() error {
 	d := &rd.slot.Delivery
 	rd.ep.leave(reading) // the Placer may close the endpoint
@@ -172,15 +186,20 @@ func (rd *reader) place() error {
 	if err != nil {
 		return err
 	}
+	rd.split()
+	return nil
+}
+
+// split says what of the payload each rail brings.
+func (rd *reader) split() {
 	for i := range rd.parts {
-		from, to := share(int64(d.Header.Payload), rd.ep.threshold, len(rd.parts), i)
+		from, to := share(int64(rd.slot.Delivery.Header.Payload), rd.ep.threshold, len(rd.parts), i)
 		if rd.drop {
 			rd.parts[i] = span{left: to - from}
 		} else {
 			rd.parts[i] = spanOf(rd.dst, from, to)
 		}
 	}
-	return nil
 }
 
 // takePayload moves staged bytes to where rail 0's part goes and reports whether all parts are complete.

@@ -87,7 +87,7 @@ func TestMetaLargerThanStaging(t *testing.T) {
 
 func TestPlacerRefuses(t *testing.T) {
 	no := errors.New("no room")
-	for _, size := range []int{100, 5 << 20} {
+	for _, size := range []int{defaultInMessage + 1, 5 << 20} {
 		a, b := newParty(t, Options{Rails: 2}), newParty(t, Options{})
 		out, _ := connect(t, a, b, "127.0.0.1:0")
 		b.memory.err = no
@@ -122,7 +122,7 @@ func TestPlacerGivesAnotherLength(t *testing.T) {
 		b := &party{tcpVan: v.(*tcpVan)}
 		defer func() { _ = v.Close() }()
 		out, _ := connect(t, a, b, "127.0.0.1:0")
-		require.NoError(t, out.Send(message(1, 0, make([]byte, 100))))
+		require.NoError(t, out.Send(message(1, 0, make([]byte, defaultInMessage+1))))
 		d := expect(t, van.EventMessage, b, a).Delivery
 		require.ErrorIs(t, d.Refused, stepvan.ErrInvalid)
 		d.Release()
@@ -133,7 +133,7 @@ func TestPlacerCallsItProtocolError(t *testing.T) {
 	a, b := newParty(t, Options{}), newParty(t, Options{})
 	out, _ := connect(t, a, b, "127.0.0.1:0")
 	b.memory.err = &stepvan.ProtocolError{Field: "key", Reason: "unknown"}
-	require.NoError(t, out.Send(message(1, 0, make([]byte, 100))))
+	require.NoError(t, out.Send(message(1, 0, make([]byte, defaultInMessage+1))))
 	var pe *stepvan.ProtocolError
 	require.ErrorAs(t, expect(t, van.EventLost, b, a).Err, &pe)
 }
@@ -144,7 +144,7 @@ func TestPlacerClosesTheEndpoint(t *testing.T) {
 	b.memory.hook = func(ep van.Endpoint) { require.NoError(t, ep.Close()) }
 	m := message(5, 0)
 	require.NoError(t, in.Send(m))
-	require.NoError(t, out.Send(message(1, 0, make([]byte, 100))))
+	require.NoError(t, out.Send(message(1, 0, make([]byte, defaultInMessage+1))))
 	completed(t, m, b)
 	until(t, "the loss", func() bool { return len(a.got) > 0 && a.got[len(a.got)-1].Kind == van.EventLost }, a, b)
 	require.Empty(t, b.got)

@@ -80,7 +80,7 @@ func New(o Options) (van.Van, error) {
 		opts: o, endpoints: map[*endpoint]struct{}{},
 		caps: van.Caps{
 			Name: name, MaxMeta: int(min(o.Limits.Meta, math.MaxInt32)), MaxPayload: int64(o.Limits.Message),
-			MaxSegments: maxSegments,
+			MaxSegments: maxSegments, InMessage: int64(o.InMessage),
 		},
 		poller: poller{iov: make([]unix.Iovec, 0, sys.MaxIovecs), scratch: make([]byte, scratchSize)},
 	}
