@@ -158,7 +158,7 @@ func limited(t testing.TB) context.Context {
 }
 
 func overVans(t *testing.T, f func(t *testing.T, net *memvan.Network)) {
-	t.Run("mem", func(t *testing.T) { f(t, memvan.NewNetwork(memvan.NetworkOptions{})) })
+	t.Run("mem", func(t *testing.T) { f(t, memvan.NewNetwork()) })
 	t.Run("tcp", func(t *testing.T) { f(t, nil) })
 }
 
@@ -243,7 +243,7 @@ func TestLiveRefusal(t *testing.T) {
 }
 
 func TestLiveDeathIsToldToAll(t *testing.T) {
-	net := memvan.NewNetwork(memvan.NetworkOptions{})
+	net := memvan.NewNetwork()
 	l := newLive(t, net, SchedulerOptions{Workers: 3, Servers: 1})
 	ctx := limited(t)
 	l.start(ctx)
@@ -270,7 +270,7 @@ func TestLiveDeathIsToldToAll(t *testing.T) {
 }
 
 func TestLiveSchedulerDeath(t *testing.T) {
-	net := memvan.NewNetwork(memvan.NetworkOptions{})
+	net := memvan.NewNetwork()
 	l := newLive(t, net, SchedulerOptions{Workers: 2, Servers: 1})
 	ctx := limited(t)
 	l.start(ctx)
@@ -286,7 +286,7 @@ func TestLiveSchedulerDeath(t *testing.T) {
 }
 
 func TestLiveSchedulerNeverAnswers(t *testing.T) {
-	net := memvan.NewNetwork(memvan.NetworkOptions{})
+	net := memvan.NewNetwork()
 	l := newLive(t, net, SchedulerOptions{Workers: 1})
 	f, _ := l.add(stepvan.RoleWorker, 0)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)

@@ -26,7 +26,7 @@ func oneSidedKind(net *memvan.Network) vanKind {
 }
 
 func newOneSidedPair(t testing.TB, edit func(*link.Options)) (*pair, *memvan.Network) {
-	net := memvan.NewNetwork(memvan.NetworkOptions{})
+	net := memvan.NewNetwork()
 	return newPair(t, oneSidedKind(net), edit), net
 }
 
@@ -133,7 +133,7 @@ func TestTargetsAreRefusedWhereTheyMakeNoSense(t *testing.T) {
 	target, _ := grantOf(t, p.sb, 100, 1)
 	o := &link.Outbound{Channel: link.ChannelRequest, Payload: [][]byte{{1}}, Targets: []van.Target{target, target}}
 	require.ErrorIs(t, p.sa.Send(o), stepvan.ErrInvalid)
-	q := newPair(t, memKind(memvan.NewNetwork(memvan.NetworkOptions{})), nil)
+	q := newPair(t, memKind(memvan.NewNetwork()), nil)
 	require.False(t, q.sa.OneSided())
 	o.Targets = o.Targets[:1]
 	require.ErrorIs(t, q.sa.Send(o), stepvan.ErrInvalid)
@@ -200,7 +200,7 @@ func inherit(t *testing.T, k vanKind) (*link.Transport, *link.Session, *link.Ses
 }
 
 func TestDetachedFollowsTheLoss(t *testing.T) {
-	for _, k := range append(kinds(t), oneSidedKind(memvan.NewNetwork(memvan.NetworkOptions{}))) {
+	for _, k := range append(kinds(t), oneSidedKind(memvan.NewNetwork())) {
 		t.Run(k.name, func(t *testing.T) {
 			_, sa, sb, h := inherit(t, k)
 			require.NoError(t, sa.Close(""))
@@ -213,7 +213,7 @@ func TestDetachedFollowsTheLoss(t *testing.T) {
 func TestDetachedWaitsForViews(t *testing.T) {
 	for _, how := range []string{"closed by the viewer", "closed by the owner"} {
 		t.Run(how, func(t *testing.T) {
-			_, sa, sb, h := inherit(t, oneSidedKind(memvan.NewNetwork(memvan.NetworkOptions{})))
+			_, sa, sb, h := inherit(t, oneSidedKind(memvan.NewNetwork()))
 			target, mem := grantOf(t, sb, 100, 1)
 			v, err := sa.Map(target, 100, van.RightWrite)
 			require.NoError(t, err)
@@ -241,7 +241,7 @@ func TestDetachedWaitsForViews(t *testing.T) {
 
 // A node that closes does not wait for ever for a peer that keeps what it views.
 func TestCloseWithViewsOut(t *testing.T) {
-	k := oneSidedKind(memvan.NewNetwork(memvan.NetworkOptions{}))
+	k := oneSidedKind(memvan.NewNetwork())
 	_, sa, sb, h := inherit(t, k)
 	target, _ := grantOf(t, sb, 100, 1)
 	v, err := sa.Map(target, 100, van.RightRead)
@@ -253,7 +253,7 @@ func TestCloseWithViewsOut(t *testing.T) {
 }
 
 func TestKillDetaches(t *testing.T) {
-	net := memvan.NewNetwork(memvan.NetworkOptions{})
+	net := memvan.NewNetwork()
 	_, sa, sb, h := inherit(t, oneSidedKind(net))
 	target, _ := grantOf(t, sb, 100, 1)
 	_, err := sa.Map(target, 100, van.RightRead)

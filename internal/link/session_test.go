@@ -16,7 +16,7 @@ import (
 func uint16ch(c int) wire.Channel { return wire.Channel(c) }
 
 func kinds(t testing.TB) []vanKind {
-	return []vanKind{memKind(memvan.NewNetwork(memvan.NetworkOptions{})), tcpKind("tcp", 1), tcpKind("rails", 3), unixKind(t.TempDir())}
+	return []vanKind{memKind(memvan.NewNetwork()), tcpKind("tcp", 1), tcpKind("rails", 3), unixKind(t.TempDir())}
 }
 
 func forKinds(t *testing.T, f func(t *testing.T, k vanKind)) {

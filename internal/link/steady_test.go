@@ -116,7 +116,7 @@ func TestSmallMessagesPassALargeTransfer(t *testing.T) {
 }
 
 func TestIdleNodeNoticesADeadPeerWhileNobodyWaits(t *testing.T) {
-	network := memvan.NewNetwork(memvan.NetworkOptions{})
+	network := memvan.NewNetwork()
 	p := newPair(t, memKind(network), nil)
 	died := make(chan error, 1)
 	h := p.ha[link.ChannelRequest]

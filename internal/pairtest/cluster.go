@@ -50,7 +50,7 @@ func FewGrants(grants int) Van {
 }
 
 func mem(name string, o memvan.Options) Van {
-	network := memvan.NewNetwork(memvan.NetworkOptions{})
+	network := memvan.NewNetwork()
 	return Van{
 		Name: name, Shares: o.OneSided,
 		Maker: func(instance string, _ *tensor.Allocator) link.VanMaker {

@@ -48,7 +48,7 @@ func transportKinds() []transportKind {
 			}
 		}
 	}
-	network := memvan.NewNetwork(memvan.NetworkOptions{})
+	network := memvan.NewNetwork()
 	return []transportKind{
 		{name: "tcp", maker: tcp(tcpvan.Options{}), addr: func(string) string { return "tcp://127.0.0.1:0" }},
 		{name: "unix", maker: tcp(tcpvan.Options{Local: true}), addr: func(dir string) string { return "unix://" + filepath.Join(dir, "outpost") }},

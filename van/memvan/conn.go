@@ -46,8 +46,6 @@ func (c *conn) wakeVans(wakes [2]bool) {
 type ending struct {
 	close  bool  // closed by its owner: drops what is under way to it, reports no loss
 	drop   bool  // what is under way to it must not be delivered
-	orphan bool  // the process of its peer is gone
-	shred  bool  // a random part of what is under way to it is lost with the connection
 	reason error // reported with EventLost
 }
 
@@ -63,7 +61,6 @@ func (c *conn) end(endings [2]ending) {
 			c.ends[i].reason = endings[i].reason
 		}
 		c.ends[i].closed = c.ends[i].closed || endings[i].close
-		c.ends[i].granted.orphaned = c.ends[i].granted.orphaned || endings[i].orphan
 	}
 	for i := range c.ends {
 		c.ends[i].settle(endings[i], first)
@@ -80,9 +77,6 @@ func (e *endpoint) settle(f ending, first bool) {
 	keep := 0
 	if !e.closed && !f.drop {
 		keep = e.intact()
-		if f.shred && first {
-			keep = e.peer.faults.random().IntN(keep + 1)
-		}
 	}
 	for i := range keep {
 		e.completeFrame(*e.in.at(i), nil)
@@ -97,12 +91,10 @@ func (e *endpoint) settle(f ending, first bool) {
 		e.recycle(e.in.dropBack())
 	}
 	if first {
-		e.faults.lostDue = e.peer.faults.schedule()
 		e.granted.revoke()
 	}
 	if e.closed {
 		e.van.detach(e)
-		e.faults.disarm()
 	}
 	e.ready()
 }

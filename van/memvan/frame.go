@@ -1,10 +1,6 @@
 package memvan
 
-import (
-	"time"
-
-	"github.com/stepvan/stepvan/van"
-)
+import "github.com/stepvan/stepvan/van"
 
 // keepBuffer is the largest buffer for header and meta that is kept for reuse.
 const keepBuffer = 64 << 10
@@ -12,13 +8,12 @@ const keepBuffer = 64 << 10
 // frame is one message on its way. Guarded by conn.mu.
 type frame struct {
 	op        van.OpID
-	number    uint64    // distinguishes the lives of a recycled frame
-	due       time.Time // when it may be received; zero for at once
-	head      []byte    // header and meta, owned by the frame
-	source    [][]byte  // payload in the sender's memory
-	size      int64     // bytes of payload
-	written   bool      // payload is in the peer's memory already (one-sided)
-	completed bool      // the sender has its completion
+	number    uint64   // distinguishes the lives of a recycled frame
+	head      []byte   // header and meta, owned by the frame
+	source    [][]byte // payload in the sender's memory
+	size      int64    // bytes of payload
+	written   bool     // payload is in the peer's memory already (one-sided)
+	completed bool     // the sender has its completion
 }
 
 // intact reports whether the frame can be delivered without the sender's memory.

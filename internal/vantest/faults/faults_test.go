@@ -37,7 +37,7 @@ type kind struct {
 }
 
 func mem(o memvan.Options) kind {
-	net := memvan.NewNetwork(memvan.NetworkOptions{})
+	net := memvan.NewNetwork()
 	return kind{
 		name: "mem", listen: ":0",
 		memory: func(n int) []byte { return make([]byte, n) },
