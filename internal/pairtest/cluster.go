@@ -16,6 +16,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/vantest/faults"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
@@ -35,7 +36,7 @@ type Van struct {
 	Shares bool // instances reach each other's memory
 	Maker  func(instance string, memory *tensor.Allocator) link.VanMaker
 	Addr   func(instance string) string // to listen at
-	Net    *memvan.Network              // of the vans over memvan, for faults
+	Net    *faults.Network              // of WithFaults
 }
 
 // Mem is memvan with a network of its own.
@@ -60,9 +61,18 @@ func mem(name string, o memvan.Options) Van {
 				return memvan.New(network, o)
 			}
 		},
-		Net:  network,
 		Addr: func(instance string) string { return "mem://" + strings.ReplaceAll(instance, " ", "-") },
 	}
+}
+
+// WithFaults returns v, whose Net knows the instances by name and makes them hostile.
+func WithFaults(v Van) Van {
+	maker := v.Maker
+	v.Net = faults.New(faults.Options{})
+	v.Maker = func(instance string, memory *tensor.Allocator) link.VanMaker {
+		return v.Net.Wrap(instance, maker(instance, memory))
+	}
+	return v
 }
 
 // TCP is tcpvan over loopback.
@@ -129,7 +139,7 @@ type Server struct {
 type Cluster struct {
 	Workers []*Worker
 	Servers []*Server
-	Net     *memvan.Network // of Options.Van
+	Net     *faults.Network // of Options.Van
 }
 
 // New makes a cluster. The end of the test closes it, and fails the test when memory has leaked.
