@@ -14,10 +14,8 @@ import (
 
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/progress"
+	"github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/van"
-	"github.com/stepvan/stepvan/van/memvan"
-	"github.com/stepvan/stepvan/van/tcpvan"
 )
 
 // bound is the limit of every wait of these tests. A wait reaches it only when something hangs.
@@ -143,40 +141,19 @@ func (s *signal) wait(t testing.TB) error {
 	return s.err
 }
 
-type vanKind struct {
-	name  string
-	maker func(t testing.TB, name string) link.VanMaker
-	addr  func(name string) string
-}
-
-func memKind(net *memvan.Network) vanKind {
-	return vanKind{"mem", func(_ testing.TB, name string) link.VanMaker {
-		return func(p van.Placer, wake func()) (van.Van, error) {
-			return memvan.New(net, memvan.Options{Placer: p, Wake: wake, Name: name})
-		}
-	}, func(name string) string { return "mem://" + name }}
-}
-
-func tcpKind(name string, rails int) vanKind {
-	return vanKind{name, func(testing.TB, string) link.VanMaker {
-		return func(p van.Placer, _ func()) (van.Van, error) {
-			return tcpvan.New(tcpvan.Options{Placer: p, Rails: rails})
-		}
-	}, func(string) string { return "tcp://127.0.0.1:0" }}
-}
-
-func unixKind(dir string) vanKind {
-	k := tcpKind("unix", 1)
+func unixKind(dir string) pairtest.Van {
+	k := pairtest.TCP()
+	k.Name = "unix"
 	var n atomic.Int32
-	k.addr = func(name string) string { return fmt.Sprintf("unix://%s/%s%d", dir, name, n.Add(1)) }
+	k.Addr = func(name string) string { return fmt.Sprintf("unix://%s/%s%d", dir, name, n.Add(1)) }
 	return k
 }
 
-func newNode(t testing.TB, k vanKind, name string, edit func(*link.Options)) *link.Transport {
+func newNode(t testing.TB, k pairtest.Van, name string, edit func(*link.Options)) *link.Transport {
 	t.Helper()
 	mem, err := tensor.NewAllocator(tensor.Options{Name: name})
 	require.NoError(t, err)
-	o := link.Options{Vans: []link.VanMaker{k.maker(t, name)}, Memory: mem, Log: zerolog.Nop()}
+	o := link.Options{Vans: []link.VanMaker{k.Maker(name, mem)}, Memory: mem, Log: zerolog.Nop()}
 	if edit != nil {
 		edit(&o)
 	}
@@ -197,7 +174,7 @@ type pair struct {
 	sa, sb *link.Session
 }
 
-func newPair(t testing.TB, k vanKind, edit func(*link.Options)) *pair {
+func newPair(t testing.TB, k pairtest.Van, edit func(*link.Options)) *pair {
 	t.Helper()
 	p := &pair{a: newNode(t, k, "a", edit), b: newNode(t, k, "b", edit)}
 	for _, c := range []int{int(link.ChannelControl), int(link.ChannelRequest), int(link.ChannelBulk)} {
@@ -205,7 +182,7 @@ func newPair(t testing.TB, k vanKind, edit func(*link.Options)) *pair {
 		p.a.Handle(uint16ch(c), p.ha[c])
 		p.b.Handle(uint16ch(c), p.hb[c])
 	}
-	bound, err := p.b.Listen(k.addr("b"))
+	bound, err := p.b.Listen(k.Addr("b"))
 	require.NoError(t, err)
 	p.sa, err = p.a.Dial(limited(t), bound)
 	require.NoError(t, err)

@@ -40,17 +40,18 @@ type Van struct {
 }
 
 // Mem is memvan with a network of its own.
-func Mem() Van { return mem("mem", memvan.Options{}) }
+func Mem() Van { return MemVan("mem", memvan.Options{}) }
 
 // OneSided is Mem whose instances reach each other's memory.
-func OneSided() Van { return mem("one-sided", memvan.Options{OneSided: true}) }
+func OneSided() Van { return MemVan("one-sided", memvan.Options{OneSided: true}) }
 
 // FewGrants is OneSided with a limit of grants on each side of a session.
 func FewGrants(grants int) Van {
-	return mem("few-grants", memvan.Options{OneSided: true, Grants: grants})
+	return MemVan("few-grants", memvan.Options{OneSided: true, Grants: grants})
 }
 
-func mem(name string, o memvan.Options) Van {
+// MemVan is memvan with options and a network of its own.
+func MemVan(name string, o memvan.Options) Van {
 	network := memvan.NewNetwork()
 	return Van{
 		Name: name, Shares: o.OneSided,
@@ -76,12 +77,17 @@ func WithFaults(v Van) Van {
 }
 
 // TCP is tcpvan over loopback.
-func TCP() Van {
+func TCP() Van { return TCPVan("tcp", tcpvan.Options{}) }
+
+// TCPVan is TCP with options.
+func TCPVan(name string, o tcpvan.Options) Van {
 	return Van{
-		Name: "tcp",
+		Name: name,
 		Maker: func(string, *tensor.Allocator) link.VanMaker {
 			return func(p van.Placer, _ func()) (van.Van, error) {
-				return tcpvan.New(tcpvan.Options{Placer: p})
+				o := o
+				o.Placer = p
+				return tcpvan.New(o)
 			}
 		},
 		Addr: func(string) string { return "tcp://127.0.0.1:0" },
