@@ -96,12 +96,18 @@ func TCPVan(name string, o tcpvan.Options) Van {
 
 // Shm is shmvan. The process maps its own memory a second time.
 func Shm() Van {
+	return ShmVan(shmvan.Options{Dir: filepath.Join(os.TempDir(), fmt.Sprintf("stepvan-%d-test", os.Getuid()))})
+}
+
+// ShmVan is Shm with options.
+func ShmVan(o shmvan.Options) Van {
 	return Van{
 		Name: "shm", Shares: true,
 		Maker: func(_ string, memory *tensor.Allocator) link.VanMaker {
 			return func(p van.Placer, _ func()) (van.Van, error) {
-				dir := filepath.Join(os.TempDir(), fmt.Sprintf("stepvan-%d-test", os.Getuid()))
-				return shmvan.New(shmvan.Options{Placer: p, Files: memory, Dir: dir})
+				o := o
+				o.Placer, o.Files = p, memory
+				return shmvan.New(o)
 			}
 		},
 		Addr: func(string) string { return "shm://" },
