@@ -14,7 +14,6 @@ type conn struct {
 	life sync.RWMutex // held shared while payload is copied, exclusively to end the connection
 	mu   sync.Mutex
 	ends [2]endpoint
-	born uint64 // order in the network
 
 	// guarded by mu
 	over bool    // ended: nothing more is accepted on either side
@@ -76,19 +75,17 @@ func (c *conn) end(endings [2]ending) {
 func (e *endpoint) settle(f ending, first bool) {
 	keep := 0
 	if !e.closed && !f.drop {
-		keep = e.intact()
+		keep = e.in.intact()
 	}
-	for i := range keep {
-		e.completeFrame(*e.in.at(i), nil)
-	}
-	if e.in.len() > keep {
-		err := e.peer.ended()
-		for i := keep; i < e.in.len(); i++ {
-			e.completeFrame(*e.in.at(i), err)
+	for i := range e.in.len() {
+		var err error
+		if i >= keep {
+			err = e.peer.ended()
 		}
+		e.completeFrame(*e.in.at(i), err)
 	}
 	for e.in.len() > keep {
-		e.recycle(e.in.dropBack())
+		e.in.recycle(e.in.dropBack())
 	}
 	if first {
 		e.granted.revoke()
@@ -97,15 +94,6 @@ func (e *endpoint) settle(f ending, first bool) {
 		e.van.detach(e)
 	}
 	e.ready()
-}
-
-// intact counts the frames at the front of the queue that need nothing from the sender.
-func (e *endpoint) intact() int {
-	n := 0
-	for n < e.in.len() && (*e.in.at(n)).intact() {
-		n++
-	}
-	return n
 }
 
 // ended is the error of operations on an endpoint whose connection is over.

@@ -18,9 +18,7 @@ type endpoint struct {
 	user   atomic.Pointer[any]
 
 	// guarded by conn.mu
-	in        ring[*frame] // on their way here, from the peer
-	free      []*frame     // frames for in
-	numbers   uint64       // frames so far
+	in        inbox
 	done      ring[completion]
 	pending   int // operations accepted whose completion was not read
 	slots     []*slot
@@ -100,29 +98,10 @@ func (e *endpoint) canSend() error {
 // transmit puts m on its way.
 func (e *endpoint) transmit(m *van.Message, size int64, written bool) {
 	p := e.peer
-	f := p.takeFrame()
+	f := p.in.take()
 	f.fill(m, size, written)
 	p.in.push(f)
 	p.ready()
-}
-
-func (e *endpoint) takeFrame() *frame {
-	e.numbers++
-	var f *frame
-	if n := len(e.free); n > 0 {
-		f = e.free[n-1]
-		e.free = e.free[:n-1]
-	} else {
-		f = &frame{}
-	}
-	f.number = e.numbers
-	return f
-}
-
-func (e *endpoint) recycle(f *frame) {
-	f.clear()
-	f.number = 0
-	e.free = append(e.free, f)
 }
 
 // completeFrame completes the operation behind a frame on its way to e, once.

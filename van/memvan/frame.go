@@ -43,6 +43,41 @@ func (f *frame) clear() {
 	}
 }
 
+// inbox is the frames on their way to an endpoint, from its peer. Guarded by conn.mu.
+type inbox struct {
+	ring[*frame]
+	free    []*frame
+	numbers uint64 // frames so far
+}
+
+// take returns a frame that is not in the ring yet.
+func (b *inbox) take() *frame {
+	b.numbers++
+	var f *frame
+	if n := len(b.free); n > 0 {
+		f, b.free = b.free[n-1], b.free[:n-1]
+	} else {
+		f = &frame{}
+	}
+	f.number = b.numbers
+	return f
+}
+
+// recycle keeps a frame that has left the ring.
+func (b *inbox) recycle(f *frame) {
+	f.clear()
+	f.number = 0
+	b.free = append(b.free, f)
+}
+
+// intact counts the frames at the front that need nothing from the sender.
+func (b *inbox) intact() (n int) {
+	for n < b.len() && (*b.at(n)).intact() {
+		n++
+	}
+	return n
+}
+
 // scatter copies the segments of src into those of dst, which together are equally long.
 func scatter(dst, src [][]byte) {
 	var to []byte

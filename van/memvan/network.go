@@ -1,9 +1,9 @@
 package memvan
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,8 +21,7 @@ type Network struct {
 	nodes     map[string]*memVan // open ones, by name
 	listeners map[string]*memVan // by address
 	waiting   map[string]*waiters
-	names     int    // names and addresses given so far
-	births    uint64 // connections so far
+	names     int // names and addresses given so far
 }
 
 // waiters are the dials that wait for a listener at one address.
@@ -68,7 +67,7 @@ func (net *Network) leave(n *memVan) []*endpoint {
 	if net.nodes[n.opt.Name] == n {
 		delete(net.nodes, n.opt.Name)
 	}
-	return sortedByBirth(n.endpoints)
+	return slices.Collect(maps.Keys(n.endpoints))
 }
 
 func (net *Network) listen(n *memVan, addr string) (string, error) {
@@ -127,15 +126,10 @@ func (net *Network) dial(ctx context.Context, n *memVan, addr string) (*endpoint
 	if err != nil {
 		return nil, err
 	}
-	e.announce()
-	return e, nil
-}
-
-// announce lets the other side find the connection that e has made.
-func (e *endpoint) announce() {
 	e.conn.mu.Lock()
+	defer e.conn.unlock()
 	e.peer.ready()
-	e.conn.unlock()
+	return e, nil
 }
 
 // waitAndConnect waits until a van listens at addr and connects n with it.
@@ -181,8 +175,7 @@ func (net *Network) await(ctx context.Context, n *memVan, addr string) {
 
 // connect joins n, which dials, with l, which listens. Called with mu held, both open.
 func (net *Network) connect(n, l *memVan, addr string) *endpoint {
-	net.births++
-	c := &conn{born: net.births}
+	c := &conn{}
 	for i, v := range [2]*memVan{n, l} {
 		e := &c.ends[i]
 		e.conn, e.peer, e.van, e.side = c, &c.ends[1-i], v, i
@@ -194,16 +187,7 @@ func (net *Network) connect(n, l *memVan, addr string) *endpoint {
 	out, in := &c.ends[0], &c.ends[1]
 	out.name, in.name = addr, n.opt.Name
 	in.accepting = true
-	out.van.attach(out)
-	in.van.attach(in)
+	n.attach(out)
+	l.attach(in)
 	return out
-}
-
-func sortedByBirth(set map[*endpoint]struct{}) []*endpoint {
-	list := make([]*endpoint, 0, len(set))
-	for e := range set {
-		list = append(list, e)
-	}
-	slices.SortFunc(list, func(a, b *endpoint) int { return cmp.Compare(a.conn.born, b.conn.born) })
-	return list
 }

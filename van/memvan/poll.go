@@ -25,10 +25,10 @@ func (n *memVan) Poll(events []van.Event, all bool) int {
 			n.enqueue(e)
 		}
 	}
-	for i, e := range n.held {
+	for _, e := range n.held {
 		n.enqueue(e)
-		n.held[i] = nil
 	}
+	clear(n.held)
 	n.held = n.held[:0]
 	return count
 }
@@ -95,17 +95,6 @@ func (n *memVan) dequeue() *endpoint {
 	}
 	e.next, e.queued = nil, false
 	return e
-}
-
-// wakeOwner wakes the owner if it sleeps.
-func (n *memVan) wakeOwner() {
-	n.mu.Lock()
-	armed := n.armed
-	n.armed = false
-	n.mu.Unlock()
-	if armed {
-		n.wake()
-	}
 }
 
 func (n *memVan) wake() {

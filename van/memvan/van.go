@@ -1,6 +1,7 @@
 package memvan
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
@@ -27,21 +28,12 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Limits == (wire.Limits{}) {
-		o.Limits = wire.DefaultLimits
-	}
-	o.Queue = orElse(o.Queue, 256)
-	o.Credits = orElse(o.Credits, 256)
-	o.MaxPayload = orElse(o.MaxPayload, 1<<30)
-	o.MaxSegments = orElse(o.MaxSegments, 64)
+	o.Limits = cmp.Or(o.Limits, wire.DefaultLimits)
+	o.Queue = cmp.Or(max(o.Queue, 0), 256)
+	o.Credits = cmp.Or(max(o.Credits, 0), 256)
+	o.MaxPayload = cmp.Or(max(o.MaxPayload, 0), 1<<30)
+	o.MaxSegments = cmp.Or(max(o.MaxSegments, 0), 64)
 	return o
-}
-
-func orElse[T int | int64](v, otherwise T) T {
-	if v > 0 {
-		return v
-	}
-	return otherwise
 }
 
 // memVan implements van.Van.
@@ -117,7 +109,6 @@ func (n *memVan) Close() error {
 	for _, e := range n.net.leave(n) {
 		_ = e.Close()
 	}
-	n.wakeOwner()
 	return nil
 }
 
@@ -127,28 +118,17 @@ func (n *memVan) isClosed() bool {
 	return n.closed
 }
 
-// attach makes e an endpoint of n, unless n is closed.
-func (n *memVan) attach(e *endpoint) bool {
+// attach makes e an endpoint of n, which is open.
+func (n *memVan) attach(e *endpoint) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.closed {
-		return false
-	}
 	n.endpoints[e] = struct{}{}
-	return true
 }
 
 func (n *memVan) detach(e *endpoint) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.endpoints, e)
-}
-
-// list returns the endpoints that are not closed or lost, oldest first.
-func (n *memVan) list() []*endpoint {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return sortedByBirth(n.endpoints)
 }
 
 // check holds m to the contract of Send and returns the size of its payload.
@@ -173,7 +153,7 @@ func (n *memVan) check(m *van.Message) (size int64, err error) {
 		return 0, errs.Invalid("%d bytes to spare for a payload of %d", len(m.Spare), size)
 	}
 	var h wire.Header
-	// What is no header within the limits is for the receiver to judge.
+	// The receiver judges a head that is not a header within the limits.
 	if h.Decode(m.Head, n.opt.Limits) == nil && (int(h.Meta) != meta || h.Payload != uint64(size)) {
 		return 0, errs.Invalid("header announces %d bytes of meta and %d of payload, the message has %d and %d", h.Meta, h.Payload, meta, size)
 	}

@@ -8,9 +8,9 @@
 // A connection is lost when the wrapper closes the endpoint of one side. The other side then learns of it as it would
 // from a peer that has died. The wrapper reports EventLost to the side that it has closed, after all completions.
 //
-// Threads: the wrapper has none. What is held back is sent by a timer, Poll or Resume. The wake function may be called by
-// these and by the methods of Network, also over a van that has a descriptor.
+// Threads: the wrapper has none. A timer, Poll or Resume sends what is held back. They and the methods of Network may
+// call the wake function, also over a van that has a descriptor.
 //
-// Memory: a message that is held back is a copy of the Message. Its bytes are still those of the caller, who keeps them
-// until the completion as for every van. A damaged head is a copy.
+// Memory: the wrapper copies a Message that it holds back. The bytes stay where they are: the van has them until the
+// completion, as the contract says. A damaged head is a copy.
 package faults

@@ -13,7 +13,7 @@ import (
 )
 
 // RawDial returns what a vantest.Factory needs to dial as a hostile peer: the bytes that are written become wire
-// messages of their maker's choice. It is for vans of messages, whose Send takes what is no header. Over vans of bytes
+// messages of their maker's choice. It is for vans of messages, whose Send takes any head. Over vans of bytes
 // a test dials a socket instead.
 //
 // Somebody must Read, which discards what the receiver sends and returns io.EOF when the connection is over. Write

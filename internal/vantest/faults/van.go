@@ -152,8 +152,8 @@ func (v *faultyVan) Poll(events []van.Event, all bool) int {
 	return k + n
 }
 
-// pollReady sends what is held back no longer, and reports what waits in ready. more is false when there is no room
-// for events of the inner van, and while the van stands still.
+// pollReady sends what is held back no longer, and reports what waits in ready. While the van stands still, and when
+// there is no room for events of the inner van, more is false.
 func (v *faultyVan) pollReady(events []van.Event) (n int, more bool) {
 	v.net.mu.Lock()
 	defer v.net.mu.Unlock()
