@@ -44,7 +44,7 @@ func newBreakable(t *testing.T, k pairtest.Van, edit func(*link.Options)) *break
 func (b *breakable) dead(t *testing.T) {
 	t.Helper()
 	var never progress.Event
-	require.ErrorIs(t, b.a.Engine().Wait(limited(t), &never), errBroken)
+	require.ErrorIs(t, b.a.Engine().Wait(pairtest.Context(t), &never), errBroken)
 	b.hb[link.ChannelRequest].await(t, func() bool { return len(b.hb[link.ChannelRequest].lost) == 1 })
 	err := b.hb[link.ChannelRequest].lost[0]
 	require.ErrorIs(t, err, stepvan.ErrPeerLost)

@@ -1,31 +1,21 @@
 package link_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/progress"
 	"github.com/stepvan/stepvan/internal/pairtest"
-	"github.com/stepvan/stepvan/tensor"
 )
 
-// bound is the limit of every wait of these tests. A wait reaches it only when something hangs.
-const bound = 20 * time.Second
-
-func limited(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), bound)
-	t.Cleanup(cancel)
-	return ctx
-}
+// bound is the limit of every wait of these tests.
+const bound = pairtest.WaitLimit
 
 // echo is a Handler that keeps what arrives and wakes the goroutine that waits for it.
 type echo struct {
@@ -97,7 +87,7 @@ func (h *echo) Lost(_ *link.Session, err error) {
 // await waits until cond holds. It calls cond with the handler's lock held.
 func (h *echo) await(t testing.TB, cond func() bool) {
 	t.Helper()
-	ctx := limited(t)
+	ctx := pairtest.Context(t)
 	for {
 		h.arrived.Reset()
 		h.mu.Lock()
@@ -137,7 +127,7 @@ func (s *signal) Done(_ *link.Outbound, err error) { s.err = err; s.node.Engine(
 
 func (s *signal) wait(t testing.TB) error {
 	t.Helper()
-	require.NoError(t, s.node.Engine().Wait(limited(t), &s.ev), "message was never done")
+	require.NoError(t, s.node.Engine().Wait(pairtest.Context(t), &s.ev), "message was never done")
 	return s.err
 }
 
@@ -151,20 +141,7 @@ func unixKind(dir string) pairtest.Van {
 
 func newNode(t testing.TB, k pairtest.Van, name string, edit func(*link.Options)) *link.Transport {
 	t.Helper()
-	mem, err := tensor.NewAllocator(tensor.Options{Name: name})
-	require.NoError(t, err)
-	o := link.Options{Vans: []link.VanMaker{k.Maker(name, mem)}, Memory: mem, Log: zerolog.Nop()}
-	if edit != nil {
-		edit(&o)
-	}
-	n, err := link.NewTransport(o)
-	require.NoError(t, err)
-	n.SetIdentity(link.Identity{Name: name, Incarnation: 1})
-	t.Cleanup(func() {
-		require.NoError(t, n.Close())
-		require.NoError(t, mem.Close(), "receive memory leaked")
-	})
-	return n
+	return pairtest.NewInstance(t, pairtest.Options{Van: k, Link: edit}, name, 0).Transport
 }
 
 // pair is two nodes with a session between them.
@@ -184,11 +161,11 @@ func newPair(t testing.TB, k pairtest.Van, edit func(*link.Options)) *pair {
 	}
 	bound, err := p.b.Listen(k.Addr("b"))
 	require.NoError(t, err)
-	p.sa, err = p.a.Dial(limited(t), bound)
+	p.sa, err = p.a.Dial(pairtest.Context(t), bound)
 	require.NoError(t, err)
 	select {
 	case p.sb = <-p.hb[link.ChannelRequest].opened:
-	case <-limited(t).Done():
+	case <-pairtest.Context(t).Done():
 		t.Fatal("the listener never saw the session")
 	}
 	return p

@@ -184,7 +184,7 @@ func inherit(t *testing.T, k pairtest.Van) (*link.Transport, *link.Session, *lin
 	withHeir(a)
 	addr, err := b.Listen(k.Addr("b"))
 	require.NoError(t, err)
-	sa, err := a.Dial(limited(t), addr)
+	sa, err := a.Dial(pairtest.Context(t), addr)
 	require.NoError(t, err)
 	return a, sa, <-h.opened, h
 }

@@ -77,7 +77,7 @@ func TestTransferGoesOnWhileNobodyWaits(t *testing.T) {
 		select { // neither node's engine is ever waited on
 		case same := <-whole:
 			require.True(t, same)
-		case <-limited(t).Done():
+		case <-pairtest.Context(t).Done():
 			t.Fatal("the transfer stood still")
 		}
 	})
@@ -112,7 +112,7 @@ func TestRefusalIsToldToBothSides(t *testing.T) {
 		bound, err := b.Listen(k.Addr("b"))
 		require.NoError(t, err)
 		a := newNode(t, k, "a", nil)
-		_, err = a.Dial(limited(t), bound)
+		_, err = a.Dial(pairtest.Context(t), bound)
 		require.ErrorIs(t, err, stepvan.ErrRemote)
 		require.ErrorContains(t, err, "no room for a")
 	})
@@ -183,7 +183,7 @@ func TestBroadcastIsAcceptedByAllOrNone(t *testing.T) {
 		c.Handle(link.ChannelBulk, hc)
 		bound, err := c.Listen(k.Addr("c"))
 		require.NoError(t, err)
-		toC, err := p.a.Dial(limited(t), bound)
+		toC, err := p.a.Dial(pairtest.Context(t), bound)
 		require.NoError(t, err)
 		big := func() *link.Outbound {
 			return &link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{make([]byte, 900)}}

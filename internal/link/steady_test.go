@@ -145,7 +145,7 @@ func TestThreadsDoNotGrowWithPeers(t *testing.T) {
 	a.Handle(link.ChannelRequest, newEcho(a))
 	threads := func(sessions int) int {
 		for range sessions {
-			s, err := a.Dial(limited(t), addr)
+			s, err := a.Dial(pairtest.Context(t), addr)
 			require.NoError(t, err)
 			require.NoError(t, s.Send(&link.Outbound{Channel: link.ChannelRequest}))
 			hb.take(t).Release()

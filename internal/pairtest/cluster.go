@@ -171,7 +171,9 @@ func New(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-func newInstance(t testing.TB, o *Options, name string, id wire.PeerID) Instance {
+// NewInstance makes an instance over the van of o. The end of the test closes it, and fails the test when memory has
+// leaked.
+func NewInstance(t testing.TB, o Options, name string, id wire.PeerID) Instance {
 	t.Helper()
 	mem, err := tensor.NewAllocator(tensor.Options{Name: name})
 	require.NoError(t, err)
@@ -195,7 +197,7 @@ func workerID(i int) wire.PeerID { return wire.PeerID(100_000 + i) }
 func newServer(t testing.TB, o *Options, i int) *Server {
 	t.Helper()
 	name := fmt.Sprintf("server %d", i)
-	n := newInstance(t, o, name, serverID(i))
+	n := NewInstance(t, *o, name, serverID(i))
 	s, err := server.New(n.Transport, o.Server)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
@@ -214,7 +216,7 @@ func newServer(t testing.TB, o *Options, i int) *Server {
 func newWorker(t testing.TB, o *Options, i int, servers []*Server) *Worker {
 	t.Helper()
 	name := fmt.Sprintf("worker %d", i)
-	n := newInstance(t, o, name, workerID(i))
+	n := NewInstance(t, *o, name, workerID(i))
 	w := worker.New(n.Transport, o.Worker)
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
 	var list []worker.Server
@@ -227,7 +229,7 @@ func newWorker(t testing.TB, o *Options, i int, servers []*Server) *Worker {
 	return &Worker{Instance: n, Worker: w}
 }
 
-// Context ends with the test, or after Bound.
+// Context ends with the test, or after WaitLimit.
 func Context(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), WaitLimit)
 	t.Cleanup(cancel)
