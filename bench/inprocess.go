@@ -24,7 +24,7 @@ func (o *Options) runInside(ctx context.Context, path string) error {
 		case <-ctx.Done():
 		}
 	}()
-	nodes, err := ps.StartAll(ctx, o.clusterSettings(), ps.WithNetwork(ps.NewNetwork(ps.NetworkOptions{})), ps.WithLogger(zerolog.Nop()))
+	nodes, err := ps.StartAll(ctx, o.clusterSettings(), ps.WithNetwork(ps.NewNetwork()), ps.WithLogger(zerolog.Nop()))
 	if err != nil {
 		return preferCause(ctx, err)
 	}

@@ -16,7 +16,7 @@ import (
 // A scheduler, a worker and a server in one process: they find each other, meet in a barrier, and leave.
 func Example() {
 	ctx := context.Background()
-	network := memvan.NewNetwork(memvan.NetworkOptions{})
+	network := memvan.NewNetwork()
 	memory, err := tensor.NewAllocator(tensor.Options{})
 	check(err)
 

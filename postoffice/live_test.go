@@ -13,17 +13,15 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/progress"
+	"github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/van"
-	"github.com/stepvan/stepvan/van/memvan"
-	"github.com/stepvan/stepvan/van/tcpvan"
 )
 
 // live is a cluster over real links.
 type live struct {
 	t       testing.TB
 	mem     *tensor.Allocator
-	net     *memvan.Network // nil: TCP
+	van     pairtest.Van
 	o       SchedulerOptions
 	guests  int // link.Options.Visitors
 	s       *Scheduler
@@ -35,17 +33,17 @@ type live struct {
 	dead chan string // the name of the dead node, once per node that hears of the death
 }
 
-func newLive(t testing.TB, net *memvan.Network, o SchedulerOptions) *live {
+func newLive(t testing.TB, v pairtest.Van, o SchedulerOptions) *live {
 	t.Helper()
-	return newVisited(t, net, o, 0)
+	return newVisited(t, v, o, 0)
 }
 
 // newVisited is newLive with a bound for visitors of the scheduler.
-func newVisited(t testing.TB, net *memvan.Network, o SchedulerOptions, visitors int) *live {
+func newVisited(t testing.TB, v pairtest.Van, o SchedulerOptions, visitors int) *live {
 	t.Helper()
 	mem, err := tensor.NewAllocator(tensor.Options{Name: "live"})
 	require.NoError(t, err)
-	l := &live{t: t, mem: mem, net: net, o: o, guests: visitors, dead: make(chan string, 4096)}
+	l := &live{t: t, mem: mem, van: v, o: o, guests: visitors, dead: make(chan string, 4096)}
 	t.Cleanup(l.end)
 	l.o.Shared = testShared
 	l.node = l.link("scheduler", func(id link.Identity) error { return l.s.Admit(id) })
@@ -72,19 +70,10 @@ func (l *live) end() {
 	require.NoError(l.t, l.mem.Close())
 }
 
-func (l *live) maker(name string) link.VanMaker {
-	return func(p van.Placer, wake func()) (van.Van, error) {
-		if l.net == nil {
-			return tcpvan.New(tcpvan.Options{Placer: p, Pending: l.guests})
-		}
-		return memvan.New(l.net, memvan.Options{Placer: p, Wake: wake, Name: name})
-	}
-}
-
 func (l *live) link(name string, admit func(link.Identity) error) *link.Transport {
 	l.t.Helper()
 	n, err := link.NewTransport(link.Options{
-		Vans: []link.VanMaker{l.maker(name)}, Memory: l.mem, Admit: admit, Visitors: l.guests,
+		Vans: []link.VanMaker{l.van.Maker(name, l.mem)}, Memory: l.mem, Admit: admit, Visitors: l.guests,
 		Progress: progress.Options{Mode: progress.Park}, Log: zerolog.Nop(),
 	})
 	require.NoError(l.t, err)
@@ -93,11 +82,7 @@ func (l *live) link(name string, admit func(link.Identity) error) *link.Transpor
 
 func (l *live) listen(n *link.Transport, name string) []string {
 	l.t.Helper()
-	addr := "tcp://127.0.0.1:0"
-	if l.net != nil {
-		addr = "mem://" + name
-	}
-	bound, err := n.Listen(addr)
+	bound, err := n.Listen(l.van.Addr(name))
 	require.NoError(l.t, err)
 	return bound
 }
@@ -157,17 +142,18 @@ func limited(t testing.TB) context.Context {
 	return ctx
 }
 
-func overVans(t *testing.T, f func(t *testing.T, net *memvan.Network)) {
-	t.Run("mem", func(t *testing.T) { f(t, memvan.NewNetwork(memvan.NetworkOptions{})) })
-	t.Run("tcp", func(t *testing.T) { f(t, nil) })
+func overVans(t *testing.T, f func(t *testing.T, v pairtest.Van)) {
+	for _, v := range []pairtest.Van{pairtest.Mem(), pairtest.TCP()} {
+		t.Run(v.Name, func(t *testing.T) { f(t, v) })
+	}
 }
 
 // patient heartbeats survive a machine that does something else for a while.
 var patient = SchedulerOptions{Workers: 4, Servers: 2, GroupSize: 2, HeartbeatInterval: 100 * time.Millisecond, HeartbeatTimeout: 30 * time.Second}
 
 func TestLiveCluster(t *testing.T) {
-	overVans(t, func(t *testing.T, net *memvan.Network) {
-		l := newLive(t, net, patient)
+	overVans(t, func(t *testing.T, v pairtest.Van) {
+		l := newLive(t, v, patient)
 		ctx := limited(t)
 		l.start(ctx)
 		for i := range 20 {
@@ -223,8 +209,8 @@ func (l *live) serverAddresses(i int) []string {
 }
 
 func TestLiveRefusal(t *testing.T) {
-	overVans(t, func(t *testing.T, net *memvan.Network) {
-		l := newLive(t, net, SchedulerOptions{Workers: 2})
+	overVans(t, func(t *testing.T, v pairtest.Van) {
+		l := newLive(t, v, SchedulerOptions{Workers: 2})
 		ctx := limited(t)
 		_, first := l.add(stepvan.RoleWorker, 0)
 		done := make(chan error, 1)
@@ -243,8 +229,8 @@ func TestLiveRefusal(t *testing.T) {
 }
 
 func TestLiveDeathIsToldToAll(t *testing.T) {
-	net := memvan.NewNetwork(memvan.NetworkOptions{})
-	l := newLive(t, net, SchedulerOptions{Workers: 3, Servers: 1})
+	v := pairtest.WithFaults(pairtest.Mem())
+	l := newLive(t, v, SchedulerOptions{Workers: 3, Servers: 1})
 	ctx := limited(t)
 	l.start(ctx)
 	victim := l.find(stepvan.RoleWorker, 1)
@@ -255,7 +241,7 @@ func TestLiveDeathIsToldToAll(t *testing.T) {
 		}
 	}
 	name := fmt.Sprintf("worker-1-%d", victim)
-	require.True(t, net.Kill(name))
+	require.True(t, v.Net.Kill(name))
 	for range len(l.offices) - 1 {
 		requireLost(t, <-broken, "worker 1")
 	}
@@ -270,11 +256,11 @@ func TestLiveDeathIsToldToAll(t *testing.T) {
 }
 
 func TestLiveSchedulerDeath(t *testing.T) {
-	net := memvan.NewNetwork(memvan.NetworkOptions{})
-	l := newLive(t, net, SchedulerOptions{Workers: 2, Servers: 1})
+	v := pairtest.WithFaults(pairtest.Mem())
+	l := newLive(t, v, SchedulerOptions{Workers: 2, Servers: 1})
 	ctx := limited(t)
 	l.start(ctx)
-	require.True(t, net.Kill("scheduler"))
+	require.True(t, v.Net.Kill("scheduler"))
 	for _, f := range l.offices {
 		<-f.Done()
 		requireLost(t, f.Barrier(ctx, GroupNodes, true), "scheduler (mem://scheduler)")
@@ -286,8 +272,7 @@ func TestLiveSchedulerDeath(t *testing.T) {
 }
 
 func TestLiveSchedulerNeverAnswers(t *testing.T) {
-	net := memvan.NewNetwork(memvan.NetworkOptions{})
-	l := newLive(t, net, SchedulerOptions{Workers: 1})
+	l := newLive(t, pairtest.Mem(), SchedulerOptions{Workers: 1})
 	f, _ := l.add(stepvan.RoleWorker, 0)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan"
-	"github.com/stepvan/stepvan/van/memvan"
+	"github.com/stepvan/stepvan/internal/pairtest"
 )
 
 // thousand is a cluster of 1,000 nodes in one process, each with its own link.
@@ -18,7 +18,7 @@ func TestThousandNodes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("1,000 nodes take seconds under the race detector")
 	}
-	l := newLive(t, memvan.NewNetwork(memvan.NetworkOptions{}), thousand)
+	l := newLive(t, pairtest.Mem(), thousand)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	l.start(ctx)
@@ -42,7 +42,7 @@ func TestThousandNodes(t *testing.T) {
 func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
-		l := newLive(b, memvan.NewNetwork(memvan.NetworkOptions{}), thousand)
+		l := newLive(b, pairtest.Mem(), thousand)
 		b.StartTimer()
 		l.start(b.Context())
 		b.StopTimer()
@@ -54,7 +54,7 @@ func BenchmarkStart(b *testing.B) {
 
 // BenchmarkBarrier is one barrier over 1,000 nodes.
 func BenchmarkBarrier(b *testing.B) {
-	l := newLive(b, memvan.NewNetwork(memvan.NetworkOptions{}), thousand)
+	l := newLive(b, pairtest.Mem(), thousand)
 	l.start(b.Context())
 	ctx := b.Context()
 	for b.Loop() {

@@ -16,7 +16,9 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan/van/tcpvan"
 )
 
 const visitLimit = 20 * time.Second
@@ -80,7 +82,7 @@ func TestVisitorsArePutOut(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLive(t, nil, SchedulerOptions{Workers: 1, JoinTimeout: 100 * time.Millisecond})
+			l := newLive(t, pairtest.TCP(), SchedulerOptions{Workers: 1, JoinTimeout: 100 * time.Millisecond})
 			v, err := visit(l.addrs[0])
 			require.NoError(t, err)
 			defer func() { _ = v.Close() }()
@@ -95,7 +97,7 @@ func TestVisitorsArePutOut(t *testing.T) {
 func TestNodesGetInDuringAFlood(t *testing.T) {
 	const rooms, enough = 16, 400
 	registered := make(lines, 64)
-	l := newVisited(t, nil, SchedulerOptions{Workers: 1, Servers: 1, StartTimeout: visitLimit, Log: zerolog.New(registered)}, rooms)
+	l := newVisited(t, pairtest.TCPVan("tcp", tcpvan.Options{Pending: rooms}), SchedulerOptions{Workers: 1, Servers: 1, StartTimeout: visitLimit, Log: zerolog.New(registered)}, rooms)
 	ctx, cancel := context.WithTimeout(t.Context(), visitLimit)
 	defer cancel()
 	joined := make(chan error, 2)

@@ -31,7 +31,7 @@ type vanKind struct {
 }
 
 func overMem() vanKind {
-	net := ps.NewNetwork(ps.NetworkOptions{})
+	net := ps.NewNetwork()
 	return vanKind{"mem", func(s *ps.Settings) []ps.Option {
 		s.Van = config.VanMem
 		return []ps.Option{ps.WithNetwork(net)}

@@ -41,7 +41,7 @@ type stage struct {
 }
 
 func (st stage) option() ps.Option {
-	net := ps.NewNetwork(ps.NetworkOptions{})
+	net := ps.NewNetwork()
 	return ps.WithShm(func(s ps.Settings, p van.Placer, wake func()) (van.Van, error) {
 		name := fmt.Sprintf("%s %d", s.Role, s.NodeRank)
 		if err := st.without[name]; err != nil {

@@ -154,12 +154,9 @@ type Stamps = trace.Stamps
 // Network connects nodes of one process: see [WithNetwork].
 type Network = memvan.Network
 
-// NetworkOptions say how a [Network] behaves. The zero value is a perfect one.
-type NetworkOptions = memvan.NetworkOptions
-
 // DefaultSettings returns the settings of an empty environment. The program must set Role, NumWorker, NumServer,
 // RootURI and RootPort.
 func DefaultSettings() Settings { return config.Default() }
 
 // NewNetwork makes a network for nodes of one process: see [WithNetwork].
-func NewNetwork(o NetworkOptions) *Network { return memvan.NewNetwork(o) }
+func NewNetwork() *Network { return memvan.NewNetwork() }

@@ -109,7 +109,7 @@ func requireGone(t *testing.T, err error, name string) {
 }
 
 func TestLostWorkerNeverHangsLockStep(t *testing.T) {
-	c := New(t, Options{Workers: 2})
+	c := New(t, Options{Van: WithFaults(Mem()), Workers: 2})
 	s := c.Servers[0]
 	h, out := push(t, c.Workers[0], 1, 5)
 	awaitRequests(t, s, 1)
@@ -163,7 +163,7 @@ func TestWorkersThatLeave(t *testing.T) {
 }
 
 func TestRespondToAWorkerThatIsGone(t *testing.T) {
-	c := New(t, Options{Workers: 2})
+	c := New(t, Options{Van: WithFaults(Mem()), Workers: 2})
 	s := c.Servers[0]
 	h, out := push(t, c.Workers[0], 1, 5)
 	push(t, c.Workers[1], 1, 5)

@@ -15,7 +15,7 @@ import (
 
 func TestAnswersThatAreChangedTooEarlyAreFound(t *testing.T) {
 	var log bytes.Buffer
-	c := New(t, Options{Server: server.Options{CheckBorrowed: true, Log: zerolog.New(&log)}})
+	c := New(t, Options{Van: WithFaults(Mem()), Server: server.Options{CheckBorrowed: true, Log: zerolog.New(&log)}})
 	s := c.Servers[0]
 	handles, _ := issue(t, c.Workers[0], 2, 1000, false)
 	buffer := Floats(t, make([]float32, 1000)...)

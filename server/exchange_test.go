@@ -106,7 +106,7 @@ func TestRespondThatDoesNotFitSendsNothing(t *testing.T) {
 }
 
 func TestResponseTensorsAreBorrowedUntilAcknowledged(t *testing.T) {
-	c := New(t, Options{})
+	c := New(t, Options{Van: WithFaults(Mem())})
 	w, s := c.Workers[0], c.Servers[0]
 	h, _ := push(t, w, 1, 1)
 	req := take(t, s, server.Default)[0]

@@ -29,7 +29,7 @@ func retryWhileFull(t *testing.T, call func() error) {
 }
 
 func TestRespondToAFullQueueHasNoEffect(t *testing.T) {
-	c := New(t, Options{Link: fewMessages})
+	c := New(t, Options{Van: WithFaults(Mem()), Link: fewMessages})
 	w, s := c.Workers[0], c.Servers[0]
 	const n = 500
 	var handles []worker.Handle

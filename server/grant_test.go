@@ -30,7 +30,7 @@ type writer struct {
 func newWriter(t *testing.T) *writer { return newWriterOf(t, server.Options{Policy: server.AnyReady}) }
 
 func newWriterOf(t *testing.T, o server.Options) *writer {
-	return newWriterOver(t, OneSided(), o)
+	return newWriterOver(t, WithFaults(OneSided()), o)
 }
 
 func newWriterOver(t *testing.T, v Van, o server.Options) *writer {

@@ -130,7 +130,7 @@ func TestPeersThatAreNotPairedAreRefused(t *testing.T) {
 }
 
 func TestWorkerLostInTheMiddleOfItsPush(t *testing.T) {
-	c := New(t, Options{Link: func(o *link.Options) { o.PieceBytes = 4096 }})
+	c := New(t, Options{Van: WithFaults(Mem()), Link: func(o *link.Options) { o.PieceBytes = 4096 }})
 	w, s := c.Workers[0], c.Servers[0]
 	x, err := w.Memory.Zeros(tensor.Uint8, 8<<20)
 	require.NoError(t, err)

@@ -358,7 +358,7 @@ func TestRespondVecInPlace(t *testing.T) {
 // The session of a live worker is lost while the server works in its memory. The handle fails at once, and the tensors
 // stay reserved until the server has answered.
 func TestTensorsStayLentToALostServer(t *testing.T) {
-	c := New(t, Options{Van: OneSided()})
+	c := New(t, Options{Van: WithFaults(OneSided())})
 	w, s := c.Workers[0], c.Servers[0]
 	push, pull := shared(t, w.Instance, 4, many), shared(t, w.Instance, 0, many)
 	h, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
@@ -380,7 +380,7 @@ func TestTensorsStayLentToALostServer(t *testing.T) {
 }
 
 func TestMemoryOfADeadWorkerStaysUntilTheRespond(t *testing.T) {
-	c := New(t, Options{Van: OneSided()})
+	c := New(t, Options{Van: WithFaults(OneSided())})
 	w, s := c.Workers[0], c.Servers[0]
 	push, pull := shared(t, w.Instance, 4, many), shared(t, w.Instance, 0, many)
 	_, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
@@ -401,7 +401,7 @@ func TestMemoryOfADeadWorkerStaysUntilTheRespond(t *testing.T) {
 
 // An exchange fails with one of its servers. Its tensors stay reserved until the other one has answered too.
 func TestTensorsStayLentToTheOtherServer(t *testing.T) {
-	c := New(t, Options{Servers: 2, Van: OneSided()})
+	c := New(t, Options{Servers: 2, Van: WithFaults(OneSided())})
 	w, s := c.Workers[0], c.Servers[0]
 	push, pull := shared(t, w.Instance, 4, many), List(shared(t, w.Instance, 0, many), shared(t, w.Instance, 0, many))
 	h, err := w.PushPull(List(push), Keys(1), pull, Keys(2, 2))

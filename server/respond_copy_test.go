@@ -155,7 +155,7 @@ func TestRespondCopyWithFullPools(t *testing.T) {
 }
 
 func TestRespondCopyToAFullQueueIsTaken(t *testing.T) {
-	c := New(t, Options{Link: fewMessages, Workers: 2})
+	c := New(t, Options{Van: WithFaults(Mem()), Link: fewMessages, Workers: 2})
 	s := c.Servers[0]
 	const n, floats = 40, 5_000
 	var handles [2][]worker.Handle

@@ -7,9 +7,9 @@ import (
 
 	"github.com/stepvan/stepvan/internal/link"
 	. "github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/internal/vantest/faults"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/van/memvan"
 	"github.com/stepvan/stepvan/worker"
 )
 
@@ -21,7 +21,7 @@ type host struct {
 	dialled *link.Session // of w
 	server  *Peer
 	session *link.Session
-	net     *memvan.Network // of memvan
+	net     *faults.Network // of WithFaults
 }
 
 func newHost(t *testing.T, v Van, edit func(*link.Options)) *host {

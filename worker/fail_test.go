@@ -70,7 +70,7 @@ func TestFailWhileAResponseIsBeingRead(t *testing.T) {
 }
 
 func TestKeyIsFreeWhenTheServerOfADeliveredPushIsLost(t *testing.T) {
-	c := New(t, Options{})
+	c := New(t, Options{Van: WithFaults(Mem())})
 	w := c.Workers[0]
 	h, err := w.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
 	require.NoError(t, err)

@@ -24,7 +24,7 @@ func requireLost(t *testing.T, err error, name string) {
 }
 
 func TestLostServerFailsEveryHandleThatNeedsIt(t *testing.T) {
-	c := New(t, Options{Servers: 2})
+	c := New(t, Options{Van: WithFaults(Mem()), Servers: 2})
 	w := c.Workers[0]
 	outs := List(Floats(t, -1), Floats(t, -1))
 	var handles []worker.Handle
@@ -75,7 +75,7 @@ func TestRequestsToOtherServersGoOn(t *testing.T) {
 }
 
 func TestServerLostInTheMiddleOfItsResponse(t *testing.T) {
-	c := New(t, Options{Link: func(o *link.Options) { o.PieceBytes = 4096 }})
+	c := New(t, Options{Van: WithFaults(Mem()), Link: func(o *link.Options) { o.PieceBytes = 4096 }})
 	w, s := c.Workers[0], c.Servers[0]
 	out, err := w.Memory.Zeros(tensor.Uint8, 8<<20)
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func (f spy) Done(*link.Outbound, error) { f() }
 // The link fails the messages of a lost session one by one, and tells its channels after that. A handle that failed
 // with the first message is over for good. The next request is refused with the same error.
 func TestLossIsWholeBeforeItIsSeen(t *testing.T) {
-	h := newHost(t, Mem(), func(o *link.Options) { o.CreditBytes = plugBytes })
+	h := newHost(t, WithFaults(Mem()), func(o *link.Options) { o.CreditBytes = plugBytes })
 	defer h.plug()()
 	out := Floats(t, 0)
 	handle, err := h.w.PushPull(List(Floats(t, 1)), Keys(2), List(out), Keys(3))

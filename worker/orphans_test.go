@@ -64,7 +64,7 @@ func try(t *testing.T, w *worker.Worker, rank stepvan.Rank, p *Peer, all map[str
 
 // pair is a worker with two raw servers.
 func pair(t *testing.T) (h *host, second *Peer) {
-	v := OneSided()
+	v := WithFaults(OneSided())
 	h = newHost(t, v, nil)
 	second = NewPeer(t, Options{Van: v}, "server 1", 7)
 	s, err := h.worker.Transport.Dial(Context(t), []string{second.Listen(t, v)})
@@ -154,7 +154,7 @@ func (h *host) plug() (unplug func()) {
 
 // What is on the way to a live server must not change: the link reads it until the server has it.
 func TestMemoryThatIsStillOnItsWay(t *testing.T) {
-	v := Mem()
+	v := WithFaults(Mem())
 	h := newHost(t, v, func(o *link.Options) { o.CreditBytes = plugBytes })
 	unplug := h.plug()
 	second := NewPeer(t, Options{Van: v}, "server 1", 7)

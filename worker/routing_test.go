@@ -31,7 +31,7 @@ func echoAll(t *testing.T, c *Cluster, concerned ...int) (pushes, pulls [][]tens
 }
 
 func anyReady(servers int, r worker.Routing) Options {
-	return Options{Servers: servers, Server: server.Options{Policy: server.AnyReady}, Worker: worker.Options{Routing: r}}
+	return Options{Van: WithFaults(Mem()), Servers: servers, Server: server.Options{Policy: server.AnyReady}, Worker: worker.Options{Routing: r}}
 }
 
 func TestByKeyEachKeyHasOneOwner(t *testing.T) {

@@ -48,7 +48,7 @@ func start(t testing.TB, workers, servers int) *cluster {
 		}
 		settings = append(settings, s)
 	}
-	nodes, err := ps.StartAll(limited(t), settings, ps.WithNetwork(ps.NewNetwork(ps.NetworkOptions{})), ps.WithLogger(zerolog.Nop()))
+	nodes, err := ps.StartAll(limited(t), settings, ps.WithNetwork(ps.NewNetwork()), ps.WithLogger(zerolog.Nop()))
 	require.NoError(t, err)
 	c := &cluster{t: t, all: nodes}
 	for _, n := range nodes[1:] {

@@ -9,6 +9,7 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/progress"
+	"github.com/stepvan/stepvan/internal/pairtest"
 )
 
 var errBroken = errors.New("broken")
@@ -20,7 +21,7 @@ type breakable struct {
 	at chan string
 }
 
-func newBreakable(t *testing.T, k vanKind, edit func(*link.Options)) *breakable {
+func newBreakable(t *testing.T, k pairtest.Van, edit func(*link.Options)) *breakable {
 	b := &breakable{at: make(chan string, 1)}
 	b.pair = newPair(t, k, func(o *link.Options) {
 		o.Progress.Panicked = func(any, bool) (bool, error) {
@@ -43,7 +44,7 @@ func newBreakable(t *testing.T, k vanKind, edit func(*link.Options)) *breakable 
 func (b *breakable) dead(t *testing.T) {
 	t.Helper()
 	var never progress.Event
-	require.ErrorIs(t, b.a.Engine().Wait(limited(t), &never), errBroken)
+	require.ErrorIs(t, b.a.Engine().Wait(pairtest.Context(t), &never), errBroken)
 	b.hb[link.ChannelRequest].await(t, func() bool { return len(b.hb[link.ChannelRequest].lost) == 1 })
 	err := b.hb[link.ChannelRequest].lost[0]
 	require.ErrorIs(t, err, stepvan.ErrPeerLost)
@@ -77,7 +78,7 @@ func TestAPanicInAHandlerBreaksTheNode(t *testing.T) {
 		}, "end a connection that was lost, b ("},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			forKinds(t, func(t *testing.T, k vanKind) {
+			forKinds(t, func(t *testing.T, k pairtest.Van) {
 				b := newBreakable(t, k, nil)
 				large := &signal{node: b.a}
 				b.hb[link.ChannelBulk].use(nil, func(m *link.Inbound) { m.Release() })
@@ -99,7 +100,7 @@ func (panicking) Done(*link.Outbound, error) { panic("on purpose") }
 
 // A Close that has begun before Break returns as well. The failure of the engine does not block it.
 func TestBreakWhileClosing(t *testing.T) {
-	forKinds(t, func(t *testing.T, k vanKind) {
+	forKinds(t, func(t *testing.T, k pairtest.Van) {
 		b := newBreakable(t, k, nil)
 		closing := make(chan error, 1)
 		go func() { closing <- b.a.Close() }()
@@ -110,7 +111,7 @@ func TestBreakWhileClosing(t *testing.T) {
 
 // A rehearsal panics at the request that is due, and not before.
 func TestRehearsal(t *testing.T) {
-	forKinds(t, func(t *testing.T, k vanKind) {
+	forKinds(t, func(t *testing.T, k pairtest.Van) {
 		b := newBreakable(t, k, func(o *link.Options) { o.Rehearsal.After = 3 })
 		for i := range 2 {
 			require.NoError(t, b.sb.Send(&link.Outbound{Channel: link.ChannelControl}))

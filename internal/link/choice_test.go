@@ -136,7 +136,7 @@ func TestDialTakesTheFirstWayThereIs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			nets := map[string]*memvan.Network{}
 			for _, n := range []string{"a", "b", "c"} {
-				nets[n] = memvan.NewNetwork(memvan.NetworkOptions{})
+				nets[n] = memvan.NewNetwork()
 			}
 			l := choosy(t, nets, nil, c.offer...)
 			var addrs []string
@@ -171,7 +171,7 @@ func TestDialTakesTheFirstWayThereIs(t *testing.T) {
 
 // Dial tries the last address again until the caller's context ends, and no longer.
 func TestDialGivesUpWithTheCaller(t *testing.T) {
-	net := memvan.NewNetwork(memvan.NetworkOptions{})
+	net := memvan.NewNetwork()
 	d := choosy(t, map[string]*memvan.Network{"a": net}, nil, "a")
 	for _, addrs := range [][]string{{"a://nobody"}, {"a://nobody", "a://neither"}} {
 		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
@@ -183,7 +183,7 @@ func TestDialGivesUpWithTheCaller(t *testing.T) {
 
 // A program that asks for debug lines sees each session begin and end, with its van and address.
 func TestSessionsAreLogged(t *testing.T) {
-	net := memvan.NewNetwork(memvan.NetworkOptions{})
+	net := memvan.NewNetwork()
 	nets := map[string]*memvan.Network{"a": net}
 	l, d := choosy(t, nets, nil, "a"), choosy(t, nets, nil, "a")
 	var lines lockedBuffer
@@ -225,7 +225,7 @@ func (l *lockedBuffer) String() string {
 
 // Dial fails with ErrInvalid when no van of the node knows any of the addresses.
 func TestDialNowhere(t *testing.T) {
-	net := memvan.NewNetwork(memvan.NetworkOptions{})
+	net := memvan.NewNetwork()
 	d := choosy(t, map[string]*memvan.Network{"a": net}, nil, "a")
 	for _, addrs := range [][]string{nil, {"here"}, {"b://here"}, {"b://here", "c://there"}} {
 		_, err := d.Dial(t.Context(), addrs)
@@ -241,7 +241,7 @@ func TestVansThatAreNotHere(t *testing.T) {
 	none := func(van.Placer, func()) (van.Van, error) { return nil, nil }
 	_, err = NewTransport(Options{Vans: []VanMaker{none}, Memory: mem})
 	require.ErrorIs(t, err, stepvan.ErrInvalid)
-	net := memvan.NewNetwork(memvan.NetworkOptions{})
+	net := memvan.NewNetwork()
 	n, err := NewTransport(Options{Memory: mem, Vans: []VanMaker{none, func(p van.Placer, wake func()) (van.Van, error) {
 		return memvan.New(net, memvan.Options{Placer: p, Wake: wake})
 	}}})

@@ -1,33 +1,21 @@
 package link_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/progress"
-	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/van"
-	"github.com/stepvan/stepvan/van/memvan"
-	"github.com/stepvan/stepvan/van/tcpvan"
+	"github.com/stepvan/stepvan/internal/pairtest"
 )
 
-// bound is the limit of every wait of these tests. A wait reaches it only when something hangs.
-const bound = 20 * time.Second
-
-func limited(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), bound)
-	t.Cleanup(cancel)
-	return ctx
-}
+// bound is the limit of every wait of these tests.
+const bound = pairtest.WaitLimit
 
 // echo is a Handler that keeps what arrives and wakes the goroutine that waits for it.
 type echo struct {
@@ -99,7 +87,7 @@ func (h *echo) Lost(_ *link.Session, err error) {
 // await waits until cond holds. It calls cond with the handler's lock held.
 func (h *echo) await(t testing.TB, cond func() bool) {
 	t.Helper()
-	ctx := limited(t)
+	ctx := pairtest.Context(t)
 	for {
 		h.arrived.Reset()
 		h.mu.Lock()
@@ -139,55 +127,21 @@ func (s *signal) Done(_ *link.Outbound, err error) { s.err = err; s.node.Engine(
 
 func (s *signal) wait(t testing.TB) error {
 	t.Helper()
-	require.NoError(t, s.node.Engine().Wait(limited(t), &s.ev), "message was never done")
+	require.NoError(t, s.node.Engine().Wait(pairtest.Context(t), &s.ev), "message was never done")
 	return s.err
 }
 
-type vanKind struct {
-	name  string
-	maker func(t testing.TB, name string) link.VanMaker
-	addr  func(name string) string
-}
-
-func memKind(net *memvan.Network) vanKind {
-	return vanKind{"mem", func(_ testing.TB, name string) link.VanMaker {
-		return func(p van.Placer, wake func()) (van.Van, error) {
-			return memvan.New(net, memvan.Options{Placer: p, Wake: wake, Name: name})
-		}
-	}, func(name string) string { return "mem://" + name }}
-}
-
-func tcpKind(name string, rails int) vanKind {
-	return vanKind{name, func(testing.TB, string) link.VanMaker {
-		return func(p van.Placer, _ func()) (van.Van, error) {
-			return tcpvan.New(tcpvan.Options{Placer: p, Rails: rails})
-		}
-	}, func(string) string { return "tcp://127.0.0.1:0" }}
-}
-
-func unixKind(dir string) vanKind {
-	k := tcpKind("unix", 1)
+func unixKind(dir string) pairtest.Van {
+	k := pairtest.TCP()
+	k.Name = "unix"
 	var n atomic.Int32
-	k.addr = func(name string) string { return fmt.Sprintf("unix://%s/%s%d", dir, name, n.Add(1)) }
+	k.Addr = func(name string) string { return fmt.Sprintf("unix://%s/%s%d", dir, name, n.Add(1)) }
 	return k
 }
 
-func newNode(t testing.TB, k vanKind, name string, edit func(*link.Options)) *link.Transport {
+func newNode(t testing.TB, k pairtest.Van, name string, edit func(*link.Options)) *link.Transport {
 	t.Helper()
-	mem, err := tensor.NewAllocator(tensor.Options{Name: name})
-	require.NoError(t, err)
-	o := link.Options{Vans: []link.VanMaker{k.maker(t, name)}, Memory: mem, Log: zerolog.Nop()}
-	if edit != nil {
-		edit(&o)
-	}
-	n, err := link.NewTransport(o)
-	require.NoError(t, err)
-	n.SetIdentity(link.Identity{Name: name, Incarnation: 1})
-	t.Cleanup(func() {
-		require.NoError(t, n.Close())
-		require.NoError(t, mem.Close(), "receive memory leaked")
-	})
-	return n
+	return pairtest.NewInstance(t, pairtest.Options{Van: k, Link: edit}, name, 0).Transport
 }
 
 // pair is two nodes with a session between them.
@@ -197,7 +151,7 @@ type pair struct {
 	sa, sb *link.Session
 }
 
-func newPair(t testing.TB, k vanKind, edit func(*link.Options)) *pair {
+func newPair(t testing.TB, k pairtest.Van, edit func(*link.Options)) *pair {
 	t.Helper()
 	p := &pair{a: newNode(t, k, "a", edit), b: newNode(t, k, "b", edit)}
 	for _, c := range []int{int(link.ChannelControl), int(link.ChannelRequest), int(link.ChannelBulk)} {
@@ -205,13 +159,13 @@ func newPair(t testing.TB, k vanKind, edit func(*link.Options)) *pair {
 		p.a.Handle(uint16ch(c), p.ha[c])
 		p.b.Handle(uint16ch(c), p.hb[c])
 	}
-	bound, err := p.b.Listen(k.addr("b"))
+	bound, err := p.b.Listen(k.Addr("b"))
 	require.NoError(t, err)
-	p.sa, err = p.a.Dial(limited(t), bound)
+	p.sa, err = p.a.Dial(pairtest.Context(t), bound)
 	require.NoError(t, err)
 	select {
 	case p.sb = <-p.hb[link.ChannelRequest].opened:
-	case <-limited(t).Done():
+	case <-pairtest.Context(t).Done():
 		t.Fatal("the listener never saw the session")
 	}
 	return p

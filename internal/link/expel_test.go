@@ -8,11 +8,11 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
-	"github.com/stepvan/stepvan/van/memvan"
+	"github.com/stepvan/stepvan/internal/pairtest"
 )
 
 func TestExpelEndsTheSessionsOfOnePeer(t *testing.T) {
-	p := newPair(t, memKind(memvan.NewNetwork(memvan.NetworkOptions{})), nil)
+	p := newPair(t, pairtest.Mem(), nil)
 	cause := errors.New("it is known to be dead")
 	p.a.Expel(77, cause) // a stranger
 	require.NoError(t, p.sa.Err())
@@ -26,7 +26,7 @@ func TestExpelEndsTheSessionsOfOnePeer(t *testing.T) {
 }
 
 func TestGoodbyeTellsTheReason(t *testing.T) {
-	p := newPair(t, memKind(memvan.NewNetwork(memvan.NetworkOptions{})), nil)
+	p := newPair(t, pairtest.Mem(), nil)
 	p.a.Goodbye("the scheduler died")
 	h := p.hb[link.ChannelRequest]
 	h.await(t, func() bool { return len(h.lost) == 1 })

@@ -10,24 +10,14 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/memvan"
 )
 
-func oneSidedKind(net *memvan.Network) vanKind {
-	k := memKind(net)
-	k.name = "one-sided"
-	k.maker = func(_ testing.TB, name string) link.VanMaker {
-		return func(p van.Placer, wake func()) (van.Van, error) {
-			return memvan.New(net, memvan.Options{Placer: p, Wake: wake, Name: name, OneSided: true, Queue: 16})
-		}
-	}
-	return k
-}
-
-func newOneSidedPair(t testing.TB, edit func(*link.Options)) (*pair, *memvan.Network) {
-	net := memvan.NewNetwork(memvan.NetworkOptions{})
-	return newPair(t, oneSidedKind(net), edit), net
+// oneSided is pairtest.OneSided with a short queue.
+func oneSided() pairtest.Van {
+	return pairtest.MemVan("one-sided", memvan.Options{OneSided: true, Queue: 16})
 }
 
 // grantOf lets the peer of s reach fresh memory.
@@ -48,7 +38,7 @@ func unplaceable(t testing.TB, h *echo) {
 }
 
 func TestWrittenPayload(t *testing.T) {
-	p, _ := newOneSidedPair(t, func(o *link.Options) { o.PieceBytes = 4096 })
+	p := newPair(t, oneSided(), func(o *link.Options) { o.PieceBytes = 4096 })
 	require.True(t, p.sa.OneSided())
 	one, first := grantOf(t, p.sb, 300_000, 3)
 	two, second := grantOf(t, p.sb, 50_000, 4)
@@ -79,7 +69,7 @@ func TestWrittenPayload(t *testing.T) {
 // A message of many written pieces lets the pieces of other channels pass. Messages with and without targets keep their
 // order.
 func TestWrittenAndPlacedMessagesTakeTurns(t *testing.T) {
-	p, _ := newOneSidedPair(t, func(o *link.Options) { o.PieceBytes = 1024 })
+	p := newPair(t, oneSided(), func(o *link.Options) { o.PieceBytes = 1024 })
 	target, mem := grantOf(t, p.sb, 40_000, 1)
 	h := p.hb[link.ChannelRequest]
 	const rounds = 30
@@ -114,7 +104,7 @@ func TestWrittenAndPlacedMessagesTakeTurns(t *testing.T) {
 }
 
 func TestTargetsThatAreGoneAreNotUsed(t *testing.T) {
-	p, _ := newOneSidedPair(t, nil)
+	p := newPair(t, oneSided(), nil)
 	target, mem := grantOf(t, p.sb, 100, 1)
 	var gone sync.WaitGroup
 	gone.Add(1)
@@ -129,11 +119,11 @@ func TestTargetsThatAreGoneAreNotUsed(t *testing.T) {
 }
 
 func TestTargetsAreRefusedWhereTheyMakeNoSense(t *testing.T) {
-	p, _ := newOneSidedPair(t, nil)
+	p := newPair(t, oneSided(), nil)
 	target, _ := grantOf(t, p.sb, 100, 1)
 	o := &link.Outbound{Channel: link.ChannelRequest, Payload: [][]byte{{1}}, Targets: []van.Target{target, target}}
 	require.ErrorIs(t, p.sa.Send(o), stepvan.ErrInvalid)
-	q := newPair(t, memKind(memvan.NewNetwork(memvan.NetworkOptions{})), nil)
+	q := newPair(t, pairtest.Mem(), nil)
 	require.False(t, q.sa.OneSided())
 	o.Targets = o.Targets[:1]
 	require.ErrorIs(t, q.sa.Send(o), stepvan.ErrInvalid)
@@ -144,7 +134,7 @@ func TestTargetsAreRefusedWhereTheyMakeNoSense(t *testing.T) {
 }
 
 func TestWithdrawWaitsForViews(t *testing.T) {
-	p, _ := newOneSidedPair(t, nil)
+	p := newPair(t, oneSided(), nil)
 	target, mem := grantOf(t, p.sb, 100, 1)
 	v, err := p.sa.Map(target, 100, van.RightWrite)
 	require.NoError(t, err)
@@ -163,7 +153,7 @@ func TestWithdrawWaitsForViews(t *testing.T) {
 
 // All withdrawals complete, although there are more of them than the van's queue has room for.
 func TestManyWithdrawals(t *testing.T) {
-	p, _ := newOneSidedPair(t, nil)
+	p := newPair(t, oneSided(), nil)
 	var over sync.WaitGroup
 	for i := range 100 {
 		target, _ := grantOf(t, p.sb, 10, uint32(i))
@@ -188,20 +178,20 @@ func withHeir(n *link.Transport) heir {
 }
 
 // inherit makes a pair whose second node learns which sessions detach.
-func inherit(t *testing.T, k vanKind) (*link.Transport, *link.Session, *link.Session, heir) {
+func inherit(t *testing.T, k pairtest.Van) (*link.Transport, *link.Session, *link.Session, heir) {
 	a, b := newNode(t, k, "a", nil), newNode(t, k, "b", nil)
 	h := withHeir(b)
 	withHeir(a)
-	addr, err := b.Listen(k.addr("b"))
+	addr, err := b.Listen(k.Addr("b"))
 	require.NoError(t, err)
-	sa, err := a.Dial(limited(t), addr)
+	sa, err := a.Dial(pairtest.Context(t), addr)
 	require.NoError(t, err)
 	return a, sa, <-h.opened, h
 }
 
 func TestDetachedFollowsTheLoss(t *testing.T) {
-	for _, k := range append(kinds(t), oneSidedKind(memvan.NewNetwork(memvan.NetworkOptions{}))) {
-		t.Run(k.name, func(t *testing.T) {
+	for _, k := range append(kinds(t), oneSided()) {
+		t.Run(k.Name, func(t *testing.T) {
 			_, sa, sb, h := inherit(t, k)
 			require.NoError(t, sa.Close(""))
 			h.await(t, func() bool { return len(h.lost) == 1 })
@@ -213,7 +203,7 @@ func TestDetachedFollowsTheLoss(t *testing.T) {
 func TestDetachedWaitsForViews(t *testing.T) {
 	for _, how := range []string{"closed by the viewer", "closed by the owner"} {
 		t.Run(how, func(t *testing.T) {
-			_, sa, sb, h := inherit(t, oneSidedKind(memvan.NewNetwork(memvan.NetworkOptions{})))
+			_, sa, sb, h := inherit(t, oneSided())
 			target, mem := grantOf(t, sb, 100, 1)
 			v, err := sa.Map(target, 100, van.RightWrite)
 			require.NoError(t, err)
@@ -241,7 +231,7 @@ func TestDetachedWaitsForViews(t *testing.T) {
 
 // A node that closes does not wait for ever for a peer that keeps what it views.
 func TestCloseWithViewsOut(t *testing.T) {
-	k := oneSidedKind(memvan.NewNetwork(memvan.NetworkOptions{}))
+	k := oneSided()
 	_, sa, sb, h := inherit(t, k)
 	target, _ := grantOf(t, sb, 100, 1)
 	v, err := sa.Map(target, 100, van.RightRead)
@@ -253,17 +243,17 @@ func TestCloseWithViewsOut(t *testing.T) {
 }
 
 func TestKillDetaches(t *testing.T) {
-	net := memvan.NewNetwork(memvan.NetworkOptions{})
-	_, sa, sb, h := inherit(t, oneSidedKind(net))
+	k := pairtest.WithFaults(oneSided())
+	_, sa, sb, h := inherit(t, k)
 	target, _ := grantOf(t, sb, 100, 1)
 	_, err := sa.Map(target, 100, van.RightRead)
 	require.NoError(t, err)
-	require.True(t, net.Kill("a"))
+	require.True(t, k.Net.Kill("a"))
 	require.Same(t, sb, <-h.detached)
 }
 
 func TestWrittenSteadyStateDoesNotAllocate(t *testing.T) {
-	p, _ := newOneSidedPair(t, nil)
+	p := newPair(t, oneSided(), nil)
 	pp := newPingPong(t, p, 8)
 	target, _ := grantOf(t, p.sb, 8, 1)
 	pp.out.Targets = []van.Target{target}
@@ -274,14 +264,15 @@ func TestWrittenSteadyStateDoesNotAllocate(t *testing.T) {
 }
 
 func TestLostWhileWriting(t *testing.T) {
-	p, net := newOneSidedPair(t, func(o *link.Options) { o.PieceBytes = 1024 })
+	k := pairtest.WithFaults(oneSided())
+	p := newPair(t, k, func(o *link.Options) { o.PieceBytes = 1024 })
 	target, _ := grantOf(t, p.sb, 1<<20, 1)
 	done := &signal{node: p.a}
-	net.Stall("b")
+	k.Net.Stall("b")
 	require.NoError(t, p.sa.Send(&link.Outbound{Channel: link.ChannelRequest, Payload: [][]byte{make([]byte, 1<<20)}, Targets: []van.Target{target}, Completer: done}))
-	net.Cut("a", "b")
+	k.Net.Cut("a", "b")
 	require.Error(t, done.wait(t))
-	net.Resume("b")
+	k.Net.Resume("b")
 	h := p.hb[link.ChannelRequest]
 	h.await(t, func() bool { return len(h.lost) == 1 })
 	require.Zero(t, h.aborted, "nothing was placed")

@@ -10,7 +10,9 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -48,12 +50,12 @@ func (e forgetfulEnd) Send(m *van.Message) error {
 }
 
 // forgetfulKind is a van whose dialling side loses one message, of the kind that next is set to.
-func forgetfulKind() (k vanKind, next *atomic.Uint32) {
+func forgetfulKind() (k pairtest.Van, next *atomic.Uint32) {
 	next = new(atomic.Uint32)
-	k = tcpKind("tcp", 1)
-	maker := k.maker
-	k.maker = func(t testing.TB, name string) link.VanMaker {
-		inner := maker(t, name)
+	k = pairtest.TCP()
+	maker := k.Maker
+	k.Maker = func(name string, memory *tensor.Allocator) link.VanMaker {
+		inner := maker(name, memory)
 		return func(p van.Placer, wake func()) (van.Van, error) {
 			v, err := inner(p, wake)
 			return forgetful{v, next}, err

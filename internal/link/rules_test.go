@@ -13,20 +13,21 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/pairtest"
 )
 
 // What a service sends from Opened has payload, and must not overtake the answer to the handshake.
 func TestPayloadSentFromOpenedArrives(t *testing.T) {
-	forKinds(t, func(t *testing.T, k vanKind) {
+	forKinds(t, func(t *testing.T, k pairtest.Van) {
 		for range 10 {
 			b := newNode(t, k, "b", nil)
 			b.Handle(link.ChannelRequest, &greeter{})
-			bound, err := b.Listen(k.addr("b"))
+			bound, err := b.Listen(k.Addr("b"))
 			require.NoError(t, err)
 			a := newNode(t, k, "a", nil)
 			ha := newEcho(a)
 			a.Handle(link.ChannelRequest, ha)
-			_, err = a.Dial(limited(t), bound)
+			_, err = a.Dial(pairtest.Context(t), bound)
 			require.NoError(t, err)
 			m := ha.take(t)
 			require.Equal(t, "welcome", string(m.Payload))
@@ -53,15 +54,15 @@ func (picky) Opened(*link.Session) error        { return errors.New("wrong shard
 func (picky) Receive(*link.Inbound) (kept bool) { return false }
 
 func TestRefusalOfTheDiallingSideIsToldToBoth(t *testing.T) {
-	forKinds(t, func(t *testing.T, k vanKind) {
+	forKinds(t, func(t *testing.T, k pairtest.Van) {
 		b := newNode(t, k, "b", nil)
 		hb := newEcho(b)
 		b.Handle(link.ChannelRequest, hb)
-		bound, err := b.Listen(k.addr("b"))
+		bound, err := b.Listen(k.Addr("b"))
 		require.NoError(t, err)
 		a := newNode(t, k, "a", nil)
 		a.Handle(link.ChannelRequest, picky{})
-		_, err = a.Dial(limited(t), bound)
+		_, err = a.Dial(pairtest.Context(t), bound)
 		require.ErrorContains(t, err, "wrong shard")
 		hb.await(t, func() bool { return len(hb.lost) == 1 })
 		require.ErrorIs(t, hb.lost[0], stepvan.ErrRemote)
@@ -70,7 +71,7 @@ func TestRefusalOfTheDiallingSideIsToldToBoth(t *testing.T) {
 }
 
 func TestWhatWasDeliveredBeforeAGoodbyeIsDone(t *testing.T) {
-	forKinds(t, func(t *testing.T, k vanKind) {
+	forKinds(t, func(t *testing.T, k pairtest.Van) {
 		for range 20 {
 			p := newPair(t, k, nil)
 			done := &signal{node: p.a}
@@ -85,7 +86,7 @@ func TestWhatWasDeliveredBeforeAGoodbyeIsDone(t *testing.T) {
 }
 
 func TestSeveralClosersWaitForTheOrderlyEnd(t *testing.T) {
-	forKinds(t, func(t *testing.T, k vanKind) {
+	forKinds(t, func(t *testing.T, k pairtest.Van) {
 		p := newPair(t, k, nil)
 		data := pattern(32<<20, 2)
 		require.NoError(t, p.sa.Send(&link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{data}}))
@@ -105,7 +106,7 @@ func TestSeveralClosersWaitForTheOrderlyEnd(t *testing.T) {
 }
 
 func TestOneCallCannotOverfillAQueue(t *testing.T) {
-	forKinds(t, func(t *testing.T, k vanKind) {
+	forKinds(t, func(t *testing.T, k pairtest.Van) {
 		p := newPair(t, k, func(o *link.Options) { o.CreditBytes, o.QueueMessages = 1000, 2 })
 		var ss []*link.Session
 		var os []*link.Outbound
@@ -123,10 +124,10 @@ func TestOneCallCannotOverfillAQueue(t *testing.T) {
 
 // Unknown peers that connect while a node closes must not disturb its end.
 func TestCloseAmongStrangers(t *testing.T) {
-	k := tcpKind("tcp", 1)
+	k := pairtest.TCP()
 	for range 20 {
 		b := newNode(t, k, "b", nil)
-		bound, err := b.Listen(k.addr("b"))
+		bound, err := b.Listen(k.Addr("b"))
 		require.NoError(t, err)
 		addr := strings.TrimPrefix(bound[0], "tcp://")
 		var visiting sync.WaitGroup

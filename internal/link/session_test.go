@@ -9,24 +9,25 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
-	"github.com/stepvan/stepvan/van/memvan"
+	"github.com/stepvan/stepvan/van/tcpvan"
 )
 
 func uint16ch(c int) wire.Channel { return wire.Channel(c) }
 
-func kinds(t testing.TB) []vanKind {
-	return []vanKind{memKind(memvan.NewNetwork(memvan.NetworkOptions{})), tcpKind("tcp", 1), tcpKind("rails", 3), unixKind(t.TempDir())}
+func kinds(t testing.TB) []pairtest.Van {
+	return []pairtest.Van{pairtest.Mem(), pairtest.TCP(), pairtest.TCPVan("rails", tcpvan.Options{Rails: 3}), unixKind(t.TempDir())}
 }
 
-func forKinds(t *testing.T, f func(t *testing.T, k vanKind)) {
+func forKinds(t *testing.T, f func(t *testing.T, k pairtest.Van)) {
 	for _, k := range kinds(t) {
-		t.Run(k.name, func(t *testing.T) { f(t, k) })
+		t.Run(k.Name, func(t *testing.T) { f(t, k) })
 	}
 }
 
 func TestMessagesOfAllSizesArriveWholeAndInOrder(t *testing.T) {
-	forKinds(t, func(t *testing.T, k vanKind) {
+	forKinds(t, func(t *testing.T, k pairtest.Van) {
 		p := newPair(t, k, func(o *link.Options) { o.PieceBytes = 1000 })
 		sizes := []int{0, 1, 8, 999, 1000, 1001, 5000, 100_000}
 		for i, size := range sizes {
@@ -48,7 +49,7 @@ func TestMessagesOfAllSizesArriveWholeAndInOrder(t *testing.T) {
 }
 
 func TestBothEndsSend64MiBBeforeEitherWaits(t *testing.T) {
-	forKinds(t, func(t *testing.T, k vanKind) {
+	forKinds(t, func(t *testing.T, k pairtest.Van) {
 		p := newPair(t, k, nil)
 		data := pattern(64<<20, 3)
 		da, db := &signal{node: p.a}, &signal{node: p.b}
@@ -64,7 +65,7 @@ func TestBothEndsSend64MiBBeforeEitherWaits(t *testing.T) {
 }
 
 func TestTransferGoesOnWhileNobodyWaits(t *testing.T) {
-	forKinds(t, func(t *testing.T, k vanKind) {
+	forKinds(t, func(t *testing.T, k pairtest.Van) {
 		p := newPair(t, k, nil)
 		data := pattern(64<<20, 9)
 		whole := make(chan bool, 1)
@@ -76,14 +77,14 @@ func TestTransferGoesOnWhileNobodyWaits(t *testing.T) {
 		select { // neither node's engine is ever waited on
 		case same := <-whole:
 			require.True(t, same)
-		case <-limited(t).Done():
+		case <-pairtest.Context(t).Done():
 			t.Fatal("the transfer stood still")
 		}
 	})
 }
 
 func TestGoodbyeArrivesAfterEverythingAccepted(t *testing.T) {
-	forKinds(t, func(t *testing.T, k vanKind) {
+	forKinds(t, func(t *testing.T, k pairtest.Van) {
 		p := newPair(t, k, func(o *link.Options) { o.PieceBytes = 4096 })
 		data := pattern(3<<20, 1)
 		done := &signal{node: p.a}
@@ -104,21 +105,21 @@ func TestGoodbyeArrivesAfterEverythingAccepted(t *testing.T) {
 }
 
 func TestRefusalIsToldToBothSides(t *testing.T) {
-	forKinds(t, func(t *testing.T, k vanKind) {
+	forKinds(t, func(t *testing.T, k pairtest.Van) {
 		b := newNode(t, k, "b", func(o *link.Options) {
 			o.Admit = func(id link.Identity) error { return errors.New("no room for " + id.Name) }
 		})
-		bound, err := b.Listen(k.addr("b"))
+		bound, err := b.Listen(k.Addr("b"))
 		require.NoError(t, err)
 		a := newNode(t, k, "a", nil)
-		_, err = a.Dial(limited(t), bound)
+		_, err = a.Dial(pairtest.Context(t), bound)
 		require.ErrorIs(t, err, stepvan.ErrRemote)
 		require.ErrorContains(t, err, "no room for a")
 	})
 }
 
 func TestLossFailsEverythingOnceAndNamesThePeer(t *testing.T) {
-	forKinds(t, func(t *testing.T, k vanKind) {
+	forKinds(t, func(t *testing.T, k pairtest.Van) {
 		p := newPair(t, k, nil)
 		hold := &signal{node: p.a}
 		require.NoError(t, p.b.Close()) // says goodbye
@@ -133,7 +134,7 @@ func TestLossFailsEverythingOnceAndNamesThePeer(t *testing.T) {
 }
 
 func TestCreditHoldsTheSenderAndReleaseFreesIt(t *testing.T) {
-	forKinds(t, func(t *testing.T, k vanKind) {
+	forKinds(t, func(t *testing.T, k pairtest.Van) {
 		p := newPair(t, k, func(o *link.Options) { o.CreditBytes = 10_000 })
 		hb := p.hb[link.ChannelBulk]
 		for range 5 {
@@ -150,7 +151,7 @@ func TestCreditHoldsTheSenderAndReleaseFreesIt(t *testing.T) {
 }
 
 func TestPlacementGoesToTheHandlersMemory(t *testing.T) {
-	forKinds(t, func(t *testing.T, k vanKind) {
+	forKinds(t, func(t *testing.T, k pairtest.Van) {
 		p := newPair(t, k, func(o *link.Options) { o.PieceBytes = 100 })
 		one, two := make([]byte, 333), make([]byte, 667)
 		p.hb[link.ChannelBulk].use(func(_ *link.Inbound, dst [][]byte) ([][]byte, error) {
@@ -175,14 +176,14 @@ func TestPlacementGoesToTheHandlersMemory(t *testing.T) {
 }
 
 func TestBroadcastIsAcceptedByAllOrNone(t *testing.T) {
-	forKinds(t, func(t *testing.T, k vanKind) {
+	forKinds(t, func(t *testing.T, k pairtest.Van) {
 		p := newPair(t, k, func(o *link.Options) { o.CreditBytes, o.QueueMessages = 1000, 2 })
 		c := newNode(t, k, "c", nil)
 		hc := newEcho(c)
 		c.Handle(link.ChannelBulk, hc)
-		bound, err := c.Listen(k.addr("c"))
+		bound, err := c.Listen(k.Addr("c"))
 		require.NoError(t, err)
-		toC, err := p.a.Dial(limited(t), bound)
+		toC, err := p.a.Dial(pairtest.Context(t), bound)
 		require.NoError(t, err)
 		big := func() *link.Outbound {
 			return &link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{make([]byte, 900)}}

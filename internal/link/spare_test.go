@@ -8,13 +8,14 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/pairtest"
 )
 
 // The test overwrites the source as soon as Send or SendAll returns. The peer takes nothing at that moment, since
 // credit is missing.
 func TestTheSourceIsTheCallersAfterSendWithMemoryToSpare(t *testing.T) {
 	for _, piece := range []int64{1000, 1 << 20} {
-		forKinds(t, func(t *testing.T, k vanKind) {
+		forKinds(t, func(t *testing.T, k pairtest.Van) {
 			p := newPair(t, k, func(o *link.Options) { o.PieceBytes, o.CreditBytes = piece, 5<<20 })
 			const n = 12
 			var want [n][]byte
@@ -48,7 +49,7 @@ func TestTheSourceIsTheCallersAfterSendWithMemoryToSpare(t *testing.T) {
 }
 
 func TestMemoryToSpareThatIsTooSmallIsRefused(t *testing.T) {
-	forKinds(t, func(t *testing.T, k vanKind) {
+	forKinds(t, func(t *testing.T, k pairtest.Van) {
 		p := newPair(t, k, nil)
 		o := &link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{make([]byte, 10)}, Spare: make([]byte, 9)}
 		require.ErrorIs(t, p.sa.Send(o), stepvan.ErrInvalid)

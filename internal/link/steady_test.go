@@ -9,7 +9,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
-	"github.com/stepvan/stepvan/van/memvan"
+	"github.com/stepvan/stepvan/internal/pairtest"
 )
 
 // pingPong bounces one message per call and does not allocate in the steady state.
@@ -73,7 +73,7 @@ func (pp *pingPong) once(t testing.TB) {
 }
 
 func TestSteadyStateDoesNotAllocate(t *testing.T) {
-	forKinds(t, func(t *testing.T, k vanKind) {
+	forKinds(t, func(t *testing.T, k pairtest.Van) {
 		pp := newPingPong(t, newPair(t, k, nil), 8)
 		for range 500 {
 			pp.once(t)
@@ -84,7 +84,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 
 func BenchmarkPingPong(b *testing.B) {
 	for _, k := range kinds(b) {
-		b.Run(k.name, func(b *testing.B) {
+		b.Run(k.Name, func(b *testing.B) {
 			pp := newPingPong(b, newPair(b, k, nil), 8)
 			b.ReportAllocs()
 			for b.Loop() {
@@ -96,7 +96,7 @@ func BenchmarkPingPong(b *testing.B) {
 
 // On another channel of the same pair, small messages pass a large one that is on its way.
 func TestSmallMessagesPassALargeTransfer(t *testing.T) {
-	forKinds(t, func(t *testing.T, k vanKind) {
+	forKinds(t, func(t *testing.T, k pairtest.Van) {
 		p := newPair(t, k, nil)
 		done := &signal{node: p.a}
 		large := &link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{make([]byte, 256<<20)}, Completer: done}
@@ -116,14 +116,14 @@ func TestSmallMessagesPassALargeTransfer(t *testing.T) {
 }
 
 func TestIdleNodeNoticesADeadPeerWhileNobodyWaits(t *testing.T) {
-	network := memvan.NewNetwork(memvan.NetworkOptions{})
-	p := newPair(t, memKind(network), nil)
+	k := pairtest.WithFaults(pairtest.Mem())
+	p := newPair(t, k, nil)
 	died := make(chan error, 1)
 	h := p.ha[link.ChannelRequest]
 	h.mu.Lock()
 	h.onLost = func(err error) { died <- err }
 	h.mu.Unlock()
-	require.True(t, network.Kill("b"))
+	require.True(t, k.Net.Kill("b"))
 	select { // a's engine is not waited on
 	case err := <-died:
 		require.ErrorIs(t, err, stepvan.ErrPeerLost)
@@ -134,18 +134,18 @@ func TestIdleNodeNoticesADeadPeerWhileNobodyWaits(t *testing.T) {
 }
 
 func TestThreadsDoNotGrowWithPeers(t *testing.T) {
-	k := tcpKind("tcp", 1)
+	k := pairtest.TCP()
 	b := newNode(t, k, "b", nil)
 	hb := newEcho(b)
 	hb.opened = make(chan *link.Session, 512)
 	b.Handle(link.ChannelRequest, hb)
-	addr, err := b.Listen(k.addr("b"))
+	addr, err := b.Listen(k.Addr("b"))
 	require.NoError(t, err)
 	a := newNode(t, k, "a", nil)
 	a.Handle(link.ChannelRequest, newEcho(a))
 	threads := func(sessions int) int {
 		for range sessions {
-			s, err := a.Dial(limited(t), addr)
+			s, err := a.Dial(pairtest.Context(t), addr)
 			require.NoError(t, err)
 			require.NoError(t, s.Send(&link.Outbound{Channel: link.ChannelRequest}))
 			hb.take(t).Release()

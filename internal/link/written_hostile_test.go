@@ -50,7 +50,7 @@ func (w *writer) piece(written bool, off, n, total uint64) {
 }
 
 func newWriter(t *testing.T) (*writer, *openHanded) {
-	net := memvan.NewNetwork(memvan.NetworkOptions{})
+	net := memvan.NewNetwork()
 	mem, err := tensor.NewAllocator(tensor.Options{})
 	require.NoError(t, err)
 	n, err := NewTransport(Options{

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/vantest/faults"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
@@ -35,22 +36,23 @@ type Van struct {
 	Shares bool // instances reach each other's memory
 	Maker  func(instance string, memory *tensor.Allocator) link.VanMaker
 	Addr   func(instance string) string // to listen at
-	Net    *memvan.Network              // of the vans over memvan, for faults
+	Net    *faults.Network              // of WithFaults
 }
 
 // Mem is memvan with a network of its own.
-func Mem() Van { return mem("mem", memvan.Options{}) }
+func Mem() Van { return MemVan("mem", memvan.Options{}) }
 
 // OneSided is Mem whose instances reach each other's memory.
-func OneSided() Van { return mem("one-sided", memvan.Options{OneSided: true}) }
+func OneSided() Van { return MemVan("one-sided", memvan.Options{OneSided: true}) }
 
 // FewGrants is OneSided with a limit of grants on each side of a session.
 func FewGrants(grants int) Van {
-	return mem("few-grants", memvan.Options{OneSided: true, Grants: grants})
+	return MemVan("few-grants", memvan.Options{OneSided: true, Grants: grants})
 }
 
-func mem(name string, o memvan.Options) Van {
-	network := memvan.NewNetwork(memvan.NetworkOptions{})
+// MemVan is memvan with options and a network of its own.
+func MemVan(name string, o memvan.Options) Van {
+	network := memvan.NewNetwork()
 	return Van{
 		Name: name, Shares: o.OneSided,
 		Maker: func(instance string, _ *tensor.Allocator) link.VanMaker {
@@ -60,18 +62,32 @@ func mem(name string, o memvan.Options) Van {
 				return memvan.New(network, o)
 			}
 		},
-		Net:  network,
 		Addr: func(instance string) string { return "mem://" + strings.ReplaceAll(instance, " ", "-") },
 	}
 }
 
+// WithFaults returns v, whose Net knows the instances by name and makes them hostile.
+func WithFaults(v Van) Van {
+	maker := v.Maker
+	v.Net = faults.New(faults.Options{})
+	v.Maker = func(instance string, memory *tensor.Allocator) link.VanMaker {
+		return v.Net.Wrap(instance, maker(instance, memory))
+	}
+	return v
+}
+
 // TCP is tcpvan over loopback.
-func TCP() Van {
+func TCP() Van { return TCPVan("tcp", tcpvan.Options{}) }
+
+// TCPVan is TCP with options.
+func TCPVan(name string, o tcpvan.Options) Van {
 	return Van{
-		Name: "tcp",
+		Name: name,
 		Maker: func(string, *tensor.Allocator) link.VanMaker {
 			return func(p van.Placer, _ func()) (van.Van, error) {
-				return tcpvan.New(tcpvan.Options{Placer: p})
+				o := o
+				o.Placer = p
+				return tcpvan.New(o)
 			}
 		},
 		Addr: func(string) string { return "tcp://127.0.0.1:0" },
@@ -80,12 +96,18 @@ func TCP() Van {
 
 // Shm is shmvan. The process maps its own memory a second time.
 func Shm() Van {
+	return ShmVan(shmvan.Options{Dir: filepath.Join(os.TempDir(), fmt.Sprintf("stepvan-%d-test", os.Getuid()))})
+}
+
+// ShmVan is Shm with options.
+func ShmVan(o shmvan.Options) Van {
 	return Van{
 		Name: "shm", Shares: true,
 		Maker: func(_ string, memory *tensor.Allocator) link.VanMaker {
 			return func(p van.Placer, _ func()) (van.Van, error) {
-				dir := filepath.Join(os.TempDir(), fmt.Sprintf("stepvan-%d-test", os.Getuid()))
-				return shmvan.New(shmvan.Options{Placer: p, Files: memory, Dir: dir})
+				o := o
+				o.Placer, o.Files = p, memory
+				return shmvan.New(o)
 			}
 		},
 		Addr: func(string) string { return "shm://" },
@@ -129,7 +151,7 @@ type Server struct {
 type Cluster struct {
 	Workers []*Worker
 	Servers []*Server
-	Net     *memvan.Network // of Options.Van
+	Net     *faults.Network // of Options.Van
 }
 
 // New makes a cluster. The end of the test closes it, and fails the test when memory has leaked.
@@ -149,7 +171,9 @@ func New(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-func newInstance(t testing.TB, o *Options, name string, id wire.PeerID) Instance {
+// NewInstance makes an instance over the van of o. The end of the test closes it, and fails the test when memory has
+// leaked.
+func NewInstance(t testing.TB, o Options, name string, id wire.PeerID) Instance {
 	t.Helper()
 	mem, err := tensor.NewAllocator(tensor.Options{Name: name})
 	require.NoError(t, err)
@@ -173,7 +197,7 @@ func workerID(i int) wire.PeerID { return wire.PeerID(100_000 + i) }
 func newServer(t testing.TB, o *Options, i int) *Server {
 	t.Helper()
 	name := fmt.Sprintf("server %d", i)
-	n := newInstance(t, o, name, serverID(i))
+	n := NewInstance(t, *o, name, serverID(i))
 	s, err := server.New(n.Transport, o.Server)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
@@ -192,7 +216,7 @@ func newServer(t testing.TB, o *Options, i int) *Server {
 func newWorker(t testing.TB, o *Options, i int, servers []*Server) *Worker {
 	t.Helper()
 	name := fmt.Sprintf("worker %d", i)
-	n := newInstance(t, o, name, workerID(i))
+	n := NewInstance(t, *o, name, workerID(i))
 	w := worker.New(n.Transport, o.Worker)
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
 	var list []worker.Server
@@ -205,7 +229,7 @@ func newWorker(t testing.TB, o *Options, i int, servers []*Server) *Worker {
 	return &Worker{Instance: n, Worker: w}
 }
 
-// Context ends with the test, or after Bound.
+// Context ends with the test, or after WaitLimit.
 func Context(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), WaitLimit)
 	t.Cleanup(cancel)

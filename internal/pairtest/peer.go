@@ -31,7 +31,7 @@ type deafness struct{ begun, over chan struct{} }
 // NewPeer makes a peer over the van of o.
 func NewPeer(t testing.TB, o Options, name string, id wire.PeerID) *Peer {
 	t.Helper()
-	p := &Peer{Instance: newInstance(t, &o, name, id), opened: make(chan *link.Session, 64)}
+	p := &Peer{Instance: NewInstance(t, o, name, id), opened: make(chan *link.Session, 64)}
 	for _, c := range []wire.Channel{link.ChannelRegister, link.ChannelRequest, link.ChannelResponse, link.ChannelBulk} {
 		p.Transport.Handle(c, p)
 	}

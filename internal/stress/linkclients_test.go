@@ -16,12 +16,11 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/van"
-	"github.com/stepvan/stepvan/van/memvan"
 	"github.com/stepvan/stepvan/van/shmvan"
 	"github.com/stepvan/stepvan/van/tcpvan"
 	"github.com/stepvan/stepvan/worker"
@@ -29,64 +28,35 @@ import (
 
 // A linkServer is a server without a scheduler, which lives on while workers come and go.
 
-// transportKind is how link servers and their clients reach each other.
-type transportKind struct {
-	name  string
-	maker func(dir string, mem *tensor.Allocator) link.VanMaker
-	addr  func(dir string) string // to listen at
-	alone bool                    // within one process only
+// vanOf returns what link servers and their clients reach each other over.
+func vanOf(name, dir string) (pairtest.Van, error) {
+	switch name {
+	case "tcp":
+		return pairtest.TCP(), nil
+	case "unix":
+		v := pairtest.TCPVan(name, tcpvan.Options{Local: true})
+		v.Addr = func(string) string { return "unix://" + filepath.Join(dir, "outpost") }
+		return v, nil
+	case "mem":
+		return pairtest.OneSided(), nil
+	case "shm":
+		return pairtest.ShmVan(shmvan.Options{Dir: dir}), nil
+	}
+	return pairtest.Van{}, fmt.Errorf("there is no van %q", name)
 }
 
-// transportKinds are all.
-func transportKinds() []transportKind {
-	tcp := func(o tcpvan.Options) func(string, *tensor.Allocator) link.VanMaker {
-		return func(string, *tensor.Allocator) link.VanMaker {
-			return func(p van.Placer, _ func()) (van.Van, error) {
-				o := o
-				o.Placer = p
-				return tcpvan.New(o)
-			}
-		}
-	}
-	network := memvan.NewNetwork(memvan.NetworkOptions{})
-	return []transportKind{
-		{name: "tcp", maker: tcp(tcpvan.Options{}), addr: func(string) string { return "tcp://127.0.0.1:0" }},
-		{name: "unix", maker: tcp(tcpvan.Options{Local: true}), addr: func(dir string) string { return "unix://" + filepath.Join(dir, "outpost") }},
-		{name: "mem", alone: true, addr: func(string) string { return "mem://linkserver:0" }, maker: func(string, *tensor.Allocator) link.VanMaker {
-			return func(p van.Placer, wake func()) (van.Van, error) {
-				return memvan.New(network, memvan.Options{Placer: p, Wake: wake, OneSided: true})
-			}
-		}},
-		{name: "shm", addr: func(string) string { return "shm://" }, maker: func(dir string, mem *tensor.Allocator) link.VanMaker {
-			return func(p van.Placer, _ func()) (van.Van, error) {
-				return shmvan.New(shmvan.Options{Placer: p, Dir: dir, Files: mem})
-			}
-		}},
-	}
-}
-
-// transportKindOf finds one by its name.
-func transportKindOf(name string) (transportKind, error) {
-	for _, r := range transportKinds() {
-		if r.name == name {
-			return r, nil
-		}
-	}
-	return transportKind{}, fmt.Errorf("there is no transportKind %q", name)
-}
-
-// transportNode is a node at the end of a transportKind.
+// transportNode is a node at the end of a connection.
 type transportNode struct {
 	mem  *tensor.Allocator
 	node *link.Transport
 }
 
-func newTransportNode(r transportKind, dir string, id wire.PeerID, name string) (*transportNode, error) {
+func newTransportNode(v pairtest.Van, id wire.PeerID, name string) (*transportNode, error) {
 	mem, err := tensor.NewAllocator(tensor.Options{Name: name})
 	if err != nil {
 		return nil, err
 	}
-	n, err := link.NewTransport(link.Options{Vans: []link.VanMaker{r.maker(dir, mem)}, Memory: mem, Log: zerolog.Nop()})
+	n, err := link.NewTransport(link.Options{Vans: []link.VanMaker{v.Maker(name, mem)}, Memory: mem, Log: zerolog.Nop()})
 	if err != nil {
 		return nil, err
 	}
@@ -133,8 +103,8 @@ func (o *linkServer) wrong(what string, err error) {
 func clientKey(what int) tensor.Key                             { return keyOf(0, 0, 0, what) }
 func clientLabel(from uint64, key tensor.Key, seq uint64) label { return label{from, uint64(key), seq} }
 
-func newLinkServer(r transportKind, dir string, report sink) (*linkServer, error) {
-	p, err := newTransportNode(r, dir, linkServerID, "outpost")
+func newLinkServer(v pairtest.Van, report sink) (*linkServer, error) {
+	p, err := newTransportNode(v, linkServerID, "outpost")
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +125,7 @@ func newLinkServer(r transportKind, dir string, report sink) (*linkServer, error
 	if _, err = o.server.RegisterRecvBuffer(o.buffer, []stepvan.Rank{0}, []tensor.Key{clientKey(placedKey)}); err != nil {
 		return nil, err
 	}
-	bound, err := p.node.Listen(r.addr(dir))
+	bound, err := p.node.Listen(v.Addr("outpost"))
 	if err != nil {
 		return nil, err
 	}
@@ -211,8 +181,8 @@ func (o *linkServer) close() error {
 
 // call is one visit: a worker starts, connects, exchanges n times and stops. What is
 // not n is endless; each exchange is checked.
-func call(r transportKind, dir string, b *book, addr string, n int, done func(int)) (err error) {
-	p, err := newTransportNode(r, dir, linkClientID, "visitor")
+func call(v pairtest.Van, b *book, addr string, n int, done func(int)) (err error) {
+	p, err := newTransportNode(v, linkClientID, "visitor")
 	if err != nil {
 		return err
 	}
@@ -273,16 +243,17 @@ func calls() (warm, proof int) {
 
 // A server stays as it was after any number of workers that came, exchanged and left. All run in one process.
 func TestVisitorsOfOneProcessLeaveNothingSoak(t *testing.T) {
-	for _, r := range transportKinds() {
-		t.Run(r.name, func(t *testing.T) {
+	for _, name := range []string{"tcp", "unix", "mem", "shm"} {
+		t.Run(name, func(t *testing.T) {
 			events := make(chan event, 4096)
-			dir := private(t)
-			o, err := newLinkServer(r, dir, func(e event) { events <- e })
+			v, err := vanOf(name, private(t))
+			require.NoError(t, err)
+			o, err := newLinkServer(v, func(e event) { events <- e })
 			require.NoError(t, err)
 			b := newBook(visit.Pull)
 			come := func(n int) {
 				for range n {
-					require.NoError(t, call(r, dir, b, o.addr, 3, func(int) {}))
+					require.NoError(t, call(v, b, o.addr, 3, func(int) {}))
 					e := <-events
 					require.Equal(t, evDead, e.Kind, e.Text)
 				}
@@ -304,18 +275,15 @@ func TestVisitorsOfOneProcessLeaveNothingSoak(t *testing.T) {
 // The test does the same with the server and the workers in two processes. Then it kills workers at a
 // random moment of an exchange.
 func TestVisitorsOfProcessesLeaveNothingSoak(t *testing.T) {
-	for _, r := range transportKinds() {
-		if r.alone {
-			continue
-		}
-		t.Run(r.name, func(t *testing.T) {
+	for _, name := range []string{"tcp", "unix", "shm"} {
+		t.Run(name, func(t *testing.T) {
 			dir := private(t)
 			s := shape{workers: 1, servers: 1}.settings(overTCP, ps.RoleServer, 0, 1)
-			o := spawn(t, s, job{Program: "link server", Transport: r.name, Dir: dir})
+			o := spawn(t, s, job{Program: "link server", Transport: name, Dir: dir})
 			addr := o.await(evStarted, nil).Text
 			s.Role = ps.RoleWorker
 			linkClient := func() *child {
-				return spawn(t, s, job{Program: "link client", Transport: r.name, Dir: dir, Addr: addr})
+				return spawn(t, s, job{Program: "link client", Transport: name, Dir: dir, Addr: addr})
 			}
 
 			v := linkClient()
@@ -359,11 +327,11 @@ func (c *childProgram) linkServer(context.Context) error {
 	if err != nil {
 		return err
 	}
-	r, err := transportKindOf(c.job.Transport)
+	v, err := vanOf(c.job.Transport, c.job.Dir)
 	if err != nil {
 		return err
 	}
-	o, err := newLinkServer(r, c.job.Dir, c.report)
+	o, err := newLinkServer(v, c.report)
 	if err != nil {
 		return err
 	}
@@ -385,13 +353,13 @@ func (c *childProgram) linkServer(context.Context) error {
 // linkClient connects to a link server at each command, with that many exchanges. A negative number
 // means without end.
 func (c *childProgram) linkClient(ctx context.Context) error {
-	r, err := transportKindOf(c.job.Transport)
+	v, err := vanOf(c.job.Transport, c.job.Dir)
 	if err != nil {
 		return err
 	}
 	b := newBook(visit.Pull)
 	return c.cycle(func(cmd command) error {
-		return call(r, c.job.Dir, b, c.job.Addr, cmd.Count, func(n int) {
+		return call(v, b, c.job.Addr, cmd.Count, func(n int) {
 			if n == 100 {
 				c.report(event{Kind: evMark})
 			}

@@ -20,7 +20,7 @@ var (
 	overShm  = vanKind{name: "shm", apply: func(s *ps.Settings) { s.Van = config.VanShm }}
 	overMem  = vanKind{
 		name: "mem", apply: func(s *ps.Settings) { s.Van = config.VanMem },
-		network: func() *ps.Network { return ps.NewNetwork(ps.NetworkOptions{}) },
+		network: func() *ps.Network { return ps.NewNetwork() },
 	}
 )
 

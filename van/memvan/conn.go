@@ -14,7 +14,6 @@ type conn struct {
 	life sync.RWMutex // held shared while payload is copied, exclusively to end the connection
 	mu   sync.Mutex
 	ends [2]endpoint
-	born uint64 // order in the network
 
 	// guarded by mu
 	over bool    // ended: nothing more is accepted on either side
@@ -46,8 +45,6 @@ func (c *conn) wakeVans(wakes [2]bool) {
 type ending struct {
 	close  bool  // closed by its owner: drops what is under way to it, reports no loss
 	drop   bool  // what is under way to it must not be delivered
-	orphan bool  // the process of its peer is gone
-	shred  bool  // a random part of what is under way to it is lost with the connection
 	reason error // reported with EventLost
 }
 
@@ -63,7 +60,6 @@ func (c *conn) end(endings [2]ending) {
 			c.ends[i].reason = endings[i].reason
 		}
 		c.ends[i].closed = c.ends[i].closed || endings[i].close
-		c.ends[i].granted.orphaned = c.ends[i].granted.orphaned || endings[i].orphan
 	}
 	for i := range c.ends {
 		c.ends[i].settle(endings[i], first)
@@ -79,41 +75,25 @@ func (c *conn) end(endings [2]ending) {
 func (e *endpoint) settle(f ending, first bool) {
 	keep := 0
 	if !e.closed && !f.drop {
-		keep = e.intact()
-		if f.shred && first {
-			keep = e.peer.faults.random().IntN(keep + 1)
-		}
+		keep = e.in.intact()
 	}
-	for i := range keep {
-		e.completeFrame(*e.in.at(i), nil)
-	}
-	if e.in.len() > keep {
-		err := e.peer.ended()
-		for i := keep; i < e.in.len(); i++ {
-			e.completeFrame(*e.in.at(i), err)
+	for i := range e.in.len() {
+		var err error
+		if i >= keep {
+			err = e.peer.ended()
 		}
+		e.completeFrame(*e.in.at(i), err)
 	}
 	for e.in.len() > keep {
-		e.recycle(e.in.dropBack())
+		e.in.recycle(e.in.dropBack())
 	}
 	if first {
-		e.faults.lostDue = e.peer.faults.schedule()
 		e.granted.revoke()
 	}
 	if e.closed {
 		e.van.detach(e)
-		e.faults.disarm()
 	}
 	e.ready()
-}
-
-// intact counts the frames at the front of the queue that need nothing from the sender.
-func (e *endpoint) intact() int {
-	n := 0
-	for n < e.in.len() && (*e.in.at(n)).intact() {
-		n++
-	}
-	return n
 }
 
 // ended is the error of operations on an endpoint whose connection is over.

@@ -1,9 +1,7 @@
 package memvan
 
 import (
-	"math/rand/v2"
 	"sync/atomic"
-	"time"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
@@ -20,9 +18,7 @@ type endpoint struct {
 	user   atomic.Pointer[any]
 
 	// guarded by conn.mu
-	in        ring[*frame] // on their way here, from the peer
-	free      []*frame     // frames for in
-	numbers   uint64       // frames so far
+	in        inbox
 	done      ring[completion]
 	pending   int // operations accepted whose completion was not read
 	slots     []*slot
@@ -33,7 +29,6 @@ type endpoint struct {
 	lost      bool  // EventLost was reported
 	reason    error // of the loss
 	granted   grants
-	faults    faults
 
 	// the poller's alone
 	places [][]byte // scratch
@@ -42,19 +37,6 @@ type endpoint struct {
 	// guarded by van.mu
 	next   *endpoint
 	queued bool
-}
-
-// faults is what a Network with faults does to what an endpoint sends. Guarded by conn.mu.
-type faults struct {
-	e         *endpoint
-	seed      uint64
-	dice      *rand.Rand
-	lostDue   time.Time
-	lastDue   time.Time // of what this side has sent
-	acceptDue time.Time
-	timer     *time.Timer
-	armed     bool // the timer runs
-	corrupt   bool // the next message that this side sends is damaged
 }
 
 type completion struct {
@@ -83,14 +65,9 @@ func (e *endpoint) Send(m *van.Message) error {
 		return err
 	}
 	if len(m.Target) > 0 && size > 0 {
-		err = e.sendInto(m, size)
-	} else {
-		err = e.sendFrom(m, size)
+		return e.sendInto(m, size)
 	}
-	if err == nil && e.van.net.opt.LossRate > 0 {
-		e.loseByChance()
-	}
-	return err
+	return e.sendFrom(m, size)
 }
 
 // sendFrom queues m; the receiver will read the payload out of the source memory.
@@ -121,38 +98,10 @@ func (e *endpoint) canSend() error {
 // transmit puts m on its way.
 func (e *endpoint) transmit(m *van.Message, size int64, written bool) {
 	p := e.peer
-	f := p.takeFrame()
+	f := p.in.take()
 	f.fill(m, size, written)
-	if e.faults.corrupt {
-		e.faults.corrupt = false
-		f.head[len(f.head)-1] ^= 0x80
-	}
-	f.due = e.faults.schedule()
 	p.in.push(f)
-	if f.due.IsZero() {
-		p.ready()
-	} else if p.in.len() == 1 {
-		p.faults.arm(f.due)
-	}
-}
-
-func (e *endpoint) takeFrame() *frame {
-	e.numbers++
-	var f *frame
-	if n := len(e.free); n > 0 {
-		f = e.free[n-1]
-		e.free = e.free[:n-1]
-	} else {
-		f = &frame{}
-	}
-	f.number = e.numbers
-	return f
-}
-
-func (e *endpoint) recycle(f *frame) {
-	f.clear()
-	f.number = 0
-	e.free = append(e.free, f)
+	p.ready()
 }
 
 // completeFrame completes the operation behind a frame on its way to e, once.

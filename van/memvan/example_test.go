@@ -17,7 +17,7 @@ func (b buffer) Place(_ van.Endpoint, h *wire.Header, _ []byte, dst [][]byte) ([
 }
 
 func ExampleNew() {
-	net := memvan.NewNetwork(memvan.NetworkOptions{})
+	net := memvan.NewNetwork()
 	inbox := make(buffer, 1024)
 	worker, _ := memvan.New(net, memvan.Options{Name: "worker", Placer: buffer{}})
 	server, _ := memvan.New(net, memvan.Options{Name: "server", Placer: inbox})

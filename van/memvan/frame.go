@@ -1,10 +1,6 @@
 package memvan
 
-import (
-	"time"
-
-	"github.com/stepvan/stepvan/van"
-)
+import "github.com/stepvan/stepvan/van"
 
 // keepBuffer is the largest buffer for header and meta that is kept for reuse.
 const keepBuffer = 64 << 10
@@ -12,13 +8,12 @@ const keepBuffer = 64 << 10
 // frame is one message on its way. Guarded by conn.mu.
 type frame struct {
 	op        van.OpID
-	number    uint64    // distinguishes the lives of a recycled frame
-	due       time.Time // when it may be received; zero for at once
-	head      []byte    // header and meta, owned by the frame
-	source    [][]byte  // payload in the sender's memory
-	size      int64     // bytes of payload
-	written   bool      // payload is in the peer's memory already (one-sided)
-	completed bool      // the sender has its completion
+	number    uint64   // distinguishes the lives of a recycled frame
+	head      []byte   // header and meta, owned by the frame
+	source    [][]byte // payload in the sender's memory
+	size      int64    // bytes of payload
+	written   bool     // payload is in the peer's memory already (one-sided)
+	completed bool     // the sender has its completion
 }
 
 // intact reports whether the frame can be delivered without the sender's memory.
@@ -46,6 +41,41 @@ func (f *frame) clear() {
 	if cap(f.head) > keepBuffer {
 		f.head = nil
 	}
+}
+
+// inbox is the frames on their way to an endpoint, from its peer. Guarded by conn.mu.
+type inbox struct {
+	ring[*frame]
+	free    []*frame
+	numbers uint64 // frames so far
+}
+
+// take returns a frame that is not in the ring yet.
+func (b *inbox) take() *frame {
+	b.numbers++
+	var f *frame
+	if n := len(b.free); n > 0 {
+		f, b.free = b.free[n-1], b.free[:n-1]
+	} else {
+		f = &frame{}
+	}
+	f.number = b.numbers
+	return f
+}
+
+// recycle keeps a frame that has left the ring.
+func (b *inbox) recycle(f *frame) {
+	f.clear()
+	f.number = 0
+	b.free = append(b.free, f)
+}
+
+// intact counts the frames at the front that need nothing from the sender.
+func (b *inbox) intact() (n int) {
+	for n < b.len() && (*b.at(n)).intact() {
+		n++
+	}
+	return n
 }
 
 // scatter copies the segments of src into those of dst, which together are equally long.

@@ -27,7 +27,6 @@ type grants struct {
 	e        *endpoint
 	byID     map[van.GrantID]*grant
 	viewed   int  // views of the peer, not released
-	orphaned bool // the process of the peer is gone, and its views with it
 	detached bool // EventDetached was reported
 }
 

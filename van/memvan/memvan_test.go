@@ -2,10 +2,7 @@ package memvan
 
 import (
 	"context"
-	"fmt"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -71,7 +68,7 @@ func kinds(events []van.Event) (s string) {
 }
 
 func TestCloseDeliversWhatNeedsNoSource(t *testing.T) {
-	net := NewNetwork(NetworkOptions{})
+	net := NewNetwork()
 	a, b := newVan(t, net, Options{}), newVan(t, net, Options{})
 	out, _ := connect(t, a, b)
 	require.NoError(t, out.Send(message(1, "goodbye")))
@@ -91,8 +88,8 @@ func TestCloseDeliversWhatNeedsNoSource(t *testing.T) {
 	require.ErrorIs(t, got[0].Endpoint.Send(message(5, "")), stepvan.ErrPeerLost)
 }
 
-func TestKillFreesNameAndAddress(t *testing.T) {
-	net := NewNetwork(NetworkOptions{})
+func TestCloseFreesNameAndAddress(t *testing.T) {
+	net := NewNetwork()
 	a, b := newVan(t, net, Options{Name: "a"}), newVan(t, net, Options{Name: "b"})
 	_, err := New(net, Options{Name: "b", Placer: pool{}})
 	require.ErrorIs(t, err, stepvan.ErrInvalid)
@@ -103,8 +100,8 @@ func TestKillFreesNameAndAddress(t *testing.T) {
 	out, err := a.Dial(context.Background(), addr)
 	require.NoError(t, err)
 	require.NoError(t, out.Send(message(1, "", []byte("x"))))
-	require.True(t, net.Kill("b"))
-	require.False(t, net.Kill("b"))
+	require.NoError(t, b.Close())
+	require.NoError(t, b.Close())
 	require.Equal(t, "CL", kinds(drain(a)))
 	require.Empty(t, drain(b), "the acceptance died with the van")
 	reborn := newVan(t, net, Options{Name: "b"})
@@ -114,196 +111,9 @@ func TestKillFreesNameAndAddress(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestCutReportsLossOnBothSides(t *testing.T) {
-	net := NewNetwork(NetworkOptions{})
-	a, b := newVan(t, net, Options{Name: "a"}), newVan(t, net, Options{Name: "b"})
-	connect(t, a, b)
-	connect(t, b, a)
-	require.Equal(t, 2, net.Cut("b", "a"))
-	require.Equal(t, 0, net.Cut("b", "c"))
-	require.Equal(t, "LL", kinds(drain(a)))
-	require.Equal(t, "LL", kinds(drain(b)))
-	require.Equal(t, 0, net.Cut("a", "b"), "lost connections are forgotten")
-}
-
-func TestPartitionHoldsDialsUntilHeal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		net := NewNetwork(NetworkOptions{})
-		a, b := newVan(t, net, Options{Name: "a"}), newVan(t, net, Options{Name: "b"})
-		addr, err := b.Listen("b")
-		require.NoError(t, err)
-		require.Equal(t, 0, net.Partition("a", "b"))
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		_, err = a.Dial(ctx, addr)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		go func() {
-			time.Sleep(time.Hour)
-			net.Heal("a", "b")
-		}()
-		start := time.Now()
-		_, err = a.Dial(context.Background(), addr)
-		require.NoError(t, err)
-		require.Equal(t, time.Hour, time.Since(start))
-	})
-}
-
-func TestStallHoldsBothDirections(t *testing.T) {
-	net := NewNetwork(NetworkOptions{})
-	a, b := newVan(t, net, Options{Name: "a"}), newVan(t, net, Options{Name: "b"})
-	out, in := connect(t, a, b)
-	require.True(t, net.Stall("b"))
-	require.False(t, net.Stall("nobody"))
-	require.NoError(t, out.Send(message(1, "to b")))
-	require.NoError(t, in.Send(message(2, "to a")))
-	require.Empty(t, drain(a))
-	require.Empty(t, drain(b))
-	require.True(t, net.Resume("b"))
-	require.Equal(t, "M", kinds(drain(a)))
-	require.Equal(t, "CM", kinds(drain(b)), "completions first")
-	require.Equal(t, "C", kinds(drain(a)))
-}
-
-// A message that came while the van stood still woke its owner in vain, and later ones do not. So Resume has to.
-func TestResumeWakes(t *testing.T) {
-	net := NewNetwork(NetworkOptions{})
-	wakes := 0
-	a, b := newVan(t, net, Options{Name: "a"}), newVan(t, net, Options{Name: "b", Wake: func() { wakes++ }})
-	out, _ := connect(t, a, b)
-	wakes = 0
-	require.True(t, net.Stall("b"))
-	require.True(t, b.Arm())
-	require.NoError(t, out.Send(message(1, "one")))
-	require.Equal(t, 1, wakes)
-	require.Empty(t, drain(b))
-	require.True(t, b.Arm(), "a van that stands still has nothing to poll")
-	require.NoError(t, out.Send(message(2, "two")))
-	require.Equal(t, 1, wakes, "its endpoint is queued already")
-	require.True(t, net.Resume("b"))
-	require.Equal(t, 2, wakes)
-	require.Equal(t, "MM", kinds(drain(b)))
-}
-
-func TestCorruptCostsTheConnection(t *testing.T) {
-	net := NewNetwork(NetworkOptions{})
-	a, b := newVan(t, net, Options{Name: "a"}), newVan(t, net, Options{Name: "b"})
-	out, _ := connect(t, a, b)
-	require.NoError(t, out.Send(message(1, "fine")))
-	require.Equal(t, 1, net.Corrupt("a", "b"))
-	require.NoError(t, out.Send(message(2, "damaged")))
-	got := drain(b)
-	require.Equal(t, "ML", kinds(got))
-	var pe *stepvan.ProtocolError
-	require.ErrorAs(t, got[1].Err, &pe)
-	require.Equal(t, "checksum", pe.Field)
-	lost := drain(a)
-	require.Equal(t, "CCL", kinds(lost))
-	require.ErrorIs(t, lost[1].Err, stepvan.ErrPeerLost)
-}
-
-func TestDelayAndJitterKeepOrderOfAnEndpoint(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const n = 200
-		net := NewNetwork(NetworkOptions{Seed: 7, Delay: 10 * time.Millisecond, Jitter: 30 * time.Millisecond})
-		bell := make(chan struct{}, 1)
-		ring := func() {
-			select {
-			case bell <- struct{}{}:
-			default:
-			}
-		}
-		a, b := newVan(t, net, Options{}), newVan(t, net, Options{Wake: ring})
-		addr, err := b.Listen("")
-		require.NoError(t, err)
-		start := time.Now()
-		var outs [2]van.Endpoint
-		for i := range outs {
-			outs[i], err = a.Dial(context.Background(), addr)
-			require.NoError(t, err)
-		}
-		for i := range n {
-			require.NoError(t, outs[i%2].Send(message(van.OpID(i+1), "", []byte{byte(i)})))
-		}
-		last := map[van.Endpoint]uint64{}
-		var order []uint64
-		for len(order) < n {
-			if b.Arm() {
-				<-bell
-			}
-			for events := drain(b); len(events) > 0; events = drain(b) {
-				for _, ev := range events {
-					if ev.Kind != van.EventMessage {
-						continue
-					}
-					seq := ev.Delivery.Header.Sequence
-					require.Greater(t, seq, last[ev.Endpoint])
-					last[ev.Endpoint] = seq
-					order = append(order, seq)
-					ev.Delivery.Release()
-				}
-			}
-		}
-		require.GreaterOrEqual(t, time.Since(start), 10*time.Millisecond)
-		require.NotEqual(t, increasing(n), order, "jitter must reorder between endpoints")
-	})
-}
-
-func increasing(n int) (s []uint64) {
-	for i := range n {
-		s = append(s, uint64(i+1))
-	}
-	return s
-}
-
-func TestReorderIsSeeded(t *testing.T) {
-	run := func(opt NetworkOptions) (order []string) {
-		net := NewNetwork(opt)
-		hub := newVan(t, net, Options{Name: "hub"})
-		addr, err := hub.Listen("hub")
-		require.NoError(t, err)
-		for i := range 32 {
-			v := newVan(t, net, Options{Name: fmt.Sprint(i)})
-			ep, err := v.Dial(context.Background(), addr)
-			require.NoError(t, err)
-			require.NoError(t, ep.Send(message(1, "")))
-		}
-		for _, ev := range drain(hub) {
-			order = append(order, ev.Endpoint.Peer())
-		}
-		return order
-	}
-	plain := run(NetworkOptions{Seed: 1})
-	one := run(NetworkOptions{Seed: 1, Reorder: true})
-	require.Equal(t, one, run(NetworkOptions{Seed: 1, Reorder: true}))
-	require.NotEqual(t, one, plain)
-	require.NotEqual(t, one, run(NetworkOptions{Seed: 2, Reorder: true}))
-}
-
-func TestLossIsSeeded(t *testing.T) {
-	run := func(seed uint64) (survived int) {
-		net := NewNetwork(NetworkOptions{Seed: seed, LossRate: 0.02})
-		a, b := newVan(t, net, Options{Queue: 4096}), newVan(t, net, Options{})
-		require.True(t, a.Caps().Lossy)
-		out, _ := connect(t, a, b)
-		for survived < 4000 && out.Send(message(van.OpID(survived), "")) == nil {
-			survived++
-		}
-		require.Equal(t, survived, len(drain(a))-1, "all completions and the loss")
-		return survived
-	}
-	first := run(1)
-	require.Less(t, first, 4000)
-	require.Equal(t, first, run(1))
-	differs := false
-	for seed := range uint64(5) {
-		differs = differs || run(seed+2) != first
-	}
-	require.True(t, differs)
-}
-
 func TestPollCostsActiveEndpointsOnly(t *testing.T) {
 	const n = 1000
-	net := NewNetwork(NetworkOptions{})
+	net := NewNetwork()
 	hub := newVan(t, net, Options{Name: "hub"})
 	addr, err := hub.Listen("hub")
 	require.NoError(t, err)
@@ -334,7 +144,7 @@ func last(s string) string { return s[len(s)-1:] }
 
 func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	for _, oneSided := range []bool{false, true} {
-		net := NewNetwork(NetworkOptions{})
+		net := NewNetwork()
 		a, b := newVan(t, net, Options{OneSided: oneSided}), newVan(t, net, Options{OneSided: oneSided})
 		out, in := connect(t, a, b)
 		m := message(1, "some meta", make([]byte, 4096), make([]byte, 100))
@@ -364,7 +174,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 
 func TestOnlyTheArmedAreWokenAndOnce(t *testing.T) {
 	wakes := 0
-	net := NewNetwork(NetworkOptions{})
+	net := NewNetwork()
 	a, b := newVan(t, net, Options{}), newVan(t, net, Options{Wake: func() { wakes++ }})
 	out, _ := connect(t, a, b)
 	send := func() {

@@ -1,42 +1,27 @@
 package memvan
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/text"
 )
 
-// NetworkOptions say how a network behaves. The zero value is a perfect one.
-type NetworkOptions struct {
-	Seed     uint64        // of everything that happens by chance
-	Delay    time.Duration // one way, of messages, connections and the news of a loss
-	Jitter   time.Duration // added to Delay, at random up to this, per message; order within an endpoint stays
-	LossRate float64       // probability, per message sent, that its connection is lost there (Caps.Lossy)
-	Reorder  bool          // endpoints of a van are polled in random order
-}
-
 // Network connects vans of one process. All methods may be called concurrently.
 type Network struct {
-	opt NetworkOptions
-
 	mu        sync.Mutex
 	nodes     map[string]*memVan // open ones, by name
 	listeners map[string]*memVan // by address
 	waiting   map[string]*waiters
-	cuts      map[[2]string]bool // pairs of names that cannot connect
-	names     int                // names and addresses given so far
-	births    uint64             // connections so far
+	names     int // names and addresses given so far
 }
 
 // waiters are the dials that wait for a listener at one address.
@@ -46,14 +31,8 @@ type waiters struct {
 }
 
 // NewNetwork makes an empty network. It needs no Close.
-func NewNetwork(opt NetworkOptions) *Network {
-	return &Network{
-		opt:       opt,
-		nodes:     map[string]*memVan{},
-		listeners: map[string]*memVan{},
-		waiting:   map[string]*waiters{},
-		cuts:      map[[2]string]bool{},
-	}
+func NewNetwork() *Network {
+	return &Network{nodes: map[string]*memVan{}, listeners: map[string]*memVan{}, waiting: map[string]*waiters{}}
 }
 
 func (net *Network) join(n *memVan) error {
@@ -79,7 +58,6 @@ func (net *Network) leave(n *memVan) []*endpoint {
 		return nil
 	}
 	n.closed = true
-	n.stalled.Store(false)
 	close(n.gone)
 	for addr, l := range net.listeners {
 		if l == n {
@@ -89,7 +67,7 @@ func (net *Network) leave(n *memVan) []*endpoint {
 	if net.nodes[n.opt.Name] == n {
 		delete(net.nodes, n.opt.Name)
 	}
-	return sortedByBirth(n.endpoints)
+	return slices.Collect(maps.Keys(n.endpoints))
 }
 
 func (net *Network) listen(n *memVan, addr string) (string, error) {
@@ -148,15 +126,10 @@ func (net *Network) dial(ctx context.Context, n *memVan, addr string) (*endpoint
 	if err != nil {
 		return nil, err
 	}
-	e.announce()
-	return e, nil
-}
-
-// announce lets the other side find the connection that e has made.
-func (e *endpoint) announce() {
 	e.conn.mu.Lock()
+	defer e.conn.unlock()
 	e.peer.ready()
-	e.conn.unlock()
+	return e, nil
 }
 
 // waitAndConnect waits until a van listens at addr and connects n with it.
@@ -171,21 +144,11 @@ func (net *Network) waitAndConnect(ctx context.Context, n *memVan, addr string) 
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("nobody listens there: %w", errs.GaveUp(time.Since(begun), err))
 		}
-		if e := net.tryConnect(n, addr); e != nil {
-			return e, nil
+		if l := net.listeners[addr]; l != nil {
+			return net.connect(n, l, addr), nil
 		}
 		net.await(ctx, n, addr)
 	}
-}
-
-// tryConnect connects n with the van that listens at addr. It returns nil when no van listens there, or when a
-// Partition separates the two. Called with mu held.
-func (net *Network) tryConnect(n *memVan, addr string) *endpoint {
-	l := net.listeners[addr]
-	if l == nil || net.cuts[pair(n.opt.Name, l.opt.Name)] {
-		return nil
-	}
-	return net.connect(n, l, addr)
 }
 
 // await returns when something has changed at addr, or the caller has lost
@@ -212,35 +175,19 @@ func (net *Network) await(ctx context.Context, n *memVan, addr string) {
 
 // connect joins n, which dials, with l, which listens. Called with mu held, both open.
 func (net *Network) connect(n, l *memVan, addr string) *endpoint {
-	net.births++
-	c := &conn{born: net.births}
-	nonce := hash(fmt.Sprint(n.opt.Name, addr, net.births))
+	c := &conn{}
 	for i, v := range [2]*memVan{n, l} {
 		e := &c.ends[i]
 		e.conn, e.peer, e.van, e.side = c, &c.ends[1-i], v, i
-		e.faults.e, e.granted.e = e, e
-		e.faults.seed = nonce + uint64(i)
+		e.granted.e = e
 		if e.public = e; v.opt.OneSided {
 			e.public = granter{e}
 		}
 	}
 	out, in := &c.ends[0], &c.ends[1]
 	out.name, in.name = addr, n.opt.Name
-	in.accepting, in.faults.acceptDue = true, out.faults.schedule()
-	out.van.attach(out)
-	in.van.attach(in)
+	in.accepting = true
+	n.attach(out)
+	l.attach(in)
 	return out
-}
-
-func pair(a, b string) [2]string { return [2]string{min(a, b), max(a, b)} }
-
-func hash(s string) uint64 { return xxhash.Sum64String(s) }
-
-func sortedByBirth(set map[*endpoint]struct{}) []*endpoint {
-	list := make([]*endpoint, 0, len(set))
-	for e := range set {
-		list = append(list, e)
-	}
-	slices.SortFunc(list, func(a, b *endpoint) int { return cmp.Compare(a.conn.born, b.conn.born) })
-	return list
 }

@@ -8,9 +8,6 @@ const burst = 32
 // Poll implements van.Van. It costs what the active endpoints cost, however many
 // there are, so all makes no difference. Budget: no allocation.
 func (n *memVan) Poll(events []van.Event, all bool) int {
-	if n.stalled.Load() && !n.isClosed() {
-		return 0
-	}
 	n.turn++
 	count := 0
 	for count < len(events) {
@@ -28,10 +25,10 @@ func (n *memVan) Poll(events []van.Event, all bool) int {
 			n.enqueue(e)
 		}
 	}
-	for i, e := range n.held {
+	for _, e := range n.held {
 		n.enqueue(e)
-		n.held[i] = nil
 	}
+	clear(n.held)
 	n.held = n.held[:0]
 	return count
 }
@@ -40,7 +37,7 @@ func (n *memVan) Poll(events []van.Event, all bool) int {
 func (n *memVan) Arm() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.armed = n.first == nil || n.stalled.Load() && !n.closed
+	n.armed = n.first == nil
 	return n.armed
 }
 
@@ -48,7 +45,7 @@ func (n *memVan) Arm() bool {
 // An endpoint that was accepted waits for the next turn, so that the caller can
 // SetUser before the first message is placed.
 func (e *endpoint) visit(events []van.Event, turn uint64) (n int, more bool) {
-	limit := min(len(events), e.van.burstLimit())
+	limit := min(len(events), burst)
 	e.conn.mu.Lock()
 	defer e.conn.unlock()
 	for n < limit {
@@ -64,16 +61,6 @@ func (e *endpoint) visit(events []van.Event, turn uint64) (n int, more bool) {
 	return n, true
 }
 
-// burstLimit is how many events one endpoint may report in a row.
-func (n *memVan) burstLimit() int {
-	if !n.net.opt.Reorder {
-		return burst
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return 1 + n.dice.IntN(4)
-}
-
 // enqueue puts e among the endpoints to look at. It reports whether the van must be woken.
 func (n *memVan) enqueue(e *endpoint) (wake bool) {
 	n.mu.Lock()
@@ -82,14 +69,12 @@ func (n *memVan) enqueue(e *endpoint) (wake bool) {
 		return false
 	}
 	e.queued = true
-	switch {
-	case n.first == nil:
-		n.first, n.last = e, e
-	case n.net.opt.Reorder && n.dice.IntN(2) == 0:
-		e.next, n.first = n.first, e
-	default:
-		n.last.next, n.last = e, e
+	if n.first == nil {
+		n.first = e
+	} else {
+		n.last.next = e
 	}
+	n.last = e
 	wake = n.armed
 	n.armed = false
 	return wake
@@ -110,17 +95,6 @@ func (n *memVan) dequeue() *endpoint {
 	}
 	e.next, e.queued = nil, false
 	return e
-}
-
-// wakeOwner wakes the owner if it sleeps.
-func (n *memVan) wakeOwner() {
-	n.mu.Lock()
-	armed := n.armed
-	n.armed = false
-	n.mu.Unlock()
-	if armed {
-		n.wake()
-	}
 }
 
 func (n *memVan) wake() {

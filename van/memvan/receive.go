@@ -21,7 +21,9 @@ func (e *endpoint) report(ev *van.Event) bool {
 		case e.closed:
 			return e.reportDetached(ev)
 		case e.accepting:
-			return e.reportAccepted(ev)
+			e.accepting = false
+			*ev = van.Event{Kind: van.EventAccepted, Endpoint: e.public}
+			return true
 		case e.in.len() > 0:
 			s, again := e.receive()
 			if s != nil {
@@ -32,35 +34,19 @@ func (e *endpoint) report(ev *van.Event) bool {
 				return false
 			}
 		case e.conn.over && !e.lost:
-			return e.reportLost(ev)
+			e.lost = true
+			e.van.detach(e)
+			*ev = van.Event{Kind: van.EventLost, Endpoint: e.public, Err: e.reason}
+			return true
 		default:
 			return e.lost && e.reportDetached(ev)
 		}
 	}
 }
 
-func (e *endpoint) reportAccepted(ev *van.Event) bool {
-	if !e.faults.arrived(e.faults.acceptDue) {
-		return false
-	}
-	e.accepting = false
-	*ev = van.Event{Kind: van.EventAccepted, Endpoint: e.public}
-	return true
-}
-
-func (e *endpoint) reportLost(ev *van.Event) bool {
-	if !e.faults.arrived(e.faults.lostDue) {
-		return false
-	}
-	e.lost = true
-	e.van.detach(e)
-	*ev = van.Event{Kind: van.EventLost, Endpoint: e.public, Err: e.reason}
-	return true
-}
-
 // reportDetached tells the end of a one-sided endpoint when the peer holds nothing of it any more.
 func (e *endpoint) reportDetached(ev *van.Event) bool {
-	if e.granted.detached || !e.van.opt.OneSided || e.granted.viewed > 0 && !e.granted.orphaned {
+	if e.granted.detached || !e.van.opt.OneSided || e.granted.viewed > 0 {
 		return false
 	}
 	e.granted.detached = true
@@ -73,9 +59,6 @@ func (e *endpoint) reportDetached(ev *van.Event) bool {
 // the lock is free while the message is decoded, placed and copied.
 func (e *endpoint) receive() (s *slot, again bool) {
 	f := *e.in.at(0)
-	if !e.faults.arrived(f.due) || e.peer.van.stalled.Load() {
-		return nil, false
-	}
 	if s = e.takeSlot(); s == nil {
 		return nil, false
 	}
@@ -144,7 +127,7 @@ func (e *endpoint) collect(f *frame, number uint64, dst [][]byte) bool {
 	}
 	e.in.pop()
 	e.completeFrame(f, nil)
-	e.recycle(f)
+	e.in.recycle(f)
 	return true
 }
 

@@ -1,11 +1,9 @@
 package memvan
 
 import (
+	"cmp"
 	"context"
-	"math"
-	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -30,21 +28,12 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Limits == (wire.Limits{}) {
-		o.Limits = wire.DefaultLimits
-	}
-	o.Queue = orElse(o.Queue, 256)
-	o.Credits = orElse(o.Credits, 256)
-	o.MaxPayload = orElse(o.MaxPayload, 1<<30)
-	o.MaxSegments = orElse(o.MaxSegments, 64)
+	o.Limits = cmp.Or(o.Limits, wire.DefaultLimits)
+	o.Queue = cmp.Or(max(o.Queue, 0), 256)
+	o.Credits = cmp.Or(max(o.Credits, 0), 256)
+	o.MaxPayload = cmp.Or(max(o.MaxPayload, 0), 1<<30)
+	o.MaxSegments = cmp.Or(max(o.MaxSegments, 0), 64)
 	return o
-}
-
-func orElse[T int | int64](v, otherwise T) T {
-	if v > 0 {
-		return v
-	}
-	return otherwise
 }
 
 // memVan implements van.Van.
@@ -53,8 +42,7 @@ type memVan struct {
 	opt  Options
 	caps van.Caps
 
-	stalled atomic.Bool
-	gone    chan struct{} // closed by Close
+	gone chan struct{} // closed by Close
 
 	// the poller's alone
 	turn uint64
@@ -63,8 +51,7 @@ type memVan struct {
 	mu        sync.Mutex
 	closed    bool
 	endpoints map[*endpoint]struct{} // until closed here or reported lost
-	dice      *rand.Rand
-	armed     bool // the owner sleeps, and must be woken for the next thing that comes
+	armed     bool                   // the owner sleeps, and must be woken for the next thing that comes
 	// endpoints to look at, linked by next
 	first, last *endpoint
 }
@@ -82,7 +69,6 @@ func New(net *Network, opt Options) (van.Van, error) {
 	if err := net.join(n); err != nil {
 		return nil, err
 	}
-	n.dice = rand.New(rand.NewPCG(net.opt.Seed, hash(n.opt.Name)))
 	n.caps = van.Caps{
 		Name:        vanName,
 		MaxMeta:     int(n.opt.Limits.Meta),
@@ -90,7 +76,6 @@ func New(net *Network, opt Options) (van.Van, error) {
 		MaxSegments: n.opt.MaxSegments,
 		OneSided:    n.opt.OneSided,
 		Quiet:       true,
-		Lossy:       net.opt.LossRate > 0,
 	}
 	return n, nil
 }
@@ -124,7 +109,6 @@ func (n *memVan) Close() error {
 	for _, e := range n.net.leave(n) {
 		_ = e.Close()
 	}
-	n.wakeOwner()
 	return nil
 }
 
@@ -134,15 +118,11 @@ func (n *memVan) isClosed() bool {
 	return n.closed
 }
 
-// attach makes e an endpoint of n, unless n is closed.
-func (n *memVan) attach(e *endpoint) bool {
+// attach makes e an endpoint of n, which is open.
+func (n *memVan) attach(e *endpoint) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.closed {
-		return false
-	}
 	n.endpoints[e] = struct{}{}
-	return true
 }
 
 func (n *memVan) detach(e *endpoint) {
@@ -150,16 +130,6 @@ func (n *memVan) detach(e *endpoint) {
 	defer n.mu.Unlock()
 	delete(n.endpoints, e)
 }
-
-// list returns the endpoints that are not closed or lost, oldest first.
-func (n *memVan) list() []*endpoint {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return sortedByBirth(n.endpoints)
-}
-
-// anything is what a sender's own header may say; the limits are the receiver's business.
-var anything = wire.Limits{Meta: math.MaxUint32, Message: math.MaxUint64, Tensors: math.MaxUint32}
 
 // check holds m to the contract of Send and returns the size of its payload.
 func (n *memVan) check(m *van.Message) (size int64, err error) {
@@ -183,10 +153,8 @@ func (n *memVan) check(m *van.Message) (size int64, err error) {
 		return 0, errs.Invalid("%d bytes to spare for a payload of %d", len(m.Spare), size)
 	}
 	var h wire.Header
-	if err := h.Decode(m.Head, anything); err != nil {
-		return 0, errs.Invalid("%v", err)
-	}
-	if int(h.Meta) != meta || h.Payload != uint64(size) {
+	// The receiver judges a head that is not a header within the limits.
+	if h.Decode(m.Head, n.opt.Limits) == nil && (int(h.Meta) != meta || h.Payload != uint64(size)) {
 		return 0, errs.Invalid("header announces %d bytes of meta and %d of payload, the message has %d and %d", h.Meta, h.Payload, meta, size)
 	}
 	return size, nil

@@ -39,7 +39,7 @@ func met(t *testing.T, net *Network) (a, b van.Van, x, y van.Endpoint) {
 }
 
 func TestMapAndReleaseDoNotAllocate(t *testing.T) {
-	_, _, x, y := met(t, NewNetwork(NetworkOptions{}))
+	_, _, x, y := met(t, NewNetwork())
 	g, err := y.(van.Granter).Grant(make([]byte, 1000), 1, van.RightRead)
 	require.NoError(t, err)
 	target := van.Target{Grant: g.ID, Generation: 1, Offset: 10}
@@ -52,23 +52,8 @@ func TestMapAndReleaseDoNotAllocate(t *testing.T) {
 	}))
 }
 
-func TestKillFreesViews(t *testing.T) {
-	net := NewNetwork(NetworkOptions{})
-	_, b, x, y := met(t, net)
-	g, err := y.(van.Granter).Grant(make([]byte, 1000), 1, van.RightRead)
-	require.NoError(t, err)
-	v, err := x.(van.Granter).Map(van.Target{Grant: g.ID, Generation: 1}, 100, van.RightRead)
-	require.NoError(t, err)
-	require.True(t, net.Kill("a"))
-	kinds, _ := poll(b)
-	require.Equal(t, []van.EventKind{van.EventLost, van.EventDetached}, kinds)
-	v.Release()
-	kinds, _ = poll(b)
-	require.Empty(t, kinds)
-}
-
 func TestGrantsNeedMemoryAndRights(t *testing.T) {
-	_, _, _, y := met(t, NewNetwork(NetworkOptions{}))
+	_, _, _, y := met(t, NewNetwork())
 	_, err := y.(van.Granter).Grant(nil, 1, van.RightRead)
 	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	_, err = y.(van.Granter).Grant(make([]byte, 1), 1, 0)

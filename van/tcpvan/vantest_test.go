@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/stepvan/stepvan/internal/vantest"
+	"github.com/stepvan/stepvan/internal/vantest/faults"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -21,6 +22,13 @@ func TestVan(t *testing.T) {
 	for _, f := range factories() {
 		t.Run(f.Name, func(t *testing.T) { vantest.Run(t, f) })
 	}
+}
+
+// TestWrapped holds the wrapper for faults to the contract while there is no fault.
+func TestWrapped(t *testing.T) {
+	f := factories()[0]
+	f.New = faults.New(faults.Options{}).Wrap("", f.New)
+	vantest.Run(t, f)
 }
 
 func FuzzPeer(f *testing.F) { vantest.Fuzz(f, factories()[0]) }

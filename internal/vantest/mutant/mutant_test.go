@@ -1,12 +1,12 @@
 package mutant
 
 import (
-	"io"
 	"slices"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stepvan/stepvan/internal/vantest"
+	"github.com/stepvan/stepvan/internal/vantest/faults"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/memvan"
 )
@@ -15,17 +15,18 @@ const credits = 24
 
 // onMemvan is memvan with a mutation. It is made inside the bubble in which it is used.
 func onMemvan(m Mutation) vantest.Factory {
-	net := memvan.NewNetwork(memvan.NetworkOptions{})
+	net := memvan.NewNetwork()
+	maker := func(p van.Placer, wake func()) (van.Van, error) {
+		return memvan.New(net, memvan.Options{Placer: p, Wake: wake, Credits: credits, Queue: 64, OneSided: true})
+	}
 	return Wrap(vantest.Factory{
-		Name: "mem",
-		New: func(p van.Placer, wake func()) (van.Van, error) {
-			return memvan.New(net, memvan.Options{Placer: p, Wake: wake, Credits: credits, Queue: 64, OneSided: true})
-		},
+		Name:        "mem",
+		New:         maker,
 		Listen:      ":0",
 		BadAddr:     "no address",
 		Credits:     credits,
 		NoProcesses: true, NoGreeting: true,
-		RawDial: func(addr string) (io.ReadWriteCloser, error) { return net.DialRaw(addr) },
+		RawDial: faults.RawDial(maker),
 	}, m)
 }
 
