@@ -24,7 +24,7 @@ func (c *cluster) members(g Group) []*node {
 }
 
 func TestBarrierOfEveryGroup(t *testing.T) {
-	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, Peers: 2, GroupSize: 2}, func(t *testing.T, c *cluster) {
+	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, GroupSize: 2}, func(t *testing.T, c *cluster) {
 		c.started()
 		for g := Group(1); g <= groupAll; g++ {
 			if g&GroupNodes == 0 {
@@ -172,7 +172,7 @@ func TestBarrierSaysWhomItWaitsFor(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		require.Contains(t, w.log.text(), "for scheduler, server 0 and worker 0, 2")
 		require.ErrorIs(t, <-j, context.DeadlineExceeded)
-		require.Equal(t, 3, w.log.count("barrier over scheduler, servers, workers and peers waits"), "after 1, 3 and 7 s")
+		require.Equal(t, 3, w.log.count("barrier over scheduler, servers and workers waits"), "after 1, 3 and 7 s")
 	})
 }
 

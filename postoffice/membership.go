@@ -1,7 +1,6 @@
 package postoffice
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -28,7 +27,7 @@ func newMembership(o *SchedulerOptions) membership {
 	return c
 }
 
-func (c *membership) expected() int  { return c.o.Workers + c.o.Servers + c.o.Peers }
+func (c *membership) expected() int  { return c.o.Workers + c.o.Servers }
 func (c *membership) complete() bool { return c.alive == c.expected() }
 
 // living lists the members that are not gone, by role and then arrival.
@@ -44,8 +43,7 @@ func (c *membership) living() []*member {
 	return out
 }
 
-// peersOf lists the instances that n talks to, by role and rank. An instance of role
-// peer is in its own list too, so that all of them can share one list.
+// peersOf lists the instances that n talks to, by rank.
 func (c *membership) peersOf(n Peer) []Peer {
 	var out []Peer
 	for role := range c.o.sizes() {
@@ -55,9 +53,7 @@ func (c *membership) peersOf(n Peer) []Peer {
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Peer) int {
-		return cmp.Or(cmp.Compare(roleNumber(a.Role), roleNumber(b.Role)), cmp.Compare(a.Rank, b.Rank))
-	})
+	slices.SortFunc(out, byRank)
 	return out
 }
 

@@ -196,7 +196,7 @@ func (f *Office) finishJoin() {
 	if !f.view.complete() {
 		return
 	}
-	f.view.sort(f.self.ID)
+	f.view.sort()
 	f.ends.identify(link.Identity{ID: f.self.ID, Incarnation: f.self.Incarnation, Name: f.self.Name()})
 	f.ends.number(f.view.epoch)
 	f.phase, f.waiting = officeJoined, ""

@@ -3,6 +3,7 @@ package postoffice
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stepvan/stepvan"
@@ -147,11 +148,5 @@ func (r *registry) missing() (free []int, count int) {
 }
 
 func (r *registry) countName() string {
-	switch r.role {
-	case stepvan.RoleWorker:
-		return "DMLC_NUM_WORKER"
-	case stepvan.RoleServer:
-		return "DMLC_NUM_SERVER"
-	}
-	return "the number of " + string(r.role) + "s"
+	return "DMLC_NUM_" + strings.ToUpper(string(r.role))
 }

@@ -8,11 +8,8 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// RolePeer is the role of an instance that may talk to any other peer. No process has it yet.
-const RolePeer stepvan.Role = "peer"
-
 // roles lists the roles that an instance can have. Lists of instances have the same order, and PeerIDs depend on it.
-var roles = [...]stepvan.Role{stepvan.RoleScheduler, stepvan.RoleServer, stepvan.RoleWorker, RolePeer}
+var roles = [...]stepvan.Role{stepvan.RoleScheduler, stepvan.RoleServer, stepvan.RoleWorker}
 
 // roleNumber is the place of r among roles, from 1, or 0 for a role that no instance has.
 func roleNumber(r stepvan.Role) int { return slices.Index(roles[:], r) + 1 }
@@ -36,10 +33,9 @@ const (
 	GroupScheduler Group = 1 << iota
 	GroupServers
 	GroupWorkers
-	GroupPeers
 
 	// GroupNodes has all roles that register at a scheduler.
-	GroupNodes = GroupServers | GroupWorkers | GroupPeers
+	GroupNodes = GroupServers | GroupWorkers
 	groupAll   = GroupScheduler | GroupNodes
 )
 

@@ -12,9 +12,9 @@ import (
 
 // SchedulerOptions describe the cluster that a scheduler expects.
 type SchedulerOptions struct {
-	Workers, Servers, Peers int // instances (nodes times GroupSize)
-	GroupSize               int // instances per node; 0 is 1
-	Pairing                 stepvan.Pairing
+	Workers, Servers int // instances (nodes times GroupSize)
+	GroupSize        int // instances per node; 0 is 1
+	Pairing          stepvan.Pairing
 	// Shared are the settings on which all nodes must agree, by name; a node with
 	// another value is refused.
 	Shared []Setting
@@ -76,7 +76,7 @@ func (o *SchedulerOptions) complete() error {
 // sizes yields the expected instances of each role, servers first.
 func (o *SchedulerOptions) sizes() iter.Seq2[stepvan.Role, int] {
 	return func(yield func(stepvan.Role, int) bool) {
-		_ = yield(stepvan.RoleServer, o.Servers) && yield(stepvan.RoleWorker, o.Workers) && yield(RolePeer, o.Peers)
+		_ = yield(stepvan.RoleServer, o.Servers) && yield(stepvan.RoleWorker, o.Workers)
 	}
 }
 

@@ -147,7 +147,6 @@ func TestRefusals(t *testing.T) {
 		{"same place", stepvan.RoleWorker, 1, func(o *OfficeOptions) { o.Instance = 0 }, []string{"instance 0 of worker node 0 is taken by worker 0"}},
 		{"setting", stepvan.RoleWorker, 2, func(o *OfficeOptions) { o.Shared = wrong("STEPVAN_ROUTING", "key") },
 			[]string{`STEPVAN_ROUTING is "key" at the node and "broadcast" at the scheduler`, "set the same value"}},
-		{"no such role", RolePeer, AnyRank, nil, []string{"no peers", "DMLC_ROLE"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, GroupSize: 2}, func(t *testing.T, c *cluster) {
@@ -175,6 +174,15 @@ func TestRefusals(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestARoleThatTheClusterDoesNotHaveIsRefused(t *testing.T) {
+	inCluster(t, SchedulerOptions{Workers: 1}, func(t *testing.T, c *cluster) {
+		err := <-c.office(stepvan.RoleServer, AnyRank, nil).join(t.Context())
+		require.ErrorIs(t, err, stepvan.ErrRemote)
+		require.ErrorContains(t, err, "no servers: set DMLC_ROLE there, or DMLC_NUM_SERVER")
+		require.NoError(t, <-c.office(stepvan.RoleWorker, 0, nil).join(t.Context()))
+	})
 }
 
 func TestLossBeforeTheStartFreesThePlace(t *testing.T) {

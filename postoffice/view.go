@@ -1,7 +1,6 @@
 package postoffice
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -41,12 +40,9 @@ type view struct {
 // complete reports whether the list of peers has come.
 func (v *view) complete() bool { return len(v.peers) >= v.announced }
 
-// sort puts the list in order, and takes the instance itself out of it.
-func (v *view) sort(self wire.PeerID) {
-	v.peers = slices.DeleteFunc(v.peers, func(n Peer) bool { return n.ID == self })
-	slices.SortFunc(v.peers, func(a, b Peer) int {
-		return cmp.Or(cmp.Compare(roleNumber(a.Role), roleNumber(b.Role)), cmp.Compare(a.Rank, b.Rank))
-	})
+// sort puts the list in order.
+func (v *view) sort() {
+	slices.SortFunc(v.peers, byRank)
 	for _, n := range v.peers {
 		v.states[n.ID] = &standing{info: n}
 	}
