@@ -89,6 +89,14 @@ func (c *barrierCalls) resolve(request uint64, err error) {
 	}
 }
 
+// broken ends the call whose round cannot become complete, as the scheduler says.
+func (c *barrierCalls) broken(f frame, scheduler string) error {
+	return receive(f, func(b *failure) error {
+		c.resolve(f.request, b.err("barrier", scheduler))
+		return nil
+	})
+}
+
 // fail ends all calls, and those to come, with err. The first one counts.
 func (c *barrierCalls) fail(err error) {
 	c.mu.Lock()

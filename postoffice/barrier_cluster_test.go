@@ -24,7 +24,7 @@ func (c *cluster) members(g Group) []*node {
 }
 
 func TestBarrierOfEveryGroup(t *testing.T) {
-	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, GroupSize: 2}, func(t *testing.T, c *cluster) {
+	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, Options: Options{GroupSize: 2}}, func(t *testing.T, c *cluster) {
 		c.started()
 		for g := Group(1); g <= groupAll; g++ {
 			if g&GroupNodes == 0 {
@@ -60,7 +60,7 @@ func (c *cluster) schedulerBarrier(ctx context.Context, g Group) chan error {
 }
 
 func TestBarrierPerNodeCountsOneInstance(t *testing.T) {
-	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, GroupSize: 2}, func(t *testing.T, c *cluster) {
+	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, Options: Options{GroupSize: 2}}, func(t *testing.T, c *cluster) {
 		c.started()
 		w := func(r stepvan.Rank) *node { return c.find(stepvan.RoleWorker, r) }
 		for range 2 {

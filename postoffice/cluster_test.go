@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -169,7 +170,6 @@ type node struct {
 
 	mu   sync.Mutex
 	dead []string
-	left []string
 }
 
 func (n *node) deadNodes() []string {
@@ -178,10 +178,12 @@ func (n *node) deadNodes() []string {
 	return append([]string(nil), n.dead...)
 }
 
-func (n *node) leftNodes() []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return append([]string(nil), n.left...)
+// leftNodes are the instances of which the log says that they have left.
+func (n *node) leftNodes() (names []string) {
+	for _, m := range regexp.MustCompile(`"(\w+ \d+) [^"]* left: `).FindAllStringSubmatch(n.log.text(), -1) {
+		names = append(names, m[1])
+	}
+	return names
 }
 
 // cluster is a scheduler and nodes in one bubble of fake time.
@@ -234,20 +236,14 @@ func (c *cluster) end() {
 func (c *cluster) office(role stepvan.Role, rank stepvan.Rank, change func(*OfficeOptions)) *node {
 	n := &node{log: &journal{}}
 	o := OfficeOptions{
-		Role: role, Rank: rank, Instance: AnyLocalRank, GroupSize: c.o.GroupSize, Shared: c.o.Shared,
-		HeartbeatInterval: c.o.HeartbeatInterval, HeartbeatTimeout: c.o.HeartbeatTimeout,
-		Host: "h", PID: 100 + len(c.nodes), Log: zerolog.New(n.log),
+		Role: role, Rank: rank, Instance: AnyLocalRank, Options: c.o.Options,
 		OnDead: func(i Peer, err error) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			n.dead = append(n.dead, i.Name()+": "+err.Error())
 		},
-		OnLeft: func(i Peer) {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			n.left = append(n.left, i.Name())
-		},
 	}
+	o.Host, o.PID, o.Log = "h", 100+len(c.nodes), zerolog.New(n.log)
 	if change != nil {
 		change(&o)
 	}

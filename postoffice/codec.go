@@ -7,10 +7,11 @@ import (
 	"strings"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
-// MaxMessage is the largest body of a control message, in bytes.
-const MaxMessage = 64 << 10
+// maxMessage is the largest body of a control message, in bytes.
+const maxMessage = 64 << 10
 
 // Limits of what a peer may say in a message.
 const (
@@ -42,7 +43,7 @@ func marshal(v any) []byte {
 
 // pages encodes items and cuts the list where a message would become too large.
 func pages[T any](items []T) [][]json.RawMessage {
-	const full = MaxMessage - 4<<10
+	const full = maxMessage - 4<<10
 	var out [][]json.RawMessage
 	size := full
 	for _, it := range items {
@@ -62,11 +63,11 @@ type checker interface{ check() error }
 // decode reads a body of a peer into v and checks it. Fields that this version
 // does not know are ignored. Every error is a *stepvan.ProtocolError.
 func decode(f frame, v any) error {
-	if len(f.body) > MaxMessage {
-		return malformed(f.op, "%d bytes, limit %d", len(f.body), MaxMessage)
+	if len(f.body) > maxMessage {
+		return malformed(f.op, "%d bytes, limit %d", len(f.body), maxMessage)
 	}
 	if err := json.Unmarshal(f.body, v); err != nil {
-		return malformed(f.op, "%s", printable(err.Error(), 200))
+		return malformed(f.op, "%s", text.Line(err.Error(), 200))
 	}
 	if c, ok := v.(checker); ok {
 		if err := c.check(); err != nil {
@@ -74,6 +75,15 @@ func decode(f frame, v any) error {
 		}
 	}
 	return nil
+}
+
+// receive hands the body of a message to a function.
+func receive[T any](f frame, to func(*T) error) error {
+	var b T
+	if err := decode(f, &b); err != nil {
+		return err
+	}
+	return to(&b)
 }
 
 func malformed(o op, format string, args ...any) error {
@@ -97,7 +107,7 @@ func (b *joinBody) check() error {
 			return fmt.Errorf("setting %.64q is longer than %d bytes", s.Name, maxSetting)
 		}
 	}
-	b.Host = printable(b.Host, maxHost)
+	b.Host = text.Line(b.Host, maxHost)
 	return checkAddresses(b.Addresses)
 }
 
@@ -107,7 +117,7 @@ func checkAddresses(a []string) error {
 	}
 	all := 0
 	for _, s := range a {
-		if s == "" || len(s) > maxAddress || printable(s, maxAddress) != s || strings.ContainsAny(s, `"\`) {
+		if s == "" || len(s) > maxAddress || text.Line(s, maxAddress) != s || strings.ContainsAny(s, `"\`) {
 			return fmt.Errorf("address %.64q", s)
 		}
 		all += len(s) + len(`"",`)
@@ -119,7 +129,7 @@ func checkAddresses(a []string) error {
 }
 
 func (b *waitingBody) check() error {
-	b.Text = printable(b.Text, maxText)
+	b.Text = text.Line(b.Text, maxText)
 	return nil
 }
 
@@ -146,7 +156,7 @@ func (n *Peer) check() error {
 	if n.ID == 0 || n.Rank < 0 || n.Rank > maxRank || n.NodeRank < 0 || n.LocalRank < 0 {
 		return fmt.Errorf("node %d: %s rank %d, node %d, instance %d", n.ID, n.Role, n.Rank, n.NodeRank, n.LocalRank)
 	}
-	n.Host = printable(n.Host, maxHost)
+	n.Host = text.Line(n.Host, maxHost)
 	return checkAddresses(n.Addresses)
 }
 
@@ -159,7 +169,7 @@ func (b *goneBody) check() error {
 		if n.ID == 0 || n.Rank < 0 {
 			return fmt.Errorf("node %d: %s rank %d", n.ID, n.Role, n.Rank)
 		}
-		n.Host, n.Reason = printable(n.Host, maxHost), printable(n.Reason, maxText)
+		n.Host, n.Reason = text.Line(n.Host, maxHost), text.Line(n.Reason, maxText)
 	}
 	return nil
 }

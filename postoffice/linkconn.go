@@ -3,6 +3,7 @@ package postoffice
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
@@ -17,13 +18,12 @@ const maxQueued = 4096
 type linkConn struct {
 	session *link.Session
 	owner   *control
+	pumps   atomic.Int64 // calls of pump since it last began; 0: no goroutine pumps
 
-	mu      sync.Mutex
-	queue   []frame
-	state   connState
-	pumping bool   // a goroutine is in pump's loop
-	again   bool   // pump was called again since the last try to send
-	reason  string // of the close
+	mu     sync.Mutex
+	queue  []frame // empty once the state is connEnded
+	state  connState
+	reason string // of the close
 }
 
 // connState is where a linkConn is in its life.
@@ -36,10 +36,15 @@ const (
 )
 
 func (c *linkConn) drop() {
-	c.mu.Lock()
-	c.state, c.queue = connEnded, nil
-	c.mu.Unlock()
+	c.end()
 	c.session.Drop(stepvan.ErrClosed)
+}
+
+// end empties the queue for good.
+func (c *linkConn) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.state, c.queue = connEnded, nil
 }
 
 func (c *linkConn) member() { c.session.SetVisitor(false) }
@@ -67,12 +72,22 @@ func (c *linkConn) finish(reason string) {
 	c.pump()
 }
 
-// pump sends what is queued, and closes at the end. It runs in one goroutine at a time; mu is not held while the link
-// is called.
+// pump sends what is queued, and closes at the end. It runs in one goroutine at a time, which tries once more for every
+// call that came meanwhile.
 func (c *linkConn) pump() {
-	if !c.beginPump() {
+	if c.pumps.Add(1) > 1 {
 		return
 	}
+	for calls := int64(1); ; calls = c.pumps.Load() {
+		c.sendQueued()
+		if c.pumps.CompareAndSwap(calls, 0) {
+			return
+		}
+	}
+}
+
+// sendQueued sends as much as the session takes. It does not hold mu while it calls the link.
+func (c *linkConn) sendQueued() {
 	for {
 		f, step := c.next()
 		switch step {
@@ -80,27 +95,19 @@ func (c *linkConn) pump() {
 			return
 		case pumpClose:
 			_ = c.session.Close(c.reason) // the peer learns the reason, or is gone already
-		case pumpSend:
-			err := c.session.Send(c.outbound(f))
-			if c.sent(err) {
-				continue
-			}
-			if !errors.Is(err, stepvan.ErrWouldBlock) {
-				c.owner.lose(c, err)
-			}
+			return
+		}
+		switch err := c.session.Send(c.outbound(f)); {
+		case err == nil:
+			c.sent()
+		case errors.Is(err, stepvan.ErrWouldBlock):
+			return
+		default:
+			c.end()
+			c.owner.Lost(c.session, err)
 			return
 		}
 	}
-}
-
-// beginPump reports whether the caller is to pump. Else it makes the goroutine that pumps try once more.
-func (c *linkConn) beginPump() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.again = c.pumping
-	first := !c.pumping
-	c.pumping = true
-	return first
 }
 
 // pumpStep is what pump does next.
@@ -112,39 +119,27 @@ const (
 	pumpClose
 )
 
-// next returns the frame to send, or that pump is done.
+// next returns what pump does next, and the frame to send.
 func (c *linkConn) next() (frame, pumpStep) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.state == connEnded, c.state == connOpen && len(c.queue) == 0:
-		c.pumping = false
-		return frame{}, pumpDone
-	case len(c.queue) == 0:
+	case len(c.queue) > 0:
+		return c.queue[0], pumpSend
+	case c.state == connClosing:
 		c.state = connEnded
 		return frame{}, pumpClose
 	}
-	c.again = false
-	return c.queue[0], pumpSend
+	return frame{}, pumpDone
 }
 
-// sent takes in the result of sending the first frame, and reports whether pump continues.
-func (c *linkConn) sent(err error) bool {
+// sent removes the first frame.
+func (c *linkConn) sent() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case err == nil:
-		if len(c.queue) > 0 { // an overflow may have dropped it meanwhile
-			c.queue = c.queue[1:]
-		}
-		return true
-	case !errors.Is(err, stepvan.ErrWouldBlock):
-		c.state, c.queue = connEnded, nil
-	case c.again:
-		return true // room may have appeared since
+	if len(c.queue) > 0 { // an overflow may have dropped it meanwhile
+		c.queue = c.queue[1:]
 	}
-	c.pumping = false
-	return false
 }
 
 func (c *linkConn) outbound(f frame) *link.Outbound {

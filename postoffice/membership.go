@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // membership has the members of the cluster, by role. The scheduler's lock guards it.
@@ -83,9 +84,9 @@ func (c *membership) unregistered() string {
 		switch {
 		case count == 0:
 		case count == len(free):
-			all = append(all, fmt.Sprintf("%s %s", role, ranks(free)))
+			all = append(all, fmt.Sprintf("%s %s", role, text.Ranges(free, maxListed)))
 		default:
-			all = append(all, fmt.Sprintf("%d more of %s %s", count, role, ranks(free)))
+			all = append(all, fmt.Sprintf("%d more of %s %s", count, role, text.Ranges(free, maxListed)))
 		}
 	}
 	return conjunction(all) + ": not registered yet" + inBrackets(c.o.Meeting)

@@ -86,6 +86,14 @@ type goneNode struct {
 	Reason string       `json:"reason"`
 }
 
+// verb says how the instance has gone.
+func (g goneNode) verb() string {
+	if g.Left {
+		return "left"
+	}
+	return "died"
+}
+
 func (g goneNode) info() Peer {
 	return Peer{ID: g.ID, Role: g.Role, Rank: g.Rank, Host: g.Host, PID: g.PID}
 }

@@ -13,10 +13,10 @@ import (
 // wait for the first and return nil. Other calls after Stop return [stepvan.ErrClosed]. The node stays open: close it
 // afterwards.
 func (f *Office) Stop(ctx context.Context) error {
-	if !f.stop.first() {
-		return f.stop.wait(ctx)
-	}
-	defer f.stop.finish()
+	return f.stop.once(ctx, func() error { return f.leave(ctx) })
+}
+
+func (f *Office) leave(ctx context.Context) error {
 	wait, err := f.announceStop()
 	if wait {
 		err = f.engine.Wait(ctx, &f.stopped)

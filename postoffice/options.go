@@ -10,29 +10,43 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// SchedulerOptions describe the cluster that a scheduler expects.
-type SchedulerOptions struct {
-	Workers, Servers int // instances (nodes times GroupSize)
-	GroupSize        int // instances per node; 0 is 1
-	Pairing          stepvan.Pairing
-	// Shared are the settings on which all nodes must agree, by name; a node with
-	// another value is refused.
-	Shared []Setting
-	// StartTimeout is how long the cluster may take to become complete; 0: for ever.
-	StartTimeout time.Duration
-	// Every node uses HeartbeatInterval and HeartbeatTimeout. A node that is silent
-	// for HeartbeatTimeout is dead. 0: off, only a broken session is death.
+// Options are what the scheduler and the offices of a cluster have in common.
+type Options struct {
+	GroupSize int       // instances per node; 0 is 1
+	Shared    []Setting // all nodes must agree on them: a node with another value is refused
+	// HeartbeatInterval is how often an instance shows that it lives. An instance or a scheduler that is silent for
+	// HeartbeatTimeout is dead. 0: off, only a broken session is death.
 	HeartbeatInterval, HeartbeatTimeout time.Duration
-	// WaitingEvery is the time between two lines that name missing instances; 0 is 5 s.
+	// WaitingEvery is the time between two lines about what a start waits for; 0 is 5 s.
 	WaitingEvery time.Duration
-	// JoinTimeout is how long a session may be open without registering, whatever the peer says; 0 is 10 s.
-	JoinTimeout time.Duration
-	// Recover is deferred by the goroutines of the scheduler, to handle a panic there. nil: a panic ends the process.
+	// Recover is deferred by the goroutines of the postoffice, to handle a panic there. nil: a panic ends the process.
 	Recover func()
 	Meeting string // how the nodes of a cluster find each other, for messages about those that are missing
-	Host    string // where the scheduler runs, for messages
+	Host    string // where this node runs, for messages
 	PID     int    // for messages
 	Log     zerolog.Logger
+}
+
+// SchedulerOptions describe the cluster that a scheduler expects.
+type SchedulerOptions struct {
+	Options
+	Workers, Servers int // instances (nodes times GroupSize)
+	Pairing          stepvan.Pairing
+	// StartTimeout is how long the cluster may take to become complete; 0: for ever.
+	StartTimeout time.Duration
+	// JoinTimeout is how long a session may be open without registering, whatever the peer says; 0 is 10 s.
+	JoinTimeout time.Duration
+}
+
+// OfficeOptions say what an instance wants to be.
+type OfficeOptions struct {
+	Options
+	Role     stepvan.Role
+	Rank     stepvan.Rank // AnyRank: in order of arrival
+	Instance LocalRank    // AnyLocalRank: follows from the rank
+	// OnDead is called for every instance of the cluster that died, the scheduler included. Calls come one at a time,
+	// and must not block. nil is allowed.
+	OnDead func(Peer, error)
 }
 
 const (
@@ -47,30 +61,39 @@ const (
 	gather = 5 * time.Millisecond
 )
 
-func (o *SchedulerOptions) complete() error {
+func (o *Options) complete() error {
 	if o.GroupSize == 0 {
 		o.GroupSize = 1
 	}
 	if o.WaitingEvery <= 0 {
 		o.WaitingEvery = defaultWaitingEvery
 	}
-	if o.JoinTimeout <= 0 {
-		o.JoinTimeout = defaultJoinTimeout
-	}
 	if o.Recover == nil {
 		o.Recover = func() {}
 	}
-	total := 0
+	interval, timeout := o.HeartbeatInterval, o.HeartbeatTimeout
+	if interval < 0 || timeout < 0 || timeout > 0 && (interval == 0 || timeout <= interval) {
+		return errs.Invalid("postoffice: heartbeat every %v with a timeout of %v: set PS_HEARTBEAT_TIMEOUT greater than PS_HEARTBEAT_INTERVAL, or both to 0", interval, timeout)
+	}
+	return nil
+}
+
+func (o *SchedulerOptions) complete() error {
+	if err := o.Options.complete(); err != nil {
+		return err
+	}
+	if o.JoinTimeout <= 0 {
+		o.JoinTimeout = defaultJoinTimeout
+	}
 	for role, n := range o.sizes() {
-		total += n
 		if n < 0 || n > maxRank || o.GroupSize < 1 || n%o.GroupSize != 0 {
-			return errs.Invalid("scheduler: %d %s instances in nodes of %d: must be nodes times DMLC_GROUP_SIZE, at most %d", n, role, o.GroupSize, maxRank)
+			return errs.Invalid("scheduler: %d %s instances in nodes of %d: set a multiple of DMLC_GROUP_SIZE, at most %d", n, role, o.GroupSize, maxRank)
 		}
 	}
-	if total == 0 {
+	if o.Workers+o.Servers == 0 {
 		return errs.Invalid("scheduler: no nodes to wait for: set DMLC_NUM_WORKER and DMLC_NUM_SERVER")
 	}
-	return checkBeat(o.HeartbeatInterval, o.HeartbeatTimeout)
+	return nil
 }
 
 // sizes yields the expected instances of each role, servers first.
@@ -80,9 +103,12 @@ func (o *SchedulerOptions) sizes() iter.Seq2[stepvan.Role, int] {
 	}
 }
 
-func checkBeat(interval, timeout time.Duration) error {
-	if interval < 0 || timeout < 0 || (timeout > 0 && interval == 0) || (timeout > 0 && timeout <= interval) {
-		return errs.Invalid("heartbeat every %v with a timeout of %v: PS_HEARTBEAT_TIMEOUT must be greater than PS_HEARTBEAT_INTERVAL, or both 0", interval, timeout)
+func (o *OfficeOptions) complete() error {
+	if err := o.Options.complete(); err != nil {
+		return err
+	}
+	if o.GroupSize < 1 || checkRole(o.Role) != nil {
+		return errs.Invalid("office: a %s in a group of %d: set DMLC_ROLE to worker or server, and DMLC_GROUP_SIZE to at least 1", o.Role, o.GroupSize)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // thousand is a cluster of 1,000 nodes in one process, each with its own link.
-var thousand = SchedulerOptions{Workers: 800, Servers: 200, GroupSize: 8, HeartbeatInterval: 5 * time.Second, HeartbeatTimeout: 2 * time.Minute}
+var thousand = SchedulerOptions{Workers: 800, Servers: 200, Options: Options{GroupSize: 8, HeartbeatInterval: 5 * time.Second, HeartbeatTimeout: 2 * time.Minute}}
 
 func TestThousandNodes(t *testing.T) {
 	if testing.Short() {

@@ -74,7 +74,7 @@ func newScheduler(engine *progress.Engine, o SchedulerOptions) *Scheduler {
 	s := &Scheduler{
 		o: o, engine: engine, number: func(uint64) {}, calls: newBarrierCalls(engine), begun: time.Now(), ticked: time.Now(),
 		conns: map[conn]*member{}, leaving: map[conn]time.Time{},
-		quit: make(chan struct{}), done: make(chan struct{}), stop: newStopper(),
+		quit: make(chan struct{}), done: make(chan struct{}), stop: stopper{ended: make(chan struct{})},
 	}
 	s.members = newMembership(&s.o)
 	s.members.self.conn = &ownConn{calls: s.calls}

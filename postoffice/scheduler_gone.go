@@ -3,6 +3,8 @@ package postoffice
 import (
 	"fmt"
 	"time"
+
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // maxReason bounds the text that tells why a node is gone.
@@ -13,7 +15,7 @@ func (s *Scheduler) depart(m *member, left bool, reason string) {
 	if m.gone {
 		return
 	}
-	m.gone, m.left, m.reason = true, left, printable(reason, maxReason)
+	m.gone, m.left, m.reason = true, left, text.Line(reason, maxReason)
 	s.members.alive--
 	if m.stopping {
 		s.members.stopping--

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // schedulerInbox is the service of a scheduler: it does what the messages of the instances ask for. Its handlers are
@@ -202,7 +203,7 @@ func (in *schedulerInbox) lost(c conn, err error) {
 	delete(s.leaving, c)
 	if m != nil && m.info.Role != "" && s.phase != phaseClosed {
 		left := errors.Is(err, link.ErrLeft) || errors.Is(err, stepvan.ErrClosed) && !errors.Is(err, stepvan.ErrPeerLost)
-		s.depart(m, left, printable(err.Error(), maxReason))
+		s.depart(m, left, text.Line(err.Error(), maxReason))
 	}
 	s.checkEmpty()
 }

@@ -3,30 +3,15 @@ package postoffice
 import (
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// peerState says whether a peer takes part.
-type peerState uint8
-
-// States of a peer.
-const (
-	alive peerState = iota
-	left            // on purpose
-	dead
-)
-
-// String is a word for messages.
-func (s peerState) String() string { return [...]string{"alive", "left", "dead"}[min(s, dead)] }
-
 // standing is what an office knows about one peer.
 type standing struct {
-	info   Peer
-	state  peerState
-	reason string
+	info Peer
+	gone *goneNode // nil while it takes part
 }
 
 // view is what an office knows about the cluster. The office's lock guards it.
@@ -36,9 +21,6 @@ type view struct {
 	peers     []Peer
 	states    map[wire.PeerID]*standing
 }
-
-// complete reports whether the list of peers has come.
-func (v *view) complete() bool { return len(v.peers) >= v.announced }
 
 // sort puts the list in order.
 func (v *view) sort() {
@@ -54,10 +36,7 @@ func (v *view) lose(g goneNode) Peer {
 	if s == nil {
 		return g.info()
 	}
-	s.state, s.reason = dead, g.Reason
-	if g.Left {
-		s.state = left
-	}
+	s.gone = &g
 	return s.info
 }
 
@@ -70,33 +49,8 @@ func (v *view) admit(peer link.Identity, name, self, scheduler string) error {
 			name, peer.ID, self, scheduler)
 	case s.info.Incarnation != peer.Incarnation:
 		return fmt.Errorf("%s is not the one that joined the cluster of %s: restart the cluster", s.info.Name(), self)
-	case s.state != alive:
-		return fmt.Errorf("%s is %s for %s: %s", s.info.Name(), s.state, self, s.reason)
+	case s.gone != nil:
+		return fmt.Errorf("%s %s, says %s: %s", s.info.Name(), s.gone.verb(), self, s.gone.Reason)
 	}
 	return nil
-}
-
-// callbacks are the functions of the program that hear of losses, one call at a time.
-type callbacks struct {
-	mu   sync.Mutex
-	dead func(Peer, error)
-	left func(Peer)
-}
-
-func (c *callbacks) tellDead(p Peer, err error) {
-	if c.dead == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.dead(p, err)
-}
-
-func (c *callbacks) tellLeft(p Peer) {
-	if c.left == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.left(p)
 }

@@ -49,7 +49,7 @@ func (m *member) panicked(value any, driving bool) (contain bool, cause error) {
 	return m.node.contains(), cause
 }
 
-// recover is postoffice.OfficeOptions.Recover.
+// recover is postoffice.Options.Recover.
 func (m *member) recover() {
 	if value := recover(); value != nil {
 		_ = m.node.breakDown(value, m.id.String(), "keep in touch with the cluster", "")

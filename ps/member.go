@@ -107,13 +107,21 @@ func (m *member) build() (err error) {
 	return m.buildOffice()
 }
 
+// postofficeOptions are what a scheduler and an office both need.
+func (m *member) postofficeOptions() postoffice.Options {
+	s := m.node.settings
+	return postoffice.Options{
+		GroupSize: s.GroupSize, Shared: sharedOf(s),
+		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTimeout: s.HeartbeatTimeout,
+		Meeting: m.net.Meeting(), Host: reach.HostName(), PID: os.Getpid(), Recover: m.recover, Log: m.log,
+	}
+}
+
 func (m *member) buildScheduler() (err error) {
 	s := m.node.settings
 	m.scheduler, err = postoffice.NewScheduler(m.link, postoffice.SchedulerOptions{
-		Workers: s.NumWorkerInstances(), Servers: s.NumServerInstances(), GroupSize: s.GroupSize,
-		Pairing: s.Pairing, Shared: sharedOf(s), StartTimeout: s.StartTimeout,
-		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTimeout: s.HeartbeatTimeout,
-		Meeting: m.net.Meeting(), Host: reach.HostName(), PID: os.Getpid(), Recover: m.recover, Log: m.log,
+		Options: m.postofficeOptions(), Workers: s.NumWorkerInstances(), Servers: s.NumServerInstances(),
+		Pairing: s.Pairing, StartTimeout: s.StartTimeout,
 	})
 	return err
 }
@@ -121,10 +129,8 @@ func (m *member) buildScheduler() (err error) {
 func (m *member) buildOffice() (err error) {
 	s := m.node.settings
 	m.office, err = postoffice.NewOffice(m.link, postoffice.OfficeOptions{
-		Role: m.role, Rank: stepvan.Rank(s.Rank()), Instance: postoffice.LocalRank(s.Instance()),
-		GroupSize: s.GroupSize, Shared: sharedOf(s),
-		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTimeout: s.HeartbeatTimeout,
-		OnDead: m.dead, Meeting: m.net.Meeting(), Host: reach.HostName(), PID: os.Getpid(), Recover: m.recover, Log: m.log,
+		Options: m.postofficeOptions(), Role: m.role,
+		Rank: stepvan.Rank(s.Rank()), Instance: postoffice.LocalRank(s.Instance()), OnDead: m.dead,
 	})
 	return err
 }
