@@ -10,6 +10,7 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/sparing"
 )
 
 // Join registers at the scheduler and waits until the cluster is complete and this instance knows its peers. The list
@@ -96,7 +97,9 @@ func (o *OfficeOptions) joinMessage(own []string) (frame, error) {
 
 // register connects to the scheduler, sends the registration, and waits until this instance has joined.
 func (f *Office) register(ctx context.Context, scheduler []string, request frame) error {
-	stop := f.logUnreachable()
+	stop := sparing.Every(f.o.WaitingEvery, func(waited time.Duration) {
+		f.o.Log.Info().Msgf("waiting %s for the scheduler at %s: it does not answer yet%s", seconds(waited), f.where, inBrackets(f.o.Meeting))
+	})
 	c, err := f.ends.dial(ctx, scheduler)
 	stop()
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
@@ -135,24 +138,6 @@ func (f *Office) sendJoin(c conn, request frame) error {
 		go f.run()
 	}
 	return nil
-}
-
-// logUnreachable says every few seconds that the scheduler cannot be reached, until stopped.
-func (f *Office) logUnreachable() (stop func()) {
-	begun, end := time.Now(), make(chan struct{})
-	go func() {
-		t := time.NewTicker(f.o.WaitingEvery)
-		defer t.Stop()
-		for {
-			select {
-			case now := <-t.C:
-				f.o.Log.Info().Msgf("waiting %s for the scheduler at %s: it does not answer yet%s", seconds(now.Sub(begun)), f.where, inBrackets(f.o.Meeting))
-			case <-end:
-				return
-			}
-		}
-	}()
-	return func() { close(end) }
 }
 
 // withMissing adds the names of missing instances to the error of Join's context.
