@@ -36,7 +36,7 @@ const (
 // Panicked returns the [stepvan.InternalError] that operations return from then on. A panic below a wait, or on a
 // goroutine of the node, has ended the node already.
 func (n *Node) Panicked(value any, op string) error {
-	return n.breakDown(value, n.names(), op, "")
+	return n.breakDown(value, n.String(), op, "")
 }
 
 // panicked is progress.Options.Panicked.
@@ -64,7 +64,7 @@ func (n *Node) contained(f func(context.Context) error) func(context.Context) er
 	return func(ctx context.Context) (err error) {
 		defer func() {
 			if value := recover(); value != nil {
-				err = n.breakDown(value, n.names(), "start, stop or barrier", "")
+				err = n.breakDown(value, n.String(), "start, stop or barrier", "")
 				if !n.contains() {
 					panic(value)
 				}
@@ -74,10 +74,14 @@ func (n *Node) contained(f func(context.Context) error) func(context.Context) er
 	}
 }
 
-// inParallel runs tasks of this node at once and waits for all. The first error ends the context of the others and is
-// the one that it returns.
+// atOnce is how many tasks run at a time, such as connections that are made.
+const atOnce = 32
+
+// inParallel runs tasks of this node, atOnce at a time, and waits for all. The first error ends the context of the
+// others and is the one that it returns.
 func (n *Node) inParallel(ctx context.Context, tasks ...func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(atOnce)
 	for _, f := range tasks {
 		g.Go(func() error { return n.contained(f)(ctx) })
 	}
@@ -101,15 +105,6 @@ func (m *member) position() (op, peer string) {
 		return op, ""
 	}
 	return m.link.Position()
-}
-
-// names says which instances the node has. It takes no lock.
-func (n *Node) names() string {
-	var names []string
-	for _, m := range n.members {
-		names = append(names, m.id.String())
-	}
-	return strings.Join(names, " and ")
 }
 
 // breakDown ends the node because of a panic, once, and returns what all waits return then. It does not wait for

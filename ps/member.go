@@ -45,14 +45,6 @@ func newMember(n *Node, role Role) *member {
 	return &member{node: n, role: role, id: id, log: n.log.Hook(id)}
 }
 
-// name reads "worker 3"; "worker" before the rank is known.
-func (m *member) name() string {
-	if m.office != nil {
-		return m.office.Self().Name()
-	}
-	return string(m.role)
-}
-
 // open makes the member's link, which asks admit about peers.
 func (m *member) open(admit func(link.Identity) error) (err error) {
 	s := m.node.settings

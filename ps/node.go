@@ -36,11 +36,11 @@ func (n *Node) Rank() Rank {
 	return 0
 }
 
-// String reads "worker 3", "worker 3 and server 3", "scheduler".
+// String reads "worker 3", "worker 3 and server 3", "scheduler". It takes no lock.
 func (n *Node) String() string {
 	var names []string
 	for _, m := range n.members {
-		names = append(names, m.name())
+		names = append(names, m.id.String())
 	}
 	return strings.Join(names, " and ")
 }

@@ -100,9 +100,8 @@ func (n *Node) asBatchServer(p Policy) (*Server, error) {
 //
 // That a worker was lost is not an error of Respond: the Response has it.
 func (n *Node) Respond(tensors []tensor.Tensor, h RequestID) (Response, error) {
-	s, err := n.asServer("respond")
+	s, err := n.asResponder("respond", h)
 	if err != nil {
-		n.releaseUnanswered(h)
 		return Response{}, err
 	}
 	r, err := s.Respond(tensors, h)
@@ -112,9 +111,8 @@ func (n *Node) Respond(tensors []tensor.Tensor, h RequestID) (Response, error) {
 // RespondVec cuts ret along dimension 0 into consecutive slices, slice i as long as like[i], and answers handlers[i]
 // with it. It answers all requests or, on an error, none. It returns the same errors as [Node.Respond].
 func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (Response, error) {
-	s, err := n.asServer("respond_vec")
+	s, err := n.asResponder("respond_vec", handlers...)
 	if err != nil {
-		n.releaseUnanswered(handlers...)
 		return Response{}, err
 	}
 	r, err := s.RespondVec(ret, like, handlers)
@@ -125,9 +123,8 @@ func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []Re
 // returns, unless memory was short: then borrowed is true, and they are the caller's when the [Response] is done. 0
 // allocations.
 func (n *Node) RespondCopy(tensors []tensor.Tensor, h RequestID) (r Response, borrowed bool, err error) {
-	s, err := n.asServer("respond")
+	s, err := n.asResponder("respond", h)
 	if err != nil {
-		n.releaseUnanswered(h)
 		return Response{}, false, err
 	}
 	r, borrowed, err = s.RespondCopy(tensors, h)
@@ -136,9 +133,8 @@ func (n *Node) RespondCopy(tensors []tensor.Tensor, h RequestID) (r Response, bo
 
 // RespondVecCopy is [Node.RespondVec] which copies as [Node.RespondCopy] does.
 func (n *Node) RespondVecCopy(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (r Response, borrowed bool, err error) {
-	s, err := n.asServer("respond_vec")
+	s, err := n.asResponder("respond_vec", handlers...)
 	if err != nil {
-		n.releaseUnanswered(handlers...)
 		return Response{}, false, err
 	}
 	r, borrowed, err = s.RespondVecCopy(ret, like, handlers)
@@ -212,15 +208,16 @@ func (n *Node) asServer(op string) (*Server, error) {
 	return s, n.life.failure(op)
 }
 
-// releaseUnanswered has a server that was stopped give back the memory of requests that it can answer no more.
-func (n *Node) releaseUnanswered(requests ...RequestID) {
-	s := n.Server()
-	if s == nil || n.life.serving() {
-		return
+// asResponder is the server that may answer requests. One that was stopped gives back their memory, since it can answer
+// them no more.
+func (n *Node) asResponder(op string, requests ...RequestID) (*Server, error) {
+	s, err := n.asServer(op)
+	if err != nil && n.Server() != nil && !n.life.serving() {
+		for _, h := range requests {
+			_, _ = n.Server().Respond(nil, h) // always refused; the caller has its error
+		}
 	}
-	for _, h := range requests {
-		_, _ = s.Respond(nil, h) // always refused; the caller has its error
-	}
+	return s, err
 }
 
 // preferPanic replaces err, which may only follow from the node's end, by the panic that has ended it.

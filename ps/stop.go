@@ -116,31 +116,24 @@ func (m *member) sayGoodbye() {
 	}
 }
 
-// reason is the node's, or why one of its servers has gone, which may be what made it stop before
-// the scheduler's word on it came.
+// reason is what the servers of a worker are told when it leaves: why the node has ended, or why one of them has gone,
+// which may be what made the program stop before the scheduler's word on it came.
 func (m *member) reason() string {
-	if m.node.Err() != nil {
-		return m.node.reason()
-	}
+	cause := m.node.Err()
 	for _, s := range m.sessions {
-		if err := s.Err(); errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, link.ErrLeft) {
-			return lossReason(err)
+		if err := s.Err(); cause == nil && (errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, link.ErrLeft)) {
+			cause = err
 		}
 	}
-	return m.node.reason()
+	return leaveReason(cause)
 }
 
-// reason is what peers are told when this node leaves: the loss that made it, so that they
-// do not take this node for the cause.
-func (n *Node) reason() string {
-	if cause := n.Err(); cause != nil {
-		return lossReason(cause)
+// leaveReason is what peers are told when a node leaves: the loss that made it, if any, with the name of the instance
+// that was lost first. They must not take this node for the cause.
+func leaveReason(loss error) string {
+	if loss == nil {
+		return "it has stopped"
 	}
-	return "it has stopped"
-}
-
-// lossReason tells peers of a loss, with the name of the node that was lost first.
-func lossReason(loss error) string {
 	name := link.FirstCause(loss)
 	var of *stepvan.OpError
 	if name == "" && errors.As(loss, &of) {
@@ -202,7 +195,7 @@ func (m *member) close() {
 		_ = m.server.Close()
 	}
 	if m.net != nil {
-		m.net.Close(m.node.reason())
+		m.net.Close(leaveReason(m.node.Err()))
 	}
 }
 

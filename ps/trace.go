@@ -32,7 +32,7 @@ func (n *Node) exportTraces() error {
 			continue
 		}
 		path := traceName(n.settings.TraceFile, string(m.role), int(m.office.Self().Rank))
-		if err := writeTrace(path, m.name(), m.ring); err != nil {
+		if err := writeTrace(path, m.id.String(), m.ring); err != nil {
 			all = append(all, fmt.Errorf("the trace was not written, check STEPVAN_TRACE_FILE: %w", err))
 			continue
 		}
