@@ -39,12 +39,12 @@ func (c *barrierCalls) wait(ctx context.Context, k barrierKey, send func(frame))
 		return err
 	}
 	defer c.end(k)
-	send(encode(opBarrier, w.request, k.body()))
+	send(encode(opBarrier, w.request, k))
 	late := c.engine.Wait(ctx, &w.ev)
 	if !c.giveUp(w) {
 		return w.err // perhaps resolved while the wait ended
 	}
-	send(encode(opWithdraw, w.request, k.body()))
+	send(encode(opWithdraw, w.request, k))
 	return late
 }
 
@@ -55,7 +55,7 @@ func (c *barrierCalls) begin(k barrierKey) (*barrierCall, error) {
 	case c.ended != nil:
 		return nil, c.ended
 	case c.open[k] != nil:
-		return nil, errs.Invalid("barrier over %s: another goroutine of this node waits in it already: let one goroutine call it at a time", k.group)
+		return nil, errs.Invalid("barrier over %s: another goroutine of this node waits in it already: let one goroutine call it at a time", k.Group)
 	}
 	c.last++
 	c.open[k] = &barrierCall{request: c.last}

@@ -184,7 +184,7 @@ func TestBarrierModel(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		k := barrierKey{GroupWorkers, seed%2 == 0}
 		b := newBarriers(func(k barrierKey) int {
-			if k.instances {
+			if k.Instances {
 				return n
 			}
 			return n / size
@@ -224,7 +224,7 @@ func TestBarrierModel(t *testing.T) {
 			for o := range in {
 				nodes[o.info.NodeRank] = true
 			}
-			if len(nodes) < n/size || k.instances && len(in) < n {
+			if len(nodes) < n/size || k.Instances && len(in) < n {
 				require.Nil(t, released)
 				continue
 			}

@@ -282,6 +282,13 @@ func (c *cluster) started() {
 	require.NoError(c.t, c.s.Start(c.t.Context()))
 }
 
+// epoch is the scheduler's.
+func (c *cluster) epoch() uint64 {
+	c.s.lock()
+	defer c.s.unlock()
+	return c.s.epoch
+}
+
 // find returns the node with a role and rank.
 func (c *cluster) find(role stepvan.Role, rank stepvan.Rank) *node {
 	for _, n := range c.nodes {

@@ -90,7 +90,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"nodes":[{"id":2,"role":"server","rank":0,"left":true,"reason":"x"}],"epoch":7}`))
 	f.Add([]byte(`{"group":6,"instances":true}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, v := range []any{&joinBody{}, &failure{}, &waitingBody{}, &startBody{}, &peersBody{}, &barrierBody{}, &goneBody{}} {
+		for _, v := range []any{&joinBody{}, &failure{}, &waitingBody{}, &startBody{}, &peersBody{}, &barrierKey{}, &goneBody{}} {
 			if decode(frame{body: body}, v) != nil {
 				continue
 			}

@@ -18,8 +18,8 @@ const (
 	opPeers     op = 6  // scheduler: a part of the node's list of peers; peersBody
 	opReady     op = 7  // node: knows its peers
 	opHeartbeat op = 8  // node: lives; the scheduler answers with the same
-	opBarrier   op = 9  // node: enters a round, which Header.Request names in later messages; barrierBody
-	opWithdraw  op = 10 // node: gave up waiting in the round; barrierBody
+	opBarrier   op = 9  // node: enters a round, which Header.Request names in later messages; barrierKey
+	opWithdraw  op = 10 // node: gave up waiting in the round; barrierKey
 	opReleased  op = 11 // scheduler: the round is complete
 	opBroken    op = 12 // scheduler: the round cannot become complete; failure
 	opGone      op = 13 // scheduler: nodes left or died; goneBody
@@ -66,9 +66,10 @@ type peersBody struct {
 	Nodes []Peer `json:"nodes"`
 }
 
-type barrierBody struct {
+// barrierKey identifies a barrier: all its callers must name the same group, and count alike.
+type barrierKey struct {
 	Group     Group `json:"group"`
-	Instances bool  `json:"instances"`
+	Instances bool  `json:"instances"` // count instances, else nodes
 }
 
 type goneBody struct {

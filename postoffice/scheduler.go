@@ -79,7 +79,7 @@ func newScheduler(engine *progress.Engine, o SchedulerOptions) *Scheduler {
 	s.members = newMembership(&s.o)
 	s.members.self.conn = &ownConn{calls: s.calls}
 	s.barriers = newBarriers(s.members.quorum)
-	s.losses = losses{s: s, firsts: map[stepvan.Role]*member{}}
+	s.losses = losses{s: s}
 	s.reminders = reminders{s: s, next: s.begun.Add(o.WaitingEvery)}
 	s.refusals = sparing.New(refusalLines, refusalPeriod, func(left int) {
 		o.Log.Warn().Msgf("%d more peers were refused within %s", left, seconds(refusalPeriod))
@@ -137,13 +137,6 @@ func (s *Scheduler) Nodes() []Peer {
 		out = append(out, m.info)
 	}
 	return out
-}
-
-// Epoch is the number of the view: 0 before the start.
-func (s *Scheduler) Epoch() uint64 {
-	s.lock()
-	defer s.unlock()
-	return s.epoch
 }
 
 func (s *Scheduler) setEpoch(e uint64) {

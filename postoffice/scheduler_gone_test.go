@@ -145,7 +145,7 @@ func TestManyDeathsAreToldTogether(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, s.deadNodes(), 100)
 		require.EqualValues(t, 101, s.Epoch())
-		require.EqualValues(t, 101, c.s.Epoch())
+		require.EqualValues(t, 101, c.epoch())
 	})
 }
 

@@ -37,10 +37,7 @@ func (s *Scheduler) close(err *error) {
 	if s.phase == phaseClosed {
 		return // by Break, whose cause err is
 	}
-	var alive []Peer
-	for _, m := range s.members.living() {
-		alive = append(alive, m.info)
-	}
+	alive := s.members.living()
 	switch {
 	case len(alive) == 0:
 		*err = nil // only goodbyes were on their way

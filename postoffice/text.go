@@ -24,13 +24,13 @@ func conjunction(parts []string) string {
 }
 
 // instances names instances for people: "server 0 and worker 2, 3".
-func instances(nodes []Peer) string {
+func instances(members []*member) string {
 	var parts []string
 	for _, role := range roles {
 		var r []int
-		for _, n := range nodes {
-			if n.Role == role {
-				r = append(r, int(n.Rank))
+		for _, m := range members {
+			if m.info.Role == role {
+				r = append(r, int(m.info.Rank))
 			}
 		}
 		switch {

@@ -9,8 +9,8 @@ import (
 )
 
 func TestCrowd(t *testing.T) {
-	require.Equal(t, "scheduler, server 0 and worker 1-3", instances([]Peer{
-		{Role: stepvan.RoleWorker, Rank: 2}, {Role: stepvan.RoleServer}, {Role: stepvan.RoleWorker, Rank: 3}, {Role: stepvan.RoleWorker, Rank: 1}, {Role: stepvan.RoleScheduler},
+	require.Equal(t, "scheduler, server 0 and worker 1-3", instances([]*member{
+		{info: Peer{Role: stepvan.RoleWorker, Rank: 2}}, {info: Peer{Role: stepvan.RoleServer}}, {info: Peer{Role: stepvan.RoleWorker, Rank: 3}}, {info: Peer{Role: stepvan.RoleWorker, Rank: 1}}, {info: Peer{Role: stepvan.RoleScheduler}},
 	}))
 	require.Empty(t, instances(nil))
 }
