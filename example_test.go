@@ -31,6 +31,32 @@ func ExampleConfigError() {
 	// Output: DMLC_ROLE="boss": must be one of worker, server, scheduler, joint
 }
 
+// A mistake of this library ends the node. Report it with the text of Report, which has the stack.
+func ExampleInternalError() {
+	// err is what an operation of the node returns from then on.
+	var err error = &stepvan.InternalError{Version: "v1.2.3", Node: "worker 3", Op: "poll", Panic: "index out of range", Stack: "goroutine 7 [running]"}
+
+	var broken *stepvan.InternalError
+	if errors.As(err, &broken) {
+		fmt.Println(broken.Report())
+	}
+	// Output:
+	// internal error: stepvan v1.2.3, worker 3: poll: panic: index out of range: this is a mistake of stepvan, and the node has ended: report it with the log of this node
+	// goroutine 7 [running]
+}
+
+// A peer of another version, or one that is no node of stepvan, breaks the protocol.
+func ExampleProtocolError() {
+	// err is in the error of an operation with that peer.
+	var err error = &stepvan.OpError{Op: "push_pull", Peer: "server 1", Err: &stepvan.ProtocolError{Field: "kind", Offset: 6, Reason: "unknown kind 9"}}
+
+	var wrong *stepvan.ProtocolError
+	if errors.As(err, &wrong) {
+		fmt.Println(wrong)
+	}
+	// Output: protocol error: kind at byte 6: unknown kind 9
+}
+
 // A full queue is an error that goes away: wait for an outstanding operation, then try again.
 func Example_tryAgain() {
 	full := 2

@@ -31,8 +31,8 @@ func (n *Node) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []tens
 	return h, n.preferPanic("push_pull", err)
 }
 
-// Do sends an exchange. Unlike [Node.PushPull] it can route it otherwise, name servers, accept pulls of variable length
-// and set a label for traces. It returns the same errors as PushPull. 0 allocations.
+// Do sends an exchange. Unlike with [Node.PushPull], the program can choose the routing, name servers, accept pulls of
+// variable length, and set a label for traces. Do returns the same errors as PushPull. 0 allocations.
 func (n *Node) Do(x *Exchange) (Handle, error) {
 	w, err := n.asWorker("push_pull")
 	if err != nil {
@@ -98,7 +98,7 @@ func (n *Node) asBatchServer(p Policy) (*Server, error) {
 //   - [stepvan.ErrPeerLost] in an [stepvan.OpError]: a death has ended the work of the cluster;
 //   - [stepvan.ErrClosed]: the node was stopped. The call gives back the memory of the request.
 //
-// That a worker was lost is not an error of Respond: the Response has it.
+// The loss of a worker is not an error of Respond: [server.Response.Err] returns it.
 func (n *Node) Respond(tensors []tensor.Tensor, h RequestID) (Response, error) {
 	s, err := n.asResponder("respond", h)
 	if err != nil {
@@ -108,8 +108,9 @@ func (n *Node) Respond(tensors []tensor.Tensor, h RequestID) (Response, error) {
 	return r, n.preferPanic("respond", err)
 }
 
-// RespondVec cuts ret along dimension 0 into consecutive slices, slice i as long as like[i], and answers handlers[i]
-// with it. It answers all requests or, on an error, none. It returns the same errors as [Node.Respond].
+// RespondVec cuts ret along dimension 0 into consecutive slices, and answers handlers[i] with slice i. Slice i has as
+// many rows as like[i]. RespondVec answers all requests or, on an error, none. It returns the same errors as
+// [Node.Respond].
 func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (Response, error) {
 	s, err := n.asResponder("respond_vec", handlers...)
 	if err != nil {
@@ -119,9 +120,9 @@ func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []Re
 	return r, n.preferPanic("respond_vec", err)
 }
 
-// RespondCopy is [Node.Respond] for a program that uses its tensors again at once. They are the caller's when it
-// returns, unless memory was short: then borrowed is true, and they are the caller's when the [Response] is done. 0
-// allocations.
+// RespondCopy is [Node.Respond] for a program that uses its tensors again at once. The program may change them when
+// RespondCopy returns. When memory was short, borrowed is true: then it may change them when the [Response] is done.
+// 0 allocations.
 func (n *Node) RespondCopy(tensors []tensor.Tensor, h RequestID) (r Response, borrowed bool, err error) {
 	s, err := n.asResponder("respond", h)
 	if err != nil {
@@ -131,7 +132,7 @@ func (n *Node) RespondCopy(tensors []tensor.Tensor, h RequestID) (r Response, bo
 	return r, borrowed, n.preferPanic("respond", err)
 }
 
-// RespondVecCopy is [Node.RespondVec] which copies as [Node.RespondCopy] does.
+// RespondVecCopy is [Node.RespondVec], but it copies the tensor as [Node.RespondCopy] does.
 func (n *Node) RespondVecCopy(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (r Response, borrowed bool, err error) {
 	s, err := n.asResponder("respond_vec", handlers...)
 	if err != nil {
@@ -164,7 +165,7 @@ func (n *Node) RegisterRecvBuffer(t tensor.Tensor, ranks []Rank, keys []tensor.K
 // live, or until ctx ends. The next Barrier over the same group then continues this one.
 //
 // The error is [stepvan.ErrInvalid] when this node is not in the group, or another goroutine waits in the same barrier.
-// It is [stepvan.ErrPeerLost] when a member died or left, [stepvan.ErrClosed] after Stop, or the error of ctx.
+// It is [stepvan.ErrPeerLost] when a member died or left, [stepvan.ErrClosed] after [Node.Stop], or the error of ctx.
 func (n *Node) Barrier(ctx context.Context, group Group, perInstance bool) error {
 	if err := n.life.usable("barrier"); err != nil {
 		return err
