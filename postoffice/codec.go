@@ -2,8 +2,10 @@ package postoffice
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/stepvan/stepvan"
@@ -64,7 +66,7 @@ type checker interface{ check() error }
 // does not know are ignored. Every error is a *stepvan.ProtocolError.
 func decode(f frame, v any) error {
 	if len(f.body) > maxMessage {
-		return malformed(f.op, "%d bytes, limit %d", len(f.body), maxMessage)
+		return malformed(f.op, "the body is too long (got %d bytes, want at most %d)", len(f.body), maxMessage)
 	}
 	if err := json.Unmarshal(f.body, v); err != nil {
 		return malformed(f.op, "%s", text.Line(err.Error(), 200))
@@ -90,42 +92,39 @@ func malformed(o op, format string, args ...any) error {
 	return &stepvan.ProtocolError{Field: fmt.Sprintf("control message %d", o), Reason: fmt.Sprintf(format, args...)}
 }
 
+// inRange refuses a number of a peer that is out of range.
+func inRange(what string, got, low, high int) error {
+	if got < low || got > high {
+		return fmt.Errorf("%s: out of range (got %d, want %d to %d)", what, got, low, high)
+	}
+	return nil
+}
+
 func (b *joinBody) check() error {
-	if err := checkRole(b.Role); err != nil {
-		return err
-	}
-	switch {
-	case b.Rank < AnyRank || b.Rank > maxRank:
-		return fmt.Errorf("rank %d", b.Rank)
-	case b.Instance < AnyLocalRank || b.Instance > maxRank:
-		return fmt.Errorf("instance %d", b.Instance)
-	case len(b.Shared) > maxSettings:
-		return fmt.Errorf("%d settings, limit %d", len(b.Shared), maxSettings)
-	}
+	b.Host = text.Line(b.Host, maxHost)
 	for _, s := range b.Shared {
 		if len(s.Name) > maxSetting || len(s.Value) > maxSetting {
-			return fmt.Errorf("setting %.64q is longer than %d bytes", s.Name, maxSetting)
+			return fmt.Errorf("setting %.64q: too long (want at most %d bytes)", s.Name, maxSetting)
 		}
 	}
-	b.Host = text.Line(b.Host, maxHost)
-	return checkAddresses(b.Addresses)
+	return cmp.Or(
+		checkRole(b.Role), checkAddresses(b.Addresses), inRange("settings", len(b.Shared), 0, maxSettings),
+		inRange("rank", int(b.Rank), int(AnyRank), maxRank), inRange("instance", int(b.Instance), int(AnyLocalRank), maxRank),
+	)
 }
 
 func checkAddresses(a []string) error {
-	if len(a) > maxAddresses {
-		return fmt.Errorf("%d addresses, limit %d", len(a), maxAddresses)
-	}
 	all := 0
 	for _, s := range a {
 		if s == "" || len(s) > maxAddress || text.Line(s, maxAddress) != s || strings.ContainsAny(s, `"\`) {
-			return fmt.Errorf("address %.64q", s)
+			return fmt.Errorf("address: not one of stepvan (got %.64q, want at most %d printable characters)", s, maxAddress)
 		}
 		all += len(s) + len(`"",`)
 	}
 	if all > maxAllBytes {
-		return fmt.Errorf("addresses of %d bytes together, limit %d: lower DMLC_NUM_PORTS", all, maxAllBytes)
+		return fmt.Errorf("addresses: too long (got %d bytes together, want at most %d): lower DMLC_NUM_PORTS", all, maxAllBytes)
 	}
-	return nil
+	return inRange("addresses", len(a), 0, maxAddresses)
 }
 
 func (b *waitingBody) check() error {
@@ -135,14 +134,18 @@ func (b *waitingBody) check() error {
 
 func (b *startBody) check() error {
 	if b.Epoch == 0 || b.Peers < 0 {
-		return fmt.Errorf("epoch %d with %d peers", b.Epoch, b.Peers)
+		return fmt.Errorf("epoch or number of peers: wrong (got %d and %d, want at least 1 and 0)", b.Epoch, b.Peers)
 	}
 	return b.Self.check()
 }
 
-func (b *peersBody) check() error {
-	for i := range b.Nodes {
-		if err := b.Nodes[i].check(); err != nil {
+func (b *peersBody) check() error { return checkEach(b.Nodes, (*Peer).check) }
+
+func (b *goneBody) check() error { return checkEach(b.Nodes, (*goneNode).check) }
+
+func checkEach[T any](all []T, check func(*T) error) error {
+	for i := range all {
+		if err := check(&all[i]); err != nil {
 			return err
 		}
 	}
@@ -150,26 +153,14 @@ func (b *peersBody) check() error {
 }
 
 func (n *Peer) check() error {
-	if err := checkRole(n.Role); err != nil {
-		return err
-	}
-	if n.ID == 0 || n.Rank < 0 || n.Rank > maxRank || n.NodeRank < 0 || n.LocalRank < 0 {
-		return fmt.Errorf("node %d: %s rank %d, node %d, instance %d", n.ID, n.Role, n.Rank, n.NodeRank, n.LocalRank)
-	}
 	n.Host = text.Line(n.Host, maxHost)
-	return checkAddresses(n.Addresses)
+	return cmp.Or(
+		checkRole(n.Role), checkAddresses(n.Addresses), inRange("id", int(n.ID), 1, math.MaxUint32), inRange("rank", int(n.Rank), 0, maxRank),
+		inRange("node", n.NodeRank, 0, maxRank), inRange("instance", int(n.LocalRank), 0, maxRank),
+	)
 }
 
-func (b *goneBody) check() error {
-	for i := range b.Nodes {
-		n := &b.Nodes[i]
-		if err := checkRole(n.Role); err != nil {
-			return err
-		}
-		if n.ID == 0 || n.Rank < 0 {
-			return fmt.Errorf("node %d: %s rank %d", n.ID, n.Role, n.Rank)
-		}
-		n.Host, n.Reason = text.Line(n.Host, maxHost), text.Line(n.Reason, maxText)
-	}
-	return nil
+func (n *goneNode) check() error {
+	n.Host, n.Reason = text.Line(n.Host, maxHost), text.Line(n.Reason, maxText)
+	return cmp.Or(checkRole(n.Role), inRange("id", int(n.ID), 1, math.MaxUint32), inRange("rank", int(n.Rank), 0, maxRank))
 }

@@ -103,7 +103,7 @@ func (f *Office) Barrier(ctx context.Context, group Group, instances bool) error
 	joined := f.phase >= officeJoined
 	f.unlock()
 	if !joined {
-		return errs.Invalid("barrier over %s: join the cluster first", group)
+		return errs.Invalid("barrier over %s: this node has not joined the cluster: join it first", group)
 	}
 	err := f.barriers.wait(ctx, barrierKey{group, instances}, func(fr frame) {
 		f.lock()

@@ -43,7 +43,7 @@ func (f *Office) beginJoin(scheduler []string) error {
 	f.lock()
 	defer f.unlock()
 	if f.phase != officeIdle {
-		return errs.Invalid("join: it was called before: make another Office")
+		return errs.Invalid("join: office: it was called before: make another Office")
 	}
 	f.phase, f.where = officeJoining, strings.Join(scheduler, ", ")
 	return nil
@@ -90,7 +90,7 @@ func (o *OfficeOptions) joinMessage(own []string) (frame, error) {
 	}
 	fr := encode(opJoin, 0, b)
 	if len(fr.body) > maxMessage {
-		return frame{}, errs.Invalid("join: addresses and settings take %d bytes, limit %d: lower DMLC_NUM_PORTS", len(fr.body), maxMessage)
+		return frame{}, errs.Invalid("join: addresses and settings: too long (got %d bytes, want at most %d): lower DMLC_NUM_PORTS", len(fr.body), maxMessage)
 	}
 	return fr, nil
 }

@@ -73,7 +73,7 @@ func (o *Options) complete() error {
 	}
 	interval, timeout := o.HeartbeatInterval, o.HeartbeatTimeout
 	if interval < 0 || timeout < 0 || timeout > 0 && (interval == 0 || timeout <= interval) {
-		return errs.Invalid("postoffice: heartbeat every %v with a timeout of %v: set PS_HEARTBEAT_TIMEOUT greater than PS_HEARTBEAT_INTERVAL, or both to 0", interval, timeout)
+		return errs.Invalid("start: heartbeat: the timeout must be longer than the interval, or both 0 (got %v and %v): set PS_HEARTBEAT_TIMEOUT and PS_HEARTBEAT_INTERVAL", timeout, interval)
 	}
 	return nil
 }
@@ -87,11 +87,11 @@ func (o *SchedulerOptions) complete() error {
 	}
 	for role, n := range o.sizes() {
 		if n < 0 || n > maxRank || o.GroupSize < 1 || n%o.GroupSize != 0 {
-			return errs.Invalid("scheduler: %d %s instances in nodes of %d: set a multiple of DMLC_GROUP_SIZE, at most %d", n, role, o.GroupSize, maxRank)
+			return errs.Invalid("start: number of %ss: wrong (got %d, want a multiple of DMLC_GROUP_SIZE, %d, up to %d): set the number of nodes", role, n, o.GroupSize, maxRank)
 		}
 	}
 	if o.Workers+o.Servers == 0 {
-		return errs.Invalid("scheduler: no nodes to wait for: set DMLC_NUM_WORKER and DMLC_NUM_SERVER")
+		return errs.Invalid("start: scheduler: there are no nodes to wait for: set DMLC_NUM_WORKER and DMLC_NUM_SERVER")
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (o *OfficeOptions) complete() error {
 		return err
 	}
 	if o.GroupSize < 1 || checkRole(o.Role) != nil {
-		return errs.Invalid("office: a %s in a group of %d: set DMLC_ROLE to worker or server, and DMLC_GROUP_SIZE to at least 1", o.Role, o.GroupSize)
+		return errs.Invalid("start: instance: wrong role or group size (got %s and %d, want worker or server and at least 1): set DMLC_ROLE and DMLC_GROUP_SIZE", o.Role, o.GroupSize)
 	}
 	return nil
 }

@@ -58,20 +58,20 @@ func (r *registry) add(m *member) error {
 	case r.size == 0:
 		return fmt.Errorf("this cluster has no %ss: set DMLC_ROLE there, or %s on every node", r.role, r.countName())
 	case w.Rank >= stepvan.Rank(r.size):
-		return fmt.Errorf("%s rank %d is too high, there are %d %s instances (ranks 0 to %d): set DMLC_NODE_RANK, STEPMESH_GPU, DMLC_RANK_OFFSET or STEPVAN_RANK there, or %s on every node",
-			r.role, w.Rank, r.size, r.role, r.size-1, r.countName())
+		return fmt.Errorf("%s rank: too high (got %d, want 0 to %d): set DMLC_NODE_RANK, STEPMESH_GPU, DMLC_RANK_OFFSET or STEPVAN_RANK there, or %s on every node",
+			r.role, w.Rank, r.size-1, r.countName())
 	case w.Instance >= LocalRank(r.groupSize):
-		return fmt.Errorf("instance %d is too high, DMLC_GROUP_SIZE is %d: set DMLC_INSTANCE_ID or DMLC_RANK_OFFSET there, or DMLC_GROUP_SIZE on every node", w.Instance, r.groupSize)
+		return fmt.Errorf("instance: too high (got %d, want below DMLC_GROUP_SIZE, %d): set DMLC_INSTANCE_ID or DMLC_RANK_OFFSET there, or DMLC_GROUP_SIZE on every node", w.Instance, r.groupSize)
 	}
 	alike, err := r.compare(w)
 	switch {
 	case err != nil:
 		return err
 	case r.complete():
-		return fmt.Errorf("all %d %s instances have registered already, this one is too many: set %s on every node, or do not start it", r.size, r.role, r.countName())
+		return fmt.Errorf("all %d %s instances have registered already: set %s on every node, or do not start this one", r.size, r.role, r.countName())
 	case alike == r.nodes():
 		p, _ := r.wanted(w)
-		return fmt.Errorf("all %d %s nodes have an instance %d already, this one is too many: give each instance of a node its own DMLC_INSTANCE_ID or STEPMESH_GPU",
+		return fmt.Errorf("all %d %s nodes have an instance %d already: give each instance of a node its own DMLC_INSTANCE_ID or STEPMESH_GPU",
 			r.nodes(), r.role, p.instance)
 	}
 	r.members = append(r.members, m)

@@ -67,11 +67,11 @@ func (g Group) String() string {
 func (g Group) check(caller stepvan.Role) error {
 	switch {
 	case g&^groupAll != 0:
-		return errs.Invalid("barrier: unknown roles in group %#x", uint8(g))
+		return errs.Invalid("barrier: group: unknown roles (got %#x, want bits of %#x)", uint8(g), uint8(groupAll))
 	case g&GroupNodes == 0:
-		return errs.Invalid("barrier: the group names no role: include servers, workers or both")
+		return errs.Invalid("barrier: group: it has no workers and no servers: include servers, workers or both")
 	case !g.Has(caller):
-		return errs.Invalid("barrier over %s: the caller is a %s and not in the group: include its role, or do not call it there", g, caller)
+		return errs.Invalid("barrier over %s: the caller is not in the group (got a %s): include its role, or do not call it there", g, caller)
 	}
 	return nil
 }

@@ -140,10 +140,10 @@ func TestRefusals(t *testing.T) {
 		want   []string
 	}{
 		{"duplicate", stepvan.RoleWorker, 0, nil, []string{"worker rank 0 is taken by worker 0 (host h, pid 100)", "DMLC_NODE_RANK"}},
-		{"rank too high", stepvan.RoleWorker, 4, nil, []string{"rank 4 is too high", "ranks 0 to 3", "DMLC_NUM_WORKER"}},
+		{"rank too high", stepvan.RoleWorker, 4, nil, []string{"worker rank: too high (got 4, want 0 to 3)", "DMLC_NUM_WORKER"}},
 		{"too many", stepvan.RoleServer, AnyRank, nil, []string{"all 2 server instances have registered", "DMLC_NUM_SERVER"}},
 		{"group size", stepvan.RoleWorker, 2, func(o *OfficeOptions) { o.GroupSize = 8 }, []string{"DMLC_GROUP_SIZE is 8 at the node and 2 at the scheduler"}},
-		{"instance too high", stepvan.RoleWorker, 2, func(o *OfficeOptions) { o.Instance = 2 }, []string{"instance 2 is too high", "DMLC_INSTANCE_ID"}},
+		{"instance too high", stepvan.RoleWorker, 2, func(o *OfficeOptions) { o.Instance = 2 }, []string{"instance: too high (got 2, want below DMLC_GROUP_SIZE, 2)", "DMLC_INSTANCE_ID"}},
 		{"same place", stepvan.RoleWorker, 1, func(o *OfficeOptions) { o.Instance = 0 }, []string{"instance 0 of worker node 0 is taken by worker 0"}},
 		{"setting", stepvan.RoleWorker, 2, func(o *OfficeOptions) { o.Shared = wrong("STEPVAN_ROUTING", "key") },
 			[]string{`STEPVAN_ROUTING is "key" at the node and "broadcast" at the scheduler`, "set the same value"}},

@@ -82,7 +82,7 @@ func (n *Node) GetBatchFor(d time.Duration, p Policy, b *Batch) error {
 func (n *Node) asBatchServer(p Policy) (*Server, error) {
 	s, err := n.asServer("get_batch")
 	if err == nil && p == LockStep && n.settings.Routing != stepvan.Broadcast {
-		return nil, errs.Invalid("get_batch in lock-step needs every worker to push to every server: set STEPVAN_ROUTING=broadcast, or take ps.AnyReady or ps.AtLeast")
+		return nil, errs.Invalid("get_batch: lock-step: workers must push to every server (got STEPVAN_ROUTING=%s, want broadcast): set it, or take ps.AnyReady or ps.AtLeast", n.settings.Routing)
 	}
 	return s, err
 }
@@ -192,7 +192,7 @@ func (n *Node) asWorker(op string) (*Worker, error) {
 	if w := n.Worker(); w != nil {
 		return w, nil
 	}
-	return nil, errs.Invalid("%s is for workers, and this node is a %s: call it where DMLC_ROLE is worker or joint", op, n.Role())
+	return nil, errs.Invalid("%s: this node: it has no worker (got DMLC_ROLE=%s, want worker or joint): call it on another node", op, n.Role())
 }
 
 func (n *Node) asServer(op string) (*Server, error) {
@@ -202,7 +202,7 @@ func (n *Node) asServer(op string) (*Server, error) {
 		if err := n.life.usable(op); err != nil {
 			return nil, err
 		}
-		return nil, errs.Invalid("%s is for servers, and this node is a %s: call it where DMLC_ROLE is server or joint", op, n.Role())
+		return nil, errs.Invalid("%s: this node: it has no server (got DMLC_ROLE=%s, want server or joint): call it on another node", op, n.Role())
 	case !n.life.serving():
 		return nil, stoppedError(op)
 	}
