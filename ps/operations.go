@@ -82,7 +82,7 @@ func (n *Node) GetBatchFor(d time.Duration, p Policy, b *Batch) error {
 func (n *Node) asBatchServer(p Policy) (*Server, error) {
 	s, err := n.asServer("get_batch")
 	if err == nil && p == LockStep && n.settings.Routing != stepvan.Broadcast {
-		return nil, errs.Invalid("get_batch: lock-step: workers must push to every server (got STEPVAN_ROUTING=%s, want broadcast): set it, or take ps.AnyReady or ps.AtLeast", n.settings.Routing)
+		return nil, errs.Invalid("get_batch: lock-step: workers must push to every server (got STEPVAN_ROUTING=%s, want STEPVAN_ROUTING=broadcast): set it, or take ps.AnyReady or ps.AtLeast", n.settings.Routing)
 	}
 	return s, err
 }
