@@ -87,7 +87,7 @@ func TestUnknownOperationsAreIgnored(t *testing.T) {
 		n.pipe.peer.pump()
 		synctest.Wait()
 		require.NoError(t, n.Err())
-		require.Len(t, c.s.Nodes(), 2)
+		require.Len(t, c.s.Peers(), 2)
 	})
 }
 

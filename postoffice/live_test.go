@@ -231,7 +231,7 @@ func TestLiveRefusal(t *testing.T) {
 		_, first := l.add(stepvan.RoleWorker, 0)
 		done := make(chan error, 1)
 		go func() { done <- first(ctx) }()
-		for len(l.s.Nodes()) == 0 {
+		for len(l.s.Peers()) == 0 {
 			time.Sleep(time.Millisecond)
 		}
 		_, second := l.add(stepvan.RoleWorker, 0)

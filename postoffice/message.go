@@ -94,7 +94,3 @@ func (g goneNode) verb() string {
 	}
 	return "died"
 }
-
-func (g goneNode) info() Peer {
-	return Peer{ID: g.ID, Role: g.Role, Rank: g.Rank, Host: g.Host, PID: g.PID}
-}

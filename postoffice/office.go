@@ -76,7 +76,7 @@ func NewOffice(node *link.Transport, o OfficeOptions) (*Office, error) {
 
 func newOffice(e *progress.Engine, o OfficeOptions) *Office {
 	return &Office{
-		o: o, engine: e, barriers: newBarrierCalls(e), view: view{states: map[wire.PeerID]*standing{}},
+		o: o, engine: e, barriers: newBarrierCalls(e), view: view{gone: map[wire.PeerID]goneNode{}},
 		stop: stopper{ended: make(chan struct{})}, done: make(chan struct{}),
 		self: Peer{
 			Role: o.Role, Rank: o.Rank, NodeRank: -1, LocalRank: o.Instance, GroupSize: o.GroupSize,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,11 +112,12 @@ func (f *Office) register(ctx context.Context, scheduler []string, request frame
 	if err := f.sendJoin(c, request); err != nil {
 		return err
 	}
-	if err := f.engine.Wait(ctx, &f.joined); err != nil {
-		return f.withMissing(err)
-	}
+	err = f.engine.Wait(ctx, &f.joined)
 	f.lock()
 	defer f.unlock()
+	if err != nil {
+		return f.withMissing(err)
+	}
 	if f.phase != officeJoined && f.cause != nil {
 		return f.cause
 	}
@@ -140,10 +142,8 @@ func (f *Office) sendJoin(c conn, request frame) error {
 	return nil
 }
 
-// withMissing adds the names of missing instances to the error of Join's context.
+// withMissing adds the names of missing instances to the error of a context.
 func (f *Office) withMissing(err error) error {
-	f.lock()
-	defer f.unlock()
 	if f.waiting == "" {
 		return err
 	}
@@ -163,7 +163,7 @@ func (f *Office) finishJoin() {
 	if len(f.view.peers) < f.view.announced {
 		return
 	}
-	f.view.sort()
+	slices.SortFunc(f.view.peers, byRank)
 	f.ends.identify(link.Identity{ID: f.self.ID, Incarnation: f.self.Incarnation, Name: f.self.Name()})
 	f.ends.number(f.view.epoch)
 	f.phase, f.waiting = officeJoined, ""

@@ -60,9 +60,6 @@ func (n Peer) String() string {
 // nodeID is stable over restarts of a process, so that a view can be rebuilt from what instances report. Other code
 // must not read anything into it.
 func nodeID(r stepvan.Role, rank stepvan.Rank) wire.PeerID {
-	if r == stepvan.RoleScheduler {
-		return SchedulerID
-	}
 	return wire.PeerID(int(rank)*3 + roleNumber(r))
 }
 

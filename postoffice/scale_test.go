@@ -22,7 +22,7 @@ func TestThousandNodes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	l.start(ctx)
-	require.Len(t, l.s.Nodes(), 1000)
+	require.Len(t, l.s.Peers(), 1000)
 	require.Len(t, l.offices[l.find(stepvan.RoleWorker, 799)].Peers(), 25)
 	require.Len(t, l.offices[l.find(stepvan.RoleServer, 64)].Peers(), 100)
 	for _, instances := range []bool{true, false} {

@@ -90,13 +90,12 @@ func newScheduler(engine *progress.Engine, o SchedulerOptions) *Scheduler {
 // Start waits until every instance has registered and knows its peers, the start deadline passes, or ctx ends. The
 // error of the deadline names the instances that are missing, and all get it. The end of ctx changes nothing for them.
 func (s *Scheduler) Start(ctx context.Context) error {
-	if err := s.engine.Wait(ctx, &s.started); err != nil {
-		s.lock()
-		defer s.unlock()
-		return &stepvan.OpError{Op: "start", Err: fmt.Errorf("waited %s for %s: %w", seconds(time.Since(s.begun)), s.missing(), err)}
-	}
+	err := s.engine.Wait(ctx, &s.started)
 	s.lock()
 	defer s.unlock()
+	if err != nil {
+		return &stepvan.OpError{Op: "start", Err: fmt.Errorf("waited %s for %s: %w", seconds(time.Since(s.begun)), s.missing(), err)}
+	}
 	return s.err
 }
 
@@ -128,8 +127,8 @@ func (s *Scheduler) Admit(link.Identity) error {
 	return nil
 }
 
-// Nodes lists the registered instances that live. Ranks are final once Start has returned nil.
-func (s *Scheduler) Nodes() []Peer {
+// Peers lists the registered instances that live. Ranks are final once Start has returned nil.
+func (s *Scheduler) Peers() []Peer {
 	s.lock()
 	defer s.unlock()
 	var out []Peer

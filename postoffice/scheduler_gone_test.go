@@ -23,7 +23,7 @@ func TestIdleIsNoError(t *testing.T) {
 			require.NoError(t, n.Err())
 			require.Empty(t, n.deadNodes())
 		}
-		require.Len(t, c.s.Nodes(), 4)
+		require.Len(t, c.s.Peers(), 4)
 	})
 }
 
@@ -75,7 +75,7 @@ func TestSchedulerThatWasStoppedBlamesNobody(t *testing.T) {
 			n.pipe.silence()
 		}
 		c.s.turn(time.Now().Add(time.Minute))
-		require.Len(t, c.s.Nodes(), 4)
+		require.Len(t, c.s.Peers(), 4)
 		for _, n := range c.nodes {
 			n.turn(time.Now().Add(time.Hour), turn(n.o.HeartbeatInterval))
 			require.NoError(t, n.Err())
@@ -124,7 +124,7 @@ func TestLeavingIsNotDying(t *testing.T) {
 		require.Equal(t, []string{"worker 1"}, s.leftNodes())
 		require.Empty(t, s.deadNodes())
 		s.lock()
-		known := s.view.states[w.Self().ID].gone
+		known := s.view.gone[w.Self().ID]
 		s.unlock()
 		require.True(t, known.Left)
 		require.Contains(t, known.Reason, "done early")

@@ -26,7 +26,7 @@ func TestStartGivesRanksAndPeers(t *testing.T) {
 		require.Equal(t, []string{"worker 0", "worker 2"}, []string{s.Peers()[0].Name(), s.Peers()[1].Name()})
 		require.EqualValues(t, 1, s.Epoch())
 		require.EqualValues(t, 1, c.epoch())
-		require.Len(t, c.s.Nodes(), 6)
+		require.Len(t, c.s.Peers(), 6)
 		require.NotZero(t, s.Self().Incarnation)
 	})
 }

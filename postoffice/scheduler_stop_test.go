@@ -121,7 +121,7 @@ func TestStopWhileJoining(t *testing.T) {
 		require.NoError(t, n.Stop(t.Context()))
 		require.ErrorIs(t, <-j, stepvan.ErrClosed)
 		synctest.Wait()
-		require.Empty(t, c.s.Nodes(), "its place is free")
+		require.Empty(t, c.s.Peers(), "its place is free")
 		idle := c.office(stepvan.RoleWorker, 0, nil)
 		require.NoError(t, idle.Stop(t.Context()))
 		require.ErrorIs(t, <-idle.join(t.Context()), stepvan.ErrInvalid)

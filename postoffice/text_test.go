@@ -4,8 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stepvan/stepvan"
 	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan"
 )
 
 func TestCrowd(t *testing.T) {

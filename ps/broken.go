@@ -165,11 +165,8 @@ func (m *member) failParts(e *stepvan.InternalError, step func(func())) {
 	if m.server != nil {
 		step(func() { m.server.Fail(e) })
 	}
-	if m.office != nil {
-		step(func() { m.office.Break(e) })
-	}
-	if m.scheduler != nil {
-		step(func() { m.scheduler.Break(e) })
+	if m.cluster != nil {
+		step(func() { m.cluster.Break(e) })
 	}
 	if m.link != nil {
 		step(func() { m.link.Break(e) })

@@ -74,10 +74,7 @@ func (n *Node) Memory() *tensor.Allocator { return n.memory }
 func (n *Node) Peers() []Peer {
 	var out []Peer
 	for _, m := range n.members {
-		if m.scheduler != nil {
-			return m.scheduler.Nodes()
-		}
-		out = append(out, m.office.Peers()...)
+		out = append(out, m.cluster.Peers()...)
 	}
 	return out
 }

@@ -172,15 +172,12 @@ func (n *Node) Barrier(ctx context.Context, group Group, perInstance bool) error
 	}
 	var tasks []func(context.Context) error
 	for _, m := range n.members {
-		switch {
-		case m.scheduler != nil:
-			return m.scheduler.Barrier(ctx, group, perInstance)
-		case len(n.members) == 1 || group.Has(m.office.Self().Role):
-			tasks = append(tasks, func(ctx context.Context) error { return m.office.Barrier(ctx, group, perInstance) })
+		if len(n.members) == 1 || group.Has(m.role) {
+			tasks = append(tasks, func(ctx context.Context) error { return m.cluster.Barrier(ctx, group, perInstance) })
 		}
 	}
 	if len(tasks) == 0 { // its role is not in the group, as the office says
-		return n.members[0].office.Barrier(ctx, group, perInstance)
+		return n.members[0].cluster.Barrier(ctx, group, perInstance)
 	}
 	return n.inParallel(ctx, tasks...)
 }
