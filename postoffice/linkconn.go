@@ -21,19 +21,12 @@ type linkConn struct {
 	pumps   atomic.Int64 // calls of pump since it last began; 0: no goroutine pumps
 
 	mu     sync.Mutex
-	queue  []frame // empty once the state is connEnded
-	state  connState
-	reason string // of the close
+	queue  []frame // the first one may be on its way
+	closed bool    // takes no frame any more
 }
 
-// connState is where a linkConn is in its life.
-type connState uint8
-
-const (
-	connOpen    connState = iota
-	connClosing           // closes once the queue is empty
-	connEnded             // sends nothing any more
-)
+// goodbye is the frame that closes the session. It is never sent.
+func goodbye(reason string) frame { return frame{op: opNone, body: []byte(reason)} }
 
 func (c *linkConn) drop() {
 	c.end()
@@ -44,7 +37,7 @@ func (c *linkConn) drop() {
 func (c *linkConn) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.state, c.queue = connEnded, nil
+	c.closed, c.queue = true, nil
 }
 
 func (c *linkConn) member() { c.session.SetVisitor(false) }
@@ -55,20 +48,16 @@ func (c *linkConn) post(f frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.state != connOpen:
+	case c.closed:
 	case len(c.queue) == maxQueued:
-		c.queue, c.state, c.reason = nil, connClosing, "control messages are not read"
+		c.queue, c.closed = append(c.queue[:1], goodbye("control messages are not read")), true
 	default:
-		c.queue = append(c.queue, f)
+		c.queue, c.closed = append(c.queue, f), f.op == opNone
 	}
 }
 
 func (c *linkConn) finish(reason string) {
-	c.mu.Lock()
-	if c.state == connOpen {
-		c.state, c.reason = connClosing, reason
-	}
-	c.mu.Unlock()
+	c.post(goodbye(reason))
 	c.pump()
 }
 
@@ -88,21 +77,17 @@ func (c *linkConn) pump() {
 
 // sendQueued sends as much as the session takes. It does not hold mu while it calls the link.
 func (c *linkConn) sendQueued() {
-	for {
-		f, step := c.next()
-		switch step {
-		case pumpDone:
-			return
-		case pumpClose:
-			_ = c.session.Close(c.reason) // the peer learns the reason, or is gone already
+	for f, ok := c.first(); ok; f, ok = c.next() {
+		if f.op == opNone {
+			c.end()
+			_ = c.session.Close(string(f.body)) // the peer learns the reason, or is gone already
 			return
 		}
-		switch err := c.session.Send(c.outbound(f)); {
-		case err == nil:
-			c.sent()
-		case errors.Is(err, stepvan.ErrWouldBlock):
+		err := c.session.Send(c.outbound(f))
+		if errors.Is(err, stepvan.ErrWouldBlock) {
 			return
-		default:
+		}
+		if err != nil {
 			c.end()
 			c.owner.Lost(c.session, err)
 			return
@@ -110,36 +95,24 @@ func (c *linkConn) sendQueued() {
 	}
 }
 
-// pumpStep is what pump does next.
-type pumpStep uint8
-
-const (
-	pumpDone pumpStep = iota
-	pumpSend
-	pumpClose
-)
-
-// next returns what pump does next, and the frame to send.
-func (c *linkConn) next() (frame, pumpStep) {
+// first is the first frame of the queue, if it has any.
+func (c *linkConn) first() (f frame, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case len(c.queue) > 0:
-		return c.queue[0], pumpSend
-	case c.state == connClosing:
-		c.state = connEnded
-		return frame{}, pumpClose
+	if len(c.queue) == 0 {
+		return frame{}, false
 	}
-	return frame{}, pumpDone
+	return c.queue[0], true
 }
 
-// sent removes the first frame.
-func (c *linkConn) sent() {
+// next removes the first frame, which was sent, and returns the one behind it.
+func (c *linkConn) next() (f frame, ok bool) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.queue) > 0 { // an overflow may have dropped it meanwhile
+	if len(c.queue) > 0 { // a drop may have emptied it meanwhile
 		c.queue = c.queue[1:]
 	}
+	c.mu.Unlock()
+	return c.first()
 }
 
 func (c *linkConn) outbound(f frame) *link.Outbound {

@@ -10,6 +10,7 @@ type op uint8
 
 // Operations. Values are part of the protocol.
 const (
+	opNone      op = 0
 	opJoin      op = 1  // node: registers; joinBody
 	opJoined    op = 2  // scheduler: registered, the cluster is not complete yet
 	opRefused   op = 3  // scheduler: the peer is not, or no longer, a member; failure

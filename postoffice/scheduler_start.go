@@ -84,6 +84,7 @@ func (s *Scheduler) abort(f failure) {
 
 // expire is the start deadline.
 func (s *Scheduler) expire() {
+	defer s.o.Recover()
 	s.lock()
 	defer s.unlock()
 	if s.phase == phaseWaiting || s.phase == phaseStarting {
