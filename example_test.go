@@ -3,6 +3,7 @@ package stepvan_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/stepvan/stepvan"
 )
@@ -38,14 +39,15 @@ func ExampleInternalError() {
 
 	var broken *stepvan.InternalError
 	if errors.As(err, &broken) {
-		fmt.Println(broken.Report())
+		fmt.Println(broken.Node, "failed:", broken.Panic)
+		fmt.Println(strings.HasSuffix(broken.Report(), broken.Stack))
 	}
 	// Output:
-	// internal error: stepvan v1.2.3, worker 3: poll: panic: index out of range: this is a mistake of stepvan, and the node has ended: report it with the log of this node
-	// goroutine 7 [running]
+	// worker 3 failed: index out of range
+	// true
 }
 
-// A peer of another version, or one that is no node of stepvan, breaks the protocol.
+// A peer that is not a node of stepvan breaks the protocol.
 func ExampleProtocolError() {
 	// err is in the error of an operation with that peer.
 	var err error = &stepvan.OpError{Op: "push_pull", Peer: "server 1", Err: &stepvan.ProtocolError{Field: "kind", Offset: 6, Reason: "unknown kind 9"}}

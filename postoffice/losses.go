@@ -9,7 +9,7 @@ import (
 type losses struct {
 	s    *Scheduler
 	all  []*member // in the order of their end
-	told int       // how many of them the members have been told of
+	sent int       // how many of them the members know
 }
 
 // firstOf is the first member of the group's roles that left or died, if any did.
@@ -28,7 +28,7 @@ func (l *losses) add(m *member) {
 		event = l.s.o.Log.Info()
 	}
 	event.Uint64("epoch", l.s.epoch).Msg(lossOf(m).Text)
-	if len(l.all) == l.told {
+	if len(l.all) == l.sent {
 		time.AfterFunc(gather, func() {
 			defer l.s.o.Recover()
 			l.s.lock()
@@ -46,11 +46,11 @@ func (l *losses) add(m *member) {
 // send sends the news of losses.
 func (l *losses) send() {
 	var news []goneNode
-	for _, m := range l.all[l.told:] {
+	for _, m := range l.all[l.sent:] {
 		n := m.info
 		news = append(news, goneNode{ID: n.ID, Role: n.Role, Rank: n.Rank, Host: n.Host, PID: n.PID, Left: m.left, Reason: m.reason})
 	}
-	l.told = len(l.all)
+	l.sent = len(l.all)
 	epoch := l.s.epoch - uint64(len(news))
 	for _, page := range pages(news) {
 		epoch += uint64(len(page))

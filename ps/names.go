@@ -33,9 +33,9 @@ const (
 // Rank numbers the instances of one role, from 0.
 type Rank = stepvan.Rank
 
-// Peer is what the cluster knows about one instance. Its fields are ID, Role, Rank, NodeRank (the rank of its node),
-// LocalRank (its index in the node), GroupSize, Incarnation, Host, PID and Addresses. [postoffice.Peer.Name] reads
-// "worker 3". [postoffice.Peer.String] adds host and process.
+// Peer is what the cluster knows about one instance. Its most important fields are Role, Rank, Host and
+// PID. NodeRank is the rank of its node, and LocalRank its index in the node. [postoffice.Peer.Name] reads "worker 3".
+// [postoffice.Peer.String] adds host and process.
 type Peer = postoffice.Peer
 
 // Group is a set of roles, for [Node.Barrier]. [postoffice.Group.Has] tells whether a role is in it.
@@ -121,8 +121,8 @@ type Batch = server.Batch
 //
 //   - [server.Request.Pushes] and [server.Request.PushKeys] return the tensors that were pushed, and their keys.
 //   - [server.Request.Pulls] returns what the worker wants.
-//   - [server.Request.In] returns push i where it is: in the memory of the worker if the server reaches it, else in that
-//     of the server. [server.Request.InPlace] tells which.
+//   - [server.Request.In] returns push i where it is: in the memory of the worker if the server reaches it, else in
+//     memory of the server. [server.Request.InPlace] tells which.
 //   - [server.Request.Out] returns a tensor for the answer to pull i. A respond with it sends no bytes if it is in the
 //     memory of the worker.
 type Request = server.Request

@@ -27,8 +27,8 @@ type Node struct {
 // Role returns the role in the settings: [RoleJoint] for a worker and a server in one process.
 func (n *Node) Role() Role { return n.settings.Role }
 
-// Rank is the rank of this instance within its role. A joint node returns the rank of its worker: [server.Server.Rank]
-// is that of its server. The rank of the scheduler is 0.
+// Rank is the rank of this instance within its role. A joint node returns the rank of its worker, and
+// [server.Server.Rank] the rank of its server. The rank of the scheduler is 0.
 func (n *Node) Rank() Rank {
 	if o := n.members[0].office; o != nil {
 		return o.Self().Rank
@@ -79,8 +79,8 @@ func (n *Node) Peers() []Peer {
 	return out
 }
 
-// Done returns a channel that is closed when the node can work no more: after [Node.Stop], after a panic of this
-// library, or when an instance died that the cluster needs. [Node.Err] tells which.
+// Done is closed when the node can work no more: after [Node.Stop], after a panic of this library, or when an instance
+// died that the cluster needs. [Node.Err] tells which.
 func (n *Node) Done() <-chan struct{} { return n.life.ended.Done() }
 
 // Err tells why the node can work no more: an [stepvan.OpError] whose Peer is the instance that died, or the

@@ -109,8 +109,8 @@ func (m *member) sayGoodbye() {
 	}
 }
 
-// reason is what the servers of a worker are told when it leaves: why the node has ended, or why one of them has gone,
-// which may be what made the program stop before the scheduler's word on it came.
+// reason is what a worker tells its servers when it leaves: why the node has ended, or why one of the servers has gone.
+// The program may have stopped because of that server, before the scheduler has reported the loss.
 func (m *member) reason() string {
 	cause := m.node.Err()
 	for _, s := range m.sessions {
