@@ -13,7 +13,7 @@ import (
 	"github.com/stepvan/stepvan/internal/sparing"
 )
 
-// logger is what WithLogger has given, or a logger that writes to standard error: text for people on a terminal, else JSON.
+// logger is what WithLogger has given. Otherwise it writes to standard error: text for people on a terminal, else JSON.
 func (o *options) logger(s *Settings) zerolog.Logger {
 	if o.log != nil {
 		return *o.log
