@@ -31,9 +31,23 @@ func newBarrierCalls(e *progress.Engine) *barrierCalls {
 	return &barrierCalls{engine: e, open: map[barrierKey]*barrierCall{}}
 }
 
-// wait enters the round of k and waits until the round is complete or broken, or until ctx ends. When
-// ctx ends, it withdraws from the round. The function send delivers a frame to the scheduler, in order.
-func (c *barrierCalls) wait(ctx context.Context, k barrierKey, send func(frame)) error {
+// wait is a call of Barrier by a worker, a server or the scheduler. The function send delivers a frame to the scheduler,
+// in order.
+func (c *barrierCalls) wait(ctx context.Context, caller stepvan.Role, k barrierKey, send func(frame)) error {
+	if err := k.Group.check(caller); err != nil {
+		return err
+	}
+	err := c.pass(ctx, k, send)
+	var op *stepvan.OpError
+	if err == nil || errors.As(err, &op) || errors.Is(err, stepvan.ErrInvalid) {
+		return err
+	}
+	return &stepvan.OpError{Op: "barrier over " + k.Group.String(), Err: err}
+}
+
+// pass enters the round of k and waits until the round is complete or broken, or until ctx ends. When ctx ends, it
+// withdraws from the round.
+func (c *barrierCalls) pass(ctx context.Context, k barrierKey, send func(frame)) error {
 	w, err := c.begin(k)
 	if err != nil {
 		return err
@@ -114,13 +128,4 @@ func (c *barrierCalls) finish(w *barrierCall, err error) {
 		w.done, w.err = true, err
 		c.engine.Set(&w.ev)
 	}
-}
-
-// barrierError gives an error of the barrier its context, if it has none.
-func barrierError(err error, g Group) error {
-	var op *stepvan.OpError
-	if err == nil || errors.As(err, &op) || errors.Is(err, stepvan.ErrInvalid) {
-		return err
-	}
-	return &stepvan.OpError{Op: "barrier over " + g.String(), Err: err}
 }

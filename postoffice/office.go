@@ -96,23 +96,19 @@ func newOffice(e *progress.Engine, o OfficeOptions) *Office {
 //   - the error of ctx;
 //   - [stepvan.ErrClosed] after Stop.
 func (f *Office) Barrier(ctx context.Context, group Group, instances bool) error {
-	if err := group.check(f.o.Role); err != nil {
-		return err
-	}
 	f.lock()
 	joined := f.phase >= officeJoined
 	f.unlock()
 	if !joined {
 		return errs.Invalid("barrier over %s: this node has not joined the cluster: join it first", group)
 	}
-	err := f.barriers.wait(ctx, barrierKey{group, instances}, func(fr frame) {
+	return f.barriers.wait(ctx, f.o.Role, barrierKey{group, instances}, func(fr frame) {
 		f.lock()
 		defer f.unlock()
 		if f.scheduler != nil {
 			f.send(f.scheduler, fr)
 		}
 	})
-	return barrierError(err, group)
 }
 
 // Self is this instance. Rank, local rank and ID are final once Join has returned nil.

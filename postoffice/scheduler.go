@@ -102,18 +102,13 @@ func (s *Scheduler) Start(ctx context.Context) error {
 // Barrier takes part in a round as the scheduler: group must include
 // GroupScheduler. It returns the same errors as Office.Barrier.
 func (s *Scheduler) Barrier(ctx context.Context, group Group, instances bool) error {
-	if err := group.check(stepvan.RoleScheduler); err != nil {
-		return err
-	}
-	err := s.calls.wait(ctx, barrierKey{group, instances}, func(f frame) {
+	return s.calls.wait(ctx, stepvan.RoleScheduler, barrierKey{group, instances}, func(f frame) {
 		s.lock()
 		defer s.unlock()
-		in := schedulerInbox{s}
-		if err := in.barrier(s.members.self, f); err != nil {
+		if err := (&schedulerInbox{s}).barrier(s.members.self, f); err != nil {
 			s.calls.resolve(f.request, err)
 		}
 	})
-	return barrierError(err, group)
 }
 
 // Admit vets a peer that dials the scheduler (link.Options.Admit). Any peer may register until the scheduler has
