@@ -172,6 +172,16 @@ type node struct {
 	dead []string
 }
 
+// Done is closed when the office is over.
+func (f *Office) Done() <-chan struct{} { return f.done }
+
+// Err says why the office is over: nil before that and after Stop.
+func (f *Office) Err() error {
+	f.lock()
+	defer f.unlock()
+	return f.cause
+}
+
 func (n *node) deadNodes() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -133,16 +133,6 @@ func (f *Office) Peers() []Peer {
 	return f.view.peers
 }
 
-// Done is closed when the office is over: after Stop, or when the scheduler is lost.
-func (f *Office) Done() <-chan struct{} { return f.done }
-
-// Err says why the office is over: nil before that and after Stop.
-func (f *Office) Err() error {
-	f.lock()
-	defer f.unlock()
-	return f.cause
-}
-
 // schedulerName is the scheduler for messages.
 func (f *Office) schedulerName() string {
 	if f.where == "" {
