@@ -31,8 +31,8 @@ func newBarrierCalls(e *progress.Engine) *barrierCalls {
 	return &barrierCalls{engine: e, open: map[barrierKey]*barrierCall{}}
 }
 
-// wait is a call of Barrier by a worker, a server or the scheduler. The function send delivers a frame to the scheduler,
-// in order.
+// wait is a call of Barrier by a worker, a server or the scheduler. The function send delivers a frame to the
+// scheduler, in order.
 func (c *barrierCalls) wait(ctx context.Context, caller stepvan.Role, k barrierKey, send func(frame)) error {
 	if err := k.Group.check(caller); err != nil {
 		return err
