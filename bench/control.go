@@ -7,7 +7,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan"
 )
 
 // verb names what a node has to do.
@@ -34,8 +34,8 @@ type command struct {
 
 // hello is the first line of a node.
 type hello struct {
-	Role config.Role `json:"role"`
-	Rank int         `json:"rank"`
+	Role stepvan.Role `json:"role"`
+	Rank int          `json:"rank"`
 }
 
 func (h hello) String() string { return fmt.Sprintf("%s %d", h.Role, h.Rank) }

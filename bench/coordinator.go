@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
@@ -93,7 +93,7 @@ func (c *coordinator) registerNode(conn *controlConn) error {
 	if err := conn.receive(&h); err != nil {
 		return fmt.Errorf("hello of a node: %w", err)
 	}
-	ranks := map[config.Role][]*controlConn{config.RoleWorker: c.workers, config.RoleServer: c.servers}[h.Role]
+	ranks := map[stepvan.Role][]*controlConn{stepvan.RoleWorker: c.workers, stepvan.RoleServer: c.servers}[h.Role]
 	if h.Rank < 0 || h.Rank >= len(ranks) || ranks[h.Rank] != nil {
 		return errs.Invalid("hello of a node: %v is not one of the missing nodes", h)
 	}

@@ -7,7 +7,7 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/ps"
 )
@@ -60,7 +60,7 @@ func Node(ctx context.Context, args []string) error {
 		return err
 	}
 	switch {
-	case node.Role() == config.RoleScheduler:
+	case node.Role() == stepvan.RoleScheduler:
 		return node.Stop(ctx)
 	case a.Control == "":
 		return errors.Join(exchangeOnce(ctx, node), node.Stop(ctx))

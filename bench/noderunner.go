@@ -7,8 +7,8 @@ import (
 	"net"
 	"time"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/bench/limit"
-	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/ps"
 )
@@ -118,12 +118,12 @@ func (m *nodeRunner) prepare(s *Options) (err error) {
 	if m.spec = s; s == nil {
 		return errs.Invalid("%s without a specification", verbPrepare)
 	}
-	if !s.inOneProcess() || m.node.Role() == config.RoleWorker && m.node.Rank() == 0 { // a process has one profile
+	if !s.inOneProcess() || m.node.Role() == stepvan.RoleWorker && m.node.Rank() == 0 { // a process has one profile
 		if err := m.profile.start(s.Profile, m.node); err != nil {
 			return err
 		}
 	}
-	if m.node.Role() == config.RoleWorker {
+	if m.node.Role() == stepvan.RoleWorker {
 		if err := checkVan(m.node.Connections(), s.Van); err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func (m *nodeRunner) prepare(s *Options) (err error) {
 	switch {
 	case s.Workload == Barrier:
 		m.program = &barriers{node: m.node, times: m.times}
-	case m.node.Role() == config.RoleServer:
+	case m.node.Role() == stepvan.RoleServer:
 		m.program, err = newServer(m.node, s, m.times)
 	default:
 		m.program, err = newWorker(m.node, s, m.times)

@@ -5,7 +5,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/launch"
 	"github.com/stepvan/stepvan/ps"
 )
@@ -49,7 +49,7 @@ func timeRun(ctx context.Context, plan launch.Plan, into latencies) (float64, er
 // only round of the servers.
 func exchangeOnce(ctx context.Context, n *ps.Node) error {
 	o := &Options{Workload: Echo, Workers: len(n.Peers()), Push: smallBytes, Pull: smallBytes, Inflight: 1}
-	if n.Role() == config.RoleServer {
+	if n.Role() == stepvan.RoleServer {
 		s, err := newServer(n, o, newLatencies())
 		if err == nil {
 			err = s.check(ctx, 1)

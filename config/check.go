@@ -88,11 +88,11 @@ func (c *checker) check(s *Settings) {
 
 func (c *checker) checkCluster(s *Settings) {
 	const nw, ns, role = "DMLC_NUM_WORKER", "DMLC_NUM_SERVER", "DMLC_ROLE"
-	isWorker, isServer := s.Role == RoleWorker || s.Role == RoleJoint, s.Role == RoleServer || s.Role == RoleJoint
+	isWorker, isServer := s.Role == stepvan.RoleWorker || s.Role == stepvan.RoleJoint, s.Role == stepvan.RoleServer || s.Role == stepvan.RoleJoint
 	c.rule(!isWorker || s.NumWorker > 0, "must be at least 1 where DMLC_ROLE is "+string(s.Role), nw, role)
 	c.rule(!isServer || s.NumServer > 0, "must be at least 1 where DMLC_ROLE is "+string(s.Role), ns, role)
 	c.rule(s.NumWorker+s.NumServer > 0, "must be at least 1 when DMLC_NUM_SERVER is 0", nw, ns)
-	c.rule(s.RootPort > 0 || s.Role == RoleScheduler, "must be the port of the scheduler, 1 to 65535; only the scheduler may have 0", "DMLC_PS_ROOT_PORT", role)
+	c.rule(s.RootPort > 0 || s.Role == stepvan.RoleScheduler, "must be the port of the scheduler, 1 to 65535; only the scheduler may have 0", "DMLC_PS_ROOT_PORT", role)
 	c.host("DMLC_PS_ROOT_URI", s.RootURI, "set DMLC_PS_ROOT_PORT to the port")
 	c.host("DMLC_NODE_HOST", s.NodeHost, "set DMLC_PORT to the port")
 	c.rule(len(s.Interface) <= longestInterface && !strings.ContainsAny(s.Interface, "/ \t\n"), "must be the name of a network interface, as `ip link` shows it, or auto", "DMLC_INTERFACE")
@@ -128,7 +128,7 @@ func (c *checker) checkTransport(s *Settings) {
 	c.rule(!s.Local || s.Van != VanRDMA, "RDMA needs a network, which DMLC_LOCAL=1 forbids: unset DMLC_LOCAL, or set STEPVAN_VAN=auto", "STEPVAN_VAN", "DMLC_LOCAL")
 	c.rule(s.Port == 0 || s.Port+s.NumPorts-1 <= 65535, "with DMLC_NUM_PORTS the last port is beyond 65535", "DMLC_PORT", "DMLC_NUM_PORTS")
 	last := s.Port + s.NumPorts - 1
-	c.rule(s.Port == 0 || s.Role != RoleScheduler || s.RootPort < s.Port || s.RootPort > last, "the data ports, DMLC_NUM_PORTS of them, include DMLC_PS_ROOT_PORT, on which the scheduler listens: set another", "DMLC_PORT", "DMLC_PS_ROOT_PORT", "DMLC_NUM_PORTS", "DMLC_ROLE")
+	c.rule(s.Port == 0 || s.Role != stepvan.RoleScheduler || s.RootPort < s.Port || s.RootPort > last, "the data ports, DMLC_NUM_PORTS of them, include DMLC_PS_ROOT_PORT, on which the scheduler listens: set another", "DMLC_PORT", "DMLC_PS_ROOT_PORT", "DMLC_NUM_PORTS", "DMLC_ROLE")
 	c.atMost("STEPVAN_SMALL_BYTES", s.SmallBytes, "STEPVAN_PIECE_BYTES", s.PieceBytes)
 	c.atMost("STEPVAN_PIECE_BYTES", s.PieceBytes, "STEPVAN_CREDIT_BYTES", s.CreditBytes)
 	c.atMost("STEPVAN_PIECE_BYTES", s.PieceBytes, "STEPVAN_POOL_BYTES", s.PoolBytes)

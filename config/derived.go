@@ -49,9 +49,9 @@ func (s Settings) NumServerInstances() int { return s.NumServer * s.GroupSize }
 // roleInstances is the number of ranks of the role; of the larger role when joint.
 func (s Settings) roleInstances() int {
 	switch s.Role {
-	case RoleWorker:
+	case stepvan.RoleWorker:
 		return s.NumWorkerInstances()
-	case RoleServer:
+	case stepvan.RoleServer:
 		return s.NumServerInstances()
 	}
 	return max(s.NumWorkerInstances(), s.NumServerInstances())
@@ -85,11 +85,11 @@ func (s Settings) Policy() stepvan.Policy {
 // scheduler included. A joint process counts for one worker and one server.
 func (s Settings) Peers() int {
 	switch s.Role {
-	case RoleWorker:
+	case stepvan.RoleWorker:
 		return s.pairedServers() + 1
-	case RoleServer:
+	case stepvan.RoleServer:
 		return s.pairedWorkers() + 1
-	case RoleScheduler:
+	case stepvan.RoleScheduler:
 		return s.NumWorkerInstances() + s.NumServerInstances()
 	}
 	return s.pairedServers() + s.pairedWorkers() + 2
@@ -99,7 +99,7 @@ func (s Settings) Peers() int {
 // use are an error. They are an error where Binding says so, and where a program has set numbers of cores itself. The
 // scheduler moves no tensors, and is never bound.
 func (s Settings) Binds() (wanted, must bool) {
-	if s.Role == RoleScheduler {
+	if s.Role == stepvan.RoleScheduler {
 		return false, false
 	}
 	switch s.Binding {

@@ -3,8 +3,9 @@ package config
 import (
 	"testing"
 
-	"github.com/stepvan/stepvan"
 	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan"
 )
 
 func TestRankAndInstance(t *testing.T) {

@@ -58,7 +58,7 @@ func TestDefaults(t *testing.T) {
 	s, warnings := read(t, "")
 	require.Empty(t, warnings)
 	want := Default()
-	want.Role, want.NumWorker, want.NumServer, want.RootURI, want.RootPort = RoleWorker, 2, 2, "10.0.0.1", 8123
+	want.Role, want.NumWorker, want.NumServer, want.RootURI, want.RootPort = stepvan.RoleWorker, 2, 2, "10.0.0.1", 8123
 	require.Equal(t, want, s)
 	require.Equal(t, 10*time.Minute, s.StartTimeout)
 	require.Equal(t, 65536, s.Handles)
@@ -80,8 +80,8 @@ func TestValues(t *testing.T) {
 		want func(Settings) any
 		is   any
 	}{
-		{"DMLC_ROLE=joint", func(s Settings) any { return s.Role }, RoleJoint},
-		{"DMLC_ROLE=Scheduler", func(s Settings) any { return s.Role }, RoleScheduler},
+		{"DMLC_ROLE=joint", func(s Settings) any { return s.Role }, stepvan.RoleJoint},
+		{"DMLC_ROLE=Scheduler", func(s Settings) any { return s.Role }, stepvan.RoleScheduler},
 		{"DMLC_ROLE=scheduler DMLC_PS_ROOT_PORT=0", func(s Settings) any { return s.RootPort }, 0},
 		{"DMLC_ENABLE_RDMA=ibverbs", func(s Settings) any { return s.Van }, VanRDMA},
 		{"DMLC_ENABLE_RDMA=1", func(s Settings) any { return s.Van }, VanRDMA},

@@ -1,6 +1,10 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/stepvan/stepvan"
+)
 
 // The settings that say which instance this is; a mistake in their sum is
 // reported under the first of them that the user wrote.
@@ -12,7 +16,7 @@ var (
 // checkIdentity checks instance and rank against the size of the cluster. The
 // rank is looked at only when the instance is right, as it contains it.
 func (c *checker) checkIdentity(s *Settings) {
-	if s.Role == RoleScheduler {
+	if s.Role == stepvan.RoleScheduler {
 		return
 	}
 	before := len(c.errs)

@@ -23,13 +23,13 @@ import (
 //	env       "always": Env writes it even when it has its default
 //	group     starts a section of docs/settings.md
 type Settings struct {
-	Role      Role   `group:"Cluster" name:"DMLC_ROLE" required:"yes" values:"worker server scheduler joint" doc:"What this process is. joint: a worker and a server in one process."`
-	NumWorker int    `name:"DMLC_NUM_WORKER" required:"yes" min:"0" max:"1000000" shared:"yes" doc:"Number of worker nodes; instances are nodes times DMLC_GROUP_SIZE."`
-	NumServer int    `name:"DMLC_NUM_SERVER" required:"yes" min:"0" max:"1000000" shared:"yes" doc:"Number of server nodes; instances are nodes times DMLC_GROUP_SIZE."`
-	GroupSize int    `name:"DMLC_GROUP_SIZE" default:"1" min:"1" max:"65536" shared:"yes" doc:"Instances that make one node, one per accelerator."`
-	RootURI   string `name:"DMLC_PS_ROOT_URI" required:"yes" doc:"Host name or address of the scheduler, IPv4 or IPv6, without scheme and port. 127.0.0.1 when DMLC_LOCAL=1 and nothing is set."`
-	RootPort  int    `name:"DMLC_PS_ROOT_PORT" required:"yes" min:"0" max:"65535" doc:"Port of the scheduler. Only the scheduler itself may have 0: a free port."`
-	Local     bool   `name:"DMLC_LOCAL" default:"0" shared:"yes" doc:"1: this machine only. Nodes use shared memory, and Unix sockets where memory cannot be shared, but no network."`
+	Role      stepvan.Role `group:"Cluster" name:"DMLC_ROLE" required:"yes" values:"worker server scheduler joint" doc:"What this process is. joint: a worker and a server in one process."`
+	NumWorker int          `name:"DMLC_NUM_WORKER" required:"yes" min:"0" max:"1000000" shared:"yes" doc:"Number of worker nodes; instances are nodes times DMLC_GROUP_SIZE."`
+	NumServer int          `name:"DMLC_NUM_SERVER" required:"yes" min:"0" max:"1000000" shared:"yes" doc:"Number of server nodes; instances are nodes times DMLC_GROUP_SIZE."`
+	GroupSize int          `name:"DMLC_GROUP_SIZE" default:"1" min:"1" max:"65536" shared:"yes" doc:"Instances that make one node, one per accelerator."`
+	RootURI   string       `name:"DMLC_PS_ROOT_URI" required:"yes" doc:"Host name or address of the scheduler, IPv4 or IPv6, without scheme and port. 127.0.0.1 when DMLC_LOCAL=1 and nothing is set."`
+	RootPort  int          `name:"DMLC_PS_ROOT_PORT" required:"yes" min:"0" max:"65535" doc:"Port of the scheduler. Only the scheduler itself may have 0: a free port."`
+	Local     bool         `name:"DMLC_LOCAL" default:"0" shared:"yes" doc:"1: this machine only. Nodes use shared memory, and Unix sockets where memory cannot be shared, but no network."`
 
 	NodeRank      int    `group:"This process" name:"DMLC_NODE_RANK" default:"-1" then:"0 with STEPMESH_GPU or DMLC_RANK_OFFSET, else by arrival (-1)" min:"-1" max:"999999" env:"always" doc:"The node's rank within its role. With -1 the scheduler gives ranks in order of arrival. The rank of an instance is DMLC_NODE_RANK * DMLC_GROUP_SIZE + STEPMESH_GPU + DMLC_RANK_OFFSET."`
 	RankOffset    int    `name:"DMLC_RANK_OFFSET" default:"0" min:"-1000000" max:"1000000" doc:"Added to the device number in rank and instance. With -4, devices 4 to 7 are the instances 0 to 3."`

@@ -1,18 +1,5 @@
 package config
 
-import "github.com/stepvan/stepvan"
-
-// Role is what a process is in the cluster: see [stepvan.Role].
-type Role = stepvan.Role
-
-// The roles of DMLC_ROLE.
-const (
-	RoleWorker    = stepvan.RoleWorker
-	RoleServer    = stepvan.RoleServer
-	RoleScheduler = stepvan.RoleScheduler
-	RoleJoint     = stepvan.RoleJoint
-)
-
 // Van names a transport, or the automatic choice.
 type Van string
 

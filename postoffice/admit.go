@@ -6,6 +6,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // Admit vets an instance that dials this one (link.Options.Admit), or that this one has dialled. The instance must be a
@@ -14,7 +15,7 @@ import (
 func (f *Office) Admit(peer link.Identity) error {
 	f.lock()
 	defer f.unlock()
-	name, self := printable(peer.Name, maxHost), f.self.Name()
+	name, self := text.Line(peer.Name, maxHost), f.self.Name()
 	if name == "" {
 		name = "a node without a name"
 	}
@@ -35,5 +36,5 @@ func becauseOf(cause error) string {
 	if cause == nil || errors.Is(cause, stepvan.ErrClosed) {
 		return ""
 	}
-	return ": " + printable(cause.Error(), maxReason)
+	return ": " + text.Line(cause.Error(), maxReason)
 }

@@ -5,7 +5,7 @@ import "github.com/stepvan/stepvan"
 // assign gives every member of a complete registry its final rank and seat. Members that asked for a rank get it.
 // The others get the lowest free one, in order of arrival, with the local rank that they asked for.
 func (r *registry) assign() {
-	s := newFreeSeats(r)
+	s := &freeSeats{r: r, seats: map[seat]bool{}, ranks: map[stepvan.Rank]bool{}}
 	for _, m := range r.members {
 		if p, fixed := r.wanted(&m.want); fixed {
 			s.take(m, p, m.want.Rank)
@@ -27,11 +27,6 @@ type freeSeats struct {
 	r     *registry
 	seats map[seat]bool         // taken
 	ranks map[stepvan.Rank]bool // taken
-	first map[LocalRank]int
-}
-
-func newFreeSeats(r *registry) *freeSeats {
-	return &freeSeats{r: r, seats: map[seat]bool{}, ranks: map[stepvan.Rank]bool{}, first: map[LocalRank]int{}}
 }
 
 func (s *freeSeats) take(m *member, p seat, rank stepvan.Rank) {
@@ -43,8 +38,7 @@ func (s *freeSeats) take(m *member, p seat, rank stepvan.Rank) {
 
 // give finds the first free seat for m. Registration has checked that there is one.
 func (s *freeSeats) give(m *member) {
-	for node := s.first[m.want.Instance]; node < s.r.nodes(); node++ {
-		s.first[m.want.Instance] = node // the nodes before it have no such seat left
+	for node := range s.r.nodes() {
 		for i := range LocalRank(s.r.groupSize) {
 			if p := (seat{node, i}); !s.seats[p] && (m.want.Instance == AnyLocalRank || m.want.Instance == i) {
 				s.take(m, p, s.rankOf(p))

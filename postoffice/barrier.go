@@ -7,14 +7,6 @@ import (
 	"github.com/stepvan/stepvan"
 )
 
-// barrierKey identifies a barrier: all its callers must name the same group, and count alike.
-type barrierKey struct {
-	group     Group
-	instances bool // count instances, else nodes
-}
-
-func (k barrierKey) body() barrierBody { return barrierBody{Group: k.group, Instances: k.instances} }
-
 // passage is what the scheduler remembers about one member and one key. Requests are never 0.
 type passage struct {
 	in       uint64 // request of the round that the member waits in
@@ -97,7 +89,7 @@ func (b *barriers) enter(m *member, k barrierKey, request uint64, step time.Dura
 }
 
 func (r *round) count(k barrierKey) int {
-	if k.instances {
+	if k.Instances {
 		return len(r.in)
 	}
 	return len(r.nodes)
@@ -143,7 +135,7 @@ func (b *barriers) clear(k barrierKey) []arrival {
 func (b *barriers) breakFor(role stepvan.Role) []arrival {
 	var out []arrival
 	for k := range b.rounds {
-		if k.group.Has(role) {
+		if k.Group.Has(role) {
 			out = append(out, b.clear(k)...)
 		}
 	}

@@ -24,7 +24,7 @@ func (c *cluster) members(g Group) []*node {
 }
 
 func TestBarrierOfEveryGroup(t *testing.T) {
-	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, Peers: 2, GroupSize: 2}, func(t *testing.T, c *cluster) {
+	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, Options: Options{GroupSize: 2}}, func(t *testing.T, c *cluster) {
 		c.started()
 		for g := Group(1); g <= groupAll; g++ {
 			if g&GroupNodes == 0 {
@@ -60,7 +60,7 @@ func (c *cluster) schedulerBarrier(ctx context.Context, g Group) chan error {
 }
 
 func TestBarrierPerNodeCountsOneInstance(t *testing.T) {
-	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, GroupSize: 2}, func(t *testing.T, c *cluster) {
+	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, Options: Options{GroupSize: 2}}, func(t *testing.T, c *cluster) {
 		c.started()
 		w := func(r stepvan.Rank) *node { return c.find(stepvan.RoleWorker, r) }
 		for range 2 {
@@ -172,7 +172,7 @@ func TestBarrierSaysWhomItWaitsFor(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		require.Contains(t, w.log.text(), "for scheduler, server 0 and worker 0, 2")
 		require.ErrorIs(t, <-j, context.DeadlineExceeded)
-		require.Equal(t, 3, w.log.count("barrier over scheduler, servers, workers and peers waits"), "after 1, 3 and 7 s")
+		require.Equal(t, 3, w.log.count("barrier over scheduler, servers and workers waits"), "after 1, 3 and 7 s")
 	})
 }
 
@@ -184,7 +184,7 @@ func TestBarrierModel(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		k := barrierKey{GroupWorkers, seed%2 == 0}
 		b := newBarriers(func(k barrierKey) int {
-			if k.instances {
+			if k.Instances {
 				return n
 			}
 			return n / size
@@ -224,7 +224,7 @@ func TestBarrierModel(t *testing.T) {
 			for o := range in {
 				nodes[o.info.NodeRank] = true
 			}
-			if len(nodes) < n/size || k.instances && len(in) < n {
+			if len(nodes) < n/size || k.Instances && len(in) < n {
 				require.Nil(t, released)
 				continue
 			}

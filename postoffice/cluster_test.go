@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -169,7 +170,16 @@ type node struct {
 
 	mu   sync.Mutex
 	dead []string
-	left []string
+}
+
+// Done is closed when the office is over.
+func (f *Office) Done() <-chan struct{} { return f.done }
+
+// Err says why the office is over: nil before that and after Stop.
+func (f *Office) Err() error {
+	f.lock()
+	defer f.unlock()
+	return f.cause
 }
 
 func (n *node) deadNodes() []string {
@@ -178,10 +188,12 @@ func (n *node) deadNodes() []string {
 	return append([]string(nil), n.dead...)
 }
 
-func (n *node) leftNodes() []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return append([]string(nil), n.left...)
+// leftNodes are the instances of which the log says that they have left.
+func (n *node) leftNodes() (names []string) {
+	for _, m := range regexp.MustCompile(`"(\w+ \d+) [^"]* left: `).FindAllStringSubmatch(n.log.text(), -1) {
+		names = append(names, m[1])
+	}
+	return names
 }
 
 // cluster is a scheduler and nodes in one bubble of fake time.
@@ -234,20 +246,14 @@ func (c *cluster) end() {
 func (c *cluster) office(role stepvan.Role, rank stepvan.Rank, change func(*OfficeOptions)) *node {
 	n := &node{log: &journal{}}
 	o := OfficeOptions{
-		Role: role, Rank: rank, Instance: AnyLocalRank, GroupSize: c.o.GroupSize, Shared: c.o.Shared,
-		HeartbeatInterval: c.o.HeartbeatInterval, HeartbeatTimeout: c.o.HeartbeatTimeout,
-		Host: "h", PID: 100 + len(c.nodes), Log: zerolog.New(n.log),
+		Role: role, Rank: rank, Instance: AnyLocalRank, Options: c.o.Options,
 		OnDead: func(i Peer, err error) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
 			n.dead = append(n.dead, i.Name()+": "+err.Error())
 		},
-		OnLeft: func(i Peer) {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			n.left = append(n.left, i.Name())
-		},
 	}
+	o.Host, o.PID, o.Log = "h", 100+len(c.nodes), zerolog.New(n.log)
 	if change != nil {
 		change(&o)
 	}
@@ -284,6 +290,13 @@ func (c *cluster) started() {
 		require.NoError(c.t, <-j)
 	}
 	require.NoError(c.t, c.s.Start(c.t.Context()))
+}
+
+// epoch is the scheduler's.
+func (c *cluster) epoch() uint64 {
+	c.s.lock()
+	defer c.s.unlock()
+	return c.s.epoch
 }
 
 // find returns the node with a role and rank.

@@ -2,15 +2,18 @@ package postoffice
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
-// MaxMessage is the largest body of a control message, in bytes.
-const MaxMessage = 64 << 10
+// maxMessage is the largest body of a control message, in bytes.
+const maxMessage = 64 << 10
 
 // Limits of what a peer may say in a message.
 const (
@@ -42,7 +45,7 @@ func marshal(v any) []byte {
 
 // pages encodes items and cuts the list where a message would become too large.
 func pages[T any](items []T) [][]json.RawMessage {
-	const full = MaxMessage - 4<<10
+	const full = maxMessage - 4<<10
 	var out [][]json.RawMessage
 	size := full
 	for _, it := range items {
@@ -62,11 +65,11 @@ type checker interface{ check() error }
 // decode reads a body of a peer into v and checks it. Fields that this version
 // does not know are ignored. Every error is a *stepvan.ProtocolError.
 func decode(f frame, v any) error {
-	if len(f.body) > MaxMessage {
-		return malformed(f.op, "%d bytes, limit %d", len(f.body), MaxMessage)
+	if len(f.body) > maxMessage {
+		return malformed(f.op, "the body is too long (got %d bytes, want at most %d)", len(f.body), maxMessage)
 	}
 	if err := json.Unmarshal(f.body, v); err != nil {
-		return malformed(f.op, "%s", printable(err.Error(), 200))
+		return malformed(f.op, "%s", text.Line(err.Error(), 200))
 	}
 	if c, ok := v.(checker); ok {
 		if err := c.check(); err != nil {
@@ -76,63 +79,73 @@ func decode(f frame, v any) error {
 	return nil
 }
 
+// receive hands the body of a message to a function.
+func receive[T any](f frame, to func(*T) error) error {
+	var b T
+	if err := decode(f, &b); err != nil {
+		return err
+	}
+	return to(&b)
+}
+
 func malformed(o op, format string, args ...any) error {
 	return &stepvan.ProtocolError{Field: fmt.Sprintf("control message %d", o), Reason: fmt.Sprintf(format, args...)}
 }
 
-func (b *joinBody) check() error {
-	if err := checkRole(b.Role); err != nil {
-		return err
-	}
-	switch {
-	case b.Rank < AnyRank || b.Rank > maxRank:
-		return fmt.Errorf("rank %d", b.Rank)
-	case b.Instance < AnyLocalRank || b.Instance > maxRank:
-		return fmt.Errorf("instance %d", b.Instance)
-	case len(b.Shared) > maxSettings:
-		return fmt.Errorf("%d settings, limit %d", len(b.Shared), maxSettings)
-	}
-	for _, s := range b.Shared {
-		if len(s.Name) > maxSetting || len(s.Value) > maxSetting {
-			return fmt.Errorf("setting %.64q is longer than %d bytes", s.Name, maxSetting)
-		}
-	}
-	b.Host = printable(b.Host, maxHost)
-	return checkAddresses(b.Addresses)
-}
-
-func checkAddresses(a []string) error {
-	if len(a) > maxAddresses {
-		return fmt.Errorf("%d addresses, limit %d", len(a), maxAddresses)
-	}
-	all := 0
-	for _, s := range a {
-		if s == "" || len(s) > maxAddress || printable(s, maxAddress) != s || strings.ContainsAny(s, `"\`) {
-			return fmt.Errorf("address %.64q", s)
-		}
-		all += len(s) + len(`"",`)
-	}
-	if all > maxAllBytes {
-		return fmt.Errorf("addresses of %d bytes together, limit %d: lower DMLC_NUM_PORTS", all, maxAllBytes)
+// inRange refuses a number of a peer that is out of range.
+func inRange(what string, got, low, high int) error {
+	if got < low || got > high {
+		return fmt.Errorf("%s: out of range (got %d, want %d to %d)", what, got, low, high)
 	}
 	return nil
 }
 
+func (b *joinBody) check() error {
+	b.Host = text.Line(b.Host, maxHost)
+	for _, s := range b.Shared {
+		if len(s.Name) > maxSetting || len(s.Value) > maxSetting {
+			return fmt.Errorf("setting %.64q: too long (want at most %d bytes)", s.Name, maxSetting)
+		}
+	}
+	return cmp.Or(
+		checkRole(b.Role), checkAddresses(b.Addresses), inRange("settings", len(b.Shared), 0, maxSettings),
+		inRange("rank", int(b.Rank), int(AnyRank), maxRank), inRange("instance", int(b.Instance), int(AnyLocalRank), maxRank),
+	)
+}
+
+func checkAddresses(a []string) error {
+	all := 0
+	for _, s := range a {
+		if s == "" || len(s) > maxAddress || text.Line(s, maxAddress) != s || strings.ContainsAny(s, `"\`) {
+			return fmt.Errorf("address: not one of stepvan (got %.64q, want at most %d printable characters)", s, maxAddress)
+		}
+		all += len(s) + len(`"",`)
+	}
+	if all > maxAllBytes {
+		return fmt.Errorf("addresses: too long (got %d bytes together, want at most %d): lower DMLC_NUM_PORTS", all, maxAllBytes)
+	}
+	return inRange("addresses", len(a), 0, maxAddresses)
+}
+
 func (b *waitingBody) check() error {
-	b.Text = printable(b.Text, maxText)
+	b.Text = text.Line(b.Text, maxText)
 	return nil
 }
 
 func (b *startBody) check() error {
 	if b.Epoch == 0 || b.Peers < 0 {
-		return fmt.Errorf("epoch %d with %d peers", b.Epoch, b.Peers)
+		return fmt.Errorf("epoch or number of peers: wrong (got %d and %d, want at least 1 and 0)", b.Epoch, b.Peers)
 	}
 	return b.Self.check()
 }
 
-func (b *peersBody) check() error {
-	for i := range b.Nodes {
-		if err := b.Nodes[i].check(); err != nil {
+func (b *peersBody) check() error { return checkEach(b.Nodes, (*Peer).check) }
+
+func (b *goneBody) check() error { return checkEach(b.Nodes, (*goneNode).check) }
+
+func checkEach[T any](all []T, check func(*T) error) error {
+	for i := range all {
+		if err := check(&all[i]); err != nil {
 			return err
 		}
 	}
@@ -140,26 +153,14 @@ func (b *peersBody) check() error {
 }
 
 func (n *Peer) check() error {
-	if err := checkRole(n.Role); err != nil {
-		return err
-	}
-	if n.ID == 0 || n.Rank < 0 || n.Rank > maxRank || n.NodeRank < 0 || n.LocalRank < 0 {
-		return fmt.Errorf("node %d: %s rank %d, node %d, instance %d", n.ID, n.Role, n.Rank, n.NodeRank, n.LocalRank)
-	}
-	n.Host = printable(n.Host, maxHost)
-	return checkAddresses(n.Addresses)
+	n.Host = text.Line(n.Host, maxHost)
+	return cmp.Or(
+		checkRole(n.Role), checkAddresses(n.Addresses), inRange("id", int(n.ID), 1, math.MaxUint32), inRange("rank", int(n.Rank), 0, maxRank),
+		inRange("node", n.NodeRank, 0, maxRank), inRange("instance", int(n.LocalRank), 0, maxRank),
+	)
 }
 
-func (b *goneBody) check() error {
-	for i := range b.Nodes {
-		n := &b.Nodes[i]
-		if err := checkRole(n.Role); err != nil {
-			return err
-		}
-		if n.ID == 0 || n.Rank < 0 {
-			return fmt.Errorf("node %d: %s rank %d", n.ID, n.Role, n.Rank)
-		}
-		n.Host, n.Reason = printable(n.Host, maxHost), printable(n.Reason, maxText)
-	}
-	return nil
+func (n *goneNode) check() error {
+	n.Host, n.Reason = text.Line(n.Host, maxHost), text.Line(n.Reason, maxText)
+	return cmp.Or(checkRole(n.Role), inRange("id", int(n.ID), 1, math.MaxUint32), inRange("rank", int(n.Rank), 0, maxRank))
 }

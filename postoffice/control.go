@@ -18,13 +18,11 @@ type control struct {
 	to     service
 	accept bool // serve every session that opens, not only those that dial made
 	log    zerolog.Logger
-
-	mu    sync.Mutex
-	conns map[*link.Session]*linkConn
+	conns  sync.Map // *link.Session to *linkConn
 }
 
 func newControl(to service, accept bool, log zerolog.Logger) *control {
-	return &control{to: to, accept: accept, log: log, conns: map[*link.Session]*linkConn{}}
+	return &control{to: to, accept: accept, log: log}
 }
 
 // dial makes the session to the scheduler.
@@ -39,16 +37,8 @@ func (h *control) dial(ctx context.Context, node *link.Transport, addrs []string
 
 func (h *control) add(s *link.Session) *linkConn {
 	c := &linkConn{session: s, owner: h}
-	h.mu.Lock()
-	h.conns[s] = c
-	h.mu.Unlock()
+	h.conns.Store(s, c)
 	return c
-}
-
-func (h *control) find(s *link.Session) *linkConn {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.conns[s]
 }
 
 // Opened implements link.Handler.
@@ -62,41 +52,31 @@ func (h *control) Opened(s *link.Session) error {
 
 // Place implements link.Handler.
 func (h *control) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
-	if m.Header.Total > MaxMessage {
-		return dst, errs.Invalid("control message of %d bytes, limit %d", m.Header.Total, MaxMessage)
+	if m.Header.Total > maxMessage {
+		return dst, errs.Invalid("control message: its body is too long (got %d bytes, want at most %d)", m.Header.Total, maxMessage)
 	}
 	return dst, nil
 }
 
 // Receive implements link.Handler. It drops messages of sessions that do not lead to the scheduler.
 func (h *control) Receive(m *link.Inbound) (kept bool) {
-	c := h.find(m.Session)
+	c, _ := h.conns.Load(m.Session)
 	f := frame{op: op(m.Header.Op), request: m.Header.Request, body: slices.Clone(m.Payload)}
-	switch {
-	case c == nil:
+	switch to, ok := c.(*linkConn); {
+	case !ok:
 		h.log.Debug().Uint8("op", uint8(f.op)).Msg("control message from a peer that is not the scheduler: dropped")
 	case m.Refused != nil:
 		h.log.Warn().Err(m.Refused).Msg("control message dropped")
 	default:
-		h.to.deliver(c, f)
+		h.to.deliver(to, f)
 	}
 	return false
 }
 
-// Lost implements link.Handler.
+// Lost implements link.Handler. It reports the end of a session to the service, once.
 func (h *control) Lost(s *link.Session, err error) {
-	if c := h.find(s); c != nil {
-		h.lose(c, err)
-	}
-}
-
-// lose reports the end of c to the service, once.
-func (h *control) lose(c *linkConn, err error) {
-	h.mu.Lock()
-	_, known := h.conns[c.session]
-	delete(h.conns, c.session)
-	h.mu.Unlock()
-	if known {
+	c, _ := h.conns.LoadAndDelete(s)
+	if c, ok := c.(*linkConn); ok {
 		h.to.lost(c, err)
 	}
 }

@@ -1,11 +1,13 @@
 package postoffice
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // Kinds of failure.
@@ -13,7 +15,6 @@ const (
 	failRefused = "refused"
 	failTimeout = "timeout"
 	failLost    = "lost" // an instance died, or left while others needed it
-	failInvalid = "invalid"
 	failClosed  = "closed"
 )
 
@@ -25,21 +26,21 @@ type failure struct {
 }
 
 func (f *failure) check() error {
-	f.Node, f.Text = printable(f.Node, maxHost), printable(f.Text, maxText)
+	f.Node, f.Text = text.Line(f.Node, maxHost), text.Line(f.Text, maxText)
 	return nil
 }
 
 // err is the failure as the error of an operation at the node; scheduler names the one that reported it.
 func (f failure) err(operation, scheduler string) error {
-	peer := f.Node
-	if peer == "" {
-		peer = scheduler
-	}
-	err := fmt.Errorf("%w: %s", f.sentinel(), f.Text)
+	return &stepvan.OpError{Op: operation, Peer: cmp.Or(f.Node, scheduler), Err: f.cause()}
+}
+
+// cause is the failure without the operation.
+func (f failure) cause() error {
 	if f.Kind == failTimeout {
-		err = errs.Late(f.Text, f.sentinel()) // it says for how long, and what for
+		return errs.Late(f.Text, f.sentinel()) // it says for how long, and what for
 	}
-	return &stepvan.OpError{Op: operation, Peer: peer, Err: err}
+	return fmt.Errorf("%w: %s", f.sentinel(), f.Text)
 }
 
 func (f failure) sentinel() error {
@@ -48,8 +49,6 @@ func (f failure) sentinel() error {
 		return context.DeadlineExceeded
 	case failLost:
 		return stepvan.ErrPeerLost
-	case failInvalid:
-		return stepvan.ErrInvalid
 	case failClosed:
 		return stepvan.ErrClosed
 	}

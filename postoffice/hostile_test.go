@@ -23,13 +23,13 @@ func (sink) lost(conn, error)    {}
 func TestHostileMessagesCostOnlyTheirSender(t *testing.T) {
 	join := encode(opJoin, 0, joinBody{Role: stepvan.RoleWorker, Rank: 1, Instance: AnyLocalRank, GroupSize: 1, Shared: testShared})
 	for name, frames := range map[string][]frame{
-		"barrier first": {encode(opBarrier, 1, barrierBody{Group: GroupWorkers})},
+		"barrier first": {encode(opBarrier, 1, barrierKey{Group: GroupWorkers})},
 		"garbage":       {{op: opJoin, body: []byte("\x00\xff{{{")}},
 		"empty join":    {{op: opJoin}},
 		"joins twice":   {join, join},
 		"ready early":   {join, {op: opReady}},
 		"stop early":    {join, {op: opStop}},
-		"barrier early": {join, encode(opBarrier, 1, barrierBody{Group: GroupServers})},
+		"barrier early": {join, encode(opBarrier, 1, barrierKey{Group: GroupServers})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, SchedulerOptions{Workers: 3, Servers: 1}, func(t *testing.T, c *cluster) {
@@ -57,8 +57,8 @@ func TestHostileMessagesCostOnlyTheirSender(t *testing.T) {
 
 func TestHostileMemberIsDead(t *testing.T) {
 	for name, f := range map[string]frame{
-		"barrier of others": encode(opBarrier, 1, barrierBody{Group: GroupServers}),
-		"request 0":         encode(opBarrier, 0, barrierBody{Group: GroupWorkers}),
+		"barrier of others": encode(opBarrier, 1, barrierKey{Group: GroupServers}),
+		"request 0":         encode(opBarrier, 0, barrierKey{Group: GroupWorkers}),
 		"ready twice":       {op: opReady},
 		"no group":          {op: opBarrier, request: 9},
 	} {
@@ -87,7 +87,7 @@ func TestUnknownOperationsAreIgnored(t *testing.T) {
 		n.pipe.peer.pump()
 		synctest.Wait()
 		require.NoError(t, n.Err())
-		require.Len(t, c.s.Nodes(), 2)
+		require.Len(t, c.s.Peers(), 2)
 	})
 }
 
@@ -115,8 +115,8 @@ func FuzzConversation(f *testing.F) {
 		return b
 	}
 	join := encode(opJoin, 0, joinBody{Role: stepvan.RoleWorker, Rank: 0, Instance: AnyLocalRank, GroupSize: 1, Shared: testShared})
-	enter := encode(opBarrier, 5, barrierBody{Group: GroupWorkers, Instances: true})
-	f.Add(record(join, frame{op: opReady}, enter, encode(opWithdraw, 5, barrierBody{Group: GroupWorkers, Instances: true}), enter, frame{op: opStop}))
+	enter := encode(opBarrier, 5, barrierKey{Group: GroupWorkers, Instances: true})
+	f.Add(record(join, frame{op: opReady}, enter, encode(opWithdraw, 5, barrierKey{Group: GroupWorkers, Instances: true}), enter, frame{op: opStop}))
 	self := Peer{ID: 3, Role: stepvan.RoleWorker, GroupSize: 1}
 	f.Add(record(encode(opStart, 0, startBody{Self: self, Epoch: 1, Peers: 1}), encode(opPeers, 0, peersBody{Nodes: []Peer{{ID: 2, Role: stepvan.RoleServer}}}),
 		encode(opGone, 0, goneBody{Epoch: 2, Nodes: []goneNode{{ID: 2, Role: stepvan.RoleServer}}}), encode(opBroken, 1, failure{Kind: failLost}), frame{op: opStopped}))

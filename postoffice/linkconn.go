@@ -3,6 +3,7 @@ package postoffice
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
@@ -17,29 +18,26 @@ const maxQueued = 4096
 type linkConn struct {
 	session *link.Session
 	owner   *control
+	pumps   atomic.Int64 // calls of pump since it last began; 0: no goroutine pumps
 
-	mu      sync.Mutex
-	queue   []frame
-	state   connState
-	pumping bool   // a goroutine is in pump's loop
-	again   bool   // pump was called again since the last try to send
-	reason  string // of the close
+	mu     sync.Mutex
+	queue  []frame // the first one may be on its way
+	closed bool    // takes no frame any more
 }
 
-// connState is where a linkConn is in its life.
-type connState uint8
-
-const (
-	connOpen    connState = iota
-	connClosing           // closes once the queue is empty
-	connEnded             // sends nothing any more
-)
+// goodbye is the frame that closes the session. It is never sent.
+func goodbye(reason string) frame { return frame{op: opNone, body: []byte(reason)} }
 
 func (c *linkConn) drop() {
-	c.mu.Lock()
-	c.state, c.queue = connEnded, nil
-	c.mu.Unlock()
+	c.end()
 	c.session.Drop(stepvan.ErrClosed)
+}
+
+// end empties the queue for good.
+func (c *linkConn) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed, c.queue = true, nil
 }
 
 func (c *linkConn) member() { c.session.SetVisitor(false) }
@@ -50,101 +48,71 @@ func (c *linkConn) post(f frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.state != connOpen:
+	case c.closed:
 	case len(c.queue) == maxQueued:
-		c.queue, c.state, c.reason = nil, connClosing, "control messages are not read"
+		c.queue, c.closed = append(c.queue[:1], goodbye("control messages are not read")), true
 	default:
-		c.queue = append(c.queue, f)
+		c.queue, c.closed = append(c.queue, f), f.op == opNone
 	}
 }
 
 func (c *linkConn) finish(reason string) {
-	c.mu.Lock()
-	if c.state == connOpen {
-		c.state, c.reason = connClosing, reason
-	}
-	c.mu.Unlock()
+	c.post(goodbye(reason))
 	c.pump()
 }
 
-// pump sends what is queued, and closes at the end. It runs in one goroutine at a time; mu is not held while the link
-// is called.
+// pump sends what is queued, and closes at the end. It runs in one goroutine at a time, which tries once more for every
+// call that came meanwhile.
 func (c *linkConn) pump() {
-	if !c.beginPump() {
+	if c.pumps.Add(1) > 1 {
 		return
 	}
-	for {
-		f, step := c.next()
-		switch step {
-		case pumpDone:
-			return
-		case pumpClose:
-			_ = c.session.Close(c.reason) // the peer learns the reason, or is gone already
-		case pumpSend:
-			err := c.session.Send(c.outbound(f))
-			if c.sent(err) {
-				continue
-			}
-			if !errors.Is(err, stepvan.ErrWouldBlock) {
-				c.owner.lose(c, err)
-			}
+	for calls := int64(1); ; calls = c.pumps.Load() {
+		c.sendQueued()
+		if c.pumps.CompareAndSwap(calls, 0) {
 			return
 		}
 	}
 }
 
-// beginPump reports whether the caller is to pump. Else it makes the goroutine that pumps try once more.
-func (c *linkConn) beginPump() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.again = c.pumping
-	first := !c.pumping
-	c.pumping = true
-	return first
-}
-
-// pumpStep is what pump does next.
-type pumpStep uint8
-
-const (
-	pumpDone pumpStep = iota
-	pumpSend
-	pumpClose
-)
-
-// next returns the frame to send, or that pump is done.
-func (c *linkConn) next() (frame, pumpStep) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.state == connEnded, c.state == connOpen && len(c.queue) == 0:
-		c.pumping = false
-		return frame{}, pumpDone
-	case len(c.queue) == 0:
-		c.state = connEnded
-		return frame{}, pumpClose
-	}
-	c.again = false
-	return c.queue[0], pumpSend
-}
-
-// sent takes in the result of sending the first frame, and reports whether pump continues.
-func (c *linkConn) sent(err error) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case err == nil:
-		if len(c.queue) > 0 { // an overflow may have dropped it meanwhile
-			c.queue = c.queue[1:]
+// sendQueued sends as much as the session takes. It does not hold mu while it calls the link.
+func (c *linkConn) sendQueued() {
+	for f, ok := c.first(); ok; f, ok = c.next() {
+		if f.op == opNone {
+			c.end()
+			_ = c.session.Close(string(f.body)) // the peer learns the reason, or is gone already
+			return
 		}
-		return true
-	case !errors.Is(err, stepvan.ErrWouldBlock):
-		c.state, c.queue = connEnded, nil
-	case c.again:
-		return true // room may have appeared since
+		err := c.session.Send(c.outbound(f))
+		if errors.Is(err, stepvan.ErrWouldBlock) {
+			return
+		}
+		if err != nil {
+			c.end()
+			c.owner.Lost(c.session, err)
+			return
+		}
 	}
-	c.pumping = false
-	return false
+}
+
+// first is the first frame of the queue, if it has any.
+func (c *linkConn) first() (f frame, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.queue) == 0 {
+		return frame{}, false
+	}
+	return c.queue[0], true
+}
+
+// next removes the first frame, which was sent, and returns the one behind it.
+func (c *linkConn) next() (f frame, ok bool) {
+	c.mu.Lock()
+	if len(c.queue) > 0 { // a drop may have emptied it meanwhile
+		c.queue = c.queue[1:]
+	}
+	c.mu.Unlock()
+	return c.first()
 }
 
 func (c *linkConn) outbound(f frame) *link.Outbound {

@@ -94,8 +94,10 @@ func (l *live) add(role stepvan.Role, rank stepvan.Rank) (*Office, func(context.
 	var f *Office
 	n := l.link(name, func(id link.Identity) error { return f.Admit(id) })
 	f, err := NewOffice(n, OfficeOptions{
-		Role: role, Rank: rank, Instance: AnyLocalRank, GroupSize: l.o.GroupSize, Shared: testShared,
-		HeartbeatInterval: l.o.HeartbeatInterval, HeartbeatTimeout: l.o.HeartbeatTimeout, Log: zerolog.Nop(),
+		Role: role, Rank: rank, Instance: AnyLocalRank, Options: Options{
+			GroupSize: l.o.GroupSize, Shared: testShared,
+			HeartbeatInterval: l.o.HeartbeatInterval, HeartbeatTimeout: l.o.HeartbeatTimeout, Log: zerolog.Nop(),
+		},
 		OnDead: func(i Peer, _ error) { l.dead <- i.Name() },
 	})
 	require.NoError(l.t, err)
@@ -149,7 +151,7 @@ func overVans(t *testing.T, f func(t *testing.T, v pairtest.Van)) {
 }
 
 // patient heartbeats survive a machine that does something else for a while.
-var patient = SchedulerOptions{Workers: 4, Servers: 2, GroupSize: 2, HeartbeatInterval: 100 * time.Millisecond, HeartbeatTimeout: 30 * time.Second}
+var patient = SchedulerOptions{Workers: 4, Servers: 2, Options: Options{GroupSize: 2, HeartbeatInterval: 100 * time.Millisecond, HeartbeatTimeout: 30 * time.Second}}
 
 func TestLiveCluster(t *testing.T) {
 	overVans(t, func(t *testing.T, v pairtest.Van) {
@@ -215,7 +217,7 @@ func TestLiveRefusal(t *testing.T) {
 		_, first := l.add(stepvan.RoleWorker, 0)
 		done := make(chan error, 1)
 		go func() { done <- first(ctx) }()
-		for len(l.s.Nodes()) == 0 {
+		for len(l.s.Peers()) == 0 {
 			time.Sleep(time.Millisecond)
 		}
 		_, second := l.add(stepvan.RoleWorker, 0)

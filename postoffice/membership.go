@@ -1,11 +1,11 @@
 package postoffice
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // membership has the members of the cluster, by role. The scheduler's lock guards it.
@@ -20,7 +20,7 @@ type membership struct {
 func newMembership(o *SchedulerOptions) membership {
 	c := membership{o: o, roles: map[stepvan.Role]*registry{}}
 	for role, size := range o.sizes() {
-		c.roles[role] = newRegistry(role, size, o.GroupSize)
+		c.roles[role] = &registry{role: role, size: size, groupSize: o.GroupSize}
 	}
 	c.self = &member{info: Peer{
 		ID: SchedulerID, Role: stepvan.RoleScheduler, Incarnation: newIncarnation(), Host: o.Host, PID: o.PID, GroupSize: o.GroupSize,
@@ -28,8 +28,7 @@ func newMembership(o *SchedulerOptions) membership {
 	return c
 }
 
-func (c *membership) expected() int  { return c.o.Workers + c.o.Servers + c.o.Peers }
-func (c *membership) complete() bool { return c.alive == c.expected() }
+func (c *membership) expected() int { return c.o.Workers + c.o.Servers }
 
 // living lists the members that are not gone, by role and then arrival.
 func (c *membership) living() []*member {
@@ -44,8 +43,7 @@ func (c *membership) living() []*member {
 	return out
 }
 
-// peersOf lists the instances that n talks to, by role and rank. An instance of role
-// peer is in its own list too, so that all of them can share one list.
+// peersOf lists the instances that n talks to, by rank.
 func (c *membership) peersOf(n Peer) []Peer {
 	var out []Peer
 	for role := range c.o.sizes() {
@@ -55,22 +53,20 @@ func (c *membership) peersOf(n Peer) []Peer {
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Peer) int {
-		return cmp.Or(cmp.Compare(roleNumber(a.Role), roleNumber(b.Role)), cmp.Compare(a.Rank, b.Rank))
-	})
+	slices.SortFunc(out, byRank)
 	return out
 }
 
 // quorum is how many instances, or nodes, complete a round.
 func (c *membership) quorum(k barrierKey) int {
 	n := 0
-	if k.group.Has(stepvan.RoleScheduler) {
+	if k.Group.Has(stepvan.RoleScheduler) {
 		n = 1
 	}
 	for role, size := range c.o.sizes() {
 		switch {
-		case !k.group.Has(role):
-		case k.instances:
+		case !k.Group.Has(role):
+		case k.Instances:
 			n += size
 		default:
 			n += size / c.o.GroupSize
@@ -87,9 +83,9 @@ func (c *membership) unregistered() string {
 		switch {
 		case count == 0:
 		case count == len(free):
-			all = append(all, fmt.Sprintf("%s %s", role, ranks(free)))
+			all = append(all, fmt.Sprintf("%s %s", role, text.Ranges(free, maxListed)))
 		default:
-			all = append(all, fmt.Sprintf("%d more of %s %s", count, role, ranks(free)))
+			all = append(all, fmt.Sprintf("%d more of %s %s", count, role, text.Ranges(free, maxListed)))
 		}
 	}
 	return conjunction(all) + ": not registered yet" + inBrackets(c.o.Meeting)
@@ -97,12 +93,7 @@ func (c *membership) unregistered() string {
 
 // unconfirmed names the members that have not confirmed their peers.
 func (c *membership) unconfirmed() string {
-	var silent []Peer
-	for _, m := range c.living() {
-		if !m.ready && c.roles[m.info.Role].reported {
-			silent = append(silent, m.info)
-		}
-	}
+	silent := only(c.living(), func(m *member) bool { return !m.ready && c.roles[m.info.Role].reported })
 	return instances(silent) + ": registered, but has not confirmed its peers"
 }
 
@@ -112,12 +103,13 @@ func (c *membership) absent(k barrierKey, r *round) string {
 	for _, m := range r.in {
 		in[m] = true
 	}
-	var out []Peer
-	for _, m := range append([]*member{c.self}, c.living()...) {
-		here := in[m] || (!k.instances && r.nodes[nodeKey{m.info.Role, m.info.NodeRank}] > 0)
-		if k.group.Has(m.info.Role) && !here {
-			out = append(out, m.info)
-		}
-	}
-	return instances(out)
+	return instances(only(append([]*member{c.self}, c.living()...), func(m *member) bool {
+		here := in[m] || (!k.Instances && r.nodes[nodeKey{m.info.Role, m.info.NodeRank}] > 0)
+		return k.Group.Has(m.info.Role) && !here
+	}))
+}
+
+// only returns the members for which keep is true.
+func only(members []*member, keep func(*member) bool) []*member {
+	return slices.DeleteFunc(members, func(m *member) bool { return !keep(m) })
 }

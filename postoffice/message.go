@@ -10,6 +10,7 @@ type op uint8
 
 // Operations. Values are part of the protocol.
 const (
+	opNone      op = 0
 	opJoin      op = 1  // node: registers; joinBody
 	opJoined    op = 2  // scheduler: registered, the cluster is not complete yet
 	opRefused   op = 3  // scheduler: the peer is not, or no longer, a member; failure
@@ -18,8 +19,8 @@ const (
 	opPeers     op = 6  // scheduler: a part of the node's list of peers; peersBody
 	opReady     op = 7  // node: knows its peers
 	opHeartbeat op = 8  // node: lives; the scheduler answers with the same
-	opBarrier   op = 9  // node: enters a round, which Header.Request names in later messages; barrierBody
-	opWithdraw  op = 10 // node: gave up waiting in the round; barrierBody
+	opBarrier   op = 9  // node: enters a round, which Header.Request names in later messages; barrierKey
+	opWithdraw  op = 10 // node: gave up waiting in the round; barrierKey
 	opReleased  op = 11 // scheduler: the round is complete
 	opBroken    op = 12 // scheduler: the round cannot become complete; failure
 	opGone      op = 13 // scheduler: nodes left or died; goneBody
@@ -66,9 +67,10 @@ type peersBody struct {
 	Nodes []Peer `json:"nodes"`
 }
 
-type barrierBody struct {
+// barrierKey identifies a barrier: all its callers must name the same group, and count alike.
+type barrierKey struct {
 	Group     Group `json:"group"`
-	Instances bool  `json:"instances"`
+	Instances bool  `json:"instances"` // count instances, else nodes
 }
 
 type goneBody struct {
@@ -86,6 +88,10 @@ type goneNode struct {
 	Reason string       `json:"reason"`
 }
 
-func (g goneNode) info() Peer {
-	return Peer{ID: g.ID, Role: g.Role, Rank: g.Rank, Host: g.Host, PID: g.PID}
+// verb says how the instance has gone.
+func (g goneNode) verb() string {
+	if g.Left {
+		return "left"
+	}
+	return "died"
 }

@@ -3,42 +3,13 @@ package postoffice
 import (
 	"context"
 	"fmt"
-	"time"
+	"sync"
 
-	"github.com/rs/zerolog"
-
-	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/progress"
 	"github.com/stepvan/stepvan/internal/wire"
 )
-
-// OfficeOptions say what an instance wants to be.
-type OfficeOptions struct {
-	Role      stepvan.Role
-	Rank      stepvan.Rank // AnyRank: in order of arrival
-	Instance  LocalRank    // AnyLocalRank: follows from the rank
-	GroupSize int          // instances per node; 0 is 1
-	Shared    []Setting    // must be the same on every node
-	// HeartbeatInterval and HeartbeatTimeout: how often to show life, and the
-	// silence after which the scheduler is lost. 0: off.
-	HeartbeatInterval, HeartbeatTimeout time.Duration
-	WaitingEvery                        time.Duration // between lines while the scheduler cannot be reached; 0 is 5 s
-
-	// OnDead is called for every instance of the cluster that died, the scheduler included, and OnLeft for every one
-	// that left although others did not stop. They are called one at a time and must not block. nil is allowed.
-	OnDead func(Peer, error)
-	OnLeft func(Peer)
-
-	Meeting string // how the nodes of a cluster find each other, for messages about a scheduler that does not answer
-	// Recover is deferred by the goroutine of the office, to handle a panic there. nil: a panic ends the process.
-	Recover func()
-
-	Host string // where this node runs, for messages
-	PID  int    // for messages
-	Log  zerolog.Logger
-}
 
 // officePhase is where an office is in its life.
 type officePhase uint8
@@ -64,7 +35,8 @@ type Office struct {
 	scheduler conn
 	where     string // the scheduler's addresses, for messages
 	waiting   string // what the scheduler said last about the nodes that it waits for
-	tries     registrationTries
+	answered  bool   // the scheduler has said something
+	early     error  // it has ended the session before that
 	signs     signsOfLife
 
 	self  Peer
@@ -75,7 +47,7 @@ type Office struct {
 	stopped progress.Event
 	stop    stopper
 	done    chan struct{}
-	heardOf callbacks
+	deadMu  sync.Mutex // for OnDead
 }
 
 // linkEnds is what an office needs of its transport.
@@ -104,29 +76,13 @@ func NewOffice(node *link.Transport, o OfficeOptions) (*Office, error) {
 
 func newOffice(e *progress.Engine, o OfficeOptions) *Office {
 	return &Office{
-		o: o, engine: e, barriers: newBarrierCalls(e), view: view{states: map[wire.PeerID]*standing{}},
-		stop: newStopper(), done: make(chan struct{}), heardOf: callbacks{dead: o.OnDead, left: o.OnLeft},
+		o: o, engine: e, barriers: newBarrierCalls(e), view: view{gone: map[wire.PeerID]goneNode{}},
+		stop: stopper{ended: make(chan struct{})}, done: make(chan struct{}),
 		self: Peer{
 			Role: o.Role, Rank: o.Rank, NodeRank: -1, LocalRank: o.Instance, GroupSize: o.GroupSize,
 			Incarnation: newIncarnation(), Host: o.Host, PID: o.PID,
 		},
 	}
-}
-
-func (o *OfficeOptions) complete() error {
-	if o.GroupSize == 0 {
-		o.GroupSize = 1
-	}
-	if o.WaitingEvery <= 0 {
-		o.WaitingEvery = defaultWaitingEvery
-	}
-	if o.Recover == nil {
-		o.Recover = func() {}
-	}
-	if o.GroupSize < 1 || checkRole(o.Role) != nil {
-		return errs.Invalid("office: a %s in a group of %d: set DMLC_ROLE to worker or server, and DMLC_GROUP_SIZE to at least 1", o.Role, o.GroupSize)
-	}
-	return checkBeat(o.HeartbeatInterval, o.HeartbeatTimeout)
 }
 
 // Barrier waits until every member of group has called it: every instance, or with
@@ -140,23 +96,19 @@ func (o *OfficeOptions) complete() error {
 //   - the error of ctx;
 //   - [stepvan.ErrClosed] after Stop.
 func (f *Office) Barrier(ctx context.Context, group Group, instances bool) error {
-	if err := group.check(f.o.Role); err != nil {
-		return err
-	}
 	f.lock()
 	joined := f.phase >= officeJoined
 	f.unlock()
 	if !joined {
-		return errs.Invalid("barrier over %s: join the cluster first", group)
+		return errs.Invalid("barrier over %s: this node has not joined the cluster: join it first", group)
 	}
-	err := f.barriers.wait(ctx, barrierKey{group, instances}, func(fr frame) {
+	return f.barriers.wait(ctx, f.o.Role, barrierKey{group, instances}, func(fr frame) {
 		f.lock()
 		defer f.unlock()
 		if f.scheduler != nil {
 			f.send(f.scheduler, fr)
 		}
 	})
-	return barrierError(err, group)
 }
 
 // Self is this instance. Rank, local rank and ID are final once Join has returned nil.
@@ -179,16 +131,6 @@ func (f *Office) Peers() []Peer {
 	f.lock()
 	defer f.unlock()
 	return f.view.peers
-}
-
-// Done is closed when the office is over: after Stop, or when the scheduler is lost.
-func (f *Office) Done() <-chan struct{} { return f.done }
-
-// Err says why the office is over: nil before that and after Stop.
-func (f *Office) Err() error {
-	f.lock()
-	defer f.unlock()
-	return f.cause
 }
 
 // schedulerName is the scheduler for messages.

@@ -35,16 +35,7 @@ func (t *signsOfLife) due(now time.Time, interval, every time.Duration) bool {
 func (f *Office) run() {
 	defer f.o.Recover()
 	every := turn(f.o.HeartbeatInterval)
-	t := time.NewTicker(every)
-	defer t.Stop()
-	for {
-		select {
-		case now := <-t.C:
-			f.turn(now, every)
-		case <-f.done:
-			return
-		}
-	}
+	tick(every, f.done, func(now time.Time) { f.turn(now, every) })
 }
 
 func (f *Office) turn(now time.Time, every time.Duration) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // officeInbox is the service of an office: it does what the scheduler's messages say. Its handlers are called under the
@@ -24,7 +25,7 @@ func (in *officeInbox) deliver(c conn, fr frame) {
 	if c != f.scheduler || f.phase == officeOver {
 		return
 	}
-	f.signs.heard, f.tries.answered = time.Now(), true
+	f.signs.heard, f.answered = time.Now(), true
 	if err := in.handle(fr); err != nil {
 		f.end(err, "the scheduler's message cannot be understood")
 	}
@@ -39,12 +40,12 @@ func (in *officeInbox) lost(c conn, err error) {
 		return
 	}
 	if f.mayRetry(err) {
-		f.scheduler, f.tries.again = nil, true
+		f.scheduler, f.early = nil, err
 		f.engine.Set(&f.joined)
 		return
 	}
 	if errors.Is(err, link.ErrLeft) {
-		err = fmt.Errorf("%w: the scheduler left: %s", stepvan.ErrPeerLost, printable(err.Error(), maxReason))
+		err = fmt.Errorf("%w: the scheduler left: %s", stepvan.ErrPeerLost, text.Line(err.Error(), maxReason))
 	}
 	f.end(err, "")
 }
@@ -56,19 +57,19 @@ func (in *officeInbox) handle(fr frame) error {
 	case opJoined:
 		f.o.Log.Info().Msgf("registered at the %s as %s, waiting for the others", f.schedulerName(), f.self.Name())
 	case opWaiting:
-		return in.waiting(fr)
+		return receive(fr, in.waiting)
 	case opRefused:
-		return in.refused(fr)
+		return receive(fr, in.refused)
 	case opStart:
-		return in.start(fr)
+		return receive(fr, in.start)
 	case opPeers:
-		return in.peers(fr)
+		return receive(fr, in.peers)
 	case opReleased:
 		f.barriers.resolve(fr.request, nil)
 	case opBroken:
-		return in.broken(fr)
+		return f.barriers.broken(fr, f.schedulerName())
 	case opGone:
-		return in.gone(fr)
+		return receive(fr, in.gone)
 	case opStopped:
 		f.engine.Set(&f.stopped)
 	default:
@@ -77,25 +78,17 @@ func (in *officeInbox) handle(fr frame) error {
 	return nil
 }
 
-func (in *officeInbox) waiting(fr frame) error {
-	var b waitingBody
-	if err := decode(fr, &b); err != nil {
-		return err
-	}
+func (in *officeInbox) waiting(b *waitingBody) error {
 	in.f.waiting = b.Text
 	in.f.o.Log.Info().Msg(b.Text)
 	return nil
 }
 
 // refused ends the office: the scheduler does not, or not any more, accept this instance.
-func (in *officeInbox) refused(fr frame) error {
-	var b failure
-	if err := decode(fr, &b); err != nil {
-		return err
-	}
-	cause := fmt.Errorf("%w: %s", b.sentinel(), b.Text)
+func (in *officeInbox) refused(b *failure) error {
+	cause := b.cause()
 	if b.Node != "" {
-		cause = &stepvan.OpError{Op: "start", Peer: b.Node, Err: cause}
+		cause = b.err("start", "")
 	}
 	in.f.o.Log.Error().Msgf("refused by the %s: %s", in.f.schedulerName(), b.Text)
 	in.f.end(cause, "refused")
@@ -103,14 +96,10 @@ func (in *officeInbox) refused(fr frame) error {
 }
 
 // start has the rank and the other data of this instance.
-func (in *officeInbox) start(fr frame) error {
+func (in *officeInbox) start(b *startBody) error {
 	f := in.f
-	var b startBody
-	if err := decode(fr, &b); err != nil {
-		return err
-	}
 	if f.phase != officeJoining || f.view.epoch != 0 || b.Self.Role != f.o.Role {
-		return malformed(fr.op, "not expected")
+		return malformed(opStart, "not expected")
 	}
 	b.Self.Host, b.Self.PID, b.Self.Incarnation = f.o.Host, f.o.PID, f.self.Incarnation
 	f.self, f.view.epoch, f.view.announced = b.Self, b.Epoch, b.Peers
@@ -119,57 +108,32 @@ func (in *officeInbox) start(fr frame) error {
 }
 
 // peers is a part of the list of peers.
-func (in *officeInbox) peers(fr frame) error {
+func (in *officeInbox) peers(b *peersBody) error {
 	v := &in.f.view
-	var b peersBody
-	if err := decode(fr, &b); err != nil {
-		return err
-	}
 	if in.f.phase != officeJoining || v.epoch == 0 || len(v.peers)+len(b.Nodes) > v.announced {
-		return malformed(fr.op, "not expected")
+		return malformed(opPeers, "not expected")
 	}
 	v.peers = append(v.peers, b.Nodes...)
 	in.f.finishJoin()
 	return nil
 }
 
-func (in *officeInbox) broken(fr frame) error {
-	var b failure
-	if err := decode(fr, &b); err != nil {
-		return err
-	}
-	in.f.barriers.resolve(fr.request, b.err("barrier", in.f.schedulerName()))
-	return nil
-}
-
-// gone tells of instances that left or died.
-func (in *officeInbox) gone(fr frame) error {
+// gone tells the program and the log of instances that left or died.
+func (in *officeInbox) gone(b *goneBody) error {
 	f := in.f
-	var b goneBody
-	if err := decode(fr, &b); err != nil {
-		return err
-	}
 	if b.Epoch > f.view.epoch {
 		f.view.epoch = b.Epoch
 		f.ends.number(b.Epoch)
 	}
 	for _, g := range b.Nodes {
-		in.tellGone(f.view.lose(g), g)
+		event, peer := f.o.Log.Info(), f.view.lose(g)
+		if !g.Left {
+			event = f.o.Log.Error()
+			f.tellDead(peer, fmt.Errorf("%w: %s %s: %s", stepvan.ErrPeerLost, peer, g.verb(), g.Reason))
+		}
+		event.Uint64("epoch", f.view.epoch).Msgf("%s %s: %s", peer, g.verb(), g.Reason)
 	}
 	return nil
-}
-
-// tellGone tells the program and the log that an instance left or died.
-func (in *officeInbox) tellGone(info Peer, g goneNode) {
-	f := in.f
-	if g.Left {
-		f.o.Log.Info().Uint64("epoch", f.view.epoch).Msgf("%s left: %s", info, g.Reason)
-		f.later(func() { f.heardOf.tellLeft(info) })
-		return
-	}
-	f.o.Log.Error().Uint64("epoch", f.view.epoch).Msgf("%s died: %s", info, g.Reason)
-	err := fmt.Errorf("%w: %s died: %s", stepvan.ErrPeerLost, info, g.Reason)
-	f.later(func() { f.heardOf.tellDead(info, err) })
 }
 
 // end makes the office over because of cause, and tells all waiting calls. Only the first cause counts.
@@ -185,10 +149,21 @@ func (f *Office) end(cause error, goodbye string) {
 	}
 	if joined && !errors.Is(cause, stepvan.ErrClosed) {
 		f.o.Log.Error().Msgf("%s lost: %v", f.schedulerName(), cause)
-		loss := &stepvan.OpError{Op: "cluster", Peer: f.schedulerName(), Err: cause}
-		f.later(func() { f.heardOf.tellDead(Peer{ID: SchedulerID, Role: stepvan.RoleScheduler}, loss) })
+		f.tellDead(Peer{ID: SchedulerID, Role: stepvan.RoleScheduler}, &stepvan.OpError{Op: "cluster", Peer: f.schedulerName(), Err: cause})
 	}
 	f.engine.Set(&f.joined)
 	f.engine.Set(&f.stopped)
 	close(f.done)
+}
+
+// tellDead tells the program of a death once the lock is released, one death at a time.
+func (f *Office) tellDead(p Peer, err error) {
+	if f.o.OnDead == nil {
+		return
+	}
+	f.later(func() {
+		f.deadMu.Lock()
+		defer f.deadMu.Unlock()
+		f.o.OnDead(p, err)
+	})
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/sparing"
 )
 
 // Join registers at the scheduler and waits until the cluster is complete and this instance knows its peers. The list
@@ -24,38 +26,28 @@ func (f *Office) Join(ctx context.Context, scheduler, own []string) error {
 	if err != nil {
 		return err
 	}
-	f.lock()
-	if f.phase != officeIdle {
-		defer f.unlock()
-		return errs.Invalid("join: called before: make another Office")
+	if err := f.beginJoin(scheduler); err != nil {
+		return err
 	}
-	f.phase, f.where = officeJoining, strings.Join(scheduler, ", ")
-	f.unlock()
-	for n := 0; n == 0 || f.waitToRetry(ctx, n); n++ {
+	for n := 1; ; n++ {
 		err := f.register(ctx, scheduler, request)
-		if f.retry(err) {
-			continue
+		if err == nil {
+			return nil
 		}
-		if err != nil {
+		if n == mostTries || !f.waitToRetry(ctx, n, err) {
 			return f.failJoin(err)
 		}
-		if err := f.engine.Wait(ctx, &f.joined); err != nil {
-			return f.failJoin(f.withMissing(err))
-		}
 	}
-	f.lock()
-	defer f.unlock()
-	if f.phase != officeJoined && f.cause != nil {
-		return &stepvan.OpError{Op: "join", Peer: f.schedulerName(), Err: f.cause}
-	}
-	return nil
 }
 
-// registrationTries tell whether an instance registers once more. The office's lock guards them.
-type registrationTries struct {
-	made     int
-	again    bool // the scheduler has ended the session before it answered
-	answered bool // the scheduler has said something: there is no further try
+func (f *Office) beginJoin(scheduler []string) error {
+	f.lock()
+	defer f.unlock()
+	if f.phase != officeIdle {
+		return errs.Invalid("join: office: it was called before: make another Office")
+	}
+	f.phase, f.where = officeJoining, strings.Join(scheduler, ", ")
+	return nil
 }
 
 const (
@@ -67,49 +59,25 @@ const (
 )
 
 // waitToRetry reports whether Join has to register again after n tries, and waits a while before that.
-func (f *Office) waitToRetry(ctx context.Context, n int) bool {
-	if !f.takeRetry() {
+func (f *Office) waitToRetry(ctx context.Context, n int, err error) bool {
+	f.lock()
+	again := f.mayRetry(err)
+	f.unlock()
+	if !again {
 		return false
 	}
-	pause := time.NewTimer(min(firstPause<<min(n, 8), lastPause))
-	defer pause.Stop()
 	select {
-	case <-pause.C:
+	case <-time.After(min(firstPause<<min(n, 8), lastPause)):
 	case <-ctx.Done(): // the next try returns its error
 	case <-f.done:
 	}
 	return true
 }
 
-// takeRetry reports whether the scheduler has ended the session before it answered, since the last call.
-func (f *Office) takeRetry() bool {
-	f.lock()
-	defer f.unlock()
-	again := f.tries.again
-	if again {
-		f.joined.Reset()
-	}
-	f.tries.again = false
-	return again
-}
-
-// retry counts a try that ended with err, and reports whether another one may help.
-func (f *Office) retry(err error) bool {
-	f.lock()
-	defer f.unlock()
-	f.tries.made++
-	if !f.mayRetry(err) {
-		return false
-	}
-	f.tries.again = true
-	return true
-}
-
 // mayRetry reports whether err is the loss of a session on which nothing came that forbids another try.
 func (f *Office) mayRetry(err error) bool {
 	var protocol *stepvan.ProtocolError
-	return f.phase == officeJoining && !f.tries.answered && f.tries.made < mostTries &&
-		errors.Is(err, stepvan.ErrPeerLost) && !errors.As(err, &protocol)
+	return f.phase == officeJoining && !f.answered && errors.Is(err, stepvan.ErrPeerLost) && !errors.As(err, &protocol)
 }
 
 // joinMessage is the message that registers an instance.
@@ -122,15 +90,17 @@ func (o *OfficeOptions) joinMessage(own []string) (frame, error) {
 		return frame{}, errs.Invalid("join: %v", err)
 	}
 	fr := encode(opJoin, 0, b)
-	if len(fr.body) > MaxMessage {
-		return frame{}, errs.Invalid("join: addresses and settings take %d bytes, limit %d: lower DMLC_NUM_PORTS", len(fr.body), MaxMessage)
+	if len(fr.body) > maxMessage {
+		return frame{}, errs.Invalid("join: addresses and settings: too long (got %d bytes, want at most %d): lower DMLC_NUM_PORTS", len(fr.body), maxMessage)
 	}
 	return fr, nil
 }
 
-// register connects to the scheduler and sends the registration.
+// register connects to the scheduler, sends the registration, and waits until this instance has joined.
 func (f *Office) register(ctx context.Context, scheduler []string, request frame) error {
-	stop := f.logUnreachable()
+	stop := sparing.Every(f.o.WaitingEvery, func(waited time.Duration) {
+		f.o.Log.Info().Msgf("waiting %s for the scheduler at %s: it does not answer yet%s", seconds(waited), f.where, inBrackets(f.o.Meeting))
+	})
 	c, err := f.ends.dial(ctx, scheduler)
 	stop()
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
@@ -139,14 +109,31 @@ func (f *Office) register(ctx context.Context, scheduler []string, request frame
 	if err != nil {
 		return err
 	}
+	if err := f.sendJoin(c, request); err != nil {
+		return err
+	}
+	err = f.engine.Wait(ctx, &f.joined)
+	f.lock()
+	defer f.unlock()
+	if err != nil {
+		return f.withMissing(err)
+	}
+	if f.phase != officeJoined && f.cause != nil {
+		return f.cause
+	}
+	return f.early
+}
+
+func (f *Office) sendJoin(c conn, request frame) error {
 	f.lock()
 	defer f.unlock()
 	if f.phase != officeJoining {
 		f.later(func() { c.finish("stopped while joining") })
 		return stepvan.ErrClosed
 	}
+	f.joined.Reset()
 	first := f.signs.heard.IsZero()
-	f.scheduler = c
+	f.scheduler, f.early = c, nil
 	f.signs.heard, f.signs.ticked = time.Now(), time.Now()
 	f.send(c, request)
 	if first {
@@ -155,28 +142,8 @@ func (f *Office) register(ctx context.Context, scheduler []string, request frame
 	return nil
 }
 
-// logUnreachable says every few seconds that the scheduler cannot be reached, until stopped.
-func (f *Office) logUnreachable() (stop func()) {
-	begun, end := time.Now(), make(chan struct{})
-	go func() {
-		t := time.NewTicker(f.o.WaitingEvery)
-		defer t.Stop()
-		for {
-			select {
-			case now := <-t.C:
-				f.o.Log.Info().Msgf("waiting %s for the scheduler at %s: it does not answer yet%s", seconds(now.Sub(begun)), f.where, inBrackets(f.o.Meeting))
-			case <-end:
-				return
-			}
-		}
-	}()
-	return func() { close(end) }
-}
-
-// withMissing adds the names of missing instances to the error of Join's context.
+// withMissing adds the names of missing instances to the error of a context.
 func (f *Office) withMissing(err error) error {
-	f.lock()
-	defer f.unlock()
 	if f.waiting == "" {
 		return err
 	}
@@ -193,10 +160,10 @@ func (f *Office) failJoin(err error) error {
 
 // finishJoin ends the start when the list of peers is complete.
 func (f *Office) finishJoin() {
-	if !f.view.complete() {
+	if len(f.view.peers) < f.view.announced {
 		return
 	}
-	f.view.sort(f.self.ID)
+	slices.SortFunc(f.view.peers, byRank)
 	f.ends.identify(link.Identity{ID: f.self.ID, Incarnation: f.self.Incarnation, Name: f.self.Name()})
 	f.ends.number(f.view.epoch)
 	f.phase, f.waiting = officeJoined, ""

@@ -13,21 +13,19 @@ import (
 // wait for the first and return nil. Other calls after Stop return [stepvan.ErrClosed]. The node stays open: close it
 // afterwards.
 func (f *Office) Stop(ctx context.Context) error {
-	if !f.stop.first() {
-		return f.stop.wait(ctx)
-	}
-	defer f.stop.finish()
-	wait, err := f.announceStop()
-	if wait {
+	return f.stop.once(ctx, func() error { return f.leave(ctx) })
+}
+
+func (f *Office) leave(ctx context.Context) error {
+	var err error
+	if f.announceStop() {
 		err = f.engine.Wait(ctx, &f.stopped)
 	}
 	f.lock()
 	defer f.unlock()
 	switch {
-	case err != nil && f.waiting != "":
-		err = &stepvan.OpError{Op: "stop", Err: fmt.Errorf("left without the others: %s: %w", f.waiting, err)}
 	case err != nil:
-		err = &stepvan.OpError{Op: "stop", Err: fmt.Errorf("left without the others: %w", err)}
+		err = &stepvan.OpError{Op: "stop", Err: fmt.Errorf("left without the others: %w", f.withMissing(err))}
 	case f.cause != nil && !errors.Is(f.cause, stepvan.ErrClosed):
 		err = &stepvan.OpError{Op: "stop", Peer: f.schedulerName(), Err: f.cause}
 	}
@@ -35,8 +33,8 @@ func (f *Office) Stop(ctx context.Context) error {
 	return err
 }
 
-// announceStop tells the scheduler that this instance has stopped. wait is false when there is no need to wait.
-func (f *Office) announceStop() (wait bool, err error) {
+// announceStop tells the scheduler that this instance has stopped, and reports whether there is something to wait for.
+func (f *Office) announceStop() bool {
 	f.lock()
 	defer f.unlock()
 	f.barriers.fail(&stepvan.OpError{Op: "barrier", Err: fmt.Errorf("this node has stopped: %w", stepvan.ErrClosed)})
@@ -44,11 +42,11 @@ func (f *Office) announceStop() (wait bool, err error) {
 	case officeJoined:
 		f.phase, f.waiting = officeStopping, ""
 		f.send(f.scheduler, frame{op: opStop})
-		return true, nil
+		return true
 	case officeJoining, officeIdle:
 		f.end(fmt.Errorf("stopped while joining: %w", stepvan.ErrClosed), "stopped while joining")
 	}
-	return false, nil
+	return false
 }
 
 // Break makes the office over because of cause, after a panic: the state of its node cannot be relied on. It tells

@@ -11,12 +11,7 @@ func (l *ownConn) post(f frame) {
 	case opReleased:
 		l.calls.resolve(f.request, nil)
 	case opBroken:
-		var b failure
-		if err := decode(f, &b); err != nil {
-			l.calls.resolve(f.request, err)
-			return
-		}
-		l.calls.resolve(f.request, b.err("barrier", ""))
+		_ = l.calls.broken(f, "") // this process has encoded it
 	}
 }
 

@@ -1,6 +1,7 @@
 package postoffice
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 
@@ -59,23 +60,19 @@ func (n Peer) String() string {
 // nodeID is stable over restarts of a process, so that a view can be rebuilt from what instances report. Other code
 // must not read anything into it.
 func nodeID(r stepvan.Role, rank stepvan.Rank) wire.PeerID {
-	if r == stepvan.RoleScheduler {
-		return SchedulerID
-	}
 	return wire.PeerID(int(rank)*3 + roleNumber(r))
 }
 
 // maxRank keeps node ids within their 32 bits.
 const maxRank = 1_000_000_000
 
-// lists reports whether the list of peers of a contains b.
+// lists reports whether the list of peers of a contains b. Both are workers or servers.
 func lists(p stepvan.Pairing, a, b Peer) bool {
-	switch {
-	case a.Role == stepvan.RoleWorker && b.Role == stepvan.RoleServer, a.Role == stepvan.RoleServer && b.Role == stepvan.RoleWorker:
-		return p == stepvan.PairAll || a.LocalRank == b.LocalRank
-	}
-	return a.Role == RolePeer && b.Role == RolePeer
+	return a.Role != b.Role && (p == stepvan.PairAll || a.LocalRank == b.LocalRank)
 }
+
+// byRank orders the peers of one instance, which all have one role.
+func byRank(a, b Peer) int { return cmp.Compare(a.Rank, b.Rank) }
 
 // newIncarnation names one life of an instance: random, and never 0, which means "not known".
 func newIncarnation() uint32 { return rand.Uint32N(1<<32-1) + 1 }

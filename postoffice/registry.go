@@ -3,6 +3,7 @@ package postoffice
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stepvan/stepvan"
@@ -26,6 +27,9 @@ type member struct {
 	rounds map[barrierKey]*passage
 }
 
+// registered reports whether the node has said what it wants to be.
+func (m *member) registered() bool { return m.info.Role != "" }
+
 // seat is one of those of a role: a local rank in a node.
 type seat struct {
 	node     int
@@ -41,16 +45,6 @@ type registry struct {
 	reported  bool      // its members know their roles and ranks
 	ready     int       // members that have confirmed it
 
-	byRank  map[stepvan.Rank]*member // that asked for a rank
-	bySeat  map[seat]*member         // by the seat that this rank gives
-	indices map[LocalRank]int        // how many asked for a local rank
-}
-
-func newRegistry(role stepvan.Role, size, groupSize int) *registry {
-	return &registry{
-		role: role, size: size, groupSize: groupSize,
-		byRank: map[stepvan.Rank]*member{}, bySeat: map[seat]*member{}, indices: map[LocalRank]int{},
-	}
 }
 
 func (r *registry) nodes() int      { return r.size / r.groupSize }
@@ -64,47 +58,44 @@ func (r *registry) add(m *member) error {
 	case r.size == 0:
 		return fmt.Errorf("this cluster has no %ss: set DMLC_ROLE there, or %s on every node", r.role, r.countName())
 	case w.Rank >= stepvan.Rank(r.size):
-		return fmt.Errorf("%s rank %d is too high, there are %d %s instances (ranks 0 to %d): set DMLC_NODE_RANK, STEPMESH_GPU, DMLC_RANK_OFFSET or STEPVAN_RANK there, or %s on every node",
-			r.role, w.Rank, r.size, r.role, r.size-1, r.countName())
+		return fmt.Errorf("%s rank: too high (got %d, want 0 to %d): set DMLC_NODE_RANK, STEPMESH_GPU, DMLC_RANK_OFFSET or STEPVAN_RANK there, or %s on every node",
+			r.role, w.Rank, r.size-1, r.countName())
 	case w.Instance >= LocalRank(r.groupSize):
-		return fmt.Errorf("instance %d is too high, DMLC_GROUP_SIZE is %d: set DMLC_INSTANCE_ID or DMLC_RANK_OFFSET there, or DMLC_GROUP_SIZE on every node", w.Instance, r.groupSize)
+		return fmt.Errorf("instance: too high (got %d, want below DMLC_GROUP_SIZE, %d): set DMLC_INSTANCE_ID or DMLC_RANK_OFFSET there, or DMLC_GROUP_SIZE on every node", w.Instance, r.groupSize)
 	}
-	p, fixed := r.wanted(w)
-	if fixed {
-		if err := r.clash(w.Rank, p); err != nil {
-			return err
-		}
-	}
+	alike, err := r.compare(w)
 	switch {
+	case err != nil:
+		return err
 	case r.complete():
-		return fmt.Errorf("all %d %s instances have registered already, this one is too many: set %s on every node, or do not start it", r.size, r.role, r.countName())
-	case p.instance != AnyLocalRank && r.indices[p.instance] == r.nodes():
-		return fmt.Errorf("all %d %s nodes have an instance %d already, this one is too many: give each instance of a node its own DMLC_INSTANCE_ID or STEPMESH_GPU",
+		return fmt.Errorf("all %d %s instances have registered already: set %s on every node, or do not start this one", r.size, r.role, r.countName())
+	case alike == r.nodes():
+		p, _ := r.wanted(w)
+		return fmt.Errorf("all %d %s nodes have an instance %d already: give each instance of a node its own DMLC_INSTANCE_ID or STEPMESH_GPU",
 			r.nodes(), r.role, p.instance)
 	}
-	r.admit(m, p, fixed)
-	return nil
-}
-
-func (r *registry) admit(m *member, p seat, fixed bool) {
 	r.members = append(r.members, m)
-	r.indices[p.instance]++
-	if fixed {
-		r.byRank[m.want.Rank], r.bySeat[p] = m, m
-	}
+	return nil
 }
 
-// clash finds the member that has a rank or seat already.
-func (r *registry) clash(rank stepvan.Rank, p seat) error {
-	if o := r.byRank[rank]; o != nil {
-		return fmt.Errorf("%s rank %d is taken by %s: give each instance its own DMLC_NODE_RANK, STEPMESH_GPU or STEPVAN_RANK, or unset them to get ranks in order of arrival",
-			r.role, rank, o.info)
+// compare counts the members that have asked for the same local rank. Its error names one that has the same rank or
+// seat.
+func (r *registry) compare(w *joinBody) (alike int, err error) {
+	p, fixed := r.wanted(w)
+	for _, o := range r.members {
+		q, taken := r.wanted(&o.want)
+		switch {
+		case fixed && o.want.Rank == w.Rank:
+			return 0, fmt.Errorf("%s rank %d is taken by %s: give each instance its own DMLC_NODE_RANK, STEPMESH_GPU or STEPVAN_RANK, or unset them to get ranks in order of arrival",
+				r.role, w.Rank, o.info)
+		case fixed && taken && p == q:
+			return 0, fmt.Errorf("instance %d of %s node %d is taken by %s: give each instance of a node its own DMLC_INSTANCE_ID or STEPMESH_GPU",
+				p.instance, r.role, p.node, o.info)
+		case p.instance != AnyLocalRank && p.instance == q.instance:
+			alike++
+		}
 	}
-	if o := r.bySeat[p]; o != nil {
-		return fmt.Errorf("instance %d of %s node %d is taken by %s: give each instance of a node its own DMLC_INSTANCE_ID or STEPMESH_GPU",
-			p.instance, r.role, p.node, o.info)
-	}
-	return nil
+	return alike, nil
 }
 
 // wanted is the seat that a registration asks for; fixed when it names a rank.
@@ -122,24 +113,18 @@ func (r *registry) wanted(w *joinBody) (p seat, fixed bool) {
 }
 
 func (r *registry) remove(m *member) {
-	i := slices.Index(r.members, m)
-	if i < 0 {
-		return
-	}
-	r.members = slices.Delete(r.members, i, i+1)
-	p, fixed := r.wanted(&m.want)
-	r.indices[p.instance]--
-	if fixed {
-		delete(r.byRank, m.want.Rank)
-		delete(r.bySeat, p)
-	}
+	r.members = slices.DeleteFunc(r.members, func(o *member) bool { return o == m })
 }
 
 // missing lists the ranks that no member has asked for, and how many instances are
 // still to come: less than that when some leave the rank to the scheduler.
 func (r *registry) missing() (free []int, count int) {
+	taken := map[stepvan.Rank]bool{}
+	for _, m := range r.members {
+		taken[m.want.Rank] = true
+	}
 	for i := range r.size {
-		if r.byRank[stepvan.Rank(i)] == nil {
+		if !taken[stepvan.Rank(i)] {
 			free = append(free, i)
 		}
 	}
@@ -147,11 +132,5 @@ func (r *registry) missing() (free []int, count int) {
 }
 
 func (r *registry) countName() string {
-	switch r.role {
-	case stepvan.RoleWorker:
-		return "DMLC_NUM_WORKER"
-	case stepvan.RoleServer:
-		return "DMLC_NUM_SERVER"
-	}
-	return "the number of " + string(r.role) + "s"
+	return "DMLC_NUM_" + strings.ToUpper(string(r.role))
 }

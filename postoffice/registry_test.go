@@ -15,7 +15,7 @@ func TestAssignGivesEverybodyAPlace(t *testing.T) {
 	for seed := range uint64(500) {
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		group := 1 + rnd.IntN(4)
-		r := newRegistry(stepvan.RoleWorker, group*(1+rnd.IntN(5)), group)
+		r := &registry{role: stepvan.RoleWorker, size: group * (1 + rnd.IntN(5)), groupSize: group}
 		for tries := 0; !r.complete(); tries++ {
 			require.Less(t, tries, 100_000, "seed %d: places that nobody can have", seed)
 			m := &member{want: joinBody{Rank: AnyRank, Instance: AnyLocalRank}}
@@ -50,7 +50,7 @@ func TestAssignGivesEverybodyAPlace(t *testing.T) {
 }
 
 func TestMissing(t *testing.T) {
-	r := newRegistry(stepvan.RoleServer, 4, 2)
+	r := &registry{role: stepvan.RoleServer, size: 4, groupSize: 2}
 	a := &member{want: joinBody{Rank: 1, Instance: AnyLocalRank}}
 	require.NoError(t, r.add(a))
 	require.NoError(t, r.add(&member{want: joinBody{Rank: AnyRank, Instance: AnyLocalRank}}))
@@ -65,7 +65,7 @@ func TestMissing(t *testing.T) {
 }
 
 func TestTooManyOfOneIndex(t *testing.T) {
-	r := newRegistry(stepvan.RoleServer, 4, 2)
+	r := &registry{role: stepvan.RoleServer, size: 4, groupSize: 2}
 	want := func(i LocalRank) *member { return &member{want: joinBody{Rank: AnyRank, Instance: i}} }
 	require.NoError(t, r.add(want(1)))
 	require.NoError(t, r.add(want(1)))

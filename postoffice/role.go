@@ -8,11 +8,8 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// RolePeer is the role of an instance that may talk to any other peer. No process has it yet.
-const RolePeer stepvan.Role = "peer"
-
 // roles lists the roles that an instance can have. Lists of instances have the same order, and PeerIDs depend on it.
-var roles = [...]stepvan.Role{stepvan.RoleScheduler, stepvan.RoleServer, stepvan.RoleWorker, RolePeer}
+var roles = [...]stepvan.Role{stepvan.RoleScheduler, stepvan.RoleServer, stepvan.RoleWorker}
 
 // roleNumber is the place of r among roles, from 1, or 0 for a role that no instance has.
 func roleNumber(r stepvan.Role) int { return slices.Index(roles[:], r) + 1 }
@@ -36,10 +33,9 @@ const (
 	GroupScheduler Group = 1 << iota
 	GroupServers
 	GroupWorkers
-	GroupPeers
 
 	// GroupNodes has all roles that register at a scheduler.
-	GroupNodes = GroupServers | GroupWorkers | GroupPeers
+	GroupNodes = GroupServers | GroupWorkers
 	groupAll   = GroupScheduler | GroupNodes
 )
 
@@ -71,11 +67,11 @@ func (g Group) String() string {
 func (g Group) check(caller stepvan.Role) error {
 	switch {
 	case g&^groupAll != 0:
-		return errs.Invalid("barrier: unknown roles in group %#x", uint8(g))
+		return errs.Invalid("barrier: group: unknown roles (got %#x, want bits of %#x)", uint8(g), uint8(groupAll))
 	case g&GroupNodes == 0:
-		return errs.Invalid("barrier: the group names no role: include servers, workers or both")
+		return errs.Invalid("barrier: group: it has no workers and no servers: include servers, workers or both")
 	case !g.Has(caller):
-		return errs.Invalid("barrier over %s: the caller is a %s and not in the group: include its role, or do not call it there", g, caller)
+		return errs.Invalid("barrier over %s: the caller is not in the group (got a %s): include its role, or do not call it there", g, caller)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // thousand is a cluster of 1,000 nodes in one process, each with its own link.
-var thousand = SchedulerOptions{Workers: 800, Servers: 200, GroupSize: 8, HeartbeatInterval: 5 * time.Second, HeartbeatTimeout: 2 * time.Minute}
+var thousand = SchedulerOptions{Workers: 800, Servers: 200, Options: Options{GroupSize: 8, HeartbeatInterval: 5 * time.Second, HeartbeatTimeout: 2 * time.Minute}}
 
 func TestThousandNodes(t *testing.T) {
 	if testing.Short() {
@@ -22,7 +22,7 @@ func TestThousandNodes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	l.start(ctx)
-	require.Len(t, l.s.Nodes(), 1000)
+	require.Len(t, l.s.Peers(), 1000)
 	require.Len(t, l.offices[l.find(stepvan.RoleWorker, 799)].Peers(), 25)
 	require.Len(t, l.offices[l.find(stepvan.RoleServer, 64)].Peers(), 100)
 	for _, instances := range []bool{true, false} {

@@ -74,12 +74,12 @@ func newScheduler(engine *progress.Engine, o SchedulerOptions) *Scheduler {
 	s := &Scheduler{
 		o: o, engine: engine, number: func(uint64) {}, calls: newBarrierCalls(engine), begun: time.Now(), ticked: time.Now(),
 		conns: map[conn]*member{}, leaving: map[conn]time.Time{},
-		quit: make(chan struct{}), done: make(chan struct{}), stop: newStopper(),
+		quit: make(chan struct{}), done: make(chan struct{}), stop: stopper{ended: make(chan struct{})},
 	}
 	s.members = newMembership(&s.o)
 	s.members.self.conn = &ownConn{calls: s.calls}
 	s.barriers = newBarriers(s.members.quorum)
-	s.losses = losses{s: s, firsts: map[stepvan.Role]*member{}}
+	s.losses = losses{s: s}
 	s.reminders = reminders{s: s, next: s.begun.Add(o.WaitingEvery)}
 	s.refusals = sparing.New(refusalLines, refusalPeriod, func(left int) {
 		o.Log.Warn().Msgf("%d more peers were refused within %s", left, seconds(refusalPeriod))
@@ -90,31 +90,25 @@ func newScheduler(engine *progress.Engine, o SchedulerOptions) *Scheduler {
 // Start waits until every instance has registered and knows its peers, the start deadline passes, or ctx ends. The
 // error of the deadline names the instances that are missing, and all get it. The end of ctx changes nothing for them.
 func (s *Scheduler) Start(ctx context.Context) error {
-	if err := s.engine.Wait(ctx, &s.started); err != nil {
-		s.lock()
-		defer s.unlock()
-		return &stepvan.OpError{Op: "start", Err: fmt.Errorf("waited %s for %s: %w", seconds(time.Since(s.begun)), s.missing(), err)}
-	}
+	err := s.engine.Wait(ctx, &s.started)
 	s.lock()
 	defer s.unlock()
+	if err != nil {
+		return &stepvan.OpError{Op: "start", Err: fmt.Errorf("waited %s for %s: %w", seconds(time.Since(s.begun)), s.missing(), err)}
+	}
 	return s.err
 }
 
 // Barrier takes part in a round as the scheduler: group must include
 // GroupScheduler. It returns the same errors as Office.Barrier.
 func (s *Scheduler) Barrier(ctx context.Context, group Group, instances bool) error {
-	if err := group.check(stepvan.RoleScheduler); err != nil {
-		return err
-	}
-	err := s.calls.wait(ctx, barrierKey{group, instances}, func(f frame) {
+	return s.calls.wait(ctx, stepvan.RoleScheduler, barrierKey{group, instances}, func(f frame) {
 		s.lock()
 		defer s.unlock()
-		in := schedulerInbox{s}
-		if err := in.barrier(s.members.self, f); err != nil {
+		if err := (&schedulerInbox{s}).barrier(s.members.self, f); err != nil {
 			s.calls.resolve(f.request, err)
 		}
 	})
-	return barrierError(err, group)
 }
 
 // Admit vets a peer that dials the scheduler (link.Options.Admit). Any peer may register until the scheduler has
@@ -128,8 +122,8 @@ func (s *Scheduler) Admit(link.Identity) error {
 	return nil
 }
 
-// Nodes lists the registered instances that live. Ranks are final once Start has returned nil.
-func (s *Scheduler) Nodes() []Peer {
+// Peers lists the registered instances that live. Ranks are final once Start has returned nil.
+func (s *Scheduler) Peers() []Peer {
 	s.lock()
 	defer s.unlock()
 	var out []Peer
@@ -137,13 +131,6 @@ func (s *Scheduler) Nodes() []Peer {
 		out = append(out, m.info)
 	}
 	return out
-}
-
-// Epoch is the number of the view: 0 before the start.
-func (s *Scheduler) Epoch() uint64 {
-	s.lock()
-	defer s.unlock()
-	return s.epoch
 }
 
 func (s *Scheduler) setEpoch(e uint64) {

@@ -6,21 +6,21 @@ import "time"
 func (s *Scheduler) run() {
 	defer close(s.done)
 	defer s.o.Recover()
-	tick := time.NewTicker(turn(s.o.HeartbeatInterval))
-	defer tick.Stop()
-	var deadline <-chan time.Time
 	if s.o.StartTimeout > 0 {
-		t := time.NewTimer(s.o.StartTimeout)
-		defer t.Stop()
-		deadline = t.C
+		defer time.AfterFunc(s.o.StartTimeout, s.expire).Stop()
 	}
+	tick(turn(s.o.HeartbeatInterval), s.quit, func(time.Time) { s.turn(time.Now()) })
+}
+
+// tick calls f at the end of each period until end is closed.
+func tick(period time.Duration, end <-chan struct{}, f func(now time.Time)) {
+	t := time.NewTicker(period)
+	defer t.Stop()
 	for {
 		select {
-		case <-tick.C:
-			s.turn(time.Now())
-		case <-deadline:
-			s.expire()
-		case <-s.quit:
+		case now := <-t.C:
+			f(now)
+		case <-end:
 			return
 		}
 	}

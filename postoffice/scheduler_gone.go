@@ -3,6 +3,8 @@ package postoffice
 import (
 	"fmt"
 	"time"
+
+	"github.com/stepvan/stepvan/internal/text"
 )
 
 // maxReason bounds the text that tells why a node is gone.
@@ -13,7 +15,7 @@ func (s *Scheduler) depart(m *member, left bool, reason string) {
 	if m.gone {
 		return
 	}
-	m.gone, m.left, m.reason = true, left, printable(reason, maxReason)
+	m.gone, m.left, m.reason = true, left, text.Line(reason, maxReason)
 	s.members.alive--
 	if m.stopping {
 		s.members.stopping--
@@ -29,7 +31,6 @@ func (s *Scheduler) depart(m *member, left bool, reason string) {
 	case phaseRunning:
 		s.setEpoch(s.epoch + 1)
 		s.losses.add(m)
-		s.losses.breakRounds(m)
 		s.checkStop()
 	case phaseStopped:
 		s.o.Log.Debug().Msg(lossOf(m).Text)
@@ -46,21 +47,16 @@ func (s *Scheduler) dismiss(c conn, reason string) {
 
 // expel ends the session of a peer that broke the rules. A member is dead by that.
 func (s *Scheduler) expel(m *member, f failure) {
-	if m.info.Role != "" || s.refusals.Allow() {
-		s.o.Log.Warn().Msgf("expelled %s: %s", nameOr(m.info, "an unregistered peer"), f.Text)
+	if m.registered() {
+		s.o.Log.Warn().Msgf("expelled %s: %s", m.info, f.Text)
+	} else if s.refusals.Allow() {
+		s.o.Log.Warn().Msgf("expelled an unregistered peer: %s", f.Text)
 	}
 	s.send(m.conn, encode(opRefused, 0, f))
 	s.dismiss(m.conn, "expelled")
-	if m.info.Role != "" {
+	if m.registered() {
 		s.depart(m, false, f.Text)
 	}
-}
-
-func nameOr(n Peer, unknown string) string {
-	if n.Role == "" {
-		return unknown
-	}
-	return n.String()
 }
 
 // lossOf is the failure of what needs g, which has left or died.
@@ -77,7 +73,7 @@ func (s *Scheduler) checkSilence(now time.Time) {
 	for _, m := range s.conns {
 		silent := now.Sub(m.seen)
 		switch {
-		case m.info.Role == "":
+		case !m.registered():
 			if now.Sub(m.opened) > s.o.JoinTimeout { // whatever it says meanwhile
 				s.dismiss(m.conn, fmt.Sprintf("no registration within %s", seconds(s.o.JoinTimeout)))
 			}

@@ -35,53 +35,72 @@ func (in *schedulerInbox) deliver(c conn, f frame) {
 	if m == nil {
 		return // dismissed already
 	}
-	in.heard(m)
+	m.seen = time.Now()
+	if m.suspect {
+		m.suspect = false
+		s.o.Log.Info().Msgf("%s speaks again", m.info)
+	}
 	if err := in.handle(m, f); err != nil {
 		s.expel(m, failure{Kind: failRefused, Text: err.Error()})
 	}
 }
 
-// handle does what a message asks for. An error is the peer's fault and costs it its session.
+// lost implements service.
+func (in *schedulerInbox) lost(c conn, err error) {
+	s := in.s
+	s.lock()
+	defer s.unlock()
+	m := s.conns[c]
+	delete(s.conns, c)
+	delete(s.leaving, c)
+	if m != nil && m.registered() && s.phase != phaseClosed {
+		left := errors.Is(err, link.ErrLeft) || errors.Is(err, stepvan.ErrClosed) && !errors.Is(err, stepvan.ErrPeerLost)
+		s.depart(m, left, err.Error())
+	}
+	s.checkEmpty()
+}
+
+// handle does what a message asks for.
 func (in *schedulerInbox) handle(m *member, f frame) error {
 	s := in.s
 	switch {
 	case f.op == opHeartbeat:
 		s.send(m.conn, frame{op: opHeartbeat, request: f.request})
-		return nil
 	case f.op == opJoin:
-		return in.join(m, f)
-	case m.info.Role == "":
+		return receive(f, func(b *joinBody) error { return in.join(m, b) })
+	case !m.registered():
 		return malformed(f.op, "before registration")
 	case f.op == opReady:
 		return in.confirm(m)
 	case !m.ready && f.op <= opStopped:
 		return malformed(f.op, "before the start")
-	}
-	switch f.op {
-	case opBarrier, opWithdraw:
+	case f.op == opBarrier, f.op == opWithdraw:
 		return in.barrier(m, f)
-	case opStop:
+	case f.op == opStop:
 		return in.stop(m)
+	default:
+		s.o.Log.Debug().Stringer("node", m.info).Uint8("op", uint8(f.op)).Msg("unknown control message ignored")
 	}
-	s.o.Log.Debug().Stringer("node", m.info).Uint8("op", uint8(f.op)).Msg("unknown control message ignored")
 	return nil
 }
 
-func (in *schedulerInbox) join(m *member, f frame) error {
+// join registers m, or tells it why not and ends its session. Then the others notice nothing.
+func (in *schedulerInbox) join(m *member, b *joinBody) error {
 	s := in.s
-	if m.info.Role != "" {
-		return malformed(f.op, "registered already")
+	if m.registered() {
+		return malformed(opJoin, "registered already")
 	}
-	if err := decode(f, &m.want); err != nil {
-		return err
-	}
-	w := &m.want
+	m.want = *b
 	m.info = Peer{
-		Role: w.Role, Rank: w.Rank, LocalRank: w.Instance, GroupSize: w.GroupSize, Host: w.Host, PID: w.PID,
-		Addresses: w.Addresses, Incarnation: m.conn.identity().Incarnation,
+		Role: b.Role, Rank: b.Rank, LocalRank: b.Instance, GroupSize: b.GroupSize, Host: b.Host, PID: b.PID,
+		Addresses: b.Addresses, Incarnation: m.conn.identity().Incarnation,
 	}
 	if err := in.vet(m); err != nil {
-		in.refuse(m, err)
+		if s.refusals.Allow() {
+			s.o.Log.Warn().Msgf("refused %s: %v", m.info, err)
+		}
+		s.send(m.conn, encode(opRefused, 0, failure{Kind: failRefused, Text: err.Error()}))
+		s.dismiss(m.conn, "refused")
 		return nil
 	}
 	m.want.Shared, m.want.Addresses = nil, nil
@@ -89,13 +108,13 @@ func (in *schedulerInbox) join(m *member, f frame) error {
 	s.members.alive++
 	s.o.Log.Info().Msgf("%s registered, %d of %d nodes", m.info, s.members.alive, s.members.expected())
 	s.send(m.conn, encode(opJoined, 0, nil))
-	if s.members.complete() {
+	if s.members.alive == s.members.expected() {
 		s.start()
 	}
 	return nil
 }
 
-// vet registers m or says why not.
+// vet takes m into its registry, or says why not.
 func (in *schedulerInbox) vet(m *member) error {
 	s := in.s
 	if s.phase != phaseWaiting {
@@ -119,16 +138,6 @@ func (in *schedulerInbox) tooLate(m *member) error {
 	}
 	return fmt.Errorf("the cluster is complete, with %d workers and %d servers, and nodes cannot join later: restart all nodes together, or set DMLC_NUM_WORKER and DMLC_NUM_SERVER",
 		s.o.Workers, s.o.Servers)
-}
-
-// refuse tells m, which is not registered, why, and ends its session. The others notice nothing.
-func (in *schedulerInbox) refuse(m *member, err error) {
-	s := in.s
-	if s.refusals.Allow() {
-		s.o.Log.Warn().Msgf("refused %s: %v", m.info, err)
-	}
-	s.send(m.conn, encode(opRefused, 0, failure{Kind: failRefused, Text: err.Error()}))
-	s.dismiss(m.conn, "refused")
 }
 
 // confirm notes that m knows its peers.
@@ -160,25 +169,21 @@ func (in *schedulerInbox) stop(m *member) error {
 
 // barrier serves opBarrier and opWithdraw.
 func (in *schedulerInbox) barrier(m *member, f frame) error {
-	s := in.s
-	var b barrierBody
-	if err := decode(f, &b); err != nil {
-		return err
-	}
-	k := barrierKey{b.Group, b.Instances}
-	if err := k.group.check(m.info.Role); err != nil {
-		return err
-	}
-	if f.op == opWithdraw {
-		s.barriers.withdraw(m, k, f.request)
-		return nil
-	}
-	return in.enter(m, k, f.request)
+	return receive(f, func(k *barrierKey) error {
+		if err := k.Group.check(m.info.Role); err != nil {
+			return err
+		}
+		if f.op == opWithdraw {
+			in.s.barriers.withdraw(m, *k, f.request)
+			return nil
+		}
+		return in.enter(m, *k, f.request)
+	})
 }
 
 func (in *schedulerInbox) enter(m *member, k barrierKey, request uint64) error {
 	s := in.s
-	if g := s.losses.firstOf(k.group); g != nil {
+	if g := s.losses.firstOf(k.Group); g != nil {
 		s.send(m.conn, encode(opBroken, request, lossOf(g)))
 		return nil
 	}
@@ -190,29 +195,4 @@ func (in *schedulerInbox) enter(m *member, k barrierKey, request uint64) error {
 		s.send(a.m.conn, frame{op: opReleased, request: a.request})
 	}
 	return nil
-}
-
-// lost implements service.
-func (in *schedulerInbox) lost(c conn, err error) {
-	s := in.s
-	s.lock()
-	defer s.unlock()
-	m := s.conns[c]
-	delete(s.conns, c)
-	delete(s.leaving, c)
-	if m != nil && m.info.Role != "" && s.phase != phaseClosed {
-		left := errors.Is(err, link.ErrLeft) || errors.Is(err, stepvan.ErrClosed) && !errors.Is(err, stepvan.ErrPeerLost)
-		s.depart(m, left, printable(err.Error(), maxReason))
-	}
-	s.checkEmpty()
-}
-
-// heard notes a sign of life.
-func (in *schedulerInbox) heard(m *member) {
-	s := in.s
-	m.seen = time.Now()
-	if m.suspect {
-		m.suspect = false
-		s.o.Log.Info().Msgf("%s speaks again", m.info)
-	}
 }

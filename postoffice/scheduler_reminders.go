@@ -44,11 +44,13 @@ func (r *reminders) sendDue(now time.Time) {
 		}
 	case phaseRunning:
 		if s.members.stopping > 0 && r.stop.due(now) {
-			r.ofStop(now)
+			busy := only(s.members.living(), func(m *member) bool { return !m.stopping })
+			waiting := only(s.members.living(), func(m *member) bool { return m.stopping })
+			r.send(waiting, fmt.Sprintf("stop waits %s for %s, still working", seconds(now.Sub(r.stop.since)), instances(busy)))
 		}
 		for k, round := range s.barriers.rounds {
 			if round.reminder.due(now) {
-				r.send(slices.Clone(round.in), fmt.Sprintf("barrier over %s waits %s for %s", k.group, seconds(now.Sub(round.reminder.since)), s.members.absent(k, round)))
+				r.send(slices.Clone(round.in), fmt.Sprintf("barrier over %s waits %s for %s", k.Group, seconds(now.Sub(round.reminder.since)), s.members.absent(k, round)))
 			}
 		}
 	}
@@ -60,17 +62,4 @@ func (r *reminders) send(to []*member, text string) {
 	for _, m := range to {
 		r.s.send(m.conn, f)
 	}
-}
-
-func (r *reminders) ofStop(now time.Time) {
-	var waiting []*member
-	var busy []Peer
-	for _, m := range r.s.members.living() {
-		if m.stopping {
-			waiting = append(waiting, m)
-		} else {
-			busy = append(busy, m.info)
-		}
-	}
-	r.send(waiting, fmt.Sprintf("stop waits %s for %s, still working", seconds(now.Sub(r.stop.since)), instances(busy)))
 }

@@ -17,15 +17,14 @@ func (s *Scheduler) start() {
 	s.continueStart()
 }
 
-// continueStart tells the next roles when those before have confirmed: servers and
-// peers first, so that they know every worker that dials them.
+// continueStart tells the next roles when those before have confirmed: servers first,
+// so that they know every worker that dials them.
 func (s *Scheduler) continueStart() {
 	if s.phase != phaseStarting {
 		return
 	}
 	s.sendViews(s.members.roles[stepvan.RoleServer])
-	s.sendViews(s.members.roles[RolePeer])
-	if !s.members.roles[stepvan.RoleServer].confirmed() || !s.members.roles[RolePeer].confirmed() {
+	if !s.members.roles[stepvan.RoleServer].confirmed() {
 		return
 	}
 	s.sendViews(s.members.roles[stepvan.RoleWorker])
@@ -48,7 +47,7 @@ func (s *Scheduler) sendViews(r *registry) {
 	counts := map[LocalRank]int{}
 	for _, m := range r.members {
 		i := m.info.LocalRank
-		if s.o.Pairing == stepvan.PairAll || r.role == RolePeer {
+		if s.o.Pairing == stepvan.PairAll {
 			i = 0
 		}
 		frames, known := lists[i]
@@ -85,6 +84,7 @@ func (s *Scheduler) abort(f failure) {
 
 // expire is the start deadline.
 func (s *Scheduler) expire() {
+	defer s.o.Recover()
 	s.lock()
 	defer s.unlock()
 	if s.phase == phaseWaiting || s.phase == phaseStarting {

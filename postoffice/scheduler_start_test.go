@@ -13,7 +13,7 @@ import (
 )
 
 func TestStartGivesRanksAndPeers(t *testing.T) {
-	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, GroupSize: 2}, func(t *testing.T, c *cluster) {
+	inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, Options: Options{GroupSize: 2}}, func(t *testing.T, c *cluster) {
 		c.started()
 		w := c.find(stepvan.RoleWorker, 3)
 		require.Equal(t, Peer{ID: nodeID(stepvan.RoleWorker, 3), Role: stepvan.RoleWorker, Rank: 3, NodeRank: 1, LocalRank: 1, GroupSize: 2,
@@ -25,14 +25,14 @@ func TestStartGivesRanksAndPeers(t *testing.T) {
 		s := c.find(stepvan.RoleServer, 0)
 		require.Equal(t, []string{"worker 0", "worker 2"}, []string{s.Peers()[0].Name(), s.Peers()[1].Name()})
 		require.EqualValues(t, 1, s.Epoch())
-		require.EqualValues(t, 1, c.s.Epoch())
-		require.Len(t, c.s.Nodes(), 6)
+		require.EqualValues(t, 1, c.epoch())
+		require.Len(t, c.s.Peers(), 6)
 		require.NotZero(t, s.Self().Incarnation)
 	})
 }
 
 func TestStartPairsAll(t *testing.T) {
-	inCluster(t, SchedulerOptions{Workers: 2, Servers: 4, GroupSize: 2, Pairing: stepvan.PairAll}, func(t *testing.T, c *cluster) {
+	inCluster(t, SchedulerOptions{Workers: 2, Servers: 4, Pairing: stepvan.PairAll, Options: Options{GroupSize: 2}}, func(t *testing.T, c *cluster) {
 		c.started()
 		require.Len(t, c.find(stepvan.RoleWorker, 1).Peers(), 4)
 		require.Len(t, c.find(stepvan.RoleServer, 2).Peers(), 2)
@@ -74,27 +74,27 @@ func TestWorkersHearOfServersThatKnowThem(t *testing.T) {
 }
 
 func TestWaitingLines(t *testing.T) {
-	inCluster(t, SchedulerOptions{Workers: 4, Servers: 1, WaitingEvery: 4 * time.Second}, func(t *testing.T, c *cluster) {
+	inCluster(t, SchedulerOptions{Workers: 4, Servers: 1, Options: Options{WaitingEvery: 4 * time.Second}}, func(t *testing.T, c *cluster) {
 		n := c.office(stepvan.RoleWorker, 1, nil)
 		j := n.join(within(20 * time.Second))
 		time.Sleep(13 * time.Second)
-		require.Contains(t, c.log.text(), "waiting 12 s for worker 0, 2, 3 and server 0: not registered yet")
+		require.Contains(t, c.log.text(), "waiting 12 s for worker 0, 2-3 and server 0: not registered yet")
 		require.Equal(t, 3, c.log.count("waiting "))
 		require.Equal(t, 3, n.log.count("waiting 4 s")+n.log.count("waiting 8 s")+n.log.count("waiting 12 s"))
 		floating := c.office(stepvan.RoleWorker, AnyRank, nil)
 		jf := floating.join(t.Context())
 		time.Sleep(4 * time.Second)
-		require.Contains(t, c.log.text(), "waiting 16 s for 2 more of worker 0, 2, 3 and server 0")
+		require.Contains(t, c.log.text(), "waiting 16 s for 2 more of worker 0, 2-3 and server 0")
 		err := <-j
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "2 more of worker 0, 2, 3 and server 0: not registered yet")
+		require.ErrorContains(t, err, "2 more of worker 0, 2-3 and server 0: not registered yet")
 		require.ErrorContains(t, c.s.Start(within(time.Millisecond)), "3 more of worker 0-3 and server 0", "who gave up has freed its place")
 		c.pending(jf)
 	})
 }
 
 func TestWaitingLinesSayWhereNodesMeet(t *testing.T) {
-	inCluster(t, SchedulerOptions{Workers: 1, WaitingEvery: 4 * time.Second, Meeting: "in the garden"}, func(t *testing.T, c *cluster) {
+	inCluster(t, SchedulerOptions{Workers: 1, Options: Options{WaitingEvery: 4 * time.Second, Meeting: "in the garden"}}, func(t *testing.T, c *cluster) {
 		n := c.office(stepvan.RoleWorker, 0, func(o *OfficeOptions) { o.WaitingEvery, o.Meeting = 4*time.Second, "in the kitchen" })
 		n.ends.dial = func(ctx context.Context, _ []string) (conn, error) {
 			<-ctx.Done()
@@ -140,17 +140,16 @@ func TestRefusals(t *testing.T) {
 		want   []string
 	}{
 		{"duplicate", stepvan.RoleWorker, 0, nil, []string{"worker rank 0 is taken by worker 0 (host h, pid 100)", "DMLC_NODE_RANK"}},
-		{"rank too high", stepvan.RoleWorker, 4, nil, []string{"rank 4 is too high", "ranks 0 to 3", "DMLC_NUM_WORKER"}},
+		{"rank too high", stepvan.RoleWorker, 4, nil, []string{"worker rank: too high (got 4, want 0 to 3)", "DMLC_NUM_WORKER"}},
 		{"too many", stepvan.RoleServer, AnyRank, nil, []string{"all 2 server instances have registered", "DMLC_NUM_SERVER"}},
 		{"group size", stepvan.RoleWorker, 2, func(o *OfficeOptions) { o.GroupSize = 8 }, []string{"DMLC_GROUP_SIZE is 8 at the node and 2 at the scheduler"}},
-		{"instance too high", stepvan.RoleWorker, 2, func(o *OfficeOptions) { o.Instance = 2 }, []string{"instance 2 is too high", "DMLC_INSTANCE_ID"}},
+		{"instance too high", stepvan.RoleWorker, 2, func(o *OfficeOptions) { o.Instance = 2 }, []string{"instance: too high (got 2, want below DMLC_GROUP_SIZE, 2)", "DMLC_INSTANCE_ID"}},
 		{"same place", stepvan.RoleWorker, 1, func(o *OfficeOptions) { o.Instance = 0 }, []string{"instance 0 of worker node 0 is taken by worker 0"}},
 		{"setting", stepvan.RoleWorker, 2, func(o *OfficeOptions) { o.Shared = wrong("STEPVAN_ROUTING", "key") },
 			[]string{`STEPVAN_ROUTING is "key" at the node and "broadcast" at the scheduler`, "set the same value"}},
-		{"no such role", RolePeer, AnyRank, nil, []string{"no peers", "DMLC_ROLE"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, GroupSize: 2}, func(t *testing.T, c *cluster) {
+			inCluster(t, SchedulerOptions{Workers: 4, Servers: 2, Options: Options{GroupSize: 2}}, func(t *testing.T, c *cluster) {
 				ok := []chan error{
 					c.office(stepvan.RoleWorker, 0, nil).join(t.Context()),
 					c.office(stepvan.RoleServer, 0, nil).join(t.Context()), c.office(stepvan.RoleServer, 1, nil).join(t.Context()),
@@ -175,6 +174,15 @@ func TestRefusals(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestARoleThatTheClusterDoesNotHaveIsRefused(t *testing.T) {
+	inCluster(t, SchedulerOptions{Workers: 1}, func(t *testing.T, c *cluster) {
+		err := <-c.office(stepvan.RoleServer, AnyRank, nil).join(t.Context())
+		require.ErrorIs(t, err, stepvan.ErrRemote)
+		require.ErrorContains(t, err, "no servers: set DMLC_ROLE there, or DMLC_NUM_SERVER")
+		require.NoError(t, <-c.office(stepvan.RoleWorker, 0, nil).join(t.Context()))
+	})
 }
 
 func TestLossBeforeTheStartFreesThePlace(t *testing.T) {
@@ -271,7 +279,7 @@ func TestVisitorsAreDroppedWhateverTheySay(t *testing.T) {
 
 // A member is not a visitor, however long the others take, and visitors keep no member out.
 func TestStartTakesAMinuteAmongVisitors(t *testing.T) {
-	inCluster(t, SchedulerOptions{Workers: 2, Servers: 1, HeartbeatInterval: time.Second, HeartbeatTimeout: 5 * time.Second}, func(t *testing.T, c *cluster) {
+	inCluster(t, SchedulerOptions{Workers: 2, Servers: 1, Options: Options{HeartbeatInterval: time.Second, HeartbeatTimeout: 5 * time.Second}}, func(t *testing.T, c *cluster) {
 		joins := []chan error{c.office(stepvan.RoleServer, 0, nil).join(t.Context()), c.office(stepvan.RoleWorker, 0, nil).join(t.Context())}
 		const perSecond = 20
 		for range 60 * perSecond {
@@ -291,8 +299,8 @@ func TestStartTakesAMinuteAmongVisitors(t *testing.T) {
 
 func TestSchedulerOptionsAreChecked(t *testing.T) {
 	for _, o := range []SchedulerOptions{
-		{}, {Workers: 3, GroupSize: 2}, {Workers: -1}, {Workers: 1, GroupSize: -1},
-		{Workers: 1, HeartbeatInterval: time.Second, HeartbeatTimeout: time.Second}, {Workers: 1, HeartbeatTimeout: time.Second},
+		{}, {Workers: 3, Options: Options{GroupSize: 2}}, {Workers: -1}, {Workers: 1, Options: Options{GroupSize: -1}},
+		{Workers: 1, Options: Options{HeartbeatInterval: time.Second, HeartbeatTimeout: time.Second}}, {Workers: 1, Options: Options{HeartbeatTimeout: time.Second}},
 	} {
 		require.ErrorIs(t, o.complete(), stepvan.ErrInvalid)
 	}

@@ -12,20 +12,23 @@ import (
 // those that still live. Further calls wait for the first and return nil. It must be called to end the scheduler's
 // timer. The node stays open: close it afterwards.
 func (s *Scheduler) Stop(ctx context.Context) error {
-	if !s.stop.first() {
-		return s.stop.wait(ctx)
-	}
+	return s.stop.once(ctx, func() error {
+		err := s.awaitEmpty(ctx)
+		s.close(&err)
+		<-s.done
+		return err
+	})
+}
+
+// awaitEmpty waits until no instance is left.
+func (s *Scheduler) awaitEmpty(ctx context.Context) error {
 	s.lock()
 	if s.phase == phaseWaiting {
 		s.abort(failure{Kind: failClosed, Text: "the scheduler was stopped before the cluster was complete"})
 	}
 	s.checkEmpty()
 	s.unlock()
-	err := s.engine.Wait(ctx, &s.empty)
-	s.close(&err)
-	s.stop.finish()
-	<-s.done
-	return err
+	return s.engine.Wait(ctx, &s.empty)
 }
 
 func (s *Scheduler) close(err *error) {
@@ -34,10 +37,7 @@ func (s *Scheduler) close(err *error) {
 	if s.phase == phaseClosed {
 		return // by Break, whose cause err is
 	}
-	var alive []Peer
-	for _, m := range s.members.living() {
-		alive = append(alive, m.info)
-	}
+	alive := s.members.living()
 	switch {
 	case len(alive) == 0:
 		*err = nil // only goodbyes were on their way

@@ -97,7 +97,7 @@ func TestVisitorsArePutOut(t *testing.T) {
 func TestNodesGetInDuringAFlood(t *testing.T) {
 	const rooms, enough = 16, 400
 	registered := make(lines, 64)
-	l := newVisited(t, pairtest.TCPVan("tcp", tcpvan.Options{Pending: rooms}), SchedulerOptions{Workers: 1, Servers: 1, StartTimeout: visitLimit, Log: zerolog.New(registered)}, rooms)
+	l := newVisited(t, pairtest.TCPVan("tcp", tcpvan.Options{Pending: rooms}), SchedulerOptions{Workers: 1, Servers: 1, StartTimeout: visitLimit, Options: Options{Log: zerolog.New(registered)}}, rooms)
 	ctx, cancel := context.WithTimeout(t.Context(), visitLimit)
 	defer cancel()
 	joined := make(chan error, 2)

@@ -36,7 +36,7 @@ const (
 // Panicked returns the [stepvan.InternalError] that operations return from then on. A panic below a wait, or on a
 // goroutine of the node, has ended the node already.
 func (n *Node) Panicked(value any, op string) error {
-	return n.breakDown(value, n.names(), op, "")
+	return n.breakDown(value, n.String(), op, "")
 }
 
 // panicked is progress.Options.Panicked.
@@ -49,7 +49,7 @@ func (m *member) panicked(value any, driving bool) (contain bool, cause error) {
 	return m.node.contains(), cause
 }
 
-// recover is postoffice.OfficeOptions.Recover.
+// recover is postoffice.Options.Recover.
 func (m *member) recover() {
 	if value := recover(); value != nil {
 		_ = m.node.breakDown(value, m.id.String(), "keep in touch with the cluster", "")
@@ -64,7 +64,7 @@ func (n *Node) contained(f func(context.Context) error) func(context.Context) er
 	return func(ctx context.Context) (err error) {
 		defer func() {
 			if value := recover(); value != nil {
-				err = n.breakDown(value, n.names(), "start, stop or barrier", "")
+				err = n.breakDown(value, n.String(), "start, stop or barrier", "")
 				if !n.contains() {
 					panic(value)
 				}
@@ -74,10 +74,14 @@ func (n *Node) contained(f func(context.Context) error) func(context.Context) er
 	}
 }
 
-// inParallel runs tasks of this node at once and waits for all. The first error ends the context of the others and is
-// the one that it returns.
+// atOnce is how many tasks run at a time, such as connections that are made.
+const atOnce = 32
+
+// inParallel runs tasks of this node, atOnce at a time, and waits for all. The first error ends the context of the
+// others and is the one that it returns.
 func (n *Node) inParallel(ctx context.Context, tasks ...func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(atOnce)
 	for _, f := range tasks {
 		g.Go(func() error { return n.contained(f)(ctx) })
 	}
@@ -101,15 +105,6 @@ func (m *member) position() (op, peer string) {
 		return op, ""
 	}
 	return m.link.Position()
-}
-
-// names says which instances the node has. It takes no lock.
-func (n *Node) names() string {
-	var names []string
-	for _, m := range n.members {
-		names = append(names, m.id.String())
-	}
-	return strings.Join(names, " and ")
 }
 
 // breakDown ends the node because of a panic, once, and returns what all waits return then. It does not wait for
@@ -170,11 +165,8 @@ func (m *member) failParts(e *stepvan.InternalError, step func(func())) {
 	if m.server != nil {
 		step(func() { m.server.Fail(e) })
 	}
-	if m.office != nil {
-		step(func() { m.office.Break(e) })
-	}
-	if m.scheduler != nil {
-		step(func() { m.scheduler.Break(e) })
+	if m.cluster != nil {
+		step(func() { m.cluster.Break(e) })
 	}
 	if m.link != nil {
 		step(func() { m.link.Break(e) })

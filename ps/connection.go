@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -132,22 +131,5 @@ func (g *group) String() string {
 	if len(g.ranks) == 1 {
 		return g.Connection.String()
 	}
-	return fmt.Sprintf("%ss %s: %s (%s)", g.Peer.Role, ranges(g.ranks), g.Van, g.Reason)
-}
-
-// ranges writes numbers as "0-2, 5", the first few of them.
-func ranges(ranks []int) string {
-	slices.Sort(ranks)
-	var parts []string
-	for first, last := range text.Runs(ranks) {
-		if len(parts) == maxListed {
-			return strings.Join(parts, ", ") + fmt.Sprintf(", ... (%d)", len(ranks))
-		}
-		part := strconv.Itoa(first)
-		if last > first {
-			part += "-" + strconv.Itoa(last)
-		}
-		parts = append(parts, part)
-	}
-	return strings.Join(parts, ", ")
+	return fmt.Sprintf("%ss %s: %s (%s)", g.Peer.Role, text.Ranges(g.ranks, maxListed), g.Van, g.Reason)
 }

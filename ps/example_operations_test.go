@@ -12,6 +12,29 @@ import (
 	"github.com/stepvan/stepvan/trace"
 )
 
+// A worker pushes three numbers and gets the answer into memory of its own. Until then the key is taken.
+func ExampleNode_PushPull() {
+	c := startLocal(1, 1, nil)
+	defer c.stop()
+	worker, server := c.workers[0], c.servers[0]
+	numbers, answer := []tensor.Tensor{numbersOf(1, 2, 3)}, []tensor.Tensor{numbersOf(0, 0, 0)}
+	h, err := worker.PushPull(numbers, []tensor.Key{1}, answer, []tensor.Key{2})
+	check(err)
+	_, err = worker.PushPull([]tensor.Tensor{numbersOf(4)}, []tensor.Key{1}, nil, nil)
+	fmt.Println(errors.Is(err, stepvan.ErrBusy))
+
+	batch, err := server.GetBatch(c.ctx, ps.LockStep)
+	check(err)
+	_, err = server.Respond(batch.Requests[0].Pushes(), batch.Requests[0].ID)
+	check(err)
+
+	check(h.Wait(c.ctx))
+	fmt.Println(floats(answer[0]))
+	// Output:
+	// true
+	// [1 2 3]
+}
+
 // A worker pushes to one server by name, and pulls an answer whose length the server decides.
 func ExampleNode_Do() {
 	c := startLocal(1, 2, func(s *ps.Settings) { s.Routing, s.Batch = ps.Named, "any" })
@@ -91,6 +114,71 @@ func ExampleNode_GetBatch_atLeast() {
 	// Output:
 	// worker 0 pushed [10]
 	// worker 2 pushed [30]
+}
+
+// Without a policy of its own GetBatch takes that of the settings, STEPVAN_BATCH.
+func ExampleNode_GetBatch_default() {
+	c := startLocal(2, 1, func(s *ps.Settings) { s.Batch = "any" })
+	defer c.stop()
+	h := push(c.workers[0], 1, 10)
+
+	batch, err := c.servers[0].GetBatch(c.ctx, ps.DefaultPolicy)
+	check(err)
+	fmt.Println(len(batch.Requests), "request of worker", batch.Requests[0].Worker)
+	_, err = c.servers[0].Respond(nil, batch.Requests[0].ID)
+	check(err)
+	check(h.Wait(c.ctx))
+	// Output: 1 request of worker 0
+}
+
+// A server answers each request once. It may change the tensors of its answer when the worker has received them.
+func ExampleNode_Respond() {
+	c := startLocal(1, 1, nil)
+	defer c.stop()
+	worker, server := c.workers[0], c.servers[0]
+	answer := numbersOf(0)
+	h, err := worker.PushPull(nil, nil, []tensor.Tensor{answer}, []tensor.Key{2})
+	check(err)
+
+	batch, err := server.GetBatch(c.ctx, ps.LockStep)
+	check(err)
+	result := []tensor.Tensor{numbersOf(7)}
+	response, err := server.Respond(result, batch.Requests[0].ID)
+	check(err)
+	_, err = server.Respond(result, batch.Requests[0].ID)
+	fmt.Println(errors.Is(err, stepvan.ErrStale))
+
+	check(h.Wait(c.ctx))
+	check(response.Wait(c.ctx))
+	floats(result[0])[0] = 8
+	fmt.Println(floats(answer))
+	// Output:
+	// true
+	// [7]
+}
+
+// RespondCopy gives the tensors back at once, and says when it could not.
+func ExampleNode_RespondCopy() {
+	c := startLocal(1, 1, nil)
+	defer c.stop()
+	worker, server := c.workers[0], c.servers[0]
+	answer := numbersOf(0)
+	h, err := worker.PushPull(nil, nil, []tensor.Tensor{answer}, []tensor.Key{2})
+	check(err)
+
+	batch, err := server.GetBatch(c.ctx, ps.LockStep)
+	check(err)
+	result := numbersOf(7)
+	response, borrowed, err := server.RespondCopy([]tensor.Tensor{result}, batch.Requests[0].ID)
+	check(err)
+	if borrowed { // memory was short
+		check(response.Wait(c.ctx))
+	}
+	floats(result)[0] = 8
+
+	check(h.Wait(c.ctx))
+	fmt.Println(floats(answer))
+	// Output: [7]
 }
 
 // One result is cut along its first dimension: each worker gets as many rows as its pushed tensor has.
@@ -190,6 +278,25 @@ func ExampleNode_Barrier() {
 	check(<-passed)
 	fmt.Println("both are here")
 	// Output: both are here
+}
+
+// The server hears that its workers have stopped. Operations after Stop return ErrClosed, too.
+func ExampleNode_Stop() {
+	c := startLocal(1, 1, nil)
+	worker, server := c.workers[0], c.servers[0]
+	stopped := make(chan error)
+	go func() { stopped <- worker.Stop(c.ctx) }()
+
+	_, err := server.GetBatch(c.ctx, ps.LockStep)
+	fmt.Println(errors.Is(err, stepvan.ErrClosed))
+	check(server.Stop(c.ctx))
+	check(<-stopped)
+	check(c.scheduler.Stop(c.ctx))
+	_, err = worker.PushPull(nil, nil, nil, nil)
+	fmt.Println(errors.Is(err, stepvan.ErrClosed))
+	// Output:
+	// true
+	// true
 }
 
 // The worker learns which instance died: a server that ends without Stop.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/sparing"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/worker"
 )
@@ -68,40 +69,23 @@ func (m *member) connectPeers(ctx context.Context) error {
 	return m.worker.Join(rank, servers)
 }
 
-// parallelDials is how many connections are made at a time.
-const parallelDials = 32
-
 // dialAll connects with all peers. What was opened before an error is closed with the link.
 func (m *member) dialAll(ctx context.Context, peers []Peer) ([]*link.Session, error) {
-	var next atomic.Int64
 	open := make([]atomic.Bool, len(peers))
 	stop := m.logWaiting(func() string { return "connections with " + strings.Join(notConnected(peers, open), ", ") })
 	defer stop()
 	sessions := make([]*link.Session, len(peers))
-	tasks := make([]func(context.Context) error, min(parallelDials, len(peers)))
-	for t := range tasks {
-		tasks[t] = func(ctx context.Context) error {
-			for i := next.Add(1) - 1; i < int64(len(peers)); i = next.Add(1) - 1 {
-				s, err := m.dial(ctx, peers[i])
-				if err != nil {
-					return err
-				}
-				sessions[i] = s
-				open[i].Store(true)
+	tasks := make([]func(context.Context) error, len(peers))
+	for i, p := range peers {
+		tasks[i] = func(ctx context.Context) (err error) {
+			if sessions[i], err = m.net.Dial(ctx, p); err != nil {
+				return &stepvan.OpError{Op: "connect " + m.office.Self().String(), Peer: p.String(), Err: err}
 			}
+			open[i].Store(true)
 			return nil
 		}
 	}
 	return sessions, m.node.inParallel(ctx, tasks...)
-}
-
-// dial opens the session with one server.
-func (m *member) dial(ctx context.Context, p Peer) (*link.Session, error) {
-	s, err := m.net.Dial(ctx, p)
-	if err != nil {
-		return nil, &stepvan.OpError{Op: "connect " + m.office.Self().String(), Peer: p.String(), Err: err}
-	}
-	return s, nil
 }
 
 // maxListed is how many peers a line names at most.
@@ -127,18 +111,7 @@ const waitingEvery = 5 * time.Second
 
 // logWaiting logs every few seconds what the start waits for, until stopped.
 func (m *member) logWaiting(what func() string) (stop func()) {
-	begun, end := time.Now(), make(chan struct{})
-	go func() {
-		t := time.NewTicker(waitingEvery)
-		defer t.Stop()
-		for {
-			select {
-			case now := <-t.C:
-				m.log.Info().Msgf("waiting %v for %s", now.Sub(begun).Round(time.Second), what())
-			case <-end:
-				return
-			}
-		}
-	}()
-	return func() { close(end) }
+	return sparing.Every(waitingEvery, func(waited time.Duration) {
+		m.log.Info().Msgf("waiting %v for %s", waited.Round(time.Second), what())
+	})
 }

@@ -13,8 +13,11 @@ import (
 	"github.com/stepvan/stepvan/internal/sparing"
 )
 
-// newLogger writes to standard error: text for people on a terminal, else JSON.
-func newLogger(s *Settings) zerolog.Logger {
+// logger is what WithLogger has given. Otherwise it writes to standard error: text for people on a terminal, else JSON.
+func (o *options) logger(s *Settings) zerolog.Logger {
+	if o.log != nil {
+		return *o.log
+	}
 	level, err := zerolog.ParseLevel(string(s.LogLevel))
 	if s.LogLevel == config.LogOff || err != nil {
 		level = zerolog.Disabled

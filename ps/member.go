@@ -27,6 +27,7 @@ type member struct {
 
 	net       *reach.Endpoint
 	link      *link.Transport // of net
+	cluster   cluster         // the scheduler or the office
 	scheduler *postoffice.Scheduler
 	office    *postoffice.Office
 	worker    *worker.Worker
@@ -34,6 +35,15 @@ type member struct {
 	ring      *trace.Ring
 	sessions  []*link.Session // that a worker has opened
 	opened    startSessions
+}
+
+// cluster is what a member does in the cluster alike, as a postoffice.Scheduler or with a postoffice.Office.
+type cluster interface {
+	Admit(link.Identity) error
+	Barrier(ctx context.Context, group Group, perInstance bool) error
+	Break(cause error)
+	Peers() []Peer
+	Stop(context.Context) error
 }
 
 func newMember(n *Node, role Role) *member {
@@ -45,16 +55,8 @@ func newMember(n *Node, role Role) *member {
 	return &member{node: n, role: role, id: id, log: n.log.Hook(id)}
 }
 
-// name reads "worker 3"; "worker" before the rank is known.
-func (m *member) name() string {
-	if m.office != nil {
-		return m.office.Self().Name()
-	}
-	return string(m.role)
-}
-
-// open makes the member's link, which asks admit about peers.
-func (m *member) open(admit func(link.Identity) error) (err error) {
+// open makes the member's link.
+func (m *member) open() (err error) {
 	s := m.node.settings
 	if m.role == RoleScheduler {
 		m.opened.end() // it tells nobody
@@ -63,7 +65,7 @@ func (m *member) open(admit func(link.Identity) error) (err error) {
 		Settings: s, Role: m.role, Network: m.node.options.network, Memory: m.node.memory, Near: m.node.placed.near(),
 		Starved: m.node.starved, Shm: m.node.options.shm, Log: m.log,
 		Link: link.Options{
-			Progress: m.progress(), Admit: admit, Opened: m.opened.add,
+			Progress: m.progress(), Admit: func(peer link.Identity) error { return m.cluster.Admit(peer) }, Opened: m.opened.add,
 			Rehearsal: link.Rehearsal{After: s.PanicAfter, Locked: s.PanicLocked},
 		},
 	})
@@ -82,7 +84,7 @@ func (m *member) progress() progress.Options {
 // build makes everything that is there before the first connection.
 func (m *member) build() (err error) {
 	s := m.node.settings
-	if err := m.open(m.admit); err != nil {
+	if err := m.open(); err != nil {
 		return err
 	}
 	if m.role != RoleScheduler {
@@ -107,33 +109,38 @@ func (m *member) build() (err error) {
 	return m.buildOffice()
 }
 
+// postofficeOptions are what a scheduler and an office both need.
+func (m *member) postofficeOptions() postoffice.Options {
+	s := m.node.settings
+	return postoffice.Options{
+		GroupSize: s.GroupSize, Shared: sharedOf(s),
+		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTimeout: s.HeartbeatTimeout,
+		Meeting: m.net.Meeting(), Host: reach.HostName(), PID: os.Getpid(), Recover: m.recover, Log: m.log,
+	}
+}
+
 func (m *member) buildScheduler() (err error) {
 	s := m.node.settings
 	m.scheduler, err = postoffice.NewScheduler(m.link, postoffice.SchedulerOptions{
-		Workers: s.NumWorkerInstances(), Servers: s.NumServerInstances(), GroupSize: s.GroupSize,
-		Pairing: s.Pairing, Shared: sharedOf(s), StartTimeout: s.StartTimeout,
-		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTimeout: s.HeartbeatTimeout,
-		Meeting: m.net.Meeting(), Host: reach.HostName(), PID: os.Getpid(), Recover: m.recover, Log: m.log,
+		Options: m.postofficeOptions(), Workers: s.NumWorkerInstances(), Servers: s.NumServerInstances(),
+		Pairing: s.Pairing, StartTimeout: s.StartTimeout,
 	})
+	if err == nil {
+		m.cluster = m.scheduler
+	}
 	return err
 }
 
 func (m *member) buildOffice() (err error) {
 	s := m.node.settings
 	m.office, err = postoffice.NewOffice(m.link, postoffice.OfficeOptions{
-		Role: m.role, Rank: stepvan.Rank(s.Rank()), Instance: postoffice.LocalRank(s.Instance()),
-		GroupSize: s.GroupSize, Shared: sharedOf(s),
-		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTimeout: s.HeartbeatTimeout,
-		OnDead: m.dead, Meeting: m.net.Meeting(), Host: reach.HostName(), PID: os.Getpid(), Recover: m.recover, Log: m.log,
+		Options: m.postofficeOptions(), Role: m.role,
+		Rank: stepvan.Rank(s.Rank()), Instance: postoffice.LocalRank(s.Instance()), OnDead: m.dead,
 	})
-	return err
-}
-
-func (m *member) admit(peer link.Identity) error {
-	if m.scheduler != nil {
-		return m.scheduler.Admit(peer)
+	if err == nil {
+		m.cluster = m.office
 	}
-	return m.office.Admit(peer)
+	return err
 }
 
 // start brings the member into the cluster.

@@ -27,8 +27,8 @@ type Node struct {
 // Role returns the role in the settings: [RoleJoint] for a worker and a server in one process.
 func (n *Node) Role() Role { return n.settings.Role }
 
-// Rank is the rank of this instance within its role. Of a joint node it is the worker's: Server().Rank() is the other.
-// The rank of the scheduler is 0.
+// Rank is the rank of this instance within its role. A joint node returns the rank of its worker, and
+// [server.Server.Rank] the rank of its server. The rank of the scheduler is 0.
 func (n *Node) Rank() Rank {
 	if o := n.members[0].office; o != nil {
 		return o.Self().Rank
@@ -36,11 +36,11 @@ func (n *Node) Rank() Rank {
 	return 0
 }
 
-// String reads "worker 3", "worker 3 and server 3", "scheduler".
+// String reads "worker 3", "worker 3 and server 3", "scheduler". It takes no lock.
 func (n *Node) String() string {
 	var names []string
 	for _, m := range n.members {
-		names = append(names, m.name())
+		names = append(names, m.id.String())
 	}
 	return strings.Join(names, " and ")
 }
@@ -74,18 +74,15 @@ func (n *Node) Memory() *tensor.Allocator { return n.memory }
 func (n *Node) Peers() []Peer {
 	var out []Peer
 	for _, m := range n.members {
-		if m.scheduler != nil {
-			return m.scheduler.Nodes()
-		}
-		out = append(out, m.office.Peers()...)
+		out = append(out, m.cluster.Peers()...)
 	}
 	return out
 }
 
-// Done is closed when the node can work no more: after Stop, after a panic of this library, or when an instance died
-// that the cluster cannot do without. [Node.Err] tells which.
+// Done is closed when the node can work no more: after [Node.Stop], after a panic of this library, or when an instance
+// died that the cluster needs. [Node.Err] tells which.
 func (n *Node) Done() <-chan struct{} { return n.life.ended.Done() }
 
-// Err is why the node can work no more: an [stepvan.OpError] whose Peer is the instance that died, or the
-// [stepvan.InternalError] of this node. It is nil while the node works, and after a Stop in order.
+// Err tells why the node can work no more: an [stepvan.OpError] whose Peer is the instance that died, or the
+// [stepvan.InternalError] of this node. It is nil while the node works, and after a [Node.Stop] without loss.
 func (n *Node) Err() error { return n.life.err() }

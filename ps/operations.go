@@ -31,8 +31,8 @@ func (n *Node) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []tens
 	return h, n.preferPanic("push_pull", err)
 }
 
-// Do sends an exchange. Unlike [Node.PushPull] it can route it otherwise, name servers, accept pulls of variable length
-// and set a label for traces. It returns the same errors as PushPull. 0 allocations.
+// Do sends an exchange. Unlike with [Node.PushPull], the program can choose the routing, name servers, accept pulls of
+// variable length, and set a label for traces. Do returns the same errors as PushPull. 0 allocations.
 func (n *Node) Do(x *Exchange) (Handle, error) {
 	w, err := n.asWorker("push_pull")
 	if err != nil {
@@ -82,7 +82,7 @@ func (n *Node) GetBatchFor(d time.Duration, p Policy, b *Batch) error {
 func (n *Node) asBatchServer(p Policy) (*Server, error) {
 	s, err := n.asServer("get_batch")
 	if err == nil && p == LockStep && n.settings.Routing != stepvan.Broadcast {
-		return nil, errs.Invalid("get_batch in lock-step needs every worker to push to every server: set STEPVAN_ROUTING=broadcast, or take ps.AnyReady or ps.AtLeast")
+		return nil, errs.Invalid("get_batch: lock-step: workers must push to every server (got STEPVAN_ROUTING=%s, want STEPVAN_ROUTING=broadcast): set it, or take ps.AnyReady or ps.AtLeast", n.settings.Routing)
 	}
 	return s, err
 }
@@ -98,47 +98,44 @@ func (n *Node) asBatchServer(p Policy) (*Server, error) {
 //   - [stepvan.ErrPeerLost] in an [stepvan.OpError]: a death has ended the work of the cluster;
 //   - [stepvan.ErrClosed]: the node was stopped. The call gives back the memory of the request.
 //
-// That a worker was lost is not an error of Respond: the Response has it.
+// The loss of a worker is not an error of Respond: [server.Response.Err] returns it.
 func (n *Node) Respond(tensors []tensor.Tensor, h RequestID) (Response, error) {
-	s, err := n.asServer("respond")
+	s, err := n.asResponder("respond", h)
 	if err != nil {
-		n.releaseUnanswered(h)
 		return Response{}, err
 	}
 	r, err := s.Respond(tensors, h)
 	return r, n.preferPanic("respond", err)
 }
 
-// RespondVec cuts ret along dimension 0 into consecutive slices, slice i as long as like[i], and answers handlers[i]
-// with it. It answers all requests or, on an error, none. It returns the same errors as [Node.Respond].
+// RespondVec cuts ret along dimension 0 into consecutive slices, and answers handlers[i] with slice i. Slice i has as
+// many rows as like[i]. RespondVec answers all requests or, on an error, none. It returns the same errors as
+// [Node.Respond].
 func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (Response, error) {
-	s, err := n.asServer("respond_vec")
+	s, err := n.asResponder("respond_vec", handlers...)
 	if err != nil {
-		n.releaseUnanswered(handlers...)
 		return Response{}, err
 	}
 	r, err := s.RespondVec(ret, like, handlers)
 	return r, n.preferPanic("respond_vec", err)
 }
 
-// RespondCopy is [Node.Respond] for a program that uses its tensors again at once. They are the caller's when it
-// returns, unless memory was short: then borrowed is true, and they are the caller's when the [Response] is done. 0
-// allocations.
+// RespondCopy is [Node.Respond] for a program that uses its tensors again at once. The program may change them when
+// RespondCopy returns. When memory was short, borrowed is true: then it may change them when the [Response] is done.
+// 0 allocations.
 func (n *Node) RespondCopy(tensors []tensor.Tensor, h RequestID) (r Response, borrowed bool, err error) {
-	s, err := n.asServer("respond")
+	s, err := n.asResponder("respond", h)
 	if err != nil {
-		n.releaseUnanswered(h)
 		return Response{}, false, err
 	}
 	r, borrowed, err = s.RespondCopy(tensors, h)
 	return r, borrowed, n.preferPanic("respond", err)
 }
 
-// RespondVecCopy is [Node.RespondVec] which copies as [Node.RespondCopy] does.
+// RespondVecCopy is [Node.RespondVec], but it copies the tensor as [Node.RespondCopy] does.
 func (n *Node) RespondVecCopy(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (r Response, borrowed bool, err error) {
-	s, err := n.asServer("respond_vec")
+	s, err := n.asResponder("respond_vec", handlers...)
 	if err != nil {
-		n.releaseUnanswered(handlers...)
 		return Response{}, false, err
 	}
 	r, borrowed, err = s.RespondVecCopy(ret, like, handlers)
@@ -168,22 +165,19 @@ func (n *Node) RegisterRecvBuffer(t tensor.Tensor, ranks []Rank, keys []tensor.K
 // live, or until ctx ends. The next Barrier over the same group then continues this one.
 //
 // The error is [stepvan.ErrInvalid] when this node is not in the group, or another goroutine waits in the same barrier.
-// It is [stepvan.ErrPeerLost] when a member died or left, [stepvan.ErrClosed] after Stop, or the error of ctx.
+// It is [stepvan.ErrPeerLost] when a member died or left, [stepvan.ErrClosed] after [Node.Stop], or the error of ctx.
 func (n *Node) Barrier(ctx context.Context, group Group, perInstance bool) error {
 	if err := n.life.usable("barrier"); err != nil {
 		return err
 	}
 	var tasks []func(context.Context) error
 	for _, m := range n.members {
-		switch {
-		case m.scheduler != nil:
-			return m.scheduler.Barrier(ctx, group, perInstance)
-		case len(n.members) == 1 || group.Has(m.office.Self().Role):
-			tasks = append(tasks, func(ctx context.Context) error { return m.office.Barrier(ctx, group, perInstance) })
+		if len(n.members) == 1 || group.Has(m.role) {
+			tasks = append(tasks, func(ctx context.Context) error { return m.cluster.Barrier(ctx, group, perInstance) })
 		}
 	}
 	if len(tasks) == 0 { // its role is not in the group, as the office says
-		return n.members[0].office.Barrier(ctx, group, perInstance)
+		return n.members[0].cluster.Barrier(ctx, group, perInstance)
 	}
 	return n.inParallel(ctx, tasks...)
 }
@@ -195,7 +189,7 @@ func (n *Node) asWorker(op string) (*Worker, error) {
 	if w := n.Worker(); w != nil {
 		return w, nil
 	}
-	return nil, errs.Invalid("%s is for workers, and this node is a %s: call it where DMLC_ROLE is worker or joint", op, n.Role())
+	return nil, errs.Invalid("%s: this node: it has no worker (got DMLC_ROLE=%s, want worker or joint): call it on another node", op, n.Role())
 }
 
 func (n *Node) asServer(op string) (*Server, error) {
@@ -205,22 +199,23 @@ func (n *Node) asServer(op string) (*Server, error) {
 		if err := n.life.usable(op); err != nil {
 			return nil, err
 		}
-		return nil, errs.Invalid("%s is for servers, and this node is a %s: call it where DMLC_ROLE is server or joint", op, n.Role())
+		return nil, errs.Invalid("%s: this node: it has no server (got DMLC_ROLE=%s, want server or joint): call it on another node", op, n.Role())
 	case !n.life.serving():
 		return nil, stoppedError(op)
 	}
 	return s, n.life.failure(op)
 }
 
-// releaseUnanswered has a server that was stopped give back the memory of requests that it can answer no more.
-func (n *Node) releaseUnanswered(requests ...RequestID) {
-	s := n.Server()
-	if s == nil || n.life.serving() {
-		return
+// asResponder is the server that may answer requests. One that was stopped gives back their memory, since it can answer
+// them no more.
+func (n *Node) asResponder(op string, requests ...RequestID) (*Server, error) {
+	s, err := n.asServer(op)
+	if err != nil && n.Server() != nil && !n.life.serving() {
+		for _, h := range requests {
+			_, _ = n.Server().Respond(nil, h) // always refused; the caller has its error
+		}
 	}
-	for _, h := range requests {
-		_, _ = s.Respond(nil, h) // always refused; the caller has its error
-	}
+	return s, err
 }
 
 // preferPanic replaces err, which may only follow from the node's end, by the panic that has ended it.

@@ -6,7 +6,7 @@ import (
 	"github.com/stepvan/stepvan/internal/reach"
 )
 
-// Option is an argument of [Start] for what settings cannot say.
+// Option is an argument of [Start] that no setting has.
 type Option func(*options)
 
 type options struct {
@@ -27,7 +27,8 @@ func collect(opts []Option) options {
 	return o
 }
 
-// WithNetwork has the node find the others in net, within this process, when STEPVAN_VAN is mem or auto.
+// WithNetwork connects the node with the other nodes of net, which are all in this process. STEPVAN_VAN must be mem or
+// auto.
 func WithNetwork(net *Network) Option { return func(o *options) { o.network = net } }
 
 // WithLogger writes the log to l instead of standard error, and adds role and rank. The level of l applies.

@@ -103,10 +103,8 @@ func StartFrom(ctx context.Context, environ []string, opts ...Option) (*Node, er
 
 // startWith starts with what config has read of an environment.
 func startWith(ctx context.Context, s Settings, warnings []config.Warning, err error, opts []Option) (*Node, error) {
-	log := newLogger(&s)
-	if l := collect(opts).log; l != nil {
-		log = *l
-	}
+	o := collect(opts)
+	log := o.logger(&s)
 	for _, w := range warnings {
 		log.Warn().Msg(w.String())
 	}
@@ -162,10 +160,7 @@ func alsoOnListen(f func(int)) Option {
 
 func newNode(s Settings, o options, warnings []config.Warning) (*Node, error) {
 	n := &Node{settings: &s, options: o, starvedLines: newStarvedLines(), life: newLifecycle()}
-	n.log = newLogger(&s)
-	if o.log != nil {
-		n.log = *o.log
-	}
+	n.log = o.logger(&s)
 	roles := []Role{s.Role}
 	if s.Role == RoleJoint {
 		roles = []Role{RoleWorker, RoleServer}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
@@ -72,14 +71,8 @@ func (n *Node) Close() error {
 	if n.life.broken.Load() != nil {
 		return n.stopBroken()
 	}
-	var aborting sync.WaitGroup
-	for _, m := range n.members {
-		aborting.Go(m.abort)
-	}
-	aborting.Wait()
-	gone, cancel := context.WithCancel(context.Background())
-	cancel()
-	err := errors.Join(n.leave(gone), n.exportTraces())
+	_ = n.each(func(m *member) error { m.abort(); return nil })
+	err := errors.Join(n.leaveAtOnce(), n.exportTraces())
 	n.close()
 	n.life.finishStop()
 	n.members[0].log.Warn().Msgf("%s was closed without stop: the others take it for dead", n)
@@ -116,31 +109,24 @@ func (m *member) sayGoodbye() {
 	}
 }
 
-// reason is the node's, or why one of its servers has gone, which may be what made it stop before
-// the scheduler's word on it came.
+// reason is what a worker tells its servers when it leaves: why the node has ended, or why one of the servers has gone.
+// The program may have stopped because of that server, before the scheduler has reported the loss.
 func (m *member) reason() string {
-	if m.node.Err() != nil {
-		return m.node.reason()
-	}
+	cause := m.node.Err()
 	for _, s := range m.sessions {
-		if err := s.Err(); errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, link.ErrLeft) {
-			return lossReason(err)
+		if err := s.Err(); cause == nil && (errors.Is(err, stepvan.ErrPeerLost) || errors.Is(err, link.ErrLeft)) {
+			cause = err
 		}
 	}
-	return m.node.reason()
+	return leaveReason(cause)
 }
 
-// reason is what peers are told when this node leaves: the loss that made it, so that they
-// do not take this node for the cause.
-func (n *Node) reason() string {
-	if cause := n.Err(); cause != nil {
-		return lossReason(cause)
+// leaveReason is what peers are told when a node leaves: the loss that made it, if any, with the name of the instance
+// that was lost first. They must not take this node for the cause.
+func leaveReason(loss error) string {
+	if loss == nil {
+		return "it has stopped"
 	}
-	return "it has stopped"
-}
-
-// lossReason tells peers of a loss, with the name of the node that was lost first.
-func lossReason(loss error) string {
 	name := link.FirstCause(loss)
 	var of *stepvan.OpError
 	if name == "" && errors.As(loss, &of) {
@@ -154,34 +140,40 @@ func lossReason(loss error) string {
 
 // leave waits for the cluster and leaves it.
 func (n *Node) leave(ctx context.Context) error {
+	return n.each(func(m *member) error {
+		if m.cluster == nil { // the start failed before
+			return nil
+		}
+		return m.cluster.Stop(ctx)
+	})
+}
+
+// leaveAtOnce leaves the cluster without the others.
+func (n *Node) leaveAtOnce() error {
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	return n.leave(gone)
+}
+
+// each calls f for every member at once, and joins the errors. One that fails does not hurry the other.
+func (n *Node) each(f func(*member) error) error {
 	results := make([]error, len(n.members))
 	tasks := make([]func(context.Context) error, len(n.members))
 	for i, m := range n.members {
-		tasks[i] = func(ctx context.Context) error {
-			results[i] = m.leave(ctx)
-			return nil // one that fails must not hurry the other
+		tasks[i] = func(context.Context) error {
+			results[i] = f(m)
+			return nil
 		}
 	}
-	_ = n.inParallel(ctx, tasks...)
+	_ = n.inParallel(context.Background(), tasks...) // a panic has ended the node
 	return errors.Join(results...)
-}
-
-func (m *member) leave(ctx context.Context) error {
-	if m.scheduler != nil {
-		return m.scheduler.Stop(ctx)
-	}
-	return m.office.Stop(ctx)
 }
 
 // close ends everything, after the start failed or the cluster was left.
 func (n *Node) close() { n.closing.Do(n.closeAll) }
 
 func (n *Node) closeAll() {
-	tasks := make([]func(context.Context) error, len(n.members))
-	for i, m := range n.members {
-		tasks[i] = func(context.Context) error { m.close(); return nil }
-	}
-	_ = n.inParallel(context.Background(), tasks...)
+	_ = n.each(func(m *member) error { m.close(); return nil })
 	if slices.ContainsFunc(n.members, func(m *member) bool { return m.net != nil && m.net.UsesSocketDir() }) {
 		shm.Sweep(shm.SocketDir()) // a process that was killed just before the start may still have been alive then
 	}
@@ -202,23 +194,19 @@ func (m *member) close() {
 		_ = m.server.Close()
 	}
 	if m.net != nil {
-		m.net.Close(m.node.reason())
+		m.net.Close(leaveReason(m.node.Err()))
 	}
 }
 
 // abandon ends a node that did not start, or whose companions did not; the others are told why.
 func (n *Node) abandon(why error) {
-	gone, cancel := context.WithCancel(context.Background())
-	cancel()
 	n.life.beginStop()
 	for _, m := range n.members {
 		if m.link != nil && why != nil {
 			m.link.Goodbye("it did not start: " + strings.TrimPrefix(why.Error(), "start: "))
 		}
-		if m.office != nil || m.scheduler != nil {
-			_ = m.leave(gone) // the cause of the abandonment is what counts
-		}
 	}
+	_ = n.leaveAtOnce() // the cause of the abandonment is what counts
 	n.close()
 	n.life.ended.set(nil)
 }

@@ -32,8 +32,8 @@ func (n *Node) exportTraces() error {
 			continue
 		}
 		path := traceName(n.settings.TraceFile, string(m.role), int(m.office.Self().Rank))
-		if err := writeTrace(path, m.name(), m.ring); err != nil {
-			all = append(all, fmt.Errorf("the trace was not written, check STEPVAN_TRACE_FILE: %w", err))
+		if err := writeTrace(path, m.id.String(), m.ring); err != nil {
+			all = append(all, fmt.Errorf("stop: trace: it was not written: %w: set another STEPVAN_TRACE_FILE", err))
 			continue
 		}
 		m.log.Info().Msgf("trace written to %s: open it with ui.perfetto.dev", path)

@@ -35,20 +35,20 @@ type Batch struct {
 //   - stepvan.ErrBusy: another goroutine is in GetBatch.
 //
 // GetBatch still hands out what a worker sent completely before it was gone.
-func (s *Server) GetBatch(ctx context.Context, p Policy) (Batch, error) {
+func (s *Server) GetBatch(ctx context.Context, p stepvan.Policy) (Batch, error) {
 	var b Batch
 	err := s.GetBatchInto(ctx, p, &b)
 	return b, err
 }
 
 // GetBatchInto is [Server.GetBatch] into a batch whose slice is used again. 0 allocations in the steady state.
-func (s *Server) GetBatchInto(ctx context.Context, p Policy, b *Batch) error {
+func (s *Server) GetBatchInto(ctx context.Context, p stepvan.Policy, b *Batch) error {
 	return s.batches.get(p, b, batchWait{ctx: ctx})
 }
 
 // GetBatchFor is [Server.GetBatchInto] with a limit of time instead of a context. A negative limit means for ever. 0
 // allocations in the steady state.
-func (s *Server) GetBatchFor(d time.Duration, p Policy, b *Batch) error {
+func (s *Server) GetBatchFor(d time.Duration, p stepvan.Policy, b *Batch) error {
 	w := batchWait{limit: d}
 	if d > 0 {
 		w.until = time.Now().Add(d)
@@ -95,9 +95,9 @@ type batcher struct {
 	refusals   int            // of the entries in all queues
 }
 
-func (b *batcher) get(p Policy, batch *Batch, w batchWait) error {
+func (b *batcher) get(p stepvan.Policy, batch *Batch, w batchWait) error {
 	batch.Requests = batch.Requests[:0]
-	if p == Default {
+	if p == stepvan.DefaultPolicy {
 		p = b.s.opt.Policy
 	}
 	for again := false; ; again = true {
@@ -116,7 +116,7 @@ func (b *batcher) get(p Policy, batch *Batch, w batchWait) error {
 
 // try takes a batch if the policy is met. When it reports false the caller waits for arrival and tries again. Until
 // then other callers get stepvan.ErrBusy.
-func (b *batcher) try(p Policy, batch *Batch, again bool) (done bool, err error) {
+func (b *batcher) try(p stepvan.Policy, batch *Batch, again bool) (done bool, err error) {
 	var later deferredWork
 	b.s.mu.Lock()
 	if b.collecting && !again {
@@ -133,7 +133,7 @@ func (b *batcher) try(p Policy, batch *Batch, again bool) (done bool, err error)
 }
 
 // take does the work of try. Its caller has made sure that no other goroutine is in GetBatch. Under Server.mu.
-func (b *batcher) take(p Policy, batch *Batch, later *deferredWork) (bool, error) {
+func (b *batcher) take(p stepvan.Policy, batch *Batch, later *deferredWork) (bool, error) {
 	if b.s.closed {
 		return false, errClosed("get_batch")
 	}
@@ -142,10 +142,10 @@ func (b *batcher) take(p Policy, batch *Batch, later *deferredWork) (bool, error
 		return false, err
 	}
 	b.s.stop.idleLooks = 0
-	if p == LockStep {
+	if p == stepvan.LockStep {
 		b.lockStep = true
 	}
-	if b.refusals > 0 && p != LockStep {
+	if b.refusals > 0 && p != stepvan.LockStep {
 		b.dropRefusals()
 	}
 	if b.ready < need {
@@ -155,7 +155,7 @@ func (b *batcher) take(p Policy, batch *Batch, later *deferredWork) (bool, error
 		b.arrival.Reset() // only this goroutine waits for it
 		return false, nil
 	}
-	if b.refusals > 0 && p == LockStep {
+	if b.refusals > 0 && p == stepvan.LockStep {
 		if err := b.failBatch(later); err != nil {
 			return false, err
 		}
@@ -174,12 +174,12 @@ func (b *batcher) take(p Policy, batch *Batch, later *deferredWork) (bool, error
 }
 
 // workersNeeded returns how many workers must have a request.
-func (b *batcher) workersNeeded(p Policy) (int, error) {
+func (b *batcher) workersNeeded(p stepvan.Policy) (int, error) {
 	all := len(b.s.workers)
 	if all == 0 {
 		return 0, errs.Invalid("get_batch: the server is not paired with any worker yet: start the node first")
 	}
-	if p == LockStep {
+	if p == stepvan.LockStep {
 		return all, nil
 	}
 	if p < 1 || int(p) > all {

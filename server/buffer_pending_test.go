@@ -17,7 +17,7 @@ import (
 
 // newImpatient returns a writer whose server does not wait in its calls, only in Wait.
 func newImpatient(t *testing.T) (*writer, tensor.Tensor, *server.ReceiveBuffer) {
-	w := newWriterOf(t, server.Options{Policy: server.AnyReady, Patience: time.Nanosecond})
+	w := newWriterOf(t, server.Options{Policy: stepvan.AnyReady, Patience: time.Nanosecond})
 	buffer, err := w.s.Memory.Zeros(tensor.Float32, 1)
 	require.NoError(t, err)
 	reg, err := w.s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
@@ -80,7 +80,7 @@ func TestReplacingDoesNotWaitForEver(t *testing.T) {
 	_, generation := w.announcement(wire.OpWithdraw)
 	announced, _ := w.announcement(wire.OpAnnounce)
 	w.write(1, announced[0], 7, nil)
-	r := take(t, w.s, server.AnyReady)[0]
+	r := take(t, w.s, stepvan.AnyReady)[0]
 	require.True(t, isPartOf(r.Pushes()[0], second), "it is registered all the same")
 	respond(t, w.s, r.ID)
 	requireAwaited(t, old.Unregister(), context.DeadlineExceeded, "unregister") // which waits for its memory, too

@@ -35,7 +35,7 @@ func TestPushesLandInTheirChunks(t *testing.T) {
 			require.NoError(t, err)
 			push(t, c.Workers[0], 1, 1, 2, 3)
 			push(t, c.Workers[1], 1, 4, 5) // smaller than the chunk
-			reqs := take(t, s, server.LockStep)
+			reqs := take(t, s, stepvan.LockStep)
 			require.Equal(t, []float32{4, 5, 0, 1, 2, 3, 0, 0, 0, 0, 0, 0}, Values(t, buffer), name)
 			require.Equal(t, tensor.ShapeOf(2), reqs[1].Pushes()[0].Shape())
 			for _, r := range reqs {
@@ -103,7 +103,7 @@ func TestReplacing(t *testing.T) {
 		require.NoError(t, err)
 		second := Floats(t, 0)
 		push(t, w, 1, 7)
-		req := take(t, s, server.Default)[0]
+		req := take(t, s, stepvan.DefaultPolicy)[0]
 		_, err = s.RegisterRecvBuffer(second, ranks(0), Keys(1))
 		require.ErrorIs(t, err, stepvan.ErrBusy)
 		require.ErrorContains(t, err, "key 1")
@@ -115,7 +115,7 @@ func TestReplacing(t *testing.T) {
 		require.NoError(t, err)
 		require.Greater(t, replacement.Generation(), old.Generation())
 		push(t, w, 1, 8)
-		req = take(t, s, server.Default)[0]
+		req = take(t, s, stepvan.DefaultPolicy)[0]
 		require.Equal(t, []float32{8}, Values(t, second))
 		require.Equal(t, []float32{7, 0}, Values(t, first))
 		respond(t, s, req.ID, Floats(t, 0))
@@ -146,7 +146,7 @@ func TestUnregister(t *testing.T) {
 		require.NoError(t, reg.Unregister(), "twice")
 		require.False(t, reg.Live())
 		push(t, w, 1, 9)
-		req := take(t, s, server.Default)[0]
+		req := take(t, s, stepvan.DefaultPolicy)[0]
 		require.Equal(t, []float32{9}, Values(t, req.Pushes()[0]))
 		require.Equal(t, []float32{0}, Values(t, buffer))
 		respond(t, s, req.ID, Floats(t, 0))
@@ -166,9 +166,9 @@ func TestPushLargerThanItsChunk(t *testing.T) {
 		require.ErrorContains(t, err, "server 0")
 		require.ErrorContains(t, err, "push of key 1: it is larger than the buffer registered for it and worker 0 (got 12 bytes, want at most 8)")
 		require.Equal(t, []float32{0, 0, 0, 0}, Values(t, buffer))
-		requireNoBatch(t, s, server.AnyReady)
+		requireNoBatch(t, s, stepvan.AnyReady)
 		h, _ = push(t, w, 1, 1, 2)
-		respond(t, s, take(t, s, server.Default)[0].ID, Floats(t, 5))
+		respond(t, s, take(t, s, stepvan.DefaultPolicy)[0].ID, Floats(t, 5))
 		require.NoError(t, h.Wait(Context(t)), "nothing else is disturbed")
 	})
 }
@@ -189,12 +189,12 @@ func TestPushOfAnotherTypeMustBeAligned(t *testing.T) {
 		require.NoError(t, err)
 		g, err := w.PushPull(nil, nil, List(Floats(t, 0)), Keys(9)) // behind it
 		require.NoError(t, err)
-		reqs := take(t, s, server.AnyReady)
+		reqs := take(t, s, stepvan.AnyReady)
 		if len(reqs[0].Pushes()) == 0 {
 			failures++
 		} else {
 			respond(t, s, reqs[0].ID)
-			reqs = take(t, s, server.AnyReady)
+			reqs = take(t, s, stepvan.AnyReady)
 		}
 		respond(t, s, reqs[0].ID, Floats(t, 0))
 		require.NoError(t, g.Wait(Context(t)))
@@ -205,7 +205,7 @@ func TestPushOfAnotherTypeMustBeAligned(t *testing.T) {
 
 func TestRequestPreparedUnderAnOlderGenerationLandsInPooledMemory(t *testing.T) {
 	v := Mem()
-	c := New(t, Options{Van: v, Server: server.Options{Policy: server.AnyReady}})
+	c := New(t, Options{Van: v, Server: server.Options{Policy: stepvan.AnyReady}})
 	s := c.Servers[0]
 	raw := c.Replace(t, Options{Van: v}, "raw") // in place of worker 0
 	session := raw.Dial(t, s)
@@ -223,7 +223,7 @@ func TestRequestPreparedUnderAnOlderGenerationLandsInPooledMemory(t *testing.T) 
 			Channel: link.ChannelRequest, Op: wire.OpRequest, Request: 1, Generation: g,
 			Pushes: 1, Meta: d.Append(nil), Payload: [][]byte{four.Bytes()},
 		}))
-		req := take(t, s, server.Default)[0]
+		req := take(t, s, stepvan.DefaultPolicy)[0]
 		require.Equal(t, []float32{4}, Values(t, req.Pushes()[0]))
 		require.Equal(t, g == reg.Generation(), isPartOf(req.Pushes()[0], buffer))
 		respond(t, s, req.ID)
@@ -235,7 +235,7 @@ func TestAWorkerThatComesLaterIsToldOfItsBuffers(t *testing.T) {
 	c := New(t, Options{Van: v})
 	s := c.Servers[0]
 	require.NoError(t, c.Workers[0].Transport.Close())
-	_, err := s.GetBatch(Context(t), server.Default)
+	_, err := s.GetBatch(Context(t), stepvan.DefaultPolicy)
 	require.ErrorIs(t, err, stepvan.ErrClosed)
 	buffer := Floats(t, make([]float32, 3000)...)
 	var r []stepvan.Rank
@@ -292,7 +292,7 @@ func TestRegistrationsUnderTraffic(t *testing.T) {
 		}()
 		for i, ended := 0, false; !ended; i++ {
 			h, out := push(t, w, 1, float32(i))
-			req := take(t, s, server.Default)[0]
+			req := take(t, s, stepvan.DefaultPolicy)[0]
 			require.Equal(t, []float32{float32(i)}, Values(t, req.Pushes()[0]))
 			respond(t, s, req.ID, Floats(t, float32(i)))
 			require.NoError(t, h.Wait(Context(t)))

@@ -19,7 +19,7 @@ func TestAnswersThatAreChangedTooEarlyAreFound(t *testing.T) {
 	s := c.Servers[0]
 	handles, _ := issue(t, c.Workers[0], 2, 1000, false)
 	buffer := Floats(t, make([]float32, 1000)...)
-	first, second := take(t, s, server.Default)[0], take(t, s, server.Default)[0]
+	first, second := take(t, s, stepvan.DefaultPolicy)[0], take(t, s, stepvan.DefaultPolicy)[0]
 	require.True(t, c.Net.Stall("worker 0"))
 	lent, err := s.Respond(List(buffer), first.ID)
 	require.NoError(t, err)
@@ -51,7 +51,7 @@ func TestWhatIsNotChangedIsNotFound(t *testing.T) {
 			fill(t, x, float32(i))
 			h, err := w.PushPull(List(x, y), Keys(1, 2), List(y, x), Keys(3, 4)) // pulled into what is pushed
 			require.NoError(t, err)
-			r := take(t, s, server.Default)[0]
+			r := take(t, s, stepvan.DefaultPolicy)[0]
 			fill(t, own, float32(2*i))
 			back, err := s.Respond(List(own, r.Pushes()[0]), r.ID)
 			require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 )
 
 // take takes a batch. The end of the test drops the requests that the test does not answer.
-func take(t testing.TB, s *Server, p server.Policy) []server.Request {
+func take(t testing.TB, s *Server, p stepvan.Policy) []server.Request {
 	t.Helper()
 	b, err := s.GetBatch(Context(t), p)
 	require.NoError(t, err)
@@ -46,7 +46,7 @@ func respond(t testing.TB, s *Server, h server.RequestID, x ...tensor.Tensor) {
 }
 
 // requireNoBatch checks that s has no batch for policy p.
-func requireNoBatch(t testing.TB, s *Server, p server.Policy) {
+func requireNoBatch(t testing.TB, s *Server, p stepvan.Policy) {
 	t.Helper()
 	var b server.Batch
 	require.ErrorIs(t, s.GetBatchFor(0, p, &b), context.DeadlineExceeded)
@@ -66,7 +66,7 @@ func TestRespondThatDoesNotFitSendsNothing(t *testing.T) {
 	outs := List(Floats(t, 0, 0), Floats(t, 0))
 	h, err := w.Do(&worker.Exchange{Pull: outs, PullKeys: Keys(1, 2), Variable: []bool{false, true}})
 	require.NoError(t, err)
-	handler := take(t, s, server.Default)[0].ID
+	handler := take(t, s, stepvan.DefaultPolicy)[0].ID
 	closed, err := s.Memory.Zeros(tensor.Float32, 2)
 	require.NoError(t, err)
 	require.NoError(t, closed.Region().Close())
@@ -109,7 +109,7 @@ func TestResponseTensorsAreBorrowedUntilAcknowledged(t *testing.T) {
 	c := New(t, Options{Van: WithFaults(Mem())})
 	w, s := c.Workers[0], c.Servers[0]
 	h, _ := push(t, w, 1, 1)
-	req := take(t, s, server.Default)[0]
+	req := take(t, s, stepvan.DefaultPolicy)[0]
 	back, err := s.Memory.Zeros(tensor.Float32, 1)
 	require.NoError(t, err)
 	require.True(t, c.Net.Stall("worker 0"))
@@ -147,7 +147,7 @@ func TestLargeResponses(t *testing.T) {
 	}
 	back, err := tensor.FromSlice(data)
 	require.NoError(t, err)
-	respond(t, s, take(t, s, server.Default)[0].ID, back)
+	respond(t, s, take(t, s, stepvan.DefaultPolicy)[0].ID, back)
 	require.NoError(t, h.Wait(Context(t)))
 	require.Equal(t, data, out.Bytes())
 }
@@ -161,7 +161,7 @@ func TestPushesWithoutABufferLandAlignedInPooledMemory(t *testing.T) {
 	require.NoError(t, err)
 	h, err := w.PushPull(List(odd, wide), Keys(1, 2), nil, nil)
 	require.NoError(t, err)
-	req := take(t, s, server.Default)[0]
+	req := take(t, s, stepvan.DefaultPolicy)[0]
 	got, err := tensor.As[float64](req.Pushes()[1])
 	require.NoError(t, err)
 	require.Equal(t, []float64{4, 5}, got)
@@ -175,10 +175,10 @@ func TestPushesWithoutABufferLandAlignedInPooledMemory(t *testing.T) {
 	require.ErrorIs(t, err, stepvan.ErrRemote)
 	require.ErrorContains(t, err, "want at most 256")
 	require.Equal(t, []float32{-1}, Values(t, out))
-	_, err = s.GetBatch(Context(t), server.Default)
+	_, err = s.GetBatch(Context(t), stepvan.DefaultPolicy)
 	require.ErrorIs(t, err, stepvan.ErrRefused)
 	h, _ = push(t, w, 10, 1)
-	respond(t, s, take(t, s, server.Default)[0].ID, Floats(t, 2))
+	respond(t, s, take(t, s, stepvan.DefaultPolicy)[0].ID, Floats(t, 2))
 	require.NoError(t, h.Wait(Context(t)), "nothing else is disturbed")
 }
 
@@ -190,13 +190,13 @@ func TestUseAfterClose(t *testing.T) {
 	reg, err := s.RegisterRecvBuffer(buffer, ranks(0, 0), Keys(1, 2))
 	require.NoError(t, err)
 	push(t, w, 1, 1)
-	held := take(t, s, server.Default)[0]
+	held := take(t, s, stepvan.DefaultPolicy)[0]
 	push(t, w, 3, 1)
 	awaitRequests(t, s, 2)
 	require.NoError(t, s.Server.Close())
 	require.NoError(t, s.Server.Close(), "twice")
 	awaitRequests(t, s, 1) // what no batch has taken is dropped, at the latest when it is whole
-	_, err = s.GetBatch(Context(t), server.AnyReady)
+	_, err = s.GetBatch(Context(t), stepvan.AnyReady)
 	require.ErrorIs(t, err, stepvan.ErrClosed)
 	_, err = s.RegisterRecvBuffer(Floats(t, 1), ranks(0), Keys(1))
 	require.ErrorIs(t, err, stepvan.ErrClosed)
@@ -218,13 +218,13 @@ func TestOptionsAndJoin(t *testing.T) {
 	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	s, err := server.New(p.Transport, server.Options{})
 	require.NoError(t, err)
-	_, err = s.GetBatch(Context(t), server.Default)
+	_, err = s.GetBatch(Context(t), stepvan.DefaultPolicy)
 	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	require.ErrorContains(t, err, "not paired")
 	require.ErrorIs(t, s.Join(0, nil), stepvan.ErrInvalid)
 	require.ErrorIs(t, s.Join(0, []server.Worker{{Rank: 1}, {Rank: 1}}), stepvan.ErrInvalid)
-	for p, name := range map[server.Policy]string{
-		server.LockStep: "lockstep", server.AnyReady: "any", server.Default: "default", server.AtLeast(3): "at least 3",
+	for p, name := range map[stepvan.Policy]string{
+		stepvan.LockStep: "lockstep", stepvan.AnyReady: "any", stepvan.DefaultPolicy: "default", stepvan.AtLeast(3): "at least 3",
 	} {
 		require.Equal(t, name, p.String())
 	}

@@ -52,7 +52,7 @@ func TestPushesOfOneMessageComeInDifferentForms(t *testing.T) {
 		"the kept one is claimed to be written": {claims: true, broken: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWriterOver(t, mix(OneSided(), bytesOfFloat(t, 7)), server.Options{Policy: server.AnyReady})
+			w := newWriterOver(t, mix(OneSided(), bytesOfFloat(t, 7)), server.Options{Policy: stepvan.AnyReady})
 			buffer := Floats(t, 0, 0)
 			_, err := w.s.RegisterRecvBuffer(buffer, ranks(0, 0), Keys(1, 2))
 			require.NoError(t, err)
@@ -69,13 +69,13 @@ func TestPushesOfOneMessageComeInDifferentForms(t *testing.T) {
 				Targets: []link.Target{link.TargetOf(&chunks[0]), link.TargetOf(&chunks[1])},
 			}))
 			if c.broken {
-				_, err := w.s.GetBatch(Context(t), server.LockStep)
+				_, err := w.s.GetBatch(Context(t), stepvan.LockStep)
 				var broken *stepvan.ProtocolError
 				require.ErrorAs(t, err, &broken)
 				require.ErrorContains(t, err, "the worker wrote 4 bytes, and the pushes name grants for 8")
 				return
 			}
-			r := take(t, w.s, server.AnyReady)[0]
+			r := take(t, w.s, stepvan.AnyReady)[0]
 			require.Equal(t, []float32{5}, Values(t, r.Pushes()[0]))
 			require.True(t, isPartOf(r.Pushes()[0], buffer))
 			require.Equal(t, []float32{7}, Values(t, r.Pushes()[1]))

@@ -43,7 +43,7 @@ func TestRespondToAFullQueueHasNoEffect(t *testing.T) {
 			}
 			return err
 		})
-		reqs = append(reqs, take(t, s, server.Default)...)
+		reqs = append(reqs, take(t, s, stepvan.DefaultPolicy)...)
 	}
 	require.True(t, c.Net.Stall("worker 0"))
 	full := false
@@ -93,7 +93,7 @@ func TestRefusalsSurviveAFullQueue(t *testing.T) {
 	full, answered := false, 0
 	for !full {
 		send(uint64(answered), 0, 1)
-		req := take(t, s, server.AnyReady)[0]
+		req := take(t, s, stepvan.AnyReady)[0]
 		_, err := s.Respond(List(Floats(t, 1)), req.ID)
 		if full = errors.Is(err, stepvan.ErrWouldBlock); !full {
 			require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestRefusalsSurviveAFullQueue(t *testing.T) {
 	}
 	send(1000, 1, 0, make([]byte, 4)) // is refused
 	send(1001, 0, 1)
-	take(t, s, server.AnyReady) // the refusal waits for room by then
+	take(t, s, stepvan.AnyReady) // the refusal waits for room by then
 	for range answered {
 		m := raw.Take(t)
 		require.Zero(t, m.Header.Flags&wire.FlagError)
@@ -117,7 +117,7 @@ func TestRefusalsSurviveAFullQueue(t *testing.T) {
 func TestWhatFailsIsAboutThePeerOfTheCause(t *testing.T) {
 	s := New(t, Options{}).Servers[0]
 	s.Fail(&stepvan.OpError{Op: "cluster", Peer: "worker 7", Err: stepvan.ErrPeerLost})
-	_, err := s.GetBatch(Context(t), server.Default)
+	_, err := s.GetBatch(Context(t), stepvan.DefaultPolicy)
 	require.Equal(t, &stepvan.OpError{Op: "get_batch", Peer: "worker 7", Err: stepvan.ErrPeerLost}, err)
 }
 
@@ -128,6 +128,6 @@ func TestFailEndsGetBatch(t *testing.T) {
 	require.Zero(t, s.Rank())
 	cause := errors.New("the scheduler is gone")
 	s.Fail(cause)
-	_, err := s.GetBatch(Context(t), server.Default)
+	_, err := s.GetBatch(Context(t), stepvan.DefaultPolicy)
 	require.ErrorIs(t, err, cause)
 }

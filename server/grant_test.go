@@ -27,7 +27,7 @@ type writer struct {
 	van     Van
 }
 
-func newWriter(t *testing.T) *writer { return newWriterOf(t, server.Options{Policy: server.AnyReady}) }
+func newWriter(t *testing.T) *writer { return newWriterOf(t, server.Options{Policy: stepvan.AnyReady}) }
 
 func newWriterOf(t *testing.T, o server.Options) *writer {
 	return newWriterOver(t, WithFaults(OneSided()), o)
@@ -108,7 +108,7 @@ func TestWorkersWriteTheirPushesThemselves(t *testing.T) {
 			handles = append(handles, h)
 		}
 		for i, s := range c.Servers {
-			for rank, r := range take(t, s, server.LockStep) {
+			for rank, r := range take(t, s, stepvan.LockStep) {
 				require.True(t, isPartOf(r.Pushes()[0], buffers[i]))
 				require.Equal(t, []float32{x + float32(rank), 5}, Values(t, r.Pushes()[0]))
 				require.Equal(t, []float32{x + 9}, Values(t, r.Pushes()[1]))
@@ -124,7 +124,7 @@ func TestWorkersWriteTheirPushesThemselves(t *testing.T) {
 	h, err := c.Workers[0].PushPull(List(Floats(t, 1), Floats(t, 2)), Keys(1, 7), nil, nil)
 	require.NoError(t, err)
 	for _, s := range c.Servers {
-		respond(t, s, take(t, s, server.AnyReady)[0].ID)
+		respond(t, s, take(t, s, stepvan.AnyReady)[0].ID)
 	}
 	require.NoError(t, h.Wait(Context(t)))
 	require.EqualValues(t, 12, seen.Written.Load(), "where one push has no buffer, all are sent")
@@ -148,7 +148,7 @@ func TestUnregisterWaitsForTheFence(t *testing.T) {
 	w.fence(generation - 1) // of another one
 	for i, p := range announced {
 		w.write(uint64(i), p, float32(p.Key)+10, nil) // it was under way
-		r := take(t, w.s, server.AnyReady)[0]
+		r := take(t, w.s, stepvan.AnyReady)[0]
 		require.Equal(t, []float32{float32(p.Key) + 10}, Values(t, r.Pushes()[0]))
 		require.False(t, isPartOf(r.Pushes()[0], buffer), "the buffer has ended")
 		respond(t, w.s, r.ID)
@@ -158,7 +158,7 @@ func TestUnregisterWaitsForTheFence(t *testing.T) {
 	require.NoError(t, <-ended)
 	require.Equal(t, []float32{11, 12}, Values(t, buffer))
 	w.write(9, announced[0], 99, nil) // the van refuses it, and it is sent
-	r := take(t, w.s, server.AnyReady)[0]
+	r := take(t, w.s, stepvan.AnyReady)[0]
 	require.Equal(t, []float32{99}, Values(t, r.Pushes()[0]))
 	require.Equal(t, []float32{11, 12}, Values(t, buffer))
 	respond(t, w.s, r.ID)
@@ -179,7 +179,7 @@ func TestReplacingWaitsForTheFence(t *testing.T) {
 	_, generation := w.announcement(wire.OpWithdraw)
 	announced, _ := w.announcement(wire.OpAnnounce) // is in other memory, so it need not wait
 	w.write(1, announced[0], 7, nil)
-	r := take(t, w.s, server.AnyReady)[0]
+	r := take(t, w.s, stepvan.AnyReady)[0]
 	require.True(t, isPartOf(r.Pushes()[0], second))
 	respond(t, w.s, r.ID)
 	require.Empty(t, replaced)
@@ -216,7 +216,7 @@ func TestMemoryThatALostWorkerReaches(t *testing.T) {
 	require.NoError(t, err)
 	require.Positive(t, w.c.Net.Cut("raw", "server 0"))
 	require.Error(t, w.Loss(t))
-	_, err = w.s.GetBatch(Context(t), server.LockStep)
+	_, err = w.s.GetBatch(Context(t), stepvan.LockStep)
 	requireGone(t, err, "worker 0")
 	ended := start(first.Unregister)
 	for first.Live() {
@@ -233,7 +233,7 @@ func TestMemoryThatALostWorkerReaches(t *testing.T) {
 	require.NoError(t, w.session.Send(&link.Outbound{
 		Channel: link.ChannelRequest, Op: wire.OpRequest, Request: 1, Pushes: 1, Meta: d.Append(nil), Payload: [][]byte{four.Bytes()},
 	}))
-	r := take(t, w.s, server.AnyReady)[0]
+	r := take(t, w.s, stepvan.AnyReady)[0]
 	require.False(t, isPartOf(r.Pushes()[0], buffer), "somebody else may write there")
 	respond(t, w.s, r.ID)
 	w.Take(t).Release()
@@ -243,7 +243,7 @@ func TestMemoryThatALostWorkerReaches(t *testing.T) {
 	require.NoError(t, <-again)
 	fresh, _ := w.announcement(wire.OpAnnounce)
 	w.write(2, fresh[0], 5, nil)
-	r = take(t, w.s, server.AnyReady)[0]
+	r = take(t, w.s, stepvan.AnyReady)[0]
 	require.True(t, isPartOf(r.Pushes()[0], buffer))
 	respond(t, w.s, r.ID)
 }
@@ -263,9 +263,9 @@ func TestChunksThatChangeHandsWaitForEachOther(t *testing.T) {
 	h, err := w.c.Workers[1].PushPull(List(Floats(t, 7)), Keys(1), nil, nil)
 	require.NoError(t, err)
 	w.write(1, announced[0], 8, nil)
-	got := take(t, w.s, server.AnyReady)
+	got := take(t, w.s, stepvan.AnyReady)
 	for len(got) < 2 {
-		got = append(got, take(t, w.s, server.AnyReady)...)
+		got = append(got, take(t, w.s, stepvan.AnyReady)...)
 	}
 	for _, r := range got {
 		require.Equal(t, []float32{8 - float32(r.Worker)}, Values(t, r.Pushes()[0]))
@@ -278,7 +278,7 @@ func TestChunksThatChangeHandsWaitForEachOther(t *testing.T) {
 	announced, _ = w.announcement(wire.OpAnnounce)
 	require.NoError(t, <-ended)
 	w.write(2, announced[0], 9, nil)
-	r := take(t, w.s, server.AnyReady)[0]
+	r := take(t, w.s, stepvan.AnyReady)[0]
 	require.True(t, isPartOf(r.Pushes()[0], buffer))
 	require.Equal(t, []float32{9}, Values(t, r.Pushes()[0]))
 	respond(t, w.s, r.ID)
@@ -305,7 +305,7 @@ func TestHostileWrites(t *testing.T) {
 			require.Error(t, w.Loss(t))
 			require.Zero(t, w.s.Stats().Unanswered)
 			h, _ := push(t, w.c.Workers[1], 1, 5)
-			respond(t, w.s, take(t, w.s, server.AnyReady)[0].ID, Floats(t, 6))
+			respond(t, w.s, take(t, w.s, stepvan.AnyReady)[0].ID, Floats(t, 6))
 			require.NoError(t, h.Wait(Context(t)), "a bad peer costs its own connection only")
 		})
 	}
@@ -327,7 +327,7 @@ func TestWritesThatAreRefused(t *testing.T) {
 	w.write(1, announced[0], 5, nil)
 	w.write(2, announced[0], 6, nil)
 	refused(2, "before the last one was answered")
-	r := take(t, w.s, server.AnyReady)[0]
+	r := take(t, w.s, stepvan.AnyReady)[0]
 	respond(t, w.s, r.ID)
 	w.Take(t).Release()
 	require.NoError(t, w.s.Close())
@@ -347,7 +347,7 @@ func TestBrokenFencesCostTheSession(t *testing.T) {
 // After Unregister has returned, no byte of the buffer changes.
 func TestRegistrationsUnderWrites(t *testing.T) {
 	const workers, rounds = 3, 60
-	c := New(t, Options{Workers: workers, Van: OneSided(), Server: server.Options{Policy: server.AnyReady}})
+	c := New(t, Options{Workers: workers, Van: OneSided(), Server: server.Options{Policy: stepvan.AnyReady}})
 	s := c.Servers[0]
 	var done, registrar sync.WaitGroup
 	stop := make(chan struct{})
@@ -374,7 +374,7 @@ func TestRegistrationsUnderWrites(t *testing.T) {
 	go func() {
 		defer close(answered)
 		for n := 0; n < workers*rounds; {
-			b, err := s.GetBatch(Context(t), server.AnyReady)
+			b, err := s.GetBatch(Context(t), stepvan.AnyReady)
 			if err != nil {
 				t.Error(err)
 				return
@@ -439,7 +439,7 @@ func TestAWorkerThatComesBackWaitsForItsFormerLife(t *testing.T) {
 	require.NoError(t, err)
 	require.Positive(t, w.c.Net.Cut("raw", "server 0"))
 	require.Error(t, w.Loss(t))
-	_, err = w.s.GetBatch(Context(t), server.LockStep)
+	_, err = w.s.GetBatch(Context(t), stepvan.LockStep)
 	requireGone(t, err, "worker 0")
 	w.connect()
 	d := float(1)
@@ -447,7 +447,7 @@ func TestAWorkerThatComesBackWaitsForItsFormerLife(t *testing.T) {
 	require.NoError(t, w.session.Send(&link.Outbound{
 		Channel: link.ChannelRequest, Op: wire.OpRequest, Request: 1, Pushes: 1, Meta: d.Append(nil), Payload: [][]byte{two.Bytes()},
 	}))
-	r := take(t, w.s, server.AnyReady)[0]
+	r := take(t, w.s, stepvan.AnyReady)[0]
 	require.False(t, isPartOf(r.Pushes()[0], buffer))
 	respond(t, w.s, r.ID)
 	m := w.Take(t)
@@ -456,7 +456,7 @@ func TestAWorkerThatComesBackWaitsForItsFormerLife(t *testing.T) {
 	view.Release()
 	announced, _ = w.announcement(wire.OpAnnounce)
 	w.write(2, announced[0], 3, nil)
-	r = take(t, w.s, server.AnyReady)[0]
+	r = take(t, w.s, stepvan.AnyReady)[0]
 	require.True(t, isPartOf(r.Pushes()[0], buffer))
 	respond(t, w.s, r.ID)
 }
@@ -473,7 +473,7 @@ func TestTheEndUnderWrites(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			forVans(t, func(t *testing.T, v Van) {
-				c := New(t, Options{Workers: 2, Van: v, Server: server.Options{Policy: server.AnyReady}})
+				c := New(t, Options{Workers: 2, Van: v, Server: server.Options{Policy: stepvan.AnyReady}})
 				s := c.Servers[0]
 				buffer := shared(t, s.Instance, 0, 2*many)
 				_, err := s.RegisterRecvBuffer(buffer, ranks(0, 1), Keys(1, 1))
@@ -513,7 +513,7 @@ func TestTheEndUnderWrites(t *testing.T) {
 // serveInPlace answers requests until the server is closed.
 func serveInPlace(ctx context.Context, s *Server) {
 	for {
-		b, err := s.GetBatch(ctx, server.AnyReady)
+		b, err := s.GetBatch(ctx, stepvan.AnyReady)
 		if err != nil {
 			return
 		}
@@ -532,7 +532,7 @@ func serveInPlace(ctx context.Context, s *Server) {
 
 // Chunks without a grant get one for each grant that is free again.
 func TestChunksAreGrantedWhenGrantsAreFree(t *testing.T) {
-	w := newWriterOver(t, FewGrants(2), server.Options{Policy: server.AnyReady})
+	w := newWriterOver(t, FewGrants(2), server.Options{Policy: stepvan.AnyReady})
 	register := func(k tensor.Key) *server.ReceiveBuffer {
 		t.Helper()
 		reg, err := w.s.RegisterRecvBuffer(Floats(t, 0), ranks(0), Keys(k))
@@ -562,7 +562,7 @@ func TestChunksAreGrantedWhenGrantsAreFree(t *testing.T) {
 		require.GreaterOrEqual(t, generation, regs[4].Generation())
 		lent[announced[0].Key] = true
 		w.write(uint64(i), announced[0], 7, nil)
-		r := take(t, w.s, server.AnyReady)[0]
+		r := take(t, w.s, stepvan.AnyReady)[0]
 		reg := regs[announced[0].Key]
 		require.True(t, isPartOf(r.Pushes()[0], reg.Tensor()))
 		require.Equal(t, []float32{7}, Values(t, reg.Tensor()))

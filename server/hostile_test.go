@@ -19,7 +19,7 @@ func float(k tensor.Key) wire.Descriptor {
 }
 
 // withRaw makes a server with two workers. The first one is a peer that sends what the test wants.
-func withRaw(t *testing.T, policy server.Policy) (*Cluster, *Peer, *link.Session) {
+func withRaw(t *testing.T, policy stepvan.Policy) (*Cluster, *Peer, *link.Session) {
 	v := Mem()
 	c := New(t, Options{Workers: 2, Van: v, Server: server.Options{Policy: policy}})
 	raw := c.Replace(t, Options{Van: v}, "raw")
@@ -40,17 +40,17 @@ func TestBrokenWorkersAreCutOff(t *testing.T) {
 		"half of a descriptor": {Op: wire.OpRequest, Pushes: 1, Meta: d.Append(nil)[:20], Payload: payload},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, raw, session := withRaw(t, server.AnyReady)
+			c, raw, session := withRaw(t, stepvan.AnyReady)
 			out.Channel = link.ChannelRequest
 			require.NoError(t, session.Send(&out))
 			require.Error(t, raw.Loss(t))
 			s := c.Servers[0]
-			_, err := s.GetBatch(Context(t), server.LockStep)
+			_, err := s.GetBatch(Context(t), stepvan.LockStep)
 			requireGone(t, err, "worker 0")
 			var pe *stepvan.ProtocolError
 			require.ErrorAs(t, err, &pe)
 			h, _ := push(t, c.Workers[1], 1, 5)
-			respond(t, s, take(t, s, server.AnyReady)[0].ID, Floats(t, 6))
+			respond(t, s, take(t, s, stepvan.AnyReady)[0].ID, Floats(t, 6))
 			require.NoError(t, h.Wait(Context(t)), "a bad peer costs its own connection only")
 			require.Zero(t, s.Stats().Unanswered)
 		})
@@ -66,7 +66,7 @@ func TestABrokenWorkerThatNeverReadsIsCutOff(t *testing.T) {
 	answer := func() server.RequestID {
 		d := wire.KeyOf(1, 64<<20)
 		require.NoError(t, session.Send(&link.Outbound{Channel: link.ChannelRequest, Op: wire.OpRequest, Pulls: 1, Meta: d.Append(nil)}))
-		return take(t, s, server.AnyReady)[0].ID
+		return take(t, s, stepvan.AnyReady)[0].ID
 	}
 	big, err := s.Memory.Zeros(tensor.Uint8, 64<<20)
 	require.NoError(t, err)
@@ -83,7 +83,7 @@ func TestABrokenWorkerThatNeverReadsIsCutOff(t *testing.T) {
 }
 
 func TestKeyPushedAgainBeforeItsAnswerIsRefused(t *testing.T) {
-	c, raw, session := withRaw(t, server.AnyReady)
+	c, raw, session := withRaw(t, stepvan.AnyReady)
 	s := c.Servers[0]
 	buffer := Floats(t, 0)
 	reg, err := s.RegisterRecvBuffer(buffer, ranks(0), Keys(1))
@@ -104,7 +104,7 @@ func TestKeyPushedAgainBeforeItsAnswerIsRefused(t *testing.T) {
 	require.NotZero(t, m.Header.Flags&wire.FlagError)
 	require.Contains(t, string(m.Meta), "before the last one was answered")
 	m.Release()
-	req := take(t, s, server.Default)[0]
+	req := take(t, s, stepvan.DefaultPolicy)[0]
 	require.Equal(t, []float32{5}, Values(t, req.Pushes()[0]), "refused, not raced")
 	respond(t, s, req.ID)
 }
@@ -142,7 +142,7 @@ func TestWorkerLostInTheMiddleOfItsPush(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, c.Net.Cut("worker 0", "server 0"))
 	require.ErrorIs(t, h.Wait(Context(t)), stepvan.ErrPeerLost)
-	b, err := s.GetBatch(Context(t), server.LockStep)
+	b, err := s.GetBatch(Context(t), stepvan.LockStep)
 	if err == nil { // all of it had arrived
 		_, err = s.Respond(List(Floats(t, 0)), b.Requests[0].ID)
 		require.NoError(t, err)

@@ -61,7 +61,7 @@ func TestWorkInPlace(t *testing.T) {
 				handles, pulls = append(handles, h), append(pulls, pull)
 			}
 			for k, s := range c.Servers {
-				for _, r := range take(t, s, server.LockStep) {
+				for _, r := range take(t, s, stepvan.LockStep) {
 					require.Equal(t, v.Shares, r.InPlace(0))
 					x, large, small := in(t, r, 0), out(t, r, 0), out(t, r, 1)
 					require.Equal(t, large, out(t, r, 0), "the same each time")
@@ -123,7 +123,7 @@ func TestOnlyWhatIsNotThereIsSent(t *testing.T) {
 		bytes, written := seen.Bytes.Load(), seen.Written.Load()
 		h, err := w.PushPull(c.push, c.keys, c.pull, Keys(11, 12)[:len(c.pull)])
 		require.NoError(t, err, name)
-		r := take(t, s, server.Default)[0]
+		r := take(t, s, stepvan.DefaultPolicy)[0]
 		for i := range c.push {
 			require.Equal(t, c.push[i].Bytes(), bytesOf(in(t, r, i)), name)
 		}
@@ -159,7 +159,7 @@ func TestVariableAnswersInPlace(t *testing.T) {
 		pull := shared(t, w.Instance, -1, many)
 		h, err := w.Do(&worker.Exchange{Pull: List(pull), PullKeys: Keys(1), Variable: []bool{true}})
 		require.NoError(t, err)
-		r := take(t, s, server.Default)[0]
+		r := take(t, s, stepvan.DefaultPolicy)[0]
 		x := out(t, r, 0)
 		part, err := x.Slice(0, 3)
 		require.NoError(t, err)
@@ -181,7 +181,7 @@ func TestOutAnswersItsOwnPullOnly(t *testing.T) {
 			Pull: List(shared(t, w.Instance, 0, many), shared(t, w.Instance, 0, many)), PullKeys: Keys(1, 2), Variable: []bool{true, true},
 		})
 		require.NoError(t, err)
-		r := take(t, s, server.Default)[0]
+		r := take(t, s, stepvan.DefaultPolicy)[0]
 		a, b := out(t, r, 0), out(t, r, 1)
 		_, err = r.Out(2)
 		require.ErrorIs(t, err, stepvan.ErrInvalid)
@@ -211,7 +211,7 @@ func TestViewsEndWithTheRespond(t *testing.T) {
 		for range 3 {
 			h, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
 			require.NoError(t, err)
-			r := take(t, s, server.Default)[0]
+			r := take(t, s, stepvan.DefaultPolicy)[0]
 			for _, x := range old {
 				err := x.Check()
 				require.True(t, errors.Is(err, stepvan.ErrStale) || errors.Is(err, stepvan.ErrClosed), "%v", err)
@@ -235,7 +235,7 @@ func TestViewsThatAreHeld(t *testing.T) {
 	push, pull := shared(t, w.Instance, 1, many), shared(t, w.Instance, 0, many)
 	h, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
 	require.NoError(t, err)
-	r := take(t, s, server.Default)[0]
+	r := take(t, s, stepvan.DefaultPolicy)[0]
 	x, y := in(t, r, 0), out(t, r, 0)
 	require.NoError(t, x.Retain())
 	require.NoError(t, y.Retain())
@@ -261,7 +261,7 @@ func TestPushesAsAnswers(t *testing.T) {
 			Values(t, push)[many-1] = float32(i)
 			h, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
 			require.NoError(t, err)
-			r := take(t, s, server.Default)[0]
+			r := take(t, s, stepvan.DefaultPolicy)[0]
 			back, err := s.Respond(List(in(t, r, 0)), r.ID)
 			require.NoError(t, err)
 			require.NoError(t, h.Wait(Context(t)))
@@ -288,7 +288,7 @@ func TestPushesAreTheServersOwn(t *testing.T) {
 				for range 3 {
 					h, err := w.PushPull(List(push, Floats(t), other), Keys(1, 5, 6), List(pull), Keys(2))
 					require.NoError(t, err)
-					r := take(t, s, server.Default)[0]
+					r := take(t, s, stepvan.DefaultPolicy)[0]
 					mine := r.Pushes()
 					require.Equal(t, mine, r.Pushes(), "the same each time")
 					require.Equal(t, float32(4), Values(t, mine[2])[many-1])
@@ -328,7 +328,7 @@ func TestPushesThatArePulledIntoAreCopied(t *testing.T) {
 		require.NoError(t, err)
 		h, err := w.PushPull(List(x), Keys(1), List(tail), Keys(2))
 		require.NoError(t, err)
-		r := take(t, s, server.Default)[0]
+		r := take(t, s, stepvan.DefaultPolicy)[0]
 		clear(bytesOf(out(t, r, 0)))
 		require.Equal(t, float32(3), Values(t, in(t, r, 0))[many-1])
 		respond(t, s, r.ID, out(t, r, 0))
@@ -345,7 +345,7 @@ func TestRespondVecInPlace(t *testing.T) {
 		pull := shared(t, w.Instance, 0, many)
 		h, err := w.PushPull(nil, nil, List(pull), Keys(2))
 		require.NoError(t, err)
-		r := take(t, s, server.Default)[0]
+		r := take(t, s, stepvan.DefaultPolicy)[0]
 		ret := out(t, r, 0)
 		Values(t, ret)[9] = 9
 		_, err = s.RespondVec(ret, List(ret), []server.RequestID{r.ID})
@@ -363,7 +363,7 @@ func TestTensorsStayLentToALostServer(t *testing.T) {
 	push, pull := shared(t, w.Instance, 4, many), shared(t, w.Instance, 0, many)
 	h, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
 	require.NoError(t, err)
-	r := take(t, s, server.Default)[0]
+	r := take(t, s, stepvan.DefaultPolicy)[0]
 	x, y := in(t, r, 0), out(t, r, 0)
 	require.Equal(t, 1, c.Net.Cut("worker 0", "server 0"))
 	require.ErrorIs(t, h.Wait(Context(t)), stepvan.ErrPeerLost)
@@ -385,10 +385,10 @@ func TestMemoryOfADeadWorkerStaysUntilTheRespond(t *testing.T) {
 	push, pull := shared(t, w.Instance, 4, many), shared(t, w.Instance, 0, many)
 	_, err := w.PushPull(List(push), Keys(1), List(pull), Keys(2))
 	require.NoError(t, err)
-	r := take(t, s, server.Default)[0]
+	r := take(t, s, stepvan.DefaultPolicy)[0]
 	x := in(t, r, 0)
 	require.True(t, c.Net.Kill("worker 0"))
-	_, err = s.GetBatch(Context(t), server.LockStep)
+	_, err = s.GetBatch(Context(t), stepvan.LockStep)
 	requireGone(t, err, "worker 0")
 	require.Equal(t, float32(4), Values(t, x)[many-1])
 	y, err := r.Out(0)
@@ -406,7 +406,7 @@ func TestTensorsStayLentToTheOtherServer(t *testing.T) {
 	push, pull := shared(t, w.Instance, 4, many), List(shared(t, w.Instance, 0, many), shared(t, w.Instance, 0, many))
 	h, err := w.PushPull(List(push), Keys(1), pull, Keys(2, 2))
 	require.NoError(t, err)
-	r := take(t, s, server.Default)[0]
+	r := take(t, s, stepvan.DefaultPolicy)[0]
 	y := out(t, r, 0)
 	require.True(t, c.Net.Kill("server 1"))
 	require.ErrorIs(t, h.Wait(Context(t)), stepvan.ErrPeerLost)
@@ -453,14 +453,14 @@ func TestHostileReferences(t *testing.T) {
 			require.Error(t, w.Loss(t))
 			require.Zero(t, w.s.Stats().Unanswered)
 			h, _ := push(t, w.c.Workers[1], 1, 5)
-			respond(t, w.s, take(t, w.s, server.AnyReady)[0].ID, Floats(t, 6))
+			respond(t, w.s, take(t, w.s, stepvan.AnyReady)[0].ID, Floats(t, 6))
 			require.NoError(t, h.Wait(Context(t)), "a bad peer costs its own connection only")
 		})
 	}
 }
 
 func TestReferencesOverATwoSidedVan(t *testing.T) {
-	_, raw, session := withRaw(t, server.AnyReady)
+	_, raw, session := withRaw(t, stepvan.AnyReady)
 	d := wire.KeyOf(1, 8)
 	d.Region, d.Generation, d.Flags = 7, 1, wire.DescInPlace
 	require.NoError(t, session.Send(&link.Outbound{
@@ -484,7 +484,7 @@ func TestHostileOffers(t *testing.T) {
 	w.sendReferences(1, nil, []wire.Descriptor{
 		place(1, readOnly.ID, 5, 0), place(2, odd.ID, 4, 0), place(3, odd.ID, 5, 93), place(4, odd.ID, 5, 1), place(5, odd.ID, 5, 1<<64-8), place(6, 99, 5, 0),
 	})
-	r := take(t, w.s, server.AnyReady)[0]
+	r := take(t, w.s, stepvan.AnyReady)[0]
 	var answers []tensor.Tensor
 	for i := range r.Pulls() {
 		x := out(t, r, i)
@@ -505,7 +505,7 @@ func TestOutIsTheSameForAllWhoAsk(t *testing.T) {
 	pull := shared(t, w.Instance, 0, many)
 	h, err := w.PushPull(nil, nil, List(pull), Keys(1))
 	require.NoError(t, err)
-	r := take(t, s, server.Default)[0]
+	r := take(t, s, stepvan.DefaultPolicy)[0]
 	var all sync.WaitGroup
 	got := make([]tensor.Tensor, 8)
 	for i := range got {
@@ -527,7 +527,7 @@ func TestViewsBesideTheRespond(t *testing.T) {
 	for range 200 {
 		h, err := w.PushPull(nil, nil, List(pull), Keys(1))
 		require.NoError(t, err)
-		r := take(t, s, server.Default)[0]
+		r := take(t, s, stepvan.DefaultPolicy)[0]
 		var asking sync.WaitGroup
 		asking.Go(func() {
 			for {
@@ -573,7 +573,7 @@ func TestInBesideTheRespond(t *testing.T) {
 	for i := range 300 {
 		h, err := w.PushPull(List(Floats(t, make([]float32, 1+i%7)...)), Keys(1), nil, nil)
 		require.NoError(t, err)
-		r := take(t, s, server.Default)[0]
+		r := take(t, s, stepvan.DefaultPolicy)[0]
 		select {
 		case asked <- r:
 		case err := <-wrong:

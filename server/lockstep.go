@@ -23,7 +23,7 @@ const maxRefusals = 4096
 // routed ones on a server whose policy is LockStep. A server of another policy takes routed requests into batches, so
 // they leave an entry there. While the server takes no batches in lock-step, no request leaves one. Under Server.mu.
 func (b *batcher) queueRefusal(from *workerPeer, m *link.Inbound, why error) (wake bool, tell error) {
-	outside := m.Header.Op != wire.OpRequest && b.s.opt.Policy == LockStep
+	outside := m.Header.Op != wire.OpRequest && b.s.opt.Policy == stepvan.LockStep
 	if from == nil || !from.paired || !b.lockStep || b.s.closed || b.s.stop.over() || outside || isProtocolError(why) {
 		return false, why
 	}

@@ -52,7 +52,7 @@ func refusals() []refusal {
 // rounds are steps that two workers push to two servers. Server 0 refuses step 1 of worker 1.
 type rounds struct {
 	*Cluster
-	policy  server.Policy
+	policy  stepvan.Policy
 	refusal refusal
 	pulls   bool
 	handles [2][3]worker.Handle // by worker and step
@@ -64,13 +64,13 @@ type rounds struct {
 func TestRefusedRequestsDoNotShiftBatches(t *testing.T) {
 	for _, v := range Vans() {
 		for _, why := range refusals() {
-			for _, policy := range []server.Policy{server.LockStep, server.AnyReady, server.AtLeast(2)} {
+			for _, policy := range []stepvan.Policy{stepvan.LockStep, stepvan.AnyReady, stepvan.AtLeast(2)} {
 				for _, pulls := range []bool{true, false} {
 					t.Run(fmt.Sprintf("%s/%s/%v/pulls=%v", v.Name, why.name, policy, pulls), func(t *testing.T) {
 						x := newRounds(t, v, why, policy, pulls)
 						x.push(t)
 						x.serve(t, x.Servers[1], []float32{0, 1, 2}, []float32{0, 1, 2})
-						if policy == server.LockStep {
+						if policy == stepvan.LockStep {
 							x.lockStep(t)
 						} else {
 							x.serve(t, x.Servers[0], []float32{0, 1, 2}, []float32{0, 2})
@@ -83,7 +83,7 @@ func TestRefusedRequestsDoNotShiftBatches(t *testing.T) {
 	}
 }
 
-func newRounds(t *testing.T, v Van, why refusal, policy server.Policy, pulls bool) *rounds {
+func newRounds(t *testing.T, v Van, why refusal, policy stepvan.Policy, pulls bool) *rounds {
 	o := Options{Van: withOwnNetwork(v), Workers: 2, Servers: 2, Server: server.Options{Policy: policy, PoolLimit: poolLimit}}
 	if why.name == "no memory" {
 		o.Server.PoolLimit = 4 * refusedBytes
@@ -152,7 +152,7 @@ func (x *rounds) serve(t *testing.T, s *Server, want ...[]float32) {
 	t.Helper()
 	got := make([][]float32, 2)
 	for len(got[0]) < len(want[0]) || len(got[1]) < len(want[1]) {
-		p := server.AnyReady
+		p := stepvan.AnyReady
 		if len(got[0]) < len(want[0]) && len(got[1]) < len(want[1]) {
 			p = x.policy
 		}
@@ -161,7 +161,7 @@ func (x *rounds) serve(t *testing.T, s *Server, want ...[]float32) {
 		}
 	}
 	require.Equal(t, want, got)
-	requireNoBatch(t, s, server.AnyReady)
+	requireNoBatch(t, s, stepvan.AnyReady)
 }
 
 // lockStep takes the batches of server 0.
@@ -169,12 +169,12 @@ func (x *rounds) lockStep(t *testing.T) {
 	s := x.Servers[0]
 	for step := range 3 {
 		if step != 1 {
-			for _, r := range take(t, s, server.Default) {
+			for _, r := range take(t, s, stepvan.DefaultPolicy) {
 				require.EqualValues(t, step, x.answer(t, s, r), "worker %d", r.Worker)
 			}
 			continue
 		}
-		_, err := s.GetBatch(Context(t), server.Default)
+		_, err := s.GetBatch(Context(t), stepvan.DefaultPolicy)
 		require.ErrorIs(t, err, stepvan.ErrRefused)
 		require.NotErrorIs(t, err, stepvan.ErrInvalid, "it is no mistake of the caller")
 		var op *stepvan.OpError
@@ -182,14 +182,14 @@ func (x *rounds) lockStep(t *testing.T) {
 		require.Equal(t, "worker 1", op.Peer)
 		require.ErrorContains(t, err, x.refusal.says)
 	}
-	requireNoBatch(t, s, server.Default)
+	requireNoBatch(t, s, stepvan.DefaultPolicy)
 }
 
 func (x *rounds) check(t *testing.T) {
 	for wi := range x.handles {
 		for step, h := range x.handles[wi] {
 			err := h.Wait(Context(t))
-			if step != 1 || wi == 0 && x.policy != server.LockStep {
+			if step != 1 || wi == 0 && x.policy != stepvan.LockStep {
 				require.NoError(t, err, "worker %d, step %d", wi, step)
 				for _, out := range x.outs[wi][step] {
 					require.Equal(t, []float32{float32(step)}, Values(t, out))
@@ -214,19 +214,19 @@ func (x *rounds) check(t *testing.T) {
 
 // A server of another policy takes routed requests in lock-step, too, so one that it refuses has its place.
 func TestRefusedRoutedRequestsDoNotShiftBatches(t *testing.T) {
-	o := Options{Workers: 2, Worker: worker.Options{Routing: worker.ByKey}, Server: server.Options{Policy: server.AnyReady, PoolLimit: 64}}
+	o := Options{Workers: 2, Worker: worker.Options{Routing: stepvan.ByKey}, Server: server.Options{Policy: stepvan.AnyReady, PoolLimit: 64}}
 	c := New(t, o)
 	s := c.Servers[0]
-	requireNoBatch(t, s, server.LockStep) // there are rounds from here on
+	requireNoBatch(t, s, stepvan.LockStep) // there are rounds from here on
 	refused, _ := push(t, c.Workers[1], 1, make([]float32, 64)...)
 	require.ErrorIs(t, refused.Wait(Context(t)), stepvan.ErrRemote)
 	later, _ := push(t, c.Workers[1], 3, 2)
 	first, _ := push(t, c.Workers[0], 1, 1)
 	second, _ := push(t, c.Workers[0], 3, 2)
-	_, err := s.GetBatch(Context(t), server.LockStep)
+	_, err := s.GetBatch(Context(t), stepvan.LockStep)
 	require.ErrorIs(t, err, stepvan.ErrRefused)
 	require.ErrorIs(t, first.Wait(Context(t)), stepvan.ErrRemote)
-	for _, r := range take(t, s, server.LockStep) {
+	for _, r := range take(t, s, stepvan.LockStep) {
 		require.Equal(t, []float32{2}, Values(t, r.Pushes()[0]), "worker %d", r.Worker)
 		respond(t, s, r.ID, Floats(t, 0))
 	}
@@ -242,7 +242,7 @@ func TestRefusedRequestOfAWorkerThatHasLeft(t *testing.T) {
 	require.ErrorIs(t, h.Wait(Context(t)), stepvan.ErrRemote)
 	require.NoError(t, c.Workers[1].Transport.Close())
 	other, _ := push(t, c.Workers[0], 1, 5)
-	_, err := s.GetBatch(Context(t), server.LockStep)
+	_, err := s.GetBatch(Context(t), stepvan.LockStep)
 	require.ErrorIs(t, err, stepvan.ErrRefused)
 	require.ErrorContains(t, err, "worker 1")
 	require.ErrorIs(t, other.Wait(Context(t)), stepvan.ErrRemote)
@@ -257,8 +257,8 @@ func TestPushesThatWereTakenAreAnsweredAtTheEnd(t *testing.T) {
 	pull, _ := push(t, w, 3, 1)
 	queued, err := w.PushPull(List(Floats(t, 1)), Keys(2), nil, nil)
 	require.NoError(t, err)
-	r := take(t, s, server.Default)
-	take(t, s, server.Default)
+	r := take(t, s, stepvan.DefaultPolicy)
+	take(t, s, stepvan.DefaultPolicy)
 	awaitRequests(t, s, 3)
 	s.AnswerPushes()
 	require.NoError(t, taken.Wait(Context(t)))
@@ -287,9 +287,9 @@ func TestServersThatHaveBegunToStop(t *testing.T) {
 	late, err := w.PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
 	require.NoError(t, err)
 	require.ErrorIs(t, late.Wait(Context(t)), stepvan.ErrRemote)
-	requireNoBatch(t, s, server.LockStep) // the program serves again
+	requireNoBatch(t, s, stepvan.LockStep) // the program serves again
 	h, _ := push(t, w, 5, 1)
-	respond(t, s, take(t, s, server.LockStep)[0].ID, Floats(t, 2))
+	respond(t, s, take(t, s, stepvan.LockStep)[0].ID, Floats(t, 2))
 	require.NoError(t, h.Wait(Context(t)))
 }
 
@@ -311,7 +311,7 @@ func TestRefusalsOfOneWorkerAreBounded(t *testing.T) {
 
 // Without lock-step a server keeps no entries for refused requests.
 func TestRefusalsLeaveNothingWithoutLockStep(t *testing.T) {
-	c := New(t, Options{Server: server.Options{PoolLimit: 64, Policy: server.AnyReady}})
+	c := New(t, Options{Server: server.Options{PoolLimit: 64, Policy: stepvan.AnyReady}})
 	for range 100 {
 		h, err := c.Workers[0].PushPull(List(Floats(t, make([]float32, 64)...)), Keys(1), nil, nil)
 		require.NoError(t, err)

@@ -11,19 +11,6 @@ import (
 	"github.com/stepvan/stepvan/trace"
 )
 
-// Policy says what a batch waits for: see [stepvan.Policy].
-type Policy = stepvan.Policy
-
-// Policies. Default is, in a call, the policy of the server; for the server, LockStep.
-const (
-	Default  = stepvan.DefaultPolicy
-	LockStep = stepvan.LockStep
-	AnyReady = stepvan.AnyReady
-)
-
-// AtLeast is the policy that waits for requests from k workers. k must be positive.
-func AtLeast(k int) Policy { return stepvan.AtLeast(k) }
-
 // Defaults of Options.
 const (
 	DefaultHandles   = 65536
@@ -33,10 +20,10 @@ const (
 
 // Options of a server. Zero values mean the defaults.
 type Options struct {
-	Policy    Policy        // of GetBatch where the call names none
-	Handles   int           // how many acknowledged responses a Response outlives
-	PoolLimit int64         // bytes that one request may have outside registered chunks
-	Patience  time.Duration // how long RegisterRecvBuffer and Unregister wait for workers that live
+	Policy    stepvan.Policy // of GetBatch where the call names none; 0 is LockStep
+	Handles   int            // how many acknowledged responses a Response outlives
+	PoolLimit int64          // bytes that one request may have outside registered chunks
+	Patience  time.Duration  // how long RegisterRecvBuffer and Unregister wait for workers that live
 	// CheckBorrowed makes a Response fail, and logs an error, when the program changes a tensor before the Response is
 	// done. The server reads each tensor twice for it.
 	CheckBorrowed bool
@@ -46,8 +33,8 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
-	if o.Policy == Default {
-		o.Policy = LockStep
+	if o.Policy == stepvan.DefaultPolicy {
+		o.Policy = stepvan.LockStep
 	}
 	if o.Handles <= 0 {
 		o.Handles = DefaultHandles

@@ -211,7 +211,7 @@ func (h requestHandler) admit(m *link.Inbound) (*workerPeer, error) {
 	if from == nil || !from.paired {
 		return nil, errs.Invalid("server %d: it is not paired with %s, or has not started", s.rank, m.Session.Peer().Name)
 	}
-	if m.Header.Op == wire.OpRouted && s.opt.Policy == LockStep {
+	if m.Header.Op == wire.OpRouted && s.opt.Policy == stepvan.LockStep {
 		return nil, errs.Invalid("server %d: lock-step batches need broadcast routing: set STEPVAN_ROUTING=broadcast on the workers, or STEPVAN_BATCH=any on the servers", s.rank)
 	}
 	return from, nil

@@ -67,7 +67,7 @@ func TestTheTensorsAreTheCallersAfterRespondCopy(t *testing.T) {
 					}
 					buffer := Floats(t, make([]float32, floats)...)
 					for stage := range n {
-						for _, r := range take(t, s, server.LockStep) {
+						for _, r := range take(t, s, stepvan.LockStep) {
 							fill(t, buffer, float32(100*int(r.Worker)+stage))
 							_, borrowed, err := s.RespondCopy(List(buffer), r.ID)
 							require.NoError(t, err)
@@ -105,7 +105,7 @@ func TestTheTensorIsTheCallersAfterRespondVecCopy(t *testing.T) {
 		like := Floats(t, make([]float32, rows)...)
 		for stage := range n {
 			var handlers []server.RequestID
-			for _, r := range take(t, s, server.LockStep) {
+			for _, r := range take(t, s, stepvan.LockStep) {
 				handlers = append(handlers, r.ID)
 			}
 			for i := range int64(workers) {
@@ -139,7 +139,7 @@ func TestRespondCopyWithFullPools(t *testing.T) {
 		handles, pulls := issue(t, c.Workers[0], n, floats, false)
 		buffer := Floats(t, make([]float32, floats)...)
 		for stage := range n {
-			r := take(t, s, server.Default)[0]
+			r := take(t, s, stepvan.DefaultPolicy)[0]
 			fill(t, buffer, float32(stage))
 			back, borrowed, err := s.RespondCopy(List(buffer), r.ID)
 			require.NoError(t, err)
@@ -172,7 +172,7 @@ func TestRespondCopyToAFullQueueIsTaken(t *testing.T) {
 				return err
 			})
 		}
-		for i, r := range take(t, s, server.LockStep) {
+		for i, r := range take(t, s, stepvan.LockStep) {
 			all[i] = append(all[i], r)
 		}
 	}
@@ -225,7 +225,7 @@ func TestRespondCopyToAWorkerThatDies(t *testing.T) {
 				buffer := Floats(t, make([]float32, floats)...)
 				var last server.Response
 				for stage := range n {
-					for _, r := range take(t, s, server.LockStep) {
+					for _, r := range take(t, s, stepvan.LockStep) {
 						if stage == n/2 && r.Worker == 1 {
 							require.NoError(t, w.Transport.Close())
 						}
@@ -256,7 +256,7 @@ func TestRespondCopyFromSeveralGoroutines(t *testing.T) {
 		handles, pulls := issue(t, c.Workers[0], n, floats, false)
 		var work [answering][]server.Request
 		for stage := range n {
-			work[stage%answering] = append(work[stage%answering], take(t, s, server.Default)...)
+			work[stage%answering] = append(work[stage%answering], take(t, s, stepvan.DefaultPolicy)...)
 		}
 		var group sync.WaitGroup
 		errors := make(chan error, n)
@@ -285,7 +285,7 @@ func TestRespondCopyThatDoesNotFitSendsNothing(t *testing.T) {
 	c := New(t, Options{})
 	handles, pulls := issue(t, c.Workers[0], 1, 2, false)
 	s := c.Servers[0]
-	h := take(t, s, server.Default)[0].ID
+	h := take(t, s, stepvan.DefaultPolicy)[0].ID
 	for _, x := range [][]tensor.Tensor{nil, List(Floats(t, 1)), List(Floats(t, 1, 2, 3)), List(Floats(t, 1, 2), Floats(t, 1))} {
 		_, borrowed, err := s.RespondCopy(x, h)
 		require.ErrorIs(t, err, stepvan.ErrInvalid)
@@ -321,7 +321,7 @@ func TestRespondCopyAllocatesNothing(t *testing.T) {
 				var batch server.Batch
 				round := func() {
 					h, err := w.Do(&request)
-					if err != nil || s.GetBatchFor(WaitLimit, server.Default, &batch) != nil {
+					if err != nil || s.GetBatchFor(WaitLimit, stepvan.DefaultPolicy, &batch) != nil {
 						wrong++
 						return
 					}

@@ -38,7 +38,7 @@ func request(t *testing.T, c *Cluster, pulls ...[]int64) (reqs []server.Request,
 		require.NoError(t, err)
 		outs, handles = append(outs, list), append(handles, h)
 	}
-	return take(t, c.Servers[0], server.LockStep), outs, handles
+	return take(t, c.Servers[0], stepvan.LockStep), outs, handles
 }
 
 func TestRespondVecCutsRows(t *testing.T) {
@@ -111,7 +111,7 @@ func TestRespondVecToAScalarPull(t *testing.T) {
 	require.NoError(t, err)
 	h, err := c.Workers[0].PushPull(nil, nil, List(scalar, rows(t, 1)), Keys(1, 2))
 	require.NoError(t, err)
-	req := take(t, c.Servers[0], server.Default)[0]
+	req := take(t, c.Servers[0], stepvan.DefaultPolicy)[0]
 	_, err = c.Servers[0].RespondVec(rows(t, 5), List(rows(t, 2)), []server.RequestID{req.ID})
 	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	require.ErrorContains(t, err, "scalar")

@@ -51,12 +51,12 @@ func New(t *link.Transport, o Options) (*Server, error) {
 	if o.Memory == nil {
 		o.Memory = t.Memory()
 	}
-	if o.Policy < LockStep {
+	if o.Policy < stepvan.LockStep {
 		return nil, errs.Invalid("server: unknown batch policy (got %d)", int(o.Policy))
 	}
 	s := &Server{transport: t, opt: o, sessions: make(map[*link.Session]*workerPeer)}
 	s.requests.s, s.batches.s, s.stop.s, s.buffers.s, s.messages.s, s.responder.s = s, s, s, s, s, s
-	s.batches.lockStep = o.Policy == LockStep
+	s.batches.lockStep = o.Policy == stepvan.LockStep
 	s.responder.records = handles.New(t.Engine(), o.Handles, s.logUnseenError)
 	t.Handle(link.ChannelRequest, requestHandler{s})
 	return s, nil

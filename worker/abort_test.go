@@ -99,7 +99,7 @@ func newAborted(t *testing.T, failed bool) *aborted {
 
 func (a *aborted) pull(t *testing.T, rank stepvan.Rank, x tensor.Tensor) worker.Handle {
 	t.Helper()
-	h, err := a.w.Do(&worker.Exchange{Routing: worker.Named, Pull: List(x), PullKeys: Keys(1), PullTo: []stepvan.Rank{rank}})
+	h, err := a.w.Do(&worker.Exchange{Routing: stepvan.Named, Pull: List(x), PullKeys: Keys(1), PullTo: []stepvan.Rank{rank}})
 	require.NoError(t, err)
 	return h
 }

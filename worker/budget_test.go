@@ -134,7 +134,7 @@ func (x *steady) exchange(ctx context.Context, at *[5]time.Time) {
 	h, err := x.w.Do(&x.req)
 	read(1)
 	if err == nil {
-		err = x.s.GetBatchInto(ctx, server.Default, &x.batch)
+		err = x.s.GetBatchInto(ctx, stepvan.DefaultPolicy, &x.batch)
 	}
 	read(2)
 	if err == nil {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stepvan/stepvan"
 	. "github.com/stepvan/stepvan/internal/pairtest"
-	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/worker"
 )
 
@@ -19,7 +18,7 @@ func TestPushesThatAreChangedTooEarlyAreFound(t *testing.T) {
 		for i, change := range []bool{false, true, false} {
 			h, err := w.PushPull(List(good, bad), Keys(1, 2), List(Floats(t, 0)), Keys(3))
 			require.NoError(t, err)
-			b, err := s.GetBatch(Context(t), server.Default)
+			b, err := s.GetBatch(Context(t), stepvan.DefaultPolicy)
 			require.NoError(t, err)
 			if change {
 				Values(t, bad)[9_999] = float32(i)

@@ -17,7 +17,7 @@ import (
 
 // serve answers every request with its first push, each value plus add, until
 // the workers have left.
-func serve(ctx context.Context, s *Server, p server.Policy, add float32) error {
+func serve(ctx context.Context, s *Server, p stepvan.Policy, add float32) error {
 	var b server.Batch
 	for {
 		err := s.GetBatchInto(ctx, p, &b)
@@ -97,7 +97,7 @@ func TestManyGoroutinesAndNodes(t *testing.T) {
 				require.NoError(t, err)
 			}
 			served.Go(func() {
-				if err := serve(Context(t), s, server.AnyReady, float32(i+1)); err != nil {
+				if err := serve(Context(t), s, stepvan.AnyReady, float32(i+1)); err != nil {
 					t.Error(err)
 				}
 			})

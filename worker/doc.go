@@ -1,7 +1,7 @@
 // Package worker is the side of an exchange that asks: PushPull, and the handles that it returns.
 //
-// It is for stepvan itself. Programs use package ps, which shows [Exchange], [Handle], [Registration] and [Routing],
-// and whose Node passes its calls on to a [Worker].
+// It is for stepvan itself. Programs use package ps, which shows [Exchange], [Handle], [Registration] and
+// [stepvan.Routing], and whose Node passes its calls on to a [Worker].
 //
 // An exchange becomes one request for each server that it goes to. A request is one message: header, tensor
 // descriptors, payload. The goroutine that calls [Worker.Do] encodes and sends it. The link accepts all requests of

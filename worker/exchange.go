@@ -24,8 +24,8 @@ type Exchange struct {
 	// has. [Handle.PullLen] tells how many bytes came. Give one mark per pull tensor, or none.
 	Variable []bool
 
-	// Routing of this exchange. Default is the routing of the worker.
-	Routing Routing
+	// Routing of this exchange. [stepvan.DefaultRouting] is the routing of the worker.
+	Routing stepvan.Routing
 	// PushTo and PullTo name the server of each tensor, with Routing Named. A list of
 	// one names the server of all. An empty list leaves each tensor to the owner of its key.
 	PushTo, PullTo []stepvan.Rank
@@ -68,17 +68,17 @@ func checkTensors(kind string, list []tensor.Tensor, keys []tensor.Key) error {
 }
 
 // checkRouting refuses lists of servers that do not fit the routing or the tensors.
-func (e *Exchange) checkRouting(routing Routing) error {
+func (e *Exchange) checkRouting(routing stepvan.Routing) error {
 	switch routing {
-	case Broadcast, ByKey, Named:
+	case stepvan.Broadcast, stepvan.ByKey, stepvan.Named:
 	default:
 		return errs.Invalid("push_pull: routing: %.32q is unknown: set broadcast, key or named", string(routing))
 	}
 	named := len(e.PushTo)+len(e.PullTo) > 0
-	if named && routing != Named {
+	if named && routing != stepvan.Named {
 		return errs.Invalid("push_pull: routing: it does not fit an exchange that names servers (got %s, want named): set routing to named", routing)
 	}
-	if e.PairWithPush && routing == Broadcast {
+	if e.PairWithPush && routing == stepvan.Broadcast {
 		return errs.Invalid("push_pull: routing: it does not fit pulls that are paired with pushes (got broadcast, want key or named): set routing to key or named")
 	}
 	if e.PairWithPush && len(e.Push) != len(e.Pull) {

@@ -16,7 +16,7 @@ import (
 // batch takes the next batch of s by its own policy.
 func batch(t testing.TB, s *Server) []server.Request {
 	t.Helper()
-	b, err := s.GetBatch(Context(t), server.Default)
+	b, err := s.GetBatch(Context(t), stepvan.DefaultPolicy)
 	require.NoError(t, err)
 	return b.Requests
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -70,7 +71,7 @@ func TestNoGrantIsNotAskedForEachTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.GetBatchFor(WaitLimit, server.Default, &batch); err != nil {
+		if err := s.GetBatchFor(WaitLimit, stepvan.DefaultPolicy, &batch); err != nil {
 			t.Fatal(err)
 		}
 		in := batch.Requests[0]

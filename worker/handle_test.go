@@ -108,7 +108,7 @@ func TestUnknownAndRecycledHandles(t *testing.T) {
 }
 
 func TestErrorThatNobodyWaitedForIsCounted(t *testing.T) {
-	c := New(t, Options{Worker: worker.Options{Handles: 1, Routing: worker.ByKey}}) // which the server refuses
+	c := New(t, Options{Worker: worker.Options{Handles: 1, Routing: stepvan.ByKey}}) // which the server refuses
 	w := c.Workers[0]
 	pull := func() worker.Handle {
 		h, err := w.PushPull(nil, nil, List(Floats(t, 0)), Keys(1))

@@ -49,7 +49,7 @@ func inPlace(t testing.TB, v Van) (round func()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.GetBatchFor(WaitLimit, server.Default, &batch); err != nil {
+		if err := s.GetBatchFor(WaitLimit, stepvan.DefaultPolicy, &batch); err != nil {
 			t.Fatal(err)
 		}
 		r := batch.Requests[0]
@@ -267,7 +267,7 @@ func TestGrantsOfFilesThatAreGone(t *testing.T) {
 func TestManyInPlace(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		const workers, servers, lanes, rounds = 3, 2, 2, 40
-		c := New(t, Options{Workers: workers, Servers: servers, Van: v, Server: server.Options{Policy: server.AnyReady}})
+		c := New(t, Options{Workers: workers, Servers: servers, Van: v, Server: server.Options{Policy: stepvan.AnyReady}})
 		var sides sync.WaitGroup
 		for k, s := range c.Servers {
 			if k == 0 {
@@ -331,7 +331,7 @@ func exchange(w *Worker, lane int, x float32, push tensor.Tensor, pull []tensor.
 func double(t *testing.T, s *Server, k, requests int) {
 	own := make([]float32, 5)
 	for n := 0; n < requests; {
-		b, err := s.GetBatch(Context(t), server.AnyReady)
+		b, err := s.GetBatch(Context(t), stepvan.AnyReady)
 		if err != nil {
 			t.Error(err)
 			return

@@ -53,13 +53,13 @@ func TestLostServerFailsEveryHandleThatNeedsIt(t *testing.T) {
 	require.Zero(t, st.Outstanding)
 
 	// Requests that do not need the lost server are not concerned.
-	h, err := w.Do(&worker.Exchange{Routing: worker.Broadcast, Pull: outs, PullKeys: Keys(1, 2)})
+	h, err := w.Do(&worker.Exchange{Routing: stepvan.Broadcast, Pull: outs, PullKeys: Keys(1, 2)})
 	requireLost(t, err, "server 1")
 	require.Equal(t, worker.Handle{}, h)
 }
 
 func TestRequestsToOtherServersGoOn(t *testing.T) {
-	c := New(t, anyReady(2, worker.Named))
+	c := New(t, anyReady(2, stepvan.Named))
 	w := c.Workers[0]
 	require.True(t, c.Net.Kill("server 1"))
 	out := Floats(t, 0)
@@ -154,7 +154,7 @@ func TestLossIsWholeBeforeItIsSeen(t *testing.T) {
 // A key stays busy while a live server has not answered, although its exchange has failed. The error names that
 // server.
 func TestKeysOfAFailedRequestThatALiveServerHas(t *testing.T) {
-	c := New(t, anyReady(2, worker.Named))
+	c := New(t, anyReady(2, stepvan.Named))
 	w := c.Workers[0]
 	outs := List(Floats(t, 0), Floats(t, 0))
 	h, err := w.Do(&worker.Exchange{

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/stepvan/stepvan"
 	. "github.com/stepvan/stepvan/internal/pairtest"
-	"github.com/stepvan/stepvan/server"
 )
 
 // Sixteen waiters, two servers and all their drivers share one core. A waiter that spins must let the others work.
@@ -19,7 +19,7 @@ func TestSixteenGoroutinesWaitForSixteenHandlesOnOneCore(t *testing.T) {
 		var served, driven sync.WaitGroup
 		for i, s := range c.Servers {
 			served.Go(func() {
-				if err := serve(Context(t), s, server.AnyReady, float32(i+1)); err != nil {
+				if err := serve(Context(t), s, stepvan.AnyReady, float32(i+1)); err != nil {
 					t.Error(err)
 				}
 			})

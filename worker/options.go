@@ -8,17 +8,6 @@ import (
 	"github.com/stepvan/stepvan/trace"
 )
 
-// Routing says which servers an exchange concerns: see [stepvan.Routing].
-type Routing = stepvan.Routing
-
-// Routings. Default is, in an Exchange, the routing of the worker; for the worker, Broadcast.
-const (
-	Default   = stepvan.DefaultRouting
-	Broadcast = stepvan.Broadcast
-	ByKey     = stepvan.ByKey
-	Named     = stepvan.Named
-)
-
 // Defaults of Options.
 const (
 	DefaultHandles     = 65536
@@ -29,9 +18,9 @@ const (
 
 // Options of a worker. The zero value of a field means its default.
 type Options struct {
-	Routing     Routing
-	Handles     int // a finished handle stays valid until so many later ones have finished
-	Outstanding int // exchanges without all answers; one more is stepvan.ErrWouldBlock
+	Routing     stepvan.Routing // of exchanges that name none; "" is Broadcast
+	Handles     int             // a finished handle stays valid until so many later ones have finished
+	Outstanding int             // exchanges without all answers; one more is stepvan.ErrWouldBlock
 	// InPlaceBytes is the size of the largest push that is sent although the server could read it
 	// where it is. With a negative value servers reach no memory of this process.
 	InPlaceBytes int
@@ -44,8 +33,8 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
-	if o.Routing == Default {
-		o.Routing = Broadcast
+	if o.Routing == stepvan.DefaultRouting {
+		o.Routing = stepvan.Broadcast
 	}
 	if o.Handles <= 0 {
 		o.Handles = DefaultHandles

@@ -42,7 +42,7 @@ func try(t *testing.T, w *worker.Worker, rank stepvan.Rank, p *Peer, all map[str
 	t.Helper()
 	key := tensor.Key(1000)
 	for name, u := range all {
-		r := worker.Exchange{Routing: worker.Named, PushTo: []stepvan.Rank{rank}, PullTo: []stepvan.Rank{rank}, Push: u.push, Pull: u.pull}
+		r := worker.Exchange{Routing: stepvan.Named, PushTo: []stepvan.Rank{rank}, PullTo: []stepvan.Rank{rank}, Push: u.push, Pull: u.pull}
 		for range u.push {
 			key++
 			r.PushKeys = append(r.PushKeys, key)
@@ -98,7 +98,7 @@ func TestMemoryThatALiveServerStillHas(t *testing.T) {
 	}))
 	m.Release()
 	require.NoError(t, <-done)
-	again := &worker.Exchange{Routing: worker.Named, Pull: List(pull, push), PullKeys: Keys(8, 9), PullTo: []stepvan.Rank{0}}
+	again := &worker.Exchange{Routing: stepvan.Named, Pull: List(pull, push), PullKeys: Keys(8, 9), PullTo: []stepvan.Rank{0}}
 	_, err = h.w.Do(again)
 	require.NoError(t, err, "it has answered")
 	h.server.Take(t).Release()
@@ -110,7 +110,7 @@ func TestMemoryThatAServerKeepsThatWasLost(t *testing.T) {
 	push, pull, other := shared(t, h.node(), many), shared(t, h.node(), many), shared(t, h.node(), many)
 	defer h.net.Kill("server 1")
 	handle, err := h.w.Do(&worker.Exchange{
-		Routing: worker.Named, Push: List(push), PushKeys: Keys(1), PushTo: []stepvan.Rank{0}, Pull: List(pull), PullKeys: Keys(2), PullTo: []stepvan.Rank{0},
+		Routing: stepvan.Named, Push: List(push), PushKeys: Keys(1), PushTo: []stepvan.Rank{0}, Pull: List(pull), PullKeys: Keys(2), PullTo: []stepvan.Rank{0},
 	})
 	require.NoError(t, err)
 	m := h.server.Take(t)
@@ -125,7 +125,7 @@ func TestMemoryThatAServerKeepsThatWasLost(t *testing.T) {
 		require.ErrorContains(t, err, "released the memory or ended")
 	})
 	v.Release()
-	again := &worker.Exchange{Routing: worker.Named, Pull: List(pull, push), PullKeys: Keys(8, 9), PullTo: []stepvan.Rank{1}}
+	again := &worker.Exchange{Routing: stepvan.Named, Pull: List(pull, push), PullKeys: Keys(8, 9), PullTo: []stepvan.Rank{1}}
 	for ctx := Context(t); ; runtime.Gosched() { // nothing tells when a lost server has released memory
 		if _, err = h.w.Do(again); err == nil {
 			break
@@ -169,10 +169,10 @@ func TestMemoryThatIsStillOnItsWay(t *testing.T) {
 	second.Take(t).Release()
 	require.True(t, h.net.Kill("server 1"))
 	requireLost(t, handle.Wait(Context(t)), "server 1")
-	_, err = h.w.Do(&worker.Exchange{Routing: worker.Named, Pull: List(push), PullKeys: Keys(5), PullTo: to0})
+	_, err = h.w.Do(&worker.Exchange{Routing: stepvan.Named, Pull: List(push), PullKeys: Keys(5), PullTo: to0})
 	require.ErrorIs(t, err, stepvan.ErrBusy)
 	require.ErrorContains(t, err, "received")
-	_, err = h.w.Do(&worker.Exchange{Routing: worker.Named, Push: List(push), PushKeys: Keys(6), PushTo: to0, Pull: pull, PullKeys: Keys(7, 8), PullTo: to0})
+	_, err = h.w.Do(&worker.Exchange{Routing: stepvan.Named, Push: List(push), PushKeys: Keys(6), PushTo: to0, Pull: pull, PullKeys: Keys(7, 8), PullTo: to0})
 	require.NoError(t, err, "it is read only, and nobody writes to what was not lent")
 	unplug()
 	h.server.Take(t).Release()

@@ -36,7 +36,7 @@ func overlapping(t *testing.T) []refused {
 		{"pulls in no order", worker.Exchange{Pull: List(cut(6, 8), cut(0, 3), cut(4, 6), cut(2, 4)), PullKeys: Keys(1, 2, 3, 4)}, stepvan.ErrInvalid, "pull tensors 1 (key 2) and 3 (key 4): they share memory"},
 		{"a pull in another", worker.Exchange{Pull: List(cut(3, 4), all), PullKeys: Keys(1, 2)}, stepvan.ErrInvalid, "pull tensors 0 (key 1) and 1 (key 2): they share memory"},
 		{"pushed to both, written by one", worker.Exchange{Push: List(one, all), PushKeys: Keys(1, 2), Pull: List(cut(0, 4), Floats(t, 1)), PullKeys: Keys(3, 4)}, stepvan.ErrInvalid, "push tensor 1 (key 2) to server 1: it shares memory with pull tensor 0 (key 3), which server 0 writes"},
-		{"pushed to one, written by the other", worker.Exchange{Routing: worker.Named, Push: List(all), PushKeys: Keys(2), PushTo: []stepvan.Rank{0}, Pull: List(cut(7, 8)), PullKeys: Keys(3), PullTo: []stepvan.Rank{1}}, stepvan.ErrInvalid, "push tensor 0 (key 2) to server 0: it shares memory with pull tensor 0 (key 3), which server 1 writes"},
+		{"pushed to one, written by the other", worker.Exchange{Routing: stepvan.Named, Push: List(all), PushKeys: Keys(2), PushTo: []stepvan.Rank{0}, Pull: List(cut(7, 8)), PullKeys: Keys(3), PullTo: []stepvan.Rank{1}}, stepvan.ErrInvalid, "push tensor 0 (key 2) to server 0: it shares memory with pull tensor 0 (key 3), which server 1 writes"},
 	}
 }
 
@@ -77,11 +77,11 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"pull bytes", worker.Exchange{Pull: List(one, big), PullKeys: Keys(1, 2)}, stepvan.ErrInvalid, "request to server 1: too many bytes to pull (got 1028, want at most 1024)"},
 		{"names with broadcast", worker.Exchange{Push: List(one), PushKeys: Keys(1), PushTo: []stepvan.Rank{0}}, stepvan.ErrInvalid, "(got broadcast, want named)"},
 		{"pairs with broadcast", worker.Exchange{Push: List(one), PushKeys: Keys(1), PairWithPush: true}, stepvan.ErrInvalid, "(got broadcast, want key or named)"},
-		{"names with by key", worker.Exchange{Routing: worker.ByKey, Push: List(one), PushKeys: Keys(1), PushTo: []stepvan.Rank{0}}, stepvan.ErrInvalid, "(got key, want named)"},
-		{"unequal pairs", worker.Exchange{Routing: worker.ByKey, Push: List(one), PushKeys: Keys(1), Pull: List(one, one), PullKeys: Keys(2, 3), PairWithPush: true}, stepvan.ErrInvalid, "paired with pushes: wrong number (got 2, want 1)"},
-		{"names", worker.Exchange{Routing: worker.Named, Push: List(one), PushKeys: Keys(1), PushTo: []stepvan.Rank{0, 1}}, stepvan.ErrInvalid, "servers named for the push tensors: wrong number (got 2 for 1 tensors)"},
-		{"unknown server", worker.Exchange{Routing: worker.Named, Pull: List(one), PullKeys: Keys(1), PullTo: []stepvan.Rank{2}}, stepvan.ErrInvalid, "key 1: this worker is not paired with the server that is named for it (got server 2, want one of 0 1)"},
-		{"key twice, two servers", worker.Exchange{Routing: worker.Named, Push: List(one, one), PushKeys: Keys(1, 1), PushTo: []stepvan.Rank{0, 1}}, stepvan.ErrInvalid, "push key 1: it occurs twice"},
+		{"names with by key", worker.Exchange{Routing: stepvan.ByKey, Push: List(one), PushKeys: Keys(1), PushTo: []stepvan.Rank{0}}, stepvan.ErrInvalid, "(got key, want named)"},
+		{"unequal pairs", worker.Exchange{Routing: stepvan.ByKey, Push: List(one), PushKeys: Keys(1), Pull: List(one, one), PullKeys: Keys(2, 3), PairWithPush: true}, stepvan.ErrInvalid, "paired with pushes: wrong number (got 2, want 1)"},
+		{"names", worker.Exchange{Routing: stepvan.Named, Push: List(one), PushKeys: Keys(1), PushTo: []stepvan.Rank{0, 1}}, stepvan.ErrInvalid, "servers named for the push tensors: wrong number (got 2 for 1 tensors)"},
+		{"unknown server", worker.Exchange{Routing: stepvan.Named, Pull: List(one), PullKeys: Keys(1), PullTo: []stepvan.Rank{2}}, stepvan.ErrInvalid, "key 1: this worker is not paired with the server that is named for it (got server 2, want one of 0 1)"},
+		{"key twice, two servers", worker.Exchange{Routing: stepvan.Named, Push: List(one, one), PushKeys: Keys(1, 1), PushTo: []stepvan.Rank{0, 1}}, stepvan.ErrInvalid, "push key 1: it occurs twice"},
 	}
 	cases = append(cases, overlapping(t)...)
 	for _, tc := range cases {
@@ -121,11 +121,11 @@ func TestOutstandingLimit(t *testing.T) {
 
 func TestBroadcastIsAcceptedByAllOrByNone(t *testing.T) {
 	c := New(t, Options{
-		Servers: 3, Server: server.Options{Policy: server.AnyReady},
+		Servers: 3, Server: server.Options{Policy: stepvan.AnyReady},
 		Link: func(o *link.Options) { o.QueueMessages, o.CreditBytes = 1, 64 },
 	})
 	w := c.Workers[0]
-	named := worker.Exchange{Routing: worker.Named, Push: List(Floats(t, make([]float32, 100)...)), PushTo: []stepvan.Rank{1}}
+	named := worker.Exchange{Routing: stepvan.Named, Push: List(Floats(t, make([]float32, 100)...)), PushTo: []stepvan.Rank{1}}
 	// Server 1 does not release the first two pushes, which take half of its credit each. It has no credit for the
 	// third, and no space for a fourth.
 	for k := range tensor.Key(3) {

@@ -14,11 +14,11 @@ import (
 )
 
 // route makes the requests of x. Under Worker.mu.
-func (w *Worker) route(x *activeExchange, e *Exchange, routing Routing) error {
+func (w *Worker) route(x *activeExchange, e *Exchange, routing stepvan.Routing) error {
 	if len(w.servers) == 0 {
 		return errs.Invalid("push_pull: servers: the worker is not paired with any yet: start the node first")
 	}
-	if routing == Broadcast {
+	if routing == stepvan.Broadcast {
 		return w.exchanges.broadcast(x, w.servers)
 	}
 	return w.exchanges.scatter(x, w.servers, e)

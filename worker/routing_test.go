@@ -30,12 +30,12 @@ func echoAll(t *testing.T, c *Cluster, concerned ...int) (pushes, pulls [][]tens
 	return pushes, pulls
 }
 
-func anyReady(servers int, r worker.Routing) Options {
-	return Options{Van: WithFaults(Mem()), Servers: servers, Server: server.Options{Policy: server.AnyReady}, Worker: worker.Options{Routing: r}}
+func anyReady(servers int, r stepvan.Routing) Options {
+	return Options{Van: WithFaults(Mem()), Servers: servers, Server: server.Options{Policy: stepvan.AnyReady}, Worker: worker.Options{Routing: r}}
 }
 
 func TestByKeyEachKeyHasOneOwner(t *testing.T) {
-	c := New(t, anyReady(3, worker.ByKey))
+	c := New(t, anyReady(3, stepvan.ByKey))
 	owners := map[tensor.Key]float32{}
 	for round := range 2 {
 		for k := range tensor.Key(30) {
@@ -67,7 +67,7 @@ func serveOne(t *testing.T, c *Cluster) int {
 	for {
 		for i, s := range c.Servers {
 			var b server.Batch
-			if s.GetBatchFor(0, server.AnyReady, &b) == nil {
+			if s.GetBatchFor(0, stepvan.AnyReady, &b) == nil {
 				var back []tensor.Tensor
 				for range b.Requests[0].Pulls() {
 					back = append(back, Floats(t, float32(i)))
@@ -80,7 +80,7 @@ func serveOne(t *testing.T, c *Cluster) int {
 }
 
 func TestNamed(t *testing.T) {
-	c := New(t, anyReady(3, worker.Named))
+	c := New(t, anyReady(3, stepvan.Named))
 	out := List(Floats(t, -1), Floats(t, -1), Floats(t, -1))
 	h, err := c.Workers[0].Do(&worker.Exchange{
 		Push: List(Floats(t, 1), Floats(t, 2)), PushKeys: Keys(1, 2), PushTo: []stepvan.Rank{2, 0},
@@ -96,9 +96,9 @@ func TestNamed(t *testing.T) {
 }
 
 func TestOneNameForAll(t *testing.T) {
-	c := New(t, anyReady(3, worker.ByKey))
+	c := New(t, anyReady(3, stepvan.ByKey))
 	h, err := c.Workers[0].Do(&worker.Exchange{
-		Routing: worker.Named, Push: List(Floats(t, 1), Floats(t, 2)), PushKeys: Keys(1, 2), PushTo: []stepvan.Rank{1},
+		Routing: stepvan.Named, Push: List(Floats(t, 1), Floats(t, 2)), PushKeys: Keys(1, 2), PushTo: []stepvan.Rank{1},
 	})
 	require.NoError(t, err)
 	pushes, _ := echoAll(t, c, 1)
@@ -107,7 +107,7 @@ func TestOneNameForAll(t *testing.T) {
 }
 
 func TestPullsPairedWithPushes(t *testing.T) {
-	c := New(t, anyReady(2, worker.Named))
+	c := New(t, anyReady(2, stepvan.Named))
 	h, err := c.Workers[0].Do(&worker.Exchange{
 		Push: List(Floats(t, 1), Floats(t, 2)), PushKeys: Keys(1, 2), PushTo: []stepvan.Rank{1, 0},
 		Pull: List(Floats(t, 0), Floats(t, 0)), PullKeys: Keys(3, 4), PairWithPush: true,
@@ -119,7 +119,7 @@ func TestPullsPairedWithPushes(t *testing.T) {
 }
 
 func TestLockStepServerRefusesRoutedRequests(t *testing.T) {
-	c := New(t, Options{Worker: worker.Options{Routing: worker.ByKey}})
+	c := New(t, Options{Worker: worker.Options{Routing: stepvan.ByKey}})
 	h, err := c.Workers[0].PushPull(List(Floats(t, 1)), Keys(1), nil, nil)
 	require.NoError(t, err)
 	// The refusal is the answer. The key is free afterwards, whether the worker first notices the refusal or the
@@ -135,5 +135,5 @@ func TestLockStepServerRefusesRoutedRequests(t *testing.T) {
 	require.ErrorContains(t, err, "server 0")
 	require.ErrorContains(t, err, "broadcast")
 	var b server.Batch
-	require.ErrorIs(t, c.Servers[0].GetBatchFor(0, server.Default, &b), context.DeadlineExceeded)
+	require.ErrorIs(t, c.Servers[0].GetBatchFor(0, stepvan.DefaultPolicy, &b), context.DeadlineExceeded)
 }

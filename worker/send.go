@@ -24,7 +24,7 @@ func (w *Worker) Do(e *Exchange) (Handle, error) {
 		return Handle{}, err
 	}
 	routing := e.Routing
-	if routing == Default {
+	if routing == stepvan.DefaultRouting {
 		routing = w.opt.Routing
 	}
 	if err := e.checkRouting(routing); err != nil {
@@ -42,7 +42,7 @@ func (w *Worker) Do(e *Exchange) (Handle, error) {
 }
 
 // sendSmall makes an exchange. It sends a small one. A large one it returns, for sendUnlocked to send.
-func (w *Worker) sendSmall(e *Exchange, routing Routing, now int64) (Handle, *activeExchange, error) {
+func (w *Worker) sendSmall(e *Exchange, routing stepvan.Routing, now int64) (Handle, *activeExchange, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	x, err := w.prepare(e, routing)
@@ -66,7 +66,7 @@ func (w *Worker) sendUnlocked(x *activeExchange) error {
 }
 
 // prepare makes an exchange whose messages are complete. Under Worker.mu.
-func (w *Worker) prepare(e *Exchange, routing Routing) (*activeExchange, error) {
+func (w *Worker) prepare(e *Exchange, routing stepvan.Routing) (*activeExchange, error) {
 	if w.closed {
 		return nil, errClosed
 	}
@@ -102,7 +102,7 @@ func (w *Worker) prepare(e *Exchange, routing Routing) (*activeExchange, error) 
 }
 
 // admit does everything that can refuse an exchange before the link is asked. Under Worker.mu.
-func (w *Worker) admit(x *activeExchange, e *Exchange, routing Routing) error {
+func (w *Worker) admit(x *activeExchange, e *Exchange, routing stepvan.Routing) error {
 	if err := w.route(x, e, routing); err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func (x *steady) round() {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	if err := x.s.GetBatchFor(WaitLimit, server.Default, &x.batch); err != nil {
+	if err := x.s.GetBatchFor(WaitLimit, stepvan.DefaultPolicy, &x.batch); err != nil {
 		x.t.Fatal(err)
 	}
 	if _, err := x.s.Respond(x.answer, x.batch.Requests[0].ID); err != nil {

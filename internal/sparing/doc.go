@@ -1,5 +1,5 @@
-// Package sparing limits how many log lines a flood of similar events writes.
+// Package sparing limits how many log lines a flood of similar events writes, and spaces out the lines of a wait.
 //
-// Lines has no goroutine. During a period it has a timer, which keeps the function that
+// Lines has no goroutine, Every has one. During a period it has a timer, which keeps the function that
 // reports the number of omitted lines reachable. Lines.End stops the timer.
 package sparing

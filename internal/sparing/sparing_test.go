@@ -52,3 +52,15 @@ func TestLines(t *testing.T) {
 		require.Equal(t, []int{4998, 1}, told())
 	})
 }
+
+func TestEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var waits []time.Duration
+		stop := Every(time.Second, func(waited time.Duration) { waits = append(waits, waited) })
+		time.Sleep(2500 * time.Millisecond)
+		stop()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []time.Duration{time.Second, 2 * time.Second}, waits)
+	})
+}

@@ -110,7 +110,7 @@ func newLinkServer(v pairtest.Van, report sink) (*linkServer, error) {
 	}
 	o := &linkServer{transportNode: p, book: newBook(visit.Pull), report: report}
 	p.node.Handle(link.ChannelControl, watch{report: report})
-	if o.server, err = server.New(p.node, server.Options{Policy: server.AnyReady, Handles: 16, Log: zerolog.Nop()}); err != nil {
+	if o.server, err = server.New(p.node, server.Options{Policy: stepvan.AnyReady, Handles: 16, Log: zerolog.Nop()}); err != nil {
 		return nil, err
 	}
 	if err = o.server.Join(0, []server.Worker{{Rank: 0, Name: "visitor", ID: linkClientID}, {Rank: 1, Name: "stranger", ID: strangerID}}); err != nil {
@@ -137,7 +137,7 @@ func newLinkServer(v pairtest.Van, report sink) (*linkServer, error) {
 // serve answers visitors until the server is closed.
 func (o *linkServer) serve() {
 	for {
-		err := o.server.GetBatchInto(context.Background(), server.AnyReady, &o.batch)
+		err := o.server.GetBatchInto(context.Background(), stepvan.AnyReady, &o.batch)
 		if errors.Is(err, stepvan.ErrClosed) {
 			return
 		}

@@ -27,3 +27,19 @@ func TestRuns(t *testing.T) {
 		break
 	}
 }
+
+func TestRanges(t *testing.T) {
+	for _, tc := range []struct {
+		in   []int
+		want string
+	}{
+		{nil, ""}, {[]int{3}, "3"}, {[]int{3, 2}, "2-3"}, {[]int{9, 1, 2, 3, 5}, "1-3, 5, 9"},
+	} {
+		require.Equal(t, tc.want, Ranges(tc.in, 16))
+	}
+	var odd []int
+	for i := range 100 {
+		odd = append(odd, 2*i+1)
+	}
+	require.Equal(t, "1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31 and 84 more", Ranges(odd, 16))
+}

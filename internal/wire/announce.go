@@ -18,14 +18,6 @@ const MaxAnnounced = 1024
 // Header.Generation is the generation of the registration.
 type Announcement struct{ Keys []Descriptor }
 
-// Append encodes a behind b.
-func (a *Announcement) Append(b []byte) []byte {
-	for i := range a.Keys {
-		b = a.Keys[i].Append(b)
-	}
-	return b
-}
-
 // Decode reads the meta of the announcement that h heads. An error is a *stepvan.ProtocolError.
 func (a *Announcement) Decode(h *Header, meta []byte) error {
 	if h.Op != OpAnnounce && h.Op != OpWithdraw {
@@ -39,8 +31,5 @@ func (a *Announcement) Decode(h *Header, meta []byte) error {
 	}
 	l := list{rest: meta}
 	a.Keys = l.decode(a.Keys[:0], h.Pushes)
-	if l.err != nil {
-		return l.err
-	}
-	return l.end()
+	return l.end(0, 0)
 }

@@ -47,18 +47,12 @@ func (r *Request) Decode(h *Header, meta []byte) error {
 	r.Pushes = l.decode(r.Pushes[:0], h.Pushes)
 	payload := l.payload
 	r.Pulls = l.decode(r.Pulls[:0], h.Pulls)
-	if l.err != nil {
-		return l.err
-	}
-	if payload != h.Total {
-		return bad("total", offTotal, "%d bytes, the pushes have %d", h.Total, payload)
-	}
 	for i := range r.Pulls {
-		if r.Pulls[i].Flags&DescInPlace != 0 {
+		if l.err == nil && r.Pulls[i].Flags&DescInPlace != 0 {
 			return bad("flags", l.at, "a pull that is answered before it is asked for")
 		}
 	}
-	return l.end()
+	return l.end(h.Total, payload)
 }
 
 // Response is the meta of a response: what the payload holds for each pull, in
@@ -82,13 +76,7 @@ func (r *Response) Decode(h *Header, meta []byte) (err error) {
 	}
 	l := list{rest: meta}
 	r.Pulls = l.decode(r.Pulls[:0], h.Pulls)
-	if l.err != nil {
-		return l.err
-	}
-	if l.payload != h.Total {
-		return bad("total", offTotal, "%d bytes, the answered pulls have %d", h.Total, l.payload)
-	}
-	return l.end()
+	return l.end(h.Total, l.payload)
 }
 
 func checkResponse(h *Header) error {
@@ -139,9 +127,14 @@ func (l *list) next(d *Descriptor) {
 	l.rest = rest
 }
 
-// end checks that nothing is left.
-func (l *list) end() error {
-	if len(l.rest) != 0 {
+// end returns the first error. It checks the bytes of the payload, and that nothing is left of the meta.
+func (l *list) end(got, want uint64) error {
+	switch {
+	case l.err != nil:
+		return l.err
+	case got != want:
+		return bad("total", offTotal, "the payload has another size than its tensors (got %d bytes, want %d)", got, want)
+	case len(l.rest) != 0:
 		return bad("meta", l.at, "%d bytes behind the last descriptor", len(l.rest))
 	}
 	return nil
