@@ -107,17 +107,6 @@ func NewEngine(src Source, o Options) (*Engine, error) {
 	return e, nil
 }
 
-// Set makes ev happen and wakes all goroutines that wait for it. Budget: one atomic swap when none of them sleeps.
-func (e *Engine) Set(ev *Event) {
-	old := ev.state.Swap(eventSet)
-	if old&eventParked != 0 {
-		e.waiters.wake(ev)
-	}
-	if old&eventSleeping != 0 {
-		e.sleeper.wakeSleeper()
-	}
-}
-
 // Wake is for sources without descriptors. An armed source calls it when something has come. It wakes the sleeping
 // holder of the token, or else the driver. A sleeping holder looks at the source once more before it leaves the source
 // to the driver.
