@@ -114,7 +114,7 @@ func TestProgressGoesOnWhileNobodyWaits(t *testing.T) {
 	for range 200 {
 		var ev, warm Event
 		in.arrive(&warm)
-		require.NoError(t, e.Wait(ctx, &warm)) // benches the driver, now and then
+		require.NoError(t, e.Wait(ctx, &warm)) // benches the background driver, now and then
 		in.arrive(&ev)
 		for !ev.IsSet() { // only looks, never drives
 			require.NoError(t, ctx.Err(), "nobody drove")

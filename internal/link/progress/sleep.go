@@ -14,8 +14,8 @@ const (
 	pollAfterWake = int64(30 * time.Microsecond)
 )
 
-// sleep sleeps in the kernel with the token. The thread that the kernel wakes is then the thread that returns. Budget
-// of a sleep that the awaited message ends: one system call, and one Poll.
+// sleep sleeps in the kernel with the token. The thread that the kernel wakes is then the thread that returns. When
+// the awaited message ends the sleep, it costs one system call and one Poll.
 func (w *wait) sleep(spun bool) (done bool, err error) {
 	e := w.engine
 	if e.policy.mode == Spin {

@@ -20,8 +20,9 @@ var errWaitTimeout = errors.New("time limit")
 // errNotYet is the end of a WaitFor that only looks.
 var errNotYet = errs.Late("stepvan: wait: it is not over yet, the operation continues and can be waited for", context.DeadlineExceeded)
 
-// Wait drives the transport until ev is set, and returns nil then. It returns an error that wraps ctx.Err() when ctx
-// ends first, stepvan.ErrClosed when the engine is closed, and the cause of [Engine.Fail].
+// Wait returns nil when ev is set. Until then it drives the transport, or parks while another goroutine drives. It
+// returns an error that wraps ctx.Err() when ctx ends first, stepvan.ErrClosed when the engine is closed, and the cause
+// of [Engine.Fail] after that.
 func (e *Engine) Wait(ctx context.Context, ev *Event) error {
 	if ev.IsSet() {
 		return nil
@@ -41,8 +42,8 @@ func (e *Engine) Wait(ctx context.Context, ev *Event) error {
 	return err
 }
 
-// WaitFor is Wait with a time limit in place of a context; d < 0 waits for ever. It allocates only when a
-// limit above 0 has passed.
+// WaitFor is Wait with a time limit in place of a context; d < 0 waits for ever. It allocates only when a limit
+// above 0 has passed.
 func (e *Engine) WaitFor(d time.Duration, ev *Event) error {
 	if ev.IsSet() {
 		return nil
@@ -92,14 +93,15 @@ func (w *wait) run() (err error) {
 	return err
 }
 
-// driveOrPark drives if the token is free. It parks when the token is taken, or when it has driven in vain.
+// driveOrPark drives if the token is free. It parks when the token is taken, when it has driven in vain, and when the
+// process has too few processors for another goroutine that polls (see leavesToBackground).
 func (w *wait) driveOrPark() error {
 	e := w.engine
 	if !e.token.take() {
 		return w.park(notDriven)
 	}
 	w.driving.holdsToken = true
-	if e.leavesToDriver() {
+	if e.leavesToBackground() {
 		turn := e.giveBackUnused()
 		w.driving.holdsToken = false
 		return w.park(turn)
@@ -127,7 +129,7 @@ const (
 	flushEvery = int64(10 * time.Microsecond)
 )
 
-// drive polls and sleeps until the event is set. done is false when the caller is to park. The caller has the token.
+// drive polls and sleeps until the event is set. It returns false when the caller must park. The caller has the token.
 func (w *wait) drive() (done bool, err error) {
 	e := w.engine
 	spins := e.policy.spins()
@@ -223,7 +225,7 @@ func (w *wait) lasted() time.Duration {
 	return time.Since(w.begun)
 }
 
-// over returns why the wait ends in vain, and nil while it may continue.
+// over returns why the wait must end without its event, and nil while it may continue.
 func (w *wait) over(now int64) error {
 	if w.engine.token.has(closed) {
 		return w.engine.ended()

@@ -90,7 +90,7 @@ func (w *wait) enqueue(turn uint64) *waiter {
 	switch {
 	case e.token.has(held) || e.token.turns() == turn:
 	case p.hasDriven:
-		e.sleeper.wakeDriver() // another goroutine has driven since, and may not have armed the source
+		e.sleeper.wakeBackground() // another goroutine has driven since, and may not have armed the source
 	case e.token.take():
 		e.waiters.grantLocked(p)
 	}
