@@ -26,8 +26,8 @@ type member struct {
 	rounds map[barrierKey]*passage
 }
 
-// seat is one of those of a role: a local rank in a node.
-type seat struct {
+// position is one of those of a role: a local rank in a node.
+type position struct {
 	node     int
 	instance LocalRank
 }
@@ -41,15 +41,15 @@ type registry struct {
 	reported  bool      // its members know their roles and ranks
 	ready     int       // members that have confirmed it
 
-	byRank  map[stepvan.Rank]*member // that asked for a rank
-	bySeat  map[seat]*member         // by the seat that this rank gives
-	indices map[LocalRank]int        // how many asked for a local rank
+	byRank     map[stepvan.Rank]*member // that asked for a rank
+	byPosition map[position]*member     // by the position that this rank gives
+	indices    map[LocalRank]int        // how many asked for a local rank
 }
 
 func newRegistry(role stepvan.Role, size, groupSize int) *registry {
 	return &registry{
 		role: role, size: size, groupSize: groupSize,
-		byRank: map[stepvan.Rank]*member{}, bySeat: map[seat]*member{}, indices: map[LocalRank]int{},
+		byRank: map[stepvan.Rank]*member{}, byPosition: map[position]*member{}, indices: map[LocalRank]int{},
 	}
 }
 
@@ -86,29 +86,29 @@ func (r *registry) add(m *member) error {
 	return nil
 }
 
-func (r *registry) admit(m *member, p seat, fixed bool) {
+func (r *registry) admit(m *member, p position, fixed bool) {
 	r.members = append(r.members, m)
 	r.indices[p.instance]++
 	if fixed {
-		r.byRank[m.want.Rank], r.bySeat[p] = m, m
+		r.byRank[m.want.Rank], r.byPosition[p] = m, m
 	}
 }
 
-// clash finds the member that has a rank or seat already.
-func (r *registry) clash(rank stepvan.Rank, p seat) error {
+// clash finds the member that has a rank or position already.
+func (r *registry) clash(rank stepvan.Rank, p position) error {
 	if o := r.byRank[rank]; o != nil {
 		return fmt.Errorf("%s rank %d is taken by %s: give each instance its own DMLC_NODE_RANK, STEPMESH_GPU or STEPVAN_RANK, or unset them to get ranks in order of arrival",
 			r.role, rank, o.info)
 	}
-	if o := r.bySeat[p]; o != nil {
+	if o := r.byPosition[p]; o != nil {
 		return fmt.Errorf("instance %d of %s node %d is taken by %s: give each instance of a node its own DMLC_INSTANCE_ID or STEPMESH_GPU",
 			p.instance, r.role, p.node, o.info)
 	}
 	return nil
 }
 
-// wanted is the seat that a registration asks for; fixed when it names a rank.
-func (r *registry) wanted(w *joinBody) (p seat, fixed bool) {
+// wanted is the position that a registration asks for; fixed when it names a rank.
+func (r *registry) wanted(w *joinBody) (p position, fixed bool) {
 	p.instance = w.Instance
 	if w.Rank == AnyRank {
 		p.node = -1
@@ -131,7 +131,7 @@ func (r *registry) remove(m *member) {
 	r.indices[p.instance]--
 	if fixed {
 		delete(r.byRank, m.want.Rank)
-		delete(r.bySeat, p)
+		delete(r.byPosition, p)
 	}
 }
 
