@@ -19,12 +19,12 @@ type Watch struct {
 // Check returns every mistake in the options of a plan, in the words of the flags.
 func (p Plan) Check() error {
 	var all []error
-	told := map[string]bool{}
+	seen := map[string]bool{}
 	for _, o := range slices.Concat(p...) {
 		o.setDefaults()
 		for _, err := range o.mistakes() {
-			if !told[err.Error()] {
-				told[err.Error()] = true
+			if !seen[err.Error()] {
+				seen[err.Error()] = true
 				all = append(all, err)
 			}
 		}

@@ -82,8 +82,8 @@ func TestRefusalsTakeNoOwner(t *testing.T) {
 			return code
 		}
 	}
-	strangers := pinned[cUint32](c, 2)
-	*strangers = 9
+	unknownRanks := pinned[cUint32](c, 2)
+	*unknownRanks = 9
 	for _, r := range []struct {
 		name string
 		want cCode
@@ -105,7 +105,7 @@ func TestRefusalsTakeNoOwner(t *testing.T) {
 		{"buffer: sizes", codeInvalid, register(c.server, wrong, rank, 1)},
 		{"buffer: unaligned", codeInvalid, register(c.server, odd, rank, 1)},
 		{"buffer: not divisible", codeInvalid, register(c.server, big, pinned[cUint32](c, 2), 2)},
-		{"buffer: strangers", codeInvalid, register(c.server, good, strangers, 1)},
+		{"buffer: unknown ranks", codeInvalid, register(c.server, good, unknownRanks, 1)},
 		{"buffer: overlaps", codeInvalid, register(c.server, chunk, rank, 1)},
 		{"buffer: no server", codeInvalid, register(c.worker, good, rank, 1)},
 		{"buffer: no node", codeStale, register(0, good, rank, 1)},

@@ -9,21 +9,21 @@ const markdownHead = `# Settings
 
 <!-- Generated from the tags of config.Settings: go generate ./config -->
 
-A node reads its settings from the environment. ` + "`stepvan env`" + ` prints them with their values and where
-each came from, ` + "`stepvan doctor`" + ` says what would go wrong with them. All mistakes are reported at once.
+A node reads its settings from the environment. ` + "`stepvan env`" + ` prints each with its value and says where
+the value came from. ` + "`stepvan doctor`" + ` says what would go wrong with them. A node reports all mistakes at once.
 
-- Sizes take B, KiB, MiB, GiB or TiB; times are Go durations (500ms, 1.5s, 10m) or bare numbers; a variable
-  that is empty counts as not set.
-- Two names of one setting with different values are an error. Only ` + "`STEPVAN_VAN`" + ` wins over its other names;
-  those are ` + "`ibverbs`, `verbs` or `1` for rdma, `zmq` or `0` for tcp. `DMLC_ENABLE_RDMA=0` beside a `DMLC_PS_VAN_TYPE`\n  that is not RDMA does not contradict it" + `.
-- *Everywhere* marks the settings on which all nodes of a cluster must agree; the scheduler refuses a node that
-  differs and names the setting.
-- Names with the prefixes ` + "`STEPVAN_`, `STEPMESH_`, `DMLC_` and `PS_`" + ` that are not listed are ignored with a
-  warning that gives the nearest known name.
-- ` + "`BYTEPS_*`, `STEPAF_*`, `DMLC_ENABLE_UCX` and `DMLC_USE_KUBERNETES`" + ` have no meaning here and are ignored with
-  one line of warning.
+- Sizes take B, KiB, MiB, GiB or TiB. Times are Go durations (500ms, 1.5s, 10m) or bare numbers. An empty
+  variable counts as not set.
+- Two names of one setting with different values are an error. Only ` + "`STEPVAN_VAN`" + ` wins over its other names.
+  Those are ` + "`ibverbs`, `verbs` or `1` for rdma, and `zmq` or `0` for tcp. `DMLC_ENABLE_RDMA=0` beside a\n  `DMLC_PS_VAN_TYPE` that is not RDMA is not a contradiction" + `.
+- *Everywhere* marks the settings on which all nodes of a cluster must agree. The scheduler refuses a node that
+  differs, and names the setting.
+- A node ignores other names with the prefixes ` + "`STEPVAN_`, `STEPMESH_`, `DMLC_` and `PS_`" + `. A warning gives the
+  nearest name that it knows.
+- ` + "`BYTEPS_*`, `STEPAF_*`, `DMLC_ENABLE_UCX` and `DMLC_USE_KUBERNETES`" + ` have no meaning here. A node ignores
+  them with one line of warning.
 - ` + "`STEPAF_GPU`, `STEPMESH_CONNECTOR_DEBUG` and `STEPMESH_SCHEDULER_STARTED`" + ` belong to programs written for
-  StepMesh, which read them themselves. There is no warning of them.
+  StepMesh, which read them themselves. A node ignores them without a warning.
 `
 
 // Markdown renders the table of settings as docs/settings.md.

@@ -2,10 +2,10 @@ package postoffice
 
 import "github.com/stepvan/stepvan"
 
-// assign gives every member of a complete registry its final rank and seat. Members that asked for a rank get it.
+// assign gives every member of a complete registry its final rank and position. Members that asked for a rank get it.
 // The others get the lowest free one, in order of arrival, with the local rank that they asked for.
 func (r *registry) assign() {
-	s := &freeSeats{r: r, seats: map[seat]bool{}, ranks: map[stepvan.Rank]bool{}}
+	s := &freePositions{r: r, positions: map[position]bool{}, ranks: map[stepvan.Rank]bool{}}
 	for _, m := range r.members {
 		if p, fixed := r.wanted(&m.want); fixed {
 			s.take(m, p, m.want.Rank)
@@ -21,26 +21,26 @@ func (r *registry) assign() {
 	}
 }
 
-// freeSeats are the seats and ranks of one role that are still free. In every node
-// as many ranks are free as seats, since a member takes one of each.
-type freeSeats struct {
-	r     *registry
-	seats map[seat]bool         // taken
-	ranks map[stepvan.Rank]bool // taken
+// freePositions are the positions and ranks of one role that are still free. In every node
+// as many ranks are free as positions, since a member takes one of each.
+type freePositions struct {
+	r         *registry
+	positions map[position]bool     // taken
+	ranks     map[stepvan.Rank]bool // taken
 }
 
-func (s *freeSeats) take(m *member, p seat, rank stepvan.Rank) {
-	s.seats[p], s.ranks[rank] = true, true
+func (s *freePositions) take(m *member, p position, rank stepvan.Rank) {
+	s.positions[p], s.ranks[rank] = true, true
 	m.info.Rank, m.info.NodeRank, m.info.LocalRank = rank, p.node, p.instance
 	m.info.GroupSize = s.r.groupSize
 	m.info.ID = nodeID(s.r.role, rank)
 }
 
-// give finds the first free seat for m. Registration has checked that there is one.
-func (s *freeSeats) give(m *member) {
+// give finds the first free position for m. Registration has checked that there is one.
+func (s *freePositions) give(m *member) {
 	for node := range s.r.nodes() {
 		for i := range LocalRank(s.r.groupSize) {
-			if p := (seat{node, i}); !s.seats[p] && (m.want.Instance == AnyLocalRank || m.want.Instance == i) {
+			if p := (position{node, i}); !s.positions[p] && (m.want.Instance == AnyLocalRank || m.want.Instance == i) {
 				s.take(m, p, s.rankOf(p))
 				return
 			}
@@ -48,8 +48,8 @@ func (s *freeSeats) give(m *member) {
 	}
 }
 
-// rankOf is the rank that usually belongs to a seat, else a free one of its node.
-func (s *freeSeats) rankOf(p seat) stepvan.Rank {
+// rankOf is the rank that usually belongs to a position, else a free one of its node.
+func (s *freePositions) rankOf(p position) stepvan.Rank {
 	base := stepvan.Rank(p.node * s.r.groupSize)
 	if own := base + stepvan.Rank(p.instance); !s.ranks[own] {
 		return own
@@ -59,5 +59,5 @@ func (s *freeSeats) rankOf(p seat) stepvan.Rank {
 			return base + i
 		}
 	}
-	return base // not reached: see freeSeats
+	return base // not reached: see freePositions
 }

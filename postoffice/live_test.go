@@ -174,8 +174,8 @@ func TestLiveCluster(t *testing.T) {
 			}
 		}
 		// A worker of another index is refused by the server, with the reason.
-		stranger, server := l.find(stepvan.RoleWorker, 0), l.find(stepvan.RoleServer, 1)
-		_, err := l.nodes[stranger].Dial(ctx, l.serverAddresses(server))
+		worker, server := l.find(stepvan.RoleWorker, 0), l.find(stepvan.RoleServer, 1)
+		_, err := l.nodes[worker].Dial(ctx, l.serverAddresses(server))
 		require.ErrorIs(t, err, stepvan.ErrRemote)
 		require.ErrorContains(t, err, "is not a peer of server 1")
 

@@ -30,8 +30,8 @@ type member struct {
 // registered reports whether the node has said what it wants to be.
 func (m *member) registered() bool { return m.info.Role != "" }
 
-// seat is one of those of a role: a local rank in a node.
-type seat struct {
+// position is one of those of a role: a local rank in a node.
+type position struct {
 	node     int
 	instance LocalRank
 }
@@ -79,7 +79,7 @@ func (r *registry) add(m *member) error {
 }
 
 // compare counts the members that have asked for the same local rank. Its error names one that has the same rank or
-// seat.
+// position.
 func (r *registry) compare(w *joinBody) (alike int, err error) {
 	p, fixed := r.wanted(w)
 	for _, o := range r.members {
@@ -98,8 +98,8 @@ func (r *registry) compare(w *joinBody) (alike int, err error) {
 	return alike, nil
 }
 
-// wanted is the seat that a registration asks for; fixed when it names a rank.
-func (r *registry) wanted(w *joinBody) (p seat, fixed bool) {
+// wanted is the position that a registration asks for; fixed when it names a rank.
+func (r *registry) wanted(w *joinBody) (p position, fixed bool) {
 	p.instance = w.Instance
 	if w.Rank == AnyRank {
 		p.node = -1

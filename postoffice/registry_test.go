@@ -31,9 +31,9 @@ func TestAssignGivesEverybodyAPlace(t *testing.T) {
 			}
 		}
 		r.assign()
-		ranks, places := map[stepvan.Rank]bool{}, map[seat]bool{}
+		ranks, places := map[stepvan.Rank]bool{}, map[position]bool{}
 		for _, m := range r.members {
-			p := seat{m.info.NodeRank, m.info.LocalRank}
+			p := position{m.info.NodeRank, m.info.LocalRank}
 			require.False(t, ranks[m.info.Rank] || places[p], "seed %d: %+v twice", seed, m.info)
 			ranks[m.info.Rank], places[p] = true, true
 			require.Equal(t, int(m.info.Rank)/group, m.info.NodeRank)

@@ -10,7 +10,7 @@ import (
 // maxReason bounds the text that tells why a node is gone.
 const maxReason = 300
 
-// depart marks m as gone. Before the start it only frees its seat.
+// depart marks m as gone. Before the start it only frees its position.
 func (s *Scheduler) depart(m *member, left bool, reason string) {
 	if m.gone {
 		return

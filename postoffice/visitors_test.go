@@ -95,9 +95,9 @@ func TestVisitorsArePutOut(t *testing.T) {
 // Visitors may come faster than they are put out. They keep no node out of the cluster: neither a node that has
 // registered long ago nor a node that comes late.
 func TestNodesGetInDuringAFlood(t *testing.T) {
-	const rooms, enough = 16, 400
+	const visitors, enough = 16, 400
 	registered := make(lines, 64)
-	l := newVisited(t, pairtest.TCPVan("tcp", tcpvan.Options{Pending: rooms}), SchedulerOptions{Workers: 1, Servers: 1, StartTimeout: visitLimit, Options: Options{Log: zerolog.New(registered)}}, rooms)
+	l := newVisited(t, pairtest.TCPVan("tcp", tcpvan.Options{Pending: visitors}), SchedulerOptions{Workers: 1, Servers: 1, StartTimeout: visitLimit, Options: Options{Log: zerolog.New(registered)}}, visitors)
 	ctx, cancel := context.WithTimeout(t.Context(), visitLimit)
 	defer cancel()
 	joined := make(chan error, 2)

@@ -17,10 +17,10 @@ import (
 	"github.com/stepvan/stepvan/internal/version"
 )
 
-// A mistake of this library shows as a panic. It ends the node: its driver stops, all waits return an InternalError,
-// and the connections break, so that the others see a death. The option ContainPanics decides whether the panic also
-// ends the process. A lock that the panic has left locked would keep calls waiting for ever. So the process ends where
-// closing the node hangs, with the report as its last words.
+// A mistake of this library shows as a panic. It ends the node: nobody drives it any more, all waits return an
+// InternalError, and the connections break, so that the others see a death. The option ContainPanics decides whether
+// the panic also ends the process. A lock that the panic has left locked would keep calls waiting for ever. So the
+// process ends where closing the node hangs, with the report as its last words.
 
 const (
 	// stuckLooks and stuckLook are how often, and how far apart, endIfStuck looks for progress. It counts looks and not

@@ -42,8 +42,8 @@
 // ends the process.
 //
 // A panic in a call that does not wait ([Node.PushPull], [Node.Respond]) is the program's to recover. A program that
-// recovers it calls [Node.Panicked]. Callbacks of the program run on the driver, and count as its part. The setting
-// STEPVAN_PANIC_AFTER rehearses all this.
+// recovers it calls [Node.Panicked]. A panic in a callback of the program, such as [OnDead], counts as one of the
+// library. The setting STEPVAN_PANIC_AFTER rehearses all this.
 //
 // # Stop
 //

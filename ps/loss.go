@@ -5,7 +5,7 @@ import (
 	"github.com/stepvan/stepvan/config"
 )
 
-// dead is called on the driver when the postoffice knows that an instance died.
+// dead is called by the driver when the postoffice knows that an instance died.
 func (m *member) dead(p Peer, err error) {
 	m.node.options.onDead(p, err)
 	m.link.SetEpoch(m.office.Epoch())

@@ -41,7 +41,7 @@ func ReadFrom(lookup func(string) (string, bool)) Option {
 }
 
 // OnDead calls f on workers and servers for every instance of the cluster that dies, the scheduler included. The
-// scheduler itself only logs deaths. f is called on the driver of the node: it must not block or wait.
+// scheduler itself only logs deaths. stepvan calls f between two messages: f must not block or wait.
 func OnDead(f func(p Peer, err error)) Option { return func(o *options) { o.onDead = f } }
 
 // ContainPanics has a panic of this library end the node and not the process. The report goes to the log, all

@@ -74,7 +74,7 @@ func (p *placement) warn(err error) {
 	p.warned.Do(func() { p.log.Warn().Err(err).Msg("STEPMESH_BIND_CPU_CORE: memory lies where the system puts it") })
 }
 
-// bind is for progress.Options: it binds the driver's thread where the others are not ours to bind.
+// bind is for progress.Options: it binds the background driver's thread where the others are not ours to bind.
 func (p *placement) bind() func() {
 	if p.cores.Len() == 0 || !p.library {
 		return nil

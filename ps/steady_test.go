@@ -60,7 +60,7 @@ func (d *replier) serveUntil(ctx context.Context) {
 
 const steadyBytes = 64 << 10
 
-// AllocsPerRun counts those of all goroutines: worker, server and both drivers.
+// AllocsPerRun counts those of all goroutines: worker, server and both background drivers.
 func TestExchangesDoNotAllocate(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")

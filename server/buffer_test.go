@@ -63,7 +63,7 @@ func TestRegistrationsThatAreRefused(t *testing.T) {
 	require.NoError(t, closed.Region().Close())
 	odd, err := tensor.FromSlice(make([]float32, 3))
 	require.NoError(t, err)
-	fresh := Floats(t, 1, 2, 3, 4)
+	data := Floats(t, 1, 2, 3, 4)
 	cases := []struct {
 		name  string
 		x     tensor.Tensor
@@ -72,13 +72,13 @@ func TestRegistrationsThatAreRefused(t *testing.T) {
 		is    error
 		says  string
 	}{
-		{"lists of unequal length", fresh, ranks(0), Keys(1, 2), stepvan.ErrInvalid, "got 1 ranks, want 2"},
-		{"no keys", fresh, nil, nil, stepvan.ErrInvalid, "0 keys"},
+		{"lists of unequal length", data, ranks(0), Keys(1, 2), stepvan.ErrInvalid, "got 1 ranks, want 2"},
+		{"no keys", data, nil, nil, stepvan.ErrInvalid, "0 keys"},
 		{"no bytes", Floats(t), ranks(0), Keys(1), stepvan.ErrInvalid, "0 bytes"},
-		{"does not divide", fresh, ranks(0, 0, 0), Keys(1, 2, 3), stepvan.ErrInvalid, "16 bytes do not divide by 3"},
+		{"does not divide", data, ranks(0, 0, 0), Keys(1, 2, 3), stepvan.ErrInvalid, "16 bytes do not divide by 3"},
 		{"not aligned", odd, ranks(0, 0), Keys(1, 2), stepvan.ErrInvalid, "multiples of the 4 bytes that float32 needs"},
-		{"unknown rank", fresh, ranks(2), Keys(1), stepvan.ErrInvalid, "not paired with worker 2"},
-		{"twice in one", fresh, ranks(1, 1), Keys(1, 1), stepvan.ErrInvalid, "key 1 of worker 1 occurs twice"},
+		{"unknown rank", data, ranks(2), Keys(1), stepvan.ErrInvalid, "not paired with worker 2"},
+		{"twice in one", data, ranks(1, 1), Keys(1, 1), stepvan.ErrInvalid, "key 1 of worker 1 occurs twice"},
 		{"overlap", half, ranks(0), Keys(5), stepvan.ErrInvalid, "overlaps that of key 100"},
 		{"zero tensor", tensor.Tensor{}, ranks(0), Keys(1), stepvan.ErrInvalid, "cannot be used"},
 		{"closed", closed, ranks(0), Keys(1), stepvan.ErrClosed, "cannot be used"},

@@ -241,8 +241,8 @@ func TestMemoryThatALostWorkerReaches(t *testing.T) {
 	view.Release()
 	require.NoError(t, <-ended)
 	require.NoError(t, <-again)
-	fresh, _ := w.announcement(wire.OpAnnounce)
-	w.write(2, fresh[0], 5, nil)
+	renewed, _ := w.announcement(wire.OpAnnounce)
+	w.write(2, renewed[0], 5, nil)
 	r = take(t, w.s, stepvan.AnyReady)[0]
 	require.True(t, isPartOf(r.Pushes()[0], buffer))
 	respond(t, w.s, r.ID)

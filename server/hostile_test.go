@@ -71,10 +71,10 @@ func TestABrokenWorkerThatNeverReadsIsCutOff(t *testing.T) {
 	big, err := s.Memory.Zeros(tensor.Uint8, 64<<20)
 	require.NoError(t, err)
 	t.Cleanup(func() { Free(t, big) })
-	deaf := raw.Deafen(t)
+	stopped := raw.StopReading(t)
 	_, err = s.Respond(List(big), answer())
 	require.NoError(t, err)
-	<-deaf
+	<-stopped
 	raw.Take(t).Release()
 	r, err := s.Respond(List(big), answer())
 	require.NoError(t, err)

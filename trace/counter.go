@@ -67,19 +67,19 @@ func (c *counter) anchor() int64 {
 
 // sample reads both clocks at the same moment.
 func (c *counter) sample() point {
-	t, ns := together(ticks, monotonic)
+	t, ns := readBoth(ticks, monotonic)
 	return point{t, ns + c.offset}
 }
 
 // monotonicOffset is what Now is ahead of the kernel's monotonic clock.
 func monotonicOffset() int64 {
-	now, ns := together(kernelNow, monotonic)
+	now, ns := readBoth(kernelNow, monotonic)
 	return now - ns
 }
 
-// together reads two clocks at the same moment: the best of three, since the thread may lose its core between the
+// readBoth reads two clocks at the same moment: the best of three, since the thread may lose its core between the
 // reads.
-func together(outer, inner func() int64) (a, b int64) {
+func readBoth(outer, inner func() int64) (a, b int64) {
 	least := int64(math.MaxInt64)
 	for range 3 {
 		before := outer()

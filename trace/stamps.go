@@ -9,9 +9,9 @@ const (
 	RequestPostRecv         // server: all of it has arrived
 	RequestProcess          // server: the program was given the batch
 	ResponseStart           // server: the program answered
-	ResponsePostSend        // server: the transport was given the answer
+	ResponsePostSend        // server: the transport is about to get the answer
 	ResponsePostRecv        // worker: all of the answer has arrived
-	ResponseProcess         // worker: the handle has completed
+	ResponseProcess         // worker: the handle is about to complete
 	StampCount
 )
 

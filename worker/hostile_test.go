@@ -106,13 +106,13 @@ func TestBrokenServersAreCutOff(t *testing.T) {
 // The goodbye to a broken server that does not read cannot be sent. Its session ends all the same.
 func TestABrokenServerThatNeverReadsIsCutOff(t *testing.T) {
 	p := newRawServerOver(t, TCP())
-	deaf := p.server.Deafen(t)
+	stopped := p.server.StopReading(t)
 	big, err := p.node.Memory.Zeros(tensor.Uint8, 64<<20)
 	require.NoError(t, err)
 	t.Cleanup(func() { Free(t, big) })
 	_, err = p.w.PushPull(nil, nil, List(Floats(t, 0)), Keys(1))
 	require.NoError(t, err)
-	<-deaf
+	<-stopped
 	h, err := p.w.PushPull(List(big), Keys(2), nil, nil)
 	require.NoError(t, err)
 	require.NoError(t, p.session.Send(&link.Outbound{Channel: link.ChannelResponse, Op: 9}))

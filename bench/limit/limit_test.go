@@ -14,8 +14,8 @@ import (
 
 var kinds = []Kind{Socket, UnixSocket, Netpoll, UnixNetpoll, Memory}
 
-// meet makes a caller and its answerers. The sizes are larger than what a socket takes at once.
-func meet(t *testing.T, s Spec, answerers int) (*Caller, []*Answerer) {
+// connectAll makes a caller and its answerers. The sizes are larger than what a socket takes at once.
+func connectAll(t *testing.T, s Spec, answerers int) (*Caller, []*Answerer) {
 	t.Helper()
 	var all []*Answerer
 	var addrs []string
@@ -37,7 +37,7 @@ func TestExchanges(t *testing.T) {
 	const count, answerers = 5, 3
 	for _, k := range kinds {
 		t.Run(string(k), func(t *testing.T) {
-			c, all := meet(t, spec(k), answerers)
+			c, all := connectAll(t, spec(k), answerers)
 			ended := make(chan error, answerers)
 			for _, a := range all {
 				go func() { ended <- a.Run(count) }()
@@ -58,7 +58,7 @@ func TestExchanges(t *testing.T) {
 func TestACallerHearsThatTheAnswererHasGone(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(string(k), func(t *testing.T) {
-			c, all := meet(t, spec(k), 1)
+			c, all := connectAll(t, spec(k), 1)
 			ended := make(chan error, 1)
 			go func() {
 				err := all[0].Run(1)
@@ -74,7 +74,7 @@ func TestACallerHearsThatTheAnswererHasGone(t *testing.T) {
 func TestAnAnswererHearsThatTheCallerHasGone(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(string(k), func(t *testing.T) {
-			c, all := meet(t, spec(k), 1)
+			c, all := connectAll(t, spec(k), 1)
 			ended := make(chan error, 1)
 			go func() { ended <- all[0].Run(2) }()
 			require.NoError(t, c.Run(1, func(time.Duration) {}))
@@ -85,7 +85,7 @@ func TestAnAnswererHearsThatTheCallerHasGone(t *testing.T) {
 }
 
 func TestTheBytesArrive(t *testing.T) {
-	c, all := meet(t, spec(Socket), 1)
+	c, all := connectAll(t, spec(Socket), 1)
 	here := c.to[0].(*rawSocket)
 	for i := range here.out {
 		here.out[i] = byte(i * 7)
@@ -96,7 +96,7 @@ func TestTheBytesArrive(t *testing.T) {
 	require.NoError(t, <-ended)
 	require.Equal(t, here.out, all[0].side.(*rawSocket).in)
 
-	c, all = meet(t, spec(Memory), 1)
+	c, all = connectAll(t, spec(Memory), 1)
 	caller, answerer := c.to[0].(*memory), all[0].side.(*memory)
 	go func() { ended <- all[0].Run(1) }()
 	require.NoError(t, c.Run(1, func(time.Duration) {}))
@@ -107,7 +107,7 @@ func TestTheBytesArrive(t *testing.T) {
 }
 
 func TestAFlagAlone(t *testing.T) {
-	c, all := meet(t, Spec{Kind: Memory, Parties: 2, Inside: true}, 1)
+	c, all := connectAll(t, Spec{Kind: Memory, Parties: 2, Inside: true}, 1)
 	ended := make(chan error, 1)
 	go func() { ended <- all[0].Run(100) }()
 	require.NoError(t, c.Run(100, func(time.Duration) {}))
@@ -117,7 +117,7 @@ func TestAFlagAlone(t *testing.T) {
 func TestAnExchangeAllocatesNothing(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // as AllocsPerRun does
 	for _, k := range []Kind{Socket, Memory} {
-		c, all := meet(t, Spec{Kind: k, Push: 8, Pull: 8, Parties: 2, Inside: true}, 1)
+		c, all := connectAll(t, Spec{Kind: k, Push: 8, Pull: 8, Parties: 2, Inside: true}, 1)
 		const runs = 100
 		ended := make(chan error, 1)
 		go func() { ended <- all[0].Run(runs + 1) }()

@@ -15,10 +15,10 @@ func main() {
 	ctx := context.Background()
 	node, err := ps.StartFromEnv(ctx) // reads DMLC_ROLE and the other settings
 	check(err)
-	for node.Role() == ps.RoleServer {
+	for node.Role() == ps.RoleServer { // a server answers until all workers have left
 		batch, err := node.GetBatch(ctx, ps.LockStep) // one request of every worker
 		if errors.Is(err, stepvan.ErrClosed) {
-			break // all workers have left
+			break
 		}
 		check(err)
 		for _, request := range batch.Requests {
@@ -26,7 +26,7 @@ func main() {
 			for i := range numbers {
 				numbers[i] *= 2
 			}
-			_, err := node.Respond(request.Pushes(), request.ID)
+			_, err := node.Respond(request.Pushes(), request.ID) // the doubled tensors are the answer
 			check(err)
 		}
 	}

@@ -30,7 +30,7 @@ func TestEachRuleBites(t *testing.T) {
 		want    string // "" when the rules allow it
 	}{
 		"downward":                  {path: "internal/link", imports: []string{"van", "internal/wire", "tensor", "trace", "internal/errs"}},
-		"within a room":             {path: "internal/link", imports: []string{"internal/link/progress"}},
+		"within a row":              {path: "internal/link", imports: []string{"internal/link/progress"}},
 		"beside":                    {path: "van", imports: []string{"internal/wire"}},
 		"not the other way":         {path: "internal/wire", imports: []string{"van"}, want: "downward only"},
 		"upward":                    {path: "tensor", imports: []string{"internal/link"}, want: "downward only"},
@@ -56,8 +56,8 @@ func TestEachRuleBites(t *testing.T) {
 		"worker reaches server":     {path: "worker", deps: []string{"server"}, want: "beside each other"},
 		"settings reached":          {path: "internal/link/handles", deps: []string{"config"}, want: "takes Options"},
 		"a van reached":             {path: "worker", deps: []string{"van/tcpvan"}, want: "hands vans in"},
-		"no room":                   {path: "util", want: "has no room"},
-		"no room in internal":       {path: "internal/common", want: "has no room"},
+		"no row":                    {path: "util", want: "has no row"},
+		"no row in internal":        {path: "internal/common", want: "has no row"},
 		"cgo":                       {path: "van", code: `import "C"`, want: "uses C"},
 		"cgo where it belongs":      {path: "internal/verbs", code: `import "C"`},
 		"cgo for other languages":   {path: "capi", imports: []string{"ps", "capi/internal/slots", "cmd/stepvan/command"}, code: `import "C"`},
@@ -155,7 +155,7 @@ func TestABrokenModuleIsReported(t *testing.T) {
 	require.NoError(t, err)
 	got := check(packages)
 	want := []string{
-		`"helpers" has no room`,
+		`"helpers" has no row`,
 		"internal/link has no doc.go",
 		"tensor/other_windows.go has an init function",
 		"van/tagged.go uses C",
@@ -179,14 +179,14 @@ func TestAModuleThatCannotBeListedIsAnError(t *testing.T) {
 }
 
 // A typing mistake in a table must not switch a rule off.
-func TestTheTablesNameRooms(t *testing.T) {
+func TestTheTablesNameRows(t *testing.T) {
 	var paths []string
-	for _, r := range rooms {
+	for _, r := range rows {
 		require.NotContains(t, paths, r.path, "named twice")
 		paths = append(paths, r.path)
 	}
 	named := slices.Clone(composers)
-	for _, r := range rooms {
+	for _, r := range rows {
 		named = slices.Concat(named, r.beside, r.never, r.sees)
 	}
 	for _, o := range owners {

@@ -3,11 +3,11 @@ package layering
 // owner says which packages alone may use some names of other packages.
 type owner struct {
 	names []string // import path and name, as in "os.Getenv"; "C" is import "C"
-	may   []string // rooms
+	may   []string // paths of rows
 	why   string
 }
 
-// owners are the uses that one room has for all.
+// owners are the uses that only some packages may have.
 var owners = []owner{
 	{
 		names: []string{"C"},
@@ -40,7 +40,7 @@ var owners = []owner{
 
 const unix = "golang.org/x/sys/unix"
 
-// unreachable says what rooms must not depend on, at any distance.
+// unreachable says what packages must not depend on, at any distance.
 type unreachable struct {
 	from []string
 	to   []string

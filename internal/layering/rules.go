@@ -28,9 +28,9 @@ func (c *checker) report(format string, args ...any) {
 }
 
 func (c *checker) pkg(path string, p *pkg) {
-	home, ok := roomOf(path)
+	home, ok := rowOf(path)
 	if !ok {
-		c.report("%q has no room: add it to the table in internal/layering/rooms.go", path)
+		c.report("%q has no row: add it to the table in internal/layering/rows.go", path)
 		return
 	}
 	c.doc(path, p)
@@ -55,23 +55,23 @@ func (c *checker) doc(path string, p *pkg) {
 	}
 }
 
-func (c *checker) depends(path string, home room, p *pkg) {
+func (c *checker) depends(path string, home row, p *pkg) {
 	for _, rule := range unreachables {
 		if !slices.Contains(rule.from, home.path) {
 			continue
 		}
 		for _, d := range p.Deps {
-			if target, ok := localRoom(d); ok && slices.Contains(rule.to, target.path) {
+			if target, ok := localRow(d); ok && slices.Contains(rule.to, target.path) {
 				c.report("%s depends on %s: %s", path, target.path, rule.why)
 			}
 		}
 	}
 }
 
-func (c *checker) source(path string, home room, s *source) {
+func (c *checker) source(path string, home row, s *source) {
 	where := path + "/" + s.name
 	for _, imported := range s.imports {
-		if target, ok := localRoom(imported); ok {
+		if target, ok := localRow(imported); ok {
 			c.imports(where, home, target)
 		}
 	}
@@ -87,7 +87,7 @@ func (c *checker) source(path string, home room, s *source) {
 	}
 }
 
-func (c *checker) imports(where string, from, to room) {
+func (c *checker) imports(where string, from, to row) {
 	beside := slices.Contains(from.beside, to.path)
 	switch {
 	case from.path == to.path:
@@ -112,10 +112,10 @@ func names(paths []string) (out []string) {
 	return out
 }
 
-func localRoom(importPath string) (room, bool) {
+func localRow(importPath string) (row, bool) {
 	path, ok := local(importPath)
 	if !ok {
-		return room{}, false
+		return row{}, false
 	}
-	return roomOf(path)
+	return rowOf(path)
 }

@@ -36,7 +36,7 @@
 //
 // # Threads
 //
-// A transport has no goroutine of its own except the one of its engine, and timers. The holder of the driver token
-// calls the handlers, one call at a time. Handlers must not block or wait, and may send. Session.mu guards the
-// sending side; only the driver touches the receiving side.
+// A transport has no goroutine of its own except the one of its engine, and timers. The goroutine that holds the token
+// of the engine is the driver. It calls the handlers, one call at a time. Handlers may send, and must not block or
+// wait. Session.mu guards the sending side; only the driver touches the receiving side.
 package link

@@ -52,9 +52,9 @@ func FirstCause(err error) string {
 	if !errors.As(err, &left) {
 		return ""
 	}
-	rest, told := strings.CutPrefix(left.reason, because)
+	rest, hasReason := strings.CutPrefix(left.reason, because)
 	name, _, ok := strings.Cut(rest, ": ")
-	if !told || !ok {
+	if !hasReason || !ok {
 		return ""
 	}
 	return printable([]byte(text.Cut(name)))

@@ -163,25 +163,25 @@ func TestManyWithdrawals(t *testing.T) {
 	over.Wait()
 }
 
-// heir is an echo that learns which sessions detach.
-type heir struct {
+// detachWatcher is an echo that learns which sessions detach.
+type detachWatcher struct {
 	*echo
 	detached chan *link.Session
 }
 
-func (h heir) Detached(s *link.Session) { h.detached <- s }
+func (h detachWatcher) Detached(s *link.Session) { h.detached <- s }
 
-func withHeir(n *link.Transport) heir {
-	h := heir{newEcho(n), make(chan *link.Session, 8)}
+func withDetachWatcher(n *link.Transport) detachWatcher {
+	h := detachWatcher{newEcho(n), make(chan *link.Session, 8)}
 	n.Handle(link.ChannelResponse, h)
 	return h
 }
 
 // inherit makes a pair whose second node learns which sessions detach.
-func inherit(t *testing.T, k pairtest.Van) (*link.Transport, *link.Session, *link.Session, heir) {
+func inherit(t *testing.T, k pairtest.Van) (*link.Transport, *link.Session, *link.Session, detachWatcher) {
 	a, b := newNode(t, k, "a", nil), newNode(t, k, "b", nil)
-	h := withHeir(b)
-	withHeir(a)
+	h := withDetachWatcher(b)
+	withDetachWatcher(a)
 	addr, err := b.Listen(k.Addr("b"))
 	require.NoError(t, err)
 	sa, err := a.Dial(pairtest.Context(t), addr)

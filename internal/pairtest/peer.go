@@ -21,12 +21,12 @@ type Peer struct {
 	mu       sync.Mutex
 	received []*link.Inbound
 	lost     error
-	deaf     *deafness // begins with the next message
+	stop     *readStop // begins with the next message
 	changed  progress.Event
 }
 
-// deafness holds a driver up.
-type deafness struct{ begun, over chan struct{} }
+// readStop holds a driver up.
+type readStop struct{ begun, over chan struct{} }
 
 // NewPeer makes a peer over the van of o.
 func NewPeer(t testing.TB, o Options, name string, id wire.PeerID) *Peer {
@@ -49,24 +49,24 @@ func (p *Peer) Receive(m *link.Inbound) (kept bool) {
 	m.Meta, m.Payload = slices.Clone(m.Meta), slices.Clone(m.Payload)
 	p.mu.Lock()
 	p.received = append(p.received, m)
-	deaf := p.deaf
-	p.deaf = nil
+	stop := p.stop
+	p.stop = nil
 	p.mu.Unlock()
 	p.Transport.Engine().Set(&p.changed)
-	if deaf != nil {
-		close(deaf.begun)
-		<-deaf.over
+	if stop != nil {
+		close(stop.begun)
+		<-stop.over
 	}
 	return true
 }
 
-// Deafen has the next message hold the peer's driver up until the test ends: the peer reads nothing after it. The
+// StopReading has the next message hold the peer's driver up until the test ends: the peer reads nothing after it. The
 // channel is closed when that message is there.
-func (p *Peer) Deafen(t testing.TB) (begun <-chan struct{}) {
-	d := &deafness{begun: make(chan struct{}), over: make(chan struct{})}
+func (p *Peer) StopReading(t testing.TB) (begun <-chan struct{}) {
+	d := &readStop{begun: make(chan struct{}), over: make(chan struct{})}
 	t.Cleanup(func() { close(d.over) })
 	p.mu.Lock()
-	p.deaf = d
+	p.stop = d
 	p.mu.Unlock()
 	return d.begun
 }

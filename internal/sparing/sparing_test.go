@@ -19,7 +19,7 @@ func TestLines(t *testing.T) {
 			defer mu.Unlock()
 			counts = append(counts, left)
 		})
-		told := func() []int {
+		reports := func() []int {
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()
@@ -35,21 +35,21 @@ func TestLines(t *testing.T) {
 		}
 		say(3)
 		time.Sleep(11 * time.Second)
-		require.Empty(t, told(), "nothing was left out")
+		require.Empty(t, reports(), "nothing was left out")
 		say(5000)
 		require.Equal(t, 6, said)
 		time.Sleep(9 * time.Second)
 		say(1)
-		require.Empty(t, told())
+		require.Empty(t, reports())
 		time.Sleep(2 * time.Second)
-		require.Equal(t, []int{4998}, told())
+		require.Equal(t, []int{4998}, reports())
 		say(4)
 		require.Equal(t, 9, said)
 		l.End()
-		require.Equal(t, []int{4998, 1}, told())
+		require.Equal(t, []int{4998, 1}, reports())
 		l.End()
 		time.Sleep(time.Minute)
-		require.Equal(t, []int{4998, 1}, told())
+		require.Equal(t, []int{4998, 1}, reports())
 	})
 }
 

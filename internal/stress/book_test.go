@@ -65,12 +65,12 @@ func (b *book) check(l label, got []byte) error {
 func TestWrongBytesAreFound(t *testing.T) {
 	b := newBook(4096)
 	l := label{from: 1, key: 7, seq: 100}
-	fresh := func() []byte { return bytes.Clone(b.page(l, 4096)) }
-	require.NoError(t, b.check(l, fresh()))
-	require.NoError(t, newBook(4096).check(l, fresh()), "all processes have the same book")
+	page := func() []byte { return bytes.Clone(b.page(l, 4096)) }
+	require.NoError(t, b.check(l, page()))
+	require.NoError(t, newBook(4096).check(l, page()), "all processes have the same book")
 	require.NoError(t, b.check(l, nil))
 	for at := range 4096 {
-		got := fresh()
+		got := page()
 		got[at] ^= 1
 		require.Error(t, b.check(l, got))
 	}
@@ -79,7 +79,7 @@ func TestWrongBytesAreFound(t *testing.T) {
 	} {
 		require.Error(t, b.check(l, b.page(other, 4096)), name)
 		require.Error(t, b.check(l, b.page(other, 8)), name)
-		got := fresh()
+		got := page()
 		copy(got[4000:], b.page(other, 4096)[4000:])
 		require.Error(t, b.check(l, got), "its tail is of %s", name)
 	}

@@ -101,11 +101,11 @@ func (d *damage) String() string {
 	if d.whole {
 		what = "frame"
 	}
-	way := "to the listener"
+	direction := "to the listener"
 	if d.back {
-		way = "from the listener"
+		direction = "from the listener"
 	}
-	return fmt.Sprintf("%s %s of frame %d with %s, %s", what, d.damageKind, d.nth, d.part, way)
+	return fmt.Sprintf("%s %s of frame %d with %s, %s", what, d.damageKind, d.nth, d.part, direction)
 }
 
 // pass takes a frame of one direction, and returns the bytes to send in its place. end says that

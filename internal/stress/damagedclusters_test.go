@@ -65,7 +65,7 @@ func (c *childProgram) runDamagedClusters(ctx context.Context) error {
 					}
 					v = newDamagedCluster(s).run() // the machine was too busy for a start in time, before anything was damaged
 				}
-				c.report(event{Kind: evJudged, Seed: s, Verdict: &v})
+				c.report(event{Kind: evJudged, Seed: s, Outcome: &v})
 			}
 		})
 	}
@@ -88,7 +88,7 @@ func TestDamagedFramesStress(t *testing.T) {
 	for at := 0; at < count; at += hurtEach {
 		sum.process(first+uint64(at), min(hurtEach, count-at))
 	}
-	sum.judge(count)
+	sum.check(count)
 }
 
 // hurtSeeds returns the seeds of this run.
@@ -133,9 +133,9 @@ func (y *tally) process(first uint64, count int) {
 			y.running[e.Seed] = true
 		case evJudged:
 			delete(y.running, e.Seed)
-			y.outcomes = append(y.outcomes, *e.Verdict)
-			for _, f := range e.Verdict.Faults {
-				y.t.Errorf("seed %d (%s): %s", e.Seed, e.Verdict.Plan, f)
+			y.outcomes = append(y.outcomes, *e.Outcome)
+			for _, f := range e.Outcome.Faults {
+				y.t.Errorf("seed %d (%s): %s", e.Seed, e.Outcome.Plan, f)
 			}
 		}
 	}
@@ -143,8 +143,8 @@ func (y *tally) process(first uint64, count int) {
 	require.Empty(y.t, y.running)
 }
 
-// judge holds the sum against what a test of damage must have done.
-func (y *tally) judge(count int) {
+// check holds the sum against what a test of damage must have done.
+func (y *tally) check(count int) {
 	y.t.Helper()
 	var hits [parts]int
 	var failed, early, wrong int

@@ -28,7 +28,7 @@ const (
 	evLaunched kind = "launched" // launch has started a process; Count is its pid
 	evEnded    kind = "ended"    // the program has ended, and left Leaks behind
 	evBegun    kind = "begun"    // a damaged cluster begins; Seed is its
-	evJudged   kind = "judged"   // it is over, with Verdict
+	evJudged   kind = "judged"   // it is over, with Outcome
 	evWrong    kind = "wrong"    // what must never happen
 )
 
@@ -45,7 +45,7 @@ type event struct {
 	Leaks  []string // of evEnded
 
 	Seed    uint64   // of evBegun and evJudged
-	Verdict *outcome // of evJudged
+	Outcome *outcome // of evJudged
 }
 
 // sink takes events; concurrent.

@@ -99,8 +99,8 @@ func (m *mover) do(ctx context.Context, c command) {
 	m.report(event{Kind: evRan})
 }
 
-// meet has both sides begin a round: what the server registers is known to the worker.
-func (m *mover) meet(ctx context.Context) error {
+// beginRound has both sides begin a round: what the server registers is known to the worker.
+func (m *mover) beginRound(ctx context.Context) error {
 	return m.node.Barrier(ctx, ps.Servers|ps.Workers, true)
 }
 
@@ -115,7 +115,7 @@ func (m *mover) push(ctx context.Context) error {
 		return err
 	}
 	pieces(t.Bytes(), func(seq uint64, p []byte) { copy(p, m.book.page(pieceLabel(m.round, seq), int64(len(p)))) })
-	if err := m.meet(ctx); err != nil {
+	if err := m.beginRound(ctx); err != nil {
 		return err
 	}
 	answer, err := m.node.Memory().Empty(tensor.Uint8, regionPiece)
@@ -145,7 +145,7 @@ func (m *mover) receive(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := m.meet(ctx); err != nil {
+	if err := m.beginRound(ctx); err != nil {
 		return err
 	}
 	b, err := m.node.GetBatch(ctx, ps.LockStep)

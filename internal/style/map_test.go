@@ -7,13 +7,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWhatTheArchitectureNamesExists(t *testing.T) {
+func TestWhatTheDocumentsNameExists(t *testing.T) {
 	files, err := read("../..")
 	require.NoError(t, err)
-	text, err := os.ReadFile("../../ARCHITECTURE.md")
-	require.NoError(t, err)
-	for _, complaint := range lost("../..", string(text), files) {
-		t.Errorf("ARCHITECTURE.md, %s", complaint)
+	for _, name := range []string{"ARCHITECTURE.md", "README.md", "docs/glossary.md"} {
+		text, err := os.ReadFile("../../" + name)
+		require.NoError(t, err)
+		for _, complaint := range lost("../..", string(text), files) {
+			t.Errorf("%s, %s", name, complaint)
+		}
 	}
 }
 

@@ -43,10 +43,7 @@ func findings(f *file) (found []finding) {
 		found = append(found, p.sentences()...)
 	}
 	found = append(found, columns(f)...)
-	if f.syntax != nil {
-		found = append(found, identifiers(f)...)
-	}
-	return found
+	return append(found, identifiers(f)...)
 }
 
 // passages collects the prose of a file, by its language.
@@ -81,17 +78,24 @@ func goPassages(f *file) (all []passage) {
 	if f.test() {
 		return all
 	}
+	tags := map[*ast.BasicLit]bool{}
 	ast.Inspect(f.syntax, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.ImportSpec:
 			return false
 		case *ast.Field:
-			if n.Tag != nil { // the documentation of a setting
-				all = append(all, texts(f, n.Tag)...)
-			}
+			tags[n.Tag] = true
 		case *ast.BasicLit:
-			if n.Kind == token.STRING {
-				all = append(all, texts(f, n)...)
+			s, err := strconv.Unquote(n.Value)
+			switch {
+			case err != nil || n.Kind != token.STRING:
+			case tags[n]: // its values document a setting or a flag
+				for _, value := range tagValue.FindAllStringSubmatch(s, -1) {
+					text, _ := strconv.Unquote(value[1])
+					all = append(all, texts(f, n, text)...)
+				}
+			default:
+				all = append(all, texts(f, n, s)...)
 			}
 		}
 		return true
@@ -99,10 +103,12 @@ func goPassages(f *file) (all []passage) {
 	return all
 }
 
-// texts is a string of several words, which is one for people.
-func texts(f *file, l *ast.BasicLit) []passage {
-	s, err := strconv.Unquote(l.Value)
-	if err != nil || len(strings.Fields(s)) < 4 || strings.Contains(s, "SPDX") {
+// tagValue finds the values of a struct tag.
+var tagValue = regexp.MustCompile(`\w+:("(?:[^"\\]|\\.)*")`)
+
+// texts is the prose of a string at l: a string of several words is for people.
+func texts(f *file, l *ast.BasicLit, s string) []passage {
+	if len(strings.Fields(s)) < 4 || strings.Contains(s, "SPDX") {
 		return nil
 	}
 	found := paragraphs(f.path, f.fset.Position(l.Pos()).Line, strings.Split(s, "\n"))
@@ -243,8 +249,13 @@ var refused = []struct {
 	{regexp.MustCompile(`(?i)\b(is|are) (that|those) of\b`), "name the thing"},
 	{regexp.MustCompile(`(?i)\b(its|their|his) kin\b`), "name them"},
 	{regexp.MustCompile(`(?i)\bwhat there is\b`), "name it"},
-	{regexp.MustCompile(`(?i)\bhas (it|them) not\b`), `"does not have"`},
-	{regexp.MustCompile(`(?i)\b(has|have) not (the|a|an|any)\b`), `"does not have"`},
+	{regexp.MustCompile(`(?i)\b(has|have|had) (it|them) not\b`), `"does not have"`},
+	{regexp.MustCompile(`(?i)\b(has|have|had) not (the|a|an|any)\b`), `"does not have"`},
+	{regexp.MustCompile(`(?i)\bnone (is|are|was|were) there\b`), "say what is missing"},
+	{regexp.MustCompile(`(?i)\bcan be said of\b`), "say what it is"},
+	{regexp.MustCompile(`(?i)\buntil which\b`), "two sentences"},
+	{regexp.MustCompile(`(?i)\b(previously|issue #\d+)`), "git has the history"},
+	{odd, "plain words"},
 	{regexp.MustCompile(`(?i)\b(hitherto|thereof|whereof|therein|wherein|thereby|whereby|lest|forthwith|henceforth)\b`), "plain words"},
 }
 
@@ -360,12 +371,34 @@ func columns(f *file) (found []finding) {
 	return found
 }
 
-// private are names that only their author understood.
-var private = regexp.MustCompile(`^(un)?(haunt(s|ed)?|lent)$|^(begForCredit|heirs|knock|parcel|errands?|crew|enlist|discharge|doze|nap|rouse|abstain|courtesy|pursue|linger|` +
-	`surrender|wayless|plainly|briefly|grounds|desk|census|deserted|outlook|bury|fouled|deafen|doom(ed)?|strangers|told|relend|relent)$`)
+// odd are words that only their author understood, in prose, and in names such as `pendingKnocks`.
+var odd = regexp.MustCompile(`(?i)\b((un)?haunt(s|ed)?|heirs?|knock(s|ed|ing)?|crews?|naps?|doz(e|es|ing)|rous(e|es|ed|ing)|wayless|errands?|parcels?|` +
+	`enlist(s|ed)?|abstain(s|ed)?|courtesy|linger(s|ing)?|bury|buries|deafen(s|ed)?|foul(s|ed)?|begs?|begging|hungry|relen[dt]|unlent|` +
+	`verdicts?|nudg(e|es|ed)|kick(s|ed)?|stir(s|red)?|surrender(s|ed)?|pursu(e|es|ed)|doom(s|ed)?|deserted|kin)\b`)
 
-// identifiers finds declarations with names of private.
+// misleading are names that say something else than what they name, or name several things. As words they are plain.
+var misleading = regexp.MustCompile(`^(aim|badge|bell|briefly|census|company|conductor|crowd|desk|discharge|ease|face|fresh|greeted|grounds|` +
+	`hear|judge|land|meet|meetings|mild|notice|outlive|outlook|parting|plainly|press|remains|retract|rooms|seat|` +
+	`settleDown|snap|spinOn|strangers?|takeBack|team|tight|together|told|ways?)$`)
+
+// identifiers finds odd and misleading names: those that a file in Go declares, and the odd ones in another language.
 func identifiers(f *file) (found []finding) {
+	check := func(line int, name string) {
+		if misleading.MatchString(name) || odd.MatchString(wordStart.ReplaceAllString(name, " $0")) {
+			found = append(found, finding{f.path, line, "word", "the name " + name + ": say what it does"})
+		}
+	}
+	if f.syntax == nil {
+		if strings.HasSuffix(f.path, ".md") || strings.HasSuffix(f.path, ".golden") {
+			return nil
+		}
+		for i, line := range strings.Split(f.text, "\n") {
+			for _, name := range snakeName.FindAllString(line, -1) {
+				check(i+1, name)
+			}
+		}
+		return found
+	}
 	ast.Inspect(f.syntax, func(n ast.Node) bool {
 		var ids []*ast.Ident
 		switch n := n.(type) {
@@ -377,13 +410,22 @@ func identifiers(f *file) (found []finding) {
 			ids = n.Names
 		case *ast.Field:
 			ids = n.Names
+		case *ast.AssignStmt:
+			for _, x := range n.Lhs {
+				if id, ok := x.(*ast.Ident); ok && n.Tok == token.DEFINE {
+					ids = append(ids, id)
+				}
+			}
 		}
 		for _, id := range ids {
-			if private.MatchString(id.Name) {
-				found = append(found, finding{f.path, f.fset.Position(id.Pos()).Line, "word", "the name " + id.Name + ": say what it does"})
-			}
+			check(f.fset.Position(id.Pos()).Line, id.Name)
 		}
 		return true
 	})
 	return found
 }
+
+var (
+	wordStart = regexp.MustCompile(`[A-Z]|_`)
+	snakeName = regexp.MustCompile(`\b[a-z]+(_[a-z]+)+\b`)
+)

@@ -160,7 +160,7 @@ func (n *node) arm() {
 // forgetWake forgets that the van has called wake.
 func (n *node) forgetWake() {
 	select {
-	case <-n.bell:
+	case <-n.wakeUp:
 	default:
 	}
 }
@@ -176,7 +176,7 @@ func (n *node) sleep(what string) {
 		n.t.fail(0, "%s did not make FD readable while the van was armed", what)
 	}
 	select {
-	case <-n.bell:
+	case <-n.wakeUp:
 	case <-n.t.ctx.Done():
 		n.t.fail(0, "%s did not wake an armed van", what)
 	}

@@ -18,7 +18,7 @@ type driver struct {
 	cancel   context.CancelFunc
 	deadline time.Time
 	nodes    []*node
-	bell     chan struct{} // rung by vans without FD, and by spawned goroutines
+	wakeUp   chan struct{} // written by vans without FD, and by spawned goroutines
 	alarm    alarm         // the same for sleeps on descriptors
 	spawned  sync.WaitGroup
 	parallel atomic.Bool // goroutines were spawned
@@ -60,7 +60,7 @@ func (d *driver) join() {
 
 // ring ends the sleep of the driver. Any goroutine.
 func (d *driver) ring() {
-	notify(d.bell)
+	notify(d.wakeUp)
 	d.alarm.ring()
 }
 
@@ -145,7 +145,7 @@ func (d *driver) sleep(limit time.Duration) {
 	t := time.NewTimer(limit)
 	defer t.Stop()
 	select {
-	case <-d.bell:
+	case <-d.wakeUp:
 	case <-t.C:
 	}
 }

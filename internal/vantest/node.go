@@ -20,7 +20,7 @@ type node struct {
 	events []van.Event
 	closed atomic.Bool
 	paused atomic.Bool   // the driver does not poll it: a goroutine of its own does, or nobody
-	bell   chan struct{} // rung by a van without FD
+	wakeUp chan struct{} // written by a van without FD
 
 	mu       sync.Mutex
 	sides    map[van.Endpoint]*side
@@ -45,7 +45,7 @@ func resume(nodes ...*node) {
 // wake is what the van under test calls.
 func (n *node) wake() {
 	n.t.ring()
-	notify(n.bell)
+	notify(n.wakeUp)
 }
 
 // pump polls n on a goroutine of its own until over, which somebody calls wake for.
@@ -62,7 +62,7 @@ func (n *node) pump(over func() bool) {
 				readable(20*time.Millisecond, n.van.FD())
 			default:
 				select {
-				case <-n.bell:
+				case <-n.wakeUp:
 				case <-n.t.ctx.Done():
 				}
 			}

@@ -65,7 +65,7 @@ type report struct {
 type process struct {
 	s    *side // the connection to it
 	cmd  *exec.Cmd
-	done chan error // its verdict, nil for a clean exit
+	done chan error // how it ended: nil for a clean exit
 }
 
 // startPeer executes the test binary again as a peer that plays a role, and connects to it.
@@ -108,7 +108,7 @@ func (c *process) signal(sig syscall.Signal) {
 	c.s.t.must(c.cmd.Process.Signal(sig), sig.String())
 }
 
-// ended waits until the process has ended, and returns its verdict.
+// ended waits until the process has ended, and returns how it ended.
 func (c *process) ended() (err error) {
 	c.s.t.call("the end of the peer process", func() { err = <-c.done })
 	return err

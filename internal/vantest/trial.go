@@ -22,7 +22,7 @@ func newTrial(f Factory, clause int, name string) *trial {
 	t.clause, t.name = clause, name
 	t.deadline = time.Now().Add(f.Deadline)
 	t.ctx, t.cancel = context.WithDeadline(context.Background(), t.deadline)
-	t.bell = make(chan struct{}, 1)
+	t.wakeUp = make(chan struct{}, 1)
 	t.alarm.open()
 	return t
 }
@@ -30,7 +30,7 @@ func newTrial(f Factory, clause int, name string) *trial {
 // node makes a van that polls batches of up to batch events.
 func (t *trial) node(batch int) *node {
 	n := &node{
-		t: t, events: make([]van.Event, batch), bell: make(chan struct{}, 1),
+		t: t, events: make([]van.Event, batch), wakeUp: make(chan struct{}, 1),
 		sides: map[van.Endpoint]*side{},
 	}
 	var err error

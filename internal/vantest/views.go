@@ -111,12 +111,12 @@ var viewCases = []testCase{
 	{name: "views under fire", need: needOneSided, run: func(t *trial) {
 		x, y := t.pair()
 		var current atomic.Pointer[granted]
-		fresh := func(i int) {
+		share := func(i int) {
 			g := y.grant(4*kib, uint32(i), van.RightRead)
 			clear(g.mem)
 			current.Store(g)
 		}
-		fresh(0)
+		share(0)
 		var over atomic.Bool
 		var seen atomic.Int64
 		for range 3 {
@@ -139,7 +139,7 @@ var viewCases = []testCase{
 			old := current.Load()
 			at := seen.Load()
 			t.until("views", func() bool { return seen.Load() > at || seen.Load() >= 1e5 })
-			fresh(i + 1)
+			share(i + 1)
 			old.withdraw()
 			atomic.StoreUint32(word(old.mem), 1) // no View can be out
 		}

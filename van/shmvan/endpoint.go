@@ -23,10 +23,10 @@ type endpoint struct {
 	parts.UserValue
 
 	// The poller's.
-	fresh    bool   // accepted, and not announced
-	reported bool   // EventLost
-	detached bool   // EventDetached
-	idle     uint32 // visits that found no record
+	unannounced bool   // accepted, and not announced
+	reported    bool   // EventLost
+	detached    bool   // EventDetached
+	idle        uint32 // visits that found no record
 }
 
 func (v *shmVan) newEndpoint(sock int, own *shm.Memory, p *peer) *endpoint {
@@ -141,7 +141,7 @@ func (e *endpoint) discard() {
 // step moves one endpoint. Poller only, as what follows.
 func (e *endpoint) step(out *sink, all bool) {
 	c, r := &e.conn, &e.receiver
-	if e.fresh {
+	if e.unannounced {
 		e.announce(out)
 		return
 	}
@@ -167,7 +167,7 @@ func (e *endpoint) step(out *sink, all bool) {
 
 // announce reports an endpoint that was accepted, unless the van has closed it. It receives from the next Poll on.
 func (e *endpoint) announce(out *sink) {
-	e.fresh = false
+	e.unannounced = false
 	if e.conn.state.Load() == stateClosed {
 		e.detached = true // nothing is reported of it
 		return
@@ -223,7 +223,7 @@ func (e *endpoint) end(out *sink) {
 // busy reports whether a visit would find something.
 func (e *endpoint) busy() bool {
 	c, r := &e.conn, &e.receiver
-	if e.fresh {
+	if e.unannounced {
 		return true
 	}
 	if c.state.Load() != stateOpen {

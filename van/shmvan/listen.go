@@ -151,7 +151,7 @@ func (v *shmVan) admit(c *net.UnixConn) {
 	defer cancel()
 	e, err := v.handshake(ctx, c, false)
 	if err == nil {
-		e.fresh = true
+		e.unannounced = true
 		err = v.add(e)
 	}
 	v.opt.reportStarved(err)

@@ -37,7 +37,7 @@ type endpoint struct {
 	visit        *list.Element // of poller.visitors
 	since        time.Time     // it was accepted
 	warmth       int           // moves since it was last cold
-	fresh        bool          // accepted, but not announced
+	unannounced  bool          // accepted, but not announced
 	cause        error         // of the loss
 	lost         bool          // EventLost is due, or was reported
 	lossReported bool          // as EventLost

@@ -15,14 +15,14 @@ import (
 func warm(t *testing.T, b *party, raw int) *endpoint {
 	t.Helper()
 	for range unwatchAfterMoves {
-		hear(t, b, raw)
+		receiveOne(t, b, raw)
 	}
 	require.True(t, b.poller.hot[0].unwatched)
 	return b.poller.hot[0]
 }
 
-// hear has b receive one message from raw.
-func hear(t *testing.T, b *party, raw int) {
+// receiveOne has b receive one message from raw.
+func receiveOne(t *testing.T, b *party, raw int) {
 	t.Helper()
 	_, err := unix.Write(raw, flat(message(1, 0)))
 	require.NoError(t, err)
@@ -131,14 +131,14 @@ func TestWarmEndpointsCool(t *testing.T) {
 	second := warm(t, b, raw[1])
 	require.False(t, first.unwatched, "idle for as long as the second needed")
 	for range unwatchAfterMoves {
-		hear(t, b, raw[0])
-		hear(t, b, raw[1])
+		receiveOne(t, b, raw[0])
+		receiveOne(t, b, raw[1])
 	}
 	require.True(t, first.unwatched && second.unwatched, "two may be active")
-	hear(t, b, raw[2])
+	receiveOne(t, b, raw[2])
 	require.True(t, first.unwatched != second.unwatched, "one has made room")
 	for _, fd := range raw {
-		hear(t, b, fd)
+		receiveOne(t, b, fd)
 	}
 	for _, fd := range raw {
 		require.NoError(t, unix.Close(fd))

@@ -28,7 +28,7 @@ func BenchmarkIncast(b *testing.B) {
 func incast(b *testing.B, addr string, n int, inTurn bool) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	asking, answering := newCrowd(b), newCrowd(b)
+	asking, answering := newEchoVan(b), newEchoVan(b)
 	defer asking.stop()
 	defer answering.stop()
 	bound, err := answering.v.Listen(addr)
@@ -63,8 +63,8 @@ func threadTime(b *testing.B) int64 {
 	return t.Nano()
 }
 
-// crowd is a van with many endpoints, each of which sends a message for each that it gets.
-type crowd struct {
+// echoVan is a van with many endpoints, each of which sends a message for each that it gets.
+type echoVan struct {
 	v      van.Van
 	m      *van.Message
 	events [64]van.Event
@@ -74,14 +74,14 @@ type crowd struct {
 	next   int
 }
 
-func newCrowd(b *testing.B) *crowd {
+func newEchoVan(b *testing.B) *echoVan {
 	v, err := New(Options{Placer: make(fixed, 8)})
 	require.NoError(b, err)
-	return &crowd{v: v, m: message(1, 40, make([]byte, 8))}
+	return &echoVan{v: v, m: message(1, 40, make([]byte, 8))}
 }
 
 // reply polls once, as an engine does, and answers what came.
-func (c *crowd) reply() (n int) {
+func (c *echoVan) reply() (n int) {
 	c.pass++
 	for _, e := range c.events[:c.v.Poll(c.events[:], c.pass&7 == 0)] {
 		c.pass = 0
@@ -98,4 +98,4 @@ func (c *crowd) reply() (n int) {
 	return n
 }
 
-func (c *crowd) stop() { _ = c.v.Close() }
+func (c *echoVan) stop() { _ = c.v.Close() }

@@ -34,24 +34,24 @@ func BenchmarkKernelWays(b *testing.B) {
 	}
 }
 
-// way is a side with a name; copied reports zero-copy sends and those that were copied, by both ends.
-type way interface {
+// kernelPair is a side with a name; copied reports zero-copy sends and those that were copied, by both ends.
+type kernelPair interface {
 	side
 	copied() (sends, copied int)
 }
 
 func kernelWays(b *testing.B, w wires, size int) {
 	names := []string{"plain", "zerocopy"}
-	ways := []way{newPlainPair(b, w, size), newZeroPair(b, w, size)}
+	pairs := []kernelPair{newPlainPair(b, w, size), newZeroPair(b, w, size)}
 	if err := ringProbe(); err != nil {
 		b.Logf("io_uring is not measured: io_uring_setup: %v", err)
 	} else {
 		names = append(names, "uring", "uring-zerocopy")
-		ways = append(ways, newRingPair(b, w, size, false), newRingPair(b, w, size, true))
+		pairs = append(pairs, newRingPair(b, w, size, false), newRingPair(b, w, size, true))
 	}
-	times := make([][]float64, len(ways))
+	times := make([][]float64, len(pairs))
 	per := max(b.N/turns, 1)
-	for i, k := range ways {
+	for i, k := range pairs {
 		defer k.stop()
 		batch(k, 20, nil)
 		times[i] = make([]float64, 0, turns*per)
@@ -60,12 +60,12 @@ func kernelWays(b *testing.B, w wires, size int) {
 	defer runtime.UnlockOSThread()
 	b.ResetTimer()
 	for range turns {
-		for i, k := range ways {
+		for i, k := range pairs {
 			times[i] = batch(k, per, times[i])
 		}
 	}
 	b.StopTimer()
-	for i, k := range ways {
+	for i, k := range pairs {
 		slices.Sort(times[i])
 		p50 := times[i][len(times[i])/2]
 		b.ReportMetric(p50/1000, names[i]+"-us")

@@ -174,7 +174,7 @@ func (k *pendingConn) pair() {
 
 // welcome makes an accepted connection one of the van's.
 func (v *tcpVan) welcome(ep *endpoint, since time.Time) {
-	ep.fresh, ep.since = true, since
+	ep.unannounced, ep.since = true, since
 	if v.join(ep) != nil {
 		return // the van is closed
 	}
@@ -189,7 +189,7 @@ func (ep *endpoint) announce() (more bool) {
 		return false
 	}
 	if ep.v.poller.emit(van.Event{Kind: van.EventAccepted, Endpoint: ep}) {
-		ep.fresh = false
+		ep.unannounced = false
 		for _, c := range ep.rails {
 			c.readable = true
 		}

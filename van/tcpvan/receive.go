@@ -17,7 +17,7 @@ const readBound = 2 << 20
 
 // step moves one endpoint and reports whether there is more to do at once. Poll only.
 func (ep *endpoint) step() (more bool) {
-	if ep.fresh {
+	if ep.unannounced {
 		return ep.announce()
 	}
 	if ep.w.ahead.Load() != 0 {

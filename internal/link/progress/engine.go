@@ -25,8 +25,8 @@ type Source interface {
 // Descriptor becomes readable when there is something to poll.
 type Descriptor struct {
 	FD int
-	// Quiet descriptors are hardly ever readable while the source is not armed. The driver may keep listening to
-	// them while a waiter drives.
+	// Quiet descriptors are hardly ever readable while the source is not armed. The background driver may keep
+	// listening to them while a waiter drives.
 	Quiet bool
 }
 
@@ -45,11 +45,12 @@ type Options struct {
 	Mode  Mode
 	Spin  time.Duration // how long a waiter spins; 0 for the default
 	Yield time.Duration // how long it yields after that; 0 for the default
-	Bind  func()        // called once on the driver's thread, which the driver then keeps; nil: any thread
+	Bind  func()        // called on the background driver's thread, which it then keeps; nil: any thread
 	Cores float64       // processor time per second that the process may use (cgroup quota); 0: all that Go uses
-	// Panicked is called for a panic below Wait, WaitFor or the driver, on the goroutine that panics, while its stack
-	// still exists. When driving is true, that goroutine holds the token. The panic ends here when contain is true, and
-	// continues otherwise. All waits return cause from then on (see [Engine.Fail]). Without Panicked, panics continue.
+	// Panicked is called for a panic below Wait, WaitFor or the background driver, on the goroutine that panics, while
+	// its stack still exists. When driving is true, that goroutine holds the token. The panic ends here when contain is
+	// true, and continues otherwise. All waits return cause from then on (see [Engine.Fail]). Without Panicked, panics
+	// continue.
 	Panicked func(value any, driving bool) (contain bool, cause error)
 }
 
@@ -66,7 +67,7 @@ type Engine struct {
 	sleeper  sleeper
 	waiters  waiterQueue
 	timers   timerPool
-	stopped  chan struct{} // closed when the driver has ended
+	stopped  chan struct{} // closed when the background driver has ended
 	closing  atomic.Bool   // Close has been called
 	panicked func(any, bool) (bool, error)
 	cause    atomic.Pointer[error] // why Fail ended the engine
@@ -103,35 +104,24 @@ func NewEngine(src Source, o Options) (*Engine, error) {
 	e.policy = newPolicy(o, len(fds) > 0)
 	e.ticker.timer = time.AfterFunc(time.Hour, e.tick)
 	e.ticker.timer.Stop()
-	go e.runDriver(o.Bind)
+	go e.runBackground(o.Bind)
 	return e, nil
 }
 
-// Set makes ev happen and wakes all goroutines that wait for it. Budget: one atomic swap when none of them sleeps.
-func (e *Engine) Set(ev *Event) {
-	old := ev.state.Swap(eventSet)
-	if old&eventParked != 0 {
-		e.waiters.wake(ev)
-	}
-	if old&eventSleeping != 0 {
-		e.sleeper.wakeSleeper()
-	}
-}
-
-// Wake is for sources without descriptors. An armed source calls it when something has come. It wakes the sleeping
-// holder of the token, or else the driver. A sleeping holder looks at the source once more before it leaves the source
-// to the driver.
+// Wake is for sources without descriptors. An armed source calls it when something has arrived. It wakes the sleeping
+// holder of the token, or else the background driver. A holder that wakes polls the source before it gives the token
+// back.
 func (e *Engine) Wake() {
 	if e.sleeping.Load() {
 		e.sleeper.wakeSleeper()
 	} else {
-		e.sleeper.wakeDriver()
+		e.sleeper.wakeBackground()
 	}
 }
 
-// WakeAll wakes the driver and a sleeping holder of the token, so that one of them polls the source soon.
+// WakeAll wakes the background driver and a sleeping holder of the token, so that one of them polls the source soon.
 func (e *Engine) WakeAll() {
-	e.sleeper.wakeDriver()
+	e.sleeper.wakeBackground()
 	if e.sleeping.Load() {
 		e.sleeper.wakeSleeper()
 	}
@@ -141,7 +131,7 @@ func (e *Engine) WakeAll() {
 // ClearStuck.
 func (e *Engine) SetStuck() {
 	if !e.token.mark(stuck) {
-		e.sleeper.wakeDriver()
+		e.sleeper.wakeBackground()
 	}
 }
 
@@ -152,8 +142,8 @@ func (e *Engine) ClearStuck() {
 	}
 }
 
-// Close ends the driver and all waits, with stepvan.ErrClosed or the cause of Fail. It keeps the token for its caller.
-// Nobody else may poll the source from then on.
+// Close ends the background driver and all waits, with stepvan.ErrClosed or the cause of Fail. It keeps the token for
+// its caller. Nobody else may poll the source from then on.
 func (e *Engine) Close() {
 	e.token.mark(closed)
 	if e.closing.Swap(true) {

@@ -18,12 +18,12 @@ const bound = 20 * time.Second
 
 // inbox is a Source without descriptors. Others put events in, and the goroutine that polls sets them.
 type inbox struct {
-	engine  atomic.Pointer[Engine]
-	ready   chan *Event
-	polling atomic.Int32
-	polls   atomic.Int64
-	flushes atomic.Int64
-	crowd   atomic.Bool // two polled at once
+	engine     atomic.Pointer[Engine]
+	ready      chan *Event
+	polling    atomic.Int32
+	polls      atomic.Int64
+	flushes    atomic.Int64
+	concurrent atomic.Bool // two polled at once
 }
 
 func newInbox(t testing.TB, o Options) (*inbox, *Engine) {
@@ -37,7 +37,7 @@ func newInbox(t testing.TB, o Options) (*inbox, *Engine) {
 
 func (in *inbox) Poll(bool) int {
 	if in.polling.Add(1) > 1 {
-		in.crowd.Store(true)
+		in.concurrent.Store(true)
 	}
 	defer in.polling.Add(-1)
 	in.polls.Add(1)
@@ -84,7 +84,7 @@ func TestSixteenGoroutinesWaitForSixteenEventsOnOneCore(t *testing.T) {
 				}
 				wg.Wait()
 			}
-			require.False(t, in.crowd.Load(), "two goroutines polled at once")
+			require.False(t, in.concurrent.Load(), "two goroutines polled at once")
 		}()
 	}
 }
@@ -114,7 +114,7 @@ func TestProgressGoesOnWhileNobodyWaits(t *testing.T) {
 	for range 200 {
 		var ev, warm Event
 		in.arrive(&warm)
-		require.NoError(t, e.Wait(ctx, &warm)) // benches the driver, now and then
+		require.NoError(t, e.Wait(ctx, &warm)) // benches the background driver, now and then
 		in.arrive(&ev)
 		for !ev.IsSet() { // only looks, never drives
 			require.NoError(t, ctx.Err(), "nobody drove")

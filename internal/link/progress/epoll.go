@@ -10,27 +10,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// epollSleeper has the driver wait for one epoll set, which Go's netpoller watches, so that the driver occupies no
-// thread. The holder of the token sleeps on the descriptors themselves, and occupies a thread.
+// epollSleeper has the background driver wait for one epoll set, which Go's netpoller watches, so that the background
+// driver occupies no thread. The holder of the token sleeps on the descriptors themselves, and occupies a thread.
 type epollSleeper struct {
-	set       *os.File
-	conn      syscall.RawConn
-	ep        int      // the number of set, which the holder of the token keeps from being closed
-	driver    *eventfd // wakes the driver
-	holder    *eventfd // wakes the sleeping holder of the token
-	others    []int    // descriptors that are not quiet
-	quiet     []int    // those that are, without the driver's eventfd
-	quietOff  bool     // the quiet ones do not wake the driver either
-	sleepFDs  []unix.PollFd
-	firstSeen unix.EpollEvent
-	turn      func() bool
-	step      func(uintptr) bool
+	set        *os.File
+	conn       syscall.RawConn
+	ep         int      // the number of set, which the holder of the token keeps from being closed
+	background *eventfd // wakes the background driver
+	holder     *eventfd // wakes the sleeping holder of the token
+	others     []int    // descriptors that are not quiet
+	quiet      []int    // those that are, without the background driver's eventfd
+	quietOff   bool     // the quiet ones do not wake the background driver either
+	sleepFDs   []unix.PollFd
+	firstSeen  unix.EpollEvent
+	turn       func() bool
+	step       func(uintptr) bool
 }
 
 func newEpollSleeper(fds []Descriptor) (*epollSleeper, error) {
 	s := &epollSleeper{}
 	s.step = func(uintptr) bool {
-		s.driver.takeWake()
+		s.background.takeWake()
 		return s.turn()
 	}
 	if err := s.open(fds); err != nil {
@@ -51,14 +51,14 @@ func (s *epollSleeper) open(fds []Descriptor) (err error) {
 	if err != nil {
 		return fmt.Errorf("progress: set non-blocking: %w", err)
 	}
-	if s.driver, err = newEventfd(); err != nil {
+	if s.background, err = newEventfd(); err != nil {
 		return err
 	}
 	if s.holder, err = newEventfd(); err != nil {
 		return err
 	}
 	s.sleepFDs = append(s.sleepFDs, unix.PollFd{Fd: int32(s.holder.fd), Events: unix.POLLIN})
-	for _, d := range append([]Descriptor{{FD: s.driver.fd, Quiet: true}}, fds...) {
+	for _, d := range append([]Descriptor{{FD: s.background.fd, Quiet: true}}, fds...) {
 		if err := s.add(d); err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (s *epollSleeper) add(d Descriptor) error {
 	if err := unix.EpollCtl(s.ep, unix.EPOLL_CTL_ADD, d.FD, &e); err != nil {
 		return fmt.Errorf("progress: epoll_ctl of descriptor %d: %w", d.FD, err)
 	}
-	if d.FD != s.driver.fd {
+	if d.FD != s.background.fd {
 		if d.Quiet {
 			s.quiet = append(s.quiet, d.FD)
 		}
@@ -87,16 +87,16 @@ func (s *epollSleeper) add(d Descriptor) error {
 	return nil
 }
 
-func (s *epollSleeper) runDriver(turn func() bool) {
+func (s *epollSleeper) runBackground(turn func() bool) {
 	s.turn = turn
 	if err := s.conn.Read(s.step); err != nil {
-		// The set is closed, which only Engine.Close does after the driver has ended.
+		// The set is closed, which only Engine.Close does after the background driver has ended.
 		return
 	}
 }
 
-func (s *epollSleeper) wakeDriver()  { s.driver.wake() }
-func (s *epollSleeper) wakeSleeper() { s.holder.wake() }
+func (s *epollSleeper) wakeBackground() { s.background.wake() }
+func (s *epollSleeper) wakeSleeper()    { s.holder.wake() }
 
 // listen costs one system call for each descriptor that is not quiet, and one more to listen. The kernel checks a
 // descriptor again when it is listened to again. It reports nothing, however, for a descriptor that is still in the
@@ -109,11 +109,11 @@ func (s *epollSleeper) listen(on bool) {
 		s.setEvents(s.quiet, true)
 	}
 	if changed && s.ready() {
-		s.driver.wake()
+		s.background.wake()
 	}
 }
 
-// setEvents says whether descriptors wake the driver.
+// setEvents says whether descriptors wake the background driver.
 func (s *epollSleeper) setEvents(fds []int, on bool) {
 	var mask uint32
 	if on {
@@ -131,8 +131,8 @@ func (s *epollSleeper) ready() bool {
 	return errno == 0 && n > 0
 }
 
-// sleep takes the quiet descriptors out of the driver's set: what wakes the caller would otherwise wake the driver as
-// well, on another processor.
+// sleep takes the quiet descriptors out of the background driver's set: what wakes the caller would otherwise wake the
+// background driver as well, on another processor.
 func (s *epollSleeper) sleep(d time.Duration, _ <-chan struct{}) (passed bool) {
 	if !s.quietOff {
 		s.quietOff = true
@@ -148,7 +148,7 @@ func (s *epollSleeper) close() {
 	if s.set != nil {
 		_ = s.set.Close()
 	}
-	for _, f := range []*eventfd{s.driver, s.holder} {
+	for _, f := range []*eventfd{s.background, s.holder} {
 		if f != nil {
 			f.close()
 		}

@@ -68,10 +68,10 @@ func (e *Engine) endDriving(inVain bool) {
 	}
 }
 
-// leavesToDriver reports whether the wait that begins leaves driving to the driver, which listens. It does so while
-// goroutines of the program wait for a processor. The wait would otherwise stop the driver from listening, poll in
-// vain, and have it listen again. That takes several system calls.
-func (e *Engine) leavesToDriver() bool {
+// leavesToBackground reports whether the wait that begins leaves driving to the background driver. It does so when the
+// background driver listens and goroutines of the program wait for a processor. The wait would otherwise stop the
+// background driver from listening, poll in vain, and have it listen again. That takes several system calls.
+func (e *Engine) leavesToBackground() bool {
 	if !e.listener.on.Load() || e.policy.mode == Spin || !cpus.oversubscribed.Load() {
 		return false
 	}
@@ -89,8 +89,8 @@ func (e *Engine) giveBackUnused() (turn uint64) {
 	return turn
 }
 
-// armAndListen makes sure that what comes is noticed while nobody drives. It handles what the driver was asked for
-// before: otherwise one call in vain would cause the next.
+// armAndListen arms the source and has the background driver listen, so that messages are noticed while nobody drives.
+// It clears the bit asked first: it handles what the bit asks for, and one useless wake-up would cause the next.
 func (e *Engine) armAndListen() {
 	if e.token.has(asked) {
 		e.token.clear(asked)
@@ -98,7 +98,7 @@ func (e *Engine) armAndListen() {
 	if !e.src.Arm() {
 		e.src.Poll(false) // takes what completed by itself
 		if !e.src.Arm() {
-			e.sleeper.wakeDriver() // there is something to do at once
+			e.sleeper.wakeBackground() // there is something to do at once
 			return
 		}
 	}
@@ -120,6 +120,6 @@ func (e *Engine) release() {
 	was := e.token.giveAndClear(done)
 	e.waiters.mu.Unlock()
 	if was&asked != 0 || !listening && (was&stuck != 0 || anyParked) {
-		e.sleeper.wakeDriver()
+		e.sleeper.wakeBackground()
 	}
 }

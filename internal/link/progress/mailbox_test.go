@@ -27,9 +27,9 @@ type mailbox struct {
 	armed   bool
 	written bool
 
-	polling atomic.Int32
-	polls   atomic.Int64
-	crowd   atomic.Bool // two polled at once
+	polling    atomic.Int32
+	polls      atomic.Int64
+	concurrent atomic.Bool // two polled at once
 }
 
 func newMailbox(t testing.TB, quiet bool, o Options) *mailbox {
@@ -40,7 +40,7 @@ func newMailbox(t testing.TB, quiet bool, o Options) *mailbox {
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		m.engine.Close()
-		require.False(t, m.crowd.Load(), "two goroutines polled at once")
+		require.False(t, m.concurrent.Load(), "two goroutines polled at once")
 		_ = unix.Close(fd)
 	})
 	return m
@@ -77,7 +77,7 @@ func (m *mailbox) take(all bool) []*Event {
 
 func (m *mailbox) Poll(all bool) int {
 	if m.polling.Add(1) > 1 {
-		m.crowd.Store(true)
+		m.concurrent.Store(true)
 	}
 	defer m.polling.Add(-1)
 	m.polls.Add(1)

@@ -67,13 +67,13 @@ func waits(e *Engine, n int) (results chan error) {
 	return results
 }
 
-// The source panics, and the driver or a waiter drives at that moment. All waits end with the error, later ones too,
-// and Close returns.
+// The source panics, and the background driver or a waiter drives at that moment. All waits end with the error, later
+// ones too, and Close returns.
 func TestAPanicEndsAllWaits(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		waiters int
-	}{{"driver", 0}, {"one waiter", 1}, {"some wait", 8}} {
+	}{{"background driver", 0}, {"one waiter", 1}, {"some wait", 8}} {
 		t.Run(c.name, func(t *testing.T) {
 			m, e, reports := newMine(t, true)
 			results := waits(e, c.waiters)
@@ -99,8 +99,8 @@ func TestAPanicEndsAllWaits(t *testing.T) {
 // Where panics continue, the panic of a waiter reaches its goroutine. If the program recovers it there, nothing hangs.
 func TestAPanicThatGoesOnLeavesNobodyWaiting(t *testing.T) {
 	m, e, _ := newMine(t, false)
-	e.policy.mode = Spin // the waiter drives, and not the driver, whose panic would end the process
-	eventually(t, "the driver sits", e.listener.on.Load)
+	e.policy.mode = Spin // the waiter drives, and not the background driver, whose panic would end the process
+	eventually(t, "the background driver sits", e.listener.on.Load)
 	var ev Event
 	result := make(chan any)
 	go func() {

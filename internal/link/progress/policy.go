@@ -11,6 +11,9 @@ import (
 const (
 	defaultSpin  = 30 * time.Microsecond
 	defaultYield = 60 * time.Microsecond
+
+	// mostRounds bounds a phase by count as well, for clocks that stand still (testing/synctest).
+	mostRounds = 2_500
 )
 
 // policy is how the waiters of an engine wait.

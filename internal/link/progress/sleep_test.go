@@ -96,8 +96,8 @@ func TestSeveralSleepAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// While a waiter drives, what comes over a loud descriptor does not wake the driver.
-func TestDriverIsNotWokenForWhatAWaiterHandles(t *testing.T) {
+// While a waiter drives, what comes over a loud descriptor does not wake the background driver.
+func TestBackgroundDriverIsNotWokenForWhatAWaiterHandles(t *testing.T) {
 	before := runtime.GOMAXPROCS(4)
 	defer runtime.GOMAXPROCS(before)
 	m := newMailbox(t, false, Options{Mode: Spin})
@@ -142,11 +142,11 @@ func TestTightLoopsDoNotArm(t *testing.T) {
 	}
 }
 
-// own takes the token after the driver has had its first turn.
+// own takes the token after the background driver has had its first turn.
 func own(t *testing.T, e *Engine) {
 	t.Helper()
 	for end := time.Now().Add(bound); ; runtime.Gosched() {
-		require.True(t, time.Now().Before(end), "the driver keeps the token")
+		require.True(t, time.Now().Before(end), "the background driver keeps the token")
 		if !e.token.take() {
 			continue
 		}
@@ -167,9 +167,9 @@ func oversubscribed(t *testing.T) {
 	})
 }
 
-// In an oversubscribed process a wait leaves driving to a driver that listens. The wait polls nothing, and the driver
-// finds what comes.
-func TestOversubscribedWaitsLeaveTheDriverListening(t *testing.T) {
+// In an oversubscribed process a wait leaves driving to a background driver that listens. The wait polls nothing, and
+// the background driver finds what comes.
+func TestOversubscribedWaitsLeaveTheBackgroundDriverListening(t *testing.T) {
 	oversubscribed(t)
 	for _, quiet := range []bool{false, true} {
 		m := newMailbox(t, quiet, Options{})
@@ -185,7 +185,7 @@ func TestOversubscribedWaitsLeaveTheDriverListening(t *testing.T) {
 			require.Equal(t, polls, m.polls.Load())
 			m.arrive(&ev)
 			require.NoError(t, <-done)
-			own(t, m.engine) // the driver has armed the source
+			own(t, m.engine) // the background driver has armed the source
 			m.engine.release()
 		}
 		var ev Event
@@ -193,8 +193,8 @@ func TestOversubscribedWaitsLeaveTheDriverListening(t *testing.T) {
 	}
 }
 
-// A tick leaves a driver that listens alone, and takes its time while the process is oversubscribed.
-func TestTicksWhileTheDriverListens(t *testing.T) {
+// A tick leaves a background driver that listens alone, and takes its time while the process is oversubscribed.
+func TestTicksWhileTheBackgroundDriverListens(t *testing.T) {
 	m := newMailbox(t, true, Options{})
 	own(t, m.engine)
 	m.engine.release()

@@ -2,13 +2,14 @@ package progress
 
 import "time"
 
-// sleeper is how the driver and the holder of the token sleep, and how they are woken.
+// sleeper puts the background driver and the holder of the token to sleep, and wakes them.
 type sleeper interface {
-	// runDriver calls turn, and again whenever the driver was woken, until turn returns true.
-	runDriver(turn func() (leave bool))
-	// wakeDriver makes runDriver call turn once more. Any goroutine.
-	wakeDriver()
-	// listen says whether descriptors wake the driver. Quiet ones do so until somebody sleeps. Holder of the token.
+	// runBackground calls turn, and again whenever the background driver was woken, until turn returns true.
+	runBackground(turn func() (leave bool))
+	// wakeBackground makes runBackground call turn once more. Any goroutine.
+	wakeBackground()
+	// listen says whether descriptors wake the background driver. Quiet ones do so until somebody sleeps. Holder of the
+	// token.
 	listen(on bool)
 	// sleep returns when something comes, somebody calls wakeSleeper, or d has passed: then it may report that. A d
 	// below 0 has no end, where sleeping costs nothing; there cancel ends it as well. Holder of the token.
@@ -20,7 +21,7 @@ type sleeper interface {
 
 func newSleeper(fds []Descriptor) (sleeper, error) {
 	if len(fds) == 0 {
-		return &channelSleeper{driver: make(chan struct{}, 1), holder: make(chan struct{}, 1)}, nil
+		return &channelSleeper{background: make(chan struct{}, 1), holder: make(chan struct{}, 1)}, nil
 	}
 	return newEpollSleeper(fds)
 }
@@ -28,19 +29,19 @@ func newSleeper(fds []Descriptor) (sleeper, error) {
 // channelSleeper serves sources without descriptors. A sleeping goroutine occupies no thread, and runs next on the
 // processor of the goroutine that wakes it.
 type channelSleeper struct {
-	driver chan struct{}
-	holder chan struct{}
-	timer  *time.Timer // of sleeps with a limit
+	background chan struct{}
+	holder     chan struct{}
+	timer      *time.Timer // of sleeps with a limit
 }
 
-func (s *channelSleeper) runDriver(turn func() bool) {
+func (s *channelSleeper) runBackground(turn func() bool) {
 	for !turn() {
-		<-s.driver
+		<-s.background
 	}
 }
 
-func (s *channelSleeper) wakeDriver()  { offer(s.driver) }
-func (s *channelSleeper) wakeSleeper() { offer(s.holder) }
+func (s *channelSleeper) wakeBackground() { offer(s.background) }
+func (s *channelSleeper) wakeSleeper()    { offer(s.holder) }
 
 func offer(c chan<- struct{}) {
 	select {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A driver that listens again to a descriptor learns of what came meanwhile. It does so also after another goroutine
-// has read what the descriptor held before.
+// A background driver that listens again to a descriptor learns of what came meanwhile. It does so also after another
+// goroutine has read what the descriptor held before.
 func TestListeningMissesNothing(t *testing.T) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	require.NoError(t, err)
@@ -22,7 +22,7 @@ func TestListeningMissesNothing(t *testing.T) {
 	var over atomic.Bool
 	go func() {
 		defer close(ended)
-		p.runDriver(func() bool {
+		p.runBackground(func() bool {
 			turns <- struct{}{}
 			return over.Load()
 		})
@@ -32,7 +32,7 @@ func TestListeningMissesNothing(t *testing.T) {
 		select {
 		case <-turns:
 		case <-time.After(bound):
-			t.Fatal("the driver slept through something")
+			t.Fatal("the background driver slept through something")
 		}
 	}
 	one := []byte{1, 0, 0, 0, 0, 0, 0, 0}
@@ -54,6 +54,6 @@ func TestListeningMissesNothing(t *testing.T) {
 		require.NoError(t, err)
 	}
 	over.Store(true)
-	p.wakeDriver()
+	p.wakeBackground()
 	<-ended
 }

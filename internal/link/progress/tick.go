@@ -34,8 +34,8 @@ func (e *Engine) startTick() {
 	}
 }
 
-// tickPace is how soon the tick is to come. While the driver listens, a tick only sends what was held back. In an
-// oversubscribed process that may wait longer.
+// tickPace is how soon the tick is to come. While the background driver listens, a tick only sends what was held back.
+// In an oversubscribed process that may wait longer.
 func (e *Engine) tickPace() int32 {
 	if e.listener.on.Load() && cpus.oversubscribed.Load() {
 		return tickLate

@@ -11,7 +11,7 @@ const (
 	closed                     // nobody takes the token any more
 	parked                     // waiters are parked
 	stuck                      // output waits for room, so the source must be watched
-	asked                      // the driver was woken while somebody drove
+	asked                      // the background driver was woken while somebody drove
 	oneTurn                    // lowest bit of the number of times that the token was taken
 
 	// attention are the bits that the holder must handle before it gives the token back.

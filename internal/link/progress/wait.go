@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/stepvan/stepvan/internal/errs"
@@ -19,8 +20,9 @@ var errWaitTimeout = errors.New("time limit")
 // errNotYet is the end of a WaitFor that only looks.
 var errNotYet = errs.Late("stepvan: wait: it is not over yet, the operation continues and can be waited for", context.DeadlineExceeded)
 
-// Wait drives the transport until ev is set, and returns nil then. It returns an error that wraps ctx.Err() when ctx
-// ends first, stepvan.ErrClosed when the engine is closed, and the cause of [Engine.Fail].
+// Wait returns nil when ev is set. Until then it drives the transport, or parks while another goroutine drives. It
+// returns an error that wraps ctx.Err() when ctx ends first, stepvan.ErrClosed when the engine is closed, and the cause
+// of [Engine.Fail] after that.
 func (e *Engine) Wait(ctx context.Context, ev *Event) error {
 	if ev.IsSet() {
 		return nil
@@ -40,8 +42,8 @@ func (e *Engine) Wait(ctx context.Context, ev *Event) error {
 	return err
 }
 
-// WaitFor is Wait with a time limit in place of a context; d < 0 waits for ever. It allocates only when a
-// limit above 0 has passed.
+// WaitFor is Wait with a time limit in place of a context; d < 0 waits for ever. It allocates only when a limit
+// above 0 has passed.
 func (e *Engine) WaitFor(d time.Duration, ev *Event) error {
 	if ev.IsSet() {
 		return nil
@@ -55,6 +57,17 @@ func (e *Engine) WaitFor(d time.Duration, ev *Event) error {
 		return errNotYet
 	}
 	return fmt.Errorf("stepvan: wait: %w; the operation continues and can be waited for again", errs.GaveUp(d, context.DeadlineExceeded))
+}
+
+// Set makes ev happen and wakes all goroutines that wait for it. Budget: one atomic swap when none of them sleeps.
+func (e *Engine) Set(ev *Event) {
+	old := ev.state.Swap(eventSet)
+	if old&eventParked != 0 {
+		e.waiters.wake(ev)
+	}
+	if old&eventSleeping != 0 {
+		e.sleeper.wakeSleeper()
+	}
 }
 
 // wait is one call of Wait or WaitFor.
@@ -80,14 +93,15 @@ func (w *wait) run() (err error) {
 	return err
 }
 
-// driveOrPark drives if the token is free. It parks when the token is taken, or when it has driven in vain.
+// driveOrPark drives if the token is free. It parks when the token is taken, when it has driven in vain, and when the
+// process has too few processors for another goroutine that polls (see leavesToBackground).
 func (w *wait) driveOrPark() error {
 	e := w.engine
 	if !e.token.take() {
 		return w.park(notDriven)
 	}
 	w.driving.holdsToken = true
-	if e.leavesToDriver() {
+	if e.leavesToBackground() {
 		turn := e.giveBackUnused()
 		w.driving.holdsToken = false
 		return w.park(turn)
@@ -105,6 +119,85 @@ func (w *wait) driveOrPark() error {
 
 // notDriven stands for the turn of a waiter that has not driven.
 const notDriven = 0
+
+const (
+	// hotPasses is how often a waiter polls before it first looks at a clock.
+	hotPasses = 16
+	// roundPasses is how often it polls between two looks at the clock after that.
+	roundPasses = 8
+	// flushEvery is how long it polls between two calls of Source.Flush.
+	flushEvery = int64(10 * time.Microsecond)
+)
+
+// drive polls and sleeps until the event is set. It returns false when the caller must park. The caller has the token.
+func (w *wait) drive() (done bool, err error) {
+	e := w.engine
+	spins := e.policy.spins()
+	if spins {
+		for pass := range hotPasses {
+			e.src.Poll(pass == 0 && e.polls.allDue(e.polls.readAt))
+			if w.ev.IsSet() {
+				cpus.reward()
+				return true, nil
+			}
+		}
+		if done, err := w.spin(); done {
+			return true, err
+		}
+	}
+	return w.sleep(spins)
+}
+
+// spin polls until the budget is used up. Budget of a round without events: eight polls of the source and one look at
+// the clock.
+func (w *wait) spin() (done bool, err error) {
+	if !cpus.acquire(1) {
+		return false, nil
+	}
+	defer cpus.release()
+	e := w.engine
+	b := e.policy.budget()
+	last := nanotime()
+	idleSince, flushed := last, last
+	cpus.sample(last)
+	for rounds := 1; ; rounds++ {
+		moved := 0
+		for range roundPasses {
+			moved += e.src.Poll(false)
+			if w.ev.IsSet() {
+				e.polls.readAt = last
+				b.report(true)
+				return true, nil
+			}
+		}
+		now := nanotime()
+		if moved > 0 {
+			idleSince, rounds = now, 1
+		} else {
+			b.noteRound(now - last)
+		}
+		last = now
+		if e.polls.allDue(now) {
+			e.src.Poll(true)
+		}
+		if err := w.over(now); err != nil {
+			e.polls.readAt = now
+			return true, err
+		}
+		if now-flushed > flushEvery {
+			flushed = now
+			e.src.Flush(false)
+		}
+		if b.oneProcessor {
+			runtime.Gosched() // elsewhere another processor runs the goroutines that wait for this one
+		}
+		if !b.spinOrYield(now-idleSince, rounds) {
+			e.polls.readAt = now
+			b.report(false)
+			return false, nil
+		}
+	}
+}
 
 // setDeadline reads the clock the first time that it matters: most waits end before.
 func (w *wait) setDeadline(now int64) {
@@ -132,7 +225,7 @@ func (w *wait) lasted() time.Duration {
 	return time.Since(w.begun)
 }
 
-// over returns why the wait ends in vain, and nil while it may continue.
+// over returns why the wait must end without its event, and nil while it may continue.
 func (w *wait) over(now int64) error {
 	if w.engine.token.has(closed) {
 		return w.engine.ended()
@@ -158,80 +251,4 @@ func (w *wait) timeLeft() time.Duration {
 		return -1
 	}
 	return max(0, time.Until(w.deadline))
-}
-
-// park sleeps on a channel until the event is set or the limit is reached. It drives when another goroutine hands the
-// token over. The argument turn is the turn in which the caller has driven in vain and armed the source, or notDriven.
-func (w *wait) park(turn uint64) error {
-	e := w.engine
-	var timeout <-chan time.Time
-	if d := w.timeLeft(); d >= 0 {
-		t := e.timers.take(d)
-		defer e.timers.put(t)
-		timeout = t.C
-	}
-	for {
-		p := w.enqueue(turn)
-		if p == nil {
-			if w.ev.IsSet() {
-				return nil
-			}
-			return e.ended()
-		}
-		var limit error
-		select {
-		case <-p.wake:
-		case <-timeout:
-			limit = errWaitTimeout
-		case <-w.cancel:
-			limit = errContextEnded
-		}
-		if e.waiters.remove(p, limit == nil) {
-			turn = e.token.turns()
-			if done, err := w.driveGranted(limit); done {
-				return err
-			}
-		}
-		if w.ev.IsSet() {
-			return nil
-		}
-		if limit != nil {
-			return limit
-		}
-		if e.token.has(closed) {
-			return e.ended()
-		}
-	}
-}
-
-// driveGranted drives with a token that another goroutine has handed over.
-func (w *wait) driveGranted(limit error) (done bool, err error) {
-	w.driving.holdsToken = true
-	w.engine.listener.stop()
-	if limit == nil && !w.ev.IsSet() {
-		done, err = w.drive()
-	}
-	w.engine.endDriving(!done && limit == nil && !w.ev.IsSet())
-	w.driving.holdsToken = false
-	return done, err
-}
-
-// enqueue puts the caller among the parked waiters. It returns nil when nothing is left to wait for.
-func (w *wait) enqueue(turn uint64) *waiter {
-	e := w.engine
-	e.waiters.mu.Lock()
-	defer e.waiters.mu.Unlock()
-	if !w.ev.await(eventParked) || e.token.has(closed) {
-		return nil
-	}
-	p := e.waiters.addLocked(w.ev, turn != notDriven)
-	e.token.mark(parked)
-	switch {
-	case e.token.has(held) || e.token.turns() == turn:
-	case p.hasDriven:
-		e.sleeper.wakeDriver() // another goroutine has driven since, and may not have armed the source
-	case e.token.take():
-		e.waiters.grantLocked(p)
-	}
-	return p
 }

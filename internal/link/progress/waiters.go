@@ -1,6 +1,9 @@
 package progress
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // waiterQueue holds the parked waiters of an engine.
 type waiterQueue struct {
@@ -16,6 +19,82 @@ type waiter struct {
 	granted    bool          // the token came with the wake-up; guarded by waiterQueue.mu
 	hasDriven  bool          // it has driven in vain: the token is of no use to it
 	next, prev *waiter
+}
+
+// park sleeps on a channel until the event is set or the limit is reached. It drives when another goroutine hands the
+// token over. The argument turn is the turn in which the caller has driven in vain and armed the source, or notDriven.
+func (w *wait) park(turn uint64) error {
+	e := w.engine
+	var timeout <-chan time.Time
+	if d := w.timeLeft(); d >= 0 {
+		t := e.timers.take(d)
+		defer e.timers.put(t)
+		timeout = t.C
+	}
+	for {
+		p := w.enqueue(turn)
+		if p == nil {
+			if w.ev.IsSet() {
+				return nil
+			}
+			return e.ended()
+		}
+		var limit error
+		select {
+		case <-p.wake:
+		case <-timeout:
+			limit = errWaitTimeout
+		case <-w.cancel:
+			limit = errContextEnded
+		}
+		if e.waiters.remove(p, limit == nil) {
+			turn = e.token.turns()
+			if done, err := w.driveGranted(limit); done {
+				return err
+			}
+		}
+		if w.ev.IsSet() {
+			return nil
+		}
+		if limit != nil {
+			return limit
+		}
+		if e.token.has(closed) {
+			return e.ended()
+		}
+	}
+}
+
+// driveGranted drives with a token that another goroutine has handed over.
+func (w *wait) driveGranted(limit error) (done bool, err error) {
+	w.driving.holdsToken = true
+	w.engine.listener.stop()
+	if limit == nil && !w.ev.IsSet() {
+		done, err = w.drive()
+	}
+	w.engine.endDriving(!done && limit == nil && !w.ev.IsSet())
+	w.driving.holdsToken = false
+	return done, err
+}
+
+// enqueue puts the caller among the parked waiters. It returns nil when nothing is left to wait for.
+func (w *wait) enqueue(turn uint64) *waiter {
+	e := w.engine
+	e.waiters.mu.Lock()
+	defer e.waiters.mu.Unlock()
+	if !w.ev.await(eventParked) || e.token.has(closed) {
+		return nil
+	}
+	p := e.waiters.addLocked(w.ev, turn != notDriven)
+	e.token.mark(parked)
+	switch {
+	case e.token.has(held) || e.token.turns() == turn:
+	case p.hasDriven:
+		e.sleeper.wakeBackground() // another goroutine has driven since, and may not have armed the source
+	case e.token.take():
+		e.waiters.grantLocked(p)
+	}
+	return p
 }
 
 // wake wakes the waiters for ev, or all of them if ev is nil.

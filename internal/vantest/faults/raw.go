@@ -20,8 +20,8 @@ import (
 // blocks while the receiver does not poll. Read, Write and Close may be called concurrently.
 func RawDial(maker Maker) func(addr string) (io.ReadWriteCloser, error) {
 	return func(addr string) (io.ReadWriteCloser, error) {
-		r := &rawPeer{bell: make(chan struct{}, 1), polled: make(chan struct{}, 1)}
-		v, err := maker(r, func() { ring(r.bell) })
+		r := &rawPeer{wakeUp: make(chan struct{}, 1), polled: make(chan struct{}, 1)}
+		v, err := maker(r, func() { ring(r.wakeUp) })
 		if err != nil {
 			return nil, err
 		}
@@ -40,7 +40,7 @@ func RawDial(maker Maker) func(addr string) (io.ReadWriteCloser, error) {
 type rawPeer struct {
 	van    van.Van
 	ep     van.Endpoint
-	bell   chan struct{} // the van has something to poll
+	wakeUp chan struct{} // the van has something to poll
 	polled chan struct{} // there may be room for a message
 	closed atomic.Bool
 	buf    []byte // written, not yet a message; Write's own
@@ -75,7 +75,7 @@ func (r *rawPeer) Read([]byte) (int, error) {
 		}
 		ring(r.polled)
 		if n == 0 && r.van.Arm() {
-			<-r.bell
+			<-r.wakeUp
 		}
 	}
 	return 0, io.EOF
@@ -108,7 +108,7 @@ func (r *rawPeer) Write(p []byte) (int, error) {
 func (r *rawPeer) Close() error {
 	r.closed.Store(true)
 	err := r.van.Close()
-	ring(r.bell)
+	ring(r.wakeUp)
 	ring(r.polled)
 	return err
 }

@@ -17,7 +17,7 @@ const (
 	ownFiles = 64
 	// sharedFiles are the descriptors for a peer with which memory is shared: socket, process, ring.
 	sharedFiles = 3
-	// ownThreads are the threads of a node at most: the runtime's, the driver's, and spare ones.
+	// ownThreads are the threads of a node at most: the runtime's, the background driver's, and spare ones.
 	ownThreads = 64
 	// pinned is the least host memory that an accelerator must be allowed to pin.
 	pinned = config.Bytes(1 << 30)

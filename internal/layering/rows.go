@@ -2,18 +2,18 @@ package layering
 
 import "strings"
 
-// module is the path of the module whose packages have rooms.
+// module is the path of the module whose packages have rows here.
 const module = "github.com/stepvan/stepvan"
 
-// room is a package and those below its folder, except rooms of their own.
-// A room may import rooms of lower levels, itself, and those named in beside.
-type room struct {
+// row is the rule for a package and for the packages below its folder that have no row of their own. They may import
+// packages of lower levels, each other, and those in beside.
+type row struct {
 	path   string // below the module
 	level  int
-	beside []string // rooms that may be imported though they are not lower
-	never  []string // rooms that may not be imported though they are lower
-	only   []string // when set: nobody else may import this room, however high
-	sees   []string // when set: this room may import no other room, however low
+	beside []string // what they may import though it is not lower
+	never  []string // what they may not import though it is lower
+	only   []string // when set: nobody else may import them, however high
+	sees   []string // when set: they may import nothing else, however low
 	tests  bool     // helps tests and is not shipped: tests alone may import it, and the rules do not bind it
 }
 
@@ -29,8 +29,8 @@ var public = []string{"", "ps", "tensor", "trace"}
 // nobody imports programs.
 var nobody = []string{"-"}
 
-// rooms is the architecture, from the ground up.
-var rooms = []room{
+// rows is the architecture, from the ground up.
+var rows = []row{
 	{path: "internal/text", level: 0},
 	{path: "", level: 1}, // the errors, for programs too
 	{path: "internal/errs", level: 2},
@@ -90,9 +90,9 @@ func local(importPath string) (path string, ok bool) {
 	return strings.CutPrefix(importPath, module+"/")
 }
 
-// roomOf finds the room with the longest path that holds the package.
-func roomOf(path string) (found room, ok bool) {
-	for _, r := range rooms {
+// rowOf finds the row with the longest path that holds the package.
+func rowOf(path string) (found row, ok bool) {
+	for _, r := range rows {
 		if within(path, r.path) && (!ok || len(r.path) > len(found.path)) {
 			found, ok = r, true
 		}

@@ -5,24 +5,24 @@ import (
 	"sync/atomic"
 )
 
-// runDriver is the background driver. What woke it may have come while a waiter arms the source and does not look any
-// more. The waiter that gives the token back wakes the driver again then.
-func (e *Engine) runDriver(bind func()) {
+// runBackground is the background driver. A wake-up may come while a waiter holds the token and has looked for the last
+// time. The bit asked then tells that waiter to wake the background driver again.
+func (e *Engine) runBackground(bind func()) {
 	defer close(e.stopped)
 	var d driving
-	var cause error // for the waits; the driver itself has nobody to return it to
+	var cause error // for the waits; the background driver itself has nobody to return it to
 	defer e.recoverPanic(&d, &cause)
 	if bind != nil {
-		runtime.LockOSThread() // for good: the thread ends with the driver
+		runtime.LockOSThread() // for good: the thread ends with the background driver
 		bind()
 	}
-	e.sleeper.runDriver(func() (leave bool) {
+	e.sleeper.runBackground(func() (leave bool) {
 		if e.token.take() {
 			d.holdsToken = true
 			e.driveOnce(false)
 			d.holdsToken = false
 		} else if !e.token.mark(asked) && !e.token.has(closed) {
-			e.sleeper.wakeDriver() // the token was given back meanwhile
+			e.sleeper.wakeBackground() // the token was given back meanwhile
 		}
 		return e.token.has(closed)
 	})
@@ -65,13 +65,13 @@ func (e *Engine) pollUntilIdle() bool {
 	}
 }
 
-// listener says whether what comes wakes the driver. The holder of the token writes it.
+// listener says whether messages that arrive wake the background driver. The holder of the token writes it.
 type listener struct {
 	on      atomic.Bool
 	sleeper sleeper
 }
 
-// start has what comes wake the driver.
+// start lets messages that arrive wake the background driver.
 func (l *listener) start() {
 	if !l.on.Load() {
 		l.on.Store(true)
@@ -79,7 +79,7 @@ func (l *listener) start() {
 	}
 }
 
-// stop keeps the driver from being woken for what the caller handles.
+// stop keeps the background driver from being woken for what the caller handles.
 func (l *listener) stop() {
 	if l.on.Load() {
 		l.on.Store(false)

@@ -2,19 +2,10 @@ package progress
 
 import (
 	"math"
-	"runtime"
 	"time"
 )
 
 const (
-	// hotPasses is how often a waiter polls before it first looks at a clock.
-	hotPasses = 16
-	// roundPasses is how often it polls between two looks at the clock after that.
-	roundPasses = 8
-	// flushEvery is how long it polls between two calls of Source.Flush.
-	flushEvery = int64(10 * time.Microsecond)
-	// mostRounds bounds a phase by count as well, for clocks that stand still (testing/synctest).
-	mostRounds = 2_500
 	// sleepLimit is how long a waiter sleeps with the token, and with a processor of Go's.
 	sleepLimit = int64(4 * time.Millisecond)
 	// cancelInterval is the same limit while a context may end the wait, because a context does not end the sleep.
@@ -23,78 +14,8 @@ const (
 	pollAfterWake = int64(30 * time.Microsecond)
 )
 
-// drive polls and sleeps until the event is set. done is false when the caller is to park. The caller has the token.
-func (w *wait) drive() (done bool, err error) {
-	e := w.engine
-	spins := e.policy.spins()
-	if spins {
-		for pass := range hotPasses {
-			e.src.Poll(pass == 0 && e.polls.allDue(e.polls.readAt))
-			if w.ev.IsSet() {
-				cpus.reward()
-				return true, nil
-			}
-		}
-		if done, err := w.spin(); done {
-			return true, err
-		}
-	}
-	return w.sleep(spins)
-}
-
-// spin polls until the budget is used up. Budget of a round without events: eight polls of the source and one look at
-// the clock.
-func (w *wait) spin() (done bool, err error) {
-	if !cpus.acquire(1) {
-		return false, nil
-	}
-	defer cpus.release()
-	e := w.engine
-	b := e.policy.budget()
-	last := nanotime()
-	idleSince, flushed := last, last
-	cpus.sample(last)
-	for rounds := 1; ; rounds++ {
-		moved := 0
-		for range roundPasses {
-			moved += e.src.Poll(false)
-			if w.ev.IsSet() {
-				e.polls.readAt = last
-				b.report(true)
-				return true, nil
-			}
-		}
-		now := nanotime()
-		if moved > 0 {
-			idleSince, rounds = now, 1
-		} else {
-			b.noteRound(now - last)
-		}
-		last = now
-		if e.polls.allDue(now) {
-			e.src.Poll(true)
-		}
-		if err := w.over(now); err != nil {
-			e.polls.readAt = now
-			return true, err
-		}
-		if now-flushed > flushEvery {
-			flushed = now
-			e.src.Flush(false)
-		}
-		if b.oneProcessor {
-			runtime.Gosched() // elsewhere another processor runs the goroutines that wait for this one
-		}
-		if !b.spinOrYield(now-idleSince, rounds) {
-			e.polls.readAt = now
-			b.report(false)
-			return false, nil
-		}
-	}
-}
-
-// sleep sleeps in the kernel with the token. The thread that the kernel wakes is then the thread that returns. Budget
-// of a sleep that the awaited message ends: one system call, and one Poll.
+// sleep sleeps in the kernel with the token. The thread that the kernel wakes is then the thread that returns. When
+// the awaited message ends the sleep, it costs one system call and one Poll.
 func (w *wait) sleep(spun bool) (done bool, err error) {
 	e := w.engine
 	if e.policy.mode == Spin {
