@@ -145,9 +145,9 @@ func (w *Worker) Fail(cause error) {
 		return
 	}
 	w.failed = errs.Ended("push_pull", cause)
-	for _, r := range w.exchanges.requests {
+	for _, r := range w.exchanges.requests.All() {
 		// An exchange that the link has not taken yet fails when SendAll has returned.
-		if x := r.exchange; x != nil && x.state == inFlight {
+		if x := r.exchange; x.state == inFlight {
 			x.fail(w.failed)
 			w.advance(x)
 		}
