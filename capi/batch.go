@@ -116,7 +116,7 @@ func (w *writer) write(q *requests, all []ps.Request, views bool) error {
 }
 
 func (w *writer) one(r *cRequest, p *pending, views bool) error {
-	*r = cRequest{handler: cUint64(p.number()), worker: cUint32(p.Worker), first_push: cUint64(w.pushed), first_pull: cUint64(w.pulled)}
+	*r = cRequest{handler: cUint64(p.number), worker: cUint32(p.Worker), first_push: cUint64(w.pushed), first_pull: cUint64(w.pulled)}
 	if err := w.pushes(p, views); err != nil {
 		return err
 	}

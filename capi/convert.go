@@ -6,7 +6,7 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/capi/internal/numbers"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -101,7 +101,7 @@ func (k *call) tensor(t *tensor.Tensor, c *cTensor, own []tensor.Tensor) error {
 
 // named makes a tensor in memory that has a number.
 func (k *call) named(t *tensor.Tensor, c *cTensor, d tensor.DType, shape *tensor.Shape) error {
-	m, ok := memories.Get(slots.ID(c.memory))
+	m, ok := memories.Get(numbers.ID(c.memory))
 	if !ok {
 		return noMemory(c.memory)
 	}

@@ -7,17 +7,17 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/capi/internal/numbers"
 	"github.com/stepvan/stepvan/internal/version"
 	"github.com/stepvan/stepvan/trace"
 )
 
 // What a process has once: the numbers that C has, and the memory that it passes in.
 var (
-	nodes         = slots.Table[*node]{Kind: 1}
-	memories      = slots.Table[memory]{Kind: 2}
-	registrations = slots.Table[*registration]{Kind: 3}
-	queues        = slots.Table[*queue]{Kind: 4}
+	nodes         = numbers.Table[*node]{Kind: 1}
+	memories      = numbers.Table[memory]{Kind: 2}
+	registrations = numbers.Table[*registration]{Kind: 3}
+	queues        = numbers.Table[*queue]{Kind: 4}
 	foreign       foreignMemory
 )
 

@@ -7,7 +7,7 @@ import (
 	"math"
 	"unsafe"
 
-	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/capi/internal/numbers"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -116,7 +116,7 @@ func noMemory(number cUint64) error { return missing(&memories, "memory", "was f
 //export goFree
 func goFree(number cUint64, e *cError) (code cCode) {
 	defer guard(e, &code)
-	m, ok := memories.Take(slots.ID(number))
+	m, ok := memories.Take(numbers.ID(number))
 	if !ok {
 		return fail(e, noMemory(number))
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/capi/internal/numbers"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -40,7 +40,7 @@ type node struct {
 
 // noNode is the error of a number without a node.
 func noNode(id cUint64) error {
-	if nodes.Fate(slots.ID(id)) == slots.Unknown {
+	if nodes.Fate(numbers.ID(id)) == numbers.Unknown {
 		return missing(&nodes, "node", "", id)
 	}
 	return &coded{codeClosed, fmt.Errorf("node %d was closed, or its start has failed", id)}
@@ -48,7 +48,7 @@ func noNode(id cUint64) error {
 
 // started returns a node that can work.
 func started(id cUint64) (*node, error) {
-	n, ok := nodes.Get(slots.ID(id))
+	n, ok := nodes.Get(numbers.ID(id))
 	if !ok {
 		return nil, noNode(id)
 	}
@@ -156,11 +156,11 @@ func goStart(settings *C.stepvan_setting, count cUint64, limit cInt64, number *c
 //export goStartWait
 func goStartWait(id cUint64, limit cInt64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
-	n, ok := nodes.Get(slots.ID(id))
+	n, ok := nodes.Get(numbers.ID(id))
 	if !ok {
 		return fail(e, noNode(id))
 	}
-	return result(e, n.awaitStart(slots.ID(id), duration(limit)))
+	return result(e, n.awaitStart(numbers.ID(id), duration(limit)))
 }
 
 // startNode begins to start a node.
@@ -193,7 +193,7 @@ func (n *node) start(ctx context.Context, environ []string) {
 }
 
 // awaitStart waits for the start, and ends the number when it has failed.
-func (n *node) awaitStart(id slots.ID, limit time.Duration) error {
+func (n *node) awaitStart(id numbers.ID, limit time.Duration) error {
 	if err := await(n.started, limit); err != nil {
 		return err
 	}
@@ -242,7 +242,7 @@ func (n *node) stop() {
 //export goClose
 func goClose(id cUint64, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
-	n, ok := nodes.Take(slots.ID(id))
+	n, ok := nodes.Take(numbers.ID(id))
 	if !ok {
 		return fail(e, noNode(id))
 	}
@@ -268,7 +268,7 @@ func goClose(id cUint64, e *cError) (code cCode) {
 //export goInfo
 func goInfo(id cUint64, info *C.stepvan_node_info, e *cError) (code cCode) {
 	defer guardNode(id, e, &code)
-	n, ok := nodes.Get(slots.ID(id))
+	n, ok := nodes.Get(numbers.ID(id))
 	switch {
 	case !ok:
 		return fail(e, noNode(id))

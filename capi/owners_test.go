@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/capi/internal/numbers"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -223,8 +223,8 @@ func TestPanicsOfGoroutinesAreErrorsOfWaits(t *testing.T) {
 	close(r.begun)
 	require.NoError(t, r.number(number))
 	require.Equal(t, codeInternal, goUnregister(*number, -1, e))
-	registrations.Take(slots.ID(*number))
-	nodes.Take(slots.ID(id))
+	registrations.Take(numbers.ID(*number))
+	nodes.Take(numbers.ID(id))
 
 	queue, fd := pinned[cUint64](c, 1), new(cInt32)
 	require.Equal(t, codeOK, goQueueOpen(queue, fd, e))

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/capi/internal/numbers"
 )
 
 // queue tells an event loop which operations have ended. Its descriptor is readable while it holds tokens.
@@ -89,7 +89,7 @@ func goQueueOpen(number *cUint64, fd *cInt32, e *cError) (code cCode) {
 //export goQueueTake
 func goQueueTake(number cUint64, tokens *cUint64, capacity cUint64, count *cUint64, e *cError) (code cCode) {
 	defer guard(e, &code)
-	q, ok := queues.Get(slots.ID(number))
+	q, ok := queues.Get(numbers.ID(number))
 	if !ok {
 		return fail(e, noQueue(number))
 	}
@@ -106,7 +106,7 @@ func goQueueTake(number cUint64, tokens *cUint64, capacity cUint64, count *cUint
 //export goQueueClose
 func goQueueClose(number cUint64, e *cError) (code cCode) {
 	defer guard(e, &code)
-	q, ok := queues.Take(slots.ID(number))
+	q, ok := queues.Take(numbers.ID(number))
 	if !ok {
 		return fail(e, noQueue(number))
 	}
@@ -142,7 +142,7 @@ func goResponseNotify(id, response, number, token cUint64, e *cError) (code cCod
 
 // notify puts the token into the queue when wait returns.
 func notify(number, token cUint64, done bool, wait func(context.Context) error) error {
-	q, ok := queues.Get(slots.ID(number))
+	q, ok := queues.Get(numbers.ID(number))
 	if !ok {
 		return noQueue(number)
 	}

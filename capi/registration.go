@@ -10,7 +10,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/capi/internal/numbers"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -132,7 +132,7 @@ func goRegisterRecvBuffer(id cUint64, t *C.stepvan_tensor, owner cUint64, ranks 
 	o := k.loan
 	foreign.use(o) // until this call knows whether the owner was taken
 	go r.begin(k, *buffer, of, named)
-	err = r.wait(slots.ID(*number), duration(limit))
+	err = r.wait(numbers.ID(*number), duration(limit))
 	if err == nil || codeOf(err) == codeTimeout || r.recv != nil {
 		foreign.end(o, true)
 	} else if foreign.endUnused(o) {
@@ -154,7 +154,7 @@ func ranksOf(ranks []uint32) []ps.Rank {
 
 // noRegistration is the error of a number without a registration.
 func noRegistration(number cUint64) error {
-	if registrations.Fate(slots.ID(number)) == slots.Swept {
+	if registrations.Fate(numbers.ID(number)) == numbers.Swept {
 		return &coded{codeClosed, fmt.Errorf("registration %d ended with its node, which was closed", number)}
 	}
 	return missing(&registrations, "registration", "was ended, or failed", number)
@@ -190,7 +190,7 @@ func receiveBufferOf(recv *ps.ReceiveBuffer, err error) *ps.ReceiveBuffer {
 }
 
 // wait waits until the workers know. It ends the number of a registration that failed.
-func (r *registration) wait(id slots.ID, limit time.Duration) error {
+func (r *registration) wait(id numbers.ID, limit time.Duration) error {
 	until := time.Now().Add(limit)
 	if err := await(r.begun, limit); err != nil {
 		return err
@@ -209,14 +209,14 @@ func (r *registration) wait(id slots.ID, limit time.Duration) error {
 //export goRegistrationWait
 func goRegistrationWait(number cUint64, limit cInt64, e *cError) (code cCode) {
 	defer guard(e, &code)
-	r, ok := registrations.Get(slots.ID(number))
+	r, ok := registrations.Get(numbers.ID(number))
 	switch {
 	case !ok:
 		return fail(e, noRegistration(number))
 	case r.held != nil:
 		return codeOK
 	}
-	return result(e, r.wait(slots.ID(number), duration(limit)))
+	return result(e, r.wait(numbers.ID(number), duration(limit)))
 }
 
 // goUnregister implements stepvan_unregister.
@@ -224,21 +224,21 @@ func goRegistrationWait(number cUint64, limit cInt64, e *cError) (code cCode) {
 //export goUnregister
 func goUnregister(number cUint64, limit cInt64, e *cError) (code cCode) {
 	defer guard(e, &code)
-	r, ok := registrations.Get(slots.ID(number))
+	r, ok := registrations.Get(numbers.ID(number))
 	switch {
 	case !ok:
 		return fail(e, noRegistration(number))
 	case r.held == nil:
-		return result(e, r.unregister(slots.ID(number), duration(limit)))
+		return result(e, r.unregister(numbers.ID(number), duration(limit)))
 	}
-	if _, ok := registrations.Take(slots.ID(number)); !ok {
+	if _, ok := registrations.Take(numbers.ID(number)); !ok {
 		return fail(e, noRegistration(number))
 	}
 	return result(e, r.node.counts.unregister(r.held))
 }
 
 // unregister ends a receive buffer. After the limit the work continues, and the next call waits for it.
-func (r *registration) unregister(id slots.ID, limit time.Duration) error {
+func (r *registration) unregister(id numbers.ID, limit time.Duration) error {
 	if err := await(r.begun, limit); err != nil {
 		return err
 	}
