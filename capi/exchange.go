@@ -12,32 +12,33 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// goPushPull implements stepvan_push_pull.
+// goPushPull implements
+//
+//	int32_t stepvan_push_pull(uint64_t node, const stepvan_exchange *exchange, uint64_t *handle,
+//	    stepvan_error *error);
 //
 //export goPushPull
-func goPushPull(id cUint64, x *C.stepvan_exchange, handle *cUint64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, err := asWorker(id)
-	if err == nil {
-		err = n.checkRunning()
+func goPushPull(id cUint64, x *C.stepvan_exchange, handle *cUint64, e *cError) cCode {
+	return onWorker(id, e, func(n *node) error { return n.pushPull(x, handle) })
+}
+
+func (n *node) pushPull(x *cExchange, handle *cUint64) error {
+	if err := n.checkRunning(); err != nil {
+		return err
 	}
-	switch {
-	case err != nil:
-		return fail(e, err)
-	case x == nil || handle == nil:
-		return fail(e, isNull("exchange and handle"))
+	if x == nil || handle == nil {
+		return isNull("exchange and handle")
 	}
 	k := newCall(x.owner)
-	var h ps.Handle
-	if err = k.load(x); err == nil {
-		h, err = n.live.Load().Do(&k.exchange)
+	err := k.load(x)
+	if err == nil {
+		var h ps.Handle
+		if h, err = n.live.Load().Do(&k.exchange); err == nil {
+			*handle = cUint64(h.ID())
+		}
 	}
 	k.end(err == nil)
-	if err != nil {
-		return fail(e, err)
-	}
-	*handle = cUint64(h.ID())
-	return codeOK
+	return err
 }
 
 // load fills in the exchange. The keys stay in C's memory: ps reads them during the call only.

@@ -27,17 +27,23 @@ var versionText = sync.OnceValue(func() *C.char {
 	return &C.boundary_version[0]
 })
 
-// goVersion implements stepvan_version.
+// goVersion implements
+//
+//	const char *stepvan_version(void);
 //
 //export goVersion
 func goVersion() *C.char { return versionText() }
 
-// goGetNanosecond implements stepvan_get_nanosecond.
+// goGetNanosecond implements
+//
+//	int64_t stepvan_get_nanosecond(void);
 //
 //export goGetNanosecond
 func goGetNanosecond() cInt64 { return cInt64(trace.Now()) }
 
-// goReleased implements stepvan_released.
+// goReleased implements
+//
+//	uint64_t stepvan_released(uint64_t *owners, uint64_t capacity);
 //
 //export goReleased
 func goReleased(owners *cUint64, capacity cUint64) cUint64 {
