@@ -12,7 +12,7 @@ func (a *Allocator) Get(n int) (*Region, error) {
 	}
 	r, open := a.classes[c].pop()
 	if !open {
-		return nil, a.errClosed()
+		return nil, a.arenas.errClosed()
 	}
 	if r == nil {
 		var err error
@@ -63,15 +63,15 @@ func (a *Allocator) Put(r *Region) {
 // the pool then has sizes that the program no longer asks for, or more than it needs.
 func (a *Allocator) recycle(r *Region) {
 	if r.class == noClass || r.span.n > a.opt.IdleBytes {
-		a.keep(a.free(r))
+		a.arenas.keep(a.free(r))
 		return
 	}
 	if a.idle.Add(r.span.n) > a.opt.IdleBytes {
-		a.keep(a.freeIdle(false))
+		a.arenas.keep(a.freeIdle(false))
 	}
 	if !a.classes[r.class].push(r) {
 		a.idle.Add(-r.span.n)
-		a.keep(a.free(r))
+		a.arenas.keep(a.free(r))
 	}
 }
 

@@ -25,19 +25,21 @@ func (a *Allocator) Stats() Stats {
 		s.Idle += len(c.idle)
 		c.mu.Unlock()
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s.Arenas, s.HeldBytes = len(a.arenas), a.held
-	for _, ar := range a.arenas {
+	a.arenas.count(&s)
+	for r := range a.regions.open {
+		s.Regions++
+		s.UsedBytes += r.span.n
+	}
+	return s
+}
+
+func (l *arenaList) count(s *Stats) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.Arenas, s.HeldBytes = len(l.arenas), l.held
+	for _, ar := range l.arenas {
 		if ar.mem.Huge() {
 			s.HugeBytes += ar.size
 		}
 	}
-	for r := a.first; r != nil; r = r.next {
-		if r.life().open() {
-			s.Regions++
-			s.UsedBytes += r.span.n
-		}
-	}
-	return s
 }
