@@ -86,6 +86,27 @@ func (r *Region) Release() {
 	}
 }
 
+// giveBack ends the region for its owner, at the latest with the last Release. It returns false when the owner had done
+// so before.
+func (r *Region) giveBack() bool {
+	for {
+		l := r.life()
+		if !l.open() || l.put() {
+			return false
+		}
+		to := l | putBit
+		if l.holds() == 0 {
+			to = l.ended()
+		}
+		if r.swap(l, to) {
+			if l.holds() == 0 {
+				r.leave()
+			}
+			return true
+		}
+	}
+}
+
 // leave gives back the memory of a region that was put back and that no operation holds.
 func (r *Region) leave() {
 	if r.window != nil {
@@ -99,7 +120,7 @@ func (r *Region) leave() {
 // nothing has changed, and the caller can try again. Closing a closed region has no effect and no error. A caller
 // cannot close the region of a [Window].
 func (r *Region) Close() error {
-	if r.window != nil {
+	if r.window != nil && r.window.gone != nil {
 		return errWindow
 	}
 	for {
@@ -118,8 +139,8 @@ func (r *Region) Close() error {
 
 // discard gives the memory of an ended region up.
 func (r *Region) discard() error {
-	if r.alloc == nil {
-		r.owner = nil
+	if r.window != nil {
+		r.window.owner = nil
 		return nil
 	}
 	return r.alloc.free(r)

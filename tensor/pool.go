@@ -33,29 +33,8 @@ func (a *Allocator) Get(n int) (*Region, error) {
 // of the region, so that tensors of the old one are stale. A second Put is counted in [Stats] and has no other effect,
 // as long as no other caller has got the region in between. 0 allocations.
 func (a *Allocator) Put(r *Region) {
-	if r == nil {
-		return
-	}
-	if r.alloc != a {
+	if r != nil && (r.alloc != a || !r.giveBack()) {
 		a.misuses.Add(1)
-		return
-	}
-	for {
-		l := r.life()
-		if !l.open() || l.put() {
-			a.misuses.Add(1)
-			return
-		}
-		to := l | putBit
-		if l.holds() == 0 {
-			to = l.ended()
-		}
-		if r.swap(l, to) {
-			if l.holds() == 0 {
-				a.recycle(r)
-			}
-			return
-		}
 	}
 }
 
