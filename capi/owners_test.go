@@ -111,9 +111,9 @@ func TestRefusalsTakeNoOwner(t *testing.T) {
 		{"buffer: no node", codeStale, register(0, good, rank, 1)},
 	} {
 		require.Equal(t, r.want, r.call(), "%s: %s", r.name, chars(&c.e.message))
-		free := len(foreign.windows)
+		free := foreign.windows.Unused()
 		require.Equal(t, r.want, r.call(), r.name)
-		require.Len(t, foreign.windows, free, r.name)
+		require.Equal(t, free, foreign.windows.Unused(), r.name)
 		require.Empty(t, back(), r.name)
 	}
 	c.ok(goRespond(c.server, handler, x.answer, 1, 0, nil, c.e))

@@ -13,7 +13,6 @@ import (
 // activeExchange is an exchange from Do until no server answers it and none reaches its memory. It is recycled after
 // that. Worker.mu guards it.
 type activeExchange struct {
-	next *activeExchange // in the list of free ones
 	tensorLists
 
 	record    *handles.Record[result] // nil once the handle has completed
@@ -95,24 +94,16 @@ func (x *activeExchange) fail(err error) {
 
 // exchangeTable holds the exchanges in flight and their requests. Worker.mu guards it.
 type exchangeTable struct {
-	completer     link.Completer // of the requests' messages
-	outstanding   int
-	made          int // exchanges, in use and free
-	freeExchanges *activeExchange
-	requests      slots.Table[request]
+	completer   link.Completer // of the requests' messages
+	outstanding int
+	exchanges   reuse.List[activeExchange]
+	requests    slots.Table[request]
 }
 
 // newExchange returns an exchange without requests.
 func (t *exchangeTable) newExchange() *activeExchange {
 	t.outstanding++
-	x := t.freeExchanges
-	if x == nil {
-		x = new(activeExchange)
-		t.made++
-	} else {
-		t.freeExchanges, x.next = x.next, nil
-	}
-	return x
+	return t.exchanges.Take()
 }
 
 // addRequest adds a request for v to x.
@@ -148,6 +139,6 @@ func (t *exchangeTable) recycle(x *activeExchange) {
 	x.requests, x.sessions, x.messages, x.checksums = x.requests[:0], x.sessions[:0], x.messages[:0], x.checksums[:0]
 	x.record, x.last, x.err, x.label, x.broadcast = nil, nil, nil, "", false
 	x.state, x.requestCounts = unsent, requestCounts{}
-	x.next, t.freeExchanges = t.freeExchanges, x
+	t.exchanges.Put(x)
 	t.outstanding--
 }

@@ -130,7 +130,7 @@ func (w *Worker) Stats() Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return Stats{
-		Outstanding: w.exchanges.outstanding, BusyKeys: w.keys.busy, Exchanges: w.exchanges.made,
+		Outstanding: w.exchanges.outstanding, BusyKeys: w.keys.busy, Exchanges: w.exchanges.exchanges.Made(),
 		Records: w.results.Records(), UnseenErrors: w.results.Unseen(),
 	}
 }
