@@ -2,7 +2,9 @@ package tensor
 
 // life is the state of a region in one word, so that every change is one atomic
 // operation. The upper half is the generation. The lower half has two bits, and
-// the number of operations that hold the region.
+// the number of operations that hold the region. There are generations and no
+// table of slots: tensors refer to their region by pointer, and no ID leaves the
+// process.
 type life uint64
 
 const (
