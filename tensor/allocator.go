@@ -21,7 +21,7 @@ type Allocator struct {
 	classes [classCount]class
 	idle    atomic.Int64 // bytes in classes
 	regions regionList
-	misuses atomic.Uint64 // Release and Put too many
+	misuses atomic.Uint64 // superfluous calls of Release and Put
 }
 
 // NewAllocator makes an allocator. It takes memory only when it is asked for some.

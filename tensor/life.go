@@ -66,7 +66,7 @@ func (r *Region) retain(gen uint32) error {
 }
 
 // Release ends one Retain. The last Release of a region that was put back returns its memory to the allocator. A
-// Release too many is counted in [Stats], and has no other effect. One atomic, 0 allocations.
+// superfluous Release is counted in [Stats], and has no other effect. One atomic, 0 allocations.
 func (r *Region) Release() {
 	for {
 		l := r.life()

@@ -10,8 +10,8 @@ type Stats struct {
 	Regions   int    // in use
 	Idle      int    // kept by the pool
 	Gets      uint64 // calls of Get
-	Hits      uint64 // of them, answered from the pool
-	Misuses   uint64 // Release or Put too many: each is a mistake of the program
+	Hits      uint64 // of Gets, those that the pool could answer
+	Misuses   uint64 // superfluous calls of Release and Put: each is a mistake of the program
 }
 
 // Stats returns the counters. It takes the allocator's locks, and is not for the hot path.
