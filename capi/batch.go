@@ -37,7 +37,7 @@ func (n *node) getBatch(policy ps.Policy, flags cUint32, limit time.Duration, ba
 		return err
 	}
 	if !n.collect.mu.TryLock() {
-		return &coded{codeBusy, errors.New("another thread is in get_batch")}
+		return &coded{codeBusy, errors.New("another thread is in the call: collect batches from one thread")}
 	}
 	defer n.collect.mu.Unlock()
 	if !n.collect.kept {
@@ -59,13 +59,13 @@ func checkBatch(b *cBatch, flags cUint32) error {
 	case b == nil:
 		return isNull("batch")
 	case flags&^flagViews != 0:
-		return invalid("flags %#x: there is STEPVAN_VIEWS", flags)
+		return invalid("flags: some do not exist (got %#x, want 0 or STEPVAN_VIEWS)", flags)
 	case b.requests == nil && b.request_capacity > 0,
 		(b.push == nil || b.push_keys == nil) && b.push_capacity > 0,
 		(b.pull == nil || b.pull_keys == nil) && b.pull_capacity > 0:
 		return isNull("an array with a capacity")
 	case max(b.request_capacity, b.push_capacity, b.pull_capacity) > maxList:
-		return invalid("a capacity above %d", uint64(maxList))
+		return invalid("a capacity is too large (got %d, want at most %d)", max(b.request_capacity, b.push_capacity, b.pull_capacity), uint64(maxList))
 	}
 	return nil
 }
@@ -203,7 +203,7 @@ func (n *node) view(handler, i cUint64, c *cTensor, flags uint16, get func(ps.Re
 	case c == nil:
 		return isNull("tensor")
 	case i > maxTensors:
-		return invalid("tensor %d of a request, which has %d at most", i, maxTensors)
+		return invalid("request: tensor %d: no request has it (want an index below %d)", i, maxTensors)
 	}
 	return n.requests.visit(uint64(handler), func(p *pending) error {
 		t, err := get(p.Request, int(i))

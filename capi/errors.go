@@ -41,7 +41,7 @@ func missing[T any](t *numbers.Table[T], what, ended string, id cUint64) error {
 }
 
 func tooSmall(n int, capacity cUint64) error {
-	return &coded{codeTooSmall, fmt.Errorf("room for %d, and there are %d", capacity, n)}
+	return &coded{codeTooSmall, fmt.Errorf("the array is too small (got room for %d, want %d): call again with a larger one", capacity, n)}
 }
 
 func isNull(what string) error { return invalid("%s must not be NULL", what) }

@@ -72,7 +72,7 @@ var routings = [...]ps.Routing{ps.DefaultRouting, ps.Broadcast, ps.ByKey, ps.Nam
 func checkArrays(c *cExchange) error {
 	switch {
 	case c.pushes > maxTensors || c.pulls > maxTensors || c.push_to_count > maxTensors || c.pull_to_count > maxTensors:
-		return invalid("%d pushes, %d pulls: %d at most", c.pushes, c.pulls, maxTensors)
+		return invalid("too many tensors or servers (got %d pushes and %d pulls, want at most %d of each)", c.pushes, c.pulls, maxTensors)
 	case c.pushes > 0 && (c.push == nil || c.push_keys == nil):
 		return isNull("push and push_keys")
 	case c.pulls > 0 && (c.pull == nil || c.pull_keys == nil):
@@ -80,7 +80,7 @@ func checkArrays(c *cExchange) error {
 	case c.push_to_count > 0 && c.push_to == nil || c.pull_to_count > 0 && c.pull_to == nil:
 		return isNull("push_to and pull_to")
 	case uint64(c.routing) >= uint64(len(routings)):
-		return invalid("%d is not a routing of stepvan_routing", c.routing)
+		return invalid("%d is not a routing: give one of stepvan_routing", c.routing)
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func (t *interned) text(c *C.char) (string, error) {
 		return s, nil
 	}
 	if len(t.known) == maxLabels {
-		return "", invalid("label %q: %d other ones are in use already, which is the limit", text.Cut(string(b)), maxLabels)
+		return "", invalid("label %q: too many others are in use (want at most %d): use labels again", text.Cut(string(b)), maxLabels)
 	}
 	s := string(b)
 	t.known[s] = s

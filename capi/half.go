@@ -38,7 +38,7 @@ func array[T any](p unsafe.Pointer, capacity cUint64, count *cUint64) ([]T, erro
 	case count == nil:
 		return nil, isNull("count")
 	case p == nil && capacity > 0 || capacity > maxList:
-		return nil, invalid("an array of %d at %p", capacity, p)
+		return nil, invalid("array: %d elements at %p cannot be one: give its address and its capacity", capacity, p)
 	}
 	return list[T](p, capacity), nil
 }

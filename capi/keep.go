@@ -33,5 +33,5 @@ func (p *pending) keepMemory(data unsafe.Pointer, number *cUint64) error {
 		}
 		return putMemory(&memory{region: r, generation: r.Generation(), base: uintptr(data), bytes: uint64(len(b)), held: true}, number)
 	}
-	return invalid("no tensor of the request is at %#x", uintptr(data))
+	return invalid("no tensor of the request is at %#x: give the data of one", uintptr(data))
 }

@@ -50,9 +50,9 @@ func (n *node) alloc(bytes cUint64, flags cUint32, data *unsafe.Pointer, number 
 	case data == nil || number == nil:
 		return isNull("data and memory")
 	case bytes == 0 || bytes > math.MaxInt64:
-		return invalid("%d bytes cannot be allocated", bytes)
+		return invalid("that many bytes cannot be allocated (got %d, want 1 to %d)", bytes, uint64(math.MaxInt64))
 	case flags&^flagZeroed != 0:
-		return invalid("flags %#x: only STEPVAN_ZEROED exists", flags)
+		return invalid("flags: some do not exist (got %#x, want 0 or STEPVAN_ZEROED)", flags)
 	}
 	pool := n.live.Load().Memory()
 	get := pool.Alloc
@@ -96,7 +96,7 @@ func wrap(data unsafe.Pointer, bytes, owner cUint64, number *cUint64) error {
 	case number == nil:
 		return isNull("memory")
 	case data == nil || bytes == 0:
-		return invalid("%d bytes at %#x cannot be memory", bytes, uintptr(data))
+		return invalid("%d bytes at %#x cannot be memory: give an address and at least one byte", bytes, uintptr(data))
 	case !addressable(data, uint64(bytes)):
 		return invalid("%d bytes at %#x do not fit into an address space", bytes, uintptr(data))
 	}

@@ -70,7 +70,7 @@ func started(id cUint64) (*node, error) {
 func asWorker(id cUint64) (*node, error) {
 	n, err := started(id)
 	if err == nil && n.worker == nil {
-		return nil, invalid("this node is a %s: only a worker pushes and pulls", n.live.Load().Role())
+		return nil, invalid("this node is a %s, and only a worker pushes and pulls", n.live.Load().Role())
 	}
 	return n, err
 }
@@ -88,13 +88,13 @@ var errStopped = &coded{codeClosed, errors.New("this node was stopped")}
 func asServer(id cUint64) (*node, error) {
 	n, err := started(id)
 	if err == nil && n.server == nil {
-		return nil, invalid("this node is a %s: only a server answers", n.live.Load().Role())
+		return nil, invalid("this node is a %s, and only a server answers", n.live.Load().Role())
 	}
 	return n, err
 }
 
 func tooMany(what string) error {
-	return &coded{codeWouldBlock, fmt.Errorf("too many %s are open", what)}
+	return &coded{codeWouldBlock, fmt.Errorf("too many %s are open: end some first", what)}
 }
 
 // duration is a limit of C: negative for ever.
@@ -341,7 +341,7 @@ func goBarrier(id cUint64, groups cUint32, perInstance cInt32, limit cInt64, e *
 // groupOf converts groups of C.
 func groupOf(groups cUint32) (g ps.Group, err error) {
 	if groups&^(roleWorker|roleServer|roleScheduler) != 0 {
-		return 0, invalid("groups %#x: join STEPVAN_WORKER, STEPVAN_SERVER and STEPVAN_SCHEDULER", groups)
+		return 0, invalid("groups: some do not exist (got %#x): join STEPVAN_WORKER, STEPVAN_SERVER and STEPVAN_SCHEDULER", groups)
 	}
 	for bit, group := range [...]ps.Group{0: ps.Workers, 1: ps.Servers, 2: ps.Scheduler} {
 		if groups&(1<<bit) != 0 {
@@ -354,7 +354,7 @@ func groupOf(groups cUint32) (g ps.Group, err error) {
 // environment is the environment of the process, overruled by the settings, as NAME=value.
 func environment(settings *C.stepvan_setting, count cUint64) ([]string, error) {
 	if settings == nil && count > 0 || count > maxTensors {
-		return nil, invalid("%d settings at %p", count, settings)
+		return nil, invalid("settings: there cannot be %d at %p (want at most %d)", count, settings, maxTensors)
 	}
 	environ := processEnvironment()
 	for _, s := range list[cSetting](unsafe.Pointer(settings), count) {

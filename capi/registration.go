@@ -120,7 +120,7 @@ func (n *node) registerRecvBuffer(t *cTensor, owner cUint64, ranks *cUint32, key
 	case t == nil || ranks == nil || keys == nil || number == nil:
 		return isNull("tensor, ranks, keys and registration")
 	case count == 0 || count > maxChunks:
-		return invalid("%d chunks: 1 to %d", count, maxChunks)
+		return invalid("wrong number of chunks (got %d, want 1 to %d)", count, maxChunks)
 	}
 	r := &registration{node: n, begun: make(chan struct{})}
 	k := newCall(owner)

@@ -68,7 +68,7 @@ func (n *node) respondOne(a *answer, handler cUint64, tensors *cTensor, count, o
 	case err != nil:
 		return err
 	case count > maxTensors:
-		return invalid("%d tensors; %d at most", count, maxTensors)
+		return invalid("too many tensors (got %d, want at most %d)", count, maxTensors)
 	case tensors == nil && count > 0:
 		return isNull("tensors")
 	}
@@ -141,7 +141,7 @@ func (n *node) respondSeveral(a *answer, t *cTensor, rows *cInt64, handlers *cUi
 	case t == nil || rows == nil || handlers == nil:
 		return isNull("tensor, rows and handlers")
 	case count == 0 || count > maxTensors:
-		return invalid("%d handlers: 1 to %d", count, maxTensors)
+		return invalid("wrong number of handlers (got %d, want 1 to %d)", count, maxTensors)
 	}
 	k := newCall(owner)
 	err = n.respondVec(k, a, t, list[int64](unsafe.Pointer(rows), count), list[uint64](unsafe.Pointer(handlers), count))
@@ -185,7 +185,7 @@ func (n *node) respondVec(k *call, a *answer, c *cTensor, rows []int64, handlers
 // rowsOf is a tensor of so many rows without elements.
 func rowsOf(count int64) (t tensor.Tensor, err error) {
 	if count < 0 {
-		return t, invalid("%d rows", count)
+		return t, invalid("a number of rows is negative (got %d)", count)
 	}
 	return tensor.FromBytes(tensor.Uint8, tensor.ShapeOf(count, 0), nil)
 }
