@@ -6,6 +6,7 @@ import "C"
 import (
 	"errors"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/stepvan/stepvan/ps"
@@ -21,34 +22,36 @@ type collector struct {
 
 var errNoBatch = &coded{codeTimeout, errors.New("get_batch timed out, nothing was taken: call it again")}
 
-// goGetBatch implements stepvan_get_batch.
+// goGetBatch implements
+//
+//	int32_t stepvan_get_batch(uint64_t node, int32_t policy, uint32_t flags, int64_t timeout_ns,
+//	    stepvan_batch *batch, stepvan_error *error);
 //
 //export goGetBatch
-func goGetBatch(id cUint64, policy cInt32, flags cUint32, limit cInt64, batch *C.stepvan_batch, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, err := asServer(id)
-	if err == nil {
-		err = checkBatch(batch, flags)
-	}
-	if err != nil {
-		return fail(e, err)
+func goGetBatch(id cUint64, policy cInt32, flags cUint32, limit cInt64, batch *C.stepvan_batch, e *cError) cCode {
+	return onServer(id, e, func(n *node) error { return n.getBatch(ps.Policy(policy), flags, duration(limit), batch) })
+}
+
+func (n *node) getBatch(policy ps.Policy, flags cUint32, limit time.Duration, batch *cBatch) error {
+	if err := checkBatch(batch, flags); err != nil {
+		return err
 	}
 	if !n.collect.mu.TryLock() {
-		return fail(e, &coded{codeBusy, errors.New("another thread is in get_batch")})
+		return &coded{codeBusy, errors.New("another thread is in the call: collect batches from one thread")}
 	}
 	defer n.collect.mu.Unlock()
 	if !n.collect.kept {
-		err := n.live.Load().GetBatchFor(duration(limit), ps.Policy(policy), &n.collect.batch)
+		err := n.live.Load().GetBatchFor(limit, policy, &n.collect.batch)
 		if err != nil && codeOf(err) == codeTimeout {
 			err = errNoBatch
 		}
 		if err != nil {
-			return fail(e, err)
+			return err
 		}
 	}
-	err = n.writeBatch(batch, flags&flagViews != 0)
+	err := n.writeBatch(batch, flags&flagViews != 0)
 	n.collect.kept = err != nil
-	return result(e, err)
+	return err
 }
 
 func checkBatch(b *cBatch, flags cUint32) error {
@@ -56,13 +59,13 @@ func checkBatch(b *cBatch, flags cUint32) error {
 	case b == nil:
 		return isNull("batch")
 	case flags&^flagViews != 0:
-		return invalid("flags %#x: there is STEPVAN_VIEWS", flags)
+		return invalid("flags: some do not exist (got %#x, want 0 or STEPVAN_VIEWS)", flags)
 	case b.requests == nil && b.request_capacity > 0,
 		(b.push == nil || b.push_keys == nil) && b.push_capacity > 0,
 		(b.pull == nil || b.pull_keys == nil) && b.pull_capacity > 0:
 		return isNull("an array with a capacity")
 	case max(b.request_capacity, b.push_capacity, b.pull_capacity) > maxList:
-		return invalid("a capacity above %d", uint64(maxList))
+		return invalid("a capacity is too large (got %d, want at most %d)", max(b.request_capacity, b.push_capacity, b.pull_capacity), uint64(maxList))
 	}
 	return nil
 }
@@ -116,7 +119,7 @@ func (w *writer) write(q *requests, all []ps.Request, views bool) error {
 }
 
 func (w *writer) one(r *cRequest, p *pending, views bool) error {
-	*r = cRequest{handler: cUint64(p.number()), worker: cUint32(p.Worker), first_push: cUint64(w.pushed), first_pull: cUint64(w.pulled)}
+	*r = cRequest{handler: cUint64(p.number), worker: cUint32(p.Worker), first_push: cUint64(w.pushed), first_pull: cUint64(w.pulled)}
 	if err := w.pushes(p, views); err != nil {
 		return err
 	}
@@ -174,32 +177,33 @@ func inPlace(p *pending, i int) uint16 {
 	return 0
 }
 
-// goRequestIn implements stepvan_request_in.
+// goRequestIn implements
+//
+//	int32_t stepvan_request_in(uint64_t node, uint64_t handler, uint64_t i, stepvan_tensor *tensor,
+//	    stepvan_error *error);
 //
 //export goRequestIn
-func goRequestIn(id, handler, i cUint64, t *C.stepvan_tensor, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	return result(e, view(id, handler, i, t, flagReadOnly, ps.Request.In))
+func goRequestIn(id, handler, i cUint64, t *C.stepvan_tensor, e *cError) cCode {
+	return onServer(id, e, func(n *node) error { return n.view(handler, i, t, flagReadOnly, ps.Request.In) })
 }
 
-// goRequestOut implements stepvan_request_out.
+// goRequestOut implements
+//
+//	int32_t stepvan_request_out(uint64_t node, uint64_t handler, uint64_t i, stepvan_tensor *tensor,
+//	    stepvan_error *error);
 //
 //export goRequestOut
-func goRequestOut(id, handler, i cUint64, t *C.stepvan_tensor, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	return result(e, view(id, handler, i, t, 0, ps.Request.Out))
+func goRequestOut(id, handler, i cUint64, t *C.stepvan_tensor, e *cError) cCode {
+	return onServer(id, e, func(n *node) error { return n.view(handler, i, t, 0, ps.Request.Out) })
 }
 
 // view writes one tensor of an unanswered request.
-func view(id, handler, i cUint64, c *cTensor, flags uint16, get func(ps.Request, int) (tensor.Tensor, error)) error {
-	n, err := asServer(id)
+func (n *node) view(handler, i cUint64, c *cTensor, flags uint16, get func(ps.Request, int) (tensor.Tensor, error)) error {
 	switch {
-	case err != nil:
-		return err
 	case c == nil:
 		return isNull("tensor")
 	case i > maxTensors:
-		return invalid("tensor %d of a request, which has %d at most", i, maxTensors)
+		return invalid("request: tensor %d: no request has it (want an index below %d)", i, maxTensors)
 	}
 	return n.requests.visit(uint64(handler), func(p *pending) error {
 		t, err := get(p.Request, int(i))

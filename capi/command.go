@@ -21,7 +21,9 @@ const codeNoCommand = 125
 // oneCommand is held while a command line runs: it has the signals and the environment of the process.
 var oneCommand sync.Mutex
 
-// goMain implements stepvan_main.
+// goMain implements
+//
+//	int32_t stepvan_main(int32_t argc, const char *const *argv, int32_t selfc, const char *const *self);
 //
 //export goMain
 func goMain(argc cInt32, argv **C.char, selfc cInt32, self **C.char) (code cInt32) {

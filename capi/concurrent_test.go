@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/capi/internal/numbers"
 )
 
 // Several threads exchange at once while two answer each request: one of them gets to, and the other is refused.
@@ -75,7 +75,7 @@ func TestQueues(t *testing.T) {
 	e := new(cError)
 	number, fd := new(cUint64), new(cInt32)
 	require.Equal(t, codeOK, goQueueOpen(number, fd, e))
-	q, ok := queues.Get(slots.ID(*number))
+	q, ok := queues.Get(numbers.ID(*number))
 	require.True(t, ok)
 	for token := range uint64(5) {
 		q.put(token)

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/capi/internal/numbers"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -71,10 +71,10 @@ func (k *call) add(dst []tensor.Tensor, src []cTensor, own []tensor.Tensor) ([]t
 // tensor makes t of a tensor of C, in its memory.
 func (k *call) tensor(t *tensor.Tensor, c *cTensor, own []tensor.Tensor) error {
 	if c.rank > maxRank {
-		return invalid("a tensor has %d dimensions (want at most %d)", c.rank, maxRank)
+		return invalid("tensor: it has %d dimensions (want at most %d)", c.rank, maxRank)
 	}
 	if c.flags&^(flagVariable|flagReadOnly) != 0 {
-		return invalid("flags %#x of a tensor: only STEPVAN_VARIABLE and STEPVAN_READ_ONLY exist", c.flags)
+		return invalid("tensor: flags: some do not exist (got %#x, want STEPVAN_VARIABLE and STEPVAN_READ_ONLY at most)", c.flags)
 	}
 	var shape tensor.Shape
 	_, ok := shape.SetDims(unsafe.Slice((*int64)(unsafe.Pointer(&c.shape)), c.rank)...)
@@ -82,9 +82,9 @@ func (k *call) tensor(t *tensor.Tensor, c *cTensor, own []tensor.Tensor) error {
 	n, fits := shape.Bytes(d)
 	switch {
 	case !ok || !fits:
-		return invalid("%v of type %d is not a tensor: give dimensions from 0 on, and a type of stepvan_dtype", unsafe.Slice((*int64)(unsafe.Pointer(&c.shape)), c.rank), c.dtype)
+		return invalid("tensor: %v of type %d is not a tensor: give dimensions from 0 on, and a type of stepvan_dtype", unsafe.Slice((*int64)(unsafe.Pointer(&c.shape)), c.rank), c.dtype)
 	case uint64(n) != uint64(c.bytes):
-		return invalid("%s of %s has %d bytes, and bytes is %d", shape, d, n, c.bytes)
+		return invalid("tensor: bytes does not fit %s of %s (got %d, want %d)", shape, d, c.bytes, n)
 	case n == 0:
 		empty, err := tensor.FromBytes(d, shape, nil)
 		*t = empty
@@ -92,7 +92,7 @@ func (k *call) tensor(t *tensor.Tensor, c *cTensor, own []tensor.Tensor) error {
 	case c.memory != 0:
 		return k.named(t, c, d, &shape)
 	case c.data == nil:
-		return invalid("data of a tensor of %d bytes is NULL", n)
+		return invalid("tensor: data of %d bytes must not be NULL", n)
 	case within(t, c, own, d, &shape):
 		return nil
 	}
@@ -101,13 +101,13 @@ func (k *call) tensor(t *tensor.Tensor, c *cTensor, own []tensor.Tensor) error {
 
 // named makes a tensor in memory that has a number.
 func (k *call) named(t *tensor.Tensor, c *cTensor, d tensor.DType, shape *tensor.Shape) error {
-	m, ok := memories.Get(slots.ID(c.memory))
+	m, ok := memories.Get(numbers.ID(c.memory))
 	if !ok {
 		return noMemory(c.memory)
 	}
 	at := uintptr(c.data)
 	if at < m.base || uint64(at-m.base) > m.bytes || uint64(c.bytes) > m.bytes-uint64(at-m.base) {
-		return invalid("%d bytes at %#x are not within the memory that is named, %d bytes at %#x", c.bytes, at, m.bytes, m.base)
+		return invalid("tensor: %d bytes at %#x are not within the memory that is named (%d bytes at %#x)", c.bytes, at, m.bytes, m.base)
 	}
 	if err := t.SetRegion(m.region, int64(at-m.base), d, shape); err != nil {
 		return err
@@ -139,7 +139,7 @@ func within(t *tensor.Tensor, c *cTensor, own []tensor.Tensor, d tensor.DType, s
 // foreignTensor makes a tensor in memory without a number.
 func (k *call) foreignTensor(t *tensor.Tensor, c *cTensor, d tensor.DType, shape *tensor.Shape) error {
 	if !addressable(c.data, uint64(c.bytes)) {
-		return invalid("%d bytes at %#x do not fit into an address space", c.bytes, uintptr(c.data))
+		return invalid("tensor: %d bytes at %#x do not fit into an address space", c.bytes, uintptr(c.data))
 	}
 	w, r := foreign.expose(unsafe.Slice((*byte)(c.data), c.bytes), k.loan)
 	k.windows = append(k.windows, w)

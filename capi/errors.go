@@ -15,7 +15,7 @@ import (
 	"unsafe"
 
 	"github.com/stepvan/stepvan"
-	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/capi/internal/numbers"
 )
 
 // coded is an error whose code does not follow from what it wraps.
@@ -33,15 +33,15 @@ func invalid(format string, args ...any) error {
 }
 
 // missing is the error of a number that names nothing in a table: it never did, or its value has ended.
-func missing[T any](t *slots.Table[T], what, ended string, id cUint64) error {
-	if t.Fate(slots.ID(id)) == slots.Unknown {
+func missing[T any](t *numbers.Table[T], what, ended string, id cUint64) error {
+	if t.Fate(numbers.ID(id)) == numbers.Unknown {
 		return &coded{codeStale, fmt.Errorf("%d is not the number of a %s", id, what)}
 	}
 	return &coded{codeStale, fmt.Errorf("%s %d %s", what, id, ended)}
 }
 
 func tooSmall(n int, capacity cUint64) error {
-	return &coded{codeTooSmall, fmt.Errorf("room for %d, and there are %d", capacity, n)}
+	return &coded{codeTooSmall, fmt.Errorf("the array is too small (got room for %d, want %d): call again with a larger one", capacity, n)}
 }
 
 func isNull(what string) error { return invalid("%s must not be NULL", what) }
@@ -152,7 +152,7 @@ func guardNode(id cUint64, e *cError, code *cCode) {
 }
 
 func panickedAt(id cUint64, r any) error {
-	n, ok := nodes.Get(slots.ID(id))
+	n, ok := nodes.Get(numbers.ID(id))
 	if !ok {
 		return panicked(r)
 	}

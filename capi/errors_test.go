@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan"
-	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/capi/internal/numbers"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -95,7 +95,7 @@ func TestPanicsEndAtTheBoundary(t *testing.T) {
 // A call that panics may have left its node in any state, so it ends the node, with all that waits.
 func TestPanicsOfCallsEndTheNode(t *testing.T) {
 	c := newCluster(t)
-	n, _ := nodes.Get(slots.ID(c.worker))
+	n, _ := nodes.Get(numbers.ID(c.worker))
 	waited := make(chan cCode)
 	go func() { waited <- goBarrier(c.worker, roleWorker|roleServer, 1, -1, nil) }()
 	n.worker = new(ps.Worker) // whose methods panic

@@ -12,32 +12,33 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// goPushPull implements stepvan_push_pull.
+// goPushPull implements
+//
+//	int32_t stepvan_push_pull(uint64_t node, const stepvan_exchange *exchange, uint64_t *handle,
+//	    stepvan_error *error);
 //
 //export goPushPull
-func goPushPull(id cUint64, x *C.stepvan_exchange, handle *cUint64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, err := asWorker(id)
-	if err == nil {
-		err = n.checkRunning()
+func goPushPull(id cUint64, x *C.stepvan_exchange, handle *cUint64, e *cError) cCode {
+	return onWorker(id, e, func(n *node) error { return n.pushPull(x, handle) })
+}
+
+func (n *node) pushPull(x *cExchange, handle *cUint64) error {
+	if err := n.checkRunning(); err != nil {
+		return err
 	}
-	switch {
-	case err != nil:
-		return fail(e, err)
-	case x == nil || handle == nil:
-		return fail(e, isNull("exchange and handle"))
+	if x == nil || handle == nil {
+		return isNull("exchange and handle")
 	}
 	k := newCall(x.owner)
-	var h ps.Handle
-	if err = k.load(x); err == nil {
-		h, err = n.live.Load().Do(&k.exchange)
+	err := k.load(x)
+	if err == nil {
+		var h ps.Handle
+		if h, err = n.live.Load().Do(&k.exchange); err == nil {
+			*handle = cUint64(h.ID())
+		}
 	}
 	k.end(err == nil)
-	if err != nil {
-		return fail(e, err)
-	}
-	*handle = cUint64(h.ID())
-	return codeOK
+	return err
 }
 
 // load fills in the exchange. The keys stay in C's memory: ps reads them during the call only.
@@ -71,7 +72,7 @@ var routings = [...]ps.Routing{ps.DefaultRouting, ps.Broadcast, ps.ByKey, ps.Nam
 func checkArrays(c *cExchange) error {
 	switch {
 	case c.pushes > maxTensors || c.pulls > maxTensors || c.push_to_count > maxTensors || c.pull_to_count > maxTensors:
-		return invalid("%d pushes, %d pulls: %d at most", c.pushes, c.pulls, maxTensors)
+		return invalid("too many tensors or servers (got %d pushes and %d pulls, want at most %d of each)", c.pushes, c.pulls, maxTensors)
 	case c.pushes > 0 && (c.push == nil || c.push_keys == nil):
 		return isNull("push and push_keys")
 	case c.pulls > 0 && (c.pull == nil || c.pull_keys == nil):
@@ -79,7 +80,7 @@ func checkArrays(c *cExchange) error {
 	case c.push_to_count > 0 && c.push_to == nil || c.pull_to_count > 0 && c.pull_to == nil:
 		return isNull("push_to and pull_to")
 	case uint64(c.routing) >= uint64(len(routings)):
-		return invalid("%d is not a routing of stepvan_routing", c.routing)
+		return invalid("%d is not a routing: give one of stepvan_routing", c.routing)
 	}
 	return nil
 }
@@ -130,7 +131,7 @@ func (t *interned) text(c *C.char) (string, error) {
 		return s, nil
 	}
 	if len(t.known) == maxLabels {
-		return "", invalid("label %q: %d other ones are in use already, which is the limit", text.Cut(string(b)), maxLabels)
+		return "", invalid("label %q: too many others are in use (want at most %d): use labels again", text.Cut(string(b)), maxLabels)
 	}
 	s := string(b)
 	t.known[s] = s

@@ -3,38 +3,24 @@ package main
 // #include "boundary.h"
 import "C"
 
-import (
-	"unsafe"
+import "unsafe"
 
-	"github.com/stepvan/stepvan/ps"
-)
-
-// goWait implements stepvan_wait.
+// goWait implements
+//
+//	int32_t stepvan_wait(uint64_t node, uint64_t handle, int64_t timeout_ns, stepvan_error *error);
 //
 //export goWait
-func goWait(id, handle cUint64, limit cInt64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, err := asWorker(id)
-	if err == nil {
-		err = n.worker.Handle(uint64(handle)).WaitFor(duration(limit))
-	}
-	return result(e, err)
+func goWait(id, handle cUint64, limit cInt64, e *cError) cCode {
+	return onWorker(id, e, func(n *node) error { return n.worker.Handle(uint64(handle)).WaitFor(duration(limit)) })
 }
 
-// goDone implements stepvan_done.
+// goDone implements
+//
+//	int32_t stepvan_done(uint64_t node, uint64_t handle, int32_t *done, stepvan_error *error);
 //
 //export goDone
-func goDone(id, handle cUint64, done *cInt32, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, err := asWorker(id)
-	switch {
-	case err != nil:
-		return fail(e, err)
-	case done == nil:
-		return fail(e, isNull("done"))
-	}
-	*done = truth(n.worker.Handle(uint64(handle)).Done())
-	return codeOK
+func goDone(id, handle cUint64, done *cInt32, e *cError) cCode {
+	return onWorker(id, e, func(n *node) error { return writeTruth(done, n.worker.Handle(uint64(handle)).Done) })
 }
 
 func truth(b bool) cInt32 {
@@ -44,84 +30,71 @@ func truth(b bool) cInt32 {
 	return 0
 }
 
-// goOperations implements stepvan_operations.
+// writeTruth writes what done reports.
+func writeTruth(dst *cInt32, done func() bool) error {
+	if dst == nil {
+		return isNull("done")
+	}
+	*dst = truth(done())
+	return nil
+}
+
+// goOperations implements
+//
+//	int32_t stepvan_operations(uint64_t node, uint64_t handle, uint64_t *count, stepvan_error *error);
 //
 //export goOperations
-func goOperations(id, handle cUint64, count *cUint64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, err := asWorker(id)
-	switch {
-	case err != nil:
-		return fail(e, err)
-	case count == nil:
-		return fail(e, isNull("count"))
-	}
-	all, err := n.worker.Handle(uint64(handle)).Handles()
-	if err != nil {
-		return fail(e, err)
-	}
-	*count = cUint64(len(all))
-	return codeOK
+func goOperations(id, handle cUint64, count *cUint64, e *cError) cCode {
+	return onWorker(id, e, func(n *node) error {
+		if count == nil {
+			return isNull("count")
+		}
+		all, err := n.worker.Handle(uint64(handle)).Handles()
+		if err == nil {
+			*count = cUint64(len(all))
+		}
+		return err
+	})
 }
 
-// goTrace implements stepvan_trace.
+// goTrace implements
+//
+//	int32_t stepvan_trace(uint64_t node, uint64_t handle, int64_t *stamps, stepvan_error *error);
 //
 //export goTrace
-func goTrace(id, handle cUint64, stamps *cInt64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, err := asWorker(id)
-	switch {
-	case err != nil:
-		return fail(e, err)
-	case stamps == nil:
-		return fail(e, isNull("stamps"))
-	}
-	s, err := n.worker.Handle(uint64(handle)).Trace()
-	if err != nil {
-		return fail(e, err)
-	}
-	copy(list[int64](unsafe.Pointer(stamps), stampCount), s[:])
-	return codeOK
+func goTrace(id, handle cUint64, stamps *cInt64, e *cError) cCode {
+	return onWorker(id, e, func(n *node) error {
+		if stamps == nil {
+			return isNull("stamps")
+		}
+		s, err := n.worker.Handle(uint64(handle)).Trace()
+		if err == nil {
+			copy(list[int64](unsafe.Pointer(stamps), stampCount), s[:])
+		}
+		return err
+	})
 }
 
-// goTraces implements stepvan_traces.
+// goTraces implements
+//
+//	int32_t stepvan_traces(uint64_t node, uint64_t handle, int64_t *stamps, uint64_t capacity,
+//	    uint64_t *count, stepvan_error *error);
 //
 //export goTraces
-func goTraces(id, handle cUint64, stamps *cInt64, capacity cUint64, count *cUint64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, err := asWorker(id)
-	if err != nil {
-		return fail(e, err)
-	}
-	dst, err := array[ps.Stamps](unsafe.Pointer(stamps), capacity, count)
-	if err != nil {
-		return fail(e, err)
-	}
-	all, err := n.worker.Handle(uint64(handle)).Traces()
-	if err != nil {
-		return fail(e, err)
-	}
-	copy(dst, all)
-	return result(e, fits(len(all), capacity, count))
+func goTraces(id, handle cUint64, stamps *cInt64, capacity cUint64, count *cUint64, e *cError) cCode {
+	return onWorker(id, e, func(n *node) error {
+		return writeList(unsafe.Pointer(stamps), capacity, count, n.worker.Handle(uint64(handle)).Traces)
+	})
 }
 
-// goLengths implements stepvan_lengths.
+// goLengths implements
+//
+//	int32_t stepvan_lengths(uint64_t node, uint64_t handle, int64_t *lengths, uint64_t capacity,
+//	    uint64_t *count, stepvan_error *error);
 //
 //export goLengths
-func goLengths(id, handle cUint64, lengths *cInt64, capacity cUint64, count *cUint64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, err := asWorker(id)
-	if err != nil {
-		return fail(e, err)
-	}
-	dst, err := array[int64](unsafe.Pointer(lengths), capacity, count)
-	if err != nil {
-		return fail(e, err)
-	}
-	all, err := n.worker.Handle(uint64(handle)).Lengths()
-	if err != nil {
-		return fail(e, err)
-	}
-	copy(dst, all)
-	return result(e, fits(len(all), capacity, count))
+func goLengths(id, handle cUint64, lengths *cInt64, capacity cUint64, count *cUint64, e *cError) cCode {
+	return onWorker(id, e, func(n *node) error {
+		return writeList(unsafe.Pointer(lengths), capacity, count, n.worker.Handle(uint64(handle)).Lengths)
+	})
 }

@@ -5,19 +5,19 @@ import "C"
 
 import "unsafe"
 
-// goKeep implements stepvan_keep.
+// goKeep implements
+//
+//	int32_t stepvan_keep(uint64_t node, uint64_t handler, const void *data, uint64_t *memory,
+//	    stepvan_error *error);
 //
 //export goKeep
-func goKeep(id, handler cUint64, data unsafe.Pointer, number *cUint64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, err := asServer(id)
-	switch {
-	case err != nil:
-		return fail(e, err)
-	case data == nil || number == nil:
-		return fail(e, isNull("data and memory"))
-	}
-	return result(e, n.requests.visit(uint64(handler), func(p *pending) error { return p.keepMemory(data, number) }))
+func goKeep(id, handler cUint64, data unsafe.Pointer, number *cUint64, e *cError) cCode {
+	return onServer(id, e, func(n *node) error {
+		if data == nil || number == nil {
+			return isNull("data and memory")
+		}
+		return n.requests.visit(uint64(handler), func(p *pending) error { return p.keepMemory(data, number) })
+	})
 }
 
 // keepMemory holds memory that C got with the request, until stepvan_free of the number.
@@ -33,5 +33,5 @@ func (p *pending) keepMemory(data unsafe.Pointer, number *cUint64) error {
 		}
 		return putMemory(&memory{region: r, generation: r.Generation(), base: uintptr(data), bytes: uint64(len(b)), held: true}, number)
 	}
-	return invalid("no tensor of the request is at %#x", uintptr(data))
+	return invalid("no tensor of the request is at %#x: give the data of one", uintptr(data))
 }

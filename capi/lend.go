@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -15,9 +16,9 @@ import (
 // It reuses its objects: 0 allocations in the steady state.
 type foreignMemory struct {
 	mu       sync.Mutex
-	windows  []*window // free
-	loans    []*loan   // free
-	released []uint64  // owners to hand back, the oldest first
+	windows  reuse.List[window]
+	loans    reuse.List[loan]
+	released []uint64 // owners to hand back, the oldest first
 }
 
 // window is the region of one piece of memory.
@@ -40,12 +41,7 @@ func (l *foreignMemory) begin(owner uint64) *loan {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var o *loan
-	if n := len(l.loans); n > 0 {
-		o, l.loans = l.loans[n-1], l.loans[:n-1]
-	} else {
-		o = new(loan)
-	}
+	o := l.loans.Take()
 	o.owner, o.uses = owner, 1
 	return o
 }
@@ -98,7 +94,7 @@ func (l *foreignMemory) unuse(o *loan) {
 		l.released = append(l.released, o.owner)
 		l.count()
 	}
-	l.loans = append(l.loans, o)
+	l.loans.Put(o)
 }
 
 // count writes for C how many owners wait. Under mu.
@@ -118,14 +114,11 @@ func (l *foreignMemory) take(o *loan) *window {
 	if o != nil {
 		o.uses++
 	}
-	if n := len(l.windows); n > 0 {
-		w := l.windows[n-1]
-		l.windows = l.windows[:n-1]
-		w.loan = o
-		return w
+	w := l.windows.Take()
+	if w.Window == nil {
+		w.Window = tensor.NewWindow(func() { l.unused(w) })
 	}
-	w := &window{loan: o}
-	w.Window = tensor.NewWindow(func() { l.unused(w) })
+	w.loan = o
 	return w
 }
 
@@ -139,7 +132,7 @@ func (l *foreignMemory) unused(w *window) {
 	defer l.mu.Unlock()
 	o := w.loan
 	w.loan, w.heap = nil, nil
-	l.windows = append(l.windows, w)
+	l.windows.Put(w)
 	if o != nil {
 		l.unuse(o)
 	}

@@ -28,8 +28,8 @@ func TestOwnersComeBackWithTheLastUse(t *testing.T) {
 	ra.Release()
 	require.Equal(t, []uint64{7}, collected(&l))
 	require.Empty(t, collected(&l), "once")
-	require.Len(t, l.windows, 2)
-	require.Len(t, l.loans, 1)
+	require.Equal(t, 2, l.windows.Unused())
+	require.Equal(t, 1, l.loans.Unused())
 }
 
 func TestAnOperationThatDidNotComeAboutTellsNoOwner(t *testing.T) {

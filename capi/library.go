@@ -7,17 +7,17 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/capi/internal/numbers"
 	"github.com/stepvan/stepvan/internal/version"
 	"github.com/stepvan/stepvan/trace"
 )
 
 // What a process has once: the numbers that C has, and the memory that it passes in.
 var (
-	nodes         = slots.Table[*node]{Kind: 1}
-	memories      = slots.Table[memory]{Kind: 2}
-	registrations = slots.Table[*registration]{Kind: 3}
-	queues        = slots.Table[*queue]{Kind: 4}
+	nodes         = numbers.Table[*node]{Kind: 1}
+	memories      = numbers.Table[memory]{Kind: 2}
+	registrations = numbers.Table[*registration]{Kind: 3}
+	queues        = numbers.Table[*queue]{Kind: 4}
 	foreign       foreignMemory
 )
 
@@ -27,17 +27,23 @@ var versionText = sync.OnceValue(func() *C.char {
 	return &C.boundary_version[0]
 })
 
-// goVersion implements stepvan_version.
+// goVersion implements
+//
+//	const char *stepvan_version(void);
 //
 //export goVersion
 func goVersion() *C.char { return versionText() }
 
-// goGetNanosecond implements stepvan_get_nanosecond.
+// goGetNanosecond implements
+//
+//	int64_t stepvan_get_nanosecond(void);
 //
 //export goGetNanosecond
 func goGetNanosecond() cInt64 { return cInt64(trace.Now()) }
 
-// goReleased implements stepvan_released.
+// goReleased implements
+//
+//	uint64_t stepvan_released(uint64_t *owners, uint64_t capacity);
 //
 //export goReleased
 func goReleased(owners *cUint64, capacity cUint64) cUint64 {

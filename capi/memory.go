@@ -7,7 +7,7 @@ import (
 	"math"
 	"unsafe"
 
-	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/capi/internal/numbers"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -35,25 +35,24 @@ func (m *memory) free() {
 	}
 }
 
-// goAlloc implements stepvan_alloc.
+// goAlloc implements
+//
+//	int32_t stepvan_alloc(uint64_t node, uint64_t bytes, uint32_t flags, void **data, uint64_t *memory,
+//	    stepvan_error *error);
 //
 //export goAlloc
-func goAlloc(id cUint64, bytes cUint64, flags cUint32, data *unsafe.Pointer, number *cUint64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	return result(e, alloc(id, bytes, flags, data, number))
+func goAlloc(id cUint64, bytes cUint64, flags cUint32, data *unsafe.Pointer, number *cUint64, e *cError) cCode {
+	return onNode(id, e, func(n *node) error { return n.alloc(bytes, flags, data, number) })
 }
 
-func alloc(id, bytes cUint64, flags cUint32, data *unsafe.Pointer, number *cUint64) error {
-	n, err := started(id)
+func (n *node) alloc(bytes cUint64, flags cUint32, data *unsafe.Pointer, number *cUint64) error {
 	switch {
-	case err != nil:
-		return err
 	case data == nil || number == nil:
 		return isNull("data and memory")
 	case bytes == 0 || bytes > math.MaxInt64:
-		return invalid("%d bytes cannot be allocated", bytes)
+		return invalid("that many bytes cannot be allocated (got %d, want 1 to %d)", bytes, uint64(math.MaxInt64))
 	case flags&^flagZeroed != 0:
-		return invalid("flags %#x: only STEPVAN_ZEROED exists", flags)
+		return invalid("flags: some do not exist (got %#x, want 0 or STEPVAN_ZEROED)", flags)
 	}
 	pool := n.live.Load().Memory()
 	get := pool.Alloc
@@ -83,12 +82,13 @@ func putMemory(m *memory, number *cUint64) error {
 	return nil
 }
 
-// goWrap implements stepvan_wrap.
+// goWrap implements
+//
+//	int32_t stepvan_wrap(void *data, uint64_t bytes, uint64_t owner, uint64_t *memory, stepvan_error *error);
 //
 //export goWrap
-func goWrap(data unsafe.Pointer, bytes, owner cUint64, number *cUint64, e *cError) (code cCode) {
-	defer guard(e, &code)
-	return result(e, wrap(data, bytes, owner, number))
+func goWrap(data unsafe.Pointer, bytes, owner cUint64, number *cUint64, e *cError) cCode {
+	return half(e, func() error { return wrap(data, bytes, owner, number) })
 }
 
 func wrap(data unsafe.Pointer, bytes, owner cUint64, number *cUint64) error {
@@ -96,7 +96,7 @@ func wrap(data unsafe.Pointer, bytes, owner cUint64, number *cUint64) error {
 	case number == nil:
 		return isNull("memory")
 	case data == nil || bytes == 0:
-		return invalid("%d bytes at %#x cannot be memory", bytes, uintptr(data))
+		return invalid("%d bytes at %#x cannot be memory: give an address and at least one byte", bytes, uintptr(data))
 	case !addressable(data, uint64(bytes)):
 		return invalid("%d bytes at %#x do not fit into an address space", bytes, uintptr(data))
 	}
@@ -111,15 +111,18 @@ func wrap(data unsafe.Pointer, bytes, owner cUint64, number *cUint64) error {
 // noMemory is the error of a number without memory.
 func noMemory(number cUint64) error { return missing(&memories, "memory", "was freed", number) }
 
-// goFree implements stepvan_free.
+// goFree implements
+//
+//	int32_t stepvan_free(uint64_t memory, stepvan_error *error);
 //
 //export goFree
-func goFree(number cUint64, e *cError) (code cCode) {
-	defer guard(e, &code)
-	m, ok := memories.Take(slots.ID(number))
-	if !ok {
-		return fail(e, noMemory(number))
-	}
-	m.free()
-	return codeOK
+func goFree(number cUint64, e *cError) cCode {
+	return half(e, func() error {
+		m, ok := memories.Take(numbers.ID(number))
+		if !ok {
+			return noMemory(number)
+		}
+		m.free()
+		return nil
+	})
 }

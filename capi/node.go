@@ -12,7 +12,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/capi/internal/numbers"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -40,17 +40,26 @@ type node struct {
 
 // noNode is the error of a number without a node.
 func noNode(id cUint64) error {
-	if nodes.Fate(slots.ID(id)) == slots.Unknown {
+	if nodes.Fate(numbers.ID(id)) == numbers.Unknown {
 		return missing(&nodes, "node", "", id)
 	}
 	return &coded{codeClosed, fmt.Errorf("node %d was closed, or its start has failed", id)}
 }
 
-// started returns a node that can work.
-func started(id cUint64) (*node, error) {
-	n, ok := nodes.Get(slots.ID(id))
+// known returns a node, which may not have started yet.
+func known(id cUint64) (*node, error) {
+	n, ok := nodes.Get(numbers.ID(id))
 	if !ok {
 		return nil, noNode(id)
+	}
+	return n, nil
+}
+
+// started returns a node that can work.
+func started(id cUint64) (*node, error) {
+	n, err := known(id)
+	if err != nil {
+		return nil, err
 	}
 	if n.live.Load() == nil {
 		return nil, &coded{codeBusy, errors.New("the node has not started yet: wait with stepvan_start_wait")}
@@ -61,7 +70,7 @@ func started(id cUint64) (*node, error) {
 func asWorker(id cUint64) (*node, error) {
 	n, err := started(id)
 	if err == nil && n.worker == nil {
-		return nil, invalid("this node is a %s: only a worker pushes and pulls", n.live.Load().Role())
+		return nil, invalid("this node is a %s, and only a worker pushes and pulls", n.live.Load().Role())
 	}
 	return n, err
 }
@@ -79,13 +88,13 @@ var errStopped = &coded{codeClosed, errors.New("this node was stopped")}
 func asServer(id cUint64) (*node, error) {
 	n, err := started(id)
 	if err == nil && n.server == nil {
-		return nil, invalid("this node is a %s: only a server answers", n.live.Load().Role())
+		return nil, invalid("this node is a %s, and only a server answers", n.live.Load().Role())
 	}
 	return n, err
 }
 
 func tooMany(what string) error {
-	return &coded{codeWouldBlock, fmt.Errorf("too many %s are open", what)}
+	return &coded{codeWouldBlock, fmt.Errorf("too many %s are open: end some first", what)}
 }
 
 // duration is a limit of C: negative for ever.
@@ -125,42 +134,43 @@ func limited(limit time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), limit)
 }
 
-// goStart implements stepvan_start.
+// goStart implements
+//
+//	int32_t stepvan_start(const stepvan_setting *settings, uint64_t count, int64_t timeout_ns, uint64_t *node,
+//	    stepvan_error *error);
 //
 //export goStart
-func goStart(settings *C.stepvan_setting, count cUint64, limit cInt64, number *cUint64, e *cError) (code cCode) {
-	defer guard(e, &code)
-	if number == nil {
-		return fail(e, isNull("node"))
-	}
-	*number = 0
-	environ, err := environment(settings, count)
-	if err != nil {
-		return fail(e, err)
-	}
-	n := startNode(environ)
-	id := nodes.Put(n)
-	if id == 0 {
-		n.giveUp()
-		return fail(e, tooMany("nodes"))
-	}
-	err = n.awaitStart(id, duration(limit))
-	if err == nil || errors.Is(err, errTimeout) {
-		*number = cUint64(id)
-	}
-	return result(e, err)
+func goStart(settings *C.stepvan_setting, count cUint64, limit cInt64, number *cUint64, e *cError) cCode {
+	return half(e, func() error {
+		if number == nil {
+			return isNull("node")
+		}
+		*number = 0
+		environ, err := environment(settings, count)
+		if err != nil {
+			return err
+		}
+		n := startNode(environ)
+		id := nodes.Put(n)
+		if id == 0 {
+			n.giveUp()
+			return tooMany("nodes")
+		}
+		err = n.awaitStart(id, duration(limit))
+		if err == nil || errors.Is(err, errTimeout) {
+			*number = cUint64(id)
+		}
+		return err
+	})
 }
 
-// goStartWait implements stepvan_start_wait.
+// goStartWait implements
+//
+//	int32_t stepvan_start_wait(uint64_t node, int64_t timeout_ns, stepvan_error *error);
 //
 //export goStartWait
-func goStartWait(id cUint64, limit cInt64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, ok := nodes.Get(slots.ID(id))
-	if !ok {
-		return fail(e, noNode(id))
-	}
-	return result(e, n.awaitStart(slots.ID(id), duration(limit)))
+func goStartWait(id cUint64, limit cInt64, e *cError) cCode {
+	return onNumber(id, e, known, func(n *node) error { return n.awaitStart(numbers.ID(id), duration(limit)) })
 }
 
 // startNode begins to start a node.
@@ -193,7 +203,7 @@ func (n *node) start(ctx context.Context, environ []string) {
 }
 
 // awaitStart waits for the start, and ends the number when it has failed.
-func (n *node) awaitStart(id slots.ID, limit time.Duration) error {
+func (n *node) awaitStart(id numbers.ID, limit time.Duration) error {
 	if err := await(n.started, limit); err != nil {
 		return err
 	}
@@ -203,20 +213,19 @@ func (n *node) awaitStart(id slots.ID, limit time.Duration) error {
 	return n.startErr
 }
 
-// goStop implements stepvan_stop.
+// goStop implements
+//
+//	int32_t stepvan_stop(uint64_t node, int64_t timeout_ns, stepvan_error *error);
 //
 //export goStop
-func goStop(id cUint64, limit cInt64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, err := started(id)
-	if err != nil {
-		return fail(e, err)
-	}
-	n.stop()
-	if err := await(n.stopped, duration(limit)); err != nil {
-		return fail(e, err)
-	}
-	return result(e, n.stopErr)
+func goStop(id cUint64, limit cInt64, e *cError) cCode {
+	return onNode(id, e, func(n *node) error {
+		n.stop()
+		if err := await(n.stopped, duration(limit)); err != nil {
+			return err
+		}
+		return n.stopErr
+	})
 }
 
 // stop begins to stop a node that has started.
@@ -237,98 +246,102 @@ func (n *node) stop() {
 	})
 }
 
-// goClose implements stepvan_close.
+// goClose implements
+//
+//	int32_t stepvan_close(uint64_t node, stepvan_error *error);
 //
 //export goClose
-func goClose(id cUint64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, ok := nodes.Take(slots.ID(id))
-	if !ok {
-		return fail(e, noNode(id))
-	}
-	n.giveUp()
-	<-n.started
-	if live := n.live.Load(); live != nil {
-		n.leaving.Store(true)
-		n.stopOnce.Do(func() { // no stop was begun: the others see the node die
-			n.leave = func() {}
-			n.stopErr = shielded("close", live.Close)
-			close(n.stopped)
-		})
-		n.leave()
-		<-n.stopped
-		n.requests.releaseAll(n.server)
-	}
-	registrations.TakeIf(func(r *registration) bool { return r.node == n })
-	return codeOK
+func goClose(id cUint64, e *cError) cCode {
+	return onNumber(id, e, taken, func(n *node) error {
+		n.giveUp()
+		<-n.started
+		if live := n.live.Load(); live != nil {
+			n.leaving.Store(true)
+			n.stopOnce.Do(func() { // no stop was begun: the others see the node die
+				n.leave = func() {}
+				n.stopErr = shielded("close", live.Close)
+				close(n.stopped)
+			})
+			n.leave()
+			<-n.stopped
+			n.requests.releaseAll(n.server)
+		}
+		registrations.TakeIf(func(r *registration) bool { return r.node == n })
+		return nil
+	})
 }
 
-// goInfo implements stepvan_info.
+// taken is known, and ends the number.
+func taken(id cUint64) (*node, error) {
+	n, ok := nodes.Take(numbers.ID(id))
+	if !ok {
+		return nil, noNode(id)
+	}
+	return n, nil
+}
+
+// goInfo implements
+//
+//	int32_t stepvan_info(uint64_t node, stepvan_node_info *info, stepvan_error *error);
 //
 //export goInfo
-func goInfo(id cUint64, info *C.stepvan_node_info, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, ok := nodes.Get(slots.ID(id))
-	switch {
-	case !ok:
-		return fail(e, noNode(id))
-	case info == nil:
-		return fail(e, isNull("info"))
-	}
-	*info = cInfo{worker_rank: -1, server_rank: -1, root_port: cUint32(n.rootPort.Load())}
-	live := n.live.Load()
-	if live == nil {
-		return codeOK
-	}
-	info.role = roles[live.Role()]
-	if n.worker != nil {
-		info.worker_rank, info.servers = cInt32(n.worker.Rank()), cUint32(n.worker.Servers())
-	}
-	if n.server != nil {
-		info.server_rank, info.workers = cInt32(n.server.Rank()), cUint32(n.server.Workers())
-	}
-	return codeOK
+func goInfo(id cUint64, info *C.stepvan_node_info, e *cError) cCode {
+	return onNumber(id, e, known, func(n *node) error {
+		if info == nil {
+			return isNull("info")
+		}
+		*info = cInfo{worker_rank: -1, server_rank: -1, root_port: cUint32(n.rootPort.Load())}
+		live := n.live.Load()
+		if live == nil {
+			return nil
+		}
+		info.role = roles[live.Role()]
+		if n.worker != nil {
+			info.worker_rank, info.servers = cInt32(n.worker.Rank()), cUint32(n.worker.Servers())
+		}
+		if n.server != nil {
+			info.server_rank, info.workers = cInt32(n.server.Rank()), cUint32(n.server.Workers())
+		}
+		return nil
+	})
 }
 
 var roles = map[ps.Role]cUint32{ps.RoleWorker: roleWorker, ps.RoleServer: roleServer, ps.RoleJoint: roleJoint, ps.RoleScheduler: roleScheduler}
 
-// goHealth implements stepvan_health.
+// goHealth implements
+//
+//	int32_t stepvan_health(uint64_t node, stepvan_error *error);
 //
 //export goHealth
-func goHealth(id cUint64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, err := started(id)
-	if err == nil {
-		err = n.live.Load().Err()
-	}
-	return result(e, err)
+func goHealth(id cUint64, e *cError) cCode {
+	return onNode(id, e, func(n *node) error { return n.live.Load().Err() })
 }
 
-// goBarrier implements stepvan_barrier.
+// goBarrier implements
+//
+//	int32_t stepvan_barrier(uint64_t node, uint32_t groups, int32_t per_instance, int64_t timeout_ns,
+//	    stepvan_error *error);
 //
 //export goBarrier
-func goBarrier(id cUint64, groups cUint32, perInstance cInt32, limit cInt64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, err := started(id)
-	if err != nil {
-		return fail(e, err)
-	}
-	g, err := groupOf(groups)
-	if err != nil {
-		return fail(e, err)
-	}
-	if err := n.checkRunning(); err != nil {
-		return fail(e, err)
-	}
-	ctx, cancel := limited(duration(limit))
-	defer cancel()
-	return result(e, n.live.Load().Barrier(ctx, g, perInstance != 0))
+func goBarrier(id cUint64, groups cUint32, perInstance cInt32, limit cInt64, e *cError) cCode {
+	return onNode(id, e, func(n *node) error {
+		g, err := groupOf(groups)
+		if err == nil {
+			err = n.checkRunning()
+		}
+		if err != nil {
+			return err
+		}
+		ctx, cancel := limited(duration(limit))
+		defer cancel()
+		return n.live.Load().Barrier(ctx, g, perInstance != 0)
+	})
 }
 
 // groupOf converts groups of C.
 func groupOf(groups cUint32) (g ps.Group, err error) {
 	if groups&^(roleWorker|roleServer|roleScheduler) != 0 {
-		return 0, invalid("groups %#x: join STEPVAN_WORKER, STEPVAN_SERVER and STEPVAN_SCHEDULER", groups)
+		return 0, invalid("groups: some do not exist (got %#x): join STEPVAN_WORKER, STEPVAN_SERVER and STEPVAN_SCHEDULER", groups)
 	}
 	for bit, group := range [...]ps.Group{0: ps.Workers, 1: ps.Servers, 2: ps.Scheduler} {
 		if groups&(1<<bit) != 0 {
@@ -341,7 +354,7 @@ func groupOf(groups cUint32) (g ps.Group, err error) {
 // environment is the environment of the process, overruled by the settings, as NAME=value.
 func environment(settings *C.stepvan_setting, count cUint64) ([]string, error) {
 	if settings == nil && count > 0 || count > maxTensors {
-		return nil, invalid("%d settings at %p", count, settings)
+		return nil, invalid("settings: there cannot be %d at %p (want at most %d)", count, settings, maxTensors)
 	}
 	environ := processEnvironment()
 	for _, s := range list[cSetting](unsafe.Pointer(settings), count) {

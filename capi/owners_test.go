@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/capi/internal/numbers"
 	"github.com/stepvan/stepvan/ps"
 )
 
@@ -111,9 +111,9 @@ func TestRefusalsTakeNoOwner(t *testing.T) {
 		{"buffer: no node", codeStale, register(0, good, rank, 1)},
 	} {
 		require.Equal(t, r.want, r.call(), "%s: %s", r.name, chars(&c.e.message))
-		free := len(foreign.windows)
+		free := foreign.windows.Unused()
 		require.Equal(t, r.want, r.call(), r.name)
-		require.Len(t, foreign.windows, free, r.name)
+		require.Equal(t, free, foreign.windows.Unused(), r.name)
 		require.Empty(t, back(), r.name)
 	}
 	c.ok(goRespond(c.server, handler, x.answer, 1, 0, nil, c.e))
@@ -223,8 +223,8 @@ func TestPanicsOfGoroutinesAreErrorsOfWaits(t *testing.T) {
 	close(r.begun)
 	require.NoError(t, r.number(number))
 	require.Equal(t, codeInternal, goUnregister(*number, -1, e))
-	registrations.Take(slots.ID(*number))
-	nodes.Take(slots.ID(id))
+	registrations.Take(numbers.ID(*number))
+	nodes.Take(numbers.ID(id))
 
 	queue, fd := pinned[cUint64](c, 1), new(cInt32)
 	require.Equal(t, codeOK, goQueueOpen(queue, fd, e))

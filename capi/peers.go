@@ -9,45 +9,23 @@ import (
 	"github.com/stepvan/stepvan/ps"
 )
 
-// goPeers implements stepvan_peers.
+// goPeers implements
+//
+//	int32_t stepvan_peers(uint64_t node, stepvan_peer *peers, uint64_t capacity, uint64_t *count,
+//	    stepvan_error *error);
 //
 //export goPeers
-func goPeers(id cUint64, peers *C.stepvan_peer, capacity cUint64, count *cUint64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, err := started(id)
-	if err != nil {
-		return fail(e, err)
-	}
-	dst, err := array[cPeer](unsafe.Pointer(peers), capacity, count)
-	if err != nil {
-		return fail(e, err)
-	}
-	live := n.live.Load()
-	all := live.Peers()
-	connections := live.Connections()
-	for i := range min(len(all), len(dst)) {
-		dst[i] = peer(&all[i], connections)
-	}
-	return result(e, fits(len(all), capacity, count))
-}
-
-// array is the caller's array for a list. count always gets the list's length.
-func array[T any](p unsafe.Pointer, capacity cUint64, count *cUint64) ([]T, error) {
-	switch {
-	case count == nil:
-		return nil, isNull("count")
-	case p == nil && capacity > 0 || capacity > maxList:
-		return nil, invalid("an array of %d at %p", capacity, p)
-	}
-	return list[T](p, capacity), nil
-}
-
-// fits writes the length of a list, and checks whether the caller's array has room for it.
-func fits(n int, capacity cUint64, count *cUint64) error {
-	if *count = cUint64(n); *count > capacity {
-		return tooSmall(n, capacity)
-	}
-	return nil
+func goPeers(id cUint64, peers *C.stepvan_peer, capacity cUint64, count *cUint64, e *cError) cCode {
+	return onNode(id, e, func(n *node) error {
+		return writeList(unsafe.Pointer(peers), capacity, count, func() (all []cPeer, _ error) {
+			live := n.live.Load()
+			connections := live.Connections()
+			for _, p := range live.Peers() {
+				all = append(all, peer(&p, connections))
+			}
+			return all, nil
+		})
+	})
 }
 
 func peer(p *ps.Peer, connections ps.Connections) (c cPeer) {

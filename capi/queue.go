@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/capi/internal/numbers"
 )
 
 // queue tells an event loop which operations have ended. Its descriptor is readable while it holds tokens.
@@ -61,88 +61,97 @@ func (q *queue) shut() {
 // noQueue is the error of a number without a queue.
 func noQueue(number cUint64) error { return missing(&queues, "queue", "was closed", number) }
 
-// goQueueOpen implements stepvan_queue_open.
+// goQueueOpen implements
+//
+//	int32_t stepvan_queue_open(uint64_t *queue, int32_t *fd, stepvan_error *error);
 //
 //export goQueueOpen
-func goQueueOpen(number *cUint64, fd *cInt32, e *cError) (code cCode) {
-	defer guard(e, &code)
-	if number == nil || fd == nil {
-		return fail(e, isNull("queue and fd"))
-	}
-	f, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		return fail(e, fmt.Errorf("open an eventfd: %w", err))
-	}
-	ctx, end := context.WithCancel(context.Background())
-	q := &queue{ctx: ctx, close: end, fd: f}
-	id := queues.Put(q)
-	if id == 0 {
-		q.shut()
-		return fail(e, tooMany("queues"))
-	}
-	*number, *fd = cUint64(id), cInt32(f)
-	return codeOK
+func goQueueOpen(number *cUint64, fd *cInt32, e *cError) cCode {
+	return half(e, func() error {
+		if number == nil || fd == nil {
+			return isNull("queue and fd")
+		}
+		f, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		if err != nil {
+			return fmt.Errorf("open an eventfd: %w", err)
+		}
+		ctx, end := context.WithCancel(context.Background())
+		q := &queue{ctx: ctx, close: end, fd: f}
+		id := queues.Put(q)
+		if id == 0 {
+			q.shut()
+			return tooMany("queues")
+		}
+		*number, *fd = cUint64(id), cInt32(f)
+		return nil
+	})
 }
 
-// goQueueTake implements stepvan_queue_take.
+// goQueueTake implements
+//
+//	int32_t stepvan_queue_take(uint64_t queue, uint64_t *tokens, uint64_t capacity, uint64_t *count,
+//	    stepvan_error *error);
 //
 //export goQueueTake
-func goQueueTake(number cUint64, tokens *cUint64, capacity cUint64, count *cUint64, e *cError) (code cCode) {
-	defer guard(e, &code)
-	q, ok := queues.Get(slots.ID(number))
-	if !ok {
-		return fail(e, noQueue(number))
-	}
-	dst, err := array[uint64](unsafe.Pointer(tokens), capacity, count)
-	if err != nil {
-		return fail(e, err)
-	}
-	*count = cUint64(q.take(dst))
-	return codeOK
+func goQueueTake(number cUint64, tokens *cUint64, capacity cUint64, count *cUint64, e *cError) cCode {
+	return half(e, func() error {
+		q, ok := queues.Get(numbers.ID(number))
+		if !ok {
+			return noQueue(number)
+		}
+		dst, err := array[uint64](unsafe.Pointer(tokens), capacity, count)
+		if err == nil {
+			*count = cUint64(q.take(dst))
+		}
+		return err
+	})
 }
 
-// goQueueClose implements stepvan_queue_close.
+// goQueueClose implements
+//
+//	int32_t stepvan_queue_close(uint64_t queue, stepvan_error *error);
 //
 //export goQueueClose
-func goQueueClose(number cUint64, e *cError) (code cCode) {
-	defer guard(e, &code)
-	q, ok := queues.Take(slots.ID(number))
-	if !ok {
-		return fail(e, noQueue(number))
-	}
-	q.shut()
-	return codeOK
+func goQueueClose(number cUint64, e *cError) cCode {
+	return half(e, func() error {
+		q, ok := queues.Take(numbers.ID(number))
+		if !ok {
+			return noQueue(number)
+		}
+		q.shut()
+		return nil
+	})
 }
 
-// goNotify implements stepvan_notify.
+// goNotify implements
+//
+//	int32_t stepvan_notify(uint64_t node, uint64_t handle, uint64_t queue, uint64_t token,
+//	    stepvan_error *error);
 //
 //export goNotify
-func goNotify(id, handle, number, token cUint64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, err := asWorker(id)
-	if err == nil {
+func goNotify(id, handle, number, token cUint64, e *cError) cCode {
+	return onWorker(id, e, func(n *node) error {
 		h := n.worker.Handle(uint64(handle))
-		err = notify(number, token, h.Done(), h.Wait)
-	}
-	return result(e, err)
+		return notify(number, token, h.Done(), h.Wait)
+	})
 }
 
-// goResponseNotify implements stepvan_response_notify.
+// goResponseNotify implements
+//
+//	int32_t stepvan_response_notify(uint64_t node, uint64_t response, uint64_t queue, uint64_t token,
+//	    stepvan_error *error);
 //
 //export goResponseNotify
-func goResponseNotify(id, response, number, token cUint64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, err := asServer(id)
-	if err == nil {
+func goResponseNotify(id, response, number, token cUint64, e *cError) cCode {
+	return onServer(id, e, func(n *node) error {
 		r := n.server.Response(uint64(response))
-		err = notify(number, token, r.Done(), r.Wait)
-	}
-	return result(e, err)
+		return notify(number, token, r.Done(), r.Wait)
+	})
 }
 
 // notify puts the token into the queue when wait returns.
 func notify(number, token cUint64, done bool, wait func(context.Context) error) error {
-	q, ok := queues.Get(slots.ID(number))
+	q, ok := queues.Get(numbers.ID(number))
 	if !ok {
 		return noQueue(number)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/capi/internal/numbers"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -65,22 +65,22 @@ func (h *registrationCounts) unregister(held *ps.Registration) error {
 	return held.Close()
 }
 
-// goRegister implements stepvan_register.
+// goRegister implements
+//
+//	int32_t stepvan_register(uint64_t node, const stepvan_tensor *tensor, uint64_t owner,
+//	    uint64_t *registration, stepvan_error *error);
 //
 //export goRegister
-func goRegister(id cUint64, t *C.stepvan_tensor, owner cUint64, number *cUint64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, err := asWorker(id)
-	switch {
-	case err != nil:
-		return fail(e, err)
-	case t == nil || number == nil:
-		return fail(e, isNull("tensor and registration"))
-	}
-	k := newCall(owner)
-	err = n.register(k, t, number)
-	k.end(err == nil)
-	return result(e, err)
+func goRegister(id cUint64, t *C.stepvan_tensor, owner cUint64, number *cUint64, e *cError) cCode {
+	return onWorker(id, e, func(n *node) error {
+		if t == nil || number == nil {
+			return isNull("tensor and registration")
+		}
+		k := newCall(owner)
+		err := n.register(k, t, number)
+		k.end(err == nil)
+		return err
+	})
 }
 
 func (n *node) register(k *call, c *cTensor, number *cUint64) error {
@@ -99,46 +99,52 @@ func (n *node) register(k *call, c *cTensor, number *cUint64) error {
 	return nil
 }
 
-// goRegisterRecvBuffer implements stepvan_register_recv_buffer.
+// goRegisterRecvBuffer implements
+//
+//	int32_t stepvan_register_recv_buffer(uint64_t node, const stepvan_tensor *tensor, uint64_t owner,
+//	    const uint32_t *ranks, const uint64_t *keys, uint64_t count, int64_t timeout_ns,
+//	    uint64_t *registration, stepvan_error *error);
 //
 //export goRegisterRecvBuffer
-func goRegisterRecvBuffer(id cUint64, t *C.stepvan_tensor, owner cUint64, ranks *cUint32, keys *cUint64, count cUint64, limit cInt64, number *cUint64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
+func goRegisterRecvBuffer(id cUint64, t *C.stepvan_tensor, owner cUint64, ranks *cUint32, keys *cUint64, count cUint64, limit cInt64, number *cUint64, e *cError) cCode {
 	if number != nil {
 		*number = 0
 	}
-	n, err := asServer(id)
+	return onServer(id, e, func(n *node) error {
+		return n.registerRecvBuffer(t, owner, ranks, keys, count, duration(limit), number)
+	})
+}
+
+func (n *node) registerRecvBuffer(t *cTensor, owner cUint64, ranks *cUint32, keys *cUint64, count cUint64, limit time.Duration, number *cUint64) error {
 	switch {
-	case err != nil:
-		return fail(e, err)
 	case t == nil || ranks == nil || keys == nil || number == nil:
-		return fail(e, isNull("tensor, ranks, keys and registration"))
+		return isNull("tensor, ranks, keys and registration")
 	case count == 0 || count > maxChunks:
-		return fail(e, invalid("%d chunks: 1 to %d", count, maxChunks))
+		return invalid("wrong number of chunks (got %d, want 1 to %d)", count, maxChunks)
 	}
 	r := &registration{node: n, begun: make(chan struct{})}
 	k := newCall(owner)
 	buffer := new(tensor.Tensor)
-	err = k.tensor(buffer, t, nil)
+	err := k.tensor(buffer, t, nil)
 	if err == nil {
 		err = r.number(number)
 	}
 	if err != nil {
 		k.end(false)
-		return fail(e, err)
+		return err
 	}
 	// Both outlive this call, if its limit is short.
 	of, named := ranksOf(list[uint32](unsafe.Pointer(ranks), count)), append([]tensor.Key(nil), list[tensor.Key](unsafe.Pointer(keys), count)...)
 	o := k.loan
 	foreign.use(o) // until this call knows whether the owner was taken
 	go r.begin(k, *buffer, of, named)
-	err = r.wait(slots.ID(*number), duration(limit))
+	err = r.wait(numbers.ID(*number), limit)
 	if err == nil || codeOf(err) == codeTimeout || r.recv != nil {
 		foreign.end(o, true)
 	} else if foreign.endUnused(o) {
 		*number = 0
 	}
-	return result(e, err)
+	return err
 }
 
 // maxChunks bounds the chunks of one registration.
@@ -154,7 +160,7 @@ func ranksOf(ranks []uint32) []ps.Rank {
 
 // noRegistration is the error of a number without a registration.
 func noRegistration(number cUint64) error {
-	if registrations.Fate(slots.ID(number)) == slots.Swept {
+	if registrations.Fate(numbers.ID(number)) == numbers.Swept {
 		return &coded{codeClosed, fmt.Errorf("registration %d ended with its node, which was closed", number)}
 	}
 	return missing(&registrations, "registration", "was ended, or failed", number)
@@ -190,7 +196,7 @@ func receiveBufferOf(recv *ps.ReceiveBuffer, err error) *ps.ReceiveBuffer {
 }
 
 // wait waits until the workers know. It ends the number of a registration that failed.
-func (r *registration) wait(id slots.ID, limit time.Duration) error {
+func (r *registration) wait(id numbers.ID, limit time.Duration) error {
 	until := time.Now().Add(limit)
 	if err := await(r.begun, limit); err != nil {
 		return err
@@ -204,41 +210,47 @@ func (r *registration) wait(id slots.ID, limit time.Duration) error {
 	return r.recv.Wait(ctx)
 }
 
-// goRegistrationWait implements stepvan_registration_wait.
+// goRegistrationWait implements
+//
+//	int32_t stepvan_registration_wait(uint64_t registration, int64_t timeout_ns, stepvan_error *error);
 //
 //export goRegistrationWait
-func goRegistrationWait(number cUint64, limit cInt64, e *cError) (code cCode) {
-	defer guard(e, &code)
-	r, ok := registrations.Get(slots.ID(number))
-	switch {
-	case !ok:
-		return fail(e, noRegistration(number))
-	case r.held != nil:
-		return codeOK
-	}
-	return result(e, r.wait(slots.ID(number), duration(limit)))
+func goRegistrationWait(number cUint64, limit cInt64, e *cError) cCode {
+	return half(e, func() error {
+		r, ok := registrations.Get(numbers.ID(number))
+		switch {
+		case !ok:
+			return noRegistration(number)
+		case r.held != nil:
+			return nil
+		}
+		return r.wait(numbers.ID(number), duration(limit))
+	})
 }
 
-// goUnregister implements stepvan_unregister.
+// goUnregister implements
+//
+//	int32_t stepvan_unregister(uint64_t registration, int64_t timeout_ns, stepvan_error *error);
 //
 //export goUnregister
-func goUnregister(number cUint64, limit cInt64, e *cError) (code cCode) {
-	defer guard(e, &code)
-	r, ok := registrations.Get(slots.ID(number))
-	switch {
-	case !ok:
-		return fail(e, noRegistration(number))
-	case r.held == nil:
-		return result(e, r.unregister(slots.ID(number), duration(limit)))
-	}
-	if _, ok := registrations.Take(slots.ID(number)); !ok {
-		return fail(e, noRegistration(number))
-	}
-	return result(e, r.node.counts.unregister(r.held))
+func goUnregister(number cUint64, limit cInt64, e *cError) cCode {
+	return half(e, func() error {
+		r, ok := registrations.Get(numbers.ID(number))
+		switch {
+		case !ok:
+			return noRegistration(number)
+		case r.held == nil:
+			return r.unregister(numbers.ID(number), duration(limit))
+		}
+		if _, ok := registrations.Take(numbers.ID(number)); !ok {
+			return noRegistration(number)
+		}
+		return r.node.counts.unregister(r.held)
+	})
 }
 
 // unregister ends a receive buffer. After the limit the work continues, and the next call waits for it.
-func (r *registration) unregister(id slots.ID, limit time.Duration) error {
+func (r *registration) unregister(id numbers.ID, limit time.Duration) error {
 	if err := await(r.begun, limit); err != nil {
 		return err
 	}

@@ -8,44 +8,32 @@ import (
 	"sync"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/slots"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// requests are the unanswered requests that C has, by number. Answered ones are reused: 0 allocations in the
-// steady state.
+// requests are the unanswered requests that C has, by number: 0 allocations in the steady state.
 type requests struct {
-	mu   sync.Mutex
-	all  []*pending
-	free []*pending
+	mu  sync.Mutex
+	all slots.Table[pending]
 }
 
 // pending is one unanswered request. Guarded by requests.mu; the call that answers it owns its fields meanwhile.
 type pending struct {
 	ps.Request
-	slot, generation uint32 // generation 0 was never given out
-	open, answering  bool
-	known            []tensor.Tensor // tensors that C got, to be recognised in answers
-	copies           []*window       // of pushes on the Go heap
+	number    slots.ID
+	answering bool
+	known     []tensor.Tensor // tensors that C got, to be recognised in answers
+	copies    []*window       // of pushes on the Go heap
 }
-
-func (p *pending) number() uint64 { return uint64(p.generation)<<32 | uint64(p.slot) }
 
 // add gives a request a number.
 func (q *requests) add(r ps.Request) *pending {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var p *pending
-	if n := len(q.free); n > 0 {
-		p, q.free = q.free[n-1], q.free[:n-1]
-	} else {
-		p = &pending{slot: uint32(len(q.all))}
-		q.all = append(q.all, p)
-	}
-	if p.generation++; p.generation == 0 {
-		p.generation = 1
-	}
-	p.Request, p.open = r, true
+	number, p := q.all.Take()
+	p.number, p.Request = number, r
 	return p
 }
 
@@ -54,24 +42,22 @@ func (q *requests) forget(all []cRequest) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i := range all {
-		p := q.all[uint32(all[i].handler)]
-		p.close()
-		p.open = false
-		q.free = append(q.free, p)
+		number := slots.ID(all[i].handler)
+		q.all.Find(number).close()
+		q.all.Free(number)
 	}
 }
 
 // find returns an unanswered request. Under mu.
 func (q *requests) find(number uint64) (*pending, error) {
-	if i := uint32(number); int64(i) < int64(len(q.all)) {
-		if p := q.all[i]; p.open && p.number() == number {
-			if p.answering {
-				return nil, &coded{codeBusy, fmt.Errorf("request %d is being answered by another call, or is named twice", number)}
-			}
-			return p, nil
-		}
+	switch p := q.all.Find(slots.ID(number)); {
+	case p == nil:
+		return nil, &coded{codeStale, fmt.Errorf("handler %d names no request, or an answered one", number)}
+	case p.answering:
+		return nil, &coded{codeBusy, fmt.Errorf("request %d is being answered by another call, or is named twice", number)}
+	default:
+		return p, nil
 	}
-	return nil, &coded{codeStale, fmt.Errorf("handler %d names no request, or an answered one", number)}
 }
 
 // visit calls f with a request, which stays unanswered meanwhile.
@@ -115,8 +101,7 @@ func (q *requests) settle(all []*pending, answered bool) {
 	for _, p := range all {
 		p.answering = false
 		if answered {
-			p.open = false
-			q.free = append(q.free, p)
+			q.all.Free(p.number)
 		}
 	}
 }
@@ -135,8 +120,8 @@ func (p *pending) close() {
 func (q *requests) releaseAll(s *ps.Server) {
 	q.mu.Lock()
 	var left []*pending
-	for _, p := range q.all {
-		if p.open && !p.answering {
+	for _, p := range q.all.All() {
+		if !p.answering {
 			p.answering = true
 			left = append(left, p)
 		}

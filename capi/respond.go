@@ -12,69 +12,63 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// goRespond implements stepvan_respond.
+// goRespond implements
+//
+//	int32_t stepvan_respond(uint64_t node, uint64_t handler, const stepvan_tensor *tensors, uint64_t count,
+//	    uint64_t owner, uint64_t *response, stepvan_error *error);
 //
 //export goRespond
-func goRespond(id, handler cUint64, tensors *C.stepvan_tensor, count, owner cUint64, response *cUint64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	var a answer
-	if err := a.one(id, handler, tensors, count, owner); err != nil {
-		return fail(e, err)
-	}
-	a.writeResult(response, nil)
-	return codeOK
+func goRespond(id, handler cUint64, tensors *C.stepvan_tensor, count, owner cUint64, response *cUint64, e *cError) cCode {
+	return onServer(id, e, func(n *node) error {
+		return n.respondOne(&answer{response: response}, handler, tensors, count, owner)
+	})
 }
 
-// goRespondCopy implements stepvan_respond_copy.
+// goRespondCopy implements
+//
+//	int32_t stepvan_respond_copy(uint64_t node, uint64_t handler, const stepvan_tensor *tensors,
+//	    uint64_t count, uint64_t owner, uint64_t *response, int32_t *borrowed, stepvan_error *error);
 //
 //export goRespondCopy
-func goRespondCopy(id, handler cUint64, tensors *C.stepvan_tensor, count, owner cUint64, response *cUint64, borrowed *cInt32, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	a := answer{copies: true}
-	err := checkCopyResults(response, borrowed)
-	if err == nil {
-		err = a.one(id, handler, tensors, count, owner)
-	}
-	if err != nil {
-		return fail(e, err)
-	}
-	a.writeResult(response, borrowed)
-	return codeOK
+func goRespondCopy(id, handler cUint64, tensors *C.stepvan_tensor, count, owner cUint64, response *cUint64, borrowed *cInt32, e *cError) cCode {
+	return onServer(id, e, func(n *node) error {
+		return n.respondOne(&answer{copies: true, response: response, borrowed: borrowed}, handler, tensors, count, owner)
+	})
 }
 
-// checkCopyResults refuses a call that has nowhere to write its results.
-func checkCopyResults(response *cUint64, borrowed *cInt32) error {
-	if response == nil || borrowed == nil {
+// answer is one respond.
+type answer struct {
+	copies   bool     // the tensors must be the caller's again when it returns
+	response *cUint64 // to write the result to; nil where C does not want it
+	borrowed *cInt32  // to write to whether they are not, for lack of memory
+}
+
+// check refuses a copying respond that has nowhere to write its results.
+func (a *answer) check() error {
+	if a.copies && (a.response == nil || a.borrowed == nil) {
 		return isNull("response and borrowed")
 	}
 	return nil
 }
 
-// answer has the options and results of a respond.
-type answer struct {
-	copies   bool // the tensors must be the caller's again when it returns
-	response ps.Response
-	borrowed bool // they are not, for lack of memory
-}
-
-// writeResult writes the result of a respond for C.
-func (a *answer) writeResult(response *cUint64, borrowed *cInt32) {
-	if response != nil {
-		*response = cUint64(a.response.ID())
+// write writes the result of a respond for C.
+func (a *answer) write(r ps.Response, borrowed bool) {
+	if a.response != nil {
+		*a.response = cUint64(r.ID())
 	}
-	if borrowed != nil {
-		*borrowed = truth(a.borrowed)
+	if a.borrowed != nil {
+		*a.borrowed = truth(borrowed)
 	}
 }
 
-// one answers one request.
-func (a *answer) one(id, handler cUint64, tensors *C.stepvan_tensor, count, owner cUint64) error {
-	n, err := asServer(id)
+// respondOne answers one request.
+func (n *node) respondOne(a *answer, handler cUint64, tensors *cTensor, count, owner cUint64) error {
+	err := a.check()
 	switch {
 	case err != nil:
 		return err
 	case count > maxTensors:
-		return invalid("%d tensors; %d at most", count, maxTensors)
+		return invalid("too many tensors (got %d, want at most %d)", count, maxTensors)
 	case tensors == nil && count > 0:
 		return isNull("tensors")
 	}
@@ -91,11 +85,16 @@ func (n *node) respond(k *call, a *answer, handler uint64, tensors []cTensor) (e
 	}
 	p := k.pending[0]
 	if k.tensors, err = k.add(k.tensors, tensors, p.known); err == nil {
+		var r ps.Response
+		var borrowed bool
 		live := n.live.Load()
 		if a.copies {
-			a.response, a.borrowed, err = live.RespondCopy(k.tensors, p.ID)
+			r, borrowed, err = live.RespondCopy(k.tensors, p.ID)
 		} else {
-			a.response, err = live.Respond(k.tensors, p.ID)
+			r, err = live.Respond(k.tensors, p.ID)
+		}
+		if err == nil {
+			a.write(r, borrowed)
 		}
 	}
 	n.settle(k, err)
@@ -108,46 +107,41 @@ func (n *node) settle(k *call, err error) {
 	n.requests.settle(k.pending, over)
 }
 
-// goRespondVec implements stepvan_respond_vec.
+// goRespondVec implements
+//
+//	int32_t stepvan_respond_vec(uint64_t node, const stepvan_tensor *tensor, const int64_t *rows,
+//	    const uint64_t *handlers, uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error);
 //
 //export goRespondVec
-func goRespondVec(id cUint64, t *C.stepvan_tensor, rows *cInt64, handlers *cUint64, count, owner cUint64, response *cUint64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	var a answer
-	if err := a.several(id, t, rows, handlers, count, owner); err != nil {
-		return fail(e, err)
-	}
-	a.writeResult(response, nil)
-	return codeOK
+func goRespondVec(id cUint64, t *C.stepvan_tensor, rows *cInt64, handlers *cUint64, count, owner cUint64, response *cUint64, e *cError) cCode {
+	return onServer(id, e, func(n *node) error {
+		return n.respondSeveral(&answer{response: response}, t, rows, handlers, count, owner)
+	})
 }
 
-// goRespondVecCopy implements stepvan_respond_vec_copy.
+// goRespondVecCopy implements
+//
+//	int32_t stepvan_respond_vec_copy(uint64_t node, const stepvan_tensor *tensor, const int64_t *rows,
+//	    const uint64_t *handlers, uint64_t count, uint64_t owner, uint64_t *response, int32_t *borrowed,
+//	    stepvan_error *error);
 //
 //export goRespondVecCopy
-func goRespondVecCopy(id cUint64, t *C.stepvan_tensor, rows *cInt64, handlers *cUint64, count, owner cUint64, response *cUint64, borrowed *cInt32, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	a := answer{copies: true}
-	err := checkCopyResults(response, borrowed)
-	if err == nil {
-		err = a.several(id, t, rows, handlers, count, owner)
-	}
-	if err != nil {
-		return fail(e, err)
-	}
-	a.writeResult(response, borrowed)
-	return codeOK
+func goRespondVecCopy(id cUint64, t *C.stepvan_tensor, rows *cInt64, handlers *cUint64, count, owner cUint64, response *cUint64, borrowed *cInt32, e *cError) cCode {
+	return onServer(id, e, func(n *node) error {
+		return n.respondSeveral(&answer{copies: true, response: response, borrowed: borrowed}, t, rows, handlers, count, owner)
+	})
 }
 
-// several answers several requests with rows of one tensor.
-func (a *answer) several(id cUint64, t *C.stepvan_tensor, rows *cInt64, handlers *cUint64, count, owner cUint64) error {
-	n, err := asServer(id)
+// respondSeveral answers several requests with rows of one tensor.
+func (n *node) respondSeveral(a *answer, t *cTensor, rows *cInt64, handlers *cUint64, count, owner cUint64) error {
+	err := a.check()
 	switch {
 	case err != nil:
 		return err
 	case t == nil || rows == nil || handlers == nil:
 		return isNull("tensor, rows and handlers")
 	case count == 0 || count > maxTensors:
-		return invalid("%d handlers: 1 to %d", count, maxTensors)
+		return invalid("wrong number of handlers (got %d, want 1 to %d)", count, maxTensors)
 	}
 	k := newCall(owner)
 	err = n.respondVec(k, a, t, list[int64](unsafe.Pointer(rows), count), list[uint64](unsafe.Pointer(handlers), count))
@@ -175,10 +169,15 @@ func (n *node) respondVec(k *call, a *answer, c *cTensor, rows []int64, handlers
 	if err := k.tensor(&ret, c, k.known); err != nil {
 		return err
 	}
+	var r ps.Response
+	var borrowed bool
 	if live := n.live.Load(); a.copies {
-		a.response, a.borrowed, err = live.RespondVecCopy(ret, k.pull, k.handlers)
+		r, borrowed, err = live.RespondVecCopy(ret, k.pull, k.handlers)
 	} else {
-		a.response, err = live.RespondVec(ret, k.pull, k.handlers)
+		r, err = live.RespondVec(ret, k.pull, k.handlers)
+	}
+	if err == nil {
+		a.write(r, borrowed)
 	}
 	return err
 }
@@ -186,35 +185,26 @@ func (n *node) respondVec(k *call, a *answer, c *cTensor, rows []int64, handlers
 // rowsOf is a tensor of so many rows without elements.
 func rowsOf(count int64) (t tensor.Tensor, err error) {
 	if count < 0 {
-		return t, invalid("%d rows", count)
+		return t, invalid("a number of rows is negative (got %d)", count)
 	}
 	return tensor.FromBytes(tensor.Uint8, tensor.ShapeOf(count, 0), nil)
 }
 
-// goResponseWait implements stepvan_response_wait.
+// goResponseWait implements
+//
+//	int32_t stepvan_response_wait(uint64_t node, uint64_t response, int64_t timeout_ns,
+//	    stepvan_error *error);
 //
 //export goResponseWait
-func goResponseWait(id, response cUint64, limit cInt64, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, err := asServer(id)
-	if err == nil {
-		err = n.server.Response(uint64(response)).WaitFor(duration(limit))
-	}
-	return result(e, err)
+func goResponseWait(id, response cUint64, limit cInt64, e *cError) cCode {
+	return onServer(id, e, func(n *node) error { return n.server.Response(uint64(response)).WaitFor(duration(limit)) })
 }
 
-// goResponseDone implements stepvan_response_done.
+// goResponseDone implements
+//
+//	int32_t stepvan_response_done(uint64_t node, uint64_t response, int32_t *done, stepvan_error *error);
 //
 //export goResponseDone
-func goResponseDone(id, response cUint64, done *cInt32, e *cError) (code cCode) {
-	defer guardNode(id, e, &code)
-	n, err := asServer(id)
-	switch {
-	case err != nil:
-		return fail(e, err)
-	case done == nil:
-		return fail(e, isNull("done"))
-	}
-	*done = truth(n.server.Response(uint64(response)).Done())
-	return codeOK
+func goResponseDone(id, response cUint64, done *cInt32, e *cError) cCode {
+	return onServer(id, e, func(n *node) error { return writeTruth(done, n.server.Response(uint64(response)).Done) })
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/stepvan/stepvan/capi/internal/slots"
+	"github.com/stepvan/stepvan/capi/internal/numbers"
 )
 
 // cluster is a scheduler, a worker and a server of this process, as a C program would have them.
@@ -188,7 +188,7 @@ func TestNodesEndWithTheirNumber(t *testing.T) {
 	require.Equal(t, codeTimeout, goStartWait(id, 0, e), "nobody is there")
 	require.Equal(t, codeBusy, goHealth(id, e))
 	require.Equal(t, codeOK, goClose(id, e))
-	_, ok := nodes.Get(slots.ID(id))
+	_, ok := nodes.Get(numbers.ID(id))
 	require.False(t, ok)
 	require.Equal(t, codeClosed, goClose(id, e))
 	require.Contains(t, chars(&e.message), "was closed")

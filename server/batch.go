@@ -168,7 +168,7 @@ func (b *batcher) take(p stepvan.Policy, batch *Batch, later *deferredWork) (boo
 		r := b.pop(w)
 		r.on(eventTake)
 		r.processed = now
-		batch.Requests = append(batch.Requests, Request{ID: r.id(), Worker: w.rank, slot: r})
+		batch.Requests = append(batch.Requests, Request{ID: RequestID(r.id), Worker: w.rank, slot: r})
 	}
 	return true, nil
 }

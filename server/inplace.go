@@ -9,6 +9,7 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -24,19 +25,16 @@ type workerView struct {
 type viewPool struct {
 	mu sync.Mutex
 	// +checklocks:mu
-	free []*workerView
+	list reuse.List[workerView]
 }
 
 func (p *viewPool) take() *workerView {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := len(p.free); n > 0 {
-		v := p.free[n-1]
-		p.free = p.free[:n-1]
-		return v
+	v := p.list.Take()
+	if v.window == nil {
+		v.window = tensor.NewWindow(func() { p.put(v) })
 	}
-	v := new(workerView)
-	v.window = tensor.NewWindow(func() { p.put(v) })
 	return v
 }
 
@@ -45,7 +43,7 @@ func (p *viewPool) put(v *workerView) {
 	v.link = link.View{}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.free = append(p.free, v)
+	p.list.Put(v)
 }
 
 // view makes the tensor that d names in the worker's memory. 0 allocations in the steady state.

@@ -16,7 +16,6 @@ import (
 // message is one message to a worker: a response, a refusal or an announcement. It is recycled when the worker has
 // acknowledged it or is lost. Guarded by Server.mu, except what the link borrows.
 type message struct {
-	next *message // among the free ones
 	to   *workerPeer
 	out  link.Outbound
 	meta []byte
@@ -49,20 +48,13 @@ type answer struct {
 // link.Completer of all messages.
 type messageSender struct {
 	s    *Server
-	free *message
-	made int // free ones too
+	list reuse.List[message]
 }
 
 // take returns an empty message. Under Server.mu.
 func (p *messageSender) take(to *workerPeer) *message {
-	m := p.free
-	if m == nil {
-		m = new(message)
-		p.made++
-	} else {
-		p.free = m.next
-	}
-	m.next, m.to = nil, to
+	m := p.list.Take()
+	m.to = to
 	return m
 }
 
@@ -79,7 +71,7 @@ func (p *messageSender) recycle(m *message) {
 	}
 	m.meta, m.answers, m.payload, m.chunks = m.meta[:0], reuse.Slice(m.answers), reuse.Slice(m.payload), reuse.Slice(m.chunks)
 	m.to, m.record, m.change = nil, nil, nil
-	m.next, p.free = p.free, m
+	p.list.Put(m)
 }
 
 // failsResponse reports whether the response fails when this message fails because of why. A worker that has left does

@@ -1,11 +1,10 @@
 package server
 
 import (
-	"sync/atomic"
-
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/reuse"
+	"github.com/stepvan/stepvan/internal/slots"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -34,7 +33,9 @@ type Request struct {
 	slot   *requestSlot
 }
 
-func (r Request) live() bool { return r.slot != nil && r.slot.id() == r.ID }
+func (r Request) live() bool {
+	return r.slot != nil && r.slot.server.requests.slots.Peek(slots.ID(r.ID)) != nil
+}
 
 // Pushes returns the pushed tensors in the worker's order, with the pushed types and shapes. They are views of
 // registered chunks or of pooled memory. The program may write to them until the respond. The first call copies the
@@ -65,14 +66,13 @@ func (r Request) Pulls() []Pull {
 	return r.slot.pulls
 }
 
-// requestSlot holds one request at a time. The slot stays; its generation tells its requests apart. Server.mu guards it
-// until the request is handed out. From then on its lists do not change until the respond.
+// requestSlot holds one request at a time, and is used again. Server.mu guards it until the request is handed out. From
+// then on its lists do not change until the respond.
 type requestSlot struct {
-	next       *requestSlot // in the queue, or among the free ones
-	index      uint32
-	generation atomic.Uint32
-	state      requestState
-	server     *Server
+	id     slots.ID
+	next   *requestSlot // in the queue
+	state  requestState
+	server *Server
 
 	from        *workerPeer
 	session     *link.Session
@@ -95,10 +95,6 @@ type requestSlot struct {
 	handed handedMemory
 }
 
-func (r *requestSlot) id() RequestID {
-	return RequestID(r.generation.Load())<<32 | RequestID(r.index)
-}
-
 func (r *requestSlot) firstKey() uint64 {
 	switch {
 	case len(r.keys) > 0:
@@ -111,23 +107,17 @@ func (r *requestSlot) firstKey() uint64 {
 
 // requestTable has the slots of all requests. Server.mu guards it.
 type requestTable struct {
-	s          *Server
-	slots      []*requestSlot
-	free       *requestSlot
-	unanswered int
+	s     *Server
+	slots slots.Table[requestSlot]
 }
 
 // take returns a slot for a request that begins with this event.
 func (t *requestTable) take(begin requestEvent) *requestSlot {
-	t.unanswered++
-	r := t.free
-	if r == nil {
-		r = &requestSlot{index: uint32(len(t.slots)), server: t.s, state: requestFree}
-		r.generation.Store(1)
-		t.slots = append(t.slots, r)
-	} else {
-		t.free, r.next = r.next, nil
+	id, r := t.slots.Take()
+	if r.server == nil { // the first use of the slot
+		r.server, r.state = t.s, requestFree
 	}
+	r.id = id
 	r.on(begin)
 	return r
 }
@@ -137,9 +127,7 @@ func (t *requestTable) take(begin requestEvent) *requestSlot {
 func (t *requestTable) recycle(r *requestSlot) *link.Inbound {
 	held := r.held
 	t.releaseChunks(r)
-	if r.generation.Add(1) == 0 {
-		r.generation.Store(1) // no ID has the generation 0
-	}
+	t.slots.Free(r.id)
 	r.closeViews()
 	if r.pool != nil {
 		t.s.opt.Memory.Put(r.pool)
@@ -148,8 +136,6 @@ func (t *requestTable) recycle(r *requestSlot) *link.Inbound {
 	r.keys, r.pulls, r.chunks = r.keys[:0], r.pulls[:0], r.chunks[:0]
 	r.from, r.session, r.pool, r.held, r.refusal, r.pushedBytes = nil, nil, nil, nil, nil, 0
 	r.on(eventEnd)
-	r.next, t.free = t.free, r
-	t.unanswered--
 	return held
 }
 
@@ -170,11 +156,7 @@ func (t *requestTable) releaseChunks(r *requestSlot) {
 
 // find returns the request that a program holds under this ID, or nil.
 func (t *requestTable) find(id RequestID) *requestSlot {
-	index := uint32(id)
-	if uint64(index) >= uint64(len(t.slots)) {
-		return nil
-	}
-	if r := t.slots[index]; r.id() == id && r.state >= requestTaken {
+	if r := t.slots.Find(slots.ID(id)); r != nil && r.state >= requestTaken {
 		return r
 	}
 	return nil

@@ -61,12 +61,13 @@ func TestRespondMovesARequestAndBack(t *testing.T) {
 func TestWhichRequestsCanBeFound(t *testing.T) {
 	held := []requestState{requestTaken, requestAnswering, requestAnsweredAtStop, requestClosing}
 	for state := requestFree; state < requestStates; state++ {
-		r := &requestSlot{state: state}
-		r.generation.Store(1)
-		table := requestTable{slots: []*requestSlot{r}}
-		require.Equal(t, slices.Contains(held, state), table.find(r.id()) != nil, "state %d", state)
-		require.Nil(t, table.find(r.id()+1<<32), "of another generation")
-		require.Nil(t, table.find(r.id()+1), "of another slot")
+		var table requestTable
+		slot, r := table.slots.Take()
+		r.state = state
+		id := RequestID(slot)
+		require.Equal(t, slices.Contains(held, state), table.find(id) != nil, "state %d", state)
+		require.Nil(t, table.find(id+1<<32), "of another generation")
+		require.Nil(t, table.find(id+1), "of another slot")
 	}
 }
 

@@ -30,12 +30,11 @@ func (s *Server) Respond(tensors []tensor.Tensor, id RequestID) (Response, error
 type responder struct {
 	s       *Server
 	records *handles.Table[responseState]
-	free    *respondCall
+	calls   reuse.List[respondCall]
 }
 
 // respondCall is one call of Respond or a variant, on its caller's goroutine.
 type respondCall struct {
-	next     *respondCall // among the free ones
 	requests []*requestSlot
 	messages []*message      // one per request
 	copies   bool            // the tensors are the caller's again at the end of the call
@@ -200,12 +199,7 @@ func (d *responder) respond(a *answers, copies bool) (resp Response, borrowed bo
 
 // newCall returns an empty call. Under Server.mu, like all functions of responder below except copyOut and cleanUp.
 func (d *responder) newCall(copies bool) *respondCall {
-	c := d.free
-	if c == nil {
-		c = new(respondCall)
-	} else {
-		d.free, c.next = c.next, nil
-	}
+	c := d.calls.Take()
 	c.copies = copies
 	return c
 }
@@ -285,7 +279,7 @@ func (d *responder) recycle(c *respondCall) {
 	c.sessions, c.skipped, c.release = reuse.Slice(c.sessions), reuse.Slice(c.skipped), reuse.Slice(c.release)
 	c.sources, c.queued = reuse.Slice(c.sources), reuse.Slice(c.queued)
 	c.requests, c.messages, c.outbounds = c.requests[:0], c.messages[:0], c.outbounds[:0] // which the server keeps anyway
-	c.next, d.free = d.free, c
+	d.calls.Put(c)
 }
 
 // countDown counts one message of a response, or the call that made them.

@@ -120,7 +120,7 @@ func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := Stats{
-		Unanswered: s.requests.unanswered, Requests: len(s.requests.slots), Messages: s.messages.made,
+		Unanswered: s.requests.slots.Used(), Requests: s.requests.slots.Len(), Messages: s.messages.list.Made(),
 		Records: s.responder.records.Records(), UnseenErrors: s.responder.records.Unseen(),
 	}
 	for _, w := range s.workers {

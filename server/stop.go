@@ -2,7 +2,6 @@ package server
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/stepvan/stepvan/internal/link"
@@ -30,7 +29,7 @@ func (s *Server) AnswerPushes() {
 	at := trace.Now()
 	var later deferredWork
 	s.mu.Lock()
-	for _, r := range s.requests.slots {
+	for _, r := range s.requests.slots.All() {
 		if s.batches.collecting || r.state != requestTaken || len(r.pulls) > 0 || r.from.session != r.session {
 			continue
 		}
@@ -86,9 +85,15 @@ func (w *stopWatch) look() {
 
 // idle reports whether the program waits for no request and has none to answer. Under Server.mu.
 func (w *stopWatch) idle() bool {
-	return !w.s.batches.collecting && !slices.ContainsFunc(w.s.requests.slots, func(r *requestSlot) bool {
-		return r.state == requestTaken || r.state == requestAnswering || r.state == requestClosing
-	})
+	if w.s.batches.collecting {
+		return false
+	}
+	for _, r := range w.s.requests.slots.All() {
+		if r.state == requestTaken || r.state == requestAnswering || r.state == requestClosing {
+			return false
+		}
+	}
+	return true
 }
 
 // over reports whether the program serves no more. Under Server.mu.

@@ -1,14 +1,12 @@
 package tensor
 
 import (
+	"errors"
 	"fmt"
-	"os"
-	"sync"
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
-	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/internal/text"
 )
 
@@ -19,21 +17,11 @@ const maxRegion = 1 << 46
 // be called concurrently.
 type Allocator struct {
 	opt     Options
-	page    int64
-	unit    int64 // of arena sizes: the page they are made of
+	arenas  arenaList
 	classes [classCount]class
-	idle    atomic.Int64  // bytes in classes
-	misuses atomic.Uint64 // Release and Put too many
-	atlas   atlas
-
-	growing sync.Mutex // held to make an arena; taken before mu
-	mu      sync.Mutex
-	arenas  []*arena
-	held    int64   // bytes of arenas; rises only under growing
-	made    int     // arenas ever, to number their files
-	first   *Region // list of those with memory, idle ones too
-	closed  bool
-	late    error // of the system, for Close to report
+	idle    atomic.Int64 // bytes in classes
+	regions regionList
+	misuses atomic.Uint64 // superfluous calls of Release and Put
 }
 
 // NewAllocator makes an allocator. It takes memory only when it is asked for some.
@@ -41,11 +29,8 @@ func NewAllocator(opt Options) (*Allocator, error) {
 	if err := opt.complete(); err != nil {
 		return nil, err
 	}
-	a := &Allocator{opt: opt, page: int64(os.Getpagesize())}
-	a.unit = a.page
-	if opt.HugePages == HugePagesRequired {
-		a.unit = shm.HugePageBytes
-	}
+	a := &Allocator{opt: opt}
+	a.arenas.init(&a.opt)
 	return a, nil
 }
 
@@ -113,9 +98,7 @@ func (a *Allocator) newRegion(n, size int64, class int) (*Region, error) {
 	r := &Region{mem: s.bytes(), id: lastID.Add(1), alloc: a, span: s, class: class}
 	r.n.Store(n)
 	r.state.Store(uint64(firstLife))
-	a.mu.Lock()
-	a.link(r)
-	a.mu.Unlock()
+	a.regions.add(r)
 	return r, nil
 }
 
@@ -126,66 +109,68 @@ func (a *Allocator) tooLarge(n int64) error {
 // reserve finds n bytes in an arena, or makes one.
 func (a *Allocator) reserve(n int64) (span, error) {
 	align := int64(granule)
-	if n >= a.page {
-		align = a.page
+	if n >= a.arenas.page {
+		align = a.arenas.page
 	}
 	n = roundUp(n, align)
-	if s, ok, err := a.take(n, align); ok || err != nil {
+	if s, ok, err := a.arenas.take(n, align); ok || err != nil {
 		return s, err
 	}
-	a.growing.Lock()
-	defer a.growing.Unlock()
-	if s, ok, err := a.take(n, align); ok || err != nil {
+	a.arenas.growing.Lock()
+	defer a.arenas.growing.Unlock()
+	if s, ok, err := a.arenas.take(n, align); ok || err != nil {
 		return s, err
 	}
 	return a.grow(n, align)
 }
 
-// take looks for room in the arenas that there are.
-func (a *Allocator) take(n, align int64) (span, bool, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.closed {
-		return span{}, false, a.errClosed()
-	}
-	for _, ar := range a.arenas {
-		if s, ok := ar.take(n, align); ok {
-			return s, true, nil
+// grow makes an arena with room for n bytes and cuts them from it. When the limit is reached, it first frees what the
+// pool keeps, and then empty arenas. The caller holds growing.
+func (a *Allocator) grow(n, align int64) (span, error) {
+	size, fits := a.arenas.nextSize(n)
+	if !fits {
+		if err := a.freeIdle(false); err != nil {
+			return span{}, err
+		}
+		if s, ok, err := a.arenas.take(n, align); ok || err != nil {
+			return s, err
+		}
+		if err := a.Trim(); err != nil {
+			return span{}, err
+		}
+		if size, fits = a.arenas.nextSize(n); !fits {
+			size = roundUp(n, a.arenas.unit)
+		}
+		if !a.arenas.fits(size) {
+			return span{}, a.errFull(n)
 		}
 	}
-	return span{}, false, nil
+	return a.arenas.grow(size, n, align)
 }
 
-func (a *Allocator) errClosed() error {
-	return fmt.Errorf("tensor: allocator %q is closed: %w", text.Cut(a.opt.Name), stepvan.ErrClosed)
+func (a *Allocator) errFull(n int64) error {
+	s := a.Stats()
+	return fmt.Errorf("tensor: allocator %q has taken %d bytes (%d in use) of the %d that %s allows, and %d more do not fit; close regions or raise %s: %w",
+		text.Cut(a.opt.Name), s.HeldBytes, s.UsedBytes, a.opt.MaxBytes, a.opt.MaxBytesSetting, n, a.opt.MaxBytesSetting, stepvan.ErrWouldBlock)
 }
 
 // free returns the memory of an ended region to its arena.
 func (a *Allocator) free(r *Region) error {
-	a.mu.Lock()
-	a.unlink(r)
-	r.span.arena.give(r.span)
-	drop := a.surplus(r.span.arena)
-	a.mu.Unlock()
-	return a.closeArenas(drop)
+	a.regions.remove(r)
+	return a.arenas.give(r.span)
 }
 
-func (a *Allocator) link(r *Region) {
-	r.next = a.first
-	if a.first != nil {
-		a.first.prev = r
-	}
-	a.first = r
-}
+// Trim returns idle memory to the system: the memory that the pool keeps, and all empty arenas.
+func (a *Allocator) Trim() error { return errors.Join(a.freeIdle(false), a.arenas.closeEmpty()) }
 
-func (a *Allocator) unlink(r *Region) {
-	if r.prev != nil {
-		r.prev.next = r.next
-	} else {
-		a.first = r.next
+// Close ends the allocator: it gives no more regions, and its memory goes back to the system. Regions that are still in
+// use stay usable, and the [LeakError] that Close returns lists them. Their memory goes back when they are closed. A
+// further Close tells whether that has happened.
+func (a *Allocator) Close() error {
+	late := a.arenas.end()
+	err := errors.Join(late, a.freeIdle(true), a.arenas.closeEmpty())
+	if leaks := a.Leaks(); len(leaks) > 0 {
+		err = errors.Join(err, &LeakError{Allocator: a.opt.Name, Leaks: leaks, traced: a.opt.Debug})
 	}
-	if r.next != nil {
-		r.next.prev = r.prev
-	}
-	r.prev, r.next = nil, nil
+	return err
 }

@@ -278,7 +278,7 @@ func TestFragmentation(t *testing.T) {
 	for _, r := range live {
 		require.NoError(t, r.Close())
 	}
-	for _, ar := range a.arenas {
+	for _, ar := range a.arenas.arenas {
 		require.Equal(t, []extent{{0, ar.size}}, ar.free)
 	}
 }

@@ -20,9 +20,9 @@
 //
 // # For stepvan itself
 //
-// Some names are there for the other packages of stepvan, and a program does not need them: [Window], [Place],
-// [Allocator.Locate], [Allocator.Watch], [Region.FD], [Tensor.SetRegion] and [Shape.SetDims]. They work on the inside
-// of regions, tensors and shapes, on paths where a call through a further package would cost time, so they are here.
+// The other packages of stepvan use some names that a program does not need: [Window], [Place], [Allocator.Locate],
+// [Allocator.Watch], [Region.FD], [Tensor.SetRegion] and [Shape.SetDims]. They reach the inside of regions, tensors and
+// shapes on the hot path, where a call through a further package would cost time.
 //
 // # Concurrency
 //

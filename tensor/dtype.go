@@ -14,31 +14,32 @@ type DType uint8
 
 // The dense element types of torch.
 const (
-	Bool             DType = 1
-	Uint8            DType = 2
-	Int8             DType = 3
-	Uint16           DType = 4
-	Int16            DType = 5
-	Uint32           DType = 6
-	Int32            DType = 7
-	Uint64           DType = 8
-	Int64            DType = 9
-	Float16          DType = 10
-	BFloat16         DType = 11
-	Float32          DType = 12
-	Float64          DType = 13
-	Complex32        DType = 14 // two float16
-	Complex64        DType = 15 // two float32
-	Complex128       DType = 16 // two float64
-	Float8E4M3FN     DType = 17
-	Float8E5M2       DType = 18
-	Float8E4M3FNUZ   DType = 19
-	Float8E5M2FNUZ   DType = 20
-	Float8E8M0FNU    DType = 21 // a power of two, the scale of a block
-	Float4E2M1FNX2   DType = 22 // one byte holds two numbers; shapes count bytes, as in torch
-	dtypeEnd         DType = 23
-	torchDTypePrefix       = "torch."
+	Bool           DType = 1
+	Uint8          DType = 2
+	Int8           DType = 3
+	Uint16         DType = 4
+	Int16          DType = 5
+	Uint32         DType = 6
+	Int32          DType = 7
+	Uint64         DType = 8
+	Int64          DType = 9
+	Float16        DType = 10
+	BFloat16       DType = 11
+	Float32        DType = 12
+	Float64        DType = 13
+	Complex32      DType = 14 // two float16
+	Complex64      DType = 15 // two float32
+	Complex128     DType = 16 // two float64
+	Float8E4M3FN   DType = 17
+	Float8E5M2     DType = 18
+	Float8E4M3FNUZ DType = 19
+	Float8E5M2FNUZ DType = 20
+	Float8E8M0FNU  DType = 21 // a power of two, the scale of a block
+	Float4E2M1FNX2 DType = 22 // one byte holds two numbers; shapes count bytes, as in torch
 )
+
+// dtypeEnd is the number after the last type.
+const dtypeEnd DType = 23
 
 // dtypes is indexed by DType.
 var dtypes = [dtypeEnd]struct {
@@ -100,7 +101,7 @@ func (d DType) String() string {
 
 // ParseDType reads torch's name of a type, with or without "torch.".
 func ParseDType(name string) (DType, error) {
-	short := strings.TrimPrefix(name, torchDTypePrefix)
+	short := strings.TrimPrefix(name, "torch.")
 	for d := DType(1); d < dtypeEnd; d++ {
 		if dtypes[d].name == short {
 			return d, nil

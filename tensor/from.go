@@ -48,7 +48,9 @@ func FromPointer(ptr unsafe.Pointer, d DType, shape Shape, owner any) (Tensor, e
 	if err := checkAligned(uintptr(ptr), d); err != nil {
 		return Tensor{}, err
 	}
-	r := newForeignRegion(unsafe.Slice((*byte)(ptr), n), owner)
+	w := NewWindow(nil)
+	w.owner = owner
+	r := w.Show(unsafe.Slice((*byte)(ptr), n))
 	return Tensor{region: r, n: n, shape: shape, gen: r.Generation(), dtype: d}, nil
 }
 

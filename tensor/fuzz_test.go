@@ -114,7 +114,7 @@ func FuzzParseDType(f *testing.F) {
 		if (err == nil) != d.Valid() {
 			t.Fatalf("%q: %v, %v", name, d, err)
 		}
-		if err == nil && d.String() != name && torchDTypePrefix+d.String() != name {
+		if err == nil && d.String() != name && "torch."+d.String() != name {
 			t.Fatalf("%q read as %v", name, d)
 		}
 	})

@@ -1,10 +1,10 @@
 package tensor
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/text"
@@ -61,6 +61,47 @@ func (e *LeakError) Error() string {
 // Unwrap returns stepvan.ErrBusy.
 func (e *LeakError) Unwrap() error { return stepvan.ErrBusy }
 
+// regionList has the regions with memory, idle ones too, the latest first.
+type regionList struct {
+	mu    sync.Mutex
+	first *Region
+}
+
+func (l *regionList) add(r *Region) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.next = l.first
+	if l.first != nil {
+		l.first.prev = r
+	}
+	l.first = r
+}
+
+func (l *regionList) remove(r *Region) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.prev != nil {
+		r.prev.next = r.next
+	} else {
+		l.first = r.next
+	}
+	if r.next != nil {
+		r.next.prev = r.prev
+	}
+	r.prev, r.next = nil, nil
+}
+
+// open yields the regions that are in use.
+func (l *regionList) open(yield func(*Region, life) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for r := l.first; r != nil; r = r.next {
+		if state := r.life(); state.open() && !yield(r, state) {
+			return
+		}
+	}
+}
+
 // trace records the callers that asked for r. stackText leaves out the allocator itself.
 func (a *Allocator) trace(r *Region) {
 	if !a.opt.Debug {
@@ -68,26 +109,19 @@ func (a *Allocator) trace(r *Region) {
 	}
 	pcs := make([]uintptr, siteDepth)
 	n := runtime.Callers(2, pcs)
-	a.mu.Lock()
+	a.regions.mu.Lock()
 	r.site = pcs[:n]
-	a.mu.Unlock()
+	a.regions.mu.Unlock()
 }
 
 // Leaks lists the regions that are in use, the oldest memory last.
-func (a *Allocator) Leaks() []Leak {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	var out []Leak
-	for r := a.first; r != nil; r = r.next {
-		l := r.life()
-		if !l.open() {
-			continue
-		}
-		out = append(out, Leak{
+func (a *Allocator) Leaks() (all []Leak) {
+	for r, l := range a.regions.open {
+		all = append(all, Leak{
 			ID: r.id, Generation: l.generation(), Bytes: r.Len(), Holds: l.holds(), Stack: stackText(r.site),
 		})
 	}
-	return out
+	return all
 }
 
 func stackText(pcs []uintptr) string {
@@ -105,35 +139,4 @@ func stackText(pcs []uintptr) string {
 			return b.String()
 		}
 	}
-}
-
-// Close ends the allocator: it gives no more regions, and its memory goes back to the system. Regions that are still in
-// use stay usable, and the [LeakError] that Close returns lists them. Their memory goes back when they are closed. A
-// further Close tells whether that has happened.
-func (a *Allocator) Close() error {
-	a.mu.Lock()
-	a.closed = true
-	a.mu.Unlock()
-	err := a.freeIdle(true)
-	a.mu.Lock()
-	drop := a.remove(func(x *arena) bool { return x.used == 0 })
-	err = errors.Join(err, a.late)
-	a.late = nil
-	a.mu.Unlock()
-	err = errors.Join(err, a.closeArenas(drop))
-	if leaks := a.Leaks(); len(leaks) > 0 {
-		err = errors.Join(err, &LeakError{Allocator: a.opt.Name, Leaks: leaks, traced: a.opt.Debug})
-	}
-	return err
-}
-
-// keep saves an error of the system for Close: Put and Release cannot return
-// it, and their callers could do nothing about it.
-func (a *Allocator) keep(err error) {
-	if err == nil {
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.late = errors.Join(a.late, err)
 }

@@ -2,7 +2,9 @@ package tensor
 
 // life is the state of a region in one word, so that every change is one atomic
 // operation. The upper half is the generation. The lower half has two bits, and
-// the number of operations that hold the region.
+// the number of operations that hold the region. There are generations and no
+// table of slots: tensors refer to their region by pointer, and no ID leaves the
+// process.
 type life uint64
 
 const (
@@ -64,7 +66,7 @@ func (r *Region) retain(gen uint32) error {
 }
 
 // Release ends one Retain. The last Release of a region that was put back returns its memory to the allocator. A
-// Release too many is counted in [Stats], and has no other effect. One atomic, 0 allocations.
+// superfluous Release is counted in [Stats], and has no other effect. One atomic, 0 allocations.
 func (r *Region) Release() {
 	for {
 		l := r.life()
@@ -86,6 +88,27 @@ func (r *Region) Release() {
 	}
 }
 
+// giveBack ends the region for its owner, at the latest with the last Release. It returns false when the owner had done
+// so before.
+func (r *Region) giveBack() bool {
+	for {
+		l := r.life()
+		if !l.open() || l.put() {
+			return false
+		}
+		to := l | putBit
+		if l.holds() == 0 {
+			to = l.ended()
+		}
+		if r.swap(l, to) {
+			if l.holds() == 0 {
+				r.leave()
+			}
+			return true
+		}
+	}
+}
+
 // leave gives back the memory of a region that was put back and that no operation holds.
 func (r *Region) leave() {
 	if r.window != nil {
@@ -99,7 +122,7 @@ func (r *Region) leave() {
 // nothing has changed, and the caller can try again. Closing a closed region has no effect and no error. A caller
 // cannot close the region of a [Window].
 func (r *Region) Close() error {
-	if r.window != nil {
+	if r.window != nil && r.window.gone != nil {
 		return errWindow
 	}
 	for {
@@ -118,8 +141,8 @@ func (r *Region) Close() error {
 
 // discard gives the memory of an ended region up.
 func (r *Region) discard() error {
-	if r.alloc == nil {
-		r.owner = nil
+	if r.window != nil {
+		r.window.owner = nil
 		return nil
 	}
 	return r.alloc.free(r)

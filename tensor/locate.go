@@ -39,7 +39,7 @@ var lastFile atomic.Uint64
 // Locate finds the file that holds all of b. It returns false for memory of other origin. The region that b belongs to
 // must be open. Locate takes no lock and does not allocate. It is for stepvan itself.
 func (a *Allocator) Locate(b []byte) (Place, bool) {
-	files := a.atlas.files.Load()
+	files := a.arenas.atlas.files.Load()
 	if files == nil || len(b) == 0 {
 		return Place{}, false
 	}
@@ -62,20 +62,20 @@ func (a *Allocator) Locate(b []byte) (Place, bool) {
 // dropped must not block. It is for stepvan itself.
 func (a *Allocator) Watch(dropped func(file uint64)) (stop func()) {
 	w := &watcher{dropped}
-	a.atlas.mu.Lock()
-	defer a.atlas.mu.Unlock()
-	a.atlas.watchers = append(a.atlas.watchers, w)
+	a.arenas.atlas.mu.Lock()
+	defer a.arenas.atlas.mu.Unlock()
+	a.arenas.atlas.watchers = append(a.arenas.atlas.watchers, w)
 	return func() {
-		a.atlas.mu.Lock()
-		defer a.atlas.mu.Unlock()
-		a.atlas.watchers = slices.DeleteFunc(a.atlas.watchers, func(other *watcher) bool { return other == w })
+		a.arenas.atlas.mu.Lock()
+		defer a.arenas.atlas.mu.Unlock()
+		a.arenas.atlas.watchers = slices.DeleteFunc(a.arenas.atlas.watchers, func(other *watcher) bool { return other == w })
 	}
 }
 
-// chart brings the atlas up to date. The allocator's lock is held.
-func (a *Allocator) chart() {
-	files := make([]charted, 0, len(a.arenas))
-	for _, ar := range a.arenas {
+// chart brings the atlas up to date. The caller holds the lock of the list of arenas.
+func (t *atlas) chart(arenas []*arena) {
+	files := make([]charted, 0, len(arenas))
+	for _, ar := range arenas {
 		if ar.mem.FD() < 0 {
 			continue // in no file
 		}
@@ -84,7 +84,7 @@ func (a *Allocator) chart() {
 		files = append(files, charted{start: start, end: start + uintptr(len(mem)), id: ar.id, fd: ar.mem.FD(), mem: mem})
 	}
 	slices.SortFunc(files, func(x, y charted) int { return cmp.Compare(x.start, y.start) })
-	a.atlas.files.Store(&files)
+	t.files.Store(&files)
 }
 
 // tell has the watchers forget the files of arenas that are about to be closed.

@@ -32,8 +32,9 @@ type Options struct {
 	IdleBytes int64
 	// HugePages says whether arenas lie in huge pages. Default HugePagesAuto.
 	HugePages HugePages
-	// Near, if set, calls make, which takes memory from the system: on a thread and in a way that
-	// decides on which NUMA nodes it lies. It may be called from any goroutine.
+	// Near, if set, runs make, which takes memory from the system. The thread and
+	// the policy that Near chooses decide on which NUMA nodes the memory lies. Any
+	// goroutine may call it.
 	Near func(make func())
 	// Debug records the callers that asked for each region, for Leaks. It makes
 	// Get slower.
@@ -47,7 +48,7 @@ type HugePages uint8
 const (
 	HugePagesAuto     HugePages = iota // where the system has some to give
 	HugePagesOff                       // never
-	HugePagesRequired                  // always: without them asking for memory fails
+	HugePagesRequired                  // always: without them no memory is given
 )
 
 // complete fills in defaults and refuses sizes that make no sense.

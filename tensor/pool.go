@@ -12,7 +12,7 @@ func (a *Allocator) Get(n int) (*Region, error) {
 	}
 	r, open := a.classes[c].pop()
 	if !open {
-		return nil, a.errClosed()
+		return nil, a.arenas.errClosed()
 	}
 	if r == nil {
 		var err error
@@ -33,29 +33,8 @@ func (a *Allocator) Get(n int) (*Region, error) {
 // of the region, so that tensors of the old one are stale. A second Put is counted in [Stats] and has no other effect,
 // as long as no other caller has got the region in between. 0 allocations.
 func (a *Allocator) Put(r *Region) {
-	if r == nil {
-		return
-	}
-	if r.alloc != a {
+	if r != nil && (r.alloc != a || !r.giveBack()) {
 		a.misuses.Add(1)
-		return
-	}
-	for {
-		l := r.life()
-		if !l.open() || l.put() {
-			a.misuses.Add(1)
-			return
-		}
-		to := l | putBit
-		if l.holds() == 0 {
-			to = l.ended()
-		}
-		if r.swap(l, to) {
-			if l.holds() == 0 {
-				a.recycle(r)
-			}
-			return
-		}
 	}
 }
 
@@ -63,15 +42,15 @@ func (a *Allocator) Put(r *Region) {
 // the pool then has sizes that the program no longer asks for, or more than it needs.
 func (a *Allocator) recycle(r *Region) {
 	if r.class == noClass || r.span.n > a.opt.IdleBytes {
-		a.keep(a.free(r))
+		a.arenas.keep(a.free(r))
 		return
 	}
 	if a.idle.Add(r.span.n) > a.opt.IdleBytes {
-		a.keep(a.freeIdle(false))
+		a.arenas.keep(a.freeIdle(false))
 	}
 	if !a.classes[r.class].push(r) {
 		a.idle.Add(-r.span.n)
-		a.keep(a.free(r))
+		a.arenas.keep(a.free(r))
 	}
 }
 

@@ -17,11 +17,11 @@ type Region struct {
 	n     atomic.Int64  // bytes asked for: at most len(mem)
 	mem   []byte        // all that the region has; the slice changes only with the lives of a Window
 	id    uint64
-	owner any // of foreign memory, nil otherwise
+
+	window *Window // of foreign memory, nil otherwise
 
 	// The rest is the allocator's. It is nil or zero for foreign memory.
 	alloc      *Allocator
-	window     *Window // that the region is of, nil otherwise
 	span       span
 	class      int // of the pool, noClass for a region that never goes there
 	prev, next *Region
@@ -37,13 +37,6 @@ var (
 	errRegionStale  = fmt.Errorf("tensor: the region was closed and its memory is in use for something else: %w", stepvan.ErrStale)
 	errRegionBusy   = fmt.Errorf("tensor: the region is used by outstanding operations; wait for them before closing it: %w", stepvan.ErrBusy)
 )
-
-func newForeignRegion(mem []byte, owner any) *Region {
-	r := &Region{mem: mem, id: lastID.Add(1), owner: owner, class: noClass}
-	r.n.Store(int64(len(mem)))
-	r.state.Store(uint64(firstLife))
-	return r
-}
 
 // ID returns the number of the region, unique in the process and never 0.
 func (r *Region) ID() uint64 { return r.id }

@@ -10,8 +10,8 @@ type Stats struct {
 	Regions   int    // in use
 	Idle      int    // kept by the pool
 	Gets      uint64 // calls of Get
-	Hits      uint64 // of them, answered from the pool
-	Misuses   uint64 // Release or Put too many: each is a mistake of the program
+	Hits      uint64 // of Gets, those that the pool could answer
+	Misuses   uint64 // superfluous calls of Release and Put: each is a mistake of the program
 }
 
 // Stats returns the counters. It takes the allocator's locks, and is not for the hot path.
@@ -25,19 +25,21 @@ func (a *Allocator) Stats() Stats {
 		s.Idle += len(c.idle)
 		c.mu.Unlock()
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s.Arenas, s.HeldBytes = len(a.arenas), a.held
-	for _, ar := range a.arenas {
+	a.arenas.count(&s)
+	for r := range a.regions.open {
+		s.Regions++
+		s.UsedBytes += r.span.n
+	}
+	return s
+}
+
+func (l *arenaList) count(s *Stats) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.Arenas, s.HeldBytes = len(l.arenas), l.held
+	for _, ar := range l.arenas {
 		if ar.mem.Huge() {
 			s.HugeBytes += ar.size
 		}
 	}
-	for r := a.first; r != nil; r = r.next {
-		if r.life().open() {
-			s.Regions++
-			s.UsedBytes += r.span.n
-		}
-	}
-	return s
 }

@@ -28,7 +28,7 @@ func (t *Tensor) DType() DType { return t.dtype }
 // Shape returns the extent.
 func (t *Tensor) Shape() Shape { return t.shape }
 
-// Dims returns the dimensions, which must not be changed, in place.
+// Dims returns the dimensions in place. The caller must not change them.
 func (t *Tensor) Dims() []int64 { return t.shape.Dims() }
 
 // String reads "bfloat16[2 3]": type and shape, not the elements.

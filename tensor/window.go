@@ -8,10 +8,12 @@ import (
 
 // Window shows foreign memory through a region, one piece after the other: memory that comes and goes with a message.
 // Each piece is a life of the region, so tensors of an earlier piece are stale. Show and Shut must be called in turn.
-// It is for stepvan itself: package server shows a worker's memory with it.
+// It is for stepvan itself: package server shows a worker's memory with it, and [FromPointer] the one piece that a
+// program gave.
 type Window struct {
 	region Region
-	gone   func()
+	gone   func() // nil for memory of a program, which closes the region
+	owner  any    // of memory of a program
 }
 
 // NewWindow makes a window that shows nothing. It calls gone after each Shut, when no operation holds the region any
@@ -33,24 +35,6 @@ func (w *Window) Show(mem []byte) *Region {
 }
 
 // Shut ends what Show began, as [Allocator.Put] does: operations that hold the region may finish. 0 allocations.
-func (w *Window) Shut() {
-	r := &w.region
-	for {
-		l := r.life()
-		if !l.open() || l.put() {
-			return
-		}
-		to := l | putBit
-		if l.holds() == 0 {
-			to = l.ended()
-		}
-		if r.swap(l, to) {
-			if l.holds() == 0 {
-				w.gone()
-			}
-			return
-		}
-	}
-}
+func (w *Window) Shut() { w.region.giveBack() }
 
 var errWindow = fmt.Errorf("tensor: the region shows memory of others, and ends with what it came with: %w", stepvan.ErrNotSupported)

@@ -6,13 +6,13 @@ import (
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/handles"
 	"github.com/stepvan/stepvan/internal/reuse"
+	"github.com/stepvan/stepvan/internal/slots"
 	"github.com/stepvan/stepvan/tensor"
 )
 
 // activeExchange is an exchange from Do until no server answers it and none reaches its memory. It is recycled after
 // that. Worker.mu guards it.
 type activeExchange struct {
-	next *activeExchange // in the list of free ones
 	tensorLists
 
 	record    *handles.Record[result] // nil once the handle has completed
@@ -94,38 +94,25 @@ func (x *activeExchange) fail(err error) {
 
 // exchangeTable holds the exchanges in flight and their requests. Worker.mu guards it.
 type exchangeTable struct {
-	completer     link.Completer // of the requests' messages
-	outstanding   int
-	made          int        // exchanges, in use and free
-	requests      []*request // all that were ever made, by slot
-	freeExchanges *activeExchange
-	freeRequests  *request
+	completer   link.Completer // of the requests' messages
+	outstanding int
+	exchanges   reuse.List[activeExchange]
+	requests    slots.Table[request]
 }
 
 // newExchange returns an exchange without requests.
 func (t *exchangeTable) newExchange() *activeExchange {
 	t.outstanding++
-	x := t.freeExchanges
-	if x == nil {
-		x = new(activeExchange)
-		t.made++
-	} else {
-		t.freeExchanges, x.next = x.next, nil
-	}
-	return x
+	return t.exchanges.Take()
 }
 
 // addRequest adds a request for v to x.
 func (t *exchangeTable) addRequest(x *activeExchange, v *serverPeer) *request {
-	r := t.freeRequests
-	if r == nil {
-		r = &request{slot: uint32(len(t.requests)), generation: 1}
+	id, r := t.requests.Take()
+	if r.message.User == nil { // the first use of the slot
 		r.message = link.Outbound{Channel: link.ChannelRequest, Completer: t.completer, User: r, Timed: true}
-		t.requests = append(t.requests, r)
-	} else {
-		t.freeRequests, r.next = r.next, nil
 	}
-	r.exchange, r.server = x, v
+	r.id, r.exchange, r.server = id, x, v
 	x.requests = append(x.requests, r)
 	x.sessions = append(x.sessions, v.session)
 	x.messages = append(x.messages, &r.message)
@@ -142,28 +129,16 @@ func (t *exchangeTable) requestFor(x *activeExchange, v *serverPeer) *request {
 	return t.addRequest(x, v)
 }
 
-// find returns the request with an id that a peer sent, or nil.
-func (t *exchangeTable) find(id uint64) *request {
-	slot := uint32(id)
-	if uint64(slot) >= uint64(len(t.requests)) {
-		return nil
-	}
-	if r := t.requests[slot]; r.exchange != nil && r.id() == id {
-		return r
-	}
-	return nil
-}
-
 // recycle takes back x, whose tensors are released and whose keys are free, and its requests.
 func (t *exchangeTable) recycle(x *activeExchange) {
 	for _, r := range x.requests {
 		r.reset()
-		r.next, t.freeRequests = t.freeRequests, r
+		t.requests.Free(r.id)
 	}
 	x.push, x.pull = reuse.Slice(x.push), reuse.Slice(x.pull)
 	x.requests, x.sessions, x.messages, x.checksums = x.requests[:0], x.sessions[:0], x.messages[:0], x.checksums[:0]
 	x.record, x.last, x.err, x.label, x.broadcast = nil, nil, nil, "", false
 	x.state, x.requestCounts = unsent, requestCounts{}
-	x.next, t.freeExchanges = t.freeExchanges, x
+	t.exchanges.Put(x)
 	t.outstanding--
 }

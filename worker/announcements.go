@@ -81,8 +81,8 @@ func (h announcements) take(s *link.Session, op uint8, a *wire.Announcement, gen
 func (h announcements) Detached(s *link.Session) {
 	h.w.mu.Lock()
 	defer h.w.mu.Unlock()
-	for _, r := range h.w.exchanges.requests {
-		if x := r.exchange; x != nil && r.server.session == s && r.on(detachMemory) && x.state.accepted() {
+	for _, r := range h.w.exchanges.requests.All() {
+		if x := r.exchange; r.server.session == s && r.on(detachMemory) && x.state.accepted() {
 			h.w.advance(x)
 		}
 	}

@@ -83,7 +83,7 @@ func (h Handle) Handles() ([]Handle, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer h.w.results.Unpin(r)
+	defer h.w.results.Unpin(h.id)
 	list := make([]Handle, r.Value.pushes+r.Value.pulls)
 	for i := range list {
 		list[i] = Handle{w: h.w, id: h.id, op: int32(i)}
@@ -99,7 +99,7 @@ func (h Handle) Trace() (trace.Stamps, error) {
 	if err != nil {
 		return trace.Stamps{}, err
 	}
-	defer h.w.results.Unpin(r)
+	defer h.w.results.Unpin(h.id)
 	return r.Value.last, nil
 }
 
@@ -110,7 +110,7 @@ func (h Handle) Traces() ([]trace.Stamps, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer h.w.results.Unpin(r)
+	defer h.w.results.Unpin(h.id)
 	if len(r.Value.each) == 0 {
 		return []trace.Stamps{r.Value.last}, nil
 	}
@@ -124,7 +124,7 @@ func (h Handle) PullLen(i int) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer h.w.results.Unpin(r)
+	defer h.w.results.Unpin(h.id)
 	if i < 0 || i >= len(r.Value.lengths) {
 		return 0, errs.Invalid("pull_len: pull tensor %d: the exchange has no such tensor (got %d, want 0 to %d): give the index of a pull tensor", i, i, len(r.Value.lengths)-1)
 	}
@@ -137,7 +137,7 @@ func (h Handle) Lengths() ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer h.w.results.Unpin(r)
+	defer h.w.results.Unpin(h.id)
 	return append([]int64(nil), r.Value.lengths...), nil
 }
 
@@ -155,7 +155,7 @@ func (h Handle) finished() (*handles.Record[result], error) {
 		return nil, err
 	}
 	if !r.Done() {
-		h.w.results.Unpin(r)
+		h.w.results.Unpin(h.id)
 		return nil, errs.Invalid("handle: the exchange has not completed: wait for the handle first")
 	}
 	return r, nil
@@ -167,7 +167,7 @@ func (h Handle) lengths() (*handles.Record[result], error) {
 		return nil, err
 	}
 	if !r.Value.variable {
-		h.w.results.Unpin(r)
+		h.w.results.Unpin(h.id)
 		return nil, errs.Invalid("handle: no pull was marked as variable-length, so all were written whole: mark pulls in the exchange to get their lengths")
 	}
 	return r, nil
@@ -183,7 +183,7 @@ func (h Handle) describeTimeout(err error) error {
 	if pinErr != nil {
 		return err
 	}
-	defer h.w.results.Unpin(record)
+	defer h.w.results.Unpin(h.id)
 	h.w.mu.Lock()
 	defer h.w.mu.Unlock()
 	if x := record.Value.exchange; x != nil {

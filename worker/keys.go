@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -15,7 +16,7 @@ type keyState struct{ user *activeExchange }
 type keyTable struct {
 	states map[tensor.Key]*keyState
 	busy   int
-	free   []*keyState
+	unused reuse.List[keyState]
 }
 
 // maxIdleKeys is how many keys that are not busy may stay.
@@ -48,16 +49,11 @@ func (t *keyTable) add(k tensor.Key) *keyState {
 		for k, s := range t.states {
 			if s.user == nil {
 				delete(t.states, k)
-				t.free = append(t.free, s)
+				t.unused.Put(s)
 			}
 		}
 	}
-	var s *keyState
-	if n := len(t.free); n > 0 {
-		s, t.free = t.free[n-1], t.free[:n-1]
-	} else {
-		s = new(keyState)
-	}
+	s := t.unused.Take()
 	t.states[k] = s
 	return s
 }

@@ -66,9 +66,9 @@ func (w *Worker) loseLocked(s *link.Session, err error) {
 	}
 	delete(w.sessions, s)
 	v.lost = v.failure(err)
-	for _, r := range w.exchanges.requests {
+	for _, r := range w.exchanges.requests.All() {
 		// A request that the link has not accepted yet fails when SendAll has returned.
-		if x := r.exchange; r.server == v && x != nil && x.state.accepted() && r.on(loseServer) {
+		if x := r.exchange; r.server == v && x.state.accepted() && r.on(loseServer) {
 			x.fail(v.lost)
 			w.advance(x)
 		}

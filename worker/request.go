@@ -6,19 +6,16 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/reuse"
+	"github.com/stepvan/stepvan/internal/slots"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
 )
 
-// request is what one server gets of an exchange. Requests are recycled: a request keeps its slot, and its generation
-// tells its uses apart. Worker.mu guards it.
+// request is what one server gets of an exchange. A slot of exchangeTable holds it. Worker.mu guards it.
 type request struct {
-	next       *request // in the list of free ones
-	slot       uint32
-	generation uint32
-
-	exchange *activeExchange // nil while free
+	id       slots.ID // also on the wire
+	exchange *activeExchange
 	server   *serverPeer
 	pushes   []int // indexes into exchange.push
 	pulls    []int // indexes into exchange.pull, in the order of this server
@@ -33,9 +30,6 @@ type request struct {
 	stamps              trace.Stamps
 	bytesOut, bytesBack uint64
 }
-
-// id is the request id on the wire.
-func (r *request) id() uint64 { return uint64(r.generation)<<32 | uint64(r.slot) }
 
 // on changes the state, and reports whether e could happen.
 func (r *request) on(e requestEvent) bool {
@@ -55,7 +49,6 @@ func (r *request) firstKey() tensor.Key {
 
 // reset readies r for its next use.
 func (r *request) reset() {
-	r.generation++
 	r.exchange, r.server, r.state = nil, nil, 0
 	r.pushes, r.pulls, r.payload = r.pushes[:0], r.pulls[:0], reuse.Slice(r.payload)
 	r.plan.reset()

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/slots"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/trace"
 )
@@ -95,7 +96,7 @@ func (h responses) whole(m *link.Inbound) (*request, error) {
 // that it fits the request. Under Worker.mu.
 func (h responses) find(m *link.Inbound) (*request, error) {
 	header := &m.Header
-	r := h.w.exchanges.find(header.Request)
+	r := h.w.exchanges.requests.Find(slots.ID(header.Request))
 	if r == nil || r.server.session != m.Session || r.state&(unanswered|receiving) != unanswered {
 		return nil, &stepvan.ProtocolError{Field: "request", Reason: fmt.Sprintf("a response to request %#x, which waits for none", header.Request)}
 	}
@@ -171,7 +172,7 @@ func (w *Worker) complete(x *activeExchange) {
 func (x *activeExchange) trace(ring *trace.Ring, worker stepvan.Rank) {
 	for _, r := range x.requests {
 		ring.Record(trace.Entry{
-			Stamps: r.stamps, Label: x.label, RequestID: r.id(), Key: uint64(r.firstKey()),
+			Stamps: r.stamps, Label: x.label, RequestID: uint64(r.id), Key: uint64(r.firstKey()),
 			BytesOut: int64(r.bytesOut), BytesBack: int64(r.bytesBack),
 			Worker: int32(worker), Server: int32(r.server.rank),
 		})

@@ -150,7 +150,7 @@ func (r *request) encode(op uint8) {
 	}
 	r.meta = meta
 	m := &r.message
-	m.Op, m.Flags, m.Request, m.Generation = op, wire.FlagTrace, r.id(), r.server.generation
+	m.Op, m.Flags, m.Request, m.Generation = op, wire.FlagTrace, uint64(r.id), r.server.generation
 	m.Pushes, m.Pulls = uint32(len(r.pushes)), uint32(len(r.pulls))
 	m.Meta, m.Payload, m.Targets = meta, r.payload, r.plan.targets
 }

@@ -130,7 +130,7 @@ func (w *Worker) Stats() Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return Stats{
-		Outstanding: w.exchanges.outstanding, BusyKeys: w.keys.busy, Exchanges: w.exchanges.made,
+		Outstanding: w.exchanges.outstanding, BusyKeys: w.keys.busy, Exchanges: w.exchanges.exchanges.Made(),
 		Records: w.results.Records(), UnseenErrors: w.results.Unseen(),
 	}
 }
@@ -145,9 +145,9 @@ func (w *Worker) Fail(cause error) {
 		return
 	}
 	w.failed = errs.Ended("push_pull", cause)
-	for _, r := range w.exchanges.requests {
+	for _, r := range w.exchanges.requests.All() {
 		// An exchange that the link has not taken yet fails when SendAll has returned.
-		if x := r.exchange; x != nil && x.state == inFlight {
+		if x := r.exchange; x.state == inFlight {
 			x.fail(w.failed)
 			w.advance(x)
 		}

@@ -60,7 +60,7 @@ func TestEachRuleBites(t *testing.T) {
 		"no row in internal":        {path: "internal/common", want: "has no row"},
 		"cgo":                       {path: "van", code: `import "C"`, want: "uses C"},
 		"cgo where it belongs":      {path: "internal/verbs", code: `import "C"`},
-		"cgo for other languages":   {path: "capi", imports: []string{"ps", "capi/internal/slots", "cmd/stepvan/command"}, code: `import "C"`},
+		"cgo for other languages":   {path: "capi", imports: []string{"ps", "capi/internal/numbers", "cmd/stepvan/command"}, code: `import "C"`},
 		"other languages imported":  {path: "bench", imports: []string{"capi"}, want: "is for -"},
 		"mmap":                      {path: "tensor", code: `import "golang.org/x/sys/unix"; var _ = unix.Mmap`, want: "unix.Mmap"},
 		"mmap under another name":   {path: "tensor", code: `import u "golang.org/x/sys/unix"; var _ = u.Mmap`, want: "unix.Mmap"},

@@ -39,6 +39,7 @@ var rows = []row{
 	{path: "internal/bulk", level: 3},
 	{path: "internal/prefetch", level: 3},
 	{path: "internal/reuse", level: 3},
+	{path: "internal/slots", level: 3, beside: []string{"internal/prefetch"}},
 	{path: "internal/sparing", level: 3},
 	{path: "internal/version", level: 3},
 	{path: "internal/shm", level: 3},

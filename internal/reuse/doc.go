@@ -1,2 +1,2 @@
-// Package reuse is for slices that live on in recycled objects. Once empty, they must not keep alive what they held.
+// Package reuse is for objects and slices that are used again. Once empty, they must not keep alive what they held.
 package reuse

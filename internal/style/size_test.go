@@ -9,9 +9,7 @@ import (
 )
 
 // ceilings are the types that are too large. No type may join them, and none of them may grow.
-var ceilings = map[string]size{
-	"tensor.Allocator": {fields: 15, methods: 36},
-}
+var ceilings = map[string]size{}
 
 func TestNoTypeIsTooLarge(t *testing.T) {
 	files, err := read("../..")

@@ -47,13 +47,13 @@ func TestFinishedRecordsLiveForKeepLaterOnes(t *testing.T) {
 			require.NoError(t, err, i)
 		}
 	}
-	require.Equal(t, pageRecords, tab.Records())
+	require.LessOrEqual(t, tab.Records(), 5, "three are kept, one is open, and one is about to be freed")
 }
 
 func TestUnknownIDs(t *testing.T) {
 	tab := newTable(t, 3, nil)
 	r := tab.Open()
-	for _, id := range []ID{0, 1, makeID(5, 7), makeID(1<<31, 1), r.ID() + 1<<32} {
+	for _, id := range []ID{0, 1, 7<<32 + 5, 1<<32 + 1<<31, r.ID() + 1<<32} {
 		require.ErrorIs(t, tab.WaitFor(-1, id), stepvan.ErrStale)
 	}
 }
@@ -106,7 +106,7 @@ func TestPinnedRecordIsNotRecycled(t *testing.T) {
 	}
 	require.Equal(t, id, pinned.ID())
 	require.NoError(t, tab.WaitFor(0, id))
-	tab.Unpin(pinned)
+	tab.Unpin(id)
 	for range 3 {
 		tab.Finish(tab.Open(), nil)
 	}
@@ -142,9 +142,9 @@ func TestAllocates(t *testing.T) {
 			t.Fatal("not finished")
 		}
 	}
-	for range 2 * pageRecords {
+	for range 256 {
 		round()
 	}
 	require.Zero(t, testing.AllocsPerRun(1000, round))
-	require.LessOrEqual(t, tab.Records(), pageRecords)
+	require.LessOrEqual(t, tab.Records(), 18)
 }

@@ -4,15 +4,11 @@ import (
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan/internal/link/progress"
+	"github.com/stepvan/stepvan/internal/slots"
 )
 
 // ID names a record: slot in the lower half, generation in the upper. 0 names none.
-type ID uint64
-
-func makeID(slot, generation uint32) ID { return ID(generation)<<32 | ID(slot) }
-
-func (id ID) slot() uint32       { return uint32(id) }
-func (id ID) generation() uint32 { return uint32(id >> 32) }
+type ID = slots.ID
 
 // Record is the result of one operation. T holds what the owner keeps with it.
 type Record[T any] struct {
@@ -20,18 +16,15 @@ type Record[T any] struct {
 	// used again, so that its slices can be reused.
 	Value T
 
-	life atomic.Uint64 // generation in the upper half, pins in the lower
+	id   ID
 	ev   progress.Event
 	seen atomic.Bool // somebody was told err
-	slot uint32
-	err  error // written before ev is set
-	next *Record[T]
+	err  error       // written before ev is set
+	next ID          // of the record that finished after it
 }
 
-// ID returns the record's name until it is recycled.
-func (r *Record[T]) ID() ID { return makeID(r.slot, generationOf(r.life.Load())) }
-
-func generationOf(life uint64) uint32 { return uint32(life >> 32) }
+// ID returns the record's name. Only the owner may call it, until Finish.
+func (r *Record[T]) ID() ID { return r.id }
 
 // Done reports whether the record is finished.
 func (r *Record[T]) Done() bool { return r.ev.IsSet() }
@@ -43,27 +36,4 @@ func (r *Record[T]) Err() error {
 	}
 	r.seen.Store(true)
 	return r.err
-}
-
-// pin keeps the record of that generation from being recycled.
-func (r *Record[T]) pin(generation uint32) bool {
-	for {
-		l := r.life.Load()
-		if generationOf(l) != generation {
-			return false
-		}
-		if r.life.CompareAndSwap(l, l+1) {
-			return true
-		}
-	}
-}
-
-// retire ends the generation, unless somebody has pinned it.
-func (r *Record[T]) retire() bool {
-	l := r.life.Load()
-	g := generationOf(l) + 1
-	if g == 0 {
-		g = 1 // 0 is the generation of no ID
-	}
-	return uint32(l) == 0 && r.life.CompareAndSwap(l, uint64(g)<<32)
 }

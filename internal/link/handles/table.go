@@ -2,15 +2,10 @@ package handles
 
 import (
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/stepvan/stepvan/internal/link/progress"
-	"github.com/stepvan/stepvan/internal/prefetch"
+	"github.com/stepvan/stepvan/internal/slots"
 )
-
-const pageRecords = 128
-
-type page[T any] [pageRecords]Record[T]
 
 // Table holds records. The owner calls Open, Finish and Drop under a lock of its own. Everything else may be called
 // concurrently.
@@ -19,11 +14,10 @@ type Table[T any] struct {
 	keep   int
 	forget func(*Record[T], error)
 	unseen atomic.Uint64
-	pages  atomic.Pointer[[]*page[T]] // grows by copy, so that look-ups need no lock
 
-	// Under the owner's lock.
-	free     *Record[T]
-	oldest   *Record[T] // finished records, in order
+	// Under the owner's lock, except to pin records.
+	slots    slots.Table[Record[T]]
+	oldest   ID // finished records, in order
 	latest   *Record[T]
 	finished int
 }
@@ -32,31 +26,27 @@ type Table[T any] struct {
 // recycles a record whose error nobody has seen, it calls forget, if that is not nil. The function forget must not call
 // the table.
 func New[T any](e *progress.Engine, keep int, forget func(r *Record[T], err error)) *Table[T] {
-	t := &Table[T]{engine: e, keep: max(keep, 1), forget: forget}
-	t.pages.Store(new([]*page[T]))
-	return t
+	return &Table[T]{engine: e, keep: max(keep, 1), forget: forget}
 }
 
 // Unseen counts the errors that nobody saw.
 func (t *Table[T]) Unseen() uint64 { return t.unseen.Load() }
 
-// Records returns how many records there are, free ones too.
-func (t *Table[T]) Records() int { return len(*t.pages.Load()) * pageRecords }
+// Records returns how many records there are, free ones too. Under the owner's lock.
+func (t *Table[T]) Records() int { return t.slots.Len() }
 
 // Open returns an unfinished record, for the caller to finish or to drop.
 func (t *Table[T]) Open() *Record[T] {
-	if t.free == nil {
-		t.grow()
-	}
-	r := t.free
-	t.free, r.next = r.next, nil
+	id, r := t.slots.Take()
+	r.id = id
 	return r
 }
 
 // Drop takes back a record whose ID was not handed out.
 func (t *Table[T]) Drop(r *Record[T]) {
-	r.retire()
-	t.release(r)
+	if !t.slots.Free(r.id) {
+		t.append(r) // somebody has guessed the ID, and pinned it
+	}
 }
 
 // Finish ends the operation, and wakes the goroutines that wait for it. Exactly once for each Open.
@@ -75,9 +65,9 @@ func (t *Table[T]) Finish(r *Record[T], err error) {
 // append puts a finished record behind the others.
 func (t *Table[T]) append(r *Record[T]) {
 	if t.latest == nil {
-		t.oldest = r
+		t.oldest = r.id
 	} else {
-		t.latest.next = r
+		t.latest.next = r.id
 	}
 	t.latest = r
 	t.finished++
@@ -85,15 +75,15 @@ func (t *Table[T]) append(r *Record[T]) {
 
 // recycle frees the oldest finished record. One that is pinned gets another turn.
 func (t *Table[T]) recycle() {
-	r := t.oldest
-	t.oldest, r.next = r.next, nil
-	if t.oldest == nil {
+	r := t.slots.Find(t.oldest)
+	t.oldest, r.next = r.next, 0
+	if t.oldest == 0 {
 		t.latest = nil
 	} else {
-		prefetch.Write(unsafe.Pointer(t.oldest), unsafe.Sizeof(*t.oldest)) // it is recycled next, and is out of the cache by then
+		t.slots.Prefetch(t.oldest) // it is recycled next, and is out of the cache by then
 	}
 	t.finished--
-	if !r.retire() {
+	if !t.slots.Free(r.id) {
 		t.append(r)
 		return
 	}
@@ -103,27 +93,9 @@ func (t *Table[T]) recycle() {
 			t.forget(r, r.err)
 		}
 	}
-	t.release(r)
-}
-
-func (t *Table[T]) release(r *Record[T]) {
 	r.err = nil
 	if r.seen.Load() {
 		r.seen.Store(false)
 	}
 	r.ev.Reset()
-	r.next, t.free = t.free, r
-}
-
-func (t *Table[T]) grow() {
-	old := *t.pages.Load()
-	p := new(page[T])
-	pages := append(old[:len(old):len(old)], p)
-	for i := pageRecords - 1; i >= 0; i-- {
-		r := &p[i]
-		r.slot = uint32(len(old)*pageRecords + i)
-		r.life.Store(1 << 32)
-		r.next, t.free = t.free, r
-	}
-	t.pages.Store(&pages)
 }

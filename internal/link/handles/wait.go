@@ -12,17 +12,14 @@ var errUnknown = fmt.Errorf("stepvan: the handle names no operation whose result
 
 // Pin finds the record of id and keeps it from being recycled until Unpin.
 func (t *Table[T]) Pin(id ID) (*Record[T], error) {
-	pages := *t.pages.Load()
-	if p := int(id.slot() / pageRecords); p < len(pages) {
-		if r := &pages[p][id.slot()%pageRecords]; id.generation() != 0 && r.pin(id.generation()) {
-			return r, nil
-		}
+	if r := t.slots.Pin(id); r != nil {
+		return r, nil
 	}
 	return nil, errUnknown
 }
 
-// Unpin ends a Pin.
-func (t *Table[T]) Unpin(r *Record[T]) { r.life.Add(^uint64(0)) }
+// Unpin ends a Pin of that ID.
+func (t *Table[T]) Unpin(id ID) { t.slots.Unpin(id) }
 
 // Wait drives the transport until the operation has finished, and returns its error. An error that wraps the error of
 // ctx says that the operation has not finished: the caller can wait again. An error that is stepvan.ErrStale says that
@@ -32,7 +29,7 @@ func (t *Table[T]) Wait(ctx context.Context, id ID) error {
 	if err != nil {
 		return err
 	}
-	defer t.Unpin(r)
+	defer t.Unpin(id)
 	if err := t.engine.Wait(ctx, &r.ev); err != nil && !r.ev.IsSet() {
 		return err
 	}
@@ -45,7 +42,7 @@ func (t *Table[T]) WaitFor(d time.Duration, id ID) error {
 	if err != nil {
 		return err
 	}
-	defer t.Unpin(r)
+	defer t.Unpin(id)
 	if err := t.engine.WaitFor(d, &r.ev); err != nil && !r.ev.IsSet() {
 		return err
 	}
@@ -58,7 +55,7 @@ func (t *Table[T]) Done(id ID) bool {
 	if err != nil {
 		return true
 	}
-	defer t.Unpin(r)
+	defer t.Unpin(id)
 	return r.Done()
 }
 
@@ -69,6 +66,6 @@ func (t *Table[T]) Err(id ID) error {
 	if err != nil {
 		return err
 	}
-	defer t.Unpin(r)
+	defer t.Unpin(id)
 	return r.Err()
 }

@@ -1,5 +1,0 @@
-// Package slots gives values numbers that programs outside of Go can hold: slot, kind and generation. A number that was
-// taken back names nothing. Nor does a number of another kind, or an invented one.
-//
-// Any goroutine may call all methods. Get takes no lock and does not allocate.
-package slots
