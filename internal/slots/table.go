@@ -24,7 +24,7 @@ const blockSlots = 64
 
 // Table keeps values under IDs. The zero value is ready for use.
 type Table[T any] struct {
-	blocks atomic.Pointer[[]*[blockSlots]slot[T]] // grows by copy, so that look-ups need no lock
+	blocks atomic.Pointer[[][]slot[T]] // of blockSlots each; grows by copy, so that look-ups need no lock
 
 	// Under the owner's lock.
 	free *slot[T]
@@ -72,12 +72,12 @@ func (t *Table[T]) add() *slot[T] {
 }
 
 func (t *Table[T]) grow() {
-	block := new([blockSlots]slot[T])
+	block := make([]slot[T], blockSlots)
 	for i := range block {
 		block[i].index = t.made + uint32(i)
 		block[i].life.Store(1 << 32) // 0 is the generation of no ID
 	}
-	var old []*[blockSlots]slot[T]
+	var old [][]slot[T]
 	if p := t.blocks.Load(); p != nil {
 		old = *p
 	}
@@ -170,9 +170,7 @@ func (t *Table[T]) All() iter.Seq2[ID, *T] {
 	}
 }
 
-// Prefetch begins to fetch a value into the cache that the caller will soon free.
-func (t *Table[T]) Prefetch(id ID) {
-	if s := t.at(id.Index()); s != nil {
-		prefetch.Write(unsafe.Pointer(s), unsafe.Sizeof(*s))
-	}
+// Prefetch begins to fetch a value of a table into the cache, which the caller will soon free.
+func Prefetch[T any](value *T) {
+	prefetch.Write(unsafe.Pointer(value), unsafe.Sizeof(slot[T]{})) // the value is the first field of its slot
 }

@@ -88,7 +88,7 @@ func TestValuesKeepTheirAddressWhileTheTableGrows(t *testing.T) {
 	}
 	for id, p := range tab.All() {
 		require.Same(t, all[id], p)
-		tab.Prefetch(id)
+		Prefetch(tab.Find(id))
 		require.True(t, tab.Free(id))
 	}
 	require.Zero(t, tab.Used())

@@ -20,7 +20,7 @@ type Record[T any] struct {
 	ev   progress.Event
 	seen atomic.Bool // somebody was told err
 	err  error       // written before ev is set
-	next ID          // of the record that finished after it
+	next *Record[T]  // that finished after it
 }
 
 // ID returns the record's name. Only the owner may call it, until Finish.

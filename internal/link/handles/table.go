@@ -17,7 +17,7 @@ type Table[T any] struct {
 
 	// Under the owner's lock, except to pin records.
 	slots    slots.Table[Record[T]]
-	oldest   ID // finished records, in order
+	oldest   *Record[T] // of the finished records, in order
 	latest   *Record[T]
 	finished int
 }
@@ -65,9 +65,9 @@ func (t *Table[T]) Finish(r *Record[T], err error) {
 // append puts a finished record behind the others.
 func (t *Table[T]) append(r *Record[T]) {
 	if t.latest == nil {
-		t.oldest = r.id
+		t.oldest = r
 	} else {
-		t.latest.next = r.id
+		t.latest.next = r
 	}
 	t.latest = r
 	t.finished++
@@ -75,12 +75,12 @@ func (t *Table[T]) append(r *Record[T]) {
 
 // recycle frees the oldest finished record. One that is pinned gets another turn.
 func (t *Table[T]) recycle() {
-	r := t.slots.Find(t.oldest)
-	t.oldest, r.next = r.next, 0
-	if t.oldest == 0 {
+	r := t.oldest
+	t.oldest, r.next = r.next, nil
+	if t.oldest == nil {
 		t.latest = nil
 	} else {
-		t.slots.Prefetch(t.oldest) // it is recycled next, and is out of the cache by then
+		slots.Prefetch(t.oldest) // it is recycled next, and is out of the cache by then
 	}
 	t.finished--
 	if !t.slots.Free(r.id) {

@@ -78,8 +78,8 @@ type wait struct {
 	d        time.Duration   // limit, from the first look at the clock on; negative: none
 	ctx      context.Context // has a deadline, if it is not nil
 	cancel   <-chan struct{}
-	until    int64     // about when the limit is reached, by nanotime; 0: not known yet, negative: never
-	begun    time.Time // about; zero while until is 0
+	until    int64 // about when the limit is reached, by nanotime; 0: not known yet, negative: never
+	begun    int64 // about, by nanotime; not known while until is 0
 	deadline time.Time
 
 	driving driving
@@ -199,22 +199,23 @@ func (w *wait) spin() (done bool, err error) {
 	}
 }
 
-// setDeadline reads the clock the first time that it matters: most waits end before.
+// setDeadline reads the clock the first time that it matters: most waits end before, or have no limit.
 func (w *wait) setDeadline(now int64) {
-	switch {
-	case w.until != 0:
-		return
-	case w.ctx != nil:
-		w.begun = time.Now()
-		w.deadline, _ = w.ctx.Deadline()
-	case w.d >= 0:
-		w.begun = time.Now()
-		w.deadline = w.begun.Add(w.d)
-	default:
-		w.begun, w.until = time.Now(), -1
+	if w.until != 0 {
 		return
 	}
-	w.until = now + int64(w.deadline.Sub(w.begun))
+	w.begun = now
+	if w.ctx == nil && w.d < 0 {
+		w.until = -1
+		return
+	}
+	clock := time.Now()
+	if w.ctx != nil {
+		w.deadline, _ = w.ctx.Deadline()
+	} else {
+		w.deadline = clock.Add(w.d)
+	}
+	w.until = now + int64(w.deadline.Sub(clock))
 }
 
 // lasted is about how long the wait has taken.
@@ -222,7 +223,7 @@ func (w *wait) lasted() time.Duration {
 	if w.until == 0 {
 		return 0
 	}
-	return time.Since(w.begun)
+	return time.Duration(nanotime() - w.begun)
 }
 
 // over returns why the wait must end without its event, and nil while it may continue.
