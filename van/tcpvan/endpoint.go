@@ -11,7 +11,6 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/internal/wire"
-	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/parts"
 )
 
@@ -105,36 +104,6 @@ func (ep *endpoint) freeBuffers() {
 
 // Peer implements van.Endpoint. Concurrent.
 func (ep *endpoint) Peer() string { return ep.peer }
-
-// Send implements van.Endpoint. Budget: one system call, no allocation, when the socket takes the message.
-func (ep *endpoint) Send(m *van.Message) error {
-	payload, err := ep.v.caps.Check(m)
-	if err != nil {
-		return err
-	}
-	if ep.state.Load()&ended != 0 {
-		return ep.gone()
-	}
-	if ep.w.out.full() {
-		return stepvan.ErrWouldBlock
-	}
-	if ep.w.direct(m, payload) && ep.w.writers.CompareAndSwap(0, 1) {
-		return ep.w.sendDirect(m, payload)
-	}
-	if m.Spare != nil && !ep.blocked() && ep.w.writers.CompareAndSwap(0, 1) {
-		return ep.w.sendRest(m, payload, 0)
-	}
-	if !ep.w.out.push(m, payload, m.Spare) {
-		return ep.gone()
-	}
-	if ep.blocked() {
-		return nil
-	}
-	if ep.w.pump() || ep.w.more.Load() {
-		ep.note()
-	}
-	return nil
-}
 
 // gone is what an ended endpoint answers to Send.
 func (ep *endpoint) gone() error {

@@ -1,8 +1,11 @@
 package tcpvan
 
 import (
+	"errors"
+
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -179,4 +182,86 @@ func (c *conn) ready(mask uint32) {
 		c.unblock()
 	}
 	c.ep.v.poller.enqueue(c.ep)
+}
+
+// step moves one endpoint and reports whether there is more to do at once. Poll only.
+func (ep *endpoint) step() (more bool) {
+	if ep.unannounced {
+		return ep.announce()
+	}
+	if ep.w.ahead.Load() != 0 {
+		ep.w.ahead.Store(0) // it matters little which of two that happen at once comes first
+	}
+	if ep.visit != nil && ep.state.Load()&ended != 0 {
+		ep.Settle()
+	}
+	if !ep.complete() {
+		return true
+	}
+	if ep.w.out.pending() && !ep.blocked() {
+		ep.w.pump()
+		if !ep.complete() {
+			return true
+		}
+	}
+	if ep.w.sendErr.Load() != nil {
+		ep.rails[0].readable = true // epoll may have told so before the failure
+	}
+	if !ep.lost && ep.state.Load()&ended == 0 {
+		more = ep.rd.receive()
+	}
+	if ep.lost && !ep.lossReported {
+		return ep.tell()
+	}
+	return more || ep.w.more.Load() && ep.w.out.pending()
+}
+
+// complete hands out completions and reports whether there was room for all.
+func (ep *endpoint) complete() bool {
+	o := &ep.w.out
+	i, done := o.polled.Load(), o.done.Load()
+	if i == done {
+		return true
+	}
+	for ; i != done; i++ {
+		op := o.at(i)
+		id, err := op.id, op.err
+		if !ep.v.poller.emit(van.Event{Kind: van.EventCompletion, Endpoint: ep, Op: id, Err: err}) {
+			break
+		}
+		op.err = nil
+	}
+	o.polled.Store(i)
+	ep.v.poller.touch(ep)
+	return i == done
+}
+
+// tell reports the loss once all completions are handed out. It returns whether to try again soon.
+func (ep *endpoint) tell() (more bool) {
+	if ep.state.Load()&closed != 0 {
+		ep.lossReported = true
+		return false
+	}
+	if !ep.complete() {
+		return true
+	}
+	if !ep.w.out.drained() {
+		return false // the goroutine that holds the writer's token notes the endpoint
+	}
+	ep.lossReported = ep.v.poller.emit(van.Event{Kind: van.EventLost, Endpoint: ep, Err: ep.cause})
+	return !ep.lossReported
+}
+
+// lose ends the endpoint because of the peer.
+func (ep *endpoint) lose(err error) {
+	var wrong *wire.VersionError
+	if errors.As(err, &wrong) {
+		ep.w.shutRefuse()
+	}
+	ep.cause = ep.fault("receive", err)
+	if first := ep.w.sendErr.Load(); first != nil {
+		ep.cause = *first
+	}
+	ep.lost = true
+	ep.end()
 }

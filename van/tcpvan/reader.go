@@ -61,6 +61,10 @@ func (rd *reader) init(small, rails int) {
 	rd.parts = make([]span, rails)
 }
 
+// readBound is the number of bytes that one Poll reads from one endpoint, so that
+// a fast peer does not keep the others waiting.
+const readBound = 2 << 20
+
 // parse uses up what is staged and emits the messages that are whole.
 func (rd *reader) parse() (parseStop, error) {
 	for {
@@ -340,4 +344,80 @@ func (rd *reader) lossOf(e syscall.Errno) error {
 		return fmt.Errorf("%w: closed in the middle of a message: %w", stepvan.ErrPeerLost, io.ErrUnexpectedEOF)
 	}
 	return parts.ErrClosedByPeer
+}
+
+// receive reads and parses until the budget is used, the sockets are empty or
+// something is missing. It reports whether the next Poll should continue.
+func (rd *reader) receive() (more bool) {
+	if !rd.ep.enter(reading) {
+		return false
+	}
+	rd.unread, rd.waits = readBound, false
+	more, err := rd.read()
+	rd.ep.leave(reading)
+	if err != nil {
+		rd.ep.lose(err)
+	}
+	return more
+}
+
+func (rd *reader) read() (more bool, err error) {
+	for {
+		why, err := rd.parse()
+		if err != nil || why == wantOut {
+			return false, err
+		}
+		if why == wantEvents {
+			return true, nil
+		}
+		if why == wantCredit {
+			return false, nil // the first Release notes the endpoint
+		}
+		if rd.unread <= 0 {
+			return true, nil
+		}
+		read, err := rd.readOnce()
+		if err != nil {
+			return false, err
+		}
+		if !read {
+			rd.noteWait()
+			rd.checkRails()
+			return false, nil
+		}
+	}
+}
+
+// readOnce reads once from every rail that has something, and reports whether any had.
+func (rd *reader) readOnce() (read bool, err error) {
+	for i, c := range rd.ep.rails {
+		if !c.readable || !rd.wants(i) {
+			continue
+		}
+		if rd.unread <= 0 {
+			return true, nil
+		}
+		n, short, e := rd.fill(i)
+		switch {
+		case e == sys.Again:
+			c.readable = false
+			continue
+		case e != 0 || n == 0:
+			return false, rd.lossOf(e)
+		case short && !c.hup:
+			c.readable = false // a stream that gave less than asked is empty
+		}
+		rd.ep.v.poller.touch(rd.ep)
+		rd.got += uint64(n)
+		read = true
+	}
+	return read, nil
+}
+
+// wants reports whether rail i has something to bring in this phase.
+func (rd *reader) wants(i int) bool {
+	if rd.phase != phasePayload {
+		return i == 0
+	}
+	return rd.parts[i].left > 0
 }

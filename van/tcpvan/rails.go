@@ -1,6 +1,8 @@
 package tcpvan
 
 import (
+	"syscall"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/internal/sys"
@@ -60,4 +62,28 @@ func (s span) gather(iov []unix.Iovec, segs [][]byte, limit int) ([]unix.Iovec, 
 		size += len(b)
 	}
 	return iov, size
+}
+
+// checkRails looks, when nothing can be read, for rails whose peer is gone although
+// no message waits for them. The endpoint is not lost for that reason alone. Messages that the peer
+// sent before may still be on their way on rail 0.
+func (rd *reader) checkRails() {
+	for i, c := range rd.ep.rails {
+		if i == 0 || !c.hup || rd.wants(i) {
+			continue
+		}
+		switch n, e := c.peek(); {
+		case e == sys.Again:
+			c.hup = false
+		case e != 0 || n == 0:
+			c.hup = false
+			rd.ep.w.breakOff(rd.ep.fault("receive", rd.lossOf(e)))
+		}
+	}
+}
+
+// peek looks for a byte, and leaves it there.
+func (c *conn) peek() (n int, e syscall.Errno) {
+	var b [1]byte
+	return sys.Recv(c.fd, b[:], unix.MSG_PEEK)
 }

@@ -22,6 +22,36 @@ const (
 	aheadBound = writeBound
 )
 
+// Send implements van.Endpoint. Budget: one system call, no allocation, when the socket takes the message.
+func (ep *endpoint) Send(m *van.Message) error {
+	payload, err := ep.v.caps.Check(m)
+	if err != nil {
+		return err
+	}
+	if ep.state.Load()&ended != 0 {
+		return ep.gone()
+	}
+	if ep.w.out.full() {
+		return stepvan.ErrWouldBlock
+	}
+	if ep.w.direct(m, payload) && ep.w.writers.CompareAndSwap(0, 1) {
+		return ep.w.sendDirect(m, payload)
+	}
+	if m.Spare != nil && !ep.blocked() && ep.w.writers.CompareAndSwap(0, 1) {
+		return ep.w.sendRest(m, payload, 0)
+	}
+	if !ep.w.out.push(m, payload, m.Spare) {
+		return ep.gone()
+	}
+	if ep.blocked() {
+		return nil
+	}
+	if ep.w.pump() || ep.w.more.Load() {
+		ep.note()
+	}
+	return nil
+}
+
 // direct reports whether m may go past the outbox. It may if it goes over one rail and nothing is before it. It must
 // also be small, or little enough must have passed the outbox since the last look of Poll. Send only.
 func (w *writer) direct(m *van.Message, payload int64) bool {
