@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"net"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/sys"
 )
 
 // rawSocket is a connected socket that Go's poller does not know. One goroutine at a time.
@@ -68,24 +68,24 @@ func tune(c net.Conn, fd int) {
 
 // send writes all bytes that go out.
 func (s *rawSocket) send() error {
-	return s.move("send", s.out, unix.SYS_SENDTO, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	return s.move("send", s.out, sys.Send)
 }
 
 // receive fills the memory for the bytes that come in.
 func (s *rawSocket) receive() error {
-	return s.move("receive", s.in, unix.SYS_RECVFROM, unix.MSG_DONTWAIT)
+	return s.move("receive", s.in, func(fd int, b []byte) (int, syscall.Errno) { return sys.Recv(fd, b, 0) })
 }
 
 // move repeats a system call until it has moved all of b. An empty or a full socket is not an error.
-func (s *rawSocket) move(what string, b []byte, call, flags uintptr) error {
+func (s *rawSocket) move(what string, b []byte, call func(fd int, b []byte) (int, syscall.Errno)) error {
 	for len(b) > 0 {
-		n, _, e := unix.RawSyscall6(call, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), flags, 0, 0)
+		n, e := call(s.fd, b)
 		var err error
 		switch {
 		case e == 0 && n > 0:
 			s.found()
 			b = b[n:]
-		case e == unix.EAGAIN, e == unix.EINTR:
+		case e == unix.EAGAIN:
 			err = s.missed()
 		case e == 0, e == unix.EPIPE, e == unix.ECONNRESET:
 			err = errGone

@@ -28,7 +28,7 @@ var owners = []owner{
 			"syscall.Syscall", "syscall.Syscall6", "syscall.RawSyscall", "syscall.RawSyscall6",
 			unix + ".Prctl", unix + ".Waitid", unix + ".Wait4", unix + ".SchedSetaffinity", unix + ".SchedGetaffinity",
 		},
-		may: []string{"internal/sys", "internal/link", "bench"},
+		may: []string{"internal/sys"},
 		why: "memory that the kernel reads and writes is kept in one place",
 	},
 	{

@@ -56,10 +56,13 @@ func (e *Epoll) control(how, fd int, events uint32, id int) error {
 	return os.NewSyscallError("epoll_ctl", err)
 }
 
-// Wait reads up to len(events) events without blocking; a raw call. Events of the eventfd have a negative Fd. It reads
-// an error as "nothing": it can only be a closed set.
-func (e *Epoll) Wait(events []unix.EpollEvent) int {
-	n, _ := raw(unix.SYS_EPOLL_PWAIT, e.set, unsafe.Pointer(&events[0]), [3]uintptr{uintptr(len(events))})
+// Wait reads up to len(events) events without blocking. Events of the eventfd have a negative Fd.
+func (e *Epoll) Wait(events []unix.EpollEvent) int { return EpollWait(e.set, events) }
+
+// EpollWait reads up to len(events) events of a set without blocking; a raw call. It reads an error as "nothing": it
+// can only be a closed set.
+func EpollWait(set int, events []unix.EpollEvent) int {
+	n, _ := raw(unix.SYS_EPOLL_PWAIT, set, unsafe.Pointer(&events[0]), [3]uintptr{uintptr(len(events))})
 	return max(n, 0)
 }
 

@@ -5,8 +5,8 @@ import (
 	"os"
 	"syscall"
 	"time"
-	"unsafe"
 
+	"github.com/stepvan/stepvan/internal/sys"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,7 +22,7 @@ type epollSleeper struct {
 	quiet      []int    // those that are, without the background driver's eventfd
 	quietOff   bool     // the quiet ones do not wake the background driver either
 	sleepFDs   []unix.PollFd
-	firstSeen  unix.EpollEvent
+	firstSeen  [1]unix.EpollEvent
 	turn       func() bool
 	step       func(uintptr) bool
 }
@@ -126,10 +126,7 @@ func (s *epollSleeper) setEvents(fds []int, on bool) {
 }
 
 // ready reports whether a descriptor is readable.
-func (s *epollSleeper) ready() bool {
-	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(s.ep), uintptr(unsafe.Pointer(&s.firstSeen)), 1, 0, 0, 0)
-	return errno == 0 && n > 0
-}
+func (s *epollSleeper) ready() bool { return sys.EpollWait(s.ep, s.firstSeen[:]) > 0 }
 
 // sleep takes the quiet descriptors out of the background driver's set: what wakes the caller would otherwise wake the
 // background driver as well, on another processor.
