@@ -60,7 +60,7 @@ func (s *Server) GetBatchFor(d time.Duration, p stepvan.Policy, b *Batch) error 
 type batchWait struct {
 	ctx   context.Context
 	limit time.Duration
-	until time.Time // when the limit is reached; only for positive ones
+	until time.Time // when a limit above 0 is reached
 }
 
 func (w *batchWait) wait(b *batcher) error {
@@ -132,7 +132,7 @@ func (b *batcher) try(p stepvan.Policy, batch *Batch, again bool) (done bool, er
 	return done || err != nil, err
 }
 
-// take does the work of try. Its caller has made sure that no other goroutine is in GetBatch. Under Server.mu.
+// take takes a batch, or sets what arrival waits for. Under Server.mu, called by try alone.
 func (b *batcher) take(p stepvan.Policy, batch *Batch, later *deferredWork) (bool, error) {
 	if b.s.closed {
 		return false, errClosed("get_batch")

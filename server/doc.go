@@ -3,11 +3,11 @@
 //
 // # Life of a request
 //
-// The link asks the server for memory before it reads the payload of a request. The server gives it the chunk that is
-// registered for (worker, key), or pooled memory. No payload travels over a van that shares memory. The worker writes
-// into the chunk, or leaves the tensor in its own memory for the server to read. A complete request joins the queue of
-// its worker. [Server.GetBatch] takes the first request of each queue, by the policy of its caller. [Server.Respond]
-// answers one request, once.
+// A small payload comes with its request, and the server copies it. For a larger one the link asks the server for
+// memory first. The server names the chunk that is registered for (worker, key), or pooled memory. Over a van that
+// shares memory, the worker may write into the chunk by itself, or leave the tensor in its own memory for the server
+// to read. A complete request joins the queue of its worker. [Server.GetBatch] takes the first request of each queue,
+// by the policy of its caller. [Server.Respond] answers one request, once.
 //
 // # Memory
 //
@@ -34,8 +34,8 @@
 //
 // One goroutine at a time may be in GetBatch; a second one gets stepvan.ErrBusy. Any goroutine may call everything else
 // that is exported. The driver of the transport handles what arrives (see internal/link/progress). One mutex guards the
-// state. It is held for a few instructions, and never during a wait. A small message is sent with the mutex held; for a
-// large one the sender unlocks it.
+// state. It is never held during a wait. A request is prepared and a message of at most 16 KiB is copied and sent with
+// the mutex held; for a larger one the sender unlocks it.
 //
 // # Budget
 //

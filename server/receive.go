@@ -48,15 +48,15 @@ func (h requestHandler) Receive(m *link.Inbound) (kept bool) {
 		return false
 	}
 	s.mu.Lock()
-	req, err := h.whole(m)
+	req, err := h.requestOf(m)
 	next := h.enqueue(m, req, err)
 	s.mu.Unlock()
 	next.finish(s, m)
 	return next.kept
 }
 
-// whole returns the request of a whole message. Its pushes have all their bytes. Under Server.mu.
-func (h requestHandler) whole(m *link.Inbound) (*requestSlot, error) {
+// requestOf returns the request of a requestOf message. Its pushes have all their bytes. Under Server.mu.
+func (h requestHandler) requestOf(m *link.Inbound) (*requestSlot, error) {
 	req, placed := m.User.(*requestSlot)
 	err := m.Refused
 	switch {

@@ -5,7 +5,7 @@ type requestState uint8
 
 const (
 	requestFree           requestState = iota + 1 // the slot holds no request
-	requestReceiving                              // its payload is being read
+	requestArriving                               // it has its memory, and its payload is not all there
 	requestQueued                                 // complete, for GetBatch to take
 	requestRefused                                // holds the place of a refused request in its queue: see lockstep.go
 	requestTaken                                  // handed out, for Respond to answer
@@ -19,7 +19,7 @@ const (
 type requestEvent uint8
 
 const (
-	eventArrive       requestEvent = iota // the link asks for its memory
+	eventArrive       requestEvent = iota // its memory is claimed
 	eventRefuse                           // it is refused, and lock-step needs its place
 	eventComplete                         // all of it is here
 	eventTake                             // GetBatch takes it
@@ -32,8 +32,8 @@ const (
 
 // requestMoves has the state after each event. 0 means that the event does not happen in that state.
 var requestMoves = [requestStates][requestEvents]requestState{
-	requestFree:           {eventArrive: requestReceiving, eventRefuse: requestRefused},
-	requestReceiving:      {eventComplete: requestQueued, eventEnd: requestFree},
+	requestFree:           {eventArrive: requestArriving, eventRefuse: requestRefused},
+	requestArriving:       {eventComplete: requestQueued, eventEnd: requestFree},
 	requestQueued:         {eventTake: requestTaken, eventEnd: requestFree},
 	requestRefused:        {eventEnd: requestFree},
 	requestTaken:          {eventRespond: requestAnswering, eventAnswerAtStop: requestAnsweredAtStop, eventEnd: requestFree},

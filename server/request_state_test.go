@@ -14,10 +14,10 @@ func TestStatesOfARequest(t *testing.T) {
 		on   requestEvent
 	}
 	moves := map[move]requestState{
-		{requestFree, eventArrive}:            requestReceiving,
+		{requestFree, eventArrive}:            requestArriving,
 		{requestFree, eventRefuse}:            requestRefused,
-		{requestReceiving, eventComplete}:     requestQueued,
-		{requestReceiving, eventEnd}:          requestFree, // refused, or its worker is lost
+		{requestArriving, eventComplete}:      requestQueued,
+		{requestArriving, eventEnd}:           requestFree, // refused, or its worker is lost
 		{requestQueued, eventTake}:            requestTaken,
 		{requestQueued, eventEnd}:             requestFree, // with a failed batch, or with the server
 		{requestRefused, eventEnd}:            requestFree,

@@ -128,7 +128,7 @@ func (d *responder) claim(c *respondCall, id RequestID) error {
 	s := d.s
 	r := s.requests.find(id)
 	if r == nil {
-		return fmt.Errorf("respond: handler %#x names no unanswered request: it was answered before, or never given: %w", uint64(id), stepvan.ErrStale)
+		return fmt.Errorf("respond: request %#x: it is not there to be answered: it was answered before, or this ID was never given: %w", uint64(id), stepvan.ErrStale)
 	}
 	if s.closed && r.state != requestAnswering && r.state != requestClosing {
 		if m := s.requests.recycle(r); m != nil {
@@ -137,7 +137,7 @@ func (d *responder) claim(c *respondCall, id RequestID) error {
 		return errClosed("respond")
 	}
 	if !r.on(eventRespond) {
-		return fmt.Errorf("respond: handler %#x is being answered already: %w", uint64(id), stepvan.ErrStale)
+		return fmt.Errorf("respond: request %#x: it is being answered by another call, or is named twice: %w", uint64(id), stepvan.ErrStale)
 	}
 	c.requests = append(c.requests, r)
 	c.messages = append(c.messages, s.messages.take(r.from))
@@ -168,7 +168,7 @@ func (d *responder) respond(a *answers, copies bool) (resp Response, borrowed bo
 	var record *handles.Record[responseState]
 	if err == nil {
 		record = d.encode(c, at)
-		for again := len(c.sessions) > 0; again; again = err != nil && d.refused(c, &err) {
+		for again := len(c.sessions) > 0; again; {
 			if c.isSmall() {
 				err = d.s.transport.SendAll(c.sessions, c.outbounds)
 			} else {
@@ -178,6 +178,7 @@ func (d *responder) respond(a *answers, copies bool) (resp Response, borrowed bo
 					err = d.s.transport.SendAll(c.sessions, c.outbounds)
 				}()
 			}
+			again, err = d.refused(c, err)
 		}
 	}
 	if err == nil {

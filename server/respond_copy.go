@@ -114,20 +114,20 @@ func (s *Server) RespondCopy(tensors []tensor.Tensor, id RequestID) (r Response,
 	return s.responder.respond(&answers{tensors: tensors, id: id}, true)
 }
 
-// refused reports whether to offer the messages again after a refusal of the link, and clears err where that was no
-// failure. It leaves out the messages whose workers are gone. Where the call copies, the workers' outboxes take what a
-// full queue does not.
-func (d *responder) refused(c *respondCall, err *error) (again bool) {
+// refused tells what follows when the link has taken the messages, or refused them with err: whether to offer them
+// again, and the error that is left. It leaves out the messages whose workers are gone. If the call copies, the
+// workers' outboxes take what a full queue does not.
+func (d *responder) refused(c *respondCall, err error) (again bool, rest error) {
 	switch {
-	case c.copies && errors.Is(*err, stepvan.ErrWouldBlock):
+	case err == nil:
+		return false, nil
+	case c.copies && errors.Is(err, stepvan.ErrWouldBlock):
 		c.queue()
+		return false, nil
 	case !c.dropUnsendable():
-		return false
-	default:
-		again = len(c.sessions) > 0
+		return false, err
 	}
-	*err = nil
-	return again
+	return len(c.sessions) > 0, nil
 }
 
 // dropUnsendable lists again what can be sent, and what cannot. It reports whether something that was listed cannot.

@@ -48,7 +48,7 @@
 // # Threads
 //
 // Any goroutine may call everything exported. The driver of the node handles what arrives. One mutex guards the
-// state. It is held for a few instructions or for one small send, and never while waiting.
+// state. It is held while an exchange is prepared and for one small send, and never during a wait.
 //
 // Budget of PushPull with Wait: 0 allocations in the steady state, one message
 // and one encoding per server. The only locks are that mutex and those of the link.

@@ -43,7 +43,7 @@ func (h responses) Receive(m *link.Inbound) (kept bool) {
 	w := h.w
 	now := trace.Now()
 	w.mu.Lock()
-	r, err := h.whole(m)
+	r, err := h.take(m)
 	switch {
 	case err == nil:
 		r.stamps[trace.ResponsePostRecv], r.stamps[trace.ResponseProcess] = m.Received, now
@@ -68,9 +68,10 @@ func (h responses) Abort(m *link.Inbound, _ error) {
 	}
 }
 
-// whole finds the request of a whole message, and takes what the response says. An error means that the server does
-// not speak the protocol. When there is a request, advance follows all the same. Under Worker.mu.
-func (h responses) whole(m *link.Inbound) (*request, error) {
+// take finds the request that m answers, and copies the answer to its pull tensors unless the van has read it there. An
+// error means that the server does not speak the protocol. If take returns a request, the caller calls answered or
+// advance, also after an error. Under Worker.mu.
+func (h responses) take(m *link.Inbound) (*request, error) {
 	if r, ok := m.User.(*request); ok {
 		r.on(endReceive)
 		return r, m.Refused
@@ -125,8 +126,8 @@ func (w *Worker) answered(r *request) {
 	w.advance(x)
 }
 
-// advance does what is due after an event of x. That event may be the last one: x must not be used afterwards.
-// Under Worker.mu.
+// advance completes the handle of x, gives its memory and keys back, and recycles x, each as soon as the states of its
+// requests allow. The caller must not use x afterwards, since it may be recycled. Under Worker.mu.
 func (w *Worker) advance(x *activeExchange) {
 	completes := !x.state.completed() && x.pending&placing == 0 && (x.err != nil || x.pending&(unacknowledged|unanswered) == 0)
 	if completes && len(x.checksums) > 0 {

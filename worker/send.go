@@ -30,7 +30,7 @@ func (w *Worker) Do(e *Exchange) (Handle, error) {
 	if err := e.checkRouting(routing); err != nil {
 		return Handle{}, err
 	}
-	h, unsent, err := w.sendSmall(e, routing, start)
+	h, unsent, err := w.begin(e, routing, start)
 	if unsent != nil {
 		err = w.sendUnlocked(unsent)
 	}
@@ -41,8 +41,9 @@ func (w *Worker) Do(e *Exchange) (Handle, error) {
 	return h, nil
 }
 
-// sendSmall makes an exchange. It sends a small one. A large one it returns, for sendUnlocked to send.
-func (w *Worker) sendSmall(e *Exchange, routing stepvan.Routing, now int64) (Handle, *activeExchange, error) {
+// begin prepares an exchange. When that is one small request, it sends the request with the lock held. Otherwise unsent
+// is the exchange, for sendUnlocked to send.
+func (w *Worker) begin(e *Exchange, routing stepvan.Routing, now int64) (h Handle, unsent *activeExchange, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	x, err := w.prepare(e, routing)
@@ -50,7 +51,7 @@ func (w *Worker) sendSmall(e *Exchange, routing stepvan.Routing, now int64) (Han
 		return Handle{}, nil, err
 	}
 	x.start = now
-	h := Handle{w: w, id: x.record.ID()}
+	h = Handle{w: w, id: x.record.ID()}
 	if len(x.requests) > 1 || x.requests[0].bytesOut > link.LockedBytes {
 		return h, x, nil
 	}

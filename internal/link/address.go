@@ -11,7 +11,7 @@ func Scheme(addr string) string {
 }
 
 // announced is the reverse of vanSet.resolve.
-func (v *vanSlot) announced(local string) string {
+func (v *polledVan) announced(local string) string {
 	if path, ok := strings.CutPrefix(local, "unix:"); ok {
 		return "unix://" + path
 	}

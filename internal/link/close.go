@@ -118,7 +118,7 @@ func (x *source) drain() {
 }
 
 func (t *Transport) closeVans() {
-	for _, v := range t.vans.slots {
+	for _, v := range t.vans.list {
 		t.ignorePanics(func() { _ = v.van.Close() })
 	}
 }

@@ -87,7 +87,7 @@ func (d *dialer) dial(ctx context.Context, addrs []string) (*Session, error) {
 
 // candidate is an address to dial.
 type candidate struct {
-	van     *vanSlot
+	van     *polledVan
 	address string // as announced
 	local   string // in the van's notation
 	err     error  // why it need not be tried
@@ -109,7 +109,7 @@ func (d *dialer) candidates(addrs []string) (all []candidate, last int) {
 	return all, last
 }
 
-func (v *vanSlot) probe(local string) error {
+func (v *polledVan) probe(local string) error {
 	if p, ok := v.van.(van.Prober); ok {
 		return p.Probe(local)
 	}

@@ -36,7 +36,7 @@ const (
 func (p phase) open() bool { return p == phaseOpen || p == phaseAnswered }
 
 // accept begins the session of a peer that connected. Driver only.
-func (t *Transport) accept(v *vanSlot, ep van.Endpoint) {
+func (t *Transport) accept(v *polledVan, ep van.Endpoint) {
 	s := t.newSession(v, ep, false)
 	ep.SetUser(s)
 	s.opening.timer = time.AfterFunc(handshakeTime, func() {
@@ -100,7 +100,7 @@ func (x *opening) admit() error {
 	}
 	s.mu.Lock()
 	if s.state.advance(stateOpen) {
-		s.out.blocked = true // what Opened sends follows the answer
+		s.out.held = true // what Opened sends follows the answer
 	}
 	s.mu.Unlock()
 	x.leaveGroup() // a handler may make it a visitor again
@@ -141,7 +141,7 @@ func (x *opening) open() {
 	x.stopTimer()
 	s.mu.Lock()
 	if s.dialled {
-		s.out.blocked = false
+		s.out.held = false
 		// The listener holds its output back until this arrives: payload must not overtake the dispatch of Welcome.
 		_ = s.out.sendOwn(wire.KindAck, 0, nil)
 	} else {
@@ -167,8 +167,8 @@ func (x *opening) answered() {
 	s := x.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x.phase = phaseAnswered // a sender that is not blocked reads it, under mu
-	s.out.blocked = false
+	x.phase = phaseAnswered // a sender that is not held reads it, under mu
+	s.out.held = false
 	s.out.pump()
 }
 

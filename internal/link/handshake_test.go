@@ -19,10 +19,10 @@ func TestPhasesOfAHandshake(t *testing.T) {
 	} {
 		require.Equal(t, c.open, before.open(), before)
 		s := &Session{transport: &Transport{}, state: stateOpen}
-		s.out = sender{session: s, blocked: true}
+		s.out = sender{session: s, held: true}
 		s.opening.session, s.opening.phase = s, before
 		s.opening.answered()
 		require.Equal(t, c.answered, s.opening.phase, before)
-		require.Equal(t, before != phaseOpen, s.out.blocked, "output waits for the answer to the handshake")
+		require.Equal(t, before != phaseOpen, s.out.held, "output waits for the answer to the handshake")
 	}
 }

@@ -77,8 +77,9 @@ type inboundPool struct {
 	released atomic.Pointer[Inbound] // on their way back to the driver
 }
 
-// takePiece is take for the first piece of a message. It copies meta, which the van takes back before the last piece.
-func (x *inboundPool) takePiece(s *Session, h *wire.Header, meta []byte) *Inbound {
+// takeFirst is take for a message that comes in pieces, or is placed. It copies meta, which the van takes back before
+// the last piece.
+func (x *inboundPool) takeFirst(s *Session, h *wire.Header, meta []byte) *Inbound {
 	m := x.take(s, h)
 	m.meta = append(m.meta[:0], meta...)
 	m.Meta = m.meta

@@ -36,7 +36,7 @@ func (x *sender) copyToSpare() {
 // pump sends what the van takes.
 func (x *sender) pump() {
 	s := x.session
-	if x.blocked || s.state != stateOpen && s.state != stateClosing {
+	if x.held || s.state != stateOpen && s.state != stateClosing {
 		return
 	}
 	for x.filled != 0 {
@@ -78,7 +78,7 @@ func (x *sender) chooseLane() int {
 	for turned := bits.RotateLeft16(x.filled, -x.nextChannel); turned != 0; turned &= turned - 1 {
 		c := (x.nextChannel + bits.TrailingZeros16(turned)) % Channels
 		o := x.lanes[c].first()
-		if x.holdsEnough(o) {
+		if x.vanIsFull(o) {
 			continue
 		}
 		if x.credit.covers(o) {
@@ -96,8 +96,9 @@ func (x *sender) chooseLane() int {
 // piecesInVan bounds, in pieces, the payload that the van has not completed. Nothing overtakes what the van holds.
 const piecesInVan = 2
 
-// holdsEnough reports whether o is large and the van holds enough of large messages.
-func (x *sender) holdsEnough(o *Outbound) bool {
+// vanIsFull reports whether o must wait because the van still holds two pieces of large messages. Small messages need
+// not wait.
+func (x *sender) vanIsFull(o *Outbound) bool {
 	piece := uint64(x.session.transport.options.PieceBytes)
 	return x.inVan >= piecesInVan*piece && o.total-o.sent > piece/4
 }

@@ -17,8 +17,8 @@ type receiver struct {
 	charged  uint64                   // what accepted messages took of the window that this side grants, ever
 }
 
-// onMessage takes a message, unless the session is over.
-func (s *Session) onMessage(d *van.Delivery) {
+// onFrame takes a message, unless the session is over.
+func (s *Session) onFrame(d *van.Delivery) {
 	if d.Header.Payload > briefBytes {
 		s.transport.engine.NoteDelay()
 	}
@@ -28,7 +28,7 @@ func (s *Session) onMessage(d *van.Delivery) {
 	case s.opening.phase == phaseRefused:
 		err = &stepvan.ProtocolError{Field: "kind", Reason: "message after a refusal"}
 	default:
-		err = s.in.onMessage(d)
+		err = s.in.onFrame(d)
 	}
 	d.Release()
 	if err != nil {
@@ -36,8 +36,8 @@ func (s *Session) onMessage(d *van.Delivery) {
 	}
 }
 
-// onMessage takes a message of the peer.
-func (x *receiver) onMessage(d *van.Delivery) error {
+// onFrame takes a message of the peer.
+func (x *receiver) onFrame(d *van.Delivery) error {
 	h := &d.Header
 	if h.Kind != wire.KindData {
 		return x.onOwn(d)
@@ -67,8 +67,8 @@ func (x *receiver) checkPeer(h *wire.Header) error {
 	return nil
 }
 
-// onReport takes what a header says of the session: acknowledgement, credit, and the place of a message in the
-// sequence.
+// onReport checks the sequence of a frame and counts it as received, and takes the acknowledgement and the credit in
+// its header.
 func (x *receiver) onReport(h *wire.Header) error {
 	s := x.session
 	if h.Ack == s.out.peerAck && h.Credit == s.out.credit.freed && h.Kind != wire.KindData {
@@ -91,7 +91,7 @@ func (x *receiver) onReport(h *wire.Header) error {
 	return err
 }
 
-// checkSequence finds messages that are missing or come twice. Session.mu is held.
+// checkSequence finds frames that are missing or come twice. Session.mu is held.
 func (x *receiver) checkSequence(h *wire.Header) error {
 	if want := x.session.acks.received + 1; h.Kind == wire.KindData && h.Sequence != want {
 		return &stepvan.ProtocolError{Field: "sequence", Reason: fmt.Sprintf("%d, expected %d", h.Sequence, want)}
@@ -123,8 +123,8 @@ func (x *receiver) checkData(h *wire.Header) error {
 // onData takes a message of a channel, or a piece of one.
 func (x *receiver) onData(d *van.Delivery) error {
 	h, s := &d.Header, x.session
-	if h.Total > 0 && s.acks.wanted.Load() {
-		s.acks.wanted.Store(false)
+	if h.Total > 0 && s.acks.creditWanted.Load() {
+		s.acks.creditWanted.Store(false)
 	}
 	var err error
 	switch placed := h.Payload > 0 && d.Payload == nil && !d.Written; {
@@ -196,7 +196,7 @@ func (x *receiver) onWrittenPiece(d *van.Delivery) error {
 		if err := x.takeCredit(h); err != nil {
 			return err
 		}
-		m = x.session.transport.inbounds.takePiece(x.session, h, d.Meta)
+		m = x.session.transport.inbounds.takeFirst(x.session, h, d.Meta)
 		x.writing[h.Channel] = m
 	}
 	if m.got != h.Offset || m.Header.Total != h.Total {
@@ -251,7 +251,7 @@ func (x *receiver) onOwn(d *van.Delivery) error {
 // answerNow acknowledges at once, as the peer has asked.
 func (x *receiver) answerNow() {
 	s := x.session
-	s.acks.wanted.Store(true)
+	s.acks.creditWanted.Store(true)
 	s.mu.Lock()
 	err := s.out.sendOwn(wire.KindAck, 0, nil)
 	s.mu.Unlock()
@@ -316,7 +316,7 @@ func (x *receiver) place(h *wire.Header, meta []byte, dst [][]byte) ([][]byte, e
 		if err := x.takeCredit(h); err != nil {
 			return nil, err
 		}
-		m = x.session.transport.inbounds.takePiece(x.session, h, meta)
+		m = x.session.transport.inbounds.takeFirst(x.session, h, meta)
 		q.push(m, &m.link)
 		if err := x.choosePlace(m); err != nil {
 			return nil, err

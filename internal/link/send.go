@@ -14,8 +14,8 @@ import (
 // than releasing the lock and taking it again.
 const LockedBytes = 16 << 10
 
-// briefBytes is the largest payload whose sending the engine is not told of. Sending more may take over 40 us, which
-// the engine would take for time that the program spent elsewhere. To tell it costs two clock reads.
+// briefBytes is the largest payload that is sent without telling the engine, which costs two clock reads. A larger send
+// may last over 40 us, and the engine would count that as absence of the program.
 const briefBytes = 64 << 10
 
 var errQueueFull = fmt.Errorf("too many messages wait for this peer: %w", stepvan.ErrWouldBlock)
@@ -25,7 +25,7 @@ type sender struct {
 	session        *Session
 	incarnation    uint32 // own, as told in the handshake
 	peerID         wire.PeerID
-	blocked        bool // the answer to the handshake goes before anything else
+	held           bool // nothing is sent before the answer to the handshake
 	stuck          bool // counted in Transport.stuck
 	filled         uint16
 	lanes          [Channels]queue[Outbound] // of channel c; bit c of filled: it is not empty
@@ -129,9 +129,10 @@ func (x *sender) check(o *Outbound, others int) error {
 	return nil
 }
 
-// sendAlone sends all of o past the lanes, if nothing else waits and the van takes it. Most messages go this way.
+// sendAlone sends o past the lanes if nothing else waits. false: o, or what is left of it, must be queued. Most
+// messages go whole.
 func (x *sender) sendAlone(o *Outbound) bool {
-	return x.filled == 0 && !x.blocked && !x.holdsEnough(o) && x.credit.covers(o) && x.sendFrame(o) && o.allFramed
+	return x.filled == 0 && !x.held && !x.vanIsFull(o) && x.credit.covers(o) && x.sendFrame(o) && o.allFramed
 }
 
 // sendFrame sends the next piece of o. false: the van has no room, or is gone.

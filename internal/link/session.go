@@ -50,7 +50,7 @@ type Session struct {
 	grace       *time.Timer // ends a session that is closing; nil before
 
 	out     sender
-	acks    receipts
+	acks    acknowledgements
 	in      receiver
 	grants  grants
 	opening opening
@@ -100,7 +100,7 @@ func (s *Session) refusal() error {
 func (s *Session) Close(reason string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closeLocked(reason, s.out.blocked) // the peer may stay silent for ever
+	s.closeLocked(reason, s.out.held) // the peer may stay silent for ever
 	return nil
 }
 

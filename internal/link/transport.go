@@ -106,7 +106,7 @@ func NewTransport(o Options) (*Transport, error) {
 		t.closeVans()
 		return nil, err
 	}
-	if len(t.vans.slots) == 0 || o.Memory == nil {
+	if len(t.vans.list) == 0 || o.Memory == nil {
 		return nil, errs.Invalid("a transport needs at least one van, and an allocator")
 	}
 	e, err := progress.NewEngine((*source)(t), o.Progress)
@@ -156,7 +156,7 @@ func (t *Transport) Log() *zerolog.Logger { return &t.options.Log }
 func (t *Transport) Sessions() []*Session { return t.sessions.open() }
 
 // newSession makes the session of a connection.
-func (t *Transport) newSession(v *vanSlot, ep van.Endpoint, dialled bool) *Session {
+func (t *Transport) newSession(v *polledVan, ep van.Endpoint, dialled bool) *Session {
 	s := &Session{transport: t, ep: ep, caps: v.caps, dialled: dialled}
 	s.out = sender{session: s, incarnation: t.identity.Load().Incarnation}
 	s.in.session, s.acks.session, s.grants.session, s.opening.session = s, s, s, s

@@ -12,24 +12,24 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// vanSet are the vans of a transport. Driver only, except slots, which do not change.
+// vanSet are the vans of a transport. Driver only, except list, which do not change.
 type vanSet struct {
 	transport *Transport
-	slots     []vanSlot
+	list      []polledVan
 	events    [64]van.Event
 	current   *van.Event // that is dispatched, or was last
 	viaQuiet  bool       // the last event came over a quiet van
 }
 
-type vanSlot struct {
+type polledVan struct {
 	van   van.Van
 	caps  van.Caps
 	mover van.Mover // nil: the van moves messages whole
 	skips skips     // driver only
 }
 
-// skips leaves a van whose Poll costs system calls out of more and more passes while traffic goes over another van. It
-// leaves the van out for at most some 40 us of polling.
+// skips counts the passes that leave out a van whose Poll costs system calls. Their number doubles while all traffic
+// goes over another van, up to some 40 us of polling.
 type skips struct {
 	length int // passes that follow the next Poll without events
 	left   int // passes still to be left out
@@ -51,7 +51,7 @@ func (r *skips) skip() bool {
 	return true
 }
 
-// extend follows a Poll without events.
+// extend has more passes leave the van out, after a Poll without events.
 func (r *skips) extend() {
 	r.length = min(mostSkips, max(fewestSkips, 2*r.length))
 	r.left = r.length
@@ -67,7 +67,7 @@ func (x *vanSet) make(makers []VanMaker) error {
 		}
 		if v != nil {
 			mover, _ := v.(van.Mover)
-			x.slots = append(x.slots, vanSlot{van: v, caps: v.Caps(), mover: mover})
+			x.list = append(x.list, polledVan{van: v, caps: v.Caps(), mover: mover})
 		}
 	}
 	return nil
@@ -75,8 +75,8 @@ func (x *vanSet) make(makers []VanMaker) error {
 
 // poll polls the vans. When all is false it may leave out some that cost system calls.
 func (x *vanSet) poll(all bool) (total int) {
-	for i := range x.slots {
-		v := &x.slots[i]
+	for i := range x.list {
+		v := &x.list[i]
 		if !all && v.skips.skip() {
 			continue
 		}
@@ -87,7 +87,7 @@ func (x *vanSet) poll(all bool) (total int) {
 	return total
 }
 
-func (x *vanSet) pollOne(v *vanSlot, all bool) int {
+func (x *vanSet) pollOne(v *polledVan, all bool) int {
 	k := v.van.Poll(x.events[:], all)
 	for j := range x.events[:k] {
 		x.current = &x.events[j]
@@ -101,12 +101,12 @@ func (x *vanSet) pollOne(v *vanSlot, all bool) int {
 }
 
 // adjustSkips decides how often vans that are not quiet are polled, after one Poll that found k events.
-func (x *vanSet) adjustSkips(v *vanSlot, k int) {
+func (x *vanSet) adjustSkips(v *polledVan, k int) {
 	switch {
 	case v.caps.Quiet && k > 0:
 		x.viaQuiet = true
-		for i := range x.slots {
-			x.slots[i].skips.left -= eventPasses * k
+		for i := range x.list {
+			x.list[i].skips.left -= eventPasses * k
 		}
 	case v.caps.Quiet:
 	case k > 0:
@@ -121,8 +121,8 @@ func (x *vanSet) adjustSkips(v *vanSlot, k int) {
 func (x *vanSet) pollRepeatedly(times int) (total int) {
 	for range times {
 		found := 0
-		for i := range x.slots {
-			found += x.pollOne(&x.slots[i], true)
+		for i := range x.list {
+			found += x.pollOne(&x.list[i], true)
 		}
 		if total += found; found == 0 {
 			break
@@ -132,8 +132,8 @@ func (x *vanSet) pollRepeatedly(times int) (total int) {
 }
 
 func (x *vanSet) arm() bool {
-	for i := range x.slots {
-		if !x.slots[i].van.Arm() {
+	for i := range x.list {
+		if !x.list[i].van.Arm() {
 			return false
 		}
 	}
@@ -141,7 +141,7 @@ func (x *vanSet) arm() bool {
 }
 
 // resolve finds the van of an address, and the address in the notation of that van.
-func (x *vanSet) resolve(addr string) (v *vanSlot, local string, err error) {
+func (x *vanSet) resolve(addr string) (v *polledVan, local string, err error) {
 	scheme, rest, ok := strings.Cut(addr, "://")
 	if !ok {
 		return nil, "", errs.Invalid("address %q has no van: write tcp://host:port", text.Cut(addr))
@@ -150,9 +150,9 @@ func (x *vanSet) resolve(addr string) (v *vanSlot, local string, err error) {
 	if scheme == "unix" {
 		name, rest = "tcp", "unix:"+rest
 	}
-	for i := range x.slots {
-		if x.slots[i].caps.Name == name {
-			return &x.slots[i], rest, nil
+	for i := range x.list {
+		if x.list[i].caps.Name == name {
+			return &x.list[i], rest, nil
 		}
 	}
 	return nil, "", errs.Invalid("address %q needs the %s van, which this node does not have", text.Cut(addr), text.Cut(name))
@@ -207,7 +207,7 @@ func (x *source) Arm() bool {
 // FDs implements progress.Source.
 func (x *source) FDs() []progress.Descriptor {
 	var fds []progress.Descriptor
-	for _, v := range x.vans.slots {
+	for _, v := range x.vans.list {
 		if fd := v.van.FD(); fd >= 0 {
 			fds = append(fds, progress.Descriptor{FD: fd, Quiet: v.caps.Quiet})
 		}
@@ -216,7 +216,7 @@ func (x *source) FDs() []progress.Descriptor {
 }
 
 // dispatch handles one event of a van. Driver only.
-func (t *Transport) dispatch(v *vanSlot, e *van.Event) {
+func (t *Transport) dispatch(v *polledVan, e *van.Event) {
 	if e.Kind == van.EventAccepted {
 		t.accept(v, e.Endpoint)
 		return
@@ -230,7 +230,7 @@ func (t *Transport) dispatch(v *vanSlot, e *van.Event) {
 	}
 	switch e.Kind {
 	case van.EventMessage:
-		s.onMessage(e.Delivery)
+		s.onFrame(e.Delivery)
 	case van.EventCompletion:
 		s.onCompleted(e)
 	case van.EventLost:

@@ -37,7 +37,7 @@ func nodeOf(caps ...van.Caps) (*Transport, []*counted) {
 	for _, c := range caps {
 		v := &counted{}
 		vans = append(vans, v)
-		n.vans.slots = append(n.vans.slots, vanSlot{van: v, caps: c})
+		n.vans.list = append(n.vans.list, polledVan{van: v, caps: c})
 	}
 	return n, vans
 }

@@ -75,16 +75,17 @@ type Engine struct {
 
 // pollClock holds the times of the last polls. Holder of the token only.
 type pollClock struct {
-	readAt int64 // the last look at the clock while driving
-	allAt  int64 // the last Poll(true) of a waiter
-	stale  bool  // readAt is too old: see NoteDelay
+	clockAt int64 // when the clock was last read while driving
+	allAt   int64 // the last Poll(true) of a waiter
+	stale   bool  // clockAt is too old: see NoteDelay
 }
 
 // pollAllEvery is the longest time between two calls of Poll(true).
 const pollAllEvery = int64(200 * time.Microsecond)
 
-// allDue reports whether it is time for Poll(true), and notes that it happens.
-func (c *pollClock) allDue(now int64) bool {
+// takeAll reports whether the next poll is to be Poll(true), which is due once every pollAllEvery, and takes it as
+// done.
+func (c *pollClock) takeAll(now int64) bool {
 	if now-c.allAt < pollAllEvery {
 		return false
 	}

@@ -42,7 +42,7 @@ func (a *absence) likelyLong() bool { return a.rate <= maxRate/2 }
 // beginDriving begins a turn of a waiter.
 func (e *Engine) beginDriving(now int64) {
 	e.absence.beginWait(now)
-	e.polls.readAt = now
+	e.polls.clockAt = now
 	e.listener.stop()
 }
 
@@ -57,9 +57,9 @@ func (e *Engine) endDriving(inVain bool) {
 	}
 	if e.polls.stale {
 		e.polls.stale = false
-		e.polls.readAt = nanotime()
+		e.polls.clockAt = nanotime()
 	}
-	e.absence.left.Store(e.polls.readAt)
+	e.absence.left.Store(e.polls.clockAt)
 	if !e.token.give() {
 		e.release()
 	}

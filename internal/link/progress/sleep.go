@@ -42,7 +42,7 @@ func (w *wait) sleep(spun bool) (done bool, err error) {
 func (w *wait) sleepUntil(began, end int64, spun bool) (done bool, err error) {
 	e := w.engine
 	for now := began; ; now = nanotime() {
-		e.polls.readAt = now
+		e.polls.clockAt = now
 		if w.ev.IsSet() {
 			if spun && now-began < pollAfterWake {
 				cpus.penalize(0) // the spinning has probably kept the other side from its core

@@ -135,7 +135,7 @@ func (w *wait) drive() (done bool, err error) {
 	spins := e.policy.spins()
 	if spins {
 		for pass := range hotPasses {
-			e.src.Poll(pass == 0 && e.polls.allDue(e.polls.readAt))
+			e.src.Poll(pass == 0 && e.polls.takeAll(e.polls.clockAt))
 			if w.ev.IsSet() {
 				cpus.reward()
 				return true, nil
@@ -165,7 +165,7 @@ func (w *wait) spin() (done bool, err error) {
 		for range roundPasses {
 			moved += e.src.Poll(false)
 			if w.ev.IsSet() {
-				e.polls.readAt = last
+				e.polls.clockAt = last
 				b.report(true)
 				return true, nil
 			}
@@ -177,11 +177,11 @@ func (w *wait) spin() (done bool, err error) {
 			b.noteRound(now - last)
 		}
 		last = now
-		if e.polls.allDue(now) {
+		if e.polls.takeAll(now) {
 			e.src.Poll(true)
 		}
 		if err := w.over(now); err != nil {
-			e.polls.readAt = now
+			e.polls.clockAt = now
 			return true, err
 		}
 		if now-flushed > flushEvery {
@@ -192,7 +192,7 @@ func (w *wait) spin() (done bool, err error) {
 			runtime.Gosched() // elsewhere another processor runs the goroutines that wait for this one
 		}
 		if !b.spinOrYield(now-idleSince, rounds) {
-			e.polls.readAt = now
+			e.polls.clockAt = now
 			b.report(false)
 			return false, nil
 		}
