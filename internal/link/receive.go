@@ -56,6 +56,14 @@ func (x *receiver) onFrame(d *van.Delivery) error {
 
 // checkPeer refuses a message before the handshake, and one of another life of the peer.
 func (x *receiver) checkPeer(h *wire.Header) error {
+	if x.session.opening.phase == phaseAnswered && h.Incarnation == x.session.peer.Incarnation {
+		return nil
+	}
+	return x.checkNewPeer(h)
+}
+
+// checkNewPeer is checkPeer for the first message after the handshake, and for one that is refused.
+func (x *receiver) checkNewPeer(h *wire.Header) error {
 	s := x.session
 	if !s.opening.phase.open() {
 		return &stepvan.ProtocolError{Field: "kind", Reason: "message before the handshake"}
@@ -112,12 +120,18 @@ func (x *receiver) checkCount(h *wire.Header) error {
 
 func (x *receiver) checkData(h *wire.Header) error {
 	if h.Channel >= Channels || x.session.transport.handlers[h.Channel] == nil {
-		return &stepvan.ProtocolError{Field: "channel", Reason: fmt.Sprintf("nobody serves channel %d here", h.Channel)}
+		return errNoChannel(h.Channel)
 	}
 	if h.Payload == 0 && h.Total != 0 {
-		return &stepvan.ProtocolError{Field: "payload", Reason: "empty piece"}
+		return errEmptyPiece
 	}
 	return nil
+}
+
+var errEmptyPiece = &stepvan.ProtocolError{Field: "payload", Reason: "empty piece"}
+
+func errNoChannel(c wire.Channel) error {
+	return &stepvan.ProtocolError{Field: "channel", Reason: fmt.Sprintf("nobody serves channel %d here", c)}
 }
 
 // onData takes a message of a channel, or a piece of one.

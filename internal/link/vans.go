@@ -221,12 +221,11 @@ func (t *Transport) dispatch(v *polledVan, e *van.Event) {
 		t.accept(v, e.Endpoint)
 		return
 	}
-	s := t.sessionOf(e)
+	s, _ := e.Endpoint.User().(*Session)
 	if s == nil {
-		if e.Kind == van.EventMessage {
-			e.Delivery.Release()
+		if s = t.lateSession(e); s == nil {
+			return
 		}
-		return
 	}
 	switch e.Kind {
 	case van.EventMessage:
@@ -244,13 +243,17 @@ func (t *Transport) dispatch(v *polledVan, e *van.Event) {
 	}
 }
 
-// sessionOf returns the session of an event. It is nil while Dial has not made one, and finds the connection broken.
-func (t *Transport) sessionOf(e *van.Event) *Session {
-	s, _ := e.Endpoint.User().(*Session)
-	if s == nil && e.Kind == van.EventLost && !t.sessions.keepEarlyLoss(e.Endpoint, e.Err) {
-		s, _ = e.Endpoint.User().(*Session) // Dial has made one meanwhile
+// lateSession returns the session that Dial has made for an event meanwhile. It is nil when there is none: then Dial
+// finds the connection broken.
+func (t *Transport) lateSession(e *van.Event) *Session {
+	switch {
+	case e.Kind == van.EventMessage:
+		e.Delivery.Release()
+	case e.Kind == van.EventLost && !t.sessions.keepEarlyLoss(e.Endpoint, e.Err):
+		s, _ := e.Endpoint.User().(*Session)
+		return s
 	}
-	return s
+	return nil
 }
 
 // onCompleted takes a completion: of a withdrawal, or of a frame.
