@@ -57,7 +57,7 @@ func mayAnswerLater(err error) bool {
 func (v *tcpVan) attempt(ctx context.Context, a address) (fds []int, err error) {
 	hello := preamble{count: v.opts.Rails, threshold: v.opts.RailThreshold}
 	if hello.count > 1 {
-		_, _ = rand.Read(hello.token[:])
+		_, _ = rand.Read(hello.nonce[:])
 	}
 	targets, err := a.targets(ctx, v.opts.Local)
 	if err != nil {

@@ -62,6 +62,6 @@
 // In the steady state Send is one system call per message that the socket
 // takes whole. The call completes the message (Message.Done), unless it is a large
 // piece of something larger. Receiving is one call for a small message and about two for a large
-// one. Neither allocates. Poll reads endpoints that were active lately
+// one. Neither allocates. Poll reads the hot endpoints, which were active lately,
 // without asking epoll first.
 package tcpvan

@@ -32,10 +32,10 @@ type endpoint struct {
 	unwatched bool // not in the epoll set; written by Poll and Arm under tcpVan.mu
 
 	// Owned by Poll.
-	queued       bool          // in poller.run
+	queued       bool          // in poller.queue
 	visit        *list.Element // of poller.visitors
 	since        time.Time     // it was accepted
-	warmth       int           // moves since it was last cold
+	hotMoves     int           // moves since it became hot, or was put back into the epoll set
 	unannounced  bool          // accepted, but not announced
 	cause        error         // of the loss
 	lost         bool          // EventLost is due, or was reported
@@ -50,20 +50,20 @@ const (
 	closed              // by this side
 )
 
-// writer sends the messages of an endpoint. One goroutine at a time holds its token.
+// writer sends the messages of an endpoint. It is one goroutine's turn at a time to write.
 type writer struct {
-	ep      *endpoint
-	out     outbox
-	writers atomic.Int32 // the token, and how many goroutines asked for it meanwhile
-	sendErr atomic.Pointer[error]
-	more    atomic.Bool  // the writer stopped although the sockets may take more
-	ahead   atomic.Int64 // payload of large messages that passed the outbox since Poll looked last
+	ep       *endpoint
+	out      outbox
+	turn     atomic.Int32 // 0: nobody writes; else 1 and the wishes that came meanwhile
+	sendErr  atomic.Pointer[error]
+	more     atomic.Bool  // the writer stopped although the sockets may take more
+	bypassed atomic.Int64 // payload of large messages that went around the outbox since Poll last looked
 }
 
 // conn is one socket of an endpoint.
 type conn struct {
 	fd      int
-	slot    int // in pollSet.sources
+	slot    int // in pollSet.watched
 	ep      *endpoint
 	blocked atomic.Bool   // the socket takes nothing; an event tells when it does
 	room    atomic.Uint32 // counts those events
@@ -105,8 +105,8 @@ func (ep *endpoint) freeBuffers() {
 // Peer implements van.Endpoint. Concurrent.
 func (ep *endpoint) Peer() string { return ep.peer }
 
-// gone is what an ended endpoint answers to Send.
-func (ep *endpoint) gone() error {
+// endError is what Send returns when the endpoint has ended.
+func (ep *endpoint) endError() error {
 	err := stepvan.ErrPeerLost
 	if ep.state.Load()&closed != 0 {
 		err = stepvan.ErrClosed
@@ -186,14 +186,14 @@ func (ep *endpoint) await(bits uint32) {
 
 // shutRefuse tells a peer of another version which one this is, as far as that is possible at once.
 func (w *writer) shutRefuse() {
-	if w.out.pending() || !w.writers.CompareAndSwap(0, 1) {
+	if w.out.pending() || !w.turn.CompareAndSwap(0, 1) {
 		return
 	}
 	if w.ep.enter(writing) {
 		w.refuse()
 		w.ep.leave(writing)
 	}
-	w.yield(1)
+	w.endTurn(1)
 }
 
 func (w *writer) refuse() {

@@ -3,22 +3,22 @@ package tcpvan
 import "golang.org/x/sys/unix"
 
 const (
-	// askAfterCalls is how many calls in a row may leave the others alone although the endpoints that
-	// were active lately never rest.
+	// askAfterCalls is after how many calls Poll asks epoll about all endpoints, although the hot ones never rest.
 	askAfterCalls = 16
-	// coldAfterMoves is after how many moves of one endpoint the one that was active before it counts as idle.
+	// coldAfterMoves is after how many moves of one endpoint in a row the other hot one is hot no more.
 	coldAfterMoves = 64
-	// trustAfterMoves is after how many moves of the endpoints that were active lately Poll trusts again that
-	// no others move. Until then each call asks epoll, which costs about as much as
-	// finding one socket empty.
+	// trustAfterMoves is how many moves of hot endpoints in a row follow a move of another one until Poll trusts
+	// that only hot ones move. Meanwhile it asks epoll in each call. That costs about as much as finding one
+	// socket empty.
 	trustAfterMoves = 16
 	// unwatchAfterMoves is after how many moves an endpoint leaves the epoll set. Leaving and coming back cost
 	// about as much as the wake-ups of two dozen messages do.
 	unwatchAfterMoves = 256
 )
 
-// queueHot queues the endpoints that were active lately as if epoll had named them. When Poll
-// asks epoll too, it queues only the endpoints that are not in the epoll set.
+// queueHot queues the hot endpoints as if epoll had named them. Hot are the endpoints that moved last, two at
+// most. To move is to receive bytes or to hand out completions. When Poll asks epoll too, it queues only those that are
+// not in the epoll set.
 func (p *poller) queueHot(asked bool) {
 	for i, ep := range p.hot {
 		if ep == nil {
@@ -42,15 +42,15 @@ func (p *poller) queueHot(asked bool) {
 	}
 }
 
-// touch notes that bytes or completions moved at ep.
-func (p *poller) touch(ep *endpoint) {
-	p.touched++
+// countMove counts a move of ep, which becomes hot.
+func (p *poller) countMove(ep *endpoint) {
+	p.moves++
 	if p.hot[0] != ep && p.hot[1] != ep {
-		p.strays = trustAfterMoves
-	} else if p.strays > 0 {
-		p.strays--
+		p.distrust = trustAfterMoves
+	} else if p.distrust > 0 {
+		p.distrust--
 	}
-	if ep.warmth++; ep.warmth == unwatchAfterMoves {
+	if ep.hotMoves++; ep.hotMoves == unwatchAfterMoves {
 		p.unwatch(ep)
 	}
 	if p.hot[0] != ep {
@@ -58,16 +58,16 @@ func (p *poller) touch(ep *endpoint) {
 			p.rewatch(p.hot[1])
 		}
 		p.hot[0], p.hot[1] = ep, p.hot[0]
-		p.alone = 0
+		p.streak = 0
 		return
 	}
-	if p.alone++; p.alone > coldAfterMoves {
+	if p.streak++; p.streak > coldAfterMoves {
 		p.rewatch(p.hot[1])
 		p.hot[1] = nil
 	}
 }
 
-// cool puts the endpoints that were active lately back into the epoll set, before somebody sleeps on it.
+// cool puts the hot endpoints back into the epoll set, before the driver sleeps on it.
 func (p *poller) cool() {
 	for _, ep := range p.hot {
 		p.rewatch(ep)
@@ -90,7 +90,7 @@ func (p *poller) rewatch(ep *endpoint) {
 	if ep == nil {
 		return
 	}
-	ep.warmth = 0
+	ep.hotMoves = 0
 	if !ep.unwatched {
 		return
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// warm has b receive from raw until the endpoint has left the epoll set.
-func warm(t *testing.T, b *party, raw int) *endpoint {
+// unwatched has b receive from raw until the endpoint has left the epoll set.
+func unwatched(t *testing.T, b *party, raw int) *endpoint {
 	t.Helper()
 	for range unwatchAfterMoves {
 		receiveOne(t, b, raw)
@@ -32,7 +32,7 @@ func receiveOne(t *testing.T, b *party, raw int) {
 	e.Delivery.Release()
 }
 
-// spin tries again until done, without sleep: Arm would cool what is warm.
+// spin tries again until done, without sleep: Arm would cool what is hot.
 func spin(t *testing.T, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(limit); !done(); {
@@ -49,7 +49,7 @@ func settle(t *testing.T, b *party) {
 func TestBytesWakeAfterArm(t *testing.T) {
 	b := newParty(t, Options{})
 	raw := adopt(t, b)
-	ep := warm(t, b, raw)
+	ep := unwatched(t, b, raw)
 	for range 2 { // before, and after, it arms
 		settle(t, b)
 		require.False(t, ep.unwatched)
@@ -69,7 +69,7 @@ func TestBytesWakeAfterArm(t *testing.T) {
 func TestBytesBeforeArmWake(t *testing.T) {
 	b := newParty(t, Options{})
 	raw := adopt(t, b)
-	warm(t, b, raw)
+	unwatched(t, b, raw)
 	for b.poll(true) > 0 {
 	}
 	_, err := unix.Write(raw, flat(message(1, 0)))
@@ -81,11 +81,11 @@ func TestBytesBeforeArmWake(t *testing.T) {
 }
 
 // The van sends the rest of a message that did not fit without another call of Send, whether Poll spins or sleeps.
-func TestRoomForAWarmEndpoint(t *testing.T) {
+func TestRoomForAnUnwatchedEndpoint(t *testing.T) {
 	for _, sleep := range []bool{false, true} {
 		b := newParty(t, Options{})
 		raw := adopt(t, b)
-		ep := warm(t, b, raw)
+		ep := unwatched(t, b, raw)
 		large := message(9, 0, make([]byte, 4<<20))
 		require.NoError(t, ep.Send(large))
 		require.True(t, ep.w.out.pending())
@@ -109,14 +109,14 @@ func TestRoomForAWarmEndpoint(t *testing.T) {
 	}
 }
 
-func TestLossOfAWarmEndpoint(t *testing.T) {
+func TestLossOfAnUnwatchedEndpoint(t *testing.T) {
 	b := newParty(t, Options{})
 	raw := adopt(t, b)
-	warm(t, b, raw)
+	unwatched(t, b, raw)
 	require.NoError(t, unix.Close(raw))
 	require.ErrorIs(t, expect(t, van.EventLost, b).Err, stepvan.ErrPeerLost)
 	raw = adopt(t, b)
-	ep := warm(t, b, raw)
+	ep := unwatched(t, b, raw)
 	require.NoError(t, ep.Close())
 	settle(t, b)
 	require.Empty(t, b.got)
@@ -124,11 +124,11 @@ func TestLossOfAWarmEndpoint(t *testing.T) {
 }
 
 // An endpoint goes back into the epoll set when others are active instead of it.
-func TestWarmEndpointsCool(t *testing.T) {
+func TestUnwatchedEndpointsReturn(t *testing.T) {
 	b := newParty(t, Options{})
 	raw := []int{adopt(t, b), adopt(t, b), adopt(t, b)}
-	first := warm(t, b, raw[0])
-	second := warm(t, b, raw[1])
+	first := unwatched(t, b, raw[0])
+	second := unwatched(t, b, raw[1])
 	require.False(t, first.unwatched, "idle for as long as the second needed")
 	for range unwatchAfterMoves {
 		receiveOne(t, b, raw[0])

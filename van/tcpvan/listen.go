@@ -98,7 +98,7 @@ func (l *listener) close() {
 // acceptBound is how many connections are accepted before others get their turn.
 const acceptBound = 64
 
-// ready implements source: it accepts what waits.
+// ready implements watched: it accepts what waits.
 func (l *listener) ready(uint32) {
 	for range acceptBound {
 		if l.v.pending.crowded() {

@@ -11,7 +11,7 @@ import (
 )
 
 // outbox holds the operations of an endpoint in a ring. The caller of Send
-// appends at tail. The goroutine that holds the writer's token (writer.pump) finishes them
+// appends at tail. The goroutine whose turn it is to write (writer.turn) finishes them
 // at done. Poll hands out completions at polled.
 //
 //	polled <= done <= tail <= polled + len(ring)
@@ -23,7 +23,7 @@ type outbox struct {
 
 	threshold int // bytes of payload from which it is cut over the rails
 
-	// Owned by the writer's token.
+	// Owned by the goroutine whose turn it is to write.
 	cursors []cursor // one per rail
 	iov     []unix.Iovec
 }
@@ -99,7 +99,7 @@ func (o *outbox) push(m *van.Message, payload int64, spare []byte) bool {
 	return false
 }
 
-// moveToSpare moves to spare what the rails have not sent of the payload of the last operation. Writer's token, and the
+// moveToSpare moves to spare what the rails have not sent of the payload of the last operation. Writer's turn, and the
 // caller of the Send that has pushed it.
 func (o *outbox) moveToSpare(spare []byte) {
 	last := o.accepted() - 1
@@ -139,7 +139,7 @@ func (op *operation) copyTo(spare []byte, from, to int64) {
 // seal ends acceptance.
 func (o *outbox) seal() { o.tail.Or(sealed) }
 
-// finish completes the operations before end. Writer's token.
+// finish completes the operations before end. Writer's turn.
 func (o *outbox) finish(end uint64, err error) {
 	for i := o.done.Load(); i != end; i++ {
 		op := o.at(i)
@@ -190,7 +190,7 @@ func (o *outbox) advance(i, n int) {
 	}
 }
 
-// memory is what waits to be sent. Writer's token.
+// memory is what waits to be sent. Writer's turn.
 func (o *outbox) memory() (segs [][]byte) {
 	for i := o.done.Load(); i != o.accepted(); i++ {
 		segs = append(segs, o.at(i).segs...)
@@ -198,7 +198,7 @@ func (o *outbox) memory() (segs [][]byte) {
 	return segs
 }
 
-// settle finishes what all rails have sent and reports whether there was anything. Writer's token.
+// settle finishes what all rails have sent and reports whether there was anything. Writer's turn.
 func (o *outbox) settle() bool {
 	end := o.accepted()
 	for i := range o.cursors {

@@ -80,13 +80,13 @@ func (v *tcpVan) checkPending() {
 	}
 }
 
-// ready implements source.
+// ready implements watched.
 func (k *pendingConn) ready(mask uint32) {
 	switch {
 	case k.done:
 	case !k.said:
 		k.read()
-	case mask&gone != 0:
+	case mask&hangUp != 0:
 		k.refuse() // without this rail the endpoint will never be
 	}
 }
@@ -151,7 +151,7 @@ func (k *pendingConn) pair() {
 	rails := make([]*pendingConn, k.hello.count)
 	rails[k.hello.index] = k
 	for _, o := range k.v.pending.list {
-		if o == k || !o.said || o.hello.token != k.hello.token || k.hello.count == 1 {
+		if o == k || !o.said || o.hello.nonce != k.hello.nonce || k.hello.count == 1 {
 			continue
 		}
 		if o.hello.count != k.hello.count || o.hello.threshold != k.hello.threshold || rails[o.hello.index] != nil {

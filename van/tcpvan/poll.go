@@ -11,13 +11,13 @@ import (
 
 const (
 	epollBatch = 128
-	// missesAllowed is how often Poll(events, false) may find nothing at the endpoints that
-	// were active lately before it asks epoll about all.
+	// missesAllowed is how often Poll(events, false) may find nothing at the hot endpoints
+	// before it asks epoll about all.
 	missesAllowed = 8
 )
 
-// source is something in the epoll set. Poll calls ready with what epoll said.
-type source interface{ ready(mask uint32) }
+// watched is something in the epoll set. Poll calls ready with what epoll said.
+type watched interface{ ready(mask uint32) }
 
 // Poll implements van.Van. One caller at a time; a second one gets 0.
 func (v *tcpVan) Poll(events []van.Event, all bool) int {
@@ -38,12 +38,12 @@ func (v *tcpVan) Poll(events []van.Event, all bool) int {
 		v.poller.misses, v.poller.asked = 0, v.poller.round
 		v.pollKernel()
 	}
-	before := v.poller.touched
+	before := v.poller.moves
 	v.poller.runQueue()
-	if v.poller.misses++; v.poller.touched != before {
+	if v.poller.misses++; v.poller.moves != before {
 		v.poller.misses = 0
 	}
-	v.poller.moved = v.poller.touched != before
+	v.poller.moved = v.poller.moves != before
 	n := len(v.poller.events)
 	v.poller.events = nil
 	v.polling.Store(false)
@@ -55,12 +55,12 @@ func (v *tcpVan) Moved() bool { return v.poller.moved }
 
 // mustAskKernel reports whether it is time to ask epoll about all endpoints.
 func (p *poller) mustAskKernel() bool {
-	return p.misses >= missesAllowed || p.hot[0] == nil || p.round-p.asked >= askAfterCalls || p.strays > 0 && len(p.run) == 0
+	return p.misses >= missesAllowed || p.hot[0] == nil || p.round-p.asked >= askAfterCalls || p.distrust > 0 && len(p.queue) == 0
 }
 
 // Arm implements van.Van. FD is an epoll set: it tells by itself what the kernel has.
 func (v *tcpVan) Arm() bool {
-	if len(v.poller.run) > 0 {
+	if len(v.poller.queue) > 0 {
 		return false
 	}
 	v.poller.cool()
@@ -72,7 +72,7 @@ func (v *tcpVan) Arm() bool {
 	return true
 }
 
-// wake makes FD readable if somebody may sleep on it. Concurrent.
+// wake makes FD readable if the driver may sleep on it. Concurrent.
 func (v *tcpVan) wake() {
 	if v.armed.Load() && v.armed.CompareAndSwap(true, false) {
 		v.mu.Lock()
@@ -108,23 +108,23 @@ func (v *tcpVan) takeNotes() {
 func (p *poller) enqueue(ep *endpoint) {
 	if !ep.queued {
 		ep.queued = true
-		p.run = append(p.run, ep)
+		p.queue = append(p.queue, ep)
 	}
 }
 
-// runQueue moves every queued endpoint once; those with more to do stay queued. When the caller's
+// runQueue calls step once for every queued endpoint; those with more to do stay queued. When the caller's
 // events are full the rest waits, and comes first in the next call.
 func (p *poller) runQueue() {
-	if len(p.run) == 0 {
+	if len(p.queue) == 0 {
 		return
 	}
-	list := p.run
-	p.run = p.idle[:0]
+	list := p.queue
+	p.queue = p.spare[:0]
 	for i, ep := range list {
 		if len(p.events) == cap(p.events) {
-			again := p.run
-			p.run = append(list[:copy(list, list[i:])], again...)
-			clear(list[len(p.run):])
+			again := p.queue
+			p.queue = append(list[:copy(list, list[i:])], again...)
+			clear(list[len(p.queue):])
 			list = again
 			break
 		}
@@ -134,7 +134,7 @@ func (p *poller) runQueue() {
 		}
 	}
 	clear(list)
-	p.idle = list
+	p.spare = list
 }
 
 // pollKernel asks epoll what is ready and queues it.
@@ -160,22 +160,22 @@ func (v *tcpVan) waitKernel() int {
 	defer v.mu.Unlock()
 	n := v.set.epoll.Wait(v.poller.kernel[:])
 	for i := range n {
-		if slot := v.poller.kernel[i].Fd; slot >= 0 && int(slot) < len(v.set.sources) {
-			v.poller.readySet[i] = v.set.sources[slot]
+		if slot := v.poller.kernel[i].Fd; slot >= 0 && int(slot) < len(v.set.watched) {
+			v.poller.readySet[i] = v.set.watched[slot]
 		}
 	}
 	return n
 }
 
-// gone are the events that say that the peer will send no more.
-const gone = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
+// hangUp are the events that say that the peer will send no more.
+const hangUp = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
 
-// ready implements source.
+// ready implements watched.
 func (c *conn) ready(mask uint32) {
-	if mask&(unix.EPOLLIN|gone) != 0 {
+	if mask&(unix.EPOLLIN|hangUp) != 0 {
 		c.readable = true
 	}
-	if mask&gone != 0 {
+	if mask&hangUp != 0 {
 		c.hup = true
 	}
 	if mask&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
@@ -184,13 +184,13 @@ func (c *conn) ready(mask uint32) {
 	c.ep.v.poller.enqueue(c.ep)
 }
 
-// step moves one endpoint and reports whether there is more to do at once. Poll only.
+// step sends, completes and receives for one endpoint, and reports whether there is more to do at once. Poll only.
 func (ep *endpoint) step() (more bool) {
 	if ep.unannounced {
 		return ep.announce()
 	}
-	if ep.w.ahead.Load() != 0 {
-		ep.w.ahead.Store(0) // it matters little which of two that happen at once comes first
+	if ep.w.bypassed.Load() != 0 {
+		ep.w.bypassed.Store(0) // it matters little which of two that happen at once comes first
 	}
 	if ep.visit != nil && ep.state.Load()&ended != 0 {
 		ep.Settle()
@@ -232,7 +232,7 @@ func (ep *endpoint) complete() bool {
 		op.err = nil
 	}
 	o.polled.Store(i)
-	ep.v.poller.touch(ep)
+	ep.v.poller.countMove(ep)
 	return i == done
 }
 
@@ -246,7 +246,7 @@ func (ep *endpoint) tell() (more bool) {
 		return true
 	}
 	if !ep.w.out.drained() {
-		return false // the goroutine that holds the writer's token notes the endpoint
+		return false // the goroutine whose turn it is to write notes the endpoint
 	}
 	ep.lossReported = ep.v.poller.emit(van.Event{Kind: van.EventLost, Endpoint: ep, Err: ep.cause})
 	return !ep.lossReported

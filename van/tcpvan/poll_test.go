@@ -43,7 +43,7 @@ func TestFDTellsWhatTheSocketsDoNot(t *testing.T) {
 	a.settle()
 	require.False(t, a.readable(t))
 	large := make([]byte, directBound+1)
-	out.(*endpoint).w.ahead.Store(aheadBound)
+	out.(*endpoint).w.bypassed.Store(bypassBound)
 	require.NoError(t, out.Send(message(1, 0, large)))
 	require.True(t, a.readable(t), "Send completed by itself")
 	a.settle()
@@ -57,11 +57,11 @@ func TestFDTellsWhatTheSocketsDoNot(t *testing.T) {
 	require.True(t, b.readable(t), "Release lets a stalled endpoint go on")
 	expect(t, van.EventMessage, b).Delivery.Release()
 
-	in.(*endpoint).w.ahead.Store(aheadBound)
+	in.(*endpoint).w.bypassed.Store(bypassBound)
 	require.NoError(t, in.Send(message(3, 0, large)))
 	b.settle()
 	b.got = nil
-	in.(*endpoint).w.ahead.Store(aheadBound)
+	in.(*endpoint).w.bypassed.Store(bypassBound)
 	require.NoError(t, in.Send(message(4, 0, large)))
 	require.True(t, b.readable(t))
 	require.NoError(t, in.Close())

@@ -9,18 +9,18 @@ import (
 
 // preamble opens every dialed connection:
 //
-//	| magic u32 | version u16 | index u8 | count u8 | threshold u32 | zero u32 | token 16 bytes |
+//	| magic u32 | version u16 | index u8 | count u8 | threshold u32 | zero u32 | nonce 16 bytes |
 //
 // Magic and version keep their place in every version to come.
 type preamble struct {
 	index     int   // of this rail
 	count     int   // rails of the endpoint
 	threshold int   // bytes of payload from which it is cut over the rails
-	token     token // names the endpoint among all that the listener pairs; zero when count is 1
+	nonce     nonce // names the endpoint among all that the listener pairs; zero when count is 1
 }
 
-// token is random, so that nobody can slip a rail under somebody else's endpoint.
-type token [16]byte
+// nonce is random, so that nobody can slip a rail under somebody else's endpoint.
+type nonce [16]byte
 
 const (
 	preambleMagic = 0x4E565352 // "RSVN" in memory; its first byte differs from that of a wire header
@@ -36,7 +36,7 @@ func (p *preamble) encode() []byte {
 	b = append(b, byte(p.index), byte(p.count))
 	b = le.AppendUint32(b, uint32(p.threshold))
 	b = le.AppendUint32(b, 0)
-	return append(b, p.token[:]...)
+	return append(b, p.nonce[:]...)
 }
 
 // decode reads and checks a preamble of preambleSize bytes.
@@ -61,7 +61,7 @@ func (p *preamble) decode(b []byte) error {
 		return errs.Protocol("preamble reserved", 12, "not zero")
 	}
 	p.threshold = int(threshold)
-	copy(p.token[:], b[16:])
+	copy(p.nonce[:], b[16:])
 	return nil
 }
 

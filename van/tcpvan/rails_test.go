@@ -96,7 +96,7 @@ func TestRailsPair(t *testing.T) {
 			require.NoError(t, err)
 			defer func() { _ = c.Close() }()
 			require.Zero(t, b.poll(true))
-			hello(t, c, preamble{index: i, count: 3, threshold: 1, token: token{byte(k + 1)}})
+			hello(t, c, preamble{index: i, count: 3, threshold: 1, nonce: nonce{byte(k + 1)}})
 			conns[k][i] = c
 			if i > 0 {
 				continue
@@ -159,11 +159,11 @@ func TestRailsEndOneByOne(t *testing.T) {
 }
 
 func TestRailsThatDoNotFit(t *testing.T) {
-	right := preamble{index: 1, count: 3, threshold: 100, token: token{1}}
+	right := preamble{index: 1, count: 3, threshold: 100, nonce: nonce{1}}
 	for name, wrong := range map[string]preamble{
 		"twice":             right,
-		"another count":     {index: 0, count: 2, threshold: 100, token: token{1}},
-		"another threshold": {index: 0, count: 3, threshold: 99, token: token{1}},
+		"another count":     {index: 0, count: 2, threshold: 100, nonce: nonce{1}},
+		"another threshold": {index: 0, count: 3, threshold: 99, nonce: nonce{1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newParty(t, Options{})
@@ -181,8 +181,8 @@ func TestRailsThatDoNotFit(t *testing.T) {
 			c := open(wrong)
 			closedByVan(t, c, b)
 			// The endpoint that was contradicted can still be completed.
-			open(preamble{index: 0, count: 3, threshold: 100, token: token{1}})
-			open(preamble{index: 2, count: 3, threshold: 100, token: token{1}})
+			open(preamble{index: 0, count: 3, threshold: 100, nonce: nonce{1}})
+			open(preamble{index: 2, count: 3, threshold: 100, nonce: nonce{1}})
 			expect(t, van.EventAccepted, b)
 			require.Empty(t, b.pending.list)
 		})
@@ -200,7 +200,7 @@ func TestPendingTime(t *testing.T) {
 		require.NoError(t, err)
 		defer func() { _ = c.Close() }()
 		if i > 0 {
-			hello(t, c, preamble{index: 0, count: 2, threshold: 1, token: token{byte(i)}})
+			hello(t, c, preamble{index: 0, count: 2, threshold: 1, nonce: nonce{byte(i)}})
 		}
 		conns = append(conns, c)
 	}
@@ -215,7 +215,7 @@ func TestPendingTime(t *testing.T) {
 func TestHalfPairedRailLeaves(t *testing.T) {
 	b := newParty(t, Options{})
 	c := call(t, b)
-	hello(t, c, preamble{index: 0, count: 2, threshold: 1, token: token{1}})
+	hello(t, c, preamble{index: 0, count: 2, threshold: 1, nonce: nonce{1}})
 	until(t, "the rail", func() bool { return len(b.pending.list) == 1 && b.pending.list[0].said }, b)
 	require.NoError(t, c.Close())
 	until(t, "its end", func() bool { return len(b.pending.list) == 0 }, b)
@@ -239,7 +239,7 @@ func TestPendingIsBounded(t *testing.T) {
 
 func FuzzPreamble(f *testing.F) {
 	f.Add(good())
-	f.Add((&preamble{index: 2, count: 3, threshold: 1 << 20, token: token{1, 2, 3}}).encode())
+	f.Add((&preamble{index: 2, count: 3, threshold: 1 << 20, nonce: nonce{1, 2, 3}}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var p preamble
 		if len(b) < preambleSize || p.decode(b) != nil {

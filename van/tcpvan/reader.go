@@ -16,19 +16,19 @@ import (
 
 // reader receives the messages of an endpoint. Poll only.
 type reader struct {
-	ep     *endpoint
-	buf    []byte // staging: what was read of rail 0 and not used yet is buf[r:w]
-	r, w   int
-	phase  phase
-	slot   *parts.Slot // takes the message that is being read
-	head   [wire.HeaderSize]byte
-	dst    [][]byte // where its payload goes
-	parts  []span   // of dst: what each rail still has to bring; when drop is set only left counts
-	pad    int      // bytes that come before it on rail 0
-	drop   bool     // the payload is thrown away
-	unread int      // of this Poll's budget of bytes
-	flaw   error    // what was wrong before the first header
-	first  int      // bytes to read at most where a header is expected
+	ep        *endpoint
+	buf       []byte // staging: what was read of rail 0 and not used yet is buf[r:w]
+	r, w      int
+	phase     phase
+	slot      *parts.Slot // takes the message that is being read
+	head      [wire.HeaderSize]byte
+	dst       [][]byte // where its payload goes
+	shares    []span   // of dst: what each rail still has to bring; when drop is set only left counts
+	pad       int      // bytes of padding that still come before the payload on rail 0
+	drop      bool     // the payload is thrown away
+	budget    int      // bytes that this Poll may still read
+	flaw      error    // what was wrong before the first header
+	headBound int      // the most to stage where a header is expected
 	stall
 }
 
@@ -46,10 +46,10 @@ const (
 type parseStop uint8
 
 const (
-	wantBytes  parseStop = iota // read, then parse again
-	wantEvents                  // the caller's events are full
-	wantCredit                  // all deliveries are out
-	wantOut                     // the endpoint ended meanwhile, or the stream is broken
+	needBytes parseStop = iota // read, then parse again
+	needRoom                   // the caller's events are full
+	needSlot                   // all deliveries are out
+	stopped                    // the endpoint ended meanwhile, or the stream is broken
 )
 
 // roomForHeads is the space for headers and metas in the staging buffer, beside a small payload.
@@ -57,8 +57,8 @@ const roomForHeads = 8 << 10
 
 func (rd *reader) init(small, rails int) {
 	rd.buf = make([]byte, small+roomForHeads)
-	rd.first = len(rd.buf)
-	rd.parts = make([]span, rails)
+	rd.headBound = len(rd.buf)
+	rd.shares = make([]span, rails)
 }
 
 // readBound is the number of bytes that one Poll reads from one endpoint, so that
@@ -71,34 +71,34 @@ func (rd *reader) parse() (parseStop, error) {
 		switch rd.phase {
 		case phaseHead:
 			if rd.w-rd.r < wire.HeaderSize {
-				return wantBytes, rd.checkPrefix()
+				return needBytes, rd.checkPrefix()
 			}
 			if rd.slot == nil {
 				if rd.slot = rd.ep.credits.Take(); rd.slot == nil {
-					return wantCredit, nil
+					return needSlot, nil
 				}
 			}
 			if err := rd.parseHead(); err != nil {
-				return wantOut, err
+				return stopped, err
 			}
 		case phaseMeta:
 			if !rd.takeMeta() {
-				return wantBytes, nil
+				return needBytes, nil
 			}
 			if err := rd.parseMeta(); err != nil {
-				return wantOut, err
+				return stopped, err
 			}
 			if rd.ep.state.Load()&ended != 0 {
-				return wantOut, nil
+				return stopped, nil
 			}
 		case phasePayload:
 			if !rd.takePayload() {
-				return wantBytes, nil
+				return needBytes, nil
 			}
 			rd.phase = phaseWhole
 		case phaseWhole:
 			if !rd.deliver() {
-				return wantEvents, nil
+				return needRoom, nil
 			}
 		}
 	}
@@ -196,19 +196,19 @@ func (rd *reader) place() error {
 
 // split says what of the payload each rail brings.
 func (rd *reader) split() {
-	for i := range rd.parts {
-		from, to := share(int64(rd.slot.Delivery.Header.Payload), rd.ep.threshold, len(rd.parts), i)
+	for i := range rd.shares {
+		from, to := share(int64(rd.slot.Delivery.Header.Payload), rd.ep.threshold, len(rd.shares), i)
 		if rd.drop {
-			rd.parts[i] = span{left: to - from}
+			rd.shares[i] = span{left: to - from}
 		} else {
-			rd.parts[i] = spanOf(rd.dst, from, to)
+			rd.shares[i] = spanOf(rd.dst, from, to)
 		}
 	}
 }
 
 // takePayload moves staged bytes to where rail 0's part goes and reports whether all parts are complete.
 func (rd *reader) takePayload() bool {
-	p := &rd.parts[0]
+	p := &rd.shares[0]
 	skipped := min(rd.pad, rd.w-rd.r)
 	rd.r, rd.pad = rd.r+skipped, rd.pad-skipped
 	n := int(min(p.left, int64(rd.w-rd.r)))
@@ -217,8 +217,8 @@ func (rd *reader) takePayload() bool {
 	}
 	p.left -= int64(n)
 	rd.r += n
-	for i := range rd.parts {
-		if rd.parts[i].left > 0 {
+	for i := range rd.shares {
+		if rd.shares[i].left > 0 {
 			return false
 		}
 	}
@@ -241,48 +241,48 @@ func (rd *reader) deliver() bool {
 // often follows a large one. The read then takes only head and meta, so that
 // the payload is not staged and copied.
 func (rd *reader) sizeNextRead(h *wire.Header) {
-	rd.first = len(rd.buf)
+	rd.headBound = len(rd.buf)
 	if small := len(rd.buf) - roomForHeads; h.Payload > uint64(small) {
 		head := wire.HeaderSize + int(h.Meta)
-		rd.first = min(rd.first, head+padding(head, int64(h.Payload)))
+		rd.headBound = min(rd.headBound, head+padding(head, int64(h.Payload)))
 	}
 }
 
-// fill reads from rail i once, as far as possible to where the bytes belong.
-func (rd *reader) fill(i int) (n int, short bool, e syscall.Errno) {
-	v, fd, part := rd.ep.v, rd.ep.rails[i].fd, &rd.parts[i]
+// readRail reads from rail i once, as far as possible to where the bytes belong.
+func (rd *reader) readRail(i int) (n int, short bool, e syscall.Errno) {
+	v, fd, rest := rd.ep.v, rd.ep.rails[i].fd, &rd.shares[i]
 	if i == 0 {
 		rd.compact()
 		if rd.phase == phasePayload && rd.pad > 0 {
-			return rd.fillPad(fd)
+			return rd.readPad(fd)
 		}
 	}
 	iov := v.poller.iov[:0]
 	asked := 0
-	staged := true // the staging buffer may be read into behind what comes first
+	stage := true // what follows goes to the staging buffer, in the same call
 	switch {
 	case rd.phase == phaseMeta:
 		s := rd.slot
 		left := int(s.Delivery.Header.Meta) - len(s.Bytes)
-		// Memory follows the bytes that come, not the announcement.
+		// Memory grows with the bytes that come, not with what the header promises.
 		s.Bytes = slices.Grow(s.Bytes, min(left, parts.MaxKeptBytes))
 		room := s.Bytes[len(s.Bytes):cap(s.Bytes)]
 		room = room[:min(left, len(room))]
 		iov, asked = append(iov, sys.Iovec(room)), len(room)
-		staged = asked == left
+		stage = asked == left
 	case rd.phase == phasePayload && rd.drop:
-		asked = int(min(part.left, int64(len(v.poller.scratch))))
+		asked = int(min(rest.left, int64(len(v.poller.scratch))))
 		iov = append(iov, sys.Iovec(v.poller.scratch[:asked]))
-		staged = false
+		stage = false
 	case rd.phase == phasePayload:
-		iov, asked = part.gather(iov, rd.dst, rd.unread)
-		staged = int64(asked) == part.left
+		iov, asked = rest.gather(iov, rd.dst, rd.budget)
+		stage = int64(asked) == rest.left
 	}
 	first := asked
-	if staged && i == 0 {
+	if stage && i == 0 {
 		room := rd.buf[rd.w:]
-		if rd.phase == phaseHead && rd.w < rd.first {
-			room = rd.buf[rd.w:rd.first]
+		if rd.phase == phaseHead && rd.w < rd.headBound {
+			room = rd.buf[rd.w:rd.headBound]
 		}
 		iov = append(iov, sys.Iovec(room))
 		asked += len(room)
@@ -296,14 +296,14 @@ func (rd *reader) fill(i int) (n int, short bool, e syscall.Errno) {
 	if e != 0 {
 		return 0, true, e
 	}
-	rd.unread -= n
+	rd.budget -= n
 	rd.arrived(i, min(n, first))
 	rd.w += max(0, n-first)
 	return n, n < asked, 0
 }
 
-// fillPad reads padding alone, which mostly comes with the head.
-func (rd *reader) fillPad(fd int) (n int, short bool, e syscall.Errno) {
+// readPad reads padding alone, which mostly comes with the head.
+func (rd *reader) readPad(fd int) (n int, short bool, e syscall.Errno) {
 	n, e = sys.Recv(fd, rd.buf[:rd.pad], 0)
 	rd.w = max(0, n)
 	return n, false, e
@@ -317,9 +317,9 @@ func (rd *reader) arrived(i, n int) {
 		s := rd.slot
 		s.Bytes = s.Bytes[:len(s.Bytes)+n]
 	case rd.drop:
-		rd.parts[i].left -= int64(n)
+		rd.shares[i].left -= int64(n)
 	default:
-		rd.parts[i].skip(rd.dst, n)
+		rd.shares[i].skip(rd.dst, n)
 	}
 }
 
@@ -346,13 +346,13 @@ func (rd *reader) lossOf(e syscall.Errno) error {
 	return parts.ErrClosedByPeer
 }
 
-// receive reads and parses until the budget is used, the sockets are empty or
-// something is missing. It reports whether the next Poll should continue.
+// receive has read do its work, unless the endpoint has ended, and loses the endpoint on an error. It reports whether
+// the next Poll should continue.
 func (rd *reader) receive() (more bool) {
 	if !rd.ep.enter(reading) {
 		return false
 	}
-	rd.unread, rd.waits = readBound, false
+	rd.budget, rd.waits = readBound, false
 	more, err := rd.read()
 	rd.ep.leave(reading)
 	if err != nil {
@@ -361,22 +361,24 @@ func (rd *reader) receive() (more bool) {
 	return more
 }
 
+// read parses what is staged and reads more, until the budget is used, the sockets are empty, or room or a slot is
+// missing. It reports whether the next Poll should continue.
 func (rd *reader) read() (more bool, err error) {
 	for {
 		why, err := rd.parse()
-		if err != nil || why == wantOut {
+		if err != nil || why == stopped {
 			return false, err
 		}
-		if why == wantEvents {
+		if why == needRoom {
 			return true, nil
 		}
-		if why == wantCredit {
+		if why == needSlot {
 			return false, nil // the first Release notes the endpoint
 		}
-		if rd.unread <= 0 {
+		if rd.budget <= 0 {
 			return true, nil
 		}
-		read, err := rd.readOnce()
+		read, err := rd.readRails()
 		if err != nil {
 			return false, err
 		}
@@ -388,16 +390,16 @@ func (rd *reader) read() (more bool, err error) {
 	}
 }
 
-// readOnce reads once from every rail that has something, and reports whether any had.
-func (rd *reader) readOnce() (read bool, err error) {
+// readRails reads once from every rail that has something, and reports whether any had.
+func (rd *reader) readRails() (read bool, err error) {
 	for i, c := range rd.ep.rails {
 		if !c.readable || !rd.wants(i) {
 			continue
 		}
-		if rd.unread <= 0 {
+		if rd.budget <= 0 {
 			return true, nil
 		}
-		n, short, e := rd.fill(i)
+		n, short, e := rd.readRail(i)
 		switch {
 		case e == sys.Again:
 			c.readable = false
@@ -407,7 +409,7 @@ func (rd *reader) readOnce() (read bool, err error) {
 		case short && !c.hup:
 			c.readable = false // a stream that gave less than asked is empty
 		}
-		rd.ep.v.poller.touch(rd.ep)
+		rd.ep.v.poller.countMove(rd.ep)
 		rd.got += uint64(n)
 		read = true
 	}
@@ -419,5 +421,5 @@ func (rd *reader) wants(i int) bool {
 	if rd.phase != phasePayload {
 		return i == 0
 	}
-	return rd.parts[i].left > 0
+	return rd.shares[i].left > 0
 }

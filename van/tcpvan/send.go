@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// directBound is the payload up to which a message may always go to the socket without passing the outbox.
+	// directBound is the payload up to which a message may always go around the outbox, straight to the socket.
 	directBound = 64 << 10
-	// aheadBound is how much payload of larger messages may do so between two looks of Poll at the endpoint.
-	// Pieces that more pieces follow (Message.More) may not, unless they have a Spare. They complete with an
+	// bypassBound is how much payload of larger messages may go around the outbox between two looks of Poll at the
+	// endpoint. Pieces that more pieces follow (Message.More) may not, unless they have a Spare. They complete with an
 	// event, which keeps a sender of many pieces polling between them. An event wakes the driver that sleeps
 	// on FD, so the last message before a pause does better without one.
-	aheadBound = writeBound
+	bypassBound = writeBound
 )
 
 // Send implements van.Endpoint. Budget: one system call, no allocation, when the socket takes the message.
@@ -29,19 +29,19 @@ func (ep *endpoint) Send(m *van.Message) error {
 		return err
 	}
 	if ep.state.Load()&ended != 0 {
-		return ep.gone()
+		return ep.endError()
 	}
 	if ep.w.out.full() {
 		return stepvan.ErrWouldBlock
 	}
-	if ep.w.direct(m, payload) && ep.w.writers.CompareAndSwap(0, 1) {
+	if ep.w.mayBypass(m, payload) && ep.w.turn.CompareAndSwap(0, 1) {
 		return ep.w.sendDirect(m, payload)
 	}
-	if m.Spare != nil && !ep.blocked() && ep.w.writers.CompareAndSwap(0, 1) {
+	if m.Spare != nil && !ep.blocked() && ep.w.turn.CompareAndSwap(0, 1) {
 		return ep.w.sendRest(m, payload, 0)
 	}
 	if !ep.w.out.push(m, payload, m.Spare) {
-		return ep.gone()
+		return ep.endError()
 	}
 	if ep.blocked() {
 		return nil
@@ -52,9 +52,10 @@ func (ep *endpoint) Send(m *van.Message) error {
 	return nil
 }
 
-// direct reports whether m may go past the outbox. It may if it goes over one rail and nothing is before it. It must
-// also be small, or little enough must have passed the outbox since the last look of Poll. Send only.
-func (w *writer) direct(m *van.Message, payload int64) bool {
+// mayBypass decides whether m goes to the socket without passing through the outbox, and counts it if it is large.
+// m must go over one rail, with nothing before it. It must also be small, or little enough must have gone around the
+// outbox since Poll last looked. Send only.
+func (w *writer) mayBypass(m *van.Message, payload int64) bool {
 	if len(m.Payload)+lead > sys.MaxIovecs || w.out.pending() || w.ep.rails[0].blocked.Load() ||
 		len(w.ep.rails) > 1 && payload >= int64(w.ep.threshold) {
 		return false
@@ -62,24 +63,24 @@ func (w *writer) direct(m *van.Message, payload int64) bool {
 	if payload <= directBound {
 		return true
 	}
-	ahead := w.ahead.Load() + payload
-	if m.More && m.Spare == nil || ahead > aheadBound {
+	bypassed := w.bypassed.Load() + payload
+	if m.More && m.Spare == nil || bypassed > bypassBound {
 		return false
 	}
-	w.ahead.Store(ahead)
+	w.bypassed.Store(bypassed)
 	return true
 }
 
 // sendDirect gives m to the socket. What the socket takes whole is complete (Message.Done); the rest of
-// what it takes in part goes into the outbox. Writer's token, which it returns. Send only.
+// what it takes in part goes into the outbox. Writer's turn, which it ends. Send only.
 func (w *writer) sendDirect(m *van.Message, payload int64) error {
 	n := w.writeDirect(m, payload)
 	m.Done = n == len(m.Head)+padding(len(m.Head), payload)+int(payload)
 	return w.sendRest(m, payload, n)
 }
 
-// sendRest sends by the outbox what is not done of m, of which the socket has taken n bytes. It moves to m.Spare what
-// the sockets do not take at once. Writer's token, which it returns. Send only.
+// sendRest ends a send of which the socket has taken n bytes. Unless m.Done, the rest goes through the outbox. What the
+// sockets do not take of it at once moves to m.Spare. Writer's turn, which it ends. Send only.
 func (w *writer) sendRest(m *van.Message, payload int64, n int) error {
 	queued := !m.Done && w.out.push(m, payload, nil)
 	completed := false
@@ -90,17 +91,17 @@ func (w *writer) sendRest(m *van.Message, payload int64, n int) error {
 			w.out.moveToSpare(m.Spare)
 		}
 	}
-	if w.yield(1) || completed || queued && w.more.Load() {
+	if w.endTurn(1) || completed || queued && w.more.Load() {
 		w.ep.note()
 	}
 	if !m.Done && !queued {
-		return w.ep.gone()
+		return w.ep.endError()
 	}
 	return nil
 }
 
 // writeDirect returns how many bytes of m the socket took. When it is broken sending ends, and nothing
-// more is accepted. Writer's token.
+// more is accepted. Writer's turn.
 func (w *writer) writeDirect(m *van.Message, payload int64) (n int) {
 	if !w.ep.enter(writing) {
 		return 0

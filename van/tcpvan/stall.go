@@ -8,13 +8,13 @@ import (
 	"github.com/stepvan/stepvan/internal/sys"
 )
 
-// stallTurns is how many turns there are in Options.Stall.
-const stallTurns = 16
+// stallChecks is how many checks there are in Options.Stall.
+const stallChecks = 16
 
 // stall is how an endpoint waits for the rest of a message. Poll only.
 type stall struct {
 	got    uint64        // bytes read, of all rails
-	seen   uint64        // of these, at the last turn
+	seen   uint64        // of these, at the last check
 	silent time.Duration // how long no byte has come
 	waits  bool          // the last read wanted more than there was
 }
@@ -30,13 +30,13 @@ func (rd *reader) noteWait() {
 	}
 }
 
-// guard has checkStalls look at all endpoints in one turn's time. Poll only.
+// guard has checkStalls look at all endpoints once, after checkTime. Poll only.
 func (v *tcpVan) guard() {
-	v.poller.guarded, v.poller.turned = true, time.Now()
-	v.silence.set(v.opts.turnTime())
+	v.poller.guarded, v.poller.guardedSince = true, time.Now()
+	v.silence.set(v.opts.checkTime())
 }
 
-func (o *Options) turnTime() time.Duration { return max(o.Stall/stallTurns, time.Millisecond) }
+func (o *Options) checkTime() time.Duration { return max(o.Stall/stallChecks, time.Millisecond) }
 
 // checkStalls ends the endpoints whose peer went silent in the middle of a message. Poll only.
 func (v *tcpVan) checkStalls() {
@@ -45,7 +45,7 @@ func (v *tcpVan) checkStalls() {
 	}
 	v.poller.guarded = false
 	// A process that was itself stopped takes little of that time for silence of others.
-	lost, again := v.stalled(min(time.Since(v.poller.turned), 2*v.opts.turnTime()))
+	lost, again := v.stalled(min(time.Since(v.poller.guardedSince), 2*v.opts.checkTime()))
 	for _, ep := range lost {
 		ep.lose(fmt.Errorf("%w: nothing came for %v in the middle of a message", stepvan.ErrPeerLost, v.opts.Stall))
 	}
@@ -54,7 +54,7 @@ func (v *tcpVan) checkStalls() {
 	}
 }
 
-// stalled makes one turn over all endpoints, a time of passed after the turn before. It returns the endpoints whose
+// stalled checks all endpoints, a time of passed after the check before. It returns the endpoints whose
 // peer was silent for too long (lost), and whether some endpoint waits for the rest of a message (again).
 func (v *tcpVan) stalled(passed time.Duration) (lost []*endpoint, again bool) {
 	v.mu.Lock()

@@ -12,9 +12,9 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// turn has b look for silence, as its timer does, and take what has come.
-func (p *party) turn() {
-	p.poller.turned = time.Now().Add(-p.opts.turnTime())
+// check has b look for silence, as its timer does, and take what has come.
+func (p *party) check() {
+	p.poller.guardedSince = time.Now().Add(-p.opts.checkTime())
 	p.silence.due.Store(true)
 	p.poll(true)
 }
@@ -22,11 +22,11 @@ func (p *party) turn() {
 // midMessage is a party to which somebody has sent the beginning of a message only, and what is left of that.
 func midMessage(t *testing.T, first int) (b *party, c net.Conn, rest []byte) {
 	t.Helper()
-	b = newParty(t, Options{Stall: time.Hour}) // only the test makes turns
+	b = newParty(t, Options{Stall: time.Hour}) // only the test checks
 	whole := flat(message(1, 40, pattern(100<<10, 1)))
 	c, in := visit(t, b, whole[:first])
 	until(t, "the beginning", func() bool { return in.(*endpoint).rd.got == uint64(first) }, b)
-	b.turn() // it sees that something has come
+	b.check() // it sees that something has come
 	return b, c, whole[first:]
 }
 
@@ -34,11 +34,11 @@ func midMessage(t *testing.T, first int) (b *party, c net.Conn, rest []byte) {
 func TestSilenceInTheMiddleOfAMessage(t *testing.T) {
 	for _, first := range []int{20, 130, 200, 50_000} {
 		b, _, _ := midMessage(t, first)
-		for range stallTurns - 1 {
-			b.turn()
+		for range stallChecks - 1 {
+			b.check()
 		}
 		require.Empty(t, b.got)
-		b.turn()
+		b.check()
 		e := expect(t, van.EventLost, b)
 		require.ErrorIs(t, e.Err, stepvan.ErrPeerLost)
 		require.ErrorContains(t, e.Err, "in the middle of a message")
@@ -48,11 +48,11 @@ func TestSilenceInTheMiddleOfAMessage(t *testing.T) {
 // A process that was stopped finds that much time has passed, in which it would not have heard anything.
 func TestOwnPauseIsNoSilence(t *testing.T) {
 	b, _, _ := midMessage(t, 130)
-	b.poller.turned = time.Now().Add(-10 * b.opts.Stall)
+	b.poller.guardedSince = time.Now().Add(-10 * b.opts.Stall)
 	b.silence.due.Store(true)
 	b.poll(true)
-	for range stallTurns - 3 {
-		b.turn()
+	for range stallChecks - 3 {
+		b.check()
 	}
 	require.Empty(t, b.got)
 }
@@ -60,20 +60,20 @@ func TestOwnPauseIsNoSilence(t *testing.T) {
 func TestSlownessIsNoSilence(t *testing.T) {
 	b, c, rest := midMessage(t, 130)
 	for i := range 5 {
-		for range stallTurns - 1 {
-			b.turn()
+		for range stallChecks - 1 {
+			b.check()
 		}
 		_, err := c.Write(rest[i : i+1])
 		require.NoError(t, err)
 		ep := b.endpoint(t)
 		until(t, "a byte", func() bool { return ep.rd.got == uint64(131+i) }, b)
-		b.turn()
+		b.check()
 	}
 	_, err := c.Write(rest[5:])
 	require.NoError(t, err)
 	expect(t, van.EventMessage, b).Delivery.Release()
-	for range 3 * stallTurns {
-		b.turn() // between messages anybody may be silent
+	for range 3 * stallChecks {
+		b.check() // between messages anybody may be silent
 	}
 	require.Empty(t, b.got)
 }
@@ -81,13 +81,13 @@ func TestSlownessIsNoSilence(t *testing.T) {
 // A peer was not silent when its bytes came while this side did not look.
 func TestBytesThatWaitAreNoSilence(t *testing.T) {
 	b, c, rest := midMessage(t, 130)
-	for range stallTurns - 1 {
-		b.turn()
+	for range stallChecks - 1 {
+		b.check()
 	}
 	_, err := c.Write(rest)
 	require.NoError(t, err)
 	arrived(t, b.endpoint(t).rails[0].fd)
-	b.turn()
+	b.check()
 	expect(t, van.EventMessage, b).Delivery.Release()
 	require.Empty(t, b.got)
 }

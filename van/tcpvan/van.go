@@ -32,7 +32,7 @@ type tcpVan struct {
 	endpoints map[*endpoint]struct{}
 	listeners []*listener
 
-	armed   atomic.Bool              // the program may sleep on FD
+	armed   atomic.Bool              // the driver may sleep on FD
 	noted   atomic.Pointer[endpoint] // that was noted last; the others follow by nextNoted
 	polling atomic.Bool
 	expiry  alarm // of pending connections
@@ -43,31 +43,32 @@ type tcpVan struct {
 
 // poller is the state of Poll and Arm, which have one caller at a time.
 type poller struct {
-	v         *tcpVan
-	events    []van.Event // the caller's
-	round     uint64
-	run, idle []*endpoint // the queue, and the memory of the one before
-	hot       [2]*endpoint
-	alone     int    // moves of hot[0] since another endpoint moved
-	strays    int    // counts down from trustAfterMoves since an endpoint moved that was not hot
-	touched   uint64 // moves
-	moved     bool   // in the last Poll
-	misses    int    // calls of Poll in a row without a move
-	asked     uint64 // round of the last call that asked epoll
-	kernel    [epollBatch]unix.EpollEvent
-	readySet  [epollBatch]source
-	iov       []unix.Iovec
-	scratch   []byte
-	visitors  list.List // accepted and not settled (van.Settler); oldest first
-	guarded   bool      // the timer of checkStalls runs
-	turned    time.Time // since when
+	v            *tcpVan
+	events       []van.Event // the caller's
+	round        uint64
+	queue        []*endpoint
+	spare        []*endpoint  // the memory of the queue before
+	hot          [2]*endpoint // see queueHot; the one that moved last comes first
+	streak       int          // moves of hot[0] since another endpoint moved
+	distrust     int          // moves of hot endpoints to come until Poll trusts that no others move
+	moves        uint64       // at all endpoints
+	moved        bool         // in the last Poll
+	misses       int          // calls of Poll in a row without a move; one that asks epoll counts as the first
+	asked        uint64       // round of the last call that asked epoll
+	kernel       [epollBatch]unix.EpollEvent
+	readySet     [epollBatch]watched // what kernel tells of
+	iov          []unix.Iovec
+	scratch      []byte
+	visitors     list.List // accepted and not settled (van.Settler); oldest first
+	guarded      bool      // the timer of checkStalls runs
+	guardedSince time.Time
 }
 
 // pollSet is the epoll set of a van. Guarded by tcpVan.mu.
 type pollSet struct {
 	epoll   sys.Epoll
-	sources []source // by the number that epoll knows them under
-	unused  []int    // of sources
+	watched []watched // by the number that epoll knows them under
+	unused  []int     // numbers that are free
 }
 
 // New makes a van. The error is a stepvan.ErrInvalid, or a *stepvan.OpError when descriptors have run out.
@@ -130,25 +131,25 @@ func (v *tcpVan) closeOrNext() *endpoint {
 		l.close()
 	}
 	v.set.epoll.Close()
-	v.listeners, v.set.sources, v.set.unused = nil, nil, nil
+	v.listeners, v.set.watched, v.set.unused = nil, nil, nil
 	return nil
 }
 
 // add puts a descriptor into the epoll set and returns its slot. mu is held.
-func (p *pollSet) add(fd int, s source, mask uint32) (slot int, err error) {
+func (p *pollSet) add(fd int, w watched, mask uint32) (slot int, err error) {
 	if p.epoll.FD() < 0 {
 		return 0, stepvan.ErrClosed
 	}
 	if n := len(p.unused); n > 0 {
 		slot, p.unused = p.unused[n-1], p.unused[:n-1]
 	} else {
-		slot, p.sources = len(p.sources), append(p.sources, nil)
+		slot, p.watched = len(p.watched), append(p.watched, nil)
 	}
 	if err := p.epoll.Add(fd, mask, slot); err != nil {
 		p.unused = append(p.unused, slot)
 		return 0, errs.Descriptors(err)
 	}
-	p.sources[slot] = s
+	p.watched[slot] = w
 	return slot, nil
 }
 
@@ -187,7 +188,7 @@ func (p *pollSet) remove(slot, fd int) {
 	}
 	// A child process may still hold the socket: closing it would not be enough.
 	_ = p.epoll.Remove(fd)
-	p.sources[slot] = nil
+	p.watched[slot] = nil
 	p.unused = append(p.unused, slot)
 }
 

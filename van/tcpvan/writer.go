@@ -12,21 +12,20 @@ import (
 // reads as fast as Send or Poll writes cannot keep either of them for long.
 const writeBound = 4<<20 + 64<<10
 
-// pump writes what waits. Concurrent: one goroutine holds the writer's
-// token, the others leave their wish with it and go. It reports whether this
-// goroutine completed operations.
+// pump writes what waits. Concurrent: one goroutine has the writer's turn, the others leave their wish with it and
+// go. It reports whether this goroutine completed operations.
 func (w *writer) pump() (completed bool) {
-	if w.writers.Add(1) != 1 {
+	if w.turn.Add(1) != 1 {
 		return false
 	}
 	completed = w.write()
-	return w.yield(1) || completed
+	return w.endTurn(1) || completed
 }
 
-// yield gives the writer's token back after serving the wishes that came meanwhile. wishes is how many
-// the holder has served. yield reports whether it completed operations.
-func (w *writer) yield(wishes int32) (completed bool) {
-	for wishes = w.writers.Add(-wishes); wishes != 0; wishes = w.writers.Add(-wishes) {
+// endTurn ends the writer's turn after serving the wishes that came meanwhile. wishes is how many this goroutine has
+// served. It reports whether it completed operations.
+func (w *writer) endTurn(wishes int32) (completed bool) {
+	for wishes = w.turn.Add(-wishes); wishes != 0; wishes = w.turn.Add(-wishes) {
 		if w.write() {
 			completed = true
 		}
@@ -34,7 +33,7 @@ func (w *writer) yield(wishes int32) (completed bool) {
 	return completed
 }
 
-// write offers the sockets what waits and finishes what they took. Writer's token.
+// write offers the sockets what waits and finishes what they took. Writer's turn.
 func (w *writer) write() (completed bool) {
 	if !w.ep.enter(writing) {
 		return w.abandon()
@@ -101,7 +100,7 @@ func (w *writer) writeRail(i int, c *conn) syscall.Errno {
 }
 
 // block stops writing until the socket has room, and asks for the event that says
-// so. It returns false when that event came since room was read. Writer's token.
+// so. It returns false when that event came since room was read. Writer's turn.
 func (c *conn) block(room uint32) bool {
 	c.blocked.Store(true)
 	if c.polled.CompareAndSwap(false, true) {
@@ -130,9 +129,9 @@ func (c *conn) unblock() {
 	c.ep.v.watch(c)
 }
 
-// abandon fails everything that is not written. Writer's token.
+// abandon fails everything that is not written. Writer's turn.
 func (w *writer) abandon() bool {
-	err := w.ep.gone()
+	err := w.ep.endError()
 	if p := w.sendErr.Load(); p != nil {
 		err = *p
 	}
