@@ -243,7 +243,7 @@ func (t *Transport) dispatch(v *polledVan, e *van.Event) {
 	}
 }
 
-// lateSession returns the session that Dial has made for an event meanwhile. It is nil when there is none: then Dial
+// lateSession returns the session that Dial has made for an event meanwhile. It is nil otherwise: then Dial
 // finds the connection broken.
 func (t *Transport) lateSession(e *van.Event) *Session {
 	switch {
