@@ -1,12 +1,13 @@
 package stepvan
 
-// Rank numbers the instances of one role, from 0. The scheduler gives it, unless the settings do.
+// Rank is the number of an instance among those of its role, from 0. The scheduler assigns it, unless the settings do.
 type Rank int
 
-// Role is what an instance or a process is in the cluster. DMLC_ROLE has the same text.
+// Role is what an instance or a process is in the cluster. Its text is a value of the setting DMLC_ROLE.
 type Role string
 
-// The roles of DMLC_ROLE. A joint process is two instances, a worker and a server: no instance has the role joint.
+// These are the roles of DMLC_ROLE. A joint process is two instances, a worker and a server. No instance has the role
+// joint.
 const (
 	RoleWorker    Role = "worker"
 	RoleServer    Role = "server"
@@ -14,12 +15,12 @@ const (
 	RoleJoint     Role = "joint"
 )
 
-// Pairing says which servers a worker exchanges tensors with. STEPVAN_PAIRING has the same text.
+// Pairing says which servers a worker exchanges tensors with. Its text is a value of the setting STEPVAN_PAIRING.
 type Pairing string
 
-// The pairings of STEPVAN_PAIRING.
+// These are the pairings of STEPVAN_PAIRING.
 const (
-	// PairInstance pairs a worker with the server of the same local rank on every node.
+	// PairInstance pairs a worker with the server of its own local rank on every node (DMLC_NODE_RANK).
 	PairInstance Pairing = "instance"
 	// PairAll pairs a worker with every server.
 	PairAll Pairing = "all"

@@ -9,29 +9,30 @@ import (
 	"github.com/stepvan/stepvan/internal/text"
 )
 
-// The kinds of errors. Compare with [errors.Is], since most errors are wrapped.
+// These are the kinds of errors. Compare with [errors.Is], since most errors are wrapped.
 var (
-	// ErrClosed: this program has closed the node, region, registration or connection.
+	// ErrClosed: this program has closed the node, region, registration or connection. It wraps net.ErrClosed.
 	ErrClosed error = closed{}
-	// ErrNotSupported: this build, van or device cannot do it.
+	// ErrNotSupported: this build, van or device cannot do the operation. It wraps errors.ErrUnsupported.
 	ErrNotSupported = fmt.Errorf("stepvan: not supported: %w", errors.ErrUnsupported)
-	// ErrWouldBlock: a queue or window is full. The call had no effect. Wait for an outstanding operation, then try
-	// again.
+	// ErrWouldBlock: a queue is full, or a limit of memory is reached. The call had no effect. Wait for an outstanding
+	// operation, then try again.
 	ErrWouldBlock = errors.New("stepvan: queue full, try again after waiting for an outstanding operation")
-	// ErrStale: the handle, region or registration was recycled. What it named does not exist any more.
+	// ErrStale: the handle, region or registration was recycled. The thing that it named does not exist any more.
 	ErrStale = errors.New("stepvan: stale handle")
-	// ErrPeerLost: the peer died, left, or its connection broke.
+	// ErrPeerLost: the peer died or left, or its connection broke.
 	ErrPeerLost = errors.New("stepvan: peer lost")
-	// ErrBusy: the key, chunk or buffer still belongs to an unanswered request.
+	// ErrBusy: the key, chunk, buffer or region is still in use, or another goroutine is in the same call.
 	ErrBusy = errors.New("stepvan: busy with an unanswered request")
-	// ErrInvalid: an argument contradicts the contract of the call, which had no effect.
+	// ErrInvalid: the call does not allow this argument. The call had no effect.
 	ErrInvalid = errors.New("stepvan: invalid argument")
 	// ErrRemote: the peer refused the operation. The text is the peer's reason.
 	ErrRemote = errors.New("stepvan: refused by peer")
-	// ErrRefused: a batch failed because this server had to refuse a request of it. The text names the worker and the
-	// reason. Every worker of the batch has been told, and the next batch is complete again.
+	// ErrRefused: this server had to refuse one request of a batch, so the whole batch failed. The text names the
+	// worker and the reason. Every worker of the batch gets an error for its request. The next batch has one request of
+	// every worker again.
 	ErrRefused = errors.New("stepvan: refused a request of this batch")
-	// ErrNoMemory: the system or the container has not enough memory left.
+	// ErrNoMemory: the system or the container does not have enough memory left.
 	ErrNoMemory = errors.New("stepvan: out of memory")
 )
 
@@ -45,12 +46,12 @@ func (closed) Unwrap() error { return net.ErrClosed }
 // OpError says which operation failed, on which van and with which peer.
 type OpError struct {
 	Op   string // the operation, in the words of the API: "push_pull", "barrier", "dial"
-	Van  string // the van's name, or "" above the vans
+	Van  string // the van: "shm", "tcp", "unix" or "mem"; "" for an operation above the vans
 	Peer string // the peer as a person knows it: "worker 3", "server 0 (10.0.0.7:4711)"
-	Err  error
+	Err  error  // the cause
 }
 
-// Error names operation, van and peer before the cause.
+// Error names the operation, the van and the peer before the cause.
 func (e *OpError) Error() string {
 	s := e.Op
 	if e.Van != "" {
@@ -74,7 +75,7 @@ func (e *OpError) Timeout() bool {
 // ConfigError names the setting that is missing or wrong.
 type ConfigError struct {
 	Key    string // the name that the user wrote or must write: "DMLC_ROLE"
-	Value  string // what it was, "" when missing
+	Value  string // the value that the user wrote; "" when it is missing
 	Reason string // what is wrong and what to set
 }
 
@@ -86,19 +87,19 @@ func (e *ConfigError) Error() string {
 	return fmt.Sprintf("%s=%q: %s", e.Key, text.Cut(e.Value), e.Reason)
 }
 
-// ProtocolError is a value that a peer sent and that the protocol does not allow. The connection with the peer ends.
+// ProtocolError says that a peer sent a value that the protocol does not allow. The connection with that peer ends.
 type ProtocolError struct {
-	Field  string // header or descriptor field
-	Offset int    // byte offset of the field in what was parsed
+	Field  string // the field of the header or of a descriptor
+	Offset int    // of the field, in bytes from the start of the header, descriptor or text that was parsed
 	Reason string
 }
 
-// Error names field and offset.
+// Error names the field, its offset and the reason.
 func (e *ProtocolError) Error() string {
 	return fmt.Sprintf("protocol error: %s at byte %d: %s", e.Field, e.Offset, e.Reason)
 }
 
-// InternalError is a mistake of this library: a panic, which has ended the node. It has all that a report needs.
+// InternalError is a mistake of this library. A panic has ended the node. The error has all that a bug report needs.
 type InternalError struct {
 	Version string // of the library
 	Node    string // "worker 3"
@@ -109,7 +110,7 @@ type InternalError struct {
 	Stack   string // of the goroutine that panicked
 }
 
-// Error is one line. The stack is in Report.
+// Error returns one line, without the stack. [InternalError.Report] has the stack.
 func (e *InternalError) Error() string {
 	var b strings.Builder
 	b.WriteString("internal error: stepvan " + e.Version + ", " + e.Node + ": " + e.Op)
@@ -124,5 +125,5 @@ func (e *InternalError) Error() string {
 	return b.String()
 }
 
-// Report is Error and the stack.
+// Report returns the text of Error, and the stack below it.
 func (e *InternalError) Report() string { return e.Error() + "\n" + e.Stack }
