@@ -25,9 +25,10 @@ type fileEvent struct {
 	Args json.RawMessage `json:"args,omitempty"`
 }
 
-// Merge joins the files that several processes wrote with [WriteJSON] into one, on one time axis. Tracks are in the
-// order of the files. It reads the files to their end and holds them in memory. The error wraps [stepvan.ErrInvalid]
-// when a file was not written by WriteJSON, and names it by its position from 1; out may then hold nothing.
+// Merge joins files that several processes wrote with [WriteJSON] into one file with one time axis. Tracks are in the
+// order of the files. Merge reads all files into memory before it writes to out. The error is stepvan.ErrInvalid when
+// WriteJSON did not write a file. Its text says which file that is, counted from 1. Merge also returns the errors of
+// reading the files and of writing to out.
 func Merge(out io.Writer, files ...io.Reader) error {
 	all := make([]*file, len(files))
 	for i, r := range files {

@@ -2,10 +2,10 @@ package trace
 
 // Process is what one node has recorded.
 type Process struct {
-	Name string // of its track: "worker 0"
+	Name string // the name of its track: "worker 0"
 
-	// Offset is added to this node's clock to place it on the axis that all share,
-	// in ns. Nodes of one machine need none (see Now).
+	// Offset is what WriteJSON adds to the stamps of this node, in ns, to place them on the common time axis. Nodes of
+	// one machine need no offset.
 	Offset int64
 
 	Entries []Entry // in any order

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Quantiles are exact order statistics.
+// Quantiles are the median, the 99th percentile and the maximum of durations. Each is a duration that was measured.
 type Quantiles struct{ P50, P99, Max time.Duration }
 
 // quantiles sorts d. The p-quantile is the smallest value that at least the

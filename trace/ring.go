@@ -8,8 +8,8 @@ import (
 	"github.com/stepvan/stepvan/internal/prefetch"
 )
 
-// Ring keeps the last entries of a node in memory that is allocated once. A new entry overwrites the oldest. All
-// methods may be called from any goroutine. A nil Ring keeps nothing.
+// Ring keeps the latest entries of a node, in memory that is allocated once. A new entry overwrites the oldest. All
+// methods may be called from any goroutine. A nil Ring keeps no entries.
 type Ring struct {
 	mu    sync.Mutex // held for one entry by writers, for a block of entries by readers
 	next  uint64     // entries recorded
@@ -25,14 +25,15 @@ type slot struct {
 // maxRing is the largest capacity of a Ring: 2 GiB of memory.
 const maxRing = 1 << 24
 
-// NewRing makes a [Ring] for at least capacity entries of 128 bytes: the next power of two, from 1 to 2^24.
+// NewRing makes a [Ring] for capacity entries. It rounds the capacity up to a power of two, from 1 to 2^24. An entry
+// takes 128 bytes.
 func NewRing(capacity int) *Ring {
 	capacity = min(max(capacity, 1), maxRing)
 	return &Ring{slots: make([]slot, 1<<bits.Len(uint(capacity-1)))}
 }
 
-// Record keeps e. It waits for other writers, of which a node mostly has one at a time, and for a Snapshot, which takes
-// some us at most. Budget: 20 ns, 0 allocations.
+// Record adds e to the ring. It waits for other calls of Record. It also waits for a Snapshot, for a few us at most.
+// Budget: 20 ns, 0 allocations.
 func (r *Ring) Record(e Entry) {
 	if r == nil {
 		return
@@ -71,8 +72,8 @@ func (r *Ring) oldest(n uint64) uint64 { return n - min(n, uint64(r.capacity()))
 // block is how many entries a Snapshot copies in one go.
 const block = 64
 
-// Snapshot returns a copy of the entries that are kept, oldest first. It does not stop writers: an entry that they
-// overwrite before it was copied is missing. The copy belongs to the caller.
+// Snapshot returns a copy of the entries in the ring, oldest first. Goroutines may call Record meanwhile. An entry that
+// they overwrite before Snapshot copies it is missing. The copy belongs to the caller.
 func (r *Ring) Snapshot() []Entry {
 	end := r.recorded()
 	n := r.oldest(end)

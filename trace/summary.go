@@ -5,28 +5,29 @@ import (
 	"time"
 )
 
-// Row has the figures of the requests with one label. The parts of one request add up to its total; their percentiles
+// Row has the figures of the requests with one label. The parts of one request add up to its total. Their percentiles
 // need not.
 type Row struct {
 	Label string
-	Count int // exchanges: one per request and server
+	Count int // requests; an exchange with several servers has one for each server
 
 	Total, Send, Network, Server, Back Quantiles
 
-	BytesOut, BytesBack int64 // of all exchanges together
+	BytesOut, BytesBack int64 // of all requests together
 }
 
-// Summary has a row per label and one over all.
+// Summary has one row for each label, and one for all requests together.
 type Summary struct {
 	Rows []Row // labels in natural order: "layer 9" before "layer 10"
-	All  Row
+	All  Row   // of all requests together
 }
 
-// ByLabel groups by the Label of the [Entry].
+// ByLabel returns the label of the entry. It is a group function for [Summarize].
 func ByLabel(e *Entry) string { return e.Label }
 
-// Summarize counts the entries of workers by label. group names the label of an entry: [ByLabel], or a function that
-// reads the key. It leaves out entries without all of the worker's stamps.
+// Summarize computes the figures of the entries of workers for each label. group returns the label of an entry. It is
+// [ByLabel], or a function that reads the key, for example. Summarize leaves out entries without all of the worker's
+// stamps.
 func Summarize(entries []Entry, group func(*Entry) string) Summary {
 	groups, all := map[string]*durations{}, new(durations)
 	for i := range entries {

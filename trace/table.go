@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Table prints p50 and p99 in us: a row for each label and, where there are several, a last one over all. Errors are
-// those of w.
+// Table prints p50 and p99 in us, with one row for each label. Below several rows it prints one for all requests
+// together. It returns the errors of w.
 func (s *Summary) Table(w io.Writer) error {
 	rows := s.Rows
 	if len(rows) != 1 {

@@ -6,11 +6,12 @@ import (
 )
 
 // WriteJSON writes the trace-event format, which chrome://tracing and https://ui.perfetto.dev open. Every process is a
-// track. In a track every peer has a row for each request in flight. In the track of a worker a request has the parts
-// send, network, server (queue, compute, respond), network and back. In the track of a server it has queue, compute and
-// respond.
+// track. In a track every peer has as many rows as it has requests in flight at once. In the track of a worker a
+// request has the parts send, network, server, network and back. The part server consists of queue, compute and
+// respond. In the track of a server a request has only these three.
 //
-// WriteJSON leaves out entries that have a complete set of stamps of neither side. It returns the errors of w.
+// WriteJSON writes an entry when it has all stamps of the worker or all stamps of the server. It leaves out the others.
+// It returns the errors of w.
 func WriteJSON(w io.Writer, processes []Process) error {
 	origin := earliest(processes)
 	out := newEncoder(w)
