@@ -13,8 +13,7 @@ import (
 // maxRegion bounds a single region, so that rounding never overflows.
 const maxRegion = 1 << 46
 
-// Allocator cuts regions from a few large shared-memory files. All methods may
-// be called concurrently.
+// Allocator gives regions of a few large shared-memory files. Any goroutine may call its methods.
 type Allocator struct {
 	opt     Options
 	arenas  arenaList
@@ -24,7 +23,7 @@ type Allocator struct {
 	misuses atomic.Uint64 // superfluous calls of Release and Put
 }
 
-// NewAllocator makes an allocator. It takes memory only when it is asked for some.
+// NewAllocator makes an allocator. The allocator takes memory from the system only when a caller asks for a region.
 func NewAllocator(opt Options) (*Allocator, error) {
 	if err := opt.complete(); err != nil {
 		return nil, err
@@ -34,8 +33,9 @@ func NewAllocator(opt Options) (*Allocator, error) {
 	return a, nil
 }
 
-// Alloc returns a region of n bytes. It is aligned to 64 bytes, and to a page when it is a page or larger. The memory
-// is not zeroed: it may hold what an earlier region held. The caller ends the region with [Region.Close].
+// Alloc returns a region of n bytes. It begins at a multiple of 64 bytes. A region of a page or more begins at a page.
+// Alloc does not zero the memory, which may hold the bytes of an earlier region. The caller ends the region with
+// [Region.Close].
 func (a *Allocator) Alloc(n int) (*Region, error) {
 	r, err := a.newRegion(int64(n), int64(n), noClass)
 	if err != nil {
@@ -45,7 +45,7 @@ func (a *Allocator) Alloc(n int) (*Region, error) {
 	return r, nil
 }
 
-// AllocZeroed is [Allocator.Alloc] with the memory set to zero.
+// AllocZeroed returns a region as [Allocator.Alloc] does, and sets its memory to zero.
 func (a *Allocator) AllocZeroed(n int) (*Region, error) {
 	r, err := a.Alloc(n)
 	if err == nil {
@@ -54,7 +54,8 @@ func (a *Allocator) AllocZeroed(n int) (*Region, error) {
 	return r, err
 }
 
-// Empty returns a tensor in a region of its own, not zeroed. Closing its region frees it.
+// Empty returns a tensor in a region of its own. It does not zero the memory. The caller frees it with [Region.Close]
+// of [Tensor.Region].
 func (a *Allocator) Empty(d DType, dims ...int64) (Tensor, error) {
 	shape, err := MakeShape(dims...)
 	if err != nil {
@@ -74,7 +75,7 @@ func (a *Allocator) Empty(d DType, dims ...int64) (Tensor, error) {
 	return FromRegion(r, 0, d, shape)
 }
 
-// Zeros is [Allocator.Empty] with the memory set to zero.
+// Zeros returns a tensor as [Allocator.Empty] does, and sets its memory to zero.
 func (a *Allocator) Zeros(d DType, dims ...int64) (Tensor, error) {
 	t, err := a.Empty(d, dims...)
 	if err == nil {
@@ -160,12 +161,13 @@ func (a *Allocator) free(r *Region) error {
 	return a.arenas.give(r.span)
 }
 
-// Trim returns idle memory to the system: the memory that the pool keeps, and all empty arenas.
+// Trim returns idle memory to the system. That is the memory that [Allocator.Put] has kept, and all memory files
+// without a region in use.
 func (a *Allocator) Trim() error { return errors.Join(a.freeIdle(false), a.arenas.closeEmpty()) }
 
-// Close ends the allocator: it gives no more regions, and its memory goes back to the system. Regions that are still in
-// use stay usable, and the [LeakError] that Close returns lists them. Their memory goes back when they are closed. A
-// further Close tells whether that has happened.
+// Close ends the allocator, which then gives no more regions. Close returns all idle memory to the system. Regions that
+// are still in use stay usable, and Close returns a [LeakError] that lists them. Their memory goes back to the system
+// when they end. A further Close returns nil once all have ended.
 func (a *Allocator) Close() error {
 	late := a.arenas.end()
 	err := errors.Join(late, a.freeIdle(true), a.arenas.closeEmpty())

@@ -8,11 +8,11 @@ import (
 	"github.com/stepvan/stepvan/internal/text"
 )
 
-// DType is the element type of a tensor. The values are part of the wire format and never change meaning. Zero is no
-// type.
+// DType is the element type of a tensor. The numbers are part of the wire format, so their meaning never changes. Zero
+// is not a type.
 type DType uint8
 
-// The dense element types of torch.
+// These are the dense element types of torch.
 const (
 	Bool           DType = 1
 	Uint8          DType = 2
@@ -74,7 +74,7 @@ var dtypes = [dtypeEnd]struct {
 // Valid reports whether d is one of the types above.
 func (d DType) Valid() bool { return d > 0 && d < dtypeEnd }
 
-// Size returns the bytes of one element, 0 for an invalid type.
+// Size returns the size of one element in bytes. It is 0 for an invalid type.
 func (d DType) Size() int {
 	if !d.Valid() {
 		return 0
@@ -82,8 +82,7 @@ func (d DType) Size() int {
 	return int(dtypes[d].size)
 }
 
-// Align returns the alignment in bytes that the address of an element must
-// have, 0 for an invalid type.
+// Align returns the alignment of the address of an element in bytes. It is 0 for an invalid type.
 func (d DType) Align() int {
 	if !d.Valid() {
 		return 0
@@ -91,7 +90,7 @@ func (d DType) Align() int {
 	return int(dtypes[d].align)
 }
 
-// String returns torch's name, without "torch.".
+// String returns torch's name of the type without "torch.", such as "bfloat16".
 func (d DType) String() string {
 	if !d.Valid() {
 		return "dtype(" + strconv.Itoa(int(d)) + ")"
@@ -99,7 +98,7 @@ func (d DType) String() string {
 	return dtypes[d].name
 }
 
-// ParseDType reads torch's name of a type, with or without "torch.".
+// ParseDType returns the type with this name in torch, with or without "torch.". The error is [stepvan.ErrInvalid].
 func ParseDType(name string) (DType, error) {
 	short := strings.TrimPrefix(name, "torch.")
 	for d := DType(1); d < dtypeEnd; d++ {

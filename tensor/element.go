@@ -6,8 +6,8 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// Element is a Go type whose slices are tensors. An unsigned integer of the same size stands for a type that Go does
-// not have: uint16 for float16 and bfloat16, uint8 for 8-bit and packed floats, uint32 for complex32.
+// Element is a Go type whose slices can be tensors. For a type that Go does not have, an unsigned integer of the same
+// size is used. That is uint16 for float16 and bfloat16, uint8 for 8-bit and packed floats, and uint32 for complex32.
 type Element interface {
 	bool | uint8 | int8 | uint16 | int16 | uint32 | int32 | uint64 | int64 |
 		float32 | float64 | complex64 | complex128
@@ -62,8 +62,9 @@ func (d DType) storage() DType {
 }
 
 // As returns the elements of the tensor as a slice over the same memory, without a copy. T must be the Go type of the
-// tensor's type, or the unsigned integer of its size where Go has none. A bool tensor may also be read as uint8: a peer
-// may have written bytes that are neither 0 nor 1. The slice lives as long as the bytes do: see [Tensor.Bytes].
+// tensor's elements. Where Go has no such type, T is the unsigned integer of the same size: see [Element]. T may also
+// be uint8 for a tensor of bool, since a peer may have written bytes other than 0 and 1. The program may use the slice
+// as long as that of [Tensor.Bytes]. The error is [stepvan.ErrInvalid] for another T, or that of [Tensor.Check].
 func As[T Element](t Tensor) ([]T, error) {
 	if err := t.Check(); err != nil {
 		return nil, err

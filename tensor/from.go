@@ -10,8 +10,8 @@ import (
 // have 56 bits for it.
 const maxAddress = 1 << 56
 
-// FromSlice makes a tensor of a Go slice, without a copy. The tensor keeps the slice alive. Without dims it has one
-// dimension. The memory must be Go's: use [FromPointer] for other memory.
+// FromSlice makes a tensor of a Go slice, without a copy. dims is the shape. Without dims the tensor has one dimension.
+// The tensor keeps the slice alive. The slice must lie on the Go heap: use [FromPointer] for other memory.
 func FromSlice[T Element](data []T, dims ...int64) (Tensor, error) {
 	shape := ShapeOf(int64(len(data)))
 	if len(dims) > 0 {
@@ -24,16 +24,15 @@ func FromSlice[T Element](data []T, dims ...int64) (Tensor, error) {
 	return fromHeap(unsafe.Pointer(unsafe.SliceData(data)), int64(len(data))*int64(d.Size()), d, shape)
 }
 
-// FromBytes makes a tensor of Go memory that holds exactly its elements, as [FromSlice] does. b must be aligned for the
-// type.
+// FromBytes is [FromSlice] for elements of type d that b holds as bytes. b must have the size of the tensor, and be
+// aligned for d.
 func FromBytes(d DType, shape Shape, b []byte) (Tensor, error) {
 	return fromHeap(unsafe.Pointer(unsafe.SliceData(b)), int64(len(b)), d, shape)
 }
 
-// FromPointer makes a tensor of foreign memory at ptr, which holds as many bytes as type and shape say. The region of
-// the tensor refers to owner. So a finalizer or [runtime.AddCleanup] of the owner may free the memory: it runs only
-// after the last tensor is gone. Without an owner (nil) the caller keeps the memory valid as long as a tensor refers to
-// it. Closing the region drops the owner.
+// FromPointer makes a tensor of foreign memory at ptr. The memory must hold as many bytes as type and shape need. The
+// tensor keeps owner alive until its region is closed. So a finalizer or [runtime.AddCleanup] of the owner may free the
+// memory. When owner is nil, the caller must keep the memory valid as long as a tensor refers to it.
 func FromPointer(ptr unsafe.Pointer, d DType, shape Shape, owner any) (Tensor, error) {
 	n, err := sizeOf(d, &shape)
 	if err != nil {
@@ -54,8 +53,8 @@ func FromPointer(ptr unsafe.Pointer, d DType, shape Shape, owner any) (Tensor, e
 	return Tensor{region: r, n: n, shape: shape, gen: r.Generation(), dtype: d}, nil
 }
 
-// FromStrided is [FromPointer] for memory that is described by strides, in elements as torch counts them. It refuses a
-// layout that is not contiguous.
+// FromStrided is [FromPointer] for a tensor with strides, which it counts in elements as torch does. It returns
+// [stepvan.ErrInvalid] when the tensor is not contiguous.
 func FromStrided(ptr unsafe.Pointer, d DType, shape Shape, strides []int64, owner any) (Tensor, error) {
 	if err := checkContiguous(shape, strides); err != nil {
 		return Tensor{}, err
@@ -63,14 +62,13 @@ func FromStrided(ptr unsafe.Pointer, d DType, shape Shape, strides []int64, owne
 	return FromPointer(ptr, d, shape, owner)
 }
 
-// FromRegion makes a tensor of the part of r that begins at off, in bytes. 0 allocations.
+// FromRegion makes a tensor of the part of r that begins off bytes after its start. Budget: 0 allocations.
 func FromRegion(r *Region, off int64, d DType, shape Shape) (t Tensor, err error) {
 	err = t.SetRegion(r, off, d, &shape)
 	return t, err
 }
 
-// SetRegion makes t a tensor of the part of r that begins at off, in place: it is [FromRegion] without copies. It is
-// for stepvan itself.
+// SetRegion is [FromRegion], but it writes the tensor to t instead of returning a copy. It is for stepvan itself.
 func (t *Tensor) SetRegion(r *Region, off int64, d DType, shape *Shape) error {
 	*t = Tensor{}
 	n, err := sizeOf(d, shape)

@@ -1,5 +1,5 @@
 package tensor
 
-// Key names a tensor between a worker and its servers. It is opaque: stepvan
-// compares and hashes it, and never reads bits in it.
+// Key names a tensor between a worker and its servers. The program chooses it freely: stepvan only compares and hashes
+// keys.
 type Key uint64

@@ -16,16 +16,16 @@ const siteDepth = 16
 // maxListedLeaks is how many regions a LeakError's text names.
 const maxListedLeaks = 10
 
-// Leak is a region that was neither closed nor put back.
+// Leak is a region that is still in use: nobody has closed it or put it back.
 type Leak struct {
-	ID         uint64
-	Generation uint32
-	Bytes      int
-	Holds      int    // operations that hold it
-	Stack      string // the callers that asked for it, one "function file:line" a line; "" without Options.Debug
+	ID         uint64 // of the region
+	Generation uint32 // of the region
+	Bytes      int    // the size of the region
+	Holds      int    // how many operations hold the region
+	Stack      string // the callers that asked for the region, one per line as "function file:line"; "" without Options.Debug
 }
 
-// String is one line, the first caller included.
+// String returns one line: number, size and holds of the region, and the first caller.
 func (l Leak) String() string {
 	s := fmt.Sprintf("region %d: %d bytes, held by %d operations", l.ID, l.Bytes, l.Holds)
 	if at, _, _ := strings.Cut(l.Stack, "\n"); at != "" {
@@ -34,14 +34,14 @@ func (l Leak) String() string {
 	return s
 }
 
-// LeakError is the error of closing an allocator that still has regions in use. It wraps [stepvan.ErrBusy].
+// LeakError is what [Allocator.Close] returns while regions are in use. It wraps [stepvan.ErrBusy].
 type LeakError struct {
-	Allocator string
+	Allocator string // Options.Name
 	Leaks     []Leak
 	traced    bool
 }
 
-// Error names the regions, the first ten at most.
+// Error names the first ten regions, and the number of the others.
 func (e *LeakError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "tensor: allocator %q: %d regions are still open", text.Cut(e.Allocator), len(e.Leaks))
@@ -114,7 +114,7 @@ func (a *Allocator) trace(r *Region) {
 	a.regions.mu.Unlock()
 }
 
-// Leaks lists the regions that are in use, the oldest memory last.
+// Leaks lists the regions that are in use, sorted by the age of their memory. The oldest is last.
 func (a *Allocator) Leaks() (all []Leak) {
 	for r, l := range a.regions.open {
 		all = append(all, Leak{

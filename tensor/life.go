@@ -46,8 +46,9 @@ func (l life) check(gen uint32) error {
 	return nil
 }
 
-// Retain holds the region for an operation: until the next Release, Close returns [stepvan.ErrBusy] and Put takes no
-// effect. Retain returns [stepvan.ErrClosed] when the region is closed. One atomic, 0 allocations.
+// Retain holds the region for an operation, until [Region.Release]. Meanwhile [Region.Close] returns [stepvan.ErrBusy],
+// and [Allocator.Put] takes no effect. Retain returns [stepvan.ErrClosed] when the region has ended. Budget: one
+// atomic, 0 allocations.
 func (r *Region) Retain() error { return r.retain(r.Generation()) }
 
 func (r *Region) retain(gen uint32) error {
@@ -65,8 +66,8 @@ func (r *Region) retain(gen uint32) error {
 	}
 }
 
-// Release ends one Retain. The last Release of a region that was put back returns its memory to the allocator. A
-// superfluous Release is counted in [Stats], and has no other effect. One atomic, 0 allocations.
+// Release ends one Retain. After [Allocator.Put], the last Release returns the memory to the allocator. A Release
+// without a Retain only raises [Stats].Misuses. Budget: one atomic, 0 allocations.
 func (r *Region) Release() {
 	for {
 		l := r.life()
@@ -118,9 +119,9 @@ func (r *Region) leave() {
 	r.alloc.recycle(r)
 }
 
-// Close ends the region and returns its memory. It returns [stepvan.ErrBusy] while operations hold the region: then
-// nothing has changed, and the caller can try again. Closing a closed region has no effect and no error. A caller
-// cannot close the region of a [Window].
+// Close ends the region and returns its memory. While operations hold the region, Close returns [stepvan.ErrBusy] and
+// changes nothing, and the caller can try again. Close of a closed region returns nil. For the region of a [Window] it
+// returns [stepvan.ErrNotSupported].
 func (r *Region) Close() error {
 	if r.window != nil && r.window.gone != nil {
 		return errWindow

@@ -8,12 +8,13 @@ import (
 	"unsafe"
 )
 
-// Place is where memory lies in a memory file of an Allocator, for peers that map the file.
+// Place says where memory lies in a memory file of an [Allocator], for peers that map the file. It is for stepvan
+// itself.
 type Place struct {
-	File   uint64 // number of the file, unique in the process and never 0
-	FD     int    // the file's; the Allocator's, valid while a region in the file is open
-	Memory []byte // all of the file
-	Offset int64  // of the memory in the file
+	File   uint64 // the number of the file, unique in the process and never 0
+	FD     int    // the descriptor of the file; it is the Allocator's, and valid while a region in the file is open
+	Memory []byte // the whole file
+	Offset int64  // of the memory in the file, in bytes
 }
 
 // atlas finds the file of an address. It is replaced whole, so readers need no lock.
@@ -36,8 +37,8 @@ type watcher struct{ dropped func(file uint64) }
 // lastFile makes file numbers unique in the process.
 var lastFile atomic.Uint64
 
-// Locate finds the file that holds all of b. It returns false for memory of other origin. The region that b belongs to
-// must be open. Locate takes no lock and does not allocate. It is for stepvan itself.
+// Locate finds the file that holds all of b. It returns false when no file of this allocator does. The region that b
+// belongs to must be open. Locate takes no lock and does not allocate. It is for stepvan itself.
 func (a *Allocator) Locate(b []byte) (Place, bool) {
 	files := a.arenas.atlas.files.Load()
 	if files == nil || len(b) == 0 {
@@ -57,8 +58,8 @@ func (a *Allocator) Locate(b []byte) (Place, bool) {
 	return Place{}, false
 }
 
-// Watch calls dropped with the number of each file before the file goes back to the system, until stop is called.
-// Several watchers are called in the order of their Watch. The call may come from any goroutine that frees memory:
+// Watch calls dropped with the number of each file before the file goes back to the system, until stop is called. The
+// allocator calls several watchers in the order of their Watch. Any goroutine that frees memory may call dropped, so
 // dropped must not block. It is for stepvan itself.
 func (a *Allocator) Watch(dropped func(file uint64)) (stop func()) {
 	w := &watcher{dropped}

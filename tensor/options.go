@@ -7,48 +7,44 @@ import (
 	"github.com/stepvan/stepvan/internal/text"
 )
 
-// Defaults of Options.
+// These are the defaults of [Options], in bytes.
 const (
 	DefaultArenaBytes int64 = 64 << 20
 	DefaultIdleBytes  int64 = 512 << 20
 )
 
-// Options says how an Allocator takes memory from the system. The zero value
-// of each field is its default.
+// Options says how an [Allocator] takes memory from the system. A field that is zero has its default.
 type Options struct {
-	// Name appears in messages and as the name of the memory in
-	// /proc/PID/maps. Default "tensor".
+	// Name appears in errors, and names the memory in /proc/PID/maps. The default is "tensor".
 	Name string
-	// ArenaBytes is the size of a full arena, and of the largest region that
-	// shares one: a larger region gets memory of its own. The first arenas are
-	// smaller, so that a small node takes little. Default DefaultArenaBytes.
+	// ArenaBytes is the size of an arena: a memory file that several regions share. A larger region gets a file of its
+	// own. The first arenas are smaller, so that a small node takes little memory. The default is DefaultArenaBytes.
 	ArenaBytes int64
-	// MaxBytes limits what is taken from the system. Default: no limit.
+	// MaxBytes limits the bytes that the allocator takes from the system. At the limit a call returns ErrWouldBlock.
+	// Without it the allocator takes as many as callers ask for.
 	MaxBytes int64
-	// MaxBytesSetting is what the user must raise when MaxBytes is reached, in
-	// the words of the program's settings. Default "MaxBytes".
+	// MaxBytesSetting is the name of MaxBytes in the program's settings. The error at the limit names it. The default
+	// is "MaxBytes".
 	MaxBytesSetting string
-	// IdleBytes limits what Put keeps for later Gets. Default DefaultIdleBytes.
+	// IdleBytes limits the bytes that Put keeps for later calls of Get. The default is DefaultIdleBytes.
 	IdleBytes int64
-	// HugePages says whether arenas lie in huge pages. Default HugePagesAuto.
+	// HugePages says whether arenas lie in huge pages. The default is HugePagesAuto.
 	HugePages HugePages
-	// Near, if set, runs make, which takes memory from the system. The thread and
-	// the policy that Near chooses decide on which NUMA nodes the memory lies. Any
-	// goroutine may call it.
+	// Near, if it is set, must call make, which takes memory from the system. Near chooses the thread and the memory
+	// policy for that call, and thus the NUMA nodes of the memory. Any goroutine may call Near.
 	Near func(make func())
-	// Debug records the callers that asked for each region, for Leaks. It makes
-	// Get slower.
+	// Debug has the allocator record the callers that asked for each region, for Leaks. It makes Get slower.
 	Debug bool
 }
 
 // HugePages says whether memory lies in huge pages.
 type HugePages uint8
 
-// The values of Options.HugePages.
+// These are the values of Options.HugePages.
 const (
-	HugePagesAuto     HugePages = iota // where the system has some to give
+	HugePagesAuto     HugePages = iota // where the system has free huge pages
 	HugePagesOff                       // never
-	HugePagesRequired                  // always: without them no memory is given
+	HugePagesRequired                  // always: without free huge pages Alloc fails
 )
 
 // complete fills in defaults and refuses sizes that make no sense.

@@ -3,8 +3,8 @@ package tensor
 import "errors"
 
 // Get returns a region of n bytes from the pool, for a buffer that lives as long as a message. It differs from
-// [Allocator.Alloc] in two ways: the memory comes in size classes, up to 25% larger, and [Allocator.Put] keeps it for
-// the next Get. In the steady state it takes one uncontended lock, no system call and 0 allocations.
+// [Allocator.Alloc] in two ways. Get rounds the size up, by at most 25%, and [Allocator.Put] keeps the memory for the
+// next Get. Budget in the steady state: one lock, no system call and 0 allocations.
 func (a *Allocator) Get(n int) (*Region, error) {
 	c, size := classOf(int64(n))
 	if c == noClass {
@@ -28,10 +28,11 @@ func (a *Allocator) Get(n int) (*Region, error) {
 	return r, nil
 }
 
-// Put gives up a region that Get or Alloc of this allocator returned. The caller must not use it any more. Operations
-// that hold it may finish, and the last Release gives the memory back. The next Get of that size raises the generation
-// of the region, so that tensors of the old one are stale. A second Put is counted in [Stats] and has no other effect,
-// as long as no other caller has got the region in between. 0 allocations.
+// Put ends a region that Get or Alloc of this allocator returned. The caller must not use the region any more.
+// Operations that hold it may finish, and the last [Region.Release] gives the memory back. The next Get of that size
+// raises the generation of the region, so that older tensors of it are stale. A second Put only raises [Stats].Misuses,
+// unless another Get has returned the region meanwhile. Then the second Put ends the region of that other caller.
+// Budget: 0 allocations.
 func (a *Allocator) Put(r *Region) {
 	if r != nil && (r.alloc != a || !r.giveBack()) {
 		a.misuses.Add(1)

@@ -7,8 +7,8 @@ import (
 	"github.com/stepvan/stepvan"
 )
 
-// Region is a piece of memory off the Go heap: part of an arena of an [Allocator], or foreign memory with an owner of
-// its own. All methods may be called concurrently.
+// Region is a piece of memory outside the Go heap. It is memory of an [Allocator], or foreign memory with an owner of
+// its own. Any goroutine may call its methods.
 //
 // The caller that asked for a region owns it and ends it with [Region.Close] or [Allocator.Put]. Operations on the
 // memory hold it with [Region.Retain] until [Region.Release].
@@ -38,18 +38,17 @@ var (
 	errRegionBusy   = fmt.Errorf("tensor: the region is used by outstanding operations; wait for them before closing it: %w", stepvan.ErrBusy)
 )
 
-// ID returns the number of the region, unique in the process and never 0.
+// ID returns the number of the region. It is unique in the process and never 0.
 func (r *Region) ID() uint64 { return r.id }
 
-// Generation counts how often the region was handed out. A tensor made under
-// an earlier one is stale.
+// Generation returns how often the allocator has given out this region. A tensor of an earlier generation is stale.
 func (r *Region) Generation() uint32 { return r.life().generation() }
 
-// Len returns the bytes of the region.
+// Len returns the size of the region in bytes.
 func (r *Region) Len() int { return int(r.n.Load()) }
 
 // Bytes returns the memory, or nil when the region is closed. The program may use the slice until Close or Put. After
-// that the memory belongs to others, or is not mapped any more.
+// that the memory may have another use, or may not be mapped any more.
 func (r *Region) Bytes() []byte {
 	if !r.life().open() {
 		return nil
@@ -58,9 +57,9 @@ func (r *Region) Bytes() []byte {
 	return r.mem[:n:n]
 }
 
-// FD returns the file that holds the memory, and the offset of the region in it. The descriptor belongs to the
-// allocator and is valid while the region is open. ok is false for foreign memory, and where this process may not have
-// memory files. It is for stepvan itself.
+// FD returns the descriptor of the file that holds the memory, and the offset of the region in it, in bytes. The
+// allocator owns the descriptor, which is valid while the region is open. ok is false for foreign memory. It is also
+// false where the system denies memory files to this process. It is for stepvan itself.
 func (r *Region) FD() (fd int, off int64, ok bool) {
 	if r.alloc == nil || !r.life().open() {
 		return -1, 0, false

@@ -13,15 +13,15 @@ const MaxRank = 8
 // invalidRank marks the result of ShapeOf for dimensions that make no shape.
 const invalidRank = 0xff
 
-// Shape is the extent of a tensor, outermost dimension first. It is a
-// comparable value without pointers. The zero value is a scalar: rank 0, one
-// element. A shape whose elements cannot be counted in 63 bits does not exist.
+// Shape has the extents of the dimensions of a tensor, outermost first. It is a comparable value without pointers. The
+// zero value is the shape of a scalar, with rank 0 and one element. A valid shape has fewer than 2^63 elements.
 type Shape struct {
 	dims [MaxRank]int64 // zero beyond rank, so that == compares shapes
 	rank uint8
 }
 
-// MakeShape makes a shape of at most MaxRank dimensions, none negative.
+// MakeShape makes a shape of at most [MaxRank] dimensions. No dimension may be negative. Otherwise the error is
+// [stepvan.ErrInvalid].
 func MakeShape(dims ...int64) (Shape, error) {
 	s := ShapeOf(dims...)
 	if s.Valid() {
@@ -30,8 +30,8 @@ func MakeShape(dims ...int64) (Shape, error) {
 	return s, shapeFault(dims)
 }
 
-// ShapeOf is [MakeShape] for literals. For dimensions that make no shape it returns an invalid one, which every
-// constructor refuses.
+// ShapeOf is [MakeShape] for literals. Where MakeShape fails, ShapeOf returns an invalid shape, which every function
+// that makes a tensor refuses.
 func ShapeOf(dims ...int64) Shape {
 	if len(dims) > MaxRank {
 		return Shape{rank: invalidRank}
@@ -44,8 +44,8 @@ func ShapeOf(dims ...int64) Shape {
 	return s
 }
 
-// SetDims makes s the shape of dims, in place: copies of a Shape cost time where messages are decoded. Where
-// [MakeShape] fails, ok is false and s is invalid. It is for stepvan itself.
+// SetDims makes s the shape of dims, without a copy of a Shape. Where [MakeShape] fails, ok is false and s is invalid.
+// It is for stepvan itself.
 func (s *Shape) SetDims(dims ...int64) (elems int64, ok bool) {
 	*s = Shape{rank: invalidRank}
 	if len(dims) == 1 && dims[0] >= 0 { // most are, and this is a third of the way below
@@ -77,10 +77,10 @@ func shapeFault(dims []int64) error {
 	return errs.Invalid("the shape has more elements than 63 bits can count")
 }
 
-// Valid reports whether s is a shape.
+// Valid reports whether [MakeShape] accepts the dimensions of s.
 func (s Shape) Valid() bool { return s.rank <= MaxRank }
 
-// Rank returns the number of dimensions, 0 for an invalid shape.
+// Rank returns the number of dimensions. It is 0 for an invalid shape.
 func (s Shape) Rank() int {
 	if !s.Valid() {
 		return 0
@@ -96,7 +96,8 @@ func (s Shape) Dim(i int) int64 {
 	return s.dims[i]
 }
 
-// Dims returns the dimensions in place. The caller must not change them.
+// Dims returns the extents of the dimensions, outermost first. The slice is part of s, and the caller must not write to
+// it.
 func (s *Shape) Dims() []int64 {
 	if s.rank > MaxRank {
 		return nil
@@ -112,8 +113,8 @@ func (s Shape) Elems() (int64, bool) {
 	return s.count()
 }
 
-// Bytes returns the bytes that a contiguous tensor of this shape takes. It returns false when shape or type are invalid
-// or the count exceeds 63 bits.
+// Bytes returns how many bytes a contiguous tensor of this shape and type takes. It returns false when shape or type is
+// invalid, or when the number does not fit into 63 bits.
 func (s Shape) Bytes(d DType) (int64, bool) {
 	n, ok := s.Elems()
 	if !ok || !d.Valid() {
@@ -159,7 +160,7 @@ func (s Shape) withDim0(n int64) Shape {
 	return s
 }
 
-// String reads "[2 3]", "[]" for a scalar.
+// String returns a text such as "[2 3]". For a scalar that is "[]".
 func (s Shape) String() string {
 	if !s.Valid() {
 		return "[invalid]"

@@ -1,20 +1,20 @@
 package tensor
 
-// Stats is what an allocator holds and has done.
+// Stats are the counters of an [Allocator]: what it holds, and what it has done.
 type Stats struct {
-	Arenas    int
-	HugeBytes int64  // of HeldBytes, in huge pages
+	Arenas    int    // memory files
+	HugeBytes int64  // those of HeldBytes that lie in huge pages
 	HeldBytes int64  // taken from the system
-	UsedBytes int64  // in regions that are in use, rounding included
+	UsedBytes int64  // in regions that are in use, with rounding
 	IdleBytes int64  // kept by the pool
 	Regions   int    // in use
 	Idle      int    // kept by the pool
 	Gets      uint64 // calls of Get
-	Hits      uint64 // of Gets, those that the pool could answer
-	Misuses   uint64 // superfluous calls of Release and Put: each is a mistake of the program
+	Hits      uint64 // calls of Get that got memory of the pool
+	Misuses   uint64 // calls of Release and Put without a hold or region to end: each is a mistake of the program
 }
 
-// Stats returns the counters. It takes the allocator's locks, and is not for the hot path.
+// Stats returns the counters. It takes the allocator's locks, so it is not for the hot path.
 func (a *Allocator) Stats() Stats {
 	s := Stats{IdleBytes: a.idle.Load(), Misuses: a.misuses.Load()}
 	for i := range a.classes {

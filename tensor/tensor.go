@@ -6,12 +6,12 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
-// Tensor is a contiguous view of memory with an element type and a shape. It is a value: a copy is a second view of the
-// same memory. Its methods may be called concurrently. The program orders reads and writes of the bytes. The zero value
-// is not a tensor.
+// Tensor is a contiguous view of memory with an element type and a shape. It is a value: a copy of it is a second view
+// of the same memory. The program must order reads and writes of the bytes. The zero value is not a tensor, and
+// [Tensor.Check] refuses it.
 //
-// Methods that only look at a tensor have a pointer receiver, since a call with a copy takes 3 ns more and an exchange
-// makes thirty.
+// Methods on the hot path have a pointer receiver. A call with a copy of the Tensor would take 3 ns more, and an
+// exchange makes thirty such calls.
 type Tensor struct {
 	region *Region        // nil: Go heap
 	heap   unsafe.Pointer // start of the Go memory that was wrapped, keeps it alive; nil with a region
@@ -25,13 +25,14 @@ type Tensor struct {
 // DType returns the element type.
 func (t *Tensor) DType() DType { return t.dtype }
 
-// Shape returns the extent.
+// Shape returns the shape.
 func (t *Tensor) Shape() Shape { return t.shape }
 
-// Dims returns the dimensions in place. The caller must not change them.
+// Dims returns the extents of the dimensions, outermost first. The slice is part of the tensor, and the caller must not
+// write to it.
 func (t *Tensor) Dims() []int64 { return t.shape.Dims() }
 
-// String reads "bfloat16[2 3]": type and shape, not the elements.
+// String returns type and shape, such as "bfloat16[2 3]", and no elements.
 func (t Tensor) String() string {
 	if !t.dtype.Valid() {
 		return "no tensor"
@@ -39,23 +40,22 @@ func (t Tensor) String() string {
 	return t.dtype.String() + t.shape.String()
 }
 
-// Len returns the bytes of the view.
+// Len returns the size of the view in bytes.
 func (t *Tensor) Len() int { return int(t.n) }
 
-// Region returns the region that holds the memory, nil for memory of the Go heap.
+// Region returns the region that holds the memory. It is nil for memory of the Go heap.
 func (t *Tensor) Region() *Region { return t.region }
 
-// Offset returns where the view begins, in bytes from the start of its region
-// (of the wrapped slice for memory of the Go heap).
+// Offset returns where the view begins, in bytes from the start of its region. For memory of the Go heap it counts from
+// the start of the slice.
 func (t *Tensor) Offset() int64 { return t.off }
 
-// Valid reports whether Check finds nothing.
+// Valid reports whether [Tensor.Check] returns nil.
 func (t *Tensor) Valid() bool { return t.Check() == nil }
 
-// Check says why the tensor cannot be used. The error is stepvan.ErrInvalid for the
-// zero value, and stepvan.ErrClosed after the region was closed. It is
-// stepvan.ErrStale when the region's memory belongs to somebody else. Every tensor
-// is contiguous; the constructors refuse others. 0 allocations.
+// Check returns why the program cannot use the tensor, or nil. The error is [stepvan.ErrInvalid] for the zero value,
+// and [stepvan.ErrClosed] after the region has ended. It is [stepvan.ErrStale] when the region's memory has another
+// use. Budget: 0 allocations.
 func (t *Tensor) Check() error {
 	if !t.dtype.Valid() {
 		return errNoTensor
@@ -66,9 +66,9 @@ func (t *Tensor) Check() error {
 	return t.region.check(t.gen)
 }
 
-// Bytes returns the memory of the view, or nil where [Tensor.Check] finds a fault. The slice may be used until the
-// region is closed or put back. A caller that uses it while others may close the region holds it with [Tensor.Retain].
-// 0 allocations.
+// Bytes returns the memory of the view, or nil when [Tensor.Check] returns an error. The program may use the slice
+// until the region ends. When another goroutine may end the region, the caller holds it with [Tensor.Retain]. Budget: 0
+// allocations.
 func (t *Tensor) Bytes() []byte {
 	if t.Check() != nil {
 		return nil
@@ -92,8 +92,8 @@ func (t *Tensor) address() uintptr {
 	return uintptr(base) + uintptr(t.off)
 }
 
-// Retain holds the region open for an operation that uses the tensor; it fails
-// as Check does. Memory of the Go heap needs no hold. One atomic, 0 allocations.
+// Retain holds the region for an operation that uses the tensor, as [Region.Retain] does. It returns the errors of
+// [Tensor.Check]. For memory of the Go heap it has no effect. Budget: one atomic, 0 allocations.
 func (t *Tensor) Retain() error {
 	if !t.dtype.Valid() {
 		return errNoTensor
@@ -104,7 +104,7 @@ func (t *Tensor) Retain() error {
 	return t.region.retain(t.gen)
 }
 
-// Release ends what a successful Retain began.
+// Release ends one Retain that returned nil.
 func (t *Tensor) Release() {
 	if t.region != nil {
 		t.region.Release()

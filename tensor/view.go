@@ -2,7 +2,7 @@ package tensor
 
 import "github.com/stepvan/stepvan/internal/errs"
 
-// Slice returns the rows lo to hi (exclusive) along dimension 0.
+// Slice returns a view of rows lo to hi-1 along dimension 0.
 func (t Tensor) Slice(lo, hi int64) (Tensor, error) {
 	if !t.dtype.Valid() {
 		return Tensor{}, errNoTensor
@@ -24,7 +24,7 @@ func (t Tensor) Slice(lo, hi int64) (Tensor, error) {
 	return t, nil
 }
 
-// View returns the same memory with another shape of as many elements.
+// View returns a view of the same memory with another shape, which must have as many elements.
 func (t Tensor) View(shape Shape) (Tensor, error) {
 	if !t.dtype.Valid() {
 		return Tensor{}, errNoTensor
@@ -37,8 +37,8 @@ func (t Tensor) View(shape Shape) (Tensor, error) {
 	return t, nil
 }
 
-// Reinterpret returns the same memory with another element type of the same
-// size: uint16 as bfloat16, say.
+// Reinterpret returns a view of the same memory with another element type of the same size, for example bfloat16
+// instead of uint16.
 func (t Tensor) Reinterpret(d DType) (Tensor, error) {
 	if !t.dtype.Valid() {
 		return Tensor{}, errNoTensor

@@ -6,26 +6,26 @@ import (
 	"github.com/stepvan/stepvan"
 )
 
-// Window shows foreign memory through a region, one piece after the other: memory that comes and goes with a message.
-// Each piece is a life of the region, so tensors of an earlier piece are stale. Show and Shut must be called in turn.
-// It is for stepvan itself: package server shows a worker's memory with it, and [FromPointer] the one piece that a
-// program gave.
+// Window is a region that shows pieces of foreign memory, one after the other. The memory of a message, for example,
+// comes and goes. Each piece has a generation of its own, so tensors of an earlier piece are stale. The caller calls
+// Show and Shut in turn. It is for stepvan itself.
 type Window struct {
 	region Region
 	gone   func() // nil for memory of a program, which closes the region
 	owner  any    // of memory of a program
 }
 
-// NewWindow makes a window that shows nothing. It calls gone after each Shut, when no operation holds the region any
-// more: from then on nothing reads the memory, and Show may be called. The call comes from inside Shut, or from the
-// last Release, on its goroutine.
+// NewWindow makes a window that shows nothing. After each Shut the window calls gone, as soon as no operation holds the
+// region. From then on nothing reads the memory, and the caller may call Show again. Shut or the last [Region.Release]
+// calls gone, on its goroutine.
 func NewWindow(gone func()) *Window {
 	w := &Window{gone: gone}
 	w.region.id, w.region.class, w.region.window = lastID.Add(1), noClass, w
 	return w
 }
 
-// Show begins to show mem, which must stay valid until the window calls gone. 0 allocations.
+// Show begins to show mem, and returns the region. mem must stay valid until the window calls gone. Budget: 0
+// allocations.
 func (w *Window) Show(mem []byte) *Region {
 	r := &w.region
 	r.mem = mem
@@ -34,7 +34,8 @@ func (w *Window) Show(mem []byte) *Region {
 	return r
 }
 
-// Shut ends what Show began, as [Allocator.Put] does: operations that hold the region may finish. 0 allocations.
+// Shut ends what Show began. As with [Allocator.Put], operations that hold the region may finish. Budget: 0
+// allocations.
 func (w *Window) Shut() { w.region.giveBack() }
 
 var errWindow = fmt.Errorf("tensor: the region shows memory of others, and ends with what it came with: %w", stepvan.ErrNotSupported)
