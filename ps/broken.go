@@ -31,10 +31,11 @@ const (
 	logTime = time.Second
 )
 
-// Panicked ends the node after a panic in one of its methods that the program, or a binding, has recovered. Call it in
-// the deferred function that recovers, where the stack still is. value is what recover returned, op names the call.
-// Panicked returns the [stepvan.InternalError] that operations return from then on. A panic below a wait, or on a
-// goroutine of the node, has ended the node already.
+// Panicked ends the node after a program has recovered a panic of one of its methods. The program calls it in the
+// deferred function that recovers, so that the report has the stack of the panic. value is what recover returned, and
+// op names the method. Panicked returns the [stepvan.InternalError] that all operations return from then on. After a
+// panic in a method that waits, or on a goroutine of the node, the node has ended already. Then Panicked returns the
+// same error.
 func (n *Node) Panicked(value any, op string) error {
 	return n.breakDown(value, n.String(), op, "")
 }

@@ -12,21 +12,21 @@ import (
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
-// Connection tells what carries the tensors between this node and one peer.
+// Connection says which van carries the tensors between this node and one peer, and why.
 type Connection struct {
 	Peer   Peer
-	Van    string // "shm", "tcp", "unix" (Unix sockets), "mem"
-	Reason string // why that one: "same machine"; "shm: other machine"; "shm: other user, reported by the worker"
+	Van    string // "shm", "tcp", "unix" (Unix sockets) or "mem"
+	Reason string // why that van, such as "same machine", "shm: other machine" or "shm: other user, reported by the worker"
 }
 
-// String reads "server 1: tcp (shm: other machine)".
+// String returns "server 1: tcp (shm: other machine)", for example.
 func (c Connection) String() string {
 	return fmt.Sprintf("%s: %s (%s)", c.Peer.Name(), c.Van, c.Reason)
 }
 
-// Connections lists the peers with which a connection is open, by rank, with the van that carries the tensors, and why
-// it was chosen. The worker chooses; a server reports what its worker has said of it. The scheduler has no connections,
-// since it carries no tensors.
+// Connections lists the open connections with peers, in the order of their ranks. Each names the van and the reason for
+// the choice. The worker chooses the van. A server repeats the reason that the worker has sent. The scheduler has no
+// connections, since nobody sends tensors to it.
 func (n *Node) Connections() Connections {
 	var out Connections
 	for _, m := range n.members {
@@ -88,10 +88,10 @@ func (m *member) connection(p Peer, s *link.Session) Connection {
 	return Connection{Peer: p, Van: van, Reason: reason}
 }
 
-// Connections has the connections of one node: see [Node.Connections].
+// Connections are the connections of one node: see [Node.Connections].
 type Connections []Connection
 
-// String is one line, however many there are, with those that are alike together: "servers 0-2: shm (same
+// String returns one line, which groups connections with the same van and reason. An example is "servers 0-2: shm (same
 // machine); server 3: tcp (shm: other machine)".
 func (all Connections) String() string {
 	var groups []*group

@@ -10,7 +10,7 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// Node is a started node of a cluster: make it with [Start]. All methods may be called from any goroutine.
+// Node is a node that has joined a cluster: see [Start]. Any goroutine may call its methods.
 type Node struct {
 	settings     *Settings
 	options      options
@@ -24,11 +24,11 @@ type Node struct {
 	closing sync.Once
 }
 
-// Role returns the role in the settings: [RoleJoint] for a worker and a server in one process.
+// Role returns the role in the settings. It is [RoleJoint] for a worker and a server in one process.
 func (n *Node) Role() Role { return n.settings.Role }
 
-// Rank is the rank of this instance within its role. A joint node returns the rank of its worker, and
-// [server.Server.Rank] the rank of its server. The rank of the scheduler is 0.
+// Rank returns the rank of this instance within its role. A joint node returns the rank of its worker. The rank of its
+// server is [server.Server.Rank] of [Node.Server]. The rank of the scheduler is 0.
 func (n *Node) Rank() Rank {
 	if o := n.members[0].office; o != nil {
 		return o.Self().Rank
@@ -36,7 +36,7 @@ func (n *Node) Rank() Rank {
 	return 0
 }
 
-// String reads "worker 3", "worker 3 and server 3", "scheduler". It takes no lock.
+// String returns "worker 3", "worker 3 and server 3" or "scheduler", for example. It takes no lock.
 func (n *Node) String() string {
 	var names []string
 	for _, m := range n.members {
@@ -45,7 +45,7 @@ func (n *Node) String() string {
 	return strings.Join(names, " and ")
 }
 
-// Worker is the worker of this node. It is nil for a server and the scheduler.
+// Worker returns the worker of this node. It is nil for a server and the scheduler.
 func (n *Node) Worker() *Worker {
 	for _, m := range n.members {
 		if m.worker != nil {
@@ -55,7 +55,7 @@ func (n *Node) Worker() *Worker {
 	return nil
 }
 
-// Server is the server of this node. It is nil for a worker and the scheduler.
+// Server returns the server of this node. It is nil for a worker and the scheduler.
 func (n *Node) Server() *Server {
 	for _, m := range n.members {
 		if m.server != nil {
@@ -65,12 +65,12 @@ func (n *Node) Server() *Server {
 	return nil
 }
 
-// Memory makes tensors that the node and its peers on this machine can share. Tensors that the program still has when
-// the node stops stay usable.
+// Memory returns the allocator of this node. Its tensors lie in memory that peers on this machine can map. Tensors that
+// the program still has when the node stops stay usable.
 func (n *Node) Memory() *tensor.Allocator { return n.memory }
 
-// Peers lists the instances that this node exchanges tensors with, by rank: the servers of a worker, the workers of a
-// server, both for a joint node. For the scheduler it lists all instances that live.
+// Peers lists the instances that this node exchanges tensors with, in the order of their ranks. A worker has servers, a
+// server has workers, and a joint node has both. For the scheduler it lists all instances that live.
 func (n *Node) Peers() []Peer {
 	var out []Peer
 	for _, m := range n.members {
@@ -79,10 +79,10 @@ func (n *Node) Peers() []Peer {
 	return out
 }
 
-// Done is closed when the node can work no more: after [Node.Stop], after a panic of this library, or when an instance
-// died that the cluster needs. [Node.Err] tells which.
+// Done returns a channel that closes when the node can work no more. That is so after [Node.Stop] or [Node.Close],
+// after a panic of this library, or when the cluster has lost an instance that it needs. [Node.Err] tells which.
 func (n *Node) Done() <-chan struct{} { return n.life.ended.Done() }
 
-// Err tells why the node can work no more: an [stepvan.OpError] whose Peer is the instance that died, or the
+// Err returns why the node can work no more. It is a [stepvan.OpError] whose Peer is the instance that died, or the
 // [stepvan.InternalError] of this node. It is nil while the node works, and after a [Node.Stop] without loss.
 func (n *Node) Err() error { return n.life.err() }

@@ -10,18 +10,18 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// PushPull sends every push tensor to the servers, and has them write the pull tensors. The settings say which routing
-// it uses. With [Broadcast] every server gets all pushes, and the pull tensors are server-major. PushPull never
-// blocks: the [Handle] tells when the exchange has completed. The tensors are borrowed until then: see [Exchange]. 0
-// allocations.
+// PushPull sends the push tensors to the servers, and the servers answer into the pull tensors. The routing of the
+// settings applies. With [Broadcast] every server gets all pushes, and the pull tensors are server-major. PushPull
+// never blocks. The [Handle] tells when the exchange has completed. The worker borrows the tensors until then: see
+// [Exchange]. Budget: 0 allocations.
 //
-// Errors, with which nothing was sent:
-//   - [stepvan.ErrInvalid]: an argument contradicts the contract;
+// After an error nothing was sent. The errors are:
+//   - [stepvan.ErrInvalid]: an argument is wrong, or this node has no worker;
 //   - [stepvan.ErrBusy]: a push key still has an unanswered push, or a server may still use the memory of a tensor
 //     for an exchange that has failed;
-//   - [stepvan.ErrWouldBlock]: a queue is full. Wait for a handle, then try again;
-//   - [stepvan.ErrPeerLost] in an [stepvan.OpError] that names the server;
-//   - [stepvan.ErrClosed]: the node was stopped, or the memory of a tensor was closed.
+//   - [stepvan.ErrWouldBlock]: a queue is full. Wait for an earlier handle, then try again;
+//   - [stepvan.ErrPeerLost] in a [stepvan.OpError] that names the instance that was lost;
+//   - [stepvan.ErrClosed]: the program has stopped the node, or closed the region of a tensor.
 func (n *Node) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []tensor.Tensor, pullKeys []tensor.Key) (Handle, error) {
 	w, err := n.asWorker("push_pull")
 	if err != nil {
@@ -31,8 +31,8 @@ func (n *Node) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []tens
 	return h, n.preferPanic("push_pull", err)
 }
 
-// Do sends an exchange. Unlike with [Node.PushPull], the program can choose the routing, name servers, accept pulls of
-// variable length, and set a label for traces. Do returns the same errors as PushPull. 0 allocations.
+// Do is [Node.PushPull] with more choices. The program can choose the routing, name servers, accept shorter answers,
+// and set a label for traces: see [Exchange]. Do returns the same errors as PushPull. Budget: 0 allocations.
 func (n *Node) Do(x *Exchange) (Handle, error) {
 	w, err := n.asWorker("push_pull")
 	if err != nil {
@@ -42,24 +42,25 @@ func (n *Node) Do(x *Exchange) (Handle, error) {
 	return h, n.preferPanic("push_pull", err)
 }
 
-// GetBatch waits until the policy is met by requests of the paired workers, and returns one request of each worker that
-// has one. It waits as long as the workers live, or until ctx ends.
+// GetBatch waits until the paired workers have sent the requests that the policy asks for. It returns one request of
+// each worker that has sent one. It waits until ctx ends, and without a limit when ctx has none.
 //
-// Errors:
-//   - [stepvan.ErrClosed]: every paired worker has stopped, or this node has;
-//   - [stepvan.ErrPeerLost] in an [stepvan.OpError] that names the worker without which the batch cannot be complete;
-//   - [stepvan.ErrRefused], with [LockStep]: this server had to refuse a request of the batch. The next one is
-//     complete;
+// The errors are:
+//   - [stepvan.ErrClosed]: every paired worker has left, or the program has stopped this node;
+//   - [stepvan.ErrPeerLost] in a [stepvan.OpError] that names a worker: the batch cannot be complete without it;
+//   - [stepvan.ErrRefused], with [LockStep]: this server had to refuse one request, so the whole batch failed. The next
+//     batch has one request of every worker again;
 //   - [stepvan.ErrBusy]: another goroutine is in GetBatch;
-//   - [stepvan.ErrInvalid]: the policy does not fit the settings;
-//   - the error of ctx: the requests stay for the next call.
+//   - [stepvan.ErrInvalid]: the policy does not fit the settings, or this node has no server;
+//   - the error of ctx: the requests wait for the next call.
 func (n *Node) GetBatch(ctx context.Context, p Policy) (Batch, error) {
 	var b Batch
 	err := n.GetBatchInto(ctx, p, &b)
 	return b, err
 }
 
-// GetBatchInto is [Node.GetBatch] into a batch whose memory is used again. 0 allocations in the steady state.
+// GetBatchInto is [Node.GetBatch], but it writes the batch to b, and uses the memory of b again. Budget: 0 allocations
+// in the steady state.
 func (n *Node) GetBatchInto(ctx context.Context, p Policy, b *Batch) error {
 	s, err := n.asBatchServer(p)
 	if err != nil {
@@ -68,8 +69,8 @@ func (n *Node) GetBatchInto(ctx context.Context, p Policy, b *Batch) error {
 	return n.preferCause("get_batch", s.GetBatchInto(ctx, p, b))
 }
 
-// GetBatchFor is [Node.GetBatchInto] with a limit of time in place of a context. A negative limit means none.
-// 0 allocations in the steady state.
+// GetBatchFor is [Node.GetBatchInto] with a time limit instead of a context. After d the error is
+// [context.DeadlineExceeded]. A negative d means no limit. Budget: 0 allocations in the steady state.
 func (n *Node) GetBatchFor(d time.Duration, p Policy, b *Batch) error {
 	s, err := n.asBatchServer(p)
 	if err != nil {
@@ -87,18 +88,19 @@ func (n *Node) asBatchServer(p Policy) (*Server, error) {
 	return s, err
 }
 
-// Respond answers the pulls of one request of a batch, in their order, once. A request without pulls is answered
-// without tensors. Respond never blocks. The tensors are borrowed until the [Response] is done: a worker gets wrong
-// numbers when the program changes them before (STEPVAN_CHECK_BORROWED=1 finds that). 0 allocations.
+// Respond answers one request of a batch, with one tensor for each pull, in the order of the pulls. A request without
+// pulls also needs an answer, which has no tensors. Respond never blocks. The server borrows the tensors until the
+// [Response] is done. When the program changes them before that, the worker gets wrong numbers.
+// STEPVAN_CHECK_BORROWED=1 finds this mistake. Budget: 0 allocations.
 //
-// Errors, with which nothing was sent:
-//   - [stepvan.ErrInvalid]: number or sizes of the tensors do not fit the pulls;
-//   - [stepvan.ErrStale]: the request was answered before;
+// After an error nothing was sent. The errors are:
+//   - [stepvan.ErrInvalid]: the number or the sizes of the tensors do not fit the pulls, or this node has no server;
+//   - [stepvan.ErrStale]: the program has answered the request before;
 //   - [stepvan.ErrWouldBlock]: the queue to the worker is full. Wait for an earlier Response, then try again;
-//   - [stepvan.ErrPeerLost] in an [stepvan.OpError]: a death has ended the work of the cluster;
-//   - [stepvan.ErrClosed]: the node was stopped. The call gives back the memory of the request.
+//   - [stepvan.ErrPeerLost] in a [stepvan.OpError]: the death of an instance has ended the work of the cluster;
+//   - [stepvan.ErrClosed]: the program has stopped the node. The call takes the memory of the request back.
 //
-// The loss of a worker is not an error of Respond: [server.Response.Err] returns it.
+// When only the worker was lost, Respond returns nil, and [server.Response.Err] returns the error.
 func (n *Node) Respond(tensors []tensor.Tensor, h RequestID) (Response, error) {
 	s, err := n.asResponder("respond", h)
 	if err != nil {
@@ -108,9 +110,9 @@ func (n *Node) Respond(tensors []tensor.Tensor, h RequestID) (Response, error) {
 	return r, n.preferPanic("respond", err)
 }
 
-// RespondVec cuts ret along dimension 0 into consecutive slices, and answers handlers[i] with slice i. Slice i has as
-// many rows as like[i]. RespondVec answers all requests or, on an error, none. It returns the same errors as
-// [Node.Respond].
+// RespondVec cuts ret along dimension 0 into consecutive slices, and answers the request handlers[i] with slice i.
+// Slice i has as many rows as like[i]. RespondVec answers all requests or, on an error, none. It returns the same
+// errors as [Node.Respond].
 func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (Response, error) {
 	s, err := n.asResponder("respond_vec", handlers...)
 	if err != nil {
@@ -120,9 +122,9 @@ func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []Re
 	return r, n.preferPanic("respond_vec", err)
 }
 
-// RespondCopy is [Node.Respond] for a program that uses its tensors again at once. The program may change them when
-// RespondCopy returns. When memory was short, borrowed is true: then it may change them when the [Response] is done.
-// 0 allocations.
+// RespondCopy is [Node.Respond] for a program that uses its tensors again at once. RespondCopy copies the tensors, so
+// the program may change them when it returns. When memory for the copy was short, borrowed is true. Then the program
+// may change the tensors only when the [Response] is done. Budget: 0 allocations.
 func (n *Node) RespondCopy(tensors []tensor.Tensor, h RequestID) (r Response, borrowed bool, err error) {
 	s, err := n.asResponder("respond", h)
 	if err != nil {
@@ -132,7 +134,7 @@ func (n *Node) RespondCopy(tensors []tensor.Tensor, h RequestID) (r Response, bo
 	return r, borrowed, n.preferPanic("respond", err)
 }
 
-// RespondVecCopy is [Node.RespondVec], but it copies the tensor as [Node.RespondCopy] does.
+// RespondVecCopy is [Node.RespondVec], but it copies ret as [Node.RespondCopy] copies its tensors.
 func (n *Node) RespondVecCopy(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (r Response, borrowed bool, err error) {
 	s, err := n.asResponder("respond_vec", handlers...)
 	if err != nil {
@@ -142,15 +144,16 @@ func (n *Node) RespondVecCopy(ret tensor.Tensor, like []tensor.Tensor, handlers 
 	return r, borrowed, n.preferPanic("respond_vec", err)
 }
 
-// RegisterRecvBuffer cuts the bytes of t evenly into chunks. Chunk i receives what worker ranks[i] pushes with keys[i],
-// without a copy where the van allows that. A chunk is the program's from the request that filled it until its respond.
+// RegisterRecvBuffer cuts the bytes of t into chunks of equal size. Chunk i receives what worker ranks[i] pushes with
+// keys[i], without a copy where the van allows that. When a request has filled a chunk, the program owns the chunk
+// until it responds to that request.
 //
-// The call waits until the workers know of the chunks, for ten seconds at most. Then the buffer is registered all the
-// same, and the error is a [PendingError], on whose Buffer the program can wait. Other errors:
-//   - [stepvan.ErrInvalid]: the lists differ in length, t cannot be cut evenly, a rank is not that of a paired worker,
-//     or another registration holds the memory;
-//   - [stepvan.ErrBusy]: a request on a chunk that this one would replace is unanswered;
-//   - [stepvan.ErrClosed]: the node was stopped.
+// The call waits until the workers know of the chunks, for ten seconds at most. After that the error is a
+// [PendingError], and the buffer is registered. The other errors are:
+//   - [stepvan.ErrInvalid]: the lists differ in length, t cannot be cut evenly, or a rank names no paired worker;
+//   - [stepvan.ErrInvalid]: another registration holds the memory, or this node has no server;
+//   - [stepvan.ErrBusy]: the call would replace a chunk that still belongs to an unanswered request;
+//   - [stepvan.ErrClosed]: the program has stopped the node.
 func (n *Node) RegisterRecvBuffer(t tensor.Tensor, ranks []Rank, keys []tensor.Key) (*ReceiveBuffer, error) {
 	s, err := n.asServer("register_recv_buffer")
 	if err != nil {
@@ -160,12 +163,13 @@ func (n *Node) RegisterRecvBuffer(t tensor.Tensor, ranks []Rank, keys []tensor.K
 	return reg, n.preferCause("register_recv_buffer", err)
 }
 
-// Barrier waits until every member of the group has called it: every instance or, when not perInstance, one instance of
-// every node. A joint node enters for each of its roles that is in the group. Barrier waits as long as the members
-// live, or until ctx ends. The next Barrier over the same group then continues this one.
+// Barrier waits until every member of the group has called it. With perInstance every instance is a member. Otherwise
+// one instance of every node (DMLC_NODE_RANK) must call it. A joint node enters for each of its roles that is in the
+// group. When ctx ends the wait, the next Barrier over the same group continues this one.
 //
-// The error is [stepvan.ErrInvalid] when this node is not in the group, or another goroutine waits in the same barrier.
-// It is [stepvan.ErrPeerLost] when a member died or left, [stepvan.ErrClosed] after [Node.Stop], or the error of ctx.
+// The error is [stepvan.ErrInvalid] when this node is not in the group, or when another goroutine waits in the same
+// barrier. It is [stepvan.ErrPeerLost] when a member has died or left. It is [stepvan.ErrClosed] after [Node.Stop], and
+// else the error of ctx.
 func (n *Node) Barrier(ctx context.Context, group Group, perInstance bool) error {
 	if err := n.life.usable("barrier"); err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"github.com/stepvan/stepvan/internal/reach"
 )
 
-// Option is an argument of [Start] that no setting has.
+// Option changes how [Start] starts a node, in a way that no setting offers.
 type Option func(*options)
 
 type options struct {
@@ -27,29 +27,30 @@ func collect(opts []Option) options {
 	return o
 }
 
-// WithNetwork connects the node with the other nodes of net, which are all in this process. STEPVAN_VAN must be mem or
-// auto.
+// WithNetwork connects the node only with the other nodes of net. All of them are in this process. STEPVAN_VAN must be
+// mem or auto.
 func WithNetwork(net *Network) Option { return func(o *options) { o.network = net } }
 
-// WithLogger writes the log to l instead of standard error, and adds role and rank. The level of l applies.
+// WithLogger writes the log to l instead of standard error. Each line has the role and the rank. The level of l
+// applies.
 func WithLogger(l zerolog.Logger) Option { return func(o *options) { o.log = &l } }
 
-// ReadFrom makes errors begin with the variable that the user has set. lookup answers like os.LookupEnv for the
-// environment that the settings are from. [StartFromEnv] and [StartFrom] do this by themselves.
+// ReadFrom says which environment the settings come from. Errors then name the variable that the user has set there.
+// lookup works like [os.LookupEnv]. [StartFromEnv] and [StartFrom] use this option by themselves.
 func ReadFrom(lookup func(string) (string, bool)) Option {
 	return func(o *options) { o.written = lookup }
 }
 
-// OnDead calls f on workers and servers for every instance of the cluster that dies, the scheduler included. The
-// scheduler itself only logs deaths. stepvan calls f between two messages: f must not block or wait.
+// OnDead is for workers and servers. The node calls f when another instance of the cluster or the scheduler dies. The
+// node handles no messages while f runs, so f must not block or wait. The scheduler does not call f, and logs deaths.
 func OnDead(f func(p Peer, err error)) Option { return func(o *options) { o.onDead = f } }
 
-// ContainPanics has a panic of this library end the node and not the process. The report goes to the log, all
-// operations return an [stepvan.InternalError], and the rest of the program lives. Bindings to other languages use it.
-// Without it a Go program ends as with any panic, after one line that names version, node, peer and operation. In both
-// cases the other nodes see this node die. Where the panic has left a lock locked the process ends all the same.
+// ContainPanics makes a panic of this library end the node and not the process. The report goes to the log, and all
+// operations return a [stepvan.InternalError]. The rest of the program continues. The bindings for C and Python use
+// this option. Without it a panic ends the program, after one line that names version, node, peer and operation. In
+// both cases the other nodes see this node die. When the panic has left a lock locked, the process ends in both cases.
 func ContainPanics() Option { return func(o *options) { o.contain = true } }
 
-// OnListen calls f with the port of the scheduler as soon as nodes can register. A program learns the port in this way
-// when DMLC_PS_ROOT_PORT is 0. Start calls f.
+// OnListen is for the scheduler. [Start] calls f with its port as soon as nodes can register. A program learns the port
+// in this way when DMLC_PS_ROOT_PORT is 0.
 func OnListen(f func(port int)) Option { return func(o *options) { o.onListen = f } }

@@ -16,15 +16,16 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// Start makes a node of s, joins the cluster, connects with the peers and passes the start barrier over servers and
-// workers. The scheduler's Start returns when all have joined. Start waits for the rest of the cluster until ctx ends
-// or STEPVAN_START_TIMEOUT has passed, and logs every few seconds which instances are missing.
+// Start makes a node with the settings s, joins the cluster and connects with the peers. It returns when all workers
+// and servers have done so. The scheduler's Start returns when all have joined. Start waits for the others until ctx
+// ends or STEPVAN_START_TIMEOUT has passed. Every few seconds it logs which instances are missing.
 //
-// Errors, with which everything is closed:
-//   - [stepvan.ConfigError], one for each wrong setting, joined: it names the variable to change;
-//   - [stepvan.ErrRemote]: the scheduler refuses this node, with its reason;
-//   - [stepvan.ErrPeerLost]: the instance that the error names died meanwhile;
-//   - the error of ctx, or [context.DeadlineExceeded] for the start timeout, with the instances that are missing.
+// After an error everything is closed. The errors are:
+//   - a [stepvan.ConfigError] for each wrong setting, joined: each names the variable to change;
+//   - [stepvan.ErrRemote]: the scheduler refused this node. The text has its reason;
+//   - [stepvan.ErrPeerLost]: the instance that the error names died during the start;
+//   - the error of ctx, or [context.DeadlineExceeded] after the start timeout. The text names the instances that are
+//     missing.
 func Start(ctx context.Context, s Settings, opts ...Option) (*Node, error) {
 	o := collect(opts)
 	warnings, refused := reach.Check(&s, o.network != nil, o.written)
@@ -88,13 +89,14 @@ func startFailure(err error) *stepvan.OpError {
 	return nil
 }
 
-// StartFromEnv is [Start] with the settings of the environment. It logs what is odd in the environment.
+// StartFromEnv is [Start] with the settings of the environment. It logs a warning for each variable that looks wrong.
 func StartFromEnv(ctx context.Context, opts ...Option) (*Node, error) {
 	s, warnings, err := config.FromProcess()
 	return startWith(ctx, s, warnings, err, append([]Option{ReadFrom(config.OfProcess)}, opts...))
 }
 
-// StartFrom is [StartFromEnv] with the environment environ: NAME=value. Of several with one name the last counts.
+// StartFrom is [StartFromEnv] with environ instead of the environment. Each entry is NAME=value. Of entries with the
+// same name the last one counts.
 func StartFrom(ctx context.Context, environ []string, opts ...Option) (*Node, error) {
 	lookup := config.Lookup(environ)
 	s, warnings, err := config.FromEnv(lookup, environ)
@@ -114,8 +116,9 @@ func startWith(ctx context.Context, s Settings, warnings []config.Warning, err e
 	return Start(ctx, s, opts...)
 }
 
-// StartAll starts several nodes in this process at once, and returns them in order. If one fails, it ends all. The port
-// of a scheduler among them may be 0: then it takes a free one, and the others, whose port must be 0 too, use that.
+// StartAll starts several nodes in this process at once, and returns them in order. If one fails, StartAll ends all and
+// returns the error of the first. RootPort may be 0 for all of them, if one is the scheduler. Then the scheduler takes
+// a free port, and the others use it.
 func StartAll(ctx context.Context, all []Settings, opts ...Option) ([]*Node, error) {
 	nodes := make([]*Node, len(all))
 	listening, port := context.WithCancel(context.Background())

@@ -11,16 +11,19 @@ import (
 	"github.com/stepvan/stepvan/internal/shm"
 )
 
-// Stop waits until every living node of the cluster has called it, however long that takes, and leaves. The scheduler
-// waits until all have left. When ctx ends or STEPVAN_STOP_TIMEOUT passes, Stop leaves without the others, and the
-// error names the nodes that had not stopped. Where a loss has ended the cluster, the error of a worker or server names
-// the instance that died. The scheduler's Stop returns nil once all have left or are dead: its log has the deaths.
+// Stop waits until every living node of the cluster has called it, and then leaves the cluster. The scheduler waits
+// until all others have left. When ctx ends or STEPVAN_STOP_TIMEOUT passes, Stop leaves without the others, and the
+// error names the nodes that have not stopped. When a loss has ended the work of the cluster, the error of a worker or
+// server names the instance that died. The scheduler's Stop returns nil when every instance has left or is dead. Its
+// log names the dead.
 //
 // From the call on, barriers and the operations of a worker return [stepvan.ErrClosed]. Requests in flight may still
-// arrive, and their handles fail. Stop answers requests without pulls that a server has taken, unless a goroutine is in
-// [Node.GetBatch]. Other goroutines may continue to serve until Stop returns. When none of them has been in GetBatch or
-// had a request to answer for a second, Stop refuses the waiting requests. So no worker waits for a server that waits
-// for it. Everything is closed when Stop returns. Further calls wait for the first one and return nil.
+// arrive, but their handles fail. Further calls of Stop wait for the first one and return nil, or the error of their
+// ctx. Everything is closed when Stop returns.
+//
+// Other goroutines of a server may continue to serve until Stop returns. When none is in [Node.GetBatch] at the call,
+// Stop answers the requests without pulls that the program has taken. When the program serves no request for a second,
+// the server refuses the requests that wait. So no worker waits for a server that itself waits for that worker.
 func (n *Node) Stop(ctx context.Context) error {
 	if !n.life.beginStop() {
 		select {
@@ -61,8 +64,9 @@ func (n *Node) Stop(ctx context.Context) error {
 	return err
 }
 
-// Close ends the node at once. The other nodes take it for dead, unless Stop was called before. Close waits for a Stop
-// that is under way. Everything is closed when it returns. Further calls, and those of Stop, return without effect.
+// Close ends the node at once, without [Node.Stop]. So the other nodes take this node for dead. When another goroutine
+// is in Stop, Close waits for it. Everything is closed when Close returns. Further calls of Close and Stop return nil
+// and have no effect.
 func (n *Node) Close() error {
 	if !n.life.beginStop() {
 		<-n.life.stopped.Done()

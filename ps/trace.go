@@ -11,9 +11,9 @@ import (
 	"github.com/stepvan/stepvan/trace"
 )
 
-// Trace returns a copy of the entries that the node still keeps, the last STEPVAN_TRACE_EVENTS: one per exchange and
-// server of a worker, one per request of a server. It is nil for the scheduler. [trace.WriteJSON] writes it for
-// viewers.
+// Trace returns a copy of the latest STEPVAN_TRACE_EVENTS entries of the node, one for each request. A worker's
+// exchange with several servers has a request for each of them. The scheduler has no entries. [trace.WriteJSON] writes
+// the entries for a viewer.
 func (n *Node) Trace() []trace.Entry {
 	var all []trace.Entry
 	for _, m := range n.members {
