@@ -3,6 +3,7 @@ package bench
 import (
 	"net"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -78,6 +79,30 @@ func TestANodeThatComplains(t *testing.T) {
 	_, err = c.execute(command{Verb: verbLimit}, []*controlConn{l})
 	require.ErrorIs(t, err, errConnLost)
 	require.ErrorContains(t, err, "server 0")
+}
+
+// The replies of the last group come first, each time.
+func TestGroupsReplyInTheSameOrderEachTime(t *testing.T) {
+	var groups [][]*controlConn
+	for i := range 2 {
+		here, there := net.Pipe()
+		defer there.Close()
+		groups = append(groups, []*controlConn{newControlConn(here)})
+		node := newControlConn(there)
+		go func() {
+			var cmd command
+			for node.receive(&cmd) == nil {
+				_ = node.send(&reply{Copy: time.Duration(i)})
+			}
+		}()
+	}
+	c := newCoordinator(&Options{Workers: 1, Servers: 1}, newRotation(1)[0])
+	for range 3 {
+		replies, err := c.execute(command{Verb: verbLimit}, groups...)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, replies[0].Copy)
+		require.EqualValues(t, 0, replies[1].Copy)
+	}
 }
 
 func TestArgumentsOfANode(t *testing.T) {

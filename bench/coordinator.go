@@ -283,8 +283,9 @@ func (c *coordinator) execute(cmd command, groups ...[]*controlConn) (replies []
 			}
 		}
 	}
-	slices.Reverse(groups)
-	return collectReplies(slices.Concat(groups...))
+	backwards := slices.Clone(groups) // the caller's own list stays as it is
+	slices.Reverse(backwards)
+	return collectReplies(slices.Concat(backwards...))
 }
 
 // collectReplies waits for the replies of all nodes at the same time, so that the first failure

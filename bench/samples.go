@@ -2,7 +2,7 @@ package bench
 
 import "slices"
 
-// round holds the figures of one round, in us. 0 is a figure that was not measured.
+// round holds the figures of one round, in us. A limit of 0 was not measured.
 type round struct {
 	p50, p99 float64
 	limit    float64 // median
@@ -20,14 +20,12 @@ type Samples struct {
 	CPU   []float64 `json:"cpu_per_op_us,omitempty"`
 }
 
-// add adds the figures of a round that were measured.
+// add adds the figures of a round, so that all lists have the same rounds.
 func (s *Samples) add(r round) {
-	for list, figure := range map[*[]float64]float64{
-		&s.P50: r.p50, &s.P99: r.p99, &s.Limit: r.limit, &s.Ratio: r.p50 / r.limit, &s.Rate: 1e6 / r.elapsed, &s.CPU: r.cpu,
-	} {
-		if v := rounded(figure, digits); v != 0 {
-			*list = append(*list, v)
-		}
+	s.P50, s.P99 = append(s.P50, rounded(r.p50, digits)), append(s.P99, rounded(r.p99, digits))
+	s.Rate, s.CPU = append(s.Rate, rounded(1e6/r.elapsed, digits)), append(s.CPU, rounded(r.cpu, digits))
+	if r.limit > 0 {
+		s.Limit, s.Ratio = append(s.Limit, rounded(r.limit, digits)), append(s.Ratio, rounded(r.p50/r.limit, digits))
 	}
 }
 

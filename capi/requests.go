@@ -43,8 +43,10 @@ func (q *requests) forget(all []cRequest) {
 	defer q.mu.Unlock()
 	for i := range all {
 		number := slots.ID(all[i].handler)
-		q.all.Find(number).close()
-		q.all.Free(number)
+		if p := q.all.Find(number); p != nil && !p.answering { // else somebody has ended it, or is about to
+			p.close()
+			q.all.Free(number)
+		}
 	}
 }
 

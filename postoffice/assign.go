@@ -5,7 +5,7 @@ import "github.com/stepvan/stepvan"
 // assign gives every member of a complete registry its final rank and position. Members that asked for a rank get it.
 // The others get the lowest free one, in order of arrival, with the local rank that they asked for.
 func (r *registry) assign() {
-	s := &freePositions{r: r, positions: map[position]bool{}, ranks: map[stepvan.Rank]bool{}}
+	s := &freePositions{r: r, positions: map[position]bool{}, ranks: map[stepvan.Rank]bool{}, first: map[LocalRank]int{}}
 	for _, m := range r.members {
 		if p, fixed := r.wanted(&m.want); fixed {
 			s.take(m, p, m.want.Rank)
@@ -27,6 +27,7 @@ type freePositions struct {
 	r         *registry
 	positions map[position]bool     // taken
 	ranks     map[stepvan.Rank]bool // taken
+	first     map[LocalRank]int     // the node that may be the first with a free one, by the local rank that was asked for
 }
 
 func (s *freePositions) take(m *member, p position, rank stepvan.Rank) {
@@ -38,7 +39,8 @@ func (s *freePositions) take(m *member, p position, rank stepvan.Rank) {
 
 // give finds the first free position for m. Registration has checked that there is one.
 func (s *freePositions) give(m *member) {
-	for node := range s.r.nodes() {
+	for node := s.first[m.want.Instance]; node < s.r.nodes(); node++ {
+		s.first[m.want.Instance] = node // the nodes before it have no such position left
 		for i := range LocalRank(s.r.groupSize) {
 			if p := (position{node, i}); !s.positions[p] && (m.want.Instance == AnyLocalRank || m.want.Instance == i) {
 				s.take(m, p, s.rankOf(p))

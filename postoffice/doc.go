@@ -52,7 +52,7 @@
 //
 // # Concurrency
 //
-// All exported methods may be called from any goroutine. Callbacks (OnDead, OnLeft) are called one at a time, mostly on
+// All exported methods may be called from any goroutine. OnDead is called one at a time, mostly on
 // the node's driver: they must not block. Messages are small JSON objects on the control channel of the link, each at
 // most 64 KiB. Unknown fields and operations are ignored, so that later versions can add some.
 package postoffice

@@ -50,7 +50,7 @@ func (c *linkConn) post(f frame) {
 	switch {
 	case c.closed:
 	case len(c.queue) == maxQueued:
-		c.queue, c.closed = append(c.queue[:1], goodbye("control messages are not read")), true
+		c.queue, c.closed = []frame{c.queue[0], goodbye("control messages are not read")}, true
 	default:
 		c.queue, c.closed = append(c.queue, f), f.op == opNone
 	}

@@ -129,7 +129,9 @@ type Delivery struct {
 	// Refused is the Placer's error when it refused the payload. The van has then read the payload and dropped it.
 	Refused error
 	// Written says that the peer has written the payload into memory granted to it, where the sender's Message.Target
-	// named it. The van has not asked the Placer. What the meta says of the place is the peer's claim.
+	// named it. The van has not asked the Placer. What the meta says of the place is the peer's claim. A van that
+	// sends small segments along with the head sets Payload, too: it has those bytes, and the peer has written the
+	// others.
 	Written bool
 	// Payload is the payload of a small whole message (Caps.InMessage). The van has kept it beside the meta and has not
 	// asked the Placer. Valid until Release.

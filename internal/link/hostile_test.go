@@ -207,6 +207,10 @@ func TestAlmostRightProtocolCostsTheConnectionOnly(t *testing.T) {
 			a.send(piece(2, 0, 8, 8), nil, bytes(8))
 		}},
 		{"empty piece", "payload", func(a *attacker) { a.hello(); a.send(piece(1, 0, 0, 24), nil, nil) }},
+		{"acknowledgement with payload", "payload", func(a *attacker) {
+			a.hello()
+			a.send(wire.Header{Kind: wire.KindAck, Payload: 8, Total: 8}, nil, bytes(8))
+		}},
 		{"more than it has credit for", "credit", func(a *attacker) {
 			a.hello()
 			a.send(piece(1, 0, 8, 1<<20), nil, bytes(8)) // half the window

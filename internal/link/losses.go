@@ -124,6 +124,7 @@ func (x *lossQueue) tell(list []loss) {
 			l.session.grants.detach()
 		}
 	}
+	x.transport.vans.current = nil // it would keep the last session in memory
 }
 
 // noteDetached notes that the peer of s reaches nothing any more, if the loss of s is still to be told.

@@ -174,6 +174,9 @@ func (x *receiver) onPlaced(h *wire.Header) error {
 func (x *receiver) onWhole(d *van.Delivery) error {
 	h := &d.Header
 	if h.Total > 0 {
+		if uint64(len(d.Payload)) > h.Total {
+			return &stepvan.ProtocolError{Field: "payload", Reason: "more payload than the message has"}
+		}
 		if x.writing[h.Channel] != nil || x.begun(h.Channel) {
 			return &stepvan.ProtocolError{Field: "offset", Reason: "a message begins inside another one"}
 		}
@@ -237,6 +240,9 @@ func (x *receiver) deliver(m *Inbound) {
 // onOwn takes a message of the link itself.
 func (x *receiver) onOwn(d *van.Delivery) error {
 	h, s := &d.Header, x.session
+	if h.Total > 0 {
+		return &stepvan.ProtocolError{Field: "payload", Reason: "payload outside of a message of a channel"}
+	}
 	switch h.Kind {
 	case wire.KindHello, wire.KindWelcome, wire.KindRefuse:
 		return s.opening.onMessage(h, d.Meta)

@@ -135,7 +135,8 @@ func (v *faultyVan) Poll(events []van.Event, all bool) int {
 	for _, ev := range events[k : k+n] {
 		e := v.outer(ev.Endpoint)
 		ev.Endpoint = e.public
-		found = append(e.reportFirst(&ev, found), ev)
+		found = e.reportFirst(&ev, found)
+		found = append(found, ev)
 	}
 	v.net.mu.Lock()
 	defer v.net.mu.Unlock()
