@@ -101,46 +101,46 @@ func (n *Node) asBatchServer(p Policy) (*Server, error) {
 //   - [stepvan.ErrClosed]: the program has stopped the node. The call takes the memory of the request back.
 //
 // When only the worker was lost, Respond returns nil, and [server.Response.Err] returns the error.
-func (n *Node) Respond(tensors []tensor.Tensor, h RequestID) (Response, error) {
-	s, err := n.asResponder("respond", h)
+func (n *Node) Respond(tensors []tensor.Tensor, id RequestID) (Response, error) {
+	s, err := n.asResponder("respond", id)
 	if err != nil {
 		return Response{}, err
 	}
-	r, err := s.Respond(tensors, h)
+	r, err := s.Respond(tensors, id)
 	return r, n.preferPanic("respond", err)
 }
 
-// RespondVec cuts ret along dimension 0 into consecutive slices, and answers the request handlers[i] with slice i.
+// RespondVec cuts ret along dimension 0 into consecutive slices, and answers the request ids[i] with slice i.
 // Slice i has as many rows as like[i]. RespondVec answers all requests or, on an error, none. It returns the same
 // errors as [Node.Respond].
-func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (Response, error) {
-	s, err := n.asResponder("respond_vec", handlers...)
+func (n *Node) RespondVec(ret tensor.Tensor, like []tensor.Tensor, ids []RequestID) (Response, error) {
+	s, err := n.asResponder("respond_vec", ids...)
 	if err != nil {
 		return Response{}, err
 	}
-	r, err := s.RespondVec(ret, like, handlers)
+	r, err := s.RespondVec(ret, like, ids)
 	return r, n.preferPanic("respond_vec", err)
 }
 
 // RespondCopy is [Node.Respond] for a program that uses its tensors again at once. RespondCopy copies the tensors, so
 // the program may change them when it returns. When memory for the copy was short, borrowed is true. Then the program
 // may change the tensors only when the [Response] is done. Budget: 0 allocations.
-func (n *Node) RespondCopy(tensors []tensor.Tensor, h RequestID) (r Response, borrowed bool, err error) {
-	s, err := n.asResponder("respond", h)
+func (n *Node) RespondCopy(tensors []tensor.Tensor, id RequestID) (r Response, borrowed bool, err error) {
+	s, err := n.asResponder("respond", id)
 	if err != nil {
 		return Response{}, false, err
 	}
-	r, borrowed, err = s.RespondCopy(tensors, h)
+	r, borrowed, err = s.RespondCopy(tensors, id)
 	return r, borrowed, n.preferPanic("respond", err)
 }
 
 // RespondVecCopy is [Node.RespondVec], but it copies ret as [Node.RespondCopy] copies its tensors.
-func (n *Node) RespondVecCopy(ret tensor.Tensor, like []tensor.Tensor, handlers []RequestID) (r Response, borrowed bool, err error) {
-	s, err := n.asResponder("respond_vec", handlers...)
+func (n *Node) RespondVecCopy(ret tensor.Tensor, like []tensor.Tensor, ids []RequestID) (r Response, borrowed bool, err error) {
+	s, err := n.asResponder("respond_vec", ids...)
 	if err != nil {
 		return Response{}, false, err
 	}
-	r, borrowed, err = s.RespondVecCopy(ret, like, handlers)
+	r, borrowed, err = s.RespondVecCopy(ret, like, ids)
 	return r, borrowed, n.preferPanic("respond_vec", err)
 }
 

@@ -39,7 +39,7 @@ func main() {
 		check(h.Wait(ctx))
 		fmt.Println(question, "->", answer)
 	}
-	check(node.Stop(ctx))
+	check(node.Stop(ctx)) // waits for all other nodes, which is all that the scheduler does here
 }
 
 func check(err error) {
