@@ -93,7 +93,7 @@ func (w *wait) run() (err error) {
 	return err
 }
 
-// driveOrPark drives if the token is free. It parks when the token is taken, when it has driven in vain, and when the
+// driveOrPark drives if the token is free. It parks when the token is taken, when sleepLimit has passed, and when the
 // process has too few processors for another goroutine that polls (see leavesToBackground).
 func (w *wait) driveOrPark() error {
 	e := w.engine

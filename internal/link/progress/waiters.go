@@ -17,7 +17,7 @@ type waiter struct {
 	ev         *Event
 	wake       chan struct{} // capacity 1
 	granted    bool          // the token came with the wake-up; guarded by waiterQueue.mu
-	hasDriven  bool          // it has driven in vain: the token is of no use to it
+	hasDriven  bool          // it has driven until sleepLimit passed, and leaves the token to others
 	next, prev *waiter
 }
 
