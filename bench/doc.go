@@ -19,6 +19,13 @@
 // The nodes check the bytes of the first exchanges. After that, only the exchange
 // itself is timed.
 //
+// # Programs that compute
+//
+// Options.Work says what the programs do besides exchanging: see package work. With
+// work.Spec.Think the server computes before it answers. The limit does the same. The
+// times of both are without the computing, so they show what waiting costs. Details.Waiting
+// says what a waiting worker costs the processor.
+//
 // # The limit
 //
 // Worker 0 and server 0 (all servers of fanout) also exchange the same bytes without

@@ -21,7 +21,7 @@ func (o *Options) limit() limits { return limits{o} }
 
 // spec describes the exchange without stepvan that moves the same bytes.
 func (l limits) spec() limit.Spec {
-	s := limit.Spec{Kind: l.kind(), Push: int64(l.o.Push), Pull: int64(l.o.Pull), Parties: 1 + l.servers(), Inside: l.o.inOneProcess()}
+	s := limit.Spec{Kind: l.kind(), Push: int64(l.o.Push), Pull: int64(l.o.Pull), Parties: 1 + l.servers(), Inside: l.o.inOneProcess(), Work: l.o.Work}
 	if l.o.InPlace && s.Kind == limit.Memory {
 		s.Push, s.Pull = 0, 0
 	}

@@ -1,6 +1,9 @@
 package bench
 
-import "github.com/stepvan/stepvan/internal/errs"
+import (
+	"github.com/stepvan/stepvan/bench/work"
+	"github.com/stepvan/stepvan/internal/errs"
+)
 
 // Matrix is all combinations of several values of some options. An empty list means the value of
 // Base. Measurements that differ only in van, progress and nodes alternate.
@@ -14,6 +17,7 @@ type Matrix struct {
 	Servers    []int
 	Pushes     []Size
 	Pulls      []Size // one for each of Pushes, or for all
+	Thinks     []work.Times
 }
 
 // SweepSizes lists the sizes of a sweep, from 8 B to 1 GiB.
@@ -41,6 +45,7 @@ func (m Matrix) Plan() (p Plan, err error) {
 			o.Pull = m.Pulls[i]
 		}
 	})
+	all = combine(all, m.Thinks, func(o *Options, _ int, t work.Times) { o.Work.Think = t })
 	for _, o := range all {
 		group := combine([]Options{o}, m.Vans, func(o *Options, _ int, v Van) { o.Van = v })
 		group = combine(group, m.Progresses, func(o *Options, _ int, s string) { o.Progress = s })

@@ -4,6 +4,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/stepvan/stepvan/bench/work"
 )
 
 // Van is how payload travels in a measurement.
@@ -43,6 +45,7 @@ type Options struct {
 	Bulk     Size          `json:"bulk"`     // bytes of another pull that is always in flight; 0: none. Echo only
 	InPlace  bool          `json:"in_place"` // the server computes the answer in the worker's memory. Afd only
 	Compute  time.Duration `json:"compute"`  // that each side of afd3 computes per micro-batch; 273 us
+	Work     work.Spec     `json:"work"`     // what the programs do besides exchanging; nothing. Echo and afd only
 	Progress string        `json:"progress"` // auto: STEPVAN_PROGRESS of all nodes
 	Nodes    Nodes         `json:"nodes"`    // programs of workers and servers; go. Others are compared with go
 	Together bool          `json:"together"` // all nodes in this process, as with the mem van

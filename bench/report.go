@@ -52,11 +52,13 @@ type Variant struct {
 	Pin      int     `json:"pin,omitempty"`
 	Bulk     int64   `json:"bulk_bytes,omitempty"`
 	Compute  float64 `json:"compute_us,omitempty"`
+	Think    string  `json:"think,omitempty"` // how long the server computes; the times are without it
 }
 
 // Details are further figures, and what the figures come from.
 type Details struct {
 	Over     float64 `json:"over_go_us,omitempty"`  // what p50 is above that of the same between Go nodes; median of the rounds
+	Waiting  float64 `json:"waiting_cpu,omitempty"` // with think: share of a core that a worker's process uses, all its threads; median of the rounds
 	Memcpy   float64 `json:"memcpy_us,omitempty"`   // one copy of the bytes of both directions, in one thread
 	Memory   float64 `json:"memcpy_gbps,omitempty"` // the rate of that copy
 	P50Range Range   `json:"p50_range_us"`          // of the middle half of the rounds
@@ -88,6 +90,9 @@ func (r *Report) WriteJSON(w io.Writer) error { return json.NewEncoder(w).Encode
 // digits is the number of decimals of times in reports.
 const digits = 3
 
+// shareDigits is the number of decimals of shares of a core.
+const shareDigits = 5
+
 // newReport makes a report without figures.
 func newReport(o *Options) *Report {
 	r := &Report{
@@ -99,6 +104,9 @@ func newReport(o *Options) *Report {
 			InPlace: o.InPlace, Together: o.Together && o.Van != Mem, Pin: o.Pin,
 			Bulk: int64(o.Bulk), Compute: inMicros(o.Compute),
 		},
+	}
+	if len(o.Work.Think) > 0 {
+		r.Variant.Think = o.Work.Think.String()
 	}
 	r.Limit = o.limit().name()
 	if o.Nodes.Python() {
@@ -121,6 +129,7 @@ func (r *Report) setFigures(all latencies, s Samples) {
 	bytes := float64(r.PushBytes+r.PullBytes) * float64(r.Servers)
 	r.Gbps = rounded(r.Rate*bytes*8/1e9, digits)
 	r.CPUPerOpUS = rounded(median(s.CPU), digits)
+	d.Waiting = rounded(median(s.WaitingCPU), shareDigits)
 	r.setLimit(s.Limit, s.Ratio, Curve{})
 }
 

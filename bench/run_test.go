@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/bench/work"
 	"github.com/stepvan/stepvan/internal/launch"
 )
 
@@ -32,6 +33,11 @@ func TestRuns(t *testing.T) {
 		"for a time":            {Duration: 50 * time.Millisecond, Rounds: 3, Inflight: 4, Progress: "park"},
 		"beside a bulk of data": {Count: 50, Bulk: 8 << 20},
 		"on one core":           {Count: 200, Pin: 1},
+		"echo, computing, shm":  {Van: Shm, Work: computing(t, "20us"), Count: 50},
+		"echo, computing, tcp":  {Work: computing(t, "90%1us-20us+10%50us"), Count: 50},
+		"echo, computing, park": {Work: computing(t, "20us"), Progress: "park", Count: 50},
+		"echo, computing, mem":  {Van: Mem, Work: computing(t, "20us"), Count: 50},
+		"afd, computing":        {Workload: AFD, Van: Shm, Work: computing(t, "20us"), Count: 20},
 		"starts":                {Workload: Start, Count: 2},
 		"a pipeline":            {Workload: AFD3, Push: 4096, Count: 20},
 		"incast":                {Workload: Incast, Workers: 3, Count: 50},
@@ -221,4 +227,25 @@ func TestAPlanWithMistakesRunsNothing(t *testing.T) {
 	require.ErrorIs(t, err, stepvan.ErrInvalid)
 	require.Equal(t, 1, strings.Count(err.Error(), "--rounds"), "once: %v", err)
 	require.ErrorContains(t, err, "--van")
+}
+
+// computing is the work of a server that computes before it answers.
+func computing(t *testing.T, text string) work.Spec {
+	t.Helper()
+	times, err := work.ParseTimes(text)
+	require.NoError(t, err)
+	return work.Spec{Think: times}
+}
+
+// The times of exchanges, and those of their limit, do not contain the computing.
+func TestTheTimesAreWithoutTheComputing(t *testing.T) {
+	const thinking = 50 * time.Millisecond
+	r, err := Run(t.Context(), options(t, Options{Van: Shm, Work: computing(t, thinking.String()), Count: 4, Rounds: 2}))
+	require.NoError(t, err)
+	require.Equal(t, "shm echo 1w1s 8B/8B think 50ms", r.Name())
+	require.Less(t, r.Details.Curve.Latency[0], inMicros(thinking), "the fastest exchange, above the computing")
+	require.Less(t, r.Details.Curve.Limit[0], inMicros(thinking))
+	require.Less(t, r.Rate, 1/thinking.Seconds(), "the rate is of the whole exchange")
+	require.Positive(t, r.Details.Waiting)
+	require.Len(t, r.Details.Samples.WaitingCPU, 2)
 }

@@ -8,6 +8,7 @@ type round struct {
 	limit    float64 // median
 	elapsed  float64 // per exchange of all workers: the inverse of the rate
 	cpu      float64 // per exchange, of all processes
+	waiting  float64 // share of a core that the workers use; of processes of their own, with computing servers
 }
 
 // Samples are the figures of each round, in order. Times are in us.
@@ -18,12 +19,17 @@ type Samples struct {
 	Ratio []float64 `json:"ratio,omitempty"`
 	Rate  []float64 `json:"rate"`
 	CPU   []float64 `json:"cpu_per_op_us,omitempty"`
+
+	WaitingCPU []float64 `json:"waiting_cpu,omitempty"`
 }
 
 // add adds the figures of a round, so that all lists have the same rounds.
 func (s *Samples) add(r round) {
 	s.P50, s.P99 = append(s.P50, rounded(r.p50, digits)), append(s.P99, rounded(r.p99, digits))
 	s.Rate, s.CPU = append(s.Rate, rounded(1e6/r.elapsed, digits)), append(s.CPU, rounded(r.cpu, digits))
+	if r.waiting > 0 {
+		s.WaitingCPU = append(s.WaitingCPU, rounded(r.waiting, shareDigits))
+	}
 	if r.limit > 0 {
 		s.Limit, s.Ratio = append(s.Limit, rounded(r.limit, digits)), append(s.Ratio, rounded(r.p50/r.limit, digits))
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/bench/work"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -24,11 +25,12 @@ type server struct {
 	ended       int // workers that have ended the round
 	batchAnswer batchAnswer
 	times       latencies // of workload batch
+	work        work.Spec
 }
 
 func newServer(n *ps.Node, o *Options, times latencies) (*server, error) {
 	t := o.traits()
-	s := &server{node: n, spec: o, policy: ps.AnyReady, echoes: t.echoes, times: times}
+	s := &server{node: n, spec: o, policy: ps.AnyReady, echoes: t.echoes, times: times, work: o.Work}
 	if t.lockStep {
 		s.policy = ps.LockStep
 	}
@@ -162,10 +164,15 @@ func (s *server) fill(answer []tensor.Tensor, r ps.Request, check bool) (err err
 	case s.echoes:
 		answer[0] = pushed
 	}
-	if err == nil && check && !s.echoes {
+	switch {
+	case err != nil:
+		return err
+	case check && !s.echoes:
 		writeAnswer(answer[0].Bytes(), pushed.Bytes(), s.spec.mark(s.node.Rank()))
+	case !check && s.work.Any():
+		s.work.Answer(pushed.Bytes())
 	}
-	return err
+	return nil
 }
 
 // respond sends. When the queue is full it waits for the response before.

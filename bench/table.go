@@ -35,6 +35,7 @@ var Columns = []Column{
 	{"+-", func(r *Report) string { return r.Details.Ratios.around(r.Ratio) }},
 	{"allocs/op", func(r *Report) string { return fmt.Sprintf("%.3g", r.Allocs) }},
 	{"cpu/op", func(r *Report) string { return Micros(r.CPUPerOpUS) }},
+	{"waiting", func(r *Report) string { return coreShareCell(r.Details.Waiting) }},
 }
 
 // orNone returns "-" in place of a figure of the limit when there is no limit.
@@ -43,6 +44,14 @@ func orNone(r *Report, figure string) string {
 		return "-"
 	}
 	return figure
+}
+
+// coreShareCell writes a share of a core that was measured.
+func coreShareCell(share float64) string {
+	if share == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.3g%%", share*100)
 }
 
 // WriteTable writes reports as a table, with a legend.
@@ -76,6 +85,14 @@ var explained = []struct {
 	{
 		func(r *Report) bool { return r.Variant.Nodes == NixlNodes },
 		"nixl: the same bytes by two agents of NIXL in Python over UCX, each way a write with a notification; both poll.",
+	},
+	{
+		func(r *Report) bool { return r.Variant.Think != "" },
+		"think: how long the server computes before an answer. The times, and those of the limit, are without it.",
+	},
+	{
+		func(r *Report) bool { return r.Details.Waiting > 0 },
+		"waiting: processor time of a worker's process, all its threads, by the time on the clock.",
 	},
 	{
 		func(r *Report) bool { return r.Workload == Batch },

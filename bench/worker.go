@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/bench/work"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
@@ -21,7 +22,8 @@ type worker struct {
 	bulk    slot
 	servers []ps.Rank
 	times   latencies
-	seed    byte // of the bytes of the last checked exchange
+	seed    byte        // of the bytes of the last checked exchange
+	asker   *work.Asker // nil: no work
 }
 
 // slot is the memory of one exchange at a time. Pulls are server-major.
@@ -31,12 +33,16 @@ type slot struct {
 	handle             ps.Handle
 	began              int64     // by trace.Now, a third of the cost of time.Now
 	layer              time.Time // of afd3: when its last attention began
+	task               work.Task
 }
 
 func newWorker(n *ps.Node, s *Options, times latencies) (*worker, error) {
 	w := &worker{node: n, spec: s, times: times, slots: make([]slot, s.Inflight)}
 	for _, p := range n.Peers() {
 		w.servers = append(w.servers, ps.Rank(p.Rank))
+	}
+	if s.Work.Any() {
+		w.asker = work.NewAsker(s.Work)
 	}
 	err := w.allocate(&w.end, s.endSlot(), 0, 1)
 	for i := range w.slots {
@@ -101,7 +107,7 @@ func (w *worker) exchange(ctx context.Context, count int) error {
 			return err
 		}
 		for begun < count && begun-done < len(w.slots) {
-			err := w.slots[begun%len(w.slots)].begin(w.node)
+			err := w.begin(&w.slots[begun%len(w.slots)])
 			if errors.Is(err, stepvan.ErrWouldBlock) && begun > done {
 				break // exchanges in flight will make room
 			}
@@ -114,9 +120,20 @@ func (w *worker) exchange(ctx context.Context, count int) error {
 		if err := s.handle.Wait(ctx); err != nil {
 			return err
 		}
-		w.times.add(time.Duration(trace.Now() - s.began))
+		w.times.add(time.Duration(trace.Now()-s.began) - s.task.Think)
 	}
 	return nil
+}
+
+// begin begins an exchange with its work.
+func (w *worker) begin(s *slot) (err error) {
+	if w.asker == nil {
+		return s.begin(w.node)
+	}
+	s.began = trace.Now()
+	s.task = w.asker.Write(s.push[0].Bytes())
+	s.handle, err = w.node.PushPull(s.push, s.pushKeys, s.pull, s.pullKeys)
+	return err
 }
 
 // keepBulk begins the bulk transfer when it is not in flight.

@@ -38,6 +38,10 @@ func (a *Answerer) Run(count int) error {
 		if err := a.side.receive(); err != nil {
 			return err
 		}
+		if a.spec.Work.Any() {
+			_, in := a.side.buffers()
+			a.spec.Work.Answer(in)
+		}
 		if err := a.side.send(); err != nil {
 			return err
 		}

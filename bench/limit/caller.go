@@ -5,6 +5,8 @@ import (
 	"net"
 	"time"
 
+	"github.com/stepvan/stepvan/bench/work"
+	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/trace"
 )
 
@@ -13,13 +15,15 @@ import (
 type side interface {
 	send() error
 	receive() error
+	buffers() (out, in []byte)
 	close()
 }
 
 // Caller pushes to all its answerers, and waits for all their answers. One goroutine at a time.
 type Caller struct {
-	spec Spec
-	to   []side
+	spec  Spec
+	to    []side
+	asker *work.Asker // nil: no work
 }
 
 // Connect connects with the answerers that listen at addrs.
@@ -28,6 +32,12 @@ func Connect(ctx context.Context, s Spec, addrs ...string) (*Caller, error) {
 		return nil, err
 	}
 	c := &Caller{spec: s}
+	if s.Work.Any() {
+		if len(addrs) != 1 {
+			return nil, errs.Invalid("a limit with work has %d answerers, want 1", len(addrs))
+		}
+		c.asker = work.NewAsker(s.Work)
+	}
 	var push, pull []byte // of all sockets
 	if s.Kind != Memory {
 		push, pull = written(s.Push), written(s.Pull)
@@ -55,32 +65,38 @@ func connect(ctx context.Context, s *Spec, addr string, push, pull []byte) (side
 	return newStream(conn, s, push, pull)
 }
 
-// Run does count exchanges and reports the time of each. Budget: 0 allocations per exchange.
+// Run does count exchanges and reports the time of each, without that for which the answerer computes.
+// Budget: 0 allocations per exchange.
 func (c *Caller) Run(count int, took func(time.Duration)) error {
 	defer c.spec.lock()()
 	for last := trace.Now(); count > 0; count-- {
-		if err := c.exchange(); err != nil {
+		task, err := c.exchange()
+		if err != nil {
 			return err
 		}
 		next := trace.Now()
-		took(time.Duration(next - last))
+		took(time.Duration(next-last) - task.Think)
 		last = next
 	}
 	return nil
 }
 
-func (c *Caller) exchange() error {
+func (c *Caller) exchange() (task work.Task, err error) {
+	if c.asker != nil {
+		out, _ := c.to[0].buffers()
+		task = c.asker.Write(out)
+	}
 	for _, to := range c.to {
 		if err := to.send(); err != nil {
-			return err
+			return task, err
 		}
 	}
 	for _, to := range c.to {
 		if err := to.receive(); err != nil {
-			return err
+			return task, err
 		}
 	}
-	return nil
+	return task, nil
 }
 
 // Close ends the connections, and the waits of answerers.

@@ -11,6 +11,8 @@
 //     Then they raise an atomic number on which the other side spins. Without bytes to
 //     copy only the number remains
 //
+// With Spec.Work the sides also do what programs do besides exchanging: see package work.
+//
 // A Copier measures a copy of the same bytes within one thread.
 //
 // # Threads and memory

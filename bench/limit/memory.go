@@ -26,7 +26,8 @@ const goneNumber = ^uint64(0)
 type memory struct {
 	file        *shm.Memory
 	own, others *atomic.Uint64 // what this side raises, and waits for
-	from, to    []byte         // memory of its own, and of the file
+	from, to    []byte         // of what this side sends: memory of its own, and of the file
+	in          []byte         // of the file, where the other side's bytes arrive
 	sent        uint64         // of own
 	received    uint64         // of others
 	spin        spin
@@ -43,8 +44,14 @@ func createMemory(s *Spec) (*memory, string, error) {
 		return nil, "", err
 	}
 	m := newMemory(s, file, answeredAt, pushedAt)
-	m.from, m.to = written(s.Pull), file.Bytes()[bytesAt+onPages(s.Push):][:s.Pull]
+	m.in, m.to = fileParts(s, file)
+	m.from = written(s.Pull)
 	return m, fmt.Sprintf(addrFormat, os.Getpid(), file.FD()), nil
+}
+
+// fileParts are the places of the pushed and of the pulled bytes.
+func fileParts(s *Spec, file *shm.Memory) (pushed, pulled []byte) {
+	return file.Bytes()[bytesAt:][:s.Push], file.Bytes()[bytesAt+onPages(s.Push):][:s.Pull]
 }
 
 // addrFormat names the file as a descriptor of the process that made it.
@@ -66,7 +73,8 @@ func openMemory(s *Spec, addr string) (*memory, error) {
 		return nil, err
 	}
 	m := newMemory(s, file, pushedAt, answeredAt)
-	m.from, m.to = written(s.Push), file.Bytes()[bytesAt:][:s.Push]
+	m.to, m.in = fileParts(s, file)
+	m.from = written(s.Push)
 	return m, nil
 }
 
@@ -103,6 +111,8 @@ func (m *memory) receive() error {
 		}
 	}
 }
+
+func (m *memory) buffers() (out, in []byte) { return m.from, m.in }
 
 // close raises the number to goneNumber, and unmaps the file.
 func (m *memory) close() {

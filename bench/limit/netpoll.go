@@ -25,6 +25,8 @@ func (p *parked) receive() error {
 	return gone("read", err)
 }
 
+func (p *parked) buffers() (out, in []byte) { return p.out, p.in }
+
 func (p *parked) close() { p.Conn.Close() }
 
 // gone makes one error of the ways in which a closed connection shows.

@@ -99,4 +99,6 @@ func (s *rawSocket) move(what string, b []byte, call func(fd int, b []byte) (int
 	return nil
 }
 
+func (s *rawSocket) buffers() (out, in []byte) { return s.out, s.in }
+
 func (s *rawSocket) close() { unix.Close(s.fd) }

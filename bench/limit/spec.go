@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"runtime"
 
+	"github.com/stepvan/stepvan/bench/work"
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
@@ -22,10 +23,11 @@ const (
 // Spec is what both sides must agree on.
 type Spec struct {
 	Kind    Kind
-	Push    int64 // bytes to each answerer; 0 with Memory only
-	Pull    int64 // bytes from each answerer; 0 with Memory only
-	Parties int   // threads that spin: the caller and its answerers
-	Inside  bool  // all sides are goroutines of one process
+	Push    int64     // bytes to each answerer; 0 with Memory only
+	Pull    int64     // bytes from each answerer; 0 with Memory only
+	Parties int       // threads that spin: the caller and its answerers
+	Inside  bool      // all sides are goroutines of one process
+	Work    work.Spec // what the sides do besides; with one answerer
 }
 
 // check refuses what a mistaken side may ask for.
@@ -40,6 +42,9 @@ func (s *Spec) check() error {
 	}
 	if s.Push < least || s.Pull < least {
 		return errs.Invalid("a limit of %d and %d bytes, want %d at least", s.Push, s.Pull, least)
+	}
+	if len(s.Work.Think) > 0 && s.Push < work.TimeBytes {
+		return errs.Invalid("a limit with computing pushes %d bytes, want %d at least", s.Push, work.TimeBytes)
 	}
 	return nil
 }

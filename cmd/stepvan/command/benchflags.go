@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stepvan/stepvan/bench"
+	"github.com/stepvan/stepvan/bench/work"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/launch"
 	"github.com/stepvan/stepvan/internal/text"
@@ -25,6 +26,7 @@ type benchFlags struct {
 	python                      string
 	workers, servers            []int
 	pushes, pulls               sizes
+	thinks                      thinks
 	sweep                       bool
 	options                     bench.Options
 	json                        bool
@@ -44,6 +46,7 @@ func (f *benchFlags) define(c *cobra.Command) {
 	flags.IntVar(&o.Inflight, "inflight", 0, "exchanges that each worker keeps in flight (default 1, afd3 3, batch 64)")
 	flags.BoolVar(&o.InPlace, "in-place", false, "the server of afd computes in the worker's memory where it can")
 	flags.DurationVar(&o.Compute, "compute", 0, "time that each side of afd3 computes per micro-batch (default 273µs)")
+	flags.Var(&f.thinks, "think", "time that the server of echo or afd computes before an answer: one like 100us, a range like 100us-1ms, or a mixture like 90%100us+10%5ms (default none)")
 	flags.Var(&o.Bulk, "bulk", "also keep one pull of this size in flight (default none)")
 	flags.StringSliceVar(&f.progresses, "progress", f.progresses, "how nodes wait: "+strings.Join(bench.Progresses, ", "))
 	flags.StringSliceVar(&f.nodes, "nodes", f.nodes, "programs of workers and servers: "+words(bench.AllNodes)+"; numpy and torch are in Python and compared with go")
@@ -59,7 +62,7 @@ func (f *benchFlags) define(c *cobra.Command) {
 	flags.StringVar(&f.html, "html", "", "write a page with curves to this file (default none)")
 	c.MarkFlagsMutuallyExclusive("duration", "count")
 	c.MarkFlagsMutuallyExclusive("sweep", "push")
-	for _, name := range []string{"push", "pull", "bulk"} {
+	for _, name := range []string{"push", "pull", "bulk", "think"} {
 		flags.Lookup(name).DefValue = "" // the help texts name the defaults
 	}
 }
@@ -164,7 +167,7 @@ func (f *benchFlags) checkGoals() (bool, error) {
 		return false, nil
 	}
 	for _, name := range []string{
-		"van", "workers", "servers", "push", "pull", "sweep", "inflight", "in-place", "compute", "bulk",
+		"van", "workers", "servers", "push", "pull", "sweep", "inflight", "in-place", "compute", "think", "bulk",
 		"progress", "one-process", "count", "pin", "profile", "peer",
 	} {
 		if f.given(name) {
@@ -193,7 +196,7 @@ func (f *benchFlags) goals() (all []bench.Goal) {
 func (f *benchFlags) plan(base bench.Options) (bench.Plan, error) {
 	m := bench.Matrix{
 		Base: base, Workloads: typed[bench.Workload](f.workloads), Vans: typed[bench.Van](f.vans), Progresses: typed[string](f.progresses), Nodes: typed[bench.Nodes](slices.Concat(f.nodes, f.peers)),
-		Workers: f.workers, Servers: f.servers, Pushes: f.pushes, Pulls: f.pulls,
+		Workers: f.workers, Servers: f.servers, Pushes: f.pushes, Pulls: f.pulls, Thinks: f.thinks,
 	}
 	if f.sweep {
 		m.Pushes = bench.SweepSizes()
@@ -261,3 +264,30 @@ func (s *sizes) String() string {
 
 // Type is the placeholder in the help text.
 func (*sizes) Type() string { return "sizes" }
+
+// thinks is a list of times that servers compute, as a flag.
+type thinks []work.Times
+
+// Set adds times separated by commas.
+func (t *thinks) Set(list string) error {
+	for _, word := range strings.Split(list, ",") {
+		one, err := work.ParseTimes(word)
+		if err != nil {
+			return err
+		}
+		*t = append(*t, one)
+	}
+	return nil
+}
+
+// String is the flag's value.
+func (t *thinks) String() string {
+	var out []string
+	for _, one := range *t {
+		out = append(out, one.String())
+	}
+	return strings.Join(out, ",")
+}
+
+// Type is the placeholder in the help text.
+func (*thinks) Type() string { return "times" }
