@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stepvan/stepvan/bench/work"
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
@@ -105,8 +104,8 @@ func (o *Options) contradictions() (mistakes []error) {
 	refuse(w == Incast && o.Workers == 1, "--workers 1 is what --workload incast is compared with: use 2 or more, or --workload echo")
 	refuse(o.InPlace && w != AFD && w != AFD3, "--in-place needs --workload afd or afd3 (got %s, which has nothing to compute): leave it out", w)
 	refuse(o.Compute != 0 && w != AFD3, "--compute needs --workload afd3 (got %s): leave it out", w)
-	if len(o.Work.Think) > 0 {
-		o.checkThink(refuse)
+	if o.Work.Any() {
+		o.checkWork(refuse)
 	}
 	refuse(inside && o.Pin != 0, "--pin is for processes: use --van tcp, unix or shm without --one-process, or start this program with taskset")
 	refuse(!inside && len(o.Node) == 0, "Options.Node is missing: the command line of the program for each process")
@@ -119,14 +118,19 @@ func (o *Options) contradictions() (mistakes []error) {
 	return mistakes
 }
 
-// checkThink finds options that a server that computes does not go with.
-func (o *Options) checkThink(refuse func(mistake bool, format string, args ...any)) {
-	refuse(o.Workload != Echo && o.Workload != AFD, "--think needs --workload echo or afd (got %s): leave it out", o.Workload)
-	refuse(o.Workers > 1 || o.Servers > 1 || o.Inflight > 1, "--think needs one worker, one server and one exchange in flight (got %d, %d, %d): leave out --workers, --servers and --inflight",
-		o.Workers, o.Servers, o.Inflight)
-	refuse(o.Bulk != 0, "--bulk does not go with --think: leave one of them out")
-	refuse(o.InPlace, "--in-place does not go with --think: leave one of them out")
-	refuse(o.Push < work.TimeBytes, "--push %v has no room for the time of --think: write %d bytes at least", o.Push, work.TimeBytes)
+// checkWork finds options that do not go with programs that do more than exchange.
+func (o *Options) checkWork(refuse func(mistake bool, format string, args ...any)) {
+	flag := "--think"
+	if len(o.Work.Think) == 0 {
+		flag = "--fresh"
+	} else {
+		refuse(o.Workers > 1 || o.Servers > 1 || o.Inflight > 1, "--think needs one worker, one server and one exchange in flight (got %d, %d, %d): leave out --workers, --servers and --inflight",
+			o.Workers, o.Servers, o.Inflight)
+		refuse(o.Bulk != 0, "--bulk does not go with --think: leave one of them out")
+	}
+	refuse(o.Workload != Echo && o.Workload != AFD, "%s needs --workload echo or afd (got %s): leave it out", flag, o.Workload)
+	err := o.Work.Check(int64(o.Push), int64(o.Pull))
+	refuse(err != nil, "%s with --push %v and --pull %v: %v", flag, o.Push, o.Pull, err)
 }
 
 // checkPython finds options that nodes in Python do not have.

@@ -24,7 +24,8 @@
 // Options.Work says what the programs do besides exchanging: see package work. With
 // work.Spec.Think the server computes before it answers. The limit does the same. The
 // times of both are without the computing, so they show what waiting costs. Details.Waiting
-// says what a waiting worker costs the processor.
+// says what a waiting worker costs the processor. With work.Spec.Fresh both sides write
+// what they send and read what they get. That is within the times, and the limit does it, too.
 //
 // # The limit
 //

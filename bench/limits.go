@@ -23,7 +23,9 @@ func (o *Options) limit() limits { return limits{o} }
 func (l limits) spec() limit.Spec {
 	s := limit.Spec{Kind: l.kind(), Push: int64(l.o.Push), Pull: int64(l.o.Pull), Parties: 1 + l.servers(), Inside: l.o.inOneProcess(), Work: l.o.Work}
 	if l.o.InPlace && s.Kind == limit.Memory {
-		s.Push, s.Pull = 0, 0
+		if s.InPlace = l.o.Work.Any(); !s.InPlace {
+			s.Push, s.Pull = 0, 0
+		}
 	}
 	return s
 }

@@ -21,7 +21,7 @@ func (o *Options) memory() int64 {
 	push, pull, flight := int64(d.Push), int64(d.Pull), int64(d.Inflight)
 	worker := flight*(push+int64(d.Servers)*pull) + int64(d.Bulk)
 	server := int64(d.Workers) * flight * push
-	if !d.traits().echoes {
+	if !d.traits().echoes || d.Work.Fresh {
 		server += int64(d.Workers) * flight * pull
 	}
 	bare := int64(0)

@@ -25,6 +25,7 @@ func (r *Report) How() string {
 	out.add(r.Inflight > 1, "x%d", r.Inflight)
 	out.add(v.Compute > 0, "compute %s", Micros(v.Compute))
 	out.add(v.Think != "", "think %s", v.Think)
+	out.add(v.Fresh, "fresh")
 	out.add(v.Bulk > 0, "beside %v", Size(v.Bulk))
 	out.add(v.Together, "one process")
 	out.add(v.Pin > 0, "core %d", v.Pin)
@@ -37,6 +38,7 @@ func (r *Report) Family() string {
 	v, out := &r.Variant, words{string(r.Workload), fmt.Sprintf("%d to %d", r.Workers, r.Servers)}
 	out.add(r.Inflight > 1, "%d in flight", r.Inflight)
 	out.add(v.Think != "", "think %s", v.Think)
+	out.add(v.Fresh, "fresh")
 	out.add(v.Bulk > 0, "beside %v", Size(v.Bulk))
 	out.add(v.Pin > 0, "on core %d", v.Pin)
 	return strings.Join(out, ", ")

@@ -53,6 +53,7 @@ type Variant struct {
 	Bulk     int64   `json:"bulk_bytes,omitempty"`
 	Compute  float64 `json:"compute_us,omitempty"`
 	Think    string  `json:"think,omitempty"` // how long the server computes; the times are without it
+	Fresh    bool    `json:"fresh,omitempty"` // both sides write what they send and read what they get; the times are with it
 }
 
 // Details are further figures, and what the figures come from.
@@ -102,7 +103,7 @@ func newReport(o *Options) *Report {
 		},
 		Variant: Variant{
 			InPlace: o.InPlace, Together: o.Together && o.Van != Mem, Pin: o.Pin,
-			Bulk: int64(o.Bulk), Compute: inMicros(o.Compute),
+			Bulk: int64(o.Bulk), Compute: inMicros(o.Compute), Fresh: o.Work.Fresh,
 		},
 	}
 	if len(o.Work.Think) > 0 {

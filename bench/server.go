@@ -16,7 +16,7 @@ type server struct {
 	node        *ps.Node
 	spec        *Options
 	policy      ps.Policy
-	echoes      bool // the answers are the pushed bytes
+	echoes      bool // the answers are the tensors of the pushes
 	batch       ps.Batch
 	answers     [][]tensor.Tensor // by worker rank and slot; echo puts the pushed tensor there
 	end         []tensor.Tensor
@@ -30,7 +30,7 @@ type server struct {
 
 func newServer(n *ps.Node, o *Options, times latencies) (*server, error) {
 	t := o.traits()
-	s := &server{node: n, spec: o, policy: ps.AnyReady, echoes: t.echoes, times: times, work: o.Work}
+	s := &server{node: n, spec: o, policy: ps.AnyReady, echoes: t.echoes && !o.Work.Fresh, times: times, work: o.Work}
 	if t.lockStep {
 		s.policy = ps.LockStep
 	}
@@ -170,7 +170,7 @@ func (s *server) fill(answer []tensor.Tensor, r ps.Request, check bool) (err err
 	case check && !s.echoes:
 		writeAnswer(answer[0].Bytes(), pushed.Bytes(), s.spec.mark(s.node.Rank()))
 	case !check && s.work.Any():
-		s.work.Answer(pushed.Bytes())
+		return s.work.Answer(pushed.Bytes(), answer[0].Bytes())
 	}
 	return nil
 }

@@ -91,6 +91,10 @@ var explained = []struct {
 		"think: how long the server computes before an answer. The times, and those of the limit, are without it.",
 	},
 	{
+		func(r *Report) bool { return r.Variant.Fresh },
+		"fresh: both sides write what they send and read what they get, within the time; so do those of the limit.",
+	},
+	{
 		func(r *Report) bool { return r.Details.Waiting > 0 },
 		"waiting: processor time of a worker's process, all its threads, by the time on the clock.",
 	},

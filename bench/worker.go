@@ -120,7 +120,23 @@ func (w *worker) exchange(ctx context.Context, count int) error {
 		if err := s.handle.Wait(ctx); err != nil {
 			return err
 		}
+		if err := w.read(s); err != nil {
+			return err
+		}
 		w.times.add(time.Duration(trace.Now()-s.began) - s.task.Think)
+	}
+	return nil
+}
+
+// read reads the answers, when that is part of the work.
+func (w *worker) read(s *slot) error {
+	if w.asker == nil {
+		return nil
+	}
+	for i, t := range s.pull {
+		if err := w.asker.Read(s.task, t.Bytes()); err != nil {
+			return fmt.Errorf("server %d: %w", w.servers[i], err)
+		}
 	}
 	return nil
 }

@@ -39,8 +39,10 @@ func (a *Answerer) Run(count int) error {
 			return err
 		}
 		if a.spec.Work.Any() {
-			_, in := a.side.buffers()
-			a.spec.Work.Answer(in)
+			out, in := a.side.buffers()
+			if err := a.spec.Work.Answer(in, out); err != nil {
+				return err
+			}
 		}
 		if err := a.side.send(); err != nil {
 			return err

@@ -96,7 +96,11 @@ func (c *Caller) exchange() (task work.Task, err error) {
 			return task, err
 		}
 	}
-	return task, nil
+	if c.asker != nil {
+		_, in := c.to[0].buffers()
+		err = c.asker.Read(task, in)
+	}
+	return task, err
 }
 
 // Close ends the connections, and the waits of answerers.

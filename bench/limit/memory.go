@@ -26,10 +26,11 @@ const goneNumber = ^uint64(0)
 type memory struct {
 	file        *shm.Memory
 	own, others *atomic.Uint64 // what this side raises, and waits for
-	from, to    []byte         // of what this side sends: memory of its own, and of the file
-	in          []byte         // of the file, where the other side's bytes arrive
-	sent        uint64         // of own
-	received    uint64         // of others
+	from, to    []byte         // of what this side sends: memory of its own, and of the file; in place both are the file
+	inPlace     bool
+	in          []byte // of the file, where the other side's bytes arrive
+	sent        uint64 // of own
+	received    uint64 // of others
 	spin        spin
 }
 
@@ -45,7 +46,7 @@ func createMemory(s *Spec) (*memory, string, error) {
 	}
 	m := newMemory(s, file, answeredAt, pushedAt)
 	m.in, m.to = fileParts(s, file)
-	m.from = written(s.Pull)
+	m.from = m.source(s.Pull)
 	return m, fmt.Sprintf(addrFormat, os.Getpid(), file.FD()), nil
 }
 
@@ -74,12 +75,20 @@ func openMemory(s *Spec, addr string) (*memory, error) {
 	}
 	m := newMemory(s, file, pushedAt, answeredAt)
 	m.to, m.in = fileParts(s, file)
-	m.from = written(s.Push)
+	m.from = m.source(s.Push)
 	return m, nil
 }
 
 func newMemory(s *Spec, file *shm.Memory, own, others int) *memory {
-	return &memory{file: file, own: number(file, own), others: number(file, others), spin: s.spin()}
+	return &memory{file: file, own: number(file, own), others: number(file, others), inPlace: s.InPlace, spin: s.spin()}
+}
+
+// source is where this side writes its bytes.
+func (m *memory) source(bytes int64) []byte {
+	if m.inPlace {
+		return m.to
+	}
+	return written(bytes)
 }
 
 // number is the atomic number at an offset, which is a multiple of 8.
@@ -87,9 +96,11 @@ func number(file *shm.Memory, offset int) *atomic.Uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(&file.Bytes()[offset]))
 }
 
-// send copies this side's bytes into the file and raises its number.
+// send copies this side's bytes into the file, unless they are there, and raises its number.
 func (m *memory) send() error {
-	copy(m.to, m.from)
+	if !m.inPlace {
+		copy(m.to, m.from)
+	}
 	m.sent++
 	m.own.Store(m.sent)
 	return nil

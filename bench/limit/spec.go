@@ -27,6 +27,7 @@ type Spec struct {
 	Pull    int64     // bytes from each answerer; 0 with Memory only
 	Parties int       // threads that spin: the caller and its answerers
 	Inside  bool      // all sides are goroutines of one process
+	InPlace bool      // with Memory: the sides write their bytes where the other side reads them
 	Work    work.Spec // what the sides do besides; with one answerer
 }
 
@@ -43,10 +44,7 @@ func (s *Spec) check() error {
 	if s.Push < least || s.Pull < least {
 		return errs.Invalid("a limit of %d and %d bytes, want %d at least", s.Push, s.Pull, least)
 	}
-	if len(s.Work.Think) > 0 && s.Push < work.TimeBytes {
-		return errs.Invalid("a limit with computing pushes %d bytes, want %d at least", s.Push, work.TimeBytes)
-	}
-	return nil
+	return s.Work.Check(s.Push, s.Pull)
 }
 
 // network is where sockets of the kind listen, and at which address.

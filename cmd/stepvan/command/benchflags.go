@@ -47,6 +47,7 @@ func (f *benchFlags) define(c *cobra.Command) {
 	flags.BoolVar(&o.InPlace, "in-place", false, "the server of afd computes in the worker's memory where it can")
 	flags.DurationVar(&o.Compute, "compute", 0, "time that each side of afd3 computes per micro-batch (default 273µs)")
 	flags.Var(&f.thinks, "think", "time that the server of echo or afd computes before an answer: one like 100us, a range like 100us-1ms, or a mixture like 90%100us+10%5ms (default none)")
+	flags.BoolVar(&o.Work.Fresh, "fresh", false, "both sides of echo or afd write what they send anew, and read what they get")
 	flags.Var(&o.Bulk, "bulk", "also keep one pull of this size in flight (default none)")
 	flags.StringSliceVar(&f.progresses, "progress", f.progresses, "how nodes wait: "+strings.Join(bench.Progresses, ", "))
 	flags.StringSliceVar(&f.nodes, "nodes", f.nodes, "programs of workers and servers: "+words(bench.AllNodes)+"; numpy and torch are in Python and compared with go")
@@ -167,7 +168,7 @@ func (f *benchFlags) checkGoals() (bool, error) {
 		return false, nil
 	}
 	for _, name := range []string{
-		"van", "workers", "servers", "push", "pull", "sweep", "inflight", "in-place", "compute", "think", "bulk",
+		"van", "workers", "servers", "push", "pull", "sweep", "inflight", "in-place", "compute", "think", "fresh", "bulk",
 		"progress", "one-process", "count", "pin", "profile", "peer",
 	} {
 		if f.given(name) {
