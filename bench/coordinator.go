@@ -204,15 +204,6 @@ func longest(replies []reply) (most time.Duration) {
 	return most
 }
 
-// coreShare is the share of a core that processes have used while they ran a command.
-func coreShare(replies []reply) float64 {
-	var cpu, elapsed time.Duration
-	for _, r := range replies {
-		cpu, elapsed = cpu+r.CPU, elapsed+r.Elapsed
-	}
-	return float64(cpu) / float64(max(elapsed, 1))
-}
-
 // round measures the limit, then the exchange.
 func (c *coordinator) round() error {
 	var this round
@@ -234,9 +225,7 @@ func (c *coordinator) round() error {
 	this.p50, this.p99 = own.times.micros(50), own.times.micros(99)
 	this.elapsed = inMicros(longest(own.replies[:len(c.workers)])) / float64(n)
 	this.cpu = inMicros(own.spent.cpu) / float64(n)
-	if len(c.opts.Work.Think) > 0 {
-		this.waiting = coreShare(own.replies[:len(c.workers)])
-	}
+	this.waiting = c.waitingCPU(own.replies)
 	c.samples.add(this)
 	return nil
 }

@@ -44,6 +44,9 @@ func (o *Options) setDefaults() {
 	if o.Count == 0 {
 		o.Duration = cmp.Or(o.Duration, defaultDuration)
 	}
+	if o.Workload == Idle && o.Count == 0 {
+		o.Count, o.Duration = max(int(o.Duration/idleTime), 1), 0
+	}
 }
 
 // mistakes lists values that no measurement has, and options that exclude each other.
@@ -98,6 +101,8 @@ func (o *Options) contradictions() (mistakes []error) {
 	refuse(o.traits().echoes && o.Pull != o.Push, "--pull %v differs from --push %v: %s answers with what it gets; leave --pull out, or use --workload afd", o.Pull, o.Push, w)
 	refuse(w == Barrier && o.Push != smallBytes, "--push %v has no meaning for --workload barrier, which carries no tensors: leave it out", o.Push)
 	refuse(w == Barrier && o.Inflight != 1, "--inflight %d has no meaning for --workload barrier, where one is passed after the other: leave it out", o.Inflight)
+	refuse(w == Idle && (o.Push != smallBytes || o.Inflight != 1), "--push and --inflight have no meaning for --workload idle, which exchanges nothing: leave them out")
+	refuse(w == Idle && inside, "--workload idle is about processes: use --van tcp, unix or shm, without --one-process")
 	refuse(w != Echo && o.Bulk != 0, "--bulk needs --workload echo (got %s): leave it out", w)
 	refuse(w == Start && inside, "--workload start is about processes: use --van tcp, unix or shm, without --one-process")
 	refuse(w == Start && o.Profile != "", "--profile has nothing to measure with --workload start: use another")
@@ -148,6 +153,7 @@ func (o *Options) checkPython(refuse func(mistake bool, what, instead string)) {
 	refuse(!able, fmt.Sprintf("--workload %s", o.Workload), "use "+alternatives(others))
 	refuse(o.inOneProcess(), "one process", "use --van tcp, unix or shm, without --one-process")
 	refuse(o.Bulk != 0, "--bulk", "leave it out")
+	refuse(o.Work.Fresh && o.Inflight > 1, "--fresh with several exchanges in flight", "leave --inflight out")
 	refuse(o.Profile != "", "--profile", "use a profiler that knows Python")
 	refuse(peer && o.Van == Unix, "--van unix", "use shm or tcp")
 	refuse(peer && (o.Workers > 1 || o.Servers > 1 || o.Inflight > 1), "more than one worker, server or exchange in flight", "leave out --workers, --servers and --inflight")

@@ -15,6 +15,7 @@
 //   - weights is a large push with a small answer
 //   - batch times the server alone, on requests that have arrived
 //   - barrier has no tensors; start is about processes: start, one exchange, stop
+//   - idle exchanges nothing, and shows what the nodes cost the processor then
 //
 // The nodes check the bytes of the first exchanges. After that, only the exchange
 // itself is timed.

@@ -57,7 +57,7 @@ func (l limits) servers() int {
 func (l limits) name() string {
 	t, kind := l.o.traits(), l.kind()
 	switch {
-	case l.o.Nodes.Python():
+	case l.o.Nodes.Python() && l.o.Workload != Idle:
 		return limitGo
 	case t.limit != "" || !t.bare:
 		return t.limit

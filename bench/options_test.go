@@ -108,7 +108,7 @@ func TestMistakesInOptions(t *testing.T) {
 		o    Options
 		want []string
 	}{
-		"unknown words":    {Options{Workload: "w", Van: "v", Progress: "p", Nodes: "n", Node: node}, []string{`--workload "w" is unknown: write echo, afd, afd3, incast, fanout, weights, barrier, batch, start`, `--van "v" is unknown: write tcp, unix, shm, mem`, `--progress "p"`, `--nodes "n" is unknown: write go, numpy, torch`}},
+		"unknown words":    {Options{Workload: "w", Van: "v", Progress: "p", Nodes: "n", Node: node}, []string{`--workload "w" is unknown: write echo, afd, afd3, incast, fanout, weights, barrier, batch, idle, start`, `--van "v" is unknown: write tcp, unix, shm, mem`, `--progress "p"`, `--nodes "n" is unknown: write go, numpy, torch`}},
 		"numbers":          {Options{Workers: -1, Servers: 1 << 20, Inflight: -2, Rounds: -1, Count: -1, Duration: -time.Second, Node: node}, []string{"--workers", "--servers", "--inflight", "--rounds", "--count", "--duration"}},
 		"sizes":            {Options{Push: -1, Pull: -1, Bulk: -1, Pin: -1, Compute: -1, Node: node}, []string{"--push", "--pull", "--bulk", "--pin", "--compute"}},
 		"echo answers":     {Options{Pull: 16, Node: node}, []string{"--pull 16B differs from --push 8B"}},

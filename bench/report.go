@@ -59,7 +59,7 @@ type Variant struct {
 // Details are further figures, and what the figures come from.
 type Details struct {
 	Over     float64 `json:"over_go_us,omitempty"`  // what p50 is above that of the same between Go nodes; median of the rounds
-	Waiting  float64 `json:"waiting_cpu,omitempty"` // with think: share of a core that a worker's process uses, all its threads; median of the rounds
+	Waiting  float64 `json:"waiting_cpu,omitempty"` // share of a core that a process uses while it waits: see package doc; median of the rounds
 	Memcpy   float64 `json:"memcpy_us,omitempty"`   // one copy of the bytes of both directions, in one thread
 	Memory   float64 `json:"memcpy_gbps,omitempty"` // the rate of that copy
 	P50Range Range   `json:"p50_range_us"`          // of the middle half of the rounds
@@ -113,7 +113,7 @@ func newReport(o *Options) *Report {
 	if o.Nodes.Python() {
 		r.Variant.Nodes = o.Nodes
 	}
-	if o.Workload == Barrier {
+	if o.Workload == Barrier || o.Workload == Idle {
 		r.PushBytes, r.PullBytes = 0, 0
 	}
 	return r

@@ -99,6 +99,8 @@ func newRuns(all []Options) (runs []*run, failed error) {
 // incast the same with one worker. Other measurements have none.
 func (o Options) referenceOptions() (Options, bool) {
 	switch {
+	case o.Workload == Idle: // its time means nothing
+		return o, false
 	case o.Nodes.Python():
 		o.Nodes = GoNodes
 	case o.Workload == Incast:

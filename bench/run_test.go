@@ -72,6 +72,16 @@ func TestRuns(t *testing.T) {
 	}
 }
 
+// An idle node has processor time, and no limit.
+func TestIdleNodes(t *testing.T) {
+	r, err := Run(t.Context(), options(t, Options{Workload: Idle, Van: Shm, Count: 1}))
+	require.NoError(t, err)
+	require.Equal(t, "shm idle 1w1s", r.Name())
+	require.Empty(t, r.Limit)
+	require.Positive(t, r.Details.Waiting)
+	require.Equal(t, int64(1), r.Details.Curve.Count)
+}
+
 // A batch has no limit.
 func TestBatches(t *testing.T) {
 	for name, o := range map[string]Options{

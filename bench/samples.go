@@ -8,7 +8,7 @@ type round struct {
 	limit    float64 // median
 	elapsed  float64 // per exchange of all workers: the inverse of the rate
 	cpu      float64 // per exchange, of all processes
-	waiting  float64 // share of a core that the workers use; of processes of their own, with computing servers
+	waiting  float64 // share of a core that a process uses while it waits
 }
 
 // Samples are the figures of each round, in order. Times are in us.

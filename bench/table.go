@@ -96,7 +96,7 @@ var explained = []struct {
 	},
 	{
 		func(r *Report) bool { return r.Details.Waiting > 0 },
-		"waiting: processor time of a worker's process, all its threads, by the time on the clock.",
+		"waiting: processor time of a worker's process while the server computes, all threads, by the time on the clock; idle: of the node that uses most.",
 	},
 	{
 		func(r *Report) bool { return r.Workload == Batch },

@@ -96,6 +96,8 @@ func (w *worker) run(ctx context.Context, count int) error {
 		return w.pipeline(ctx, count)
 	case Batch:
 		return w.pushBatches(ctx, count)
+	case Idle:
+		return w.idle(ctx, count)
 	}
 	return w.exchange(ctx, count)
 }

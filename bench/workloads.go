@@ -15,11 +15,12 @@ const (
 	Weights Workload = "weights" // large tensors one way, a few bytes back
 	Barrier Workload = "barrier" // all workers and servers wait for each other
 	Batch   Workload = "batch"   // a server takes and answers a batch that has arrived
+	Idle    Workload = "idle"    // nothing is exchanged: what that costs the processor
 	Start   Workload = "start"   // processes start, exchange once and stop
 )
 
 // Workloads lists them all.
-var Workloads = []Workload{Echo, AFD, AFD3, Incast, Fanout, Weights, Barrier, Batch, Start}
+var Workloads = []Workload{Echo, AFD, AFD3, Incast, Fanout, Weights, Barrier, Batch, Idle, Start}
 
 // Sizes and time of one layer of Step-3. It has 128 tokens of hidden size 7168, pushed as
 // fp8 and pulled as bf16, and three stages of 273 us.
@@ -30,6 +31,8 @@ const (
 	smallBytes  Size = 8
 
 	batchInflight = 64 // batches between two barriers, which take much longer
+
+	idleTime = time.Second // that a worker of idle lets pass as one of its exchanges
 )
 
 // traits are the defaults of a workload, and what else differs between workloads.
@@ -55,6 +58,7 @@ var workloads = map[Workload]traits{
 	Weights: {push: weightsPush, pull: smallBytes, bare: true, python: true},
 	Barrier: {echoes: true, bare: true},
 	Batch:   {workers: 8, inflight: batchInflight, echoes: true, lockStep: true, python: true},
+	Idle:    {echoes: true, python: true},
 	Start:   {echoes: true, limit: limitProcess},
 }
 

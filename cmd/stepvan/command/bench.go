@@ -41,6 +41,7 @@ Workloads:
     weights  256 MiB one way and 8 bytes back
     barrier  all workers and servers wait for each other
     batch    8 workers, one server: taking a batch that has arrived, and answering it
+    idle     nodes exchange nothing: the processor time that they use
     start    processes start, exchange once and stop
 
 Limits: non-blocking sockets in tight loops; with --progress park Go's netpoll; with
