@@ -14,6 +14,7 @@ import pytest
 
 from stepvan._bench import nixl_peer
 from stepvan._bench.spec import Spec, answer_to
+from stepvan._bench.work import Asker, Part, Words, Work, draw
 
 
 def bench(*arguments):
@@ -31,6 +32,11 @@ def bench(*arguments):
         ["--workload", "fanout", "--van", "shm", "--servers", "2", "--pin", "1"],
         ["--workload", "weights", "--van", "shm", "--push", "1MiB"],
         ["--workload", "batch", "--van", "shm", "--workers", "2", "--inflight", "3"],
+        ["--workload", "echo", "--van", "shm,tcp", "--think", "100us,1us-50us,90%1us+10%100us"],
+        ["--workload", "echo", "--van", "shm", "--fresh", "--push", "4KiB"],
+        ["--workload", "afd", "--van", "shm", "--think", "100us", "--push", "12", "--pull", "16"],
+        ["--workload", "afd", "--van", "shm", "--fresh", "--think", "50us", "--push", "4KiB", "--workers", "1"],
+        ["--workload", "afd", "--van", "shm", "--fresh", "--in-place", "--push", "4KiB", "--workers", "2"],
     ],
     ids=" ".join,
 )
@@ -45,8 +51,16 @@ def test_workloads(arguments):
     assert done.stdout.count('"nodes":"numpy"') == done.stdout.count("\n") / 2
 
 
-def test_torch():
-    done = bench("--workload", "echo", "--van", "shm", "--nodes", "torch", "--count", "20", "--rounds", "2")
+def test_idle():
+    done = bench("--workload", "idle", "--van", "shm", "--nodes", "numpy", "--count", "1")
+    assert done.returncode == 0, done.stderr
+    [report] = map(json.loads, done.stdout.splitlines())
+    assert report["waiting_cpu"] > 0
+
+
+@pytest.mark.parametrize("arguments", [[], ["--think", "50us", "--fresh"]], ids=" ".join)
+def test_torch(arguments):
+    done = bench("--workload", "echo", "--van", "shm", "--nodes", "torch", "--count", "20", "--rounds", "2", *arguments)
     assert done.returncode == 0, done.stderr
     [report] = map(json.loads, done.stdout.splitlines())
     assert report["nodes"] == "torch" and report["ratio"] > 0 and report["over_go_us"] != 0
@@ -74,8 +88,9 @@ def test_without_nixl():
 
 @pytest.mark.skipif(importlib.util.find_spec("nixl") is None, reason="NIXL is not there")
 @pytest.mark.parametrize("workload", ["echo", "afd"])
-def test_nixl(workload):
-    done = bench("--workload", workload, "--van", "shm,tcp", "--peer", "nixl", "--count", "20", "--rounds", "2")
+@pytest.mark.parametrize("work", [[], ["--think", "50us-100us"], ["--fresh"]], ids=" ".join)
+def test_nixl(workload, work):
+    done = bench("--workload", workload, "--van", "shm,tcp", "--peer", "nixl", "--count", "20", "--rounds", "2", *work)
     assert done.returncode == 0, done.stderr
     reports = [json.loads(line) for line in done.stdout.splitlines()]
     assert [r.get("nodes") for r in reports] == [None, "nixl"] * 2
@@ -136,17 +151,30 @@ def peers(monkeypatch, tmp_path):
     monkeypatch.setattr(nixl_peer, "load", lambda: module)
     monkeypatch.setenv("UCX_TLS", "")
 
-    def make(workload, push, pull):
-        spec = Spec(workload=workload, van="shm", workers=1, push=push, pull=pull, inflight=1, in_place=False)
+    def make(workload, push, pull, work=Work()):
+        spec = Spec(workload=workload, van="shm", workers=1, push=push, pull=pull, inflight=1, in_place=False, work=work)
         return [nixl_peer.NixlPeer(role, tmp_path, spec) for role in ("server", "worker")]
 
     return make
 
 
-@pytest.mark.parametrize(("workload", "push", "pull"), [("echo", 8, 8), ("afd", 300, 600), ("afd", 600, 300)])
-def test_exchanges_of_a_peer(monkeypatch, peers, workload, push, pull):
+THINK = (Part(0.5, 1_000, 1_000), Part(0.5, 10_000, 50_000))
+
+
+@pytest.mark.parametrize(
+    ("workload", "push", "pull", "work"),
+    [
+        ("echo", 8, 8, Work()),
+        ("afd", 300, 600, Work()),
+        ("afd", 600, 300, Work()),
+        ("echo", 8, 8, Work(THINK)),
+        ("echo", 80, 80, Work(fresh=True)),
+        ("afd", 8, 16, Work(THINK, True)),
+    ],
+)
+def test_exchanges_of_a_peer(monkeypatch, peers, workload, push, pull, work):
     monkeypatch.setattr(nixl_peer.NixlPeer, "_watched", lambda self: threading.Lock())  # signals are the main thread's
-    server, worker = peers(workload, push, pull)
+    server, worker = peers(workload, push, pull, work)
 
     def serve():
         server.check(3)
@@ -176,3 +204,34 @@ def test_a_peer_whose_other_is_silent(monkeypatch, peers):
     _, worker = peers("echo", 8, 8)
     with pytest.raises(TimeoutError, match="no exchange with the server has ended for"):
         worker.measure(5)
+
+
+def test_draws():
+    times = draw(THINK)
+    drawn = [next(times) for _ in range(1000)]
+    assert set(drawn) > {1_000} and all(t == 1_000 or 10_000 <= t <= 50_000 for t in drawn)
+    assert 400 < drawn.count(1_000) < 600
+    again = draw(THINK)
+    assert drawn == [next(again) for _ in range(1000)]
+    assert next(draw(())) == 0
+
+
+def test_fresh_bytes():
+    """Bytes of another exchange are noticed, wherever they are."""
+    work, push, answer = Work(THINK, True), np.zeros(64, np.uint8), np.zeros(128, np.uint8)
+    asker = Asker(work, push, [answer])
+    pushed, written = Words(push, True), Words(answer, True)
+    asker.write(1_000)
+    old = push.copy()
+    asker.write(1_000)
+    assert (old.view(np.uint64) != push.view(np.uint64)).all()
+    work.answer(pushed, written)
+    asker.read()
+    for at in range(8, 64, 8):
+        push[at : at + 8], kept = old[at : at + 8], push[at : at + 8].copy()
+        with pytest.raises(AssertionError, match="the pushed bytes are not those that the other side wrote"):
+            work.answer(pushed, written)
+        push[at : at + 8] = kept
+    answer[120:] = 0
+    with pytest.raises(AssertionError, match="answer 0 is not that to the push"):
+        asker.read()

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from stepvan._bench.spec import Meter, Spec, answer_to, check_answer, pattern
+from stepvan._bench.work import Asker, Words
 
 # UCX_TLS for each van: what UCX may use.
 _TRANSPORTS = {"shm": "shm,self", "tcp": "tcp"}
@@ -59,6 +60,7 @@ class NixlPeer:
         self._transfer: Any = None
         if self._works:
             self._connect()
+        self._asker = Asker(spec.work, self._pushed, [self._pulled]) if spec.work else None
         self.times = array("q")
         self._seed = 0
         self._done, self._seen = 0, -1
@@ -71,7 +73,7 @@ class NixlPeer:
         if self._works:
             source, destination, size = here, there, push
         else:
-            source, destination, size = here if self._spec.echoes else here + push, there + push, pull
+            source, destination, size = here if self._spec.returns_pushes else here + push, there + push, pull
         own = self._agent.get_xfer_descs([(source, size, 0)], "DRAM")
         far = self._agent.get_xfer_descs([(destination, size, 0)], "DRAM")
         self._transfer = self._agent.initialize_xfer("WRITE", own, far, self._other, b"x", backends=["UCX"])
@@ -81,21 +83,21 @@ class NixlPeer:
         with self._watched():
             meter = Meter()
             if self._works:
-                self._work(count)
+                self._exchange(count, self._asker)
             else:
-                self._serve(count, None)
+                self._serve(count, self._working_answer() if self._spec.work else None)
             return meter.read()
 
     def check(self, count: int) -> None:
         """Exchanges bytes of its own, and checks the answer."""
         with self._watched():
             if not self._works:
-                return self._serve(count, None if self._spec.echoes else self._answer)
+                return self._serve(count, None if self._spec.returns_pushes else self._answer)
             for _ in range(count):
                 self._seed = (self._seed + 1) & 0xFF
                 self._pushed[:] = pattern(self._seed, self._spec.push)
                 self._pulled[:] = 0
-                self._work(1)
+                self._exchange(1, None)
                 check_answer(self._pulled, self._pushed, self._spec, 0)
 
     def stop(self) -> None:
@@ -108,12 +110,21 @@ class NixlPeer:
     def _answer(self) -> None:
         self._pulled[:] = answer_to(self._pushed, self._spec.pull, self._spec.mark(0))
 
-    def _work(self, count: int) -> None:
+    def _working_answer(self) -> Callable[[], None]:
+        work = self._spec.work
+        pushed, pulled = (Words(memory, work.fresh) for memory in (self._pushed, self._pulled))
+        return lambda: work.answer(pushed, pulled)
+
+    def _exchange(self, count: int, asker: Asker | None) -> None:
+        """With an asker also its work. The times are without that for which the server computes."""
         transfer, state_of, notified, handle, other = self._calls()
         self.times = times = array("q", bytes(8 * count))
+        thinks = asker.draw(count) if asker else None
         now = perf_counter_ns
         for self._done in range(count):
             began = now()
+            if asker and thinks:
+                asker.write(thinks[self._done])
             state = transfer(handle)
             while state == "PROC":
                 state = state_of(handle)
@@ -121,6 +132,9 @@ class NixlPeer:
                 raise RuntimeError(f"a transfer of NIXL ended as {state}")
             while not notified().get(other):
                 pass
+            if asker and thinks:
+                asker.read()
+                began += thinks[self._done]
             times[self._done] = now() - began
 
     def _serve(self, count: int, answer: Callable[[], None] | None) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 import stepvan
 from stepvan._bench.spec import Meter, Spec, answer_to, push_key
+from stepvan._bench.work import Words
 
 
 class Server:
@@ -22,18 +23,25 @@ class Server:
         self._end = [node.zeros(1, dtype)]
         keys = {push_key(rank, slot): rank for rank in range(spec.workers) for slot in range(spec.inflight)}
         if not spec.in_place:
-            self._chunks = self._server.register_recv_buffer(node.zeros(spec.push * len(keys), dtype), list(keys.values()), list(keys))
+            chunks = node.zeros(spec.push * len(keys), dtype)
+            self._chunks = self._server.register_recv_buffer(chunks, list(keys.values()), list(keys))
+            if spec.work:
+                self._pushed = {key: Words(chunks[i * spec.push : (i + 1) * spec.push], spec.work.fresh) for i, key in enumerate(keys)}
         if spec.workload == "batch":
             self._buffer = node.zeros(spec.workers * spec.pull, dtype)
-        if not spec.in_place and not spec.echoes:
+        if not spec.in_place and not spec.returns_pushes:
             self._answers = {key: [node.zeros(spec.pull, dtype)] for key in keys}
+            if spec.work:
+                self._written = {key: Words(tensor, spec.work.fresh) for key, [tensor] in self._answers.items()}
 
     def measure(self, count: int) -> dict[str, Any]:
         """Serves a round until the workers end it. With workload batch, ``times`` gets each batch's processor time."""
         meter = Meter()
         if self._spec.workload == "batch":
             self._batches(count)
-        if self._spec.in_place:
+        if self._spec.work:
+            self._serve_working()
+        elif self._spec.in_place:
             self._serve_in_place()
         elif self._spec.echoes:
             self._serve_echo()
@@ -56,7 +64,7 @@ class Server:
                     continue
                 pushed = request.input(0) if self._spec.in_place else request.tensors[0]
                 answer = pushed
-                if not self._spec.echoes:
+                if not self._spec.returns_pushes:
                     answer = request.out(0) if self._spec.in_place else self._answers[request.keys[0]][0]
                     np.asarray(answer)[:] = answer_to(np.asarray(pushed), self._spec.pull, mark)
                 self._respond(request, [answer])
@@ -128,6 +136,29 @@ class Server:
                     last = request.respond(answer)
                 except stepvan.WouldBlockError:
                     last = self._when_there_is_room(last, request, answer)
+
+    def _serve_working(self) -> None:
+        """Answers with the work of a program, to one request at a time."""
+        get_batch, policy, ended, work = self._server.get_batch, self._spec.policy, 0, self._spec.work
+        while ended < self._spec.workers:
+            for request in get_batch(policy):
+                keys = request.keys
+                if not keys:
+                    ended += 1
+                    self._respond(request, self._end)
+                    continue
+                answer: Sequence[Any]
+                if self._spec.in_place:
+                    pushed, answer = Words(request.input(0), work.fresh), [request.out(0)]
+                    written = Words(answer[0], work.fresh)
+                elif self._spec.returns_pushes:
+                    answer = request.tensors
+                    pushed = written = self._pushed[keys[0]]
+                else:
+                    request.tensors[0]
+                    pushed, written, answer = self._pushed[keys[0]], self._written[keys[0]], self._answers[keys[0]]
+                work.answer(pushed, written)
+                self._respond(request, answer)
 
     def _respond(self, request: stepvan.Request, tensors: Sequence[Any]) -> None:
         """Answers outside of what is measured."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from stepvan._bench.work import Work
+
 # Bits 0-15 of a key are the slot, 16-47 the worker's rank; bit 48 marks a pull.
 _RANK_SHIFT = 16
 _PULL = 1 << 48
@@ -24,16 +26,22 @@ class Spec:
     pull: int
     inflight: int
     in_place: bool
+    work: Work = Work()
 
     @staticmethod
     def read(spec: dict[str, Any]) -> Spec:
         """That of a command, without what concerns nodes in Go alone."""
-        return Spec(**{f.name: spec[f.name] for f in fields(Spec)})
+        return Spec(**{f.name: spec[f.name] for f in fields(Spec)} | {"work": Work.read(spec["work"])})
 
     @property
     def echoes(self) -> bool:
         """Whether a server answers with what it gets."""
-        return self.workload in ("echo", "fanout", "batch")
+        return self.workload in ("echo", "fanout", "batch", "idle")
+
+    @property
+    def returns_pushes(self) -> bool:
+        """Whether it answers with the tensors of the pushes."""
+        return self.echoes and not self.work.fresh
 
     @property
     def policy(self) -> Any:

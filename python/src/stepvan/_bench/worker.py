@@ -1,13 +1,17 @@
 """The program of a worker."""
 
 from array import array
-from time import perf_counter_ns
+from time import perf_counter_ns, sleep
 from typing import Any
 
 import numpy as np
 
 import stepvan
 from stepvan._bench.spec import Meter, Spec, check_answer, pattern, pull_key, push_key
+from stepvan._bench.work import Asker
+
+# Seconds that a worker of workload idle lets pass as one of its exchanges.
+IDLE_SECONDS = 1
 
 
 class Slot:
@@ -33,6 +37,7 @@ class Worker:
         self._kept: list[stepvan.Registration] = []
         self._slots = [Slot(self, i, spec.push, spec.pull) for i in range(spec.inflight)]
         self._end = Slot(self, spec.end_slot, 0, 1)
+        self._askers = [Asker(spec.work, s.push[0], s.pull) for s in self._slots] if spec.work else []
         self.times = array("q")
         self._seed = 0
 
@@ -48,6 +53,10 @@ class Worker:
         meter = Meter()
         if self.spec.workload == "batch":
             self._feed(count)
+        elif self.spec.workload == "idle":
+            self._idle(count)
+        elif self._askers:
+            self._working(count)
         elif len(self._slots) == 1:
             self._one_by_one(count)
         else:
@@ -74,6 +83,23 @@ class Worker:
             began = now()
             push_pull(push, push_keys, pull, pull_keys).wait()
             times[i] = now() - began
+
+    def _working(self, count: int) -> None:
+        """One by one, with the work of a program. The times are without that for which the server computes."""
+        push_pull, times, now, slot, asker = self._push_pull, self.times, perf_counter_ns, self._slots[0], self._askers[0]
+        push, push_keys, pull, pull_keys = slot.push, slot.push_keys, slot.pull, slot.pull_keys
+        for i, think in enumerate(asker.draw(count)):
+            began = now()
+            asker.write(think)
+            push_pull(push, push_keys, pull, pull_keys).wait()
+            asker.read()
+            times[i] = now() - began - think
+
+    def _idle(self, count: int) -> None:
+        for i in range(count):
+            began = perf_counter_ns()
+            sleep(IDLE_SECONDS)
+            self.times[i] = perf_counter_ns() - began
 
     def _several(self, count: int) -> None:
         slots, times, now = self._slots, self.times, perf_counter_ns
