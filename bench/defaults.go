@@ -110,7 +110,7 @@ func (o *Options) contradictions() (mistakes []error) {
 	refuse(o.InPlace && w != AFD && w != AFD3, "--in-place needs --workload afd or afd3 (got %s, which has nothing to compute): leave it out", w)
 	refuse(o.Compute != 0 && w != AFD3, "--compute needs --workload afd3 (got %s): leave it out", w)
 	if o.Work.Any() {
-		o.checkWork(refuse)
+		checkWork(o, refuse)
 	}
 	refuse(inside && o.Pin != 0, "--pin is for processes: use --van tcp, unix or shm without --one-process, or start this program with taskset")
 	refuse(!inside && len(o.Node) == 0, "Options.Node is missing: the command line of the program for each process")
@@ -124,7 +124,7 @@ func (o *Options) contradictions() (mistakes []error) {
 }
 
 // checkWork finds options that do not go with programs that do more than exchange.
-func (o *Options) checkWork(refuse func(mistake bool, format string, args ...any)) {
+func checkWork(o *Options, refuse func(mistake bool, format string, args ...any)) {
 	flag := "--think"
 	if len(o.Work.Think) == 0 {
 		flag = "--fresh"

@@ -114,30 +114,51 @@ func TestAgainstOneWorker(t *testing.T) {
 
 // Each goal reads the figure that its name says.
 func TestGoalsReadTheirFigure(t *testing.T) {
-	r := &Report{Figures: Figures{Ratio: 1.25, Allocs: 0.6, P50: 1000, P99: 5000, Max: 70_000}, Details: Details{Over: 7}}
-	for _, g := range slices.Concat(Goals(), PythonGoals(TorchNodes)) {
+	r := &Report{Figures: Figures{Ratio: 1.25, Allocs: 0.6, P50: 1000, P99: 5000, Max: 70_000, LimitP50: 500}, Details: Details{Over: 7, Waiting: 0.25}}
+	smaller := &Report{Figures: Figures{P50: 10, P99: 10}}
+	half := &Report{Figures: Figures{P50: 500, P99: 1000}}
+	for _, g := range allGoals() {
 		want := map[string]float64{
-			"p50": 1000, "p99": 5000, "shm, AFD exchange, one copy: p50 by copy and flag of two bare processes": 1.25,
-			"p50 by bare socket": 1.25, "p50 by Go netpoll": 1.25, "share of the bare rate": 0.8, "p99 by p50": 5, "longest": 70,
-			"cost of a request by that of one worker": 1.25, "allocations per exchange": 1, "start, one exchange and stop: p50": 1,
-			"p50 above that of Go": 7, "p50 by that of Go": 1.25,
+			"p50": 1000, "p99": 5000, "p50 above it": 1000, "p99 above it": 5000,
+			"p50 by bare socket": 1.25, "p50 by bare sockets": 1.25, "p50 by Go netpoll": 1.25, "p50 by ideal pipeline": 1.25,
+			"p50 by copy and flag of two bare processes": 1.25, "share of the bare rate": 0.8, "p99 by p50": 5, "longest": 70,
+			"cost of a request by that of one worker": 1.25, "allocations per exchange": 1, "processor time": 25, "processor time of the waiter": 25,
+			"p50 above that of Go": 7, "p50 by that of Go": 1.25, "p50 by 1.3 x or 5 us more than bare socket": 1000 / 650.,
+			"p50 by the largest of the constant ones": 2, "p99 by the largest of the constant ones": 5,
+			"p50 by that of nixl": 2, "p50 above it by that of nixl": 2, "p99 above it by that of nixl": 5,
 		}
-		figure := g.Name[strings.LastIndex(g.Name, ": ")+2:]
-		expected, known := want[g.Name]
-		if !known {
-			expected, known = want[figure]
-		}
-		if strings.HasPrefix(g.Name, "shm, AFD exchange, one copy") {
-			expected, known = 1.25, true
+		expected, known := want[g.Name[strings.LastIndex(g.Name, ": ")+2:]]
+		switch {
+		case g.Options.Workload == Start:
+			expected = 1
+		case strings.HasPrefix(g.Name, "torch: shm, AFD exchange: "):
+			expected = 1.25
 		}
 		require.True(t, known, g.Name)
-		require.InDelta(t, expected, g.figure(r), 1e-9, g.Name)
+		require.InDelta(t, expected, g.figure(r, smaller, half), 1e-9, g.Name)
 	}
+	few := &Report{Figures: Figures{P50: 13, LimitP50: 10}}
+	require.InDelta(t, 13/15., byAllowed(1.3, 5)(few), 1e-9, "5 us are more than a third")
+}
+
+func allGoals() []Goal {
+	return slices.Concat(Goals(), PythonGoals(TorchNodes), PeerGoals(TorchNodes, NixlNodes), PeerGoals(GoNodes, NixlNodes))
+}
+
+// A goal that needs several measurements tells which one is missing.
+func TestAGoalOfSeveralMeasurements(t *testing.T) {
+	goals := PeerGoals(NumpyNodes, NixlNodes)[:1]
+	own := Outcome{Name: "shm echo 1w1s numpy 8B/8B think 100us", Report: &Report{Figures: Figures{P50: 3}}}
+	other := Outcome{Name: "shm echo 1w1s nixl 8B/8B think 100us", Report: &Report{Figures: Figures{P50: 4}}}
+	require.InDelta(t, 0.75, Results(goals, []Outcome{own, other})[0].Figure, 1e-9)
+	require.ErrorContains(t, Results(goals, []Outcome{own})[0].Err, "the plan lacks shm echo 1w1s nixl")
+	other.Err = errors.New("it broke")
+	require.Equal(t, other.Err, Results(goals, []Outcome{own, other})[0].Err)
 }
 
 // Each measurement is made once, and every goal finds its own.
 func TestPlanOfTheGoals(t *testing.T) {
-	goals := slices.Concat(Goals(), PythonGoals(TorchNodes))
+	goals := allGoals()
 	plan := PlanGoals(goals, Options{Node: []string{"x"}, Python: []string{"x"}, Rounds: 7})
 	require.NoError(t, plan.Check())
 	seen := map[string]bool{}
@@ -158,6 +179,13 @@ func TestPlanOfTheGoals(t *testing.T) {
 	require.Contains(t, seen, "tcp echo 1w1s 8B/8B park")
 	require.Contains(t, seen, "shm batch 8w1s torch 8B/8B x64")
 	require.Contains(t, seen, "mem incast 256w1s 8B/8B")
+	require.Contains(t, seen, "shm echo 1w1s 8B/8B think 90%100us+10%5ms")
+	require.Contains(t, seen, "shm echo 1w1s nixl 8B/8B think 1ms")
+	for _, group := range plan {
+		for _, o := range group {
+			require.Equal(t, group[0].Work, o.Work, "programs of a group do the same, and those of others are idle")
+		}
+	}
 }
 
 func TestTimesForPeople(t *testing.T) {

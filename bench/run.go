@@ -83,7 +83,7 @@ func newRuns(all []Options) (runs []*run, failed error) {
 			continue
 		}
 		for _, other := range runs {
-			if o.sameMeasurement(&other.opts) {
+			if other.measures(&o) {
 				r.base = other
 			}
 		}
@@ -112,9 +112,10 @@ func (o Options) referenceOptions() (Options, bool) {
 	return o, true
 }
 
-// sameMeasurement reports whether two measurements differ only in their limit.
-func (o *Options) sameMeasurement(other *Options) bool {
-	return o.String() == other.String() && o.Duration == other.Duration && o.Count == other.Count && o.Rounds == other.Rounds
+// measures reports whether the run measures what the options say, perhaps with another limit.
+func (r *run) measures(o *Options) bool {
+	own := &r.opts
+	return own.String() == o.String() && own.Duration == o.Duration && own.Count == o.Count && own.Rounds == o.Rounds
 }
 
 // measure runs a cluster. It has the turn when it begins, and yields it between rounds.

@@ -82,6 +82,12 @@ func parseTime(s, whole string) (time.Duration, error) {
 	return d, nil
 }
 
+// Constant are times that are always the same.
+func Constant(d time.Duration) Times { return Even(d, d) }
+
+// Even are times that lie evenly between two.
+func Even(least, most time.Duration) Times { return Times{{Share: 1, Least: least, Most: most}} }
+
 // String writes the times as ParseTimes reads them; "0" without parts.
 func (t Times) String() string {
 	if len(t) == 0 {

@@ -105,7 +105,6 @@ func TestMistakesInBench(t *testing.T) {
 		"unknown goals":      {[]string{"--nodes", "rust"}, 1, `--nodes "rust" is unknown: write go, numpy, torch`},
 		"a peer as nodes":    {[]string{"--workload", "echo", "--nodes", "nixl"}, 1, `--nodes "nixl" is unknown`},
 		"unknown peer":       {[]string{"--workload", "echo", "--peer", "pigeon"}, 1, `--peer "pigeon" is unknown: write nixl`},
-		"goals with a peer":  {[]string{"--peer", "nixl"}, 1, "--peer does not go with the goals"},
 		"weights of a peer":  {[]string{"--workload", "weights", "--peer", "nixl"}, 1, "--workload weights does not work with --peer nixl: use echo or afd"},
 		"no size":            {[]string{"--workload", "echo", "--push", "many"}, codeUsage, `size "many" is not a whole number of bytes`},
 		"size 0":             {[]string{"--workload", "echo", "--push", "0"}, codeUsage, `size "0" is too small: write at least 1 byte`},
@@ -171,4 +170,7 @@ func TestGoalsOfNodes(t *testing.T) {
 	both := (&benchFlags{nodes: []string{"go", "torch"}}).goals()
 	require.Len(t, both, len(bench.Goals())+len(bench.PythonGoals(bench.TorchNodes)))
 	require.Equal(t, bench.TorchNodes, both[len(both)-1].Options.Nodes)
+	compared := (&benchFlags{nodes: []string{"numpy"}, peers: []string{"nixl"}}).goals()
+	require.Len(t, compared, len(bench.PythonGoals(bench.NumpyNodes))+len(bench.PeerGoals(bench.NumpyNodes, bench.NixlNodes)))
+	require.Equal(t, bench.NixlNodes, compared[len(compared)-1].Others[0].Nodes)
 }

@@ -169,7 +169,7 @@ func (f *benchFlags) checkGoals() (bool, error) {
 	}
 	for _, name := range []string{
 		"van", "workers", "servers", "push", "pull", "sweep", "inflight", "in-place", "compute", "think", "fresh", "bulk",
-		"progress", "one-process", "count", "pin", "profile", "peer",
+		"progress", "one-process", "count", "pin", "profile",
 	} {
 		if f.given(name) {
 			return true, errs.Invalid("--%s does not go with the goals, which have vans, nodes and sizes of their own: choose another workload with --workload %s", name, words(bench.Workloads))
@@ -181,13 +181,16 @@ func (f *benchFlags) checkGoals() (bool, error) {
 	return true, nil
 }
 
-// goals lists those of the nodes that are asked for.
+// goals lists those of the nodes that are asked for, and of the comparisons with peers.
 func (f *benchFlags) goals() (all []bench.Goal) {
 	for _, nodes := range typed[bench.Nodes](f.nodes) {
 		if nodes.Python() {
 			all = append(all, bench.PythonGoals(nodes)...)
 		} else {
 			all = append(all, bench.Goals()...)
+		}
+		for _, peer := range typed[bench.Nodes](f.peers) {
+			all = append(all, bench.PeerGoals(nodes, peer)...)
 		}
 	}
 	return all
