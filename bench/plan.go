@@ -32,6 +32,21 @@ func (p Plan) Check() error {
 	return errors.Join(all...)
 }
 
+// Missing lists those measurements of another plan that this one lacks.
+func (p Plan) Missing(other Plan) (out Plan) {
+	known := map[string]bool{}
+	for _, o := range slices.Concat(p...) {
+		known[o.String()] = true
+	}
+	for _, group := range other {
+		rest := slices.DeleteFunc(slices.Clone(group), func(o Options) bool { return known[o.String()] })
+		if len(rest) > 0 {
+			out = append(out, rest)
+		}
+	}
+	return out
+}
+
 // Run measures all of a plan. Outcomes are in the order of the plan. After a measurement failed,
 // the others still run. The error comes from RunTogether; Run then returns the outcomes of earlier
 // groups.

@@ -53,3 +53,13 @@ func TestMeasurementsThatNeedMoreMemoryThanThereIs(t *testing.T) {
 	require.ErrorIs(t, got[0].Err, ErrTooLarge)
 	require.ErrorContains(t, got[0].Err, "mem echo 1w1s 512GiB/512GiB needs")
 }
+
+func TestMissingMeasurements(t *testing.T) {
+	have, err := Matrix{Vans: []Van{TCP, Mem}, Pushes: []Size{8, 16}}.Plan()
+	require.NoError(t, err)
+	wanted, err := Matrix{Vans: []Van{TCP, Shm}, Pushes: []Size{8, 32}}.Plan()
+	require.NoError(t, err)
+	require.Equal(t, Plan{{{Van: Shm, Push: 8}}, {{Van: TCP, Push: 32}, {Van: Shm, Push: 32}}}, have.Missing(wanted))
+	require.Empty(t, have.Missing(have))
+	require.Equal(t, wanted, Plan(nil).Missing(wanted))
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"math"
+	"slices"
 )
 
 // Report is the result of a measurement, with times in us. Its JSON is one line: an object with the
@@ -165,6 +166,14 @@ func (r *Report) compareWith(base *Report) {
 	if r.Workload != Incast {
 		r.Details.Over = rounded(median(over), digits)
 	}
+}
+
+// LimitP99 is the 99th percentile of the limit in us; 0 without a limit.
+func (r *Report) LimitP99() float64 {
+	if at := slices.Index(levels, 99); at < len(r.Details.Curve.Limit) {
+		return r.Details.Curve.Limit[at]
+	}
+	return 0
 }
 
 // rounded keeps a number of decimals. It turns infinity and NaN into 0.

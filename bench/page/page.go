@@ -102,8 +102,10 @@ func newView(c *Content) *view {
 	return v
 }
 
-// sections makes one section for each sweep, and one for all distributions.
+// sections makes one section for each sweep of sizes or of computing times, and one for all
+// distributions.
 func sections(reports []*bench.Report) (out []section) {
+	out = overheadSections(reports)
 	var shapes []*bench.Report
 	for _, f := range families(reports) {
 		swept, others := f.split()

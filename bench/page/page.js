@@ -6,6 +6,7 @@ const formats = {
     return three(b / u[0]) + " " + u[1];
   },
   byTime: us => us >= 1e6 ? three(us / 1e6) + " s" : us >= 1e3 ? three(us / 1e3) + " ms" : us >= 1 ? three(us) + " µs" : three(us * 1e3) + " ns",
+  byDecade: v => formats.byTime(10 ** v),
   byTimes: v => three(v) + " ×",
   byRate: v => three(v),
   byRarity: v => v <= 0 ? "0%" : +(100 * (1 - 10 ** -v)).toFixed(Math.max(0, Math.ceil(v) - 1)) + "%",

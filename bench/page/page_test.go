@@ -180,3 +180,43 @@ func TestColoursDiffer(t *testing.T) {
 	f.reports = f.reports[1:2]
 	require.Equal(t, map[string]string{"tcp spin": palette["tcp"]}, f.colours())
 }
+
+// thinking is a report whose server computes.
+func thinking(van bench.Van, think string, number float64) *bench.Report {
+	r := report(van, 8, number)
+	r.Variant.Think = think
+	r.Details.Curve = bench.Curve{Limit: make([]float64, 18), Latency: make([]float64, 18)}
+	r.Details.Curve.Limit[8] = 50 + number
+	return r
+}
+
+// Constant times make curves of p50 and p99. Nodes in Python have no limit of their own there.
+func TestCurvesByTheTimeOfComputing(t *testing.T) {
+	c := &Content{}
+	for i, think := range []string{"1ms", "100us", "10us", "100us-1ms", "90%100us+10%5ms"} {
+		c.Reports = append(c.Reports, thinking(bench.Shm, think, float64(i)), thinking(bench.TCP, think, 10+float64(i)))
+		python := thinking(bench.Shm, think, 20+float64(i))
+		python.Variant.Nodes = bench.NumpyNodes
+		c.Reports = append(c.Reports, python)
+	}
+	c.Reports = append(c.Reports, thinking(bench.Mem, "1ms", 30), thinking(bench.Shm, "1ms", 40))
+	text := write(t, c)
+	require.Contains(t, text, "Above the computing: echo, 1 to 1, 8B pushed, 8B pulled")
+	all := charts(t, text)
+	require.Len(t, all, 2)
+	for i, o := range all {
+		var names []string
+		for _, l := range o.Lines {
+			names = append(names, l.Name)
+		}
+		require.Equal(t, []string{"shm", "shm limit", "tcp", "tcp limit", "shm numpy"}, names)
+		own, limit := [3]float64{1002, 1001, 1000}, [3]float64{502, 501, 500}
+		if i == 1 {
+			own, limit = [3]float64{3002, 3001, 3000}, [3]float64{52, 51, 50}
+		}
+		for at := range 3 {
+			require.InDeltaSlice(t, []float64{float64(1 + at), own[at]}, o.Lines[0].Points[at][:], 1e-9)
+			require.InDeltaSlice(t, []float64{float64(1 + at), limit[at]}, o.Lines[1].Points[at][:], 1e-9)
+		}
+	}
+}

@@ -215,8 +215,8 @@ func (f *benchFlags) plan(base bench.Options) (bench.Plan, error) {
 // sweepTime is the time of each point of a sweep.
 const sweepTime = time.Second
 
-// goalsPlan lists the measurements of goals. A page shows a sweep besides them, without the smallest
-// size, which the goals have.
+// goalsPlan lists the measurements of goals. A page shows two sweeps besides them: over sizes, and
+// over the times that servers compute. What the goals have is not measured again.
 func (f *benchFlags) goalsPlan(wanted []bench.Goal, base bench.Options) (bench.Plan, error) {
 	plan := bench.PlanGoals(wanted, base)
 	if f.html == "" {
@@ -226,7 +226,19 @@ func (f *benchFlags) goalsPlan(wanted []bench.Goal, base bench.Options) (bench.P
 	base.Workload, base.Duration = bench.Echo, min(base.Duration, sweepTime)
 	sizes := slices.DeleteFunc(bench.SweepSizes()[1:], func(s bench.Size) bool { return s > pageSweepMost })
 	sweep, err := bench.Matrix{Base: base, Vans: bench.Vans, Pushes: sizes}.Plan()
-	return append(plan, sweep...), err
+	if err != nil {
+		return nil, err
+	}
+	thinking, err := bench.Matrix{
+		Base: base, Vans: []bench.Van{bench.Shm, bench.TCP}, Nodes: typed[bench.Nodes](slices.Concat(f.nodes, f.peers)), Thinks: pageThinks,
+	}.Plan()
+	return slices.Concat(plan, sweep, plan.Missing(thinking)), err
+}
+
+// pageThinks are the times that the servers of a page compute.
+var pageThinks = thinks{
+	work.Constant(10 * time.Microsecond), work.Constant(30 * time.Microsecond), work.Constant(100 * time.Microsecond), work.Constant(300 * time.Microsecond),
+	work.Constant(time.Millisecond), work.Constant(3 * time.Millisecond), work.Constant(10 * time.Millisecond),
 }
 
 // pageSweepMost keeps the time of a page short.
