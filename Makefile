@@ -7,11 +7,12 @@ SHELL         := bash
 
 # The caller may set these variables. PKG names the packages of test, race,
 # gobench and soak. TEST_TIMEOUT bounds the tests of one package. BENCH selects
-# benchmarks. FUZZ_SECONDS is the time per fuzz target. PYTEST_WORKERS is how
-# many tests of Python run at a time.
+# benchmarks. BENCH_FLAGS are further flags of stepvan bench. FUZZ_SECONDS is the
+# time per fuzz target. PYTEST_WORKERS is how many tests of Python run at a time.
 PKG          ?= ./...
 TEST_TIMEOUT ?= 10m
 BENCH        ?= .
+BENCH_FLAGS  ?=
 FUZZ_SECONDS ?= 300
 GO           ?= go
 
@@ -75,7 +76,7 @@ docs: ## write docs/settings.md from the table of settings
 	@git diff --stat -- docs || true
 
 bench: build ## measure all goals: a table, and bench.html with curves (some minutes)
-	bin/stepvan bench --html bench.html
+	bin/stepvan bench --html bench.html $(BENCH_FLAGS)
 
 gobench: ## Go benchmarks
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)

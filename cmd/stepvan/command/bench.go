@@ -47,9 +47,18 @@ Workloads:
 Limits: non-blocking sockets in tight loops; with --progress park Go's netpoll; with
 shared memory two processes that copy the bytes and raise a flag.
 
+--think makes the server of echo and afd compute before it answers: one time (100us), a
+range (100us-1ms) or a mixture (90%100us+10%5ms). The worker draws the time of each exchange
+and pushes it. The figures, and those of the limit, are what comes above the computing;
+column waiting is the processor time of the worker's process while it waits.
+
+--fresh makes both sides of echo and afd write what they send and read what they get, as
+programs do. That is within the time of an exchange, and the limit does the same.
+
 --nodes numpy,torch measures workers and servers in Python, with tensors of numpy or torch.
 Their limit is the same between Go nodes, in turns. Without --workload bench measures the
-goals of these nodes; --nodes go,torch measures both.
+goals of these nodes; --nodes go,torch measures both. With --peer nixl it also compares
+these nodes with NIXL.
 
 --peer nixl measures two processes in Python that exchange the same bytes with agents of
 NIXL, in turns with the others. It measures echo and afd with one worker and one server, and
@@ -59,9 +68,10 @@ NIXL, in turns with the others. It measures echo and afd with one worker and one
 workload, van, workers, servers, push_bytes, pull_bytes, inflight, progress.
 The times of an exchange follow: p50_us, p90_us, p99_us, p999_us, max_us.
 The next fields are rate (exchanges per second), gbps, limit (its name), limit_p50_us
-and ratio. The last ones are allocs_per_op, cpu_per_op_us (of all processes), nodes, and
-over_go_us (in Python: p50 above that of Go nodes). The options, the spread, percentiles
-for curves, and the figures of each round follow.`
+and ratio. The last ones are allocs_per_op and cpu_per_op_us (of all processes). Where
+they apply come nodes, think, fresh, over_go_us (in Python: p50 above that of Go nodes)
+and waiting_cpu (with --think and idle: share of a core). The options, the spread,
+percentiles for curves, and the figures of each round follow.`
 
 const benchExample = `    stepvan bench                                         all goals
     stepvan bench --html bench.html                       and a page with them and a sweep
@@ -70,6 +80,8 @@ const benchExample = `    stepvan bench                                         
     stepvan bench --workload incast --workers 64,256 --one-process
     stepvan bench --workload echo --bulk 1GiB             8 bytes beside a bulk transfer
     stepvan bench --workload echo --pin 1 --json          all processes on the first core
+    stepvan bench --workload echo --van shm,tcp --think 100us,100us-1ms   a computing server
+    stepvan bench --workload afd --van shm --fresh        programs write and read the bytes
     stepvan bench --workload echo,afd --van shm --nodes go,torch     Python beside Go
     stepvan bench --workload echo,afd --van shm --nodes go,torch --peer nixl
     stepvan bench compare old.json new.json               what has changed`
