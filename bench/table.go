@@ -35,7 +35,7 @@ var Columns = []Column{
 	{"+-", func(r *Report) string { return r.Details.Ratios.around(r.Ratio) }},
 	{"allocs/op", func(r *Report) string { return fmt.Sprintf("%.3g", r.Allocs) }},
 	{"cpu/op", func(r *Report) string { return Micros(r.CPUPerOpUS) }},
-	{"waiting", func(r *Report) string { return coreShareCell(r.Details.Waiting) }},
+	{"waiting", func(r *Report) string { return CoreShare(r.Details.Waiting) }},
 }
 
 // orNone returns "-" in place of a figure of the limit when there is no limit.
@@ -46,8 +46,8 @@ func orNone(r *Report, figure string) string {
 	return figure
 }
 
-// coreShareCell writes a share of a core that was measured.
-func coreShareCell(share float64) string {
+// CoreShare writes a share of a core in percent, or "-" when it was not measured.
+func CoreShare(share float64) string {
 	if share == 0 {
 		return "-"
 	}

@@ -153,3 +153,11 @@ func FuzzRead(f *testing.F) {
 		require.NoError(t, Write(&bytes.Buffer{}, s, s))
 	})
 }
+
+// A figure that no report has gets no table.
+func TestFiguresOfSomeMeasurements(t *testing.T) {
+	before, after := series("a", 1), series("b", 1)
+	require.NotContains(t, text(t, before, after), "waiting")
+	after.Reports[0].Details.Samples.WaitingCPU = []float64{0.25, 0.5, 0.125}
+	require.Regexp(t, `(?m)^waiting +a +b +delta\s+tcp echo 1w1s 8B/8B +- +25% ± `, text(t, before, after))
+}

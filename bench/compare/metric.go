@@ -2,6 +2,7 @@ package compare
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/stepvan/stepvan/bench"
 )
@@ -20,6 +21,7 @@ var metrics = []metric{
 	{"ratio to the limit", func(r *bench.Report) []float64 { return r.Details.Samples.Ratio }, func(r *bench.Report) float64 { return r.Ratio }, plain},
 	{"exchanges/s", func(r *bench.Report) []float64 { return r.Details.Samples.Rate }, func(r *bench.Report) float64 { return r.Rate }, plain},
 	{"processor time", func(r *bench.Report) []float64 { return r.Details.Samples.CPU }, func(r *bench.Report) float64 { return r.CPUPerOpUS }, bench.Micros},
+	{"waiting", func(r *bench.Report) []float64 { return r.Details.Samples.WaitingCPU }, func(r *bench.Report) float64 { return r.Details.Waiting }, bench.CoreShare},
 }
 
 // of returns the figure of each report: the median of its rounds. Rounds do not form a sample,
@@ -34,6 +36,11 @@ func (m *metric) of(reports []*bench.Report) (runs []float64) {
 		}
 	}
 	return runs
+}
+
+// measured reports whether any report of the pairs has the figure.
+func (m *metric) measured(all []*pair) bool {
+	return slices.ContainsFunc(all, func(p *pair) bool { return len(m.of(p.before))+len(m.of(p.after)) > 0 })
 }
 
 func plain(v float64) string {

@@ -45,12 +45,18 @@ func pairs(before, after Series) (out []*pair) {
 	return out
 }
 
-// Write writes a table for each metric, with a line for each measurement of either series. A note
+// Write writes a table for each metric that was measured, with a line for each measurement of either series. A note
 // says once how many runs a comparison needs, when there are too few.
 func Write(w io.Writer, before, after Series) error {
 	all, few := pairs(before, after), false
 	for i := range metrics {
 		m := &metrics[i]
+		if i > 0 && !m.measured(all) {
+			continue
+		}
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		fmt.Fprintf(t, "%s\t%s\t%s\tdelta\t\n", m.name, before.Name, after.Name)
 		for _, p := range all {
@@ -59,9 +65,6 @@ func Write(w io.Writer, before, after Series) error {
 				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\n", p.name, m.summary(old), m.summary(now), delta(old, now))
 			}
 			few = few || tooFew(old, now)
-		}
-		if i < len(metrics)-1 {
-			fmt.Fprintln(t)
 		}
 		if err := t.Flush(); err != nil {
 			return err
