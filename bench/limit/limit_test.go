@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"runtime"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/bench/work"
 )
 
 var kinds = []Kind{Socket, UnixSocket, Netpoll, UnixNetpoll, Memory}
@@ -116,8 +118,9 @@ func TestAFlagAlone(t *testing.T) {
 
 func TestAnExchangeAllocatesNothing(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // as AllocsPerRun does
-	for _, k := range []Kind{Socket, Memory} {
-		c, all := connectAll(t, Spec{Kind: k, Push: 8, Pull: 8, Parties: 2, Inside: true}, 1)
+	for _, s := range []Spec{{Kind: Socket}, {Kind: Memory}, {Kind: Memory, Work: work.Spec{Fresh: true, Think: work.Constant(1)}}} {
+		s.Push, s.Pull, s.Parties, s.Inside = 8, 8, 2, true
+		c, all := connectAll(t, s, 1)
 		const runs = 100
 		ended := make(chan error, 1)
 		go func() { ended <- all[0].Run(runs + 1) }()
@@ -129,8 +132,59 @@ func TestAnExchangeAllocatesNothing(t *testing.T) {
 	}
 }
 
+func TestSidesWithWork(t *testing.T) {
+	const count = 20
+	for _, w := range []work.Spec{
+		{Think: work.Even(time.Microsecond, 50*time.Microsecond)},
+		{Fresh: true},
+		{Think: work.Constant(20 * time.Microsecond), Fresh: true},
+	} {
+		for _, s := range []Spec{
+			{Kind: Memory}, {Kind: Memory, InPlace: true}, {Kind: Socket}, {Kind: UnixSocket}, {Kind: Netpoll},
+		} {
+			s.Push, s.Pull, s.Parties, s.Inside, s.Work = 40<<10, 80<<10, 2, true, w
+			t.Run(fmt.Sprint(s), func(t *testing.T) {
+				c, all := connectAll(t, s, 1)
+				ended := make(chan error, 1)
+				go func() { ended <- all[0].Run(count) }()
+				n := 0
+				require.NoError(t, c.Run(count, func(d time.Duration) {
+					require.Positive(t, d, "what comes above the computing")
+					n++
+				}))
+				require.NoError(t, <-ended)
+				require.Equal(t, count, n)
+			})
+		}
+	}
+}
+
+// In place the bytes that one side writes are those that the other reads.
+func TestInPlaceNothingIsCopied(t *testing.T) {
+	c, all := connectAll(t, Spec{Kind: Memory, Push: 64, Pull: 64, InPlace: true, Parties: 2, Inside: true}, 1)
+	out, in := c.to[0].buffers()
+	otherOut, otherIn := all[0].side.buffers()
+	out[0], otherOut[63] = 1, 2
+	require.Equal(t, []byte{1, 2}, []byte{otherIn[0], in[63]})
+}
+
+func TestAnAnswererWithOldBytes(t *testing.T) {
+	s := Spec{Kind: Memory, Push: 64, Pull: 64, Parties: 2, Inside: true, Work: work.Spec{Fresh: true}}
+	c, all := connectAll(t, s, 1)
+	all[0].spec.Work = work.Spec{}
+	ended := make(chan error, 1)
+	go func() { ended <- all[0].Run(1) }()
+	require.ErrorContains(t, c.Run(1, func(time.Duration) {}), "the answer is not that to the push")
+	require.NoError(t, <-ended)
+}
+
+func TestWorkNeedsOneAnswerer(t *testing.T) {
+	_, err := Connect(t.Context(), Spec{Kind: Memory, Push: 8, Pull: 8, Work: work.Spec{Fresh: true}}, "x", "y")
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
+}
+
 func TestWrongSpecs(t *testing.T) {
-	for _, s := range []Spec{{Kind: "pigeon", Push: 1, Pull: 1}, {Kind: Socket, Pull: 1}, {Kind: Netpoll, Push: 1}, {Kind: Memory, Push: -1}} {
+	for _, s := range []Spec{{Kind: "pigeon", Push: 1, Pull: 1}, {Kind: Socket, Pull: 1}, {Kind: Netpoll, Push: 1}, {Kind: Memory, Push: -1}, {Kind: Memory, Push: 9, Pull: 8, Work: work.Spec{Fresh: true}}} {
 		_, _, err := Listen(s)
 		require.ErrorIs(t, err, stepvan.ErrInvalid)
 		_, err = Connect(t.Context(), s, "x")

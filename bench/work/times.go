@@ -21,8 +21,8 @@ type Part struct {
 	Most  time.Duration `json:"most"`
 }
 
-// maxTime is the longest time of an exchange.
-const maxTime = time.Minute
+// maxTime is the longest time of an exchange. The limit takes longer silence for the end of its peer.
+const maxTime = 10 * time.Second
 
 // ParseTimes reads one time (100us), a range (100us-1ms), or a mixture (90%100us+10%5ms), whose
 // parts may be ranges. A time of 0 alone means that the server does not compute.

@@ -55,7 +55,7 @@ func TestWrongTimes(t *testing.T) {
 		"1ms-":              `time "" of "1ms-" is unknown`,
 		"1ms-2ms-3ms":       "is unknown",
 		"1ms-100us":         `the range "1ms-100us" ends before it begins`,
-		"2h":                "is out of range (got 2h0m0s, want 0 to 1m0s)",
+		"2h":                "is out of range (got 2h0m0s, want 0 to 10s)",
 		"90%100us+10":       `part "10" of "90%100us+10" has no share`,
 		"90%100us+20%5ms":   "(got 110 %, want 100 %)",
 		"90%100us":          "(got 90 %, want 100 %)",
