@@ -1,6 +1,12 @@
 package bench
 
-import "testing"
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stepvan/stepvan/bench/work"
+)
 
 // Each benchmark is one measurement of b.N exchanges with its limit; what it reports are
 // the figures of the Report. ns/op is about the whole run, processes included.
@@ -34,6 +40,22 @@ func BenchmarkEcho(b *testing.B) {
 func BenchmarkAFD(b *testing.B) {
 	for _, v := range Vans {
 		b.Run(string(v), func(b *testing.B) { report(b, Options{Workload: AFD, Van: v}) })
+	}
+}
+
+// BenchmarkFreshAFD is the same between programs that write and read the activations.
+func BenchmarkFreshAFD(b *testing.B) {
+	for _, v := range Vans {
+		b.Run(string(v), func(b *testing.B) { report(b, Options{Workload: AFD, Van: v, Work: work.Spec{Fresh: true}}) })
+	}
+}
+
+// BenchmarkComputing shows what an echo takes above the time that the server computes.
+func BenchmarkComputing(b *testing.B) {
+	for _, v := range []Van{Shm, TCP} {
+		for _, times := range slices.Concat(constants, variable) {
+			b.Run(fmt.Sprintf("%s/%v", v, times), func(b *testing.B) { report(b, Options{Van: v, Work: work.Spec{Think: times}}) })
+		}
 	}
 }
 

@@ -36,8 +36,9 @@ func (v *GoalResult) Met() bool {
 	return v.Figure <= v.Bound
 }
 
-// PlanGoals lists each measurement of goals once. Those of one workload with the same nodes and the
-// same work form a group. base holds the options that no goal sets: Node, Python, Env, Duration,
+// PlanGoals lists each measurement of goals once. Those of one workload and van, with as many nodes
+// and the same work, form a group. Others are not started meanwhile: many idle nodes would show in
+// the tails. base holds the options that no goal sets: Node, Python, Env, Duration,
 // Rounds, Signals, Stderr.
 func PlanGoals(goals []Goal, base Options) (plan Plan) {
 	groups := map[string]int{}
@@ -45,7 +46,7 @@ func PlanGoals(goals []Goal, base Options) (plan Plan) {
 		for _, o := range append([]Options{g.Options}, g.Others...) {
 			o.Node, o.Python, o.Env, o.Signals, o.Stderr = base.Node, base.Python, base.Env, base.Signals, base.Stderr
 			o.Duration, o.Rounds = base.Duration, base.Rounds
-			alike := fmt.Sprint(o.Workload, o.nodes(), o.Work)
+			alike := fmt.Sprint(o.Workload, o.Van, o.nodes(), o.Work)
 			if _, known := groups[alike]; !known {
 				groups[alike], plan = len(plan), append(plan, nil)
 			}

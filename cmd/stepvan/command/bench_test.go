@@ -5,8 +5,10 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -173,4 +175,23 @@ func TestGoalsOfNodes(t *testing.T) {
 	compared := (&benchFlags{nodes: []string{"numpy"}, peers: []string{"nixl"}}).goals()
 	require.Len(t, compared, len(bench.PythonGoals(bench.NumpyNodes))+len(bench.PeerGoals(bench.NumpyNodes, bench.NixlNodes)))
 	require.Equal(t, bench.NixlNodes, compared[len(compared)-1].Others[0].Nodes)
+}
+
+// The page has curves by size and by the time of computing, and nothing is measured twice.
+func TestPlanOfAPage(t *testing.T) {
+	f := &benchFlags{nodes: []string{"go"}, html: "x"}
+	base := bench.Options{Node: []string{"x"}, Duration: time.Second}
+	plan, err := f.goalsPlan(f.goals(), base)
+	require.NoError(t, err)
+	require.NoError(t, plan.Check())
+	seen := map[string]int{}
+	for _, o := range slices.Concat(plan...) {
+		seen[o.String()]++
+	}
+	for name, times := range seen {
+		require.Equal(t, 1, times, name)
+	}
+	for _, name := range []string{"tcp echo 1w1s 64B/64B", "shm echo 1w1s 8B/8B think 10us", "tcp echo 1w1s 8B/8B think 10ms", "shm echo 1w1s 8B/8B think 300us"} {
+		require.Contains(t, seen, name)
+	}
 }
