@@ -164,9 +164,12 @@ func (m *member) openScheduler(ctx context.Context) error {
 	return m.scheduler.Start(ctx)
 }
 
-// progressOf is how the waits of a node wait.
+// progressOf is how the waits of a node wait. The scheduler waits for minutes, and takes no core from the others.
 func progressOf(s *Settings, p *placement) progress.Options {
 	o := progress.Options{Cores: p.share(), Bind: p.bind()}
+	if s.Role == stepvan.RoleScheduler {
+		return o
+	}
 	switch s.Progress {
 	case config.ProgressSpin:
 		o.Mode = progress.Spin
