@@ -9,6 +9,7 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/handles"
+	"github.com/stepvan/stepvan/internal/link/progress"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
@@ -56,8 +57,8 @@ func New(t *link.Transport, o Options) (*Server, error) {
 	}
 	s := &Server{transport: t, opt: o, sessions: make(map[*link.Session]*workerPeer)}
 	s.requests.s, s.batches.s, s.stop.s, s.buffers.s, s.messages.s, s.responder.s = s, s, s, s, s, s
-	s.batches.lockStep = o.Policy == stepvan.LockStep
-	s.responder.records = handles.New(t.Engine(), o.Handles, s.logUnseenError)
+	s.batches.lockStep, s.batches.arrival.Kind = o.Policy == stepvan.LockStep, progress.Request
+	s.responder.records = handles.New(t.Engine(), progress.Rare, o.Handles, s.logUnseenError)
 	t.Handle(link.ChannelRequest, requestHandler{s})
 	return s, nil
 }

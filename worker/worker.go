@@ -10,6 +10,7 @@ import (
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/handles"
+	"github.com/stepvan/stepvan/internal/link/progress"
 	"github.com/stepvan/stepvan/internal/text"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
@@ -68,7 +69,7 @@ func New(t *link.Transport, o Options) *Worker {
 	w.fences.mu = &w.mu
 	w.exchanges.completer = (*completer)(w)
 	w.unwatch = o.Files.Watch(w.fileDropped)
-	w.results = handles.New(t.Engine(), o.Handles, w.logUnseen)
+	w.results = handles.New(t.Engine(), progress.Answer, o.Handles, w.logUnseen)
 	t.Handle(link.ChannelResponse, responses{sessionEvents{w: w}})
 	t.Handle(link.ChannelBulk, responses{sessionEvents{w: w}})
 	t.Handle(link.ChannelRegister, announcements{sessionEvents{w: w}})

@@ -25,7 +25,7 @@ func newTable(t *testing.T, keep int, forget func(*Record[int], error)) *Table[i
 	e, err := progress.NewEngine(nothing{}, progress.Options{})
 	require.NoError(t, err)
 	t.Cleanup(e.Close)
-	return New(e, keep, forget)
+	return New(e, progress.Rare, keep, forget)
 }
 
 func TestFinishedRecordsLiveForKeepLaterOnes(t *testing.T) {

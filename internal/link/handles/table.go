@@ -11,6 +11,7 @@ import (
 // concurrently.
 type Table[T any] struct {
 	engine *progress.Engine
+	kind   progress.Kind
 	keep   int
 	forget func(*Record[T], error)
 	unseen atomic.Uint64
@@ -22,11 +23,12 @@ type Table[T any] struct {
 	finished int
 }
 
-// New makes a table whose waits drive e. A finished record stays until keep later ones have finished. When the table
+// New makes a table whose waits drive e and are of one kind. A finished record stays until keep later ones have
+// finished. When the table
 // recycles a record whose error nobody has seen, it calls forget, if that is not nil. The function forget must not call
 // the table.
-func New[T any](e *progress.Engine, keep int, forget func(r *Record[T], err error)) *Table[T] {
-	return &Table[T]{engine: e, keep: max(keep, 1), forget: forget}
+func New[T any](e *progress.Engine, kind progress.Kind, keep int, forget func(r *Record[T], err error)) *Table[T] {
+	return &Table[T]{engine: e, kind: kind, keep: max(keep, 1), forget: forget}
 }
 
 // Unseen counts the errors that nobody saw.
@@ -39,6 +41,9 @@ func (t *Table[T]) Records() int { return t.slots.Len() }
 func (t *Table[T]) Open() *Record[T] {
 	id, r := t.slots.Take()
 	r.id = id
+	if r.ev.Kind != t.kind {
+		r.ev.Kind = t.kind // of a record that was never open, for which nobody waits
+	}
 	return r
 }
 

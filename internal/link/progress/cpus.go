@@ -15,7 +15,8 @@ type processors struct {
 	busy           atomic.Int32 // waiters that keep a processor of Go's: they spin or sleep in the kernel
 	count          atomic.Int32 // processors of Go's
 	pressure       atomic.Int32 // how badly spinning went lately: 0 to mostPressure
-	oversubscribed atomic.Bool  // goroutines of the program wait for a processor
+	oversubscribed atomic.Bool  // many goroutines of the program wait for a processor
+	queued         atomic.Int32 // samples in a row in which at least one goroutine waited for a processor
 
 	sampledAt   atomic.Int64 // when oversubscribed was determined
 	sampling    sync.Mutex
@@ -39,7 +40,7 @@ const (
 	// A wait that ended well takes gain from the pressure. A wait that lost its core, or kept the other side from its
 	// own, adds loss. The ratio of gain and loss is about that of what spinning gains and loses. A wait that spins
 	// under contention counts for those that did not try, and takes gainContended.
-	gain, gainContended, loss = 1, 16, 8
+	gain, gainContended, loss, gaveWayLoss = 1, 16, 8, 2
 	// lateAfter is the longest time that a poll of the source takes while the waiter keeps its core.
 	lateAfter = int64(150 * time.Microsecond)
 )
@@ -59,8 +60,17 @@ func (p *processors) sample(now int64) {
 	metrics.Read(p.runnable[:]) // some 300 ns, no allocation
 	if v := p.runnable[0].Value; v.Kind() == metrics.KindUint64 {
 		p.noteSample(v.Uint64() >= max(minRunnable, uint64(p.count.Load())))
+		if v.Uint64() == 0 {
+			p.queued.Store(0)
+		} else {
+			p.queued.Add(1)
+		}
 	}
 }
+
+// wanted reports whether goroutines of the program wait for the processor of a waiter. One that waited in a single
+// sample may have been woken just before.
+func (p *processors) wanted() bool { return p.queued.Load() >= 2 }
 
 // noteSample ends the state oversubscribed only after some calm samples in a row. With some hundred transports in a
 // process, the number of waiting goroutines rises and falls. The caller holds sampling.
@@ -91,6 +101,10 @@ func (p *processors) penalize(lost int64) {
 	}
 	p.pressure.Store(min(mostPressure, p.pressure.Load()+n))
 }
+
+// giveWay notes that the event of a wait came while another thread ran in place of the waiter. It may have been the
+// thread of the peer, whose core the waiter took.
+func (p *processors) giveWay() { p.pressure.Store(min(mostPressure, p.pressure.Load()+gaveWayLoss)) }
 
 // contended reports whether spinning does more harm than good.
 func (p *processors) contended() bool { return p.pressure.Load() >= contendedPressure }

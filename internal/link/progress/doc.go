@@ -4,11 +4,10 @@
 // [Source]. It is the driver of the transport at that moment. Three parties take the token:
 //
 //   - A waiter ([Engine.Wait]) that finds the token free drives by itself until its event has happened. The fast path
-//     therefore has no thread switch. The waiter spins first. Then it yields its core to other processes with
-//     sched_yield(2). Then it sleeps in the kernel on the descriptors of the source and keeps the token. The thread
-//     that the kernel wakes is then the thread that returns. After a few milliseconds it gives the token
-//     back and parks. A source without descriptors lets the waiter sleep on a channel without a limit and without
-//     spinning.
+//     therefore has no thread switch. The waiter polls as long as its event is likely to come soon. Otherwise it
+//     sleeps in the kernel on the descriptors of the source and keeps the token. The thread that the kernel wakes is
+//     then the thread that returns. When no event is due, the waiter gives the token back after a few milliseconds and
+//     parks. A source without descriptors lets the waiter sleep on a channel without a limit and without spinning.
 //   - A waiter that finds the token taken parks on a Go channel. So does a waiter that has slept in vain. A waiter
 //     whose wait ends hands the token to a parked waiter that has not driven yet.
 //   - The background driver is one goroutine per engine. It drives while no waiter does. It waits in Go's netpoller, so
@@ -25,19 +24,30 @@
 //
 // It arms the source when the last absences of the program were long, and when output is stuck. A program that computes
 // between its waits then still overlaps transfer with its computation. In a tight loop of waits it only gives the token
-// back, so that a wait costs no system call. A tick of one millisecond does the rest. As soon as nobody has driven for
-// that long, it arms the source and sends what was held back.
+// back, so that a wait costs no system call. A tick does the rest. When nobody has driven for a millisecond, it arms
+// the source and sends what was held back. Each tick takes a core for some 10 us. So while the program waits again
+// and again, the time between two ticks grows from one to eight milliseconds.
 //
 // # Many transports in one process
 //
 // The process is oversubscribed when goroutines wait for a processor. A wait then leaves driving to a
-// background driver that already listens, and parks at once. Ticks are four times as long then.
+// background driver that already listens, and parks at once. Ticks are at least four milliseconds apart then.
 //
-// # Budgets
+// # How long a waiter stays awake
 //
-// The time that a waiter spins and yields depends on the mode (STEPVAN_PROGRESS), the number of cores, and the waits
-// before. When more threads want to run than there are cores, the operating system keeps interrupting spinning waiters.
-// The waiters of the process then sleep at once. One in many still tries to spin.
+// In the mode Auto a waiter spins for 30 us. What it does next depends on the lengths of the last 128 waits of its
+// [Kind] (see history). While enough of them ended soon after the time that this wait has lasted, the waiter polls on.
+// When they ended much later, it sleeps until shortly before that time, and then polls. The time of the wake-up takes
+// into account how late sleeps ended before. When the history tells nothing, the waiter sleeps until its event.
+//
+// A waiter that polls for long calls sched_yield(2) every 10 us. That call returns at once while no other thread wants
+// the core, whatever its process. When it does not, and the kernel has counted that another thread ran, the core is
+// not free, and the waiter sleeps. After several such waits the waiters of the process sleep at once, and one in many
+// tries again. A waiter sleeps as well when goroutines of its process wait for a processor. The waiters of a process
+// leave it one processor at least. Where the process may use less than one and a half cores, no waiter polls for long.
+//
+// While a waiter sleeps, Go's runtime does not learn of it. Otherwise the runtime would look for its processor every 20
+// us, with a thread that takes the core from the waiter or from its peer.
 //
 // # Panics
 //

@@ -56,21 +56,22 @@ type Options struct {
 
 // Engine moves the bytes of one transport. All exported methods may be called from any goroutine.
 type Engine struct {
-	token    token
-	src      Source
-	policy   policy
-	polls    pollClock
-	listener listener
-	absence  absence
-	ticker   ticker
-	sleeping atomic.Bool // the holder of the token may be asleep
-	sleeper  sleeper
-	waiters  waiterQueue
-	timers   timerPool
-	stopped  chan struct{} // closed when the background driver has ended
-	closing  atomic.Bool   // Close has been called
-	panicked func(any, bool) (bool, error)
-	cause    atomic.Pointer[error] // why Fail ended the engine
+	token     token
+	src       Source
+	policy    policy
+	polls     pollClock
+	listener  listener
+	absence   absence
+	ticker    ticker
+	sleeping  atomic.Bool // the holder of the token may be asleep
+	sleeper   sleeper
+	waiters   waiterQueue
+	timers    timerPool
+	histories histories
+	stopped   chan struct{} // closed when the background driver has ended
+	closing   atomic.Bool   // Close has been called
+	panicked  func(any, bool) (bool, error)
+	cause     atomic.Pointer[error] // why Fail ended the engine
 }
 
 // pollClock holds the times of the last polls. Holder of the token only.

@@ -135,8 +135,7 @@ func (s *epollSleeper) sleep(d time.Duration, _ <-chan struct{}) (passed bool) {
 		s.quietOff = true
 		s.setEvents(s.quiet, false)
 	}
-	limit := unix.NsecToTimespec(int64(d))
-	_, _ = unix.Ppoll(s.sleepFDs, &limit, nil)
+	sys.Sleep(s.sleepFDs, d, cpus.wanted())
 	s.holder.takeWake()
 	return false
 }

@@ -5,6 +5,7 @@ import "sync/atomic"
 // Event is something to wait for. The zero value is ready to use. It must not be copied.
 type Event struct {
 	state atomic.Uint32
+	Kind  Kind // of the waits for it; constant
 }
 
 const (

@@ -1,7 +1,6 @@
 package progress
 
 import (
-	"math"
 	"runtime"
 	"time"
 
@@ -22,10 +21,12 @@ type policy struct {
 	threaded    bool  // a sleeping waiter occupies a thread, and for a while a processor of Go's
 	contended   uint8 // waits under contention, counted to find the one that spins; holder of the token only
 	spin, yield int64 // of a waiter that nobody disturbs, ns
+	late        int64 // how late sleeps with a limit end, ns; holder of the token
+	preemptions int64 // of the waiter's thread at the last look; holder of the token
 }
 
 func newPolicy(o Options, threaded bool) policy {
-	p := policy{mode: o.Mode, threaded: threaded, spin: int64(o.Spin), yield: int64(o.Yield)}
+	p := policy{mode: o.Mode, threaded: threaded, spin: int64(o.Spin), yield: int64(o.Yield), late: firstLate}
 	cpus.countProcessors()
 	if p.spin == 0 {
 		p.spin = int64(defaultSpin)
@@ -56,25 +57,50 @@ func (p *policy) spins() bool {
 
 // budget is what one wait may spend.
 type budget struct {
-	spin, yield  int64 // ns
-	oneProcessor bool  // other goroutines run only when this one lets them
-	lost         int64 // longest time without the core
+	policy       *policy
+	spin, yield  int64    // ns
+	history      *history // of the kind of wait; nil: spin and yield are all that the wait may spend
+	endless      bool     // the wait never sleeps
+	oneProcessor bool     // other goroutines run only when this one lets them
+	lost         int64    // longest time without the core
+	pollUntil    int64    // polling is worth it until then, by nanotime
+	yielded      int64    // the last yield, by nanotime
+	shared       int      // yields in a row in which another thread ran
+	gaveWay      bool     // another thread ran in the last yield, and the waiter has not polled in vain since
 }
 
+const (
+	// yieldEvery is how often a waiter that polls for long yields its core to other threads.
+	yieldEvery = int64(10 * time.Microsecond)
+	// freeYield is the longest time that sched_yield(2) takes when no other thread wants the core.
+	freeYield = int64(5 * time.Microsecond)
+	// mostShared is how many yields in a row may let another thread run before the core counts as not free.
+	mostShared = 3
+)
+
 // budget is what a wait may spend that begins at this moment.
-func (p *policy) budget() budget {
-	b := budget{spin: p.spin, yield: p.yield, oneProcessor: cpus.count.Load() == 1}
-	if p.mode == Spin {
-		b.yield = math.MaxInt64
+func (p *policy) budget(h *history) budget {
+	b := budget{policy: p, spin: p.spin, yield: p.yield, endless: p.mode == Spin, oneProcessor: cpus.count.Load() == 1}
+	if p.spin > 0 {
+		b.history = h
 	}
 	return b
 }
 
-// noteRound notes how long a round without events took.
+// noteRound notes how long a round without events took. A long one has lost the core to another thread if the kernel
+// has counted that. Otherwise the whole machine stood still, as virtual machines do, and polling is as good as before.
 func (b *budget) noteRound(d int64) {
-	if d > lateAfter {
+	b.gaveWay = false
+	if d > lateAfter && b.policy.preempted() {
 		b.lost = max(b.lost, d)
 	}
+}
+
+// preempted reports whether another thread ran in place of the waiter since the last look. Budget: one system call.
+func (p *policy) preempted() bool {
+	before := p.preemptions
+	p.preemptions = sys.Preemptions()
+	return p.preemptions != before
 }
 
 // spinOrYield reports whether to poll again after so long without events. When the time for spinning is over, it first
@@ -83,11 +109,31 @@ func (b *budget) spinOrYield(idle int64, rounds int) bool {
 	if idle < b.spin && rounds < mostRounds {
 		return true
 	}
-	if b.yield != math.MaxInt64 && (idle >= b.spin+b.yield || rounds >= 2*mostRounds) {
+	if idle >= b.spin+b.yield || rounds >= 2*mostRounds {
 		return false
 	}
 	sys.Yield()
 	return true
+}
+
+// yieldAtTimes yields the core to other threads every yieldEvery. It reports whether the core is free: sched_yield(2)
+// returns at once as long as no other thread wants to run there.
+func (b *budget) yieldAtTimes(now int64) (free bool) {
+	if now-b.yielded < yieldEvery {
+		return true
+	}
+	sys.Yield()
+	b.yielded = nanotime()
+	if b.yielded-now <= freeYield || !b.policy.preempted() {
+		b.shared = 0
+		return true
+	}
+	b.shared++
+	b.gaveWay = true
+	if d := b.yielded - now; d > lateAfter {
+		b.lost = max(b.lost, d)
+	}
+	return b.shared < mostShared
 }
 
 // report tells later waits how this one went.
@@ -95,6 +141,10 @@ func (b *budget) report(done bool) {
 	switch {
 	case b.lost > 0:
 		cpus.penalize(b.lost)
+	case b.shared >= mostShared:
+		cpus.penalize(0)
+	case done && b.gaveWay:
+		cpus.giveWay()
 	case done:
 		cpus.reward()
 	}

@@ -87,8 +87,6 @@ func TestBudgetEnds(t *testing.T) {
 		require.Equal(t, want, b.spinOrYield(idle, 1), idle)
 	}
 	require.False(t, b.spinOrYield(0, 2*mostRounds), "a clock that stands still")
-	endless := (&policy{mode: Spin, spin: 10}).budget()
-	require.True(t, endless.spinOrYield(int64(time.Hour), 100*mostRounds))
 }
 
 // Under contention waits sleep at once, except one in every retryEvery.
@@ -119,7 +117,7 @@ func TestOversubscribedProcessesDoNotSpin(t *testing.T) {
 	cpus.oversubscribed.Store(true)
 	require.False(t, p.spins())
 	require.True(t, (&policy{mode: Spin}).spins())
-	done, err := (&wait{engine: &Engine{policy: p}, ev: &Event{}, d: -1}).sleep(false)
+	done, err := (&wait{engine: &Engine{policy: p}, ev: &Event{}, d: -1}).sleep()
 	require.False(t, done, "a sleeping waiter keeps a processor too")
 	require.NoError(t, err)
 }

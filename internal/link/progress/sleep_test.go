@@ -134,10 +134,10 @@ func TestTightLoopsDoNotArm(t *testing.T) {
 	m.engine.listener.stop()
 	m.engine.src.Poll(true) // no longer armed
 	m.engine.endDriving(false)
-	require.NotEqual(t, noTick, m.engine.ticker.pace.Load())
+	require.True(t, m.engine.ticker.pending.Load())
 	var ev Event
 	m.arrive(&ev) // wakes nobody
-	for end := time.Now().Add(bound); m.engine.ticker.pace.Load() != noTick || !ev.IsSet(); runtime.Gosched() {
+	for end := time.Now().Add(bound); m.engine.ticker.pending.Load() || !ev.IsSet(); runtime.Gosched() {
 		require.True(t, time.Now().Before(end), "the tick never ends, or arms nothing")
 	}
 }
@@ -198,17 +198,17 @@ func TestTicksWhileTheBackgroundDriverListens(t *testing.T) {
 	m := newMailbox(t, true, Options{})
 	own(t, m.engine)
 	m.engine.release()
-	require.Equal(t, tickSoon, m.engine.tickPace())
+	require.Equal(t, tickTime, m.engine.tickAfter())
 	oversubscribed(t)
-	require.Equal(t, tickLate, m.engine.tickPace())
+	require.Equal(t, listeningTick, m.engine.tickAfter())
 	polls := m.polls.Load()
 	m.engine.ticker.turns.Store(m.engine.token.turns())
 	m.engine.tick()
 	require.Equal(t, polls, m.polls.Load())
 	require.True(t, m.engine.listener.on.Load())
-	require.Equal(t, noTick, m.engine.ticker.pace.Load())
+	require.False(t, m.engine.ticker.pending.Load())
 	own(t, m.engine)
 	m.engine.listener.stop()
-	require.Equal(t, tickSoon, m.engine.tickPace())
+	require.Equal(t, tickTime, m.engine.tickAfter())
 	m.engine.endDriving(true)
 }

@@ -7,52 +7,52 @@ import (
 
 // ticker is the timer that looks after what waiters have left unarmed.
 type ticker struct {
-	timer *time.Timer
-	pace  atomic.Int32  // of the next tick
-	turns atomic.Uint64 // token.turns at the last tick
+	timer   *time.Timer
+	pending atomic.Bool   // a tick follows
+	turns   atomic.Uint64 // token.turns at the last tick
+	busy    atomic.Int32  // ticks in a row that found the program waiting again
 }
 
-// Paces of the tick, in rising order.
 const (
-	noTick int32 = iota
-	tickLate
-	tickSoon
+	tickTime = time.Millisecond
+	// longestTick is the longest time between two ticks. The ticks come more and more seldom while the program waits
+	// again and again, since each one takes a core from a waiter or its peer.
+	longestTick = 8 * tickTime
+	// listeningTick is the longest time while the background driver listens.
+	listeningTick = 4 * tickTime
 )
-
-const tickTime = time.Millisecond
-
-var tickAfter = [...]time.Duration{tickLate: 4 * tickTime, tickSoon: tickTime}
 
 // startTick makes sure that a tick follows. The caller has given the token back.
 func (e *Engine) startTick() {
-	was := e.ticker.pace.Load()
-	if was == tickSoon {
-		return
-	}
-	if pace := e.tickPace(); was < pace && e.ticker.pace.CompareAndSwap(was, pace) {
-		e.ticker.timer.Reset(tickAfter[pace])
+	if !e.ticker.pending.Load() && e.ticker.pending.CompareAndSwap(false, true) {
+		e.ticker.timer.Reset(e.tickAfter())
 	}
 }
 
-// tickPace is how soon the tick is to come. While the background driver listens, a tick only sends what was held back.
+// tickAfter is how soon the tick is to come. While the background driver listens, a tick only sends what was held back.
 // In an oversubscribed process that may wait longer.
-func (e *Engine) tickPace() int32 {
-	if e.listener.on.Load() && cpus.oversubscribed.Load() {
-		return tickLate
+func (e *Engine) tickAfter() time.Duration {
+	d := min(longestTick, tickTime<<min(e.ticker.busy.Load(), 8))
+	switch {
+	case !e.listener.on.Load():
+		return d
+	case cpus.oversubscribed.Load():
+		return listeningTick
 	}
-	return tickSoon
+	return min(d, listeningTick)
 }
 
 // tick arms the source in place of a waiter that has not done so. It does that as soon as nobody has driven for the
 // length of a tick.
 //
-// A waiter looks at the pace after it has given the token back. The function tick clears the pace before it looks at
-// the token. So one of them sees the other.
+// A waiter looks at pending after it has given the token back. The function tick clears pending before it looks at the
+// token. So one of them sees the other.
 func (e *Engine) tick() {
 	now := e.token.turns()
-	idle := e.ticker.turns.Swap(now) == now
+	idle := e.ticker.turns.Swap(now) == now || e.awayFor(int64(tickTime))
 	if idle {
-		e.ticker.pace.Store(noTick)
+		e.ticker.busy.Store(0)
+		e.ticker.pending.Store(false)
 	}
 	cpus.countProcessors()
 	var d driving
@@ -61,9 +61,8 @@ func (e *Engine) tick() {
 	switch {
 	case e.token.has(closed):
 	case !idle:
-		pace := e.tickPace()
-		e.ticker.pace.Store(pace)
-		e.ticker.timer.Reset(tickAfter[pace])
+		e.ticker.busy.Add(1)
+		e.ticker.timer.Reset(e.tickAfter())
 	case e.token.take():
 		d.holdsToken = true
 		if e.listener.on.Load() {
@@ -75,4 +74,10 @@ func (e *Engine) tick() {
 	case !e.token.has(held):
 		e.startTick()
 	}
+}
+
+// awayFor reports whether nobody drives, and the last waiter has left so long ago.
+func (e *Engine) awayFor(d int64) bool {
+	left := e.absence.left.Load()
+	return left != 0 && !e.token.has(held) && nanotime()-left >= d
 }

@@ -82,6 +82,10 @@ type wait struct {
 	begun    int64 // about, by nanotime; not known while until is 0
 	deadline time.Time
 
+	start  int64 // of the waiting, by nanotime; 0: the event came at once
+	wakeAt int64 // when a sleep is to end because the event is due soon, by nanotime; 0: it ends with the event
+	noted  bool  // the history has the length of the wait
+
 	driving driving
 }
 
@@ -89,6 +93,9 @@ type wait struct {
 func (w *wait) run() (err error) {
 	defer w.engine.recoverPanic(&w.driving, &err)
 	err = w.driveOrPark()
+	if err == nil && w.start != 0 && !w.noted {
+		w.note(nanotime())
+	}
 	w.driving.ended = true
 	return err
 }
@@ -141,23 +148,34 @@ func (w *wait) drive() (done bool, err error) {
 				return true, nil
 			}
 		}
-		if done, err := w.spin(); done {
-			return true, err
+	}
+	for {
+		if spins {
+			if done, err := w.spin(); done {
+				return true, err
+			}
+		}
+		if done, err := w.sleep(); done || w.wakeAt == 0 {
+			return done, err
 		}
 	}
-	return w.sleep(spins)
 }
 
 // spin polls until the budget is used up. Budget of a round without events: eight polls of the source and one look at
 // the clock.
 func (w *wait) spin() (done bool, err error) {
+	w.wakeAt = 0
 	if !cpus.acquire(1) {
+
 		return false, nil
 	}
 	defer cpus.release()
 	e := w.engine
-	b := e.policy.budget()
+	b := e.policy.budget(e.histories.of(w.ev.Kind))
 	last := nanotime()
+	if w.start == 0 {
+		w.start = last
+	}
 	idleSince, flushed := last, last
 	cpus.sample(last)
 	for rounds := 1; ; rounds++ {
@@ -167,6 +185,7 @@ func (w *wait) spin() (done bool, err error) {
 			if w.ev.IsSet() {
 				e.polls.clockAt = last
 				b.report(true)
+				w.noteLong(last, b.spin)
 				return true, nil
 			}
 		}
@@ -191,7 +210,7 @@ func (w *wait) spin() (done bool, err error) {
 		if b.oneProcessor {
 			runtime.Gosched() // elsewhere another processor runs the goroutines that wait for this one
 		}
-		if !b.spinOrYield(now-idleSince, rounds) {
+		if !w.staysAwake(&b, now, now-idleSince, rounds) {
 			e.polls.clockAt = now
 			b.report(false)
 			return false, nil

@@ -1,0 +1,167 @@
+package progress
+
+import (
+	"context"
+	"flag"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stepvan/stepvan/trace"
+	"github.com/stretchr/testify/require"
+)
+
+var long = flag.Bool("long", false, "make the tests named Soak long")
+
+// answerer sets events after times that follow a pattern, so that waiters poll, sleep until shortly before, and are
+// wrong at times.
+func answerer(m *mailbox, asked <-chan *Event, rng *rand.Rand) {
+	pattern := time.Duration(0)
+	for ev := range asked {
+		if rng.IntN(50) == 0 {
+			pattern = []time.Duration{0, 50, 150, 600, 1500}[rng.IntN(5)] * time.Microsecond
+		}
+		d := pattern + time.Duration(rng.IntN(20))*time.Microsecond
+		if rng.IntN(10) == 0 {
+			d = 0
+		}
+		for end := trace.Now() + int64(d); d > 0 && trace.Now() < end; {
+			if d > 300*time.Microsecond {
+				time.Sleep(d / 2)
+				d = 1
+			}
+		}
+		m.arrive(ev)
+	}
+}
+
+// No wait with a history sleeps through its event, also while the clock jumps ahead and back.
+func TestNoWaitIsLostSoak(t *testing.T) {
+	rounds := 2_000
+	if *long {
+		rounds = 250_000
+	}
+	var offset atomic.Int64
+	nanotime = func() int64 { return trace.Now() + offset.Load() }
+	t.Cleanup(func() { nanotime = trace.Now })
+	forMailboxes(t, func(t *testing.T, m *mailbox) {
+		defer offset.Store(0)
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		asked := make(chan *Event)
+		go answerer(m, asked, rand.New(rand.NewPCG(5, 6)))
+		defer close(asked)
+		rng := rand.New(rand.NewPCG(7, 8))
+		ev := &Event{Kind: Answer}
+		for round := range rounds {
+			if rng.IntN(20) == 0 {
+				offset.Store(rng.Int64N(int64(20*time.Millisecond)) - int64(10*time.Millisecond))
+			}
+			ev.Reset()
+			asked <- ev
+			var err error
+			if round%2 == 0 {
+				err = m.engine.Wait(ctx, ev)
+			} else {
+				err = m.engine.WaitFor(bound, ev)
+			}
+			require.NoError(t, err, "round %d", round)
+		}
+	})
+}
+
+// calm makes the engine believe that nobody else wants a processor.
+func calm(t *testing.T) {
+	cpus.sampledAt.Store(nanotime() + int64(time.Hour)) // nobody looks meanwhile
+	reset := func() { cpus.queued.Store(0); cpus.pressure.Store(0) }
+	reset()
+	t.Cleanup(func() { reset(); cpus.sampledAt.Store(0) })
+}
+
+// A waiter whose core nobody wants stays awake for as long as its waits usually take.
+func TestAWaiterPollsUntilTheAnswerIsDue(t *testing.T) {
+	calm(t)
+	e := &Engine{policy: newPolicy(Options{}, true)}
+	w := &wait{engine: e, ev: &Event{Kind: Answer}, start: 1}
+	b := e.policy.budget(e.histories.of(Answer))
+	b.yielded = 1 << 60 // the test has its core or not, which does not matter here
+	require.False(t, w.staysAwake(&b, 31*us, 30*us, 10), "nothing is known")
+	for range fewest {
+		b.history.note(200 * us)
+	}
+	for at := 31 * us; at < 200*us; at += us {
+		require.True(t, w.staysAwake(&b, at, at, 100), at)
+	}
+	require.True(t, w.staysAwake(&b, 240*us, 240*us, 200), "the answer may be a little late")
+	require.False(t, w.staysAwake(&b, 300*us, 300*us, 300), "it does not come soon")
+	require.Zero(t, w.wakeAt)
+	require.False(t, w.staysAwake(&b, 100*us, 100*us, mostAwake), "a clock that stands still")
+}
+
+func TestAWaiterSleepsUntilShortlyBeforeTheAnswer(t *testing.T) {
+	calm(t)
+	e := &Engine{policy: newPolicy(Options{}, true)}
+	w := &wait{engine: e, ev: &Event{Kind: Answer}, start: 1000}
+	b := e.policy.budget(e.histories.of(Answer))
+	b.yielded = 1 << 60 // the test has its core or not, which does not matter here
+	for range fewest {
+		b.history.note(3000 * us)
+	}
+	require.False(t, w.staysAwake(&b, 1000+31*us, 31*us, 10))
+	require.Equal(t, 1000+3000*us-firstLate, w.wakeAt)
+	w.noteLate(w.wakeAt + firstLate/2)
+	require.Less(t, e.policy.late, firstLate)
+	w.noteLate(w.wakeAt + 250*us)
+	require.Equal(t, 250*us, e.policy.late)
+	w.noteLate(w.wakeAt + 10_000*us)
+	require.Equal(t, mostLate, e.policy.late)
+	w.noteLate(w.wakeAt - us)
+	require.Equal(t, mostLate, e.policy.late, "that was woken by a message")
+}
+
+// Waits that nothing can be learned of spin and yield for a short time.
+func TestRareWaitsHaveNoHistory(t *testing.T) {
+	calm(t)
+	var h histories
+	require.Nil(t, h.of(Rare))
+	require.Nil(t, h.of(kinds))
+	require.NotNil(t, h.of(Request))
+	require.Same(t, h.of(Answer), h.of(Answer))
+	b := (&policy{spin: 10, yield: 20}).budget(nil)
+	w := &wait{engine: &Engine{}, ev: &Event{}, start: 1}
+	require.True(t, w.staysAwake(&b, 26, 25, 2))
+	require.False(t, w.staysAwake(&b, 31, 30, 3))
+}
+
+// A waiter gives up its core when goroutines of its program wait for a processor.
+func TestAWaiterLeavesItsProcessorToTheProgram(t *testing.T) {
+	calm(t)
+	e := &Engine{policy: newPolicy(Options{}, true)}
+	w := &wait{engine: e, ev: &Event{Kind: Answer}, start: 1}
+	b := e.policy.budget(e.histories.of(Answer))
+	b.yielded = 1 << 60 // the test has its core or not, which does not matter here
+	for range fewest {
+		b.history.note(200 * us)
+	}
+	cpus.queued.Store(1)
+	require.True(t, w.staysAwake(&b, 50*us, 50*us, 10))
+	cpus.queued.Store(2)
+	require.False(t, w.staysAwake(&b, 60*us, 60*us, 11))
+}
+
+// Yields in which another thread runs end the polling.
+func TestASharedCoreEndsThePolling(t *testing.T) {
+	calm(t)
+	b := budget{policy: &policy{}, shared: mostShared - 1, yielded: 1}
+	now := nanotime() - 2*freeYield // as if the yield had begun then
+	b.policy.preemptions = -1       // the kernel counts more
+	require.False(t, b.yieldAtTimes(now))
+	b.report(false)
+	require.EqualValues(t, loss, cpus.pressure.Load())
+	b.shared = 0
+	require.True(t, b.yieldAtTimes(now), "the thread of the waiter lost nothing since")
+	b.gaveWay = true
+	b.report(true)
+	require.EqualValues(t, loss+gaveWayLoss, cpus.pressure.Load())
+}
