@@ -138,7 +138,7 @@ func (w *writer) one(r *cRequest, p *pending, views bool) error {
 	return nil
 }
 
-func (w *writer) pushOne(p *pending, i int, keys []tensor.Key, t tensor.Tensor, flags uint16) error {
+func (w *writer) pushOne(p *pending, i int, keys []tensor.Key, t *tensor.Tensor, flags uint16) error {
 	if err := p.writeTensor(&w.push[w.pushed], t, flags); err != nil {
 		return err
 	}
@@ -149,32 +149,45 @@ func (w *writer) pushOne(p *pending, i int, keys []tensor.Key, t tensor.Tensor, 
 
 func (w *writer) pushes(p *pending, views bool) error {
 	keys := p.PushKeys()
-	if !views {
-		for i, t := range p.Pushes() {
-			if err := w.pushOne(p, i, keys, t, 0); err != nil {
-				return err
-			}
-		}
-		return nil
+	if views && anyInPlace(p, keys) {
+		return w.views(p, keys)
 	}
-	for i := range keys {
-		t, err := p.In(i)
-		if err == nil {
-			err = w.pushOne(p, i, keys, t, inPlace(p, i))
-		}
-		if err != nil {
+	all := p.Pushes()
+	for i := range all {
+		if err := w.pushOne(p, i, keys, &all[i], 0); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// inPlace is the flag of a push that is the worker's own tensor.
-func inPlace(p *pending, i int) uint16 {
-	if p.InPlace(i) {
-		return flagReadOnly
+// views writes the pushes of a request of which some are the worker's own tensors. Pushes would copy these. In takes a
+// lock.
+func (w *writer) views(p *pending, keys []tensor.Key) error {
+	for i := range keys {
+		t, err := p.In(i)
+		if err != nil {
+			return err
+		}
+		var flags uint16
+		if p.InPlace(i) {
+			flags = flagReadOnly
+		}
+		if err := w.pushOne(p, i, keys, &t, flags); err != nil {
+			return err
+		}
 	}
-	return 0
+	return nil
+}
+
+// anyInPlace reports whether a push is the worker's own tensor.
+func anyInPlace(p *pending, keys []tensor.Key) bool {
+	for i := range keys {
+		if p.InPlace(i) {
+			return true
+		}
+	}
+	return false
 }
 
 // goRequestIn implements
@@ -210,6 +223,6 @@ func (n *node) view(handler, i cUint64, c *cTensor, flags uint16, get func(ps.Re
 		if err != nil {
 			return err
 		}
-		return p.writeKnown(c, t, flags)
+		return p.writeKnown(c, &t, flags)
 	})
 }

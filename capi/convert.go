@@ -3,6 +3,8 @@
 package main
 
 import (
+	"math"
+	"math/bits"
 	"sync"
 	"unsafe"
 
@@ -77,13 +79,14 @@ func (k *call) tensor(t *tensor.Tensor, c *cTensor, own []tensor.Tensor) error {
 		return invalid("tensor: flags: some do not exist (got %#x, want STEPVAN_VARIABLE and STEPVAN_READ_ONLY at most)", c.flags)
 	}
 	var shape tensor.Shape
-	_, ok := shape.SetDims(unsafe.Slice((*int64)(unsafe.Pointer(&c.shape)), c.rank)...)
+	elems, ok := shape.SetDims(unsafe.Slice((*int64)(unsafe.Pointer(&c.shape)), c.rank)...)
 	d := tensor.DType(c.dtype)
-	n, fits := shape.Bytes(d)
+	high, n := bits.Mul64(uint64(elems), uint64(d.Size()))
+	fits := d.Valid() && high == 0 && n <= math.MaxInt64
 	switch {
 	case !ok || !fits:
 		return invalid("tensor: %v of type %d is not a tensor: give dimensions from 0 on, and a type of stepvan_dtype", unsafe.Slice((*int64)(unsafe.Pointer(&c.shape)), c.rank), c.dtype)
-	case uint64(n) != uint64(c.bytes):
+	case n != uint64(c.bytes):
 		return invalid("tensor: bytes does not fit %s of %s (got %d, want %d)", shape, d, c.bytes, n)
 	case n == 0:
 		empty, err := tensor.FromBytes(d, shape, nil)

@@ -136,23 +136,24 @@ func (q *requests) releaseAll(s *ps.Server) {
 }
 
 // writeTensor writes a tensor of the request for C. The request then recognises the tensor in an answer.
-func (p *pending) writeTensor(c *cTensor, t tensor.Tensor, flags uint16) error {
+func (p *pending) writeTensor(c *cTensor, t *tensor.Tensor, flags uint16) error {
 	if t.Region() == nil && t.Len() > 0 {
-		var err error
-		if t, err = p.copied(&t); err != nil {
+		heap, err := p.copied(t)
+		if err != nil {
 			return err
 		}
+		t = &heap
 	}
-	describe(c, &t, flags)
-	p.known = append(p.known, t)
+	describe(c, t, flags)
+	p.known = append(p.known, *t)
 	return nil
 }
 
 // writeKnown is writeTensor for a tensor that C may already have.
-func (p *pending) writeKnown(c *cTensor, t tensor.Tensor, flags uint16) error {
+func (p *pending) writeKnown(c *cTensor, t *tensor.Tensor, flags uint16) error {
 	for i := range p.known {
 		if k := &p.known[i]; k.Region() == t.Region() && k.Offset() == t.Offset() && k.Len() == t.Len() {
-			describe(c, &t, flags)
+			describe(c, t, flags)
 			return nil
 		}
 	}
