@@ -187,9 +187,9 @@ static get_call *next_batch(uint64_t node, int32_t policy, int64_t limit)
 /* A batch on its way to objects of Python. */
 typedef struct conversion {
 	uint64_t node;
+	PyObject *server; /* for Requests; None: tuples */
 	framework *as;
 	const stepvan_batch *batch;
-	int plain;       /* tuples, not objects */
 	uint64_t closes; /* node closes that had ended before get_batch: while no other begins, the memory of the batch stays */
 } conversion;
 
@@ -269,7 +269,7 @@ static PyObject *none(void)
 static PyObject *push_view(const conversion *s, const stepvan_request *r, const stepvan_tensor *tensor)
 {
 	if ((tensor->flags & STEPVAN_READ_ONLY) != 0)
-		return s->plain ? push_copy(s, r, tensor) : none();
+		return s->server == Py_None ? push_copy(s, r, tensor) : none();
 	PyObject *view = chunk_view(s->as, tensor);
 	if (view != NULL || PyErr_Occurred() != NULL)
 		return view;
@@ -321,16 +321,16 @@ static PyObject *item_of(const conversion *s, const stepvan_request *r)
 {
 	PyObject *tensors = tensors_list(s, r), *keys = tensors != NULL ? keys_list(s->batch, r) : NULL, *item = NULL;
 	if (keys != NULL)
-		item = s->plain ? tuple_of(r, tensors, keys) : request_new(s->node, r, s->batch, s->as, tensors, keys);
+		item = s->server == Py_None ? tuple_of(r, tensors, keys) : request_new(s->node, s->server, r, s->batch, s->as, tensors, keys);
 	Py_XDECREF(tensors);
 	Py_XDECREF(keys);
 	return item;
 }
 
-static PyObject *list_of(const get_call *t, framework *as, int plain, uint64_t closes)
+static PyObject *list_of(const get_call *t, framework *as, PyObject *server, uint64_t closes)
 {
 	const stepvan_batch *b = &t->batch;
-	conversion s = {t->node, as, b, plain, closes};
+	conversion s = {t->node, server, as, b, closes};
 	PyObject *list = PyList_New((Py_ssize_t)b->requests_count);
 	for (uint64_t i = 0; list != NULL && i < b->requests_count; i++) {
 		PyObject *item = item_of(&s, &b->requests[i]);
@@ -357,7 +357,7 @@ static PyObject *without_pulls(const stepvan_batch *b)
 /* The result of get_batch for fserver_lib. */
 static PyObject *plain_list(const get_call *t, framework *as, uint64_t closes)
 {
-	PyObject *list = list_of(t, as, 1, closes), *handlers = list != NULL ? without_pulls(&t->batch) : NULL;
+	PyObject *list = list_of(t, as, Py_None, closes), *handlers = list != NULL ? without_pulls(&t->batch) : NULL;
 	PyObject *both = handlers != NULL ? Py_BuildValue("(OO)", list, handlers) : NULL;
 	Py_XDECREF(handlers);
 	Py_XDECREF(list);
@@ -365,16 +365,15 @@ static PyObject *plain_list(const get_call *t, framework *as, uint64_t closes)
 }
 
 /*
- * get_batch(node, policy, timeout) -> [Request]; with True as well: ([(handler, tensors, keys)],
+ * get_batch(node, policy, timeout, server) -> [Request], whose server that is. With None: ([(handler, tensors, keys)],
  * [handlers of requests without pulls]). Budget: 600 ns per request with one push in a chunk.
  */
 PyObject *get_batch(PyObject *self, arguments args, Py_ssize_t count)
 {
 	uint64_t node;
 	int64_t limit, policy;
-	if (expect(count, 3, 4, "get_batch") < 0 || to_u64(args[0], &node, "node") < 0 || to_i64(args[1], &policy, "policy") < 0 || to_limit(args[2], &limit) < 0)
+	if (expect(count, 4, 4, "get_batch") < 0 || to_u64(args[0], &node, "node") < 0 || to_i64(args[1], &policy, "policy") < 0 || to_limit(args[2], &limit) < 0)
 		return NULL;
-	int plain = count > 3 && args[3] == Py_True;
 	collect_released();
 	framework *as = preferred(); /* before a batch is taken that could not be converted */
 	if (as == NULL || chunks_prepare() < 0)
@@ -383,7 +382,7 @@ PyObject *get_batch(PyObject *self, arguments args, Py_ssize_t count)
 	get_call *t = next_batch(node, policy < INT32_MIN || policy > INT32_MAX ? INT32_MIN : (int32_t)policy, limit);
 	if (t == NULL)
 		return NULL;
-	PyObject *list = plain ? plain_list(t, as, closes) : list_of(t, as, 0, closes);
+	PyObject *list = args[3] == Py_None ? plain_list(t, as, closes) : list_of(t, as, args[3], closes);
 	if (list != NULL)
 		call_done(t);
 	else

@@ -195,6 +195,7 @@ typedef struct request {
 	PyObject_HEAD
 	uint64_t node, handler;
 	long long worker;
+	PyObject *server;                 /* of Python: a Response needs it */
 	PyObject *tensors, *keys, *views; /* views: the results of input and out, or NULL */
 	framework *as;      /* of tensors */
 	left *left;         /* pushes in the worker's memory, still to copy; the array lives as long as the request */
@@ -203,7 +204,7 @@ typedef struct request {
 	stepvan_tensor *pull;
 	uint64_t *pull_keys;
 } request;
-PyObject *request_new(uint64_t node, const stepvan_request *from, const stepvan_batch *batch, framework *as, PyObject *tensors, PyObject *keys);
+PyObject *request_new(uint64_t node, PyObject *server, const stepvan_request *from, const stepvan_batch *batch, framework *as, PyObject *tensors, PyObject *keys);
 PyObject *set_request(PyObject *self, arguments args, Py_ssize_t count);
 int request_ready(PyObject *module);
 

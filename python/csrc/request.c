@@ -1,13 +1,16 @@
 /* Requests: the base class of stepvan.Request. */
 #include "core.h"
 
-static PyTypeObject *type;
-static PyObject *request_class, *pull_class;
+#include <stddef.h>
+#include <structmember.h>
 
-/* set_request(Request, Pull): the classes that get_batch and Request.pulls make instances of. */
+static PyTypeObject *type;
+static PyObject *request_class, *pull_class, *response_class;
+
+/* set_request(Request, Pull, Response): the classes of what get_batch, Request.pulls and Request.respond return. */
 PyObject *set_request(PyObject *self, arguments args, Py_ssize_t count)
 {
-	if (expect(count, 2, 2, "set_request") < 0)
+	if (expect(count, 3, 3, "set_request") < 0)
 		return NULL;
 	if (!PyType_Check(args[0]) || !PyType_IsSubtype((PyTypeObject *)args[0], type)) {
 		PyErr_SetString(PyExc_TypeError, "the class of requests extends _core.Request");
@@ -17,6 +20,8 @@ PyObject *set_request(PyObject *self, arguments args, Py_ssize_t count)
 	replace(&request_class, args[0]);
 	Py_INCREF(args[1]);
 	replace(&pull_class, args[1]);
+	Py_INCREF(args[2]);
+	replace(&response_class, args[2]);
 	Py_RETURN_NONE;
 }
 
@@ -63,10 +68,10 @@ static int take_left(request *r, const stepvan_request *from, const stepvan_batc
 }
 
 /*
- * New reference. Takes references to the lists. None in tensors stands for a push that is copied later, for
- * framework as.
+ * New reference. Takes references to the lists and the server. None in tensors stands for a push that is copied later,
+ * for framework as.
  */
-PyObject *request_new(uint64_t node, const stepvan_request *from, const stepvan_batch *batch, framework *as, PyObject *tensors, PyObject *keys)
+PyObject *request_new(uint64_t node, PyObject *server, const stepvan_request *from, const stepvan_batch *batch, framework *as, PyObject *tensors, PyObject *keys)
 {
 	request *r = (request *)PyType_GenericAlloc((PyTypeObject *)(request_class != NULL ? request_class : (PyObject *)type), 0);
 	if (r == NULL)
@@ -74,6 +79,8 @@ PyObject *request_new(uint64_t node, const stepvan_request *from, const stepvan_
 	r->node = node;
 	r->handler = from->handler;
 	r->worker = from->worker;
+	Py_INCREF(server);
+	r->server = server;
 	Py_INCREF(tensors);
 	r->tensors = tensors;
 	Py_INCREF(keys);
@@ -90,6 +97,7 @@ static int request_traverse(PyObject *self, visitproc visit, void *arg)
 {
 	request *r = (request *)self;
 	Py_VISIT(Py_TYPE(self));
+	Py_VISIT(r->server);
 	Py_VISIT(r->tensors);
 	Py_VISIT(r->keys);
 	Py_VISIT(r->views);
@@ -99,6 +107,7 @@ static int request_traverse(PyObject *self, visitproc visit, void *arg)
 static int request_clear(PyObject *self)
 {
 	request *r = (request *)self;
+	Py_CLEAR(r->server);
 	Py_CLEAR(r->tensors);
 	Py_CLEAR(r->keys);
 	Py_CLEAR(r->views);
@@ -194,13 +203,50 @@ static PyObject *request_out(PyObject *self, PyObject *index)
 	return request_view((request *)self, "out", PyLong_FromUnsignedLongLong(i), stepvan_request_out, i);
 }
 
-/* _answer(tensors) -> response. Drops the views of input and out. */
-static PyObject *request_answer(PyObject *self, PyObject *tensors)
+/* The memory for the answers to all pulls, as a list. New reference. */
+static PyObject *all_out(request *r)
+{
+	PyObject *list = PyList_New(r->pulls);
+	for (Py_ssize_t i = 0; list != NULL && i < r->pulls; i++) {
+		PyObject *view = request_view(r, "respond", PyLong_FromSsize_t(i), stepvan_request_out, (uint64_t)i);
+		if (view == NULL || PyList_SetItem(list, i, view) < 0)
+			Py_CLEAR(list);
+	}
+	return list;
+}
+
+/* The argument of respond; None without one. NULL with an exception. Borrowed. */
+static PyObject *respond_argument(arguments args, Py_ssize_t count, PyObject *names)
+{
+	Py_ssize_t named = names != NULL ? PyTuple_Size(names) : 0;
+	if (count + named > 1) {
+		PyErr_Format(PyExc_TypeError, "Request.respond() takes at most 1 argument (%zd given)", count + named);
+		return NULL;
+	}
+	if (named == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, 0), "tensors") != 0) {
+		PyErr_Format(PyExc_TypeError, "Request.respond() got an unexpected keyword argument '%U'", PyTuple_GetItem(names, 0));
+		return NULL;
+	}
+	return count + named == 1 ? args[0] : Py_None;
+}
+
+/* Drops the views of input and out. */
+static PyObject *request_respond(PyObject *self, arguments args, Py_ssize_t count, PyObject *names)
 {
 	request *r = (request *)self;
-	PyObject *response = answer(r->node, r->handler, tensors, 0);
-	if (response != NULL)
+	PyObject *tensors = respond_argument(args, count, names);
+	if (tensors == NULL)
+		return NULL;
+	PyObject *all = tensors == Py_None ? all_out(r) : NULL;
+	if (tensors == Py_None && all == NULL)
+		return NULL;
+	PyObject *number = answer(r->node, r->handler, all != NULL ? all : tensors, 0), *response = NULL;
+	Py_XDECREF(all);
+	if (number != NULL) {
 		Py_CLEAR(r->views);
+		response = PyObject_CallFunctionObjArgs(response_class, r->server, number, NULL);
+		Py_DECREF(number);
+	}
 	return response;
 }
 
@@ -209,22 +255,13 @@ static PyObject *request_handler(PyObject *self, void *unused)
 	return PyLong_FromUnsignedLongLong(((request *)self)->handler);
 }
 
-static PyObject *request_node(PyObject *self, void *unused)
-{
-	return PyLong_FromUnsignedLongLong(((request *)self)->node);
-}
-
-static PyObject *request_worker(PyObject *self, void *unused)
-{
-	return PyLong_FromLongLong(((request *)self)->worker);
-}
-
 static PyObject *given(PyObject *object)
 {
 	PyObject *result = object != NULL ? object : Py_None;
 	Py_INCREF(result);
 	return result;
 }
+
 
 /* The result of a call on a push that the worker has left in its own memory. */
 static int check_left(const request *r, int32_t code, stepvan_error *error)
@@ -290,23 +327,17 @@ static PyObject *request_tensors(PyObject *self, void *unused)
 	return r->tensors != NULL && r->lefts > 0 && fill_left(r) < 0 ? NULL : given(r->tensors);
 }
 
-static PyObject *request_keys(PyObject *self, void *unused)
-{
-	return given(((request *)self)->keys);
-}
-
-static PyObject *request_pull_count(PyObject *self, void *unused)
-{
-	return PyLong_FromSsize_t(((request *)self)->pulls);
-}
+/* The interpreter reads members of T_OBJECT_EX faster than what a function gets. */
+static PyMemberDef members[] = {
+	{"worker", T_LONGLONG, offsetof(request, worker), READONLY, "The rank of the worker that asks."},
+	{"keys", T_OBJECT_EX, offsetof(request, keys), READONLY, "The keys of the tensors."},
+	{"pull_count", T_PYSSIZET, offsetof(request, pulls), READONLY, "How many pulls there are."},
+	{0},
+};
 
 static PyGetSetDef fields[] = {
 	{"handler", request_handler, NULL, "The number for the respond.", NULL},
-	{"node", request_node, NULL, "The number of the node.", NULL},
-	{"worker", request_worker, NULL, "The rank of the worker that asks.", NULL},
 	{"tensors", request_tensors, NULL, "What was pushed: a list of tensors. What the worker has left in its memory is copied at the first look.", NULL},
-	{"keys", request_keys, NULL, "The keys of the tensors.", NULL},
-	{"pull_count", request_pull_count, NULL, "How many pulls there are.", NULL},
 	{"pulls", request_pulls, NULL, "What is to be answered: a list of Pull.", NULL},
 	{0},
 };
@@ -314,7 +345,9 @@ static PyGetSetDef fields[] = {
 static PyMethodDef methods[] = {
 	{"input", request_input, METH_O, "input(i): push i to be read where it is."},
 	{"out", request_out, METH_O, "out(i): memory for the answer to pull i."},
-	{"_answer", request_answer, METH_O, "_answer(tensors) -> response: answers the request."},
+	{"respond", (PyCFunction)(void (*)(void))request_respond, METH_FASTCALL | METH_KEYWORDS,
+	 "respond($self, /, tensors=None)\n--\n\n"
+	 "Answers the request; without tensors, with ``out(i)`` for each pull. See ``Server.respond``."},
 	{0},
 };
 
@@ -323,6 +356,7 @@ static PyType_Slot slots[] = {
 	{Py_tp_traverse, request_traverse},
 	{Py_tp_clear, request_clear},
 	{Py_tp_getset, fields},
+	{Py_tp_members, members},
 	{Py_tp_methods, methods},
 	{Py_tp_doc, "One worker's request."},
 	{0, NULL},

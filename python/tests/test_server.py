@@ -1,6 +1,8 @@
 """The server's side."""
 
+import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -136,6 +138,46 @@ def test_one_respond_per_request(cluster):
         server.respond([], 12345)
     response.wait(10)
     assert response.done() and y.eq(1).all()
+
+
+def test_arguments_of_a_respond(cluster):
+    c = cluster()
+    y = torch.zeros(2)
+    for arguments, named in [(([torch.ones(2)],), {}), ((), {"tensors": [torch.ones(2)]}), ((), {}), ((None,), {}), ((), {"tensors": None})]:
+        handle = push(c, 0, 1, torch.zeros(1), [y.zero_()], [2])
+        request = c.servers[0].server.get_batch(timeout=10)[0]
+        request.out(0).fill_(1)
+        for wrong, wrongly in [((1, 2), {}), (([],), {"tensors": []}), ((), {"tensor": []}), ((), {"tensors": [], "more": 1})]:
+            with pytest.raises(TypeError, match=r"respond\(\)"):
+                request.respond(*wrong, **wrongly)
+        response = request.respond(*arguments, **named)
+        assert isinstance(response, stepvan.Response)
+        response.wait(10)
+        handle.wait(10)
+        assert y.eq(1).all()
+
+
+def test_a_request_keeps_its_node(cluster):
+    c = cluster()
+    y = torch.zeros(2)
+    handle = push(c, 0, 1, torch.zeros(1), [y], [2])
+    node = c.servers.pop()
+    c.nodes.remove(node)
+    request = node.server.get_batch(timeout=10)[0]
+    alive = weakref.ref(node)
+    del node
+    gc.collect()
+    response = request.respond([torch.ones(2)])
+    del request
+    gc.collect()
+    assert alive() is not None
+    response.wait(10)
+    handle.wait(10)
+    assert y.eq(1).all()
+    del response
+    gc.collect()
+    assert alive() is None
+    c.close()
 
 
 def test_policies(cluster):

@@ -81,7 +81,7 @@ def get_batch() -> Batch:
     _answer()
     batch: Batch
     try:
-        batch, handlers = _core.get_batch(_default._number(), 0, None, True)
+        batch, handlers = _core.get_batch(_default._number(), 0, None, None)
     except (stepvan.ClosedError, stepvan.StaleError) as error:
         raise ended("get_batch", _default._number(), error) from None
     thread = get_ident()

@@ -84,7 +84,7 @@ def fetch_trace(handler: int) -> list[int]:
 def get_batch(policy: Policy | None = None, timeout: float | None = None) -> list[tuple[int, list[Any], list[int]]]:
     """Waits for requests, one of every worker by default: [(handler, tensors, keys)]. See Server.get_batch."""
     try:
-        batch: list[tuple[int, list[Any], list[int]]] = _core.get_batch(_number(), _policy(policy), timeout, True)[0]
+        batch: list[tuple[int, list[Any], list[int]]] = _core.get_batch(_number(), _policy(policy), timeout, None)[0]
     except (ClosedError, StaleError) as error:
         raise ended("get_batch", _number(), error) from None
     return batch

@@ -49,9 +49,9 @@ class Node(Local):
     timeout: seconds to wait for the cluster to be complete, instead of STEPVAN_START_TIMEOUT (10 minutes by default).
 
     The node has started when this returns. As a context manager it stops at the end and at ``sys.exit(0)``, and closes at
-    any other exception. A node without references is closed. The exit of the interpreter closes every node, after the end
-    of all threads that are not daemons. Only ``stop`` ends a node in order: the others see a node die that is closed
-    without it.
+    any other exception. A node without references is closed; its handles, requests, responses and registrations refer to
+    it. The exit of the interpreter closes every node, after the end of all threads that are not daemons. Only ``stop`` ends
+    a node in order: the others see a node die that is closed without it.
 
     role: "worker", "server", "joint", or "scheduler".
     worker, server: the operations of a worker and of a server; None for another role.

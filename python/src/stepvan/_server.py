@@ -83,24 +83,11 @@ class Request(Local, _core.Request):
         """
         return super().out(i)
 
-    def respond(self, tensors: Sequence[Any] | None = None) -> Response:
-        """Answers the request; without tensors, with ``out(i)`` for each pull. See ``Server.respond``."""
-        return _server_of(self.node).respond(tensors, self)
-
     def __repr__(self) -> str:
         return f"Request(worker={self.worker}, keys={self.keys}, pulls={self.pull_count})"
 
 
-_core.set_request(Request, Pull)
-
-
-def _server_of(number: int) -> Server:
-    from stepvan._node import nodes
-
-    node = nodes.get(number)
-    if node is None or node.server is None:
-        raise ClosedError("respond: this node was closed")
-    return node.server
+_core.set_request(Request, Pull, Response)
 
 
 class Server(Local):
@@ -154,7 +141,7 @@ class Server(Local):
         passed, and nothing was taken.
         """
         try:
-            batch: list[Request] = _core.get_batch(self._at, _policy(policy), timeout)
+            batch: list[Request] = _core.get_batch(self._at, _policy(policy), timeout, self)
         except (ClosedError, StaleError) as error:
             raise ended("get_batch", self._at, error) from None
         return batch
@@ -182,9 +169,7 @@ class Server(Local):
             if tensors is None:
                 raise InvalidError("respond: a handler has no out(i): give the tensors, or the request")
             return Response(self, _core.respond(self._at, request, tensors))
-        if tensors is None:
-            tensors = [request.out(i) for i in range(request.pull_count)]
-        return Response(self, request._answer(tensors))
+        return request.respond(tensors)
 
     def respond_vec(self, buffer: Any, tensors: Sequence[Any], requests: Sequence[Request | int]) -> Response:
         """Answers several requests with consecutive rows (dimension 0) of one tensor.
