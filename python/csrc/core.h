@@ -131,6 +131,7 @@ typedef struct framework {
 	PyObject *wrap;         /* torch.frombuffer, numpy.ndarray */
 	PyObject *storage;      /* torch: name of the method that gives a tensor's storage, or NULL */
 	const void *exchange;   /* the result of dlpack_exchange: torch 2.10 and later; else NULL */
+	int known;              /* numpy: whether its arrays are as numpy.c knows them */
 	PyObject *dtype[CODES]; /* by code; NULL: it lacks the type */
 	PyObject *make_with[CODES]; /* keyword arguments of make */
 	PyObject *wrap_with[CODES]; /* keyword arguments of wrap: torch */
@@ -150,6 +151,7 @@ typedef struct operand {
 } operand;
 int tensor_of(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder);
 int tensor_of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder);
+int numpy_is_known(PyObject *functions);
 int tensor_of_numpy(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder);
 int tensor_of_buffer(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder);
 int tensor_of_dlpack(PyObject *object, PyObject *method, const operand *as, stepvan_tensor *tensor, PyObject **holder);

@@ -103,13 +103,17 @@ PyObject *use_torch(PyObject *self, arguments args, Py_ssize_t count)
 	Py_RETURN_NONE;
 }
 
-/* use_numpy(ndarray, empty, {code: dtype}): called again when ml_dtypes has been loaded. */
+/*
+ * use_numpy(ndarray, empty, {code: dtype}, numpy's functions in C, or None) -> whether arrays are read without numpy.
+ * Called again when ml_dtypes has been loaded.
+ */
 PyObject *use_numpy(PyObject *self, arguments args, Py_ssize_t count)
 {
-	if (expect(count, 3, 3, "use_numpy") < 0 || set_dtypes(&numpy, args[2], NULL, NULL) < 0)
+	if (expect(count, 4, 4, "use_numpy") < 0 || set_dtypes(&numpy, args[2], NULL, NULL) < 0)
 		return NULL;
+	numpy.known = numpy_is_known(args[3]);
 	set(&numpy.make, args[1]);
 	set(&numpy.wrap, args[0]);
 	set(&numpy.type, args[0]);
-	Py_RETURN_NONE;
+	return PyBool_FromLong(numpy.known);
 }

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import stepvan
+from stepvan import _core, _frameworks
 
 
 @pytest.fixture
@@ -184,6 +185,73 @@ def test_masked_arrays(worker):
     masked = np.ma.masked_array(np.zeros(3), [0, 1, 0])
     assert ".filled()" in refused(worker, r"^push\[0\]: it is a masked array", push=masked)
     refused(worker, r"^pull\[0\]: it is a masked array", pull=masked)
+
+
+@pytest.fixture(params=["fields", "attributes"])
+def reads(request):
+    """How the extension reads arrays: their fields in C, or their attributes, as with a numpy that it does not know."""
+    functions = _frameworks._functions()
+    known = _core.use_numpy(np.ndarray, np.empty, {}, functions if request.param == "fields" else None)
+    assert known == (request.param == "fields"), "the extension knows the installed numpy"
+    yield
+    _core.use_numpy(np.ndarray, np.empty, {}, functions)
+
+
+def test_numpy_that_is_not_known():
+    for functions in None, 7, _core.main:
+        assert not _core.use_numpy(np.ndarray, np.empty, {}, functions)
+    assert _core.use_numpy(np.ndarray, np.empty, {}, _frameworks._functions())
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array(5, np.int16), np.arange(6.0), np.ones((2, 3), np.float32), np.asfortranarray(np.ones((1, 4))), np.zeros((0, 3)),
+        np.arange(12.0).reshape(3, 4)[1:], np.arange(8.0)[2:5], np.arange(4.0)[3:2:-1], np.ones((2, 1, 3))[:, ::2], np.array([True, False]),
+        np.ones((1,) * 8), np.ones(3, np.complex64), np.ones(3, ml_dtypes.bfloat16), np.frombuffer(b"1234", np.uint8), np.ones(3, np.dtype("<f8")),
+        np.broadcast_to(np.ones(1), (1, 1)),
+    ],
+)  # fmt: skip
+def test_arrays_of_numpy(cluster, reads, array):
+    c = cluster()
+    c.serve(lambda request: [request.tensors[0], np.array(request.tensors[0].shape + (0,), np.int64)])
+    y, shape = np.zeros(array.shape, array.dtype), np.zeros(array.ndim + 1, np.int64)
+    c.workers[0].worker.push_pull([array], [1], [y, shape], [2, 3]).wait(10)
+    assert y.tobytes() == array.tobytes() and shape.tolist() == [*array.shape, 0]
+
+
+def test_arrays_of_numpy_that_cannot_be_moved(worker, reads):
+    for pushed, why in [
+        (np.zeros((4, 4)).T, "not contiguous"),
+        (np.zeros(4)[::2], "not contiguous"),
+        (np.broadcast_to(np.zeros(1), 4), "not contiguous"),
+        (np.zeros([1] * 9), "9 dimensions"),
+        (np.zeros(4, ">f4"), "cannot be moved"),
+        (np.zeros(4, [("a", "f4"), ("b", "f4")]), "cannot be moved"),
+        (np.zeros(4, "U1"), "cannot be moved"),
+    ]:
+        refused(worker, why, push=pushed)
+    for pulled in np.frombuffer(b"1234", np.uint8), np.broadcast_to(np.zeros(1), (1, 1)):
+        refused(worker, "read-only", pull=pulled)
+
+
+def test_an_array_that_has_changed(cluster, reads):
+    """Nothing about an array is remembered from one exchange to the next."""
+    c = cluster()
+    c.serve(lambda request: [request.tensors[0]])
+    worker = c.workers[0].worker
+    x, y = np.arange(8.0), np.zeros(8)
+    worker.push_pull([x], [1], [y], [2]).wait(10)
+    x.shape = y.shape = (2, 4)
+    x += 1
+    worker.push_pull([x], [1], [y], [2]).wait(10)
+    assert (y == x).all()
+    x.dtype = y.dtype = np.dtype(np.uint8)
+    x[:] = np.arange(64).reshape(x.shape)
+    worker.push_pull([x], [1], [y], [2]).wait(10)
+    assert (y == x).all()
+    y.flags.writeable = False
+    refused(worker, "read-only", push=x, pull=y)
 
 
 class Subclass(np.ndarray):

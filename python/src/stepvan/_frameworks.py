@@ -65,8 +65,18 @@ def _use_numpy(numpy: ModuleType, extra: ModuleType | None) -> bool:
             kind = getattr(extra, name, None)
         if isinstance(kind, type):
             dtypes[code] = numpy.dtype(kind)
-    _core.use_numpy(numpy.ndarray, numpy.empty, dtypes)
+    _core.use_numpy(numpy.ndarray, numpy.empty, dtypes, _functions())
     return True
+
+
+def _functions() -> Any:
+    """Numpy's functions in C, where extensions look for them; None if they are not there."""
+    for name in "numpy._core._multiarray_umath", "numpy.core._multiarray_umath":
+        try:
+            return importlib.import_module(name)._ARRAY_API
+        except (ImportError, AttributeError):
+            pass
+    return None
 
 
 def element(dtype: Any) -> tuple[int, bool]:
