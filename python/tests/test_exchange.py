@@ -1,6 +1,7 @@
 """Exchanges, as workers see them."""
 
 import asyncio
+import time
 
 import numpy as np
 import pytest
@@ -122,6 +123,10 @@ def test_traces(cluster):
     trace = stepvan.Trace(*stamps)
     assert trace.request_start <= trace.response_process <= stepvan.get_nanosecond()
     assert handle.traces() == [trace]
+
+
+def test_the_clock_counts_from_1970():
+    assert abs(stepvan.get_nanosecond() - time.time_ns()) < 3600 * 10**9
 
 
 def test_a_busy_key_is_refused(cluster):

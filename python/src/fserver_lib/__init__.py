@@ -115,7 +115,7 @@ def _answer_own() -> None:
 
 
 def get_nanosecond() -> int:
-    """The time in ns by the monotonic clock of time.perf_counter(). A process may call it before a fork."""
+    """The time in ns by the clock of time.perf_counter_ns(), the monotonic one. A process may call it before a fork."""
     return time.monotonic_ns()
 
 

@@ -151,7 +151,7 @@ def zeros(shape: Iterable[int] | int, dtype: Any) -> Any:
 def get_nanosecond() -> int:
     """The time in ns since 1970, by the clock of the traces, which never steps back.
 
-    ``get_nanosecond`` of ``fserver_lib`` is time.monotonic_ns().
+    ``get_nanosecond`` of ``fserver_lib`` is time.perf_counter_ns().
     """
     now = _core.get_nanosecond()
     _core.check_fork()
