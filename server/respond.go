@@ -330,6 +330,7 @@ func (m *message) encodeResponse(s *Server, r *requestSlot, at int64) {
 	o.Channel, o.Op, o.Flags, o.Request, o.Generation = channel, wire.OpResponse, flags, r.number, 0
 	o.Pushes, o.Pulls, o.Meta, o.Payload, o.Targets = 0, uint32(len(m.answers)), meta, m.payload, nil
 	o.Spare, o.Completer, o.User = nil, &s.messages, m
+	o.Late = !s.opt.CheckBorrowed // which compares before the program hears that the worker has gone on
 	if m.spare != nil {
 		o.Spare = m.spare.Bytes()
 	}

@@ -98,6 +98,33 @@ func (x *sender) abandon(lost *queue[Outbound]) {
 	}
 }
 
+// lateCompletions are acknowledged messages whose completers the next Poll calls. Driver only, without a lock.
+type lateCompletions struct{ queue queue[Outbound] }
+
+// complete calls the completers of acknowledged messages, or puts them off.
+func (x *lateCompletions) complete(acknowledged queue[Outbound]) {
+	for !acknowledged.empty() {
+		o := acknowledged.pop()
+		switch {
+		case o.Late:
+			x.queue.push(o, &o.link)
+		case o.Completer != nil:
+			o.Completer.Done(o, nil)
+		}
+	}
+}
+
+// run calls the completers that complete has put off, and reports whether there were any.
+func (x *lateCompletions) run() bool {
+	if x.queue.empty() {
+		return false
+	}
+	list := x.queue
+	x.queue = queue[Outbound]{}
+	callCompleters(list, nil)
+	return true
+}
+
 // callCompleters tells the completers of messages that have ended. No lock is held.
 func callCompleters(ended queue[Outbound], err error) {
 	for !ended.empty() {

@@ -49,6 +49,7 @@ func (s *Session) fail(cause error) {
 
 // lose ends s: everything unfinished fails, and the handlers are told. Driver only; idempotent.
 func (s *Session) lose(err error) {
+	s.transport.late.run() // the handlers hear of a loss after everything else
 	var ended queue[Outbound]
 	s.mu.Lock()
 	if !s.state.advance(stateLost) {

@@ -32,7 +32,10 @@ type Outbound struct {
 	// borrows Spare until Done. Not together with Targets.
 	Spare     []byte
 	Completer Completer
-	User      any // the caller's
+	// Late has Done come with the next Poll after the acknowledgement, so that it does not delay what came with the
+	// acknowledgement. The caller owns the message that much later.
+	Late bool
+	User any // the caller's
 
 	link       queueLink[Outbound]
 	total      uint64
@@ -49,7 +52,8 @@ type Outbound struct {
 // Completer learns the end of a message.
 type Completer interface {
 	// The driver calls Done exactly once per accepted Send. A nil err says that the peer has acknowledged the message,
-	// which means that it was delivered. Done must not block, and may send.
+	// which means that it was delivered. Done must not block, and may send. It comes before the handlers hear of the
+	// loss of the session, also for an Outbound that is Late.
 	Done(o *Outbound, err error)
 }
 

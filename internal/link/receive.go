@@ -95,7 +95,7 @@ func (x *receiver) onReport(h *wire.Header) error {
 		s.out.acknowledge(h, &done)
 	}
 	s.mu.Unlock()
-	callCompleters(done, nil)
+	s.transport.late.complete(done)
 	return err
 }
 

@@ -77,6 +77,7 @@ type Transport struct {
 	refusals  *sparing.Lines
 	reminder  reminder
 	inbounds  inboundPool
+	late      lateCompletions
 	acksDue   handoff[*Session] // sessions that owe their peer an acknowledgement
 	endings   handoff[ending]
 	losses    lossQueue

@@ -172,6 +172,9 @@ func (x *source) wake() {
 func (x *source) Poll(all bool) int {
 	t := (*Transport)(x)
 	total := 0
+	if t.late.run() {
+		total++
+	}
 	if !t.endings.empty() {
 		x.endSessions()
 		total++
@@ -199,8 +202,9 @@ func (x *source) Flush(idle bool) {
 	x.acksDue.reuse(list)
 }
 
-// Arm implements progress.Source.
+// Arm implements progress.Source. Nothing waits for the next Poll when it returns true.
 func (x *source) Arm() bool {
+	x.late.run()
 	return x.vans.arm() && x.endings.empty() && !x.reminder.due.Load() // later ones come with Engine.WakeAll
 }
 
