@@ -287,6 +287,7 @@ func (d *responder) recycle(c *respondCall) {
 func (d *responder) countDown(record *handles.Record[responseState]) {
 	if record.Value.countDown() {
 		d.records.Finish(record, record.Value.err)
+		d.records.Recycle()
 	}
 }
 

@@ -98,6 +98,7 @@ type exchangeTable struct {
 	outstanding int
 	exchanges   reuse.List[activeExchange]
 	requests    slots.Table[request]
+	ended       []*activeExchange // that tidy readies for their next use
 }
 
 // newExchange returns an exchange without requests.
@@ -129,16 +130,30 @@ func (t *exchangeTable) requestFor(x *activeExchange, v *serverPeer) *request {
 	return t.addRequest(x, v)
 }
 
-// recycle takes back x, whose tensors are released and whose keys are free, and its requests.
-func (t *exchangeTable) recycle(x *activeExchange) {
-	for _, r := range x.requests {
-		r.reset()
-		t.requests.Free(r.id)
-	}
+// end takes back x, whose tensors are released and whose keys are free, and its requests. What x refers to may go at
+// once. The rest waits for tidy.
+func (t *exchangeTable) end(x *activeExchange) {
 	x.push, x.pull = reuse.Slice(x.push), reuse.Slice(x.pull)
-	x.requests, x.sessions, x.messages, x.checksums = x.requests[:0], x.sessions[:0], x.messages[:0], x.checksums[:0]
-	x.record, x.last, x.err, x.label, x.broadcast = nil, nil, nil, "", false
-	x.state, x.requestCounts = unsent, requestCounts{}
-	t.exchanges.Put(x)
+	for _, r := range x.requests {
+		r.payload = reuse.Slice(r.payload)
+	}
+	x.err, x.label = nil, ""
 	t.outstanding--
+	t.ended = append(t.ended, x)
+}
+
+// tidy readies what has ended for its next use. It runs behind the sending of the next exchange, when the servers work.
+// The time before a handle completes would add to the latency.
+func (t *exchangeTable) tidy() {
+	for _, x := range t.ended {
+		for _, r := range x.requests {
+			r.reset()
+			t.requests.Free(r.id)
+		}
+		x.requests, x.sessions, x.messages, x.checksums = x.requests[:0], x.sessions[:0], x.messages[:0], x.checksums[:0]
+		x.record, x.last, x.broadcast = nil, nil, false
+		x.state, x.requestCounts = unsent, requestCounts{}
+		t.exchanges.Put(x)
+	}
+	t.ended = t.ended[:0]
 }

@@ -19,7 +19,7 @@ const (
 // Options of a worker. The zero value of a field means its default.
 type Options struct {
 	Routing     stepvan.Routing // of exchanges that name none; "" is Broadcast
-	Handles     int             // a finished handle stays valid until so many later ones have finished
+	Handles     int             // a finished handle stays valid until so many later ones have finished, and another exchange begins
 	Outstanding int             // exchanges without all answers; one more is stepvan.ErrWouldBlock
 	// InPlaceBytes is the size of the largest push that is sent although the server could read it
 	// where it is. With a negative value servers reach no memory of this process.

@@ -5,7 +5,6 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
-	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/internal/slots"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
@@ -47,10 +46,10 @@ func (r *request) firstKey() tensor.Key {
 	return r.exchange.pullKeys[r.pulls[0]]
 }
 
-// reset readies r for its next use.
+// reset readies r for its next use. It has no payload.
 func (r *request) reset() {
 	r.exchange, r.server, r.state = nil, nil, 0
-	r.pushes, r.pulls, r.payload = r.pushes[:0], r.pulls[:0], reuse.Slice(r.payload)
+	r.pushes, r.pulls = r.pushes[:0], r.pulls[:0]
 	r.plan.reset()
 	r.stamps = trace.Stamps{}
 	r.bytesOut, r.bytesBack = 0, 0

@@ -126,8 +126,8 @@ func (w *Worker) answered(r *request) {
 	w.advance(x)
 }
 
-// advance completes the handle of x, gives its memory and keys back, and recycles x, each as soon as the states of its
-// requests allow. The caller must not use x afterwards, since it may be recycled. Under Worker.mu.
+// advance completes the handle of x, gives its memory and keys back, and ends x, each as soon as the states of its
+// requests allow. The caller must not use x afterwards, since it may have ended. Under Worker.mu.
 func (w *Worker) advance(x *activeExchange) {
 	completes := !x.state.completed() && x.pending&placing == 0 && (x.err != nil || x.pending&(unacknowledged|unanswered) == 0)
 	if completes && len(x.checksums) > 0 {
@@ -147,7 +147,7 @@ func (w *Worker) advance(x *activeExchange) {
 		w.keys.release(x)
 	}
 	if x.state == finished && x.pending == 0 {
-		w.recycle(x)
+		w.exchanges.end(x)
 	}
 }
 
@@ -180,9 +180,10 @@ func (x *activeExchange) trace(ring *trace.Ring, worker stepvan.Rank) {
 	}
 }
 
-// recycle ends x, which nobody uses any more, or which was refused. Under Worker.mu.
+// recycle ends x, which was refused. Under Worker.mu.
 func (w *Worker) recycle(x *activeExchange) {
 	w.keys.release(x)
 	x.release()
-	w.exchanges.recycle(x)
+	w.exchanges.end(x)
+	w.exchanges.tidy() // the next ones may be refused as well
 }

@@ -164,6 +164,8 @@ func describe(t *tensor.Tensor, k tensor.Key) (d wire.Descriptor) {
 
 // endOffer ends the offer of x, which the link has taken as a whole or refused with err. Under Worker.mu.
 func (w *Worker) endOffer(x *activeExchange, err error) error {
+	w.exchanges.tidy()
+	w.results.Recycle()
 	for _, r := range x.requests {
 		r.endWrites(&w.fences)
 	}

@@ -129,7 +129,7 @@ func staysFlat(t *testing.T, v Van) {
 	require.Zero(t, x.w.Stats().BusyKeys)
 	require.Zero(t, x.s.Stats().Unanswered)
 	require.LessOrEqual(t, x.s.Stats().Requests, 2)
-	require.Equal(t, s.Records, x.s.Stats().Records)
+	require.LessOrEqual(t, x.s.Stats().Records, s.Records+64, "as messages do")
 	require.LessOrEqual(t, x.s.Stats().Messages, s.Messages+64, "messages wait for acknowledgements only")
 }
 

@@ -28,6 +28,12 @@ func newTable(t *testing.T, keep int, forget func(*Record[int], error)) *Table[i
 	return New(e, progress.Rare, keep, forget)
 }
 
+// finish is what an owner does in one operation.
+func finish(t *Table[int], r *Record[int], err error) {
+	t.Finish(r, err)
+	t.Recycle()
+}
+
 func TestFinishedRecordsLiveForKeepLaterOnes(t *testing.T) {
 	tab := newTable(t, 3, nil)
 	var ids []ID
@@ -35,7 +41,7 @@ func TestFinishedRecordsLiveForKeepLaterOnes(t *testing.T) {
 		r := tab.Open()
 		ids = append(ids, r.ID())
 		require.False(t, tab.Done(r.ID()))
-		tab.Finish(r, nil)
+		finish(tab, r, nil)
 	}
 	for i, id := range ids {
 		err := tab.WaitFor(0, id)
@@ -75,7 +81,7 @@ func TestTimeoutLeavesTheRecordWaitable(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, tab.Wait(ctx, r.ID()), context.Canceled)
 	boom := errors.New("boom")
-	tab.Finish(r, boom)
+	finish(tab, r, boom)
 	require.ErrorIs(t, tab.WaitFor(-1, r.ID()), boom)
 	require.ErrorIs(t, tab.Wait(ctx, r.ID()), boom, "a finished one returns at once")
 }
@@ -85,11 +91,11 @@ func TestErrorsThatNobodySawAreCounted(t *testing.T) {
 	tab := newTable(t, 1, func(_ *Record[int], err error) { unseenErrors = append(unseenErrors, err) })
 	seen, unseen := errors.New("seen"), errors.New("unseen")
 	r := tab.Open()
-	tab.Finish(r, seen)
+	finish(tab, r, seen)
 	require.ErrorIs(t, tab.Err(r.ID()), seen)
-	tab.Finish(tab.Open(), unseen)
-	tab.Finish(tab.Open(), nil)
-	tab.Finish(tab.Open(), nil)
+	finish(tab, tab.Open(), unseen)
+	finish(tab, tab.Open(), nil)
+	finish(tab, tab.Open(), nil)
 	require.Equal(t, []error{unseen}, unseenErrors)
 	require.EqualValues(t, 1, tab.Unseen())
 }
@@ -100,15 +106,15 @@ func TestPinnedRecordIsNotRecycled(t *testing.T) {
 	id := r.ID()
 	pinned, err := tab.Pin(id)
 	require.NoError(t, err)
-	tab.Finish(r, nil)
+	finish(tab, r, nil)
 	for range 10 {
-		tab.Finish(tab.Open(), nil)
+		finish(tab, tab.Open(), nil)
 	}
 	require.Equal(t, id, pinned.ID())
 	require.NoError(t, tab.WaitFor(0, id))
 	tab.Unpin(id)
 	for range 3 {
-		tab.Finish(tab.Open(), nil)
+		finish(tab, tab.Open(), nil)
 	}
 	require.ErrorIs(t, tab.WaitFor(0, id), stepvan.ErrStale)
 }
@@ -126,7 +132,7 @@ func TestManyWaitForOne(t *testing.T) {
 				}
 			})
 		}
-		tab.Finish(r, nil)
+		finish(tab, r, nil)
 		wg.Wait()
 	}
 }
@@ -137,7 +143,7 @@ func TestAllocates(t *testing.T) {
 	round := func() {
 		r := tab.Open()
 		id := r.ID()
-		tab.Finish(r, nil)
+		finish(tab, r, nil)
 		if tab.WaitFor(time.Second, id) != nil {
 			t.Fatal("not finished")
 		}

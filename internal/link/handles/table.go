@@ -7,8 +7,8 @@ import (
 	"github.com/stepvan/stepvan/internal/slots"
 )
 
-// Table holds records. The owner calls Open, Finish and Drop under a lock of its own. Everything else may be called
-// concurrently.
+// Table holds records. The owner calls Open, Finish, Recycle and Drop under a lock of its own. Everything else may be
+// called concurrently.
 type Table[T any] struct {
 	engine *progress.Engine
 	kind   progress.Kind
@@ -23,10 +23,9 @@ type Table[T any] struct {
 	finished int
 }
 
-// New makes a table whose waits drive e and are of one kind. A finished record stays until keep later ones have
-// finished. When the table
-// recycles a record whose error nobody has seen, it calls forget, if that is not nil. The function forget must not call
-// the table.
+// New makes a table whose waits drive e and are of one kind. A finished record stays until keep later ones have finished
+// and the owner has called Recycle. When the table recycles a record whose error nobody has seen, it calls forget, if
+// that is not nil. The function forget must not call the table.
 func New[T any](e *progress.Engine, kind progress.Kind, keep int, forget func(r *Record[T], err error)) *Table[T] {
 	return &Table[T]{engine: e, kind: kind, keep: max(keep, 1), forget: forget}
 }
@@ -59,6 +58,11 @@ func (t *Table[T]) Finish(r *Record[T], err error) {
 	r.err = err
 	t.engine.Set(&r.ev)
 	t.append(r)
+}
+
+// Recycle takes back the oldest finished records, while more than keep of them are there. The owner calls it once for
+// each Open, when nobody waits: Finish leaves it to the owner, since its caller is about to wake somebody.
+func (t *Table[T]) Recycle() {
 	// Two at most: enough to catch up after pinned records had another turn.
 	for range 2 {
 		if t.finished > t.keep {
