@@ -22,20 +22,23 @@ PYTEST_WORKERS ?= 3
 CAPI_DIR   ?= build
 CAPI_FLAGS ?=
 
+# The profile that the compiler follows; off for none.
+PGO ?= $(CURDIR)/cmd/stepvan/default.pgo
+
 # Where make install puts library, headers and command, below DESTDIR for packages.
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help build capi install compat demo demo-torch test race check lint docs wheel installed-wheel pytest pytest-asan pyexamples bench gobench fuzz fuzz-short soak stress clean FORCE
+.PHONY: help build capi install compat demo demo-torch test race check lint docs wheel installed-wheel pytest pytest-asan pyexamples bench pgo gobench fuzz fuzz-short soak stress clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/stepvan
-	$(GO) build -o bin/stepvan ./cmd/stepvan
+	$(GO) build -pgo=$(PGO) -o bin/stepvan ./cmd/stepvan
 
 capi: ## build build/libstepvan.so and build/stepvan.h, for C and what can call it (needs a C compiler)
-	CGO_ENABLED=1 $(GO) build -buildmode=c-shared -trimpath $(CAPI_FLAGS) -o $(CAPI_DIR)/libstepvan.so \
+	CGO_ENABLED=1 $(GO) build -pgo=$(PGO) -buildmode=c-shared -trimpath $(CAPI_FLAGS) -o $(CAPI_DIR)/libstepvan.so \
 		-ldflags '-extldflags "-Wl,--version-script=$(CURDIR)/capi/exports.map -Wl,-soname,libstepvan.so"' ./capi
 	rm -f $(CAPI_DIR)/libstepvan.h
 	cp capi/stepvan.h $(CAPI_DIR)/
@@ -77,6 +80,9 @@ docs: ## write docs/settings.md from the table of settings
 
 bench: build ## measure all goals: a table, and bench.html with curves (some minutes)
 	bin/stepvan bench --html bench.html $(BENCH_FLAGS)
+
+pgo: ## measure the profile that the compiler follows, and write cmd/stepvan/default.pgo (two minutes, nothing else running)
+	scripts/pgo.sh
 
 gobench: ## Go benchmarks
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)

@@ -15,6 +15,8 @@ ARCHIVED = HERE / "repository"
 NOTE = "VERSION"
 """The file there with the version as Go spells it: nothing else there names it."""
 REPOSITORY = ARCHIVED if ARCHIVED.is_dir() else HERE.parent
+PROFILE = Path("cmd", "stepvan", "default.pgo")
+"""What the compiler is told of the hot paths: see scripts/pgo.sh."""
 
 
 def build(into: Path) -> Path:
@@ -30,7 +32,7 @@ def build(into: Path) -> Path:
             raise SystemExit(f"stepvan cannot be built without {tool}: install {package}, or use a wheel")
     library = into / "libstepvan.so"
     environment = {**os.environ, "CGO_ENABLED": "1"}
-    command = [os.environ.get("GO", "go"), "build", "-trimpath", "-buildmode=c-shared"]
+    command = [os.environ.get("GO", "go"), "build", f"-pgo={REPOSITORY / PROFILE}", "-trimpath", "-buildmode=c-shared"]
     linker = ""
     if REPOSITORY == ARCHIVED:
         command.append("-buildvcs=false")  # a repository around it is a different one
@@ -49,7 +51,7 @@ def sources() -> list[Path]:
     environment = {**os.environ, "CGO_ENABLED": "1"}
     listed = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
     found = {Path(file).relative_to(REPOSITORY) for file in listed if file and not file.endswith("_test.go")}
-    return sorted(found | {Path(name) for name in ("go.mod", "go.sum", "LICENSE", "capi/exports.map", "capi/stepvan.h")})
+    return sorted(found | {PROFILE} | {Path(name) for name in ("go.mod", "go.sum", "LICENSE", "capi/exports.map", "capi/stepvan.h")})
 
 
 def archive(into: Path, library: Path) -> None:

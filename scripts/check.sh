@@ -9,6 +9,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Tests wait more than they compute, so there are more packages at a time than cores; the longest begin first.
 together=(-p 4 -timeout "${TEST_TIMEOUT:-10m}" ./internal/stress ./ps ./...)
 
+# The profile is for what is built for programs, which names it. With it the go command would compile most packages
+# once more for each step below.
+export GOFLAGS="${GOFLAGS:-} -pgo=off"
+
 steps=(
 	commits modules format vet build build-arm64 staticcheck golangci-lint locks shellcheck
 	docs layering style test race capi compat python fuzz

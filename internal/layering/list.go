@@ -23,7 +23,7 @@ type pkg struct {
 
 // list asks the go command for all packages of the module in dir and reads their sources.
 func list(dir string) ([]pkg, error) {
-	cmd := exec.Command("go", "list", "-e", "-deps", "-json=ImportPath,Name,Dir,Deps,GoFiles,CgoFiles,IgnoredGoFiles", "./...")
+	cmd := exec.Command("go", "list", "-pgo=off", "-e", "-deps", "-json=ImportPath,Name,Dir,Deps,GoFiles,CgoFiles,IgnoredGoFiles", "./...")
 	cmd.Dir = dir
 	var said bytes.Buffer
 	cmd.Stderr = &said
