@@ -10,6 +10,9 @@ import (
 // MaxCredits is the most that an endpoint can have.
 const MaxCredits = 64
 
+// fewSlots are the slots that come first. While they are enough, the others stay unused, and these stay in the cache.
+const fewSlots = 1<<4 - 1
+
 // MaxKeptBytes is the capacity up to which a slot keeps its memory for the next message.
 const MaxKeptBytes = 64 << 10
 
@@ -43,21 +46,28 @@ func NewCredits(n int, wake func()) *Credits {
 // Take returns an unused slot, or nil: then the next release wakes the poller. Poller only.
 // Budget: no allocation, no lock.
 func (c *Credits) Take() *Slot {
-	if c.unused == 0 && c.released.Load() == 0 {
+	if c.unused&fewSlots == 0 {
+		c.collect()
+	}
+	if c.unused == 0 {
 		c.starved.Store(true)
-		if c.released.Load() == 0 {
+		if c.collect(); c.unused == 0 {
 			return nil
 		}
 		c.starved.Store(false)
-	}
-	if c.unused == 0 {
-		c.unused = c.released.Swap(0)
 	}
 	i := bits.TrailingZeros64(c.unused)
 	c.unused &= c.unused - 1
 	s := &c.slots[i]
 	s.Bytes = s.Bytes[:0]
 	return s
+}
+
+// collect takes back what was released.
+func (c *Credits) collect() {
+	if c.released.Load() != 0 {
+		c.unused |= c.released.Swap(0)
+	}
 }
 
 // Starved reports whether the poller waits for a release. Any goroutine.
