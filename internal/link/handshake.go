@@ -12,8 +12,8 @@ import (
 
 // opening is how a session begins, and which handlers know it. Driver only.
 type opening struct {
-	session  *Session
 	phase    phase
+	session  *Session
 	accepted int           // handlers that have accepted the session, and not been told its loss
 	toDetach int           // handlers that have been told the loss, and not that the peer is detached
 	timer    *time.Timer   // ends a handshake that takes too long; nil for a session that was dialled

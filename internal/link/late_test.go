@@ -13,7 +13,8 @@ import (
 
 // journal notes what a node hears, in order.
 type journal struct {
-	mu    sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	lines []string
 }
 

@@ -12,9 +12,9 @@ import (
 // receiver is the receiving side of a session. Driver only.
 type receiver struct {
 	session  *Session
+	charged  uint64                   // what accepted messages took of the window that this side grants, ever
 	incoming [Channels]queue[Inbound] // messages that are placed and not whole, oldest first
 	writing  [Channels]*Inbound       // a message that the peer writes, and that is not whole
-	charged  uint64                   // what accepted messages took of the window that this side grants, ever
 }
 
 // onFrame takes a message, unless the session is over.

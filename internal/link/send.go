@@ -22,26 +22,29 @@ var errQueueFull = fmt.Errorf("too many messages wait for this peer: %w", stepva
 
 // sender is the sending side of a session. Session.mu guards it.
 type sender struct {
-	session        *Session
-	incarnation    uint32 // own, as told in the handshake
-	peerID         wire.PeerID
-	held           bool // nothing is sent before the answer to the handshake
-	stuck          bool // counted in Transport.stuck
-	filled         uint16
-	lanes          [Channels]queue[Outbound] // of channel c; bit c of filled: it is not empty
+	session     *Session
+	incarnation uint32 // own, as told in the handshake
+	held        bool   // nothing is sent before the answer to the handshake
+	stuck       bool   // counted in Transport.stuck
+	filled      uint16 // bit c: lanes[c] is not empty
+	peerID      wire.PeerID
+	waiting     int    // messages in lanes
+	sequence    uint64 // of the last accepted frame
+	peerAck     uint64 // highest sequence that the peer has acknowledged
+	inVan       uint64 // payload bytes that the van holds
+	credit      sendCredit
+	frames      frameTable
+	unacked     queue[frame] // frames that the peer has not acknowledged, in order of sequence
+	msg         van.Message
+
+	// Of messages that wait.
+	lanes          [Channels]queue[Outbound] // of channel c
 	nextChannel    int                       // that is asked first, after ChannelControl
-	waiting        int                       // messages in lanes
-	unsaved        int                       // of these, those whose payload is still to be moved to Outbound.Spare
+	unsaved        int                       // of those in lanes, those whose payload is still to be moved to Outbound.Spare
 	interleaveLeft int                       // next pieces that are still cut small: another channel had to pass lately
-	credit         sendCredit
-	frames         frameTable
-	unacked        queue[frame] // frames that the peer has not acknowledged, in order of sequence
-	sequence       uint64       // of the last accepted frame
-	peerAck        uint64       // highest sequence that the peer has acknowledged
-	inVan          uint64       // payload bytes that the van holds
-	msg            van.Message
-	overdue        uint64 // sequence of the frame that was unacknowledged at the last turn of the reminder
-	reminded       uint64 // sequence of the last frame of which the peer was reminded
+
+	overdue  uint64 // sequence of the frame that was unacknowledged at the last turn of the reminder
+	reminded uint64 // sequence of the last frame of which the peer was reminded
 }
 
 // Send accepts o, or returns an error without effect. The error is stepvan.ErrWouldBlock when too many messages wait

@@ -31,30 +31,33 @@ func (x *sessionState) advance(to sessionState) bool {
 }
 
 // Session is the link to one peer. All exported methods may be called from any goroutine.
+//
+// What each message touches lies together. A process with many sessions has more of it than its caches hold.
 type Session struct {
 	transport *Transport
 	ep        van.Endpoint
 	caps      van.Caps
-	dialled   bool
-	address   string       // at which it was dialled
-	passed    []PassedOver // preferred addresses that were not taken
+	lost      bool // the driver drops later events of the van; driver only
+	opening   opening
 	peer      Identity
-	ready     progress.Event // the handshake has ended
-	tellFirst atomic.Bool    // TellLossFirst
 
-	mu          sync.Mutex // guards what follows, out, and what acks and grants say
-	state       sessionState
+	mu    sync.Mutex // guards state, out, what acks and grants say, and err to grace
+	state sessionState
+	acks  acknowledgements
+	out   sender
+	in    receiver
+
 	err         error // why the session was lost or refused
 	goodbye     string
 	goodbyeSent bool
 	grace       *time.Timer // ends a session that is closing; nil before
+	grants      grants
 
-	out     sender
-	acks    acknowledgements
-	in      receiver
-	grants  grants
-	opening opening
-	lost    bool // the driver drops later events of the van; driver only
+	dialled   bool
+	address   string         // at which it was dialled
+	passed    []PassedOver   // preferred addresses that were not taken
+	ready     progress.Event // the handshake has ended
+	tellFirst atomic.Bool    // TellLossFirst
 }
 
 // Peer is the identity that the peer has given.
