@@ -33,6 +33,18 @@ func (x *sender) copyToSpare() {
 	}
 }
 
+// endPrompt has the prompt messages that wait in lanes go without targets, unless a piece of them is written. It looks
+// at all messages, since one that was sent meanwhile may belong to its caller again.
+func (x *sender) endPrompt() {
+	for filled := x.filled; filled != 0; filled &= filled - 1 {
+		for l := x.lanes[bits.TrailingZeros16(filled)].head; l != nil; l = l.next {
+			if o := l.of; o.Prompt && o.sent == 0 {
+				o.untargeted = true
+			}
+		}
+	}
+}
+
 // pump sends what the van takes.
 func (x *sender) pump() {
 	s := x.session

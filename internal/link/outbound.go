@@ -24,9 +24,12 @@ type Outbound struct {
 	Payload    [][]byte // borrowed until Done
 	// Targets name, for each segment of Payload, the place in the peer's grants to which it is written
 	// ([Session.OneSided]). Inbound.Written tells the peer how much. Empty: the peer's handler says where the
-	// payload goes. If the peer has withdrawn a grant before the first piece went, the message goes without targets.
-	// Borrowed until Done.
+	// payload goes. If the van refuses a target of the first piece, because the grant is withdrawn or does not cover
+	// it, the message goes without targets. Borrowed until Done.
 	Targets []van.Target
+	// Prompt says that only the goroutine that sends the message is to write it. If the first piece must wait, the
+	// message goes without targets.
+	Prompt bool
 	// Spare, when it is set, is memory that can hold all of Payload and does not overlap it. The caller then owns what
 	// Payload points to again when Send returns. Send copies what the van has not taken by then to Spare, and the link
 	// borrows Spare until Done. Not together with Targets.
@@ -43,7 +46,7 @@ type Outbound struct {
 	cursor     van.Cursor // where the next piece begins in Payload
 	inflight   int        // frames that the van has not completed
 	posted     int64
-	untargeted bool // Targets are not used: the message has none, or a grant is gone
+	untargeted bool // Targets are not used: the message has none, or cannot go to them
 	unsaved    bool // Payload is still to be moved to Spare
 	allFramed  bool // the last frame has been accepted
 	spare      [1][]byte

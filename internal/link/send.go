@@ -64,6 +64,9 @@ func (s *Session) Send(o *Outbound) error {
 	if !s.out.sendAlone(o) {
 		s.out.enqueue(o)
 		s.out.pump()
+		if o.Prompt {
+			s.out.endPrompt()
+		}
 		s.out.copyToSpare()
 	}
 	if long {
@@ -80,9 +83,9 @@ func (t *Transport) SendAll(ss []*Session, os []*Outbound) error {
 	if len(ss) == 1 {
 		return ss[0].Send(os[0])
 	}
-	spare := false
+	spare, prompt := false, false
 	for _, o := range os {
-		spare = spare || o.Spare != nil
+		spare, prompt = spare || o.Spare != nil, prompt || o.Prompt
 	}
 	if err := t.enqueueAll(ss, os); err != nil {
 		return err
@@ -91,6 +94,9 @@ func (t *Transport) SendAll(ss []*Session, os []*Outbound) error {
 	for _, s := range ss {
 		s.mu.Lock()
 		s.out.pump()
+		if prompt {
+			s.out.endPrompt()
+		}
 		s.mu.Unlock()
 	}
 	if spare { // after all have begun: copying what is left of one delays no other
@@ -185,16 +191,22 @@ func (x *sender) sendFrame(o *Outbound) bool {
 
 // mayRetry reports whether o, which the van has refused, may be offered again at once.
 func (x *sender) mayRetry(o *Outbound, err error) bool {
-	if !errors.Is(err, stepvan.ErrStale) {
+	if o.untargeted || !isRefusedTarget(err) {
 		return false
 	}
-	if o.sent == 0 && !o.untargeted {
+	if o.sent == 0 {
 		o.untargeted = true
 		return true
 	}
 	// The peer does not look at what was written so far.
-	x.session.Drop(fmt.Errorf("a grant was withdrawn while a message was being written: %w", err))
+	x.session.Drop(fmt.Errorf("a target was refused while a message was being written: %w", err))
 	return false
+}
+
+// isRefusedTarget reports whether err, of a message with targets, is about one of them: the grant is withdrawn, does
+// not cover it, or cannot be mapped. The peer has named it, so a mistake there must not stop other messages.
+func isRefusedTarget(err error) bool {
+	return errors.Is(err, stepvan.ErrStale) || errors.Is(err, stepvan.ErrInvalid) || errors.Is(err, stepvan.ErrNotSupported)
 }
 
 const (

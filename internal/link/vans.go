@@ -277,6 +277,6 @@ func (s *Session) onCompleted(e *van.Event) {
 	callCompleters(delivered, nil)
 	callCompleters(lost, err)
 	if errors.Is(e.Err, stepvan.ErrStale) && !s.lost {
-		s.fail(fmt.Errorf("a grant was withdrawn while a message was being written: %w", e.Err))
+		s.fail(fmt.Errorf("a target was refused while a message was being written: %w", e.Err))
 	}
 }
