@@ -10,37 +10,7 @@ import (
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/server"
-	"github.com/stepvan/stepvan/tensor"
-	"github.com/stepvan/stepvan/van"
 )
-
-// mixing is a van that hands over some bytes as kept beside all that peers write. So does a van whose peers send small
-// segments along with the head.
-type mixing struct {
-	van.Van
-	kept []byte
-}
-
-func mix(v Van, kept []byte) Van {
-	maker := v.Maker
-	v.Maker = func(instance string, memory *tensor.Allocator) link.VanMaker {
-		return func(p van.Placer, wake func()) (van.Van, error) {
-			inner, err := maker(instance, memory)(p, wake)
-			return &mixing{inner, kept}, err
-		}
-	}
-	return v
-}
-
-func (m *mixing) Poll(events []van.Event, all bool) int {
-	n := m.Van.Poll(events, all)
-	for i := range events[:n] {
-		if e := &events[i]; e.Kind == van.EventMessage && e.Delivery.Written {
-			e.Delivery.Payload = m.kept
-		}
-	}
-	return n
-}
 
 // One message has a push that the worker wrote and one that came with the message.
 func TestPushesOfOneMessageComeInDifferentForms(t *testing.T) {
@@ -52,7 +22,7 @@ func TestPushesOfOneMessageComeInDifferentForms(t *testing.T) {
 		"the kept one is claimed to be written": {claims: true, broken: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWriterOver(t, mix(OneSided(), bytesOfFloat(t, 7)), server.Options{Policy: stepvan.AnyReady})
+			w := newWriterOver(t, Keeping(OneSided(), bytesOfFloat(t, 7)), server.Options{Policy: stepvan.AnyReady})
 			buffer := Floats(t, 0, 0)
 			_, err := w.s.RegisterRecvBuffer(buffer, ranks(0, 0), Keys(1, 2))
 			require.NoError(t, err)

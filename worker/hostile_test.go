@@ -171,25 +171,3 @@ func TestRequestsCarryTheGenerationThatWasAnnounced(t *testing.T) {
 		return m.Header.Generation == 3
 	}, WaitLimit, 1)
 }
-
-// The pull tensors are granted to the server. An answer that it writes there in the way of pushes is refused all the
-// same: nothing says that the bytes are where they belong.
-func TestAnswerWrittenAsAPushIsABrokenServer(t *testing.T) {
-	p := newRawServerOver(t, OneSided())
-	x := shared(t, p.node.Instance, many)
-	h, err := p.w.PushPull(nil, nil, List(x), Keys(1))
-	require.NoError(t, err)
-	m := p.server.Take(t)
-	var asked wire.Request
-	require.NoError(t, asked.Decode(&m.Header, m.Meta))
-	answer := asked.Pulls[0]
-	require.NotZero(t, answer.Region)
-	require.NoError(t, p.session.Send(&link.Outbound{
-		Channel: link.ChannelBulk, Op: wire.OpResponse, Request: m.Header.Request, Pulls: 1, Meta: keyOf(answer),
-		Payload: [][]byte{make([]byte, answer.Bytes)}, Targets: []link.Target{link.TargetOf(&answer)},
-	}))
-	m.Release()
-	err = h.Wait(Context(t))
-	requireLost(t, err, "server 0")
-	require.ErrorContains(t, err, "written outside of its pulls")
-}

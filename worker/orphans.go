@@ -55,11 +55,8 @@ func (r *request) checkUse(x *activeExchange) error {
 
 // mayWrite reports whether the server of r may still write to memory in b.
 func (r *request) mayWrite(b []byte) bool {
-	if r.state&lentOut == 0 {
-		return false
-	}
 	for j, i := range r.pulls {
-		if r.plan.lendsPull(j) && overlap(b, r.exchange.pull[i].Bytes()) {
+		if r.lendsPull(j) && overlap(b, r.exchange.pull[i].Bytes()) {
 			return true
 		}
 	}

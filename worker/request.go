@@ -1,9 +1,6 @@
 package worker
 
 import (
-	"fmt"
-
-	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/slots"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -58,36 +55,6 @@ func (r *request) reset() {
 // setTarget says in d where memory is.
 func setTarget(d *wire.Descriptor, t *link.Target) {
 	d.Region, d.Offset, d.Generation = uint64(t.Grant), uint64(t.Offset), t.Generation
-}
-
-// checkResponse compares an answer with the pulls. Servers check it before they send, so
-// an answer that does not fit comes from a broken server.
-func (r *request) checkResponse(got []wire.Descriptor) error {
-	if len(got) != len(r.pulls) {
-		return &stepvan.ProtocolError{Field: "pulls", Reason: fmt.Sprintf("an answer has the wrong number of tensors (got %d, want %d)", len(got), len(r.pulls))}
-	}
-	x := r.exchange
-	for j, i := range r.pulls {
-		size := uint64(x.pull[i].Len())
-		variable := len(x.variable) > 0 && x.variable[i]
-		if got[j].Key != x.pullKeys[i] || got[j].Bytes > size || got[j].Bytes < size && !variable {
-			return &stepvan.ProtocolError{Field: "pull", Reason: fmt.Sprintf("an answer does not fit its pull (got key %d and %d bytes, want key %d and %d bytes)", got[j].Key, got[j].Bytes, x.pullKeys[i], size)}
-		}
-		if got[j].Flags&wire.DescInPlace != 0 && !r.plan.lendsPull(j) && got[j].Bytes > 0 {
-			return &stepvan.ProtocolError{Field: "flags", Reason: fmt.Sprintf("the answer to the pull of key %d is in memory that was not lent", x.pullKeys[i])}
-		}
-	}
-	return nil
-}
-
-// copyResponse copies an answer that fits into the pull tensors.
-func (r *request) copyResponse(got []wire.Descriptor, payload []byte) {
-	for j, i := range r.pulls {
-		if d := &got[j]; d.Flags&wire.DescInPlace == 0 {
-			copy(r.exchange.pull[i].Bytes(), payload[:d.Bytes])
-			payload = payload[d.Bytes:]
-		}
-	}
 }
 
 // noteResponse keeps what an answer says besides its payload, unless the handle has completed.

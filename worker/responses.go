@@ -30,7 +30,7 @@ func (h responses) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 	}
 	r.on(beginPlace)
 	for i, k := range r.pulls {
-		if d := &w.response.Pulls[i]; d.Flags&wire.DescInPlace == 0 {
+		if d := &w.response.Pulls[i]; isInMessage(m, d) {
 			dst = append(dst, r.exchange.pull[k].Bytes()[:d.Bytes])
 		}
 	}
@@ -87,7 +87,7 @@ func (h responses) take(m *link.Inbound) (*request, error) {
 	case m.Header.Flags&wire.FlagError != 0:
 		r.exchange.fail(r.server.failure(fmt.Errorf("%w: %s", stepvan.ErrRemote, wire.Text(m.Meta))))
 	case !r.exchange.state.completed():
-		r.copyResponse(h.w.response.Pulls, m.Payload)
+		r.copyResponse(h.w.response.Pulls, m)
 		r.noteResponse(&h.w.response)
 	}
 	return r, nil
@@ -107,13 +107,10 @@ func (h responses) find(m *link.Inbound) (*request, error) {
 		}
 		return r, nil
 	}
-	if m.Written > 0 {
-		return nil, &stepvan.ProtocolError{Field: "payload", Reason: fmt.Sprintf("%d bytes of an answer are written outside of its pulls", m.Written)}
-	}
 	if err := h.w.response.Decode(header, m.Meta); err != nil {
 		return nil, err
 	}
-	return r, r.checkResponse(h.w.response.Pulls)
+	return r, r.checkResponse(h.w.response.Pulls, m)
 }
 
 // answered ends the wait for the server of r. Under Worker.mu.

@@ -99,9 +99,6 @@ func (r *request) planPushes(l *lender) {
 // maxComparisons bounds the work of pullsInto for one request. A larger request sends its pushes.
 const maxComparisons = 1 << 14
 
-// lendsPull reports whether the server may write pull j where it is.
-func (p *sendPlan) lendsPull(j int) bool { return len(p.pulls) > 0 && p.pulls[j].Grant != 0 }
-
 // describePush says in d how push j travels, and reports whether its bytes stay in place.
 func (p *sendPlan) describePush(j int, d *wire.Descriptor) (inPlace bool) {
 	if len(p.pushes) == 0 {

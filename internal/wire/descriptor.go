@@ -15,12 +15,13 @@ import (
 //   - In a push, the memory of the receiver into which the payload was written.
 //   - In a push with DescInPlace, the memory of the sender where the receiver reads the bytes.
 //   - In a pull, the memory of the sender into which the receiver may write the response.
+//   - In a response, the memory of the receiver into which the payload was written: what the pull has named.
 //   - In an announcement, the memory of the sender into which the receiver may write pushes.
 //
 // What they say is the peer's claim, which the van checks against the grant.
 type Descriptor struct {
 	Key        tensor.Key
-	Bytes      uint64       // payload bytes of a push; room of a pull; written bytes of a response
+	Bytes      uint64       // payload bytes of a push; room of a pull; bytes of an answer
 	Region     uint64       // grant that reaches the memory, over one-sided vans; 0 for none
 	Offset     uint64       // byte offset of the memory in that grant
 	Generation uint32       // generation of that grant
