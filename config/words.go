@@ -33,6 +33,16 @@ const (
 	BackendKLX Backend = "klx" // devices of Kunlunxin
 )
 
+// Copier is the side that copies a response, or the automatic choice.
+type Copier string
+
+// The values of STEPVAN_RESPONSE_COPY.
+const (
+	CopierAuto   Copier = "auto"
+	CopierServer Copier = "server"
+	CopierWorker Copier = "worker"
+)
+
 // Progress says how a waiting call waits.
 type Progress string
 

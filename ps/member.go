@@ -102,6 +102,7 @@ func (m *member) build() (err error) {
 		if m.server, err = server.New(m.link, server.Options{
 			Policy: s.Policy(), Handles: s.Handles, PoolLimit: int64(s.PoolBytes),
 			Memory: m.net.Pool, CheckBorrowed: s.CheckBorrowed, Trace: m.ring, Log: m.log,
+			Files: m.net.Memories(), Copying: copyingOf(s), Caches: server.Caches(m.node.placed.caches()),
 		}); err != nil {
 			return err
 		}
@@ -195,6 +196,17 @@ func ringOf(s *Settings) *trace.Ring {
 		return nil
 	}
 	return trace.NewRing(s.TraceEvents)
+}
+
+// copyingOf is the side that copies responses.
+func copyingOf(s *Settings) server.Copying {
+	switch s.ResponseCopy {
+	case config.CopierServer:
+		return server.CopyByServer
+	case config.CopierWorker:
+		return server.CopyByWorker
+	}
+	return server.CopyAuto
 }
 
 // inPlaceOf is the size for the worker, where 0 stands for a default and a negative size for none.

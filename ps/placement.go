@@ -89,14 +89,28 @@ func (p *placement) bind() func() {
 // share is the processor time per second, in cores, that the process may use.
 func (p *placement) share() float64 {
 	quota := affinity.Machine{}.Quota()
-	cores := p.cores
-	if cores.Len() == 0 || p.library {
-		cores, _ = affinity.Home()
-	}
-	if n := cores.Len(); n > 0 {
+	if n := p.programCores().Len(); n > 0 {
 		return min(quota, float64(n))
 	}
 	return quota
+}
+
+// programCores are the cores on which the program may run. The set is empty where the system does not tell.
+func (p *placement) programCores() affinity.Set {
+	if p.cores.Len() > 0 && !p.library {
+		return p.cores
+	}
+	cores, _ := affinity.Home()
+	return cores
+}
+
+// caches returns the sizes of the caches of a core on which the program may run.
+func (p *placement) caches() affinity.Caches {
+	cores := p.programCores().Cores()
+	if len(cores) == 0 {
+		return affinity.Caches{}
+	}
+	return affinity.Machine{}.Caches(cores[0])
 }
 
 // isLibrary reports whether this code was built into a library, whose process has threads of others.

@@ -170,6 +170,9 @@ func (b *batcher) take(p stepvan.Policy, batch *Batch, later *deferredWork) (boo
 		r.processed = now
 		batch.Requests = append(batch.Requests, Request{ID: RequestID(r.id), Worker: w.rank, slot: r})
 	}
+	for _, r := range batch.Requests {
+		r.slot.alone = len(batch.Requests) == 1
+	}
 	return true, nil
 }
 

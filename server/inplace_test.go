@@ -131,7 +131,7 @@ func TestOnlyWhatIsNotThereIsSent(t *testing.T) {
 		for i := range c.pull {
 			a := out(t, r, i)
 			if c.own[i] {
-				a = Floats(t, make([]float32, a.Len()/4)...)
+				a = shared(t, s.Instance, 0, int64(a.Len()/4))
 			}
 			for j := range Values(t, a) {
 				Values(t, a)[j] = float32(i) + 5

@@ -21,12 +21,15 @@ type message struct {
 	meta []byte
 
 	// Of a response.
-	record  *handles.Record[responseState]
-	payload [][]byte
-	answers []answer
-	spare   *tensor.Region // memory for what the link does not take at once; nil: it borrows the answers
-	bytes   int64          // of all answers
-	entry   trace.Entry
+	record   *handles.Record[responseState]
+	payload  [][]byte
+	answers  []answer
+	spare    *tensor.Region // memory for what the link does not take at once; nil: it borrows the answers
+	saved    bool           // the answers are in spare, one behind the other
+	transfer transfer
+	targets  []link.Target // of payload, with transferAimed
+	bytes    int64         // of all answers
+	entry    trace.Entry
 
 	// Of an announcement.
 	change *bufferChange
@@ -69,6 +72,7 @@ func (p *messageSender) recycle(m *message) {
 		p.s.opt.Memory.Put(m.spare)
 		m.spare = nil
 	}
+	m.targets, m.transfer, m.saved = m.targets[:0], transferLent, false
 	m.meta, m.answers, m.payload, m.chunks = m.meta[:0], reuse.Slice(m.answers), reuse.Slice(m.payload), reuse.Slice(m.chunks)
 	m.to, m.record, m.change = nil, nil, nil
 	p.list.Put(m)

@@ -27,7 +27,10 @@ type Options struct {
 	// CheckBorrowed makes a Response fail, and logs an error, when the program changes a tensor before the Response is
 	// done. The server reads each tensor twice for it.
 	CheckBorrowed bool
+	Copying       Copying           // which side copies responses over vans that share memory
+	Caches        Caches            // of the cores of this machine, for CopyAuto
 	Memory        *tensor.Allocator // for pushes outside registered chunks; nil means the transport's
+	Files         Files             // that hold the tensors of the program; nil for the allocator of the transport
 	Trace         *trace.Ring       // receives the server's timestamps; may be nil
 	Log           zerolog.Logger
 }

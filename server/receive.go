@@ -276,6 +276,7 @@ func (r *requestSlot) claimChunks(m *link.Inbound) (pooled int64, err error) {
 		}
 		r.chunks = append(r.chunks, c)
 	}
+	r.touched = r.pushedBytes + int64(sum)
 	if sum != m.Written {
 		return 0, &stepvan.ProtocolError{Field: "region", Reason: fmt.Sprintf("the worker wrote %d bytes, and the pushes name grants for %d", m.Written, sum)}
 	}

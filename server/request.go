@@ -79,6 +79,8 @@ type requestSlot struct {
 	number      uint64 // the worker's, which the response names
 	traced      bool
 	pushedBytes int64
+	touched     int64 // bytes that the worker has read or written for its pushes
+	alone       bool  // in its batch
 	received    int64 // when, for the trace
 	processed   int64
 	refusal     error // of a refused request
@@ -134,7 +136,7 @@ func (t *requestTable) recycle(r *requestSlot) *link.Inbound {
 	}
 	r.pushes, r.late = reuse.Slice(r.pushes), reuse.Slice(r.late)
 	r.keys, r.pulls, r.chunks = r.keys[:0], r.pulls[:0], r.chunks[:0]
-	r.from, r.session, r.pool, r.held, r.refusal, r.pushedBytes = nil, nil, nil, nil, nil, 0
+	r.from, r.session, r.pool, r.held, r.refusal, r.pushedBytes, r.touched = nil, nil, nil, nil, nil, 0, 0
 	r.on(eventEnd)
 	return held
 }

@@ -31,6 +31,8 @@ type responder struct {
 	s       *Server
 	records *handles.Table[responseState]
 	calls   reuse.List[respondCall]
+	copying copying
+	ended   int64 // when the last call ended, of the trace clock
 }
 
 // respondCall is one call of Respond or a variant, on its caller's goroutine.
@@ -38,6 +40,7 @@ type respondCall struct {
 	requests []*requestSlot
 	messages []*message      // one per request
 	copies   bool            // the tensors are the caller's again at the end of the call
+	toCopy   int64           // bytes that the call itself copies
 	sources  []tensor.Tensor // that have spare memory, retained until the end of the call
 
 	// What the link gets.
@@ -154,8 +157,9 @@ func (d *responder) respond(a *answers, copies bool) (resp Response, borrowed bo
 	mu.Lock()
 	defer mu.Unlock()
 	c := d.newCall(copies)
-	if err = d.prepare(c, a); err == nil && copies {
-		if c.unsentBytes() <= link.LockedBytes {
+	if err = d.prepare(c, a); err == nil {
+		d.chooseTransfers(c)
+		if c.toCopy <= link.LockedBytes {
 			borrowed = d.copyOut(c)
 		} else {
 			func() {
@@ -182,7 +186,7 @@ func (d *responder) respond(a *answers, copies bool) (resp Response, borrowed bo
 		}
 	}
 	if err == nil {
-		resp = d.finish(c, record)
+		resp = d.finish(c, record, at)
 	} else {
 		d.undo(c, record)
 		borrowed = false
@@ -201,7 +205,7 @@ func (d *responder) respond(a *answers, copies bool) (resp Response, borrowed bo
 // newCall returns an empty call. Under Server.mu, like all functions of responder below except copyOut and cleanUp.
 func (d *responder) newCall(copies bool) *respondCall {
 	c := d.calls.Take()
-	c.copies = copies
+	c.copies, c.toCopy = copies, 0
 	return c
 }
 
@@ -233,7 +237,7 @@ func (c *respondCall) isSmall() bool {
 }
 
 // finish ends the answered requests. The messages are the link's, except those that were skipped.
-func (d *responder) finish(c *respondCall, record *handles.Record[responseState]) Response {
+func (d *responder) finish(c *respondCall, record *handles.Record[responseState], at int64) Response {
 	resp := Response{s: d.s, id: record.ID()}
 	for _, k := range c.skipped {
 		if k.message.failsResponse(k.why) {
@@ -248,6 +252,7 @@ func (d *responder) finish(c *respondCall, record *handles.Record[responseState]
 		}
 	}
 	d.countDown(record)
+	d.noteEnd(c, at)
 	return resp
 }
 
@@ -304,8 +309,9 @@ func (m *message) encodeResponse(s *Server, r *requestSlot, at int64) {
 		if m.answers[i].inPlace {
 			d.Flags |= wire.DescInPlace
 		} else {
+			m.payload = append(m.payload, m.source(t, sent))
 			sent += int64(t.Len())
-			m.payload = append(m.payload, t.Bytes())
+			m.aimAt(&d, &r.meta.Pulls[i])
 		}
 		meta = d.AppendShaped(meta, t.Dims())
 	}
@@ -329,10 +335,11 @@ func (m *message) encodeResponse(s *Server, r *requestSlot, at int64) {
 	}
 	o := &m.out // one assignment of the whole is 40 instructions more
 	o.Channel, o.Op, o.Flags, o.Request, o.Generation = channel, wire.OpResponse, flags, r.number, 0
-	o.Pushes, o.Pulls, o.Meta, o.Payload, o.Targets = 0, uint32(len(m.answers)), meta, m.payload, nil
+	o.Pushes, o.Pulls, o.Meta, o.Payload, o.Targets = 0, uint32(len(m.answers)), meta, m.payload, m.targets
+	o.Prompt = m.transfer == transferAimed
 	o.Spare, o.Completer, o.User = nil, &s.messages, m
 	o.Late = !s.opt.CheckBorrowed // which compares before the program hears that the worker has gone on
-	if m.spare != nil {
+	if m.spare != nil && !m.saved {
 		o.Spare = m.spare.Bytes()
 	}
 }

@@ -7,26 +7,19 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/bulk"
+	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/tensor"
 )
-
-// unsentBytes returns the bytes of the answers that are not in the workers' memory.
-func (c *respondCall) unsentBytes() (n int64) {
-	for _, m := range c.messages {
-		for i := range m.answers {
-			if a := &m.answers[i]; !a.inPlace {
-				n += int64(a.tensor.Len())
-			}
-		}
-	}
-	return n
-}
 
 // copyOut writes answers into the memory of their workers, and takes spare memory for the others. borrowed reports that
 // the pool had no room for some. With or without Server.mu.
 func (d *responder) copyOut(c *respondCall) (borrowed bool) {
 	for i, m := range c.messages {
-		rest := m.copyToWorker(c.requests[i])
+		if m.transfer != transferCopied {
+			continue
+		}
+		r := c.requests[i]
+		rest := m.copyToWorker(r)
 		if rest == 0 {
 			continue
 		}
@@ -41,8 +34,31 @@ func (d *responder) copyOut(c *respondCall) (borrowed bool) {
 				c.sources = append(c.sources, a.tensor)
 			}
 		}
+		if r.session.OneSided() && rest > link.LockedBytes {
+			m.save()
+		}
 	}
 	return borrowed
+}
+
+// save copies the answers to the spare memory. Over a van that shares memory the link would do so, and hold the mutex
+// of its session meanwhile.
+func (m *message) save() {
+	to := m.spare.Bytes()
+	for i := range m.answers {
+		if a := &m.answers[i]; !a.inPlace {
+			to = to[bulk.Copy(to, a.tensor.Bytes()):]
+		}
+	}
+	m.saved = true
+}
+
+// source returns the bytes of an answer for the payload, before which the payload has so many bytes.
+func (m *message) source(t *tensor.Tensor, before int64) []byte {
+	if m.saved {
+		return m.spare.Bytes()[before : before+int64(t.Len())]
+	}
+	return t.Bytes()
 }
 
 // copyToWorker copies answers into the worker's memory where the server reaches it. It returns the bytes of the others.
@@ -75,7 +91,7 @@ func (c *respondCall) queue() {
 			c.skipped = append(c.skipped, skipped{m, cmp.Or(m.to.gone, session.Err(), stepvan.ErrPeerLost)})
 			continue
 		}
-		if m.spare != nil {
+		if m.spare != nil && !m.saved {
 			m.moveToSpare()
 		}
 		m.to.outbox = append(m.to.outbox, m)

@@ -52,11 +52,15 @@ func New(t *link.Transport, o Options) (*Server, error) {
 	if o.Memory == nil {
 		o.Memory = t.Memory()
 	}
+	if o.Files == nil {
+		o.Files = t.Memory()
+	}
 	if o.Policy < stepvan.LockStep {
 		return nil, errs.Invalid("server: unknown batch policy (got %d)", int(o.Policy))
 	}
 	s := &Server{transport: t, opt: o, sessions: make(map[*link.Session]*workerPeer)}
 	s.requests.s, s.batches.s, s.stop.s, s.buffers.s, s.messages.s, s.responder.s = s, s, s, s, s, s
+	s.responder.copying = copying{by: o.Copying, caches: o.Caches, files: o.Files, check: o.CheckBorrowed}
 	s.batches.lockStep, s.batches.arrival.Kind = o.Policy == stepvan.LockStep, progress.Request
 	s.responder.records = handles.New(t.Engine(), progress.Rare, o.Handles, s.logUnseenError)
 	t.Handle(link.ChannelRequest, requestHandler{s})

@@ -35,6 +35,9 @@ func (c shape) settings(van vanKind, role ps.Role, rank, port int) ps.Settings {
 	if role != ps.RoleScheduler {
 		s.NodeRank = rank
 	}
+	if role == ps.RoleServer && rank%2 == 1 { // the workers fetch the responses of the others
+		s.ResponseCopy = config.CopierServer
+	}
 	if c.work.Apart {
 		s.Routing, s.Batch = stepvan.Named, config.BatchAny
 	}

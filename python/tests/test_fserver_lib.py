@@ -270,6 +270,35 @@ def test_the_next_batch_is_asked_for_before_the_last_one_is_answered(run, schedu
     program.result()
 
 
+@pytest.mark.parametrize("copier", ["auto", "worker", "server"])
+@pytest.mark.parametrize("van", ["shm", "tcp"])
+def test_tensors_are_the_callers_after_respond(run, scheduler, van, copier):
+    """The worker gets what the server has responded, though the server fills its buffer again before the worker acts."""
+    program = run(
+        """
+        import torch, fserver_lib as f, stepvan
+        f.init()
+        for n in (1, 5000, 450_000, 3 << 20):
+            for make in (lambda: stepvan.empty((1, n), torch.float32), lambda: torch.empty(1, n)):
+                pull, answer = make(), make()
+                for i, vec in enumerate((False, True)):
+                    handler = f.push_pull([torch.ones(1)], [1], [pull], [2])
+                    (request, tensors, keys), = f.get_batch()
+                    answer.fill_(i + 1)
+                    if vec:
+                        f.respond_vec(answer, [answer], [request])
+                    else:
+                        f.respond([answer], request)
+                    answer.fill_(-1)
+                    f.wait(handler, 20000)
+                    assert pull.eq(i + 1).all(), (n, make, vec, pull.unique())
+        f.stop()
+        """,
+        {**scheduler(STEPVAN_VAN=van, STEPVAN_RESPONSE_COPY=copier), "DMLC_ROLE": "joint"},
+    )
+    program.result()
+
+
 @pytest.mark.parametrize("van", ["shm", "tcp"])
 def test_respond_with_full_pools(run, scheduler, van):
     """Answers larger than what is left of the pool, while both sides send: respond waits for room, and comes back."""

@@ -1,0 +1,43 @@
+package server
+
+import (
+	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan/trace"
+)
+
+// chooseTransfers decides how each message of the call goes. Under Server.mu.
+func (d *responder) chooseTransfers(c *respondCall) {
+	for i, m := range c.messages {
+		r := c.requests[i]
+		if c.copies {
+			m.transfer = transferCopied
+		} else {
+			m.transfer = d.copying.choose(m, r, d.ended)
+		}
+		if m.transfer == transferCopied {
+			bytes, _ := m.unsent(r)
+			c.toCopy += bytes
+		}
+	}
+}
+
+// aimAt has the link write an answer to where the pull says, and says so in the descriptor of the answer.
+func (m *message) aimAt(d, pull *wire.Descriptor) {
+	if m.transfer != transferAimed {
+		return
+	}
+	if d.Bytes > 0 {
+		d.Region, d.Offset, d.Generation = pull.Region, pull.Offset, pull.Generation
+	}
+	m.targets = append(m.targets, link.TargetOf(d))
+}
+
+// noteEnd notes when a call has ended that began at this time. The difference does not matter for calls that copy
+// nothing.
+func (d *responder) noteEnd(c *respondCall, began int64) {
+	d.ended = began
+	if c.toCopy > 0 || len(c.messages) > 0 && c.messages[0].transfer == transferAimed {
+		d.ended = trace.Now()
+	}
+}
