@@ -606,7 +606,7 @@ int32_t stepvan_keep(uint64_t node, uint64_t handler, const void *data, uint64_t
 
 /*
  * Answers the pulls of a request, in their order, once. A request without pulls is answered without
- * tensors, which ends the worker's exchange. The call returns at once. The library uses the tensors
+ * tensors, which ends the worker's exchange. The call never waits. The library uses the tensors
  * until the response is done: see stepvan_tensor; owner and the response tell when. If the program
  * changes them earlier, a worker gets the changed numbers. STEPVAN_CHECK_BORROWED=1 finds such
  * changes; stepvan_respond_copy avoids them. Tensors of the request itself belong to the library.

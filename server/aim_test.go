@@ -183,7 +183,7 @@ func TestResponsesToRoomThatTheVanRefuses(t *testing.T) {
 func TestWhoCopiesByChoice(t *testing.T) {
 	const floats = 20_000
 	push, pull := int64(4*floats), int64(4*floats)
-	fits := server.Caches{Second: 5 * push / 2, Last: 100 * push} // two pushes fit, but not with two pulls
+	fits := server.Caches{Second: 9 * push / 4, Last: 100 * push} // two pushes fit, but not with two pulls
 	for name, c := range map[string]struct {
 		caches  server.Caches
 		copying server.Copying

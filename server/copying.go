@@ -132,5 +132,5 @@ func (x *copying) isBetterByServer(r *requestSlot, bytes int64, ended int64) boo
 	case last > 0 && 2*(r.pushedBytes+bytes) > last:
 		return false
 	}
-	return r.touched >= own*3/4 && (r.touched < own || 2*bytes <= own)
+	return r.touched >= own/8*7 && (r.touched < own || 2*bytes <= own)
 }

@@ -17,10 +17,10 @@ import (
 // be written again. A request without pulls is answered with no tensors, which ends it at the worker and frees its
 // keys. If the worker of such a request has left meanwhile, the Respond has no effect and returns nil.
 //
-// Respond returns at once, and any goroutine may call it. The tensors are borrowed until the Response is done. A worker
-// that is gone fails the Response, not the call. After an error of the call nothing was sent, and the request is still
-// to be answered: the documentation of ps.Node.Respond lists the errors. Budget: 0 allocations in the steady state, one
-// message.
+// Respond never waits, and any goroutine may call it. Over shared memory it may copy the tensors. They are borrowed
+// until the Response is done. A worker that is gone fails the Response, not the call. After an error of the call
+// nothing was sent, and the request is still to be answered: the documentation of ps.Node.Respond lists the errors.
+// Budget: 0 allocations in the steady state, one message.
 func (s *Server) Respond(tensors []tensor.Tensor, id RequestID) (Response, error) {
 	r, _, err := s.responder.respond(&answers{tensors: tensors, id: id}, false)
 	return r, err

@@ -96,6 +96,9 @@ func median(x []float64) float64 {
 }
 
 func file(b *testing.B, size int) []byte {
+	if size == 0 {
+		return nil
+	}
 	m, err := shm.Create("bulk", int64(size), false)
 	if err != nil {
 		b.Skip(err)

@@ -273,7 +273,7 @@ def test_the_next_batch_is_asked_for_before_the_last_one_is_answered(run, schedu
 @pytest.mark.parametrize("copier", ["auto", "worker", "server"])
 @pytest.mark.parametrize("van", ["shm", "tcp"])
 def test_tensors_are_the_callers_after_respond(run, scheduler, van, copier):
-    """The worker gets what the server has responded, though the server fills its buffer again before the worker acts."""
+    """The worker gets what the server has responded. The server fills its buffer again before the worker acts."""
     program = run(
         """
         import torch, fserver_lib as f, stepvan

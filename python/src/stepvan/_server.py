@@ -155,7 +155,7 @@ class Server(Local):
             yield batch
 
     def respond(self, tensors: Sequence[Any] | None, request: Request | int) -> Response:
-        """Answers the pulls of a request (or of its handler), in their order, once. It returns at once.
+        """Answers the pulls of a request (or of its handler), in their order, once. It never waits.
 
         [] answers a request without pulls, and ends the worker's exchange. None answers with ``out(i)`` for each pull.
         The tensors are lent. stepvan keeps them alive until the response is done, and the program must not change them
