@@ -39,6 +39,34 @@ var grantCases = []testCase{
 		segments.withdraw()
 		g.withdraw()
 	}},
+	// A request is written into a grant of the side that accepted, and its answer into one of the side that dialled. An
+	// answer that comes after the withdrawal touches nothing.
+	{name: "grants of both sides", need: needOneSided, run: func(t *trial) {
+		x, y := t.pair()
+		there, back := y.grant(100*kib, 7, bothRights), x.grant(200*kib, 7, bothRights)
+		written := func(s *side, g *granted, at, size int) {
+			s.in.peek = func(a *arrival) {
+				if d := payloadOf(s.in.salt, a.sequence).differs(g.mem[at : at+size]); d >= 0 {
+					t.fail(3, "message %d, written into a grant of its receiver, differs at byte %d of %d", a.sequence, d, size)
+				}
+			}
+			s.peer.deliver(shape{size: size, meta: 8, target: []van.Target{g.at(at)}})
+			s.in.peek = nil
+		}
+		for _, size := range []int{1, 4097, 64 * kib, 100 * kib} {
+			written(y, there, 0, size)
+			written(x, back, 100*kib-1, size)
+		}
+		paint(poison, back.mem)
+		back.withdraw()
+		written(y, there, 100, 10)
+		y.writeFails("a grant that the side that dialled has withdrawn", back.at(0), stepvan.ErrStale)
+		y.writeFails("a grant of its own", there.at(0), nil)
+		back.untouched("an answer after the withdrawal")
+		there.fenced("a request")
+		y.deliver(shape{size: 10})
+		there.withdraw()
+	}},
 	{name: "foreign, stale and short grants", need: needOneSided, run: func(t *trial) {
 		x, y := t.pair()
 		z, w := t.connect(x.n, y.n)

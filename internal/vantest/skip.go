@@ -13,6 +13,7 @@ import (
 var (
 	twoSidedSkips = []string{
 		"grants",
+		"grants of both sides",
 		"foreign, stale and short grants",
 		"withdrawal under fire",
 		"views",
