@@ -97,6 +97,7 @@ soak: ## a million exchanges, a thousand lives, connections and large regions, a
 	$(GO) test -run Soak -timeout 60m -v ./ps -long
 	CGO_ENABLED=1 $(GO) test -race -run Soak -timeout 60m -v ./ps -long
 	$(GO) test -run Soak -timeout 120m -v ./internal/stress -long
+	CGO_ENABLED=1 $(GO) test -race -run Soak -timeout 60m -v ./internal/link/progress -long
 	$(MAKE) installed-wheel
 	cd python && STEPVAN_TEST_EXCHANGES=1000000 ../$(VENV)/bin/python -m pytest -o timeout=600 tests/test_steady.py tests/test_memory.py::test_nothing_grows
 

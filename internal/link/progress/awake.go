@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 )
@@ -19,12 +20,12 @@ const (
 // staysAwake reports whether to poll again after so long without events. A wait without a history spins and yields for
 // a short time. With a history, it polls as long as its answer is likely to come soon, and sets wakeAt otherwise.
 func (w *wait) staysAwake(b *budget, now, idle int64, rounds int) bool {
-	switch {
-	case idle < b.spin && rounds < mostRounds:
+	if idle < b.spin && rounds < mostRounds {
 		return true
-	case b.yielded == 0:
+	}
+	if b.yielded == 0 {
 		b.yielded = now
-		b.policy.preempted() // from here on
+		b.preempted() // from here on
 	}
 	switch {
 	case b.endless:
@@ -39,56 +40,57 @@ func (w *wait) staysAwake(b *budget, now, idle int64, rounds int) bool {
 		return b.yieldAtTimes(now)
 	}
 	late := w.engine.policy.late
-	o := b.history.forecast(now-w.start, late+leastSleep)
-	if o.pollUntil > 0 {
-		b.pollUntil = w.start + o.pollUntil
+	f := b.history.forecast(now-w.start, late+leastSleep)
+	if f.pollUntil > 0 {
+		b.pollUntil = w.start + f.pollUntil
 		return b.yieldAtTimes(now)
 	}
-	if o.endsAt == 0 {
-
-	} else {
-
-	}
-	if o.endsAt > 0 {
-		w.wakeAt = w.start + o.endsAt - late
+	if f.endsAt > 0 {
+		w.wakeAt = w.start + f.endsAt - late
 	}
 	return false
 }
 
-// noteLate notes how late a sleep with a limit ended. Messages may have come since then.
-func (w *wait) noteLate(now int64) {
+// noteWake notes how late a sleep ended that was to end before the event. Messages that came later do not count.
+func (w *wait) noteWake(now int64) {
 	if w.wakeAt > 0 && now >= w.wakeAt {
 		p := &w.engine.policy
 		p.late = min(mostLate, max(now-w.wakeAt, p.late-p.late/lateShare))
 	}
 }
 
-// noteLong notes the length of a wait that is over, if it was longer than the waiter spins in any case.
-func (w *wait) noteLong(now, spin int64) {
-	if now-w.start > spin {
-		w.note(now)
-	}
-}
-
-// note notes the length of a wait that is over.
-func (w *wait) note(now int64) {
+// noteLength adds the length of a wait that is over to the history, if a waiter does not spin for so long anyway.
+func (w *wait) noteLength(now int64) {
 	w.noted = true
-	if h := w.engine.histories.of(w.ev.Kind); h != nil && now > w.start {
-		h.note(now - w.start)
+	if length := now - w.start; length > int64(defaultSpin) {
+		if h := w.engine.history(w.ev.Kind); h != nil {
+			h.note(length)
+		}
 	}
 }
 
-// histories has the history of each kind. The first long wait of a kind makes it.
+// noteEnd does that for a wait that has parked or failed. A wait whose time was up would have lasted longer.
+func (w *wait) noteEnd(err error) {
+	switch {
+	case err == nil:
+		w.noteLength(nanotime())
+	case errors.Is(err, errWaitTimeout), errors.Is(err, errContextEnded):
+		w.noteLength(w.start + longestNoted)
+	}
+}
+
+// histories has the history of each kind. The first wait of a kind makes it.
 type histories [kinds]atomic.Pointer[history]
 
-// of returns the history of a kind, and nil for the kind Rare.
-func (x *histories) of(k Kind) *history {
-	if k == Rare || k >= kinds {
+// history returns the history of a kind, and nil where there is nothing to learn.
+func (e *Engine) history(k Kind) *history {
+	if k == Rare || k >= kinds || !e.policy.learns() {
 		return nil
 	}
-	if h := x[k].Load(); h != nil {
+	x := &e.histories[k]
+	if h := x.Load(); h != nil {
 		return h
 	}
-	x[k].CompareAndSwap(nil, new(history))
-	return x[k].Load()
+	x.CompareAndSwap(nil, new(history))
+	return x.Load()
 }

@@ -3,11 +3,13 @@ package progress
 import (
 	"context"
 	"flag"
+	"math"
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/trace"
 	"github.com/stretchr/testify/require"
 )
@@ -84,7 +86,7 @@ func TestAWaiterPollsUntilTheAnswerIsDue(t *testing.T) {
 	calm(t)
 	e := &Engine{policy: newPolicy(Options{}, true)}
 	w := &wait{engine: e, ev: &Event{Kind: Answer}, start: 1}
-	b := e.policy.budget(e.histories.of(Answer))
+	b := e.policy.budget(e.history(Answer))
 	b.yielded = 1 << 60 // the test has its core or not, which does not matter here
 	require.False(t, w.staysAwake(&b, 31*us, 30*us, 10), "nothing is known")
 	for range fewest {
@@ -103,31 +105,34 @@ func TestAWaiterSleepsUntilShortlyBeforeTheAnswer(t *testing.T) {
 	calm(t)
 	e := &Engine{policy: newPolicy(Options{}, true)}
 	w := &wait{engine: e, ev: &Event{Kind: Answer}, start: 1000}
-	b := e.policy.budget(e.histories.of(Answer))
+	b := e.policy.budget(e.history(Answer))
 	b.yielded = 1 << 60 // the test has its core or not, which does not matter here
 	for range fewest {
 		b.history.note(3000 * us)
 	}
 	require.False(t, w.staysAwake(&b, 1000+31*us, 31*us, 10))
 	require.Equal(t, 1000+3000*us-firstLate, w.wakeAt)
-	w.noteLate(w.wakeAt + firstLate/2)
+	w.noteWake(w.wakeAt + firstLate/2)
 	require.Less(t, e.policy.late, firstLate)
-	w.noteLate(w.wakeAt + 250*us)
+	w.noteWake(w.wakeAt + 250*us)
 	require.Equal(t, 250*us, e.policy.late)
-	w.noteLate(w.wakeAt + 10_000*us)
+	w.noteWake(w.wakeAt + 10_000*us)
 	require.Equal(t, mostLate, e.policy.late)
-	w.noteLate(w.wakeAt - us)
+	w.noteWake(w.wakeAt - us)
 	require.Equal(t, mostLate, e.policy.late, "that was woken by a message")
 }
 
 // Waits that nothing can be learned of spin and yield for a short time.
 func TestRareWaitsHaveNoHistory(t *testing.T) {
 	calm(t)
-	var h histories
-	require.Nil(t, h.of(Rare))
-	require.Nil(t, h.of(kinds))
-	require.NotNil(t, h.of(Request))
-	require.Same(t, h.of(Answer), h.of(Answer))
+	e := &Engine{policy: newPolicy(Options{}, true)}
+	require.Nil(t, e.history(Rare))
+	require.Nil(t, e.history(kinds))
+	require.NotNil(t, e.history(Request))
+	require.Same(t, e.history(Answer), e.history(Answer))
+	for _, p := range []policy{newPolicy(Options{Mode: Park}, true), newPolicy(Options{}, false), newPolicy(Options{Cores: 1}, true)} {
+		require.Nil(t, (&Engine{policy: p}).history(Answer), "a waiter that does not poll learns nothing")
+	}
 	b := (&policy{spin: 10, yield: 20}).budget(nil)
 	w := &wait{engine: &Engine{}, ev: &Event{}, start: 1}
 	require.True(t, w.staysAwake(&b, 26, 25, 2))
@@ -139,7 +144,7 @@ func TestAWaiterLeavesItsProcessorToTheProgram(t *testing.T) {
 	calm(t)
 	e := &Engine{policy: newPolicy(Options{}, true)}
 	w := &wait{engine: e, ev: &Event{Kind: Answer}, start: 1}
-	b := e.policy.budget(e.histories.of(Answer))
+	b := e.policy.budget(e.history(Answer))
 	b.yielded = 1 << 60 // the test has its core or not, which does not matter here
 	for range fewest {
 		b.history.note(200 * us)
@@ -153,9 +158,8 @@ func TestAWaiterLeavesItsProcessorToTheProgram(t *testing.T) {
 // Yields in which another thread runs end the polling.
 func TestASharedCoreEndsThePolling(t *testing.T) {
 	calm(t)
-	b := budget{policy: &policy{}, shared: mostShared - 1, yielded: 1}
-	now := nanotime() - 2*freeYield // as if the yield had begun then
-	b.policy.preemptions = -1       // the kernel counts more
+	b := budget{shared: mostShared - 1, yielded: 1, preemptions: -1} // the kernel counts more
+	now := nanotime() - 2*freeYield                                  // as if the yield had begun then
 	require.False(t, b.yieldAtTimes(now))
 	b.report(false)
 	require.EqualValues(t, loss, cpus.pressure.Load())
@@ -164,4 +168,27 @@ func TestASharedCoreEndsThePolling(t *testing.T) {
 	b.gaveWay = true
 	b.report(true)
 	require.EqualValues(t, loss+gaveWayLoss, cpus.pressure.Load())
+}
+
+// Short waits are not in a history, and waits that are given up count as long.
+func TestWhatAHistoryHolds(t *testing.T) {
+	e := &Engine{policy: newPolicy(Options{}, true)}
+	for _, c := range []struct {
+		lasted int64
+		err    error
+		noted  uint32
+	}{{20 * us, nil, 0}, {-us, nil, 0}, {0, stepvan.ErrClosed, 0}, {0, errWaitTimeout, math.MaxUint32}, {0, errContextEnded, math.MaxUint32}} {
+		w := &wait{engine: e, ev: &Event{Kind: Answer}, start: nanotime()}
+		before := e.history(Answer).count
+		if c.err == nil {
+			w.noteLength(w.start + c.lasted)
+		} else {
+			w.noteEnd(c.err)
+		}
+		if c.noted == 0 {
+			require.Equal(t, before, e.history(Answer).count)
+		} else {
+			require.Equal(t, c.noted, e.history(Answer).sorted[before])
+		}
+	}
 }

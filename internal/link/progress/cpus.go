@@ -33,6 +33,8 @@ const (
 	// minRunnable is how many goroutines must at least wait for a processor before the process counts as
 	// oversubscribed. One transport alone causes fewer.
 	minRunnable = 6
+	// wantedAfter is how many samples in a row must see a waiting goroutine before waiters leave their processor to it.
+	wantedAfter = 2
 	// calmAfter is how many samples in a row must see no waiting goroutines before the process counts as calm.
 	calmAfter = 8
 	// retryEvery: of so many waits under contention, one spins all the same.
@@ -63,14 +65,14 @@ func (p *processors) sample(now int64) {
 		if v.Uint64() == 0 {
 			p.queued.Store(0)
 		} else {
-			p.queued.Add(1)
+			p.queued.Store(min(p.queued.Load()+1, wantedAfter))
 		}
 	}
 }
 
 // wanted reports whether goroutines of the program wait for the processor of a waiter. One that waited in a single
 // sample may have been woken just before.
-func (p *processors) wanted() bool { return p.queued.Load() >= 2 }
+func (p *processors) wanted() bool { return p.queued.Load() >= wantedAfter }
 
 // noteSample ends the state oversubscribed only after some calm samples in a row. With some hundred transports in a
 // process, the number of waiting goroutines rises and falls. The caller holds sampling.

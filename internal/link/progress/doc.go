@@ -26,12 +26,12 @@
 // between its waits then still overlaps transfer with its computation. In a tight loop of waits it only gives the token
 // back, so that a wait costs no system call. A tick does the rest. When nobody has driven for a millisecond, it arms
 // the source and sends what was held back. Each tick takes a core for some 10 us. So while the program waits again
-// and again, the time between two ticks grows from one to eight milliseconds.
+// and again, the time between two ticks grows from one to four milliseconds.
 //
 // # Many transports in one process
 //
 // The process is oversubscribed when goroutines wait for a processor. A wait then leaves driving to a
-// background driver that already listens, and parks at once. Ticks are at least four milliseconds apart then.
+// background driver that already listens, and parks at once. Its ticks are four milliseconds apart then.
 //
 // # How long a waiter stays awake
 //
@@ -40,14 +40,14 @@
 // When they ended much later, it sleeps until shortly before that time, and then polls. The time of the wake-up takes
 // into account how late sleeps ended before. When the history tells nothing, the waiter sleeps until its event.
 //
-// A waiter that polls for long calls sched_yield(2) every 10 us. That call returns at once while no other thread wants
-// the core, whatever its process. When it does not, and the kernel has counted that another thread ran, the core is
-// not free, and the waiter sleeps. After several such waits the waiters of the process sleep at once, and one in many
-// tries again. A waiter sleeps as well when goroutines of its process wait for a processor. The waiters of a process
-// leave it one processor at least. Where the process may use less than one and a half cores, no waiter polls for long.
+// A waiter that polls for long calls sched_yield(2) every 10 us. That call returns at once while no other thread
+// wants the core, whatever its process. When it does not, and the kernel has counted that another thread ran, the
+// core is not free, and the waiter sleeps. After several such waits the waiters of the process sleep at once, and one
+// in many tries again. A waiter sleeps as well when goroutines of its process wait for a processor. Where the process
+// may use less than one and a half cores, no waiter polls for long.
 //
-// While a waiter sleeps, Go's runtime does not learn of it. Otherwise the runtime would look for its processor every 20
-// us, with a thread that takes the core from the waiter or from its peer.
+// While a waiter sleeps, Go's runtime does not learn of it, unless goroutines may wait for its processor. Otherwise
+// the runtime would look for that processor every 20 us, with a thread that takes a core from the waiter or its peer.
 //
 // # Panics
 //
@@ -55,5 +55,5 @@
 // source is unknown after a panic. The engine fails, all waits end with the error of Options.Panicked, and only the
 // caller of Close polls the source from then on. Options.Panicked decides whether the panic continues.
 //
-// [Engine.Wait], [Engine.WaitFor] and [Engine.Set] do not allocate.
+// [Engine.Wait], [Engine.WaitFor] and [Engine.Set] do not allocate, except for the history of a kind.
 package progress

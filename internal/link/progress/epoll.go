@@ -130,12 +130,12 @@ func (s *epollSleeper) ready() bool { return sys.EpollWait(s.ep, s.firstSeen[:])
 
 // sleep takes the quiet descriptors out of the background driver's set: what wakes the caller would otherwise wake the
 // background driver as well, on another processor.
-func (s *epollSleeper) sleep(d time.Duration, _ <-chan struct{}) (passed bool) {
+func (s *epollSleeper) sleep(d time.Duration, yields bool, _ <-chan struct{}) (passed bool) {
 	if !s.quietOff {
 		s.quietOff = true
 		s.setEvents(s.quiet, false)
 	}
-	sys.Sleep(s.sleepFDs, d, cpus.wanted())
+	sys.Sleep(s.sleepFDs, d, yields)
 	s.holder.takeWake()
 	return false
 }

@@ -97,6 +97,7 @@ func (e *Engine) armAndListen() {
 	}
 	if !e.src.Arm() {
 		e.src.Poll(false) // takes what completed by itself
+		e.src.Flush(true) // what that has brought may be owed an answer, and perhaps no tick follows
 		if !e.src.Arm() {
 			e.sleeper.wakeBackground() // there is something to do at once
 			return

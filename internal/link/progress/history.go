@@ -36,13 +36,14 @@ const (
 	// worth its processor time. A window is the given share of the wait so far.
 	shortestWindow = int64(100 * time.Microsecond)
 	windowShare    = 8
-	// pollsPerWake is how long waiters may poll for each sleep with its wake-up that they avoid by that: 24 windows of
+	// pollsPerWake is how long waiters may poll for each sleep with its wake-up that they avoid by that: 16 windows of
 	// 100 us.
-	pollsPerWake = 24 * shortestWindow
+	pollsPerWake = 16 * shortestWindow
 	// fewest is how many earlier waits must have ended in a window, so that chance is unlikely.
 	fewest = 4
-	// graceShare: after a window a waiter polls on for this share of a window.
-	graceShare = 2
+	// graceShare: after a window a waiter polls on for this share of a window, but no longer than longestGrace.
+	graceShare   = 2
+	longestGrace = int64(time.Millisecond)
 )
 
 // note adds the length of a wait that has ended. Budget: below 100 ns, for waits above 30 us.
@@ -96,7 +97,7 @@ func (h *history) forecast(lasted, leastSleep int64) forecast {
 	}
 	s := h.sorted[:h.count]
 	i := sort.Search(len(s), func(i int) bool { return int64(s[i]) > lasted })
-	if grace := window(lasted) / graceShare; i > 0 && lasted < int64(s[i-1])+grace && h.clustered(i-1) {
+	if grace := min(window(lasted)/graceShare, longestGrace); i > 0 && lasted < int64(s[i-1])+grace && h.clustered(i-1) {
 		return forecast{pollUntil: int64(s[i-1]) + grace}
 	}
 	for j := i; j < len(s); j++ {

@@ -22,7 +22,6 @@ type policy struct {
 	contended   uint8 // waits under contention, counted to find the one that spins; holder of the token only
 	spin, yield int64 // of a waiter that nobody disturbs, ns
 	late        int64 // how late sleeps with a limit end, ns; holder of the token
-	preemptions int64 // of the waiter's thread at the last look; holder of the token
 }
 
 func newPolicy(o Options, threaded bool) policy {
@@ -57,14 +56,14 @@ func (p *policy) spins() bool {
 
 // budget is what one wait may spend.
 type budget struct {
-	policy       *policy
 	spin, yield  int64    // ns
 	history      *history // of the kind of wait; nil: spin and yield are all that the wait may spend
 	endless      bool     // the wait never sleeps
 	oneProcessor bool     // other goroutines run only when this one lets them
 	lost         int64    // longest time without the core
 	pollUntil    int64    // polling is worth it until then, by nanotime
-	yielded      int64    // the last yield, by nanotime
+	yielded      int64    // the last yield, by nanotime; 0: none yet
+	preemptions  int64    // of the waiter's thread at the last look
 	shared       int      // yields in a row in which another thread ran
 	gaveWay      bool     // another thread ran in the last yield, and the waiter has not polled in vain since
 }
@@ -80,28 +79,28 @@ const (
 
 // budget is what a wait may spend that begins at this moment.
 func (p *policy) budget(h *history) budget {
-	b := budget{policy: p, spin: p.spin, yield: p.yield, endless: p.mode == Spin, oneProcessor: cpus.count.Load() == 1}
-	if p.spin > 0 {
-		b.history = h
-	}
-	return b
+	return budget{spin: p.spin, yield: p.yield, history: h, endless: p.mode == Spin, oneProcessor: cpus.count.Load() == 1}
 }
 
 // noteRound notes how long a round without events took. A long one has lost the core to another thread if the kernel
 // has counted that. Otherwise the whole machine stood still, as virtual machines do, and polling is as good as before.
+// Before the first yield the waiter does not ask the kernel.
 func (b *budget) noteRound(d int64) {
 	b.gaveWay = false
-	if d > lateAfter && b.policy.preempted() {
+	if d > lateAfter && b.yielded != 0 && b.preempted() {
 		b.lost = max(b.lost, d)
 	}
 }
 
 // preempted reports whether another thread ran in place of the waiter since the last look. Budget: one system call.
-func (p *policy) preempted() bool {
-	before := p.preemptions
-	p.preemptions = sys.Preemptions()
-	return p.preemptions != before
+func (b *budget) preempted() bool {
+	before := b.preemptions
+	b.preemptions = sys.Preemptions()
+	return b.preemptions != before
 }
+
+// learns reports whether waits are as long as the history of their kind suggests.
+func (p *policy) learns() bool { return p.mode == Auto && p.threaded && p.spin > 0 }
 
 // spinOrYield reports whether to poll again after so long without events. When the time for spinning is over, it first
 // yields the core to other threads.
@@ -124,7 +123,7 @@ func (b *budget) yieldAtTimes(now int64) (free bool) {
 	}
 	sys.Yield()
 	b.yielded = nanotime()
-	if b.yielded-now <= freeYield || !b.policy.preempted() {
+	if b.yielded-now <= freeYield || !b.preempted() {
 		b.shared = 0
 		return true
 	}

@@ -6,9 +6,10 @@ import (
 )
 
 const (
-	// sleepLimit is how long a waiter sleeps at a time with the token, and with a processor of Go's. The end of a
-	// context does not end the sleep.
+	// sleepLimit is how long a waiter sleeps at a time with the token, and with a processor of Go's.
 	sleepLimit = int64(4 * time.Millisecond)
+	// cancelInterval is the same limit while a context may end the wait, because a context does not end the sleep.
+	cancelInterval = int64(time.Millisecond)
 	// pollAfterWake is how long a waiter polls after it was woken.
 	pollAfterWake = int64(30 * time.Microsecond)
 )
@@ -22,9 +23,6 @@ func (w *wait) sleep() (done bool, err error) {
 		return false, nil
 	}
 	began, end := nanotime(), int64(math.MaxInt64)
-	if w.start == 0 {
-		w.start = began
-	}
 	if e.policy.threaded {
 		if !cpus.acquire(0) {
 			w.wakeAt = 0
@@ -53,35 +51,35 @@ func (w *wait) sleepUntil(began, end int64) (done bool, err error) {
 	for now := began; ; now = nanotime() {
 		e.polls.clockAt = now
 		if w.ev.IsSet() {
-			w.noteLate(now)
-			w.note(now)
+			w.noteWake(now)
+			w.noteLength(now)
 			return true, nil
 		}
 		if err := w.over(now); err != nil {
 			return true, err
 		}
 		if now >= end {
-			w.noteLate(now)
+			w.noteWake(now)
 			return false, nil
 		}
 		e.src.Flush(true)
 		if e.src.Arm() {
 			w.sleepOnce(end, now)
 		}
-		if nanotime() < end || w.wakeAt == 0 {
-			w.pollAfterSleep()
-		}
+		w.pollAfterSleep(end)
 	}
 }
 
 // pollAfterSleep polls for a while after a sleep, since large messages come in many parts. It polls only once where
-// waiting is to cost nothing.
-func (w *wait) pollAfterSleep() {
+// waiting is to cost nothing, and where the waiter polls anyway, since its sleep was to end.
+func (w *wait) pollAfterSleep(end int64) {
 	e := w.engine
-	if e.src.Poll(false) == 0 && !w.ev.IsSet() {
-		e.src.Poll(true)
+	moved := e.src.Poll(false)
+	if moved == 0 && !w.ev.IsSet() {
+		moved = e.src.Poll(true)
 	}
-	if !e.policy.threaded || e.policy.mode == Park || cpus.contended() {
+	w.moved = w.moved || moved > 0
+	if !e.policy.threaded || e.policy.mode == Park || cpus.contended() || nanotime() >= end {
 		return
 	}
 	for end := nanotime() + pollAfterWake; !w.ev.IsSet() && nanotime() < end; {
@@ -100,7 +98,10 @@ func (w *wait) sleepOnce(end, now int64) {
 	d := int64(-1)
 	switch {
 	case e.policy.threaded:
-		d = min(end-now, sleepLimit)
+		d = max(0, min(end-now, sleepLimit))
+		if w.cancel != nil {
+			d = min(d, cancelInterval)
+		}
 		if w.until > 0 {
 			d = min(d, w.until-now)
 		}
@@ -110,7 +111,9 @@ func (w *wait) sleepOnce(end, now int64) {
 	if e.policy.threaded {
 		cpus.sample(now)
 	}
-	if e.sleeper.sleep(time.Duration(d), w.cancel) {
+	// A goroutine that this wait has woken, by what it moved, runs only when this one gives its processor away.
+	yields := w.moved || cpus.wanted() || e.token.has(parked)
+	if e.sleeper.sleep(time.Duration(d), yields, w.cancel) {
 		w.until = 1 // timers and nanotime need not agree
 	}
 	w.ev.state.And(^uint32(eventSleeping))

@@ -200,7 +200,7 @@ func TestTicksWhileTheBackgroundDriverListens(t *testing.T) {
 	m.engine.release()
 	require.Equal(t, tickTime, m.engine.tickAfter())
 	oversubscribed(t)
-	require.Equal(t, listeningTick, m.engine.tickAfter())
+	require.Equal(t, longestTick, m.engine.tickAfter())
 	polls := m.polls.Load()
 	m.engine.ticker.turns.Store(m.engine.token.turns())
 	m.engine.tick()
@@ -211,4 +211,48 @@ func TestTicksWhileTheBackgroundDriverListens(t *testing.T) {
 	m.engine.listener.stop()
 	require.Equal(t, tickTime, m.engine.tickAfter())
 	m.engine.endDriving(true)
+}
+
+// settling is a Source that has something left when it is armed for the first time.
+type settling struct {
+	inbox
+	arms, pollsAfter, flushesAfter int
+}
+
+func (s *settling) Arm() bool { s.arms++; return s.arms > 1 }
+func (s *settling) Poll(bool) int {
+	s.pollsAfter, s.flushesAfter = s.pollsAfter+1, 0
+	return 0
+}
+func (s *settling) Flush(bool) { s.flushesAfter++ }
+
+// A waiter that gives up flushes what its last poll has brought: no tick may follow.
+func TestTheLastPollIsFlushed(t *testing.T) {
+	_, e := newInbox(t, Options{})
+	own(t, e)
+	before := e.src
+	s := &settling{}
+	e.src = s
+	e.listener.on.Store(false)
+	e.armAndListen()
+	require.Equal(t, 2, s.arms)
+	require.Positive(t, s.flushesAfter)
+	e.src = before
+	e.release()
+}
+
+// The ticks of a program that waits again and again become rarer, down to one in longestTick.
+func TestTicksOfABusyProgramAreRare(t *testing.T) {
+	_, e := newInbox(t, Options{})
+	own(t, e)
+	e.listener.stop()
+	for i := range 10 {
+		require.Equal(t, tickTime<<min(i, mostBusy), e.tickAfter())
+		e.token.word.Add(oneTurn) // somebody has driven
+		e.tick()
+	}
+	require.Equal(t, longestTick, e.tickAfter())
+	e.tick()
+	require.Equal(t, tickTime, e.tickAfter(), "nobody has driven for the length of a tick")
+	e.release()
 }

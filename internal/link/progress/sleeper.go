@@ -12,8 +12,9 @@ type sleeper interface {
 	// token.
 	listen(on bool)
 	// sleep returns when something comes, somebody calls wakeSleeper, or d has passed: then it may report that. A d
-	// below 0 has no end, where sleeping costs nothing; there cancel ends it as well. Holder of the token.
-	sleep(d time.Duration, cancel <-chan struct{}) (passed bool)
+	// below 0 has no end, where sleeping costs nothing; there cancel ends it as well. With yields, goroutines of the
+	// program may have the processor of the sleeper. Holder of the token.
+	sleep(d time.Duration, yields bool, cancel <-chan struct{}) (passed bool)
 	// wakeSleeper ends a sleep. Any goroutine.
 	wakeSleeper()
 	close()
@@ -50,7 +51,7 @@ func offer(c chan<- struct{}) {
 	}
 }
 
-func (s *channelSleeper) sleep(d time.Duration, cancel <-chan struct{}) (passed bool) {
+func (s *channelSleeper) sleep(d time.Duration, _ bool, cancel <-chan struct{}) (passed bool) {
 	if d < 0 {
 		select {
 		case <-s.holder:

@@ -10,16 +10,15 @@ type ticker struct {
 	timer   *time.Timer
 	pending atomic.Bool   // a tick follows
 	turns   atomic.Uint64 // token.turns at the last tick
-	busy    atomic.Int32  // ticks in a row that found the program waiting again
+	busy    atomic.Int32  // ticks in a row that found the program waiting again, at most mostBusy
 }
 
 const (
 	tickTime = time.Millisecond
 	// longestTick is the longest time between two ticks. The ticks come more and more seldom while the program waits
 	// again and again, since each one takes a core from a waiter or its peer.
-	longestTick = 8 * tickTime
-	// listeningTick is the longest time while the background driver listens.
-	listeningTick = 4 * tickTime
+	longestTick = tickTime << mostBusy
+	mostBusy    = 2
 )
 
 // startTick makes sure that a tick follows. The caller has given the token back.
@@ -32,14 +31,10 @@ func (e *Engine) startTick() {
 // tickAfter is how soon the tick is to come. While the background driver listens, a tick only sends what was held back.
 // In an oversubscribed process that may wait longer.
 func (e *Engine) tickAfter() time.Duration {
-	d := min(longestTick, tickTime<<min(e.ticker.busy.Load(), 8))
-	switch {
-	case !e.listener.on.Load():
-		return d
-	case cpus.oversubscribed.Load():
-		return listeningTick
+	if e.listener.on.Load() && cpus.oversubscribed.Load() {
+		return longestTick
 	}
-	return min(d, listeningTick)
+	return tickTime << e.ticker.busy.Load()
 }
 
 // tick arms the source in place of a waiter that has not done so. It does that as soon as nobody has driven for the
@@ -61,7 +56,7 @@ func (e *Engine) tick() {
 	switch {
 	case e.token.has(closed):
 	case !idle:
-		e.ticker.busy.Add(1)
+		e.ticker.busy.Store(min(e.ticker.busy.Load()+1, mostBusy))
 		e.ticker.timer.Reset(e.tickAfter())
 	case e.token.take():
 		d.holdsToken = true

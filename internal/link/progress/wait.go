@@ -82,9 +82,10 @@ type wait struct {
 	begun    int64 // about, by nanotime; not known while until is 0
 	deadline time.Time
 
-	start  int64 // of the waiting, by nanotime; 0: the event came at once
+	start  int64 // of the wait, by nanotime; 0: not known yet
 	wakeAt int64 // when a sleep is to end because the event is due soon, by nanotime; 0: it ends with the event
 	noted  bool  // the history has the length of the wait
+	moved  bool  // the wait has moved something while it waited for more
 
 	driving driving
 }
@@ -93,8 +94,8 @@ type wait struct {
 func (w *wait) run() (err error) {
 	defer w.engine.recoverPanic(&w.driving, &err)
 	err = w.driveOrPark()
-	if err == nil && w.start != 0 && !w.noted {
-		w.note(nanotime())
+	if w.start != 0 && !w.noted {
+		w.noteEnd(err)
 	}
 	w.driving.ended = true
 	return err
@@ -105,6 +106,7 @@ func (w *wait) run() (err error) {
 func (w *wait) driveOrPark() error {
 	e := w.engine
 	if !e.token.take() {
+		w.start = nanotime()
 		return w.park(notDriven)
 	}
 	w.driving.holdsToken = true
@@ -113,7 +115,8 @@ func (w *wait) driveOrPark() error {
 		w.driving.holdsToken = false
 		return w.park(turn)
 	}
-	e.beginDriving(nanotime())
+	w.start = nanotime()
+	e.beginDriving(w.start)
 	done, err := w.drive()
 	turn := e.token.turns()
 	e.endDriving(!done)
@@ -171,11 +174,8 @@ func (w *wait) spin() (done bool, err error) {
 	}
 	defer cpus.release()
 	e := w.engine
-	b := e.policy.budget(e.histories.of(w.ev.Kind))
+	b := e.policy.budget(e.history(w.ev.Kind))
 	last := nanotime()
-	if w.start == 0 {
-		w.start = last
-	}
 	idleSince, flushed := last, last
 	cpus.sample(last)
 	for rounds := 1; ; rounds++ {
@@ -185,13 +185,13 @@ func (w *wait) spin() (done bool, err error) {
 			if w.ev.IsSet() {
 				e.polls.clockAt = last
 				b.report(true)
-				w.noteLong(last, b.spin)
+				w.noteLength(last)
 				return true, nil
 			}
 		}
 		now := nanotime()
 		if moved > 0 {
-			idleSince, rounds = now, 1
+			idleSince, rounds, w.moved = now, 1, true
 		} else {
 			b.noteRound(now - last)
 		}
