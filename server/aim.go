@@ -15,6 +15,11 @@ func (d *responder) chooseTransfers(c *respondCall) {
 		} else {
 			m.transfer = d.copying.choose(m, r, d.ended)
 		}
+		if m.transfer == transferAimed && len(c.messages) > 1 {
+			// The driver could write the aimed pieces of one session while this call writes those of another.
+			m.transfer = d.copying.unaimed()
+		}
+		c.aimed = c.aimed || m.transfer == transferAimed
 		if m.transfer == transferCopied {
 			bytes, _ := m.unsent(r)
 			c.toCopy += bytes
@@ -37,7 +42,7 @@ func (m *message) aimAt(d, pull *wire.Descriptor) {
 // nothing.
 func (d *responder) noteEnd(c *respondCall, began int64) {
 	d.ended = began
-	if c.toCopy > 0 || len(c.messages) > 0 && c.messages[0].transfer == transferAimed {
+	if c.toCopy > 0 || c.aimed {
 		d.ended = trace.Now()
 	}
 }

@@ -102,7 +102,8 @@ func TestResponsesAreAimedAsAWhole(t *testing.T) {
 	}
 }
 
-func TestAimedResponsesOfRespondVec(t *testing.T) {
+// The server writes the responses to several workers, or sends them, and aims none of them.
+func TestResponsesToSeveralWorkersAreNotAimed(t *testing.T) {
 	forVans(t, func(t *testing.T, v Van) {
 		const workers, rows, columns = 3, 2, 20_000
 		v, seen := Watch(v)
@@ -130,9 +131,7 @@ func TestAimedResponsesOfRespondVec(t *testing.T) {
 			require.NoError(t, h.Wait(Context(t)))
 			requireFilled(t, float32(i), pulls[i], "answer")
 		}
-		if v.Shares {
-			require.EqualValues(t, 2, seen.Written.Load(), "all but the one that the server does not reach")
-		}
+		require.Zero(t, seen.Written.Load(), "the driver might write those of one session while the call writes another's")
 	})
 }
 

@@ -51,8 +51,8 @@ const (
 )
 
 const (
-	// largestAimed is the largest response that is aimed. The link writes it as one piece, and holds up other messages
-	// of the session for a quarter of a millisecond at most.
+	// largestAimed is the largest response that is aimed. The link writes it as one piece, and the driver may have to
+	// wait for that: a quarter of a millisecond at most.
 	largestAimed = 4 << 20
 	// smallestSaved and largestSaved limit the responses for which a Respond takes pooled memory. Smaller ones gain
 	// nothing, and the copies of larger ones wait for memory.
@@ -78,6 +78,11 @@ func (x *copying) choose(m *message, r *requestSlot, ended int64) transfer {
 	case reached || !foreign || bytes < smallestSaved || bytes > largestSaved:
 		return transferLent
 	}
+	return x.unaimed()
+}
+
+// unaimed is the transfer of a response that the server copies without aiming it. Only lent answers can be checked.
+func (x *copying) unaimed() transfer {
 	if x.check {
 		return transferLent
 	}

@@ -41,6 +41,7 @@ type respondCall struct {
 	messages []*message      // one per request
 	copies   bool            // the tensors are the caller's again at the end of the call
 	toCopy   int64           // bytes that the call itself copies
+	aimed    bool            // the link writes an answer into the memory of its worker
 	sources  []tensor.Tensor // that have spare memory, retained until the end of the call
 
 	// What the link gets.
@@ -205,7 +206,7 @@ func (d *responder) respond(a *answers, copies bool) (resp Response, borrowed bo
 // newCall returns an empty call. Under Server.mu, like all functions of responder below except copyOut and cleanUp.
 func (d *responder) newCall(copies bool) *respondCall {
 	c := d.calls.Take()
-	c.copies, c.toCopy = copies, 0
+	c.copies, c.toCopy, c.aimed = copies, 0, false
 	return c
 }
 
@@ -336,9 +337,9 @@ func (m *message) encodeResponse(s *Server, r *requestSlot, at int64) {
 	o := &m.out // one assignment of the whole is 40 instructions more
 	o.Channel, o.Op, o.Flags, o.Request, o.Generation = channel, wire.OpResponse, flags, r.number, 0
 	o.Pushes, o.Pulls, o.Meta, o.Payload, o.Targets = 0, uint32(len(m.answers)), meta, m.payload, m.targets
-	o.Prompt = m.transfer == transferAimed
+	o.Haste.Prompt = m.transfer == transferAimed
 	o.Spare, o.Completer, o.User = nil, &s.messages, m
-	o.Late = !s.opt.CheckBorrowed // which compares before the program hears that the worker has gone on
+	o.Haste.Late = !s.opt.CheckBorrowed // which compares before the program hears that the worker has gone on
 	if m.spare != nil && !m.saved {
 		o.Spare = m.spare.Bytes()
 	}

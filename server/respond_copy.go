@@ -23,6 +23,10 @@ func (d *responder) copyOut(c *respondCall) (borrowed bool) {
 		if rest == 0 {
 			continue
 		}
+		if !c.copies && rest > largestSaved {
+			borrowed = true // the worker has named memory that the server does not reach
+			continue
+		}
 		region, err := d.s.opt.Memory.Get(int(rest))
 		if err != nil {
 			borrowed = true

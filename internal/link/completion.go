@@ -106,7 +106,7 @@ func (x *lateCompletions) complete(acknowledged queue[Outbound]) {
 	for !acknowledged.empty() {
 		o := acknowledged.pop()
 		switch {
-		case o.Late:
+		case o.Haste.Late:
 			x.queue.push(o, &o.link)
 		case o.Completer != nil:
 			o.Completer.Done(o, nil)

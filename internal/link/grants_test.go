@@ -150,7 +150,7 @@ func TestPromptMessagesAreWrittenAtOnceOrNotAtAll(t *testing.T) {
 		target, mem := grantOf(t, p.sb, n, 1)
 		send := func(prompt bool, fill byte) *signal {
 			done := &signal{node: p.a}
-			o := &link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{pattern(n, fill)}, Targets: []van.Target{target}, Prompt: prompt, Completer: done}
+			o := &link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{pattern(n, fill)}, Targets: []van.Target{target}, Haste: link.Haste{Prompt: prompt}, Completer: done}
 			if together {
 				require.NoError(t, p.a.SendAll([]*link.Session{p.sa, p.sa}, []*link.Outbound{o, {Channel: link.ChannelRequest}}))
 			} else {

@@ -38,7 +38,7 @@ func (x *sender) copyToSpare() {
 func (x *sender) endPrompt() {
 	for filled := x.filled; filled != 0; filled &= filled - 1 {
 		for l := x.lanes[bits.TrailingZeros16(filled)].head; l != nil; l = l.next {
-			if o := l.of; o.Prompt && o.sent == 0 {
+			if o := l.of; o.Haste.Prompt && o.sent == 0 {
 				o.untargeted = true
 			}
 		}

@@ -70,7 +70,7 @@ func TestLateCompletersComeBehindTheReply(t *testing.T) {
 				})
 				p.hb[link.ChannelRequest].onLost = func(error) { j.add("lost") }
 				done := &acknowledged{&signal{node: p.b}, &j}
-				require.NoError(t, p.sb.Send(&link.Outbound{Channel: link.ChannelRequest, Completer: done, Late: c.late}))
+				require.NoError(t, p.sb.Send(&link.Outbound{Channel: link.ChannelRequest, Completer: done, Haste: link.Haste{Late: c.late}}))
 				require.NoError(t, done.wait(t))
 				p.hb[link.ChannelRequest].await(t, func() bool { return len(j.read()) >= len(c.want) })
 				require.Equal(t, c.want, j.read())

@@ -27,18 +27,13 @@ type Outbound struct {
 	// payload goes. If the van refuses a target of the first piece, because the grant is withdrawn or does not cover
 	// it, the message goes without targets. Borrowed until Done.
 	Targets []van.Target
-	// Prompt says that only the goroutine that sends the message is to write it. If the first piece must wait, the
-	// message goes without targets.
-	Prompt bool
 	// Spare, when it is set, is memory that can hold all of Payload and does not overlap it. The caller then owns what
 	// Payload points to again when Send returns. Send copies what the van has not taken by then to Spare, and the link
 	// borrows Spare until Done. Not together with Targets.
 	Spare     []byte
 	Completer Completer
-	// Late has Done come with the next Poll after the acknowledgement, so that it does not delay what came with the
-	// acknowledgement. The caller owns the message that much later.
-	Late bool
-	User any // the caller's
+	User      any // the caller's
+	Haste     Haste
 
 	link       queueLink[Outbound]
 	total      uint64
@@ -50,6 +45,16 @@ type Outbound struct {
 	unsaved    bool // Payload is still to be moved to Spare
 	allFramed  bool // the last frame has been accepted
 	spare      [1][]byte
+}
+
+// Haste says which steps of a message are put off, and which are not.
+type Haste struct {
+	// Prompt says that only the goroutine that sends the message is to write it. If the first piece must wait, the
+	// message goes without targets.
+	Prompt bool
+	// Late has Done come with the next Poll after the acknowledgement, so that it does not delay what came with the
+	// acknowledgement. The caller owns the message that much later.
+	Late bool
 }
 
 // Completer learns the end of a message.

@@ -64,7 +64,7 @@ func (s *Session) Send(o *Outbound) error {
 	if !s.out.sendAlone(o) {
 		s.out.enqueue(o)
 		s.out.pump()
-		if o.Prompt {
+		if o.Haste.Prompt {
 			s.out.endPrompt()
 		}
 		s.out.copyToSpare()
@@ -85,7 +85,7 @@ func (t *Transport) SendAll(ss []*Session, os []*Outbound) error {
 	}
 	spare, prompt := false, false
 	for _, o := range os {
-		spare, prompt = spare || o.Spare != nil, prompt || o.Prompt
+		spare, prompt = spare || o.Spare != nil, prompt || o.Haste.Prompt
 	}
 	if err := t.enqueueAll(ss, os); err != nil {
 		return err

@@ -172,7 +172,9 @@ func (x *source) wake() {
 func (x *source) Poll(all bool) int {
 	t := (*Transport)(x)
 	total := 0
-	if t.late.run() {
+	if !t.late.queue.empty() {
+		t.vans.current = nil // for the report of a panic
+		t.late.run()
 		total++
 	}
 	if !t.endings.empty() {

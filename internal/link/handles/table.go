@@ -23,9 +23,9 @@ type Table[T any] struct {
 	finished int
 }
 
-// New makes a table whose waits drive e and are of one kind. A finished record stays until keep later ones have finished
-// and the owner has called Recycle. When the table recycles a record whose error nobody has seen, it calls forget, if
-// that is not nil. The function forget must not call the table.
+// New makes a table whose waits drive e and are of one kind. A finished record stays until keep later ones have
+// finished and the owner has called Recycle. When the table recycles a record whose error nobody has seen, it calls
+// forget, if that is not nil. The function forget must not call the table.
 func New[T any](e *progress.Engine, kind progress.Kind, keep int, forget func(r *Record[T], err error)) *Table[T] {
 	return &Table[T]{engine: e, kind: kind, keep: max(keep, 1), forget: forget}
 }
