@@ -5,7 +5,7 @@
 //
 // An exchange becomes one request for each server that it goes to. A request is one message: header, tensor
 // descriptors, payload. The goroutine that calls [Worker.Do] encodes and sends it. The link accepts all requests of
-// an exchange, or none. Responses are read straight into the pull tensors.
+// an exchange, or none. A response that is sent is read straight into the pull tensors.
 //
 // # Memory
 //
@@ -27,7 +27,8 @@
 //
 // Nothing can refuse what the program itself does with the memory. Until then pull tensors hold anything, and may
 // change. If the program overwrites a push tensor, what a server sees of it is undefined, and the worker drops the
-// answer. Nothing that arrives for a failed exchange is copied to its pull tensors.
+// answer. The worker copies nothing that arrives for a failed exchange to its pull tensors. A server that reaches them
+// may still write there.
 //
 // Over a van that shares memory, a push travels in one of three ways:
 //

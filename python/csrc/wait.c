@@ -4,7 +4,7 @@
 #include <time.h>
 
 /* How long a wait may last before signals are handled: the delay of Ctrl-C at most. */
-#define SLICE INT64_C(50000000)
+#define SLICE INT64_C(100000000)
 
 static int64_t monotonic(void)
 {
