@@ -40,7 +40,7 @@ func answerer(m *mailbox, asked <-chan *Event, rng *rand.Rand) {
 
 // No wait with a history sleeps through its event, also while the clock jumps ahead and back.
 func TestNoWaitIsLostSoak(t *testing.T) {
-	rounds := 2_000
+	rounds := 600
 	if *long {
 		rounds = 250_000
 	}
