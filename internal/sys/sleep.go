@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sleep sleeps until one of fds shows what it is asked for, d has passed, or a signal arrives. With share the runtime
+// Sleep sleeps until one of fds shows what it is asked for, d has passed, or a signal arrives. With yields the runtime
 // may give the processor of the goroutine to others. It then looks for such processors every 20 us for a while, which
-// takes time from the goroutines that run. Without share it does not learn of the sleep. For purposes of its own, such
+// takes time from the goroutines that run. Without yields it does not learn of the sleep. For purposes of its own, such
 // as the start of a garbage collection, it ends the sleep with a signal.
-func Sleep(fds []unix.PollFd, d time.Duration, share bool) {
+func Sleep(fds []unix.PollFd, d time.Duration, yields bool) {
 	limit := unix.NsecToTimespec(int64(d))
-	if share {
+	if yields {
 		_, _ = unix.Ppoll(fds, &limit, nil)
 		return
 	}

@@ -15,13 +15,13 @@ func TestASleepEndsWithADescriptorOrItsLimit(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, r.Close()) }()
 	defer func() { require.NoError(t, w.Close()) }()
-	for _, share := range []bool{false, true} {
+	for _, yields := range []bool{false, true} {
 		fds := []unix.PollFd{{Fd: int32(r.Fd()), Events: unix.POLLIN}}
-		Sleep(fds, time.Millisecond, share)
+		Sleep(fds, time.Millisecond, yields)
 		require.Zero(t, fds[0].Revents)
 		_, err = w.Write([]byte{1})
 		require.NoError(t, err)
-		Sleep(fds, time.Hour, share)
+		Sleep(fds, time.Hour, yields)
 		require.EqualValues(t, unix.POLLIN, fds[0].Revents)
 		_, err = r.Read(make([]byte, 1))
 		require.NoError(t, err)

@@ -92,11 +92,12 @@ func (b *budget) noteRound(d int64) {
 	}
 }
 
-// preempted reports whether another thread ran in place of the waiter since the last look. Budget: one system call.
+// preempted reports whether another thread may have run in place of the waiter since the last look. Where the kernel
+// has counted nothing, it may not count at all, and only time tells. Budget: one system call.
 func (b *budget) preempted() bool {
 	before := b.preemptions
 	b.preemptions = sys.Preemptions()
-	return b.preemptions != before
+	return b.preemptions != before || b.preemptions == 0
 }
 
 // learns reports whether waits are as long as the history of their kind suggests.

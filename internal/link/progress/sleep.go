@@ -38,7 +38,6 @@ func (w *wait) sleep() (done bool, err error) {
 			end = w.wakeAt
 		}
 	}
-
 	e.sleeping.Store(true)
 	done, err = w.sleepUntil(began, end)
 	e.sleeping.Store(false)

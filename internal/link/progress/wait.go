@@ -169,7 +169,6 @@ func (w *wait) drive() (done bool, err error) {
 func (w *wait) spin() (done bool, err error) {
 	w.wakeAt = 0
 	if !cpus.acquire(1) {
-
 		return false, nil
 	}
 	defer cpus.release()
