@@ -56,6 +56,7 @@ func (e *Engine) pollUntilIdle() bool {
 		if e.src.Poll(true) == 0 {
 			return true
 		}
+		e.absence.disturbed = true
 		if e.token.has(parked) && e.waiters.wantToken() || e.token.has(closed) {
 			return false
 		}

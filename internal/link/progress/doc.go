@@ -22,11 +22,11 @@
 // driver for what the waiter handles. A waiter whose wait ends does one of two things. It arms the source and has the
 // background driver listen, or it only gives the token back.
 //
-// It arms the source when the last absences of the program were long, and when output is stuck. A program that computes
-// between its waits then still overlaps transfer with its computation. In a tight loop of waits it only gives the token
-// back, so that a wait costs no system call. A tick does the rest. When nobody has driven for a millisecond, it arms
-// the source and sends what was held back. Each tick takes a core for some 10 us. So while the program waits again
-// and again, the time between two ticks grows from one to four milliseconds.
+// It arms the source when the last absences of the program were long and something came during one of them, and when
+// output is stuck. A program that computes between its waits then still overlaps transfer with its computation.
+// Otherwise the waiter only gives the token back, so that a wait costs no system call. A tick does the rest. When
+// nobody has driven for a millisecond, it arms the source and sends what was held back. Each tick takes a core for some
+// 10 us. So while the program waits again and again, the time between two ticks grows from one to four milliseconds.
 //
 // # Many transports in one process
 //

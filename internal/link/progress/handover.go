@@ -9,7 +9,12 @@ import (
 type absence struct {
 	left atomic.Int64 // when the program last left the transport, ns
 	long atomic.Bool  // it was away for long since the last wait
-	rate int          // rises with each wait that soon follows the last one, falls with the others; holder of the token
+
+	// The holder of the token has these.
+	rate      int  // rises with each wait that soon follows the last one, falls with the others
+	judged    bool // it is settled whether something came while the program was away
+	disturbed bool // something came since the program left
+	silent    int  // long absences in a row in which nothing came, at most mostSilent
 }
 
 const (
@@ -17,6 +22,8 @@ const (
 	longAbsence = int64(40 * time.Microsecond)
 	// maxRate is the most that absence.rate becomes. Above its half, waits follow each other closely.
 	maxRate = 8
+	// mostSilent is how many long absences in a row must have brought nothing before waiters no longer arm the source.
+	mostSilent = 16
 )
 
 // noteReturn notes that the program is back for something other than a wait.
@@ -31,13 +38,27 @@ func (a *absence) beginWait(now int64) {
 	if last := a.left.Load(); last != 0 && now-last > longAbsence || a.long.Load() {
 		a.rate = max(0, a.rate-2)
 		a.long.Store(false)
+		a.judged = false
 	} else if a.rate < maxRate {
 		a.rate++
 	}
 }
 
-// likelyLong reports whether the program is likely to stay away for long.
-func (a *absence) likelyLong() bool { return a.rate <= maxRate/2 }
+// noteArrivals notes whether something came while the program was away for long: it was handled meanwhile, or the
+// first poll has found it. Holder of the token only.
+func (a *absence) noteArrivals(found int) {
+	switch {
+	case a.judged:
+	case found > 0 || a.disturbed:
+		a.silent = 0
+	default:
+		a.silent = min(a.silent+1, mostSilent)
+	}
+	a.judged, a.disturbed = true, false
+}
+
+// wantsArming reports whether the program is likely to stay away for long, and something may come meanwhile.
+func (a *absence) wantsArming() bool { return a.rate <= maxRate/2 && a.silent < mostSilent }
 
 // beginDriving begins a turn of a waiter.
 func (e *Engine) beginDriving(now int64) {
@@ -52,7 +73,7 @@ func (e *Engine) endDriving(inVain bool) {
 	if inVain {
 		e.src.Flush(true)
 	}
-	if inVain || e.absence.likelyLong() || e.token.has(attention) {
+	if inVain || e.absence.wantsArming() || e.token.has(attention) {
 		e.armAndListen()
 	}
 	if e.polls.stale {

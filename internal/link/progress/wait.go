@@ -145,7 +145,10 @@ func (w *wait) drive() (done bool, err error) {
 	spins := e.policy.spins()
 	if spins {
 		for pass := range hotPasses {
-			e.src.Poll(pass == 0 && e.polls.takeAll(e.polls.clockAt))
+			moved := e.src.Poll(pass == 0 && e.polls.takeAll(e.polls.clockAt))
+			if pass == 0 {
+				e.absence.noteArrivals(moved)
+			}
 			if w.ev.IsSet() {
 				cpus.reward()
 				return true, nil
