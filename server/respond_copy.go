@@ -8,6 +8,7 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/bulk"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -153,7 +154,7 @@ func (d *responder) refused(c *respondCall, err error) (again bool, rest error) 
 // dropUnsendable lists again what can be sent, and what cannot. It reports whether something that was listed cannot.
 func (c *respondCall) dropUnsendable() bool {
 	offered := len(c.sessions)
-	c.sessions, c.outbounds, c.skipped = c.sessions[:0], c.outbounds[:0], c.skipped[:0]
+	c.sessions, c.outbounds, c.skipped = reuse.Slice(c.sessions), c.outbounds[:0], reuse.Slice(c.skipped)
 	for i, m := range c.messages {
 		r := c.requests[i]
 		if err := r.unsendable(); err != nil {
