@@ -313,10 +313,6 @@ func TestVisitorsOfProcessesLeaveNothingSoak(t *testing.T) {
 				took := since(o.await(evDead, nil).At, at)
 				require.LessOrEqual(t, took, noticed)
 			}
-			v = linkClient() // the server may keep something of the last session until the next one
-			come(1)
-			v.tell(command{Do: doStop})
-			require.Empty(t, v.end())
 			requireFlat(t, fmt.Sprintf("the linkServer, with %d killed visitors", kills), before[0], o.sample)
 			o.tell(command{Do: doStop})
 			require.Empty(t, o.end())
