@@ -2,8 +2,11 @@ package tcpvan
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
+	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,6 +86,51 @@ func TestOtherVersion(t *testing.T) {
 			require.Equal(t, wire.KindRefuse, h.Kind)
 		})
 	}
+}
+
+// A peer of another version may be gone before this side has sent anything. The version is the reason of the loss, and
+// not the failed send.
+func TestOtherVersionIsTheReasonOfFailedSends(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "unix:@" + t.Name()} {
+		t.Run(address, func(t *testing.T) {
+			network, at := "tcp", address
+			if local, ok := strings.CutPrefix(address, "unix:"); ok {
+				network, at = "unix", local
+			}
+			l, err := net.Listen(network, at)
+			require.NoError(t, err)
+			defer func() { _ = l.Close() }()
+			gone := make(chan error, 1)
+			go func() { gone <- refuseVersion(l) }()
+			if network == "tcp" {
+				address = l.Addr().String()
+			}
+			a := newParty(t, Options{})
+			out, err := a.Dial(t.Context(), address)
+			require.NoError(t, err)
+			require.NoError(t, <-gone)
+			for err = nil; err == nil; {
+				err = out.Send(message(1, 0)) // the first may succeed, and the answer to it is a reset
+			}
+			require.ErrorIs(t, err, stepvan.ErrPeerLost)
+			e := expect(t, van.EventLost, a)
+			var ve *wire.VersionError
+			require.ErrorAs(t, e.Err, &ve)
+			require.Equal(t, wire.VersionError{Peer: 99, Own: wire.Version}, *ve)
+		})
+	}
+}
+
+// refuseVersion answers the next preamble with a header of another version, and closes the connection.
+func refuseVersion(l net.Listener) error {
+	c, err := l.Accept()
+	if err != nil {
+		return err
+	}
+	if _, err = io.ReadFull(c, make([]byte, preambleSize)); err == nil {
+		_, err = c.Write(patch(flat(message(1, 0)), 4, 99, 0))
+	}
+	return errors.Join(err, c.Close())
 }
 
 // The van reports nothing about connections that end before they have said what they are.

@@ -252,14 +252,14 @@ func (ep *endpoint) tell() (more bool) {
 	return !ep.lossReported
 }
 
-// lose ends the endpoint because of the peer.
+// lose ends the endpoint because of the peer. A send that failed before is the reason why a stream ends, but not why
+// its peer speaks another version. Such a peer closes the connection because of the version, and sends fail after that.
 func (ep *endpoint) lose(err error) {
-	var wrong *wire.VersionError
-	if errors.As(err, &wrong) {
-		ep.w.shutRefuse()
-	}
 	ep.cause = ep.fault("receive", err)
-	if first := ep.w.sendErr.Load(); first != nil {
+	var version *wire.VersionError
+	if errors.As(err, &version) {
+		ep.w.shutRefuse()
+	} else if first := ep.w.sendErr.Load(); first != nil {
 		ep.cause = *first
 	}
 	ep.lost = true
