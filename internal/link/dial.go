@@ -138,9 +138,10 @@ func (d *dialer) openSession(ctx context.Context, c candidate, ep van.Endpoint, 
 	if err := t.sessions.attach(ep, s); err != nil {
 		return nil, d.abandon(s, s.lossCause(err))
 	}
-	if err := s.opening.hello(); err != nil && !errors.Is(err, stepvan.ErrPeerLost) {
+	// When the connection has ended, the driver is about to lose the session, and knows the cause.
+	if err := s.opening.hello(); err != nil && !errors.Is(err, stepvan.ErrPeerLost) && !errors.Is(err, stepvan.ErrClosed) {
 		return nil, d.abandon(s, err)
-	} // if the peer is lost already, the van is about to report the cause
+	}
 	if err := t.engine.Wait(ctx, &s.ready); err != nil {
 		return nil, d.abandon(s, err)
 	}
