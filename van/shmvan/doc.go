@@ -10,6 +10,9 @@
 // copy. It refuses files that are not fully allocated or not sealed, so no access faults. The socket stays open: it
 // carries further files (socket.go) and wakes a side that sleeps. Its end tells of the peer's end.
 //
+// A side whose peer has another version, of the hello or of the messages, tells its own version before it closes the
+// connection.
+//
 // # Parts
 //
 // An endpoint has five parts: its connection (socket, state and lock), a sender, a receiver, the grants that it gives,

@@ -47,6 +47,9 @@ func (v *shmVan) handshake(ctx context.Context, c *net.UnixConn, dialer bool) (*
 				_ = own.Close()
 			}
 			if p != nil {
+				if !dialer && p.hello.isOtherVersion() {
+					_, _ = c.Write(new(hello).encode()) // without this the peer would take the end for one that passes
+				}
 				p.close()
 			}
 			return nil, err

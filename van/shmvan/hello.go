@@ -39,11 +39,12 @@ func (h hello) encode() []byte {
 }
 
 func (h *hello) decode(b []byte) error {
-	if _, err := binary.Decode(b, binary.LittleEndian, h); err != nil || len(b) != helloBytes || string(h.Magic[:]) != helloMagic {
-		return errs.Protocol("hello", 0, "what connected is not a stepvan peer")
-	}
-	if h.Version != helloVersion {
+	_, err := binary.Decode(b, binary.LittleEndian, h)
+	switch {
+	case h.isOtherVersion():
 		return errs.Protocol("hello", 8, "the peer shares memory by version %d, this program by %d: run the same stepvan version on every node", h.Version, helloVersion)
+	case err != nil || len(b) != helloBytes || string(h.Magic[:]) != helloMagic:
+		return errs.Protocol("hello", 0, "what connected is not a stepvan peer")
 	}
 	if h.Ring < minRing || h.Ring > maxRing || h.Ring&(h.Ring-1) != 0 {
 		return errs.Protocol("ring", 16, "%d bytes", h.Ring)
@@ -52,6 +53,12 @@ func (h *hello) decode(b []byte) error {
 		return errs.Protocol("slots", 48, "%d grants", h.Slots)
 	}
 	return nil
+}
+
+// isOtherVersion reports whether the peer shares memory by another version. Magic and Version keep their places in all
+// versions.
+func (h *hello) isOtherVersion() bool {
+	return string(h.Magic[:]) == helloMagic && h.Version != helloVersion
 }
 
 // peer is the other process of a connection, as far as it has introduced itself.

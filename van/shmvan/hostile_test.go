@@ -1,10 +1,13 @@
 package shmvan
 
 import (
+	"context"
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -15,6 +18,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -79,7 +83,8 @@ func memfd(t *testing.T, size, allocated int64, seals int) int {
 
 const sealed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// The van closes the connection of a peer with a bad hello without an answer, and keeps nothing of it.
+// The van closes the connection of a peer with a bad hello without an answer, and keeps nothing of it. Peers of another
+// version get one, see below.
 func TestHostileHellos(t *testing.T) {
 	b := newParty(t, Options{})
 	addr := b.listen()
@@ -102,7 +107,6 @@ func TestHostileHellos(t *testing.T) {
 		"short":              {good()[:helloBytes-1], []int{file, page}},
 		"long":               {append(good(), 0), []int{file, page}},
 		"magic":              {with(0, 1), []int{file, page}},
-		"version":            {with(8, 8), []int{file, page}},
 		"ring":               {with(16, 1), []int{file, page}},
 		"a huge ring":        {with(22, 1), []int{file, page}},
 		"slots":              {with(48, 1), []int{file, page}},
@@ -143,6 +147,77 @@ func TestHostileHellos(t *testing.T) {
 	b.until(van.EventAccepted)
 	require.NoError(t, x.Send(message(1)))
 	b.until(van.EventMessage).Delivery.Release()
+}
+
+// otherVersion is a hello of another version, with so many more bytes than this version has.
+func otherVersion(more int) []byte {
+	h := binary.LittleEndian.AppendUint32([]byte(helloMagic), helloVersion+1)
+	return append(h, make([]byte, helloBytes-len(h)+more)...)
+}
+
+// A peer that dials learns by which version this side shares memory, in a hello that begins as its own do.
+func TestThePeerLearnsThatTheVersionsDiffer(t *testing.T) {
+	b := newParty(t, Options{})
+	path, err := b.v.host.path(b.listen())
+	require.NoError(t, err)
+	for _, more := range []int{0, 1, 64} {
+		conn, err := net.DialUnix(socketType, nil, &net.UnixAddr{Name: path, Net: socketType})
+		require.NoError(t, err)
+		_, err = conn.Write(otherVersion(more))
+		require.NoError(t, err)
+		answer := make([]byte, 2*helloBytes)
+		n, err := conn.Read(answer)
+		require.NoError(t, err)
+		var h hello
+		require.Equal(t, helloBytes, n)
+		_, err = binary.Decode(answer[:n], binary.LittleEndian, &h)
+		require.NoError(t, err)
+		require.Equal(t, hello{Magic: [8]byte([]byte(helloMagic)), Version: helloVersion}, h)
+		n, err = conn.Read(answer)
+		require.True(t, n == 0 || err != nil, "it stayed open")
+		require.NoError(t, conn.Close())
+	}
+}
+
+// A peer whose messages have another version learns ours, in a header that its own decoder understands as such.
+func TestThePeerLearnsThatTheVersionsOfMessagesDiffer(t *testing.T) {
+	a, b := newParty(t, Options{}), newParty(t, Options{})
+	x := a.dial(b.listen())
+	b.until(van.EventAccepted)
+	m := message(1)
+	binary.LittleEndian.PutUint16(m.Head[4:], wire.Version+1)
+	require.NoError(t, x.Send(m))
+	var version *wire.VersionError
+	require.ErrorAs(t, b.until(van.EventLost).Err, &version)
+	require.Equal(t, wire.VersionError{Peer: wire.Version + 1, Own: wire.Version}, *version)
+	d := a.until(van.EventMessage).Delivery
+	require.Equal(t, wire.KindRefuse, d.Header.Kind)
+	d.Release()
+	require.ErrorIs(t, a.until(van.EventLost).Err, stepvan.ErrPeerLost)
+}
+
+// Dial does not try again where a peer of another version listens.
+func TestDialTellsThatTheVersionsDiffer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix(socketType, &net.UnixAddr{Name: path, Net: socketType})
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	go func() {
+		for {
+			c, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, helloBytes))
+			_, _ = c.Write(otherVersion(1))
+			_ = c.Close()
+		}
+	}()
+	a := newParty(t, Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err = a.v.Dial(ctx, a.v.host.address(path))
+	require.ErrorContains(t, err, fmt.Sprintf("the peer shares memory by version %d, this program by %d", helloVersion+1, helloVersion))
 }
 
 // fileMessage is what goes with a file.

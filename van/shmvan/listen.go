@@ -145,7 +145,8 @@ func (l *listener) accept() {
 	}
 }
 
-// admit exchanges hellos with a peer that connected. It closes the connection of one that fails, without an answer.
+// admit exchanges hellos with a peer that connected. It closes the connection of one that fails. Only a peer of another
+// version gets an answer, which tells the version of this side.
 func (v *shmVan) admit(c *net.UnixConn) {
 	ctx, cancel := context.WithTimeout(v.ctx, helloTime)
 	defer cancel()

@@ -1,6 +1,7 @@
 package shmvan
 
 import (
+	"errors"
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan"
@@ -51,6 +52,10 @@ func (r *receiver) receive(out *sink) {
 		r.conn.wakeIfAsleep()
 	}
 	if err != nil {
+		var version *wire.VersionError
+		if errors.As(err, &version) {
+			r.conn.endpoint.sender.refuse()
+		}
 		r.conn.lose(&stepvan.OpError{Op: "receive", Van: name, Peer: r.conn.name, Err: err})
 	}
 }

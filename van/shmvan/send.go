@@ -8,6 +8,7 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/bulk"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -204,6 +205,21 @@ func (s *sender) writeTo(held []*peerGrant, o *operation, m *van.Message, size i
 		s.commit(m, o, rec, kindWritten)
 	}
 	return nil
+}
+
+// refuse tells a peer of another version which one this is, as far as that is possible at once. Without mu.
+func (s *sender) refuse() {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	if s.conn.usable() != nil || s.stream.active {
+		return
+	}
+	h := wire.Header{Kind: wire.KindRefuse}
+	m := van.Message{Head: make([]byte, wire.HeaderSize)}
+	h.Encode(m.Head, nil)
+	if rec, _, err := s.put(&m, 0, 0, 0); err == nil {
+		s.out.publish(len(rec), kindInline, 0)
+	}
 }
 
 // updateDue has the poller come back for what waits for the peer.
