@@ -67,7 +67,7 @@ func BenchmarkEchoBesideBulk(b *testing.B) {
 }
 
 // BenchmarkEchoOnOneCore has all processes on one core: tens of microseconds, not milliseconds.
-func BenchmarkEchoOnOneCore(b *testing.B) { report(b, Options{Pin: 1}) }
+func BenchmarkEchoOnOneCore(b *testing.B) { report(b, Options{Cores: Cores{Pin: 1}}) }
 
 // BenchmarkPipeline takes micro-batches through the layers of a split transformer.
 func BenchmarkPipeline(b *testing.B) { report(b, Options{Workload: AFD3}) }

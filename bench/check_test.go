@@ -40,7 +40,7 @@ func TestAShortAnswerIsTheSumOfAll(t *testing.T) {
 }
 
 func TestStrangersAtTheControlSocket(t *testing.T) {
-	c := newCoordinator(&Options{Workers: 1, Servers: 1}, newRotation(1)[0])
+	c := newCoordinator(&Options{Workers: 1, Servers: 1}, newRotation(1)[0], nil)
 	say := func(text string) error {
 		here, there := net.Pipe()
 		defer here.Close()
@@ -62,7 +62,7 @@ func TestStrangersAtTheControlSocket(t *testing.T) {
 // What a node says is wrong is the error of the run, and so is that it says nothing.
 func TestANodeThatComplains(t *testing.T) {
 	here, there := net.Pipe()
-	c := newCoordinator(&Options{Workers: 1, Servers: 1}, newRotation(1)[0])
+	c := newCoordinator(&Options{Workers: 1, Servers: 1}, newRotation(1)[0], nil)
 	l := newControlConn(here)
 	l.name = "server 0"
 	m := &nodeRunner{conn: newControlConn(there)}
@@ -96,7 +96,7 @@ func TestGroupsReplyInTheSameOrderEachTime(t *testing.T) {
 			}
 		}()
 	}
-	c := newCoordinator(&Options{Workers: 1, Servers: 1}, newRotation(1)[0])
+	c := newCoordinator(&Options{Workers: 1, Servers: 1}, newRotation(1)[0], nil)
 	for range 3 {
 		replies, err := c.execute(command{Verb: verbLimit}, groups...)
 		require.NoError(t, err)
@@ -106,12 +106,12 @@ func TestGroupsReplyInTheSameOrderEachTime(t *testing.T) {
 }
 
 func TestArgumentsOfANode(t *testing.T) {
-	for _, want := range []nodeArgs{{}, {Control: "/a b"}, {Bare: true, Pin: 2}} {
+	for _, want := range []nodeArgs{{}, {Control: "/a b"}, {Bare: true, Pin: 2}, {Inside: "/a", Command: []string{"b", "--pin=3", "--"}}} {
 		got, err := parseNodeArgs(want.list())
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
-	for _, args := range [][]string{{"more"}, {"--pin=x"}, {"--what"}} {
+	for _, args := range [][]string{{"more"}, {"--pin=x"}, {"--what"}, {"--inside=/a"}, {"--", "b"}} {
 		_, err := parseNodeArgs(args)
 		require.ErrorIs(t, err, stepvan.ErrInvalid)
 	}

@@ -29,15 +29,20 @@ func runCluster(ctx context.Context, o *Options, t *turn) (*Report, error) {
 		return nil, err
 	}
 	defer l.Close()
+	inside, err := newControlGroup(o.Cores.Quota)
+	if err != nil {
+		return nil, err
+	}
+	defer inside.close() // its folder would be the only thing left
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	coordinated := make(chan Outcome, 1)
-	go func() { coordinated <- coordinate(ctx, newCoordinator(o, t), l, cancel) }()
+	go func() { coordinated <- coordinate(ctx, newCoordinator(o, t, inside), l, cancel) }()
 	var ran error
 	if o.inOneProcess() {
 		ran = o.runInside(ctx, path)
 	} else {
-		ran = launch.Run(ctx, o.plan(nodeArgs{Control: path}))
+		ran = launch.Run(ctx, o.plan(nodeArgs{Control: path}, inside))
 	}
 	l.Close()   // ends the coordinator when it still waits for nodes
 	cancel(ran) // or for the turn

@@ -49,6 +49,8 @@ type reply struct {
 	Allocs  uint64        `json:"allocs,omitempty"`  // of measure, of a process of its own
 	CPU     time.Duration `json:"cpu,omitempty"`     // of measure, of a process of its own
 	Copy    time.Duration `json:"copy,omitempty"`    // of limit, worker only: of one copy of the bytes both ways
+
+	Computed time.Duration `json:"computed,omitempty"` // of measure, server beside a busy program: processor time of its work
 }
 
 // errConnLost means that the other end of a controlConn is gone.

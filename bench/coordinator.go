@@ -16,6 +16,7 @@ type coordinator struct {
 	turn    *turn          // rounds are taken in turns with other measurements
 	workers []*controlConn // by rank
 	servers []*controlConn
+	inside  *controlGroup // of the nodes
 
 	exchange  series
 	limit     series // without nodes when it is not an exchange of the same nodes
@@ -35,8 +36,8 @@ type series struct {
 	all      latencies        // of all rounds
 }
 
-func newCoordinator(o *Options, t *turn) *coordinator {
-	c := &coordinator{opts: *o, turn: t, workers: make([]*controlConn, o.Workers), servers: make([]*controlConn, o.Servers)}
+func newCoordinator(o *Options, t *turn, inside *controlGroup) *coordinator {
+	c := &coordinator{opts: *o, turn: t, inside: inside, workers: make([]*controlConn, o.Workers), servers: make([]*controlConn, o.Servers)}
 	c.exchange = series{verb: verbMeasure, nodes: [][]*controlConn{c.servers, c.workers}, timed: c.workers, atLeast: o.minCount(), all: newLatencies()}
 	if o.Workload == Batch {
 		c.exchange.timed = c.servers
@@ -226,6 +227,7 @@ func (c *coordinator) round() error {
 	this.elapsed = inMicros(longest(own.replies[:len(c.workers)])) / float64(n)
 	this.cpu = inMicros(own.spent.cpu) / float64(n)
 	this.waiting = c.waitingCPU(own.replies)
+	c.addSurroundings(&this, &own)
 	c.samples.add(this)
 	return nil
 }
@@ -235,12 +237,15 @@ type measured struct {
 	replies []reply   // of workers, then of servers
 	times   latencies // of the timed nodes
 	spent   usage     // of all processes
+
+	beside    busyRun    // of the busy program
+	throttled throttling // of the nodes
 }
 
 // measure measures a round of a series.
 func (c *coordinator) measure(s *series) (m measured, err error) {
 	before := used()
-	if m.replies, err = c.execute(command{Verb: s.verb, Count: s.perRound}, s.nodes...); err != nil {
+	if err := c.executeRound(s, &m); err != nil {
 		return m, err
 	}
 	if c.opts.inOneProcess() {

@@ -19,6 +19,7 @@ const (
 	maxNodes        = 1 << 12
 	maxInflight     = 1 << 15
 	maxBytes        = 1 << 40
+	maxQuota        = 1 << 12
 )
 
 // withDefaults sets what is zero to its default. The error joins every mistake, in the words of the
@@ -36,6 +37,9 @@ func (o *Options) setDefaults() {
 	o.Rounds = cmp.Or(o.Rounds, defaultRounds)
 	t := o.traits()
 	o.Workers = cmp.Or(o.Workers, t.workers, 1)
+	if o.Workload == Pairs {
+		o.Servers = cmp.Or(o.Servers, o.Workers)
+	}
 	o.Servers = cmp.Or(o.Servers, t.servers, 1)
 	o.Inflight = cmp.Or(o.Inflight, t.inflight, 1)
 	o.Push = cmp.Or(o.Push, t.push, smallBytes)
@@ -65,14 +69,15 @@ func (o *Options) mistakes() []error {
 		within("--pull", o.Pull, 1, maxBytes),
 		within("--bulk", o.Bulk, 0, maxBytes),
 		within("--compute", o.Compute, 0, time.Minute),
-		within("--pin", o.Pin, 0, runtime.NumCPU()),
+		within("--pin", o.Cores.Pin, 0, runtime.NumCPU()),
+		within("--quota", o.Cores.Quota, 0, maxQuota),
 		within("--duration", o.Duration, 0, 24*time.Hour),
 	}
 	mistakes = append(mistakes, o.contradictions()...)
 	return slices.DeleteFunc(mistakes, func(err error) bool { return err == nil })
 }
 
-func within[T int | Size | time.Duration](flag string, value, least, most T) error {
+func within[T int | Size | float64 | time.Duration](flag string, value, least, most T) error {
 	if value < least || value > most {
 		return errs.Invalid("%s is out of range (got %v, want %v to %v)", flag, value, least, most)
 	}
@@ -109,10 +114,12 @@ func (o *Options) contradictions() (mistakes []error) {
 	refuse(w == Incast && o.Workers == 1, "--workers 1 is what --workload incast is compared with: use 2 or more, or --workload echo")
 	refuse(o.InPlace && w != AFD && w != AFD3, "--in-place needs --workload afd or afd3 (got %s, which has nothing to compute): leave it out", w)
 	refuse(o.Compute != 0 && w != AFD3, "--compute needs --workload afd3 (got %s): leave it out", w)
-	if o.Work.Any() {
+	if o.Work.Any() || o.Work.Sleep {
 		checkWork(o, refuse)
 	}
-	refuse(inside && o.Pin != 0, "--pin is for processes: use --van tcp, unix or shm without --one-process, or start this program with taskset")
+	refuse(w == Pairs && o.Servers != o.Workers, "--servers %d differs from --workers %d: each worker of --workload pairs has a server of its own; leave --servers out", o.Servers, o.Workers)
+	refuse(w == Pairs && inside, "--workload pairs is about processes: use --van tcp, unix or shm, without --one-process")
+	o.Cores.check(w, inside, refuse)
 	refuse(!inside && len(o.Node) == 0, "Options.Node is missing: the command line of the program for each process")
 	if o.Nodes.Python() {
 		o.checkPython(func(mistake bool, what, instead string) {
@@ -123,17 +130,27 @@ func (o *Options) contradictions() (mistakes []error) {
 	return mistakes
 }
 
+// check finds what does not go with a workload, or inside one process.
+func (c *Cores) check(w Workload, inside bool, refuse func(mistake bool, format string, args ...any)) {
+	refuse(inside && c.Pin != 0, "--pin is for processes: use --van tcp, unix or shm without --one-process, or start this program with taskset")
+	refuse(inside && c.shared(), "--quota and --busy are for processes: use --van tcp, unix or shm, without --one-process")
+	refuse(c.shared() && (w == Start || w == Incast || w == AFD3), "--quota and --busy do not go with --workload %s, whose limit has all cores: use echo, pairs or afd", w)
+	refuse(c.Quota > 0 && c.Quota < leastQuota, "--quota %.4g is too small: the kernel takes %g at least", c.Quota, leastQuota)
+}
+
 // checkWork finds options that do not go with programs that do more than exchange.
 func checkWork(o *Options, refuse func(mistake bool, format string, args ...any)) {
 	flag := "--think"
 	if len(o.Work.Think) == 0 {
 		flag = "--fresh"
 	} else {
-		refuse(o.Workers > 1 || o.Servers > 1 || o.Inflight > 1, "--think needs one worker, one server and one exchange in flight (got %d, %d, %d): leave out --workers, --servers and --inflight",
+		many := o.Workload != Pairs && (o.Workers > 1 || o.Servers > 1)
+		refuse(many || o.Inflight > 1, "--think needs one worker, one server and one exchange in flight (got %d, %d, %d): leave out --workers, --servers and --inflight",
 			o.Workers, o.Servers, o.Inflight)
 		refuse(o.Bulk != 0, "--bulk does not go with --think: leave one of them out")
 	}
-	refuse(o.Workload != Echo && o.Workload != AFD, "%s needs --workload echo or afd (got %s): leave it out", flag, o.Workload)
+	refuse(o.Workload != Echo && o.Workload != AFD && o.Workload != Pairs, "%s needs --workload echo, pairs or afd (got %s): leave it out", flag, o.Workload)
+	refuse(o.Work.Sleep && len(o.Work.Think) == 0, "--sleep needs --think, which says how long: add it")
 	err := o.Work.Check(int64(o.Push), int64(o.Pull))
 	refuse(err != nil, "%s with --push %v and --pull %v: %v", flag, o.Push, o.Pull, err)
 }
@@ -155,6 +172,7 @@ func (o *Options) checkPython(refuse func(mistake bool, what, instead string)) {
 	refuse(o.Bulk != 0, "--bulk", "leave it out")
 	refuse(o.Work.Fresh && o.Inflight > 1, "--fresh with several exchanges in flight", "leave --inflight out")
 	refuse(o.Profile != "", "--profile", "use a profiler that knows Python")
+	refuse(o.Cores.Busy && len(o.Work.Think) > 0 && !o.Work.Sleep, "--busy with a server that computes", "add --sleep, since its computing is measured only in Go")
 	refuse(peer && o.Van == Unix, "--van unix", "use shm or tcp")
 	refuse(peer && (o.Workers > 1 || o.Servers > 1 || o.Inflight > 1), "more than one worker, server or exchange in flight", "leave out --workers, --servers and --inflight")
 	refuse(peer && o.InPlace, "--in-place", "leave it out")

@@ -7,7 +7,7 @@
 // this one. Every worker keeps Inflight exchanges in flight: it pushes and waits
 // for the pull. Workloads differ in nodes, in sizes, and in what a server answers:
 //
-//   - echo, incast and fanout send the pushed bytes back from where they arrived
+//   - echo, incast, fanout and pairs send the pushed bytes back from where they arrived
 //   - afd waits for the pushes of all workers (lock-step) and sends a buffer of its own,
 //     as an FFN server of a split transformer does. In place it computes in the memory
 //     of the worker where the van allows it
@@ -27,6 +27,19 @@
 // times of both are without the computing, so they show what waiting costs. Details.Waiting
 // says what a waiting worker costs the processor. With work.Spec.Fresh both sides write
 // what they send and read what they get. That is within the times, and the limit does it, too.
+// With work.Spec.Sleep the server sleeps in place of computing.
+//
+// # Cores that others use as well
+//
+// With Cores.Busy this process computes on every core while the nodes exchange, and then for as
+// long alone. Details.Lost is the share of its rate that it loses beside the nodes. A server also
+// measures the processor time of its own computing, which does not count as lost.
+//
+// With Cores.Quota all processes of a cluster are in a control group, and the kernel stops them
+// when they have used their share of a period. Details.Throttled has the kernel's counts. Each
+// process enters the group before its program starts, since Go's runtime reads the quota then.
+//
+// Neither has a limit: bare processes that poll would take the cores, too.
 //
 // # The limit
 //

@@ -63,6 +63,7 @@ func Goals() []Goal {
 		{Name: "TCP, 8 bytes to 4 servers: p50 by bare sockets", Options: Options{Workload: Fanout, Van: TCP}, Unit: "x", Bound: 3, figure: ratioOf},
 	}
 	goals = append(goals, waitingGoals()...)
+	goals = append(goals, coresGoals()...)
 	for _, v := range []Van{TCP, Shm} {
 		o := Options{Workload: AFD, Van: v, Workers: 8, Servers: 4}
 		goals = append(goals,

@@ -57,10 +57,12 @@ func (l limits) servers() int {
 func (l limits) name() string {
 	t, kind := l.o.traits(), l.kind()
 	switch {
-	case l.o.Nodes.Python() && l.o.Workload != Idle:
+	case l.o.comparesWithGo():
 		return limitGo
 	case t.limit != "" || !t.bare:
 		return t.limit
+	case l.o.Cores.shared():
+		return ""
 	case kind == limit.Memory && l.o.InPlace:
 		return "flag"
 	case kind == limit.Memory:
@@ -73,7 +75,9 @@ func (l limits) name() string {
 
 // bare reports whether the limit is an exchange of worker 0 and servers without stepvan.
 // Otherwise the limit is another measurement, or the options have no limit.
-func (l limits) bare() bool { return l.o.traits().bare && !l.o.Nodes.Python() && !l.o.baseline }
+func (l limits) bare() bool {
+	return l.o.traits().bare && !l.o.Nodes.Python() && !l.o.baseline && !l.o.Cores.shared()
+}
 
 // from is the limit in us when a bare exchange takes bare us. For a layer of afd3, either the
 // micro-batches wait for the slowest stage, or a single one passes all stages.

@@ -25,8 +25,11 @@ func (r *Report) How() string {
 	out.add(r.Inflight > 1, "x%d", r.Inflight)
 	out.add(v.Compute > 0, "compute %s", Micros(v.Compute))
 	out.add(v.Think != "", "think %s", v.Think)
+	out.add(v.Sleep != "", "sleep %s", v.Sleep)
 	out.add(v.Fresh, "fresh")
 	out.add(v.Bulk > 0, "beside %v", Size(v.Bulk))
+	out.add(v.Busy, "busy cores")
+	out.add(v.Quota > 0, "quota %.4g", v.Quota)
 	out.add(v.Together, "one process")
 	out.add(v.Pin > 0, "core %d", v.Pin)
 	out.add(r.Progress != progressAuto, "%s", r.Progress)
@@ -38,8 +41,11 @@ func (r *Report) Family() string {
 	v, out := &r.Variant, words{string(r.Workload), fmt.Sprintf("%d to %d", r.Workers, r.Servers)}
 	out.add(r.Inflight > 1, "%d in flight", r.Inflight)
 	out.add(v.Think != "", "think %s", v.Think)
+	out.add(v.Sleep != "", "sleep %s", v.Sleep)
 	out.add(v.Fresh, "fresh")
 	out.add(v.Bulk > 0, "beside %v", Size(v.Bulk))
+	out.add(v.Busy, "busy cores")
+	out.add(v.Quota > 0, "quota %.4g", v.Quota)
 	out.add(v.Pin > 0, "on core %d", v.Pin)
 	return strings.Join(out, ", ")
 }

@@ -18,6 +18,8 @@ type nodeArgs struct {
 	Control string // path of the coordinator's socket; "": exchange once and stop
 	Bare    bool   // end at once
 	Pin     int    // core, from 1; 0: any
+	Inside  string // folder of the control group in which to execute Command; "": none
+	Command []string
 }
 
 func (a nodeArgs) list() []string {
@@ -28,7 +30,10 @@ func (a nodeArgs) list() []string {
 	if a.Pin > 0 {
 		args = append(args, "--pin="+strconv.Itoa(a.Pin))
 	}
-	return args
+	if a.Inside != "" {
+		args = append(args, "--inside="+a.Inside, "--")
+	}
+	return append(args, a.Command...)
 }
 
 func parseNodeArgs(args []string) (a nodeArgs, err error) {
@@ -37,7 +42,12 @@ func parseNodeArgs(args []string) (a nodeArgs, err error) {
 	f.StringVar(&a.Control, "control", "", "")
 	f.BoolVar(&a.Bare, "bare", false, "")
 	f.IntVar(&a.Pin, "pin", 0, "")
-	if err := f.Parse(args); err != nil || f.NArg() > 0 {
+	f.StringVar(&a.Inside, "inside", "", "")
+	err = f.Parse(args)
+	if f.NArg() > 0 {
+		a.Command = f.Args()
+	}
+	if err != nil || (a.Inside == "") != (a.Command == nil) {
 		return a, errs.Invalid("arguments %q of a node: only `stepvan bench` starts this command", args)
 	}
 	return a, nil
@@ -49,6 +59,9 @@ func Node(ctx context.Context, args []string) error {
 	a, err := parseNodeArgs(args)
 	if err != nil || a.Bare {
 		return err
+	}
+	if a.Inside != "" {
+		return executeInside(a.Inside, a.Command)
 	}
 	if a.Pin > 0 {
 		if err := pinProcess(a.Pin - 1); err != nil {

@@ -146,6 +146,9 @@ func (m *nodeRunner) measure(ctx context.Context, count int) (*reply, error) {
 	if err == nil {
 		err = m.program.finish(ctx)
 	}
+	if s, serves := m.program.(*server); serves {
+		r.Computed = s.computed
+	}
 	return r, err
 }
 

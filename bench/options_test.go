@@ -8,6 +8,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/bench/limit"
+	"github.com/stepvan/stepvan/bench/work"
 )
 
 func TestDefaults(t *testing.T) {
@@ -27,8 +28,8 @@ func TestDefaults(t *testing.T) {
 	o, err = Options{Workload: Weights, Van: Mem}.withDefaults()
 	require.NoError(t, err)
 	require.Equal(t, []Size{256 << 20, 8}, []Size{o.Push, o.Pull})
-	for w, want := range map[Workload][2]int{Incast: {8, 1}, Fanout: {1, 4}, Barrier: {1, 1}} {
-		o, err = Options{Workload: w, Van: Mem}.withDefaults()
+	for w, want := range map[Workload][2]int{Incast: {8, 1}, Fanout: {1, 4}, Barrier: {1, 1}, Pairs: {2, 2}} {
+		o, err = Options{Workload: w, Node: []string{"x"}}.withDefaults()
 		require.NoError(t, err)
 		require.Equal(t, want, [2]int{o.Workers, o.Servers}, w)
 	}
@@ -68,7 +69,7 @@ func TestLimitOfOptions(t *testing.T) {
 func TestAPeerIsNoNode(t *testing.T) {
 	o, err := Options{Nodes: NixlNodes, Node: []string{"stepvan", "node"}, Python: []string{"python"}}.withDefaults()
 	require.NoError(t, err)
-	plan := o.plan(nodeArgs{Control: "x"})
+	plan := o.plan(nodeArgs{Control: "x"}, nil)
 	require.Equal(t, []string{"python", "-m", "stepvan._bench", "--tensors=nixl", "--control=x"}, plan.Worker)
 	require.Equal(t, plan.Worker, plan.Server)
 	require.Equal(t, []string{"stepvan", "node", "--control=x", "--bare"}, plan.Scheduler)
@@ -94,8 +95,10 @@ func TestNamesOfMeasurements(t *testing.T) {
 		"unix afd3 1w1s 1KiB/2KiB x3 compute 273µs": {Workload: AFD3, Van: Unix, Push: 1024},
 		"tcp incast 64w1s 8B/8B one process":        {Workload: Incast, Workers: 64, Together: true},
 		"mem barrier 1w1s":                          {Workload: Barrier, Van: Mem, Together: true},
-		"tcp echo 1w1s 8B/8B beside 1GiB core 2":    {Bulk: 1 << 30, Pin: 2},
+		"tcp echo 1w1s 8B/8B beside 1GiB core 2":    {Bulk: 1 << 30, Cores: Cores{Pin: 2}},
 		"shm afd 1w1s nixl 896KiB/1.75MiB":          {Workload: AFD, Van: Shm, Nodes: NixlNodes},
+		"shm echo 1w1s 8B/8B sleep 1ms busy cores":  {Van: Shm, Work: work.Spec{Sleep: true, Think: work.Constant(time.Millisecond)}, Cores: Cores{Busy: true}},
+		"shm pairs 2w2s 8B/8B quota 1.5 park":       {Workload: Pairs, Van: Shm, Cores: Cores{Quota: 1.5}, Progress: "park"},
 		"shm batch 8w1s torch 8B/8B x64":            {Workload: Batch, Van: Shm, Nodes: TorchNodes},
 	} {
 		require.Equal(t, want, o.String())
@@ -108,9 +111,9 @@ func TestMistakesInOptions(t *testing.T) {
 		o    Options
 		want []string
 	}{
-		"unknown words":    {Options{Workload: "w", Van: "v", Progress: "p", Nodes: "n", Node: node}, []string{`--workload "w" is unknown: write echo, afd, afd3, incast, fanout, weights, barrier, batch, idle, start`, `--van "v" is unknown: write tcp, unix, shm, mem`, `--progress "p"`, `--nodes "n" is unknown: write go, numpy, torch`}},
+		"unknown words":    {Options{Workload: "w", Van: "v", Progress: "p", Nodes: "n", Node: node}, []string{`--workload "w" is unknown: write echo, afd, afd3, incast, fanout, pairs, weights, barrier, batch, idle, start`, `--van "v" is unknown: write tcp, unix, shm, mem`, `--progress "p"`, `--nodes "n" is unknown: write go, numpy, torch`}},
 		"numbers":          {Options{Workers: -1, Servers: 1 << 20, Inflight: -2, Rounds: -1, Count: -1, Duration: -time.Second, Node: node}, []string{"--workers", "--servers", "--inflight", "--rounds", "--count", "--duration"}},
-		"sizes":            {Options{Push: -1, Pull: -1, Bulk: -1, Pin: -1, Compute: -1, Node: node}, []string{"--push", "--pull", "--bulk", "--pin", "--compute"}},
+		"sizes":            {Options{Push: -1, Pull: -1, Bulk: -1, Cores: Cores{Pin: -1, Quota: -1}, Compute: -1, Node: node}, []string{"--push", "--pull", "--bulk", "--pin", "--quota", "--compute"}},
 		"echo answers":     {Options{Pull: 16, Node: node}, []string{"--pull 16B differs from --push 8B"}},
 		"barrier of bytes": {Options{Workload: Barrier, Push: 16, Node: node}, []string{"--push 16B has no meaning"}},
 		"many barriers":    {Options{Workload: Barrier, Inflight: 2, Node: node}, []string{"--inflight 2 has no meaning"}},
@@ -121,7 +124,7 @@ func TestMistakesInOptions(t *testing.T) {
 		"start in process": {Options{Workload: Start, Van: Mem}, []string{"use --van tcp, unix or shm"}},
 		"start together":   {Options{Workload: Start, Together: true}, []string{"without --one-process"}},
 		"profile of start": {Options{Workload: Start, Profile: "x", Node: node}, []string{"--profile"}},
-		"pin one process":  {Options{Van: Mem, Pin: 1}, []string{"taskset"}},
+		"pin one process":  {Options{Van: Mem, Cores: Cores{Pin: 1}}, []string{"taskset"}},
 		"batch answers":    {Options{Workload: Batch, Pull: 16, Node: node}, []string{"--pull 16B differs from --push 8B"}},
 		"barriers, Python": {Options{Workload: Barrier, Nodes: NumpyNodes, Node: node}, []string{"--workload barrier does not work with --nodes numpy: use echo, afd"}},
 		"mem in Python":    {Options{Van: Mem, Nodes: TorchNodes}, []string{"one process does not work"}},
@@ -134,6 +137,14 @@ func TestMistakesInOptions(t *testing.T) {
 		"NIXL, in flight":  {Options{Inflight: 2, Nodes: NixlNodes, Node: node}, []string{"more than one worker, server or exchange in flight does not work"}},
 		"NIXL in place":    {Options{Workload: AFD, InPlace: true, Nodes: NixlNodes, Node: node}, []string{"--in-place does not work with --peer nixl"}},
 		"NIXL sleeps":      {Options{Progress: "park", Nodes: NixlNodes, Node: node}, []string{"--progress park does not work with --peer nixl: use auto or spin"}},
+		"sleep how long":   {Options{Work: work.Spec{Sleep: true}, Node: node}, []string{"--sleep needs --think"}},
+		"unlike pairs":     {Options{Workload: Pairs, Workers: 3, Servers: 2, Node: node}, []string{"--servers 2 differs from --workers 3"}},
+		"pairs in process": {Options{Workload: Pairs, Van: Mem}, []string{"--workload pairs is about processes"}},
+		"quota in process": {Options{Van: Mem, Cores: Cores{Quota: 1}}, []string{"--quota and --busy are for processes"}},
+		"quota of starts":  {Options{Workload: Start, Cores: Cores{Quota: 1}, Node: node}, []string{"--quota and --busy do not go with --workload start"}},
+		"busy and incast":  {Options{Workload: Incast, Cores: Cores{Busy: true}, Node: node}, []string{"--quota and --busy do not go with --workload incast"}},
+		"a tiny quota":     {Options{Cores: Cores{Quota: 0.001}, Node: node}, []string{"--quota 0.001 is too small: the kernel takes 0.01 at least"}},
+		"busy, in Python":  {Options{Nodes: NumpyNodes, Cores: Cores{Busy: true}, Work: work.Spec{Think: work.Constant(1)}, Node: node}, []string{"--busy with a server that computes does not work with --nodes numpy: add --sleep"}},
 		"no interpreter":   {Options{Nodes: TorchNodes, Node: node}, []string{"Options.Python is missing"}},
 		"no program":       {Options{}, []string{"Options.Node is missing"}},
 	} {

@@ -10,14 +10,18 @@ import (
 	"github.com/stepvan/stepvan/internal/launch"
 )
 
-// plan is the run of one process for each node.
-func (o *Options) plan(args nodeArgs) launch.Plan {
-	args.Pin = o.Pin
-	command := o.nodeCommand(args)
+// plan is the run of one process for each node, all of them inside a control group.
+func (o *Options) plan(args nodeArgs, inside *controlGroup) launch.Plan {
+	args.Pin = o.Cores.Pin
+	command := inside.command(o.Node, o.nodeCommand(args))
 	args.Bare = args.Bare || o.Nodes.peer() // peers do not use the scheduler
+	size := 1
+	if o.Workload == Pairs { // instances of one index in their groups form a pair
+		size = o.Workers
+	}
 	return launch.Plan{
-		Workers: o.Workers, Servers: o.Servers, GroupSize: 1,
-		Worker: command, Server: command, Scheduler: slices.Concat(o.Node, args.list()),
+		Workers: o.Workers / size, Servers: o.Servers / size, GroupSize: size,
+		Worker: command, Server: command, Scheduler: inside.command(o.Node, slices.Concat(o.Node, args.list())),
 		Env: slices.Concat(o.environment(), o.Env), Stderr: o.Stderr, Signals: o.Signals,
 	}
 }

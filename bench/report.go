@@ -54,13 +54,17 @@ type Variant struct {
 	Bulk     int64   `json:"bulk_bytes,omitempty"`
 	Compute  float64 `json:"compute_us,omitempty"`
 	Think    string  `json:"think,omitempty"` // how long the server computes; the times are without it
+	Sleep    string  `json:"sleep,omitempty"` // how long it sleeps; likewise
 	Fresh    bool    `json:"fresh,omitempty"` // both sides write what they send and read what they get; the times are with it
+	Quota    float64 `json:"quota,omitempty"` // cores whose time all processes share
+	Busy     bool    `json:"busy,omitempty"`  // another program computes on every core
 }
 
 // Details are further figures, and what the figures come from.
 type Details struct {
 	Over     float64 `json:"over_go_us,omitempty"`  // what p50 is above that of the same between Go nodes; median of the rounds
 	Waiting  float64 `json:"waiting_cpu,omitempty"` // share of a core that a process uses while it waits: see package doc; median of the rounds
+	Lost     float64 `json:"lost,omitempty"`        // share of its rate that the busy program loses beside the nodes; median of the rounds
 	Memcpy   float64 `json:"memcpy_us,omitempty"`   // one copy of the bytes of both directions, in one thread
 	Memory   float64 `json:"memcpy_gbps,omitempty"` // the rate of that copy
 	P50Range Range   `json:"p50_range_us"`          // of the middle half of the rounds
@@ -68,6 +72,8 @@ type Details struct {
 	Curve    Curve   `json:"percentiles"`
 	Samples  Samples `json:"samples"`
 	Machine  string  `json:"machine"`
+
+	Throttled Throttled `json:"throttled,omitzero"` // medians of the rounds
 }
 
 // flat has the fields of all parts side by side.
@@ -103,11 +109,16 @@ func newReport(o *Options) *Report {
 			PushBytes: int64(o.Push), PullBytes: int64(o.Pull), Inflight: o.Inflight, Progress: o.Progress,
 		},
 		Variant: Variant{
-			InPlace: o.InPlace, Together: o.Together && o.Van != Mem, Pin: o.Pin,
+			InPlace: o.InPlace, Together: o.Together && o.Van != Mem, Pin: o.Cores.Pin,
 			Bulk: int64(o.Bulk), Compute: inMicros(o.Compute), Fresh: o.Work.Fresh,
+			Quota: o.Cores.Quota, Busy: o.Cores.Busy,
 		},
 	}
-	if len(o.Work.Think) > 0 {
+	switch {
+	case len(o.Work.Think) == 0:
+	case o.Work.Sleep:
+		r.Variant.Sleep = o.Work.Think.String()
+	default:
 		r.Variant.Think = o.Work.Think.String()
 	}
 	r.Limit = o.limit().name()
@@ -132,6 +143,7 @@ func (r *Report) setFigures(all latencies, s Samples) {
 	r.Gbps = rounded(r.Rate*bytes*8/1e9, digits)
 	r.CPUPerOpUS = rounded(median(s.CPU), digits)
 	d.Waiting = rounded(median(s.WaitingCPU), shareDigits)
+	d.Lost, d.Throttled = rounded(median(s.Lost), shareDigits), medianThrottled(s.Throttled)
 	r.setLimit(s.Limit, s.Ratio, Curve{})
 }
 

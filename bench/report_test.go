@@ -24,7 +24,7 @@ func example(t *testing.T) *Report {
 	t.Helper()
 	o, err := Options{Workload: AFD, Workers: 2, Servers: 3, Inflight: 4, Node: []string{"x"}}.withDefaults()
 	require.NoError(t, err)
-	c := newCoordinator(&o, nil)
+	c := newCoordinator(&o, nil, nil)
 	c.exchanges, c.allocs, c.copies = 1000, 8, []float64{50, 55.05, 60}
 	c.samples.add(round{p50: 400, limit: 100, elapsed: 400, cpu: 700})
 	c.samples.add(round{p50: 500, limit: 400.5, elapsed: 500, cpu: 750})
@@ -114,8 +114,8 @@ func TestAgainstOneWorker(t *testing.T) {
 
 // Each goal reads the figure that its name says.
 func TestGoalsReadTheirFigure(t *testing.T) {
-	r := &Report{Figures: Figures{Ratio: 1.25, Allocs: 0.6, P50: 1000, P99: 5000, Max: 70_000, LimitP50: 500}, Details: Details{Over: 7, Waiting: 0.25}}
-	smaller := &Report{Figures: Figures{P50: 10, P99: 10}}
+	r := &Report{Figures: Figures{Ratio: 1.25, Allocs: 0.6, P50: 1000, P99: 5000, Max: 70_000, LimitP50: 500, Rate: 90}, Details: Details{Over: 7, Waiting: 0.25, Lost: 0.03, Throttled: Throttled{Count: 5, Time: 0.75}}}
+	smaller := &Report{Figures: Figures{P50: 10, P99: 10, Rate: 100}, Details: Details{Throttled: Throttled{Time: 0.5}}}
 	half := &Report{Figures: Figures{P50: 500, P99: 1000}}
 	for _, g := range allGoals() {
 		want := map[string]float64{
@@ -125,6 +125,7 @@ func TestGoalsReadTheirFigure(t *testing.T) {
 			"cost of a request by that of one worker": 1.25, "allocations per exchange": 1, "processor time": 25, "processor time of the waiter": 25,
 			"p50 above that of Go": 7, "p50 by that of Go": 1.25, "p50 by 1.3 x or 5 us more than bare socket": 1000 / 650.,
 			"p50 by the largest of the constant ones": 2, "p99 by the largest of the constant ones": 5,
+			"lost by it": 3, "stopped by it, above park": 25, "rate by that of park": 0.9,
 			"p50 by that of nixl": 2, "p50 above it by that of nixl": 2, "p99 above it by that of nixl": 5,
 		}
 		expected, known := want[g.Name[strings.LastIndex(g.Name, ": ")+2:]]
@@ -207,4 +208,25 @@ func TestReasonsAreOneLine(t *testing.T) {
 		require.Contains(t, Reason(c.err), c.want)
 		require.NotContains(t, Reason(c.err), "\n")
 	}
+}
+
+// Columns that no report has are left out.
+func TestColumnsOfSomeReports(t *testing.T) {
+	names := func(reports ...*Report) (out []string) {
+		for _, c := range Columns(reports)[len(columns):] {
+			out = append(out, c.Name)
+		}
+		return out
+	}
+	plain := &Report{Setup: Setup{Workload: Echo, Progress: "auto"}}
+	require.Empty(t, names(plain))
+	beside := &Report{Variant: Variant{Busy: true}, Details: Details{Lost: -0.001, Waiting: 0.5}}
+	require.Equal(t, []string{"waiting", "lost"}, names(plain, beside))
+	limited := &Report{Variant: Variant{Quota: 1}, Details: Details{Throttled: Throttled{Count: 9.5, Time: 0.25}}}
+	require.Equal(t, []string{"throttled/s", "stopped"}, names(limited, plain))
+	var b bytes.Buffer
+	require.NoError(t, WriteTable(&b, plain, beside, limited))
+	require.Regexp(t, `(?m) - +- +- +-$`, b.String())
+	require.Regexp(t, `(?m) 50% +-0\.1% +- +-$`, b.String())
+	require.Regexp(t, `(?m) - +- +9\.5 +25%$`, b.String())
 }

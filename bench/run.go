@@ -99,9 +99,7 @@ func newRuns(all []Options) (runs []*run, failed error) {
 // incast the same with one worker. Other measurements have none.
 func (o Options) referenceOptions() (Options, bool) {
 	switch {
-	case o.Workload == Idle: // its time means nothing
-		return o, false
-	case o.Nodes.Python():
+	case o.comparesWithGo():
 		o.Nodes = GoNodes
 	case o.Workload == Incast:
 		o.Workers = 1
@@ -110,6 +108,12 @@ func (o Options) referenceOptions() (Options, bool) {
 	}
 	o.baseline = true
 	return o, true
+}
+
+// comparesWithGo reports whether the limit is the same between Go nodes. The time of idle nodes means nothing. Where
+// the nodes do not have the cores for themselves, other figures count.
+func (o *Options) comparesWithGo() bool {
+	return o.Nodes.Python() && o.Workload != Idle && !o.Cores.shared()
 }
 
 // measures reports whether the run measures what the options say, perhaps with another limit.

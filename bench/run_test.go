@@ -32,10 +32,12 @@ func TestRuns(t *testing.T) {
 		"afd in one process":      {Workload: AFD, Van: Mem, Workers: 2, Servers: 2, Count: 20, Inflight: 3},
 		"for a time":              {Duration: 50 * time.Millisecond, Rounds: 3, Inflight: 4, Progress: "park"},
 		"beside a bulk of data":   {Count: 50, Bulk: 8 << 20},
-		"on one core":             {Count: 200, Pin: 1},
+		"on one core":             {Count: 200, Cores: Cores{Pin: 1}},
 		"echo, computing, shm":    {Van: Shm, Work: computing(t, "20us"), Count: 50},
 		"echo, computing, tcp":    {Work: computing(t, "90%1us-20us+10%50us"), Count: 50},
 		"echo, computing, park":   {Work: computing(t, "20us"), Progress: "park", Count: 50},
+		"echo, asleep, shm":       {Van: Shm, Work: asleep(t, "20us-50us"), Count: 50},
+		"echo, asleep, tcp":       {Work: asleep(t, "20us"), Progress: "park", Count: 50},
 		"echo, computing, mem":    {Van: Mem, Work: computing(t, "20us"), Count: 50},
 		"afd, computing":          {Workload: AFD, Van: Shm, Work: computing(t, "20us"), Count: 20},
 		"afd, computing in place": {Workload: AFD, Van: Shm, Work: computing(t, "20us"), InPlace: true, Count: 20},
@@ -80,6 +82,26 @@ func TestIdleNodes(t *testing.T) {
 	require.Empty(t, r.Limit)
 	require.Positive(t, r.Details.Waiting)
 	require.Equal(t, int64(1), r.Details.Curve.Count)
+}
+
+// Each worker exchanges with a server of its own.
+func TestPairs(t *testing.T) {
+	for name, o := range map[string]Options{
+		"two":              {Van: Shm, Count: 50},
+		"three":            {Workers: 3, Count: 30, Inflight: 2},
+		"servers compute":  {Work: computing(t, "50us"), Count: 30},
+		"fresh, and large": {Van: Shm, Work: work.Spec{Fresh: true}, Push: 1 << 20, Count: 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.Workload = Pairs
+			r, err := Run(t.Context(), options(t, o))
+			require.NoError(t, err)
+			require.Positive(t, r.P50)
+			require.Empty(t, r.Limit)
+			require.Equal(t, max(o.Workers, 2), r.Workers)
+			require.Equal(t, r.Workers, r.Servers)
+		})
+	}
 }
 
 // A batch has no limit.
@@ -252,6 +274,14 @@ func computing(t *testing.T, text string) work.Spec {
 	times, err := work.ParseTimes(text)
 	require.NoError(t, err)
 	return work.Spec{Think: times}
+}
+
+// asleep is the work of a server that sleeps before it answers.
+func asleep(t *testing.T, text string) work.Spec {
+	t.Helper()
+	s := computing(t, text)
+	s.Sleep = true
+	return s
 }
 
 // The times of exchanges, and those of their limit, do not contain the computing.

@@ -9,6 +9,11 @@ type round struct {
 	elapsed  float64 // per exchange of all workers: the inverse of the rate
 	cpu      float64 // per exchange, of all processes
 	waiting  float64 // share of a core that a process uses while it waits
+
+	beside    bool      // a busy program has computed
+	lost      float64   // the share of its rate that it has lost
+	quota     bool      // the nodes had one
+	throttled Throttled // of the control group with the quota
 }
 
 // Samples are the figures of each round, in order. Times are in us.
@@ -21,10 +26,34 @@ type Samples struct {
 	CPU   []float64 `json:"cpu_per_op_us,omitempty"`
 
 	WaitingCPU []float64 `json:"waiting_cpu,omitempty"`
+
+	Lost      []float64   `json:"lost,omitempty"`
+	Throttled []Throttled `json:"throttled,omitempty"`
+}
+
+// Throttled says how a quota of processor time has stopped processes.
+type Throttled struct {
+	Count float64 `json:"count"` // periods per second whose quota was used up
+	Time  float64 `json:"time"`  // that cores stood still, by the time on the clock; with many cores above 1
+}
+
+// medianThrottled has the medians of both figures.
+func medianThrottled(rounds []Throttled) Throttled {
+	var counts, times []float64
+	for _, t := range rounds {
+		counts, times = append(counts, t.Count), append(times, t.Time)
+	}
+	return Throttled{Count: rounded(median(counts), digits), Time: rounded(median(times), shareDigits)}
 }
 
 // add adds the figures of a round, so that all lists have the same rounds.
 func (s *Samples) add(r round) {
+	if r.beside {
+		s.Lost = append(s.Lost, rounded(r.lost, shareDigits))
+	}
+	if r.quota {
+		s.Throttled = append(s.Throttled, r.throttled)
+	}
 	s.P50, s.P99 = append(s.P50, rounded(r.p50, digits)), append(s.P99, rounded(r.p99, digits))
 	s.Rate, s.CPU = append(s.Rate, rounded(1e6/r.elapsed, digits)), append(s.CPU, rounded(r.cpu, digits))
 	if r.waiting > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/bench/work"
@@ -26,6 +27,7 @@ type server struct {
 	batchAnswer batchAnswer
 	times       latencies // of workload batch
 	work        work.Spec
+	computed    time.Duration // processor time of the work of a round, beside a busy program
 }
 
 func newServer(n *ps.Node, o *Options, times latencies) (*server, error) {
@@ -49,9 +51,9 @@ func (s *server) register() error {
 	}
 	var ranks []ps.Rank
 	var keys []tensor.Key
-	for rank := range s.spec.Workers {
+	for _, p := range s.node.Peers() {
 		for i := range s.spec.Inflight {
-			ranks, keys = append(ranks, ps.Rank(rank)), append(keys, pushKey(ps.Rank(rank), i))
+			ranks, keys = append(ranks, ps.Rank(p.Rank)), append(keys, pushKey(ps.Rank(p.Rank), i))
 		}
 	}
 	all, err := s.zeros(s.spec.Push * Size(len(keys)))
@@ -88,6 +90,7 @@ func (s *server) check(ctx context.Context, _ int) error { return s.serve(ctx, t
 
 // run serves a round.
 func (s *server) run(ctx context.Context, count int) error {
+	s.computed = 0
 	if s.spec.Workload == Batch {
 		if err := s.serveBatches(ctx, count); err != nil {
 			return err
@@ -102,7 +105,8 @@ func (s *server) finish(context.Context) error { return nil }
 // serve answers until every worker has ended the round. With check it computes the answers from the
 // pushes, otherwise it sends the memory as it is. Budget: 0 allocations.
 func (s *server) serve(ctx context.Context, check bool) error {
-	for s.ended = 0; s.ended < s.spec.Workers; {
+	workers := len(s.node.Peers())
+	for s.ended = 0; s.ended < workers; {
 		if err := s.node.GetBatchInto(ctx, s.policy, &s.batch); err != nil {
 			return err
 		}
@@ -170,9 +174,22 @@ func (s *server) fill(answer []tensor.Tensor, r ps.Request, check bool) (err err
 	case check && !s.echoes:
 		writeAnswer(answer[0].Bytes(), pushed.Bytes(), s.spec.mark(s.node.Rank()))
 	case !check && s.work.Any():
-		return s.work.Answer(pushed.Bytes(), answer[0].Bytes())
+		return s.doWork(pushed.Bytes(), answer[0].Bytes())
 	}
 	return nil
+}
+
+// doWork does the work between push and answer. Beside a busy program it measures its processor time: the program may
+// lose it.
+func (s *server) doWork(pushed, answer []byte) error {
+	if !s.spec.Cores.Busy {
+		return s.work.Answer(pushed, answer)
+	}
+	began, before := time.Now(), threadTime()
+	err := s.work.Answer(pushed, answer)
+	spent := threadTime() - before // of two threads, if Go's runtime has moved the goroutine
+	s.computed += min(max(spent, 0), time.Since(began))
+	return err
 }
 
 // respond sends. When the queue is full it waits for the response before.

@@ -17,11 +17,11 @@ func runStarts(ctx context.Context, o *Options, t *turn) (*Report, error) {
 	whole, bare := newLatencies(), newLatencies()
 	var all Samples
 	for range o.Count {
-		limit, err := timeRun(ctx, o.plan(nodeArgs{Bare: true}), bare)
+		limit, err := timeRun(ctx, o.plan(nodeArgs{Bare: true}, nil), bare)
 		if err != nil {
 			return nil, err
 		}
-		took, err := timeRun(ctx, o.plan(nodeArgs{}), whole)
+		took, err := timeRun(ctx, o.plan(nodeArgs{}, nil), whole)
 		if err != nil {
 			return nil, err
 		}

@@ -16,8 +16,24 @@ type Column struct {
 	Cell func(*Report) string
 }
 
-// Columns lists the columns of the table.
-var Columns = []Column{
+// Columns lists the columns of a table of reports.
+func Columns(reports []*Report) []Column {
+	all := slices.Clone(columns)
+	for _, c := range further {
+		if slices.ContainsFunc(reports, c.has) {
+			all = append(all, Column{c.name, func(r *Report) string {
+				if !c.has(r) {
+					return "-"
+				}
+				return c.cell(r)
+			}})
+		}
+	}
+	return all
+}
+
+// columns are those that all reports have.
+var columns = []Column{
 	{"workload", func(r *Report) string { return string(r.Workload) }},
 	{"van", func(r *Report) string { return string(r.Van) }},
 	{"how", (*Report).How},
@@ -35,8 +51,23 @@ var Columns = []Column{
 	{"+-", func(r *Report) string { return r.Details.Ratios.around(r.Ratio) }},
 	{"allocs/op", func(r *Report) string { return fmt.Sprintf("%.3g", r.Allocs) }},
 	{"cpu/op", func(r *Report) string { return Micros(r.CPUPerOpUS) }},
-	{"waiting", func(r *Report) string { return CoreShare(r.Details.Waiting) }},
 }
+
+// further are the columns of some reports.
+var further = []struct {
+	name string
+	has  func(*Report) bool
+	cell func(*Report) string
+}{
+	{"waiting", hasWaiting, func(r *Report) string { return CoreShare(r.Details.Waiting) }},
+	{"lost", hasBusy, func(r *Report) string { return fmt.Sprintf("%.3g%%", r.Details.Lost*100) }},
+	{"throttled/s", hasQuota, func(r *Report) string { return fmt.Sprintf("%.3g", r.Details.Throttled.Count) }},
+	{"stopped", hasQuota, func(r *Report) string { return fmt.Sprintf("%.3g%%", r.Details.Throttled.Time*100) }},
+}
+
+func hasWaiting(r *Report) bool { return r.Details.Waiting > 0 }
+func hasBusy(r *Report) bool    { return r.Variant.Busy }
+func hasQuota(r *Report) bool   { return r.Variant.Quota > 0 }
 
 // orNone returns "-" in place of a figure of the limit when there is no limit.
 func orNone(r *Report, figure string) string {
@@ -57,8 +88,9 @@ func CoreShare(share float64) string {
 // WriteTable writes reports as a table, with a legend.
 func WriteTable(w io.Writer, reports ...*Report) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	shown := Columns(reports)
 	writeRow := func(cell func(Column) string) {
-		for _, c := range Columns {
+		for _, c := range shown {
 			fmt.Fprint(t, cell(c), "\t")
 		}
 		fmt.Fprintln(t)
@@ -95,7 +127,19 @@ var explained = []struct {
 		"fresh: both sides write what they send and read what they get, within the time; so do those of the limit.",
 	},
 	{
-		func(r *Report) bool { return r.Details.Waiting > 0 },
+		func(r *Report) bool { return r.Variant.Sleep != "" },
+		"sleep: how long the server sleeps before an answer. The times are without it, but with its waking too late.",
+	},
+	{
+		hasBusy,
+		"busy cores: a program computes on every core. lost: the share of its rate that it loses beside the nodes. What their server computes does not count.",
+	},
+	{
+		hasQuota,
+		"quota: cores whose time all processes share. throttled/s: periods in which it was used up; stopped: time that cores then stood still, by the time on the clock.",
+	},
+	{
+		hasWaiting,
 		"waiting: processor time of a worker's process while the server computes, all threads, by the time on the clock; idle: of the node that uses most.",
 	},
 	{

@@ -12,6 +12,7 @@ const (
 	AFD3    Workload = "afd3"    // afd between computations on both sides, several micro-batches in flight
 	Incast  Workload = "incast"  // many workers, one server: the cost of a request, compared with one worker
 	Fanout  Workload = "fanout"  // one worker, many servers
+	Pairs   Workload = "pairs"   // echo of several workers, each with a server of its own
 	Weights Workload = "weights" // large tensors one way, a few bytes back
 	Barrier Workload = "barrier" // all workers and servers wait for each other
 	Batch   Workload = "batch"   // a server takes and answers a batch that has arrived
@@ -20,7 +21,7 @@ const (
 )
 
 // Workloads lists them all.
-var Workloads = []Workload{Echo, AFD, AFD3, Incast, Fanout, Weights, Barrier, Batch, Idle, Start}
+var Workloads = []Workload{Echo, AFD, AFD3, Incast, Fanout, Pairs, Weights, Barrier, Batch, Idle, Start}
 
 // Sizes and time of one layer of Step-3. It has 128 tokens of hidden size 7168, pushed as
 // fp8 and pulled as bf16, and three stages of 273 us.
@@ -55,6 +56,7 @@ var workloads = map[Workload]traits{
 	AFD3:    {push: afdPush, pullsPerPush: 2, lockStep: true, bare: true, inflight: 3, compute: afdStage, limit: limitStages},
 	Incast:  {workers: 8, echoes: true, limit: limitOneWorker},
 	Fanout:  {servers: 4, echoes: true, bare: true, python: true},
+	Pairs:   {workers: 2, servers: 2, echoes: true},
 	Weights: {push: weightsPush, pull: smallBytes, bare: true, python: true},
 	Barrier: {echoes: true, bare: true},
 	Batch:   {workers: 8, inflight: batchInflight, echoes: true, lockStep: true, python: true},

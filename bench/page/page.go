@@ -90,7 +90,7 @@ type section struct {
 }
 
 func newView(c *Content) *view {
-	v := &view{Content: c, Columns: bench.Columns, Sections: sections(c.Reports)}
+	v := &view{Content: c, Columns: bench.Columns(c.Reports), Sections: sections(c.Reports)}
 	if len(c.Reports) > 0 {
 		v.Machine = c.Reports[0].Details.Machine
 	}

@@ -10,6 +10,9 @@
 // it in the first eight bytes of the push. So both sides know it, and what the exchange
 // takes beyond it is known exactly.
 //
+// With Spec.Sleep the server sleeps for its time instead of computing, so that both sides
+// wait.
+//
 // Both the nodes of a measurement and its limit use this package, so they do the same.
 //
 // # Threads and memory

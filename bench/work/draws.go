@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/stepvan/stepvan/internal/sys"
 	"github.com/stepvan/stepvan/trace"
 )
 
@@ -51,5 +52,16 @@ func (d *draws) choose() *Part {
 // compute keeps the core busy for a time, as a computation does. It does not yield.
 func compute(d time.Duration) {
 	for end := trace.Now() + int64(d); trace.Now() < end; {
+	}
+}
+
+// sleep lets a time pass in the kernel. Go's own timers would round it to milliseconds.
+func sleep(d time.Duration) {
+	for end := trace.Now() + int64(d); ; {
+		left := end - trace.Now()
+		if left <= 0 {
+			return
+		}
+		sys.Sleep(nil, time.Duration(left), false)
 	}
 }

@@ -9,6 +9,7 @@ import (
 // Spec is what both sides of an exchange do besides exchanging. The zero value is nothing.
 type Spec struct {
 	Think Times `json:"think"` // the server computes for a drawn time
+	Sleep bool  `json:"sleep"` // it sleeps for that time instead, and leaves its core to others
 	Fresh bool  `json:"fresh"` // each side writes all that it sends anew, and reads all that it gets
 }
 
@@ -45,12 +46,21 @@ func (s *Spec) Answer(pushed, answer []byte) error {
 		return errs.Invalid("the pushed bytes are not those that the other side wrote")
 	}
 	if len(s.Think) > 0 {
-		compute(min(time.Duration(word&timeMask), s.Think.most()))
+		s.pass(min(time.Duration(word&timeMask), s.Think.most()))
 	}
 	if s.Fresh {
 		fill(answer, answerWord(word))
 	}
 	return nil
+}
+
+// pass lets the time before an answer pass.
+func (s *Spec) pass(d time.Duration) {
+	if s.Sleep {
+		sleep(d)
+	} else {
+		compute(d)
+	}
 }
 
 // Asker is the work of the side that pushes.

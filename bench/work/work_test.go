@@ -55,6 +55,17 @@ func TestTheAnswererComputesAsLongAsThePushSays(t *testing.T) {
 	}
 }
 
+func TestTheAnswererSleepsAsLongAsThePushSays(t *testing.T) {
+	s := Spec{Sleep: true, Think: times(t, "200us-400us")}
+	a, push := NewAsker(s), make([]byte, WordBytes)
+	for range 5 {
+		task := a.Write(push)
+		began := trace.Now()
+		require.NoError(t, s.Answer(push, nil))
+		require.GreaterOrEqual(t, trace.Now()-began, int64(task.Think))
+	}
+}
+
 // A push that does not come from an asker cannot hold the answerer for ever.
 func TestNoPushMakesTheAnswererComputeLonger(t *testing.T) {
 	s, push := Spec{Think: times(t, "1us")}, make([]byte, WordBytes)

@@ -38,6 +38,7 @@ Workloads:
              micro-batches in flight; one layer of one micro-batch is timed
     incast   8 workers, one server: the cost of a request, compared with one worker
     fanout   one worker, 4 servers
+    pairs    echo of 2 workers, each with a server of its own
     weights  256 MiB one way and 8 bytes back
     barrier  all workers and servers wait for each other
     batch    8 workers, one server: taking a batch that has arrived, and answering it
@@ -51,6 +52,14 @@ shared memory two processes that copy the bytes and raise a flag.
 range (100us-1ms) or a mixture (90%100us+10%5ms). The worker draws the time of each exchange
 and pushes it. The figures, and those of the limit, are what comes above the computing;
 column waiting is the processor time of the worker's process while it waits.
+
+--think with --sleep lets the server sleep instead, so that both sides only wait.
+
+--busy starts a program that computes on every core, and measures what it loses beside the
+nodes: column lost is the share of its rate alone. What the server computes does not count.
+
+--quota 1.5 runs all processes in a control group that may use so many cores' time. Columns
+throttled/s and stopped say how often and how long the kernel stops them. It needs root.
 
 --fresh makes both sides of echo and afd write what they send and read what they get, as
 programs do. That is within the time of an exchange, and the limit does the same.
@@ -69,8 +78,9 @@ workload, van, workers, servers, push_bytes, pull_bytes, inflight, progress.
 The times of an exchange follow: p50_us, p90_us, p99_us, p999_us, max_us.
 The next fields are rate (exchanges per second), gbps, limit (its name), limit_p50_us
 and ratio. The last ones are allocs_per_op and cpu_per_op_us (of all processes). Where
-they apply come nodes, think, fresh, over_go_us (in Python: p50 above that of Go nodes)
-and waiting_cpu (with --think and idle: share of a core). The options, the spread,
+they apply come nodes, think, sleep, fresh, quota, busy, and over_go_us (in Python: p50 above
+that of Go nodes). With --think and idle comes waiting_cpu (share of a core), with --busy
+lost (share of the rate), with --quota throttled (per second). The options, the spread,
 percentiles for curves, and the figures of each round follow.`
 
 const benchExample = `    stepvan bench                                         all goals
@@ -81,6 +91,8 @@ const benchExample = `    stepvan bench                                         
     stepvan bench --workload echo --bulk 1GiB             8 bytes beside a bulk transfer
     stepvan bench --workload echo --pin 1 --json          all processes on the first core
     stepvan bench --workload echo --van shm,tcp --think 100us,100us-1ms   a computing server
+    stepvan bench --workload echo --van shm --think 5ms-15ms --sleep --busy --progress auto,park
+    stepvan bench --workload pairs --van shm --think 300us --quota 2 --progress auto,park
     stepvan bench --workload afd --van shm --fresh        programs write and read the bytes
     stepvan bench --workload echo,afd --van shm --nodes go,torch     Python beside Go
     stepvan bench --workload echo,afd --van shm --nodes go,torch --peer nixl
@@ -190,18 +202,26 @@ func (b *benchResults) add(o bench.Outcome) {
 	}
 }
 
-// note keeps the errors of measurements. A sweep leaves out sizes that need more memory than is free.
+// note keeps the errors of measurements.
 func (b *benchResults) note(outcomes []bench.Outcome) {
 	for _, o := range outcomes {
-		if b.flags.sweep && errors.Is(o.Err, bench.ErrTooLarge) {
+		if b.leavesOut(o.Err) {
 			fmt.Fprintln(b.errOut, "left out:", o.Err)
 			continue
 		}
 		b.fail(o.Err)
 	}
 	for i := range b.goalResults {
-		b.fail(b.goalResults[i].Err)
+		if err := b.goalResults[i].Err; !errors.Is(err, bench.ErrNoQuota) {
+			b.fail(err)
+		}
 	}
+}
+
+// leavesOut reports whether a run is good without a measurement. A sweep leaves out sizes that need more memory than is
+// free, and the goals those for which this process has no right.
+func (b *benchResults) leavesOut(err error) bool {
+	return b.flags.sweep && errors.Is(err, bench.ErrTooLarge) || len(b.goalResults) > 0 && errors.Is(err, bench.ErrNoQuota)
 }
 
 // fail keeps an error, unless another measurement failed for the same reason.

@@ -38,15 +38,16 @@ func (f *benchFlags) define(c *cobra.Command) {
 	flags, o := c.Flags(), &f.options
 	flags.StringSliceVar(&f.workloads, "workload", f.workloads, "what to measure: "+words(append([]bench.Workload{goals}, bench.Workloads...)))
 	flags.StringSliceVar(&f.vans, "van", f.vans, "how payload travels: "+words(bench.Vans))
-	flags.IntSliceVar(&f.workers, "workers", nil, "workers (default 1, incast and batch 8)")
-	flags.IntSliceVar(&f.servers, "servers", nil, "servers; each gets every push and answers every pull (default 1, fanout 4)")
+	flags.IntSliceVar(&f.workers, "workers", nil, "workers (default 1, pairs 2, incast and batch 8)")
+	flags.IntSliceVar(&f.servers, "servers", nil, "servers; each gets every push and answers every pull (default 1, fanout 4, pairs as --workers)")
 	flags.Var(&f.pushes, "push", "bytes pushed to each server, like 8, 4KiB, 1.75MiB (default 8, afd and afd3 896KiB, weights 256MiB)")
 	flags.Var(&f.pulls, "pull", "bytes pulled from each server (default as --push, afd and afd3 twice as many, weights 8)")
 	flags.BoolVar(&f.sweep, "sweep", false, "push sizes from 8 B to 1 GiB, or the largest that fits the memory")
 	flags.IntVar(&o.Inflight, "inflight", 0, "exchanges that each worker keeps in flight (default 1, afd3 3, batch 64)")
 	flags.BoolVar(&o.InPlace, "in-place", false, "the server of afd computes in the worker's memory where it can")
 	flags.DurationVar(&o.Compute, "compute", 0, "time that each side of afd3 computes per micro-batch (default 273µs)")
-	flags.Var(&f.thinks, "think", "time that the server of echo or afd computes before an answer: one like 100us, a range like 100us-1ms, or a mixture like 90%100us+10%5ms (default none)")
+	flags.Var(&f.thinks, "think", "time that the server of echo, pairs or afd computes before an answer: one like 100us, a range like 100us-1ms, or a mixture like 90%100us+10%5ms (default none)")
+	flags.BoolVar(&o.Work.Sleep, "sleep", false, "the server sleeps for the time of --think instead of computing, so that both sides wait")
 	flags.BoolVar(&o.Work.Fresh, "fresh", false, "both sides of echo or afd write what they send anew, and read what they get")
 	flags.Var(&o.Bulk, "bulk", "also keep one pull of this size in flight (default none)")
 	flags.StringSliceVar(&f.progresses, "progress", f.progresses, "how nodes wait: "+strings.Join(bench.Progresses, ", "))
@@ -57,13 +58,15 @@ func (f *benchFlags) define(c *cobra.Command) {
 	flags.DurationVar(&o.Duration, "duration", 3*time.Second, "time of all rounds of a measurement, limit included; with --sweep 1s")
 	flags.IntVar(&o.Count, "count", 0, "exchanges of each worker, or starts, instead of --duration")
 	flags.IntVar(&o.Rounds, "rounds", 10, "rounds of limit and measurement")
-	flags.IntVar(&o.Pin, "pin", 0, "pin every process to this core, counted from 1 (default none)")
+	flags.IntVar(&o.Cores.Pin, "pin", 0, "pin every process to this core, counted from 1 (default none)")
+	flags.Float64Var(&o.Cores.Quota, "quota", 0, "cores whose time all processes together may use, by a control group (default no limit)")
+	flags.BoolVar(&o.Cores.Busy, "busy", false, "a program computes on every core meanwhile; shows what it loses beside the nodes")
 	flags.StringVar(&o.Profile, "profile", "", "folder for a CPU profile of each process (default none)")
 	flags.BoolVar(&f.json, "json", false, "write JSON, one object per line")
 	flags.StringVar(&f.html, "html", "", "write a page with curves to this file (default none)")
 	c.MarkFlagsMutuallyExclusive("duration", "count")
 	c.MarkFlagsMutuallyExclusive("sweep", "push")
-	for _, name := range []string{"push", "pull", "bulk", "think"} {
+	for _, name := range []string{"push", "pull", "bulk", "think", "quota"} {
 		flags.Lookup(name).DefValue = "" // the help texts name the defaults
 	}
 }
@@ -139,7 +142,7 @@ func (f *benchFlags) checkNumbers() error {
 		{"rounds", []int{o.Rounds}},
 		{"count", []int{o.Count}},
 		{"inflight", []int{o.Inflight}},
-		{"pin", []int{o.Pin}},
+		{"pin", []int{o.Cores.Pin}},
 		{"compute", []int{int(o.Compute)}},
 		{"duration", []int{int(o.Duration)}},
 	} {
@@ -168,8 +171,8 @@ func (f *benchFlags) checkGoals() (bool, error) {
 		return false, nil
 	}
 	for _, name := range []string{
-		"van", "workers", "servers", "push", "pull", "sweep", "inflight", "in-place", "compute", "think", "fresh", "bulk",
-		"progress", "one-process", "count", "pin", "profile",
+		"van", "workers", "servers", "push", "pull", "sweep", "inflight", "in-place", "compute", "think", "sleep", "fresh", "bulk",
+		"progress", "one-process", "count", "pin", "quota", "busy", "profile",
 	} {
 		if f.given(name) {
 			return true, errs.Invalid("--%s does not go with the goals, which have vans, nodes and sizes of their own: choose another workload with --workload %s", name, words(bench.Workloads))

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
-from time import perf_counter_ns
+from time import perf_counter_ns, sleep
 from typing import Any
 
 import numpy as np
@@ -36,11 +36,12 @@ class Work:
 
     think: tuple[Part, ...] = ()  # how long the server computes
     fresh: bool = False  # each side writes all that it sends, and reads all that it gets
+    sleep: bool = False  # the server sleeps for its time instead of computing
 
     @staticmethod
     def read(work: dict[str, Any]) -> Work:
         """That of a command."""
-        return Work(tuple(Part(**part) for part in work["think"] or ()), work["fresh"])
+        return Work(tuple(Part(**part) for part in work["think"] or ()), work["fresh"], work["sleep"])
 
     def __bool__(self) -> bool:
         return bool(self.think) or self.fresh
@@ -51,7 +52,11 @@ class Work:
         if self.fresh and not pushed.are(word):
             raise AssertionError("the pushed bytes are not those that the other side wrote")
         if self.think:
-            compute(min(word & _TIME_MASK, max(part.most for part in self.think)))
+            ns = min(word & _TIME_MASK, max(part.most for part in self.think))
+            if self.sleep:
+                sleep(ns / 1e9)
+            else:
+                compute(ns)
         if self.fresh:
             answer.write(answer_word(word))
 
