@@ -167,7 +167,7 @@ func (m *member) openScheduler(ctx context.Context) error {
 
 // progressOf is how the waits of a node wait. The scheduler waits for minutes, and takes no core from the others.
 func progressOf(s *Settings, p *placement) progress.Options {
-	o := progress.Options{Cores: p.share(), Bind: p.bind()}
+	o := progress.Options{Cores: p.share(), Throttled: p.throttled(), Bind: p.bind()}
 	if s.Role == stepvan.RoleScheduler {
 		return o
 	}

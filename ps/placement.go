@@ -95,6 +95,9 @@ func (p *placement) share() float64 {
 	return quota
 }
 
+// throttled returns a function that counts how often the quota was used up; nil without a quota.
+func (p *placement) throttled() func() int64 { return affinity.Machine{}.Throttled() }
+
 // programCores are the cores on which the program may run. The set is empty where the system does not tell.
 func (p *placement) programCores() affinity.Set {
 	if p.cores.Len() > 0 && !p.library {

@@ -123,6 +123,36 @@ func (m Machine) quotaAt(dir string) float64 {
 	return q / p
 }
 
+// Throttled returns a function that counts how often the quotas of the process's control groups were used up before the
+// end of a period. Without a quota it returns nil.
+func (m Machine) Throttled() func() (periods int64) {
+	var files []string
+	for _, dir := range m.GroupDirs("cpu") {
+		if !math.IsInf(m.quotaAt(dir), 1) {
+			files = append(files, dir+"/cpu.stat")
+		}
+	}
+	if len(files) == 0 {
+		return nil
+	}
+	return func() (periods int64) {
+		for _, file := range files {
+			periods += m.throttledAt(file)
+		}
+		return periods
+	}
+}
+
+func (m Machine) throttledAt(file string) int64 {
+	for line := range strings.Lines(m.Text(file)) {
+		if digits, found := strings.CutPrefix(line, "nr_throttled "); found {
+			n, _ := strconv.ParseInt(strings.TrimSpace(digits), 10, 64) // of other text 0
+			return n
+		}
+	}
+	return 0
+}
+
 // Text reads a file of the machine, without the space around it: "" where that fails.
 func (m Machine) Text(path string) string {
 	b, err := fs.ReadFile(m.root(), path)

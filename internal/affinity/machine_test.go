@@ -76,3 +76,21 @@ func TestQuotas(t *testing.T) {
 		require.Equal(t, c.want, files(c.files).Quota(), name)
 	}
 }
+
+func TestHowOftenAQuotaWasUsedUp(t *testing.T) {
+	m := files(map[string]string{
+		"proc/self/cgroup":             "0::/a/b\n",
+		"sys/fs/cgroup/a/b/cpu.max":    "max 100000\n",
+		"sys/fs/cgroup/a/b/cpu.stat":   "nr_throttled 100\n",
+		"sys/fs/cgroup/a/cpu.max":      "150000 100000\n",
+		"sys/fs/cgroup/a/cpu.stat":     "usage_usec 5\nnr_periods 9\nnr_throttled 3\nthrottled_usec 7\n",
+		"sys/fs/cgroup/cpu.max":        "350000 100000\n",
+		"sys/fs/cgroup/cpu.stat":       "nr_periods 9\nnr_throttled 4\n",
+		"sys/fs/cgroup/other/cpu.stat": "nr_throttled 1000\n",
+		"sys/fs/cgroup/other/cpu.max":  "1 100000\n",
+	})
+	require.Equal(t, int64(7), m.Throttled()(), "of the groups with a quota")
+	require.Nil(t, files(map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}).Throttled())
+	bad := files(map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "1 2\n", "sys/fs/cgroup/cpu.stat": "nr_throttled many\n"})
+	require.Zero(t, bad.Throttled()())
+}

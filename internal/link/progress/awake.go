@@ -33,7 +33,7 @@ func (w *wait) staysAwake(b *budget, now, idle int64, rounds int) bool {
 		return true
 	case b.history == nil:
 		return b.spinOrYield(idle, rounds)
-	case rounds >= mostAwake, b.lost > 0, cpus.wanted():
+	case rounds >= mostAwake, b.lost > 0, cpus.wanted(), cpus.quota.usedUp(now):
 		return false
 	case now < b.pollUntil:
 		cpus.sample(now)

@@ -18,6 +18,8 @@ type processors struct {
 	oversubscribed atomic.Bool  // many goroutines of the program wait for a processor
 	queued         atomic.Int32 // samples in a row in which at least one goroutine waited for a processor
 
+	quota quota
+
 	sampledAt   atomic.Int64 // when oversubscribed was determined
 	sampling    sync.Mutex
 	calmSamples int // samples in a row without waiting goroutines; guarded by sampling

@@ -44,7 +44,8 @@
 // wants the core, whatever its process. When it does not, and the kernel has counted that another thread ran, the
 // core is not free, and the waiter sleeps. After several such waits the waiters of the process sleep at once, and one
 // in many tries again. A waiter sleeps as well when goroutines of its process wait for a processor. Where the process
-// may use less than one and a half cores, no waiter polls for long.
+// may use less than one and a half cores, no waiter polls for long. The same holds for some seconds after the
+// processes of its control group have used up their quota together.
 //
 // While a waiter sleeps, Go's runtime does not learn of it, unless goroutines may wait for its processor. Otherwise
 // the runtime would look for that processor every 20 us, with a thread that takes a core from the waiter or its peer.

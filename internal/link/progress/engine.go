@@ -47,6 +47,8 @@ type Options struct {
 	Yield time.Duration // how long it yields after that; 0 for the default
 	Bind  func()        // called on the background driver's thread, which it then keeps; nil: any thread
 	Cores float64       // processor time per second that the process may use (cgroup quota); 0: all that Go uses
+	// Throttled counts the periods in which the quota was used up; nil: there is no quota. Any goroutine calls it.
+	Throttled func() int64
 	// Panicked is called for a panic below Wait, WaitFor or the background driver, on the goroutine that panics, while
 	// its stack still exists. When driving is true, that goroutine holds the token. The panic ends here when contain is
 	// true, and continues otherwise. All waits return cause from then on (see [Engine.Fail]). Without Panicked, panics
@@ -68,6 +70,7 @@ type Engine struct {
 	waiters   waiterQueue
 	timers    timerPool
 	histories histories
+	throttled func() int64  // see Options
 	stopped   chan struct{} // closed when the background driver has ended
 	closing   atomic.Bool   // Close has been called
 	panicked  func(any, bool) (bool, error)
@@ -96,7 +99,7 @@ func (c *pollClock) takeAll(now int64) bool {
 
 // NewEngine starts an engine with its background driver. Close ends it.
 func NewEngine(src Source, o Options) (*Engine, error) {
-	e := &Engine{src: src, stopped: make(chan struct{}), panicked: o.Panicked}
+	e := &Engine{src: src, stopped: make(chan struct{}), throttled: o.Throttled, panicked: o.Panicked}
 	fds := src.FDs()
 	s, err := newSleeper(fds)
 	if err != nil {

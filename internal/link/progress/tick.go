@@ -50,6 +50,9 @@ func (e *Engine) tick() {
 		e.ticker.pending.Store(false)
 	}
 	cpus.countProcessors()
+	if e.throttled != nil {
+		cpus.quota.look(nanotime(), e.throttled)
+	}
 	var d driving
 	var cause error
 	defer e.recoverPanic(&d, &cause)
