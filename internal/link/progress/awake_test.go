@@ -130,8 +130,13 @@ func TestRareWaitsHaveNoHistory(t *testing.T) {
 	require.Nil(t, e.history(kinds))
 	require.NotNil(t, e.history(Request))
 	require.Same(t, e.history(Answer), e.history(Answer))
-	for _, p := range []policy{newPolicy(Options{Mode: Park}, true), newPolicy(Options{}, false), newPolicy(Options{Cores: 1}, true)} {
-		require.Nil(t, (&Engine{policy: p}).history(Answer), "a waiter that does not poll learns nothing")
+	for _, p := range []policy{newPolicy(Options{Mode: Spin}, true), newPolicy(Options{}, false)} {
+		require.Nil(t, (&Engine{policy: p}).history(Answer), "a waiter that never sleeps, or on a channel, learns nothing")
+	}
+	for _, p := range []policy{newPolicy(Options{Mode: Park}, true), newPolicy(Options{Cores: 1}, true)} {
+		h := (&Engine{policy: p}).history(Answer)
+		require.NotNil(t, h, "the history tells how long to sleep")
+		require.Nil(t, p.budget(h).history, "and not how long to poll")
 	}
 	b := (&policy{spin: 10, yield: 20}).budget(nil)
 	w := &wait{engine: &Engine{}, ev: &Event{}, start: 1}

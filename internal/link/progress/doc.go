@@ -6,8 +6,9 @@
 //   - A waiter ([Engine.Wait]) that finds the token free drives by itself until its event has happened. The fast path
 //     therefore has no thread switch. The waiter polls as long as its event is likely to come soon. Otherwise it
 //     sleeps in the kernel on the descriptors of the source and keeps the token. The thread that the kernel wakes is
-//     then the thread that returns. When no event is due, the waiter gives the token back after a few milliseconds and
-//     parks. A source without descriptors lets the waiter sleep on a channel without a limit and without spinning.
+//     then the thread that returns. When no event is due, the waiter gives the token back and parks after a few
+//     milliseconds, or a little later if most waits of its kind end by then. A source without descriptors lets the
+//     waiter sleep on a channel without a limit and without spinning.
 //   - A waiter that finds the token taken parks on a Go channel. So does a waiter that has slept in vain. A waiter
 //     whose wait ends hands the token to a parked waiter that has not driven yet.
 //   - The background driver is one goroutine per engine. It drives while no waiter does. It waits in Go's netpoller, so

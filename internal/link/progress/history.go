@@ -41,6 +41,8 @@ const (
 	pollsPerWake = 16 * shortestWindow
 	// fewest is how many earlier waits must have ended in a window, so that chance is unlikely.
 	fewest = 4
+	// mostShare: all but such a share of the waits are most of them.
+	mostShare = 8
 	// graceShare: after a window a waiter polls on for this share of a window, but no longer than longestGrace.
 	graceShare   = 2
 	longestGrace = int64(time.Millisecond)
@@ -77,6 +79,16 @@ type forecast struct {
 	pollUntil int64
 	// endsAt is, without pollUntil, the length of the wait from which polling is worth it again. 0: it never is.
 	endsAt int64
+}
+
+// usual is the length that most of the last waits did not exceed. It is longestNoted while there are too few waits.
+func (h *history) usual() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.count < 2*fewest {
+		return longestNoted
+	}
+	return int64(h.sorted[h.count-1-h.count/mostShare])
 }
 
 // window is the time in which waits must end for polling to pay, when they last so long.

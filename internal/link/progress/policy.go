@@ -57,7 +57,7 @@ func (p *policy) spins() bool {
 // budget is what one wait may spend.
 type budget struct {
 	spin, yield  int64    // ns
-	history      *history // of the kind of wait; nil: spin and yield are all that the wait may spend
+	history      *history // tells how long to poll; nil: spin and yield are all that the wait may spend
 	endless      bool     // the wait never sleeps
 	oneProcessor bool     // other goroutines run only when this one lets them
 	lost         int64    // longest time without the core
@@ -77,8 +77,11 @@ const (
 	mostShared = 3
 )
 
-// budget is what a wait may spend that begins at this moment.
+// budget is what a wait may spend that begins at this moment. h is the history of its kind.
 func (p *policy) budget(h *history) budget {
+	if !p.pollsLong() {
+		h = nil
+	}
 	return budget{spin: p.spin, yield: p.yield, history: h, endless: p.mode == Spin, oneProcessor: cpus.count.Load() == 1}
 }
 
@@ -100,8 +103,11 @@ func (b *budget) preempted() bool {
 	return b.preemptions != before || b.preemptions == 0
 }
 
-// learns reports whether waits are as long as the history of their kind suggests.
-func (p *policy) learns() bool { return p.mode == Auto && p.threaded && p.spin > 0 }
+// learns reports whether waiters use the history of their kind.
+func (p *policy) learns() bool { return p.mode != Spin && p.threaded }
+
+// pollsLong reports whether waiters poll as long as the history suggests.
+func (p *policy) pollsLong() bool { return p.mode == Auto && p.threaded && p.spin > 0 }
 
 // spinOrYield reports whether to poll again after so long without events. When the time for spinning is over, it first
 // yields the core to other threads.

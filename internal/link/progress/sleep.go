@@ -8,6 +8,9 @@ import (
 const (
 	// sleepLimit is how long a waiter sleeps at a time with the token, and with a processor of Go's.
 	sleepLimit = int64(4 * time.Millisecond)
+	// longestSleep is how long a waiter keeps the token and the processor asleep, when most waits of its kind end in
+	// less. Each park wakes the monitor thread of Go's runtime, which costs more processor time than the sleep.
+	longestSleep = int64(32 * time.Millisecond)
 	// cancelInterval is the same limit while a context may end the wait, because a context does not end the sleep.
 	cancelInterval = int64(time.Millisecond)
 	// pollAfterWake is how long a waiter polls after it was woken.
@@ -33,9 +36,8 @@ func (w *wait) sleep() (done bool, err error) {
 			w.wakeAt = 0
 			return false, nil
 		}
-		end = began + sleepLimit
-		if w.wakeAt > 0 {
-			end = w.wakeAt
+		if end = w.wakeAt; end == 0 {
+			end = began + w.mostAsleep()
 		}
 	}
 	e.sleeping.Store(true)
@@ -62,23 +64,34 @@ func (w *wait) sleepUntil(began, end int64) (done bool, err error) {
 			return false, nil
 		}
 		e.src.Flush(true)
+		due := end
 		if e.src.Arm() {
-			w.sleepOnce(end, now)
+			due = w.sleepOnce(end, now)
 		}
-		w.pollAfterSleep(end)
+		w.pollAfterSleep(due)
 	}
 }
 
+// mostAsleep is how long the waiter sleeps before it parks.
+func (w *wait) mostAsleep() int64 {
+	if h := w.engine.history(w.ev.Kind); h != nil {
+		if usual := 2 * h.usual(); usual <= longestSleep {
+			return max(sleepLimit, usual)
+		}
+	}
+	return sleepLimit
+}
+
 // pollAfterSleep polls for a while after a sleep, since large messages come in many parts. It polls only once where
-// waiting is to cost nothing, and where the waiter polls anyway, since its sleep was to end.
-func (w *wait) pollAfterSleep(end int64) {
+// waiting is to cost nothing, and where nothing has ended the sleep before it was due to end.
+func (w *wait) pollAfterSleep(due int64) {
 	e := w.engine
 	moved := e.src.Poll(false)
 	if moved == 0 && !w.ev.IsSet() {
 		moved = e.src.Poll(true)
 	}
 	w.moved = w.moved || moved > 0
-	if !e.policy.threaded || e.policy.mode == Park || cpus.contended() || nanotime() >= end {
+	if !e.policy.threaded || e.policy.mode == Park || cpus.contended() || nanotime() >= due {
 		return
 	}
 	for end := nanotime() + pollAfterWake; !w.ev.IsSet() && nanotime() < end; {
@@ -88,13 +101,14 @@ func (w *wait) pollAfterSleep(end int64) {
 	}
 }
 
-// sleepOnce is one sleep, which begins at now.
-func (w *wait) sleepOnce(end, now int64) {
+// sleepOnce is one sleep, which begins at now. It returns when the sleep was to end by itself.
+func (w *wait) sleepOnce(end, now int64) (due int64) {
 	e := w.engine
 	if !w.ev.await(eventSleeping) || e.token.has(closed) {
-		return
+		return end
 	}
 	d := int64(-1)
+	due = end
 	switch {
 	case e.policy.threaded:
 		d = max(0, min(end-now, sleepLimit))
@@ -104,6 +118,7 @@ func (w *wait) sleepOnce(end, now int64) {
 		if w.until > 0 {
 			d = min(d, w.until-now)
 		}
+		due = now + d
 	case w.until > 0:
 		d = max(0, int64(time.Until(w.deadline)))
 	}
@@ -115,5 +130,7 @@ func (w *wait) sleepOnce(end, now int64) {
 	if e.sleeper.sleep(time.Duration(d), yields, w.cancel) {
 		w.until = 1 // timers and nanotime need not agree
 	}
+	w.moved = false
 	w.ev.state.And(^uint32(eventSleeping))
+	return due
 }

@@ -31,6 +31,32 @@ func asleep(t *testing.T, e *Engine, ev *Event) {
 	}
 }
 
+// A waiter sleeps with the token as long as most waits of its kind take, within bounds.
+func TestMostAsleepFollowsTheHistory(t *testing.T) {
+	for _, mode := range []Mode{Auto, Park} {
+		m := newMailbox(t, true, Options{Mode: mode})
+		w := wait{engine: m.engine, ev: &Event{Kind: Answer}}
+		require.Equal(t, sleepLimit, w.mostAsleep(), "nothing is known")
+		h := m.engine.history(Answer)
+		for range historyLength {
+			h.note(10_000 * us)
+		}
+		require.Equal(t, 20_000*us, w.mostAsleep())
+		for range historyLength / mostShare {
+			h.note(1_000_000 * us)
+		}
+		require.Equal(t, 20_000*us, w.mostAsleep(), "most waits end soon")
+		h.note(1_000_000 * us)
+		require.Equal(t, sleepLimit, w.mostAsleep(), "the waits are too long to keep a processor")
+		for range historyLength {
+			h.note(100 * us)
+		}
+		require.Equal(t, sleepLimit, w.mostAsleep())
+		w.ev = &Event{}
+		require.Equal(t, sleepLimit, w.mostAsleep(), "nothing is learned of rare waits")
+	}
+}
+
 func forEver(e *Engine, ev *Event) error { return e.WaitFor(-1, ev) }
 
 func TestArrivalEndsASleep(t *testing.T) {
