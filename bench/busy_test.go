@@ -19,7 +19,7 @@ func TestAProgramComputesWhileAFunctionRuns(t *testing.T) {
 }
 
 func TestWhatABusyProgramLoses(t *testing.T) {
-	cores := time.Duration(runtime.NumCPU())
+	const each = 60 * time.Millisecond // of computing, on each core
 	alone := busyRun{steps: 2000, elapsed: 2 * time.Second}
 	for _, c := range []struct {
 		beside   busyRun
@@ -29,7 +29,7 @@ func TestWhatABusyProgramLoses(t *testing.T) {
 		{busyRun{1000, time.Second}, 0, 0},
 		{busyRun{900, time.Second}, 0, 0.1},
 		{busyRun{450, time.Second / 2}, 0, 0.1},
-		{busyRun{900, time.Second}, cores * 60 * time.Millisecond, 0.04},
+		{busyRun{900, time.Second}, time.Duration(runtime.NumCPU() * int(each)), 0.04},
 	} {
 		require.InDelta(t, c.want, c.beside.lost(alone, c.computed), 1e-9)
 	}

@@ -33,7 +33,7 @@ func runCluster(ctx context.Context, o *Options, t *turn) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer inside.close() // its folder would be the only thing left
+	defer func() { _ = inside.close() }() // its folder would be the only thing left
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	coordinated := make(chan Outcome, 1)

@@ -61,8 +61,10 @@ type refusing struct {
 	fails error     // of Send
 	wake  func()
 
-	mu      sync.Mutex
-	due     []van.Event
+	mu sync.Mutex
+	// +checklocks:mu
+	due []van.Event
+	// +checklocks:mu
 	once    sync.Once
 	handled chan struct{} // closed when the transport has dealt with what the peer does
 	closing chan struct{} // the transport closes the endpoint
