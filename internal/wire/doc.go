@@ -7,4 +7,6 @@
 // functions may be called from any goroutine.
 //
 // Magic and Version keep their place in every later version, so that peers of different versions can report that.
+// Version rises with each change that an older peer would take for a mistake or for hostility. That can be a change of
+// the form, or of what a message may say.
 package wire

@@ -12,7 +12,7 @@ import (
 // Sizes and identity of the header.
 const (
 	Magic      = 0x4E415653 // "SVAN" in memory
-	Version    = 1
+	Version    = 2          // of all that peers must agree on, also of what a field may hold
 	HeaderSize = 128
 )
 

@@ -28,7 +28,7 @@ const goldenMeta = "three descriptors, say"
 
 // golden is the header of sample with goldenMeta, as it must stay for this Version.
 var golden = strings.ReplaceAll(`
-53 56 41 4e 01 00 04 12 03 00 56 34 04 03 02 01
+53 56 41 4e 02 00 04 12 03 00 56 34 04 03 02 01
 08 07 06 05 0c 0b 0a 09 18 17 16 15 14 13 12 11
 28 27 26 25 24 23 22 21 38 37 36 35 34 33 32 31
 48 47 46 45 44 43 42 41 58 57 56 55 54 53 52 51
@@ -47,7 +47,7 @@ func encoded(t *testing.T) []byte {
 func TestHeaderGoldenBytes(t *testing.T) {
 	b := encoded(t)
 	require.Equal(t, strings.ReplaceAll(golden, "\n", ""), hex.EncodeToString(b[:offChecksum]))
-	require.Equal(t, uint64(0x3fd7c37b5a09ebca), binary.LittleEndian.Uint64(b[offChecksum:]))
+	require.Equal(t, uint64(0x2633820e56445266), binary.LittleEndian.Uint64(b[offChecksum:]))
 }
 
 func TestHeaderRoundTrip(t *testing.T) {
@@ -130,12 +130,14 @@ func TestHeaderLimits(t *testing.T) {
 
 func TestHeaderOfAnotherVersion(t *testing.T) {
 	b := encoded(t)
-	binary.LittleEndian.PutUint16(b[offVersion:], 2)
-	var h Header
-	var ve *VersionError
-	require.ErrorAs(t, h.Decode(b, DefaultLimits), &ve)
-	require.Equal(t, VersionError{Peer: 2, Own: Version}, *ve)
-	require.Contains(t, ve.Error(), "same stepvan version")
+	for _, other := range []uint16{0, Version - 1, Version + 1, 0xFFFF} {
+		binary.LittleEndian.PutUint16(b[offVersion:], other)
+		var h Header
+		var ve *VersionError
+		require.ErrorAs(t, h.Decode(b, DefaultLimits), &ve)
+		require.Equal(t, VersionError{Peer: other, Own: Version}, *ve)
+		require.Contains(t, ve.Error(), "same stepvan version")
+	}
 }
 
 func TestHeaderOfNoPeer(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 func TestDescribe(t *testing.T) {
 	require.Equal(t, `stepvan  v1.2.3
 commit   abc 2030-01-02T03:04:05Z, with changes that are not committed
-wire     1 (nodes of other versions refuse each other)
+wire     2 (nodes of other versions refuse each other)
 go       go1.99 linux/arm64
 cgo      on
 `, describe(&debug.BuildInfo{
