@@ -7,7 +7,7 @@ import (
 
 // Check holds m against c, and returns the bytes of its payload. It tells nothing of what the header says.
 func (c *Caps) Check(m *Message) (payload int64, err error) {
-	payload = Total(m.Payload)
+	payload = Total(m.Payload) + m.Written
 	switch meta := len(m.Head) - wire.HeaderSize; {
 	case meta < 0:
 		err = errs.Invalid("send: head: too short for a header (got %d bytes, want %d)", len(m.Head), wire.HeaderSize)
@@ -21,6 +21,10 @@ func (c *Caps) Check(m *Message) (payload int64, err error) {
 		err = errs.Invalid("send: targets: this van is not one-sided (got %d targets, want none)", len(m.Target))
 	case len(m.Target) > 0 && len(m.Target) != len(m.Payload):
 		err = errs.Invalid("send: targets: not one for each segment (got %d, want %d)", len(m.Target), len(m.Payload))
+	case m.Written != 0 && !c.OneSided:
+		err = errs.Invalid("send: written bytes: this van is not one-sided (got %d bytes, want none)", m.Written)
+	case m.Written < 0 || m.Written > 0 && (len(m.Payload) > 0 || m.Spare != nil):
+		err = errs.Invalid("send: written bytes: they are not all of the payload (got %d bytes and %d segments, want one of them)", m.Written, len(m.Payload))
 	case m.Spare != nil && int64(len(m.Spare)) < payload:
 		err = errs.Invalid("send: Spare: shorter than the payload (got %d bytes, want %d)", len(m.Spare), payload)
 	}

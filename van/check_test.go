@@ -28,13 +28,19 @@ func TestCapsRefuseWhatTheyDoNotCarry(t *testing.T) {
 		"segments":          {&two, Message{Head: head, Payload: make([][]byte, 3)}, "got 3, want at most 2"},
 		"spare":             {&two, Message{Head: head, Payload: [][]byte{long}, Spare: long[1:]}, "got 99 bytes, want 100"},
 		"not one-sided":     {&two, Message{Head: head, Payload: [][]byte{long}, Target: make([]Target, 1)}, "not one-sided"},
+		"written":           {&one, Message{Head: head, Written: 100}, ""},
+		"too much written":  {&one, Message{Head: head, Written: 101}, "got 101 bytes, want at most 100"},
+		"negative":          {&one, Message{Head: head, Written: -1}, "got -1 bytes and 0 segments"},
+		"written and sent":  {&one, Message{Head: head, Payload: [][]byte{long[:1]}, Written: 1}, "got 1 bytes and 1 segments"},
+		"written and spare": {&one, Message{Head: head, Spare: long, Written: 1}, "not all of the payload"},
+		"nobody's grant":    {&two, Message{Head: head, Written: 1}, "not one-sided"},
 		"number of targets": {&one, Message{Head: head, Payload: [][]byte{long}, Target: make([]Target, 2)}, "got 2, want 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, err := c.caps.Check(&c.m)
 			if c.want == "" {
 				require.NoError(t, err)
-				require.Equal(t, Total(c.m.Payload), n)
+				require.Equal(t, Total(c.m.Payload)+c.m.Written, n)
 				return
 			}
 			require.ErrorIs(t, err, stepvan.ErrInvalid)

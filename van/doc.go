@@ -21,10 +21,12 @@
 //  8. Placement: the van asks the Placer for destinations before it reads payload. A small message that is whole
 //     (Header.Total bytes) may come with its payload instead (Delivery.Payload). A one-sided van writes and maps
 //     (Granter.Map) only what a Grant allows (peer, range, rights, generation), and nothing of a withdrawn one. It
-//     delivers what was written so with Delivery.Written, and does not ask the Placer. A grant reaches the peer before
-//     any message that is sent after Grant has returned, so such a message may name it. The withdrawal of a grant
-//     completes when no write through it is in progress and no View of it is in use. The bytes of a View stay readable,
-//     and by its rights writable, until it is released, whatever happens to the connection or the peer.
+//     delivers what was written so with Delivery.Written, and does not ask the Placer. The same holds for what the
+//     sender has written through a View (Message.Written), which is visible before the message is delivered. A grant
+//     reaches the peer before any message that is sent after Grant has returned, so such a message may name it. The
+//     withdrawal of a grant completes when no write through it is in progress and no View of it is in use. The bytes of
+//     a View stay readable, and by its rights writable, until it is released, whatever happens to the connection or the
+//     peer.
 //  9. A delivered message owns its Meta and its receive credit until Release. While all credits of an endpoint are in
 //     use, the endpoint delivers nothing more.
 //  10. Each method says whether it may be called concurrently. Poll has one caller at a time.

@@ -94,6 +94,10 @@ type Message struct {
 	// then belong to the caller again when Send returns. The van copies what it still needs of them to Spare, which
 	// belongs to the van until the completion. Not together with Target.
 	Spare []byte
+	// Written is, over one-sided vans, the size of a payload that the sender has written through Views (Granter.Map).
+	// The head announces it in Header.Payload. The fields Payload, Target and Spare are empty. The message is delivered
+	// like one with Target.
+	Written int64
 	// Done is false when Send is called. Send may set it: the operation is complete, and no event follows.
 	Done bool
 	// More says that the next piece of a larger message follows when this one is complete. It is a hint: an event then
@@ -128,10 +132,10 @@ type Delivery struct {
 	Meta   []byte // valid until Release
 	// Refused is the Placer's error when it refused the payload. The van has then read the payload and dropped it.
 	Refused error
-	// Written says that the peer has written the payload into memory granted to it, where the sender's Message.Target
-	// named it. The van has not asked the Placer. What the meta says of the place is the peer's claim. A van that
-	// sends small segments along with the head sets Payload, too: it has those bytes, and the peer has written the
-	// others.
+	// Written says that the peer has written the payload into memory granted to it: its van, where the sender's
+	// Message.Target named it, or the sender itself (Message.Written). The van has not asked the Placer. What the meta
+	// says of the place is the peer's claim. A van that sends small segments along with the head sets Payload, too: it
+	// has those bytes, and the peer has written the others.
 	Written bool
 	// Payload is the payload of a small whole message (Caps.InMessage). The van has kept it beside the meta and has not
 	// asked the Placer. Valid until Release.

@@ -79,6 +79,8 @@ var clause08 = Clause{Number: 8, Name: "payload_goes_where_it_is_told", cases: a
 		} else {
 			err := x.offer(shape{size: 10, target: make([]van.Target, 1)})
 			t.wantErr(err, "Send with a target on a two-sided van", stepvan.ErrInvalid, stepvan.ErrNotSupported)
+			m := &van.Message{Op: 1 << 50, Head: head(0, 1, 0, 10), Written: 10}
+			t.wantErr(x.ep.Send(m), "Send of bytes that were written, on a two-sided van", stepvan.ErrInvalid)
 		}
 		x.deliver(shape{size: 10})
 	}},

@@ -14,18 +14,21 @@ const bothRights = van.RightRead | van.RightWrite
 var grantCases = []testCase{
 	{name: "grants", need: needOneSided, run: func(t *trial) {
 		x, y := t.pair()
-		g := y.grant(300*kib, 7, bothRights)
+		g := y.grant(600*kib, 7, bothRights)
 		at := 0
 		for i, size := range []int{1, 8, 4097, 64 * kib, 200001} {
-			y.in.peek = func(a *arrival) {
-				if d := payloadOf(y.in.salt, a.sequence).differs(g.mem[at : at+size]); d >= 0 {
-					t.fail(3, "the grant of message %d differs at byte %d of %d when it is delivered", a.sequence, d, size)
+			for _, viewed := range []bool{false, true} {
+				y.in.peek = func(a *arrival) {
+					if d := payloadOf(y.in.salt, a.sequence).differs(g.mem[at : at+size]); d >= 0 {
+						t.fail(3, "the grant of message %d differs at byte %d of %d when it is delivered", a.sequence, d, size)
+					}
+					t.want(a.Written, "message %d was written into a grant, and is not said to be", a.sequence)
 				}
+				x.deliver(shape{size: size, meta: i, target: []van.Target{g.at(at)}, viewed: viewed})
+				y.in.peek = nil
+				at += size
+				x.deliver(shape{size: size, meta: i}) // the Placer's turn in between
 			}
-			x.deliver(shape{size: size, meta: i, target: []van.Target{g.at(at)}})
-			y.in.peek = nil
-			at += size
-			x.deliver(shape{size: size, meta: i}) // the Placer's turn in between
 		}
 		g.fenced("a write through a grant")
 		segments := y.grant(200, 8, van.RightWrite)
@@ -34,7 +37,10 @@ var grantCases = []testCase{
 				t.fail(8, "segments went to the wrong targets: byte %d", d)
 			}
 		}
-		x.deliver(shape{size: 100, target: []van.Target{segments.at(150), segments.at(0)}, halves: true})
+		for _, viewed := range []bool{false, true} {
+			paint(poison, segments.mem)
+			x.deliver(shape{size: 100, target: []van.Target{segments.at(150), segments.at(0)}, halves: true, viewed: viewed})
+		}
 		y.in.peek = nil
 		segments.withdraw()
 		g.withdraw()

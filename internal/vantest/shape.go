@@ -19,6 +19,7 @@ type shape struct {
 	segments int // number of segments, 1 when 0
 	meta     int // bytes of meta
 	target   []van.Target
+	viewed   bool // the sender writes to the target through views, before Send
 	halves   bool // two segments of equal length
 	spare    bool // with memory to spare, so that the source may be overwritten after Send
 }

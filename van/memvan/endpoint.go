@@ -70,7 +70,7 @@ func (e *endpoint) Send(m *van.Message) error {
 	return e.sendFrom(m, size)
 }
 
-// sendFrom queues m; the receiver will read the payload out of the source memory.
+// sendFrom queues m; the receiver will read the payload out of the source memory, unless this side has written it.
 func (e *endpoint) sendFrom(m *van.Message, size int64) error {
 	e.conn.mu.Lock()
 	defer e.conn.unlock()
@@ -78,7 +78,7 @@ func (e *endpoint) sendFrom(m *van.Message, size int64) error {
 		return err
 	}
 	e.pending++
-	e.transmit(m, size, false)
+	e.transmit(m, size, m.Written > 0)
 	return nil
 }
 

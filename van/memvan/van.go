@@ -20,6 +20,7 @@ type Options struct {
 	Wake        func()      // called when something comes while the van is armed; see New
 	Limits      wire.Limits // what a peer may announce; wire.DefaultLimits when zero
 	OneSided    bool        // messages may have targets, endpoints implement van.Granter
+	Unmapped    bool        // with OneSided: Map is not supported, as where only hardware reaches the peer's memory
 	Grants      int         // of one endpoint that may be out; any number when zero
 	Queue       int         // operations of one endpoint that may be outstanding; 256
 	Credits     int         // deliveries of one endpoint that may be unreleased; 256
@@ -143,7 +144,10 @@ func (n *memVan) check(m *van.Message) (size int64, err error) {
 	if len(m.Payload) > n.caps.MaxSegments {
 		return 0, errs.Invalid("%d segments, the van carries %d in one message", len(m.Payload), n.caps.MaxSegments)
 	}
-	if size = total(m.Payload); size > n.caps.MaxPayload {
+	if m.Written < 0 || m.Written > 0 && (!n.caps.OneSided || len(m.Payload) > 0 || m.Spare != nil) {
+		return 0, errs.Invalid("%d bytes written, and %d segments: only over a one-sided van, and nothing else", m.Written, len(m.Payload))
+	}
+	if size = total(m.Payload) + m.Written; size > n.caps.MaxPayload {
 		return 0, errs.Invalid("payload of %d bytes, the van carries %d in one message", size, n.caps.MaxPayload)
 	}
 	if len(m.Target) > 0 && (!n.caps.OneSided || len(m.Target) != len(m.Payload)) {

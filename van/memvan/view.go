@@ -18,6 +18,8 @@ func (g granter) Map(t van.Target, n int64, rights van.Rights) (van.View, error)
 		return van.View{}, stepvan.ErrClosed
 	case e.conn.over:
 		return van.View{}, stepvan.ErrPeerLost
+	case e.van.opt.Unmapped:
+		return van.View{}, stepvan.ErrNotSupported
 	case n < 1:
 		return van.View{}, errs.Invalid("a view of %d bytes", n)
 	}

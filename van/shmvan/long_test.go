@@ -84,20 +84,26 @@ func TestLongHeadOfAWrite(t *testing.T) {
 	m := longMessage(1, 2*minRing, []byte("abc"), []byte("def"))
 	m.Target = []van.Target{{Grant: g.ID, Generation: 1, Offset: 100}, {Grant: g.ID, Generation: 1}}
 	require.NoError(t, x.Send(m))
-	var got *van.Delivery
-	a.eventually("the message", func() bool {
-		var ev [1]van.Event
-		a.v.Poll(make([]van.Event, 1), true)
-		if b.v.Poll(ev[:], true) == 1 && ev[0].Kind == van.EventMessage {
-			got = ev[0].Delivery
-		}
-		return got != nil
-	})
-	require.True(t, got.Written)
-	require.Len(t, got.Meta, 2*minRing)
+	await := func() (got *van.Delivery) {
+		a.eventually("the message", func() bool {
+			var ev [1]van.Event
+			a.v.Poll(make([]van.Event, 1), true)
+			if b.v.Poll(ev[:], true) == 1 && ev[0].Kind == van.EventMessage {
+				got = ev[0].Delivery
+			}
+			return got != nil
+		})
+		require.True(t, got.Written)
+		require.EqualValues(t, 6, got.Header.Payload)
+		require.Len(t, got.Meta, 2*minRing)
+		return got
+	}
+	got := await()
 	require.Equal(t, "abc", string(mem[100:103]))
 	require.Equal(t, "def", string(mem[:3]))
 	got.Release()
+	require.NoError(t, x.Send(&van.Message{Head: longMessage(1, 2*minRing, make([]byte, 6)).Head, Written: 6}))
+	await().Release()
 	m.Target[0].Grant += 1 << 20
 	require.ErrorIs(t, x.Send(m), stepvan.ErrStale)
 }

@@ -45,7 +45,14 @@ func (s *sender) send(m *van.Message, size int64) error {
 		return stepvan.ErrWouldBlock
 	}
 	*o = operation{id: m.Op, keep: o.keep[:0]}
-	if len(m.Target) > 0 && size > 0 {
+	switch {
+	case m.Written > 0:
+		rec, err := s.putWritten(m, size)
+		if err == nil {
+			s.commitWritten(o, m, rec)
+		}
+		return err
+	case len(m.Target) > 0 && size > 0:
 		return s.sendWritten(o, m, size)
 	}
 	if s.isLong(m) {
@@ -188,23 +195,34 @@ func (s *sender) sendWritten(o *operation, m *van.Message, size int64) (err erro
 
 // writeTo writes the payload, and tells the peer. It makes sure of room for the record before it writes anything.
 func (s *sender) writeTo(held []*peerGrant, o *operation, m *van.Message, size int64) error {
-	long, flag := s.isLong(m), 0
-	if long {
-		flag = 1
-	}
-	rec, _, err := s.put(m, size, flag, 0)
+	rec, err := s.putWritten(m, size)
 	if err != nil {
 		return err
 	}
 	for i, t := range m.Target {
 		bulk.Copy(held[i].mem[t.Offset:], m.Payload[i])
 	}
-	if long {
+	s.commitWritten(o, m, rec)
+	return nil
+}
+
+// putWritten makes the record of a payload that this side writes, for commitWritten to publish.
+func (s *sender) putWritten(m *van.Message, size int64) (rec []byte, err error) {
+	flag := 0
+	if s.isLong(m) {
+		flag = 1
+	}
+	rec, _, err = s.put(m, size, flag, 0)
+	return rec, err
+}
+
+// commitWritten tells the peer of the payload, which is written.
+func (s *sender) commitWritten(o *operation, m *van.Message, rec []byte) {
+	if s.isLong(m) {
 		s.beginStream(o, m, rec, kindLong, 0)
 	} else {
 		s.commit(m, o, rec, kindWritten)
 	}
-	return nil
 }
 
 // refuse tells a peer of another version which one this is, as far as that is possible at once. Without mu.

@@ -63,7 +63,7 @@ func (e *endpoint) schedule() time.Time {
 
 // fits refuses what the inner van would refuse for its size, or for its number of targets.
 func fits(m *van.Message, c van.Caps) error {
-	size := int64(0)
+	size := m.Written
 	for _, s := range m.Payload {
 		size += int64(len(s))
 	}
