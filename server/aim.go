@@ -15,10 +15,6 @@ func (d *responder) chooseTransfers(c *respondCall) {
 		} else {
 			m.transfer = d.copying.choose(m, r, d.ended)
 		}
-		if m.transfer == transferAimed && len(c.messages) > 1 {
-			// The driver could write the aimed pieces of one session while this call writes those of another.
-			m.transfer = d.copying.unaimed()
-		}
 		c.aimed = c.aimed || m.transfer == transferAimed
 		if m.transfer == transferCopied {
 			bytes, _ := m.unsent(r)

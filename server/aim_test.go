@@ -44,7 +44,7 @@ func TestAimedResponses(t *testing.T) {
 						requireFilled(t, float32(i+1), pulls[i], "answer")
 						there := reached && (v.Name == "one-sided" || v.Name == "shm" && floats >= 3_000)
 						require.Equal(t, there, seen.Bytes.Load() == sent)
-						require.Equal(t, there && floats < 1<<20, seen.Written.Load() > written, "a large one is written without a message")
+						require.Equal(t, there, seen.Written.Load() > written)
 					}
 				})
 			}
@@ -102,9 +102,9 @@ func TestResponsesAreAimedAsAWhole(t *testing.T) {
 	}
 }
 
-// The server writes the responses to several workers, or sends them, and aims none of them.
-func TestResponsesToSeveralWorkersAreNotAimed(t *testing.T) {
-	forVans(t, func(t *testing.T, v Van) {
+// The server writes the responses to those workers whose pull tensors it reaches, also where only the van can write.
+func TestAimedResponsesOfRespondVec(t *testing.T) {
+	forEach(t, append(Vans(), Unmapped()), func(t *testing.T, v Van) {
 		const workers, rows, columns = 3, 2, 20_000
 		v, seen := Watch(v)
 		c := New(t, Options{Van: v, Workers: workers, Server: aims()})
@@ -131,7 +131,9 @@ func TestResponsesToSeveralWorkersAreNotAimed(t *testing.T) {
 			require.NoError(t, h.Wait(Context(t)))
 			requireFilled(t, float32(i), pulls[i], "answer")
 		}
-		require.Zero(t, seen.Written.Load(), "the driver might write those of one session while the call writes another's")
+		if v.Shares {
+			require.EqualValues(t, 2, seen.Written.Load(), "all but the one that the server does not reach")
+		}
 	})
 }
 
@@ -171,7 +173,7 @@ func TestResponsesToRoomThatTheVanRefuses(t *testing.T) {
 			m := w.Take(t)
 			require.Zero(t, m.Written)
 			require.Equal(t, "answeredanswered", string(m.Payload))
-			require.Equal(t, make([]byte, 100), mem)
+			require.Equal(t, make([]byte, 92), mem[8:], "behind the room of the answer that was written in vain")
 			m.Release()
 			require.NoError(t, back.Wait(Context(t)))
 		})

@@ -8,8 +8,8 @@ import (
 )
 
 // Over a van that shares memory, one copy brings a response into the pull tensors of its worker. Either the server
-// lends its tensors and the worker fetches them, or the server aims the response: the link writes the payload into the
-// pull tensors. Where that would take long, the server writes it through views, under no lock.
+// lends its tensors and the worker fetches them, or the server aims the response. Then the link writes the payload into
+// the pull tensors, within the call and under no lock.
 
 // Copying says which side copies the responses of Respond and RespondVec.
 type Copying uint8
@@ -38,7 +38,7 @@ type copying struct {
 	by     Copying
 	caches Caches
 	files  Files
-	check  bool // Options.CheckBorrowed: only tensors that are borrowed can be checked
+	check  bool // Options.CheckBorrowed: only tensors that stay borrowed until Done can be checked
 }
 
 // transfer is how the answers of a message get to the worker, unless they are there.
@@ -51,9 +51,9 @@ const (
 )
 
 const (
-	// largestAimed is the largest response that is aimed. The link writes it as one piece, and the driver may have to
-	// wait for that: a quarter of a millisecond at most.
-	largestAimed = 4 << 20
+	// largestGain is the largest response that one side copies faster than the other. The copies of larger ones wait
+	// for memory, whichever side makes them.
+	largestGain = 4 << 20
 	// smallestSaved and largestSaved limit the responses for which a Respond takes pooled memory. Smaller ones gain
 	// nothing, and the copies of larger ones wait for memory.
 	smallestSaved, largestSaved = 128 << 10, 4 << 20
@@ -72,18 +72,8 @@ func (x *copying) choose(m *message, r *requestSlot, ended int64) transfer {
 	case bytes == 0:
 		return transferLent
 	case reached && (x.by == CopyByServer || foreign || x.isBetterByServer(r, bytes, ended)):
-		if bytes <= largestAimed {
-			return transferAimed
-		}
-	case reached || !foreign || bytes < smallestSaved || bytes > largestSaved:
-		return transferLent
-	}
-	return x.unaimed()
-}
-
-// unaimed is the transfer of a response that the server copies without aiming it. Only lent answers can be checked.
-func (x *copying) unaimed() transfer {
-	if x.check {
+		return transferAimed
+	case reached || !foreign || bytes < smallestSaved || bytes > largestSaved || x.check:
 		return transferLent
 	}
 	return transferCopied
@@ -124,13 +114,13 @@ func (m *message) isForeign(files Files) bool {
 //   - It gains in two cases. The worker's copy of the pushes may fit in its own cache, but not with a copy of the
 //     response. Or the response is so small that the server's cache would keep the chunks, and the next pushes would
 //     wait for their lines.
-//   - The copies of large tensors wait for memory, whichever side makes them.
+//   - It gains nothing above largestGain.
 //
 // docs/performance.md has the measurements.
 func (x *copying) isBetterByServer(r *requestSlot, bytes int64, ended int64) bool {
 	own, last := x.caches.Second, x.caches.Last
 	switch {
-	case bytes <= link.LockedBytes || bytes > largestAimed:
+	case bytes <= link.LockedBytes || bytes > largestGain:
 		return false
 	case !r.alone || r.received-ended < int64(shortWait):
 		return false

@@ -11,6 +11,8 @@ import (
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/server"
+	"github.com/stepvan/stepvan/tensor"
+	"github.com/stepvan/stepvan/van/memvan"
 	"github.com/stepvan/stepvan/worker"
 )
 
@@ -73,6 +75,63 @@ func TestRespondToAFullQueueHasNoEffect(t *testing.T) {
 	}
 	for _, h := range handles {
 		require.NoError(t, h.Wait(Context(t)))
+	}
+}
+
+// A program tries again and again while the queue is full.
+func TestRespondToAFullQueueCopiesNothing(t *testing.T) {
+	for name, reached := range map[string]bool{"to pooled memory": false, "to the pull tensors": true} {
+		t.Run(name, func(t *testing.T) {
+			const n, floats = 40, 80_000
+			c := New(t, Options{Van: WithFaults(MemVan("one-sided", memvan.Options{OneSided: true, Queue: 16})), Link: fewMessages})
+			w, s := c.Workers[0], c.Servers[0]
+			var handles []worker.Handle
+			var pulls []tensor.Tensor
+			var reqs []server.Request
+			for range n {
+				pull := Floats(t, make([]float32, floats)...)
+				if reached {
+					pull = shared(t, w.Instance, 0, floats)
+				}
+				retryWhileFull(t, func() error {
+					h, err := w.PushPull(nil, nil, List(pull), Keys(1))
+					if err == nil {
+						handles, pulls = append(handles, h), append(pulls, pull)
+					}
+					return err
+				})
+				reqs = append(reqs, take(t, s, stepvan.DefaultPolicy)...)
+			}
+			answer := Floats(t, make([]float32, floats)...)
+			fill(t, answer, 7)
+			require.True(t, c.Net.Stall("worker 0"))
+			answered := 0
+			for err := error(nil); err == nil; {
+				if _, err = s.Respond(List(answer), reqs[answered].ID); err == nil {
+					answered++
+					continue
+				}
+				require.ErrorIs(t, err, stepvan.ErrWouldBlock)
+			}
+			copies := s.Memory.Stats().Gets
+			for range 10 {
+				_, err := s.Respond(List(answer), reqs[answered].ID)
+				require.ErrorIs(t, err, stepvan.ErrWouldBlock)
+			}
+			require.Equal(t, copies, s.Memory.Stats().Gets)
+			requireFilled(t, 0, pulls[answered], "the pull that is not answered")
+			require.True(t, c.Net.Resume("worker 0"))
+			for i, h := range handles {
+				if i >= answered {
+					retryWhileFull(t, func() error {
+						_, err := s.Respond(List(answer), reqs[i].ID)
+						return err
+					})
+				}
+				require.NoError(t, h.Wait(Context(t)))
+				requireFilled(t, 7, pulls[i], "answer")
+			}
+		})
 	}
 }
 

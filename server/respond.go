@@ -160,6 +160,9 @@ func (d *responder) respond(a *answers, copies bool) (resp Response, borrowed bo
 	c := d.newCall(copies)
 	if err = d.prepare(c, a); err == nil {
 		d.chooseTransfers(c)
+		err = c.checkRoom()
+	}
+	if err == nil {
 		if c.toCopy <= link.LockedBytes {
 			borrowed = d.copyOut(c)
 		} else {

@@ -12,6 +12,20 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
+// checkRoom refuses what the link would refuse because a queue is full, before the call copies anything for it. Calls
+// that return the tensors copy them in any case: what a queue does not take waits in an outbox. Under Server.mu.
+func (c *respondCall) checkRoom() error {
+	if c.toCopy == 0 || c.copies {
+		return nil
+	}
+	for _, r := range c.requests {
+		c.sessions = append(c.sessions, r.session)
+	}
+	err := link.CheckRoom(c.sessions)
+	c.sessions = c.sessions[:0]
+	return err
+}
+
 // copyOut writes answers into the memory of their workers, and takes spare memory for the others. borrowed reports that
 // the pool had no room for some. With or without Server.mu.
 func (d *responder) copyOut(c *respondCall) (borrowed bool) {
@@ -22,10 +36,6 @@ func (d *responder) copyOut(c *respondCall) (borrowed bool) {
 		r := c.requests[i]
 		rest := m.copyToWorker(r)
 		if rest == 0 {
-			continue
-		}
-		if !c.copies && rest > largestSaved {
-			borrowed = true // the worker has named memory that the server does not reach
 			continue
 		}
 		region, err := d.s.opt.Memory.Get(int(rest))

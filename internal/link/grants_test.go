@@ -142,44 +142,6 @@ func TestTargetsThatTheVanRefusesAreNotUsed(t *testing.T) {
 	}
 }
 
-// A prompt message that must wait for credit goes without its targets.
-func TestPromptMessagesAreWrittenAtOnceOrNotAtAll(t *testing.T) {
-	for _, together := range []bool{false, true} {
-		const n = 40_000
-		p := newPair(t, oneSided(), func(o *link.Options) { o.CreditBytes = 100_000 })
-		target, mem := grantOf(t, p.sb, n, 1)
-		send := func(prompt bool, fill byte) *signal {
-			done := &signal{node: p.a}
-			o := &link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{pattern(n, fill)}, Targets: []van.Target{target}, Haste: link.Haste{Prompt: prompt}, Completer: done}
-			if together {
-				require.NoError(t, p.a.SendAll([]*link.Session{p.sa, p.sa}, []*link.Outbound{o, {Channel: link.ChannelRequest}}))
-			} else {
-				require.NoError(t, p.sa.Send(o))
-			}
-			return done
-		}
-		h := p.hb[link.ChannelBulk]
-		signals := []*signal{send(true, 1), send(true, 2), send(true, 3), send(false, 4)}
-		first, second := h.take(t), h.take(t)
-		require.EqualValues(t, n, first.Written)
-		require.EqualValues(t, n, second.Written)
-		require.True(t, bytes.Equal(pattern(n, 2), mem))
-		first.Release()
-		third := h.take(t)
-		require.Zero(t, third.Written)
-		require.True(t, bytes.Equal(pattern(n, 3), third.Payload))
-		require.True(t, bytes.Equal(pattern(n, 2), mem))
-		second.Release()
-		third.Release()
-		last := h.take(t)
-		require.EqualValues(t, n, last.Written, "it may be written later")
-		last.Release()
-		for _, s := range signals {
-			require.NoError(t, s.wait(t))
-		}
-	}
-}
-
 func TestTargetsAreRefusedWhereTheyMakeNoSense(t *testing.T) {
 	p := newPair(t, oneSided(), nil)
 	target, _ := grantOf(t, p.sb, 100, 1)

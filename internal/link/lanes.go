@@ -33,18 +33,6 @@ func (x *sender) copyToSpare() {
 	}
 }
 
-// endPrompt has the prompt messages that wait in lanes go without targets, unless a piece of them is written. It looks
-// at all messages, since one that was sent meanwhile may belong to its caller again.
-func (x *sender) endPrompt() {
-	for filled := x.filled; filled != 0; filled &= filled - 1 {
-		for l := x.lanes[bits.TrailingZeros16(filled)].head; l != nil; l = l.next {
-			if o := l.of; o.Haste.Prompt && o.sent == 0 {
-				o.untargeted = true
-			}
-		}
-	}
-}
-
 // pump sends what the van takes.
 func (x *sender) pump() {
 	s := x.session
@@ -108,11 +96,11 @@ func (x *sender) chooseLane() int {
 // piecesInVan bounds, in pieces, the payload that the van has not completed. Nothing overtakes what the van holds.
 const piecesInVan = 2
 
-// vanIsFull reports whether o must wait because the van still holds two pieces of large messages. Small messages need
-// not wait.
+// vanIsFull reports whether o must wait because the van still holds two pieces of large messages. Small messages, and
+// headers alone, need not wait.
 func (x *sender) vanIsFull(o *Outbound) bool {
 	piece := uint64(x.session.transport.options.PieceBytes)
-	return x.inVan >= piecesInVan*piece && o.total-o.sent > piece/4
+	return x.inVan >= piecesInVan*piece && o.total-o.sent > piece/4 && o.use != targetsWritten
 }
 
 // requestCredit asks the peer to report each release at once, since this side waits for credit.
@@ -165,7 +153,7 @@ func (t *Transport) enqueueAll(ss []*Session, os []*Outbound) error {
 			s.mu.Lock()
 		}
 		locked++
-		if err = s.out.check(os[i], count(ss[:i], s)); err != nil {
+		if err = s.out.admit(os[i], count(ss[:i], s)); err != nil {
 			break
 		}
 	}

@@ -26,6 +26,9 @@ type Outbound struct {
 	// ([Session.OneSided]). Inbound.Written tells the peer how much. Empty: the peer's handler says where the
 	// payload goes. If the van refuses a target of the first piece, because the grant is withdrawn or does not cover
 	// it, the message goes without targets. Borrowed until Done.
+	//
+	// The goroutine that sends the message writes the payload. What must wait, the driver writes, unless the message is
+	// Prompt.
 	Targets []van.Target
 	// Spare, when it is set, is memory that can hold all of Payload and does not overlap it. The caller then owns what
 	// Payload points to again when Send returns. Send copies what the van has not taken by then to Spare, and the link
@@ -35,22 +38,33 @@ type Outbound struct {
 	User      any // the caller's
 	Haste     Haste
 
-	link       queueLink[Outbound]
-	total      uint64
-	sent       uint64     // payload bytes in accepted frames
-	cursor     van.Cursor // where the next piece begins in Payload
-	inflight   int        // frames that the van has not completed
-	posted     int64
-	untargeted bool // Targets are not used: the message has none, or cannot go to them
-	unsaved    bool // Payload is still to be moved to Spare
-	allFramed  bool // the last frame has been accepted
-	spare      [1][]byte
+	link      queueLink[Outbound]
+	total     uint64
+	sent      uint64     // payload bytes in accepted frames
+	cursor    van.Cursor // where the next piece begins in Payload
+	inflight  int        // frames that the van has not completed
+	posted    int64
+	use       targetUse
+	unsaved   bool // Payload is still to be moved to Spare
+	allFramed bool // the last frame has been accepted
+	spare     [1][]byte
 }
+
+// targetUse says what Targets are used for.
+type targetUse uint8
+
+const (
+	targetsUnused  targetUse = iota // nothing: the message has none, or cannot go to them
+	targetsUsed                     // the van writes to them
+	targetsWritten                  // all of Payload is there already, and only headers are left to send
+)
 
 // Haste says which steps of a message are put off, and which are not.
 type Haste struct {
-	// Prompt says that only the goroutine that sends the message is to write it. If the first piece must wait, the
-	// message goes without targets.
+	// Prompt has the caller of Send write all of Payload to Targets, under no lock, before the message is queued. So
+	// neither the driver nor another sender waits for the copy. A call that is refused because a queue is full has
+	// written nothing, unless the queue has filled up meanwhile. If the van refuses a target, the message goes without
+	// targets. Where the van cannot map the peer's memory, it writes by itself, as without Prompt.
 	Prompt bool
 	// Late has Done come with the next Poll after the acknowledgement, so that it does not delay what came with the
 	// acknowledgement. The caller owns the message that much later.
@@ -72,7 +86,10 @@ func (o *Outbound) Posted() int64 { return o.posted }
 func (o *Outbound) reset() {
 	o.link, o.cursor = queueLink[Outbound]{}, van.Cursor{}
 	o.sent, o.inflight, o.posted, o.allFramed = 0, 0, 0, false
-	o.untargeted = len(o.Targets) == 0
+	o.use = targetsUnused
+	if len(o.Targets) > 0 {
+		o.use = targetsUsed
+	}
 	o.unsaved = o.Spare != nil
 	o.total = 0
 	for _, p := range o.Payload {
@@ -122,8 +139,11 @@ func (o *Outbound) checkSpare() error {
 }
 
 // cut fills f with the segments of the next piece, and with their targets. The piece has at most n bytes and at most
-// maxSegments segments. The cursor moves behind it, and cut returns its length.
+// maxSegments segments. The cursor moves behind it, and cut returns its length. What is written has no segments.
 func (o *Outbound) cut(f *frame, n int64, maxSegments int) uint64 {
+	if o.use == targetsWritten {
+		return min(o.total-o.sent, uint64(n))
+	}
 	var length int64
 	for o.cursor.Segment < len(o.Payload) && length < n && len(f.segments) < maxSegments {
 		at := o.cursor
@@ -132,7 +152,7 @@ func (o *Outbound) cut(f *frame, n int64, maxSegments int) uint64 {
 			continue
 		}
 		f.segments = append(f.segments, p)
-		if !o.untargeted {
+		if o.use == targetsUsed {
 			t := o.Targets[at.Segment]
 			t.Offset += int64(at.Offset)
 			f.targets = append(f.targets, t)

@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
@@ -52,21 +53,24 @@ type sender struct {
 // stepvan.ErrClosed. Send never blocks, and does not allocate. It sends what the van takes at once on the caller's
 // goroutine.
 func (s *Session) Send(o *Outbound) error {
+	if o.Haste.Prompt {
+		if err := s.out.prepare(o, 0); err != nil {
+			return err
+		}
+		s.out.write(o)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.out.check(o, 0); err != nil {
+	if err := s.out.admit(o, 0); err != nil {
 		return err
 	}
-	long := o.total > briefBytes
+	long := o.total > briefBytes && o.use != targetsWritten
 	if long {
 		s.transport.engine.BeginCall()
 	}
 	if !s.out.sendAlone(o) {
 		s.out.enqueue(o)
 		s.out.pump()
-		if o.Haste.Prompt {
-			s.out.endPrompt()
-		}
 		s.out.copyToSpare()
 	}
 	if long {
@@ -87,6 +91,11 @@ func (t *Transport) SendAll(ss []*Session, os []*Outbound) error {
 	for _, o := range os {
 		spare, prompt = spare || o.Spare != nil, prompt || o.Haste.Prompt
 	}
+	if prompt {
+		if err := writeAll(ss, os); err != nil {
+			return err
+		}
+	}
 	if err := t.enqueueAll(ss, os); err != nil {
 		return err
 	}
@@ -94,9 +103,6 @@ func (t *Transport) SendAll(ss []*Session, os []*Outbound) error {
 	for _, s := range ss {
 		s.mu.Lock()
 		s.out.pump()
-		if prompt {
-			s.out.endPrompt()
-		}
 		s.mu.Unlock()
 	}
 	if spare { // after all have begun: copying what is left of one delays no other
@@ -108,6 +114,18 @@ func (t *Transport) SendAll(ss []*Session, os []*Outbound) error {
 	}
 	t.engine.EndCall()
 	return nil
+}
+
+// admit tells whether o can be accepted behind so many others of the same call. It resets o, unless o is Prompt and was
+// prepared and written before.
+func (x *sender) admit(o *Outbound, others int) error {
+	switch s := x.session; {
+	case !o.Haste.Prompt:
+		return x.check(o, others)
+	case s.state != stateOpen:
+		return s.refusal()
+	}
+	return x.checkRoom(others)
 }
 
 // check tells whether o can be accepted behind so many others of the same call, and resets it.
@@ -132,7 +150,29 @@ func (x *sender) check(o *Outbound, others int) error {
 	if o.total > options.Limits.Message {
 		return errs.Invalid("message of %d bytes, limit %d: raise STEPVAN_MAX_MESSAGE_BYTES on every node", o.total, options.Limits.Message)
 	}
-	if x.waiting+others >= options.QueueMessages {
+	return x.checkRoom(others)
+}
+
+// CheckRoom returns stepvan.ErrWouldBlock if SendAll would refuse a message on each of ss because too many wait there.
+// A caller that copies much for its messages asks before. Any goroutine.
+func CheckRoom(ss []*Session) error {
+	for i, s := range ss {
+		if err := s.out.checkRoomLocking(count(ss[:i], s)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *sender) checkRoomLocking(others int) error {
+	x.session.mu.Lock()
+	defer x.session.mu.Unlock()
+	return x.checkRoom(others)
+}
+
+// checkRoom refuses a message, behind so many others of the same call, when too many wait.
+func (x *sender) checkRoom(others int) error {
+	if x.waiting+others >= x.session.transport.options.QueueMessages {
 		return errQueueFull
 	}
 	return nil
@@ -160,16 +200,22 @@ func (x *sender) sendFrame(o *Outbound) bool {
 		meta = nil
 	}
 	x.msg.Spare = o.spareOf(n)
+	if o.use == targetsWritten {
+		x.msg.Written = int64(n)
+	}
 	done, err := x.post(f, &h, meta)
-	x.msg.Spare = nil
+	x.msg.Spare, x.msg.Written = nil, 0
 	if err != nil {
 		o.cursor = before
 		return x.mayRetry(o, err)
 	}
 	x.sequence++
-	f.sequence, f.out, f.size, f.completed = x.sequence, o, n, done
+	f.sequence, f.out, f.completed = x.sequence, o, done
 	if !done {
-		x.inVan += n
+		if o.use != targetsWritten {
+			f.size = n
+			x.inVan += n
+		}
 		o.inflight++
 	}
 	if o.sent == 0 && credited(o.Channel) {
@@ -191,11 +237,11 @@ func (x *sender) sendFrame(o *Outbound) bool {
 
 // mayRetry reports whether o, which the van has refused, may be offered again at once.
 func (x *sender) mayRetry(o *Outbound, err error) bool {
-	if o.untargeted || !isRefusedTarget(err) {
+	if o.use != targetsUsed || !isRefusedTarget(err) {
 		return false
 	}
 	if o.sent == 0 {
-		o.untargeted = true
+		o.use = targetsUnused
 		return true
 	}
 	// The peer does not look at what was written so far.
@@ -222,6 +268,8 @@ const (
 func (x *sender) pieceSize(o *Outbound) int64 {
 	piece, oneSided := x.session.transport.options.PieceBytes, x.session.caps.OneSided
 	switch {
+	case o.use == targetsWritten:
+		return math.MaxInt64
 	case o.unsaved && oneSided:
 		return max(1, piece/2) // the peer copies one out of Spare while the next is copied there
 	case x.filled&^(1<<o.Channel) != 0:

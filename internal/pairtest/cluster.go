@@ -45,6 +45,9 @@ func Mem() Van { return MemVan("mem", memvan.Options{}) }
 // OneSided is Mem whose instances reach each other's memory.
 func OneSided() Van { return MemVan("one-sided", memvan.Options{OneSided: true}) }
 
+// Unmapped is OneSided where only the van writes to the peer's memory, as over RDMA. Workers send their pushes there.
+func Unmapped() Van { return MemVan("unmapped", memvan.Options{OneSided: true, Unmapped: true}) }
+
 // FewGrants is OneSided with a limit of grants on each side of a session.
 func FewGrants(grants int) Van {
 	return MemVan("few-grants", memvan.Options{OneSided: true, Grants: grants})
