@@ -84,7 +84,10 @@ func TestRefusedRequestsDoNotShiftBatches(t *testing.T) {
 }
 
 func newRounds(t *testing.T, v Van, why refusal, policy stepvan.Policy, pulls bool) *rounds {
-	o := Options{Van: withOwnNetwork(v), Workers: 2, Servers: 2, Server: server.Options{Policy: policy, PoolLimit: poolLimit}}
+	o := Options{
+		Van: withOwnNetwork(v), Workers: 2, Servers: 2, Server: server.Options{Policy: policy, PoolLimit: poolLimit},
+		Worker: worker.Options{InPlaceBytes: refusedBytes}, // the push is sent
+	}
 	if why.name == "no memory" {
 		o.Server.PoolLimit = 4 * refusedBytes
 		small, err := tensor.NewAllocator(tensor.Options{Name: "small", MaxBytes: refusedBytes / 2})

@@ -20,6 +20,7 @@ type activeExchange struct {
 	broadcast bool
 	keys      []*keyState // of the pushes
 	checksums []uint64    // of the pushes, with Options.CheckBorrowed
+	saved     []savedPush // of the pushes, those that are lent as copies
 	start     int64
 
 	requests []*request

@@ -34,6 +34,8 @@
 //
 //   - If the server has registered a chunk for its key, the caller's goroutine writes the push there.
 //   - If the exchange also pulls, a larger push ([Options].InPlaceBytes) stays in place, and the server reads it there.
+//     If the server cannot map a push of 128 KiB to 4 MiB, the caller's goroutine copies it to pooled memory. The copy
+//     stays in place.
 //   - Otherwise the push is sent.
 //
 // A server that can reach a pull tensor may write the answer there. A program sees the difference only in time, and

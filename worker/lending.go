@@ -27,6 +27,7 @@ type Files interface {
 // lender grants the memory files of this process to servers. Worker.mu guards what is not dropped.
 type lender struct {
 	files       Files
+	pool        *tensor.Allocator             // for copies of pushes
 	largestSent int                           // Options.InPlaceBytes
 	servers     map[*link.Session]*serverPeer // Worker.sessions
 	dropped     droppedFiles

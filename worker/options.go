@@ -21,7 +21,7 @@ type Options struct {
 	Routing     stepvan.Routing // of exchanges that name none; "" is Broadcast
 	Handles     int             // a finished handle stays valid until so many later ones have finished, and another exchange begins
 	Outstanding int             // exchanges without all answers; one more is stepvan.ErrWouldBlock
-	// InPlaceBytes is the size of the largest push that is sent although the server could read it
+	// InPlaceBytes is the size of the largest push that is sent although the server could read it, or a copy of it,
 	// where it is. With a negative value servers reach no memory of this process.
 	InPlaceBytes int
 	// CheckBorrowed fails a handle when the program has changed a push tensor before the handle has completed. The

@@ -66,7 +66,7 @@ func (r *request) mayWrite(b []byte) bool {
 // mayRead reports whether the link or the server of r may still read memory in b.
 func (r *request) mayRead(b []byte) bool {
 	for j, i := range r.pushes {
-		inUse := r.state&unacknowledged != 0 || r.state&lentOut != 0 && r.plan.pushes[j].inPlace
+		inUse := r.state&unacknowledged != 0 || r.state&lentOut != 0 && r.plan.pushes[j].inPlace && !r.plan.pushes[j].saved
 		if inUse && overlap(b, r.exchange.push[i].Bytes()) {
 			return true
 		}

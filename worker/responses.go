@@ -132,7 +132,7 @@ func (w *Worker) advance(x *activeExchange) {
 	}
 	unused := (x.state.completed() || completes) && x.pending&(unacknowledged|placing|lentOut) == 0
 	if unused {
-		x.release() // before the handle completes: the program may close the memory at once
+		x.release(w.lender.pool) // before the handle completes: the program may close the memory at once
 	}
 	if completes {
 		w.complete(x)
@@ -180,7 +180,7 @@ func (x *activeExchange) trace(ring *trace.Ring, worker stepvan.Rank) {
 // recycle ends x, which was refused. Under Worker.mu.
 func (w *Worker) recycle(x *activeExchange) {
 	w.keys.release(x)
-	x.release()
+	x.release(w.lender.pool)
 	w.exchanges.end(x)
 	w.exchanges.tidy() // the next ones may be refused as well
 }

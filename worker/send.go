@@ -60,7 +60,10 @@ func (w *Worker) begin(e *Exchange, routing stepvan.Routing, now int64) (h Handl
 
 // sendUnlocked sends x while others may use the worker.
 func (w *Worker) sendUnlocked(x *activeExchange) error {
-	err := w.link.SendAll(x.sessions, x.messages)
+	err := x.copySaved()
+	if err == nil {
+		err = w.link.SendAll(x.sessions, x.messages)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.endOffer(x, err)

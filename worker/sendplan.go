@@ -18,6 +18,7 @@ type sendPlan struct {
 type pushPlan struct {
 	target  link.Target // where they are written, or where the server reads them in place
 	inPlace bool
+	saved   bool // the server reads a copy in place
 }
 
 func (p *sendPlan) reset() {
@@ -75,9 +76,9 @@ func (r *request) planPushes(l *lender) {
 	for _, i := range r.pushes {
 		n := x.push[i].Len()
 		c, known := r.server.chunks[x.pushKeys[i]]
-		if mayLend && !known && n > l.largestSent && !x.pullsInto(i) {
-			if t := r.lend(l, x.push[i].Bytes()); t.Grant != 0 {
-				p.pushes = append(p.pushes, pushPlan{target: t, inPlace: true})
+		if mayLend && !known && n > l.largestSent {
+			if t, saved := r.lendPush(l, i); t.Grant != 0 {
+				p.pushes = append(p.pushes, pushPlan{target: t, inPlace: true, saved: saved})
 				continue
 			}
 		}
@@ -94,6 +95,19 @@ func (r *request) planPushes(l *lender) {
 			p.pushes[j].target = link.Target{}
 		}
 	}
+}
+
+// lendPush returns how the server reaches push i or, with saved, a copy of it. It returns the zero Target where the
+// push must be sent.
+func (r *request) lendPush(l *lender, i int) (t link.Target, saved bool) {
+	if r.exchange.pullsInto(i) {
+		return link.Target{}, false
+	}
+	if t = r.lend(l, r.exchange.push[i].Bytes()); t.Grant == 0 {
+		t = r.lendCopy(l, i)
+		saved = true
+	}
+	return t, saved
 }
 
 // maxComparisons bounds the work of pullsInto for one request. A larger request sends its pushes.

@@ -65,7 +65,7 @@ func New(t *link.Transport, o Options) *Worker {
 		keys:          keyTable{states: make(map[tensor.Key]*keyState)},
 		registrations: make(map[span]*Registration),
 	}
-	w.lender = lender{files: o.Files, largestSent: o.InPlaceBytes, servers: w.sessions}
+	w.lender = lender{files: o.Files, pool: t.Memory(), largestSent: o.InPlaceBytes, servers: w.sessions}
 	w.fences.mu = &w.mu
 	w.exchanges.completer = (*completer)(w)
 	w.unwatch = o.Files.Watch(w.fileDropped)
