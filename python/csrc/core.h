@@ -151,7 +151,7 @@ typedef struct operand {
 } operand;
 int tensor_of(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder);
 int tensor_of_torch(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder);
-int numpy_is_known(PyObject *functions);
+int numpy_is_known(PyObject *ndarray, PyObject *functions);
 int tensor_of_numpy(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder);
 int tensor_of_buffer(PyObject *object, const operand *as, stepvan_tensor *tensor, PyObject **holder);
 int tensor_of_dlpack(PyObject *object, PyObject *method, const operand *as, stepvan_tensor *tensor, PyObject **holder);

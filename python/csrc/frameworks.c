@@ -111,7 +111,7 @@ PyObject *use_numpy(PyObject *self, arguments args, Py_ssize_t count)
 {
 	if (expect(count, 4, 4, "use_numpy") < 0 || set_dtypes(&numpy, args[2], NULL, NULL) < 0)
 		return NULL;
-	numpy.known = numpy_is_known(args[3]);
+	numpy.known = numpy_is_known(args[0], args[3]);
 	set(&numpy.make, args[1]);
 	set(&numpy.wrap, args[0]);
 	set(&numpy.type, args[0]);

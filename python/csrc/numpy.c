@@ -19,13 +19,16 @@ typedef struct {
 #define WARN_ON_WRITE (1u << 31) /* of views whose elements share memory */
 
 /*
- * Whether arrays are as above. The first of numpy's functions in C returns the version of that layout; later ones may
- * differ.
+ * Whether arrays of type ndarray are as above. The first of numpy's functions in C returns the version of that layout;
+ * later ones may differ. The third entry is the type of the arrays. It shows that the functions are numpy's, and of the
+ * numpy that the type is of.
  */
-int numpy_is_known(PyObject *functions)
+int numpy_is_known(PyObject *ndarray, PyObject *functions)
 {
 	void **table = PyCapsule_IsValid(functions, NULL) ? PyCapsule_GetPointer(functions, NULL) : NULL;
-	unsigned version = table != NULL ? ((unsigned (*)(void))table[0])() : 0;
+	if (table == NULL || table[2] != ndarray)
+		return 0;
+	unsigned version = ((unsigned (*)(void))table[0])();
 	return version == 0x01000009 || version == 0x02000000;
 }
 

@@ -230,12 +230,23 @@ static PyObject *respond_argument(arguments args, Py_ssize_t count, PyObject *na
 	return count + named == 1 ? args[0] : Py_None;
 }
 
+/* The garbage collector takes the server of a request that nothing but other garbage reaches. */
+static int has_server(const request *r, const char *what)
+{
+	stepvan_error error = {.subject = ""};
+	if (r->server != NULL)
+		return 0;
+	PyOS_snprintf(error.message, sizeof(error.message), "%s: the request: the garbage collector has taken its server: keep the request until it is answered", what);
+	raise_code(STEPVAN_STALE, &error);
+	return -1;
+}
+
 /* Drops the views of input and out. */
 static PyObject *request_respond(PyObject *self, arguments args, Py_ssize_t count, PyObject *names)
 {
 	request *r = (request *)self;
 	PyObject *tensors = respond_argument(args, count, names);
-	if (tensors == NULL)
+	if (tensors == NULL || has_server(r, "respond") < 0)
 		return NULL;
 	PyObject *all = tensors == Py_None ? all_out(r) : NULL;
 	if (tensors == Py_None && all == NULL)

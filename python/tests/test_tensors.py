@@ -200,7 +200,12 @@ def reads(request):
 def test_numpy_that_is_not_known():
     for functions in None, 7, _core.main:
         assert not _core.use_numpy(np.ndarray, np.empty, {}, functions)
-    assert _core.use_numpy(np.ndarray, np.empty, {}, _frameworks._functions())
+    known = _frameworks._functions()
+    try:
+        for other in np.memmap, np.generic:
+            assert not _core.use_numpy(other, np.empty, {}, known), "the functions of another type"
+    finally:
+        assert _core.use_numpy(np.ndarray, np.empty, {}, known)
 
 
 @pytest.mark.parametrize(
