@@ -22,8 +22,9 @@ func shared(t testing.TB, n Instance, fill float32, floats int64) tensor.Tensor 
 	t.Helper()
 	x, err := n.Memory.Zeros(tensor.Float32, floats)
 	require.NoError(t, err)
-	for i := range Values(t, x) {
-		Values(t, x)[i] = fill
+	v := Values(t, x)
+	for i := range v {
+		v[i] = fill
 	}
 	t.Cleanup(func() { Free(t, x) })
 	return x
@@ -133,8 +134,9 @@ func TestOnlyWhatIsNotThereIsSent(t *testing.T) {
 			if c.own[i] {
 				a = shared(t, s.Instance, 0, int64(a.Len()/4))
 			}
-			for j := range Values(t, a) {
-				Values(t, a)[j] = float32(i) + 5
+			v := Values(t, a)
+			for j := range v {
+				v[j] = float32(i) + 5
 			}
 			answers = append(answers, a)
 		}
