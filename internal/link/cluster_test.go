@@ -172,9 +172,13 @@ func newPair(t testing.TB, k pairtest.Van, edit func(*link.Options)) *pair {
 }
 
 func pattern(n int, seed byte) []byte {
+	const period = 1 << 16
 	b := make([]byte, n)
-	for i := range b {
+	for i := range min(n, period) {
 		b[i] = byte(i*7+i>>8) + seed
+	}
+	for done := period; done < n; done *= 2 {
+		copy(b[done:], b[:done])
 	}
 	return b
 }

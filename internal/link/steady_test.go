@@ -96,10 +96,14 @@ func BenchmarkPingPong(b *testing.B) {
 
 // On another channel of the same pair, small messages pass a large one that is on its way.
 func TestSmallMessagesPassALargeTransfer(t *testing.T) {
+	size := 256 << 20
+	if pairtest.Race {
+		size /= 4 // the race detector makes copies slower than that
+	}
 	forKinds(t, func(t *testing.T, k pairtest.Van) {
 		p := newPair(t, k, nil)
 		done := &signal{node: p.a}
-		large := &link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{make([]byte, 256<<20)}, Completer: done}
+		large := &link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{make([]byte, size)}, Completer: done}
 		require.NoError(t, p.sa.Send(large))
 		for _, c := range []int{int(link.ChannelControl), int(link.ChannelRequest)} {
 			require.NoError(t, p.sa.Send(&link.Outbound{Channel: uint16ch(c), Meta: []byte("small")}))
