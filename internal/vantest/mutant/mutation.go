@@ -11,7 +11,6 @@ type Mutation struct {
 	// Clauses of which at least one must be found violated, by the cases of these clauses.
 	Clauses []int
 	mutate  func(*mutantVan)
-	races   bool // it has two goroutines write to the same memory
 }
 
 // Mutations returns all of them.
