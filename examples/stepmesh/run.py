@@ -16,13 +16,15 @@ import threading
 import time
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+def reserve_port():
+    """A socket that keeps a free port for the scheduler, which sets SO_REUSEADDR as well, and so may listen there."""
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(("127.0.0.1", 0))
+    return s
 
 
-def environments(workers, servers, group_size):
+def environments(workers, servers, group_size, port):
     """Name and environment of every process."""
     common = {
         **os.environ,
@@ -30,7 +32,7 @@ def environments(workers, servers, group_size):
         "DMLC_NUM_SERVER": str(servers),
         "DMLC_GROUP_SIZE": str(group_size),
         "DMLC_PS_ROOT_URI": "127.0.0.1",
-        "DMLC_PS_ROOT_PORT": str(free_port()),
+        "DMLC_PS_ROOT_PORT": str(port),
         "DMLC_NODE_HOST": "127.0.0.1",
         "STEPMESH_BACKEND": "CPU",
         "PYTHONUNBUFFERED": "1",
@@ -53,12 +55,13 @@ def run(program, workers=2, servers=1, group_size=1, timeout=120.0):
     """The exit code of the first process of [PROGRAM, ARGUMENT...] that failed; 124 after timeout seconds; else 0."""
     command = [sys.executable, *program]
     started, printers = {}, []
-    for name, env in environments(workers, servers, group_size):
-        p = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        started[p] = name
-        printers.append(threading.Thread(target=show, args=(name, p.stdout)))
-        printers[-1].start()
-    code = watch(started, time.monotonic() + timeout)
+    with reserve_port() as reserved:
+        for name, env in environments(workers, servers, group_size, reserved.getsockname()[1]):
+            p = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            started[p] = name
+            printers.append(threading.Thread(target=show, args=(name, p.stdout)))
+            printers[-1].start()
+        code = watch(started, time.monotonic() + timeout)
     for printer in printers:
         printer.join()
     return code

@@ -40,12 +40,14 @@ class Peer:
 @pytest.fixture
 def cluster():
     """Starts a scheduler, workers and servers; none of them survives the test."""
-    started = []
+    started, reserved = [], []
 
     def start(workers, servers, policy, van, options=None):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
+        s = socket.socket()  # keeps the port for the scheduler, which sets SO_REUSEADDR as well
+        reserved.append(s)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("DMLC_", "STEPVAN_"))}
         environment = {
             **clean,
@@ -71,6 +73,8 @@ def cluster():
     for process in started:
         process.kill()
         process.wait()
+    for s in reserved:
+        s.close()
 
 
 def leave(*peers):
