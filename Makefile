@@ -10,7 +10,7 @@ SHELL         := bash
 # benchmarks. BENCH_FLAGS are further flags of stepvan bench. FUZZ_SECONDS is the
 # time per fuzz target. PYTEST_WORKERS is how many tests of Python run at a time.
 PKG          ?= ./...
-TEST_TIMEOUT ?= 10m
+TEST_TIMEOUT ?= 5m
 BENCH        ?= .
 BENCH_FLAGS  ?=
 FUZZ_SECONDS ?= 300
@@ -65,14 +65,14 @@ test: ## run the tests
 	$(GO) test -timeout $(TEST_TIMEOUT) $(PKG)
 
 race: ## run the tests under the race detector (needs a C compiler)
-	CGO_ENABLED=1 $(GO) test -race -timeout $(TEST_TIMEOUT) $(PKG)
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GO) test -race -timeout $(TEST_TIMEOUT) $(PKG)
 
-export TEST_TIMEOUT
+export TEST_TIMEOUT PYTEST_WORKERS
 check: ## everything that continuous integration runs, with the time of each step
 	@scripts/check.sh
 
-lint: ## format, vet, staticcheck, golangci-lint, shellcheck
-	@scripts/check.sh format vet staticcheck golangci-lint shellcheck
+lint: ## format, vet, golangci-lint (with staticcheck), shellcheck
+	@scripts/check.sh format vet golangci-lint shellcheck
 
 docs: ## write docs/settings.md from the table of settings
 	$(GO) run ./config/gen -o docs/settings.md
@@ -124,15 +124,13 @@ installed-wheel: wheel
 	$(VENV)/bin/python -c 'import torch' || { echo "torch is needed: apt-get install python3-torch, or VENV_PYTHON=... make $(MAKECMDGOALS)"; exit 1; }
 
 pytest: installed-wheel ## test the wheel with torch, numpy and ml_dtypes, and check its types
-	cd python && ../$(VENV)/bin/python -m mypy --strict src
-	cd python && STEPVAN_WHEEL=$$(echo $(CURDIR)/python/dist/*.whl) ../$(VENV)/bin/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal -m "not serial"
-	cd python && ../$(VENV)/bin/python -m pytest -m serial
+	scripts/python.sh test
 
 pytest-asan: ## test the Python extension under the address and undefined behaviour sanitizers, and for leaks (minutes)
 	scripts/python-asan.sh long
 
 pyexamples: installed-wheel ## test the examples in Python: programs of StepMesh, the model split in torch
-	$(VENV)/bin/python -m pytest -q -p no:cacheprovider examples/stepmesh examples/torch
+	scripts/python.sh examples
 
 clean: ## remove what was built and installed here
 	rm -rf bin build .cache python/build python/dist

@@ -1,22 +1,36 @@
 #!/usr/bin/env bash
 # Runs the steps of make check, all of them even where one fails, and tells at
-# the end what failed and how long each took.
+# the end what failed and how long each took. Without arguments two steps run at
+# a time, since most tests wait more than they compute. Each step writes to
+# .cache/check/STEP.log, and the end of what a failed one wrote is shown again.
 #
 #   scripts/check.sh [STEP...]
+#
+# CHECK_LIMIT is how many seconds all of it may take: then what still runs is
+# ended, and has failed. With steps as arguments it does not count.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-
-# Tests wait more than they compute, so there are more packages at a time than cores; the longest begin first.
-together=(-p 4 -timeout "${TEST_TIMEOUT:-10m}" ./internal/stress ./ps ./...)
+logs=.cache/check
 
 # The profile is for what is built for programs, which names it. With it the go command would compile most packages
 # once more for each step below.
 export GOFLAGS="${GOFLAGS:-} -pgo=off"
 
-steps=(
-	commits modules format vet build build-arm64 staticcheck golangci-lint locks shellcheck
-	docs layering style test race capi compat python fuzz
-)
+# At first steps that take seconds, and what compiles for all others. Then two lanes, each of which
+# takes what is left when it has done its own.
+first=(commits modules format shellcheck docs layering style vet)
+lane1=(test race)
+lane2=(golangci-lint locks build build-arm64 wheel python examples asan)
+left=(compat capi fuzz)
+steps=("${first[@]}" "${lane1[@]}" "${lane2[@]}" "${left[@]}")
+
+# tested ARGUMENT...: tests all packages but those whose tests have a step of their own, and read only the source. Some
+# packages are tested at a time, since their tests wait; the longest begin first. The step vet has looked at all.
+tested() {
+	local packages
+	mapfile -t packages < <(go list ./... | grep -vE '/internal/(style|layering|stress)$|/stepvan/ps$')
+	go test -vet=off -p 3 -timeout "${TEST_TIMEOUT:-5m}" "$@" ./internal/stress ./ps "${packages[@]}"
+}
 
 step_commits() { scripts/commits.sh; }
 
@@ -42,12 +56,6 @@ step_vet() { go vet ./...; }
 step_build() { CGO_ENABLED=0 go build ./...; }
 
 step_build-arm64() { CGO_ENABLED=0 GOARCH=arm64 go build ./...; }
-
-step_staticcheck() {
-	local tool
-	tool=$(scripts/tool.sh staticcheck)
-	"$tool" ./...
-}
 
 step_golangci-lint() {
 	local tool
@@ -82,41 +90,114 @@ step_layering() { go test -count=1 ./internal/layering; }
 step_style() { go test -count=1 ./internal/style; }
 
 # Budgets (allocations) are asserted without the race detector, which has its own.
-step_test() { go test "${together[@]}"; }
+step_test() { tested; }
 
+# Each process would sleep for a second at its end, for goroutines that still run.
 step_race() {
 	scripts/need.sh gcc=gcc,libc6-dev
-	CGO_ENABLED=1 go test -race "${together[@]}"
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 tested -race
 }
 
 step_capi() { scripts/capi.sh; }
 
 step_compat() { scripts/compat.sh; }
 
-step_python() { scripts/python.sh; }
+step_wheel() { scripts/python.sh wheel; }
+
+step_python() { scripts/python.sh test; }
+
+step_examples() { scripts/python.sh examples; }
+
+step_asan() { scripts/python.sh asan; }
 
 step_fuzz() { scripts/fuzz.sh; }
 
+# run STEP [SHOW]: with SHOW the step's output is shown at once. Writes the step's line of the table to
+# .cache/check/STEP.result.
 run() {
-	local started=$SECONDS verdict=ok status=0
-	printf '\n== %s\n' "$1"
+	local step=$1 status=0 verdict=ok began=$SECONDS limit=0 log=$logs/$1.log TIMEFORMAT='%U %S' # limit 0: none
+	if [[ -n ${CHECK_LIMIT:-} ]]; then
+		limit=$((CHECK_LIMIT > SECONDS ? CHECK_LIMIT - SECONDS : 1))
+	fi
 	# A process of its own: within a condition the shell would ignore the errors of a function.
-	scripts/check.sh --inside "$1" || status=$?
+	if [[ -n ${2:-} ]]; then
+		printf '\n== %s\n' "$step"
+		{ time scripts/check.sh --inside "$step" 2>&1 | tee "$log"; } 2>"$logs/$step.cpu" || status=$?
+	else
+		# At SIGQUIT go test shows what its tests are doing.
+		{
+			time timeout --signal=QUIT --kill-after=20 "$limit" scripts/check.sh --inside "$step" >"$log" 2>&1 </dev/null
+		} 2>"$logs/$step.cpu" || status=$?
+	fi
+	rm -f "$logs/$step.group"
 	case $status in
 	0) ;;
-	77)
-		verdict="SKIPPED, see above"
-		skipped+=("$1")
-		;;
-	*)
-		verdict=FAILED
-		failed+=("$1")
-		;;
+	77) verdict=SKIPPED ;;
+	124 | 137) verdict="FAILED: not done within CHECK_LIMIT=$CHECK_LIMIT s" ;;
+	*) verdict=FAILED ;;
 	esac
-	report+=("$(printf '%-14s %5d s  %s' "$1" $((SECONDS - started)) "$verdict")")
+	awk -v step="$step" -v wall=$((SECONDS - began)) -v verdict="$verdict" \
+		'{ printf "%-14s %5d s  %5d s of CPU  %s\n", step, wall, $1 + $2, verdict }' "$logs/$step.cpu" >"$logs/$step.result"
+	if [[ -z ${2:-} ]]; then
+		cat "$logs/$step.result"
+	fi
+}
+
+# lane STEP...: runs them, and then what no lane has taken of those that are left.
+lane() {
+	local step
+	for step in "$@"; do
+		run "$step"
+	done
+	for step in "${left[@]}"; do
+		if mkdir "$logs/$step.taken" 2>/dev/null; then
+			run "$step"
+		fi
+	done
+}
+
+# names LOG: of the tests that failed.
+names() {
+	awk '
+		/^ *--- FAIL: / || /^FAIL\t/ || /^(FAILED|ERROR) / || /^panic: / || /^fatal error: / || /^WARNING: DATA RACE/ { print }
+		/^\trunning tests:/ { running = 1; next }
+		running && /^\t\t/ { print "still running:" $0; next }
+		{ running = 0 }
+	' "$1" | cut -c1-300 | awk '!seen[$0]++' | head -n 40
+}
+
+# explain STEP: what failed, where the output first says so, and the end of the output. Packages that passed
+# are left out.
+explain() {
+	local log=$logs/$1.log
+	printf '\n== FAILED: %s, whose output is in %s\n' "$1" "$log"
+	names "$log"
+	cut -c1-500 "$log" | awk -v context=60 '
+		/^(ok  |\?   )\t/ { next }
+		{ line[++n] = $0 }
+		!first && (/^ *--- FAIL: / || /^panic: / || /^fatal error: / || /^WARNING: DATA RACE/ || /^=+ FAILURES =+$/) { first = n }
+		END {
+			last = n - context + 1
+			if (first && first < last) {
+				print "-- from the first failure on:"
+				for (i = first; i < first + context && i < last; i++) print line[i]
+			}
+			print "-- the end:"
+			for (i = last < 1 ? 1 : last; i <= n; i++) print line[i]
+		}'
+}
+
+# interrupted ends what still runs: each step has a process group of its own.
+interrupted() {
+	local group
+	for group in "$logs"/*.group; do
+		kill -TERM -- "-$(<"$group")" 2>/dev/null || true
+	done
+	exit 130
 }
 
 if [[ ${1:-} == --inside ]]; then
+	ps -o pgid= $$ | tr -d ' ' >"$logs/$2.group"
 	"step_$2"
 	exit
 fi
@@ -127,18 +208,40 @@ for step in "$@"; do
 	fi
 done
 scripts/go.sh
+rm -rf "$logs"
+mkdir -p "$logs"
 if [[ $# -gt 0 ]]; then
 	steps=("$@")
+	for step in "${steps[@]}"; do
+		run "$step" show
+	done
+else
+	trap interrupted INT TERM
+	for step in "${first[@]}"; do
+		run "$step"
+	done
+	lane "${lane1[@]}" &
+	lane "${lane2[@]}" &
+	wait
 fi
-report=()
-failed=()
-skipped=()
-for step in "${steps[@]}"; do
-	run "$step"
+
+mapfile -t failed < <(cd "$logs" && grep -l FAILED ./*.result | sed 's|^./||; s|.result$||')
+mapfile -t skipped < <(cd "$logs" && grep -l SKIPPED ./*.result | sed 's|^./||; s|.result$||')
+if [[ $# -eq 0 ]]; then
+	for step in "${skipped[@]}"; do
+		printf '\n== SKIPPED: %s\n' "$step"
+		tail -n 20 "$logs/$step.log"
+	done
+fi
+for step in "${failed[@]}"; do
+	explain "$step"
 done
 
 printf '\n== result\n'
-printf '%s\n' "${report[@]}" "$(printf '%-14s %5d s' total "$SECONDS")"
+for step in "${steps[@]}"; do
+	cat "$logs/$step.result"
+done
+printf '%-14s %5d s\n' total "$SECONDS"
 if [[ ${#failed[@]} -gt 0 ]]; then
 	echo "FAILED: ${failed[*]}"
 	exit 1

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Fuzzes every target of the module, one after the other. Each package is built once, for
-# all of its targets.
+# Fuzzes every target of the module, as many at a time as there are cores, and each with
+# one process that tries inputs. Each package is built once, for all of its targets. Only
+# the coverage of this module guides the search: the go command would measure all packages,
+# and compile them anew for that.
 #
 #   scripts/fuzz.sh [SECONDS]
 #
-# SECONDS are for each target. Without them the targets share a minute, two to
-# four seconds each. A failing input is kept in the package's testdata/fuzz.
+# SECONDS (2) are for each target. A failing input is kept in the package's testdata/fuzz.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,7 +26,7 @@ binary() {
 fuzz() {
 	local out status=0 ran
 	# The folder of the go command, which keeps there what it has found before.
-	out=$(cd "$1" && "$(binary "$1")" -test.run '^$' -test.fuzz "^$2\$" -test.fuzztime "${seconds}s" -test.fuzzcachedir "$found/$module/$1" 2>&1) || status=$?
+	out=$(cd "$1" && "$(binary "$1")" -test.run '^$' -test.fuzz "^$2\$" -test.fuzztime "${seconds}s" -test.parallel 1 -test.fuzzcachedir "$found/$module/$1" 2>&1) || status=$?
 	ran=$(grep -o 'execs: [0-9]*' <<<"$out" | tail -n 1) || ran='execs: 0'
 	# The go command may report the end of the time as a failure of the target. That
 	# is not one, as long as the target ran at all.
@@ -33,7 +34,7 @@ fuzz() {
 		status=0
 	fi
 	if [[ $status -ne 0 ]]; then
-		printf '%s\n' "$out"
+		printf 'FAILED %s %s\n%s\n' "$1" "$2" "$out"
 		return 1
 	fi
 	printf 'ok   %-28s %-20s %s\n' "$1" "$2" "$ran"
@@ -44,10 +45,7 @@ if [[ ${#all[@]} -eq 0 ]]; then
 	echo "no fuzz target found" >&2
 	exit 1
 fi
-seconds=${1:-$((60 / ${#all[@]}))}
-if [[ -z ${1:-} ]]; then
-	seconds=$((seconds < 2 ? 2 : seconds > 4 ? 4 : seconds))
-fi
+seconds=${1:-2}
 
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -55,13 +53,26 @@ found=$(go env GOCACHE)/fuzz
 module=$(go list -m)
 
 failed=0
+running=0
+# next waits until less than the given number of targets run.
+next() {
+	while [[ $running -ge $1 && $running -gt 0 ]]; do
+		wait -n || failed=1
+		running=$((running - 1))
+	done
+}
+
+cores=$(nproc)
 for target in "${all[@]}"; do
 	read -r package name <<<"$target"
 	program=$(binary "$package")
-	if [[ ! -e $program ]] && ! go test -c -fuzz . -o "$program" "$package"; then
+	if [[ ! -e $program ]] && ! go test -c -vet=off -gcflags "$module/...=-d=libfuzzer" -o "$program" "$package"; then
 		failed=1
 		continue
 	fi
-	fuzz "$package" "$name" || failed=1
+	next "$cores"
+	fuzz "$package" "$name" &
+	running=$((running + 1))
 done
+next 1
 exit "$failed"

