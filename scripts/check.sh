@@ -133,11 +133,15 @@ run() {
 	case $status in
 	0) ;;
 	77) verdict=SKIPPED ;;
-	124 | 137) verdict="FAILED: not done within CHECK_LIMIT=$CHECK_LIMIT s" ;;
-	*) verdict=FAILED ;;
+	*)
+		verdict=FAILED
+		if [[ $limit -gt 0 && $((SECONDS - began)) -ge $limit ]]; then
+			verdict="FAILED: not done within CHECK_LIMIT=$CHECK_LIMIT s"
+		fi
+		;;
 	esac
 	awk -v step="$step" -v wall=$((SECONDS - began)) -v verdict="$verdict" \
-		'{ printf "%-14s %5d s  %5d s of CPU  %s\n", step, wall, $1 + $2, verdict }' "$logs/$step.cpu" >"$logs/$step.result"
+		'END { printf "%-14s %5d s  %5d s of CPU  %s\n", step, wall, $1 + $2, verdict }' "$logs/$step.cpu" >"$logs/$step.result"
 	if [[ -z ${2:-} ]]; then
 		cat "$logs/$step.result"
 	fi
@@ -187,9 +191,11 @@ explain() {
 		}'
 }
 
-# interrupted ends what still runs: each step has a process group of its own.
+# interrupted ends the lanes and what still runs: each step has a process group of its own.
 interrupted() {
-	local group
+	local group lanes
+	mapfile -t lanes < <(jobs -p)
+	kill "${lanes[@]}" 2>/dev/null || true
 	for group in "$logs"/*.group; do
 		kill -TERM -- "-$(<"$group")" 2>/dev/null || true
 	done
@@ -225,6 +231,9 @@ else
 	wait
 fi
 
+for step in "${steps[@]}"; do
+	[[ -e $logs/$step.result ]] || printf '%-14s FAILED: it did not run to its end\n' "$step" | tee -a "$logs/$step.log" >"$logs/$step.result"
+done
 mapfile -t failed < <(cd "$logs" && grep -l FAILED ./*.result | sed 's|^./||; s|.result$||')
 mapfile -t skipped < <(cd "$logs" && grep -l SKIPPED ./*.result | sed 's|^./||; s|.result$||')
 if [[ $# -eq 0 ]]; then
