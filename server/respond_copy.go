@@ -88,7 +88,7 @@ func (m *message) copyToWorker(r *requestSlot) (rest int64) {
 			rest += int64(a.tensor.Len())
 			continue
 		}
-		bulk.Copy(to, a.tensor.Bytes())
+		bulk.CopyPart(to, a.tensor.Bytes(), m.bytes)
 		a.tensor.Release()
 		a.inPlace = true
 	}

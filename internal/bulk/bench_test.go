@@ -15,6 +15,9 @@ import (
 // cachedPiece is a size that copy writes into the caches.
 const cachedPiece = 512 << 10
 
+// linkPiece is the default of STEPVAN_PIECE_BYTES.
+const linkPiece = 1 << 20
+
 // kinds are the ways to copy that are compared, in turns.
 var kinds = []struct {
 	name string
@@ -33,6 +36,11 @@ var kinds = []struct {
 		other.await()
 	}},
 	{"bulk", func(_ *core, dst, src []byte) { bulk.Copy(dst, src) }},
+	{"part", func(_ *core, dst, src []byte) {
+		for n := 0; n < len(src); n += linkPiece {
+			bulk.CopyPart(dst[n:], src[n:min(n+linkPiece, len(src))], int64(len(src)))
+		}
+	}},
 }
 
 // BenchmarkCopy copies what another core reads next (push), or what it has just written (pull), in a memory file. Then
@@ -46,7 +54,7 @@ func BenchmarkCopy(b *testing.B) {
 	defer runtime.UnlockOSThread()
 	for _, pull := range []bool{false, true} {
 		name := map[bool]string{false: "push", true: "pull"}[pull]
-		for _, size := range []int{64 << 10, 256 << 10, 896 << 10, 1792 << 10, 4 << 20, 8 << 20, 16 << 20, 64 << 20, 256 << 20} {
+		for _, size := range []int{64 << 10, 256 << 10, 896 << 10, 1792 << 10, 4 << 20, 8 << 20, 16 << 20, 24 << 20, 32 << 20, 64 << 20, 256 << 20} {
 			b.Run(fmt.Sprintf("%s/%dKiB", name, size>>10), func(b *testing.B) { compare(b, other, size, pull) })
 		}
 	}

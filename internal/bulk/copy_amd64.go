@@ -4,6 +4,8 @@ package bulk
 
 import "unsafe"
 
+const assembly = true
+
 // fast is whether the processor has fast short REP MOVSB. Those that have only the enhanced one (ERMS) are slow at some
 // sizes and alignments.
 var fast = hasFSRM()
@@ -25,6 +27,12 @@ func cpuid(leaf uint32) (eax, edx uint32)
 //
 //go:noescape
 func move(dst, src *byte, n uintptr)
+
+// movePast copies n bytes, a multiple of lineBytes, past the caches. dst is aligned to a cache line. The stores that
+// follow become visible after all of it.
+//
+//go:noescape
+func movePast(dst, src *byte, n uintptr)
 
 // toLine is how many bytes of b are before a cache line begins.
 func toLine(b []byte) int { return int(-uintptr(unsafe.Pointer(&b[0])) & (lineBytes - 1)) }

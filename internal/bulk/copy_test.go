@@ -31,6 +31,27 @@ func TestCopyIsCopy(t *testing.T) {
 	}
 }
 
+// Parts of something large go past the caches, and are copied as exactly.
+func TestCopyPartIsCopy(t *testing.T) {
+	const most = 2<<20 + 300
+	src := random(most)
+	for _, n := range []int{0, 63, 32<<10 - 1, 32 << 10, 32<<10 + 1, 1<<20 - 1, 1 << 20, 1<<20 + 63, 2<<20 + 64} {
+		for _, at := range []int{0, 1, 17, 63, 64} {
+			from := src[at*7%64:][:n]
+			got, want := make([]byte, most), make([]byte, most)
+			require.Equal(t, n, bulk.CopyPart(got[at:at+n], from, 1<<40))
+			copy(want[at:at+n], from)
+			require.True(t, string(want) == string(got), "%d bytes to %d", n, at)
+		}
+	}
+	for _, up := range []int{0, 1} {
+		got, want := random(most), random(most)
+		bulk.CopyPart(got[1-up:most-up], got[up:most-1+up], 1<<40)
+		copy(want[1-up:most-up], want[up:most-1+up])
+		require.True(t, string(want) == string(got), "within itself, up: %d", up)
+	}
+}
+
 func TestCopyTakesTheShorter(t *testing.T) {
 	for _, c := range []struct{ dst, src, n int }{{0, most, 0}, {most, 0, 0}, {50 << 10, most, 50 << 10}, {most, 50 << 10, 50 << 10}} {
 		src, dst := random(c.src), make([]byte, c.dst)
@@ -62,4 +83,5 @@ func TestCopyOverlapping(t *testing.T) {
 func TestCopyAllocatesNothing(t *testing.T) {
 	src, dst := random(most), make([]byte, most)
 	require.Zero(t, testing.AllocsPerRun(10, func() { bulk.Copy(dst, src) }))
+	require.Zero(t, testing.AllocsPerRun(10, func() { bulk.CopyPart(dst, src, 1<<40) }))
 }

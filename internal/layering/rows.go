@@ -36,7 +36,7 @@ var rows = []row{
 	{path: "internal/errs", level: 2},
 	{path: "internal/sys", level: 2},
 
-	{path: "internal/bulk", level: 3},
+	{path: "internal/bulk", level: 3, beside: []string{"internal/affinity"}},
 	{path: "internal/prefetch", level: 3},
 	{path: "internal/reuse", level: 3},
 	{path: "internal/slots", level: 3, beside: []string{"internal/prefetch"}},

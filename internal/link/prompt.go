@@ -59,7 +59,7 @@ func (x *sender) write(o *Outbound) {
 			}
 			return
 		}
-		bulk.Copy(v.Bytes, p)
+		bulk.CopyPart(v.Bytes, p, int64(o.total))
 		v.Release()
 	}
 	o.use = targetsWritten

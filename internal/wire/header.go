@@ -119,6 +119,15 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("peer speaks wire version %d, this program speaks %d: run the same stepvan version on every node", e.Peer, e.Own)
 }
 
+// TotalOf returns Total of the header that head begins with.
+func TotalOf(head []byte) int64 { return int64(binary.LittleEndian.Uint64(head[offTotal:])) }
+
+// RestOf returns how much payload of the whole message follows the piece that head begins with.
+func RestOf(head []byte) int64 {
+	le := binary.LittleEndian
+	return int64(le.Uint64(head[offTotal:]) - le.Uint64(head[offOffset:]) - le.Uint64(head[offPayload:]))
+}
+
 // Encode writes h and its checksum over h and meta into b[:HeaderSize]. The bytes of meta must be those that follow the
 // header. Encode sets h.Meta to their number.
 func (h *Header) Encode(b []byte, meta []byte) {

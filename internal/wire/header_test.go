@@ -44,6 +44,15 @@ func encoded(t *testing.T) []byte {
 	return b
 }
 
+// What a van reads of a header that was encoded.
+func TestTotalAndRest(t *testing.T) {
+	h := Header{Kind: KindData, Payload: 100, Total: 1000, Offset: 300}
+	b := make([]byte, HeaderSize)
+	h.Encode(b, nil)
+	require.EqualValues(t, 1000, TotalOf(b))
+	require.EqualValues(t, 600, RestOf(b))
+}
+
 func TestHeaderGoldenBytes(t *testing.T) {
 	b := encoded(t)
 	require.Equal(t, strings.ReplaceAll(golden, "\n", ""), hex.EncodeToString(b[:offChecksum]))

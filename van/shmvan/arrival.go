@@ -1,6 +1,7 @@
 package shmvan
 
 import (
+	"github.com/stepvan/stepvan/internal/bulk"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/van"
@@ -174,8 +175,10 @@ func (r *receiver) copyMapped(s segment) error {
 		return err
 	}
 	from, err := f.slice(s.at, s.n)
-	if err == nil {
-		r.arrival.at.Scatter(r.arrival.dst, from)
+	a := &r.arrival
+	for err == nil && len(from) > 0 {
+		to := a.at.Next(a.dst, int64(len(from)))
+		from = from[bulk.CopyPart(to, from, int64(a.slot.Delivery.Header.Total)):]
 	}
 	return err
 }

@@ -199,8 +199,9 @@ func (s *sender) writeTo(held []*peerGrant, o *operation, m *van.Message, size i
 	if err != nil {
 		return err
 	}
+	whole := wire.TotalOf(m.Head)
 	for i, t := range m.Target {
-		bulk.Copy(held[i].mem[t.Offset:], m.Payload[i])
+		bulk.CopyPart(held[i].mem[t.Offset:], m.Payload[i], whole)
 	}
 	s.commitWritten(o, m, rec)
 	return nil
