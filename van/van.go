@@ -47,9 +47,11 @@ type Van interface {
 
 	// Arm prepares for sleep. Only the caller of Poll may call it. After true, and until the next Poll, FD is readable
 	// while Poll(events, true) would find something, whether it is there already or comes later. A van without FD has
-	// nothing at this moment, and calls the wake function once for the next thing. After false, FD may not show
-	// everything: the caller polls again. A van that is not armed need not announce what has come. A peer, a Send or a
-	// Release therefore makes a system call only to wake a sleeper.
+	// nothing at this moment, and calls the wake function once for the next thing. A message with More and Done may
+	// show only together with one that follows it. After false, FD may not show everything: the caller polls again.
+	//
+	// A van that is not armed need not announce what has come. A peer, a Send or a Release therefore makes a system
+	// call only to wake a sleeper.
 	Arm() bool
 
 	// FD is a descriptor that becomes readable while the van is armed. It is -1 when the van calls the wake function of
@@ -101,7 +103,8 @@ type Message struct {
 	// Done is false when Send is called. Send may set it: the operation is complete, and no event follows.
 	Done bool
 	// More says that the next piece of a larger message follows when this one is complete. It is a hint: an event then
-	// does as well as Done, and keeps the sender from overtaking other messages.
+	// does as well as Done, and keeps the sender from overtaking other messages. With Done the caller sends another
+	// message soon, whatever happens, or the connection ends. So a peer that sleeps need not be woken for this one.
 	More bool
 }
 

@@ -302,3 +302,22 @@ func TestLostWhileWriting(t *testing.T) {
 	require.Zero(t, h.aborted, "nothing was placed")
 	require.False(t, slices.Contains(p.b.Sessions(), p.sb))
 }
+
+// Written pieces come while the receiver sleeps, until the last ones wake it.
+func TestWrittenPiecesToASleeper(t *testing.T) {
+	const n = 300_000
+	p := newPair(t, pairtest.Shm(), func(o *link.Options) { o.PieceBytes, o.CreditBytes = 4096, 400_000 })
+	unplaceable(t, p.hb[link.ChannelBulk])
+	target, mem := sharedGrant(t, p.b, p.sb, n)
+	for i := range 50 {
+		payload := pattern(n, byte(i))
+		done := &signal{node: p.a}
+		o := &link.Outbound{Channel: link.ChannelBulk, Payload: [][]byte{payload}, Targets: []van.Target{target}, Completer: done}
+		require.NoError(t, p.sa.Send(o))
+		m := p.hb[link.ChannelBulk].take(t)
+		require.EqualValues(t, n, m.Written)
+		require.True(t, bytes.Equal(payload, mem))
+		m.Release()
+		require.NoError(t, done.wait(t))
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -47,6 +48,29 @@ func TestOneWakeForEachSleep(t *testing.T) {
 	}
 	b.sleep() // takes the byte, or it would not be asleep
 	require.Zero(t, inbox())
+}
+
+// Pieces of a large message that the sender has written wake nobody before the last but one.
+func TestPiecesLetThePeerSleep(t *testing.T) {
+	const size, pieces = 4096, 4
+	_, b, x, y := pair(t, Options{Files: memory()})
+	g, err := granter{y}.Grant(shared(t, pieces*size), 1, everything)
+	require.NoError(t, err)
+	payload := shared(t, size)
+	b.sleep()
+	for i := range pieces {
+		h := wire.Header{Kind: wire.KindData, Payload: size, Total: pieces * size, Offset: uint64(i * size)}
+		m := message(van.OpID(i), payload)
+		h.Encode(m.Head, nil)
+		m.Target = []van.Target{{Grant: g.ID, Generation: 1, Offset: int64(i * size)}}
+		m.More = i < pieces-1
+		require.NoError(t, x.Send(m))
+		require.True(t, m.Done)
+		require.Equal(t, i >= pieces-2, readable(t, b.v.FD()), i)
+	}
+	for range pieces {
+		b.until(van.EventMessage).Delivery.Release()
+	}
 }
 
 // A peer whose messages wait for credit is gone: the van can sleep all the same, and a release wakes it.
