@@ -18,13 +18,19 @@ const (
 	// longestTick is the longest time between two ticks. The ticks come more and more seldom while the program waits
 	// again and again, since each one takes a core from a waiter or its peer.
 	longestTick = tickTime << mostBusy
-	mostBusy    = 2
+	mostBusy    = 4
+	// heldTick is the time between two ticks that only send what was held back.
+	heldTick = 4 * tickTime
+	// timerSlack makes a tick later than whole milliseconds. Go's runtime sleeps in epoll_wait(2) for whole
+	// milliseconds, rounded down, and for one more if the timer has not expired by then. The kernel ends a sleep some
+	// 50 us late.
+	timerSlack = 40 * time.Microsecond
 )
 
 // startTick makes sure that a tick follows. The caller has given the token back.
 func (e *Engine) startTick() {
 	if !e.ticker.pending.Load() && e.ticker.pending.CompareAndSwap(false, true) {
-		e.ticker.timer.Reset(e.tickAfter())
+		e.ticker.timer.Reset(e.tickAfter() + timerSlack)
 	}
 }
 
@@ -32,7 +38,7 @@ func (e *Engine) startTick() {
 // In an oversubscribed process that may wait longer.
 func (e *Engine) tickAfter() time.Duration {
 	if e.listener.on.Load() && cpus.oversubscribed.Load() {
-		return longestTick
+		return heldTick
 	}
 	return tickTime << e.ticker.busy.Load()
 }
@@ -60,7 +66,7 @@ func (e *Engine) tick() {
 	case e.token.has(closed):
 	case !idle:
 		e.ticker.busy.Store(min(e.ticker.busy.Load()+1, mostBusy))
-		e.ticker.timer.Reset(e.tickAfter())
+		e.ticker.timer.Reset(e.tickAfter() + timerSlack)
 	case e.token.take():
 		d.holdsToken = true
 		if e.listener.on.Load() {
