@@ -66,7 +66,7 @@ func TestFurtherFieldsOfAReport(t *testing.T) {
 func TestTables(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, WriteTable(&b, example(t), &Report{Figures: Figures{Limit: limitOneWorker}}, &Report{Figures: Figures{Limit: limitStages}}))
-	require.Regexp(t, `afd +tcp +2w3s 896KiB/1\.75MiB x4 +500µs +30% .* socket ping-pong +400\.5µs +1\.25 +55% `, b.String())
+	require.Regexp(t, `afd +tcp +2w3s 896KiB/1\.75MiB x4 +500µs +30% .* socket ping-pong +400\.5µs +495\.1µs +1\.25 +55% `, b.String())
 	require.Contains(t, b.String(), "\none worker: ")
 	require.Contains(t, b.String(), "\nmemcpy in one thread: 2688KiB 55.05µs (50 GB/s).\n")
 	require.Contains(t, b.String(), "\nideal pipeline: ")

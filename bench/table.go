@@ -47,6 +47,7 @@ var columns = []Column{
 	{"Gbit/s", func(r *Report) string { return fmt.Sprintf("%.3g", r.Gbps) }},
 	{"limit", func(r *Report) string { return cmp.Or(r.Limit, "-") }},
 	{"limit p50", func(r *Report) string { return orNone(r, Micros(r.LimitP50)) }},
+	{"limit p99", func(r *Report) string { return orNone(r, Micros(r.LimitP99())) }},
 	{"ratio", func(r *Report) string { return orNone(r, fmt.Sprintf("%.2f", r.Ratio)) }},
 	{"+-", func(r *Report) string { return r.Details.Ratios.around(r.Ratio) }},
 	{"allocs/op", func(r *Report) string { return fmt.Sprintf("%.3g", r.Allocs) }},
