@@ -104,7 +104,8 @@ type Message struct {
 	Done bool
 	// More says that the next piece of a larger message follows when this one is complete. It is a hint: an event then
 	// does as well as Done, and keeps the sender from overtaking other messages. With Done the caller sends another
-	// message soon, whatever happens, or the connection ends. So a peer that sleeps need not be woken for this one.
+	// message as soon as the van takes it, or the connection ends. So a peer that sleeps need not be woken for this
+	// one, unless its header tells more of acknowledgement or credit than the one before.
 	More bool
 }
 

@@ -128,6 +128,12 @@ func RestOf(head []byte) int64 {
 	return int64(le.Uint64(head[offTotal:]) - le.Uint64(head[offOffset:]) - le.Uint64(head[offPayload:]))
 }
 
+// ReportsOf returns Ack and Credit of the header that head begins with.
+func ReportsOf(head []byte) (ack, credit uint64) {
+	le := binary.LittleEndian
+	return le.Uint64(head[offAck:]), le.Uint64(head[offCredit:])
+}
+
 // Encode writes h and its checksum over h and meta into b[:HeaderSize]. The bytes of meta must be those that follow the
 // header. Encode sets h.Meta to their number.
 func (h *Header) Encode(b []byte, meta []byte) {

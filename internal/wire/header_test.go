@@ -46,11 +46,14 @@ func encoded(t *testing.T) []byte {
 
 // What a van reads of a header that was encoded.
 func TestTotalAndRest(t *testing.T) {
-	h := Header{Kind: KindData, Payload: 100, Total: 1000, Offset: 300}
+	h := Header{Kind: KindData, Payload: 100, Total: 1000, Offset: 300, Ack: 7, Credit: 8}
 	b := make([]byte, HeaderSize)
 	h.Encode(b, nil)
 	require.EqualValues(t, 1000, TotalOf(b))
 	require.EqualValues(t, 600, RestOf(b))
+	ack, credit := ReportsOf(b)
+	require.EqualValues(t, 7, ack)
+	require.EqualValues(t, 8, credit)
 }
 
 func TestHeaderGoldenBytes(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/internal/sys"
-	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/parts"
 )
@@ -74,17 +73,11 @@ func (e *endpoint) Send(m *van.Message) error {
 	}
 	e.conn.mu.Lock()
 	err = e.sender.send(m, size)
-	if err == nil && !isForLater(m, size) {
+	if err == nil && !e.sender.isForLater(m, size) {
 		e.conn.wakeIfAsleep()
 	}
 	e.conn.mu.Unlock()
 	return err // the peer wakes this side for what completes later
-}
-
-// isForLater reports whether a peer that sleeps may sleep on after m was sent. It may if m is a piece that leaves it
-// nothing to do, and this side depends on nothing of it. The last piece but one wakes it, since that takes time.
-func isForLater(m *van.Message, size int64) bool {
-	return m.More && m.Done && wire.RestOf(m.Head) > size
 }
 
 // Close implements van.Endpoint. It returns when nothing reads or writes memory of this endpoint any more.

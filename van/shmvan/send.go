@@ -21,13 +21,14 @@ type sender struct {
 	memory *peerMemory
 	grants *grants
 
-	out     producer
-	sourced uint64 // messages sent whose source the peer reads
-	shared  sharedFiles
-	stream  stream
-	segs    []segment
-	spare   [1][]byte    // of the message that is being sent
-	held    []*peerGrant // of a Send
+	out      producer
+	sourced  uint64 // messages sent whose source the peer reads
+	shared   sharedFiles
+	stream   stream
+	segs     []segment
+	spare    [1][]byte                    // of the message that is being sent
+	held     []*peerGrant                 // of a Send
+	reported struct{ ack, credit uint64 } // by the last piece that was followed by others
 
 	ops      operations
 	due      atomic.Bool   // a stream, dropped files or withdrawals wait for the peer
@@ -239,6 +240,18 @@ func (s *sender) refuse() {
 	if rec, _, err := s.put(&m, 0, 0, 0); err == nil {
 		s.out.publish(len(rec), kindInline, 0)
 	}
+}
+
+// isForLater reports whether a peer that sleeps may sleep on after m was sent. It may if m is a piece that leaves it
+// nothing to do and tells it nothing, and this side depends on nothing of it. The last piece but one wakes it, since
+// that takes time. mu is held.
+func (s *sender) isForLater(m *van.Message, size int64) bool {
+	if !m.More || !m.Done || wire.RestOf(m.Head) <= size {
+		return false
+	}
+	before := s.reported
+	s.reported.ack, s.reported.credit = wire.ReportsOf(m.Head)
+	return s.reported == before
 }
 
 // updateDue has the poller come back for what waits for the peer.

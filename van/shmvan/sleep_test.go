@@ -50,9 +50,10 @@ func TestOneWakeForEachSleep(t *testing.T) {
 	require.Zero(t, inbox())
 }
 
-// Pieces of a large message that the sender has written wake nobody before the last but one.
+// Pieces of a large message that the sender has written wake nobody before the last but one, unless they acknowledge
+// something or give credit.
 func TestPiecesLetThePeerSleep(t *testing.T) {
-	const size, pieces = 4096, 4
+	const size, pieces = 4096, 6
 	_, b, x, y := pair(t, Options{Files: memory()})
 	g, err := granter{y}.Grant(shared(t, pieces*size), 1, everything)
 	require.NoError(t, err)
@@ -60,15 +61,23 @@ func TestPiecesLetThePeerSleep(t *testing.T) {
 	b.sleep()
 	for i := range pieces {
 		h := wire.Header{Kind: wire.KindData, Payload: size, Total: pieces * size, Offset: uint64(i * size)}
+		news := i == 2 || i == 3
+		h.Ack, h.Credit = uint64(min(i, 2)/2), uint64(min(i, 3)/3)
 		m := message(van.OpID(i), payload)
 		h.Encode(m.Head, nil)
 		m.Target = []van.Target{{Grant: g.ID, Generation: 1, Offset: int64(i * size)}}
 		m.More = i < pieces-1
 		require.NoError(t, x.Send(m))
 		require.True(t, m.Done)
-		require.Equal(t, i >= pieces-2, readable(t, b.v.FD()), i)
+		require.Equal(t, news || i >= pieces-2, readable(t, b.v.FD()), i)
+		if news {
+			for range map[int]int{2: 3, 3: 1}[i] {
+				b.until(van.EventMessage).Delivery.Release()
+			}
+			b.sleep()
+		}
 	}
-	for range pieces {
+	for range 2 {
 		b.until(van.EventMessage).Delivery.Release()
 	}
 }
