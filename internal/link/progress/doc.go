@@ -27,7 +27,7 @@
 // output is stuck. A program that computes between its waits then still overlaps transfer with its computation.
 // Otherwise the waiter only gives the token back, so that a wait costs no system call. A tick does the rest. When
 // nobody has driven for a millisecond, it arms the source and sends what was held back. Each tick takes a core for some
-// 10 us. So while the program waits again and again, the time between two ticks grows from 1 to 16 ms.
+// 10 us. So while the program waits again and again, the time between two ticks grows from one to four milliseconds.
 //
 // # Many transports in one process
 //

@@ -96,7 +96,7 @@ func (w *wait) pollAfterSleep(due int64) {
 	}
 	for end := nanotime() + pollAfterWake; !w.ev.IsSet() && nanotime() < end; {
 		for range roundPasses {
-			e.src.Poll(false)
+			w.moved = e.src.Poll(false) > 0 || w.moved
 		}
 	}
 }

@@ -18,9 +18,7 @@ const (
 	// longestTick is the longest time between two ticks. The ticks come more and more seldom while the program waits
 	// again and again, since each one takes a core from a waiter or its peer.
 	longestTick = tickTime << mostBusy
-	mostBusy    = 4
-	// heldTick is the time between two ticks that only send what was held back.
-	heldTick = 4 * tickTime
+	mostBusy    = 2
 	// timerSlack makes a tick later than whole milliseconds. Go's runtime sleeps in epoll_wait(2) for whole
 	// milliseconds, rounded down, and for one more if the timer has not expired by then. The kernel ends a sleep some
 	// 50 us late.
@@ -38,7 +36,7 @@ func (e *Engine) startTick() {
 // In an oversubscribed process that may wait longer.
 func (e *Engine) tickAfter() time.Duration {
 	if e.listener.on.Load() && cpus.oversubscribed.Load() {
-		return heldTick
+		return longestTick
 	}
 	return tickTime << e.ticker.busy.Load()
 }
