@@ -78,6 +78,10 @@ func (m *message) source(t *tensor.Tensor, before int64) []byte {
 
 // copyToWorker copies answers into the worker's memory where the server reaches it. It returns the bytes of the others.
 func (m *message) copyToWorker(r *requestSlot) (rest int64) {
+	var whole int64
+	for i := range m.answers {
+		whole += int64(m.answers[i].tensor.Len())
+	}
 	for i := range m.answers {
 		a := &m.answers[i]
 		if a.inPlace {
@@ -88,7 +92,7 @@ func (m *message) copyToWorker(r *requestSlot) (rest int64) {
 			rest += int64(a.tensor.Len())
 			continue
 		}
-		bulk.CopyPart(to, a.tensor.Bytes(), m.bytes)
+		bulk.CopyPart(to, a.tensor.Bytes(), whole)
 		a.tensor.Release()
 		a.inPlace = true
 	}
