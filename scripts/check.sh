@@ -27,8 +27,9 @@ steps=("${first[@]}" "${lane1[@]}" "${lane2[@]}" "${left[@]}")
 # tested ARGUMENT...: tests all packages but those whose tests have a step of their own, and read only the source. Some
 # packages are tested at a time, since their tests wait; the longest begin first. The step vet has looked at all.
 tested() {
-	local packages
-	mapfile -t packages < <(go list ./... | grep -vE '/internal/(style|layering|stress)$|/stepvan/ps$')
+	local all packages
+	all=$(go list ./...)
+	mapfile -t packages < <(grep -vE '/internal/(style|layering|stress)$|/stepvan/ps$' <<<"$all")
 	go test -vet=off -p 3 -timeout "${TEST_TIMEOUT:-5m}" "$@" ./internal/stress ./ps "${packages[@]}"
 }
 
@@ -167,7 +168,7 @@ names() {
 		/^\trunning tests:/ { running = 1; next }
 		running && /^\t\t/ { print "still running:" $0; next }
 		{ running = 0 }
-	' "$1" | cut -c1-300 | awk '!seen[$0]++' | head -n 40
+	' "$1" | cut -c1-300 | awk '!seen[$0]++ && ++shown <= 40'
 }
 
 # explain STEP: what failed, where the output first says so, and the end of the output. Packages that passed
@@ -224,7 +225,8 @@ if [[ $# -gt 0 ]]; then
 else
 	trap interrupted INT TERM
 	for step in "${first[@]}"; do
-		run "$step"
+		run "$step" &
+		wait "$!" || true # a trap ends wait, and would have to await a command
 	done
 	lane "${lane1[@]}" &
 	lane "${lane2[@]}" &
