@@ -5,7 +5,7 @@
 // func cpuid(leaf uint32) (eax, edx uint32)
 TEXT ·cpuid(SB), NOSPLIT, $0-16
 	MOVL leaf+0(FP), AX
-	 XORL CX, CX
+	XORL CX, CX
 	CPUID
 	MOVL AX, eax+8(FP)
 	MOVL DX, edx+12(FP)
