@@ -69,7 +69,7 @@ func (r *requestSlot) viewPush(d *wire.Descriptor) (tensor.Tensor, error) {
 	case err == nil:
 		r.views = append(r.views, v)
 		return t, nil
-	case !r.session.OneSided(), errors.Is(err, stepvan.ErrStale), errors.Is(err, stepvan.ErrInvalid):
+	case !r.session.Caps().Views, errors.Is(err, stepvan.ErrStale), errors.Is(err, stepvan.ErrInvalid):
 		return t, &stepvan.ProtocolError{Field: "region", Reason: fmt.Sprintf("the push of key %d is said to be in memory that was not granted: %v", d.Key, err)}
 	}
 	return t, fmt.Errorf("server %d: it cannot see the memory of %s: %w", r.server.rank, r.from.name, err)
@@ -252,7 +252,7 @@ func (o *out) make(r *requestSlot, d *wire.Descriptor) (err error) {
 
 // viewPull takes the worker's own tensor. It reports false when the server cannot reach it.
 func (o *out) viewPull(r *requestSlot, d *wire.Descriptor) bool {
-	if d.Region == 0 || !r.session.OneSided() {
+	if d.Region == 0 || !r.session.Caps().Views {
 		return false
 	}
 	v, t, err := r.view(d, link.RightRead|link.RightWrite)
@@ -266,7 +266,7 @@ func (o *out) viewPull(r *requestSlot, d *wire.Descriptor) bool {
 // Respond that answers the request calls it.
 func (r *requestSlot) pullMemory(i int) []byte {
 	d := &r.meta.Pulls[i]
-	if d.Region == 0 || d.Bytes == 0 || !r.session.OneSided() {
+	if d.Region == 0 || d.Bytes == 0 || !r.session.Caps().Views {
 		return nil
 	}
 	r.handed.mu.Lock()

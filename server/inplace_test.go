@@ -471,6 +471,20 @@ func TestReferencesOverATwoSidedVan(t *testing.T) {
 	require.Error(t, raw.Loss(t))
 }
 
+// A worker that leaves a push in place over a van without views does not speak the protocol, whatever it has granted.
+func TestReferencesOverAVanWithoutViews(t *testing.T) {
+	w := newWriterOver(t, WithFaults(NoViews()), server.Options{Policy: stepvan.AnyReady})
+	g, err := w.session.Grant(make([]byte, 100), 5, link.RightRead|link.RightWrite)
+	require.NoError(t, err)
+	_, err = w.session.Map(link.Target{Grant: g.ID, Generation: 5}, 1, link.RightRead)
+	require.ErrorIs(t, err, stepvan.ErrNotSupported)
+	d := wire.KeyOf(1, 8)
+	d.Region, d.Generation, d.Flags = uint64(g.ID), 5, wire.DescInPlace
+	w.sendReferences(1, []wire.Descriptor{d}, nil)
+	require.ErrorContains(t, w.Loss(t), "the push of key 1")
+	require.Zero(t, w.s.Stats().Unanswered)
+}
+
 // The server ignores a reference to a pull tensor that is wrong.
 func TestHostileOffers(t *testing.T) {
 	w := newWriter(t)

@@ -116,6 +116,8 @@ func withOwnNetwork(v Van) Van {
 		return Mem()
 	case "one-sided":
 		return OneSided()
+	case "no-views":
+		return NoViews()
 	}
 	return v
 }

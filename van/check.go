@@ -21,8 +21,8 @@ func (c *Caps) Check(m *Message) (payload int64, err error) {
 		err = errs.Invalid("send: targets: this van is not one-sided (got %d targets, want none)", len(m.Target))
 	case len(m.Target) > 0 && len(m.Target) != len(m.Payload):
 		err = errs.Invalid("send: targets: not one for each segment (got %d, want %d)", len(m.Target), len(m.Payload))
-	case m.Written != 0 && !c.OneSided:
-		err = errs.Invalid("send: written bytes: this van is not one-sided (got %d bytes, want none)", m.Written)
+	case m.Written != 0 && !c.Views:
+		err = errs.Invalid("send: written bytes: this van has no views to write through (got %d bytes, want none)", m.Written)
 	case m.Written < 0 || m.Written > 0 && (len(m.Payload) > 0 || m.Spare != nil):
 		err = errs.Invalid("send: written bytes: they are not all of the payload (got %d bytes and %d segments, want one of them)", m.Written, len(m.Payload))
 	case m.Spare != nil && int64(len(m.Spare)) < payload:

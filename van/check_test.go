@@ -12,7 +12,9 @@ import (
 func TestCapsRefuseWhatTheyDoNotCarry(t *testing.T) {
 	two := Caps{MaxMeta: 10, MaxPayload: 100, MaxSegments: 2}
 	one := two
-	one.OneSided = true
+	one.OneSided, one.Views = true, true
+	blind := one
+	blind.Views = false
 	head, long := make([]byte, wire.HeaderSize+10), make([]byte, 100)
 	for name, c := range map[string]struct {
 		caps *Caps
@@ -33,7 +35,9 @@ func TestCapsRefuseWhatTheyDoNotCarry(t *testing.T) {
 		"negative":          {&one, Message{Head: head, Written: -1}, "got -1 bytes and 0 segments"},
 		"written and sent":  {&one, Message{Head: head, Payload: [][]byte{long[:1]}, Written: 1}, "got 1 bytes and 1 segments"},
 		"written and spare": {&one, Message{Head: head, Spare: long, Written: 1}, "not all of the payload"},
-		"nobody's grant":    {&two, Message{Head: head, Written: 1}, "not one-sided"},
+		"nobody's grant":    {&two, Message{Head: head, Written: 1}, "no views"},
+		"no views":          {&blind, Message{Head: head, Written: 1}, "no views"},
+		"blind targets":     {&blind, Message{Head: head, Payload: [][]byte{long}, Target: make([]Target, 1)}, ""},
 		"number of targets": {&one, Message{Head: head, Payload: [][]byte{long}, Target: make([]Target, 2)}, "got 2, want 1"},
 	} {
 		t.Run(name, func(t *testing.T) {

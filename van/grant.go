@@ -13,7 +13,8 @@ const (
 	RightRead
 )
 
-// Grant allows one peer to reach one range of memory until it is withdrawn.
+// Grant allows one peer to reach one range of memory until it is withdrawn. The documentation of the package says what
+// it is worth against a peer that keeps no rule.
 type Grant struct {
 	ID         GrantID
 	Generation uint32 // of the registration; a target with another generation is refused
@@ -28,8 +29,8 @@ type Target struct {
 	Offset     int64
 }
 
-// Granter is implemented by the endpoints of vans with Caps.OneSided. Grant and Withdraw have one caller at a time per
-// endpoint, together with Send. Map may be called concurrently with everything.
+// Granter is implemented by the endpoints of vans with Caps.OneSided. Its methods have one caller at a time per
+// endpoint, together with Send.
 type Granter interface {
 	// Grant lets the peer of this endpoint reach mem, which is not empty. The memory stays the caller's. It must live
 	// until the completion of Withdraw, or until EventDetached. Errors:
@@ -52,9 +53,13 @@ type Granter interface {
 	//   - stepvan.ErrWouldBlock: the queue is full.
 	//   - stepvan.ErrClosed or stepvan.ErrPeerLost: the connection has ended.
 	Withdraw(g GrantID, op OpID) error
+}
 
+// Viewer is implemented by the endpoints of vans with Caps.Views.
+type Viewer interface {
 	// Map returns n bytes of the peer's memory from t on, as this process sees them, for use in place with the rights
-	// asked for. It does not allocate, and makes no system call for a grant that was mapped before. Errors:
+	// asked for. It does not allocate, and makes no system call for a grant that was mapped before. It may be called
+	// concurrently with everything. Errors:
 	//
 	//   - stepvan.ErrStale: the grant is withdrawn, unknown, another peer's, or of another generation.
 	//   - stepvan.ErrInvalid: the range is outside of the grant, the grant does not give the rights, or n is below 1.

@@ -13,7 +13,11 @@ type Caps struct {
 	MaxPayload  int64  // bytes of payload in one message
 	MaxSegments int    // segments in one payload
 	InMessage   int64  // whole messages with at most so much payload may come with Delivery.Payload
-	OneSided    bool   // endpoints implement Granter: payload can be written into grants of the peer, and these mapped
+	OneSided    bool   // endpoints implement Granter: the van writes payload into grants of the peer
+	Views       bool   // with OneSided: endpoints implement Viewer: this process can also map and see grants of the peer
+	// Guarded one-sided vans hold a peer that keeps no rule to its grants as well, by what this side enforces. Without
+	// it, such a peer reaches more than it was granted: the documentation of the package says what.
+	Guarded bool
 	// Quiet vans make no system call in Poll while nothing comes. Their FD is hardly ever readable while they are not
 	// armed.
 	Quiet bool
@@ -96,9 +100,9 @@ type Message struct {
 	// then belong to the caller again when Send returns. The van copies what it still needs of them to Spare, which
 	// belongs to the van until the completion. Not together with Target.
 	Spare []byte
-	// Written is, over one-sided vans, the size of a payload that the sender has written through Views (Granter.Map).
-	// The head announces it in Header.Payload. The fields Payload, Target and Spare are empty. The message is delivered
-	// like one with Target.
+	// Written is, over vans with Caps.Views, the size of a payload that the sender has written through Views
+	// (Viewer.Map). The head announces it in Header.Payload. The fields Payload, Target and Spare are empty. The
+	// message is delivered like one with Target.
 	Written int64
 	// Done is false when Send is called. Send may set it: the operation is complete, and no event follows.
 	Done bool

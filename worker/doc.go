@@ -30,12 +30,12 @@
 // answer. The worker copies nothing that arrives for a failed exchange to its pull tensors. A server that reaches them
 // may still write there.
 //
-// Over a van that shares memory, a push travels in one of three ways:
+// Over a one-sided van, a push travels in one of three ways:
 //
 //   - If the server has registered a chunk for its key, the caller's goroutine writes the push there.
-//   - If the exchange also pulls, a larger push ([Options].InPlaceBytes) stays in place, and the server reads it there.
-//     If the server cannot map a push of 128 KiB to 4 MiB, the caller's goroutine copies it to pooled memory. The copy
-//     stays in place.
+//   - If the exchange also pulls, and the van has views, a larger push ([Options].InPlaceBytes) stays in place. The
+//     server reads it there. If the server cannot map a push of 128 KiB to 4 MiB, the caller's goroutine copies it to
+//     pooled memory. The copy stays in place.
 //   - Otherwise the push is sent.
 //
 // A server that can reach a pull tensor may write the answer there. A program sees the difference only in time, and

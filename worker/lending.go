@@ -11,10 +11,10 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// Over a one-sided van a server works in this process's memory where it can be shared. It reads pushes where
-// they are and writes answers where they belong. The worker grants whole memory files, each once per server,
-// when it first names a tensor in one. The tensors of a request are lent until the answer to it, or
-// until the server is lost and cannot reach them any more.
+// Over a one-sided van a server works in this process's memory where it can be shared. It writes answers where they
+// belong and, where the van has views, reads pushes where they are. The worker grants whole memory files, each once per
+// server, when it first names a tensor in one. The tensors of a request are lent until the answer to it, or until the
+// server is lost and cannot reach them any more.
 
 // Files knows the memory files of this process. [*tensor.Allocator] implements it.
 type Files interface {

@@ -28,7 +28,7 @@ func (p *sendPlan) reset() {
 // planSend decides how the bytes of r travel. Under Worker.mu; endWrites follows once the link has taken or refused
 // r.
 func (r *request) planSend(l *lender) {
-	if s := r.server.session; !s.OneSided() || r.small(s.InMessage()) {
+	if s := r.server.session; !s.OneSided() || r.small(s.Caps().InMessage) {
 		return
 	}
 	if len(r.pulls) > 0 && l.largestSent >= 0 { // what is only pushed is sent: the server may take its time with it
@@ -67,11 +67,11 @@ func (r *request) lend(l *lender, b []byte) link.Target {
 	return t
 }
 
-// planPushes leaves pushes in place where r lends its pulls. The others are written into chunks of the server when it
-// has one for each of them, and are sent otherwise.
+// planPushes leaves pushes in place where r lends its pulls, and the server can see them. The others are written into
+// chunks of the server when it has one for each of them, and are sent otherwise.
 func (r *request) planPushes(l *lender) {
 	x, p := r.exchange, &r.plan
-	mayLend := len(p.pulls) > 0 && len(x.push)*len(x.pull) <= maxComparisons
+	mayLend := r.server.session.Caps().Views && len(p.pulls) > 0 && len(x.push)*len(x.pull) <= maxComparisons
 	some, all := false, true
 	for _, i := range r.pushes {
 		n := x.push[i].Len()

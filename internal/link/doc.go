@@ -22,11 +22,11 @@
 //
 // # Grants
 //
-// Over a one-sided van a session can grant memory to its peer ([Session.Grant]) and see what the peer has granted
-// ([Session.Map]). The payload of an [Outbound] with Targets is written into the peer's grants, on the caller's
-// goroutine unless the message must wait. With Haste.Prompt the caller writes all of it before the message is queued,
-// under no lock. Inbound.Written tells the receiver how much. [Session.Withdraw] and [Detacher] say when granted memory
-// may be used for something else. The loss of a session alone does not say so.
+// Over a one-sided van a session can grant memory to its peer ([Session.Grant]) and, where the van has views, see what
+// the peer has granted ([Session.Map]). The payload of an [Outbound] with Targets is written into the peer's grants, on
+// the caller's goroutine unless the message must wait. With Haste.Prompt the caller writes all of it before the message
+// is queued, under no lock. Inbound.Written tells the receiver how much. [Session.Withdraw] and [Detacher] say when
+// granted memory may be used for something else. The loss of a session alone does not say so.
 //
 // # Visitors and losses
 //

@@ -29,11 +29,11 @@ func TargetOf(d *wire.Descriptor) Target {
 	return Target{Grant: GrantID(d.Region), Generation: d.Generation, Offset: int64(d.Offset)}
 }
 
-// OneSided reports whether memory can be granted to the peer of this session, and the peer's memory be mapped.
+// OneSided reports whether memory can be granted to the peer of this session, and be written there (Outbound.Targets).
 func (s *Session) OneSided() bool { return s.grants.granter != nil }
 
-// InMessage is the payload up to which a whole message is received in one call, without a question where it belongs.
-func (s *Session) InMessage() int64 { return s.caps.InMessage }
+// Caps says what the van of this session can do. The caller must not change it.
+func (s *Session) Caps() *van.Caps { return &s.caps }
 
 // Grant lets the peer reach mem, until Withdraw has called back or Detacher.Detached has come. Whatever is sent
 // afterwards may name the grant. Errors:
@@ -61,14 +61,14 @@ func (s *Session) Grant(mem []byte, generation uint32, rights van.Rights) (van.G
 // need not try again while the count stays the same. Any goroutine; an atomic load.
 func (s *Session) Returned() uint64 { return s.grants.returned.Load() }
 
-// Map returns n bytes of the peer's memory from t on. The caller releases the view. [van.Granter] says which errors
-// there are and how long the view lives. Vans that are not one-sided give stepvan.ErrNotSupported. Map does not
-// allocate. Any goroutine.
+// Map returns n bytes of the peer's memory from t on. The caller releases the view. [van.Viewer] says which errors
+// there are and how long the view lives. Without Views it is stepvan.ErrNotSupported. Map does not allocate. Any
+// goroutine.
 func (s *Session) Map(t van.Target, n int64, rights van.Rights) (van.View, error) {
-	if s.grants.granter == nil {
+	if s.grants.viewer == nil {
 		return van.View{}, stepvan.ErrNotSupported
 	}
-	return s.grants.granter.Map(t, n, rights)
+	return s.grants.viewer.Map(t, n, rights)
 }
 
 // Withdraw ends a grant of this session. The driver calls done once, without locks, when the peer cannot reach the
@@ -92,6 +92,7 @@ func (s *Session) Withdraw(g van.GrantID, done func()) {
 type grants struct {
 	session   *Session
 	granter   van.Granter  // nil over vans that are not one-sided
+	viewer    van.Viewer   // nil over vans without views
 	withdrawn []withdrawal // not completed
 	begun     uint64       // withdrawals, ever
 	returned  atomic.Uint64

@@ -64,7 +64,7 @@ type Haste struct {
 	// Prompt has the caller of Send write all of Payload to Targets, under no lock, before the message is queued. So
 	// neither the driver nor another sender waits for the copy. A call that is refused because a queue is full has
 	// written nothing, unless the queue has filled up meanwhile. If the van refuses a target, the message goes without
-	// targets. Where the van cannot map the peer's memory, it writes by itself, as without Prompt.
+	// targets. Over a van without views the van writes, as without Prompt.
 	Prompt bool
 	// Late has Done come with the next Poll after the acknowledgement, so that it does not delay what came with the
 	// acknowledgement. The caller owns the message that much later.

@@ -1,9 +1,6 @@
 package link
 
 import (
-	"errors"
-
-	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/bulk"
 	"github.com/stepvan/stepvan/van"
 )
@@ -39,8 +36,9 @@ func writeAll(ss []*Session, os []*Outbound) error {
 // write writes the payload of o, which is prepared, to its targets. Without Session.mu. A View lasts for one copy, so
 // that the peer's withdrawals need not wait for all.
 func (x *sender) write(o *Outbound) {
-	if o.use != targetsUsed || o.total == 0 {
-		return
+	viewer := x.session.grants.viewer
+	if viewer == nil || o.use != targetsUsed || o.total == 0 {
+		return // without views the van writes
 	}
 	e := x.session.transport.engine
 	if o.total > briefBytes {
@@ -51,12 +49,9 @@ func (x *sender) write(o *Outbound) {
 		if len(p) == 0 {
 			continue
 		}
-		v, err := x.session.grants.granter.Map(o.Targets[i], int64(len(p)), van.RightWrite)
+		v, err := viewer.Map(o.Targets[i], int64(len(p)), van.RightWrite)
 		if err != nil {
-			// A van that maps nothing writes by itself. For any other reason it would refuse the target, too.
-			if !errors.Is(err, stepvan.ErrNotSupported) {
-				o.use = targetsUnused
-			}
+			o.use = targetsUnused // the van would refuse it, too
 			return
 		}
 		bulk.CopyPart(v.Bytes, p, int64(o.total))

@@ -11,7 +11,6 @@ import (
 
 // onePeer is a peer whose only grant is memory of the test. It counts the views.
 type onePeer struct {
-	van.Granter
 	mem    []byte
 	mapped int
 	out    int
@@ -33,7 +32,7 @@ func TestPromptMessagesAreWrittenUnderNoLock(t *testing.T) {
 	s.transport.options.setDefaults()
 	s.transport.options.QueueMessages = 1
 	s.caps = van.Caps{OneSided: true, MaxMeta: 1}
-	s.out.session, s.grants.session, s.grants.granter = s, s, peer
+	s.out.session, s.grants.session, s.grants.viewer = s, s, peer
 	o := &Outbound{
 		Channel: ChannelBulk, Payload: [][]byte{[]byte("abc"), nil, []byte("de")}, Haste: Haste{Prompt: true},
 		Targets: []van.Target{{Offset: 5}, {}, {Offset: 1}},

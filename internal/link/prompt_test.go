@@ -94,7 +94,7 @@ func TestPromptMessagesToAFullQueue(t *testing.T) {
 	}
 }
 
-// Prompt messages whose targets the van refuses go as others do. Where the van cannot map, it writes by itself.
+// Prompt messages whose targets the van refuses go as others do. Without views the van writes by itself.
 func TestPromptMessagesThatTheirSenderCannotWrite(t *testing.T) {
 	for name, c := range map[string]struct {
 		van     pairtest.Van
@@ -103,8 +103,8 @@ func TestPromptMessagesThatTheirSenderCannotWrite(t *testing.T) {
 	}{
 		"an unknown grant":               {oneSided(), func(g *van.Target) { g.Grant++ }, false},
 		"behind the end":                 {oneSided(), func(g *van.Target) { g.Offset = 51 }, false},
-		"unmapped":                       {pairtest.Unmapped(), func(*van.Target) {}, true},
-		"unmapped, and an unknown grant": {pairtest.Unmapped(), func(g *van.Target) { g.Grant++ }, false},
+		"without views":                  {pairtest.NoViews(), func(*van.Target) {}, true},
+		"no views, and an unknown grant": {pairtest.NoViews(), func(g *van.Target) { g.Grant++ }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t, c.van, nil)

@@ -164,6 +164,9 @@ func (t *Transport) newSession(v *polledVan, ep van.Endpoint, dialled bool) *Ses
 	if v.caps.OneSided {
 		s.grants.granter, _ = ep.(van.Granter)
 	}
+	if v.caps.Views {
+		s.grants.viewer, _ = ep.(van.Viewer)
+	}
 	t.sessions.add(s)
 	return s
 }

@@ -33,7 +33,7 @@ const WaitLimit = 20 * time.Second
 // Van is a transport to run a cluster over.
 type Van struct {
 	Name   string
-	Shares bool // instances reach each other's memory
+	Shares bool // instances see each other's memory
 	Maker  func(instance string, memory *tensor.Allocator) link.VanMaker
 	Addr   func(instance string) string // to listen at
 	Net    *faults.Network              // of WithFaults
@@ -45,8 +45,8 @@ func Mem() Van { return MemVan("mem", memvan.Options{}) }
 // OneSided is Mem whose instances reach each other's memory.
 func OneSided() Van { return MemVan("one-sided", memvan.Options{OneSided: true}) }
 
-// Unmapped is OneSided where only the van writes to the peer's memory, as over RDMA. Workers send their pushes there.
-func Unmapped() Van { return MemVan("unmapped", memvan.Options{OneSided: true, Unmapped: true}) }
+// NoViews is OneSided where only the van writes to the peer's memory, as over RDMA, and nobody sees it.
+func NoViews() Van { return MemVan("no-views", memvan.Options{OneSided: true, NoViews: true}) }
 
 // FewGrants is OneSided with a limit of grants on each side of a session.
 func FewGrants(grants int) Van {
@@ -57,7 +57,7 @@ func FewGrants(grants int) Van {
 func MemVan(name string, o memvan.Options) Van {
 	network := memvan.NewNetwork()
 	return Van{
-		Name: name, Shares: o.OneSided,
+		Name: name, Shares: o.OneSided && !o.NoViews,
 		Maker: func(instance string, _ *tensor.Allocator) link.VanMaker {
 			return func(p van.Placer, wake func()) (van.Van, error) {
 				o := o
@@ -118,7 +118,7 @@ func ShmVan(o shmvan.Options) Van {
 }
 
 // Vans returns the vans that tests of every van run over.
-func Vans() []Van { return []Van{Mem(), OneSided(), Shm(), TCP()} }
+func Vans() []Van { return []Van{Mem(), OneSided(), NoViews(), Shm(), TCP()} }
 
 // Options of a cluster. Zero values mean one worker, one server and memvan.
 type Options struct {

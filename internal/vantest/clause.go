@@ -26,6 +26,8 @@ type need uint8
 
 const (
 	needOneSided need = 1 << iota // grants
+	needViews                     // grants that can be seen
+	needBlind                     // grants that cannot be seen
 	needLossy                     // loses connections by itself
 	needProcess                   // crosses processes
 	needGreeting                  // has a greeting of its own
@@ -79,8 +81,12 @@ func (c Clause) Check(f Factory) []Failure {
 // unfit says why a case is not for the vans of f, "" when it is.
 func (tc testCase) unfit(f *Factory, caps van.Caps) string {
 	switch {
-	case tc.need&needOneSided != 0 && !caps.OneSided:
+	case tc.need&(needOneSided|needBlind) != 0 && !caps.OneSided:
 		return "Caps.OneSided is false"
+	case tc.need&needViews != 0 && !caps.Views:
+		return "Caps.Views is false"
+	case tc.need&needBlind != 0 && caps.Views:
+		return "Caps.Views is true"
 	case tc.need&needProcess != 0 && f.NoProcesses:
 		return "there is no process to cross to"
 	case tc.need&needGreeting != 0 && f.NoGreeting:

@@ -20,10 +20,10 @@
 // connection, with the books that the harness keeps on it. The driver polls all vans and waits, and the reporter ends
 // the case at the first violation.
 //
-// The file skip.go lists the cases that a van skips when its factory says what the van does not have: one-sided
-// operations (Factory.TwoSided), processes (NoProcesses) or a greeting (NoGreeting). A van that loses connections
-// (Factory.Lossy) skips all but the cases made for it. Any other skip is a failure, and so is a van that is not what
-// its factory says.
+// The file skip.go lists the cases that a van skips when its factory says what the van lacks. That is one-sided
+// operations (Factory.TwoSided), views (NoViews), processes (NoProcesses) or a greeting (NoGreeting). A van that loses
+// connections (Factory.Lossy) skips all but the cases made for it. Any other skip is a failure, and so is a van that is
+// not what its factory says.
 //
 // Package vantest/mutant breaks vans on purpose, to prove that the suite notices.
 package vantest

@@ -52,6 +52,9 @@ type Factory struct {
 	// TwoSided says that these vans have no one-sided operations, and skip the cases about those.
 	TwoSided bool
 
+	// NoViews says that these vans, which are one-sided, have no views, and skip the cases about those.
+	NoViews bool
+
 	// Lossy says that these vans lose connections by themselves, and run only the cases made for that.
 	Lossy bool
 

@@ -17,7 +17,7 @@ var grantCases = []testCase{
 		g := y.grant(600*kib, 7, bothRights)
 		at := 0
 		for i, size := range []int{1, 8, 4097, 64 * kib, 200001} {
-			for _, viewed := range []bool{false, true} {
+			for _, viewed := range viewedOrNot(x.caps) {
 				y.in.peek = func(a *arrival) {
 					if d := payloadOf(y.in.salt, a.sequence).differs(g.mem[at : at+size]); d >= 0 {
 						t.fail(3, "the grant of message %d differs at byte %d of %d when it is delivered", a.sequence, d, size)
@@ -37,7 +37,7 @@ var grantCases = []testCase{
 				t.fail(8, "segments went to the wrong targets: byte %d", d)
 			}
 		}
-		for _, viewed := range []bool{false, true} {
+		for _, viewed := range viewedOrNot(x.caps) {
 			paint(poison, segments.mem)
 			x.deliver(shape{size: 100, target: []van.Target{segments.at(150), segments.at(0)}, halves: true, viewed: viewed})
 		}
@@ -104,6 +104,20 @@ var grantCases = []testCase{
 		err := w.granter.Withdraw(good.ID, 1<<40)
 		t.want(err != nil, "Withdraw of another endpoint's grant succeeded")
 		t.quiet()
+	}},
+	// The peer writes as soon as it has the first message after Grant.
+	{name: "a peer that hears of a grant may write to it", need: needOneSided, run: func(t *trial) {
+		x, y := t.pair()
+		for i := range 20 {
+			g := y.grantUntold(100, uint32(i), van.RightWrite)
+			y.send(shape{meta: 8})
+			t.until("the first message after Grant", y.peer.received)
+			x.deliver(shape{size: 100, target: []van.Target{g.at(0)}})
+			t.want(payloadOf(y.in.salt, uint64(i+1)).differs(g.mem) < 0, "a write to a fresh grant did not arrive")
+			if i%2 == 0 {
+				g.withdraw()
+			}
+		}
 	}},
 	// The peer writes to the grant all the time. From the completion of the withdrawal on, not a byte changes.
 	{name: "withdrawal under fire", need: needOneSided, run: func(t *trial) {

@@ -14,6 +14,7 @@ type side struct {
 	n       *node
 	peer    *side       // the other side, where this process has it
 	granter van.Granter // ep, with Caps.OneSided
+	viewer  van.Viewer  // ep, with Caps.Views; else nil
 }
 
 func newSide(n *node, ep van.Endpoint) *side {
@@ -22,7 +23,13 @@ func newSide(n *node, ep van.Endpoint) *side {
 	if caps.OneSided && !ok {
 		n.t.fail(8, "Caps.OneSided is true, but endpoint %T is not a van.Granter", ep)
 	}
-	return &side{n: n, granter: granter, books: books{
+	var viewer van.Viewer
+	if caps.Views {
+		if viewer, ok = ep.(van.Viewer); !ok {
+			n.t.fail(8, "Caps.Views is true, but endpoint %T is not a van.Viewer", ep)
+		}
+	}
+	return &side{n: n, granter: granter, viewer: viewer, books: books{
 		t: n.t, ep: ep, caps: caps,
 		out: outgoing{
 			next: 1, issued: map[van.OpID][][]byte{}, rejected: map[van.OpID]bool{},
@@ -36,7 +43,7 @@ func newSide(n *node, ep van.Endpoint) *side {
 func (s *side) offer(c shape) error {
 	m, source := s.out.compose(c)
 	if c.viewed {
-		s.t.must(writeThroughViews(s.granter, m), "Map")
+		s.t.must(writeThroughViews(s.viewer, m), "Map")
 	}
 	id := s.begin(source)
 	m.Op = id
@@ -72,7 +79,7 @@ func (s *side) offer(c shape) error {
 }
 
 // writeThroughViews writes the payload of m to its targets, so that the head alone is left to send.
-func writeThroughViews(to van.Granter, m *van.Message) error {
+func writeThroughViews(to van.Viewer, m *van.Message) error {
 	for i, t := range m.Target {
 		v, err := to.Map(t, int64(len(m.Payload[i])), van.RightWrite)
 		if err != nil {
@@ -83,6 +90,14 @@ func writeThroughViews(to van.Granter, m *van.Message) error {
 	}
 	m.Payload, m.Target = nil, nil
 	return nil
+}
+
+// viewedOrNot lists how a side can write to a target: through a View, if the van has those, and not.
+func viewedOrNot(caps van.Caps) []bool {
+	if !caps.Views {
+		return []bool{false}
+	}
+	return []bool{false, true}
 }
 
 // offerWaiting is offer for a goroutine of its own: it waits for room while somebody else polls.

@@ -15,6 +15,7 @@ var (
 		"grants",
 		"grants of both sides",
 		"foreign, stale and short grants",
+		"a peer that hears of a grant may write to it",
 		"withdrawal under fire",
 		"views",
 		"foreign, stale and short views",
@@ -23,6 +24,19 @@ var (
 		"views under fire",
 		"detached when no view is left",
 		"detached in the end",
+		"detachment under fire",
+		"detached while the peer stands still",
+	}
+	noViewsSkips = []string{
+		"views",
+		"foreign, stale and short views",
+		"views hold up withdrawals",
+		"a peer that hears of a grant knows it",
+		"views under fire",
+		"detached when no view is left",
+	}
+	viewsSkips = []string{
+		"detached while the peer stands still",
 	}
 	noProcessesSkips = []string{
 		"ping-pong between processes",
@@ -43,6 +57,9 @@ func (f *Factory) agrees(caps van.Caps) error {
 	if caps.OneSided == f.TwoSided {
 		return fmt.Errorf("vantest: %s: Caps.OneSided is %t and Factory.TwoSided %t", f.Name, caps.OneSided, f.TwoSided)
 	}
+	if views := !f.TwoSided && !f.NoViews; caps.Views != views {
+		return fmt.Errorf("vantest: %s: Caps.Views is %t, with Factory.TwoSided %t and NoViews %t", f.Name, caps.Views, f.TwoSided, f.NoViews)
+	}
 	if caps.Lossy != f.Lossy {
 		return fmt.Errorf("vantest: %s: Caps.Lossy is %t and Factory.Lossy %t", f.Name, caps.Lossy, f.Lossy)
 	}
@@ -51,7 +68,11 @@ func (f *Factory) agrees(caps van.Caps) error {
 
 // maySkip reports whether the vans of f are known to be unable to do what the case is about.
 func (f *Factory) maySkip(name string) bool {
-	return f.Lossy || f.TwoSided && slices.Contains(twoSidedSkips, name) ||
+	views := viewsSkips
+	if f.NoViews {
+		views = noViewsSkips
+	}
+	return f.Lossy || f.TwoSided && slices.Contains(twoSidedSkips, name) || !f.TwoSided && slices.Contains(views, name) ||
 		f.NoProcesses && slices.Contains(noProcessesSkips, name) || f.NoGreeting && slices.Contains(noGreetingSkips, name)
 }
 

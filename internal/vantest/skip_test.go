@@ -2,6 +2,7 @@ package vantest
 
 import (
 	"io"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,16 +12,17 @@ import (
 
 // A change that has a van skip one more case must write that down twice.
 func TestSkipsAreListed(t *testing.T) {
-	one := van.Caps{OneSided: true}
+	one := van.Caps{OneSided: true, Views: true}
 	for what, x := range map[string]struct {
 		f    Factory
 		caps van.Caps
 		want []string
 	}{
 		"one-sided operations": {Factory{TwoSided: true}, van.Caps{}, twoSidedSkips},
-		"processes":            {Factory{NoProcesses: true}, one, noProcessesSkips},
-		"a greeting":           {Factory{NoGreeting: true}, one, noGreetingSkips},
-		"anything":             {Factory{}, one, nil},
+		"views":                {Factory{NoViews: true}, van.Caps{OneSided: true}, noViewsSkips},
+		"processes":            {Factory{NoProcesses: true}, one, slices.Concat(noProcessesSkips, viewsSkips)},
+		"a greeting":           {Factory{NoGreeting: true}, one, slices.Concat(noGreetingSkips, viewsSkips)},
+		"anything":             {Factory{}, one, viewsSkips},
 	} {
 		var names []string
 		for _, c := range Clauses() {
@@ -69,6 +71,11 @@ func TestMaySkip(t *testing.T) {
 	}{
 		{Factory{}, "grants", false},
 		{Factory{TwoSided: true}, "grants", true},
+		{Factory{NoViews: true}, "grants", false},
+		{Factory{NoViews: true}, "views", true},
+		{Factory{}, "views", false},
+		{Factory{}, "detached while the peer stands still", true},
+		{Factory{NoViews: true}, "detached while the peer stands still", false},
 		{Factory{TwoSided: true}, "once per message, inside its memory", false},
 		{Factory{NoProcesses: true}, "a stopped process", true},
 		{Factory{NoGreeting: true}, "a stopped process", false},
@@ -85,12 +92,15 @@ func TestVansAreWhatTheirFactorySays(t *testing.T) {
 		caps van.Caps
 		good bool
 	}{
-		{Factory{}, van.Caps{OneSided: true}, true},
+		{Factory{}, van.Caps{OneSided: true, Views: true}, true},
+		{Factory{}, van.Caps{OneSided: true}, false},
+		{Factory{NoViews: true}, van.Caps{OneSided: true}, true},
+		{Factory{NoViews: true}, van.Caps{OneSided: true, Views: true}, false},
 		{Factory{}, van.Caps{}, false},
 		{Factory{TwoSided: true}, van.Caps{}, true},
 		{Factory{TwoSided: true}, van.Caps{OneSided: true}, false},
-		{Factory{}, van.Caps{OneSided: true, Lossy: true}, false},
-		{Factory{Lossy: true}, van.Caps{OneSided: true}, false},
+		{Factory{}, van.Caps{OneSided: true, Views: true, Lossy: true}, false},
+		{Factory{Lossy: true}, van.Caps{OneSided: true, Views: true}, false},
 		{Factory{Lossy: true, TwoSided: true}, van.Caps{Lossy: true}, true},
 	} {
 		require.Equal(t, c.good, c.f.agrees(c.caps) == nil, "%+v, %+v", c.f, c.caps)

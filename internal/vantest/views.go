@@ -12,7 +12,7 @@ import (
 
 var viewCases = []testCase{
 	// Both sides write what the other one reads.
-	{name: "views", need: needOneSided, run: func(t *trial) {
+	{name: "views", need: needViews, run: func(t *trial) {
 		x, y := t.pair()
 		g := y.grant(200*kib, 5, bothRights)
 		for _, r := range [][2]int{{0, 1}, {0, 200 * kib}, {4095, 2}, {4096, 8192}, {200*kib - 1, 1}} {
@@ -31,7 +31,7 @@ var viewCases = []testCase{
 		g.fenced("a write into a View")
 		g.withdraw()
 	}},
-	{name: "foreign, stale and short views", need: needOneSided, run: func(t *trial) {
+	{name: "foreign, stale and short views", need: needViews, run: func(t *trial) {
 		x, y := t.pair()
 		_, w := t.connect(x.n, y.n)
 		good, foreign, withdrawn := y.grant(100, 3, bothRights), w.grant(100, 3, bothRights), y.grant(100, 3, bothRights)
@@ -58,17 +58,17 @@ var viewCases = []testCase{
 			"a negative offset":        {good.at(-1), 1, van.RightRead, stepvan.ErrInvalid},
 			"an offset that wraps":     {good.at(math.MaxInt64 - 9), 50, van.RightRead, stepvan.ErrInvalid},
 		} {
-			_, err := x.granter.Map(c.to, c.n, c.rights)
+			_, err := x.viewer.Map(c.to, c.n, c.rights)
 			t.wantErr(err, "Map of "+name, c.kind)
 		}
 		readOnly.view(99, 1, van.RightRead).Release()
 		good.view(0, 100, bothRights).Release()
 		x.close()
-		_, err := x.granter.Map(good.at(0), 1, van.RightRead)
+		_, err := x.viewer.Map(good.at(0), 1, van.RightRead)
 		t.wantErr(err, "Map after Close", stepvan.ErrClosed)
 	}},
 	// Views are in use beyond the withdrawal of their grant.
-	{name: "views hold up withdrawals", need: needOneSided, run: func(t *trial) {
+	{name: "views hold up withdrawals", need: needViews, run: func(t *trial) {
 		x, y := t.pair()
 		g := y.grant(8*kib, 2, bothRights)
 		first, second := g.view(0, 100, van.RightRead), g.view(kib, kib, bothRights)
@@ -76,7 +76,7 @@ var viewCases = []testCase{
 		x.deliver(shape{size: 10})
 		t.quiet()
 		t.want(y.count().outstanding == 1, "Withdraw completed while Views were out")
-		_, err := x.granter.Map(g.at(0), 1, van.RightRead)
+		_, err := x.viewer.Map(g.at(0), 1, van.RightRead)
 		t.wantErr(err, "Map after Withdraw", stepvan.ErrStale)
 		x.writeFails("a grant that is being withdrawn", g.at(0), stepvan.ErrStale)
 		paint('v', second.Bytes)
@@ -89,12 +89,12 @@ var viewCases = []testCase{
 		t.until("completion of Withdraw", y.idle)
 	}},
 	// The very next message names the grant.
-	{name: "a peer that hears of a grant knows it", need: needOneSided, run: func(t *trial) {
+	{name: "a peer that hears of a grant knows it", need: needViews, run: func(t *trial) {
 		x, y := t.pair()
 		for i := range 20 {
 			g := y.grantUntold(100, uint32(i), van.RightRead)
 			x.in.peek = func(*arrival) {
-				v, err := x.granter.Map(g.at(0), 100, van.RightRead)
+				v, err := x.viewer.Map(g.at(0), 100, van.RightRead)
 				if err != nil {
 					t.fail(8, "a grant is not known when a message arrives that was sent after it: %v", err)
 				}
@@ -108,7 +108,7 @@ var viewCases = []testCase{
 		}
 	}},
 	// Several goroutines map and release while grants come and go.
-	{name: "views under fire", need: needOneSided, run: func(t *trial) {
+	{name: "views under fire", need: needViews, run: func(t *trial) {
 		x, y := t.pair()
 		var current atomic.Pointer[granted]
 		share := func(i int) {
@@ -122,7 +122,7 @@ var viewCases = []testCase{
 		for range 3 {
 			t.spawn(func() {
 				for !over.Load() && t.ctx.Err() == nil && seen.Load() < 1e5 {
-					v, err := x.granter.Map(current.Load().at(0), 4*kib, van.RightRead)
+					v, err := x.viewer.Map(current.Load().at(0), 4*kib, van.RightRead)
 					if err != nil {
 						t.wantErr(err, "Map beside Withdraw", stepvan.ErrStale)
 						continue
@@ -150,7 +150,7 @@ var viewCases = []testCase{
 
 var detachCases = []testCase{
 	// The connection closes on one side while x keeps Views of the memory of y.
-	{name: "detached when no view is left", need: needOneSided, run: func(t *trial) {
+	{name: "detached when no view is left", need: needViews, run: func(t *trial) {
 		for _, ownerCloses := range []bool{true, false} {
 			x, y := t.pair()
 			g, h := y.grant(100, 1, bothRights), y.grant(100, 2, van.RightRead)
@@ -200,11 +200,54 @@ var detachCases = []testCase{
 			t.quiet()
 		}
 	}},
+	// The peer writes to the grant all the time, while the connection ends. From EventDetached on, not a byte changes.
+	{name: "detachment under fire", need: needOneSided, run: func(t *trial) {
+		for _, ownerCloses := range []bool{true, false} {
+			x, y := t.pair()
+			g := y.grant(32*kib, 1, van.RightWrite)
+			mayFail(x, y)
+			var over atomic.Bool
+			x.n.pump(over.Load)
+			t.spawn(func() {
+				for refused := 0; refused < 20 && t.ctx.Err() == nil; {
+					if x.offerWaiting(shape{size: 32 * kib, target: []van.Target{g.at(0)}}) != nil {
+						refused++
+					}
+				}
+				over.Store(true)
+				x.n.wake()
+			})
+			t.until("writes through the grant", func() bool { return y.count().delivered >= 20 })
+			closer := x
+			if ownerCloses {
+				closer = y
+			}
+			closer.close()
+			t.until("EventDetached under fire", y.isDetached)
+			paint(poison, g.mem)
+			t.join()
+			t.until("the last completions", x.idle)
+			t.quiet()
+			g.untouched("a write after EventDetached")
+		}
+	}},
+	// A peer that sees nothing is not asked.
+	{name: "detached while the peer stands still", need: needBlind, run: func(t *trial) {
+		x, y := t.pair()
+		g := y.grant(kib, 1, van.RightWrite)
+		x.deliver(shape{size: kib, target: []van.Target{g.at(0)}})
+		pause(x.n)
+		mayFail(x)
+		y.close()
+		t.until("EventDetached while the peer stands still", y.isDetached)
+		resume(x.n)
+		t.until("EventLost", x.isLost)
+	}},
 }
 
 // view has the peer map a part of the grant.
 func (g *granted) view(offset, n int, rights van.Rights) van.View {
-	v, err := g.s.peer.granter.Map(g.at(offset), int64(n), rights)
+	v, err := g.s.peer.viewer.Map(g.at(offset), int64(n), rights)
 	g.s.t.must(err, "Map")
 	g.s.t.want(len(v.Bytes) == n, "Map of %d bytes returned %d", n, len(v.Bytes))
 	return v

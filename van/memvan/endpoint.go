@@ -12,7 +12,7 @@ type endpoint struct {
 	conn   *conn
 	peer   *endpoint
 	van    *memVan
-	public van.Endpoint // the endpoint itself, or the granter around it
+	public van.Endpoint // the endpoint itself, or the granter or viewer around it
 	side   int
 	name   string // the other side, for people
 	user   atomic.Pointer[any]

@@ -180,8 +180,13 @@ func (net *Network) connect(n, l *memVan, addr string) *endpoint {
 		e := &c.ends[i]
 		e.conn, e.peer, e.van, e.side = c, &c.ends[1-i], v, i
 		e.granted.e = e
-		if e.public = e; v.opt.OneSided {
+		switch {
+		case v.caps.Views:
+			e.public = viewer{granter{e}}
+		case v.caps.OneSided:
 			e.public = granter{e}
+		default:
+			e.public = e
 		}
 	}
 	out, in := &c.ends[0], &c.ends[1]

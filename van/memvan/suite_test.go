@@ -28,6 +28,7 @@ func factory(name string, opt memvan.Options) vantest.Factory {
 		Listen:      ":0",
 		Credits:     credits,
 		TwoSided:    !opt.OneSided,
+		NoViews:     opt.NoViews,
 		NoProcesses: true, NoGreeting: true,
 		RawDial: faults.RawDial(maker),
 	}
@@ -49,11 +50,14 @@ func TestContractOneSided(t *testing.T) {
 	vantest.Run(t, factory("one-sided", memvan.Options{OneSided: true}))
 }
 
+func TestContractWithoutViews(t *testing.T) {
+	vantest.Run(t, factory("no-views", memvan.Options{OneSided: true, NoViews: true}))
+}
+
 // TestWrapped holds the wrapper for faults to the contract while there is no fault.
 func TestWrapped(t *testing.T) {
-	for _, oneSided := range []bool{false, true} {
-		f := factory("wrapped", memvan.Options{OneSided: oneSided})
-		vantest.Run(t, hostile(f, faults.Options{}))
+	for _, o := range []memvan.Options{{}, {OneSided: true}, {OneSided: true, NoViews: true}} {
+		vantest.Run(t, hostile(factory("wrapped", o), faults.Options{}))
 	}
 }
 

@@ -20,7 +20,7 @@ type Options struct {
 	Wake        func()      // called when something comes while the van is armed; see New
 	Limits      wire.Limits // what a peer may announce; wire.DefaultLimits when zero
 	OneSided    bool        // messages may have targets, endpoints implement van.Granter
-	Unmapped    bool        // with OneSided: Map is not supported, as where only hardware reaches the peer's memory
+	NoViews     bool        // with OneSided: no views, as where only a device reaches the peer's memory
 	Grants      int         // of one endpoint that may be out; any number when zero
 	Queue       int         // operations of one endpoint that may be outstanding; 256
 	Credits     int         // deliveries of one endpoint that may be unreleased; 256
@@ -76,6 +76,8 @@ func New(net *Network, opt Options) (van.Van, error) {
 		MaxPayload:  n.opt.MaxPayload,
 		MaxSegments: n.opt.MaxSegments,
 		OneSided:    n.opt.OneSided,
+		Views:       n.opt.OneSided && !n.opt.NoViews,
+		Guarded:     n.opt.OneSided, // a peer has only Send and Map, which check each target
 		Quiet:       true,
 	}
 	return n, nil
@@ -134,28 +136,10 @@ func (n *memVan) detach(e *endpoint) {
 
 // check holds m to the contract of Send and returns the size of its payload.
 func (n *memVan) check(m *van.Message) (size int64, err error) {
-	if len(m.Head) < wire.HeaderSize {
-		return 0, errs.Invalid("head of %d bytes, a header has %d", len(m.Head), wire.HeaderSize)
+	if size, err = n.caps.Check(m); err != nil {
+		return 0, err
 	}
 	meta := len(m.Head) - wire.HeaderSize
-	if meta > n.caps.MaxMeta {
-		return 0, errs.Invalid("meta of %d bytes, the van carries %d in one message", meta, n.caps.MaxMeta)
-	}
-	if len(m.Payload) > n.caps.MaxSegments {
-		return 0, errs.Invalid("%d segments, the van carries %d in one message", len(m.Payload), n.caps.MaxSegments)
-	}
-	if m.Written < 0 || m.Written > 0 && (!n.caps.OneSided || len(m.Payload) > 0 || m.Spare != nil) {
-		return 0, errs.Invalid("%d bytes written, and %d segments: only over a one-sided van, and nothing else", m.Written, len(m.Payload))
-	}
-	if size = total(m.Payload) + m.Written; size > n.caps.MaxPayload {
-		return 0, errs.Invalid("payload of %d bytes, the van carries %d in one message", size, n.caps.MaxPayload)
-	}
-	if len(m.Target) > 0 && (!n.caps.OneSided || len(m.Target) != len(m.Payload)) {
-		return 0, errs.Invalid("%d targets for %d segments: one-sided vans take one for each or none, others none", len(m.Target), len(m.Payload))
-	}
-	if m.Spare != nil && int64(len(m.Spare)) < size {
-		return 0, errs.Invalid("%d bytes to spare for a payload of %d", len(m.Spare), size)
-	}
 	var h wire.Header
 	// The receiver judges a head that is not a header within the limits.
 	if h.Decode(m.Head, n.opt.Limits) == nil && (int(h.Meta) != meta || h.Payload != uint64(size)) {

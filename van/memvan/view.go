@@ -8,8 +8,13 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-// Map implements van.Granter: a view is the peer's memory itself. Budget: no allocation, one lock.
-func (g granter) Map(t van.Target, n int64, rights van.Rights) (van.View, error) {
+// viewer is an endpoint of a van with views.
+type viewer struct{ granter }
+
+var _ van.Viewer = viewer{}
+
+// Map implements van.Viewer: a view is the peer's memory itself. Budget: no allocation, one lock.
+func (g viewer) Map(t van.Target, n int64, rights van.Rights) (van.View, error) {
 	e := g.endpoint
 	e.conn.mu.Lock()
 	defer e.conn.unlock()
@@ -18,8 +23,6 @@ func (g granter) Map(t van.Target, n int64, rights van.Rights) (van.View, error)
 		return van.View{}, stepvan.ErrClosed
 	case e.conn.over:
 		return van.View{}, stepvan.ErrPeerLost
-	case e.van.opt.Unmapped:
-		return van.View{}, stepvan.ErrNotSupported
 	case n < 1:
 		return van.View{}, errs.Invalid("a view of %d bytes", n)
 	}

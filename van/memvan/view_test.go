@@ -44,7 +44,7 @@ func TestMapAndReleaseDoNotAllocate(t *testing.T) {
 	require.NoError(t, err)
 	target := van.Target{Grant: g.ID, Generation: 1, Offset: 10}
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		v, err := x.(van.Granter).Map(target, 100, van.RightRead)
+		v, err := x.(van.Viewer).Map(target, 100, van.RightRead)
 		if err != nil {
 			t.Fatal(err)
 		}

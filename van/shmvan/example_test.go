@@ -56,7 +56,7 @@ func Example() {
 	for b.Poll(events, true) == 0 { // a driver sleeps on FD when Arm says so
 		continue
 	}
-	there := events[0].Endpoint.(van.Granter)
+	there := events[0].Endpoint.(van.Viewer)
 	view, err := there.Map(van.Target{Grant: grant.ID, Generation: grant.Generation}, grant.Length, van.RightWrite)
 	if err != nil {
 		fmt.Println(err)

@@ -14,7 +14,10 @@ import (
 // granter is an endpoint of a one-sided van.
 type granter struct{ *endpoint }
 
-var _ van.Granter = granter{}
+var (
+	_ van.Granter = granter{}
+	_ van.Viewer  = granter{}
+)
 
 const allRights = van.RightWrite | van.RightRead
 
@@ -53,7 +56,7 @@ func (g granter) Withdraw(id van.GrantID, op van.OpID) error {
 	return err
 }
 
-// Map implements van.Granter. Budget for a grant that was mapped before: no allocation, no lock.
+// Map implements van.Viewer. Budget for a grant that was mapped before: no allocation, no lock.
 func (g granter) Map(t van.Target, n int64, rights van.Rights) (van.View, error) {
 	e := g.endpoint
 	if n < 1 {

@@ -26,7 +26,7 @@ type Options struct {
 	Files       Files       // memory that peers may map; nil: payload goes by other ways
 	Dir         string      // of the sockets; private to the user, made when it is missing; stepvan-<user> in TMPDIR
 	Grants      int         // of each endpoint at once, a power of two from 64 to 64 Ki; 4 Ki
-	TwoSided    bool        // no grants: endpoints do not implement van.Granter
+	TwoSided    bool        // neither grants nor views
 	RingBytes   int         // of each direction of a connection, a power of two from 64 KiB; 512 KiB
 	InlineBytes int         // payload up to which it travels in the ring, at most an eighth of it; 8 KiB
 	Credits     int         // unreleased deliveries per endpoint, 1 to MaxCredits; 32

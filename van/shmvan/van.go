@@ -59,7 +59,7 @@ func New(o Options) (van.Van, error) {
 		hello:  hello{Pid: uint32(unix.Getpid()), Ring: uint64(o.RingBytes), Slots: uint32(o.slots())},
 		caps: van.Caps{
 			Name: name, MaxMeta: o.maxMeta(), MaxPayload: maxPayload, MaxSegments: maxSegments,
-			OneSided: !o.TwoSided, Quiet: true, Sound: true, InMessage: inMessage,
+			OneSided: !o.TwoSided, Views: !o.TwoSided, Quiet: true, Sound: true, InMessage: inMessage,
 		},
 	}
 	v.eps.Store(new([]*endpoint))

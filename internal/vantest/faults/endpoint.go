@@ -14,7 +14,7 @@ import (
 type endpoint struct {
 	van.Endpoint // the inner one
 	van          *faultyVan
-	public       van.Endpoint // the endpoint itself, or the granter around it
+	public       van.Endpoint // the endpoint itself, or the granter or viewer around it
 	corrupt      atomic.Bool  // the next message is damaged
 
 	// guarded by van.net.mu

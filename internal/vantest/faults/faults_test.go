@@ -342,7 +342,7 @@ func TestKillFreesViews(t *testing.T) {
 func mapped(t *testing.T, v van.Van, x van.Endpoint, g van.Grant) van.View {
 	t.Helper()
 	await(t, v, "M")
-	view, err := x.(van.Granter).Map(van.Target{Grant: g.ID, Generation: 1}, 100, van.RightRead)
+	view, err := x.(van.Viewer).Map(van.Target{Grant: g.ID, Generation: 1}, 100, van.RightRead)
 	require.NoError(t, err)
 	return view
 }

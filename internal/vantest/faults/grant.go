@@ -13,9 +13,15 @@ func (g granter) Withdraw(id van.GrantID, op van.OpID) error {
 	return g.begin(func() error { return g.Granter.Withdraw(id, op) }, new(bool))
 }
 
-// Map implements van.Granter. The wrapper knows all views, which end when the van is killed.
-func (g granter) Map(t van.Target, n int64, rights van.Rights) (van.View, error) {
-	view, err := g.Granter.Map(t, n, rights)
+// viewer is an endpoint of a van with views.
+type viewer struct {
+	granter
+	inner van.Viewer
+}
+
+// Map implements van.Viewer. The wrapper knows all views, which end when the van is killed.
+func (g viewer) Map(t van.Target, n int64, rights van.Rights) (van.View, error) {
+	view, err := g.inner.Map(t, n, rights)
 	if err != nil {
 		return van.View{}, err
 	}

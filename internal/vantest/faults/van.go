@@ -113,6 +113,9 @@ func (v *faultyVan) outer(inner van.Endpoint) *endpoint {
 		e.public = e
 		if g, ok := inner.(van.Granter); ok {
 			e.public = granter{e, g}
+			if w, ok := inner.(van.Viewer); ok {
+				e.public = viewer{granter{e, g}, w}
+			}
 		}
 		v.known[inner] = e
 	}

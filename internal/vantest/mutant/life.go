@@ -2,6 +2,7 @@ package mutant
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -9,7 +10,10 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
-var errTwice = errors.New("closed already")
+var (
+	errTwice        = errors.New("closed already")
+	errUnknownGrant = fmt.Errorf("unknown grant: %w", stepvan.ErrStale)
+)
 
 var lifeMutations = []Mutation{
 	{Name: "reports a loss twice", Clauses: []int{11}, mutate: repeat(van.EventLost, every(1))},

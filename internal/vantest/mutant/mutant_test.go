@@ -14,10 +14,12 @@ import (
 const credits = 24
 
 // onMemvan is memvan with a mutation. It is made inside the bubble in which it is used.
-func onMemvan(m Mutation) vantest.Factory {
+func onMemvan(m Mutation, o memvan.Options) vantest.Factory {
 	net := memvan.NewNetwork()
 	maker := func(p van.Placer, wake func()) (van.Van, error) {
-		return memvan.New(net, memvan.Options{Placer: p, Wake: wake, Credits: credits, Queue: 64, OneSided: true})
+		o := o
+		o.Placer, o.Wake, o.Credits, o.Queue = p, wake, credits, 64
+		return memvan.New(net, o)
 	}
 	return Wrap(vantest.Factory{
 		Name:        "mem",
@@ -25,25 +27,34 @@ func onMemvan(m Mutation) vantest.Factory {
 		Listen:      ":0",
 		BadAddr:     "no address",
 		Credits:     credits,
+		NoViews:     o.NoViews,
 		NoProcesses: true, NoGreeting: true,
 		RawDial: faults.RawDial(maker),
 	}, m)
 }
 
+// forms are the one-sided forms of memvan.
+var forms = map[string]memvan.Options{
+	"views":    {OneSided: true},
+	"no views": {OneSided: true, NoViews: true},
+}
+
 // check runs the clauses against memvan with a mutation, on fake time: a wait
 // in vain costs nothing.
-func check(t *testing.T, m Mutation, run func(vantest.Clause) bool) (found []vantest.Failure) {
+func check(t *testing.T, m Mutation, o memvan.Options, run func(vantest.Clause) bool) (found []vantest.Failure) {
 	for _, c := range vantest.Clauses() {
 		if run(c) {
-			synctest.Test(t, func(*testing.T) { found = append(found, c.Check(onMemvan(m))...) })
+			synctest.Test(t, func(*testing.T) { found = append(found, c.Check(onMemvan(m, o))...) })
 		}
 	}
 	return found
 }
 
 func TestNoMutationPasses(t *testing.T) {
-	for _, f := range check(t, None, func(vantest.Clause) bool { return true }) {
-		t.Error(f)
+	for form, o := range forms {
+		for _, f := range check(t, None, o, func(vantest.Clause) bool { return true }) {
+			t.Error(form, f)
+		}
 	}
 }
 
@@ -51,21 +62,30 @@ func TestEveryMutationIsCaught(t *testing.T) {
 	if raceDetector {
 		t.Skip("some mutations race, and the detector would fail the test for it; it watches the suite in the tests of the vans")
 	}
-	for _, m := range Mutations() {
-		t.Run(m.Name, func(t *testing.T) {
-			t.Parallel()
-			found := check(t, m, func(c vantest.Clause) bool { return slices.Contains(m.Clauses, c.Number) })
-			blamed := false
-			for _, f := range found {
-				t.Log(f)
-				blamed = blamed || slices.Contains(m.Clauses, f.Clause)
-			}
-			switch {
-			case len(found) == 0:
-				t.Errorf("the suite passes a van that %s", m.Name)
-			case !blamed:
-				t.Errorf("a van that %s is not found to violate clause %v", m.Name, m.Clauses)
-			}
-		})
+	for form, o := range forms {
+		mutations := Mutations()
+		if o.NoViews {
+			mutations = GrantMutations() // the others have nothing to do with views
+		}
+		for _, m := range mutations {
+			t.Run(form+"/"+m.Name, func(t *testing.T) { requireCaught(t, m, o) })
+		}
+	}
+}
+
+// requireCaught fails unless the suite finds that a van with the mutation violates one of its clauses.
+func requireCaught(t *testing.T, m Mutation, o memvan.Options) {
+	t.Parallel()
+	found := check(t, m, o, func(c vantest.Clause) bool { return slices.Contains(m.Clauses, c.Number) })
+	blamed := false
+	for _, f := range found {
+		t.Log(f)
+		blamed = blamed || slices.Contains(m.Clauses, f.Clause)
+	}
+	switch {
+	case len(found) == 0:
+		t.Errorf("the suite passes a van that %s", m.Name)
+	case !blamed:
+		t.Errorf("a van that %s is not found to violate clause %v", m.Name, m.Clauses)
 	}
 }

@@ -1,6 +1,8 @@
 package mutant
 
 import (
+	"slices"
+
 	"github.com/stepvan/stepvan/internal/vantest"
 	"github.com/stepvan/stepvan/van"
 )
@@ -20,9 +22,13 @@ func Mutations() []Mutation {
 	list = append(list, messageMutations...)
 	list = append(list, placementMutations...)
 	list = append(list, viewMutations...)
+	list = append(list, GrantMutations()...)
 	list = append(list, lifeMutations...)
 	return list
 }
+
+// GrantMutations returns those that bite one-sided vans without views, too.
+func GrantMutations() []Mutation { return slices.Clone(grantMutations) }
 
 // None changes nothing: a van that passes must pass with it too.
 var None = Mutation{Name: "none", mutate: func(*mutantVan) {}}
@@ -31,8 +37,11 @@ var None = Mutation{Name: "none", mutate: func(*mutantVan) {}}
 func Wrap(f vantest.Factory, m Mutation) vantest.Factory {
 	w := f
 	w.Name = f.Name + " with " + m.Name
+	grants := &granted{mem: map[van.GrantID][]byte{}}
 	w.New = func(placer van.Placer, wake func()) (van.Van, error) {
-		v := &mutantVan{placer: placer, wake: wake, known: map[van.Endpoint]*endpoint{}, reopened: make(chan struct{})}
+		v := &mutantVan{
+			placer: placer, wake: wake, known: map[van.Endpoint]*endpoint{}, reopened: make(chan struct{}), granted: grants,
+		}
 		m.mutate(v)
 		inner, err := f.New(v, v.ring)
 		if err != nil {

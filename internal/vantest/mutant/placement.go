@@ -41,20 +41,6 @@ var placementMutations = []Mutation{
 	{Name: "drops refused messages", Clauses: []int{4, 8}, mutate: drop(van.EventMessage, func(_ *mutantVan, ev van.Event) bool {
 		return ev.Delivery.Refused != nil
 	})},
-	{Name: "completes a withdrawal without withdrawing", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.withdraw = func(e *endpoint, _ van.GrantID, op van.OpID) error {
-			e.complete(op, nil)
-			return nil
-		}
-	}},
-	{Name: "ignores withdrawals", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.withdraw = func(*endpoint, van.GrantID, van.OpID) error { return nil }
-	}},
-	{Name: "writes one-sided beside the target", Clauses: []int{3, 8}, mutate: beforeSend(func(m *van.Message) {
-		if len(m.Target) > 0 && m.Target[0].Offset > 0 {
-			m.Target[0].Offset--
-		}
-	})},
 }
 
 // place makes a mutation that says what Place returns.

@@ -24,6 +24,9 @@ type mutantVan struct {
 	closes   int
 	reopened chan struct{} // closed by the third Close
 
+	granted     *granted   // by all vans of the factory
+	withdrawals []van.OpID // that were accepted; guarded by hook
+
 	count int // for mutations that bite now and then; guarded by hook
 
 	onEvents func(events []van.Event) []van.Event // sees what Poll is about to return, may add and drop
@@ -36,7 +39,8 @@ type mutantVan struct {
 	deaf     atomic.Bool           // never wakes
 	onArm    func(armed bool) bool // sees what the inner Arm has returned
 	withdraw func(*endpoint, van.GrantID, van.OpID) error
-	onMap    func(van.Granter, mapRequest) (van.View, error)
+	onGrant  func(van.Grant)
+	onMap    func(van.Viewer, mapRequest) (van.View, error)
 }
 
 func (v *mutantVan) ring() {
@@ -187,6 +191,9 @@ type endpoint struct {
 // granter is the inner endpoint as one that grants.
 func (e *endpoint) granter() van.Granter { return e.Endpoint.(van.Granter) }
 
+// viewer is the inner endpoint as one that maps.
+func (e *endpoint) viewer() van.Viewer { return e.Endpoint.(van.Viewer) }
+
 func (e *endpoint) Send(m *van.Message) error {
 	if e.van.onSend == nil {
 		return e.Endpoint.Send(m)
@@ -205,14 +212,30 @@ func (e *endpoint) Close() error {
 }
 
 func (e *endpoint) Grant(mem []byte, generation uint32, rights van.Rights) (van.Grant, error) {
-	return e.granter().Grant(mem, generation, rights)
+	v := e.van
+	v.hook.Lock()
+	defer v.hook.Unlock()
+	g, err := e.granter().Grant(mem, generation, rights)
+	if err == nil {
+		v.granted.add(g.ID, mem)
+		if v.onGrant != nil {
+			v.onGrant(g)
+		}
+	}
+	return g, err
 }
 
 func (e *endpoint) Withdraw(g van.GrantID, op van.OpID) error {
 	if e.van.withdraw != nil {
 		return e.van.withdraw(e, g, op)
 	}
-	return e.granter().Withdraw(g, op)
+	e.van.hook.Lock()
+	defer e.van.hook.Unlock()
+	err := e.granter().Withdraw(g, op)
+	if err == nil {
+		e.van.withdrawals = append(e.van.withdrawals, op)
+	}
+	return err
 }
 
 // mapRequest is what a caller of Map asks for.
@@ -222,14 +245,14 @@ type mapRequest struct {
 	rights van.Rights
 }
 
-func (r mapRequest) ask(g van.Granter) (van.View, error) { return g.Map(r.to, r.n, r.rights) }
+func (r mapRequest) ask(g van.Viewer) (van.View, error) { return g.Map(r.to, r.n, r.rights) }
 
 func (e *endpoint) Map(t van.Target, n int64, rights van.Rights) (van.View, error) {
 	r := mapRequest{t, n, rights}
 	if e.van.onMap == nil {
-		return r.ask(e.granter())
+		return r.ask(e.viewer())
 	}
 	e.van.hook.Lock()
 	defer e.van.hook.Unlock()
-	return e.van.onMap(e.granter(), r)
+	return e.van.onMap(e.viewer(), r)
 }

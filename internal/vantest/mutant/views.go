@@ -8,10 +8,11 @@ import (
 	"github.com/stepvan/stepvan/van"
 )
 
+// viewMutations need views.
 var viewMutations = []Mutation{
 	{Name: "maps a copy", Clauses: []int{8}, mutate: mapped(func(w *van.View) { w.Bytes = slices.Clone(w.Bytes) })},
 	{Name: "maps one byte beside", Clauses: []int{8}, mutate: func(v *mutantVan) {
-		v.onMap = func(g van.Granter, r mapRequest) (van.View, error) {
+		v.onMap = func(g van.Viewer, r mapRequest) (van.View, error) {
 			if r.to.Offset > 0 && r.to.Offset < 8192 {
 				r.to.Offset--
 			}
@@ -34,14 +35,6 @@ var viewMutations = []Mutation{
 		w.Holder = nobody{}
 	})},
 	{Name: "never releases a view", Clauses: []int{8, 11}, mutate: mapped(func(w *van.View) { w.Holder = nobody{} })},
-	{Name: "hides that a message was written", Clauses: []int{8}, mutate: edit(van.EventMessage, func(_ *mutantVan, ev *van.Event) {
-		ev.Delivery.Written = false
-	})},
-	{Name: "calls every message written", Clauses: []int{8}, mutate: edit(van.EventMessage, func(_ *mutantVan, ev *van.Event) {
-		ev.Delivery.Written = true
-	})},
-	{Name: "tells nobody when its peer is detached", Clauses: []int{11}, mutate: drop(van.EventDetached, every(1))},
-	{Name: "tells twice that a peer is detached", Clauses: []int{11}, mutate: repeat(van.EventDetached, every(1))},
 	{Name: "tells with the loss that the peer is detached", Clauses: []int{11}, mutate: func(v *mutantVan) {
 		v.onEvents = func(events []van.Event) []van.Event {
 			events = rewrite(events, van.EventDetached, func(van.Event) []van.Event { return nil })
@@ -50,13 +43,12 @@ var viewMutations = []Mutation{
 			})
 		}
 	}},
-	{Name: "detaches before the loss", Clauses: []int{11}, mutate: swap(van.EventLost, van.EventDetached, every(1))},
 }
 
 // mapped changes a view that the inner Map has returned.
 func mapped(change func(*van.View)) func(*mutantVan) {
 	return func(v *mutantVan) {
-		v.onMap = func(g van.Granter, r mapRequest) (van.View, error) {
+		v.onMap = func(g van.Viewer, r mapRequest) (van.View, error) {
 			w, err := r.ask(g)
 			if err == nil {
 				change(&w)
@@ -69,7 +61,7 @@ func mapped(change func(*van.View)) func(*mutantVan) {
 // mapInstead asks for another view when the inner Map returns an error.
 func mapInstead(kind error, change func(*mapRequest)) func(*mutantVan) {
 	return func(v *mutantVan) {
-		v.onMap = func(g van.Granter, r mapRequest) (van.View, error) {
+		v.onMap = func(g van.Viewer, r mapRequest) (van.View, error) {
 			w, err := r.ask(g)
 			if errors.Is(err, kind) {
 				change(&r)
