@@ -21,6 +21,8 @@ func (c *Caps) Check(m *Message) (payload int64, err error) {
 		err = errs.Invalid("send: targets: this van is not one-sided (got %d targets, want none)", len(m.Target))
 	case len(m.Target) > 0 && len(m.Target) != len(m.Payload):
 		err = errs.Invalid("send: targets: not one for each segment (got %d, want %d)", len(m.Target), len(m.Payload))
+	case c.Offload && len(m.Target) > 0 && m.along() > c.InMessage:
+		err = errs.Invalid("send: segments without target: too long to travel with the head (got %d bytes, want at most %d)", m.along(), c.InMessage)
 	case m.Written != 0 && !c.Views:
 		err = errs.Invalid("send: written bytes: this van has no views to write through (got %d bytes, want none)", m.Written)
 	case m.Written < 0 || m.Written > 0 && (len(m.Payload) > 0 || m.Spare != nil):
@@ -29,6 +31,16 @@ func (c *Caps) Check(m *Message) (payload int64, err error) {
 		err = errs.Invalid("send: Spare: shorter than the payload (got %d bytes, want %d)", len(m.Spare), payload)
 	}
 	return payload, err
+}
+
+// along returns the bytes of the segments whose Target is zero. There is a Target for each segment.
+func (m *Message) along() (n int64) {
+	for i, t := range m.Target {
+		if t.IsZero() {
+			n += int64(len(m.Payload[i]))
+		}
+	}
+	return n
 }
 
 // Total returns the bytes of segments.

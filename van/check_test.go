@@ -13,8 +13,10 @@ func TestCapsRefuseWhatTheyDoNotCarry(t *testing.T) {
 	two := Caps{MaxMeta: 10, MaxPayload: 100, MaxSegments: 2}
 	one := two
 	one.OneSided, one.Views = true, true
-	blind := one
+	blind, device := one, one
 	blind.Views = false
+	device.Offload, device.InMessage = true, 40
+	some := Target{Grant: 1}
 	head, long := make([]byte, wire.HeaderSize+10), make([]byte, 100)
 	for name, c := range map[string]struct {
 		caps *Caps
@@ -38,6 +40,8 @@ func TestCapsRefuseWhatTheyDoNotCarry(t *testing.T) {
 		"nobody's grant":    {&two, Message{Head: head, Written: 1}, "no views"},
 		"no views":          {&blind, Message{Head: head, Written: 1}, "no views"},
 		"blind targets":     {&blind, Message{Head: head, Payload: [][]byte{long}, Target: make([]Target, 1)}, ""},
+		"along":             {&device, Message{Head: head, Payload: [][]byte{long[:40], long[40:]}, Target: []Target{{}, some}}, ""},
+		"too much along":    {&device, Message{Head: head, Payload: [][]byte{long[:40], long[40:41]}, Target: []Target{{}, {}}}, "got 41 bytes, want at most 40"},
 		"number of targets": {&one, Message{Head: head, Payload: [][]byte{long}, Target: make([]Target, 2)}, "got 2, want 1"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,8 @@
 //     (Message.Target) and maps (Viewer.Map) only what a Grant allows (peer, range, rights, generation), and nothing of
 //     a withdrawn one. It delivers what was written so with Delivery.Written, and does not ask the Placer. The same
 //     holds for what the sender has written through a View (Message.Written), which is visible before the message is
-//     delivered. A grant reaches the peer before any message that is sent after Grant has returned, so such a message
+//     delivered. With Caps.Offload small segments may travel with the head (a zero Target), and Delivery.Payload has
+//     them. A grant reaches the peer before any message that is sent after Grant has returned, so such a message
 //     may name it. The withdrawal of a grant completes when no write through it is in progress and no View of it is in
 //     use. The bytes of a View stay readable, and by its rights writable, until it is released, whatever happens to the
 //     connection or the peer.

@@ -29,6 +29,9 @@ type Target struct {
 	Offset     int64
 }
 
+// IsZero reports whether t names no grant. No grant has the ID 0.
+func (t Target) IsZero() bool { return t.Grant == 0 }
+
 // Granter is implemented by the endpoints of vans with Caps.OneSided. Its methods have one caller at a time per
 // endpoint, together with Send.
 type Granter interface {

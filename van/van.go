@@ -15,6 +15,9 @@ type Caps struct {
 	InMessage   int64  // whole messages with at most so much payload may come with Delivery.Payload
 	OneSided    bool   // endpoints implement Granter: the van writes payload into grants of the peer
 	Views       bool   // with OneSided: endpoints implement Viewer: this process can also map and see grants of the peer
+	// Offload vans are one-sided vans with a device that moves the payload: Send only posts it. A message with Target
+	// may have segments whose Target is zero. They travel with the head, all of them together within InMessage.
+	Offload bool
 	// Guarded one-sided vans hold a peer that keeps no rule to its grants as well, by what this side enforces. Without
 	// it, such a peer reaches more than it was granted: the documentation of the package says what.
 	Guarded bool
@@ -95,7 +98,9 @@ type Message struct {
 	Op      OpID
 	Head    []byte   // encoded header (wire.HeaderSize bytes) and its meta
 	Payload [][]byte // segments, in order; together Header.Payload bytes
-	Target  []Target // one-sided vans: where the segments go at the peer, one per segment; empty for the peer's Placer
+	// Target says over one-sided vans where the segments go at the peer, one per segment. It is empty for the peer's
+	// Placer. With Caps.Offload some may be zero.
+	Target []Target
 	// Spare, when it is set, is memory that can hold the whole payload and does not overlap it. The segments of Payload
 	// then belong to the caller again when Send returns. The van copies what it still needs of them to Spare, which
 	// belongs to the van until the completion. Not together with Target.
@@ -142,11 +147,11 @@ type Delivery struct {
 	Refused error
 	// Written says that the peer has written the payload into memory granted to it: its van, where the sender's
 	// Message.Target named it, or the sender itself (Message.Written). The van has not asked the Placer. What the meta
-	// says of the place is the peer's claim. A van that sends small segments along with the head sets Payload, too: it
-	// has those bytes, and the peer has written the others.
+	// says of the place is the peer's claim. With Caps.Offload, Payload then has the segments whose Target is zero, in
+	// order, and the peer has written the others. All may have travelled so.
 	Written bool
-	// Payload is the payload of a small whole message (Caps.InMessage). The van has kept it beside the meta and has not
-	// asked the Placer. Valid until Release.
+	// Payload is the payload of a small whole message (Caps.InMessage), or what has travelled with the head. The van
+	// has kept it beside the meta and has not asked the Placer. Valid until Release.
 	Payload []byte
 	// Releaser gives the delivery back to its van.
 	Releaser Releaser

@@ -178,6 +178,12 @@ func (a *arrival) examine(b *books, when string) {
 	if a.Written && (h.Payload == 0 || !b.allow.grants || a.where != nil || a.Refused != nil) {
 		b.t.fail(8, "message %d is said to be written one-sided, and was not", a.sequence)
 	}
+	if a.Payload != nil && a.Written {
+		if n := len(a.Payload); !b.caps.Offload || int64(n) > b.caps.InMessage || uint64(n) > h.Payload {
+			b.t.fail(8, "%d bytes of message %d travelled with its head, the van takes %d", n, a.sequence, b.caps.InMessage)
+		}
+		return // the case knows which bytes
+	}
 	if a.Payload != nil {
 		a.examineKept(b, when)
 		return
@@ -192,7 +198,7 @@ func (a *arrival) examine(b *books, when string) {
 // examineKept looks at a message that came with its payload.
 func (a *arrival) examineKept(b *books, when string) {
 	h := &a.Header
-	if most := b.caps.InMessage; h.Payload > uint64(most) || h.Payload != h.Total || a.where != nil || a.Written || a.Refused != nil {
+	if most := b.caps.InMessage; h.Payload > uint64(most) || h.Payload != h.Total || a.where != nil || a.Refused != nil {
 		b.t.fail(8, "message %d came with its payload of %d bytes, which is for whole ones up to %d that were neither placed nor written", a.sequence, h.Payload, most)
 	}
 	a.compare(b, when, 3, "payload", payloadOf(h.Request, a.sequence), a.Payload, h.Payload)

@@ -28,6 +28,7 @@ const (
 	needOneSided need = 1 << iota // grants
 	needViews                     // grants that can be seen
 	needBlind                     // grants that cannot be seen
+	needOffload                   // a device that moves payload
 	needLossy                     // loses connections by itself
 	needProcess                   // crosses processes
 	needGreeting                  // has a greeting of its own
@@ -85,6 +86,8 @@ func (tc testCase) unfit(f *Factory, caps van.Caps) string {
 		return "Caps.OneSided is false"
 	case tc.need&needViews != 0 && !caps.Views:
 		return "Caps.Views is false"
+	case tc.need&needOffload != 0 && !caps.Offload:
+		return "Caps.Offload is false"
 	case tc.need&needBlind != 0 && caps.Views:
 		return "Caps.Views is true"
 	case tc.need&needProcess != 0 && f.NoProcesses:

@@ -55,6 +55,10 @@ type Factory struct {
 	// NoViews says that these vans, which are one-sided, have no views, and skip the cases about those.
 	NoViews bool
 
+	// Offload says that these vans, which are one-sided, have a device that moves payload. Others skip the cases about
+	// that.
+	Offload bool
+
 	// Lossy says that these vans lose connections by themselves, and run only the cases made for that.
 	Lossy bool
 

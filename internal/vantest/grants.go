@@ -119,6 +119,33 @@ var grantCases = []testCase{
 			}
 		}
 	}},
+	{name: "small segments travel with the head", need: needOffload, run: func(t *trial) {
+		x, y := t.pair()
+		g := y.grant(100*kib, 1, van.RightWrite)
+		most := int(y.caps.InMessage)
+		targets := []van.Target{{}, g.at(0), {}}
+		for _, cuts := range [][]int{{1, 100, 0}, {0, 100 * kib, 8}, {most / 2, 4097, most - most/2}, {most, 1, 0}, {0, 0, most}} {
+			size := cuts[0] + cuts[1] + cuts[2]
+			y.in.peek = func(a *arrival) {
+				t.want(a.Written && len(a.Payload) == cuts[0]+cuts[2], "message %d has %d bytes that travelled with its head", a.sequence, len(a.Payload))
+				if d := payloadOf(y.in.salt, a.sequence).differs(a.Payload[:cuts[0]], g.mem[:cuts[1]], a.Payload[cuts[0]:]); d >= 0 {
+					t.fail(3, "message %d, some of which travelled with its head, differs at byte %d of %d", a.sequence, d, size)
+				}
+			}
+			x.deliver(shape{size: size, cuts: cuts, target: targets})
+			y.in.peek = nil
+			x.deliver(shape{size: size})
+		}
+		g.fenced("a write beside segments that travelled with the head")
+		x.refuses(shape{size: most + 2, cuts: []int{most, 1, 1}, target: targets})
+		y.in.hold = true
+		x.deliver(shape{size: 100, cuts: []int{50, 50}, target: []van.Target{{}, g.at(0)}})
+		x.deliver(times(3, shape{size: 60, cuts: []int{60}, target: []van.Target{{}}})...)
+		y.in.peek = nil
+		want := payloadOf(y.in.salt, y.in.held[0].sequence)
+		t.want(want.differs(y.in.held[0].Payload) < 0, "what travelled with a head was overwritten while its delivery was held")
+		y.releaseAll()
+	}},
 	// The peer writes to the grant all the time. From the completion of the withdrawal on, not a byte changes.
 	{name: "withdrawal under fire", need: needOneSided, run: func(t *trial) {
 		x, y := t.pair()

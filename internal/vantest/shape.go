@@ -19,9 +19,10 @@ type shape struct {
 	segments int // number of segments, 1 when 0
 	meta     int // bytes of meta
 	target   []van.Target
-	viewed   bool // the sender writes to the target through views, before Send
-	halves   bool // two segments of equal length
-	spare    bool // with memory to spare, so that the source may be overwritten after Send
+	viewed   bool  // the sender writes to the target through views, before Send
+	halves   bool  // two segments of equal length
+	cuts     []int // the lengths of the segments, together size
+	spare    bool  // with memory to spare, so that the source may be overwritten after Send
 }
 
 func (c shape) String() string {
@@ -53,6 +54,11 @@ func (o *outgoing) compose(c shape) (m *van.Message, source [][]byte) {
 	payloadOf(o.salt, o.next).fill(payload)
 	var segments [][]byte
 	switch {
+	case len(c.cuts) > 0:
+		for rest := payload; len(segments) < len(c.cuts); {
+			n := c.cuts[len(segments)]
+			segments, rest = append(segments, rest[:n:n]), rest[n:]
+		}
 	case c.halves:
 		segments = [][]byte{payload[:c.size/2], payload[c.size/2:]}
 	case c.segments > 1:

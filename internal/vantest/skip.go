@@ -16,6 +16,7 @@ var (
 		"grants of both sides",
 		"foreign, stale and short grants",
 		"a peer that hears of a grant may write to it",
+		"small segments travel with the head",
 		"withdrawal under fire",
 		"views",
 		"foreign, stale and short views",
@@ -37,6 +38,9 @@ var (
 	}
 	viewsSkips = []string{
 		"detached while the peer stands still",
+	}
+	noOffloadSkips = []string{
+		"small segments travel with the head",
 	}
 	noProcessesSkips = []string{
 		"ping-pong between processes",
@@ -60,6 +64,9 @@ func (f *Factory) agrees(caps van.Caps) error {
 	if views := !f.TwoSided && !f.NoViews; caps.Views != views {
 		return fmt.Errorf("vantest: %s: Caps.Views is %t, with Factory.TwoSided %t and NoViews %t", f.Name, caps.Views, f.TwoSided, f.NoViews)
 	}
+	if caps.Offload != f.Offload {
+		return fmt.Errorf("vantest: %s: Caps.Offload is %t and Factory.Offload %t", f.Name, caps.Offload, f.Offload)
+	}
 	if caps.Lossy != f.Lossy {
 		return fmt.Errorf("vantest: %s: Caps.Lossy is %t and Factory.Lossy %t", f.Name, caps.Lossy, f.Lossy)
 	}
@@ -73,6 +80,7 @@ func (f *Factory) maySkip(name string) bool {
 		views = noViewsSkips
 	}
 	return f.Lossy || f.TwoSided && slices.Contains(twoSidedSkips, name) || !f.TwoSided && slices.Contains(views, name) ||
+		!f.Offload && slices.Contains(noOffloadSkips, name) ||
 		f.NoProcesses && slices.Contains(noProcessesSkips, name) || f.NoGreeting && slices.Contains(noGreetingSkips, name)
 }
 

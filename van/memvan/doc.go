@@ -12,6 +12,9 @@
 // The operation completes after that, so the van holds the source
 // until the receiver has polled. With Options.OneSided, Send itself writes payload
 // that has a Target into the granted memory of the peer, as shared memory and RDMA do.
+// With Options.Offload, Send only posts such a payload. A device writes it, and its completion comes later. The poller
+// of the receiver plays the device.
+//
 // A View is the peer's memory itself. With Options.NoViews the van has no views, as over RDMA.
 //
 // When an endpoint is closed, what needs no source memory any more still reaches the peer:

@@ -64,10 +64,13 @@ func (e *endpoint) Send(m *van.Message) error {
 	if err != nil {
 		return err
 	}
-	if len(m.Target) > 0 && size > 0 {
-		return e.sendInto(m, size)
+	switch {
+	case len(m.Target) == 0 || size == 0:
+		return e.sendFrom(m, size)
+	case e.van.opt.Offload:
+		return e.post(m, size)
 	}
-	return e.sendFrom(m, size)
+	return e.sendInto(m, size)
 }
 
 // sendFrom queues m; the receiver will read the payload out of the source memory, unless this side has written it.

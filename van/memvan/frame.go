@@ -8,21 +8,26 @@ const keepBuffer = 64 << 10
 // frame is one message on its way. Guarded by conn.mu.
 type frame struct {
 	op        van.OpID
-	number    uint64   // distinguishes the lives of a recycled frame
-	head      []byte   // header and meta, owned by the frame
-	source    [][]byte // payload in the sender's memory
-	size      int64    // bytes of payload
-	written   bool     // payload is in the peer's memory already (one-sided)
-	completed bool     // the sender has its completion
+	number    uint64    // distinguishes the lives of a recycled frame
+	head      []byte    // header and meta, owned by the frame
+	source    [][]byte  // payload in the sender's memory
+	size      int64     // bytes of payload
+	posted    []posting // payload that the device is to write into the peer's memory
+	along     []byte    // payload that travels with the head, owned by the frame
+	written   bool      // payload is in the peer's memory already (one-sided)
+	completed bool      // the sender has its completion
 }
 
+// isPosted reports whether the device has still to move payload of f.
+func (f *frame) isPosted() bool { return len(f.posted) > 0 }
+
 // intact reports whether the frame can be delivered without the sender's memory.
-func (f *frame) intact() bool { return f.size == 0 || f.written }
+func (f *frame) intact() bool { return f.size == 0 || f.written && !f.isPosted() }
 
 // fill makes f carry m. It keeps no reference to m or to its slices of slices.
 func (f *frame) fill(m *van.Message, size int64, written bool) {
 	f.op, f.size, f.written, f.completed = m.Op, size, written, false
-	f.head = append(f.head[:0], m.Head...)
+	f.head, f.along = append(f.head[:0], m.Head...), f.along[:0]
 	f.source = f.source[:0]
 	switch {
 	case written:
@@ -37,7 +42,8 @@ func (f *frame) fill(m *van.Message, size int64, written bool) {
 // clear drops all references to memory of the sender.
 func (f *frame) clear() {
 	clear(f.source)
-	f.source = f.source[:0]
+	clear(f.posted)
+	f.source, f.posted = f.source[:0], f.posted[:0]
 	if cap(f.head) > keepBuffer {
 		f.head = nil
 	}

@@ -46,6 +46,9 @@ func (n *memVan) Arm() bool {
 // SetUser before the first message is placed.
 func (e *endpoint) visit(events []van.Event, turn uint64) (n int, more bool) {
 	limit := min(len(events), burst)
+	if e.peer.van.opt.Offload {
+		e.runDevice()
+	}
 	e.conn.mu.Lock()
 	defer e.conn.unlock()
 	for n < limit {

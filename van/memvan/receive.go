@@ -24,6 +24,8 @@ func (e *endpoint) report(ev *van.Event) bool {
 			e.accepting = false
 			*ev = van.Event{Kind: van.EventAccepted, Endpoint: e.public}
 			return true
+		case e.in.len() > 0 && (*e.in.at(0)).isPosted():
+			return false // it came after runDevice, and has made the van ready again
 		case e.in.len() > 0:
 			s, again := e.receive()
 			if s != nil {
@@ -63,6 +65,7 @@ func (e *endpoint) receive() (s *slot, again bool) {
 		return nil, false
 	}
 	s.buf, f.head = f.head, s.buf
+	s.along, f.along = f.along, s.along
 	number, size, placed := f.number, f.size, !f.intact()
 	e.conn.unlock()
 
@@ -88,6 +91,9 @@ func (e *endpoint) prepare(s *slot, size int64, placed bool) (dst [][]byte, err 
 	}
 	d := &s.delivery
 	if d.Written = size > 0 && !placed; size == 0 || d.Written {
+		if len(s.along) > 0 {
+			d.Payload = s.along
+		}
 		return nil, nil
 	}
 	dst, err = e.van.opt.Placer.Place(e.public, &d.Header, d.Meta, e.places[:0])

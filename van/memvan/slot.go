@@ -11,6 +11,7 @@ type slot struct {
 	delivery van.Delivery
 	ep       *endpoint
 	buf      []byte // header and meta of the delivery
+	along    []byte // payload that has come with them
 	out      bool   // with the caller; guarded by conn.mu
 }
 

@@ -29,6 +29,7 @@ func factory(name string, opt memvan.Options) vantest.Factory {
 		Credits:     credits,
 		TwoSided:    !opt.OneSided,
 		NoViews:     opt.NoViews,
+		Offload:     opt.Offload,
 		NoProcesses: true, NoGreeting: true,
 		RawDial: faults.RawDial(maker),
 	}
@@ -54,9 +55,13 @@ func TestContractWithoutViews(t *testing.T) {
 	vantest.Run(t, factory("no-views", memvan.Options{OneSided: true, NoViews: true}))
 }
 
+func TestContractOffload(t *testing.T) {
+	vantest.Run(t, factory("offload", memvan.Options{OneSided: true, NoViews: true, Offload: true}))
+}
+
 // TestWrapped holds the wrapper for faults to the contract while there is no fault.
 func TestWrapped(t *testing.T) {
-	for _, o := range []memvan.Options{{}, {OneSided: true}, {OneSided: true, NoViews: true}} {
+	for _, o := range []memvan.Options{{}, {OneSided: true}, {OneSided: true, NoViews: true, Offload: true}} {
 		vantest.Run(t, hostile(factory("wrapped", o), faults.Options{}))
 	}
 }

@@ -13,6 +13,9 @@ import (
 
 const vanName = "mem"
 
+// alongBytes is how much of the payload may travel with the head, over a van with Options.Offload.
+const alongBytes = 1 << 10
+
 // Options describe one van. Zero values of the numbers mean the defaults.
 type Options struct {
 	Name        string      // unique in the network; "" for one that the network chooses
@@ -21,6 +24,7 @@ type Options struct {
 	Limits      wire.Limits // what a peer may announce; wire.DefaultLimits when zero
 	OneSided    bool        // messages may have targets, endpoints implement van.Granter
 	NoViews     bool        // with OneSided: no views, as where only a device reaches the peer's memory
+	Offload     bool        // with OneSided: a device of the van moves payload with a target, in Poll of the receiver
 	Grants      int         // of one endpoint that may be out; any number when zero
 	Queue       int         // operations of one endpoint that may be outstanding; 256
 	Credits     int         // deliveries of one endpoint that may be unreleased; 256
@@ -77,8 +81,12 @@ func New(net *Network, opt Options) (van.Van, error) {
 		MaxSegments: n.opt.MaxSegments,
 		OneSided:    n.opt.OneSided,
 		Views:       n.opt.OneSided && !n.opt.NoViews,
+		Offload:     n.opt.Offload,
 		Guarded:     n.opt.OneSided, // a peer has only Send and Map, which check each target
 		Quiet:       true,
+	}
+	if n.opt.Offload {
+		n.caps.InMessage = alongBytes
 	}
 	return n, nil
 }

@@ -28,7 +28,14 @@ func poll(v van.Van) (kinds []van.EventKind, first van.Endpoint) {
 
 // met is a connection between two one-sided vans, a of which has dialled.
 func met(t *testing.T, net *Network) (a, b van.Van, x, y van.Endpoint) {
-	a, b = newVan(t, net, Options{Name: "a", OneSided: true}), newVan(t, net, Options{Name: "b", OneSided: true})
+	return metOver(t, net, Options{OneSided: true})
+}
+
+func metOver(t *testing.T, net *Network, o Options) (a, b van.Van, x, y van.Endpoint) {
+	o.Name = "a"
+	a = newVan(t, net, o)
+	o.Name = "b"
+	b = newVan(t, net, o)
 	_, err := b.Listen("b")
 	require.NoError(t, err)
 	x, err = a.Dial(context.Background(), "b")

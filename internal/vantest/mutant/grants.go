@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/van"
 )
 
@@ -36,6 +37,34 @@ var grantMutations = []Mutation{
 	{Name: "tells nobody when its peer is detached", Clauses: []int{11}, mutate: drop(van.EventDetached, every(1))},
 	{Name: "tells twice that a peer is detached", Clauses: []int{11}, mutate: repeat(van.EventDetached, every(1))},
 	{Name: "detaches before the loss", Clauses: []int{11}, mutate: swap(van.EventLost, van.EventDetached, every(1))},
+}
+
+// offloadMutations need a device that moves payload.
+var offloadMutations = []Mutation{
+	{Name: "forgets what travels with the head", Clauses: []int{8}, mutate: edit(van.EventMessage, func(_ *mutantVan, ev *van.Event) {
+		if ev.Delivery.Written {
+			ev.Delivery.Payload = nil
+		}
+	})},
+	{Name: "takes what travels with the head from the wrong end", Clauses: []int{3, 8}, mutate: edit(van.EventMessage, func(_ *mutantVan, ev *van.Event) {
+		if ev.Delivery.Written {
+			slices.Reverse(ev.Delivery.Payload)
+		}
+	})},
+	{Name: "takes any number of bytes along", Clauses: []int{8}, mutate: hideError(stepvan.ErrInvalid)},
+	{Name: "completes before the device has read the source", Clauses: []int{2, 3, 8}, mutate: completePosted},
+}
+
+// completePosted completes each message with targets in Send.
+func completePosted(v *mutantVan) {
+	early := map[van.OpID]bool{}
+	afterSend(func(s sent) error {
+		if s.err == nil && len(s.m.Target) > 0 {
+			s.m.Done, early[s.op] = true, true
+		}
+		return s.err
+	})(v)
+	drop(van.EventCompletion, func(_ *mutantVan, ev van.Event) bool { return early[ev.Op] })(v)
 }
 
 // granted is the memory that the mutants of one factory have granted to each other.

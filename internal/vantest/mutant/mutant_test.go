@@ -28,6 +28,7 @@ func onMemvan(m Mutation, o memvan.Options) vantest.Factory {
 		BadAddr:     "no address",
 		Credits:     credits,
 		NoViews:     o.NoViews,
+		Offload:     o.Offload,
 		NoProcesses: true, NoGreeting: true,
 		RawDial: faults.RawDial(maker),
 	}, m)
@@ -37,6 +38,7 @@ func onMemvan(m Mutation, o memvan.Options) vantest.Factory {
 var forms = map[string]memvan.Options{
 	"views":    {OneSided: true},
 	"no views": {OneSided: true, NoViews: true},
+	"offload":  {OneSided: true, NoViews: true, Offload: true},
 }
 
 // check runs the clauses against memvan with a mutation, on fake time: a wait
@@ -66,6 +68,9 @@ func TestEveryMutationIsCaught(t *testing.T) {
 		mutations := Mutations()
 		if o.NoViews {
 			mutations = GrantMutations() // the others have nothing to do with views
+		}
+		if o.Offload {
+			mutations = append(mutations, OffloadMutations()...)
 		}
 		for _, m := range mutations {
 			t.Run(form+"/"+m.Name, func(t *testing.T) { requireCaught(t, m, o) })

@@ -30,6 +30,9 @@ func Mutations() []Mutation {
 // GrantMutations returns those that bite one-sided vans without views, too.
 func GrantMutations() []Mutation { return slices.Clone(grantMutations) }
 
+// OffloadMutations returns those that bite vans with a device alone.
+func OffloadMutations() []Mutation { return slices.Clone(offloadMutations) }
+
 // None changes nothing: a van that passes must pass with it too.
 var None = Mutation{Name: "none", mutate: func(*mutantVan) {}}
 
