@@ -10,12 +10,13 @@ import (
 func (d *responder) chooseTransfers(c *respondCall) {
 	for i, m := range c.messages {
 		r := c.requests[i]
-		if c.copies {
-			m.transfer = transferCopied
-		} else {
+		caps := r.session.Caps()
+		if m.transfer = transferCopied; !c.copies {
 			m.transfer = d.copying.choose(m, r, d.ended)
 		}
-		c.aimed = c.aimed || m.transfer == transferAimed
+		m.aims = m.transfer == transferAimed || c.copies && caps.Offload && m.aimWhole(r, caps.InMessage)
+		m.prompt = m.aims && !caps.Offload
+		c.aimed = c.aimed || m.prompt
 		if m.transfer == transferCopied {
 			bytes, _ := m.unsent(r)
 			c.toCopy += bytes
@@ -23,12 +24,12 @@ func (d *responder) chooseTransfers(c *respondCall) {
 	}
 }
 
-// aimAt has the link write an answer to where the pull says, and says so in the descriptor of the answer.
-func (m *message) aimAt(d, pull *wire.Descriptor) {
-	if m.transfer != transferAimed {
+// aimAt has the answer written where the pull says, and says so in the descriptor of the answer.
+func (m *message) aimAt(a *answer, d, pull *wire.Descriptor) {
+	if !m.aims {
 		return
 	}
-	if d.Bytes > 0 {
+	if d.Bytes > 0 && !a.along {
 		d.Region, d.Offset, d.Generation = pull.Region, pull.Offset, pull.Generation
 	}
 	m.targets = append(m.targets, link.TargetOf(d))

@@ -42,7 +42,7 @@ func TestAimedResponses(t *testing.T) {
 						require.NoError(t, h.Wait(Context(t)))
 						require.NoError(t, back.Wait(Context(t)))
 						requireFilled(t, float32(i+1), pulls[i], "answer")
-						there := reached && (v.Name == "one-sided" || v.Name == "no-views" || v.Name == "shm" && floats >= 3_000)
+						there := reached && (v.Name == "one-sided" || (v.Name == "offload" || v.Name == "shm") && floats >= 3_000)
 						require.Equal(t, there, seen.Bytes.Load() == sent)
 						require.Equal(t, there, seen.Written.Load() > written)
 					}
@@ -131,7 +131,7 @@ func TestAimedResponsesOfRespondVec(t *testing.T) {
 			require.NoError(t, h.Wait(Context(t)))
 			requireFilled(t, float32(i), pulls[i], "answer")
 		}
-		if v.Shares || v.Name == "no-views" {
+		if v.Shares || v.Name == "offload" {
 			require.EqualValues(t, 2, seen.Written.Load(), "all but the one that the server does not reach")
 		}
 	})

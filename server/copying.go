@@ -10,6 +10,9 @@ import (
 // Over a van that shares memory, one copy brings a response into the pull tensors of its worker. Either the server
 // lends its tensors and the worker fetches them, or the server aims the response. Then the link writes the payload into
 // the pull tensors, within the call and under no lock.
+//
+// A van with a device copies nothing. The server aims every response that it can, and the device writes it into the
+// pull tensors.
 
 // Copying says which side copies the responses of Respond and RespondVec.
 type Copying uint8
@@ -46,7 +49,7 @@ type transfer uint8
 
 const (
 	transferLent   transfer = iota // in the message: the van or the worker takes them from the program's tensors
-	transferAimed                  // the link writes them into the pull tensors
+	transferAimed                  // the link, or a device of the van, writes them into the pull tensors
 	transferCopied                 // the call writes them into the pull tensors, or copies them to pooled memory
 )
 
@@ -63,7 +66,10 @@ const (
 
 // choose returns the transfer of m, the response to r of a call. ended is when the call before ended.
 func (x *copying) choose(m *message, r *requestSlot, ended int64) transfer {
-	if !r.session.OneSided() || x.by == CopyByWorker {
+	switch caps := r.session.Caps(); {
+	case caps.Offload && m.aimWhole(r, caps.InMessage):
+		return transferAimed
+	case caps.Offload || !caps.OneSided || x.by == CopyByWorker:
 		return transferLent
 	}
 	bytes, reached := m.unsent(r)
@@ -77,6 +83,25 @@ func (x *copying) choose(m *message, r *requestSlot, ended int64) transfer {
 		return transferLent
 	}
 	return transferCopied
+}
+
+// aimWhole reports whether a device can write the answers of m where the pulls say. Answers without such a place travel
+// with the head, if they take no more than along bytes together.
+func (m *message) aimWhole(r *requestSlot, along int64) bool {
+	some := false
+	for i := range m.answers {
+		a := &m.answers[i]
+		n := int64(a.tensor.Len())
+		if a.inPlace || n == 0 {
+			continue
+		}
+		if a.along = r.meta.Pulls[i].Region == 0; !a.along {
+			some = true
+		} else if along -= n; along < 0 {
+			return false
+		}
+	}
+	return some
 }
 
 // unsent returns how many bytes of the answers are not in the worker's memory, and whether the worker has said where

@@ -26,7 +26,8 @@
 // replaces a chunk, wait for that, up to Options.Patience. [ReceiveBuffer.Wait] waits as long as its context allows.
 //
 // Over a van that shares memory, the worker fetches a response from the program's tensors, or the server writes it into
-// the pull tensors (copying.go says when). The program sees no difference.
+// the pull tensors (copying.go says when). Where a device moves payload, the server has it write every response that it
+// can. The program sees no difference.
 //
 // Respond borrows its tensors until the worker has acknowledged the response, which [Response] tells. A program that
 // changes a tensor earlier may send the changed bytes; Options.CheckBorrowed finds such changes. [Server.RespondCopy]

@@ -116,8 +116,8 @@ func withOwnNetwork(v Van) Van {
 		return Mem()
 	case "one-sided":
 		return OneSided()
-	case "no-views":
-		return NoViews()
+	case "offload":
+		return Offload()
 	}
 	return v
 }

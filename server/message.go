@@ -27,7 +27,9 @@ type message struct {
 	spare    *tensor.Region // memory for what the link does not take at once; nil: it borrows the answers
 	saved    bool           // the answers are in spare, one behind the other
 	transfer transfer
-	targets  []link.Target // of payload, with transferAimed
+	aims     bool          // the answers are written into the pull tensors
+	prompt   bool          // the goroutine that responds writes them
+	targets  []link.Target // of payload, of a message that aims
 	bytes    int64         // of all answers
 	entry    trace.Entry
 
@@ -40,6 +42,7 @@ type message struct {
 type answer struct {
 	tensor  tensor.Tensor
 	inPlace bool // it is in the worker's memory, and neither sent nor held
+	along   bool // it travels with the head, beside others that are written
 
 	// With Options.CheckBorrowed.
 	key      tensor.Key // of its pull
@@ -72,7 +75,7 @@ func (p *messageSender) recycle(m *message) {
 		p.s.opt.Memory.Put(m.spare)
 		m.spare = nil
 	}
-	m.targets, m.transfer, m.saved = m.targets[:0], transferLent, false
+	m.targets, m.transfer, m.saved, m.aims, m.prompt = m.targets[:0], transferLent, false, false, false
 	m.meta, m.answers, m.payload, m.chunks = m.meta[:0], reuse.Slice(m.answers), reuse.Slice(m.payload), reuse.Slice(m.chunks)
 	m.to, m.record, m.change = nil, nil, nil
 	p.list.Put(m)

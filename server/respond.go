@@ -315,7 +315,7 @@ func (m *message) encodeResponse(s *Server, r *requestSlot, at int64) {
 		} else {
 			m.payload = append(m.payload, m.source(t, sent))
 			sent += int64(t.Len())
-			m.aimAt(&d, &r.meta.Pulls[i])
+			m.aimAt(&m.answers[i], &d, &r.meta.Pulls[i])
 		}
 		meta = d.AppendShaped(meta, t.Dims())
 	}
@@ -340,7 +340,7 @@ func (m *message) encodeResponse(s *Server, r *requestSlot, at int64) {
 	o := &m.out // one assignment of the whole is 40 instructions more
 	o.Channel, o.Op, o.Flags, o.Request, o.Generation = channel, wire.OpResponse, flags, r.number, 0
 	o.Pushes, o.Pulls, o.Meta, o.Payload, o.Targets = 0, uint32(len(m.answers)), meta, m.payload, m.targets
-	o.Haste.Prompt = m.transfer == transferAimed
+	o.Haste.Prompt = m.prompt
 	o.Spare, o.Completer, o.User = nil, &s.messages, m
 	o.Haste.Late = !s.opt.CheckBorrowed // which compares before the program hears that the worker has gone on
 	if m.spare != nil && !m.saved {

@@ -49,7 +49,7 @@ func (d *responder) copyOut(c *respondCall) (borrowed bool) {
 				c.sources = append(c.sources, a.tensor)
 			}
 		}
-		if r.session.OneSided() && rest > link.LockedBytes {
+		if r.session.OneSided() && (rest > link.LockedBytes || m.aims) {
 			m.save()
 		}
 	}
@@ -57,7 +57,7 @@ func (d *responder) copyOut(c *respondCall) (borrowed bool) {
 }
 
 // save copies the answers to the spare memory. Over a van that shares memory the link would do so, and hold the mutex
-// of its session meanwhile.
+// of its session meanwhile. A device takes answers that it writes from there.
 func (m *message) save() {
 	to := m.spare.Bytes()
 	for i := range m.answers {

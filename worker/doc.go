@@ -32,7 +32,8 @@
 //
 // Over a one-sided van, a push travels in one of three ways:
 //
-//   - If the server has registered a chunk for its key, the caller's goroutine writes the push there.
+//   - If the server has registered a chunk for its key, the caller's goroutine writes the push there, or the van's
+//     device does.
 //   - If the exchange also pulls, and the van has views, a larger push ([Options].InPlaceBytes) stays in place. The
 //     server reads it there. If the server cannot map a push of 128 KiB to 4 MiB, the caller's goroutine copies it to
 //     pooled memory. The copy stays in place.

@@ -68,11 +68,16 @@ func (r *request) lend(l *lender, b []byte) link.Target {
 }
 
 // planPushes leaves pushes in place where r lends its pulls, and the server can see them. The others are written into
-// chunks of the server when it has one for each of them, and are sent otherwise.
+// chunks of the server when it has one for each of them, and are sent otherwise. Where a device writes them, a few
+// bytes of pushes without a chunk travel with the head.
 func (r *request) planPushes(l *lender) {
-	x, p := r.exchange, &r.plan
-	mayLend := r.server.session.Caps().Views && len(p.pulls) > 0 && len(x.push)*len(x.pull) <= maxComparisons
+	x, p, caps := r.exchange, &r.plan, r.server.session.Caps()
+	mayLend := caps.Views && len(p.pulls) > 0 && len(x.push)*len(x.pull) <= maxComparisons
 	some, all := false, true
+	var along int64 // bytes that may travel with the head
+	if caps.Offload {
+		along = caps.InMessage
+	}
 	for _, i := range r.pushes {
 		n := x.push[i].Len()
 		c, known := r.server.chunks[x.pushKeys[i]]
@@ -82,10 +87,18 @@ func (r *request) planPushes(l *lender) {
 				continue
 			}
 		}
-		p.pushes = append(p.pushes, pushPlan{target: c.target})
-		if n > 0 {
-			some, all = true, all && c.target.Grant != 0 && c.bytes >= uint64(n)
+		push := pushPlan{target: c.target}
+		switch fits := c.target.Grant != 0 && c.bytes >= uint64(n); {
+		case n == 0:
+		case fits:
+			some = true
+		case int64(n) <= along:
+			along -= int64(n)
+			push.target = link.Target{}
+		default:
+			all = false
 		}
+		p.pushes = append(p.pushes, push)
 	}
 	if p.written = some && all; p.written {
 		return

@@ -66,6 +66,30 @@ func TestWrittenPayload(t *testing.T) {
 	}
 }
 
+// Segments without a target travel with the heads of the pieces, and the device writes the others.
+func TestPayloadThatTravelsWithHeads(t *testing.T) {
+	p := newPair(t, pairtest.Offload(), func(o *link.Options) { o.PieceBytes = 1024 })
+	target, mem := grantOf(t, p.sb, 300_000, 3)
+	h := p.hb[link.ChannelRequest]
+	unplaceable(t, h)
+	for _, sizes := range [][3]int{{10, 100, 0}, {0, 100, 10}, {500, 100, 524}, {1000, 100_000, 24}, {0, 300_000, 1024}, {1024, 5000, 0}, {3, 0, 4}} {
+		clear(mem)
+		first, middle, last := pattern(sizes[0], 1), pattern(sizes[1], 2), pattern(sizes[2], 3)
+		done := &signal{node: p.a}
+		require.NoError(t, p.sa.Send(&link.Outbound{
+			Channel: link.ChannelRequest, Payload: [][]byte{first, middle, last}, Targets: []van.Target{{}, target, {}}, Completer: done,
+		}))
+		m := h.take(t)
+		require.EqualValues(t, sizes[1], m.Written)
+		require.Equal(t, string(first)+string(last), string(m.Payload), "%v", sizes)
+		require.True(t, bytes.Equal(middle, mem[:sizes[1]]), "%v", sizes)
+		m.Release()
+		require.NoError(t, done.wait(t))
+	}
+	err := p.sa.Send(&link.Outbound{Channel: link.ChannelRequest, Payload: [][]byte{make([]byte, 1025), {1}}, Targets: []van.Target{{}, target}})
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
+}
+
 // A message of many written pieces lets the pieces of other channels pass. Messages with and without targets keep their
 // order.
 func TestWrittenAndPlacedMessagesTakeTurns(t *testing.T) {

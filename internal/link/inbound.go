@@ -27,6 +27,7 @@ type Inbound struct {
 
 	link   queueLink[Inbound]
 	next   *Inbound // in inboundPool
+	along  []byte   // memory for Payload that travelled with the heads of several pieces
 	meta   []byte   // memory for Meta
 	region *tensor.Region
 	dst    [][]byte
@@ -126,6 +127,7 @@ func (x *inboundPool) clean(m *Inbound) {
 		m.region = nil
 	}
 	m.dst = reuse.Slice(m.dst)
+	m.along = m.along[:0]
 	m.Meta, m.Payload, m.User, m.Session, m.Refused = nil, nil, nil, nil, nil
 }
 

@@ -100,7 +100,11 @@ const piecesInVan = 2
 // headers alone, need not wait.
 func (x *sender) vanIsFull(o *Outbound) bool {
 	piece := uint64(x.session.transport.options.PieceBytes)
-	return x.inVan >= piecesInVan*piece && o.total-o.sent > piece/4 && o.use != targetsWritten
+	most := piecesInVan * piece
+	if x.session.caps.Offload {
+		most *= wholePieces // two pieces as large as they get: the device must not wait for the next one
+	}
+	return x.inVan >= most && o.total-o.sent > piece/4 && o.use != targetsWritten
 }
 
 // requestCredit asks the peer to report each release at once, since this side waits for credit.

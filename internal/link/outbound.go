@@ -23,9 +23,11 @@ type Outbound struct {
 	Meta       []byte   // borrowed until Done
 	Payload    [][]byte // borrowed until Done
 	// Targets name, for each segment of Payload, the place in the peer's grants to which it is written
-	// ([Session.OneSided]). Inbound.Written tells the peer how much. Empty: the peer's handler says where the
-	// payload goes. If the van refuses a target of the first piece, because the grant is withdrawn or does not cover
-	// it, the message goes without targets. Borrowed until Done.
+	// ([Session.OneSided]). Inbound.Written tells the peer how much. Empty: the peer's handler says where the payload
+	// goes. Over vans with van.Caps.Offload, a Target may be zero: the segment travels with the head, and the receiver
+	// finds it in Inbound.Payload. All of them take at most Caps.InMessage bytes. If the van refuses a target of the
+	// first piece, because the grant is withdrawn or does not cover it, the message goes without targets. Borrowed
+	// until Done.
 	//
 	// The goroutine that sends the message writes the payload. What must wait, the driver writes, unless the message is
 	// Prompt.
@@ -120,9 +122,20 @@ func (o *Outbound) spareOf(n uint64) []byte {
 }
 
 // checkTargets refuses targets that do not belong to the payload.
-func (o *Outbound) checkTargets(oneSided bool) error {
-	if len(o.Targets) > 0 && (!oneSided || len(o.Targets) != len(o.Payload)) {
+func (o *Outbound) checkTargets(caps *van.Caps) error {
+	if len(o.Targets) > 0 && (!caps.OneSided || len(o.Targets) != len(o.Payload)) {
 		return errs.Invalid("%d targets for %d segments: one each, and only over a one-sided van", len(o.Targets), len(o.Payload))
+	}
+	if caps.Offload {
+		var along int64
+		for i, t := range o.Targets {
+			if t.IsZero() {
+				along += int64(len(o.Payload[i]))
+			}
+		}
+		if along > caps.InMessage {
+			return errs.Invalid("%d bytes without a target beside others with one, limit %d", along, caps.InMessage)
+		}
 	}
 	if len(o.Targets) > 0 && o.Spare != nil {
 		return errs.Invalid("memory to spare for a message with targets, which is written within Send")
@@ -154,7 +167,9 @@ func (o *Outbound) cut(f *frame, n int64, maxSegments int) uint64 {
 		f.segments = append(f.segments, p)
 		if o.use == targetsUsed {
 			t := o.Targets[at.Segment]
-			t.Offset += int64(at.Offset)
+			if !t.IsZero() {
+				t.Offset += int64(at.Offset)
+			}
 			f.targets = append(f.targets, t)
 		}
 		length += int64(len(p))

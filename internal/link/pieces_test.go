@@ -38,4 +38,33 @@ func TestPieces(t *testing.T) {
 	require.EqualValues(t, piece, s.out.pieceSize(long))
 	short.unsaved = true
 	require.EqualValues(t, piece/2, s.out.pieceSize(short), "both sides copy at the same time")
+
+	short.unsaved = false
+	s = session(van.Caps{OneSided: true, Offload: true})
+	require.EqualValues(t, wholePieces*piece, s.out.pieceSize(long), "a device copies nothing within the call")
+	s.out.enqueue(long)
+	s.out.enqueue(other)
+	require.EqualValues(t, piece, s.out.pieceSize(long), "another one waits")
+}
+
+// A device always has the next piece before it has moved the last one. Nothing waits for more than two of them.
+func TestTwoPiecesAreInTheVan(t *testing.T) {
+	const piece = 1 << 20
+	for name, c := range map[string]struct {
+		caps van.Caps
+		most uint64
+	}{
+		"a van that copies within Send": {van.Caps{OneSided: true}, 2 * piece},
+		"sockets":                       {van.Caps{}, 2 * piece},
+		"a device":                      {van.Caps{OneSided: true, Offload: true}, 2 * wholePieces * piece},
+	} {
+		s := &Session{transport: &Transport{options: Options{PieceBytes: piece}}, caps: c.caps}
+		s.out.session = s
+		long, short := &Outbound{total: 100 * piece}, &Outbound{total: piece / 4}
+		s.out.inVan = c.most - 1
+		require.False(t, s.out.vanIsFull(long), name)
+		s.out.inVan = c.most
+		require.True(t, s.out.vanIsFull(long), name)
+		require.False(t, s.out.vanIsFull(short), name)
+	}
 }

@@ -200,13 +200,14 @@ func (x *receiver) begun(ch wire.Channel) bool {
 	return m != nil && m.got > 0
 }
 
-// onWrittenPiece takes a piece that the peer has written into granted memory. Pieces that were placed may wait in the
+// onWrittenPiece takes a piece that the peer has written into granted memory, except for what has travelled with its
+// head. Pieces that were placed may wait in the
 // queue already, although they were sent later. So only the order of the deliveries shows whether messages are mixed
 // up.
 func (x *receiver) onWrittenPiece(d *van.Delivery) error {
 	h := &d.Header
 	m := x.writing[h.Channel]
-	if !d.Written || len(d.Payload) > 0 || (m == nil) != (h.Offset == 0) || x.begun(h.Channel) {
+	if !d.Written || uint64(len(d.Payload)) > h.Payload || (m == nil) != (h.Offset == 0) || x.begun(h.Channel) {
 		return errNotContinued
 	}
 	if m == nil {
@@ -219,13 +220,22 @@ func (x *receiver) onWrittenPiece(d *van.Delivery) error {
 	if m.got != h.Offset || m.Header.Total != h.Total {
 		return errNotContinued
 	}
-	m.Written += h.Payload
+	if len(d.Payload) > 0 {
+		if int64(len(m.along)+len(d.Payload)) > x.session.caps.InMessage {
+			return errTooMuchAlong
+		}
+		m.along = append(m.along, d.Payload...)
+		m.Payload = m.along
+	}
+	m.Written += h.Payload - uint64(len(d.Payload))
 	if m.got += h.Payload; m.got == h.Total {
 		x.writing[h.Channel] = nil
 		x.deliver(m)
 	}
 	return nil
 }
+
+var errTooMuchAlong = &stepvan.ProtocolError{Field: "payload", Reason: "more payload travels with the heads of a message than the van takes"}
 
 var errNotContinued = &stepvan.ProtocolError{Field: "offset", Reason: "a piece does not continue its message"}
 

@@ -140,7 +140,7 @@ func (x *sender) check(o *Outbound, others int) error {
 	if most := min(s.caps.MaxMeta, int(options.Limits.Meta)); len(o.Meta) > most {
 		return errs.Invalid("descriptors take %d bytes, limit %d: send fewer tensors at once or raise STEPVAN_MAX_HEADER_BYTES", len(o.Meta), most)
 	}
-	if err := o.checkTargets(s.caps.OneSided); err != nil {
+	if err := o.checkTargets(&s.caps); err != nil {
 		return err
 	}
 	o.reset()
@@ -266,11 +266,11 @@ const (
 
 // pieceSize is the most that the next piece of o may have.
 func (x *sender) pieceSize(o *Outbound) int64 {
-	piece, oneSided := x.session.transport.options.PieceBytes, x.session.caps.OneSided
+	piece, caps := x.session.transport.options.PieceBytes, &x.session.caps
 	switch {
 	case o.use == targetsWritten:
 		return math.MaxInt64
-	case o.unsaved && oneSided:
+	case o.unsaved && caps.OneSided:
 		return max(1, piece/2) // the peer copies one out of Spare while the next is copied there
 	case x.filled&^(1<<o.Channel) != 0:
 		return piece
@@ -279,7 +279,7 @@ func (x *sender) pieceSize(o *Outbound) int64 {
 	case x.interleaveLeft > 0:
 		x.interleaveLeft--
 		return piece
-	case oneSided:
+	case caps.OneSided && !caps.Offload:
 		return piece // each is copied within the call
 	}
 	return wholePieces * piece

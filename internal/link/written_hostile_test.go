@@ -49,13 +49,23 @@ func (w *writer) piece(written bool, off, n, total uint64) {
 	require.NoError(w.t, w.ep.Send(m))
 }
 
-func newWriter(t *testing.T) (*writer, *openHanded) {
+// along sends n bytes of a message of total along with the head.
+func (w *writer) along(off, n, total uint64) {
+	target := w.target
+	w.target = van.Target{}
+	w.piece(true, off, n, total)
+	w.target = target
+}
+
+func newWriter(t *testing.T, o memvan.Options) (*writer, *openHanded) {
 	net := memvan.NewNetwork()
 	mem, err := tensor.NewAllocator(tensor.Options{})
 	require.NoError(t, err)
 	n, err := NewTransport(Options{
 		Vans: []VanMaker{func(p van.Placer, wake func()) (van.Van, error) {
-			return memvan.New(net, memvan.Options{Placer: p, Wake: wake, OneSided: true})
+			o := o
+			o.Placer, o.Wake = p, wake
+			return memvan.New(net, o)
 		}},
 		Memory: mem, Log: zerolog.Nop(), CreditBytes: 1 << 20,
 	})
@@ -70,7 +80,8 @@ func newWriter(t *testing.T) (*writer, *openHanded) {
 	}
 	_, err = n.Listen("mem://victim")
 	require.NoError(t, err)
-	v, err := memvan.New(net, memvan.Options{Placer: (*placer)(n), OneSided: true})
+	o.Placer = (*placer)(n)
+	v, err := memvan.New(net, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, v.Close()) })
 	ep, err := v.Dial(context.Background(), "victim")
@@ -104,17 +115,35 @@ func TestHostileWriters(t *testing.T) {
 		}},
 		"writes a message for nobody's channel": {"channel", func(w *writer) { w.channel = 9; w.piece(written, 0, 8, 8) }},
 	} {
+		t.Run(name, func(t *testing.T) { requireLostWriter(t, memvan.Options{OneSided: true}, c.reason, c.act) })
+	}
+}
+
+func TestHostileWritersWithADevice(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason string
+		act    func(w *writer)
+	}{
+		"has more travel with its heads than the van takes": {"payload", func(w *writer) { w.along(0, 1024, 2048); w.along(1024, 1, 2048) }},
+		"changes the total of what travels with heads":      {"offset", func(w *writer) { w.along(0, 8, 24); w.along(8, 8, 16) }},
+		"begins with what travels with heads in the middle": {"offset", func(w *writer) { w.along(8, 8, 24) }},
+	} {
 		t.Run(name, func(t *testing.T) {
-			w, h := newWriter(t)
-			c.act(w)
-			select {
-			case err := <-h.lost:
-				require.ErrorIs(t, err, stepvan.ErrPeerLost)
-				require.ErrorContains(t, err, c.reason)
-			case <-time.After(hostileBound):
-				t.Fatal("the victim never gave the peer up")
-			}
-			require.Zero(t, h.received)
+			requireLostWriter(t, memvan.Options{OneSided: true, Offload: true}, c.reason, c.act)
 		})
 	}
+}
+
+// requireLostWriter fails unless what a writer does costs it the session, for this reason.
+func requireLostWriter(t *testing.T, o memvan.Options, reason string, act func(*writer)) {
+	w, h := newWriter(t, o)
+	act(w)
+	select {
+	case err := <-h.lost:
+		require.ErrorIs(t, err, stepvan.ErrPeerLost)
+		require.ErrorContains(t, err, reason)
+	case <-time.After(hostileBound):
+		t.Fatal("the victim never gave the peer up")
+	}
+	require.Zero(t, h.received)
 }

@@ -48,6 +48,11 @@ func OneSided() Van { return MemVan("one-sided", memvan.Options{OneSided: true})
 // NoViews is OneSided where only the van writes to the peer's memory, as over RDMA, and nobody sees it.
 func NoViews() Van { return MemVan("no-views", memvan.Options{OneSided: true, NoViews: true}) }
 
+// Offload is NoViews with a device that moves the payload.
+func Offload() Van {
+	return MemVan("offload", memvan.Options{OneSided: true, NoViews: true, Offload: true})
+}
+
 // FewGrants is OneSided with a limit of grants on each side of a session.
 func FewGrants(grants int) Van {
 	return MemVan("few-grants", memvan.Options{OneSided: true, Grants: grants})
@@ -118,7 +123,7 @@ func ShmVan(o shmvan.Options) Van {
 }
 
 // Vans returns the vans that tests of every van run over.
-func Vans() []Van { return []Van{Mem(), OneSided(), NoViews(), Shm(), TCP()} }
+func Vans() []Van { return []Van{Mem(), OneSided(), Offload(), Shm(), TCP()} }
 
 // Options of a cluster. Zero values mean one worker, one server and memvan.
 type Options struct {
