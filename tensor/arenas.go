@@ -196,7 +196,9 @@ func (l *arenaList) closeArenas(arenas []*arena) error {
 	l.atlas.tell(arenas)
 	var all error
 	for _, ar := range arenas {
-		all = errors.Join(all, ar.mem.Close())
+		if !l.atlas.keep(ar.id, func() { l.keep(ar.mem.Close()) }) {
+			all = errors.Join(all, ar.mem.Close())
+		}
 	}
 	return all
 }

@@ -12,7 +12,7 @@ import (
 // itself.
 type Place struct {
 	File   uint64 // the number of the file, unique in the process and never 0
-	FD     int    // the descriptor of the file; it is the Allocator's, and valid while a region in the file is open
+	FD     int    // the descriptor of the file; it is the Allocator's, and valid while a region in the file is open; -1: no file
 	Memory []byte // the whole file
 	Offset int64  // of the memory in the file, in bytes
 }
@@ -23,6 +23,7 @@ type atlas struct {
 
 	mu       sync.Mutex
 	watchers []*watcher
+	keepers  []*keeper
 }
 
 type charted struct {
@@ -34,12 +35,28 @@ type charted struct {
 
 type watcher struct{ dropped func(file uint64) }
 
+type keeper struct {
+	keep func(file uint64, unmap func()) bool
+}
+
 // lastFile makes file numbers unique in the process.
 var lastFile atomic.Uint64
+
+// NewFileNumber returns a number for memory outside of all allocators that no file has. It is for stepvan itself.
+func NewFileNumber() uint64 { return lastFile.Add(1) }
 
 // Locate finds the file that holds all of b. It returns false when no file of this allocator does. The region that b
 // belongs to must be open. Locate takes no lock and does not allocate. It is for stepvan itself.
 func (a *Allocator) Locate(b []byte) (Place, bool) {
+	at, ok := a.Find(b)
+	if !ok || at.FD < 0 {
+		return Place{}, false
+	}
+	return at, true
+}
+
+// Find is Locate that also finds arenas which are in no file. It is for stepvan itself.
+func (a *Allocator) Find(b []byte) (Place, bool) {
 	files := a.arenas.atlas.files.Load()
 	if files == nil || len(b) == 0 {
 		return Place{}, false
@@ -73,13 +90,46 @@ func (a *Allocator) Watch(dropped func(file uint64)) (stop func()) {
 	}
 }
 
+// Keep has keep decide when the memory of an arena goes back to the system, until stop is called. The allocator calls
+// keep behind the watchers. If keep returns true, it calls unmap once, later; until then the memory is taken, and
+// counts nowhere. Any goroutine that frees memory may call keep, so keep must not block. It is for stepvan itself.
+func (a *Allocator) Keep(keep func(file uint64, unmap func()) bool) (stop func()) {
+	k := &keeper{keep}
+	a.arenas.atlas.mu.Lock()
+	defer a.arenas.atlas.mu.Unlock()
+	a.arenas.atlas.keepers = append(a.arenas.atlas.keepers, k)
+	return func() {
+		a.arenas.atlas.mu.Lock()
+		defer a.arenas.atlas.mu.Unlock()
+		a.arenas.atlas.keepers = slices.DeleteFunc(a.arenas.atlas.keepers, func(other *keeper) bool { return other == k })
+	}
+}
+
+// keep reports whether a keeper wants an arena for longer. The last of them then calls unmap.
+func (t *atlas) keep(file uint64, unmap func()) bool {
+	t.mu.Lock()
+	keepers := slices.Clone(t.keepers)
+	t.mu.Unlock()
+	left := new(atomic.Int32)
+	left.Store(1)
+	for _, k := range keepers {
+		left.Add(1)
+		done := func() {
+			if left.Add(-1) == 0 {
+				unmap()
+			}
+		}
+		if !k.keep(file, done) {
+			left.Add(-1)
+		}
+	}
+	return left.Add(-1) > 0
+}
+
 // chart brings the atlas up to date. The caller holds the lock of the list of arenas.
 func (t *atlas) chart(arenas []*arena) {
 	files := make([]charted, 0, len(arenas))
 	for _, ar := range arenas {
-		if ar.mem.FD() < 0 {
-			continue // in no file
-		}
 		mem := ar.mem.Bytes()
 		start := uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
 		files = append(files, charted{start: start, end: start + uintptr(len(mem)), id: ar.id, fd: ar.mem.FD(), mem: mem})

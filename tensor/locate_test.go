@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan/internal/shm"
 )
 
 func TestLocateFindsTheFileOfMemory(t *testing.T) {
@@ -78,4 +80,63 @@ func TestWatchersHearInOrder(t *testing.T) {
 	require.NoError(t, a.Trim())
 	require.NoError(t, a.Close())
 	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15}, heard)
+}
+
+// Memory that is in no file has its arena too, which peers cannot map.
+func TestFindFindsMemoryThatIsInNoFile(t *testing.T) {
+	a, err := NewAllocator(Options{Name: "find"})
+	require.NoError(t, err)
+	mem, err := shm.Anonymous(1 << 20)
+	require.NoError(t, err)
+	ar := newArena(mem, false)
+	require.NoError(t, a.arenas.publish(ar))
+	r, err := a.Alloc(100)
+	require.NoError(t, err)
+	b := r.Bytes()
+	_, ok := a.Locate(b)
+	require.False(t, ok)
+	p, ok := a.Find(b[1:])
+	require.True(t, ok)
+	require.Equal(t, -1, p.FD)
+	require.Equal(t, ar.id, p.File)
+	require.NotEqual(t, p.File, NewFileNumber())
+	require.Same(t, &b[1], &p.Memory[p.Offset])
+	require.NoError(t, r.Close())
+	require.NoError(t, a.Close())
+}
+
+// An arena stays mapped until the last keeper of it has called unmap.
+func TestKeepersDecideWhenAnArenaIsUnmapped(t *testing.T) {
+	a, err := NewAllocator(Options{Name: "keep"})
+	require.NoError(t, err)
+	var unmaps []func()
+	var dropped []uint64
+	a.Watch(func(file uint64) { dropped = append(dropped, file) })
+	keep := func(file uint64, unmap func()) bool {
+		require.Equal(t, []uint64{file}, dropped, "behind the watchers")
+		unmaps = append(unmaps, unmap)
+		return true
+	}
+	stops := []func(){
+		a.Keep(keep), a.Keep(func(uint64, func()) bool { return false }), a.Keep(keep),
+		a.Keep(func(_ uint64, unmap func()) bool { unmap(); return true }),
+	}
+	r, err := a.Alloc(1 << 20)
+	require.NoError(t, err)
+	b := r.Bytes()
+	require.NoError(t, r.Close())
+	require.NoError(t, a.Trim())
+	_, ok := a.Find(b)
+	require.False(t, ok)
+	require.Zero(t, a.Stats().HeldBytes)
+	require.Len(t, unmaps, 2)
+	b[0] = 1
+	unmaps[0]()
+	b[0] = 2
+	unmaps[1]()
+	require.Error(t, shm.Unmapped([][]byte{b}))
+	for _, stop := range stops {
+		stop()
+	}
+	require.NoError(t, a.Close())
 }

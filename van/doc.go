@@ -52,6 +52,10 @@
 // In both cases the peer may write into a grant at any moment, also while this process reads. So nothing that lies in
 // granted memory may be trusted: lengths, offsets and pointers belong into the meta, which is a copy.
 //
+// A van with Caps.Registered has a device that reaches only registered memory (Registrar). Registration may take long.
+// So the owner of the memory registers it beforehand, and Send and Grant only look it up. What they do not find is
+// stepvan.ErrNotSupported, and goes another way.
+//
 // Threads: a van has no thread of its own on the data path. Dial and the acceptance of connections may use goroutines.
 // Sending happens on the caller of Send, receiving on the caller of Poll.
 package van

@@ -38,7 +38,7 @@ type Granter interface {
 	// Grant lets the peer of this endpoint reach mem, which is not empty. The memory stays the caller's. It must live
 	// until the completion of Withdraw, or until EventDetached. Errors:
 	//
-	//   - stepvan.ErrNotSupported: mem is not in memory that the van can share.
+	//   - stepvan.ErrNotSupported: mem is not in memory that the van can share, or is not registered (Caps.Registered).
 	//   - errs.ErrNoGrant, which wraps it: there is no room for another grant, or for the memory file that mem is in.
 	//     There may be room after a Withdraw has completed, or after a file has gone.
 	//   - stepvan.ErrInvalid: the rights do not exist.

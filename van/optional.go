@@ -10,6 +10,23 @@ type Prober interface {
 	Probe(addr string) error
 }
 
+// Registrar is implemented by vans with Caps.Registered. Both methods may block for long, and may be called
+// concurrently with everything. The driver does not call them.
+type Registrar interface {
+	// Register has the device of the van reach mem, which means the same memory until Deregister has returned. Memory
+	// may be registered more than once, also in parts. Each Register that has returned nil is ended by one Deregister
+	// of the same memory. Errors:
+	//
+	//   - stepvan.ErrNotSupported: the device cannot reach this memory. It goes another way.
+	//   - stepvan.ErrClosed: the van is closed.
+	//   - any other, which says what the system lacks.
+	Register(mem []byte) error
+
+	// Deregister ends a registration. From here on Grant and Send do not find the memory. Grants and operations that
+	// were accepted before keep what they need, until the grant is withdrawn and the operation complete.
+	Deregister(mem []byte) error
+}
+
 // Settler is implemented by accepted endpoints of vans that bound how many unknown peers may be connected. Beyond the
 // bound such a van closes the oldest of them, and then accepts no others for a while.
 type Settler interface {

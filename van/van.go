@@ -18,6 +18,9 @@ type Caps struct {
 	// Offload vans are one-sided vans with a device that moves the payload: Send only posts it. A message with Target
 	// may have segments whose Target is zero. They travel with the head, all of them together within InMessage.
 	Offload bool
+	// Registered one-sided vans are Registrars: memory that is granted, and the source of a segment with a Target, must
+	// be registered.
+	Registered bool
 	// Guarded one-sided vans hold a peer that keeps no rule to its grants as well, by what this side enforces. Without
 	// it, such a peer reaches more than it was granted: the documentation of the package says what.
 	Guarded bool
@@ -78,6 +81,7 @@ type Endpoint interface {
 	//   - stepvan.ErrWouldBlock: the queue is full.
 	//   - stepvan.ErrInvalid: the message exceeds Caps.
 	//   - stepvan.ErrStale: a target is known to be withdrawn. A van that learns it later fails the completion with it.
+	//   - stepvan.ErrNotSupported: a segment with a Target is in memory that is not registered (Caps.Registered).
 	//   - stepvan.ErrClosed or stepvan.ErrPeerLost: the connection has ended.
 	Send(m *Message) error
 

@@ -58,6 +58,7 @@ var rows = []row{
 	{path: "van/shmvan", level: 6, only: composers},
 	{path: "van/memvan", level: 6, only: composers},
 	{path: "internal/vantest", level: 6, tests: true},
+	{path: "internal/registry", level: 6},
 
 	{path: "internal/link", level: 7},
 

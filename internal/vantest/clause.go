@@ -25,13 +25,14 @@ type testCase struct {
 type need uint8
 
 const (
-	needOneSided need = 1 << iota // grants
-	needViews                     // grants that can be seen
-	needBlind                     // grants that cannot be seen
-	needOffload                   // a device that moves payload
-	needLossy                     // loses connections by itself
-	needProcess                   // crosses processes
-	needGreeting                  // has a greeting of its own
+	needOneSided   need = 1 << iota // grants
+	needViews                       // grants that can be seen
+	needBlind                       // grants that cannot be seen
+	needOffload                     // a device that moves payload
+	needRegistered                  // a device that reaches registered memory alone
+	needLossy                       // loses connections by itself
+	needProcess                     // crosses processes
+	needGreeting                    // has a greeting of its own
 )
 
 // lossyClause has the cases for vans that lose connections by themselves.
@@ -88,6 +89,8 @@ func (tc testCase) unfit(f *Factory, caps van.Caps) string {
 		return "Caps.Views is false"
 	case tc.need&needOffload != 0 && !caps.Offload:
 		return "Caps.Offload is false"
+	case tc.need&needRegistered != 0 && !caps.Registered:
+		return "Caps.Registered is false"
 	case tc.need&needBlind != 0 && caps.Views:
 		return "Caps.Views is true"
 	case tc.need&needProcess != 0 && f.NoProcesses:

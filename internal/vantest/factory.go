@@ -59,6 +59,10 @@ type Factory struct {
 	// that.
 	Offload bool
 
+	// Registered says that a device of these vans reaches only memory that is registered. Others skip the cases about
+	// that.
+	Registered bool
+
 	// Lossy says that these vans lose connections by themselves, and run only the cases made for that.
 	Lossy bool
 

@@ -146,6 +146,32 @@ var grantCases = []testCase{
 		t.want(want.differs(y.in.held[0].Payload) < 0, "what travelled with a head was overwritten while its delivery was held")
 		y.releaseAll()
 	}},
+	{name: "memory that is not registered", need: needRegistered, run: func(t *trial) {
+		x, y := t.pair()
+		registrar := y.n.van.(van.Registrar)
+		mem := make([]byte, 8192)
+		refused := func(mem []byte, what string) {
+			_, err := y.granter.Grant(mem, 1, van.RightWrite)
+			t.wantErr(err, "Grant of memory "+what, stepvan.ErrNotSupported)
+		}
+		refused(mem, "that is not registered")
+		t.must(registrar.Register(mem[:4096]), "Register")
+		t.must(registrar.Register(mem[4096:]), "Register")
+		refused(mem, "that two registrations hold together")
+		g, err := y.granter.Grant(mem[100:200], 1, van.RightWrite)
+		t.must(err, "Grant of a part of registered memory")
+		t.must(registrar.Register(mem[:4096]), "Register, a second time")
+		t.must(registrar.Deregister(mem[:4096]), "Deregister")
+		_, err = y.granter.Grant(mem[100:200], 2, van.RightWrite)
+		t.must(err, "Grant of memory with one registration left")
+		t.must(registrar.Deregister(mem[:4096]), "Deregister of the last registration")
+		refused(mem[100:200], "that was registered")
+		y.allow.grants = true
+		to := van.Target{Grant: g.ID, Generation: 1}
+		x.deliver(shape{size: 100, target: []van.Target{to}}) // the grant keeps what it needs
+		t.wantErr(x.offer(shape{size: 100, target: []van.Target{to}, raw: true}), "Send from memory that is not registered", stepvan.ErrNotSupported)
+		x.deliver(shape{size: 100})
+	}},
 	// The peer writes to the grant all the time. From the completion of the withdrawal on, not a byte changes.
 	{name: "withdrawal under fire", need: needOneSided, run: func(t *trial) {
 		x, y := t.pair()
@@ -203,6 +229,9 @@ func (s *side) grantUntold(size int, generation uint32, rights van.Rights) *gran
 	g := &granted{s: s, arena: arena, mem: arena[grantFence : grantFence+size : grantFence+size]}
 	paint(canary, g.arena)
 	paint(poison, g.mem)
+	if s.caps.Registered {
+		s.t.must(s.n.van.(van.Registrar).Register(arena), "Register")
+	}
 	g.Grant, err = s.granter.Grant(g.mem, generation, rights)
 	s.t.must(err, "Grant")
 	s.t.want(g.Generation == generation && g.Rights == rights && g.Length == int64(size), "Grant returned %+v for %d bytes of generation %d", g.Grant, size, generation)

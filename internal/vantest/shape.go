@@ -19,6 +19,7 @@ type shape struct {
 	segments int // number of segments, 1 when 0
 	meta     int // bytes of meta
 	target   []van.Target
+	raw      bool  // the van is not asked to register the payload
 	viewed   bool  // the sender writes to the target through views, before Send
 	halves   bool  // two segments of equal length
 	cuts     []int // the lengths of the segments, together size

@@ -45,6 +45,9 @@ func (s *side) offer(c shape) error {
 	if c.viewed {
 		s.t.must(writeThroughViews(s.viewer, m), "Map")
 	}
+	if !c.raw {
+		s.t.must(registerSources(s.n.van, m), "Register")
+	}
 	id := s.begin(source)
 	m.Op = id
 	err := s.ep.Send(m)
@@ -76,6 +79,16 @@ func (s *side) offer(c shape) error {
 	s.out.sent++
 	s.out.next++
 	return nil
+}
+
+// registerSources registers the memory of m that v writes from, where v needs that.
+func registerSources(v van.Van, m *van.Message) (err error) {
+	for i, t := range m.Target {
+		if v.Caps().Registered && i < len(m.Payload) && len(m.Payload[i]) > 0 && !t.IsZero() {
+			err = errors.Join(err, v.(van.Registrar).Register(m.Payload[i]))
+		}
+	}
+	return err
 }
 
 // writeThroughViews writes the payload of m to its targets, so that the head alone is left to send.

@@ -17,6 +17,7 @@ var (
 		"foreign, stale and short grants",
 		"a peer that hears of a grant may write to it",
 		"small segments travel with the head",
+		"memory that is not registered",
 		"withdrawal under fire",
 		"views",
 		"foreign, stale and short views",
@@ -41,6 +42,9 @@ var (
 	}
 	noOffloadSkips = []string{
 		"small segments travel with the head",
+	}
+	unregisteredSkips = []string{
+		"memory that is not registered",
 	}
 	noProcessesSkips = []string{
 		"ping-pong between processes",
@@ -67,6 +71,9 @@ func (f *Factory) agrees(caps van.Caps) error {
 	if caps.Offload != f.Offload {
 		return fmt.Errorf("vantest: %s: Caps.Offload is %t and Factory.Offload %t", f.Name, caps.Offload, f.Offload)
 	}
+	if caps.Registered != f.Registered {
+		return fmt.Errorf("vantest: %s: Caps.Registered is %t and Factory.Registered %t", f.Name, caps.Registered, f.Registered)
+	}
 	if caps.Lossy != f.Lossy {
 		return fmt.Errorf("vantest: %s: Caps.Lossy is %t and Factory.Lossy %t", f.Name, caps.Lossy, f.Lossy)
 	}
@@ -80,7 +87,7 @@ func (f *Factory) maySkip(name string) bool {
 		views = noViewsSkips
 	}
 	return f.Lossy || f.TwoSided && slices.Contains(twoSidedSkips, name) || !f.TwoSided && slices.Contains(views, name) ||
-		!f.Offload && slices.Contains(noOffloadSkips, name) ||
+		!f.Offload && slices.Contains(noOffloadSkips, name) || !f.Registered && slices.Contains(unregisteredSkips, name) ||
 		f.NoProcesses && slices.Contains(noProcessesSkips, name) || f.NoGreeting && slices.Contains(noGreetingSkips, name)
 }
 

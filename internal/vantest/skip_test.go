@@ -13,14 +13,14 @@ import (
 // A change that has a van skip one more case must write that down twice.
 func TestSkipsAreListed(t *testing.T) {
 	one := van.Caps{OneSided: true, Views: true}
-	usual := slices.Concat(noOffloadSkips, viewsSkips)
+	usual := slices.Concat(noOffloadSkips, unregisteredSkips, viewsSkips)
 	for what, x := range map[string]struct {
 		f    Factory
 		caps van.Caps
 		want []string
 	}{
 		"one-sided operations": {Factory{TwoSided: true}, van.Caps{}, twoSidedSkips},
-		"views":                {Factory{NoViews: true, Offload: true}, van.Caps{OneSided: true, Offload: true}, noViewsSkips},
+		"views":                {Factory{NoViews: true, Offload: true}, van.Caps{OneSided: true, Offload: true}, slices.Concat(noViewsSkips, unregisteredSkips)},
 		"processes":            {Factory{NoProcesses: true}, one, slices.Concat(noProcessesSkips, usual)},
 		"a greeting":           {Factory{NoGreeting: true}, one, slices.Concat(noGreetingSkips, usual)},
 		"anything":             {Factory{}, one, usual},
@@ -100,6 +100,8 @@ func TestVansAreWhatTheirFactorySays(t *testing.T) {
 		{Factory{NoViews: true}, van.Caps{OneSided: true}, true},
 		{Factory{NoViews: true}, van.Caps{OneSided: true, Offload: true}, false},
 		{Factory{NoViews: true, Offload: true}, van.Caps{OneSided: true, Offload: true}, true},
+		{Factory{NoViews: true, Offload: true}, van.Caps{OneSided: true, Offload: true, Registered: true}, false},
+		{Factory{NoViews: true, Registered: true}, van.Caps{OneSided: true, Registered: true}, true},
 		{Factory{NoViews: true}, van.Caps{OneSided: true, Views: true}, false},
 		{Factory{}, van.Caps{}, false},
 		{Factory{TwoSided: true}, van.Caps{}, true},

@@ -64,9 +64,13 @@ func (e *endpoint) Send(m *van.Message) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case len(m.Target) == 0 || size == 0:
+	if len(m.Target) == 0 || size == 0 {
 		return e.sendFrom(m, size)
+	}
+	if err := e.van.opt.Device.checkSources(m); err != nil {
+		return err
+	}
+	switch {
 	case e.van.opt.Offload:
 		return e.post(m, size)
 	}

@@ -43,8 +43,11 @@ func (g granter) Grant(mem []byte, generation uint32, rights van.Rights) (van.Gr
 	if len(mem) == 0 {
 		return van.Grant{}, errs.Invalid("a grant of no memory")
 	}
-	id := newGrantID()
 	e := g.endpoint
+	if err := e.van.opt.Device.check(mem); err != nil {
+		return van.Grant{}, err
+	}
+	id := newGrantID()
 	e.conn.mu.Lock()
 	defer e.conn.unlock()
 	switch {

@@ -30,6 +30,7 @@ func factory(name string, opt memvan.Options) vantest.Factory {
 		TwoSided:    !opt.OneSided,
 		NoViews:     opt.NoViews,
 		Offload:     opt.Offload,
+		Registered:  opt.Device != nil,
 		NoProcesses: true, NoGreeting: true,
 		RawDial: faults.RawDial(maker),
 	}
@@ -57,6 +58,10 @@ func TestContractWithoutViews(t *testing.T) {
 
 func TestContractOffload(t *testing.T) {
 	vantest.Run(t, factory("offload", memvan.Options{OneSided: true, NoViews: true, Offload: true}))
+}
+
+func TestContractRegistered(t *testing.T) {
+	vantest.Run(t, factory("registered", memvan.Options{OneSided: true, NoViews: true, Offload: true, Device: new(memvan.Device)}))
 }
 
 // TestWrapped holds the wrapper for faults to the contract while there is no fault.

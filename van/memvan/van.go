@@ -25,6 +25,7 @@ type Options struct {
 	OneSided    bool        // messages may have targets, endpoints implement van.Granter
 	NoViews     bool        // with OneSided: no views, as where only a device reaches the peer's memory
 	Offload     bool        // with OneSided: a device of the van moves payload with a target, in Poll of the receiver
+	Device      *Device     // with OneSided: what reaches registered memory alone; nil for a van that reaches all
 	Grants      int         // of one endpoint that may be out; any number when zero
 	Queue       int         // operations of one endpoint that may be outstanding; 256
 	Credits     int         // deliveries of one endpoint that may be unreleased; 256
@@ -82,6 +83,7 @@ func New(net *Network, opt Options) (van.Van, error) {
 		OneSided:    n.opt.OneSided,
 		Views:       n.opt.OneSided && !n.opt.NoViews,
 		Offload:     n.opt.Offload,
+		Registered:  n.opt.Device != nil,
 		Guarded:     n.opt.OneSided, // a peer has only Send and Map, which check each target
 		Quiet:       true,
 	}

@@ -55,6 +55,12 @@ func (v *faultyVan) Moved() bool {
 	return ok && !v.stalled && m.Moved()
 }
 
+// Register implements van.Registrar.
+func (v *faultyVan) Register(mem []byte) error { return v.Van.(van.Registrar).Register(mem) }
+
+// Deregister implements van.Registrar.
+func (v *faultyVan) Deregister(mem []byte) error { return v.Van.(van.Registrar).Deregister(mem) }
+
 // Listen implements van.Van.
 func (v *faultyVan) Listen(addr string) (string, error) {
 	bound, err := v.Van.Listen(addr)

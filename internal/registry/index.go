@@ -1,0 +1,60 @@
+package registry
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// index finds registered memory by address. It is replaced whole, so readers need no lock.
+type index struct{ spans atomic.Pointer[[]span] }
+
+// span is registered memory. Spans may overlap.
+type span struct {
+	extent
+	reach uintptr // the largest end of this span and of all before it
+	e     *entry
+}
+
+func extentOf(b []byte) extent {
+	start := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	return extent{start, start + uintptr(len(b))}
+}
+
+// build makes the index of the entries that are ready.
+func (x *index) build(entries map[extent]*entry) {
+	spans := make([]span, 0, len(entries))
+	for at, e := range entries {
+		if e.ready {
+			spans = append(spans, span{extent: at, e: e})
+		}
+	}
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.start, b.start) })
+	for i := range spans {
+		spans[i].reach = spans[i].end
+		if i > 0 {
+			spans[i].reach = max(spans[i].end, spans[i-1].reach)
+		}
+	}
+	x.spans.Store(&spans)
+}
+
+// find finds a span that holds all of b.
+func (x *index) find(b []byte) (tensor.Place, bool) {
+	list := x.spans.Load()
+	if list == nil || len(b) == 0 {
+		return tensor.Place{}, false
+	}
+	spans, want := *list, extentOf(b)
+	i := sort.Search(len(spans), func(i int) bool { return spans[i].start > want.start })
+	for i--; i >= 0 && spans[i].reach >= want.end; i-- {
+		if s := &spans[i]; s.end >= want.end {
+			return tensor.Place{File: s.e.id, FD: -1, Memory: s.e.mem, Offset: int64(want.start - s.start)}, true
+		}
+	}
+	return tensor.Place{}, false
+}

@@ -1,0 +1,274 @@
+package registry
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/tensor"
+)
+
+// device counts what is registered.
+type device struct {
+	mu    sync.Mutex
+	count map[extent]int
+	ever  int
+	fail  error
+	begun chan struct{} // a call has begun; nil: nobody looks
+	next  chan struct{} // lets it return
+}
+
+func (d *device) Register(mem []byte) error {
+	if d.begun != nil {
+		d.begun <- struct{}{}
+		<-d.next
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ever++
+	if d.fail != nil {
+		return d.fail
+	}
+	if d.count == nil {
+		d.count = map[extent]int{}
+	}
+	d.count[extentOf(mem)]++
+	return nil
+}
+
+func (d *device) Deregister(mem []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.count[extentOf(mem)]--
+	if d.count[extentOf(mem)] == 0 {
+		delete(d.count, extentOf(mem))
+	}
+	return nil
+}
+
+func (d *device) left() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.count)
+}
+
+func heap(t *testing.T, n int) tensor.Tensor {
+	t.Helper()
+	x, err := tensor.FromSlice(make([]byte, n))
+	require.NoError(t, err)
+	return x
+}
+
+func part(t *testing.T, x tensor.Tensor, from, to int64) tensor.Tensor {
+	t.Helper()
+	p, err := x.Slice(from, to)
+	require.NoError(t, err)
+	return p
+}
+
+func TestRegisteredMemoryIsFoundByItsParts(t *testing.T) {
+	d := new(device)
+	r := New([]Device{d})
+	x := heap(t, 100)
+	b := x.Bytes()
+	require.False(t, r.Covers(b))
+	whole, err := r.Register(x)
+	require.NoError(t, err)
+	first, err := r.Register(part(t, x, 0, 50))
+	require.NoError(t, err)
+	last, err := r.Register(part(t, x, 40, 100))
+	require.NoError(t, err)
+	require.Equal(t, 3, d.left())
+
+	at, ok := r.Find(b[30:60])
+	require.True(t, ok)
+	require.EqualValues(t, 30, at.Offset)
+	require.Len(t, at.Memory, 100)
+	require.NoError(t, whole.Close())
+	for _, c := range []struct {
+		from, to int
+		found    bool
+	}{{0, 100, false}, {0, 50, true}, {0, 51, false}, {39, 60, false}, {40, 100, true}, {45, 46, true}, {99, 100, true}} {
+		require.Equal(t, c.found, r.Covers(b[c.from:c.to]), "%v", c)
+	}
+	require.True(t, r.Covers(b[:0]))
+	require.NoError(t, first.Close())
+	require.NoError(t, last.Close())
+	require.False(t, r.Covers(b[:1]))
+	require.Zero(t, d.left())
+}
+
+func TestTheSameMemoryIsRegisteredOnce(t *testing.T) {
+	d := &device{begun: make(chan struct{}), next: make(chan struct{})}
+	r := New([]Device{d})
+	x := heap(t, 100)
+	var both sync.WaitGroup
+	var list [2]*Registration
+	for i := range list {
+		both.Go(func() { list[i], _ = r.Register(x) })
+	}
+	<-d.begun
+	require.False(t, r.Covers(x.Bytes()), "the device has not answered")
+	close(d.next)
+	both.Wait()
+	require.Equal(t, 1, d.ever)
+	require.Equal(t, list[0].ID(), list[1].ID())
+	require.NoError(t, list[0].Close())
+	require.True(t, r.Covers(x.Bytes()))
+	require.NoError(t, list[1].Close())
+	require.Zero(t, d.left())
+}
+
+func TestRefusals(t *testing.T) {
+	first, second := new(device), &device{fail: errors.New("no memlock")}
+	r := New([]Device{first, second})
+	x := heap(t, 100)
+	_, err := r.Register(x)
+	require.ErrorContains(t, err, "no memlock")
+	require.Zero(t, first.left(), "registered with all devices, or with none")
+	second.fail = stepvan.ErrNotSupported
+	held, err := r.Register(x)
+	require.NoError(t, err, "the memory goes another way")
+	require.False(t, r.Covers(x.Bytes()))
+	require.Zero(t, held.ID())
+	require.NoError(t, held.Close())
+	second.fail = nil
+	held, err = r.Register(x)
+	require.NoError(t, err)
+	require.True(t, r.Covers(x.Bytes()))
+	require.NoError(t, r.Close())
+	require.Zero(t, first.left()+second.left())
+	_, err = r.Register(x)
+	require.ErrorIs(t, err, stepvan.ErrClosed)
+	require.NoError(t, held.Close())
+}
+
+func TestWithoutDevicesAllMemoryIsRegistered(t *testing.T) {
+	r := New(nil)
+	x := heap(t, 100)
+	require.True(t, r.Covers(x.Bytes()))
+	held, err := r.Register(x)
+	require.NoError(t, err)
+	require.NoError(t, held.Close())
+	require.NoError(t, r.Close())
+}
+
+func TestARegistrationHoldsItsRegion(t *testing.T) {
+	r := New([]Device{new(device)})
+	memory, err := tensor.NewAllocator(tensor.Options{})
+	require.NoError(t, err)
+	x, err := memory.Zeros(tensor.Uint8, 100)
+	require.NoError(t, err)
+	held, err := r.Register(x) // no arena of a watched allocator
+	require.NoError(t, err)
+	require.ErrorIs(t, x.Region().Close(), stepvan.ErrBusy)
+	require.NoError(t, held.Close())
+	require.NoError(t, x.Region().Close())
+	_, err = r.Register(x)
+	require.ErrorIs(t, err, stepvan.ErrClosed)
+	require.NoError(t, memory.Close())
+}
+
+// An arena is registered once, when a tensor in it is named first. It stays mapped until the device has given it up.
+func TestArenas(t *testing.T) {
+	d := new(device)
+	r := New([]Device{d})
+	memory, err := tensor.NewAllocator(tensor.Options{})
+	require.NoError(t, err)
+	r.Watch(memory)
+	x, err := memory.Zeros(tensor.Uint8, 100)
+	require.NoError(t, err)
+	y, err := memory.Zeros(tensor.Uint8, 100)
+	require.NoError(t, err)
+	require.False(t, r.Covers(x.Bytes()))
+	r.Prepare(&x)
+	require.True(t, r.Covers(x.Bytes()))
+	require.True(t, r.Covers(y.Bytes()))
+	r.Prepare(&y)
+	held, err := r.Register(y)
+	require.NoError(t, err)
+	require.Zero(t, held.ID())
+	require.Equal(t, 1, d.ever)
+	file, _ := memory.Find(x.Bytes())
+	at, _ := r.Find(x.Bytes())
+	require.Equal(t, []any{file.File, file.Offset}, []any{at.File, at.Offset})
+
+	mem, wide := at.Memory, extentOf(at.Memory)
+	require.NoError(t, held.Close())
+	require.NoError(t, x.Region().Close())
+	require.NoError(t, y.Region().Close())
+	require.NoError(t, memory.Trim())
+	require.False(t, r.Covers(mem))
+	require.NoError(t, r.Close())
+	require.Zero(t, d.left(), "%v", wide)
+	require.NoError(t, memory.Close())
+}
+
+func TestAnArenaThatTheDeviceRefusesIsAskedForOnce(t *testing.T) {
+	d := &device{fail: stepvan.ErrNotSupported}
+	r := New([]Device{d})
+	memory, err := tensor.NewAllocator(tensor.Options{})
+	require.NoError(t, err)
+	r.Watch(memory)
+	x, err := memory.Zeros(tensor.Uint8, 100)
+	require.NoError(t, err)
+	for range 3 {
+		r.Prepare(&x)
+		require.False(t, r.Covers(x.Bytes()))
+	}
+	require.Equal(t, 1, d.ever)
+	require.NoError(t, x.Region().Close())
+	require.NoError(t, memory.Close())
+	require.NoError(t, r.Close())
+}
+
+func TestLookingUpAllocatesNothing(t *testing.T) {
+	r := New([]Device{new(device)})
+	x := heap(t, 100)
+	held, err := r.Register(x)
+	require.NoError(t, err)
+	b, found := x.Bytes(), true
+	require.Zero(t, testing.AllocsPerRun(100, func() { found = found && r.Covers(b[10:20]) }))
+	require.True(t, found)
+	require.NoError(t, held.Close())
+}
+
+// Several goroutines register, look up and drop memory.
+func TestRegistryUnderFire(t *testing.T) {
+	d := new(device)
+	r := New([]Device{d})
+	memory, err := tensor.NewAllocator(tensor.Options{ArenaBytes: 1 << 16})
+	require.NoError(t, err)
+	r.Watch(memory)
+	shared := heap(t, 1000)
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() {
+			for range 100 {
+				own, err := memory.Empty(tensor.Uint8, 1<<20)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				r.Prepare(&own)
+				if !r.Covers(own.Bytes()) {
+					t.Error("an arena in use is not registered")
+				}
+				held, err := r.Register(part(t, shared, int64(i), int64(500+i)))
+				if err != nil || !r.Covers(shared.Bytes()[i:500+i]) {
+					t.Error("registered memory is not found", err)
+				}
+				if err := errors.Join(held.Close(), own.Region().Close()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.NoError(t, memory.Close())
+	require.NoError(t, r.Close())
+	require.Zero(t, d.left())
+}
