@@ -268,6 +268,33 @@ func ExampleWorker_Register() {
 	// Output: pushed twice
 }
 
+// A tensor that a server answers with again and again is prepared once.
+func ExampleServer_Register() {
+	c := startLocal(1, 1, func(s *ps.Settings) { s.Batch = "any" })
+	defer c.stop()
+	worker, server := c.workers[0], c.servers[0]
+	weights, err := tensor.FromSlice([]float32{1, 2, 3})
+	check(err)
+	registration, err := server.Server().Register(weights)
+	check(err)
+	for range 2 {
+		pull, err := worker.Memory().Zeros(tensor.Float32, 3)
+		check(err)
+		h, err := worker.PushPull(nil, nil, []tensor.Tensor{pull}, []tensor.Key{1})
+		check(err)
+		batch, err := server.GetBatch(c.ctx, ps.AnyReady)
+		check(err)
+		_, err = server.Respond([]tensor.Tensor{weights}, batch.Requests[0].ID)
+		check(err)
+		check(h.Wait(c.ctx))
+		fmt.Println(floats(pull))
+	}
+	check(registration.Close())
+	// Output:
+	// [1 2 3]
+	// [1 2 3]
+}
+
 // No instance passes the barrier before all have come.
 func ExampleNode_Barrier() {
 	c := startLocal(1, 1, nil)

@@ -111,9 +111,14 @@ const (
 // the tensor, and [worker.Registration.Close] ends the registration.
 type Registration = worker.Registration
 
+// ServerRegistration is memory of a server that [server.Server.Register] has prepared. [server.Registration.Tensor]
+// returns the tensor, and [server.Registration.Close] ends the registration.
+type ServerRegistration = server.Registration
+
 // Server is the server of a node: see [Node.Server]. Most of its operations are methods of [Node]. A program may also
 // need these methods of Server:
 //
+//   - [server.Server.Register] prepares memory that the program answers with again and again.
 //   - [server.Server.Workers] returns the number of its workers.
 //   - [server.Server.Rank] returns the rank of the server, also in a joint node.
 //   - [server.Server.Stats] returns its counters.

@@ -2,7 +2,9 @@ package server
 
 import (
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/registry"
 	"github.com/stepvan/stepvan/internal/wire"
+	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
 )
 
@@ -14,9 +16,10 @@ func (d *responder) chooseTransfers(c *respondCall) {
 		if m.transfer = transferCopied; !c.copies {
 			m.transfer = d.copying.choose(m, r, d.ended)
 		}
-		m.aims = m.transfer == transferAimed || c.copies && caps.Offload && m.aimWhole(r, caps.InMessage)
+		m.aims = m.transfer == transferAimed || c.copies && caps.Offload && m.aimWhole(r, nil)
 		m.prompt = m.aims && !caps.Offload
 		c.aimed = c.aimed || m.prompt
+		c.prepares = c.prepares || c.copies && m.aims && caps.Registered
 		if m.transfer == transferCopied {
 			bytes, _ := m.unsent(r)
 			c.toCopy += bytes
@@ -33,6 +36,39 @@ func (m *message) aimAt(a *answer, d, pull *wire.Descriptor) {
 		d.Region, d.Offset, d.Generation = pull.Region, pull.Offset, pull.Generation
 	}
 	m.targets = append(m.targets, link.TargetOf(d))
+}
+
+// canAim reports whether the device reaches the memory that m is written from, which copyOut has made. Answers that
+// were to be copied, and are not, are the program's tensors.
+func (m *message) canAim(r *requestSlot, all *registry.Registry) bool {
+	if !r.session.Caps().Registered {
+		return true
+	}
+	if m.saved {
+		return all.Covers(m.spare.Bytes())
+	}
+	return m.aimWhole(r, all)
+}
+
+// prepareMemory registers the arenas of tensors that the program names for the first time. It may block. Without
+// Server.mu.
+func (a *answers) prepareMemory(r *registry.Registry) {
+	for i := range a.tensors {
+		r.Prepare(&a.tensors[i])
+	}
+	if a.rows != nil {
+		r.Prepare(a.rows)
+	}
+}
+
+// prepareSpare is the same for pooled memory.
+func prepareSpare(r *registry.Registry, region *tensor.Region) {
+	if !r.Needed() {
+		return
+	}
+	if t, err := tensor.FromRegion(region, 0, tensor.Uint8, tensor.ShapeOf(int64(region.Len()))); err == nil {
+		r.Prepare(&t)
+	}
 }
 
 // noteEnd notes when a call has ended that began at this time. The difference does not matter for calls that copy

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/internal/registry"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -18,6 +19,7 @@ type ReceiveBuffer struct {
 	tensor     tensor.Tensor
 	generation uint32
 	chunks     []*chunk
+	held       *registry.Registration
 
 	// Guarded by Server.mu.
 	live    int             // chunks that receive
@@ -83,11 +85,16 @@ func (s *Server) RegisterRecvBuffer(t tensor.Tensor, ranks []stepvan.Rank, keys 
 	if err := checkBuffer(&t, len(ranks), len(keys)); err != nil {
 		return nil, err
 	}
-	b := &ReceiveBuffer{s: s, tensor: t}
+	held, err := s.transport.Registry.Register(t)
+	if err != nil {
+		return nil, fmt.Errorf("register_recv_buffer: %w", err)
+	}
+	b := &ReceiveBuffer{s: s, tensor: t, held: held}
 	s.mu.Lock()
-	err := s.buffers.register(b, ranks, keys)
+	err = s.buffers.register(b, ranks, keys)
 	s.mu.Unlock()
 	if err != nil {
+		_ = held.Close() // nothing was announced
 		return nil, err
 	}
 	err = b.awaitPatiently(op)
@@ -129,6 +136,7 @@ func (b *ReceiveBuffer) Wait(ctx context.Context) error {
 
 // awaitPatiently is await where the program has set no limit.
 func (b *ReceiveBuffer) awaitPatiently(op string) error {
+	defer b.s.deregisterEnded()
 	ctx, cancel := context.WithTimeout(context.Background(), b.s.opt.Patience)
 	defer cancel()
 	return b.await(ctx, op)
@@ -184,8 +192,9 @@ func checkBuffer(t *tensor.Tensor, ranks, keys int) error {
 type bufferTable struct {
 	s          *Server
 	buffers    []*ReceiveBuffer
-	withdrawn  []*chunk // whose grants are withdrawn and not ended
-	generation uint32   // of the latest change
+	ended      []*ReceiveBuffer // that are registered with devices
+	withdrawn  []*chunk         // whose grants are withdrawn and not ended
+	generation uint32           // of the latest change
 }
 
 // register makes the chunks of b receive in place of those that it replaces. After an error nothing has changed. Under
@@ -317,6 +326,7 @@ func (t *bufferTable) remove(c *chunk) {
 	b := c.buffer
 	if b.live--; b.live == 0 {
 		b.tensor.Release()
+		t.deregister(b)
 		t.buffers = slices.DeleteFunc(t.buffers, func(other *ReceiveBuffer) bool { return other == b })
 	}
 }

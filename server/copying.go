@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/registry"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -34,14 +35,16 @@ type Caches struct {
 type Files interface {
 	// Locate finds the file that holds all of b, without allocating.
 	Locate(b []byte) (tensor.Place, bool)
+	registry.Arenas
 }
 
 // copying decides which side copies a response.
 type copying struct {
-	by     Copying
-	caches Caches
-	files  Files
-	check  bool // Options.CheckBorrowed: only tensors that stay borrowed until Done can be checked
+	by       Copying
+	caches   Caches
+	files    Files
+	registry *registry.Registry
+	check    bool // Options.CheckBorrowed: only tensors that stay borrowed until Done can be checked
 }
 
 // transfer is how the answers of a message get to the worker, unless they are there.
@@ -67,7 +70,7 @@ const (
 // choose returns the transfer of m, the response to r of a call. ended is when the call before ended.
 func (x *copying) choose(m *message, r *requestSlot, ended int64) transfer {
 	switch caps := r.session.Caps(); {
-	case caps.Offload && m.aimWhole(r, caps.InMessage):
+	case caps.Offload && m.aimWhole(r, x.sources(caps)):
 		return transferAimed
 	case caps.Offload || !caps.OneSided || x.by == CopyByWorker:
 		return transferLent
@@ -85,17 +88,26 @@ func (x *copying) choose(m *message, r *requestSlot, ended int64) transfer {
 	return transferCopied
 }
 
-// aimWhole reports whether a device can write the answers of m where the pulls say. Answers without such a place travel
-// with the head, if they take no more than along bytes together.
-func (m *message) aimWhole(r *requestSlot, along int64) bool {
-	some := false
+// sources returns the registry of what a van can write from, or nil where it can write from all memory.
+func (x *copying) sources(caps *link.Caps) *registry.Registry {
+	if caps.Registered {
+		return x.registry
+	}
+	return nil
+}
+
+// aimWhole reports whether a device can write the answers of m where the pulls say, out of memory of sources, or of any
+// memory if that is nil. Answers that it cannot write travel with the head, if they are few bytes together.
+func (m *message) aimWhole(r *requestSlot, sources *registry.Registry) bool {
+	some, along := false, r.session.Caps().InMessage
 	for i := range m.answers {
 		a := &m.answers[i]
 		n := int64(a.tensor.Len())
 		if a.inPlace || n == 0 {
 			continue
 		}
-		if a.along = r.meta.Pulls[i].Region == 0; !a.along {
+		a.along = r.meta.Pulls[i].Region == 0 || sources != nil && !sources.Covers(a.tensor.Bytes())
+		if !a.along {
 			some = true
 		} else if along -= n; along < 0 {
 			return false

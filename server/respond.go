@@ -41,6 +41,7 @@ type respondCall struct {
 	messages []*message      // one per request
 	copies   bool            // the tensors are the caller's again at the end of the call
 	toCopy   int64           // bytes that the call itself copies
+	prepares bool            // pooled memory may have to be registered
 	aimed    bool            // the link writes an answer into the memory of its worker
 	sources  []tensor.Tensor // that have spare memory, retained until the end of the call
 
@@ -154,6 +155,9 @@ func (d *responder) claim(c *respondCall, id RequestID) error {
 // +checklocksignore: it unlocks in the middle and locks again.
 func (d *responder) respond(a *answers, copies bool) (resp Response, borrowed bool, err error) {
 	at := trace.Now()
+	if r := d.copying.registry; r.Needed() {
+		a.prepareMemory(r)
+	}
 	mu := &d.s.mu
 	mu.Lock()
 	defer mu.Unlock()
@@ -163,7 +167,7 @@ func (d *responder) respond(a *answers, copies bool) (resp Response, borrowed bo
 		err = c.checkRoom()
 	}
 	if err == nil {
-		if c.toCopy <= link.LockedBytes {
+		if c.toCopy <= link.LockedBytes && !c.prepares {
 			borrowed = d.copyOut(c)
 		} else {
 			func() {
@@ -209,7 +213,7 @@ func (d *responder) respond(a *answers, copies bool) (resp Response, borrowed bo
 // newCall returns an empty call. Under Server.mu, like all functions of responder below except copyOut and cleanUp.
 func (d *responder) newCall(copies bool) *respondCall {
 	c := d.calls.Take()
-	c.copies, c.toCopy, c.aimed = copies, 0, false
+	c.copies, c.toCopy, c.aimed, c.prepares = copies, 0, false, false
 	return c
 }
 

@@ -41,6 +41,7 @@ func (d *responder) copyOut(c *respondCall) (borrowed bool) {
 		region, err := d.s.opt.Memory.Get(int(rest))
 		if err != nil {
 			borrowed = true
+			m.aims = m.aims && m.canAim(r, d.copying.registry)
 			continue
 		}
 		m.spare = region
@@ -51,6 +52,10 @@ func (d *responder) copyOut(c *respondCall) (borrowed bool) {
 		}
 		if r.session.OneSided() && (rest > link.LockedBytes || m.aims) {
 			m.save()
+		}
+		if m.aims {
+			prepareSpare(d.copying.registry, region)
+			m.aims = m.canAim(r, d.copying.registry)
 		}
 	}
 	return borrowed

@@ -60,7 +60,10 @@ func New(t *link.Transport, o Options) (*Server, error) {
 	}
 	s := &Server{transport: t, opt: o, sessions: make(map[*link.Session]*workerPeer)}
 	s.requests.s, s.batches.s, s.stop.s, s.buffers.s, s.messages.s, s.responder.s = s, s, s, s, s, s
-	s.responder.copying = copying{by: o.Copying, caches: o.Caches, files: o.Files, check: o.CheckBorrowed}
+	t.Registry.Watch(o.Files)
+	s.responder.copying = copying{
+		by: o.Copying, caches: o.Caches, files: o.Files, registry: t.Registry, check: o.CheckBorrowed,
+	}
 	s.batches.lockStep, s.batches.arrival.Kind = o.Policy == stepvan.LockStep, progress.Request
 	s.responder.records = handles.New(t.Engine(), progress.Rare, o.Handles, s.logUnseenError)
 	t.Handle(link.ChannelRequest, requestHandler{s})
@@ -156,6 +159,7 @@ func (s *Server) Close() error {
 	s.buffers.dismiss(ended, &later)
 	s.mu.Unlock()
 	later.run(s)
+	s.deregisterEnded()
 	return nil
 }
 

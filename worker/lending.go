@@ -8,6 +8,7 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/registry"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -22,11 +23,13 @@ type Files interface {
 	Locate(b []byte) (tensor.Place, bool)
 	// Watch calls dropped before a file goes back to the system, until stop.
 	Watch(dropped func(file uint64)) (stop func())
+	registry.Arenas
 }
 
 // lender grants the memory files of this process to servers. Worker.mu guards what is not dropped.
 type lender struct {
 	files       Files
+	registry    *registry.Registry
 	pool        *tensor.Allocator             // for copies of pushes
 	largestSent int                           // Options.InPlaceBytes
 	servers     map[*link.Session]*serverPeer // Worker.sessions
@@ -49,7 +52,7 @@ const allRights = link.RightRead | link.RightWrite
 
 // reach returns how v reaches b, or the zero Target. Under Worker.mu.
 func (l *lender) reach(v *serverPeer, b []byte) link.Target {
-	at, ok := l.files.Locate(b)
+	at, ok := l.find(v, b)
 	if !ok {
 		return link.Target{}
 	}
@@ -61,6 +64,19 @@ func (l *lender) reach(v *serverPeer, b []byte) link.Target {
 		return link.Target{}
 	}
 	return link.Target{Grant: g.id, Generation: fileGeneration, Offset: at.Offset}
+}
+
+// find finds what can be granted to v of the memory that b lies in.
+func (l *lender) find(v *serverPeer, b []byte) (tensor.Place, bool) {
+	if v.session.Caps().Registered {
+		return l.registry.Find(b)
+	}
+	return l.files.Locate(b)
+}
+
+// isSource reports whether v's van can write b into a grant.
+func (l *lender) isSource(v *serverPeer, b []byte) bool {
+	return !v.session.Caps().Registered || l.registry.Covers(b)
 }
 
 // freedGrants changes when there may be space for another grant. Under Worker.mu.
@@ -82,14 +98,16 @@ func (v *serverPeer) grantFile(at *tensor.Place) fileGrant {
 	return f
 }
 
-// withdrawFile ends the grant of a file that goes back to the system. Under Worker.mu.
-func (v *serverPeer) withdrawFile(file uint64) {
+// withdrawFile ends the grant of a file that goes back to the system, or of memory that is registered no more. The link
+// calls done when the server does not reach it, perhaps at once, and without locks of its own. Under Worker.mu.
+func (v *serverPeer) withdrawFile(file uint64, done func()) {
 	v.filesGone++
-	if g, ok := v.files[file]; ok {
-		delete(v.files, file)
-		if g.id != 0 {
-			v.session.Withdraw(g.id, func() {})
-		}
+	g, ok := v.files[file]
+	delete(v.files, file)
+	if ok && g.id != 0 {
+		v.session.Withdraw(g.id, done)
+	} else {
+		done()
 	}
 }
 
@@ -139,7 +157,7 @@ func (l *lender) withdrawDropped() {
 	}
 	for _, file := range l.dropped.take() {
 		for _, v := range l.servers {
-			v.withdrawFile(file)
+			v.withdrawFile(file, func() {})
 		}
 	}
 }

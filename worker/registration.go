@@ -2,8 +2,10 @@ package worker
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/registry"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -13,25 +15,48 @@ type Registration struct {
 	w      *Worker
 	tensor tensor.Tensor
 	memory span // unique, since the registration keeps the memory
+	held   *registry.Registration
 }
 
-// Register holds the memory of t until [Registration.Close]. The region of t cannot be closed meanwhile.
-// Register returns the same registration for the same memory.
+// Register holds the memory of t until [Registration.Close]. The region of t cannot be closed meanwhile. Register
+// returns the same registration for the same memory. Where a device reaches only memory that is registered with it,
+// Register does that, for any part of the tensor. It may block for long then, half a second for a GiB. Memory that the
+// device cannot reach goes another way. An error other than [stepvan.ErrClosed] says what the system lacks.
 func (w *Worker) Register(t tensor.Tensor) (*Registration, error) {
 	w.mu.Lock()
+	closed := w.closed
+	w.mu.Unlock()
+	if closed {
+		return nil, errRegisterClosed
+	}
+	held, err := w.link.Registry.Register(t)
+	if err != nil {
+		return nil, fmt.Errorf("register: %w", err)
+	}
+	r, err := w.addRegistration(t, held)
+	if err != nil || r.held != held {
+		_ = held.Close()
+	}
+	return r, err
+}
+
+var errRegisterClosed = fmt.Errorf("register: this node was stopped: %w", stepvan.ErrClosed)
+
+// addRegistration returns the registration of the memory of t. held is of a new one.
+func (w *Worker) addRegistration(t tensor.Tensor, held *registry.Registration) (*Registration, error) {
+	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed {
-		return nil, fmt.Errorf("register: this node was stopped: %w", stepvan.ErrClosed)
+	memory := spanOf(t.Bytes())
+	switch r := w.registrations[memory]; {
+	case w.closed:
+		return nil, errRegisterClosed
+	case r != nil:
+		return r, nil
 	}
 	if err := t.Retain(); err != nil {
 		return nil, fmt.Errorf("register: the tensor cannot be used: %w", err)
 	}
-	memory := spanOf(t.Bytes())
-	if r := w.registrations[memory]; r != nil {
-		t.Release()
-		return r, nil
-	}
-	r := &Registration{w: w, tensor: t, memory: memory}
+	r := &Registration{w: w, tensor: t, memory: memory, held: held}
 	w.registrations[memory] = r
 	return r, nil
 }
@@ -39,13 +64,41 @@ func (w *Worker) Register(t tensor.Tensor) (*Registration, error) {
 // Tensor returns the tensor that was registered first for this memory.
 func (r *Registration) Tensor() tensor.Tensor { return r.tensor }
 
-// Close ends the registration. Exchanges in flight hold the memory themselves. Close may be called again.
+// Close ends the registration. It may block for as long as Register. Exchanges in flight hold the memory themselves.
+// The region of the tensor can be closed when no server reaches the memory any more. Close may be called again.
 func (r *Registration) Close() error {
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
-	if r.w.registrations[r.memory] == r {
-		delete(r.w.registrations, r.memory)
-		r.tensor.Release()
+	if !r.withdraw() {
+		return nil
+	}
+	if err := r.held.Close(); err != nil {
+		return fmt.Errorf("register: %w", err)
 	}
 	return nil
+}
+
+// withdraw ends the grants of the memory, and releases the tensor behind the last of them. It reports false when the
+// registration was over before.
+func (r *Registration) withdraw() bool {
+	w := r.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.registrations[r.memory] != r {
+		return false
+	}
+	delete(w.registrations, r.memory)
+	left := new(atomic.Int32)
+	left.Store(1)
+	done := func() {
+		if left.Add(-1) == 0 {
+			r.tensor.Release()
+		}
+	}
+	if id := r.held.ID(); id != 0 {
+		for _, v := range w.sessions {
+			left.Add(1)
+			v.withdrawFile(id, done)
+		}
+	}
+	done()
+	return true
 }

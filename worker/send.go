@@ -5,6 +5,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
+	"github.com/stepvan/stepvan/internal/registry"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/trace"
@@ -16,7 +17,8 @@ func (w *Worker) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []te
 }
 
 // Do sends an exchange and returns its handle. After an error it has sent nothing: the documentation of
-// ps.Node.PushPull lists the errors. Any goroutine may call Do. It never blocks. Budget: 0 allocations, one message
+// ps.Node.PushPull lists the errors. Any goroutine may call Do. It never blocks, except to
+// register an arena that the program names for the first time (van.Registrar). Budget: 0 allocations, one message
 // per server.
 func (w *Worker) Do(e *Exchange) (Handle, error) {
 	start := trace.Now()
@@ -30,6 +32,9 @@ func (w *Worker) Do(e *Exchange) (Handle, error) {
 	if err := e.checkRouting(routing); err != nil {
 		return Handle{}, err
 	}
+	if r := w.link.Registry; r.Needed() {
+		e.prepareMemory(r)
+	}
 	h, unsent, err := w.begin(e, routing, start)
 	if unsent != nil {
 		err = w.sendUnlocked(unsent)
@@ -39,6 +44,16 @@ func (w *Worker) Do(e *Exchange) (Handle, error) {
 		return Handle{}, err
 	}
 	return h, nil
+}
+
+// prepareMemory registers the arenas of tensors that the program names for the first time. It may block.
+func (e *Exchange) prepareMemory(r *registry.Registry) {
+	for i := range e.Push {
+		r.Prepare(&e.Push[i])
+	}
+	for i := range e.Pull {
+		r.Prepare(&e.Pull[i])
+	}
 }
 
 // begin prepares an exchange. When that is one small request, it sends the request with the lock held. Otherwise unsent

@@ -90,7 +90,7 @@ func (r *request) planPushes(l *lender) {
 		push := pushPlan{target: c.target}
 		switch fits := c.target.Grant != 0 && c.bytes >= uint64(n); {
 		case n == 0:
-		case fits:
+		case fits && l.isSource(r.server, x.push[i].Bytes()):
 			some = true
 		case int64(n) <= along:
 			along -= int64(n)

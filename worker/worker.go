@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -65,7 +66,10 @@ func New(t *link.Transport, o Options) *Worker {
 		keys:          keyTable{states: make(map[tensor.Key]*keyState)},
 		registrations: make(map[span]*Registration),
 	}
-	w.lender = lender{files: o.Files, pool: t.Memory(), largestSent: o.InPlaceBytes, servers: w.sessions}
+	t.Registry.Watch(o.Files)
+	w.lender = lender{
+		files: o.Files, registry: t.Registry, pool: t.Memory(), largestSent: o.InPlaceBytes, servers: w.sessions,
+	}
 	w.fences.mu = &w.mu
 	w.exchanges.completer = (*completer)(w)
 	w.unwatch = o.Files.Watch(w.fileDropped)
@@ -159,14 +163,15 @@ func (w *Worker) Fail(cause error) {
 // Exchanges in flight continue until the transport is closed. Close may be called again.
 func (w *Worker) Close() error {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.closed = true
 	w.unwatch()
-	for m, r := range w.registrations {
-		delete(w.registrations, m)
-		r.tensor.Release()
+	all := slices.Collect(maps.Values(w.registrations))
+	w.mu.Unlock()
+	var err error
+	for _, r := range all {
+		err = errors.Join(err, r.Close())
 	}
-	return nil
+	return err
 }
 
 var errClosed = fmt.Errorf("push_pull: this node was stopped: %w", stepvan.ErrClosed)

@@ -106,6 +106,11 @@ func (t *Transport) finish() {
 		t.ignorePanics(func() { s.lose(t.lastCause(s)) })
 	}
 	t.ignorePanics(driver.drain) // a Send that crossed with Close may have left completions behind
+	t.ignorePanics(func() {
+		if err := t.Registry.Close(); err != nil { // the vans have ended everything that needs it
+			t.options.Log.Warn().Err(err).Msg("a device did not give up registered memory")
+		}
+	})
 }
 
 // drain polls until nothing is left.

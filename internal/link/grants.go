@@ -16,6 +16,7 @@ type (
 	Rights  = van.Rights
 	Target  = van.Target
 	View    = van.View
+	Caps    = van.Caps
 )
 
 // Rights bits.

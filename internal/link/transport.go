@@ -10,6 +10,7 @@ import (
 
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link/progress"
+	"github.com/stepvan/stepvan/internal/registry"
 	"github.com/stepvan/stepvan/internal/sparing"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
@@ -61,6 +62,9 @@ func (o *Options) setDefaults() {
 // Transport is the local end of all sessions of a worker, server or scheduler. All exported methods may be called from
 // any goroutine, except where they say otherwise.
 type Transport struct {
+	// Registry says which memory is registered with the devices of the vans. The transport makes it and ends it.
+	Registry *registry.Registry
+
 	options   Options
 	engine    *progress.Engine
 	vans      vanSet
@@ -107,6 +111,7 @@ func NewTransport(o Options) (*Transport, error) {
 		t.closeVans()
 		return nil, err
 	}
+	t.Registry = registry.New(t.vans.registrars())
 	if len(t.vans.list) == 0 || o.Memory == nil {
 		return nil, errs.Invalid("a transport needs at least one van, and an allocator")
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link/progress"
+	"github.com/stepvan/stepvan/internal/registry"
 	"github.com/stepvan/stepvan/internal/text"
 	"github.com/stepvan/stepvan/van"
 )
@@ -71,6 +72,16 @@ func (x *vanSet) make(makers []VanMaker) error {
 		}
 	}
 	return nil
+}
+
+// registrars returns the vans that need memory registered.
+func (x *vanSet) registrars() (list []registry.Device) {
+	for i := range x.list {
+		if r, ok := x.list[i].van.(van.Registrar); ok && x.list[i].caps.Registered {
+			list = append(list, r)
+		}
+	}
+	return list
 }
 
 // poll polls the vans. When all is false it may leave out some that cost system calls.

@@ -53,6 +53,21 @@ func Offload() Van {
 	return MemVan("offload", memvan.Options{OneSided: true, NoViews: true, Offload: true})
 }
 
+// Registered is Offload whose devices reach only registered memory. device returns that of an instance.
+func Registered(device func(instance string) *memvan.Device) Van {
+	v := Offload()
+	v.Name = "registered"
+	network := memvan.NewNetwork()
+	v.Maker = func(instance string, _ *tensor.Allocator) link.VanMaker {
+		return func(p van.Placer, wake func()) (van.Van, error) {
+			return memvan.New(network, memvan.Options{
+				Placer: p, Wake: wake, Name: instance, OneSided: true, NoViews: true, Offload: true, Device: device(instance),
+			})
+		}
+	}
+	return v
+}
+
 // FewGrants is OneSided with a limit of grants on each side of a session.
 func FewGrants(grants int) Van {
 	return MemVan("few-grants", memvan.Options{OneSided: true, Grants: grants})

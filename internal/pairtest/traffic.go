@@ -33,6 +33,12 @@ type watched struct {
 	traffic *Traffic
 }
 
+// Register implements van.Registrar.
+func (w *watched) Register(mem []byte) error { return w.Van.(van.Registrar).Register(mem) }
+
+// Deregister implements van.Registrar.
+func (w *watched) Deregister(mem []byte) error { return w.Van.(van.Registrar).Deregister(mem) }
+
 func (w *watched) Poll(events []van.Event, all bool) int {
 	n := w.Van.Poll(events, all)
 	for _, e := range events[:n] {

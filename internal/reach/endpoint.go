@@ -200,14 +200,14 @@ func shmRefused(err error) error {
 		Reason: "memory cannot be shared here: " + err.Error() + "; stepvan doctor says more; or set auto"}
 }
 
-// memories are the allocators of one instance: that of the program, and the pool.
-type memories []*tensor.Allocator
+// Memories are the allocators of one instance: that of the program, and the pool.
+type Memories []*tensor.Allocator
 
-// Memories finds the memory file of an address, among those of the program and of the pool.
-func (e *Endpoint) Memories() shmvan.Files { return memories{e.o.Memory, e.Pool} }
+// Memories finds the memory of an address, in the allocator of the program and in the pool.
+func (e *Endpoint) Memories() Memories { return Memories{e.o.Memory, e.Pool} }
 
 // Locate implements shmvan.Files.
-func (m memories) Locate(b []byte) (tensor.Place, bool) {
+func (m Memories) Locate(b []byte) (tensor.Place, bool) {
 	for _, a := range m {
 		if p, ok := a.Locate(b); ok {
 			return p, true
@@ -216,11 +216,31 @@ func (m memories) Locate(b []byte) (tensor.Place, bool) {
 	return tensor.Place{}, false
 }
 
+// Find implements registry.Arenas.
+func (m Memories) Find(b []byte) (tensor.Place, bool) {
+	for _, a := range m {
+		if p, ok := a.Find(b); ok {
+			return p, true
+		}
+	}
+	return tensor.Place{}, false
+}
+
 // Watch implements shmvan.Files.
-func (m memories) Watch(dropped func(file uint64)) (stop func()) {
+func (m Memories) Watch(dropped func(file uint64)) (stop func()) {
+	return m.each(func(a *tensor.Allocator) (stop func()) { return a.Watch(dropped) })
+}
+
+// Keep implements registry.Arenas.
+func (m Memories) Keep(keep func(file uint64, unmap func()) bool) (stop func()) {
+	return m.each(func(a *tensor.Allocator) (stop func()) { return a.Keep(keep) })
+}
+
+// each begins something with each allocator. stop ends all of it.
+func (m Memories) each(begin func(*tensor.Allocator) (stop func())) (stop func()) {
 	stops := make([]func(), len(m))
 	for i, a := range m {
-		stops[i] = a.Watch(dropped)
+		stops[i] = begin(a)
 	}
 	return func() {
 		for _, stop := range stops {
