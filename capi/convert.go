@@ -78,6 +78,9 @@ func (k *call) tensor(t *tensor.Tensor, c *cTensor, own []tensor.Tensor) error {
 	if c.flags&^(flagVariable|flagReadOnly) != 0 {
 		return invalid("tensor: flags: some do not exist (got %#x, want STEPVAN_VARIABLE and STEPVAN_READ_ONLY at most)", c.flags)
 	}
+	if c.reserved != 0 {
+		return invalid("tensor: reserved: this library knows only memory that the processor reaches (got %d, want 0)", c.reserved)
+	}
 	var shape tensor.Shape
 	elems, ok := shape.SetDims(unsafe.Slice((*int64)(unsafe.Pointer(&c.shape)), c.rank)...)
 	d := tensor.DType(c.dtype)

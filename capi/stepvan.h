@@ -166,7 +166,7 @@ typedef struct stepvan_tensor {
 	uint8_t dtype;   /* stepvan_dtype */
 	uint8_t rank;    /* dimensions, at most STEPVAN_MAX_RANK; 0 is a scalar: one element */
 	uint16_t flags;
-	uint32_t reserved; /* 0 */
+	uint32_t reserved; /* 0: memory that the processor reaches; the library refuses others */
 	int64_t shape[STEPVAN_MAX_RANK]; /* outermost first; those from rank on are ignored */
 } stepvan_tensor;
 

@@ -169,7 +169,7 @@ func (b *ReceiveBuffer) end() error {
 
 // checkBuffer checks tensor and lists alone.
 func checkBuffer(t *tensor.Tensor, ranks, keys int) error {
-	if err := t.Check(); err != nil {
+	if err := t.CheckHost(); err != nil {
 		return fmt.Errorf("register_recv_buffer: the tensor cannot be used: %w", err)
 	}
 	if ranks != keys {

@@ -111,7 +111,7 @@ func (m *message) addAnswer(r *requestSlot, i int, t *tensor.Tensor) error {
 
 // check refuses a tensor that does not fit the pull.
 func (p *Pull) check(t *tensor.Tensor) error {
-	if err := t.Check(); err != nil {
+	if err := t.CheckHost(); err != nil {
 		return unusable(p, err)
 	}
 	n := int64(t.Len())

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"fmt"
+
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -30,8 +32,8 @@ func (d *responder) prepareRows(c *respondCall, a *answers) error {
 	if len(a.ids) == 0 {
 		return errs.Invalid("respond_vec: no requests to answer")
 	}
-	if err := a.rows.Check(); err != nil {
-		return err
+	if err := a.rows.CheckHost(); err != nil {
+		return fmt.Errorf("respond_vec: ret_buffer: it cannot be used: %w", err)
 	}
 	if a.rows.Shape().Rank() == 0 {
 		return errs.Invalid("respond_vec: ret_buffer: a scalar has no rows to cut")

@@ -4,11 +4,15 @@
 // # Views and regions
 //
 // A [Tensor] is a contiguous view of memory, with an element type and a shape. [Tensor.Slice], [Tensor.View] and
-// [Tensor.Reinterpret] make further views of the same memory, and copy no elements. There are three sorts of memory:
+// [Tensor.Reinterpret] make further views of the same memory, and copy no elements. There are three sorts of memory
+// that the processor reaches:
 //
 //   - a [Region] of an [Allocator], which is part of a large memory file that other processes of the machine can map;
 //   - foreign memory, which the program gives by its address and with its owner ([FromPointer]);
 //   - a slice of the Go heap, which the tensor keeps alive ([FromSlice], [FromBytes]).
+//
+// Memory of an accelerator is foreign memory that the processor does not reach ([FromDevice], [Tensor.Device]).
+// Whatever needs its bytes refuses the tensor, with [stepvan.ErrNotSupported].
 //
 // # Ownership
 //
@@ -22,9 +26,9 @@
 //
 // # For stepvan itself
 //
-// A program does not need these names: [Window], [Place], [Allocator.Locate], [Allocator.Watch], [Region.FD],
-// [Tensor.SetRegion] and [Shape.SetDims]. The other packages of stepvan call them on the hot path, where a call through
-// a further package would cost time.
+// A program does not need these names: [Window], [Place], [Allocator.Locate], [Allocator.Watch], [Allocator.Find],
+// [Allocator.Keep], [NewFileNumber], [Region.FD], [Tensor.Address], [Tensor.SetRegion] and [Shape.SetDims]. The other
+// packages of stepvan call them on the hot path, where a call through a further package would cost time.
 //
 // # Concurrency
 //

@@ -64,9 +64,9 @@ func (d DType) storage() DType {
 // As returns the elements of the tensor as a slice over the same memory, without a copy. T must be the Go type of the
 // tensor's elements. Where Go has no such type, T is the unsigned integer of the same size: see [Element]. T may also
 // be uint8 for a tensor of bool, since a peer may have written bytes other than 0 and 1. The program may use the slice
-// as long as that of [Tensor.Bytes]. The error is [stepvan.ErrInvalid] for another T, or that of [Tensor.Check].
+// as long as that of [Tensor.Bytes]. The error is [stepvan.ErrInvalid] for another T, or that of [Tensor.CheckHost].
 func As[T Element](t Tensor) ([]T, error) {
-	if err := t.Check(); err != nil {
+	if err := t.CheckHost(); err != nil {
 		return nil, err
 	}
 	want := dtypeOf[T]()

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"math"
 	"unsafe"
 
 	"github.com/stepvan/stepvan/internal/errs"
@@ -53,6 +54,31 @@ func FromPointer(ptr unsafe.Pointer, d DType, shape Shape, owner any) (Tensor, e
 	return Tensor{region: r, n: n, shape: shape, gen: r.Generation(), dtype: d}, nil
 }
 
+// FromDevice makes a tensor of memory at an address of an accelerator. It keeps owner alive as [FromPointer] does. The
+// processor does not reach the memory: the tensor has no Bytes, and operations that need them refuse it with
+// [stepvan.ErrNotSupported]. Memory of the host is for FromPointer.
+func FromDevice(device Device, address uintptr, d DType, shape Shape, owner any) (Tensor, error) {
+	if !device.Kind.Valid() || device.IsHost() || device.ID < 0 {
+		return Tensor{}, errs.Invalid("%s is not an accelerator; give a kind of DLPack that is not memory of the host, and a number from 0 on", device)
+	}
+	n, err := sizeOf(d, &shape)
+	if err != nil {
+		return Tensor{}, err
+	}
+	if address == 0 || uint64(n) > math.MaxUint64-uint64(address) {
+		return Tensor{}, errs.Invalid("%d bytes at %#x are not memory of %s", n, address, device)
+	}
+	if err := checkAligned(address, d); err != nil {
+		return Tensor{}, err
+	}
+	w := NewWindow(nil)
+	w.owner = owner
+	r := w.Show(nil)
+	r.device, r.start = device, address
+	r.n.Store(n)
+	return Tensor{region: r, n: n, shape: shape, gen: r.Generation(), dtype: d}, nil
+}
+
 // FromStrided is [FromPointer] for a tensor with strides, which it counts in elements as torch does. It returns
 // [stepvan.ErrInvalid] when the tensor is not contiguous.
 func FromStrided(ptr unsafe.Pointer, d DType, shape Shape, strides []int64, owner any) (Tensor, error) {
@@ -85,7 +111,7 @@ func (t *Tensor) SetRegion(r *Region, off int64, d DType, shape *Shape) error {
 	if size := int64(r.Len()); off < 0 || off > size || n > size-off {
 		return errs.Invalid("%d bytes at offset %d exceed the region's %d bytes", n, off, size)
 	}
-	if err := checkAligned(uintptr(unsafe.Pointer(unsafe.SliceData(r.mem)))+uintptr(off), d); err != nil {
+	if err := checkAligned(r.address()+uintptr(off), d); err != nil {
 		return err
 	}
 	t.region, t.off, t.n, t.shape, t.gen, t.dtype = r, off, n, *shape, l.generation(), d

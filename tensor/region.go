@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/stepvan/stepvan"
 )
@@ -18,6 +19,8 @@ type Region struct {
 	mem   []byte        // all that the region has; the slice changes only with the lives of a Window
 	id    uint64
 
+	device Device  // the zero Device for memory of the host
+	start  uintptr // of memory of another device, where mem is nil
 	window *Window // of foreign memory, nil otherwise
 
 	// The rest is the allocator's. It is nil or zero for foreign memory.
@@ -47,10 +50,22 @@ func (r *Region) Generation() uint32 { return r.life().generation() }
 // Len returns the size of the region in bytes.
 func (r *Region) Len() int { return int(r.n.Load()) }
 
-// Bytes returns the memory, or nil when the region is closed. The program may use the slice until Close or Put. After
-// that the memory may have another use, or may not be mapped any more.
+// Device returns what holds the memory.
+func (r *Region) Device() Device { return r.device.orCPU() }
+
+// address returns where the memory begins, as a number.
+func (r *Region) address() uintptr {
+	if r.start != 0 {
+		return r.start
+	}
+	return uintptr(unsafe.Pointer(unsafe.SliceData(r.mem)))
+}
+
+// Bytes returns the memory, or nil when the region is closed, or the processor does not reach it ([Region.Device]). The
+// program may use the slice until Close or Put. After that the memory may have another use, or may not be mapped any
+// more.
 func (r *Region) Bytes() []byte {
-	if !r.life().open() {
+	if !r.life().open() || r.start != 0 {
 		return nil
 	}
 	n := r.n.Load()

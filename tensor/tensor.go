@@ -66,7 +66,30 @@ func (t *Tensor) Check() error {
 	return t.region.check(t.gen)
 }
 
-// Bytes returns the memory of the view, or nil when [Tensor.Check] returns an error. The program may use the slice
+// CheckHost returns why the processor cannot use the bytes of the tensor, or nil. Beside the errors of [Tensor.Check]
+// that is [stepvan.ErrNotSupported] for memory of another device. Budget: 0 allocations without an error.
+func (t *Tensor) CheckHost() error {
+	if err := t.Check(); err != nil {
+		return err
+	}
+	if t.region != nil && t.region.start != 0 {
+		return t.region.device.errDevice()
+	}
+	return nil
+}
+
+// Device returns what holds the memory.
+func (t *Tensor) Device() Device {
+	if t.region == nil {
+		return Device{Kind: DeviceCPU}
+	}
+	return t.region.Device()
+}
+
+// Address returns where the view begins, as a number, on whatever device. It is for stepvan itself.
+func (t *Tensor) Address() uintptr { return t.address() }
+
+// Bytes returns the memory of the view, or nil when [Tensor.CheckHost] returns an error. The program may use the slice
 // until the region ends. When another goroutine may end the region, the caller holds it with [Tensor.Retain]. Budget: 0
 // allocations.
 func (t *Tensor) Bytes() []byte {
@@ -74,6 +97,9 @@ func (t *Tensor) Bytes() []byte {
 		return nil
 	}
 	if t.region != nil {
+		if t.region.start != 0 {
+			return nil
+		}
 		return t.region.mem[t.off : t.off+t.n : t.off+t.n]
 	}
 	if t.n == 0 {
@@ -85,11 +111,10 @@ func (t *Tensor) Bytes() []byte {
 // address returns where the view begins, as a number: it may be looked at
 // whether or not the memory may be.
 func (t *Tensor) address() uintptr {
-	base := t.heap
 	if t.region != nil {
-		base = unsafe.Pointer(unsafe.SliceData(t.region.mem))
+		return t.region.address() + uintptr(t.off)
 	}
-	return uintptr(base) + uintptr(t.off)
+	return uintptr(t.heap) + uintptr(t.off)
 }
 
 // Retain holds the region for an operation that uses the tensor, as [Region.Retain] does. It returns the errors of

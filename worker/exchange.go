@@ -60,7 +60,7 @@ func (e *Exchange) check() error {
 // checkTensors looks at each tensor. Every tensor is contiguous: the constructors refuse others.
 func checkTensors(kind string, list []tensor.Tensor, keys []tensor.Key) error {
 	for i := range list {
-		if err := list[i].Check(); err != nil {
+		if err := list[i].CheckHost(); err != nil {
 			return tensorError(kind, i, keys[i], err)
 		}
 	}

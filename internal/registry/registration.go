@@ -18,11 +18,15 @@ type Registration struct {
 // Register holds the memory of t and registers it, or the arena that it lies in. It blocks. Memory that a device cannot
 // reach is held all the same, and goes another way.
 func (r *Registry) Register(t tensor.Tensor) (*Registration, error) {
-	if err := t.Retain(); err != nil {
+	err := t.CheckHost()
+	if err == nil {
+		err = t.Retain()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("the tensor cannot be used: %w", err)
 	}
 	g := &Registration{r: r, tensor: t}
-	err := g.register()
+	err = g.register()
 	if err != nil && !errors.Is(err, stepvan.ErrNotSupported) {
 		t.Release()
 		return nil, err

@@ -21,9 +21,9 @@
 // the case at the first violation.
 //
 // The file skip.go lists the cases that a van skips when its factory says what the van lacks. That is one-sided
-// operations (Factory.TwoSided), views (NoViews), processes (NoProcesses) or a greeting (NoGreeting). A van that loses
-// connections (Factory.Lossy) skips all but the cases made for it. Any other skip is a failure, and so is a van that is
-// not what its factory says.
+// operations (Factory.TwoSided), views (NoViews), processes (NoProcesses) or a greeting (NoGreeting). Only factories
+// that say so run the cases about a device (Offload, Registered). A van that loses connections (Factory.Lossy) skips
+// all but the cases made for it. Any other skip is a failure, and so is a van that is not what its factory says.
 //
 // Package vantest/mutant breaks vans on purpose, to prove that the suite notices.
 package vantest
