@@ -2,12 +2,14 @@ package server_test
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/internal/link"
 	. "github.com/stepvan/stepvan/internal/pairtest"
 	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van/memvan"
@@ -16,9 +18,10 @@ import (
 
 // devices are the devices of a cluster, by instance.
 type devices struct {
-	mu    sync.Mutex
-	all   map[string]*memvan.Device
 	begin func(register bool, mem []byte) error // of new devices
+	mu    sync.Mutex
+	// +checklocks:mu
+	all map[string]*memvan.Device
 }
 
 func (d *devices) of(instance string) *memvan.Device {
@@ -208,6 +211,44 @@ type unregister struct {
 }
 
 func (u unregister) Close() error { return u.b.Unregister() }
+
+// A program ends the registration of memory while a message goes out of it, piece by piece. The session lives, and
+// every byte arrives.
+func TestRegistrationsThatEndWhileMessagesGo(t *testing.T) {
+	const floats = 200_000
+	all := new(devices)
+	v, seen := Watch(Registered(all.of))
+	c := New(t, Options{Van: v, Link: func(o *link.Options) { o.PieceBytes = 4096 }})
+	w, s := c.Workers[0], c.Servers[0]
+	buffer, source := Floats(t, make([]float32, floats)...), Floats(t, make([]float32, floats)...)
+	pull, answer := shared(t, w.Instance, 0, floats), Floats(t, make([]float32, floats)...)
+	registered, err := s.RegisterRecvBuffer(buffer, []stepvan.Rank{0}, Keys(1))
+	require.NoError(t, err)
+	for i := range 5 {
+		fill(t, source, float32(2*i+1))
+		fill(t, answer, float32(2*i+2))
+		ours, err := w.Register(source)
+		require.NoError(t, err)
+		h, err := w.PushPull(List(source), Keys(1), List(pull), Keys(2))
+		require.NoError(t, err)
+		require.NoError(t, ours.Close())
+		r := take(t, s, stepvan.LockStep)[0]
+		requireFilled(t, float32(2*i+1), r.Pushes()[0], "push")
+		theirs, err := s.Register(answer)
+		require.NoError(t, err)
+		back, err := s.Respond(List(answer), r.ID)
+		require.NoError(t, err)
+		require.NoError(t, theirs.Close())
+		require.NoError(t, h.Wait(Context(t)))
+		require.NoError(t, back.Wait(Context(t)))
+		requireFilled(t, float32(2*i+2), pull, "answer")
+	}
+	require.Greater(t, seen.Written.Load(), int64(10*floats*4/4/4096/2), "pieces that the device has written")
+	require.NoError(t, registered.Unregister())
+	for ctx := Context(t); all.count(s.Instance) > 0 || all.count(w.Instance) > 1; runtime.Gosched() {
+		require.NoError(t, ctx.Err(), "memory stays registered for ever")
+	}
+}
 
 // What the system lacks is an error of the call that registers, after which nothing has changed.
 func TestADeviceThatHasNoRoom(t *testing.T) {

@@ -67,7 +67,7 @@ func (r *Registration) Tensor() tensor.Tensor { return r.tensor }
 // Close ends the registration. It may block for as long as Register. Exchanges in flight hold the memory themselves.
 // The region of the tensor can be closed when no server reaches the memory any more. Close may be called again.
 func (r *Registration) Close() error {
-	if !r.withdraw() {
+	if !r.w.endRegistration(r) {
 		return nil
 	}
 	if err := r.held.Close(); err != nil {
@@ -76,29 +76,34 @@ func (r *Registration) Close() error {
 	return nil
 }
 
-// withdraw ends the grants of the memory, and releases the tensor behind the last of them. It reports false when the
-// registration was over before.
-func (r *Registration) withdraw() bool {
-	w := r.w
+// endRegistration ends the grants of the memory of r, and releases its tensor behind the last of them. It reports false
+// when the registration was over before.
+func (w *Worker) endRegistration(r *Registration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.registrations[r.memory] != r {
 		return false
 	}
 	delete(w.registrations, r.memory)
+	w.withdrawMemory(r.held.ID(), r.tensor.Release)
+	return true
+}
+
+// withdrawMemory ends the grants of memory that is registered no more. The link calls done when no server reaches the
+// memory, or withdrawMemory does. Under Worker.mu.
+func (w *Worker) withdrawMemory(id uint64, done func()) {
 	left := new(atomic.Int32)
 	left.Store(1)
-	done := func() {
+	countDown := func() {
 		if left.Add(-1) == 0 {
-			r.tensor.Release()
+			done()
 		}
 	}
-	if id := r.held.ID(); id != 0 {
+	if id != 0 {
 		for _, v := range w.sessions {
 			left.Add(1)
-			v.withdrawFile(id, done)
+			v.withdrawFile(id, countDown)
 		}
 	}
-	done()
-	return true
+	countDown()
 }

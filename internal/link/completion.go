@@ -81,7 +81,9 @@ func (x *sender) onCompletion(index int, delivered, lost *queue[Outbound]) {
 func (x *sender) abandon(lost *queue[Outbound]) {
 	for c := range x.lanes {
 		for !x.lanes[c].empty() {
-			if o := x.lanes[c].pop(); o.inflight == 0 {
+			o := x.lanes[c].pop()
+			x.sources.release(x.session.transport.Registry, o)
+			if o.inflight == 0 {
 				lost.push(o, &o.link)
 			}
 		}

@@ -40,6 +40,7 @@ type sender struct {
 
 	// Of messages that wait.
 	lanes          [Channels]queue[Outbound] // of channel c
+	sources        holds                     // on the memory of messages that have begun, and are not all in the van
 	nextChannel    int                       // that is asked first, after ChannelControl
 	unsaved        int                       // of those in lanes, those whose payload is still to be moved to Outbound.Spare
 	interleaveLeft int                       // next pieces that are still cut small: another channel had to pass lately
@@ -190,6 +191,11 @@ func (x *sender) sendFrame(o *Outbound) bool {
 	f := x.frames.take()
 	before := o.cursor
 	n := o.cut(f, min(x.pieceSize(o), s.caps.MaxPayload), s.caps.MaxSegments)
+	if s.caps.Registered && n < o.total && !x.sources.take(s.transport.Registry, o) {
+		x.frames.put(f)
+		o.cursor, o.use = before, targetsUnused
+		return true
+	}
 	h := wire.Header{
 		Kind: wire.KindData, Op: o.Op, Flags: o.Flags, Channel: o.Channel, Sequence: x.sequence + 1,
 		Request: o.Request, Generation: o.Generation, Pushes: o.Pushes, Pulls: o.Pulls,
@@ -228,6 +234,7 @@ func (x *sender) sendFrame(o *Outbound) bool {
 	x.unacked.push(f, &f.link)
 	if o.sent == o.total {
 		f.last, o.allFramed = true, true
+		x.sources.release(s.transport.Registry, o)
 		if o.Timed {
 			o.posted = now()
 		}

@@ -45,16 +45,25 @@ func (x *index) build(entries map[extent]*entry) {
 
 // find finds a span that holds all of b.
 func (x *index) find(b []byte) (tensor.Place, bool) {
+	e := x.entry(b)
+	if e == nil {
+		return tensor.Place{}, false
+	}
+	return tensor.Place{File: e.id, FD: -1, Memory: e.mem, Offset: int64(extentOf(b).start - extentOf(e.mem).start)}, true
+}
+
+// entry returns an entry that holds all of b, or nil.
+func (x *index) entry(b []byte) *entry {
 	list := x.spans.Load()
 	if list == nil || len(b) == 0 {
-		return tensor.Place{}, false
+		return nil
 	}
 	spans, want := *list, extentOf(b)
 	i := sort.Search(len(spans), func(i int) bool { return spans[i].start > want.start })
 	for i--; i >= 0 && spans[i].reach >= want.end; i-- {
 		if s := &spans[i]; s.end >= want.end {
-			return tensor.Place{File: s.e.id, FD: -1, Memory: s.e.mem, Offset: int64(want.start - s.start)}, true
+			return s.e
 		}
 	}
-	return tensor.Place{}, false
+	return nil
 }

@@ -61,22 +61,67 @@ func (g *Registration) ID() uint64 {
 
 // Close has the devices give the memory up, unless others have registered it, and then releases the tensor. It blocks.
 func (g *Registration) Close() error {
+	if g.entry == nil {
+		g.tensor.Release()
+		return nil
+	}
+	last, held := g.r.leave(g)
+	if held {
+		return nil // the messages give the memory up, and release the tensor
+	}
 	var err error
-	if e := g.entry; e != nil && g.r.leave(e) {
-		err = g.r.giveUp(e)
+	if last {
+		err = g.r.giveUp(g.entry)
 	}
 	g.tensor.Release()
 	return err
 }
 
-// leave ends one use of e. It reports whether that was the last one, and e is to be given up.
-func (r *Registry) leave(e *entry) bool {
+// leave ends a registration. It reports whether that was the last one of its memory, so that the caller is to give that
+// up. If messages hold the memory, it leaves that to them, with the tensor.
+func (r *Registry) leave(g *Registration) (last, held bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	e := g.entry
 	e.uses--
 	if e.uses > 0 || r.entries[extentOf(e.mem)] != e {
-		return false
+		return false, false
 	}
 	r.remove(e)
-	return true
+	if e.holds > 0 {
+		e.last = g.tensor
+		return true, true
+	}
+	return true, false
+}
+
+// Hold keeps memory registered while a message goes out of it piece by piece.
+type Hold struct{ e *entry }
+
+// Hold holds the registered memory that b lies in, until Release. It reports false where b is not registered. It does
+// not block.
+func (r *Registry) Hold(b []byte) (Hold, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.found.entry(b)
+	if e == nil {
+		return Hold{}, false
+	}
+	e.holds++
+	return Hold{e}, true
+}
+
+// Release ends a hold. It does not block: another goroutine waits for the devices.
+func (r *Registry) Release(h Hold) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := h.e
+	e.holds--
+	if e.holds > 0 || e.last.Check() != nil {
+		return
+	}
+	r.leaving.Go(func() {
+		_ = r.giveUp(e)
+		e.last.Release()
+	})
 }

@@ -52,6 +52,8 @@ type entry struct {
 	id      uint64 // as in tensor.Place
 	arena   bool
 	uses    int           // registrations; Registry.mu guards it
+	holds   int           // messages; Registry.mu guards it
+	last    tensor.Tensor // that the last registration has left to the messages; Registry.mu guards it
 	ready   bool          // it is registered, and in the index; Registry.mu guards it
 	settled chan struct{} // closed when the devices have answered
 	err     error         // why the devices refused; valid from settled on

@@ -13,12 +13,16 @@ import (
 
 // device counts what is registered.
 type device struct {
-	mu    sync.Mutex
-	count map[extent]int
-	ever  int
-	fail  error
 	begun chan struct{} // a call has begun; nil: nobody looks
 	next  chan struct{} // lets it return
+
+	mu sync.Mutex
+	// +checklocks:mu
+	count map[extent]int
+	// +checklocks:mu
+	ever int
+	// +checklocks:mu
+	fail error
 }
 
 func (d *device) Register(mem []byte) error {
@@ -47,6 +51,19 @@ func (d *device) Deregister(mem []byte) error {
 		delete(d.count, extentOf(mem))
 	}
 	return nil
+}
+
+func (d *device) calls() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ever
+}
+
+func (d *device) refuse(err error) *device {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fail = err
+	return d
 }
 
 func (d *device) left() int {
@@ -114,7 +131,7 @@ func TestTheSameMemoryIsRegisteredOnce(t *testing.T) {
 	require.False(t, r.Covers(x.Bytes()), "the device has not answered")
 	close(d.next)
 	both.Wait()
-	require.Equal(t, 1, d.ever)
+	require.Equal(t, 1, d.calls())
 	require.Equal(t, list[0].ID(), list[1].ID())
 	require.NoError(t, list[0].Close())
 	require.True(t, r.Covers(x.Bytes()))
@@ -123,19 +140,19 @@ func TestTheSameMemoryIsRegisteredOnce(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	first, second := new(device), &device{fail: errors.New("no memlock")}
+	first, second := new(device), new(device).refuse(errors.New("no memlock"))
 	r := New([]Device{first, second})
 	x := heap(t, 100)
 	_, err := r.Register(x)
 	require.ErrorContains(t, err, "no memlock")
 	require.Zero(t, first.left(), "registered with all devices, or with none")
-	second.fail = stepvan.ErrNotSupported
+	second.refuse(stepvan.ErrNotSupported)
 	held, err := r.Register(x)
 	require.NoError(t, err, "the memory goes another way")
 	require.False(t, r.Covers(x.Bytes()))
 	require.Zero(t, held.ID())
 	require.NoError(t, held.Close())
-	second.fail = nil
+	second.refuse(nil)
 	held, err = r.Register(x)
 	require.NoError(t, err)
 	require.True(t, r.Covers(x.Bytes()))
@@ -172,6 +189,44 @@ func TestARegistrationHoldsItsRegion(t *testing.T) {
 	require.NoError(t, memory.Close())
 }
 
+// A message that goes in pieces keeps its memory registered, and the tensor, although the program has ended the
+// registration. Nobody finds the memory any more.
+func TestMessagesHoldTheirMemory(t *testing.T) {
+	d := new(device)
+	r := New([]Device{d})
+	memory, err := tensor.NewAllocator(tensor.Options{})
+	require.NoError(t, err)
+	x, err := memory.Zeros(tensor.Uint8, 100)
+	require.NoError(t, err)
+	_, ok := r.Hold(x.Bytes())
+	require.False(t, ok)
+	held, err := r.Register(x)
+	require.NoError(t, err)
+	one, ok := r.Hold(x.Bytes()[:10])
+	require.True(t, ok)
+	two, ok := r.Hold(x.Bytes()[10:])
+	require.True(t, ok)
+	r.Release(one)
+	require.True(t, r.Covers(x.Bytes()))
+	require.NoError(t, held.Close())
+	require.False(t, r.Covers(x.Bytes()))
+	require.Equal(t, 1, d.left())
+	require.ErrorIs(t, x.Region().Close(), stepvan.ErrBusy)
+	again, err := r.Register(x)
+	require.NoError(t, err)
+	r.Release(two)
+	r.leaving.Wait()
+	require.Equal(t, 1, d.left(), "the other registration")
+	require.True(t, r.Covers(x.Bytes()))
+	three, ok := r.Hold(x.Bytes())
+	require.True(t, ok)
+	r.Release(three)
+	require.NoError(t, again.Close())
+	require.Zero(t, d.left())
+	require.NoError(t, x.Region().Close())
+	require.NoError(t, memory.Close())
+}
+
 // An arena is registered once, when a tensor in it is named first. It stays mapped until the device has given it up.
 func TestArenas(t *testing.T) {
 	d := new(device)
@@ -191,7 +246,7 @@ func TestArenas(t *testing.T) {
 	held, err := r.Register(y)
 	require.NoError(t, err)
 	require.Zero(t, held.ID())
-	require.Equal(t, 1, d.ever)
+	require.Equal(t, 1, d.calls())
 	file, _ := memory.Find(x.Bytes())
 	at, _ := r.Find(x.Bytes())
 	require.Equal(t, []any{file.File, file.Offset}, []any{at.File, at.Offset})
@@ -208,7 +263,7 @@ func TestArenas(t *testing.T) {
 }
 
 func TestAnArenaThatTheDeviceRefusesIsAskedForOnce(t *testing.T) {
-	d := &device{fail: stepvan.ErrNotSupported}
+	d := new(device).refuse(stepvan.ErrNotSupported)
 	r := New([]Device{d})
 	memory, err := tensor.NewAllocator(tensor.Options{})
 	require.NoError(t, err)
@@ -219,7 +274,7 @@ func TestAnArenaThatTheDeviceRefusesIsAskedForOnce(t *testing.T) {
 		r.Prepare(&x)
 		require.False(t, r.Covers(x.Bytes()))
 	}
-	require.Equal(t, 1, d.ever)
+	require.Equal(t, 1, d.calls())
 	require.NoError(t, x.Region().Close())
 	require.NoError(t, memory.Close())
 	require.NoError(t, r.Close())

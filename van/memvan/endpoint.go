@@ -70,8 +70,7 @@ func (e *endpoint) Send(m *van.Message) error {
 	if err := e.van.opt.Device.checkSources(m); err != nil {
 		return err
 	}
-	switch {
-	case e.van.opt.Offload:
+	if e.van.opt.Offload {
 		return e.post(m, size)
 	}
 	return e.sendInto(m, size)
