@@ -25,13 +25,14 @@ type devices struct {
 }
 
 func (d *devices) of(instance string) *memvan.Device {
+	begin := d.begin
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.all[instance] == nil {
 		if d.all == nil {
 			d.all = map[string]*memvan.Device{}
 		}
-		d.all[instance] = &memvan.Device{Begin: d.begin}
+		d.all[instance] = &memvan.Device{Begin: begin}
 	}
 	return d.all[instance]
 }
