@@ -17,6 +17,15 @@ func (c *Caps) Check(m *Message) (payload int64, err error) {
 		err = errs.Invalid("send: payload: too long for one message (got %d bytes, want at most %d)", payload, c.MaxPayload)
 	case len(m.Payload) > c.MaxSegments:
 		err = errs.Invalid("send: payload: too many segments for one message (got %d, want at most %d)", len(m.Payload), c.MaxSegments)
+	case len(m.Target) > 0 || m.Written != 0 || m.Spare != nil:
+		err = c.checkDestination(m, payload)
+	}
+	return payload, err
+}
+
+// checkDestination holds against c where the payload of m goes, or is already.
+func (c *Caps) checkDestination(m *Message, payload int64) (err error) {
+	switch {
 	case len(m.Target) > 0 && !c.OneSided:
 		err = errs.Invalid("send: targets: this van is not one-sided (got %d targets, want none)", len(m.Target))
 	case len(m.Target) > 0 && len(m.Target) != len(m.Payload):
@@ -30,7 +39,7 @@ func (c *Caps) Check(m *Message) (payload int64, err error) {
 	case m.Spare != nil && int64(len(m.Spare)) < payload:
 		err = errs.Invalid("send: Spare: shorter than the payload (got %d bytes, want %d)", len(m.Spare), payload)
 	}
-	return payload, err
+	return err
 }
 
 // along returns the bytes of the segments whose Target is zero. There is a Target for each segment.
