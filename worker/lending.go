@@ -34,6 +34,7 @@ type lender struct {
 	largestSent int                           // Options.InPlaceBytes
 	servers     map[*link.Session]*serverPeer // Worker.sessions
 	dropped     droppedFiles
+	ended       []endedMemory
 }
 
 // fileGrant is what a server was granted of a memory file.

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/stepvan/stepvan"
@@ -70,14 +71,15 @@ func (r *Registration) Close() error {
 	if !r.w.endRegistration(r) {
 		return nil
 	}
-	if err := r.held.Close(); err != nil {
+	err := r.held.Close() // from here on no request finds the memory
+	r.w.withdrawMemory(endedMemory{r.held.ID(), r.tensor.Release})
+	if err != nil {
 		return fmt.Errorf("register: %w", err)
 	}
 	return nil
 }
 
-// endRegistration ends the grants of the memory of r, and releases its tensor behind the last of them. It reports false
-// when the registration was over before.
+// endRegistration reports whether the registration was not over before.
 func (w *Worker) endRegistration(r *Registration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,25 +87,52 @@ func (w *Worker) endRegistration(r *Registration) bool {
 		return false
 	}
 	delete(w.registrations, r.memory)
-	w.withdrawMemory(r.held.ID(), r.tensor.Release)
 	return true
 }
 
-// withdrawMemory ends the grants of memory that is registered no more. The link calls done when no server reaches the
-// memory, or withdrawMemory does. Under Worker.mu.
-func (w *Worker) withdrawMemory(id uint64, done func()) {
-	left := new(atomic.Int32)
-	left.Store(1)
-	countDown := func() {
-		if left.Add(-1) == 0 {
-			done()
+// endedMemory is memory that is registered no more, and that servers may still reach.
+type endedMemory struct {
+	id   uint64 // in serverPeer.files
+	done func() // no server reaches it
+}
+
+// withdrawMemory ends the grants of m when no request lends a part of it. The link calls done behind the last grant, or
+// withdrawMemory does.
+func (w *Worker) withdrawMemory(m endedMemory) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lender.ended = append(w.lender.ended, m)
+	w.withdrawEnded()
+}
+
+// withdrawEnded ends the grants of memory that no request lends any more. Under Worker.mu.
+func (w *Worker) withdrawEnded() {
+	w.lender.ended = slices.DeleteFunc(w.lender.ended, func(m endedMemory) bool {
+		if w.lends(m.id) {
+			return false
 		}
-	}
-	if id != 0 {
+		left := new(atomic.Int32)
+		left.Store(1)
+		countDown := func() {
+			if left.Add(-1) == 0 {
+				m.done()
+			}
+		}
 		for _, v := range w.sessions {
 			left.Add(1)
-			v.withdrawFile(id, countDown)
+			v.withdrawFile(m.id, countDown)
+		}
+		countDown()
+		return true
+	})
+}
+
+// lends reports whether a request lends a part of registered memory. Under Worker.mu.
+func (w *Worker) lends(id uint64) bool {
+	for _, r := range w.exchanges.requests.All() {
+		if g := r.server.files[id].id; g != 0 && r.state&lentOut != 0 && r.plan.names(g) {
+			return true
 		}
 	}
-	countDown()
+	return false
 }

@@ -146,6 +146,9 @@ func (w *Worker) advance(x *activeExchange) {
 	if x.state == finished && x.pending == 0 {
 		w.exchanges.end(x)
 	}
+	if len(w.lender.ended) > 0 {
+		w.withdrawEnded()
+	}
 }
 
 // complete ends the handle of x. Under Worker.mu.

@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"slices"
+
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/wire"
 )
@@ -23,6 +25,12 @@ type pushPlan struct {
 
 func (p *sendPlan) reset() {
 	p.pushes, p.pulls, p.targets, p.written = p.pushes[:0], p.pulls[:0], p.targets[:0], false
+}
+
+// names reports whether the server reaches memory through this grant.
+func (p *sendPlan) names(g link.GrantID) bool {
+	return slices.ContainsFunc(p.pulls, func(t link.Target) bool { return t.Grant == g }) ||
+		slices.ContainsFunc(p.pushes, func(x pushPlan) bool { return x.inPlace && x.target.Grant == g })
 }
 
 // planSend decides how the bytes of r travel. Under Worker.mu; endWrites follows once the link has taken or refused
