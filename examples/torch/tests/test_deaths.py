@@ -118,7 +118,9 @@ def test_a_merged_answer_reaches_those_who_live(cluster, van):
     worker.begin("recv()")
     dying.kill()
     answered, received = server("answer()"), worker.end()
-    assert (answered, received) == ("None", "10.0") or LOST in received
+    # Either side may learn of the death first. Nobody hangs, and nobody gets a wrong sum.
+    assert answered == "None" or LOST in answered and "worker 1" in answered
+    assert received == "10.0" or LOST in received and "worker 1" in received
 
 
 @vans
