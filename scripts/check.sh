@@ -74,7 +74,7 @@ step_locks() {
 step_shellcheck() {
 	local tool
 	tool=$(scripts/tool.sh shellcheck)
-	"$tool" .ci/run scripts/*.sh
+	"$tool" .ci/run scripts/*.sh scripts/rdma-vm scripts/rdma/*.sh
 }
 
 step_docs() {

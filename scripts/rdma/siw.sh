@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Builds soft-iWARP, which kernels of Debian leave out, for the kernel that rdma-vm boots. Sources and headers of that
+# kernel come from the distribution's packages (150 MB). They are not installed.
+#
+#   scripts/rdma/siw.sh KERNEL    the folder that kernel.sh has printed
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+PATH=$PATH:/usr/sbin:/sbin
+kernel=$1
+release=$(ls "$kernel/lib/modules")
+module=$kernel/lib/modules/$release/extra/siw.ko
+
+exec 9>"$kernel.siw"
+flock 9
+if [[ -e $module ]]; then
+	exit
+fi
+
+series=$(cut -d. -f1,2 <<<"$release")
+compiler=gcc-$(strings "$kernel/image" | grep -oPm1 'Linux version .*?gcc-\K[0-9]+')
+"$here/need.sh" "$compiler" make strip=binutils xz=xz-utils
+version=$(apt-cache show "linux-headers-$release" | awk '/^Version:/ { print $2; exit }')
+part=$(mktemp -d "$kernel.siw.XXXXXX")
+trap 'rm -rf "$part"' EXIT
+cd "$part"
+echo "fetching the source of $release, and building soft-iWARP"
+for package in "linux-headers-$release" "linux-headers-${release%-amd64}-common" "linux-kbuild-$series" "linux-source-$series"; do
+	if ! apt-get download -qq "$package=$version" >log 2>&1; then
+		cat log
+		echo "cannot fetch $package=$version: run apt-get update, and remove $kernel if the kernel of the distribution has changed"
+		exit 1
+	fi
+done
+for package in linux-headers*.deb linux-kbuild*.deb; do
+	dpkg -x "$package" headers
+done
+dpkg --fsys-tarfile linux-source*.deb | tar -xO "./usr/src/linux-source-$series.tar.xz" |
+	tar -xJ --strip-components=4 "linux-source-$series/drivers/infiniband/sw/siw"
+sed -i "s|/usr/src/|$part/headers/usr/src/|" "headers/usr/src/linux-headers-$release/Makefile"
+make -s -C "headers/usr/src/linux-headers-$release" "M=$part/siw" CONFIG_RDMA_SIW=m modules
+mkdir -p "$(dirname "$module")"
+strip -g -o "$module" siw/siw.ko
+depmod -b "$kernel" "$release"
