@@ -17,7 +17,7 @@ if [[ -e $module ]]; then
 fi
 
 series=$(cut -d. -f1,2 <<<"$release")
-compiler=gcc-$(strings "$kernel/image" | grep -oPm1 'Linux version .*?gcc-\K[0-9]+')
+compiler=gcc-$(LC_ALL=C grep -aoP 'Linux version .*?gcc-\K[0-9]+' "$kernel/image" | sort -u | tail -n 1)
 "$here/need.sh" "$compiler" make strip=binutils xz=xz-utils
 version=$(apt-cache show "linux-headers-$release" | awk '/^Version:/ { print $2; exit }')
 part=$(mktemp -d "$kernel.siw.XXXXXX")
