@@ -43,7 +43,7 @@ func sizes(files []file) map[string]size {
 	declared := map[string]bool{}
 	for i := range files {
 		f := &files[i]
-		if f.syntax == nil || f.test() {
+		if f.syntax == nil || f.test() || f.stub() {
 			continue
 		}
 		for _, d := range f.syntax.Decls {

@@ -70,6 +70,9 @@ func newFile(path, text string) (file, error) {
 // test reports whether f is the source of a test.
 func (f *file) test() bool { return strings.HasSuffix(f.path, "_test.go") }
 
+// stub reports whether f stands for files that need cgo: its types and methods are theirs.
+func (f *file) stub() bool { return strings.HasPrefix(f.text, "//go:build !cgo\n") }
+
 // dir is the folder of f.
 func (f *file) dir() string {
 	if i := strings.LastIndexByte(f.path, '/'); i >= 0 {

@@ -5,7 +5,7 @@ package verbs
 // #include "abi.h"
 import "C"
 
-// The constants of this package are those of the libraries: a difference is an index out of range.
+// The constants of this package have the values of the libraries: a difference is an index out of range.
 var _ = [1]struct{}{}[0|
 	int(OpWrite)^C.ABI_WR_RDMA_WRITE|
 	int(OpWriteImmediate)^C.ABI_WR_RDMA_WRITE_WITH_IMM|

@@ -134,6 +134,7 @@ func (*ID) Disconnect() error                                           { return
 func (*ID) SetTypeOfService(uint8) error                                { return ErrNotInBuild }
 func (*ID) SetAckTimeout(uint8) error                                   { return ErrNotInBuild }
 func (*ID) SetReuseAddress() error                                      { return ErrNotInBuild }
+func (*ID) Migrate(*EventChannel) error                                 { return ErrNotInBuild }
 func (*ID) DeviceName() string                                          { return "" }
 func (*ID) Port() int                                                   { return 0 }
 func (*ID) Local() netip.AddrPort                                       { return netip.AddrPort{} }

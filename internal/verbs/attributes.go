@@ -73,7 +73,7 @@ const (
 	LinkEthernet   LinkLayer = 2
 )
 
-// PortAttributes are those of a port.
+// PortAttributes are the state of a port and what it speaks.
 type PortAttributes struct {
 	State        PortState
 	PhysState    int

@@ -94,9 +94,9 @@ func (c *SendChain) Add(r Request, segments ...Segment) error {
 	return nil
 }
 
-// Bind appends a request that binds a window to length bytes at addr of registered memory, for peers of the queue pair
-// that it is posted to. access is RemoteWrite, RemoteRead or both. The memory region needs BindWindows. The result is
-// the key of the window from then on: the requests behind this one in the same queue may tell the peer.
+// Bind appends a request that binds a window to length bytes at addr of registered memory. The window is for the peer
+// of the queue pair that the request is posted to. access is RemoteWrite, RemoteRead or both. The memory region needs
+// BindWindows. The result is the next key of the window: later requests in the same queue may tell it to the peer.
 func (c *SendChain) Bind(id uint64, flags Flags, w *MW, m *MR, addr uintptr, length uint64, access Access) (RemoteKey, error) {
 	if w.mw == nil || m.mr == nil {
 		return 0, errChainClosed

@@ -22,7 +22,8 @@ import (
 	"github.com/stepvan/stepvan"
 )
 
-// CompletionChannel wakes who waits for completions: its descriptor is readable after an armed queue got one.
+// CompletionChannel wakes a program that waits for completions: its descriptor is readable after an armed queue got
+// one.
 type CompletionChannel struct {
 	resource
 	device  *Device
@@ -51,7 +52,7 @@ func (d *Device) NewCompletionChannel() (*CompletionChannel, error) {
 // FD is the descriptor, which does not block.
 func (c *CompletionChannel) FD() int { return c.fd }
 
-// Next returns a queue that got a completion since it was armed, nil if there is none. That queue must be armed again,
+// Next returns a queue that got a completion since it was armed, or nil. That queue must be armed again,
 // and then polled. One goroutine at a time calls Next.
 func (c *CompletionChannel) Next() (*CQ, error) {
 	if c.channel == nil {

@@ -153,7 +153,7 @@ func (d *Device) GID(port, index int) (entry GIDEntry, used bool, err error) {
 // EventFD is readable while there are asynchronous events. It belongs to the device.
 func (d *Device) EventFD() int { return int(d.context.async_fd) }
 
-// Event reads the next asynchronous event. ok is false when there is none.
+// Event reads the next asynchronous event. ok is false when no event waits.
 func (d *Device) Event() (e Event, ok bool, err error) {
 	var a C.struct_abi_async_event
 	switch errno := C.sv_async_event(d.context, &a); syscall.Errno(errno) {

@@ -5,8 +5,8 @@
 //     without them. abi.h declares what is used of their interfaces, so a build needs a C compiler and no header of
 //     theirs. A test holds abi.h against the headers of the system.
 //   - Without cgo, Load returns [ErrNotInBuild], and no other function can be reached.
-//   - Each object has one owner and one Close. Closing twice is harmless. Closing an object that another still uses is an
-//     [InUseError], which names the users. [Library.Live] lists what is open.
+//   - Each object has one owner and one Close. Closing twice is harmless. Closing an object that another still uses is
+//     an [InUseError], which names the users. [Library.Live] lists what is open.
 //   - Posting and polling do not allocate. Requests, segments and completions are in memory of C ([SendChain],
 //     [ReceiveChain], [Completions]). A chain is one call of C and one doorbell, however long it is. A batch of
 //     completions is one call.

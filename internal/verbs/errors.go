@@ -62,6 +62,7 @@ const (
 	opPostSend    = "post_send"
 	opPostReceive = "post_recv"
 	opRegister    = "reg_mr"
+	opFork        = "fork_init"
 )
 
 // failed makes the error of a call.
@@ -82,6 +83,8 @@ func advice(op string, errno syscall.Errno) string {
 		return "raise the limit of locked memory (ulimit -l, memlock of the container)"
 	case op == opRegister && errno == syscall.EFAULT:
 		return "the range must be mapped, and writable where it is registered for writing"
+	case op == opFork:
+		return "another library of this process has registered memory before: set RDMAV_FORK_SAFE=1"
 	case errno == syscall.EACCES || errno == syscall.EPERM:
 		return "the user needs access to /dev/infiniband (uverbs and rdma_cm)"
 	case op == "create_qp" && errno == syscall.ENOMEM:
@@ -114,18 +117,17 @@ func (*InUseError) Unwrap() error { return stepvan.ErrBusy }
 // CompletionError is a request that failed after it was posted. Its queue pair takes no more requests. It wraps
 // stepvan.ErrPeerLost where the peer did not answer.
 type CompletionError struct {
-	Op     CompletionOp
+	Op     string // the caller's word for the request: a failed completion does not say it
 	Device string
 	QP     QPNumber
 	Status Status
 	Vendor uint32 // what the device adds, in the words of its vendor
 }
 
-// Error reads "completion: mlx5_0: queue pair 0x1a: write failed: remote access error (status 10, vendor code 0x88)".
+// Error reads "write: mlx5_0: queue pair 0x1a: the peer did not answer (status 12, vendor code 0x81)".
 func (e *CompletionError) Error() string {
-	// The device reports the operation only of what succeeded, so the text leaves it out.
 	what := fmt.Sprintf("%v (status %d, vendor code %#x)", e.Status, uint32(e.Status), e.Vendor)
-	return join("completion", e.Device, e.QP.String(), what)
+	return join(e.Op, e.Device, e.QP.String(), what)
 }
 
 // Unwrap returns stepvan.ErrPeerLost if the peer did not answer.

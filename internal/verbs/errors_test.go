@@ -43,13 +43,13 @@ func TestErrors(t *testing.T) {
 			[]error{syscall.EACCES}, stepvan.ErrNotSupported,
 		},
 		{
-			(&Completion{Status: 12, Vendor: 0x81, QP: 0x1a}).Err("mlx5_1"),
-			"completion: mlx5_1: queue pair 0x1a: the peer did not answer: it is dead, or the path to it is down (status 12, vendor code 0x81)",
+			(&Completion{Status: 12, Vendor: 0x81, QP: 0x1a}).Err("write", "mlx5_1"),
+			"write: mlx5_1: queue pair 0x1a: the peer did not answer: it is dead, or the path to it is down (status 12, vendor code 0x81)",
 			[]error{stepvan.ErrPeerLost}, stepvan.ErrClosed,
 		},
 		{
-			(&Completion{Status: 99, QP: 1}).Err("mlx5_1"),
-			"completion: mlx5_1: queue pair 0x1: unknown status 99 (status 99, vendor code 0x0)",
+			(&Completion{Status: 99, QP: 1}).Err("write", "mlx5_1"),
+			"write: mlx5_1: queue pair 0x1: unknown status 99 (status 99, vendor code 0x0)",
 			nil, stepvan.ErrPeerLost,
 		},
 		{
@@ -79,7 +79,7 @@ func TestErrors(t *testing.T) {
 		}
 		require.NotErrorIs(t, c.err, c.not)
 	}
-	require.NoError(t, (&Completion{}).Err("mlx5_0"))
+	require.NoError(t, (&Completion{}).Err("", "mlx5_0"))
 	require.NoError(t, (&ConnectionEvent{Kind: Established}).Err())
 	require.Equal(t, "unknown event 99", ConnectionEventKind(99).String())
 }

@@ -6,6 +6,7 @@ package verbs
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -45,7 +46,7 @@ func (l *Library) NewEventChannel() (*EventChannel, error) {
 // FD is readable while there are events. It does not block.
 func (c *EventChannel) FD() int { return c.fd }
 
-// Next reads the next event. ok is false when there is none. The channel must be open.
+// Next reads the next event. ok is false when no event waits. The channel must be open.
 func (c *EventChannel) Next() (event ConnectionEvent, ok bool, err error) {
 	if c.channel == nil {
 		return ConnectionEvent{}, false, errChannelClosed
@@ -101,10 +102,10 @@ func (c *EventChannel) Close() error {
 // ID is a connection, or a listener, of rdma_cm. All that it begins ends with an event of its channel.
 type ID struct {
 	resource
-	channel *EventChannel
 
-	mu sync.Mutex // guards id against Close
-	id *C.struct_abi_cm_id
+	mu      sync.Mutex // guards what follows against Close and Migrate
+	channel *EventChannel
+	id      *C.struct_abi_cm_id
 }
 
 // NewID makes a connection that is not bound.
@@ -229,9 +230,9 @@ func privateData(op string, b []byte) (unsafe.Pointer, error) {
 	return unsafe.Pointer(unsafe.SliceData(b)), nil
 }
 
-// Disconnect ends the connection: its queue pair fails, so that what was posted completes as StatusFlushed, and the peer
-// gets Disconnected. The peer answers with its own Disconnect, and until then its queue pair does not fail. With the
-// answer this side gets Disconnected, too.
+// Disconnect ends the connection: its queue pair fails, so that what was posted completes as StatusFlushed, and the
+// peer gets Disconnected. The peer answers with its own Disconnect, and until then its queue pair does not fail. After
+// the answer this side gets Disconnected, too.
 func (i *ID) Disconnect() error {
 	return i.do("disconnect", func(id *C.struct_abi_cm_id) C.int { return C.sv_disconnect(id) })
 }
@@ -250,6 +251,27 @@ func (i *ID) SetReuseAddress() error { return i.set(C.ABI_RDMA_OPTION_ID_REUSEAD
 
 func (i *ID) set(option C.int, value int) error {
 	return i.do("set_option", func(id *C.struct_abi_cm_id) C.int { return C.sv_set_option(id, option, C.int(value)) })
+}
+
+// Migrate has the connection report its events, also those that wait, to another channel. No Next of its channel may
+// run meanwhile.
+func (i *ID) Migrate(to *EventChannel) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.id == nil {
+		return fmt.Errorf("migrate_id: %w", errIDClosed)
+	}
+	if err := i.move("migrate_id", &i.channel.resource, &to.resource); err != nil {
+		return err
+	}
+	if err := result("migrate_id", deviceName(i.id), C.sv_migrate(i.id, to.channel)); err != nil {
+		return errors.Join(err, i.move("migrate_id", &to.resource, &i.channel.resource))
+	}
+	address := uintptr(unsafe.Pointer(i.id))
+	i.channel.ids.remove(address)
+	i.channel = to
+	to.ids.add(address, i)
+	return nil
 }
 
 // DeviceName is the device of the connection; "" before it is bound or resolved, and once it is closed.
@@ -279,7 +301,7 @@ func (i *ID) Port() int {
 	return int(i.id.port_num)
 }
 
-// Local is the address of this side, and Peer that of the other; the zero value where there is none yet.
+// Local is the address of this side, and Peer that of the other; the zero value before there is one.
 func (i *ID) Local() netip.AddrPort {
 	i.mu.Lock()
 	defer i.mu.Unlock()

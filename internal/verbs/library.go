@@ -23,15 +23,15 @@ type Library struct {
 }
 
 // Load opens the libraries, which stay open, and makes registered memory safe against forks of this process. That must
-// come before any other library of the process registers memory. The error is a LibraryError, ErrNotInBuild, or an Error
-// of ibv_fork_init.
+// come before any other library of the process registers memory. The error is a LibraryError, ErrNotInBuild, or an
+// Error of ibv_fork_init.
 func Load(o Options) (*Library, error) {
 	if why := C.sv_load(); why != nil {
 		return nil, &LibraryError{Reason: C.GoString(why)}
 	}
 	fork := int(C.sv_fork())
 	if fork < 0 {
-		return nil, failed("fork_init", "", syscall.Errno(-fork))
+		return nil, failed(opFork, "", syscall.Errno(-fork))
 	}
 	return &Library{objects: registry{trace: o.Trace}, fork: ForkSafety(fork)}, nil
 }

@@ -200,7 +200,7 @@ func (n *node) one() *Completions {
 func (n *node) done(id uint64, op CompletionOp) Completion {
 	n.t.Helper()
 	c := n.completion()
-	require.NoError(n.t, c.Err(n.device.Name()))
+	require.NoError(n.t, c.Err("post", n.device.Name()))
 	require.Equal(n.t, id, c.ID)
 	require.Equal(n.t, op, c.Op)
 	require.Equal(n.t, n.qp.Number(), c.QP)

@@ -39,6 +39,11 @@ func (p *PD) newQP(id *ID, o QPOptions) (*QP, error) {
 	if o.SendCQ == nil || o.ReceiveCQ == nil {
 		return nil, fmt.Errorf("%w: create_qp: %s: no completion queue", stepvan.ErrInvalid, p.device.name)
 	}
+	for _, cq := range []*CQ{o.SendCQ, o.ReceiveCQ} {
+		if cq.device.context != p.device.context {
+			return nil, fmt.Errorf("%w: create_qp: the completion queue is of %s (want one of %s)", stepvan.ErrInvalid, cq.device.name, p.device.name)
+		}
+	}
 	q := &QP{device: p.device, id: id}
 	uses := []*resource{&p.resource, &o.SendCQ.resource, &o.ReceiveCQ.resource}
 	if id != nil {

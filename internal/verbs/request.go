@@ -103,21 +103,21 @@ type Completion struct {
 	QP           QPNumber
 }
 
-// Err is the error of a failed request; nil after success.
-func (c *Completion) Err(device string) error {
+// Err is the error of a failed request; nil after success. op is what the request was.
+func (c *Completion) Err(op, device string) error {
 	if c.Status == StatusSuccess {
 		return nil
 	}
-	return &CompletionError{Op: c.Op, Device: device, QP: c.QP, Status: c.Status, Vendor: c.Vendor}
+	return &CompletionError{Op: op, Device: device, QP: c.QP, Status: c.Status, Vendor: c.Vendor}
 }
 
-// Counters is what went through a queue pair. Bytes are those of the own segments: written, sent and read.
+// Counters is what went through a queue pair. Bytes counts the own segments: written, sent and read.
 type Counters struct {
 	Doorbells, Requests, Signaled, Reads, Bytes uint64 // of the send side
 	ReceiveDoorbells, Receives                  uint64
 }
 
-// These are the errors of posting. They are made once, since the data path does not allocate.
+// The errors of posting are made once, since the data path does not allocate.
 var (
 	// ErrChainFull: the chain has no room for the request. It wraps stepvan.ErrWouldBlock.
 	ErrChainFull = fmt.Errorf("chain: no room for another request or its segments: post it first: %w", stepvan.ErrWouldBlock)

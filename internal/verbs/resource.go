@@ -77,6 +77,20 @@ func (g *registry) remove(r *resource) {
 	delete(g.live, r)
 }
 
+// move has r use another resource instead of one.
+func (r *resource) move(op string, from, to *resource) error {
+	g := r.registry
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if r.closed || to.closed {
+		return fmt.Errorf("%s: %s: %w", op, r.name, stepvan.ErrClosed)
+	}
+	r.uses = slices.Replace(r.uses, slices.Index(r.uses, from), slices.Index(r.uses, from)+1, to)
+	delete(from.users, r)
+	to.users[r] = struct{}{}
+	return nil
+}
+
 // rename gives r the name under which the library knows it.
 func (r *resource) rename(name string) {
 	r.registry.mu.Lock()

@@ -16,7 +16,6 @@ struct functions {
 	uint64_t (*ibv_get_device_guid)(void *device);
 	int (*ibv_query_device)(void *context, struct abi_device_attr *attr);
 	int (*ibv_query_port)(void *context, uint8_t port, struct abi_port_attr *attr);
-	int (*ibv_query_gid)(void *context, uint8_t port, int index, uint8_t *gid);
 	int (*ibv_get_async_event)(void *context, struct abi_async_event *event);
 	void (*ibv_ack_async_event)(struct abi_async_event *event);
 	int (*ibv_fork_init)(void);
@@ -58,6 +57,7 @@ struct functions {
 	int (*rdma_reject)(void *id, const void *private_data, uint8_t length);
 	int (*rdma_disconnect)(void *id);
 	int (*rdma_set_option)(void *id, int level, int option, void *value, size_t size);
+	int (*rdma_migrate_id)(void *id, void *channel);
 	int (*rdma_get_cm_event)(void *channel, struct abi_cm_event **event);
 	int (*rdma_ack_cm_event)(struct abi_cm_event *event);
 };
@@ -66,7 +66,7 @@ static struct functions lib;
 static pthread_once_t loaded = PTHREAD_ONCE_INIT;
 static const char *wrong; /* with the libraries, or NULL */
 
-/* find stores the address of a symbol, and returns 0 where there is none. */
+/* find stores the address of a symbol, and returns 0 if the library lacks it. */
 static int find(void *library, const char *symbol, void *where)
 {
 	void *found = dlsym(library, symbol);
@@ -94,7 +94,6 @@ static const char *find_verbs(struct functions *f, void *l)
 	NEED(l, ibv_get_device_guid);
 	NEED(l, ibv_query_device);
 	NEED(l, ibv_query_port);
-	NEED(l, ibv_query_gid);
 	NEED(l, ibv_get_async_event);
 	NEED(l, ibv_ack_async_event);
 	NEED(l, ibv_fork_init);
@@ -138,6 +137,7 @@ static const char *find_cm(struct functions *f, void *l)
 	NEED(l, rdma_reject);
 	NEED(l, rdma_disconnect);
 	NEED(l, rdma_set_option);
+	NEED(l, rdma_migrate_id);
 	NEED(l, rdma_get_cm_event);
 	NEED(l, rdma_ack_cm_event);
 	return NULL;
@@ -526,6 +526,11 @@ int sv_set_option(struct abi_cm_id *id, int option, int value)
 	uint8_t byte = (uint8_t)value;
 	int number = option == ABI_RDMA_OPTION_ID_REUSEADDR; /* the others are bytes */
 	return code(lib.rdma_set_option(id, ABI_RDMA_OPTION_ID, option, number ? (void *)&value : &byte, number ? sizeof value : 1));
+}
+
+int sv_migrate(struct abi_cm_id *id, struct abi_event_channel *channel)
+{
+	return code(lib.rdma_migrate_id(id, channel));
 }
 
 int sv_cm_event(struct abi_event_channel *channel, struct sv_cm_event *copy)

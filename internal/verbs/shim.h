@@ -87,6 +87,7 @@ int sv_connect(struct abi_cm_id *id, struct abi_conn_param param, const void *pr
 int sv_accept(struct abi_cm_id *id, struct abi_conn_param param, const void *private_data);
 int sv_reject(struct abi_cm_id *id, const void *private_data, uint8_t length);
 int sv_disconnect(struct abi_cm_id *id);
+int sv_migrate(struct abi_cm_id *id, struct abi_event_channel *channel);
 int sv_set_option(struct abi_cm_id *id, int option, int value);
 
 /* An event, copied. The library has it back when the function returns. */
