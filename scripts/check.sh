@@ -21,7 +21,7 @@ export GOFLAGS="${GOFLAGS:-} -pgo=off"
 first=(commits modules format shellcheck docs layering style vet)
 lane1=(test race)
 lane2=(golangci-lint locks build build-arm64 wheel python examples asan)
-left=(compat capi fuzz)
+left=(compat capi fuzz rdma)
 steps=("${first[@]}" "${lane1[@]}" "${lane2[@]}" "${left[@]}")
 
 # tested ARGUMENT...: tests all packages but those whose tests have a step of their own, and read only the source. Some
@@ -112,6 +112,8 @@ step_examples() { scripts/python.sh examples; }
 step_asan() { scripts/python.sh asan; }
 
 step_fuzz() { scripts/fuzz.sh; }
+
+step_rdma() { scripts/test-rdma.sh short; }
 
 # run STEP [SHOW]: with SHOW the step's output is shown at once. Writes the step's line of the table to
 # .cache/check/STEP.result.

@@ -1,6 +1,6 @@
 #!/bin/busybox sh
 # The first program in the machine of rdma-vm: loads the modules, and makes the root file system. That is the one of
-# the host, with memory above it that takes what is written. guest.sh goes on from there.
+# the host, with memory above it that takes what is written. guest.sh does the rest.
 mkdir() { /bin/busybox mkdir "$@"; }
 mount() { /bin/busybox mount "$@" || echo "rdma-vm: failed: mount $*"; }
 host_folder() { mount -t 9p -o "trans=virtio,version=9p2000.L,msize=507904,$3" "$1" "$2"; }
