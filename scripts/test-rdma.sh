@@ -37,6 +37,28 @@ in_machine() {
 		scripts/rdma/run-tests.sh "$to" "$device" "$@" "${packages[@]}"
 }
 
+# in_two_machines PACKAGE TEST: runs a test on two hosts. The first one ends when the second has made a file
+# "exchanged", and the second one must notice.
+in_two_machines() {
+	local package=$1 test=$2 began=$SECONDS hosts=$to/hosts first second verdict=ok
+	mkdir -p "$hosts"
+	local command=(env -C "$PWD/$package" VERBS_TEST_HOSTS="$hosts" "$to/${package//\//_}.plain" "-test.run=^$test\$" -test.v -test.timeout 100s)
+	scripts/rdma-vm --join "$hosts/net" --host 1 --dir "$hosts" --limit 120 -- "${command[@]}" >"$hosts/1.log" 2>&1 &
+	first=$!
+	until [[ -e $hosts/listening ]] || ! kill -0 "$first" 2>/dev/null; do sleep 0.1; done
+	scripts/rdma-vm --join "$hosts/net" --host 2 --dir "$hosts" --limit 120 -- "${command[@]}" >"$hosts/2.log" 2>&1 &
+	second=$!
+	until [[ -e $hosts/exchanged ]] || ! kill -0 "$second" 2>/dev/null; do sleep 0.1; done
+	kill -TERM "$first" || true
+	if ! wait "$second"; then
+		verdict=FAILED
+		cat "$hosts/1.log" "$hosts/2.log"
+	fi
+	wait "$first" || true
+	printf '%-16s %-4s %-6s %4d s  %s: %s\n' "$package" rxe hosts $((SECONDS - began)) "$verdict" "$(grep -o 'noticed .*' "$hosts/2.log" || true)"
+	[[ $verdict == ok ]]
+}
+
 began=$SECONDS
 builds=(plain)
 build plain
@@ -51,5 +73,6 @@ status=0
 in_machine rxe "${#builds[@]}" "${builds[@]}" || status=1
 if [[ ${1:-} != short ]]; then
 	in_machine siw 1 plain || status=1
+	in_two_machines internal/verbs TestTwoMachines || status=1
 fi
 exit $status

@@ -99,7 +99,7 @@ func (c *SendChain) Add(r Request, segments ...Segment) error {
 // BindWindows. The result is the next key of the window: later requests in the same queue may tell it to the peer.
 func (c *SendChain) Bind(id uint64, flags Flags, w *MW, m *MR, addr uintptr, length uint64, access Access) (RemoteKey, error) {
 	if w.mw == nil || m.mr == nil {
-		return 0, errChainClosed
+		return 0, errWindowClosed
 	}
 	r, err := c.next(0)
 	if err != nil {

@@ -145,7 +145,7 @@ func (q *CQ) Arm(solicited bool) error {
 	if solicited {
 		only = 1
 	}
-	return result("req_notify_cq", q.device.name, C.sv_arm(q.cq, only))
+	return result("req_notify_cq", q.device.name, C.sv_arm(number(q.cq), only))
 }
 
 // Poll takes completions, at most as many as into has room for. Budget: one call of C, no allocation, no system call.
@@ -153,7 +153,7 @@ func (q *CQ) Poll(into *Completions) (int, error) {
 	if q.cq == nil {
 		return 0, errCQClosed
 	}
-	n := int(C.sv_poll(q.cq, into.first, C.int(into.room)))
+	n := int(C.sv_poll(number(q.cq), number(into.first), C.int(into.room)))
 	if n < 0 {
 		into.n = 0
 		return 0, failed("poll_cq", q.device.name, syscall.Errno(-n))

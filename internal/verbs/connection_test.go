@@ -226,6 +226,30 @@ func TestKilledProcess(t *testing.T) {
 	child.Wait()
 }
 
+// Connections that come and go leave nothing behind.
+func TestManyConnections(t *testing.T) {
+	m := rdma(t)
+	l := library(t)
+	var before int
+	for i := range 30 {
+		t.Run("", func(t *testing.T) {
+			a, b := newNode(t, l, m.device[0]), newNode(t, l, m.device[1])
+			connect(a, b, m)
+			a.post(Request{ID: 1, Op: OpWrite, Flags: Signaled, Remote: b.remote(0), Key: b.mr.RemoteKey()}, a.segment(0, 8))
+			a.done(1, DoneWrite)
+		})
+		files, err := os.ReadDir("/proc/self/fd")
+		require.NoError(t, err)
+		if i == 1 {
+			before = len(files)
+		}
+		if i > 1 {
+			require.Equal(t, before, len(files))
+		}
+	}
+	require.Empty(t, l.Live())
+}
+
 // Queue pairs can be connected without rdma_cm, from what each side tells the other.
 func TestPlainQueuePairs(t *testing.T) {
 	m := rdma(t)

@@ -24,6 +24,7 @@ type Device struct {
 	name    string
 	context *C.struct_abi_context
 	held    **C.struct_abi_context // the list of librdmacm, which keeps the context
+	events  int
 
 	made lookup
 }
@@ -35,7 +36,7 @@ func (l *Library) Open(name string) (*Device, error) {
 		var n C.int
 		list, err := C.sv_contexts(&n)
 		if list == nil {
-			return call("get_devices", name, err)
+			return call(opDevices, name, err)
 		}
 		var names []string
 		for _, c := range unsafe.Slice(list, int(n)) {
@@ -44,7 +45,7 @@ func (l *Library) Open(name string) (*Device, error) {
 			if have != name {
 				continue
 			}
-			d.context, d.held = c, list
+			d.context, d.held, d.events = c, list, int(c.async_fd)
 			return result("open", name, C.sv_nonblocking(c.async_fd))
 		}
 		C.sv_free_contexts(list)
@@ -69,6 +70,9 @@ func (d *Device) Close() error {
 
 // Query reads the limits of the device.
 func (d *Device) Query() (DeviceAttributes, error) {
+	if err := d.open("query_device"); err != nil {
+		return DeviceAttributes{}, err
+	}
 	var a C.struct_abi_device_attr
 	if e := C.sv_query_device(d.context, &a); e != 0 {
 		return DeviceAttributes{}, result("query_device", d.name, e)
@@ -100,6 +104,9 @@ func (d *Device) Query() (DeviceAttributes, error) {
 
 // Port reads the attributes of a port. Ports count from 1.
 func (d *Device) Port(port int) (PortAttributes, error) {
+	if err := d.open("query_port"); err != nil {
+		return PortAttributes{}, err
+	}
 	var a C.struct_abi_port_attr
 	if e := C.sv_query_port(d.context, C.int(port), &a); e != 0 {
 		return PortAttributes{}, result("query_port", d.name, e)
@@ -138,6 +145,9 @@ func mtuCode(n int) int {
 // GID reads an entry of the GID table of a port. used is false where the entry is empty. The error is
 // stepvan.ErrNotSupported where the library does not know the function. Then sysfs has the same.
 func (d *Device) GID(port, index int) (entry GIDEntry, used bool, err error) {
+	if err := d.open("query_gid"); err != nil {
+		return GIDEntry{}, false, err
+	}
 	var e C.struct_abi_gid_entry
 	switch errno := C.sv_query_gid(d.context, C.int(port), C.int(index), &e); errno {
 	case 0:
@@ -151,10 +161,13 @@ func (d *Device) GID(port, index int) (entry GIDEntry, used bool, err error) {
 }
 
 // EventFD is readable while there are asynchronous events. It belongs to the device.
-func (d *Device) EventFD() int { return int(d.context.async_fd) }
+func (d *Device) EventFD() int { return d.events }
 
 // Event reads the next asynchronous event. ok is false when no event waits.
 func (d *Device) Event() (e Event, ok bool, err error) {
+	if err := d.open("get_async_event"); err != nil {
+		return Event{}, false, err
+	}
 	var a C.struct_abi_async_event
 	switch errno := C.sv_async_event(d.context, &a); syscall.Errno(errno) {
 	case 0:

@@ -10,8 +10,9 @@
 //   - Posting and polling do not allocate. Requests, segments and completions are in memory of C ([SendChain],
 //     [ReceiveChain], [Completions]). A chain is one call of C and one doorbell, however long it is. A batch of
 //     completions is one call.
-//   - [QP.PostSend] has one caller at a time, and so have [QP.PostReceive] and [CQ.Poll]. None of them may run together
-//     with the Close of its object. All other functions may be called concurrently.
+//   - [QP.PostSend] has one caller at a time, and so have [QP.PostReceive], [CQ.Poll] with [CQ.Arm], and Next of a
+//     channel. None of them may run together with the Close of its object. All other functions may be called
+//     concurrently.
 //   - Descriptors of event channels, completion channels and devices do not block, and belong to their objects.
 //
 // Calls that fail are an [Error], requests that fail a [CompletionError]. The package logs nothing.

@@ -59,10 +59,13 @@ func (e *Error) Unwrap() []error {
 }
 
 const (
-	opPostSend    = "post_send"
-	opPostReceive = "post_recv"
-	opRegister    = "reg_mr"
-	opFork        = "fork_init"
+	opPostSend     = "post_send"
+	opPostReceive  = "post_recv"
+	opRegister     = "reg_mr"
+	opUnregister   = "dereg_mr"
+	opDevices      = "get_devices"
+	opEventChannel = "create_event_channel"
+	opFork         = "fork_init"
 )
 
 // failed makes the error of a call.
@@ -85,6 +88,10 @@ func advice(op string, errno syscall.Errno) string {
 		return "the range must be mapped, and writable where it is registered for writing"
 	case op == opFork:
 		return "another library of this process has registered memory before: set RDMAV_FORK_SAFE=1"
+	case op == opUnregister && errno == syscall.EBUSY:
+		return "close the windows that are bound to it"
+	case errno == syscall.ENODEV && (op == opDevices || op == opEventChannel):
+		return "rdma_cm needs the kernel module rdma_ucm and a device"
 	case errno == syscall.EACCES || errno == syscall.EPERM:
 		return "the user needs access to /dev/infiniband (uverbs and rdma_cm)"
 	case op == "create_qp" && errno == syscall.ENOMEM:

@@ -133,9 +133,12 @@ func TestChain(t *testing.T) {
 }
 
 func TestEachLinkOfAChainThatFits(t *testing.T) {
+	if rdma(t).iWARP() {
+		t.Skip("soft-iWARP sends while requests are posted, so its queue is not full")
+	}
 	a, b := pair(t)
 	room := a.qp.Caps().SendRequests
-	more := 4 * room // soft-iWARP takes more than it says
+	more := room + 4
 	c := a.sends(more)
 	for i := range more {
 		require.NoError(t, c.Add(Request{ID: uint64(i), Op: OpWrite, Flags: Signaled, Remote: b.remote(0), Key: b.mr.RemoteKey()}, a.segment(0, 1)))
@@ -194,13 +197,14 @@ func TestWrongKey(t *testing.T) {
 			a.post(r, a.segment(0, 8))
 			got := a.completion()
 			require.Equal(t, uint64(4), got.ID)
-			if rdma(t).iWARP() { // the write is done when it is sent, and the peer ends the connection
+			if rdma(t).iWARP() { // the write is done when it is sent, and then the peer ends the connection
 				require.Equal(t, StatusSuccess, got.Status)
 				a.event(Disconnected)
-			} else {
-				require.Equal(t, StatusRemoteAccess, got.Status)
-				require.ErrorContains(t, got.Err("write", a.device.Name()), "the peer refused the access: wrong key, range or right (status 10,")
+				require.Equal(t, make([]byte, 8), b.memory[:8], "nothing was written")
+				return
 			}
+			require.Equal(t, StatusRemoteAccess, got.Status)
+			require.ErrorContains(t, got.Err("write", a.device.Name()), "the peer refused the access: wrong key, range or right (status 10,")
 			require.Equal(t, make([]byte, 8), b.memory[:8], "nothing was written")
 
 			c := a.sends(1)

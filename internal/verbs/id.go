@@ -29,10 +29,10 @@ type EventChannel struct {
 // NewEventChannel makes a channel.
 func (l *Library) NewEventChannel() (*EventChannel, error) {
 	c := &EventChannel{library: l}
-	err := l.objects.create("create_event_channel", &c.resource, "event channel", nil, func() error {
+	err := l.objects.create(opEventChannel, &c.resource, "event channel", nil, func() error {
 		var err error
 		if c.channel, err = C.sv_create_event_channel(); c.channel == nil {
-			return call("create_event_channel", "", err)
+			return call(opEventChannel, "", err)
 		}
 		c.fd = int(c.channel.fd)
 		return nil
@@ -241,7 +241,7 @@ func (i *ID) Disconnect() error {
 func (i *ID) SetTypeOfService(tos uint8) error { return i.set(C.ABI_RDMA_OPTION_ID_TOS, int(tos)) }
 
 // SetAckTimeout sets how long the device waits for an acknowledgement: 4.096 us times 2 to the power of code. It comes
-// before NewQP.
+// before ResolveRoute, or before Accept.
 func (i *ID) SetAckTimeout(code uint8) error {
 	return i.set(C.ABI_RDMA_OPTION_ID_ACK_TIMEOUT, int(code))
 }

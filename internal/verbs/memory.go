@@ -71,7 +71,13 @@ func (m *MR) Length() uint64 { return m.length }
 
 // Close unregisters the memory. It blocks as Register does. Afterwards no device reaches the memory.
 func (m *MR) Close() error {
-	return m.close(func() error { return destroy("dereg_mr", m.device.name, C.SV_MR, unsafe.Pointer(m.mr)) })
+	return m.close(func() error {
+		err := destroy(opUnregister, m.device.name, C.SV_MR, unsafe.Pointer(m.mr))
+		if err == nil {
+			m.mr = nil
+		}
+		return err
+	})
 }
 
 // MW is a memory window of type 2: a key for a part of registered memory that a queue pair binds and invalidates.
@@ -107,5 +113,11 @@ func nextKey(k RemoteKey) RemoteKey { return k&^0xff | (k+1)&0xff }
 
 // Close frees the window. Its key is invalid afterwards.
 func (w *MW) Close() error {
-	return w.close(func() error { return destroy("dealloc_mw", w.device.name, C.SV_MW, unsafe.Pointer(w.mw)) })
+	return w.close(func() error {
+		err := destroy("dealloc_mw", w.device.name, C.SV_MW, unsafe.Pointer(w.mw))
+		if err == nil {
+			w.mw = nil
+		}
+		return err
+	})
 }

@@ -244,8 +244,8 @@ func pair(t testing.TB) (a, b *node) {
 	return a, b
 }
 
-// terms of the connections of the tests.
-var terms = ConnectionParameters{ReadsIn: 4, ReadsOut: 4, Retries: 7, NotReadyRetries: 0}
+// terms of the connections of the tests. With 7 retries soft-RoCE would try for ever.
+var terms = ConnectionParameters{ReadsIn: 4, ReadsOut: 4, Retries: 6, NotReadyRetries: 0}
 
 func connect(a, b *node, m machine) {
 	a.t.Helper()
@@ -263,9 +263,15 @@ func connect(a, b *node, m machine) {
 // listen makes a listener, and returns where it listens.
 func listen(n *node, addr netip.Addr) netip.AddrPort {
 	n.t.Helper()
+	return listenAt(n, netip.AddrPortFrom(addr, 0))
+}
+
+func listenAt(n *node, addr netip.AddrPort) netip.AddrPort {
+	n.t.Helper()
 	id, err := n.events.NewID()
 	closing(n.t, id, err)
-	require.NoError(n.t, id.Bind(netip.AddrPortFrom(addr, 0)))
+	require.NoError(n.t, id.SetReuseAddress())
+	require.NoError(n.t, id.Bind(addr))
 	require.NoError(n.t, id.Listen(8))
 	return id.Local()
 }
@@ -276,6 +282,7 @@ func dial(n *node, from, to netip.AddrPort) {
 	id, err := n.events.NewID()
 	require.NoError(n.t, err)
 	require.NoError(n.t, id.SetTypeOfService(96))
+	require.NoError(n.t, id.SetAckTimeout(14)) // 67 ms
 	require.NoError(n.t, id.Resolve(from, to, patience))
 	n.event(AddressResolved)
 	require.NoError(n.t, id.ResolveRoute(patience))

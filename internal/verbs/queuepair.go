@@ -115,7 +115,7 @@ func (q *QP) PostSend(c *SendChain) (posted int, err error) {
 	case c.n == 0:
 		return 0, nil
 	}
-	posted, errno := split(C.sv_post_send(q.qp, c.head))
+	posted, errno := split(C.sv_post_send(number(q.qp), number(c.head)))
 	if errno != 0 {
 		return posted, failed(opPostSend, q.device.name, errno)
 	}
@@ -130,12 +130,15 @@ func (q *QP) PostReceive(c *ReceiveChain) (posted int, err error) {
 	case c.n == 0:
 		return 0, nil
 	}
-	posted, errno := split(C.sv_post_recv(q.qp, c.head))
+	posted, errno := split(C.sv_post_recv(number(q.qp), number(c.head)))
 	if errno != 0 {
 		return posted, failed(opPostReceive, q.device.name, errno)
 	}
 	return posted, nil
 }
+
+// number is the address of an object of C as a number, which cgo does not look at.
+func number[T any](object *T) C.uintptr_t { return C.uintptr_t(uintptr(unsafe.Pointer(object))) }
 
 func split(result C.int64_t) (posted int, errno syscall.Errno) {
 	return int(result >> 32), syscall.Errno(uint32(result))

@@ -125,7 +125,7 @@ var (
 	errBadRequest    = fmt.Errorf("%w: chain: the request has an operation that chains do not have, or too many segments", stepvan.ErrInvalid)
 	errQPClosed      = fmt.Errorf("post: the queue pair: %w", stepvan.ErrClosed)
 	errCQClosed      = fmt.Errorf("poll: the completion queue: %w", stepvan.ErrClosed)
-	errChainClosed   = fmt.Errorf("post: the chain: %w", stepvan.ErrClosed)
+	errWindowClosed  = fmt.Errorf("bind: the window or its memory region: %w", stepvan.ErrClosed)
 	errChannelClosed = fmt.Errorf("get event: the channel: %w", stepvan.ErrClosed)
 	errIDClosed      = fmt.Errorf("the connection: %w", stepvan.ErrClosed)
 )

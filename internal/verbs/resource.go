@@ -91,6 +91,16 @@ func (r *resource) move(op string, from, to *resource) error {
 	return nil
 }
 
+// open returns an error once r is closed.
+func (r *resource) open(op string) error {
+	r.registry.mu.Lock()
+	defer r.registry.mu.Unlock()
+	if r.closed {
+		return fmt.Errorf("%s: %s: %w", op, r.name, stepvan.ErrClosed)
+	}
+	return nil
+}
+
 // rename gives r the name under which the library knows it.
 func (r *resource) rename(name string) {
 	r.registry.mu.Lock()

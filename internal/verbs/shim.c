@@ -330,14 +330,16 @@ void sv_ack_cq_events(struct abi_cq *cq, unsigned int n)
 	lib.ibv_ack_cq_events(cq, n);
 }
 
-int sv_arm(struct abi_cq *cq, int solicited_only)
+int sv_arm(uintptr_t of, int solicited_only)
 {
+	struct abi_cq *cq = (struct abi_cq *)of;
 	return code(cq->context->ops.req_notify_cq(cq, solicited_only));
 }
 
-int sv_poll(struct abi_cq *cq, struct abi_wc *wc, int n)
+int sv_poll(uintptr_t of, uintptr_t wc, int n)
 {
-	int polled = cq->context->ops.poll_cq(cq, n, wc);
+	struct abi_cq *cq = (struct abi_cq *)of;
+	int polled = cq->context->ops.poll_cq(cq, n, (struct abi_wc *)wc);
 	return polled >= 0 ? polled : -code(polled);
 }
 
@@ -420,8 +422,10 @@ static void add(uint64_t *count, uint64_t n)
 	__atomic_store_n(count, *count + n, __ATOMIC_RELAXED);
 }
 
-int64_t sv_post_send(struct sv_qp *q, struct sv_send_chain *chain)
+int64_t sv_post_send(uintptr_t to, uintptr_t requests)
 {
+	struct sv_qp *q = (struct sv_qp *)to;
+	struct sv_send_chain *chain = (struct sv_send_chain *)requests;
 	struct abi_send_wr *bad = NULL, *wr;
 	struct sv_counts *c = &q->counts;
 	int64_t posted = 0;
@@ -446,8 +450,10 @@ int64_t sv_post_send(struct sv_qp *q, struct sv_send_chain *chain)
 	return posted << 32 | e;
 }
 
-int64_t sv_post_recv(struct sv_qp *q, struct sv_recv_chain *chain)
+int64_t sv_post_recv(uintptr_t to, uintptr_t requests)
 {
+	struct sv_qp *q = (struct sv_qp *)to;
+	struct sv_recv_chain *chain = (struct sv_recv_chain *)requests;
 	struct abi_recv_wr *bad = NULL, *wr;
 	int64_t posted = 0;
 	int e = code(q->qp->context->ops.post_recv(q->qp, chain->first, &bad));

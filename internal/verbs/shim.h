@@ -1,5 +1,6 @@
 /* What the Go half calls. Functions that return int return 0 or an errno, and those that return a pointer NULL with
- * errno set. No function calls Go, and none keeps memory of Go. */
+ * errno set. No function calls Go, and none keeps memory of Go. The functions of the data path take addresses as
+ * numbers: cgo asks of each pointer whether it is one of Go, which takes a fifth of the time of an empty poll. */
 #ifndef STEPVAN_VERBS_SHIM_H
 #define STEPVAN_VERBS_SHIM_H
 
@@ -41,8 +42,8 @@ struct abi_comp_channel *sv_create_channel(struct abi_context *context);
 struct abi_cq *sv_create_cq(struct abi_context *context, int entries, void *channel, int vector);
 struct abi_cq *sv_cq_event(struct abi_comp_channel *channel);
 void sv_ack_cq_events(struct abi_cq *cq, unsigned int n);
-int sv_arm(struct abi_cq *cq, int solicited_only);
-int sv_poll(struct abi_cq *cq, struct abi_wc *wc, int n); /* how many, or a negative errno */
+int sv_arm(uintptr_t cq, int solicited_only);
+int sv_poll(uintptr_t cq, uintptr_t wc, int n); /* how many, or a negative errno */
 
 /* A queue pair and what went through it. One thread posts to each side, others read the counts. */
 struct sv_counts {
@@ -73,8 +74,8 @@ struct sv_recv_chain {
 };
 
 /* How many requests were posted, times 2^32, and an errno. */
-int64_t sv_post_send(struct sv_qp *qp, struct sv_send_chain *chain);
-int64_t sv_post_recv(struct sv_qp *qp, struct sv_recv_chain *chain);
+int64_t sv_post_send(uintptr_t qp, uintptr_t chain);
+int64_t sv_post_recv(uintptr_t qp, uintptr_t chain);
 
 /* Connections. */
 struct abi_event_channel *sv_create_event_channel(void);

@@ -47,7 +47,7 @@ network() {
 		neigh add 10.77.1.$other lladdr 02:00:00:77:01:0$other dev h0 nud permanent
 	END
 	rdma link add "${device}0" type "$device" netdev h0
-	export RDMAVM_DEV0=${device}0 RDMAVM_IP0=10.77.1.$host RDMAVM_IP1=10.77.1.$other
+	export RDMAVM_HOST=$host RDMAVM_DEV0=${device}0 RDMAVM_IP0=10.77.1.$host RDMAVM_IP1=10.77.1.$other
 }
 
 echo rdma-vm >/proc/sys/kernel/hostname

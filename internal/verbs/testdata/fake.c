@@ -1,5 +1,6 @@
 /* libibverbs and librdmacm with one device, which exists in this file only. It shows what this package does with
- * answers that no real device gives on demand. Built with OLD it lacks what old libraries lack.
+ * answers that no real device gives on demand. Built with CM it is librdmacm, and else libibverbs. Built with OLD it
+ * lacks what old libraries lack.
  *
  * A request whose number is FAILS or more fails to post: with errno number - FAILS. A number above FAILS_NEGATIVE says
  * it as a negative errno, as some providers do, and one above FAILS_SILENTLY does not name the bad request. A posted
@@ -11,6 +12,10 @@
 #include <unistd.h>
 
 #include "../abi.h"
+
+extern struct abi_context fake_context;
+
+#ifndef CM
 
 enum { FAILS = 1000, FAILS_NEGATIVE = 2000, FAILS_SILENTLY = 3000, ROOM = 64 };
 
@@ -74,7 +79,7 @@ static int post_recv(void *qp, struct abi_recv_wr *wr, struct abi_recv_wr **bad)
 	return 0;
 }
 
-static struct abi_context context = {
+struct abi_context fake_context = {
 	.device = &device,
 	.ops = {.poll_cq = poll_cq, .req_notify_cq = req_notify_cq, .post_send = post_send, .post_recv = post_recv},
 	.num_comp_vectors = 1,
@@ -170,7 +175,7 @@ struct abi_qp *ibv_create_qp(void *pd, struct abi_qp_init_attr *attr)
 {
 	struct abi_qp *qp = calloc(1, sizeof *qp);
 	(void)pd, (void)attr;
-	qp->context = &context;
+	qp->context = &fake_context;
 	qp->qp_num = 7;
 	return qp;
 }
@@ -213,12 +218,14 @@ int _ibv_query_gid_ex(void *of, uint32_t port, uint32_t index, struct abi_gid_en
 int ibv_is_fork_initialized(void) { return ABI_FORK_UNNEEDED; }
 #endif
 
+#else
+
 struct abi_context **rdma_get_devices(int *n)
 {
 	static struct abi_context *list[2];
-	if (context.async_fd == 0)
-		context.async_fd = open("/dev/null", O_RDONLY);
-	list[0] = &context;
+	if (fake_context.async_fd == 0)
+		fake_context.async_fd = open("/dev/null", O_RDONLY);
+	list[0] = &fake_context;
 	*n = 1;
 	return list;
 }
@@ -250,3 +257,5 @@ ABSENT(rdma_set_option)
 ABSENT(rdma_migrate_id)
 ABSENT(rdma_get_cm_event)
 ABSENT(rdma_ack_cm_event)
+
+#endif
