@@ -89,16 +89,25 @@ func TestImmediate(t *testing.T) {
 
 // Inline data is copied when it is posted: it may change at once, and needs no registration.
 func TestInline(t *testing.T) {
-	a, b := pair(t)
-	require.GreaterOrEqual(t, a.qp.Caps().Inline, 64)
-	b.receive(1, b.segment(0, 64))
+	m := rdma(t)
+	most := 512
+	if m.iWARP() {
+		most = 80
+	}
+	l := library(t)
+	a, b := newNode(t, l, m.device[0]), newNode(t, l, m.device[1])
+	a.options.Inline = most
+	connect(a, b, m)
+	require.GreaterOrEqual(t, a.qp.Caps().Inline, most)
+	b.receive(1, b.segment(0, most))
 	foreign := mapped(t, 4096, 0)
-	copy(foreign, "as it was")
-	a.post(Request{ID: 3, Op: OpSend, Flags: Signaled | Inline}, Segment{Addr: address(foreign), Length: 9})
-	copy(foreign, "different")
+	fill(foreign[:most], 1)
+	want := bytes.Clone(foreign[:most])
+	a.post(Request{ID: 3, Op: OpSend, Flags: Signaled | Inline}, Segment{Addr: address(foreign), Length: uint32(most)})
+	clear(foreign)
 	b.done(1, DoneReceive)
 	a.done(3, DoneSend)
-	require.Equal(t, "as it was", string(b.memory[:9]))
+	require.Equal(t, want, b.memory[:most])
 }
 
 // A chain is one doorbell, in order, and its last request alone is signalled.
@@ -416,6 +425,25 @@ func TestWindowRefuses(t *testing.T) {
 			require.Equal(t, make([]byte, 4), b.memory[c.at:c.at+4])
 		})
 	}
+}
+
+func TestMemoryFile(t *testing.T) {
+	a, b := pair(t)
+	file, err := unix.MemfdCreate("verbs", 0)
+	require.NoError(t, err)
+	defer unix.Close(file)
+	require.NoError(t, unix.Ftruncate(file, memoryBytes))
+	shared, err := unix.Mmap(file, 0, memoryBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, unix.Munmap(shared)) })
+	mr := b.register(shared, LocalWrite|RemoteWrite)
+	fill(a.memory, 4)
+	a.post(Request{Op: OpWrite, Flags: Signaled, Remote: uint64(address(shared)), Key: mr.RemoteKey()}, a.segment(0, memoryBytes))
+	a.done(0, DoneWrite)
+	seen := make([]byte, memoryBytes)
+	_, err = unix.Pread(file, seen, 0)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(a.memory, seen))
 }
 
 func TestHugePages(t *testing.T) {

@@ -1,6 +1,6 @@
 /* What the Go half calls. Functions that return int return 0 or an errno, and those that return a pointer NULL with
  * errno set. No function calls Go, and none keeps memory of Go. The functions of the data path take addresses as
- * numbers: cgo asks of each pointer whether it is one of Go, which takes a fifth of the time of an empty poll. */
+ * numbers. Of each pointer cgo asks whether it is one of Go, which takes a fifth of the time of an empty poll. */
 #ifndef STEPVAN_VERBS_SHIM_H
 #define STEPVAN_VERBS_SHIM_H
 
