@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -29,12 +30,14 @@ type CompletionChannel struct {
 	device  *Device
 	channel *C.struct_abi_comp_channel
 	fd      int
-	queues  lookup
+
+	mu     sync.Mutex      // guards what follows, and CQ.events
+	queues map[uintptr]*CQ // by the address of the object of C
 }
 
 // NewCompletionChannel makes a channel.
 func (d *Device) NewCompletionChannel() (*CompletionChannel, error) {
-	c := &CompletionChannel{device: d}
+	c := &CompletionChannel{device: d, queues: map[uintptr]*CQ{}}
 	err := d.library.objects.create("create_comp_channel", &c.resource, "completion channel of "+d.name, []*resource{&d.resource}, func() error {
 		var err error
 		if c.channel, err = C.sv_create_channel(d.context); c.channel == nil {
@@ -65,12 +68,30 @@ func (c *CompletionChannel) Next() (*CQ, error) {
 		}
 		return nil, call("get_cq_event", c.device.name, err)
 	}
-	q, ok := c.queues.find(uintptr(unsafe.Pointer(cq))).(*CQ)
-	if !ok {
-		return nil, fmt.Errorf("get_cq_event: %s: event of a queue that is closed: %w", c.device.name, stepvan.ErrClosed)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	q := c.queues[uintptr(unsafe.Pointer(cq))]
+	if q == nil { // its Close waits for this
+		C.sv_ack_cq_events(cq, 1)
+		return nil, nil
 	}
 	q.events++
 	return q, nil
+}
+
+func (c *CompletionChannel) add(q *CQ) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queues[q.address()] = q
+}
+
+// remove has events of the queue dropped, and returns how many were read before.
+func (c *CompletionChannel) remove(q *CQ) (events uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.queues, q.address())
+	events, q.events = q.events, 0
+	return events
 }
 
 // Close destroys the channel, after its queues.
@@ -91,7 +112,7 @@ type CQ struct {
 	channel *CompletionChannel
 	cq      *C.struct_abi_cq
 	size    int
-	events  uint32 // read from the channel; the library wants to hear of them before the queue ends
+	events  uint32 // read from the channel; the library waits for their acknowledgement before the queue ends
 }
 
 // NewCQ makes a queue for at least entries completions. More than it has room for make it fail, with an asynchronous
@@ -126,7 +147,7 @@ func (d *Device) NewCQ(entries int, channel *CompletionChannel, vector int) (*CQ
 func (q *CQ) announce() {
 	q.device.made.add(q.address(), q)
 	if q.channel != nil {
-		q.channel.queues.add(q.address(), q)
+		q.channel.add(q)
 	}
 }
 
@@ -162,16 +183,13 @@ func (q *CQ) Poll(into *Completions) (int, error) {
 	return n, nil
 }
 
-// Close destroys the queue, after the queue pairs that use it. No Next of its channel may run meanwhile.
+// Close destroys the queue, after the queue pairs that use it.
 func (q *CQ) Close() error {
 	return q.close(func() error {
-		address := q.address()
 		if q.channel != nil {
-			q.channel.queues.remove(address)
-			C.sv_ack_cq_events(q.cq, C.uint(q.events))
-			q.events = 0
+			C.sv_ack_cq_events(q.cq, C.uint(q.channel.remove(q)))
 		}
-		q.device.made.remove(address)
+		q.device.made.remove(q.address())
 		if err := destroy("destroy_cq", q.device.name, C.SV_CQ, unsafe.Pointer(q.cq)); err != nil {
 			q.announce()
 			return err

@@ -176,6 +176,7 @@ func (d *Device) Event() (e Event, ok bool, err error) {
 	default:
 		return Event{}, false, result("get_async_event", d.name, errno)
 	}
+	defer C.sv_ack_async_event(&a)
 	e.Kind = EventKind(a.event_type)
 	element := *(*uintptr)(unsafe.Pointer(&a.element))
 	switch e.Kind {

@@ -343,6 +343,54 @@ func TestCompletionChannel(t *testing.T) {
 	require.ErrorContains(t, channel.Close(), "completion queue of "+m.device[1]+" still uses it")
 }
 
+// Queues and connections may be closed while another goroutine reads the events of their channels.
+func TestCloseBesideEvents(t *testing.T) {
+	m := rdma(t)
+	l := library(t)
+	a, b := newNode(t, l, m.device[0]), newNode(t, l, m.device[1])
+	channel, err := b.device.NewCompletionChannel()
+	closing(t, channel, err)
+	for range 5 {
+		cq, err := b.device.NewCQ(16, channel, 0)
+		require.NoError(t, err)
+		b.options.SendCQ, b.options.ReceiveCQ = cq, cq
+		connect(a, b, m)
+		b.receive(1, b.segment(0, 8))
+		require.NoError(t, cq.Arm(false))
+		stop, stopped := make(chan struct{}), make(chan error, 1)
+		go func() {
+			for {
+				_, err := channel.Next()
+				_, _, more := b.events.Next()
+				select {
+				case <-stop:
+					stopped <- errors.Join(err, more)
+					return
+				default:
+				}
+			}
+		}()
+		a.post(Request{Op: OpSend, Flags: Signaled | Inline}, a.segment(0, 8))
+		a.done(0, DoneSend)
+		require.NoError(t, a.id.Disconnect())
+		b.detach()
+		require.NoError(t, cq.Close())
+		close(stop)
+		require.NoError(t, <-stopped)
+		a.detach()
+		a.drain()
+	}
+}
+
+// drain reads the events that nobody wants any more.
+func (n *node) drain() {
+	for ok := true; ok; {
+		var err error
+		_, ok, err = n.events.Next()
+		require.NoError(n.t, err)
+	}
+}
+
 // A window is a key for a part of the memory, for one queue pair, until it is invalidated.
 func TestWindow(t *testing.T) {
 	a, b := pair(t)

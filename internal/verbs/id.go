@@ -52,12 +52,14 @@ func (c *EventChannel) Next() (event ConnectionEvent, ok bool, err error) {
 		return ConnectionEvent{}, false, errChannelClosed
 	}
 	var e C.struct_sv_cm_event
-	switch errno := C.sv_cm_event(c.channel, &e); syscall.Errno(errno) {
-	case 0:
-	case syscall.EAGAIN:
+	raw, err := C.sv_cm_event(c.channel, &e)
+	switch {
+	case raw != nil:
+		defer C.sv_ack_cm_event(raw)
+	case errors.Is(err, syscall.EAGAIN):
 		return ConnectionEvent{}, false, nil
 	default:
-		return ConnectionEvent{}, false, result("get_cm_event", "", errno)
+		return ConnectionEvent{}, false, call("get_cm_event", "", err)
 	}
 	event = ConnectionEvent{
 		Kind:   ConnectionEventKind(e.event),

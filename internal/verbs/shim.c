@@ -253,10 +253,12 @@ int sv_query_gid(struct abi_context *context, int port, int index, struct abi_gi
 
 int sv_async_event(struct abi_context *context, struct abi_async_event *event)
 {
-	if (lib.ibv_get_async_event(context, event) != 0)
-		return code(-1);
+	return lib.ibv_get_async_event(context, event) != 0 ? code(-1) : 0;
+}
+
+void sv_ack_async_event(struct abi_async_event *event)
+{
 	lib.ibv_ack_async_event(event);
-	return 0;
 }
 
 void *sv_alloc_pd(struct abi_context *context)
@@ -539,11 +541,11 @@ int sv_migrate(struct abi_cm_id *id, struct abi_event_channel *channel)
 	return code(lib.rdma_migrate_id(id, channel));
 }
 
-int sv_cm_event(struct abi_event_channel *channel, struct sv_cm_event *copy)
+struct abi_cm_event *sv_cm_event(struct abi_event_channel *channel, struct sv_cm_event *copy)
 {
 	struct abi_cm_event *event;
 	if (lib.rdma_get_cm_event(channel, &event) != 0)
-		return code(-1);
+		return NULL;
 	copy->id = event->id;
 	copy->listen_id = event->listen_id;
 	copy->event = event->event;
@@ -554,7 +556,12 @@ int sv_cm_event(struct abi_event_channel *channel, struct sv_cm_event *copy)
 		copy->conn.private_data_len = 0;
 	else
 		memcpy(copy->private_data, event->conn.private_data, copy->conn.private_data_len);
-	return code(lib.rdma_ack_cm_event(event));
+	return event;
+}
+
+void sv_ack_cm_event(struct abi_cm_event *event)
+{
+	lib.rdma_ack_cm_event(event);
 }
 
 int sv_destroy(enum sv_kind kind, void *object)

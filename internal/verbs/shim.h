@@ -29,7 +29,8 @@ void sv_free_contexts(struct abi_context **list);
 int sv_query_device(struct abi_context *context, struct abi_device_attr *attr);
 int sv_query_port(struct abi_context *context, int port, struct abi_port_attr *attr);
 int sv_query_gid(struct abi_context *context, int port, int index, struct abi_gid_entry *entry);
-int sv_async_event(struct abi_context *context, struct abi_async_event *event); /* acknowledges it, too */
+int sv_async_event(struct abi_context *context, struct abi_async_event *event);
+void sv_ack_async_event(struct abi_async_event *event); /* the object of the event lives until then */
 
 /* Memory. */
 void *sv_alloc_pd(struct abi_context *context);
@@ -91,14 +92,15 @@ int sv_disconnect(struct abi_cm_id *id);
 int sv_migrate(struct abi_cm_id *id, struct abi_event_channel *channel);
 int sv_set_option(struct abi_cm_id *id, int option, int value);
 
-/* An event, copied. The library has it back when the function returns. */
+/* An event, copied. The connection of the event lives until the event is acknowledged. */
 struct sv_cm_event {
 	struct abi_cm_id *id, *listen_id;
 	int32_t event, status;
 	struct abi_conn_param conn;
 	uint8_t private_data[256];
 };
-int sv_cm_event(struct abi_event_channel *channel, struct sv_cm_event *event);
+struct abi_cm_event *sv_cm_event(struct abi_event_channel *channel, struct sv_cm_event *copy);
+void sv_ack_cm_event(struct abi_cm_event *event);
 
 /* The ends of objects. */
 enum sv_kind { SV_PD, SV_MR, SV_MW, SV_CHANNEL, SV_CQ, SV_EVENT_CHANNEL, SV_ID };
