@@ -105,7 +105,7 @@ func TestFork(t *testing.T) {
 	require.NoError(t, exec.Command("true").Run())
 	fill(a.memory[:4096], 2) // would go to a copy of the page
 	a.post(Request{ID: 1, Op: OpWrite, Flags: Signaled, Remote: b.remote(0), Key: b.mr.RemoteKey()}, a.segment(0, 4096))
-	a.done(1, DoneWrite)
+	a.wrote(1, b)
 	require.Equal(t, a.memory[:4096], b.memory[:4096])
 }
 

@@ -26,7 +26,7 @@ func TestWrite(t *testing.T) {
 	const n = 300_000 // several packets
 	fill(a.memory[:n], 1)
 	a.post(Request{ID: 7, Op: OpWrite, Flags: Signaled, Remote: b.remote(4096), Key: b.mr.RemoteKey()}, a.segment(0, n))
-	a.done(7, DoneWrite)
+	a.wrote(7, b)
 	require.True(t, bytes.Equal(a.memory[:n], b.memory[4096:4096+n]))
 	require.Zero(t, b.memory[4096+n])
 }
@@ -36,7 +36,7 @@ func TestWriteGathers(t *testing.T) {
 	copy(a.memory[100:], "hello, ")
 	copy(a.memory[9000:], "world")
 	a.post(Request{ID: 1, Op: OpWrite, Flags: Signaled, Remote: b.remote(0), Key: b.mr.RemoteKey()}, a.segment(100, 7), a.segment(9000, 5))
-	a.done(1, DoneWrite)
+	a.wrote(1, b)
 	require.Equal(t, "hello, world", string(b.memory[:12]))
 }
 
@@ -192,6 +192,9 @@ func TestQueueOfReceivesIsFull(t *testing.T) {
 }
 
 func TestWrongKey(t *testing.T) {
+	if rdma(t).iWARP() {
+		t.Skip("the peer ends the connection, after which soft-iWARP may count its references wrongly and refuse others")
+	}
 	for name, wrong := range map[string]func(b *node, r *Request){
 		"key":    func(_ *node, r *Request) { r.Key ^= 0x5500 },
 		"range":  func(b *node, r *Request) { r.Remote = b.remote(memoryBytes - 4) },
@@ -206,12 +209,6 @@ func TestWrongKey(t *testing.T) {
 			a.post(r, a.segment(0, 8))
 			got := a.completion()
 			require.Equal(t, uint64(4), got.ID)
-			if rdma(t).iWARP() { // the write is done when it is sent, and then the peer ends the connection
-				require.Equal(t, StatusSuccess, got.Status)
-				a.event(Disconnected)
-				require.Equal(t, make([]byte, 8), b.memory[:8], "nothing was written")
-				return
-			}
 			require.Equal(t, StatusRemoteAccess, got.Status)
 			require.ErrorContains(t, got.Err("write", a.device.Name()), "the peer refused the access: wrong key, range or right (status 10,")
 			require.Equal(t, make([]byte, 8), b.memory[:8], "nothing was written")
@@ -487,7 +484,7 @@ func TestMemoryFile(t *testing.T) {
 	mr := b.register(shared, LocalWrite|RemoteWrite)
 	fill(a.memory, 4)
 	a.post(Request{Op: OpWrite, Flags: Signaled, Remote: uint64(address(shared)), Key: mr.RemoteKey()}, a.segment(0, memoryBytes))
-	a.done(0, DoneWrite)
+	a.wrote(0, b)
 	seen := make([]byte, memoryBytes)
 	_, err = unix.Pread(file, seen, 0)
 	require.NoError(t, err)
@@ -507,7 +504,7 @@ func TestHugePages(t *testing.T) {
 	fill(a.memory, 9)
 	for _, at := range []int{0, size - memoryBytes, 2<<20 - 5000} {
 		a.post(Request{Op: OpWrite, Flags: Signaled, Remote: uint64(address(memory)) + uint64(at), Key: mr.RemoteKey()}, a.segment(0, memoryBytes))
-		a.done(0, DoneWrite)
+		a.wrote(0, b)
 		require.True(t, bytes.Equal(a.memory, memory[at:at+memoryBytes]))
 	}
 }

@@ -207,6 +207,19 @@ func (n *node) done(id uint64, op CompletionOp) Completion {
 	return c
 }
 
+// wrote waits for the completion of a write, and until the peer has the bytes. Over iWARP a completion says only that
+// they were sent, so that a message must follow.
+func (n *node) wrote(id uint64, to *node) {
+	n.t.Helper()
+	n.done(id, DoneWrite)
+	if rdma(n.t).iWARP() {
+		to.receive(1, to.segment(memoryBytes-8, 8))
+		n.post(Request{ID: 1, Op: OpSend, Flags: Signaled}, n.segment(0, 1))
+		to.done(1, DoneReceive)
+		n.done(1, DoneSend)
+	}
+}
+
 // post posts one request.
 func (n *node) post(r Request, segments ...Segment) {
 	n.t.Helper()
