@@ -5,7 +5,7 @@
 #   scripts/test-rdma.sh [short]    short: on soft-RoCE only, without the detectors; exit status 77 without a machine
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-packages=(internal/verbs)
+packages=(internal/verbs rdma/device)
 to=$PWD/build/rdma
 
 if [[ ${1:-} == short ]]; then

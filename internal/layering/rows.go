@@ -45,8 +45,9 @@ var rows = []row{
 	{path: "internal/shm", level: 3},
 	{path: "internal/affinity", level: 3},
 	{path: "internal/verbs", level: 3},
+	{path: "rdma/device", level: 3},
 	{path: "trace", level: 3, beside: []string{"internal/prefetch"}},
-	{path: "config", level: 3, only: composers},
+	{path: "config", level: 3, beside: []string{"rdma/device"}, only: composers},
 
 	{path: "tensor", level: 4},
 
