@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/rdma/device/devicelist"
 )
 
 // Validate finds every mistake in settings that a program has set itself; FromEnv
@@ -83,6 +84,7 @@ func (c *checker) check(s *Settings) {
 	c.checkRequests(s)
 	c.checkTransport(s)
 	c.checkTime(s)
+	c.checkDevices(s)
 	c.rule(len(s.TraceFile) <= longestPath, fmt.Sprintf("must be a path of at most %d bytes", longestPath), "STEPVAN_TRACE_FILE")
 }
 
@@ -135,6 +137,13 @@ func (c *checker) checkTransport(s *Settings) {
 	binds, _ := s.Binds()
 	c.rule(!binds || s.CPUCoresPerGPU <= s.CPUCoresPerSocket, "must be at most STEPMESH_CPU_CORES_PER_SOCKET",
 		"STEPMESH_CPU_CORES_PER_GPU", "STEPMESH_CPU_CORES_PER_SOCKET", "STEPMESH_BIND_CPU_CORE")
+}
+
+func (c *checker) checkDevices(s *Settings) {
+	var syntax *devicelist.SyntaxError
+	if _, err := devicelist.Parse(s.RDMADevices); errors.As(err, &syntax) {
+		c.rule(false, syntax.Reason, "STEPVAN_RDMA_DEVICES")
+	}
 }
 
 // atMost reports small under its own name, or under large's when only that was written.

@@ -189,6 +189,8 @@ func TestMistakes(t *testing.T) {
 		{"PS_VERBOSE=1 STEPVAN_LOG_LEVEL=error", []string{`PS_VERBOSE="1": contradicts STEPVAN_LOG_LEVEL=error: unset one of them`}},
 		{"STEPMESH_BACKEND=CPU STEPMESH_BAKCEND=GPU", []string{`STEPMESH_BAKCEND="GPU": contradicts STEPMESH_BACKEND=CPU: unset one of them`}},
 		{"STEPMESH_BIND_CPU_CORE=1 STEPMESH_CPU_CORES_PER_GPU=50", []string{`STEPMESH_CPU_CORES_PER_GPU="50": must be at most STEPMESH_CPU_CORES_PER_SOCKET`}},
+		{"STEPVAN_RDMA_DEVICES=mlx5_0:x", []string{`STEPVAN_RDMA_DEVICES="mlx5_0:x": the port of "mlx5_0:x" must be a number from 1 to 255`}},
+		{"STEPVAN_RDMA_GID_INDEX=-2", []string{`STEPVAN_RDMA_GID_INDEX="-2": `}},
 		{"DMLC_INTERFACE=/dev/eth0", []string{`DMLC_INTERFACE="/dev/eth0": must be the name of a network interface`}},
 		{"DMLC_ROLE=boss DMLC_PS_ROOT_PORT=x STEPVAN_BATCH=k PS_DROP_MSG=-1", []string{
 			`DMLC_ROLE="boss": must be one of`, `DMLC_PS_ROOT_PORT="x": must be a whole number from 0 to 65535`,

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/text"
 )
 
@@ -39,12 +39,23 @@ const (
 // form is what an error tells of the syntax.
 const form = "write names or their beginnings with commas between, as in mlx5_0,mlx5_1:1; = before the list takes whole names, ^ all others"
 
+// SyntaxError says what is wrong with the text of a list. It wraps stepvan.ErrInvalid.
+type SyntaxError struct{ Reason string }
+
+func (e *SyntaxError) Error() string { return "list of devices: " + e.Reason }
+
+// Unwrap returns stepvan.ErrInvalid.
+func (*SyntaxError) Unwrap() error { return stepvan.ErrInvalid }
+
+func mistake(format string, args ...any) error { return &SyntaxError{fmt.Sprintf(format, args...)} }
+
 // Parse reads a list. "mlx5" is every device whose name begins so, and "=mlx5_0:1,mlx5_1:1" has two ports. "^mlx5_3" is
-// all but the devices that begin so, and "^=mlx5_3" all but one. An empty text allows all devices.
+// all but the devices that begin so, and "^=mlx5_3" all but one. An empty text allows all devices. The
+// error is a SyntaxError.
 func Parse(s string) (List, error) {
 	var l List
 	if len(s) > longestList {
-		return l, errs.Invalid("list of devices: too long (got %d bytes, want at most %d)", len(s), longestList)
+		return l, mistake("is too long (got %d bytes, want at most %d)", len(s), longestList)
 	}
 	rest := strings.TrimSpace(s)
 	if rest == "" {
@@ -65,14 +76,14 @@ func Parse(s string) (List, error) {
 func parseEntry(word string) (Entry, error) {
 	name, digits, hasPort := strings.Cut(word, ":")
 	if name == "" || len(name) > longestName || strings.ContainsFunc(name, foreign) {
-		return Entry{}, errs.Invalid("list of devices: %q is not the name of a device: %s", text.Cut(word), form)
+		return Entry{}, mistake("%q is not the name of a device: %s", text.Cut(word), form)
 	}
 	if !hasPort {
 		return Entry{Name: name}, nil
 	}
 	port, err := strconv.Atoi(digits)
 	if err != nil || port < 1 || port > lastPort || digits[0] == '+' {
-		return Entry{}, errs.Invalid("list of devices: the port of %q must be a number from 1 to %d: %s", text.Cut(word), lastPort, form)
+		return Entry{}, mistake("the port of %q must be a number from 1 to %d: %s", text.Cut(word), lastPort, form)
 	}
 	return Entry{name, port}, nil
 }
