@@ -46,6 +46,7 @@ var rows = []row{
 	{path: "internal/affinity", level: 3},
 	{path: "internal/verbs", level: 3},
 	{path: "rdma/device", level: 3},
+	{path: "rdma/device/devicetest", level: 3, tests: true},
 	{path: "trace", level: 3, beside: []string{"internal/prefetch"}},
 	{path: "config", level: 3, beside: []string{"rdma/device"}, only: composers},
 

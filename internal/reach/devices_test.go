@@ -1,50 +1,30 @@
 package reach
 
 import (
-	"fmt"
-	"io/fs"
-	"net/netip"
 	"testing"
-	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/rdma/device"
+	"github.com/stepvan/stepvan/rdma/device/devicetest"
 )
 
-// twoCards has a card and an accelerator on each of two host bridges.
+// twoCards has two cards, and an accelerator beside each.
 func twoCards(t *testing.T) *device.Inventory {
-	files := fstest.MapFS{}
-	write := func(name, text string) { files[name] = &fstest.MapFile{Data: []byte(text)} }
-	link := func(name, to string) {
-		files[name] = &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte("../../../" + to)}
-	}
-	var interfaces []device.Interface
-	for i := range 2 {
-		bridge := fmt.Sprintf("devices/pci0000:%d0", i+1)
-		card := fmt.Sprintf("%s/0000:%d1:00.0", bridge, i+1)
-		name, iface, address := fmt.Sprintf("mlx5_%d", i), fmt.Sprintf("eth%d", i), fmt.Sprintf("10.0.%d.1", i)
-		dir := "sys/" + card + "/infiniband/" + name
-		files["sys/class/infiniband/"+name] = &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte("../../" + card + "/infiniband/" + name)}
-		write(dir+"/node_type", "1: CA")
-		write(dir+"/ports/1/state", "4: ACTIVE")
-		write(dir+"/ports/1/phys_state", "5: LinkUp")
-		write(dir+"/ports/1/link_layer", "Ethernet")
-		write(dir+"/ports/1/rate", "400 Gb/sec (4X NDR)")
-		write(dir+"/ports/1/gids/3", "::ffff:"+address)
-		write(dir+"/ports/1/gid_attrs/types/3", "RoCE v2")
-		write(dir+"/ports/1/gid_attrs/ndevs/3", iface)
-		write("sys/class/infiniband_verbs/uverbs"+fmt.Sprint(i)+"/ibdev", name)
-		gpu := fmt.Sprintf("0000:%d2:00.0", i+1)
-		link("sys/bus/pci/devices/"+gpu, bridge+"/"+gpu)
-		write("sys/"+bridge+"/"+gpu+"/class", "0x030200")
-		write("sys/"+bridge+"/"+gpu+"/vendor", "0x10de")
-		interfaces = append(interfaces, device.Interface{Name: iface, Up: true, MTU: 9000, Addresses: []netip.Addr{netip.MustParseAddr(address)}})
-	}
-	interfaces = append(interfaces, device.Interface{Name: "eno1", Up: true})
-	inv, err := device.Machine{Root: files, Interfaces: func() ([]device.Interface, error) { return interfaces, nil }}.Read()
+	m := devicetest.New()
+	m.Rail("mlx5_0", devicetest.Card0, "eth0", "10.0.0.1")
+	m.Rail("mlx5_1", devicetest.Card1, "eth1", "10.0.1.1")
+	m.Net("eno1", "192.168.0.1")
+	m.Accelerator("pci0000:15/0000:15:02.0", "0")
+	m.Accelerator("pci0000:37/0000:37:02.0", "1")
+	inv, err := device.Machine{Root: m.Files, Interfaces: func() (all []device.Interface, err error) {
+		for _, f := range m.Interfaces {
+			all = append(all, device.Interface(f))
+		}
+		return all, nil
+	}}.Read()
 	require.NoError(t, err)
 	return inv
 }
@@ -87,7 +67,7 @@ func TestDevicesThatTheMachineLacks(t *testing.T) {
 	}{
 		{func(s *config.Settings) { s.RDMADevices = "=mlx5_7" }, "STEPVAN_RDMA_DEVICES", "=mlx5_7", "have mlx5_0, mlx5_1"},
 		{func(s *config.Settings) { s.RDMADevices = "mlx5_0:" }, "STEPVAN_RDMA_DEVICES", "mlx5_0:", "must be a number"},
-		{func(s *config.Settings) { s.RDMAGIDIndex = 4 }, "STEPVAN_RDMA_GID_INDEX", "4", "set one of 3 (RoCE v2, 10.0.0.1)"},
+		{func(s *config.Settings) { s.RDMAGIDIndex = 4 }, "STEPVAN_RDMA_GID_INDEX", "4", "set one of 1 (RoCE v2, fe80::1), 3 (RoCE v2, 10.0.0.1)"},
 		{func(s *config.Settings) { s.Interface = "eno1" }, "DMLC_INTERFACE", "eno1", "has no RDMA device: set one of eth0, eth1, or auto"},
 	} {
 		s := config.Default()

@@ -124,8 +124,9 @@ func (inv *Inventory) Choose(r Request) (*Selection, error) {
 	return c.selection(), nil
 }
 
+// hasHardware reports whether a device of the machine has reliable connections without software.
 func (inv *Inventory) hasHardware() bool {
-	return slices.ContainsFunc(inv.Devices, func(d Device) bool { return !d.Software })
+	return slices.ContainsFunc(inv.Devices, func(d Device) bool { return !d.Software && d.Transport != Other })
 }
 
 // chooser is one run of Choose.
@@ -301,9 +302,13 @@ func (c *chooser) selection() *Selection {
 			cmp.Compare(b.ref.Port.Rate, a.ref.Port.Rate),
 		)
 	})
-	s := &Selection{Skipped: c.skipped, Notes: c.notes}
+	s := &Selection{Choices: []Choice{}, Skipped: append([]Skipped{}, c.skipped...), Notes: c.notes}
 	for i := range c.chosen {
-		s.Choices = append(s.Choices, c.chosen[i].Choice)
+		choice := c.chosen[i].Choice
+		s.Choices = append(s.Choices, choice)
+		if c.request.GIDIndex == AnyGID && choice.Source.IsLinkLocalUnicast() {
+			s.Notes = append(s.Notes, fmt.Sprintf("%s port %d has only a link-local address, which leads to peers on the same network segment: ip addr add ADDRESS/PREFIX dev %s", choice.Device, choice.Port, choice.Interface))
+		}
 	}
 	return s
 }

@@ -34,13 +34,13 @@ func request(t *testing.T, words string) Request {
 // twoRails has two healthy cards, a card without cable, and soft-RoCE on the first one.
 func twoRails(t *testing.T) *tree {
 	m := newTree(t)
-	m.net("lo", "127.0.0.1 ::1")
-	m.rail("mlx5_0", nic0, "eth0", "10.0.0.1")
-	m.rail("mlx5_10", nic1, "eth1", "10.0.1.1")
-	m.net("eth2", "down")
-	m.device(fake{name: "mlx5_2", at: "pci0000:37/0000:37:02.0/0000:40:00.0", net: "eth2", ports: []fakePort{{state: "1: DOWN", physical: "3: Disabled", rate: "25 Gb/sec (1X EDR)"}}})
-	m.net("eno1", "192.168.0.5")
-	m.device(fake{name: "rxe0", parent: "eth0", ports: []fakePort{{rate: "10 Gb/sec (1X FDR10)", gids: roce(0, "10.0.0.1", "eth0")}}})
+	m.Net("lo", "127.0.0.1 ::1")
+	m.Rail("mlx5_0", nic0, "eth0", "10.0.0.1")
+	m.Rail("mlx5_10", nic1, "eth1", "10.0.1.1")
+	m.Net("eth2", "down")
+	m.Device(fake{Name: "mlx5_2", At: "pci0000:37/0000:37:02.0/0000:40:00.0", Net: "eth2", Ports: []fakePort{{State: "1: DOWN", Physical: "3: Disabled", Rate: "25 Gb/sec (1X EDR)"}}})
+	m.Net("eno1", "192.168.0.5")
+	m.Device(fake{Name: "rxe0", Parent: "eth0", Ports: []fakePort{{Rate: "10 Gb/sec (1X FDR10)", GIDs: roce(0, "10.0.0.1", "eth0")}}})
 	return m
 }
 
@@ -100,16 +100,16 @@ func TestOrderOfAddresses(t *testing.T) {
 	for _, c := range []struct{ addresses, want string }{
 		{"fe80::1 2001:db8::1 10.0.0.1", "GID 5 (10.0.0.1 of eth0)"},
 		{"fe80::1 2001:db8::1 169.254.0.1", "GID 3 (2001:db8::1 of eth0)"},
-		{"fe80::1", "GID 1 (fe80::1 of eth0)"},
+		{"fe80::1", "GID 1 (fe80::1 of eth0)\nmlx5_0 port 1 has only a link-local address, which leads to peers on the same network segment: ip addr add ADDRESS/PREFIX dev eth0"},
 		{"10.0.0.2 10.0.0.1", "GID 1 (10.0.0.2 of eth0)"},
 	} {
 		m := newTree(t)
-		f := m.net("eth0", c.addresses)
+		f := m.Net("eth0", c.addresses)
 		var gids []string
 		for i, a := range f.Addresses {
 			gids = append(gids, roce(2*i, a.String(), "eth0")...)
 		}
-		m.device(fake{name: "mlx5_0", at: nic0, net: "eth0", ports: []fakePort{{gids: gids}}})
+		m.Device(fake{Name: "mlx5_0", At: nic0, Net: "eth0", Ports: []fakePort{{GIDs: gids}}})
 		require.Equal(t, "mlx5_0 port 1, "+c.want, choose(t, m.read(), request(t, "")))
 	}
 }
@@ -117,16 +117,16 @@ func TestOrderOfAddresses(t *testing.T) {
 // A bond of both ports is one device. The second function has none of its own.
 func bonded(t *testing.T) *tree {
 	m := newTree(t)
-	m.net("eth0", "").Master = ""
-	m.net("eth1", "")
+	m.Net("eth0", "").Master = ""
+	m.Net("eth1", "")
 	for _, name := range []string{"eth0", "eth1"} {
-		m.link("sys/class/net/"+name+"/master", "sys/devices/virtual/net/bond0")
+		m.Link("sys/class/net/"+name+"/master", "sys/devices/virtual/net/bond0")
 	}
-	m.net("bond0", "10.0.0.1 fe80::9")
-	m.net("bond0.100", "10.0.100.1")
-	m.write("proc/net/vlan/config", "VLAN Dev name    | VLAN ID\nName-Type: VLAN_NAME_TYPE_RAW_PLUS_VID_NO_PAD\nbond0.100      | 100  | bond0")
+	m.Net("bond0", "10.0.0.1 fe80::9")
+	m.Net("bond0.100", "10.0.100.1")
+	m.Write("proc/net/vlan/config", "VLAN Dev name    | VLAN ID\nName-Type: VLAN_NAME_TYPE_RAW_PLUS_VID_NO_PAD\nbond0.100      | 100  | bond0")
 	gids := append(roce(0, "fe80::9", "bond0"), roce(2, "10.0.100.1", "bond0.100")...)
-	m.device(fake{name: "mlx5_bond_0", at: nic0, net: "eth0", ports: []fakePort{{gids: append(gids, roce(4, "10.0.0.1", "bond0")...)}}})
+	m.Device(fake{Name: "mlx5_bond_0", At: nic0, Net: "eth0", Ports: []fakePort{{GIDs: append(gids, roce(4, "10.0.0.1", "bond0")...)}}})
 	return m
 }
 
@@ -153,9 +153,9 @@ func TestBondAndVLAN(t *testing.T) {
 
 func TestVirtualFunction(t *testing.T) {
 	m := newTree(t)
-	m.rail("mlx5_0", nic0, "eth0", "10.0.0.1")
-	m.net("eth0v0", "10.0.0.2")
-	m.device(fake{name: "mlx5_1", at: vf0, net: "eth0v0", physfn: nic0, ports: []fakePort{{gids: roce(0, "10.0.0.2", "eth0v0")}}})
+	m.Rail("mlx5_0", nic0, "eth0", "10.0.0.1")
+	m.Net("eth0v0", "10.0.0.2")
+	m.Device(fake{Name: "mlx5_1", At: vf0, Net: "eth0v0", PhysFn: nic0, Ports: []fakePort{{GIDs: roce(0, "10.0.0.2", "eth0v0")}}})
 	inv := m.read()
 	require.True(t, inv.Devices[1].Virtual)
 	require.False(t, inv.Devices[0].Virtual)
@@ -167,15 +167,15 @@ func TestVirtualFunction(t *testing.T) {
 func infiniband(t *testing.T) *tree {
 	m := newTree(t)
 	hardware := append([]byte{0, 0, 1, 7}, netip.MustParseAddr("fe80::b83f:d203:11:2233").AsSlice()...)
-	m.net("ib0", "10.1.0.1 fe80::b83f:d203:11:2233").Hardware = hardware
-	m.net("ib0.8001", "10.1.1.1").Hardware = hardware
-	m.net("ib1", "").Hardware = append([]byte{0, 0, 1, 8}, netip.MustParseAddr("fe80::b83f:d203:11:2234").AsSlice()...)
-	m.device(fake{name: "mlx5_0", at: nic0, ports: []fakePort{
-		{link: "InfiniBand", gids: []string{"0 fe80:0000:0000:0000:b83f:d203:0011:2233 IB/RoCE v1 -"}},
-		{link: "InfiniBand", gids: []string{"0 fe80:0000:0000:0000:b83f:d203:0011:2234 IB/RoCE v1 -"}},
+	m.Net("ib0", "10.1.0.1 fe80::b83f:d203:11:2233").Hardware = hardware
+	m.Net("ib0.8001", "10.1.1.1").Hardware = hardware
+	m.Net("ib1", "").Hardware = append([]byte{0, 0, 1, 8}, netip.MustParseAddr("fe80::b83f:d203:11:2234").AsSlice()...)
+	m.Device(fake{Name: "mlx5_0", At: nic0, Ports: []fakePort{
+		{Link: "InfiniBand", GIDs: []string{"0 fe80:0000:0000:0000:b83f:d203:0011:2233 IB/RoCE v1 -"}},
+		{Link: "InfiniBand", GIDs: []string{"0 fe80:0000:0000:0000:b83f:d203:0011:2234 IB/RoCE v1 -"}},
 	}})
-	m.device(fake{name: "mlx5_1", at: nic1, ports: []fakePort{{link: "InfiniBand", gids: []string{"0 fe80:0000:0000:0000:0000:0000:0000:0009 IB/RoCE v1 -"}}}})
-	m.device(fake{name: "mlx5_2", at: vf0, ports: []fakePort{{link: "InfiniBand", state: "2: INIT"}}})
+	m.Device(fake{Name: "mlx5_1", At: nic1, Ports: []fakePort{{Link: "InfiniBand", GIDs: []string{"0 fe80:0000:0000:0000:0000:0000:0000:0009 IB/RoCE v1 -"}}}})
+	m.Device(fake{Name: "mlx5_2", At: vf0, Ports: []fakePort{{Link: "InfiniBand", State: "2: INIT"}}})
 	return m
 }
 
@@ -193,8 +193,8 @@ mlx5_2 port 1 is not used: it is not active (state INIT, physical state LinkUp):
 
 func TestSoftware(t *testing.T) {
 	m := newTree(t)
-	m.net("h0", "10.77.0.1 fe80::ff:fe77:1")
-	m.device(fake{name: "rxe0", parent: "h0", ports: []fakePort{{gids: []string{
+	m.Net("h0", "10.77.0.1 fe80::ff:fe77:1")
+	m.Device(fake{Name: "rxe0", Parent: "h0", Ports: []fakePort{{GIDs: []string{
 		"0 fe80:0000:0000:0000:0000:00ff:fe77:0001 RoCE v2 h0", "1 0000:0000:0000:0000:0000:ffff:0a4d:0001 RoCE v2 h0"}}}})
 	inv := m.read()
 	require.Equal(t, "rxe0 port 1, GID 1 (10.77.0.1 of h0)", choose(t, inv, request(t, "")))
@@ -202,8 +202,8 @@ func TestSoftware(t *testing.T) {
 	require.Equal(t, 4096, inv.Devices[0].Ports[0].MTU)
 
 	m = newTree(t)
-	m.net("h0", "fe80::1 10.77.0.1").Hardware = []byte{2, 0, 0, 0x77, 0, 1}
-	m.device(fake{name: "siw0", node: "4: RNIC", ports: []fakePort{{gids: []string{"0 0200:0077:0001:0000:0000:0000:0000:0000 IB/RoCE v1 -"}}}})
+	m.Net("h0", "fe80::1 10.77.0.1").Hardware = []byte{2, 0, 0, 0x77, 0, 1}
+	m.Device(fake{Name: "siw0", Node: "4: RNIC", Ports: []fakePort{{GIDs: []string{"0 0200:0077:0001:0000:0000:0000:0000:0000 IB/RoCE v1 -"}}}})
 	inv = m.read()
 	require.Equal(t, "siw0 port 1, GID 0 (10.77.0.1 of h0)", choose(t, inv, request(t, "iface=h0")))
 	require.Equal(t, "siw", inv.Devices[0].Driver)
@@ -212,8 +212,8 @@ func TestSoftware(t *testing.T) {
 
 	// soft-RoCE of older kernels shows the function of the card below it.
 	m = newTree(t)
-	m.net("eth0", "10.0.0.1")
-	m.device(fake{name: "rxe0", at: nic0, parent: "eth0", ports: []fakePort{{gids: roce(0, "10.0.0.1", "eth0")}}})
+	m.Net("eth0", "10.0.0.1")
+	m.Device(fake{Name: "rxe0", At: nic0, Parent: "eth0", Ports: []fakePort{{GIDs: roce(0, "10.0.0.1", "eth0")}}})
 	inv = m.read()
 	require.True(t, inv.Devices[0].Software)
 	require.Empty(t, inv.Devices[0].PCI)
@@ -222,10 +222,10 @@ func TestSoftware(t *testing.T) {
 // A container sees the GID table of the host, whose names may be those of its own interfaces.
 func TestOtherNetworkNamespace(t *testing.T) {
 	m := newTree(t)
-	m.rail("mlx5_0", nic0, "eth0", "10.0.0.1")
-	m.interfaces[0].Addresses = []netip.Addr{netip.MustParseAddr("172.17.0.2")}
+	m.Rail("mlx5_0", nic0, "eth0", "10.0.0.1")
+	m.Interfaces[0].Addresses = []netip.Addr{netip.MustParseAddr("172.17.0.2")}
 	require.Equal(t, "mlx5_0 port 1 is not used: no GID of RoCE v2 fits: GID 3 (10.0.0.1): no address of this network namespace (and 1 more): give its network interface an address, which makes an entry", choose(t, m.read(), request(t, "")))
-	m.interfaces = nil
+	m.Interfaces = nil
 	s, err := m.read().Choose(request(t, ""))
 	require.NoError(t, err)
 	require.Contains(t, s.Why(m.read()), ": no address of this network namespace")
@@ -236,25 +236,25 @@ func TestPortsThatNobodyCanUse(t *testing.T) {
 		device fake
 		want   string
 	}{
-		"no GID":          {fake{ports: []fakePort{{}}}, "its GID table is empty: give its network interface an address"},
-		"no type":         {fake{ports: []fakePort{{gids: []string{"1 0000:0000:0000:0000:0000:ffff:0a00:0001 - eth0"}}}}, "GID 1 (10.0.0.1): of another type than RoCE v2"},
-		"EFA":             {fake{node: "7: <unknown>", ports: []fakePort{{}}}, `it has no reliable connections (node type "<unknown>")`},
-		"no uverbs":       {fake{noUverbs: true, ports: []fakePort{{gids: roce(0, "10.0.0.1", "eth0")}}}, "programs cannot open the device: modprobe ib_uverbs"},
-		"no cable":        {fake{ports: []fakePort{{state: "1: DOWN", physical: "2: Polling"}}}, "it is not active (state DOWN, physical state Polling): check the cable"},
-		"no state":        {fake{ports: []fakePort{{state: "?", physical: "x"}}}, "it is not active (state unknown, physical state unknown)"},
-		"interface down":  {fake{ports: []fakePort{{gids: roce(0, "10.0.9.1", "eth9")}}}, "of an interface that is down (ip link set eth9 up)"},
-		"iWARP alone":     {fake{node: "4: RNIC", ports: []fakePort{{gids: []string{"0 0200:0077:0001:0000:0000:0000:0000:0000 IB/RoCE v1 -"}}}}, "no network interface of this network namespace belongs to it"},
-		"iWARP empty":     {fake{node: "4: RNIC", ports: []fakePort{{}}}, "its GID table is empty"},
-		"IPoIB down":      {fake{ports: []fakePort{{link: "InfiniBand", gids: []string{"0 fe80:0000:0000:0000:0000:0000:0000:0001 IB/RoCE v1 -"}}}}, "its network interface is down: ip link set ib9 up"},
-		"not one address": {fake{ports: []fakePort{{gids: roce(0, "10.0.0.77", "-")}}}, ": no address of this network namespace"},
+		"no GID":          {fake{Ports: []fakePort{{}}}, "its GID table is empty: give its network interface an address"},
+		"no type":         {fake{Ports: []fakePort{{GIDs: []string{"1 0000:0000:0000:0000:0000:ffff:0a00:0001 - eth0"}}}}, "GID 1 (10.0.0.1): of another type than RoCE v2"},
+		"EFA":             {fake{Node: "7: <unknown>", Ports: []fakePort{{}}}, `it has no reliable connections (node type "<unknown>")`},
+		"no uverbs":       {fake{NoUverbs: true, Ports: []fakePort{{GIDs: roce(0, "10.0.0.1", "eth0")}}}, "programs cannot open the device: modprobe ib_uverbs"},
+		"no cable":        {fake{Ports: []fakePort{{State: "1: DOWN", Physical: "2: Polling"}}}, "it is not active (state DOWN, physical state Polling): check the cable"},
+		"no state":        {fake{Ports: []fakePort{{State: "?", Physical: "x"}}}, "it is not active (state unknown, physical state unknown)"},
+		"interface down":  {fake{Ports: []fakePort{{GIDs: roce(0, "10.0.9.1", "eth9")}}}, "of an interface that is down (ip link set eth9 up)"},
+		"iWARP alone":     {fake{Node: "4: RNIC", Ports: []fakePort{{GIDs: []string{"0 0200:0077:0001:0000:0000:0000:0000:0000 IB/RoCE v1 -"}}}}, "no network interface of this network namespace belongs to it"},
+		"iWARP empty":     {fake{Node: "4: RNIC", Ports: []fakePort{{}}}, "its GID table is empty"},
+		"IPoIB down":      {fake{Ports: []fakePort{{Link: "InfiniBand", GIDs: []string{"0 fe80:0000:0000:0000:0000:0000:0000:0001 IB/RoCE v1 -"}}}}, "its network interface is down: ip link set ib9 up"},
+		"not one address": {fake{Ports: []fakePort{{GIDs: roce(0, "10.0.0.77", "-")}}}, ": no address of this network namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newTree(t)
-			m.net("eth0", "10.0.0.1")
-			m.net("eth9", "down 10.0.9.1")
-			m.net("ib9", "down 10.0.8.1").Hardware = append(make([]byte, 4), netip.MustParseAddr("fe80::1").AsSlice()...)
-			c.device.name, c.device.at = "dev0", nic0
-			m.device(c.device)
+			m.Net("eth0", "10.0.0.1")
+			m.Net("eth9", "down 10.0.9.1")
+			m.Net("ib9", "down 10.0.8.1").Hardware = append(make([]byte, 4), netip.MustParseAddr("fe80::1").AsSlice()...)
+			c.device.Name, c.device.At = "dev0", nic0
+			m.Device(c.device)
 			inv := m.read()
 			got := choose(t, inv, request(t, ""))
 			require.Contains(t, got, c.want)
@@ -268,16 +268,16 @@ func TestPortsThatNobodyCanUse(t *testing.T) {
 // An entry may name no interface. Then the address tells it.
 func TestEntryWithoutInterface(t *testing.T) {
 	m := newTree(t)
-	m.net("eth0", "10.0.0.1")
-	m.device(fake{name: "dev0", at: nic0, ports: []fakePort{{gids: roce(0, "10.0.0.1", "-")}}})
+	m.Net("eth0", "10.0.0.1")
+	m.Device(fake{Name: "dev0", At: nic0, Ports: []fakePort{{GIDs: roce(0, "10.0.0.1", "-")}}})
 	require.Equal(t, "dev0 port 1, GID 1 (10.0.0.1 of eth0)", choose(t, m.read(), request(t, "")))
 }
 
 // rdmamap knows the device of an interface that no file shows.
 func TestRdmamapIsAsked(t *testing.T) {
 	m := newTree(t)
-	m.net("ib7", "10.0.0.1")
-	m.device(fake{name: "mlx4_0", at: nic0, ports: []fakePort{{link: "InfiniBand"}}})
+	m.Net("ib7", "10.0.0.1")
+	m.Device(fake{Name: "mlx4_0", At: nic0, Ports: []fakePort{{Link: "InfiniBand"}}})
 	require.Contains(t, choose(t, m.read(), request(t, "iface=ib7")), "ib7 has no RDMA device: no interface of this machine has")
 	m.mapped["ib7"] = "mlx4_0"
 	require.Len(t, m.read().PortsOf("ib7"), 1)
@@ -296,7 +296,7 @@ func TestHardwareComesBeforeSoftware(t *testing.T) {
 
 func TestNoDevice(t *testing.T) {
 	m := newTree(t)
-	m.net("eth0", "10.0.0.1")
+	m.Net("eth0", "10.0.0.1")
 	for _, c := range []struct {
 		name, text string
 		want       string
@@ -308,7 +308,7 @@ func TestNoDevice(t *testing.T) {
 		{"sys/bus/pci/devices/0000:17:00.0/class", "0x030000", "the kernel has no RDMA loaded (there is no /sys/class/infiniband)"},
 		{"sys/class/infiniband/.keep/x", "", ""},
 	} {
-		m.write(c.name, c.text)
+		m.Write(c.name, c.text)
 		if c.want == "" {
 			continue
 		}
@@ -318,9 +318,9 @@ func TestNoDevice(t *testing.T) {
 		require.NoError(t, err, "without a device no setting is wrong")
 		require.Equal(t, c.want, s.Why(inv))
 	}
-	delete(m.files, "sys/class/infiniband/.keep/x")
-	m.files["sys/class/infiniband"] = nil
-	delete(m.files, "sys/class/infiniband")
+	delete(m.Files, "sys/class/infiniband/.keep/x")
+	m.Files["sys/class/infiniband"] = nil
+	delete(m.Files, "sys/class/infiniband")
 	require.Equal(t, "sysfs is not mounted at /sys: mount it, read-only will do", (&Inventory{machine: Machine{Root: newEmpty()}}).WhyNone())
 }
 

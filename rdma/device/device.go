@@ -108,6 +108,7 @@ func (r reader) device(name string) Device {
 		Firmware: r.word(dir + "/fw_ver"),
 		Board:    r.word(dir + "/board_id"),
 		NUMA:     -1,
+		Ports:    []Port{},
 	}
 	d.path = pciPath(r.link(dir))
 	if len(d.path) > 1 {

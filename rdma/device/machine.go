@@ -86,7 +86,7 @@ func (m Machine) Read() (*Inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	inv := &Inventory{Interfaces: all, Exclusive: strings.HasPrefix(m.word(netnsMode), "N"), machine: m}
+	inv := &Inventory{Devices: []Device{}, Interfaces: all, Exclusive: strings.HasPrefix(m.word(netnsMode), "N"), machine: m}
 	m.complete(inv.Interfaces)
 	names, err := m.devices()
 	if err != nil {

@@ -23,13 +23,13 @@ func TestPathsOfPCI(t *testing.T) {
 // Two sockets: the first accelerator shares a switch with the first card, the second a host bridge, the third a socket.
 func TestNearestDevice(t *testing.T) {
 	m := twoRails(t)
-	m.files["sys/devices/"+nic1+"/numa_node"].Data = []byte("1\n")
-	m.accelerator("pci0000:15/0000:15:01.0/0000:16:01.0/0000:18:00.0", "0")
-	m.accelerator("pci0000:37/0000:37:09.0/0000:4a:00.0", "1")
-	m.accelerator("pci0000:89/0000:89:01.0/0000:8a:00.0", "1")
-	m.pci("pci0000:89/0000:89:02.0", "ast", "1")
-	m.write("sys/devices/pci0000:89/0000:89:02.0/class", "0x030000")
-	m.write("sys/devices/pci0000:89/0000:89:02.0/vendor", "0x1a03")
+	m.Files["sys/devices/"+nic1+"/numa_node"].Data = []byte("1\n")
+	m.Accelerator("pci0000:15/0000:15:01.0/0000:16:01.0/0000:18:00.0", "0")
+	m.Accelerator("pci0000:37/0000:37:09.0/0000:4a:00.0", "1")
+	m.Accelerator("pci0000:89/0000:89:01.0/0000:8a:00.0", "1")
+	m.PCI("pci0000:89/0000:89:02.0", "ast", "1")
+	m.Write("sys/devices/pci0000:89/0000:89:02.0/class", "0x030000")
+	m.Write("sys/devices/pci0000:89/0000:89:02.0/vendor", "0x1a03")
 	inv := m.read()
 	all := inv.Accelerators()
 	require.Len(t, all, 3)
@@ -88,8 +88,8 @@ func TestRelaxedOrdering(t *testing.T) {
 		{make([]byte, 256), false, false},
 		{nil, false, false},
 	} {
-		m.write("sys/devices/"+nic0+"/config", "")
-		m.files["sys/devices/"+nic0+"/config"].Data = c.bytes
+		m.Write("sys/devices/"+nic0+"/config", "")
+		m.Files["sys/devices/"+nic0+"/config"].Data = c.bytes
 		on, known := inv.RelaxedOrdering("0000:17:00.0")
 		require.Equal(t, c.known, known)
 		require.Equal(t, c.on, on)

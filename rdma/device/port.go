@@ -51,7 +51,7 @@ func (r reader) ports(d *Device, dir string) {
 }
 
 func (r reader) port(d *Device, dir string, n int) Port {
-	p := Port{Number: n}
+	p := Port{Number: n, GIDs: []GID{}, Interfaces: []string{}}
 	file := func(name string) string {
 		s, err := r.text(dir + "/" + name)
 		if err != nil {
@@ -68,8 +68,8 @@ func (r reader) port(d *Device, dir string, n int) Port {
 	if p.Rate, p.Lanes, ok = parseRate(file("rate")); !ok {
 		d.problem("ports/"+strconv.Itoa(n)+"/rate", "is not a rate")
 	}
-	p.GIDs = r.gids(d, dir, &p)
-	p.Interfaces = r.portInterfaces(d, &p)
+	p.GIDs = append(p.GIDs, r.gids(d, dir, &p)...)
+	p.Interfaces = append(p.Interfaces, r.portInterfaces(d, &p)...)
 	r.mtu(d, &p)
 	return p
 }

@@ -74,9 +74,9 @@ func TestMTUs(t *testing.T) {
 // Two ports of one function have interfaces of their own.
 func TestTwoPortsOfAFunction(t *testing.T) {
 	m := newTree(t)
-	m.net("eth0", "10.0.0.1")
-	m.net("eth1", "10.0.1.1")
-	m.device(fake{name: "mlx4_0", at: nic0, net: "eth0 eth1", ports: []fakePort{{gids: roce(0, "10.0.0.1", "eth0")}, {state: "1: DOWN", physical: "3: Disabled"}}})
+	m.Net("eth0", "10.0.0.1")
+	m.Net("eth1", "10.0.1.1")
+	m.Device(fake{Name: "mlx4_0", At: nic0, Net: "eth0 eth1", Ports: []fakePort{{GIDs: roce(0, "10.0.0.1", "eth0")}, {State: "1: DOWN", Physical: "3: Disabled"}}})
 	inv := m.read()
 	require.Equal(t, []string{"eth0"}, inv.Devices[0].Ports[0].Interfaces)
 	require.Equal(t, []string{"eth1"}, inv.Devices[0].Ports[1].Interfaces)
@@ -87,7 +87,7 @@ func TestTwoPortsOfAFunction(t *testing.T) {
 func TestBrokenFiles(t *testing.T) {
 	garbage := strings.Repeat("\x00\xff\x1b[31m", 3000)
 	whole := twoRails(t)
-	for name := range whole.files {
+	for name := range whole.Files {
 		if !strings.HasPrefix(name, "sys/") {
 			continue
 		}
@@ -95,9 +95,9 @@ func TestBrokenFiles(t *testing.T) {
 			"missing": nil, "empty": {}, "garbage": {Data: []byte(garbage)}, "a folder": {Mode: fs.ModeDir}, "a link to nowhere": {Mode: fs.ModeSymlink, Data: []byte("../nowhere")},
 		} {
 			m := twoRails(t)
-			m.files[name] = broken
+			m.Files[name] = broken
 			if broken == nil {
-				delete(m.files, name)
+				delete(m.Files, name)
 			}
 			inv := m.read()
 			s, err := inv.Choose(request(t, ""))
@@ -126,30 +126,30 @@ func TestProblemsAreTold(t *testing.T) {
 		m := twoRails(t)
 		switch name {
 		case "1/state", "1/gid_attrs/types/3":
-			delete(m.files, port+name)
+			delete(m.Files, port+name)
 		default:
-			m.write(port+name, "fe80::1%eth0")
+			m.Write(port+name, "fe80::1%eth0")
 		}
 		require.Contains(t, m.read().Devices[0].Problems, want)
 	}
 	m := newTree(t)
-	m.device(fake{name: "mlx5_0", at: nic0})
+	m.Device(fake{Name: "mlx5_0", At: nic0})
 	require.Equal(t, []string{"ports: the kernel shows none"}, m.read().Devices[0].Problems)
 }
 
 func TestTenThousandGIDs(t *testing.T) {
 	m := newTree(t)
-	m.net("eth0", "10.0.39.16")
+	m.Net("eth0", "10.0.39.16")
 	var gids []string
 	for i := range 10_000 {
 		gids = append(gids, fmt.Sprintf("%d 0000:0000:0000:0000:0000:ffff:0a00:%04x RoCE v2 eth0", i, i+1))
 	}
-	m.device(fake{name: "mlx5_0", at: nic0, net: "eth0", ports: []fakePort{{gids: gids}}})
+	m.Device(fake{Name: "mlx5_0", At: nic0, Net: "eth0", Ports: []fakePort{{GIDs: gids}}})
 	inv := m.read()
 	require.Len(t, inv.Devices[0].Ports[0].GIDs, 10_000)
 	require.Equal(t, "mlx5_0 port 1, GID 9999 (10.0.39.16 of eth0)", choose(t, inv, request(t, "")))
 	require.Less(t, len(choose(t, inv, request(t, "gid=20000"))), 1000, "an error lists a few of them")
-	m.interfaces = nil
+	m.Interfaces = nil
 	require.Less(t, len(choose(t, m.read(), request(t, ""))), 1000)
 }
 

@@ -46,6 +46,7 @@ Nodes read their settings from environment variables; ` + "`stepvan env`" + ` li
 		newDemo(self),
 		newScheduler(),
 		newDoctor(),
+		newDevices(),
 		newBench(self),
 		newBenchNode(),
 		newEnv(),
