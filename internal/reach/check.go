@@ -67,7 +67,7 @@ func ineffectiveAddresses(s *config.Settings) []config.Warning {
 			out = append(out, config.Warning{Key: key, Reason: reason})
 		}
 	}
-	add(s.Interface != "" && s.Interface != device.Auto && !mayUseRDMA(s), netDevice, reason)
+	add(s.Interface != "" && s.Interface != device.Auto && !MayUseRDMA(s), netDevice, reason)
 	add(s.NodeHost != "", nodeHost, reason)
 	add(s.Port != 0, dataPort, reason)
 	add(s.NumPorts > 1 && s.Port == 0, "DMLC_NUM_PORTS", "has no effect without DMLC_PORT, the first of them")

@@ -64,8 +64,8 @@ func acceleratorOf(s *config.Settings, inv *device.Inventory) *device.Accelerato
 	return &all[s.GPU]
 }
 
-// mayUseRDMA reports whether the settings let a node carry tensors over RDMA. The scheduler has no tensors.
-func mayUseRDMA(s *config.Settings) bool {
+// MayUseRDMA reports whether the settings let a node carry tensors over RDMA. The scheduler has no tensors.
+func MayUseRDMA(s *config.Settings) bool {
 	return s.Role != stepvan.RoleScheduler && !s.Local && (s.Van == config.VanAuto || DemandsRDMA(s))
 }
 

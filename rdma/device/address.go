@@ -9,21 +9,21 @@ import (
 )
 
 // address chooses GID and source address of a port, or says why none fits.
-func (c *chooser) address(p PortRef) (Choice, string) {
+func (c *chooser) address(p PortRef) (Choice, obstacle) {
 	choice := Choice{Device: p.Device.Name, Port: p.Port.Number}
-	var why string
+	var o obstacle
 	switch {
 	case p.Device.Transport == IWARP:
-		choice, why = c.byInterface(choice, p, c.entry(p, AnyGID))
+		choice, o = c.byInterface(choice, p, c.entry(p, AnyGID))
 	case p.Port.LinkLayer == LinkInfiniBand:
-		choice, why = c.byInterface(choice, p, c.entry(p, c.request.GIDIndex))
+		choice, o = c.byInterface(choice, p, c.entry(p, c.request.GIDIndex))
 	default:
-		choice, why = c.ofRoCE(choice, p)
+		choice, o = c.ofRoCE(choice, p)
 	}
-	if why == "" && choice.Source.IsLinkLocalUnicast() && choice.Source.Is6() {
+	if choice.Source.IsLinkLocalUnicast() && choice.Source.Is6() {
 		choice.Source = choice.Source.WithZone(choice.Interface)
 	}
-	return choice, why
+	return choice, o
 }
 
 // entry finds the GID of the index, or the first one: nil where the table lacks it.
@@ -39,7 +39,7 @@ func (c *chooser) entry(p PortRef, index int) *GID {
 
 // byInterface is for devices whose GIDs are not addresses of IP. The source is an address of the port's network
 // interface, so InfiniBand needs IPoIB.
-func (c *chooser) byInterface(choice Choice, p PortRef, g *GID) (Choice, string) {
+func (c *chooser) byInterface(choice Choice, p PortRef, g *GID) (Choice, obstacle) {
 	if g == nil {
 		return choice, c.withoutEntry(p)
 	}
@@ -58,7 +58,7 @@ func (c *chooser) byInterface(choice Choice, p PortRef, g *GID) (Choice, string)
 	}
 	choice.Source = best
 	if best.IsValid() {
-		return choice, ""
+		return choice, obstacle{}
 	}
 	return choice, c.withoutAddress(p, down)
 }
@@ -84,23 +84,23 @@ func (c *chooser) wants(p PortRef, name string) bool {
 	return f.Master == name
 }
 
-func (c *chooser) withoutAddress(p PortRef, down []string) string {
+func (c *chooser) withoutAddress(p PortRef, down []string) obstacle {
 	switch {
 	case len(down) > 0:
-		return fmt.Sprintf("its network interface is down: ip link set %s up", down[0])
+		return obstacle{"its network interface is down", "ip link set " + down[0] + " up"}
 	case len(p.Port.Interfaces) > 0:
-		return fmt.Sprintf("its network interface has no address here: ip addr add ADDRESS/PREFIX dev %s", p.Port.Interfaces[0])
+		return obstacle{"its network interface has no address here", "ip addr add ADDRESS/PREFIX dev " + p.Port.Interfaces[0]}
 	case p.Port.LinkLayer == LinkInfiniBand:
-		return "it has no network interface of IPoIB, by whose address peers find it: modprobe ib_ipoib, and give the interface an address"
+		return obstacle{"it has no network interface of IPoIB, by whose address peers find it", "modprobe ib_ipoib, and give the interface an address"}
 	}
-	return "no network interface of this network namespace belongs to it"
+	return obstacle{"no network interface of this network namespace belongs to it", "give the container the network of the host, or an interface of the device"}
 }
 
-func (c *chooser) withoutEntry(p PortRef) string {
+func (c *chooser) withoutEntry(p PortRef) obstacle {
 	if index := c.request.GIDIndex; index != AnyGID && len(p.Port.GIDs) > 0 {
-		return fmt.Sprintf("its GID %d is empty: %s", index, indices(p.Port.GIDs))
+		return obstacle{fmt.Sprintf("its GID %d is empty", index), indices(p.Port.GIDs)}
 	}
-	return "its GID table is empty: give its network interface an address"
+	return obstacle{"its GID table is empty", "give its network interface an address"}
 }
 
 // indices lists the entries that a user may set: of RoCE those of version 2.
@@ -120,7 +120,7 @@ func indices(gids []GID) string {
 }
 
 // ofRoCE chooses among the entries of RoCE v2 whose addresses this network namespace has.
-func (c *chooser) ofRoCE(choice Choice, p PortRef) (Choice, string) {
+func (c *chooser) ofRoCE(choice Choice, p PortRef) (Choice, obstacle) {
 	if len(p.Port.GIDs) == 0 {
 		return choice, c.withoutEntry(p)
 	}
@@ -139,15 +139,15 @@ func (c *chooser) ofRoCE(choice Choice, p PortRef) (Choice, string) {
 		if why == "" {
 			choice.GIDIndex, choice.GID, choice.Source = g.Index, g.Address, g.IP()
 			choice.Interface = cmp.Or(g.Interface, c.inventory.owner(g.IP()))
-			return choice, ""
+			return choice, obstacle{}
 		}
 		refused.add(g, why)
 	}
 	if c.request.GIDIndex == AnyGID {
-		return choice, refused.String() + ": give its network interface an address, which makes an entry"
+		return choice, obstacle{refused.String(), "give its network interface an address, which makes an entry"}
 	}
 	c.noIndex = true
-	return choice, refused.String() + ": " + indices(p.Port.GIDs)
+	return choice, obstacle{refused.String(), indices(p.Port.GIDs)}
 }
 
 // refuse says why an entry does not fit, or "". rdma_cm finds the entry by its address. So the address must belong to

@@ -45,13 +45,22 @@ type Skipped struct {
 	Device string `json:"device"`
 	Port   int    `json:"port"`
 	Why    string `json:"why"`
+	Todo   string `json:"todo"`  // what makes the port usable
 	Asked  bool   `json:"asked"` // the request leaves it out: nothing to warn of
 }
 
 // String reads "mlx5_1 port 1 is not used: it is down (state DOWN, Polling): ...".
 func (s Skipped) String() string {
+	return s.Fact() + ": " + s.Todo
+}
+
+// Fact is String without what to do.
+func (s Skipped) Fact() string {
 	return fmt.Sprintf("%s port %d is not used: %s", s.Device, s.Port, s.Why)
 }
+
+// obstacle is why a port cannot be used, and what to do about it. Without an obstacle both are empty.
+type obstacle struct{ why, todo string }
 
 // Selection is what a node uses, the best port first, and what it does not.
 type Selection struct {
@@ -188,16 +197,16 @@ func (c *chooser) otherInterfaces() string {
 // consider takes a port, or skips it.
 func (c *chooser) consider(p PortRef) {
 	if why := c.leftOut(p); why != "" {
-		c.skipped = append(c.skipped, Skipped{p.Device.Name, p.Port.Number, why, true})
+		c.skipped = append(c.skipped, Skipped{p.Device.Name, p.Port.Number, why, "change the setting to use it", true})
 		return
 	}
-	why := unusable(p)
+	o := unusable(p)
 	var choice Choice
-	if why == "" {
-		choice, why = c.address(p)
+	if o == (obstacle{}) {
+		choice, o = c.address(p)
 	}
-	if why != "" {
-		c.skipped = append(c.skipped, Skipped{p.Device.Name, p.Port.Number, why, false})
+	if o != (obstacle{}) {
+		c.skipped = append(c.skipped, Skipped{p.Device.Name, p.Port.Number, o.why, o.todo, false})
 		return
 	}
 	one := candidate{Choice: choice, ref: p}
@@ -219,27 +228,27 @@ func (c *chooser) leftOut(p PortRef) string {
 	case c.request.Interface != "" && !slices.Contains(c.of, p):
 		return "it does not belong to the interface " + c.request.Interface
 	case c.request.Interface == "" && p.Device.Software && c.hardware:
-		return "it is software, and the machine has hardware: the list of devices can name it"
+		return "it is software, and the machine has hardware"
 	}
 	return ""
 }
 
 // unusable says why no request can use a port as it is.
-func unusable(p PortRef) string {
+func unusable(p PortRef) obstacle {
 	d := p.Device
 	switch {
 	case d.Transport == Other:
-		return fmt.Sprintf("it has no reliable connections (node type %q): RC of InfiniBand, RoCE or iWARP is needed", cmp.Or(d.NodeType, "unknown"))
+		return obstacle{fmt.Sprintf("it has no reliable connections (node type %q)", cmp.Or(d.NodeType, "unknown")), "use a device of InfiniBand, RoCE or iWARP"}
 	case !p.Port.Active:
 		return inactive(p)
 	case d.Uverbs == "":
-		return "programs cannot open the device: modprobe ib_uverbs"
+		return obstacle{"programs cannot open the device", "modprobe ib_uverbs"}
 	}
-	return ""
+	return obstacle{}
 }
 
 // inactive says what the state of a port is, and what to do about it.
-func inactive(p PortRef) string {
+func inactive(p PortRef) obstacle {
 	state, physical := cmp.Or(p.Port.State, "unknown"), cmp.Or(p.Port.Physical, "unknown")
 	todo := "check the cable, and the port of the switch"
 	switch {
@@ -248,7 +257,7 @@ func inactive(p PortRef) string {
 	case p.Port.LinkLayer == LinkInfiniBand && p.Port.Physical == "LinkUp":
 		todo = "start a subnet manager (opensm)"
 	}
-	return fmt.Sprintf("it is not active (state %s, physical state %s): %s", state, physical, todo)
+	return obstacle{fmt.Sprintf("it is not active (state %s, physical state %s)", state, physical), todo}
 }
 
 // checkDevices refuses a list that allows no device of the machine, and notes entries that name none.

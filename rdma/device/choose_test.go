@@ -50,15 +50,15 @@ func TestChoicesOfTwoRails(t *testing.T) {
 		first    = "mlx5_0 port 1, GID 3 (10.0.0.1 of eth0)\n"
 		second   = "mlx5_10 port 1, GID 3 (10.0.1.1 of eth1)\n"
 		down     = "mlx5_2 port 1 is not used: it is not active (state DOWN, physical state Disabled): ip link set eth2 up\n"
-		software = "rxe0 port 1 is not used: it is software, and the machine has hardware: the list of devices can name it\n"
+		software = "rxe0 port 1 is not used: it is software, and the machine has hardware: change the setting to use it\n"
 		soft     = "rxe0 port 1, GID 1 (10.0.0.1 of eth0)\n"
 		local    = "mlx5_0 port 1, GID 1 (fe80::2 of eth0)\nmlx5_10 port 1, GID 1 (fe80::3 of eth1)\n"
 	)
 	left := func(name string) string {
-		return name + " port 1 is not used: the list of devices leaves it out\n"
+		return name + " port 1 is not used: the list of devices leaves it out: change the setting to use it\n"
 	}
 	apart := func(name string) string {
-		return name + " port 1 is not used: it does not belong to the interface eth1\n"
+		return name + " port 1 is not used: it does not belong to the interface eth1: change the setting to use it\n"
 	}
 	for words, want := range map[string]string{
 		"":                        first + second + down + software,

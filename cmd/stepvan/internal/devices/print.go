@@ -170,6 +170,10 @@ func (r *Report) accelerators(b *strings.Builder) {
 func (r *Report) notes(b *strings.Builder) {
 	var lines []string
 	for _, s := range r.Selection.Skipped {
+		if s.Asked {
+			lines = append(lines, s.Fact())
+			continue
+		}
 		lines = append(lines, s.String())
 	}
 	lines = append(lines, r.Selection.Notes...)

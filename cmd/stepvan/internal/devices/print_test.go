@@ -65,10 +65,10 @@ rxe0    1     active          RoCE        400G 4X NDR  4096  software           
 ACCELERATOR   VENDOR  NUMA  NEAREST DEVICE
 0000:18:00.0  NVIDIA  0     mlx5_0 (same PCIe switch)
 
-efa_0 port 1 is not used: it has no reliable connections (node type "<unknown>"): RC of InfiniBand, RoCE or iWARP is needed
+efa_0 port 1 is not used: it has no reliable connections (node type "<unknown>"): use a device of InfiniBand, RoCE or iWARP
 mlx5_1 port 1 is not used: it has no network interface of IPoIB, by whose address peers find it: modprobe ib_ipoib, and give the interface an address
 mlx5_2 port 1 is not used: it is not active (state DOWN, physical state Polling): check the cable, and the port of the switch
-rxe0 port 1 is not used: it is software, and the machine has hardware: the list of devices can name it
+rxe0 port 1 is not used: it is software, and the machine has hardware
 mlx5_2: libibverbs has no provider for it: install the one of its driver (on Debian: apt-get install ibverbs-providers)
 odd0: ports: the kernel shows none
 `, printed(t, r, false))
