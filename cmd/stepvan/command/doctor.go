@@ -12,8 +12,8 @@ func newDoctor() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check settings and machine before a start",
 		Long: `doctor checks the settings of the environment and this machine: names, interfaces,
-ports, limits, cores, memory. It also shows which van would carry tensors between nodes
-of this machine, and why. It changes nothing.
+ports, limits, cores, memory, RDMA devices. It also shows which van would carry tensors
+between nodes of this machine, and why. It changes nothing.
 
 The exit code is 1 when a node could not start.`,
 		Example: `    DMLC_ROLE=worker DMLC_NUM_WORKER=2 DMLC_NUM_SERVER=2 \

@@ -48,7 +48,7 @@ func Run(ctx context.Context, s config.Settings, o Options) []Check {
 	if d.reach <= 0 {
 		d.reach = time.Second
 	}
-	onNetwork, onHost, onSharing := network{d}, host{d}, sharing{d}
+	onNetwork, onHost, onSharing, onDevices := network{d}, host{d}, sharing{d}, devices{d}
 	d.checkSettings(o.Mistakes, o.Warnings)
 	d.checkHeartbeats()
 	root := onNetwork.checkRoot(ctx)
@@ -59,6 +59,7 @@ func Run(ctx context.Context, s config.Settings, o Options) []Check {
 	onSharing.checkMemory()
 	onSharing.checkSharing(ctx)
 	onNetwork.checkSockets()
+	onDevices.checkDevices()
 	onHost.checkClock()
 	return d.checks
 }
@@ -72,12 +73,13 @@ func Worst(checks []Check) Status {
 	return worst
 }
 
-// The checks of names, addresses, ports and sockets, of limits, cores and clock, and of
-// memory that processes share.
+// The checks of names, addresses, ports and sockets, of limits, cores and clock, of memory that processes share, and
+// of RDMA devices.
 type (
 	network struct{ *doctor }
 	host    struct{ *doctor }
 	sharing struct{ *doctor }
+	devices struct{ *doctor }
 )
 
 // doctor is one run: its settings, its machine and its results.

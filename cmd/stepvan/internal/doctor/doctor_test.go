@@ -15,9 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/cmd/stepvan/internal/rdma"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/affinity"
 	"github.com/stepvan/stepvan/internal/reach"
+	"github.com/stepvan/stepvan/rdma/device"
+	"github.com/stepvan/stepvan/rdma/device/devicetest"
 )
 
 // machine is a System whose answers a test can change.
@@ -36,6 +39,19 @@ type machine struct {
 	peerMemory error
 	van        [2]string // name and reason
 	pair       error
+	devices    *devicetest.Tree
+	library    rdma.Library
+	opening    map[string]error // of files below /dev/infiniband
+}
+
+// inventory reads the devices of the machine.
+func (m *machine) inventory(l *rdma.Library) (*device.Inventory, error) {
+	return device.Machine{Root: m.devices.Files, Interfaces: func() (all []device.Interface, err error) {
+		for _, f := range m.devices.Interfaces {
+			all = append(all, device.Interface(f))
+		}
+		return all, nil
+	}}.Read()
 }
 
 func addresses(texts ...string) (all reach.Addresses) {
@@ -63,6 +79,9 @@ func healthy() *machine {
 		memory: map[bool]error{},
 		cpus:   16,
 		van:    [2]string{"shm", "same machine"},
+
+		devices: devicetest.New(),
+		opening: map[string]error{},
 	}
 	m.write("proc/self/cgroup", "0::/pod/box\n")
 	m.write("proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 33554432 kB\n")
@@ -92,6 +111,9 @@ func healthy() *machine {
 		CPUs:       func() int { return m.cpus },
 		Directory:  func() (string, error) { return "/tmp/stepvan-7", m.directory },
 		PeerMemory: func() error { return m.peerMemory },
+		Library:    func() *rdma.Library { return &m.library },
+		Inventory:  m.inventory,
+		OpenFile:   func(name string) error { return m.opening[name] },
 		Pair:       func(context.Context, config.Settings) (string, string, error) { return m.van[0], m.van[1], m.pair },
 	}
 	return m
@@ -122,7 +144,7 @@ func TestHealthyMachine(t *testing.T) {
 	require.Equal(t, []string{
 		"settings", "heartbeats", "scheduler name", "address", "data port", "root port", "memlock", "open files",
 		"threads", "cores", "shared memory", "memory", "huge pages",
-		"private directory", "peer memory", "ring memory", "van", "socket buffers", "clock",
+		"private directory", "peer memory", "ring memory", "van", "socket buffers", "RDMA", "clock",
 	}, names)
 }
 

@@ -30,18 +30,19 @@ func (d host) checkLimits() {
 	d.checkPIDs()
 }
 
+const moreMemlock = "ulimit -l unlimited before the start (systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1; Kubernetes: of the container runtime; all users: /etc/security/limits.conf)"
+
 func (d host) checkMemlock() {
 	soft, hard, err := d.sys.Limit(unix.RLIMIT_MEMLOCK)
 	if err != nil {
 		return
 	}
-	const fix = "ulimit -l unlimited before the start (systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1; Kubernetes: of the container runtime; all users: /etc/security/limits.conf)"
 	found := "may pin " + amount(soft)
 	if enough := soft == unlimited || soft >= uint64(pinned); enough || d.settings.Backend != config.BackendGPU {
 		d.ok("memlock", found)
 		return
 	}
-	d.warn("memlock", found+hardNote(soft, hard)+", and accelerators pin host memory", fix)
+	d.warn("memlock", found+hardNote(soft, hard)+", and accelerators pin host memory", moreMemlock)
 }
 
 func hardNote(soft, hard uint64) string {

@@ -52,6 +52,8 @@ func (d sharing) checkPool() {
 	d.ok("memory", found)
 }
 
+const allowedByGroup = "allowed by the control group"
+
 // memory is what this process may still take; 0 when it is unknown.
 func (d sharing) memory() (config.Bytes, string) {
 	free, _ := d.lineNumber("proc/meminfo", "MemAvailable:")
@@ -60,7 +62,7 @@ func (d sharing) memory() (config.Bytes, string) {
 		for _, name := range []string{"/memory.max", "/memory.limit_in_bytes"} {
 			most, ok := d.number(dir + name)
 			if ok && (have == 0 || config.Bytes(most) < have) {
-				have, where = config.Bytes(most), "allowed by the control group"
+				have, where = config.Bytes(most), allowedByGroup
 			}
 		}
 	}

@@ -12,11 +12,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stepvan/stepvan/cmd/stepvan/internal/rdma"
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/affinity"
 	"github.com/stepvan/stepvan/internal/reach"
 	"github.com/stepvan/stepvan/internal/shm"
 	"github.com/stepvan/stepvan/internal/sys"
+	"github.com/stepvan/stepvan/rdma/device"
 )
 
 // System is how the doctor reads the machine. Tests replace its functions.
@@ -31,6 +33,10 @@ type System struct {
 	CPUs       func() int                        // that this process may run on
 	Directory  func() (string, error)            // of the sockets of this user; why it cannot be used
 	PeerMemory func() error                      // reads memory as of another process
+	Library    func() *rdma.Library              // of RDMA
+	Inventory  func(l *rdma.Library) (*device.Inventory, error)
+	OpenFile   func(name string) error                    // opens a device file and closes it
+	Settings   func(name string) (value string, set bool) // the environment of the settings; nil: a program has set them
 	// Pair connects two nodes and says what would carry their tensors, and why.
 	Pair func(ctx context.Context, s config.Settings) (van, reason string, err error)
 }
@@ -51,6 +57,10 @@ func ThisMachine() *System {
 		CPUs:       runtime.NumCPU,
 		Directory:  reach.SocketDir,
 		PeerMemory: readMemory,
+		Library:    rdma.Load,
+		Inventory:  (*rdma.Library).Read,
+		OpenFile:   openFile,
+		Settings:   config.OfProcess,
 		Pair:       reach.TryPair,
 	}
 }
@@ -71,6 +81,14 @@ func dial(ctx context.Context, addr string) error {
 		return err
 	}
 	return c.Close()
+}
+
+func openFile(name string) error {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 func limit(resource int) (soft, hard uint64, err error) {

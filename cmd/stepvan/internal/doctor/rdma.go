@@ -1,0 +1,216 @@
+package doctor
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/cmd/stepvan/internal/rdma"
+	"github.com/stepvan/stepvan/internal/reach"
+	"github.com/stepvan/stepvan/internal/verbs"
+	"github.com/stepvan/stepvan/rdma/device"
+)
+
+// checkDevices looks at the RDMA devices. A machine without them is fine, unless the settings demand RDMA.
+func (d devices) checkDevices() {
+	const name = "RDMA"
+	s := &d.settings
+	switch {
+	case s.Role == stepvan.RoleScheduler:
+		return
+	case !reach.MayUseRDMA(s) && s.Local:
+		d.ok(name, "not used (DMLC_LOCAL=1)")
+		return
+	case !reach.MayUseRDMA(s):
+		d.ok(name, fmt.Sprintf("not used (STEPVAN_VAN=%s)", s.Van))
+		return
+	}
+	library := d.sys.Library()
+	inv, err := d.sys.Inventory(library)
+	if err != nil {
+		d.problem(name, err.Error(), "let this process read /sys and list network interfaces")
+		return
+	}
+	if none := inv.WhyNone(); none != "" && !reach.DemandsRDMA(s) {
+		d.ok(name, "no device: "+none)
+		return
+	} else if none != "" {
+		d.fail(name, fmt.Sprintf("STEPVAN_VAN=%s demands it, and there is no device: %s", s.Van, none), "set STEPVAN_VAN=auto, or give this machine or container a device")
+		return
+	}
+	selection, err := reach.Devices(s, inv, d.sys.Settings)
+	if err != nil {
+		d.contradiction(name, err)
+		return
+	}
+	d.checkPorts(inv, selection)
+	d.checkLibrary(inv, selection, library)
+	d.checkDeviceFiles(inv, selection)
+	for _, c := range selection.Choices {
+		d.checkPath(inv, c)
+		d.checkGroup(c.Device)
+	}
+	d.checkPinning(len(selection.Choices) > 0)
+}
+
+// problem is a failure where the settings demand RDMA. Elsewhere tensors take another way.
+func (d devices) problem(name, found, fix string) {
+	status := Warn
+	if reach.DemandsRDMA(&d.settings) {
+		status = Fail
+	}
+	d.add(name, status, found, fix)
+}
+
+// contradiction reports settings that name what the machine does not have.
+func (d devices) contradiction(name string, err error) {
+	var c *stepvan.ConfigError
+	if !errors.As(err, &c) {
+		d.problem(name, err.Error(), "stepvan devices lists the devices")
+		return
+	}
+	d.problem(name, assignment(c.Key, c.Value)+", and RDMA cannot be used so", c.Key+": "+c.Reason)
+}
+
+// checkPorts tells which ports are used. Ports that nobody has left out are findings only where none is left, or where
+// a list names them: machines have ports without a cable.
+func (d devices) checkPorts(inv *device.Inventory, s *device.Selection) {
+	const name = "RDMA"
+	if len(s.Choices) > 0 {
+		d.ok(name, reach.DevicesInUse(s))
+	}
+	for _, k := range s.Skipped {
+		switch {
+		case k.Asked:
+		case len(s.Choices) == 0:
+			d.problem(name, k.Fact(), k.Todo)
+		case d.settings.RDMADevices != "":
+			d.warn(name, k.Fact(), k.Todo)
+		default:
+			d.add(name, OK, k.Fact(), k.Todo)
+		}
+	}
+	for _, note := range s.Notes {
+		found, todo, _ := strings.Cut(note, ": ")
+		d.warn(name, found, cmp.Or(todo, "stepvan devices lists the devices"))
+	}
+	for _, one := range inv.Devices {
+		if len(one.Problems) > 0 {
+			d.warn(name, one.Name+": "+strings.Join(one.Problems, "; "), "report it with the output of stepvan devices --json, and the version of the kernel")
+		}
+	}
+	if len(s.Choices) == 0 && len(s.Skipped) == 0 {
+		d.problem(name, "the devices of this machine have no ports", "look at the messages of the driver (dmesg)")
+	}
+}
+
+const providers = "install the providers of libibverbs (on Debian: apt-get install libibverbs1 librdmacm1 ibverbs-providers), in the image of the container, too"
+
+// checkLibrary looks for libibverbs, librdmacm, and a provider for each device in use.
+func (d devices) checkLibrary(inv *device.Inventory, s *device.Selection, l *rdma.Library) {
+	const name = "RDMA library"
+	var missing *verbs.LibraryError
+	switch {
+	case errors.Is(l.Err, verbs.ErrNotInBuild):
+		d.problem(name, "this stepvan was built without cgo, and has no RDMA", "build it with CGO_ENABLED=1 and a C compiler")
+		return
+	case errors.As(l.Err, &missing):
+		d.problem(name, missing.Reason, providers)
+		return
+	case l.Err != nil:
+		d.problem(name, l.Err.Error(), providers)
+		return
+	}
+	var without []string
+	for _, one := range inv.Devices {
+		used := slices.ContainsFunc(s.Choices, func(c device.Choice) bool { return c.Device == one.Name })
+		if used && !l.Provides(one.Name) {
+			without = append(without, one.Name)
+		}
+	}
+	if len(without) > 0 {
+		d.problem(name, "libibverbs has no provider for "+strings.Join(without, ", "), providers)
+		return
+	}
+	if l.ForkSafe {
+		d.ok(name, "libibverbs and librdmacm work; the kernel copies registered memory for a fork")
+		return
+	}
+	d.add(name, OK, "libibverbs and librdmacm work; a fork does not get registered memory", "Linux 5.12 or later, for programs that fork and do not exec at once")
+}
+
+// checkDeviceFiles opens the files by which programs reach the devices, and closes them again.
+func (d devices) checkDeviceFiles(inv *device.Inventory, s *device.Selection) {
+	const (
+		name    = "RDMA files"
+		missing = "let the container have it (docker: --device=/dev/infiniband; Kubernetes: a device plugin for RDMA), or on the host: modprobe %s"
+		closed  = "let this user open it for reading and writing (a rule of udev: MODE=\"0666\"; in a container also its device rules)"
+	)
+	modules := map[string]string{"/dev/infiniband/rdma_cm": "rdma_ucm"}
+	files := []string{"/dev/infiniband/rdma_cm"}
+	for _, one := range inv.Devices {
+		if slices.ContainsFunc(s.Choices, func(c device.Choice) bool { return c.Device == one.Name }) {
+			file := "/dev/infiniband/" + one.Uverbs
+			files, modules[file] = append(files, file), "ib_uverbs"
+		}
+	}
+	fine := true
+	for _, file := range files {
+		err := d.sys.OpenFile(file)
+		switch {
+		case err == nil:
+			continue
+		case errors.Is(err, fs.ErrNotExist):
+			d.problem(name, "there is no "+file, fmt.Sprintf(missing, modules[file]))
+		default:
+			d.problem(name, fmt.Sprintf("%s cannot be opened: %v", file, reason(err)), closed)
+		}
+		fine = false
+	}
+	if fine {
+		d.ok(name, fmt.Sprintf("%d files below /dev/infiniband can be opened", len(files)))
+	}
+}
+
+// reason is an error of a file without its path.
+func reason(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+// bestMTU is the largest MTU of RDMA. With 1024, as many headers travel as with 1500 bytes of Ethernet.
+const bestMTU = 4096
+
+// checkPath looks at what makes a port slow: small packets, and writes that the bus must keep in order.
+func (d devices) checkPath(inv *device.Inventory, c device.Choice) {
+	for i := range inv.Devices {
+		one := &inv.Devices[i]
+		if one.Name != c.Device {
+			continue
+		}
+		for _, p := range one.Ports {
+			if p.Number == c.Port && p.MTU > 0 && p.MTU < bestMTU {
+				d.smallMTU(&p, c)
+			}
+		}
+		if on, known := inv.RelaxedOrdering(one.PCI); known && !on {
+			d.warn("RDMA ordering", one.Name+": PCI Express keeps its writes in order (relaxed ordering is off), which can halve its bandwidth",
+				fmt.Sprintf("setpci -s %s CAP_EXP+8.w=10:10 until the next boot, and PCI relaxed ordering in the firmware settings of the machine and the card", one.PCI))
+		}
+	}
+}
+
+func (d devices) smallMTU(p *device.Port, c device.Choice) {
+	fix := fmt.Sprintf("ip link set %s mtu 9000, at the peers and in the switches too (4200 is enough)", c.Interface)
+	if p.LinkLayer == device.LinkInfiniBand {
+		fix = "raise the MTU of the partition in the subnet manager (partitions.conf: mtu=5)"
+	}
+	d.warn("RDMA MTU", fmt.Sprintf("%s port %d sends packets of %d bytes (want %d)", c.Device, c.Port, p.MTU, bestMTU), fix)
+}
