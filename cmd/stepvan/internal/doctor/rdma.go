@@ -48,8 +48,8 @@ func (d devices) checkDevices() {
 		return
 	}
 	d.checkPorts(inv, selection)
-	d.checkLibrary(inv, selection, library)
-	d.checkDeviceFiles(inv, selection)
+	closed := d.checkFiles(inv, selection)
+	d.checkLibrary(library, without(devicesOf(selection), closed))
 	for _, c := range selection.Choices {
 		d.checkPath(inv, c)
 		d.checkGroup(c.Device)
@@ -110,8 +110,22 @@ func (d devices) checkPorts(inv *device.Inventory, s *device.Selection) {
 
 const providers = "install the providers of libibverbs (on Debian: apt-get install libibverbs1 librdmacm1 ibverbs-providers), in the image of the container, too"
 
-// checkLibrary looks for libibverbs, librdmacm, and a provider for each device in use.
-func (d devices) checkLibrary(inv *device.Inventory, s *device.Selection, l *rdma.Library) {
+// devicesOf lists the devices in use, each once.
+func devicesOf(s *device.Selection) (names []string) {
+	for _, c := range s.Choices {
+		if !slices.Contains(names, c.Device) {
+			names = append(names, c.Device)
+		}
+	}
+	return names
+}
+
+func without(all, some []string) []string {
+	return slices.DeleteFunc(all, func(name string) bool { return slices.Contains(some, name) })
+}
+
+// checkLibrary looks for libibverbs, librdmacm, and a provider for each device that can be opened.
+func (d devices) checkLibrary(l *rdma.Library, open []string) {
 	const name = "RDMA library"
 	var missing *verbs.LibraryError
 	switch {
@@ -125,15 +139,8 @@ func (d devices) checkLibrary(inv *device.Inventory, s *device.Selection, l *rdm
 		d.problem(name, l.Err.Error(), providers)
 		return
 	}
-	var without []string
-	for _, one := range inv.Devices {
-		used := slices.ContainsFunc(s.Choices, func(c device.Choice) bool { return c.Device == one.Name })
-		if used && !l.Provides(one.Name) {
-			without = append(without, one.Name)
-		}
-	}
-	if len(without) > 0 {
-		d.problem(name, "libibverbs has no provider for "+strings.Join(without, ", "), providers)
+	if bare := without(open, l.Providers); len(bare) > 0 {
+		d.problem(name, "libibverbs has no provider for "+strings.Join(bare, ", "), providers)
 		return
 	}
 	if l.ForkSafe {
@@ -143,37 +150,36 @@ func (d devices) checkLibrary(inv *device.Inventory, s *device.Selection, l *rdm
 	d.add(name, OK, "libibverbs and librdmacm work; a fork does not get registered memory", "Linux 5.12 or later, for programs that fork and do not exec at once")
 }
 
-// checkDeviceFiles opens the files by which programs reach the devices, and closes them again.
-func (d devices) checkDeviceFiles(inv *device.Inventory, s *device.Selection) {
+// checkFiles opens the files by which programs reach the devices in use, and closes them again. It returns the devices
+// whose files cannot be opened, of which libibverbs says nothing.
+func (d devices) checkFiles(inv *device.Inventory, s *device.Selection) (closed []string) {
 	const (
 		name    = "RDMA files"
 		missing = "let the container have it (docker: --device=/dev/infiniband; Kubernetes: a device plugin for RDMA), or on the host: modprobe %s"
-		closed  = "let this user open it for reading and writing (a rule of udev: MODE=\"0666\"; in a container also its device rules)"
+		denied  = "let this user open it for reading and writing (a rule of udev: MODE=\"0666\"; in a container also its device rules)"
 	)
-	modules := map[string]string{"/dev/infiniband/rdma_cm": "rdma_ucm"}
-	files := []string{"/dev/infiniband/rdma_cm"}
-	for _, one := range inv.Devices {
-		if slices.ContainsFunc(s.Choices, func(c device.Choice) bool { return c.Device == one.Name }) {
-			file := "/dev/infiniband/" + one.Uverbs
-			files, modules[file] = append(files, file), "ib_uverbs"
-		}
-	}
-	fine := true
-	for _, file := range files {
+	try := func(file, module string) bool {
 		err := d.sys.OpenFile(file)
 		switch {
 		case err == nil:
-			continue
 		case errors.Is(err, fs.ErrNotExist):
-			d.problem(name, "there is no "+file, fmt.Sprintf(missing, modules[file]))
+			d.problem(name, "there is no "+file, fmt.Sprintf(missing, module))
 		default:
-			d.problem(name, fmt.Sprintf("%s cannot be opened: %v", file, reason(err)), closed)
+			d.problem(name, fmt.Sprintf("%s cannot be opened: %v", file, reason(err)), denied)
 		}
-		fine = false
+		return err == nil
 	}
-	if fine {
-		d.ok(name, fmt.Sprintf("%d files below /dev/infiniband can be opened", len(files)))
+	fine := try("/dev/infiniband/rdma_cm", "rdma_ucm")
+	used := devicesOf(s)
+	for _, one := range inv.Devices {
+		if slices.Contains(used, one.Name) && !try("/dev/infiniband/"+one.Uverbs, "ib_uverbs") {
+			closed = append(closed, one.Name)
+		}
 	}
+	if fine && len(closed) == 0 {
+		d.ok(name, "rdma_cm and uverbs can be opened below /dev/infiniband")
+	}
+	return closed
 }
 
 // reason is an error of a file without its path.

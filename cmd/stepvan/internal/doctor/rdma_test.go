@@ -37,8 +37,8 @@ func TestHealthyDevice(t *testing.T) {
 	}
 	require.Equal(t, []Check{
 		{"RDMA", OK, "mlx5_0 port 1, GID 3 (10.0.0.2 of eth0)", ""},
+		{"RDMA files", OK, "rdma_cm and uverbs can be opened below /dev/infiniband", ""},
 		{"RDMA library", OK, "libibverbs and librdmacm work; the kernel copies registered memory for a fork", ""},
-		{"RDMA files", OK, "2 files below /dev/infiniband can be opened", ""},
 		{"RDMA memory", OK, "may pin any amount", ""},
 	}, got)
 }
@@ -108,6 +108,10 @@ func TestFindingsOfDevices(t *testing.T) {
 		{"no uverbs", demanded, func(m *machine) {
 			m.opening["/dev/infiniband/uverbs0"] = &fs.PathError{Op: "open", Path: "x", Err: unix.ENOENT}
 		}, Check{"RDMA files", Fail, "there is no /dev/infiniband/uverbs0", "--device=/dev/infiniband"}},
+		{"no uverbs and so no provider", "", func(m *machine) {
+			m.opening["/dev/infiniband/uverbs0"] = fs.ErrNotExist
+			m.library.Providers = nil
+		}, Check{"RDMA library", OK, "libibverbs and librdmacm work", ""}},
 		{"files of root", "", func(m *machine) {
 			m.opening["/dev/infiniband/uverbs0"] = &fs.PathError{Op: "open", Path: "x", Err: unix.EACCES}
 		}, Check{"RDMA files", Warn, "/dev/infiniband/uverbs0 cannot be opened: permission denied", "udev"}},
