@@ -132,7 +132,7 @@ func (c *chooser) ofRoCE(choice Choice, p PortRef) (Choice, obstacle) {
 		}
 		entries = []GID{*g}
 	}
-	sorted := slices.SortedStableFunc(slices.Values(entries), byChoice)
+	sorted := slices.SortedStableFunc(slices.Values(entries), c.byChoice)
 	refused := refusals{}
 	for _, g := range sorted {
 		why := c.refuse(p, g)
@@ -148,6 +148,16 @@ func (c *chooser) ofRoCE(choice Choice, p PortRef) (Choice, obstacle) {
 	}
 	c.noIndex = true
 	return choice, obstacle{refused.String(), indices(p.Port.GIDs)}
+}
+
+// byChoice orders entries by the ranks of their addresses, then those of no VLAN first, then by their indices.
+func (c *chooser) byChoice(a, b GID) int {
+	return cmp.Or(rank(a.IP())-rank(b.IP()), c.vlan(a)-c.vlan(b), a.Index-b.Index)
+}
+
+func (c *chooser) vlan(g GID) int {
+	f, _ := c.inventory.Interface(g.Interface)
+	return truth(f.VLAN != 0)
 }
 
 // refuse says why an entry does not fit, or "". rdma_cm finds the entry by its address. So the address must belong to

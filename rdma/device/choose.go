@@ -159,7 +159,7 @@ type candidate struct {
 // checkInterface finds the ports of the interface. Where a list names devices, the interface need not have one.
 func (c *chooser) checkInterface() error {
 	name := c.request.Interface
-	if name == "" {
+	if name == "" || len(c.inventory.Devices) == 0 {
 		return nil
 	}
 	if _, ok := c.inventory.Interface(name); !ok {
@@ -168,7 +168,7 @@ func (c *chooser) checkInterface() error {
 	c.of = c.inventory.PortsOf(name)
 	listed := slices.ContainsFunc(c.of, func(p PortRef) bool { return c.request.Devices.Allows(p.Device.Name, p.Port.Number) })
 	switch {
-	case listed || len(c.inventory.Devices) == 0:
+	case listed:
 	case !c.request.Devices.Empty():
 		c.notes = append(c.notes, fmt.Sprintf("the interface %s has no device in the list of devices, so each device uses an address of its own", name))
 		c.of, c.request.Interface = nil, ""

@@ -1,7 +1,6 @@
 package device
 
 import (
-	"cmp"
 	"net/netip"
 	"path"
 	"slices"
@@ -105,9 +104,7 @@ type errNoGID string
 
 func (e errNoGID) Error() string { return "is not a GID: " + strconv.Quote(text.Cut(string(e))) }
 
-// byChoice orders entries: IPv4 first, then IPv6, addresses of the link last, and lower indices first.
-func byChoice(a, b GID) int { return cmp.Or(rank(a.IP())-rank(b.IP()), a.Index-b.Index) }
-
+// rank orders addresses: IPv4 first, then IPv6, link-local ones last.
 func rank(a netip.Addr) int {
 	switch {
 	case a.IsLinkLocalUnicast():

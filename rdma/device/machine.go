@@ -58,13 +58,10 @@ func (m Machine) names(dir string) []string {
 	return all
 }
 
-// Text reads a file of the machine for other checks: "" where that fails.
-func (m Machine) Text(name string) string { return m.word(name) }
-
 // Inventory is what a machine had when it was read.
 type Inventory struct {
 	Devices    []Device    `json:"devices"`
-	Interfaces []Interface `json:"-"`
+	Interfaces []Interface `json:"-"` // none without devices: some machines have thousands
 	// Exclusive: a device belongs to one network namespace. Otherwise all of them share it.
 	Exclusive bool `json:"exclusive_namespaces"`
 
@@ -82,16 +79,15 @@ const (
 // Read takes the inventory. A machine without devices gives an empty one. The error says that they, or the network
 // interfaces, cannot be listed.
 func (m Machine) Read() (*Inventory, error) {
-	all, err := m.Interfaces()
-	if err != nil {
-		return nil, err
-	}
-	inv := &Inventory{Devices: []Device{}, Interfaces: all, Exclusive: strings.HasPrefix(m.word(netnsMode), "N"), machine: m}
-	m.complete(inv.Interfaces)
+	inv := &Inventory{Devices: []Device{}, Exclusive: strings.HasPrefix(m.word(netnsMode), "N"), machine: m}
 	names, err := m.devices()
-	if err != nil {
-		return nil, err
+	if err != nil || len(names) == 0 {
+		return inv, err
 	}
+	if inv.Interfaces, err = m.Interfaces(); err != nil {
+		return inv, err
+	}
+	m.complete(inv.Interfaces)
 	uverbs := m.uverbs()
 	for _, name := range names {
 		d := reader{Machine: m, interfaces: inv.Interfaces}.device(name)

@@ -1,9 +1,10 @@
 package device
 
 import (
-	"net/netip"
+	"context"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,7 +29,9 @@ func real(t *testing.T) (inv *Inventory, names [2]string) {
 func TestThisMachine(t *testing.T) {
 	inv, err := ThisMachine().Read()
 	require.NoError(t, err)
-	require.NotEmpty(t, inv.Interfaces)
+	all, err := interfaces()
+	require.NoError(t, err)
+	require.NotEmpty(t, all)
 	s, err := inv.Choose(Request{GIDIndex: AnyGID})
 	require.NoError(t, err)
 	require.Equal(t, len(s.Choices) == 0, s.Why(inv) != "")
@@ -86,48 +89,85 @@ func TestRealRdmamap(t *testing.T) {
 	require.Equal(t, names[0], d)
 }
 
-// VLANs, addresses and states come and go while the kernel keeps the table.
-func TestRealChanges(t *testing.T) {
-	inv, names := real(t)
-	ip := func(line string) {
-		t.Helper()
-		out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(line)...).CombinedOutput()
-		require.NoError(t, err, "ip %s: %s", line, out)
-	}
-	again := func() *Inventory {
+// command runs a program of iproute2.
+func command(t *testing.T, line string) {
+	t.Helper()
+	words := strings.Fields(line)
+	out, err := exec.CommandContext(context.Background(), words[0], words[1:]...).CombinedOutput()
+	require.NoError(t, err, "%s: %s", line, out)
+}
+
+// await reads the machine until a device fits. The kernel changes the GID table on a thread of its own.
+func await(t *testing.T, name, what string, fits func(*Device) bool) *Inventory {
+	t.Helper()
+	for range 500 {
 		inv, err := ThisMachine().Read()
 		require.NoError(t, err)
-		return inv
-	}
-	wait := func(what string, fits func(*Inventory) bool) *Inventory {
-		t.Helper()
-		for range 500 { // the kernel changes the table on a thread of its own
-			if inv = again(); fits(inv) {
+		for i := range inv.Devices {
+			if d := &inv.Devices[i]; d.Name == name && fits(d) {
 				return inv
 			}
-			ip("link show h0")
 		}
-		t.Fatal(what)
-		return nil
 	}
-	ip("addr add 2001:db8::7/64 dev h0 nodad")
-	defer ip("addr del 2001:db8::7/64 dev h0")
-	global := netip.MustParseAddr("2001:db8::7")
-	f, ok := again().Interface("h0")
-	require.True(t, ok)
-	require.True(t, f.has(global))
-	if strings.HasPrefix(names[0], "siw") {
-		return
+	t.Fatal(name + ": " + what)
+	return nil
+}
+
+// A device of its own: addresses, a VLAN and the state of the port come and go.
+func TestRealChanges(t *testing.T) {
+	_, names := real(t)
+	kind := names[0][:3]
+	command(t, "ip link add x0 mtu 1500 type veth peer name x1")
+	defer command(t, "ip link del x0")
+	command(t, "ip link set x1 up")
+	command(t, "ip link set x0 up")
+	command(t, "ip addr add 10.78.0.1/24 dev x0")
+	command(t, "rdma link add test0 type "+kind+" netdev x0")
+	defer command(t, "rdma link del test0")
+	request := Request{GIDIndex: AnyGID, Interface: "x0"}
+	chosen := func(inv *Inventory, source string) {
+		t.Helper()
+		s, err := inv.Choose(request)
+		require.NoError(t, err)
+		require.Len(t, s.Choices, 1, s.Why(inv))
+		require.Equal(t, "test0", s.Choices[0].Device)
+		require.Equal(t, source, s.Choices[0].Source.String())
 	}
-	inv = wait("the address has no GID", func(inv *Inventory) bool {
-		for _, g := range inv.Devices[0].Ports[0].GIDs {
-			if g.IP() == global {
-				return g.Type == RoCEv2 && g.Interface == "h0"
-			}
+	has := func(address string) func(*Device) bool {
+		return func(d *Device) bool {
+			return kind == "siw" || slices.ContainsFunc(d.Ports[0].GIDs, func(g GID) bool { return g.IP().String() == address && g.Type == RoCEv2 })
 		}
-		return false
-	})
-	s, err := inv.Choose(Request{GIDIndex: AnyGID, Interface: "h0"})
+	}
+
+	inv := await(t, "test0", "no GID of IPv4", has("10.78.0.1"))
+	chosen(inv, "10.78.0.1")
+	p := inv.PortsOf("x0")[0].Port
+	require.Equal(t, ethernetMTU(inv.PortsOf("x0")[0].Device.Transport, 1500), p.MTU)
+
+	command(t, "ip addr add 2001:db8::7/64 dev x0 nodad")
+	chosen(await(t, "test0", "no GID of IPv6", has("2001:db8::7")), "10.78.0.1")
+	command(t, "ip addr del 10.78.0.1/24 dev x0")
+	gone := has("10.78.0.1")
+	chosen(await(t, "test0", "the GID of IPv4 stays", func(d *Device) bool { return kind == "siw" || !gone(d) }), "2001:db8::7")
+
+	if kind != "siw" { // which has no VLANs
+		command(t, "ip link add link x0 name x0.100 type vlan id 100")
+		command(t, "ip addr add 10.78.100.1/24 dev x0.100")
+		command(t, "ip link set x0.100 up")
+		inv = await(t, "test0", "no GID of the VLAN", has("10.78.100.1"))
+		vlan, _ := inv.Interface("x0.100")
+		require.Equal(t, 100, vlan.VLAN)
+		require.Equal(t, "x0", vlan.Parent)
+		request.Interface = "x0.100"
+		chosen(inv, "10.78.100.1")
+		request.Interface = "x0"
+		chosen(inv, "2001:db8::7")
+	}
+
+	command(t, "ip link set x0 down")
+	inv = await(t, "test0", "the port stays active", func(d *Device) bool { return !d.Ports[0].Active })
+	s, err := inv.Choose(request)
 	require.NoError(t, err)
-	require.Equal(t, os.Getenv("RDMAVM_IP0"), s.Choices[0].Source.String(), "IPv4 is still better")
+	require.Empty(t, s.Choices)
+	require.Contains(t, s.Why(inv), "test0 port 1 is not used: it is not active (state DOWN, physical state Disabled): ip link set x0 up")
 }

@@ -11,6 +11,16 @@ type PortRef struct {
 	Port   *Port
 }
 
+// PortOf finds the port of a choice, which Choose has made of this inventory.
+func (inv *Inventory) PortOf(c Choice) (PortRef, bool) {
+	for p := range inv.every {
+		if p.Device.Name == c.Device && p.Port.Number == c.Port {
+			return p, true
+		}
+	}
+	return PortRef{}, false
+}
+
 // every yields all ports.
 func (inv *Inventory) every(yield func(PortRef) bool) {
 	for i := range inv.Devices {

@@ -38,8 +38,10 @@ type Port struct {
 func (r reader) ports(d *Device, dir string) {
 	for _, name := range r.names(dir + "/ports") {
 		n, err := strconv.Atoi(name)
-		if err != nil || n < 1 || n > 255 {
+		if err != nil || n < 1 {
 			d.problem("ports/"+text.Line(name, 32), "is not the number of a port")
+		}
+		if err != nil || n < 1 || n > lastPort {
 			continue
 		}
 		d.Ports = append(d.Ports, r.port(d, path.Join(dir, "ports", name), n))
@@ -73,6 +75,9 @@ func (r reader) port(d *Device, dir string, n int) Port {
 	r.mtu(d, &p)
 	return p
 }
+
+// lastPort is the last one that libibverbs can name. Those behind it belong to virtual functions.
+const lastPort = 255
 
 // portActive is the state of a port that carries messages.
 const portActive = 4

@@ -196,20 +196,16 @@ const bestMTU = 4096
 
 // checkPath looks at what makes a port slow: small packets, and writes that the bus must keep in order.
 func (d devices) checkPath(inv *device.Inventory, c device.Choice) {
-	for i := range inv.Devices {
-		one := &inv.Devices[i]
-		if one.Name != c.Device {
-			continue
-		}
-		for _, p := range one.Ports {
-			if p.Number == c.Port && p.MTU > 0 && p.MTU < bestMTU {
-				d.smallMTU(&p, c)
-			}
-		}
-		if on, known := inv.RelaxedOrdering(one.PCI); known && !on {
-			d.warn("RDMA ordering", one.Name+": PCI Express keeps its writes in order (relaxed ordering is off), which can halve its bandwidth",
-				fmt.Sprintf("setpci -s %s CAP_EXP+8.w=10:10 until the next boot, and PCI relaxed ordering in the firmware settings of the machine and the card", one.PCI))
-		}
+	at, ok := inv.PortOf(c)
+	if !ok {
+		return
+	}
+	if at.Port.MTU > 0 && at.Port.MTU < bestMTU {
+		d.smallMTU(at.Port, c)
+	}
+	if on, known := inv.RelaxedOrdering(at.Device.PCI); known && !on {
+		d.warn("RDMA ordering", c.Device+": PCI Express keeps its writes in order (relaxed ordering is off), which can halve its bandwidth",
+			fmt.Sprintf("setpci -s %s CAP_EXP+8.w=10:10 until the next boot, and PCI relaxed ordering in the firmware settings of the machine and the card", at.Device.PCI))
 	}
 }
 
