@@ -31,6 +31,16 @@ func Devices(s *config.Settings, inv *device.Inventory, lookup func(string) (str
 	return selection, err
 }
 
+// DevicesHere reads the devices of this machine, and chooses among them.
+func DevicesHere(s *config.Settings, lookup func(string) (string, bool)) (*device.Selection, *device.Inventory, error) {
+	inv, err := device.ThisMachine().Read()
+	if err != nil {
+		return nil, nil, err
+	}
+	selection, err := Devices(s, inv, lookup)
+	return selection, inv, err
+}
+
 // deviceSettings name the settings of the parts of a request.
 var deviceSettings = map[device.Part]string{
 	device.PartDevices:   "STEPVAN_RDMA_DEVICES",

@@ -59,6 +59,16 @@ func TestDevicesOfSettings(t *testing.T) {
 	}
 }
 
+func TestDevicesHere(t *testing.T) {
+	s := config.Default()
+	selection, inv, err := DevicesHere(&s, nil)
+	require.NoError(t, err)
+	require.Equal(t, len(selection.Choices) == 0, selection.Why(inv) != "")
+	s.RDMADevices = "^"
+	_, _, err = DevicesHere(&s, nil)
+	require.ErrorContains(t, err, "STEPVAN_RDMA_DEVICES")
+}
+
 func TestDevicesThatTheMachineLacks(t *testing.T) {
 	inv := twoCards(t)
 	for _, c := range []struct {

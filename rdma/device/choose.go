@@ -77,16 +77,27 @@ func (s *Selection) Why(inv *Inventory) string {
 	if why := inv.WhyNone(); why != "" {
 		return why
 	}
-	var parts []string
-	for _, k := range s.Skipped {
-		if !k.Asked {
-			parts = append(parts, k.String())
+	return cmp.Or(strings.Join(s.Remarks(), "; "), "no port is left of the devices of this machine")
+}
+
+// Devices lists the devices that a node uses, each once, the best first.
+func (s *Selection) Devices() (names []string) {
+	for _, c := range s.Choices {
+		if !slices.Contains(names, c.Device) {
+			names = append(names, c.Device)
 		}
 	}
-	if len(parts) == 0 {
-		return "no port is left of the devices of this machine"
+	return names
+}
+
+// Remarks are lines for a log: one for each port that is skipped though the request allows it, and the notes.
+func (s *Selection) Remarks() (lines []string) {
+	for _, k := range s.Skipped {
+		if !k.Asked {
+			lines = append(lines, k.String())
+		}
 	}
-	return strings.Join(parts, "; ")
+	return append(lines, s.Notes...)
 }
 
 // Part names a part of a request.

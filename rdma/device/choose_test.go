@@ -88,6 +88,17 @@ func TestChoicesOfTwoRails(t *testing.T) {
 	}
 }
 
+func TestWhatALogShouldTell(t *testing.T) {
+	s, err := twoRails(t).read().Choose(request(t, "iface=eth1"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"mlx5_10"}, s.Devices())
+	require.Empty(t, s.Remarks(), "what nobody asked for is no news")
+	s, err = twoRails(t).read().Choose(request(t, ""))
+	require.NoError(t, err)
+	require.Equal(t, []string{"mlx5_0", "mlx5_10"}, s.Devices())
+	require.Equal(t, []string{"mlx5_2 port 1 is not used: it is not active (state DOWN, physical state Disabled): ip link set eth2 up"}, s.Remarks())
+}
+
 func TestSourceOfTheLinkHasAZone(t *testing.T) {
 	s, err := twoRails(t).read().Choose(request(t, "=mlx5_0 gid=1"))
 	require.NoError(t, err)

@@ -49,7 +49,7 @@ func (d devices) checkDevices() {
 	}
 	d.checkPorts(inv, selection)
 	closed := d.checkFiles(inv, selection)
-	d.checkLibrary(library, without(devicesOf(selection), closed))
+	d.checkLibrary(library, without(selection.Devices(), closed))
 	for _, c := range selection.Choices {
 		d.checkPath(inv, c)
 		d.checkGroup(c.Device)
@@ -110,16 +110,6 @@ func (d devices) checkPorts(inv *device.Inventory, s *device.Selection) {
 
 const providers = "install the providers of libibverbs (on Debian: apt-get install libibverbs1 librdmacm1 ibverbs-providers), in the image of the container, too"
 
-// devicesOf lists the devices in use, each once.
-func devicesOf(s *device.Selection) (names []string) {
-	for _, c := range s.Choices {
-		if !slices.Contains(names, c.Device) {
-			names = append(names, c.Device)
-		}
-	}
-	return names
-}
-
 func without(all, some []string) []string {
 	return slices.DeleteFunc(all, func(name string) bool { return slices.Contains(some, name) })
 }
@@ -170,7 +160,7 @@ func (d devices) checkFiles(inv *device.Inventory, s *device.Selection) (closed 
 		return err == nil
 	}
 	fine := try("/dev/infiniband/rdma_cm", "rdma_ucm")
-	used := devicesOf(s)
+	used := s.Devices()
 	for _, one := range inv.Devices {
 		if slices.Contains(used, one.Name) && !try("/dev/infiniband/"+one.Uverbs, "ib_uverbs") {
 			closed = append(closed, one.Name)

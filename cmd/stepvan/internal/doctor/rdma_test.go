@@ -77,6 +77,13 @@ func TestFindingsOfDevices(t *testing.T) {
 	}{
 		{"none", "", bare, Check{"RDMA", OK, "no device: the kernel has no RDMA loaded", ""}},
 		{"none, demanded", demanded, bare, Check{"RDMA", Fail, "STEPVAN_VAN=rdma demands it, and there is no device: the kernel has no RDMA loaded", "set STEPVAN_VAN=auto"}},
+		{"none in this namespace", "", func(m *machine) {
+			bare(m)
+			m.devices.Write("sys/module/ib_core/parameters/netns_mode", "N")
+			m.devices.Write("sys/class/infiniband_verbs/version", "1")
+			m.devices.Write("sys/bus/pci/devices/0000:17:00.0/vendor", "0x15b3")
+			m.devices.Write("sys/bus/pci/devices/0000:17:00.0/class", "0x020000")
+		}, Check{"RDMA", OK, "none is in this network namespace, and the machine has network cards with RDMA (0000:17:00.0): move one here with rdma dev set", ""}},
 		{"not readable", "", func(m *machine) {
 			m.Inventory = func(*rdma.Library) (*device.Inventory, error) { return nil, fs.ErrPermission }
 		},
