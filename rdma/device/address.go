@@ -46,7 +46,9 @@ func (c *chooser) byInterface(choice Choice, p PortRef, g *GID) (Choice, obstacl
 	choice.GIDIndex, choice.GID = g.Index, g.Address
 	var best netip.Addr
 	var down []string
-	for _, f := range c.interfacesOf(p) {
+	all := c.interfacesOf(p)
+	slices.SortStableFunc(all, func(a, b Interface) int { return a.rank() - b.rank() })
+	for _, f := range all {
 		for _, a := range f.Addresses {
 			switch {
 			case !f.Up:
@@ -111,7 +113,7 @@ func indices(gids []GID) string {
 	}
 	parts := make([]string, 0, most)
 	for _, g := range gids[:min(len(gids), most)] {
-		parts = append(parts, fmt.Sprintf("%d (%s, %v)", g.Index, g.Type, g.IP()))
+		parts = append(parts, fmt.Sprintf("%d (%s, %v)", g.Index, g.Type, g))
 	}
 	if more := len(gids) - len(parts); more > 0 {
 		return fmt.Sprintf("set one of %s, or of %d more", strings.Join(parts, ", "), more)
@@ -150,14 +152,14 @@ func (c *chooser) ofRoCE(choice Choice, p PortRef) (Choice, obstacle) {
 	return choice, obstacle{refused.String(), indices(p.Port.GIDs)}
 }
 
-// byChoice orders entries by the ranks of their addresses, then those of no VLAN first, then by their indices.
+// byChoice orders entries by the ranks of their addresses, then of their interfaces, then by their indices.
 func (c *chooser) byChoice(a, b GID) int {
-	return cmp.Or(rank(a.IP())-rank(b.IP()), c.vlan(a)-c.vlan(b), a.Index-b.Index)
+	return cmp.Or(rank(a.IP())-rank(b.IP()), c.interfaceRank(a)-c.interfaceRank(b), a.Index-b.Index)
 }
 
-func (c *chooser) vlan(g GID) int {
+func (c *chooser) interfaceRank(g GID) int {
 	f, _ := c.inventory.Interface(g.Interface)
-	return truth(f.VLAN != 0)
+	return f.rank()
 }
 
 // refuse says why an entry does not fit, or "". rdma_cm finds the entry by its address. So the address must belong to

@@ -276,6 +276,19 @@ func TestPortsThatNobodyCanUse(t *testing.T) {
 	}
 }
 
+// The kernel keeps the entry of an address that a member of a bond still has. Nothing is sent from there.
+func TestMemberOfABond(t *testing.T) {
+	m := newTree(t)
+	m.Net("eth0", "10.0.0.1").Hardware = []byte{2, 0, 0, 0x77, 0, 1}
+	m.Net("bond0", "10.0.0.2").Hardware = []byte{2, 0, 0, 0x77, 0, 1}
+	m.Link("sys/class/net/eth0/master", "sys/devices/virtual/net/bond0")
+	m.Device(fake{Name: "dev0", At: nic0, Net: "eth0", Ports: []fakePort{{GIDs: append(roce(0, "10.0.0.1", "eth0"), roce(2, "10.0.0.2", "bond0")...)}}})
+	m.Device(fake{Name: "siw0", Node: "4: RNIC", Ports: []fakePort{{GIDs: []string{"0 0200:0077:0001:0000:0000:0000:0000:0000 IB/RoCE v1 -"}}}})
+	inv := m.read()
+	require.Equal(t, "dev0 port 1, GID 3 (10.0.0.2 of bond0)\nsiw0 port 1, GID 0 (10.0.0.2 of bond0)", choose(t, inv, request(t, "=dev0,siw0")))
+	require.Equal(t, "02:00:00:77:00:01", inv.Devices[1].Ports[0].GIDs[0].String())
+}
+
 // An entry may name no interface. Then the address tells it.
 func TestEntryWithoutInterface(t *testing.T) {
 	m := newTree(t)

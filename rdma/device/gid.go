@@ -1,6 +1,7 @@
 package device
 
 import (
+	"net"
 	"net/netip"
 	"path"
 	"slices"
@@ -30,6 +31,15 @@ type GID struct {
 
 // IP is the address of RoCE that the entry stands for.
 func (g GID) IP() netip.Addr { return g.Address.Unmap() }
+
+// String is the entry as people know it: an IP address of RoCE, a hardware address of iWARP.
+func (g GID) String() string {
+	if g.Type == GIDOfIWARP {
+		b := g.Address.As16()
+		return net.HardwareAddr(b[:6]).String()
+	}
+	return g.IP().String()
+}
 
 // mostGIDs bounds how many entries are read of a table. Virtual functions of large machines have some thousands.
 const mostGIDs = 1 << 16

@@ -24,6 +24,9 @@ type Interface struct {
 
 func (f *Interface) has(a netip.Addr) bool { return slices.Contains(f.Addresses, a) }
 
+// rank orders interfaces: an address of a VLAN leads to that network only, and one of a member of a bond to nowhere.
+func (f *Interface) rank() int { return truth(f.VLAN != 0) + 2*truth(f.Master != "") }
+
 // interfaces lists those of this process's network namespace.
 func interfaces() ([]Interface, error) {
 	all, err := net.Interfaces()

@@ -142,7 +142,7 @@ func (r *Report) tables(b *strings.Builder) {
 	for _, d := range r.Devices {
 		for _, p := range d.Ports {
 			for _, g := range p.GIDs {
-				rows = append(rows, []string{d.Name, strconv.Itoa(p.Number), strconv.Itoa(g.Index), g.IP().String(), cmp.Or(string(g.Type), "unknown"), cmp.Or(g.Interface, "-")})
+				rows = append(rows, []string{d.Name, strconv.Itoa(p.Number), strconv.Itoa(g.Index), g.String(), cmp.Or(string(g.Type), "unknown"), cmp.Or(g.Interface, "-")})
 			}
 		}
 	}
@@ -179,7 +179,7 @@ func (r *Report) notes(b *strings.Builder) {
 	lines = append(lines, r.Selection.Notes...)
 	for _, d := range r.Devices {
 		if r.Library == "" && !slices.Contains(r.Providers, d.Name) {
-			lines = append(lines, d.Name+": libibverbs has no provider for it: install the one of its driver (on Debian: apt-get install ibverbs-providers)")
+			lines = append(lines, d.Name+": libibverbs does not list it, since its device file or its provider is missing: stepvan doctor says which")
 		}
 		for _, p := range d.Problems {
 			lines = append(lines, d.Name+": "+p)

@@ -69,7 +69,7 @@ efa_0 port 1 is not used: it has no reliable connections (node type "<unknown>")
 mlx5_1 port 1 is not used: it has no network interface of IPoIB, by whose address peers find it: modprobe ib_ipoib, and give the interface an address
 mlx5_2 port 1 is not used: it is not active (state DOWN, physical state Polling): check the cable, and the port of the switch
 rxe0 port 1 is not used: it is software, and the machine has hardware
-mlx5_2: libibverbs has no provider for it: install the one of its driver (on Debian: apt-get install ibverbs-providers)
+mlx5_2: libibverbs does not list it, since its device file or its provider is missing: stepvan doctor says which
 odd0: ports: the kernel shows none
 `, printed(t, r, false))
 }
@@ -89,7 +89,7 @@ func TestWithoutDevices(t *testing.T) {
 func TestLibraryThatIsMissing(t *testing.T) {
 	out := printed(t, report(t, host(), nil, &rdma.Library{Err: errors.New("load: libibverbs.so.1: not found")}), false)
 	require.Contains(t, out, "the devices cannot be used: load: libibverbs.so.1: not found\n")
-	require.NotContains(t, out, "has no provider")
+	require.NotContains(t, out, "does not list it")
 }
 
 func TestMistakeOfSettings(t *testing.T) {
