@@ -111,7 +111,7 @@ step_examples() { scripts/python.sh examples; }
 
 step_asan() { scripts/python.sh asan; }
 
-step_fuzz() { scripts/fuzz.sh; }
+step_fuzz() { scripts/fuzz.sh 1; }
 
 step_rdma() { scripts/test-rdma.sh short; }
 
