@@ -49,7 +49,10 @@ func ineffective(s *config.Settings, lookup func(string) (string, bool)) []confi
 	add(s.Resend, "PS_RESEND", "has no effect: the vans of this build deliver every message or report the loss of the peer")
 	add(s.DropMsg > 0, "PS_DROP_MSG", "has no effect: the vans of this build lose no messages")
 	add(s.Rails > tcpvan.MaxRails, "STEPVAN_RAILS", fmt.Sprintf("%d connections per peer are the most that the tcp van makes", tcpvan.MaxRails))
-	add(s.SplitQPLag, "STEPMESH_SPLIT_QP_LAG", "has no effect: there is no RDMA in this build")
+	const withoutRDMA = "has no effect: there is no RDMA in this build"
+	add(s.SplitQPLag, "STEPMESH_SPLIT_QP_LAG", withoutRDMA)
+	add(s.RDMADevices != "", "STEPVAN_RDMA_DEVICES", withoutRDMA)
+	add(s.RDMAGIDIndex >= 0, "STEPVAN_RDMA_GID_INDEX", withoutRDMA)
 	out = append(out, ineffectiveAddresses(s)...)
 	if why := WithoutCores(s); why != "" {
 		key, value := s.Written(lookup, "STEPVAN_BIND_CPU_CORE", "STEPMESH_BIND_CPU_CORE")
@@ -67,7 +70,7 @@ func ineffectiveAddresses(s *config.Settings) []config.Warning {
 			out = append(out, config.Warning{Key: key, Reason: reason})
 		}
 	}
-	add(s.Interface != "" && s.Interface != device.Auto && !MayUseRDMA(s), netDevice, reason)
+	add(s.Interface != "" && s.Interface != device.Auto, netDevice, reason)
 	add(s.NodeHost != "", nodeHost, reason)
 	add(s.Port != 0, dataPort, reason)
 	add(s.NumPorts > 1 && s.Port == 0, "DMLC_NUM_PORTS", "has no effect without DMLC_PORT, the first of them")
