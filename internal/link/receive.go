@@ -201,9 +201,8 @@ func (x *receiver) begun(ch wire.Channel) bool {
 }
 
 // onWrittenPiece takes a piece that the peer has written into granted memory, except for what has travelled with its
-// head. Pieces that were placed may wait in the
-// queue already, although they were sent later. So only the order of the deliveries shows whether messages are mixed
-// up.
+// head. Pieces that were placed may wait in the queue already, although they were sent later. So only the order of the
+// deliveries shows whether messages are mixed up.
 func (x *receiver) onWrittenPiece(d *van.Delivery) error {
 	h := &d.Header
 	m := x.writing[h.Channel]

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
@@ -81,7 +80,7 @@ func MayUseRDMA(s *config.Settings) bool {
 
 // DemandsRDMA reports whether the settings allow no other van than RDMA between machines.
 func DemandsRDMA(s *config.Settings) bool {
-	return strings.Contains(string(s.Van), string(config.VanRDMA))
+	return s.Van == config.VanRDMA
 }
 
 // DevicesInUse says in words what RDMA of a selection a node uses.
