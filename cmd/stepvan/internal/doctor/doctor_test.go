@@ -280,20 +280,26 @@ func TestFindings(t *testing.T) {
 			if c.damage != nil {
 				c.damage(m)
 			}
-			checks := Run(t.Context(), worker(t, c.env), Options{System: &m.System})
-			got := worstNamed(checks, c.want.Name)
-			require.Equal(t, c.want.Status, got.Status, "%+v", checks)
-			require.Contains(t, got.Found, c.want.Found)
-			require.Contains(t, got.Fix, c.want.Fix)
-			if c.want.Status != OK {
-				require.NotEmpty(t, got.Fix)
-			}
+			requireFinding(t, m, c.env, c.want)
 		})
 	}
 }
 
 func opError(errno error) error {
 	return &net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", errno)}
+}
+
+// requireFinding requires that the worst check of a name is as wanted. A finding always says what to do.
+func requireFinding(t *testing.T, m *machine, env string, want Check) {
+	t.Helper()
+	checks := Run(t.Context(), worker(t, env), Options{System: &m.System})
+	got := worstNamed(checks, want.Name)
+	require.Equal(t, want.Status, got.Status, "%+v", checks)
+	require.Contains(t, got.Found, want.Found)
+	require.Contains(t, got.Fix, want.Fix)
+	if want.Status > OK {
+		require.NotEmpty(t, got.Fix)
+	}
 }
 
 func worstNamed(checks []Check, name string) Check {

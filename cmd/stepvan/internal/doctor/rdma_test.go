@@ -154,12 +154,7 @@ func TestFindingsOfDevices(t *testing.T) {
 			if c.damage != nil {
 				c.damage(m)
 			}
-			checks := Run(t.Context(), worker(t, c.env), Options{System: &m.System})
-			got := worstNamed(checks, c.want.Name)
-			require.Equal(t, c.want.Status, got.Status, "%+v", checks)
-			require.Contains(t, got.Found, c.want.Found)
-			require.Contains(t, got.Fix, c.want.Fix)
-			require.False(t, c.want.Status > OK && got.Fix == "")
+			requireFinding(t, m, c.env, c.want)
 		})
 	}
 }
