@@ -58,25 +58,31 @@ func FromPointer(ptr unsafe.Pointer, d DType, shape Shape, owner any) (Tensor, e
 // processor does not reach the memory: the tensor has no Bytes, and operations that need them refuse it with
 // [stepvan.ErrNotSupported]. Memory of the host is for FromPointer.
 func FromDevice(device Device, address uintptr, d DType, shape Shape, owner any) (Tensor, error) {
-	if !device.Kind.Valid() || device.IsHost() || device.ID < 0 {
-		return Tensor{}, errs.Invalid("%s is not an accelerator; give a kind of DLPack that is not memory of the host, and a number from 0 on", device)
-	}
 	n, err := sizeOf(d, &shape)
+	if err == nil {
+		err = CheckDevice(device, address, n)
+	}
+	if err == nil {
+		err = checkAligned(address, d)
+	}
 	if err != nil {
-		return Tensor{}, err
-	}
-	if address == 0 || uint64(n) > math.MaxUint64-uint64(address) {
-		return Tensor{}, errs.Invalid("%d bytes at %#x are not memory of %s", n, address, device)
-	}
-	if err := checkAligned(address, d); err != nil {
 		return Tensor{}, err
 	}
 	w := NewWindow(nil)
 	w.owner = owner
-	r := w.Show(nil)
-	r.device, r.start = device, address
-	r.n.Store(n)
+	r := w.ShowDevice(device, address, n)
 	return Tensor{region: r, n: n, shape: shape, gen: r.Generation(), dtype: d}, nil
+}
+
+// CheckDevice refuses what cannot be n bytes at an address of an accelerator. It does not ask the device.
+func CheckDevice(device Device, address uintptr, n int64) error {
+	if !device.Kind.Valid() || device.IsHost() || device.ID < 0 {
+		return errs.Invalid("%s is not an accelerator; give a kind of DLPack that is not memory of the host, and a number from 0 on", device)
+	}
+	if address == 0 || uint64(n) > math.MaxUint64-uint64(address) {
+		return errs.Invalid("%d bytes at %#x are not memory of %s", n, address, device)
+	}
+	return nil
 }
 
 // FromStrided is [FromPointer] for a tensor with strides, which it counts in elements as torch does. It returns

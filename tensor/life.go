@@ -89,6 +89,9 @@ func (r *Region) Release() {
 	}
 }
 
+// Busy reports whether an operation holds the region.
+func (r *Region) Busy() bool { return r.life().holds() > 0 }
+
 // giveBack ends the region for its owner, at the latest with the last Release. It returns false when the owner had done
 // so before.
 func (r *Region) giveBack() bool {

@@ -50,6 +50,9 @@ func (r *Region) Generation() uint32 { return r.life().generation() }
 // Len returns the size of the region in bytes.
 func (r *Region) Len() int { return int(r.n.Load()) }
 
+// Allocated reports whether the memory is of an [Allocator].
+func (r *Region) Allocated() bool { return r.alloc != nil }
+
 // Device returns what holds the memory.
 func (r *Region) Device() Device { return r.device.orCPU() }
 

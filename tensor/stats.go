@@ -33,6 +33,9 @@ func (a *Allocator) Stats() Stats {
 	return s
 }
 
+// Limit returns Options.MaxBytes: 0 where the allocator has no limit.
+func (a *Allocator) Limit() int64 { return a.opt.MaxBytes }
+
 func (l *arenaList) count(s *Stats) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -86,6 +86,9 @@ func (t *Tensor) Device() Device {
 	return t.region.Device()
 }
 
+// Foreign reports whether the memory is neither of an allocator nor of the Go heap: the program has given its address.
+func (t *Tensor) Foreign() bool { return t.region != nil && t.region.alloc == nil }
+
 // Address returns where the view begins, as a number, on whatever device. It is for stepvan itself.
 func (t *Tensor) Address() uintptr { return t.address() }
 
@@ -106,6 +109,20 @@ func (t *Tensor) Bytes() []byte {
 		return []byte{}
 	}
 	return unsafe.Slice((*byte)(unsafe.Add(t.heap, t.off)), t.n)
+}
+
+// Addresses returns the memory of the view by its addresses, also where an accelerator holds it. The slice says where
+// the memory is, for a van or a device to reach it. The processor uses its bytes only where [Tensor.CheckHost] returns
+// nil. It is nil when [Tensor.Check] returns an error. It is for stepvan itself. Budget: 0 allocations.
+func (t *Tensor) Addresses() []byte {
+	if t.region == nil || t.region.start == 0 {
+		return t.Bytes()
+	}
+	if t.Check() != nil {
+		return nil
+	}
+	at := t.address()
+	return unsafe.Slice(*(**byte)(unsafe.Pointer(&at)), t.n) // not a conversion: the memory is not Go's
 }
 
 // address returns where the view begins, as a number: it may be looked at

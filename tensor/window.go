@@ -28,8 +28,17 @@ func NewWindow(gone func()) *Window {
 // allocations.
 func (w *Window) Show(mem []byte) *Region {
 	r := &w.region
-	r.mem = mem
+	r.mem, r.device, r.start = mem, Device{}, 0
 	r.n.Store(int64(len(mem)))
+	r.state.Store(uint64(r.life().next()))
+	return r
+}
+
+// ShowDevice is Show for n bytes at an address of an accelerator.
+func (w *Window) ShowDevice(d Device, address uintptr, n int64) *Region {
+	r := &w.region
+	r.mem, r.device, r.start = nil, d, address
+	r.n.Store(n)
 	r.state.Store(uint64(r.life().next()))
 	return r
 }
