@@ -27,6 +27,16 @@ type Registrar interface {
 	Deregister(mem []byte) error
 }
 
+// AcceleratorRegistrar is implemented by Registrars whose device may reach memory of accelerators.
+type AcceleratorRegistrar interface {
+	Registrar
+	// RegisterAccelerator is Register for memory of an accelerator, which Deregister ends as well. mem has the
+	// addresses of the memory, here and in Grant and Message.Payload. The van never uses its bytes. fd is the memory as
+	// a dma-buf, where it begins at offset, and stays the caller's. With fd -1 the device is to reach the memory as
+	// that of a peer on the bus.
+	RegisterAccelerator(mem []byte, fd int, offset int64) error
+}
+
 // Settler is implemented by accepted endpoints of vans that bound how many unknown peers may be connected. Beyond the
 // bound such a van closes the oldest of them, and then accepts no others for a while.
 type Settler interface {

@@ -32,7 +32,7 @@ func (e *endpoint) post(m *van.Message, size int64) error {
 		case len(b) > 0:
 			r := p.granted.byID[t.Grant]
 			r.writers++ // until the device has moved it
-			f.posted = append(f.posted, posting{t.Grant, r, r.mem[t.Offset:][:len(b)], b})
+			f.posted = append(f.posted, posting{t.Grant, r, r.mem[t.Offset:][:len(b)], e.van.opt.Device.bytes(b)})
 		}
 	}
 	p.in.push(f)

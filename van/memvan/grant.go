@@ -61,7 +61,7 @@ func (g granter) Grant(mem []byte, generation uint32, rights van.Rights) (van.Gr
 	if e.granted.byID == nil {
 		e.granted.byID = map[van.GrantID]*grant{}
 	}
-	e.granted.byID[id] = &grant{owner: e, mem: mem, generation: generation, rights: rights}
+	e.granted.byID[id] = &grant{owner: e, mem: e.van.opt.Device.bytes(mem), generation: generation, rights: rights}
 	return van.Grant{ID: id, Generation: generation, Rights: rights, Length: int64(len(mem))}, nil
 }
 

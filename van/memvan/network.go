@@ -22,6 +22,7 @@ type Network struct {
 	listeners map[string]*memVan // by address
 	waiting   map[string]*waiters
 	names     int // names and addresses given so far
+	device    func() *Device
 }
 
 // waiters are the dials that wait for a listener at one address.
@@ -33,6 +34,14 @@ type waiters struct {
 // NewNetwork makes an empty network. It needs no Close.
 func NewNetwork() *Network {
 	return &Network{nodes: map[string]*memVan{}, listeners: map[string]*memVan{}, waiting: map[string]*waiters{}}
+}
+
+// NewDeviceNetwork makes a network whose vans reach registered memory alone, each through the device that device
+// returns. It is for tests of what stands on vans. Its nodes work as over RDMA, without views.
+func NewDeviceNetwork(device func() *Device) *Network {
+	net := NewNetwork()
+	net.device = device
+	return net
 }
 
 func (net *Network) join(n *memVan) error {

@@ -16,10 +16,16 @@ type Device struct {
 	// Begin is called before each registration, and before the end of each. It may block, and its error refuses a
 	// registration. May be nil.
 	Begin func(register bool, mem []byte) error
+	// DMABuf and Peer return what the device sees of n bytes of an accelerator: at offset of a dma-buf, and at an
+	// address. They return nil if it does not reach them. May be nil.
+	DMABuf func(fd int, offset int64, n int) []byte
+	Peer   func(address uintptr, n int) []byte
 
 	mu sync.Mutex
 	// +checklocks:mu
 	registered map[extent]int // how often
+	// +checklocks:mu
+	accelerators map[extent][]byte // memory of accelerators, as the device sees it
 }
 
 // extent is a range of addresses.
@@ -82,6 +88,9 @@ func (d *Device) Registered() (bytes int64, count int) {
 	}
 	return bytes, count
 }
+
+// Reaches reports whether n bytes at data lie in registered memory.
+func (d *Device) Reaches(data *byte, n int) bool { return d.check(unsafe.Slice(data, n)) == nil }
 
 // check refuses memory that is not registered. A van without a device reaches all memory.
 func (d *Device) check(mem []byte) error {

@@ -71,6 +71,9 @@ func New(net *Network, opt Options) (van.Van, error) {
 	if opt.Placer == nil {
 		return nil, errs.Invalid("memvan: Options.Placer is nil; it names the memory for payload")
 	}
+	if net.device != nil {
+		opt.OneSided, opt.NoViews, opt.Offload, opt.Device = true, true, true, net.device()
+	}
 	n := &memVan{net: net, opt: opt.withDefaults(), gone: make(chan struct{}), endpoints: map[*endpoint]struct{}{}}
 	if err := net.join(n); err != nil {
 		return nil, err
