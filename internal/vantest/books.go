@@ -23,6 +23,7 @@ type books struct {
 type outgoing struct {
 	salt      uint64
 	next      uint64                // sequence of the next message
+	refused   []byte                // its payload, while the van has no room for it
 	sent      int                   // accepted
 	issued    map[van.OpID][][]byte // operations without completion, with their source memory
 	rejected  map[van.OpID]bool     // by Send

@@ -167,10 +167,31 @@ var grantCases = []testCase{
 		t.must(registrar.Deregister(mem[:4096]), "Deregister of the last registration")
 		refused(mem[100:200], "that was registered")
 		y.allow.grants = true
+		y.deliver(shape{}) // the peer knows the grant
 		to := van.Target{Grant: g.ID, Generation: 1}
 		x.deliver(shape{size: 100, target: []van.Target{to}}) // the grant keeps what it needs
 		t.wantErr(x.offer(shape{size: 100, target: []van.Target{to}, raw: true}), "Send from memory that is not registered", stepvan.ErrNotSupported)
 		x.deliver(shape{size: 100})
+	}},
+	{name: "a registration that ends under an operation", need: needRegistered, run: func(t *trial) {
+		x, y := t.pair()
+		g := y.grant(64*kib, 1, van.RightWrite)
+		for _, size := range []int{1, 100, 4096, 64 * kib} {
+			y.in.peek = func(a *arrival) {
+				if d := payloadOf(y.in.salt, a.sequence).differs(g.mem[:size]); d >= 0 {
+					t.fail(3, "message %d, whose source was registered when Send returned, differs at byte %d of %d", a.sequence, d, size)
+				}
+			}
+			failed := x.count().completed - x.count().succeeded
+			for range 3 {
+				t.must(x.offer(shape{size: size, target: []van.Target{g.at(0)}}), "Send from registered memory")
+				t.must(x.n.deregisterSource(x), "Deregister")
+				x.drain()
+			}
+			t.want(x.count().completed-x.count().succeeded == failed, "an operation failed since its source was registered no more")
+			y.in.peek = nil
+		}
+		g.fenced("a write from memory that is registered no more")
 	}},
 	// The peer writes to the grant all the time. From the completion of the withdrawal on, not a byte changes.
 	{name: "withdrawal under fire", need: needOneSided, run: func(t *trial) {

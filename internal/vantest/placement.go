@@ -17,18 +17,17 @@ const fence = 3 // bytes between segments: what follows them is not aligned
 
 func newPlacement(size, parts int) *placement {
 	w := &placement{arena: make([]byte, size+fence*(parts+1))}
-	paint(canary, w.arena)
-	plan := cutUp(make([]byte, size), parts, rand.New(rand.NewPCG(uint64(size), uint64(parts))))
+	paint(poison, w.arena)
+	plan := cutUp(w.arena[:size], parts, rand.New(rand.NewPCG(uint64(size), uint64(parts))))
 	at := 0
 	for _, part := range plan {
 		w.fences = append(w.fences, w.arena[at:at+fence])
 		at += fence
-		seg := w.arena[at : at+len(part) : at+len(part)]
-		paint(poison, seg)
-		w.segments = append(w.segments, seg)
+		w.segments = append(w.segments, w.arena[at:at+len(part):at+len(part)])
 		at += len(part)
 	}
 	w.fences = append(w.fences, w.arena[at:at+fence])
+	paint(canary, w.fences...)
 	return w
 }
 

@@ -51,8 +51,7 @@ func (t *trial) mix(n, large int) []shape {
 
 // compose makes the next message, and returns the memory that is its source.
 func (o *outgoing) compose(c shape) (m *van.Message, source [][]byte) {
-	payload := make([]byte, c.size)
-	payloadOf(o.salt, o.next).fill(payload)
+	payload := o.payloadFor(c)
 	var segments [][]byte
 	switch {
 	case len(c.cuts) > 0:
@@ -74,6 +73,22 @@ func (o *outgoing) compose(c shape) (m *van.Message, source [][]byte) {
 	m.Spare = make([]byte, c.size)
 	paint(junk, m.Spare)
 	return m, [][]byte{m.Head, m.Spare}
+}
+
+// payloadFor is the payload of the next message. One that the van refused is offered again as it is. A queue may stay
+// full for thousands of attempts, and filling megabytes for each costs more than the rest of the suite. What has
+// targets is made anew, since some vans register it for each attempt.
+func (o *outgoing) payloadFor(c shape) []byte {
+	if o.refused != nil && len(o.refused) == c.size && len(c.target) == 0 {
+		return o.refused
+	}
+	payload := make([]byte, c.size)
+	payloadOf(o.salt, o.next).fill(payload)
+	o.refused = nil
+	if len(c.target) == 0 {
+		o.refused = payload
+	}
+	return payload
 }
 
 // head encodes the header of a message, and the meta that belongs to its sequence.

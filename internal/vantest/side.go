@@ -78,6 +78,7 @@ func (s *side) offer(c shape) error {
 	}
 	s.out.sent++
 	s.out.next++
+	s.out.refused = nil
 	return nil
 }
 
@@ -87,6 +88,20 @@ func registerSources(v van.Van, m *van.Message) (err error) {
 		if v.Caps().Registered && i < len(m.Payload) && len(m.Payload[i]) > 0 && !t.IsZero() {
 			err = errors.Join(err, v.(van.Registrar).Register(m.Payload[i]))
 		}
+	}
+	return err
+}
+
+// deregisterSource ends the registration of what the last Send of a side writes from, unless that is complete.
+func (n *node) deregisterSource(s *side) (err error) {
+	n.mu.Lock()
+	source := s.out.issued[n.ops]
+	n.mu.Unlock()
+	if source == nil {
+		return nil
+	}
+	for _, b := range source[1:] { // behind the head
+		err = errors.Join(err, n.van.(van.Registrar).Deregister(b))
 	}
 	return err
 }

@@ -18,6 +18,7 @@ var (
 		"a peer that hears of a grant may write to it",
 		"small segments travel with the head",
 		"memory that is not registered",
+		"a registration that ends under an operation",
 		"withdrawal under fire",
 		"views",
 		"foreign, stale and short views",
@@ -45,6 +46,7 @@ var (
 	}
 	unregisteredSkips = []string{
 		"memory that is not registered",
+		"a registration that ends under an operation",
 	}
 	noProcessesSkips = []string{
 		"ping-pong between processes",

@@ -109,6 +109,7 @@ func (c *SendChain) Bind(id uint64, flags Flags, w *MW, m *MR, addr uintptr, len
 	r.wr_id = C.uint64_t(id)
 	r.opcode = C.uint32_t(opBind)
 	r.send_flags = C.uint32_t(flags)
+	r.imm_data = 0 // soft-RoCE refuses a bind with what an earlier request has left there
 	r.bind_mw = C.uint64_t(uintptr(unsafe.Pointer(w.mw)))
 	r.bind_rkey = C.uint32_t(w.key)
 	r.bind_mr = C.uint64_t(uintptr(unsafe.Pointer(m.mr)))

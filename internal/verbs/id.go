@@ -266,13 +266,14 @@ func (i *ID) Migrate(to *EventChannel) error {
 	if err := i.move("migrate_id", &i.channel.resource, &to.resource); err != nil {
 		return err
 	}
+	address := uintptr(unsafe.Pointer(i.id))
+	to.ids.add(address, i) // before an event can come there
 	if err := result("migrate_id", deviceName(i.id), C.sv_migrate(i.id, to.channel)); err != nil {
+		to.ids.remove(address)
 		return errors.Join(err, i.move("migrate_id", &to.resource, &i.channel.resource))
 	}
-	address := uintptr(unsafe.Pointer(i.id))
 	i.channel.ids.remove(address)
 	i.channel = to
-	to.ids.add(address, i)
 	return nil
 }
 

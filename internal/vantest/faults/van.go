@@ -61,6 +61,11 @@ func (v *faultyVan) Register(mem []byte) error { return v.Van.(van.Registrar).Re
 // Deregister implements van.Registrar.
 func (v *faultyVan) Deregister(mem []byte) error { return v.Van.(van.Registrar).Deregister(mem) }
 
+// RegisterAccelerator implements van.AcceleratorRegistrar.
+func (v *faultyVan) RegisterAccelerator(mem []byte, fd int, offset int64) error {
+	return v.Van.(van.AcceleratorRegistrar).RegisterAccelerator(mem, fd, offset)
+}
+
 // Listen implements van.Van.
 func (v *faultyVan) Listen(addr string) (string, error) {
 	bound, err := v.Van.Listen(addr)

@@ -15,9 +15,12 @@ const credits = 24
 
 // onMemvan is memvan with a mutation. It is made inside the bubble in which it is used.
 func onMemvan(m Mutation, o memvan.Options) vantest.Factory {
-	net := memvan.NewNetwork()
+	net, device := memvan.NewNetwork(), new(memvan.Device)
 	maker := func(p van.Placer, wake func()) (van.Van, error) {
 		o := o
+		if o.Device != nil {
+			o.Device = device
+		}
 		o.Placer, o.Wake, o.Credits, o.Queue = p, wake, credits, 64
 		return memvan.New(net, o)
 	}
@@ -29,6 +32,7 @@ func onMemvan(m Mutation, o memvan.Options) vantest.Factory {
 		Credits:     credits,
 		NoViews:     o.NoViews,
 		Offload:     o.Offload,
+		Registered:  o.Device != nil,
 		NoProcesses: true, NoGreeting: true,
 		RawDial: faults.RawDial(maker),
 	}, m)
@@ -39,6 +43,7 @@ var forms = map[string]memvan.Options{
 	"views":    {OneSided: true},
 	"no views": {OneSided: true, NoViews: true},
 	"offload":  {OneSided: true, NoViews: true, Offload: true},
+	"device":   {OneSided: true, NoViews: true, Offload: true, Device: new(memvan.Device)},
 }
 
 // check runs the clauses against memvan with a mutation, on fake time: a wait
@@ -71,6 +76,9 @@ func TestEveryMutationIsCaught(t *testing.T) {
 		}
 		if o.Offload {
 			mutations = append(mutations, OffloadMutations()...)
+		}
+		if o.Device != nil {
+			mutations = RegisteredMutations() // the others have nothing to do with registration
 		}
 		for _, m := range mutations {
 			t.Run(form+"/"+m.Name, func(t *testing.T) { requireCaught(t, m, o) })

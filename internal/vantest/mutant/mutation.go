@@ -33,6 +33,9 @@ func GrantMutations() []Mutation { return slices.Clone(grantMutations) }
 // OffloadMutations returns those that bite vans with a device alone.
 func OffloadMutations() []Mutation { return slices.Clone(offloadMutations) }
 
+// RegisteredMutations returns those that bite vans with a device that reaches registered memory alone.
+func RegisteredMutations() []Mutation { return slices.Clone(registeredMutations) }
+
 // None changes nothing: a van that passes must pass with it too.
 var None = Mutation{Name: "none", mutate: func(*mutantVan) {}}
 

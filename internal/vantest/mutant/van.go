@@ -41,6 +41,15 @@ type mutantVan struct {
 	withdraw func(*endpoint, van.GrantID, van.OpID) error
 	onGrant  func(van.Grant)
 	onMap    func(van.Viewer, mapRequest) (van.View, error)
+
+	registers registrationHooks
+}
+
+// registrationHooks are where a mutation about registered memory may bite.
+type registrationHooks struct {
+	begin, end  func(mem []byte) error // instead of Register and Deregister of the inner van
+	beforeGrant func(mem []byte)
+	onGranted   func(*endpoint, van.Grant, []byte)
 }
 
 func (v *mutantVan) ring() {
@@ -182,6 +191,29 @@ func (v *mutantVan) Close() error {
 	return err
 }
 
+// registrar is the inner van as one that registers memory.
+func (v *mutantVan) registrar() van.Registrar { return v.inner.(van.Registrar) }
+
+// Register implements van.Registrar.
+func (v *mutantVan) Register(mem []byte) error {
+	if v.registers.begin == nil {
+		return v.registrar().Register(mem)
+	}
+	v.hook.Lock()
+	defer v.hook.Unlock()
+	return v.registers.begin(mem)
+}
+
+// Deregister implements van.Registrar.
+func (v *mutantVan) Deregister(mem []byte) error {
+	if v.registers.end == nil {
+		return v.registrar().Deregister(mem)
+	}
+	v.hook.Lock()
+	defer v.hook.Unlock()
+	return v.registers.end(mem)
+}
+
 // endpoint is an endpoint of a mutant.
 type endpoint struct {
 	van.Endpoint
@@ -215,9 +247,15 @@ func (e *endpoint) Grant(mem []byte, generation uint32, rights van.Rights) (van.
 	v := e.van
 	v.hook.Lock()
 	defer v.hook.Unlock()
+	if v.registers.beforeGrant != nil {
+		v.registers.beforeGrant(mem)
+	}
 	g, err := e.granter().Grant(mem, generation, rights)
 	if err == nil {
 		v.granted.add(g.ID, mem)
+		if v.registers.onGranted != nil {
+			v.registers.onGranted(e, g, mem)
+		}
 		if v.onGrant != nil {
 			v.onGrant(g)
 		}
