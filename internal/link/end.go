@@ -69,7 +69,15 @@ func (s *Session) lose(err error) {
 		t.losses.first.Add(-1)
 	}
 	s.opening.leaveGroup()
-	t.Log().Debug().Str("van", s.caps.Name).Str("peer", s.String()).Bool("dialled", s.dialled).AnErr("reason", err).Msg("session lost")
+	line := t.Log().Debug().Str("van", s.caps.Name).Str("peer", s.String()).Bool("dialled", s.dialled).AnErr("reason", err)
+	c := CountersOf([]*Session{s})[0]
+	if c != nil {
+		line.Stringer("counters", c)
+	}
+	line.Msg("session lost")
+	if t.options.Lost != nil {
+		t.options.Lost(s, c, err)
+	}
 	s.opening.stopTimer()
 	if t.stuck.Load() == 0 {
 		t.engine.ClearStuck() // what woke the driver because of s is over

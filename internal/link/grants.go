@@ -17,6 +17,8 @@ type (
 	Target  = van.Target
 	View    = van.View
 	Caps    = van.Caps
+
+	Counters = van.Counters
 )
 
 // Rights bits.

@@ -5,12 +5,14 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/pairtest"
+	"github.com/stepvan/stepvan/tensor"
 	"github.com/stepvan/stepvan/van"
 	"github.com/stepvan/stepvan/van/memvan"
 )
@@ -88,6 +90,54 @@ func TestPayloadThatTravelsWithHeads(t *testing.T) {
 	}
 	err := p.sa.Send(&link.Outbound{Channel: link.ChannelRequest, Payload: [][]byte{make([]byte, 1025), {1}}, Targets: []van.Target{{}, target}})
 	require.ErrorIs(t, err, stepvan.ErrInvalid)
+}
+
+// A message out of memory of an accelerator is never sent without its targets. The test uses memory of the host, and
+// sees the loss.
+func TestDirectMessagesAreWrittenOrLost(t *testing.T) {
+	p := newPair(t, pairtest.Offload(), nil)
+	target, _ := grantOf(t, p.sb, 100, 3)
+	err := p.sa.Send(&link.Outbound{Channel: link.ChannelRequest, Payload: [][]byte{{1}}, Direct: true})
+	require.ErrorIs(t, err, stepvan.ErrInvalid)
+	stale := target
+	stale.Generation++
+	done := &signal{node: p.a}
+	require.NoError(t, p.sa.Send(&link.Outbound{
+		Channel: link.ChannelRequest, Payload: [][]byte{{1}}, Targets: []van.Target{stale}, Direct: true, Completer: done,
+	}))
+	require.ErrorIs(t, done.wait(t), stepvan.ErrStale)
+	require.ErrorContains(t, p.sa.Err(), "a target was refused")
+}
+
+// A program may end the registration of such memory before the first piece has gone: the caller of Send holds it.
+func TestDirectMessagesOutliveTheRegistration(t *testing.T) {
+	const n = 10_000
+	devices := map[string]*memvan.Device{"a": {}, "b": {}}
+	p := newPair(t, pairtest.Registered(func(name string) *memvan.Device { return devices[name] }), func(o *link.Options) { o.PieceBytes = 1024 })
+	from, err := tensor.FromSlice(pattern(n, 1))
+	require.NoError(t, err)
+	to, err := tensor.FromSlice(make([]byte, n))
+	require.NoError(t, err)
+	source, err := p.a.Registry.Register(from)
+	require.NoError(t, err)
+	_, err = p.b.Registry.Register(to)
+	require.NoError(t, err)
+	g, err := p.sb.Grant(to.Bytes(), 1, van.RightWrite)
+	require.NoError(t, err)
+	hold, ok := p.a.Registry.Hold(from.Bytes())
+	require.True(t, ok)
+	require.NoError(t, source.Close())
+	done := &signal{node: p.a}
+	require.NoError(t, p.sa.Send(&link.Outbound{
+		Channel: link.ChannelRequest, Payload: [][]byte{from.Bytes()}, Targets: []van.Target{{Grant: g.ID, Generation: 1}}, Direct: true, Completer: done,
+	}))
+	m := p.hb[link.ChannelRequest].take(t)
+	require.EqualValues(t, n, m.Written)
+	require.Equal(t, from.Bytes(), to.Bytes())
+	m.Release()
+	require.NoError(t, done.wait(t))
+	p.a.Registry.Release(hold)
+	require.Eventually(t, func() bool { _, count := devices["a"].Registered(); return count == 0 }, pairtest.WaitLimit, time.Millisecond)
 }
 
 // A message of many written pieces lets the pieces of other channels pass. Messages with and without targets keep their

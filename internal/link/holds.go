@@ -7,10 +7,10 @@ import "github.com/stepvan/stepvan/internal/registry"
 // way. What the van has accepted needs no hold. Session.mu guards them.
 type holds map[*Outbound][]registry.Hold
 
-// take holds the memory that o is written from, unless that is done. It reports false where some of it is not
-// registered. Only messages of several pieces over a van with a device come here.
+// take holds the memory that o is written from, unless that is done, or the caller does. It reports false where some of
+// it is not registered. Only messages of several pieces over a van with a device come here.
 func (x *holds) take(r *registry.Registry, o *Outbound) bool {
-	if o.use != targetsUsed || o.sent > 0 || (*x)[o] != nil {
+	if o.use != targetsUsed || o.Direct || o.sent > 0 || (*x)[o] != nil {
 		return true
 	}
 	list := make([]registry.Hold, 0, len(o.Payload))

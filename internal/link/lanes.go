@@ -12,7 +12,7 @@ func (x *sender) enqueue(o *Outbound) {
 	x.lanes[o.Channel].push(o, &o.link)
 	x.filled |= 1 << o.Channel
 	x.waiting++
-	if o.unsaved {
+	if o.saving.due {
 		x.unsaved++
 	}
 	if x.filled != 1<<o.Channel {
@@ -25,7 +25,7 @@ func (x *sender) enqueue(o *Outbound) {
 func (x *sender) copyToSpare() {
 	for filled := x.filled; x.unsaved > 0 && filled != 0; filled &= filled - 1 {
 		for l := x.lanes[bits.TrailingZeros16(filled)].head; l != nil; l = l.next {
-			if l.of.unsaved {
+			if l.of.saving.due {
 				l.of.copyToSpare()
 				x.unsaved--
 			}
@@ -45,7 +45,7 @@ func (x *sender) pump() {
 			break
 		}
 		if lane := &x.lanes[c]; lane.first().allFramed {
-			if o := lane.pop(); o.unsaved {
+			if o := lane.pop(); o.saving.due {
 				x.unsaved--
 			}
 			if lane.empty() {

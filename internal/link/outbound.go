@@ -32,6 +32,10 @@ type Outbound struct {
 	// The goroutine that sends the message writes the payload. What must wait, the driver writes, unless the message is
 	// Prompt.
 	Targets []van.Target
+	// Direct says that an accelerator holds segments of Payload. So these have a target, and the message is never sent
+	// without its targets. If the van refuses one all the same, the session is lost. The caller holds the memory of
+	// all segments with a target ([registry.Registry.Hold]), and the peer keeps what it has granted.
+	Direct bool
 	// Spare, when it is set, is memory that can hold all of Payload and does not overlap it. The caller then owns what
 	// Payload points to again when Send returns. Send copies what the van has not taken by then to Spare, and the link
 	// borrows Spare until Done. Not together with Targets.
@@ -47,9 +51,14 @@ type Outbound struct {
 	inflight  int        // frames that the van has not completed
 	posted    int64
 	use       targetUse
-	unsaved   bool // Payload is still to be moved to Spare
 	allFramed bool // the last frame has been accepted
-	spare     [1][]byte
+	saving    saving
+}
+
+// saving is what becomes of Payload with Spare.
+type saving struct {
+	due  bool      // it is still to be moved to Spare
+	rest [1][]byte // what was moved
 }
 
 // targetUse says what Targets are used for.
@@ -92,7 +101,7 @@ func (o *Outbound) reset() {
 	if len(o.Targets) > 0 {
 		o.use = targetsUsed
 	}
-	o.unsaved = o.Spare != nil
+	o.saving.due = o.Spare != nil
 	o.total = 0
 	for _, p := range o.Payload {
 		o.total += uint64(len(p))
@@ -101,21 +110,21 @@ func (o *Outbound) reset() {
 
 // copyToSpare moves to Spare what has not gone. It is called before the Send that was given o returns.
 func (o *Outbound) copyToSpare() {
-	if !o.unsaved || o.allFramed {
+	if !o.saving.due || o.allFramed {
 		return
 	}
-	o.unsaved = false
+	o.saving.due = false
 	rest := o.Spare[o.sent:o.total]
-	o.spare[0] = rest
+	o.saving.rest[0] = rest
 	for o.cursor.Segment < len(o.Payload) {
 		rest = rest[bulk.Copy(rest, o.cursor.Next(o.Payload, math.MaxInt64)):]
 	}
-	o.Payload, o.cursor = o.spare[:], van.Cursor{}
+	o.Payload, o.cursor = o.saving.rest[:], van.Cursor{}
 }
 
 // spareOf returns the part of Spare for the next n bytes, or nil when the van need not copy them.
 func (o *Outbound) spareOf(n uint64) []byte {
-	if !o.unsaved || n == 0 {
+	if !o.saving.due || n == 0 {
 		return nil
 	}
 	return o.Spare[o.sent : o.sent+n : o.sent+n]
@@ -123,6 +132,9 @@ func (o *Outbound) spareOf(n uint64) []byte {
 
 // checkTargets refuses targets that do not belong to the payload.
 func (o *Outbound) checkTargets(caps *van.Caps) error {
+	if o.Direct && (len(o.Targets) == 0 || !caps.Offload) {
+		return errs.Invalid("memory of an accelerator in a message that no device writes")
+	}
 	if len(o.Targets) > 0 && (!caps.OneSided || len(o.Targets) != len(o.Payload)) {
 		return errs.Invalid("%d targets for %d segments: one each, and only over a one-sided van", len(o.Targets), len(o.Payload))
 	}

@@ -36,10 +36,10 @@ func TestPieces(t *testing.T) {
 	s = session(van.Caps{OneSided: true})
 	require.EqualValues(t, wholePieces*piece, s.out.pieceSize(short))
 	require.EqualValues(t, piece, s.out.pieceSize(long))
-	short.unsaved = true
+	short.saving.due = true
 	require.EqualValues(t, piece/2, s.out.pieceSize(short), "both sides copy at the same time")
 
-	short.unsaved = false
+	short.saving.due = false
 	s = session(van.Caps{OneSided: true, Offload: true})
 	require.EqualValues(t, wholePieces*piece, s.out.pieceSize(long), "a device copies nothing within the call")
 	s.out.enqueue(long)

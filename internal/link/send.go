@@ -65,7 +65,8 @@ func (s *Session) Send(o *Outbound) error {
 	if err := s.out.admit(o, 0); err != nil {
 		return err
 	}
-	long := o.total > briefBytes && o.use != targetsWritten
+	// A device that is software moves the bytes within the call.
+	long := o.total > briefBytes && o.use != targetsWritten || s.caps.Offload
 	if long {
 		s.transport.engine.BeginCall()
 	}
@@ -193,8 +194,8 @@ func (x *sender) sendFrame(o *Outbound) bool {
 	n := o.cut(f, min(x.pieceSize(o), s.caps.MaxPayload), s.caps.MaxSegments)
 	if s.caps.Registered && n < o.total && !x.sources.take(s.transport.Registry, o) {
 		x.frames.put(f)
-		o.cursor, o.use = before, targetsUnused
-		return true
+		o.cursor = before
+		return x.mayRetry(o, errNotRegistered)
 	}
 	h := wire.Header{
 		Kind: wire.KindData, Op: o.Op, Flags: o.Flags, Channel: o.Channel, Sequence: x.sequence + 1,
@@ -247,14 +248,16 @@ func (x *sender) mayRetry(o *Outbound, err error) bool {
 	if o.use != targetsUsed || !isRefusedTarget(err) {
 		return false
 	}
-	if o.sent == 0 {
+	if o.sent == 0 && !o.Direct {
 		o.use = targetsUnused
 		return true
 	}
-	// The peer does not look at what was written so far.
+	// The peer does not look at what was written so far, and nothing but a device reaches memory of an accelerator.
 	x.session.Drop(fmt.Errorf("a target was refused while a message was being written: %w", err))
 	return false
 }
+
+var errNotRegistered = fmt.Errorf("its source is not registered: %w", stepvan.ErrNotSupported)
 
 // isRefusedTarget reports whether err, of a message with targets, is about one of them: the grant is withdrawn, does
 // not cover it, or cannot be mapped. The peer has named it, so a mistake there must not stop other messages.
@@ -277,7 +280,7 @@ func (x *sender) pieceSize(o *Outbound) int64 {
 	switch {
 	case o.use == targetsWritten:
 		return math.MaxInt64
-	case o.unsaved && caps.OneSided:
+	case o.saving.due && caps.OneSided:
 		return max(1, piece/2) // the peer copies one out of Spare while the next is copied there
 	case x.filled&^(1<<o.Channel) != 0:
 		return piece

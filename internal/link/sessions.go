@@ -127,3 +127,16 @@ func (x *sessionSet) keepEarlyLoss(ep van.Endpoint, err error) bool {
 	x.earlyLoss[ep] = err
 	return true
 }
+
+// CountersOf tells what the devices of the vans have done for sessions, which may be over. It is nil for those over a
+// van without devices.
+func CountersOf(sessions []*Session) []*Counters {
+	list := make([]*Counters, len(sessions))
+	for i, s := range sessions {
+		if counted, ok := s.ep.(van.Counted); ok {
+			c := counted.Counters()
+			list[i] = &c
+		}
+	}
+	return list
+}

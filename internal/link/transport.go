@@ -42,6 +42,9 @@ type Options struct {
 	// Opened is called for each session, whichever side has dialled, before anything is delivered on it. The driver
 	// calls it: it must not block. May be nil.
 	Opened func(s *Session)
+	// Lost is called when a session ends, before the handlers hear of it. It is for the log. c is as in CountersOf.
+	// The driver calls it: it must not block. May be nil.
+	Lost func(s *Session, c *Counters, err error)
 	// Reason returns the text of Identity.Reason for a peer that was dialled at address: why this address was taken and
 	// the preferred ones were not. Any goroutine calls it: it must not block. May be nil.
 	Reason func(address string, passed []PassedOver) string
@@ -111,7 +114,7 @@ func NewTransport(o Options) (*Transport, error) {
 		t.closeVans()
 		return nil, err
 	}
-	t.Registry = registry.New(t.vans.registrars())
+	t.Registry = registry.New(t.vans.registrars(), o.Log)
 	if len(t.vans.list) == 0 || o.Memory == nil {
 		return nil, errs.Invalid("a transport needs at least one van, and an allocator")
 	}

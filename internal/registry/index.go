@@ -52,6 +52,23 @@ func (x *index) find(b []byte) (tensor.Place, bool) {
 	return tensor.Place{File: e.id, FD: -1, Memory: e.mem, Offset: int64(extentOf(b).start - extentOf(e.mem).start)}, true
 }
 
+// Registered is memory that the devices reach.
+type Registered struct {
+	Regions int    // that were registered, each with every device
+	Bytes   uint64 // of them together, which the devices have pinned
+}
+
+// Registered returns what is registered at this moment.
+func (r *Registry) Registered() (sum Registered) {
+	if list := r.found.spans.Load(); list != nil {
+		for _, s := range *list {
+			sum.Regions++
+			sum.Bytes += uint64(s.end - s.start)
+		}
+	}
+	return sum
+}
+
 // entry returns an entry that holds all of b, or nil.
 func (x *index) entry(b []byte) *entry {
 	list := x.spans.Load()

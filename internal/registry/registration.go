@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan"
+	drivers "github.com/stepvan/stepvan/device"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -13,12 +14,13 @@ type Registration struct {
 	r      *Registry
 	tensor tensor.Tensor
 	entry  *entry // of memory outside the arenas; nil for other memory, and where no device reaches it
+	arena  bool   // the tensor lies in an arena that the devices reach
 }
 
 // Register holds the memory of t and registers it, or the arena that it lies in. It blocks. Memory that a device cannot
 // reach is held all the same, and goes another way.
 func (r *Registry) Register(t tensor.Tensor) (*Registration, error) {
-	err := t.CheckHost()
+	err := drivers.Check(&t)
 	if err == nil {
 		err = t.Retain()
 	}
@@ -35,12 +37,20 @@ func (r *Registry) Register(t tensor.Tensor) (*Registration, error) {
 }
 
 func (g *Registration) register() (err error) {
-	b := g.tensor.Bytes()
+	b := g.tensor.Addresses()
 	if !g.r.Needed() || len(b) == 0 {
 		return nil
 	}
+	if d := g.tensor.Device(); !d.IsHost() {
+		e, err := g.r.registerAccelerator(d, b)
+		if err == nil {
+			g.entry = e
+		}
+		return err
+	}
 	if at, ok := g.r.arenaOf(b); ok {
 		_, err = g.r.register(at.Memory, at.File, true) // until the arena goes back to the system
+		g.arena = err == nil
 		return err
 	}
 	e, err := g.r.register(b, tensor.NewFileNumber(), false)
@@ -49,6 +59,9 @@ func (g *Registration) register() (err error) {
 	}
 	return err
 }
+
+// Registered reports whether the devices reach the memory. It is false where no device needs that.
+func (g *Registration) Registered() bool { return g.entry != nil || g.arena }
 
 // ID is the number of the memory, as in the Place that [Registry.Find] returns. It is 0 where the registration has no
 // memory of its own.
@@ -84,7 +97,12 @@ func (r *Registry) leave(g *Registration) (last, held bool) {
 	defer r.mu.Unlock()
 	e := g.entry
 	e.uses--
-	if e.uses > 0 || r.entries[extentOf(e.mem)] != e {
+	switch {
+	case e.uses > 0:
+		return false, false
+	case e.vacated:
+		return true, false
+	case r.entries[extentOf(e.mem)] != e:
 		return false, false
 	}
 	r.remove(e)

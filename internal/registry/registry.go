@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/rs/zerolog"
+
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -30,6 +32,7 @@ type Arenas interface {
 type Registry struct {
 	devices []Device
 	found   index
+	streams streams
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -41,6 +44,10 @@ type Registry struct {
 	// +checklocks:mu
 	closed  bool
 	leaving sync.WaitGroup // arenas that the devices are giving up
+
+	// said are the accelerators that the log has told of.
+	// +checklocks:mu
+	said map[tensor.Device]bool
 }
 
 // extent is a range of addresses.
@@ -55,13 +62,16 @@ type entry struct {
 	holds   int           // messages; Registry.mu guards it
 	last    tensor.Tensor // that the last registration has left to the messages; Registry.mu guards it
 	ready   bool          // it is registered, and in the index; Registry.mu guards it
+	vacated bool          // it is in the index no more, and still registered; Registry.mu guards it
 	settled chan struct{} // closed when the devices have answered
 	err     error         // why the devices refused; valid from settled on
 }
 
 // New makes a registry for devices. Without devices all memory counts as registered.
-func New(devices []Device) *Registry {
-	return &Registry{devices: devices, entries: map[extent]*entry{}}
+func New(devices []Device, log zerolog.Logger) *Registry {
+	return &Registry{
+		devices: devices, entries: map[extent]*entry{}, said: map[tensor.Device]bool{}, streams: newStreams(log),
+	}
 }
 
 // Needed reports whether there is a device that needs memory registered.
@@ -95,7 +105,11 @@ func (r *Registry) Covers(b []byte) bool {
 // Prepare registers the arena of t, unless that is done, or t lies in no arena. It blocks, and no driver calls it. A
 // device that refuses an arena is not asked again.
 func (r *Registry) Prepare(t *tensor.Tensor) {
-	if !r.Covers(t.Bytes()) {
+	b := t.Bytes()
+	if !r.Needed() || len(b) == 0 {
+		return
+	}
+	if e := r.found.entry(b); e == nil || !e.arena && t.Region() != nil && t.Region().Allocated() {
 		r.prepare(t)
 	}
 }
@@ -146,12 +160,27 @@ func (r *Registry) enter(mem []byte, id uint64, arena bool) (e *entry, first boo
 	}
 	x := extentOf(mem)
 	e = r.entries[x]
-	if first = e == nil; first {
+	if first = e == nil || e.arena != arena; first {
+		if arena {
+			r.vacate(x)
+		}
 		e = &entry{mem: mem, id: id, arena: arena, settled: make(chan struct{})}
 		r.entries[x] = e
 	}
 	e.uses++
 	return e, first, nil
+}
+
+// vacate takes memory out of the index where an arena is. The memory was freed before the arena was mapped there, and
+// its registration has not ended yet. Under Registry.mu.
+// +checklocks:r.mu
+func (r *Registry) vacate(x extent) {
+	for at, e := range r.entries {
+		if !e.arena && at.start < x.end && x.start < at.end {
+			e.vacated = true
+			r.remove(e)
+		}
+	}
 }
 
 // settle notes the answer of the devices. Memory that the program may register again is forgotten after a refusal.
@@ -181,7 +210,7 @@ func (r *Registry) askDevices(mem []byte) error {
 			for _, other := range r.devices[:i] {
 				err = errors.Join(err, other.Deregister(mem))
 			}
-			return fmt.Errorf("register: %d bytes at %p: the device refuses them: %w", len(mem), mem, err)
+			return fmt.Errorf("%d bytes at %p: the device refuses them: %w", len(mem), mem, err)
 		}
 	}
 	return nil
@@ -193,8 +222,13 @@ func (r *Registry) giveUp(e *entry) (err error) {
 	if e.err != nil {
 		return nil
 	}
+	return r.deregisterAll(e.mem)
+}
+
+// deregisterAll ends one registration of mem with all devices.
+func (r *Registry) deregisterAll(mem []byte) (err error) {
 	for _, d := range r.devices {
-		err = errors.Join(err, d.Deregister(e.mem))
+		err = errors.Join(err, d.Deregister(mem))
 	}
 	return err
 }
@@ -238,5 +272,6 @@ func (r *Registry) Close() error {
 		stop()
 	}
 	r.leaving.Wait()
+	r.streams.lines.End()
 	return err
 }

@@ -1,10 +1,13 @@
 package registry
 
 import (
+	"bytes"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"github.com/stepvan/stepvan"
@@ -88,7 +91,7 @@ func part(t *testing.T, x tensor.Tensor, from, to int64) tensor.Tensor {
 
 func TestRegisteredMemoryIsFoundByItsParts(t *testing.T) {
 	d := new(device)
-	r := New([]Device{d})
+	r := New([]Device{d}, zerolog.Nop())
 	x := heap(t, 100)
 	b := x.Bytes()
 	require.False(t, r.Covers(b))
@@ -99,6 +102,7 @@ func TestRegisteredMemoryIsFoundByItsParts(t *testing.T) {
 	last, err := r.Register(part(t, x, 40, 100))
 	require.NoError(t, err)
 	require.Equal(t, 3, d.left())
+	require.Equal(t, Registered{Regions: 3, Bytes: 100 + 50 + 60}, r.Registered())
 
 	at, ok := r.Find(b[30:60])
 	require.True(t, ok)
@@ -120,7 +124,7 @@ func TestRegisteredMemoryIsFoundByItsParts(t *testing.T) {
 
 func TestTheSameMemoryIsRegisteredOnce(t *testing.T) {
 	d := &device{begun: make(chan struct{}), next: make(chan struct{})}
-	r := New([]Device{d})
+	r := New([]Device{d}, zerolog.Nop())
 	x := heap(t, 100)
 	var both sync.WaitGroup
 	var list [2]*Registration
@@ -141,7 +145,7 @@ func TestTheSameMemoryIsRegisteredOnce(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	first, second := new(device), new(device).refuse(errors.New("no memlock"))
-	r := New([]Device{first, second})
+	r := New([]Device{first, second}, zerolog.Nop())
 	x := heap(t, 100)
 	_, err := r.Register(x)
 	require.ErrorContains(t, err, "no memlock")
@@ -164,7 +168,8 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestWithoutDevicesAllMemoryIsRegistered(t *testing.T) {
-	r := New(nil)
+	require.Zero(t, New(nil, zerolog.Nop()).Registered())
+	r := New(nil, zerolog.Nop())
 	x := heap(t, 100)
 	require.True(t, r.Covers(x.Bytes()))
 	held, err := r.Register(x)
@@ -174,7 +179,7 @@ func TestWithoutDevicesAllMemoryIsRegistered(t *testing.T) {
 }
 
 func TestARegistrationHoldsItsRegion(t *testing.T) {
-	r := New([]Device{new(device)})
+	r := New([]Device{new(device)}, zerolog.Nop())
 	memory, err := tensor.NewAllocator(tensor.Options{})
 	require.NoError(t, err)
 	x, err := memory.Zeros(tensor.Uint8, 100)
@@ -193,7 +198,7 @@ func TestARegistrationHoldsItsRegion(t *testing.T) {
 // registration. Nobody finds the memory any more.
 func TestMessagesHoldTheirMemory(t *testing.T) {
 	d := new(device)
-	r := New([]Device{d})
+	r := New([]Device{d}, zerolog.Nop())
 	memory, err := tensor.NewAllocator(tensor.Options{})
 	require.NoError(t, err)
 	x, err := memory.Zeros(tensor.Uint8, 100)
@@ -230,7 +235,7 @@ func TestMessagesHoldTheirMemory(t *testing.T) {
 // An arena is registered once, when a tensor in it is named first. It stays mapped until the device has given it up.
 func TestArenas(t *testing.T) {
 	d := new(device)
-	r := New([]Device{d})
+	r := New([]Device{d}, zerolog.Nop())
 	memory, err := tensor.NewAllocator(tensor.Options{})
 	require.NoError(t, err)
 	r.Watch(memory)
@@ -262,9 +267,37 @@ func TestArenas(t *testing.T) {
 	require.NoError(t, memory.Close())
 }
 
+// Memory may be freed while it is registered, and an arena mapped in its place: then its address means the arena.
+func TestAnArenaInThePlaceOfFreedMemory(t *testing.T) {
+	d := new(device)
+	r := New([]Device{d}, zerolog.Nop())
+	memory, err := tensor.NewAllocator(tensor.Options{})
+	require.NoError(t, err)
+	x, err := memory.Zeros(tensor.Uint8, 100)
+	require.NoError(t, err)
+	arena, _ := memory.Find(x.Bytes())
+	old, err := tensor.FromSlice(arena.Memory[:4096]) // the registry knows no arena yet
+	require.NoError(t, err)
+	held, err := r.Register(old)
+	require.NoError(t, err)
+	require.True(t, r.Covers(x.Bytes()), "by what was there before")
+	r.Watch(memory)
+	r.Prepare(&x)
+	at, ok := r.Find(x.Bytes())
+	require.True(t, ok)
+	require.Equal(t, arena.File, at.File)
+	require.Equal(t, 2, d.left())
+	require.NoError(t, held.Close())
+	require.Equal(t, 1, d.left(), "the arena")
+	require.NoError(t, x.Region().Close())
+	require.NoError(t, r.Close())
+	require.NoError(t, memory.Close())
+	require.Zero(t, d.left())
+}
+
 func TestAnArenaThatTheDeviceRefusesIsAskedForOnce(t *testing.T) {
 	d := new(device).refuse(stepvan.ErrNotSupported)
-	r := New([]Device{d})
+	r := New([]Device{d}, zerolog.Nop())
 	memory, err := tensor.NewAllocator(tensor.Options{})
 	require.NoError(t, err)
 	r.Watch(memory)
@@ -281,7 +314,7 @@ func TestAnArenaThatTheDeviceRefusesIsAskedForOnce(t *testing.T) {
 }
 
 func TestLookingUpAllocatesNothing(t *testing.T) {
-	r := New([]Device{new(device)})
+	r := New([]Device{new(device)}, zerolog.Nop())
 	x := heap(t, 100)
 	held, err := r.Register(x)
 	require.NoError(t, err)
@@ -294,7 +327,7 @@ func TestLookingUpAllocatesNothing(t *testing.T) {
 // Several goroutines register, look up and drop memory.
 func TestRegistryUnderFire(t *testing.T) {
 	d := new(device)
-	r := New([]Device{d})
+	r := New([]Device{d}, zerolog.Nop())
 	memory, err := tensor.NewAllocator(tensor.Options{ArenaBytes: 1 << 16})
 	require.NoError(t, err)
 	r.Watch(memory)
@@ -326,4 +359,27 @@ func TestRegistryUnderFire(t *testing.T) {
 	require.NoError(t, memory.Close())
 	require.NoError(t, r.Close())
 	require.Zero(t, d.left())
+}
+
+// What is streamed is counted, and the log says it once.
+func TestStreamed(t *testing.T) {
+	var log bytes.Buffer
+	r := New([]Device{new(device)}, zerolog.New(&log))
+	for range patience - 1 {
+		r.NoteStreamed("push", 7, 100)
+		r.NoteStreamed("answer", 8, 1000)
+	}
+	require.Empty(t, log.String(), "a node that registers memory by itself needs some of them")
+	require.Equal(t, Streamed{Tensors: 2 * (patience - 1), Bytes: 1100 * (patience - 1)}, r.Streamed())
+	for range 3 {
+		r.NoteStreamed("push", 7, 100)
+		r.NoteStreamed("answer", 8, 1000)
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "\n"))
+	require.Contains(t, log.String(), "the push of key 7 is copied")
+	for key := range tensor.Key(2 * mostKeys) {
+		r.NoteStreamed("push", key, 1)
+	}
+	require.Len(t, r.streams.times, mostKeys)
+	require.NoError(t, r.Close())
 }
