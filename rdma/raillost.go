@@ -1,0 +1,172 @@
+package rdma
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/stepvan/stepvan/internal/errs"
+	"github.com/stepvan/stepvan/van/parts"
+)
+
+// loss is how far the loss of a rail is, of which others are left. Each side shuts its end and then says what it has
+// received over it. Once a side has shut its own end and heard the other, it sends over other rails what is missing.
+// Guarded by endpoint.mu, except begun and shut.
+type loss struct {
+	begun   atomic.Bool // nothing more is posted
+	shut    atomic.Bool // the queue pair is destroyed: nothing comes, and no device uses memory for it
+	said    bool        // the peer will hear what came over the rail
+	heard   bool        // the peer has said the same
+	settled bool        // what was missing has gone over other rails
+	listed  atomic.Bool // the endpoint has the rail; before, its maker frees it
+	cause   atomic.Pointer[error]
+}
+
+// fail takes the rail out, or ends the endpoint if no other rail is left. The first cause stays. Concurrent.
+func (r *rail) fail(op string, err error) {
+	e := r.e
+	if !r.flight.on || isProtocol(err) {
+		e.fail(op, err)
+		return
+	}
+	r.loss.cause.CompareAndSwap(nil, &err)
+	if !r.loss.begun.CompareAndSwap(false, true) {
+		return
+	}
+	if r.loss.listed.Load() {
+		r.takeOut(op, err)
+	}
+}
+
+// takeOut ends a rail that has failed, or the endpoint if no other is left.
+func (r *rail) takeOut(op string, err error) {
+	e := r.e
+	if e.rails.count((*rail).usable) == 0 {
+		e.fail(op, e.rails.cause(err))
+		return
+	}
+	e.hurt.Store(true)
+	e.v.undertaker.addRail(r)
+	e.note()
+}
+
+// cause is why the rails have gone, err if there is nothing better. A peer that closes ends one after another.
+func (s *rails) cause(err error) error {
+	for _, r := range s.all() {
+		if why := r.loss.cause.Load(); why != nil && errors.Is(*why, parts.ErrClosedByPeer) {
+			return *why
+		}
+	}
+	return err
+}
+
+// mend does what the loss of rails asks for. The poller's.
+func (e *endpoint) mend() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.state.Load()&(failed|closed) != 0 {
+		return
+	}
+	e.hurt.Store(false)
+	for _, r := range e.rails.all() {
+		if !r.loss.begun.Load() {
+			continue
+		}
+		e.hurt.Store(true)
+		if r.loss.shut.Load() && !r.loss.said {
+			r.loss.said = true
+			e.in.leave(r)
+			e.out.control.losses = append(e.out.control.losses, r)
+			e.out.fetched.sent = e.out.fetched.count - 1 // the peer may not have heard it
+			e.out.order.settle(r)
+			e.out.pending.Store(true)
+		}
+	}
+}
+
+// leave keeps what has come over a rail whose memory goes. The poller's; endpoint.mu is held.
+func (r *receiver) leave(from *rail) {
+	for i := range r.arrived.ring {
+		if f := &r.arrived.ring[i]; f.rail == from {
+			f.copy()
+		}
+	}
+	if f := &r.fetch; r.arrival.fetching && f.rail == from && (f.isLost() || len(f.staged) > 0) {
+		if err := f.restart(r); err != nil {
+			r.e.fail("receive", err)
+		}
+	}
+}
+
+// addLoss adds the record that says what has come over a rail. false: there is no room for it.
+func (r *rail) addLoss(of *rail) bool {
+	if r.queue.requests.all() <= 1 {
+		return false
+	}
+	i := r.queue.takeBuffer()
+	if i < 0 {
+		return false
+	}
+	p := prefix{
+		kind: kindRecord, flags: flagLoss, number: r.credit.records.take(),
+		head: uint32(of.index) | uint32(of.attempt)<<8, payload: uint64(of.messages) | uint64(of.records)<<32,
+	}
+	r.queue.addSlot(i, &p, 0, false)
+	r.flight.forget(r.credit.records.back.Load())
+	r.flight.records = append(r.flight.records, carriedRecord{number: p.number, flag: flagLoss, loss: of})
+	return true
+}
+
+// takeLoss hears what the peer has received over a rail that it has shut. endpoint.mu is held.
+func (t *order) takeLoss(from *rail, p *prefix) error {
+	index, attempt := int(p.head&0xff), uint16(p.head>>8)
+	r := t.s.e.rails.at(index)
+	messages, records := uint32(p.payload), uint32(p.payload>>32)
+	switch {
+	case index >= t.s.e.paths || r == from || r != nil && r.attempt == attempt && r.loss.heard:
+		return errs.Protocol("record", 16, "rail %d is shut, and was not open", index)
+	case r == nil || r.attempt != attempt:
+		return nil // one that only the peer has had
+	case int32(messages-r.credit.messages.back.Load()) < 0 || !r.credit.messages.learn(messages):
+		return errs.Protocol("record", 24, "%d messages are said to have come over rail %d (want %d to %d)",
+			messages, index, r.credit.messages.back.Load(), r.credit.messages.sent.Load())
+	case int32(records-r.credit.records.back.Load()) < 0 || !r.credit.records.learn(records):
+		return errs.Protocol("record", 28, "%d records are said to have come over rail %d (want %d to %d)",
+			records, index, r.credit.records.back.Load(), r.credit.records.sent.Load())
+	}
+	r.loss.heard = true
+	r.fail("receive", lossOf(fmt.Errorf("the peer has taken the rail out")))
+	t.settle(r)
+	return nil
+}
+
+// awaits reports whether the peer must say what has come over the rail. Before its hello, this side has sent nothing.
+func (r *rail) awaits() bool { return r.ready.Load() && !r.loss.heard }
+
+// settle finds out what the peer is missing of a rail, once both ends are shut. endpoint.mu is held.
+func (t *order) settle(r *rail) {
+	s := t.s
+	if !r.loss.shut.Load() || r.awaits() || !r.loss.said {
+		return
+	}
+	f, has := &r.flight, r.credit.messages.back.Load()
+	for n := f.retired; n != f.end && int32(has-n) >= 0; n++ {
+		f.at(n).finish(&s.ops) // it came, so what was written in front of it did
+	}
+	r.reclaim()
+	t.moving = append(t.moving, r)
+	for _, c := range f.records {
+		switch c.flag {
+		case flagWithdraw:
+			s.control.withdraw = append(s.control.withdraw, c.grants...)
+		case flagAnswer:
+			s.control.answer = append(s.control.answer, c.grants...)
+		case flagLoss:
+			s.control.losses = append(s.control.losses, c.loss)
+		}
+	}
+	f.records = nil
+	s.waiting.Store(true)
+	s.pending.Store(true)
+	s.e.note()
+}
