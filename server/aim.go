@@ -17,12 +17,27 @@ func (d *responder) chooseTransfers(c *respondCall) {
 			m.transfer = d.copying.choose(m, r, d.ended)
 		}
 		m.aims = m.transfer == transferAimed || c.copies && caps.Offload && m.aimWhole(r, nil)
+		if !c.copies && !m.aims && caps.Registered {
+			m.noteStreamed(r, d.copying.registry)
+		}
 		m.prompt = m.aims && !caps.Offload
 		c.aimed = c.aimed || m.prompt
 		c.prepares = c.prepares || c.copies && m.aims && caps.Registered
 		if m.transfer == transferCopied {
 			bytes, _ := m.unsent(r)
 			c.toCopy += bytes
+		}
+	}
+}
+
+// noteStreamed notes the answers that are not written since their memory is not registered, although the pulls say
+// where they belong.
+func (m *message) noteStreamed(r *requestSlot, all *registry.Registry) {
+	along := r.session.Caps().InMessage
+	for i := range m.answers {
+		b := m.answers[i].tensor.Bytes()
+		if int64(len(b)) > along && !m.answers[i].inPlace && r.meta.Pulls[i].Region != 0 && !all.Covers(b) {
+			all.NoteStreamed("answer", r.pulls[i].Key, len(b))
 		}
 	}
 }

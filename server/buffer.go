@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/device"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/registry"
 	"github.com/stepvan/stepvan/internal/wire"
@@ -16,7 +17,8 @@ import (
 // ReceiveBuffer is memory that receives pushes. Any goroutine may call its methods.
 type ReceiveBuffer struct {
 	s          *Server
-	tensor     tensor.Tensor
+	tensor     tensor.Tensor // of the host
+	mirror     *mirror       // where the program has given memory of an accelerator; nil otherwise
 	generation uint32
 	chunks     []*chunk
 	held       *registry.Registration
@@ -52,7 +54,12 @@ func (e *PendingError) Error() string { return e.Err.Error() }
 func (e *PendingError) Unwrap() error { return e.Err }
 
 // Tensor returns the registered tensor.
-func (b *ReceiveBuffer) Tensor() tensor.Tensor { return b.tensor }
+func (b *ReceiveBuffer) Tensor() tensor.Tensor {
+	if b.mirror != nil {
+		return b.mirror.accelerator
+	}
+	return b.tensor
+}
 
 // Generation returns the number of the registration, which rises with each change of the server's buffers.
 func (b *ReceiveBuffer) Generation() uint32 { return b.generation }
@@ -85,16 +92,23 @@ func (s *Server) RegisterRecvBuffer(t tensor.Tensor, ranks []stepvan.Rank, keys 
 	if err := checkBuffer(&t, len(ranks), len(keys)); err != nil {
 		return nil, err
 	}
-	held, err := s.transport.Registry.Register(t)
+	b := &ReceiveBuffer{s: s, tensor: t}
+	err := b.makeMirror()
+	if err == nil {
+		if b.held, err = s.transport.Registry.Register(b.tensor); err != nil {
+			_ = b.closeHeld()
+			b.mirror.end()
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("register_recv_buffer: %w", err)
 	}
-	b := &ReceiveBuffer{s: s, tensor: t, held: held}
 	s.mu.Lock()
 	err = s.buffers.register(b, ranks, keys)
 	s.mu.Unlock()
 	if err != nil {
-		_ = held.Close() // nothing was announced
+		_ = b.closeHeld() // nothing was announced
+		b.mirror.end()
 		return nil, err
 	}
 	err = b.awaitPatiently(op)
@@ -136,7 +150,7 @@ func (b *ReceiveBuffer) Wait(ctx context.Context) error {
 
 // awaitPatiently is await where the program has set no limit.
 func (b *ReceiveBuffer) awaitPatiently(op string) error {
-	defer b.s.deregisterEnded()
+	defer b.s.buffers.deregisterEnded()
 	ctx, cancel := context.WithTimeout(context.Background(), b.s.opt.Patience)
 	defer cancel()
 	return b.await(ctx, op)
@@ -169,7 +183,7 @@ func (b *ReceiveBuffer) end() error {
 
 // checkBuffer checks tensor and lists alone.
 func checkBuffer(t *tensor.Tensor, ranks, keys int) error {
-	if err := t.CheckHost(); err != nil {
+	if err := device.Check(t); err != nil {
 		return fmt.Errorf("register_recv_buffer: the tensor cannot be used: %w", err)
 	}
 	if ranks != keys {
@@ -284,7 +298,7 @@ func (t *bufferTable) checkOverlap(b *ReceiveBuffer, replaced []*chunk) error {
 	}
 	for _, other := range t.buffers {
 		for _, c := range other.chunks {
-			if _, ok := given[c]; !ok && c.registered() && overlap(c.mem, b.tensor.Bytes()) {
+			if _, ok := given[c]; !ok && c.registered() && c.sharesMemory(b) {
 				return errs.Invalid("register_recv_buffer: the memory overlaps that of key %d of %s: unregister that buffer first", c.key, c.worker.name)
 			}
 		}
@@ -327,6 +341,7 @@ func (t *bufferTable) remove(c *chunk) {
 	if b.live--; b.live == 0 {
 		b.tensor.Release()
 		t.deregister(b)
+		b.mirror.end()
 		t.buffers = slices.DeleteFunc(t.buffers, func(other *ReceiveBuffer) bool { return other == b })
 	}
 }

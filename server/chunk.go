@@ -42,6 +42,7 @@ type chunk struct {
 
 	state       chunkState
 	grant       link.GrantID  // unless announced
+	direct      bool          // the grant is of memory of an accelerator
 	session     *link.Session // of the grant
 	withdrawnIn uint32        // the generation of the OpWithdraw that lists it; 0 where the session has ended
 	awaitedBy   []*bufferChange

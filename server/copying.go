@@ -106,10 +106,10 @@ func (m *message) aimWhole(r *requestSlot, sources *registry.Registry) bool {
 		if a.inPlace || n == 0 {
 			continue
 		}
-		a.along = r.meta.Pulls[i].Region == 0 || sources != nil && !sources.Covers(a.tensor.Bytes())
+		a.along = r.meta.Pulls[i].Region == 0 || sources != nil && !sources.Covers(a.tensor.Addresses())
 		if !a.along {
 			some = true
-		} else if along -= n; along < 0 {
+		} else if along -= n; along < 0 || !a.tensor.Device().IsHost() {
 			return false
 		}
 	}

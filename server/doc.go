@@ -34,6 +34,11 @@
 // returns the tensors at once. Answers may be views of the request's own chunk: the worker pushes a key again only
 // after it has the whole response.
 //
+// A receive buffer may lie in memory of an accelerator. Then memory of the host receives the pushes, and a goroutine
+// copies them to the accelerator before GetBatch hands the request out. Answers of an accelerator are copied to pooled
+// memory by a goroutine each, after the stream of the program has done its work. Until then the request counts as being
+// answered. Where a device of the van reaches the accelerator, nothing is copied.
+//
 // # Threads
 //
 // One goroutine at a time may be in GetBatch; a second one gets stepvan.ErrBusy. Any goroutine may call everything else

@@ -29,7 +29,8 @@ func (t *bufferTable) grantChunks(w *workerPeer, chunks []*chunk) bool {
 		if c.state != chunkAnnounced || !c.registered() || c.buffer.tensor.Retain() != nil {
 			continue
 		}
-		g, err := w.session.Grant(c.mem, c.generation, link.RightWrite)
+		mem, direct := c.room(w.session)
+		g, err := w.session.Grant(mem, c.generation, link.RightWrite)
 		if err != nil {
 			c.buffer.tensor.Release()
 			if errors.Is(err, stepvan.ErrWouldBlock) {
@@ -39,7 +40,7 @@ func (t *bufferTable) grantChunks(w *workerPeer, chunks []*chunk) bool {
 			continue // the worker sends its pushes
 		}
 		c.leave(chunkAnnounced)
-		c.grant, c.session = g.ID, w.session
+		c.grant, c.session, c.direct = g.ID, w.session, direct
 		delete(w.ungranted, c)
 	}
 	return true
@@ -157,7 +158,7 @@ func (t *bufferTable) awaitWithdrawn(change *bufferChange, chunks []*chunk) {
 }
 
 func (c *chunk) overlapsAny(chunks []*chunk) bool {
-	return slices.ContainsFunc(chunks, func(other *chunk) bool { return overlap(c.mem, other.mem) })
+	return slices.ContainsFunc(chunks, c.overlaps)
 }
 
 // fence notes that a worker writes no more into the grants that it was told to leave.

@@ -7,6 +7,7 @@ import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/handles"
+	"github.com/stepvan/stepvan/internal/registry"
 	"github.com/stepvan/stepvan/internal/reuse"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
@@ -27,10 +28,11 @@ type message struct {
 	spare    *tensor.Region // memory for what the link does not take at once; nil: it borrows the answers
 	saved    bool           // the answers are in spare, one behind the other
 	transfer transfer
-	aims     bool          // the answers are written into the pull tensors
-	prompt   bool          // the goroutine that responds writes them
-	targets  []link.Target // of payload, of a message that aims
-	bytes    int64         // of all answers
+	aims     bool            // the answers are written into the pull tensors
+	prompt   bool            // the goroutine that responds writes them
+	targets  []link.Target   // of payload, of a message that aims
+	bytes    int64           // of all answers
+	holds    []registry.Hold // of answers in memory of an accelerator, which a device writes from there
 	entry    trace.Entry
 
 	// Of an announcement.
@@ -74,6 +76,9 @@ func (p *messageSender) recycle(m *message) {
 	if m.spare != nil {
 		p.s.opt.Memory.Put(m.spare)
 		m.spare = nil
+	}
+	if len(m.holds) > 0 {
+		m.letGo(p.s.transport.Registry)
 	}
 	m.targets, m.transfer, m.saved, m.aims, m.prompt = m.targets[:0], transferLent, false, false, false
 	m.meta, m.answers, m.payload, m.chunks = m.meta[:0], reuse.Slice(m.answers), reuse.Slice(m.payload), reuse.Slice(m.chunks)

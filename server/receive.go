@@ -44,11 +44,20 @@ func (h requestHandler) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 func (h requestHandler) Receive(m *link.Inbound) (kept bool) {
 	s := h.s
 	if m.Header.Op == wire.OpFence {
-		h.fence(m)
-		return false
+		s.mu.Lock()
+		kept = s.arrivals.takeFence(h, m)
+		s.mu.Unlock()
+		if !kept {
+			h.fence(m)
+		}
+		return kept
 	}
 	s.mu.Lock()
 	req, err := h.requestOf(m)
+	if s.arrivals.take(h, m, req, err) {
+		s.mu.Unlock()
+		return true
+	}
 	next := h.enqueue(m, req, err)
 	s.mu.Unlock()
 	next.finish(s, m)
@@ -292,8 +301,11 @@ func (r *requestSlot) writtenChunk(i int, registered *chunk) (*chunk, error) {
 		return registered, nil
 	}
 	if c := r.server.buffers.findWithdrawn(r.session, d); c != nil {
-		r.late = append(r.late, latePush{i, c.mem[:d.Bytes]})
-		return nil, nil
+		late, err := c.late(i, d)
+		if err == nil {
+			r.late = append(r.late, late)
+		}
+		return nil, err
 	}
 	return nil, &stepvan.ProtocolError{Field: "region", Reason: fmt.Sprintf("the push of key %d was written into memory that is not registered for it", d.Key)}
 }
@@ -322,7 +334,7 @@ func (r *requestSlot) makeTensors() error {
 		}
 	}
 	for _, l := range r.late {
-		copy(r.pushes[l.index].Bytes(), l.mem)
+		copy(r.pushes[l.index].Bytes(), l.mem) // arrivals copies what an accelerator holds
 	}
 	return nil
 }

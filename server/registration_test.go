@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -132,6 +133,9 @@ func TestForeignMemoryThatIsRegistered(t *testing.T) {
 	require.NoError(t, room.Close())
 	require.NoError(t, source.Close())
 	exchange(0)
+	require.EqualValues(t, 5, w.Stats().Streamed.Tensors, "two pushes and three pulls")
+	require.EqualValues(t, 5*4*many, w.Stats().Streamed.Bytes)
+	require.EqualValues(t, 2, s.Stats().Streamed.Tensors, "answers to pulls that say where they belong")
 	require.Equal(t, 1, all.count(s.Instance), "the receive buffer")
 	require.NoError(t, registered.Unregister())
 	require.Zero(t, all.count(w.Instance)+all.count(s.Instance))
@@ -270,10 +274,13 @@ func TestADeviceThatHasNoRoom(t *testing.T) {
 	c := New(t, Options{Van: v})
 	w, s := c.Workers[0], c.Servers[0]
 	x := Floats(t, make([]float32, many)...)
+	named := fmt.Sprintf("register: %d bytes at %p: the device refuses them", x.Len(), x.Bytes())
 	_, err := w.Register(x)
 	require.ErrorIs(t, err, full)
+	require.ErrorContains(t, err, named)
 	_, err = s.Register(x)
 	require.ErrorIs(t, err, full)
+	require.ErrorContains(t, err, named)
 	_, err = s.RegisterRecvBuffer(x, []stepvan.Rank{0}, Keys(1))
 	require.ErrorIs(t, err, full)
 	require.Zero(t, s.Stats().Chunks)
@@ -285,4 +292,78 @@ func TestADeviceThatHasNoRoom(t *testing.T) {
 	require.NoError(t, h.Wait(Context(t)))
 	requireFilled(t, 4, pull, "answer")
 	require.Zero(t, seen.Written.Load())
+}
+
+// The end of a server ends its registrations, and what comes later is refused.
+func TestTheEndOfTheServerEndsItsRegistrations(t *testing.T) {
+	all := new(devices)
+	c := New(t, Options{Van: Registered(all.of)})
+	s := c.Servers[0]
+	x, y := Floats(t, make([]float32, many)...), shared(t, s.Instance, 0, many)
+	_, err := s.Register(x)
+	require.NoError(t, err)
+	held, err := s.Register(y)
+	require.NoError(t, err)
+	require.Equal(t, 2, all.count(s.Instance))
+	require.NoError(t, s.Close())
+	require.Equal(t, 1, all.count(s.Instance), "the arena")
+	require.NoError(t, y.Region().Close(), "nothing holds the tensor")
+	require.NoError(t, held.Close())
+	_, err = s.Register(x)
+	require.ErrorIs(t, err, stepvan.ErrClosed)
+}
+
+// Threads that register the same memory, and end that, are right each for itself.
+func TestTheSameMemoryOfSeveralThreads(t *testing.T) {
+	all := new(devices)
+	c := New(t, Options{Van: Registered(all.of)})
+	w, s := c.Workers[0], c.Servers[0]
+	x := Floats(t, make([]float32, many)...)
+	var threads sync.WaitGroup
+	for range 4 {
+		threads.Go(func() {
+			for range 200 {
+				ours, err := w.Register(x)
+				theirs, err2 := s.Register(x)
+				if err != nil || err2 != nil || !w.Transport.Registry.Covers(x.Bytes()) || !s.Transport.Registry.Covers(x.Bytes()) {
+					t.Error("registered memory is not found", err, err2)
+					return
+				}
+				if err := errors.Join(ours.Close(), theirs.Close()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	threads.Wait()
+	require.Zero(t, all.count(w.Instance)+all.count(s.Instance))
+}
+
+// Memory that the device cannot reach, such as that of some files, goes another way. The registration holds it.
+func TestMemoryThatNoDeviceReaches(t *testing.T) {
+	all := &devices{begin: func(bool, []byte) error { return fmt.Errorf("memory of a file: %w", stepvan.ErrNotSupported) }}
+	v, seen := Watch(Registered(all.of))
+	c := New(t, Options{Van: v})
+	w, s := c.Workers[0], c.Servers[0]
+	x, pull := Floats(t, make([]float32, many)...), Floats(t, make([]float32, many)...)
+	fill(t, x, 3)
+	ours, err := w.Register(x)
+	require.NoError(t, err)
+	require.False(t, ours.Registered())
+	theirs, err := s.Register(x)
+	require.NoError(t, err)
+	require.False(t, theirs.Registered())
+	b, err := s.RegisterRecvBuffer(Floats(t, make([]float32, many)...), []stepvan.Rank{0}, Keys(1))
+	require.NoError(t, err)
+	h, err := w.PushPull(List(x), Keys(1), List(pull), Keys(2))
+	require.NoError(t, err)
+	r := take(t, s, stepvan.LockStep)[0]
+	requireFilled(t, 3, r.Pushes()[0], "push")
+	respond(t, s, r.ID, x)
+	require.NoError(t, h.Wait(Context(t)))
+	requireFilled(t, 3, pull, "answer")
+	require.Zero(t, seen.Written.Load())
+	require.EqualValues(t, 2, w.Stats().Streamed.Tensors)
+	require.NoError(t, errors.Join(ours.Close(), theirs.Close(), b.Unregister()))
+	require.Zero(t, all.count(w.Instance)+all.count(s.Instance))
 }

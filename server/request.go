@@ -134,6 +134,7 @@ func (t *requestTable) recycle(r *requestSlot) *link.Inbound {
 	if r.pool != nil {
 		t.s.opt.Memory.Put(r.pool)
 	}
+	r.releaseLate()
 	r.pushes, r.late = reuse.Slice(r.pushes), reuse.Slice(r.late)
 	r.keys, r.pulls, r.chunks = r.keys[:0], r.pulls[:0], r.chunks[:0]
 	r.from, r.session, r.pool, r.held, r.refusal, r.pushedBytes, r.touched = nil, nil, nil, nil, nil, 0, 0
@@ -166,6 +167,7 @@ func (t *requestTable) find(id RequestID) *requestSlot {
 
 // latePush was written into a chunk that has ended meanwhile.
 type latePush struct {
-	index int
-	mem   []byte
+	accelerator tensor.Tensor // what holds it there, retained until it is copied; the zero Tensor for the host
+	index       int
+	mem         []byte
 }

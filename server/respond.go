@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/device"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/handles"
@@ -21,6 +22,8 @@ import (
 // until the Response is done. A worker that is gone fails the Response, not the call. After an error of the call
 // nothing was sent, and the request is still to be answered: the documentation of ps.Node.Respond lists the errors.
 // Budget: 0 allocations in the steady state, one message.
+//
+// Tensors of an accelerator are answered by [Server.RespondOn] on the default stream of their device.
 func (s *Server) Respond(tensors []tensor.Tensor, id RequestID) (Response, error) {
 	r, _, err := s.responder.respond(&answers{tensors: tensors, id: id}, false)
 	return r, err
@@ -43,6 +46,7 @@ type respondCall struct {
 	toCopy   int64           // bytes that the call itself copies
 	prepares bool            // pooled memory may have to be registered
 	aimed    bool            // the link writes an answer into the memory of its worker
+	promise  *promise        // that the call keeps; nil for others
 	sources  []tensor.Tensor // that have spare memory, retained until the end of the call
 
 	// What the link gets.
@@ -68,6 +72,8 @@ type answers struct {
 	rows    *tensor.Tensor // of RespondVec: cut by like for ids; nil for Respond
 	like    []tensor.Tensor
 	ids     []RequestID
+	stream  device.Stream // that works on tensors of an accelerator
+	promise *promise      // to which the answers belong; nil for others
 }
 
 // prepare claims the requests and assigns them their answers. Under Server.mu.
@@ -111,7 +117,7 @@ func (m *message) addAnswer(r *requestSlot, i int, t *tensor.Tensor) error {
 
 // check refuses a tensor that does not fit the pull.
 func (p *Pull) check(t *tensor.Tensor) error {
-	if err := t.CheckHost(); err != nil {
+	if err := device.Check(t); err != nil {
 		return unusable(p, err)
 	}
 	n := int64(t.Len())
@@ -141,7 +147,7 @@ func (d *responder) claim(c *respondCall, id RequestID) error {
 		}
 		return errClosed("respond")
 	}
-	if !r.on(eventRespond) {
+	if !r.on(eventRespond) && c.promise == nil { // a promised answer has its request already
 		return fmt.Errorf("respond: request %#x: it is being answered by another call, or is named twice: %w", uint64(id), stepvan.ErrStale)
 	}
 	c.requests = append(c.requests, r)
@@ -155,6 +161,13 @@ func (d *responder) claim(c *respondCall, id RequestID) error {
 // +checklocksignore: it unlocks in the middle and locks again.
 func (d *responder) respond(a *answers, copies bool) (resp Response, borrowed bool, err error) {
 	at := trace.Now()
+	if a.promise == nil && a.onAccelerator() {
+		resp, err = d.promise(a)
+		return resp, err == nil, err
+	}
+	if s := a.stream.Device; !s.IsHost() && a.promise == nil {
+		return resp, false, errs.Invalid("respond: stream %#x: it belongs to %s, and memory of the host holds the tensors: give no stream", a.stream.Handle, s)
+	}
 	if r := d.copying.registry; r.Needed() {
 		a.prepareMemory(r)
 	}
@@ -162,9 +175,12 @@ func (d *responder) respond(a *answers, copies bool) (resp Response, borrowed bo
 	mu.Lock()
 	defer mu.Unlock()
 	c := d.newCall(copies)
+	c.promise = a.promise
 	if err = d.prepare(c, a); err == nil {
 		d.chooseTransfers(c)
-		err = c.checkRoom()
+		if err = c.reachAccelerator(d.copying.registry); err == nil {
+			err = c.checkRoom()
+		}
 	}
 	if err == nil {
 		if c.toCopy <= link.LockedBytes && !c.prepares {
@@ -213,13 +229,18 @@ func (d *responder) respond(a *answers, copies bool) (resp Response, borrowed bo
 // newCall returns an empty call. Under Server.mu, like all functions of responder below except copyOut and cleanUp.
 func (d *responder) newCall(copies bool) *respondCall {
 	c := d.calls.Take()
-	c.copies, c.toCopy, c.aimed, c.prepares = copies, 0, false, false
+	c.copies, c.toCopy, c.aimed, c.prepares, c.promise = copies, 0, false, false, nil
 	return c
 }
 
 // encode makes the messages and lists them for the link. It leaves out those of requests that were answered at stop.
 func (d *responder) encode(c *respondCall, at int64) *handles.Record[responseState] {
-	record := d.records.Open()
+	var record *handles.Record[responseState]
+	if c.promise != nil {
+		record = c.promise.record
+	} else {
+		record = d.records.Open()
+	}
 	record.Value = responseState{pending: len(c.messages) + 1} // one for this call
 	stopped := false
 	for i, m := range c.messages {
@@ -259,6 +280,9 @@ func (d *responder) finish(c *respondCall, record *handles.Record[responseState]
 			c.release = append(c.release, m)
 		}
 	}
+	if c.promise != nil {
+		c.promise.giveBack() // before the program hears that the response is done
+	}
 	d.countDown(record)
 	d.noteEnd(c, at)
 	return resp
@@ -266,11 +290,13 @@ func (d *responder) finish(c *respondCall, record *handles.Record[responseState]
 
 // undo gives the requests back to the program. record is nil when it was not opened.
 func (d *responder) undo(c *respondCall, record *handles.Record[responseState]) {
-	if record != nil {
+	if record != nil && c.promise == nil {
 		d.records.Drop(record)
 	}
 	for i, m := range c.messages {
-		c.requests[i].on(eventUndo)
+		if c.promise == nil { // which keeps its requests
+			c.requests[i].on(eventUndo)
+		}
 		d.s.messages.recycle(m)
 	}
 }
@@ -344,6 +370,7 @@ func (m *message) encodeResponse(s *Server, r *requestSlot, at int64) {
 	o := &m.out // one assignment of the whole is 40 instructions more
 	o.Channel, o.Op, o.Flags, o.Request, o.Generation = channel, wire.OpResponse, flags, r.number, 0
 	o.Pushes, o.Pulls, o.Meta, o.Payload, o.Targets = 0, uint32(len(m.answers)), meta, m.payload, m.targets
+	o.Direct = len(m.holds) > 0
 	o.Haste.Prompt = m.prompt
 	o.Spare, o.Completer, o.User = nil, &s.messages, m
 	o.Haste.Late = !s.opt.CheckBorrowed // which compares before the program hears that the worker has gone on

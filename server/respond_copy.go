@@ -78,7 +78,7 @@ func (m *message) source(t *tensor.Tensor, before int64) []byte {
 	if m.saved {
 		return m.spare.Bytes()[before : before+int64(t.Len())]
 	}
-	return t.Bytes()
+	return t.Addresses()
 }
 
 // copyToWorker copies answers into the worker's memory where the server reaches it. It returns the bytes of the others.

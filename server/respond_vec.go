@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 
+	"github.com/stepvan/stepvan/device"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -32,7 +33,7 @@ func (d *responder) prepareRows(c *respondCall, a *answers) error {
 	if len(a.ids) == 0 {
 		return errs.Invalid("respond_vec: no requests to answer")
 	}
-	if err := a.rows.CheckHost(); err != nil {
+	if err := device.Check(a.rows); err != nil {
 		return fmt.Errorf("respond_vec: ret_buffer: it cannot be used: %w", err)
 	}
 	if a.rows.Shape().Rank() == 0 {

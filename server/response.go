@@ -64,6 +64,9 @@ func (r Response) timeout(err error) error {
 	if err == nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) || r.Done() {
 		return err
 	}
+	if late := r.describePromise(err); late != nil {
+		return late
+	}
 	return &stepvan.OpError{Op: "respond", Err: fmt.Errorf("not every worker has acknowledged it: %w", err)}
 }
 

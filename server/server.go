@@ -10,6 +10,8 @@ import (
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/handles"
 	"github.com/stepvan/stepvan/internal/link/progress"
+	"github.com/stepvan/stepvan/internal/registry"
+	"github.com/stepvan/stepvan/internal/staging"
 	"github.com/stepvan/stepvan/internal/wire"
 )
 
@@ -25,12 +27,16 @@ type Server struct {
 	workers  []*workerPeer // paired, by rank; Join replaces the slice as a whole
 	sessions map[*link.Session]*workerPeer
 
-	requests  requestTable
-	batches   batcher
-	stop      stopWatch
-	buffers   bufferTable
-	messages  messageSender
-	responder responder
+	requests      requestTable
+	batches       batcher
+	stop          stopWatch
+	buffers       bufferTable
+	registrations registrationTable
+	messages      messageSender
+	responder     responder
+	promises      promiseTable
+	arrivals      arrivals
+	stager        *staging.Stager
 
 	views viewPool // has a mutex of its own
 }
@@ -43,6 +49,11 @@ type Stats struct {
 	Records      int    // response records in use and kept for reuse
 	Chunks       int    // registered chunks, one for each worker and key
 	UnseenErrors uint64 // of responses that nobody looked at before their record was recycled
+	// Streamed counts answers that a device could have written, had their memory been registered.
+	Streamed registry.Streamed
+	// Registered is the memory that devices reach; nothing where no device needs that.
+	Registered registry.Registered
+	Staged     staging.Stats // what went through memory of the host, since no van reaches the accelerator
 }
 
 // New makes a server, and registers it with the transport for the channel of requests. It must be called before the
@@ -58,8 +69,14 @@ func New(t *link.Transport, o Options) (*Server, error) {
 	if o.Policy < stepvan.LockStep {
 		return nil, errs.Invalid("server: unknown batch policy (got %d)", int(o.Policy))
 	}
-	s := &Server{transport: t, opt: o, sessions: make(map[*link.Session]*workerPeer)}
+	s := &Server{
+		transport: t, opt: o,
+		sessions: make(map[*link.Session]*workerPeer),
+	}
 	s.requests.s, s.batches.s, s.stop.s, s.buffers.s, s.messages.s, s.responder.s = s, s, s, s, s, s
+	s.registrations = registrationTable{s, map[*Registration]struct{}{}}
+	s.arrivals.s, s.stager = s, staging.New(o.Memory, o.Log)
+	s.promises.list = map[handles.ID]*promise{}
 	t.Registry.Watch(o.Files)
 	s.responder.copying = copying{
 		by: o.Copying, caches: o.Caches, files: o.Files, registry: t.Registry, check: o.CheckBorrowed,
@@ -130,6 +147,8 @@ func (s *Server) Stats() Stats {
 	st := Stats{
 		Unanswered: s.requests.slots.Used(), Requests: s.requests.slots.Len(), Messages: s.messages.list.Made(),
 		Records: s.responder.records.Records(), UnseenErrors: s.responder.records.Unseen(),
+		Streamed: s.transport.Registry.Streamed(), Registered: s.transport.Registry.Registered(),
+		Staged: s.stager.Stats(),
 	}
 	for _, w := range s.workers {
 		st.Chunks += len(w.chunks)
@@ -138,8 +157,8 @@ func (s *Server) Stats() Stats {
 }
 
 // Close ends GetBatch, Respond and RegisterRecvBuffer with stepvan.ErrClosed. It drops all receive buffers and the
-// requests that no batch has taken. The memory of requests that were handed out stays until their Respond, which then
-// returns stepvan.ErrClosed. Close may be called again.
+// requests that no batch has taken. It ends all registrations. The memory of requests that were handed out stays until
+// their Respond, which then returns stepvan.ErrClosed. Close may be called again.
 func (s *Server) Close() error {
 	later := deferredWork{wake: true}
 	s.mu.Lock()
@@ -159,8 +178,9 @@ func (s *Server) Close() error {
 	s.buffers.dismiss(ended, &later)
 	s.mu.Unlock()
 	later.run(s)
-	s.deregisterEnded()
-	return nil
+	s.buffers.deregisterEnded()
+	s.arrivals.closeStager()
+	return s.registrations.end()
 }
 
 // Fail ends the work with all workers because of a loss that concerns the whole cluster. GetBatch, and whatever waits
