@@ -21,6 +21,7 @@ type activeExchange struct {
 	keys      []*keyState // of the pushes
 	checksums []uint64    // of the pushes, with Options.CheckBorrowed
 	saved     []savedPush // of the pushes, those that are lent as copies
+	staged    *staged     // of an exchange with tensors of an accelerator; nil otherwise
 	start     int64
 
 	requests []*request
@@ -152,7 +153,7 @@ func (t *exchangeTable) tidy() {
 			t.requests.Free(r.id)
 		}
 		x.requests, x.sessions, x.messages, x.checksums = x.requests[:0], x.sessions[:0], x.messages[:0], x.checksums[:0]
-		x.record, x.last, x.broadcast = nil, nil, false
+		x.record, x.last, x.broadcast, x.staged = nil, nil, false, nil
 		x.state, x.requestCounts = unsent, requestCounts{}
 		t.exchanges.Put(x)
 	}

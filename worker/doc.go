@@ -42,6 +42,10 @@
 // A server that can reach a pull tensor may write the answer there. A program sees the difference only in time, and
 // in how long a failed exchange keeps its tensors.
 //
+// Tensors of an accelerator are staged: memory of the host stands for them while the exchange travels. Such an exchange
+// waits for the stream of the program, and later exchanges wait behind it. Goroutines copy, which end when nothing is
+// left. Do returns at once, but it allocates. Where a device of the van reaches the accelerator, nothing is copied.
+//
 // # Keys
 //
 // A push key is busy from the call of Do until every server that received it has answered. The answer is the response

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/device"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
@@ -33,37 +34,69 @@ type Exchange struct {
 	// ByKey or Named, as many pulls as pushes, and no PullTo.
 	PairWithPush bool
 
+	// Stream is the stream that works on the tensors of an accelerator. The exchange begins when the work is over that
+	// was queued to it before the call. The zero Stream is the default stream of their device. All tensors of one
+	// exchange that an accelerator holds belong to one device.
+	Stream device.Stream
 	// Label names the exchange in traces and logs.
 	Label string
 }
 
-// check refuses what no cluster could serve. It looks at e alone.
-func (e *Exchange) check() error {
+// check refuses what no cluster could serve. It looks at e alone. at is the accelerator that holds tensors of e, or a
+// device of the host.
+func (e *Exchange) check() (at tensor.Device, err error) {
 	if len(e.Push) != len(e.PushKeys) {
-		return errs.Invalid("push_pull: push keys: wrong number (got %d, want %d): give one key per push tensor", len(e.PushKeys), len(e.Push))
+		return at, errs.Invalid("push_pull: push keys: wrong number (got %d, want %d): give one key per push tensor", len(e.PushKeys), len(e.Push))
 	}
 	if len(e.Pull) != len(e.PullKeys) {
-		return errs.Invalid("push_pull: pull keys: wrong number (got %d, want %d): give one key per pull tensor", len(e.PullKeys), len(e.Pull))
+		return at, errs.Invalid("push_pull: pull keys: wrong number (got %d, want %d): give one key per pull tensor", len(e.PullKeys), len(e.Pull))
 	}
 	if len(e.Push)+len(e.Pull) == 0 {
-		return errs.Invalid("push_pull: tensors: the exchange has no tensors: give tensors to push or to pull")
+		return at, errs.Invalid("push_pull: tensors: the exchange has no tensors: give tensors to push or to pull")
 	}
 	if len(e.Variable) != 0 && len(e.Variable) != len(e.Pull) {
-		return errs.Invalid("push_pull: marks of variable length: wrong number (got %d, want 0 or %d): give one mark per pull tensor, or none", len(e.Variable), len(e.Pull))
+		return at, errs.Invalid("push_pull: marks of variable length: wrong number (got %d, want 0 or %d): give one mark per pull tensor, or none", len(e.Variable), len(e.Pull))
 	}
-	if err := checkTensors("push", e.Push, e.PushKeys); err != nil {
-		return err
+	if err := checkTensors(&at, "push", e.Push, e.PushKeys); err != nil {
+		return at, err
 	}
-	return checkTensors("pull", e.Pull, e.PullKeys)
+	if err := checkTensors(&at, "pull", e.Pull, e.PullKeys); err != nil {
+		return at, err
+	}
+	if s := e.Stream.Device; s != (tensor.Device{}) && s != at {
+		return at, errs.Invalid("push_pull: stream %#x: it belongs to another device than the tensors (got %s, want %s): give a stream of their device", e.Stream.Handle, s, at)
+	}
+	return at, nil
 }
 
-// checkTensors looks at each tensor. Every tensor is contiguous: the constructors refuse others.
-func checkTensors(kind string, list []tensor.Tensor, keys []tensor.Key) error {
+// checkTensors looks at each tensor. Every tensor is contiguous: the constructors refuse others. at becomes the
+// accelerator that holds some of them.
+func checkTensors(at *tensor.Device, kind string, list []tensor.Tensor, keys []tensor.Key) error {
 	for i := range list {
-		if err := list[i].CheckHost(); err != nil {
+		t := &list[i]
+		err := t.CheckHost()
+		if err == nil {
+			err = device.CheckHost(t)
+		} else {
+			err = checkAccelerator(at, t)
+		}
+		if err != nil {
 			return tensorError(kind, i, keys[i], err)
 		}
 	}
+	return nil
+}
+
+// checkAccelerator looks at a tensor whose bytes the processor cannot use, and notes the accelerator that holds it.
+func checkAccelerator(at *tensor.Device, t *tensor.Tensor) error {
+	if err := device.Check(t); err != nil {
+		return err
+	}
+	d := t.Device()
+	if !at.IsHost() && *at != d {
+		return errs.Invalid("another accelerator holds other tensors of the exchange (got %s, want %s): give each device an exchange of its own", d, *at)
+	}
+	*at = d
 	return nil
 }
 

@@ -187,6 +187,9 @@ func (h Handle) describeTimeout(err error) error {
 	h.w.mu.Lock()
 	defer h.w.mu.Unlock()
 	if x := record.Value.exchange; x != nil {
+		if late := h.w.staging.departures.timeoutError(x, err); late != nil {
+			return late
+		}
 		return x.timeoutError(err)
 	}
 	return err // the exchange has completed meanwhile, or with this very error
@@ -225,6 +228,7 @@ type result struct {
 	lengths  []int64 // bytes received, per pull tensor
 	last     trace.Stamps
 	each     []trace.Stamps // per server, when there are several
+	arrival  *arrival       // of pulls of an accelerator; nil otherwise
 }
 
 // prepare readies a result that another exchange used before.
@@ -233,7 +237,7 @@ func (r *result) prepare(x *activeExchange) {
 	if r.variable = len(x.variable) > 0; r.variable {
 		r.lengths = append(r.lengths[:0], make([]int64, len(x.pull))...)
 	}
-	r.each = r.each[:0]
+	r.each, r.arrival = r.each[:0], nil
 }
 
 // fill takes what x leaves.

@@ -185,7 +185,7 @@ func TestTraces(t *testing.T) {
 	require.NotZero(t, sr.Snapshot()[0].Stamps[trace.ResponsePostSend])
 }
 
-func TestRegisterHoldsMemoryAndIsIdempotent(t *testing.T) {
+func TestEachRegistrationHoldsItsMemory(t *testing.T) {
 	c := New(t, Options{})
 	w := c.Workers[0]
 	x, err := w.Memory.Zeros(tensor.Float32, 4, 2)
@@ -194,7 +194,7 @@ func TestRegisterHoldsMemoryAndIsIdempotent(t *testing.T) {
 	require.NoError(t, err)
 	again, err := w.Register(x)
 	require.NoError(t, err)
-	require.Same(t, r, again)
+	require.NotSame(t, r, again)
 	row, err := x.Slice(0, 1)
 	require.NoError(t, err)
 	other, err := w.Register(row)
@@ -205,6 +205,8 @@ func TestRegisterHoldsMemoryAndIsIdempotent(t *testing.T) {
 	require.Equal(t, x, r.Tensor())
 	require.NoError(t, r.Close())
 	require.NoError(t, r.Close())
+	require.ErrorIs(t, x.Region().Close(), stepvan.ErrBusy, "the other registration")
+	require.NoError(t, again.Close())
 	require.NoError(t, x.Region().Close())
 	_, err = w.Register(x)
 	require.ErrorIs(t, err, stepvan.ErrClosed)

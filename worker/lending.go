@@ -75,8 +75,8 @@ func (l *lender) find(v *serverPeer, b []byte) (tensor.Place, bool) {
 	return l.files.Locate(b)
 }
 
-// isSource reports whether v's van can write b into a grant.
-func (l *lender) isSource(v *serverPeer, b []byte) bool {
+// isRegistered reports whether v's van reaches b, so far as that is a matter of registration.
+func (l *lender) isRegistered(v *serverPeer, b []byte) bool {
 	return !v.session.Caps().Registered || l.registry.Covers(b)
 }
 

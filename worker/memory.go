@@ -4,26 +4,27 @@ import (
 	"cmp"
 	"slices"
 	"sort"
-	"unsafe"
 
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/internal/errs"
 	"github.com/stepvan/stepvan/internal/reuse"
+	"github.com/stepvan/stepvan/tensor"
 )
 
 // span is a range of addresses.
 type span struct{ start, end uintptr }
 
-func spanOf(b []byte) span {
-	start := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
-	return span{start, start + uintptr(len(b))}
+// spanOf is the memory of t, on whatever device. Devices and the host share no addresses.
+func spanOf(t *tensor.Tensor) span {
+	start := t.Address()
+	return span{start, start + uintptr(t.Len())}
 }
 
 // overlap reports whether a and b share memory.
-func overlap(a, b []byte) bool {
-	if len(a) == 0 || len(b) == 0 {
+func overlap(a, b *tensor.Tensor) bool {
+	if a.Len() == 0 || b.Len() == 0 {
 		return false
 	}
 	x, y := spanOf(a), spanOf(b)
@@ -33,9 +34,8 @@ func overlap(a, b []byte) bool {
 // pullsInto reports whether a pull of x shares memory with push i. The server must then
 // have a copy of the push, since it may answer before it has read everything.
 func (x *activeExchange) pullsInto(i int) bool {
-	b := x.push[i].Bytes()
 	for k := range x.pull {
-		if overlap(b, x.pull[k].Bytes()) {
+		if overlap(&x.push[i], &x.pull[k]) {
 			return true
 		}
 	}
@@ -87,11 +87,11 @@ func (c *overlapCheck) load(x *activeExchange) {
 	sorted := true
 	for _, r := range x.requests {
 		for _, i := range r.pulls {
-			b := x.pull[i].Bytes()
-			if len(b) == 0 {
+			t := &x.pull[i]
+			if t.Len() == 0 {
 				continue
 			}
-			s := pullSpan{spanOf(b), i, r}
+			s := pullSpan{spanOf(t), i, r}
 			sorted = sorted && (len(c.spans) == 0 || c.spans[len(c.spans)-1].start <= s.start)
 			c.spans = append(c.spans, s)
 		}
@@ -105,7 +105,7 @@ func (c *overlapCheck) load(x *activeExchange) {
 func (c *overlapCheck) checkPushes(r *request) error {
 	x := r.exchange
 	for _, i := range r.pushes {
-		push := spanOf(x.push[i].Bytes())
+		push := spanOf(&x.push[i])
 		if push.start == push.end {
 			continue
 		}

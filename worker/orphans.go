@@ -38,36 +38,36 @@ func (o *orphans) check(x *activeExchange) error {
 // checkUse refuses x when the server of r may still use memory of x in a way that x does not bear.
 func (r *request) checkUse(x *activeExchange) error {
 	for i := range x.push {
-		if r.mayWrite(x.push[i].Bytes()) {
+		if r.mayWrite(&x.push[i]) {
 			return r.inUseError("push", i, x.pushKeys[i], "write to")
 		}
 	}
 	for i := range x.pull {
-		switch b := x.pull[i].Bytes(); {
-		case r.mayWrite(b):
+		switch t := &x.pull[i]; {
+		case r.mayWrite(t):
 			return r.inUseError("pull", i, x.pullKeys[i], "write to")
-		case r.mayRead(b):
+		case r.mayRead(t):
 			return r.inUseError("pull", i, x.pullKeys[i], "read")
 		}
 	}
 	return nil
 }
 
-// mayWrite reports whether the server of r may still write to memory in b.
-func (r *request) mayWrite(b []byte) bool {
+// mayWrite reports whether the server of r may still write to memory of t.
+func (r *request) mayWrite(t *tensor.Tensor) bool {
 	for j, i := range r.pulls {
-		if r.lendsPull(j) && overlap(b, r.exchange.pull[i].Bytes()) {
+		if r.lendsPull(j) && overlap(t, r.exchange.lentPull(i)) {
 			return true
 		}
 	}
 	return false
 }
 
-// mayRead reports whether the link or the server of r may still read memory in b.
-func (r *request) mayRead(b []byte) bool {
+// mayRead reports whether the link or the server of r may still read memory of t.
+func (r *request) mayRead(t *tensor.Tensor) bool {
 	for j, i := range r.pushes {
 		inUse := r.state&unacknowledged != 0 || r.state&lentOut != 0 && r.plan.pushes[j].inPlace && !r.plan.pushes[j].saved
-		if inUse && overlap(b, r.exchange.push[i].Bytes()) {
+		if inUse && overlap(t, &r.exchange.push[i]) {
 			return true
 		}
 	}

@@ -10,19 +10,18 @@ import (
 	"github.com/stepvan/stepvan/tensor"
 )
 
-// Registration holds the memory of a tensor that a program pushes or pulls again and
-// again. A van that needs memory prepared (pinned, mapped) does that once for it.
+// Registration holds the memory of a tensor that a program pushes or pulls again and again.
 type Registration struct {
 	w      *Worker
 	tensor tensor.Tensor
-	memory span // unique, since the registration keeps the memory
 	held   *registry.Registration
 }
 
-// Register holds the memory of t until [Registration.Close]. The region of t cannot be closed meanwhile. Register
-// returns the same registration for the same memory. Where a device reaches only memory that is registered with it,
-// Register does that, for any part of the tensor. It may block for long then, half a second for a GiB. Memory that the
-// device cannot reach goes another way. An error other than [stepvan.ErrClosed] says what the system lacks.
+// Register holds the memory of t until [Registration.Close]. The region of t cannot be closed meanwhile. Where a device
+// reaches only memory that is registered with it, Register does that, for any part of the tensor. It may block for long
+// then, half a second for a GiB. Memory that the device cannot reach goes another way. An error other than
+// [stepvan.ErrClosed] says what the system lacks. The same memory may be registered several times. Any goroutine may
+// call Register.
 func (w *Worker) Register(t tensor.Tensor) (*Registration, error) {
 	w.mu.Lock()
 	closed := w.closed
@@ -34,36 +33,35 @@ func (w *Worker) Register(t tensor.Tensor) (*Registration, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register: %w", err)
 	}
-	r, err := w.addRegistration(t, held)
-	if err != nil || r.held != held {
+	r := &Registration{w: w, tensor: t, held: held}
+	if err := w.addRegistration(r); err != nil {
 		_ = held.Close()
+		return nil, err
 	}
-	return r, err
+	return r, nil
 }
 
 var errRegisterClosed = fmt.Errorf("register: this node was stopped: %w", stepvan.ErrClosed)
 
-// addRegistration returns the registration of the memory of t. held is of a new one.
-func (w *Worker) addRegistration(t tensor.Tensor, held *registry.Registration) (*Registration, error) {
+// addRegistration notes r, which holds the tensor until no server reaches it.
+func (w *Worker) addRegistration(r *Registration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	memory := spanOf(t.Bytes())
-	switch r := w.registrations[memory]; {
-	case w.closed:
-		return nil, errRegisterClosed
-	case r != nil:
-		return r, nil
+	if w.closed {
+		return errRegisterClosed
 	}
-	if err := t.Retain(); err != nil {
-		return nil, fmt.Errorf("register: the tensor cannot be used: %w", err)
+	if err := r.tensor.Retain(); err != nil {
+		return fmt.Errorf("register: the tensor cannot be used: %w", err)
 	}
-	r := &Registration{w: w, tensor: t, memory: memory, held: held}
-	w.registrations[memory] = r
-	return r, nil
+	w.registrations[r] = struct{}{}
+	return nil
 }
 
-// Tensor returns the tensor that was registered first for this memory.
+// Tensor returns the tensor that was registered.
 func (r *Registration) Tensor() tensor.Tensor { return r.tensor }
+
+// Registered reports whether a device reaches the memory. It is false where no device needs that.
+func (r *Registration) Registered() bool { return r.held.Registered() }
 
 // Close ends the registration. It may block for as long as Register. Exchanges in flight hold the memory themselves.
 // The region of the tensor can be closed when no server reaches the memory any more. Close may be called again.
@@ -71,7 +69,7 @@ func (r *Registration) Close() error {
 	if !r.w.endRegistration(r) {
 		return nil
 	}
-	err := r.held.Close() // from here on no request finds the memory
+	err := r.held.Close() // from here on no request finds the memory, unless it is registered elsewhere
 	r.w.withdrawMemory(endedMemory{r.held.ID(), r.tensor.Release})
 	if err != nil {
 		return fmt.Errorf("register: %w", err)
@@ -83,11 +81,9 @@ func (r *Registration) Close() error {
 func (w *Worker) endRegistration(r *Registration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.registrations[r.memory] != r {
-		return false
-	}
-	delete(w.registrations, r.memory)
-	return true
+	_, is := w.registrations[r]
+	delete(w.registrations, r)
+	return is
 }
 
 // endedMemory is memory that is registered no more, and that servers may still reach.

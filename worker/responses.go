@@ -34,6 +34,7 @@ func (h responses) Place(m *link.Inbound, dst [][]byte) ([][]byte, error) {
 			dst = append(dst, r.exchange.pull[k].Bytes()[:d.Bytes])
 		}
 	}
+	r.noteLanded(w.response.Pulls, m)
 	r.noteResponse(&w.response)
 	return dst, nil
 }
@@ -88,6 +89,7 @@ func (h responses) take(m *link.Inbound) (*request, error) {
 		r.exchange.fail(r.server.failure(fmt.Errorf("%w: %s", stepvan.ErrRemote, wire.Text(m.Meta))))
 	case !r.exchange.state.completed():
 		r.copyResponse(h.w.response.Pulls, m)
+		r.noteLanded(h.w.response.Pulls, m)
 		r.noteResponse(&h.w.response)
 	}
 	return r, nil
@@ -120,6 +122,9 @@ func (w *Worker) answered(r *request) {
 		x.last = r
 	}
 	r.on(answer)
+	if x.staged != nil {
+		w.staging.landings.begin(r)
+	}
 	w.advance(x)
 }
 
@@ -127,12 +132,15 @@ func (w *Worker) answered(r *request) {
 // requests allow. The caller must not use x afterwards, since it may have ended. Under Worker.mu.
 func (w *Worker) advance(x *activeExchange) {
 	completes := !x.state.completed() && x.pending&placing == 0 && (x.err != nil || x.pending&(unacknowledged|unanswered) == 0)
+	if completes && x.staged != nil && !w.staging.landings.hasLanded(x) {
+		return // the answers are on their way to the accelerator
+	}
 	if completes && len(x.checksums) > 0 {
 		x.compareChecksums()
 	}
 	unused := (x.state.completed() || completes) && x.pending&(unacknowledged|placing|lentOut) == 0
 	if unused {
-		x.release(w.lender.pool) // before the handle completes: the program may close the memory at once
+		x.release(&w.lender) // before the handle completes: the program may close the memory at once
 	}
 	if completes {
 		w.complete(x)
@@ -183,7 +191,7 @@ func (x *activeExchange) trace(ring *trace.Ring, worker stepvan.Rank) {
 // recycle ends x, which was refused. Under Worker.mu.
 func (w *Worker) recycle(x *activeExchange) {
 	w.keys.release(x)
-	x.release(w.lender.pool)
+	x.release(&w.lender)
 	w.exchanges.end(x)
 	w.exchanges.tidy() // the next ones may be refused as well
 }

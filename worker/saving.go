@@ -64,11 +64,14 @@ func (x *activeExchange) copySaved() error {
 }
 
 // release gives back the tensors and the copies. Under Worker.mu.
-func (x *activeExchange) release(pool *tensor.Allocator) {
+func (x *activeExchange) release(l *lender) {
 	x.tensorLists.release()
 	for i := range x.saved {
-		pool.Put(x.saved[i].region)
+		l.pool.Put(x.saved[i].region)
 		x.saved[i].region = nil
+	}
+	if x.staged != nil {
+		x.staged.release(l)
 	}
 	x.saved = x.saved[:0]
 }

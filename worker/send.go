@@ -22,7 +22,8 @@ func (w *Worker) PushPull(push []tensor.Tensor, pushKeys []tensor.Key, pull []te
 // per server.
 func (w *Worker) Do(e *Exchange) (Handle, error) {
 	start := trace.Now()
-	if err := e.check(); err != nil {
+	at, err := e.check()
+	if err != nil {
 		return Handle{}, err
 	}
 	routing := e.Routing
@@ -35,12 +36,19 @@ func (w *Worker) Do(e *Exchange) (Handle, error) {
 	if r := w.link.Registry; r.Needed() {
 		e.prepareMemory(r)
 	}
-	h, unsent, err := w.begin(e, routing, start)
+	var s *staged
+	if !at.IsHost() {
+		if s, err = newStaged(e, at); err != nil {
+			return Handle{}, err
+		}
+	}
+	h, unsent, err := w.begin(e, routing, s, start)
 	if unsent != nil {
 		err = w.sendUnlocked(unsent)
 	}
 	w.fences.send()
 	if err != nil {
+		s.drop()
 		return Handle{}, err
 	}
 	return h, nil
@@ -57,16 +65,22 @@ func (e *Exchange) prepareMemory(r *registry.Registry) {
 }
 
 // begin prepares an exchange. When that is one small request, it sends the request with the lock held. Otherwise unsent
-// is the exchange, for sendUnlocked to send.
-func (w *Worker) begin(e *Exchange, routing stepvan.Routing, now int64) (h Handle, unsent *activeExchange, err error) {
+// is the exchange, for sendUnlocked to send. An exchange that must wait for an accelerator departs later, and so do all
+// that come behind it.
+func (w *Worker) begin(e *Exchange, routing stepvan.Routing, s *staged, now int64) (h Handle, unsent *activeExchange, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	x, err := w.prepare(e, routing)
+	x, err := w.open(e, routing)
 	if err != nil {
 		return Handle{}, nil, err
 	}
 	x.start = now
 	h = Handle{w: w, id: x.record.ID()}
+	if s != nil || len(w.staging.departures.list) > 0 {
+		w.staging.departures.start(x, s)
+		return h, nil, nil
+	}
+	x.plan(&w.lender, w.opt.CheckBorrowed)
 	if len(x.requests) > 1 || x.requests[0].bytesOut > link.LockedBytes {
 		return h, x, nil
 	}
@@ -84,8 +98,8 @@ func (w *Worker) sendUnlocked(x *activeExchange) error {
 	return w.endOffer(x, err)
 }
 
-// prepare makes an exchange whose messages are complete. Under Worker.mu.
-func (w *Worker) prepare(e *Exchange, routing stepvan.Routing) (*activeExchange, error) {
+// open makes an exchange that can be sent, and opens its handle. Under Worker.mu.
+func (w *Worker) open(e *Exchange, routing stepvan.Routing) (*activeExchange, error) {
 	if w.closed {
 		return nil, errClosed
 	}
@@ -102,22 +116,26 @@ func (w *Worker) prepare(e *Exchange, routing stepvan.Routing) (*activeExchange,
 		w.recycle(x)
 		return nil, err
 	}
-	if w.opt.CheckBorrowed {
+	x.record = w.results.Open()
+	x.record.Value.prepare(x)
+	return x, nil
+}
+
+// plan completes the messages of x, which the link gets next. Under Worker.mu.
+func (x *activeExchange) plan(l *lender, check bool) {
+	if check {
 		x.computeChecksums()
 	}
 	op := wire.OpRouted
 	if x.broadcast {
 		op = wire.OpRequest
 	}
-	x.record = w.results.Open()
-	x.record.Value.prepare(x)
 	for _, r := range x.requests {
-		r.planSend(&w.lender)
+		r.planSend(l)
 		r.encode(op)
 		r.on(offer)
 	}
 	x.state = x.state.after(offerAll)
-	return x, nil
 }
 
 // admit does everything that can refuse an exchange before the link is asked. Under Worker.mu.
@@ -153,7 +171,7 @@ func (r *request) encode(op uint8) {
 		d := describe(&x.push[i], x.pushKeys[i])
 		r.bytesOut += d.Bytes
 		if !r.plan.describePush(j, &d) {
-			r.payload = append(r.payload, x.push[i].Bytes())
+			r.payload = append(r.payload, x.push[i].Addresses())
 		}
 		meta = d.AppendShaped(meta, x.push[i].Dims())
 	}
@@ -171,7 +189,7 @@ func (r *request) encode(op uint8) {
 	m := &r.message
 	m.Op, m.Flags, m.Request, m.Generation = op, wire.FlagTrace, uint64(r.id), r.server.generation
 	m.Pushes, m.Pulls = uint32(len(r.pushes)), uint32(len(r.pulls))
-	m.Meta, m.Payload, m.Targets = meta, r.payload, r.plan.targets
+	m.Meta, m.Payload, m.Targets, m.Direct = meta, r.payload, r.plan.targets, r.isDirect()
 }
 
 // describe says what t is; AppendShaped adds its shape.
@@ -193,17 +211,23 @@ func (w *Worker) endOffer(x *activeExchange, err error) error {
 		w.recycle(x)
 		return err
 	}
+	x.accepted(w.failed)
+	w.advance(x)
+	return nil
+}
+
+// accepted notes that the link has taken x, and what has failed and has been lost meanwhile. Under Worker.mu; advance
+// follows.
+func (x *activeExchange) accepted(failed error) {
 	x.state = x.state.after(accept)
-	if w.failed != nil {
-		x.fail(w.failed)
+	if failed != nil {
+		x.fail(failed)
 	}
 	for _, r := range x.requests {
 		if lost := r.server.lost; lost != nil && r.on(loseServer) {
 			x.fail(lost)
 		}
 	}
-	w.advance(x)
-	return nil
 }
 
 // refusal says why the link took nothing, and names a server that is lost.

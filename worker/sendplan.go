@@ -36,7 +36,10 @@ func (p *sendPlan) names(g link.GrantID) bool {
 // planSend decides how the bytes of r travel. Under Worker.mu; endWrites follows once the link has taken or refused
 // r.
 func (r *request) planSend(l *lender) {
-	if s := r.server.session; !s.OneSided() || r.small(s.Caps().InMessage) {
+	switch caps := r.server.session.Caps(); {
+	case !caps.OneSided:
+		return
+	case r.small(caps.InMessage) && (r.exchange.staged == nil || !caps.Offload): // a copy to an accelerator takes longer
 		return
 	}
 	if len(r.pulls) > 0 && l.largestSent >= 0 { // what is only pushed is sent: the server may take its time with it
@@ -59,8 +62,10 @@ func (r *request) small(most int64) bool {
 func (r *request) lendPulls(l *lender) {
 	for _, i := range r.pulls {
 		var t link.Target
-		if b := r.exchange.pull[i].Bytes(); len(b) > 0 {
-			t = r.lend(l, b)
+		if b := r.exchange.room(l, r.server, i); len(b) > 0 {
+			if t = r.lend(l, b); t.Grant == 0 && !l.isRegistered(r.server, b) {
+				l.registry.NoteStreamed("pull", r.exchange.pullKeys[i], len(b))
+			}
 		}
 		r.plan.pulls = append(r.plan.pulls, t)
 	}
@@ -96,15 +101,19 @@ func (r *request) planPushes(l *lender) {
 			}
 		}
 		push := pushPlan{target: c.target}
-		switch fits := c.target.Grant != 0 && c.bytes >= uint64(n); {
+		registered := l.isRegistered(r.server, x.push[i].Addresses())
+		switch {
 		case n == 0:
-		case fits && l.isSource(r.server, x.push[i].Bytes()):
+		case c.fits(n) && registered:
 			some = true
 		case int64(n) <= along:
 			along -= int64(n)
 			push.target = link.Target{}
 		default:
 			all = false
+			if !registered {
+				l.registry.NoteStreamed("push", x.pushKeys[i], n)
+			}
 		}
 		p.pushes = append(p.pushes, push)
 	}

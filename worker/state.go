@@ -85,6 +85,7 @@ type exchangeState uint8
 
 const (
 	unsent        exchangeState = iota // the link has never had it
+	departing                          // it has a handle, and waits for an accelerator or behind one that does
 	offered                            // the link decides whether it takes it; responses may already come
 	finishedEarly                      // its handle has completed while SendAll was still running
 	inFlight                           // the link has taken it
@@ -98,6 +99,7 @@ type exchangeEvent uint8
 
 const (
 	offerAll exchangeEvent = iota // the link is about to get the requests
+	depart                        // it is about to wait in Worker.departures
 	accept                        // the link has taken them
 	finish                        // the handle completes
 
@@ -107,9 +109,10 @@ const (
 // exchangeTransitions is the state after each event in each state. The zero value stands where the event cannot happen.
 // An exchange that the link refuses is recycled, and so is one that is finished when no request has anything pending.
 var exchangeTransitions = [exchangeEvents][exchangeStates]exchangeState{
-	offerAll: {unsent: offered},
+	offerAll: {unsent: offered, departing: offered},
+	depart:   {unsent: departing},
 	accept:   {offered: inFlight, finishedEarly: finished},
-	finish:   {offered: finishedEarly, inFlight: finished},
+	finish:   {departing: finished, offered: finishedEarly, inFlight: finished},
 }
 
 // after returns the state after e.

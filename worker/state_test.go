@@ -117,6 +117,9 @@ func TestExchangeTransitions(t *testing.T) {
 	}
 	allowed := map[step]exchangeState{
 		{unsent, offerAll}:      offered,
+		{unsent, depart}:        departing,
+		{departing, offerAll}:   offered,
+		{departing, finish}:     finished,
 		{offered, accept}:       inFlight,
 		{offered, finish}:       finishedEarly,
 		{finishedEarly, accept}: finished,
@@ -128,7 +131,7 @@ func TestExchangeTransitions(t *testing.T) {
 		}
 	}
 	for s, is := range map[exchangeState]struct{ completed, accepted bool }{
-		unsent: {}, offered: {}, inFlight: {accepted: true}, finishedEarly: {completed: true}, finished: {true, true},
+		unsent: {}, departing: {}, offered: {}, inFlight: {accepted: true}, finishedEarly: {completed: true}, finished: {true, true},
 	} {
 		require.Equal(t, is.completed, s.completed(), s)
 		require.Equal(t, is.accepted, s.accepted(), s)

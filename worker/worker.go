@@ -12,6 +12,8 @@ import (
 	"github.com/stepvan/stepvan/internal/link"
 	"github.com/stepvan/stepvan/internal/link/handles"
 	"github.com/stepvan/stepvan/internal/link/progress"
+	"github.com/stepvan/stepvan/internal/registry"
+	"github.com/stepvan/stepvan/internal/staging"
 	"github.com/stepvan/stepvan/internal/text"
 	"github.com/stepvan/stepvan/internal/wire"
 	"github.com/stepvan/stepvan/tensor"
@@ -34,13 +36,14 @@ type Worker struct {
 	servers   serverList // paired; replaced as a whole by Join
 	sessions  map[*link.Session]*serverPeer
 	exchanges exchangeTable
+	staging   stagedWork
 	keys      keyTable
 	overlap   overlapCheck
 	lender    lender
 	orphans   orphans
 	fences    fenceSender
 	// +checklocks:mu
-	registrations map[span]*Registration
+	registrations map[*Registration]struct{}
 	response      wire.Response // that the driver handles
 }
 
@@ -51,6 +54,11 @@ type Stats struct {
 	Exchanges    int    // objects for exchanges, in use and kept for reuse
 	Records      int    // records of handles, in use and kept for reuse
 	UnseenErrors uint64 // errors of handles that nobody looked at before they were recycled
+	// Streamed counts tensors that a device could have moved, had their memory been registered.
+	Streamed registry.Streamed
+	// Registered is the memory that devices reach; nothing where no device needs that.
+	Registered registry.Registered
+	Staged     staging.Stats // what went through memory of the host, since no van reaches the accelerator
 }
 
 // New makes a worker and registers it with the transport for the channels of
@@ -64,12 +72,14 @@ func New(t *link.Transport, o Options) *Worker {
 		link: t, opt: o, limits: t.Limits(),
 		sessions:      make(map[*link.Session]*serverPeer),
 		keys:          keyTable{states: make(map[tensor.Key]*keyState)},
-		registrations: make(map[span]*Registration),
+		registrations: make(map[*Registration]struct{}),
 	}
 	t.Registry.Watch(o.Files)
 	w.lender = lender{
 		files: o.Files, registry: t.Registry, pool: t.Memory(), largestSent: o.InPlaceBytes, servers: w.sessions,
 	}
+	w.staging.departures.w, w.staging.landings.w = w, w
+	w.staging.stager = staging.New(t.Memory(), o.Log)
 	w.fences.mu = &w.mu
 	w.exchanges.completer = (*completer)(w)
 	w.unwatch = o.Files.Watch(w.fileDropped)
@@ -136,7 +146,8 @@ func (w *Worker) Stats() Stats {
 	defer w.mu.Unlock()
 	return Stats{
 		Outstanding: w.exchanges.outstanding, BusyKeys: w.keys.busy, Exchanges: w.exchanges.exchanges.Made(),
-		Records: w.results.Records(), UnseenErrors: w.results.Unseen(),
+		Records: w.results.Records(), UnseenErrors: w.results.Unseen(), Streamed: w.link.Registry.Streamed(),
+		Registered: w.link.Registry.Registered(), Staged: w.staging.stager.Stats(),
 	}
 }
 
@@ -165,12 +176,13 @@ func (w *Worker) Close() error {
 	w.mu.Lock()
 	w.closed = true
 	w.unwatch()
-	all := slices.Collect(maps.Values(w.registrations))
+	all := slices.Collect(maps.Keys(w.registrations))
 	w.mu.Unlock()
 	var err error
 	for _, r := range all {
 		err = errors.Join(err, r.Close())
 	}
+	w.staging.departures.closeStager()
 	return err
 }
 
