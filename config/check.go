@@ -127,7 +127,9 @@ func (c *checker) checkRequests(s *Settings) {
 }
 
 func (c *checker) checkTransport(s *Settings) {
-	c.rule(!s.Local || s.Van != VanRDMA, "RDMA needs a network, which DMLC_LOCAL=1 forbids: unset DMLC_LOCAL, or set STEPVAN_VAN=auto", "STEPVAN_VAN", "DMLC_LOCAL")
+	c.blame(s.RDMAQPs*s.RDMAPorts <= 8, "a connection has at most 8 queue pairs in all: lower one of the two", "STEPVAN_RDMA_QPS", "STEPVAN_RDMA_PORTS")
+	c.blame(!s.RDMAWindows || s.RDMAQPs*s.RDMAPorts <= 1, "memory windows serve one queue pair each: unset STEPVAN_RDMA_WINDOWS, or set 1", "STEPVAN_RDMA_QPS", "STEPVAN_RDMA_PORTS", "STEPVAN_RDMA_WINDOWS")
+	c.rule(!s.Local || s.Van != VanRDMA && s.Van != VanShmRDMA, "RDMA needs a network, which DMLC_LOCAL=1 forbids: unset DMLC_LOCAL, or set STEPVAN_VAN=auto", "STEPVAN_VAN", "DMLC_LOCAL")
 	c.rule(s.Port == 0 || s.Port+s.NumPorts-1 <= 65535, "with DMLC_NUM_PORTS the last port is beyond 65535", "DMLC_PORT", "DMLC_NUM_PORTS")
 	last := s.Port + s.NumPorts - 1
 	c.rule(s.Port == 0 || s.Role != stepvan.RoleScheduler || s.RootPort < s.Port || s.RootPort > last, "the data ports, DMLC_NUM_PORTS of them, include DMLC_PS_ROOT_PORT, on which the scheduler listens: set another", "DMLC_PORT", "DMLC_PS_ROOT_PORT", "DMLC_NUM_PORTS", "DMLC_ROLE")

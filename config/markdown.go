@@ -15,7 +15,7 @@ the value came from. ` + "`stepvan doctor`" + ` says what would go wrong with th
 - Sizes take B, KiB, MiB, GiB or TiB. Times are Go durations (500ms, 1.5s, 10m) or bare numbers. An empty
   variable counts as not set.
 - Two names of one setting with different values are an error. Only ` + "`STEPVAN_VAN`" + ` wins over its other names.
-  Those are ` + "`ibverbs`, `verbs` or `1` for rdma, and `zmq` or `0` for tcp. `DMLC_ENABLE_RDMA=0` beside a\n  `DMLC_PS_VAN_TYPE` that is not RDMA is not a contradiction" + `.
+  Those are ` + "`ibverbs`, `verbs` or `1` for shm+rdma, and `zmq` or `0` for tcp. `DMLC_ENABLE_RDMA=0` beside a\n  `DMLC_PS_VAN_TYPE` that is not RDMA is not a contradiction" + `.
 - *Everywhere* marks the settings on which all nodes of a cluster must agree. The scheduler refuses a node that
   differs, and names the setting.
 - A node ignores other names with the prefixes ` + "`STEPVAN_`, `STEPMESH_`, `DMLC_` and `PS_`" + `. A warning gives the

@@ -24,7 +24,7 @@ func (r *reader) chooseVan(given []source, values []reflect.Value) int {
 	if len(given) == 1 || van(0) == van(1) {
 		return 0
 	}
-	if off, err := parseBool(given[0].value); err == nil && !off && van(1) != VanRDMA {
+	if off, err := parseBool(given[0].value); err == nil && !off && van(1) != VanRDMA && van(1) != VanShmRDMA {
 		return 1
 	}
 	r.contradict(byName["STEPVAN_VAN"], given[1], given[0])

@@ -5,12 +5,24 @@ type Van string
 
 // The values of STEPVAN_VAN.
 const (
-	VanAuto Van = "auto"
-	VanTCP  Van = "tcp"
-	VanShm  Van = "shm"
-	VanRDMA Van = "rdma"
-	VanMem  Van = "mem"
+	VanAuto    Van = "auto"
+	VanTCP     Van = "tcp"
+	VanShm     Van = "shm"
+	VanRDMA    Van = "rdma"
+	VanShmRDMA Van = "shm+rdma" // shared memory within a machine, and RDMA between machines
+	VanMem     Van = "mem"
 )
+
+// Carries reports whether tensors may travel over the van called name, as far as STEPVAN_VAN and DMLC_LOCAL say.
+func (s *Settings) Carries(name Van) bool {
+	switch s.Van {
+	case VanAuto:
+		return name != VanMem && (name != VanRDMA || !s.Local)
+	case VanShmRDMA:
+		return name == VanShm || name == VanRDMA
+	}
+	return name == s.Van
+}
 
 // BatchWord is the policy of get_batch as STEPVAN_BATCH writes it. [Settings.Policy] joins it with STEPVAN_BATCH_MIN.
 type BatchWord string
@@ -51,6 +63,15 @@ const (
 	ProgressAuto Progress = "auto"
 	ProgressSpin Progress = "spin"
 	ProgressPark Progress = "park"
+)
+
+// Register says whether stepvan registers memory that the program did not register.
+type Register string
+
+// The values of STEPVAN_REGISTER.
+const (
+	RegisterAuto     Register = "auto"
+	RegisterExplicit Register = "explicit"
 )
 
 // Hugepages says whether registered memory is backed by huge pages.

@@ -192,6 +192,7 @@ func TestLossBeforeTheStartFreesThePlace(t *testing.T) {
 		c.pending(j)
 		crash.pipe.cut()
 		requireLost(t, <-j, "scheduler")
+		synctest.Wait() // the scheduler has noticed it too
 		again := c.office(stepvan.RoleWorker, 0, nil).join(t.Context())
 		c.pending(again)
 		require.NoError(t, <-c.office(stepvan.RoleServer, 0, nil).join(t.Context()))

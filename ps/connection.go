@@ -15,8 +15,10 @@ import (
 // Connection says which van carries the tensors between this node and one peer, and why.
 type Connection struct {
 	Peer   Peer
-	Van    string // "shm", "tcp", "unix" (Unix sockets) or "mem"
+	Van    string // "shm", "rdma", "tcp", "unix" (Unix sockets) or "mem"
 	Reason string // why that van, such as "same machine", "shm: other machine" or "shm: other user, reported by the worker"
+	// Counters tell what the devices have done for this peer so far. They are nil over a van without devices.
+	Counters *Counters
 }
 
 // String returns "server 1: tcp (shm: other machine)", for example.
@@ -85,7 +87,16 @@ func (o *startSessions) end() []*link.Session {
 
 func (m *member) connection(p Peer, s *link.Session) Connection {
 	van, reason := m.net.Explain(s)
-	return Connection{Peer: p, Van: van, Reason: reason}
+	return Connection{Peer: p, Van: van, Reason: reason, Counters: link.CountersOf([]*link.Session{s})[0]}
+}
+
+// warnOfTCP warns when tensors travel over TCP although this machine has RDMA devices.
+func (m *member) warnOfTCP(all Connections) {
+	over := slices.DeleteFunc(slices.Clone(all), func(c Connection) bool { return c.Van != "tcp" })
+	if devices := m.net.UnusedDevices(); len(over) > 0 && len(devices) > 0 {
+		m.log.Warn().Msgf("%v, although this machine has RDMA (%s): stepvan doctor says what is missing; STEPVAN_VAN=tcp accepts TCP and ends this warning",
+			over, strings.Join(devices, ", "))
+	}
 }
 
 // Connections are the connections of one node: see [Node.Connections].

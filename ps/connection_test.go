@@ -18,15 +18,16 @@ import (
 	"github.com/stepvan/stepvan/van/memvan"
 )
 
-// posed is memvan in the place of shared memory: what decides on the choice of a van is played.
+// posed is memvan in the place of another van: what decides on the choice of a van is played.
 type posed struct {
 	van.Van
+	name config.Van
 	away error // why nobody is within reach
 }
 
 func (p posed) Caps() van.Caps {
 	c := p.Van.Caps()
-	c.Name = "shm"
+	c.Name = string(p.name)
 	return c
 }
 
@@ -34,21 +35,39 @@ func (p posed) Probe(string) error { return p.away }
 
 func (p posed) Listen(string) (string, error) { return p.Van.Listen("data:0") }
 
-// stage names the instances that cannot share memory, by "role rank".
-type stage struct {
-	without map[string]error // no shared memory at all
-	away    map[string]error // nobody within reach
+// missing says by "role rank" which instances do not reach others over a van.
+type missing struct {
+	without map[string]error // they have no such van
+	away    map[string]error // nobody is within its reach
 }
 
-func (st stage) option() ps.Option {
+// stage is what instances lack. Without devices nobody has RDMA.
+type stage struct {
+	missing // of shared memory
+	devices bool
+	rdma    missing
+}
+
+func (st stage) options() []ps.Option {
+	opts := []ps.Option{st.option(config.VanShm), st.rdma.option(config.VanRDMA)}
+	if st.devices {
+		return append(opts, ps.WithDevices("mlx5_0", "mlx5_1"))
+	}
+	opts[1] = ps.WithVan(config.VanRDMA, func(ps.Settings, van.Placer, func()) (van.Van, error) {
+		return nil, errors.New("no device")
+	})
+	return append(opts, ps.WithDevices())
+}
+
+func (m missing) option(kind config.Van) ps.Option {
 	net := ps.NewNetwork()
-	return ps.WithShm(func(s ps.Settings, p van.Placer, wake func()) (van.Van, error) {
+	return ps.WithVan(kind, func(s ps.Settings, p van.Placer, wake func()) (van.Van, error) {
 		name := fmt.Sprintf("%s %d", s.Role, s.NodeRank)
-		if err := st.without[name]; err != nil {
+		if err := m.without[name]; err != nil {
 			return nil, err
 		}
 		v, err := memvan.New(net, memvan.Options{Placer: p, Wake: wake})
-		return posed{v, st.away[name]}, err
+		return posed{v, kind, m.away[name]}, err
 	})
 }
 
@@ -56,7 +75,7 @@ func (st stage) option() ps.Option {
 func settle(t *testing.T, c shape, st stage) (*cluster, *journal) {
 	t.Helper()
 	log := &journal{}
-	c.opts = append(c.opts, st.option(), ps.WithLogger(zerolog.New(log).Level(zerolog.InfoLevel)))
+	c.opts = append(c.opts, append(st.options(), ps.WithLogger(zerolog.New(log).Level(zerolog.InfoLevel)))...)
 	return start(t, byChoice, c), log
 }
 
@@ -82,7 +101,7 @@ func TestChoice(t *testing.T) {
 			"worker 0": "servers 0-1: shm (same machine)", "server 1": "workers 0-1: shm (same machine)",
 		}},
 		"this machine only, without memory to share": {
-			shape: shape{edit: local}, stage: stage{without: map[string]error{"worker 0": noMemory}},
+			shape: shape{edit: local}, stage: stage{missing: missing{without: map[string]error{"worker 0": noMemory}}},
 			want: map[string]string{
 				"worker 0": "servers 0-1: unix (shm: memfd_create: operation not permitted)", "worker 1": "servers 0-1: shm (same machine)",
 				"server 0": "worker 0: unix (shm: memfd_create: operation not permitted, reported by the worker); worker 1: shm (same machine)",
@@ -95,20 +114,36 @@ func TestChoice(t *testing.T) {
 			"worker 0": "servers 0-1: shm (same machine)", "server 0": "workers 0-1: shm (same machine)",
 		}},
 		"a server on tcp": {edit: map[string]func(*ps.Settings){"server 1": only(config.VanTCP)}, want: map[string]string{
-			"worker 0": "server 0: shm (same machine); server 1: tcp (shm: not offered there)",
+			"worker 0": "server 0: shm (same machine); server 1: tcp (shm: not offered there, rdma: no device)",
 			"server 0": "workers 0-1: shm (same machine)", "server 1": "workers 0-1: tcp (STEPVAN_VAN=tcp)",
 		}},
 		"a worker on tcp": {edit: map[string]func(*ps.Settings){"worker 0": only(config.VanTCP)}, want: map[string]string{
 			"worker 0": "servers 0-1: tcp (STEPVAN_VAN=tcp)", "worker 1": "servers 0-1: shm (same machine)",
 			"server 0": "worker 0: tcp (STEPVAN_VAN=tcp, reported by the worker); worker 1: shm (same machine)",
 		}},
-		"a worker elsewhere": {stage: stage{away: map[string]error{"worker 1": elsewhere}}, want: map[string]string{
+		"a worker elsewhere": {stage: stage{missing: missing{away: map[string]error{"worker 1": elsewhere}}}, want: map[string]string{
 			"worker 0": "servers 0-1: shm (same machine)", "worker 1": "servers 0-1: unix (shm: other machine)",
 			"server 0": "worker 0: shm (same machine); worker 1: unix (shm: other machine, reported by the worker)",
 		}},
-		"a server without memory to share": {stage: stage{without: map[string]error{"server 0": noMemory}}, want: map[string]string{
+		"a server without memory to share": {stage: stage{missing: missing{without: map[string]error{"server 0": noMemory}}}, want: map[string]string{
 			"worker 0": "server 0: unix (shm: not offered there); server 1: shm (same machine)",
 			"server 0": "workers 0-1: unix (shm: memfd_create: operation not permitted)",
+		}},
+		"RDMA, not needed on one machine": {stage: stage{devices: true}, want: map[string]string{
+			"worker 0": "servers 0-1: shm (same machine)", "server 0": "workers 0-1: shm (same machine)",
+		}},
+		"RDMA for all": {shape: shape{edit: only(config.VanRDMA)}, stage: stage{devices: true}, want: map[string]string{
+			"worker 0": "servers 0-1: rdma (STEPVAN_VAN=rdma)", "server 0": "workers 0-1: rdma (STEPVAN_VAN=rdma)",
+		}},
+		"RDMA between machines": {
+			shape: shape{edit: only(config.VanShmRDMA)}, stage: stage{devices: true, missing: missing{away: map[string]error{"worker 1": elsewhere}}},
+			want: map[string]string{
+				"worker 0": "servers 0-1: shm (same machine)", "worker 1": "servers 0-1: rdma (shm: other machine)",
+				"server 0": "worker 0: shm (same machine); worker 1: rdma (shm: other machine, reported by the worker)",
+			},
+		},
+		"no RDMA, and no other machine": {shape: shape{edit: only(config.VanShmRDMA)}, want: map[string]string{
+			"worker 0": "servers 0-1: shm (same machine)", "server 0": "workers 0-1: shm (same machine)",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,19 +173,19 @@ func TestChoiceThatCannotBe(t *testing.T) {
 		want  []string // in everybody's error
 	}{
 		"shm with another machine": {
-			stage: stage{away: map[string]error{"worker 0": elsewhere}},
+			stage: stage{missing: missing{away: map[string]error{"worker 0": elsewhere}}},
 			edit:  map[string]func(*ps.Settings){"worker 0": only(config.VanShm)},
 			at:    1,
 			want:  []string{`STEPVAN_VAN="shm"`, "worker 0 (", "with server 0 (", "memory cannot be shared (other machine)", "set STEPVAN_VAN=auto on both"},
 		},
 		"shm demanded by another machine": {
-			stage: stage{away: map[string]error{"worker 0": elsewhere}},
+			stage: stage{missing: missing{away: map[string]error{"worker 0": elsewhere}}},
 			edit:  map[string]func(*ps.Settings){"server 0": only(config.VanShm)},
 			at:    1,
 			want:  []string{`STEPVAN_VAN="shm"`, "worker 0 (", "with server 0 (", "(other machine)", "set STEPVAN_VAN=auto at server 0"},
 		},
 		"shm demanded of a worker that has none": {
-			stage: stage{without: map[string]error{"worker 0": errors.New("no memfd")}},
+			stage: stage{missing: missing{without: map[string]error{"worker 0": errors.New("no memfd")}}},
 			edit:  map[string]func(*ps.Settings){"server 0": only(config.VanShm)},
 			at:    1,
 			want:  []string{`STEPVAN_VAN="shm"`, "worker 0 (", "(no memfd)", "set STEPVAN_VAN=auto at server 0"},
@@ -166,11 +201,42 @@ func TestChoiceThatCannotBe(t *testing.T) {
 			want: []string{`STEPVAN_VAN="tcp"`, "worker 0 (", "with server 0 (", "it offers shm only", "set STEPVAN_VAN=auto or tcp there, or auto here"},
 		},
 		"shm that cannot be had": {
-			stage: stage{without: map[string]error{"server 0": errors.New("no memfd")}},
+			stage: stage{missing: missing{without: map[string]error{"server 0": errors.New("no memfd")}}},
 			edit:  map[string]func(*ps.Settings){"server 0": only(config.VanShm), "worker 0": soon},
 			at:    0,
 			alone: true,
 			want:  []string{`STEPVAN_VAN="shm"`, "no memfd", "stepvan doctor", "auto"},
+		},
+		"rdma that cannot be had": {
+			edit:  map[string]func(*ps.Settings){"server 0": only(config.VanRDMA), "worker 0": soon},
+			at:    0,
+			alone: true,
+			want:  []string{`STEPVAN_VAN="rdma"`, "RDMA cannot be used here: no device", "stepvan doctor", "auto"},
+		},
+		"rdma with a server out of reach": {
+			stage: stage{devices: true, rdma: missing{away: map[string]error{"worker 0": errors.New("no route")}}},
+			edit:  map[string]func(*ps.Settings){"worker 0": only(config.VanRDMA)},
+			at:    1,
+			want:  []string{`STEPVAN_VAN="rdma": RDMA cannot be used (no route): set STEPVAN_VAN=auto on both`},
+		},
+		"rdma here, tcp there": {
+			stage: stage{devices: true},
+			edit:  map[string]func(*ps.Settings){"worker 0": only(config.VanRDMA), "server 0": only(config.VanTCP)},
+			at:    1,
+			want:  []string{`STEPVAN_VAN="rdma"`, "it offers tcp only"},
+		},
+		"shm+rdma with another machine, and no device here": {
+			stage: stage{missing: missing{away: map[string]error{"worker 0": elsewhere}}},
+			edit:  map[string]func(*ps.Settings){"worker 0": only(config.VanShmRDMA)},
+			at:    1,
+			want:  []string{`STEPVAN_VAN="shm+rdma": memory cannot be shared (other machine), RDMA cannot be used (no device): set `},
+		},
+		"neither shm nor rdma": {
+			stage: stage{missing: missing{without: map[string]error{"server 0": errors.New("no memfd")}}},
+			edit:  map[string]func(*ps.Settings){"server 0": only(config.VanShmRDMA), "worker 0": soon},
+			at:    0,
+			alone: true,
+			want:  []string{`STEPVAN_VAN="shm+rdma"`, "RDMA cannot be used here: no device"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -178,7 +244,7 @@ func TestChoiceThatCannotBe(t *testing.T) {
 			if c.alone {
 				soon(&all[0])
 			}
-			opts = append(opts, c.stage.option(), ps.WithLogger(zerolog.Nop()))
+			opts = append(append(opts, c.stage.options()...), ps.WithLogger(zerolog.Nop()))
 			var scheduler sync.WaitGroup
 			scheduler.Go(func() {
 				if n, err := ps.Start(limited(t), all[0], opts...); err == nil {
@@ -199,6 +265,19 @@ func TestChoiceThatCannotBe(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A machine that has RDMA, and connects over TCP, says so once, unless the settings want TCP.
+func TestWarningOfTCP(t *testing.T) {
+	const warning = "although this machine has RDMA (mlx5_0, mlx5_1)"
+	toTCP := map[string]func(*ps.Settings){"server 1": only(config.VanTCP)}
+	_, log := settle(t, shape{workers: 1, servers: 2, each: toTCP}, stage{devices: true})
+	require.Equal(t, 1, strings.Count(log.String(), warning), "the worker, not the server that wants TCP")
+	require.Contains(t, log.String(), "server 1: tcp (shm: not offered there, rdma: not offered there), "+warning)
+	_, log = settle(t, shape{workers: 1, servers: 2, each: toTCP}, stage{})
+	require.NotContains(t, log.String(), "although")
+	_, log = settle(t, shape{workers: 1, servers: 1}, stage{devices: true})
+	require.NotContains(t, log.String(), "although", "shared memory needs no RDMA")
 }
 
 // Each van says its name to workers and to servers.

@@ -37,6 +37,7 @@ func (m *member) join(ctx context.Context) error {
 	}
 	if all := m.among(m.opened.end()); len(all) > 0 {
 		m.log.Info().Msg(all.String())
+		m.warnOfTCP(all)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,15 +66,19 @@ func TestProcessesChoose(t *testing.T) {
 			"worker 0": shared, "worker 1": shared, "server 0": "workers 0-1: shm (same machine)", "server 1": "workers 0-1: shm (same machine)",
 		}},
 		"a server on tcp": {shape: shape{each: map[string]func(*ps.Settings){"server 1": only(config.VanTCP)}}, want: map[string]string{
-			"worker 0": "server 0: shm (same machine); server 1: tcp (shm: not offered there)",
-			"worker 1": "server 0: shm (same machine); server 1: tcp (shm: not offered there)",
+			"worker 0": "server 0: shm (same machine); server 1: tcp (shm: not offered there, rdma: ...)",
+			"worker 1": "server 0: shm (same machine); server 1: tcp (shm: not offered there, rdma: ...)",
 			"server 0": "workers 0-1: shm (same machine)", "server 1": "workers 0-1: tcp (STEPVAN_VAN=tcp)",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.shape.workers, c.shape.servers = 2, 2
 			f := raise(t, byChoice, c.shape, "serve", "work", 50)
-			require.Equal(t, c.want, f.vans())
+			got := f.vans()
+			for name, text := range got { // why there is no RDMA depends on the machine
+				got[name] = regexp.MustCompile("rdma: [^)]*").ReplaceAllString(text, "rdma: ...")
+			}
+			require.Equal(t, c.want, got)
 			f.all(limited(t), "done")
 		})
 	}

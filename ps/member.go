@@ -3,6 +3,7 @@ package ps
 import (
 	"context"
 	"os"
+	"sync"
 
 	"github.com/rs/zerolog"
 
@@ -35,6 +36,7 @@ type member struct {
 	ring      *trace.Ring
 	sessions  []*link.Session // that a worker has opened
 	opened    startSessions
+	telling   sync.WaitGroup // of sessionLost
 }
 
 // cluster is what a member does in the cluster alike, as a postoffice.Scheduler or with a postoffice.Office.
@@ -63,9 +65,9 @@ func (m *member) open() (err error) {
 	}
 	m.net, err = reach.Open(reach.Options{
 		Settings: s, Role: m.role, Network: m.node.options.network, Memory: m.node.memory, Near: m.node.placed.near(),
-		Starved: m.node.starved, Shm: m.node.options.shm, Log: m.log,
+		Starved: m.node.starved, Shm: m.node.options.shm, RDMA: m.node.options.rdma, Devices: m.node.options.devices, Log: m.log,
 		Link: link.Options{
-			Progress: m.progress(), Admit: func(peer link.Identity) error { return m.cluster.Admit(peer) }, Opened: m.opened.add,
+			Progress: m.progress(), Admit: func(peer link.Identity) error { return m.cluster.Admit(peer) }, Opened: m.opened.add, Lost: m.sessionLost,
 			Rehearsal: link.Rehearsal{After: s.PanicAfter, Locked: s.PanicLocked},
 		},
 	})

@@ -3,6 +3,7 @@ package ps
 import (
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/device"
 	"github.com/stepvan/stepvan/postoffice"
 	"github.com/stepvan/stepvan/server"
 	"github.com/stepvan/stepvan/trace"
@@ -78,8 +79,14 @@ type Worker = worker.Worker
 //   - Variable marks the pulls that a server may answer with fewer bytes.
 //   - Routing chooses the servers. With the routing [Named], PushTo and PullTo name the server of each tensor.
 //     PairWithPush makes the server that gets push i answer pull i.
+//   - Stream is the stream of an accelerator that works on the tensors: see [Stream].
 //   - Label names the exchange in traces and in the log.
 type Exchange = worker.Exchange
+
+// Stream names a stream of an accelerator. A push or an answer leaves when the work is over that the program queued to
+// the stream before the call. [Handle.WaitOn] has a stream wait for pulls. The zero Stream is the default stream of the
+// device that holds the tensors. Package device says which devices there are.
+type Stream = device.Stream
 
 // Handle names an exchange. It is a small value, which any goroutine may copy and use. It stays valid until
 // STEPVAN_HANDLES later exchanges have completed. After that its methods return [stepvan.ErrStale].

@@ -7,6 +7,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/stepvan/stepvan/internal/sparing"
+	"github.com/stepvan/stepvan/internal/storages"
 	"github.com/stepvan/stepvan/tensor"
 )
 
@@ -19,6 +20,7 @@ type Node struct {
 	placed       *placement
 	memory       *tensor.Allocator
 	members      []*member
+	storages     *storages.Table // nil: only the program registers memory
 
 	life    *lifecycle
 	closing sync.Once

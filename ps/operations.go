@@ -110,6 +110,28 @@ func (n *Node) Respond(tensors []tensor.Tensor, id RequestID) (Response, error) 
 	return r, n.preferPanic("respond", err)
 }
 
+// RespondOn is [Node.Respond] for tensors of an accelerator on which a stream works. They are read when the work is
+// over that the program queued to the stream before. When the device fails, [server.Response.Err] says so, and so does
+// the handle of the worker. RespondOn returns the same errors as Respond without [stepvan.ErrWouldBlock].
+func (n *Node) RespondOn(stream Stream, tensors []tensor.Tensor, id RequestID) (Response, error) {
+	s, err := n.asResponder("respond", id)
+	if err != nil {
+		return Response{}, err
+	}
+	r, err := s.RespondOn(stream, tensors, id)
+	return r, n.preferPanic("respond", err)
+}
+
+// RespondVecOn is [Node.RespondVec] with the stream of [Node.RespondOn].
+func (n *Node) RespondVecOn(stream Stream, ret tensor.Tensor, like []tensor.Tensor, ids []RequestID) (Response, error) {
+	s, err := n.asResponder("respond_vec", ids...)
+	if err != nil {
+		return Response{}, err
+	}
+	r, err := s.RespondVecOn(stream, ret, like, ids)
+	return r, n.preferPanic("respond_vec", err)
+}
+
 // RespondVec cuts ret along dimension 0 into consecutive slices, and answers the request ids[i] with slice i.
 // Slice i has as many rows as like[i]. RespondVec answers all requests or, on an error, none. It returns the same
 // errors as [Node.Respond].

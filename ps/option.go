@@ -16,7 +16,9 @@ type options struct {
 	onDead   func(Peer, error)
 	onListen func(port int)
 	contain  bool
-	shm      reach.ShmMaker // nil: that of package reach
+	shm      reach.Maker     // of shared memory; nil: that of package reach
+	rdma     reach.Maker     // nil: that of package reach
+	devices  func() []string // of RDMA; nil: those of the machine
 }
 
 func collect(opts []Option) options {

@@ -193,5 +193,6 @@ func (n *Node) start(ctx context.Context) error {
 		}
 		tasks[i] = m.start
 	}
+	n.makeStorages()
 	return n.inParallel(ctx, tasks...)
 }

@@ -57,12 +57,10 @@ func TestWrongSettings(t *testing.T) {
 	}{
 		"no role":            {"", func(*ps.Settings) {}, []string{"DMLC_ROLE"}},
 		"everything missing": {"worker", func(s *ps.Settings) { s.NumWorker, s.RootPort = 0, 0 }, []string{"DMLC_NUM_WORKER", "DMLC_PS_ROOT_PORT"}},
-		"rdma":               {"worker", func(s *ps.Settings) { s.Van = config.VanRDMA }, []string{"STEPVAN_VAN", "not in this build", "tcp"}},
 		"as StepMesh's scripts": {"worker", func(s *ps.Settings) {
-			s.Van, s.BindCPUCore, s.CPUStartOffset = config.VanRDMA, true, 60_000
-		}, []string{"DMLC_ENABLE_RDMA", "set STEPVAN_VAN", "which no machine has", "STEPVAN_BIND_CPU_CORE to auto"}},
+			s.Van, s.BindCPUCore, s.CPUStartOffset = config.VanShmRDMA, true, 60_000
+		}, []string{"which no machine has", "STEPVAN_BIND_CPU_CORE to auto"}},
 		"mem between programs": {"worker", func(s *ps.Settings) { s.Van = config.VanMem }, []string{"STEPVAN_VAN", "one process"}},
-		"accelerator":          {"worker", func(s *ps.Settings) { s.Backend = config.BackendGPU }, []string{"STEPMESH_BACKEND", "CPU"}},
 		"accelerator of Hygon": {"worker", func(s *ps.Settings) { s.Backend = config.BackendDCU }, []string{"STEPMESH_BACKEND", "DCU", "CPU"}},
 		"another accelerator":  {"worker", func(s *ps.Settings) { s.Backend = config.BackendKLX }, []string{"STEPMESH_BACKEND", "klx", "CPU"}},
 		"lockstep by key":      {"worker", func(s *ps.Settings) { s.Routing = stepvan.ByKey }, []string{"STEPVAN_BATCH", "STEPVAN_ROUTING"}},

@@ -177,6 +177,9 @@ func (n *Node) each(f func(*member) error) error {
 func (n *Node) close() { n.closing.Do(n.closeAll) }
 
 func (n *Node) closeAll() {
+	if n.storages != nil {
+		n.storages.Close()
+	}
 	_ = n.each(func(m *member) error { m.close(); return nil })
 	if slices.ContainsFunc(n.members, func(m *member) bool { return m.net != nil && m.net.UsesSocketDir() }) {
 		shm.Sweep(shm.SocketDir()) // a process that was killed just before the start may still have been alive then
@@ -199,6 +202,7 @@ func (m *member) close() {
 	}
 	if m.net != nil {
 		m.net.Close(leaveReason(m.node.Err()))
+		m.telling.Wait()
 	}
 }
 

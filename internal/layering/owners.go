@@ -11,7 +11,7 @@ type owner struct {
 var owners = []owner{
 	{
 		names: []string{"C"},
-		may:   []string{"internal/verbs", "capi"},
+		may:   []string{"internal/verbs", "device/cuda", "capi"},
 		why:   "everything else must build with CGO_ENABLED=0",
 	},
 	{
@@ -47,11 +47,11 @@ type unreachable struct {
 	why  string
 }
 
-var services = []string{"tensor", "internal/wire", "van", "van/tcpvan", "van/shmvan", "van/memvan", "internal/link", "postoffice", "worker", "server"}
+var services = []string{"tensor", "internal/wire", "van", "van/tcpvan", "van/shmvan", "van/memvan", "rdma", "internal/link", "postoffice", "worker", "server"}
 
 var unreachables = []unreachable{
 	{services, []string{"config"}, "it takes Options; ps maps settings to them"},
-	{[]string{"internal/link", "postoffice", "worker", "server"}, []string{"van/tcpvan", "van/shmvan", "van/memvan"}, "ps hands vans in"},
+	{[]string{"internal/link", "postoffice", "worker", "server"}, []string{"van/tcpvan", "van/shmvan", "van/memvan", "rdma"}, "ps hands vans in"},
 	{[]string{"worker"}, []string{"server"}, "worker and server stand beside each other"},
 	{[]string{"server"}, []string{"worker"}, "worker and server stand beside each other"},
 }

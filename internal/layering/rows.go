@@ -21,7 +21,7 @@ type row struct {
 var composers = []string{"ps", "internal/reach", "internal/launch", "cmd/stepvan", "bench"}
 
 // transports are built of van/parts. Nobody else needs to know how they are made.
-var transports = []string{"van/tcpvan", "van/shmvan", "van/memvan"}
+var transports = []string{"van/tcpvan", "van/shmvan", "van/memvan", "rdma"}
 
 // public is what a user's program imports.
 var public = []string{"", "ps", "tensor", "trace"}
@@ -52,17 +52,24 @@ var rows = []row{
 
 	{path: "tensor", level: 4},
 
+	{path: "device", level: 5},
+	{path: "device/cuda", level: 6},
+	{path: "internal/devicetest", level: 6, tests: true},
+
 	{path: "internal/wire", level: 5},
 	{path: "van", level: 5, beside: []string{"internal/wire"}},
 
 	{path: "van/parts", level: 5, beside: []string{"van", "internal/wire"}, only: transports},
 	{path: "van/tcpvan", level: 6, only: composers},
 	{path: "van/shmvan", level: 6, only: composers},
-	{path: "van/memvan", level: 6, only: composers},
+	{path: "van/memvan", level: 6, only: append(composers[:len(composers):len(composers)], "capi")}, // capi: devices for the tests of bindings
+	{path: "rdma", level: 6, only: composers},
 	{path: "internal/vantest", level: 6, tests: true},
 	{path: "internal/registry", level: 6},
+	{path: "internal/storages", level: 6},
 
 	{path: "internal/link", level: 7},
+	{path: "internal/staging", level: 7},
 
 	{path: "postoffice", level: 8, never: []string{"van"}},
 

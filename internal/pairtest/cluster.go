@@ -137,8 +137,13 @@ func ShmVan(o shmvan.Options) Van {
 	}
 }
 
-// Vans returns the vans that tests of every van run over.
-func Vans() []Van { return []Van{Mem(), OneSided(), Offload(), Shm(), TCP()} }
+// Vans returns the vans that tests of every van run over. In a machine with software RDMA that is RDMA alone.
+func Vans() []Van {
+	if os.Getenv(requireRDMA) != "" {
+		return []Van{RDMA()}
+	}
+	return []Van{Mem(), OneSided(), Offload(), Shm(), TCP()}
+}
 
 // Options of a cluster. Zero values mean one worker, one server and memvan.
 type Options struct {

@@ -39,6 +39,11 @@ func (w *watched) Register(mem []byte) error { return w.Van.(van.Registrar).Regi
 // Deregister implements van.Registrar.
 func (w *watched) Deregister(mem []byte) error { return w.Van.(van.Registrar).Deregister(mem) }
 
+// RegisterAccelerator implements van.AcceleratorRegistrar.
+func (w *watched) RegisterAccelerator(mem []byte, fd int, offset int64) error {
+	return w.Van.(van.AcceleratorRegistrar).RegisterAccelerator(mem, fd, offset)
+}
+
 func (w *watched) Poll(events []van.Event, all bool) int {
 	n := w.Van.Poll(events, all)
 	for _, e := range events[:n] {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stepvan/stepvan"
 	"github.com/stepvan/stepvan/config"
+	"github.com/stepvan/stepvan/rdma/device"
 )
 
 // ServerAddress is where a server listens, and what it tells workers: both hosts without port. An empty Bind means all
@@ -24,7 +25,9 @@ func (h Host) ServerAddress(ctx context.Context, s *config.Settings) (ServerAddr
 	}
 	var at ServerAddress
 	switch {
-	case s.Interface != "" && s.Interface != "auto":
+	case s.Interface == device.Auto && MayUseRDMA(s):
+		at.Bind, err = h.onDevice(s, root)
+	case s.Interface != "" && s.Interface != device.Auto:
 		at.Bind, err = h.onInterface(s.Interface, root)
 	case s.NodeHost == "":
 		at.Bind, err = h.onRoute(root)
@@ -60,6 +63,17 @@ func (h Host) refuseLoopback(ctx context.Context, s *config.Settings, at ServerA
 	}
 	return &stepvan.ConfigError{Key: key, Value: value,
 		Reason: "leads every machine to itself, and the scheduler at " + s.RootURI + " is another machine: set an address by which that one reaches this one, or unset it"}
+}
+
+// onDevice takes the address of the first RDMA port that the node uses. Without one it is as if no interface were set.
+func (h Host) onDevice(s *config.Settings, root Addresses) (string, error) {
+	switch at := h.Device(s); {
+	case at.IsValid() && !at.IsLinkLocalUnicast():
+		return at.String(), nil
+	case s.NodeHost != "":
+		return "", nil
+	}
+	return h.onRoute(root)
 }
 
 // onRoute takes the address from which the scheduler is reached.

@@ -19,6 +19,42 @@ func addresses(texts ...string) (all Addresses) {
 	return all
 }
 
+// With DMLC_INTERFACE=auto a server listens at its first RDMA port, where it may use one that others reach by TCP too.
+func TestAddressOfADevice(t *testing.T) {
+	auto := config.Settings{Role: stepvan.RoleServer, RootURI: "10.0.0.1", Interface: "auto", Van: config.VanAuto}
+	behind, near, shm := auto, auto, auto
+	behind.NodeHost, near.Local, shm.Van = "192.0.2.7", true, config.VanShm
+	for name, c := range map[string]struct {
+		settings config.Settings
+		device   string
+		want     ServerAddress
+	}{
+		"device":                     {auto, "10.7.0.2", ServerAddress{"10.7.0.2", "10.7.0.2"}},
+		"device, behind a gateway":   {behind, "10.7.0.2", ServerAddress{"10.7.0.2", "192.0.2.7"}},
+		"none":                       {auto, "", ServerAddress{"10.0.0.2", "10.0.0.2"}},
+		"none, behind a gateway":     {behind, "", ServerAddress{"", "192.0.2.7"}},
+		"link-local":                 {auto, "fe80::7", ServerAddress{"10.0.0.2", "10.0.0.2"}},
+		"not used on this machine":   {near, "10.7.0.2", ServerAddress{"10.0.0.2", "10.0.0.2"}},
+		"not used beside shared mem": {shm, "10.7.0.2", ServerAddress{"10.0.0.2", "10.0.0.2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := Host{
+				Lookup:     func(_ context.Context, _, host string) ([]netip.Addr, error) { return addresses(host), nil },
+				Interfaces: func() ([]Interface, error) { return nil, nil },
+				Route:      func(netip.Addr) (netip.Addr, error) { return netip.MustParseAddr("10.0.0.2"), nil },
+				Device: func(s *config.Settings) netip.Addr {
+					require.Equal(t, c.settings, *s)
+					at, _ := netip.ParseAddr(c.device)
+					return at
+				},
+			}
+			got, err := h.ServerAddress(t.Context(), &c.settings)
+			require.NoError(t, err)
+			require.Equal(t, c.want, got)
+		})
+	}
+}
+
 // A server listens at the address of its interface, else at that of the route to the scheduler. It tells workers
 // DMLC_NODE_HOST, which may be another one, and never an address that leads them to themselves.
 func TestServerAddress(t *testing.T) {

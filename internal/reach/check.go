@@ -26,14 +26,11 @@ func refused(s *config.Settings, inProcess bool, lookup func(string) (string, bo
 		key, value := s.Written(lookup, name)
 		all = append(all, &stepvan.ConfigError{Key: key, Value: value, Reason: reason})
 	}
-	if s.Van == config.VanRDMA {
-		refuse(vanName, "RDMA is not in this build: set STEPVAN_VAN to auto, shm or tcp, which overrules DMLC_ENABLE_RDMA and DMLC_PS_VAN_TYPE")
-	}
 	if s.Van == config.VanMem && !inProcess {
 		refuse(vanName, "mem works within one process only, whose nodes are started with ps.WithNetwork: set auto, shm or tcp")
 	}
-	if s.Backend != config.BackendCPU {
-		refuse("STEPMESH_BACKEND", "not in this build: set CPU")
+	if s.Backend != config.BackendCPU && s.Backend != config.BackendGPU {
+		refuse("STEPMESH_BACKEND", "this build has no driver for its devices: set CPU, or GPU for those of NVIDIA")
 	}
 	return errors.Join(append(all, checkCores(s, lookup))...)
 }
@@ -49,10 +46,7 @@ func ineffective(s *config.Settings, lookup func(string) (string, bool)) []confi
 	add(s.Resend, "PS_RESEND", "has no effect: the vans of this build deliver every message or report the loss of the peer")
 	add(s.DropMsg > 0, "PS_DROP_MSG", "has no effect: the vans of this build lose no messages")
 	add(s.Rails > tcpvan.MaxRails, "STEPVAN_RAILS", fmt.Sprintf("%d connections per peer are the most that the tcp van makes", tcpvan.MaxRails))
-	const withoutRDMA = "has no effect: there is no RDMA in this build"
-	add(s.SplitQPLag, "STEPMESH_SPLIT_QP_LAG", withoutRDMA)
-	add(s.RDMADevices != "", "STEPVAN_RDMA_DEVICES", withoutRDMA)
-	add(s.RDMAGIDIndex >= 0, "STEPVAN_RDMA_GID_INDEX", withoutRDMA)
+	add(s.SplitQPLag && s.RDMAQPs <= 1, "STEPMESH_SPLIT_QP_LAG", "has no effect with one queue pair per peer: set STEPVAN_RDMA_QPS=2")
 	out = append(out, ineffectiveAddresses(s)...)
 	if why := WithoutCores(s); why != "" {
 		key, value := s.Written(lookup, "STEPVAN_BIND_CPU_CORE", "STEPMESH_BIND_CPU_CORE")
@@ -70,7 +64,7 @@ func ineffectiveAddresses(s *config.Settings) []config.Warning {
 			out = append(out, config.Warning{Key: key, Reason: reason})
 		}
 	}
-	add(s.Interface != "" && s.Interface != device.Auto, netDevice, reason)
+	add(s.Interface != "" && s.Interface != device.Auto && !MayUseRDMA(s), netDevice, reason)
 	add(s.NodeHost != "", nodeHost, reason)
 	add(s.Port != 0, dataPort, reason)
 	add(s.NumPorts > 1 && s.Port == 0, "DMLC_NUM_PORTS", "has no effect without DMLC_PORT, the first of them")

@@ -3,6 +3,7 @@ package reach
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/stepvan/stepvan"
@@ -38,6 +39,16 @@ func DevicesHere(s *config.Settings, lookup func(string) (string, bool)) (*devic
 	}
 	selection, err := Devices(s, inv, lookup)
 	return selection, inv, err
+}
+
+// deviceAddress is the source address of the first port that a node with settings s uses. What is wrong with the
+// settings or the machine is said when the van is made.
+func deviceAddress(s *config.Settings) netip.Addr {
+	selection, _, err := DevicesHere(s, nil)
+	if err != nil || len(selection.Choices) == 0 {
+		return netip.Addr{}
+	}
+	return selection.Choices[0].Source
 }
 
 // deviceSettings name the settings of the parts of a request.
@@ -80,7 +91,7 @@ func MayUseRDMA(s *config.Settings) bool {
 
 // DemandsRDMA reports whether the settings allow no other van than RDMA between machines.
 func DemandsRDMA(s *config.Settings) bool {
-	return s.Van == config.VanRDMA
+	return s.Van == config.VanRDMA || s.Van == config.VanShmRDMA
 }
 
 // DevicesInUse says in words what RDMA of a selection a node uses.

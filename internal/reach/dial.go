@@ -94,7 +94,7 @@ func (e *Endpoint) allows(scheme string) bool {
 	case config.VanTCP:
 		return scheme == "tcp" || scheme == "unix" && e.o.Settings.Local
 	}
-	return scheme == string(e.o.Settings.Van)
+	return e.o.Settings.Carries(config.Van(scheme))
 }
 
 // hiddenSocket finds Unix sockets that this process does not see, or may not connect to: those of another machine,
@@ -122,23 +122,25 @@ func (e *Endpoint) noCommonVan(p postoffice.Peer) error {
 		Reason: "it offers " + strings.Join(schemes(p.Addresses), ", ") + " only: set STEPVAN_VAN=auto or " + own + " there, or auto here"}
 }
 
-// unreachable says why no address led to p, where STEPVAN_VAN=shm demands shared memory and it cannot be shared. Other
+// unreachable says why no address led to p, where the settings allow no TCP and no other van can be used. Other
 // errors explain themselves.
 func (e *Endpoint) unreachable(p postoffice.Peer, addrs []string, err error) error {
 	var none *link.UnreachableError
-	if only := schemes(addrs); len(only) != 1 || only[0] != "shm" || !errors.As(err, &none) {
+	found := schemes(addrs)
+	if slices.ContainsFunc(found, func(s string) bool { return s != "shm" && s != "rdma" }) || !errors.As(err, &none) {
 		return err
 	}
-	why := shortReason(none.Passed[0])
-	if e.shm.absent != nil {
-		why = withoutKind(e.shm.absent)
+	own, where := e.o.Settings.Van, "on both"
+	if own == config.VanAuto {
+		own, where = config.Van(strings.Join(found, "+")), "at "+p.Name()
 	}
-	where := "at " + p.Name()
-	if e.o.Settings.Van == config.VanShm {
-		where = "on both"
+	var why []string
+	for _, v := range e.extra.allowed() {
+		if own == v.name || own == config.VanShmRDMA {
+			why = append(why, v.cannot+" ("+v.why(none.Passed)+")")
+		}
 	}
-	return &stepvan.ConfigError{Key: vanName, Value: string(config.VanShm),
-		Reason: "memory cannot be shared (" + why + "): set STEPVAN_VAN=auto " + where}
+	return &stepvan.ConfigError{Key: vanName, Value: string(own), Reason: strings.Join(why, ", ") + ": set STEPVAN_VAN=auto " + where}
 }
 
 // schemes lists the kinds of some addresses, each once, in order.

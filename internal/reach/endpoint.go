@@ -2,7 +2,6 @@ package reach
 
 import (
 	"context"
-	"errors"
 	"math/bits"
 
 	"github.com/rs/zerolog"
@@ -26,29 +25,22 @@ type Options struct {
 	Memory   *tensor.Allocator // of the program
 	Near     func(make func()) // makes memory near the cores of the node; nil: anywhere
 	Starved  func(error)       // called when no descriptor is left for a peer that connects
-	Shm      ShmMaker          // nil: NewShm
+	Shm      Maker             // of shared memory; nil: the real one
+	RDMA     Maker             // nil: the real one
+	Devices  func() []string   // the names of the RDMA devices of the machine; nil: from the kernel
 	Link     link.Options      // what the settings do not say
 	Log      zerolog.Logger
 }
 
-// ShmMaker makes the shared memory van of an endpoint.
-type ShmMaker func(e *Endpoint, p van.Placer, wake func()) (van.Van, error)
-
-// Endpoint is the link of one instance with its vans: the base van, and shared memory beside it where the settings and
-// the machine allow that. The base van reaches the scheduler. It carries tensors where memory cannot be shared.
+// Endpoint is the link of one instance with its vans: the base van, with shared memory and RDMA beside it where the
+// settings and the machine allow that. The base van reaches the scheduler. It carries tensors where no other van can.
 type Endpoint struct {
 	Link *link.Transport
 	Pool *tensor.Allocator // memory of messages that no registered buffer receives
 
-	o    Options
-	base baseVan
-	shm  sharedMemory
-}
-
-// sharedMemory is the state of the shared memory van.
-type sharedMemory struct {
-	made   bool
-	absent error // why the van is missing though the settings allow it
+	o     Options
+	base  baseVan
+	extra extraVans
 }
 
 // remindersPerBeat is how often, between two signs of life, a peer may be reminded of what it has not acknowledged. A
@@ -59,9 +51,8 @@ const remindersPerBeat = 4
 func Open(o Options) (e *Endpoint, err error) {
 	s := o.Settings
 	e = &Endpoint{o: o, base: newBaseVan(&o)}
-	if o.Shm == nil {
-		e.o.Shm = newShm
-	}
+	_, inside := e.base.(*processVan)
+	e.extra = newExtraVans(&o, inside)
 	if e.Pool, err = tensor.NewAllocator(tensor.Options{
 		Name: "stepvan " + string(o.Role) + " pool", MaxBytes: int64(s.PoolBytes), MaxBytesSetting: "STEPVAN_POOL_BYTES",
 		HugePages: HugePages(s), Near: o.Near,
@@ -78,6 +69,14 @@ func Open(o Options) (e *Endpoint, err error) {
 		return nil, err
 	}
 	return e, nil
+}
+
+// vans returns what makes the vans of the link, best first.
+func (e *Endpoint) vans() (out []link.VanMaker) {
+	for _, v := range e.extra.allowed() {
+		out = append(out, func(p van.Placer, wake func()) (van.Van, error) { return e.extra.make(e, v, p, wake) })
+	}
+	return append(out, e.base.make)
 }
 
 // Close ends the link, telling peers the reason, and gives back the pool.
@@ -120,7 +119,7 @@ func (e *Endpoint) ListenAsScheduler(ctx context.Context) (int, error) {
 
 // UsesSocketDir reports whether the endpoint has used the directory in which processes of this machine find each other.
 func (e *Endpoint) UsesSocketDir() bool {
-	return e.overUnix() || e.shm.made
+	return e.overUnix() || e.extra.shm.made
 }
 
 // SocketDir is the directory in which nodes of this user find each other on this machine. It makes the directory. An
@@ -146,40 +145,6 @@ func HugePages(s *config.Settings) tensor.HugePages {
 	return tensor.HugePagesAuto
 }
 
-// wantsShm reports whether the settings let this instance share memory. The scheduler has no tensors.
-func (e *Endpoint) wantsShm() bool {
-	if _, inside := e.base.(*processVan); inside || e.o.Role == stepvan.RoleScheduler {
-		return false
-	}
-	return e.o.Settings.Van == config.VanAuto || e.o.Settings.Van == config.VanShm
-}
-
-// vans returns what makes the vans of the link, best first.
-func (e *Endpoint) vans() []link.VanMaker {
-	if e.wantsShm() {
-		return []link.VanMaker{e.makeShm, e.base.make}
-	}
-	return []link.VanMaker{e.base.make}
-}
-
-// makeShm makes the shared memory van. Where that fails, only STEPVAN_VAN=shm takes it for an error.
-func (e *Endpoint) makeShm(p van.Placer, wake func()) (van.Van, error) {
-	v, err := e.o.Shm(e, p, wake)
-	if err == nil {
-		e.shm.made = true
-		return v, nil
-	}
-	if e.o.Settings.Van == config.VanShm {
-		return nil, shmRefused(err)
-	}
-	e.shm.absent = err
-	var relative *shm.RelativeError
-	if errors.As(err, &relative) { // a mistake of the user, unlike what a machine forbids
-		e.o.Log.Warn().Msg("memory is not shared with nodes of this machine: " + relative.Error())
-	}
-	return nil, nil
-}
-
 func newShm(e *Endpoint, p van.Placer, _ func()) (van.Van, error) {
 	dir, err := SocketDir()
 	if err != nil {
@@ -194,11 +159,6 @@ func newShm(e *Endpoint, p van.Placer, _ func()) (van.Van, error) {
 
 // powerOfTwo is the least one that is not below n, which is above 0.
 func powerOfTwo(n int) int { return 1 << bits.Len(uint(n-1)) }
-
-func shmRefused(err error) error {
-	return &stepvan.ConfigError{Key: vanName, Value: string(config.VanShm),
-		Reason: "memory cannot be shared here: " + err.Error() + "; stepvan doctor says more; or set auto"}
-}
 
 // Memories are the allocators of one instance: that of the program, and the pool.
 type Memories []*tensor.Allocator

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stepvan/stepvan"
+	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/errs"
 )
 
@@ -18,6 +19,7 @@ type Host struct {
 	Lookup     func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	Interfaces func() ([]Interface, error)
 	Route      func(to netip.Addr) (from netip.Addr, err error) // the address from which the machine sends to another
+	Device     func(s *config.Settings) netip.Addr              // of the first RDMA port that a node with settings s uses; zero without
 }
 
 // Interface is a network interface of a machine.
@@ -29,7 +31,7 @@ type Interface struct {
 
 // ThisHost is the machine of this process.
 func ThisHost() Host {
-	return Host{Lookup: net.DefaultResolver.LookupNetIP, Interfaces: interfaces, Route: route}
+	return Host{Lookup: net.DefaultResolver.LookupNetIP, Interfaces: interfaces, Route: route, Device: deviceAddress}
 }
 
 func interfaces() ([]Interface, error) {

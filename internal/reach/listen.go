@@ -2,6 +2,7 @@ package reach
 
 import (
 	"context"
+	"slices"
 
 	"github.com/stepvan/stepvan/config"
 	"github.com/stepvan/stepvan/internal/link"
@@ -10,19 +11,19 @@ import (
 
 // Listen has the endpoint listen for workers, and returns the addresses that they dial, best first.
 func (e *Endpoint) Listen(ctx context.Context) ([]string, error) {
-	var bound []string
-	if e.shm.made {
-		var err error
-		bound, err = listenInSocketDir(e.Link, "shm://")
-		if err != nil && e.o.Settings.Van == config.VanShm {
-			return nil, shmRefused(err)
-		}
-		e.shm.absent = err
+	near, err := e.extra.listen(&e.extra.shm, func() ([]string, error) { return listenInSocketDir(e.Link, "shm://") })
+	if err != nil {
+		return nil, err
 	}
-	if e.o.Settings.Van == config.VanShm {
+	far, err := e.extra.listen(&e.extra.rdma, e.listenRDMA)
+	if err != nil {
+		return nil, err
+	}
+	bound := slices.Concat(near, e.listenUnixBeside(), far)
+	switch e.o.Settings.Van {
+	case config.VanShm, config.VanRDMA, config.VanShmRDMA:
 		return bound, nil
 	}
-	bound = append(bound, e.listenUnixBeside()...)
 	more, err := e.base.listenData(ctx, e.Link)
 	return append(bound, more...), err
 }

@@ -8,68 +8,99 @@ import (
 	"github.com/stepvan/stepvan/internal/link"
 )
 
-// Explain tells what carries the tensors of a session, and why: "shm", "tcp", "unix" (Unix sockets) or "mem". A worker
-// knows best, since it chose. A server quotes what its worker says of it.
+// Explain tells what carries the tensors of a session, and why: "shm", "rdma", "tcp", "unix" (Unix sockets) or "mem".
+// The reason names each van that was passed over. A worker knows best, since it chose. A server quotes what its
+// worker says of it.
 func (e *Endpoint) Explain(s *link.Session) (van, reason string) {
 	van = s.Van()
 	if van == "tcp" && strings.HasPrefix(s.Address(), "unix:") {
 		van = "unix"
 	}
 	if s.Dialled() != "" {
-		return van, e.vanReason(van, s.PassedOver())
+		return van, e.extra.vanReason(van, s.PassedOver())
 	}
-	return van, e.peerReason(van, s.Peer().Reason)
+	return van, e.extra.peerReason(van, s.Peer().Reason)
 }
 
 // reasonForPeer is link.Options.Reason: what the peer at an address is told.
 func (e *Endpoint) reasonForPeer(address string, passed []link.PassedOver) string {
-	return e.vanReason(link.Scheme(address), passed)
+	return e.extra.vanReason(link.Scheme(address), passed)
 }
 
 // vanReason says why this node, which has dialled, has taken a van.
-func (e *Endpoint) vanReason(van string, passed []link.PassedOver) string {
-	if r, ok := e.localReason(van); ok {
+func (x *extraVans) vanReason(van string, passed []link.PassedOver) string {
+	if r, ok := x.localReason(van); ok {
 		return r
 	}
-	for _, o := range passed {
-		if link.Scheme(o.Address) == "shm" {
-			return "shm: " + shortReason(o)
-		}
+	var parts []string
+	for _, v := range x.better(van) {
+		parts = append(parts, v.reason(v.why(passed)))
 	}
-	return "shm: not offered there"
+	return strings.Join(parts, ", ")
 }
 
-// peerReason says why a peer that has dialled this node has taken a van. said is what the peer says of it.
-func (e *Endpoint) peerReason(van, said string) string {
-	if r, ok := e.localReason(van); ok {
+// peerReason says why a peer that has dialled this node has taken a van. said is what the peer says of it. The peer
+// does not know why this node has not offered a van.
+func (x *extraVans) peerReason(van, said string) string {
+	if r, ok := x.localReason(van); ok {
 		return r
 	}
 	if said == "" {
 		return "shm: the worker cannot use shared memory (see its log)"
 	}
-	return said + ", reported by the worker"
+	reported := false
+	for _, v := range x.better(van) {
+		if v.absent == nil {
+			reported = true
+			continue
+		}
+		said = strings.Replace(said, v.reason(notOffered), v.reason(withoutKind(v.absent)), 1)
+	}
+	if reported {
+		said += ", reported by the worker"
+	}
+	return said
 }
 
 // localReason is a reason that this node knows by itself.
-func (e *Endpoint) localReason(van string) (reason string, ok bool) {
+func (x *extraVans) localReason(van string) (reason string, ok bool) {
 	switch {
 	case van == "mem":
 		return "same process", true
 	case van == "shm":
 		return "same machine", true
-	case e.o.Settings.Van != config.VanAuto:
-		return "STEPVAN_VAN=" + string(e.o.Settings.Van), true
-	case e.shm.absent != nil:
-		return "shm: " + withoutKind(e.shm.absent), true
+	case x.settings.Van != config.VanAuto && x.settings.Van != config.VanShmRDMA:
+		return "STEPVAN_VAN=" + string(x.settings.Van), true
 	}
 	return "", false
 }
 
+const notOffered = "not offered there"
+
+// why says why v was not taken.
+func (v *extraVan) why(passed []link.PassedOver) string {
+	if v.absent != nil {
+		return withoutKind(v.absent)
+	}
+	for _, o := range passed {
+		if link.Scheme(o.Address) == string(v.name) {
+			return shortReason(o)
+		}
+	}
+	return notOffered
+}
+
+func (v *extraVan) reason(why string) string { return string(v.name) + ": " + why }
+
 // shortReason leaves out the address, which differs between peers that are alike otherwise.
 func shortReason(o link.PassedOver) string {
-	local := strings.TrimPrefix(o.Address, "shm://")
+	_, local, _ := strings.Cut(o.Address, "://")
 	_, path, _ := strings.Cut(local, "/")
-	return strings.NewReplacer(" with "+local, "", " /"+path, "").Replace(withoutKind(o.Err))
+	text := strings.ReplaceAll(withoutKind(o.Err), " with "+local, "")
+	if path != "" {
+		text = strings.ReplaceAll(text, " /"+path, "")
+	}
+	return text
 }
 
 // withoutKind leaves out the kind of error, which says nothing to people.
