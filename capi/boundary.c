@@ -161,6 +161,31 @@ int32_t stepvan_push_pull(uint64_t node, const stepvan_exchange *exchange, uint6
 	return forked ? refuse(error) : goPushPull(node, (stepvan_exchange *)exchange, handle, error);
 }
 
+int32_t stepvan_push_pull_on(uint64_t node, uint64_t stream, const stepvan_exchange *exchange, uint64_t *handle, stepvan_error *error)
+{
+	return forked ? refuse(error) : goPushPullOn(node, stream, (stepvan_exchange *)exchange, handle, error);
+}
+
+int32_t stepvan_wait_on(uint64_t node, uint64_t handle, uint32_t device_kind, uint32_t device, uint64_t stream,
+        int64_t timeout_ns, stepvan_error *error)
+{
+	return forked ? refuse(error) : goWaitOn(node, handle, device_kind, device, stream, timeout_ns, error);
+}
+
+int32_t stepvan_respond_on(uint64_t node, uint64_t stream, uint64_t handler, const stepvan_tensor *tensors,
+        uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error)
+{
+	return forked ? refuse(error)
+	              : goRespondOn(node, stream, handler, (stepvan_tensor *)tensors, count, owner, response, error);
+}
+
+int32_t stepvan_respond_vec_on(uint64_t node, uint64_t stream, const stepvan_tensor *tensor, const int64_t *rows,
+        const uint64_t *handlers, uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error)
+{
+	return forked ? refuse(error)
+	              : goRespondVecOn(node, stream, (stepvan_tensor *)tensor, (int64_t *)rows, (uint64_t *)handlers, count, owner, response, error);
+}
+
 int32_t stepvan_wait(uint64_t node, uint64_t handle, int64_t timeout_ns, stepvan_error *error)
 {
 	return forked ? refuse(error) : goWait(node, handle, timeout_ns, error);
@@ -197,6 +222,11 @@ int32_t stepvan_register(uint64_t node, const stepvan_tensor *tensor, uint64_t o
         stepvan_error *error)
 {
 	return forked ? refuse(error) : goRegister(node, (stepvan_tensor *)tensor, owner, registration, error);
+}
+
+int32_t stepvan_registers(uint64_t node, int32_t *registers, stepvan_error *error)
+{
+	return forked ? refuse(error) : goRegisters(node, registers, error);
 }
 
 int32_t stepvan_register_recv_buffer(uint64_t node, const stepvan_tensor *tensor, uint64_t owner,

@@ -3,12 +3,15 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"math/bits"
 	"sync"
 	"unsafe"
 
 	"github.com/stepvan/stepvan/capi/internal/numbers"
+	"github.com/stepvan/stepvan/device/cuda"
+	"github.com/stepvan/stepvan/internal/storages"
 	"github.com/stepvan/stepvan/ps"
 	"github.com/stepvan/stepvan/tensor"
 )
@@ -26,6 +29,8 @@ type call struct {
 	tensors  []tensor.Tensor
 	pull     []tensor.Tensor
 	known    []tensor.Tensor // of several requests
+	storages *storages.Table // of the node; nil where the node registers nothing by itself
+	named    []namedMemory   // of stepvan_wrap, where there are storages
 	variable []bool
 	ranks    []ps.Rank // of pushes, then of pulls
 	handlers []ps.RequestID
@@ -42,8 +47,17 @@ func newCall(owner cUint64) *call {
 	return k
 }
 
+// namedMemory is memory with a number that an operation names.
+type namedMemory struct {
+	number cUint64
+	region *tensor.Region
+}
+
 // end releases foreign memory, except what the operation still holds. happened tells whether it has taken the owner.
 func (k *call) end(happened bool) {
+	if happened && k.storages != nil {
+		k.see()
+	}
 	foreign.end(k.loan, happened)
 	for i, w := range k.windows {
 		w.Shut()
@@ -53,10 +67,21 @@ func (k *call) end(happened bool) {
 	clear(k.pull)
 	clear(k.known)
 	clear(k.pending)
+	clear(k.named)
+	k.storages, k.named = nil, k.named[:0]
 	k.loan, k.windows, k.exchange = nil, k.windows[:0], ps.Exchange{}
 	k.tensors, k.pull, k.variable, k.ranks = k.tensors[:0], k.pull[:0], k.variable[:0], k.ranks[:0]
 	k.handlers, k.pending, k.known = k.handlers[:0], k.pending[:0], k.known[:0]
 	callPool.Put(k)
+}
+
+// see tells the table which memory the operation names.
+func (k *call) see() {
+	for i := range k.named {
+		if i == 0 || k.named[i].number != k.named[i-1].number {
+			k.storages.See(storages.ID(k.named[i].number), k.named[i].region)
+		}
+	}
 }
 
 // add appends the Go form of tensors of C to dst. A tensor of C may lie in the memory of one of own.
@@ -78,8 +103,9 @@ func (k *call) tensor(t *tensor.Tensor, c *cTensor, own []tensor.Tensor) error {
 	if c.flags&^(flagVariable|flagReadOnly) != 0 {
 		return invalid("tensor: flags: some do not exist (got %#x, want STEPVAN_VARIABLE and STEPVAN_READ_ONLY at most)", c.flags)
 	}
-	if c.reserved != 0 {
-		return invalid("tensor: reserved: this library knows only memory that the processor reaches (got %d, want 0)", c.reserved)
+	at := deviceOf(c)
+	if at.IsHost() && at.ID != 0 || !at.IsHost() && !at.Kind.Valid() {
+		return invalid("tensor: device_kind and device: there is no such device (got %d and %d, want a kind of DLPack and a number, or 0 and 0 for the host)", c.device_kind, c.device)
 	}
 	var shape tensor.Shape
 	elems, ok := shape.SetDims(unsafe.Slice((*int64)(unsafe.Pointer(&c.shape)), c.rank)...)
@@ -95,8 +121,10 @@ func (k *call) tensor(t *tensor.Tensor, c *cTensor, own []tensor.Tensor) error {
 		empty, err := tensor.FromBytes(d, shape, nil)
 		*t = empty
 		return err
+	case !at.IsHost():
+		return k.onDevice(t, at, c, own, d, &shape)
 	case c.memory != 0:
-		return k.named(t, c, d, &shape)
+		return k.numbered(t, c, own, d, &shape)
 	case c.data == nil:
 		return invalid("tensor: data of %d bytes must not be NULL", n)
 	case within(t, c, own, d, &shape):
@@ -105,8 +133,8 @@ func (k *call) tensor(t *tensor.Tensor, c *cTensor, own []tensor.Tensor) error {
 	return k.foreignTensor(t, c, d, &shape)
 }
 
-// named makes a tensor in memory that has a number.
-func (k *call) named(t *tensor.Tensor, c *cTensor, d tensor.DType, shape *tensor.Shape) error {
+// numbered makes a tensor in memory that has a number.
+func (k *call) numbered(t *tensor.Tensor, c *cTensor, own []tensor.Tensor, d tensor.DType, shape *tensor.Shape) error {
 	m, ok := memories.Get(numbers.ID(c.memory))
 	if !ok {
 		return noMemory(c.memory)
@@ -115,13 +143,70 @@ func (k *call) named(t *tensor.Tensor, c *cTensor, d tensor.DType, shape *tensor
 	if at < m.base || uint64(at-m.base) > m.bytes || uint64(c.bytes) > m.bytes-uint64(at-m.base) {
 		return invalid("tensor: %d bytes at %#x are not within the memory that is named (%d bytes at %#x)", c.bytes, at, m.bytes, m.base)
 	}
+	if k.loan != nil && m.window != nil && !m.owned {
+		if within(t, c, own, d, shape) {
+			return nil
+		}
+		return k.lent(t, &m, c, d, shape)
+	}
 	if err := t.SetRegion(m.region, int64(at-m.base), d, shape); err != nil {
 		return err
 	}
 	if m.region.Generation() != m.generation { // it was freed meanwhile
 		return noMemory(c.memory)
 	}
+	k.note(&m, c.memory)
 	return nil
+}
+
+// lent makes a tensor in memory of stepvan_wrap that has no owner. The owner of the operation keeps it. So it gets a
+// window of its own, which holds the memory of the number.
+func (k *call) lent(t *tensor.Tensor, m *memory, c *cTensor, d tensor.DType, shape *tensor.Shape) error {
+	if m.region.Retain() != nil {
+		return noMemory(c.memory)
+	}
+	if m.region.Generation() != m.generation {
+		m.region.Release()
+		return noMemory(c.memory)
+	}
+	w, r := foreign.expose(unsafe.Slice((*byte)(c.data), c.bytes), k.loan)
+	w.over = m.region
+	k.windows = append(k.windows, w)
+	k.note(m, c.memory)
+	return t.SetRegion(r, 0, d, shape)
+}
+
+// note notes that the operation names memory of stepvan_wrap, where the node counts that.
+func (k *call) note(m *memory, number cUint64) {
+	if k.storages != nil && m.window != nil {
+		k.named = append(k.named, namedMemory{number, m.region})
+	}
+}
+
+// deviceOf returns what holds the memory of a tensor of C.
+func deviceOf(c *cTensor) tensor.Device {
+	return tensor.Device{Kind: tensor.DeviceKind(c.device_kind), ID: int32(c.device)}
+}
+
+// onDevice makes a tensor in memory of an accelerator.
+func (k *call) onDevice(t *tensor.Tensor, at tensor.Device, c *cTensor, own []tensor.Tensor, d tensor.DType, shape *tensor.Shape) error {
+	if c.memory != 0 {
+		return invalid("tensor: memory: a number names memory of the host (got %#x, want 0 for memory of %s)", c.memory, at)
+	}
+	if err := tensor.CheckDevice(at, uintptr(c.data), int64(c.bytes)); err != nil {
+		return err
+	}
+	if within(t, c, own, d, shape) {
+		return nil
+	}
+	if at.Kind == tensor.DeviceCUDA {
+		if err := cuda.Use(); err != nil { // the first call loads the library
+			return fmt.Errorf("tensor: %s holds it: %w", at, err)
+		}
+	}
+	w, r := foreign.exposeDevice(at, uintptr(c.data), int64(c.bytes), k.loan)
+	k.windows = append(k.windows, w)
+	return t.SetRegion(r, 0, d, shape)
 }
 
 // within makes a tensor in the memory of one of own.
@@ -133,8 +218,8 @@ func within(t *tensor.Tensor, c *cTensor, own []tensor.Tensor, d tensor.DType, s
 		if r == nil {
 			continue
 		}
-		base := address(o.Bytes())
-		if at < base || at-base > uintptr(o.Len()) || n > uintptr(o.Len())-(at-base) {
+		base := o.Address()
+		if o.Device().IsHost() != deviceOf(c).IsHost() || at < base || at-base > uintptr(o.Len()) || n > uintptr(o.Len())-(at-base) {
 			continue
 		}
 		return t.SetRegion(r, o.Offset()+int64(at-base), d, shape) == nil
@@ -162,7 +247,11 @@ func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(
 // describe writes a tensor of Go to a tensor of C.
 func describe(c *cTensor, t *tensor.Tensor, flags uint16) {
 	*c = cTensor{bytes: cUint64(t.Len()), dtype: cUint8(t.DType()), flags: cUint16(flags)}
-	if b := t.Bytes(); len(b) > 0 {
+	if at := t.Device(); !at.IsHost() {
+		c.device_kind, c.device = cUint16(at.Kind), cUint16(at.ID)
+		address := t.Address()
+		c.data = *(*unsafe.Pointer)(unsafe.Pointer(&address)) // not a conversion: no memory of Go
+	} else if b := t.Bytes(); len(b) > 0 {
 		c.data = unsafe.Pointer(unsafe.SliceData(b))
 	}
 	setShape(c, t.Dims())

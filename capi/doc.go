@@ -23,6 +23,12 @@
 // generation changes with each piece of memory, and memory that was freed and allocated again never counts as the
 // old one.
 //
+// # Storages
+//
+// Memory of stepvan_wrap is a storage (package internal/storages): its number names no other memory ever. A binding
+// wraps the memory of its tensors without an owner, and keeps it with the owners of the operations. So an operation in
+// such memory gets a window of its own, which holds the region of the number.
+//
 // # Threads
 //
 // Any thread may call any function. Each half runs on its caller's thread. Goroutines run what C waits for in slices

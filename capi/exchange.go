@@ -19,21 +19,23 @@ import (
 //
 //export goPushPull
 func goPushPull(id cUint64, x *C.stepvan_exchange, handle *cUint64, e *cError) cCode {
-	return onWorker(id, e, func(n *node) error { return n.pushPull(x, handle) })
+	return onWorker(id, e, func(n *node) error { return n.pushPull(x, 0, handle) })
 }
 
-func (n *node) pushPull(x *cExchange, handle *cUint64) error {
+func (n *node) pushPull(x *cExchange, stream cUint64, handle *cUint64) error {
 	if err := n.checkRunning(); err != nil {
 		return err
 	}
 	if x == nil || handle == nil {
 		return isNull("exchange and handle")
 	}
-	k := newCall(x.owner)
+	k, live := newCall(x.owner), n.live.Load()
+	k.storages = live.Storages()
 	err := k.load(x)
 	if err == nil {
+		k.exchange.Stream.Handle = uintptr(stream)
 		var h ps.Handle
-		if h, err = n.live.Load().Do(&k.exchange); err == nil {
+		if h, err = live.Do(&k.exchange); err == nil {
 			*handle = cUint64(h.ID())
 		}
 	}

@@ -25,6 +25,7 @@ type foreignMemory struct {
 type window struct {
 	*tensor.Window
 	loan *loan          // nil: no owner
+	over *tensor.Region // of stepvan_wrap, which the window shows a part of and holds; nil: memory without a number
 	heap unsafe.Pointer // to be freed with the window; nil: memory of the program
 }
 
@@ -108,6 +109,12 @@ func (l *foreignMemory) expose(mem []byte, o *loan) (*window, *tensor.Region) {
 	return w, w.Show(mem)
 }
 
+// exposeDevice is expose for memory of an accelerator.
+func (l *foreignMemory) exposeDevice(d tensor.Device, address uintptr, n int64, o *loan) (*window, *tensor.Region) {
+	w := l.take(o)
+	return w, w.ShowDevice(d, address, n)
+}
+
 func (l *foreignMemory) take(o *loan) *window {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,14 +135,22 @@ func (l *foreignMemory) unused(w *window) {
 	if w.heap != nil {
 		C.free(w.heap)
 	}
+	if over := l.retire(w); over != nil {
+		over.Release()
+	}
+}
+
+// retire takes a window back, and returns what it was over.
+func (l *foreignMemory) retire(w *window) (over *tensor.Region) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	o := w.loan
-	w.loan, w.heap = nil, nil
+	o, over := w.loan, w.over
+	w.loan, w.heap, w.over = nil, nil, nil
 	l.windows.Put(w)
 	if o != nil {
 		l.unuse(o)
 	}
+	return over
 }
 
 // collect hands owners back.

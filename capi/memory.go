@@ -20,6 +20,7 @@ type memory struct {
 
 	pool   *tensor.Allocator // of stepvan_alloc
 	window *window           // of stepvan_wrap
+	owned  bool              // stepvan_wrap has an owner
 	held   bool              // by stepvan_keep
 }
 
@@ -102,7 +103,7 @@ func wrap(data unsafe.Pointer, bytes, owner cUint64, number *cUint64) error {
 	}
 	o := foreign.begin(uint64(owner))
 	w, r := foreign.expose(unsafe.Slice((*byte)(data), bytes), o)
-	m := memory{region: r, generation: r.Generation(), base: uintptr(data), bytes: uint64(bytes), window: w}
+	m := memory{region: r, generation: r.Generation(), base: uintptr(data), bytes: uint64(bytes), window: w, owned: owner != 0}
 	err := putMemory(&m, number)
 	foreign.end(o, err == nil)
 	return err
@@ -122,6 +123,7 @@ func goFree(number cUint64, e *cError) cCode {
 		if !ok {
 			return noMemory(number)
 		}
+		registering.end(number)
 		m.free()
 		return nil
 	})

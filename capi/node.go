@@ -35,7 +35,6 @@ type node struct {
 
 	requests requests
 	collect  collector
-	counts   registrationCounts
 }
 
 // noNode is the error of a number without a node.
@@ -181,9 +180,6 @@ func startNode(environ []string) *node {
 	return n
 }
 
-// startFrom is ps.StartFrom, except in tests.
-var startFrom = ps.StartFrom
-
 func (n *node) start(ctx context.Context, environ []string) {
 	defer close(n.started)
 	var live *ps.Node
@@ -194,6 +190,7 @@ func (n *node) start(ctx context.Context, environ []string) {
 	switch {
 	case err == nil:
 		n.worker, n.server = live.Worker(), live.Server()
+		registering.add(live.Storages())
 		n.live.Store(live)
 	case errors.Is(err, context.DeadlineExceeded) && codeOf(err) == codeTimeout:
 		n.startErr = &coded{codeExpired, err}
@@ -265,6 +262,7 @@ func goClose(id cUint64, e *cError) cCode {
 			n.leave()
 			<-n.stopped
 			n.requests.releaseAll(n.server)
+			registering.remove(live.Storages())
 		}
 		registrations.TakeIf(func(r *registration) bool { return r.node == n })
 		return nil

@@ -56,7 +56,7 @@ func TestRefusalsTakeNoOwner(t *testing.T) {
 	odd := c.number(1)
 	odd.data = unsafe.Add(unsafe.Pointer(pinned[float64](c, 2)), 1)
 	elsewhere := c.number(1)
-	elsewhere.reserved = 2
+	elsewhere.device_kind = 99
 	big := c.number(1)
 	big.data, big.bytes, big.shape[0], big.rank = unsafe.Pointer(pinned[float64](c, 3)), 24, 3, 1
 
@@ -93,7 +93,7 @@ func TestRefusalsTakeNoOwner(t *testing.T) {
 	}{
 		{"push: sizes", codeInvalid, push(wrong)},
 		{"push: unaligned", codeInvalid, push(odd)},
-		{"push: reserved", codeInvalid, push(elsewhere)},
+		{"push: device", codeInvalid, push(elsewhere)},
 		{"push: busy key", codeBusy, func() cCode { return goPushPull(c.worker, x.x, number, c.e) }},
 		{"push: no worker", codeInvalid, func() cCode { return goPushPull(c.server, x.x, number, c.e) }},
 		{"push: no node", codeStale, func() cCode { return goPushPull(0, x.x, number, c.e) }},

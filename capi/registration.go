@@ -6,6 +6,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 	"unsafe"
@@ -18,9 +19,9 @@ import (
 // registration is registered memory of a worker or a server.
 type registration struct {
 	node *node
-	held *ps.Registration // of a worker, nil otherwise
+	held heldMemory // of goRegister, nil for a receive buffer
 
-	begun  chan struct{} // of a server: closed when recv or failed is set
+	begun  chan struct{} // of a receive buffer: closed when recv or failed is set
 	recv   *ps.ReceiveBuffer
 	failed error
 
@@ -34,37 +35,6 @@ type ending struct {
 	err  error // before over is closed
 }
 
-// registrationCounts counts the numbers of a worker's registrations: registering memory again returns the same
-// registration.
-type registrationCounts struct {
-	mu    sync.Mutex
-	count map[*ps.Registration]int
-}
-
-func (h *registrationCounts) register(w *ps.Worker, t tensor.Tensor) (*ps.Registration, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	held, err := w.Register(t)
-	if err != nil {
-		return nil, err
-	}
-	if h.count == nil {
-		h.count = map[*ps.Registration]int{}
-	}
-	h.count[held]++
-	return held, nil
-}
-
-func (h *registrationCounts) unregister(held *ps.Registration) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.count[held]--; h.count[held] > 0 {
-		return nil
-	}
-	delete(h.count, held)
-	return held.Close()
-}
-
 // goRegister implements
 //
 //	int32_t stepvan_register(uint64_t node, const stepvan_tensor *tensor, uint64_t owner,
@@ -72,7 +42,7 @@ func (h *registrationCounts) unregister(held *ps.Registration) error {
 //
 //export goRegister
 func goRegister(id cUint64, t *C.stepvan_tensor, owner cUint64, number *cUint64, e *cError) cCode {
-	return onWorker(id, e, func(n *node) error {
+	return onNode(id, e, func(n *node) error {
 		if t == nil || number == nil {
 			return isNull("tensor and registration")
 		}
@@ -88,15 +58,48 @@ func (n *node) register(k *call, c *cTensor, number *cUint64) error {
 	if err := k.tensor(&t, c, nil); err != nil {
 		return err
 	}
-	held, err := n.counts.register(n.worker, t)
+	held, err := n.hold(t)
 	if err != nil {
 		return err
 	}
 	if err := (&registration{node: n, held: held}).number(number); err != nil {
-		_ = n.counts.unregister(held)
+		_ = held.Close()
 		return err
 	}
 	return nil
+}
+
+// heldMemory is memory that the sides of a node have registered.
+type heldMemory []io.Closer
+
+// hold registers t with each side of the node. It blocks.
+func (n *node) hold(t tensor.Tensor) (held heldMemory, err error) {
+	if n.worker == nil && n.server == nil {
+		return nil, invalid("this node is a %s, and only workers and servers have memory to register", n.live.Load().Role())
+	}
+	if n.worker != nil {
+		r, err := n.worker.Register(t)
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, r)
+	}
+	if n.server != nil {
+		r, err := n.server.Register(t)
+		if err != nil {
+			return nil, errors.Join(err, held.Close())
+		}
+		held = append(held, r)
+	}
+	return held, nil
+}
+
+// Close ends the registrations. It blocks.
+func (h heldMemory) Close() (err error) {
+	for _, r := range h {
+		err = errors.Join(err, r.Close())
+	}
+	return err
 }
 
 // goRegisterRecvBuffer implements
@@ -245,7 +248,7 @@ func goUnregister(number cUint64, limit cInt64, e *cError) cCode {
 		if _, ok := registrations.Take(numbers.ID(number)); !ok {
 			return noRegistration(number)
 		}
-		return r.node.counts.unregister(r.held)
+		return r.held.Close()
 	})
 }
 

@@ -38,7 +38,8 @@ func goRespondCopy(id, handler cUint64, tensors *C.stepvan_tensor, count, owner 
 
 // answer is one respond.
 type answer struct {
-	copies   bool     // the tensors must be the caller's again when it returns
+	copies   bool // the tensors must be the caller's again when it returns
+	stream   ps.Stream
 	response *cUint64 // to write the result to; nil where C does not want it
 	borrowed *cInt32  // to write to whether they are not, for lack of memory
 }
@@ -73,6 +74,7 @@ func (n *node) respondOne(a *answer, handler cUint64, tensors *cTensor, count, o
 		return isNull("tensors")
 	}
 	k := newCall(owner)
+	k.storages = n.live.Load().Storages()
 	err = n.respond(k, a, uint64(handler), list[cTensor](unsafe.Pointer(tensors), count))
 	k.end(err == nil)
 	return err
@@ -91,7 +93,7 @@ func (n *node) respond(k *call, a *answer, handler uint64, tensors []cTensor) (e
 		if a.copies {
 			r, borrowed, err = live.RespondCopy(k.tensors, p.ID)
 		} else {
-			r, err = live.Respond(k.tensors, p.ID)
+			r, err = live.RespondOn(a.stream, k.tensors, p.ID)
 		}
 		if err == nil {
 			a.write(r, borrowed)
@@ -144,6 +146,7 @@ func (n *node) respondSeveral(a *answer, t *cTensor, rows *cInt64, handlers *cUi
 		return invalid("wrong number of handlers (got %d, want 1 to %d)", count, maxTensors)
 	}
 	k := newCall(owner)
+	k.storages = n.live.Load().Storages()
 	err = n.respondVec(k, a, t, list[int64](unsafe.Pointer(rows), count), list[uint64](unsafe.Pointer(handlers), count))
 	k.end(err == nil)
 	return err
@@ -174,7 +177,7 @@ func (n *node) respondVec(k *call, a *answer, c *cTensor, rows []int64, handlers
 	if live := n.live.Load(); a.copies {
 		r, borrowed, err = live.RespondVecCopy(ret, k.pull, k.handlers)
 	} else {
-		r, err = live.RespondVec(ret, k.pull, k.handlers)
+		r, err = live.RespondVecOn(a.stream, ret, k.pull, k.handlers)
 	}
 	if err == nil {
 		a.write(r, borrowed)

@@ -148,7 +148,8 @@ typedef enum stepvan_dtype {
  *
  *   - A number of stepvan_alloc or stepvan_wrap: data must lie in that memory. Operations keep the
  *     memory. stepvan_free returns at once, and the memory ends with the last operation that uses
- *     it. The caller need not keep anything else.
+ *     it. The caller need not keep anything else. Where the number was wrapped without an owner, the
+ *     `owner` given with an operation tells when that operation no longer uses the memory.
  *   - 0: memory of the caller. The caller keeps it until the operation is over. The `owner` given
  *     with the operation tells when that is: see stepvan_released.
  *
@@ -166,7 +167,8 @@ typedef struct stepvan_tensor {
 	uint8_t dtype;   /* stepvan_dtype */
 	uint8_t rank;    /* dimensions, at most STEPVAN_MAX_RANK; 0 is a scalar: one element */
 	uint16_t flags;
-	uint32_t reserved; /* 0: memory that the processor reaches; the library refuses others */
+	uint16_t device_kind; /* what holds the memory, with the numbers of DLPack: 2 is CUDA; 0 is the host */
+	uint16_t device;      /* counts the devices of the kind; 0 for the host */
 	int64_t shape[STEPVAN_MAX_RANK]; /* outermost first; those from rank on are ignored */
 } stepvan_tensor;
 
@@ -346,7 +348,8 @@ int32_t stepvan_barrier(uint64_t node, uint32_t groups, int32_t per_instance, in
 int32_t stepvan_alloc(uint64_t node, uint64_t bytes, uint32_t flags, void **data, uint64_t *memory, stepvan_error *error);
 
 /*
- * Names memory of the caller, so that operations can keep it: see stepvan_tensor. The memory must
+ * Names memory of the caller, so that operations can keep it: see stepvan_tensor. A device may
+ * register memory that is named again and again: see stepvan_registers. The memory must
  * stay valid until stepvan_released returns owner. If owner is 0, it must stay valid until
  * stepvan_free and the last operation on it have ended. The call needs no node.
  */
@@ -355,7 +358,8 @@ int32_t stepvan_wrap(void *data, uint64_t bytes, uint64_t owner, uint64_t *memor
 /*
  * Gives up memory of stepvan_alloc, stepvan_wrap or stepvan_keep. The number is stale at once. The
  * program must not use the memory any more. Operations that are under way may still use it; it ends
- * with the last of them.
+ * with the last of them. Where a node has registered the memory by itself (stepvan_registers), the
+ * call waits until no device has it any more, up to half a second for a GiB.
  */
 int32_t stepvan_free(uint64_t memory, stepvan_error *error);
 
@@ -367,6 +371,32 @@ int32_t stepvan_free(uint64_t memory, stepvan_error *error);
  * child.
  */
 uint64_t stepvan_released(uint64_t *owners, uint64_t capacity);
+
+/* ------------------------------------------------------------- registration */
+
+/*
+ * Prepares the memory of a tensor that a worker pushes or pulls, or a server answers with, again
+ * and again. That lasts until stepvan_unregister, or until the node ends. A device reaches only
+ * memory that is registered with it. To register takes up to half a second for a GiB, and so does
+ * the end. Other calls continue meanwhile. Memory that the device cannot reach goes another way. The
+ * same memory may be registered several times. If the tensor's memory is 0, the caller must keep it
+ * until owner is released.
+ *
+ *   - STEPVAN_INVALID: an argument contradicts the contract, or the node is a scheduler.
+ *   - STEPVAN_CLOSED.
+ *   - another code: the system lacks what the message says, such as memory that may be locked.
+ */
+int32_t stepvan_register(uint64_t node, const stepvan_tensor *tensor, uint64_t owner, uint64_t *registration, stepvan_error *error);
+
+/*
+ * Writes 1 to *registers when the node registers memory of stepvan_wrap by itself, else 0. It does
+ * so with STEPVAN_REGISTER=auto (the default) where a device reaches only registered memory. The
+ * answer is constant once the node has started. A second operation that names such a memory
+ * has the node register all of it, on a thread of the library: the operation itself does not wait.
+ * STEPVAN_REGISTER_BYTES limits how much memory is registered at once. The memory that was named
+ * longest ago makes room. stepvan_free ends it.
+ */
+int32_t stepvan_registers(uint64_t node, int32_t *registers, stepvan_error *error);
 
 /* ------------------------------------------------------------------- worker */
 
@@ -472,21 +502,14 @@ int32_t stepvan_traces(uint64_t node, uint64_t handle, int64_t *stamps, uint64_t
  */
 int32_t stepvan_lengths(uint64_t node, uint64_t handle, int64_t *lengths, uint64_t capacity, uint64_t *count, stepvan_error *error);
 
-/*
- * Prepares the memory of a tensor that is pushed or pulled again and again, until
- * stepvan_unregister. A van may need to pin or map it. Registering the same memory again gives a
- * further number for the same registration. If the tensor's memory is 0, the caller must keep it
- * until owner is released.
- */
-int32_t stepvan_register(uint64_t node, const stepvan_tensor *tensor, uint64_t owner, uint64_t *registration, stepvan_error *error);
-
 /* ------------------------------------------------------------------- server */
 
 /*
  * Cuts the tensor's bytes into equal chunks. Chunk i receives in place what worker ranks[i] pushes
  * with keys[i], from the return of this call on. Requests then have views of the chunks. The memory
  * is in use until the registration has ended: see owner and stepvan_unregister. Registering a
- * (rank, key) again replaces its chunk.
+ * (rank, key) again replaces its chunk. In memory of an accelerator, no work that is queued to a
+ * stream may write to the memory any more.
  *
  * The call waits until the workers know of the registration:
  *
@@ -640,6 +663,26 @@ int32_t stepvan_respond_vec(uint64_t node, const stepvan_tensor *tensor, const i
  */
 int32_t stepvan_respond_copy(uint64_t node, uint64_t handler, const stepvan_tensor *tensors, uint64_t count, uint64_t owner, uint64_t *response, int32_t *borrowed, stepvan_error *error);
 int32_t stepvan_respond_vec_copy(uint64_t node, const stepvan_tensor *tensor, const int64_t *rows, const uint64_t *handlers, uint64_t count, uint64_t owner, uint64_t *response, int32_t *borrowed, stepvan_error *error);
+
+/*
+ * Streams of an accelerator. A stream is the number of its handle, such as a cudaStream_t; 0 is the
+ * default stream of the device that holds the tensors. The functions without a stream take that.
+ *
+ * The first three are stepvan_push_pull, stepvan_respond and stepvan_respond_vec for tensors on which
+ * a stream works. They read the tensors when the work is over that was queued to the stream before.
+ * When the accelerator fails, the handle or the response says so. The workers that wait for such a
+ * response get STEPVAN_REMOTE.
+ *
+ * stepvan_wait_on waits until the pulls are on their way to the accelerator, and has a stream wait for
+ * them. Work that is queued to the stream from then on finds them. Wait for the handle, too, before
+ * the memory is used in another way. Without pulls of an accelerator it is stepvan_wait.
+ *
+ * STEPVAN_NOT_SUPPORTED: the build has no driver for the kind of device.
+ */
+int32_t stepvan_push_pull_on(uint64_t node, uint64_t stream, const stepvan_exchange *exchange, uint64_t *handle, stepvan_error *error);
+int32_t stepvan_respond_on(uint64_t node, uint64_t stream, uint64_t handler, const stepvan_tensor *tensors, uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error);
+int32_t stepvan_respond_vec_on(uint64_t node, uint64_t stream, const stepvan_tensor *tensor, const int64_t *rows, const uint64_t *handlers, uint64_t count, uint64_t owner, uint64_t *response, stepvan_error *error);
+int32_t stepvan_wait_on(uint64_t node, uint64_t handle, uint32_t device_kind, uint32_t device, uint64_t stream, int64_t timeout_ns, stepvan_error *error);
 
 /*
  * Waits until the workers have acknowledged a response: its tensors are the caller's again.

@@ -151,6 +151,7 @@ static void refuses_nodes(uint64_t node, int32_t want)
 	REFUSED(want, stepvan_traces(node, 1, stamps, 1, &n, &error));
 	REFUSED(want, stepvan_lengths(node, 1, stamps, 1, &n, &error));
 	REFUSED(want, stepvan_register(node, &t, 0, &n, &error));
+	REFUSED(want, stepvan_registers(node, &i32, &error));
 	REFUSED(want, stepvan_register_recv_buffer(node, &t, 0, &rank, &n, 1, 0, &n, &error));
 	REFUSED(want, stepvan_get_batch(node, 0, 0, 0, &batch, &error));
 	REFUSED(want, stepvan_request_in(node, 1, 0, &t, &error));
@@ -193,6 +194,7 @@ static void refuses_null(void)
 	REFUSED(STEPVAN_INVALID, stepvan_traces(worker, 1, NULL, 1, &n, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_lengths(worker, 1, NULL, 1, NULL, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_register(worker, NULL, 0, &n, &error));
+	REFUSED(STEPVAN_INVALID, stepvan_registers(worker, NULL, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_register(worker, &t, 0, NULL, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_register_recv_buffer(server, NULL, 0, &rank, &n, 1, 0, &n, &error));
 	REFUSED(STEPVAN_INVALID, stepvan_register_recv_buffer(server, &t, 0, NULL, &n, 1, 0, &n, &error));
@@ -514,6 +516,9 @@ static void registers(void)
 	stepvan_tensor push = doubles(space + 1, 2), pull = doubles(space + 3, 2), t = doubles(buffer, 8);
 	push.memory = pull.memory = memory;
 	OK(stepvan_register(worker, &push, 0, &sending, &error));
+	int32_t registers = 1;
+	OK(stepvan_registers(worker, &registers, &error));
+	IS(0, registers); /* no device needs it */
 	OK(stepvan_register(worker, &push, 0, &again, &error));
 	OK(stepvan_registration_wait(sending, 0, &error));
 	OK(stepvan_unregister(sending, 0, &error));
@@ -710,6 +715,7 @@ static void leaves(void)
 	stepvan_exchange x = exchange_of(&push, &pull);
 	stepvan_batch b = batch_of(4);
 	OK(stepvan_register(worker, &push, 61, &n, &error));
+	OK(stepvan_register(server, &push, 65, &n, &error));
 	OK(stepvan_register_recv_buffer(server, &chunks, 62, ranks, keys, 2, -1, &n, &error));
 	x.owner = 64;
 	OK(stepvan_push_pull(worker, &x, &handle, &error));
@@ -730,13 +736,13 @@ static void leaves(void)
 	IS(1, w[2].code == STEPVAN_CLOSED || w[2].code == STEPVAN_PEER_LOST);
 	OK(stepvan_close(scheduler, &error));
 	IS(0, pthread_join(w[3].thread, NULL));
-	for (int i = 0; i < 3; owners += owner) {
+	for (int i = 0; i < 4; owners += owner) {
 		if (stepvan_released(&owner, 1) == 1)
 			i++;
 		else
 			owner = 0, nanosleep(&moment, NULL);
 	}
-	IS(61 + 62 + 64, owners);
+	IS(61 + 62 + 64 + 65, owners);
 }
 
 /* MENTIONS checks what the last error says. */
